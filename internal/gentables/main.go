@@ -1,0 +1,195 @@
+// Command gentables writes the Go, C and Python forms of plugin/tables.json.
+// Run it from the repository root, by `make generate`.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"go/format"
+	"log"
+	"os"
+	"strings"
+)
+
+type value struct {
+	Name  string `json:"name"`
+	Value uint64 `json:"value"`
+	Bytes int    `json:"bytes"`
+	Doc   string `json:"doc"`
+}
+
+type enum struct {
+	Name    string   `json:"name"`
+	C       string   `json:"c"`
+	CPrefix string   `json:"cprefix"`
+	CInfix  string   `json:"cinfix"`
+	Py      *string  `json:"py"`
+	Size    int      `json:"size"`
+	Flags   bool     `json:"flags"`
+	Extra   []string `json:"extra"`
+	Doc     string   `json:"doc"`
+	Values  []value  `json:"values"`
+}
+
+const notice = "Code generated from plugin/tables.json by gentables. DO NOT EDIT."
+
+func main() {
+	log.SetFlags(0)
+	raw, err := os.ReadFile("plugin/tables.json")
+	if err != nil {
+		log.Fatal(err)
+	}
+	var tables struct{ Enums []enum }
+	if err := json.Unmarshal(raw, &tables); err != nil {
+		log.Fatalf("plugin/tables.json: %v", err)
+	}
+	source, err := format.Source(goTables(tables.Enums))
+	if err != nil {
+		log.Fatalf("generated Go does not parse: %v", err)
+	}
+	write("plugin/tables_gen.go", source)
+	write("plugin/shunt_tables.h", cTables(tables.Enums))
+	write("python/shunt/_tables.py", pyTables(tables.Enums))
+}
+
+func write(path string, data []byte) {
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// camel turns a table name such as all_gather_v into AllGatherV.
+func camel(name string) string {
+	if name == "ok" {
+		return "OK"
+	}
+	var b strings.Builder
+	for _, part := range strings.Split(name, "_") {
+		b.WriteString(strings.ToUpper(part[:1]) + part[1:])
+	}
+	return b.String()
+}
+
+// goName is the constant's Go name: error codes and collectives read well
+// alone or as errors, the others carry their type's name.
+func goName(e enum, v value) string {
+	switch e.Name {
+	case "Code", "Collective":
+		return camel(v.Name)
+	case "DType":
+		return camel(v.Name)
+	case "StepKind":
+		return "Step" + camel(v.Name)
+	}
+	return e.Name + camel(v.Name)
+}
+
+func goTables(enums []enum) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "// %s\n\npackage plugin\n\n", notice)
+	for _, e := range enums {
+		unsigned := "uint"
+		if e.Name == "Code" {
+			unsigned = "int"
+		}
+		fmt.Fprintf(&b, "// %s\ntype %s %s%d\n\nconst (\n", e.Doc, e.Name, unsigned, e.Size)
+		for _, v := range e.Values {
+			fmt.Fprintf(&b, "\t// %s: %s.\n\t%s %s = %d\n", goName(e, v), v.Doc, goName(e, v), e.Name, v.Value)
+		}
+		b.WriteString(")\n\n")
+		lower := strings.ToLower(e.Name[:1]) + e.Name[1:]
+		fmt.Fprintf(&b, "var %sNames = map[%s]string{\n", lower, e.Name)
+		for _, v := range e.Values {
+			fmt.Fprintf(&b, "\t%s: %q,\n", goName(e, v), v.Name)
+		}
+		b.WriteString("}\n\n")
+		fmt.Fprintf(&b, "var %sDocs = map[%s]string{\n", lower, e.Name)
+		for _, v := range e.Values {
+			fmt.Fprintf(&b, "\t%s: %q,\n", goName(e, v), v.Doc)
+		}
+		b.WriteString("}\n\n")
+		fmt.Fprintf(&b, "// %ss lists every %s in the order of its value.\nfunc %ss() []%s {\n\treturn []%s{", e.Name, e.Name, e.Name, e.Name, e.Name)
+		for i, v := range e.Values {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			b.WriteString(goName(e, v))
+		}
+		b.WriteString("}\n}\n\n")
+		if !e.Flags {
+			fmt.Fprintf(&b, "// String is the name used in messages, options and files.\nfunc (v %s) String() string { return nameOf(%sNames, v) }\n\n", e.Name, lower)
+		}
+		fmt.Fprintf(&b, "// Doc is the table's one-line explanation.\nfunc (v %s) Doc() string { return %sDocs[v] }\n\n", e.Name, lower)
+		for _, x := range e.Extra {
+			fmt.Fprintf(&b, "var %s%s = [...]int64{\n", lower, camel(x))
+			for _, v := range e.Values {
+				fmt.Fprintf(&b, "\t%s: %d,\n", goName(e, v), v.Bytes)
+			}
+			b.WriteString("}\n\n")
+		}
+	}
+	return b.Bytes()
+}
+
+func cTables(enums []enum) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "/* %s */\n#ifndef SHUNT_TABLES_H\n#define SHUNT_TABLES_H\n\n#include <stdint.h>\n\n", notice)
+	for _, e := range enums {
+		signed := "uint"
+		if e.Name == "Code" {
+			signed = "int"
+		}
+		fmt.Fprintf(&b, "/* %s */\ntypedef %s%d_t %s;\n", e.Doc, signed, e.Size, e.C)
+		if e.Size == 64 {
+			for _, v := range e.Values {
+				fmt.Fprintf(&b, "#define %s%s UINT64_C(%d) /* %s */\n", e.CPrefix+e.CInfix, strings.ToUpper(v.Name), v.Value, v.Doc)
+			}
+			b.WriteString("\n")
+			continue
+		}
+		b.WriteString("enum {\n")
+		for _, v := range e.Values {
+			fmt.Fprintf(&b, "  %s%s = %d, /* %s */\n", e.CPrefix+e.CInfix, strings.ToUpper(v.Name), v.Value, v.Doc)
+		}
+		b.WriteString("};\n\n")
+	}
+	b.WriteString("#endif\n")
+	return b.Bytes()
+}
+
+func pyTables(enums []enum) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# %s\n\"\"\"The contract's tables: error codes, dtypes, reduction ops and collectives.\"\"\"\n\nimport enum\n", notice)
+	for _, e := range enums {
+		if e.Py == nil {
+			continue
+		}
+		fmt.Fprintf(&b, "\n\nclass %s(enum.IntEnum):\n    \"\"\"%s\"\"\"\n\n", *e.Py, e.Doc)
+		for _, v := range e.Values {
+			fmt.Fprintf(&b, "    %s = %d  # %s\n", strings.ToUpper(v.Name), v.Value, v.Doc)
+		}
+		for _, x := range e.Extra {
+			fmt.Fprintf(&b, "\n\n%s_%s = {\n", strings.ToUpper(*e.Py), strings.ToUpper(x))
+			for _, v := range e.Values {
+				fmt.Fprintf(&b, "    %s.%s: %d,\n", *e.Py, strings.ToUpper(v.Name), v.Bytes)
+			}
+			b.WriteString("}\n")
+		}
+	}
+	b.WriteString("\n\nclass ShuntError(RuntimeError):\n    \"\"\"Any failure that Shunt reports; `code` is its Code.\"\"\"\n\n    code = Code.INTERNAL\n")
+	for _, e := range enums {
+		if e.Name != "Code" {
+			continue
+		}
+		for _, v := range e.Values[1:] {
+			fmt.Fprintf(&b, "\n\nclass %sError(ShuntError):\n    \"\"\"%s\"\"\"\n\n    code = Code.%s\n", camel(v.Name), v.Doc, strings.ToUpper(v.Name))
+		}
+		b.WriteString("\n\nERRORS = {\n")
+		for _, v := range e.Values[1:] {
+			fmt.Fprintf(&b, "    Code.%s: %sError,\n", strings.ToUpper(v.Name), camel(v.Name))
+		}
+		b.WriteString("}\n")
+	}
+	return b.Bytes()
+}

@@ -1,0 +1,346 @@
+package plugin
+
+import "fmt"
+
+// Reg is a register of a plan under construction.
+type Reg uint16
+
+// RefID is a ref of a plan under construction.
+type RefID uint16
+
+// Builder writes a plan. Methods that return a Reg append a set or load step
+// at the current place; control structures take the body as a function.
+// Errors (too many registers, steps outside a track) are kept and returned by
+// Plan.
+type Builder struct {
+	plan   Plan
+	consts map[int64]int
+	err    error
+	open   bool
+
+	// Temporaries and constants are numbered apart while building, because the
+	// number of constants is not known yet; Plan puts them in place.
+	temps int
+}
+
+// Registers of a plan under construction: slots as they are, constants from
+// constBase, temporaries from tempBase.
+const (
+	constBase = 0x4000
+	tempBase  = 0x8000
+)
+
+// NewBuilder starts the plan that answers a request with the named algorithm.
+func NewBuilder(req Request, algorithm string) *Builder {
+	return &Builder{
+		plan: Plan{
+			Algorithm: algorithm, Collective: req.Collective, DType: req.DType, Op: req.Op,
+			World: req.World, Rank: req.Rank,
+		},
+		consts: map[int64]int{},
+	}
+}
+
+func (b *Builder) fail(format string, args ...any) {
+	if b.err == nil {
+		b.err = Errorf(Internal, "building plan %s: "+format, append([]any{b.plan.Algorithm}, args...)...)
+	}
+}
+
+// Slot is the register of a scalar slot.
+func (b *Builder) Slot(s Slot) Reg { return Reg(s) }
+
+// SendCount, SendDispl, RecvCount and RecvDispl are the registers of the
+// per-rank arrays, in bytes.
+func (b *Builder) SendCount(rank int) Reg { return Reg(SlotSendCount(b.plan.World, rank)) }
+
+// SendDispl is the register of rank's send displacement, in bytes.
+func (b *Builder) SendDispl(rank int) Reg { return Reg(SlotSendDispl(b.plan.World, rank)) }
+
+// RecvCount is the register of rank's receive count, in bytes.
+func (b *Builder) RecvCount(rank int) Reg { return Reg(SlotRecvCount(b.plan.World, rank)) }
+
+// RecvDispl is the register of rank's receive displacement, in bytes.
+func (b *Builder) RecvDispl(rank int) Reg { return Reg(SlotRecvDispl(b.plan.World, rank)) }
+
+// Const is a register that holds v.
+func (b *Builder) Const(v int64) Reg {
+	i, ok := b.consts[v]
+	if !ok {
+		i = len(b.plan.Consts)
+		if i >= tempBase-constBase {
+			b.fail("too many constants")
+			return 0
+		}
+		b.consts[v] = i
+		b.plan.Consts = append(b.plan.Consts, v)
+	}
+	return Reg(constBase + i)
+}
+
+// Temp is a fresh temporary, zero at launch.
+func (b *Builder) Temp() Reg {
+	if b.temps >= None-tempBase {
+		b.fail("too many temporaries")
+		return 0
+	}
+	b.temps++
+	return Reg(tempBase + b.temps - 1)
+}
+
+func (b *Builder) step(s Step) int {
+	if !b.open {
+		b.fail("step %s outside a track", s.Kind)
+	}
+	if len(b.plan.Steps) >= MaxSteps {
+		b.fail("too many steps")
+		return 0
+	}
+	b.plan.Steps = append(b.plan.Steps, s)
+	return len(b.plan.Steps) - 1
+}
+
+// Set appends dst = alu(a, b, c) to an existing temporary.
+func (b *Builder) Set(dst Reg, alu Alu, x, y, z Reg) {
+	b.step(Step{Kind: StepSet, Alu: alu, Dst: uint16(dst), A: uint16(x), B: uint16(y), C: uint16(z)})
+}
+
+func (b *Builder) alu(alu Alu, x, y Reg) Reg {
+	t := b.Temp()
+	b.Set(t, alu, x, y, 0)
+	return t
+}
+
+// Add is x + y.
+func (b *Builder) Add(x, y Reg) Reg { return b.alu(AluAdd, x, y) }
+
+// Sub is x - y.
+func (b *Builder) Sub(x, y Reg) Reg { return b.alu(AluSub, x, y) }
+
+// Mul is x * y.
+func (b *Builder) Mul(x, y Reg) Reg { return b.alu(AluMul, x, y) }
+
+// Div is x / y.
+func (b *Builder) Div(x, y Reg) Reg { return b.alu(AluDiv, x, y) }
+
+// Mod is x % y.
+func (b *Builder) Mod(x, y Reg) Reg { return b.alu(AluMod, x, y) }
+
+// Min is the smaller of x and y.
+func (b *Builder) Min(x, y Reg) Reg { return b.alu(AluMin, x, y) }
+
+// Max is the larger of x and y.
+func (b *Builder) Max(x, y Reg) Reg { return b.alu(AluMax, x, y) }
+
+// Lt is x < y as 0 or 1.
+func (b *Builder) Lt(x, y Reg) Reg { return b.alu(AluLt, x, y) }
+
+// Le is x <= y as 0 or 1.
+func (b *Builder) Le(x, y Reg) Reg { return b.alu(AluLe, x, y) }
+
+// Eq is x == y as 0 or 1.
+func (b *Builder) Eq(x, y Reg) Reg { return b.alu(AluEq, x, y) }
+
+// Ne is x != y as 0 or 1.
+func (b *Builder) Ne(x, y Reg) Reg { return b.alu(AluNe, x, y) }
+
+// Select is cond != 0 ? x : y.
+func (b *Builder) Select(cond, x, y Reg) Reg {
+	t := b.Temp()
+	b.Set(t, AluSelect, cond, x, y)
+	return t
+}
+
+// CeilDiv is the quotient rounded up, for x ≥ 0 and y > 0.
+func (b *Builder) CeilDiv(x, y Reg) Reg {
+	return b.Div(b.Sub(b.Add(x, y), b.Const(1)), y)
+}
+
+func (b *Builder) ref(r Ref) RefID {
+	if len(b.plan.Refs) >= MaxRefs {
+		b.fail("too many refs")
+		return 0
+	}
+	b.plan.Refs = append(b.plan.Refs, r)
+	return RefID(len(b.plan.Refs) - 1)
+}
+
+// Send is a place in the caller's send memory.
+func (b *Builder) Send(offset Reg) RefID {
+	return b.ref(Ref{Space: SpaceSend, Offset: uint16(offset), Scale: None})
+}
+
+// SendScaled is a place in the send memory whose elements are multiplied by
+// the premul_sum scalar as they are read; for any other op it is Send.
+func (b *Builder) SendScaled(offset Reg) RefID {
+	r := Ref{Space: SpaceSend, Offset: uint16(offset), Scale: None}
+	if b.plan.Op == OpPremulSum && b.plan.Collective.Reduces() {
+		r.Scale = uint16(SlotScalar)
+	}
+	return b.ref(r)
+}
+
+// Recv is a place in the caller's receive memory.
+func (b *Builder) Recv(offset Reg) RefID {
+	return b.ref(Ref{Space: SpaceRecv, Offset: uint16(offset), Scale: None})
+}
+
+// Region is a place in a region of a rank. All three are registers.
+func (b *Builder) Region(region, rank, offset Reg) RefID {
+	return b.ref(Ref{Space: SpaceRegion, Region: uint16(region), Rank: uint16(rank), Offset: uint16(offset), Scale: None})
+}
+
+// Refs puts copies of the given refs side by side, as reduce wants its
+// sources, and returns the first.
+func (b *Builder) Refs(refs ...RefID) (first RefID, count int) {
+	first = RefID(len(b.plan.Refs))
+	for _, r := range refs {
+		b.ref(b.plan.Refs[r])
+	}
+	return first, len(refs)
+}
+
+// Track adds a track. Tracks do not nest.
+func (b *Builder) Track(body func()) {
+	if b.open {
+		b.fail("nested track")
+		return
+	}
+	first := len(b.plan.Steps)
+	b.open = true
+	body()
+	b.open = false
+	b.plan.Tracks = append(b.plan.Tracks, Track{First: uint16(first), Count: uint16(len(b.plan.Steps) - first)})
+}
+
+// Load reads the 64-bit word at word.
+func (b *Builder) Load(word RefID) Reg {
+	t := b.Temp()
+	b.step(Step{Kind: StepLoad, Dst: uint16(t), A: uint16(word)})
+	return t
+}
+
+// Store writes a 64-bit word that only this rank reads.
+func (b *Builder) Store(word RefID, value Reg) {
+	b.step(Step{Kind: StepStore, Dst: uint16(word), A: uint16(value)})
+}
+
+// Copy moves n bytes.
+func (b *Builder) Copy(dst, src RefID, n Reg) {
+	b.step(Step{Kind: StepCopy, Dst: uint16(dst), A: uint16(src), N: uint16(n)})
+}
+
+// Reduce combines n elements of each source, in the order given, into dst.
+func (b *Builder) Reduce(dst RefID, n Reg, sources ...RefID) {
+	first, count := b.Refs(sources...)
+	b.step(Step{Kind: StepReduce, Dst: uint16(dst), A: uint16(first), B: uint16(count), N: uint16(n)})
+}
+
+// Signal publishes value at a semaphore, making every earlier write of this
+// track visible to who waits for it, and wakes one rank.
+func (b *Builder) Signal(semaphore RefID, value, rank Reg) {
+	b.step(Step{Kind: StepSignal, Dst: uint16(semaphore), A: uint16(value), B: uint16(rank)})
+}
+
+// SignalAll is Signal to every rank.
+func (b *Builder) SignalAll(semaphore RefID, value Reg) {
+	b.step(Step{Kind: StepSignal, Dst: uint16(semaphore), A: uint16(value), B: None})
+}
+
+// Wait waits until the semaphore has reached value; rank is who raises it.
+func (b *Builder) Wait(semaphore RefID, value, rank Reg) {
+	b.step(Step{Kind: StepWait, A: uint16(semaphore), B: uint16(value), C: uint16(rank)})
+}
+
+// Barrier waits until every rank has arrived. counter is a word of this rank
+// alone; semaphore is read by all.
+func (b *Builder) Barrier(semaphore, counter RefID) {
+	b.step(Step{Kind: StepBarrier, Dst: uint16(semaphore), A: uint16(counter), C: None})
+}
+
+// Loop repeats the body n times with the index 0, 1, ….
+func (b *Builder) Loop(n Reg, body func(i Reg)) {
+	i := b.Temp()
+	at := b.step(Step{Kind: StepLoop, Dst: uint16(i), N: uint16(n)})
+	body(i)
+	b.close(at)
+}
+
+// If runs the body when cond is not zero.
+func (b *Builder) If(cond Reg, body func()) {
+	at := b.step(Step{Kind: StepIf, A: uint16(cond)})
+	body()
+	b.close(at)
+}
+
+func (b *Builder) close(at int) {
+	if b.err != nil {
+		return
+	}
+	n := len(b.plan.Steps) - at - 1
+	if n == 0 {
+		b.fail("empty %s", b.plan.Steps[at].Kind)
+	}
+	b.plan.Steps[at].B = uint16(n)
+}
+
+// Plan finishes the plan and validates it.
+func (b *Builder) Plan() (*Plan, error) {
+	p := &b.plan
+	p.Temps = b.temps
+	if b.err != nil {
+		return nil, b.err
+	}
+	slots, consts := SlotCountOf(p.World), len(p.Consts)
+	place := func(r *uint16) {
+		switch {
+		case *r == None || *r < constBase:
+		case *r < tempBase:
+			*r = uint16(slots) + *r - constBase
+		default:
+			*r = uint16(slots+consts) + *r - tempBase
+		}
+	}
+	for i := range p.Refs {
+		r := &p.Refs[i]
+		place(&r.Region)
+		place(&r.Rank)
+		place(&r.Offset)
+		place(&r.Scale)
+	}
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		for _, r := range registersOf(s) {
+			place(r)
+		}
+	}
+	if err := p.Validate(); err != nil {
+		return nil, fmt.Errorf("building plan %s: %w", p.Algorithm, err)
+	}
+	return p, nil
+}
+
+// registersOf are the operands of a step that are registers.
+func registersOf(s *Step) []*uint16 {
+	switch s.Kind {
+	case StepSet:
+		return []*uint16{&s.Dst, &s.A, &s.B, &s.C}
+	case StepLoad:
+		return []*uint16{&s.Dst}
+	case StepStore:
+		return []*uint16{&s.A}
+	case StepCopy, StepReduce:
+		return []*uint16{&s.N}
+	case StepSignal:
+		return []*uint16{&s.A, &s.B}
+	case StepWait:
+		return []*uint16{&s.B, &s.C}
+	case StepLoop:
+		return []*uint16{&s.Dst, &s.N}
+	case StepIf:
+		return []*uint16{&s.A}
+	case StepRemote:
+		return []*uint16{&s.A, &s.C}
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// Error makes a Code usable with errors.Is: errors.Is(err, plugin.Timeout).
+func (v Code) Error() string { return v.String() }
+
+// Error is what crosses every boundary of Shunt: a code and one sentence that
+// names the rank, the peer, the operation and the cause. Rank is where the
+// failure began, or -1.
+type Error struct {
+	Code    Code
+	Rank    int
+	Message string // says everything; Cause is not repeated behind it
+	Cause   error  // what errors.Is and errors.As see besides Code; may be nil
+}
+
+// Error returns the message.
+func (e *Error) Error() string { return e.Message }
+
+// Unwrap makes both the code and the cause visible to errors.Is.
+func (e *Error) Unwrap() []error {
+	if e.Cause != nil {
+		return []error{e.Code, e.Cause}
+	}
+	return []error{e.Code}
+}
+
+// Errorf makes an Error that began on no particular rank. A %w operand becomes
+// part of the message and stays visible to errors.Is.
+func Errorf(code Code, format string, args ...any) error {
+	wrapped := fmt.Errorf(format, args...)
+	return &Error{Code: code, Rank: -1, Message: wrapped.Error(), Cause: errors.Unwrap(wrapped)}
+}
+
+// CodeOf is the code of the first Error in err's tree, OK for nil and Internal
+// for an error that carries none.
+func CodeOf(err error) Code {
+	if err == nil {
+		return OK
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	var c Code
+	if errors.As(err, &c) {
+		return c
+	}
+	return Internal
+}
+
+func nameOf[T ~int32 | ~uint16 | ~uint32 | ~uint64](names map[T]string, v T) string {
+	if name, ok := names[v]; ok {
+		return name
+	}
+	return "unknown(" + strconv.FormatInt(int64(v), 10) + ")"
+}
+
+func parse[T ~uint32](what string, names map[T]string, name string) (T, error) {
+	for v, n := range names {
+		if n == name {
+			return v, nil
+		}
+	}
+	return 0, Errorf(InvalidArgument, "unknown %s %q", what, name)
+}
+
+// ParseDType, ParseOp and ParseCollective turn a table's name into its value.
+func ParseDType(name string) (DType, error) { return parse("dtype", dTypeNames, name) }
+
+// ParseOp turns a reduction op's name into its value.
+func ParseOp(name string) (Op, error) { return parse("reduction op", opNames, name) }
+
+// ParseCollective turns a collective's name into its value.
+func ParseCollective(name string) (Collective, error) {
+	return parse("collective", collectiveNames, name)
+}
+
+// Bytes is the size of one element, or 0 for a value outside the table.
+func (v DType) Bytes() int64 {
+	if int(v) < len(dTypeBytes) {
+		return dTypeBytes[v]
+	}
+	return 0
+}
+
+// Valid reports whether v is in the table.
+func (v DType) Valid() bool { return int(v) < len(dTypeBytes) }
+
+// Valid reports whether v is in the table.
+func (v Op) Valid() bool { return v <= OpPremulSum }
+
+// Valid reports whether v is in the table.
+func (v Collective) Valid() bool { return v <= Wait }
+
+// Rooted reports whether the collective takes a root.
+func (v Collective) Rooted() bool {
+	switch v {
+	case Reduce, Broadcast, Gather, GatherV, Scatter, ScatterV:
+		return true
+	}
+	return false
+}
+
+// Reduces reports whether the collective takes a reduction op.
+func (v Collective) Reduces() bool {
+	switch v {
+	case AllReduce, Reduce, ReduceScatter, ReduceScatterV:
+		return true
+	}
+	return false
+}
+
+// Varying reports whether the collective takes a count for each rank.
+func (v Collective) Varying() bool {
+	switch v {
+	case AllGatherV, ReduceScatterV, AllToAllV, GatherV, ScatterV:
+		return true
+	}
+	return false
+}
+
+// PointToPoint reports whether the operation involves one peer only, so that
+// ranks may issue different sequences of them.
+func (v Collective) PointToPoint() bool {
+	switch v {
+	case Send, Recv, Put, Get, Signal, Wait:
+		return true
+	}
+	return false
+}

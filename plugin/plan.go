@@ -1,0 +1,250 @@
+package plugin
+
+// None stands in a step for a register or ref that is absent.
+const None = 0xFFFF
+
+// Limits of a plan; what exceeds them is refused by Validate.
+const (
+	MaxRegisters = 32768
+	MaxSteps     = 32768
+	MaxRefs      = 32768
+	MaxTracks    = 2 * MaxWorld
+	MaxLoopDepth = 4
+)
+
+// Plan is a template of one operation, for one rank: what the executor does at
+// launch with nothing but the caller's addresses and counts. It is data, so a
+// plugin's process can ship it. docs/decisions/0001-plans.md explains it.
+//
+// A plan is a register program. The register file holds the slots (filled at
+// launch, see Slot), then Consts, then Temps temporaries that start at zero.
+// Steps run in order within a track; tracks run concurrently and all must end.
+// Registers are per track after launch: a track never sees another's writes.
+type Plan struct {
+	Algorithm  string
+	Collective Collective
+	DType      DType
+	Op         Op
+	World      int
+	Rank       int
+
+	Consts  []int64
+	Temps   int
+	Refs    []Ref
+	Steps   []Step
+	Tracks  []Track
+	Kernels []Kernel
+	Args    []Arg
+	Natives []Native
+}
+
+// Ref is a place in memory; all four fields but Space and Scale are registers,
+// so they may change from launch to launch and within a loop.
+type Ref struct {
+	Space  Space
+	Region uint16 // register holding the region's number; unused for send and recv
+	Rank   uint16 // register holding the rank; unused for send and recv
+	Offset uint16 // register holding the offset in bytes
+	Scale  uint16 // register holding the bits of a float64 that each element is multiplied by when read, or None
+}
+
+// Step is one instruction. What the operands mean depends on Kind; see the
+// table StepKind.
+type Step struct {
+	Kind StepKind
+	Alu  Alu
+	Dst  uint16
+	A    uint16
+	B    uint16
+	C    uint16
+	N    uint16
+}
+
+// Track is a run of steps: Steps[First : First+Count].
+type Track struct {
+	First uint16
+	Count uint16
+}
+
+// Kernel is a device function of a launch step.
+type Kernel struct {
+	Image     string // name of an image that the endpoint publishes
+	Name      string
+	Grid      [3]uint16 // registers
+	Block     [3]uint16 // registers
+	Shared    uint16    // register: dynamic shared memory in bytes, or None
+	FirstArg  uint16
+	CountArgs uint16
+}
+
+// Arg is one kernel argument: the value of a register, or the address of a ref.
+type Arg struct {
+	Ref   uint16 // or None
+	Value uint16 // or None
+	Bytes uint16 // size of the parameter: 1, 2, 4 or 8
+}
+
+// Native is a C function in the host's address space, called as
+// Function(Context, registers, send, recv, stream); it returns a Code.
+type Native struct {
+	Function uintptr
+	Context  uintptr
+}
+
+// SlotCountOf is the number of slots of a plan for a world of the given size.
+func SlotCountOf(world int) int { return int(SlotArrays) + 4*world }
+
+// SlotSendCount, SlotSendDispl, SlotRecvCount and SlotRecvDispl are the slots
+// of the per-rank arrays, in bytes.
+func SlotSendCount(world, rank int) int { return int(SlotArrays) + rank }
+
+// SlotSendDispl is the slot of rank's send displacement, in bytes.
+func SlotSendDispl(world, rank int) int { return int(SlotArrays) + world + rank }
+
+// SlotRecvCount is the slot of rank's receive count, in bytes.
+func SlotRecvCount(world, rank int) int { return int(SlotArrays) + 2*world + rank }
+
+// SlotRecvDispl is the slot of rank's receive displacement, in bytes.
+func SlotRecvDispl(world, rank int) int { return int(SlotArrays) + 3*world + rank }
+
+// Registers is the size of the plan's register file.
+func (p *Plan) Registers() int { return SlotCountOf(p.World) + len(p.Consts) + p.Temps }
+
+// Validate checks everything about a plan that can be checked before launch:
+// kinds, register and ref indexes, nesting and track bounds. Addresses are
+// checked by the executor at launch. regions is the number of regions that the
+// endpoint published.
+func (p *Plan) Validate() error {
+	bad := func(format string, args ...any) error {
+		return Errorf(Protocol, "plan %s: "+format, append([]any{p.Algorithm}, args...)...)
+	}
+	if p.World < 1 || p.World > MaxWorld || p.Rank < 0 || p.Rank >= p.World {
+		return bad("rank %d of world %d", p.Rank, p.World)
+	}
+	if !p.DType.Valid() || !p.Op.Valid() || !p.Collective.Valid() {
+		return bad("collective %d, dtype %d, op %d", p.Collective, p.DType, p.Op)
+	}
+	if p.Temps < 0 || p.Temps > MaxRegisters || p.Registers() > MaxRegisters {
+		return bad("%d registers, at most %d", p.Registers(), MaxRegisters)
+	}
+	if len(p.Steps) > MaxSteps || len(p.Refs) > MaxRefs || len(p.Tracks) > MaxTracks {
+		return bad("%d steps, %d refs, %d tracks exceed the limits", len(p.Steps), len(p.Refs), len(p.Tracks))
+	}
+	regs := p.Registers()
+	firstTemp := SlotCountOf(p.World) + len(p.Consts)
+	isReg := func(r uint16) bool { return int(r) < regs }
+	for i, r := range p.Refs {
+		switch r.Space {
+		case SpaceSend, SpaceRecv:
+		case SpaceRegion:
+			if !isReg(r.Region) || !isReg(r.Rank) {
+				return bad("ref %d: register out of range", i)
+			}
+		default:
+			return bad("ref %d: space %d", i, r.Space)
+		}
+		if !isReg(r.Offset) || (r.Scale != None && !isReg(r.Scale)) {
+			return bad("ref %d: register out of range", i)
+		}
+	}
+	for i, a := range p.Args {
+		if (a.Ref == None) == (a.Value == None) ||
+			(a.Ref != None && int(a.Ref) >= len(p.Refs)) || (a.Value != None && !isReg(a.Value)) {
+			return bad("argument %d: neither or both of ref and value, or out of range", i)
+		}
+		switch a.Bytes {
+		case 1, 2, 4, 8:
+		default:
+			return bad("argument %d: size %d", i, a.Bytes)
+		}
+	}
+	for i, k := range p.Kernels {
+		if k.Name == "" || len(k.Name) > 256 || len(k.Image) > MaxName || int(k.FirstArg)+int(k.CountArgs) > len(p.Args) {
+			return bad("kernel %d: name, image or arguments out of range", i)
+		}
+		for _, r := range [...]uint16{k.Grid[0], k.Grid[1], k.Grid[2], k.Block[0], k.Block[1], k.Block[2]} {
+			if !isReg(r) {
+				return bad("kernel %d: grid or block register out of range", i)
+			}
+		}
+		if k.Shared != None && !isReg(k.Shared) {
+			return bad("kernel %d: shared memory register out of range", i)
+		}
+	}
+	for t, track := range p.Tracks {
+		if int(track.First)+int(track.Count) > len(p.Steps) {
+			return bad("track %d ends past the last step", t)
+		}
+		if err := p.validateTrack(track, firstTemp, bad); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Plan) validateTrack(track Track, firstTemp int, bad func(string, ...any) error) error {
+	regs := p.Registers()
+	isReg := func(r uint16) bool { return int(r) < regs }
+	isTemp := func(r uint16) bool { return int(r) >= firstTemp && int(r) < regs }
+	isRef := func(r uint16) bool { return int(r) < len(p.Refs) }
+	isWord := func(r uint16) bool { return isRef(r) && p.Refs[r].Space == SpaceRegion }
+	end := int(track.First) + int(track.Count)
+	var ends []int // of the open loops and ifs
+	loops := 0
+	var isLoop []bool
+	for i := int(track.First); i < end; i++ {
+		for len(ends) > 0 && i >= ends[len(ends)-1] {
+			if isLoop[len(isLoop)-1] {
+				loops--
+			}
+			ends, isLoop = ends[:len(ends)-1], isLoop[:len(isLoop)-1]
+		}
+		limit := end
+		if len(ends) > 0 {
+			limit = ends[len(ends)-1]
+		}
+		s := p.Steps[i]
+		ok := true
+		switch s.Kind {
+		case StepSet:
+			_, known := aluNames[s.Alu]
+			ok = known && isTemp(s.Dst) && isReg(s.A) &&
+				(s.Alu == AluMov || isReg(s.B)) && (s.Alu != AluSelect || isReg(s.C))
+		case StepLoad:
+			ok = isTemp(s.Dst) && isWord(s.A)
+		case StepStore:
+			ok = isWord(s.Dst) && isReg(s.A)
+		case StepCopy:
+			ok = isRef(s.Dst) && isRef(s.A) && isReg(s.N)
+		case StepReduce:
+			ok = isRef(s.Dst) && s.B >= 1 && int(s.A)+int(s.B) <= len(p.Refs) && isReg(s.N)
+		case StepSignal:
+			ok = isWord(s.Dst) && isReg(s.A) && (s.B == None || isReg(s.B))
+		case StepWait:
+			ok = isWord(s.A) && isReg(s.B) && (s.C == None || isReg(s.C))
+		case StepBarrier:
+			ok = isWord(s.Dst) && isWord(s.A)
+		case StepLoop, StepIf:
+			ok = s.B >= 1 && i+1+int(s.B) <= limit
+			if s.Kind == StepLoop {
+				loops++
+				ok = ok && isReg(s.N) && isTemp(s.Dst) && loops <= MaxLoopDepth
+			} else {
+				ok = ok && isReg(s.A)
+			}
+			ends, isLoop = append(ends, i+1+int(s.B)), append(isLoop, s.Kind == StepLoop)
+		case StepLaunch:
+			ok = int(s.A) < len(p.Kernels)
+		case StepNative:
+			ok = int(s.A) < len(p.Natives) && p.Natives[s.A].Function != 0
+		case StepRemote:
+			ok = isWord(s.Dst) && isReg(s.A) && isWord(s.B) && isReg(s.C)
+		default:
+			return bad("step %d: kind %d", i, s.Kind)
+		}
+		if !ok {
+			return bad("step %d (%s): operand out of range", i, s.Kind)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,233 @@
+/*
+ * shunt_transport.h: the contract between Shunt's host and its transports, as
+ * a C ABI. It says in C what transport.go and plan.go say in Go, in the same
+ * order and with the same names; proto/transport.proto says it for a process.
+ *
+ * A transport is a shared object that defines one symbol,
+ *
+ *     const shunt_transport_v1 shunt_transport_v1_table;
+ *
+ * and is never unloaded. Nothing may throw, exit or longjmp across these
+ * functions. Strings are UTF-8 and zero-terminated.
+ */
+#ifndef SHUNT_TRANSPORT_H
+#define SHUNT_TRANSPORT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shunt_tables.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SHUNT_TRANSPORT_SYMBOL "shunt_transport_v1_table"
+#define SHUNT_TRANSPORT_MAGIC UINT64_C(0x315854544e554853) /* "SHUNTTX1" in memory order */
+#define SHUNT_VERSION_MAJOR 1
+#define SHUNT_VERSION_MINOR 0
+
+#define SHUNT_MAX_WORLD 1024
+#define SHUNT_MAX_ALGORITHMS 32
+#define SHUNT_MAX_REGIONS 16
+#define SHUNT_MAX_NAME 64
+#define SHUNT_MAX_HANDLE_DATA 256
+#define SHUNT_MAX_MESSAGE 512
+
+/* ---- transport.go ------------------------------------------------------ */
+
+/* One operation as every rank sees it. rank is for prepare only; supports
+ * must not look at it. */
+typedef struct shunt_request {
+  uint32_t struct_size;
+  shunt_collective collective;
+  shunt_dtype dtype;
+  shunt_op op;
+  int64_t bytes; /* of one rank's message: count times element size */
+  int32_t world;
+  int32_t hosts; /* distinct hosts among the ranks */
+  shunt_memory_kind memory;
+  int32_t rank;
+} shunt_request;
+
+/* A named way to do one collective; cost = latency + bytes / bandwidth. */
+typedef struct shunt_algorithm {
+  char name[SHUNT_MAX_NAME];
+  int64_t min_bytes;
+  int64_t max_bytes; /* 0: no limit */
+  double latency;    /* microseconds */
+  double bandwidth;  /* bytes per microsecond */
+} shunt_algorithm;
+
+/* The answer to supports: algorithms, best first, or a reason. The host zeroes
+ * it before the call. */
+typedef struct shunt_support {
+  uint32_t struct_size;
+  uint32_t count;
+  shunt_algorithm algorithms[SHUNT_MAX_ALGORITHMS];
+  char reason[SHUNT_MAX_MESSAGE];
+} shunt_support;
+
+typedef struct shunt_option {
+  const char *name;
+  const char *value;
+} shunt_option;
+
+typedef struct shunt_open_config {
+  uint32_t struct_size;
+  shunt_memory_kind memory;
+  uint64_t communicator; /* equal on all ranks, unique within a job */
+  int32_t rank;
+  int32_t world;
+  int32_t device; /* CUDA ordinal, or -1 */
+  uint32_t count_options;
+  const shunt_option *options; /* valid during the call */
+} shunt_open_config;
+
+/* Lets a peer map a region. fd is owned by whoever made the handle; the
+ * receiver duplicates it. generation is never 0. */
+typedef struct shunt_handle {
+  shunt_handle_kind kind;
+  int32_t fd; /* -1: none */
+  uint64_t generation;
+  int64_t offset; /* of the region within what the handle maps */
+  int64_t bytes;  /* of what the handle maps */
+  uint32_t data_bytes;
+  uint8_t data[SHUNT_MAX_HANDLE_DATA];
+} shunt_handle;
+
+typedef struct shunt_region {
+  uint32_t id;
+  shunt_region_role role;
+  shunt_memory_kind memory;
+  uint32_t reserved;
+  int64_t bytes;
+  shunt_handle handle;
+} shunt_region;
+
+/* ---- plan.go ------------------------------------------------------------ */
+
+#define SHUNT_NONE 0xFFFFu
+
+typedef struct shunt_ref {
+  shunt_space space;
+  uint16_t region; /* register holding the region's number */
+  uint16_t rank;   /* register holding the rank */
+  uint16_t offset; /* register holding the offset in bytes */
+  uint16_t scale;  /* register holding a float64's bits, or SHUNT_NONE */
+} shunt_ref;
+
+/* See shunt_step_kind for what the operands mean. */
+typedef struct shunt_step {
+  shunt_step_kind kind;
+  shunt_alu alu;
+  uint16_t dst;
+  uint16_t a;
+  uint16_t b;
+  uint16_t c;
+  uint16_t n;
+} shunt_step;
+
+typedef struct shunt_track {
+  uint16_t first;
+  uint16_t count;
+} shunt_track;
+
+typedef struct shunt_kernel {
+  const char *image;
+  const char *name;
+  uint16_t grid[3];  /* registers */
+  uint16_t block[3]; /* registers */
+  uint16_t shared;   /* register, or SHUNT_NONE */
+  uint16_t first_arg;
+  uint16_t count_args;
+} shunt_kernel;
+
+typedef struct shunt_arg {
+  uint16_t ref;   /* or SHUNT_NONE */
+  uint16_t value; /* or SHUNT_NONE */
+  uint16_t bytes; /* 1, 2, 4 or 8 */
+} shunt_arg;
+
+/* function(context, registers, send, recv, stream) */
+typedef shunt_status (*shunt_native_fn)(void *context, const int64_t *registers,
+                                        const void *send, void *recv, void *stream);
+
+typedef struct shunt_native {
+  shunt_native_fn function;
+  void *context;
+} shunt_native;
+
+/* A template of one operation for one rank. Registers: slots (8 scalars and
+ * 4 * world), then consts, then temps. Owned by the endpoint that prepared it
+ * until free_plan; the host copies it. */
+typedef struct shunt_plan {
+  uint32_t struct_size;
+  shunt_collective collective;
+  shunt_dtype dtype;
+  shunt_op op;
+  int32_t world;
+  int32_t rank;
+  uint32_t count_consts, count_temps, count_refs, count_steps, count_tracks;
+  uint32_t count_kernels, count_args, count_natives;
+  const int64_t *consts;
+  const shunt_ref *refs;
+  const shunt_step *steps;
+  const shunt_track *tracks;
+  const shunt_kernel *kernels;
+  const shunt_arg *args;
+  const shunt_native *natives;
+} shunt_plan;
+
+/* A device code image that launch steps name. */
+typedef struct shunt_image {
+  const char *name;
+  const void *data;
+  uint64_t bytes;
+} shunt_image;
+
+/* ---- the table ----------------------------------------------------------- */
+
+typedef struct shunt_endpoint shunt_endpoint; /* the transport's own */
+
+/* Every function but supports may fail; it then returns a code and leaves one
+ * sentence for last_error (open: in message, at most message_bytes with the
+ * terminating zero). Functions on one endpoint are called one at a time. */
+typedef struct shunt_transport_v1 {
+  uint64_t magic;         /* SHUNT_TRANSPORT_MAGIC */
+  uint32_t version_major; /* SHUNT_VERSION_MAJOR */
+  uint32_t version_minor; /* SHUNT_VERSION_MINOR */
+  uint64_t struct_size;   /* sizeof(shunt_transport_v1) */
+  shunt_feature features;
+
+  const char *name;
+  const char *version;
+  const char *doc;
+  const shunt_memory_kind *memory;
+  uint32_t count_memory;
+  uint32_t reserved;
+
+  void (*supports)(const shunt_request *request, shunt_support *support);
+  shunt_status (*open)(const shunt_open_config *config, shunt_endpoint **endpoint,
+                       char *message, size_t message_bytes);
+  /* *regions stays owned by the endpoint, as do its descriptors. */
+  shunt_status (*regions)(shunt_endpoint *endpoint, const shunt_region **regions, uint32_t *count);
+  /* Device images; may be null if no plan launches kernels. */
+  shunt_status (*images)(shunt_endpoint *endpoint, const shunt_image **images, uint32_t *count);
+  /* allocate and free may be null without SHUNT_FEATURE_BUFFERS. */
+  shunt_status (*allocate)(shunt_endpoint *endpoint, uint32_t id, int64_t bytes, shunt_region *region);
+  shunt_status (*free)(shunt_endpoint *endpoint, uint32_t id);
+  /* prepare and free_plan may be null without SHUNT_FEATURE_PLANS. */
+  shunt_status (*prepare)(shunt_endpoint *endpoint, const shunt_request *request,
+                          const char *algorithm, const shunt_plan **plan);
+  void (*free_plan)(shunt_endpoint *endpoint, const shunt_plan *plan);
+  /* Valid until the next call on the endpoint; never null. */
+  const char *(*last_error)(shunt_endpoint *endpoint);
+  shunt_status (*close)(shunt_endpoint *endpoint);
+} shunt_transport_v1;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,132 @@
+package plugin
+
+import "context"
+
+// The contract's version. A plugin with another major version is refused; a
+// plugin with an older minor version is adapted.
+const (
+	VersionMajor = 1
+	VersionMinor = 0
+)
+
+// Limits that the host enforces on everything a plugin answers.
+const (
+	MaxWorld      = 1024
+	MaxAlgorithms = 32
+	MaxRegions    = 16
+	MaxName       = 64
+	MaxHandleData = 256
+)
+
+// Transport moves bytes between ranks. Implementations are stateless values:
+// all state belongs to the endpoints they open.
+type Transport interface {
+	// Info describes the transport. It never changes while the process lives.
+	Info() Info
+	// Supports answers, without side effect and from nothing but the request,
+	// which algorithms can serve it, or why none can. Every rank gets the same
+	// answer to the same request.
+	Supports(Request) Support
+	// Open makes this rank's endpoint of one communicator. It is local: it may
+	// allocate but not talk to peers.
+	Open(context.Context, OpenConfig) (Endpoint, error)
+}
+
+// Endpoint is one transport opened for one rank of one communicator. Its
+// methods are called from one goroutine at a time.
+type Endpoint interface {
+	// Regions are the regions that peers must map before any plan runs. Their
+	// number, order, ids (0, 1, …), sizes, kinds and roles are equal on every
+	// rank. The slice and its descriptors stay owned by the endpoint.
+	Regions() []Region
+	// Images are the device code that launch steps name; nil where plans launch
+	// no kernels.
+	Images() []Image
+	// Allocate makes a zero-filled region of at least the given bytes for a
+	// user (role buffer), aligned to a page. Its ID is chosen by the caller.
+	Allocate(ctx context.Context, id uint32, bytes int64) (Region, error)
+	// Free releases a region that Allocate made. Peers that still map it keep
+	// the memory alive; this rank's mapping is the host's.
+	Free(ctx context.Context, id uint32) error
+	// Prepare answers the plan of one algorithm that Supports offered. The
+	// plan depends on the request's collective, dtype, op, world, rank and
+	// memory only, never on its bytes: sizes are slots.
+	Prepare(ctx context.Context, req Request, algorithm string) (*Plan, error)
+	// Close releases everything. It is called once, and its error is reported,
+	// never fatal.
+	Close() error
+}
+
+// Info describes a transport.
+type Info struct {
+	Name     string // as in SHUNT_ALGO and in messages: lower case, at most MaxName bytes
+	Version  string
+	Features Feature
+	Memory   []MemoryKind // kinds of user memory that plans may touch
+	Doc      string       // one line
+}
+
+// Request is one operation as every rank sees it: facts that are equal on all
+// ranks, and this rank's number for Prepare.
+type Request struct {
+	Collective Collective
+	DType      DType
+	Op         Op
+	Bytes      int64 // of one rank's message: count × element size; for varying counts the largest pair's, where known, else 0
+	World      int
+	Hosts      int // distinct hosts among the ranks
+	Memory     MemoryKind
+	Rank       int // Prepare only; Supports must not look at it
+}
+
+// Support is the answer to Supports: algorithms, best first, or a reason.
+type Support struct {
+	Algorithms []Algorithm
+	Reason     string // why there are none; one sentence without a full stop
+}
+
+// Algorithm is a named way to do one collective, with its limits and a static
+// estimate of its cost: Latency + bytes / Bandwidth.
+type Algorithm struct {
+	Name      string
+	MinBytes  int64   // smallest message, in Request.Bytes
+	MaxBytes  int64   // largest message; 0 means no limit
+	Latency   float64 // microseconds
+	Bandwidth float64 // bytes per microsecond, of Request.Bytes
+}
+
+// OpenConfig is what an endpoint is opened with.
+type OpenConfig struct {
+	Communicator uint64 // equal on all ranks, unique within a job
+	Rank, World  int
+	Memory       MemoryKind
+	Device       int               // CUDA ordinal, or -1
+	Options      map[string]string // the transport's own options, from SHUNT_<NAME>_*
+}
+
+// Region is memory that peers can map.
+type Region struct {
+	ID     uint32
+	Role   RegionRole
+	Memory MemoryKind
+	Bytes  int64
+	Handle Handle
+}
+
+// Handle lets a peer map a region. FD is owned by whoever made the handle;
+// the receiver duplicates it. Generation tells two allocations at one address
+// apart and is never 0.
+type Handle struct {
+	Kind       HandleKind
+	Generation uint64
+	Offset     int64  // of the region within what the handle maps
+	Bytes      int64  // of what the handle maps
+	Data       []byte // at most MaxHandleData
+	FD         int    // -1: none
+}
+
+// Image is device code: a cubin, fatbin or PTX that launch steps name.
+type Image struct {
+	Name string
+	Data []byte
+}
