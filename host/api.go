@@ -1,0 +1,165 @@
+package host
+
+import (
+	"context"
+	"log/slog"
+	"time"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Options say how to join. The zero value takes everything from the
+// environment: rank and world from torchrun, Open MPI, MPICH or Slurm, the
+// rest from SHUNT_* variables.
+type Options struct {
+	Rank, World int    // World 0: from the environment
+	ID          string // rendezvous: "env" or "" (environment), "tcp://host:port", "file:///path" or a unique id from NewUniqueID
+	Transports  []string
+	Timeout     time.Duration // deadline of one operation; 0: SHUNT_TIMEOUT
+	Device      int           // CUDA ordinal; used with Memory cuda
+	Memory      plugin.MemoryKind
+	Logger      *slog.Logger
+}
+
+// Stream is a CUDA stream, or nil for host memory.
+type Stream interface {
+	// Handle is the CUstream.
+	Handle() unsafe.Pointer
+}
+
+// Operation is one call. Which fields matter depends on Collective; counts and
+// displacements are in elements of DType. Memory stays the caller's and must
+// stay valid until the operation has ended.
+type Operation struct {
+	Collective plugin.Collective
+	DType      plugin.DType
+	Op         plugin.Op
+	Scalar     float64 // premul_sum only
+	Send, Recv unsafe.Pointer
+	Count      int64
+	Root       int // or the peer of send, recv, put, get, signal and wait
+
+	// Varying collectives: one entry per rank. Displacements may be nil, which
+	// means packed in rank order. all_gather_v and gather_v (at the root) use
+	// Recv*, reduce_scatter_v and scatter_v (at the root) Send*, all_to_all_v
+	// both. Count is this rank's own for all_gather_v, gather_v and scatter_v.
+	SendCounts, SendDispls []int64
+	RecvCounts, RecvDispls []int64
+
+	Window *Window // one-sided operations
+	Offset int64   // one-sided operations: bytes from the start of the peer's window
+
+	Stream Stream
+}
+
+// The communicator's collectives. Every method returns when the result is
+// there (host memory) or enqueued (device memory). All are thin wrappers of
+// Do, which takes any Operation; Start is its non-blocking form.
+
+// AllReduce reduces count elements over all ranks into every rank's recv.
+func (c *Communicator) AllReduce(send, recv unsafe.Pointer, count int64, dtype plugin.DType, op plugin.Op, stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.AllReduce, Send: send, Recv: recv, Count: count, DType: dtype, Op: op, Stream: stream})
+}
+
+// Reduce reduces count elements over all ranks into root's recv.
+func (c *Communicator) Reduce(send, recv unsafe.Pointer, count int64, dtype plugin.DType, op plugin.Op, root int, stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.Reduce, Send: send, Recv: recv, Count: count, DType: dtype, Op: op, Root: root, Stream: stream})
+}
+
+// Broadcast sends root's count elements at send to every rank's recv.
+func (c *Communicator) Broadcast(send, recv unsafe.Pointer, count int64, dtype plugin.DType, root int, stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.Broadcast, Send: send, Recv: recv, Count: count, DType: dtype, Root: root, Stream: stream})
+}
+
+// AllGather concatenates every rank's count elements, in rank order, into
+// every rank's recv of world*count elements.
+func (c *Communicator) AllGather(send, recv unsafe.Pointer, count int64, dtype plugin.DType, stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.AllGather, Send: send, Recv: recv, Count: count, DType: dtype, Stream: stream})
+}
+
+// AllGatherV is AllGather with counts[r] elements of rank r placed at
+// displs[r]; nil displacements mean packed.
+func (c *Communicator) AllGatherV(send, recv unsafe.Pointer, counts, displs []int64, dtype plugin.DType, stream Stream) error {
+	op := Operation{Collective: plugin.AllGatherV, Send: send, Recv: recv, RecvCounts: counts, RecvDispls: displs, DType: dtype, Stream: stream}
+	if c.rank < len(counts) {
+		op.Count = counts[c.rank]
+	}
+	return c.Do(&op)
+}
+
+// ReduceScatter reduces world*count elements; rank r receives block r of count
+// elements.
+func (c *Communicator) ReduceScatter(send, recv unsafe.Pointer, count int64, dtype plugin.DType, op plugin.Op, stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.ReduceScatter, Send: send, Recv: recv, Count: count, DType: dtype, Op: op, Stream: stream})
+}
+
+// ReduceScatterV is ReduceScatter with blocks of counts[r] elements at
+// displs[r] of send; nil displacements mean packed.
+func (c *Communicator) ReduceScatterV(send, recv unsafe.Pointer, counts, displs []int64, dtype plugin.DType, op plugin.Op, stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.ReduceScatterV, Send: send, Recv: recv, SendCounts: counts, SendDispls: displs, DType: dtype, Op: op, Stream: stream})
+}
+
+// AllToAll sends block r of count elements to rank r.
+func (c *Communicator) AllToAll(send, recv unsafe.Pointer, count int64, dtype plugin.DType, stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.AllToAll, Send: send, Recv: recv, Count: count, DType: dtype, Stream: stream})
+}
+
+// AllToAllV sends sendCounts[r] elements at sendDispls[r] to rank r and
+// receives recvCounts[r] elements from it at recvDispls[r]. Each pair of ranks
+// must agree on its two counts. Nil displacements mean packed.
+func (c *Communicator) AllToAllV(send unsafe.Pointer, sendCounts, sendDispls []int64, recv unsafe.Pointer, recvCounts, recvDispls []int64, dtype plugin.DType, stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.AllToAllV, Send: send, SendCounts: sendCounts, SendDispls: sendDispls, Recv: recv, RecvCounts: recvCounts, RecvDispls: recvDispls, DType: dtype, Stream: stream})
+}
+
+// Gather concatenates every rank's count elements, in rank order, at root.
+func (c *Communicator) Gather(send, recv unsafe.Pointer, count int64, dtype plugin.DType, root int, stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.Gather, Send: send, Recv: recv, Count: count, DType: dtype, Root: root, Stream: stream})
+}
+
+// GatherV gathers count elements of this rank at root, which gives every
+// rank's count and displacement; other ranks may pass nil for both.
+func (c *Communicator) GatherV(send unsafe.Pointer, count int64, recv unsafe.Pointer, counts, displs []int64, dtype plugin.DType, root int, stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.GatherV, Send: send, Count: count, Recv: recv, RecvCounts: counts, RecvDispls: displs, DType: dtype, Root: root, Stream: stream})
+}
+
+// Scatter sends root's block r of count elements to rank r.
+func (c *Communicator) Scatter(send, recv unsafe.Pointer, count int64, dtype plugin.DType, root int, stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.Scatter, Send: send, Recv: recv, Count: count, DType: dtype, Root: root, Stream: stream})
+}
+
+// ScatterV scatters root's blocks, of which this rank receives count elements;
+// ranks other than root may pass nil counts and displacements.
+func (c *Communicator) ScatterV(send unsafe.Pointer, counts, displs []int64, recv unsafe.Pointer, count int64, dtype plugin.DType, root int, stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.ScatterV, Send: send, SendCounts: counts, SendDispls: displs, Recv: recv, Count: count, DType: dtype, Root: root, Stream: stream})
+}
+
+// Send sends count elements to peer; it may return once they are buffered.
+func (c *Communicator) Send(send unsafe.Pointer, count int64, dtype plugin.DType, peer int, stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.Send, Send: send, Count: count, DType: dtype, Root: peer, Stream: stream})
+}
+
+// Recv receives count elements from peer, in the order peer sent them.
+func (c *Communicator) Recv(recv unsafe.Pointer, count int64, dtype plugin.DType, peer int, stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.Recv, Recv: recv, Count: count, DType: dtype, Root: peer, Stream: stream})
+}
+
+// Barrier returns after every rank has entered it.
+func (c *Communicator) Barrier(stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.Barrier, Stream: stream})
+}
+
+// Group runs several operations as one: they make progress together, so a
+// rank may send to and receive from any set of peers without ordering the
+// calls. The body calls Add.
+type Group struct{ operations []Operation }
+
+// Add puts an operation into the group. It runs when Group.Run is called.
+func (g *Group) Add(op Operation) { g.operations = append(g.operations, op) }
+
+// Run runs the group's operations together and empties the group.
+func (g *Group) Run(c *Communicator) error {
+	operations := g.operations
+	g.operations = g.operations[:0]
+	return c.doGroup(context.Background(), operations)
+}
