@@ -1,0 +1,57 @@
+package option
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Markdown is docs/options.md: the table as a page for users.
+func Markdown() string {
+	var b strings.Builder
+	b.WriteString("<!-- Generated from host/option by internal/gendocs. Do not edit. -->\n\n# Options\n\n")
+	b.WriteString("Shunt reads these environment variables when a communicator is made. Options given in code win over them.\n" +
+		"An unknown or malformed `SHUNT_*` variable is reported with the nearest known name, and ignored.\n" +
+		"Variables of the form `SHUNT_<TRANSPORT>_<NAME>` are handed to the transport of that name.\n")
+	for _, group := range groups {
+		fmt.Fprintf(&b, "\n## %s\n\n| variable | type | default | meaning |\n|---|---|---|---|\n", group)
+		for i := range table {
+			v := &table[i]
+			if v.Group != group {
+				continue
+			}
+			def := "—"
+			if v.Default != "" {
+				def = "`" + v.Default + "`"
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", v.Name, v.typeText(), def, v.Doc)
+		}
+	}
+	return b.String()
+}
+
+// typeText describes the type with its limits.
+func (v *Variable) typeText() string {
+	switch v.Kind {
+	case Integer:
+		return fmt.Sprintf("integer, %d to %d", v.Min, v.Max)
+	case Duration:
+		return fmt.Sprintf("duration, %s to %s", short(v.Min), short(v.Max))
+	case Choice:
+		return "one of `" + strings.Join(v.Choices, "`, `") + "`"
+	}
+	return v.Kind.String()
+}
+
+// short is a duration in nanoseconds without the zero units that
+// time.Duration prints.
+func short(ns int64) string {
+	s := time.Duration(ns).String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}

@@ -1,0 +1,107 @@
+package option
+
+// Kind is how the text of a variable is read.
+type Kind uint8
+
+// The kinds of value a variable can have.
+const (
+	Text     Kind = iota // taken as it is
+	Integer              // decimal
+	Duration             // as 1.5s, 300ms, 2m; a bare number means seconds
+	Boolean              // 1, true, yes, on; 0, false, no, off
+	Choice               // one of Variable.Choices
+	List                 // comma-separated, empty entries ignored
+)
+
+func (k Kind) String() string {
+	return [...]string{"text", "integer", "duration", "boolean", "choice", "list"}[k]
+}
+
+// Variable is one row of the table: everything that there is to know about one
+// SHUNT_* variable.
+type Variable struct {
+	Name    string
+	Kind    Kind
+	Default string // as a user would write it; "" for unset
+	Group   string
+	Doc     string   // one or more full sentences
+	Choices []string // Choice only
+	Min     int64    // Integer: smallest value; Duration: smallest value in nanoseconds
+	Max     int64    // Integer: largest value; Duration: largest value in nanoseconds
+}
+
+// index numbers the variables; the table below is in this order.
+type index int
+
+const (
+	idRank index = iota
+	idWorld
+	idID
+	idHostID
+	idTransports
+	idPluginDir
+	idAlgo
+	idTuningFile
+	idTimeout
+	idStall
+	idHeartbeat
+	idSpin
+	idCheck
+	idLog
+	idRecords
+	idRunDir
+	idFailpoints
+	count
+)
+
+const (
+	second = int64(1e9)
+	day    = 24 * 3600 * second
+)
+
+// The groups, in the order of the documentation.
+var groups = [...]string{"Rendezvous", "Transports", "Choice of algorithm", "Deadlines", "Execution", "Diagnosis"}
+
+var table = [count]Variable{
+	idRank: {Name: "SHUNT_RANK", Kind: Integer, Min: 0, Max: 1023, Group: "Rendezvous",
+		Doc: "This process's rank. Set together with SHUNT_WORLD; without both, the rank and world of torchrun, Open MPI, MPICH or Slurm are taken."},
+	idWorld: {Name: "SHUNT_WORLD", Kind: Integer, Min: 1, Max: 1024, Group: "Rendezvous",
+		Doc: "Number of ranks of the job."},
+	idID: {Name: "SHUNT_ID", Kind: Text, Group: "Rendezvous",
+		Doc: "Where the ranks meet: a unique id as `shunt run` and NewUniqueID make it, `tcp://host:port`, or `file:///path` on a file system that all ranks see."},
+	idHostID: {Name: "SHUNT_HOST_ID", Kind: Text, Group: "Rendezvous",
+		Doc: "Name of this host, where the machine's own identity is not wanted: ranks with equal names share memory, ranks with different names behave as on two machines."},
+	idTransports: {Name: "SHUNT_TRANSPORTS", Kind: List, Group: "Transports",
+		Doc: "The transports to use, in order of preference: `builtin:NAME`, `shared:PATH` of a shared object, `process:PATH` of an executable. A bare name means builtin. Unset: all builtin ones, then those found in SHUNT_PLUGIN_DIR."},
+	idPluginDir: {Name: "SHUNT_PLUGIN_DIR", Kind: Text, Group: "Transports",
+		Doc: "Directory searched for plugins: every `shunt-transport-*` in it, a shared object if it ends in .so, otherwise an executable."},
+	idAlgo: {Name: "SHUNT_ALGO", Kind: Text, Group: "Choice of algorithm",
+		Doc: "Forces algorithms by collective and message size: `all_reduce:0-64K=shm/one_shot;all_gather=shm`. Must be equal on all ranks. The grammar is in the guide; `shunt explain` shows the effect."},
+	idTuningFile: {Name: "SHUNT_TUNING_FILE", Kind: Text, Group: "Choice of algorithm",
+		Doc: "JSON file of measured costs that replace the transports' own estimates. Must be equal on all ranks."},
+	idTimeout: {Name: "SHUNT_TIMEOUT", Kind: Duration, Default: "60s", Min: second / 1000, Max: day, Group: "Deadlines",
+		Doc: "Longest time one operation, or joining, may take. Then the communicator aborts with an error that names the rank that was waited for."},
+	idStall: {Name: "SHUNT_STALL", Kind: Duration, Default: "1s", Min: second / 1000, Max: day, Group: "Deadlines",
+		Doc: "How long an operation may wait before the watchdog compares the ranks' records: it then reports the laggard, or ends the operation when ranks disagree about what to run."},
+	idHeartbeat: {Name: "SHUNT_HEARTBEAT", Kind: Duration, Default: "1s", Min: second / 100, Max: day, Group: "Deadlines",
+		Doc: "Interval of the ranks' signs of life. A rank that is silent for ten intervals counts as dead; a rank whose process ends is noticed at once."},
+	idSpin: {Name: "SHUNT_SPIN", Kind: Integer, Default: "-1", Min: -1, Max: 1 << 30, Group: "Execution",
+		Doc: "How many times a waiting rank looks at memory before it yields and then sleeps. -1: chosen by whether the ranks of this host outnumber its CPUs."},
+	idCheck: {Name: "SHUNT_CHECK", Kind: Boolean, Default: "off", Group: "Execution",
+		Doc: "Compare collective, dtype, op, count and root of every call across ranks before it runs. Slow; finds programs whose ranks disagree."},
+	idLog: {Name: "SHUNT_LOG", Kind: Choice, Default: "warn", Choices: []string{"error", "warn", "info", "debug"}, Group: "Diagnosis",
+		Doc: "Least severe message that is written to standard error when the program brings no logger of its own."},
+	idRecords: {Name: "SHUNT_RECORDS", Kind: Integer, Default: "256", Min: 0, Max: 1 << 20, Group: "Diagnosis",
+		Doc: "How many of the last operations the flight recorder keeps, to be shown with an error."},
+	idRunDir: {Name: "SHUNT_RUN_DIR", Kind: Text, Group: "Diagnosis",
+		Doc: "Directory for sockets of plugin processes; short, on a local file system, readable by this user alone. Unset: a fresh one under the system's temporary directory, removed at exit."},
+	idFailpoints: {Name: "SHUNT_FAILPOINTS", Kind: Text, Group: "Diagnosis",
+		Doc: "Switches faults on, for tests: `name=action(args)@n;…`. `shunt doctor --failpoints` lists the names."},
+}
+
+// Variables is the whole table, in the order of the documentation. The caller
+// owns the slice.
+func Variables() []Variable { return append([]Variable(nil), table[:]...) }
+
+// Groups are the names of the groups, in the order of the documentation.
+func Groups() []string { return append([]string(nil), groups[:]...) }

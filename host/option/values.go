@@ -1,0 +1,95 @@
+package option
+
+import (
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// Rank is SHUNT_RANK, and whether it is set.
+func (o *Options) Rank() (int, bool) { return int(o.integers[idRank]), o.set[idRank] }
+
+// World is SHUNT_WORLD, and whether it is set.
+func (o *Options) World() (int, bool) { return int(o.integers[idWorld]), o.set[idWorld] }
+
+// ID is SHUNT_ID, or "".
+func (o *Options) ID() string { return o.texts[idID] }
+
+// HostID is SHUNT_HOST_ID, or "" for the machine's own identity.
+func (o *Options) HostID() string { return o.texts[idHostID] }
+
+// Transports is SHUNT_TRANSPORTS as a list, nil when unset. The caller owns it.
+func (o *Options) Transports() []string {
+	var list []string
+	for _, entry := range strings.Split(o.texts[idTransports], ",") {
+		if entry = strings.TrimSpace(entry); entry != "" {
+			list = append(list, entry)
+		}
+	}
+	return list
+}
+
+// PluginDir is SHUNT_PLUGIN_DIR, or "".
+func (o *Options) PluginDir() string { return o.texts[idPluginDir] }
+
+// Algo is SHUNT_ALGO, or ""; selector.Parse reads it.
+func (o *Options) Algo() string { return o.texts[idAlgo] }
+
+// TuningFile is SHUNT_TUNING_FILE, or ""; selector.ReadTuning reads the file.
+func (o *Options) TuningFile() string { return o.texts[idTuningFile] }
+
+// Timeout is SHUNT_TIMEOUT.
+func (o *Options) Timeout() time.Duration { return time.Duration(o.integers[idTimeout]) }
+
+// Stall is SHUNT_STALL.
+func (o *Options) Stall() time.Duration { return time.Duration(o.integers[idStall]) }
+
+// Heartbeat is SHUNT_HEARTBEAT.
+func (o *Options) Heartbeat() time.Duration { return time.Duration(o.integers[idHeartbeat]) }
+
+// Spin is SHUNT_SPIN: looks at memory before a yield, or -1 for automatic.
+func (o *Options) Spin() int { return int(o.integers[idSpin]) }
+
+// Check is SHUNT_CHECK.
+func (o *Options) Check() bool { return o.integers[idCheck] != 0 }
+
+// LogLevel is SHUNT_LOG as a level of log/slog.
+func (o *Options) LogLevel() slog.Level {
+	switch o.texts[idLog] {
+	case "error":
+		return slog.LevelError
+	case "info":
+		return slog.LevelInfo
+	case "debug":
+		return slog.LevelDebug
+	}
+	return slog.LevelWarn
+}
+
+// Records is SHUNT_RECORDS: operations that the flight recorder keeps.
+func (o *Options) Records() int { return int(o.integers[idRecords]) }
+
+// RunDir is SHUNT_RUN_DIR, or "".
+func (o *Options) RunDir() string { return o.texts[idRunDir] }
+
+// Failpoints is SHUNT_FAILPOINTS, or ""; the failpoints read it themselves at
+// the start of the process.
+func (o *Options) Failpoints() string { return o.texts[idFailpoints] }
+
+// Set lists the variables that the environment sets, with their values, in the
+// order of the table.
+func (o *Options) Set() []Setting {
+	var list []Setting
+	for i := range table {
+		if o.set[i] {
+			list = append(list, Setting{Name: table[i].Name, Value: o.texts[i]})
+		}
+	}
+	return list
+}
+
+// Setting is a variable and its value.
+type Setting struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
