@@ -1,0 +1,317 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/memory"
+	"github.com/shunt-ccl/shunt/host/topology"
+	"github.com/shunt-ccl/shunt/host/watch"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Communicator is a group of ranks that run collectives together. Its methods
+// may be called from any goroutine; operations run one at a time, in the order
+// they were called, and every rank must call the collective ones in the same
+// order.
+type Communicator struct {
+	rank, world int
+	label       string // "world", "world/1.0": names the communicator in messages and tags
+	ranks       []int  // this communicator's ranks as ranks of the job
+	job         *job
+	group       *bootstrap.Group
+	topology    *topology.Topology
+	engine      *executor.Engine
+	share       *memory.Share
+	control     []*memory.Mapping // every rank's control page
+	attached    []*attached
+	timeout     time.Duration
+	logger      *slog.Logger
+	records     *watch.Recorder
+
+	// order admits one operation at a time. Lock order: order, then
+	// signatures.mu; neither is held while waiting for a peer, except that the
+	// operation that was admitted runs alone.
+	order       sync.Mutex
+	busy        bool
+	queue       []*Request
+	idle        sync.Cond // signalled when busy falls with an empty queue
+	closed      bool
+	seq         uint64 // operations, for messages and records
+	collectives uint64 // collective ones alone, which all ranks count alike
+	splits      int
+	shrinks     int
+	windows     map[uint32]*Window
+	windowCount int
+	scratch     arguments
+	signatures  signatures
+	warned      atomic.Uint64 // the operation whose stall was reported last
+	warned      atomic.Uint64 // the operation whose stall was reported last
+	failure     atomic.Pointer[plugin.Error]
+	closeOnce   sync.Once
+	closeErr    error
+}
+
+// arguments is what a single operation needs; it belongs to whoever was
+// admitted, so a call allocates nothing.
+type arguments struct {
+	call   call
+	arrays []int64
+	exec   executor.Arguments
+}
+
+// Rank is this process's number within the communicator.
+func (c *Communicator) Rank() int { return c.rank }
+
+// World is the number of ranks.
+func (c *Communicator) World() int { return c.world }
+
+// Label names the communicator in messages: "world" for the first one.
+func (c *Communicator) Label() string { return c.label }
+
+// Topology says where every rank of the communicator runs.
+func (c *Communicator) Topology() *topology.Topology { return c.topology }
+
+// Do runs one operation and waits for it. It allocates nothing when it
+// succeeds and its plan was prepared by an earlier call.
+func (c *Communicator) Do(op *Operation) error {
+	if !c.admit() {
+		request, err := c.enqueue([]Operation{*op})
+		if err != nil {
+			return err
+		}
+		return request.Wait(context.Background())
+	}
+	err := c.run(op)
+	c.release()
+	return err
+}
+
+// admit takes the communicator if nothing runs and nothing waits.
+func (c *Communicator) admit() bool {
+	c.order.Lock()
+	defer c.order.Unlock()
+	if c.busy || len(c.queue) > 0 {
+		return false
+	}
+	c.busy = true
+	return true
+}
+
+// release hands the communicator to the oldest waiting request, if any.
+func (c *Communicator) release() {
+	c.order.Lock()
+	if len(c.queue) == 0 {
+		c.busy = false
+		c.idle.Broadcast()
+		c.order.Unlock()
+		return
+	}
+	c.order.Unlock()
+	go c.drain()
+}
+
+// enter is admit for calls that may wait their turn: it returns when the
+// communicator is this caller's alone.
+func (c *Communicator) enter(what string) (release func(), err error) {
+	c.order.Lock()
+	defer c.order.Unlock()
+	for c.busy || len(c.queue) > 0 {
+		c.idle.Wait()
+	}
+	if err := c.usable(what); err != nil {
+		return nil, err
+	}
+	c.busy = true
+	return c.release, nil
+}
+
+// usable is nil unless the communicator has failed or is closed. The caller
+// is admitted or holds order.
+func (c *Communicator) usable(what string) error {
+	if c.closed {
+		return &plugin.Error{Code: plugin.Closed, Rank: c.rank, Message: fmt.Sprintf("%s on rank %d: communicator %s is closed", what, c.rank, c.label)}
+	}
+	if f := c.failure.Load(); f != nil {
+		return c.failed(what, f)
+	}
+	return nil
+}
+
+// run executes one operation. The caller is admitted.
+func (c *Communicator) run(op *Operation) error {
+	if err := c.usable(op.Collective.String()); err != nil {
+		return err
+	}
+	a := &c.scratch
+	if err := c.check(op, a.arrays, &a.call); err != nil {
+		return err
+	}
+	if op.Collective.PointToPoint() && op.Collective <= plugin.Recv && op.Root == c.rank {
+		return c.invalid(op, "a rank cannot %s to itself outside a group", op.Collective)
+	}
+	c.count(op.Collective)
+	program, err := c.program(&a.call)
+	if err != nil {
+		return err
+	}
+	a.exec.Send, a.exec.Recv = a.call.send, a.call.recv
+	a.exec.Slots, a.exec.Arrays = a.call.slots, a.call.arrays
+	c.publish(&a.call)
+	c.records.Begin(c.seq, a.call.collective, a.call.dtype, a.call.op, a.call.count, a.call.root)
+	err = c.engine.Run(program, &a.exec, c.timeout)
+	c.records.End(c.seq, err)
+	a.exec.Send, a.exec.Recv = nil, nil
+	a.call.send, a.call.recv = nil, nil
+	if err != nil {
+		return c.explainFailure(op.Collective.String(), err)
+	}
+	return nil
+}
+
+// count numbers the operation that begins.
+func (c *Communicator) count(collective plugin.Collective) {
+	c.seq++
+	if !collective.PointToPoint() {
+		c.collectives++
+	}
+}
+
+// publish puts the operation into this rank's control page, where peers'
+// watchdogs read it.
+func (c *Communicator) publish(call *call) {
+	c.engine.Record(c.collectives, uint32(call.collective), uint32(call.dtype), uint32(call.op), call.count, int32(call.root))
+}
+
+// explainFailure turns the executor's error into the one users see, and makes
+// the communicator fail for every rank.
+func (c *Communicator) explainFailure(what string, err error) error {
+	if f := c.failure.Load(); f != nil {
+		return c.failed(what, f)
+	}
+	var detail *executor.Failure
+	reason := &plugin.Error{Code: plugin.CodeOf(err), Rank: c.rank, Message: err.Error(), Cause: err}
+	if errors.As(err, &detail) && detail.Code == plugin.Timeout {
+		reason.Message = fmt.Sprintf("no answer from %s for %v", c.peerName(detail.Rank), c.timeout)
+		reason.Rank = detail.Rank
+	}
+	c.fail(reason, true)
+	return c.failed(what, c.failure.Load())
+}
+
+// peerName names a rank of this communicator for messages.
+func (c *Communicator) peerName(rank int) string {
+	if rank < 0 || rank >= c.world {
+		return "a peer"
+	}
+	place := c.topology.Places[rank]
+	return fmt.Sprintf("peer rank %d (pid %d, host %s)", rank, place.PID, place.Host)
+}
+
+// fail makes the communicator fail for good; the first reason wins. With
+// spread, the other ranks are told.
+func (c *Communicator) fail(reason *plugin.Error, spread bool) {
+	if !c.failure.CompareAndSwap(nil, reason) {
+		return
+	}
+	c.logger.Error("communicator failed", "communicator", c.label, "rank", c.rank, "seq", c.seqNow(), "reason", reason.Message)
+	c.records.Fail(reason)
+	if spread {
+		c.job.tell(c, reason)
+	}
+	c.engine.Abort(reason.Code, reason.Rank)
+}
+
+func (c *Communicator) seqNow() uint64 { return c.records.Seq() }
+
+// failed words a failure for the call that meets it.
+func (c *Communicator) failed(what string, reason *plugin.Error) error {
+	return &plugin.Error{
+		Code: reason.Code, Rank: reason.Rank, Cause: reason,
+		Message: fmt.Sprintf("%s #%d on rank %d: %s; communicator %s is aborted, call Shrink or re-create it", what, c.seq, c.rank, reason.Message, c.label),
+	}
+}
+
+// named puts the call's name and rank in front of an error of another layer.
+func (c *Communicator) named(what string, err error) error {
+	if f := c.failure.Load(); f != nil {
+		return c.failed(what, f)
+	}
+	code := plugin.CodeOf(err)
+	rank := c.rank
+	var e *plugin.Error
+	if errors.As(err, &e) && e.Rank >= 0 {
+		rank = e.Rank
+	}
+	return &plugin.Error{Code: code, Rank: rank, Message: fmt.Sprintf("%s on rank %d: %v", what, c.rank, err), Cause: err}
+}
+
+// deadline bounds a call that talks to peers over the rendezvous store.
+func (c *Communicator) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, c.timeout, plugin.Errorf(plugin.Timeout, "no agreement within %v", c.timeout))
+}
+
+// Abort makes the communicator fail here and on every peer: operations in
+// flight return an error at once. It may be called from any goroutine.
+func (c *Communicator) Abort(reason string) {
+	c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.rank, Message: fmt.Sprintf("rank %d aborted: %s", c.rank, reason)}, true)
+}
+
+// Records are the latest operations of this rank, oldest first.
+func (c *Communicator) Records() []watch.Entry { return c.records.Entries() }
+
+// WriteRecords writes the flight recorder as one JSON object.
+func (c *Communicator) WriteRecords(w io.Writer) error {
+	return c.records.WriteJSON(w, c.label, c.rank, c.world)
+}
+
+// Err is the reason why the communicator failed, or nil.
+func (c *Communicator) Err() error {
+	if f := c.failure.Load(); f != nil {
+		return f
+	}
+	return nil
+}
+
+// Close ends this rank's part in the communicator and releases everything it
+// holds. It waits for operations in flight here, never for peers, and returns
+// what went wrong in letting go; the communicator is closed all the same.
+func (c *Communicator) Close() error {
+	c.closeOnce.Do(func() { c.closeErr = c.close() })
+	return c.closeErr
+}
+
+func (c *Communicator) close() error {
+	c.order.Lock()
+	for c.busy || len(c.queue) > 0 {
+		c.idle.Wait()
+	}
+	c.closed = true
+	c.order.Unlock()
+	var errs []error
+	c.job.forget(c)
+	for _, w := range c.windows {
+		errs = append(errs, w.release())
+	}
+	c.signatures.free()
+	c.engine.Close()
+	for _, m := range c.control {
+		errs = append(errs, m.Close())
+	}
+	for _, a := range c.attached {
+		errs = append(errs, a.close())
+	}
+	if c.share != nil {
+		errs = append(errs, c.share.Close())
+	}
+	errs = append(errs, c.job.release())
+	return errors.Join(errs...)
+}

@@ -1,0 +1,33 @@
+package host
+
+import (
+	"github.com/shunt-ccl/shunt/host/selector"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Explain says which transport and algorithm an operation of the given size
+// would use, what it would fall back to, and why each other was not chosen.
+// bytes is one rank's message: count times element size. It is local and
+// prepares nothing.
+func (c *Communicator) Explain(collective plugin.Collective, dtype plugin.DType, op plugin.Op, bytes int64) (selector.Explanation, error) {
+	if !collective.Valid() || !dtype.Valid() || (collective.Reduces() && !op.Valid()) || bytes < 0 {
+		return selector.Explanation{}, plugin.Errorf(plugin.InvalidArgument, "explain: collective %d, dtype %d, op %d, %d bytes", collective, dtype, op, bytes)
+	}
+	if sizesDiffer(collective) {
+		bytes = 0
+	}
+	choice, err := c.choose(signatureOf(collective, dtype, op))
+	if err != nil {
+		return selector.Explanation{}, err
+	}
+	return choice.Explain(bytes), nil
+}
+
+// Transports are the transports of this communicator, in order of preference.
+func (c *Communicator) Transports() []*Loaded {
+	list := make([]*Loaded, len(c.attached))
+	for i, a := range c.attached {
+		list[i] = a.loaded
+	}
+	return list
+}

@@ -1,0 +1,365 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/memory"
+	"github.com/shunt-ccl/shunt/host/option"
+	"github.com/shunt-ccl/shunt/host/selector"
+	"github.com/shunt-ccl/shunt/host/topology"
+	"github.com/shunt-ccl/shunt/host/watch"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// attached is one transport's endpoint within a communicator.
+type attached struct {
+	loaded   *Loaded
+	endpoint plugin.Endpoint
+	base     uint32            // of the endpoint's regions in the executor's table
+	scratch  *plugin.Region    // region of role scratch, if the transport has one
+	mappings []*memory.Mapping // every rank's regions, mapped here
+}
+
+func (a *attached) close() error {
+	var err error
+	for _, m := range a.mappings {
+		err = errors.Join(err, m.Close())
+	}
+	a.mappings = nil
+	if a.endpoint != nil {
+		err = errors.Join(err, a.endpoint.Close())
+		a.endpoint = nil
+	}
+	return err
+}
+
+// Init joins the job and returns the communicator of all its ranks. It is
+// collective. A failure on one rank is every rank's error. Close the
+// communicator when done.
+func Init(ctx context.Context, o Options) (*Communicator, error) {
+	options, warnings := option.Load(os.Environ())
+	logger := o.Logger
+	if logger == nil {
+		logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: options.LogLevel()}))
+	}
+	for _, w := range warnings {
+		logger.Warn(w.String())
+	}
+	timeout := o.Timeout
+	if timeout == 0 {
+		timeout = options.Timeout()
+	}
+	if timeout < 0 {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "init: timeout %v is negative", timeout)
+	}
+	if o.Memory != plugin.MemoryHost {
+		return nil, plugin.Errorf(plugin.Unsupported, "init: no executor runs plans on %s memory in this build", o.Memory)
+	}
+	config, err := rendezvous(o, options, timeout)
+	if err != nil {
+		return nil, err
+	}
+	config.Logger = logger
+
+	j := &job{
+		place: topology.Local(), options: options, memory: o.Memory, device: o.Device,
+		timeout: timeout, logger: logger, members: map[*Communicator]bool{}, dead: map[int]bool{},
+	}
+	if j.table, err = newTable(options); err != nil {
+		return nil, err
+	}
+	joinCtx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if j.session, err = bootstrap.Join(joinCtx, config); err != nil {
+		return nil, err
+	}
+	j.ctx, j.cancel = context.WithCancelCause(context.Background())
+	j.place.Rank = config.Rank
+	j.loaded, err = loadAll(joinCtx, specs(o, options, logger), logger)
+	if err = j.session.All().Agree(joinCtx, "load", err); err != nil {
+		return nil, errors.Join(err, j.abandon())
+	}
+	j.start()
+	ranks := make([]int, j.session.World())
+	for i := range ranks {
+		ranks[i] = i
+	}
+	return newCommunicator(joinCtx, j, "world", ranks)
+}
+
+// rendezvous decides rank, world and meeting place: what the options say goes
+// before the environment.
+func rendezvous(o Options, options *option.Options, timeout time.Duration) (bootstrap.Config, error) {
+	var config bootstrap.Config
+	if o.World == 0 {
+		var err error
+		if config, err = bootstrap.FromEnvironment(os.Getenv); err != nil {
+			return config, err
+		}
+	} else {
+		config.Rank, config.World = o.Rank, o.World
+	}
+	if config.World < 1 || config.World > plugin.MaxWorld || config.Rank < 0 || config.Rank >= config.World {
+		return config, plugin.Errorf(plugin.InvalidArgument, "init: rank %d of world %d (1 to %d)", config.Rank, config.World, plugin.MaxWorld)
+	}
+	if o.ID != "" && o.ID != "env" {
+		config.URL = o.ID
+	}
+	config.Timeout = timeout
+	config.Heartbeat = options.Heartbeat()
+	return config, nil
+}
+
+// specs is the list of transports to load.
+func specs(o Options, options *option.Options, logger *slog.Logger) []string {
+	if len(o.Transports) > 0 {
+		return o.Transports
+	}
+	if list := options.Transports(); len(list) > 0 {
+		return list
+	}
+	var list []string
+	for _, name := range Registered() {
+		list = append(list, string(Builtin)+":"+name)
+	}
+	if dir := options.PluginDir(); dir != "" {
+		found, err := Discover(dir)
+		if err != nil {
+			logger.Warn("no plugins found", "reason", err)
+		}
+		for _, spec := range found {
+			list = append(list, spec.String())
+		}
+	}
+	return list
+}
+
+func newTable(options *option.Options) (*selector.Table, error) {
+	return selector.New(options.Algo(), options.TuningFile())
+}
+
+// abandon ends a job that no communicator was made of.
+func (j *job) abandon() error {
+	j.cancel(plugin.Errorf(plugin.Closed, "the job has ended"))
+	err := j.session.Close()
+	j.watchers.Wait()
+	for _, l := range j.loaded {
+		err = errors.Join(err, l.Close())
+	}
+	return err
+}
+
+var communicatorCount atomic.Uint64
+
+// newCommunicator makes the communicator of the given ranks of the job, each
+// of which calls this with the same label. On error everything made so far is
+// released.
+func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ *Communicator, err error) {
+	c := &Communicator{
+		rank: slices.Index(ranks, j.session.Rank()), world: len(ranks), label: label, ranks: ranks,
+		job: j, timeout: j.timeout, logger: j.logger, windows: map[uint32]*Window{},
+		records: watch.NewRecorder(j.options.Records()),
+	}
+	c.idle.L = &c.order
+	c.scratch.arrays = make([]int64, 4*c.world)
+	if c.group, err = j.session.Group(label, ranks); err != nil {
+		return nil, err
+	}
+	if c.engine, err = executor.NewEngine(c.rank, c.world); err != nil {
+		return nil, err
+	}
+	j.join(c)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}()
+	id, err := c.introduce(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.group.Agree(ctx, "open "+label, c.open(ctx, id)); err != nil {
+		return nil, c.named("init", err)
+	}
+	if err := c.connect(ctx); err != nil {
+		return nil, c.named("init", err)
+	}
+	if err := c.group.Agree(ctx, "plans "+label, c.prepareAlone(plugin.Send, plugin.Recv)); err != nil {
+		return nil, c.named("init", err)
+	}
+	return c, nil
+}
+
+// introduce gathers the places of all ranks and checks that they load the same
+// transports. It returns the communicator's number.
+func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
+	names := make([]string, len(c.job.loaded))
+	for i, l := range c.job.loaded {
+		names[i] = l.Info.Name + " " + l.Info.Version
+	}
+	mine := introduction{
+		ID:    uint64(os.Getpid())<<32 | communicatorCount.Add(1)&0xFFFFFFFF,
+		Place: c.job.place.Encode(), Transports: strings.Join(names, ", "), Algo: c.job.options.Algo(),
+	}
+	answers, err := c.group.AllGather(ctx, "introduce "+c.label, mine.encode())
+	if err != nil {
+		return 0, c.named("init", err)
+	}
+	places := make([]topology.Place, len(answers))
+	var id uint64
+	for rank, answer := range answers {
+		peer, place, err := decodeIntroduction(answer)
+		if err != nil {
+			return 0, plugin.Errorf(plugin.Protocol, "init: rank %d introduced itself badly: %w", rank, err)
+		}
+		if rank == 0 {
+			id = peer.ID
+		}
+		if peer.Transports != mine.Transports {
+			return 0, &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("init: ranks load different transports: rank %d has %q, rank %d has %q", c.rank, mine.Transports, rank, peer.Transports)}
+		}
+		if peer.Algo != mine.Algo {
+			return 0, &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("init: ranks have different SHUNT_ALGO: rank %d has %q, rank %d has %q", c.rank, mine.Algo, rank, peer.Algo)}
+		}
+		place.Rank = rank
+		places[rank] = place
+	}
+	c.topology = topology.New(places)
+	c.engine.SetOversubscribed(c.topology.Oversubscribed(c.rank))
+	if spin := c.job.options.Spin(); spin >= 0 {
+		c.engine.SetSpin(spin)
+	}
+	return id, nil
+}
+
+// open opens one endpoint of every transport.
+func (c *Communicator) open(ctx context.Context, id uint64) error {
+	for _, l := range c.job.loaded {
+		if !slices.Contains(l.Info.Memory, c.job.memory) {
+			continue
+		}
+		if len(c.topology.Hosts()) > 1 && l.Info.Features&plugin.FeatureMultiHost == 0 {
+			continue // Supports says why when an operation finds no transport
+		}
+		endpoint, err := l.Transport.Open(ctx, plugin.OpenConfig{
+			Communicator: id, Rank: c.rank, World: c.world, Memory: c.job.memory, Device: c.job.device,
+			Options: c.job.options.Transport(l.Info.Name),
+		})
+		if err != nil {
+			return fmt.Errorf("opening transport %s: %w", l.Info.Name, err)
+		}
+		a := &attached{loaded: l, endpoint: endpoint, base: uint32(len(c.attached) * plugin.MaxRegions)}
+		c.attached = append(c.attached, a)
+		regions := endpoint.Regions()
+		if len(regions) > plugin.MaxRegions {
+			return plugin.Errorf(plugin.Protocol, "transport %s publishes %d regions, at most %d", l.Info.Name, len(regions), plugin.MaxRegions)
+		}
+		for i := range regions {
+			if regions[i].ID != uint32(i) || regions[i].Bytes < 0 {
+				return plugin.Errorf(plugin.Protocol, "transport %s: region %d has id %d and %d bytes", l.Info.Name, i, regions[i].ID, regions[i].Bytes)
+			}
+			if regions[i].Role == plugin.RegionRoleScratch && a.scratch == nil {
+				a.scratch = &regions[i]
+			}
+		}
+	}
+	if len(c.attached) == 0 {
+		if hosts := len(c.topology.Hosts()); hosts > 1 {
+			return plugin.Errorf(plugin.Unsupported, "the ranks run on %d hosts and no transport reaches other hosts", hosts)
+		}
+		return plugin.Errorf(plugin.Unsupported, "no transport serves %s memory", c.job.memory)
+	}
+	return nil
+}
+
+// connect exchanges control pages and the endpoints' regions, and maps them.
+func (c *Communicator) connect(ctx context.Context) error {
+	if c.world > 1 {
+		var err error
+		if c.share, err = memory.NewShare(c.group); err != nil {
+			return err
+		}
+	}
+	page, err := memory.NewControlPage()
+	if err = c.group.Agree(ctx, "control page "+c.label, err); err != nil {
+		return err
+	}
+	defer page.CloseFD()
+	mappings, err := c.exchange(ctx, "control "+c.label, []plugin.Region{page.Region()}, func(_ plugin.Region, rank int, m *memory.Mapping) error {
+		return c.engine.SetControl(rank, executor.Memory{Base: m.Base(), Bytes: m.Bytes()})
+	})
+	c.control = mappings
+	if err != nil {
+		return err
+	}
+	for i, a := range c.attached {
+		tag := fmt.Sprintf("regions %s %d", c.label, i)
+		mappings, err := c.mapRegions(ctx, tag, a.base, a.endpoint.Regions())
+		a.mappings = mappings
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mapRegions exchanges regions with all ranks, maps everyone's and enters them
+// in the executor's table.
+func (c *Communicator) mapRegions(ctx context.Context, tag string, base uint32, regions []plugin.Region) ([]*memory.Mapping, error) {
+	return c.exchange(ctx, tag, regions, func(r plugin.Region, rank int, m *memory.Mapping) error {
+		return c.engine.SetRegion(base, r.ID, rank, executor.Memory{Base: m.Base(), Bytes: r.Bytes})
+	})
+}
+
+// exchange hands this rank's regions to all ranks, maps everyone's, region by
+// region in rank order, and agrees that all could. The mappings are returned
+// also on error, for the caller to close.
+func (c *Communicator) exchange(ctx context.Context, tag string, mine []plugin.Region, enter func(plugin.Region, int, *memory.Mapping) error) ([]*memory.Mapping, error) {
+	all := [][]plugin.Region{mine}
+	if c.share != nil {
+		var err error
+		if all, err = c.share.Exchange(ctx, tag, mine); err != nil {
+			return nil, err
+		}
+		defer memory.CloseAll(all)
+	}
+	var mappings []*memory.Mapping
+	mapAll := func() error {
+		for rank := range all {
+			if len(all[rank]) != len(mine) {
+				return plugin.Errorf(plugin.Mismatch, "rank %d shares %d regions, rank %d %d", c.rank, len(mine), rank, len(all[rank]))
+			}
+		}
+		for i := range mine {
+			for rank := range all {
+				r := all[rank][i]
+				if r.ID != mine[i].ID || r.Bytes != mine[i].Bytes {
+					return plugin.Errorf(plugin.Mismatch, "region %d: rank %d has id %d and %d bytes, rank %d id %d and %d bytes", i, c.rank, mine[i].ID, mine[i].Bytes, rank, r.ID, r.Bytes)
+				}
+				m, err := memory.MapHandle(r.Handle)
+				if err != nil {
+					return fmt.Errorf("mapping region %d of rank %d: %w", r.ID, rank, err)
+				}
+				mappings = append(mappings, m)
+				if m.Bytes() < r.Bytes {
+					return plugin.Errorf(plugin.Protocol, "region %d of rank %d: %d bytes mapped, %d promised", r.ID, rank, m.Bytes(), r.Bytes)
+				}
+				if err := enter(r, rank, m); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	return mappings, c.group.Agree(ctx, tag+" mapped", mapAll())
+}

@@ -1,0 +1,50 @@
+package host
+
+import (
+	"encoding/json"
+
+	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/topology"
+	"github.com/shunt-ccl/shunt/host/watch"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// introduction is what a rank says about itself when a communicator is made.
+type introduction struct {
+	ID         uint64 `json:"id"`    // proposal for the communicator's number; rank 0's counts
+	Place      []byte `json:"place"` // topology.Place, encoded
+	Transports string `json:"transports"`
+	Algo       string `json:"algo"`
+}
+
+// maxIntroduction bounds what a peer may send.
+const maxIntroduction = 256 << 10
+
+func (i introduction) encode() []byte {
+	data, err := json.Marshal(i)
+	if err != nil {
+		panic(err) // strings and numbers always encode
+	}
+	return data
+}
+
+func decodeIntroduction(data []byte) (introduction, topology.Place, error) {
+	var i introduction
+	if len(data) > maxIntroduction {
+		return i, topology.Place{}, plugin.Errorf(plugin.Protocol, "introduction of %d bytes, at most %d", len(data), maxIntroduction)
+	}
+	if err := json.Unmarshal(data, &i); err != nil {
+		return i, topology.Place{}, plugin.Errorf(plugin.Protocol, "malformed introduction: %w", err)
+	}
+	place, err := topology.Decode(i.Place)
+	return i, place, err
+}
+
+// stateOf reads a control page's record, which a peer may have filled with
+// anything.
+func stateOf(r executor.Record) watch.State {
+	return watch.State{
+		Seq: r.Seq, Collective: plugin.Collective(r.Collective), DType: plugin.DType(r.DType),
+		Op: plugin.Op(r.Op), Count: r.Count, Root: int(r.Root),
+	}
+}

@@ -1,0 +1,213 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/host/option"
+	"github.com/shunt-ccl/shunt/host/selector"
+	"github.com/shunt-ccl/shunt/host/topology"
+	"github.com/shunt-ccl/shunt/host/watch"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// job is what the communicators of one rendezvous share: the session with the
+// store, the loaded transports, and the goroutine that watches them. It lives
+// as long as its last communicator.
+type job struct {
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	session *bootstrap.Session
+	place   topology.Place
+	options *option.Options
+	memory  plugin.MemoryKind
+	device  int
+	timeout time.Duration
+	logger  *slog.Logger
+	loaded  []*Loaded
+	table   *selector.Table
+
+	mu       sync.Mutex
+	members  map[*Communicator]bool
+	dead     map[int]bool // ranks of the job
+	refs     int
+	watchers sync.WaitGroup
+}
+
+// watchers run until the job's context ends.
+func (j *job) start() {
+	j.watchers.Add(2)
+	go j.watchPeers()
+	go j.watchStalls()
+	for _, l := range j.loaded {
+		if l.client != nil {
+			j.watchers.Add(1)
+			go j.watchPlugin(l)
+		}
+	}
+}
+
+// join makes c one of the job's communicators.
+func (j *job) join(c *Communicator) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.refs++
+	j.members[c] = true
+}
+
+// forget stops watching c.
+func (j *job) forget(c *Communicator) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.members, c)
+}
+
+// release lets go of the job; the last one ends it.
+func (j *job) release() error {
+	j.mu.Lock()
+	j.refs--
+	last := j.refs == 0
+	j.mu.Unlock()
+	if !last {
+		return nil
+	}
+	return j.end()
+}
+
+func (j *job) end() error {
+	j.cancel(plugin.Errorf(plugin.Closed, "the job has ended"))
+	err := j.session.Close()
+	j.watchers.Wait()
+	for _, l := range j.loaded {
+		err = errors.Join(err, l.Close())
+	}
+	return err
+}
+
+// each calls f for a snapshot of the communicators.
+func (j *job) each(f func(*Communicator)) {
+	j.mu.Lock()
+	members := make([]*Communicator, 0, len(j.members))
+	for c := range j.members {
+		members = append(members, c)
+	}
+	j.mu.Unlock()
+	for _, c := range members {
+		f(c)
+	}
+}
+
+func (j *job) deadRanks() map[int]bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	dead := make(map[int]bool, len(j.dead))
+	for rank := range j.dead {
+		dead[rank] = true
+	}
+	return dead
+}
+
+// tell spreads a failure that began here.
+func (j *job) tell(c *Communicator, reason *plugin.Error) {
+	c.group.Fail(reason)
+}
+
+// watchPeers turns what the store reports into failures of communicators.
+func (j *job) watchPeers() {
+	defer j.watchers.Done()
+	for {
+		select {
+		case <-j.ctx.Done():
+			return
+		case f, ok := <-j.session.Failures():
+			if !ok {
+				return
+			}
+			died := f.Err.Code == plugin.PeerDied
+			if died {
+				j.mu.Lock()
+				j.dead[f.Rank] = true
+				j.mu.Unlock()
+			}
+			j.each(func(c *Communicator) {
+				if (died && c.member(f.Rank)) || (!died && f.Group == c.group.Key()) {
+					c.fail(f.Err, false)
+				}
+			})
+		}
+	}
+}
+
+// member reports whether a rank of the job belongs to the communicator.
+func (c *Communicator) member(jobRank int) bool {
+	for _, rank := range c.ranks {
+		if rank == jobRank {
+			return true
+		}
+	}
+	return false
+}
+
+// watchPlugin fails every communicator when a plugin's process ends.
+func (j *job) watchPlugin(l *Loaded) {
+	defer j.watchers.Done()
+	select {
+	case <-j.ctx.Done():
+	case <-l.client.Done():
+		if j.ctx.Err() != nil {
+			return
+		}
+		j.each(func(c *Communicator) {
+			c.fail(&plugin.Error{
+				Code: plugin.PluginDied, Rank: c.rank, Cause: l.client.Err(),
+				Message: fmt.Sprintf("rank %d lost its transport %s: %v", c.rank, l.Info.Name, l.client.Err()),
+			}, true)
+		})
+	}
+}
+
+// watchStalls looks at operations that wait for long, and finds the ranks that
+// disagree about what is being called.
+func (j *job) watchStalls() {
+	defer j.watchers.Done()
+	stall := j.options.Stall()
+	ticker := time.NewTicker(max(stall/4, 10*time.Millisecond))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-j.ctx.Done():
+			return
+		case <-ticker.C:
+			j.each(func(c *Communicator) { c.lookAtStall(stall) })
+		}
+	}
+}
+
+// lookAtStall compares this rank's call with its peers' when it has waited for
+// longer than the given time, and fails the communicator if they contradict.
+func (c *Communicator) lookAtStall(stall time.Duration) {
+	waiting, peer, since, _ := c.engine.Waiting()
+	if !waiting || since < stall {
+		return
+	}
+	mine := stateOf(c.engine.PeerRecord(c.rank))
+	for rank := range c.world {
+		if rank == c.rank {
+			continue
+		}
+		if conflict := watch.Conflict(c.rank, mine, rank, stateOf(c.engine.PeerRecord(rank))); conflict != "" {
+			code := plugin.Mismatch
+			c.fail(&plugin.Error{Code: code, Rank: rank, Message: conflict}, true)
+			return
+		}
+	}
+	if seq := mine.Seq; c.warned.Swap(seq) != seq && peer >= 0 && peer < c.world {
+		c.logger.Warn("operation is waiting", "communicator", c.label, "rank", c.rank, "seq", seq, "collective", mine.Collective.String(),
+			"for", c.peerName(peer), "since", since, "peer_state", stateOf(c.engine.PeerRecord(peer)).String())
+	}
+}

@@ -1,0 +1,304 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/shunt-ccl/shunt/host/algorithm"
+	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/selector"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// signature is what a cached set of plans answers: everything about an
+// operation but its sizes, addresses and root.
+type signature struct {
+	collective plugin.Collective
+	dtype      plugin.DType
+	op         plugin.Op
+}
+
+// prepared is one signature's choice and its loaded plans, candidate by
+// candidate.
+type prepared struct {
+	choice   *selector.Choice
+	programs []*executor.Program
+}
+
+// signatures is the plan cache. It is bounded by the tables: at most one entry
+// for each collective, dtype and op.
+type signatures struct {
+	mu    sync.Mutex // for Explain, which may come from another goroutine
+	known map[signature]*prepared
+	last  signature // the latest, so that a repeated call skips the map
+	cache *prepared
+	count uint64 // of agreements, for their tags
+}
+
+func (s *signatures) lookup(key signature) *prepared {
+	if s.cache != nil && s.last == key {
+		return s.cache
+	}
+	p := s.known[key]
+	if p != nil {
+		s.last, s.cache = key, p
+	}
+	return p
+}
+
+func (s *signatures) store(key signature, p *prepared) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known == nil {
+		s.known = map[signature]*prepared{}
+	}
+	s.known[key] = p
+}
+
+func (s *signatures) free() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.known {
+		p.free()
+	}
+	s.known, s.cache = nil, nil
+}
+
+func (p *prepared) free() {
+	for _, program := range p.programs {
+		program.Free()
+	}
+	p.programs = nil
+}
+
+func signatureOf(collective plugin.Collective, dtype plugin.DType, op plugin.Op) signature {
+	key := signature{collective: collective, dtype: plugin.Uint8}
+	if collective.Reduces() {
+		key.dtype, key.op = dtype, op
+	} else {
+		// Moving bytes is the same for every dtype, but chunk boundaries must
+		// keep elements whole.
+		switch dtype.Bytes() {
+		case 2:
+			key.dtype = plugin.Float16
+		case 4:
+			key.dtype = plugin.Int32
+		case 8:
+			key.dtype = plugin.Int64
+		}
+	}
+	switch collective {
+	case plugin.Barrier, plugin.Signal, plugin.Wait:
+		key.dtype = plugin.Uint8
+	}
+	return key
+}
+
+// program is the plan for a call, from the cache or prepared now, which is
+// collective.
+func (c *Communicator) program(call *call) (*executor.Program, error) {
+	key := signatureOf(call.collective, call.dtype, call.op)
+	p := c.signatures.lookup(key)
+	if p == nil {
+		var err error
+		if p, err = c.prepare(key, call); err != nil {
+			return nil, err
+		}
+	}
+	return p.programs[p.choice.Pick(call.size)], nil
+}
+
+// asked is what a rank asked for when a signature is first prepared. The
+// ranks compare it before anyone goes on.
+type asked struct {
+	Seq        uint64
+	Collective plugin.Collective
+	DType      plugin.DType
+	Op         plugin.Op
+	Size       int64 // -1 where ranks may differ
+	Root       int   // -1 where there is none
+	Code       plugin.Code
+	Message    string
+}
+
+func (a asked) String() string {
+	text := a.Collective.String() + " of " + a.DType.String()
+	if a.Collective.Reduces() {
+		text += " with op " + a.Op.String()
+	}
+	if a.Size >= 0 {
+		text += fmt.Sprintf(", %d bytes", a.Size)
+	}
+	if a.Root >= 0 {
+		text += fmt.Sprintf(", root %d", a.Root)
+	}
+	return text
+}
+
+// prepare compiles and loads the plans of a signature, and agrees with all
+// ranks that everyone asked for the same and that everyone can.
+func (c *Communicator) prepare(key signature, call *call) (*prepared, error) {
+	c.publish(call)
+	p, err := c.build(key)
+	mine := asked{Seq: c.collectives, Collective: call.collective, DType: call.dtype, Op: call.op, Size: call.size, Root: -1}
+	switch call.collective {
+	case plugin.AllToAllV, plugin.GatherV, plugin.ScatterV:
+		mine.Size = -1
+	}
+	if call.collective.Rooted() {
+		mine.Root = call.root
+	}
+	if err != nil {
+		mine.Code, mine.Message = plugin.CodeOf(err), err.Error()
+	}
+	c.signatures.count++
+	if err := c.compare(mine, fmt.Sprintf("prepare %s %d", c.label, c.signatures.count)); err != nil {
+		if p != nil {
+			p.free()
+		}
+		return nil, err
+	}
+	c.signatures.store(key, p)
+	return p, nil
+}
+
+// compare gathers what every rank asked for. All ranks come to the same
+// verdict, as all see the same answers.
+func (c *Communicator) compare(mine asked, tag string) error {
+	what := mine.Collective.String()
+	payload, err := json.Marshal(mine)
+	if err != nil {
+		return plugin.Errorf(plugin.Internal, "%s: %w", what, err)
+	}
+	ctx, cancel := c.deadline(c.job.ctx)
+	defer cancel()
+	answers, err := c.group.AllGather(ctx, tag, payload)
+	if err != nil {
+		err = c.named(what, err)
+		var reason *plugin.Error
+		if errors.As(err, &reason) {
+			c.fail(reason, true)
+		}
+		return err
+	}
+	var first asked
+	for rank, answer := range answers {
+		var a asked
+		if err := json.Unmarshal(answer, &a); err != nil {
+			return plugin.Errorf(plugin.Protocol, "%s: rank %d sent a malformed request: %w", what, rank, err)
+		}
+		if rank == 0 {
+			first = a
+		}
+		if a.Collective != first.Collective || a.DType != first.DType || a.Op != first.Op || a.Size != first.Size || a.Root != first.Root || a.Seq != first.Seq {
+			reason := &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("ranks disagree: rank 0 called #%d %s, rank %d called #%d %s", first.Seq, first, rank, a.Seq, a)}
+			c.fail(reason, false)
+			return c.failed(what, reason)
+		}
+	}
+	for rank, answer := range answers {
+		var a asked
+		if err := json.Unmarshal(answer, &a); err == nil && a.Code != plugin.OK {
+			return &plugin.Error{Code: a.Code, Rank: rank, Message: fmt.Sprintf("%s on rank %d: %s", what, rank, a.Message)}
+		}
+	}
+	return nil
+}
+
+// build asks every transport for algorithms and prepares the plan of each one
+// that the choice may pick.
+func (c *Communicator) build(key signature) (*prepared, error) {
+	choice, err := c.choose(key)
+	if err != nil {
+		return nil, err
+	}
+	p := &prepared{choice: choice}
+	for _, candidate := range choice.Candidates() {
+		program, err := c.load(key, candidate)
+		if err != nil {
+			p.free()
+			return nil, err
+		}
+		p.programs = append(p.programs, program)
+	}
+	return p, nil
+}
+
+// request is what transports are asked about a signature. Bytes is left 0:
+// algorithms carry their limits, and the choice applies them per call.
+func (c *Communicator) request(key signature) plugin.Request {
+	return plugin.Request{
+		Collective: key.collective, DType: key.dtype, Op: key.op, World: c.world,
+		Hosts: len(c.topology.Hosts()), Memory: c.job.memory, Rank: c.rank,
+	}
+}
+
+// choose compiles the choice among every transport's algorithms.
+func (c *Communicator) choose(key signature) (*selector.Choice, error) {
+	req := c.request(key)
+	var candidates []selector.Candidate
+	rejections := map[string]string{}
+	for i, a := range c.attached {
+		name := a.loaded.Info.Name
+		support := a.loaded.Transport.Supports(withoutRank(req))
+		if a.scratch != nil {
+			generic := algorithm.Supports(withoutRank(req), a.scratch.Bytes)
+			support.Algorithms = append(append([]plugin.Algorithm(nil), support.Algorithms...), generic.Algorithms...)
+			if support.Reason == "" {
+				support.Reason = generic.Reason
+			}
+		}
+		offered := 0
+		for _, alg := range support.Algorithms {
+			if sizesDiffer(key.collective) && (alg.MinBytes > 0 || alg.MaxBytes > 0) {
+				continue // ranks could not agree on a size to choose by
+			}
+			offered++
+			candidates = append(candidates, selector.Candidate{Transport: name, Endpoint: i, Algorithm: alg, Qualified: name + "/" + alg.Name})
+		}
+		if offered == 0 {
+			rejections[name] = support.Reason
+		}
+	}
+	return c.job.table.Compile(req, candidates, rejections)
+}
+
+// sizesDiffer reports whether ranks may see different sizes for one call, so
+// that the choice must not depend on the size.
+func sizesDiffer(v plugin.Collective) bool {
+	return v == plugin.AllToAllV || v == plugin.GatherV || v == plugin.ScatterV
+}
+
+func withoutRank(req plugin.Request) plugin.Request {
+	req.Rank = 0
+	return req
+}
+
+// load prepares one candidate's plan and gives it to the executor.
+func (c *Communicator) load(key signature, candidate selector.Candidate) (*executor.Program, error) {
+	a := c.attached[candidate.Endpoint]
+	req := c.request(key)
+	var plan *plugin.Plan
+	var err error
+	if algorithm.IsGeneric(candidate.Algorithm.Name) && a.scratch != nil {
+		plan, err = algorithm.Plan(req, candidate.Algorithm.Name, a.scratch.ID, a.scratch.Bytes)
+	} else {
+		ctx, cancel := context.WithTimeout(c.job.ctx, c.timeout)
+		defer cancel()
+		plan, err = a.endpoint.Prepare(ctx, req, candidate.Algorithm.Name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("preparing %s: %w", candidate.Qualified, err)
+	}
+	if plan.World != c.world || plan.Rank != c.rank {
+		return nil, plugin.Errorf(plugin.Protocol, "preparing %s: plan is for rank %d of %d, want rank %d of %d", candidate.Qualified, plan.Rank, plan.World, c.rank, c.world)
+	}
+	program, err := c.engine.Load(plan, a.base)
+	if err != nil {
+		return nil, fmt.Errorf("preparing %s: %w", candidate.Qualified, err)
+	}
+	return program, nil
+}

@@ -1,0 +1,101 @@
+package host
+
+import (
+	"context"
+	"runtime"
+	"slices"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Request is a non-blocking operation or group in flight.
+type Request struct {
+	operations []Operation
+	pinner     runtime.Pinner
+	done       chan struct{}
+	err        error
+}
+
+// Start begins an operation and returns at once. Its memory must stay valid
+// and unchanged until Wait or Test says that it has ended. Operations of one
+// communicator run in the order they were started.
+func (c *Communicator) Start(op *Operation) (*Request, error) {
+	return c.enqueue([]Operation{*op})
+}
+
+// Start begins the group's operations together and empties the group.
+func (g *Group) Start(c *Communicator) (*Request, error) {
+	operations := slices.Clone(g.operations)
+	g.operations = g.operations[:0]
+	return c.enqueue(operations)
+}
+
+// enqueue puts operations, run as one group, behind everything started before.
+func (c *Communicator) enqueue(operations []Operation) (*Request, error) {
+	r := &Request{operations: operations, done: make(chan struct{})}
+	c.order.Lock()
+	defer c.order.Unlock()
+	if err := c.usable("start"); err != nil {
+		return nil, err
+	}
+	for i := range operations {
+		// Memory of Go's must not move; pinning other memory does nothing.
+		pin(&r.pinner, operations[i].Send)
+		pin(&r.pinner, operations[i].Recv)
+	}
+	c.queue = append(c.queue, r)
+	if !c.busy {
+		c.busy = true
+		go c.drain()
+	}
+	return r, nil
+}
+
+// drain runs waiting requests until none is left. It is admitted.
+func (c *Communicator) drain() {
+	for {
+		c.order.Lock()
+		if len(c.queue) == 0 {
+			c.busy = false
+			c.idle.Broadcast()
+			c.order.Unlock()
+			return
+		}
+		r := c.queue[0]
+		c.queue = slices.Delete(c.queue, 0, 1)
+		c.order.Unlock()
+		if len(r.operations) == 1 {
+			r.err = c.run(&r.operations[0])
+		} else {
+			r.err = c.runGroup(r.operations)
+		}
+		r.pinner.Unpin()
+		close(r.done)
+	}
+}
+
+// Wait returns the operation's error once it has ended. If ctx ends first it
+// returns ctx's error; the operation goes on.
+func (r *Request) Wait(ctx context.Context) error {
+	select {
+	case <-r.done:
+		return r.err
+	default:
+	}
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return plugin.Errorf(plugin.Timeout, "wait: %w", context.Cause(ctx))
+	}
+}
+
+// Test reports whether the operation has ended, and its error if it has.
+func (r *Request) Test() (bool, error) {
+	select {
+	case <-r.done:
+		return true, r.err
+	default:
+		return false, nil
+	}
+}

@@ -1,0 +1,87 @@
+package host
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// NoColor, given to Split, makes this rank a member of no new communicator.
+const NoColor = -1
+
+// Split divides the communicator: ranks that give the same color form a new
+// communicator, ordered by key and then by rank. It is collective. A rank that
+// gives NoColor gets nil.
+func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator, error) {
+	if color < NoColor {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "split on rank %d: color %d is negative", c.rank, color)
+	}
+	release, err := c.enter("split")
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	c.splits++
+	label := fmt.Sprintf("%s/%d", c.label, c.splits)
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	var mine [16]byte
+	binary.LittleEndian.PutUint64(mine[:], uint64(color))
+	binary.LittleEndian.PutUint64(mine[8:], uint64(key))
+	answers, err := c.group.AllGather(ctx, "split "+label, mine[:])
+	if err != nil {
+		return nil, c.named("split", err)
+	}
+	type member struct{ rank, key int }
+	var members []member
+	for rank, answer := range answers {
+		if len(answer) != len(mine) {
+			return nil, plugin.Errorf(plugin.Protocol, "split: rank %d sent %d bytes", rank, len(answer))
+		}
+		if int(int64(binary.LittleEndian.Uint64(answer))) == color {
+			members = append(members, member{rank, int(int64(binary.LittleEndian.Uint64(answer[8:])))})
+		}
+	}
+	if color == NoColor {
+		return nil, nil
+	}
+	slices.SortStableFunc(members, func(a, b member) int { return a.key - b.key })
+	ranks := make([]int, len(members))
+	for i, m := range members {
+		ranks[i] = c.ranks[m.rank]
+	}
+	return newCommunicator(ctx, c.job, fmt.Sprintf("%s.%d", label, color), ranks)
+}
+
+// Shrink makes a new communicator of the ranks that are still alive, after a
+// peer's death or an abort. Every survivor calls it; the old communicator is
+// then only good for Close. Ranks keep their order.
+func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	dead := c.job.deadRanks()
+	var survivors []int
+	for _, rank := range c.ranks {
+		if !dead[rank] {
+			survivors = append(survivors, rank)
+		}
+	}
+	c.shrinks++
+	label := fmt.Sprintf("%s-%d", c.label, c.shrinks)
+	for {
+		comm, err := newCommunicator(ctx, c.job, fmt.Sprintf("%s%v", label, survivors), survivors)
+		if err == nil || plugin.CodeOf(err) != plugin.PeerDied {
+			return comm, err
+		}
+		// Somebody else died meanwhile; everyone learns of it in the same way.
+		dead = c.job.deadRanks()
+		before := len(survivors)
+		survivors = slices.DeleteFunc(survivors, func(rank int) bool { return dead[rank] })
+		if len(survivors) == before {
+			return nil, err
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package watch
+
+import (
+	"fmt"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Closed stands in State.Collective for a communicator that its rank closed.
+const Closed plugin.Collective = 0xFFFF
+
+// State is what a rank's control page says it is doing. Every field came from
+// another process and may hold anything.
+type State struct {
+	Seq        uint64 // collectives called so far, this one included
+	Collective plugin.Collective
+	DType      plugin.DType
+	Op         plugin.Op
+	Count      int64
+	Root       int
+}
+
+func (s State) String() string {
+	if s.Collective == Closed {
+		return "has closed the communicator"
+	}
+	if s.Seq == 0 {
+		return "has called nothing yet"
+	}
+	text := fmt.Sprintf("called #%d %s, count %d of %s", s.Seq, s.Collective, s.Count, s.DType)
+	if s.Collective.Reduces() {
+		text += ", op " + s.Op.String()
+	}
+	if s.Collective.Rooted() {
+		text += fmt.Sprintf(", root %d", s.Root)
+	}
+	return text
+}
+
+// Conflict says how two ranks' calls contradict each other, or "" if they may
+// both be right. Only equal sequence numbers are compared: a rank that is
+// behind may yet catch up.
+func Conflict(rank int, mine State, peer int, theirs State) string {
+	if theirs.Collective == Closed {
+		return fmt.Sprintf("rank %d %s while rank %d waits for it", peer, theirs, rank)
+	}
+	if mine.Seq != theirs.Seq || mine.Collective.PointToPoint() || theirs.Collective.PointToPoint() {
+		return ""
+	}
+	if mine.Collective == theirs.Collective {
+		same := mine.DType == theirs.DType && (mine.Op == theirs.Op || !mine.Collective.Reduces()) &&
+			(mine.Root == theirs.Root || !mine.Collective.Rooted()) &&
+			(mine.Count == theirs.Count || mine.Collective.Varying())
+		if same {
+			return ""
+		}
+	}
+	return fmt.Sprintf("ranks disagree: rank %d %s; rank %d %s", rank, mine, peer, theirs)
+}

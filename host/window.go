@@ -1,0 +1,226 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/host/algorithm"
+	"github.com/shunt-ccl/shunt/host/memory"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Window is memory of every rank that peers write, read and signal directly.
+// It belongs to the communicator that made it.
+type Window struct {
+	comm     *Communicator
+	attached *attached
+	id       uint32
+	bytes    int64
+	user     int64 // offset of the user's bytes in the region
+	mappings []*memory.Mapping
+	freed    bool
+}
+
+// maxWindows bounds the windows of one communicator at one time.
+const maxWindows = 1024
+
+// NewWindow makes a window of the given bytes on every rank, zero-filled. It
+// is collective; every rank gives the same size.
+func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, error) {
+	if bytes < 0 || bytes > 1<<46 {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "new_window on rank %d: %d bytes", c.rank, bytes)
+	}
+	release, err := c.enter("new_window")
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	a, err := c.windowTransport()
+	var id uint32
+	if a != nil {
+		id = c.freeWindow() - a.base
+	}
+	c.windowCount++
+	if err == nil && len(c.windows) >= maxWindows {
+		err = plugin.Errorf(plugin.OutOfMemory, "%d windows are open already", len(c.windows))
+	}
+	w := &Window{comm: c, attached: a, id: id, bytes: bytes}
+	var mine plugin.Region
+	if err == nil {
+		var total int64
+		total, w.user = algorithm.WindowBytes(c.world, bytes)
+		mine, err = a.endpoint.Allocate(ctx, id, total)
+	}
+	tag := fmt.Sprintf("window %s %d %d", c.label, c.windowCount, bytes)
+	if err := c.group.Agree(ctx, tag, err); err != nil {
+		if mine.Bytes > 0 {
+			_ = a.endpoint.Free(ctx, id) // the agreed error matters more
+		}
+		return nil, c.named("new_window", err)
+	}
+	w.mappings, err = c.mapRegions(ctx, tag, a.base, []plugin.Region{mine})
+	if err == nil {
+		err = c.group.Agree(ctx, tag+" plans", c.prepareOneSided())
+	}
+	if err != nil {
+		w.unmap()
+		_ = a.endpoint.Free(ctx, id) // likewise
+		return nil, c.named("new_window", err)
+	}
+	c.windows[a.base+id] = w
+	return w, nil
+}
+
+// freeWindow is the lowest place in the executor's table, behind the
+// endpoints' regions, that no open window has. Windows are made and closed in
+// the same order on every rank, so all find the same one.
+func (c *Communicator) freeWindow() uint32 {
+	at := uint32(len(c.attached) * plugin.MaxRegions)
+	for {
+		taken := false
+		for _, w := range c.windows {
+			taken = taken || w.attached.base+w.id == at
+		}
+		if !taken {
+			return at
+		}
+		at++
+	}
+}
+
+// windowTransport is the first transport that allocates buffers which the
+// generic one-sided plans can reach.
+func (c *Communicator) windowTransport() (*attached, error) {
+	for _, a := range c.attached {
+		if a.loaded.Info.Features&plugin.FeatureBuffers != 0 && a.scratch != nil {
+			return a, nil
+		}
+	}
+	return nil, plugin.Errorf(plugin.Unsupported, "no transport allocates buffers")
+}
+
+// prepareOneSided prepares what put, get, signal and wait need, so that none
+// of them ever needs an agreement.
+func (c *Communicator) prepareOneSided() error {
+	return c.prepareAlone(plugin.Put, plugin.Get, plugin.Signal, plugin.Wait)
+}
+
+// prepareAlone prepares point-to-point signatures of every element size; the
+// caller agrees with the other ranks afterwards.
+func (c *Communicator) prepareAlone(collectives ...plugin.Collective) error {
+	for _, collective := range collectives {
+		for _, dtype := range []plugin.DType{plugin.Uint8, plugin.Float16, plugin.Float32, plugin.Float64} {
+			key := signatureOf(collective, dtype, plugin.OpSum)
+			if c.signatures.lookup(key) != nil {
+				continue
+			}
+			p, err := c.build(key)
+			if err != nil {
+				return err
+			}
+			c.signatures.store(key, p)
+		}
+	}
+	return nil
+}
+
+// Bytes is the size of each rank's part.
+func (w *Window) Bytes() int64 { return w.bytes }
+
+// Local is this rank's part; it stays valid until Close.
+func (w *Window) Local() unsafe.Pointer {
+	return unsafe.Add(w.mappings[w.comm.rank].Base(), w.user)
+}
+
+// Put writes bytes at src into peer's part at offset. It is visible there
+// after a Signal that follows it.
+func (w *Window) Put(peer int, offset int64, src unsafe.Pointer, bytes int64) error {
+	return w.comm.Do(&Operation{Collective: plugin.Put, Window: w, Root: peer, Offset: offset, Send: src, Count: bytes, DType: plugin.Uint8})
+}
+
+// Get reads bytes of peer's part at offset into dst.
+func (w *Window) Get(peer int, offset int64, dst unsafe.Pointer, bytes int64) error {
+	return w.comm.Do(&Operation{Collective: plugin.Get, Window: w, Root: peer, Offset: offset, Recv: dst, Count: bytes, DType: plugin.Uint8})
+}
+
+// Signal raises this rank's counter at peer by one, after every earlier Put.
+func (w *Window) Signal(peer int) error {
+	return w.comm.Do(&Operation{Collective: plugin.Signal, Window: w, Root: peer, DType: plugin.Uint8})
+}
+
+// Wait waits until peer has signalled this rank times more than was waited for
+// before.
+func (w *Window) Wait(peer int, times int64) error {
+	return w.comm.Do(&Operation{Collective: plugin.Wait, Window: w, Root: peer, Offset: times, DType: plugin.Uint8})
+}
+
+// Close gives up this rank's part. Every rank closes its windows in the same
+// order; nobody may use the window afterwards, though the memory lives for as
+// long as a peer has it mapped.
+func (w *Window) Close() error {
+	release, err := w.comm.enter("window close")
+	if plugin.CodeOf(err) == plugin.Closed {
+		return nil // the communicator has taken its windows along
+	}
+	if err == nil {
+		defer release()
+	}
+	delete(w.comm.windows, w.attached.base+w.id)
+	return w.release()
+}
+
+func (w *Window) release() error {
+	if w.freed {
+		return nil
+	}
+	w.freed = true
+	w.unmap()
+	ctx, cancel := context.WithTimeout(context.Background(), w.comm.timeout)
+	defer cancel()
+	return w.attached.endpoint.Free(ctx, w.id)
+}
+
+func (w *Window) unmap() {
+	w.comm.engine.ClearRegion(w.attached.base, w.id)
+	for _, m := range w.mappings {
+		_ = m.Close() // a mapping of ours: munmap of a valid range does not fail
+	}
+	w.mappings = nil
+}
+
+// windowExtents checks a one-sided operation against its window.
+func (c *Communicator) windowExtents(op *Operation, call *call, bytes int64) (send, recv int64, err error) {
+	w := op.Window
+	if w == nil {
+		return 0, 0, c.invalid(op, "no window")
+	}
+	if w.comm != c {
+		return 0, 0, c.invalid(op, "the window belongs to another communicator")
+	}
+	if w.freed {
+		return 0, 0, c.invalid(op, "the window is closed")
+	}
+	call.slots[plugin.SlotWindow] = int64(w.id)
+	call.slots[plugin.SlotOffset] = op.Offset
+	if op.Offset < 0 {
+		return 0, 0, c.invalid(op, "offset %d is negative", op.Offset)
+	}
+	if op.Collective == plugin.Put || op.Collective == plugin.Get {
+		if op.Offset > w.bytes || bytes > w.bytes-op.Offset {
+			return 0, 0, c.invalid(op, "%d bytes at offset %d exceed the window's %d", bytes, op.Offset, w.bytes)
+		}
+		if op.Offset%op.DType.Bytes() != 0 {
+			return 0, 0, c.invalid(op, "offset %d is not a multiple of the %d bytes of %s", op.Offset, op.DType.Bytes(), op.DType)
+		}
+	}
+	switch op.Collective {
+	case plugin.Put:
+		return bytes, 0, nil
+	case plugin.Get:
+		return 0, bytes, nil
+	}
+	return 0, 0, nil
+}
