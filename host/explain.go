@@ -13,9 +13,6 @@ func (c *Communicator) Explain(collective plugin.Collective, dtype plugin.DType,
 	if !collective.Valid() || !dtype.Valid() || (collective.Reduces() && !op.Valid()) || bytes < 0 {
 		return selector.Explanation{}, plugin.Errorf(plugin.InvalidArgument, "explain: collective %d, dtype %d, op %d, %d bytes", collective, dtype, op, bytes)
 	}
-	if sizesDiffer(collective) {
-		bytes = 0
-	}
 	choice, err := c.choose(signatureOf(collective, dtype, op))
 	if err != nil {
 		return selector.Explanation{}, err

@@ -144,8 +144,21 @@ func specs(o Options, options *option.Options, logger *slog.Logger) []string {
 	return list
 }
 
+// newTable reads what the environment says about the choice of algorithms.
 func newTable(options *option.Options) (*selector.Table, error) {
-	return selector.New(options.Algo(), options.TuningFile())
+	override, err := selector.Parse(options.Algo())
+	if err != nil {
+		return nil, err
+	}
+	settings := []selector.Setting{selector.WithOverride(override)}
+	if path := options.TuningFile(); path != "" {
+		tuning, err := selector.ReadTuning(path)
+		if err != nil {
+			return nil, err
+		}
+		settings = append(settings, selector.WithTuning(tuning))
+	}
+	return selector.New(settings...), nil
 }
 
 // abandon ends a job that no communicator was made of.
@@ -209,7 +222,7 @@ func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
 	}
 	mine := introduction{
 		ID:    uint64(os.Getpid())<<32 | communicatorCount.Add(1)&0xFFFFFFFF,
-		Place: c.job.place.Encode(), Transports: strings.Join(names, ", "), Algo: c.job.options.Algo(),
+		Place: c.job.place.Encode(), Transports: strings.Join(names, ", "), Choice: c.job.table.Digest(),
 	}
 	answers, err := c.group.AllGather(ctx, "introduce "+c.label, mine.encode())
 	if err != nil {
@@ -228,8 +241,8 @@ func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
 		if peer.Transports != mine.Transports {
 			return 0, &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("init: ranks load different transports: rank %d has %q, rank %d has %q", c.rank, mine.Transports, rank, peer.Transports)}
 		}
-		if peer.Algo != mine.Algo {
-			return 0, &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("init: ranks have different SHUNT_ALGO: rank %d has %q, rank %d has %q", c.rank, mine.Algo, rank, peer.Algo)}
+		if peer.Choice != mine.Choice {
+			return 0, &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("init: SHUNT_ALGO or the tuning file differs between rank %d and rank %d", c.rank, rank)}
 		}
 		place.Rank = rank
 		places[rank] = place

@@ -14,7 +14,7 @@ type introduction struct {
 	ID         uint64 `json:"id"`    // proposal for the communicator's number; rank 0's counts
 	Place      []byte `json:"place"` // topology.Place, encoded
 	Transports string `json:"transports"`
-	Algo       string `json:"algo"`
+	Choice     string `json:"choice"` // digest of what decides the choice of algorithms
 }
 
 // maxIntroduction bounds what a peer may send.

@@ -108,7 +108,11 @@ func (c *Communicator) program(call *call) (*executor.Program, error) {
 			return nil, err
 		}
 	}
-	return p.programs[p.choice.Pick(call.size)], nil
+	i := p.choice.Pick(call.size)
+	if i < 0 {
+		return nil, c.named(call.collective.String(), p.choice.Unsupported(call.size))
+	}
+	return p.programs[i], nil
 }
 
 // asked is what a rank asked for when a signature is first prepared. The
@@ -251,25 +255,14 @@ func (c *Communicator) choose(key signature) (*selector.Choice, error) {
 				support.Reason = generic.Reason
 			}
 		}
-		offered := 0
 		for _, alg := range support.Algorithms {
-			if sizesDiffer(key.collective) && (alg.MinBytes > 0 || alg.MaxBytes > 0) {
-				continue // ranks could not agree on a size to choose by
-			}
-			offered++
 			candidates = append(candidates, selector.Candidate{Transport: name, Endpoint: i, Algorithm: alg, Qualified: name + "/" + alg.Name})
 		}
-		if offered == 0 {
+		if len(support.Algorithms) == 0 {
 			rejections[name] = support.Reason
 		}
 	}
 	return c.job.table.Compile(req, candidates, rejections)
-}
-
-// sizesDiffer reports whether ranks may see different sizes for one call, so
-// that the choice must not depend on the size.
-func sizesDiffer(v plugin.Collective) bool {
-	return v == plugin.AllToAllV || v == plugin.GatherV || v == plugin.ScatterV
 }
 
 func withoutRank(req plugin.Request) plugin.Request {
