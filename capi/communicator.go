@@ -1,0 +1,224 @@
+package main
+
+/*
+#include "internal.h"
+*/
+import "C"
+
+import (
+	"context"
+	"math"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// communicator is what a shunt_comm stands for.
+type communicator struct {
+	host *host.Communicator
+	rank int
+	// world is kept here because the collectives need it for the length of
+	// the caller's arrays.
+	world int
+	last  lastError
+}
+
+var communicators = table[communicator]{kind: kindComm, what: "communicator"}
+
+// adopt gives a communicator of the host a handle.
+func adopt(c *host.Communicator, number *C.uint64_t) error {
+	h, err := communicators.add(&communicator{host: c, rank: c.Rank(), world: c.World()})
+	if err != nil {
+		_ = c.Close() // the error that matters is that there is no handle
+		return err
+	}
+	*number = C.uint64_t(h)
+	return nil
+}
+
+//export go_get_unique_id
+func go_get_unique_id(text *C.char, capacity C.uint64_t) (result C.int32_t) {
+	defer recovered(&result)
+	id, err := host.NewUniqueID()
+	if err != nil {
+		return status(nil, err)
+	}
+	if uint64(len(id)) >= uint64(capacity) {
+		return status(nil, plugin.Errorf(plugin.InvalidArgument, "shunt_get_unique_id: the id takes %d bytes, capacity is %d; want SHUNT_UNIQUE_ID_BYTES", len(id)+1, uint64(capacity)))
+	}
+	copyText(text, capacity, id)
+	return 0
+}
+
+//export go_comm_init
+func go_comm_init(given *C.shunt_options, number *C.uint64_t) (result C.int32_t) {
+	defer recovered(&result)
+	options, err := optionsOf(given)
+	if err != nil {
+		return status(nil, err)
+	}
+	c, err := host.Init(context.Background(), options)
+	if err != nil {
+		return status(nil, err)
+	}
+	return status(nil, adopt(c, number))
+}
+
+// longest is the most bytes of a text of the caller's that are looked at.
+const longest = 1 << 16
+
+// textOf copies a C string that must end within longest bytes.
+func textOf(what string, text *C.char) (string, error) {
+	if text == nil {
+		return "", nil
+	}
+	for n := range longest {
+		if *(*byte)(unsafe.Add(unsafe.Pointer(text), n)) == 0 {
+			return C.GoStringN(text, C.int(n)), nil
+		}
+	}
+	return "", plugin.Errorf(plugin.InvalidArgument, "%s does not end within %d bytes", what, longest)
+}
+
+func optionsOf(given *C.shunt_options) (host.Options, error) {
+	var options host.Options
+	var err error
+	if options.ID, err = textOf("shunt_options.id", given.id); err != nil {
+		return options, err
+	}
+	transports, err := textOf("shunt_options.transports", given.transports)
+	if err != nil {
+		return options, err
+	}
+	options.Transports = splitTransports(transports)
+	options.Rank, options.World = int(given.rank), int(given.world)
+	if options.World < 0 {
+		return options, plugin.Errorf(plugin.InvalidArgument, "shunt_options.world is %d; want 0 (environment) or the number of ranks", options.World)
+	}
+	if given.timeout_ms < 0 || int64(given.timeout_ms) > math.MaxInt64/int64(time.Millisecond) {
+		return options, plugin.Errorf(plugin.InvalidArgument, "shunt_options.timeout_ms is %d; want 0 (SHUNT_TIMEOUT) or milliseconds", int64(given.timeout_ms))
+	}
+	options.Timeout = time.Duration(given.timeout_ms) * time.Millisecond
+	options.Device = int(given.device)
+	options.Memory = plugin.MemoryKind(given.memory)
+	return options, nil
+}
+
+// splitTransports reads a list as SHUNT_TRANSPORTS has it: separated by
+// commas, with a checksum staying with its path.
+func splitTransports(text string) []string {
+	var list []string
+	for _, entry := range strings.Split(text, ",") {
+		entry = strings.TrimSpace(entry)
+		switch {
+		case entry == "":
+		case strings.HasPrefix(entry, "sha256=") && len(list) > 0:
+			list[len(list)-1] += "," + entry
+		default:
+			list = append(list, entry)
+		}
+	}
+	return list
+}
+
+//export go_rank
+func go_rank(number C.uint64_t, rank *C.int32_t) (result C.int32_t) {
+	defer recovered(&result)
+	c, err := communicators.find(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	*rank = C.int32_t(c.rank)
+	return 0
+}
+
+//export go_world
+func go_world(number C.uint64_t, world *C.int32_t) (result C.int32_t) {
+	defer recovered(&result)
+	c, err := communicators.find(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	*world = C.int32_t(c.world)
+	return 0
+}
+
+//export go_split
+func go_split(number C.uint64_t, color, key C.int32_t, split *C.uint64_t) (result C.int32_t) {
+	defer recovered(&result)
+	c, err := communicators.find(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	part, err := c.host.Split(context.Background(), int(color), int(key))
+	if err != nil || part == nil {
+		return status(c, err)
+	}
+	return status(c, adopt(part, split))
+}
+
+//export go_shrink
+func go_shrink(number C.uint64_t, shrunk *C.uint64_t) (result C.int32_t) {
+	defer recovered(&result)
+	c, err := communicators.find(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	rest, err := c.host.Shrink(context.Background())
+	if err != nil {
+		return status(c, err)
+	}
+	return status(c, adopt(rest, shrunk))
+}
+
+//export go_abort
+func go_abort(number C.uint64_t, reason *C.char) (result C.int32_t) {
+	defer recovered(&result)
+	c, err := communicators.find(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	text, err := textOf("reason", reason)
+	if err != nil {
+		return status(c, err)
+	}
+	c.host.Abort(text)
+	return 0
+}
+
+//export go_close
+func go_close(number C.uint64_t) (result C.int32_t) {
+	defer recovered(&result)
+	c, err := communicators.remove(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	err = c.host.Close()
+	windows.removeIf(func(w *window) bool { return w.comm == c })
+	requests.removeIf(func(r *request) bool { return r.comm == c })
+	return status(nil, err)
+}
+
+//export go_explain
+func go_explain(number C.uint64_t, collective, dtype, op C.uint32_t, count C.int64_t, text *C.char, capacity C.uint64_t, needed *C.uint64_t) (result C.int32_t) {
+	defer recovered(&result)
+	c, err := communicators.find(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	size := plugin.DType(dtype).Bytes()
+	if count < 0 || (size > 0 && int64(count) > math.MaxInt64/size) {
+		return status(c, plugin.Errorf(plugin.InvalidArgument, "explain: count %d is negative or overflows", int64(count)))
+	}
+	choice, err := c.host.Explain(plugin.Collective(collective), plugin.DType(dtype), plugin.Op(op), int64(count)*size)
+	if err != nil {
+		return status(c, err)
+	}
+	explanation := choice.String()
+	copyText(text, capacity, explanation)
+	*needed = C.uint64_t(len(explanation) + 1)
+	return 0
+}

@@ -1,0 +1,154 @@
+/*
+ * communicators.c: the calls of shunt.h that are not operations: making,
+ * dividing and ending communicators, started operations, windows.
+ */
+#include "internal.h"
+
+#define GUARD()            \
+  do {                     \
+    if (shunt_forked())    \
+      return SHUNT_FORKED; \
+  } while (0)
+
+#define NEED(pointer)                                                                     \
+  do {                                                                                    \
+    if ((pointer) == NULL)                                                                \
+      return shunt_fail(SHUNT_INVALID_ARGUMENT, "%s: " #pointer " is NULL", __func__);    \
+  } while (0)
+
+/* A number from Go as the handle that the caller sees. */
+#define HANDLE(type, number) ((type)(uintptr_t)(number))
+
+shunt_status shunt_get_unique_id(char *id, size_t capacity) {
+  GUARD();
+  NEED(id);
+  if (capacity == 0)
+    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_get_unique_id: capacity is 0, want SHUNT_UNIQUE_ID_BYTES");
+  id[0] = 0;
+  return go_get_unique_id(id, capacity);
+}
+
+shunt_status shunt_comm_init(const shunt_options *given, shunt_comm *comm) {
+  shunt_options options;
+  shunt_status status;
+  uint64_t number = 0;
+  GUARD();
+  NEED(comm);
+  *comm = NULL;
+  status = shunt_read_options(given, &options);
+  if (status != SHUNT_OK)
+    return status;
+  status = go_comm_init(&options, &number);
+  *comm = HANDLE(shunt_comm, number);
+  return status;
+}
+
+shunt_status shunt_comm_init_env(shunt_comm *comm) { return shunt_comm_init(NULL, comm); }
+
+shunt_status shunt_rank(shunt_comm comm, int32_t *rank) {
+  GUARD();
+  NEED(rank);
+  return go_rank(SHUNT_NUMBER(comm), rank);
+}
+
+shunt_status shunt_world(shunt_comm comm, int32_t *world) {
+  GUARD();
+  NEED(world);
+  return go_world(SHUNT_NUMBER(comm), world);
+}
+
+shunt_status shunt_split(shunt_comm comm, int32_t color, int32_t key, shunt_comm *split) {
+  uint64_t number = 0;
+  shunt_status status;
+  GUARD();
+  NEED(split);
+  *split = NULL;
+  status = go_split(SHUNT_NUMBER(comm), color, key, &number);
+  *split = HANDLE(shunt_comm, number);
+  return status;
+}
+
+shunt_status shunt_shrink(shunt_comm comm, shunt_comm *shrunk) {
+  uint64_t number = 0;
+  shunt_status status;
+  GUARD();
+  NEED(shrunk);
+  *shrunk = NULL;
+  status = go_shrink(SHUNT_NUMBER(comm), &number);
+  *shrunk = HANDLE(shunt_comm, number);
+  return status;
+}
+
+shunt_status shunt_abort(shunt_comm comm, const char *reason) {
+  GUARD();
+  return go_abort(SHUNT_NUMBER(comm), (char *)(uintptr_t)(reason != NULL ? reason : "no reason given"));
+}
+
+shunt_status shunt_close(shunt_comm comm) {
+  GUARD();
+  return go_close(SHUNT_NUMBER(comm));
+}
+
+shunt_status shunt_explain(shunt_comm comm, shunt_collective collective, shunt_dtype dtype, shunt_op op, int64_t count,
+                           char *text, size_t capacity, size_t *needed) {
+  uint64_t bytes = 0;
+  shunt_status status;
+  GUARD();
+  if (text == NULL && capacity != 0)
+    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_explain: text is NULL and capacity is %zu", capacity);
+  if (text == NULL && needed == NULL)
+    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_explain: text and needed are both NULL");
+  if (capacity > 0)
+    text[0] = 0;
+  status = go_explain(SHUNT_NUMBER(comm), collective, dtype, op, count, text, capacity, &bytes);
+  if (needed != NULL)
+    *needed = (size_t)bytes;
+  return status;
+}
+
+shunt_status shunt_start(shunt_comm comm, const shunt_operation *given, shunt_request *request) {
+  shunt_operation operation;
+  uint64_t number = 0;
+  shunt_status status;
+  GUARD();
+  NEED(request);
+  *request = NULL;
+  status = shunt_read_operation(given, &operation);
+  if (status != SHUNT_OK)
+    return status;
+  if (shunt_group_is_open(comm))
+    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_start: a group is open on this thread and communicator; end it first");
+  status = go_start(SHUNT_NUMBER(comm), &operation, &number);
+  *request = HANDLE(shunt_request, number);
+  return status;
+}
+
+shunt_status shunt_request_test(shunt_request request, int32_t *done) {
+  GUARD();
+  NEED(done);
+  *done = 0;
+  return go_request_test(SHUNT_NUMBER(request), done);
+}
+
+shunt_status shunt_request_wait(shunt_request request) {
+  GUARD();
+  return go_request_wait(SHUNT_NUMBER(request));
+}
+
+shunt_status shunt_window_create(shunt_comm comm, int64_t bytes, shunt_window *window, void **base) {
+  uint64_t number = 0;
+  shunt_status status;
+  GUARD();
+  NEED(window);
+  NEED(base);
+  *window = NULL;
+  *base = NULL;
+  status = go_window_create(SHUNT_NUMBER(comm), bytes, &number, base);
+  *window = HANDLE(shunt_window, number);
+  return status;
+}
+
+shunt_status shunt_window_free(shunt_window window) {
+  GUARD();
+  return go_window_free(SHUNT_NUMBER(window));
+}

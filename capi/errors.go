@@ -1,0 +1,88 @@
+package main
+
+/*
+#include "internal.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// lastError is the message of the last failed call on a communicator.
+type lastError struct {
+	mu      sync.Mutex
+	message string
+}
+
+func (l *lastError) set(message string) {
+	l.mu.Lock()
+	l.message = message
+	l.mu.Unlock()
+}
+
+func (l *lastError) get() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.message
+}
+
+// status ends an export: it is the error's code, with the message left for
+// this thread and, if the call was on one, for the communicator c.
+func status(c *communicator, err error) C.int32_t {
+	if err == nil {
+		return 0
+	}
+	message := err.Error()
+	if message != "" {
+		// An export runs on the caller's thread, so this is the caller's message.
+		C.shunt_set_message((*C.char)(unsafe.Pointer(unsafe.StringData(message))), C.size_t(len(message)))
+	} else {
+		C.shunt_set_message(nil, 0)
+	}
+	if c != nil {
+		c.last.set(message)
+	}
+	code := plugin.CodeOf(err)
+	if code == plugin.OK {
+		code = plugin.Internal
+	}
+	return C.int32_t(code)
+}
+
+// recovered turns a panic inside an export into an internal error: nothing may
+// unwind into C.
+func recovered(result *C.int32_t) {
+	if cause := recover(); cause != nil {
+		slog.Error("panic in libshunt", "cause", cause, "stack", string(debug.Stack()))
+		*result = status(nil, plugin.Errorf(plugin.Internal, "panic in libshunt: %s", fmt.Sprint(cause)))
+	}
+}
+
+// copyText writes text into a C buffer of capacity bytes, cut to fit, with a
+// final zero.
+func copyText(buffer *C.char, capacity C.uint64_t, text string) {
+	if buffer == nil || capacity == 0 {
+		return
+	}
+	into := unsafe.Slice((*byte)(unsafe.Pointer(buffer)), int(capacity))
+	n := copy(into[:len(into)-1], text)
+	into[n] = 0
+}
+
+//export go_last_error
+func go_last_error(number C.uint64_t, text *C.char, capacity C.uint64_t) (result C.int32_t) {
+	defer recovered(&result)
+	c, err := communicators.find(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	copyText(text, capacity, c.last.get())
+	return 0
+}

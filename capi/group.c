@@ -1,0 +1,176 @@
+/*
+ * group.c: groups. A group is a list of operations that belongs to one thread
+ * and one communicator; it lives here, in C, and crosses into Go as an array
+ * when it ends. Counts and displacements are copied when queued.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+struct block {
+  struct block *next;
+  int64_t values[];
+};
+
+struct group {
+  struct group *next;
+  struct block *blocks; /* what the operations' arrays point into */
+  shunt_comm comm;
+  int32_t world;
+  int32_t depth;
+  int64_t count, capacity;
+  shunt_operation *operations;
+};
+
+/* How many groups are open anywhere: while it is zero, no call looks for one.
+ * Relaxed is enough: a thread sees its own increment, and cares about no
+ * other's. */
+static atomic_int open_groups;
+
+static pthread_key_t key;
+static int have_key;
+
+static void free_operations(struct group *g) {
+  for (struct block *b = g->blocks; b != NULL;) {
+    struct block *next = b->next;
+    free(b);
+    b = next;
+  }
+  free(g->operations);
+  free(g);
+}
+
+static void free_groups(void *list) {
+  struct group *g = list;
+  while (g != NULL) {
+    struct group *next = g->next;
+    free_operations(g);
+    atomic_fetch_sub_explicit(&open_groups, 1, memory_order_relaxed);
+    g = next;
+  }
+}
+
+__attribute__((constructor)) static void make_key(void) { have_key = pthread_key_create(&key, free_groups) == 0; }
+
+/* find is the thread's group on comm, or NULL. */
+static struct group *find(shunt_comm comm) {
+  if (atomic_load_explicit(&open_groups, memory_order_relaxed) == 0 || !have_key)
+    return NULL;
+  for (struct group *g = pthread_getspecific(key); g != NULL; g = g->next)
+    if (g->comm == comm)
+      return g;
+  return NULL;
+}
+
+int shunt_group_is_open(shunt_comm comm) { return find(comm) != NULL; }
+
+/* copy_arrays replaces the operation's arrays by copies in a block. */
+static int copy_arrays(struct group *g, shunt_operation *operation) {
+  const int64_t **arrays[4] = {&operation->send_counts, &operation->send_displs, &operation->recv_counts,
+                               &operation->recv_displs};
+  size_t world = (size_t)g->world, given = 0;
+  for (int i = 0; i < 4; i++)
+    given += *arrays[i] != NULL;
+  if (given == 0)
+    return 1;
+  struct block *b = malloc(sizeof *b + given * world * sizeof b->values[0]);
+  if (b == NULL)
+    return 0;
+  int64_t *at = b->values;
+  for (int i = 0; i < 4; i++)
+    if (*arrays[i] != NULL) {
+      memcpy(at, *arrays[i], world * sizeof *at);
+      *arrays[i] = at;
+      at += world;
+    }
+  b->next = g->blocks;
+  g->blocks = b;
+  return 1;
+}
+
+int shunt_group_takes(shunt_comm comm, const shunt_operation *operation, shunt_status *status) {
+  struct group *g = find(comm);
+  if (g == NULL)
+    return 0;
+  *status = SHUNT_OK;
+  if (g->count == g->capacity) {
+    int64_t capacity = g->capacity == 0 ? 16 : 2 * g->capacity;
+    shunt_operation *grown = realloc(g->operations, (size_t)capacity * sizeof *grown);
+    if (grown == NULL) {
+      *status = shunt_fail(SHUNT_OUT_OF_MEMORY, "no memory for %lld operations in a group", (long long)capacity);
+      return 1;
+    }
+    g->operations = grown;
+    g->capacity = capacity;
+  }
+  g->operations[g->count] = *operation;
+  if (!copy_arrays(g, &g->operations[g->count])) {
+    *status = shunt_fail(SHUNT_OUT_OF_MEMORY, "no memory for the counts of an operation in a group");
+    return 1;
+  }
+  g->count++;
+  return 1;
+}
+
+shunt_status shunt_group_start(shunt_comm comm) {
+  struct group *g;
+  int32_t world;
+  shunt_status status;
+  if (shunt_forked())
+    return SHUNT_FORKED;
+  g = find(comm);
+  if (g != NULL) {
+    g->depth++;
+    return SHUNT_OK;
+  }
+  status = go_world(SHUNT_NUMBER(comm), &world);
+  if (status != SHUNT_OK)
+    return status;
+  g = calloc(1, sizeof *g);
+  if (g == NULL || !have_key)
+    goto no_memory;
+  g->comm = comm;
+  g->world = world;
+  g->depth = 1;
+  g->next = pthread_getspecific(key);
+  if (pthread_setspecific(key, g) != 0)
+    goto no_memory;
+  atomic_fetch_add_explicit(&open_groups, 1, memory_order_relaxed);
+  return SHUNT_OK;
+no_memory:
+  free(g);
+  return shunt_fail(SHUNT_OUT_OF_MEMORY, "no memory for a group");
+}
+
+static void unlink_group(struct group *g) {
+  struct group *head = pthread_getspecific(key);
+  if (head == g)
+    pthread_setspecific(key, g->next);
+  else
+    for (struct group *at = head; at != NULL; at = at->next)
+      if (at->next == g) {
+        at->next = g->next;
+        break;
+      }
+  atomic_fetch_sub_explicit(&open_groups, 1, memory_order_relaxed);
+}
+
+shunt_status shunt_group_end(shunt_comm comm) {
+  struct group *g;
+  shunt_status status = SHUNT_OK;
+  if (shunt_forked())
+    return SHUNT_FORKED;
+  g = find(comm);
+  if (g == NULL)
+    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_group_end: this thread has no open group on this communicator");
+  if (--g->depth > 0)
+    return SHUNT_OK;
+  unlink_group(g);
+  if (g->count > 0)
+    status = go_run_group(SHUNT_NUMBER(comm), g->operations, g->count);
+  free_operations(g);
+  return status;
+}

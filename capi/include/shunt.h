@@ -1,0 +1,296 @@
+/*
+ * shunt.h: Shunt's collectives for C and C++.
+ *
+ * Link with -lshunt, or load libshunt.so with dlopen. Every function answers a
+ * shunt_status; SHUNT_OK is 0, and shunt_last_error says in one sentence what
+ * went wrong, on which rank, with which peer and why.
+ *
+ * Handles (shunt_comm, shunt_window, shunt_request) are opaque numbers dressed
+ * as pointers. A handle that was closed, or that Shunt never gave out, is
+ * refused with SHUNT_INVALID_ARGUMENT; it is never followed.
+ *
+ * Memory is the caller's. A blocking call may use it until it returns, a
+ * started one until shunt_request_wait returns. Counts and displacements are
+ * 64-bit and in elements of dtype; offsets into windows are in bytes.
+ *
+ * Threads. Any thread may call any function. What two threads do on one
+ * communicator at the same time is put in some order; every rank must end up
+ * with the same order of collectives, so give each thread its own communicator
+ * (shunt_split) unless the threads already agree on one.
+ *
+ * Fork. Shunt's threads do not survive fork() without exec. In such a child
+ * every call answers SHUNT_FORKED and runs no other code of Shunt.
+ *
+ * In place. As in NCCL: all_gather send == recv + rank * count elements,
+ * reduce_scatter recv == send + rank * count elements, the others send == recv.
+ *
+ * Streams. The last argument of every collective is a CUstream for memory of a
+ * CUDA device, and NULL for host memory.
+ */
+#ifndef SHUNT_H
+#define SHUNT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shunt_tables.h"
+
+#if defined(__GNUC__)
+#define SHUNT_API __attribute__((visibility("default")))
+#else
+#define SHUNT_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The version of this header. shunt_version gives the library's. */
+#define SHUNT_API_MAJOR 1
+#define SHUNT_API_MINOR 0
+#define SHUNT_API_PATCH 0
+
+/* Room for a unique id, a message and an explanation, with the final zero. */
+#define SHUNT_UNIQUE_ID_BYTES 512
+#define SHUNT_MESSAGE_BYTES 2048
+
+/* shunt_split: this rank joins no sub-group. */
+#define SHUNT_NO_COLOR (-1)
+
+typedef struct shunt_comm_s *shunt_comm;
+typedef struct shunt_window_s *shunt_window;
+typedef struct shunt_request_s *shunt_request;
+
+/* How to join. Start from SHUNT_OPTIONS_INIT: it takes everything from the
+ * environment. Strings are UTF-8 and are copied before shunt_comm_init
+ * returns. */
+typedef struct shunt_options {
+  size_t struct_size;       /* sizeof(shunt_options) */
+  int32_t rank;             /* ignored if world is 0 */
+  int32_t world;            /* 0: rank and world from the launcher's environment */
+  const char *id;           /* a unique id, "tcp://host:port", "file:///path"; NULL or "env": environment */
+  const char *transports;   /* as SHUNT_TRANSPORTS; NULL: from there, else all */
+  int64_t timeout_ms;       /* deadline of one operation; 0: SHUNT_TIMEOUT */
+  int32_t device;           /* CUDA ordinal; used with memory cuda */
+  shunt_memory_kind memory; /* where send and recv memory lives */
+  uint64_t flags;           /* 0 */
+} shunt_options;
+
+#define SHUNT_OPTIONS_INIT \
+  { sizeof(shunt_options), 0, 0, NULL, NULL, 0, 0, SHUNT_MEMORY_HOST, 0 }
+
+/* One operation, for shunt_run and shunt_start. Which fields matter depends on
+ * collective; the functions further down name them. Start from
+ * SHUNT_OPERATION_INIT. */
+typedef struct shunt_operation {
+  size_t struct_size; /* sizeof(shunt_operation) */
+  shunt_collective collective;
+  shunt_dtype dtype;
+  shunt_op op;
+  int32_t root;  /* or the peer of send, recv, put, get, signal and wait */
+  double scalar; /* premul_sum: this rank's factor */
+  const void *send;
+  void *recv;
+  int64_t count;
+  const int64_t *send_counts; /* world entries each; displacements may be */
+  const int64_t *send_displs; /* NULL: packed in rank order */
+  const int64_t *recv_counts;
+  const int64_t *recv_displs;
+  shunt_window window; /* put, get, signal, wait */
+  int64_t offset;      /* bytes in the peer's window; wait: raises to wait for */
+  void *stream;
+} shunt_operation;
+
+#define SHUNT_OPERATION_INIT \
+  { sizeof(shunt_operation), 0, 0, 0, 0, 0.0, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL }
+
+/* ---- the library --------------------------------------------------------- */
+
+/* The library's version; any pointer may be NULL. */
+SHUNT_API shunt_status shunt_version(int32_t *major, int32_t *minor, int32_t *patch);
+
+/* The name of a status, such as "peer_died"; "unknown" for other values. The
+ * string is static. */
+SHUNT_API const char *shunt_status_string(shunt_status status);
+
+/* The message of the last call that failed: with a communicator, the last on
+ * it by any thread; with NULL, the last by this thread on anything, which is
+ * also where to look when a communicator could not be made or was closed.
+ * Never NULL; empty if nothing failed. Valid until this thread's next call of
+ * a Shunt function. */
+SHUNT_API const char *shunt_last_error(shunt_comm comm);
+
+/* ---- communicators ------------------------------------------------------- */
+
+/* A text that every rank of one communicator passes as options.id. This
+ * process serves the rendezvous until that communicator is made, so it must be
+ * one of the ranks. capacity: SHUNT_UNIQUE_ID_BYTES is enough. */
+SHUNT_API shunt_status shunt_get_unique_id(char *id, size_t capacity);
+
+/* Collective: joins the ranks and makes *comm. NULL options, or
+ * shunt_comm_init_env: everything from the environment. */
+SHUNT_API shunt_status shunt_comm_init(const shunt_options *options, shunt_comm *comm);
+SHUNT_API shunt_status shunt_comm_init_env(shunt_comm *comm);
+
+SHUNT_API shunt_status shunt_rank(shunt_comm comm, int32_t *rank);
+SHUNT_API shunt_status shunt_world(shunt_comm comm, int32_t *world);
+
+/* Collective: ranks with the same color >= 0 form a new communicator, ordered
+ * by key, then by rank. With SHUNT_NO_COLOR *split is NULL. */
+SHUNT_API shunt_status shunt_split(shunt_comm comm, int32_t color, int32_t key, shunt_comm *split);
+
+/* Collective among the ranks that are alive: a new communicator of them, in the
+ * same order, after a peer's death or an abort. comm is then only good for
+ * shunt_close. */
+SHUNT_API shunt_status shunt_shrink(shunt_comm comm, shunt_comm *shrunk);
+
+/* Makes every rank's pending and later calls fail with SHUNT_ABORTED. May be
+ * called while another thread is inside a call on comm. reason may be NULL. */
+SHUNT_API shunt_status shunt_abort(shunt_comm comm, const char *reason);
+
+/* Local: waits for this rank's operations in flight, then releases everything,
+ * windows and requests included. The handle is gone whatever the status. */
+SHUNT_API shunt_status shunt_close(shunt_comm comm);
+
+/* Which transport and algorithm serves an operation of count elements, and why
+ * not the others. Writes at most capacity bytes with the final zero and, if
+ * needed is not NULL, the bytes of the whole text with it. */
+SHUNT_API shunt_status shunt_explain(shunt_comm comm, shunt_collective collective, shunt_dtype dtype, shunt_op op,
+                                     int64_t count, char *text, size_t capacity, size_t *needed);
+
+/* ---- collectives --------------------------------------------------------- */
+
+/* Reduces count elements over all ranks into every rank's recv. premul_sum
+ * needs a scalar: use shunt_run for it, here and below. */
+SHUNT_API shunt_status shunt_all_reduce(shunt_comm comm, const void *send, void *recv, int64_t count,
+                                        shunt_dtype dtype, shunt_op op, void *stream);
+
+/* Reduces count elements over all ranks into root's recv. */
+SHUNT_API shunt_status shunt_reduce(shunt_comm comm, const void *send, void *recv, int64_t count, shunt_dtype dtype,
+                                    shunt_op op, int32_t root, void *stream);
+
+/* Root's count elements at send go to every rank's recv; other ranks' send is
+ * ignored. */
+SHUNT_API shunt_status shunt_broadcast(shunt_comm comm, const void *send, void *recv, int64_t count,
+                                       shunt_dtype dtype, int32_t root, void *stream);
+
+/* Every rank's count elements, in rank order, into every rank's recv of
+ * world * count elements. */
+SHUNT_API shunt_status shunt_all_gather(shunt_comm comm, const void *send, void *recv, int64_t count,
+                                        shunt_dtype dtype, void *stream);
+
+/* As all_gather, with recv_counts[r] elements of rank r at recv_displs[r]. */
+SHUNT_API shunt_status shunt_all_gather_v(shunt_comm comm, const void *send, void *recv, const int64_t *recv_counts,
+                                          const int64_t *recv_displs, shunt_dtype dtype, void *stream);
+
+/* Reduces world * count elements; rank r gets block r of count elements. */
+SHUNT_API shunt_status shunt_reduce_scatter(shunt_comm comm, const void *send, void *recv, int64_t count,
+                                            shunt_dtype dtype, shunt_op op, void *stream);
+
+/* As reduce_scatter, with block r of send_counts[r] elements at
+ * send_displs[r]. */
+SHUNT_API shunt_status shunt_reduce_scatter_v(shunt_comm comm, const void *send, void *recv,
+                                              const int64_t *send_counts, const int64_t *send_displs,
+                                              shunt_dtype dtype, shunt_op op, void *stream);
+
+/* Block r of count elements goes to rank r. */
+SHUNT_API shunt_status shunt_all_to_all(shunt_comm comm, const void *send, void *recv, int64_t count,
+                                        shunt_dtype dtype, void *stream);
+
+/* send_counts[r] elements at send_displs[r] go to rank r, which must expect as
+ * many; the same in the other direction. */
+SHUNT_API shunt_status shunt_all_to_all_v(shunt_comm comm, const void *send, const int64_t *send_counts,
+                                          const int64_t *send_displs, void *recv, const int64_t *recv_counts,
+                                          const int64_t *recv_displs, shunt_dtype dtype, void *stream);
+
+/* Every rank's count elements, in rank order, into root's recv. */
+SHUNT_API shunt_status shunt_gather(shunt_comm comm, const void *send, void *recv, int64_t count, shunt_dtype dtype,
+                                    int32_t root, void *stream);
+
+/* As gather: this rank gives count elements; root says how many come from
+ * whom, other ranks may pass NULL. */
+SHUNT_API shunt_status shunt_gather_v(shunt_comm comm, const void *send, int64_t count, void *recv,
+                                      const int64_t *recv_counts, const int64_t *recv_displs, shunt_dtype dtype,
+                                      int32_t root, void *stream);
+
+/* Root's block r of count elements goes to rank r. */
+SHUNT_API shunt_status shunt_scatter(shunt_comm comm, const void *send, void *recv, int64_t count, shunt_dtype dtype,
+                                     int32_t root, void *stream);
+
+/* As scatter: this rank gets count elements; root says how many go to whom,
+ * other ranks may pass NULL. */
+SHUNT_API shunt_status shunt_scatter_v(shunt_comm comm, const void *send, const int64_t *send_counts,
+                                       const int64_t *send_displs, void *recv, int64_t count, shunt_dtype dtype,
+                                       int32_t root, void *stream);
+
+/* count elements to peer, matched by its recv in the order of the calls. May
+ * return once they are buffered; two ranks that send to each other first need
+ * a group. */
+SHUNT_API shunt_status shunt_send(shunt_comm comm, const void *send, int64_t count, shunt_dtype dtype, int32_t peer,
+                                  void *stream);
+SHUNT_API shunt_status shunt_recv(shunt_comm comm, void *recv, int64_t count, shunt_dtype dtype, int32_t peer,
+                                  void *stream);
+
+/* No rank returns before every rank has called. */
+SHUNT_API shunt_status shunt_barrier(shunt_comm comm, void *stream);
+
+/* Any operation as a struct, and premul_sum. */
+SHUNT_API shunt_status shunt_run(shunt_comm comm, const shunt_operation *operation);
+
+/* ---- groups -------------------------------------------------------------- */
+
+/* Between start and end, this thread's send, recv, put, get, signal and wait
+ * on comm are queued and answer SHUNT_OK; end runs them together, so that
+ * sends and receives need no order, and answers for all of them. A collective
+ * of all ranks in a group makes end fail before anything ran. Send and recv
+ * memory must stay until end. Groups nest; the outermost end runs them. Calls
+ * of other threads and on other communicators are not part of the group. */
+SHUNT_API shunt_status shunt_group_start(shunt_comm comm);
+SHUNT_API shunt_status shunt_group_end(shunt_comm comm);
+
+/* ---- started operations -------------------------------------------------- */
+
+/* Begins an operation and returns; the memory must stay until it has ended.
+ * Counts and displacements are copied. Not allowed inside a group. */
+SHUNT_API shunt_status shunt_start(shunt_comm comm, const shunt_operation *operation, shunt_request *request);
+
+/* *done is 1 if the operation has ended, well or badly, else 0. The request
+ * stays until shunt_request_wait. */
+SHUNT_API shunt_status shunt_request_test(shunt_request request, int32_t *done);
+
+/* Waits for the end of the operation, answers how it ended, and releases the
+ * request. Every request must be waited for once, or its communicator
+ * closed. */
+SHUNT_API shunt_status shunt_request_wait(shunt_request request);
+
+/* ---- windows ------------------------------------------------------------- */
+
+/* Collective: bytes of zero-filled memory of this rank that every peer
+ * reaches; *base is its address here. bytes must be equal on all ranks. */
+SHUNT_API shunt_status shunt_window_create(shunt_comm comm, int64_t bytes, shunt_window *window, void **base);
+
+/* Local: gives up this rank's part; no rank may use the window afterwards. The
+ * handle is gone whatever the status. */
+SHUNT_API shunt_status shunt_window_free(shunt_window window);
+
+/* Writes count elements into peer's window, offset bytes from its start. */
+SHUNT_API shunt_status shunt_put(shunt_comm comm, shunt_window window, const void *send, int64_t count,
+                                 shunt_dtype dtype, int32_t peer, int64_t offset, void *stream);
+
+/* Reads count elements from peer's window, offset bytes from its start. */
+SHUNT_API shunt_status shunt_get(shunt_comm comm, shunt_window window, void *recv, int64_t count, shunt_dtype dtype,
+                                 int32_t peer, int64_t offset, void *stream);
+
+/* Raises this rank's counter at peer's window, after its earlier puts there
+ * have become visible. */
+SHUNT_API shunt_status shunt_signal(shunt_comm comm, shunt_window window, int32_t peer, void *stream);
+
+/* Waits until peer has raised its counter at this rank's window another times
+ * times. */
+SHUNT_API shunt_status shunt_wait(shunt_comm comm, shunt_window window, int32_t peer, int64_t times, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

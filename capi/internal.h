@@ -1,0 +1,57 @@
+/*
+ * internal.h: what the C files of libshunt share, and the calls into Go.
+ *
+ * Every function of shunt.h is a C function here, so that the check for a
+ * forked child comes before any Go code. Those that need Go cross over once,
+ * through a go_* function; handles cross as numbers.
+ */
+#ifndef SHUNT_CAPI_INTERNAL_H
+#define SHUNT_CAPI_INTERNAL_H
+
+#include "shunt.h"
+
+/* guard.c: whether this process is the one that loaded the library. The word
+ * is wiped by the kernel in every child that does not share our memory. */
+extern volatile const uint64_t *shunt_guard_word;
+#define SHUNT_GUARD_ALIVE UINT64_C(0x6576696c61746e75)
+
+static inline int shunt_forked(void) {
+  return __builtin_expect(*shunt_guard_word != SHUNT_GUARD_ALIVE, 0);
+}
+
+/* message.c: the calling thread's message. */
+void shunt_set_message(const char *text, size_t bytes);
+shunt_status shunt_fail(shunt_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* group.c: 1 if the operation was queued in an open group of this thread. */
+int shunt_group_takes(shunt_comm comm, const shunt_operation *operation, shunt_status *status);
+int shunt_group_is_open(shunt_comm comm);
+
+/* structs.c: a caller's struct of any version as one of ours. */
+shunt_status shunt_read_options(const shunt_options *given, shunt_options *options);
+shunt_status shunt_read_operation(const shunt_operation *given, shunt_operation *operation);
+
+/* A handle as the number that the table of handles in Go knows. */
+#define SHUNT_NUMBER(handle) ((uint64_t)(uintptr_t)(handle))
+
+/* The Go side: one file of Go for each, see the export of the same name. */
+extern int32_t go_run(uint64_t comm, shunt_operation *operation);
+extern int32_t go_run_group(uint64_t comm, shunt_operation *operations, int64_t count);
+extern int32_t go_world(uint64_t comm, int32_t *world);
+extern int32_t go_start(uint64_t comm, shunt_operation *operation, uint64_t *request);
+extern int32_t go_request_test(uint64_t request, int32_t *done);
+extern int32_t go_request_wait(uint64_t request);
+extern int32_t go_get_unique_id(char *id, uint64_t capacity);
+extern int32_t go_comm_init(shunt_options *options, uint64_t *comm);
+extern int32_t go_rank(uint64_t comm, int32_t *rank);
+extern int32_t go_split(uint64_t comm, int32_t color, int32_t key, uint64_t *split);
+extern int32_t go_shrink(uint64_t comm, uint64_t *shrunk);
+extern int32_t go_abort(uint64_t comm, char *reason);
+extern int32_t go_close(uint64_t comm);
+extern int32_t go_explain(uint64_t comm, uint32_t collective, uint32_t dtype, uint32_t op, int64_t count, char *text,
+                          uint64_t capacity, uint64_t *needed);
+extern int32_t go_last_error(uint64_t comm, char *text, uint64_t capacity);
+extern int32_t go_window_create(uint64_t comm, int64_t bytes, uint64_t *window, void **base);
+extern int32_t go_window_free(uint64_t window);
+
+#endif

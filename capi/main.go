@@ -1,0 +1,26 @@
+// Command capi is libshunt.so: the C interface of package host, built with
+// -buildmode=c-shared. Its header is include/shunt.h.
+//
+// Every function of the header is a few lines of C (guard.c first of all:
+// a forked child must not reach Go), which cross into the exports of this
+// package, named go_*, once per call. What lives here is the crossing: handles
+// and their generations, structs of C as those of host, messages. No
+// collective is known here. Nothing here may link go-nvml, or anything else
+// that leaves symbols unresolved: the library must load with RTLD_NOW.
+package main
+
+/*
+#cgo CFLAGS: -std=gnu11 -O2 -Wall -Wextra -fvisibility=hidden -I${SRCDIR}/include -I${SRCDIR}/../plugin
+#cgo LDFLAGS: -lpthread -Wl,-z,now
+*/
+import "C"
+
+import (
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/transports/shm"
+)
+
+func init() { host.Register(shm.Transport{}) }
+
+// main is not run: the build mode needs one.
+func main() {}

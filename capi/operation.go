@@ -1,0 +1,127 @@
+package main
+
+/*
+#include "internal.h"
+*/
+import "C"
+
+import (
+	"slices"
+	"sync"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// stream is a CUstream of the caller's.
+type stream struct{ pointer unsafe.Pointer }
+
+// Handle is the CUstream.
+func (s stream) Handle() unsafe.Pointer { return s.pointer }
+
+// pool holds operations for the blocking calls, so that they allocate nothing.
+var pool = sync.Pool{New: func() any { return new(host.Operation) }}
+
+//export go_run
+func go_run(number C.uint64_t, given *C.shunt_operation) (result C.int32_t) {
+	defer recovered(&result)
+	c := communicators.get(handle(number))
+	if c == nil {
+		return status(nil, communicators.unknown(handle(number)))
+	}
+	op := pool.Get().(*host.Operation)
+	err := c.translate(given, op)
+	if err == nil {
+		err = c.host.Do(op)
+	}
+	*op = host.Operation{} // the pool must not keep the caller's memory
+	pool.Put(op)
+	if err == nil {
+		return 0
+	}
+	return status(c, err)
+}
+
+//export go_run_group
+func go_run_group(number C.uint64_t, given *C.shunt_operation, count C.int64_t) (result C.int32_t) {
+	defer recovered(&result)
+	c, err := communicators.find(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	var group host.Group
+	for i := range unsafe.Slice(given, int(count)) {
+		var op host.Operation
+		if err := c.translate((*C.shunt_operation)(unsafe.Add(unsafe.Pointer(given), uintptr(i)*unsafe.Sizeof(*given))), &op); err != nil {
+			return status(c, err)
+		}
+		group.Add(op)
+	}
+	return status(c, group.Run(c.host))
+}
+
+// translate writes what C gave as an operation of the host. Memory and arrays
+// stay the caller's; the host checks everything that is in them.
+func (c *communicator) translate(given *C.shunt_operation, op *host.Operation) error {
+	*op = host.Operation{
+		Collective: plugin.Collective(given.collective),
+		DType:      plugin.DType(given.dtype),
+		Op:         plugin.Op(given.op),
+		Scalar:     float64(given.scalar),
+		Send:       given.send,
+		Recv:       given.recv,
+		Count:      int64(given.count),
+		Root:       int(given.root),
+		Offset:     int64(given.offset),
+	}
+	if given.stream != nil {
+		op.Stream = stream{given.stream}
+	}
+	switch op.Collective {
+	case plugin.AllGatherV:
+		op.RecvCounts, op.RecvDispls = c.array(given.recv_counts), c.array(given.recv_displs)
+		if op.RecvCounts != nil {
+			op.Count = op.RecvCounts[c.rank]
+		}
+	case plugin.ReduceScatterV:
+		op.SendCounts, op.SendDispls = c.array(given.send_counts), c.array(given.send_displs)
+		if op.SendCounts != nil {
+			op.Count = op.SendCounts[c.rank]
+		}
+	case plugin.AllToAllV:
+		op.SendCounts, op.SendDispls = c.array(given.send_counts), c.array(given.send_displs)
+		op.RecvCounts, op.RecvDispls = c.array(given.recv_counts), c.array(given.recv_displs)
+	case plugin.GatherV:
+		if op.Root == c.rank {
+			op.RecvCounts, op.RecvDispls = c.array(given.recv_counts), c.array(given.recv_displs)
+		}
+	case plugin.ScatterV:
+		if op.Root == c.rank {
+			op.SendCounts, op.SendDispls = c.array(given.send_counts), c.array(given.send_displs)
+		}
+	case plugin.Put, plugin.Get, plugin.Signal, plugin.Wait:
+		h := handle(uintptr(unsafe.Pointer(given.window)))
+		w, err := windows.find(h)
+		if err != nil {
+			return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: %w", op.Collective, c.rank, err)
+		}
+		op.Window = w.host
+	}
+	return nil
+}
+
+// array is a caller's array of one entry for each rank; nil stays nil.
+func (c *communicator) array(p *C.int64_t) []int64 {
+	if p == nil {
+		return nil
+	}
+	return unsafe.Slice((*int64)(unsafe.Pointer(p)), c.world)
+}
+
+// keep makes copies of the caller's arrays, for an operation that goes on
+// after the call.
+func keep(op *host.Operation) {
+	op.SendCounts, op.SendDispls = slices.Clone(op.SendCounts), slices.Clone(op.SendDispls)
+	op.RecvCounts, op.RecvDispls = slices.Clone(op.RecvCounts), slices.Clone(op.RecvDispls)
+}

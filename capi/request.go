@@ -1,0 +1,68 @@
+package main
+
+/*
+#include "internal.h"
+*/
+import "C"
+
+import (
+	"context"
+
+	"github.com/shunt-ccl/shunt/host"
+)
+
+// request is what a shunt_request stands for.
+type request struct {
+	host *host.Request
+	comm *communicator
+}
+
+var requests = table[request]{kind: kindRequest, what: "request"}
+
+//export go_start
+func go_start(number C.uint64_t, given *C.shunt_operation, out *C.uint64_t) (result C.int32_t) {
+	defer recovered(&result)
+	c, err := communicators.find(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	var op host.Operation
+	if err := c.translate(given, &op); err != nil {
+		return status(c, err)
+	}
+	keep(&op)
+	r := &request{comm: c}
+	h, err := requests.add(r)
+	if err != nil {
+		return status(c, err)
+	}
+	if r.host, err = c.host.Start(&op); err != nil {
+		_, _ = requests.remove(h) // ours alone so far
+		return status(c, err)
+	}
+	*out = C.uint64_t(h)
+	return 0
+}
+
+//export go_request_test
+func go_request_test(number C.uint64_t, done *C.int32_t) (result C.int32_t) {
+	defer recovered(&result)
+	r, err := requests.find(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	if ended, _ := r.host.Test(); ended { // how it ended is for wait to say
+		*done = 1
+	}
+	return 0
+}
+
+//export go_request_wait
+func go_request_wait(number C.uint64_t) (result C.int32_t) {
+	defer recovered(&result)
+	r, err := requests.remove(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	return status(r.comm, r.host.Wait(context.Background()))
+}

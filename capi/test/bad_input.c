@@ -1,0 +1,173 @@
+/*
+ * bad_input.c: a table of wrong calls in a world of one. Each prints one line,
+ * "call<TAB>status<TAB>message", which the Go test compares with what it
+ * expects; none may crash, hang or succeed.
+ */
+#include <limits.h>
+
+#include "check.h"
+
+#define TRY(call)                                                                            \
+  do {                                                                                       \
+    shunt_status try_status = (call);                                                        \
+    printf("%s\t%s\t%s\n", #call, shunt_status_string(try_status), shunt_last_error(NULL)); \
+    if (try_status == SHUNT_OK)                                                              \
+      return 1;                                                                              \
+  } while (0)
+
+int main(void) {
+  shunt_comm comm, closed, other = NULL;
+  shunt_window window, gone;
+  shunt_request request = NULL;
+  void *base;
+  int32_t number;
+  char id[SHUNT_UNIQUE_ID_BYTES], text[16];
+  float a[64], b[64];
+  int64_t minus[1] = {-1}, one[1] = {1}, huge[1] = {INT64_MAX};
+  shunt_options options = SHUNT_OPTIONS_INIT, none = SHUNT_OPTIONS_INIT, newer = SHUNT_OPTIONS_INIT;
+  shunt_operation operation = SHUNT_OPERATION_INIT, unsized = SHUNT_OPERATION_INIT;
+  const int32_t f32 = SHUNT_DTYPE_FLOAT32, sum = SHUNT_OP_SUM;
+  memset(a, 0, sizeof a);
+
+  OK(shunt_comm_init_env(&comm));
+  OK(shunt_split(comm, 0, 0, &closed));
+  OK(shunt_window_create(comm, 64, &window, &base));
+  OK(shunt_window_create(comm, 64, &gone, &base));
+  OK(shunt_window_free(gone));
+  OK(shunt_close(closed));
+
+  /* handles */
+  TRY(shunt_barrier(NULL, NULL));
+  TRY(shunt_barrier(closed, NULL));
+  TRY(shunt_barrier((shunt_comm)(void *)a, NULL));
+  TRY(shunt_barrier((shunt_comm)(void *)window, NULL));
+  TRY(shunt_barrier((shunt_comm)(uintptr_t)UINT64_MAX, NULL));
+  TRY(shunt_close(closed));
+  TRY(shunt_rank(closed, &number));
+  TRY(shunt_world(closed, &number));
+  TRY(shunt_split(closed, 0, 0, &other));
+  TRY(shunt_shrink(closed, &other));
+  TRY(shunt_abort(closed, "because"));
+  TRY(shunt_group_start(closed));
+  TRY(shunt_start(closed, &operation, &request));
+  TRY(shunt_request_wait(NULL));
+  TRY(shunt_request_test((shunt_request)(void *)comm, &number));
+  TRY(shunt_window_free(gone));
+  TRY(shunt_window_create(closed, 64, &gone, &base));
+  TRY(shunt_put(comm, gone, a, 1, f32, 0, 0, NULL));
+  TRY(shunt_put(comm, NULL, a, 1, f32, 0, 0, NULL));
+  TRY(shunt_signal(comm, NULL, 0, NULL));
+  TRY(shunt_wait(comm, gone, 0, 1, NULL));
+
+  /* null pointers */
+  TRY(shunt_comm_init(&options, NULL));
+  TRY(shunt_rank(comm, NULL));
+  TRY(shunt_world(comm, NULL));
+  TRY(shunt_split(comm, 0, 0, NULL));
+  TRY(shunt_shrink(comm, NULL));
+  TRY(shunt_get_unique_id(NULL, 100));
+  TRY(shunt_get_unique_id(id, 0));
+  TRY(shunt_get_unique_id(id, 5));
+  TRY(shunt_run(comm, NULL));
+  TRY(shunt_start(comm, NULL, &request));
+  TRY(shunt_start(comm, &operation, NULL));
+  TRY(shunt_explain(comm, SHUNT_COLL_BARRIER, f32, sum, 0, NULL, 10, NULL));
+  TRY(shunt_explain(comm, SHUNT_COLL_BARRIER, f32, sum, 0, NULL, 0, NULL));
+  TRY(shunt_window_create(comm, 64, NULL, &base));
+  TRY(shunt_window_create(comm, 64, &gone, NULL));
+  TRY(shunt_all_reduce(comm, NULL, b, 4, f32, sum, NULL));
+  TRY(shunt_all_reduce(comm, a, NULL, 4, f32, sum, NULL));
+  TRY(shunt_all_gather_v(comm, a, b, NULL, NULL, f32, NULL));
+  TRY(shunt_reduce_scatter_v(comm, a, b, NULL, NULL, f32, sum, NULL));
+  TRY(shunt_all_to_all_v(comm, a, NULL, NULL, b, one, NULL, f32, NULL));
+  TRY(shunt_all_to_all_v(comm, a, one, NULL, b, NULL, NULL, f32, NULL));
+  TRY(shunt_gather_v(comm, a, 1, b, NULL, NULL, f32, 0, NULL));
+  TRY(shunt_scatter_v(comm, a, NULL, NULL, b, 1, f32, 0, NULL));
+
+  /* numbers */
+  TRY(shunt_all_reduce(comm, a, b, -1, f32, sum, NULL));
+  TRY(shunt_all_reduce(comm, a, b, INT64_MAX, f32, sum, NULL));
+  TRY(shunt_all_reduce(comm, a, b, 4, 99, sum, NULL));
+  TRY(shunt_all_reduce(comm, a, b, 4, f32, 77, NULL));
+  TRY(shunt_all_reduce(comm, a, b, 4, f32, SHUNT_OP_PREMUL_SUM, NULL));
+  TRY(shunt_reduce(comm, a, b, 4, f32, sum, 1, NULL));
+  TRY(shunt_reduce(comm, a, b, 4, f32, sum, -1, NULL));
+  TRY(shunt_broadcast(comm, a, b, 4, f32, INT32_MAX, NULL));
+  TRY(shunt_gather(comm, a, b, 4, f32, 1, NULL));
+  TRY(shunt_scatter(comm, a, b, 4, f32, 1, NULL));
+  TRY(shunt_send(comm, a, 4, f32, 1, NULL));
+  TRY(shunt_send(comm, a, 4, f32, 0, NULL));
+  TRY(shunt_recv(comm, b, 4, f32, -7, NULL));
+  TRY(shunt_all_gather_v(comm, a, b, minus, NULL, f32, NULL));
+  TRY(shunt_all_gather_v(comm, a, b, one, minus, f32, NULL));
+  TRY(shunt_all_to_all_v(comm, a, huge, NULL, b, one, NULL, f32, NULL));
+  TRY(shunt_all_to_all_v(comm, a, one, huge, b, one, NULL, f32, NULL));
+  TRY(shunt_all_reduce(comm, (char *)a + 1, b, 4, f32, sum, NULL));
+  TRY(shunt_all_reduce(comm, a, a + 1, 4, f32, sum, NULL));
+  TRY(shunt_split(comm, -2, 0, &other));
+  TRY(shunt_window_create(comm, -1, &gone, &base));
+  TRY(shunt_put(comm, window, a, 17, f32, 0, 0, NULL));
+  TRY(shunt_put(comm, window, a, 1, f32, 0, INT64_MAX, NULL));
+  TRY(shunt_get(comm, window, b, 1, f32, 0, -4, NULL));
+  TRY(shunt_get(comm, window, b, 1, f32, 3, 0, NULL));
+  operation.collective = 1000;
+  TRY(shunt_run(comm, &operation));
+  TRY(shunt_explain(comm, 1000, f32, sum, 1, text, sizeof text, NULL));
+
+  /* structs */
+  unsized.struct_size = 0;
+  TRY(shunt_run(comm, &unsized));
+  none.struct_size = 8;
+  TRY(shunt_comm_init(&none, &other));
+  none.struct_size = SIZE_MAX;
+  TRY(shunt_comm_init(&none, &other));
+  struct {
+    shunt_options options;
+    uint64_t unknown;
+  } later = {.options = SHUNT_OPTIONS_INIT, .unknown = 1};
+  later.options.struct_size = sizeof later;
+  TRY(shunt_comm_init(&later.options, &other));
+  newer.flags = 1;
+  TRY(shunt_comm_init(&newer, &other));
+  options.world = -3;
+  TRY(shunt_comm_init(&options, &other));
+  options.world = 2;
+  options.rank = 2;
+  options.id = "tcp://127.0.0.1:1";
+  TRY(shunt_comm_init(&options, &other));
+  options.rank = 0;
+  options.id = "carrier pigeon";
+  TRY(shunt_comm_init(&options, &other));
+  options.world = 1;
+  options.id = NULL;
+  options.timeout_ms = -5;
+  TRY(shunt_comm_init(&options, &other));
+  options.timeout_ms = 0;
+  options.transports = "teleport";
+  TRY(shunt_comm_init(&options, &other));
+  options.transports = NULL;
+  options.memory = SHUNT_MEMORY_CUDA;
+  TRY(shunt_comm_init(&options, &other));
+  CHECK(other == NULL);
+
+  /* order */
+  TRY(shunt_group_end(comm));
+  OK(shunt_group_start(comm));
+  operation.collective = SHUNT_COLL_BARRIER;
+  TRY(shunt_start(comm, &operation, &request));
+  OK(shunt_barrier(comm, NULL));
+  TRY(shunt_group_end(comm));
+
+  /* the communicator has survived it all, and remembers its last error */
+  a[0] = 42;
+  OK(shunt_all_reduce(comm, a, b, 1, f32, sum, NULL));
+  CHECK(b[0] == 42);
+  CHECK(strstr(shunt_last_error(comm), "group") != NULL);
+  CHECK(strcmp(shunt_last_error(closed), shunt_last_error(NULL)) == 0);
+  OK(shunt_abort(comm, "tired"));
+  TRY(shunt_barrier(comm, NULL));
+  OK(shunt_close(comm));
+  TRY(shunt_put(comm, window, a, 1, f32, 0, 0, NULL));
+  TRY(shunt_window_free(window));
+  return 0;
+}
