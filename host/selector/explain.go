@@ -1,0 +1,198 @@
+package selector
+
+import (
+	"fmt"
+	"math"
+	"sort"
+	"strings"
+)
+
+// Explanation says what a call of one size runs, and why nothing else.
+type Explanation struct {
+	Collective string        `json:"collective"`
+	DType      string        `json:"dtype"`
+	Op         string        `json:"op,omitempty"`
+	World      int           `json:"world"`
+	Hosts      int           `json:"hosts"`
+	Memory     string        `json:"memory"`
+	Bytes      int64         `json:"bytes"`
+	From       int64         `json:"from"` // the choice is the same from here …
+	To         int64         `json:"to"`   // … to here, both included; MaxInt64 means without end
+	Chosen     string        `json:"chosen,omitempty"`
+	Why        string        `json:"why"`
+	Clause     string        `json:"clause,omitempty"` // of SHUNT_ALGO that decided
+	Cost       float64       `json:"cost_us,omitempty"`
+	Source     string        `json:"source,omitempty"`   // of the cost: estimate or measured
+	Fallback   []Alternative `json:"fallback,omitempty"` // what could run instead, cheapest first
+	Rejected   []Rejection   `json:"rejected,omitempty"`
+}
+
+// Alternative is an algorithm that could run too.
+type Alternative struct {
+	Name   string  `json:"name"`
+	Cost   float64 `json:"cost_us"`
+	Source string  `json:"source"`
+	Why    string  `json:"why"` // not chosen
+}
+
+// Rejection is an algorithm or a transport that cannot run.
+type Rejection struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+}
+
+// Explain says who serves a message of the given bytes and why: the fallback
+// chain, and for every other algorithm and transport why it cannot.
+func (c *Choice) Explain(bytes int64) Explanation {
+	e := Explanation{
+		Collective: c.request.Collective.String(), DType: c.request.DType.String(), World: c.request.World,
+		Hosts: max(c.request.Hosts, 1), Memory: c.request.Memory.String(), Bytes: bytes,
+	}
+	if c.request.Collective.Reduces() {
+		e.Op = c.request.Op.String()
+	}
+	for i, last := range c.upTo {
+		if bytes <= last {
+			e.To = last
+			break
+		}
+		e.From = c.upTo[i] + 1
+	}
+	clause := c.clauseFor(bytes)
+	if clause != nil {
+		e.Clause = clause.String()
+	}
+	size := bytes
+	if c.fixed {
+		size = nominalBytes
+	}
+	chosen := c.Pick(bytes)
+	for i, candidate := range c.candidates {
+		cost := c.costs[i].cost(size)
+		switch {
+		case i == chosen:
+			e.Chosen, e.Cost, e.Source = candidate.Qualified, round(cost), c.source(i)
+		case !fits(candidate.Algorithm, size, c.fixed):
+			e.Rejected = append(e.Rejected, Rejection{candidate.Qualified, c.misfit(i, size)})
+		case clause != nil && !clause.allows(candidate):
+			e.Rejected = append(e.Rejected, Rejection{candidate.Qualified, fmt.Sprintf("SHUNT_ALGO clause %q does not name it", clause)})
+		default:
+			e.Fallback = append(e.Fallback, Alternative{Name: candidate.Qualified, Cost: round(cost), Source: c.source(i)})
+		}
+	}
+	c.why(&e, clause, chosen, size)
+	transports := make([]string, 0, len(c.rejections))
+	for name := range c.rejections {
+		transports = append(transports, name)
+	}
+	sort.Strings(transports)
+	for _, name := range transports {
+		e.Rejected = append(e.Rejected, Rejection{name, c.rejections[name]})
+	}
+	return e
+}
+
+// why fills the reasons in words, once chosen and fallback are known.
+func (c *Choice) why(e *Explanation, clause *Clause, chosen int, size int64) {
+	sort.SliceStable(e.Fallback, func(i, j int) bool { return e.Fallback[i].Cost < e.Fallback[j].Cost })
+	if chosen < 0 {
+		e.Why = "no algorithm can do this"
+		return
+	}
+	cost := c.costs[chosen].cost(size)
+	for i := range e.Fallback {
+		a := &e.Fallback[i]
+		switch {
+		case a.Cost > round(cost):
+			a.Why = fmt.Sprintf("%.2f µs slower", a.Cost-round(cost))
+		case a.Cost < round(cost):
+			a.Why = "later in SHUNT_ALGO's order"
+		default:
+			a.Why = "as fast, later in order"
+		}
+	}
+	switch {
+	case clause != nil:
+		e.Why = fmt.Sprintf("SHUNT_ALGO clause %q", clause)
+	case len(e.Fallback) == 0:
+		e.Why = "the only one that can do this"
+	default:
+		e.Why = "cheapest of " + fmt.Sprint(len(e.Fallback)+1)
+	}
+	if c.fixed {
+		e.Why += fmt.Sprintf("; ranks see different sizes, so one algorithm serves all (costs are for %s)", FormatSize(nominalBytes))
+	}
+}
+
+func (c Clause) allows(candidate Candidate) bool {
+	for _, name := range c.Names {
+		if matches(name, candidate) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Choice) source(i int) string {
+	if c.measured[i] {
+		return "measured"
+	}
+	return "estimate"
+}
+
+// misfit says why a candidate's limits exclude a size.
+func (c *Choice) misfit(i int, bytes int64) string {
+	a := c.candidates[i].Algorithm
+	switch {
+	case c.fixed:
+		return "has size limits, and ranks see different sizes"
+	case bytes < a.MinBytes:
+		return "takes at least " + FormatSize(a.MinBytes) + " bytes"
+	default:
+		return "takes at most " + FormatSize(a.MaxBytes) + " bytes"
+	}
+}
+
+// round keeps costs readable: three decimals of a microsecond.
+func round(cost float64) float64 { return math.Round(cost*1000) / 1000 }
+
+// String is the explanation for a terminal, several lines without a final line
+// break.
+func (e Explanation) String() string {
+	var b strings.Builder
+	what := e.Collective + " " + e.DType
+	if e.Op != "" {
+		what += " " + e.Op
+	}
+	fmt.Fprintf(&b, "%s, %s bytes, world %d on %d host(s), %s memory\n", what, FormatSize(e.Bytes), e.World, e.Hosts, e.Memory)
+	if e.Chosen == "" {
+		fmt.Fprintf(&b, "  none: %s", e.Why)
+	} else {
+		until := "any larger size"
+		if e.To < math.MaxInt64 {
+			until = FormatSize(e.To)
+		}
+		fmt.Fprintf(&b, "  runs %s, %.2f µs (%s): %s; the same from %s to %s", e.Chosen, e.Cost, e.Source, e.Why, FormatSize(e.From), until)
+	}
+	for _, a := range e.Fallback {
+		fmt.Fprintf(&b, "\n  else %s, %.2f µs (%s): %s", a.Name, a.Cost, a.Source, a.Why)
+	}
+	for _, r := range e.Rejected {
+		fmt.Fprintf(&b, "\n  not  %s: %s", r.Name, r.Reason)
+	}
+	return b.String()
+}
+
+// Ranges lists the whole choice of a signature, one explanation for each range
+// of sizes with one answer, at the range's first size.
+func (c *Choice) Ranges() []Explanation {
+	var list []Explanation
+	from := int64(0)
+	for _, last := range c.upTo {
+		list = append(list, c.Explain(from))
+		if last < math.MaxInt64 {
+			from = last + 1
+		}
+	}
+	return list
+}

@@ -1,0 +1,248 @@
+package selector
+
+import (
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+func candidate(qualified string, latency, bandwidth float64, minBytes, maxBytes int64) Candidate {
+	transport, name, _ := strings.Cut(qualified, "/")
+	return Candidate{Transport: transport, Qualified: qualified,
+		Algorithm: plugin.Algorithm{Name: name, Latency: latency, Bandwidth: bandwidth, MinBytes: minBytes, MaxBytes: maxBytes}}
+}
+
+var (
+	request = plugin.Request{Collective: plugin.AllReduce, DType: plugin.Float32, Op: plugin.OpSum, World: 4, Hosts: 1}
+	three   = []Candidate{
+		candidate("shm/one_shot", 1, 1000, 0, 64<<10),
+		candidate("shm/two_shot", 5, 8000, 0, 0),
+		candidate("nccl/ring", 20, 100000, 0, 0),
+	}
+)
+
+func compile(t *testing.T, spec string, candidates []Candidate) *Choice {
+	t.Helper()
+	o, err := Parse(spec)
+	require.NoError(t, err)
+	c, err := New(WithOverride(o)).Compile(request, candidates, map[string]string{"rdma": "no device"})
+	require.NoError(t, err)
+	return c
+}
+
+func name(c *Choice, bytes int64) string {
+	if i := c.Pick(bytes); i >= 0 {
+		return c.Candidates()[i].Qualified
+	}
+	return ""
+}
+
+func TestCheapestBySize(t *testing.T) {
+	c := compile(t, "", three)
+	require.Equal(t, "shm/one_shot", name(c, 0))
+	require.Equal(t, "shm/one_shot", name(c, 4571), "1+x/1000 < 5+x/8000 below 4571.4")
+	require.Equal(t, "shm/two_shot", name(c, 4572))
+	require.Equal(t, "shm/two_shot", name(c, 130434))
+	require.Equal(t, "nccl/ring", name(c, 130436))
+	require.Equal(t, "nccl/ring", name(c, math.MaxInt64))
+	require.Len(t, c.Ranges(), 3)
+}
+
+func TestEqualCostsKeepOrder(t *testing.T) {
+	c := compile(t, "", []Candidate{candidate("b/x", 1, 10, 0, 0), candidate("a/x", 1, 10, 0, 0)})
+	require.Equal(t, "b/x", name(c, 100))
+	require.Len(t, c.Ranges(), 1)
+}
+
+func TestLimitsLeaveGap(t *testing.T) {
+	c := compile(t, "", []Candidate{candidate("shm/small", 1, 10, 0, 100), candidate("shm/large", 1, 10, 200, 0)})
+	require.Equal(t, "shm/small", name(c, 100))
+	require.Equal(t, -1, c.Pick(101))
+	require.Equal(t, -1, c.Pick(199))
+	require.Equal(t, "shm/large", name(c, 200))
+	err := c.Unsupported(150)
+	require.ErrorIs(t, err, plugin.Unsupported)
+	require.EqualError(t, err, "all_reduce of float32 sum, world 4 on 1 host(s), host memory, 150: no algorithm can do this: "+
+		"shm/small: takes at most 100 bytes; shm/large: takes at least 200 bytes; rdma: no device")
+}
+
+func TestNoCandidate(t *testing.T) {
+	_, err := New().Compile(request, nil, map[string]string{"shm": "ranks are on 2 hosts", "nccl": "not installed"})
+	require.ErrorIs(t, err, plugin.Unsupported)
+	require.EqualError(t, err, "all_reduce of float32 sum, world 4 on 1 host(s), host memory: no transport can do this: nccl: not installed; shm: ranks are on 2 hosts")
+	_, err = New().Compile(request, nil, nil)
+	require.ErrorContains(t, err, "none is loaded")
+}
+
+func TestBadCosts(t *testing.T) {
+	for _, bad := range []Candidate{
+		candidate("a/x", -1, 1, 0, 0), candidate("a/x", math.NaN(), 1, 0, 0), candidate("a/x", math.Inf(1), 1, 0, 0),
+		candidate("a/x", 1, 0, 0, 0), candidate("a/x", 1, math.NaN(), 0, 0), candidate("a/x", 1, math.Inf(1), 0, 0),
+		candidate("a/x", 1, 1, -1, 0), candidate("a/x", 1, 1, 10, 5),
+	} {
+		_, err := New().Compile(request, []Candidate{bad}, nil)
+		require.ErrorIs(t, err, plugin.Protocol, "%+v", bad.Algorithm)
+	}
+}
+
+func TestOverride(t *testing.T) {
+	c := compile(t, "all_gather=zzz/zzz; all_reduce : 1K-64K = shm/two_shot ; *:1M-=shm", three)
+	require.Equal(t, "shm/one_shot", name(c, 1023))
+	require.Equal(t, "shm/two_shot", name(c, 1024))
+	require.Equal(t, "shm/two_shot", name(c, 64<<10))
+	require.Equal(t, "shm/two_shot", name(c, 64<<10+1))
+	require.Equal(t, "nccl/ring", name(c, 1<<20-1))
+	require.Equal(t, "shm/two_shot", name(c, 1<<20), "cheapest of the transport")
+}
+
+// What is forced is not silently replaced where it does not fit; a trailing *
+// allows it.
+func TestOverrideIsStrict(t *testing.T) {
+	c := compile(t, "all_reduce=shm/one_shot", three)
+	require.Equal(t, "shm/one_shot", name(c, 64<<10))
+	require.Equal(t, -1, c.Pick(64<<10+1))
+	require.ErrorContains(t, c.Unsupported(1<<20), `1M: no algorithm that SHUNT_ALGO clause "all_reduce=shm/one_shot" allows can do this: shm/one_shot: takes at most 64K bytes; shm/two_shot: SHUNT_ALGO clause`)
+	c = compile(t, "all_reduce=shm/one_shot,*", three)
+	require.Equal(t, "nccl/ring", name(c, 1<<20))
+}
+
+func TestOverrideOfUnknown(t *testing.T) {
+	for spec, want := range map[string]string{
+		"all_reduce=shm/one_shoot": "has no algorithm shm/one_shoot; there are shm/one_shot, shm/two_shot, nccl/ring; did you mean shm/one_shot?",
+		"*=mpi":                    "has no algorithm mpi",
+		"*=rdma":                   "transport rdma cannot do this: no device",
+	} {
+		o, err := Parse(spec)
+		require.NoError(t, err)
+		_, err = New(WithOverride(o)).Compile(request, three, map[string]string{"rdma": "no device"})
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// Ranks may see different sizes of one all_to_all_v, so size decides nothing
+// (rule 10).
+func TestSizesThatDiffer(t *testing.T) {
+	req := request
+	req.Collective = plugin.AllToAllV
+	c, err := New().Compile(req, three, nil)
+	require.NoError(t, err)
+	for _, bytes := range []int64{0, 1, 1 << 20, 1 << 40} {
+		require.Equal(t, "shm/two_shot", name(c, bytes), "the cheapest one without limits at the nominal size")
+	}
+	o, err := Parse("all_to_all_v:0-1K=shm")
+	require.NoError(t, err)
+	_, err = New(WithOverride(o)).Compile(req, three, nil)
+	require.ErrorContains(t, err, "the clause can have no size range")
+	o, err = Parse("*:0-1K=shm;*=nccl")
+	require.NoError(t, err)
+	c, err = New(WithOverride(o)).Compile(req, three, nil)
+	require.NoError(t, err)
+	require.Equal(t, "nccl/ring", name(c, 1))
+}
+
+func TestExplain(t *testing.T) {
+	c := compile(t, "", three)
+	e := c.Explain(100)
+	require.Equal(t, "shm/one_shot", e.Chosen)
+	require.Equal(t, int64(0), e.From)
+	require.Equal(t, int64(4571), e.To)
+	require.Equal(t, "estimate", e.Source)
+	require.Equal(t, "shm/two_shot", e.Fallback[0].Name)
+	require.Equal(t, []Rejection{{"rdma", "no device"}}, e.Rejected)
+	require.Equal(t, `all_reduce float32 sum, 100 bytes, world 4 on 1 host(s), host memory
+  runs shm/one_shot, 1.10 µs (estimate): cheapest of 3; the same from 0 to 4571
+  else shm/two_shot, 5.01 µs (estimate): 3.91 µs slower
+  else nccl/ring, 20.00 µs (estimate): 18.90 µs slower
+  not  rdma: no device`, e.String())
+	text, err := json.Marshal(e)
+	require.NoError(t, err)
+	var back Explanation
+	require.NoError(t, json.Unmarshal(text, &back))
+	require.Equal(t, e, back)
+	forced := compile(t, "*=nccl,shm/two_shot", three).Explain(100)
+	require.Equal(t, "nccl/ring", forced.Chosen)
+	require.Equal(t, "later in SHUNT_ALGO's order", forced.Fallback[0].Why)
+	require.Contains(t, forced.String(), `not  shm/one_shot: SHUNT_ALGO clause "*=nccl,shm/two_shot" does not name it`)
+}
+
+// The ranges must agree with the definition (the cheapest that fits, at each
+// size) on random costs, limits, measured points and clauses.
+func TestPickAgreesWithDefinition(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for round := range 300 {
+		var candidates []Candidate
+		tuning := &Tuning{}
+		for i := range 1 + rng.IntN(8) {
+			minBytes, maxBytes := int64(0), int64(0)
+			if rng.IntN(3) == 0 {
+				minBytes = rng.Int64N(1 << 16)
+			}
+			if rng.IntN(3) == 0 {
+				maxBytes = minBytes + rng.Int64N(1<<20)
+			}
+			q := "t" + string(rune('a'+i%3)) + "/" + string(rune('a'+i))
+			candidates = append(candidates, candidate(q, rng.Float64()*20, 100+rng.Float64()*10000, minBytes, maxBytes))
+			if rng.IntN(3) == 0 {
+				entry := Entry{Collective: "all_reduce", Algorithm: q}
+				for p, at := 0, int64(0); p < 1+rng.IntN(6); p++ {
+					entry.Points = append(entry.Points, Point{at, 0.1 + rng.Float64()*100})
+					at += 1 + rng.Int64N(1<<18)
+				}
+				tuning.Entries = append(tuning.Entries, entry)
+			}
+		}
+		o := Override{}
+		if rng.IntN(2) == 0 {
+			o, _ = Parse("all_reduce:1K-64K=ta,*;*:100K-=ta/a")
+		}
+		c, err := New(WithOverride(o), WithTuning(tuning)).Compile(request, candidates, nil)
+		require.NoError(t, err)
+		for range 400 {
+			bytes := rng.Int64N(1 << (1 + rng.IntN(30)))
+			got, want := c.Pick(bytes), c.cheapest(bytes, c.group(bytes))
+			if got != want && (got < 0 || want < 0 || math.Abs(c.costs[got].cost(bytes)-c.costs[want].cost(bytes)) > 1e-9) {
+				t.Fatalf("round %d, %d bytes: picked %d, want %d of %+v", round, bytes, got, want, candidates)
+			}
+		}
+	}
+}
+
+func TestPickDoesNotAllocate(t *testing.T) {
+	c := compile(t, "", three)
+	require.Zero(t, testing.AllocsPerRun(100, func() { _ = c.Pick(1 << 20) }))
+}
+
+func TestDigest(t *testing.T) {
+	parse := func(spec string) Setting {
+		o, err := Parse(spec)
+		require.NoError(t, err)
+		return WithOverride(o)
+	}
+	tuned := func(us float64, comment string) Setting {
+		return WithTuning(&Tuning{Comment: comment, Entries: []Entry{{Collective: "all_reduce", Algorithm: "a/b", Points: []Point{{8, us}}}}})
+	}
+	require.Equal(t, New().Digest(), New(parse(" ; ")).Digest())
+	require.Equal(t, New(parse("*:0-1024=shm")).Digest(), New(parse("* : -1K = shm")).Digest())
+	require.NotEqual(t, New().Digest(), New(parse("*=shm")).Digest())
+	require.Equal(t, New(tuned(1, "a")).Digest(), New(tuned(1, "b")).Digest())
+	require.NotEqual(t, New(tuned(1, "")).Digest(), New(tuned(2, "")).Digest())
+	require.NotEqual(t, New().Digest(), New(tuned(1, "")).Digest())
+}
+
+func BenchmarkPick(b *testing.B) {
+	o, _ := Parse("")
+	c, err := New(WithOverride(o)).Compile(request, three, nil)
+	require.NoError(b, err)
+	b.ReportAllocs()
+	sum := 0
+	for i := range b.N {
+		sum += c.Pick(int64(i) & (1<<21 - 1))
+	}
+	require.NotEqual(b, -1, sum)
+}
