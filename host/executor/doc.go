@@ -1,0 +1,19 @@
+// Package executor runs plans on the CPU.
+//
+// An Engine belongs to one rank of one communicator. It holds the table of
+// regions, rank by rank, as the host mapped them, and the control pages through
+// which ranks wake each other. Load turns a plan into a Program; Run executes
+// it on the calling thread, in one cgo crossing and without allocating.
+//
+// What lives here is the interpreter of plans (interpret.c, run.c), waiting and
+// waking (wait.c), copies (copy.c) and reductions (reduce*.c, float.h), with a
+// thin Go face. Nothing here maps memory, talks to other processes except
+// through mapped memory, chooses algorithms or knows a transport.
+//
+// Plans are not trusted: a plan that passed Validate may still hold any
+// numbers, so every address is checked against its region or the caller's
+// memory when it is used, and every loop and wait looks at the abort word.
+// What a hostile plan can do is write wrong bytes inside the memory it may
+// use, fail, or take until the deadline. Native steps are the exception: they
+// call into this address space, so the host refuses them from other processes.
+package executor

@@ -1,0 +1,195 @@
+package executor
+
+/*
+#cgo CFLAGS: -O3 -Wall -I${SRCDIR}/../../plugin -fvisibility=hidden
+#cgo LDFLAGS: -lm
+#cgo noescape sx_run
+#cgo nocallback sx_run
+#include "engine.h"
+*/
+import "C"
+
+import (
+	"runtime"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// ControlBytes is the size of a control page.
+const ControlBytes = C.SX_CONTROL_BYTES
+
+// MaxEntries is the number of entries of an engine's table of regions.
+const MaxEntries = C.SX_CHUNK * C.SX_CHUNKS
+
+// BaseMultiple is what a base in the table is a multiple of.
+const BaseMultiple = C.SX_CHUNK
+
+// Memory is a range of mapped memory. The engine does not own it.
+type Memory struct {
+	Base  unsafe.Pointer
+	Bytes int64
+}
+
+// Engine runs the programs of one rank of one communicator. One goroutine at a
+// time may run it; Abort, Waiting, PeerRecord and the setters may be called
+// from any goroutine while it runs.
+type Engine struct {
+	c           *C.sx_engine
+	rank, world int
+
+	record   [4]uint64 // of the next run: seq, what, how, count
+	recorded bool
+
+	group groupMemory
+
+	mu       sync.RWMutex // guards what follows and c's pages against Close
+	closed   bool
+	controls []Memory
+}
+
+// NewEngine makes the engine of one rank. It spins briefly before it sleeps;
+// see SetOversubscribed.
+func NewEngine(rank, world int) (*Engine, error) {
+	if world < 1 || world > plugin.MaxWorld || rank < 0 || rank >= world {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "executor of rank %d in a world of %d", rank, world)
+	}
+	c := C.sx_engine_new(C.int32_t(rank), C.int32_t(world))
+	if c == nil {
+		return nil, plugin.Errorf(plugin.OutOfMemory, "executor of rank %d: no memory for an engine of %d ranks", rank, world)
+	}
+	e := &Engine{c: c, rank: rank, world: world, controls: make([]Memory, world)}
+	e.SetOversubscribed(false)
+	// The header outlives Close, so that a late Run or Abort finds a closed
+	// engine rather than freed memory.
+	runtime.AddCleanup(e, func(c *C.sx_engine) {
+		C.sx_engine_close(c)
+		C.sx_engine_free(c)
+	}, c)
+	return e, nil
+}
+
+// Close waits for the run in flight, which it aborts, and frees the engine's
+// memory. Mapped memory and programs stay their owners', who may unmap once
+// Close has returned. Later runs return Closed.
+func (e *Engine) Close() {
+	e.Abort(plugin.Closed, e.rank)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return
+	}
+	e.closed = true
+	C.sx_engine_close(e.c)
+	clear(e.controls)
+	e.group.free()
+}
+
+// SetControl tells where a rank's control page is mapped, this rank's own
+// included. Every rank must see the same page, zero-filled before its first
+// use. A rank without a page is not woken, and finds out by itself within a
+// tenth of a second.
+func (e *Engine) SetControl(rank int, page Memory) error {
+	if rank < 0 || rank >= e.world {
+		return e.refuse(plugin.InvalidArgument, "control page of rank %d in a world of %d", rank, e.world)
+	}
+	if page.Base != nil && (page.Bytes < ControlBytes || uintptr(page.Base)%64 != 0) {
+		return e.refuse(plugin.InvalidArgument, "control page of rank %d has %d bytes at %p, needs %d aligned to 64", rank, page.Bytes, page.Base, ControlBytes)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return e.refuse(plugin.Closed, "it is closed")
+	}
+	e.controls[rank] = page
+	C.sx_engine_set_control(e.c, C.int32_t(rank), page.Base)
+	return nil
+}
+
+// SetRegion sets entry base+id of the table for one rank: what a plan of the
+// endpoint at that base calls region id. base is a multiple of BaseMultiple,
+// and base+id below MaxEntries; windows may take entries beyond the
+// endpoint's sixteen. A region must not change while a run uses it.
+func (e *Engine) SetRegion(base, id uint32, rank int, m Memory) error {
+	if rank < 0 || rank >= e.world || base%BaseMultiple != 0 || uint64(base)+uint64(id) >= MaxEntries {
+		return e.refuse(plugin.InvalidArgument, "region %d+%d of rank %d is outside the table", base, id, rank)
+	}
+	if m.Bytes < 0 || (m.Base == nil && m.Bytes > 0) {
+		return e.refuse(plugin.InvalidArgument, "region %d+%d of rank %d has %d bytes at %p", base, id, rank, m.Bytes, m.Base)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return e.refuse(plugin.Closed, "it is closed")
+	}
+	if C.sx_engine_set_region(e.c, C.uint64_t(uint64(base)+uint64(id)), C.int32_t(rank), m.Base, C.int64_t(m.Bytes)) != 0 {
+		return e.refuse(plugin.OutOfMemory, "no memory for the table of regions")
+	}
+	return nil
+}
+
+// ClearRegion removes entry base+id of every rank; a plan that uses it fails.
+func (e *Engine) ClearRegion(base, id uint32) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		C.sx_engine_clear_region(e.c, C.uint64_t(uint64(base)+uint64(id)))
+	}
+}
+
+// Abort stops the run in flight and every later one: they return Aborted with
+// a Failure that carries cause and rank (-1: none). The first abort stays.
+func (e *Engine) Abort(cause plugin.Code, rank int) {
+	if cause <= plugin.OK || cause > 0xFFFF {
+		cause = plugin.Aborted
+	}
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if !e.closed {
+		C.sx_engine_abort(e.c, C.uint32_t(cause), C.int32_t(rank))
+	}
+}
+
+// Waiting reports whether a run waits beyond its first spins, for which rank
+// (-1: none in particular) and how long already, and the plan's step that
+// waits. Of several waiting tracks it names the first.
+func (e *Engine) Waiting() (waiting bool, rank int, since time.Duration, step int) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if e.closed {
+		return false, -1, 0, -1
+	}
+	var r, s C.int32_t
+	d := C.sx_engine_waiting(e.c, &r, &s)
+	if d < 0 {
+		return false, -1, 0, -1
+	}
+	return true, int(r), time.Duration(d), int(s)
+}
+
+// Policy says how a run waits: Spins polls with a pause between them, then
+// Yields of the processor, then sleep until a peer rings.
+type Policy struct {
+	Spins  uint32
+	Yields uint32
+}
+
+// SetPolicy changes how later runs wait.
+func (e *Engine) SetPolicy(p Policy) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.c.policy = C.sx_policy{spins: C.uint32_t(p.Spins), yields: C.uint32_t(p.Yields), slice_usec: 100000}
+}
+
+// SetOversubscribed chooses the policy for a machine with a processor for
+// every local rank (false), or with fewer (true): then spinning keeps the very
+// peer that is waited for from running.
+func (e *Engine) SetOversubscribed(oversubscribed bool) {
+	if oversubscribed {
+		e.SetPolicy(Policy{Spins: 20, Yields: 50})
+	} else {
+		e.SetPolicy(Policy{Spins: 2000, Yields: 20})
+	}
+}

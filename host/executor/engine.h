@@ -1,0 +1,274 @@
+/*
+ * engine.h: what the interpreter works on. Go (program.go) writes programs in
+ * these structs; the C files of this folder run them. Nothing here is an ABI.
+ */
+#ifndef SHUNT_EXECUTOR_ENGINE_H
+#define SHUNT_EXECUTOR_ENGINE_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "shunt_transport.h"
+
+#define SX_CONTROL_BYTES 4096
+#define SX_CHUNK 16     /* table entries in a chunk: those of one endpoint */
+#define SX_CHUNKS 4096  /* chunks in a table */
+
+#if defined(__GNUC__)
+#define SX_LIKELY(x) __builtin_expect(!!(x), 1)
+#define SX_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#endif
+
+/* ---- the control page ---------------------------------------------------- */
+
+/* The operation that a rank runs, as it tells its peers. version is odd while
+ * the fields change. Only the owner writes. */
+typedef struct sx_record {
+  _Atomic uint64_t version;
+  _Atomic uint64_t seq;
+  _Atomic uint64_t what;  /* collective | dtype << 32 */
+  _Atomic uint64_t how;   /* op | root << 32 */
+  _Atomic uint64_t count;
+  _Atomic uint64_t ended; /* seq of the last operation that ended well */
+} sx_record;
+
+/* One page that every rank maps. The doorbell's line is written only around
+ * sleep, so that peers can look at it for the price of a cache hit; the record
+ * changes with every operation and lies two lines further. */
+typedef struct sx_control {
+  _Atomic uint32_t doorbell; /* futex word: how often the owner was woken */
+  _Atomic uint32_t sleeping; /* the owner sleeps, or is about to */
+  uint8_t pad[120];
+  sx_record record;
+} sx_control;
+
+/* ---- programs ------------------------------------------------------------ */
+
+/* What one compiled step does: steps of the plan, with set split by its
+ * operation, structure turned into jumps, and barrier in two. */
+enum {
+  SX_MOV = 1, SX_ADD, SX_SUB, SX_MUL, SX_DIV, SX_MOD, SX_MIN, SX_MAX,
+  SX_LT, SX_LE, SX_EQ, SX_NE, SX_SELECT,
+  SX_LOAD,    /* dst register, a ref */
+  SX_STORE,   /* dst ref, a register */
+  SX_COPY,    /* dst ref, a ref, n register */
+  SX_REDUCE,  /* dst ref, a first ref, b count, n register */
+  SX_SIGNAL,  /* dst ref, a register, b register or SX_ABSENT */
+  SX_WAIT,    /* a ref, b register, c register or SX_ABSENT */
+  SX_ARRIVE,  /* dst ref, a ref, b register for the value, c register for the peer */
+  SX_GATHER,  /* dst ref, b value, c peer: repeats itself until all peers arrived */
+  SX_LOOP,    /* dst index, a counter, b limit, n register; c: step after the loop */
+  SX_REPEAT,  /* dst index, a counter, b limit; c: first step of the body */
+  SX_IF,      /* a register; c: step to go to when zero */
+  SX_NATIVE,  /* a native */
+  SX_REMOTE,  /* dst ref, a register: the signal half; SX_WAIT_REMOTE follows */
+  SX_WAIT_REMOTE, /* a ref, b register */
+  SX_END
+};
+
+#define SX_ABSENT UINT32_MAX
+
+typedef struct sx_step {
+  uint32_t code;
+  uint32_t number; /* of the plan's step, for messages */
+  uint32_t dst, a, b, c, n;
+  uint32_t reserved;
+} sx_step;
+
+typedef struct sx_ref {
+  uint32_t space;
+  uint32_t region, rank, offset; /* registers of the track's frame */
+  uint32_t scale;                /* register or SX_ABSENT */
+} sx_ref;
+
+/* A slot that a track reads, and where it stands in the track's frame. */
+typedef struct sx_fill {
+  uint32_t to;
+  uint32_t slot;
+} sx_fill;
+
+/* A track: its code and its frame, which holds only registers it uses. The
+ * first clear registers are zeroed at launch, then fills are copied; the rest
+ * are constants that stay. */
+typedef struct sx_code {
+  uint32_t first_step;
+  uint32_t first_fill, count_fills;
+  uint32_t frame, frame_size, clear;
+} sx_code;
+
+struct sx_instance;
+
+typedef struct sx_program {
+  uint32_t base; /* first table entry of the endpoint's regions */
+  uint32_t dtype, op, element;
+  uint32_t count_tracks, count_registers, max_sources;
+  const sx_step *steps;
+  const sx_ref *refs;
+  const sx_fill *fills;
+  const sx_code *tracks;
+  const int64_t *registers; /* initial frames of all tracks */
+  const shunt_native *natives;
+  struct sx_instance *idle; /* instances that no launch uses */
+} sx_program;
+
+/* ---- a run ---------------------------------------------------------------- */
+
+struct sx_launch;
+
+typedef struct sx_track {
+  const sx_step *at;
+  int64_t *frame;
+  struct sx_launch *launch;
+  const sx_step *steps;
+  /* what a blocked track waits for; word is null while it can run */
+  const _Atomic int64_t *word;
+  int64_t value;
+  int32_t rank;  /* who is waited for, or -1 */
+  uint32_t step; /* the waiting step's number */
+  uint32_t remote;
+} sx_track;
+
+typedef struct sx_source {
+  const char *at;
+  double factor;
+  int scaled;
+} sx_source;
+
+/* The memory one launch needs; programs keep theirs for the next launch. */
+typedef struct sx_instance {
+  struct sx_instance *next;
+  int64_t *registers;
+  sx_track *tracks;
+  sx_source *sources;
+} sx_instance;
+
+typedef struct sx_launch {
+  sx_program *program;
+  sx_instance *instance;
+  char *send, *recv;
+  int64_t send_bytes, recv_bytes;
+  const int64_t *slots;  /* SHUNT_SLOT_ARRAYS entries */
+  const int64_t *arrays; /* 4 * world entries, or null: zeros */
+  uint32_t live;         /* tracks that have not ended */
+  uint32_t index;        /* in the group */
+  struct sx_launch *next; /* of the same lane */
+} sx_launch;
+
+/* Why a run failed. */
+enum {
+  SX_FINE = 0,
+  SX_ABORTED,     /* x: cause; rank: who */
+  SX_TIMEOUT,     /* rank: who was waited for */
+  SX_BOUNDS,      /* x: offset, y: bytes, z: length of what; space, region, rank */
+  SX_NULL,        /* y: bytes; space, region, rank */
+  SX_MISALIGNED,  /* x: offset; space, region, rank */
+  SX_NO_REGION,   /* x: region */
+  SX_NO_RANK,     /* x: rank */
+  SX_LENGTH,      /* x: the length, negative or overflowing */
+  SX_PARTIAL,     /* x: bytes of a scaled copy, y: element size */
+  SX_NATIVE_FAILED, /* x: code */
+  SX_MEMORY,      /* y: bytes */
+  SX_BUSY,
+  SX_CLOSED,
+  SX_ARGUMENT     /* x: send bytes, y: recv bytes */
+};
+
+typedef struct sx_failure {
+  uint32_t reason;
+  int32_t launch, track, step;
+  int32_t rank; /* waited for, or whose memory; -1: none */
+  uint32_t space;
+  int64_t region, x, y, z;
+} sx_failure;
+
+typedef struct sx_memory {
+  char *base;
+  _Atomic int64_t bytes;
+} sx_memory;
+
+typedef struct sx_policy {
+  uint32_t spins;      /* polls with a pause before the first yield */
+  uint32_t yields;     /* yields before the first sleep */
+  uint32_t slice_usec; /* longest sleep without looking at deadline and abort */
+} sx_policy;
+
+typedef struct sx_engine {
+  /* Read on every wait, written once. 0, or 1 << 63 | cause << 32 | rank. */
+  _Atomic uint64_t abort;
+  int32_t rank, world;
+  sx_policy policy;
+  sx_control *own;       /* never null */
+  sx_control **controls; /* of every rank, null where unknown */
+  _Atomic(sx_memory *) *chunks;
+
+  /* Of the run in flight, its thread's alone. */
+  int64_t deadline; /* of the run: nanoseconds from start; 0: none */
+  int64_t started;  /* clock at the first look, or 0 */
+  int32_t budget;   /* steps until the next look at the clock */
+  uint32_t count_ring, ring_all;
+  uint32_t *ring;      /* ranks to wake */
+  uint8_t *ringing;    /* whether a rank is in ring */
+  sx_track **live;
+  uint32_t count_live, max_live;
+  sx_failure failure;
+  sx_launch single;
+
+  /* What other threads may look at or change. */
+  _Alignas(64) _Atomic uint32_t state;
+  _Atomic uint32_t looks;  /* seqlock of the next three; odd while they change */
+  _Atomic int64_t waiting; /* clock since when the run waits, or 0 */
+  _Atomic int32_t waiting_rank, waiting_step;
+  sx_control private_page; /* until a control page is set */
+} sx_engine;
+
+/* ---- engine.c -------------------------------------------------------------- */
+
+sx_engine *sx_engine_new(int32_t rank, int32_t world);
+/* Waits for the run in flight (abort it first), then refuses all others. */
+void sx_engine_close(sx_engine *engine);
+void sx_engine_free(sx_engine *engine);
+void sx_engine_set_control(sx_engine *engine, int32_t rank, void *page);
+/* 0, or -1 when memory ran out or the entry is out of range */
+int sx_engine_set_region(sx_engine *engine, uint64_t entry, int32_t rank, void *base, int64_t bytes);
+void sx_engine_clear_region(sx_engine *engine, uint64_t entry);
+void sx_engine_abort(sx_engine *engine, uint32_t cause, int32_t rank);
+/* Nanoseconds that the run in flight has been waiting, or -1. */
+int64_t sx_engine_waiting(sx_engine *engine, int32_t *rank, int32_t *step);
+int64_t sx_clock(void);
+
+/* ---- run.c ------------------------------------------------------------------ */
+
+/* Run one launch, or a group of them: lanes[i] is the first launch of a lane.
+ * send and recv are plain numbers to cgo, slots and arrays stay valid during
+ * the call; record, if not null, is {seq, what, how, count}. The result is a
+ * reason; details are in engine->failure. */
+uint32_t sx_run(sx_engine *engine, sx_program *program, void *send, void *recv, const int64_t *slots,
+                const int64_t *arrays, int64_t deadline, const uint64_t *record);
+uint32_t sx_run_group(sx_engine *engine, sx_launch **lanes, uint32_t count, uint64_t tracks,
+                      int64_t deadline, const uint64_t *record);
+void sx_program_free(sx_program *program);
+
+/* ---- interpret.c -------------------------------------------------------------- */
+
+enum { SX_TRACK_ENDED, SX_TRACK_BLOCKED, SX_TRACK_FAILED };
+
+/* Run a track until it ends, blocks or fails (engine->failure). */
+int sx_interpret(sx_engine *engine, sx_track *track);
+uint32_t sx_fail(sx_engine *engine, const sx_track *track, uint32_t reason);
+
+/* ---- wait.c ------------------------------------------------------------------- */
+
+/* Block until a live track's wait is satisfied. */
+uint32_t sx_wait(sx_engine *engine);
+/* Wake the ranks that signals since the last call have named, if they sleep. */
+void sx_ring(sx_engine *engine);
+/* Look at the abort word and the clock: SX_FINE or why to stop. */
+uint32_t sx_look(sx_engine *engine, const sx_track *track);
+void sx_doorbell(sx_control *control);
+void sx_futex_wake(void *word);
+
+/* ---- copy.c -------------------------------------------------------------------- */
+
+void sx_copy(char *dst, const char *src, int64_t bytes);
+
+#endif

@@ -1,0 +1,136 @@
+package executor
+
+/*
+#include "engine.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Failure says where a run stopped, so that the caller can word its own
+// message. It is the cause of the plugin.Error that Run returns: find it with
+// errors.As.
+type Failure struct {
+	Code   plugin.Code // Aborted, Timeout, InvalidArgument, OutOfMemory, Closed, Internal, or what a native step returned
+	Launch int         // index in RunGroup's launches, or -1
+	Track  int         // of the plan, or -1
+	Step   int         // of the plan, or -1
+	Rank   int         // that was waited for, or whose memory it was; -1: none
+	Cause  plugin.Code // Aborted: what Abort was told; else OK
+	Origin int         // Aborted: the rank that Abort was told; else -1
+	Reason string      // one clause without a full stop
+}
+
+// Error is the reason and the place.
+func (f *Failure) Error() string {
+	text := f.Reason
+	if f.Step >= 0 {
+		text = fmt.Sprintf("step %d of track %d: %s", f.Step, f.Track, text)
+	}
+	if f.Launch > 0 {
+		text = fmt.Sprintf("operation %d of the group, %s", f.Launch, text)
+	}
+	return text
+}
+
+// Unwrap makes the cause of an abort visible to errors.Is.
+func (f *Failure) Unwrap() error {
+	if f.Cause == plugin.OK {
+		return nil
+	}
+	return f.Cause
+}
+
+func (e *Engine) fail(f *Failure) error {
+	return &plugin.Error{
+		Code: f.Code, Rank: e.rank, Cause: f,
+		Message: fmt.Sprintf("executor of rank %d: %s", e.rank, f.Error()),
+	}
+}
+
+func (e *Engine) refuse(code plugin.Code, format string, args ...any) error {
+	return &plugin.Error{
+		Code: code, Rank: e.rank,
+		Message: fmt.Sprintf("executor of rank %d: %s", e.rank, fmt.Sprintf(format, args...)),
+	}
+}
+
+// failure words what C left behind. reason is what sx_run returned.
+func (e *Engine) failure(reason C.uint32_t) error {
+	switch reason {
+	case C.SX_BUSY:
+		return e.refuse(plugin.Internal, "two threads ran it at the same time")
+	case C.SX_CLOSED:
+		return e.refuse(plugin.Closed, "it is closed")
+	}
+	c := &e.c.failure
+	f := &Failure{
+		Code: plugin.Internal, Launch: int(c.launch), Track: int(c.track), Step: int(c.step), Rank: int(c.rank), Origin: -1,
+	}
+	x, y, z := int64(c.x), int64(c.y), int64(c.z)
+	what := fmt.Sprintf("region %d of rank %d", int64(c.region), f.Rank)
+	switch plugin.Space(c.space) {
+	case plugin.SpaceSend:
+		what = "the send memory"
+	case plugin.SpaceRecv:
+		what = "the receive memory"
+	}
+	users := plugin.Space(c.space) != plugin.SpaceRegion
+	if users {
+		// Who called gave the length and the counts; a plan that leaves them
+		// alone can only be out of bounds by their fault.
+		f.Rank = int(c.rank)
+	}
+	waited := "for nobody in particular"
+	if f.Rank >= 0 {
+		waited = fmt.Sprintf("for rank %d", f.Rank)
+	}
+	switch reason {
+	case C.SX_ABORTED:
+		f.Code, f.Cause, f.Origin = plugin.Aborted, plugin.Code(x), int(y)
+		f.Reason = "aborted: " + f.Cause.String()
+		if f.Origin >= 0 {
+			f.Reason += fmt.Sprintf(" (rank %d)", f.Origin)
+		}
+		if f.Step >= 0 && f.Rank >= 0 {
+			f.Reason += ", while waiting " + waited
+		}
+	case C.SX_TIMEOUT:
+		f.Code = plugin.Timeout
+		f.Reason = fmt.Sprintf("waited %v %s", time.Duration(y).Round(time.Millisecond), waited)
+	case C.SX_BOUNDS:
+		f.Reason = fmt.Sprintf("%d bytes at offset %d exceed %s of %d bytes", y, x, what, z)
+	case C.SX_NULL:
+		f.Reason = fmt.Sprintf("%s is null but %d bytes of it are needed", what, y)
+	case C.SX_MISALIGNED:
+		f.Reason = fmt.Sprintf("the word at offset %d of %s is not aligned to 8 bytes", x, what)
+	case C.SX_NO_REGION:
+		f.Reason = fmt.Sprintf("there is no region %d", int64(c.region))
+	case C.SX_NO_RANK:
+		f.Reason = fmt.Sprintf("there is no rank %d in a world of %d", x, e.world)
+	case C.SX_LENGTH:
+		f.Reason = fmt.Sprintf("a length of %d", x)
+	case C.SX_PARTIAL:
+		f.Reason = fmt.Sprintf("a scaled copy of %d bytes is not a whole number of elements of %d", x, y)
+	case C.SX_NATIVE_FAILED:
+		f.Code = plugin.Code(x)
+		f.Reason = fmt.Sprintf("the transport's native function failed: %s", f.Code)
+	case C.SX_MEMORY:
+		f.Code = plugin.OutOfMemory
+		f.Reason = fmt.Sprintf("no memory for a launch of %d bytes", y)
+	case C.SX_ARGUMENT:
+		f.Code = plugin.InvalidArgument
+		f.Reason = fmt.Sprintf("negative length of send (%d) or receive memory (%d)", x, y)
+	default:
+		f.Reason = fmt.Sprintf("unknown reason %d", reason)
+	}
+	if users && (reason == C.SX_BOUNDS || reason == C.SX_NULL) {
+		f.Code = plugin.InvalidArgument
+	}
+	return e.fail(f)
+}

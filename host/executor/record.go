@@ -1,0 +1,62 @@
+package executor
+
+/*
+#include "engine.h"
+*/
+import "C"
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Record is the operation that a rank tells its peers it runs. It comes from
+// memory that the peer writes, so any value may stand in it.
+type Record struct {
+	Valid      bool // false: the rank has no page, has not run yet, or its record did not hold still
+	Ended      bool // the operation has ended well on that rank
+	Seq        uint64
+	Collective plugin.Collective
+	DType      plugin.DType
+	Op         plugin.Op
+	Count      int64
+	Root       int32
+}
+
+// Record sets what the next Run or RunGroup publishes as it starts, in the
+// same crossing. seq counts from 1. Only the running goroutine may call it.
+func (e *Engine) Record(seq uint64, collective, dtype, op uint32, count int64, root int32) {
+	e.record = [4]uint64{seq, uint64(collective) | uint64(dtype)<<32, uint64(op) | uint64(uint32(root))<<32, uint64(count)}
+	e.recorded = true
+}
+
+// PeerRecord reads a rank's record.
+func (e *Engine) PeerRecord(rank int) Record {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if rank < 0 || rank >= e.world || e.closed || e.controls[rank].Base == nil {
+		return Record{}
+	}
+	r := &(*C.sx_control)(e.controls[rank].Base).record
+	load := func(field unsafe.Pointer) uint64 { return atomic.LoadUint64((*uint64)(field)) }
+	// A seqlock: the fields belong together when the version is even and the
+	// same before and after. The owner holds it odd for nanoseconds, so a
+	// version that stays odd is a dead or hostile one.
+	for range 1000 {
+		version := load(unsafe.Pointer(&r.version))
+		seq, what := load(unsafe.Pointer(&r.seq)), load(unsafe.Pointer(&r.what))
+		how, count := load(unsafe.Pointer(&r.how)), load(unsafe.Pointer(&r.count))
+		ended := load(unsafe.Pointer(&r.ended))
+		if version%2 == 1 || version != load(unsafe.Pointer(&r.version)) {
+			continue
+		}
+		return Record{
+			Valid: version != 0, Ended: version != 0 && ended == seq,
+			Seq: seq, Collective: plugin.Collective(uint32(what)), DType: plugin.DType(what >> 32),
+			Op: plugin.Op(uint32(how)), Root: int32(how >> 32), Count: int64(count),
+		}
+	}
+	return Record{}
+}

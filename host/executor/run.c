@@ -1,0 +1,239 @@
+/*
+ * run.c: launches. A launch gets an instance of its program (frames, tracks);
+ * the tracks of all launches that may run now take turns in this thread.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+#include "state.h"
+
+static size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+static sx_instance *instance_of(sx_program *p) {
+  sx_instance *i = p->idle;
+  if (SX_LIKELY(i != NULL)) {
+    p->idle = i->next;
+    return i;
+  }
+  size_t head = aligned(sizeof *i), tracks = aligned(p->count_tracks * sizeof(sx_track));
+  size_t sources = aligned(p->max_sources * sizeof(sx_source));
+  size_t registers = aligned(p->count_registers * sizeof(int64_t));
+  char *block = aligned_alloc(64, head + tracks + sources + registers);
+  if (!block) return NULL;
+  i = (sx_instance *)block;
+  i->next = NULL;
+  i->tracks = (sx_track *)(block + head);
+  i->sources = (sx_source *)(block + head + tracks);
+  i->registers = (int64_t *)(block + head + tracks + sources);
+  if (p->count_registers) memcpy(i->registers, p->registers, p->count_registers * sizeof(int64_t));
+  memset(i->tracks, 0, p->count_tracks * sizeof(sx_track));
+  for (uint32_t t = 0; t < p->count_tracks; t++) {
+    i->tracks[t].steps = p->steps + p->tracks[t].first_step;
+    i->tracks[t].frame = i->registers + p->tracks[t].frame;
+  }
+  return i;
+}
+
+void sx_program_free(sx_program *p) {
+  for (sx_instance *i = p->idle, *next; i; i = next) {
+    next = i->next;
+    free(i);
+  }
+  free(p); /* one block with everything it points to */
+}
+
+static void release(sx_launch *l) {
+  l->instance->next = l->program->idle;
+  l->program->idle = l->instance;
+  l->instance = NULL;
+}
+
+/* Start a launch: its tracks become live. */
+static uint32_t start(sx_engine *e, sx_launch *l) {
+  sx_program *p = l->program;
+  l->send_bytes = l->slots[SHUNT_SLOT_SEND_BYTES];
+  l->recv_bytes = l->slots[SHUNT_SLOT_RECV_BYTES];
+  if (SX_UNLIKELY(l->send_bytes < 0 || l->recv_bytes < 0)) {
+    sx_fail(e, NULL, SX_ARGUMENT);
+    e->failure.launch = (int32_t)l->index;
+    e->failure.x = l->send_bytes;
+    e->failure.y = l->recv_bytes;
+    return SX_ARGUMENT;
+  }
+  sx_instance *instance = l->instance = instance_of(p);
+  if (SX_UNLIKELY(!instance)) {
+    sx_fail(e, NULL, SX_MEMORY);
+    e->failure.launch = (int32_t)l->index;
+    e->failure.y = (int64_t)p->count_registers * 8;
+    return SX_MEMORY;
+  }
+  for (uint32_t i = 0; i < p->count_tracks; i++) {
+    const sx_code *code = &p->tracks[i];
+    sx_track *t = &instance->tracks[i];
+    int64_t *frame = t->frame;
+    for (uint32_t r = 0; r < code->clear; r++) frame[r] = 0;
+    const sx_fill *fill = p->fills + code->first_fill;
+    for (const sx_fill *end = fill + code->count_fills; fill < end; fill++)
+      frame[fill->to] = fill->slot < SHUNT_SLOT_ARRAYS           ? l->slots[fill->slot]
+                        : l->arrays && fill->slot != SX_ABSENT ? l->arrays[fill->slot - SHUNT_SLOT_ARRAYS]
+                                                               : 0;
+    t->at = t->steps;
+    t->launch = l;
+    t->word = NULL;
+    t->rank = -1;
+    t->remote = 0;
+    e->live[e->count_live++] = t;
+  }
+  l->live = p->count_tracks;
+  return SX_FINE;
+}
+
+/* Start the first launch of a chain that has tracks. */
+static uint32_t start_chain(sx_engine *e, sx_launch *l) {
+  for (; l; l = l->next) {
+    uint32_t reason = start(e, l);
+    if (reason) return reason;
+    if (l->live) return SX_FINE;
+    release(l);
+  }
+  return SX_FINE;
+}
+
+/* Let live tracks take turns until none is left. */
+static uint32_t schedule(sx_engine *e) {
+  while (e->count_live) {
+    int progress = 0;
+    for (uint32_t i = 0; i < e->count_live;) {
+      sx_track *t = e->live[i];
+      if (t->word) {
+        /* acquire: what the semaphore's writer wrote before is visible to the
+         * steps that follow */
+        int64_t seen = atomic_load_explicit(t->word, memory_order_acquire);
+        if ((int64_t)((uint64_t)seen - (uint64_t)t->value) < 0) {
+          i++;
+          continue;
+        }
+        t->word = NULL;
+        t->remote = 0;
+      }
+      progress = 1;
+      switch (sx_interpret(e, t)) {
+      case SX_TRACK_BLOCKED:
+        i++;
+        break;
+      case SX_TRACK_FAILED:
+        return e->failure.reason;
+      default: {
+        e->live[i] = e->live[--e->count_live];
+        sx_launch *l = t->launch;
+        if (--l->live == 0) {
+          release(l);
+          uint32_t reason = start_chain(e, l->next);
+          if (reason) return reason;
+        }
+      }
+      }
+    }
+    if (!progress) {
+      uint32_t reason = sx_wait(e);
+      if (reason) return reason;
+    }
+  }
+  return SX_FINE;
+}
+
+static void publish(sx_engine *e, const uint64_t *record) {
+  sx_record *r = &e->own->record;
+  uint64_t version = atomic_load_explicit(&r->version, memory_order_relaxed);
+  atomic_store_explicit(&r->version, version | 1, memory_order_relaxed);
+  /* release fence: the odd version is visible before any field changes */
+  atomic_thread_fence(memory_order_release);
+  atomic_store_explicit(&r->seq, record[0], memory_order_relaxed);
+  atomic_store_explicit(&r->what, record[1], memory_order_relaxed);
+  atomic_store_explicit(&r->how, record[2], memory_order_relaxed);
+  atomic_store_explicit(&r->count, record[3], memory_order_relaxed);
+  /* release: who sees the even version sees these fields */
+  atomic_store_explicit(&r->version, (version | 1) + 1, memory_order_release);
+}
+
+static uint32_t enter(sx_engine *e, int64_t deadline, const uint64_t *record) {
+  uint32_t state = sx_state_enter(&e->state);
+  /* e->failure belongs to the run in flight: these two leave it alone */
+  if (SX_UNLIKELY(state)) return state == SX_STATE_CLOSED ? SX_CLOSED : SX_BUSY;
+  e->deadline = deadline;
+  e->started = 0;
+  e->budget = 4096;
+  e->count_live = 0;
+  if (record) publish(e, record);
+  return SX_FINE;
+}
+
+static uint32_t leave(sx_engine *e, uint32_t reason, const uint64_t *record) {
+  sx_ring(e);
+  /* release: a peer that sees the end sees what the operation wrote */
+  if (record && !reason) atomic_store_explicit(&e->own->record.ended, record[0], memory_order_release);
+  return reason;
+}
+
+static uint32_t aborted_before(sx_engine *e) {
+  return atomic_load_explicit(&e->abort, memory_order_relaxed) ? sx_look(e, NULL) : SX_FINE;
+}
+
+static int room_for(sx_engine *e, uint64_t tracks) {
+  if (SX_LIKELY(tracks <= e->max_live)) return 0;
+  if (tracks > UINT32_MAX / 2) return -1;
+  sx_track **live = realloc(e->live, tracks * sizeof *live);
+  if (!live) return -1;
+  e->live = live;
+  e->max_live = (uint32_t)tracks;
+  return 0;
+}
+
+/* After a failure, launches that were running keep their instances. */
+static void reclaim(sx_launch *l) {
+  for (; l; l = l->next)
+    if (l->instance) release(l);
+}
+
+uint32_t sx_run(sx_engine *e, sx_program *program, void *send, void *recv, const int64_t *slots,
+                const int64_t *arrays, int64_t deadline, const uint64_t *record) {
+  uint32_t reason = enter(e, deadline, record);
+  if (SX_UNLIKELY(reason)) return reason;
+  sx_launch *l = &e->single;
+  l->program = program;
+  l->instance = NULL;
+  l->send = send;
+  l->recv = recv;
+  l->slots = slots;
+  l->arrays = arrays;
+  if (SX_UNLIKELY(room_for(e, program->count_tracks))) {
+    reason = sx_fail(e, NULL, SX_MEMORY);
+    e->failure.y = (int64_t)program->count_tracks * 8;
+  } else if (!(reason = aborted_before(e)) && !(reason = start_chain(e, l))) {
+    reason = schedule(e);
+  }
+  if (SX_UNLIKELY(reason)) reclaim(l);
+  reason = leave(e, reason, record);
+  sx_state_leave(&e->state);
+  return reason;
+}
+
+uint32_t sx_run_group(sx_engine *e, sx_launch **lanes, uint32_t count, uint64_t tracks,
+                      int64_t deadline, const uint64_t *record) {
+  uint32_t reason = enter(e, deadline, record);
+  if (SX_UNLIKELY(reason)) return reason;
+  if (room_for(e, tracks)) {
+    reason = sx_fail(e, NULL, SX_MEMORY);
+    e->failure.y = (int64_t)tracks * 8;
+  } else {
+    reason = aborted_before(e);
+    for (uint32_t i = 0; i < count && !reason; i++) reason = start_chain(e, lanes[i]);
+    if (!reason) reason = schedule(e);
+  }
+  if (reason)
+    for (uint32_t i = 0; i < count; i++) reclaim(lanes[i]);
+  reason = leave(e, reason, record);
+  sx_state_leave(&e->state);
+  return reason;
+}

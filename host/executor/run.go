@@ -1,0 +1,166 @@
+package executor
+
+/*
+#include <stdlib.h>
+#include "engine.h"
+*/
+import "C"
+
+import (
+	"runtime"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Arguments are what a launch fills a program's slots with. Slots
+// SlotSendBytes and SlotRecvBytes are the lengths of Send and Recv, which may
+// be null when they are 0. Arrays are the per-rank arrays in the order of the
+// slots, 4*world entries, or nil for zeros.
+type Arguments struct {
+	Send, Recv unsafe.Pointer
+	Slots      [plugin.SlotArrays]int64
+	Arrays     []int64
+}
+
+// Run executes a program and returns when it has ended on this rank. A
+// deadline of 0 or less means none; it is counted from the first time the run
+// looks at the clock, which is when it first has to wait longer than a spin,
+// or after some megabytes. The error is a *plugin.Error whose cause is a
+// *Failure. After a failure what the run wrote is undefined.
+func (e *Engine) Run(p *Program, a *Arguments, deadline time.Duration) error {
+	if err := e.check(p, a); err != nil {
+		return err
+	}
+	var record *C.uint64_t
+	if e.recorded {
+		record, e.recorded = (*C.uint64_t)(&e.record[0]), false
+	}
+	var arrays *C.int64_t
+	if len(a.Arrays) > 0 {
+		arrays = (*C.int64_t)(&a.Arrays[0])
+	}
+	reason := C.sx_run(e.c, p.c, a.Send, a.Recv, (*C.int64_t)(&a.Slots[0]), arrays, C.int64_t(deadline), record)
+	runtime.KeepAlive(e)
+	if reason == C.SX_FINE {
+		return nil
+	}
+	return e.failure(reason)
+}
+
+func (e *Engine) check(p *Program, a *Arguments) error {
+	if p == nil || p.c == nil || p.engine != e {
+		return e.refuse(plugin.InvalidArgument, "the program is freed or of another engine")
+	}
+	if len(a.Arrays) != 0 && len(a.Arrays) != 4*e.world {
+		return e.refuse(plugin.InvalidArgument, "%d entries of per-rank arrays, want %d", len(a.Arrays), 4*e.world)
+	}
+	return nil
+}
+
+// Launch is one operation of a group.
+type Launch struct {
+	Program   *Program
+	Arguments Arguments
+	Lane      int // any number; launches of one lane run in order
+}
+
+// groupMemory is C memory that RunGroup lays launches out in, kept between
+// calls.
+type groupMemory struct {
+	mu    sync.Mutex
+	block unsafe.Pointer
+	bytes uintptr
+	last  map[int]*C.sx_launch
+}
+
+func (g *groupMemory) free() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	C.free(g.block)
+	g.block, g.bytes = nil, 0
+}
+
+// RunGroup executes launches together: lanes take turns, launches of a lane
+// run in the order given. Otherwise it is as Run; one program may appear any
+// number of times.
+func (e *Engine) RunGroup(ls []Launch, deadline time.Duration) error {
+	if len(ls) == 0 {
+		return nil
+	}
+	if !e.group.mu.TryLock() {
+		return e.failure(C.SX_BUSY)
+	}
+	defer e.group.mu.Unlock()
+	var tracks uint64
+	for i := range ls {
+		if err := e.check(ls[i].Program, &ls[i].Arguments); err != nil {
+			return err
+		}
+		tracks += uint64(ls[i].Program.c.count_tracks)
+	}
+
+	// In C memory: the heads of the lanes, the launches, then their slots.
+	slots := int(plugin.SlotArrays) + 4*e.world
+	n := uintptr(len(ls))
+	offset := n * unsafe.Sizeof(uintptr(0))
+	need := offset + n*unsafe.Sizeof(C.sx_launch{}) + n*uintptr(slots)*8
+	if need > e.group.bytes {
+		block := C.realloc(e.group.block, C.size_t(need))
+		if block == nil {
+			return e.refuse(plugin.OutOfMemory, "no memory for a group of %d operations", len(ls))
+		}
+		e.group.block, e.group.bytes = block, need
+	}
+	heads := unsafe.Slice((**C.sx_launch)(e.group.block), len(ls))
+	launches := unsafe.Slice((*C.sx_launch)(unsafe.Add(e.group.block, offset)), len(ls))
+	values := unsafe.Slice((*int64)(unsafe.Add(e.group.block, offset+n*unsafe.Sizeof(C.sx_launch{}))), len(ls)*slots)
+
+	if e.group.last == nil {
+		e.group.last = map[int]*C.sx_launch{}
+	}
+	clear(e.group.last)
+	var pinner runtime.Pinner // the launches hold addresses that may be Go's
+	defer pinner.Unpin()
+	lanes := 0
+	for i := range ls {
+		l, c := &ls[i], &launches[i]
+		if l.Arguments.Send != nil {
+			pinner.Pin(l.Arguments.Send)
+		}
+		if l.Arguments.Recv != nil {
+			pinner.Pin(l.Arguments.Recv)
+		}
+		own := values[i*slots : (i+1)*slots]
+		copy(own, l.Arguments.Slots[:])
+		arrays := (*C.int64_t)(nil)
+		if len(l.Arguments.Arrays) > 0 {
+			copy(own[plugin.SlotArrays:], l.Arguments.Arrays)
+			arrays = (*C.int64_t)(&own[plugin.SlotArrays])
+		}
+		*c = C.sx_launch{
+			program: l.Program.c, send: (*C.char)(l.Arguments.Send), recv: (*C.char)(l.Arguments.Recv),
+			slots: (*C.int64_t)(&own[0]), arrays: arrays, index: C.uint32_t(i),
+		}
+		if last, ok := e.group.last[l.Lane]; ok {
+			last.next = c
+		} else {
+			heads[lanes] = c
+			lanes++
+		}
+		e.group.last[l.Lane] = c
+	}
+	var record *C.uint64_t
+	if e.recorded {
+		record, e.recorded = (*C.uint64_t)(&e.record[0]), false
+	}
+	reason := C.sx_run_group(e.c, &heads[0], C.uint32_t(lanes), C.uint64_t(tracks), C.int64_t(deadline), record)
+	runtime.KeepAlive(ls)
+	runtime.KeepAlive(e)
+	if reason == C.SX_FINE {
+		return nil
+	}
+	return e.failure(reason)
+}

@@ -1,0 +1,169 @@
+/*
+ * wait.c: waiting and waking. A run that can do nothing spins, then yields,
+ * then sleeps on its own doorbell.
+ *
+ * Sleeper and signaller meet as in Dekker's algorithm. The sleeper raises its
+ * sleeping flag, fences, and looks at its semaphores once more; the signaller
+ * stores the semaphore, fences, and looks at the flag. Both fences are
+ * sequentially consistent, so at least one of the two sees the other's store:
+ * either the sleeper does not sleep, or the signaller rings.
+ */
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine.h"
+
+static inline void relax(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ __volatile__("yield");
+#endif
+}
+
+void sx_futex_wake(void *word) { syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0); }
+
+void sx_doorbell(sx_control *control) {
+  /* The value changes before the wake, so a sleeper that has not yet entered
+   * the futex finds it changed and does not sleep. */
+  atomic_fetch_add_explicit(&control->doorbell, 1, memory_order_seq_cst);
+  sx_futex_wake((void *)&control->doorbell);
+}
+
+static inline void ring_if_asleep(sx_control *control) {
+  if (control && SX_UNLIKELY(atomic_load_explicit(&control->sleeping, memory_order_relaxed))) sx_doorbell(control);
+}
+
+void sx_ring(sx_engine *e) {
+  if (!e->ring_all && !e->count_ring) return;
+  /* Orders the semaphores stored so far before the looks at sleeping flags:
+   * the signaller's fence of the protocol above. */
+  atomic_thread_fence(memory_order_seq_cst);
+  for (uint32_t i = 0; i < e->count_ring; i++) {
+    uint32_t rank = e->ring[i];
+    e->ringing[rank] = 0;
+    if (!e->ring_all) ring_if_asleep(e->controls[rank]);
+  }
+  if (e->ring_all)
+    for (int32_t rank = 0; rank < e->world; rank++) ring_if_asleep(e->controls[rank]);
+  e->count_ring = 0;
+  e->ring_all = 0;
+}
+
+static uint32_t aborted(sx_engine *e, const sx_track *t) {
+  /* acquire: what the aborting thread did before is visible to who handles it */
+  uint64_t word = atomic_load_explicit(&e->abort, memory_order_acquire);
+  if (SX_LIKELY(!word)) return SX_FINE;
+  sx_fail(e, t, SX_ABORTED);
+  e->failure.x = (int64_t)(word >> 32 & 0xFFFF);
+  e->failure.y = (int32_t)(uint32_t)word;
+  if (t) e->failure.rank = t->rank;
+  return SX_ABORTED;
+}
+
+/* The clock starts at the first look of a run, so that runs that never wait
+ * never read it. */
+static uint32_t late(sx_engine *e, const sx_track *t, int64_t now) {
+  if (!e->started) e->started = now;
+  if (e->deadline <= 0 || now - e->started < e->deadline) return SX_FINE;
+  sx_fail(e, t, SX_TIMEOUT);
+  e->failure.y = now - e->started;
+  if (t) e->failure.rank = t->rank;
+  return SX_TIMEOUT;
+}
+
+uint32_t sx_look(sx_engine *e, const sx_track *t) {
+  uint32_t reason = aborted(e, t);
+  return reason ? reason : late(e, t, sx_clock());
+}
+
+/* A live track that can go on, or null. */
+static inline sx_track *ready(sx_engine *e) {
+  for (uint32_t i = 0; i < e->count_live; i++) {
+    const sx_track *t = e->live[i];
+    /* relaxed: the scheduler loads again with acquire before it goes on */
+    if ((int64_t)((uint64_t)atomic_load_explicit(t->word, memory_order_relaxed) - (uint64_t)t->value) >= 0)
+      return e->live[i];
+  }
+  return NULL;
+}
+
+/* Tell other threads what the run waits for; null: it goes on. */
+static void publish(sx_engine *e, const sx_track *t, int64_t now) {
+  uint32_t looks = atomic_load_explicit(&e->looks, memory_order_relaxed);
+  atomic_store_explicit(&e->looks, looks + 1, memory_order_relaxed);
+  /* release fence: the odd version is visible before any field changes */
+  atomic_thread_fence(memory_order_release);
+  atomic_store_explicit(&e->waiting, now, memory_order_relaxed);
+  if (t) {
+    atomic_store_explicit(&e->waiting_rank, t->rank, memory_order_relaxed);
+    atomic_store_explicit(&e->waiting_step, (int32_t)t->step, memory_order_relaxed);
+  }
+  /* release: who sees the even version sees the fields */
+  atomic_store_explicit(&e->looks, looks + 2, memory_order_release);
+}
+
+static void sleep_on(sx_control *own, uint32_t seen, int64_t nanoseconds) {
+  struct timespec limit = {nanoseconds / 1000000000, nanoseconds % 1000000000};
+  /* Returns early when the doorbell is no longer seen, was rung, or a signal
+   * handler ran: the caller looks again in every case. */
+  syscall(SYS_futex, &own->doorbell, FUTEX_WAIT, seen, &limit, NULL, 0);
+}
+
+/* Yield, then sleep, until a track is ready. */
+static uint32_t wait_slowly(sx_engine *e) {
+  const sx_track *first = e->live[0];
+  int64_t now = sx_clock();
+  uint32_t reason = late(e, first, now);
+  if (reason) return reason;
+  publish(e, first, now);
+
+  for (uint32_t i = 0; i < e->policy.yields; i++) {
+    sched_yield();
+    if (ready(e)) return SX_FINE;
+    if ((reason = aborted(e, first))) return reason;
+    if (i % 16 == 15 && (reason = late(e, first, sx_clock()))) return reason;
+  }
+
+  int64_t slice = (int64_t)e->policy.slice_usec * 1000;
+  for (uint32_t i = 0; i < e->count_live; i++)
+    if (e->live[i]->remote) slice = 200000; /* nobody rings for a plugin's process */
+  sx_control *own = e->own;
+  for (;;) {
+    uint32_t seen = atomic_load_explicit(&own->doorbell, memory_order_acquire);
+    atomic_store_explicit(&own->sleeping, 1, memory_order_relaxed);
+    /* The sleeper's fence of the protocol above: the flag is visible before
+     * the semaphores and the abort word are looked at once more. */
+    atomic_thread_fence(memory_order_seq_cst);
+    int64_t limit = slice;
+    if (ready(e)) reason = SX_FINE;
+    else if (!(reason = aborted(e, first)) && !(reason = late(e, first, now = sx_clock()))) {
+      if (e->deadline > 0 && e->started + e->deadline - now < limit) limit = e->started + e->deadline - now;
+      sleep_on(own, seen, limit);
+      atomic_store_explicit(&own->sleeping, 0, memory_order_relaxed);
+      if (!ready(e)) continue;
+      return SX_FINE;
+    }
+    atomic_store_explicit(&own->sleeping, 0, memory_order_relaxed);
+    return reason;
+  }
+}
+
+uint32_t sx_wait(sx_engine *e) {
+  sx_ring(e);
+  const sx_track *first = e->live[0];
+  if (ready(e)) return SX_FINE;
+  for (uint32_t i = 0; i < e->policy.spins; i++) {
+    relax();
+    if (ready(e)) return SX_FINE;
+    if (SX_UNLIKELY(atomic_load_explicit(&e->abort, memory_order_relaxed))) return aborted(e, first);
+  }
+  uint32_t reason = wait_slowly(e);
+  publish(e, NULL, 0);
+  return reason;
+}
