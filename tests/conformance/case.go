@@ -1,0 +1,151 @@
+package conformance
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Case is one entry of the matrix. It says everything: two runs of the same
+// case move the same bytes between the same places.
+type Case struct {
+	Scenario   string            `json:"scenario,omitempty"` // "" for a single collective; else a name of Scenarios
+	Collective plugin.Collective `json:"collective"`
+	DType      plugin.DType      `json:"dtype"`
+	Op         plugin.Op         `json:"op"`
+	Family     Family            `json:"family"`
+	Count      int64             `json:"count"` // elements; of the largest block where blocks differ
+	World      int               `json:"world"`
+	Root       int               `json:"root"`
+	InPlace    bool              `json:"in_place,omitempty"`
+	SendShift  int64             `json:"send_shift,omitempty"` // elements that the address is off a multiple of 64 bytes
+	RecvShift  int64             `json:"recv_shift,omitempty"`
+	Split      Split             `json:"split,omitempty"`
+	Displ      Displ             `json:"displ,omitempty"`
+	Axis       Axis              `json:"axis"`
+	Comm       int               `json:"comm,omitempty"`      // which of two communicators
+	Algorithm  string            `json:"algorithm,omitempty"` // as in SHUNT_ALGO; "" lets the selector choose
+	Repeat     int               `json:"repeat,omitempty"`    // times in a row; 0 means once
+	Seed       uint64            `json:"seed"`
+}
+
+// Axis is how operations are executed. Device memory adds streams and graphs.
+type Axis string
+
+// HostAxis is blocking calls on host memory.
+const HostAxis Axis = "host"
+
+// Axes lists the axes that this version of the suite can run, and what a
+// binary needs for each.
+func Axes() []Axis { return []Axis{HostAxis} }
+
+// Split says how the counts of a varying collective differ between ranks.
+type Split string
+
+// The splits.
+const (
+	Even   Split = "even"   // every block has Count elements
+	Ragged Split = "ragged" // between 0 and Count
+	Single Split = "single" // one rank's block has Count, the others nothing
+	Sparse Split = "sparse" // about half of the blocks are empty
+)
+
+// Displ says how displacements are given.
+type Displ string
+
+// The displacements.
+const (
+	NoDispl  Displ = "none"    // nil: packed in rank order
+	Packed   Displ = "packed"  // the same, given explicitly
+	Gapped   Displ = "gapped"  // odd gaps between blocks, which must stay untouched
+	Reversed Displ = "reverse" // last rank first, with gaps
+)
+
+// Name is the case's place in the matrix, readable and unique.
+func (c *Case) Name() string {
+	var parts []string
+	if c.Scenario != "" {
+		parts = append(parts, c.Scenario)
+	}
+	if c.Scenario == "" || c.Collective != 0 {
+		parts = append(parts, c.Collective.String())
+	}
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	add("w%d", c.World)
+	if c.Collective != plugin.Barrier {
+		add("%s", c.DType)
+		add("n%d", c.Count)
+	}
+	if c.Collective.Reduces() {
+		add("%s", c.Op)
+		add("%s", c.Family)
+	}
+	if c.Collective.Rooted() {
+		add("root%d", c.Root)
+	}
+	if c.InPlace {
+		add("inplace")
+	}
+	if c.SendShift != 0 || c.RecvShift != 0 {
+		add("shift%d.%d", c.SendShift, c.RecvShift)
+	}
+	if c.Collective.Varying() {
+		add("%s.%s", c.Split, c.Displ)
+	}
+	add("%s", c.Axis)
+	if c.Comm != 0 {
+		add("comm%d", c.Comm)
+	}
+	if c.Repeat > 1 {
+		add("x%d", c.Repeat)
+	}
+	if c.Algorithm != "" {
+		add("%s", strings.ReplaceAll(c.Algorithm, "/", ":"))
+	}
+	return strings.Join(parts, "/")
+}
+
+// bytes is the size that algorithms are limited by: one rank's message.
+func (c *Case) bytes() int64 { return c.Count * c.DType.Bytes() }
+
+// blockCount is the number of elements of one block of a varying collective:
+// the block of rank, or for all_to_all_v the block that rank sends to peer.
+// Every rank computes the same.
+func (c *Case) blockCount(rank, peer int) int64 {
+	h := hash(c.Seed, uint64(rank), uint64(peer), 0xc0)
+	switch c.Split {
+	case Ragged:
+		return int64(h % uint64(c.Count+1))
+	case Single:
+		if rank == int(c.Seed%uint64(c.World)) && (peer == 0 || peer == int(c.Seed/7%uint64(c.World))) {
+			return c.Count
+		}
+		return 0
+	case Sparse:
+		if h&1 == 0 {
+			return 0
+		}
+		return int64(h >> 1 % uint64(c.Count+1))
+	}
+	return c.Count
+}
+
+// displacements places blocks of the given counts, in elements, and says how
+// far they reach.
+func (c *Case) displacements(counts []int64, salt uint64) (displs []int64, extent int64) {
+	displs = make([]int64, len(counts))
+	at := int64(0)
+	for i := range counts {
+		r := i
+		if c.Displ == Reversed {
+			r = len(counts) - 1 - i
+		}
+		if c.Displ == Gapped || c.Displ == Reversed {
+			at += 1 + int64(hash(c.Seed, salt, uint64(r))%5)
+		}
+		displs[r] = at
+		at += counts[r]
+	}
+	return displs, at
+}
