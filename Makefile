@@ -1,0 +1,137 @@
+# Shunt's targets. `make` alone lists them.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+GO ?= go
+BIN := $(CURDIR)/bin
+VENV := $(CURDIR)/.venv
+PYTHON ?= python3
+
+GOLANGCI_VERSION := v2.15.0
+
+# How long each fuzzer of `make fuzz` runs.
+FUZZTIME ?= 30s
+# Packages of the Go tests; `make test PKG=./host/selector` runs one.
+PKG ?= ./...
+# What else `go test` gets, as in `make test TEST_FLAGS=-v`.
+TEST_FLAGS ?=
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## the shunt command and libshunt.so, into bin/
+	$(GO) build -o $(BIN)/ ./cmd/shunt
+	sh capi/build.sh $(BIN)/libshunt.so
+
+.PHONY: test
+test: build python-deps ## every test: Go, C and Python
+	SHUNT_PYTHON=$(VENV)/bin/python $(GO) test -timeout 15m $(TEST_FLAGS) $(PKG)
+	$(MAKE) --no-print-directory test-python
+
+.PHONY: test-python
+test-python: build python-deps ## the tests of the Python package
+	cd python && SHUNT_LIBRARY=$(BIN)/libshunt.so SHUNT_COMMAND=$(BIN)/shunt $(VENV)/bin/python -m pytest -q
+
+.PHONY: race
+race: ## the Go tests under the race detector
+	$(GO) test -race -timeout 25m $(TEST_FLAGS) $(PKG)
+
+.PHONY: check
+check: fmt-check vet lint generate-check ## format, vet, linters and generated code
+
+.PHONY: fmt
+fmt: ## format the Go code in place
+	gofmt -w $$(git ls-files '*.go')
+
+.PHONY: fmt-check
+fmt-check: ## list Go files that are not formatted
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
+	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
+
+.PHONY: vet
+vet: ## go vet
+	$(GO) vet -unsafeptr=false ./...
+
+.PHONY: lint
+lint: $(BIN)/golangci-lint ## golangci-lint, staticcheck included
+	$(BIN)/golangci-lint run ./...
+
+.PHONY: generate
+generate: proto ## write every generated file
+	$(GO) run ./internal/gentables
+	$(GO) run ./internal/gendocs
+
+.PHONY: proto
+proto: deps-proto ## write the Go code of plugin/proto
+	sh scripts/proto.sh
+
+.PHONY: generate-check
+generate-check: generate ## fail when a generated file is not what the generators write
+	@changed=$$(git status --porcelain -- plugin/tables_gen.go plugin/shunt_tables.h python/shunt/_tables.py plugin/proto docs/options.md); \
+	if [ -n "$$changed" ]; then echo "generated files differ (commit what make generate wrote):"; echo "$$changed"; exit 1; fi
+
+.PHONY: fuzz
+fuzz: ## run every fuzzer for FUZZTIME
+	GO="$(GO)" bash scripts/fuzz.sh $(FUZZTIME)
+
+.PHONY: bench
+bench: ## every collective over 4 ranks, 8 B to 64 MiB, checked
+	$(GO) run ./cmd/shunt bench
+
+.PHONY: bench-peers
+bench-peers: deps-mpi ## against Open MPI in one run; rewrites the table of docs/benchmarks.md
+	$(GO) build -o $(BIN)/ ./cmd/shunt
+	$(BIN)/shunt bench-peers --write docs/benchmarks.md
+
+.PHONY: conformance
+conformance: ## the conformance suite over builtin:shm
+	$(GO) run ./cmd/shunt conformance
+
+.PHONY: wheel
+wheel: build python-deps ## the Python wheel, into dist/
+	SHUNT_LIBRARY=$(BIN)/libshunt.so $(VENV)/bin/python -m build --wheel --no-isolation --outdir dist python
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin build dist
+
+# ---- what the targets need ---------------------------------------------------
+
+.PHONY: deps
+deps: deps-mpi deps-proto python-deps $(BIN)/golangci-lint ## install everything that the other targets need
+
+# debian installs Debian packages when a command is absent: $(call debian,command,packages)
+define debian
+	@command -v $(1) >/dev/null || { \
+	  echo "installing $(2)"; \
+	  if [ "$$(id -u)" = 0 ]; then sudo=; else sudo=sudo; fi; \
+	  $$sudo apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -q --no-install-recommends $(2) >/dev/null; }
+endef
+
+.PHONY: deps-mpi
+deps-mpi:
+	$(call debian,mpicc,openmpi-bin libopenmpi-dev)
+
+.PHONY: deps-proto
+deps-proto:
+	$(call debian,protoc,protobuf-compiler)
+
+$(BIN)/golangci-lint:
+	GOBIN=$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+
+.PHONY: python-deps
+python-deps: $(VENV)/.ready
+
+# The venv module of Debian's Python is a package of its own.
+$(VENV)/.ready: python/requirements-dev.txt
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
+	  echo "installing python3-venv"; \
+	  if [ "$$(id -u)" = 0 ]; then sudo=; else sudo=sudo; fi; \
+	  $$sudo apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -q --no-install-recommends python3-venv >/dev/null; }
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install -q -r python/requirements-dev.txt
+	touch $@
