@@ -1,0 +1,79 @@
+package shm
+
+import "github.com/shunt-ccl/shunt/plugin"
+
+// largest is the largest of one register for each rank. All ranks know all of
+// them, so it is the same everywhere.
+func (w *writer) largest(of func(r int) plugin.Reg) plugin.Reg {
+	most := of(0)
+	for r := 1; r < w.world; r++ {
+		most = w.Max(most, of(r))
+	}
+	return most
+}
+
+// gatherCount is how many bytes rank r contributes to all_gather(v).
+func (w *writer) gatherCount(varying bool) func(r int) plugin.Reg {
+	if varying {
+		return w.RecvCount
+	}
+	return func(int) plugin.Reg { return w.Slot(plugin.SlotBytes) }
+}
+
+func (w *writer) gatherMost(varying bool) plugin.Reg {
+	if !varying {
+		return w.Slot(plugin.SlotBytes)
+	}
+	return w.largest(w.RecvCount)
+}
+
+// allGatherOneShot: everybody publishes its data, everybody copies everything.
+func allGatherOneShot(varying bool) generator {
+	return func(w *writer) {
+		count := w.gatherCount(varying)
+		capacity := w.layout.exchange.capacity
+		var offset plugin.Reg
+		w.Track(func() {
+			w.exchange(w.rounds(w.gatherMost(varying), capacity),
+				func(r round) {
+					offset = w.Mul(r.index, w.Const(capacity))
+					w.Copy(w.own(r.data), w.Send(offset), w.piece(count(w.me), offset, w.Const(capacity)))
+				},
+				func(r round) {
+					for _, p := range w.peers() {
+						n := w.piece(count(p.known), offset, w.Const(capacity))
+						w.Copy(w.Recv(w.Add(w.RecvDispl(p.known), offset)), w.of(p, r.data), n)
+					}
+				})
+			w.Copy(w.Recv(w.RecvDispl(w.me)), w.Send(w.Const(0)), count(w.me))
+		})
+	}
+}
+
+// allGatherPipelined: the same, block by block.
+func allGatherPipelined(varying bool) generator {
+	return func(w *writer) {
+		count := w.gatherCount(varying)
+		capacity := w.blocks.capacity
+		w.Track(func() {
+			w.pipeline(w.rounds(w.gatherMost(varying), capacity),
+				func(b block) {
+					offset := w.Mul(b.index, w.Const(capacity))
+					n := w.piece(count(w.me), offset, w.Const(capacity))
+					w.Copy(w.own(b.data), w.Send(offset), n)
+				}, nil,
+				func(b block) {
+					offset := w.Mul(b.index, w.Const(capacity))
+					// The own piece was read when it was staged, so it may still be
+					// in a cache.
+					mine := w.piece(count(w.me), offset, w.Const(capacity))
+					w.Copy(w.Recv(w.Add(w.RecvDispl(w.me), offset)), w.Send(offset), mine)
+					for _, p := range w.peers() {
+						w.Wait(w.of(p, b.staged), b.epoch, p.reg)
+						n := w.piece(count(p.known), offset, w.Const(capacity))
+						w.Copy(w.Recv(w.Add(w.RecvDispl(p.known), offset)), w.of(p, b.data), n)
+					}
+				})
+		})
+	}
+}

@@ -1,0 +1,52 @@
+package shm
+
+import "github.com/shunt-ccl/shunt/plugin"
+
+// copyParts copies this rank's part of p's slot to the receive memory.
+func (w *writer) copyParts(q parts, data plugin.Reg, p rank) {
+	w.Copy(w.Recv(w.Add(w.RecvDispl(p.known), q.offset)), w.of(p, w.part(q, data, w.me)), q.length)
+}
+
+// copyOwn copies the block that a rank has for itself.
+func (w *writer) copyOwn() {
+	w.Copy(w.Recv(w.RecvDispl(w.me)), w.Send(w.SendDispl(w.me)), w.SendCount(w.me))
+}
+
+// allToAllOneShot: everybody publishes what it has for the others, and copies
+// what they have for it. It does not work in place.
+func allToAllOneShot(w *writer) {
+	s, bytes := w.layout.exchange, w.Slot(plugin.SlotBytes)
+	w.Track(func() {
+		var q parts
+		w.exchange(w.rounds(bytes, w.partCapacity(s)),
+			func(r round) {
+				q = w.parts(bytes, r.index, s)
+				w.stageParts(q, r.data, w.SendCount, w.Send)
+			},
+			func(r round) {
+				for _, p := range w.peers() {
+					w.copyParts(q, r.data, p)
+				}
+			})
+		w.copyOwn()
+	})
+}
+
+// allToAllPipelined: the same, block by block. It does not work in place.
+func allToAllPipelined(w *writer) {
+	s, bytes := w.blocks, w.Slot(plugin.SlotBytes)
+	w.Track(func() {
+		w.pipeline(w.rounds(bytes, w.partCapacity(s)),
+			func(b block) {
+				w.stageParts(w.parts(bytes, b.index, s), b.data, w.SendCount, w.Send)
+			}, nil,
+			func(b block) {
+				q := w.parts(bytes, b.index, s)
+				for _, p := range w.peers() {
+					w.Wait(w.of(p, b.staged), b.epoch, p.reg)
+					w.copyParts(q, b.data, p)
+				}
+			})
+		w.copyOwn()
+	})
+}

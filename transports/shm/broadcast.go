@@ -1,0 +1,44 @@
+package shm
+
+import "github.com/shunt-ccl/shunt/plugin"
+
+// broadcastOneShot and broadcastPipelined: the root writes its data into a
+// ring of small or large slots, piece by piece, and everybody copies it from
+// there.
+func broadcastOneShot(w *writer)   { w.broadcastThrough(w.layout.broadcast.small) }
+func broadcastPipelined(w *writer) { w.broadcastThrough(w.layout.broadcast.large) }
+
+func (w *writer) broadcastThrough(r ring) {
+	bytes, root := w.Slot(plugin.SlotBytes), w.root()
+	w.Track(func() {
+		pieces := w.rounds(bytes, r.capacity)
+		isRoot := w.Eq(root.reg, w.Const(int64(w.me)))
+		w.If(isRoot, func() {
+			counter := w.counter(r.produced)
+			before := w.Load(counter)
+			w.Loop(pieces, func(i plugin.Reg) {
+				number := w.Add(before, i)
+				w.room(r, number, w.peers()...)
+				offset, slot := w.Mul(i, w.Const(r.capacity)), w.slotOf(r.slots, w.Const(r.base), number)
+				n := w.piece(bytes, offset, w.Const(r.capacity))
+				w.Copy(w.own(w.Add(slot, w.Const(r.head))), w.Send(offset), n)
+				w.SignalAll(w.own(slot), w.next(number))
+				w.Copy(w.Recv(offset), w.Send(offset), n)
+			})
+			w.Store(counter, w.Add(before, pieces))
+		})
+		w.otherwise(isRoot, func() {
+			counter := w.consumedWord(r, root)
+			before := w.Load(counter)
+			w.Loop(pieces, func(i plugin.Reg) {
+				number := w.Add(before, i)
+				offset, slot := w.Mul(i, w.Const(r.capacity)), w.slotOf(r.slots, w.Const(r.base), number)
+				w.Wait(w.of(root, slot), w.next(number), root.reg)
+				n := w.piece(bytes, offset, w.Const(r.capacity))
+				w.Copy(w.Recv(offset), w.of(root, w.Add(slot, w.Const(r.head))), n)
+				w.consume(r, number, root)
+			})
+			w.Store(counter, w.Add(before, pieces))
+		})
+	})
+}

@@ -1,0 +1,48 @@
+package shm
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// generations tells two memfds apart that got the same descriptor number.
+var generations atomic.Uint64
+
+// newMemfd makes zero-filled memory that a descriptor names; pages are taken
+// when they are first touched. Its size is sealed: a peer that truncated it
+// would make everybody else's loads fault.
+func newMemfd(name string, bytes int64) (plugin.Handle, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return plugin.Handle{}, systemError("memfd_create", err)
+	}
+	if err := unix.Ftruncate(fd, bytes); err != nil {
+		return plugin.Handle{}, errors.Join(systemError("ftruncate", err), unix.Close(fd))
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+		return plugin.Handle{}, errors.Join(systemError("sealing a memfd", err), unix.Close(fd))
+	}
+	return plugin.Handle{Kind: plugin.HandleKindMemfd, Generation: generations.Add(1), Bytes: bytes, FD: fd}, nil
+}
+
+func closeMemfd(h plugin.Handle) error {
+	if err := unix.Close(h.FD); err != nil {
+		return systemError("closing a memfd", err)
+	}
+	return nil
+}
+
+// systemError gives a failed system call its code: OutOfMemory for what a
+// limit explains.
+func systemError(call string, err error) error {
+	code := plugin.System
+	switch {
+	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EFBIG):
+		code = plugin.OutOfMemory
+	}
+	return plugin.Errorf(code, "%s: %w", call, err)
+}

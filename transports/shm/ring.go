@@ -1,0 +1,90 @@
+package shm
+
+import "github.com/shunt-ccl/shunt/plugin"
+
+// A ring has one writer and, for each slot, one or more readers. The writer
+// may be far ahead, so slots are reused under credits: each reader publishes
+// how many messages it has consumed, at every half of the ring, and the writer
+// looks at the credits when it enters a half. Before it writes messages n to
+// n+half-1 (n a multiple of half) all readers must have consumed everything
+// up to n-half, for those slots held messages n-2*half to n-half-1. The credit
+// that it waits for always comes: n-half is a multiple of half, where readers
+// publish, and all messages up to n are there for them to consume.
+
+// producedWord is the counter of what this rank has written for reader.
+func (w *writer) producedWord(r ring, reader rank) plugin.RefID {
+	return w.own(w.entry(r.produced, reader, word))
+}
+
+// consumedWord is the counter of what this rank has read from source.
+func (w *writer) consumedWord(r ring, source rank) plugin.RefID {
+	return w.own(w.entry(r.consumed, source, word))
+}
+
+// room waits until the slot of message number is free. readers are all that
+// read this ring.
+func (w *writer) room(r ring, number plugin.Reg, readers ...rank) {
+	half := w.Const(r.count / 2)
+	w.otherwise(w.Mod(number, half), func() {
+		consumed := w.Sub(number, half)
+		for _, reader := range readers {
+			w.Wait(w.of(reader, w.Const(r.credits+int64(w.me)*line)), consumed, reader.reg)
+		}
+	})
+}
+
+// consume tells source that this rank has read message number.
+func (w *writer) consume(r ring, number plugin.Reg, source rank) {
+	consumed := w.next(number)
+	w.otherwise(w.Mod(consumed, w.Const(r.count/2)), func() {
+		// Releases the reads of the slots before: the writer, which acquires
+		// this value, overwrites them after.
+		w.Signal(w.own(w.entry(r.credits, source, line)), consumed, source.reg)
+	})
+}
+
+// send writes a message for one peer: n bytes from the place that from names
+// for each offset.
+func (w *writer) send(p pair, to rank, n plugin.Reg, from func(offset plugin.Reg) plugin.RefID) {
+	w.bySize(p, n, func(r ring, pieces plugin.Reg) {
+		counter := w.producedWord(r, to)
+		before := w.Load(counter)
+		base := w.entry(r.base, to, r.span)
+		w.Loop(pieces, func(i plugin.Reg) {
+			number := w.Add(before, i)
+			w.room(r, number, to)
+			offset, capacity := w.Mul(i, w.Const(r.capacity)), w.Const(r.capacity)
+			slot := w.slotOf(r.slots, base, number)
+			w.Copy(w.own(w.Add(slot, w.Const(r.head))), from(offset), w.piece(n, offset, capacity))
+			w.Signal(w.own(slot), w.next(number), to.reg)
+		})
+		w.Store(counter, w.Add(before, pieces))
+	})
+}
+
+// receive reads a message from one peer: n bytes to the place that to names
+// for each offset.
+func (w *writer) receive(p pair, source rank, n plugin.Reg, to func(offset plugin.Reg) plugin.RefID) {
+	w.bySize(p, n, func(r ring, pieces plugin.Reg) {
+		counter := w.consumedWord(r, source)
+		before := w.Load(counter)
+		base := w.Const(r.base + int64(w.me)*r.span)
+		w.Loop(pieces, func(i plugin.Reg) {
+			number := w.Add(before, i)
+			offset, capacity := w.Mul(i, w.Const(r.capacity)), w.Const(r.capacity)
+			slot := w.slotOf(r.slots, base, number)
+			w.Wait(w.of(source, slot), w.next(number), source.reg)
+			w.Copy(to(offset), w.of(source, w.Add(slot, w.Const(r.head))), w.piece(n, offset, capacity))
+			w.consume(r, number, source)
+		})
+		w.Store(counter, w.Add(before, pieces))
+	})
+}
+
+// bySize writes body twice: for messages of n bytes that fit a small slot, and
+// for all others.
+func (w *writer) bySize(p pair, n plugin.Reg, body func(r ring, pieces plugin.Reg)) {
+	small := w.Le(n, w.Const(p.small.capacity))
+	w.If(small, func() { body(p.small, w.Const(1)) })
+	w.otherwise(small, func() { body(p.large, w.CeilDiv(n, w.Const(p.large.capacity))) })
+}

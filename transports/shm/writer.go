@@ -1,0 +1,103 @@
+package shm
+
+import "github.com/shunt-ccl/shunt/plugin"
+
+// writer writes one plan. It is a plugin.Builder that knows the layout and
+// folds what is known while it writes.
+type writer struct {
+	*plugin.Builder
+	layout
+	collective plugin.Collective
+	me, world  int
+	element    int64
+}
+
+// rank is a rank that is known when the plan is written, or a register that
+// holds one at launch.
+type rank struct {
+	known int
+	reg   plugin.Reg
+	slot  bool
+}
+
+func (w *writer) peer(r int) rank { return rank{known: r, reg: w.Const(int64(r))} }
+
+// root is the rank in the root slot: the root, or the peer of send and recv.
+func (w *writer) root() rank { return rank{reg: w.Slot(plugin.SlotRoot), slot: true} }
+
+// entry is base + r*stride.
+func (w *writer) entry(base int64, r rank, stride int64) plugin.Reg {
+	if !r.slot {
+		return w.Const(base + int64(r.known)*stride)
+	}
+	return w.Add(w.Const(base), w.Mul(r.reg, w.Const(stride)))
+}
+
+// own is a place in this rank's private region.
+func (w *writer) own(offset plugin.Reg) plugin.RefID {
+	return w.Region(w.Const(regionPrivate), w.Const(int64(w.me)), offset)
+}
+
+// of is a place in r's private region.
+func (w *writer) of(r rank, offset plugin.Reg) plugin.RefID {
+	return w.Region(w.Const(regionPrivate), r.reg, offset)
+}
+
+// counter is a word in this rank's region that only this rank reads.
+func (w *writer) counter(offset int64) plugin.RefID { return w.own(w.Const(offset)) }
+
+// slotOf is the offset of the slot that message number (from 0) goes to, in
+// slots that start at base.
+func (w *writer) slotOf(s slots, base, number plugin.Reg) plugin.Reg {
+	return w.Add(base, w.Mul(w.Mod(number, w.Const(s.count)), w.Const(s.stride)))
+}
+
+func (w *writer) next(number plugin.Reg) plugin.Reg { return w.Add(number, w.Const(1)) }
+
+// rounds is how many pieces of at most capacity bytes a message has: at least
+// one, so that a message without bytes is signalled too.
+func (w *writer) rounds(bytes plugin.Reg, capacity int64) plugin.Reg {
+	return w.Max(w.CeilDiv(bytes, w.Const(capacity)), w.Const(1))
+}
+
+// piece is how many of bytes lie in the capacity bytes from offset; 0 if none.
+func (w *writer) piece(bytes, offset, capacity plugin.Reg) plugin.Reg {
+	return w.Max(w.Min(w.Sub(bytes, offset), capacity), w.Const(0))
+}
+
+// elements turns bytes into elements.
+func (w *writer) elements(bytes plugin.Reg) plugin.Reg {
+	if w.element == 1 {
+		return bytes
+	}
+	return w.Div(bytes, w.Const(w.element))
+}
+
+// peers are all ranks but this one, starting behind it, so that not everybody
+// reads the same rank at the same time.
+func (w *writer) peers() []rank {
+	peers := make([]rank, 0, w.world-1)
+	for i := 1; i < w.world; i++ {
+		peers = append(peers, w.peer((w.me+i)%w.world))
+	}
+	return peers
+}
+
+// contributions are the sources of a reduction in rank order: own for this
+// rank, of for the others. Every rank sums in this order, so all get the same
+// bits.
+func (w *writer) contributions(own plugin.RefID, of func(rank) plugin.RefID) []plugin.RefID {
+	sources := make([]plugin.RefID, w.world)
+	for r := range sources {
+		if r == w.me {
+			sources[r] = own
+		} else {
+			sources[r] = of(w.peer(r))
+		}
+	}
+	return sources
+}
+
+func (w *writer) otherwise(cond plugin.Reg, body func()) {
+	w.If(w.Eq(cond, w.Const(0)), body)
+}
