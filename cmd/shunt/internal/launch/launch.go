@@ -1,0 +1,318 @@
+// Package launch starts the ranks of a job as processes of this machine, and
+// ends them: it sets the variables by which they meet, carries their output,
+// forwards signals, and sees to it that the first failure ends the job and no
+// rank outlives it. It knows nothing of what the ranks run.
+package launch
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Job says what to start.
+type Job struct {
+	World int
+	Path  string   // program, looked up in PATH
+	Args  []string // its arguments, without the program's name
+	Env   []string // added to the launcher's environment, for every rank
+	Hosts int      // pretend that the ranks run on so many hosts; 0 and 1: this one
+	Label string   // begins every message of the launcher, as "shunt run"
+
+	Stdin          io.Reader // of rank 0; the others have none
+	Stdout, Stderr io.Writer // nil: the launcher's own
+	Prefix         bool      // put [rank] before every line of output
+
+	// Files, if set, gives a rank its extra open files, from descriptor 3 on.
+	// The launcher closes its copies once the rank runs.
+	Files func(rank int) ([]*os.File, error)
+	// Grace is how long the other ranks may go on after the first failure, so
+	// that they can report it themselves. 0: 3 s.
+	Grace time.Duration
+}
+
+// Exit is how one rank ended.
+type Exit struct {
+	Rank   int            `json:"rank"`
+	PID    int            `json:"pid"`
+	Status int            `json:"status"` // exit status, or -1
+	Signal syscall.Signal `json:"signal"` // that ended it, or 0
+	After  time.Duration  `json:"after_ns"`
+	Ended  bool           `json:"ended_by_launcher"` // by the launcher, after another one failed
+}
+
+// Failed reports whether the rank did not exit with status 0.
+func (e Exit) Failed() bool { return e.Status != 0 }
+
+// String says how the rank ended.
+func (e Exit) String() string {
+	how := fmt.Sprintf("exited with status %d", e.Status)
+	if e.Signal != 0 {
+		how = fmt.Sprintf("was ended by signal %d (%s)", int(e.Signal), e.Signal)
+	}
+	return fmt.Sprintf("rank %d (pid %d) %s after %s", e.Rank, e.PID, how, e.After.Round(time.Millisecond))
+}
+
+// Failure is the error of a job of which a rank failed.
+type Failure struct {
+	Label string
+	World int
+	First Exit   // the failure that ended the job
+	Exits []Exit // of all ranks, by rank
+}
+
+// Error names the first failed rank and how the others ended.
+func (f *Failure) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s; the job of %d ended with it", f.Label, f.First, f.World)
+	for _, e := range f.Exits {
+		switch {
+		case e.Rank == f.First.Rank || !e.Failed():
+		case e.Ended:
+			fmt.Fprintf(&b, "\n%s: rank %d (pid %d) had to be ended", f.Label, e.Rank, e.PID)
+		default:
+			fmt.Fprintf(&b, "\n%s: %s", f.Label, e)
+		}
+	}
+	return b.String()
+}
+
+// Status is the exit status for the job, as a shell would have it: that of the
+// first failed rank, or 128 and its signal.
+func (f *Failure) Status() int {
+	if f.First.Signal != 0 {
+		return 128 + int(f.First.Signal)
+	}
+	return f.First.Status
+}
+
+// Run starts the ranks and returns when all have ended. Signals that arrive on
+// the channel are forwarded to every rank; so is SIGTERM when ctx ends, and
+// SIGKILL a moment later. The error is a *Failure when a rank failed, and
+// System or InvalidArgument when the job could not be started; then no rank
+// runs any more either.
+func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
+	if j.World < 1 || j.World > plugin.MaxWorld {
+		return plugin.Errorf(plugin.InvalidArgument, "%s: %d ranks; want 1 to %d", j.Label, j.World, plugin.MaxWorld)
+	}
+	path, err := exec.LookPath(j.Path)
+	if err != nil {
+		return plugin.Errorf(plugin.InvalidArgument, "%s: %w", j.Label, err)
+	}
+	// 0700 by MkdirTemp: whoever can read the id file belongs to the job.
+	dir, err := os.MkdirTemp("", "shunt-run-")
+	if err != nil {
+		return plugin.Errorf(plugin.System, "%s: %w", j.Label, err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // nothing depends on it any more
+	r := &running{job: j, ended: make(chan Exit, j.World), began: time.Now()}
+	if err := r.start(path, filepath.Join(dir, "id")); err != nil {
+		r.signal(syscall.SIGKILL)
+		for range r.ranks {
+			<-r.ended
+		}
+		r.output.Wait()
+		return err
+	}
+	err = r.wait(ctx, signals)
+	r.output.Wait()
+	return err
+}
+
+// running is a job in progress.
+type running struct {
+	job    Job
+	ranks  []*exec.Cmd
+	ended  chan Exit
+	output sync.WaitGroup
+	began  time.Time
+}
+
+// start starts all ranks. On error some may run.
+func (r *running) start(path, idFile string) error {
+	stdout, stderr := r.job.Stdout, r.job.Stderr
+	if stdout == nil {
+		stdout = os.Stdout
+	}
+	if stderr == nil {
+		stderr = os.Stderr
+	}
+	var lock sync.Mutex // one line at a time, of both streams
+	for rank := range r.job.World {
+		cmd := exec.Command(path, r.job.Args...)
+		cmd.Args[0] = r.job.Path
+		cmd.Env = r.environment(rank, idFile)
+		if rank == 0 {
+			cmd.Stdin = r.job.Stdin
+		}
+		cmd.Stdout, cmd.Stderr = stdout, stderr
+		var lines []*lineWriter
+		if r.job.Prefix {
+			prefix := "[" + strconv.Itoa(rank) + "] "
+			lines = []*lineWriter{newLineWriter(stdout, prefix, &lock), newLineWriter(stderr, prefix, &lock)}
+			cmd.Stdout, cmd.Stderr = lines[0], lines[1]
+		}
+		// A grandchild that keeps the output open must not keep the job.
+		cmd.WaitDelay = time.Second
+		// Its own group, so that a rank's children end with it. If the launcher
+		// dies the kernel ends the rank; that promise is bound to the thread that
+		// started it, which spawn never gives up.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+		if r.job.Files != nil {
+			files, err := r.job.Files(rank)
+			if err != nil {
+				return err
+			}
+			cmd.ExtraFiles = files
+		}
+		err := spawn(cmd)
+		for _, f := range cmd.ExtraFiles {
+			_ = f.Close() // the rank has its own copy
+		}
+		if err != nil {
+			return plugin.Errorf(plugin.System, "%s: starting rank %d: %w", r.job.Label, rank, err)
+		}
+		r.ranks = append(r.ranks, cmd)
+		r.output.Add(1)
+		go r.reap(rank, cmd, lines)
+	}
+	return nil
+}
+
+// reap waits for one rank and reports its end.
+func (r *running) reap(rank int, cmd *exec.Cmd, lines []*lineWriter) {
+	defer r.output.Done()
+	_ = cmd.Wait() // the state says more than the error
+	exit := Exit{Rank: rank, PID: cmd.Process.Pid, Status: cmd.ProcessState.ExitCode(), After: time.Since(r.began)}
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		exit.Status, exit.Signal = -1, status.Signal()
+	}
+	// What the rank started must not outlive it.
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	for _, l := range lines {
+		l.flush()
+	}
+	r.ended <- exit
+}
+
+// wait collects the ends of all ranks.
+func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
+	grace := r.job.Grace
+	if grace == 0 {
+		grace = 3 * time.Second
+	}
+	var first *Exit
+	var deadline <-chan time.Time // the next step of ending the job
+	step := []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}
+	exits := make([]Exit, r.job.World)
+	alive := make([]bool, r.job.World)
+	for i := range alive {
+		alive[i] = true
+	}
+	ending := false
+	end := func() {
+		ending = true
+		r.signalRanks(step[0], alive)
+		if len(step) > 1 {
+			step = step[1:]
+			deadline = time.After(2 * time.Second)
+		} else {
+			deadline = nil
+		}
+	}
+	done := ctx.Done()
+	for left := r.job.World; left > 0; {
+		select {
+		case e := <-r.ended:
+			e.Ended = ending && e.Failed()
+			exits[e.Rank], alive[e.Rank] = e, false
+			left--
+			if e.Failed() && first == nil {
+				e.Ended = false
+				exits[e.Rank] = e
+				first = &exits[e.Rank]
+				if !ending {
+					deadline = time.After(grace)
+				}
+			}
+		case <-deadline:
+			end()
+		case <-done:
+			done = nil
+			end()
+		case s := <-signals:
+			if number, ok := s.(syscall.Signal); ok {
+				r.signalRanks(number, alive)
+			}
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return &Failure{Label: r.job.Label, World: r.job.World, First: *first, Exits: exits}
+}
+
+// signal sends a signal to every rank's group.
+func (r *running) signal(s syscall.Signal) {
+	alive := make([]bool, len(r.ranks))
+	for i := range alive {
+		alive[i] = true
+	}
+	r.signalRanks(s, alive)
+}
+
+func (r *running) signalRanks(s syscall.Signal, alive []bool) {
+	for rank, cmd := range r.ranks {
+		if alive[rank] {
+			_ = syscall.Kill(-cmd.Process.Pid, s) // it may have ended just now
+		}
+	}
+}
+
+// environment is the launcher's, without what another launcher said about
+// ranks, and with this job's.
+func (r *running) environment(rank int, idFile string) []string {
+	var env []string
+	for _, entry := range append(os.Environ(), r.job.Env...) {
+		switch name, _, _ := strings.Cut(entry, "="); name {
+		case "SHUNT_RANK", "SHUNT_WORLD", "SHUNT_ID":
+		default:
+			env = append(env, entry)
+		}
+	}
+	env = append(env, "SHUNT_RANK="+strconv.Itoa(rank), "SHUNT_WORLD="+strconv.Itoa(r.job.World), "SHUNT_ID=file://"+idFile)
+	if r.job.Hosts > 1 {
+		env = append(env, "SHUNT_HOST_ID=host"+strconv.Itoa(rank*r.job.Hosts/r.job.World))
+	}
+	return env
+}
+
+// spawned hands processes to the one thread that starts them all and lives as
+// long as the launcher.
+var spawned = sync.OnceValue(func() chan func() {
+	work := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for f := range work {
+			f()
+		}
+	}()
+	return work
+})
+
+func spawn(cmd *exec.Cmd) error {
+	result := make(chan error, 1)
+	spawned() <- func() { result <- cmd.Start() }
+	return <-result
+}

@@ -1,0 +1,228 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+func shell(world int, script string) (Job, *bytes.Buffer) {
+	var out bytes.Buffer
+	return Job{World: world, Path: "sh", Args: []string{"-c", script}, Label: "test", Stdout: &out, Stderr: &out, Prefix: true, Grace: 100 * time.Millisecond}, &out
+}
+
+func lines(b *bytes.Buffer) []string {
+	list := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	sort.Strings(list)
+	return list
+}
+
+func TestRanksKnowTheirPlace(t *testing.T) {
+	t.Setenv("SHUNT_RANK", "77")
+	j, out := shell(3, `echo $SHUNT_RANK of $SHUNT_WORLD; case $SHUNT_ID in file:///*) ;; *) exit 1;; esac; test ! -e ${SHUNT_ID#file://} && test -d $(dirname ${SHUNT_ID#file://})`)
+	require.NoError(t, Run(context.Background(), j, nil))
+	require.Equal(t, []string{"[0] 0 of 3", "[1] 1 of 3", "[2] 2 of 3"}, lines(out))
+}
+
+func TestPretendedHosts(t *testing.T) {
+	j, out := shell(4, `echo $SHUNT_HOST_ID`)
+	j.Hosts = 2
+	require.NoError(t, Run(context.Background(), j, nil))
+	require.Equal(t, []string{"[0] host0", "[1] host0", "[2] host1", "[3] host1"}, lines(out))
+}
+
+func TestNothingIsLeftBehind(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	// A grandchild that would run on holds the output open; it ends with its rank.
+	j, out := shell(2, `sleep 300 & echo $!`)
+	require.NoError(t, Run(context.Background(), j, nil))
+	for _, line := range lines(out) {
+		pid, err := strconv.Atoi(line[len("[0] "):])
+		require.NoError(t, err)
+		requireGone(t, pid)
+	}
+	left, err := filepath.Glob(filepath.Join(os.TempDir(), "*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// requireGone waits until a process does not exist or is a zombie that its
+// adopter has yet to collect.
+func requireGone(t *testing.T, pid int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	}, 5*time.Second, 5*time.Millisecond)
+}
+
+func TestFirstFailureEndsTheJob(t *testing.T) {
+	j, _ := shell(3, `if [ $SHUNT_RANK = 1 ]; then kill -9 $$; fi; exec sleep 300`)
+	began := time.Now()
+	err := Run(context.Background(), j, nil)
+	require.Less(t, time.Since(began), 5*time.Second)
+	var failure *Failure
+	require.ErrorAs(t, err, &failure)
+	require.Equal(t, 1, failure.First.Rank)
+	require.Equal(t, syscall.SIGKILL, failure.First.Signal)
+	require.Equal(t, 137, failure.Status())
+	require.Contains(t, err.Error(), "test: rank 1 (pid ")
+	require.Contains(t, err.Error(), "was ended by signal 9 (killed)")
+	require.Contains(t, err.Error(), "test: rank 2 (pid "+strconv.Itoa(failure.Exits[2].PID)+") had to be ended")
+	for _, e := range failure.Exits {
+		requireGone(t, e.PID)
+	}
+}
+
+// Ranks that report the failure themselves in time are not ended.
+func TestSurvivorsMayReport(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	require.NoError(t, unix.Mkfifo(fifo, 0o600))
+	j, out := shell(2, `if [ $SHUNT_RANK = 1 ]; then exec 9>`+fifo+`; exit 5; fi; cat `+fifo+`; echo saw it; exit 3`)
+	j.Grace = time.Minute
+	err := Run(context.Background(), j, nil)
+	var failure *Failure
+	require.ErrorAs(t, err, &failure)
+	require.Equal(t, []string{"[0] saw it"}, lines(out))
+	require.False(t, failure.Exits[0].Ended)
+	require.Equal(t, 3, failure.Exits[0].Status)
+	require.Equal(t, 5, failure.Exits[1].Status)
+}
+
+// A rank that ignores SIGTERM is killed.
+func TestStubbornRankIsKilled(t *testing.T) {
+	j, _ := shell(2, `trap '' TERM; if [ $SHUNT_RANK = 0 ]; then exit 4; fi; while :; do sleep 300; done`)
+	err := Run(context.Background(), j, nil)
+	var failure *Failure
+	require.ErrorAs(t, err, &failure)
+	require.Equal(t, 4, failure.Status())
+	require.Equal(t, syscall.SIGKILL, failure.Exits[1].Signal)
+	require.True(t, failure.Exits[1].Ended)
+}
+
+func TestSignalsAreForwarded(t *testing.T) {
+	out := &notifyingBuffer{found: make(chan struct{}), want: 2}
+	j := Job{World: 2, Path: "sh", Label: "test", Stdout: out, Stderr: out, Prefix: true,
+		Args: []string{"-c", `trap 'echo usr1; exit 0' USR1; echo ready; while :; do :; done`}}
+	signals := make(chan os.Signal, 1)
+	go func() {
+		<-out.found
+		signals <- syscall.SIGUSR1
+	}()
+	require.NoError(t, Run(context.Background(), j, signals))
+	require.Equal(t, []string{"[0] ready", "[0] usr1", "[1] ready", "[1] usr1"}, lines(&out.buffer))
+}
+
+// notifyingBuffer closes found after so many writes.
+type notifyingBuffer struct {
+	lock   sync.Mutex
+	buffer bytes.Buffer
+	want   int
+	found  chan struct{}
+}
+
+func (b *notifyingBuffer) Write(p []byte) (int, error) {
+	b.lock.Lock()
+	defer b.lock.Unlock()
+	if b.want--; b.want == 0 {
+		close(b.found)
+	}
+	return b.buffer.Write(p)
+}
+
+func TestEndOfContextEndsTheJob(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	j, _ := shell(2, `exec sleep 300`)
+	err := Run(ctx, j, nil)
+	var failure *Failure
+	require.ErrorAs(t, err, &failure)
+	require.Equal(t, syscall.SIGTERM, failure.First.Signal)
+}
+
+func TestStdinAndFiles(t *testing.T) {
+	j, out := shell(2, `cat; echo from $SHUNT_RANK >&3`)
+	j.Stdin = strings.NewReader("typed\n")
+	reads := make([]*os.File, 2)
+	j.Files = func(rank int) ([]*os.File, error) {
+		r, w, err := os.Pipe()
+		reads[rank] = r
+		return []*os.File{w}, err
+	}
+	require.NoError(t, Run(context.Background(), j, nil))
+	require.Equal(t, []string{"[0] typed"}, lines(out))
+	for rank, r := range reads {
+		text := make([]byte, 64)
+		n, err := r.Read(text)
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprintf("from %d\n", rank), string(text[:n]))
+		require.NoError(t, r.Close())
+	}
+}
+
+func TestBadJobs(t *testing.T) {
+	err := Run(context.Background(), Job{World: 0, Path: "sh", Label: "test"}, nil)
+	require.ErrorIs(t, err, plugin.InvalidArgument)
+	err = Run(context.Background(), Job{World: 1, Path: "/does/not/exist", Label: "test"}, nil)
+	require.ErrorIs(t, err, plugin.InvalidArgument)
+	require.ErrorContains(t, err, "no such file")
+	j := Job{World: 2, Path: "sleep", Args: []string{"300"}, Label: "test"}
+	j.Files = func(rank int) ([]*os.File, error) {
+		if rank == 1 {
+			return nil, plugin.Errorf(plugin.System, "no file for rank 1")
+		}
+		return nil, nil
+	}
+	require.ErrorContains(t, Run(context.Background(), j, nil), "no file for rank 1")
+}
+
+func TestLinesStayWhole(t *testing.T) {
+	var out bytes.Buffer
+	var lock sync.Mutex
+	w := newLineWriter(&out, "[7] ", &lock)
+	for _, piece := range []string{"a", "b\nc", "\n\n", strings.Repeat("x", maxLine), "tail"} {
+		n, err := w.Write([]byte(piece))
+		require.NoError(t, err)
+		require.Equal(t, len(piece), n)
+	}
+	w.flush()
+	require.Equal(t, "[7] ab\n[7] c\n[7] \n[7] "+strings.Repeat("x", maxLine)+"\n[7] tail\n", out.String())
+}
+
+// The kernel ends the ranks of a launcher that is killed.
+func TestKilledLauncherLeavesNoRank(t *testing.T) {
+	if os.Getenv("LAUNCH_CHILD") != "" {
+		_ = Run(context.Background(), Job{World: 2, Path: "sh", Args: []string{"-c", "echo $$; exec sleep 300"}, Label: "test"}, nil)
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestKilledLauncherLeavesNoRank$")
+	cmd.Env = append(os.Environ(), "LAUNCH_CHILD=1", "TMPDIR="+t.TempDir())
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	var pids [2]int
+	for i := range pids {
+		_, err := fmt.Fscanln(stdout, &pids[i])
+		require.NoError(t, err)
+	}
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	for _, pid := range pids {
+		requireGone(t, pid)
+	}
+}
