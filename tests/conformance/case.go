@@ -26,6 +26,7 @@ type Case struct {
 	Axis       Axis              `json:"axis"`
 	Comm       int               `json:"comm,omitempty"`      // which of two communicators
 	Algorithm  string            `json:"algorithm,omitempty"` // as in SHUNT_ALGO; "" lets the selector choose
+	Set        int               `json:"set,omitempty"`       // 0: nothing is forced; k: every collective's k-th algorithm, where it fits
 	Repeat     int               `json:"repeat,omitempty"`    // times in a row; 0 means once
 	Seed       uint64            `json:"seed"`
 }
@@ -68,10 +69,21 @@ func (c *Case) Name() string {
 	if c.Scenario != "" {
 		parts = append(parts, c.Scenario)
 	}
-	if c.Scenario == "" || c.Collective != 0 {
-		parts = append(parts, c.Collective.String())
-	}
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	if c.Scenario != "" {
+		add("w%d", c.World)
+		add("%s", c.DType)
+		add("n%d", c.Count)
+		add("%s", c.Axis)
+		if c.Repeat > 1 {
+			add("x%d", c.Repeat)
+		}
+		if c.Set > 0 {
+			add("set%d", c.Set)
+		}
+		return strings.Join(parts, "/")
+	}
+	add("%s", c.Collective)
 	add("w%d", c.World)
 	if c.Collective != plugin.Barrier {
 		add("%s", c.DType)

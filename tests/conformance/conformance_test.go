@@ -1,0 +1,45 @@
+package conformance_test
+
+import (
+	"flag"
+	"regexp"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/tests/conformance"
+	"github.com/shunt-ccl/shunt/tests/pool"
+	"github.com/shunt-ccl/shunt/transports/shm"
+)
+
+var (
+	full   = flag.Bool("conformance.full", false, "run the full matrix")
+	filter = flag.String("conformance.filter", "", "regular expression: run the cases whose name it matches")
+	world  = flag.Int("conformance.world", 0, "run one world only")
+)
+
+func TestMain(m *testing.M) {
+	host.Register(shm.Transport{})
+	pool.Main()
+	flag.Parse()
+	goleak.VerifyTestMain(m)
+}
+
+// config is what flags ask for, on one transport.
+func config(t *testing.T, transport string) conformance.Config {
+	t.Helper()
+	cfg := conformance.Config{Transport: transport, Short: !*full, MaxFailures: 20}
+	if *world > 0 {
+		cfg.Worlds = []int{*world}
+	}
+	if *filter != "" {
+		var err error
+		if cfg.Filter, err = regexp.Compile(*filter); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cfg
+}
+
+func TestBuiltinShm(t *testing.T) { conformance.Test(t, config(t, "builtin:shm")) }

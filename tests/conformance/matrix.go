@@ -1,0 +1,311 @@
+package conformance
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// counts are the sizes of a matrix, in elements: nothing, one, odd, powers of
+// two and their neighbours, around every boundary of slots and chunks, and
+// large ones. Large ones are cut so that a rank's message stays below
+// maxMessage.
+var counts = []int64{0, 1, 3, 7, 31, 32, 33, 127, 129, 511, 513, 1023, 1024, 1025, 4095, 4097, 16383, 16385, 65535, 65537, 131071, 262145, 524287, 1048577}
+
+// shortCounts is the subset of a short run.
+var shortCounts = []int64{0, 1, 7, 33, 513, 1025, 4097, 16385, 65537, 262145}
+
+const maxMessage = 4<<20 + 64
+
+// shifts are how far send and receive addresses are off a multiple of 64
+// bytes, in elements.
+var shifts = [][2]int64{{0, 0}, {1, 1}, {3, 0}, {0, 5}}
+
+// offer is what a transport offers for one collective: an algorithm and the
+// message sizes, of those asked about, that it serves.
+type offer struct {
+	Collective plugin.Collective
+	Algorithm  string
+	Bytes      []int64 // sorted
+	set        int     // its place among the collective's offers, from 1
+}
+
+func (o *offer) serves(bytes int64) bool {
+	_, ok := slices.BinarySearch(o.Bytes, bytes)
+	return ok
+}
+
+// probes are the message sizes that a matrix can have.
+func probes() []int64 {
+	var list []int64
+	for _, n := range counts {
+		for _, size := range []int64{1, 2, 4, 8} {
+			if n*size <= maxMessage {
+				list = append(list, n*size)
+			}
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// matrix writes down the cases of one world, for everything that is offered.
+type matrix struct {
+	world  int
+	short  bool
+	offers []offer
+	axes   []Axis
+	cases  []Case
+	names  map[string]bool
+}
+
+// cases answers the cases of a world: for every collective all pairs of all
+// axes, and full products where mistakes hide in combinations.
+func cases(world int, short bool, axes []Axis, offers []offer) []Case {
+	m := &matrix{world: world, short: short, offers: offers, axes: axes, names: map[string]bool{}}
+	for _, collective := range plugin.Collectives() {
+		if collective > plugin.Barrier || collective.PointToPoint() {
+			continue // scenarios
+		}
+		m.pairs(collective)
+		m.reductions(collective)
+		m.sizes(collective)
+	}
+	m.scenarios()
+	return m.cases
+}
+
+// algorithms are the choices for a collective: the selector's own first.
+func (m *matrix) algorithms(collective plugin.Collective) []offer {
+	list := []offer{{Collective: collective, Bytes: probes()}}
+	for _, o := range m.offers {
+		if o.Collective == collective {
+			o.set = len(list)
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+func (m *matrix) counts() []int64 {
+	if m.short {
+		return shortCounts
+	}
+	return counts
+}
+
+func (m *matrix) add(c Case) {
+	c.World = m.world
+	if c.Axis == "" {
+		c.Axis = HostAxis
+	}
+	c.Seed = hash(uint64(len(m.cases)), uint64(m.world), 0xca5e)
+	if c.Collective.Varying() {
+		if c.Split == "" {
+			c.Split = Ragged
+		}
+		if c.Displ == "" {
+			c.Displ = NoDispl
+		}
+	}
+	if c.Family == "" {
+		c.Family = Exact
+	}
+	name := c.Name()
+	if m.names[name] {
+		return
+	}
+	m.names[name] = true
+	m.cases = append(m.cases, c)
+}
+
+// pairs covers all pairs of all axes of a collective.
+func (m *matrix) pairs(collective plugin.Collective) {
+	const (
+		aDType = iota
+		aOp
+		aFamily
+		aCount
+		aPlace
+		aShift
+		aRoot
+		aSplit
+		aDispl
+		aComm
+		aAxis
+		aAlgorithm
+		axisCount
+	)
+	algorithms, sizes := m.algorithms(collective), m.counts()
+	splits := []Split{Even, Ragged, Single, Sparse}
+	displs := []Displ{NoDispl, Packed, Gapped, Reversed}
+	levels := make([]int, axisCount)
+	for i := range levels {
+		levels[i] = 1
+	}
+	levels[aComm], levels[aAxis], levels[aAlgorithm] = 2, len(m.axes), len(algorithms)
+	if collective != plugin.Barrier {
+		levels[aDType], levels[aCount], levels[aShift] = len(plugin.DTypes()), len(sizes), len(shifts)
+	}
+	if collective.Reduces() {
+		levels[aOp], levels[aFamily] = len(plugin.Ops()), len(Families())
+	}
+	if canBeInPlace(collective) {
+		levels[aPlace] = 2
+	}
+	if collective.Rooted() {
+		levels[aRoot] = m.world
+	}
+	if collective.Varying() {
+		levels[aSplit], levels[aDispl] = len(splits), len(displs)
+	}
+	allowed := func(row []int) bool {
+		if row[aDType] == unset || row[aCount] == unset {
+			return true
+		}
+		bytes := sizes[row[aCount]] * plugin.DTypes()[row[aDType]].Bytes()
+		if bytes > maxMessage {
+			return false
+		}
+		return row[aAlgorithm] == unset || algorithms[row[aAlgorithm]].serves(bytes)
+	}
+	for _, row := range pairwise(levels, uint64(collective), allowed) {
+		c := Case{
+			Collective: collective, DType: plugin.DTypes()[row[aDType]], Op: plugin.Ops()[row[aOp]], Family: Families()[row[aFamily]],
+			Count: sizes[row[aCount]], InPlace: row[aPlace] == 1, SendShift: shifts[row[aShift]][0], RecvShift: shifts[row[aShift]][1],
+			Root: row[aRoot], Comm: row[aComm], Axis: m.axes[row[aAxis]], Algorithm: algorithms[row[aAlgorithm]].Algorithm, Set: algorithms[row[aAlgorithm]].set,
+		}
+		if collective.Varying() {
+			c.Split, c.Displ = splits[row[aSplit]], displs[row[aDispl]]
+		}
+		if collective == plugin.Barrier {
+			c.Count, c.DType = 0, plugin.Uint8
+		}
+		m.add(c)
+	}
+}
+
+// reductions is the product of dtype, op and algorithm for the collectives
+// that reduce, at a small and at a middling odd count.
+func (m *matrix) reductions(collective plugin.Collective) {
+	if !collective.Reduces() {
+		return
+	}
+	for _, algorithm := range m.algorithms(collective) {
+		for i, d := range plugin.DTypes() {
+			for j, op := range plugin.Ops() {
+				for k, family := range Families() {
+					if m.short && (i+j+k)%3 != 0 {
+						continue
+					}
+					for _, n := range m.fitting(algorithm, d, 37, 4099) {
+						m.add(Case{Collective: collective, DType: d, Op: op, Family: family, Count: n, Algorithm: algorithm.Algorithm, Set: algorithm.set,
+							Root: (i + j) % m.world, Split: []Split{Even, Ragged}[(i+j+k)%2], Displ: []Displ{NoDispl, Gapped}[(i+j)%2], InPlace: j%2 == 1})
+					}
+				}
+			}
+		}
+	}
+}
+
+// fitting are the counts of the given ones that an algorithm serves, or the
+// served probe next to the last of them.
+func (m *matrix) fitting(algorithm offer, d plugin.DType, wanted ...int64) []int64 {
+	size := d.Bytes()
+	var list []int64
+	for _, n := range wanted {
+		if len(algorithm.Bytes) > 0 && n*size >= algorithm.Bytes[0] && n*size <= algorithm.Bytes[len(algorithm.Bytes)-1] {
+			list = append(list, n)
+		}
+	}
+	if len(list) > 0 || len(algorithm.Bytes) == 0 {
+		return list
+	}
+	// The smallest served size that holds whole elements.
+	for _, bytes := range algorithm.Bytes {
+		if bytes > 0 && bytes%size == 0 {
+			return []int64{bytes / size}
+		}
+	}
+	return nil
+}
+
+// sizes is the product of count, algorithm and place for every collective,
+// twice in a row, so that what one operation leaves behind meets the next.
+func (m *matrix) sizes(collective plugin.Collective) {
+	if collective == plugin.Barrier {
+		return
+	}
+	for a, algorithm := range m.algorithms(collective) {
+		for i, n := range m.counts() {
+			dtypes := []plugin.DType{plugin.Float32, plugin.Bfloat16, plugin.Uint8, plugin.Float64}
+			d := dtypes[(i+a)%len(dtypes)]
+			if n*d.Bytes() > maxMessage {
+				d = plugin.Uint8
+			}
+			if !algorithm.serves(n * d.Bytes()) {
+				continue
+			}
+			for _, inPlace := range []bool{false, true} {
+				if inPlace && !canBeInPlace(collective) {
+					continue
+				}
+				repeat := 2
+				if inPlace {
+					repeat = 0
+				}
+				m.add(Case{Collective: collective, DType: d, Count: n, InPlace: inPlace, Algorithm: algorithm.Algorithm, Set: algorithm.set, Repeat: repeat,
+					Root: i % m.world, Split: []Split{Ragged, Even, Sparse}[i%3], Displ: []Displ{Gapped, NoDispl, Reversed}[(i+a)%3]})
+			}
+		}
+	}
+}
+
+// override is the text of SHUNT_ALGO that makes every collective use its k-th
+// algorithm wherever that one serves the size, and "" for k = 0.
+func override(offers []offer, set int) string {
+	if set == 0 {
+		return ""
+	}
+	var clauses []string
+	seen := map[plugin.Collective]int{}
+	for _, o := range offers {
+		seen[o.Collective]++
+		if seen[o.Collective] == set {
+			clauses = append(clauses, o.Collective.String()+"="+o.Algorithm+",*")
+		}
+	}
+	return strings.Join(clauses, ";")
+}
+
+// sets is the largest number of algorithms that a collective has.
+func sets(offers []offer) int {
+	most := 0
+	seen := map[plugin.Collective]int{}
+	for _, o := range offers {
+		seen[o.Collective]++
+		most = max(most, seen[o.Collective])
+	}
+	return most
+}
+
+// scenarios adds every scenario, small and large, with the selector's choice
+// and with every set of algorithms.
+func (m *matrix) scenarios() {
+	for _, s := range scenarioList {
+		for set := range sets(m.offers) + 1 {
+			if set > 0 && !s.everySet {
+				continue
+			}
+			for i, n := range s.counts {
+				if m.short && i >= 2 {
+					break
+				}
+				for _, d := range s.dtypes {
+					m.add(Case{Scenario: s.name, Collective: plugin.AllToAllV, DType: d, Count: n, Set: set, Repeat: s.repeat(m.short)})
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package conformance
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+func sample() *Report {
+	c := func(v plugin.Collective) *Case { return &Case{Collective: v, World: 2} }
+	return &Report{Transport: "builtin:t", Duration: time.Second, Results: []CaseResult{
+		{Name: "a", Case: c(plugin.AllReduce), Outcome: Passed, Time: time.Millisecond},
+		{Name: "b", Case: c(plugin.AllReduce), Outcome: Failed, Detail: "rank 1: \x1b[31mwrong\n<&>", Time: time.Millisecond},
+		{Name: "c", Case: c(plugin.Broadcast), Outcome: Skipped, Detail: "no buffers"},
+	}}
+}
+
+func TestReportFailsWhenNothingRan(t *testing.T) {
+	r := sample()
+	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "1 of 3") {
+		t.Errorf("error %v", err)
+	}
+	r.Results = r.Results[2:]
+	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "no case ran, 1 were skipped") {
+		t.Errorf("error %v", err)
+	}
+	r.Results = sample().Results[:1]
+	if err := r.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReportText(t *testing.T) {
+	var b bytes.Buffer
+	if err := sample().WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"skipped 1: no buffers", "FAILED b", "all_reduce", "1 of 3 cases failed"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
+func TestReportJSONComesBack(t *testing.T) {
+	var b bytes.Buffer
+	if err := sample().WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	var back Report
+	if err := json.Unmarshal(b.Bytes(), &back); err != nil {
+		t.Fatal(err)
+	}
+	if back.Count(Failed) != 1 || back.Results[1].Case.Collective != plugin.AllReduce {
+		t.Errorf("%+v", back)
+	}
+}
+
+func TestReportJUnitIsWellFormed(t *testing.T) {
+	var b bytes.Buffer
+	if err := sample().WriteJUnit(&b); err != nil {
+		t.Fatal(err)
+	}
+	var back junitSuites
+	if err := xml.Unmarshal(b.Bytes(), &back); err != nil {
+		t.Fatalf("%v in\n%s", err, b.String())
+	}
+	if len(back.Suites) != 2 || back.Suites[0].Failures != 1 || back.Suites[1].Skipped != 1 || back.Suites[0].Cases[1].Failure.Text != "rank 1: [31mwrong\n<&>" {
+		t.Errorf("%+v", back)
+	}
+}

@@ -1,0 +1,267 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/pool"
+)
+
+// Config says what to prove.
+type Config struct {
+	// Transport is a spec as in SHUNT_TRANSPORTS: builtin:NAME, shared:PATH or
+	// process:PATH.
+	Transport string
+	// Worlds are the numbers of ranks; nil means 1, 2, 3, 4, 5 and 8.
+	Worlds []int
+	// Axes are the ways to execute; nil means all that Axes lists.
+	Axes []Axis
+	// Filter keeps the cases whose name it matches; nil keeps all.
+	Filter *regexp.Regexp
+	// Short runs a smaller covering design, for every change of a transport.
+	Short bool
+	// Timeout is the deadline of one case; 0 means 30 s.
+	Timeout time.Duration
+	// MaxFailures ends the run early; 0 means never.
+	MaxFailures int
+	// Env is appended to the environment of the ranks.
+	Env []string
+	// Progress, if not nil, is called after every case, with how many cases of
+	// the world have run and how many it has.
+	Progress func(r *CaseResult, done, total int)
+}
+
+// DefaultWorlds are the worlds that a run has unless Config names others.
+func DefaultWorlds() []int { return []int{1, 2, 3, 4, 5, 8} }
+
+// poolTrouble is how many times in a row the ranks may fail to start before a
+// run gives up.
+const poolTrouble = 3
+
+// Run runs the matrix. The error is about the run itself; what the transport
+// did wrong is in the report, whose Err says whether it passed.
+func Run(ctx context.Context, cfg Config) (*Report, error) {
+	if cfg.Transport == "" {
+		return nil, errors.New("conformance: no transport is named")
+	}
+	if cfg.Worlds == nil {
+		cfg.Worlds = DefaultWorlds()
+	}
+	if cfg.Axes == nil {
+		cfg.Axes = Axes()
+	}
+	for _, axis := range cfg.Axes {
+		if !slices.Contains(Axes(), axis) {
+			return nil, fmt.Errorf("conformance: unknown axis %q", axis)
+		}
+	}
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = 30 * time.Second
+	}
+	dir, err := os.MkdirTemp("", "shunt-conformance-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	report := &Report{Transport: cfg.Transport, Short: cfg.Short, Worlds: cfg.Worlds, Started: time.Now()}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		report.Go = info.GoVersion
+	}
+	r := &runner{cfg: cfg, dir: dir, report: report}
+	for _, world := range cfg.Worlds {
+		if world < 1 || world > plugin.MaxWorld {
+			return nil, fmt.Errorf("conformance: world %d", world)
+		}
+		if err := r.world(ctx, world); err != nil {
+			return report, err
+		}
+		if r.enough() {
+			break
+		}
+	}
+	report.Duration = time.Since(report.Started)
+	return report, nil
+}
+
+type runner struct {
+	cfg    Config
+	dir    string
+	report *Report
+
+	pool   *pool.Pool
+	count  int // world
+	opened int // communicators opened, for their rendezvous files
+	set    int
+	offers []offer
+	info   plugin.Info
+}
+
+func (r *runner) enough() bool {
+	return r.cfg.MaxFailures > 0 && r.report.Count(Failed) >= r.cfg.MaxFailures
+}
+
+// world runs the cases of one world, all of one set of forced algorithms
+// together, because forcing is a property of a communicator.
+func (r *runner) world(ctx context.Context, world int) (err error) {
+	r.count, r.offers, r.set = world, nil, 0
+	r.pool, err = pool.New(pool.Options{World: world, Env: r.cfg.Env, Setup: r.setup, SetupTimeout: r.cfg.Timeout})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.pool.Close()) }()
+	if err := r.pool.Start(ctx); err != nil {
+		return r.trouble(ctx, "open", err)
+	}
+	var answer openAnswer
+	if err := json.Unmarshal(r.pool.SetupPayloads()[0], &answer); err != nil {
+		return fmt.Errorf("conformance: what rank 0 offers: %w", err)
+	}
+	r.offers, r.report.Info = answer.Offers, answer.Info
+	list := cases(world, r.cfg.Short, r.cfg.Axes, r.offers)
+	if r.cfg.Filter != nil {
+		list = slices.DeleteFunc(list, func(c Case) bool { return !r.cfg.Filter.MatchString(c.Name()) })
+	}
+	slices.SortStableFunc(list, func(a, b Case) int { return a.Set - b.Set })
+	failures := 0
+	for i := range list {
+		c := &list[i]
+		if c.Set != r.set {
+			r.set = c.Set
+			if err := r.reopen(ctx); err != nil {
+				if err := r.trouble(ctx, "open", err); err != nil {
+					return err
+				}
+				failures++
+			}
+		}
+		result, poolErr := r.runCase(ctx, c)
+		r.report.Results = append(r.report.Results, result)
+		if r.cfg.Progress != nil {
+			r.cfg.Progress(&r.report.Results[len(r.report.Results)-1], i+1, len(list))
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !poolErr {
+			failures = 0
+		} else if failures++; failures >= poolTrouble {
+			return fmt.Errorf("conformance: a world of %d failed to start %d times in a row: %s", world, failures, result.Detail)
+		}
+		if r.enough() {
+			return nil
+		}
+	}
+	return r.goodbye(ctx)
+}
+
+// trouble records that communicators could not be made, as a failed case.
+func (r *runner) trouble(ctx context.Context, what string, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	r.report.Results = append(r.report.Results, CaseResult{
+		Name: fmt.Sprintf("%s/w%d/set%d", what, r.count, r.set), Outcome: Failed, Detail: err.Error(),
+	})
+	return nil
+}
+
+// setup makes the request that opens communicators in fresh processes.
+func (r *runner) setup() (string, [][]byte, error) {
+	r.opened++
+	request := openRequest{
+		Transport: r.cfg.Transport, Dir: r.dir, Algorithm: override(r.offers, r.set), Timeout: r.cfg.Timeout * 2 / 3,
+		ID: "file://" + filepath.Join(r.dir, fmt.Sprintf("rendezvous-%d", r.opened)),
+	}
+	if r.offers == nil {
+		request.Probes = probes()
+	}
+	payload, err := json.Marshal(request)
+	return handlerOpen, [][]byte{payload}, err
+}
+
+// reopen makes running processes exchange their communicators for new ones.
+func (r *runner) reopen(ctx context.Context) error {
+	name, payloads, err := r.setup()
+	if err != nil {
+		return err
+	}
+	if r.pool.PIDs() == nil {
+		return r.pool.Start(ctx)
+	}
+	result, err := r.pool.Run(ctx, pool.Case{Handler: name, Payloads: payloads, Timeout: r.cfg.Timeout})
+	if err != nil {
+		return err
+	}
+	return result.Err()
+}
+
+// goodbye closes the communicators; an error of that is a failed case.
+func (r *runner) goodbye(ctx context.Context) error {
+	if r.pool.PIDs() == nil {
+		return nil
+	}
+	result, err := r.pool.Run(ctx, pool.Case{Handler: handlerClose, Payloads: [][]byte{nil}, Timeout: r.cfg.Timeout})
+	if err == nil {
+		err = result.Err()
+	}
+	if err != nil {
+		return r.trouble(ctx, "close", err)
+	}
+	return nil
+}
+
+// runCase runs one case; poolErr says that not even the ranks could run.
+func (r *runner) runCase(ctx context.Context, c *Case) (_ CaseResult, poolErr bool) {
+	out := CaseResult{Name: c.Name(), Case: c}
+	payload, err := json.Marshal(c)
+	if err != nil {
+		out.Outcome, out.Detail = Failed, err.Error()
+		return out, false
+	}
+	result, err := r.pool.Run(ctx, pool.Case{Handler: handlerCase, Seed: c.Seed, Payloads: [][]byte{payload}, Timeout: r.cfg.Timeout})
+	if err != nil {
+		out.Outcome, out.Detail = Failed, err.Error()
+		return out, true
+	}
+	out.Time = result.Time
+	if err := result.Err(); err != nil {
+		out.Outcome, out.Detail = Failed, err.Error()
+		return out, false
+	}
+	out.judge(result.Outcomes)
+	return out, false
+}
+
+// judge compares what the ranks say: they must have skipped alike and run the
+// same algorithm.
+func (out *CaseResult) judge(outcomes []pool.Outcome) {
+	var first caseAnswer
+	for rank, o := range outcomes {
+		var a caseAnswer
+		if err := json.Unmarshal(o.Payload, &a); err != nil {
+			out.Outcome, out.Detail = Failed, fmt.Sprintf("rank %d's answer: %v", rank, err)
+			return
+		}
+		if rank == 0 {
+			first = a
+		}
+		if (a.Skip == "") != (first.Skip == "") || a.Ran != first.Ran {
+			out.Outcome = Failed
+			out.Detail = fmt.Sprintf("ranks disagree: rank 0 ran %q (skip %q), rank %d ran %q (skip %q)", first.Ran, first.Skip, rank, a.Ran, a.Skip)
+			return
+		}
+	}
+	out.Outcome, out.Algorithm = Passed, first.Ran
+	if first.Skip != "" {
+		out.Outcome, out.Detail = Skipped, first.Skip
+	}
+}

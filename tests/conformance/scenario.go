@@ -1,0 +1,132 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// scenario is a case of more than one operation. Its run is called on every
+// rank; an error of code unsupported is a skip.
+type scenario struct {
+	name     string
+	doc      string
+	counts   []int64
+	dtypes   []plugin.DType
+	everySet bool // also with every algorithm forced
+	rounds   int  // full run; a short run does a quarter
+	run      func(ctx context.Context, s *stage) error
+}
+
+func (s *scenario) repeat(short bool) int {
+	if short {
+		return max(s.rounds/4, min(s.rounds, 4))
+	}
+	return s.rounds
+}
+
+var (
+	someBytes = []plugin.DType{plugin.Uint8}
+	someTypes = []plugin.DType{plugin.Float32, plugin.Bfloat16}
+)
+
+// scenarioList is the table of scenarios; the functions stand in the files
+// named after what they are about.
+var scenarioList = []scenario{
+	{"send_recv_ring", "every rank sends to the next and receives from the one before, as a group", []int64{1, 4097, 262145, 0}, someTypes, true, 4, sendRecvRing},
+	{"send_recv_pairs", "neighbours exchange messages with blocking calls", []int64{1, 4097, 262145, 0}, someTypes, true, 4, sendRecvPairs},
+	{"send_recv_order", "messages of many sizes to one peer arrive in the order they were sent", []int64{33, 65537}, someTypes, true, 12, sendRecvOrder},
+	{"group_exchange", "a group sends and receives between all pairs, itself too, in an order of each rank's own", []int64{5, 4099, 131071}, someTypes, true, 4, groupExchange},
+	{"zero_mix", "empty operations among full ones: every rank signals and waits all the same", []int64{513, 16385}, someTypes, true, 40, zeroMix},
+	{"changing_splits", "all_to_all_v with other counts in every call", []int64{33, 4097, 65537}, someTypes, true, 60, changingSplits},
+	{"changing_roots", "rooted operations whose root changes while ranks run at different speeds", []int64{7, 4097, 131071}, someTypes, true, 40, changingRoots},
+	{"mixed_sequence", "a random sequence of all collectives, sizes and dtypes", []int64{1025, 65537}, someBytes, true, 60, mixedSequence},
+	{"barrier_order", "no rank leaves a barrier before every rank has entered it", []int64{1}, someBytes, true, 50, barrierOrder},
+	{"non_blocking", "operations that were started together end in order, and Test and Wait agree", []int64{33, 16385}, someTypes, false, 4, nonBlocking},
+	{"two_communicators", "two communicators of the same ranks are used at the same time", []int64{33, 16385}, someTypes, true, 20, twoCommunicators},
+	{"split", "sub-groups by color and key, of all sizes, and the parent beside them", []int64{33, 16385}, someTypes, false, 2, splitGroups},
+	{"put_signal_wait", "puts are visible once their signal has been waited for", []int64{1, 4097, 262145}, someTypes, false, 16, putSignalWait},
+	{"get", "gets read what the peer's part holds", []int64{1, 4097, 262145}, someTypes, false, 8, getWindow},
+	{"window_exchange", "every rank puts to every rank, several windows open", []int64{7, 4097}, someTypes, false, 8, windowExchange},
+}
+
+// Scenarios names every scenario and says what it is about.
+func Scenarios() map[string]string {
+	docs := map[string]string{}
+	for _, s := range scenarioList {
+		docs[s.name] = s.doc
+	}
+	return docs
+}
+
+// stage is what a scenario runs on.
+type stage struct {
+	rank   *rank
+	comm   *host.Communicator
+	c      *Case
+	me     int
+	random *rand.Rand // differs from rank to rank
+}
+
+// with derives the case of one operation, the same on every rank.
+func (s *stage) with(step int, collective plugin.Collective, count int64) *Case {
+	return &Case{
+		Collective: collective, DType: s.c.DType, Count: count, World: s.comm.World(), Family: Exact, Axis: s.c.Axis,
+		Split: Ragged, Displ: NoDispl, Seed: hash(s.c.Seed, uint64(step)),
+	}
+}
+
+// run does one operation on a communicator and checks it.
+func (s *stage) run(step int, comm *host.Communicator, c *Case) error {
+	if err := s.rank.single(comm, c); err != nil {
+		return fmt.Errorf("step %d (%s): %w", step, c.Name(), err)
+	}
+	return nil
+}
+
+// prepare makes the buffers of several operations that are in flight together.
+func (s *stage) prepare(comm *host.Communicator, cases []*Case) ([]*prepared, error) {
+	layouts := make([]*layout, len(cases))
+	room := int64(0)
+	for i, c := range cases {
+		layouts[i] = c.layoutOf(comm.Rank())
+		room += layouts[i].room(c)
+	}
+	if err := s.rank.arena.reset(room); err != nil {
+		return nil, err
+	}
+	list := make([]*prepared, len(cases))
+	for i, c := range cases {
+		var err error
+		if list[i], err = s.rank.prepare(c, comm.Rank(), layouts[i]); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+func verifyAll(list []*prepared) error {
+	var errs []error
+	for i, p := range list {
+		if err := p.verify(); err != nil {
+			errs = append(errs, fmt.Errorf("operation %d (%s): %w", i, p.c.Name(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// dawdle makes ranks run at different speeds without a clock: about 0 to 40
+// microseconds of arithmetic.
+func (s *stage) dawdle() {
+	h := s.random.Uint64()
+	for range h % 16384 {
+		h = mix(h)
+	}
+	if h == 0 {
+		s.random = rand.New(rand.NewPCG(h, h)) // keeps the loop from being removed
+	}
+}

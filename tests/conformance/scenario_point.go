@@ -1,0 +1,215 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// message is one send and its receive. What it holds follows from who sends
+// it, who receives it and its number, so a message in the wrong place shows.
+type message struct {
+	from, to, number int
+	count            int64
+}
+
+func (s *stage) tableOf(m message) []byte {
+	c := *s.c
+	c.Seed = hash(s.c.Seed, uint64(m.number))
+	return c.inputTable(m.from, m.to)
+}
+
+// point is a message's end at this rank.
+type point struct {
+	message
+	collective plugin.Collective
+	buffer     *buffer
+}
+
+// points makes the buffers of this rank's ends of messages.
+func (s *stage) points(messages []message) ([]*point, error) {
+	var list []*point
+	room := int64(0)
+	for _, m := range messages {
+		if m.from == s.me {
+			list = append(list, &point{message: m, collective: plugin.Send})
+			room += need(s.c.DType, m.count, 1)
+		}
+		if m.to == s.me {
+			list = append(list, &point{message: m, collective: plugin.Recv})
+			room += need(s.c.DType, m.count, 1)
+		}
+	}
+	if err := s.rank.arena.reset(room); err != nil {
+		return nil, err
+	}
+	for i, p := range list {
+		var err error
+		name := fmt.Sprintf("%s %d→%d #%d", p.collective, p.from, p.to, p.number)
+		if p.buffer, err = s.rank.arena.buffer(name, s.c.DType, p.count, int64(i%2), byte(i*16+s.me)); err != nil {
+			return nil, err
+		}
+		if p.collective == plugin.Send {
+			p.buffer.put(block{0, p.count, s.tableOf(p.message)})
+		}
+	}
+	return list, nil
+}
+
+func (p *point) peer() int {
+	if p.collective == plugin.Send {
+		return p.to
+	}
+	return p.from
+}
+
+func (p *point) operation(d plugin.DType) host.Operation {
+	op := host.Operation{Collective: p.collective, DType: d, Count: p.count, Root: p.peer()}
+	if p.collective == plugin.Send {
+		op.Send = p.buffer.pointer(0)
+	} else {
+		op.Recv = p.buffer.pointer(0)
+	}
+	return op
+}
+
+func (s *stage) checkPoints(list []*point) error {
+	var errs []error
+	for _, p := range list {
+		errs = append(errs, p.buffer.check(s.c, []block{{0, p.count, s.tableOf(p.message)}}))
+	}
+	return errors.Join(errs...)
+}
+
+// group runs all ends of messages at this rank in one group, in the order that
+// order gives to them.
+func (s *stage) group(messages []message, order func(n int, swap func(i, j int))) error {
+	list, err := s.points(messages)
+	if err != nil {
+		return err
+	}
+	if order != nil {
+		order(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	}
+	var g host.Group
+	for _, p := range list {
+		g.Add(p.operation(s.c.DType))
+	}
+	if err := g.Run(s.comm); err != nil {
+		return err
+	}
+	return s.checkPoints(list)
+}
+
+func sendRecvRing(_ context.Context, s *stage) error {
+	world := s.comm.World()
+	for round := range s.c.Repeat {
+		var messages []message
+		for r := range world {
+			messages = append(messages, message{r, (r + 1) % world, round, s.c.Count})
+		}
+		if err := s.group(messages, nil); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+	}
+	return nil
+}
+
+func sendRecvPairs(_ context.Context, s *stage) error {
+	peer := s.me ^ 1
+	if peer >= s.comm.World() {
+		return nil // the odd one out has nobody
+	}
+	for round := range s.c.Repeat {
+		count := s.c.Count
+		if round%3 == 2 {
+			count = 0
+		}
+		mine, theirs := message{s.me, peer, round, count}, message{peer, s.me, round, count}
+		list, err := s.points([]message{mine, theirs})
+		if err != nil {
+			return err
+		}
+		first, second := list[0], list[1]
+		if s.me&1 != 0 { // the odd rank receives first, so no send has to be buffered
+			first, second = second, first
+		}
+		for _, p := range []*point{first, second} {
+			op := p.operation(s.c.DType)
+			if err := s.comm.Do(&op); err != nil {
+				return fmt.Errorf("round %d: %w", round, err)
+			}
+		}
+		if err := s.checkPoints(list); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+	}
+	return nil
+}
+
+func sendRecvOrder(_ context.Context, s *stage) error {
+	world := s.comm.World()
+	var messages []message
+	for n := range s.c.Repeat {
+		count := int64(hash(s.c.Seed, uint64(n)) % uint64(s.c.Count+1))
+		for r := range world {
+			if world > 1 {
+				messages = append(messages, message{r, (r + 1) % world, n, count})
+			}
+		}
+	}
+	list, err := s.points(messages)
+	if err != nil {
+		return err
+	}
+	// Rank 0 sends everything before it receives anything as one group; the
+	// others receive one by one and send on afterwards.
+	var sends, recvs []*point
+	for _, p := range list {
+		if p.collective == plugin.Send {
+			sends = append(sends, p)
+		} else {
+			recvs = append(recvs, p)
+		}
+	}
+	if s.me == 0 {
+		var g host.Group
+		for _, p := range append(append([]*point(nil), sends...), recvs...) {
+			g.Add(p.operation(s.c.DType))
+		}
+		if err := g.Run(s.comm); err != nil {
+			return err
+		}
+		return s.checkPoints(list)
+	}
+	for _, p := range append(append([]*point(nil), recvs...), sends...) {
+		op := p.operation(s.c.DType)
+		if err := s.comm.Do(&op); err != nil {
+			return fmt.Errorf("%s #%d: %w", p.collective, p.number, err)
+		}
+	}
+	return s.checkPoints(list)
+}
+
+func groupExchange(_ context.Context, s *stage) error {
+	world := s.comm.World()
+	for round := range s.c.Repeat {
+		var messages []message
+		for from := range world {
+			for to := range world {
+				count := int64(hash(s.c.Seed, uint64(round), uint64(from), uint64(to)) % uint64(s.c.Count+1))
+				if (from+to+round)%4 == 3 {
+					count = 0
+				}
+				messages = append(messages, message{from, to, round, count})
+			}
+		}
+		if err := s.group(messages, s.random.Shuffle); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,300 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/pool"
+)
+
+// Names of the requests that a worker answers.
+const (
+	handlerOpen  = "conformance open"
+	handlerCase  = "conformance case"
+	handlerClose = "conformance close"
+)
+
+func init() {
+	pool.Handle(handlerOpen, openHandler)
+	pool.Handle(handlerCase, caseHandler)
+	pool.Handle(handlerClose, closeHandler)
+}
+
+// openRequest makes the two communicators that cases run on.
+type openRequest struct {
+	Transport string
+	ID        string
+	Dir       string // for files that ranks share
+	Algorithm string // SHUNT_ALGO
+	Timeout   time.Duration
+	Probes    []int64 // when not nil, rank 0 answers what is offered at these sizes
+}
+
+// openAnswer is rank 0's.
+type openAnswer struct {
+	Offers []offer
+	Info   plugin.Info
+}
+
+// rank is what a worker keeps from case to case.
+type rank struct {
+	comms [2]*host.Communicator
+	arena arena
+	dir   string
+}
+
+func (r *rank) close() error {
+	var errs []error
+	for i := range slices.Backward(r.comms[:]) {
+		if r.comms[i] != nil {
+			errs = append(errs, r.comms[i].Close())
+			r.comms[i] = nil
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func stateOf(w *pool.Worker) *rank {
+	if w.State == nil {
+		w.State = &rank{}
+	}
+	return w.State.(*rank)
+}
+
+func openHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
+	var request openRequest
+	if err := json.Unmarshal(payload, &request); err != nil {
+		return nil, err
+	}
+	r := stateOf(w)
+	if err := r.close(); err != nil {
+		return nil, pool.Fatal(fmt.Errorf("closing the previous communicators: %w", err))
+	}
+	r.dir = request.Dir
+	if err := os.Setenv("SHUNT_ALGO", request.Algorithm); err != nil {
+		return nil, err
+	}
+	world, err := host.Init(ctx, host.Options{
+		Rank: w.Rank, World: w.World, ID: request.ID, Transports: []string{request.Transport}, Timeout: request.Timeout,
+	})
+	if err != nil {
+		return nil, pool.Fatal(fmt.Errorf("init: %w", err))
+	}
+	r.comms[0] = world
+	if r.comms[1], err = world.Split(ctx, 0, w.Rank); err != nil {
+		return nil, pool.Fatal(fmt.Errorf("second communicator: %w", err))
+	}
+	if w.Rank != 0 {
+		return nil, nil
+	}
+	answer := openAnswer{Info: world.Transports()[0].Info}
+	if request.Probes != nil {
+		if answer.Offers, err = offersOf(world, request.Probes); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(answer)
+}
+
+func closeHandler(_ context.Context, w *pool.Worker, _ []byte) ([]byte, error) {
+	if err := stateOf(w).close(); err != nil {
+		return nil, pool.Fatal(err)
+	}
+	return nil, nil
+}
+
+// offersOf asks the selector which algorithms could serve every collective at
+// every size. A collective that nothing serves has no offer.
+func offersOf(comm *host.Communicator, sizes []int64) ([]offer, error) {
+	var offers []offer
+	for _, collective := range plugin.Collectives() {
+		var names []string
+		served := map[string][]int64{}
+		for _, bytes := range sizes {
+			e, err := comm.Explain(collective, plugin.Uint8, plugin.OpSum, bytes)
+			if plugin.CodeOf(err) == plugin.Unsupported {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("explain %s of %d bytes: %w", collective, bytes, err)
+			}
+			at := []string{e.Chosen}
+			for _, other := range e.Fallback {
+				at = append(at, other.Name)
+			}
+			for _, name := range at {
+				if name == "" {
+					continue
+				}
+				if served[name] == nil {
+					names = append(names, name)
+				}
+				served[name] = append(served[name], bytes)
+			}
+		}
+		for _, name := range names {
+			offers = append(offers, offer{Collective: collective, Algorithm: name, Bytes: served[name]})
+		}
+	}
+	return offers, nil
+}
+
+// caseAnswer is what a rank says about a case that did not fail.
+type caseAnswer struct {
+	Skip string `json:",omitempty"` // why the case could not run: the capability that is absent
+	Ran  string `json:",omitempty"` // the algorithm that ran
+}
+
+func caseHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
+	var c Case
+	if err := json.Unmarshal(payload, &c); err != nil {
+		return nil, err
+	}
+	r := stateOf(w)
+	if r.comms[0] == nil {
+		return nil, pool.Fatal(errors.New("no communicator is open"))
+	}
+	if c.Scenario != "" {
+		i := slices.IndexFunc(scenarioList, func(s scenario) bool { return s.name == c.Scenario })
+		if i < 0 {
+			return nil, fmt.Errorf("no scenario %q", c.Scenario)
+		}
+		s := &stage{rank: r, comm: r.comms[0], c: &c, me: w.Rank, random: w.Rand}
+		err := scenarioList[i].run(ctx, s)
+		if plugin.CodeOf(err) == plugin.Unsupported {
+			return json.Marshal(caseAnswer{Skip: err.Error()})
+		}
+		if err != nil {
+			return nil, pool.Fatal(err) // the ranks may be out of step
+		}
+		return json.Marshal(caseAnswer{})
+	}
+	comm := r.comms[c.Comm]
+	e, err := comm.Explain(c.Collective, c.DType, c.Op, c.bytes())
+	if plugin.CodeOf(err) == plugin.Unsupported {
+		return json.Marshal(caseAnswer{Skip: err.Error()})
+	}
+	if err != nil {
+		return nil, err
+	}
+	if c.Algorithm != "" && e.Chosen != c.Algorithm {
+		return nil, fmt.Errorf("algorithm %s was forced but %s would run: %s", c.Algorithm, e.Chosen, e.Why)
+	}
+	if err := r.single(comm, &c); err != nil {
+		return nil, err
+	}
+	return json.Marshal(caseAnswer{Ran: e.Chosen})
+}
+
+// prepared is one operation with its buffers, ready to run and to be checked.
+type prepared struct {
+	c          *Case
+	layout     *layout
+	send, recv *buffer // the same when in place
+	op         host.Operation
+}
+
+// room is how many bytes a rank's buffers of a case take.
+func (l *layout) room(c *Case) int64 {
+	return need(c.DType, l.send, c.SendShift) + need(c.DType, l.recv, c.RecvShift)
+}
+
+// prepare carves the case's buffers out of the arena, which has room, and
+// fills them.
+func (r *rank) prepare(c *Case, me int, l *layout) (*prepared, error) {
+	p := &prepared{c: c, layout: l}
+	salt := byte(hash(c.Seed, uint64(me)))
+	var err error
+	p.op = host.Operation{
+		Collective: c.Collective, DType: c.DType, Op: c.Op, Count: l.count, Root: c.Root,
+		SendCounts: l.sendCounts, SendDispls: l.sendDispls, RecvCounts: l.recvCounts, RecvDispls: l.recvDispls,
+	}
+	if c.Op == plugin.OpPremulSum {
+		p.op.Scalar = c.scalar(me)
+	}
+	shared := c.InPlace && l.inPlacePossible()
+	if !shared || !l.sendIsInner {
+		if p.send, err = r.arena.buffer("send", c.DType, l.send, c.SendShift, salt); err != nil {
+			return nil, err
+		}
+	}
+	if !shared || l.sendIsInner {
+		if p.recv, err = r.arena.buffer("receive", c.DType, l.recv, c.RecvShift, salt+1); err != nil {
+			return nil, err
+		}
+	}
+	var sendAt, recvAt int64
+	switch {
+	case shared && l.sendIsInner:
+		p.send, sendAt = p.recv, l.inPlaceAt
+	case shared:
+		p.recv, recvAt = p.send, l.inPlaceAt
+	}
+	p.op.Send, p.op.Recv = pointer(p.send, sendAt), pointer(p.recv, recvAt)
+	for _, b := range l.input {
+		b.at += sendAt
+		p.send.put(b)
+	}
+	return p, nil
+}
+
+func pointer(b *buffer, at int64) unsafe.Pointer { return b.pointer(at) }
+
+// inPlacePossible says whether this rank has both buffers.
+func (l *layout) inPlacePossible() bool { return l.send > 0 && l.recv > 0 }
+
+// verify checks every byte of the case's buffers.
+func (p *prepared) verify() error {
+	l := p.layout
+	if p.send != p.recv {
+		return errors.Join(p.send.check(p.c, l.input), p.recv.check(p.c, l.output))
+	}
+	// In place: the result lies over the input.
+	inner, outer, at := l.input, l.output, l.inPlaceAt
+	if !l.sendIsInner {
+		inner, outer = l.output, l.input
+	}
+	expected := slices.Clone(outer)
+	for _, b := range inner {
+		b.at += at
+		covered := false
+		for i, o := range expected {
+			if o.at == b.at && o.count == b.count {
+				covered = true
+				if !l.sendIsInner {
+					expected[i] = b // the result replaces what was sent
+				}
+			}
+		}
+		if !covered {
+			expected = append(expected, b)
+		}
+	}
+	return p.send.check(p.c, expected)
+}
+
+// single runs one collective and checks it.
+func (r *rank) single(comm *host.Communicator, c *Case) error {
+	l := c.layoutOf(comm.Rank())
+	if err := r.arena.reset(l.room(c)); err != nil {
+		return err
+	}
+	p, err := r.prepare(c, comm.Rank(), l)
+	if err != nil {
+		return err
+	}
+	for range max(c.Repeat, 1) {
+		if err := comm.Do(&p.op); err != nil {
+			return pool.Fatal(err)
+		}
+	}
+	return p.verify()
+}
