@@ -37,6 +37,8 @@ type Job struct {
 	// Files, if set, gives a rank its extra open files, from descriptor 3 on.
 	// The launcher closes its copies once the rank runs.
 	Files func(rank int) ([]*os.File, error)
+	// Started, if set, is called once every rank runs.
+	Started func()
 	// Grace is how long the other ranks may go on after the first failure, so
 	// that they can report it themselves. 0: 3 s.
 	Grace time.Duration
@@ -124,6 +126,9 @@ func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
 		}
 		r.output.Wait()
 		return err
+	}
+	if j.Started != nil {
+		j.Started()
 	}
 	err = r.wait(ctx, signals)
 	r.output.Wait()
