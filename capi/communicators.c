@@ -123,11 +123,13 @@ shunt_status shunt_start(shunt_comm comm, const shunt_operation *given, shunt_re
   return status;
 }
 
-shunt_status shunt_request_test(shunt_request request, int32_t *done) {
+shunt_status shunt_request_test(shunt_request request, int64_t timeout_ms, int32_t *done) {
   GUARD();
   NEED(done);
   *done = 0;
-  return go_request_test(SHUNT_NUMBER(request), done);
+  if (timeout_ms < 0)
+    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_request_test: timeout_ms is %lld; want 0 or more", (long long)timeout_ms);
+  return go_request_test(SHUNT_NUMBER(request), timeout_ms, done);
 }
 
 shunt_status shunt_request_wait(shunt_request request) {

@@ -158,6 +158,18 @@ static void unlink_group(struct group *g) {
   atomic_fetch_sub_explicit(&open_groups, 1, memory_order_relaxed);
 }
 
+shunt_status shunt_group_cancel(shunt_comm comm) {
+  struct group *g;
+  if (shunt_forked())
+    return SHUNT_FORKED;
+  g = find(comm);
+  if (g == NULL)
+    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_group_cancel: this thread has no open group on this communicator");
+  unlink_group(g);
+  free_operations(g);
+  return SHUNT_OK;
+}
+
 shunt_status shunt_group_end(shunt_comm comm) {
   struct group *g;
   shunt_status status = SHUNT_OK;

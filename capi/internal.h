@@ -39,7 +39,7 @@ extern int32_t go_run(uint64_t comm, shunt_operation *operation);
 extern int32_t go_run_group(uint64_t comm, shunt_operation *operations, int64_t count);
 extern int32_t go_world(uint64_t comm, int32_t *world);
 extern int32_t go_start(uint64_t comm, shunt_operation *operation, uint64_t *request);
-extern int32_t go_request_test(uint64_t request, int32_t *done);
+extern int32_t go_request_test(uint64_t request, int64_t timeout_ms, int32_t *done);
 extern int32_t go_request_wait(uint64_t request);
 extern int32_t go_get_unique_id(char *id, uint64_t capacity);
 extern int32_t go_comm_init(shunt_options *options, uint64_t *comm);

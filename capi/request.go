@@ -7,6 +7,8 @@ import "C"
 
 import (
 	"context"
+	"math"
+	"time"
 
 	"github.com/shunt-ccl/shunt/host"
 )
@@ -45,13 +47,20 @@ func go_start(number C.uint64_t, given *C.shunt_operation, out *C.uint64_t) (res
 }
 
 //export go_request_test
-func go_request_test(number C.uint64_t, done *C.int32_t) (result C.int32_t) {
+func go_request_test(number C.uint64_t, timeoutMS C.int64_t, done *C.int32_t) (result C.int32_t) {
 	defer recovered(&result)
 	r, err := requests.find(handle(number))
 	if err != nil {
 		return status(nil, err)
 	}
-	if ended, _ := r.host.Test(); ended { // how it ended is for wait to say
+	if timeoutMS > 0 {
+		// A longer wait than a Duration can say is cut to the longest.
+		timeout := time.Duration(min(int64(timeoutMS), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		_ = r.host.Wait(ctx) // how the operation ended is for wait to say
+	}
+	if ended, _ := r.host.Test(); ended {
 		*done = 1
 	}
 	return 0

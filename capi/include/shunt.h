@@ -248,15 +248,18 @@ SHUNT_API shunt_status shunt_run(shunt_comm comm, const shunt_operation *operati
 SHUNT_API shunt_status shunt_group_start(shunt_comm comm);
 SHUNT_API shunt_status shunt_group_end(shunt_comm comm);
 
+/* Forgets the group of this thread on comm, however deep, and runs nothing. */
+SHUNT_API shunt_status shunt_group_cancel(shunt_comm comm);
+
 /* ---- started operations -------------------------------------------------- */
 
 /* Begins an operation and returns; the memory must stay until it has ended.
  * Counts and displacements are copied. Not allowed inside a group. */
 SHUNT_API shunt_status shunt_start(shunt_comm comm, const shunt_operation *operation, shunt_request *request);
 
-/* *done is 1 if the operation has ended, well or badly, else 0. The request
- * stays until shunt_request_wait. */
-SHUNT_API shunt_status shunt_request_test(shunt_request request, int32_t *done);
+/* Waits at most timeout_ms, 0 for not at all. *done is 1 if the operation has
+ * ended, well or badly, else 0. The request stays until shunt_request_wait. */
+SHUNT_API shunt_status shunt_request_test(shunt_request request, int64_t timeout_ms, int32_t *done);
 
 /* Waits for the end of the operation, answers how it ended, and releases the
  * request. Every request must be waited for once, or its communicator

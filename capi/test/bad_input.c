@@ -51,7 +51,7 @@ int main(void) {
   TRY(shunt_group_start(closed));
   TRY(shunt_start(closed, &operation, &request));
   TRY(shunt_request_wait(NULL));
-  TRY(shunt_request_test((shunt_request)(void *)comm, &number));
+  TRY(shunt_request_test((shunt_request)(void *)comm, 0, &number));
   TRY(shunt_window_free(gone));
   TRY(shunt_window_create(closed, 64, &gone, &base));
   TRY(shunt_put(comm, gone, a, 1, f32, 0, 0, NULL));
@@ -152,6 +152,10 @@ int main(void) {
 
   /* order */
   TRY(shunt_group_end(comm));
+  TRY(shunt_group_cancel(comm));
+  OK(shunt_group_start(comm));
+  OK(shunt_barrier(comm, NULL));
+  OK(shunt_group_cancel(comm));
   OK(shunt_group_start(comm));
   operation.collective = SHUNT_COLL_BARRIER;
   TRY(shunt_start(comm, &operation, &request));

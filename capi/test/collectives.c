@@ -213,7 +213,7 @@ static void started(int64_t n) {
     OK(shunt_start(comm, &operation, &requests[k]));
   }
   for (int32_t done = 0; !done;)
-    OK(shunt_request_test(requests[0], &done));
+    OK(shunt_request_test(requests[0], 1, &done));
   for (int k = 0; k < REQUESTS; k++) {
     OK(shunt_request_wait(requests[k]));
     CHECK(shunt_request_wait(requests[k]) == SHUNT_INVALID_ARGUMENT);

@@ -1,0 +1,73 @@
+"""Shunt: collectives between ranks, over transports loaded as plugins.
+
+    import numpy, shunt
+
+    with shunt.init() as comm:              # rank and world from the launcher
+        x = numpy.full(4, comm.rank, "float32")
+        comm.all_reduce(x)                  # in place, over all ranks
+
+Start ranks with `shunt run -n 4 python program.py`, torchrun, mpirun or srun.
+Importing this package loads neither libshunt.so nor numpy. After a fork() of a
+process that has used Shunt, calls in the child raise ForkedError: use
+multiprocessing's spawn or forkserver.
+"""
+
+from ._communicator import Communicator, Group, init, unique_id, version
+from ._tables import (
+    AbortedError,
+    ClosedError,
+    Code,
+    Collective,
+    DeviceError,
+    DType,
+    ForkedError,
+    InternalError,
+    InvalidArgumentError,
+    MemoryKind,
+    MismatchError,
+    Op,
+    OutOfMemoryError,
+    PeerDiedError,
+    PluginDiedError,
+    PluginRejectedError,
+    ProtocolError,
+    ShuntError,
+    SystemError,
+    TimeoutError,
+    UnsupportedError,
+)
+from ._window import Window
+from ._work import Work
+
+__version__ = "1.0.0"
+
+__all__ = [
+    "AbortedError",
+    "ClosedError",
+    "Code",
+    "Collective",
+    "Communicator",
+    "DType",
+    "DeviceError",
+    "ForkedError",
+    "Group",
+    "InternalError",
+    "InvalidArgumentError",
+    "MemoryKind",
+    "MismatchError",
+    "Op",
+    "OutOfMemoryError",
+    "PeerDiedError",
+    "PluginDiedError",
+    "PluginRejectedError",
+    "ProtocolError",
+    "ShuntError",
+    "SystemError",
+    "TimeoutError",
+    "UnsupportedError",
+    "Window",
+    "Work",
+    "init",
+    "unique_id",
+    "version",
+]

@@ -1,0 +1,181 @@
+"""Memory of the caller: where it is, how long it is, and what is in it.
+
+Anything with the buffer protocol will do (numpy arrays, array.array,
+bytearray, memoryview, mmap, ctypes arrays), as long as it is C-contiguous.
+A numpy array's dtype and a buffer's format say what the elements are, unless
+the caller does: bytes and 16-bit integers may hold bfloat16, for instance.
+"""
+
+import ctypes
+import sys
+from typing import Any, NamedTuple
+
+from . import _dtypes
+from ._dtypes import DTypeLike
+from ._tables import DTYPE_BYTES, DType, InvalidArgumentError, UnsupportedError
+
+#: What a buffer argument may be.
+Buffer = Any
+
+_byte = ctypes.c_char
+_from_buffer = ctypes.c_char.from_buffer
+_addressof = ctypes.addressof
+
+PyBUF_WRITABLE = 0x0001
+PyBUF_FORMAT = 0x0004
+PyBUF_ND = 0x0008
+PyBUF_STRIDES = 0x0010 | PyBUF_ND
+PyBUF_C_CONTIGUOUS = 0x0020 | PyBUF_STRIDES
+
+
+class _PyBuffer(ctypes.Structure):
+    """Py_buffer, as CPython has it since 3.0."""
+
+    _fields_ = [
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.c_void_p),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    ]
+
+
+_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+_get_buffer.argtypes = [ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int]
+_get_buffer.restype = ctypes.c_int
+_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer.argtypes = [ctypes.POINTER(_PyBuffer)]
+_release_buffer.restype = None
+
+
+class _Held:
+    """A read-only buffer that is held until this object goes."""
+
+    __slots__ = ("view",)
+
+    def __init__(self, obj: Any) -> None:
+        self.view = None
+        view = _PyBuffer()
+        _get_buffer(obj, ctypes.byref(view), PyBUF_C_CONTIGUOUS)
+        self.view = view
+
+    def __del__(self) -> None:
+        if self.view is not None:
+            _release_buffer(ctypes.byref(self.view))
+
+
+class Memory(NamedTuple):
+    """A caller's memory: address, elements, dtype, and what keeps it there."""
+
+    address: int | None
+    count: int
+    dtype: DType
+    hold: Any
+
+
+_numpy_dtypes: dict[Any, DType] = {}
+_ndarray: Any = None
+
+
+def _numpy_type() -> Any:
+    """numpy.ndarray if the program uses numpy, else None; numpy is never
+    imported from here."""
+    global _ndarray
+    if _ndarray is None:
+        numpy = sys.modules.get("numpy")
+        _ndarray = getattr(numpy, "ndarray", None)
+    return _ndarray
+
+
+def _numpy_dtype(dtype: Any) -> DType:
+    if not dtype.isnative:
+        raise InvalidArgumentError(f"array of {dtype} in foreign byte order; convert it first")
+    found = _dtypes.of_name(dtype.name)
+    if found is None:
+        raise InvalidArgumentError(
+            f"array of {dtype.name} has no dtype of its own; known are {_dtypes.KNOWN}; "
+            "pass dtype= if its bytes hold one of these"
+        )
+    _numpy_dtypes[dtype] = found
+    return found
+
+
+def describe(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = None) -> Memory:
+    """The memory of a buffer argument. what names it in errors ("send")."""
+    ndarray = _ndarray or _numpy_type()
+    if dtype is None and ndarray is not None and isinstance(obj, ndarray):
+        kind = _numpy_dtypes.get(obj.dtype) or _numpy_dtype(obj.dtype)
+        if obj.size:
+            try:
+                hold = _from_buffer(obj)
+            except (TypeError, ValueError, BufferError):
+                pass  # read-only, not contiguous, or of a type without a buffer format
+            else:
+                return Memory(_addressof(hold), obj.size, kind, hold)
+        return _describe_numpy(obj, what, writable, kind)
+    return _describe_any(obj, what, writable, None if dtype is None else _dtypes.dtype_of(dtype))
+
+
+def _describe_numpy(obj: Any, what: str, writable: bool, kind: DType) -> Memory:
+    flags = obj.flags
+    if not flags.c_contiguous:
+        raise InvalidArgumentError(f"{what}: array of shape {obj.shape} and strides {obj.strides} is not C-contiguous; copy it first")
+    if writable and not flags.writeable:
+        raise InvalidArgumentError(f"{what}: array is read-only")
+    return Memory(obj.__array_interface__["data"][0] if obj.size else None, obj.size, kind, obj)
+
+
+def _describe_any(obj: Any, what: str, writable: bool, dtype: DType | None) -> Memory:
+    if hasattr(obj, "__cuda_array_interface__"):
+        raise UnsupportedError(f"{what}: {type(obj).__name__} lies in CUDA memory; this build moves host memory only")
+    ndarray = _numpy_type()
+    if ndarray is not None and isinstance(obj, ndarray):
+        # Types that the buffer protocol cannot express (bfloat16) still have bytes.
+        memory = _describe_numpy(obj, what, writable, DType.UINT8)
+        return _typed(memory.address, obj.nbytes, obj.itemsize, str(obj.dtype), what, dtype, obj)
+    try:
+        view = memoryview(obj)
+    except TypeError:
+        raise InvalidArgumentError(
+            f"{what}: {type(obj).__name__} is no buffer; pass a numpy array, array.array, bytearray or memoryview"
+        ) from None
+    if not view.c_contiguous:
+        raise InvalidArgumentError(f"{what}: buffer of shape {view.shape} and strides {view.strides} is not C-contiguous; copy it first")
+    if writable and view.readonly:
+        raise InvalidArgumentError(f"{what}: {type(obj).__name__} is read-only")
+    if dtype is None:
+        dtype = _dtypes.of_format(view.format, view.itemsize)
+        if dtype is None:
+            raise InvalidArgumentError(
+                f"{what}: buffer of format {view.format!r} has no dtype of its own; known are {_dtypes.KNOWN}; "
+                "pass dtype= if its bytes hold one of these"
+            )
+    if view.nbytes == 0:
+        return Memory(None, 0, dtype, view)
+    address: int | None
+    if view.readonly:
+        held = _Held(view)
+        address, hold = held.view.buf, held
+    else:
+        hold = _byte.from_buffer(view)
+        address = _addressof(hold)
+    return _typed(address, view.nbytes, view.itemsize, view.format, what, dtype, hold)
+
+
+def _typed(address: int | None, nbytes: int, itemsize: int, format: str, what: str, dtype: DType | None, hold: Any) -> Memory:
+    assert dtype is not None
+    size = DTYPE_BYTES[dtype]
+    if itemsize not in (1, size):
+        raise InvalidArgumentError(
+            f"{what}: elements of {itemsize} bytes ({format}) cannot hold {dtype.name.lower()} of {size}; "
+            "pass a buffer of bytes or of elements of that size"
+        )
+    if nbytes % size:
+        raise InvalidArgumentError(f"{what}: {nbytes} bytes are no whole number of {dtype.name.lower()} of {size} bytes")
+    return Memory(address, nbytes // size, dtype, hold)

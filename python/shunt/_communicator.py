@@ -1,0 +1,416 @@
+"""Communicators."""
+
+import ctypes
+import threading
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from . import _dtypes, _library, _operations
+from ._buffers import Buffer, describe
+from ._dtypes import DTypeLike, OpLike
+from ._operations import Prepared
+from ._tables import ClosedError, Collective, DType, InvalidArgumentError, Op
+from ._window import Window
+from ._work import Work
+
+_byref = ctypes.byref
+
+
+class Group:
+    """Operations that run as one; see Communicator.group."""
+
+    def __init__(self, comm: "Communicator") -> None:
+        self._comm = comm
+        self._hold: list[Prepared] = []
+        self._outer: Group | None = None
+
+    def __enter__(self) -> "Group":
+        me = threading.get_ident()
+        _library.check(self._comm._lib.shunt_group_start(self._comm._alive()))
+        self._outer = self._comm._groups.get(me)
+        self._comm._groups[me] = self
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        me = threading.get_ident()
+        comm = self._comm
+        if comm._groups.get(me) is not self:
+            # An inner group failed and took the whole of it along.
+            return
+        if self._outer is None:
+            del comm._groups[me]
+        else:
+            comm._groups[me] = self._outer
+        if kind is not None:
+            # Half a group must not run: peers would wait for the other half.
+            comm._groups.pop(me, None)
+            if comm._handle is not None:
+                comm._lib.shunt_group_cancel(comm._handle)
+            return
+        if self._outer is not None:
+            self._outer._hold.extend(self._hold)
+        status = comm._lib.shunt_group_end(comm._alive())
+        self._hold.clear()
+        _library.check(status)
+
+
+class Communicator:
+    """A group of ranks that run collectives together; made by shunt.init.
+
+    Every rank must call the same collectives in the same order. Buffers are
+    numpy arrays or anything with the buffer protocol, C-contiguous, of any
+    shape; lengths are in elements. The element type is the buffer's, or
+    dtype= (a DType, its name, or a numpy dtype). Blocking calls release the
+    GIL. A context manager that closes itself.
+
+    Errors are subclasses of ShuntError. After TimeoutError, PeerDiedError or
+    AbortedError the communicator is only good for shrink and close.
+    """
+
+    def __init__(self, handle: int) -> None:
+        lib = _library.library()
+        self._lib = lib
+        self._handle: int | None = handle
+        number = ctypes.c_int32()
+        _library.check(lib.shunt_rank(handle, _byref(number)))
+        #: This process's number, 0 to world - 1.
+        self.rank: int = number.value
+        _library.check(lib.shunt_world(handle, _byref(number)))
+        #: Number of ranks.
+        self.world: int = number.value
+        self._groups: dict[int, Group] = {}
+        self._works: set[Work] = set()
+        self._windows: set[Window] = set()
+        self._all_reduce = lib.shunt_all_reduce
+        self._run_operation = lib.shunt_run
+
+    def __repr__(self) -> str:
+        return f"<Communicator rank {self.rank} of {self.world}{'' if self._handle else ', closed'}>"
+
+    def __enter__(self) -> "Communicator":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None and self._handle is not None and not _library.forked:
+            # Peers may be waiting for calls that will not come.
+            self._lib.shunt_abort(self._handle, f"{kind.__name__}: {error}".encode("utf-8", "replace")[:1024])
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None and not _library.forked:
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self)
+
+    @property
+    def closed(self) -> bool:
+        """Whether close was called."""
+        return self._handle is None
+
+    def _alive(self) -> int:
+        if self._handle is None:
+            raise ClosedError(f"the communicator (rank {self.rank} of {self.world}) is closed")
+        return self._handle
+
+    # ---- how operations run ----
+
+    def _run(self, prepared: Prepared) -> Any:
+        status = self._run_operation(self._alive(), _byref(prepared.operation))
+        if status:
+            _library.raise_status(status)
+        if self._groups:
+            self._queue(prepared)
+        return prepared.result
+
+    def _queue(self, hold: Any) -> None:
+        """Keeps what a group of this thread points into until it has run."""
+        group = self._groups.get(threading.get_ident())
+        if group is not None:
+            group._hold.append(hold)
+
+    def start(self, collective: str, *args: Any, **kwargs: Any) -> Work:
+        """Begins a collective and returns at once.
+
+        collective is the name of a method of this class, from all_reduce to
+        barrier, and the rest are its arguments. Operations of one communicator
+        run in the order they were started; buffers belong to the library until
+        Work.wait returns.
+
+            work = comm.start("all_reduce", gradients)
+            ...
+            work.wait()
+        """
+        try:
+            make = _operations.STARTABLE[collective]
+        except (KeyError, TypeError):
+            raise InvalidArgumentError(
+                f"unknown collective {collective!r}; known are {', '.join(_operations.STARTABLE)}"
+            ) from None
+        prepared = make(self, *args, **kwargs)
+        for work in [w for w in self._works]:
+            work.done()  # lets go of what has ended and was dropped
+        request = ctypes.c_void_p()
+        _library.check(self._lib.shunt_start(self._alive(), _byref(prepared.operation), _byref(request)))
+        assert request.value is not None
+        work = Work(self, request.value, prepared, collective)
+        self._works.add(work)
+        return work
+
+    def _forget(self, work: Work) -> None:
+        self._works.discard(work)
+
+    def group(self) -> Group:
+        """A context in which this thread's send, recv, put, get, signal and
+        wait are queued; they run together at its end, in no particular order
+        between different peers. Received data is there after the context.
+
+            with comm.group():
+                comm.send(mine, right)
+                comm.recv(theirs, left)
+        """
+        return Group(self)
+
+    # ---- collectives ----
+
+    def all_reduce(self, send: Buffer, recv: Buffer | None = None, op: OpLike = Op.SUM, *,
+                   scalar: float | None = None, dtype: DTypeLike = None) -> Any:
+        """Reduces n elements over all ranks into every rank's recv.
+
+        send: n elements. recv: n elements of the same type; None means in
+        place. op: sum, prod, max, min, avg or premul_sum; premul_sum multiplies
+        this rank's elements by scalar first. Returns recv (or send).
+        """
+        if op is Op.SUM and scalar is None and not self._groups:
+            into = describe(send if recv is None else recv, "recv", True, dtype)
+            source = into
+            if recv is not None and recv is not send:
+                source = describe(send, "send", False, dtype)
+                if source.dtype is not into.dtype or source.count != into.count:
+                    _operations.all_reduce(self, send, recv, op, dtype=dtype)  # raises, with the reason
+            status = self._all_reduce(self._handle, source.address, into.address, into.count, into.dtype, 0, None)
+            if status:
+                self._alive()
+                _library.raise_status(status)
+            return send if recv is None else recv
+        return self._run(_operations.all_reduce(self, send, recv, op, scalar=scalar, dtype=dtype))
+
+    def reduce(self, send: Buffer, recv: Buffer | None = None, root: int = 0, op: OpLike = Op.SUM, *,
+               scalar: float | None = None, dtype: DTypeLike = None) -> Any:
+        """Reduces n elements over all ranks into root's recv.
+
+        send: n elements. recv, on the root: n elements; None means in place.
+        Other ranks' recv is ignored. Returns recv on the root, else None.
+        """
+        return self._run(_operations.reduce(self, send, recv, root, op, scalar=scalar, dtype=dtype))
+
+    def broadcast(self, buffer: Buffer, root: int = 0, *, dtype: DTypeLike = None) -> Any:
+        """Root's n elements go to every rank's buffer of n elements, which is
+        returned."""
+        return self._run(_operations.broadcast(self, buffer, root, dtype=dtype))
+
+    def all_gather(self, send: Buffer, recv: Buffer, *, dtype: DTypeLike = None) -> Any:
+        """Every rank's n elements, in rank order, into every rank's recv of
+        world * n elements, which is returned. send may be this rank's block
+        of recv."""
+        return self._run(_operations.all_gather(self, send, recv, dtype=dtype))
+
+    def all_gather_v(self, send: Buffer, recv: Buffer, counts: Sequence[int],
+                     displs: Sequence[int] | None = None, *, dtype: DTypeLike = None) -> Any:
+        """As all_gather, with counts[r] elements of rank r at recv[displs[r]];
+        displs None means packed. Counts and displacements are equal on all
+        ranks."""
+        return self._run(_operations.all_gather_v(self, send, recv, counts, displs, dtype=dtype))
+
+    def reduce_scatter(self, send: Buffer, recv: Buffer, op: OpLike = Op.SUM, *, scalar: float | None = None,
+                       dtype: DTypeLike = None) -> Any:
+        """Reduces world * n elements of send; rank r gets block r in its recv
+        of n elements, which is returned."""
+        return self._run(_operations.reduce_scatter(self, send, recv, op, scalar=scalar, dtype=dtype))
+
+    def reduce_scatter_v(self, send: Buffer, recv: Buffer, counts: Sequence[int],
+                         displs: Sequence[int] | None = None, op: OpLike = Op.SUM, *, scalar: float | None = None,
+                         dtype: DTypeLike = None) -> Any:
+        """As reduce_scatter, with block r of counts[r] elements at
+        send[displs[r]]."""
+        return self._run(_operations.reduce_scatter_v(self, send, recv, counts, displs, op, scalar=scalar, dtype=dtype))
+
+    def all_to_all(self, send: Buffer, recv: Buffer, *, dtype: DTypeLike = None) -> Any:
+        """Block r of send goes to rank r; both buffers have world blocks of
+        equal length. Returns recv."""
+        return self._run(_operations.all_to_all(self, send, recv, dtype=dtype))
+
+    def all_to_all_v(self, send: Buffer, send_counts: Sequence[int], recv: Buffer, recv_counts: Sequence[int],
+                     send_displs: Sequence[int] | None = None, recv_displs: Sequence[int] | None = None, *,
+                     dtype: DTypeLike = None) -> Any:
+        """send_counts[r] elements at send[send_displs[r]] go to rank r, and
+        recv_counts[r] come from it to recv[recv_displs[r]]; both ends of a pair
+        must agree on its counts. Displacements None mean packed. Returns recv."""
+        return self._run(_operations.all_to_all_v(self, send, send_counts, recv, recv_counts, send_displs,
+                                                  recv_displs, dtype=dtype))
+
+    def gather(self, send: Buffer, recv: Buffer | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Any:
+        """Every rank's n elements, in rank order, into root's recv of
+        world * n elements. Returns recv on the root, else None."""
+        return self._run(_operations.gather(self, send, recv, root, dtype=dtype))
+
+    def gather_v(self, send: Buffer, recv: Buffer | None = None, counts: Sequence[int] | None = None,
+                 displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Any:
+        """As gather; the root says with counts and displs what comes from whom
+        and where it goes. Returns recv on the root, else None."""
+        return self._run(_operations.gather_v(self, send, recv, counts, displs, root, dtype=dtype))
+
+    def scatter(self, send: Buffer | None, recv: Buffer, root: int = 0, *, dtype: DTypeLike = None) -> Any:
+        """Block r of root's send of world * n elements goes to rank r's recv of
+        n elements, which is returned. Other ranks' send is ignored."""
+        return self._run(_operations.scatter(self, send, recv, root, dtype=dtype))
+
+    def scatter_v(self, send: Buffer | None, recv: Buffer, counts: Sequence[int] | None = None,
+                  displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Any:
+        """As scatter; the root says with counts and displs what goes to whom.
+        recv has exactly the elements that come."""
+        return self._run(_operations.scatter_v(self, send, recv, counts, displs, root, dtype=dtype))
+
+    def send(self, buffer: Buffer, peer: int, *, dtype: DTypeLike = None) -> None:
+        """Sends buffer to peer, whose recv takes it, in the order of the
+        sends. Two ranks that send to each other first need a group."""
+        self._run(_operations.send(self, buffer, peer, dtype=dtype))
+
+    def recv(self, buffer: Buffer, peer: int, *, dtype: DTypeLike = None) -> Any:
+        """Receives what peer sent into buffer, of the same length, and returns
+        it."""
+        return self._run(_operations.recv(self, buffer, peer, dtype=dtype))
+
+    def barrier(self) -> None:
+        """No rank returns before every rank has called."""
+        self._run(_operations.barrier(self))
+
+    # ---- the communicator itself ----
+
+    def split(self, color: int | None, key: int = 0) -> "Communicator | None":
+        """Collective: ranks with the same color (0 or more) form a new
+        communicator, ordered by key, then by rank. None for no color, and then
+        no communicator."""
+        return self._made(lambda out: self._lib.shunt_split(
+            self._alive(), _library.NO_COLOR if color is None else _int32(color, "color"), _int32(key, "key"), out))
+
+    def shrink(self) -> "Communicator":
+        """Collective among the ranks that are alive: a new communicator of
+        them, after PeerDiedError or AbortedError. This one is then only good
+        for close."""
+        made = self._made(lambda out: self._lib.shunt_shrink(self._alive(), out))
+        assert made is not None
+        return made
+
+    def _made(self, call: Any) -> "Communicator | None":
+        out = ctypes.c_void_p()
+        _library.check(call(_byref(out)))
+        return Communicator(out.value) if out.value is not None else None
+
+    def window(self, size: int) -> Window:
+        """Collective: size bytes of zero-filled memory on every rank that peers
+        reach with put and get."""
+        handle, base = ctypes.c_void_p(), ctypes.c_void_p()
+        if not 0 <= size < 1 << 62:
+            raise InvalidArgumentError(f"window of {size} bytes")
+        _library.check(self._lib.shunt_window_create(self._alive(), size, _byref(handle), _byref(base)))
+        assert handle.value is not None
+        window = Window(self, handle.value, base.value, size)
+        self._windows.add(window)
+        return window
+
+    def explain(self, collective: str | Collective, count: int, dtype: DTypeLike = DType.FLOAT32,
+                op: OpLike = Op.SUM) -> str:
+        """Which transport and algorithm serves a collective of count elements,
+        and why not the others."""
+        try:
+            which = Collective[collective.upper()] if isinstance(collective, str) else Collective(collective)
+        except (KeyError, ValueError):
+            raise InvalidArgumentError(
+                f"unknown collective {collective!r}; known are {', '.join(c.name.lower() for c in Collective)}"
+            ) from None
+        needed = ctypes.c_size_t()
+        arguments = (self._alive(), which, _dtypes.dtype_of(dtype), _dtypes.op_of(op), count)
+        _library.check(self._lib.shunt_explain(*arguments, None, 0, _byref(needed)))
+        text = ctypes.create_string_buffer(needed.value)
+        _library.check(self._lib.shunt_explain(*arguments, text, needed.value, _byref(needed)))
+        return text.value.decode("utf-8", "replace")
+
+    def abort(self, reason: str = "no reason given") -> None:
+        """Makes every rank's pending and later calls raise AbortedError. May be
+        called from any thread."""
+        _library.check(self._lib.shunt_abort(self._alive(), str(reason).encode("utf-8", "replace").replace(b"\0", b" ")))
+
+    def close(self) -> None:
+        """Waits for this rank's operations in flight and releases everything.
+        Calling it again does nothing. In a forked child it only forgets."""
+        if self._handle is None:
+            return
+        if _library.forked:
+            self._handle = None
+            return
+        for window in list(self._windows):
+            window.close()
+        handle, self._handle = self._handle, None
+        status = self._lib.shunt_close(handle)
+        self._works.clear()
+        self._groups.clear()
+        _library.check(status)
+
+
+def _int32(value: int, what: str) -> int:
+    if not -(1 << 31) <= value < 1 << 31:
+        raise InvalidArgumentError(f"{what} {value} does not fit 32 bits")
+    return value
+
+
+def init(rank: int | None = None, world: int | None = None, id: str | None = None, *,
+         transports: str | Sequence[str] | None = None, timeout: float | None = None) -> Communicator:
+    """Joins the ranks of a job and returns their communicator. Collective.
+
+    Without arguments everything comes from the environment, as `shunt run`,
+    torchrun, mpirun and srun set it. rank and world go together. id is a text
+    from unique_id, "tcp://host:port" or "file:///path". transports: as
+    SHUNT_TRANSPORTS. timeout: deadline of one operation, in seconds.
+    """
+    if (rank is None) != (world is None):
+        raise InvalidArgumentError("init: rank and world go together: give both or neither")
+    if world is not None and (world < 1 or rank is None or not 0 <= rank < world):
+        raise InvalidArgumentError(f"init: rank {rank} of world {world}")
+    if timeout is not None and not 0.001 <= timeout < 1 << 40:
+        raise InvalidArgumentError(f"init: timeout {timeout} s; want at least 0.001")
+    if transports is not None and not isinstance(transports, str):
+        transports = ",".join(transports)
+    options = _library.Options(
+        struct_size=ctypes.sizeof(_library.Options),
+        rank=_int32(rank or 0, "rank"),
+        world=_int32(world or 0, "world"),
+        id=_text(id, "id"),
+        transports=_text(transports, "transports"),
+        timeout_ms=0 if timeout is None else int(timeout * 1000),
+    )
+    out = ctypes.c_void_p()
+    _library.check(_library.library().shunt_comm_init(_byref(options), _byref(out)))
+    assert out.value is not None
+    return Communicator(out.value)
+
+
+def _text(value: str | None, what: str) -> bytes | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or "\0" in value:
+        raise InvalidArgumentError(f"init: {what} is {value!r}, want a text without zero characters")
+    return value.encode("utf-8")
+
+
+def unique_id() -> str:
+    """A text that every rank passes to init as id. This process must be one of
+    the ranks: it serves the rendezvous."""
+    text = ctypes.create_string_buffer(_library.UNIQUE_ID_BYTES)
+    _library.check(_library.library().shunt_get_unique_id(text, _library.UNIQUE_ID_BYTES))
+    return text.value.decode("ascii")
+
+
+def version() -> tuple[int, int, int]:
+    """The library's version."""
+    parts = [ctypes.c_int32() for _ in range(3)]
+    _library.library().shunt_version(*map(_byref, parts))
+    return parts[0].value, parts[1].value, parts[2].value

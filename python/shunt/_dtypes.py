@@ -1,0 +1,80 @@
+"""dtypes and reduction ops as callers name them."""
+
+from typing import Any
+
+from ._tables import DTYPE_BYTES, DType, InvalidArgumentError, Op
+
+#: What a dtype argument may be: a DType, its name, or a numpy dtype.
+DTypeLike = Any
+#: What an op argument may be: an Op or its name.
+OpLike = Op | str
+
+_NAMES: dict[str, DType] = {d.name.lower(): d for d in DType}
+# What ml_dtypes and torch call the types that numpy has no name for.
+_NAMES.update({"float8_e4m3fn": DType.FLOAT8_E4M3, "half": DType.FLOAT16, "float": DType.FLOAT32, "double": DType.FLOAT64})
+
+_OPS: dict[Any, Op] = {o.name.lower(): o for o in Op}
+_OPS.update({o: o for o in Op})
+
+KNOWN = ", ".join(d.name.lower() for d in DType)
+
+# Formats of the struct module, in native or little-endian order, to the kind
+# and then by item size; '?' (bool) and 'c' (char) are bytes of their own kind
+# and are refused so that nobody sums them by accident.
+_SIGNED = {1: DType.INT8, 4: DType.INT32, 8: DType.INT64}
+_UNSIGNED = {1: DType.UINT8, 4: DType.UINT32, 8: DType.UINT64}
+_FLOATS = {2: DType.FLOAT16, 4: DType.FLOAT32, 8: DType.FLOAT64}
+
+
+def of_format(format: str, itemsize: int) -> DType | None:
+    """The dtype of a struct-module format of one element, or None."""
+    if format[:1] in ("@", "=", "<"):
+        format = format[1:]
+    if len(format) != 1:
+        return None
+    if format in "bhilqn":
+        return _SIGNED.get(itemsize)
+    if format in "BHILQN":
+        return _UNSIGNED.get(itemsize)
+    if format in "efd":
+        return _FLOATS.get(itemsize)
+    return None
+
+
+def of_name(name: str) -> DType | None:
+    """The dtype of that name, or None."""
+    return _NAMES.get(name)
+
+
+def dtype_of(given: DTypeLike) -> DType:
+    """A dtype argument as a DType."""
+    if type(given) is DType:
+        return given
+    name = given
+    if not isinstance(given, str):
+        if isinstance(given, int):
+            try:
+                return DType(given)
+            except ValueError:
+                raise InvalidArgumentError(f"unknown dtype {given}; known are {KNOWN}") from None
+        # numpy dtypes and scalar types, ml_dtypes and torch dtypes have names.
+        name = getattr(given, "name", None) or getattr(given, "__name__", None) or str(given)
+        name = name.removeprefix("torch.")
+    found = _NAMES.get(name.lower())
+    if found is None:
+        raise InvalidArgumentError(f"unknown dtype {given!r}; known are {KNOWN}")
+    return found
+
+
+def op_of(given: OpLike) -> Op:
+    """An op argument as an Op."""
+    try:
+        return _OPS[given]
+    except (KeyError, TypeError):
+        pass
+    raise InvalidArgumentError(f"unknown reduction op {given!r}; known are {', '.join(o.name.lower() for o in Op)}")
+
+
+def size_of(dtype: DType) -> int:
+    """Bytes of one element."""
+    return DTYPE_BYTES[dtype]

@@ -1,0 +1,159 @@
+"""libshunt.so: finding it, the prototypes of shunt.h, and errors.
+
+The library is loaded at the first use, not at import, so that a program may
+import shunt, fork, and use it in the children.
+"""
+
+import ctypes
+import os
+import threading
+from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any
+
+from . import _tables
+from ._tables import Code, ShuntError
+
+UNIQUE_ID_BYTES = 512
+NO_COLOR = -1
+
+
+class Options(ctypes.Structure):
+    """shunt_options."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("rank", c_int32),
+        ("world", c_int32),
+        ("id", c_char_p),
+        ("transports", c_char_p),
+        ("timeout_ms", c_int64),
+        ("device", c_int32),
+        ("memory", c_uint32),
+        ("flags", c_uint64),
+    ]
+
+
+class Operation(ctypes.Structure):
+    """shunt_operation."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("collective", c_uint32),
+        ("dtype", c_uint32),
+        ("op", c_uint32),
+        ("root", c_int32),
+        ("scalar", c_double),
+        ("send", c_void_p),
+        ("recv", c_void_p),
+        ("count", c_int64),
+        ("send_counts", POINTER(c_int64)),
+        ("send_displs", POINTER(c_int64)),
+        ("recv_counts", POINTER(c_int64)),
+        ("recv_displs", POINTER(c_int64)),
+        ("window", c_void_p),
+        ("offset", c_int64),
+        ("stream", c_void_p),
+    ]
+
+
+OPERATION_SIZE = ctypes.sizeof(Operation)
+
+_PROTOTYPES: dict[str, list[Any]] = {
+    "shunt_version": [POINTER(c_int32), POINTER(c_int32), POINTER(c_int32)],
+    "shunt_get_unique_id": [c_char_p, c_size_t],
+    "shunt_comm_init": [POINTER(Options), POINTER(c_void_p)],
+    "shunt_rank": [c_void_p, POINTER(c_int32)],
+    "shunt_world": [c_void_p, POINTER(c_int32)],
+    "shunt_split": [c_void_p, c_int32, c_int32, POINTER(c_void_p)],
+    "shunt_shrink": [c_void_p, POINTER(c_void_p)],
+    "shunt_abort": [c_void_p, c_char_p],
+    "shunt_close": [c_void_p],
+    "shunt_explain": [c_void_p, c_uint32, c_uint32, c_uint32, c_int64, c_char_p, c_size_t, POINTER(c_size_t)],
+    "shunt_all_reduce": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_uint32, c_void_p],
+    "shunt_run": [c_void_p, POINTER(Operation)],
+    "shunt_start": [c_void_p, POINTER(Operation), POINTER(c_void_p)],
+    "shunt_request_test": [c_void_p, c_int64, POINTER(c_int32)],
+    "shunt_request_wait": [c_void_p],
+    "shunt_group_start": [c_void_p],
+    "shunt_group_end": [c_void_p],
+    "shunt_group_cancel": [c_void_p],
+    "shunt_window_create": [c_void_p, c_int64, POINTER(c_void_p), POINTER(c_void_p)],
+    "shunt_window_free": [c_void_p],
+}
+
+_lock = threading.Lock()
+_loaded: ctypes.CDLL | None = None
+
+# True in a forked child of a process that had loaded the library. The library
+# guards itself as well; this spares Python-side work that could not succeed.
+forked = False
+
+
+def _in_child() -> None:
+    global forked, _lock
+    _lock = threading.Lock()
+    if _loaded is not None:
+        forked = True
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+def _candidates() -> list[str]:
+    named = os.environ.get("SHUNT_LIBRARY")
+    if named:
+        return [named]
+    bundled = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", "libshunt.so")
+    return [bundled, "libshunt.so.1"] if os.path.exists(bundled) else ["libshunt.so.1"]
+
+
+def library() -> ctypes.CDLL:
+    """The loaded library, with prototypes. Raises PluginRejectedError if there
+    is none, or one of another major version."""
+    global _loaded
+    if _loaded is not None:
+        return _loaded
+    with _lock:
+        if _loaded is not None:
+            return _loaded
+        reasons = []
+        for path in _candidates():
+            try:
+                lib = ctypes.CDLL(path)
+                for name, argtypes in _PROTOTYPES.items():
+                    function = getattr(lib, name)
+                    function.argtypes = argtypes
+                    function.restype = c_int32
+                for name, argtypes in (("shunt_last_error", [c_void_p]), ("shunt_status_string", [c_int32])):
+                    function = getattr(lib, name)
+                    function.argtypes = argtypes
+                    function.restype = c_char_p
+            except (OSError, AttributeError) as err:
+                reasons.append(f"{path}: {err}")
+                continue
+            major = c_int32()
+            lib.shunt_version(ctypes.byref(major), None, None)
+            if major.value != 1:
+                reasons.append(f"{path}: version {major.value}, this package needs 1")
+                continue
+            _loaded = lib
+            return lib
+        raise _tables.PluginRejectedError("no usable libshunt.so (SHUNT_LIBRARY names one): " + "; ".join(reasons))
+
+
+def raise_status(status: int) -> None:
+    """Raises the exception of a status that is not OK, with the message that
+    the library left for this thread."""
+    lib = library()
+    text = lib.shunt_last_error(None).decode("utf-8", "replace")
+    try:
+        kind = _tables.ERRORS[Code(status)]
+    except (KeyError, ValueError):
+        kind = ShuntError
+    raise kind(text or f"status {status}")
+
+
+def check(status: int) -> None:
+    """Raises unless the status is OK."""
+    if status:
+        raise_status(status)

@@ -1,0 +1,331 @@
+"""The arguments of each collective as an Operation.
+
+Each function checks what the library cannot see, the length and the type of
+the caller's buffers, and answers the Operation and what must stay alive until
+it has ended. Counts and displacements are in elements. The library checks all
+the rest, so that C, Go and Python answer alike.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from . import _dtypes
+from ._buffers import Buffer, Memory, describe
+from ._dtypes import DTypeLike, OpLike
+from ._library import OPERATION_SIZE, Operation
+from ._tables import Collective, DType, InvalidArgumentError, Op
+
+
+class Place(Protocol):
+    """What an operation needs to know of its communicator."""
+
+    rank: int
+    world: int
+
+
+class Prepared:
+    """An Operation and what it points into. result is what the call returns."""
+
+    __slots__ = ("operation", "hold", "result")
+
+    def __init__(self, operation: Operation, hold: Any, result: Any) -> None:
+        self.operation = operation
+        self.hold = hold
+        self.result = result
+
+
+def _operation(collective: Collective, dtype: DType = DType.UINT8, **fields: Any) -> Operation:
+    return Operation(struct_size=OPERATION_SIZE, collective=collective, dtype=dtype, **fields)
+
+
+def _same(send: Memory, recv: Memory, name: str) -> None:
+    if send.dtype is not recv.dtype:
+        raise InvalidArgumentError(
+            f"{name}: send holds {send.dtype.name.lower()}, recv holds {recv.dtype.name.lower()}"
+        )
+
+
+def _length(memory: Memory, want: int, what: str, why: str) -> None:
+    if memory.count != want:
+        raise InvalidArgumentError(f"{what} has {memory.count} elements, want {want}: {why}")
+
+
+def _reduction(op: OpLike, scalar: float | None, name: str) -> tuple[Op, float]:
+    kind = _dtypes.op_of(op)
+    if (kind is Op.PREMUL_SUM) != (scalar is not None):
+        if scalar is None:
+            raise InvalidArgumentError(f"{name}: op premul_sum needs scalar=")
+        raise InvalidArgumentError(f"{name}: scalar= goes with op premul_sum only, not with {kind.name.lower()}")
+    return kind, 0.0 if scalar is None else float(scalar)
+
+
+def _root(place: Place, root: int, name: str, what: str = "root") -> int:
+    if not isinstance(root, int) and not hasattr(root, "__index__"):
+        raise InvalidArgumentError(f"{name}: {what} is {root!r}, want a rank")
+    root = int(root)
+    if not 0 <= root < place.world:
+        raise InvalidArgumentError(f"{name} on rank {place.rank}: {what} {root} is not a rank of a world of {place.world}")
+    return root
+
+
+def _array(values: Sequence[int] | None, place: Place, what: str) -> Any:
+    """world counts or displacements as an int64 array; None stays None."""
+    if values is None:
+        return None
+    if len(values) != place.world:
+        raise InvalidArgumentError(f"{len(values)} {what} for a world of {place.world}")
+    array = (ctypes.c_int64 * place.world)()
+    for i, v in enumerate(values):
+        v = v.__index__() if hasattr(v, "__index__") else None
+        if v is None or not 0 <= v < 1 << 63:
+            raise InvalidArgumentError(f"{what}: entry {i} is {values[i]!r}, want a number of elements")
+        array[i] = v
+    return array
+
+
+def _extent(counts: Any, displs: Any) -> int:
+    """How many elements a buffer must have to hold every block."""
+    if displs is None:
+        return sum(counts)
+    return max((d + c for c, d in zip(counts, displs) if c), default=0)
+
+
+def _reaches(memory: Memory, extent: int, what: str) -> None:
+    if memory.count < extent:
+        raise InvalidArgumentError(f"{what} has {memory.count} elements, but counts and displacements reach to {extent}")
+
+
+def _need(value: Any, name: str, what: str) -> None:
+    if value is None:
+        raise InvalidArgumentError(f"{name}: {what} is needed on the root")
+
+
+def all_reduce(place: Place, send: Buffer, recv: Buffer | None = None, op: OpLike = Op.SUM, *,
+               scalar: float | None = None, dtype: DTypeLike = None) -> Prepared:
+    kind, factor = _reduction(op, scalar, "all_reduce")
+    into = describe(send if recv is None else recv, "send" if recv is None else "recv", True, dtype)
+    source = into
+    if recv is not None and recv is not send:
+        source = describe(send, "send", False, dtype)
+        _same(source, into, "all_reduce")
+        _length(into, source.count, "recv", "as many as send")
+    operation = _operation(Collective.ALL_REDUCE, into.dtype, op=kind, scalar=factor, send=source.address,
+                           recv=into.address, count=into.count)
+    return Prepared(operation, (source, into), send if recv is None else recv)
+
+
+def reduce(place: Place, send: Buffer, recv: Buffer | None = None, root: int = 0, op: OpLike = Op.SUM, *,
+           scalar: float | None = None, dtype: DTypeLike = None) -> Prepared:
+    kind, factor = _reduction(op, scalar, "reduce")
+    root = _root(place, root, "reduce")
+    is_root = place.rank == root
+    in_place = is_root and (recv is None or recv is send)
+    source = describe(send, "send", in_place, dtype)
+    into = source
+    if is_root and not in_place:
+        into = describe(recv, "recv", True, dtype)
+        _same(source, into, "reduce")
+        _length(into, source.count, "recv", "as many as send")
+    operation = _operation(Collective.REDUCE, source.dtype, op=kind, scalar=factor, root=root, send=source.address,
+                           recv=into.address if is_root else None, count=source.count)
+    return Prepared(operation, (source, into), (send if recv is None else recv) if is_root else None)
+
+
+def broadcast(place: Place, buffer: Buffer, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
+    root = _root(place, root, "broadcast")
+    memory = describe(buffer, "buffer", place.rank != root, dtype)
+    operation = _operation(Collective.BROADCAST, memory.dtype, root=root, send=memory.address, recv=memory.address,
+                           count=memory.count)
+    return Prepared(operation, memory, buffer)
+
+
+def all_gather(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = None) -> Prepared:
+    source, into = describe(send, "send", False, dtype), describe(recv, "recv", True, dtype)
+    _same(source, into, "all_gather")
+    _length(into, place.world * source.count, "recv", f"world {place.world} times the {source.count} of send")
+    operation = _operation(Collective.ALL_GATHER, source.dtype, send=source.address, recv=into.address, count=source.count)
+    return Prepared(operation, (source, into), recv)
+
+
+def all_gather_v(place: Place, send: Buffer, recv: Buffer, counts: Sequence[int],
+                 displs: Sequence[int] | None = None, *, dtype: DTypeLike = None) -> Prepared:
+    source, into = describe(send, "send", False, dtype), describe(recv, "recv", True, dtype)
+    _same(source, into, "all_gather_v")
+    many, places = _array(counts, place, "counts"), _array(displs, place, "displs")
+    _need_counts(many, "all_gather_v", "counts")
+    _length(source, many[place.rank], "send", f"counts[{place.rank}]")
+    _reaches(into, _extent(many, places), "recv")
+    operation = _operation(Collective.ALL_GATHER_V, source.dtype, send=source.address, recv=into.address,
+                           count=source.count, recv_counts=many, recv_displs=places)
+    return Prepared(operation, (source, into, many, places), recv)
+
+
+def _need_counts(counts: Any, name: str, what: str) -> None:
+    if counts is None:
+        raise InvalidArgumentError(f"{name}: {what} is None, want one for each rank")
+
+
+def reduce_scatter(place: Place, send: Buffer, recv: Buffer, op: OpLike = Op.SUM, *, scalar: float | None = None,
+                   dtype: DTypeLike = None) -> Prepared:
+    kind, factor = _reduction(op, scalar, "reduce_scatter")
+    source, into = describe(send, "send", False, dtype), describe(recv, "recv", True, dtype)
+    _same(source, into, "reduce_scatter")
+    _length(source, place.world * into.count, "send", f"world {place.world} times the {into.count} of recv")
+    operation = _operation(Collective.REDUCE_SCATTER, source.dtype, op=kind, scalar=factor, send=source.address,
+                           recv=into.address, count=into.count)
+    return Prepared(operation, (source, into), recv)
+
+
+def reduce_scatter_v(place: Place, send: Buffer, recv: Buffer, counts: Sequence[int],
+                     displs: Sequence[int] | None = None, op: OpLike = Op.SUM, *, scalar: float | None = None,
+                     dtype: DTypeLike = None) -> Prepared:
+    kind, factor = _reduction(op, scalar, "reduce_scatter_v")
+    source, into = describe(send, "send", False, dtype), describe(recv, "recv", True, dtype)
+    _same(source, into, "reduce_scatter_v")
+    many, places = _array(counts, place, "counts"), _array(displs, place, "displs")
+    _need_counts(many, "reduce_scatter_v", "counts")
+    _length(into, many[place.rank], "recv", f"counts[{place.rank}]")
+    _reaches(source, _extent(many, places), "send")
+    operation = _operation(Collective.REDUCE_SCATTER_V, source.dtype, op=kind, scalar=factor, send=source.address,
+                           recv=into.address, count=into.count, send_counts=many, send_displs=places)
+    return Prepared(operation, (source, into, many, places), recv)
+
+
+def all_to_all(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = None) -> Prepared:
+    source, into = describe(send, "send", False, dtype), describe(recv, "recv", True, dtype)
+    _same(source, into, "all_to_all")
+    _length(into, source.count, "recv", "as many as send")
+    if source.count % place.world:
+        raise InvalidArgumentError(f"send has {source.count} elements, which do not divide into world {place.world} blocks")
+    operation = _operation(Collective.ALL_TO_ALL, source.dtype, send=source.address, recv=into.address,
+                           count=source.count // place.world)
+    return Prepared(operation, (source, into), recv)
+
+
+def all_to_all_v(place: Place, send: Buffer, send_counts: Sequence[int], recv: Buffer, recv_counts: Sequence[int],
+                 send_displs: Sequence[int] | None = None, recv_displs: Sequence[int] | None = None, *,
+                 dtype: DTypeLike = None) -> Prepared:
+    source, into = describe(send, "send", False, dtype), describe(recv, "recv", True, dtype)
+    _same(source, into, "all_to_all_v")
+    to, to_places = _array(send_counts, place, "send_counts"), _array(send_displs, place, "send_displs")
+    come, come_places = _array(recv_counts, place, "recv_counts"), _array(recv_displs, place, "recv_displs")
+    _need_counts(to, "all_to_all_v", "send_counts")
+    _need_counts(come, "all_to_all_v", "recv_counts")
+    _reaches(source, _extent(to, to_places), "send")
+    _reaches(into, _extent(come, come_places), "recv")
+    operation = _operation(Collective.ALL_TO_ALL_V, source.dtype, send=source.address, recv=into.address,
+                           send_counts=to, send_displs=to_places, recv_counts=come, recv_displs=come_places)
+    return Prepared(operation, (source, into, to, to_places, come, come_places), recv)
+
+
+def gather(place: Place, send: Buffer, recv: Buffer | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
+    root = _root(place, root, "gather")
+    source = describe(send, "send", False, dtype)
+    into = None
+    if place.rank == root:
+        _need(recv, "gather", "recv")
+        into = describe(recv, "recv", True, dtype)
+        _same(source, into, "gather")
+        _length(into, place.world * source.count, "recv", f"world {place.world} times the {source.count} of send")
+    operation = _operation(Collective.GATHER, source.dtype, root=root, send=source.address,
+                           recv=into.address if into else None, count=source.count)
+    return Prepared(operation, (source, into), recv if into else None)
+
+
+def gather_v(place: Place, send: Buffer, recv: Buffer | None = None, counts: Sequence[int] | None = None,
+             displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
+    root = _root(place, root, "gather_v")
+    source = describe(send, "send", False, dtype)
+    into = many = places = None
+    if place.rank == root:
+        _need(recv, "gather_v", "recv")
+        _need(counts, "gather_v", "counts")
+        into = describe(recv, "recv", True, dtype)
+        _same(source, into, "gather_v")
+        many, places = _array(counts, place, "counts"), _array(displs, place, "displs")
+        _length(source, many[place.rank], "send", f"counts[{place.rank}]")
+        _reaches(into, _extent(many, places), "recv")
+    operation = _operation(Collective.GATHER_V, source.dtype, root=root, send=source.address,
+                           recv=into.address if into else None, count=source.count, recv_counts=many, recv_displs=places)
+    return Prepared(operation, (source, into, many, places), recv if into else None)
+
+
+def scatter(place: Place, send: Buffer | None, recv: Buffer, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
+    root = _root(place, root, "scatter")
+    into = describe(recv, "recv", True, dtype)
+    source = None
+    if place.rank == root:
+        _need(send, "scatter", "send")
+        source = describe(send, "send", False, dtype)
+        _same(source, into, "scatter")
+        _length(source, place.world * into.count, "send", f"world {place.world} times the {into.count} of recv")
+    operation = _operation(Collective.SCATTER, into.dtype, root=root, send=source.address if source else None,
+                           recv=into.address, count=into.count)
+    return Prepared(operation, (source, into), recv)
+
+
+def scatter_v(place: Place, send: Buffer | None, recv: Buffer, counts: Sequence[int] | None = None,
+              displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
+    root = _root(place, root, "scatter_v")
+    into = describe(recv, "recv", True, dtype)
+    source = many = places = None
+    if place.rank == root:
+        _need(send, "scatter_v", "send")
+        _need(counts, "scatter_v", "counts")
+        source = describe(send, "send", False, dtype)
+        _same(source, into, "scatter_v")
+        many, places = _array(counts, place, "counts"), _array(displs, place, "displs")
+        _length(into, many[place.rank], "recv", f"counts[{place.rank}]")
+        _reaches(source, _extent(many, places), "send")
+    operation = _operation(Collective.SCATTER_V, into.dtype, root=root, send=source.address if source else None,
+                           recv=into.address, count=into.count, send_counts=many, send_displs=places)
+    return Prepared(operation, (source, into, many, places), recv)
+
+
+def send(place: Place, buffer: Buffer, peer: int, *, dtype: DTypeLike = None) -> Prepared:
+    peer = _root(place, peer, "send", "peer")
+    memory = describe(buffer, "buffer", False, dtype)
+    return Prepared(_operation(Collective.SEND, memory.dtype, root=peer, send=memory.address, count=memory.count), memory, None)
+
+
+def recv(place: Place, buffer: Buffer, peer: int, *, dtype: DTypeLike = None) -> Prepared:
+    peer = _root(place, peer, "recv", "peer")
+    memory = describe(buffer, "buffer", True, dtype)
+    return Prepared(_operation(Collective.RECV, memory.dtype, root=peer, recv=memory.address, count=memory.count), memory, buffer)
+
+
+def barrier(place: Place) -> Prepared:
+    return Prepared(_operation(Collective.BARRIER), None, None)
+
+
+def put(place: Place, window: int, data: Buffer, peer: int, offset: int, dtype: DTypeLike = None) -> Prepared:
+    peer = _root(place, peer, "put", "peer")
+    memory = describe(data, "data", False, dtype)
+    return Prepared(_operation(Collective.PUT, memory.dtype, root=peer, send=memory.address, count=memory.count,
+                               window=window, offset=offset), memory, None)
+
+
+def get(place: Place, window: int, buffer: Buffer, peer: int, offset: int, dtype: DTypeLike = None) -> Prepared:
+    peer = _root(place, peer, "get", "peer")
+    memory = describe(buffer, "buffer", True, dtype)
+    return Prepared(_operation(Collective.GET, memory.dtype, root=peer, recv=memory.address, count=memory.count,
+                               window=window, offset=offset), memory, buffer)
+
+
+def signal(place: Place, window: int, peer: int) -> Prepared:
+    peer = _root(place, peer, "signal", "peer")
+    return Prepared(_operation(Collective.SIGNAL, root=peer, window=window), None, None)
+
+
+def wait(place: Place, window: int, peer: int, times: int) -> Prepared:
+    peer = _root(place, peer, "wait", "peer")
+    return Prepared(_operation(Collective.WAIT, root=peer, window=window, offset=times), None, None)
+
+
+#: The operations that Communicator.start begins, by name.
+STARTABLE = {
+    f.__name__: f
+    for f in (all_reduce, reduce, broadcast, all_gather, all_gather_v, reduce_scatter, reduce_scatter_v, all_to_all,
+              all_to_all_v, gather, gather_v, scatter, scatter_v, send, recv, barrier)
+}
