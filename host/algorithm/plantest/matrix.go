@@ -7,18 +7,20 @@ import "github.com/shunt-ccl/shunt/plugin"
 var counts = []int64{0, 1, 3, 17, 0, 1023, 1024, 1025, 4097, 16385, 70001, 300007}
 
 // Matrix is a list of operations of one collective with one algorithm: all
-// reduction ops, some dtypes, every root, and counts from 0 to a few MiB, in
-// place and not.
+// reduction ops, some dtypes, every root (large counts: one), and counts from
+// 0 to a few MiB, in place and not.
 func Matrix(c plugin.Collective, algorithm string, world int) []Operation {
 	var list []Operation
 	add := func(o Operation) {
 		o.Collective, o.Algorithm = c, algorithm
-		roots := 1
-		if c.Rooted() {
-			roots = world
-		}
-		for o.Root = 0; o.Root < roots; o.Root++ {
+		if !c.Rooted() {
 			list = append(list, o)
+			return
+		}
+		for o.Root = range world {
+			if o.Count < 20000 || o.Root == int(o.Count)%world {
+				list = append(list, o)
+			}
 		}
 	}
 	switch {
