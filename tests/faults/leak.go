@@ -1,0 +1,193 @@
+package faults
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Resources are what this process holds that could leak.
+type Resources struct {
+	Descriptors []string // what each open file descriptor refers to, sorted
+	Mappings    []string // names of mapped memory files, one for each mapping, sorted
+	Threads     int
+	RSS         int64 // resident bytes, without pages of files on disk
+}
+
+// Measure looks at this process. Descriptors of pipes and of the Go runtime's
+// poller are told by kind, not by number, so that two measurements compare.
+func Measure() (Resources, error) {
+	var r Resources
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return r, err
+	}
+	for _, e := range entries {
+		target, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name()))
+		if err != nil {
+			continue // the descriptor of this very directory
+		}
+		kind, _, numbered := strings.Cut(target, ":[")
+		if numbered {
+			target = kind
+		}
+		r.Descriptors = append(r.Descriptors, target)
+	}
+	slices.Sort(r.Descriptors)
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return r, err
+	}
+	for line := range strings.Lines(string(maps)) {
+		if _, name, ok := strings.Cut(line, "/memfd:"); ok {
+			r.Mappings = append(r.Mappings, "memfd:"+strings.TrimSpace(name))
+		}
+	}
+	slices.Sort(r.Mappings)
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return r, err
+	}
+	for line := range strings.Lines(string(status)) {
+		name, value, _ := strings.Cut(line, ":")
+		value = strings.TrimSuffix(strings.TrimSpace(value), " kB")
+		n, err := strconv.ParseInt(value, 10, 64)
+		switch {
+		case err != nil:
+		case name == "Threads":
+			r.Threads = int(n)
+		case name == "RssAnon" || name == "RssShmem":
+			r.RSS += n << 10
+		}
+	}
+	return r, nil
+}
+
+// Since lists the descriptors and mappings that r has and before had not.
+func (r Resources) Since(before Resources) []string {
+	return append(extra(r.Descriptors, before.Descriptors), extra(r.Mappings, before.Mappings)...)
+}
+
+// extra is the multiset difference of two sorted lists.
+func extra(now, before []string) []string {
+	var more []string
+	for _, s := range now {
+		if i, ok := slices.BinarySearch(before, s); ok {
+			before = slices.Delete(slices.Clone(before), i, i+1)
+		} else {
+			more = append(more, s)
+		}
+	}
+	return more
+}
+
+// System is what a job could leave behind on the machine.
+type System struct {
+	Processes []string // "pid executable" of processes that run one of the given binaries
+	Sockets   []string // names of Unix sockets that speak of Shunt
+	Files     []string // entries of /dev/shm, and of the temporary directory that speak of Shunt
+}
+
+// Survey looks at the machine. Processes are found by what they execute, so
+// that a plugin counts that has lost its parent, its name and its environment.
+func Survey(binaries ...string) (System, error) {
+	var s System
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return s, err
+	}
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err != nil || pid == os.Getpid() {
+			continue
+		}
+		if text, runs := process(e.Name(), binaries); runs {
+			s.Processes = append(s.Processes, text)
+		}
+	}
+	if s.Sockets, err = sockets(); err != nil {
+		return s, err
+	}
+	for _, dir := range []string{"/dev/shm", os.TempDir()} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return s, err
+		}
+		for _, e := range entries {
+			if dir == "/dev/shm" || strings.HasPrefix(e.Name(), "shunt") {
+				s.Files = append(s.Files, filepath.Join(dir, e.Name()))
+			}
+		}
+	}
+	return s, nil
+}
+
+// process says whether a process runs one of the binaries. A zombie does not
+// count: it has let go of everything and waits for its parent.
+func process(pid string, binaries []string) (string, bool) {
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		return "", false
+	}
+	if at := strings.LastIndexByte(string(stat), ')'); at < 0 || strings.HasPrefix(string(stat[at+1:]), " Z") {
+		return "", false
+	}
+	exe, err := os.Readlink("/proc/" + pid + "/exe")
+	if err != nil {
+		return "", false
+	}
+	// A plugin may run from a sealed copy; then its arguments name the binary.
+	arguments, err := os.ReadFile("/proc/" + pid + "/cmdline")
+	if err != nil {
+		return "", false
+	}
+	for _, binary := range binaries {
+		if strings.TrimSuffix(exe, " (deleted)") == binary || strings.Contains(string(arguments), binary) {
+			return pid + " " + exe, true
+		}
+	}
+	return "", false
+}
+
+func sockets() ([]string, error) {
+	file, err := os.Open("/proc/net/unix")
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	var names []string
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) > 7 && strings.Contains(fields[7], "shunt") {
+			names = append(names, fields[7])
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Since lists what s has and before had not.
+func (s System) Since(before System) []string {
+	var more []string
+	for _, p := range s.Processes {
+		if !slices.Contains(before.Processes, p) {
+			more = append(more, "process "+p)
+		}
+	}
+	for _, n := range extra(s.Sockets, before.Sockets) {
+		more = append(more, "socket "+n)
+	}
+	for _, f := range s.Files {
+		if !slices.Contains(before.Files, f) {
+			more = append(more, "file "+f)
+		}
+	}
+	return more
+}
+
+func (r Resources) String() string {
+	return fmt.Sprintf("%d descriptors, %d mappings, %d threads, %d KiB resident", len(r.Descriptors), len(r.Mappings), r.Threads, r.RSS>>10)
+}
