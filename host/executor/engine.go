@@ -188,8 +188,8 @@ func (e *Engine) SetPolicy(p Policy) {
 // peer that is waited for from running.
 func (e *Engine) SetOversubscribed(oversubscribed bool) {
 	if oversubscribed {
-		e.SetPolicy(Policy{Spins: 20, Yields: 50})
+		e.SetPolicy(Policy{Spins: 10, Yields: 100})
 	} else {
-		e.SetPolicy(Policy{Spins: 2000, Yields: 20})
+		e.SetPolicy(Policy{Spins: 2000, Yields: 100})
 	}
 }

@@ -38,7 +38,8 @@ typedef struct sx_record {
 typedef struct sx_control {
   _Atomic uint32_t doorbell; /* futex word: how often the owner was woken */
   _Atomic uint32_t sleeping; /* the owner sleeps, or is about to */
-  uint8_t pad[120];
+  _Atomic uint32_t cpu;      /* 1 + the processor that the owner was last seen on; 0: unknown */
+  uint8_t pad[116];
   sx_record record;
 } sx_control;
 
@@ -205,6 +206,7 @@ typedef struct sx_engine {
   int64_t deadline; /* of the run: nanoseconds from start; 0: none */
   int64_t started;  /* clock at the first look, or 0 */
   int32_t budget;   /* steps until the next look at the clock */
+  uint32_t cpu;     /* as in the control page */
   uint32_t count_ring, ring_all;
   uint32_t *ring;      /* ranks to wake */
   uint8_t *ringing;    /* whether a rank is in ring */
@@ -239,10 +241,11 @@ int64_t sx_clock(void);
 /* ---- run.c ------------------------------------------------------------------ */
 
 /* Run one launch, or a group of them: lanes[i] is the first launch of a lane.
- * send and recv are plain numbers to cgo, slots and arrays stay valid during
- * the call; record, if not null, is {seq, what, how, count}. The result is a
- * reason; details are in engine->failure. */
-uint32_t sx_run(sx_engine *engine, sx_program *program, void *send, void *recv, const int64_t *slots,
+ * sx_run takes addresses as numbers, because cgo would spend a fifth of a short
+ * run on checking pointers. slots and arrays stay valid during the call;
+ * record, if not null, is {seq, what, how, count}. The result is a reason;
+ * details are in engine->failure. */
+uint32_t sx_run(uintptr_t engine, uintptr_t program, uintptr_t send, uintptr_t recv, const int64_t *slots,
                 const int64_t *arrays, int64_t deadline, const uint64_t *record);
 uint32_t sx_run_group(sx_engine *engine, sx_launch **lanes, uint32_t count, uint64_t tracks,
                       int64_t deadline, const uint64_t *record);
@@ -262,6 +265,8 @@ uint32_t sx_fail(sx_engine *engine, const sx_track *track, uint32_t reason);
 uint32_t sx_wait(sx_engine *engine);
 /* Wake the ranks that signals since the last call have named, if they sleep. */
 void sx_ring(sx_engine *engine);
+/* Tell peers which processor this thread runs on. */
+void sx_here(sx_engine *engine);
 /* Look at the abort word and the clock: SX_FINE or why to stop. */
 uint32_t sx_look(sx_engine *engine, const sx_track *track);
 void sx_doorbell(sx_control *control);

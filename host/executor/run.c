@@ -165,6 +165,7 @@ static uint32_t enter(sx_engine *e, int64_t deadline, const uint64_t *record) {
   e->started = 0;
   e->budget = 4096;
   e->count_live = 0;
+  sx_here(e);
   if (record) publish(e, record);
   return SX_FINE;
 }
@@ -196,15 +197,17 @@ static void reclaim(sx_launch *l) {
     if (l->instance) release(l);
 }
 
-uint32_t sx_run(sx_engine *e, sx_program *program, void *send, void *recv, const int64_t *slots,
+uint32_t sx_run(uintptr_t engine, uintptr_t of, uintptr_t send, uintptr_t recv, const int64_t *slots,
                 const int64_t *arrays, int64_t deadline, const uint64_t *record) {
+  sx_engine *e = (sx_engine *)engine;
+  sx_program *program = (sx_program *)of;
   uint32_t reason = enter(e, deadline, record);
   if (SX_UNLIKELY(reason)) return reason;
   sx_launch *l = &e->single;
   l->program = program;
   l->instance = NULL;
-  l->send = send;
-  l->recv = recv;
+  l->send = (char *)send;
+  l->recv = (char *)recv;
   l->slots = slots;
   l->arrays = arrays;
   if (SX_UNLIKELY(room_for(e, program->count_tracks))) {

@@ -42,7 +42,12 @@ func (e *Engine) Run(p *Program, a *Arguments, deadline time.Duration) error {
 	if len(a.Arrays) > 0 {
 		arrays = (*C.int64_t)(&a.Arrays[0])
 	}
-	reason := C.sx_run(e.c, p.c, a.Send, a.Recv, (*C.int64_t)(&a.Slots[0]), arrays, C.int64_t(deadline), record)
+	// Addresses as numbers: Go memory does not move, a keeps it alive, and a
+	// stack does not move while its goroutine is in C.
+	reason := C.sx_run(C.uintptr_t(uintptr(unsafe.Pointer(e.c))), C.uintptr_t(uintptr(unsafe.Pointer(p.c))),
+		C.uintptr_t(uintptr(a.Send)), C.uintptr_t(uintptr(a.Recv)),
+		(*C.int64_t)(&a.Slots[0]), arrays, C.int64_t(deadline), record)
+	runtime.KeepAlive(a)
 	runtime.KeepAlive(e)
 	if reason == C.SX_FINE {
 		return nil

@@ -65,3 +65,14 @@ func BenchmarkRun8B(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkRunNothing(b *testing.B) {
+	w := newWorld(b, 1, 8192)
+	p := load(b, w.engines[0], plugin.Float32, plugin.OpSum, func(b *plugin.Builder) { b.Track(func() {}) })
+	a := arguments(nil, nil, 0, 0)
+	for b.Loop() {
+		if err := w.engines[0].Run(p, a, 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

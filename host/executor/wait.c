@@ -8,7 +8,7 @@
  * sequentially consistent, so at least one of the two sees the other's store:
  * either the sleeper does not sleep, or the signaller rings.
  */
-#include <errno.h>
+#define _GNU_SOURCE
 #include <linux/futex.h>
 #include <sched.h>
 #include <string.h>
@@ -108,6 +108,21 @@ static void publish(sx_engine *e, const sx_track *t, int64_t now) {
   atomic_store_explicit(&e->looks, looks + 2, memory_order_release);
 }
 
+void sx_here(sx_engine *e) {
+  uint32_t cpu = (uint32_t)sched_getcpu() + 1;
+  if (SX_LIKELY(cpu == e->cpu)) return; /* the line stays shared */
+  e->cpu = cpu;
+  /* relaxed: a hint */
+  atomic_store_explicit(&e->own->cpu, cpu, memory_order_relaxed);
+}
+
+/* Whether the rank that a track waits for was last seen on this processor, so
+ * that it cannot go on before this thread gives the processor up. */
+static int shares_processor(const sx_engine *e, const sx_track *t) {
+  const sx_control *peer = t->rank >= 0 && t->rank < e->world ? e->controls[t->rank] : NULL;
+  return peer && atomic_load_explicit(&peer->cpu, memory_order_relaxed) == e->cpu;
+}
+
 static void sleep_on(sx_control *own, uint32_t seen, int64_t nanoseconds) {
   struct timespec limit = {nanoseconds / 1000000000, nanoseconds % 1000000000};
   /* Returns early when the doorbell is no longer seen, was rung, or a signal
@@ -125,7 +140,10 @@ static uint32_t wait_slowly(sx_engine *e) {
 
   for (uint32_t i = 0; i < e->policy.yields; i++) {
     sched_yield();
-    if (ready(e)) return SX_FINE;
+    if (ready(e)) {
+      sx_here(e);
+      return SX_FINE;
+    }
     if ((reason = aborted(e, first))) return reason;
     if (i % 16 == 15 && (reason = late(e, first, sx_clock()))) return reason;
   }
@@ -146,6 +164,7 @@ static uint32_t wait_slowly(sx_engine *e) {
       if (e->deadline > 0 && e->started + e->deadline - now < limit) limit = e->started + e->deadline - now;
       sleep_on(own, seen, limit);
       atomic_store_explicit(&own->sleeping, 0, memory_order_relaxed);
+      sx_here(e);
       if (!ready(e)) continue;
       return SX_FINE;
     }
@@ -155,14 +174,22 @@ static uint32_t wait_slowly(sx_engine *e) {
 }
 
 uint32_t sx_wait(sx_engine *e) {
-  sx_ring(e);
   const sx_track *first = e->live[0];
-  if (ready(e)) return SX_FINE;
-  for (uint32_t i = 0; i < e->policy.spins; i++) {
+  /* Ringing fences, and a fence here would wait until the semaphore just
+   * stored has left for the peer, while the answer is on its way. So the first
+   * polls come before it; whoever sleeps can wait for them. */
+  uint32_t spins = shares_processor(e, first) ? 0 : e->policy.spins, i = 0;
+  for (; i < spins && i < 32; i++) {
+    if (ready(e)) return SX_FINE;
     relax();
+  }
+  sx_ring(e);
+  for (; i < spins; i++) {
     if (ready(e)) return SX_FINE;
     if (SX_UNLIKELY(atomic_load_explicit(&e->abort, memory_order_relaxed))) return aborted(e, first);
+    relax();
   }
+  if (ready(e)) return SX_FINE;
   uint32_t reason = wait_slowly(e);
   publish(e, NULL, 0);
   return reason;
