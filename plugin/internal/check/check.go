@@ -1,0 +1,216 @@
+// Package check holds the limits that both carriers enforce on what a
+// transport answers. A builtin transport is trusted; one in another process or
+// another language is not, and nothing it says reaches the host unchecked.
+//
+// Every function names what is wrong in an error with code Protocol. Plans are
+// checked by plugin.Plan.Validate; nothing here loads, maps or runs anything.
+package check
+
+import (
+	"math"
+	"unicode/utf8"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Limits of texts and images that have none in the contract.
+const (
+	MaxText       = 512       // bytes of a version, doc line, reason or message
+	MaxImages     = 64        // images of one endpoint
+	MaxImageBytes = 256 << 20 // bytes of one image
+)
+
+// Version checks the contract version that a plugin was built with.
+func Version(major, minor uint32) error {
+	if major != plugin.VersionMajor {
+		return plugin.Errorf(plugin.PluginRejected, "speaks contract version %d.%d, this host speaks %d.%d", major, minor, plugin.VersionMajor, plugin.VersionMinor)
+	}
+	return nil
+}
+
+// Info checks a transport's description.
+func Info(i plugin.Info) error {
+	if err := name("transport name", i.Name); err != nil {
+		return err
+	}
+	for _, c := range i.Name {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {
+			return plugin.Errorf(plugin.Protocol, "transport name %q is not made of a-z, 0-9 and _", i.Name)
+		}
+	}
+	if err := text("version", i.Version); err != nil {
+		return err
+	}
+	if err := text("doc line", i.Doc); err != nil {
+		return err
+	}
+	if len(i.Memory) == 0 || len(i.Memory) > 16 {
+		return plugin.Errorf(plugin.Protocol, "transport %s names %d memory kinds, want 1 to 16", i.Name, len(i.Memory))
+	}
+	for _, m := range i.Memory {
+		if !memory(m) {
+			return plugin.Errorf(plugin.Protocol, "transport %s names memory kind %d, which is unknown", i.Name, uint32(m))
+		}
+	}
+	return nil
+}
+
+// Support checks an answer to Supports.
+func Support(s plugin.Support) error {
+	if len(s.Algorithms) > plugin.MaxAlgorithms {
+		return plugin.Errorf(plugin.Protocol, "%d algorithms, at most %d", len(s.Algorithms), plugin.MaxAlgorithms)
+	}
+	if err := text("reason", s.Reason); err != nil {
+		return err
+	}
+	if len(s.Algorithms) == 0 && s.Reason == "" {
+		return plugin.Errorf(plugin.Protocol, "neither algorithms nor a reason")
+	}
+	for i, a := range s.Algorithms {
+		if err := name("algorithm name", a.Name); err != nil {
+			return err
+		}
+		if a.MinBytes < 0 || a.MaxBytes < 0 || (a.MaxBytes != 0 && a.MaxBytes < a.MinBytes) {
+			return plugin.Errorf(plugin.Protocol, "algorithm %s: limits %d to %d bytes", a.Name, a.MinBytes, a.MaxBytes)
+		}
+		if !(a.Latency >= 0) || math.IsInf(a.Latency, 0) || !(a.Bandwidth > 0) || math.IsInf(a.Bandwidth, 0) {
+			return plugin.Errorf(plugin.Protocol, "algorithm %s: latency %v, bandwidth %v; want finite, not negative, and above 0", a.Name, a.Latency, a.Bandwidth)
+		}
+		for _, b := range s.Algorithms[:i] {
+			if a.Name == b.Name {
+				return plugin.Errorf(plugin.Protocol, "algorithm %s is named twice", a.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// Regions checks what an endpoint publishes.
+func Regions(regions []plugin.Region, features plugin.Feature) error {
+	if len(regions) > plugin.MaxRegions {
+		return plugin.Errorf(plugin.Protocol, "%d regions, at most %d", len(regions), plugin.MaxRegions)
+	}
+	scratch := 0
+	for i, r := range regions {
+		if r.ID != uint32(i) {
+			return plugin.Errorf(plugin.Protocol, "region %d has id %d", i, r.ID)
+		}
+		if r.Role != plugin.RegionRolePrivate && r.Role != plugin.RegionRoleScratch {
+			return plugin.Errorf(plugin.Protocol, "region %d has role %d, want private or scratch", i, uint32(r.Role))
+		}
+		if r.Role == plugin.RegionRoleScratch {
+			scratch++
+		}
+		if err := Region(r); err != nil {
+			return err
+		}
+	}
+	if features&plugin.FeatureMemory != 0 && scratch != 1 {
+		return plugin.Errorf(plugin.Protocol, "%d regions of role scratch, want 1 with feature memory", scratch)
+	}
+	return nil
+}
+
+// Buffer checks the answer to Allocate(id, bytes).
+func Buffer(r plugin.Region, id uint32, bytes int64) error {
+	if r.ID != id || r.Role != plugin.RegionRoleBuffer || r.Bytes < bytes {
+		return plugin.Errorf(plugin.Protocol, "asked for buffer %d of %d bytes, got region %d of role %s and %d bytes", id, bytes, r.ID, r.Role, r.Bytes)
+	}
+	return Region(r)
+}
+
+// Region checks one region and its handle, but not its descriptor.
+func Region(r plugin.Region) error {
+	h := r.Handle
+	bad := func(format string, args ...any) error {
+		return plugin.Errorf(plugin.Protocol, "region %d: "+format, append([]any{r.ID}, args...)...)
+	}
+	switch {
+	case !memory(r.Memory):
+		return bad("memory kind %d is unknown", uint32(r.Memory))
+	case r.Bytes <= 0:
+		return bad("%d bytes", r.Bytes)
+	case len(h.Data) > plugin.MaxHandleData:
+		return bad("handle of %d bytes, at most %d", len(h.Data), plugin.MaxHandleData)
+	case h.Kind > plugin.HandleKindOpaque:
+		return bad("handle kind %d is unknown", uint32(h.Kind))
+	case h.Kind == plugin.HandleKindNone:
+		return nil
+	case h.Generation == 0:
+		return bad("handle without a generation")
+	case h.Offset < 0 || h.Bytes <= 0 || h.Offset > h.Bytes || r.Bytes > h.Bytes-h.Offset:
+		return bad("%d bytes at offset %d do not fit the handle's %d bytes", r.Bytes, h.Offset, h.Bytes)
+	case (h.Kind == plugin.HandleKindMemfd || h.Kind == plugin.HandleKindCudaVmm) && h.FD < 0:
+		return bad("%s handle without a descriptor", h.Kind)
+	}
+	return nil
+}
+
+// Images checks the device code that an endpoint publishes.
+func Images(images []plugin.Image) error {
+	if len(images) > MaxImages {
+		return plugin.Errorf(plugin.Protocol, "%d images, at most %d", len(images), MaxImages)
+	}
+	for _, i := range images {
+		if err := name("image name", i.Name); err != nil {
+			return err
+		}
+		if len(i.Data) == 0 || len(i.Data) > MaxImageBytes {
+			return plugin.Errorf(plugin.Protocol, "image %s has %d bytes, want 1 to %d", i.Name, len(i.Data), MaxImageBytes)
+		}
+	}
+	return nil
+}
+
+// Plan checks an answer to Prepare(req, algorithm): the plan itself, and that
+// it is what was asked for.
+func Plan(p *plugin.Plan, req plugin.Request, algorithm string) error {
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	if p.Algorithm != algorithm || p.Collective != req.Collective || p.World != req.World || p.Rank != req.Rank ||
+		(p.Collective.Reduces() && (p.DType != req.DType || p.Op != req.Op)) {
+		return plugin.Errorf(plugin.Protocol, "asked for %s/%s (dtype %s, op %s, rank %d of %d), got a plan of %s/%s (dtype %s, op %s, rank %d of %d)",
+			req.Collective, algorithm, req.DType, req.Op, req.Rank, req.World,
+			p.Collective, p.Algorithm, p.DType, p.Op, p.Rank, p.World)
+	}
+	return nil
+}
+
+// Clip bounds a text from a plugin to MaxText bytes of valid, printable UTF-8.
+func Clip(s string) string {
+	out := make([]byte, 0, min(len(s), MaxText))
+	for _, c := range s {
+		if c == utf8.RuneError || c < ' ' || c == 0x7F {
+			c = '?'
+		}
+		if len(out)+utf8.RuneLen(c) > MaxText {
+			break
+		}
+		out = utf8.AppendRune(out, c)
+	}
+	return string(out)
+}
+
+func memory(m plugin.MemoryKind) bool { return m <= plugin.MemoryKindCuda }
+
+func name(what, s string) error {
+	if s == "" || len(s) > plugin.MaxName {
+		return plugin.Errorf(plugin.Protocol, "%s of %d bytes, want 1 to %d", what, len(s), plugin.MaxName)
+	}
+	return printable(what, s)
+}
+
+func text(what, s string) error {
+	if len(s) > MaxText {
+		return plugin.Errorf(plugin.Protocol, "%s of %d bytes, at most %d", what, len(s), MaxText)
+	}
+	return printable(what, s)
+}
+
+func printable(what, s string) error {
+	if Clip(s) != s {
+		return plugin.Errorf(plugin.Protocol, "%s %q is not printable UTF-8", what, Clip(s))
+	}
+	return nil
+}

@@ -1,0 +1,225 @@
+// Package probe is a small transport for the carriers' tests: memfd regions,
+// buffers, one plan, and misbehaviour on request through the options an
+// endpoint is opened with. It moves no data of its own; nothing outside tests
+// may use it.
+package probe
+
+import (
+	"context"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Algorithm is the one algorithm that plans are answered for.
+const Algorithm = "one_shot"
+
+// ScratchBytes is the size of the scratch region.
+const ScratchBytes = 1 << 16
+
+// Pattern is the byte that fills the first page of the private region, so that
+// a test can tell that a descriptor is the right one.
+const Pattern = 0xA5
+
+// Options of OpenConfig that make an endpoint misbehave, each with a value.
+const (
+	OptionFail  = "fail"  // open fails with this message, code OutOfMemory, rank 3
+	OptionPanic = "panic" // open panics with this message
+	OptionHang  = "hang"  // open waits until its context ends
+	OptionPlan  = "plan"  // prepare answers a broken plan: "steps", "index", "other", "native", "nil", "many"
+	OptionClose = "close" // close fails with this message
+	OptionWedge = "wedge" // prepare stops the whole process with SIGSTOP
+	OptionCrash = "crash" // prepare dereferences null
+	OptionFD    = "fd"    // open answers a region larger than its memfd
+)
+
+// Transport is the probe. Its zero value is what tests use.
+type Transport struct{}
+
+// Info describes the probe.
+func (Transport) Info() plugin.Info {
+	return plugin.Info{
+		Name: "probe", Version: "1.2.3", Doc: "a transport for tests",
+		Features: plugin.FeatureMemory | plugin.FeaturePlans | plugin.FeatureBuffers,
+		Memory:   []plugin.MemoryKind{plugin.MemoryKindHost},
+	}
+}
+
+// Supports answers for all_reduce, and a different hostile answer for each of a
+// few worlds that no test means otherwise.
+func (Transport) Supports(r plugin.Request) plugin.Support {
+	switch {
+	case r.World == 1001:
+		return plugin.Support{Algorithms: []plugin.Algorithm{{Name: Algorithm, Latency: math.NaN(), Bandwidth: 1}}}
+	case r.World == 1002:
+		return plugin.Support{Reason: strings.Repeat("x", 1<<16)}
+	case r.World == 1003:
+		return plugin.Support{Algorithms: make([]plugin.Algorithm, 1000)}
+	case r.World == 1004:
+		panic("supports panics")
+	case r.Collective != plugin.AllReduce:
+		return plugin.Support{Reason: "the probe only reduces"}
+	}
+	return plugin.Support{Algorithms: []plugin.Algorithm{
+		{Name: Algorithm, MaxBytes: 4096, Latency: 1.5, Bandwidth: 1000},
+		{Name: "other", MinBytes: 4096, Latency: 9, Bandwidth: float64(r.World) * 4000},
+	}}
+}
+
+// Open makes an endpoint with a private and a scratch region.
+func (Transport) Open(ctx context.Context, c plugin.OpenConfig) (plugin.Endpoint, error) {
+	if m, ok := c.Options[OptionFail]; ok {
+		return nil, &plugin.Error{Code: plugin.OutOfMemory, Rank: 3, Message: m}
+	}
+	if m, ok := c.Options[OptionPanic]; ok {
+		panic(m)
+	}
+	if _, ok := c.Options[OptionHang]; ok {
+		<-ctx.Done()
+		return nil, plugin.Errorf(plugin.Timeout, "open was given up: %w", ctx.Err())
+	}
+	e := &endpoint{config: c}
+	for id, role := range []plugin.RegionRole{plugin.RegionRolePrivate, plugin.RegionRoleScratch} {
+		r, err := memory(uint32(id), role, ScratchBytes)
+		if err != nil {
+			e.Close()
+			return nil, err
+		}
+		e.regions = append(e.regions, r)
+	}
+	page := make([]byte, 4096)
+	for i := range page {
+		page[i] = Pattern
+	}
+	if _, err := unix.Pwrite(e.regions[0].Handle.FD, page, 0); err != nil {
+		e.Close()
+		return nil, plugin.Errorf(plugin.System, "write to memfd: %w", err)
+	}
+	if v, ok := c.Options[OptionFD]; ok {
+		n, _ := strconv.ParseInt(v, 10, 64)
+		e.regions[1].Bytes, e.regions[1].Handle.Bytes = n, n
+	}
+	return e, nil
+}
+
+type endpoint struct {
+	config  plugin.OpenConfig
+	regions []plugin.Region
+	buffers []plugin.Region
+}
+
+func memory(id uint32, role plugin.RegionRole, bytes int64) (plugin.Region, error) {
+	fd, err := unix.MemfdCreate("shunt-probe", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return plugin.Region{}, plugin.Errorf(plugin.System, "memfd_create: %w", err)
+	}
+	if err := unix.Ftruncate(fd, bytes); err != nil {
+		unix.Close(fd)
+		return plugin.Region{}, plugin.Errorf(plugin.OutOfMemory, "ftruncate to %d bytes: %w", bytes, err)
+	}
+	return plugin.Region{
+		ID: id, Role: role, Memory: plugin.MemoryKindHost, Bytes: bytes,
+		Handle: plugin.Handle{
+			Kind: plugin.HandleKindMemfd, Generation: uint64(id) + 1, Bytes: bytes, FD: fd, Data: []byte("probe"),
+		},
+	}, nil
+}
+
+func (e *endpoint) Regions() []plugin.Region { return e.regions }
+
+func (e *endpoint) Images() []plugin.Image {
+	return []plugin.Image{{Name: "probe.ptx", Data: []byte("// no code")}}
+}
+
+func (e *endpoint) Allocate(_ context.Context, id uint32, bytes int64) (plugin.Region, error) {
+	bytes = (bytes + 4095) &^ 4095
+	r, err := memory(id, plugin.RegionRoleBuffer, bytes)
+	if err == nil {
+		e.buffers = append(e.buffers, r)
+	}
+	return r, err
+}
+
+func (e *endpoint) Free(_ context.Context, id uint32) error {
+	for i, r := range e.buffers {
+		if r.ID == id {
+			e.buffers = append(e.buffers[:i], e.buffers[i+1:]...)
+			return unix.Close(r.Handle.FD)
+		}
+	}
+	return plugin.Errorf(plugin.InvalidArgument, "buffer %d does not exist", id)
+}
+
+func (e *endpoint) Prepare(ctx context.Context, req plugin.Request, algorithm string) (*plugin.Plan, error) {
+	if _, ok := e.config.Options[OptionWedge]; ok {
+		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		<-ctx.Done() // the answer never comes
+	}
+	if _, ok := e.config.Options[OptionCrash]; ok {
+		var p *plugin.Plan
+		go func() { p.Temps = 1 }()
+		select {}
+	}
+	if algorithm != Algorithm {
+		return nil, plugin.Errorf(plugin.Unsupported, "algorithm %q is not the probe's", algorithm)
+	}
+	p, err := Plan(req)
+	if err != nil {
+		return nil, err
+	}
+	switch e.config.Options[OptionPlan] {
+	case "steps":
+		p.Steps = make([]plugin.Step, plugin.MaxSteps+1)
+	case "index":
+		p.Steps[len(p.Steps)-1].A = 60000
+	case "other":
+		p.Algorithm = "another"
+	case "native":
+		p.Natives = []plugin.Native{{Function: 1}}
+	case "many":
+		p.Temps = 1 << 20
+	case "nil":
+		return nil, nil
+	}
+	return p, nil
+}
+
+func (e *endpoint) Close() error {
+	for _, r := range append(e.regions, e.buffers...) {
+		unix.Close(r.Handle.FD)
+	}
+	e.regions, e.buffers = nil, nil
+	if m, ok := e.config.Options[OptionClose]; ok {
+		return plugin.Errorf(plugin.System, "%s", m)
+	}
+	return nil
+}
+
+// Plan is the plan the probe answers: of every kind of step that a process can
+// ship, so that a conversion that loses a field is seen.
+func Plan(req plugin.Request) (*plugin.Plan, error) {
+	b := plugin.NewBuilder(req, Algorithm)
+	b.Track(func() {
+		zero := b.Const(0)
+		me := b.Const(int64(req.Rank))
+		word := b.Region(zero, me, b.Const(64))
+		epoch := b.Add(b.Load(word), b.Const(1))
+		b.Loop(b.Const(int64(req.World)), func(i plugin.Reg) {
+			b.Copy(b.Region(b.Const(1), i, b.Mul(me, b.Const(4096))), b.SendScaled(zero), b.Slot(plugin.SlotBytes))
+		})
+		b.SignalAll(word, epoch)
+		b.If(b.Lt(epoch, b.Const(-7)), func() { b.Wait(word, epoch, me) })
+		b.Reduce(b.Recv(zero), b.Slot(plugin.SlotCount), b.Region(b.Const(1), me, zero), b.Region(b.Const(1), me, b.Const(4096)))
+		b.Store(b.Region(zero, me, b.Const(128)), epoch)
+	})
+	b.Track(func() {
+		b.Barrier(b.Region(b.Const(0), b.Const(0), b.Const(256)), b.Region(b.Const(0), b.Const(0), b.Const(320)))
+	})
+	return b.Plan()
+}

@@ -1,0 +1,277 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
+	"github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc"
+
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/internal/check"
+	"github.com/shunt-ccl/shunt/plugin/proto"
+)
+
+// Config says which plugin to start and how. Only Path is needed.
+type Config struct {
+	Path   string   // of the executable
+	Args   []string // after the name
+	SHA256 string   // hexadecimal checksum of the executable that must match; empty: not checked
+
+	Env    []string     // "KEY=value", beyond the few variables a plugin inherits
+	Logger *slog.Logger // gets the plugin's output; nil: slog.Default()
+
+	StartTimeout time.Duration // from start to first answer; 0: 10 s
+	KillTimeout  time.Duration // how long Close waits before it kills; 0: 1 s
+
+	// A plugin is asked for a sign of life every PingInterval (0: 500 ms,
+	// negative: never). One that is stopped and gives none for PingTimeout
+	// (0: 1.5 s) is dead, and so is any that gives none for ten times as long:
+	// a busy machine delays answers, and is no reason to kill.
+	PingInterval time.Duration
+	PingTimeout  time.Duration
+
+	// OnExit is called once, from a goroutine of its own, when the plugin dies
+	// without Close having been called. Its argument is what Err answers.
+	OnExit func(err error)
+}
+
+// Client is a running plugin.
+type Client struct {
+	config      Config
+	runner      *pluginRunner
+	plugin      *goplugin.Client
+	conn        *grpc.ClientConn
+	rpc         proto.TransportClient
+	info        plugin.Info
+	arrivals    *arrivals
+	endpoints   atomic.Uint64 // numbers handed out
+	supports    supportCache
+	life        context.Context // ends with the plugin
+	endLife     context.CancelFunc
+	done        chan struct{}
+	goroutines  sync.WaitGroup
+	teardown    sync.Once
+	teardownErr error
+
+	mu      sync.Mutex
+	err     error // why it is over; set before done is closed
+	closing bool
+}
+
+// Start starts a plugin and waits until it has described itself. The plugin
+// runs until Close, or until this process ends, however it ends; ctx bounds the
+// start only. Errors have code PluginRejected and say what is wrong with it.
+func Start(ctx context.Context, config Config) (*Client, error) {
+	setDefaults(&config)
+	ctx, cancel := context.WithTimeout(ctx, config.StartTimeout)
+	defer cancel()
+	b, err := openExecutable(config.Path, config.SHA256)
+	if err != nil {
+		return nil, err
+	}
+	defer b.close()
+	dir, err := makeRunDir()
+	if err != nil {
+		return nil, err
+	}
+	// Connected, the socket's name is not needed; not connected, nothing is.
+	defer os.RemoveAll(dir)
+
+	c := &Client{config: config, arrivals: newArrivals(), done: make(chan struct{})}
+	c.life, c.endLife = context.WithCancel(context.Background())
+	c.runner = newRunner(ctx, b, config, dir)
+	if err := c.start(ctx); err != nil {
+		c.endLife()
+		return nil, c.startFailed(ctx, err)
+	}
+	if !c.runner.started() {
+		<-c.runner.child.exited // killed as ctx ended: watch is about to say so
+	}
+	c.config.Logger.Info("transport plugin started", "name", c.info.Name, "version", c.info.Version, "pid", c.PID(), "path", config.Path)
+	return c, nil
+}
+
+func setDefaults(c *Config) {
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	c.Logger = c.Logger.With("plugin", filepath.Base(c.Path))
+	for _, d := range []struct {
+		value *time.Duration
+		unset time.Duration
+	}{
+		{&c.StartTimeout, 10 * time.Second},
+		{&c.KillTimeout, time.Second},
+		{&c.PingInterval, 500 * time.Millisecond},
+		{&c.PingTimeout, 1500 * time.Millisecond},
+	} {
+		if *d.value == 0 {
+			*d.value = d.unset
+		}
+	}
+	c.StartTimeout = min(c.StartTimeout, runDirStale/2)
+}
+
+func (c *Client) start(ctx context.Context) error {
+	deadline, _ := ctx.Deadline()
+	c.plugin = goplugin.NewClient(&goplugin.ClientConfig{
+		HandshakeConfig:  handshakeConfig(),
+		VersionedPlugins: map[int]goplugin.PluginSet{plugin.VersionMajor: {serviceName: clientPlugin{}}},
+		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
+			c.runner.cmd = cmd
+			return c.runner, nil
+		},
+		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
+		AutoMTLS:         true,
+		SkipHostEnv:      true,
+		StartTimeout:     time.Until(deadline),
+		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: c.runner.dir},
+		Logger:           hostLogger(c.config.Logger),
+		SyncStdout:       c.runner.outLines,
+		SyncStderr:       c.runner.errLines,
+		GRPCDialOptions: []grpc.DialOption{
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+			grpc.WithIdleTimeout(0), // the socket's name is gone: there is no connecting again
+		},
+	})
+	if _, err := c.plugin.Start(); err != nil {
+		return err
+	}
+	protocol, err := c.plugin.Client()
+	if err != nil {
+		return err
+	}
+	raw, err := protocol.Dispense(serviceName)
+	if err != nil {
+		return err
+	}
+	c.conn = raw.(*grpc.ClientConn)
+	c.rpc = proto.NewTransportClient(c.conn)
+	if err := c.describe(ctx); err != nil {
+		return err
+	}
+	c.goroutines.Add(2)
+	go c.receiveDescriptors()
+	go c.watch()
+	if c.config.PingInterval > 0 {
+		c.goroutines.Add(1)
+		go c.ping()
+	}
+	return nil
+}
+
+// describe asks for Info, the first call, and checks it.
+func (c *Client) describe(ctx context.Context) error {
+	// The connection may die with the process before there is a watch.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-c.runner.child.exited:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	reply, err := c.rpc.Info(ctx, &proto.InfoRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		return fromRPC("info", err)
+	}
+	if err := check.Version(reply.GetVersionMajor(), reply.GetVersionMinor()); err != nil {
+		return err
+	}
+	if len(reply.GetMemory()) > 16 {
+		return plugin.Errorf(plugin.Protocol, "%d memory kinds, at most 16", len(reply.GetMemory()))
+	}
+	c.info = proto.ToInfo(reply)
+	return check.Info(c.info)
+}
+
+// startFailed ends what was started and words why.
+func (c *Client) startFailed(ctx context.Context, err error) error {
+	reason := c.runner.rejection()
+	child := c.runner.child
+	exitedByItself, givenUp := false, ctx.Err()
+	if child != nil {
+		select {
+		case <-child.exited:
+			exitedByItself = true
+		default:
+		}
+		child.kill()
+		<-child.exited
+		c.runner.readers.Wait()
+	}
+	c.plugin.Kill() // the process is gone: this only collects go-plugin's goroutines
+	if c.runner.descriptors != nil {
+		c.runner.descriptors.Close()
+	}
+	c.runner.toPlugin.Close()
+	switch {
+	case reason != nil:
+	case child == nil:
+		reason = fmt.Errorf("could not be started: %w", err)
+	case givenUp == context.DeadlineExceeded:
+		reason = fmt.Errorf("did not finish its start within %v", c.config.StartTimeout)
+	case givenUp != nil:
+		reason = fmt.Errorf("start was given up: %w", givenUp)
+	case exitedByItself:
+		reason = fmt.Errorf("%s before it could be used", child.status)
+	default:
+		reason = err
+	}
+	return plugin.Errorf(plugin.PluginRejected, "plugin %s: %w%s", c.config.Path, reason, c.quoteStderr())
+}
+
+func (c *Client) quoteStderr() string {
+	if tail := c.runner.errLines.Tail(); tail != "" {
+		return "; the end of its stderr:\n" + tail
+	}
+	return ""
+}
+
+// Transport is the plugin as a transport. Its endpoints are used as any other;
+// after the plugin's death every call answers what Err answers.
+func (c *Client) Transport() plugin.Transport { return transport{c} }
+
+// PID is the plugin's process id.
+func (c *Client) PID() int { return c.runner.child.pid }
+
+// Done is closed when the plugin has died or was closed.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Err is nil while the plugin runs, an error with code PluginDied that names
+// the plugin, its pid, how it ended and the end of its stderr when it died, and
+// one with code Closed after Close.
+func (c *Client) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+func (c *Client) String() string {
+	return fmt.Sprintf("plugin %s (pid %d)", c.info.Name, c.PID())
+}
+
+// clientPlugin gives go-plugin's client nothing to do but to hand over the
+// connection.
+type clientPlugin struct {
+	goplugin.NetRPCUnsupportedPlugin
+}
+
+func (clientPlugin) GRPCServer(*goplugin.GRPCBroker, *grpc.Server) error {
+	return plugin.Errorf(plugin.Internal, "the client's half of the plugin cannot serve")
+}
+
+func (clientPlugin) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, conn *grpc.ClientConn) (interface{}, error) {
+	return conn, nil
+}

@@ -1,0 +1,133 @@
+package process
+
+import (
+	"context"
+	"net"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// pair is both ends of a descriptor socket, served by arrivals; served gets
+// what serve answers.
+func pair(t *testing.T) (a *arrivals, other *net.UnixConn, served chan error) {
+	t.Helper()
+	host, file, err := descriptorPair()
+	require.NoError(t, err)
+	fd, err := unix.Dup(int(file.Fd()))
+	require.NoError(t, err)
+	file.Close()
+	require.NoError(t, unix.SetNonblock(fd, true))
+	other, err = wrapDescriptorSocket(fd)
+	require.NoError(t, err)
+	a, served = newArrivals(), make(chan error, 1)
+	go func() {
+		served <- a.serve(host)
+		host.Close()
+	}()
+	t.Cleanup(func() { other.Close() })
+	return a, other, served
+}
+
+func TestDescriptorsArriveByEndpointAndRegion(t *testing.T) {
+	a, other, served := pair(t)
+	a.expect(1)
+	a.expect(2)
+	file, err := os.Open("/dev/zero")
+	require.NoError(t, err)
+	defer file.Close()
+	before := descriptors(t, os.Getpid())
+	for _, k := range [][2]int{{2, 5}, {1, 5}, {1, 6}, {1, 6}, {9, 9}} { // one twice, one for nobody
+		require.NoError(t, sendDescriptor(other, uint64(k[0]), uint32(k[1]), int(file.Fd())))
+	}
+	for _, k := range [][2]int{{1, 5}, {2, 5}} {
+		fd, err := a.take(context.Background(), uint64(k[0]), uint32(k[1]))
+		require.NoError(t, err)
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		require.NoError(t, err)
+		require.NotZero(t, flags&unix.FD_CLOEXEC, "no child may inherit it")
+		require.NoError(t, unix.Close(fd))
+	}
+	other.Close()
+	require.NoError(t, <-served)
+	_, err = a.take(context.Background(), 1, 6)
+	require.ErrorIs(t, err, plugin.PluginDied)
+	require.Equal(t, before-2, descriptors(t, os.Getpid()), "everything not taken is closed, and both ends")
+}
+
+func TestDescriptorWaitEndsWithItsContext(t *testing.T) {
+	a, _, _ := pair(t)
+	a.expect(1)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := a.take(ctx, 1, 0)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestMisbehavingDescriptorSocketIsAnError(t *testing.T) {
+	zero, err := os.Open("/dev/zero")
+	require.NoError(t, err)
+	defer zero.Close()
+	fd := int(zero.Fd())
+	good := encodeFrame(1, 0)
+	for name, send := range map[string]func(*net.UnixConn) error{
+		"no descriptor": func(c *net.UnixConn) error { _, err := c.Write(good[:]); return err },
+		"two descriptors": func(c *net.UnixConn) error {
+			_, _, err := c.WriteMsgUnix(good[:], unix.UnixRights(fd, fd), nil)
+			return err
+		},
+		"very many descriptors": func(c *net.UnixConn) error {
+			many := make([]int, 200)
+			for i := range many {
+				many[i] = fd
+			}
+			_, _, err := c.WriteMsgUnix(good[:], unix.UnixRights(many...), nil)
+			return err
+		},
+		"wrong magic": func(c *net.UnixConn) error {
+			_, _, err := c.WriteMsgUnix(make([]byte, frameBytes), unix.UnixRights(fd), nil)
+			return err
+		},
+		"too long": func(c *net.UnixConn) error {
+			_, _, err := c.WriteMsgUnix(append(good[:], 0), unix.UnixRights(fd), nil)
+			return err
+		},
+		"flood": func(c *net.UnixConn) error {
+			for i := range maxPending + 1 {
+				if err := sendDescriptor(c, 1, uint32(i), fd); err != nil {
+					return nil // the other end hung up, as it should
+				}
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := descriptors(t, os.Getpid())
+			a, other, served := pair(t)
+			a.expect(1)
+			require.NoError(t, send(other))
+			require.ErrorIs(t, <-served, plugin.Protocol)
+			other.Close()
+			eventually(t, 2e9, "every descriptor is closed", func() bool { return descriptors(t, os.Getpid()) == before })
+		})
+	}
+}
+
+func FuzzDecodeFrame(f *testing.F) {
+	frame := encodeFrame(7, 3)
+	f.Add(frame[:])
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		endpoint, region, err := decodeFrame(b)
+		if err != nil {
+			return
+		}
+		if again := encodeFrame(endpoint, region); string(again[:]) != string(b) {
+			t.Fatalf("% x became % x", b, again)
+		}
+	})
+}

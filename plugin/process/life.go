@@ -1,0 +1,181 @@
+package process
+
+import (
+	"context"
+	"time"
+
+	goplugin "github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// watch waits for the end of the process and says how it ended.
+func (c *Client) watch() {
+	defer c.goroutines.Done()
+	<-c.runner.child.exited
+	c.runner.readers.Wait() // the tail of stderr is complete
+	c.finish(plugin.Errorf(plugin.PluginDied, "%s %s%s", c, c.runner.child.status, c.quoteStderr()))
+}
+
+// receiveDescriptors collects the descriptors that the plugin passes.
+func (c *Client) receiveDescriptors() {
+	defer c.goroutines.Done()
+	if err := c.arrivals.serve(c.runner.descriptors); err != nil {
+		c.condemn(plugin.Errorf(plugin.PluginDied, "%s was killed: %w", c, err))
+	}
+}
+
+// ping asks for a sign of life. A plugin that is stopped is given PingTimeout,
+// any other ten times as long.
+func (c *Client) ping() {
+	defer c.goroutines.Done()
+	health := grpc_health_v1.NewHealthClient(c.conn)
+	ticker := time.NewTicker(c.config.PingInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-c.done:
+			return
+		case <-ticker.C:
+		}
+		if !c.alive(health) {
+			return
+		}
+	}
+}
+
+func (c *Client) alive(health grpc_health_v1.HealthClient) bool {
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(c.life, 10*c.config.PingTimeout)
+	defer cancel()
+	answered := make(chan error, 1)
+	go func() {
+		_, err := health.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: goplugin.GRPCServiceName})
+		answered <- err
+	}()
+	look := time.NewTimer(c.config.PingTimeout)
+	defer look.Stop()
+	for {
+		var err error
+		select {
+		case err = <-answered:
+			if err == nil {
+				return true
+			}
+			if c.life.Err() != nil {
+				return false
+			}
+			if status.Code(err) == codes.Unavailable {
+				// The connection is lost: either the process is ending, which
+				// watch is about to say, or it has closed its socket.
+				select {
+				case <-c.done:
+					return false
+				case <-look.C:
+				}
+			}
+		case <-look.C:
+			if !c.runner.child.stopped() {
+				look.Reset(c.config.PingTimeout)
+				continue
+			}
+			err = errStopped
+		}
+		state := "runs but is wedged"
+		if err == errStopped {
+			state = "is stopped"
+		}
+		c.condemn(plugin.Errorf(plugin.PluginDied, "%s does not answer: no sign of life for %v, the process %s; it was killed%s",
+			c, time.Since(begin).Round(time.Millisecond), state, c.quoteStderr()))
+		return false
+	}
+}
+
+var errStopped = plugin.Errorf(plugin.PluginDied, "stopped")
+
+// condemn declares the plugin dead and kills it.
+func (c *Client) condemn(err error) {
+	c.finish(err)
+	c.runner.child.kill()
+}
+
+// finish ends the client's life, once: calls in flight fail, Done is closed,
+// OnExit called unless the end was asked for.
+func (c *Client) finish(err error) {
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return
+	}
+	asked := c.closing
+	if asked {
+		err = plugin.Errorf(plugin.Closed, "%s is closed", c)
+	}
+	c.err = err
+	c.mu.Unlock()
+	c.endLife()
+	close(c.done)
+	if asked {
+		return
+	}
+	c.config.Logger.Error("transport plugin died", "error", err)
+	if c.config.OnExit != nil {
+		go c.config.OnExit(err)
+	}
+}
+
+// Close asks the plugin to shut down, kills it if it has not ended within
+// KillTimeout, and releases everything. It takes little longer than that even
+// if the plugin is stopped. Its error says that the plugin had to be killed;
+// a plugin that was dead before is no error. Calling it again answers the same.
+func (c *Client) Close() error {
+	c.teardown.Do(func() {
+		c.mu.Lock()
+		c.closing = true
+		dead := c.err != nil
+		c.mu.Unlock()
+		c.teardownErr = c.end(dead)
+	})
+	return c.teardownErr
+}
+
+func (c *Client) end(dead bool) error {
+	// Kill asks first and may then wait for ever for an answer; the process's
+	// end is what lets it go on.
+	collected := make(chan struct{})
+	go func() {
+		defer close(collected)
+		c.plugin.Kill()
+	}()
+	var err error
+	if !waitFor(c.runner.child.exited, c.config.KillTimeout) {
+		if !dead {
+			err = plugin.Errorf(plugin.Timeout, "%s did not shut down within %v and was killed", c, c.config.KillTimeout)
+		}
+		c.runner.child.kill()
+		// Only a process stuck in the kernel outlives this.
+		if !waitFor(c.runner.child.exited, c.config.KillTimeout) {
+			c.finish(nil)
+			c.runner.descriptors.Close()
+			return plugin.Errorf(plugin.Timeout, "%s cannot be killed: it is stuck in the kernel", c)
+		}
+	}
+	<-collected
+	c.runner.descriptors.Close()
+	c.goroutines.Wait()
+	return err
+}
+
+func waitFor(done <-chan struct{}, timeout time.Duration) bool {
+	t := time.NewTimer(timeout)
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		return false
+	}
+}

@@ -1,0 +1,201 @@
+package process
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/internal/probe"
+)
+
+func itoa(i int) string { return strconv.Itoa(i) }
+
+func within(t *testing.T, limit time.Duration, c <-chan struct{}) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	if !waitFor(c, limit) {
+		t.Fatalf("not done within %v", limit)
+	}
+	return time.Since(begin)
+}
+
+func TestKilledPluginIsNoticedAndNamed(t *testing.T) {
+	died := make(chan error, 1)
+	c := start(t, "chatty", func(c *Config) { c.OnExit = func(err error) { died <- err } })
+	e := open(t, c)
+	require.NoError(t, unix.Kill(c.PID(), unix.SIGKILL))
+	took := within(t, 2*time.Second, c.Done())
+	t.Logf("noticed after %v", took)
+
+	err := c.Err()
+	require.ErrorIs(t, err, plugin.PluginDied)
+	require.ErrorContains(t, err, fmt.Sprintf("plugin probe (pid %d) was killed by signal 9 (killed)", c.PID()))
+	require.ErrorContains(t, err, "a plain line", "the end of stderr is quoted")
+	require.Equal(t, err, <-died)
+
+	_, err = e.Prepare(context.Background(), allReduce, probe.Algorithm)
+	require.ErrorIs(t, err, plugin.PluginDied)
+	_, err = c.Transport().Open(context.Background(), openConfig())
+	require.ErrorIs(t, err, plugin.PluginDied)
+	require.ErrorIs(t, e.Close(), plugin.PluginDied)
+	require.Len(t, c.Transport().Info().Name, 5)
+	require.NoError(t, c.Close())
+	require.NoError(t, c.Close())
+}
+
+func TestCallInFlightFailsWhenThePluginDies(t *testing.T) {
+	c := start(t, "probe")
+	e := open(t, c, probe.OptionCrash, "")
+	_, err := e.Prepare(context.Background(), allReduce, probe.Algorithm)
+	require.ErrorIs(t, err, plugin.PluginDied)
+	require.ErrorContains(t, err, "prepare all_reduce/one_shot on rank 1")
+	require.ErrorContains(t, err, "exited with status 2")
+	require.ErrorContains(t, err, "nil pointer dereference")
+	require.LessOrEqual(t, len(c.runner.errLines.Tail()), maxTail)
+}
+
+func TestStoppedPluginIsReportedAndKilled(t *testing.T) {
+	c := start(t, "probe")
+	e := open(t, c, probe.OptionWedge, "")
+	begin := time.Now()
+	_, err := e.Prepare(context.Background(), allReduce, probe.Algorithm)
+	took := time.Since(begin)
+	require.ErrorIs(t, err, plugin.PluginDied)
+	require.ErrorContains(t, err, "does not answer")
+	require.ErrorContains(t, err, "is stopped")
+	require.Less(t, took, 3*time.Second)
+	eventually(t, time.Second, "the process is killed", func() bool { return gone(c.PID()) })
+	t.Logf("reported after %v", took)
+}
+
+func TestCloseIsBoundedWhateverThePluginDoes(t *testing.T) {
+	quick := func(c *Config) { c.KillTimeout, c.PingInterval = 200*time.Millisecond, -1 }
+	t.Run("stopped", func(t *testing.T) {
+		c := start(t, "probe", quick)
+		require.NoError(t, unix.Kill(c.PID(), unix.SIGSTOP))
+		begin := time.Now()
+		err := c.Close()
+		require.ErrorIs(t, err, plugin.Timeout)
+		require.ErrorContains(t, err, "did not shut down within 200ms and was killed")
+		require.Less(t, time.Since(begin), 2*time.Second)
+		require.True(t, gone(c.PID()))
+		require.ErrorIs(t, c.Err(), plugin.Closed)
+		require.Equal(t, err, c.Close(), "Close is idempotent")
+	})
+	t.Run("does not exit", func(t *testing.T) {
+		c := start(t, "stubborn", quick)
+		require.ErrorIs(t, c.Close(), plugin.Timeout)
+		require.True(t, gone(c.PID()))
+	})
+	t.Run("healthy", func(t *testing.T) {
+		c := start(t, "probe")
+		open(t, c)
+		begin := time.Now()
+		require.NoError(t, c.Close())
+		require.Less(t, time.Since(begin), time.Second)
+		require.True(t, c.runner.child.clean, "it shut down by itself")
+		within(t, 0, c.Done())
+		require.ErrorIs(t, c.Err(), plugin.Closed)
+	})
+}
+
+// A grandchild that holds the pipes neither hides the plugin's death nor
+// survives it.
+func TestGrandchildDoesNotMaskACrash(t *testing.T) {
+	c := start(t, "grandchild")
+	var pid int
+	eventually(t, 2*time.Second, "the grandchild's pid", func() bool {
+		_, after, ok := strings.Cut(c.runner.errLines.Tail(), "grandchild ")
+		if ok {
+			pid, _ = strconv.Atoi(strings.Fields(after)[0])
+		}
+		return pid != 0
+	})
+	require.False(t, gone(pid))
+	require.NoError(t, unix.Kill(c.PID(), unix.SIGKILL))
+	within(t, time.Second, c.Done())
+	require.ErrorContains(t, c.Err(), "signal 9")
+	eventually(t, time.Second, "the grandchild is gone", func() bool { return gone(pid) })
+	require.NoError(t, c.Close())
+}
+
+func TestKilledHostLeavesNoPlugin(t *testing.T) {
+	for _, stopped := range []bool{false, true} {
+		t.Run(fmt.Sprintf("plugin stopped %v", stopped), func(t *testing.T) {
+			config := testConfig("host")
+			host := exec.Command(config.Path)
+			host.Env = append(os.Environ(), config.Env...)
+			host.Stderr = os.Stderr
+			out, err := host.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, host.Start())
+			line, err := bufio.NewReader(out).ReadString('\n')
+			require.NoError(t, err)
+			pid, err := strconv.Atoi(strings.TrimSpace(line))
+			require.NoError(t, err)
+			require.False(t, gone(pid))
+			if stopped {
+				require.NoError(t, unix.Kill(pid, unix.SIGSTOP))
+			}
+			require.NoError(t, host.Process.Kill())
+			host.Wait()
+			eventually(t, 2*time.Second, "the plugin is gone", func() bool { return gone(pid) })
+		})
+	}
+}
+
+// Even without the kernel's help a plugin notices that its host is gone.
+func TestPluginWatchesItsHost(t *testing.T) {
+	c := start(t, "probe")
+	require.NoError(t, c.runner.descriptors.Close(), "as if the host had ended")
+	within(t, 2*time.Second, c.Done())
+	require.ErrorContains(t, c.Err(), "exited with status 0")
+}
+
+func TestRunDirectoryIsGoneOnceConnected(t *testing.T) {
+	before := runDirs(t)
+	c := start(t, "probe")
+	require.NoDirExists(t, c.runner.dir)
+	require.NoError(t, open(t, c).Close(), "the connection outlives its name")
+	require.NoError(t, unix.Kill(c.PID(), unix.SIGKILL))
+	<-c.Done()
+	startFails(t, "exit")
+	startFails(t, "garbage")
+	require.Equal(t, before, runDirs(t))
+}
+
+func runDirs(t *testing.T) (n int) {
+	entries, err := os.ReadDir(os.TempDir())
+	require.NoError(t, err)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), runDirPrefix) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestSweepRemovesOnlyStaleRunDirectories(t *testing.T) {
+	base := t.TempDir()
+	now := time.Now()
+	for name, age := range map[string]time.Duration{
+		runDirPrefix + "old": time.Hour, runDirPrefix + "new": time.Minute, "other-old": time.Hour,
+	} {
+		require.NoError(t, os.MkdirAll(base+"/"+name+"/socket", 0o700))
+		require.NoError(t, os.Chtimes(base+"/"+name, now.Add(-age), now.Add(-age)))
+	}
+	sweepRunDirs(base, now)
+	require.NoDirExists(t, base+"/"+runDirPrefix+"old")
+	require.DirExists(t, base+"/"+runDirPrefix+"new")
+	require.DirExists(t, base+"/other-old")
+}

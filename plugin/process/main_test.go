@@ -1,0 +1,224 @@
+package process
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	goplugin "github.com/hashicorp/go-plugin"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/internal/probe"
+)
+
+// modeEnv makes the test binary behave as a plugin, or as a host that a test
+// can kill.
+const modeEnv = "SHUNT_TEST_PLUGIN"
+
+var modes = map[string]func(){
+	"probe": func() { Serve(probe.Transport{}) },
+	"exit": func() {
+		fmt.Fprintln(os.Stderr, "cannot find libfabric.so.9")
+		os.Exit(3)
+	},
+	"garbage": func() {
+		fmt.Println("Loading… please wait")
+		Serve(probe.Transport{})
+	},
+	"endless": func() {
+		block := strings.Repeat("x", 1<<16)
+		for {
+			if _, err := os.Stdout.WriteString(block); err != nil {
+				return
+			}
+		}
+	},
+	"silent": wait,
+	"hostile": func() {
+		for _, line := range hostileLines {
+			fmt.Fprintln(os.Stderr, line)
+		}
+		Serve(probe.Transport{})
+	},
+	"chatty": func() {
+		slog.SetDefault(slog.New(logHandler(os.Stderr)))
+		slog.Warn("a structured line", "count", 7)
+		fmt.Fprintln(os.Stderr, "a plain line")
+		Serve(probe.Transport{})
+	},
+	"version 2": func() { serveVersions(2) },
+	"version 0": func() { serveVersions(0) },
+	"versions 1 and 2": func() {
+		os.Setenv(modeEnv, "")
+		serveVersions(1, 2)
+	},
+	"grandchild": func() {
+		c := exec.Command("/bin/sleep", "1000")
+		c.Stdout, c.Stderr = os.Stdout, os.Stderr
+		if err := c.Start(); err != nil {
+			panic(err)
+		}
+		fmt.Fprintf(os.Stderr, "grandchild %d\n", c.Process.Pid)
+		Serve(probe.Transport{})
+	},
+	"stubborn": func() {
+		Serve(probe.Transport{})
+		wait() // shut down in RPC, but never exits
+	},
+	"host": func() {
+		c, err := Start(context.Background(), testConfig("probe"))
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(c.PID())
+		wait()
+	},
+}
+
+// wait blocks until a signal that nobody sends, without the runtime calling it
+// a deadlock.
+func wait() {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGUSR2)
+	<-c
+}
+
+func serveVersions(versions ...int) {
+	host, child, err := descriptorPair()
+	if err != nil {
+		panic(err)
+	}
+	defer child.Close()
+	s := newService(probe.Transport{}, host)
+	sets := map[int]goplugin.PluginSet{}
+	for _, v := range versions {
+		sets[v] = goplugin.PluginSet{serviceName: serverPlugin{service: s}}
+	}
+	goplugin.Serve(&goplugin.ServeConfig{
+		HandshakeConfig: handshakeConfig(), VersionedPlugins: sets,
+		GRPCServer: func(o []grpc.ServerOption) *grpc.Server { return grpc.NewServer(o...) },
+	})
+}
+
+func TestMain(m *testing.M) {
+	if mode := os.Getenv(modeEnv); mode != "" {
+		run, ok := modes[mode]
+		if !ok {
+			panic("no mode " + mode)
+		}
+		run()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func testConfig(mode string) Config {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	return Config{Path: self, Env: []string{modeEnv + "=" + mode}, Logger: slog.New(slog.DiscardHandler)}
+}
+
+func start(t *testing.T, mode string, change ...func(*Config)) *Client {
+	t.Helper()
+	config := testConfig(mode)
+	for _, f := range change {
+		f(&config)
+	}
+	c, err := Start(context.Background(), config)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func startFails(t *testing.T, mode string, change ...func(*Config)) string {
+	t.Helper()
+	config := testConfig(mode)
+	for _, f := range change {
+		f(&config)
+	}
+	c, err := Start(context.Background(), config)
+	if err == nil {
+		c.Close()
+		t.Fatal("the plugin was accepted")
+	}
+	require.Equal(t, plugin.PluginRejected, plugin.CodeOf(err), "%v", err)
+	return err.Error()
+}
+
+func open(t *testing.T, c *Client, options ...string) plugin.Endpoint {
+	t.Helper()
+	e, err := c.Transport().Open(context.Background(), openConfig(options...))
+	require.NoError(t, err)
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+func openConfig(options ...string) plugin.OpenConfig {
+	config := plugin.OpenConfig{Communicator: 0xC0FFEE, Rank: 1, World: 4, Device: -1, Options: map[string]string{}}
+	for i := 0; i+1 < len(options); i += 2 {
+		config.Options[options[i]] = options[i+1]
+	}
+	return config
+}
+
+var allReduce = plugin.Request{Collective: plugin.AllReduce, DType: plugin.Float32, World: 4, Hosts: 1, Rank: 1, Bytes: 1024}
+
+// records is a slog handler that keeps what it is given.
+type records struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (r *records) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+func (r *records) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := bufio.NewScanner(strings.NewReader(string(p)))
+	for s.Scan() {
+		r.lines = append(r.lines, s.Text())
+	}
+	return len(p), nil
+}
+
+func (r *records) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Join(r.lines, "\n")
+}
+
+// eventually polls for what only the kernel or another process can report.
+func eventually(t *testing.T, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", limit, what)
+		}
+		<-tick.C
+	}
+}
+
+// gone reports whether a process has ended, be it reaped or not.
+func gone(pid int) bool {
+	s := processState(pid)
+	return s == 0 || s == 'Z' || s == 'X'
+}

@@ -1,0 +1,192 @@
+package process
+
+import (
+	"context"
+	"math"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/internal/probe"
+)
+
+// The host cannot tell a transport in a process from the same one linked in.
+func TestProcessAnswersAsTheTransportItself(t *testing.T) {
+	c := start(t, "probe")
+	remote, local := c.Transport(), probe.Transport{}
+	require.Equal(t, local.Info(), remote.Info())
+	require.Equal(t, local.Supports(allReduce), remote.Supports(allReduce))
+	send := plugin.Request{Collective: plugin.Send, World: 2}
+	require.Equal(t, local.Supports(send), remote.Supports(send))
+
+	e := open(t, c)
+	require.Len(t, e.Regions(), 2)
+	require.Equal(t, plugin.RegionRoleScratch, e.Regions()[1].Role)
+	require.Equal(t, []plugin.Image{{Name: "probe.ptx", Data: []byte("// no code")}}, e.Images())
+
+	want, err := probe.Plan(allReduce)
+	require.NoError(t, err)
+	got, err := e.Prepare(context.Background(), allReduce, probe.Algorithm)
+	require.NoError(t, err)
+	require.Empty(t, cmp.Diff(want, got, cmpopts.EquateEmpty()))
+	require.NoError(t, e.Close())
+}
+
+func TestDescriptorsAreTheRegionsOwnMemory(t *testing.T) {
+	c := start(t, "probe")
+	e := open(t, c)
+	private := e.Regions()[0]
+	memory, err := unix.Mmap(private.Handle.FD, 0, int(private.Bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	require.NoError(t, err)
+	defer unix.Munmap(memory)
+	require.Equal(t, byte(probe.Pattern), memory[0])
+	require.Equal(t, byte(0), memory[4096])
+
+	b, err := e.Allocate(context.Background(), 9, 5000)
+	require.NoError(t, err)
+	require.Equal(t, plugin.RegionRoleBuffer, b.Role)
+	require.Equal(t, int64(8192), b.Bytes)
+	require.NoError(t, unix.Kill(c.PID(), unix.SIGKILL))
+	<-c.Done()
+	// Memory outlives the process that made it.
+	buffer, err := unix.Mmap(b.Handle.FD, 0, int(b.Bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	require.NoError(t, err)
+	defer unix.Munmap(buffer)
+	buffer[5000] = 1
+	require.Equal(t, byte(probe.Pattern), memory[1])
+}
+
+func TestEndpointsReleaseTheirDescriptors(t *testing.T) {
+	c := start(t, "probe")
+	cycle := func() {
+		e, err := c.Transport().Open(context.Background(), openConfig())
+		require.NoError(t, err)
+		_, err = e.Allocate(context.Background(), 7, 1)
+		require.NoError(t, err)
+		_, err = e.Allocate(context.Background(), 8, 1)
+		require.NoError(t, err)
+		require.NoError(t, e.Free(context.Background(), 7))
+		require.NoError(t, e.Close())
+		_, err = c.Transport().Open(context.Background(), openConfig(probe.OptionFail, "no"))
+		require.Error(t, err)
+		_, err = c.Transport().Open(context.Background(), openConfig(probe.OptionFD, "99999999"))
+		require.Error(t, err)
+	}
+	cycle()
+	here, there := descriptors(t, os.Getpid()), descriptors(t, c.PID())
+	for range 20 {
+		cycle()
+	}
+	require.Equal(t, here, descriptors(t, os.Getpid()))
+	require.Equal(t, there, descriptors(t, c.PID()))
+}
+
+func descriptors(t *testing.T, pid int) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/" + itoa(pid) + "/fd")
+	require.NoError(t, err)
+	return len(entries)
+}
+
+func TestErrorsCarryCodeRankAndMessage(t *testing.T) {
+	c := start(t, "probe")
+	_, err := c.Transport().Open(context.Background(), openConfig(probe.OptionFail, "no huge pages left"))
+	var e *plugin.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, plugin.OutOfMemory, e.Code)
+	require.Equal(t, 3, e.Rank)
+	require.Equal(t, "probe: open on rank 1 of communicator c0ffee: no huge pages left", e.Message)
+
+	ep := open(t, c)
+	_, err = ep.Prepare(context.Background(), allReduce, "ring")
+	require.ErrorIs(t, err, plugin.Unsupported)
+	require.ErrorContains(t, err, `probe: prepare all_reduce/ring on rank 1 of communicator c0ffee: algorithm "ring" is not the probe's`)
+	require.ErrorIs(t, ep.Free(context.Background(), 77), plugin.InvalidArgument)
+	require.NoError(t, ep.Close())
+	_, err = ep.Prepare(context.Background(), allReduce, probe.Algorithm)
+	require.ErrorIs(t, err, plugin.Closed)
+
+	failing := open(t, c, probe.OptionClose, "the device is gone")
+	require.ErrorContains(t, failing.Close(), "the device is gone")
+	require.NoError(t, failing.Close(), "the second Close has nothing to do")
+}
+
+func TestPanicOfATransportIsAnErrorOfTheCall(t *testing.T) {
+	c := start(t, "probe")
+	_, err := c.Transport().Open(context.Background(), openConfig(probe.OptionPanic, "index out of range"))
+	require.ErrorIs(t, err, plugin.Internal)
+	require.ErrorContains(t, err, "the transport panicked: index out of range")
+	require.Contains(t, c.Transport().Supports(plugin.Request{World: 1004}).Reason, "the transport panicked")
+	require.NoError(t, open(t, c).Close(), "the plugin serves on")
+}
+
+func TestHostileAnswersAreRefused(t *testing.T) {
+	c := start(t, "probe")
+	for world, want := range map[int]string{
+		1001: "latency NaN",
+		1002: "reason of 65536 bytes, at most 512",
+		1003: "1000 algorithms, at most 32",
+	} {
+		s := c.Transport().Supports(plugin.Request{World: world})
+		require.Empty(t, s.Algorithms)
+		require.Contains(t, s.Reason, want)
+	}
+	for option, want := range map[string]string{
+		"steps":  "32769 steps, at most 32768",
+		"index":  "operand out of range",
+		"other":  "got a plan of all_reduce/another",
+		"native": "native functions",
+		"many":   "temporaries, at most 32768",
+		"nil":    "no plan",
+	} {
+		e := open(t, c, probe.OptionPlan, option)
+		_, err := e.Prepare(context.Background(), allReduce, probe.Algorithm)
+		require.ErrorContains(t, err, want, option)
+		require.NoError(t, e.Close())
+	}
+	_, err := c.Transport().Open(context.Background(), openConfig(probe.OptionFD, "1000000"))
+	require.ErrorIs(t, err, plugin.Protocol)
+	require.ErrorContains(t, err, "its memfd has 65536 bytes, its handle says 1000000")
+	require.NoError(t, c.Err())
+}
+
+func TestCallsEndWithTheirContext(t *testing.T) {
+	c := start(t, "probe")
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	_, err := c.Transport().Open(ctx, openConfig(probe.OptionHang, ""))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, plugin.Timeout)
+
+	ctx, cancel = context.WithCancel(context.Background())
+	cancel()
+	_, err = c.Transport().Open(ctx, openConfig(probe.OptionHang, ""))
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, c.Err(), "the plugin lives on")
+	require.NoError(t, open(t, c).Close())
+}
+
+func TestSupportsIsAskedOnce(t *testing.T) {
+	c := start(t, "probe")
+	r := allReduce
+	want := c.Transport().Supports(r)
+	require.NoError(t, c.Close())
+	r.Rank = 3
+	require.Equal(t, want, c.Transport().Supports(r), "the answer does not depend on the rank")
+	r.Bytes = math.MaxInt64
+	require.Contains(t, c.Transport().Supports(r).Reason, "is closed")
+}
+
+func TestSupportCacheIsBounded(t *testing.T) {
+	var s supportCache
+	for i := range 3 * maxSupports {
+		s.put(plugin.Request{Bytes: int64(i)}, plugin.Support{Reason: "no"})
+		require.LessOrEqual(t, len(s.answers), maxSupports)
+	}
+}

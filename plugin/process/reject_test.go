@@ -1,0 +1,169 @@
+package process
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+func TestRefusedPluginsSayWhy(t *testing.T) {
+	for mode, want := range map[string][]string{
+		"exit":      {"exited with status 3 before it could be used", "cannot find libfabric.so.9"},
+		"garbage":   {`wrote "Loading… please wait" to stdout where its handshake should be`},
+		"endless":   {`wrote "xxxx`, "to stdout where its handshake should be"},
+		"version 2": {"speaks contract version 2, this host speaks 1"},
+		"version 0": {"speaks contract version 0, this host speaks 1"},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			message := startFails(t, mode)
+			for _, w := range want {
+				require.Contains(t, message, w)
+			}
+			require.Less(t, len(message), 1000)
+		})
+	}
+}
+
+func TestNewerPluginThatStillSpeaksOurVersionIsAccepted(t *testing.T) {
+	c := start(t, "versions 1 and 2")
+	require.Equal(t, "probe", c.Transport().Info().Name)
+}
+
+func TestStartIsBounded(t *testing.T) {
+	message := startFails(t, "silent", func(c *Config) { c.StartTimeout = 200 * time.Millisecond })
+	require.Contains(t, message, "did not finish its start within 200ms")
+
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	begin := time.Now()
+	_, err := Start(ctx, testConfig("silent"))
+	require.ErrorIs(t, err, context.Canceled)
+	require.Less(t, time.Since(begin), 5*time.Second)
+}
+
+func TestPathsThatAreNoPlugins(t *testing.T) {
+	dir := t.TempDir()
+	text, script := filepath.Join(dir, "text"), filepath.Join(dir, "script")
+	require.NoError(t, os.WriteFile(text, []byte("hello"), 0o644))
+	require.NoError(t, os.WriteFile(script, []byte("not a binary"), 0o755))
+	for path, want := range map[string]string{
+		filepath.Join(dir, "absent"): "no such file",
+		dir:                          "is not a regular file",
+		text:                         "is not executable",
+		script:                       "exec format error",
+	} {
+		message := startFails(t, "probe", func(c *Config) { c.Path = path })
+		require.Contains(t, message, want)
+		require.Contains(t, message, path)
+	}
+}
+
+func checksum(t *testing.T, path string) string {
+	t.Helper()
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	require.NoError(t, err)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func TestPinnedChecksum(t *testing.T) {
+	self := testConfig("").Path
+	right := checksum(t, self)
+	wrong := strings.Repeat("0", 64)
+
+	c := start(t, "probe", func(c *Config) { c.SHA256 = strings.ToUpper(right) })
+	executable, err := os.Readlink("/proc/" + itoa(c.PID()) + "/exe")
+	require.NoError(t, err)
+	require.Contains(t, executable, "memfd:", "what was hashed is what runs")
+
+	message := startFails(t, "probe", func(c *Config) { c.SHA256 = wrong })
+	require.Contains(t, message, "has checksum "+right+", pinned is "+wrong)
+	require.Contains(t, startFails(t, "probe", func(c *Config) { c.SHA256 = "abc" }), `its pinned checksum "abc" is not 64 hexadecimal digits`)
+
+	script := filepath.Join(t.TempDir(), "plugin.sh")
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nexit 0\n"), 0o755))
+	require.Contains(t, startFails(t, "probe", func(c *Config) { c.Path, c.SHA256 = script, checksum(t, script) }), "a pinned plugin must be a binary")
+}
+
+// The file may be replaced after the check: what runs is the copy, which
+// nobody can write.
+func TestPinnedCopyCannotChange(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "true")
+	program, err := os.ReadFile("/bin/true")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, program, 0o755))
+	e, err := openExecutable(path, checksum(t, path))
+	require.NoError(t, err)
+	defer e.close()
+	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\nexit 9\n"), 0o755))
+
+	c := exec.Command(e.path)
+	require.NoError(t, c.Run())
+	_, err = os.OpenFile(e.path, os.O_WRONLY, 0)
+	if err == nil {
+		t.Log("the copy can be opened for writing; its seals refuse the write")
+	}
+	_, err = unix.FcntlInt(e.file.Fd(), unix.F_GET_SEALS, 0)
+	require.NoError(t, err)
+	require.Error(t, os.Truncate(e.path, 0))
+	require.GreaterOrEqual(t, int(e.file.Fd()), minDescriptor)
+}
+
+func TestPluginSeesLittleOfTheEnvironment(t *testing.T) {
+	t.Setenv("SHUNT_ID", "secret")
+	t.Setenv("LD_PRELOAD", "")
+	t.Setenv("CUDA_VISIBLE_DEVICES", "1")
+	env := environment([]string{"A=b"})
+	require.Contains(t, env, "CUDA_VISIBLE_DEVICES=1")
+	require.Contains(t, env, "A=b")
+	for _, kv := range env {
+		require.NotContains(t, kv, "SHUNT_ID")
+		require.NotContains(t, kv, "LD_PRELOAD")
+	}
+}
+
+func TestServeByHandExplainsItself(t *testing.T) {
+	config := testConfig("probe")
+	c := exec.Command(config.Path)
+	c.Env = append(os.Environ(), config.Env...)
+	out, err := c.CombinedOutput()
+	require.Error(t, err)
+	require.Equal(t, 2, c.ProcessState.ExitCode())
+	require.Contains(t, string(out), `This is the Shunt transport "probe"`)
+}
+
+func TestCheckHandshake(t *testing.T) {
+	certificate := strings.Repeat("A", 100)
+	require.NoError(t, checkHandshake("1|1|unix|/run/x/plugin1|grpc|"+certificate+"\n", "/run/x"))
+	for line, want := range map[string]string{
+		"":                                         "wrote",
+		"1|1|unix|/run/x/p|grpc|":                  "no certificate",
+		"2|1|unix|/run/x/p|grpc|" + certificate:    "wrote",
+		"1|9|unix|/run/x/p|grpc|" + certificate:    "version 9",
+		"1|-1|unix|/run/x/p|grpc|" + certificate:   `version "-1"`,
+		"1|1|tcp|127.0.0.1:80|grpc|" + certificate: "over tcp",
+		"1|1|unix|/run/x/p|netrpc|" + certificate:  "netrpc",
+		"1|1|unix|/run/y/p|grpc|" + certificate:    "outside its run directory",
+		"1|1|unix|/run/x/../p|grpc|" + certificate: "outside its run directory",
+		"1|1|unix|x|grpc|" + certificate:           "outside its run directory",
+	} {
+		err := checkHandshake(line, "/run/x")
+		require.ErrorIs(t, err, plugin.PluginRejected, line)
+		require.ErrorContains(t, err, want, line)
+	}
+}

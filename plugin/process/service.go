@@ -1,0 +1,189 @@
+package process
+
+import (
+	"context"
+	"net"
+	"sync"
+
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/proto"
+)
+
+// service answers RPC with a transport's methods.
+type service struct {
+	proto.UnimplementedTransportServer
+	transport plugin.Transport
+	conn      *net.UnixConn // where descriptors go
+
+	mu        sync.Mutex
+	endpoints map[uint64]*served
+}
+
+// served is one endpoint. Its lock keeps the contract's promise that methods
+// are called one at a time, whatever the host does.
+type served struct {
+	mu       sync.Mutex
+	endpoint plugin.Endpoint // nil before it is opened
+	closed   bool
+}
+
+func newService(t plugin.Transport, conn *net.UnixConn) *service {
+	return &service{transport: t, conn: conn, endpoints: map[uint64]*served{}}
+}
+
+// slot is the endpoint of a number, made if it is new: Open and the Close that
+// gives it up may arrive in either order.
+func (s *service) slot(id uint64) *served {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.endpoints[id]
+	if e == nil {
+		e = &served{}
+		s.endpoints[id] = e
+	}
+	return e
+}
+
+// with calls f on an open endpoint.
+func (s *service) with(id uint64, f func(plugin.Endpoint) error) error {
+	s.mu.Lock()
+	e := s.endpoints[id]
+	s.mu.Unlock()
+	if e == nil {
+		return toRPC(plugin.Errorf(plugin.Closed, "endpoint %d is not open", id))
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed || e.endpoint == nil {
+		return toRPC(plugin.Errorf(plugin.Closed, "endpoint %d is not open", id))
+	}
+	return toRPC(f(e.endpoint))
+}
+
+func (s *service) Info(context.Context, *proto.InfoRequest) (*proto.InfoReply, error) {
+	return proto.FromInfo(s.transport.Info()), nil
+}
+
+func (s *service) Supports(_ context.Context, m *proto.SupportsRequest) (*proto.SupportsReply, error) {
+	return proto.FromSupport(s.transport.Supports(proto.ToRequest(m.GetRequest()))), nil
+}
+
+func (s *service) Open(ctx context.Context, m *proto.OpenRequest) (*proto.OpenReply, error) {
+	e := s.slot(m.GetEndpoint())
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		s.remove(m.GetEndpoint())
+		return nil, toRPC(plugin.Errorf(plugin.Closed, "endpoint %d was closed before it was open", m.GetEndpoint()))
+	}
+	if e.endpoint != nil {
+		return nil, toRPC(plugin.Errorf(plugin.InvalidArgument, "endpoint %d is open already", m.GetEndpoint()))
+	}
+	opened := false
+	defer func() {
+		if !opened { // failed, or panicked
+			s.remove(m.GetEndpoint())
+		}
+	}()
+	endpoint, err := s.transport.Open(ctx, proto.ToOpenConfig(m))
+	if err != nil {
+		return nil, toRPC(err)
+	}
+	reply := &proto.OpenReply{HasImages: len(endpoint.Images()) > 0}
+	for _, r := range endpoint.Regions() {
+		if err := s.pass(m.GetEndpoint(), r); err != nil {
+			_ = endpoint.Close()
+			return nil, toRPC(err)
+		}
+		reply.Regions = append(reply.Regions, proto.FromRegion(r))
+	}
+	e.endpoint, opened = endpoint, true
+	return reply, nil
+}
+
+// pass sends a region's descriptor ahead of the message that describes it.
+func (s *service) pass(endpoint uint64, r plugin.Region) error {
+	if r.Handle.FD < 0 {
+		return nil
+	}
+	return sendDescriptor(s.conn, endpoint, r.ID, r.Handle.FD)
+}
+
+func (s *service) Images(_ context.Context, m *proto.ImagesRequest) (reply *proto.ImagesReply, err error) {
+	err = s.with(m.GetEndpoint(), func(e plugin.Endpoint) error {
+		reply = proto.FromImages(e.Images())
+		return nil
+	})
+	return reply, err
+}
+
+func (s *service) Allocate(ctx context.Context, m *proto.AllocateRequest) (reply *proto.AllocateReply, err error) {
+	err = s.with(m.GetEndpoint(), func(e plugin.Endpoint) error {
+		r, err := e.Allocate(ctx, m.GetId(), m.GetBytes())
+		if err != nil {
+			return err
+		}
+		if err := s.pass(m.GetEndpoint(), r); err != nil {
+			_ = e.Free(ctx, m.GetId())
+			return err
+		}
+		reply = &proto.AllocateReply{Region: proto.FromRegion(r)}
+		return nil
+	})
+	return reply, err
+}
+
+func (s *service) Free(ctx context.Context, m *proto.FreeRequest) (*proto.FreeReply, error) {
+	err := s.with(m.GetEndpoint(), func(e plugin.Endpoint) error { return e.Free(ctx, m.GetId()) })
+	return &proto.FreeReply{}, err
+}
+
+func (s *service) Prepare(ctx context.Context, m *proto.PrepareRequest) (reply *proto.PrepareReply, err error) {
+	err = s.with(m.GetEndpoint(), func(e plugin.Endpoint) error {
+		p, err := e.Prepare(ctx, proto.ToRequest(m.GetRequest()), m.GetAlgorithm())
+		if err != nil {
+			return err
+		}
+		converted, err := proto.FromPlan(p)
+		if err != nil {
+			return err
+		}
+		reply = &proto.PrepareReply{Plan: converted}
+		return nil
+	})
+	return reply, err
+}
+
+// Close of an endpoint that is not open yet keeps it from being opened.
+func (s *service) Close(_ context.Context, m *proto.CloseRequest) (*proto.CloseReply, error) {
+	e := s.slot(m.GetEndpoint())
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+	if e.endpoint == nil {
+		return &proto.CloseReply{}, nil
+	}
+	s.remove(m.GetEndpoint())
+	return &proto.CloseReply{}, toRPC(e.endpoint.Close())
+}
+
+func (s *service) remove(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.endpoints, id)
+}
+
+// closeAll closes what the host left open. An endpoint that is busy is left to
+// the end of the process.
+func (s *service) closeAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.endpoints {
+		if e.mu.TryLock() {
+			if e.endpoint != nil && !e.closed {
+				_ = e.endpoint.Close()
+			}
+			e.mu.Unlock()
+		}
+	}
+}

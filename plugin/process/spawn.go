@@ -1,0 +1,79 @@
+package process
+
+import (
+	"fmt"
+	"os/exec"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// child is a started process. Its end is seen by waiting for the process, not
+// for its pipes: a grandchild that holds them does not hide a crash.
+type child struct {
+	pid    int
+	cmd    *exec.Cmd
+	exited chan struct{} // closed once the process is reaped
+	status string        // how it ended; read after exited
+	clean  bool          // it ended with status 0; read after exited
+}
+
+// spawn starts cmd in a process group of its own. The kernel kills the child
+// when the thread that forked it ends (PDEATHSIG), so that thread belongs to
+// the child until it is reaped; it spends the time in waitid.
+func spawn(cmd *exec.Cmd) (*child, error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	c := &child{cmd: cmd, exited: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		if err == nil {
+			c.pid = cmd.Process.Pid
+		}
+		started <- err
+		if err == nil {
+			c.wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *child) wait() {
+	defer close(c.exited)
+	for {
+		err := unix.Waitid(unix.P_PID, c.pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	// The zombie still holds the group's number, so this reaches its own
+	// descendants and nobody else.
+	unix.Kill(-c.pid, unix.SIGKILL)
+	err := c.cmd.Wait()
+	state := c.cmd.ProcessState
+	if state == nil {
+		c.status = fmt.Sprintf("ended, reaped by someone else (%v)", err)
+		return
+	}
+	ws, _ := state.Sys().(syscall.WaitStatus)
+	switch {
+	case ws.Signaled():
+		c.status = fmt.Sprintf("was killed by signal %d (%s)", int(ws.Signal()), ws.Signal())
+	default:
+		c.status = fmt.Sprintf("exited with status %d", ws.ExitStatus())
+		c.clean = ws.ExitStatus() == 0
+	}
+}
+
+// kill ends the process, stopped or not. It may be called at any time and more
+// than once.
+func (c *child) kill() { _ = c.cmd.Process.Kill() }
+
+// stopped reports whether the process is stopped by a signal.
+func (c *child) stopped() bool { return processState(c.pid) == 'T' }

@@ -1,0 +1,123 @@
+package process
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/internal/check"
+	"github.com/shunt-ccl/shunt/plugin/proto"
+)
+
+// Deadlines of calls that have no context of the caller's.
+const (
+	supportsTimeout = 5 * time.Second
+	closeTimeout    = 5 * time.Second
+	deathLag        = time.Second // between a lost connection and the process's end
+)
+
+// transport is the plugin.Transport behind a Client.
+type transport struct{ client *Client }
+
+func (t transport) Info() plugin.Info { return t.client.info }
+
+// Supports asks the plugin once for each request; a transport's answer to a
+// request never changes. Where the plugin cannot answer, there are no
+// algorithms and the reason says why; that is not remembered.
+func (t transport) Supports(r plugin.Request) plugin.Support {
+	c := t.client
+	r.Rank = 0 // which Supports must not look at
+	if s, ok := c.supports.get(r); ok {
+		return s
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), supportsTimeout)
+	defer cancel()
+	var s plugin.Support
+	err := c.call(ctx, "supports", func(ctx context.Context) error {
+		reply, err := c.rpc.Supports(ctx, &proto.SupportsRequest{Request: proto.FromRequest(r)})
+		if err != nil {
+			return err
+		}
+		if s, err = proto.ToSupport(reply); err != nil {
+			return err
+		}
+		return check.Support(s)
+	})
+	if err != nil {
+		c.config.Logger.Warn("a plugin's answer to supports is unusable", "collective", r.Collective.String(), "error", err)
+		return plugin.Support{Reason: check.Clip(err.Error())}
+	}
+	c.supports.put(r, s)
+	return s
+}
+
+// supportCache remembers answers. It is emptied when it is full, which keeps
+// it bounded whatever sizes a job uses.
+type supportCache struct {
+	mu      sync.RWMutex
+	answers map[plugin.Request]plugin.Support
+}
+
+const maxSupports = 4096
+
+func (s *supportCache) get(r plugin.Request) (plugin.Support, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	a, ok := s.answers[r]
+	return a, ok
+}
+
+func (s *supportCache) put(r plugin.Request, a plugin.Support) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.answers == nil || len(s.answers) >= maxSupports {
+		s.answers = map[plugin.Request]plugin.Support{}
+	}
+	s.answers[r] = a
+}
+
+// Open opens an endpoint in the plugin and fetches its regions, with their
+// descriptors, and its images.
+func (t transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.Endpoint, error) {
+	c := t.client
+	e := &endpoint{client: c, id: c.endpoints.Add(1), config: config, buffers: map[uint32]plugin.Region{}}
+	c.arrivals.expect(e.id)
+	err := c.call(ctx, e.operation("open"), func(ctx context.Context) error {
+		reply, err := c.rpc.Open(ctx, proto.FromOpenConfig(e.id, config))
+		if err != nil {
+			e.refused = refusal(err)
+			return err
+		}
+		if n := len(reply.GetRegions()); n > plugin.MaxRegions {
+			return plugin.Errorf(plugin.Protocol, "%d regions, at most %d", n, plugin.MaxRegions)
+		}
+		for _, m := range reply.GetRegions() {
+			r, err := e.receive(ctx, m)
+			if err != nil {
+				return err
+			}
+			e.regions = append(e.regions, r)
+		}
+		if err := check.Regions(e.regions, c.info.Features); err != nil {
+			return err
+		}
+		if !reply.GetHasImages() {
+			return nil
+		}
+		images, err := c.rpc.Images(ctx, &proto.ImagesRequest{Endpoint: e.id},
+			grpc.MaxCallRecvMsgSize(check.MaxImageBytes+maxMessage))
+		if err != nil {
+			return err
+		}
+		e.images = proto.ToImages(images)
+		return check.Images(e.images)
+	})
+	if err != nil {
+		e.abandon()
+		return nil, err
+	}
+	return e, nil
+}

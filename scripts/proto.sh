@@ -1,0 +1,12 @@
+#!/bin/sh
+# Regenerates plugin/proto/*.pb.go from plugin/proto/transport.proto. Needs
+# protoc (Debian: protobuf-compiler); installs the two Go generators into bin/.
+set -eu
+cd "$(dirname "$0")/.."
+mkdir -p bin
+GOBIN="$PWD/bin" go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
+GOBIN="$PWD/bin" go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.1
+PATH="$PWD/bin:$PATH" protoc -I plugin/proto \
+	--go_out=plugin/proto --go_opt=paths=source_relative \
+	--go-grpc_out=plugin/proto --go-grpc_opt=paths=source_relative \
+	plugin/proto/transport.proto
