@@ -1,0 +1,196 @@
+// device.cuh: memory operations, waiting and launch order, as the protocols
+// use them. No protocol lives here.
+#pragma once
+
+#include "layout.h"
+
+namespace shunt {
+
+typedef unsigned long long u64;
+typedef unsigned int u32;
+
+// Two 64-bit words: half of what a thread moves at once everywhere.
+struct alignas(16) word2 {
+  u64 x, y;
+};
+
+// Without a branch, so that arrays of words stay in registers.
+__device__ __forceinline__ word2 select(bool c, word2 a, word2 b) { return word2{c ? a.x : b.x, c ? a.y : b.y}; }
+
+// ---- words that peers write or read -------------------------------------
+// "volatile" accesses are relaxed at system scope: never cached in L1, never
+// torn within 8 bytes. They order nothing; fences do.
+
+__device__ __forceinline__ u64 load_relaxed(const void *p) {
+  u64 v;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+  return v;
+}
+
+__device__ __forceinline__ void store_relaxed(void *p, u64 v) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
+__device__ __forceinline__ u64 load_acquire(const void *p) {
+  u64 v;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+  return v;
+}
+
+__device__ __forceinline__ void store_release(void *p, u64 v) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
+// Orders everything this thread did or observed (its block's writes too, after
+// __syncthreads) before everything it does next, for every GPU.
+__device__ __forceinline__ void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
+__device__ __forceinline__ uint4 load_packet(const void *p) {
+  uint4 v;
+  asm volatile("ld.volatile.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p)
+               : "memory");
+  return v;
+}
+
+__device__ __forceinline__ void store_packet(void *p, uint4 v) {
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+}
+
+__device__ __forceinline__ word2 load_line(const void *p) {
+  word2 v;
+  asm volatile("ld.volatile.global.v2.u64 {%0,%1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(p) : "memory");
+  return v;
+}
+
+__device__ __forceinline__ void store_line(void *p, word2 v) {
+  asm volatile("st.volatile.global.v2.u64 [%0], {%1,%2};" ::"l"(p), "l"(v.x), "l"(v.y) : "memory");
+}
+
+// ---- launch order ---------------------------------------------------------
+
+// Every kernel begins with this. With programmatic dependent launch the next
+// kernel of the stream may be scheduled now, and this one goes on only when the
+// previous one has ended and its writes are visible; otherwise both do nothing.
+__device__ __forceinline__ void begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// ---- waiting --------------------------------------------------------------
+
+__device__ __forceinline__ u64 nanoseconds() {
+  u64 t;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+  return t;
+}
+
+__device__ __forceinline__ char *own(const shunt_kernel_args &a) { return reinterpret_cast<char *>(a.region[a.rank]); }
+
+// A bounded wait. Given up, it records why and whom it waited for; the kernel
+// then runs to its end on whatever it has read: no thread leaves early, so no
+// barrier of the block is missed, and every later wait gives up at once.
+class Wait {
+ public:
+  __device__ __forceinline__ explicit Wait(const shunt_kernel_args &args) : a(args), spins(0), since(0) {}
+
+  // True when the wait must be given up. Looks at the abort word, the fault
+  // word and the clock only once in 512 spins.
+  __device__ __forceinline__ bool over(int peer, u64 epoch) {
+    if ((++spins & 511) != 0) return false;
+    since = look(a, peer, epoch, since);
+    return since == kOver;
+  }
+
+ private:
+  static constexpr u64 kOver = ~0ull;
+
+  // Answers when the wait began, or kOver. Apart from the loop, by value, so
+  // that nothing of a wait lives in memory.
+  static __device__ __noinline__ u64 look(const shunt_kernel_args &a, int peer, u64 epoch, u64 since) {
+    shunt_fault *fault = reinterpret_cast<shunt_fault *>(own(a) + SHUNT_OFF_FAULT);
+    u32 kind = *reinterpret_cast<volatile u32 *>(&fault->kind);
+    if (kind != SHUNT_FAULT_NONE) return kOver;
+    const u64 now = nanoseconds();
+    if (since == 0) since = now;
+    if (a.abort != 0 && *reinterpret_cast<volatile u32 *>(a.abort) != 0)
+      kind = SHUNT_FAULT_ABORTED;
+    else if (a.timeout != 0 && now - since > a.timeout)
+      kind = SHUNT_FAULT_TIMEOUT;
+    if (kind == SHUNT_FAULT_NONE) return since;
+    if (atomicCAS(&fault->kind, u32(SHUNT_FAULT_NONE), kind) == SHUNT_FAULT_NONE) {
+      fault->peer = peer;
+      fault->epoch = epoch;
+    }
+    return kOver;
+  }
+
+  const shunt_kernel_args &a;
+  u32 spins;
+  u64 since;
+};
+
+// Waits until a counter has reached a value, by signed difference. Acquires:
+// what the peer wrote before it raised the counter is visible afterwards.
+__device__ __forceinline__ void wait_for(const shunt_kernel_args &a, const void *counter, u64 value, int peer) {
+  Wait wait(a);
+  while ((long long)(load_acquire(counter) - value) < 0)
+    if (wait.over(peer, value)) return;
+}
+
+// ---- epochs ---------------------------------------------------------------
+
+__device__ __forceinline__ u64 *epoch_of(const shunt_kernel_args &a, int protocol) {
+  return reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_EPOCH) + protocol * SHUNT_MAX_BLOCKS + blockIdx.x;
+}
+
+// Ends a block: every thread has read the epoch and finished its rounds.
+__device__ __forceinline__ void advance(u64 *epoch, u64 value) {
+  __syncthreads();
+  if (threadIdx.x == 0) *epoch = value;
+}
+
+// ---- the caller's memory, in 8-byte words ---------------------------------
+
+// The word at a byte offset of a buffer of the given length; bytes past the end
+// read as zero. T is the element, to whose size everything is aligned.
+template <class T>
+__device__ __forceinline__ u64 load_word(const char *base, int64_t offset, int64_t length) {
+  if (offset >= length) return 0;
+  if (((reinterpret_cast<u64>(base) + offset) & 7) == 0 && offset + 8 <= length)
+    return *reinterpret_cast<const u64 *>(base + offset);
+  union {
+    u64 word;
+    T element[8 / sizeof(T)];
+  } w;
+  w.word = 0;
+#pragma unroll
+  for (int i = 0; i < int(8 / sizeof(T)); i++)
+    if (offset + int64_t((i + 1) * sizeof(T)) <= length)
+      w.element[i] = *reinterpret_cast<const T *>(base + offset + i * sizeof(T));
+  return w.word;
+}
+
+template <class T>
+__device__ __forceinline__ void store_word(char *base, int64_t offset, int64_t length, u64 word) {
+  if (offset >= length) return;
+  if (((reinterpret_cast<u64>(base) + offset) & 7) == 0 && offset + 8 <= length) {
+    *reinterpret_cast<u64 *>(base + offset) = word;
+    return;
+  }
+  union {
+    u64 word;
+    T element[8 / sizeof(T)];
+  } w;
+  w.word = word;
+#pragma unroll
+  for (int i = 0; i < int(8 / sizeof(T)); i++)
+    if (offset + int64_t((i + 1) * sizeof(T)) <= length)
+      *reinterpret_cast<T *>(base + offset + i * sizeof(T)) = w.element[i];
+}
+
+}  // namespace shunt
