@@ -62,7 +62,7 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 	if timeout < 0 {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "init: timeout %v is negative", timeout)
 	}
-	if o.Memory != plugin.MemoryHost {
+	if o.Memory != plugin.MemoryKindHost {
 		return nil, plugin.Errorf(plugin.Unsupported, "init: no executor runs plans on %s memory in this build", o.Memory)
 	}
 	config, err := rendezvous(o, options, timeout)
