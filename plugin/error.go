@@ -81,6 +81,24 @@ func ParseCollective(name string) (Collective, error) {
 	return parse("collective", collectiveNames, name)
 }
 
+// String names the bits that are set, joined by "|"; "none" for no bit.
+func (v Feature) String() string {
+	text := ""
+	for _, f := range Features() {
+		if v&f != 0 {
+			text += "|" + featureNames[f]
+			v &^= f
+		}
+	}
+	if v != 0 {
+		text += "|unknown(" + strconv.FormatUint(uint64(v), 10) + ")"
+	}
+	if text == "" {
+		return "none"
+	}
+	return text[1:]
+}
+
 // Bytes is the size of one element, or 0 for a value outside the table.
 func (v DType) Bytes() int64 {
 	if int(v) < len(dTypeBytes) {
