@@ -1,0 +1,62 @@
+"""Puts libshunt.so into the wheel and tags it: any Python 3, this platform, the
+glibc that the library needs. Everything else is in pyproject.toml.
+
+SHUNT_LIBRARY names the library; capi/build.sh builds one. Nothing is written
+into the source tree but ../build.
+"""
+
+import os
+import platform
+import re
+import shutil
+
+from setuptools import Distribution, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BUILD = os.path.join(os.path.dirname(HERE), "build", "python")
+
+
+def library():
+    path = os.environ.get("SHUNT_LIBRARY")
+    if not path or not os.path.isfile(path):
+        raise SystemExit(f"SHUNT_LIBRARY is {path!r}; want the path of libshunt.so, which capi/build.sh builds")
+    return path
+
+
+def needed_glibc(path):
+    """The newest GLIBC_x.y version that the library's symbols name."""
+    with open(path, "rb") as f:
+        versions = re.findall(rb"\0GLIBC_(\d+)\.(\d+)", f.read())
+    return max((int(major), int(minor)) for major, minor in versions)
+
+
+class WithLibrary(build_py):
+    def run(self):
+        super().run()
+        if not self.editable_mode:
+            into = os.path.join(self.build_lib, "shunt", "lib")
+            os.makedirs(into, exist_ok=True)
+            shutil.copy(library(), os.path.join(into, "libshunt.so"))
+
+
+class Wheel(bdist_wheel):
+    def get_tag(self):
+        major, minor = max(needed_glibc(library()), (2, 17))
+        return "py3", "none", f"manylinux_{major}_{minor}_{platform.machine()}"
+
+
+class Binary(Distribution):
+    """A distribution that belongs to a platform."""
+
+    def has_ext_modules(self):
+        return True
+
+
+os.makedirs(BUILD, exist_ok=True)
+setup(
+    cmdclass={"build_py": WithLibrary, "bdist_wheel": Wheel},
+    distclass=Binary,
+    options={"build": {"build_base": BUILD}, "egg_info": {"egg_base": BUILD}},
+)

@@ -1,0 +1,64 @@
+"""Fixtures: starting worlds of ranks as processes."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+PACKAGE = HERE.parent
+
+
+class World:
+    """Starts ranks of programs.py and waits for all of them."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self.directory = directory
+        self.count = 0
+
+    def start(self, size: int, program: str, *arguments: str, **env: str) -> list[subprocess.Popen]:
+        self.count += 1
+        meeting = self.directory / f"meeting-{self.count}"
+        ranks = []
+        for rank in range(size):
+            ranks.append(subprocess.Popen(
+                [sys.executable, str(HERE / "programs.py"), program, *arguments],
+                env={**os.environ, "PYTHONPATH": str(PACKAGE), "SHUNT_RANK": str(rank), "SHUNT_WORLD": str(size),
+                     "SHUNT_ID": f"file://{meeting}", **env},
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            ))
+        return ranks
+
+    def finish(self, ranks: list[subprocess.Popen], timeout: float = 60) -> list[tuple[int, str, str]]:
+        """Every rank's exit status, output and errors."""
+        try:
+            outputs = [rank.communicate(timeout=timeout) for rank in ranks]
+        finally:
+            for rank in ranks:
+                if rank.poll() is None:
+                    rank.kill()
+                    rank.wait()
+        return [(rank.returncode, out, err) for rank, (out, err) in zip(ranks, outputs)]
+
+    def run(self, size: int, program: str, *arguments: str, **env: str) -> list[str]:
+        """Runs a program that must succeed on every rank; answers the outputs."""
+        results = self.finish(self.start(size, program, *arguments, **env))
+        for rank, (status, _, err) in enumerate(results):
+            assert status == 0, f"rank {rank} of {size} ended with {status}:\n{err}"
+        return [out for _, out, _ in results]
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+@pytest.fixture
+def comm(monkeypatch):
+    """A communicator of one rank, in this process."""
+    import shunt
+
+    with shunt.init(0, 1) as comm:
+        yield comm

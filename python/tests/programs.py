@@ -1,0 +1,312 @@
+"""Programs that the tests run as ranks: programs.py NAME [arguments]."""
+
+import array
+import os
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+
+import shunt
+
+
+def value(rank, n, dtype="float32", start=0):
+    """Small whole numbers, whose sums are exact in every dtype."""
+    return ((rank * 3 + np.arange(start, start + n)) % 5).astype(dtype)
+
+
+def total(world, n, dtype="float32", start=0):
+    return sum(value(r, n, "int64", start) for r in range(world)).astype(dtype)
+
+
+def same(a, b):
+    np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+DTYPES = ["int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"]
+
+
+def collectives():
+    with shunt.init() as comm:
+        rank, world = comm.rank, comm.world
+        for n in (0, 1, 7, 5001):
+            for dtype in DTYPES:
+                reductions(comm, rank, world, n, dtype)
+            copies(comm, rank, world, n)
+            point_to_point(comm, rank, world, n)
+        varying(comm, rank, world)
+        memories(comm, rank, world)
+        started(comm, rank, world)
+        sub_groups(comm, rank, world)
+        windows(comm, rank, world)
+        assert "shm" in comm.explain("all_reduce", 1000)
+        comm.barrier()
+    assert comm.closed
+    comm.close()
+
+
+def reductions(comm, rank, world, n, dtype):
+    mine = value(rank, n, dtype)
+    out = np.zeros(n, dtype)
+    assert comm.all_reduce(mine, out) is out
+    same(out, total(world, n, dtype))
+    stack = np.stack([value(r, n, "int64") for r in range(world)])
+    for op, want in ((shunt.Op.MAX, stack.max(0)), ("min", stack.min(0)), ("sum", stack.sum(0))):
+        comm.all_reduce(mine, out, op)
+        same(out, want.astype(dtype))
+    if world <= 3:
+        same(comm.all_reduce(mine, out, "prod"), stack.prod(0).astype(dtype))
+    if np.issubdtype(dtype, np.floating):
+        same(comm.all_reduce(mine, out, "premul_sum", scalar=rank + 1), sum((r + 1) * stack[r] for r in range(world)))
+    for root in range(world):
+        result = comm.reduce(mine, out if rank == root else None, root)
+        if rank == root:
+            same(result, total(world, n, dtype))
+        else:
+            assert result is None
+    block = np.zeros(n, dtype)
+    same(comm.reduce_scatter(value(rank, n * world, dtype), block), total(world, n, dtype, rank * n))
+    copy = mine.copy()
+    assert comm.all_reduce(copy) is copy
+    same(copy, total(world, n, dtype))
+
+
+def copies(comm, rank, world, n):
+    for root in range(world):
+        buffer = value(rank, n).reshape(1, n, 1)
+        comm.broadcast(buffer, root)
+        same(buffer.ravel(), value(root, n))
+    everyone = np.concatenate([value(r, n) for r in range(world)])
+    out = np.zeros(n * world, "float32")
+    same(comm.all_gather(value(rank, n), out), everyone)
+    in_place = np.zeros((world, n), "float32")
+    in_place[rank] = value(rank, n)
+    same(comm.all_gather(in_place[rank], in_place).ravel(), everyone)
+    mine = value(rank, n * world)
+    same(comm.all_to_all(mine, out), np.concatenate([value(r, n, start=rank * n) for r in range(world)]))
+    for root in range(world):
+        result = comm.gather(value(rank, n), out if rank == root else None, root)
+        if rank == root:
+            same(result, everyone)
+        part = np.zeros(n, "float32")
+        comm.scatter(mine if rank == root else None, part, root)
+        same(part, value(root, n, start=rank * n))
+
+
+def point_to_point(comm, rank, world, n):
+    right, left = (rank + 1) % world, (rank - 1) % world
+    received = np.zeros(n, "float32")
+    with comm.group():
+        comm.send(value(rank, n), right)  # a temporary: the group keeps it
+        with comm.group():
+            comm.recv(received, left)
+    same(received, value(left, n))
+    if world > 1:
+        if rank == 0:
+            comm.send(value(0, n), 1)
+        elif rank == 1:
+            same(comm.recv(received, 0), value(0, n))
+
+
+def varying(comm, rank, world):
+    counts = [2 * r + 1 for r in range(world)]
+    displs = [sum(counts[:r]) + r for r in range(world)]
+    out = np.full(displs[-1] + counts[-1], -1, "float32")
+    comm.all_gather_v(value(rank, counts[rank]), out, counts, displs)
+    for r in range(world):
+        same(out[displs[r]:displs[r] + counts[r]], value(r, counts[r]))
+        if r + 1 < world:
+            assert out[displs[r] + counts[r]] == -1
+    block = np.zeros(counts[rank], "float32")
+    comm.reduce_scatter_v(value(rank, sum(counts)), block, counts)
+    same(block, total(world, counts[rank], start=sum(counts[:rank])))
+    for root in range(world):
+        is_root = rank == root
+        packed = np.zeros(sum(counts), "float32") if is_root else None
+        comm.gather_v(value(rank, counts[rank]), packed, counts if is_root else None, root=root)
+        if is_root:
+            same(packed, np.concatenate([value(r, counts[r]) for r in range(world)]))
+        comm.scatter_v(value(rank, sum(counts)) if is_root else None, block, counts if is_root else None, root=root)
+        same(block, value(root, counts[rank], start=sum(counts[:root * 0 + rank])))
+    to = [rank + 2 * r for r in range(world)]
+    come = [r + 2 * rank for r in range(world)]
+    send = np.concatenate([np.full(to[r], 100 * rank + r, "int32") for r in range(world)])
+    recv = np.zeros(sum(come), "int32")
+    comm.all_to_all_v(send, to, recv, come)
+    same(recv, np.concatenate([np.full(come[r], 100 * r + rank, "int32") for r in range(world)]))
+
+
+def memories(comm, rank, world):
+    """Everything that is no numpy array, and types that numpy lacks."""
+    a = array.array("d", [rank, 1.0])
+    comm.all_reduce(a)
+    assert list(a) == [sum(range(world)), world]
+    b = bytearray([rank, 1])
+    comm.all_reduce(b, op="max")
+    assert list(b) == [world - 1, 1]
+    gathered = bytearray(2 * world)
+    comm.all_gather(bytes([rank, 7]), gathered)  # read-only send
+    assert gathered == b"".join(bytes([r, 7]) for r in range(world))
+    frozen = np.arange(3, dtype="int32")
+    frozen.flags.writeable = False
+    same(comm.all_reduce(frozen, np.zeros(3, "int32")), np.arange(3) * world)
+    raw = np.full(4, 0x3F80, "uint16")  # 1.0 in bfloat16
+    comm.all_reduce(raw, dtype="bfloat16")
+    same(raw.astype("uint32") << 16, np.full(4, world, "float32").view("uint32"))
+    try:
+        import ml_dtypes
+    except ImportError:
+        print("ml_dtypes is absent: bfloat16 and float8 arrays are not run")
+    else:
+        for dtype in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2):
+            ones = np.ones(5, dtype)
+            comm.all_reduce(ones)
+            same(ones.astype("float32"), np.full(5, world))
+
+
+def started(comm, rank, world):
+    outs = [np.zeros(100, "float32") for _ in range(10)]
+    works = [comm.start("all_reduce", value(rank, 100) * k, out) for k, out in enumerate(outs)]
+    for k, work in enumerate(works):
+        assert work.wait() is outs[k]
+        assert work.done() and work.wait() is outs[k]
+        same(outs[k], total(world, 100) * k)
+    for _ in range(50):
+        comm.start("all_gather", value(rank, 1000), np.zeros(1000 * world, "float32"))  # dropped at once
+    comm.barrier()
+    comm.start("barrier").wait(timeout=30)
+
+
+def sub_groups(comm, rank, world):
+    with comm.split(rank % 2, key=-rank) as half:
+        assert half.world == (world + 1 - rank % 2) // 2
+        assert half.rank == half.world - 1 - rank // 2
+        x = np.ones(1)
+        assert half.all_reduce(x)[0] == half.world
+    alone = comm.split(3 if rank == 0 else None)
+    assert (alone is None) == (rank != 0)
+    if alone is not None:
+        alone.close()
+
+
+def windows(comm, rank, world):
+    right, left = (rank + 1) % world, (rank - 1) % world
+    with comm.window(400) as window:
+        comm.barrier()
+        window.put(value(rank, 50), right, offset=40)
+        window.signal(right)
+        window.wait(left)
+        same(np.frombuffer(bytes(window.memory[40:240]), "float32"), value(left, 50))
+        comm.barrier()
+        same(window.get(np.zeros(50, "float32"), right, 40), value(rank, 50))
+        comm.barrier()
+
+
+def dies(victim):
+    """Rank victim kills itself; the others must be told who it was."""
+    comm = shunt.init()
+    x = np.zeros(1000)
+    comm.all_reduce(x)
+    if comm.rank == int(victim):
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        while True:
+            comm.all_reduce(x)
+    except shunt.PeerDiedError as err:
+        assert f"rank {victim}" in str(err), err
+    rest = comm.shrink()
+    assert rest.world == comm.world - 1
+    assert rest.all_reduce(np.ones(1))[0] == rest.world
+    rest.close()
+    comm.close()
+
+
+def stays_away():
+    """Rank 1 never calls: rank 0 gets an error that names it, in time."""
+    comm = shunt.init(timeout=1)
+    if comm.rank == 1:
+        time.sleep(0.1)
+        sys.stdin.read()
+        return
+    begin = time.monotonic()
+    try:
+        comm.barrier()
+    except shunt.TimeoutError as err:
+        assert "rank 1" in str(err), err
+        assert time.monotonic() - begin < 5
+        comm.close()
+    else:
+        raise AssertionError("barrier returned without rank 1")
+
+
+def aborts():
+    """A thread aborts the call that blocks the main thread, on every rank."""
+    comm = shunt.init()
+    if comm.rank == 0:
+        entered = threading.Event()
+
+        def abort():
+            entered.wait()
+            comm.abort("changed my mind")
+
+        thread = threading.Thread(target=abort)
+        thread.start()
+        entered.set()
+    try:
+        while True:
+            comm.recv(np.zeros(4), (comm.rank + 1) % comm.world)  # nobody sends
+    except shunt.AbortedError as err:
+        assert "changed my mind" in str(err), err
+    comm.close()
+
+
+def raises():
+    """An exception in a with block aborts, so that nobody waits for us."""
+    try:
+        with shunt.init() as comm:
+            if comm.rank == 0:
+                raise ValueError("of the program")
+            comm.barrier()
+    except ValueError:
+        assert comm.rank == 0
+    except shunt.AbortedError as err:
+        assert comm.rank != 0 and "of the program" in str(err), err
+
+
+def example(path, fault, *arguments):
+    """Runs an example as its users do, or with one wrong element on rank 1."""
+    import runpy
+
+    if fault == "flip" and os.environ["SHUNT_RANK"] == "1":
+        from shunt import Communicator, Work
+
+        wait, all_to_all_v = Work.wait, Communicator.all_to_all_v
+        flipped = []
+
+        def flip(array):
+            if len(flipped) == 0 and array.size > 5:
+                array.flat[5] += 0.25
+                flipped.append(True)
+            return array
+
+        Work.wait = lambda self, timeout=None: flip(wait(self, timeout))
+        Communicator.all_to_all_v = lambda self, *a, **k: flip(all_to_all_v(self, *a, **k))
+    sys.argv = [path, *arguments]
+    runpy.run_path(path, run_name="__main__")
+
+
+def measure(calls):
+    import timeit
+
+    with shunt.init() as comm:
+        x, y = np.ones(1), np.ones(1)
+        for text in ("comm.all_reduce(x)", "comm.all_reduce(x, y)"):
+            times = timeit.repeat(text, globals={"comm": comm, "x": x, "y": y}, number=int(calls), repeat=6)[1:]
+            if comm.rank == 0:
+                print(f"world {comm.world} {text}: {sorted(times)[2] / int(calls) * 1e6:.2f} us")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

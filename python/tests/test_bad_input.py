@@ -1,0 +1,189 @@
+"""Wrong calls: each raises the right exception with a text that helps."""
+
+import array
+
+import numpy as np
+import pytest
+
+import shunt
+
+f4 = np.zeros(4, "float32")
+INVALID = shunt.InvalidArgumentError
+
+# (call, exception, part of its text)
+TABLE = [
+    # what is no buffer, or not the right kind
+    (lambda c: c.all_reduce([1, 2, 3]), INVALID, "list is no buffer"),
+    (lambda c: c.all_reduce(None), INVALID, "NoneType is no buffer"),
+    (lambda c: c.all_reduce(3.5), INVALID, "float is no buffer"),
+    (lambda c: c.all_reduce("text"), INVALID, "str is no buffer"),
+    (lambda c: c.all_reduce(b"1234"), INVALID, "bytes is read-only"),
+    (lambda c: c.all_reduce(np.zeros((4, 4), "float32").T), INVALID, "not C-contiguous"),
+    (lambda c: c.all_reduce(np.zeros(8, "float32")[::2]), INVALID, "not C-contiguous"),
+    (lambda c: c.all_reduce(memoryview(bytearray(8))[::2]), INVALID, "not C-contiguous"),
+    (lambda c: c.all_reduce(np.broadcast_to(np.float32(1), 4)), INVALID, "not C-contiguous"),
+    (lambda c: c.all_reduce(f4, frozen(f4)), INVALID, "read-only"),
+    (lambda c: c.all_reduce(f4, dtype="float32", recv=frozen(f4)), INVALID, "read-only"),
+    # dtypes
+    (lambda c: c.all_reduce(np.zeros(4, "int16")), INVALID, "int16 has no dtype"),
+    (lambda c: c.all_reduce(np.zeros(4, "bool")), INVALID, "bool has no dtype"),
+    (lambda c: c.all_reduce(np.zeros(4, "complex64")), INVALID, "complex64 has no dtype"),
+    (lambda c: c.all_reduce(np.zeros(4, "O")), INVALID, "object has no dtype"),
+    (lambda c: c.all_reduce(np.zeros(4, [("a", "f4"), ("b", "f4")])), INVALID, "has no dtype"),
+    (lambda c: c.all_reduce(np.zeros(4, ">f4")), INVALID, "foreign byte order"),
+    (lambda c: c.all_reduce(array.array("h", [1])), INVALID, "format 'h' has no dtype"),
+    (lambda c: c.all_reduce(f4, dtype="float12"), INVALID, "unknown dtype 'float12'; known are int8"),
+    (lambda c: c.all_reduce(f4, dtype=99), INVALID, "unknown dtype 99"),
+    (lambda c: c.all_reduce(f4, dtype="float64"), INVALID, "elements of 4 bytes"),
+    (lambda c: c.all_reduce(bytearray(7), dtype="float32"), INVALID, "7 bytes are no whole number of float32"),
+    (lambda c: c.all_reduce(f4, np.zeros(4, "float64")), INVALID, "send holds float32, recv holds float64"),
+    # lengths
+    (lambda c: c.all_reduce(f4, np.zeros(5, "float32")), INVALID, "recv has 5 elements, want 4"),
+    (lambda c: c.reduce(f4, np.zeros(5, "float32")), INVALID, "recv has 5 elements, want 4"),
+    (lambda c: c.all_gather(f4, np.zeros(5, "float32")), INVALID, "recv has 5 elements, want 4: world 1 times"),
+    (lambda c: c.reduce_scatter(np.zeros(5, "float32"), f4), INVALID, "send has 5 elements, want 4"),
+    (lambda c: c.all_to_all(f4, np.zeros(3, "float32")), INVALID, "recv has 3 elements"),
+    (lambda c: c.gather(f4, np.zeros(3, "float32")), INVALID, "recv has 3 elements"),
+    (lambda c: c.scatter(f4, np.zeros(3, "float32")), INVALID, "send has 4 elements"),
+    (lambda c: c.gather(f4), INVALID, "recv is needed on the root"),
+    (lambda c: c.scatter(None, f4), INVALID, "send is needed on the root"),
+    (lambda c: c.gather_v(f4, f4), INVALID, "counts is needed on the root"),
+    # counts and displacements
+    (lambda c: c.all_gather_v(f4, f4, [4, 4]), INVALID, "2 counts for a world of 1"),
+    (lambda c: c.all_gather_v(f4, f4, []), INVALID, "0 counts for a world of 1"),
+    (lambda c: c.all_gather_v(f4, f4, [3]), INVALID, "send has 4 elements, want 3: counts[0]"),
+    (lambda c: c.all_gather_v(f4, np.zeros(4, "float32"), [4], [1]), INVALID, "reach to 5"),
+    (lambda c: c.all_gather_v(f4, f4, [-4]), INVALID, "entry 0 is -4"),
+    (lambda c: c.all_gather_v(f4, f4, [2.0]), INVALID, "entry 0 is 2.0"),
+    (lambda c: c.all_gather_v(f4, f4, [1 << 63]), INVALID, "want a number of elements"),
+    (lambda c: c.all_gather_v(f4, f4, [4], [-1]), INVALID, "displs: entry 0 is -1"),
+    (lambda c: c.all_to_all_v(f4, [5], f4, [4]), INVALID, "send has 4 elements, but counts and displacements reach to 5"),
+    (lambda c: c.all_to_all_v(f4, [4], f4, [5]), INVALID, "recv has 4 elements"),
+    (lambda c: c.all_to_all_v(f4, None, f4, [4]), INVALID, "send_counts is None"),
+    (lambda c: c.reduce_scatter_v(f4, f4, [4], [4]), INVALID, "reach to 8"),
+    (lambda c: c.scatter_v(f4, f4, [9]), INVALID, "recv has 4 elements, want 9"),
+    # memory that overlaps
+    (lambda c: c.all_reduce(np.zeros(8, "float32")[:4], f4[:0]), INVALID, "recv has 0 elements"),
+    (lambda c: overlap(c), INVALID, "overlap"),
+    # ranks and ops
+    (lambda c: c.broadcast(f4, 1), INVALID, "root 1 is not a rank of a world of 1"),
+    (lambda c: c.broadcast(f4, -1), INVALID, "root -1"),
+    (lambda c: c.broadcast(f4, "zero"), INVALID, "root is 'zero'"),
+    (lambda c: c.broadcast(f4, 1 << 40), INVALID, "not a rank"),
+    (lambda c: c.send(f4, 1), INVALID, "peer 1 is not a rank"),
+    (lambda c: c.send(f4, 0), INVALID, "itself"),
+    (lambda c: c.recv(f4, -7), INVALID, "peer -7"),
+    (lambda c: c.all_reduce(f4, op="mean"), INVALID, "unknown reduction op 'mean'; known are sum"),
+    (lambda c: c.all_reduce(f4, op=[]), INVALID, "unknown reduction op"),
+    (lambda c: c.all_reduce(f4, op="premul_sum"), INVALID, "premul_sum needs scalar="),
+    (lambda c: c.all_reduce(f4, scalar=2.0), INVALID, "scalar= goes with op premul_sum only"),
+    # the communicator
+    (lambda c: c.start("all_deduce", f4), INVALID, "unknown collective 'all_deduce'; known are all_reduce"),
+    (lambda c: c.start("close"), INVALID, "unknown collective"),
+    (lambda c: c.split(-5), INVALID, "color -5"),
+    (lambda c: c.split(1 << 40), INVALID, "does not fit 32 bits"),
+    (lambda c: c.window(-1), INVALID, "-1"),
+    (lambda c: c.explain("all_deduce", 1), INVALID, "unknown collective"),
+    (lambda c: c.explain("all_reduce", -1), INVALID, "-1"),
+    (lambda c: group_of(c, lambda: c.barrier()), INVALID, "group"),
+    (lambda c: group_of(c, lambda: c.send(f4, 0)), INVALID, "to itself"),
+    # joining
+    (lambda c: shunt.init(0), INVALID, "rank and world go together"),
+    (lambda c: shunt.init(world=2), INVALID, "rank and world go together"),
+    (lambda c: shunt.init(2, 2), INVALID, "rank 2 of world 2"),
+    (lambda c: shunt.init(0, 0), INVALID, "rank 0 of world 0"),
+    (lambda c: shunt.init(0, 1 << 20), INVALID, "world"),
+    (lambda c: shunt.init(0, 2, "carrier pigeon"), INVALID, "carrier pigeon"),
+    (lambda c: shunt.init(0, 2, "shunt1AAAA"), INVALID, "unique id"),
+    (lambda c: shunt.init(0, 1, timeout=-1), INVALID, "timeout -1"),
+    (lambda c: shunt.init(0, 1, timeout=0), INVALID, "timeout 0"),
+    (lambda c: shunt.init(0, 1, id="a\0b"), INVALID, "zero characters"),
+    (lambda c: shunt.init(0, 1, transports="teleport"), shunt.PluginRejectedError, "teleport"),
+    (lambda c: shunt.init(0, 1, transports=["shared:/etc/hostname"]), shunt.PluginRejectedError, "/etc/hostname"),
+    (lambda c: shunt.init(0, 1, transports="pigeon:coo"), INVALID, "unknown carrier"),
+]
+
+
+def frozen(a):
+    a = a.copy()
+    a.flags.writeable = False
+    return a
+
+
+def overlap(comm):
+    a = np.zeros(8, "float32")
+    comm.all_reduce(a[:4], a[2:6])
+
+
+def group_of(comm, body):
+    with comm.group():
+        body()
+
+
+@pytest.mark.parametrize("case", range(len(TABLE)))
+def test_wrong_call(comm, case):
+    call, kind, text = TABLE[case]
+    with pytest.raises(shunt.ShuntError) as caught:
+        call(comm)
+    assert type(caught.value) is kind, repr(caught.value)
+    assert text in str(caught.value)
+    assert caught.value.code is kind.code
+    # The communicator has not suffered.
+    x = np.full(2, 7.0)
+    assert comm.all_reduce(x, np.zeros(2)).tolist() == [7, 7]
+
+
+class OnDevice:
+    __cuda_array_interface__ = {"shape": (4,), "typestr": "<f4", "data": (4096, False), "version": 3}
+
+
+def test_device_memory_is_refused_by_name(comm):
+    with pytest.raises(shunt.UnsupportedError, match="OnDevice lies in CUDA memory"):
+        comm.all_reduce(OnDevice())
+
+
+def test_closed_communicator(comm):
+    part = comm.split(0)
+    window = part.window(64)
+    part.close()
+    calls = (
+        lambda: part.all_reduce(np.zeros(1)), part.barrier, lambda: part.split(0), lambda: part.window(8),
+        lambda: part.start("barrier"), lambda: part.abort(), lambda: part.shrink(), lambda: window.signal(0),
+        lambda: part.group().__enter__(), lambda: part.explain("barrier", 0), lambda: window.memory,
+    )
+    for call in calls:
+        with pytest.raises(shunt.ClosedError, match="closed"):
+            call()
+
+
+def test_open_view_keeps_the_window(comm):
+    window = comm.window(64)
+    view = np.frombuffer(window.memory, "float32")
+    for close in (window.close, comm.close):
+        with pytest.raises(shunt.InvalidArgumentError, match="still in use"):
+            close()
+    assert view.sum() == 0
+    del view
+    window.close()
+
+
+def test_failed_group_runs_nothing_and_ends(comm):
+    with pytest.raises(ZeroDivisionError):
+        with comm.group():
+            with comm.group():
+                comm.recv(np.zeros(1), 0)
+                1 / 0
+    with comm.group():
+        pass
+    assert comm.all_reduce(np.ones(1))[0] == 1
+
+
+def test_buffer_cannot_move_while_in_flight(comm):
+    data = bytearray(8)
+    work = comm.start("all_reduce", data)
+    if not work.done():
+        with pytest.raises(BufferError):
+            data.extend(b"more")
+    work.wait()
+    del work
+    data.extend(b"more")

@@ -1,0 +1,31 @@
+"""Real ranks as processes."""
+
+import signal
+
+import pytest
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_every_collective(world, size):
+    world.run(size, "collectives")
+
+
+def test_death_of_a_rank_names_it(world):
+    results = world.finish(world.start(3, "dies", "2"))
+    assert results[2][0] == -signal.SIGKILL
+    for rank in (0, 1):
+        assert results[rank][0] == 0, results[rank][2]
+
+
+def test_timeout_names_the_rank_that_stayed_away(world):
+    ranks = world.start(2, "stays_away")
+    results = world.finish(ranks)
+    assert results[0][0] == 0, results[0][2]
+
+
+def test_abort_reaches_every_rank(world):
+    world.run(3, "aborts")
+
+
+def test_exception_in_with_block_aborts(world):
+    world.run(2, "raises")
