@@ -170,6 +170,11 @@ func (c *Client) end(dead bool) error {
 }
 
 func waitFor(done <-chan struct{}, timeout time.Duration) bool {
+	select {
+	case <-done:
+		return true
+	default:
+	}
 	t := time.NewTimer(timeout)
 	defer t.Stop()
 	select {
