@@ -312,6 +312,6 @@ func (c *Communicator) close() error {
 	if c.share != nil {
 		errs = append(errs, c.share.Close())
 	}
-	errs = append(errs, c.job.release())
+	errs = append(errs, c.group.Close(), c.job.release())
 	return errors.Join(errs...)
 }

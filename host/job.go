@@ -34,7 +34,6 @@ type job struct {
 
 	mu       sync.Mutex
 	members  map[*Communicator]bool
-	dead     map[int]bool // ranks of the job
 	refs     int
 	watchers sync.WaitGroup
 }
@@ -102,16 +101,6 @@ func (j *job) each(f func(*Communicator)) {
 	}
 }
 
-func (j *job) deadRanks() map[int]bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	dead := make(map[int]bool, len(j.dead))
-	for rank := range j.dead {
-		dead[rank] = true
-	}
-	return dead
-}
-
 // tell spreads a failure that began here.
 func (j *job) tell(c *Communicator, reason *plugin.Error) {
 	c.group.Fail(reason)
@@ -129,11 +118,6 @@ func (j *job) watchPeers() {
 				return
 			}
 			died := f.Err.Code == plugin.PeerDied
-			if died {
-				j.mu.Lock()
-				j.dead[f.Rank] = true
-				j.mu.Unlock()
-			}
 			j.each(func(c *Communicator) {
 				if (died && c.member(f.Rank)) || (!died && f.Group == c.group.Key()) {
 					c.fail(f.Err, false)

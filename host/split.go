@@ -56,32 +56,29 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 	return newCommunicator(ctx, c.job, fmt.Sprintf("%s.%d", label, color), ranks)
 }
 
-// Shrink makes a new communicator of the ranks that are still alive, after a
+// Shrink makes a new communicator of the ranks that are still there, after a
 // peer's death or an abort. Every survivor calls it; the old communicator is
 // then only good for Close. Ranks keep their order.
 func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
-	dead := c.job.deadRanks()
-	var survivors []int
-	for _, rank := range c.ranks {
-		if !dead[rank] {
-			survivors = append(survivors, rank)
-		}
-	}
-	c.shrinks++
-	label := fmt.Sprintf("%s-%d", c.label, c.shrinks)
 	for {
-		comm, err := newCommunicator(ctx, c.job, fmt.Sprintf("%s%v", label, survivors), survivors)
-		if err == nil || plugin.CodeOf(err) != plugin.PeerDied {
+		c.order.Lock()
+		c.shrinks++
+		label := fmt.Sprintf("%s-%d", c.label, c.shrinks)
+		c.order.Unlock()
+		ranks, err := c.group.Survivors(ctx, "shrink "+label)
+		if err != nil {
+			return nil, plugin.Errorf(plugin.CodeOf(err), "shrink on rank %d: %w", c.rank, err)
+		}
+		for i, rank := range ranks {
+			ranks[i] = c.ranks[rank]
+		}
+		comm, err := newCommunicator(ctx, c.job, label, ranks)
+		if err == nil || plugin.CodeOf(err) != plugin.PeerDied || ctx.Err() != nil {
 			return comm, err
 		}
-		// Somebody else died meanwhile; everyone learns of it in the same way.
-		dead = c.job.deadRanks()
-		before := len(survivors)
-		survivors = slices.DeleteFunc(survivors, func(rank int) bool { return dead[rank] })
-		if len(survivors) == before {
-			return nil, err
-		}
+		// Somebody died meanwhile. The store tells all survivors the same, so
+		// all of them try again.
 	}
 }
