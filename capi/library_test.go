@@ -1,0 +1,162 @@
+package main
+
+import (
+	"debug/elf"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+var comment = regexp.MustCompile(`(?s)/\*.*?\*/`)
+
+// declared are the functions of shunt.h.
+func declared(t *testing.T) []string {
+	t.Helper()
+	header, err := os.ReadFile("include/shunt.h")
+	require.NoError(t, err)
+	var names []string
+	for _, m := range regexp.MustCompile(`SHUNT_API[^;]*?\b(shunt_\w+)\(`).FindAllStringSubmatch(comment.ReplaceAllString(string(header), ""), -1) {
+		names = append(names, m[1])
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestLibraryShowsTheHeaderAndNothingElse(t *testing.T) {
+	file, err := elf.Open(filepath.Join(library(t), "libshunt.so"))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, file.Close()) }()
+	symbols, err := file.DynamicSymbols()
+	require.NoError(t, err)
+	var shown []string
+	for _, s := range symbols {
+		if s.Section != elf.SHN_UNDEF && elf.ST_BIND(s.Info) != elf.STB_LOCAL && elf.ST_TYPE(s.Info) != elf.STT_NOTYPE {
+			shown = append(shown, s.Name)
+		}
+	}
+	slices.Sort(shown)
+	require.Equal(t, declared(t), shown)
+}
+
+func TestLibraryBindsAtLoad(t *testing.T) {
+	file, err := elf.Open(filepath.Join(library(t), "libshunt.so"))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, file.Close()) }()
+	flags, err := file.DynValue(elf.DT_FLAGS_1)
+	require.NoError(t, err)
+	require.Len(t, flags, 1)
+	require.NotZero(t, flags[0]&uint64(elf.DF_1_NOW), "linked without -z now")
+	require.NotZero(t, flags[0]&uint64(elf.DF_1_NODELETE), "linked without -z nodelete")
+	soname, err := file.DynString(elf.DT_SONAME)
+	require.NoError(t, err)
+	require.Equal(t, []string{"libshunt.so.1"}, soname)
+	needed, err := file.ImportedLibraries()
+	require.NoError(t, err)
+	for _, name := range needed {
+		require.Contains(t, []string{"libc.so.6", "libpthread.so.0", "libm.so.6", "libdl.so.2", "ld-linux-x86-64.so.2"}, name,
+			"libshunt.so must need nothing but the C library")
+	}
+}
+
+func TestLibraryDoesNotLinkNVML(t *testing.T) {
+	output, err := exec.Command("go", "list", "-deps", ".").Output()
+	require.NoError(t, err)
+	require.NotContains(t, string(output), "go-nvml")
+}
+
+// status_names prints the name of every status from -1 to 17.
+func TestStatusNamesAreTheTable(t *testing.T) {
+	output, err := exec.Command(program(t, "test/status_names.c")).Output()
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
+	require.Len(t, lines, len(plugin.Codes())+2)
+	for i, code := range plugin.Codes() {
+		require.Equal(t, code.String(), lines[i+1])
+	}
+	require.Equal(t, "unknown", lines[0])
+	require.Equal(t, "unknown", lines[len(lines)-1])
+}
+
+func TestHeaderConstantsMatchTheHost(t *testing.T) {
+	header, err := os.ReadFile("include/shunt.h")
+	require.NoError(t, err)
+	require.Contains(t, string(header), "#define SHUNT_NO_COLOR (-1)")
+	public, err := os.ReadFile("../plugin/shunt_tables.h")
+	require.NoError(t, err)
+	require.NotContains(t, string(public), "SHUNT_API", "the tables must not clash with shunt.h")
+}
+
+// install installs into a staging directory and returns the root and the prefix.
+func install(t *testing.T, libdir string) (root, prefix string) {
+	t.Helper()
+	stage := t.TempDir()
+	cmd := exec.Command("./install.sh", filepath.Join(library(t), "libshunt.so"))
+	cmd.Env = append(os.Environ(), "DESTDIR="+stage, "PREFIX=/opt/shunt", "LIBDIR="+libdir)
+	output, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(output))
+	return stage, filepath.Join(stage, "opt/shunt")
+}
+
+const smallProgram = `#include <shunt.h>
+int main(void) {
+  int32_t major;
+  return shunt_version(&major, NULL, NULL) == SHUNT_OK && major == SHUNT_API_MAJOR ? 0 : 1;
+}
+`
+
+func TestInstalledTreeServesPkgConfig(t *testing.T) {
+	if _, err := exec.LookPath("pkg-config"); err != nil {
+		t.Skip("pkg-config is not installed")
+	}
+	stage, prefix := install(t, "lib")
+	source := filepath.Join(t.TempDir(), "small.c")
+	require.NoError(t, os.WriteFile(source, []byte(smallProgram), 0o644))
+	cmd := exec.Command("pkg-config", "--cflags", "--libs", "shunt >= 1.0")
+	cmd.Env = append(os.Environ(), "PKG_CONFIG_PATH="+filepath.Join(prefix, "lib/pkgconfig"), "PKG_CONFIG_SYSROOT_DIR="+stage)
+	flags, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(flags))
+	binary := filepath.Join(t.TempDir(), "small")
+	args := append([]string{"-Wall", "-Werror", "-o", binary, source}, strings.Fields(string(flags))...)
+	output, err := exec.Command("cc", args...).CombinedOutput()
+	require.NoError(t, err, string(output))
+	run := exec.Command(binary)
+	run.Env = append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Join(prefix, "lib"))
+	output, err = run.CombinedOutput()
+	require.NoError(t, err, string(output))
+}
+
+func TestInstalledTreeServesCMake(t *testing.T) {
+	if _, err := exec.LookPath("cmake"); err != nil {
+		t.Skip("cmake is not installed")
+	}
+	for _, libdir := range []string{"lib", "lib/" + runtime.GOARCH + "-linux-gnu"} {
+		_, prefix := install(t, libdir)
+		source, build := t.TempDir(), t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(source, "small.c"), []byte(smallProgram), 0o644))
+		require.NoError(t, os.WriteFile(filepath.Join(source, "CMakeLists.txt"), []byte(`cmake_minimum_required(VERSION 3.16)
+project(small C)
+find_package(shunt 1.0 REQUIRED CONFIG)
+add_executable(small small.c)
+target_link_libraries(small shunt::shunt)
+enable_testing()
+add_test(NAME small COMMAND small)
+`), 0o644))
+		for _, args := range [][]string{
+			{"-S", source, "-B", build, "-Dshunt_DIR=" + filepath.Join(prefix, libdir, "cmake/shunt")},
+			{"--build", build},
+			{"--build", build, "--target", "test"},
+		} {
+			output, err := exec.Command("cmake", args...).CombinedOutput()
+			require.NoError(t, err, string(output))
+		}
+	}
+}

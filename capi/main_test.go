@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// built is where the library and the C programs are; made once.
+var built struct {
+	sync.Once
+	dir string
+	err error
+}
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if built.dir != "" {
+		_ = os.RemoveAll(built.dir) // a leftover in the temporary directory harms nobody
+	}
+	os.Exit(status)
+}
+
+// library builds libshunt.so as users get it and returns its directory.
+func library(t testing.TB) string {
+	t.Helper()
+	built.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "capi"); built.err != nil {
+			return
+		}
+		var output []byte
+		if output, built.err = exec.Command("./build.sh", filepath.Join(built.dir, "libshunt.so")).CombinedOutput(); built.err != nil {
+			built.err = fmt.Errorf("build.sh: %w\n%s", built.err, output)
+			return
+		}
+		built.err = os.Symlink("libshunt.so", filepath.Join(built.dir, "libshunt.so.1"))
+	})
+	require.NoError(t, built.err)
+	return built.dir
+}
+
+// program compiles a C or C++ program against the library.
+func program(t testing.TB, source string, flags ...string) string {
+	t.Helper()
+	dir := library(t)
+	compiler := "cc"
+	args := []string{"-std=c99", "-pedantic", "-D_GNU_SOURCE"}
+	if strings.HasSuffix(source, ".cc") {
+		compiler = "c++"
+		args = []string{"-std=c++98", "-Wno-long-long"}
+	}
+	if _, err := exec.LookPath(compiler); err != nil {
+		t.Skipf("no compiler: %s is not installed", compiler)
+	}
+	binary := filepath.Join(dir, strings.TrimSuffix(filepath.Base(source), filepath.Ext(source)))
+	args = append(args, "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-I../plugin", "-o", binary, source,
+		"-L"+dir, "-Wl,-rpath,"+dir, "-lshunt", "-lpthread")
+	output, err := exec.Command(compiler, append(args, flags...)...).CombinedOutput()
+	require.NoError(t, err, string(output))
+	return binary
+}
+
+// result is how one process of a world ended.
+type result struct {
+	output, errors string
+	err            error
+}
+
+// world runs a program as every rank of a world and waits for all.
+func world(t testing.TB, size int, binary string, args ...string) []result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	meeting := "file://" + filepath.Join(t.TempDir(), "meeting")
+	results := make([]result, size)
+	var group sync.WaitGroup
+	for rank := range size {
+		group.Go(func() {
+			cmd := exec.CommandContext(ctx, binary, args...)
+			cmd.Env = append(os.Environ(), "SHUNT_RANK="+strconv.Itoa(rank), "SHUNT_WORLD="+strconv.Itoa(size), "SHUNT_ID="+meeting)
+			var output, errors bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &output, &errors
+			err := cmd.Run()
+			results[rank] = result{output.String(), errors.String(), err}
+		})
+	}
+	group.Wait()
+	return results
+}
+
+// succeed is world where every rank must.
+func succeed(t testing.TB, size int, binary string, args ...string) []result {
+	t.Helper()
+	results := world(t, size, binary, args...)
+	for rank, r := range results {
+		require.NoError(t, r.err, "rank %d of %d:\n%s%s", rank, size, r.output, r.errors)
+	}
+	return results
+}

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestEveryOperation(t *testing.T) {
+	binary := program(t, "test/collectives.c")
+	for size := 1; size <= 4; size++ {
+		t.Run(strconv.Itoa(size), func(t *testing.T) { succeed(t, size, binary) })
+	}
+}
+
+func TestForkedChildIsRefused(t *testing.T) { succeed(t, 1, program(t, "test/forked.c")) }
+
+func TestFromCPlusPlus(t *testing.T) { succeed(t, 1, program(t, "test/interface.cc")) }
+
+func TestUniqueID(t *testing.T) { succeed(t, 1, program(t, "test/unique_id.c")) }
+
+func TestAbortFromAnotherThread(t *testing.T) { succeed(t, 3, program(t, "test/abort.c")) }
+
+func TestBenchmarkChecksItsResult(t *testing.T) {
+	binary := program(t, "bench/bench_all_reduce.c")
+	results := succeed(t, 2, binary, "100")
+	require.Contains(t, results[0].output, `"world": 2`)
+	require.Empty(t, results[1].output)
+}
