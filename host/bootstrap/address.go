@@ -1,0 +1,193 @@
+package bootstrap
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/shunt-ccl/shunt/host/bootstrap/wire"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// maxURL bounds the text of a meeting place.
+const maxURL = 4096
+
+// reachable lists the addresses under which a listener can be reached: its own
+// if it is bound to one, otherwise loopback first (for ranks of this host), then
+// those of the interfaces that are up.
+func reachable(at net.Addr) ([]netip.AddrPort, error) {
+	tcp, ok := at.(*net.TCPAddr)
+	if !ok {
+		return nil, plugin.Errorf(plugin.Internal, "unique id: listening at %s, which is no TCP address", at)
+	}
+	own := tcp.AddrPort()
+	if own = netip.AddrPortFrom(own.Addr().Unmap().WithZone(""), own.Port()); !own.Addr().IsUnspecified() {
+		return []netip.AddrPort{own}, nil
+	}
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, plugin.Errorf(plugin.System, "unique id: addresses of this host: %w", err)
+	}
+	list := []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), own.Port())}
+	var v6 []netip.AddrPort
+	for _, a := range addresses {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err != nil || prefix.Addr().IsLoopback() || !prefix.Addr().IsGlobalUnicast() {
+			continue
+		}
+		ap := netip.AddrPortFrom(prefix.Addr().Unmap(), own.Port())
+		if ap.Addr().Is4() {
+			list = append(list, ap)
+		} else {
+			v6 = append(v6, ap)
+		}
+	}
+	list = append(list, v6...)
+	return list[:min(len(list), maxAddresses)], nil
+}
+
+// meeting is where and how ranks meet, made from Config.
+type meeting struct {
+	secret secret
+	places []place // where rank 0 listens and the others look, in order
+	file   string  // instead of places: where rank 0 leaves the id
+	hosted bool    // rank 0 opens the store, unless its process has it already
+	once   bool    // the id is good for one session only
+	text   string  // for messages; holds no secret
+}
+
+// parseMeeting reads Config.URL:
+//
+//	shunt1…                              a unique id
+//	tcp://host:port?secret=…&job=…       rank 0 listens there; port may be a range a-b, of which the first free one is taken
+//	unix://@name?secret=…&job=…          an abstract socket of this host
+//	file:///path                         rank 0 leaves a unique id there
+func parseMeeting(text, extra string) (meeting, error) {
+	if len(text) > maxURL {
+		return meeting{}, plugin.Errorf(plugin.InvalidArgument, "meeting place of %d characters, at most %d", len(text), maxURL)
+	}
+	bad := func(format string, args ...any) (meeting, error) {
+		return meeting{}, plugin.Errorf(plugin.InvalidArgument, "meeting place %q: "+format, append([]any{withoutSecret(text)}, args...)...)
+	}
+	if strings.HasPrefix(strings.ToLower(strings.TrimSpace(text)), idPrefix) {
+		id, err := ParseID(text)
+		if err != nil {
+			return meeting{}, err
+		}
+		return meetingOf(id), nil
+	}
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		return bad("want a unique id, tcp://host:port, unix://@name or file:///path")
+	}
+	if scheme == "file" {
+		if !strings.HasPrefix(rest, "/") || strings.ContainsRune(rest, 0) {
+			return bad("the path must be absolute")
+		}
+		return meeting{file: rest, hosted: true, once: true, text: text}, nil
+	}
+	address, query, _ := strings.Cut(rest, "?")
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return bad("%w", err)
+	}
+	for name := range values {
+		if name != "secret" && name != "job" {
+			return bad("unknown parameter %q", name)
+		}
+	}
+	m := meeting{hosted: true, text: scheme + "://" + address}
+	switch scheme {
+	case "tcp":
+		if m.places, err = parsePorts(address); err != nil {
+			return bad("%w", err)
+		}
+	case "unix":
+		if len(address) < 2 || len(address) > 100 || address[0] != '@' || strings.ContainsRune(address, 0) {
+			return bad("want an abstract socket, @name of at most 99 characters")
+		}
+		m.places = []place{{"unix", address}}
+	default:
+		return bad("unknown scheme %q", scheme)
+	}
+	mac := hmac.New(sha256.New, []byte("shunt rendezvous 1"))
+	for _, part := range []string{scheme, address, values.Get("job"), values.Get("secret"), extra} {
+		var w wire.Writer
+		w.String(part)
+		mac.Write(w.B)
+	}
+	copy(m.secret[:], mac.Sum(nil))
+	return m, nil
+}
+
+func meetingOf(id UniqueID) meeting {
+	m := meeting{secret: id.secret, once: true}
+	var at []string
+	for _, a := range id.Addresses() {
+		m.places = append(m.places, place{"tcp", a.String()})
+		at = append(at, a.String())
+	}
+	m.text = "unique id at " + strings.Join(at, ", ")
+	return m
+}
+
+// withoutSecret is a meeting place fit for messages.
+func withoutSecret(text string) string {
+	if strings.HasPrefix(text, idPrefix) {
+		return idPrefix + "…"
+	}
+	text, _, _ = strings.Cut(text, "?")
+	if len(text) > 200 {
+		text = text[:200] + "…"
+	}
+	return text
+}
+
+// maxPorts is how many ports a range may hold.
+const maxPorts = 64
+
+func parsePorts(address string) ([]place, error) {
+	i := strings.LastIndexByte(address, ':')
+	if i < 0 {
+		return nil, fmt.Errorf("a port is missing")
+	}
+	host, ports := address[:i], address[i+1:]
+	if strings.HasPrefix(host, "[") != strings.HasSuffix(host, "]") || (strings.Contains(host, ":") && !strings.HasPrefix(host, "[")) {
+		return nil, fmt.Errorf("malformed host %q", host)
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if host == "" || strings.ContainsAny(host, "/@ \x00") {
+		return nil, fmt.Errorf("malformed host %q", host)
+	}
+	first, last, ranged := strings.Cut(ports, "-")
+	if !ranged {
+		last = first
+	}
+	a, errA := strconv.ParseUint(first, 10, 16)
+	b, errB := strconv.ParseUint(last, 10, 16)
+	if errA != nil || errB != nil || a == 0 || b < a || b-a >= maxPorts {
+		return nil, fmt.Errorf("malformed port %q: want 1 to 65535, or a range of at most %d", ports, maxPorts)
+	}
+	var places []place
+	for port := a; port <= b; port++ {
+		places = append(places, place{"tcp", net.JoinHostPort(host, strconv.FormatUint(port, 10))})
+	}
+	return places, nil
+}
+
+// shortHash names something in an address.
+func shortHash(parts ...string) string {
+	h := sha256.New()
+	for _, part := range parts {
+		var w wire.Writer
+		w.String(part)
+		h.Write(w.B)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}

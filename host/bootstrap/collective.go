@@ -1,0 +1,339 @@
+package bootstrap
+
+import (
+	"slices"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Limits of what one rank can make the store keep.
+const (
+	maxGroups  = 4096 // of one rank
+	maxPending = 1024 // collectives of one group
+)
+
+// storeGroup is a group of ranks at the store.
+type storeGroup struct {
+	store   *store
+	key     string
+	ranks   []int                  // of the session, in the group's order
+	index   map[int]int            // rank → place in the group
+	ids     map[int]uint32         // what a rank calls the group
+	parted  map[int]bool           // ranks that have closed it
+	pending map[string]*collective // by tag
+	failed  *plugin.Error          // every collective but survivors answers this
+}
+
+// collective is one operation in progress.
+type collective struct {
+	kind  opKind
+	root  int
+	data  [][]byte
+	have  []bool
+	count int
+	// failed collectives stay until everybody has come, so that late ranks get
+	// the same answer
+	err *plugin.Error
+}
+
+// joinGroup enters m in the group that msg describes. The caller holds mu.
+func (st *store) joinGroup(m *member, msg *message) error {
+	if m.groups[msg.Group] != nil {
+		return plugin.Errorf(plugin.Protocol, "group %d is there already", msg.Group)
+	}
+	if len(m.groups) >= maxGroups {
+		return plugin.Errorf(plugin.Protocol, "more than %d groups", maxGroups)
+	}
+	if err := checkRanks(msg.Ranks, st.world, m.who.Rank); err != nil {
+		return err
+	}
+	var g, conflict *storeGroup
+	for _, other := range st.groups[msg.Key] {
+		if slices.Equal(other.ranks, msg.Ranks) {
+			g = other
+		} else if slices.ContainsFunc(msg.Ranks, func(rank int) bool { _, ok := other.index[rank]; return ok }) {
+			conflict = other
+		}
+	}
+	if g == nil {
+		g = &storeGroup{store: st, key: msg.Key, ranks: msg.Ranks, index: map[int]int{}, ids: map[int]uint32{}, parted: map[int]bool{}, pending: map[string]*collective{}}
+		for i, rank := range msg.Ranks {
+			g.index[rank] = i
+		}
+		st.groups[msg.Key] = append(st.groups[msg.Key], g)
+		for _, rank := range g.ranks {
+			if other := st.members[rank]; other.state != Alive {
+				g.fail(rankError(stateCode(other.state), rank, "rank %d (pid %d on host %s) %s", rank, other.who.PID, other.who.Host, stateText(other.state)))
+				break
+			}
+		}
+	}
+	if _, ok := g.ids[m.who.Rank]; ok {
+		return plugin.Errorf(plugin.Protocol, "group %q is there already", msg.Key)
+	}
+	g.ids[m.who.Rank] = msg.Group
+	m.groups[msg.Group] = g
+	if conflict != nil {
+		err := rankError(plugin.Mismatch, m.who.Rank, "ranks disagree about the members of group %q: rank %d says %v, another says %v", msg.Key, m.who.Rank, g.ranks, conflict.ranks)
+		g.fail(err)
+		conflict.fail(err)
+	}
+	return nil
+}
+
+func stateCode(s State) plugin.Code {
+	switch s {
+	case Dead:
+		return plugin.PeerDied
+	case GaveUp:
+		return plugin.Aborted
+	}
+	return plugin.Closed
+}
+
+func stateText(s State) string {
+	switch s {
+	case Dead:
+		return "died earlier"
+	case GaveUp:
+		return "gave up earlier"
+	}
+	return "has closed its session"
+}
+
+// checkRanks checks a list of members: distinct, in range, with self among them.
+func checkRanks(ranks []int, world, self int) error {
+	seen := make([]bool, world)
+	for _, rank := range ranks {
+		if rank < 0 || rank >= world || seen[rank] {
+			return plugin.Errorf(plugin.InvalidArgument, "group of ranks %v: rank %d is twice in it or outside of 0 to %d", ranks, rank, world-1)
+		}
+		seen[rank] = true
+	}
+	if self < 0 || self >= world || !seen[self] {
+		return plugin.Errorf(plugin.InvalidArgument, "group of ranks %v: rank %d is not in it", ranks, self)
+	}
+	return nil
+}
+
+// leaveGroup forgets m's number for a group; the group goes with its last
+// member. The caller holds mu.
+func (st *store) leaveGroup(m *member, id uint32) {
+	g := m.groups[id]
+	if g == nil {
+		return
+	}
+	delete(m.groups, id)
+	delete(g.ids, m.who.Rank)
+	g.parted[m.who.Rank] = true
+	if !m.gone && len(g.ids) > 0 {
+		g.fail(rankError(plugin.Closed, m.who.Rank, "rank %d (pid %d on host %s) has closed group %q", m.who.Rank, m.who.PID, m.who.Host, g.key))
+	}
+	g.recount()
+	if len(g.ids) > 0 {
+		return
+	}
+	groups := slices.DeleteFunc(st.groups[g.key], func(other *storeGroup) bool { return other == g })
+	if len(groups) == 0 {
+		delete(st.groups, g.key)
+	} else {
+		st.groups[g.key] = groups
+	}
+}
+
+// contribute takes one rank's part of a collective and answers when all have
+// come. The caller holds mu.
+func (st *store) contribute(m *member, msg *message) error {
+	g := m.groups[msg.Group]
+	if g == nil {
+		return plugin.Errorf(plugin.Protocol, "a collective of unknown group %d", msg.Group)
+	}
+	if msg.Op == opRoot && msg.Root >= len(g.ranks) {
+		return plugin.Errorf(plugin.Protocol, "root %d of %d", msg.Root, len(g.ranks))
+	}
+	me := g.index[m.who.Rank]
+	if g.failed != nil && msg.Op != opSurvivors {
+		g.answer(m.who.Rank, msg.Tag, g.failed, nil)
+		return nil
+	}
+	c := g.pending[msg.Tag]
+	if c == nil {
+		if len(g.pending) >= maxPending {
+			return plugin.Errorf(plugin.Protocol, "more than %d collectives at once in group %q", maxPending, g.key)
+		}
+		c = &collective{kind: msg.Op, root: msg.Root, data: make([][]byte, len(g.ranks)), have: make([]bool, len(g.ranks))}
+		g.pending[msg.Tag] = c
+	}
+	if c.have[me] {
+		return plugin.Errorf(plugin.Protocol, "collective %q of group %q twice at once", msg.Tag, g.key)
+	}
+	c.have[me], c.data[me] = true, msg.Data
+	c.count++
+	if c.err == nil && (c.kind != msg.Op || c.root != msg.Root) {
+		other := slices.Index(c.have, true)
+		if other == me {
+			other = me + 1 + slices.Index(c.have[me+1:], true)
+		}
+		g.failOne(msg.Tag, c, rankError(plugin.Mismatch, m.who.Rank, "ranks disagree about %q in group %q: rank %d asks for another operation or root than rank %d",
+			msg.Tag, g.key, m.who.Rank, g.ranks[other]), me)
+	}
+	if c.err != nil {
+		g.answer(m.who.Rank, msg.Tag, c.err, nil)
+	}
+	g.complete(msg.Tag, c)
+	return nil
+}
+
+// complete answers a collective if everybody it waits for has come. The caller
+// holds the store's mu.
+func (g *storeGroup) complete(tag string, c *collective) {
+	for i, rank := range g.ranks {
+		if c.have[i] {
+			continue
+		}
+		// A rank that is no longer there is not waited for where that is the
+		// question, or where only the place of a failed collective is kept.
+		if gone := g.store.members[rank].state != Alive || g.parted[rank]; gone && (c.kind == opSurvivors || c.err != nil) {
+			continue
+		}
+		return
+	}
+	delete(g.pending, tag)
+	if c.err != nil {
+		return // everybody has been answered
+	}
+	var payload []byte
+	switch c.kind {
+	case opGather:
+		total := 0
+		for _, d := range c.data {
+			total += 4 + len(d)
+		}
+		if total > maxFrame/2 {
+			err := rankError(plugin.InvalidArgument, -1, "%q in group %q gathers %d bytes, at most %d", tag, g.key, total, maxFrame/2)
+			for _, rank := range g.ranks {
+				g.answer(rank, tag, err, nil)
+			}
+			return
+		}
+		payload = encodeParts(c.data)
+	case opFirst:
+		for _, d := range c.data {
+			if len(d) > 0 {
+				payload = d
+				break
+			}
+		}
+	case opRoot:
+		payload = c.data[c.root]
+	case opSurvivors:
+		payload = make([]byte, len(g.ranks))
+		for i, rank := range g.ranks {
+			if c.have[i] && g.store.members[rank].state == Alive {
+				payload[i] = 1
+			}
+		}
+	}
+	for i, rank := range g.ranks {
+		if c.have[i] {
+			g.answer(rank, tag, nil, payload)
+		}
+	}
+}
+
+// recount completes what no longer has to wait for a rank that has gone. The
+// caller holds the store's mu.
+func (g *storeGroup) recount() {
+	for tag, c := range g.pending {
+		g.complete(tag, c)
+	}
+}
+
+func (g *storeGroup) answer(rank int, tag string, err *plugin.Error, payload []byte) {
+	m, id := g.store.members[rank], g.ids[rank]
+	if _, here := g.ids[rank]; !here || m.gone {
+		return
+	}
+	m.send((&message{Kind: msgResult, Group: id, Tag: tag, Err: err, Data: payload}).frame())
+}
+
+// failOne makes one collective fail for everybody who has come, except the one
+// at place except, and who will come. The caller holds the store's mu.
+func (g *storeGroup) failOne(tag string, c *collective, err *plugin.Error, except int) {
+	c.err = err
+	for i, rank := range g.ranks {
+		if c.have[i] && i != except {
+			g.answer(rank, tag, err, nil)
+		}
+		c.data[i] = nil
+	}
+}
+
+// fail makes every collective of the group fail from now on; the first reason
+// stays. The caller holds the store's mu.
+func (g *storeGroup) fail(err *plugin.Error) {
+	if g.failed == nil {
+		g.failed = err
+	}
+	for tag, c := range g.pending {
+		if c.kind == opSurvivors {
+			continue
+		}
+		if c.err == nil {
+			g.failOne(tag, c, g.failed, -1)
+		}
+		delete(g.pending, tag) // late ranks are answered by g.failed
+	}
+	g.recount()
+}
+
+// cancel is sent by a rank that waits no longer: the collective fails for
+// everybody, naming who had not come. The caller holds mu.
+func (st *store) cancel(m *member, msg *message) error {
+	g := m.groups[msg.Group]
+	if g == nil {
+		return plugin.Errorf(plugin.Protocol, "cancel in unknown group %d", msg.Group)
+	}
+	c := g.pending[msg.Tag]
+	if c == nil || !c.have[g.index[m.who.Rank]] || c.err != nil {
+		return nil // it has been answered meanwhile
+	}
+	var missing []int
+	for i, rank := range g.ranks {
+		if !c.have[i] && st.members[rank].state == Alive {
+			missing = append(missing, rank)
+		}
+	}
+	err := *msg.Err
+	if err.Code == plugin.Timeout && len(missing) > 0 {
+		err.Rank = missing[0]
+	}
+	err.Message += ", still without " + rankList(missing)
+	g.failOne(msg.Tag, c, &err, -1)
+	g.complete(msg.Tag, c)
+	return nil
+}
+
+// giveUp spreads a rank's failure, of the whole job or of one group. The
+// caller holds mu.
+func (st *store) giveUp(m *member, msg *message) error {
+	if msg.Group == groupJob {
+		if m.state == Alive {
+			m.state = GaveUp
+			st.announce(m, GaveUp, msg.Err)
+		}
+		return nil
+	}
+	g := m.groups[msg.Group]
+	if g == nil {
+		return plugin.Errorf(plugin.Protocol, "failure of unknown group %d", msg.Group)
+	}
+	fr := (&message{Kind: msgEvent, Rank: m.who.Rank, State: m.state, Key: g.key, Err: msg.Err}).frame()
+	for _, rank := range g.ranks {
+		if other := st.members[rank]; other != m && !other.gone {
+			other.send(fr)
+		}
+	}
+	g.fail(msg.Err)
+	return nil
+}

@@ -1,0 +1,21 @@
+// Package bootstrap brings the ranks of a job together.
+//
+// Join finds the store of the job, by unique id, address, file or the
+// launcher's environment, and returns a Session. A Session's Groups gather,
+// broadcast, agree and wait; its failures say which rank died, gave up or fell
+// silent. It is the control plane: everything is cold, small and named.
+//
+// The store runs in the process that made the unique id (rank 0, as a rule),
+// keeps one authenticated connection to every rank, and is the one judge of
+// who is alive and of what was agreed, so that all ranks hear the same. Ranks
+// may be processes or goroutines of one process; a process may hold any number
+// of sessions.
+//
+// Secrecy: who knows the job's 128-bit secret may join. Both ends prove it and
+// every frame carries a MAC; nothing is encrypted. Where the launcher gives no
+// secret (torchrun, MPI, Slurm, a bare tcp:// address) one is derived from the
+// job's name, the user and SHUNT_SECRET: without SHUNT_SECRET it tells jobs
+// apart, but keeps no one out who can guess them.
+//
+// No tensor moves here, nothing is mapped here, and no transport is known here.
+package bootstrap

@@ -1,0 +1,193 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/shunt-ccl/shunt/host/bootstrap/wire"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Group is some ranks of a session, in an order of their own, and the
+// collectives among them. A collective is matched by its tag: every member
+// calls it with the same tag; collectives with different tags may be called in
+// any order and at the same time.
+//
+// A collective fails on every member alike: if a member dies, gives up, closes
+// the group or lets its context end, everybody gets the same error. After a
+// death, giving up or abort every collective but Survivors fails.
+type Group struct {
+	session *Session
+	id      uint32
+	key     string
+	ranks   []int
+	rank    int
+	close   sync.Once
+}
+
+// Group makes a group of the given ranks, which must include this one. All
+// members call it with the same key and ranks. A key is used once in the life
+// of a session, except by groups that have no rank in common. It sends one
+// message and waits for nobody.
+func (s *Session) Group(key string, ranks []int) (*Group, error) {
+	if len(key) > maxKey {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "group key of %d characters, at most %d", len(key), maxKey)
+	}
+	if err := checkRanks(ranks, len(s.members), s.rank); err != nil {
+		return nil, err
+	}
+	g := &Group{session: s, key: key, ranks: slices.Clone(ranks), rank: slices.Index(ranks, s.rank)}
+	s.mu.Lock()
+	g.id = s.nextID
+	s.nextID++
+	end := s.end
+	s.mu.Unlock()
+	if end != nil {
+		return nil, end
+	}
+	s.send(&message{Kind: msgGroup, Group: g.id, Key: key, Ranks: g.ranks})
+	return g, nil
+}
+
+// Key is the key the group was made with.
+func (g *Group) Key() string { return g.key }
+
+// Rank is this rank's number within the group.
+func (g *Group) Rank() int { return g.rank }
+
+// World is the number of members.
+func (g *Group) World() int { return len(g.ranks) }
+
+// Ranks are the members as ranks of the session. The slice is the caller's.
+func (g *Group) Ranks() []int { return slices.Clone(g.ranks) }
+
+// Member is the process of a member, by its number within the group.
+func (g *Group) Member(rank int) Member { return g.session.members[g.ranks[rank]] }
+
+// Session is the session that the group belongs to.
+func (g *Group) Session() *Session { return g.session }
+
+// Secret derives 32 bytes that only members of the job can know, for one
+// purpose, which label names.
+func (g *Group) Secret(label string) []byte {
+	return g.session.secret.derive("group", g.key, label)
+}
+
+func (g *Group) call(ctx context.Context, op opKind, root int, tag string, data []byte) ([]byte, error) {
+	return g.session.call(ctx, g.id, g.key, op, root, tag, data)
+}
+
+// AllGather returns every member's data, in order, to every member. All data
+// together may take up 8 MiB. Without a deadline in the context, the session's
+// timeout counts.
+func (g *Group) AllGather(ctx context.Context, tag string, data []byte) ([][]byte, error) {
+	payload, err := g.call(ctx, opGather, 0, tag, data)
+	if err != nil {
+		return nil, err
+	}
+	return decodeParts(payload, len(g.ranks))
+}
+
+// Broadcast returns root's data to every member; the others' is ignored. root
+// is a number within the group.
+func (g *Group) Broadcast(ctx context.Context, tag string, root int, data []byte) ([]byte, error) {
+	if root < 0 || root >= len(g.ranks) {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "broadcast %q: root %d of %d ranks", tag, root, len(g.ranks))
+	}
+	if root != g.rank {
+		data = nil
+	}
+	return g.call(ctx, opRoot, root, tag, data)
+}
+
+// Barrier returns after every member has called it.
+func (g *Group) Barrier(ctx context.Context, tag string) error {
+	_, err := g.call(ctx, opFirst, 0, tag, nil)
+	return err
+}
+
+// Agree returns nil if every member brings nil, and otherwise the same
+// *plugin.Error to all: that of the lowest rank that brings one, with the rank
+// named in front of its message. Rank in it is the number within the group.
+func (g *Group) Agree(ctx context.Context, tag string, mine error) error {
+	var data []byte
+	if mine != nil {
+		var w wire.Writer
+		w.Error(g.signed(mine))
+		data = w.B
+	}
+	payload, err := g.call(ctx, opFirst, 0, tag, data)
+	if err != nil {
+		return err
+	}
+	if len(payload) == 0 {
+		return nil
+	}
+	r := wire.NewReader(payload)
+	agreed := r.Error()
+	if err := r.End(); err != nil {
+		return err
+	}
+	if agreed == nil {
+		return plugin.Errorf(plugin.Protocol, "agreement %q on rank %d: an empty answer", tag, g.rank)
+	}
+	if agreed.Rank == g.rank {
+		agreed.Cause = mine // errors.Is and errors.As see it on the rank where it began
+	}
+	return agreed
+}
+
+// signed is an error with this rank's name in front.
+func (g *Group) signed(mine error) *plugin.Error {
+	code := plugin.CodeOf(mine)
+	switch {
+	case code == plugin.Internal && errors.Is(mine, context.DeadlineExceeded):
+		code = plugin.Timeout
+	case code == plugin.Internal && errors.Is(mine, context.Canceled):
+		code = plugin.Aborted
+	}
+	name := fmt.Sprintf("rank %d", g.rank)
+	message := mine.Error()
+	if rest, ok := strings.CutPrefix(message, name); !ok || (rest != "" && rest[0] >= '0' && rest[0] <= '9') {
+		message = name + ": " + message
+	}
+	return &plugin.Error{Code: code, Rank: g.rank, Message: message}
+}
+
+// Survivors waits until every member that is alive and has not closed the
+// group has called it, and returns their numbers within the group, the same on
+// all. It works after deaths and aborts: it is how the remaining ranks agree
+// on who they are.
+func (g *Group) Survivors(ctx context.Context, tag string) ([]int, error) {
+	payload, err := g.call(ctx, opSurvivors, 0, tag, nil)
+	if err != nil {
+		return nil, err
+	}
+	if len(payload) != len(g.ranks) {
+		return nil, plugin.Errorf(plugin.Protocol, "survivors %q on rank %d: news of %d ranks instead of %d", tag, g.rank, len(payload), len(g.ranks))
+	}
+	var ranks []int
+	for i, alive := range payload {
+		if alive == 1 {
+			ranks = append(ranks, i)
+		}
+	}
+	return ranks, nil
+}
+
+// Fail aborts the group: every other member gets a Failure with the group's
+// key, and every collective of the group but Survivors fails with the reason.
+func (g *Group) Fail(reason *plugin.Error) {
+	g.session.send(&message{Kind: msgFail, Group: g.id, Err: g.session.owned(reason)})
+}
+
+// Close forgets the group. Members that still use it get an error. It waits
+// for nobody.
+func (g *Group) Close() error {
+	g.close.Do(func() { g.session.send(&message{Kind: msgUngroup, Group: g.id}) })
+	return nil
+}

@@ -1,0 +1,175 @@
+package bootstrap
+
+import (
+	"bufio"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"io"
+	"net"
+	"time"
+
+	"github.com/shunt-ccl/shunt/host/bootstrap/wire"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// The handshake proves to both ends that the other knows the secret, before
+// either says anything else:
+//
+//	client → store   magic, version, store id, nonce c
+//	store  → client  magic, version, nonce s, HMAC(secret, "store", c, s)
+//	client → store   HMAC(secret, "client", c, s)
+//
+// Both then derive two keys from the nonces, one a direction, for the MACs of
+// the frames that follow. All three messages have fixed sizes, so a stranger
+// can make the store hold no more than that, until handshakeTimeout.
+const (
+	wireVersion      = 1
+	nonceBytes       = 16
+	proofBytes       = 32
+	greetingBytes    = 4 + 2 + 2 + 16 + nonceBytes
+	answerBytes      = 4 + 2 + 2 + nonceBytes + proofBytes
+	handshakeTimeout = 5 * time.Second
+)
+
+var wireMagic = [4]byte{'S', 'H', 'N', 'T'}
+
+type nonce [nonceBytes]byte
+
+func newNonce() (n nonce, err error) {
+	_, err = rand.Read(n[:])
+	return n, err
+}
+
+func encodeGreeting(id storeID, n nonce) []byte {
+	w := wire.Writer{B: append([]byte(nil), wireMagic[:]...)}
+	w.U16(wireVersion)
+	w.U16(0)
+	w.B = append(append(w.B, id[:]...), n[:]...)
+	return w.B
+}
+
+func readVersion(r *wire.Reader) {
+	var magic [4]byte
+	r.Fixed(magic[:])
+	if magic != wireMagic {
+		r.Fail("not a message of Shunt's rendezvous (wrong magic)")
+	}
+	if v := r.U16(); v != wireVersion {
+		r.Fail("rendezvous of version %d, this is version %d", v, wireVersion)
+	}
+	r.U16()
+}
+
+func decodeGreeting(b []byte) (id storeID, n nonce, err error) {
+	r := wire.NewReader(b)
+	readVersion(r)
+	r.Fixed(id[:])
+	r.Fixed(n[:])
+	return id, n, r.End()
+}
+
+func encodeAnswer(s secret, c, n nonce) []byte {
+	w := wire.Writer{B: append([]byte(nil), wireMagic[:]...)}
+	w.U16(wireVersion)
+	w.U16(0)
+	w.B = append(append(w.B, n[:]...), s.derive("store", string(c[:]), string(n[:]))...)
+	return w.B
+}
+
+func decodeAnswer(b []byte, s secret, c nonce) (n nonce, err error) {
+	r := wire.NewReader(b)
+	readVersion(r)
+	r.Fixed(n[:])
+	var proof [proofBytes]byte
+	r.Fixed(proof[:])
+	if err := r.End(); err != nil {
+		return n, err
+	}
+	if !hmac.Equal(proof[:], s.derive("store", string(c[:]), string(n[:]))) {
+		return n, plugin.Errorf(plugin.Protocol, "the store does not know this job's secret")
+	}
+	return n, nil
+}
+
+// greet runs the client's half of the handshake.
+func greet(conn net.Conn, s secret, deadline time.Time) (*frameConn, error) {
+	if limit := time.Now().Add(handshakeTimeout); deadline.After(limit) {
+		deadline = limit
+	}
+	if err := conn.SetDeadline(deadline); err != nil {
+		return nil, err
+	}
+	c, err := newNonce()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Write(encodeGreeting(s.id(), c)); err != nil {
+		return nil, err
+	}
+	r := bufio.NewReader(conn)
+	answer := make([]byte, answerBytes)
+	if _, err := io.ReadFull(r, answer); err != nil {
+		return nil, err
+	}
+	n, err := decodeAnswer(answer, s, c)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Write(s.derive("client", string(c[:]), string(n[:]))); err != nil {
+		return nil, err
+	}
+	f := newFrameConn(conn, r, s, c, n)
+	f.sendMAC, f.recvMAC = f.toStore, f.toClient
+	return f, conn.SetDeadline(time.Time{})
+}
+
+// admit runs the store's half of the handshake. find looks a store up by the
+// id in the greeting; nil refuses the stranger.
+func admit(conn net.Conn, find func(storeID) *store) (*frameConn, *store, error) {
+	if err := conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
+		return nil, nil, err
+	}
+	r := bufio.NewReader(conn)
+	greeting := make([]byte, greetingBytes)
+	if _, err := io.ReadFull(r, greeting); err != nil {
+		return nil, nil, plugin.Errorf(plugin.Protocol, "no greeting: %w", err)
+	}
+	id, c, err := decodeGreeting(greeting)
+	if err != nil {
+		return nil, nil, err
+	}
+	st := find(id)
+	if st == nil {
+		return nil, nil, errNoSuchStore
+	}
+	n, err := newNonce()
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := conn.Write(encodeAnswer(st.secret, c, n)); err != nil {
+		return nil, nil, err
+	}
+	var proof [proofBytes]byte
+	if _, err := io.ReadFull(r, proof[:]); err != nil {
+		return nil, nil, plugin.Errorf(plugin.Protocol, "no proof of the secret: %w", err)
+	}
+	if !hmac.Equal(proof[:], st.secret.derive("client", string(c[:]), string(n[:]))) {
+		return nil, nil, plugin.Errorf(plugin.Protocol, "wrong proof of the secret")
+	}
+	f := newFrameConn(conn, r, st.secret, c, n)
+	f.sendMAC, f.recvMAC = f.toClient, f.toStore
+	return f, st, conn.SetDeadline(time.Time{})
+}
+
+// errNoSuchStore is answered to nobody: the connection is closed and the
+// client tries again, because its store may not be there yet.
+var errNoSuchStore = plugin.Errorf(plugin.Protocol, "a job asked for whose store is not here")
+
+func newFrameConn(conn net.Conn, r *bufio.Reader, s secret, c, n nonce) *frameConn {
+	return &frameConn{
+		Conn: conn, r: r,
+		toStore:  hmac.New(sha256.New, s.derive("to store", string(c[:]), string(n[:]))),
+		toClient: hmac.New(sha256.New, s.derive("to client", string(c[:]), string(n[:]))),
+	}
+}

@@ -1,0 +1,313 @@
+package bootstrap
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Defaults of Config.
+const (
+	DefaultTimeout   = time.Minute
+	DefaultHeartbeat = time.Second
+)
+
+// Config says who joins, and where. With World 0, or URL "env", what is not
+// set is taken from the environment (see FromEnvironment).
+type Config struct {
+	Rank, World int
+	ID          UniqueID // used if HaveID
+	HaveID      bool
+	URL         string        // "" or "env", a unique id as text, tcp://host:port, unix://@name or file:///path
+	Secret      string        // mixed into the secret of tcp and unix meeting places; equal on all ranks
+	LocalRank   int           // from the launcher: this rank's number on its host, or -1
+	Timeout     time.Duration // to join, and of collectives without a deadline; 0: DefaultTimeout
+	Heartbeat   time.Duration // interval of signs of life; 0: DefaultHeartbeat. Rank 0's counts for all
+	Silence     time.Duration // a rank silent for so long is dead; 0: ten heartbeats. Rank 0's counts for all
+	Logger      *slog.Logger  // nil: slog.Default
+}
+
+func (c *Config) complete() error {
+	if c.World == 0 || (c.URL == "env" && !c.HaveID) {
+		env, err := FromEnvironment(os.Getenv)
+		if err != nil {
+			return err
+		}
+		if c.World == 0 {
+			c.Rank, c.World, c.LocalRank = env.Rank, env.World, env.LocalRank
+		}
+		if c.URL == "" || c.URL == "env" {
+			c.URL = env.URL
+		}
+		if c.Secret == "" {
+			c.Secret = env.Secret
+		}
+	}
+	if c.World < 1 || c.World > plugin.MaxWorld || c.Rank < 0 || c.Rank >= c.World {
+		return plugin.Errorf(plugin.InvalidArgument, "join: rank %d of world %d (1 to %d)", c.Rank, c.World, plugin.MaxWorld)
+	}
+	if c.Timeout < 0 || c.Heartbeat < 0 || c.Silence < 0 {
+		return plugin.Errorf(plugin.InvalidArgument, "join: negative timeout %v, heartbeat %v or silence %v", c.Timeout, c.Heartbeat, c.Silence)
+	}
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+	if c.Heartbeat == 0 {
+		c.Heartbeat = DefaultHeartbeat
+	}
+	if c.Silence == 0 {
+		c.Silence = 10 * c.Heartbeat
+	}
+	if c.Silence < 2*c.Heartbeat {
+		return plugin.Errorf(plugin.InvalidArgument, "join: silence %v is less than two heartbeats of %v", c.Silence, c.Heartbeat)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return nil
+}
+
+func (c *Config) meeting() (meeting, error) {
+	if c.HaveID {
+		if c.ID.IsZero() {
+			return meeting{}, plugin.Errorf(plugin.InvalidArgument, "join: the unique id is empty")
+		}
+		return meetingOf(c.ID), nil
+	}
+	if c.URL == "" {
+		if c.World > 1 {
+			return meeting{}, plugin.Errorf(plugin.InvalidArgument, "join: rank %d of world %d has no meeting place: give a unique id, tcp://host:port or file:///path, or set SHUNT_ID", c.Rank, c.World)
+		}
+		m := meeting{hosted: true, once: true, text: "this process"}
+		if _, err := rand.Read(m.secret[:]); err != nil {
+			return meeting{}, plugin.Errorf(plugin.System, "join: random numbers: %w", err)
+		}
+		return m, nil
+	}
+	return parseMeeting(c.URL, c.Secret)
+}
+
+// Join brings this rank together with the others and returns when all have
+// come. It fails for all ranks alike: when ranks disagree about the world size
+// or two claim the same number (code Mismatch), when one dies or stops waiting
+// meanwhile, or when some have not come in time (code Timeout; the message
+// names them). The least patient rank decides for all.
+func Join(ctx context.Context, c Config) (*Session, error) {
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	m, err := c.meeting()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	j := &joiner{config: c, meeting: m}
+	if j.self.Host, err = os.Hostname(); err != nil || len(j.self.Host) > maxHost {
+		j.self.Host = "unknown host"
+	}
+	j.self.Rank, j.self.PID = c.Rank, os.Getpid()
+	if m.hosted && c.Rank == 0 {
+		if err := j.host(); err != nil {
+			return nil, err
+		}
+	}
+	session, err := j.run(ctx)
+	if err != nil && j.root != nil {
+		j.root.detach()
+	}
+	return session, err
+}
+
+// joiner is one rank on its way in.
+type joiner struct {
+	config  Config
+	meeting meeting
+	self    Member
+	root    *Root // attached, if the store is in this process
+	last    error // why the last attempt failed
+}
+
+// host opens the store of a meeting place.
+func (j *joiner) host() error {
+	var err error
+	if j.meeting.file != "" {
+		j.root, err = hostFile(j.meeting.file, j.config.Logger)
+	} else {
+		j.root, err = newRoot(j.meeting.secret, j.meeting.places, j.config.Logger)
+	}
+	if err != nil {
+		return err
+	}
+	j.meeting.secret = j.root.store.secret
+	j.root.attach() // cannot fail, nobody else knows it
+	return nil
+}
+
+// run tries until it is answered or the time is up.
+func (j *joiner) run(ctx context.Context) (*Session, error) {
+	const shortest, longest = time.Millisecond, 50 * time.Millisecond
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for wait := shortest; ; wait = min(2*wait, longest) {
+		select {
+		case <-ctx.Done():
+			return nil, j.late(ctx)
+		case <-pause.C:
+		}
+		session, err := j.attempt(ctx)
+		if session != nil {
+			return session, nil
+		}
+		var final *plugin.Error
+		if errors.As(err, &final) && final.Code != plugin.Protocol {
+			return nil, err
+		}
+		j.last = err
+		pause.Reset(wait)
+	}
+}
+
+// late is the error of a rank that has not reached the store in time.
+func (j *joiner) late(ctx context.Context) error {
+	c := &j.config
+	last := "no attempt was made"
+	if j.last != nil {
+		last = "last attempt: " + j.last.Error()
+	}
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return &plugin.Error{Code: plugin.Aborted, Rank: c.Rank, Cause: ctx.Err(), Message: fmt.Sprintf("rank %d was told to stop joining (%s)", c.Rank, last)}
+	}
+	return &plugin.Error{Code: plugin.Timeout, Rank: c.Rank, Cause: j.last, Message: fmt.Sprintf(
+		"rank %d of %d did not find the job's store at %s in time; rank 0 has not started, or the place or the secret differs (%s)", c.Rank, c.World, j.meeting.text, last)}
+}
+
+// attempt tries every place once. Only an error with another code than
+// Protocol is final.
+func (j *joiner) attempt(ctx context.Context) (*Session, error) {
+	if j.meeting.file != "" && j.root == nil {
+		if err := j.readFile(); err != nil {
+			return nil, err
+		}
+	}
+	if session, tried, err := j.attemptHere(ctx); tried {
+		return session, err
+	}
+	var errs []error
+	for _, p := range j.meeting.places {
+		dialer := net.Dialer{Timeout: time.Second}
+		conn, err := dialer.DialContext(ctx, p.network, p.address)
+		if err == nil {
+			err = sameUser(conn)
+			if err != nil {
+				conn.Close()
+			}
+		}
+		if err == nil {
+			var session *Session
+			if session, err = j.enter(ctx, conn); session != nil {
+				return session, nil
+			}
+			var final *plugin.Error
+			if errors.As(err, &final) && final.Code != plugin.Protocol {
+				return nil, err
+			}
+		}
+		errs = append(errs, err)
+	}
+	return nil, plugin.Errorf(plugin.Protocol, "%w", errors.Join(errs...))
+}
+
+// forceDial makes ranks of the store's own process use its address too.
+var forceDial = false // tests only
+
+// attemptHere joins over a pipe if the store runs in this process.
+func (j *joiner) attemptHere(ctx context.Context) (_ *Session, tried bool, err error) {
+	if forceDial && len(j.meeting.places) > 0 {
+		return nil, false, nil
+	}
+	root := j.root
+	if root == nil {
+		st := lookup(j.meeting.secret.id())
+		if st == nil || !st.root.attach() {
+			return nil, false, nil
+		}
+		root = st.root
+	}
+	conn := root.store.connect()
+	if conn == nil {
+		if j.root == nil {
+			root.detach()
+		}
+		return nil, true, plugin.Errorf(plugin.Protocol, "the store has just ended")
+	}
+	previous := j.root
+	j.root = root
+	session, err := j.enter(ctx, conn)
+	if session == nil && previous == nil {
+		j.root = nil
+		root.detach()
+	}
+	return session, true, err
+}
+
+// enter introduces this rank over a fresh connection and waits until all ranks
+// have come. It takes the connection over.
+func (j *joiner) enter(ctx context.Context, conn net.Conn) (*Session, error) {
+	c := &j.config
+	deadline, _ := ctx.Deadline() // Join set one
+	f, err := greet(conn, j.meeting.secret, deadline)
+	if err != nil {
+		conn.Close()
+		return nil, plugin.Errorf(plugin.Protocol, "%w", err)
+	}
+	hello := message{Kind: msgHello, Member: j.self, World: c.World, Left: max(time.Until(deadline), 0), Heartbeat: c.Heartbeat, Silence: c.Silence}
+	if err := f.write(hello.frame()); err != nil {
+		conn.Close()
+		return nil, plugin.Errorf(plugin.Protocol, "%w", err)
+	}
+	// The store watches the deadline of every rank, so its verdict, which is
+	// the same for all, comes first; only a dead or wedged store is not waited for.
+	const grace = 2 * time.Second
+	if err := conn.SetReadDeadline(deadline.Add(grace)); err != nil {
+		conn.Close()
+		return nil, plugin.Errorf(plugin.Protocol, "%w", err)
+	}
+	stop := context.AfterFunc(ctx, func() {
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			_ = f.write((&message{Kind: msgBye}).frame()) // if it fails the reader below knows
+		}
+	})
+	defer stop()
+	kind, body, err := f.read()
+	var answer *message
+	if err == nil {
+		answer, err = decode(kind, body)
+	}
+	if err == nil && answer.Kind != msgWelcome && answer.Kind != msgRefuse {
+		err = plugin.Errorf(plugin.Protocol, "message %d instead of a welcome", answer.Kind)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, plugin.Errorf(plugin.Protocol, "the store went away while rank %d waited for the other ranks: %w", c.Rank, err)
+	}
+	if answer.Kind == msgRefuse {
+		conn.Close()
+		if answer.Retry && !j.meeting.once {
+			return nil, plugin.Errorf(plugin.Protocol, "%w", answer.Err)
+		}
+		return nil, answer.Err
+	}
+	if len(answer.Members) != c.World {
+		conn.Close()
+		return nil, plugin.Errorf(plugin.Internal, "join: the store welcomed %d ranks instead of %d", len(answer.Members), c.World)
+	}
+	return newSession(f, answer, c.Rank, j.root, j.meeting.secret, c.Timeout, c.Logger), nil
+}

@@ -1,0 +1,287 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// place is where a store listens or is looked for.
+type place struct {
+	network string // "tcp" or "unix" (abstract, the address begins with @)
+	address string
+}
+
+func (p place) String() string { return p.network + " " + p.address }
+
+// maxStrangers bounds the connections of one listener that have not proved the
+// secret yet. One more drops the oldest, so a flood costs strangers their
+// place, and a rank, which needs a millisecond, gets through.
+const maxStrangers = 256
+
+// hub is a listener that serves every store of this process.
+type hub struct {
+	key      place
+	listener net.Listener
+	logger   *slog.Logger
+	refs     int // guarded by registry.mu
+	done     sync.WaitGroup
+
+	mu        sync.Mutex
+	strangers []net.Conn // oldest first
+	closed    bool
+}
+
+// registry holds what this process serves.
+var registry = struct {
+	mu     sync.Mutex
+	stores map[storeID][]*store
+	hubs   map[place]*hub
+}{stores: map[storeID][]*store{}, hubs: map[place]*hub{}}
+
+// lookup finds the store that a newcomer with this id should talk to: the one
+// whose ranks are still gathering, else the latest one.
+func lookup(id storeID) *store {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	stores := registry.stores[id]
+	for _, st := range stores {
+		if st.gathering() {
+			return st
+		}
+	}
+	if len(stores) > 0 {
+		return stores[len(stores)-1]
+	}
+	return nil
+}
+
+func register(st *store) {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	registry.stores[st.secret.id()] = append(registry.stores[st.secret.id()], st)
+}
+
+func unregister(st *store) {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	id := st.secret.id()
+	stores := slices.DeleteFunc(registry.stores[id], func(other *store) bool { return other == st })
+	if len(stores) == 0 {
+		delete(registry.stores, id)
+	} else {
+		registry.stores[id] = stores
+	}
+}
+
+// acquireHub listens at the first of the places that is free. Listeners are
+// shared by all stores of the process and closed with the last of them.
+func acquireHub(places []place, logger *slog.Logger) (*hub, error) {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	var errs []error
+	for _, p := range places {
+		if h := registry.hubs[p]; h != nil {
+			h.refs++
+			return h, nil
+		}
+		listener, err := listen(p)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", p, err))
+			continue
+		}
+		h := &hub{key: p, listener: listener, logger: logger, refs: 1}
+		registry.hubs[p] = h
+		h.done.Add(1)
+		go h.accept()
+		return h, nil
+	}
+	return nil, plugin.Errorf(plugin.System, "rendezvous: cannot listen: %w", errors.Join(errs...))
+}
+
+func listen(p place) (net.Listener, error) {
+	listener, err := net.Listen(p.network, p.address)
+	if p.network == "tcp" && errors.Is(err, syscall.EADDRNOTAVAIL) {
+		// The name is of this host as others see it (NAT, a container).
+		if _, port, splitErr := net.SplitHostPort(p.address); splitErr == nil {
+			return net.Listen(p.network, net.JoinHostPort("", port))
+		}
+	}
+	return listener, err
+}
+
+// release lets go of the hub.
+func (h *hub) release() {
+	registry.mu.Lock()
+	h.refs--
+	last := h.refs == 0
+	if last {
+		delete(registry.hubs, h.key)
+	}
+	registry.mu.Unlock()
+	if !last {
+		return
+	}
+	h.listener.Close()
+	h.mu.Lock()
+	h.closed = true
+	for _, conn := range h.strangers {
+		conn.Close()
+	}
+	h.mu.Unlock()
+	h.done.Wait()
+}
+
+func (h *hub) accept() {
+	defer h.done.Done()
+	for {
+		conn, err := h.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			// Out of descriptors, most likely: dropping strangers makes room.
+			h.logger.Warn("rendezvous: cannot accept", "at", h.listener.Addr().String(), "error", err)
+			h.dropOldest()
+			wait, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+			<-wait.Done()
+			cancel()
+			continue
+		}
+		if err := sameUser(conn); err != nil {
+			h.logger.Warn("rendezvous: dropped a connection", "from", conn.RemoteAddr().String(), "reason", err)
+			conn.Close()
+			continue
+		}
+		if !h.enter(conn) {
+			conn.Close()
+			return
+		}
+		h.done.Add(1)
+		go h.receive(conn)
+	}
+}
+
+// enter counts a stranger in, at the cost of the oldest if there are too many.
+func (h *hub) enter(conn net.Conn) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	if len(h.strangers) >= maxStrangers {
+		h.strangers[0].Close()
+		h.strangers = slices.Delete(h.strangers, 0, 1)
+	}
+	h.strangers = append(h.strangers, conn)
+	return true
+}
+
+func (h *hub) dropOldest() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.strangers) > 0 {
+		h.strangers[0].Close()
+		h.strangers = slices.Delete(h.strangers, 0, 1)
+	}
+}
+
+// leave counts a stranger out; false means that it was dropped meanwhile.
+func (h *hub) leave(conn net.Conn) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i := slices.Index(h.strangers, conn)
+	if i < 0 || h.closed {
+		return false
+	}
+	h.strangers = slices.Delete(h.strangers, i, i+1)
+	return true
+}
+
+// receive turns a stranger into a rank of one of the stores, or drops it.
+func (h *hub) receive(conn net.Conn) {
+	defer h.done.Done()
+	f, st, err := admit(conn, lookup)
+	var hello *message
+	if err == nil {
+		hello, err = readHello(f)
+	}
+	if err != nil || !h.leave(conn) {
+		h.dropOf(conn)
+		conn.Close()
+		switch {
+		case errors.Is(err, errNoSuchStore):
+			h.logger.Debug("rendezvous: a rank came early, or for another job", "from", conn.RemoteAddr().String())
+		case err != nil && !errors.Is(err, net.ErrClosed):
+			h.logger.Warn("rendezvous: dropped a connection", "from", conn.RemoteAddr().String(), "reason", err)
+		}
+		return
+	}
+	st.logger.Debug("rendezvous: rank arrived", "rank", hello.Member.Rank, "from", conn.RemoteAddr().String())
+	st.enroll(f, hello, false)
+}
+
+func (h *hub) dropOf(conn net.Conn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if i := slices.Index(h.strangers, conn); i >= 0 {
+		h.strangers = slices.Delete(h.strangers, i, i+1)
+	}
+}
+
+// readHello reads the one message a newcomer may send.
+func readHello(f *frameConn) (*message, error) {
+	if err := f.SetReadDeadline(time.Now().Add(handshakeTimeout)); err != nil {
+		return nil, err
+	}
+	kind, body, err := f.read()
+	if err != nil {
+		return nil, err
+	}
+	if kind != msgHello {
+		return nil, plugin.Errorf(plugin.Protocol, "message %d instead of a hello", kind)
+	}
+	hello, err := decode(kind, body)
+	if err != nil {
+		return nil, err
+	}
+	return hello, f.SetReadDeadline(time.Time{})
+}
+
+// sameUser checks, where the kernel knows it, that a connection comes from a
+// process of this user.
+func sameUser(conn net.Conn) error {
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil
+	}
+	raw, err := unixConn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return err
+	}
+	if credErr != nil {
+		return credErr
+	}
+	if int(cred.Uid) != os.Geteuid() {
+		return plugin.Errorf(plugin.Protocol, "process %d belongs to user %d, not to user %d", cred.Pid, cred.Uid, os.Geteuid())
+	}
+	return nil
+}

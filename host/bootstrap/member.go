@@ -1,0 +1,297 @@
+package bootstrap
+
+import (
+	"io"
+	"sync"
+	"time"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// maxBacklog is how many bytes may wait for a rank that does not read.
+const maxBacklog = 64 << 20
+
+// partingTime bounds what a store waits for a rank to close its end.
+const partingTime = time.Second
+
+// member is one rank's connection at the store.
+type member struct {
+	store     *store
+	who       Member
+	conn      *frameConn
+	inProcess bool
+
+	// guarded by store.mu
+	state  State
+	gone   bool // the connection has ended or is ending
+	groups map[uint32]*storeGroup
+
+	mu       sync.Mutex // guards the queue
+	queue    []frame
+	backlog  int
+	finished bool // nothing more is sent after the queue
+	overflow bool
+	wake     chan struct{}
+	read     chan struct{} // closed when the reader has ended
+}
+
+func newMember(st *store, f *frameConn, who Member, inProcess bool) *member {
+	return &member{
+		store: st, who: who, conn: f, inProcess: inProcess, groups: map[uint32]*storeGroup{},
+		wake: make(chan struct{}, 1), read: make(chan struct{}),
+	}
+}
+
+func (m *member) start() {
+	m.store.done.Add(2)
+	go m.reader()
+	go m.writer()
+}
+
+// send queues a frame. It never blocks.
+func (m *member) send(fr frame) {
+	m.mu.Lock()
+	switch {
+	case m.finished:
+	case m.backlog+fr.size() > maxBacklog:
+		m.overflow, m.finished, m.queue = true, true, nil
+	default:
+		m.queue = append(m.queue, fr)
+		m.backlog += fr.size()
+	}
+	m.mu.Unlock()
+	m.poke()
+}
+
+// finish closes the connection once the queue is empty.
+func (m *member) finish() {
+	m.gone = true
+	m.mu.Lock()
+	m.finished = true
+	m.mu.Unlock()
+	m.poke()
+}
+
+func (m *member) poke() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// writer sends what is queued, and a beat when there was nothing for a while.
+func (m *member) writer() {
+	defer m.store.done.Done()
+	defer m.conn.Close()
+	var beat *time.Timer
+	var tick <-chan time.Time
+	defer func() {
+		if beat != nil {
+			beat.Stop()
+		}
+	}()
+	for {
+		m.mu.Lock()
+		queue, finished := m.queue, m.finished
+		m.queue, m.backlog = nil, 0
+		m.mu.Unlock()
+		for _, fr := range queue {
+			if err := m.conn.write(fr); err != nil {
+				m.conn.Close() // the reader reports the loss
+				<-m.read
+				return
+			}
+			if fr.kind == msgWelcome {
+				beat = time.NewTimer(m.store.heartbeat) // settled by the welcome
+				tick = beat.C
+			}
+		}
+		if finished {
+			m.part()
+			return
+		}
+		if beat != nil {
+			beat.Reset(m.store.heartbeat)
+		}
+		select {
+		case <-m.wake:
+		case <-tick:
+			m.send(frame{kind: msgBeat})
+		case <-m.read:
+			return
+		}
+	}
+}
+
+// part ends the connection so that what was sent last still arrives: closing a
+// socket with unread bytes would reset it, so the reader goes on until the
+// rank closes its end.
+func (m *member) part() {
+	m.mu.Lock()
+	overflow := m.overflow
+	m.mu.Unlock()
+	if overflow {
+		return
+	}
+	half, ok := m.conn.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return // a pipe of this process: what was written has been read
+	}
+	if half.CloseWrite() != nil {
+		return
+	}
+	timer := time.NewTimer(partingTime)
+	defer timer.Stop()
+	select {
+	case <-m.read:
+	case <-timer.C:
+	}
+}
+
+// reader handles what the rank sends until the connection ends.
+func (m *member) reader() {
+	defer m.store.done.Done()
+	defer close(m.read)
+	for {
+		kind, body, err := m.conn.read()
+		var msg *message
+		if err == nil {
+			msg, err = decode(kind, body)
+		}
+		if err == nil {
+			err = m.store.handle(m, msg)
+		}
+		if err != nil {
+			m.store.lost(m, err)
+			m.drain(err)
+			return
+		}
+	}
+}
+
+// drain swallows what a rank sends after its part has ended, until it closes.
+func (m *member) drain(err error) {
+	if err != errParted {
+		m.conn.Close()
+		return
+	}
+	if m.conn.SetReadDeadline(time.Now().Add(partingTime)) == nil {
+		_, _ = io.Copy(io.Discard, m.conn.Conn) // ends at the deadline or when the rank closes
+	}
+}
+
+// errParted ends a reader whose member has been told goodbye.
+var errParted = plugin.Errorf(plugin.Closed, "parted")
+
+// lost is called when a connection has ended, for whatever reason.
+func (st *store) lost(m *member, err error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	wasGone := m.gone
+	m.finish()
+	if wasGone {
+		st.settle()
+		return
+	}
+	if m.state == GaveUp {
+		st.retire(m)
+		return
+	}
+	m.mu.Lock()
+	if m.overflow {
+		err = plugin.Errorf(plugin.Protocol, "it does not read what it is sent")
+	}
+	m.mu.Unlock()
+	reason := rankError(plugin.PeerDied, m.who.Rank, "rank %d (pid %d on host %s) died: %s", m.who.Rank, m.who.PID, m.who.Host, lossReason(err, st.silence))
+	if st.phase == gathering {
+		m.state = Dead
+		st.failJoin(reason)
+		return
+	}
+	if st.phase != running {
+		return
+	}
+	st.logger.Warn("rendezvous: rank lost", "rank", m.who.Rank, "reason", reason.Message)
+	m.state = Dead
+	st.announce(m, Dead, reason)
+}
+
+// announce tells every rank what became of m and fails the collectives it was
+// part of. The caller holds mu.
+func (st *store) announce(m *member, state State, reason *plugin.Error) {
+	fr := (&message{Kind: msgEvent, Rank: m.who.Rank, State: state, Err: reason}).frame()
+	for _, other := range st.members {
+		if other != m && !other.gone {
+			other.send(fr)
+		}
+	}
+	if reason == nil {
+		reason = rankError(plugin.Closed, m.who.Rank, "rank %d (pid %d on host %s) has closed its session", m.who.Rank, m.who.PID, m.who.Host)
+	}
+	for _, groups := range st.groups {
+		for _, g := range groups {
+			if _, ok := g.index[m.who.Rank]; ok {
+				g.fail(reason)
+			}
+		}
+	}
+	if m.gone {
+		st.retire(m)
+	}
+}
+
+// retire forgets what a rank whose connection has ended held. The caller holds
+// mu.
+func (st *store) retire(m *member) {
+	for id := range m.groups {
+		st.leaveGroup(m, id)
+	}
+	st.settle()
+}
+
+// handle does what a member asks. An error ends its connection.
+func (st *store) handle(m *member, msg *message) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if m.gone {
+		return errParted
+	}
+	if st.phase == running {
+		if err := m.conn.SetReadDeadline(time.Now().Add(st.silence)); err != nil {
+			return err
+		}
+	}
+	if st.phase != running && msg.Kind != msgBeat && msg.Kind != msgBye {
+		return plugin.Errorf(plugin.Protocol, "message %d before all ranks have joined", msg.Kind)
+	}
+	switch msg.Kind {
+	case msgBeat:
+		return nil
+	case msgBye:
+		if st.phase == gathering {
+			st.failJoin(rankError(plugin.Aborted, m.who.Rank, "rank %d (pid %d on host %s) stopped waiting for the other ranks", m.who.Rank, m.who.PID, m.who.Host))
+			return errParted
+		}
+		m.send((&message{Kind: msgBye}).frame())
+		m.finish()
+		if m.state == GaveUp { // everybody knows
+			st.retire(m)
+			return nil
+		}
+		m.state = Left
+		st.announce(m, Left, nil)
+		return nil
+	case msgGroup:
+		return st.joinGroup(m, msg)
+	case msgUngroup:
+		st.leaveGroup(m, msg.Group)
+		return nil
+	case msgOp:
+		return st.contribute(m, msg)
+	case msgCancel:
+		return st.cancel(m, msg)
+	case msgFail:
+		return st.giveUp(m, msg)
+	}
+	return plugin.Errorf(plugin.Protocol, "message %d is not for the store", msg.Kind)
+}

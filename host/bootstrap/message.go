@@ -1,0 +1,266 @@
+package bootstrap
+
+import (
+	"time"
+
+	"github.com/shunt-ccl/shunt/host/bootstrap/wire"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// msgKind is the kind of a frame.
+type msgKind uint8
+
+const (
+	// from a rank to the store
+	msgHello   msgKind = iota + 1 // who I am
+	msgGroup                      // I speak of these ranks by this number
+	msgUngroup                    // no longer
+	msgOp                         // my part of a collective
+	msgCancel                     // I wait no longer for a collective; everybody in it fails
+	msgFail                       // I give up, the job or one group
+	// from the store to a rank
+	msgWelcome // everybody is here
+	msgRefuse  // joining failed
+	msgResult  // outcome of a collective
+	msgEvent   // what became of a rank
+	// both ways
+	msgBeat // I am alive
+	msgBye  // I leave in peace
+)
+
+// opKind says how the store answers a collective once all have contributed.
+type opKind uint8
+
+const (
+	opGather    opKind = iota // everybody's data, in order
+	opFirst                   // the first data that is not empty: agreement and barrier
+	opRoot                    // the root's data
+	opSurvivors               // which members are alive and have contributed
+)
+
+// State is what the store knows of a rank.
+type State uint8
+
+// The states of a rank.
+const (
+	Alive  State = iota // joined
+	Left                // closed its session
+	Dead                // lost without goodbye, or silent
+	GaveUp              // called Session.Fail
+)
+
+var stateNames = [...]string{"alive", "left", "dead", "gave up"}
+
+// String names the state.
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return "unknown"
+}
+
+// Member is one rank of a session.
+type Member struct {
+	Rank int
+	PID  int
+	Host string // name, for messages
+}
+
+// Limits of what a frame may carry.
+const (
+	maxTag  = 255
+	maxKey  = 4096
+	maxHost = 255
+)
+
+// groupJob in a fail message means the whole job instead of one group.
+const groupJob = 0xFFFFFFFF
+
+// message is any frame; which fields count depends on the kind.
+type message struct {
+	Kind   msgKind
+	Group  uint32        // by the rank's own numbering
+	Key    string        // group: its key; event: of the group, if about one
+	Ranks  []int         // group
+	Op     opKind        // op
+	Root   int           // op: index within the group
+	Tag    string        // op, cancel, result
+	Data   []byte        // op, result: the rest of the frame
+	Err    *plugin.Error // cancel, fail, refuse, result, event
+	Retry  bool          // refuse: try again, this store serves another round
+	Rank   int           // event
+	State  State         // event
+	Member Member        // hello
+	World  int           // hello
+	Left   time.Duration // hello: until the rank stops waiting for others
+	// hello: what the rank was told; welcome: what the store decided
+	Heartbeat, Silence time.Duration
+	Members            []Member // welcome
+	Store              Member   // welcome: the process the store runs in; Rank -1 if none of the job is known to
+}
+
+func writeMember(w *wire.Writer, m Member) {
+	w.U32(uint32(int32(m.Rank)))
+	w.U32(uint32(m.PID))
+	w.String(m.Host)
+}
+
+func readMember(r *wire.Reader) Member {
+	m := Member{Rank: int(int32(r.U32())), PID: int(r.U32()), Host: r.String(maxHost)}
+	if m.Rank < -1 || m.Rank >= plugin.MaxWorld || m.PID < 0 {
+		r.Fail("rank %d, pid %d", m.Rank, m.PID)
+	}
+	return m
+}
+
+// frame encodes the message; Data becomes the payload and is not copied.
+func (m *message) frame() frame {
+	var w wire.Writer
+	switch m.Kind {
+	case msgHello:
+		writeMember(&w, m.Member)
+		w.U32(uint32(m.World))
+		w.I64(int64(m.Left))
+		w.I64(int64(m.Heartbeat))
+		w.I64(int64(m.Silence))
+	case msgGroup:
+		w.U32(m.Group)
+		w.String(m.Key)
+		w.U16(uint16(len(m.Ranks)))
+		for _, rank := range m.Ranks {
+			w.U16(uint16(rank))
+		}
+	case msgUngroup:
+		w.U32(m.Group)
+	case msgOp:
+		w.U32(m.Group)
+		w.U8(uint8(m.Op))
+		w.U16(uint16(m.Root))
+		w.String(m.Tag)
+	case msgCancel:
+		w.U32(m.Group)
+		w.String(m.Tag)
+		w.Error(m.Err)
+	case msgFail:
+		w.U32(m.Group)
+		w.Error(m.Err)
+	case msgWelcome:
+		w.I64(int64(m.Heartbeat))
+		w.I64(int64(m.Silence))
+		writeMember(&w, m.Store)
+		w.U16(uint16(len(m.Members)))
+		for _, member := range m.Members {
+			writeMember(&w, member)
+		}
+	case msgRefuse:
+		w.Bool(m.Retry)
+		w.Error(m.Err)
+	case msgResult:
+		w.U32(m.Group)
+		w.String(m.Tag)
+		w.Error(m.Err)
+	case msgEvent:
+		w.U16(uint16(m.Rank))
+		w.U8(uint8(m.State))
+		w.String(m.Key)
+		w.Error(m.Err)
+	case msgBeat, msgBye:
+	}
+	return frame{kind: m.Kind, head: w.B, payload: m.Data}
+}
+
+// decode reads a frame's body. Data aliases it.
+func decode(kind msgKind, body []byte) (*message, error) {
+	r := wire.NewReader(body)
+	m := &message{Kind: kind}
+	needError := false
+	switch kind {
+	case msgHello:
+		m.Member = readMember(r)
+		m.World = int(r.U32())
+		m.Left, m.Heartbeat, m.Silence = time.Duration(r.I64()), time.Duration(r.I64()), time.Duration(r.I64())
+		if m.World < 1 || m.World > plugin.MaxWorld || m.Member.Rank < 0 || m.Member.Rank >= m.World {
+			r.Fail("rank %d of world %d", m.Member.Rank, m.World)
+		}
+		if m.Left < 0 || m.Heartbeat <= 0 || m.Silence <= 0 {
+			r.Fail("negative durations")
+		}
+	case msgGroup:
+		m.Group, m.Key = r.U32(), r.String(maxKey)
+		m.Ranks = make([]int, r.Count(plugin.MaxWorld, 2))
+		for i := range m.Ranks {
+			m.Ranks[i] = int(r.U16())
+		}
+	case msgUngroup:
+		m.Group = r.U32()
+	case msgOp:
+		m.Group, m.Op, m.Root, m.Tag = r.U32(), opKind(r.U8()), int(r.U16()), r.String(maxTag)
+		if m.Op > opSurvivors {
+			r.Fail("unknown kind of collective %d", m.Op)
+		}
+		m.Data = r.Rest()
+	case msgCancel:
+		m.Group, m.Tag, m.Err = r.U32(), r.String(maxTag), r.Error()
+		needError = true
+	case msgFail:
+		m.Group, m.Err = r.U32(), r.Error()
+		needError = true
+	case msgWelcome:
+		m.Heartbeat, m.Silence = time.Duration(r.I64()), time.Duration(r.I64())
+		if m.Heartbeat <= 0 || m.Silence <= 0 {
+			r.Fail("negative durations")
+		}
+		m.Store = readMember(r)
+		m.Members = make([]Member, r.Count(plugin.MaxWorld, 10))
+		for i := range m.Members {
+			if m.Members[i] = readMember(r); m.Members[i].Rank != i {
+				r.Fail("rank %d in place of rank %d", m.Members[i].Rank, i)
+			}
+		}
+	case msgRefuse:
+		m.Retry, m.Err = r.Bool(), r.Error()
+		needError = true
+	case msgResult:
+		m.Group, m.Tag, m.Err = r.U32(), r.String(maxTag), r.Error()
+		m.Data = r.Rest()
+	case msgEvent:
+		m.Rank, m.State, m.Key, m.Err = int(r.U16()), State(r.U8()), r.String(maxKey), r.Error()
+		if m.State > GaveUp {
+			r.Fail("unknown state %d", m.State)
+		}
+		needError = m.State != Left
+	case msgBeat, msgBye:
+	default:
+		r.Fail("unknown kind of message %d", kind)
+	}
+	if needError && m.Err == nil {
+		r.Fail("an error is missing")
+	}
+	if err := r.End(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// encodeParts puts everybody's data into the payload of a gather's result.
+func encodeParts(parts [][]byte) []byte {
+	size := 0
+	for _, p := range parts {
+		size += 4 + len(p)
+	}
+	w := wire.Writer{B: make([]byte, 0, size)}
+	for _, p := range parts {
+		w.Bytes(p)
+	}
+	return w.B
+}
+
+// decodeParts reads the data of n members.
+func decodeParts(b []byte, n int) ([][]byte, error) {
+	r := wire.NewReader(b)
+	parts := make([][]byte, n)
+	for i := range parts {
+		parts[i] = r.Bytes(maxFrame)
+	}
+	return parts, r.End()
+}

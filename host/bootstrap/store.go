@@ -1,0 +1,338 @@
+package bootstrap
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+type phase uint8
+
+const (
+	gathering phase = iota // ranks arrive
+	running                // all ranks have arrived
+	failed                 // joining failed; newcomers are told why
+	stopped                // nothing is served any more
+)
+
+// store is the server of one session: the judge of who is alive and of what
+// was agreed. Everything below mu changes under it; nothing blocks under it,
+// because what is sent to a rank goes through that rank's queue.
+type store struct {
+	secret secret
+	logger *slog.Logger
+	self   Member
+	root   *Root
+	done   sync.WaitGroup // goroutines of members
+
+	mu       sync.Mutex
+	phase    phase
+	world    int
+	first    Member // whose world counts when ranks disagree
+	members  []*member
+	arrived  int
+	failure  *plugin.Error // why joining failed
+	deadline time.Time
+	timer    *time.Timer
+	groups   map[string][]*storeGroup
+	changed  chan struct{} // closed and replaced when a rank's state or the phase changes
+	onStop   []func()
+
+	heartbeat, silence time.Duration
+}
+
+func newStore(s secret, logger *slog.Logger) *store {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return &store{
+		secret: s, logger: logger, self: Member{Rank: -1, PID: os.Getpid(), Host: host},
+		groups: map[string][]*storeGroup{}, changed: make(chan struct{}),
+	}
+}
+
+func (st *store) gathering() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.phase == gathering
+}
+
+// notify wakes whoever waits for changed. The caller holds mu.
+func (st *store) notify() {
+	close(st.changed)
+	st.changed = make(chan struct{})
+}
+
+// enroll makes a member of a newcomer that has proved the secret. It takes
+// the connection over.
+func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
+	m := newMember(st, f, hello.Member, inProcess)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	refuse := func(retry bool, err *plugin.Error) {
+		m.send((&message{Kind: msgRefuse, Retry: retry, Err: err}).frame())
+		m.finish()
+		m.start()
+	}
+	switch st.phase {
+	case stopped:
+		f.Close() // the next store of the job may be about to open
+		return
+	case running:
+		refuse(true, rankError(plugin.Mismatch, hello.Member.Rank,
+			"rank %d (pid %d on host %s) came to a job whose %d ranks are complete", hello.Member.Rank, hello.Member.PID, hello.Member.Host, st.world))
+		return
+	case failed:
+		refuse(false, st.failure)
+		return
+	}
+	if st.world == 0 {
+		st.world, st.first = hello.World, hello.Member
+		st.members = make([]*member, st.world)
+	}
+	if hello.World != st.world {
+		err := rankError(plugin.Mismatch, hello.Member.Rank, "ranks disagree about the world size: rank %d (pid %d on host %s) says %d, rank %d (pid %d on host %s) says %d",
+			st.first.Rank, st.first.PID, st.first.Host, st.world, hello.Member.Rank, hello.Member.PID, hello.Member.Host, hello.World)
+		st.failJoin(err)
+		refuse(false, err)
+		return
+	}
+	if other := st.members[hello.Member.Rank]; other != nil {
+		err := rankError(plugin.Mismatch, hello.Member.Rank, "rank %d joined twice: as pid %d on host %s and as pid %d on host %s",
+			hello.Member.Rank, other.who.PID, other.who.Host, hello.Member.PID, hello.Member.Host)
+		st.failJoin(err)
+		refuse(false, err)
+		return
+	}
+	st.members[hello.Member.Rank] = m
+	st.arrived++
+	if hello.Member.Rank == 0 || st.heartbeat == 0 {
+		st.heartbeat, st.silence = hello.Heartbeat, hello.Silence
+	}
+	if inProcess && (st.self.Rank < 0 || hello.Member.Rank < st.self.Rank) {
+		st.self.Rank = hello.Member.Rank
+	}
+	m.start()
+	if st.arrived == st.world {
+		st.begin()
+	} else {
+		st.expect(time.Now().Add(hello.Left))
+	}
+	st.notify()
+}
+
+// expect makes joining fail at the given time, unless it already fails
+// earlier: the least patient rank decides for all. The caller holds mu.
+func (st *store) expect(deadline time.Time) {
+	if !st.deadline.IsZero() && !deadline.Before(st.deadline) {
+		return
+	}
+	st.deadline = deadline
+	if st.timer != nil {
+		st.timer.Stop()
+	}
+	began := time.Now()
+	st.timer = time.AfterFunc(time.Until(deadline), func() {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		if st.phase == gathering {
+			missing, list := st.missing()
+			st.failJoin(rankError(plugin.Timeout, missing[0], "%d of %d ranks have not joined within %v: %s",
+				len(missing), st.world, time.Since(began).Round(time.Millisecond), list))
+		}
+	})
+}
+
+// missing are the ranks that have not arrived. The caller holds mu.
+func (st *store) missing() (ranks []int, list string) {
+	for rank, m := range st.members {
+		if m == nil {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks, rankList(ranks)
+}
+
+// rankList names ranks in a message: "rank 2", "ranks 2, 3, 7".
+func rankList(ranks []int) string {
+	var b strings.Builder
+	b.WriteString("rank")
+	if len(ranks) != 1 {
+		b.WriteString("s")
+	}
+	for i, rank := range ranks {
+		if i == 16 {
+			fmt.Fprintf(&b, " and %d more", len(ranks)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteString(",")
+		}
+		fmt.Fprintf(&b, " %d", rank)
+	}
+	return b.String()
+}
+
+// begin welcomes all ranks. The caller holds mu.
+func (st *store) begin() {
+	st.phase = running
+	if st.timer != nil {
+		st.timer.Stop()
+	}
+	welcome := message{Kind: msgWelcome, Heartbeat: st.heartbeat, Silence: st.silence, Store: st.self}
+	for _, m := range st.members {
+		welcome.Members = append(welcome.Members, m.who)
+	}
+	fr := welcome.frame()
+	for _, m := range st.members {
+		m.conn.setSilence(st.silence)
+		if m.conn.SetReadDeadline(time.Now().Add(st.silence)) != nil {
+			continue // already lost; its reader says so
+		}
+		m.send(fr)
+	}
+}
+
+// failJoin ends the gathering with the same error for everybody who came and
+// who will come. The caller holds mu.
+func (st *store) failJoin(err *plugin.Error) {
+	if st.phase != gathering {
+		return
+	}
+	st.phase, st.failure = failed, err
+	if st.timer != nil {
+		st.timer.Stop()
+	}
+	st.logger.Error("rendezvous: joining failed", "reason", err.Message)
+	for _, m := range st.members {
+		if m != nil && m.state == Alive {
+			m.send((&message{Kind: msgRefuse, Err: err}).frame())
+			m.finish()
+			m.state = Left
+		}
+	}
+	st.notify()
+}
+
+// settle is called when a rank's state has changed: the store ends itself with
+// its last rank. The caller holds mu.
+func (st *store) settle() {
+	st.notify()
+	if st.phase != running {
+		return
+	}
+	for _, m := range st.members {
+		if !m.gone {
+			return
+		}
+	}
+	st.stopLocked()
+}
+
+// stop says goodbye to whoever is still connected and ends the store.
+func (st *store) stop() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.stopLocked()
+}
+
+func (st *store) stopLocked() {
+	if st.phase == stopped {
+		return
+	}
+	st.phase = stopped
+	if st.timer != nil {
+		st.timer.Stop()
+	}
+	for _, m := range st.members {
+		if m != nil && !m.gone {
+			m.send((&message{Kind: msgBye}).frame())
+			m.finish()
+		}
+	}
+	for _, f := range st.onStop {
+		st.done.Add(1)
+		go func() {
+			defer st.done.Done()
+			f()
+		}()
+	}
+	st.onStop = nil
+	st.notify()
+}
+
+// present counts the ranks still connected, those of this process and others.
+// The caller holds mu.
+func (st *store) present() (here, elsewhere int) {
+	for _, m := range st.members {
+		if m == nil || m.gone {
+			continue
+		}
+		if m.inProcess {
+			here++
+		} else {
+			elsewhere++
+		}
+	}
+	return here, elsewhere
+}
+
+// linger waits, at most until the timer fires, for the ranks of other
+// processes to leave.
+func (st *store) linger(limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		st.mu.Lock()
+		changed := st.changed
+		_, elsewhere := st.present()
+		absent := st.phase == failed && st.arrived < st.world
+		over := st.phase == stopped || (elsewhere == 0 && !absent)
+		st.mu.Unlock()
+		if over {
+			return
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return
+		}
+	}
+}
+
+// connect joins a rank of this process over a pipe; nil if the store has ended.
+func (st *store) connect() net.Conn {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.phase == stopped {
+		return nil
+	}
+	near, far := net.Pipe()
+	st.done.Add(1)
+	go func() {
+		defer st.done.Done()
+		f, _, err := admit(far, func(storeID) *store { return st })
+		var hello *message
+		if err == nil {
+			hello, err = readHello(f)
+		}
+		if err != nil {
+			far.Close()
+			return
+		}
+		st.enroll(f, hello, true)
+	}()
+	return near
+}
+
+// rankError is an error that began on a rank.
+func rankError(code plugin.Code, rank int, format string, args ...any) *plugin.Error {
+	return &plugin.Error{Code: code, Rank: rank, Message: fmt.Sprintf(format, args...)}
+}
