@@ -1,0 +1,208 @@
+package topology
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"math"
+	"math/bits"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Local is the place of this process. Rank is 0 and GPUs are empty: the caller
+// knows them. What the system does not tell stays zero.
+func Local() Place {
+	p := Place{PID: os.Getpid(), CPUs: 1}
+	p.Host, p.HostID = identity(os.Getenv, os.DirFS("/"))
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) == nil {
+		var cpus []int
+		for word := range set {
+			for v := uint64(set[word]); v != 0; v &= v - 1 {
+				cpus = append(cpus, word*64+bits.TrailingZeros64(v))
+			}
+		}
+		p.CPUSet = formatList(cpus)
+		p.CPUs = min(len(cpus), quota(os.DirFS("/")))
+		p.NUMA = nodesOf(os.DirFS("/"), cpus)
+	}
+	p.Cores = cores(os.DirFS("/"))
+	return p
+}
+
+// identity is the host's name and the id that ranks which share memory have in
+// common: SHUNT_HOST_ID, or the kernel's boot and ipc namespace, so that
+// containers which cannot see each other's memory count as hosts.
+func identity(getenv func(string) string, root fs.FS) (name, id string) {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		name = "unknown host"
+	}
+	if own := getenv("SHUNT_HOST_ID"); own != "" {
+		return own, "user:" + own
+	}
+	boot, err := fs.ReadFile(root, "proc/sys/kernel/random/boot_id")
+	if err != nil {
+		boot = []byte("no boot id")
+	}
+	network, err := os.Readlink("/proc/self/ns/net") // abstract sockets, which carry descriptors, belong to it
+	if err != nil {
+		network = "no namespace"
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", strings.TrimSpace(string(boot)), name, network))
+	return name, hex.EncodeToString(sum[:16])
+}
+
+// nodesOf lists the NUMA nodes that the CPUs belong to.
+func nodesOf(root fs.FS, cpus []int) []int {
+	wanted := map[int]bool{}
+	for _, c := range cpus {
+		wanted[c] = true
+	}
+	text, err := fs.ReadFile(root, "sys/devices/system/node/online")
+	if err != nil {
+		return nil
+	}
+	nodes, err := parseList(string(text))
+	if err != nil {
+		return nil
+	}
+	var found []int
+	for _, node := range nodes {
+		text, err := fs.ReadFile(root, fmt.Sprintf("sys/devices/system/node/node%d/cpulist", node))
+		if err != nil {
+			continue
+		}
+		list, err := parseList(string(text))
+		if err != nil {
+			continue
+		}
+		for _, c := range list {
+			if wanted[c] {
+				found = append(found, node)
+				break
+			}
+		}
+	}
+	return found[:min(len(found), maxNUMA)]
+}
+
+// cores counts the physical cores of the host.
+func cores(root fs.FS) int {
+	text, err := fs.ReadFile(root, "sys/devices/system/cpu/online")
+	if err != nil {
+		return 0
+	}
+	cpus, err := parseList(string(text))
+	if err != nil {
+		return 0
+	}
+	seen := map[string]bool{}
+	for _, c := range cpus {
+		siblings, err := fs.ReadFile(root, fmt.Sprintf("sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", c))
+		if err != nil {
+			return len(cpus)
+		}
+		seen[string(siblings)] = true
+	}
+	return len(seen)
+}
+
+// quota is the CPU time that the process's control group may use, in CPUs
+// rounded up; MaxInt where there is no limit.
+func quota(root fs.FS) int {
+	least := math.MaxInt
+	limit := func(quota, period string) {
+		q, errQ := strconv.ParseFloat(quota, 64)
+		p, errP := strconv.ParseFloat(period, 64)
+		if errQ == nil && errP == nil && q > 0 && p > 0 {
+			least = min(least, max(1, int(math.Ceil(q/p))))
+		}
+	}
+	groups, err := fs.ReadFile(root, "proc/self/cgroup")
+	if err != nil {
+		return least
+	}
+	for line := range strings.Lines(string(groups)) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(fields) != 3 {
+			continue
+		}
+		// Every group up to the root may limit. Inside a container the path may
+		// not be visible; then only the root of what is mounted counts.
+		for dir := path.Clean("/" + fields[2]); ; dir = path.Dir(dir) {
+			switch fields[1] {
+			case "":
+				if b, err := fs.ReadFile(root, path.Join("sys/fs/cgroup", dir, "cpu.max")); err == nil {
+					if words := strings.Fields(string(b)); len(words) == 2 {
+						limit(words[0], words[1])
+					}
+				}
+			case "cpu,cpuacct", "cpu":
+				base := path.Join("sys/fs/cgroup", fields[1], dir)
+				q, errQ := fs.ReadFile(root, path.Join(base, "cpu.cfs_quota_us"))
+				p, errP := fs.ReadFile(root, path.Join(base, "cpu.cfs_period_us"))
+				if errQ == nil && errP == nil {
+					limit(strings.TrimSpace(string(q)), strings.TrimSpace(string(p)))
+				}
+			}
+			if dir == "/" {
+				break
+			}
+		}
+	}
+	return least
+}
+
+// maxList bounds the numbers in a list of CPUs or nodes.
+const maxList = 1 << 16
+
+// parseList reads a list such as "0-3,8,10-11".
+func parseList(text string) ([]int, error) {
+	var list []int
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return nil, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		first, last, ranged := strings.Cut(part, "-")
+		if !ranged {
+			last = first
+		}
+		a, errA := strconv.ParseUint(first, 10, 16)
+		b, errB := strconv.ParseUint(last, 10, 16)
+		if errA != nil || errB != nil || b < a || len(list)+int(b-a)+1 > maxList {
+			return nil, fmt.Errorf("malformed list %.80q", text)
+		}
+		for v := a; v <= b; v++ {
+			list = append(list, int(v))
+		}
+	}
+	return list, nil
+}
+
+// formatList writes what parseList reads, from ascending numbers.
+func formatList(list []int) string {
+	var b strings.Builder
+	for i := 0; i < len(list); {
+		j := i
+		for j+1 < len(list) && list[j+1] == list[j]+1 {
+			j++
+		}
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.Itoa(list[i]))
+		if j > i {
+			fmt.Fprintf(&b, "-%d", list[j])
+		}
+		i = j + 1
+	}
+	return b.String()
+}

@@ -1,0 +1,141 @@
+package topology
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Topology is the places of all ranks of a communicator.
+type Topology struct {
+	Places []Place `json:"places"` // by rank
+}
+
+// New is the topology of the given places; the place at index r is rank r's.
+func New(places []Place) *Topology {
+	t := &Topology{Places: slices.Clone(places)}
+	for rank := range t.Places {
+		t.Places[rank].Rank = rank
+	}
+	return t
+}
+
+// World is the number of ranks.
+func (t *Topology) World() int { return len(t.Places) }
+
+// Hosts are the ids of the hosts, in the order of their lowest ranks.
+func (t *Topology) Hosts() []string {
+	var hosts []string
+	seen := map[string]bool{}
+	for _, p := range t.Places {
+		if !seen[p.HostID] {
+			seen[p.HostID] = true
+			hosts = append(hosts, p.HostID)
+		}
+	}
+	return hosts
+}
+
+// SameHost reports whether two ranks share memory.
+func (t *Topology) SameHost(a, b int) bool { return t.Places[a].HostID == t.Places[b].HostID }
+
+// SameProcess reports whether two ranks run in one process.
+func (t *Topology) SameProcess(a, b int) bool {
+	return t.SameHost(a, b) && t.Places[a].PID == t.Places[b].PID
+}
+
+// LocalRanks are the ranks on rank's host, itself included, ascending.
+func (t *Topology) LocalRanks(rank int) []int {
+	var ranks []int
+	for r := range t.Places {
+		if t.SameHost(rank, r) {
+			ranks = append(ranks, r)
+		}
+	}
+	return ranks
+}
+
+// LocalIndex is rank's position in LocalRanks(rank).
+func (t *Topology) LocalIndex(rank int) int { return slices.Index(t.LocalRanks(rank), rank) }
+
+// Oversubscribed reports whether rank shares CPUs with so many ranks that they
+// cannot all run at once: the ranks of its host whose CPU sets overlap its own
+// outnumber the CPUs that those sets hold, or a quota allows.
+func (t *Topology) Oversubscribed(rank int) bool {
+	own := t.Places[rank]
+	union := map[int]bool{}
+	mine, err := parseList(own.CPUSet)
+	if err != nil || len(mine) == 0 {
+		return len(t.LocalRanks(rank)) > max(own.CPUs, 1)
+	}
+	for _, c := range mine {
+		union[c] = true
+	}
+	sharing := 0
+	quota := own.CPUs
+	limited := own.CPUs < len(mine)
+	for _, r := range t.LocalRanks(rank) {
+		p := t.Places[r]
+		cpus, err := parseList(p.CPUSet)
+		if err != nil || !slices.ContainsFunc(cpus, func(c int) bool { return slices.Contains(mine, c) }) {
+			continue
+		}
+		sharing++
+		for _, c := range cpus {
+			union[c] = true
+		}
+		if p.CPUs < len(cpus) {
+			limited = true
+			quota = min(quota, p.CPUs)
+		}
+	}
+	available := len(union)
+	if limited {
+		available = min(available, quota)
+	}
+	return sharing > available
+}
+
+// String is a table for people: one line a host and one a rank.
+func (t *Topology) String() string {
+	var b strings.Builder
+	for i, id := range t.Hosts() {
+		var ranks []int
+		for r, p := range t.Places {
+			if p.HostID == id {
+				ranks = append(ranks, r)
+			}
+		}
+		first := t.Places[ranks[0]]
+		fmt.Fprintf(&b, "host %d: %s, ranks %s", i, first.Host, formatList(ranks))
+		if first.Cores > 0 {
+			fmt.Fprintf(&b, ", %d cores", first.Cores)
+		}
+		b.WriteByte('\n')
+		for _, r := range ranks {
+			p := t.Places[r]
+			fmt.Fprintf(&b, "  rank %d: pid %d, %d CPUs", r, p.PID, p.CPUs)
+			if p.CPUSet != "" {
+				fmt.Fprintf(&b, " of set %s", p.CPUSet)
+			}
+			if len(p.NUMA) > 0 {
+				fmt.Fprintf(&b, ", NUMA %s", formatList(p.NUMA))
+			}
+			if t.Oversubscribed(r) {
+				b.WriteString(", more ranks than CPUs")
+			}
+			b.WriteByte('\n')
+			for _, g := range p.GPUs {
+				fmt.Fprintf(&b, "    GPU %d: %s at %s", g.Ordinal, g.UUID, g.PCI)
+				if g.NUMA >= 0 {
+					fmt.Fprintf(&b, ", NUMA %d", g.NUMA)
+				}
+				for _, l := range g.NVLinks {
+					fmt.Fprintf(&b, ", %d links to %s", l.Links, l.Peer)
+				}
+				b.WriteByte('\n')
+			}
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,161 @@
+package topology
+
+import (
+	"encoding/json"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+func sample() Place {
+	return Place{
+		Rank: 3, Host: "node-1", HostID: "abc", PID: 4711, NUMA: []int{0, 2}, CPUs: 6, Cores: 8, CPUSet: "0-3,8,10",
+		GPUs: []GPU{{UUID: "GPU-1", PCI: "0000:3b:00.0", Ordinal: 1, NUMA: -1, NVLinks: []NVLink{{Peer: "0000:5e:00.0", Links: 18, Speed: 26562}}}},
+	}
+}
+
+func TestEncodeDecode(t *testing.T) {
+	for _, p := range []Place{{}, sample(), Local()} {
+		got, err := Decode(p.Encode())
+		if err != nil || !reflect.DeepEqual(got, p) {
+			t.Errorf("%+v became %+v, %v", p, got, err)
+		}
+	}
+	b := sample().Encode()
+	for n := range b {
+		if _, err := Decode(b[:n]); err == nil {
+			t.Errorf("%d of %d bytes were accepted", n, len(b))
+		}
+	}
+	if _, err := Decode(append(b, 0)); err == nil {
+		t.Error("a byte too many was accepted")
+	}
+	long := Place{Host: strings.Repeat("h", 1000), NUMA: make([]int, 5000), GPUs: make([]GPU, 100)}
+	if _, err := Decode(long.Encode()); err != nil {
+		t.Errorf("a place beyond the limits: %v", err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(sample().Encode())
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := Decode(b)
+		if err != nil {
+			return
+		}
+		again, err := Decode(p.Encode())
+		if err != nil || !reflect.DeepEqual(p, again) {
+			t.Fatalf("%+v became %+v, %v", p, again, err)
+		}
+	})
+}
+
+func FuzzParseList(f *testing.F) {
+	for _, s := range []string{"0-3,8", "", "5", "3-1", "0-65535", "x"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		list, err := parseList(s)
+		if err == nil && len(list) > maxList {
+			t.Fatalf("%d numbers", len(list))
+		}
+	})
+}
+
+func TestLists(t *testing.T) {
+	for text, want := range map[string][]int{"": nil, "0": {0}, "0-2,5\n": {0, 1, 2, 5}} {
+		got, err := parseList(text)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+		if back := formatList(got); back != strings.TrimSpace(text) {
+			t.Errorf("%q written back as %q", text, back)
+		}
+	}
+	for _, bad := range []string{"-", "1-", "2-1", "a", "0,,1", "70000", "0-65535,0-65535"} {
+		if _, err := parseList(bad); err == nil {
+			t.Errorf("%q was accepted", bad)
+		}
+	}
+}
+
+func TestLocal(t *testing.T) {
+	p := Local()
+	if p.PID != os.Getpid() || p.CPUs < 1 || p.Host == "" || len(p.HostID) != 32 || p.CPUSet == "" {
+		t.Errorf("%+v", p)
+	}
+	if again := Local(); again.HostID != p.HostID {
+		t.Errorf("host %s, then %s", p.HostID, again.HostID)
+	}
+	t.Setenv("SHUNT_HOST_ID", "other")
+	if q := Local(); q.Host != "other" || q.HostID == p.HostID {
+		t.Errorf("with SHUNT_HOST_ID: %+v", q)
+	}
+}
+
+func TestSystemFiles(t *testing.T) {
+	file := func(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
+	root := fstest.MapFS{
+		"sys/devices/system/node/online":                            file("0-2\n"),
+		"sys/devices/system/node/node0/cpulist":                     file("0-3\n"),
+		"sys/devices/system/node/node1/cpulist":                     file("4-7\n"),
+		"sys/devices/system/node/node2/cpulist":                     file("\n"),
+		"sys/devices/system/cpu/online":                             file("0-3\n"),
+		"sys/devices/system/cpu/cpu0/topology/thread_siblings_list": file("0,2\n"),
+		"sys/devices/system/cpu/cpu1/topology/thread_siblings_list": file("1,3\n"),
+		"sys/devices/system/cpu/cpu2/topology/thread_siblings_list": file("0,2\n"),
+		"sys/devices/system/cpu/cpu3/topology/thread_siblings_list": file("1,3\n"),
+		"proc/self/cgroup":                                          file("4:cpu,cpuacct:/x\n0::/a/b\n"),
+		"sys/fs/cgroup/a/b/cpu.max":                                 file("max 100000\n"),
+		"sys/fs/cgroup/a/cpu.max":                                   file("350000 100000\n"),
+		"sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us":              file("-1\n"),
+		"sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_period_us":             file("100000\n"),
+	}
+	if got := nodesOf(root, []int{3, 4}); !reflect.DeepEqual(got, []int{0, 1}) {
+		t.Errorf("nodes %v", got)
+	}
+	if got := cores(root); got != 2 {
+		t.Errorf("%d cores", got)
+	}
+	if got := quota(root); got != 4 {
+		t.Errorf("quota of %d CPUs", got)
+	}
+	if empty := (fstest.MapFS{}); cores(empty) != 0 || nodesOf(empty, []int{0}) != nil {
+		t.Error("something was found in nothing")
+	}
+}
+
+func TestTopology(t *testing.T) {
+	place := func(host, set string, cpus int) Place {
+		return Place{Host: "name of " + host, HostID: host, PID: 1, CPUSet: set, CPUs: cpus}
+	}
+	top := New([]Place{place("a", "0-1", 2), place("b", "0-3", 4), place("a", "0-1", 2), place("a", "0-1", 2), place("a", "4", 1), place("b", "0-3", 1)})
+	if got := top.Hosts(); !reflect.DeepEqual(got, []string{"a", "b"}) {
+		t.Errorf("hosts %v", got)
+	}
+	if got := top.LocalRanks(2); !reflect.DeepEqual(got, []int{0, 2, 3, 4}) {
+		t.Errorf("local ranks %v", got)
+	}
+	if top.SameHost(0, 1) || !top.SameHost(0, 4) || top.LocalIndex(3) != 2 || !top.SameProcess(0, 2) || top.SameProcess(0, 1) {
+		t.Error("hosts or processes confused")
+	}
+	// Ranks 0, 2 and 3 share two CPUs; rank 4 has its own; 1 and 5 share four, of which a quota leaves one.
+	for rank, want := range []bool{true, true, true, true, false, true} {
+		if got := top.Oversubscribed(rank); got != want {
+			t.Errorf("rank %d: oversubscribed %v", rank, got)
+		}
+	}
+	text := top.String()
+	for _, want := range []string{"host 0: name of a, ranks 0,2-4\n", "rank 4: pid 1, 1 CPUs of set 4\n", "more ranks than CPUs"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+	b, err := json.Marshal(top)
+	if err != nil || !strings.Contains(string(b), `"cpu_set":"0-3"`) {
+		t.Errorf("%s, %v", b, err)
+	}
+}
