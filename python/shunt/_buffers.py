@@ -10,7 +10,7 @@ import ctypes
 import sys
 from typing import Any, NamedTuple
 
-from . import _dtypes
+from . import _dlpack, _dtypes
 from ._dtypes import DTypeLike
 from ._tables import DTYPE_BYTES, DType, InvalidArgumentError, UnsupportedError
 
@@ -93,24 +93,36 @@ def _numpy_type() -> Any:
     return _ndarray
 
 
-def _numpy_dtype(dtype: Any) -> DType:
+def _numpy_dtype(dtype: Any, what: str) -> DType:
     if not dtype.isnative:
-        raise InvalidArgumentError(f"array of {dtype} in foreign byte order; convert it first")
-    found = _dtypes.of_name(dtype.name)
-    if found is None:
-        raise InvalidArgumentError(
-            f"array of {dtype.name} has no dtype of its own; known are {_dtypes.KNOWN}; "
-            "pass dtype= if its bytes hold one of these"
-        )
+        raise InvalidArgumentError(f"{what}: array of {dtype} in foreign byte order; convert it first")
+    found = _own(_dtypes.of_name(dtype.name), f"array of {dtype.name}", what)
     _numpy_dtypes[dtype] = found
     return found
+
+
+def plain(obj: Any) -> Any:
+    """A writable, contiguous, non-empty numpy array of a known dtype as (address,
+    count, dtype, hold), or None for everything else. This is describe for those
+    who are in a hurry."""
+    if type(obj) is _ndarray:
+        kind = _numpy_dtypes.get(obj.dtype)
+        if kind is not None:
+            try:
+                hold = _from_buffer(obj)
+            except (TypeError, ValueError, BufferError):
+                return None
+            return _addressof(hold), obj.size, kind, hold
+    return None
 
 
 def describe(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = None) -> Memory:
     """The memory of a buffer argument. what names it in errors ("send")."""
     ndarray = _ndarray or _numpy_type()
     if dtype is None and ndarray is not None and isinstance(obj, ndarray):
-        kind = _numpy_dtypes.get(obj.dtype) or _numpy_dtype(obj.dtype)
+        kind = _numpy_dtypes.get(obj.dtype)
+        if kind is None:
+            kind = _numpy_dtype(obj.dtype, what)
         if obj.size:
             try:
                 hold = _from_buffer(obj)
@@ -142,20 +154,17 @@ def _describe_any(obj: Any, what: str, writable: bool, dtype: DType | None) -> M
     try:
         view = memoryview(obj)
     except TypeError:
-        raise InvalidArgumentError(
-            f"{what}: {type(obj).__name__} is no buffer; pass a numpy array, array.array, bytearray or memoryview"
-        ) from None
+        if not hasattr(obj, "__dlpack__"):
+            raise InvalidArgumentError(
+                f"{what}: {type(obj).__name__} is no buffer; pass a numpy array, array.array, bytearray or memoryview"
+            ) from None
+        return _describe_lent(obj, what, writable, dtype)
     if not view.c_contiguous:
         raise InvalidArgumentError(f"{what}: buffer of shape {view.shape} and strides {view.strides} is not C-contiguous; copy it first")
     if writable and view.readonly:
         raise InvalidArgumentError(f"{what}: {type(obj).__name__} is read-only")
     if dtype is None:
-        dtype = _dtypes.of_format(view.format, view.itemsize)
-        if dtype is None:
-            raise InvalidArgumentError(
-                f"{what}: buffer of format {view.format!r} has no dtype of its own; known are {_dtypes.KNOWN}; "
-                "pass dtype= if its bytes hold one of these"
-            )
+        dtype = _own(_dtypes.of_format(view.format, view.itemsize), f"buffer of format {view.format!r}", what)
     if view.nbytes == 0:
         return Memory(None, 0, dtype, view)
     address: int | None
@@ -166,6 +175,24 @@ def _describe_any(obj: Any, what: str, writable: bool, dtype: DType | None) -> M
         hold = _byte.from_buffer(view)
         address = _addressof(hold)
     return _typed(address, view.nbytes, view.itemsize, view.format, what, dtype, hold)
+
+
+def _describe_lent(obj: Any, what: str, writable: bool, dtype: DType | None) -> Memory:
+    lent = _dlpack.borrow(obj, what)
+    if writable and lent.readonly:
+        raise InvalidArgumentError(f"{what}: {type(obj).__name__} is read-only")
+    if dtype is None:
+        dtype = _own(lent.dtype, f"{type(obj).__name__} of {lent.format}", what)
+    return _typed(lent.address, lent.count * lent.itemsize, lent.itemsize, lent.format, what, dtype, lent.capsule)
+
+
+def _own(dtype: DType | None, of: str, what: str) -> DType:
+    """The dtype that the elements have by themselves, if any."""
+    if dtype is None:
+        raise InvalidArgumentError(
+            f"{what}: {of} has no dtype of its own; known are {_dtypes.KNOWN}; pass dtype= if its bytes hold one of these"
+        )
+    return dtype
 
 
 def _typed(address: int | None, nbytes: int, itemsize: int, format: str, what: str, dtype: DType | None, hold: Any) -> Memory:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _dtypes, _library, _operations
-from ._buffers import Buffer, describe
+from ._buffers import Buffer, plain
 from ._dtypes import DTypeLike, OpLike
 from ._operations import Prepared
 from ._tables import ClosedError, Collective, DType, InvalidArgumentError, Op
@@ -15,6 +15,7 @@ from ._window import Window
 from ._work import Work
 
 _byref = ctypes.byref
+_SUM = Op.SUM
 
 
 class Group:
@@ -121,6 +122,10 @@ class Communicator:
             self._queue(prepared)
         return prepared.result
 
+    def _failed(self, status: int) -> None:
+        self._alive()  # raises ClosedError, which says more than a null handle
+        _library.raise_status(status)
+
     def _queue(self, hold: Any) -> None:
         """Keeps what a group of this thread points into until it has run."""
         group = self._groups.get(threading.get_ident())
@@ -179,18 +184,22 @@ class Communicator:
         place. op: sum, prod, max, min, avg or premul_sum; premul_sum multiplies
         this rank's elements by scalar first. Returns recv (or send).
         """
-        if op is Op.SUM and scalar is None and not self._groups:
-            into = describe(send if recv is None else recv, "recv", True, dtype)
-            source = into
-            if recv is not None and recv is not send:
-                source = describe(send, "send", False, dtype)
-                if source.dtype is not into.dtype or source.count != into.count:
-                    _operations.all_reduce(self, send, recv, op, dtype=dtype)  # raises, with the reason
-            status = self._all_reduce(self._handle, source.address, into.address, into.count, into.dtype, 0, None)
-            if status:
-                self._alive()
-                _library.raise_status(status)
-            return send if recv is None else recv
+        if op is _SUM and scalar is None and dtype is None and not self._groups:
+            # The common case, without building an Operation.
+            memory = plain(send)
+            if memory is not None:
+                address, count, kind, _ = memory
+                if recv is None:
+                    status = self._all_reduce(self._handle, address, address, count, kind, 0, None)
+                    if status:
+                        self._failed(status)
+                    return send
+                into = plain(recv)
+                if into is not None and into[1] == count and into[2] is kind:
+                    status = self._all_reduce(self._handle, address, into[0], count, kind, 0, None)
+                    if status:
+                        self._failed(status)
+                    return recv
         return self._run(_operations.all_reduce(self, send, recv, op, scalar=scalar, dtype=dtype))
 
     def reduce(self, send: Buffer, recv: Buffer | None = None, root: int = 0, op: OpLike = Op.SUM, *,

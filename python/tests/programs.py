@@ -138,6 +138,16 @@ def varying(comm, rank, world):
     same(recv, np.concatenate([np.full(come[r], 100 * r + rank, "int32") for r in range(world)]))
 
 
+class Lent:
+    """An array that can only be had through DLPack, as torch tensors."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+
 def memories(comm, rank, world):
     """Everything that is no numpy array, and types that numpy lacks."""
     a = array.array("d", [rank, 1.0])
@@ -149,6 +159,9 @@ def memories(comm, rank, world):
     gathered = bytearray(2 * world)
     comm.all_gather(bytes([rank, 7]), gathered)  # read-only send
     assert gathered == b"".join(bytes([r, 7]) for r in range(world))
+    lent = Lent(np.arange(6, dtype="float32").reshape(2, 3))
+    comm.all_reduce(lent)
+    same(lent.array, np.arange(6).reshape(2, 3) * world)
     frozen = np.arange(3, dtype="int32")
     frozen.flags.writeable = False
     same(comm.all_reduce(frozen, np.zeros(3, "int32")), np.arange(3) * world)

@@ -37,6 +37,13 @@ TABLE = [
     (lambda c: c.all_reduce(f4, dtype="float64"), INVALID, "elements of 4 bytes"),
     (lambda c: c.all_reduce(bytearray(7), dtype="float32"), INVALID, "7 bytes are no whole number of float32"),
     (lambda c: c.all_reduce(f4, np.zeros(4, "float64")), INVALID, "send holds float32, recv holds float64"),
+    # tensors lent through DLPack
+    (lambda c: c.all_reduce(Lent(np.zeros((4, 4), "float32").T)), INVALID, "Lent of shape [4, 4] is not contiguous"),
+    (lambda c: c.all_reduce(Lent(frozen(f4))), INVALID, "Lent is read-only"),
+    (lambda c: c.all_reduce(Lent(np.zeros(4, "int16"))), INVALID, "has no dtype of its own"),
+    (lambda c: c.all_reduce(Lent(np.zeros(4, "complex128"))), INVALID, "has no dtype of its own"),
+    (lambda c: c.all_reduce(Lent(3)), INVALID, "cannot be lent"),
+    (lambda c: c.all_reduce(Lent(f4), dtype="float64"), INVALID, "elements of 4 bytes"),
     # lengths
     (lambda c: c.all_reduce(f4, np.zeros(5, "float32")), INVALID, "recv has 5 elements, want 4"),
     (lambda c: c.reduce(f4, np.zeros(5, "float32")), INVALID, "recv has 5 elements, want 4"),
@@ -102,6 +109,18 @@ TABLE = [
     (lambda c: shunt.init(0, 1, transports=["shared:/etc/hostname"]), shunt.PluginRejectedError, "/etc/hostname"),
     (lambda c: shunt.init(0, 1, transports="pigeon:coo"), INVALID, "unknown carrier"),
 ]
+
+
+class Lent:
+    """An array that can only be had through DLPack."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        if not isinstance(self.array, np.ndarray):
+            raise BufferError("no tensor")
+        return self.array.__dlpack__(**options)
 
 
 def frozen(a):
