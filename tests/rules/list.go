@@ -1,0 +1,50 @@
+package rules
+
+// Rule is one rule and what guards it.
+type Rule struct {
+	Number int
+	Text   string
+	Tests  []Test
+}
+
+// Test names a Go test function.
+type Test struct {
+	Package string // relative to the module
+	Name    string
+}
+
+const (
+	inRules       = "tests/rules"
+	inMemory      = "host/memory"
+	inConformance = "tests/conformance"
+)
+
+// List is every rule, in order. Rules about graphs, streams and devices have
+// no test until there is an executor for them; they are listed without one.
+var List = []Rule{
+	{1, "Always signal, always wait, also for zero bytes.", []Test{{inRules, "TestRule01AlwaysSignalAlwaysWait"}}},
+	{2, "Counters only grow, and live where the data is.", []Test{{inRules, "TestRule02CountersOnlyGrow"}}},
+	{3, "Data before flag, at system scope.", []Test{{inConformance, "TestBuiltinShm"}}},
+	{4, "One staging buffer for each field in flight.", nil},
+	{5, "What a graph captured stays.", nil},
+	{6, "Replays bypass the host.", nil},
+	{7, "Under capture use only what can be captured.", nil},
+	{8, "One lock order.", []Test{{inConformance, "TestBuiltinShm"}}},
+	{9, "Handle exchange is batched.", []Test{{inMemory, "TestRule09BatchedHandleExchange"}}},
+	{10, "No local decision feeds a collective step.", []Test{{inRules, "TestRule10LocalFailureIsEverybodys"}}},
+	{11, "Cross-stream hand-overs are explicit.", nil},
+	{12, "Every wait can be aborted.", []Test{{inRules, "TestRule12EveryWaitCanBeAborted"}}},
+	{13, "Scratch is reused only under back-pressure.", []Test{{inRules, "TestRule13ScratchIsReusedUnderBackPressure"}}},
+	{14, "Teardown never fails upward.", []Test{{inRules, "TestRule14TeardownNeverFailsUpward"}}},
+	{15, "Cleanup on every path.", []Test{{inRules, "TestRule15CleanupOnEveryPath"}}},
+}
+
+// Mutation is an edit that breaks a rule.
+type Mutation struct {
+	Rule  int
+	Why   string // what the edit makes wrong
+	File  string // relative to the module
+	Old   string // occurs exactly once in the file
+	New   string
+	Guard Test // fails once the edit is made
+}

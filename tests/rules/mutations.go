@@ -1,0 +1,51 @@
+package rules
+
+// Mutations break every rule that the host and the shm transport must keep.
+var Mutations = []Mutation{
+	{
+		Rule: 1, Why: "the receiver does not wait for an empty message",
+		File: "transports/shm/ring.go",
+		Old: `		base := w.Const(r.base + int64(w.me)*r.span)
+		w.Loop(pieces, func(i plugin.Reg) {`,
+		New: `		base := w.Const(r.base + int64(w.me)*r.span)
+		w.Loop(w.Min(n, pieces), func(i plugin.Reg) {`,
+		Guard: Test{inRules, "TestRule01AlwaysSignalAlwaysWait"},
+	},
+	{
+		Rule: 2, Why: "an operation puts its counter back to where it began",
+		File:  "transports/shm/exchange.go",
+		Old:   `	w.Store(counter, w.Add(before, rounds))`,
+		New:   `	w.Store(counter, before)`,
+		Guard: Test{inRules, "TestRule02CountersOnlyGrow"},
+	},
+	{
+		Rule: 10, Why: "a rank that cannot open its endpoint keeps that to itself",
+		File:  "host/init.go",
+		Old:   `if err := c.group.Agree(ctx, "open "+label, c.open(ctx, id)); err != nil {`,
+		New:   `if err := c.open(ctx, id); err != nil {`,
+		Guard: Test{inRules, "TestRule10LocalFailureIsEverybodys"},
+	},
+	{
+		Rule: 13, Why: "a writer reuses a slot without waiting for its readers",
+		File:  "transports/shm/ring.go",
+		Old:   `		consumed := w.Sub(number, half)`,
+		New:   `		consumed := w.Sub(number, w.Const(1<<40))`,
+		Guard: Test{inRules, "TestRule13ScratchIsReusedUnderBackPressure"},
+	},
+	{
+		Rule: 14, Why: "an endpoint that fails to close panics",
+		File: "host/comm.go",
+		Old:  `		errs = append(errs, a.close())`,
+		New: `		if err := a.close(); err != nil {
+			panic(err)
+		}`,
+		Guard: Test{inRules, "TestRule14TeardownNeverFailsUpward"},
+	},
+	{
+		Rule: 15, Why: "a communicator that fails half-way is not released",
+		File:  "host/init.go",
+		Old:   `			err = errors.Join(err, c.Close())`,
+		New:   `			c.logger.Debug("left open")`,
+		Guard: Test{inRules, "TestRule15CleanupOnEveryPath"},
+	},
+}
