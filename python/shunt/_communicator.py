@@ -1,6 +1,7 @@
 """Communicators."""
 
 import ctypes
+import itertools
 import threading
 import warnings
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from . import _dtypes, _library, _operations
 from ._buffers import Buffer, plain
 from ._dtypes import DTypeLike, OpLike
 from ._operations import Prepared
-from ._tables import ClosedError, Collective, DType, InvalidArgumentError, Op
+from ._tables import ClosedError, Collective, DType, InvalidArgumentError, Op, ShuntError
 from ._window import Window
 from ._work import Work
 
@@ -81,7 +82,7 @@ class Communicator:
         #: Number of ranks.
         self.world: int = number.value
         self._groups: dict[int, Group] = {}
-        self._works: set[Work] = set()
+        self._works: dict[Work, None] = {}  # in flight, oldest first
         self._windows: set[Window] = set()
         self._all_reduce = lib.shunt_all_reduce
         self._run_operation = lib.shunt_run
@@ -151,17 +152,19 @@ class Communicator:
                 f"unknown collective {collective!r}; known are {', '.join(_operations.STARTABLE)}"
             ) from None
         prepared = make(self, *args, **kwargs)
-        for work in [w for w in self._works]:
-            work.done()  # lets go of what has ended and was dropped
+        # Lets go of what has ended and was dropped; operations end in order.
+        for oldest in list(itertools.islice(self._works, 4)):
+            if not oldest.done():
+                break
         request = ctypes.c_void_p()
         _library.check(self._lib.shunt_start(self._alive(), _byref(prepared.operation), _byref(request)))
         assert request.value is not None
         work = Work(self, request.value, prepared, collective)
-        self._works.add(work)
+        self._works[work] = None
         return work
 
     def _forget(self, work: Work) -> None:
-        self._works.discard(work)
+        self._works.pop(work, None)
 
     def group(self) -> Group:
         """A context in which this thread's send, recv, put, get, signal and
@@ -356,11 +359,15 @@ class Communicator:
         if _library.forked:
             self._handle = None
             return
+        for work in list(self._works):
+            try:
+                work.wait()
+            except ShuntError:
+                pass  # who waits for the work is told
         for window in list(self._windows):
             window.close()
         handle, self._handle = self._handle, None
         status = self._lib.shunt_close(handle)
-        self._works.clear()
         self._groups.clear()
         _library.check(status)
 
