@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -42,15 +43,17 @@ func adopt(c *host.Communicator, number *C.uint64_t) error {
 //export go_get_unique_id
 func go_get_unique_id(text *C.char, capacity C.uint64_t) (result C.int32_t) {
 	defer recovered(&result)
-	id, err := host.NewUniqueID()
+	// The store behind the id ends with the communicator that is made of it.
+	id, root, err := bootstrap.NewID("")
 	if err != nil {
 		return status(nil, err)
 	}
-	if uint64(len(id)) >= uint64(capacity) {
-		return status(nil, plugin.Errorf(plugin.InvalidArgument, "shunt_get_unique_id: the id takes %d bytes, capacity is %d; want SHUNT_UNIQUE_ID_BYTES", len(id)+1, uint64(capacity)))
+	if name := id.String(); uint64(len(name)) < uint64(capacity) {
+		copyText(text, capacity, name)
+		return 0
 	}
-	copyText(text, capacity, id)
-	return 0
+	root.Close() // nobody can learn the id any more
+	return status(nil, plugin.Errorf(plugin.InvalidArgument, "shunt_get_unique_id: the id takes %d bytes, capacity is %d; want SHUNT_UNIQUE_ID_BYTES", len(id.String())+1, uint64(capacity)))
 }
 
 //export go_comm_init
