@@ -26,6 +26,17 @@ type Row struct {
 	InPlace    *Timing `json:"in_place,omitempty"`
 }
 
+// Wrong is the number of wrong elements of both forms.
+func (r *Row) Wrong() int64 {
+	wrong := int64(0)
+	for _, t := range []*Timing{r.OutOfPlace, r.InPlace} {
+		if t != nil {
+			wrong += t.Wrong
+		}
+	}
+	return wrong
+}
+
 // Timing is one form of a row.
 type Timing struct {
 	Microseconds float64 `json:"us"` // of the slowest rank

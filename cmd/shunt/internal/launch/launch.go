@@ -100,8 +100,8 @@ func (f *Failure) Status() int {
 }
 
 // Run starts the ranks and returns when all have ended. Signals that arrive on
-// the channel are forwarded to every rank; so is SIGTERM when ctx ends, and
-// SIGKILL a moment later. The error is a *Failure when a rank failed, and
+// the channel are forwarded to every rank. When ctx ends, or a second signal
+// asks for the end, the ranks get SIGTERM, and SIGKILL a moment later. The error is a *Failure when a rank failed, and
 // System or InvalidArgument when the job could not be started; then no rank
 // runs any more either.
 func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
@@ -236,6 +236,7 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 			deadline = nil
 		}
 	}
+	asked := 0 // to end, by a signal
 	done := ctx.Done()
 	for left := r.job.World; left > 0; {
 		select {
@@ -257,8 +258,15 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 			done = nil
 			end()
 		case s := <-signals:
-			if number, ok := s.(syscall.Signal); ok {
-				r.signalRanks(number, alive)
+			number, ok := s.(syscall.Signal)
+			if !ok {
+				break
+			}
+			r.signalRanks(number, alive)
+			if number == syscall.SIGINT || number == syscall.SIGTERM {
+				if asked++; asked == 2 {
+					end()
+				}
 			}
 		}
 	}

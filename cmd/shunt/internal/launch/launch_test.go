@@ -128,6 +128,23 @@ func TestSignalsAreForwarded(t *testing.T) {
 	require.Equal(t, []string{"[0] ready", "[0] usr1", "[1] ready", "[1] usr1"}, lines(&out.buffer))
 }
 
+// The first SIGINT is the ranks' to handle; the second one ends them.
+func TestSecondInterruptEnds(t *testing.T) {
+	out := &notifyingBuffer{found: make(chan struct{}), want: 2}
+	j := Job{World: 2, Path: "sh", Label: "test", Stdout: out, Stderr: out, Prefix: true,
+		Args: []string{"-c", `trap '' INT; echo ready; while :; do :; done`}}
+	signals := make(chan os.Signal, 2)
+	go func() {
+		<-out.found
+		signals <- syscall.SIGINT
+		signals <- syscall.SIGINT
+	}()
+	err := Run(context.Background(), j, signals)
+	var failure *Failure
+	require.ErrorAs(t, err, &failure)
+	require.Equal(t, syscall.SIGTERM, failure.First.Signal)
+}
+
 // notifyingBuffer closes found after so many writes.
 type notifyingBuffer struct {
 	lock   sync.Mutex

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/bench"
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
+	"github.com/shunt-ccl/shunt/internal/nearest"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+func newBench() *cobra.Command {
+	worlds := []int{4}
+	least, most := sizeFlag(8), sizeFlag(64<<20)
+	factor, iterations, root, hosts := 4, 0, 0, 1
+	dtype, op := dtypeFlag(plugin.Float32), opFlag(plugin.OpSum)
+	budget := 40 * time.Millisecond
+	var collectives []string
+	var transport, algo string
+	var noCheck, noInPlace bool
+	c := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure collectives over real ranks, and check every result",
+		Long: `Measure collectives over real ranks, and check every result.
+
+Starts the ranks as processes of this machine, runs every collective over a
+range of sizes, out of place and in place, and prints the columns of nccl-tests.
+Sizes are those of the whole buffer, time is that of the slowest rank. Exit
+status 1 when any element of any result is wrong.`,
+		Example: "  shunt bench\n  shunt bench -n 2,4 --collective all_reduce,broadcast --max 1M --factor 2 --json",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			for _, name := range collectives {
+				if !slices.Contains(bench.Names(), name) {
+					hint := "there are " + strings.Join(bench.Names(), ", ")
+					if near := nearest.Of(name, bench.Names()); near != "" {
+						hint = "did you mean " + near + "?"
+					}
+					return usage("no measurement is called %q; %s", name, hint)
+				}
+			}
+			config := bench.Config{
+				Collectives: collectives, Min: int64(least), Max: int64(most), Factor: int64(factor),
+				DType: plugin.DType(dtype), Op: plugin.Op(op), Root: root, Iterations: iterations, Budget: budget,
+				Transport: transport, NoCheck: noCheck, InPlace: !noInPlace,
+			}
+			var env []string
+			if algo != "" {
+				env = append(env, "SHUNT_ALGO="+algo)
+			}
+			var results []benchResult
+			wrong := int64(0)
+			for _, world := range worlds {
+				config.World = world
+				result, err := benchWorld(c, config, launch.Job{Env: env, Hosts: hosts})
+				if err != nil {
+					return classify(err)
+				}
+				results = append(results, result)
+				wrong += result.Wrong
+			}
+			if wantsJSON(c) {
+				if err := printJSON(c, results); err != nil {
+					return err
+				}
+			}
+			if wrong > 0 {
+				return &exitError{code: exitWrong}
+			}
+			return nil
+		},
+	}
+	f := c.Flags()
+	f.IntSliceVarP(&worlds, "ranks", "n", worlds, "number of ranks; several are measured one after the other")
+	f.StringSliceVar(&collectives, "collective", nil, "what to measure (default: all): "+strings.Join(bench.Names(), ", "))
+	f.Var(&least, "min", "smallest size")
+	f.Var(&most, "max", "largest size")
+	f.IntVar(&factor, "factor", factor, "from one size to the next")
+	f.Var(&dtype, "dtype", "type of the elements")
+	f.Var(&op, "op", "reduction op")
+	f.IntVar(&root, "root", root, "root of rooted collectives")
+	f.IntVar(&iterations, "iters", 0, "operations timed for each row; 0: as many as --budget allows")
+	f.DurationVar(&budget, "budget", budget, "time spent on timing each row")
+	f.IntVar(&hosts, "hosts", hosts, "pretend that the ranks run on so many hosts")
+	f.StringVar(&transport, "transport", "", "the one transport to use: builtin:NAME, shared:PATH or process:PATH")
+	f.StringVar(&algo, "algo", "", "set SHUNT_ALGO")
+	f.BoolVar(&noCheck, "no-check", false, "do not check results")
+	f.BoolVar(&noInPlace, "no-in-place", false, "measure out of place only")
+	return c
+}
+
+// benchResult is one world of bench --json.
+type benchResult struct {
+	World   int          `json:"world"`
+	Seconds float64      `json:"seconds"`
+	Wrong   int64        `json:"wrong"`
+	Config  bench.Config `json:"config"`
+	Rows    []bench.Row  `json:"rows"`
+}
+
+// benchWorld runs one world and prints it, unless JSON is wanted.
+func benchWorld(c *cobra.Command, config bench.Config, job launch.Job) (benchResult, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return benchResult{}, plugin.Errorf(plugin.System, "%w", err)
+	}
+	job.Path, job.Label = self, "shunt bench"
+	job.Stdout, job.Stderr, job.Prefix = c.ErrOrStderr(), c.ErrOrStderr(), true
+	received, stop := signals()
+	defer stop()
+	line := newProgress(c)
+	table := bench.Table{To: c.OutOrStdout(), Config: config}
+	result := benchResult{World: config.World, Config: config, Rows: []bench.Row{}}
+	began := time.Now()
+	err = bench.Run(c.Context(), config, bench.Launch{
+		Job: job, Signals: received,
+		Args: func(text string) []string { return []string{"rank", "bench", text} },
+	}, func(r bench.Row) {
+		result.Rows = append(result.Rows, r)
+		result.Wrong += r.Wrong()
+		if wantsJSON(c) {
+			line.show("%d ranks: %s, %d bytes", config.World, r.Collective, r.Bytes)
+			return
+		}
+		table.Row(r)
+	})
+	line.clear()
+	result.Seconds = time.Since(began).Seconds()
+	if err != nil {
+		return result, err
+	}
+	if !wantsJSON(c) {
+		table.End()
+	}
+	return result, nil
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/conformance"
+)
+
+func newConformance() *cobra.Command {
+	var worlds []int
+	var transport, filter, junit, jsonPath string
+	var short, verbose bool
+	var maxFailures int
+	var timeout time.Duration
+	c := &cobra.Command{
+		Use:   "conformance",
+		Short: "Prove a transport: every collective, dtype, op, size, place and root",
+		Long: `Prove a transport: every collective, dtype, op, size, place and root.
+
+Runs the conformance suite over one transport, forced, in worlds of real
+processes. Inputs are predictable and every byte of every buffer is checked. A
+skip names the capability that is absent; a run that only skipped fails. Exit
+status 1 when a case failed.`,
+		Example: "  shunt conformance --short\n  shunt conformance --transport process:./my-transport -n 2,4 --filter all_to_all --junit report.xml",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			config := conformance.Config{Transport: transport, Worlds: worlds, Short: short, Timeout: timeout, MaxFailures: maxFailures}
+			if filter != "" {
+				expression, err := regexp.Compile(filter)
+				if err != nil {
+					return usage("--filter: %v", err)
+				}
+				config.Filter = expression
+			}
+			line := newProgress(c)
+			failed := 0
+			config.Progress = func(r *conformance.CaseResult, done, total int) {
+				if r.Outcome == conformance.Failed {
+					failed++
+				}
+				if verbose && !wantsJSON(c) {
+					line.clear()
+					fmt.Fprintf(c.OutOrStdout(), "%-7s %10s %s\n", r.Outcome, r.Time.Round(time.Microsecond), r.Name)
+				}
+				line.show("%s: %d of %d cases of this world, %d failed; %s", transport, done, total, failed, r.Name)
+			}
+			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			report, err := conformance.Run(ctx, config)
+			line.clear()
+			if err != nil {
+				return classify(err)
+			}
+			return finishConformance(c, report, junit, jsonPath)
+		},
+	}
+	f := c.Flags()
+	f.IntSliceVarP(&worlds, "ranks", "n", nil, fmt.Sprintf("numbers of ranks (default %v)", conformance.DefaultWorlds()))
+	f.StringVar(&transport, "transport", "builtin:shm", "builtin:NAME, shared:PATH or process:PATH")
+	f.StringVar(&filter, "filter", "", "run only the cases whose name matches this regular expression")
+	f.BoolVar(&short, "short", false, "a smaller covering design")
+	f.BoolVarP(&verbose, "verbose", "v", false, "print every case")
+	f.IntVar(&maxFailures, "max-failures", 0, "stop after so many; 0: never")
+	f.DurationVar(&timeout, "timeout", 30*time.Second, "deadline of one case")
+	f.StringVar(&junit, "junit", "", "write the report as JUnit XML to this file")
+	f.StringVar(&jsonPath, "json-file", "", "write the report as JSON to this file")
+	return c
+}
+
+// finishConformance writes the report in every form that was asked for.
+func finishConformance(c *cobra.Command, report *conformance.Report, junit, jsonPath string) error {
+	write := func(path string, to func(*os.File) error) error {
+		if path == "" {
+			return nil
+		}
+		f, err := os.Create(path)
+		if err == nil {
+			if err = to(f); err == nil {
+				err = f.Close()
+			}
+		}
+		if err != nil {
+			return &exitError{exitFailure, plugin.Errorf(plugin.System, "report: %w", err)}
+		}
+		return nil
+	}
+	if err := write(junit, func(f *os.File) error { return report.WriteJUnit(f) }); err != nil {
+		return err
+	}
+	if err := write(jsonPath, func(f *os.File) error { return report.WriteJSON(f) }); err != nil {
+		return err
+	}
+	show := report.WriteText
+	if wantsJSON(c) {
+		show = report.WriteJSON
+	}
+	if err := show(c.OutOrStdout()); err != nil {
+		return classify(err)
+	}
+	if report.Err() != nil {
+		return &exitError{exitWrong, report.Err()}
+	}
+	return nil
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/option"
+	"github.com/shunt-ccl/shunt/internal/failpoint"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// finding is one thing that doctor looked at.
+type finding struct {
+	Check  string `json:"check"`
+	Level  level  `json:"level"`
+	Detail string `json:"detail"`
+	Advice string `json:"advice,omitempty"`
+}
+
+type level string
+
+const (
+	fine   level = "ok"
+	warn   level = "warn"
+	broken level = "fail"
+)
+
+func newDoctor() *cobra.Command {
+	var points bool
+	world := 2
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check that this machine and environment can run Shunt",
+		Long: `Check that this machine and environment can run Shunt.
+
+Looks at the kernel's facilities, limits, CPUs, SHUNT_* variables and
+transports, then lets real ranks run a collective. Exit status 1 when something
+is broken; warnings do not count.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if points {
+				return listFailpoints(c)
+			}
+			line := newProgress(c)
+			var findings []finding
+			for _, check := range checks {
+				line.show("checking %s", check.name)
+				for _, f := range check.run(c.Context(), world) {
+					f.Check = check.name
+					findings = append(findings, f)
+				}
+			}
+			line.clear()
+			return printFindings(c, findings)
+		},
+	}
+	c.Flags().BoolVar(&points, "failpoints", false, "list the failpoints of this binary instead")
+	c.Flags().IntVarP(&world, "ranks", "n", world, "number of ranks of the trial")
+	return c
+}
+
+// checks are what doctor looks at, in order. Those of the machine are in
+// machine.go.
+var checks = []struct {
+	name string
+	run  func(ctx context.Context, world int) []finding
+}{
+	{"kernel", checkKernel},
+	{"shared memory", checkMemfd},
+	{"descriptors", checkDescriptors},
+	{"CPUs", checkCPUs},
+	{"memory", checkMemory},
+	{"environment", checkEnvironment},
+	{"failpoints", checkFailpoints},
+	{"transports", checkTransports},
+	{"ranks", checkRanks},
+}
+
+func checkEnvironment(context.Context, int) []finding {
+	options, warnings := option.Load(os.Environ())
+	var list []finding
+	for _, w := range warnings {
+		list = append(list, finding{Level: warn, Detail: w.String(), Advice: "correct or unset it"})
+	}
+	settings := options.Set()
+	if len(settings) == 0 && len(list) == 0 {
+		return []finding{{Level: fine, Detail: "no SHUNT_* variable is set; the defaults hold"}}
+	}
+	for _, s := range settings {
+		list = append(list, finding{Level: fine, Detail: s.Name + "=" + s.Value})
+	}
+	return list
+}
+
+func checkFailpoints(context.Context, int) []finding {
+	var list []finding
+	for _, err := range failpoint.Problems() {
+		list = append(list, finding{Level: warn, Detail: err.Error(), Advice: "shunt doctor --failpoints lists the names"})
+	}
+	for _, p := range failpoint.Points() {
+		if p.Armed != "" {
+			list = append(list, finding{Level: warn, Detail: p.Armed + " is armed", Advice: "unset " + failpoint.Variable + " outside of tests"})
+		}
+	}
+	if len(list) == 0 {
+		list = append(list, finding{Level: fine, Detail: "none is armed"})
+	}
+	return list
+}
+
+func checkTransports(ctx context.Context, world int) []finding {
+	options, _ := option.Load(os.Environ()) // warned of under environment
+	specs, err := presentSpecs(options)
+	if err != nil {
+		return []finding{{Level: broken, Detail: err.Error(), Advice: "correct SHUNT_PLUGIN_DIR"}}
+	}
+	if len(specs) == 0 {
+		return []finding{{Level: broken, Detail: "there is none", Advice: "name one in SHUNT_TRANSPORTS"}}
+	}
+	var list []finding
+	for _, spec := range specs {
+		r := inspect(ctx, spec, world, slog.New(slog.DiscardHandler))
+		if r.Rejected != "" {
+			list = append(list, finding{Level: broken, Detail: spec + " is rejected: " + r.Rejected, Advice: "remove it from SHUNT_TRANSPORTS or SHUNT_PLUGIN_DIR, or repair it"})
+			continue
+		}
+		list = append(list, finding{Level: fine, Detail: fmt.Sprintf("%s is %s %s", spec, r.Name, r.Version)})
+	}
+	var names []string
+	for _, spec := range specs {
+		names = append(names, spec[strings.LastIndexByte(spec, ':')+1:])
+	}
+	for _, w := range options.Unclaimed(names) {
+		list = append(list, finding{Level: warn, Detail: w.String()})
+	}
+	return list
+}
+
+// probeAnswer is what rank 0 of the trial reports.
+type probeAnswer struct {
+	Microseconds float64
+	Init         time.Duration
+}
+
+// checkRanks lets real ranks join and reduce.
+func checkRanks(ctx context.Context, world int) []finding {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	var answer probeAnswer
+	job := launch.Job{World: world, Label: "shunt doctor", Env: []string{"SHUNT_TIMEOUT=20s"}}
+	if err := askRanks(ctx, "probe", nil, job, &answer); err != nil {
+		return []finding{{Level: broken, Detail: err.Error(), Advice: "see what is broken above; SHUNT_LOG=debug says more"}}
+	}
+	return []finding{{Level: fine, Detail: fmt.Sprintf("%d ranks joined in %s; an all_reduce of 8 bytes takes %.2f µs", world, answer.Init.Round(100*time.Microsecond), answer.Microseconds)}}
+}
+
+// probeRank is a rank of the trial: it joins, reduces, checks the sum and times
+// a few more.
+func probeRank(ctx context.Context, _ []byte, report io.Writer) (err error) {
+	began := time.Now()
+	comm, err := host.Init(ctx, host.Options{})
+	if err != nil {
+		return err
+	}
+	joined := time.Since(began)
+	defer func() { err = errors.Join(err, comm.Close()) }()
+	const rounds = 1000
+	for range rounds {
+		value := new(int64)
+		*value = int64(comm.Rank()) + 1
+		p := unsafe.Pointer(value)
+		if err := comm.AllReduce(p, p, 1, plugin.Int64, plugin.OpSum, nil); err != nil {
+			return err
+		}
+		if want := int64(comm.World()) * int64(comm.World()+1) / 2; *value != want {
+			return plugin.Errorf(plugin.Internal, "all_reduce of 1 to %d gave %d on rank %d, not %d", comm.World(), *value, comm.Rank(), want)
+		}
+	}
+	began = time.Now()
+	sum := new(int64)
+	for range rounds {
+		p := unsafe.Pointer(sum)
+		if err := comm.AllReduce(p, p, 1, plugin.Int64, plugin.OpSum, nil); err != nil {
+			return err
+		}
+	}
+	if comm.Rank() != 0 {
+		return nil
+	}
+	answer := probeAnswer{Microseconds: time.Since(began).Seconds() * 1e6 / rounds, Init: joined}
+	if err := json.NewEncoder(report).Encode(answer); err != nil {
+		return plugin.Errorf(plugin.System, "reporting: %w", err)
+	}
+	return nil
+}
+
+func printFindings(c *cobra.Command, findings []finding) error {
+	failed := false
+	for _, f := range findings {
+		failed = failed || f.Level == broken
+	}
+	if wantsJSON(c) {
+		if err := printJSON(c, findings); err != nil {
+			return err
+		}
+	} else {
+		for _, f := range findings {
+			fmt.Fprintf(c.OutOrStdout(), "%-4s  %-14s %s\n", f.Level, f.Check, strings.ReplaceAll(f.Detail, "\n", "\n                     "))
+			if f.Advice != "" {
+				fmt.Fprintf(c.OutOrStdout(), "%20s → %s\n", "", f.Advice)
+			}
+		}
+	}
+	if failed {
+		return &exitError{code: exitWrong}
+	}
+	return nil
+}
+
+func listFailpoints(c *cobra.Command) error {
+	points := failpoint.Points()
+	if wantsJSON(c) {
+		return printJSON(c, points)
+	}
+	for _, p := range points {
+		kind := "error, panic, exit, stop, delay"
+		if p.Data {
+			kind = "corrupt, panic, exit, stop, delay"
+		}
+		fmt.Fprintf(c.OutOrStdout(), "%-24s %s (%s)\n", p.Name, p.Doc, kind)
+	}
+	return nil
+}

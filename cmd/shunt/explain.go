@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/selector"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// explainConfig is what the ranks of explain are told.
+type explainConfig struct {
+	Collectives []plugin.Collective
+	DType       plugin.DType
+	Op          plugin.Op
+	Bytes       []int64 // nil: every range of sizes with one answer
+	Transports  []string
+}
+
+// explained is one answer of explain: a choice, or why there is none.
+type explained struct {
+	*selector.Explanation
+	Error string `json:"error,omitempty"`
+}
+
+func newExplain() *cobra.Command {
+	world, hosts := 4, 1
+	dtype, op := dtypeFlag(plugin.Float32), opFlag(plugin.OpSum)
+	var sizes sizesFlag
+	var transports []string
+	var algo string
+	c := &cobra.Command{
+		Use:   "explain [COLLECTIVE...]",
+		Short: "Say which transport and algorithm a call would use, and why no other",
+		Long: `Say which transport and algorithm a call would use, and why no other.
+
+Makes a communicator of real ranks under the present environment (SHUNT_ALGO,
+SHUNT_TRANSPORTS, the tuning file), and prints for every collective and size who
+is chosen, what it would fall back to, and why each other cannot. Without
+--bytes, all ranges of sizes with one answer are shown. Exit status 1 when
+nothing can serve a call.`,
+		Example: "  shunt explain all_reduce --bytes 8,64K,16M\n  SHUNT_ALGO='all_reduce=shm/two_shot' shunt explain all_reduce -n 2",
+		RunE: func(c *cobra.Command, args []string) error {
+			config := explainConfig{DType: plugin.DType(dtype), Op: plugin.Op(op), Bytes: sizes, Transports: transports}
+			for _, name := range args {
+				v, err := plugin.ParseCollective(name)
+				if err != nil {
+					return usage("%v", err)
+				}
+				config.Collectives = append(config.Collectives, v)
+			}
+			if len(args) == 0 {
+				config.Collectives = plugin.Collectives()
+			}
+			job := launch.Job{World: world, Hosts: hosts, Label: "shunt explain"}
+			if algo != "" {
+				job.Env = append(job.Env, "SHUNT_ALGO="+algo)
+			}
+			var answers []explained
+			if err := askRanks(c.Context(), "explain", config, job, &answers); err != nil {
+				return classify(err)
+			}
+			return printExplained(c, answers)
+		},
+	}
+	f := c.Flags()
+	f.IntVarP(&world, "ranks", "n", world, "number of ranks")
+	f.IntVar(&hosts, "hosts", hosts, "pretend that the ranks run on so many hosts")
+	f.Var(&dtype, "dtype", "type of the elements")
+	f.Var(&op, "op", "reduction op")
+	f.Var(&sizes, "bytes", "sizes of one rank's message, as 8,64K,16M")
+	f.StringSliceVar(&transports, "transports", nil, "as SHUNT_TRANSPORTS")
+	f.StringVar(&algo, "algo", "", "as SHUNT_ALGO")
+	return c
+}
+
+func printExplained(c *cobra.Command, answers []explained) error {
+	served := true
+	for _, a := range answers {
+		served = served && a.Error == "" && a.Chosen != ""
+	}
+	if wantsJSON(c) {
+		if err := printJSON(c, answers); err != nil {
+			return err
+		}
+	} else {
+		for _, a := range answers {
+			if a.Error != "" {
+				fmt.Fprintln(c.OutOrStdout(), a.Error)
+				continue
+			}
+			fmt.Fprintln(c.OutOrStdout(), a.Explanation)
+		}
+	}
+	if !served {
+		return &exitError{code: exitWrong}
+	}
+	return nil
+}
+
+// explainRank is a rank of explain; rank 0 answers.
+func explainRank(ctx context.Context, text []byte, report io.Writer) (err error) {
+	var config explainConfig
+	if err := readConfig(text, &config); err != nil {
+		return err
+	}
+	comm, err := host.Init(ctx, host.Options{Transports: config.Transports})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, comm.Close()) }()
+	if comm.Rank() != 0 {
+		return nil
+	}
+	var answers []explained
+	for _, v := range config.Collectives {
+		sizes, all := config.Bytes, false
+		if len(sizes) == 0 {
+			sizes, all = []int64{0}, true
+		}
+		for i := 0; i < len(sizes); i++ {
+			e, err := comm.Explain(v, config.DType, config.Op, sizes[i])
+			if err != nil {
+				answers = append(answers, explained{Error: err.Error()})
+				break
+			}
+			answers = append(answers, explained{Explanation: &e})
+			if all && e.To < math.MaxInt64 {
+				sizes = append(sizes, e.To+1)
+			}
+		}
+	}
+	if err := json.NewEncoder(report).Encode(answers); err != nil {
+		return plugin.Errorf(plugin.System, "reporting: %w", err)
+	}
+	return nil
+}
+
+// splitList splits at commas and drops what is empty.
+func splitList(text string) []string {
+	return slices.DeleteFunc(strings.Split(text, ","), func(s string) bool { return s == "" })
+}

@@ -1,0 +1,156 @@
+// Command shunt is Shunt's command line: it launches ranks, measures and checks
+// collectives over them, and says what Shunt sees and chooses.
+//
+// Every command has --json. Exit status: 0 all is well; 1 a result was wrong, a
+// case failed or nothing can serve a request; 2 the command line is wrong;
+// 3 something else failed. `shunt run` exits as its first failed rank did.
+//
+// What a command does lives in the packages it calls; here are flags, output
+// and exit codes.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/transports/shm"
+)
+
+// Exit codes of every command but run.
+const (
+	exitOK      = 0
+	exitWrong   = 1
+	exitUsage   = 2
+	exitFailure = 3
+)
+
+func init() { host.Register(shm.Transport{}) }
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run is main without the process around it.
+func run(args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(context.Background())
+	if err == nil {
+		return exitOK
+	}
+	code, silent := exitFailure, false
+	var exit *exitError
+	if errors.As(err, &exit) {
+		code, silent = exit.code, exit.err == nil
+	}
+	if !silent {
+		fmt.Fprintf(stderr, "shunt: %v\n", err)
+	}
+	return code
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "shunt",
+		Short:         "Moves tensors between ranks: launch, measure, check and explain",
+		Long:          "Moves tensors between ranks: launch, measure, check and explain.\n\nExit status: 0 all is well; 1 a result was wrong, a case failed or nothing can\nserve a request; 2 the command line is wrong; 3 something else failed.",
+		Version:       version(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usage("%v; see %s --help", err, c.CommandPath())
+	})
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.PersistentFlags().Bool("json", false, "print JSON instead of text")
+	root.AddCommand(newRun(), newBench(), newBenchPeers(), newConformance(), newExplain(), newTransports(), newTopo(), newDoctor(), newRank())
+	for _, c := range root.Commands() {
+		c.Args = usageArgs(c.Args)
+	}
+	root.Args = usageArgs(root.Args)
+	return root
+}
+
+// exitError is an error with an exit code. Without an err nothing is printed:
+// the command has said everything.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+func usage(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+// usageArgs makes an argument check a usage error.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if check == nil {
+			return nil
+		}
+		if err := check(c, args); err != nil {
+			return usage("%v; see %s --help", err, c.CommandPath())
+		}
+		return nil
+	}
+}
+
+// classify gives an error of the library its exit code: what the user asked for
+// wrongly is a usage error.
+func classify(err error) error {
+	var exit *exitError
+	var failure *launch.Failure
+	switch {
+	case err == nil || errors.As(err, &exit):
+		return err
+	case errors.As(err, &failure):
+		return &exitError{exitFailure, err}
+	case errors.Is(err, plugin.InvalidArgument):
+		return &exitError{exitUsage, err}
+	}
+	return &exitError{exitFailure, err}
+}
+
+// signals are those that are forwarded to the ranks of a job. The function
+// ends the forwarding.
+func signals() (<-chan os.Signal, func()) {
+	c := make(chan os.Signal, 16)
+	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	return c, func() { signal.Stop(c) }
+}
+
+// version is the module's version and revision as the Go tool recorded them.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && v == "(devel)" {
+			v = s.Value
+		}
+	}
+	return v
+}

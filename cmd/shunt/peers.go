@@ -1,0 +1,316 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shunt-ccl/shunt/bench/peers"
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/bench"
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
+	"github.com/shunt-ccl/shunt/host/selector"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// peerCollectives are what the programs of bench/peers can measure.
+var peerCollectives = []string{"all_reduce", "all_gather", "all_to_all", "broadcast", "reduce_scatter"}
+
+// openMPI is the name of that contender.
+const openMPI = "openmpi"
+
+func newBenchPeers() *cobra.Command {
+	worlds := []int{2, 4}
+	least, most := sizeFlag(8), sizeFlag(64<<20)
+	factor, rounds := 4, 3
+	budget := 60 * time.Millisecond
+	collectives := slices.Clone(peerCollectives)
+	reference, against := "builtin:shm", []string{openMPI}
+	var write string
+	var atLeast float64
+	c := &cobra.Command{
+		Use:   "bench-peers",
+		Short: "Compare with Open MPI, or carriers with each other, in one run",
+		Long: `Compare with Open MPI, or carriers with each other, in one run.
+
+Every contender runs every collective in turn, round after round; the time of a
+size is the median over the rounds of the slowest rank's mean. Ratios are the
+other's time over Shunt's: above 1 Shunt is faster. A contender is openmpi, which
+needs mpicc and mpirun, or a transport as SHUNT_TRANSPORTS names it.`,
+		Example: "  shunt bench-peers\n  shunt bench-peers --against process:./shunt-transport-shm",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			for _, name := range collectives {
+				if !slices.Contains(peerCollectives, name) && slices.Contains(against, openMPI) {
+					return usage("Open MPI is not measured for %q; it is for %s", name, strings.Join(peerCollectives, ", "))
+				}
+			}
+			if rounds < 1 {
+				return usage("%d rounds", rounds)
+			}
+			contenders := []bench.Contender{shuntContender(c, reference)}
+			for _, name := range against {
+				if name != openMPI {
+					contenders = append(contenders, shuntContender(c, name))
+					continue
+				}
+				mpi, done, err := mpiContender(c)
+				if err != nil {
+					return classify(err)
+				}
+				defer done()
+				contenders = append(contenders, mpi)
+			}
+			config := bench.Config{Min: int64(least), Max: int64(most), Factor: int64(factor), DType: plugin.Float32, Op: plugin.OpSum, Budget: budget}
+			line := newProgress(c)
+			list, err := bench.Contend(c.Context(), contenders, worlds, collectives, config, rounds,
+				func(world int, collective, contender string, round int) {
+					line.show("%d ranks, %s, %s, round %d of %d", world, collective, contender, round+1, rounds)
+				})
+			line.clear()
+			if err != nil {
+				return classify(err)
+			}
+			return reportPeers(c, list, reference, against, write, atLeast)
+		},
+	}
+	f := c.Flags()
+	f.IntSliceVarP(&worlds, "ranks", "n", worlds, "numbers of ranks")
+	f.StringSliceVar(&collectives, "collective", collectives, "what to measure")
+	f.Var(&least, "min", "smallest size")
+	f.Var(&most, "max", "largest size")
+	f.IntVar(&factor, "factor", factor, "from one size to the next")
+	f.IntVar(&rounds, "rounds", rounds, "rounds of all contenders")
+	f.DurationVar(&budget, "budget", budget, "time spent on timing each row")
+	f.StringVar(&reference, "transport", reference, "what is compared")
+	f.StringSliceVar(&against, "against", against, "with what: openmpi, or transports")
+	f.StringVar(&write, "write", "", "put the tables between the markers of this Markdown file")
+	f.Float64Var(&atLeast, "require", 0, "exit with status 1 when a ratio is below this")
+	return c
+}
+
+// shuntContender measures Shunt over one transport.
+func shuntContender(c *cobra.Command, transport string) bench.Contender {
+	return bench.Contender{Name: transport, Measure: func(ctx context.Context, config bench.Config) (map[int64]float64, error) {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, plugin.Errorf(plugin.System, "%w", err)
+		}
+		config.Transport = transport
+		received, stop := signals()
+		defer stop()
+		times, wrong := map[int64]float64{}, int64(0)
+		err = bench.Run(ctx, config, bench.Launch{
+			Job:     launch.Job{Path: self, Label: "shunt bench-peers", Stdout: c.ErrOrStderr(), Stderr: c.ErrOrStderr(), Prefix: true},
+			Signals: received,
+			Args:    func(text string) []string { return []string{"rank", "bench", text} },
+		}, func(r bench.Row) {
+			times[r.Bytes] = r.OutOfPlace.Microseconds
+			wrong += r.Wrong()
+		})
+		if err == nil && wrong > 0 {
+			err = &exitError{exitWrong, fmt.Errorf("%s: %d wrong elements", transport, wrong)}
+		}
+		return times, err
+	}}
+}
+
+// mpiContender compiles the Open MPI program. The function removes it.
+func mpiContender(c *cobra.Command) (bench.Contender, func(), error) {
+	for _, tool := range []string{"mpicc", "mpirun"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return bench.Contender{}, nil, plugin.Errorf(plugin.Unsupported, "Open MPI is not installed (no %s); on Debian: apt-get install openmpi-bin libopenmpi-dev", tool)
+		}
+	}
+	dir, err := os.MkdirTemp("", "shunt-peers-")
+	if err != nil {
+		return bench.Contender{}, nil, plugin.Errorf(plugin.System, "%w", err)
+	}
+	done := func() { _ = os.RemoveAll(dir) }
+	program := filepath.Join(dir, "mpi")
+	compiler := exec.CommandContext(c.Context(), "mpicc", "-O3", "-x", "c", "-o", program, "-")
+	compiler.Stdin = bytes.NewReader(peers.OpenMPI)
+	if said, err := compiler.CombinedOutput(); err != nil {
+		done()
+		return bench.Contender{}, nil, plugin.Errorf(plugin.System, "mpicc: %w\n%s", err, said)
+	}
+	return bench.Contender{Name: openMPI, Measure: func(ctx context.Context, config bench.Config) (map[int64]float64, error) {
+		// The path that is fastest between processes of one machine: shared memory
+		// with single copies by cross-memory attach.
+		binding := "none"
+		if config.World <= runtime.NumCPU() {
+			binding = "core"
+		}
+		args := []string{"--oversubscribe", "--bind-to", binding, "--mca", "pml", "ob1", "--mca", "btl", "self,vader",
+			"-n", strconv.Itoa(config.World), program, config.Collectives[0],
+			strconv.FormatInt(config.Min, 10), strconv.FormatInt(config.Max, 10), strconv.FormatInt(config.Factor, 10),
+			strconv.FormatInt(config.Budget.Microseconds(), 10)}
+		if os.Getuid() == 0 {
+			args = append([]string{"--allow-run-as-root"}, args...)
+		}
+		var said tail
+		mpi := exec.CommandContext(ctx, "mpirun", args...)
+		mpi.Stderr = &said
+		output, err := mpi.Output()
+		if err != nil {
+			return nil, plugin.Errorf(plugin.System, "mpirun: %w\n%s", err, said.text())
+		}
+		return parseMPI(output)
+	}}, done, nil
+}
+
+// parseMPI reads the lines of bench/peers/openmpi/mpi.c.
+func parseMPI(output []byte) (map[int64]float64, error) {
+	times := map[int64]float64{}
+	for line := range strings.Lines(string(output)) {
+		var name string
+		var size, iterations, wrong int64
+		var us float64
+		if _, err := fmt.Sscanf(line, "%s %d %d %f %d", &name, &size, &iterations, &us, &wrong); err != nil {
+			return nil, plugin.Errorf(plugin.Protocol, "mpirun printed %.200q: %w", line, err)
+		}
+		if wrong != 0 {
+			return nil, plugin.Errorf(plugin.Internal, "Open MPI: %d wrong elements of %s at %d bytes", wrong, name, size)
+		}
+		times[size] = us
+	}
+	return times, nil
+}
+
+// reportPeers prints the comparison and writes it where it is wanted.
+func reportPeers(c *cobra.Command, list []bench.Comparison, reference string, against []string, path string, atLeast float64) error {
+	if wantsJSON(c) {
+		if err := printJSON(c, list); err != nil {
+			return err
+		}
+	} else {
+		writePeers(c.OutOrStdout(), list, reference, against)
+	}
+	if path != "" {
+		var page bytes.Buffer
+		fmt.Fprintf(&page, "Measured on %s with %d CPUs.\n\n", cpuModel(), runtime.NumCPU())
+		writePeers(&page, list, reference, against)
+		if err := replaceBetween(path, "bench-peers", page.Bytes()); err != nil {
+			return classify(err)
+		}
+	}
+	slower := 0
+	for i := range list {
+		for _, other := range against {
+			if list[i].Ratio(other, reference) < atLeast {
+				slower++
+			}
+		}
+	}
+	if slower > 0 {
+		return &exitError{exitWrong, fmt.Errorf("%d ratios are below %g", slower, atLeast)}
+	}
+	return nil
+}
+
+// writePeers writes Markdown tables, one for each world and other contender:
+// sizes down, collectives across; a cell is the ratio and both times.
+func writePeers(w io.Writer, list []bench.Comparison, reference string, against []string) {
+	var worlds []int
+	var collectives []string
+	var sizes []int64
+	for _, c := range list {
+		worlds, collectives, sizes = append(worlds, c.World), append(collectives, c.Collective), append(sizes, c.Bytes)
+	}
+	slices.Sort(worlds)
+	slices.Sort(sizes)
+	worlds, sizes = slices.Compact(worlds), slices.Compact(sizes)
+	slices.SortFunc(collectives, func(a, b string) int {
+		return slices.Index(bench.Names(), a) - slices.Index(bench.Names(), b)
+	})
+	collectives = slices.Compact(collectives)
+	for _, world := range worlds {
+		for _, other := range against {
+			fmt.Fprintf(w, "%d ranks, %s over %s: ratio of times (µs: %s / %s); above 1 %s is faster\n\n", world, other, reference, other, reference, reference)
+			fmt.Fprintf(w, "| bytes | %s |\n|---:|%s\n", strings.Join(collectives, " | "), strings.Repeat("---:|", len(collectives)))
+			ratios := map[string][]float64{}
+			for _, size := range sizes {
+				row, any := fmt.Sprintf("| %s |", selector.FormatSize(size)), false
+				for _, collective := range collectives {
+					i := slices.IndexFunc(list, func(c bench.Comparison) bool {
+						return c.World == world && c.Collective == collective && c.Bytes == size
+					})
+					if i < 0 || math.IsNaN(list[i].Ratio(other, reference)) {
+						row += " |"
+						continue
+					}
+					any = true
+					r := list[i].Ratio(other, reference)
+					ratios[collective] = append(ratios[collective], r)
+					row += fmt.Sprintf(" %.2f (%s / %s) |", r, threeDigits(list[i].Microseconds[other]), threeDigits(list[i].Microseconds[reference]))
+				}
+				if any {
+					fmt.Fprintln(w, row)
+				}
+			}
+			fmt.Fprint(w, "| geometric mean |")
+			for _, collective := range collectives {
+				fmt.Fprintf(w, " **%.2f** |", bench.GeometricMean(ratios[collective]))
+			}
+			fmt.Fprint(w, "\n| lowest |")
+			for _, collective := range collectives {
+				fmt.Fprintf(w, " %.2f |", slices.Min(append(ratios[collective], math.Inf(1))))
+			}
+			fmt.Fprint(w, "\n\n")
+		}
+	}
+}
+
+// threeDigits is a time with three significant digits.
+func threeDigits(us float64) string {
+	switch {
+	case us < 10:
+		return strconv.FormatFloat(us, 'f', 2, 64)
+	case us < 100:
+		return strconv.FormatFloat(us, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(us, 'f', 0, 64)
+}
+
+// cpuModel is what the kernel calls the processor.
+func cpuModel() string {
+	text, err := os.ReadFile("/proc/cpuinfo")
+	if err == nil {
+		for line := range strings.Lines(string(text)) {
+			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+				return strings.TrimSpace(value)
+			}
+		}
+	}
+	return "an unnamed " + runtime.GOARCH + " processor"
+}
+
+// replaceBetween replaces what stands between <!-- name:begin --> and
+// <!-- name:end --> in a file.
+func replaceBetween(path, name string, text []byte) error {
+	old, err := os.ReadFile(path)
+	if err != nil {
+		return plugin.Errorf(plugin.System, "%w", err)
+	}
+	begin, end := []byte("<!-- "+name+":begin -->\n"), []byte("<!-- "+name+":end -->")
+	i, j := bytes.Index(old, begin), bytes.Index(old, end)
+	if i < 0 || j < i {
+		return plugin.Errorf(plugin.InvalidArgument, "%s has no markers %s … %s", path, bytes.TrimSpace(begin), end)
+	}
+	page := slices.Concat(old[:i+len(begin)], text, old[j:])
+	if err := os.WriteFile(path, page, 0o644); err != nil {
+		return plugin.Errorf(plugin.System, "%w", err)
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/bench"
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// tasks are what this binary does as a rank of one of its own jobs: it reads
+// its configuration and reports on descriptor 3.
+var tasks = map[string]func(ctx context.Context, config []byte, report io.Writer) error{
+	"bench": func(ctx context.Context, config []byte, report io.Writer) error {
+		var c bench.Config
+		if err := readConfig(config, &c); err != nil {
+			return err
+		}
+		return bench.Rank(ctx, c, report)
+	},
+	"explain": explainRank,
+	"topo":    topoRank,
+	"probe":   probeRank,
+}
+
+func readConfig(text []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return plugin.Errorf(plugin.InvalidArgument, "configuration of a rank: %w", err)
+	}
+	return nil
+}
+
+func newRank() *cobra.Command {
+	return &cobra.Command{
+		Use:    "rank TASK CONFIGURATION",
+		Short:  "Be a rank of a job that another command of this binary launched",
+		Hidden: true,
+		Args:   cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			task := tasks[args[0]]
+			report := os.NewFile(3, "report")
+			if task == nil || report == nil {
+				return usage("shunt rank is for jobs that shunt itself launches")
+			}
+			err := task(c.Context(), []byte(args[1]), report)
+			return errors.Join(err, report.Close())
+		},
+	}
+}
+
+// maxReport bounds what a rank may report to askRanks.
+const maxReport = 16 << 20
+
+// askRanks runs a task in a job of its own and reads what rank 0 reports as
+// JSON. What the ranks write to standard error is part of the error.
+func askRanks(ctx context.Context, task string, config any, job launch.Job, into any) error {
+	text, err := json.Marshal(config)
+	if err != nil {
+		return plugin.Errorf(plugin.Internal, "%w", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return plugin.Errorf(plugin.System, "%w", err)
+	}
+	job.Path, job.Args = self, []string{"rank", task, string(text)}
+	job.Grace = time.Second
+	var said tail
+	if job.Stderr == nil {
+		job.Stderr = &said
+	}
+	job.Stdout = job.Stderr
+	job.Prefix = true
+	read, write, err := os.Pipe()
+	if err != nil {
+		return plugin.Errorf(plugin.System, "%w", err)
+	}
+	answer := make(chan []byte, 1)
+	go func() {
+		data, err := io.ReadAll(io.LimitReader(read, maxReport))
+		if err != nil {
+			data = nil
+		}
+		answer <- data
+	}()
+	job.Files = func(rank int) ([]*os.File, error) {
+		if rank == 0 {
+			return []*os.File{write}, nil
+		}
+		null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+		if err != nil {
+			return nil, plugin.Errorf(plugin.System, "%w", err)
+		}
+		return []*os.File{null}, nil
+	}
+	received, stop := signals()
+	defer stop()
+	runErr := launch.Run(ctx, job, received)
+	_ = write.Close() // closed already where rank 0 was started
+	data := <-answer
+	_ = read.Close() // read to its end
+	if runErr != nil {
+		if said.text() != "" {
+			return plugin.Errorf(plugin.CodeOf(runErr), "%w\n%s", runErr, said.text())
+		}
+		return runErr
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return plugin.Errorf(plugin.Protocol, "rank 0 reported no answer: %w", err)
+	}
+	return nil
+}
+
+// tail keeps the end of what is written to it.
+type tail struct{ kept []byte }
+
+const maxTail = 8 << 10
+
+// Write is called by one rank's output at a time.
+func (t *tail) Write(p []byte) (int, error) {
+	t.kept = append(t.kept, p...)
+	if excess := len(t.kept) - maxTail; excess > 0 {
+		t.kept = append(t.kept[:0], t.kept[excess:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) text() string { return string(bytes.TrimSpace(t.kept)) }

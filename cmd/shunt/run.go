@@ -1,0 +1,91 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
+)
+
+func newRun() *cobra.Command {
+	var world, hosts int
+	var prefix, forwardInput bool
+	var grace time.Duration
+	var transports, algo string
+	var env []string
+	c := &cobra.Command{
+		Use:   "run [flags] [--] PROGRAM [ARGUMENT...]",
+		Short: "Run a program as the ranks of a job on this machine",
+		Long: `Run a program as the ranks of a job on this machine.
+
+Every rank gets SHUNT_RANK, SHUNT_WORLD and SHUNT_ID, by which it finds the
+others. Signals are passed on. When a rank fails, the others have --grace to
+report it themselves and are then ended; no process of the job outlives it.
+
+Exit status: that of the first rank to fail, 128 plus the number of the signal
+that ended it, or 2 or 3 when the job could not be started.`,
+		Example: "  shunt run -n 4 --prefix -- python3 train.py --epochs 3",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if hosts > world {
+				return usage("%d hosts for %d ranks", hosts, world)
+			}
+			j := launch.Job{
+				World: world, Hosts: hosts, Path: args[0], Args: args[1:], Env: env, Label: "shunt run",
+				Stdout: c.OutOrStdout(), Stderr: c.ErrOrStderr(), Prefix: prefix, Grace: grace,
+			}
+			if transports != "" {
+				j.Env = append(j.Env, "SHUNT_TRANSPORTS="+transports)
+			}
+			if algo != "" {
+				j.Env = append(j.Env, "SHUNT_ALGO="+algo)
+			}
+			if forwardInput {
+				j.Stdin = io.Reader(os.Stdin)
+			}
+			received, stop := signals()
+			defer stop()
+			began := time.Now()
+			err := launch.Run(c.Context(), j, received)
+			var failure *launch.Failure
+			if errors.As(err, &failure) {
+				if wantsJSON(c) {
+					if err := printJSON(c, runReport{false, time.Since(began).Seconds(), failure.First.Rank, failure.Exits}); err != nil {
+						return err
+					}
+				}
+				return &exitError{failure.Status(), err}
+			}
+			if err != nil {
+				return classify(err)
+			}
+			if wantsJSON(c) {
+				return printJSON(c, runReport{true, time.Since(began).Seconds(), -1, nil})
+			}
+			return nil
+		},
+	}
+	f := c.Flags()
+	f.SetInterspersed(false) // what follows the program is the program's
+	f.IntVarP(&world, "ranks", "n", 1, "number of ranks")
+	f.IntVar(&hosts, "hosts", 1, "pretend that the ranks run on so many hosts")
+	f.BoolVar(&prefix, "prefix", false, "put [rank] before every line of output")
+	f.BoolVar(&forwardInput, "stdin", false, "give standard input to rank 0; without it no rank has any")
+	f.DurationVar(&grace, "grace", 3*time.Second, "how long the other ranks may go on after the first failure")
+	f.StringVar(&transports, "transports", "", "set SHUNT_TRANSPORTS")
+	f.StringVar(&algo, "algo", "", "set SHUNT_ALGO")
+	f.StringArrayVar(&env, "env", nil, "set NAME=VALUE for every rank")
+	return c
+}
+
+// runReport is what run --json prints when the job has ended.
+type runReport struct {
+	OK      bool          `json:"ok"`
+	Seconds float64       `json:"seconds"`
+	First   int           `json:"first_failed_rank"` // -1: none
+	Exits   []launch.Exit `json:"exits,omitempty"`   // of all ranks, when one failed
+}
