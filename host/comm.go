@@ -53,8 +53,10 @@ type Communicator struct {
 	windowCount int
 	scratch     arguments
 	signatures  signatures
-	warned      atomic.Uint64 // the operation whose stall was reported last
-	warned      atomic.Uint64 // the operation whose stall was reported last
+	warned      uint64 // the watchdog's: collective whose stall was reported last
+	deserted    int    // the watchdog's: waited-for rank that had closed at its last look, or -1
+	warned      uint64 // the watchdog's: collective whose stall was reported last
+	deserted    int    // the watchdog's: waited-for rank that had closed at its last look, or -1
 	failure     atomic.Pointer[plugin.Error]
 	closeOnce   sync.Once
 	closeErr    error
@@ -296,6 +298,10 @@ func (c *Communicator) close() error {
 	}
 	c.closed = true
 	c.order.Unlock()
+	if c.control != nil { // peers that still wait for this rank learn why in vain
+		c.engine.Record(c.collectives+1, uint32(watch.Closed), 0, 0, 0, 0)
+		c.engine.Announce()
+	}
 	var errs []error
 	c.job.forget(c)
 	for _, w := range c.windows {

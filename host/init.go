@@ -181,7 +181,7 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	c := &Communicator{
 		rank: slices.Index(ranks, j.session.Rank()), world: len(ranks), label: label, ranks: ranks,
 		job: j, timeout: j.timeout, logger: j.logger, windows: map[uint32]*Window{},
-		records: watch.NewRecorder(j.options.Records()),
+		records: watch.NewRecorder(j.options.Records()), deserted: -1,
 	}
 	c.idle.L = &c.order
 	c.scratch.arrays = make([]int64, 4*c.world)
@@ -249,8 +249,8 @@ func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
 	}
 	c.topology = topology.New(places)
 	c.engine.SetOversubscribed(c.topology.Oversubscribed(c.rank))
-	if spin := c.job.options.Spin(); spin >= 0 {
-		c.engine.SetSpin(spin)
+	if spins := c.job.options.Spin(); spins >= 0 {
+		c.engine.SetPolicy(executor.Policy{Spins: uint32(spins), Yields: 100})
 	}
 	return id, nil
 }

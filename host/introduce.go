@@ -44,7 +44,6 @@ func decodeIntroduction(data []byte) (introduction, topology.Place, error) {
 // anything.
 func stateOf(r executor.Record) watch.State {
 	return watch.State{
-		Seq: r.Seq, Collective: plugin.Collective(r.Collective), DType: plugin.DType(r.DType),
-		Op: plugin.Op(r.Op), Count: r.Count, Root: int(r.Root),
+		Valid: r.Valid, Ended: r.Ended, Seq: r.Seq, Collective: r.Collective, DType: r.DType, Op: r.Op, Count: r.Count, Root: int(r.Root),
 	}
 }

@@ -174,9 +174,11 @@ func (j *job) watchStalls() {
 
 // lookAtStall compares this rank's call with its peers' when it has waited for
 // longer than the given time, and fails the communicator if they contradict.
+// It runs on the watchdog's goroutine alone.
 func (c *Communicator) lookAtStall(stall time.Duration) {
 	waiting, peer, since, _ := c.engine.Waiting()
 	if !waiting || since < stall {
+		c.deserted = -1
 		return
 	}
 	mine := stateOf(c.engine.PeerRecord(c.rank))
@@ -185,13 +187,26 @@ func (c *Communicator) lookAtStall(stall time.Duration) {
 			continue
 		}
 		if conflict := watch.Conflict(c.rank, mine, rank, stateOf(c.engine.PeerRecord(rank))); conflict != "" {
-			code := plugin.Mismatch
-			c.fail(&plugin.Error{Code: code, Rank: rank, Message: conflict}, true)
+			c.fail(&plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: conflict}, true)
 			return
 		}
 	}
-	if seq := mine.Seq; c.warned.Swap(seq) != seq && peer >= 0 && peer < c.world {
-		c.logger.Warn("operation is waiting", "communicator", c.label, "rank", c.rank, "seq", seq, "collective", mine.Collective.String(),
-			"for", c.peerName(peer), "since", since, "peer_state", stateOf(c.engine.PeerRecord(peer)).String())
+	if peer < 0 || peer >= c.world {
+		return
+	}
+	theirs := stateOf(c.engine.PeerRecord(peer))
+	if theirs.HasClosed() {
+		// What it signalled before it closed may be on its way to the waiting
+		// thread, so it takes a second look to be sure.
+		if c.deserted == peer {
+			c.fail(&plugin.Error{Code: plugin.Mismatch, Rank: peer, Message: fmt.Sprintf("%s has closed the communicator while rank %d waits for it", c.peerName(peer), c.rank)}, true)
+		}
+		c.deserted = peer
+		return
+	}
+	if c.warned != mine.Seq {
+		c.warned = mine.Seq
+		c.logger.Warn("operation is waiting", "communicator", c.label, "rank", c.rank, "seq", mine.Seq, "collective", mine.Collective.String(),
+			"for", c.peerName(peer), "since", since, "peer_state", theirs.String())
 	}
 }

@@ -146,6 +146,7 @@ func (a asked) String() string {
 // ranks that everyone asked for the same and that everyone can.
 func (c *Communicator) prepare(key signature, call *call) (*prepared, error) {
 	c.publish(call)
+	c.engine.Announce()
 	p, err := c.build(key)
 	mine := asked{Seq: c.collectives, Collective: call.collective, DType: call.dtype, Op: call.op, Size: call.size, Root: -1}
 	switch call.collective {

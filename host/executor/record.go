@@ -32,6 +32,27 @@ func (e *Engine) Record(seq uint64, collective, dtype, op uint32, count int64, r
 	e.recorded = true
 }
 
+// Announce publishes what Record set at once, for an operation that has work to
+// do before its first Run. Only the running goroutine may call it.
+func (e *Engine) Announce() {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if e.closed || e.controls[e.rank].Base == nil {
+		return
+	}
+	r := &(*C.sx_control)(e.controls[e.rank].Base).record
+	word := func(field unsafe.Pointer) *uint64 { return (*uint64)(field) }
+	// Go's atomics are sequentially consistent, so the version is odd before any
+	// field changes and even only after the last has.
+	version := atomic.LoadUint64(word(unsafe.Pointer(&r.version))) | 1
+	atomic.StoreUint64(word(unsafe.Pointer(&r.version)), version)
+	atomic.StoreUint64(word(unsafe.Pointer(&r.seq)), e.record[0])
+	atomic.StoreUint64(word(unsafe.Pointer(&r.what)), e.record[1])
+	atomic.StoreUint64(word(unsafe.Pointer(&r.how)), e.record[2])
+	atomic.StoreUint64(word(unsafe.Pointer(&r.count)), e.record[3])
+	atomic.StoreUint64(word(unsafe.Pointer(&r.version)), version+1)
+}
+
 // PeerRecord reads a rank's record.
 func (e *Engine) PeerRecord(rank int) Record {
 	e.mu.RLock()

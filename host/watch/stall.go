@@ -12,6 +12,8 @@ const Closed plugin.Collective = 0xFFFF
 // State is what a rank's control page says it is doing. Every field came from
 // another process and may hold anything.
 type State struct {
+	Valid      bool   // false: it has called nothing, or its page cannot be read
+	Ended      bool   // the call has ended on that rank
 	Seq        uint64 // collectives called so far, this one included
 	Collective plugin.Collective
 	DType      plugin.DType
@@ -21,11 +23,11 @@ type State struct {
 }
 
 func (s State) String() string {
+	if !s.Valid {
+		return "has called nothing yet"
+	}
 	if s.Collective == Closed {
 		return "has closed the communicator"
-	}
-	if s.Seq == 0 {
-		return "has called nothing yet"
 	}
 	text := fmt.Sprintf("called #%d %s, count %d of %s", s.Seq, s.Collective, s.Count, s.DType)
 	if s.Collective.Reduces() {
@@ -37,14 +39,15 @@ func (s State) String() string {
 	return text
 }
 
+// HasClosed reports whether a rank has closed the communicator, so that nothing
+// more comes from it.
+func (s State) HasClosed() bool { return s.Valid && s.Collective == Closed }
+
 // Conflict says how two ranks' calls contradict each other, or "" if they may
 // both be right. Only equal sequence numbers are compared: a rank that is
 // behind may yet catch up.
 func Conflict(rank int, mine State, peer int, theirs State) string {
-	if theirs.Collective == Closed {
-		return fmt.Sprintf("rank %d %s while rank %d waits for it", peer, theirs, rank)
-	}
-	if mine.Seq != theirs.Seq || mine.Collective.PointToPoint() || theirs.Collective.PointToPoint() {
+	if !mine.Valid || !theirs.Valid || mine.Seq != theirs.Seq || mine.Collective.PointToPoint() || theirs.Collective.PointToPoint() || theirs.Collective == Closed {
 		return ""
 	}
 	if mine.Collective == theirs.Collective {
