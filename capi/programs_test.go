@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os/exec"
 	"strconv"
 	"testing"
 
@@ -28,3 +29,15 @@ func TestBenchmarkChecksItsResult(t *testing.T) {
 	require.Contains(t, results[0].output, `"world": 2`)
 	require.Empty(t, results[1].output)
 }
+
+func TestDeathOfARankIsNamed(t *testing.T) {
+	results := world(t, 3, program(t, "test/peer_death.c"))
+	var exit *exec.ExitError
+	require.ErrorAs(t, results[2].err, &exit)
+	require.Equal(t, "signal: killed", exit.String())
+	for rank := range 2 {
+		require.NoError(t, results[rank].err, results[rank].errors)
+	}
+}
+
+func TestNothingLeaks(t *testing.T) { succeed(t, 2, program(t, "test/leaks.c"), "100") }
