@@ -9,6 +9,14 @@
  *
  * and is never unloaded. Nothing may throw, exit or longjmp across these
  * functions. Strings are UTF-8 and zero-terminated.
+ *
+ * A transport whose language runtime starts on a thread of its own (Go) also
+ * defines
+ *
+ *     void shunt_transport_v1_ready(void);
+ *
+ * which returns when the runtime runs and the table is filled in. The host
+ * calls it once, before it reads more of the table than its version.
  */
 #ifndef SHUNT_TRANSPORT_H
 #define SHUNT_TRANSPORT_H
@@ -23,6 +31,7 @@ extern "C" {
 #endif
 
 #define SHUNT_TRANSPORT_SYMBOL "shunt_transport_v1_table"
+#define SHUNT_TRANSPORT_READY_SYMBOL "shunt_transport_v1_ready"
 #define SHUNT_TRANSPORT_MAGIC UINT64_C(0x315854544e554853) /* "SHUNTTX1" in memory order */
 #define SHUNT_VERSION_MAJOR 1
 #define SHUNT_VERSION_MINOR 0

@@ -1,0 +1,124 @@
+package shared
+
+// #include <stdlib.h>
+// #include <string.h>
+// #include "table.h"
+import "C"
+
+import (
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/internal/check"
+)
+
+// tableBytes is the size of the table of each minor version, from 0 on. An
+// object built with an older one has a shorter table; what it lacks is absent.
+var tableBytes = []uint64{C.sizeof_shunt_transport_v1}
+
+// checkHead checks what is the same in all versions of the table, and answers
+// how much of the table this host reads. symbolBytes is what the object's
+// symbol table says, 0 if nothing.
+func checkHead(magic uint64, major, minor uint32, structBytes, symbolBytes uint64) (uint64, error) {
+	if symbolBytes != 0 && symbolBytes < C.sizeof_shunt_table_head {
+		return 0, plugin.Errorf(plugin.PluginRejected, "its table is truncated: the symbol has %d bytes", symbolBytes)
+	}
+	if magic != C.SHUNT_TRANSPORT_MAGIC {
+		return 0, plugin.Errorf(plugin.PluginRejected, "its table has magic %016x, want %016x", magic, uint64(C.SHUNT_TRANSPORT_MAGIC))
+	}
+	if err := check.Version(major, minor); err != nil {
+		return 0, err
+	}
+	want := tableBytes[min(int(minor), len(tableBytes)-1)]
+	if structBytes < want {
+		return 0, plugin.Errorf(plugin.PluginRejected, "its table is truncated: it says %d bytes, version %d.%d has %d", structBytes, major, minor, want)
+	}
+	if symbolBytes != 0 && symbolBytes < structBytes {
+		return 0, plugin.Errorf(plugin.PluginRejected, "its table is truncated: it says %d bytes, the symbol has %d", structBytes, symbolBytes)
+	}
+	return min(structBytes, C.sizeof_shunt_transport_v1), nil
+}
+
+// adopt checks a loaded object's table and makes the transport of it. The
+// table is copied, so that it cannot change behind the checks.
+func adopt(path string, table unsafe.Pointer, symbolBytes uint64) (*transport, error) {
+	var head C.shunt_table_head
+	if symbolBytes == 0 || symbolBytes >= C.sizeof_shunt_table_head {
+		head = *(*C.shunt_table_head)(table)
+	}
+	bytes, err := checkHead(uint64(head.magic), uint32(head.version_major), uint32(head.version_minor), uint64(head.struct_size), symbolBytes)
+	if err != nil {
+		return nil, rejected(path, "%w", err)
+	}
+	// In C memory for good: the object is never unloaded either.
+	own := (*C.shunt_transport_v1)(C.calloc(1, C.sizeof_shunt_transport_v1))
+	C.memcpy(unsafe.Pointer(own), table, C.size_t(bytes))
+	t := &transport{path: path, table: own}
+	if err := t.describe(); err != nil {
+		C.free(unsafe.Pointer(own))
+		return nil, rejected(path, "%w", err)
+	}
+	return t, nil
+}
+
+// describe reads and checks the table's description and functions.
+func (t *transport) describe() error {
+	table := t.table
+	var err error
+	if t.info.Name, err = text(table.name, plugin.MaxName); err != nil {
+		return plugin.Errorf(plugin.PluginRejected, "its table's name: %w", err)
+	}
+	if t.info.Version, err = text(table.version, check.MaxText); err != nil {
+		return plugin.Errorf(plugin.PluginRejected, "its table's version: %w", err)
+	}
+	if t.info.Doc, err = text(table.doc, check.MaxText); err != nil {
+		return plugin.Errorf(plugin.PluginRejected, "its table's doc line: %w", err)
+	}
+	t.info.Features = plugin.Feature(table.features)
+	if table.memory == nil || table.count_memory == 0 || table.count_memory > 16 {
+		return plugin.Errorf(plugin.PluginRejected, "its table names %d memory kinds", uint32(table.count_memory))
+	}
+	for _, kind := range unsafe.Slice(table.memory, table.count_memory) {
+		t.info.Memory = append(t.info.Memory, plugin.MemoryKind(kind))
+	}
+	if err := check.Info(t.info); err != nil {
+		return err
+	}
+	required := []struct {
+		name    string
+		present bool
+		feature plugin.Feature // 0: always
+	}{
+		{"supports", table.supports != nil, 0},
+		{"open", table.open != nil, 0},
+		{"regions", table.regions != nil, 0},
+		{"allocate", table.allocate != nil, plugin.FeatureBuffers},
+		{"free", table.free != nil, plugin.FeatureBuffers},
+		{"prepare", table.prepare != nil, plugin.FeaturePlans},
+		{"free_plan", table.free_plan != nil, plugin.FeaturePlans},
+		{"last_error", table.last_error != nil, 0},
+		{"close", table.close != nil, 0},
+	}
+	for _, f := range required {
+		switch {
+		case f.present || (f.feature != 0 && t.info.Features&f.feature == 0):
+		case f.feature == 0:
+			return plugin.Errorf(plugin.PluginRejected, "its table has no function %s", f.name)
+		default:
+			return plugin.Errorf(plugin.PluginRejected, "its table has no function %s, which feature %s needs", f.name, f.feature)
+		}
+	}
+	return nil
+}
+
+// text copies a C string of at most limit bytes.
+func text(s *C.char, limit int) (string, error) {
+	if s == nil {
+		return "", plugin.Errorf(plugin.Protocol, "it is null")
+	}
+	n := C.strnlen(s, C.size_t(limit)+1)
+	if int(n) > limit {
+		return "", plugin.Errorf(plugin.Protocol, "it is longer than %d bytes", limit)
+	}
+	return C.GoStringN(s, C.int(n)), nil
+}

@@ -1,0 +1,145 @@
+package shared
+
+// #include <stdlib.h>
+// #include "table.h"
+import "C"
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/internal/check"
+)
+
+// transport is a loaded object.
+type transport struct {
+	path   string
+	table  *C.shunt_transport_v1 // own copy
+	info   plugin.Info
+	logger *slog.Logger
+}
+
+func (t *transport) Info() plugin.Info { return t.info }
+
+func request(r plugin.Request) C.shunt_request {
+	return C.shunt_request{
+		struct_size: C.sizeof_shunt_request,
+		collective:  C.shunt_collective(r.Collective), dtype: C.shunt_dtype(r.DType), op: C.shunt_op(r.Op),
+		bytes: C.int64_t(r.Bytes), world: C.int32_t(r.World), hosts: C.int32_t(r.Hosts),
+		memory: C.shunt_memory_kind(r.Memory), rank: C.int32_t(r.Rank),
+	}
+}
+
+// Supports asks the object. An answer that breaks the contract's limits counts
+// as no, and its reason says what is wrong with it.
+func (t *transport) Supports(r plugin.Request) plugin.Support {
+	r.Rank = 0 // which Supports must not look at
+	asked := request(r)
+	answer := C.shunt_support{struct_size: C.sizeof_shunt_support}
+	C.shunt_call_supports(t.table, &asked, &answer)
+	s, err := support(&answer)
+	if err == nil {
+		err = check.Support(s)
+	}
+	if err != nil {
+		t.logger.Warn("a transport's answer to supports is unusable", "collective", r.Collective.String(), "error", err)
+		return plugin.Support{Reason: check.Clip("its answer is unusable: " + err.Error())}
+	}
+	return s
+}
+
+func support(answer *C.shunt_support) (plugin.Support, error) {
+	if answer.count > C.SHUNT_MAX_ALGORITHMS {
+		return plugin.Support{}, plugin.Errorf(plugin.Protocol, "%d algorithms, at most %d", uint32(answer.count), plugin.MaxAlgorithms)
+	}
+	s := plugin.Support{}
+	var err error
+	if s.Reason, err = text(&answer.reason[0], len(answer.reason)-1); err != nil {
+		return s, plugin.Errorf(plugin.Protocol, "its reason: %w", err)
+	}
+	for i := range answer.algorithms[:answer.count] {
+		a := &answer.algorithms[i]
+		name, err := text(&a.name[0], len(a.name)-1)
+		if err != nil {
+			return s, plugin.Errorf(plugin.Protocol, "the name of algorithm %d: %w", i, err)
+		}
+		s.Algorithms = append(s.Algorithms, plugin.Algorithm{
+			Name: name, MinBytes: int64(a.min_bytes), MaxBytes: int64(a.max_bytes),
+			Latency: float64(a.latency), Bandwidth: float64(a.bandwidth),
+		})
+	}
+	return s, nil
+}
+
+// Open opens an endpoint and copies what it publishes.
+func (t *transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.Endpoint, error) {
+	e := &endpoint{transport: t, config: config}
+	if err := ctx.Err(); err != nil {
+		return nil, e.errorf("open", plugin.Timeout, "%w", err)
+	}
+	var message [C.SHUNT_MAX_MESSAGE]C.char
+	options, free := cOptions(config.Options)
+	defer free()
+	c := C.shunt_open_config{
+		struct_size: C.sizeof_shunt_open_config, memory: C.shunt_memory_kind(config.Memory),
+		communicator: C.uint64_t(config.Communicator), rank: C.int32_t(config.Rank), world: C.int32_t(config.World),
+		device: C.int32_t(config.Device), count_options: C.uint32_t(len(config.Options)), options: options,
+	}
+	status := C.shunt_call_open(t.table, &c, &e.handle, &message[0], C.SHUNT_MAX_MESSAGE)
+	if status != C.SHUNT_OK {
+		said, err := text(&message[0], len(message)-1)
+		if err != nil {
+			said = ""
+		}
+		return nil, e.failed("open", status, said)
+	}
+	if e.handle == nil {
+		return nil, e.errorf("open", plugin.Protocol, "it succeeded without an endpoint")
+	}
+	if err := e.copyPublished(); err != nil {
+		_ = e.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// cOptions puts options into C memory until free is called.
+func cOptions(options map[string]string) (*C.shunt_option, func()) {
+	if len(options) == 0 {
+		return nil, func() {}
+	}
+	array := (*C.shunt_option)(C.calloc(C.size_t(len(options)), C.sizeof_shunt_option))
+	all := unsafe.Slice(array, len(options))
+	i := 0
+	for name, value := range options {
+		all[i] = C.shunt_option{name: C.CString(name), value: C.CString(value)}
+		i++
+	}
+	return array, func() {
+		for _, o := range all {
+			C.free(unsafe.Pointer(o.name))
+			C.free(unsafe.Pointer(o.value))
+		}
+		C.free(unsafe.Pointer(array))
+	}
+}
+
+// failed is the error of a call that answered a status and a message.
+func (e *endpoint) failed(operation string, status C.shunt_status, message string) error {
+	code := plugin.Code(status)
+	if code <= plugin.OK || code > plugin.Internal {
+		return e.errorf(operation, plugin.Internal, "status %d, which is unknown: %s", int32(status), check.Clip(message))
+	}
+	if message == "" {
+		message = code.Doc()
+	}
+	return e.errorf(operation, code, "%s", check.Clip(message))
+}
+
+func (e *endpoint) errorf(operation string, code plugin.Code, format string, args ...any) error {
+	where := fmt.Sprintf("%s: %s on rank %d of communicator %x: ", e.transport.info.Name, operation, e.config.Rank, e.config.Communicator)
+	return plugin.Errorf(code, "%s"+format, append([]any{where}, args...)...)
+}
