@@ -374,5 +374,6 @@ func (c *Communicator) exchange(ctx context.Context, tag string, mine []plugin.R
 		}
 		return nil
 	}
-	return mappings, c.group.Agree(ctx, tag+" mapped", mapAll())
+	err := c.group.Agree(ctx, tag+" mapped", mapAll()) // fills mappings; the order of operands of a return is not fixed
+	return mappings, err
 }
