@@ -1,0 +1,197 @@
+// Package export makes a shared object of a transport written in Go. The main
+// package of such an object is
+//
+//	package main
+//
+//	import "…"
+//
+//	func init() { export.Transport(mytransport.Transport{}) }
+//
+//	func main() {}
+//
+// built with -buildmode=c-shared. The package holds the table of
+// shunt_transport.h and its functions; each of them recovers a panic into an
+// error with code Internal. A panic in a goroutine that the transport starts
+// ends the process that loaded it.
+package export
+
+/*
+#cgo CFLAGS: -I${SRCDIR}/../.. -Wall -Wextra -Wno-unused-parameter
+#include <stdlib.h>
+#include "export.h"
+*/
+import "C"
+
+import (
+	"context"
+	"fmt"
+	"runtime/cgo"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/internal/check"
+)
+
+var exported plugin.Transport
+
+// Transport makes t the transport of this shared object. It is called once,
+// from an init function, and panics if t describes itself badly.
+func Transport(t plugin.Transport) {
+	if exported != nil {
+		panic("export: a shared object holds one transport")
+	}
+	i := t.Info()
+	if err := check.Info(i); err != nil {
+		panic(fmt.Sprintf("export: %v", err))
+	}
+	name, version, doc := C.CString(i.Name), C.CString(i.Version), C.CString(i.Doc)
+	defer C.free(unsafe.Pointer(name))
+	defer C.free(unsafe.Pointer(version))
+	defer C.free(unsafe.Pointer(doc))
+	var memory [16]C.uint32_t
+	for k, m := range i.Memory {
+		memory[k] = C.uint32_t(m)
+	}
+	if C.shunt_export_describe(name, version, doc, C.uint64_t(i.Features), &memory[0], C.uint32_t(len(i.Memory))) == 0 {
+		panic("export: the transport's description does not fit the table")
+	}
+	exported = t
+}
+
+//export shunt_export_ready
+func shunt_export_ready() {}
+
+func goRequest(r *C.shunt_request) plugin.Request {
+	return plugin.Request{
+		Collective: plugin.Collective(r.collective), DType: plugin.DType(r.dtype), Op: plugin.Op(r.op), Bytes: int64(r.bytes),
+		World: int(r.world), Hosts: int(r.hosts), Memory: plugin.MemoryKind(r.memory), Rank: int(r.rank),
+	}
+}
+
+// put copies a Go string into a C array, cut to fit.
+func put(to []C.char, s string) {
+	n := min(len(s), len(to)-1)
+	for i := range n {
+		to[i] = C.char(s[i])
+	}
+	to[n] = 0
+}
+
+//export shunt_export_supports
+func shunt_export_supports(r *C.shunt_request, answer *C.shunt_support) {
+	defer func() {
+		if p := recover(); p != nil {
+			answer.count = 0
+			put(answer.reason[:], check.Clip(fmt.Sprintf("the transport panicked: %v", p)))
+		}
+	}()
+	s := exported.Supports(goRequest(r))
+	if len(s.Algorithms) > plugin.MaxAlgorithms {
+		s = plugin.Support{Reason: fmt.Sprintf("the transport answered %d algorithms, at most %d", len(s.Algorithms), plugin.MaxAlgorithms)}
+	}
+	for i, a := range s.Algorithms {
+		c := &answer.algorithms[i]
+		put(c.name[:], a.Name)
+		c.min_bytes, c.max_bytes = C.int64_t(a.MinBytes), C.int64_t(a.MaxBytes)
+		c.latency, c.bandwidth = C.double(a.Latency), C.double(a.Bandwidth)
+	}
+	answer.count = C.uint32_t(len(s.Algorithms))
+	put(answer.reason[:], s.Reason)
+}
+
+// status is an error as C callers get it: a code, and a message in to.
+func status(err error, to []C.char) C.shunt_status {
+	if err == nil {
+		put(to, "")
+		return C.SHUNT_OK
+	}
+	put(to, check.Clip(err.Error()))
+	return C.shunt_status(plugin.CodeOf(err))
+}
+
+// guard calls f and turns a panic into an error.
+func guard(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = plugin.Errorf(plugin.Internal, "the transport panicked: %v", p)
+		}
+	}()
+	return f()
+}
+
+//export shunt_export_open
+func shunt_export_open(c *C.shunt_open_config, out **C.shunt_endpoint, message *C.char, bytes C.size_t) C.shunt_status {
+	var scratch [C.SHUNT_MAX_MESSAGE]C.char
+	to := scratch[:]
+	if message != nil && bytes > 0 {
+		to = unsafe.Slice(message, bytes)
+	}
+	return status(guard(func() error {
+		if exported == nil {
+			return plugin.Errorf(plugin.Internal, "no init function called export.Transport")
+		}
+		config := plugin.OpenConfig{
+			Communicator: uint64(c.communicator), Rank: int(c.rank), World: int(c.world),
+			Memory: plugin.MemoryKind(c.memory), Device: int(c.device), Options: map[string]string{},
+		}
+		for _, o := range unsafe.Slice(c.options, c.count_options) {
+			config.Options[C.GoString(o.name)] = C.GoString(o.value)
+		}
+		e, err := exported.Open(context.Background(), config)
+		if err != nil {
+			return err
+		}
+		published, err := publish(e)
+		if err != nil {
+			_ = e.Close()
+			return err
+		}
+		*out = published
+		return nil
+	}), to)
+}
+
+// endpointOf is the Go endpoint behind a C one.
+func endpointOf(e *C.shunt_endpoint) plugin.Endpoint {
+	return cgo.Handle(e.handle).Value().(plugin.Endpoint)
+}
+
+//export shunt_export_allocate
+func shunt_export_allocate(e *C.shunt_endpoint, id C.uint32_t, bytes C.int64_t, out *C.shunt_region) C.shunt_status {
+	return status(guard(func() error {
+		r, err := endpointOf(e).Allocate(context.Background(), uint32(id), int64(bytes))
+		if err != nil {
+			return err
+		}
+		return putRegion(out, r)
+	}), e.message[:])
+}
+
+//export shunt_export_free
+func shunt_export_free(e *C.shunt_endpoint, id C.uint32_t) C.shunt_status {
+	return status(guard(func() error { return endpointOf(e).Free(context.Background(), uint32(id)) }), e.message[:])
+}
+
+//export shunt_export_prepare
+func shunt_export_prepare(e *C.shunt_endpoint, r *C.shunt_request, algorithm *C.char, out **C.shunt_plan) C.shunt_status {
+	return status(guard(func() error {
+		p, err := endpointOf(e).Prepare(context.Background(), goRequest(r), C.GoString(algorithm))
+		if err != nil {
+			return err
+		}
+		if p == nil {
+			return plugin.Errorf(plugin.Internal, "the transport answered no plan")
+		}
+		*out, err = cPlan(p)
+		return err
+	}), e.message[:])
+}
+
+//export shunt_export_close
+func shunt_export_close(e *C.shunt_endpoint) C.shunt_status {
+	return status(guard(func() error {
+		endpoint := endpointOf(e)
+		cgo.Handle(e.handle).Delete()
+		return endpoint.Close()
+	}), e.message[:])
+}
