@@ -1,10 +1,9 @@
-package algorithm_test
+package algorithm
 
 import (
 	"fmt"
 	"testing"
 
-	"github.com/shunt-ccl/shunt/host/algorithm"
 	"github.com/shunt-ccl/shunt/host/algorithm/plantest"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -14,19 +13,19 @@ import (
 func openWorld(t testing.TB, world int, scratchBytes int64) *plantest.World {
 	t.Helper()
 	return plantest.Open(t, plantest.ScratchEndpoints(t, world, scratchBytes), func(req plugin.Request, name string) (*plugin.Plan, error) {
-		return algorithm.Plan(req, name, 0, scratchBytes)
+		return Plan(req, name, 0, scratchBytes)
 	})
 }
 
 func names(t testing.TB, c plugin.Collective, world int, scratchBytes int64) []string {
 	t.Helper()
-	s := algorithm.Supports(plugin.Request{Collective: c, World: world, Hosts: 1}, scratchBytes)
+	s := Supports(plugin.Request{Collective: c, World: world, Hosts: 1}, scratchBytes)
 	if len(s.Algorithms) == 0 {
 		t.Fatalf("%s in a world of %d: %s", c, world, s.Reason)
 	}
 	var list []string
 	for _, a := range s.Algorithms {
-		if !algorithm.IsGeneric(a.Name) {
+		if !IsGeneric(a.Name) {
 			t.Errorf("%s is not generic", a.Name)
 		}
 		list = append(list, a.Name)

@@ -65,7 +65,7 @@ type layout struct {
 // Sizes of slots, tuned on two cores with 2 MiB of second-level cache each.
 const (
 	exchangeBytes = 64 << 10
-	blockBytes    = 512 << 10
+	blockBytes    = 256 << 10
 	smallBytes    = 4 << 10
 	smallSlots    = 16
 	largeBytes    = 64 << 10

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -25,7 +26,14 @@ type World struct {
 	t        testing.TB
 	planner  Planner
 	ranks    []*member
+	memory   map[place]executor.Memory
 	deadline time.Duration
+}
+
+// place is a region of a rank.
+type place struct {
+	region uint32
+	rank   int
 }
 
 // member is one rank: its engine and the programs it has loaded.
@@ -33,7 +41,6 @@ type member struct {
 	rank     int
 	engine   *executor.Engine
 	programs map[programKey]*executor.Program
-	locked   bool
 }
 
 type programKey struct {
@@ -48,7 +55,7 @@ type programKey struct {
 // endpoints included.
 func Open(t testing.TB, endpoints []plugin.Endpoint, planner Planner) *World {
 	t.Helper()
-	w := &World{Size: len(endpoints), t: t, planner: planner, deadline: 30 * time.Second}
+	w := &World{Size: len(endpoints), t: t, planner: planner, deadline: 20 * time.Second, memory: map[place]executor.Memory{}}
 	if planner == nil {
 		w.planner = func(req plugin.Request, algorithm string) (*plugin.Plan, error) {
 			return endpoints[req.Rank].Prepare(context.Background(), req, algorithm)
@@ -94,6 +101,7 @@ func (w *World) Window(region plugin.Region, rank int) executor.Memory { return 
 func (w *World) share(region plugin.Region, rank int) executor.Memory {
 	w.t.Helper()
 	memory := w.mapMemory(region.Handle.FD, region.Bytes)
+	w.memory[place{region.ID, rank}] = memory
 	for _, m := range w.ranks {
 		if err := m.engine.SetRegion(0, region.ID, rank, memory); err != nil {
 			w.t.Fatal(err)
@@ -169,15 +177,47 @@ func (w *World) Each(body func(rank int) error) error {
 // checks every result. between, if not nil, is called on each rank before each
 // operation.
 func (w *World) Run(operations []Operation, between func(rank, index int)) error {
-	return w.Each(func(rank int) error {
-		for i := range operations {
-			if between != nil {
-				between(rank, i)
-			}
-			if err := w.execute(w.ranks[rank], &operations[i], i); err != nil {
-				return errors.Join(plugin.Errorf(plugin.CodeOf(err), "operation %d (%s) on rank %d", i, &operations[i], rank), err)
+	return w.Each(func(rank int) error { return w.runAll(rank, operations, between) })
+}
+
+func (w *World) runAll(rank int, operations []Operation, between func(rank, index int)) error {
+	for i := range operations {
+		if between != nil {
+			between(rank, i)
+		}
+		if err := w.execute(w.ranks[rank], &operations[i], i); err != nil {
+			return errors.Join(plugin.Errorf(plugin.CodeOf(err), "operation %d (%s) on rank %d", i, &operations[i], rank), err)
+		}
+	}
+	return nil
+}
+
+// Repeat has every rank, locked to a thread, execute one operation n times
+// over the same memory, without checking results. It returns how long the
+// slowest rank took, from the moment when all were ready.
+func (w *World) Repeat(o *Operation, n int) (time.Duration, error) {
+	var ready sync.WaitGroup
+	ready.Add(w.Size)
+	took := make([]time.Duration, w.Size)
+	err := w.Each(func(rank int) error {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		m := w.ranks[rank]
+		p, err := w.program(m, o, o.Collective)
+		job := o.prepare(w.Size, rank, 0)
+		ready.Done()
+		if err != nil {
+			return err
+		}
+		ready.Wait()
+		start := time.Now()
+		for range n {
+			if err := m.engine.Run(p, &job.args, w.deadline); err != nil {
+				return err
 			}
 		}
+		took[rank] = time.Since(start)
 		return nil
 	})
+	return slices.Max(took), err
 }
