@@ -55,8 +55,6 @@ type Communicator struct {
 	signatures  signatures
 	warned      uint64 // the watchdog's: collective whose stall was reported last
 	deserted    int    // the watchdog's: waited-for rank that had closed at its last look, or -1
-	warned      uint64 // the watchdog's: collective whose stall was reported last
-	deserted    int    // the watchdog's: waited-for rank that had closed at its last look, or -1
 	failure     atomic.Pointer[plugin.Error]
 	closeOnce   sync.Once
 	closeErr    error

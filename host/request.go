@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"slices"
+	"unsafe"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -97,5 +98,13 @@ func (r *Request) Test() (bool, error) {
 		return true, r.err
 	default:
 		return false, nil
+	}
+}
+
+// pin keeps Go memory in place while C holds its address. Null and memory that
+// is not Go's need nothing.
+func pin(pinner *runtime.Pinner, p unsafe.Pointer) {
+	if p != nil {
+		pinner.Pin(p)
 	}
 }

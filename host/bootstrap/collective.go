@@ -94,9 +94,9 @@ func stateCode(s State) plugin.Code {
 func stateText(s State) string {
 	switch s {
 	case Dead:
-		return "died earlier"
+		return "has died"
 	case GaveUp:
-		return "gave up earlier"
+		return "has given up"
 	}
 	return "has closed its session"
 }

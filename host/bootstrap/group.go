@@ -185,6 +185,42 @@ func (g *Group) Fail(reason *plugin.Error) {
 	g.session.send(&message{Kind: msgFail, Group: g.id, Err: g.session.owned(reason)})
 }
 
+// WhileAlive derives a context that also ends when a member dies, gives up or
+// leaves, or when the session ends; its cause is an error that says so. Use it
+// for whatever waits for a member other than by a collective.
+func (g *Group) WhileAlive(ctx context.Context) (context.Context, context.CancelFunc) {
+	s := g.session
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		for {
+			s.mu.Lock()
+			changed, end := s.changed, s.end
+			var reason *plugin.Error
+			for _, rank := range g.ranks {
+				if state := s.states[rank]; state != Alive && reason == nil {
+					who := s.members[rank]
+					reason = rankError(stateCode(state), rank, "rank %d (pid %d on host %s) %s", rank, who.PID, who.Host, stateText(state))
+				}
+			}
+			s.mu.Unlock()
+			if end != nil {
+				reason = end
+			}
+			if reason != nil {
+				cancel(reason)
+				return
+			}
+			select {
+			case <-changed:
+			case <-s.ended:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
 // Close forgets the group. Members that still use it get an error. It waits
 // for nobody.
 func (g *Group) Close() error {

@@ -47,6 +47,7 @@ type Session struct {
 	closed  bool
 	states  []State
 	pending []Failure
+	changed chan struct{} // closed and replaced when a state changes
 	arrived chan struct{} // capacity 1: pending is not empty
 	nextID  uint32
 	waiters map[waitKey]chan *message
@@ -63,7 +64,7 @@ func newSession(conn *frameConn, welcome *message, rank int, root *Root, s secre
 		rank: rank, members: welcome.Members, store: welcome.Store, conn: conn, root: root, secret: s, timeout: timeout, logger: logger,
 		heartbeat: welcome.Heartbeat, silence: welcome.Silence,
 		failures: make(chan Failure), ended: make(chan struct{}), closing: make(chan struct{}), read: make(chan struct{}),
-		states: make([]State, len(welcome.Members)), arrived: make(chan struct{}, 1), waiters: map[waitKey]chan *message{},
+		states: make([]State, len(welcome.Members)), changed: make(chan struct{}), arrived: make(chan struct{}, 1), waiters: map[waitKey]chan *message{},
 	}
 	conn.setSilence(session.silence)
 	session.work.Add(3)
@@ -287,13 +288,20 @@ func (s *Session) event(m *message) {
 	who := s.members[m.Rank]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m.Key == "" || m.State != Alive {
-		s.states[m.Rank] = m.State
+	if m.State != s.states[m.Rank] {
+		s.setState(m.Rank, m.State)
 	}
 	if m.State == Left && m.Err == nil {
 		return
 	}
 	s.push(Failure{Rank: m.Rank, PID: who.PID, Host: who.Host, Group: m.Key, Err: m.Err})
+}
+
+// setState records what a rank has become. The caller holds mu.
+func (s *Session) setState(rank int, state State) {
+	s.states[rank] = state
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 // push queues a failure for delivery. The caller holds mu.
@@ -319,7 +327,7 @@ func (s *Session) lost(err error) {
 	s.logger.Warn("rendezvous: store lost", "rank", s.rank, "reason", reason.Message)
 	s.mu.Lock()
 	if rank := s.storeRank(); rank >= 0 {
-		s.states[rank] = Dead
+		s.setState(rank, Dead)
 	}
 	s.push(Failure{Rank: s.storeRank(), PID: s.store.PID, Host: s.store.Host, Err: reason})
 	s.mu.Unlock()

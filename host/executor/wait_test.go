@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/plugin"
+	"golang.org/x/sys/unix"
 )
 
 // waitForWaiting returns once the engine's run waits.
@@ -42,14 +43,21 @@ func onlySleep(e *Engine) {
 }
 
 // TestNoWakeUpIsLost plays ping-pong between sleepers. A wake-up that came
-// between the last look and the sleep, and was lost, ends in a timeout.
+// between the last look and the sleep, and was lost, ends in a timeout. Words
+// on many lines are written before each signal and read by the peer, so that
+// the semaphore queues behind them in the store buffer: without the
+// signaller's fence this fails within seconds.
 func TestNoWakeUpIsLost(t *testing.T) {
-	const rounds, runs = 500, 10
+	const rounds, runs, lines = 500, 40, 16
 	w := newWorld(t, 2, 8192)
 	for _, e := range w.engines {
 		onlySleep(e)
 	}
 	w.run(func(rank int, e *Engine) error {
+		// A processor each, or the kernel puts both on one, where they cannot
+		// race. The goroutine ends locked, and its thread with it.
+		runtime.LockOSThread()
+		pin(t, rank)
 		p := load(t, e, plugin.Int32, plugin.OpSum, func(b *plugin.Builder) {
 			b.Track(func() {
 				b.Loop(b.Const(rounds), func(i plugin.Reg) {
@@ -57,12 +65,24 @@ func TestNoWakeUpIsLost(t *testing.T) {
 					peer := b.Const(int64(1 - rank))
 					// A varying delay moves the signal over the peer's last look.
 					b.Loop(b.Mod(b.Mul(i, b.Const(7)), b.Const(64)), func(k plugin.Reg) { b.Mul(k, k) })
+					write := func() {
+						for line := range int64(lines) {
+							b.Store(own(b, rank, 1024+64*line), next)
+						}
+						b.Signal(own(b, rank, 0), next, peer)
+					}
+					read := func() {
+						b.Wait(own(b, 1-rank, 0), next, peer)
+						for line := range int64(lines) {
+							b.Load(own(b, 1-rank, 1024+64*line))
+						}
+					}
 					if rank == 0 {
-						b.Signal(own(b, 0, 0), next, peer)
-						b.Wait(own(b, 1, 0), next, peer)
+						write()
+						read()
 					} else {
-						b.Wait(own(b, 0, 0), next, peer)
-						b.Signal(own(b, 1, 0), next, peer)
+						read()
+						write()
 					}
 				})
 			})
@@ -76,6 +96,23 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// pin binds this thread to the i-th processor that it may use, if there is one.
+func pin(t testing.TB, i int) {
+	var allowed, one unix.CPUSet
+	must(t, unix.SchedGetaffinity(0, &allowed))
+	for cpu := range len(allowed) * 64 {
+		if !allowed.IsSet(cpu) {
+			continue
+		}
+		if i == 0 {
+			one.Set(cpu)
+			must(t, unix.SchedSetaffinity(0, &one))
+			return
+		}
+		i--
+	}
 }
 
 // TestTheLastSignalOfARunRings signals a sleeper and ends: nothing after the
