@@ -1,0 +1,348 @@
+package memory
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/host/bootstrap/wire"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Fetching descriptors takes one short connection:
+//
+//	server → client  nonce
+//	client → server  magic, version, nonce, length of tag, HMAC(key, "fetch", nonces, tag), tag
+//	server → client  magic, version, found, count, HMAC(key, "found", nonces, tag, found, count), with the descriptors
+//
+// The kernel says that both ends belong to one user; the HMACs say that both
+// belong to one communicator.
+const (
+	fetchVersion = 1
+	fetchNonce   = 16
+	fetchProof   = 32
+	maxFetchTag  = 200
+	requestBytes = 4 + 2 + fetchNonce + 2 + fetchProof
+	replyBytes   = 4 + 2 + 1 + 1 + fetchProof
+	maxServed    = 128
+	serveTime    = 2 * time.Second // a client that takes longer to ask is dropped
+)
+
+var fetchMagic = [4]byte{'S', 'H', 'F', 'D'}
+
+func proof(key []byte, parts ...[]byte) []byte {
+	mac := hmac.New(sha256.New, key)
+	for _, part := range parts {
+		var w wire.Writer
+		w.Bytes(part)
+		mac.Write(w.B)
+	}
+	return mac.Sum(nil)
+}
+
+func encodeRequest(key, server, client []byte, tag string) []byte {
+	w := wire.Writer{B: append([]byte(nil), fetchMagic[:]...)}
+	w.U16(fetchVersion)
+	w.B = append(w.B, client...)
+	w.U16(uint16(len(tag)))
+	w.B = append(w.B, proof(key, []byte("fetch"), server, client, []byte(tag))...)
+	w.B = append(w.B, tag...)
+	return w.B
+}
+
+// decodeRequest reads the part of a request that has a fixed size.
+func decodeRequest(b []byte) (client, sum []byte, tagBytes int, err error) {
+	r := wire.NewReader(b)
+	readFetchVersion(r)
+	client, sum = make([]byte, fetchNonce), make([]byte, fetchProof)
+	r.Fixed(client)
+	tagBytes = int(r.U16())
+	r.Fixed(sum)
+	if tagBytes > maxFetchTag {
+		r.Fail("a tag of %d bytes, at most %d", tagBytes, maxFetchTag)
+	}
+	return client, sum, tagBytes, r.End()
+}
+
+func readFetchVersion(r *wire.Reader) {
+	var magic [4]byte
+	r.Fixed(magic[:])
+	if magic != fetchMagic {
+		r.Fail("not a message of a share (wrong magic)")
+	}
+	if v := r.U16(); v != fetchVersion {
+		r.Fail("a share of version %d, this is version %d", v, fetchVersion)
+	}
+}
+
+func encodeReply(key, server, client []byte, tag string, found bool, count int) []byte {
+	w := wire.Writer{B: append([]byte(nil), fetchMagic[:]...)}
+	w.U16(fetchVersion)
+	w.Bool(found)
+	w.U8(uint8(count))
+	state := w.B[len(w.B)-2:]
+	sum := proof(key, []byte("found"), server, client, []byte(tag), state)
+	w.B = append(w.B, sum...)
+	return w.B
+}
+
+func decodeReply(b, key, server, client []byte, tag string) (found bool, count int, err error) {
+	r := wire.NewReader(b)
+	readFetchVersion(r)
+	found, count = r.Bool(), int(r.U8())
+	var sum [fetchProof]byte
+	r.Fixed(sum[:])
+	if err := r.End(); err != nil {
+		return false, 0, err
+	}
+	if !hmac.Equal(sum[:], proof(key, []byte("found"), server, client, []byte(tag), b[6:8])) {
+		return false, 0, plugin.Errorf(plugin.Protocol, "the answer is not authentic")
+	}
+	return found, count, nil
+}
+
+// serve accepts peers until the share is closed.
+func (s *Share) serve() {
+	defer s.work.Done()
+	for {
+		conn, err := s.listener.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			// Out of descriptors: the peers' deadlines decide how long that may last.
+			wait, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+			<-wait.Done()
+			cancel()
+			continue
+		}
+		s.slots <- struct{}{} // freed within serveTime
+		s.mu.Lock()
+		closed := s.closed
+		if !closed {
+			s.conns[conn] = true
+			s.work.Add(1)
+		}
+		s.mu.Unlock()
+		if closed {
+			conn.Close()
+			return
+		}
+		go func() {
+			defer s.work.Done()
+			_ = s.give(conn) // the peer learns of it and says what it wanted
+			conn.Close()
+			s.mu.Lock()
+			delete(s.conns, conn)
+			s.mu.Unlock()
+			<-s.slots
+		}()
+	}
+}
+
+// give answers one request.
+func (s *Share) give(conn *net.UnixConn) error {
+	if err := sameUser(conn); err != nil {
+		return err
+	}
+	if err := conn.SetDeadline(time.Now().Add(serveTime)); err != nil {
+		return err
+	}
+	var server [fetchNonce]byte
+	if _, err := rand.Read(server[:]); err != nil {
+		return err
+	}
+	if _, err := conn.Write(server[:]); err != nil {
+		return err
+	}
+	head := make([]byte, requestBytes)
+	if _, err := io.ReadFull(conn, head); err != nil {
+		return err
+	}
+	client, sum, tagBytes, err := decodeRequest(head)
+	if err != nil {
+		return err
+	}
+	tag := make([]byte, tagBytes)
+	if _, err := io.ReadFull(conn, tag); err != nil {
+		return err
+	}
+	if !hmac.Equal(sum, proof(s.key, []byte("fetch"), server[:], client, tag)) {
+		return plugin.Errorf(plugin.Protocol, "a request that is not authentic")
+	}
+	// Copies, because the offer may be withdrawn while they are being sent.
+	s.mu.Lock()
+	s.served++
+	o := s.offers[string(tag)]
+	var fds []int
+	if o != nil {
+		fds, err = duplicate(o.fds)
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	defer closeAll(fds)
+	_, _, err = conn.WriteMsgUnix(encodeReply(s.key, server[:], client, string(tag), o != nil, len(fds)), unix.UnixRights(fds...), nil)
+	return err
+}
+
+// fetch gets the descriptors that a rank of this host has published under a
+// tag, and makes sure that there are as many as it said.
+func (s *Share) fetch(ctx context.Context, rank int, tag string, wanted int) ([]int, error) {
+	conn, err := dial(ctx, s.peers[rank].socket)
+	if err != nil {
+		return nil, cause(ctx, err)
+	}
+	defer conn.Close()
+	// Reads and writes end with the context: at its deadline, or when a rank dies.
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	fds, err := s.request(conn, tag)
+	if err != nil {
+		return nil, cause(ctx, err)
+	}
+	if len(fds) != wanted {
+		closeAll(fds)
+		return nil, plugin.Errorf(plugin.Protocol, "%d descriptors arrived instead of %d", len(fds), wanted)
+	}
+	return fds, nil
+}
+
+// cause prefers why the context ended to what that did to a connection.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	reason := context.Cause(ctx)
+	if errors.Is(reason, context.DeadlineExceeded) {
+		return plugin.Errorf(plugin.Timeout, "no answer in time (%w)", err)
+	}
+	return reason
+}
+
+// dial connects to a peer's server; a full backlog is tried again.
+func dial(ctx context.Context, socket string) (*net.UnixConn, error) {
+	var dialer net.Dialer
+	for {
+		conn, err := dialer.DialContext(ctx, "unix", socket)
+		if errors.Is(err, syscall.EAGAIN) && ctx.Err() == nil {
+			wait, cancel := context.WithTimeout(ctx, time.Millisecond)
+			<-wait.Done()
+			cancel()
+			continue
+		}
+		if err != nil {
+			if errors.Is(err, syscall.ECONNREFUSED) {
+				err = plugin.Errorf(plugin.PeerDied, "its server is gone: %w", err)
+			}
+			return nil, err
+		}
+		return conn.(*net.UnixConn), nil
+	}
+}
+
+func (s *Share) request(conn *net.UnixConn, tag string) ([]int, error) {
+	if err := sameUser(conn); err != nil {
+		return nil, err
+	}
+	var server, client [fetchNonce]byte
+	if _, err := rand.Read(client[:]); err != nil {
+		return nil, err
+	}
+	if _, err := io.ReadFull(conn, server[:]); err != nil {
+		return nil, lost(err)
+	}
+	if _, err := conn.Write(encodeRequest(s.key, server[:], client[:], tag)); err != nil {
+		return nil, lost(err)
+	}
+	reply := make([]byte, replyBytes)
+	n, fds, err := receive(conn, reply)
+	if err == nil {
+		_, err = io.ReadFull(conn, reply[n:])
+	}
+	if err != nil {
+		closeAll(fds)
+		return nil, lost(err)
+	}
+	found, count, err := decodeReply(reply, s.key, server[:], client[:], tag)
+	switch {
+	case err != nil:
+	case !found:
+		err = plugin.Errorf(plugin.Protocol, "it has published nothing of that name")
+	case count > len(fds):
+		err = plugin.Errorf(plugin.OutOfMemory, "%d of %d descriptors arrived: this process has too many open files", len(fds), count)
+	case count < len(fds):
+		err = plugin.Errorf(plugin.Protocol, "%d descriptors arrived instead of %d", len(fds), count)
+	}
+	if err != nil {
+		closeAll(fds)
+		return nil, err
+	}
+	return fds, nil
+}
+
+// lost words the end of a connection.
+func lost(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+		return plugin.Errorf(plugin.PeerDied, "it closed the connection: %w", err)
+	}
+	return err
+}
+
+// receive reads once, with the descriptors that come along. They are closed on
+// exec. Whatever arrived is returned even on error.
+func receive(conn *net.UnixConn, b []byte) (n int, fds []int, err error) {
+	oob := make([]byte, unix.CmsgSpace(4*MaxShared))
+	n, oobn, flags, _, err := conn.ReadMsgUnix(b, oob)
+	if oobn > 0 {
+		messages, parseErr := unix.ParseSocketControlMessage(oob[:oobn])
+		if parseErr != nil {
+			return n, nil, plugin.Errorf(plugin.Protocol, "malformed control message: %w", parseErr)
+		}
+		for _, m := range messages {
+			got, parseErr := unix.ParseUnixRights(&m)
+			if parseErr == nil {
+				fds = append(fds, got...)
+			}
+		}
+	}
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
+	if err == nil && flags&unix.MSG_CTRUNC != 0 {
+		err = plugin.Errorf(plugin.OutOfMemory, "only %d descriptors arrived: this process has too many open files", len(fds))
+	}
+	return n, fds, err
+}
+
+// sameUser checks that the other end is a process of this user.
+func sameUser(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return err
+	}
+	if credErr != nil {
+		return credErr
+	}
+	if int(cred.Uid) != os.Geteuid() {
+		return plugin.Errorf(plugin.Protocol, "process %d belongs to user %d, not to user %d", cred.Pid, cred.Uid, os.Geteuid())
+	}
+	return nil
+}

@@ -1,0 +1,381 @@
+package memory
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("SHUNT_TEST_SHARE_PROCESS") != "" {
+		os.Exit(shareProcess())
+	}
+	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	goleak.VerifyTestMain(m)
+}
+
+// each runs f for every rank at once and returns what each returned.
+func each(n int, f func(rank int) error) []error {
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for rank := range n {
+		wg.Go(func() { errs[rank] = f(rank) })
+	}
+	wg.Wait()
+	return errs
+}
+
+func noErrors(t testing.TB, errs []error) {
+	t.Helper()
+	for rank, err := range errs {
+		if err != nil {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}
+
+// join joins n ranks of this process.
+func join(t testing.TB, n int) []*bootstrap.Session {
+	t.Helper()
+	id, root, err := bootstrap.NewID("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { root.Close() })
+	sessions := make([]*bootstrap.Session, n)
+	noErrors(t, each(n, func(rank int) (err error) {
+		sessions[rank], err = bootstrap.Join(t.Context(), bootstrap.Config{Rank: rank, World: n, ID: id, HaveID: true, Timeout: 15 * time.Second})
+		return err
+	}))
+	if t.Failed() {
+		t.FailNow()
+	}
+	t.Cleanup(func() { each(n, func(rank int) error { return sessions[rank].Close() }) })
+	return sessions
+}
+
+func shares(t testing.TB, n int) []*Share {
+	t.Helper()
+	sessions := join(t, n)
+	shares := make([]*Share, n)
+	noErrors(t, each(n, func(rank int) (err error) {
+		shares[rank], err = NewShare(sessions[rank].All())
+		return err
+	}))
+	if t.Failed() {
+		t.FailNow()
+	}
+	t.Cleanup(func() {
+		for _, s := range shares {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return shares
+}
+
+func segment(t testing.TB, bytes int64) *Segment {
+	t.Helper()
+	s, err := NewSegment("shunt-test", bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.CloseFD() })
+	return s
+}
+
+func openFiles(t testing.TB) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+func TestSegmentIsSharedAndOutlivesItsDescriptor(t *testing.T) {
+	s := segment(t, 10000)
+	a, err := s.Map()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := MapHandle(s.Handle())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CloseFD(); err != nil {
+		t.Fatal(err)
+	}
+	if a.Bytes() != 10000 || len(b.Slice()) != 10000 || a.Base() == b.Base() {
+		t.Fatalf("%d and %d bytes at %p and %p", a.Bytes(), b.Bytes(), a.Base(), b.Base())
+	}
+	a.Slice()[9999] = 42
+	if b.Slice()[9999] != 42 || b.Slice()[0] != 0 {
+		t.Error("two mappings of one segment differ")
+	}
+	for range 2 {
+		if err := errors.Join(a.Close(), b.Close(), s.CloseFD()); err != nil {
+			t.Error(err)
+		}
+	}
+	if a.Base() != nil || a.Bytes() != 0 {
+		t.Error("a closed mapping still has an address")
+	}
+}
+
+func TestControlPage(t *testing.T) {
+	p, err := NewControlPage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.CloseFD()
+	m, err := MapRegion(p.Region())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if m.Bytes() != ControlPageBytes || uintptr(m.Base())%ControlPageBytes != 0 {
+		t.Errorf("%d bytes at %p", m.Bytes(), m.Base())
+	}
+}
+
+func TestMapOffset(t *testing.T) {
+	s := segment(t, 20000)
+	whole, err := s.Map()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer whole.Close()
+	for i := range whole.Slice() {
+		whole.Slice()[i] = byte(i % 251)
+	}
+	for _, offset := range []int64{0, 1, 4095, 4096, 8193, 19999} {
+		r := s.Region()
+		r.Handle.Offset, r.Bytes = offset, min(100, 20000-offset)
+		m, err := MapRegion(r)
+		if err != nil {
+			t.Fatalf("offset %d: %v", offset, err)
+		}
+		if m.Bytes() != r.Bytes || *(*byte)(m.Base()) != byte(offset%251) || *(*byte)(unsafe.Add(m.Base(), r.Bytes-1)) != byte((offset+r.Bytes-1)%251) {
+			t.Errorf("offset %d: %d bytes, wrong contents", offset, m.Bytes())
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestMapHandleRefusals(t *testing.T) {
+	s := segment(t, 8192)
+	memfd := func(flags int, size int64, seals int) int {
+		fd, err := unix.MemfdCreate("bad", flags)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		if err := unix.Ftruncate(fd, size); err != nil {
+			t.Fatal(err)
+		}
+		if seals != 0 {
+			if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return fd
+	}
+	var pipe [2]int
+	if err := unix.Pipe(pipe[:]); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(pipe[0]); unix.Close(pipe[1]) })
+	good := s.Handle()
+	for name, c := range map[string]struct {
+		change func(*plugin.Handle)
+		code   plugin.Code
+		text   string
+	}{
+		"none":         {func(h *plugin.Handle) { h.Kind = plugin.HandleKindNone }, plugin.Unsupported, "not exported"},
+		"vmm":          {func(h *plugin.Handle) { h.Kind = plugin.HandleKindCudaVmm }, plugin.Unsupported, "cuda_vmm"},
+		"ipc":          {func(h *plugin.Handle) { h.Kind = plugin.HandleKindCudaIpc }, plugin.Unsupported, "cuda_ipc"},
+		"opaque":       {func(h *plugin.Handle) { h.Kind = plugin.HandleKindOpaque }, plugin.Unsupported, "opaque"},
+		"unknown":      {func(h *plugin.Handle) { h.Kind = 77 }, plugin.Unsupported, "unknown(77)"},
+		"no fd":        {func(h *plugin.Handle) { h.FD = -1 }, plugin.Unsupported, "another host"},
+		"empty":        {func(h *plugin.Handle) { h.Bytes = 0 }, plugin.InvalidArgument, "nothing to map"},
+		"negative":     {func(h *plugin.Handle) { h.Bytes = -1 }, plugin.Protocol, "-1 bytes"},
+		"offset":       {func(h *plugin.Handle) { h.Offset = 8193 }, plugin.Protocol, "offset 8193"},
+		"before":       {func(h *plugin.Handle) { h.Offset = -4096 }, plugin.Protocol, "offset -4096"},
+		"overflow":     {func(h *plugin.Handle) { h.Offset, h.Bytes = 1<<62, 1<<62+4096 }, plugin.Protocol, "offset"},
+		"generation":   {func(h *plugin.Handle) { h.Generation = 0 }, plugin.Protocol, "generation"},
+		"data":         {func(h *plugin.Handle) { h.Data = make([]byte, plugin.MaxHandleData+1) }, plugin.Protocol, "data"},
+		"short file":   {func(h *plugin.Handle) { h.Bytes = 8193 }, plugin.Protocol, "promises 8193 bytes and its file holds 8192"},
+		"short memfd":  {func(h *plugin.Handle) { h.FD = memfd(0, 100, 0) }, plugin.Protocol, "holds 100"},
+		"sealed write": {func(h *plugin.Handle) { h.FD = memfd(unix.MFD_ALLOW_SEALING, 8192, unix.F_SEAL_WRITE) }, plugin.Protocol, "sealed against writing"},
+		"pipe":         {func(h *plugin.Handle) { h.FD = pipe[0] }, plugin.Protocol, "no file"},
+		"closed":       {func(h *plugin.Handle) { h.FD = 1 << 20 }, plugin.System, "bad file descriptor"},
+	} {
+		h := good
+		c.change(&h)
+		m, err := MapHandle(h)
+		if m != nil || plugin.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %v (%v), want %v with %q", name, err, plugin.CodeOf(err), c.code, c.text)
+		}
+	}
+	r := s.Region()
+	r.Memory = plugin.MemoryKindCuda
+	if _, err := MapRegion(r); plugin.CodeOf(err) != plugin.Unsupported {
+		t.Errorf("device memory: %v", err)
+	}
+	r = s.Region()
+	r.Bytes++
+	if _, err := MapRegion(r); plugin.CodeOf(err) != plugin.Protocol {
+		t.Errorf("a region larger than its handle: %v", err)
+	}
+	if _, err := NewSegment("none", 0); plugin.CodeOf(err) != plugin.InvalidArgument {
+		t.Errorf("a segment of 0 bytes: %v", err)
+	}
+}
+
+// A file that its owner cuts short under a mapping would kill this process, so
+// it is sealed before it is measured.
+func TestMappedMemfdCannotShrink(t *testing.T) {
+	fd, err := unix.MemfdCreate("unsealed", unix.MFD_ALLOW_SEALING|unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Ftruncate(fd, 4096); err != nil {
+		t.Fatal(err)
+	}
+	m, err := MapHandle(plugin.Handle{Kind: plugin.HandleKindMemfd, Generation: 1, Bytes: 4096, FD: fd})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if err := unix.Ftruncate(fd, 0); !errors.Is(err, unix.EPERM) {
+		t.Errorf("shrinking a mapped memfd: %v", err)
+	}
+	m.Slice()[4095] = 1
+}
+
+func TestCache(t *testing.T) {
+	before := openFiles(t)
+	c := NewCache(2)
+	opened := map[Key]int{}
+	acquire := func(rank int, generation uint64) *Mapping {
+		k := Key{rank, generation}
+		m, err := c.Acquire(k, func() (*Mapping, error) {
+			opened[k]++
+			s, err := NewSegment("cached", 4096)
+			if err != nil {
+				return nil, err
+			}
+			defer s.CloseFD()
+			return s.Map()
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	release := func(rank int, generation uint64, m *Mapping) {
+		if err := c.Release(Key{rank, generation}, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, b, d, e := acquire(1, 1), acquire(1, 2), acquire(2, 1), acquire(2, 2)
+	if c.Len() != 4 {
+		t.Errorf("%d mappings in use, want 4 whatever the limit", c.Len())
+	}
+	if again := acquire(1, 1); again != a || opened[Key{1, 1}] != 1 {
+		t.Error("a mapping in use was made twice")
+	}
+	release(1, 1, a)
+	release(1, 2, b)
+	release(2, 1, d) // the limit: 1/2 and 2/1 idle
+	release(1, 1, a) // a is newest, so 1/2 goes
+	if c.Len() != 3 || b.Base() != nil || a.Base() == nil || d.Base() == nil || e.Base() == nil {
+		t.Errorf("%d mappings; the least recently used was not the one that went", c.Len())
+	}
+	if acquire(1, 1) != a {
+		t.Error("an idle mapping was made again")
+	}
+	if err := c.Release(Key{9, 9}, a); plugin.CodeOf(err) != plugin.InvalidArgument {
+		t.Errorf("release of what was never acquired: %v", err)
+	}
+	// Rank 2 goes away: idle at once, used with its last use.
+	if err := c.Forget(2); err != nil || d.Base() != nil || e.Base() == nil {
+		t.Errorf("forget: %v, idle %p, used %p", err, d.Base(), e.Base())
+	}
+	release(2, 2, e)
+	if e.Base() != nil {
+		t.Error("a forgotten mapping stays after its last use")
+	}
+	broken := errors.New("broken")
+	for range 2 {
+		if _, err := c.Acquire(Key{3, 1}, func() (*Mapping, error) { return nil, broken }); !errors.Is(err, broken) {
+			t.Errorf("a failing open: %v", err)
+		}
+	}
+	if err := c.Close(); err != nil || a.Base() == nil {
+		t.Errorf("close: %v", err)
+	}
+	release(1, 1, a)
+	if c.Len() != 0 || a.Base() != nil {
+		t.Errorf("%d mappings left after close", c.Len())
+	}
+	if _, err := c.Acquire(Key{1, 1}, nil); plugin.CodeOf(err) != plugin.Closed {
+		t.Errorf("after close: %v", err)
+	}
+	if after := openFiles(t); after != before {
+		t.Errorf("%d open files, before %d", after, before)
+	}
+}
+
+func TestCacheOpensOnceForMany(t *testing.T) {
+	c := NewCache(0)
+	opened := 0
+	errs := each(8, func(int) error {
+		m, err := c.Acquire(Key{0, 1}, func() (*Mapping, error) {
+			opened++ // the race detector sees two of these at once
+			s, err := NewSegment("once", 4096)
+			if err != nil {
+				return nil, err
+			}
+			defer s.CloseFD()
+			return s.Map()
+		})
+		if err != nil {
+			return err
+		}
+		if m.Bytes() != 4096 {
+			return errors.New("no mapping")
+		}
+		return nil
+	})
+	noErrors(t, errs)
+	if opened != 1 {
+		t.Errorf("opened %d times", opened)
+	}
+	m, _ := c.Acquire(Key{0, 1}, nil)
+	for range 9 {
+		if err := c.Release(Key{0, 1}, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c.Len() != 0 || m.Base() != nil {
+		t.Error("the last release of a cache without room keeps the mapping")
+	}
+}

@@ -1,0 +1,499 @@
+package memory
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// ownRegions makes a rank's regions, each holding its rank and index.
+func ownRegions(t testing.TB, rank, n int) []plugin.Region {
+	regions := make([]plugin.Region, n)
+	for i := range regions {
+		s := segment(t, 4096*int64(i+1))
+		m, err := s.Map()
+		if err != nil {
+			t.Fatal(err)
+		}
+		binary.LittleEndian.PutUint64(m.Slice(), uint64(rank<<32|i))
+		m.Close()
+		regions[i] = s.Region()
+		regions[i].ID = uint32(i)
+	}
+	return regions
+}
+
+// check maps everything that an exchange gave and looks at whose it is.
+func check(all [][]plugin.Region, counts []int) error {
+	if len(all) != len(counts) {
+		return fmt.Errorf("regions of %d ranks", len(all))
+	}
+	for rank, regions := range all {
+		if len(regions) != counts[rank] {
+			return fmt.Errorf("%d regions of rank %d, want %d", len(regions), rank, counts[rank])
+		}
+		for i, r := range regions {
+			m, err := MapRegion(r)
+			if err != nil {
+				return err
+			}
+			got := binary.LittleEndian.Uint64(m.Slice())
+			bytes := m.Bytes()
+			if err := m.Close(); err != nil {
+				return err
+			}
+			if got != uint64(rank<<32|i) || bytes != 4096*int64(i+1) {
+				return fmt.Errorf("region %d of rank %d holds %x in %d bytes", i, rank, got, bytes)
+			}
+		}
+	}
+	return nil
+}
+
+func TestExchange(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 5} {
+		t.Run(fmt.Sprintf("world=%d", n), func(t *testing.T) {
+			all := shares(t, n)
+			mine := make([][]plugin.Region, n)
+			counts := make([]int, n)
+			for rank := range n {
+				counts[rank] = rank * 2 % 5
+				mine[rank] = ownRegions(t, rank, counts[rank])
+			}
+			before := openFiles(t)
+			for round := range 3 {
+				noErrors(t, each(n, func(rank int) error {
+					got, err := all[rank].Exchange(t.Context(), "regions", mine[rank])
+					if err != nil {
+						return err
+					}
+					defer CloseAll(got)
+					for i, r := range got[rank] {
+						if r.Handle.FD == mine[rank][i].Handle.FD {
+							return errors.New("the own descriptor came back itself instead of a copy")
+						}
+					}
+					return check(got, counts)
+				}))
+				for rank, s := range all {
+					// A rank never fetches its own handles, and each other rank's once.
+					want := 0
+					if counts[rank] > 0 {
+						want = (round + 1) * (n - 1)
+					}
+					s.mu.Lock()
+					if s.served != want {
+						t.Errorf("rank %d served %d requests, want %d", rank, s.served, want)
+					}
+					s.mu.Unlock()
+				}
+			}
+			for _, s := range all {
+				s.Close() // ends what still closes connections
+			}
+			if after := openFiles(t); after > before {
+				t.Errorf("%d open files, before %d", after, before)
+			}
+		})
+	}
+}
+
+// Rule 9: publish all, agree, fetch all. Two ranks that exchange in differing
+// order must not wait for each other. It fails when Exchange fetches before
+// the gather (something is not published yet) and when it withdraws its offer
+// before the agreement (the slower rank finds nothing).
+func TestRule09BatchedHandleExchange(t *testing.T) {
+	const tags = 8
+	all := shares(t, 2)
+	published := func(tag string) error {
+		for rank, s := range all {
+			s.mu.Lock()
+			o := s.offers[tag]
+			s.mu.Unlock()
+			if o == nil {
+				return fmt.Errorf("rank %d has nothing published under %q while a peer may fetch", rank, tag)
+			}
+		}
+		return nil
+	}
+	fetched := map[string]chan struct{}{}
+	for i := range tags {
+		fetched[fmt.Sprint("tag ", i)] = make(chan struct{})
+	}
+	all[1].beforeFetch = func(tag string) {
+		if err := published(tag); err != nil {
+			t.Error(err)
+		}
+	}
+	all[1].afterFetch = func(tag string) { close(fetched[tag]) }
+	all[0].beforeFetch = func(tag string) {
+		// Rank 1 is far ahead: it has fetched everything of this tag.
+		select {
+		case <-fetched[tag]:
+		case <-time.After(10 * time.Second):
+			t.Errorf("rank 1 does not get ahead of rank 0 with %q", tag)
+		}
+		if err := published(tag); err != nil {
+			t.Error(err)
+		}
+	}
+	mine := [][]plugin.Region{ownRegions(t, 0, 2), ownRegions(t, 1, 2)}
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
+	defer cancel()
+	noErrors(t, each(2, func(rank int) error {
+		errs := make([]error, tags)
+		var wg sync.WaitGroup
+		started := make(chan struct{})
+		for i := range tags {
+			tag := i
+			if rank == 1 {
+				tag = tags - 1 - i
+			}
+			wg.Go(func() {
+				<-started
+				got, err := all[rank].Exchange(ctx, fmt.Sprint("tag ", tag), mine[rank])
+				if err == nil {
+					err = check(got, []int{2, 2})
+				}
+				CloseAll(got)
+				errs[i] = err
+			})
+		}
+		close(started)
+		wg.Wait()
+		return errors.Join(errs...)
+	}))
+}
+
+// Rule 10: what a rank has or lacks must not make it skip a step that others
+// take. It fails (by timeout) when a rank with nothing to offer or nothing to
+// fetch leaves out the agreement.
+func TestRule10NothingToShareStillTakesPart(t *testing.T) {
+	all := shares(t, 3)
+	counts := []int{0, 3, 0}
+	mine := [][]plugin.Region{nil, ownRegions(t, 1, 3), nil}
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	// Rank 1 is the only one that finds a fault, after the gather; everybody hears of it.
+	for _, fault := range []bool{false, true, false} {
+		all[1].beforeFetch = nil
+		failing := ctx
+		if fault {
+			var stop context.CancelFunc
+			failing, stop = context.WithCancel(ctx)
+			all[1].beforeFetch = func(string) { stop() }
+		}
+		errs := each(3, func(rank int) error {
+			c := ctx
+			if rank == 1 {
+				c = failing
+			}
+			got, err := all[rank].Exchange(c, "some", mine[rank])
+			if err == nil {
+				err = check(got, counts)
+			}
+			CloseAll(got)
+			return err
+		})
+		if !fault {
+			noErrors(t, errs)
+			continue
+		}
+		for rank, err := range errs {
+			if plugin.CodeOf(err) != plugin.Aborted || !strings.Contains(err.Error(), "rank 1") {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+	}
+}
+
+func TestExchangeFailsAlikeOnAllRanks(t *testing.T) {
+	all := shares(t, 3)
+	before := openFiles(t)
+	for name, c := range map[string]struct {
+		bad  func(*plugin.Region)
+		code plugin.Code
+		text string
+	}{
+		"closed descriptor": {func(r *plugin.Region) { r.Handle.FD = 1 << 20 }, plugin.System, "rank 1: exchange"},
+		"negative size":     {func(r *plugin.Region) { r.Bytes = -5 }, plugin.InvalidArgument, "-5 bytes"},
+		"beyond its handle": {func(r *plugin.Region) { r.Bytes = 1 << 40 }, plugin.InvalidArgument, "region 0"},
+		"no generation":     {func(r *plugin.Region) { r.Handle.Generation = 0 }, plugin.InvalidArgument, "generation"},
+	} {
+		errs := each(3, func(rank int) error {
+			s, err := NewSegment("x", 4096)
+			if err != nil {
+				return err
+			}
+			defer s.CloseFD()
+			r := s.Region()
+			if rank == 1 {
+				c.bad(&r)
+			}
+			_, err = all[rank].Exchange(t.Context(), "bad", []plugin.Region{r})
+			return err
+		})
+		for rank, err := range errs {
+			if plugin.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.text) || err.Error() != errs[0].Error() {
+				t.Errorf("%s, rank %d: %v (%v)", name, rank, err, plugin.CodeOf(err))
+			}
+		}
+	}
+	if after := openFiles(t); after > before {
+		t.Errorf("%d open files, before %d", after, before)
+	}
+}
+
+func TestRanksOfOtherHostsGetNoDescriptors(t *testing.T) {
+	all := shares(t, 2)
+	all[0].peers[1].hostID, all[1].peers[0].hostID = "elsewhere", "elsewhere"
+	mine := [][]plugin.Region{ownRegions(t, 0, 1), ownRegions(t, 1, 1)}
+	noErrors(t, each(2, func(rank int) error {
+		got, err := all[rank].Exchange(t.Context(), "far", mine[rank])
+		if err != nil {
+			return err
+		}
+		defer CloseAll(got)
+		if r := got[1-rank][0]; r.Handle.FD != -1 || r.Bytes != 4096 {
+			return fmt.Errorf("%+v", r)
+		}
+		if _, err := MapRegion(got[1-rank][0]); plugin.CodeOf(err) != plugin.Unsupported || !strings.Contains(err.Error(), "another host") {
+			return err
+		}
+		return nil
+	}))
+}
+
+// Strangers of the same user get nothing, and do not stand in the way.
+func TestStrangersAreRefused(t *testing.T) {
+	all := shares(t, 2)
+	mine := [][]plugin.Region{ownRegions(t, 0, 1), ownRegions(t, 1, 1)}
+	var quiet []net.Conn
+	for range 20 { // say nothing
+		conn, err := net.Dial("unix", all[0].peers[0].socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		quiet = append(quiet, conn)
+	}
+	attack := func() error {
+		conn, err := net.Dial("unix", all[0].peers[0].socket)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		nonce := make([]byte, fetchNonce)
+		if _, err := io.ReadFull(conn, nonce); err != nil {
+			return err
+		}
+		if _, err := conn.Write(encodeRequest([]byte("a guess"), nonce, make([]byte, fetchNonce), "regions")); err != nil {
+			return err
+		}
+		if n, err := conn.Read(make([]byte, 1)); err == nil || n > 0 {
+			return errors.New("a stranger was answered")
+		}
+		return nil
+	}
+	noErrors(t, each(2, func(rank int) error {
+		if rank == 0 {
+			all[0].afterFetch = func(string) {
+				if err := attack(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		got, err := all[rank].Exchange(t.Context(), "regions", mine[rank])
+		CloseAll(got)
+		return err
+	}))
+	_ = quiet
+}
+
+// shareProcess is rank 1 in a process of its own: it exchanges once, then
+// stops where its name says.
+func shareProcess() int {
+	s, err := bootstrap.Join(context.Background(), bootstrap.Config{URL: "env", Timeout: 15 * time.Second})
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	share, err := NewShare(s.All())
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	page, err := NewControlPage()
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	die := func(string) {
+		// The parent kills or stops this process when it reads the line.
+		fmt.Println("here")
+		select {}
+	}
+	switch os.Getenv("SHUNT_TEST_SHARE_PROCESS") {
+	case "before fetch":
+		share.beforeFetch = die
+	case "after fetch":
+		share.afterFetch = die
+	}
+	_, err = share.Exchange(context.Background(), "regions", []plugin.Region{page.Region()})
+	fmt.Println(err)
+	return 1
+}
+
+func TestPeerDiesInTheMiddleOfAnExchange(t *testing.T) {
+	for _, when := range []string{"before fetch", "after fetch"} {
+		t.Run(when, func(t *testing.T) {
+			id, _, err := bootstrap.NewID("127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), "SHUNT_TEST_SHARE_PROCESS="+when, "SHUNT_RANK=1", "SHUNT_WORLD=3", "SHUNT_ID="+id.String())
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd.Stderr = os.Stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			killed := make(chan error, 1)
+			go func() {
+				line, err := bufio.NewReader(out).ReadString('\n')
+				if err == nil && line != "here\n" {
+					err = errors.New(line)
+				}
+				killed <- errors.Join(err, cmd.Process.Kill())
+			}()
+			errs := make([]error, 3)
+			var wg sync.WaitGroup
+			for _, rank := range []int{0, 2} {
+				wg.Go(func() {
+					s, err := bootstrap.Join(t.Context(), bootstrap.Config{Rank: rank, World: 3, ID: id, HaveID: true, Timeout: 15 * time.Second})
+					if err != nil {
+						errs[rank] = err
+						return
+					}
+					defer s.Close()
+					share, err := NewShare(s.All())
+					if err != nil {
+						errs[rank] = err
+						return
+					}
+					defer share.Close()
+					page, err := NewControlPage()
+					if err != nil {
+						errs[rank] = err
+						return
+					}
+					defer page.CloseFD()
+					_, errs[rank] = share.Exchange(t.Context(), "regions", []plugin.Region{page.Region()})
+				})
+			}
+			wg.Wait()
+			if err := <-killed; err != nil {
+				t.Error(err)
+			}
+			_ = cmd.Wait() // killed
+			for _, rank := range []int{0, 2} {
+				err := errs[rank]
+				if plugin.CodeOf(err) != plugin.PeerDied || !strings.Contains(err.Error(), fmt.Sprintf("rank 1 (pid %d", cmd.Process.Pid)) || err.Error() != errs[0].Error() {
+					t.Errorf("rank %d: %v", rank, err)
+				}
+			}
+		})
+	}
+}
+
+func TestTooManyOpenFilesIsNamed(t *testing.T) {
+	all := shares(t, 2)
+	mine := [][]plugin.Region{ownRegions(t, 0, 4), ownRegions(t, 1, 4)}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	low := limit
+	low.Cur = uint64(openFiles(t) + 12) // enough to publish, too few to fetch
+	all[0].beforeFetch = func(string) { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &low) }
+	errs := each(2, func(rank int) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		got, err := all[rank].Exchange(ctx, "many", mine[rank])
+		CloseAll(got)
+		return err
+	})
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	for rank, err := range errs {
+		if err == nil || err.Error() != errs[0].Error() {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+	all[0].beforeFetch = nil
+	noErrors(t, each(2, func(rank int) error {
+		got, err := all[rank].Exchange(t.Context(), "many", mine[rank])
+		CloseAll(got)
+		return err
+	}))
+}
+
+func FuzzOffer(f *testing.F) {
+	f.Add(offer{Regions: []plugin.Region{{ID: 1, Role: plugin.RegionRoleScratch, Bytes: 64, Handle: plugin.Handle{Kind: plugin.HandleKindMemfd, Generation: 7, Offset: 64, Bytes: 128, Data: []byte("abc")}}}}.encode())
+	f.Add(offer{Err: &plugin.Error{Code: plugin.System, Rank: 2, Message: "no"}}.encode())
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		o, err := decodeOffer(b)
+		if err != nil {
+			return
+		}
+		for _, r := range o.Regions {
+			if r.Handle.Kind != plugin.HandleKindNone && (r.Bytes < 0 || r.Handle.Offset < 0 || r.Bytes > r.Handle.Bytes-r.Handle.Offset) {
+				t.Fatalf("accepted %+v", r)
+			}
+		}
+		again, err := decodeOffer(o.encode())
+		if err != nil || !reflect.DeepEqual(o, again) {
+			t.Fatalf("%+v became %+v, %v", o, again, err)
+		}
+	})
+}
+
+func FuzzFetchMessages(f *testing.F) {
+	nonce := make([]byte, fetchNonce)
+	key := []byte("key")
+	f.Add(encodeRequest(key, nonce, nonce, "tag"))
+	f.Add(encodeReply(key, nonce, nonce, "tag", true, 3))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if _, _, n, err := decodeRequest(b); err == nil && (n < 0 || n > maxFetchTag) {
+			t.Fatalf("a tag of %d bytes", n)
+		}
+		found, count, err := decodeReply(b, key, nonce, nonce, "tag")
+		if err == nil && string(encodeReply(key, nonce, nonce, "tag", found, count)) != string(b) {
+			t.Fatal("accepted a reply that is not authentic")
+		}
+		if _, err := decodePeers([][]byte{b}); err == nil && len(b) > 2*(2+maxHostID) {
+			t.Fatalf("accepted %d bytes", len(b))
+		}
+	})
+}
