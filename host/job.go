@@ -195,11 +195,15 @@ func (c *Communicator) lookAtStall(stall time.Duration) {
 		return
 	}
 	theirs := stateOf(c.engine.PeerRecord(peer))
+	vain := watch.PassedBy(c.rank, mine, peer, theirs)
 	if theirs.HasClosed() {
-		// What it signalled before it closed may be on its way to the waiting
-		// thread, so it takes a second look to be sure.
+		vain = fmt.Sprintf("%s has closed the communicator while rank %d waits for it", c.peerName(peer), c.rank)
+	}
+	if vain != "" {
+		// What the peer signalled last may be on its way to the waiting thread,
+		// so it takes a second look to be sure.
 		if c.deserted == peer {
-			c.fail(&plugin.Error{Code: plugin.Mismatch, Rank: peer, Message: fmt.Sprintf("%s has closed the communicator while rank %d waits for it", c.peerName(peer), c.rank)}, true)
+			c.fail(&plugin.Error{Code: plugin.Mismatch, Rank: peer, Message: vain}, true)
 		}
 		c.deserted = peer
 		return

@@ -157,7 +157,7 @@ static uint32_t wait_slowly(sx_engine *e) {
     atomic_store_explicit(&own->sleeping, 1, memory_order_relaxed);
     /* The sleeper's fence of the protocol above: the flag is visible before
      * the semaphores and the abort word are looked at once more. */
-    atomic_signal_fence(memory_order_seq_cst);
+    atomic_thread_fence(memory_order_seq_cst);
     int64_t limit = slice;
     if (ready(e)) reason = SX_FINE;
     else if (!(reason = aborted(e, first)) && !(reason = late(e, first, now = sx_clock()))) {

@@ -43,12 +43,12 @@ func onlySleep(e *Engine) {
 }
 
 // TestNoWakeUpIsLost plays ping-pong between sleepers. A wake-up that came
-// between the last look and the sleep, and was lost, ends in a timeout. Words
-// on many lines are written before each signal and read by the peer, so that
-// the semaphore queues behind them in the store buffer: without the
-// signaller's fence this fails within seconds.
+// between the last look and the sleep, and was lost, ends in a timeout: so it
+// does when the sleeper does not look again after raising its flag. Words on
+// many lines are written before each signal and read by the peer, so that the
+// semaphore queues behind them in the store buffer.
 func TestNoWakeUpIsLost(t *testing.T) {
-	const rounds, runs, lines = 500, 40, 16
+	const rounds, runs, lines = 500, 10, 16
 	w := newWorld(t, 2, 8192)
 	for _, e := range w.engines {
 		onlySleep(e)

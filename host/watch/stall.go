@@ -43,6 +43,17 @@ func (s State) String() string {
 // more comes from it.
 func (s State) HasClosed() bool { return s.Valid && s.Collective == Closed }
 
+// PassedBy says that a waited-for rank has gone on to a later collective than
+// the one it is waited for in, or "" if it has not. Whoever ends a collective
+// has sent all that others wait for, so the two called different ones. What the
+// rank sent last may still be on its way: only a second look is proof.
+func PassedBy(rank int, mine State, peer int, theirs State) string {
+	if !mine.Valid || !theirs.Valid || mine.Collective.PointToPoint() || theirs.Collective == Closed || int64(theirs.Seq-mine.Seq) <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("ranks disagree: rank %d %s and waits for rank %d, which has gone on: it %s", rank, mine, peer, theirs)
+}
+
 // Conflict says how two ranks' calls contradict each other, or "" if they may
 // both be right. Only equal sequence numbers are compared: a rank that is
 // behind may yet catch up.
