@@ -31,20 +31,21 @@ func (w *writer) gatherMost(varying bool) plugin.Reg {
 func allGatherOneShot(varying bool) generator {
 	return func(w *writer) {
 		count := w.gatherCount(varying)
-		capacity := w.layout.exchange.capacity
-		var offset plugin.Reg
 		w.Track(func() {
-			w.exchange(w.rounds(w.gatherMost(varying), capacity),
-				func(r round) {
-					offset = w.Mul(r.index, w.Const(capacity))
-					w.Copy(w.own(r.data), w.Send(offset), w.piece(count(w.me), offset, w.Const(capacity)))
-				},
-				func(r round) {
-					for _, p := range w.peers() {
-						n := w.piece(count(p.known), offset, w.Const(capacity))
-						w.Copy(w.Recv(w.Add(w.RecvDispl(p.known), offset)), w.of(p, r.data), n)
-					}
-				})
+			w.inPieces(w.gatherMost(varying), w.layout.exchange.capacity, func(cut pieces) {
+				var offset plugin.Reg
+				w.exchange(cut,
+					func(r round) {
+						offset = cut.offset(r.index)
+						w.Copy(w.own(r.data), w.Send(offset), cut.length(count(w.me), offset))
+					},
+					func(r round) {
+						for _, p := range w.peers() {
+							n := cut.length(count(p.known), offset)
+							w.Copy(w.Recv(w.Add(w.RecvDispl(p.known), offset)), w.of(p, r.data), n)
+						}
+					})
+			})
 			w.Copy(w.Recv(w.RecvDispl(w.me)), w.Send(w.Const(0)), count(w.me))
 		})
 	}

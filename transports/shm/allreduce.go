@@ -5,19 +5,20 @@ import "github.com/shunt-ccl/shunt/plugin"
 // allReduceOneShot: everybody publishes its data, everybody reduces everything.
 func allReduceOneShot(w *writer) {
 	bytes := w.Slot(plugin.SlotBytes)
-	capacity := w.layout.exchange.capacity
-	var offset, n plugin.Reg
 	w.Track(func() {
-		w.exchange(w.rounds(bytes, capacity),
-			func(r round) {
-				offset = w.Mul(r.index, w.Const(capacity))
-				n = w.piece(bytes, offset, w.Const(capacity))
-				w.Copy(w.own(r.data), w.SendScaled(offset), n)
-			},
-			func(r round) {
-				sources := w.contributions(w.SendScaled(offset), func(p rank) plugin.RefID { return w.of(p, r.data) })
-				w.Reduce(w.Recv(offset), w.elements(n), sources...)
-			})
+		w.inPieces(bytes, w.layout.exchange.capacity, func(p pieces) {
+			var offset, n plugin.Reg
+			w.exchange(p,
+				func(r round) {
+					offset = p.offset(r.index)
+					n = p.length(bytes, offset)
+					w.Copy(w.own(r.data), w.SendScaled(offset), n)
+				},
+				func(r round) {
+					sources := w.contributions(w.SendScaled(offset), func(p rank) plugin.RefID { return w.of(p, r.data) })
+					w.Reduce(w.Recv(offset), w.elements(n), sources...)
+				})
+		})
 	})
 }
 

@@ -15,33 +15,36 @@ func (w *writer) copyOwn() {
 // allToAllOneShot: everybody publishes what it has for the others, and copies
 // what they have for it. It does not work in place.
 func allToAllOneShot(w *writer) {
-	s, bytes := w.layout.exchange, w.Slot(plugin.SlotBytes)
+	bytes := w.Slot(plugin.SlotBytes)
 	w.Track(func() {
-		var q parts
-		w.exchange(w.rounds(bytes, w.partCapacity(s)),
-			func(r round) {
-				q = w.parts(bytes, r.index, s)
-				w.stageParts(q, r.data, w.SendCount, w.Send)
-			},
-			func(r round) {
-				for _, p := range w.peers() {
-					w.copyParts(q, r.data, p)
-				}
-			})
+		w.inPieces(bytes, w.partCapacity(w.layout.exchange), func(cut pieces) {
+			var q parts
+			w.exchange(cut,
+				func(r round) {
+					q = w.parts(bytes, r.index, cut)
+					w.stageParts(q, r.data, w.SendCount, w.Send)
+				},
+				func(r round) {
+					for _, p := range w.peers() {
+						w.copyParts(q, r.data, p)
+					}
+				})
+		})
 		w.copyOwn()
 	})
 }
 
 // allToAllPipelined: the same, block by block. It does not work in place.
 func allToAllPipelined(w *writer) {
-	s, bytes := w.blocks, w.Slot(plugin.SlotBytes)
+	bytes := w.Slot(plugin.SlotBytes)
 	w.Track(func() {
-		w.pipeline(w.rounds(bytes, w.partCapacity(s)),
+		cut := w.manyPieces(bytes, w.partCapacity(w.blocks))
+		w.pipeline(cut.count,
 			func(b block) {
-				w.stageParts(w.parts(bytes, b.index, s), b.data, w.SendCount, w.Send)
+				w.stageParts(w.parts(bytes, b.index, cut), b.data, w.SendCount, w.Send)
 			}, nil,
 			func(b block) {
-				q := w.parts(bytes, b.index, s)
+				q := w.parts(bytes, b.index, cut)
 				for _, p := range w.peers() {
 					w.Wait(w.of(p, b.staged), b.epoch, p.reg)
 					w.copyParts(q, b.data, p)

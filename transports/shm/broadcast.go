@@ -11,34 +11,43 @@ func broadcastPipelined(w *writer) { w.broadcastThrough(w.layout.broadcast.large
 func (w *writer) broadcastThrough(r ring) {
 	bytes, root := w.Slot(plugin.SlotBytes), w.root()
 	w.Track(func() {
-		pieces := w.rounds(bytes, r.capacity)
 		isRoot := w.Eq(root.reg, w.Const(int64(w.me)))
 		w.If(isRoot, func() {
-			counter := w.counter(r.produced)
-			before := w.Load(counter)
-			w.Loop(pieces, func(i plugin.Reg) {
-				number := w.Add(before, i)
-				w.room(r, number, w.peers()...)
-				offset, slot := w.Mul(i, w.Const(r.capacity)), w.slotOf(r.slots, w.Const(r.base), number)
-				n := w.piece(bytes, offset, w.Const(r.capacity))
-				w.Copy(w.own(w.Add(slot, w.Const(r.head))), w.Send(offset), n)
-				w.SignalAll(w.own(slot), w.next(number))
-				w.Copy(w.Recv(offset), w.Send(offset), n)
-			})
-			w.Store(counter, w.Add(before, pieces))
+			w.inPieces(bytes, r.capacity, func(cut pieces) { w.broadcastFrom(r, cut) })
 		})
 		w.otherwise(isRoot, func() {
-			counter := w.consumedWord(r, root)
-			before := w.Load(counter)
-			w.Loop(pieces, func(i plugin.Reg) {
-				number := w.Add(before, i)
-				offset, slot := w.Mul(i, w.Const(r.capacity)), w.slotOf(r.slots, w.Const(r.base), number)
-				w.Wait(w.of(root, slot), w.next(number), root.reg)
-				n := w.piece(bytes, offset, w.Const(r.capacity))
-				w.Copy(w.Recv(offset), w.of(root, w.Add(slot, w.Const(r.head))), n)
-				w.consume(r, number, root)
-			})
-			w.Store(counter, w.Add(before, pieces))
+			w.inPieces(bytes, r.capacity, func(cut pieces) { w.broadcastTo(r, cut, root) })
 		})
 	})
+}
+
+// broadcastFrom is the root's part.
+func (w *writer) broadcastFrom(r ring, cut pieces) {
+	counter := w.counter(r.produced)
+	before := w.Load(counter)
+	cut.each(func(i plugin.Reg) {
+		number := w.Add(before, i)
+		w.room(r, number, w.peers()...)
+		offset, slot := cut.offset(i), w.slotOf(r.slots, w.Const(r.base), number)
+		n := cut.length(w.Slot(plugin.SlotBytes), offset)
+		w.Copy(w.own(w.Add(slot, w.Const(r.head))), w.Send(offset), n)
+		w.SignalAll(w.own(slot), w.next(number))
+		w.Copy(w.Recv(offset), w.Send(offset), n)
+	})
+	w.Store(counter, w.Add(before, cut.count))
+}
+
+// broadcastTo is everybody else's.
+func (w *writer) broadcastTo(r ring, cut pieces, root rank) {
+	counter := w.consumedWord(r, root)
+	before := w.Load(counter)
+	cut.each(func(i plugin.Reg) {
+		number := w.Add(before, i)
+		offset, slot := cut.offset(i), w.slotOf(r.slots, w.Const(r.base), number)
+		w.Wait(w.of(root, slot), w.next(number), root.reg)
+		n := cut.length(w.Slot(plugin.SlotBytes), offset)
+		w.Copy(w.Recv(offset), w.of(root, w.Add(slot, w.Const(r.head))), n)
+		w.consume(r, number, root)
+	})
+	w.Store(counter, w.Add(before, cut.count))
 }

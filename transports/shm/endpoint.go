@@ -98,6 +98,7 @@ func write(req plugin.Request, l layout, a algorithm) (*plugin.Plan, error) {
 	w := &writer{
 		Builder: plugin.NewBuilder(req, a.name), layout: l, collective: req.Collective,
 		me: req.Rank, world: req.World, element: req.DType.Bytes(),
+		known: map[plugin.Reg]int64{},
 	}
 	a.write(w)
 	return w.Plan()

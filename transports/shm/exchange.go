@@ -17,11 +17,11 @@ type round struct {
 // after it has read everything of round n. That holds because nobody leaves
 // out a signal or a wait, whatever there is to move, and because all plans of
 // this class run as many rounds on every rank.
-func (w *writer) exchange(rounds plugin.Reg, publish, read func(round)) {
+func (w *writer) exchange(rounds pieces, publish, read func(round)) {
 	counter := w.counter(w.layout.exchangeCounter)
 	s := w.layout.exchange
 	before := w.Load(counter)
-	w.Loop(rounds, func(i plugin.Reg) {
+	rounds.each(func(i plugin.Reg) {
 		number := w.Add(before, i)
 		slot := w.slotOf(s, w.Const(s.base), number)
 		epoch := w.next(number)
@@ -35,5 +35,5 @@ func (w *writer) exchange(rounds plugin.Reg, publish, read func(round)) {
 		}
 		read(r)
 	})
-	w.Store(counter, w.Add(before, rounds))
+	w.Store(counter, w.Add(before, rounds.count))
 }

@@ -14,16 +14,15 @@ func reduceDirect(w *writer) {
 }
 
 // reducePieces is the root's part of reduceDirect.
-func (w *writer) reducePieces(r ring, pieces plugin.Reg) {
+func (w *writer) reducePieces(r ring, cut pieces) {
 	bytes := w.Slot(plugin.SlotBytes)
 	before := make([]plugin.Reg, w.world)
 	for _, p := range w.peers() {
 		before[p.known] = w.Load(w.consumedWord(r, p))
 	}
 	base := w.Const(r.base + int64(w.me)*r.span)
-	w.Loop(pieces, func(i plugin.Reg) {
-		capacity := w.Const(r.capacity)
-		offset := w.Mul(i, capacity)
+	cut.each(func(i plugin.Reg) {
+		offset := cut.offset(i)
 		slot := make([]plugin.Reg, w.world)
 		for _, p := range w.peers() {
 			number := w.Add(before[p.known], i)
@@ -33,13 +32,13 @@ func (w *writer) reducePieces(r ring, pieces plugin.Reg) {
 		sources := w.contributions(w.SendScaled(offset), func(p rank) plugin.RefID {
 			return w.of(p, w.Add(slot[p.known], w.Const(r.head)))
 		})
-		w.Reduce(w.Recv(offset), w.elements(w.piece(bytes, offset, capacity)), sources...)
+		w.Reduce(w.Recv(offset), w.elements(cut.length(bytes, offset)), sources...)
 		for _, p := range w.peers() {
 			w.consume(r, w.Add(before[p.known], i), p)
 		}
 	})
 	for _, p := range w.peers() {
-		w.Store(w.consumedWord(r, p), w.Add(before[p.known], pieces))
+		w.Store(w.consumedWord(r, p), w.Add(before[p.known], cut.count))
 	}
 }
 

@@ -24,7 +24,7 @@ func (w *writer) scatterCount(varying bool) func(r int) plugin.Reg {
 type parts struct {
 	offset plugin.Reg // of this round's pieces in their blocks
 	length plugin.Reg // of a part
-	limit  plugin.Reg // of a part, in any round
+	cut    pieces     // of the largest block
 }
 
 // partCapacity is the most that one of the world's parts of a slot may hold.
@@ -32,10 +32,9 @@ func (w *writer) partCapacity(s slots) int64 {
 	return s.capacity / int64(w.world) / line * line
 }
 
-func (w *writer) parts(most, index plugin.Reg, s slots) parts {
-	limit := w.Const(w.partCapacity(s))
-	offset := w.Mul(index, limit)
-	return parts{offset: offset, length: w.piece(most, offset, limit), limit: limit}
+func (w *writer) parts(most, index plugin.Reg, cut pieces) parts {
+	offset := cut.offset(index)
+	return parts{offset: offset, length: cut.length(most, offset), cut: cut}
 }
 
 // part is where the part for rank r starts in a slot's data.
@@ -46,7 +45,7 @@ func (w *writer) part(p parts, data plugin.Reg, r int) plugin.Reg {
 // stageParts copies a piece of the block for each peer into this rank's slot.
 func (w *writer) stageParts(p parts, data plugin.Reg, count func(int) plugin.Reg, from func(plugin.Reg) plugin.RefID) {
 	for _, to := range w.peers() {
-		n := w.piece(count(to.known), p.offset, p.limit)
+		n := p.cut.length(count(to.known), p.offset)
 		w.Copy(w.own(w.part(p, data, to.known)), from(w.Add(w.SendDispl(to.known), p.offset)), n)
 	}
 }
@@ -55,7 +54,7 @@ func (w *writer) stageParts(p parts, data plugin.Reg, count func(int) plugin.Reg
 func (w *writer) reduceParts(p parts, data plugin.Reg, count func(int) plugin.Reg) {
 	at := w.part(p, data, w.me)
 	own := w.SendScaled(w.Add(w.SendDispl(w.me), p.offset))
-	n := w.elements(w.piece(count(w.me), p.offset, p.limit))
+	n := w.elements(p.cut.length(count(w.me), p.offset))
 	w.Reduce(w.Recv(p.offset), n, w.contributions(own, func(r rank) plugin.RefID { return w.of(r, at) })...)
 }
 
@@ -63,16 +62,18 @@ func (w *writer) reduceParts(p parts, data plugin.Reg, count func(int) plugin.Re
 // reduces its own block.
 func reduceScatterOneShot(varying bool) generator {
 	return func(w *writer) {
-		s, count := w.layout.exchange, w.scatterCount(varying)
+		count := w.scatterCount(varying)
 		w.Track(func() {
 			most := w.scatterMost(varying)
-			var p parts
-			w.exchange(w.rounds(most, w.partCapacity(s)),
-				func(r round) {
-					p = w.parts(most, r.index, s)
-					w.stageParts(p, r.data, count, w.SendScaled)
-				},
-				func(r round) { w.reduceParts(p, r.data, count) })
+			w.inPieces(most, w.partCapacity(w.layout.exchange), func(cut pieces) {
+				var p parts
+				w.exchange(cut,
+					func(r round) {
+						p = w.parts(most, r.index, cut)
+						w.stageParts(p, r.data, count, w.SendScaled)
+					},
+					func(r round) { w.reduceParts(p, r.data, count) })
+			})
 		})
 	}
 }
@@ -80,18 +81,19 @@ func reduceScatterOneShot(varying bool) generator {
 // reduceScatterPipelined: the same, block by block.
 func reduceScatterPipelined(varying bool) generator {
 	return func(w *writer) {
-		s, count := w.blocks, w.scatterCount(varying)
+		count := w.scatterCount(varying)
 		w.Track(func() {
 			most := w.scatterMost(varying)
-			w.pipeline(w.rounds(most, w.partCapacity(s)),
+			cut := w.manyPieces(most, w.partCapacity(w.blocks))
+			w.pipeline(cut.count,
 				func(b block) {
-					w.stageParts(w.parts(most, b.index, s), b.data, count, w.SendScaled)
+					w.stageParts(w.parts(most, b.index, cut), b.data, count, w.SendScaled)
 				}, nil,
 				func(b block) {
 					for _, p := range w.peers() {
 						w.Wait(w.of(p, b.staged), b.epoch, p.reg)
 					}
-					w.reduceParts(w.parts(most, b.index, s), b.data, count)
+					w.reduceParts(w.parts(most, b.index, cut), b.data, count)
 				})
 		})
 	}

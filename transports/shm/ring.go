@@ -46,45 +46,45 @@ func (w *writer) consume(r ring, number plugin.Reg, source rank) {
 // send writes a message for one peer: n bytes from the place that from names
 // for each offset.
 func (w *writer) send(p pair, to rank, n plugin.Reg, from func(offset plugin.Reg) plugin.RefID) {
-	w.bySize(p, n, func(r ring, pieces plugin.Reg) {
+	w.bySize(p, n, func(r ring, cut pieces) {
 		counter := w.producedWord(r, to)
 		before := w.Load(counter)
 		base := w.entry(r.base, to, r.span)
-		w.Loop(pieces, func(i plugin.Reg) {
+		cut.each(func(i plugin.Reg) {
 			number := w.Add(before, i)
 			w.room(r, number, to)
-			offset, capacity := w.Mul(i, w.Const(r.capacity)), w.Const(r.capacity)
+			offset := cut.offset(i)
 			slot := w.slotOf(r.slots, base, number)
-			w.Copy(w.own(w.Add(slot, w.Const(r.head))), from(offset), w.piece(n, offset, capacity))
+			w.Copy(w.own(w.Add(slot, w.Const(r.head))), from(offset), cut.length(n, offset))
 			w.Signal(w.own(slot), w.next(number), to.reg)
 		})
-		w.Store(counter, w.Add(before, pieces))
+		w.Store(counter, w.Add(before, cut.count))
 	})
 }
 
 // receive reads a message from one peer: n bytes to the place that to names
 // for each offset.
 func (w *writer) receive(p pair, source rank, n plugin.Reg, to func(offset plugin.Reg) plugin.RefID) {
-	w.bySize(p, n, func(r ring, pieces plugin.Reg) {
+	w.bySize(p, n, func(r ring, cut pieces) {
 		counter := w.consumedWord(r, source)
 		before := w.Load(counter)
 		base := w.Const(r.base + int64(w.me)*r.span)
-		w.Loop(pieces, func(i plugin.Reg) {
+		cut.each(func(i plugin.Reg) {
 			number := w.Add(before, i)
-			offset, capacity := w.Mul(i, w.Const(r.capacity)), w.Const(r.capacity)
+			offset := cut.offset(i)
 			slot := w.slotOf(r.slots, base, number)
 			w.Wait(w.of(source, slot), w.next(number), source.reg)
-			w.Copy(to(offset), w.of(source, w.Add(slot, w.Const(r.head))), w.piece(n, offset, capacity))
+			w.Copy(to(offset), w.of(source, w.Add(slot, w.Const(r.head))), cut.length(n, offset))
 			w.consume(r, number, source)
 		})
-		w.Store(counter, w.Add(before, pieces))
+		w.Store(counter, w.Add(before, cut.count))
 	})
 }
 
 // bySize writes body twice: for messages of n bytes that fit a small slot, and
 // for all others.
-func (w *writer) bySize(p pair, n plugin.Reg, body func(r ring, pieces plugin.Reg)) {
+func (w *writer) bySize(p pair, n plugin.Reg, body func(r ring, cut pieces)) {
 	small := w.Le(n, w.Const(p.small.capacity))
-	w.If(small, func() { body(p.small, w.Const(1)) })
-	w.otherwise(small, func() { body(p.large, w.CeilDiv(n, w.Const(p.large.capacity))) })
+	w.If(small, func() { body(p.small, w.onePiece(p.small.capacity)) })
+	w.otherwise(small, func() { body(p.large, w.manyPieces(n, p.large.capacity)) })
 }

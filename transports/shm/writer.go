@@ -10,6 +10,44 @@ type writer struct {
 	collective plugin.Collective
 	me, world  int
 	element    int64
+
+	known map[plugin.Reg]int64 // constants
+}
+
+// Const, Add and Mul hide the Builder's, to fold what is constant.
+
+func (w *writer) Const(v int64) plugin.Reg {
+	r := w.Builder.Const(v)
+	w.known[r] = v
+	return r
+}
+
+func (w *writer) Add(x, y plugin.Reg) plugin.Reg {
+	a, constA := w.known[x]
+	b, constB := w.known[y]
+	switch {
+	case constA && constB:
+		return w.Const(a + b)
+	case constA && a == 0:
+		return y
+	case constB && b == 0:
+		return x
+	}
+	return w.Builder.Add(x, y)
+}
+
+func (w *writer) Mul(x, y plugin.Reg) plugin.Reg {
+	a, constA := w.known[x]
+	b, constB := w.known[y]
+	switch {
+	case constA && constB:
+		return w.Const(a * b)
+	case constA && a == 0, constB && b == 1:
+		return x
+	case constB && b == 0, constA && a == 1:
+		return y
+	}
+	return w.Builder.Mul(x, y)
 }
 
 // rank is a rank that is known when the plan is written, or a register that
@@ -54,6 +92,52 @@ func (w *writer) slotOf(s slots, base, number plugin.Reg) plugin.Reg {
 
 func (w *writer) next(number plugin.Reg) plugin.Reg { return w.Add(number, w.Const(1)) }
 
+// pieces is a message cut into pieces of at most capacity bytes.
+type pieces struct {
+	w        *writer
+	count    plugin.Reg // at least one, so that an empty message is signalled too
+	capacity int64
+	single   bool // it is known while the plan is written that there is one piece
+}
+
+// inPieces writes body for a message of n bytes: twice, because nearly all
+// messages that are in a hurry fit one piece, and then most of the arithmetic
+// falls away.
+func (w *writer) inPieces(n plugin.Reg, capacity int64, body func(pieces)) {
+	fits := w.Le(n, w.Const(capacity))
+	w.If(fits, func() { body(w.onePiece(capacity)) })
+	w.otherwise(fits, func() { body(w.manyPieces(n, capacity)) })
+}
+
+func (w *writer) onePiece(capacity int64) pieces {
+	return pieces{w: w, count: w.Const(1), capacity: capacity, single: true}
+}
+
+func (w *writer) manyPieces(n plugin.Reg, capacity int64) pieces {
+	return pieces{w: w, count: w.rounds(n, capacity), capacity: capacity}
+}
+
+// each writes body for piece i, from 0.
+func (p pieces) each(body func(i plugin.Reg)) {
+	if p.single {
+		body(p.w.Const(0))
+		return
+	}
+	p.w.Loop(p.count, body)
+}
+
+// offset is where piece i begins.
+func (p pieces) offset(i plugin.Reg) plugin.Reg { return p.w.Mul(i, p.w.Const(p.capacity)) }
+
+// length is how long the piece at offset is in a message of n bytes, which is
+// at most as long as the one that was cut.
+func (p pieces) length(n, offset plugin.Reg) plugin.Reg {
+	if p.single {
+		return n
+	}
+	return p.w.piece(n, offset, p.w.Const(p.capacity))
+}
+
 // rounds is how many pieces of at most capacity bytes a message has: at least
 // one, so that a message without bytes is signalled too.
 func (w *writer) rounds(bytes plugin.Reg, capacity int64) plugin.Reg {
@@ -67,8 +151,11 @@ func (w *writer) piece(bytes, offset, capacity plugin.Reg) plugin.Reg {
 
 // elements turns bytes into elements.
 func (w *writer) elements(bytes plugin.Reg) plugin.Reg {
-	if w.element == 1 {
+	switch {
+	case w.element == 1:
 		return bytes
+	case bytes == w.Slot(plugin.SlotBytes):
+		return w.Slot(plugin.SlotCount)
 	}
 	return w.Div(bytes, w.Const(w.element))
 }
