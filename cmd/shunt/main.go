@@ -24,6 +24,7 @@ import (
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/pool"
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
 
@@ -37,7 +38,10 @@ const (
 
 func init() { host.Register(shm.Transport{}) }
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	pool.Main() // a rank of the conformance suite goes no further
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
 
 // run is main without the process around it.
 func run(args []string, stdout, stderr io.Writer) int {
@@ -69,6 +73,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usage("%v; see %s --help", err, c.CommandPath())

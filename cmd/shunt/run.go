@@ -31,7 +31,7 @@ that ended it, or 2 or 3 when the job could not be started.`,
 		Example: "  shunt run -n 4 --prefix -- python3 train.py --epochs 3",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if hosts > world {
+			if hosts > max(world, 1) {
 				return usage("%d hosts for %d ranks", hosts, world)
 			}
 			j := launch.Job{

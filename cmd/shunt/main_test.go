@@ -1,0 +1,253 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/host/topology"
+	"github.com/shunt-ccl/shunt/internal/failpoint"
+	"github.com/shunt-ccl/shunt/tests/pool"
+)
+
+// TestMain lets this binary be what the real one is: a rank of its own jobs,
+// and of the conformance suite.
+func TestMain(m *testing.M) {
+	pool.Main()
+	if len(os.Args) > 1 && os.Args[1] == "rank" {
+		main()
+	}
+	for _, entry := range os.Environ() {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "SHUNT_") && name != failpoint.Variable {
+			_ = os.Unsetenv(name) // the tests say what they need
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// shunt runs a command line in this process.
+func shunt(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, err bytes.Buffer
+	code = run(args, &out, &err)
+	return out.String(), err.String(), code
+}
+
+func TestUsageErrors(t *testing.T) {
+	for line, want := range map[string]string{
+		"nonsense":                        `unknown command "nonsense"`,
+		"run":                             "requires at least 1 arg",
+		"run -n 0 true":                   "0 ranks; want 1 to 1024",
+		"run -n 1 /does/not/exist":        "no such file",
+		"run -n 2 --hosts 3 true":         "3 hosts for 2 ranks",
+		"bench --colective x":             "unknown flag: --colective; see shunt bench --help",
+		"bench --collective allreduce":    "did you mean all_reduce?",
+		"bench --min 3X":                  `"3X" is not a size such as 512, 64K or 4M`,
+		"bench --dtype f32":               `unknown dtype "f32"`,
+		"bench --op plus":                 `unknown reduction op "plus"`,
+		"bench --root 4":                  "root 4 is not a rank of a world of 4",
+		"bench --factor 1":                "factor 1; want 2 at least",
+		"bench extra":                     "unknown command",
+		"bench-peers --collective gather": `Open MPI is not measured for "gather"`,
+		"bench-peers --rounds 0":          "0 rounds",
+		"conformance --filter (":          "--filter: error parsing regexp",
+		"explain all_redcue":              `unknown collective "all_redcue"`,
+		"rank bench":                      "accepts 2 arg(s)",
+		"rank nothing {}":                 "shunt rank is for jobs that shunt itself launches",
+		"topo what":                       "unknown command",
+	} {
+		_, stderr, code := shunt(t, strings.Fields(line)...)
+		require.Equal(t, exitUsage, code, "%s: %s", line, stderr)
+		require.Contains(t, stderr, want, line)
+	}
+}
+
+func TestRun(t *testing.T) {
+	stdout, stderr, code := shunt(t, "run", "-n", "2", "--prefix", "--env", "A=b", "--", "sh", "-c", "echo $SHUNT_RANK $A --json")
+	require.Zero(t, code, stderr)
+	require.Contains(t, stdout, "[0] 0 b --json\n")
+	require.Contains(t, stdout, "[1] 1 b --json\n")
+	_, stderr, code = shunt(t, "run", "-n", "2", "--grace", "10ms", "--", "sh", "-c", "[ $SHUNT_RANK = 1 ] && exit 7; sleep 300")
+	require.Equal(t, 7, code)
+	require.Regexp(t, `^shunt: shunt run: rank 1 \(pid \d+\) exited with status 7 after \S+; the job of 2 ended with it\nshunt run: rank 0 \(pid \d+\) had to be ended\n$`, stderr)
+	stdout, _, code = shunt(t, "run", "--json", "-n", "2", "--", "sh", "-c", "kill -9 $$")
+	require.Equal(t, 137, code)
+	var report runReport
+	require.NoError(t, json.Unmarshal([]byte(stdout), &report))
+	require.False(t, report.OK)
+	require.Len(t, report.Exits, 2)
+}
+
+func TestBench(t *testing.T) {
+	stdout, stderr, code := shunt(t, "bench", "-n", "3", "--max", "256", "--factor", "8", "--budget", "1ms")
+	require.Zero(t, code, stderr)
+	for _, name := range []string{"all_reduce", "all_to_all_v", "scatter_v", "sendrecv", "put", "get", "barrier"} {
+		require.Contains(t, stdout, "\n# "+name+"\n")
+	}
+	require.Contains(t, stdout, "# #wrong over all rows : 0 OK\n")
+	rows := regexp.MustCompile(`(?m)^ +\d.*$`).FindAllString(stdout, -1)
+	require.Greater(t, len(rows), 40)
+	for _, row := range rows {
+		fields := strings.Fields(row)
+		require.Len(t, fields, 14, row)
+		require.Equal(t, "0", fields[8], row)
+		require.Contains(t, []string{"0", "-"}, fields[12], row)
+	}
+}
+
+func TestBenchJSON(t *testing.T) {
+	stdout, stderr, code := shunt(t, "bench", "--json", "-n", "1,2", "--collective", "all_reduce", "--min", "64", "--max", "64", "--dtype", "bfloat16", "--op", "avg", "--iters", "10")
+	require.Zero(t, code, stderr)
+	var results []benchResult
+	require.NoError(t, json.Unmarshal([]byte(stdout), &results))
+	require.Len(t, results, 2)
+	require.Equal(t, 2, results[1].World)
+	row := results[1].Rows[0]
+	require.Equal(t, "bfloat16", row.DType)
+	require.Equal(t, "avg", row.Op)
+	require.Equal(t, int64(32), row.Count)
+	require.Equal(t, 10, row.InPlace.Iterations)
+	require.Positive(t, row.OutOfPlace.Microseconds)
+	require.NotEmpty(t, row.Algorithm)
+}
+
+// A wrong result is noticed: one element of one rank, once.
+func TestBenchNoticesWrongResults(t *testing.T) {
+	t.Setenv(failpoint.Variable, "bench.corrupt[1]=corrupt@2")
+	stdout, _, code := shunt(t, "bench", "-n", "2", "--max", "64", "--factor", "8", "--budget", "1ms", "--collective", "all_gather,broadcast")
+	require.Equal(t, exitWrong, code)
+	require.Contains(t, stdout, "# #wrong over all rows : 1 FAILED\n")
+}
+
+// A rank that dies ends the benchmark with a report of who and how.
+func TestBenchReportsDeath(t *testing.T) {
+	t.Setenv(failpoint.Variable, "bench.corrupt[1]=exit@3")
+	_, stderr, code := shunt(t, "bench", "-n", "2", "--max", "1K", "--budget", "1ms")
+	require.Equal(t, exitFailure, code)
+	require.Contains(t, stderr, "shunt bench: rank 1 (pid ")
+	require.Contains(t, stderr, "was ended by signal 9 (killed)")
+	require.Contains(t, stderr, "rank 1 (pid", "the survivor names the dead rank")
+}
+
+func TestExplain(t *testing.T) {
+	stdout, stderr, code := shunt(t, "explain", "all_reduce", "-n", "2", "--bytes", "8,16M")
+	require.Zero(t, code, stderr)
+	require.Contains(t, stdout, "all_reduce float32 sum, 8 bytes, world 2 on 1 host(s), host memory\n  runs shm/")
+	require.Contains(t, stdout, "16M bytes")
+	require.Contains(t, stdout, "  else shm/")
+	stdout, _, code = shunt(t, "explain", "all_reduce", "-n", "2", "--json", "--algo", "all_reduce:64K-=shm/generic/put_two_shot")
+	require.Zero(t, code)
+	var answers []explained
+	require.NoError(t, json.Unmarshal([]byte(stdout), &answers))
+	last := answers[len(answers)-1]
+	require.Equal(t, "shm/generic/put_two_shot", last.Chosen)
+	require.Equal(t, int64(64<<10), last.From)
+	require.Equal(t, "all_reduce:64K-=shm/generic/put_two_shot", last.Clause)
+	stdout, _, code = shunt(t, "explain", "all_reduce", "-n", "2", "--algo", "all_reduce=shm/one_shoot")
+	require.Equal(t, exitWrong, code)
+	require.Contains(t, stdout, "did you mean shm/one_shot?")
+}
+
+func TestTransports(t *testing.T) {
+	stdout, stderr, code := shunt(t, "transports")
+	require.Zero(t, code, stderr)
+	require.Contains(t, stdout, "builtin:shm\n")
+	require.Contains(t, stdout, "all_reduce ")
+	text := filepath.Join(t.TempDir(), "shunt-transport-text.so")
+	require.NoError(t, os.WriteFile(text, []byte("not an object"), 0o700))
+	t.Setenv("SHUNT_PLUGIN_DIR", filepath.Dir(text))
+	stdout, _, code = shunt(t, "transports", "--json")
+	require.Equal(t, exitWrong, code)
+	var reports []transportReport
+	require.NoError(t, json.Unmarshal([]byte(stdout), &reports))
+	require.Equal(t, "shm", reports[0].Name)
+	require.NotEmpty(t, reports[0].Algorithms["all_reduce"])
+	require.Equal(t, "shared:"+text, reports[1].Spec)
+	require.NotEmpty(t, reports[1].Rejected)
+}
+
+func TestTopo(t *testing.T) {
+	stdout, _, code := shunt(t, "topo")
+	require.Zero(t, code)
+	require.Contains(t, stdout, "rank 0: pid ")
+	stdout, stderr, code := shunt(t, "topo", "-n", "4", "--hosts", "2", "--json")
+	require.Zero(t, code, stderr)
+	var topo topology.Topology
+	require.NoError(t, json.Unmarshal([]byte(stdout), &topo))
+	require.Equal(t, 4, topo.World())
+	require.Len(t, topo.Hosts(), 2)
+	require.True(t, topo.SameHost(0, 1))
+	require.False(t, topo.SameHost(1, 2))
+}
+
+func TestDoctor(t *testing.T) {
+	t.Setenv("SHUNT_TIMOUT", "5")
+	stdout, stderr, code := shunt(t, "doctor", "--json")
+	require.Zero(t, code, stderr)
+	var findings []finding
+	require.NoError(t, json.Unmarshal([]byte(stdout), &findings))
+	levels := map[string]level{}
+	for _, f := range findings {
+		levels[f.Check] = f.Level
+		require.NotEqual(t, broken, f.Level, f.Detail)
+	}
+	require.Equal(t, warn, levels["environment"])
+	require.Equal(t, fine, levels["ranks"])
+	t.Setenv("SHUNT_TRANSPORTS", "builtin:gone")
+	stdout, _, code = shunt(t, "doctor")
+	require.Equal(t, exitWrong, code)
+	require.Regexp(t, `fail +transports +builtin:gone is rejected`, stdout)
+	require.Regexp(t, `fail +ranks `, stdout)
+	stdout, _, code = shunt(t, "doctor", "--failpoints")
+	require.Zero(t, code)
+	require.Contains(t, stdout, "bench.corrupt")
+}
+
+func TestConformance(t *testing.T) {
+	dir := t.TempDir()
+	junit, file := filepath.Join(dir, "report.xml"), filepath.Join(dir, "report.json")
+	stdout, stderr, code := shunt(t, "conformance", "--short", "-n", "2", "--filter", "^all_gather/", "--junit", junit, "--json-file", file)
+	require.Zero(t, code, "%s\n%s", stdout, stderr)
+	text, err := os.ReadFile(junit)
+	require.NoError(t, err)
+	require.NoError(t, xml.Unmarshal(text, new(struct{ XMLName xml.Name })))
+	text, err = os.ReadFile(file)
+	require.NoError(t, err)
+	require.True(t, json.Valid(text))
+	_, stderr, code = shunt(t, "conformance", "--short", "-n", "2", "--filter", "no such case")
+	require.Equal(t, exitWrong, code, stderr)
+}
+
+func TestBenchPeersOfCarriers(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "page.md")
+	require.NoError(t, os.WriteFile(page, []byte("before\n<!-- bench-peers:begin -->\nold\n<!-- bench-peers:end -->\nafter\n"), 0o600))
+	stdout, stderr, code := shunt(t, "bench-peers", "-n", "2", "--against", "builtin:shm", "--collective", "all_reduce", "--max", "64", "--budget", "1ms", "--rounds", "1", "--write", page)
+	require.Zero(t, code, stderr)
+	require.Contains(t, stdout, "| bytes | all_reduce |\n")
+	require.Contains(t, stdout, "| geometric mean | **1.00** |\n")
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(string(text), "before\n<!-- bench-peers:begin -->\nMeasured on "), string(text))
+	require.True(t, strings.HasSuffix(string(text), "<!-- bench-peers:end -->\nafter\n"))
+	require.NotContains(t, string(text), "old")
+	_, stderr, code = shunt(t, "bench-peers", "-n", "2", "--against", "builtin:shm", "--collective", "all_reduce", "--min", "8", "--max", "8", "--budget", "1ms", "--rounds", "1", "--require", "1000")
+	require.Equal(t, exitWrong, code)
+	require.Contains(t, stderr, "1 ratios are below 1000")
+}
+
+func TestParseMPI(t *testing.T) {
+	times, err := parseMPI([]byte("all_reduce 8 20000 0.37 0\nall_reduce 64 10 1.5 0\n"))
+	require.NoError(t, err)
+	require.Equal(t, map[int64]float64{8: 0.37, 64: 1.5}, times)
+	_, err = parseMPI([]byte("all_reduce 8 20000 0.37 2\n"))
+	require.ErrorContains(t, err, "2 wrong elements of all_reduce at 8 bytes")
+	_, err = parseMPI([]byte("Open MPI says hello\n"))
+	require.ErrorContains(t, err, "mpirun printed")
+}
