@@ -163,6 +163,11 @@ func (c *Communicator) run(op *Operation) error {
 	if err != nil {
 		return err
 	}
+	if c.job.checks && !op.Collective.PointToPoint() {
+		if err := c.compare(c.ask(&a.call)); err != nil {
+			return err
+		}
+	}
 	a.exec.Send, a.exec.Recv = a.call.send, a.call.recv
 	a.exec.Slots, a.exec.Arrays = a.call.slots, a.call.arrays
 	c.publish(&a.call)

@@ -189,6 +189,23 @@ func TestMismatchedLaterCallIsFoundByTheWatchdog(t *testing.T) {
 	}
 }
 
+func TestCheckComparesEveryCall(t *testing.T) {
+	t.Setenv("SHUNT_CHECK", "on")
+	errs := worldErrors(t, 2, nil, func(c *host.Communicator) error {
+		x := make([]float32, 16)
+		for count := range int64(4) {
+			if err := c.AllReduce(at(x), at(x), count, plugin.Float32, plugin.OpSum, nil); err != nil {
+				return err
+			}
+		}
+		return c.AllReduce(at(x), at(x), int64(8+c.Rank()), plugin.Float32, plugin.OpSum, nil)
+	})
+	for _, err := range errs {
+		require.ErrorIs(t, err, plugin.Mismatch)
+		assert.Contains(t, err.Error(), "rank 0 called #5 all_reduce of float32 with op sum, 32 bytes, rank 1 called #5 all_reduce of float32 with op sum, 36 bytes")
+	}
+}
+
 func TestRankThatStaysAwayIsNamed(t *testing.T) {
 	errs := worldErrors(t, 3, func(_ int, o *host.Options) { o.Timeout = 2 * time.Second }, func(c *host.Communicator) error {
 		if err := c.Barrier(nil); err != nil {

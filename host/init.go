@@ -73,7 +73,7 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 
 	j := &job{
 		place: topology.Local(), options: options, memory: o.Memory, device: o.Device,
-		timeout: timeout, logger: logger, members: map[*Communicator]bool{},
+		timeout: timeout, checks: options.Check(), logger: logger, members: map[*Communicator]bool{},
 	}
 	if j.table, err = newTable(options); err != nil {
 		return nil, err

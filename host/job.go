@@ -28,6 +28,7 @@ type job struct {
 	memory  plugin.MemoryKind
 	device  int
 	timeout time.Duration
+	checks  bool // SHUNT_CHECK: compare every collective across ranks
 	logger  *slog.Logger
 	loaded  []*Loaded
 	table   *selector.Table

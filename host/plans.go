@@ -148,19 +148,11 @@ func (c *Communicator) prepare(key signature, call *call) (*prepared, error) {
 	c.publish(call)
 	c.engine.Announce()
 	p, err := c.build(key)
-	mine := asked{Seq: c.collectives, Collective: call.collective, DType: call.dtype, Op: call.op, Size: call.size, Root: -1}
-	switch call.collective {
-	case plugin.AllToAllV, plugin.GatherV, plugin.ScatterV:
-		mine.Size = -1
-	}
-	if call.collective.Rooted() {
-		mine.Root = call.root
-	}
+	mine := c.ask(call)
 	if err != nil {
 		mine.Code, mine.Message = plugin.CodeOf(err), err.Error()
 	}
-	c.signatures.count++
-	if err := c.compare(mine, fmt.Sprintf("prepare %s %d", c.label, c.signatures.count)); err != nil {
+	if err := c.compare(mine); err != nil {
 		if p != nil {
 			p.free()
 		}
@@ -170,10 +162,25 @@ func (c *Communicator) prepare(key signature, call *call) (*prepared, error) {
 	return p, nil
 }
 
+// ask is what this rank says about a collective.
+func (c *Communicator) ask(call *call) asked {
+	mine := asked{Seq: c.collectives, Collective: call.collective, DType: call.dtype, Op: call.op, Size: call.size, Root: -1}
+	switch call.collective {
+	case plugin.AllToAllV, plugin.GatherV, plugin.ScatterV:
+		mine.Size = -1
+	}
+	if call.collective.Rooted() {
+		mine.Root = call.root
+	}
+	return mine
+}
+
 // compare gathers what every rank asked for. All ranks come to the same
 // verdict, as all see the same answers.
-func (c *Communicator) compare(mine asked, tag string) error {
+func (c *Communicator) compare(mine asked) error {
 	what := mine.Collective.String()
+	c.signatures.count++
+	tag := fmt.Sprintf("ask %s %d", c.label, c.signatures.count)
 	payload, err := json.Marshal(mine)
 	if err != nil {
 		return plugin.Errorf(plugin.Internal, "%s: %w", what, err)

@@ -1,7 +1,6 @@
 package bootstrap
 
 import (
-	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -27,56 +26,6 @@ const (
 	fileHeader   = "shunt rendezvous 1"
 	maxFileBytes = 1024
 )
-
-// processID names one process for as long as the host runs.
-type processID struct {
-	boot      string // of the host
-	namespace string // of pids
-	pid       int
-	start     string // in ticks since boot
-}
-
-// thisProcess and the check below return an empty boot or start where /proc
-// does not tell.
-func identify(pid int) processID {
-	p := processID{pid: pid}
-	if b, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
-		p.boot = strings.TrimSpace(string(b))
-	}
-	if link, err := os.Readlink("/proc/self/ns/pid"); err == nil {
-		p.namespace = link
-	}
-	p.start = startTime(pid)
-	return p
-}
-
-// startTime is field 22 of /proc/pid/stat, or "" if there is no such process.
-func startTime(pid int) string {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return ""
-	}
-	// The name, field 2, is in parentheses and may hold anything.
-	i := bytes.LastIndexByte(b, ')')
-	if i < 0 {
-		return ""
-	}
-	fields := strings.Fields(string(b[i+1:]))
-	if len(fields) < 20 {
-		return ""
-	}
-	return fields[19]
-}
-
-// dead reports that p has certainly ended; a process of another host or of
-// another pid namespace is given the benefit of the doubt.
-func (p processID) dead() bool {
-	self := identify(os.Getpid())
-	if p.boot == "" || p.boot != self.boot || p.namespace != self.namespace || p.start == "" {
-		return false
-	}
-	return startTime(p.pid) != p.start
-}
 
 func encodeFile(id UniqueID, p processID) []byte {
 	word := func(s string) string {

@@ -143,7 +143,7 @@ func lossReason(err error, silence time.Duration) string {
 	case plugin.CodeOf(err) == plugin.Protocol:
 		return "it sent a malformed message: " + err.Error()
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe):
-		return "its connection was closed without a goodbye, its process has ended"
+		return "its process has ended, or its connection was closed without a goodbye"
 	default:
 		return "its connection was lost: " + err.Error()
 	}

@@ -268,7 +268,7 @@ func (j *joiner) enter(ctx context.Context, conn net.Conn) (*Session, error) {
 		conn.Close()
 		return nil, plugin.Errorf(plugin.Protocol, "%w", err)
 	}
-	hello := message{Kind: msgHello, Member: j.self, World: c.World, Left: max(time.Until(deadline), 0), Heartbeat: c.Heartbeat, Silence: c.Silence}
+	hello := message{Kind: msgHello, Member: j.self, World: c.World, Left: max(time.Until(deadline), 0), Heartbeat: c.Heartbeat, Silence: c.Silence, Process: identify(os.Getpid())}
 	if err := f.write(hello.frame()); err != nil {
 		conn.Close()
 		return nil, plugin.Errorf(plugin.Protocol, "%w", err)

@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -19,7 +20,9 @@ type member struct {
 	store     *store
 	who       Member
 	conn      *frameConn
+	process   processID
 	inProcess bool
+	exited    atomic.Bool // its process has ended; what it sent last is being read
 
 	// guarded by store.mu
 	state  State
@@ -35,9 +38,9 @@ type member struct {
 	read     chan struct{} // closed when the reader has ended
 }
 
-func newMember(st *store, f *frameConn, who Member, inProcess bool) *member {
+func newMember(st *store, f *frameConn, hello *message, inProcess bool) *member {
 	return &member{
-		store: st, who: who, conn: f, inProcess: inProcess, groups: map[uint32]*storeGroup{},
+		store: st, who: hello.Member, process: hello.Process, conn: f, inProcess: inProcess, groups: map[uint32]*storeGroup{},
 		wake: make(chan struct{}, 1), read: make(chan struct{}),
 	}
 }
@@ -152,6 +155,11 @@ func (m *member) part() {
 func (m *member) reader() {
 	defer m.store.done.Done()
 	defer close(m.read)
+	watch := watchProcess(m.process, func() {
+		m.exited.Store(true)
+		_ = m.conn.SetReadDeadline(time.Now().Add(lastWords)) // fails if the connection is closed, which is the aim
+	})
+	defer watch.stop()
 	for {
 		kind, body, err := m.conn.read()
 		var msg *message
@@ -202,7 +210,11 @@ func (st *store) lost(m *member, err error) {
 		err = plugin.Errorf(plugin.Protocol, "it does not read what it is sent")
 	}
 	m.mu.Unlock()
-	reason := rankError(plugin.PeerDied, m.who.Rank, "rank %d (pid %d on host %s) died: %s", m.who.Rank, m.who.PID, m.who.Host, lossReason(err, st.silence))
+	why := lossReason(err, st.silence)
+	if m.exited.Load() {
+		why = "its process has ended"
+	}
+	reason := rankError(plugin.PeerDied, m.who.Rank, "rank %d (pid %d on host %s) died: %s", m.who.Rank, m.who.PID, m.who.Host, why)
 	if st.phase == gathering {
 		m.state = Dead
 		st.failJoin(reason)
@@ -256,7 +268,7 @@ func (st *store) handle(m *member, msg *message) error {
 	if m.gone {
 		return errParted
 	}
-	if st.phase == running {
+	if st.phase == running && !m.exited.Load() {
 		if err := m.conn.SetReadDeadline(time.Now().Add(st.silence)); err != nil {
 			return err
 		}

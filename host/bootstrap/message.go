@@ -71,6 +71,7 @@ const (
 	maxTag  = 255
 	maxKey  = 4096
 	maxHost = 255
+	maxWord = 64 // of a process's identity
 )
 
 // groupJob in a fail message means the whole job instead of one group.
@@ -95,8 +96,20 @@ type message struct {
 	Left   time.Duration // hello: until the rank stops waiting for others
 	// hello: what the rank was told; welcome: what the store decided
 	Heartbeat, Silence time.Duration
-	Members            []Member // welcome
-	Store              Member   // welcome: the process the store runs in; Rank -1 if none of the job is known to
+	Members            []Member  // welcome
+	Store              Member    // welcome: the process the store runs in, and its lowest rank or -1
+	Process            processID // hello: the rank's process; welcome: the store's
+}
+
+func writeProcess(w *wire.Writer, p processID) {
+	for _, s := range []string{p.boot, p.namespace, p.start} {
+		w.String(s[:min(len(s), maxWord)])
+	}
+	w.U32(uint32(p.pid))
+}
+
+func readProcess(r *wire.Reader) processID {
+	return processID{boot: r.String(maxWord), namespace: r.String(maxWord), start: r.String(maxWord), pid: int(r.U32())}
 }
 
 func writeMember(w *wire.Writer, m Member) {
@@ -123,6 +136,7 @@ func (m *message) frame() frame {
 		w.I64(int64(m.Left))
 		w.I64(int64(m.Heartbeat))
 		w.I64(int64(m.Silence))
+		writeProcess(&w, m.Process)
 	case msgGroup:
 		w.U32(m.Group)
 		w.String(m.Key)
@@ -148,6 +162,7 @@ func (m *message) frame() frame {
 		w.I64(int64(m.Heartbeat))
 		w.I64(int64(m.Silence))
 		writeMember(&w, m.Store)
+		writeProcess(&w, m.Process)
 		w.U16(uint16(len(m.Members)))
 		for _, member := range m.Members {
 			writeMember(&w, member)
@@ -179,6 +194,7 @@ func decode(kind msgKind, body []byte) (*message, error) {
 		m.Member = readMember(r)
 		m.World = int(r.U32())
 		m.Left, m.Heartbeat, m.Silence = time.Duration(r.I64()), time.Duration(r.I64()), time.Duration(r.I64())
+		m.Process = readProcess(r)
 		if m.World < 1 || m.World > plugin.MaxWorld || m.Member.Rank < 0 || m.Member.Rank >= m.World {
 			r.Fail("rank %d of world %d", m.Member.Rank, m.World)
 		}
@@ -210,7 +226,7 @@ func decode(kind msgKind, body []byte) (*message, error) {
 		if m.Heartbeat <= 0 || m.Silence <= 0 {
 			r.Fail("negative durations")
 		}
-		m.Store = readMember(r)
+		m.Store, m.Process = readMember(r), readProcess(r)
 		m.Members = make([]Member, r.Count(plugin.MaxWorld, 10))
 		for i := range m.Members {
 			if m.Members[i] = readMember(r); m.Members[i].Rank != i {

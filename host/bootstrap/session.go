@@ -3,9 +3,11 @@ package bootstrap
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -26,6 +28,7 @@ type Session struct {
 	rank    int
 	members []Member
 	store   Member
+	process processID // the store's
 	conn    *frameConn
 	root    *Root // set if the store runs in this process
 	secret  secret
@@ -61,7 +64,7 @@ type waitKey struct {
 // newSession takes a welcomed connection over.
 func newSession(conn *frameConn, welcome *message, rank int, root *Root, s secret, timeout time.Duration, logger *slog.Logger) *Session {
 	session := &Session{
-		rank: rank, members: welcome.Members, store: welcome.Store, conn: conn, root: root, secret: s, timeout: timeout, logger: logger,
+		rank: rank, members: welcome.Members, store: welcome.Store, process: welcome.Process, conn: conn, root: root, secret: s, timeout: timeout, logger: logger,
 		heartbeat: welcome.Heartbeat, silence: welcome.Silence,
 		failures: make(chan Failure), ended: make(chan struct{}), closing: make(chan struct{}), read: make(chan struct{}),
 		states: make([]State, len(welcome.Members)), changed: make(chan struct{}), arrived: make(chan struct{}, 1), waiters: map[waitKey]chan *message{},
@@ -228,9 +231,18 @@ func (s *Session) reader() {
 	defer s.work.Done()
 	defer close(s.read)
 	defer s.conn.Close()
+	var exited atomic.Bool // the store's process has ended; what it sent last is being read
+	watch := watchProcess(s.process, func() {
+		exited.Store(true)
+		_ = s.conn.SetReadDeadline(time.Now().Add(lastWords)) // fails if the connection is closed, which is the aim
+	})
+	defer watch.stop()
 	for {
 		var m *message
-		err := s.conn.SetReadDeadline(time.Now().Add(s.silence))
+		var err error
+		if !exited.Load() {
+			err = s.conn.SetReadDeadline(time.Now().Add(s.silence))
+		}
 		if err == nil {
 			var kind msgKind
 			var body []byte
@@ -239,7 +251,11 @@ func (s *Session) reader() {
 			}
 		}
 		if err != nil {
-			s.lost(err)
+			why := lossReason(err, s.silence)
+			if exited.Load() {
+				why = "its process has ended"
+			}
+			s.lost(why)
 			return
 		}
 		switch m.Kind {
@@ -258,7 +274,7 @@ func (s *Session) reader() {
 			s.finish(rankError(plugin.Closed, s.storeRank(), "%s has ended the session", s.storeName()))
 			return
 		default:
-			s.lost(plugin.Errorf(plugin.Protocol, "message %d is not for a rank", m.Kind))
+			s.lost(fmt.Sprintf("it sent message %d, which is not for a rank", m.Kind))
 			return
 		}
 	}
@@ -273,9 +289,9 @@ func (s *Session) storeRank() int {
 
 func (s *Session) storeName() string {
 	if s.storeRank() < 0 {
-		return rankError(0, 0, "the job's store (pid %d on host %s)", s.store.PID, s.store.Host).Message
+		return fmt.Sprintf("the job's store (pid %d on host %s)", s.store.PID, s.store.Host)
 	}
-	return rankError(0, 0, "rank %d (pid %d on host %s)", s.store.Rank, s.store.PID, s.store.Host).Message
+	return fmt.Sprintf("rank %d (pid %d on host %s)", s.store.Rank, s.store.PID, s.store.Host)
 }
 
 // event records what became of a rank, before anything that depends on it is
@@ -315,7 +331,7 @@ func (s *Session) push(f Failure) {
 
 // lost ends the session because the store is gone. The process that ran it
 // died with it, so that is reported as the death of its rank.
-func (s *Session) lost(err error) {
+func (s *Session) lost(why string) {
 	s.mu.Lock()
 	closed, ended := s.closed, s.end != nil
 	s.mu.Unlock()
@@ -323,7 +339,7 @@ func (s *Session) lost(err error) {
 		s.finish(rankError(plugin.Closed, s.rank, "the session of rank %d is closed", s.rank))
 		return
 	}
-	reason := rankError(plugin.PeerDied, s.storeRank(), "%s, which runs the job's store, died: %s", s.storeName(), lossReason(err, s.silence))
+	reason := rankError(plugin.PeerDied, s.storeRank(), "%s, which runs the job's store, died: %s", s.storeName(), why)
 	s.logger.Warn("rendezvous: store lost", "rank", s.rank, "reason", reason.Message)
 	s.mu.Lock()
 	if rank := s.storeRank(); rank >= 0 {

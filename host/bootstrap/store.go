@@ -73,7 +73,7 @@ func (st *store) notify() {
 // enroll makes a member of a newcomer that has proved the secret. It takes
 // the connection over.
 func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
-	m := newMember(st, f, hello.Member, inProcess)
+	m := newMember(st, f, hello, inProcess)
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	refuse := func(retry bool, err *plugin.Error) {
@@ -186,7 +186,7 @@ func (st *store) begin() {
 	if st.timer != nil {
 		st.timer.Stop()
 	}
-	welcome := message{Kind: msgWelcome, Heartbeat: st.heartbeat, Silence: st.silence, Store: st.self}
+	welcome := message{Kind: msgWelcome, Heartbeat: st.heartbeat, Silence: st.silence, Store: st.self, Process: identify(os.Getpid())}
 	for _, m := range st.members {
 		welcome.Members = append(welcome.Members, m.who)
 	}
