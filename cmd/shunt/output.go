@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -105,14 +106,11 @@ type sizesFlag []int64
 
 func (f *sizesFlag) Type() string { return "sizes" }
 func (f *sizesFlag) String() string {
-	text := ""
+	texts := make([]string, len(*f))
 	for i, v := range *f {
-		if i > 0 {
-			text += ","
-		}
-		text += selector.FormatSize(v)
+		texts[i] = selector.FormatSize(v)
 	}
-	return text
+	return strings.Join(texts, ",")
 }
 func (f *sizesFlag) Set(text string) error {
 	for _, part := range splitList(text) {

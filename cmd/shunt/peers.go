@@ -241,22 +241,22 @@ func writePeers(w io.Writer, list []bench.Comparison, reference string, against 
 			fmt.Fprintf(w, "| bytes | %s |\n|---:|%s\n", strings.Join(collectives, " | "), strings.Repeat("---:|", len(collectives)))
 			ratios := map[string][]float64{}
 			for _, size := range sizes {
-				row, any := fmt.Sprintf("| %s |", selector.FormatSize(size)), false
+				cells, measured := []string{selector.FormatSize(size)}, false
 				for _, collective := range collectives {
 					i := slices.IndexFunc(list, func(c bench.Comparison) bool {
 						return c.World == world && c.Collective == collective && c.Bytes == size
 					})
 					if i < 0 || math.IsNaN(list[i].Ratio(other, reference)) {
-						row += " |"
+						cells = append(cells, "")
 						continue
 					}
-					any = true
+					measured = true
 					r := list[i].Ratio(other, reference)
 					ratios[collective] = append(ratios[collective], r)
-					row += fmt.Sprintf(" %.2f (%s / %s) |", r, threeDigits(list[i].Microseconds[other]), threeDigits(list[i].Microseconds[reference]))
+					cells = append(cells, fmt.Sprintf("%.2f (%s / %s)", r, threeDigits(list[i].Microseconds[other]), threeDigits(list[i].Microseconds[reference])))
 				}
-				if any {
-					fmt.Fprintln(w, row)
+				if measured {
+					fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | "))
 				}
 			}
 			fmt.Fprint(w, "| geometric mean |")

@@ -61,7 +61,7 @@ func TestPatternIsExact(t *testing.T) {
 				check := func(s source, want func(int) int64) {
 					block := p.block(s)
 					require.Len(t, block, period*size)
-					for i := 0; i < period; i++ {
+					for i := range period {
 						if got := decode(t, dtype, block[i*size:][:size]); got != float64(want(i)) {
 							t.Fatalf("%s %s world %d source %d element %d: %v, want %d", dtype, op, world, s, i, got, want(i))
 						}
@@ -195,5 +195,5 @@ func TestTable(t *testing.T) {
 		head := lines[4]
 		require.Contains(t, head, word)
 	}
-	require.Equal(t, len(strings.Split(lines[4], "  algorithm")[0]), len(strings.Split(lines[7], "  shm")[0]))
+	require.Len(t, strings.Split(lines[7], "  shm")[0], len(strings.Split(lines[4], "  algorithm")[0]))
 }

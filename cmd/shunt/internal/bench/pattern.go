@@ -120,13 +120,11 @@ func (p *pattern) block(s source) []byte {
 	}
 	b := make([]byte, 0, period*p.dtype.Bytes())
 	for i := range period {
-		v := int64(0)
 		if s == reduced {
-			v = p.result(i)
+			b = encode(b, p.dtype, p.result(i))
 		} else {
-			v = p.value(int(s), i)
+			b = encode(b, p.dtype, p.value(int(s), i))
 		}
-		b = encode(b, p.dtype, v)
 	}
 	p.blocks[s] = b
 	return b
