@@ -34,9 +34,9 @@ func reduceReference(d plugin.DType, op plugin.Op, sources []uint64, scalars []f
 		case plugin.OpProd:
 			acc = float32(acc * v)
 		case plugin.OpMax:
-			acc = float32(math.Max(float64(acc), float64(v)))
+			acc = max(acc, v) // NaN if either is, unlike math.Max
 		case plugin.OpMin:
-			acc = float32(math.Min(float64(acc), float64(v)))
+			acc = min(acc, v)
 		}
 	}
 	if op == plugin.OpAvg {
@@ -62,9 +62,9 @@ func reduceDoubles(op plugin.Op, sources []uint64, scalars []float64) uint64 {
 		case plugin.OpProd:
 			acc = float64(acc * v)
 		case plugin.OpMax:
-			acc = math.Max(acc, v)
+			acc = max(acc, v)
 		case plugin.OpMin:
-			acc = math.Min(acc, v)
+			acc = min(acc, v)
 		}
 	}
 	if op == plugin.OpAvg {

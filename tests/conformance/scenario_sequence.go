@@ -125,6 +125,9 @@ func barrierOrder(_ context.Context, s *stage) error {
 	for rank := range s.comm.World() {
 		start = max(start, at(rank).Load())
 	}
+	if err := s.run(0, s.comm, barrier); err != nil { // everybody has read the page
+		return err
+	}
 	for step := range s.c.Repeat {
 		s.dawdle()
 		at(s.me).Store(start + int64(step) + 1)
