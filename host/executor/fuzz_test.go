@@ -1,0 +1,176 @@
+package executor
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/plugin"
+	"golang.org/x/sys/unix"
+)
+
+// guarded is memory between two pages that trap.
+func guarded(t testing.TB, bytes int) (whole, inner []byte) {
+	t.Helper()
+	page := unix.Getpagesize()
+	size := (bytes + page - 1) / page * page
+	whole, err := unix.Mmap(-1, 0, size+2*page, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	must(t, err)
+	must(t, unix.Mprotect(whole[page:page+size], unix.PROT_READ|unix.PROT_WRITE))
+	// The end touches the second guard; what is left in front is checked by value.
+	return whole, whole[page+size-bytes : page+size]
+}
+
+// planOf reads a plan from fuzz input: whatever the bytes say, with operands
+// drawn small enough that many plans are valid.
+func planOf(data []byte) *plugin.Plan {
+	next := func() uint16 {
+		if len(data) < 2 {
+			data = nil
+			return 0
+		}
+		v := binary.LittleEndian.Uint16(data)
+		data = data[2:]
+		return v
+	}
+	const world = 2
+	p := &plugin.Plan{
+		Algorithm: "fuzz", Collective: plugin.AllReduce, World: world,
+		DType: plugin.DType(next() % 12), Op: plugin.Op(next() % 6), Temps: int(next() % 8),
+	}
+	for range next() % 12 {
+		// Mostly small numbers, and every extreme.
+		v := int64(int16(next()))
+		if shift := next(); shift%3 == 0 {
+			v <<= shift % 64
+		}
+		p.Consts = append(p.Consts, v)
+	}
+	registers := uint16(p.Registers())
+	register := func() uint16 {
+		v := next()
+		if v == plugin.None {
+			return v
+		}
+		return v % registers
+	}
+	for range next() % 12 {
+		r := plugin.Ref{Space: plugin.Space(next() % 3), Region: register(), Rank: register(), Offset: register(), Scale: plugin.None}
+		if next()%4 == 0 {
+			r.Scale = register()
+		}
+		p.Refs = append(p.Refs, r)
+	}
+	refs := max(uint16(len(p.Refs)), 1)
+	temp := func() uint16 {
+		return uint16(plugin.SlotCountOf(world)+len(p.Consts)) + next()%max(uint16(p.Temps), 1)
+	}
+	for len(data) > 0 && len(p.Steps) < 64 {
+		s := plugin.Step{Kind: plugin.StepKind(1 + next()%13), Alu: plugin.Alu(next() % 13)}
+		if s.Kind == plugin.StepNative || s.Kind == plugin.StepLaunch {
+			s.Kind = plugin.StepSet // neither is data
+		}
+		switch s.Kind {
+		case plugin.StepSet:
+			s.Dst, s.A, s.B, s.C = temp(), register(), register(), register()
+		case plugin.StepLoad:
+			s.Dst, s.A = temp(), next()%refs
+		case plugin.StepStore, plugin.StepSignal:
+			s.Dst, s.A, s.B = next()%refs, register(), register()
+		case plugin.StepCopy:
+			s.Dst, s.A, s.N = next()%refs, next()%refs, register()
+		case plugin.StepReduce:
+			s.Dst, s.A, s.B, s.N = next()%refs, next()%refs, 1+next()%4, register()
+		case plugin.StepWait:
+			s.A, s.B, s.C = next()%refs, register(), register()
+		case plugin.StepBarrier:
+			s.Dst, s.A = next()%refs, next()%refs
+		case plugin.StepLoop:
+			s.Dst, s.B, s.N = temp(), 1+next()%8, register()
+		case plugin.StepIf:
+			s.A, s.B = register(), 1+next()%8
+		case plugin.StepRemote:
+			s.Dst, s.A, s.B, s.C = next()%refs, register(), next()%refs, register()
+		}
+		p.Steps = append(p.Steps, s)
+	}
+	half := uint16(len(p.Steps) / 2)
+	p.Tracks = []plugin.Track{{First: 0, Count: half}, {First: half, Count: uint16(len(p.Steps)) - half}}
+	return p
+}
+
+// seedPlan writes a plan's bytes as planOf reads them.
+func seedPlan(words ...uint16) []byte {
+	var out []byte
+	for _, w := range words {
+		out = binary.LittleEndian.AppendUint16(out, w)
+	}
+	return out
+}
+
+// FuzzPlan runs any plan that is valid. It may succeed or fail, but it ends,
+// and it touches nothing but its regions and the caller's memory: behind each
+// lies a page that traps, before each bytes that must not change.
+func FuzzPlan(f *testing.F) {
+	const bytesOf = 1000 // of every piece of memory; odd enough to misalign ends
+	var wholes, inners [][]byte
+	for range 4 { // send, recv, region of rank 0, region of rank 1
+		whole, inner := guarded(f, bytesOf)
+		wholes, inners = append(wholes, whole), append(inners, inner)
+	}
+	page := unix.Getpagesize()
+	e, err := NewEngine(0, 2)
+	must(f, err)
+	e.SetPolicy(Policy{Spins: 1})
+	for rank := range 2 {
+		must(f, e.SetRegion(0, 0, rank, memory(inners[2+rank])))
+		must(f, e.SetControl(rank, memory(mapped(f, memfd(f, ControlBytes), ControlBytes))))
+	}
+	f.Cleanup(func() {
+		e.Close()
+		for _, w := range wholes {
+			must(f, unix.Munmap(w))
+		}
+	})
+
+	one := uint16(plugin.SlotCountOf(2)) // the first constant
+	f.Add(seedPlan(7, 0, 2, 2, 8, 1, 16, 1, 2, 0, one, one, one, 1, 2, one, one, one, 1, 3, 0, 0, 1, one, 4, 0, 0, 1, one))
+	f.Add(seedPlan(1, 5, 3, 3, 1, 1, 0xFFFF, 3, 64, 1, 3, 2, one, one, one, 0, one, 1, one, one, one, 1, 0, 0, 0, one, 0, one, 0, 8, 0, 0, 2, one, 0, 5, 0, 0, 1, one))
+	f.Add(bytes.Repeat([]byte{3, 0, 250, 1, 9}, 60))
+
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p := planOf(data)
+		if p.Validate() != nil {
+			return
+		}
+		program, err := e.Load(p, 0)
+		if err != nil {
+			return
+		}
+		defer program.Free()
+		for _, w := range wholes {
+			clear(w[page : len(w)-page])
+		}
+		a := &Arguments{Send: unsafe.Pointer(&inners[0][0]), Recv: unsafe.Pointer(&inners[1][0])}
+		a.Slots[plugin.SlotCount], a.Slots[plugin.SlotBytes] = 16, 64
+		a.Slots[plugin.SlotSendBytes], a.Slots[plugin.SlotRecvBytes] = bytesOf, bytesOf
+		a.Arrays = []int64{8, 16, 0, 8, 24, 32, 0, 40}
+		start := time.Now()
+		err = e.Run(program, a, time.Millisecond)
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("took %v", took)
+		}
+		if err != nil && plugin.CodeOf(err) != plugin.Timeout && plugin.CodeOf(err) != plugin.InvalidArgument && plugin.CodeOf(err) != plugin.Internal {
+			t.Errorf("unexpected %v", err)
+		}
+		for i, w := range wholes {
+			for _, b := range w[page : len(w)-page-bytesOf] {
+				if b != 0 {
+					t.Fatalf("memory %d was written before its start", i)
+				}
+			}
+		}
+	})
+}
