@@ -51,6 +51,9 @@ const (
 	idRecords
 	idRunDir
 	idFailpoints
+	idLibrary
+	idCommand
+	idPython
 	count
 )
 
@@ -60,7 +63,7 @@ const (
 )
 
 // The groups, in the order of the documentation.
-var groups = [...]string{"Rendezvous", "Transports", "Choice of algorithm", "Deadlines", "Execution", "Diagnosis"}
+var groups = [...]string{"Rendezvous", "Transports", "Choice of algorithm", "Deadlines", "Execution", "Diagnosis", "Tools"}
 
 var table = [count]Variable{
 	idRank: {Name: "SHUNT_RANK", Kind: Integer, Min: 0, Max: 1023, Group: "Rendezvous",
@@ -97,6 +100,12 @@ var table = [count]Variable{
 		Doc: "Directory for sockets of plugin processes; short, on a local file system, readable by this user alone. Unset: a fresh one under the system's temporary directory, removed at exit."},
 	idFailpoints: {Name: "SHUNT_FAILPOINTS", Kind: Text, Group: "Diagnosis",
 		Doc: "Switches faults on, for tests: `name=action(args)@n;…`. `shunt doctor --failpoints` lists the names."},
+	idLibrary: {Name: "SHUNT_LIBRARY", Kind: Text, Group: "Tools",
+		Doc: "The libshunt.so that the Python package loads, and that its wheel is built with. Unset: the one in the wheel, then the system's."},
+	idCommand: {Name: "SHUNT_COMMAND", Kind: Text, Group: "Tools",
+		Doc: "The shunt command that the examples start their ranks with. Unset: the first on the PATH."},
+	idPython: {Name: "SHUNT_PYTHON", Kind: Text, Group: "Tools",
+		Doc: "The Python interpreter that tests run Python programs with."},
 }
 
 // Variables is the whole table, in the order of the documentation. The caller
