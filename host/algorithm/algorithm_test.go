@@ -1,7 +1,10 @@
 package algorithm
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/shunt-ccl/shunt/host/algorithm/plantest"
@@ -53,4 +56,98 @@ func TestEveryCollective(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Every collective of the table has a plan, in every world, and all plans stay
+// within the limits.
+func TestEveryPlanIsValid(t *testing.T) {
+	const scratchBytes = 64 << 20
+	for _, world := range []int{1, 2, 16, maxWorld} {
+		for _, c := range plugin.Collectives() {
+			for _, name := range names(t, c, world, scratchBytes) {
+				for _, r := range []int{0, world - 1} {
+					req := plugin.Request{Collective: c, DType: plugin.Float32, Op: plugin.OpPremulSum, World: world, Hosts: 1, Rank: r}
+					if _, err := Plan(req, name, 2, scratchBytes); err != nil {
+						t.Errorf("%s/%s, rank %d of %d: %v", c, name, r, world, err)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestSupportsAnswersReasons(t *testing.T) {
+	for _, test := range []struct {
+		change  func(*plugin.Request)
+		scratch int64
+		reason  string
+	}{
+		{func(r *plugin.Request) { r.Memory = plugin.MemoryKindCuda }, testScratch, "host memory only"},
+		{func(r *plugin.Request) { r.World = maxWorld + 1 }, testScratch, "257"},
+		{func(r *plugin.Request) { r.Collective = 99 }, testScratch, "no such collective"},
+		{func(*plugin.Request) {}, 4096, "too few"},
+		{func(*plugin.Request) {}, -1, "too few"},
+	} {
+		req := plugin.Request{World: 4, Hosts: 1}
+		test.change(&req)
+		s := Supports(req, test.scratch)
+		if len(s.Algorithms) != 0 || !strings.Contains(s.Reason, test.reason) {
+			t.Errorf("%+v: %d algorithms, reason %q, want one with %q", req, len(s.Algorithms), s.Reason, test.reason)
+		}
+		if _, err := Plan(req, Prefix+"/put_direct", 0, test.scratch); !errors.Is(err, plugin.Unsupported) {
+			t.Errorf("%+v: plan: %v, want unsupported", req, err)
+		}
+	}
+}
+
+// Channels of all classes and ranks are disjoint and inside the scratch.
+func TestLayout(t *testing.T) {
+	for _, world := range []int{1, 2, 5, 64} {
+		for _, scratchBytes := range []int64{1 << 20, 3<<20 + 40, 64 << 20} {
+			l, ok := newLayout(world, scratchBytes)
+			if !ok {
+				continue
+			}
+			last := l.credits + countClasses*int64(world)*line
+			for c := range class(countClasses) {
+				for r := range world {
+					if start := l.slotsFrom(c, r); start < last {
+						t.Fatalf("world %d: channel %d from %d starts at %d, before %d", world, c, r, start, last)
+					}
+					last = l.slotsFrom(c, r) + slotsEach*l.stride
+				}
+			}
+			if last > scratchBytes || l.stride != line+l.capacity || l.capacity%line != 0 {
+				t.Errorf("world %d: layout %+v of %d bytes ends at %d", world, l, scratchBytes, last)
+			}
+		}
+	}
+}
+
+// Whatever is asked, the answer is a valid plan or an error, and Plan knows
+// exactly the names that Supports gives.
+func FuzzPlan(f *testing.F) {
+	f.Add(uint32(0), uint32(7), uint32(0), 2, uint32(0), 0, "generic/put_one_shot", uint32(0), int64(1<<20))
+	f.Add(uint32(16), uint32(1), uint32(5), 3, uint32(1), -1, "generic/put_direct", uint32(9), int64(-1))
+	f.Fuzz(func(t *testing.T, collective, dtype, op uint32, world int, memory uint32, rank int, name string, region uint32, scratchBytes int64) {
+		if world > 16 {
+			world %= 300 // larger plans are slow to write and no different
+		}
+		req := plugin.Request{
+			Collective: plugin.Collective(collective), DType: plugin.DType(dtype), Op: plugin.Op(op),
+			World: world, Hosts: 1, Memory: plugin.MemoryKind(memory), Rank: rank,
+		}
+		offered := slices.ContainsFunc(Supports(req, scratchBytes).Algorithms, func(a plugin.Algorithm) bool { return a.Name == name })
+		plan, err := Plan(req, name, region, scratchBytes)
+		switch {
+		case err == nil && !offered:
+			t.Errorf("a plan for %+v by %q, which Supports does not offer", req, name)
+		case err == nil:
+			if err := plan.Validate(); err != nil {
+				t.Error(err)
+			}
+		case offered && rank >= 0 && rank < world, plugin.CodeOf(err) == plugin.Internal:
+			t.Errorf("no plan for %+v by %q: %v", req, name, err)
+		}
+	})
 }

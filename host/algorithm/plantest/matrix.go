@@ -44,13 +44,17 @@ func Matrix(c plugin.Collective, algorithm string, world int) []Operation {
 		}
 		for i, n := range counts {
 			add(Operation{DType: plugin.Float32, Count: n, Counts: varied(n, world), InPlace: i%2 == 0})
-			add(Operation{DType: plugin.Int8, Count: n, Counts: varied(n, world), InPlace: i%2 == 1})
+			if n < 20000 {
+				add(Operation{DType: plugin.Int8, Count: n, Counts: varied(n, world), InPlace: i%2 == 1})
+			}
 		}
-		add(Operation{DType: plugin.Bfloat16, Count: 1 << 20, Counts: varied(1<<20, world)})
 	default:
 		for i, n := range counts {
 			inPlace := i%2 == 0 && c != plugin.AllToAll && c != plugin.AllToAllV
 			add(Operation{DType: plugin.Uint8, Count: n, Counts: varied(n, world), Matrix: square(n, world), Gap: n % 3, InPlace: inPlace})
+			if n > 20000 {
+				n /= 2
+			}
 			add(Operation{DType: plugin.Int64, Count: n, Counts: varied(n, world), Matrix: square(n, world), Gap: n % 2})
 		}
 	}
