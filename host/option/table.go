@@ -37,6 +37,7 @@ const (
 	idRank index = iota
 	idWorld
 	idID
+	idSecret
 	idHostID
 	idTransports
 	idPluginDir
@@ -72,6 +73,8 @@ var table = [count]Variable{
 		Doc: "Number of ranks of the job."},
 	idID: {Name: "SHUNT_ID", Kind: Text, Group: "Rendezvous",
 		Doc: "Where the ranks meet: a unique id as `shunt run` and NewUniqueID make it, `tcp://host:port`, or `file:///path` on a file system that all ranks see."},
+	idSecret: {Name: "SHUNT_SECRET", Kind: Text, Group: "Rendezvous",
+		Doc: "What only the ranks of this job know, where the meeting place is an address or comes from another launcher and so carries no secret of its own. Equal on all ranks."},
 	idHostID: {Name: "SHUNT_HOST_ID", Kind: Text, Group: "Rendezvous",
 		Doc: "Name of this host, where the machine's own identity is not wanted: ranks with equal names share memory, ranks with different names behave as on two machines."},
 	idTransports: {Name: "SHUNT_TRANSPORTS", Kind: List, Group: "Transports",

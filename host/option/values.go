@@ -15,6 +15,9 @@ func (o *Options) World() (int, bool) { return int(o.integers[idWorld]), o.set[i
 // ID is SHUNT_ID, or "".
 func (o *Options) ID() string { return o.texts[idID] }
 
+// Secret is SHUNT_SECRET, or "".
+func (o *Options) Secret() string { return o.texts[idSecret] }
+
 // HostID is SHUNT_HOST_ID, or "" for the machine's own identity.
 func (o *Options) HostID() string { return o.texts[idHostID] }
 
@@ -77,13 +80,18 @@ func (o *Options) RunDir() string { return o.texts[idRunDir] }
 func (o *Options) Failpoints() string { return o.texts[idFailpoints] }
 
 // Set lists the variables that the environment sets, with their values, in the
-// order of the table.
+// order of the table. Secrets are not shown.
 func (o *Options) Set() []Setting {
 	var list []Setting
 	for i := range table {
-		if o.set[i] {
-			list = append(list, Setting{Name: table[i].Name, Value: o.texts[i]})
+		if !o.set[i] {
+			continue
 		}
+		value := o.texts[i]
+		if index(i) == idSecret || index(i) == idID {
+			value = "(set; not shown)" // who knows it can join the job
+		}
+		list = append(list, Setting{Name: table[i].Name, Value: value})
 	}
 	return list
 }
