@@ -50,9 +50,9 @@ func ask(t *testing.T, p *pool.Pool, handler string, r request) [][]verdict {
 	return answers
 }
 
-func two(t *testing.T) *pool.Pool {
+func two(t *testing.T, env ...string) *pool.Pool {
 	t.Helper()
-	p, err := pool.New(pool.Options{World: 2, Env: []string{"SHUNT_STALL=200ms"}})
+	p, err := pool.New(pool.Options{World: 2, Env: append(env, "SHUNT_STALL=200ms")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,16 +97,21 @@ func TestMismatches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := two(t)
+	checked, unchecked := two(t, "SHUNT_CHECK=on"), two(t)
 	for number, m := range table.Mismatches {
-		for _, warm := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/warm=%t", m.Name, warm), func(t *testing.T) {
+		mismatch := func(how string, p *pool.Pool, warm bool) {
+			t.Run(m.Name+"/"+how, func(t *testing.T) {
 				for rank, verdicts := range ask(t, p, "badinput mismatch", request{Number: number, Warm: warm}) {
 					for _, text := range m.Messages {
 						expect(t, rank, verdicts[0], plugin.Mismatch, text)
 					}
 				}
 			})
+		}
+		mismatch("first call", unchecked, false)
+		mismatch("later call, checked", checked, true)
+		if m.Stalls {
+			mismatch("later call, stalled", unchecked, true)
 		}
 	}
 }
@@ -173,7 +178,7 @@ func TestSpecs(t *testing.T) {
 		{"", "no name or path"},
 		{"builtin:", "no name or path behind builtin:"},
 		{"network:shm", `unknown carrier "network"; known are builtin, shared and process`},
-		{"process:/x,sha256=abc", "sha256 is not 64 hexadecimal digits"},
+		{"process:/x#sha256=abc", "sha256 is not 64 hexadecimal digits"},
 		{"shared:/a\x00b", "no name or path"},
 	} {
 		_, err := host.ParseSpec(test.spec)

@@ -3,20 +3,30 @@ package rules
 // Mutations break every rule that the host and the shm transport must keep.
 var Mutations = []Mutation{
 	{
-		Rule: 1, Why: "the receiver does not wait for an empty message",
+		Rule: 1, Why: "a receiver leaves out empty messages",
 		File: "transports/shm/ring.go",
-		Old: `		base := w.Const(r.base + int64(w.me)*r.span)
-		w.Loop(pieces, func(i plugin.Reg) {`,
-		New: `		base := w.Const(r.base + int64(w.me)*r.span)
-		w.Loop(w.Min(n, pieces), func(i plugin.Reg) {`,
+		Old: `			w.consume(r, number, source)
+		})
+		w.Store(counter, w.Add(before, cut.count))`,
+		New: `			w.consume(r, number, source)
+		})
+		w.Store(counter, w.Add(before, w.Min(n, cut.count)))`,
 		Guard: Test{inRules, "TestRule01AlwaysSignalAlwaysWait"},
 	},
 	{
 		Rule: 2, Why: "an operation puts its counter back to where it began",
 		File:  "transports/shm/exchange.go",
-		Old:   `	w.Store(counter, w.Add(before, rounds))`,
+		Old:   `	w.Store(counter, w.Add(before, rounds.count))`,
 		New:   `	w.Store(counter, before)`,
 		Guard: Test{inRules, "TestRule02CountersOnlyGrow"},
+	},
+	{
+		Rule: 9, Why: "a rank withdraws its handles once it has everybody else's",
+		File: "host/memory/share.go",
+		Old:  `	all, err := s.fetchAll(ctx, tag, offers, mine)`,
+		New: `	all, err := s.fetchAll(ctx, tag, offers, mine)
+	s.withdraw(tag)`,
+		Guard: Test{inMemory, "TestRule09BatchedHandleExchange"},
 	},
 	{
 		Rule: 10, Why: "a rank that cannot open its endpoint keeps that to itself",
