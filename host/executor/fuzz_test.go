@@ -23,9 +23,10 @@ func guarded(t testing.TB, bytes int) (whole, inner []byte) {
 	return whole, whole[page+size-bytes : page+size]
 }
 
-// planOf reads a plan from fuzz input: whatever the bytes say, with operands
-// drawn small enough that many plans are valid.
+// planOf reads a plan from fuzz input. Operands come from the input, reduced to
+// what Validate accepts; numbers are whatever the input says.
 func planOf(data []byte) *plugin.Plan {
+	const world = 2
 	next := func() uint16 {
 		if len(data) < 2 {
 			data = nil
@@ -35,10 +36,9 @@ func planOf(data []byte) *plugin.Plan {
 		data = data[2:]
 		return v
 	}
-	const world = 2
 	p := &plugin.Plan{
 		Algorithm: "fuzz", Collective: plugin.AllReduce, World: world,
-		DType: plugin.DType(next() % 12), Op: plugin.Op(next() % 6), Temps: int(next() % 8),
+		DType: plugin.DType(next() % 12), Op: plugin.Op(next() % 6), Temps: 1 + int(next()%8),
 	}
 	for range next() % 12 {
 		// Mostly small numbers, and every extreme.
@@ -48,57 +48,82 @@ func planOf(data []byte) *plugin.Plan {
 		}
 		p.Consts = append(p.Consts, v)
 	}
-	registers := uint16(p.Registers())
-	register := func() uint16 {
-		v := next()
-		if v == plugin.None {
-			return v
+	register := func() uint16 { return next() % uint16(p.Registers()) }
+	optional := func() uint16 {
+		if r := next(); r%8 > 0 {
+			return r % uint16(p.Registers())
 		}
-		return v % registers
+		return plugin.None
 	}
+	temp := func() uint16 { return uint16(p.Registers()-p.Temps) + next()%uint16(p.Temps) }
+	p.Refs = []plugin.Ref{{Space: plugin.SpaceRegion, Region: register(), Rank: register(), Offset: register(), Scale: plugin.None}}
 	for range next() % 12 {
-		r := plugin.Ref{Space: plugin.Space(next() % 3), Region: register(), Rank: register(), Offset: register(), Scale: plugin.None}
-		if next()%4 == 0 {
-			r.Scale = register()
-		}
-		p.Refs = append(p.Refs, r)
+		p.Refs = append(p.Refs, plugin.Ref{Space: plugin.Space(next() % 3), Region: register(), Rank: register(), Offset: register(), Scale: optional()})
 	}
-	refs := max(uint16(len(p.Refs)), 1)
-	temp := func() uint16 {
-		return uint16(plugin.SlotCountOf(world)+len(p.Consts)) + next()%max(uint16(p.Temps), 1)
+	ref := func() uint16 { return next() % uint16(len(p.Refs)) }
+	word := func() uint16 { // the nearest ref to a region, downwards
+		i := ref()
+		for p.Refs[i].Space != plugin.SpaceRegion {
+			i--
+		}
+		return i
 	}
 	for len(data) > 0 && len(p.Steps) < 64 {
 		s := plugin.Step{Kind: plugin.StepKind(1 + next()%13), Alu: plugin.Alu(next() % 13)}
-		if s.Kind == plugin.StepNative || s.Kind == plugin.StepLaunch {
-			s.Kind = plugin.StepSet // neither is data
-		}
 		switch s.Kind {
+		case plugin.StepLaunch, plugin.StepNative: // neither is data alone
+			s.Kind = plugin.StepSet
+			fallthrough
 		case plugin.StepSet:
 			s.Dst, s.A, s.B, s.C = temp(), register(), register(), register()
 		case plugin.StepLoad:
-			s.Dst, s.A = temp(), next()%refs
-		case plugin.StepStore, plugin.StepSignal:
-			s.Dst, s.A, s.B = next()%refs, register(), register()
+			s.Dst, s.A = temp(), word()
+		case plugin.StepStore:
+			s.Dst, s.A = word(), register()
+		case plugin.StepSignal:
+			s.Dst, s.A, s.B = word(), register(), optional()
 		case plugin.StepCopy:
-			s.Dst, s.A, s.N = next()%refs, next()%refs, register()
+			s.Dst, s.A, s.N = ref(), ref(), register()
 		case plugin.StepReduce:
-			s.Dst, s.A, s.B, s.N = next()%refs, next()%refs, 1+next()%4, register()
+			s.Dst, s.A, s.N = ref(), ref(), register()
+			s.B = 1 + next()%(uint16(len(p.Refs))-s.A)
 		case plugin.StepWait:
-			s.A, s.B, s.C = next()%refs, register(), register()
+			s.A, s.B, s.C = word(), register(), optional()
 		case plugin.StepBarrier:
-			s.Dst, s.A = next()%refs, next()%refs
+			s.Dst, s.A = word(), word()
 		case plugin.StepLoop:
 			s.Dst, s.B, s.N = temp(), 1+next()%8, register()
 		case plugin.StepIf:
 			s.A, s.B = register(), 1+next()%8
 		case plugin.StepRemote:
-			s.Dst, s.A, s.B, s.C = next()%refs, register(), next()%refs, register()
+			s.Dst, s.A, s.B, s.C = word(), register(), word(), register()
 		}
 		p.Steps = append(p.Steps, s)
 	}
 	half := uint16(len(p.Steps) / 2)
 	p.Tracks = []plugin.Track{{First: 0, Count: half}, {First: half, Count: uint16(len(p.Steps)) - half}}
+	for _, track := range p.Tracks {
+		fitBlocks(p.Steps[track.First:track.First+track.Count], 0)
+	}
 	return p
+}
+
+// fitBlocks cuts loops and ifs so that they end within what encloses them,
+// and makes what cannot be cut, or nests too deep, an inert step.
+func fitBlocks(steps []plugin.Step, depth int) {
+	for i := 0; i < len(steps); i++ {
+		s := &steps[i]
+		if s.Kind != plugin.StepLoop && s.Kind != plugin.StepIf {
+			continue
+		}
+		s.B = min(s.B, uint16(len(steps)-i-1))
+		if s.B == 0 || depth == plugin.MaxLoopDepth {
+			*s = plugin.Step{Kind: plugin.StepCopy} // ref 0 onto itself, slot count bytes
+			continue
+		}
+		fitBlocks(steps[i+1:i+1+int(s.B)], depth+1)
+		i += int(s.B)
+	}
 }
 
 // seedPlan writes a plan's bytes as planOf reads them.
