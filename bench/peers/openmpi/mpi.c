@@ -9,8 +9,9 @@
  *
  *   COLLECTIVE BYTES ITERATIONS MICROSECONDS WRONG
  *
- * The time is that of one operation on the slowest rank; wrong counts wrong
- * elements of one checked call, over all ranks.
+ * The operations of a size are timed in batches; the time is the median over
+ * the batches of one operation's on the slowest rank. Wrong counts wrong elements
+ * of one checked call, over all ranks.
  */
 #include <mpi.h>
 #include <stdint.h>
@@ -18,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ITERATIONS = 20000 };
+enum { MAX_ITERATIONS = 20000, BATCHES = 9 };
 
 static int rank, world;
 static float *sendbuf, *recvbuf;
@@ -100,13 +101,18 @@ static int calibrate(const collective *c, int block, double budget) {
     int64_t answer = n * 4;
     int done = us * (double)n * 10 >= budget || n >= MAX_ITERATIONS / 4;
     if (done) answer = (int64_t)(budget / (us > 0.01 ? us : 0.01));
-    if (answer < 2) answer = 2;
+    if (answer < 3) answer = 3;
     if (answer > MAX_ITERATIONS) answer = MAX_ITERATIONS;
     if (done) answer = -answer;
     MPI_Bcast(&answer, 1, MPI_INT64_T, 0, MPI_COMM_WORLD);
     if (answer < 0) return (int)-answer;
     n = answer;
   }
+}
+
+static int ascending(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
 }
 
 static void measure(const collective *c, int64_t bytes, double budget) {
@@ -126,10 +132,14 @@ static void measure(const collective *c, int64_t bytes, double budget) {
   int64_t mine = c->wrong((int)block), wrong = 0;
   MPI_Reduce(&mine, &wrong, 1, MPI_INT64_T, MPI_SUM, 0, MPI_COMM_WORLD);
   int n = calibrate(c, (int)block, budget);
-  double us = timed(c, (int)block, n), slowest = 0;
-  MPI_Reduce(&us, &slowest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+  int batch = n / BATCHES > 0 ? n / BATCHES : 1, count = 0;
+  double us[2 * BATCHES], slowest[2 * BATCHES];
+  for (int left = n; left > 0; left -= batch) us[count++] = timed(c, (int)block, batch);
+  MPI_Reduce(us, slowest, count, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
   if (rank == 0) {
-    printf("%s %lld %d %.4f %lld\n", c->name, (long long)whole * (long long)sizeof(float), n, slowest, (long long)wrong);
+    qsort(slowest, (size_t)count, sizeof *slowest, ascending);
+    double median = count % 2 ? slowest[count / 2] : (slowest[count / 2 - 1] + slowest[count / 2]) / 2;
+    printf("%s %lld %d %.4f %lld\n", c->name, (long long)whole * (long long)sizeof(float), count * batch, median, (long long)wrong);
     fflush(stdout);
   }
 }

@@ -119,9 +119,9 @@ type job struct {
 
 // report is what one rank says about one job.
 type report struct {
-	Microseconds float64 `json:"us"` // of one operation
-	Wrong        int64   `json:"wrong"`
-	Iterations   int     `json:"iterations"`
-	Algorithm    string  `json:"algorithm"`
-	Error        string  `json:"error,omitempty"` // the last report of a rank
+	Samples    []float64 `json:"us"` // of one operation, in each batch
+	Wrong      int64     `json:"wrong"`
+	Iterations int       `json:"iterations"`
+	Algorithm  string    `json:"algorithm"`
+	Error      string    `json:"error,omitempty"` // the last report of a rank
 }

@@ -21,6 +21,11 @@ var corrupt = failpoint.NewData("bench.corrupt", "a result of `shunt bench`, bef
 // maxIterations bounds the timing of small operations.
 const maxIterations = 20000
 
+// batches is in how many parts the operations of a row are timed, each behind a
+// barrier. The launcher takes the slowest rank of each and the median of them,
+// so that what else runs on the machine spoils a batch and not the row.
+const batches = 9
+
 // Rank is a rank of a benchmark: it joins by the environment, goes through the
 // jobs and writes one report each to w. The error has been reported too.
 func Rank(ctx context.Context, c Config, w io.Writer) (err error) {
@@ -140,9 +145,16 @@ func (r *rank) run(ctx context.Context, j job) (report, error) {
 	if rep.Iterations, err = r.calibrate(p); err != nil {
 		return rep, err
 	}
-	if rep.Microseconds, err = r.timed(p, rep.Iterations); err != nil {
-		return rep, err
+	for left := rep.Iterations; left > 0; {
+		n := max(rep.Iterations/batches, 1)
+		us, err := r.timed(p, n)
+		if err != nil {
+			return rep, err
+		}
+		rep.Samples = append(rep.Samples, us)
+		left -= n
 	}
+	rep.Iterations = len(rep.Samples) * max(rep.Iterations/batches, 1)
 	dtype, count := r.config.DType, p.shape.count
 	if p.shape.window != noWindow {
 		dtype, count = plugin.Uint8, count*dtype.Bytes()
@@ -285,7 +297,7 @@ func (r *rank) calibrate(p *prepared) (int, error) {
 		} else {
 			enough *= 4
 		}
-		*n = min(max(enough, 2), maxIterations)
+		*n = min(max(enough, 3), maxIterations)
 		if done {
 			*n = -*n
 		}

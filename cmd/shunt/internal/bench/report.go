@@ -34,7 +34,7 @@ func (t *Table) Row(r Row) {
 func (t *Table) head() {
 	w := t.To
 	fmt.Fprintf(w, "# shunt bench: %d ranks, sizes %d to %d bytes, factor %d\n", t.Config.World, t.Config.Min, t.Config.Max, t.Config.Factor)
-	fmt.Fprintf(w, "# time: of one operation, slowest rank; #wrong: elements that are not exactly what they must be, over all ranks\n#\n")
+	fmt.Fprintf(w, "# time: of one operation, slowest rank, median of batches; #wrong: elements that are not exactly what they must be, over all ranks\n#\n")
 	fmt.Fprintf(w, "#%55s%38s%38s\n", "", "out-of-place           ", "in-place            ")
 	fmt.Fprintf(w, "#%12s %13s %9s %10s %6s", "size", "count", "type", "redop", "root")
 	for range 2 {

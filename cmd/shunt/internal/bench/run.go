@@ -39,7 +39,7 @@ func (r *Row) Wrong() int64 {
 
 // Timing is one form of a row.
 type Timing struct {
-	Microseconds float64 `json:"us"` // of the slowest rank
+	Microseconds float64 `json:"us"` // of one operation: the median over batches of the slowest rank
 	Algbw        float64 `json:"algbw"`
 	Busbw        float64 `json:"busbw"` // GB/s, by the conventions of nccl-tests
 	Wrong        int64   `json:"wrong"` // elements, over all ranks
@@ -110,6 +110,7 @@ func merge(c Config, pipes []*os.File, each func(Row)) error {
 	for _, j := range c.jobs() {
 		t := Timing{}
 		algorithm := ""
+		var slowest []float64 // rank's time, by batch
 		for rank, reader := range readers {
 			var rep report
 			if err := reader.Decode(&rep); err != nil {
@@ -118,13 +119,19 @@ func merge(c Config, pipes []*os.File, each func(Row)) error {
 			if rep.Error != "" {
 				return plugin.Errorf(plugin.Internal, "bench: rank %d: %s", rank, rep.Error)
 			}
-			t.Microseconds = max(t.Microseconds, rep.Microseconds)
+			if rank == 0 {
+				slowest, algorithm = rep.Samples, rep.Algorithm
+			}
+			if len(rep.Samples) != len(slowest) || len(slowest) == 0 {
+				return plugin.Errorf(plugin.Internal, "bench: rank %d timed %d batches, rank 0 %d", rank, len(rep.Samples), len(slowest))
+			}
+			for i, us := range rep.Samples {
+				slowest[i] = max(slowest[i], us)
+			}
 			t.Wrong += rep.Wrong
 			t.Iterations = rep.Iterations
-			if rank == 0 {
-				algorithm = rep.Algorithm
-			}
 		}
+		t.Microseconds = median(slowest)
 		if j.inPlace {
 			t.bandwidth(j, row.Bytes, c.World)
 			row.InPlace = &t
