@@ -35,7 +35,6 @@ type Communicator struct {
 	attached    []*attached
 	timeout     time.Duration
 	logger      *slog.Logger
-	records     *watch.Recorder
 
 	// order admits one operation at a time. Lock order: order, then
 	// signatures.mu; neither is held while waiting for a peer, except that the
@@ -171,9 +170,7 @@ func (c *Communicator) run(op *Operation) error {
 	a.exec.Send, a.exec.Recv = a.call.send, a.call.recv
 	a.exec.Slots, a.exec.Arrays = a.call.slots, a.call.arrays
 	c.publish(&a.call)
-	c.records.Begin(c.seq, a.call.collective, a.call.dtype, a.call.op, a.call.count, a.call.root)
 	err = c.engine.Run(program, &a.exec, c.timeout)
-	c.records.End(c.seq, err)
 	a.exec.Send, a.exec.Recv = nil, nil
 	a.call.send, a.call.recv = nil, nil
 	if err != nil {
@@ -193,7 +190,7 @@ func (c *Communicator) count(collective plugin.Collective) {
 // publish puts the operation into this rank's control page, where peers'
 // watchdogs read it.
 func (c *Communicator) publish(call *call) {
-	c.engine.Record(c.collectives, uint32(call.collective), uint32(call.dtype), uint32(call.op), call.count, int32(call.root))
+	c.engine.Record(c.collectives, c.seq, uint32(call.collective), uint32(call.dtype), uint32(call.op), call.count, int32(call.root))
 }
 
 // explainFailure turns the executor's error into the one users see, and makes
@@ -227,15 +224,12 @@ func (c *Communicator) fail(reason *plugin.Error, spread bool) {
 	if !c.failure.CompareAndSwap(nil, reason) {
 		return
 	}
-	c.logger.Error("communicator failed", "communicator", c.label, "rank", c.rank, "seq", c.seqNow(), "reason", reason.Message)
-	c.records.Fail(reason)
+	c.logger.Error("communicator failed", "communicator", c.label, "rank", c.rank, "reason", reason.Message)
 	if spread {
 		c.job.tell(c, reason)
 	}
 	c.engine.Abort(reason.Code, reason.Rank)
 }
-
-func (c *Communicator) seqNow() uint64 { return c.records.Seq() }
 
 // failed words a failure for the call that meets it.
 func (c *Communicator) failed(what string, reason *plugin.Error) error {
@@ -270,12 +264,17 @@ func (c *Communicator) Abort(reason string) {
 	c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.rank, Message: fmt.Sprintf("rank %d aborted: %s", c.rank, reason)}, true)
 }
 
-// Records are the latest operations of this rank, oldest first.
-func (c *Communicator) Records() []watch.Entry { return c.records.Entries() }
+// Records are the latest operations of this rank, oldest first, as many as
+// SHUNT_RECORDS says. They are gone once the communicator is closed.
+func (c *Communicator) Records() []watch.Entry { return watch.Entries(c.engine.Flights()) }
 
 // WriteRecords writes the flight recorder as one JSON object.
 func (c *Communicator) WriteRecords(w io.Writer) error {
-	return c.records.WriteJSON(w, c.label, c.rank, c.world)
+	r := watch.Report{Communicator: c.label, Rank: c.rank, World: c.world, Operations: c.Records()}
+	if err := c.Err(); err != nil {
+		r.Failure = err.Error()
+	}
+	return r.WriteJSON(w)
 }
 
 // Err is the reason why the communicator failed, or nil.
@@ -302,7 +301,7 @@ func (c *Communicator) close() error {
 	c.closed = true
 	c.order.Unlock()
 	if c.control != nil { // peers that still wait for this rank learn why in vain
-		c.engine.Record(c.collectives+1, uint32(watch.Closed), 0, 0, 0, 0)
+		c.engine.Record(c.collectives+1, c.seq+1, uint32(watch.Closed), 0, 0, 0, 0)
 		c.engine.Announce()
 	}
 	var errs []error
@@ -311,7 +310,9 @@ func (c *Communicator) close() error {
 		errs = append(errs, w.release())
 	}
 	c.signatures.free()
-	c.engine.Close()
+	if c.engine != nil {
+		c.engine.Close()
+	}
 	for _, m := range c.control {
 		errs = append(errs, m.Close())
 	}
@@ -321,6 +322,9 @@ func (c *Communicator) close() error {
 	if c.share != nil {
 		errs = append(errs, c.share.Close())
 	}
-	errs = append(errs, c.group.Close(), c.job.release())
+	if c.group != nil {
+		errs = append(errs, c.group.Close())
+	}
+	errs = append(errs, c.job.release())
 	return errors.Join(errs...)
 }

@@ -189,6 +189,32 @@ func TestMismatchedLaterCallIsFoundByTheWatchdog(t *testing.T) {
 	}
 }
 
+func TestRecordsTellWhatRan(t *testing.T) {
+	world(t, 2, func(c *host.Communicator) error {
+		x := make([]float32, 4)
+		for range 3 {
+			if err := errors.Join(c.Barrier(nil), c.AllReduce(at(x), at(x), 4, plugin.Float32, plugin.OpMax, nil)); err != nil {
+				return err
+			}
+		}
+		entries := c.Records()
+		if len(entries) != 6 {
+			return fmt.Errorf("%d records", len(entries))
+		}
+		for i, e := range entries {
+			name := [2]string{"barrier", "all_reduce"}[i%2]
+			if e.Number != uint64(i+1) || e.Collective != name || e.State != "ended" || e.End < e.Begin || (i > 0 && e.Begin < entries[i-1].Begin) {
+				return fmt.Errorf("record %d is %+v", i, e)
+			}
+		}
+		var out strings.Builder
+		if err := c.WriteRecords(&out); err != nil || !strings.Contains(out.String(), `"collective":"all_reduce","dtype":"float32","op":"max","count":4`) {
+			return fmt.Errorf("%s, %w", out.String(), err)
+		}
+		return nil
+	})
+}
+
 func TestCheckComparesEveryCall(t *testing.T) {
 	t.Setenv("SHUNT_CHECK", "on")
 	errs := worldErrors(t, 2, nil, func(c *host.Communicator) error {

@@ -72,9 +72,7 @@ func (c *Communicator) runGroup(operations []Operation) error {
 		return nil
 	}
 	c.publish(&remaining[0])
-	c.records.Begin(c.seq, remaining[0].collective, remaining[0].dtype, remaining[0].op, remaining[0].count, remaining[0].root)
 	err = c.engine.RunGroup(launches, c.timeout)
-	c.records.End(c.seq, err)
 	if err != nil {
 		return c.explainFailure("group", err)
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/shunt-ccl/shunt/host/option"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/host/topology"
-	"github.com/shunt-ccl/shunt/host/watch"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -181,22 +180,26 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	c := &Communicator{
 		rank: slices.Index(ranks, j.session.Rank()), world: len(ranks), label: label, ranks: ranks,
 		job: j, timeout: j.timeout, logger: j.logger, windows: map[uint32]*Window{},
-		records: watch.NewRecorder(j.options.Records()), deserted: -1,
+		deserted: -1,
 	}
 	c.idle.L = &c.order
 	c.scratch.arrays = make([]int64, 4*c.world)
+	j.hold()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}()
 	if c.group, err = j.session.Group(label, ranks); err != nil {
 		return nil, err
 	}
 	if c.engine, err = executor.NewEngine(c.rank, c.world); err != nil {
 		return nil, err
 	}
-	j.join(c)
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, c.Close())
-		}
-	}()
+	if err = c.engine.SetFlights(j.options.Records()); err != nil {
+		return nil, err
+	}
+	j.watch(c)
 	id, err := c.introduce(ctx)
 	if err != nil {
 		return nil, err

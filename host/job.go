@@ -52,11 +52,17 @@ func (j *job) start() {
 	}
 }
 
-// join makes c one of the job's communicators.
-func (j *job) join(c *Communicator) {
+// hold keeps the job alive until the release that belongs to it.
+func (j *job) hold() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.refs++
+}
+
+// watch makes c fail when a peer or plugin of its dies, and looks at its stalls.
+func (j *job) watch(c *Communicator) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	j.members[c] = true
 }
 

@@ -41,6 +41,9 @@ void sx_engine_close(sx_engine *e) {
   free(e->ring);
   free(e->ringing);
   free(e->live);
+  free(e->flights);
+  e->flights = NULL;
+  e->count_flights = 0;
   e->chunks = NULL;
   e->controls = NULL;
   e->ring = NULL;

@@ -40,8 +40,10 @@ type Engine struct {
 	c           *C.sx_engine
 	rank, world int
 
-	record   [4]uint64 // of the next run: seq, what, how, count
+	record   [5]uint64 // of the next run: seq, what, how, count, number
 	recorded bool
+	ticks    uint64 // and the clock when the flight recorder was set up
+	made     time.Time
 
 	group groupMemory
 

@@ -187,6 +187,14 @@ typedef struct sx_memory {
   _Atomic int64_t bytes;
 } sx_memory;
 
+/* One entry of the flight recorder; see flight.c. */
+typedef struct sx_flight {
+  _Atomic uint64_t number; /* of the operation; 0: empty, or in change */
+  _Atomic uint64_t what, how, count; /* as in sx_record */
+  _Atomic uint64_t begin, end;       /* ticks; end 0: still running */
+  _Atomic uint64_t reason;
+} sx_flight;
+
 typedef struct sx_policy {
   uint32_t spins;      /* polls with a pause before the first yield */
   uint32_t yields;     /* yields before the first sleep */
@@ -214,6 +222,9 @@ typedef struct sx_engine {
   uint32_t count_live, max_live;
   sx_failure failure;
   sx_launch single;
+  sx_flight *flight; /* of the run in flight, or null */
+  sx_flight *flights;
+  uint32_t count_flights;
 
   /* What other threads may look at or change. */
   _Alignas(64) _Atomic uint32_t state;
@@ -238,12 +249,20 @@ void sx_engine_abort(sx_engine *engine, uint32_t cause, int32_t rank);
 int64_t sx_engine_waiting(sx_engine *engine, int32_t *rank, int32_t *step);
 int64_t sx_clock(void);
 
+/* ---- flight.c ---------------------------------------------------------------- */
+
+uint64_t sx_ticks(void);
+int sx_flights_set(sx_engine *engine, uint32_t count); /* 0, or -1 without memory */
+void sx_flight_begin(sx_engine *engine, const uint64_t *record);
+void sx_flight_end(sx_engine *engine, uint32_t reason);
+
 /* ---- run.c ------------------------------------------------------------------ */
 
 /* Run one launch, or a group of them: lanes[i] is the first launch of a lane.
  * sx_run takes addresses as numbers, because cgo would spend a fifth of a short
  * run on checking pointers. slots and arrays stay valid during the call;
- * record, if not null, is {seq, what, how, count}. The result is a reason;
+ * record, if not null, is {seq, what, how, count,
+ * number}. The result is a reason;
  * details are in engine->failure. */
 uint32_t sx_run(uintptr_t engine, uintptr_t program, uintptr_t send, uintptr_t recv, const int64_t *slots,
                 const int64_t *arrays, int64_t deadline, const uint64_t *record);

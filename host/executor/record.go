@@ -25,10 +25,12 @@ type Record struct {
 	Root       int32
 }
 
-// Record sets what the next Run or RunGroup publishes as it starts, in the
-// same crossing. seq counts from 1. Only the running goroutine may call it.
-func (e *Engine) Record(seq uint64, collective, dtype, op uint32, count int64, root int32) {
-	e.record = [4]uint64{seq, uint64(collective) | uint64(dtype)<<32, uint64(op) | uint64(uint32(root))<<32, uint64(count)}
+// Record sets what the next Run or RunGroup publishes as it starts, and enters
+// in the flight recorder, in the same crossing. seq counts from 1 what all
+// ranks count alike, number from 1 this rank's operations. Only the running
+// goroutine may call it.
+func (e *Engine) Record(seq, number uint64, collective, dtype, op uint32, count int64, root int32) {
+	e.record = [5]uint64{seq, uint64(collective) | uint64(dtype)<<32, uint64(op) | uint64(uint32(root))<<32, uint64(count), number}
 	e.recorded = true
 }
 

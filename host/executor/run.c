@@ -166,12 +166,17 @@ static uint32_t enter(sx_engine *e, int64_t deadline, const uint64_t *record) {
   e->budget = 4096;
   e->count_live = 0;
   sx_here(e);
-  if (record) publish(e, record);
+  e->flight = NULL;
+  if (record) {
+    publish(e, record);
+    sx_flight_begin(e, record);
+  }
   return SX_FINE;
 }
 
 static uint32_t leave(sx_engine *e, uint32_t reason, const uint64_t *record) {
   sx_ring(e);
+  sx_flight_end(e, reason);
   /* release: a peer that sees the end sees what the operation wrote */
   if (record && !reason) atomic_store_explicit(&e->own->record.ended, record[0], memory_order_release);
   return reason;

@@ -37,7 +37,7 @@ func TestRunDoesNotAllocate(t *testing.T) {
 	a := arguments(floats(1, 2), make([]byte, 8), 2, 8)
 	a.Arrays = make([]int64, 4)
 	if n := testing.AllocsPerRun(100, func() {
-		e.Record(1, 0, 7, 0, 2, 0)
+		e.Record(1, 1, 0, 7, 0, 2, 0)
 		must(t, e.Run(p, a, testDeadline))
 	}); n != 0 {
 		t.Errorf("%v allocations per run, want 0", n)
@@ -55,7 +55,7 @@ func BenchmarkRun8B(b *testing.B) {
 				p := load(b, e, plugin.Float32, plugin.OpSum, func(b *plugin.Builder) { oneShot(b, rank, n, 1024) })
 				a := arguments(floats(1, 2), make([]byte, 8), 2, 8)
 				for i := range b.N {
-					e.Record(uint64(i+1), 0, 7, 0, 2, 0)
+					e.Record(uint64(i+1), uint64(i+1), 0, 7, 0, 2, 0)
 					if err := e.Run(p, a, testDeadline); err != nil {
 						return err
 					}

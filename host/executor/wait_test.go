@@ -268,7 +268,7 @@ func TestRecordsReachPeers(t *testing.T) {
 	}
 	e := w.engines[1]
 	empty := load(t, e, plugin.Int32, plugin.OpSum, func(b *plugin.Builder) { b.Track(func() {}) })
-	e.Record(7, uint32(plugin.Broadcast), uint32(plugin.Bfloat16), uint32(plugin.OpMax), 1<<40, -3)
+	e.Record(7, 7, uint32(plugin.Broadcast), uint32(plugin.Bfloat16), uint32(plugin.OpMax), 1<<40, -3)
 	must(t, e.Run(empty, arguments(nil, nil, 0, 0), 0))
 	want := Record{Valid: true, Ended: true, Seq: 7, Collective: plugin.Broadcast, DType: plugin.Bfloat16, Op: plugin.OpMax, Count: 1 << 40, Root: -3}
 	if got := reader.PeerRecord(1); got != want {
@@ -278,7 +278,7 @@ func TestRecordsReachPeers(t *testing.T) {
 	waiter := load(t, e, plugin.Int32, plugin.OpSum, func(b *plugin.Builder) {
 		b.Track(func() { b.Wait(own(b, 0, 0), b.Const(1), b.Const(0)) })
 	})
-	e.Record(8, uint32(plugin.AllGather), 1, 2, 3, 4)
+	e.Record(8, 8, uint32(plugin.AllGather), 1, 2, 3, 4)
 	done := make(chan error)
 	go func() { done <- e.Run(waiter, arguments(nil, nil, 0, 0), testDeadline) }()
 	waitForWaiting(e)
