@@ -1,0 +1,325 @@
+package shared
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/internal/probe"
+	"github.com/shunt-ccl/shunt/plugin/shared/internal/rawload"
+	"github.com/shunt-ccl/shunt/tests/ctransport"
+)
+
+// modeEnv has the test binary load objects and see whether it still preempts;
+// objectEnv names the object.
+const (
+	modeEnv   = "SHUNT_TEST_SHARED"
+	objectEnv = "SHUNT_TEST_OBJECT"
+)
+
+var dir string // of what is built
+
+func TestMain(m *testing.M) {
+	if mode := os.Getenv(modeEnv); mode != "" {
+		os.Exit(loadAndPreempt(mode))
+	}
+	var err error
+	if dir, err = os.MkdirTemp("", "shared-"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+// probeObject is the probe transport as a shared object, built once.
+var probeObject = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(dir, "probe.so")
+	out, err := exec.Command("go", "build", "-buildmode=c-shared", "-o", path, "./testdata/probe").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func openProbe(t *testing.T) plugin.Transport {
+	t.Helper()
+	path, err := probeObject()
+	require.NoError(t, err)
+	transport, err := Open(path, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	return transport
+}
+
+func openConfig(options ...string) plugin.OpenConfig {
+	config := plugin.OpenConfig{Communicator: 0xC0FFEE, Rank: 1, World: 4, Device: -1, Options: map[string]string{}}
+	for i := 0; i+1 < len(options); i += 2 {
+		config.Options[options[i]] = options[i+1]
+	}
+	return config
+}
+
+var allReduce = plugin.Request{Collective: plugin.AllReduce, DType: plugin.Float32, World: 4, Hosts: 1, Rank: 1, Bytes: 1024}
+
+// The host cannot tell a transport in a shared object from one linked in.
+func TestSharedAnswersAsTheTransportItself(t *testing.T) {
+	loaded, local := openProbe(t), probe.Transport{}
+	require.Equal(t, local.Info(), loaded.Info())
+	require.Equal(t, local.Supports(allReduce), loaded.Supports(allReduce))
+	send := plugin.Request{Collective: plugin.Send, World: 2}
+	require.Equal(t, local.Supports(send), loaded.Supports(send))
+
+	e, err := loaded.Open(context.Background(), openConfig())
+	require.NoError(t, err)
+	defer e.Close()
+	require.Len(t, e.Regions(), 2)
+	require.Equal(t, []byte("probe"), e.Regions()[1].Handle.Data)
+	require.Equal(t, []plugin.Image{{Name: "probe.ptx", Data: []byte("// no code")}}, e.Images())
+	private := e.Regions()[0]
+	memory, err := unix.Mmap(private.Handle.FD, 0, int(private.Bytes), unix.PROT_READ, unix.MAP_SHARED)
+	require.NoError(t, err)
+	defer unix.Munmap(memory)
+	require.Equal(t, byte(probe.Pattern), memory[0])
+
+	want, err := probe.Plan(allReduce)
+	require.NoError(t, err)
+	got, err := e.Prepare(context.Background(), allReduce, probe.Algorithm)
+	require.NoError(t, err)
+	require.Empty(t, cmp.Diff(want, got, cmpopts.EquateEmpty()))
+
+	b, err := e.Allocate(context.Background(), 9, 5000)
+	require.NoError(t, err)
+	require.Equal(t, int64(8192), b.Bytes)
+	require.NoError(t, e.Free(context.Background(), 9))
+	require.ErrorIs(t, e.Free(context.Background(), 9), plugin.InvalidArgument)
+	require.NoError(t, e.Close())
+	require.NoError(t, e.Close())
+	_, err = e.Prepare(context.Background(), allReduce, probe.Algorithm)
+	require.ErrorIs(t, err, plugin.Closed)
+}
+
+func TestSameFileIsTheSameTransport(t *testing.T) {
+	require.Same(t, openProbe(t), openProbe(t))
+}
+
+func TestErrorsCarryCodeAndMessage(t *testing.T) {
+	loaded := openProbe(t)
+	_, err := loaded.Open(context.Background(), openConfig(probe.OptionFail, "no huge pages left"))
+	require.ErrorIs(t, err, plugin.OutOfMemory)
+	require.EqualError(t, err, "probe: open on rank 1 of communicator c0ffee: no huge pages left")
+	_, err = loaded.Open(context.Background(), openConfig(probe.OptionPanic, "index out of range"))
+	require.ErrorIs(t, err, plugin.Internal)
+	require.ErrorContains(t, err, "the transport panicked: index out of range")
+	require.Contains(t, loaded.Supports(plugin.Request{World: 1004}).Reason, "the transport panicked")
+
+	canceled, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err = loaded.Open(canceled, openConfig())
+	require.ErrorIs(t, err, context.Canceled)
+
+	e, err := loaded.Open(context.Background(), openConfig(probe.OptionPlan, "index"))
+	require.NoError(t, err)
+	_, err = e.Prepare(context.Background(), allReduce, "ring")
+	require.ErrorIs(t, err, plugin.Unsupported)
+	require.ErrorContains(t, err, `algorithm "ring" is not the probe's`)
+	_, err = e.Prepare(context.Background(), allReduce, probe.Algorithm)
+	require.ErrorIs(t, err, plugin.Protocol)
+	require.NoError(t, e.Close())
+}
+
+func TestEndpointsLeakNothing(t *testing.T) {
+	loaded := openProbe(t)
+	cycle := func() {
+		e, err := loaded.Open(context.Background(), openConfig())
+		require.NoError(t, err)
+		_, err = e.Prepare(context.Background(), allReduce, probe.Algorithm)
+		require.NoError(t, err)
+		_, err = e.Allocate(context.Background(), 5, 1<<20)
+		require.NoError(t, err)
+		require.NoError(t, e.Close())
+	}
+	descriptors := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		require.NoError(t, err)
+		return len(entries)
+	}
+	for range 100 {
+		cycle()
+	}
+	fds, memory := descriptors(), resident(t)
+	for range 1000 {
+		cycle()
+	}
+	require.Equal(t, fds, descriptors())
+	require.Less(t, resident(t)-memory, int64(4<<20))
+}
+
+func resident(t *testing.T) int64 {
+	t.Helper()
+	debug.FreeOSMemory()
+	text, err := os.ReadFile("/proc/self/statm")
+	require.NoError(t, err)
+	var size, pages int64
+	_, err = fmt.Sscan(string(text), &size, &pages)
+	require.NoError(t, err)
+	return pages * int64(os.Getpagesize())
+}
+
+func TestRefusedObjectsSayWhy(t *testing.T) {
+	for _, flaw := range ctransport.Refused() {
+		t.Run(flaw.Name, func(t *testing.T) {
+			path, err := ctransport.BuildBad(dir, flaw.Name)
+			require.NoError(t, err)
+			_, err = Open(path, nil)
+			require.ErrorIs(t, err, plugin.PluginRejected)
+			require.ErrorContains(t, err, flaw.Wrong)
+			require.ErrorContains(t, err, path)
+		})
+	}
+	for path, want := range map[string]string{dir + "/absent.so": "no such file", dir: "is not a regular file"} {
+		_, err := Open(path, nil)
+		require.ErrorIs(t, err, plugin.PluginRejected)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestMisbehavingObjectsAreCaught(t *testing.T) {
+	logger := slog.New(slog.DiscardHandler)
+	for _, flaw := range ctransport.Misbehaving() {
+		t.Run(flaw.Name, func(t *testing.T) {
+			path, err := ctransport.BuildBad(dir, flaw.Name)
+			require.NoError(t, err)
+			transport, err := Open(path, logger)
+			require.NoError(t, err)
+			if s := transport.Supports(allReduce); len(s.Algorithms) == 0 {
+				require.Contains(t, s.Reason, flaw.Wrong)
+				return
+			}
+			e, err := transport.Open(context.Background(), openConfig())
+			if err == nil {
+				defer e.Close()
+				_, err = e.Prepare(context.Background(), allReduce, "direct")
+			}
+			require.ErrorContains(t, err, flaw.Wrong)
+		})
+	}
+	for _, name := range ctransport.Accepted() {
+		path, err := ctransport.BuildBad(dir, name)
+		require.NoError(t, err)
+		transport, err := Open(path, logger)
+		require.NoError(t, err)
+		e, err := transport.Open(context.Background(), openConfig())
+		require.NoError(t, err)
+		_, err = e.Allocate(context.Background(), 3, 1)
+		require.ErrorIs(t, err, plugin.Unsupported, "the table has no allocate")
+		_, err = e.Prepare(context.Background(), allReduce, "direct")
+		require.NoError(t, err)
+		require.NoError(t, e.Close())
+	}
+}
+
+func FuzzCheckHead(f *testing.F) {
+	f.Add(uint64(0x315854544e554853), uint32(1), uint32(0), uint64(184), uint64(184))
+	f.Add(uint64(0x315854544e554853), uint32(1), uint32(9), uint64(1)<<63, uint64(0))
+	f.Fuzz(func(t *testing.T, magic uint64, major, minor uint32, structBytes, symbolBytes uint64) {
+		n, err := checkHead(magic, major, minor, structBytes, symbolBytes)
+		if err == nil && (n > tableBytes[len(tableBytes)-1] || n > structBytes || (symbolBytes != 0 && n > symbolBytes) || n < tableBytes[0]) {
+			t.Fatalf("reads %d of %d bytes, the symbol has %d", n, structBytes, symbolBytes)
+		}
+	})
+}
+
+// Loading Go objects must not end the preemption of call-free loops here: a
+// loop that makes no call would hold up every garbage collection.
+func TestPreemptionSurvivesGoObjects(t *testing.T) {
+	path, err := probeObject()
+	require.NoError(t, err)
+	for mode, want := range map[string]string{"shared": "preempted", "raw": "stuck"} {
+		t.Run(mode, func(t *testing.T) {
+			self, err := os.Executable()
+			require.NoError(t, err)
+			c := exec.Command(self)
+			c.Env = append(os.Environ(), modeEnv+"="+mode, objectEnv+"="+path)
+			out, err := c.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			require.Equal(t, want, string(out))
+		})
+	}
+}
+
+// loadAndPreempt loads copies of an object, a loop spinning beside, and prints
+// whether a collection can still stop a loop without calls.
+func loadAndPreempt(mode string) int {
+	fail := func(err error) int {
+		fmt.Println(err)
+		return 1
+	}
+	runtime.GOMAXPROCS(4)
+	content, err := os.ReadFile(os.Getenv(objectEnv))
+	if err != nil {
+		return fail(err)
+	}
+	dir, err := os.MkdirTemp("", "objects-")
+	if err != nil {
+		return fail(err)
+	}
+	defer os.RemoveAll(dir)
+	copies := map[string]int{"shared": 5, "raw": 1}[mode]
+	for i := range copies {
+		path := filepath.Join(dir, fmt.Sprintf("%d.so", i))
+		if err := os.WriteFile(path, content, 0o755); err != nil {
+			return fail(err)
+		}
+		if mode == "raw" {
+			if !rawload.Load(path, "shunt_transport_v1_ready") {
+				return fail(fmt.Errorf("cannot load %s", path))
+			}
+			continue
+		}
+		transport, err := Open(path, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return fail(err)
+		}
+		// The object's own runtime must be preempted, too: it collects here.
+		transport.Supports(allReduce)
+	}
+	// Where the loop cannot be preempted, a collection stops the world for the
+	// loop's whole length, so the loop has an end of its own.
+	const turns = 1 << 31
+	var stop, spinning, ended atomic.Bool
+	go func() {
+		spinning.Store(true)
+		for i := 0; i < turns && !stop.Load(); i++ { // compiles to a loop without a call
+		}
+		ended.Store(true)
+	}()
+	for !spinning.Load() {
+		runtime.Gosched()
+	}
+	for range 20 {
+		runtime.GC()
+	}
+	if ended.Load() {
+		fmt.Print("stuck")
+	} else {
+		fmt.Print("preempted")
+	}
+	stop.Store(true)
+	return 0
+}
