@@ -307,10 +307,12 @@ func (c *Communicator) connect(ctx context.Context) error {
 		}
 	}
 	page, err := memory.NewControlPage()
+	if err == nil {
+		defer page.CloseFD() // also when another rank has none
+	}
 	if err = c.group.Agree(ctx, "control page "+c.label, err); err != nil {
 		return err
 	}
-	defer page.CloseFD()
 	mappings, err := c.exchange(ctx, "control "+c.label, []plugin.Region{page.Region()}, func(_ plugin.Region, rank int, m *memory.Mapping) error {
 		return c.engine.SetControl(rank, executor.Memory{Base: m.Base(), Bytes: m.Bytes()})
 	})
