@@ -41,5 +41,3 @@ func config(t *testing.T, transport string) conformance.Config {
 	}
 	return cfg
 }
-
-func TestBuiltinShm(t *testing.T) { conformance.Test(t, config(t, "builtin:shm")) }

@@ -69,18 +69,24 @@ type job struct {
 	memory []byte
 }
 
-func openJob(ctx context.Context, w *pool.Worker, r request) (*job, error) {
-	j := &job{}
+// newJob measures the process before anything is opened.
+func newJob() (*job, error) {
 	settle()
-	var err error
-	if j.before, err = Measure(); err != nil {
+	before, err := Measure()
+	return &job{before: before}, err
+}
+
+func (j *job) join(ctx context.Context, w *pool.Worker, r request) (err error) {
+	j.comm, err = host.Init(ctx, host.Options{Rank: w.Rank, World: w.World, ID: r.ID, Transports: []string{r.Transport}, Timeout: r.Timeout})
+	return err
+}
+
+func openJob(ctx context.Context, w *pool.Worker, r request) (*job, error) {
+	j, err := newJob()
+	if err != nil {
 		return nil, err
 	}
-	j.comm, err = host.Init(ctx, host.Options{Rank: w.Rank, World: w.World, ID: r.ID, Transports: []string{r.Transport}, Timeout: r.Timeout})
-	if err != nil {
-		return j, err
-	}
-	return j, nil
+	return j, j.join(ctx, w, r)
 }
 
 // settle lets go of what the runtime would let go of at some time.
@@ -162,8 +168,10 @@ func trafficHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte
 	}
 	var a answer
 	if r.Absent == w.Rank {
-		<-ctx.Done() // in the process, but in no operation
-		return json.Marshal(a)
+		// In the process, but in no operation, until the others give up.
+		for err = j.comm.Err(); err == nil && ctx.Err() == nil; err = j.comm.Err() {
+			runtime.Gosched()
+		}
 	}
 	for err == nil && ctx.Err() == nil {
 		if err = j.operation(a.Operations, r.Bytes); err == nil {
@@ -174,7 +182,8 @@ func trafficHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte
 		return nil, fmt.Errorf("nothing failed in %d operations", a.Operations)
 	}
 	a.fail(err)
-	if err := j.close(); err != nil {
+	// A plugin that is gone cannot close its endpoint, and closing says so.
+	if err := j.close(); err != nil && plugin.CodeOf(err) != plugin.PluginDied {
 		return nil, fmt.Errorf("close after %q: %w", a.Message, err)
 	}
 	if err := j.release(); err != nil {
@@ -247,23 +256,20 @@ func limitHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
 		return nil, err
 	}
+	j, err := newJob()
+	if err != nil {
+		return nil, err
+	}
 	if w.Rank == r.Limited {
-		top, err := highestDescriptor()
-		if err != nil {
-			return nil, err
-		}
-		limit := unix.Rlimit{Cur: uint64(top + 1 + r.Spare), Max: old.Max}
+		limit := unix.Rlimit{Cur: limitFor(r.Spare), Max: old.Max}
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 			return nil, err
 		}
 	}
 	var a answer
-	j, err := openJob(ctx, w, r)
+	err = j.join(ctx, w, r)
 	if restore := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); restore != nil {
 		return nil, restore
-	}
-	if j == nil {
-		return nil, err
 	}
 	if err != nil {
 		a.fail(err)
@@ -277,14 +283,16 @@ func limitHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 	return json.Marshal(a)
 }
 
-// highestDescriptor is the largest open descriptor, without gaps in mind: the
-// limit is on numbers, and lower free numbers only add to what is spare.
-func highestDescriptor() (int, error) {
-	top := 2
-	for fd := range 1024 {
+// limitFor is the limit on descriptor numbers that leaves spare free ones.
+// Open descriptors above it stay as they are.
+func limitFor(spare int) uint64 {
+	for fd := 0; ; fd++ {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
-			top = fd
+			continue
 		}
+		if spare == 0 {
+			return uint64(fd)
+		}
+		spare--
 	}
-	return top, nil
 }

@@ -1,0 +1,43 @@
+package conformance_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/shunt-ccl/shunt/tests/conformance"
+	"github.com/shunt-ccl/shunt/tests/ctransport"
+)
+
+// build compiles a main package of the shm transport.
+func build(t *testing.T, name string, arguments ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	out, err := exec.Command("go", append([]string{"build", "-o", path}, arguments...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return path
+}
+
+func TestBuiltinShm(t *testing.T) { conformance.Test(t, config(t, "builtin:shm")) }
+
+func TestSharedShm(t *testing.T) {
+	path := build(t, "libshunt_shm.so", "-buildmode=c-shared", "github.com/shunt-ccl/shunt/transports/shm/shared")
+	conformance.Test(t, config(t, "shared:"+path))
+}
+
+func TestProcessShm(t *testing.T) {
+	path := build(t, "shunt-transport-shm", "github.com/shunt-ccl/shunt/transports/shm/plugin")
+	conformance.Test(t, config(t, "process:"+path))
+}
+
+// The transport in C has memory and little else: the host's generic algorithms
+// do almost everything.
+func TestSharedC99(t *testing.T) {
+	path, err := ctransport.Build(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conformance.Test(t, config(t, "shared:"+path))
+}
