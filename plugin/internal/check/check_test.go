@@ -1,0 +1,96 @@
+package check
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+func info() plugin.Info {
+	return plugin.Info{Name: "shm", Version: "1", Doc: "d", Memory: []plugin.MemoryKind{plugin.MemoryKindHost}}
+}
+
+func TestInfo(t *testing.T) {
+	require.NoError(t, Info(info()))
+	for want, change := range map[string]func(*plugin.Info){
+		"transport name of 0 bytes":           func(i *plugin.Info) { i.Name = "" },
+		"transport name of 65 bytes":          func(i *plugin.Info) { i.Name = strings.Repeat("a", 65) },
+		"is not made of":                      func(i *plugin.Info) { i.Name = "../shm" },
+		"version of 513 bytes":                func(i *plugin.Info) { i.Version = strings.Repeat("1", 513) },
+		"is not printable":                    func(i *plugin.Info) { i.Doc = "a\x1b[2J" },
+		"names 0 memory kinds":                func(i *plugin.Info) { i.Memory = nil },
+		"names memory kind 9, which is unkno": func(i *plugin.Info) { i.Memory = []plugin.MemoryKind{9} },
+	} {
+		i := info()
+		change(&i)
+		err := Info(i)
+		require.ErrorIs(t, err, plugin.Protocol, want)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestSupport(t *testing.T) {
+	good := plugin.Algorithm{Name: "a", MinBytes: 1, MaxBytes: 2, Latency: 0, Bandwidth: 1}
+	require.NoError(t, Support(plugin.Support{Algorithms: []plugin.Algorithm{good}}))
+	require.NoError(t, Support(plugin.Support{Reason: "no"}))
+	require.Error(t, Support(plugin.Support{}))
+	require.Error(t, Support(plugin.Support{Algorithms: []plugin.Algorithm{good, good}}))
+	for name, change := range map[string]func(*plugin.Algorithm){
+		"no name": func(a *plugin.Algorithm) { a.Name = "" }, "empty range": func(a *plugin.Algorithm) { a.MinBytes = 3 },
+		"negative": func(a *plugin.Algorithm) { a.MaxBytes = -1 }, "NaN": func(a *plugin.Algorithm) { a.Latency = math.NaN() },
+		"infinite": func(a *plugin.Algorithm) { a.Bandwidth = math.Inf(1) }, "no bandwidth": func(a *plugin.Algorithm) { a.Bandwidth = 0 },
+		"negative latency": func(a *plugin.Algorithm) { a.Latency = -1 },
+	} {
+		a := good
+		change(&a)
+		require.ErrorIs(t, Support(plugin.Support{Algorithms: []plugin.Algorithm{a}}), plugin.Protocol, name)
+	}
+}
+
+func region(id uint32, role plugin.RegionRole) plugin.Region {
+	return plugin.Region{ID: id, Role: role, Bytes: 100, Handle: plugin.Handle{Kind: plugin.HandleKindMemfd, Generation: 1, Offset: 28, Bytes: 128, FD: 3}}
+}
+
+func TestRegions(t *testing.T) {
+	good := []plugin.Region{region(0, plugin.RegionRolePrivate), region(1, plugin.RegionRoleScratch)}
+	require.NoError(t, Regions(good, plugin.FeatureMemory))
+	require.NoError(t, Regions(nil, 0))
+	require.Error(t, Regions(nil, plugin.FeatureMemory), "a transport with memory has scratch")
+	require.Error(t, Regions(make([]plugin.Region, 17), 0))
+	require.Error(t, Regions([]plugin.Region{region(1, 0)}, 0))
+	require.Error(t, Regions([]plugin.Region{region(0, plugin.RegionRoleBuffer)}, 0))
+	require.NoError(t, Buffer(region(7, plugin.RegionRoleBuffer), 7, 100))
+	require.Error(t, Buffer(region(7, plugin.RegionRoleBuffer), 7, 101))
+	for name, change := range map[string]func(*plugin.Region){
+		"beyond the handle": func(r *plugin.Region) { r.Handle.Offset = 29 }, "negative offset": func(r *plugin.Region) { r.Handle.Offset = -1 },
+		"overflow": func(r *plugin.Region) { r.Bytes, r.Handle.Offset = math.MaxInt64, math.MaxInt64 },
+		"empty":    func(r *plugin.Region) { r.Bytes = 0 }, "no generation": func(r *plugin.Region) { r.Handle.Generation = 0 },
+		"no descriptor": func(r *plugin.Region) { r.Handle.FD = -1 }, "unknown kind": func(r *plugin.Region) { r.Handle.Kind = 99 },
+		"unknown memory": func(r *plugin.Region) { r.Memory = 99 }, "much data": func(r *plugin.Region) { r.Handle.Data = make([]byte, 257) },
+	} {
+		r := region(0, plugin.RegionRolePrivate)
+		change(&r)
+		require.ErrorIs(t, Region(r), plugin.Protocol, name)
+	}
+}
+
+func TestImages(t *testing.T) {
+	require.NoError(t, Images([]plugin.Image{{Name: "a", Data: []byte{1}}}))
+	require.Error(t, Images([]plugin.Image{{Name: "a"}}))
+	require.Error(t, Images([]plugin.Image{{Data: []byte{1}}}))
+	require.Error(t, Images(make([]plugin.Image, MaxImages+1)))
+}
+
+func FuzzClip(f *testing.F) {
+	f.Add("a\x00\xffé\x7f" + strings.Repeat("ü", 1000))
+	f.Fuzz(func(t *testing.T, s string) {
+		c := Clip(s)
+		if len(c) > MaxText || printable("text", c) != nil {
+			t.Fatalf("%q became %q", s, c)
+		}
+	})
+}
