@@ -45,7 +45,7 @@ func (st *store) joinGroup(m *member, msg *message) error {
 		return plugin.Errorf(plugin.Protocol, "more than %d groups", maxGroups)
 	}
 	if err := checkRanks(msg.Ranks, st.world, m.who.Rank); err != nil {
-		return err
+		return plugin.Errorf(plugin.Protocol, "%w", err)
 	}
 	var g, conflict *storeGroup
 	for _, other := range st.groups[msg.Key] {

@@ -272,6 +272,9 @@ func (st *store) handle(m *member, msg *message) error {
 		if err := m.conn.SetReadDeadline(time.Now().Add(st.silence)); err != nil {
 			return err
 		}
+		if m.exited.Load() { // since the question above
+			_ = m.conn.SetReadDeadline(time.Now().Add(lastWords))
+		}
 	}
 	if st.phase != running && msg.Kind != msgBeat && msg.Kind != msgBye {
 		return plugin.Errorf(plugin.Protocol, "message %d before all ranks have joined", msg.Kind)

@@ -242,6 +242,9 @@ func (s *Session) reader() {
 		var err error
 		if !exited.Load() {
 			err = s.conn.SetReadDeadline(time.Now().Add(s.silence))
+			if exited.Load() { // since the question above
+				err = s.conn.SetReadDeadline(time.Now().Add(lastWords))
+			}
 		}
 		if err == nil {
 			var kind msgKind

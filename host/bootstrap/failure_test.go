@@ -1,0 +1,255 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// withProcess joins ranks 0 and 2 here, with rank 1 in a process of its own.
+func withProcess(t *testing.T, what string, heartbeat time.Duration) ([]*Session, *process) {
+	t.Helper()
+	id, root, err := NewID("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { root.Close() })
+	p := start(t, what, append(rankEnv(1, 3, id.String()), "SHUNT_TEST_HEARTBEAT="+heartbeat.String())...)
+	sessions := make([]*Session, 3)
+	noErrors(t, each(2, func(i int) (err error) {
+		c := Config{Rank: 2 * i, World: 3, ID: id, HaveID: true, Timeout: 20 * time.Second, Heartbeat: heartbeat, Logger: quiet}
+		sessions[2*i], err = Join(t.Context(), c)
+		return err
+	}))
+	if t.Failed() {
+		t.FailNow()
+	}
+	t.Cleanup(func() { each(2, func(i int) error { return sessions[2*i].Close() }) })
+	p.expect("joined 1 3")
+	return sessions, p
+}
+
+// checkDeath checks that ranks 0 and 2 learn within limit that rank 1 died, in
+// a collective and as a failure, and then agree on who is left.
+func checkDeath(t *testing.T, s []*Session, pid int, limit time.Duration, strike func()) {
+	t.Helper()
+	errs := make([]error, 2)
+	began := make([]time.Duration, 2)
+	struck := time.Now()
+	strike()
+	each(2, func(i int) error {
+		errs[i] = s[2*i].All().Barrier(t.Context(), "b")
+		began[i] = time.Since(struck)
+		return nil
+	})
+	t.Logf("noticed after %v and %v", began[0], began[1])
+	same(t, plugin.PeerDied, errs)
+	want := fmt.Sprintf("rank 1 (pid %d on host", pid)
+	for i := range 2 {
+		if errs[i] != nil && !strings.Contains(errs[i].Error(), want) {
+			t.Errorf("rank %d: %v", 2*i, errs[i])
+		}
+		if began[i] > limit {
+			t.Errorf("rank %d noticed after %v, limit %v", 2*i, began[i], limit)
+		}
+		if got := s[2*i].State(1); got != Dead {
+			t.Errorf("rank %d: state %v", 2*i, got)
+		}
+		f := <-s[2*i].Failures()
+		if f.Rank != 1 || f.PID != pid || f.Group != "" || f.Err.Code != plugin.PeerDied {
+			t.Errorf("rank %d: %+v", 2*i, f)
+		}
+	}
+	noErrors(t, each(2, func(i int) error {
+		ranks, err := s[2*i].All().Survivors(t.Context(), "s")
+		if err != nil || fmt.Sprint(ranks) != "[0 2]" {
+			return fmt.Errorf("survivors %v, %w", ranks, err)
+		}
+		g, err := s[2*i].Group("after", []int{0, 2})
+		if err != nil {
+			return err
+		}
+		return g.Barrier(t.Context(), "b")
+	}))
+	if _, err := s[0].Group("with the dead", []int{0, 1}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestKilledRank(t *testing.T) {
+	s, p := withProcess(t, "wait", 0)
+	checkDeath(t, s, p.cmd.Process.Pid, 500*time.Millisecond, func() {
+		if err := p.cmd.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	g, err := s[0].Group("late", []int{0, 1, 2}) // after the death
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Barrier(t.Context(), "b"); plugin.CodeOf(err) != plugin.PeerDied {
+		t.Errorf("a new group with a dead rank: %v", err)
+	}
+}
+
+func TestRankThatExitsWithoutGoodbye(t *testing.T) {
+	s, p := withProcess(t, "leave", 0)
+	checkDeath(t, s, p.cmd.Process.Pid, time.Second, func() {})
+}
+
+// A forked child of the dead rank keeps its socket open, so the connection
+// alone would not tell.
+func TestKilledRankWhoseChildLivesOn(t *testing.T) {
+	s, p := withProcess(t, "inherit", 0)
+	word, number, _ := strings.Cut(p.line(), " ")
+	child, err := strconv.Atoi(number)
+	if word != "child" || err != nil {
+		t.Fatal(word, number)
+	}
+	defer func() {
+		if err := syscall.Kill(child, syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+	}()
+	checkDeath(t, s, p.cmd.Process.Pid, 500*time.Millisecond, func() {
+		if err := p.cmd.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestSilentRank(t *testing.T) {
+	const heartbeat = 50 * time.Millisecond
+	s, p := withProcess(t, "wait", heartbeat)
+	checkDeath(t, s, p.cmd.Process.Pid, 40*heartbeat, func() {
+		if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestQuietSessionStaysAlive(t *testing.T) {
+	const heartbeat = 10 * time.Millisecond
+	s := joinAll(t, 2, func(c *Config) { c.Heartbeat = heartbeat })
+	select {
+	case f := <-s[0].Failures():
+		t.Errorf("%+v", f)
+	case <-time.After(30 * heartbeat): // three times the silence that means death
+	}
+	noErrors(t, each(2, func(rank int) error { return s[rank].All().Barrier(t.Context(), "b") }))
+}
+
+func TestKilledStore(t *testing.T) {
+	dir := t.TempDir()
+	url := "file://" + dir + "/id"
+	p := start(t, "wait", rankEnv(0, 3, url)...)
+	sessions := make([]*Session, 3)
+	noErrors(t, each(2, func(i int) (err error) {
+		sessions[i+1], err = Join(t.Context(), Config{Rank: i + 1, World: 3, URL: url, Timeout: 20 * time.Second, Logger: quiet})
+		return err
+	}))
+	if t.Failed() {
+		t.FailNow()
+	}
+	p.expect("joined 0 3")
+	waiting := make([]error, 2)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		each(2, func(i int) error { waiting[i] = sessions[i+1].All().Barrier(t.Context(), "b"); return nil })
+	}()
+	struck := time.Now()
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	t.Logf("noticed after %v", time.Since(struck))
+	if since := time.Since(struck); since > 500*time.Millisecond {
+		t.Errorf("noticed after %v", since)
+	}
+	for i, err := range waiting {
+		if plugin.CodeOf(err) != plugin.PeerDied || !strings.Contains(err.Error(), fmt.Sprintf("rank 0 (pid %d on host", p.cmd.Process.Pid)) {
+			t.Errorf("rank %d: %v", i+1, err)
+		}
+		f := <-sessions[i+1].Failures()
+		if f.Rank != 0 || f.PID != p.cmd.Process.Pid || f.Err.Code != plugin.PeerDied || sessions[i+1].State(0) != Dead {
+			t.Errorf("rank %d: %+v", i+1, f)
+		}
+		began := time.Now()
+		if err := sessions[i+1].Close(); err != nil || time.Since(began) > time.Second {
+			t.Errorf("close: %v after %v", err, time.Since(began))
+		}
+	}
+	// The dead job's file is no obstacle to the next one.
+	_ = p.cmd.Wait()
+	if _, err := os.Stat(dir + "/id"); err != nil {
+		t.Fatalf("the file of a killed job: %v", err)
+	}
+	noErrors(t, each(2, func(rank int) error {
+		s, err := Join(t.Context(), Config{Rank: rank, World: 2, URL: url, Timeout: 20 * time.Second, Logger: quiet})
+		if err != nil {
+			return err
+		}
+		return s.Close()
+	}))
+	if _, err := os.Stat(dir + "/id"); !os.IsNotExist(err) {
+		t.Errorf("the file of a job that has ended: %v", err)
+	}
+}
+
+// Ranks that end at different times see no false death, though rank 0, whose
+// process runs the store, is the first to close.
+func TestLateGoodbye(t *testing.T) {
+	s, p := withProcess(t, "barrier", 0)
+	noErrors(t, each(2, func(i int) error {
+		if err := s[2*i].All().Barrier(t.Context(), "b"); err != nil {
+			return err
+		}
+		return s[2*i].Close()
+	}))
+	p.expect("done")
+	if err := p.cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSurvivorsWhileMoreDie(t *testing.T) {
+	s, p := withProcess(t, "wait", 0)
+	result := make(chan error, 2)
+	for _, rank := range []int{0, 2} {
+		go func() {
+			ranks, err := s[rank].All().Survivors(t.Context(), "s")
+			if err == nil && fmt.Sprint(ranks) != "[0 2]" {
+				err = fmt.Errorf("survivors %v", ranks)
+			}
+			result <- err
+		}()
+	}
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	noErrors(t, []error{<-result, <-result})
+}
+
+func TestWhileAlive(t *testing.T) {
+	s, p := withProcess(t, "wait", 0)
+	ctx, cancel := s[0].All().WhileAlive(t.Context())
+	defer cancel()
+	if ctx.Err() != nil {
+		t.Fatal(ctx.Err())
+	}
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-ctx.Done()
+	if cause := context.Cause(ctx); plugin.CodeOf(cause) != plugin.PeerDied || !strings.Contains(cause.Error(), "rank 1") {
+		t.Error(cause)
+	}
+}

@@ -1,0 +1,366 @@
+package bootstrap
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+func sampleID() UniqueID {
+	id := UniqueID{}
+	copy(id.secret[:], "sixteen bytes ok")
+	for i, a := range []string{"127.0.0.1:1", "10.1.2.3:65535", "[2001:db8::1]:443", "[::1]:2", "[fe80::1]:9"} {
+		id.addresses[i] = netip.MustParseAddrPort(a)
+	}
+	return id
+}
+
+func TestUniqueID(t *testing.T) {
+	for _, id := range []UniqueID{sampleID(), newID(t)} {
+		b := id.Bytes()
+		back, err := FromBytes(b[:])
+		if err != nil || back != id {
+			t.Errorf("%v by bytes: %v, %v", id, back, err)
+		}
+		text := id.String()
+		back, err = ParseID(" " + strings.ToUpper(text) + "\n")
+		if err != nil || back != id {
+			t.Errorf("%v by text: %v, %v", id, back, err)
+		}
+		for i := len(idPrefix); i < len(text); i++ { // no single mistake goes unnoticed
+			wrong := []byte(text)
+			if wrong[i] = 'a'; text[i] == 'a' {
+				wrong[i] = 'b'
+			}
+			if got, err := ParseID(string(wrong)); plugin.CodeOf(err) != plugin.InvalidArgument {
+				t.Errorf("%s with another letter %d: %v, %v", text, i, got, err)
+			}
+			if _, err := ParseID(text[:i]); plugin.CodeOf(err) != plugin.InvalidArgument {
+				t.Errorf("%s cut at %d: %v", text, i, err)
+			}
+		}
+		b[IDBytes-1] = 1
+		if _, err := FromBytes(b[:]); len(id.body()) < IDBytes && plugin.CodeOf(err) != plugin.InvalidArgument {
+			t.Errorf("bytes behind the end: %v", err)
+		}
+		if _, err := FromBytes(b[:IDBytes-1]); plugin.CodeOf(err) != plugin.InvalidArgument {
+			t.Errorf("too few bytes: %v", err)
+		}
+	}
+	if n := len(sampleID().body()); n > IDBytes {
+		t.Errorf("the largest id takes %d bytes", n)
+	}
+	a, b := newID(t), newID(t)
+	if a.secret == b.secret || a.IsZero() || !(UniqueID{}).IsZero() {
+		t.Error("ids are alike or empty")
+	}
+	if _, err := FromBytes(make([]byte, IDBytes)); plugin.CodeOf(err) != plugin.InvalidArgument {
+		t.Errorf("zeros: %v", err)
+	}
+}
+
+func TestIDOnEveryInterface(t *testing.T) {
+	id, root, err := NewID("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if a := id.Addresses(); len(a) == 0 || a[0].Addr() != netip.MustParseAddr("127.0.0.1") || a[0].Port() == 0 {
+		t.Errorf("addresses %v", a)
+	}
+}
+
+func FuzzParseID(f *testing.F) {
+	f.Add(sampleID().String())
+	f.Add(idPrefix)
+	f.Fuzz(func(t *testing.T, text string) {
+		id, err := ParseID(text)
+		if err != nil {
+			return
+		}
+		if again, err := ParseID(id.String()); err != nil || again != id {
+			t.Fatalf("%q became %v, %v", text, again, err)
+		}
+		b := id.Bytes()
+		if again, err := FromBytes(b[:]); err != nil || again != id {
+			t.Fatalf("%q became %v, %v", text, again, err)
+		}
+	})
+}
+
+func FuzzIDBytes(f *testing.F) {
+	b := sampleID().Bytes()
+	f.Add(b[:])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		id, err := FromBytes(b)
+		if err != nil {
+			return
+		}
+		if again := id.Bytes(); !bytes.Equal(again[:], b) {
+			t.Fatalf("%x became %x", b, again)
+		}
+	})
+}
+
+func FuzzMeeting(f *testing.F) {
+	for _, s := range []string{sampleID().String(), "tcp://[::1]:10-20?secret=a&job=b", "unix://@name", "file:///a/b", "tcp://host:1?%zz"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		m, err := parseMeeting(text, "extra")
+		if err != nil {
+			if plugin.CodeOf(err) != plugin.InvalidArgument {
+				t.Fatalf("%q: %v", text, err)
+			}
+			return
+		}
+		if len(m.places) > maxPorts || (len(m.places) == 0) == (m.file == "") {
+			t.Fatalf("%q: %+v", text, m)
+		}
+	})
+}
+
+func TestMeetings(t *testing.T) {
+	m, err := parseMeeting("tcp://[::1]:10-12?secret=s", "")
+	if err != nil || fmt.Sprint(m.places) != "[tcp [::1]:10 tcp [::1]:11 tcp [::1]:12]" || !m.hosted {
+		t.Errorf("%+v, %v", m, err)
+	}
+	secrets := map[secret]string{}
+	for _, url := range []string{"tcp://h:1", "tcp://h:2", "tcp://g:1", "tcp://h:1?job=a", "tcp://h:1?secret=a", "unix://@h:1"} {
+		for _, extra := range []string{"", "x"} {
+			m, err := parseMeeting(url, extra)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if other, ok := secrets[m.secret]; ok {
+				t.Errorf("%s %q has the secret of %s", url, extra, other)
+			}
+			secrets[m.secret] = url + " " + extra
+			if strings.Contains(m.text, "secret=") || strings.Contains(m.text, "?") {
+				t.Errorf("%q would show a secret", m.text)
+			}
+		}
+	}
+}
+
+// messages is one of each kind.
+func messages() []*message {
+	e := &plugin.Error{Code: plugin.System, Rank: 3, Message: "something failed"}
+	p := processID{boot: "b", namespace: "pid:[1]", pid: 77, start: "123"}
+	return []*message{
+		{Kind: msgHello, Member: Member{1, 2, "host"}, World: 4, Left: time.Second, Heartbeat: 1, Silence: 2, Process: p},
+		{Kind: msgGroup, Group: 5, Key: "key", Ranks: []int{3, 0, 1}},
+		{Kind: msgUngroup, Group: 6},
+		{Kind: msgOp, Group: 7, Op: opRoot, Root: 2, Tag: "tag", Data: []byte("data")},
+		{Kind: msgCancel, Group: 8, Tag: "tag", Err: e},
+		{Kind: msgFail, Group: groupJob, Err: e},
+		{Kind: msgWelcome, Heartbeat: 1, Silence: 2, Store: Member{-1, 9, "there"}, Process: p, Members: []Member{{0, 1, "a"}, {1, 2, "b"}}},
+		{Kind: msgRefuse, Retry: true, Err: e},
+		{Kind: msgResult, Group: 9, Tag: "tag", Data: []byte("data")},
+		{Kind: msgResult, Group: 9, Tag: "tag", Err: e, Data: []byte{}},
+		{Kind: msgEvent, Rank: 3, State: Dead, Key: "key", Err: e},
+		{Kind: msgEvent, Rank: 3, State: Left},
+		{Kind: msgBeat},
+		{Kind: msgBye},
+	}
+}
+
+func body(m *message) []byte {
+	fr := m.frame()
+	return append(fr.head, fr.payload...)
+}
+
+func TestMessages(t *testing.T) {
+	for _, m := range messages() {
+		got, err := decode(m.Kind, body(m))
+		if err != nil || !reflect.DeepEqual(got, m) {
+			t.Errorf("%+v became %+v, %v", m, got, err)
+		}
+		if m.Kind == msgOp || m.Kind == msgResult { // data may be of any length
+			continue
+		}
+		for n := range body(m) {
+			if got, err := decode(m.Kind, body(m)[:n]); err == nil {
+				t.Errorf("%d of %d bytes of %+v became %+v", n, len(body(m)), m, got)
+			}
+		}
+		if _, err := decode(m.Kind, append(body(m), 0)); err == nil {
+			t.Errorf("a byte behind %+v was accepted", m)
+		}
+	}
+}
+
+func FuzzMessage(f *testing.F) {
+	for _, m := range messages() {
+		f.Add(uint8(m.Kind), body(m))
+	}
+	f.Fuzz(func(t *testing.T, kind uint8, b []byte) {
+		m, err := decode(msgKind(kind), b)
+		if err != nil {
+			return
+		}
+		again, err := decode(m.Kind, body(m))
+		if err != nil || !reflect.DeepEqual(m, again) {
+			t.Fatalf("%+v became %+v, %v", m, again, err)
+		}
+	})
+}
+
+func FuzzParts(f *testing.F) {
+	f.Add(encodeParts([][]byte{{1}, {}, {2, 3}}), uint8(3))
+	f.Fuzz(func(t *testing.T, b []byte, n uint8) {
+		parts, err := decodeParts(b, int(n))
+		if err == nil && !bytes.Equal(encodeParts(parts), b) {
+			t.Fatalf("%x", b)
+		}
+	})
+}
+
+func FuzzFrame(f *testing.F) {
+	key := []byte("key")
+	var buffer bytes.Buffer
+	sample := func(fr frame) []byte {
+		b := []byte{byte(1 + len(fr.head)), 0, 0, 0, byte(fr.kind)}
+		b = append(b, fr.head...)
+		sum := macOf(b, hmac.New(sha256.New, key), 0)
+		return append(b, sum[:]...)
+	}
+	f.Add(sample(frame{kind: msgBeat}))
+	f.Add(sample(frame{kind: msgOp, head: []byte("head")}))
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		buffer.Reset()
+		buffer.Write(b)
+		kind, got, err := readFrame(bufio.NewReader(&buffer), hmac.New(sha256.New, key), 0)
+		if err == nil && !bytes.HasPrefix(b, sample(frame{kind: kind, head: got})) && len(got) < 200 {
+			t.Fatalf("%x was read as %d %x", b, kind, got)
+		}
+	})
+}
+
+func FuzzHandshake(f *testing.F) {
+	s := sampleID().secret
+	f.Add(encodeGreeting(s.id(), nonce{1}))
+	f.Add(encodeAnswer(s, nonce{1}, nonce{2}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if id, n, err := decodeGreeting(b); err == nil && !bytes.Equal(encodeGreeting(id, n)[8:], b[8:]) {
+			t.Fatalf("%x", b)
+		}
+		if n, err := decodeAnswer(b, s, nonce{1}); err == nil && !bytes.Equal(encodeAnswer(s, nonce{1}, n)[8:], b[8:]) {
+			t.Fatalf("%x", b)
+		}
+	})
+}
+
+func FuzzFile(f *testing.F) {
+	f.Add(encodeFile(sampleID(), identify(os.Getpid())))
+	f.Add([]byte(fileHeader))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		id, p, err := decodeFile(b)
+		if err != nil {
+			return
+		}
+		id2, p2, err := decodeFile(encodeFile(id, p))
+		if err != nil || id2 != id || p2 != p {
+			t.Fatalf("%q", b)
+		}
+	})
+}
+
+func TestRendezvousFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "id")
+	self := identify(os.Getpid())
+	if self.boot == "" || self.start == "" || self.dead() {
+		t.Fatalf("this process: %+v", self)
+	}
+	// Left by a process that has ended: its number is used by another one now,
+	// or by none.
+	reused, gone, elsewhere := self, self, self
+	reused.start += "1"
+	gone.pid = 1 << 29
+	elsewhere.boot = "another-host"
+	if !reused.dead() || !gone.dead() || elsewhere.dead() {
+		t.Error("the dead and the living are confused")
+	}
+	for name, c := range map[string]struct {
+		content []byte
+		code    plugin.Code
+	}{
+		"stale":     {encodeFile(sampleID(), reused), plugin.OK},
+		"other":     {[]byte("my thesis\n"), plugin.InvalidArgument},
+		"in use":    {encodeFile(sampleID(), processID{self.boot, self.namespace, os.Getppid(), startTime(os.Getppid())}), plugin.InvalidArgument},
+		"elsewhere": {encodeFile(sampleID(), elsewhere), plugin.OK},
+	} {
+		if err := os.WriteFile(path, c.content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		root, err := hostFile(path, quiet)
+		if plugin.CodeOf(err) != c.code {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err != nil {
+			if b, readErr := os.ReadFile(path); readErr != nil || !bytes.Equal(b, c.content) {
+				t.Errorf("%s: the file was touched", name)
+			}
+			continue
+		}
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+		root.Close()
+		if _, err := os.Stat(path); !os.IsNotExist(err) {
+			t.Errorf("%s: the file stays: %v", name, err)
+		}
+	}
+	// What another job has put there meanwhile is not removed.
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	root, err := hostFile(path, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, encodeFile(sampleID(), self), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	root.Close()
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("another job's file: %v", err)
+	}
+	// A link could lead anywhere.
+	link := path + ".link"
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hostFile(link, quiet); err == nil {
+		t.Error("a symbolic link was followed")
+	}
+	if _, err := hostFile(filepath.Join(path, "no", "directory"), quiet); plugin.CodeOf(err) != plugin.System {
+		t.Errorf("no directory: %v", err)
+	}
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(entries) != 2 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+func TestErrorsOfLoss(t *testing.T) {
+	for _, err := range []error{os.ErrDeadlineExceeded, plugin.Errorf(plugin.Protocol, "x"), errors.New("y")} {
+		if lossReason(err, time.Second) == "" {
+			t.Error(err)
+		}
+	}
+}
