@@ -4,7 +4,6 @@
  *
  *     bench_all_reduce [calls]
  */
-#define _GNU_SOURCE
 #include <shunt.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -17,7 +17,7 @@
 
 int main(void) {
   shunt_comm comm, closed, other = NULL;
-  shunt_window window, gone;
+  shunt_window window, stale, gone;
   shunt_request request = NULL;
   void *base;
   int32_t number;
@@ -32,8 +32,8 @@ int main(void) {
   OK(shunt_comm_init_env(&comm));
   OK(shunt_split(comm, 0, 0, &closed));
   OK(shunt_window_create(comm, 64, &window, &base));
-  OK(shunt_window_create(comm, 64, &gone, &base));
-  OK(shunt_window_free(gone));
+  OK(shunt_window_create(comm, 64, &stale, &base));
+  OK(shunt_window_free(stale));
   OK(shunt_close(closed));
 
   /* handles */
@@ -52,12 +52,12 @@ int main(void) {
   TRY(shunt_start(closed, &operation, &request));
   TRY(shunt_request_wait(NULL));
   TRY(shunt_request_test((shunt_request)(void *)comm, 0, &number));
-  TRY(shunt_window_free(gone));
+  TRY(shunt_window_free(stale));
   TRY(shunt_window_create(closed, 64, &gone, &base));
-  TRY(shunt_put(comm, gone, a, 1, f32, 0, 0, NULL));
+  TRY(shunt_put(comm, stale, a, 1, f32, 0, 0, NULL));
   TRY(shunt_put(comm, NULL, a, 1, f32, 0, 0, NULL));
   TRY(shunt_signal(comm, NULL, 0, NULL));
-  TRY(shunt_wait(comm, gone, 0, 1, NULL));
+  TRY(shunt_wait(comm, stale, 0, 1, NULL));
 
   /* null pointers */
   TRY(shunt_comm_init(&options, NULL));

@@ -27,12 +27,13 @@ class World:
                 [sys.executable, str(HERE / "programs.py"), program, *arguments],
                 env={**os.environ, "PYTHONPATH": str(PACKAGE), "SHUNT_RANK": str(rank), "SHUNT_WORLD": str(size),
                      "SHUNT_ID": f"file://{meeting}", **env},
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             ))
         return ranks
 
     def finish(self, ranks: list[subprocess.Popen], timeout: float = 60) -> list[tuple[int, str, str]]:
-        """Every rank's exit status, output and errors."""
+        """Every rank's exit status, output and errors. A rank's input ends when
+        the ranks before it have ended."""
         try:
             outputs = [rank.communicate(timeout=timeout) for rank in ranks]
         finally:
