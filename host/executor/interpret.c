@@ -322,8 +322,7 @@ int sx_interpret(sx_engine *e, sx_track *t) {
       t->at = s;
       if (!(w = word(e, t, &refs[s->dst]))) FAIL();
       /* release: every earlier write of this rank, copied data included, is
-       * visible to who acquires this value. Copies that bypass the cache have
-       * fenced themselves (copy.c). */
+       * visible to who acquires this value */
       atomic_store_explicit(w, R(a), memory_order_release);
       if (s->b == SX_ABSENT) e->ring_all = 1;
       else if (wake(e, t, R(b))) FAIL();

@@ -18,6 +18,11 @@
 
 #include "engine.h"
 
+/* Longest time spent yielding, in nanoseconds: some ten times what waking a
+ * sleeper on another processor costs in a virtual machine. Yields that nobody
+ * takes are cheap, and those that somebody takes are well spent. */
+#define PATIENCE 300000
+
 static inline void relax(void) {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -145,7 +150,9 @@ static uint32_t wait_slowly(sx_engine *e) {
       return SX_FINE;
     }
     if ((reason = aborted(e, first))) return reason;
-    if (i % 16 == 15 && (reason = late(e, first, sx_clock()))) return reason;
+    int64_t then = sx_clock();
+    if ((reason = late(e, first, then))) return reason;
+    if (then - now > PATIENCE) break;
   }
 
   int64_t slice = (int64_t)e->policy.slice_usec * 1000;
