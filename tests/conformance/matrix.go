@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -57,13 +58,15 @@ type matrix struct {
 	offers []offer
 	axes   []Axis
 	cases  []Case
+	count  uint64 // of cases offered
 	names  map[string]bool
+	kinds  map[string]bool // short: what some case is of already
 }
 
 // cases answers the cases of a world: for every collective all pairs of all
 // axes, and full products where mistakes hide in combinations.
 func cases(world int, short bool, axes []Axis, offers []offer) []Case {
-	m := &matrix{world: world, short: short, offers: offers, axes: axes, names: map[string]bool{}}
+	m := &matrix{world: world, short: short, offers: offers, axes: axes, names: map[string]bool{}, kinds: map[string]bool{}}
 	for _, collective := range plugin.Collectives() {
 		if collective > plugin.Barrier || collective.PointToPoint() {
 			continue // scenarios
@@ -100,7 +103,8 @@ func (m *matrix) add(c Case) {
 	if c.Axis == "" {
 		c.Axis = HostAxis
 	}
-	c.Seed = hash(uint64(len(m.cases)), uint64(m.world), 0xca5e)
+	m.count++
+	c.Seed = hash(m.count, uint64(m.world), 0xca5e)
 	if c.Collective.Varying() {
 		if c.Split == "" {
 			c.Split = Ragged
@@ -113,11 +117,32 @@ func (m *matrix) add(c Case) {
 		c.Family = Exact
 	}
 	name := c.Name()
-	if m.names[name] {
+	if m.names[name] || m.short && !m.shortHas(&c) {
 		return
 	}
 	m.names[name] = true
 	m.cases = append(m.cases, c)
+}
+
+// shortHas chooses the cases of a short run: a share of all that is smaller in
+// larger worlds, which take longer, and other cases in every world, so that
+// together the worlds still cover every collective, dtype, op and size.
+func (m *matrix) shortHas(c *Case) bool {
+	share := uint64(16)
+	switch {
+	case c.Scenario != "" && c.Set == 0:
+		return true
+	case m.world <= 2:
+		share = 4
+	case m.world <= 4:
+		share = 6
+	}
+	kind := fmt.Sprint(c.Scenario, c.Collective, c.Algorithm, c.Op, c.InPlace)
+	if m.kinds[kind] && hash(c.Seed)%share != 0 {
+		return false
+	}
+	m.kinds[kind] = true
+	return true
 }
 
 // pairs covers all pairs of all axes of a collective.
@@ -196,9 +221,6 @@ func (m *matrix) reductions(collective plugin.Collective) {
 		for i, d := range plugin.DTypes() {
 			for j, op := range plugin.Ops() {
 				for k, family := range Families() {
-					if m.short && (i+j+k)%3 != 0 {
-						continue
-					}
 					for _, n := range m.fitting(algorithm, d, 37, 4099) {
 						m.add(Case{Collective: collective, DType: d, Op: op, Family: family, Count: n, Algorithm: algorithm.Algorithm, Set: algorithm.set,
 							Root: (i + j) % m.world, Split: []Split{Even, Ragged}[(i+j+k)%2], Displ: []Displ{NoDispl, Gapped}[(i+j)%2], InPlace: j%2 == 1})

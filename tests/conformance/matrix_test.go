@@ -113,6 +113,56 @@ func TestMatrixCovers(t *testing.T) {
 	t.Logf("%d cases in a full run, %d in a short one", total, short)
 }
 
+// A short run leaves cases out, but no combination that all worlds together
+// should have.
+func TestShortRunStillCovers(t *testing.T) {
+	have := map[string]bool{}
+	for _, world := range DefaultWorlds() {
+		for _, c := range cases(world, true, Axes(), twoEach()) {
+			if c.Scenario != "" {
+				have[fmt.Sprint(c.Scenario, world)] = true
+				continue
+			}
+			have[fmt.Sprint(c.Collective, c.DType, c.Op)] = true
+			have[fmt.Sprint(c.Collective, c.Count, c.Algorithm)] = true
+			have[fmt.Sprint(c.Collective, world, c.Algorithm, c.InPlace)] = true
+		}
+	}
+	want := func(parts ...any) {
+		if !have[fmt.Sprint(parts...)] {
+			t.Error("no case", parts)
+		}
+	}
+	for _, v := range whole() {
+		if v == plugin.Barrier {
+			continue
+		}
+		for _, d := range plugin.DTypes() {
+			for _, op := range plugin.Ops() {
+				if v.Reduces() {
+					want(v, d, op)
+				}
+			}
+		}
+		for _, n := range shortCounts {
+			want(v, n, "")
+		}
+		for _, world := range DefaultWorlds() {
+			for _, algorithm := range []string{"", "t/small", "t/large"} {
+				want(v, world, algorithm, false)
+				if canBeInPlace(v) {
+					want(v, world, algorithm, true)
+				}
+			}
+		}
+	}
+	for name := range Scenarios() {
+		for _, world := range DefaultWorlds() {
+			want(name, world)
+		}
+	}
+}
+
 func TestOverrideForcesOneAlgorithmOfEach(t *testing.T) {
 	offers := twoEach()
 	if sets(offers) != 2 {
