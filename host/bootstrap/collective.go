@@ -63,7 +63,7 @@ func (st *store) joinGroup(m *member, msg *message) error {
 		st.groups[msg.Key] = append(st.groups[msg.Key], g)
 		for _, rank := range g.ranks {
 			if other := st.members[rank]; other.state != Alive {
-				g.fail(rankError(stateCode(other.state), rank, "rank %d (pid %d on host %s) %s", rank, other.who.PID, other.who.Host, stateText(other.state)))
+				g.fail(absence(other.who, other.reason))
 				break
 			}
 		}
@@ -81,24 +81,13 @@ func (st *store) joinGroup(m *member, msg *message) error {
 	return nil
 }
 
-func stateCode(s State) plugin.Code {
-	switch s {
-	case Dead:
-		return plugin.PeerDied
-	case GaveUp:
-		return plugin.Aborted
+// absence is why collectives with a rank fail: what it died of or gave up for,
+// or, without a reason, that it has left.
+func absence(who Member, reason *plugin.Error) *plugin.Error {
+	if reason != nil {
+		return reason
 	}
-	return plugin.Closed
-}
-
-func stateText(s State) string {
-	switch s {
-	case Dead:
-		return "has died"
-	case GaveUp:
-		return "has given up"
-	}
-	return "has closed its session"
+	return rankError(plugin.Closed, who.Rank, "rank %d (pid %d on host %s) has closed its session", who.Rank, who.PID, who.Host)
 }
 
 // checkRanks checks a list of members: distinct, in range, with self among them.

@@ -198,8 +198,7 @@ func (g *Group) WhileAlive(ctx context.Context) (context.Context, context.Cancel
 			var reason *plugin.Error
 			for _, rank := range g.ranks {
 				if state := s.states[rank]; state != Alive && reason == nil {
-					who := s.members[rank]
-					reason = rankError(stateCode(state), rank, "rank %d (pid %d on host %s) %s", rank, who.PID, who.Host, stateText(state))
+					reason = absence(s.members[rank], s.reasons[rank])
 				}
 			}
 			s.mu.Unlock()

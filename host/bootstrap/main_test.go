@@ -20,6 +20,7 @@ func TestMain(m *testing.M) {
 		os.Exit(rankProcess())
 	}
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	lingerTimeFail = 100 * time.Millisecond
 	goleak.VerifyTestMain(m)
 }
 

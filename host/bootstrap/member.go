@@ -26,7 +26,8 @@ type member struct {
 
 	// guarded by store.mu
 	state  State
-	gone   bool // the connection has ended or is ending
+	reason *plugin.Error // why state is neither Alive nor Left
+	gone   bool          // the connection has ended or is ending
 	groups map[uint32]*storeGroup
 
 	mu       sync.Mutex // guards the queue
@@ -237,9 +238,8 @@ func (st *store) announce(m *member, state State, reason *plugin.Error) {
 			other.send(fr)
 		}
 	}
-	if reason == nil {
-		reason = rankError(plugin.Closed, m.who.Rank, "rank %d (pid %d on host %s) has closed its session", m.who.Rank, m.who.PID, m.who.Host)
-	}
+	m.reason = reason
+	reason = absence(m.who, reason)
 	for _, groups := range st.groups {
 		for _, g := range groups {
 			if _, ok := g.index[m.who.Rank]; ok {

@@ -8,9 +8,9 @@ import (
 
 // How long the process that runs the store waits for the ranks of other
 // processes: to say goodbye, and to hear why joining failed.
-const (
+var (
 	lingerTime     = 5 * time.Second
-	lingerTimeFail = time.Second
+	lingerTimeFail = time.Second // tests shorten it
 )
 
 // Root is a store in this process.

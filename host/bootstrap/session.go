@@ -49,6 +49,7 @@ type Session struct {
 	end     *plugin.Error // why ended is closed
 	closed  bool
 	states  []State
+	reasons []*plugin.Error // of the states that are failures
 	pending []Failure
 	changed chan struct{} // closed and replaced when a state changes
 	arrived chan struct{} // capacity 1: pending is not empty
@@ -67,7 +68,7 @@ func newSession(conn *frameConn, welcome *message, rank int, root *Root, s secre
 		rank: rank, members: welcome.Members, store: welcome.Store, process: welcome.Process, conn: conn, root: root, secret: s, timeout: timeout, logger: logger,
 		heartbeat: welcome.Heartbeat, silence: welcome.Silence,
 		failures: make(chan Failure), ended: make(chan struct{}), closing: make(chan struct{}), read: make(chan struct{}),
-		states: make([]State, len(welcome.Members)), changed: make(chan struct{}), arrived: make(chan struct{}, 1), waiters: map[waitKey]chan *message{},
+		states: make([]State, len(welcome.Members)), reasons: make([]*plugin.Error, len(welcome.Members)), changed: make(chan struct{}), arrived: make(chan struct{}, 1), waiters: map[waitKey]chan *message{},
 	}
 	conn.setSilence(session.silence)
 	session.work.Add(3)
@@ -308,7 +309,7 @@ func (s *Session) event(m *message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if m.State != s.states[m.Rank] {
-		s.setState(m.Rank, m.State)
+		s.setState(m.Rank, m.State, m.Err)
 	}
 	if m.State == Left && m.Err == nil {
 		return
@@ -317,8 +318,8 @@ func (s *Session) event(m *message) {
 }
 
 // setState records what a rank has become. The caller holds mu.
-func (s *Session) setState(rank int, state State) {
-	s.states[rank] = state
+func (s *Session) setState(rank int, state State, reason *plugin.Error) {
+	s.states[rank], s.reasons[rank] = state, reason
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
@@ -346,7 +347,7 @@ func (s *Session) lost(why string) {
 	s.logger.Warn("rendezvous: store lost", "rank", s.rank, "reason", reason.Message)
 	s.mu.Lock()
 	if rank := s.storeRank(); rank >= 0 {
-		s.setState(rank, Dead)
+		s.setState(rank, Dead, reason)
 	}
 	s.push(Failure{Rank: s.storeRank(), PID: s.store.PID, Host: s.store.Host, Err: reason})
 	s.mu.Unlock()

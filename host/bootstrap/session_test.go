@@ -316,7 +316,7 @@ func TestGatherThatIsTooLarge(t *testing.T) {
 		return err
 	}))
 	noErrors(t, each(2, func(rank int) error {
-		_, err := s[rank].All().AllGather(t.Context(), "big", make([]byte, 3<<20))
+		_, err := s[rank].All().AllGather(t.Context(), "big", make([]byte, 1<<20))
 		return err
 	}))
 }
