@@ -3,6 +3,7 @@ package main
 import (
 	"os/exec"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,3 +42,20 @@ func TestDeathOfARankIsNamed(t *testing.T) {
 }
 
 func TestNothingLeaks(t *testing.T) { succeed(t, 2, program(t, "test/leaks.c"), "100") }
+
+// collections is how often the garbage collector of a program's libshunt ran.
+func collections(t *testing.T, binary string, calls int) int {
+	t.Helper()
+	t.Setenv("GODEBUG", "gctrace=1")
+	t.Setenv("GOGC", "10") // a collection for every few 100 KiB
+	results := succeed(t, 1, binary, strconv.Itoa(calls))
+	return strings.Count("\n"+results[0].errors, "\ngc ")
+}
+
+// 16 bytes for each of the 6 times 100,000 calls would be 9 MiB and some twenty
+// collections.
+func TestBlockingCallsAllocateNothing(t *testing.T) {
+	binary := program(t, "bench/bench_all_reduce.c")
+	few, many := collections(t, binary, 10), collections(t, binary, 100000)
+	require.LessOrEqual(t, many, few+2, "collections in 60 calls: %d; in 600,000: %d", few, many)
+}

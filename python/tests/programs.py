@@ -239,7 +239,7 @@ def dies(victim):
 
 def stays_away():
     """Rank 1 never calls: rank 0 gets an error that names it, in time."""
-    comm = shunt.init(timeout=1)
+    comm = shunt.init(timeout=4)  # of joining too
     if comm.rank == 1:
         sys.stdin.read()  # ends when rank 0 has ended
         return
@@ -248,7 +248,7 @@ def stays_away():
         comm.barrier()
     except shunt.TimeoutError as err:
         assert "rank 1" in str(err), err
-        assert time.monotonic() - begin < 5
+        assert 3 < time.monotonic() - begin < 10
         comm.close()
     else:
         raise AssertionError("barrier returned without rank 1")
