@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -337,4 +338,25 @@ func (b badCase) rank(c *host.Communicator) string {
 		return "collective"
 	}
 	return fmt.Sprintf("on rank %d", c.Rank())
+}
+
+func TestMeetingPlaceFromEnvironmentWithRankFromOptions(t *testing.T) {
+	id, root, err := bootstrap.NewID("")
+	require.NoError(t, err)
+	defer root.Close()
+	t.Setenv("SHUNT_ID", id.String())
+	for _, place := range []string{"", "env"} {
+		if place == "env" {
+			id, root, err := bootstrap.NewID("")
+			require.NoError(t, err)
+			defer root.Close()
+			t.Setenv("SHUNT_ID", id.String())
+		}
+		adjust := func(_ int, o *host.Options) { o.ID = place }
+		require.NoError(t, errors.Join(worldErrors(t, 2, adjust, func(c *host.Communicator) error { return c.Barrier(nil) })...))
+	}
+	// A world of one in a process of a job is no part of that job.
+	alone, err := host.Init(context.Background(), host.Options{World: 1, Transports: []string{"builtin:shm"}, Logger: silent})
+	require.NoError(t, err)
+	require.NoError(t, alone.Close())
 }

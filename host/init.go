@@ -107,6 +107,10 @@ func rendezvous(o Options, options *option.Options, timeout time.Duration) (boot
 		}
 	} else {
 		config.Rank, config.World = o.Rank, o.World
+		config.Secret = options.Secret()
+		if o.World > 1 || o.ID == "env" { // alone, a rank needs no place to meet
+			config.URL = options.ID()
+		}
 	}
 	if config.World < 1 || config.World > plugin.MaxWorld || config.Rank < 0 || config.Rank >= config.World {
 		return config, plugin.Errorf(plugin.InvalidArgument, "init: rank %d of world %d (1 to %d)", config.Rank, config.World, plugin.MaxWorld)
