@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -186,10 +187,8 @@ func meetMaster(e env) (string, error) {
 }
 
 func tcpURL(host string, first int, job ...string) (string, error) {
-	if strings.Contains(host, ":") && !strings.HasPrefix(host, "[") {
-		host = "[" + host + "]"
-	}
-	url := fmt.Sprintf("tcp://%s:%d-%d?job=%s", host, first, first+portsOf-1, shortHash(job...))
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	url := "tcp://" + net.JoinHostPort(host, fmt.Sprintf("%d-%d", first, first+portsOf-1)) + "?job=" + shortHash(job...)
 	_, err := parseMeeting(url, "")
 	return url, err
 }

@@ -1,9 +1,11 @@
 package bootstrap
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -152,6 +154,23 @@ func TestLaunchersBringRanksTogether(t *testing.T) {
 				p.expect("done")
 			}
 		})
+	}
+}
+
+func TestRealOpenMPI(t *testing.T) {
+	mpirun, err := exec.LookPath("mpirun")
+	if err != nil {
+		t.Skip("Open MPI's mpirun is not installed")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "3", os.Args[0])
+	cmd.Env = append(os.Environ(), "SHUNT_TEST_RANK_PROCESS=barrier")
+	out, err := cmd.CombinedOutput()
+	for _, want := range []string{"joined 0 3", "joined 1 3", "joined 2 3"} {
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Fatalf("%q is not in %s, %v", want, out, err)
+		}
 	}
 }
 
