@@ -19,8 +19,8 @@ static int samples = 21;
 static bool eager = false, variants = false;
 
 // ---- data -------------------------------------------------------------------
-enum Collective { kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast, kReduce, kSendRecv, kCollectives };
-static const char *const kNames[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "sendrecv"};
+enum Collective { kNothing, kBarrier, kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast, kReduce, kSendRecv, kCollectives };
+static const char *const kNames[] = {"nothing", "barrier", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "sendrecv"};
 
 // Random floats in [-1, 1) from (rank, index, seed).
 __device__ __forceinline__ float value_of(int r, long i, unsigned seed) {
@@ -54,6 +54,10 @@ __global__ void verify(const unsigned *recv, long n, long block, long guard, int
     }
     float want = 0;
     switch (coll) {
+      case kNothing:
+      case kBarrier:
+        bad += got != kPoison;
+        continue;
       case kAllReduce:
       case kReduce:
         if (coll == kReduce && me != root) {
@@ -164,7 +168,7 @@ static shunt_kernel_args arguments(const Case &c, int slot) {
   shunt_kernel_args a{};
   a.send = (uint64_t)(send_arena.own + send_offset(c, slot));
   a.recv = (uint64_t)(recv_arena.own + recv_offset(c, slot));
-  a.bytes = c.block;
+  a.bytes = c.coll <= kBarrier ? 0 : c.block;
   a.timeout = 2000000000ull;
   a.rank = rank;
   a.world = world;
@@ -206,7 +210,7 @@ static void add_kernel(std::vector<Candidate> &list, const std::string &name, in
 #include "candidates.h"
 
 static void add_nccl(std::vector<Candidate> &list, const Case &c, bool window) {
-  if (!comm) return;
+  if (!comm || c.coll == kNothing || c.coll == kBarrier) return;
   list.push_back({window ? "nccl window" : "nccl", window, false, [=](const Case &c, int slot) {
                     char *s = (window ? window_send : send_arena.own) + send_offset(c, slot);
                     char *r = (window ? window_recv : recv_arena.own) + recv_offset(c, slot);
@@ -413,6 +417,7 @@ int main(int argc, char **argv) {
     if (!only.empty() && (',' + only + ',').find(',' + std::string(kNames[coll]) + ',') == std::string::npos) continue;
     if (rank == 0) printf("\n%s, %d GPUs, %s, us (median, p99)\n%12s %9s %9s %9s %9s %6s %8s  %s\n", kNames[coll], world, eager ? "eager" : "graph", "bytes", "nccl", "window", "ours", "p99", "ratio", "busbw", "best");
     for (long bytes = min_bytes; bytes <= max_bytes; bytes *= 4) {
+      if (coll <= kBarrier && bytes > min_bytes) break;
       Case c;
       make_case(c, Collective(coll), bytes);
       std::vector<Candidate> list;
@@ -438,7 +443,7 @@ int main(int argc, char **argv) {
       }
       double theirs = plain && window ? std::min(plain, window) : plain;
       if (best >= 0)
-        printf("%12ld %9.2f %9.2f %9.2f %9.2f %6.2f %8.1f  %s\n", c.bytes, plain, window, results[best].median, results[best].p99, theirs / results[best].median, c.bytes * bus_factor(c.coll) / results[best].median / 1e3, list[best].name.c_str());
+        printf("%12ld %9.2f %9.2f %9.2f %9.2f %6.2f %8.1f  %s\n", c.bytes, plain, window, results[best].median, results[best].p99, results[best].median > 0 ? theirs / results[best].median : 0, c.bytes * bus_factor(c.coll) / results[best].median / 1e3, list[best].name.c_str());
       if (variants) {
         printf("            ");
         for (size_t k = 0; k < list.size(); k++)

@@ -4,6 +4,10 @@
 
 #include "layout.h"
 
+#ifndef SHUNT_LINE_STORE
+#define SHUNT_LINE_STORE ".volatile"
+#endif
+
 namespace shunt {
 
 typedef unsigned long long u64;
@@ -66,7 +70,7 @@ __device__ __forceinline__ word2 load_line(const void *p) {
 }
 
 __device__ __forceinline__ void store_line(void *p, word2 v) {
-  asm volatile("st.volatile.global.v2.u64 [%0], {%1,%2};" ::"l"(p), "l"(v.x), "l"(v.y) : "memory");
+  asm volatile("st" SHUNT_LINE_STORE ".global.v2.u64 [%0], {%1,%2};" ::"l"(p), "l"(v.x), "l"(v.y) : "memory");
 }
 
 // ---- launch order ---------------------------------------------------------
@@ -163,6 +167,10 @@ __device__ __forceinline__ u64 load_word(const char *base, int64_t offset, int64
   if (offset >= length) return 0;
   if (((reinterpret_cast<u64>(base) + offset) & 7) == 0 && offset + 8 <= length)
     return *reinterpret_cast<const u64 *>(base + offset);
+  if (((reinterpret_cast<u64>(base) + offset) & 3) == 0 && offset + 8 <= length) {
+    const u32 *p = reinterpret_cast<const u32 *>(base + offset);
+    return u64(p[0]) | u64(p[1]) << 32;
+  }
   union {
     u64 word;
     T element[8 / sizeof(T)];
@@ -182,6 +190,12 @@ __device__ __forceinline__ void store_word(char *base, int64_t offset, int64_t l
     *reinterpret_cast<u64 *>(base + offset) = word;
     return;
   }
+  if (((reinterpret_cast<u64>(base) + offset) & 3) == 0 && offset + 8 <= length) {
+    u32 *p = reinterpret_cast<u32 *>(base + offset);
+    p[0] = u32(word);
+    p[1] = u32(word >> 32);
+    return;
+  }
   union {
     u64 word;
     T element[8 / sizeof(T)];
@@ -191,6 +205,23 @@ __device__ __forceinline__ void store_word(char *base, int64_t offset, int64_t l
   for (int i = 0; i < int(8 / sizeof(T)); i++)
     if (offset + int64_t((i + 1) * sizeof(T)) <= length)
       *reinterpret_cast<T *>(base + offset + i * sizeof(T)) = w.element[i];
+}
+
+// Two words, at offsets that are multiples of 16 from base.
+template <class T>
+__device__ __forceinline__ word2 load_words(const char *base, int64_t offset, int64_t length) {
+  if ((reinterpret_cast<u64>(base) & 15) == 0 && offset + 16 <= length) return *reinterpret_cast<const word2 *>(base + offset);
+  return word2{load_word<T>(base, offset, length), load_word<T>(base, offset + 8, length)};
+}
+
+template <class T>
+__device__ __forceinline__ void store_words(char *base, int64_t offset, int64_t length, word2 w) {
+  if ((reinterpret_cast<u64>(base) & 15) == 0 && offset + 16 <= length) {
+    *reinterpret_cast<word2 *>(base + offset) = w;
+    return;
+  }
+  store_word<T>(base, offset, length, w.x);
+  store_word<T>(base, offset + 8, length, w.y);
 }
 
 }  // namespace shunt

@@ -15,8 +15,8 @@
 #define SHUNT_MAX_RANKS 8    /* ranks of one host that a kernel can name */
 #define SHUNT_MAX_BLOCKS 64  /* largest grid; below the SM count of every GPU served */
 #define SHUNT_MAX_THREADS 512
-#define SHUNT_MAX_WARPS (SHUNT_MAX_THREADS / 32)
 #define SHUNT_MAX_EXPORTS 128 /* allocations of one rank that peers can reach directly */
+#define SHUNT_MAX_WARPS (SHUNT_MAX_THREADS / 32)
 
 /* Argument block of every kernel, by value. Addresses are device addresses as
  * the launching rank's GPU sees them. */
@@ -60,58 +60,53 @@ typedef struct shunt_fault {
 
 /* An allocation of this rank that peers may reach directly. A kernel searches
  * its own table for the buffer it was given; known has bit r set once rank r
- * has mapped it and entered the mapping in its imports, and peers are told to
- * go direct only when all bits are set. */
+ * has mapped it and entered the mapping in its imports. Peers are told to go
+ * direct only when all bits are set, so an exporter that wants to withdraw an
+ * allocation clears known first. */
 typedef struct shunt_export {
   uint64_t base;
-  uint64_t bytes;
+  uint64_t bytes; /* 0: unused */
   uint64_t known;
   uint64_t generation;
 } shunt_export;
 
-/* Protocol classes. Each has slots and epochs of its own, because two slots by
- * parity are safe only among calls that use the class alike. */
+/* Protocol classes. Each has slots and epochs of its own, because what makes
+ * reusing a slot safe holds only among calls that use the class alike. */
 enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASSES };
-enum { SHUNT_CHANNEL_LL, SHUNT_CHANNEL_LL128, SHUNT_CHANNEL_DIRECT, SHUNT_CHANNELS };
 
-#define SHUNT_LL_BLOCK_BYTES (SHUNT_MAX_THREADS * 16)    /* one packet a thread */
-#define SHUNT_LL128_UNROLL 2
-#define SHUNT_LL128_WARP_BYTES (SHUNT_LL128_UNROLL * 512)
+#define SHUNT_LL_BLOCK_BYTES (SHUNT_MAX_THREADS * 16) /* one packet a thread */
+#define SHUNT_RING 8                                  /* slots of 512 bytes that a warp cycles through in LL128 */
+#define SHUNT_LL128_WARP_BYTES (SHUNT_RING * 512)
 #define SHUNT_LL128_BLOCK_BYTES (SHUNT_MAX_WARPS * SHUNT_LL128_WARP_BYTES)
-#define SHUNT_CHANNEL_DEPTH 4 /* slots of a channel; power of two */
-#define SHUNT_CHANNEL_LL_BLOCKS 16
+#define SHUNT_CHANNEL_BLOCKS 16 /* blocks that serve one ordered pair of ranks */
+#define SHUNT_CHANNEL_LANES (2 * SHUNT_CHANNEL_BLOCKS * SHUNT_MAX_WARPS) /* a warp serves up to two */
 
 /* Offsets within a region. */
 #define SHUNT_OFF_FAULT 0
 #define SHUNT_OFF_EPOCH 4096 /* [class][block] u64 */
 #define SHUNT_OFF_SENT (SHUNT_OFF_EPOCH + SHUNT_CLASSES * SHUNT_MAX_BLOCKS * 8)
-                                         /* [channel][peer][block] u64: rounds sent to peer */
-#define SHUNT_CHANNEL_WORDS (SHUNT_CHANNELS * SHUNT_MAX_RANKS * SHUNT_MAX_BLOCKS)
-#define SHUNT_OFF_RECEIVED (SHUNT_OFF_SENT + SHUNT_CHANNEL_WORDS * 8) /* same shape: rounds consumed from peer */
-#define SHUNT_OFF_CREDIT (SHUNT_OFF_RECEIVED + SHUNT_CHANNEL_WORDS * 8) /* same shape, written by peer: rounds it consumed of ours */
-#define SHUNT_OFF_DONE (SHUNT_OFF_CREDIT + SHUNT_CHANNEL_WORDS * 8)     /* [block][peer] u64, written by peer: end barrier */
-#define SHUNT_OFF_STAGE (SHUNT_OFF_DONE + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* same shape: progress within a direct kernel */
-#define SHUNT_OFF_HELLO (SHUNT_OFF_STAGE + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8)
-                                         /* [block][peer] 64 bytes, written by peer: start barrier */
-#define SHUNT_OFF_OFFER (SHUNT_OFF_HELLO + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 64)
-                                         /* [block][peer] 64 bytes, written by peer: receive buffer of a direct send */
-#define SHUNT_OFF_SIGNAL (SHUNT_OFF_OFFER + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 64) /* [peer] u64, written by peer: one-sided signals raised here */
+                                         /* [peer][lane] u64: units sent to peer */
+#define SHUNT_CHANNEL_WORDS (SHUNT_MAX_RANKS * SHUNT_CHANNEL_LANES)
+#define SHUNT_OFF_RECEIVED (SHUNT_OFF_SENT + SHUNT_CHANNEL_WORDS * 8)   /* same shape: units consumed from peer */
+#define SHUNT_OFF_CREDIT (SHUNT_OFF_RECEIVED + SHUNT_CHANNEL_WORDS * 8) /* same shape, written by peer: units of ours it has consumed */
+#define SHUNT_OFF_DONE (SHUNT_OFF_CREDIT + SHUNT_CHANNEL_WORDS * 8) /* [block][peer] u64, written by peer: direct calls it has finished */
+#define SHUNT_OFF_HELLO (SHUNT_OFF_DONE + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* [block][peer] 64 bytes, written by peer */
+#define SHUNT_OFF_MISSED (SHUNT_OFF_HELLO + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 64) /* u64: an address that was not exported */
+#define SHUNT_OFF_SIGNAL (SHUNT_OFF_MISSED + 64) /* [peer] u64, written by peer: one-sided signals raised here */
 #define SHUNT_OFF_SIGNALED (SHUNT_OFF_SIGNAL + SHUNT_MAX_RANKS * 8)   /* [peer] u64: signals this rank has raised at peer */
 #define SHUNT_OFF_WAITED (SHUNT_OFF_SIGNALED + SHUNT_MAX_RANKS * 8)   /* [peer] u64: signals of peer consumed here */
-#define SHUNT_OFF_EXPORTS (((SHUNT_OFF_WAITED + SHUNT_MAX_RANKS * 8) + 4095) / 4096 * 4096)
+#define SHUNT_OFF_EXPORTS (((SHUNT_OFF_WAITED + SHUNT_MAX_RANKS * 8) + 4095) / 4096 * 4096) /* [export] shunt_export */
 #define SHUNT_OFF_IMPORTS (SHUNT_OFF_EXPORTS + SHUNT_MAX_EXPORTS * 32) /* [rank][export] u64: its base, mapped here */
 #define SHUNT_OFF_SLOTS (((SHUNT_OFF_IMPORTS + SHUNT_MAX_RANKS * SHUNT_MAX_EXPORTS * 8) + 65535) / 65536 * 65536)
 
 /* Slots follow; their sizes depend on the world. */
-#define SHUNT_LL_BYTES(world) ((int64_t)2 * (world) * SHUNT_MAX_BLOCKS * SHUNT_LL_BLOCK_BYTES)         /* [parity][source][block] */
-#define SHUNT_LL128_BYTES(world) ((int64_t)4 * (world) * SHUNT_MAX_BLOCKS * SHUNT_LL128_BLOCK_BYTES)   /* [phase][parity][source][block] */
-#define SHUNT_CHANNEL_LL_BYTES(world) ((int64_t)SHUNT_CHANNEL_DEPTH * (world) * SHUNT_CHANNEL_LL_BLOCKS * SHUNT_LL_BLOCK_BYTES) /* [source][block][depth] */
-#define SHUNT_CHANNEL_LL128_BYTES(world) ((int64_t)SHUNT_CHANNEL_DEPTH * (world) * SHUNT_MAX_BLOCKS * SHUNT_LL128_BLOCK_BYTES)
+#define SHUNT_LL_BYTES(world) ((int64_t)2 * (world) * SHUNT_MAX_BLOCKS * SHUNT_LL_BLOCK_BYTES)       /* [parity][source][block] */
+#define SHUNT_LL128_BYTES(world) ((int64_t)2 * (world) * SHUNT_MAX_BLOCKS * SHUNT_LL128_BLOCK_BYTES) /* [phase][source][block][warp] */
+#define SHUNT_CHANNEL_BYTES(world) ((int64_t)(world) * SHUNT_CHANNEL_LANES * SHUNT_LL128_WARP_BYTES) /* [source][lane] */
 
 #define SHUNT_OFF_LL(world) ((int64_t)SHUNT_OFF_SLOTS)
 #define SHUNT_OFF_LL128(world) (SHUNT_OFF_LL(world) + SHUNT_LL_BYTES(world))
-#define SHUNT_OFF_CHANNEL_LL(world) (SHUNT_OFF_LL128(world) + SHUNT_LL128_BYTES(world))
-#define SHUNT_OFF_CHANNEL_LL128(world) (SHUNT_OFF_CHANNEL_LL(world) + SHUNT_CHANNEL_LL_BYTES(world))
-#define SHUNT_REGION_BYTES(world) (SHUNT_OFF_CHANNEL_LL128(world) + SHUNT_CHANNEL_LL128_BYTES(world))
+#define SHUNT_OFF_CHANNEL(world) (SHUNT_OFF_LL128(world) + SHUNT_LL128_BYTES(world))
+#define SHUNT_REGION_BYTES(world) (SHUNT_OFF_CHANNEL(world) + SHUNT_CHANNEL_BYTES(world))
 
 #endif

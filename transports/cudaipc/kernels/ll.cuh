@@ -14,47 +14,62 @@
 
 namespace shunt {
 
-// Slots hold a 32-bit flag: the epoch, moved into [1, 2^32-2] with its parity
-// kept, so it is never 0, the value of fresh memory.
-__device__ __forceinline__ u32 ll_flag(u64 epoch) { return u32(epoch % 0xFFFFFFFEull) + 1; }
+// Slots hold a 32-bit flag: the epoch's low 31 bits, and a bit that makes it
+// differ from 0, the value of fresh memory.
+__device__ __forceinline__ u32 ll_flag(u64 epoch) { return u32(epoch) | 0x80000000u; }
 
-// The packet of this thread in the slot of (parity, source, block).
-__device__ __forceinline__ char *ll_slot(u64 region, int world, u64 epoch, int source) {
-  return reinterpret_cast<char *>(region) + SHUNT_OFF_LL(world) +
-         ((int64_t(epoch & 1) * world + source) * SHUNT_MAX_BLOCKS + blockIdx.x) * SHUNT_LL_BLOCK_BYTES + threadIdx.x * 16;
+// Offset within any region of this thread's packet from a source.
+__device__ __forceinline__ int64_t ll_offset(int world, u64 epoch, int source) {
+  return SHUNT_OFF_LL(world) + (int64_t(((int(epoch) & 1) * world + source) * SHUNT_MAX_BLOCKS + int(blockIdx.x)) * SHUNT_LL_BLOCK_BYTES + threadIdx.x * 16);
 }
 
-__device__ __forceinline__ void ll_store(char *slot, u64 word, u32 flag) {
-  store_packet(slot, make_uint4(u32(word), flag, u32(word >> 32), flag));
+constexpr int64_t kLLSourceStride = int64_t(SHUNT_MAX_BLOCKS) * SHUNT_LL_BLOCK_BYTES;
+
+__device__ __forceinline__ void ll_store(u64 address, u64 word, u32 flag) {
+  store_packet(reinterpret_cast<void *>(address), make_uint4(u32(word), flag, u32(word >> 32), flag));
+}
+
+// Flags repeat after 2^31 epochs, so a packet left untouched for exactly that
+// long would look fresh. Twice in 2^30 epochs (once per parity) every slot of
+// the block is written anew. Nobody waits for these packets.
+__device__ __noinline__ void ll_rewrite(const shunt_kernel_args &a, u64 epoch) {
+  const u32 flag = ll_flag(epoch);
+  const u64 slot = ll_offset(a.world, epoch, a.rank);
+  for (int p = 0; p < a.world; p++)
+    for (int t = blockDim.x; p != a.rank && t + int(threadIdx.x) < SHUNT_MAX_THREADS; t += blockDim.x) ll_store(a.region[p] + slot + t * 16, 0, flag);
+}
+__device__ __forceinline__ void ll_refresh(const shunt_kernel_args &a, u64 epoch, bool sent) {
+  if ((epoch & 0x3FFFFFFF) >= 2) return;
+  const u64 slot = ll_offset(a.world, epoch, a.rank);
+  for (int p = 0; p < a.world && !sent; p++)
+    if (p != a.rank) ll_store(a.region[p] + slot, 0, ll_flag(epoch));
+  ll_rewrite(a, epoch);
 }
 
 __device__ __forceinline__ u64 ll_word(uint4 packet) { return u64(packet.x) | u64(packet.z) << 32; }
 
-// Flags repeat after 2^32-2 epochs. A packet left untouched for exactly that
-// long would look fresh, so twice in 2^30 epochs (once per parity) every thread
-// of every block sends, whatever the message's length.
-__device__ __forceinline__ bool ll_refresh(u64 epoch) { return (epoch & 0x3FFFFFFF) < 2; }
-
-// Waits for the packets of every peer at once; words[s] is that of rank s.
+// Waits for the packets of every peer at once; words[s] becomes that of rank s,
 // words[own rank] is left alone.
 __device__ __forceinline__ void ll_wait_all(const shunt_kernel_args &a, u64 epoch, u64 (&words)[SHUNT_MAX_RANKS]) {
   const u32 flag = ll_flag(epoch);
-  const int64_t stride = int64_t(SHUNT_MAX_BLOCKS) * SHUNT_LL_BLOCK_BYTES;
-  const char *slot = ll_slot(a.region[a.rank], a.world, epoch, 0);
+  const char *slot = own(a) + ll_offset(a.world, epoch, 0);
   Wait wait(a);
   int missing;
   do {
     uint4 packet[SHUNT_MAX_RANKS];
     missing = -1;
 #pragma unroll
-    for (int s = 0; s < SHUNT_MAX_RANKS; s++)
-      if (s < a.world && s != a.rank) packet[s] = load_packet(slot + s * stride);
+    for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
+      if (s >= a.world) break;
+      if (s != a.rank) packet[s] = load_packet(slot + s * kLLSourceStride);
+    }
 #pragma unroll
-    for (int s = 0; s < SHUNT_MAX_RANKS; s++)
-      if (s < a.world && s != a.rank) {
-        if (packet[s].y != flag || packet[s].w != flag) missing = s;
-        words[s] = ll_word(packet[s]);
-      }
+    for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
+      if (s >= a.world) break;
+      if (s == a.rank) continue;
+      if (packet[s].y != flag || packet[s].w != flag) missing = s;
+      words[s] = ll_word(packet[s]);
+    }
   } while (missing >= 0 && !wait.over(missing, epoch));
 }
 
