@@ -169,3 +169,20 @@ func TestRanksExchangeInGroups(t *testing.T) {
 		return nil
 	})
 }
+
+func BenchmarkRunGroup(b *testing.B) {
+	w := newWorld(b, 1, 8192)
+	p := load(b, w.engines[0], plugin.Int32, plugin.OpSum, func(b *plugin.Builder) {
+		b.Track(func() { b.Copy(b.Recv(b.Const(0)), b.Send(b.Const(0)), b.Slot(plugin.SlotBytes)) })
+	})
+	var ls []Launch
+	for i := range 8 {
+		ls = append(ls, Launch{Program: p, Lane: i, Arguments: *arguments(make([]byte, 8), make([]byte, 8), 2, 8)})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := w.engines[0].RunGroup(ls, 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

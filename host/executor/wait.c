@@ -1,6 +1,8 @@
 /*
  * wait.c: waiting and waking. A run that can do nothing spins, then yields,
- * then sleeps on its own doorbell.
+ * then sleeps on its own doorbell. It does not spin for a peer on its own
+ * processor: four ranks on two processors do an 8-byte all_reduce in 1.7 µs
+ * that way, and in 2.4 µs with any number of spins.
  *
  * Sleeper and signaller meet as in Dekker's algorithm. The sleeper raises its
  * sleeping flag, fences, and looks at its semaphores once more; the signaller
