@@ -122,6 +122,9 @@ func setDefaults(c *Config) {
 	c.StartTimeout = min(c.StartTimeout, runDirStale/2)
 }
 
+// startSlack keeps go-plugin's own timer behind ctx, which kills the process.
+const startSlack = 5 * time.Second
+
 func (c *Client) start(ctx context.Context) error {
 	deadline, _ := ctx.Deadline()
 	c.plugin = goplugin.NewClient(&goplugin.ClientConfig{
@@ -134,7 +137,7 @@ func (c *Client) start(ctx context.Context) error {
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		AutoMTLS:         true,
 		SkipHostEnv:      true,
-		StartTimeout:     time.Until(deadline),
+		StartTimeout:     time.Until(deadline) + startSlack,
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: c.runner.dir},
 		Logger:           hostLogger(c.config.Logger),
 		SyncStdout:       c.runner.outLines,

@@ -25,11 +25,17 @@ func pair(t *testing.T) (a *arrivals, other *net.UnixConn, served chan error) {
 	other, err = wrapDescriptorSocket(fd)
 	require.NoError(t, err)
 	a, served = newArrivals(), make(chan error, 1)
+	ended := make(chan struct{})
 	go func() {
-		served <- a.serve(host)
+		defer close(ended)
+		err := a.serve(host)
 		host.Close()
+		served <- err
 	}()
-	t.Cleanup(func() { other.Close() })
+	t.Cleanup(func() {
+		other.Close()
+		<-ended
+	})
 	return a, other, served
 }
 
@@ -112,7 +118,7 @@ func TestMisbehavingDescriptorSocketIsAnError(t *testing.T) {
 			require.NoError(t, send(other))
 			require.ErrorIs(t, <-served, plugin.Protocol)
 			other.Close()
-			eventually(t, 2e9, "every descriptor is closed", func() bool { return descriptors(t, os.Getpid()) == before })
+			require.Equal(t, before, descriptors(t, os.Getpid()), "every descriptor is closed")
 		})
 	}
 }

@@ -129,8 +129,8 @@ func (c *Client) finish(err error) {
 
 // Close asks the plugin to shut down, kills it if it has not ended within
 // KillTimeout, and releases everything. It takes little longer than that even
-// if the plugin is stopped. Its error says that the plugin had to be killed;
-// a plugin that was dead before is no error. Calling it again answers the same.
+// if the plugin is stopped. Its error says that the plugin had to be killed, or
+// did not end with status 0; a plugin that was dead before is no error. Calling it again answers the same.
 func (c *Client) Close() error {
 	c.teardown.Do(func() {
 		c.mu.Lock()
@@ -166,6 +166,9 @@ func (c *Client) end(dead bool) error {
 	<-collected
 	c.runner.descriptors.Close()
 	c.goroutines.Wait()
+	if err == nil && !dead && !c.runner.child.clean {
+		err = plugin.Errorf(plugin.PluginDied, "%s %s as it was closed%s", c, c.runner.child.status, c.quoteStderr())
+	}
 	return err
 }
 

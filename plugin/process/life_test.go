@@ -83,6 +83,7 @@ func TestCloseIsBoundedWhateverThePluginDoes(t *testing.T) {
 	t.Run("stopped", func(t *testing.T) {
 		c := start(t, "probe", quick)
 		require.NoError(t, unix.Kill(c.PID(), unix.SIGSTOP))
+		eventually(t, 5*time.Second, "the plugin is stopped", c.runner.child.stopped)
 		begin := time.Now()
 		err := c.Close()
 		require.ErrorIs(t, err, plugin.Timeout)

@@ -129,7 +129,10 @@ func testConfig(mode string) Config {
 	if err != nil {
 		panic(err)
 	}
-	return Config{Path: self, Env: []string{modeEnv + "=" + mode}, Logger: slog.New(slog.DiscardHandler)}
+	return Config{Path: self, Env: []string{
+		modeEnv + "=" + mode,
+		"GORACE=atexit_sleep_ms=0", // the race detector's own second at exit is not the plugin's
+	}, Logger: slog.New(slog.DiscardHandler)}
 }
 
 func start(t *testing.T, mode string, change ...func(*Config)) *Client {

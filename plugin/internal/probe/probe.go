@@ -36,6 +36,7 @@ const (
 	OptionClose = "close" // close fails with this message
 	OptionWedge = "wedge" // prepare stops the whole process with SIGSTOP
 	OptionCrash = "crash" // prepare dereferences null
+	OptionImage = "image" // images has as many bytes
 	OptionFD    = "fd"    // open answers a region larger than its memfd
 )
 
@@ -134,7 +135,11 @@ func memory(id uint32, role plugin.RegionRole, bytes int64) (plugin.Region, erro
 func (e *endpoint) Regions() []plugin.Region { return e.regions }
 
 func (e *endpoint) Images() []plugin.Image {
-	return []plugin.Image{{Name: "probe.ptx", Data: []byte("// no code")}}
+	data := []byte("// no code")
+	if n, err := strconv.Atoi(e.config.Options[OptionImage]); err == nil {
+		data = make([]byte, n)
+	}
+	return []plugin.Image{{Name: "probe.ptx", Data: data}}
 }
 
 func (e *endpoint) Allocate(_ context.Context, id uint32, bytes int64) (plugin.Region, error) {
