@@ -27,9 +27,11 @@ build: ## the shunt command and libshunt.so, into bin/
 	$(GO) build -o $(BIN)/ ./cmd/shunt
 	sh capi/build.sh $(BIN)/libshunt.so
 
+# One package at a time: their ranks are processes that compete for the CPUs, and
+# some tests look for what processes leave behind.
 .PHONY: test
 test: build python-deps ## every test: Go, C and Python
-	SHUNT_PYTHON=$(VENV)/bin/python $(GO) test -timeout 15m $(TEST_FLAGS) $(PKG)
+	SHUNT_PYTHON=$(VENV)/bin/python $(GO) test -p 1 -timeout 15m $(TEST_FLAGS) $(PKG)
 	$(MAKE) --no-print-directory test-python
 
 .PHONY: test-python
@@ -38,7 +40,7 @@ test-python: build python-deps ## the tests of the Python package
 
 .PHONY: race
 race: ## the Go tests under the race detector
-	$(GO) test -race -timeout 25m $(TEST_FLAGS) $(PKG)
+	$(GO) test -p 1 -race -timeout 25m $(TEST_FLAGS) $(PKG)
 
 .PHONY: check
 check: fmt-check vet lint generate-check ## format, vet, linters and generated code
