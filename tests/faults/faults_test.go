@@ -75,26 +75,66 @@ func processTransport(t *testing.T) (spec, path string) {
 	return "process:" + path, path
 }
 
-// world is a pool whose ranks meet at a fresh place each time.
+// world is a pool whose ranks meet at a fresh place each time, and keep their
+// temporary files in a directory of their own.
 type world struct {
 	t     *testing.T
 	pool  *pool.Pool
-	dir   string
+	dir   string // temporary files; must be empty at the end
+	meets string // rendezvous files, which a killed rank 0 cannot remove
 	joins int
 }
 
-func newWorld(t *testing.T, size int, env ...string) *world {
+func newWorld(t *testing.T, size int) *world {
 	t.Helper()
-	p, err := pool.New(pool.Options{World: size, KeepAfterDeath: true, Env: env})
+	dir, err := os.MkdirTemp("/tmp", "f") // short: paths of sockets are bounded
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Errorf("closing the pool: %v", err)
+	p, err := pool.New(pool.Options{World: size, KeepAfterDeath: true, Env: []string{"TMPDIR=" + dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, pool: p, dir: dir, meets: t.TempDir()}
+	t.Cleanup(w.close)
+	return w
+}
+
+// close ends the ranks. Then nothing of the world may be left: no process that
+// runs this test's binary or one of the given ones, and no file.
+func (w *world) close() { w.gone() }
+
+func (w *world) gone(binaries ...string) {
+	w.t.Helper()
+	if w.pool == nil {
+		return
+	}
+	if err := w.pool.Close(); err != nil {
+		w.t.Errorf("closing the pool: %v", err)
+	}
+	w.pool = nil
+	self, err := os.Executable()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	deadline := time.Now().Add(soon)
+	for {
+		now, err := Survey(append(binaries, self), []string{w.dir})
+		if err != nil {
+			w.t.Fatal(err)
 		}
-	})
-	return &world{t: t, pool: p, dir: t.TempDir()}
+		left := now.Since(System{})
+		if len(left) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			w.t.Errorf("left behind: %v", left)
+			break
+		}
+	}
+	if err := os.RemoveAll(w.dir); err != nil {
+		w.t.Error(err)
+	}
 }
 
 // meet is a request with a rendezvous that nobody has used.
@@ -102,7 +142,7 @@ func (w *world) meet(transport string, timeout time.Duration) request {
 	w.joins++
 	return request{
 		Transport: transport, Timeout: timeout, Absent: -1, Limited: -1, Bytes: 1 << 20,
-		ID: "file://" + filepath.Join(w.dir, fmt.Sprintf("meet-%d", w.joins)),
+		ID: "file://" + filepath.Join(w.meets, fmt.Sprintf("meet-%d", w.joins)),
 	}
 }
 
@@ -190,40 +230,10 @@ func judge(t *testing.T, answers []*answer, result *pool.Result, dead int, code 
 	}
 }
 
-// nothingLeft compares the machine with what it was, for at most two seconds.
-func nothingLeft(t *testing.T, before System, binaries ...string) {
-	t.Helper()
-	deadline := time.Now().Add(soon)
-	for {
-		now, err := Survey(binaries...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		left := now.Since(before)
-		if len(left) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Errorf("left behind: %v", left)
-			return
-		}
-	}
-}
-
-func survey(t *testing.T, binaries ...string) System {
-	t.Helper()
-	s, err := Survey(binaries...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 func TestKilledRankIsNamedByEverySurvivor(t *testing.T) {
 	random := random(t)
 	for _, size := range []int{2, 4} {
 		t.Run(fmt.Sprintf("world=%d", size), func(t *testing.T) {
-			before := survey(t)
 			for loop := range *loops {
 				w := newWorld(t, size)
 				r := w.meet(builtin, 20*time.Second)
@@ -239,11 +249,11 @@ func TestKilledRankIsNamedByEverySurvivor(t *testing.T) {
 					}
 				})
 				judge(t, answers, result, dead, plugin.PeerDied, []string{fmt.Sprintf("rank %d", dead), fmt.Sprint(pid)}, killed)
+				w.close()
 				if t.Failed() {
 					t.Fatalf("loop %d, rank %d killed", loop, dead)
 				}
 			}
-			nothingLeft(t, before)
 		})
 	}
 }
@@ -251,7 +261,6 @@ func TestKilledRankIsNamedByEverySurvivor(t *testing.T) {
 func TestKilledPluginIsNamedByEveryRank(t *testing.T) {
 	random := random(t)
 	spec, binary := processTransport(t)
-	before := survey(t, binary)
 	const size = 3
 	for loop := range *loops {
 		w := newWorld(t, size)
@@ -267,18 +276,17 @@ func TestKilledPluginIsNamedByEveryRank(t *testing.T) {
 			}
 		})
 		judge(t, answers, result, -1, plugin.PluginDied, []string{fmt.Sprint(plugins[owner].Plugin), "shm", fmt.Sprintf("rank %d", owner)}, killed)
+		w.gone(binary)
 		if t.Failed() {
 			t.Fatalf("loop %d, plugin of rank %d killed", loop, owner)
 		}
 	}
-	nothingLeft(t, before, binary)
 }
 
 func TestKilledRankTakesItsPluginAlong(t *testing.T) {
 	random := random(t)
 	spec, binary := processTransport(t)
-	before := survey(t, binary)
-	for range *loops {
+	for loop := range *loops {
 		w := newWorld(t, 3)
 		r := w.meet(spec, 20*time.Second)
 		w.mustAsk("faults open", r, 30*time.Second)
@@ -293,13 +301,15 @@ func TestKilledRankTakesItsPluginAlong(t *testing.T) {
 			}
 		})
 		judge(t, answers, result, dead, plugin.PeerDied, []string{fmt.Sprintf("rank %d", dead)}, killed)
+		w.gone(binary)
+		if t.Failed() {
+			t.Fatalf("loop %d, rank %d killed", loop, dead)
+		}
 	}
-	nothingLeft(t, before, binary)
 }
 
 func TestStoppedPluginIsReportedAndKilled(t *testing.T) {
 	spec, binary := processTransport(t)
-	before := survey(t, binary)
 	w := newWorld(t, 2)
 	r := w.meet(spec, 20*time.Second)
 	plugins := w.mustAsk("faults open", r, 30*time.Second)
@@ -321,7 +331,7 @@ func TestStoppedPluginIsReportedAndKilled(t *testing.T) {
 			t.Errorf("rank %d: the error came after %v", rank, took)
 		}
 	}
-	nothingLeft(t, before, binary)
+	w.gone(binary)
 }
 
 func TestRankThatNeverJoinsIsNamed(t *testing.T) {
@@ -439,12 +449,10 @@ func TestSoakChangingSplits(t *testing.T) {
 }
 
 func TestSoakCommunicators(t *testing.T) {
-	before := survey(t)
 	w := newWorld(t, 3)
 	r := w.meet(builtin, 30*time.Second)
 	r.Rounds = *comms
 	flat(t, w.mustAsk("faults soak communicators", r, time.Duration(*comms)*time.Second+time.Minute), 2<<20)
-	nothingLeft(t, before)
 }
 
 // Shared memory files do not come from /dev/shm, so containers with a tiny one

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -85,39 +84,38 @@ func extra(now, before []string) []string {
 	return more
 }
 
-// System is what a job could leave behind on the machine.
+// System is what a job could leave behind on the machine. Sockets without a
+// name in a file system, and memory files, live as long as some process holds
+// them; so a machine without the processes is without those too.
 type System struct {
 	Processes []string // "pid executable" of processes that run one of the given binaries
-	Sockets   []string // names of Unix sockets that speak of Shunt
-	Files     []string // entries of /dev/shm, and of the temporary directory that speak of Shunt
+	Files     []string // entries of the given directories, and those of /dev/shm that speak of Shunt
 }
 
 // Survey looks at the machine. Processes are found by what they execute, so
 // that a plugin counts that has lost its parent, its name and its environment.
-func Survey(binaries ...string) (System, error) {
+// This process and its parent do not count.
+func Survey(binaries, dirs []string) (System, error) {
 	var s System
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return s, err
 	}
 	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err != nil || pid == os.Getpid() {
+		if pid, err := strconv.Atoi(e.Name()); err != nil || pid == os.Getpid() || pid == os.Getppid() {
 			continue
 		}
 		if text, runs := process(e.Name(), binaries); runs {
 			s.Processes = append(s.Processes, text)
 		}
 	}
-	if s.Sockets, err = sockets(); err != nil {
-		return s, err
-	}
-	for _, dir := range []string{"/dev/shm", os.TempDir()} {
+	for _, dir := range append([]string{"/dev/shm"}, dirs...) {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			return s, err
 		}
 		for _, e := range entries {
-			if dir == "/dev/shm" || strings.HasPrefix(e.Name(), "shunt") {
+			if dir != "/dev/shm" || strings.Contains(e.Name(), "shunt") {
 				s.Files = append(s.Files, filepath.Join(dir, e.Name()))
 			}
 		}
@@ -139,34 +137,18 @@ func process(pid string, binaries []string) (string, bool) {
 	if err != nil {
 		return "", false
 	}
-	// A plugin may run from a sealed copy; then its arguments name the binary.
+	// A plugin may run from a sealed copy; then it is called by its binary's name.
 	arguments, err := os.ReadFile("/proc/" + pid + "/cmdline")
 	if err != nil {
 		return "", false
 	}
+	name, _, _ := strings.Cut(string(arguments), "\x00")
 	for _, binary := range binaries {
-		if strings.TrimSuffix(exe, " (deleted)") == binary || strings.Contains(string(arguments), binary) {
+		if strings.TrimSuffix(exe, " (deleted)") == binary || name == binary {
 			return pid + " " + exe, true
 		}
 	}
 	return "", false
-}
-
-func sockets() ([]string, error) {
-	file, err := os.Open("/proc/net/unix")
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	var names []string
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		fields := strings.Fields(lines.Text())
-		if len(fields) > 7 && strings.Contains(fields[7], "shunt") {
-			names = append(names, fields[7])
-		}
-	}
-	slices.Sort(names)
-	return names, nil
 }
 
 // Since lists what s has and before had not.
@@ -176,9 +158,6 @@ func (s System) Since(before System) []string {
 		if !slices.Contains(before.Processes, p) {
 			more = append(more, "process "+p)
 		}
-	}
-	for _, n := range extra(s.Sockets, before.Sockets) {
-		more = append(more, "socket "+n)
 	}
 	for _, f := range s.Files {
 		if !slices.Contains(before.Files, f) {
