@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -124,25 +125,29 @@ func (j *job) watchPeers() {
 			if !ok {
 				return
 			}
-			died := f.Err.Code == plugin.PeerDied
 			j.each(func(c *Communicator) {
-				if (died && c.member(f.Rank)) || (!died && f.Group == c.group.Key()) {
+				switch {
+				case f.Group == c.group.Key():
 					c.fail(f.Err, false)
+				case f.Group == "" && c.member(f.Rank):
+					c.fail(c.local(f), false)
 				}
 			})
 		}
 	}
 }
 
-// member reports whether a rank of the job belongs to the communicator.
-func (c *Communicator) member(jobRank int) bool {
-	for _, rank := range c.ranks {
-		if rank == jobRank {
-			return true
-		}
+// local is a failure of a rank of the job, numbered as in the communicator.
+func (c *Communicator) local(f bootstrap.Failure) *plugin.Error {
+	rank := slices.Index(c.ranks, f.Rank)
+	if rank == f.Rank {
+		return f.Err
 	}
-	return false
+	return &plugin.Error{Code: f.Err.Code, Rank: rank, Cause: f.Err, Message: fmt.Sprintf("rank %d of %s is gone: %s", rank, c.label, f.Err.Message)}
 }
+
+// member reports whether a rank of the job belongs to the communicator.
+func (c *Communicator) member(jobRank int) bool { return slices.Contains(c.ranks, jobRank) }
 
 // watchPlugin fails every communicator when a plugin's process ends.
 func (j *job) watchPlugin(l *Loaded) {
