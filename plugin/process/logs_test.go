@@ -1,7 +1,6 @@
 package process
 
 import (
-	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -122,5 +121,5 @@ func FuzzStateOf(f *testing.F) {
 
 func TestStateOf(t *testing.T) {
 	require.Equal(t, byte('T'), stateOf([]byte("12 (a) S b) T 1 2")))
-	require.Equal(t, byte(0), stateOf([]byte(fmt.Sprint("12 (a)"))))
+	require.Equal(t, byte(0), stateOf([]byte("12 (a)")))
 }

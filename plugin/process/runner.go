@@ -95,8 +95,8 @@ func (r *pluginRunner) Start(context.Context) error {
 		<-c.exited
 		// A grandchild may hold the pipes open for ever: what has been written
 		// by now is read, and then it is over.
-		outRead.SetReadDeadline(time.Now())
-		errRead.SetReadDeadline(time.Now())
+		_ = outRead.SetReadDeadline(time.Now())
+		_ = errRead.SetReadDeadline(time.Now())
 		r.readers.Wait()
 		r.toPlugin.Close()
 	}()
@@ -115,12 +115,12 @@ func (r *pluginRunner) readStdout(pipe *os.File) {
 		if bad := checkHandshake(string(line), r.dir); bad != nil {
 			r.reject(bad)
 		} else {
-			r.toPlugin.Write(line)
+			_, _ = r.toPlugin.Write(line)
 		}
 	}
 	// What follows is C code that prints; Go's own output goes through RPC.
 	buffered, _ := in.Peek(in.Buffered())
-	r.outLines.Write(buffered)
+	_, _ = r.outLines.Write(buffered)
 	drain(pipe, r.outLines)
 }
 
@@ -136,19 +136,19 @@ func drain(pipe *os.File, to *lines) {
 	buffer := make([]byte, 16<<10)
 	for {
 		n, err := pipe.Read(buffer)
-		to.Write(buffer[:n])
+		_, _ = to.Write(buffer[:n])
 		if err != nil {
 			break
 		}
 	}
 	if raw, err := pipe.SyscallConn(); err == nil {
-		raw.Control(func(fd uintptr) {
+		_ = raw.Control(func(fd uintptr) {
 			for left := 1 << 20; left > 0; { // a grandchild may write for ever
 				n, err := unix.Read(int(fd), buffer)
 				if n <= 0 || err != nil {
 					return
 				}
-				to.Write(buffer[:n])
+				_, _ = to.Write(buffer[:n])
 				left -= n
 			}
 		})

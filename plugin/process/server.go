@@ -63,7 +63,7 @@ func Serve(t plugin.Transport) {
 // this also covers what changes parents or credentials.
 func exitWithHost(conn *net.UnixConn) {
 	var b [1]byte
-	conn.Read(b[:])
+	_, _ = conn.Read(b[:])
 	if dir := os.Getenv(goplugin.EnvUnixSocketDir); strings.HasPrefix(filepath.Base(filepath.Dir(dir)), runDirPrefix) {
 		os.RemoveAll(filepath.Dir(dir))
 	}

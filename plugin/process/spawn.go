@@ -54,7 +54,7 @@ func (c *child) wait() {
 	}
 	// The zombie still holds the group's number, so this reaches its own
 	// descendants and nobody else.
-	unix.Kill(-c.pid, unix.SIGKILL)
+	_ = unix.Kill(-c.pid, unix.SIGKILL)
 	err := c.cmd.Wait()
 	state := c.cmd.ProcessState
 	if state == nil {

@@ -116,7 +116,8 @@ func TestSharedAnswersAsTheTransportItself(t *testing.T) {
 }
 
 func TestSameFileIsTheSameTransport(t *testing.T) {
-	require.Same(t, openProbe(t), openProbe(t))
+	first, second := openProbe(t), openProbe(t)
+	require.Same(t, first, second)
 }
 
 func TestErrorsCarryCodeAndMessage(t *testing.T) {

@@ -163,7 +163,7 @@ func (e *endpoint) Free(_ context.Context, id uint32) error {
 
 func (e *endpoint) Prepare(ctx context.Context, req plugin.Request, algorithm string) (*plugin.Plan, error) {
 	if _, ok := e.config.Options[OptionWedge]; ok {
-		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 		<-ctx.Done() // the answer never comes
 	}
 	if _, ok := e.config.Options[OptionCrash]; ok {
