@@ -161,13 +161,13 @@ func (r *running) start(path, idFile string) error {
 		if rank == 0 {
 			cmd.Stdin = r.job.Stdin
 		}
-		cmd.Stdout, cmd.Stderr = stdout, stderr
 		var lines []*lineWriter
+		prefix := ""
 		if r.job.Prefix {
-			prefix := "[" + strconv.Itoa(rank) + "] "
-			lines = []*lineWriter{newLineWriter(stdout, prefix, &lock), newLineWriter(stderr, prefix, &lock)}
-			cmd.Stdout, cmd.Stderr = lines[0], lines[1]
+			prefix = "[" + strconv.Itoa(rank) + "] "
 		}
+		cmd.Stdout, lines = r.stream(stdout, prefix, &lock, lines)
+		cmd.Stderr, lines = r.stream(stderr, prefix, &lock, lines)
 		// A grandchild that keeps the output open must not keep the job.
 		cmd.WaitDelay = time.Second
 		// Its own group, so that a rank's children end with it. If the launcher
@@ -193,6 +193,16 @@ func (r *running) start(path, idFile string) error {
 		go r.reap(rank, cmd, lines)
 	}
 	return nil
+}
+
+// stream is what a rank writes to: an open file itself, where nothing is to be
+// added to it, else a writer of whole lines, which is added to the list.
+func (r *running) stream(to io.Writer, prefix string, lock *sync.Mutex, lines []*lineWriter) (io.Writer, []*lineWriter) {
+	if _, file := to.(*os.File); file && prefix == "" {
+		return to, lines
+	}
+	w := newLineWriter(to, prefix, lock)
+	return w, append(lines, w)
 }
 
 // reap waits for one rank and reports its end.
