@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
-	"os"
 	"runtime"
 	"sync"
 	"testing"
@@ -103,9 +102,6 @@ func memory(b []byte) Memory {
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
-		if file := os.Getenv("SHUNT_TEST_STACK"); file != "" {
-			panic(err)
-		}
 		t.Fatal(err)
 	}
 }
