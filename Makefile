@@ -73,7 +73,7 @@ proto: deps-proto ## write the Go code of plugin/proto
 
 .PHONY: generate-check
 generate-check: generate ## fail when a generated file is not what the generators write
-	@changed=$$(git status --porcelain -- plugin/tables_gen.go plugin/shunt_tables.h python/shunt/_tables.py plugin/proto docs/options.md); \
+	@changed=$$(git status --porcelain -- plugin/tables_gen.go plugin/shunt_tables.h python/shunt/_tables.py plugin/proto docs/options.md docs/transport-author.md); \
 	if [ -n "$$changed" ]; then echo "generated files differ (commit what make generate wrote):"; echo "$$changed"; exit 1; fi
 
 .PHONY: fuzz
