@@ -227,7 +227,22 @@ func judge(t *testing.T, answers []*answer, result *pool.Result, dead int, code 
 		if len(a.Leaks) > 0 {
 			t.Errorf("survivor %d still holds %v", rank, a.Leaks)
 		}
+		closing(t, rank, a)
 	}
+}
+
+// closing allows closing to say that a plugin is gone or had to be killed, as
+// one whose machine is busy may have to, and nothing else.
+func closing(t *testing.T, rank int, a *answer) {
+	t.Helper()
+	if a.Close == "" {
+		return
+	}
+	if a.CloseCode != plugin.PluginDied && a.CloseCode != plugin.Timeout {
+		t.Errorf("survivor %d: closing: %s: %s", rank, a.CloseCode, a.Close)
+		return
+	}
+	t.Logf("survivor %d: closing: %s", rank, a.Close)
 }
 
 func TestKilledRankIsNamedByEverySurvivor(t *testing.T) {

@@ -48,7 +48,9 @@ type answer struct {
 	At         time.Time // when the error came
 	Operations int       // that succeeded before
 	Plugin     int       // process of the transport, 0 for builtin and shared
-	Leaks      []string  // what is left after closing
+	Close      string    // what closing said
+	CloseCode  plugin.Code
+	Leaks      []string // what is left after closing
 	Before     Resources
 	After      Resources
 }
@@ -182,9 +184,8 @@ func trafficHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte
 		return nil, fmt.Errorf("nothing failed in %d operations", a.Operations)
 	}
 	a.fail(err)
-	// A plugin that is gone cannot close its endpoint, and closing says so.
-	if err := j.close(); err != nil && plugin.CodeOf(err) != plugin.PluginDied {
-		return nil, fmt.Errorf("close after %q: %w", a.Message, err)
+	if err := j.close(); err != nil {
+		a.Close, a.CloseCode = err.Error(), plugin.CodeOf(err)
 	}
 	if err := j.release(); err != nil {
 		return nil, err
