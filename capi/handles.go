@@ -150,7 +150,7 @@ func (t *table[T]) remove(h handle) (*T, error) {
 func (t *table[T]) removeIf(match func(*T) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for number := uint32(0); number < t.next; number++ {
+	for number := range t.next {
 		s := t.slot(number)
 		if e := s.entry.Load(); e != nil && match(e.object) {
 			s.entry.Store(nil)

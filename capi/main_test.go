@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 func library(t testing.TB) string {
 	t.Helper()
 	built.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "capi"); built.err != nil {
+		if built.dir, built.err = os.MkdirTemp("", "capi"); built.err != nil { //nolint:usetesting // outlives the test that makes it
 			return
 		}
 		var output []byte

@@ -17,9 +17,13 @@ import re
 import sys
 import zlib
 
-import numpy as np
+# The matrices are small: threads of BLAS in every rank would only get in the way.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import shunt
+import numpy as np  # noqa: E402
+
+import shunt  # noqa: E402
 
 WIDTH = 32  # elements of a word's vector
 BATCH = 96  # words of a rank in one round

@@ -310,16 +310,5 @@ def example(path, fault, *arguments):
     runpy.run_path(path, run_name="__main__")
 
 
-def measure(calls):
-    import timeit
-
-    with shunt.init() as comm:
-        x, y = np.ones(1), np.ones(1)
-        for text in ("comm.all_reduce(x)", "comm.all_reduce(x, y)"):
-            times = timeit.repeat(text, globals={"comm": comm, "x": x, "y": y}, number=int(calls), repeat=6)[1:]
-            if comm.rank == 0:
-                print(f"world {comm.world} {text}: {sorted(times)[2] / int(calls) * 1e6:.2f} us")
-
-
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,10 +1,13 @@
 """The examples run and check themselves, and notice when something is wrong."""
 
+import json
 import pathlib
+import re
 
 import pytest
 
-EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
+HERE = pathlib.Path(__file__).resolve().parent
+EXAMPLES = HERE.parents[1] / "examples"
 
 
 def example(world, size, name, *arguments, fault="none"):
@@ -32,3 +35,20 @@ def test_experts_on_another_text(world, tmp_path):
     text.write_text("one word\n")
     results = example(world, 4, "experts", str(text))
     assert [status for status, _, _ in results] == [0] * 4, results
+
+
+def test_readme_program_runs_as_printed(world, tmp_path):
+    block = re.search(r"```python\n(.*?)```", (HERE.parent / "README.md").read_text(), re.S).group(1)
+    program = tmp_path / "program.py"
+    program.write_text(block)
+    results = world.finish(world.start(3, "example", str(program), "none"))
+    for rank, (status, out, err) in enumerate(results):
+        assert status == 0, err
+        assert out == f"{rank} [3. 3. 3. 3.]\n"
+
+
+def test_benchmark_checks_its_result(world):
+    results = world.finish(world.start(2, "example", str(HERE.parent / "bench" / "bench_all_reduce.py"), "none", "50"))
+    assert [status for status, _, _ in results] == [0, 0], results
+    lines = [json.loads(line) for line in results[0][1].splitlines()]
+    assert [line["world"] for line in lines] == [2, 2] and all(line["ns_best"] > 0 for line in lines)
