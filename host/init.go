@@ -257,7 +257,7 @@ func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
 	c.topology = topology.New(places)
 	c.engine.SetOversubscribed(c.topology.Oversubscribed(c.rank))
 	if spins := c.job.options.Spin(); spins >= 0 {
-		c.engine.SetPolicy(executor.Policy{Spins: uint32(spins), Yields: 100})
+		c.engine.SetPolicy(executor.Policy{Spins: uint32(spins), Yields: 2000})
 	}
 	return id, nil
 }
