@@ -297,9 +297,6 @@ func (c *Communicator) load(key signature, candidate selector.Candidate) (*execu
 	if plan.World != c.world || plan.Rank != c.rank {
 		return nil, plugin.Errorf(plugin.Protocol, "preparing %s: plan is for rank %d of %d, want rank %d of %d", candidate.Qualified, plan.Rank, plan.World, c.rank, c.world)
 	}
-	if a.loaded.Spec.Carrier == Process && len(plan.Natives) > 0 {
-		return nil, plugin.Errorf(plugin.Protocol, "preparing %s: a plan of another process has native functions", candidate.Qualified)
-	}
 	program, err := c.engine.Load(plan, a.base)
 	if err != nil {
 		return nil, fmt.Errorf("preparing %s: %w", candidate.Qualified, err)
