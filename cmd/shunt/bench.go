@@ -57,7 +57,7 @@ status 1 when any element of any result is wrong.`,
 			wrong := int64(0)
 			for _, world := range worlds {
 				config.World = world
-				result, err := benchWorld(c, config, launch.Job{Env: env, Hosts: hosts})
+				result, err := benchWorld(c, config, launch.Job{Env: env, Hosts: hosts, Bind: true})
 				if err != nil {
 					return classify(err)
 				}

@@ -112,7 +112,7 @@ func shuntContender(c *cobra.Command, transport string) bench.Contender {
 		defer stop()
 		times, wrong := map[int64]float64{}, int64(0)
 		err = bench.Run(ctx, config, bench.Launch{
-			Job:     launch.Job{Path: self, Label: "shunt bench-peers", Stdout: c.ErrOrStderr(), Stderr: c.ErrOrStderr(), Prefix: true},
+			Job:     launch.Job{Path: self, Bind: true, Label: "shunt bench-peers", Stdout: c.ErrOrStderr(), Stderr: c.ErrOrStderr(), Prefix: true},
 			Signals: received,
 			Args:    func(text string) []string { return []string{"rank", "bench", text} },
 		}, func(r bench.Row) {

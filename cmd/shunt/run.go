@@ -13,7 +13,7 @@ import (
 
 func newRun() *cobra.Command {
 	var world, hosts int
-	var prefix, forwardInput bool
+	var prefix, forwardInput, bind bool
 	var grace time.Duration
 	var transports, algo string
 	var env []string
@@ -35,7 +35,7 @@ that ended it, or 2 or 3 when the job could not be started.`,
 				return usage("%d hosts for %d ranks", hosts, world)
 			}
 			j := launch.Job{
-				World: world, Hosts: hosts, Path: args[0], Args: args[1:], Env: env, Label: "shunt run",
+				World: world, Hosts: hosts, Bind: bind, Path: args[0], Args: args[1:], Env: env, Label: "shunt run",
 				Stdout: c.OutOrStdout(), Stderr: c.ErrOrStderr(), Prefix: prefix, Grace: grace,
 			}
 			if transports != "" {
@@ -74,6 +74,7 @@ that ended it, or 2 or 3 when the job could not be started.`,
 	f.IntVarP(&world, "ranks", "n", 1, "number of ranks")
 	f.IntVar(&hosts, "hosts", 1, "pretend that the ranks run on so many hosts")
 	f.BoolVar(&prefix, "prefix", false, "put [rank] before every line of output")
+	f.BoolVar(&bind, "bind", false, "bind each rank to a CPU of its own, if there are enough")
 	f.BoolVar(&forwardInput, "stdin", false, "give standard input to rank 0; without it no rank has any")
 	f.DurationVar(&grace, "grace", 3*time.Second, "how long the other ranks may go on after the first failure")
 	f.StringVar(&transports, "transports", "", "set SHUNT_TRANSPORTS")

@@ -28,6 +28,7 @@ type Job struct {
 	Args  []string // its arguments, without the program's name
 	Env   []string // added to the launcher's environment, for every rank
 	Hosts int      // pretend that the ranks run on so many hosts; 0 and 1: this one
+	Bind  bool     // each rank to a CPU of its own, if the launcher may use as many
 	Label string   // begins every message of the launcher, as "shunt run"
 
 	Stdin          io.Reader // of rank 0; the others have none
@@ -181,7 +182,7 @@ func (r *running) start(path, idFile string) error {
 			}
 			cmd.ExtraFiles = files
 		}
-		err := spawn(cmd)
+		err := spawn(cmd, r.job.cpuOf(rank))
 		for _, f := range cmd.ExtraFiles {
 			_ = f.Close() // the rank has its own copy
 		}
@@ -334,8 +335,8 @@ var spawned = sync.OnceValue(func() chan func() {
 	return work
 })
 
-func spawn(cmd *exec.Cmd) error {
+func spawn(cmd *exec.Cmd, cpu int) error {
 	result := make(chan error, 1)
-	spawned() <- func() { result <- cmd.Start() }
+	spawned() <- func() { result <- onCPU(cpu, cmd.Start) }
 	return <-result
 }
