@@ -17,6 +17,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/option"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/host/topology"
+	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -54,6 +55,9 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 	for _, w := range warnings {
 		logger.Warn(w.String())
 	}
+	for _, problem := range failpoint.Problems() {
+		logger.Warn("SHUNT_FAILPOINTS", "problem", problem)
+	}
 	timeout := o.Timeout
 	if timeout == 0 {
 		timeout = options.Timeout()
@@ -87,6 +91,13 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 	j.loaded, err = loadAll(joinCtx, specs(o, options, logger), logger)
 	if err = j.session.All().Agree(joinCtx, "load", err); err != nil {
 		return nil, errors.Join(err, j.abandon())
+	}
+	names := make([]string, len(j.loaded))
+	for i, l := range j.loaded {
+		names[i] = l.Info.Name
+	}
+	for _, w := range options.Unclaimed(names) {
+		logger.Warn(w.String())
 	}
 	j.start()
 	ranks := make([]int, j.session.World())
