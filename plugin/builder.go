@@ -190,6 +190,13 @@ func (b *Builder) Region(region, rank, offset Reg) RefID {
 	return b.ref(Ref{Space: SpaceRegion, Region: uint16(region), Rank: uint16(rank), Offset: uint16(offset), Scale: None})
 }
 
+// Peer is a place in the memory of a rank's process, offset bytes behind the
+// address that the rank took with Address and published. It can only be copied
+// from, and only where the request said PeerRead. All three are registers.
+func (b *Builder) Peer(address, rank, offset Reg) RefID {
+	return b.ref(Ref{Space: SpacePeer, Region: uint16(address), Rank: uint16(rank), Offset: uint16(offset), Scale: None})
+}
+
 // Refs puts copies of the given refs side by side, as reduce wants its
 // sources, and returns the first.
 func (b *Builder) Refs(refs ...RefID) (first RefID, count int) {
@@ -220,7 +227,16 @@ func (b *Builder) Load(word RefID) Reg {
 	return t
 }
 
-// Store writes a 64-bit word that only this rank reads.
+// Address is where a place in the caller's send or receive memory is, as Peer
+// wants it. Store it in a word and signal for a peer to load it.
+func (b *Builder) Address(place RefID) Reg {
+	t := b.Temp()
+	b.step(Step{Kind: StepAddress, Dst: uint16(t), A: uint16(place)})
+	return t
+}
+
+// Store writes a 64-bit word that only this rank reads, or that a later signal
+// publishes.
 func (b *Builder) Store(word RefID, value Reg) {
 	b.step(Step{Kind: StepStore, Dst: uint16(word), A: uint16(value)})
 }
@@ -325,7 +341,7 @@ func registersOf(s *Step) []*uint16 {
 	switch s.Kind {
 	case StepSet:
 		return []*uint16{&s.Dst, &s.A, &s.B, &s.C}
-	case StepLoad:
+	case StepLoad, StepAddress:
 		return []*uint16{&s.Dst}
 	case StepStore:
 		return []*uint16{&s.A}

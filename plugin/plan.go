@@ -42,7 +42,7 @@ type Plan struct {
 // so they may change from launch to launch and within a loop.
 type Ref struct {
 	Space  Space
-	Region uint16 // register holding the region's number; unused for send and recv
+	Region uint16 // register holding the region's number, or the address for peer; unused for send and recv
 	Rank   uint16 // register holding the rank; unused for send and recv
 	Offset uint16 // register holding the offset in bytes
 	Scale  uint16 // register holding the bits of a float64 that each element is multiplied by when read, or None
@@ -136,9 +136,12 @@ func (p *Plan) Validate() error {
 	for i, r := range p.Refs {
 		switch r.Space {
 		case SpaceSend, SpaceRecv:
-		case SpaceRegion:
+		case SpaceRegion, SpacePeer:
 			if !isReg(r.Region) || !isReg(r.Rank) {
 				return bad("ref %d: register out of range", i)
+			}
+			if r.Space == SpacePeer && r.Scale != None {
+				return bad("ref %d: a peer's memory is copied as it is, not scaled", i)
 			}
 		default:
 			return bad("ref %d: space %d", i, r.Space)
@@ -149,7 +152,7 @@ func (p *Plan) Validate() error {
 	}
 	for i, a := range p.Args {
 		if (a.Ref == None) == (a.Value == None) ||
-			(a.Ref != None && int(a.Ref) >= len(p.Refs)) || (a.Value != None && !isReg(a.Value)) {
+			(a.Ref != None && !p.isLocal(a.Ref)) || (a.Value != None && !isReg(a.Value)) {
 			return bad("argument %d: neither or both of ref and value, or out of range", i)
 		}
 		switch a.Bytes {
@@ -180,6 +183,24 @@ func (p *Plan) Validate() error {
 		}
 	}
 	return nil
+}
+
+// isLocal reports whether a ref exists and is in memory that is mapped here.
+func (p *Plan) isLocal(ref uint16) bool {
+	return int(ref) < len(p.Refs) && p.Refs[ref].Space != SpacePeer
+}
+
+// areLocal is isLocal of count refs from first.
+func (p *Plan) areLocal(first, count uint16) bool {
+	if int(first)+int(count) > len(p.Refs) {
+		return false
+	}
+	for i := range count {
+		if !p.isLocal(first + i) {
+			return false
+		}
+	}
+	return true
 }
 
 func (p *Plan) validateTrack(track Track, firstTemp int, bad func(string, ...any) error) error {
@@ -215,9 +236,9 @@ func (p *Plan) validateTrack(track Track, firstTemp int, bad func(string, ...any
 		case StepStore:
 			ok = isWord(s.Dst) && isReg(s.A)
 		case StepCopy:
-			ok = isRef(s.Dst) && isRef(s.A) && isReg(s.N)
+			ok = p.isLocal(s.Dst) && isRef(s.A) && isReg(s.N)
 		case StepReduce:
-			ok = isRef(s.Dst) && s.B >= 1 && int(s.A)+int(s.B) <= len(p.Refs) && isReg(s.N)
+			ok = p.isLocal(s.Dst) && s.B >= 1 && p.areLocal(s.A, s.B) && isReg(s.N)
 		case StepSignal:
 			ok = isWord(s.Dst) && isReg(s.A) && (s.B == None || isReg(s.B))
 		case StepWait:
@@ -239,6 +260,8 @@ func (p *Plan) validateTrack(track Track, firstTemp int, bad func(string, ...any
 			ok = int(s.A) < len(p.Natives) && p.Natives[s.A].Function != 0
 		case StepRemote:
 			ok = isWord(s.Dst) && isReg(s.A) && isWord(s.B) && isReg(s.C)
+		case StepAddress:
+			ok = isTemp(s.Dst) && isRef(s.A) && (p.Refs[s.A].Space == SpaceSend || p.Refs[s.A].Space == SpaceRecv)
 		default:
 			return bad("step %d: kind %d", i, s.Kind)
 		}

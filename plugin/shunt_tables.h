@@ -116,6 +116,7 @@ enum {
   SHUNT_SPACE_SEND = 0, /* the caller's send memory, SlotSendBytes long */
   SHUNT_SPACE_RECV = 1, /* the caller's receive memory, SlotRecvBytes long */
   SHUNT_SPACE_REGION = 2, /* region number [region] of rank [rank] */
+  SHUNT_SPACE_PEER = 3, /* memory of rank [rank]'s process, at the address [region] that this rank published; only where Request.peer_read holds, and only as the source of a copy */
 };
 
 /* StepKind is what one step of a plan does. */
@@ -123,7 +124,7 @@ typedef uint16_t shunt_step_kind;
 enum {
   SHUNT_STEP_SET = 1, /* registers: dst = alu(a, b, c) */
   SHUNT_STEP_LOAD = 2, /* register dst = 64-bit word at ref a (acquire) */
-  SHUNT_STEP_STORE = 3, /* 64-bit word at ref dst = register a (plain; for words only this rank reads) */
+  SHUNT_STEP_STORE = 3, /* 64-bit word at ref dst = register a (plain; for words only this rank reads, or that a later signal publishes) */
   SHUNT_STEP_COPY = 4, /* register n bytes from ref a to ref dst */
   SHUNT_STEP_REDUCE = 5, /* register n elements: ref dst = op over refs a..a+b-1, in that order */
   SHUNT_STEP_SIGNAL = 6, /* semaphore at ref dst = register a (release, system scope), then wake rank [register b], or every rank if b is none */
@@ -134,6 +135,7 @@ enum {
   SHUNT_STEP_LAUNCH = 11, /* kernel a of the plan with its grid, block and arguments, on the stream */
   SHUNT_STEP_NATIVE = 12, /* call native function a of the plan in this address space (builtin and shared carriers only) */
   SHUNT_STEP_REMOTE = 13, /* hand over to the plugin's process: signal the semaphore at ref dst with register a, then wait until the one at ref b is at least register c */
+  SHUNT_STEP_ADDRESS = 14, /* register dst = address of ref a, in send or receive memory, in this process; for a peer to copy from (space peer) */
 };
 
 /* Alu is the operation of a set step, on signed 64-bit registers. Arithmetic wraps; div and mod by zero give zero. */

@@ -57,6 +57,9 @@ typedef struct shunt_request {
   int32_t hosts; /* distinct hosts among the ranks */
   shunt_memory_kind memory;
   int32_t rank;
+  uint32_t peer_read; /* 1: every rank can read every other rank's memory, so
+                         plans may use SHUNT_SPACE_PEER. Older hosts send a
+                         struct that ends before it: struct_size tells. */
 } shunt_request;
 
 /* A named way to do one collective; cost = latency + bytes / bandwidth. */
@@ -120,7 +123,7 @@ typedef struct shunt_region {
 
 typedef struct shunt_ref {
   shunt_space space;
-  uint16_t region; /* register holding the region's number */
+  uint16_t region; /* register holding the region's number, or the address of peer memory */
   uint16_t rank;   /* register holding the rank */
   uint16_t offset; /* register holding the offset in bytes */
   uint16_t scale;  /* register holding a float64's bits, or SHUNT_NONE */

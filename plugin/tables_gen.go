@@ -480,23 +480,27 @@ const (
 	SpaceRecv Space = 1
 	// SpaceRegion: region number [region] of rank [rank].
 	SpaceRegion Space = 2
+	// SpacePeer: memory of rank [rank]'s process, at the address [region] that this rank published; only where Request.peer_read holds, and only as the source of a copy.
+	SpacePeer Space = 3
 )
 
 var spaceNames = map[Space]string{
 	SpaceSend:   "send",
 	SpaceRecv:   "recv",
 	SpaceRegion: "region",
+	SpacePeer:   "peer",
 }
 
 var spaceDocs = map[Space]string{
 	SpaceSend:   "the caller's send memory, SlotSendBytes long",
 	SpaceRecv:   "the caller's receive memory, SlotRecvBytes long",
 	SpaceRegion: "region number [region] of rank [rank]",
+	SpacePeer:   "memory of rank [rank]'s process, at the address [region] that this rank published; only where Request.peer_read holds, and only as the source of a copy",
 }
 
 // Spaces lists every Space in the order of its value.
 func Spaces() []Space {
-	return []Space{SpaceSend, SpaceRecv, SpaceRegion}
+	return []Space{SpaceSend, SpaceRecv, SpaceRegion, SpacePeer}
 }
 
 // String is the name used in messages, options and files.
@@ -513,7 +517,7 @@ const (
 	StepSet StepKind = 1
 	// StepLoad: register dst = 64-bit word at ref a (acquire).
 	StepLoad StepKind = 2
-	// StepStore: 64-bit word at ref dst = register a (plain; for words only this rank reads).
+	// StepStore: 64-bit word at ref dst = register a (plain; for words only this rank reads, or that a later signal publishes).
 	StepStore StepKind = 3
 	// StepCopy: register n bytes from ref a to ref dst.
 	StepCopy StepKind = 4
@@ -535,6 +539,8 @@ const (
 	StepNative StepKind = 12
 	// StepRemote: hand over to the plugin's process: signal the semaphore at ref dst with register a, then wait until the one at ref b is at least register c.
 	StepRemote StepKind = 13
+	// StepAddress: register dst = address of ref a, in send or receive memory, in this process; for a peer to copy from (space peer).
+	StepAddress StepKind = 14
 )
 
 var stepKindNames = map[StepKind]string{
@@ -551,12 +557,13 @@ var stepKindNames = map[StepKind]string{
 	StepLaunch:  "launch",
 	StepNative:  "native",
 	StepRemote:  "remote",
+	StepAddress: "address",
 }
 
 var stepKindDocs = map[StepKind]string{
 	StepSet:     "registers: dst = alu(a, b, c)",
 	StepLoad:    "register dst = 64-bit word at ref a (acquire)",
-	StepStore:   "64-bit word at ref dst = register a (plain; for words only this rank reads)",
+	StepStore:   "64-bit word at ref dst = register a (plain; for words only this rank reads, or that a later signal publishes)",
 	StepCopy:    "register n bytes from ref a to ref dst",
 	StepReduce:  "register n elements: ref dst = op over refs a..a+b-1, in that order",
 	StepSignal:  "semaphore at ref dst = register a (release, system scope), then wake rank [register b], or every rank if b is none",
@@ -567,11 +574,12 @@ var stepKindDocs = map[StepKind]string{
 	StepLaunch:  "kernel a of the plan with its grid, block and arguments, on the stream",
 	StepNative:  "call native function a of the plan in this address space (builtin and shared carriers only)",
 	StepRemote:  "hand over to the plugin's process: signal the semaphore at ref dst with register a, then wait until the one at ref b is at least register c",
+	StepAddress: "register dst = address of ref a, in send or receive memory, in this process; for a peer to copy from (space peer)",
 }
 
 // StepKinds lists every StepKind in the order of its value.
 func StepKinds() []StepKind {
-	return []StepKind{StepSet, StepLoad, StepStore, StepCopy, StepReduce, StepSignal, StepWait, StepBarrier, StepLoop, StepIf, StepLaunch, StepNative, StepRemote}
+	return []StepKind{StepSet, StepLoad, StepStore, StepCopy, StepReduce, StepSignal, StepWait, StepBarrier, StepLoop, StepIf, StepLaunch, StepNative, StepRemote, StepAddress}
 }
 
 // String is the name used in messages, options and files.

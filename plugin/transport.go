@@ -76,7 +76,8 @@ type Request struct {
 	World      int
 	Hosts      int // distinct hosts among the ranks
 	Memory     MemoryKind
-	Rank       int // Prepare only; Supports must not look at it
+	Rank       int  // Prepare only; Supports must not look at it
+	PeerRead   bool // every rank can read every other rank's memory: plans may use SpacePeer
 }
 
 // Support is the answer to Supports: algorithms, best first, or a reason.

@@ -6,14 +6,17 @@
 // it on the calling thread, in one cgo crossing and without allocating.
 //
 // What lives here is the interpreter of plans (interpret.c, run.c), waiting and
-// waking (wait.c), copies (copy.c) and reductions (reduce*.c, float.h), with a
-// thin Go face. Nothing here maps memory, talks to other processes except
-// through mapped memory, chooses algorithms or knows a transport.
+// waking (wait.c), copies (copy.c, peer.c) and reductions (reduce*.c, float.h),
+// with a thin Go face. Nothing here maps memory, talks to other processes except
+// through mapped memory and by reading theirs, chooses algorithms or knows a
+// transport.
 //
 // Plans are not trusted: a plan that passed Validate may still hold any
 // numbers, so every address is checked against its region or the caller's
 // memory when it is used, and every loop and wait looks at the abort word.
 // What a hostile plan can do is write wrong bytes inside the memory it may
-// use, fail, or take until the deadline. Native steps are the exception: they
+// use, fail, or take until the deadline. Where the host has named the ranks'
+// processes (SetPeerProcess) it can also read whatever this process may read of
+// theirs, as ptrace's rules say. Native steps are the exception: they
 // call into this address space, so the host refuses them from other processes.
 package executor

@@ -22,9 +22,11 @@ sx_engine *sx_engine_new(int32_t rank, int32_t world) {
   e->own = &e->private_page;
   e->controls = calloc((size_t)world, sizeof *e->controls);
   e->chunks = calloc(SX_CHUNKS, sizeof *e->chunks);
+  e->processes = calloc((size_t)world, sizeof *e->processes);
+  e->grace = 1000000000;
   e->ring = calloc((size_t)world, sizeof *e->ring);
   e->ringing = calloc((size_t)world, 1);
-  if (!e->controls || !e->chunks || !e->ring || !e->ringing) {
+  if (!e->controls || !e->chunks || !e->processes || !e->ring || !e->ringing) {
     sx_engine_close(e);
     sx_engine_free(e);
     return NULL;
@@ -38,6 +40,7 @@ void sx_engine_close(sx_engine *e) {
     for (int i = 0; i < SX_CHUNKS; i++) free(e->chunks[i]);
   free(e->chunks);
   free(e->controls);
+  free(e->processes);
   free(e->ring);
   free(e->ringing);
   free(e->live);
@@ -46,6 +49,7 @@ void sx_engine_close(sx_engine *e) {
   e->count_flights = 0;
   e->chunks = NULL;
   e->controls = NULL;
+  e->processes = NULL;
   e->ring = NULL;
   e->ringing = NULL;
   e->live = NULL;
@@ -90,6 +94,12 @@ void sx_engine_clear_region(sx_engine *e, uint64_t entry) {
     atomic_store_explicit(&m->bytes, 0, memory_order_release);
     m->base = NULL;
   }
+}
+
+void sx_engine_set_process(sx_engine *e, int32_t rank, int32_t pid) {
+  /* relaxed: a run begins after the host has set it, in the same thread or
+   * behind a lock */
+  atomic_store_explicit(&e->processes[rank], pid, memory_order_relaxed);
 }
 
 void sx_engine_abort(sx_engine *e, uint32_t cause, int32_t rank) {

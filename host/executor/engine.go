@@ -10,6 +10,7 @@ package executor
 import "C"
 
 import (
+	"math"
 	"runtime"
 	"sync"
 	"time"
@@ -140,6 +141,27 @@ func (e *Engine) ClearRegion(base, id uint32) {
 		C.sx_engine_clear_region(e.c, C.uint64_t(uint64(base)+uint64(id)))
 	}
 }
+
+// SetPeerProcess tells which process a rank is, so that plans may copy from its
+// memory (plugin.SpacePeer) as ptrace's rules allow this process to: usually
+// all memory of processes of the same user. Addresses are what ranks publish and
+// are not limited to any range. 0 forbids it again. No run may be in flight.
+func (e *Engine) SetPeerProcess(rank, pid int) error {
+	if rank < 0 || rank >= e.world || pid < 0 || pid > math.MaxInt32 {
+		return e.refuse(plugin.InvalidArgument, "process %d of rank %d in a world of %d", pid, rank, e.world)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return e.refuse(plugin.Closed, "it is closed")
+	}
+	C.sx_engine_set_process(e.c, C.int32_t(rank), C.int32_t(pid))
+	return nil
+}
+
+// setGrace changes how long a failed read of a peer waits for word of why. No run
+// may be in flight.
+func (e *Engine) setGrace(d time.Duration) { e.c.grace = C.int64_t(d) }
 
 // Abort stops the run in flight and every later one: they return Aborted with
 // a Failure that carries cause and rank (-1: none). The first abort stays.

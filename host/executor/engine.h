@@ -51,6 +51,7 @@ enum {
   SX_MOV = 1, SX_ADD, SX_SUB, SX_MUL, SX_DIV, SX_MOD, SX_MIN, SX_MAX,
   SX_LT, SX_LE, SX_EQ, SX_NE, SX_SELECT,
   SX_LOAD,    /* dst register, a ref */
+  SX_ADDRESS, /* dst register, a ref */
   SX_STORE,   /* dst ref, a register */
   SX_COPY,    /* dst ref, a ref, n register */
   SX_REDUCE,  /* dst ref, a first ref, b count, n register */
@@ -78,7 +79,7 @@ typedef struct sx_step {
 
 typedef struct sx_ref {
   uint32_t space;
-  uint32_t region, rank, offset; /* registers of the track's frame */
+  uint32_t region, rank, offset; /* registers of the track's frame; peer: region holds the address */
   uint32_t scale;                /* register or SX_ABSENT */
 } sx_ref;
 
@@ -171,7 +172,9 @@ enum {
   SX_MEMORY,      /* y: bytes */
   SX_BUSY,
   SX_CLOSED,
-  SX_ARGUMENT     /* x: send bytes, y: recv bytes */
+  SX_ARGUMENT,    /* x: send bytes, y: recv bytes */
+  SX_NO_PROCESS,  /* rank */
+  SX_PEER_READ    /* x: errno, y: bytes, region: address; rank */
 };
 
 typedef struct sx_failure {
@@ -209,6 +212,8 @@ typedef struct sx_engine {
   sx_control *own;       /* never null */
   sx_control **controls; /* of every rank, null where unknown */
   _Atomic(sx_memory *) *chunks;
+  _Atomic int32_t *processes; /* of every rank, 0 where its memory cannot be read */
+  int64_t grace;              /* nanoseconds that a failed read of a peer waits for an abort */
 
   /* Of the run in flight, its thread's alone. */
   int64_t deadline; /* of the run: nanoseconds from start; 0: none */
@@ -244,6 +249,7 @@ void sx_engine_set_control(sx_engine *engine, int32_t rank, void *page);
 /* 0, or -1 when memory ran out or the entry is out of range */
 int sx_engine_set_region(sx_engine *engine, uint64_t entry, int32_t rank, void *base, int64_t bytes);
 void sx_engine_clear_region(sx_engine *engine, uint64_t entry);
+void sx_engine_set_process(sx_engine *engine, int32_t rank, int32_t pid);
 void sx_engine_abort(sx_engine *engine, uint32_t cause, int32_t rank);
 /* Nanoseconds that the run in flight has been waiting, or -1. */
 int64_t sx_engine_waiting(sx_engine *engine, int32_t *rank, int32_t *step);
@@ -277,6 +283,8 @@ enum { SX_TRACK_ENDED, SX_TRACK_BLOCKED, SX_TRACK_FAILED };
 /* Run a track until it ends, blocks or fails (engine->failure). */
 int sx_interpret(sx_engine *engine, sx_track *track);
 uint32_t sx_fail(sx_engine *engine, const sx_track *track, uint32_t reason);
+/* Pay for work, in steps or 4 KiB moved: SX_FINE or why to stop. */
+uint32_t sx_spend(sx_engine *engine, const sx_track *track, int32_t work);
 
 /* ---- wait.c ------------------------------------------------------------------- */
 
@@ -288,11 +296,19 @@ void sx_ring(sx_engine *engine);
 void sx_here(sx_engine *engine);
 /* Look at the abort word and the clock: SX_FINE or why to stop. */
 uint32_t sx_look(sx_engine *engine, const sx_track *track);
+/* Sleep until the run is aborted or late, at most engine->grace: SX_FINE when
+ * neither came. */
+uint32_t sx_await_abort(sx_engine *engine, const sx_track *track);
 void sx_doorbell(sx_control *control);
 void sx_futex_wake(void *word);
 
 /* ---- copy.c -------------------------------------------------------------------- */
 
 void sx_copy(char *dst, const char *src, int64_t bytes);
+
+/* ---- peer.c -------------------------------------------------------------------- */
+
+/* Copy n > 0 bytes from space peer; 0, or -1 after recording why not. */
+int sx_peer_read(sx_engine *engine, sx_track *track, const sx_ref *from, char *dst, int64_t n);
 
 #endif

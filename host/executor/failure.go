@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -80,7 +81,7 @@ func (e *Engine) failure(reason C.uint32_t) error {
 	case plugin.SpaceRecv:
 		what = "the receive memory"
 	}
-	users := plugin.Space(c.space) != plugin.SpaceRegion
+	users := plugin.Space(c.space) == plugin.SpaceSend || plugin.Space(c.space) == plugin.SpaceRecv
 	if users {
 		// Who called gave the length and the counts; a plan that leaves them
 		// alone can only be out of bounds by their fault.
@@ -126,6 +127,15 @@ func (e *Engine) failure(reason C.uint32_t) error {
 	case C.SX_ARGUMENT:
 		f.Code = plugin.InvalidArgument
 		f.Reason = fmt.Sprintf("negative length of send (%d) or receive memory (%d)", x, y)
+	case C.SX_NO_PROCESS:
+		f.Reason = fmt.Sprintf("the memory of rank %d cannot be read from here, and the plan needs it", f.Rank)
+	case C.SX_PEER_READ:
+		f.Code = plugin.System
+		f.Reason = fmt.Sprintf("reading %d bytes of rank %d's memory at %#x: %v", y, f.Rank, uint64(c.region), syscall.Errno(x))
+		if syscall.Errno(x) == syscall.ESRCH {
+			f.Code = plugin.PeerDied
+			f.Reason = fmt.Sprintf("rank %d's process has ended while its memory was read", f.Rank)
+		}
 	default:
 		f.Reason = fmt.Sprintf("unknown reason %d", reason)
 	}

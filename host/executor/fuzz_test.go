@@ -3,6 +3,7 @@ package executor
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"testing"
 	"time"
 	"unsafe"
@@ -58,18 +59,23 @@ func planOf(data []byte) *plugin.Plan {
 	temp := func() uint16 { return uint16(p.Registers()-p.Temps) + next()%uint16(p.Temps) }
 	p.Refs = []plugin.Ref{{Space: plugin.SpaceRegion, Region: register(), Rank: register(), Offset: register(), Scale: plugin.None}}
 	for range next() % 12 {
-		p.Refs = append(p.Refs, plugin.Ref{Space: plugin.Space(next() % 3), Region: register(), Rank: register(), Offset: register(), Scale: optional()})
+		r := plugin.Ref{Space: plugin.Space(next() % 4), Region: register(), Rank: register(), Offset: register(), Scale: optional()}
+		if r.Space == plugin.SpacePeer {
+			r.Scale = plugin.None
+		}
+		p.Refs = append(p.Refs, r)
 	}
 	ref := func() uint16 { return next() % uint16(len(p.Refs)) }
-	word := func() uint16 { // the nearest ref to a region, downwards
-		i := ref()
-		for p.Refs[i].Space != plugin.SpaceRegion {
+	nearest := func(i uint16, spaces ...plugin.Space) uint16 { // downwards; the first is a region
+		for i > 0 && !slices.Contains(spaces, p.Refs[i].Space) {
 			i--
 		}
 		return i
 	}
+	local := func() uint16 { return nearest(ref(), plugin.SpaceSend, plugin.SpaceRecv, plugin.SpaceRegion) }
+	word := func() uint16 { return nearest(ref(), plugin.SpaceRegion) }
 	for len(data) > 0 && len(p.Steps) < 64 {
-		s := plugin.Step{Kind: plugin.StepKind(1 + next()%13), Alu: plugin.Alu(next() % 13)}
+		s := plugin.Step{Kind: plugin.StepKind(1 + next()%14), Alu: plugin.Alu(next() % 13)}
 		switch s.Kind {
 		case plugin.StepLaunch, plugin.StepNative: // neither is data alone
 			s.Kind = plugin.StepSet
@@ -83,10 +89,21 @@ func planOf(data []byte) *plugin.Plan {
 		case plugin.StepSignal:
 			s.Dst, s.A, s.B = word(), register(), optional()
 		case plugin.StepCopy:
-			s.Dst, s.A, s.N = ref(), ref(), register()
+			s.Dst, s.A, s.N = local(), ref(), register()
+		case plugin.StepAddress:
+			s.Dst, s.A = temp(), nearest(ref(), plugin.SpaceSend, plugin.SpaceRecv)
+			if s.A == 0 { // there is none
+				s.Kind, s.A = plugin.StepLoad, word()
+			}
 		case plugin.StepReduce:
-			s.Dst, s.A, s.N = ref(), ref(), register()
+			s.Dst, s.A, s.N = local(), local(), register()
 			s.B = 1 + next()%(uint16(len(p.Refs))-s.A)
+			for i := range s.B {
+				if p.Refs[s.A+i].Space == plugin.SpacePeer {
+					s.B = i
+					break
+				}
+			}
 		case plugin.StepWait:
 			s.A, s.B, s.C = word(), register(), optional()
 		case plugin.StepBarrier:
@@ -149,6 +166,8 @@ func FuzzPlan(f *testing.F) {
 	e, err := NewEngine(0, 2)
 	must(f, err)
 	e.SetPolicy(Policy{Spins: 1})
+	e.setGrace(0)
+	must(f, e.SetPeerProcess(0, unix.Getpid())) // rank 1's is unknown
 	for rank := range 2 {
 		must(f, e.SetRegion(0, 0, rank, memory(inners[2+rank])))
 		must(f, e.SetControl(rank, memory(mapped(f, memfd(f, ControlBytes), ControlBytes))))
@@ -163,6 +182,9 @@ func FuzzPlan(f *testing.F) {
 	one := uint16(plugin.SlotCountOf(2)) // the first constant
 	f.Add(seedPlan(7, 0, 2, 2, 8, 1, 16, 1, 2, 0, one, one, one, 1, 2, one, one, one, 1, 3, 0, 0, 1, one, 4, 0, 0, 1, one))
 	f.Add(seedPlan(1, 5, 3, 3, 1, 1, 0xFFFF, 3, 64, 1, 3, 2, one, one, one, 0, one, 1, one, one, one, 1, 0, 0, 0, one, 0, one, 0, 8, 0, 0, 2, one, 0, 5, 0, 0, 1, one))
+	// The address of the send memory, and a copy from there as from a peer.
+	f.Add(seedPlan(1, 0, 2, 1, 0, 1, one, one, one, 3, 0, one, one, one, 0, 3, one+1, one, one, 0, 1, one, one, one, 0,
+		13, 0, 0, 1, 3, 0, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
 	f.Add(bytes.Repeat([]byte{3, 0, 250, 1, 9}, 60))
 
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -187,7 +209,7 @@ func FuzzPlan(f *testing.F) {
 		if took := time.Since(start); took > 10*time.Second {
 			t.Errorf("took %v", took)
 		}
-		if err != nil && plugin.CodeOf(err) != plugin.Timeout && plugin.CodeOf(err) != plugin.InvalidArgument && plugin.CodeOf(err) != plugin.Internal {
+		if err != nil && plugin.CodeOf(err) != plugin.Timeout && plugin.CodeOf(err) != plugin.InvalidArgument && plugin.CodeOf(err) != plugin.Internal && plugin.CodeOf(err) != plugin.System {
 			t.Errorf("unexpected %v", err)
 		}
 		for i, w := range wholes {

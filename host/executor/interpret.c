@@ -130,12 +130,14 @@ static inline int block(sx_track *t, const sx_step *s, const _Atomic int64_t *se
   return SX_TRACK_BLOCKED;
 }
 
-/* Pay for work; look at abort and clock when the budget is used up. */
+/* Look at abort and clock when the budget is used up. */
 static inline uint32_t spend(sx_engine *e, const sx_track *t, int32_t work) {
   if (SX_LIKELY((e->budget -= work) > 0) && SX_LIKELY(!atomic_load_explicit(&e->abort, memory_order_relaxed))) return SX_FINE;
   e->budget = BUDGET;
   return sx_look(e, t);
 }
+
+uint32_t sx_spend(sx_engine *e, const sx_track *t, int32_t work) { return spend(e, t, work); }
 
 static double factor_of(const sx_track *t, const sx_ref *ref) {
   double factor;
@@ -177,6 +179,7 @@ static int copy(sx_engine *e, sx_track *t, const sx_step *s, const sx_ref *refs)
   char *dst = place(e, t, &refs[s->dst], n);
   if (SX_UNLIKELY(!dst)) return -1;
   const sx_ref *from = &refs[s->a];
+  if (from->space == SHUNT_SPACE_PEER) return sx_peer_read(e, t, from, dst, n);
   const char *src = place(e, t, from, n);
   if (SX_UNLIKELY(!src)) return -1;
   const sx_program *p = t->launch->program;
@@ -214,6 +217,20 @@ static int copy(sx_engine *e, sx_track *t, const sx_step *s, const sx_ref *refs)
     if (spend(e, t, (int32_t)(bytes >> 12))) return -1;
   }
   return 0;
+}
+
+/* The address of a place in the caller's memory, which may be its end: 0 where
+ * the memory is null, and -1 after recording why not. */
+static inline int64_t address(sx_engine *e, const sx_track *t, const sx_ref *ref) {
+  int receive = ref->space == SHUNT_SPACE_RECV;
+  const char *base = receive ? t->launch->recv : t->launch->send;
+  int64_t length = receive ? t->launch->recv_bytes : t->launch->send_bytes;
+  int64_t offset = t->frame[ref->offset];
+  if (SX_UNLIKELY(offset < 0 || offset > length)) {
+    refuse(e, t, SX_BOUNDS, ref, 0, length);
+    return -1;
+  }
+  return base ? (int64_t)((uintptr_t)base + (uintptr_t)offset) : 0;
 }
 
 static int reduce(sx_engine *e, sx_track *t, const sx_step *s, const sx_ref *refs) {
@@ -303,10 +320,15 @@ int sx_interpret(sx_engine *e, sx_track *t) {
       /* acquire: what the word's writer wrote before is visible after */
       R(dst) = atomic_load_explicit(w, memory_order_acquire);
       break;
+    case SX_ADDRESS:
+      t->at = s;
+      if (SX_UNLIKELY((R(dst) = address(e, t, &refs[s->a])) == -1)) FAIL();
+      break;
     case SX_STORE:
       t->at = s;
       if (!(w = word(e, t, &refs[s->dst]))) FAIL();
-      /* relaxed: only this rank reads the word, tracks share one thread */
+      /* relaxed: only this rank reads the word, whose tracks share one thread,
+       * or a later signal releases it */
       atomic_store_explicit(w, R(a), memory_order_relaxed);
       break;
     case SX_COPY:

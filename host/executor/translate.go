@@ -136,7 +136,7 @@ func (t *translation) track(track plugin.Track) error {
 		for _, i := range refs {
 			r := &t.plan.Refs[i]
 			f.use(r.Offset)
-			if r.Space == plugin.SpaceRegion {
+			if r.Space == plugin.SpaceRegion || r.Space == plugin.SpacePeer {
 				f.use(r.Region)
 				f.use(r.Rank)
 			}
@@ -179,7 +179,7 @@ func operands(s *plugin.Step) (registers, refs []uint16) {
 			return []uint16{s.Dst, s.A, s.B, s.C}, nil
 		}
 		return []uint16{s.Dst, s.A, s.B}, nil
-	case plugin.StepLoad:
+	case plugin.StepLoad, plugin.StepAddress:
 		return []uint16{s.Dst}, []uint16{s.A}
 	case plugin.StepStore:
 		return []uint16{s.A}, []uint16{s.Dst}
@@ -211,7 +211,7 @@ func operands(s *plugin.Step) (registers, refs []uint16) {
 func (t *translation) ref(f *frame, number uint16) C.uint32_t {
 	r := &t.plan.Refs[number]
 	c := C.sx_ref{space: C.uint32_t(r.Space), offset: f.place(r.Offset), scale: C.SX_ABSENT}
-	if r.Space == plugin.SpaceRegion {
+	if r.Space == plugin.SpaceRegion || r.Space == plugin.SpacePeer {
 		c.region, c.rank = f.place(r.Region), f.place(r.Rank)
 	}
 	if r.Scale != plugin.None {
@@ -269,6 +269,8 @@ func (t *translation) code(steps []plugin.Step, number int, f *frame) {
 			emit(i, c)
 		case plugin.StepLoad:
 			emit(i, C.sx_step{code: C.SX_LOAD, dst: f.place(s.Dst), a: t.ref(f, s.A)})
+		case plugin.StepAddress:
+			emit(i, C.sx_step{code: C.SX_ADDRESS, dst: f.place(s.Dst), a: t.ref(f, s.A)})
 		case plugin.StepStore:
 			emit(i, C.sx_step{code: C.SX_STORE, dst: t.ref(f, s.Dst), a: f.place(s.A)})
 		case plugin.StepCopy:

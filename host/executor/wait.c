@@ -182,6 +182,21 @@ static uint32_t wait_slowly(sx_engine *e) {
   }
 }
 
+uint32_t sx_await_abort(sx_engine *e, const sx_track *t) {
+  sx_ring(e);
+  int64_t begin = sx_clock();
+  for (int64_t now = begin;; now = sx_clock()) {
+    uint32_t seen = atomic_load_explicit(&e->own->doorbell, memory_order_acquire);
+    /* An abort rings the doorbell after it has raised the word, so one that is
+     * not seen here has changed the doorbell since, or is going to. */
+    uint32_t reason = sx_look(e, t);
+    if (reason) return reason;
+    int64_t left = e->grace - (now - begin);
+    if (left <= 0) return SX_FINE;
+    sleep_on(e->own, seen, left < 100000000 ? left : 100000000);
+  }
+}
+
 uint32_t sx_wait(sx_engine *e) {
   const sx_track *first = e->live[0];
   /* Ringing fences, and a fence here would wait until the semaphore just

@@ -22,6 +22,10 @@ func TestProcessAnswersAsTheTransportItself(t *testing.T) {
 	remote, local := c.Transport(), probe.Transport{}
 	require.Equal(t, local.Info(), remote.Info())
 	require.Equal(t, local.Supports(allReduce), remote.Supports(allReduce))
+	for _, read := range []bool{false, true} {
+		broadcast := plugin.Request{Collective: plugin.Broadcast, World: 2, PeerRead: read}
+		require.Equal(t, read, len(remote.Supports(broadcast).Algorithms) == 1)
+	}
 	send := plugin.Request{Collective: plugin.Send, World: 2}
 	require.Equal(t, local.Supports(send), remote.Supports(send))
 

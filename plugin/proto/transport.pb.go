@@ -235,6 +235,7 @@ type Request struct {
 	Hosts         int32                  `protobuf:"varint,6,opt,name=hosts,proto3" json:"hosts,omitempty"`   // distinct hosts among the ranks
 	Memory        uint32                 `protobuf:"varint,7,opt,name=memory,proto3" json:"memory,omitempty"` // MemoryKind
 	Rank          int32                  `protobuf:"varint,8,opt,name=rank,proto3" json:"rank,omitempty"`
+	PeerRead      bool                   `protobuf:"varint,9,opt,name=peer_read,json=peerRead,proto3" json:"peer_read,omitempty"` // every rank can read every other rank's memory: plans may use space peer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -323,6 +324,13 @@ func (x *Request) GetRank() int32 {
 		return x.Rank
 	}
 	return 0
+}
+
+func (x *Request) GetPeerRead() bool {
+	if x != nil {
+		return x.PeerRead
+	}
+	return false
 }
 
 type SupportsRequest struct {
@@ -1473,7 +1481,7 @@ func (x *Plan) GetArgs() []*Arg {
 type Ref struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Space         uint32                 `protobuf:"varint,1,opt,name=space,proto3" json:"space,omitempty"`   // Space
-	Region        uint32                 `protobuf:"varint,2,opt,name=region,proto3" json:"region,omitempty"` // register holding the region's number
+	Region        uint32                 `protobuf:"varint,2,opt,name=region,proto3" json:"region,omitempty"` // register holding the region's number, or the address of peer memory
 	Rank          uint32                 `protobuf:"varint,3,opt,name=rank,proto3" json:"rank,omitempty"`     // register holding the rank
 	Offset        uint32                 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"` // register holding the offset in bytes
 	Scale         uint32                 `protobuf:"varint,5,opt,name=scale,proto3" json:"scale,omitempty"`   // register holding a float64's bits, or 65535
@@ -1863,7 +1871,7 @@ const file_transport_proto_rawDesc = "" +
 	"\x06memory\x18\x04 \x03(\rR\x06memory\x12\x10\n" +
 	"\x03doc\x18\x05 \x01(\tR\x03doc\x12#\n" +
 	"\rversion_major\x18\x06 \x01(\rR\fversionMajor\x12#\n" +
-	"\rversion_minor\x18\a \x01(\rR\fversionMinor\"\xbd\x01\n" +
+	"\rversion_minor\x18\a \x01(\rR\fversionMinor\"\xda\x01\n" +
 	"\aRequest\x12\x1e\n" +
 	"\n" +
 	"collective\x18\x01 \x01(\rR\n" +
@@ -1874,7 +1882,8 @@ const file_transport_proto_rawDesc = "" +
 	"\x05world\x18\x05 \x01(\x05R\x05world\x12\x14\n" +
 	"\x05hosts\x18\x06 \x01(\x05R\x05hosts\x12\x16\n" +
 	"\x06memory\x18\a \x01(\rR\x06memory\x12\x12\n" +
-	"\x04rank\x18\b \x01(\x05R\x04rank\"H\n" +
+	"\x04rank\x18\b \x01(\x05R\x04rank\x12\x1b\n" +
+	"\tpeer_read\x18\t \x01(\bR\bpeerRead\"H\n" +
 	"\x0fSupportsRequest\x125\n" +
 	"\arequest\x18\x01 \x01(\v2\x1b.shunt.transport.v1.RequestR\arequest\"f\n" +
 	"\rSupportsReply\x12=\n" +

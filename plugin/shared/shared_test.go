@@ -85,6 +85,10 @@ func TestSharedAnswersAsTheTransportItself(t *testing.T) {
 	require.Equal(t, local.Supports(allReduce), loaded.Supports(allReduce))
 	send := plugin.Request{Collective: plugin.Send, World: 2}
 	require.Equal(t, local.Supports(send), loaded.Supports(send))
+	for _, read := range []bool{false, true} {
+		broadcast := plugin.Request{Collective: plugin.Broadcast, World: 2, PeerRead: read}
+		require.Equal(t, read, len(loaded.Supports(broadcast).Algorithms) == 1)
+	}
 
 	e, err := loaded.Open(context.Background(), openConfig())
 	require.NoError(t, err)

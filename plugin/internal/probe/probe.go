@@ -52,8 +52,9 @@ func (Transport) Info() plugin.Info {
 	}
 }
 
-// Supports answers for all_reduce, and a different hostile answer for each of a
-// few worlds that no test means otherwise.
+// Supports answers for all_reduce, for broadcast where ranks can read each
+// other's memory, and a different hostile answer for each of a few worlds that
+// no test means otherwise.
 func (Transport) Supports(r plugin.Request) plugin.Support {
 	switch {
 	case r.World == 1001:
@@ -64,6 +65,8 @@ func (Transport) Supports(r plugin.Request) plugin.Support {
 		return plugin.Support{Algorithms: make([]plugin.Algorithm, 1000)}
 	case r.World == 1004:
 		panic("supports panics")
+	case r.Collective == plugin.Broadcast && r.PeerRead:
+		return plugin.Support{Algorithms: []plugin.Algorithm{{Name: "peer", Latency: 1, Bandwidth: 1}}}
 	case r.Collective != plugin.AllReduce:
 		return plugin.Support{Reason: "the probe only reduces"}
 	}
