@@ -29,6 +29,10 @@ build: ## the shunt command and libshunt.so, into bin/
 
 # One package at a time: their ranks are processes that compete for the CPUs, and
 # some tests look for what processes leave behind.
+.PHONY: install
+install: build ## libshunt.so, headers, pkg-config and CMake files, under DESTDIR and PREFIX
+	sh capi/install.sh $(BIN)/libshunt.so
+
 .PHONY: test
 test: build python-deps ## every test: Go, C and Python
 	SHUNT_PYTHON=$(VENV)/bin/python $(GO) test -p 1 -timeout 15m $(TEST_FLAGS) $(PKG)

@@ -8,12 +8,12 @@ import "C"
 import (
 	"context"
 	"math"
-	"strings"
 	"time"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/host/option"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -96,7 +96,7 @@ func optionsOf(given *C.shunt_options) (host.Options, error) {
 	if err != nil {
 		return options, err
 	}
-	options.Transports = splitTransports(transports)
+	options.Transports = option.SplitList(transports)
 	options.Rank, options.World = int(given.rank), int(given.world)
 	if options.World < 0 {
 		return options, plugin.Errorf(plugin.InvalidArgument, "shunt_options.world is %d; want 0 (environment) or the number of ranks", options.World)
@@ -108,23 +108,6 @@ func optionsOf(given *C.shunt_options) (host.Options, error) {
 	options.Device = int(given.device)
 	options.Memory = plugin.MemoryKind(given.memory)
 	return options, nil
-}
-
-// splitTransports reads a list as SHUNT_TRANSPORTS has it: separated by
-// commas, with a checksum staying with its path.
-func splitTransports(text string) []string {
-	var list []string
-	for _, entry := range strings.Split(text, ",") {
-		entry = strings.TrimSpace(entry)
-		switch {
-		case entry == "":
-		case strings.HasPrefix(entry, "sha256=") && len(list) > 0:
-			list[len(list)-1] += "," + entry
-		default:
-			list = append(list, entry)
-		}
-	}
-	return list
 }
 
 //export go_rank

@@ -224,7 +224,7 @@ func (c *Communicator) fail(reason *plugin.Error, spread bool) {
 	if !c.failure.CompareAndSwap(nil, reason) {
 		return
 	}
-	c.logger.Error("communicator failed", "communicator", c.label, "rank", c.rank, "reason", reason.Message)
+	c.logger.Info("communicator failed", "communicator", c.label, "rank", c.rank, "reason", reason.Message)
 	if spread {
 		c.job.tell(c, reason)
 	}

@@ -158,6 +158,7 @@ func (j *job) watchPlugin(l *Loaded) {
 		if j.ctx.Err() != nil {
 			return
 		}
+		j.logger.Warn("transport lost", "transport", l.Info.Name, "pid", l.PID(), "reason", l.client.Err())
 		j.each(func(c *Communicator) {
 			c.fail(&plugin.Error{
 				Code: plugin.PluginDied, Rank: c.rank, Cause: l.client.Err(),

@@ -78,7 +78,7 @@ var table = [count]Variable{
 	idHostID: {Name: "SHUNT_HOST_ID", Kind: Text, Group: "Rendezvous",
 		Doc: "Name of this host, where the machine's own identity is not wanted: ranks with equal names share memory, ranks with different names behave as on two machines."},
 	idTransports: {Name: "SHUNT_TRANSPORTS", Kind: List, Group: "Transports",
-		Doc: "The transports to use, in order of preference: `builtin:NAME`, `shared:PATH` of a shared object, `process:PATH` of an executable. A bare name means builtin. Unset: all builtin ones, then those found in SHUNT_PLUGIN_DIR."},
+		Doc: "The transports to use, in order of preference: `builtin:NAME`, `shared:PATH` of a shared object, `process:PATH` of an executable, pinned to a checksum by `process:PATH#sha256=HEX`. A bare name means builtin. Unset: all builtin ones, then those found in SHUNT_PLUGIN_DIR."},
 	idPluginDir: {Name: "SHUNT_PLUGIN_DIR", Kind: Text, Group: "Transports",
 		Doc: "Directory searched for plugins: every `shunt-transport-*` in it, a shared object if it ends in .so, otherwise an executable."},
 	idAlgo: {Name: "SHUNT_ALGO", Kind: Text, Group: "Choice of algorithm",

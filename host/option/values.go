@@ -22,9 +22,13 @@ func (o *Options) Secret() string { return o.texts[idSecret] }
 func (o *Options) HostID() string { return o.texts[idHostID] }
 
 // Transports is SHUNT_TRANSPORTS as a list, nil when unset. The caller owns it.
-func (o *Options) Transports() []string {
+func (o *Options) Transports() []string { return SplitList(o.texts[idTransports]) }
+
+// SplitList reads a list of transports as SHUNT_TRANSPORTS has it: separated
+// by commas, blanks and empty entries ignored. The caller owns it.
+func SplitList(text string) []string {
 	var list []string
-	for _, entry := range strings.Split(o.texts[idTransports], ",") {
+	for _, entry := range strings.Split(text, ",") {
 		if entry = strings.TrimSpace(entry); entry != "" {
 			list = append(list, entry)
 		}
