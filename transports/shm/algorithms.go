@@ -1,6 +1,10 @@
 package shm
 
-import "github.com/shunt-ccl/shunt/plugin"
+import (
+	"slices"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
 
 // generator writes the plan of one algorithm.
 type generator func(*writer)
@@ -11,7 +15,16 @@ type algorithm struct {
 	name  string
 	write generator
 	cost  func(world int) cost
+	needs need
 }
+
+// need is what an algorithm needs of the ranks beyond shared memory.
+type need uint8
+
+const (
+	nothing  need = iota
+	peerRead      // every rank can read every other's memory
+)
 
 // cost is what Supports estimates with: latency + bytes / bandwidth.
 type cost struct {
@@ -22,68 +35,98 @@ type cost struct {
 // algorithms are the ways to do each collective in a world of two or more.
 var algorithms = map[plugin.Collective][]algorithm{
 	plugin.AllReduce: {
-		{"one_shot", allReduceOneShot, allCost(0.3, 7000)},
-		{"two_shot", allReduceTwoShot, shared(2.5, 8000)},
+		{"one_shot", allReduceOneShot, allCost(0.3, 7000), nothing},
+		{"two_shot", allReduceTwoShot, shared(2.5, 8000), nothing},
 	},
 	plugin.Reduce: {
-		{"direct", reduceDirect, allCost(0.3, 7000)},
-		{"two_shot", reduceTwoShot, shared(2.5, 8000)},
+		{"direct", reduceDirect, allCost(0.3, 7000), nothing},
+		{"two_shot", reduceTwoShot, shared(2.5, 8000), nothing},
 	},
 	plugin.Broadcast: {
-		{"one_shot", broadcastOneShot, perByte(0.25, 10000)},
-		{"pipelined", broadcastPipelined, perByte(0.35, 13000)},
+		{"one_shot", broadcastOneShot, perByte(0.25, 10000), nothing},
+		{"pipelined", broadcastPipelined, perByte(0.35, 13000), nothing},
+		{"single_copy", broadcastSingleCopy, perByte(2, 9000), peerRead},
 	},
 	plugin.AllGather: {
-		{"one_shot", allGatherOneShot(false), allCost(0.3, 6500)},
-		{"pipelined", allGatherPipelined(false), allCost(0.6, 7500)},
+		{"one_shot", allGatherOneShot(false), allCost(0.3, 6500), nothing},
+		{"pipelined", allGatherPipelined(false), allCost(0.6, 7500), nothing},
+		{"single_copy", allGatherSingleCopy(false), allCost(2, 9000), peerRead},
 	},
 	plugin.AllGatherV: {
-		{"one_shot", allGatherOneShot(true), allCost(0.3, 6500)},
-		{"pipelined", allGatherPipelined(true), allCost(0.6, 7500)},
+		{"one_shot", allGatherOneShot(true), allCost(0.3, 6500), nothing},
+		{"pipelined", allGatherPipelined(true), allCost(0.6, 7500), nothing},
+		{"single_copy", allGatherSingleCopy(true), allCost(2, 9000), peerRead},
 	},
 	plugin.ReduceScatter: {
-		{"one_shot", reduceScatterOneShot(false), allCost(0.3, 6500)},
-		{"pipelined", reduceScatterPipelined(false), allCost(0.9, 7500)},
+		{"one_shot", reduceScatterOneShot(false), allCost(0.3, 6500), nothing},
+		{"pipelined", reduceScatterPipelined(false), allCost(0.9, 7500), nothing},
 	},
 	plugin.ReduceScatterV: {
-		{"one_shot", reduceScatterOneShot(true), allCost(0.3, 6500)},
-		{"pipelined", reduceScatterPipelined(true), allCost(0.9, 7500)},
+		{"one_shot", reduceScatterOneShot(true), allCost(0.3, 6500), nothing},
+		{"pipelined", reduceScatterPipelined(true), allCost(0.9, 7500), nothing},
 	},
 	plugin.AllToAll: {
-		{"one_shot", allToAllOneShot, allCost(0.3, 6500)},
-		{"pipelined", allToAllPipelined, allCost(0.6, 7500)},
+		{"one_shot", allToAllOneShot, allCost(0.3, 6500), nothing},
+		{"pipelined", allToAllPipelined, allCost(0.6, 7500), nothing},
+		{"single_copy", allToAllSingleCopy, allCost(2, 9000), peerRead},
 	},
-	plugin.AllToAllV: {{"direct", allToAllVDirect, allCost(0.5, 6500)}},
-	plugin.Gather:    {{"direct", gatherDirect, allCost(0.5, 6500)}},
-	plugin.GatherV:   {{"direct", gatherDirect, allCost(0.5, 6500)}},
-	plugin.Scatter:   {{"direct", scatterDirect, allCost(0.5, 6500)}},
-	plugin.ScatterV:  {{"direct", scatterDirect, allCost(0.5, 6500)}},
-	plugin.Send:      {{"direct", sendDirect, perByte(0.25, 9000)}},
-	plugin.Recv:      {{"direct", recvDirect, perByte(0.25, 9000)}},
-	plugin.Barrier:   {{"one_shot", barrierOneShot, perByte(0.3, 6000)}},
+	plugin.AllToAllV: {
+		{"single_copy", singleCopy(allToAllVDirect), allCost(0.5, 9000), peerRead},
+		{"direct", allToAllVDirect, allCost(0.5, 6500), nothing},
+	},
+	plugin.Gather: {
+		{"single_copy", singleCopy(gatherDirect), allCost(0.5, 9000), peerRead},
+		{"direct", gatherDirect, allCost(0.5, 6500), nothing},
+	},
+	plugin.GatherV: {
+		{"single_copy", singleCopy(gatherDirect), allCost(0.5, 9000), peerRead},
+		{"direct", gatherDirect, allCost(0.5, 6500), nothing},
+	},
+	plugin.Scatter: {
+		{"single_copy", singleCopy(scatterDirect), allCost(0.5, 9000), peerRead},
+		{"direct", scatterDirect, allCost(0.5, 6500), nothing},
+	},
+	plugin.ScatterV: {
+		{"single_copy", singleCopy(scatterDirect), allCost(0.5, 9000), peerRead},
+		{"direct", scatterDirect, allCost(0.5, 6500), nothing},
+	},
+	plugin.Send: {
+		{"single_copy", singleCopy(sendDirect), perByte(0.25, 11500), peerRead},
+		{"direct", sendDirect, perByte(0.25, 9000), nothing},
+	},
+	plugin.Recv: {
+		{"single_copy", singleCopy(recvDirect), perByte(0.25, 11500), peerRead},
+		{"direct", recvDirect, perByte(0.25, 9000), nothing},
+	},
+	plugin.Barrier: {{"one_shot", barrierOneShot, perByte(0.3, 6000), nothing}},
 }
 
 // alone are the ways in a world of one.
 var alone = map[plugin.Collective][]algorithm{
-	plugin.Send:    algorithms[plugin.Send],
-	plugin.Recv:    algorithms[plugin.Recv],
+	plugin.Send:    {{"direct", sendDirect, perByte(0.25, 9000), nothing}},
+	plugin.Recv:    {{"direct", recvDirect, perByte(0.25, 9000), nothing}},
 	plugin.Barrier: algorithms[plugin.Barrier],
 }
 
 func init() {
 	for _, c := range plugin.Collectives() {
 		if _, ok := algorithms[c]; ok && alone[c] == nil {
-			alone[c] = []algorithm{{"local", local, perByte(0.1, 8000)}}
+			alone[c] = []algorithm{{"local", local, perByte(0.1, 8000), nothing}}
 		}
 	}
 }
 
-// table is the algorithms of a collective; nil if this package has none.
-func table(c plugin.Collective, world int) []algorithm {
-	if world == 1 {
-		return alone[c]
+// table is the algorithms that can serve a request; nil if this package has
+// none.
+func table(req plugin.Request) []algorithm {
+	if req.World == 1 {
+		return alone[req.Collective]
 	}
-	return algorithms[c]
+	all := algorithms[req.Collective]
+	if req.PeerRead {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(a algorithm) bool { return a.needs == peerRead })
 }
 
 // The estimates below were fitted to runs of 2 and 4 ranks on a two-core

@@ -51,7 +51,22 @@ func allGatherOneShot(varying bool) generator {
 	}
 }
 
-// allGatherPipelined: the same, block by block.
+// allGatherSingleCopy: everybody offers its data, everybody copies everything
+// from where it is.
+func allGatherSingleCopy(varying bool) generator {
+	return func(w *writer) {
+		count := w.gatherCount(varying)
+		w.Track(func() {
+			w.mutual(
+				func() { w.Copy(w.Recv(w.RecvDispl(w.me)), w.Send(w.Const(0)), count(w.me)) },
+				func(p rank, offered func(plugin.Reg) plugin.RefID) {
+					w.Copy(w.Recv(w.RecvDispl(p.known)), offered(w.Const(0)), count(p.known))
+				})
+		})
+	}
+}
+
+// allGatherPipelined: the same as allGatherOneShot, block by block.
 func allGatherPipelined(varying bool) generator {
 	return func(w *writer) {
 		count := w.gatherCount(varying)

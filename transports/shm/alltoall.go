@@ -34,7 +34,18 @@ func allToAllOneShot(w *writer) {
 	})
 }
 
-// allToAllPipelined: the same, block by block. It does not work in place.
+// allToAllSingleCopy: everybody offers its data, and copies its own block of
+// everybody's from where it is. It does not work in place.
+func allToAllSingleCopy(w *writer) {
+	bytes := w.Slot(plugin.SlotBytes)
+	w.Track(func() {
+		w.mutual(w.copyOwn, func(p rank, offered func(plugin.Reg) plugin.RefID) {
+			w.Copy(w.Recv(w.RecvDispl(p.known)), offered(w.Mul(bytes, w.Const(int64(w.me)))), bytes)
+		})
+	})
+}
+
+// allToAllPipelined: the same as allToAllOneShot, block by block. It does not work in place.
 func allToAllPipelined(w *writer) {
 	bytes := w.Slot(plugin.SlotBytes)
 	w.Track(func() {

@@ -1,19 +1,18 @@
 package shm
 
-// allToAllVDirect: a message for each peer through the rings of the pair, all
-// at the same time. What a pair does follows from the pair's bytes alone,
+// allToAllVDirect: a message for each peer, all at the same time. What a pair does follows from the pair's bytes alone,
 // which both ends know; nothing depends on anybody's total. It does not work
 // in place.
 func allToAllVDirect(w *writer) {
 	for _, p := range w.peers() {
 		w.Track(func() {
-			w.send(w.personal, p, w.SendCount(p.known), w.from(w.SendDispl(p.known)))
+			w.give(w.personal, p, w.SendCount(p.known), w.from(w.SendDispl(p.known)))
 		})
 	}
 	w.Track(w.copyOwn)
 	for _, p := range w.peers() {
 		w.Track(func() {
-			w.receive(w.personal, p, w.RecvCount(p.known), w.to(w.RecvDispl(p.known)))
+			w.take(w.personal, p, w.RecvCount(p.known), w.to(w.RecvDispl(p.known)))
 		})
 	}
 }

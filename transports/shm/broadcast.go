@@ -51,3 +51,23 @@ func (w *writer) broadcastTo(r ring, cut pieces, root rank) {
 	})
 	w.Store(counter, w.Add(before, cut.count))
 }
+
+// broadcastSingleCopy: the root offers its data, and everybody copies it from
+// where it is.
+func broadcastSingleCopy(w *writer) {
+	bytes, root, o := w.Slot(plugin.SlotBytes), w.root(), w.layout.broadcast.offers
+	at, zero := w.Const(o.offered), w.Const(0)
+	w.Track(func() {
+		isRoot := w.Eq(root.reg, w.Const(int64(w.me)))
+		w.If(isRoot, func() {
+			epoch := w.next(w.Load(w.own(at)))
+			w.publish(at, w.Send(zero))
+			w.SignalAll(w.own(at), epoch)
+			w.Copy(w.Recv(zero), w.Send(zero), bytes)
+			for _, p := range w.peers() {
+				w.Wait(w.of(p, w.Const(o.taken+int64(w.me)*line)), epoch, p.reg)
+			}
+		})
+		w.otherwise(isRoot, func() { w.takeOffer(at, o, root, bytes, w.Recv(zero)) })
+	})
+}

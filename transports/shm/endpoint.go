@@ -86,7 +86,7 @@ func (e *endpoint) Prepare(_ context.Context, req plugin.Request, name string) (
 	if reason := refusal(req); reason != "" {
 		return nil, plugin.Errorf(plugin.Unsupported, "shm: prepare %s on rank %d: %s", req.Collective, e.rank, reason)
 	}
-	for _, a := range table(req.Collective, req.World) {
+	for _, a := range table(req) {
 		if a.name == name {
 			return write(req, e.layout, a)
 		}

@@ -10,12 +10,12 @@ func gatherDirect(w *writer) {
 	w.Track(func() {
 		isRoot := w.Eq(root.reg, w.Const(int64(w.me)))
 		w.If(isRoot, func() { w.Copy(w.Recv(w.RecvDispl(w.me)), w.Send(w.Const(0)), bytes) })
-		w.otherwise(isRoot, func() { w.send(w.personal, root, bytes, w.Send) })
+		w.otherwise(isRoot, func() { w.give(w.personal, root, bytes, w.Send) })
 	})
 	for _, p := range w.peers() {
 		w.Track(func() {
 			w.If(w.Eq(root.reg, w.Const(int64(w.me))), func() {
-				w.receive(w.personal, p, w.RecvCount(p.known), w.to(w.RecvDispl(p.known)))
+				w.take(w.personal, p, w.RecvCount(p.known), w.to(w.RecvDispl(p.known)))
 			})
 		})
 	}

@@ -41,6 +41,7 @@ type ring struct {
 // know a message's size, so they agree on the ring without a word.
 type pair struct {
 	small, large ring
+	offers       offers // for messages that are moved in one copy
 }
 
 // layout is where everything stands in a private region; it is the same on
@@ -55,9 +56,10 @@ type layout struct {
 	blocksCounter int64
 	blocks        slots // the second line of a slot holds its result semaphore
 
-	messages  pair // send and recv
-	personal  pair // collectives that move other bytes to each peer
-	broadcast pair // one ring for all readers
+	messages  pair   // send and recv
+	personal  pair   // collectives that move other bytes to each peer
+	broadcast pair   // one ring, and one offer, for all readers
+	mutual    offers // everybody to everybody
 
 	bytes int64
 }
@@ -98,6 +100,11 @@ func newLayout(world int) layout {
 		r.consumed = take(n*word, word)
 	}
 	l.barrierSemaphore = take(line, line)
+	l.mutual = offers{offered: take(line, line), taken: take(line, line)}
+	for _, p := range []*pair{&l.messages, &l.personal} {
+		p.offers = offers{offered: take(n*line, line), taken: take(n*line, line)}
+	}
+	l.broadcast.offers = offers{offered: take(line, line), taken: take(n*line, line)}
 	for _, r := range rings {
 		r.credits = take(n*line, line)
 	}

@@ -45,6 +45,10 @@ func (l layout) words() []int64 {
 				add(r.slots, r.base+other*r.span)
 			}
 		}
+		for other := range int64(3) {
+			list = append(list, p.offers.offered+other*line, p.offers.taken+other*line)
+		}
 	}
+	list = append(list, l.mutual.offered, l.mutual.taken)
 	return list
 }

@@ -10,13 +10,13 @@ func scatterDirect(w *writer) {
 	for _, p := range w.peers() {
 		w.Track(func() {
 			w.If(w.Eq(root.reg, w.Const(int64(w.me))), func() {
-				w.send(w.personal, p, w.SendCount(p.known), w.from(w.SendDispl(p.known)))
+				w.give(w.personal, p, w.SendCount(p.known), w.from(w.SendDispl(p.known)))
 			})
 		})
 	}
 	w.Track(func() {
 		isRoot := w.Eq(root.reg, w.Const(int64(w.me)))
 		w.If(isRoot, func() { w.Copy(w.Recv(w.Const(0)), w.Send(w.SendDispl(w.me)), bytes) })
-		w.otherwise(isRoot, func() { w.receive(w.personal, root, bytes, w.Recv) })
+		w.otherwise(isRoot, func() { w.take(w.personal, root, bytes, w.Recv) })
 	})
 }

@@ -31,7 +31,7 @@ func openWorld(t testing.TB, world int) *plantest.World {
 // names are the algorithms that Supports offers for a collective.
 func names(t testing.TB, c plugin.Collective, world int) []string {
 	t.Helper()
-	s := Transport{}.Supports(plugin.Request{Collective: c, World: world, Hosts: 1})
+	s := Transport{}.Supports(plugin.Request{Collective: c, World: world, Hosts: 1, PeerRead: true})
 	if len(s.Algorithms) == 0 {
 		t.Fatalf("%s in a world of %d: %s", c, world, s.Reason)
 	}
@@ -48,7 +48,7 @@ func TestEveryCollective(t *testing.T) {
 			t.Parallel()
 			w := openWorld(t, world)
 			for _, c := range plugin.Collectives() {
-				if table(c, world) == nil {
+				if table(request(c, world)) == nil {
 					continue
 				}
 				for _, name := range names(t, c, world) {

@@ -31,7 +31,7 @@ func (Transport) Supports(req plugin.Request) plugin.Support {
 		return plugin.Support{Reason: reason}
 	}
 	var s plugin.Support
-	for _, a := range table(req.Collective, req.World) {
+	for _, a := range table(req) {
 		c := a.cost(req.World)
 		s.Algorithms = append(s.Algorithms, plugin.Algorithm{Name: a.name, Latency: c.latency, Bandwidth: c.bandwidth})
 	}
@@ -53,7 +53,7 @@ func refusal(req plugin.Request) string {
 		return "shm serves worlds of 1 to " + strconv.Itoa(maxWorld) + " ranks, not " + strconv.Itoa(req.World)
 	case req.Bytes < 0:
 		return "a message cannot have fewer than 0 bytes"
-	case table(req.Collective, req.World) == nil:
+	case table(req) == nil:
 		return "shm leaves " + req.Collective.String() + " to the host's generic algorithms over its buffers"
 	}
 	return ""

@@ -60,6 +60,48 @@ func TestSupportsAnswersReasons(t *testing.T) {
 	}
 }
 
+// Reading a peer's memory is offered only where every rank can, and never in a
+// world of one. The ways that both kinds of world have stay the same.
+func TestSingleCopyNeedsPeerRead(t *testing.T) {
+	moving := []plugin.Collective{
+		plugin.Broadcast, plugin.AllGather, plugin.AllGatherV, plugin.AllToAll, plugin.AllToAllV,
+		plugin.Gather, plugin.GatherV, plugin.Scatter, plugin.ScatterV, plugin.Send, plugin.Recv,
+	}
+	for _, c := range plugin.Collectives() {
+		for _, world := range []int{1, 2, 5} {
+			without, with := request(c, world), request(c, world)
+			with.PeerRead = true
+			difference := plugin.Support{Algorithms: Transport{}.Supports(with).Algorithms}
+			for _, a := range (Transport{}).Supports(without).Algorithms {
+				i := slices.Index(difference.Algorithms, a)
+				if i < 0 {
+					t.Fatalf("%s/%s in a world of %d is gone", c, a.Name, world)
+				}
+				difference.Algorithms = slices.Delete(difference.Algorithms, i, i+1)
+			}
+			offered := len(difference.Algorithms) == 1 && difference.Algorithms[0].Name == "single_copy"
+			if want := world > 1 && slices.Contains(moving, c); offered != want || len(difference.Algorithms) > 1 {
+				t.Errorf("%s in a world of %d: %v more, want single_copy %t", c, world, difference.Algorithms, want)
+			}
+		}
+	}
+}
+
+// What the two ends of a message choose by must not be what only one knows: for
+// every collective of such messages single_copy is never estimated dearer than
+// direct, so its own switch by the pair's bytes is all that decides.
+func TestPairsDecideByTheirOwnBytes(t *testing.T) {
+	for _, c := range []plugin.Collective{plugin.AllToAllV, plugin.GatherV, plugin.ScatterV, plugin.Send, plugin.Recv} {
+		for _, bytes := range []int64{0, 1, 1 << 10, 1 << 20, 1 << 40} {
+			req := request(c, 4)
+			req.Bytes, req.PeerRead = bytes, true
+			if first := (Transport{}).Supports(req).Algorithms[0].Name; first != "single_copy" {
+				t.Errorf("%s of %d bytes: %s comes first", c, bytes, first)
+			}
+		}
+	}
+}
+
 // Supports is the same on every rank, whatever Rank says.
 func TestSupportsIgnoresRank(t *testing.T) {
 	for _, c := range plugin.Collectives() {
@@ -147,6 +189,8 @@ func TestLayout(t *testing.T) {
 		add(l.exchangeCounter, word)
 		add(l.blocksCounter, word)
 		add(l.barrierSemaphore, line)
+		add(l.mutual.offered, line)
+		add(l.mutual.taken, line)
 		addSlots(l.exchange, 1, 0)
 		addSlots(l.blocks, 1, 0)
 		for i, p := range []pair{l.messages, l.personal, l.broadcast} {
@@ -154,6 +198,8 @@ func TestLayout(t *testing.T) {
 			if i == 2 {
 				rings = 1
 			}
+			add(p.offers.offered, rings*line)
+			add(p.offers.taken, n*line)
 			for _, r := range []ring{p.small, p.large} {
 				add(r.produced, n*word)
 				add(r.consumed, n*word)
@@ -266,12 +312,13 @@ func TestOpenWithoutFileDescriptors(t *testing.T) {
 // Whatever is asked, the answer is a valid plan or an error, never a panic, and
 // Prepare knows exactly the names that Supports gives.
 func FuzzPrepare(f *testing.F) {
-	f.Add(uint32(0), uint32(7), uint32(0), int64(8), 2, 1, uint32(0), 0, "one_shot")
-	f.Add(uint32(8), uint32(1), uint32(5), int64(-1), 0, 2, uint32(1), -1, "direct")
-	f.Fuzz(func(t *testing.T, collective, dtype, op uint32, bytes int64, world, hosts int, memory uint32, rank int, name string) {
+	f.Add(uint32(0), uint32(7), uint32(0), int64(8), 2, 1, uint32(0), 0, false, "one_shot")
+	f.Add(uint32(3), uint32(1), uint32(0), int64(1<<20), 3, 1, uint32(0), 2, true, "single_copy")
+	f.Add(uint32(8), uint32(1), uint32(5), int64(-1), 0, 2, uint32(1), -1, true, "direct")
+	f.Fuzz(func(t *testing.T, collective, dtype, op uint32, bytes int64, world, hosts int, memory uint32, rank int, peerRead bool, name string) {
 		req := plugin.Request{
 			Collective: plugin.Collective(collective), DType: plugin.DType(dtype), Op: plugin.Op(op), Bytes: bytes,
-			World: world, Hosts: hosts, Memory: plugin.MemoryKind(memory), Rank: rank,
+			World: world, Hosts: hosts, Memory: plugin.MemoryKind(memory), Rank: rank, PeerRead: peerRead,
 		}
 		offered := slices.ContainsFunc(Transport{}.Supports(req).Algorithms, func(a plugin.Algorithm) bool { return a.Name == name })
 		size := min(max(world, 1), 8)

@@ -10,6 +10,7 @@ type writer struct {
 	collective plugin.Collective
 	me, world  int
 	element    int64
+	single     bool // long messages between two ranks are offered; see give
 
 	known map[plugin.Reg]int64 // constants
 }

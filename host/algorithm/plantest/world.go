@@ -3,6 +3,7 @@ package plantest
 import (
 	"context"
 	"errors"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -90,6 +91,7 @@ func Open(t testing.TB, endpoints []plugin.Endpoint, planner Planner) *World {
 		}
 		for _, m := range w.ranks {
 			check(m.engine.SetControl(r, pages[r]))
+			check(m.engine.SetPeerProcess(r, os.Getpid())) // plans may copy from peers' memory
 		}
 	}
 	return w
@@ -136,7 +138,7 @@ func (w *World) program(m *member, o *Operation, collective plugin.Collective) (
 		return p, nil
 	}
 	plan, err := w.planner(plugin.Request{
-		Collective: collective, DType: o.DType, Op: o.Op, World: w.Size, Hosts: 1, Rank: m.rank,
+		Collective: collective, DType: o.DType, Op: o.Op, World: w.Size, Hosts: 1, Rank: m.rank, PeerRead: true,
 	}, o.Algorithm)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,117 @@
+package shm
+
+import "github.com/shunt-ccl/shunt/plugin"
+
+// An offer moves bytes in one copy, where ranks can read each other's memory:
+// the writer publishes where its bytes are, and the reader copies them from
+// there. Behind the offer's semaphore stands the address.
+//
+// There is no scratch to run out of, and the reader's answer is the credit: a
+// writer ends its operation only when every reader has taken the bytes, because
+// the memory is the user's again then. So one line suffices for an offer, as
+// no address is overwritten before its readers are done with it, and the
+// semaphores are their own counters: the writer raises its own by one with
+// each offer, the reader answers with the same number in its own.
+
+// singleBytes is the length above which a message between two ranks is offered
+// rather than sent through a ring. Both ends know it, so they agree without a
+// word.
+const singleBytes = 16 << 10
+
+// offers is a protocol class of offers.
+type offers struct {
+	offered int64 // lines of the writer, a semaphore and an address each: one for each reader, or one for all
+	taken   int64 // semaphores of the reader: a line for each writer, or one for all
+}
+
+// singleCopy makes a generator move long messages by offers.
+func singleCopy(write generator) generator {
+	return func(w *writer) {
+		w.single = true
+		write(w)
+	}
+}
+
+// give moves n bytes to a peer, from the place that from names for each offset,
+// as take expects them.
+func (w *writer) give(p pair, to rank, n plugin.Reg, from func(offset plugin.Reg) plugin.RefID) {
+	w.byCopies(to, n,
+		func() {
+			at := w.entry(p.offers.offered, to, line)
+			epoch := w.next(w.Load(w.own(at)))
+			w.publish(at, from(w.Const(0)))
+			// Releases the address, and the user's bytes, to the peer's wait.
+			w.Signal(w.own(at), epoch, to.reg)
+			w.Wait(w.of(to, w.Const(p.offers.taken+int64(w.me)*line)), epoch, to.reg)
+		},
+		func() { w.send(p, to, n, from) })
+}
+
+// take moves n bytes from a peer to the place that to names for each offset.
+func (w *writer) take(p pair, source rank, n plugin.Reg, to func(offset plugin.Reg) plugin.RefID) {
+	w.byCopies(source, n,
+		func() {
+			w.takeOffer(w.Const(p.offers.offered+int64(w.me)*line), p.offers, source, n, to(w.Const(0)))
+		},
+		func() { w.receive(p, source, n, to) })
+}
+
+// byCopies writes single for a message of n bytes that is offered, and staged
+// for one that goes through a ring. A message to itself does, so that a rank
+// need not be in two places.
+func (w *writer) byCopies(peer rank, n plugin.Reg, single, staged func()) {
+	if !w.single {
+		staged()
+		return
+	}
+	long := w.Lt(w.Const(singleBytes), n)
+	if peer.slot {
+		long = w.Mul(long, w.Ne(peer.reg, w.Const(int64(w.me))))
+	}
+	w.If(long, single)
+	w.otherwise(long, staged)
+}
+
+// publish stores where a place in this rank's memory is in the offer that
+// stands at an offset, for the signal that follows to release.
+func (w *writer) publish(at plugin.Reg, place plugin.RefID) {
+	w.Store(w.own(w.Add(at, w.Const(word))), w.Address(place))
+}
+
+// takeOffer copies n bytes of the offer that stands at an offset of source's
+// region, and answers it.
+func (w *writer) takeOffer(at plugin.Reg, o offers, source rank, n plugin.Reg, to plugin.RefID) {
+	taken := w.own(w.entry(o.taken, source, line))
+	epoch := w.next(w.Load(taken))
+	w.Wait(w.of(source, at), epoch, source.reg)
+	w.Copy(to, w.offeredBy(source, at, w.Const(0)), n)
+	// Releases the reads: the writer, which acquires this value, gives the
+	// memory back to the user.
+	w.Signal(taken, epoch, source.reg)
+}
+
+// offeredBy is a place behind what source offers at an offset of its region.
+// It comes after the wait for that offer.
+func (w *writer) offeredBy(source rank, at, offset plugin.Reg) plugin.RefID {
+	return w.Peer(w.Load(w.of(source, w.Add(at, w.Const(word)))), source.reg, offset)
+}
+
+// mutual has everybody offer its send memory to everybody: meanwhile is done
+// once the offer is out, and read copies from what each peer offers, which
+// offered names for an offset. Everybody ends when all have read, so all ranks
+// run as many of these and have the same epoch.
+func (w *writer) mutual(meanwhile func(), read func(p rank, offered func(offset plugin.Reg) plugin.RefID)) {
+	at, taken := w.Const(w.layout.mutual.offered), w.own(w.Const(w.layout.mutual.taken))
+	epoch := w.next(w.Load(w.own(at)))
+	w.publish(at, w.Send(w.Const(0)))
+	w.SignalAll(w.own(at), epoch)
+	meanwhile()
+	for _, p := range w.peers() {
+		w.Wait(w.of(p, at), epoch, p.reg)
+		read(p, func(offset plugin.Reg) plugin.RefID { return w.offeredBy(p, at, offset) })
+	}
+	w.SignalAll(taken, epoch) // releases the reads, as in takeOffer
+	for _, p := range w.peers() {
+		w.Wait(w.of(p, w.Const(w.layout.mutual.taken)), epoch, p.reg)
+	}
+}
