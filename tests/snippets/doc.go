@@ -1,0 +1,8 @@
+// Package snippets runs the programs that documents print, as they are
+// printed. A program is a fenced block behind a line such as
+//
+//	<!-- snippet: go -->
+//
+// What lives here is finding them and running them; the programs live in the
+// documents.
+package snippets

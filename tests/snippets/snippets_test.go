@@ -1,0 +1,189 @@
+package snippets
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const root = "../.."
+
+// run executes a command in the module's root and answers what it wrote to
+// standard output.
+func run(t *testing.T, env []string, name string, arguments ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	command := exec.CommandContext(ctx, name, arguments...)
+	command.Dir = root
+	command.Env = append(os.Environ(), env...)
+	var stderr strings.Builder
+	command.Stderr = &stderr
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(arguments, " "), err, out, stderr.String())
+	}
+	return string(out)
+}
+
+var readme = sync.OnceValues(func() (map[string]Snippet, error) {
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		return nil, err
+	}
+	list, err := Extract(string(text))
+	byName := map[string]Snippet{}
+	for _, s := range list {
+		byName[s.Name] = s
+	}
+	return byName, err
+})
+
+// printed writes a snippet of the README to a file.
+func printed(t *testing.T, name, file string) string {
+	t.Helper()
+	list, err := readme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, ok := list[name]
+	if !ok {
+		t.Fatalf("the README has no snippet %s", name)
+	}
+	path := filepath.Join(t.TempDir(), file)
+	if err := os.WriteFile(path, []byte(s.Text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// built is where shunt and library build, once for all tests.
+var built string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "snippets-")
+	if err != nil {
+		panic(err)
+	}
+	built = dir
+	code := m.Run()
+	if err := os.RemoveAll(dir); err != nil {
+		panic(err)
+	}
+	os.Exit(code)
+}
+
+var (
+	onceShunt   sync.Once
+	onceLibrary sync.Once
+)
+
+// shunt builds the command.
+func shunt(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(built, "shunt")
+	onceShunt.Do(func() { run(t, nil, "go", "build", "-o", path, "./cmd/shunt") })
+	return there(t, path)
+}
+
+// there is path, unless another test failed to build it.
+func there(t *testing.T, path string) string {
+	t.Helper()
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("it was not built, as an earlier test says: %v", err)
+	}
+	return path
+}
+
+func library(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(built, "libshunt.so")
+	onceLibrary.Do(func() { run(t, nil, "sh", "capi/build.sh", path) })
+	return there(t, path)
+}
+
+// fourSums checks what four ranks printed.
+func fourSums(t *testing.T, out string) {
+	t.Helper()
+	sums := 0
+	for line := range strings.Lines(out) {
+		if strings.HasSuffix(strings.TrimSuffix(strings.TrimSpace(line), ".0"), "sum 10") {
+			sums++
+		}
+	}
+	if sums != 4 {
+		t.Errorf("%d of 4 ranks printed sum 10:\n%s", sums, out)
+	}
+}
+
+func TestReadmeGo(t *testing.T) {
+	source := printed(t, "go", "main.go")
+	program := filepath.Join(t.TempDir(), "hello")
+	run(t, nil, "go", "build", "-o", program, source)
+	fourSums(t, run(t, nil, shunt(t), "run", "-n", "4", program))
+}
+
+func TestReadmeC(t *testing.T) {
+	if _, err := exec.LookPath("pkg-config"); err != nil {
+		t.Skip("pkg-config is absent")
+	}
+	source := printed(t, "c", "hello.c")
+	prefix := t.TempDir()
+	run(t, []string{"PREFIX=" + prefix}, "sh", "capi/install.sh", library(t))
+	program := filepath.Join(t.TempDir(), "hello")
+	paths := []string{"PKG_CONFIG_PATH=" + filepath.Join(prefix, "lib", "pkgconfig"), "LD_LIBRARY_PATH=" + filepath.Join(prefix, "lib")}
+	run(t, paths, "sh", "-c", `cc -o "$0" "$1" $(pkg-config --cflags --libs shunt)`, program, source)
+	fourSums(t, run(t, paths, shunt(t), "run", "-n", "4", program))
+}
+
+func TestReadmePython(t *testing.T) {
+	python := os.Getenv("SHUNT_PYTHON")
+	if python == "" {
+		python = "python3"
+	}
+	if out, err := exec.Command(python, "-c", "import numpy").CombinedOutput(); err != nil {
+		t.Skipf("%s has no numpy (make test sets SHUNT_PYTHON to one that has): %v %s", python, err, out)
+	}
+	source := printed(t, "python", "hello.py")
+	packages, err := filepath.Abs(filepath.Join(root, "python"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"PYTHONPATH=" + packages, "SHUNT_LIBRARY=" + library(t)}
+	fourSums(t, run(t, env, shunt(t), "run", "-n", "4", python, source))
+}
+
+func TestExtract(t *testing.T) {
+	list, err := Extract("text\n<!-- snippet: a -->\n```go\none\n\ntwo\n```\n```\nnot this\n```\n  <!-- snippet: b -->\n```c\n```\n")
+	if err != nil || len(list) != 2 || list[0] != (Snippet{"a", "go", 3, "one\n\ntwo\n"}) || list[1] != (Snippet{"b", "c", 12, ""}) {
+		t.Errorf("%+v, %v", list, err)
+	}
+	for _, bad := range []string{
+		"<!-- snippet: a -->\ntext", "<!-- snippet: a -->", "<!-- snippet: a -->\n```go\n", "<!-- snippet: -->\n```\n```",
+		"<!-- snippet: a -->\n```\n```\n<!-- snippet: a -->\n```\n```",
+	} {
+		if list, err := Extract(bad); err == nil {
+			t.Errorf("%q gave %+v", bad, list)
+		}
+	}
+}
+
+func FuzzExtract(f *testing.F) {
+	f.Add("<!-- snippet: a -->\n```go\nx\n```\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		list, err := Extract(text)
+		if err != nil {
+			return
+		}
+		for _, s := range list {
+			if !strings.Contains(text+"\n", s.Text) {
+				t.Errorf("%q is not in %q", s.Text, text)
+			}
+		}
+	})
+}
