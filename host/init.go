@@ -231,8 +231,9 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	return c, nil
 }
 
-// introduce gathers the places of all ranks and checks that they load the same
-// transports. It returns the communicator's number.
+// introduce gathers the places of all ranks, checks that they load the same
+// transports and finds out whether they can read each other's memory. It returns
+// the communicator's number.
 func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
 	names := make([]string, len(c.job.loaded))
 	for i, l := range c.job.loaded {
@@ -242,11 +243,17 @@ func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
 		ID:    uint64(os.Getpid())<<32 | communicatorCount.Add(1)&0xFFFFFFFF,
 		Place: c.job.place.Encode(), Transports: strings.Join(names, ", "), Choice: c.job.table.Digest(),
 	}
+	var word probe
+	if c.job.options.PeerRead() && c.job.memory == plugin.MemoryKindHost {
+		word = newProbe()
+		mine.Probe, mine.Value = word.published()
+	}
 	answers, err := c.group.AllGather(ctx, "introduce "+c.label, mine.encode())
 	if err != nil {
 		return 0, c.named("init", err)
 	}
 	places := make([]topology.Place, len(answers))
+	introductions := make([]introduction, len(answers))
 	var id uint64
 	for rank, answer := range answers {
 		peer, place, err := decodeIntroduction(answer)
@@ -263,14 +270,14 @@ func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
 			return 0, &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("init: SHUNT_ALGO or the tuning file differs between rank %d and rank %d", c.rank, rank)}
 		}
 		place.Rank = rank
-		places[rank] = place
+		places[rank], introductions[rank] = place, peer
 	}
 	c.topology = topology.New(places)
 	c.engine.SetOversubscribed(c.topology.Oversubscribed(c.rank))
 	if spins := c.job.options.Spin(); spins >= 0 {
 		c.engine.SetPolicy(executor.Policy{Spins: uint32(spins), Yields: 2000})
 	}
-	return id, nil
+	return id, c.agreePeerRead(ctx, word, introductions)
 }
 
 // open opens one endpoint of every transport.
@@ -323,7 +330,7 @@ func (c *Communicator) connect(ctx context.Context) error {
 	}
 	page, err := memory.NewControlPage()
 	if err == nil {
-		defer page.CloseFD() // also when another rank has none
+		defer func() { _ = page.CloseFD() }() // also when another rank has none; the mapping lives on
 	}
 	if err = c.group.Agree(ctx, "control page "+c.label, err); err != nil {
 		return err

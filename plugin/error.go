@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // Error makes a Code usable with errors.Is: errors.Is(err, plugin.Timeout).
@@ -83,20 +84,20 @@ func ParseCollective(name string) (Collective, error) {
 
 // String names the bits that are set, joined by "|"; "none" for no bit.
 func (v Feature) String() string {
-	text := ""
+	var names []string
 	for _, f := range Features() {
 		if v&f != 0 {
-			text += "|" + featureNames[f]
+			names = append(names, featureNames[f])
 			v &^= f
 		}
 	}
 	if v != 0 {
-		text += "|unknown(" + strconv.FormatUint(uint64(v), 10) + ")"
+		names = append(names, "unknown("+strconv.FormatUint(uint64(v), 10)+")")
 	}
-	if text == "" {
+	if len(names) == 0 {
 		return "none"
 	}
-	return text[1:]
+	return strings.Join(names, "|")
 }
 
 // Bytes is the size of one element, or 0 for a value outside the table.

@@ -225,7 +225,7 @@ func (p *Plan) validateTrack(track Track, firstTemp int, bad func(string, ...any
 			limit = ends[len(ends)-1]
 		}
 		s := p.Steps[i]
-		ok := true
+		var ok bool
 		switch s.Kind {
 		case StepSet:
 			_, known := aluNames[s.Alu]

@@ -337,7 +337,7 @@ func (t *translation) frame(f *frame, firstStep int) {
 			t.fills = append(t.fills, C.sx_fill{to: f.place(r), slot: C.uint32_t(r)})
 		}
 		for _, r := range f.consts {
-			t.registers[C.uint32_t(code.frame)+f.place(r)] = C.int64_t(t.plan.Consts[int(r)-slots])
+			t.registers[code.frame+f.place(r)] = C.int64_t(t.plan.Consts[int(r)-slots])
 		}
 	}
 	code.count_fills = C.uint32_t(len(t.fills)) - code.first_fill

@@ -102,7 +102,6 @@ type runner struct {
 	opened int // communicators opened, for their rendezvous files
 	set    int
 	offers []offer
-	info   plugin.Info
 }
 
 func (r *runner) enough() bool {
@@ -243,25 +242,25 @@ func (r *runner) runCase(ctx context.Context, c *Case) (_ CaseResult, poolErr bo
 
 // judge compares what the ranks say: they must have skipped alike and run the
 // same algorithm.
-func (out *CaseResult) judge(outcomes []pool.Outcome) {
+func (r *CaseResult) judge(outcomes []pool.Outcome) {
 	var first caseAnswer
 	for rank, o := range outcomes {
 		var a caseAnswer
 		if err := json.Unmarshal(o.Payload, &a); err != nil {
-			out.Outcome, out.Detail = Failed, fmt.Sprintf("rank %d's answer: %v", rank, err)
+			r.Outcome, r.Detail = Failed, fmt.Sprintf("rank %d's answer: %v", rank, err)
 			return
 		}
 		if rank == 0 {
 			first = a
 		}
 		if (a.Skip == "") != (first.Skip == "") || a.Ran != first.Ran {
-			out.Outcome = Failed
-			out.Detail = fmt.Sprintf("ranks disagree: rank 0 ran %q (skip %q), rank %d ran %q (skip %q)", first.Ran, first.Skip, rank, a.Ran, a.Skip)
+			r.Outcome = Failed
+			r.Detail = fmt.Sprintf("ranks disagree: rank 0 ran %q (skip %q), rank %d ran %q (skip %q)", first.Ran, first.Skip, rank, a.Ran, a.Skip)
 			return
 		}
 	}
-	out.Outcome, out.Algorithm = Passed, first.Ran
+	r.Outcome, r.Algorithm = Passed, first.Ran
 	if first.Skip != "" {
-		out.Outcome, out.Detail = Skipped, first.Skip
+		r.Outcome, r.Detail = Skipped, first.Skip
 	}
 }

@@ -87,7 +87,7 @@ type world struct {
 
 func newWorld(t *testing.T, size int) *world {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "f") // short: paths of sockets are bounded
+	dir, err := os.MkdirTemp("/tmp", "f") //nolint:usetesting // short: paths of sockets are bounded
 	if err != nil {
 		t.Fatal(err)
 	}
