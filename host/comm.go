@@ -30,6 +30,7 @@ type Communicator struct {
 	group       *bootstrap.Group
 	topology    *topology.Topology
 	engine      *executor.Engine
+	peerRead    bool // every rank can read every other rank's memory
 	share       *memory.Share
 	control     []*memory.Mapping // every rank's control page
 	attached    []*attached
@@ -204,6 +205,15 @@ func (c *Communicator) explainFailure(what string, err error) error {
 	if errors.As(err, &detail) && detail.Code == plugin.Timeout {
 		reason.Message = fmt.Sprintf("no answer from %s for %v", c.peerName(detail.Rank), c.timeout)
 		reason.Rank = detail.Rank
+	}
+	if detail != nil && detail.Rank >= 0 {
+		switch detail.Code {
+		case plugin.PeerDied:
+			reason.Message = c.peerName(detail.Rank) + " ended while its memory was read"
+			reason.Rank = detail.Rank
+		case plugin.System:
+			reason.Message = fmt.Sprintf("%s; if the kernel lets nobody read that memory, set SHUNT_PEER_READ=off", err)
+		}
 	}
 	c.fail(reason, true)
 	return c.failed(what, c.failure.Load())

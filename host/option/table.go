@@ -47,6 +47,7 @@ const (
 	idStall
 	idHeartbeat
 	idSpin
+	idPeerRead
 	idCheck
 	idLog
 	idRecords
@@ -93,6 +94,8 @@ var table = [count]Variable{
 		Doc: "Interval of the ranks' signs of life. A rank that is silent for ten intervals counts as dead; a rank whose process ends is noticed at once."},
 	idSpin: {Name: "SHUNT_SPIN", Kind: Integer, Default: "-1", Min: -1, Max: 1 << 30, Group: "Execution",
 		Doc: "How many times a waiting rank looks at memory before it yields and then sleeps. -1: chosen by whether the ranks of this host outnumber its CPUs."},
+	idPeerRead: {Name: "SHUNT_PEER_READ", Kind: Choice, Default: "auto", Choices: []string{"auto", "off"}, Group: "Execution",
+		Doc: "Whether ranks of one host copy long messages straight out of each other's memory (process_vm_readv). `auto`: where every rank finds, when a communicator is made, that it can, as ptrace's rules decide. `off`, on any rank: bytes always go through shared memory."},
 	idCheck: {Name: "SHUNT_CHECK", Kind: Boolean, Default: "off", Group: "Execution",
 		Doc: "Compare collective, dtype, op, count and root of every call across ranks before it runs. Slow; finds programs whose ranks disagree."},
 	idLog: {Name: "SHUNT_LOG", Kind: Choice, Default: "warn", Choices: []string{"error", "warn", "info", "debug"}, Group: "Diagnosis",

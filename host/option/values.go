@@ -57,6 +57,10 @@ func (o *Options) Heartbeat() time.Duration { return time.Duration(o.integers[id
 // Spin is SHUNT_SPIN: looks at memory before a yield, or -1 for automatic.
 func (o *Options) Spin() int { return int(o.integers[idSpin]) }
 
+// PeerRead is SHUNT_PEER_READ: whether peers may read this rank's memory, and it
+// theirs, if they can.
+func (o *Options) PeerRead() bool { return o.texts[idPeerRead] != "off" }
+
 // Check is SHUNT_CHECK.
 func (o *Options) Check() bool { return o.integers[idCheck] != 0 }
 
