@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // config is what flags ask for, on one transport.
 func config(t *testing.T, transport string) conformance.Config {
 	t.Helper()
-	cfg := conformance.Config{Transport: transport, Short: !*full, MaxFailures: 20}
+	cfg := conformance.Config{Transport: transport, Worlds: worlds, Short: !*full, MaxFailures: 20}
 	if *world > 0 {
 		cfg.Worlds = []int{*world}
 	}
