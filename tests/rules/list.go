@@ -17,13 +17,16 @@ const (
 	inRules       = "tests/rules"
 	inMemory      = "host/memory"
 	inConformance = "tests/conformance"
+	inShm         = "transports/shm"
+	inAlgorithm   = "host/algorithm"
+	inC99         = "tests/ctransport"
 )
 
 // List is every rule, in order. Rules about graphs, streams and devices have
 // no test until there is an executor for them; they are listed without one.
 var List = []Rule{
-	{1, "Always signal, always wait, also for zero bytes.", []Test{{inRules, "TestRule01AlwaysSignalAlwaysWait"}}},
-	{2, "Counters only grow, and live where the data is.", []Test{{inRules, "TestRule02CountersOnlyGrow"}}},
+	{1, "Always signal, always wait, also for zero bytes.", []Test{{inRules, "TestRule01AlwaysSignalAlwaysWait"}, {inShm, "TestRule01AlwaysSignalAlwaysWait"}, {inAlgorithm, "TestRule01AlwaysSignalAlwaysWait"}, {inC99, "TestRule01AlwaysSignalAlwaysWait"}}},
+	{2, "Counters only grow, and live where the data is.", []Test{{inRules, "TestRule02CountersOnlyGrow"}, {inShm, "TestRule02CountersOnlyGrow"}, {inAlgorithm, "TestRule02CountersOnlyGrow"}}},
 	{3, "Data before flag, at system scope.", []Test{{inConformance, "TestBuiltinShm"}}},
 	{4, "One staging buffer for each field in flight.", nil},
 	{5, "What a graph captured stays.", nil},
@@ -31,10 +34,10 @@ var List = []Rule{
 	{7, "Under capture use only what can be captured.", nil},
 	{8, "One lock order.", []Test{{inConformance, "TestBuiltinShm"}}},
 	{9, "Handle exchange is batched.", []Test{{inMemory, "TestRule09BatchedHandleExchange"}}},
-	{10, "No local decision feeds a collective step.", []Test{{inRules, "TestRule10LocalFailureIsEverybodys"}}},
+	{10, "No local decision feeds a collective step.", []Test{{inRules, "TestRule10LocalFailureIsEverybodys"}, {inMemory, "TestRule10NothingToShareStillTakesPart"}}},
 	{11, "Cross-stream hand-overs are explicit.", nil},
 	{12, "Every wait can be aborted.", []Test{{inRules, "TestRule12EveryWaitCanBeAborted"}}},
-	{13, "Scratch is reused only under back-pressure.", []Test{{inRules, "TestRule13ScratchIsReusedUnderBackPressure"}}},
+	{13, "Scratch is reused only under back-pressure.", []Test{{inRules, "TestRule13ScratchIsReusedUnderBackPressure"}, {inShm, "TestRule13CreditsBoundScratchReuse"}, {inAlgorithm, "TestRule13CreditsBoundScratchReuse"}}},
 	{14, "Teardown never fails upward.", []Test{{inRules, "TestRule14TeardownNeverFailsUpward"}}},
 	{15, "Cleanup on every path.", []Test{{inRules, "TestRule15CleanupOnEveryPath"}}},
 }
