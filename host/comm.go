@@ -37,18 +37,11 @@ type Communicator struct {
 	timeout     time.Duration
 	logger      *slog.Logger
 
-	// order admits one operation at a time. Lock order: order, then
-	// signatures.mu; neither is held while waiting for a peer, except that the
-	// operation that was admitted runs alone.
-	order       sync.Mutex
-	busy        bool
-	queue       []*Request
-	idle        sync.Cond // signalled when busy falls with an empty queue
-	closed      bool
+	turn        turn   // who holds it may touch what follows
 	seq         uint64 // operations, for messages and records
 	collectives uint64 // collective ones alone, which all ranks count alike
 	splits      int
-	shrinks     int
+	shrinks     atomic.Int32
 	windows     map[uint32]*Window
 	windowCount int
 	scratch     arguments
@@ -83,7 +76,7 @@ func (c *Communicator) Topology() *topology.Topology { return c.topology }
 // Do runs one operation and waits for it. It allocates nothing when it
 // succeeds and its plan was prepared by an earlier call.
 func (c *Communicator) Do(op *Operation) error {
-	if !c.admit() {
+	if !c.turn.try() {
 		request, err := c.enqueue([]Operation{*op})
 		if err != nil {
 			return err
@@ -95,51 +88,32 @@ func (c *Communicator) Do(op *Operation) error {
 	return err
 }
 
-// admit takes the communicator if nothing runs and nothing waits.
-func (c *Communicator) admit() bool {
-	c.order.Lock()
-	defer c.order.Unlock()
-	if c.busy || len(c.queue) > 0 {
-		return false
-	}
-	c.busy = true
-	return true
-}
-
-// release hands the communicator to the oldest waiting request, if any.
+// release gives the turn back, to the oldest waiting request if there is one.
 func (c *Communicator) release() {
-	c.order.Lock()
-	if len(c.queue) == 0 {
-		c.busy = false
-		c.idle.Broadcast()
-		c.order.Unlock()
-		return
+	if !c.turn.leave() {
+		go c.drain()
 	}
-	c.order.Unlock()
-	go c.drain()
 }
 
-// enter is admit for calls that may wait their turn: it returns when the
-// communicator is this caller's alone.
+// enter takes the turn for a call that may wait for it.
 func (c *Communicator) enter(what string) (release func(), err error) {
-	c.order.Lock()
-	defer c.order.Unlock()
-	for c.busy || len(c.queue) > 0 {
-		c.idle.Wait()
-	}
-	if err := c.usable(what); err != nil {
+	if err := c.turn.wait(func() error { return c.gone(what) }); err != nil {
 		return nil, err
 	}
-	c.busy = true
+	if err := c.usable(what); err != nil {
+		c.release()
+		return nil, err
+	}
 	return c.release, nil
 }
 
-// usable is nil unless the communicator has failed or is closed. The caller
-// is admitted or holds order.
+// gone is the error of a call on a closed communicator.
+func (c *Communicator) gone(what string) error {
+	return &plugin.Error{Code: plugin.Closed, Rank: c.rank, Message: fmt.Sprintf("%s on rank %d: communicator %s is closed", what, c.rank, c.label)}
+}
+
+// usable is nil unless the communicator has failed.
 func (c *Communicator) usable(what string) error {
-	if c.closed {
-		return &plugin.Error{Code: plugin.Closed, Rank: c.rank, Message: fmt.Sprintf("%s on rank %d: communicator %s is closed", what, c.rank, c.label)}
-	}
 	if f := c.failure.Load(); f != nil {
 		return c.failed(what, f)
 	}
@@ -304,12 +278,7 @@ func (c *Communicator) Close() error {
 }
 
 func (c *Communicator) close() error {
-	c.order.Lock()
-	for c.busy || len(c.queue) > 0 {
-		c.idle.Wait()
-	}
-	c.closed = true
-	c.order.Unlock()
+	c.turn.shut()
 	if c.control != nil { // peers that still wait for this rank learn why in vain
 		c.engine.Record(c.collectives+1, c.seq+1, uint32(watch.Closed), 0, 0, 0, 0)
 		c.engine.Announce()

@@ -16,7 +16,7 @@ func (c *Communicator) doGroup(ctx context.Context, operations []Operation) erro
 	if len(operations) == 0 {
 		return nil
 	}
-	if !c.admit() {
+	if !c.turn.try() {
 		request, err := c.enqueue(operations)
 		if err != nil {
 			return err

@@ -197,7 +197,7 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 		job: j, timeout: j.timeout, logger: j.logger, windows: map[uint32]*Window{},
 		deserted: -1,
 	}
-	c.idle.L = &c.order
+	c.turn.idle.L = &c.turn.mu
 	c.scratch.arrays = make([]int64, 4*c.world)
 	j.hold()
 	defer func() {

@@ -34,37 +34,25 @@ func (g *Group) Start(c *Communicator) (*Request, error) {
 // enqueue puts operations, run as one group, behind everything started before.
 func (c *Communicator) enqueue(operations []Operation) (*Request, error) {
 	r := &Request{operations: operations, done: make(chan struct{})}
-	c.order.Lock()
-	defer c.order.Unlock()
-	if err := c.usable("start"); err != nil {
-		return nil, err
-	}
 	for i := range operations {
 		// Memory of Go's must not move; pinning other memory does nothing.
 		pin(&r.pinner, operations[i].Send)
 		pin(&r.pinner, operations[i].Recv)
 	}
-	c.queue = append(c.queue, r)
-	if !c.busy {
-		c.busy = true
+	start, err := c.turn.push(r, func() error { return c.gone("start") })
+	if err != nil {
+		r.pinner.Unpin()
+		return nil, err
+	}
+	if start {
 		go c.drain()
 	}
 	return r, nil
 }
 
-// drain runs waiting requests until none is left. It is admitted.
+// drain runs waiting requests until none is left. It holds the turn.
 func (c *Communicator) drain() {
-	for {
-		c.order.Lock()
-		if len(c.queue) == 0 {
-			c.busy = false
-			c.idle.Broadcast()
-			c.order.Unlock()
-			return
-		}
-		r := c.queue[0]
-		c.queue = slices.Delete(c.queue, 0, 1)
-		c.order.Unlock()
+	for r := c.turn.pop(); r != nil; r = c.turn.pop() {
 		if len(r.operations) == 1 {
 			r.err = c.run(&r.operations[0])
 		} else {

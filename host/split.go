@@ -63,10 +63,7 @@ func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
 	for {
-		c.order.Lock()
-		c.shrinks++
-		label := fmt.Sprintf("%s-%d", c.label, c.shrinks)
-		c.order.Unlock()
+		label := fmt.Sprintf("%s-%d", c.label, c.shrinks.Add(1))
 		ranks, err := c.group.Survivors(ctx, "shrink "+label)
 		if err != nil {
 			return nil, plugin.Errorf(plugin.CodeOf(err), "shrink on rank %d: %w", c.rank, err)
