@@ -57,12 +57,11 @@ func allGatherSingleCopy(varying bool) generator {
 	return func(w *writer) {
 		count := w.gatherCount(varying)
 		w.Track(func() {
-			w.mutual(
-				func() { w.Copy(w.Recv(w.RecvDispl(w.me)), w.Send(w.Const(0)), count(w.me)) },
-				func(p rank, offered func(plugin.Reg) plugin.RefID) {
-					w.Copy(w.Recv(w.RecvDispl(p.known)), offered(w.Const(0)), count(p.known))
-				})
+			w.mutual(func(p rank, offered func(plugin.Reg) plugin.RefID) {
+				w.Copy(w.Recv(w.RecvDispl(p.known)), offered(w.Const(0)), count(p.known))
+			})
 		})
+		w.Track(func() { w.Copy(w.Recv(w.RecvDispl(w.me)), w.Send(w.Const(0)), count(w.me)) })
 	}
 }
 

@@ -39,10 +39,11 @@ func allToAllOneShot(w *writer) {
 func allToAllSingleCopy(w *writer) {
 	bytes := w.Slot(plugin.SlotBytes)
 	w.Track(func() {
-		w.mutual(w.copyOwn, func(p rank, offered func(plugin.Reg) plugin.RefID) {
+		w.mutual(func(p rank, offered func(plugin.Reg) plugin.RefID) {
 			w.Copy(w.Recv(w.RecvDispl(p.known)), offered(w.Mul(bytes, w.Const(int64(w.me)))), bytes)
 		})
 	})
+	w.Track(w.copyOwn)
 }
 
 // allToAllPipelined: the same as allToAllOneShot, block by block. It does not work in place.

@@ -9,10 +9,10 @@ func allToAllVDirect(w *writer) {
 			w.give(w.personal, p, w.SendCount(p.known), w.from(w.SendDispl(p.known)))
 		})
 	}
-	w.Track(w.copyOwn)
 	for _, p := range w.peers() {
 		w.Track(func() {
 			w.take(w.personal, p, w.RecvCount(p.known), w.to(w.RecvDispl(p.known)))
 		})
 	}
+	w.Track(w.copyOwn) // last: for when the others have to wait
 }

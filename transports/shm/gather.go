@@ -7,11 +7,6 @@ import "github.com/shunt-ccl/shunt/plugin"
 // serves gather and gather_v alike.
 func gatherDirect(w *writer) {
 	root, bytes := w.root(), w.Slot(plugin.SlotBytes)
-	w.Track(func() {
-		isRoot := w.Eq(root.reg, w.Const(int64(w.me)))
-		w.If(isRoot, func() { w.Copy(w.Recv(w.RecvDispl(w.me)), w.Send(w.Const(0)), bytes) })
-		w.otherwise(isRoot, func() { w.give(w.personal, root, bytes, w.Send) })
-	})
 	for _, p := range w.peers() {
 		w.Track(func() {
 			w.If(w.Eq(root.reg, w.Const(int64(w.me))), func() {
@@ -19,4 +14,10 @@ func gatherDirect(w *writer) {
 			})
 		})
 	}
+	// The root's own block comes last: for when the others have to wait.
+	w.Track(func() {
+		isRoot := w.Eq(root.reg, w.Const(int64(w.me)))
+		w.If(isRoot, func() { w.Copy(w.Recv(w.RecvDispl(w.me)), w.Send(w.Const(0)), bytes) })
+		w.otherwise(isRoot, func() { w.give(w.personal, root, bytes, w.Send) })
+	})
 }

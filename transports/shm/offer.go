@@ -96,16 +96,16 @@ func (w *writer) offeredBy(source rank, at, offset plugin.Reg) plugin.RefID {
 	return w.Peer(w.Load(w.of(source, w.Add(at, w.Const(word)))), source.reg, offset)
 }
 
-// mutual has everybody offer its send memory to everybody: meanwhile is done
-// once the offer is out, and read copies from what each peer offers, which
-// offered names for an offset. Everybody ends when all have read, so all ranks
-// run as many of these and have the same epoch.
-func (w *writer) mutual(meanwhile func(), read func(p rank, offered func(offset plugin.Reg) plugin.RefID)) {
+// mutual has everybody offer its send memory to everybody; read copies from what
+// each peer offers, which offered names for an offset. Everybody ends when all
+// have read, so all ranks run as many of these and have the same epoch. What a
+// rank has to do besides belongs in a track behind this one's: then it is done
+// when this one first has to wait, for an offer or at the end.
+func (w *writer) mutual(read func(p rank, offered func(offset plugin.Reg) plugin.RefID)) {
 	at, taken := w.Const(w.layout.mutual.offered), w.own(w.Const(w.layout.mutual.taken))
 	epoch := w.next(w.Load(w.own(at)))
 	w.publish(at, w.Send(w.Const(0)))
 	w.SignalAll(w.own(at), epoch)
-	meanwhile()
 	for _, p := range w.peers() {
 		w.Wait(w.of(p, at), epoch, p.reg)
 		read(p, func(offset plugin.Reg) plugin.RefID { return w.offeredBy(p, at, offset) })
