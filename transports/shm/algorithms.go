@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"math"
 	"slices"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -45,17 +46,17 @@ var algorithms = map[plugin.Collective][]algorithm{
 	plugin.Broadcast: {
 		{"one_shot", broadcastOneShot, perByte(0.25, 10000), nothing},
 		{"pipelined", broadcastPipelined, perByte(0.35, 13000), nothing},
-		{"single_copy", broadcastSingleCopy, perByte(2, 9000), peerRead},
+		{"single_copy", broadcastSingleCopy, meeting(0.7, 25000, 0), peerRead},
 	},
 	plugin.AllGather: {
 		{"one_shot", allGatherOneShot(false), allCost(0.3, 6500), nothing},
 		{"pipelined", allGatherPipelined(false), allCost(0.6, 7500), nothing},
-		{"single_copy", allGatherSingleCopy(false), allCost(2, 9000), peerRead},
+		{"single_copy", allGatherSingleCopy(false), meeting(0.8, 13000, 1.5), peerRead},
 	},
 	plugin.AllGatherV: {
 		{"one_shot", allGatherOneShot(true), allCost(0.3, 6500), nothing},
 		{"pipelined", allGatherPipelined(true), allCost(0.6, 7500), nothing},
-		{"single_copy", allGatherSingleCopy(true), allCost(2, 9000), peerRead},
+		{"single_copy", allGatherSingleCopy(true), meeting(0.8, 13000, 1.5), peerRead},
 	},
 	plugin.ReduceScatter: {
 		{"one_shot", reduceScatterOneShot(false), allCost(0.3, 6500), nothing},
@@ -68,34 +69,34 @@ var algorithms = map[plugin.Collective][]algorithm{
 	plugin.AllToAll: {
 		{"one_shot", allToAllOneShot, allCost(0.3, 6500), nothing},
 		{"pipelined", allToAllPipelined, allCost(0.6, 7500), nothing},
-		{"single_copy", allToAllSingleCopy, allCost(2, 9000), peerRead},
+		{"single_copy", allToAllSingleCopy, meeting(0.8, 13000, 1), peerRead},
 	},
 	plugin.AllToAllV: {
-		{"single_copy", singleCopy(allToAllVDirect), allCost(0.5, 9000), peerRead},
+		{"single_copy", singleCopy(allToAllVDirect), allCost(0.5, 11000), peerRead},
 		{"direct", allToAllVDirect, allCost(0.5, 6500), nothing},
 	},
 	plugin.Gather: {
-		{"single_copy", singleCopy(gatherDirect), allCost(0.5, 9000), peerRead},
+		{"single_copy", singleCopy(gatherDirect), allCost(0.5, 16000), peerRead},
 		{"direct", gatherDirect, allCost(0.5, 6500), nothing},
 	},
 	plugin.GatherV: {
-		{"single_copy", singleCopy(gatherDirect), allCost(0.5, 9000), peerRead},
+		{"single_copy", singleCopy(gatherDirect), allCost(0.5, 16000), peerRead},
 		{"direct", gatherDirect, allCost(0.5, 6500), nothing},
 	},
 	plugin.Scatter: {
-		{"single_copy", singleCopy(scatterDirect), allCost(0.5, 9000), peerRead},
+		{"single_copy", singleCopy(scatterDirect), allCost(0.5, 16000), peerRead},
 		{"direct", scatterDirect, allCost(0.5, 6500), nothing},
 	},
 	plugin.ScatterV: {
-		{"single_copy", singleCopy(scatterDirect), allCost(0.5, 9000), peerRead},
+		{"single_copy", singleCopy(scatterDirect), allCost(0.5, 16000), peerRead},
 		{"direct", scatterDirect, allCost(0.5, 6500), nothing},
 	},
 	plugin.Send: {
-		{"single_copy", singleCopy(sendDirect), perByte(0.25, 11500), peerRead},
+		{"single_copy", singleCopy(sendDirect), perByte(0.25, 17000), peerRead},
 		{"direct", sendDirect, perByte(0.25, 9000), nothing},
 	},
 	plugin.Recv: {
-		{"single_copy", singleCopy(recvDirect), perByte(0.25, 11500), peerRead},
+		{"single_copy", singleCopy(recvDirect), perByte(0.25, 17000), peerRead},
 		{"direct", recvDirect, perByte(0.25, 9000), nothing},
 	},
 	plugin.Barrier: {{"one_shot", barrierOneShot, perByte(0.3, 6000), nothing}},
@@ -149,5 +150,18 @@ func shared(latency, bandwidth float64) func(int) cost {
 func allCost(latency, bandwidth float64) func(int) cost {
 	return func(world int) cost {
 		return cost{latency * float64(world) / 2, bandwidth / float64(world-1)}
+	}
+}
+
+// meeting is a cost of copies out of peers' memory, for which all ranks meet
+// twice: when the offers are out, and when they are taken. With more ranks than
+// processors each meeting takes turns of all of them. The bandwidth falls with
+// the peers that each rank reads, to the given power: 0 where it reads one, 1
+// where it reads a part of each, above 1 where it reads all of everybody's, which
+// plain copies out of a slot that several read are better at.
+func meeting(latency, bandwidth, power float64) func(int) cost {
+	return func(world int) cost {
+		peers := float64(world - 1)
+		return cost{latency * peers * float64(world) / 2, bandwidth / math.Pow(peers, power)}
 	}
 }

@@ -15,8 +15,9 @@ import "github.com/shunt-ccl/shunt/plugin"
 
 // singleBytes is the length above which a message between two ranks is offered
 // rather than sent through a ring. Both ends know it, so they agree without a
-// word.
-const singleBytes = 16 << 10
+// word. A writer that offers has to wait for its reader, which costs little
+// where both run and much where they take turns; of more ranks, more do.
+func (w *writer) singleBytes() plugin.Reg { return w.Const(4 << 10 * int64(min(w.world, 8))) }
 
 // offers is a protocol class of offers.
 type offers struct {
@@ -64,7 +65,7 @@ func (w *writer) byCopies(peer rank, n plugin.Reg, single, staged func()) {
 		staged()
 		return
 	}
-	long := w.Lt(w.Const(singleBytes), n)
+	long := w.Lt(w.singleBytes(), n)
 	if peer.slot {
 		long = w.Mul(long, w.Ne(peer.reg, w.Const(int64(w.me))))
 	}
