@@ -28,6 +28,7 @@ __device__ __forceinline__ int64_t channel_word(int peer, int lane) { return int
 // This warp's sending end of one lane.
 class Outlet {
  public:
+  Outlet() = default;
   __device__ __forceinline__ Outlet(const shunt_kernel_args &a, int peer, int lane)
       : peer_(peer),
         slot_(a.region[peer] + channel_offset(a.world, a.rank, lane)),
@@ -68,6 +69,7 @@ class Outlet {
 // This warp's receiving end of one lane.
 class Inlet {
  public:
+  Inlet() = default;
   __device__ __forceinline__ Inlet(const shunt_kernel_args &a, int peer, int lane)
       : peer_(peer),
         slot_(own(a) + channel_offset(a.world, peer, lane)),

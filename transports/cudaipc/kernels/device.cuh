@@ -158,70 +158,107 @@ __device__ __forceinline__ void advance(u64 *epoch, u64 value) {
   if (threadIdx.x == 0) *epoch = value;
 }
 
-// ---- the caller's memory, in 8-byte words ---------------------------------
+// ---- the caller's memory ---------------------------------------------------
+// Everything is aligned to the size of its element at least. Memory that is
+// aligned as the kernel would like takes the short way; the rest is apart, not
+// inlined, because it would be most of every kernel.
 
-// The word at a byte offset of a buffer of the given length; bytes past the end
-// read as zero. T is the element, to whose size everything is aligned.
+// A word piece by piece; bytes past the end read as zero. P is what the memory
+// is aligned to.
+template <class P>
+__device__ __noinline__ u64 gather_word(const char *p, int64_t room) {
+  u64 word = 0;
+#pragma unroll
+  for (int i = 0; i < int(8 / sizeof(P)); i++)
+    if (int64_t((i + 1) * sizeof(P)) <= room) word |= u64(*reinterpret_cast<const P *>(p + i * sizeof(P))) << (i * sizeof(P) * 8);
+  return word;
+}
+
+template <class P>
+__device__ __noinline__ void scatter_word(char *p, int64_t room, u64 word) {
+#pragma unroll
+  for (int i = 0; i < int(8 / sizeof(P)); i++)
+    if (int64_t((i + 1) * sizeof(P)) <= room) *reinterpret_cast<P *>(p + i * sizeof(P)) = P(word >> (i * sizeof(P) * 8));
+}
+
+// Unsigned integers by size, to move elements with.
+template <int kBytes>
+struct Bits;
+template <>
+struct Bits<1> {
+  typedef uint8_t type;
+};
+template <>
+struct Bits<2> {
+  typedef uint16_t type;
+};
+template <>
+struct Bits<4> {
+  typedef uint32_t type;
+};
+template <>
+struct Bits<8> {
+  typedef uint64_t type;
+};
+
+// The word at a byte offset of a buffer of the given length. T is the element.
+// Four-byte alignment is served in line too, for the end of a message; the calls
+// cost half a microsecond, most of it fetching code.
 template <class T>
 __device__ __forceinline__ u64 load_word(const char *base, int64_t offset, int64_t length) {
-  if (offset >= length) return 0;
-  if (((reinterpret_cast<u64>(base) + offset) & 7) == 0 && offset + 8 <= length)
-    return *reinterpret_cast<const u64 *>(base + offset);
-  if (((reinterpret_cast<u64>(base) + offset) & 3) == 0 && offset + 8 <= length) {
-    const u32 *p = reinterpret_cast<const u32 *>(base + offset);
-    return u64(p[0]) | u64(p[1]) << 32;
+  const char *p = base + offset;
+  const int64_t room = length - offset;
+  if ((reinterpret_cast<u64>(p) & 7) == 0 && room >= 8) return *reinterpret_cast<const u64 *>(p);
+  if (room <= 0) return 0;
+  if (sizeof(T) >= 4 || ((reinterpret_cast<u64>(p) | u64(room)) & 3) == 0) {
+    const u32 *q = reinterpret_cast<const u32 *>(p);
+    const u64 low = q[0];
+    return room >= 8 ? low | u64(q[1]) << 32 : low;
   }
-  union {
-    u64 word;
-    T element[8 / sizeof(T)];
-  } w;
-  w.word = 0;
-#pragma unroll
-  for (int i = 0; i < int(8 / sizeof(T)); i++)
-    if (offset + int64_t((i + 1) * sizeof(T)) <= length)
-      w.element[i] = *reinterpret_cast<const T *>(base + offset + i * sizeof(T));
-  return w.word;
+  return gather_word<typename Bits<sizeof(T)>::type>(p, room);
 }
 
 template <class T>
 __device__ __forceinline__ void store_word(char *base, int64_t offset, int64_t length, u64 word) {
-  if (offset >= length) return;
-  if (((reinterpret_cast<u64>(base) + offset) & 7) == 0 && offset + 8 <= length) {
-    *reinterpret_cast<u64 *>(base + offset) = word;
+  char *p = base + offset;
+  const int64_t room = length - offset;
+  if ((reinterpret_cast<u64>(p) & 7) == 0 && room >= 8) {
+    *reinterpret_cast<u64 *>(p) = word;
+  } else if (room <= 0) {
     return;
+  } else if (sizeof(T) >= 4 || ((reinterpret_cast<u64>(p) | u64(room)) & 3) == 0) {
+    u32 *q = reinterpret_cast<u32 *>(p);
+    q[0] = u32(word);
+    if (room >= 8) q[1] = u32(word >> 32);
+  } else {
+    scatter_word<typename Bits<sizeof(T)>::type>(p, room, word);
   }
-  if (((reinterpret_cast<u64>(base) + offset) & 3) == 0 && offset + 8 <= length) {
-    u32 *p = reinterpret_cast<u32 *>(base + offset);
-    p[0] = u32(word);
-    p[1] = u32(word >> 32);
-    return;
-  }
-  union {
-    u64 word;
-    T element[8 / sizeof(T)];
-  } w;
-  w.word = word;
-#pragma unroll
-  for (int i = 0; i < int(8 / sizeof(T)); i++)
-    if (offset + int64_t((i + 1) * sizeof(T)) <= length)
-      *reinterpret_cast<T *>(base + offset + i * sizeof(T)) = w.element[i];
 }
 
-// Two words, at offsets that are multiples of 16 from base.
+// Two words, at an offset that is a multiple of 16.
 template <class T>
-__device__ __forceinline__ word2 load_words(const char *base, int64_t offset, int64_t length) {
-  if ((reinterpret_cast<u64>(base) & 15) == 0 && offset + 16 <= length) return *reinterpret_cast<const word2 *>(base + offset);
+__device__ __noinline__ word2 gather_words(const char *base, int64_t offset, int64_t length) {
   return word2{load_word<T>(base, offset, length), load_word<T>(base, offset + 8, length)};
 }
 
 template <class T>
-__device__ __forceinline__ void store_words(char *base, int64_t offset, int64_t length, word2 w) {
-  if ((reinterpret_cast<u64>(base) & 15) == 0 && offset + 16 <= length) {
-    *reinterpret_cast<word2 *>(base + offset) = w;
-    return;
-  }
+__device__ __noinline__ void scatter_words(char *base, int64_t offset, int64_t length, word2 w) {
   store_word<T>(base, offset, length, w.x);
   store_word<T>(base, offset + 8, length, w.y);
+}
+
+template <class T>
+__device__ __forceinline__ word2 load_words(const char *base, int64_t offset, int64_t length) {
+  if ((reinterpret_cast<u64>(base) & 15) == 0 && offset + 16 <= length) return *reinterpret_cast<const word2 *>(base + offset);
+  return gather_words<T>(base, offset, length);
+}
+
+template <class T>
+__device__ __forceinline__ void store_words(char *base, int64_t offset, int64_t length, word2 w) {
+  if ((reinterpret_cast<u64>(base) & 15) == 0 && offset + 16 <= length)
+    *reinterpret_cast<word2 *>(base + offset) = w;
+  else
+    scatter_words<T>(base, offset, length, w);
 }
 
 }  // namespace shunt

@@ -110,20 +110,20 @@ __device__ __forceinline__ void part(const shunt_kernel_args &a, u64 e) {
   }
 }
 
-// Runs body(i) for the 16-byte vectors of a message, kUnroll at a time.
+// Runs body(i, step) for the 16-byte vectors of a message, kUnroll of them, i,
+// i + step, …, at a time. Vectors past the end read as zero and are not written.
 template <int kUnroll, class Body>
 __device__ __forceinline__ void each_vector(int64_t bytes, Body body) {
   const int64_t n = (bytes + 15) / 16, step = int64_t(gridDim.x) * blockDim.x;
-  int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i + (kUnroll - 1) * step < n; i += kUnroll * step) body(i, std::integral_constant<int, kUnroll>(), step);
-  for (; i < n; i += step) body(i, std::integral_constant<int, 1>(), step);
+#pragma unroll 1
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += kUnroll * step) body(i, step);
 }
 
 // Peer memory is not read through L1.
 template <class T>
 __device__ __forceinline__ word2 load_peer_words(u64 base, int64_t offset, int64_t length) {
   if ((base & 15) == 0 && offset + 16 <= length) return load_line(reinterpret_cast<const char *>(base) + offset);
-  return load_words<T>(reinterpret_cast<const char *>(base), offset, length);
+  return gather_words<T>(reinterpret_cast<const char *>(base), offset, length);
 }
 
 // all_gather and all_to_all: a load, and a store into every rank's recv.
@@ -141,8 +141,8 @@ __device__ __forceinline__ void gather_direct(const shunt_kernel_args &a) {
   } else {
     const char *send = reinterpret_cast<const char *>(a.send);
     if (!kSpread) {
-      each_vector<4>(a.bytes, [&](int64_t i, auto unroll, int64_t step) {
-        constexpr int U = decltype(unroll)::value;
+      each_vector<4>(a.bytes, [&](int64_t i, int64_t step) {
+        constexpr int U = 4;
         word2 w[U];
 #pragma unroll
         for (int u = 0; u < U; u++) w[u] = load_words<uint8_t>(send, (i + u * step) * 16, a.bytes);
@@ -155,8 +155,8 @@ __device__ __forceinline__ void gather_direct(const shunt_kernel_args &a) {
         }
       });
     } else {
-      each_vector<4>(a.bytes, [&](int64_t i, auto unroll, int64_t step) {
-        constexpr int U = decltype(unroll)::value;
+      each_vector<4>(a.bytes, [&](int64_t i, int64_t step) {
+        constexpr int U = 4;
         for (int k = 1; k <= a.world; k++) {
           const int p = (a.rank + k) % a.world;
           const char *from = send + p * a.bytes;
@@ -215,9 +215,9 @@ template <class T, class Sink>
 __device__ __forceinline__ void pull_shard(const shunt_kernel_args &a, const Meeting &m, int64_t at, int64_t length, Sink sink) {
   if (length <= 0) return;
   if (a.world <= 4)
-    each_vector<4>(length, [&](int64_t i, auto unroll, int64_t step) { pull_reduced<T, 4, decltype(unroll)::value>(a, m, at, i, step, length, sink); });
+    each_vector<4>(length, [&](int64_t i, int64_t step) { pull_reduced<T, 4, 4>(a, m, at, i, step, length, sink); });
   else
-    each_vector<2>(length, [&](int64_t i, auto unroll, int64_t step) { pull_reduced<T, 8, decltype(unroll)::value>(a, m, at, i, step, length, sink); });
+    each_vector<2>(length, [&](int64_t i, int64_t step) { pull_reduced<T, 8, 2>(a, m, at, i, step, length, sink); });
 }
 
 template <class T>
@@ -270,7 +270,7 @@ __device__ __forceinline__ void reduce_direct(const shunt_kernel_args &a) {
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
   const u64 e = *epoch + 1;
   if (!meet(a, m, e, a.bytes, a.rank == a.root ? a.bytes : 0)) {
-    reduce_ll128_body<T>(a);
+    two_shot_ll128<T, true>(a);
   } else {
     if (a.rank != a.root) {
       const Shards shards(a.bytes, a.world - 1);

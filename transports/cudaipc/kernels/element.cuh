@@ -150,13 +150,17 @@ struct Accumulator {
 // premul_sum: a rank's data times its factor, rounded to the dtype. Any other
 // op leaves the word alone.
 template <class T>
-__device__ __forceinline__ u64 premultiply(int op, double factor, u64 word) {
-  if (op != kPremulSum) return word;
+__device__ __noinline__ u64 multiply(double factor, u64 word) {
   Accumulator<T> acc;
   acc.set(word);
 #pragma unroll
   for (int i = 0; i < Accumulator<T>::N; i++) acc.v[i] = Element<T>::scale(acc.v[i], factor);
   return acc.result(kSum, 1);
+}
+
+template <class T>
+__device__ __forceinline__ u64 premultiply(int op, double factor, u64 word) {
+  return op == kPremulSum ? multiply<T>(factor, word) : word;
 }
 
 // Defines one kernel entry point for every dtype: name_float32, … Each calls

@@ -1,0 +1,404 @@
+// check.cu: every kernel against a reference on the host: all dtypes and ops,
+// odd counts, misaligned buffers, in place, small and large grids, in random
+// order, so that calls share slots and epochs as they do in a job; then aborts.
+// The reference converts with the CPU executor's own code, so both executors
+// answer the same bits. One process per GPU.
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "../../../host/executor/float.h"
+#include "job.h"
+
+using job::rank;
+using job::world;
+
+struct DType {
+  const char *name;
+  int bytes;
+};
+static const DType kTypes[] = {{"int8", 1}, {"uint8", 1}, {"int32", 4}, {"uint32", 4}, {"int64", 8}, {"uint64", 8}, {"float16", 2}, {"float32", 4}, {"float64", 8}, {"bfloat16", 2}, {"float8_e4m3", 1}, {"float8_e5m2", 1}};
+static const char *const kOps[] = {"sum", "prod", "max", "min", "avg", "premul_sum"};
+
+// ---- reference ------------------------------------------------------------
+static double widen(int t, const void *p) {
+  switch (t) {
+    case 6: return float_of_f16(*(const uint16_t *)p);
+    case 7: return *(const float *)p;
+    case 8: return *(const double *)p;
+    case 9: return float_of_bf16(*(const uint16_t *)p);
+    case 10: return float_of_e4m3(*(const uint8_t *)p);
+    default: return float_of_e5m2(*(const uint8_t *)p);
+  }
+}
+static void narrow(int t, double x, void *p) {
+  switch (t) {
+    case 6: *(uint16_t *)p = f16_of_float((float)x); break;
+    case 7: *(float *)p = (float)x; break;
+    case 8: *(double *)p = x; break;
+    case 9: *(uint16_t *)p = bf16_of_float((float)x); break;
+    case 10: *(uint8_t *)p = e4m3_of_float((float)x); break;
+    default: *(uint8_t *)p = e5m2_of_float((float)x);
+  }
+}
+
+template <class F>
+static F combine(int op, F a, F b) {
+  switch (op) {
+    case 1: return a * b;
+    case 2: return (a > b || a != a) ? a : b;
+    case 3: return (a < b || a != a) ? a : b;
+    default: return a + b;
+  }
+}
+
+template <class I>
+static void reduce_integers(int op, const std::vector<const char *> &in, const double *factor, char *out) {
+  I acc = 0;
+  for (size_t r = 0; r < in.size(); r++) {
+    I x;
+    memcpy(&x, in[r], sizeof x);
+    if (op == 5) x = (I)((uint64_t)x * (uint64_t)(int64_t)factor[r]);
+    if (r == 0) acc = x;
+    else if (op == 2) acc = x > acc ? x : acc;
+    else if (op == 3) acc = x < acc ? x : acc;
+    else if (op == 1) acc = (I)((uint64_t)acc * (uint64_t)x);
+    else acc = (I)((uint64_t)acc + (uint64_t)x);
+  }
+  if (op == 4) acc = (I)(acc / (I)in.size());
+  memcpy(out, &acc, sizeof acc);
+}
+
+template <class F>
+static void reduce_floats(int t, int op, const std::vector<const char *> &in, const double *factor, char *out) {
+  F acc = 0;
+  for (size_t r = 0; r < in.size(); r++) {
+    F x = (F)widen(t, in[r]);
+    if (op == 5) {
+      double rounded;
+      volatile F product = x * (F)factor[r];
+      narrow(t, product, &rounded);
+      x = (F)widen(t, &rounded);
+    }
+    volatile F next = r == 0 ? x : combine<F>(op, acc, x);
+    acc = next;
+  }
+  if (op == 4) acc /= (F)in.size();
+  narrow(t, acc, out);
+}
+
+static void reduce_reference(int t, int op, const std::vector<const char *> &in, const double *factor, char *out) {
+  switch (t) {
+    case 0: return reduce_integers<int8_t>(op, in, factor, out);
+    case 1: return reduce_integers<uint8_t>(op, in, factor, out);
+    case 2: return reduce_integers<int32_t>(op, in, factor, out);
+    case 3: return reduce_integers<uint32_t>(op, in, factor, out);
+    case 4: return reduce_integers<int64_t>(op, in, factor, out);
+    case 5: return reduce_integers<uint64_t>(op, in, factor, out);
+    case 8: return reduce_floats<double>(t, op, in, factor, out);
+    default: return reduce_floats<float>(t, op, in, factor, out);
+  }
+}
+
+static bool same(int t, const char *a, const char *b) {
+  int n = kTypes[t].bytes;
+  if (memcmp(a, b, n) == 0) return true;
+  if (t < 6) return false;
+  double x = widen(t, a), y = widen(t, b);
+  return x != x && y != y;  // any NaN is NaN
+}
+
+// A rank's data: random bits, but floats of moderate size and now and then a NaN.
+static void generate(int t, int r, int64_t n, unsigned seed, char *p) {
+  uint64_t x = seed * 0x9E3779B97F4A7C15ull + r * 0xD1B54A32D192ED03ull + 1;
+  for (int64_t i = 0; i < n; i++) {
+    x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+    char *at = p + i * kTypes[t].bytes;
+    if (t < 6) memcpy(at, &x, kTypes[t].bytes);
+    else if ((x >> 40) % 997 == 0) narrow(t, NAN, at);
+    else narrow(t, (int64_t(x >> 44) - (1 << 19)) / double(1 << 18), at);
+  }
+}
+
+// ---- cases -----------------------------------------------------------------
+enum Coll { kAllReduce, kReduce, kBroadcast, kAllGather, kReduceScatter, kAllToAll, kAllToAllV };
+enum Grid { kAny, kDirect, kReduceGrid, kBroadcastGrid, kVGrid };
+struct Kernel {
+  const char *name;
+  Coll coll;
+  bool typed;
+  Grid grid;
+};
+static const Kernel kKernels[] = {
+    {"shunt_all_reduce_one_shot_ll", kAllReduce, true, kAny},
+    {"shunt_all_reduce_one_shot_ll128", kAllReduce, true, kAny},
+    {"shunt_all_reduce_two_shot_ll128", kAllReduce, true, kAny},
+    {"shunt_all_reduce_direct", kAllReduce, true, kDirect},
+    {"shunt_reduce_one_shot_ll", kReduce, true, kAny},
+    {"shunt_reduce_one_shot_ll128", kReduce, true, kAny},
+    {"shunt_reduce_two_shot_ll128", kReduce, true, kAny},
+    {"shunt_reduce_ll128", kReduce, true, kReduceGrid},
+    {"shunt_reduce_direct", kReduce, true, kDirect},
+    {"shunt_broadcast_ll", kBroadcast, false, kAny},
+    {"shunt_broadcast_ll128", kBroadcast, false, kBroadcastGrid},
+    {"shunt_all_gather_ll", kAllGather, false, kAny},
+    {"shunt_all_gather_ll128", kAllGather, false, kAny},
+    {"shunt_all_gather_direct", kAllGather, false, kDirect},
+    {"shunt_reduce_scatter_ll", kReduceScatter, true, kAny},
+    {"shunt_reduce_scatter_ll128", kReduceScatter, true, kAny},
+    {"shunt_reduce_scatter_direct", kReduceScatter, true, kDirect},
+    {"shunt_all_to_all_ll", kAllToAll, false, kAny},
+    {"shunt_all_to_all_ll128", kAllToAll, false, kAny},
+    {"shunt_all_to_all_direct", kAllToAll, false, kDirect},
+    {"shunt_all_to_all_v", kAllToAllV, false, kVGrid},
+};
+static const char *const kImages[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "all_to_all_v", "broadcast", "reduce", "barrier", "one_sided"};
+
+static std::vector<cudaLibrary_t> libraries;
+static cudaStream_t stream;
+static job::Memory region, arena;
+static volatile uint32_t *abort_word;
+constexpr int64_t kHalf = 32 << 20, kGuard = 1024;
+
+static cudaKernel_t find(const std::string &name) {
+  for (auto lib : libraries) {
+    cudaKernel_t k;
+    if (cudaLibraryGetKernel(&k, lib, name.c_str()) == cudaSuccess) return k;
+  }
+  cudaGetLastError();
+  if (rank == 0) fprintf(stderr, "no kernel %s\n", name.c_str());
+  return nullptr;
+}
+
+static void launch(cudaKernel_t k, int blocks, int threads, void *args) {
+  void *list[] = {args};
+  CHECK(cudaLaunchKernel((const void *)k, dim3(blocks), dim3(threads), list, 0, stream));
+}
+
+static void known(bool yes) {  // tells direct kernels whether peers can reach the arena
+  uint64_t mask = yes ? ~0ull : 0;
+  CHECK(cudaMemcpy(region.own + SHUNT_OFF_EXPORTS + offsetof(shunt_export, known), &mask, 8, cudaMemcpyHostToDevice));
+}
+
+static shunt_fault fault() {
+  shunt_fault f;
+  CHECK(cudaMemcpy(&f, region.own + SHUNT_OFF_FAULT, sizeof f, cudaMemcpyDeviceToHost));
+  return f;
+}
+
+struct Case {
+  const Kernel *kernel;
+  int type, op, root, shift;  // shift: elements by which buffers miss alignment
+  int64_t count;              // elements of a block
+  bool in_place, reachable;
+  int blocks, threads;
+};
+
+// Runs one case; the number of wrong elements on this rank.
+static int64_t run(const Case &c, unsigned seed) {
+  const int size = kTypes[c.type].bytes;
+  const Coll coll = c.kernel->coll;
+  const bool many_in = coll == kReduceScatter || coll == kAllToAll || coll == kAllToAllV;
+  const bool many_out = coll == kAllGather || coll == kAllToAll || coll == kAllToAllV;
+  int64_t send_n = c.count * (many_in ? world : 1), recv_n = c.count * (many_out ? world : 1);
+  // all_to_all_v: pair (i, j) sends a count that depends on both, often none.
+  auto pair = [&](int i, int j) { return c.count * ((i * 7 + j * 3 + seed) % 4) / 3; };
+  double factor[8];
+  for (int r = 0; r < world; r++) factor[r] = c.type < 6 ? r + 2 : 0.5 + r * 0.37;
+  std::vector<std::vector<char>> data(world);
+  for (int r = 0; r < world; r++) {
+    data[r].resize(send_n * size + 8);
+    generate(c.type, r, send_n, seed, data[r].data());
+  }
+  char *send = arena.own + kGuard + c.shift * size, *recv = arena.own + kHalf + kGuard + c.shift * size;
+  bool in_place = c.in_place && coll != kAllToAllV;
+  if (in_place) {
+    int64_t block = c.count * size * rank;
+    if (coll == kAllGather) send = recv + block;
+    else if (coll == kReduceScatter) recv = send + block;
+    else recv = send;
+  }
+  std::vector<char> before(recv_n * size + 2 * kGuard, (char)0xA5), after(before.size());
+  if (!in_place) CHECK(cudaMemcpy(recv - kGuard, before.data(), before.size(), cudaMemcpyHostToDevice));
+  CHECK(cudaMemcpy(send, data[rank].data(), send_n * size, cudaMemcpyHostToDevice));
+  if (in_place) CHECK(cudaMemcpy(before.data(), recv - kGuard, before.size(), cudaMemcpyDeviceToHost));
+
+  shunt_kernel_args_v v{};
+  shunt_kernel_args &a = v.base;
+  a.send = (uint64_t)send, a.recv = (uint64_t)recv, a.bytes = c.count * size, a.scalar = factor[rank];
+  a.abort = (uint64_t)abort_word, a.timeout = 5000000000ull;
+  a.rank = rank, a.world = world, a.op = c.op, a.root = c.root;
+  for (int r = 0; r < world; r++) a.region[r] = (uint64_t)region.of[r];
+  int64_t at[2] = {0, 0};
+  for (int p = 0; p < world; p++) {
+    v.send_count[p] = pair(rank, p) * size, v.send_displ[p] = at[0], at[0] += v.send_count[p];
+    v.recv_count[p] = pair(p, rank) * size, v.recv_displ[p] = at[1], at[1] += v.recv_count[p];
+  }
+  if (c.kernel->grid == kDirect) known(c.reachable);
+  CHECK(cudaDeviceSynchronize());  // copies from pageable memory may still be under way
+  job::barrier();
+  cudaKernel_t k = find(c.kernel->typed ? std::string(c.kernel->name) + "_" + kTypes[c.type].name : c.kernel->name);
+  if (!k) return 1;
+  launch(k, c.blocks, c.threads, &v);
+  CHECK(cudaStreamSynchronize(stream));
+  shunt_fault f = fault();
+  if (f.kind) {
+    fprintf(stderr, "rank %d: %s %s %s count %ld: fault %u waiting for rank %d, epoch %lu\n", rank, c.kernel->name, kTypes[c.type].name, kOps[c.op], (long)c.count, f.kind, f.peer, (unsigned long)f.epoch);
+    _exit(2);
+  }
+  CHECK(cudaMemcpy(after.data(), recv - kGuard, after.size(), cudaMemcpyDeviceToHost));
+
+  std::vector<char> want = before;
+  char *out = want.data() + kGuard;
+  std::vector<const char *> in(world);
+  bool mine = coll != kReduce || rank == c.root;
+  for (int64_t i = 0; i < c.count && mine; i++) {
+    switch (coll) {
+      case kAllReduce:
+      case kReduce:
+      case kReduceScatter: {
+        int64_t from = coll == kReduceScatter ? rank * c.count + i : i;
+        for (int r = 0; r < world; r++) in[r] = data[r].data() + from * size;
+        reduce_reference(c.type, c.op, in, factor, out + i * size);
+        break;
+      }
+      case kBroadcast:
+        memcpy(out + i * size, data[c.root].data() + i * size, size);
+        break;
+      case kAllGather:
+        for (int r = 0; r < world; r++) memcpy(out + (r * c.count + i) * size, data[r].data() + i * size, size);
+        break;
+      case kAllToAll:
+        for (int r = 0; r < world; r++) memcpy(out + (r * c.count + i) * size, data[r].data() + (rank * c.count + i) * size, size);
+        break;
+      default:
+        break;
+    }
+  }
+  if (coll == kAllToAllV) {
+    int64_t to = 0;
+    for (int r = 0; r < world; r++) {
+      int64_t from = 0;
+      for (int p = 0; p < rank; p++) from += pair(r, p) * size;
+      memcpy(out + to, data[r].data() + from, pair(r, rank) * size);
+      to += pair(r, rank) * size;
+    }
+  }
+  int64_t bad = 0;
+  for (int64_t i = 0; i < recv_n; i++) {
+    const char *x = after.data() + kGuard + i * size, *y = out + i * size;
+    if (!(c.kernel->typed ? same(c.type, x, y) : memcmp(x, y, size) == 0)) {
+      if (bad++ == 0 && getenv("SHUNT_CHECK_VERBOSE"))
+        fprintf(stderr, "rank %d element %ld: got %g want %g\n", rank, (long)i, c.type < 6 ? 0 : widen(c.type, x), c.type < 6 ? 0 : widen(c.type, y));
+    }
+  }
+  bad += memcmp(after.data(), want.data(), kGuard) != 0;
+  bad += memcmp(after.data() + after.size() - kGuard, want.data() + want.size() - kGuard, kGuard) != 0;
+  return bad;
+}
+
+static int64_t worst(int64_t v) {
+  job::shared->value[rank][0] = (double)v;
+  job::barrier();
+  double m = 0;
+  for (int r = 0; r < world; r++) m = std::max(m, job::shared->value[r][0]);
+  job::barrier();
+  return (int64_t)m;
+}
+
+int main(int argc, char **argv) {
+  if (argc < 4) {
+    fprintf(stderr, "usage: check RANKS IMAGES SECONDS [SEED]\n");
+    return 2;
+  }
+  double limit = atof(argv[3]);
+  unsigned seed = argc > 4 ? atoi(argv[4]) : 1;
+  job::start(atoi(argv[1]));
+  CHECK(cudaSetDevice(rank));
+  CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  for (const char *name : kImages) {
+    cudaLibrary_t lib;
+    std::string path = std::string(argv[2]) + "/" + name + ".cubin";
+    if (access(path.c_str(), R_OK) != 0) path = std::string(argv[2]) + "/" + name + ".fatbin";
+    if (access(path.c_str(), R_OK) != 0) continue;
+    CHECK(cudaLibraryLoadFromFile(&lib, path.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+    libraries.push_back(lib);
+  }
+  region = job::allocate(SHUNT_REGION_BYTES(world));
+  arena = job::allocate(2 * kHalf);
+  shunt_export e{(uint64_t)arena.own, arena.bytes, ~0ull, 1};
+  CHECK(cudaMemcpy(region.own + SHUNT_OFF_EXPORTS, &e, sizeof e, cudaMemcpyHostToDevice));
+  for (int r = 0; r < world; r++) CHECK(cudaMemcpy(region.own + SHUNT_OFF_IMPORTS + r * SHUNT_MAX_EXPORTS * 8, &arena.of[r], 8, cudaMemcpyHostToDevice));
+  void *host;
+  CHECK(cudaHostAlloc(&host, 64, cudaHostAllocMapped));
+  memset(host, 0, 64);
+  abort_word = (volatile uint32_t *)host;
+
+  // First every kernel with every dtype and op once, then at random.
+  std::vector<Case> fixed;
+  for (const Kernel &k : kKernels)
+    for (int t = 0; t < 12; t++)
+      for (int op = 0; op < (k.typed ? 6 : 1); op++)
+        if (k.typed || t == 7) fixed.push_back({&k, t, op, (t + op) % world, 0, 1037, false, true, 8, 512});
+  std::mt19937 random(seed);
+  auto pick = [&](auto &&list) { return list[random() % list.size()]; };
+  int64_t cases = 0, failed = 0;
+  double begin = job::seconds();
+  for (size_t i = 0;; i++) {
+    if (i >= fixed.size() && worst(job::seconds() - begin > limit)) break;
+    Case c;
+    if (i < fixed.size()) {
+      c = fixed[i];
+    } else {
+      c.kernel = &kKernels[random() % (sizeof kKernels / sizeof *kKernels)];
+      c.type = random() % 12, c.op = random() % 6, c.root = random() % world;
+      c.shift = random() % 3 == 0 ? random() % 16 : 0;
+      c.count = pick(std::vector<int64_t>{0, 1, 2, 3, 7, 15, 16, 17, 119, 120, 121, 479, 480, 481, 1023, 1025, 4099, 20011, 65537, 150001});
+      c.in_place = random() % 3 == 0, c.reachable = random() % 3 != 0;
+      c.blocks = pick(std::vector<int>{1, 2, 5, 8, 33, 64}), c.threads = pick(std::vector<int>{32, 64, 256, 512});
+    }
+    if (c.kernel->grid == kDirect) c.threads = 512;
+    if (c.kernel->grid == kReduceGrid) c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / (world - 1)) * (world - 1), c.threads = 512;
+    if (c.kernel->grid == kBroadcastGrid) c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, (SHUNT_MAX_BLOCKS - 8) / (world - 1)) * (world - 1) + 8, c.threads = 512;
+    if (c.kernel->grid == kVGrid) c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world) * world, c.threads = 512;
+    int64_t bad = worst(run(c, (unsigned)(seed * 7919 + i)));
+    cases++;
+    if (bad) {
+      failed++;
+      if (rank == 0 && failed <= 40)
+        printf("WRONG %s %s %s count %ld shift %d%s%s grid %dx%d root %d: %ld elements\n", c.kernel->name, kTypes[c.type].name, kOps[c.op], (long)c.count, c.shift, c.in_place ? " in place" : "",
+               c.reachable ? "" : " unreachable", c.blocks, c.threads, c.root, (long)bad);
+    }
+  }
+  if (rank == 0) printf("check: %ld cases on %d GPUs, %ld wrong\n", (long)cases, world, (long)failed), fflush(stdout);
+
+  // Abort: the last rank stays away; raising the word ends the others' kernel
+  // with a fault that names it, and the context still works.
+  job::barrier();
+  int64_t aborted = 0;
+  if (rank != world - 1) {
+    Case c{&kKernels[0], 7, 0, 0, 0, 4099, false, true, 8, 512};
+    shunt_kernel_args a{};
+    a.send = (uint64_t)arena.own, a.recv = (uint64_t)(arena.own + kHalf), a.bytes = c.count * 4;
+    a.abort = (uint64_t)abort_word, a.rank = rank, a.world = world;
+    for (int r = 0; r < world; r++) a.region[r] = (uint64_t)region.of[r];
+    launch(find("shunt_all_reduce_one_shot_ll_float32"), c.blocks, c.threads, &a);
+    double start = job::seconds();
+    while (job::seconds() - start < 0.05) {
+    }
+    aborted += cudaStreamQuery(stream) != cudaErrorNotReady;
+    *abort_word = 1;
+    double raised = job::seconds();
+    CHECK(cudaStreamSynchronize(stream));
+    double took = job::seconds() - raised;
+    shunt_fault f = fault();
+    aborted += f.kind != SHUNT_FAULT_ABORTED || f.peer != world - 1 || took > 1;
+    CHECK(cudaMemset(arena.own, 0, 4096));
+    CHECK(cudaDeviceSynchronize());
+    if (rank == 0) printf("abort: kernel ended %.0f us after the word was raised, naming rank %d\n", took * 1e6, f.peer), fflush(stdout);
+  }
+  aborted = worst(aborted);
+  if (rank == 0 && aborted) printf("WRONG abort\n"), fflush(stdout);
+  _exit(failed || aborted);
+}
