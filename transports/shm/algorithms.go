@@ -50,13 +50,13 @@ var algorithms = map[plugin.Collective][]algorithm{
 	},
 	plugin.AllGather: {
 		{"one_shot", allGatherOneShot(false), allCost(0.3, 6500), nothing},
-		{"pipelined", allGatherPipelined(false), allCost(0.6, 7500), nothing},
-		{"single_copy", allGatherSingleCopy(false), meeting(0.8, 13000, 1.5), peerRead},
+		{"pipelined", allGatherPipelined(false), crowded(0.6, 7500, 1.25), nothing},
+		{"single_copy", allGatherSingleCopy(false), meeting(0.8, 13000, 1.7), peerRead},
 	},
 	plugin.AllGatherV: {
 		{"one_shot", allGatherOneShot(true), allCost(0.3, 6500), nothing},
-		{"pipelined", allGatherPipelined(true), allCost(0.6, 7500), nothing},
-		{"single_copy", allGatherSingleCopy(true), meeting(0.8, 13000, 1.5), peerRead},
+		{"pipelined", allGatherPipelined(true), crowded(0.6, 7500, 1.25), nothing},
+		{"single_copy", allGatherSingleCopy(true), meeting(0.8, 13000, 1.7), peerRead},
 	},
 	plugin.ReduceScatter: {
 		{"one_shot", reduceScatterOneShot(false), allCost(0.3, 6500), nothing},
@@ -147,21 +147,24 @@ func shared(latency, bandwidth float64) func(int) cost {
 }
 
 // allCost is a cost where each rank touches every other rank's bytes.
-func allCost(latency, bandwidth float64) func(int) cost {
+func allCost(latency, bandwidth float64) func(int) cost { return crowded(latency, bandwidth, 1) }
+
+// crowded is a cost whose bandwidth falls with the number of peers to the given
+// power: 0 where each rank reads one, 1 where it reads something of each, and
+// more where the ranks are in each other's way in the caches.
+func crowded(latency, bandwidth, power float64) func(int) cost {
 	return func(world int) cost {
-		return cost{latency * float64(world) / 2, bandwidth / float64(world-1)}
+		return cost{latency * float64(world) / 2, bandwidth / math.Pow(float64(world-1), power)}
 	}
 }
 
-// meeting is a cost of copies out of peers' memory, for which all ranks meet
-// twice: when the offers are out, and when they are taken. With more ranks than
-// processors each meeting takes turns of all of them. The bandwidth falls with
-// the peers that each rank reads, to the given power: 0 where it reads one, 1
-// where it reads a part of each, above 1 where it reads all of everybody's, which
-// plain copies out of a slot that several read are better at.
+// meeting is a crowded cost of copies out of peers' memory, for which all ranks
+// meet twice: when the offers are out, and when they are taken. With more ranks
+// than processors they take turns for each.
 func meeting(latency, bandwidth, power float64) func(int) cost {
 	return func(world int) cost {
-		peers := float64(world - 1)
-		return cost{latency * peers * float64(world) / 2, bandwidth / math.Pow(peers, power)}
+		c := crowded(latency, bandwidth, power)(world)
+		c.latency *= float64(world - 1)
+		return c
 	}
 }
