@@ -1,0 +1,210 @@
+/*
+ * driver.h: the CUDA driver API as this package uses it: types written by hand
+ * and a table of functions found by dlsym. No CUDA header is needed to build.
+ *
+ * Every call that needs a context takes it and makes it current for the length
+ * of the call; the caller's own is put back. Calls return the driver's result,
+ * or SC_MISSING - i when the library lacks function i of the table.
+ */
+#ifndef SHUNT_CUDA_DRIVER_H
+#define SHUNT_CUDA_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef uint64_t sc_ptr;      /* CUdeviceptr */
+typedef uint64_t sc_handle;   /* CUcontext, CUstream, CUevent, …: opaque pointers */
+
+#define SC_MISSING (-1000)
+#define SC_PARAM_BYTES 640
+
+/* Functions of libcuda: X(name here, symbol, prototype of arguments). */
+#define SC_FUNCTIONS(X)                                                                                    \
+  X(Init, cuInit, (unsigned))                                                                              \
+  X(DriverGetVersion, cuDriverGetVersion, (int *))                                                         \
+  X(GetErrorName, cuGetErrorName, (int, const char **))                                                    \
+  X(GetErrorString, cuGetErrorString, (int, const char **))                                                \
+  X(DeviceGetCount, cuDeviceGetCount, (int *))                                                             \
+  X(DeviceGet, cuDeviceGet, (int *, int))                                                                  \
+  X(DeviceGetName, cuDeviceGetName, (char *, int, int))                                                    \
+  X(DeviceGetUuid, cuDeviceGetUuid_v2, (void *, int))                                                      \
+  X(DeviceGetAttribute, cuDeviceGetAttribute, (int *, int, int))                                           \
+  X(DeviceTotalMem, cuDeviceTotalMem_v2, (size_t *, int))                                                  \
+  X(DeviceGetPCIBusId, cuDeviceGetPCIBusId, (char *, int, int))                                            \
+  X(DeviceCanAccessPeer, cuDeviceCanAccessPeer, (int *, int, int))                                         \
+  X(DevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, (void **, int))                                      \
+  X(DevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, (int))                                          \
+  X(CtxPushCurrent, cuCtxPushCurrent_v2, (void *))                                                         \
+  X(CtxPopCurrent, cuCtxPopCurrent_v2, (void **))                                                          \
+  X(CtxGetCurrent, cuCtxGetCurrent, (void **))                                                             \
+  X(CtxSynchronize, cuCtxSynchronize, (void))                                                              \
+  X(CtxEnablePeerAccess, cuCtxEnablePeerAccess, (void *, unsigned))                                        \
+  X(MemAlloc, cuMemAlloc_v2, (sc_ptr *, size_t))                                                           \
+  X(MemFree, cuMemFree_v2, (sc_ptr))                                                                       \
+  X(MemGetInfo, cuMemGetInfo_v2, (size_t *, size_t *))                                                     \
+  X(MemHostAlloc, cuMemHostAlloc, (void **, size_t, unsigned))                                             \
+  X(MemFreeHost, cuMemFreeHost, (void *))                                                                  \
+  X(MemHostGetDevicePointer, cuMemHostGetDevicePointer_v2, (sc_ptr *, void *, unsigned))                   \
+  X(MemGetAddressRange, cuMemGetAddressRange_v2, (sc_ptr *, size_t *, sc_ptr))                             \
+  X(PointerGetAttribute, cuPointerGetAttribute, (void *, int, sc_ptr))                                     \
+  X(IpcGetMemHandle, cuIpcGetMemHandle, (void *, sc_ptr))                                                  \
+  X(IpcCloseMemHandle, cuIpcCloseMemHandle, (sc_ptr))                                                      \
+  X(MemGetAllocationGranularity, cuMemGetAllocationGranularity, (size_t *, const void *, int))             \
+  X(MemCreate, cuMemCreate, (uint64_t *, size_t, const void *, unsigned long long))                        \
+  X(MemRelease, cuMemRelease, (uint64_t))                                                                  \
+  X(MemAddressReserve, cuMemAddressReserve, (sc_ptr *, size_t, size_t, sc_ptr, unsigned long long))        \
+  X(MemAddressFree, cuMemAddressFree, (sc_ptr, size_t))                                                    \
+  X(MemMap, cuMemMap, (sc_ptr, size_t, size_t, uint64_t, unsigned long long))                              \
+  X(MemUnmap, cuMemUnmap, (sc_ptr, size_t))                                                                \
+  X(MemSetAccess, cuMemSetAccess, (sc_ptr, size_t, const void *, size_t))                                  \
+  X(MemExportToShareableHandle, cuMemExportToShareableHandle, (void *, uint64_t, int, unsigned long long)) \
+  X(MemImportFromShareableHandle, cuMemImportFromShareableHandle, (uint64_t *, void *, int))               \
+  X(MemRetainAllocationHandle, cuMemRetainAllocationHandle, (uint64_t *, void *))                          \
+  X(Memcpy, cuMemcpy, (sc_ptr, sc_ptr, size_t))                                                            \
+  X(MemcpyHtoD, cuMemcpyHtoD_v2, (sc_ptr, const void *, size_t))                                           \
+  X(MemcpyDtoH, cuMemcpyDtoH_v2, (void *, sc_ptr, size_t))                                                 \
+  X(MemcpyAsync, cuMemcpyAsync, (sc_ptr, sc_ptr, size_t, void *))                                          \
+  X(MemsetD8Async, cuMemsetD8Async, (sc_ptr, unsigned char, size_t, void *))                               \
+  X(StreamCreateWithPriority, cuStreamCreateWithPriority, (void **, unsigned, int))                        \
+  X(StreamDestroy, cuStreamDestroy_v2, (void *))                                                           \
+  X(StreamSynchronize, cuStreamSynchronize, (void *))                                                      \
+  X(StreamQuery, cuStreamQuery, (void *))                                                                  \
+  X(StreamWaitEvent, cuStreamWaitEvent, (void *, void *, unsigned))                                        \
+  X(StreamWriteValue64, cuStreamWriteValue64_v2, (void *, sc_ptr, uint64_t, unsigned))                     \
+  X(StreamWaitValue64, cuStreamWaitValue64_v2, (void *, sc_ptr, uint64_t, unsigned))                       \
+  X(StreamBeginCapture, cuStreamBeginCapture_v2, (void *, int))                                            \
+  X(StreamEndCapture, cuStreamEndCapture, (void *, void **))                                               \
+  X(StreamGetCaptureInfo, cuStreamGetCaptureInfo_v2, (void *, int *, uint64_t *, void **, const void ***, size_t *)) \
+  X(EventCreate, cuEventCreate, (void **, unsigned))                                                       \
+  X(EventDestroy, cuEventDestroy_v2, (void *))                                                             \
+  X(EventRecord, cuEventRecord, (void *, void *))                                                          \
+  X(EventQuery, cuEventQuery, (void *))                                                                    \
+  X(EventElapsedTime, cuEventElapsedTime, (float *, void *, void *))                                       \
+  X(GraphInstantiate, cuGraphInstantiateWithFlags, (void **, void *, unsigned long long))                  \
+  X(GraphLaunch, cuGraphLaunch, (void *, void *))                                                          \
+  X(GraphDestroy, cuGraphDestroy, (void *))                                                                \
+  X(GraphExecDestroy, cuGraphExecDestroy, (void *))                                                        \
+  X(UserObjectCreate, cuUserObjectCreate, (void **, void *, void (*)(void *), unsigned, unsigned))         \
+  X(GraphRetainUserObject, cuGraphRetainUserObject, (void *, void *, unsigned, unsigned))                  \
+  X(ModuleLoadData, cuModuleLoadData, (void **, const void *))                                             \
+  X(ModuleUnload, cuModuleUnload, (void *))                                                                \
+  X(ModuleGetFunction, cuModuleGetFunction, (void **, void *, const char *))                               \
+  X(FuncSetAttribute, cuFuncSetAttribute, (void *, int, int))                                              \
+  X(FuncGetAttribute, cuFuncGetAttribute, (int *, int, void *))                                            \
+  X(LaunchKernelEx, cuLaunchKernelEx, (const void *, void *, void **, void **))
+
+typedef struct sc_ipc_handle {
+  unsigned char bytes[64];
+} sc_ipc_handle;
+
+typedef struct sc_table {
+#define X(name, symbol, arguments) int(*name) arguments;
+  SC_FUNCTIONS(X)
+#undef X
+  int (*IpcOpenMemHandle)(sc_ptr *, sc_ipc_handle, unsigned);
+} sc_table;
+
+/* One kernel launch. params is the kernel's argument block, laid out as the
+ * kernel declares it. flags: SC_LAUNCH_*. */
+typedef struct sc_launch {
+  sc_handle function;
+  uint32_t grid[3], block[3];
+  uint32_t shared, flags, param_bytes, reserved;
+  unsigned char params[SC_PARAM_BYTES];
+} sc_launch;
+
+/* The launch may begin before the one before it in the stream has ended; the
+ * kernel waits for it itself. */
+#define SC_LAUNCH_DEPENDENT 1u
+
+typedef struct sc_device {
+  char name[128];
+  char bus[32];
+  unsigned char uuid[16];
+  int64_t total_memory;
+  int major, minor, multiprocessors, posix_handles, virtual_memory, cooperative, stream_memory_ops, max_shared;
+} sc_device;
+
+/* Memory of cuMemCreate, mapped with access for one device. */
+typedef struct sc_mapping {
+  sc_ptr address;
+  uint64_t handle, bytes;
+} sc_mapping;
+
+typedef struct sc_pointer {
+  int kind; /* CU_MEMORYTYPE_*: 1 host, 2 device, 0 unknown */
+  int device;
+  sc_ptr base;
+  uint64_t bytes, buffer_id;
+  int managed, legacy_ipc, shareable;
+} sc_pointer;
+
+/* Loads the library; 0, or -1 with a message. */
+int sc_load(const char *path, char *message, size_t bytes);
+const char *sc_symbol(int index); /* of function i of the table, or null */
+int sc_version(int *version);
+void sc_error(int result, const char **name, const char **text);
+
+int sc_device_count(int *count);
+int sc_device_info(int ordinal, sc_device *info);
+int sc_can_access(int device, int peer, int *can);
+int sc_retain(int ordinal, sc_handle *context);
+int sc_release(int ordinal);
+int sc_current(sc_handle *context);
+int sc_synchronize(sc_handle context);
+int sc_enable_peer(sc_handle context, sc_handle peer);
+
+int sc_alloc(sc_handle context, uint64_t bytes, sc_ptr *address);
+int sc_free(sc_handle context, sc_ptr address);
+int sc_memory_info(sc_handle context, uint64_t *available, uint64_t *total);
+int sc_host_alloc(sc_handle context, uint64_t bytes, void **host, sc_ptr *device);
+int sc_host_free(sc_handle context, void *host);
+int sc_create(sc_handle context, int device, uint64_t bytes, sc_mapping *mapping);
+int sc_export(sc_handle context, uint64_t handle, int *fd);
+int sc_import(sc_handle context, int device, int fd, uint64_t bytes, sc_mapping *mapping);
+int sc_unmap(sc_handle context, const sc_mapping *mapping);
+int sc_retain_handle(sc_handle context, sc_ptr address, uint64_t *handle);
+int sc_release_handle(sc_handle context, uint64_t handle);
+int sc_pointer_info(sc_handle context, sc_ptr address, sc_pointer *info);
+int sc_ipc_export(sc_handle context, sc_ptr address, sc_ipc_handle *handle);
+int sc_ipc_open(sc_handle context, const sc_ipc_handle *handle, sc_ptr *address);
+int sc_ipc_close(sc_handle context, sc_ptr address);
+int sc_write(sc_handle context, sc_ptr to, const void *from, uint64_t bytes);
+int sc_read(sc_handle context, void *to, sc_ptr from, uint64_t bytes);
+
+int sc_stream_create(sc_handle context, int priority, sc_handle *stream);
+int sc_stream_destroy(sc_handle context, sc_handle stream);
+int sc_stream_synchronize(sc_handle context, sc_handle stream);
+int sc_stream_query(sc_handle context, sc_handle stream);
+int sc_copy(sc_handle context, sc_ptr to, sc_ptr from, uint64_t bytes, sc_handle stream);
+int sc_set(sc_handle context, sc_ptr to, unsigned char value, uint64_t bytes, sc_handle stream);
+int sc_write_value(sc_handle context, sc_handle stream, sc_ptr word, uint64_t value);
+int sc_wait_value(sc_handle context, sc_handle stream, sc_ptr word, uint64_t value);
+int sc_event_create(sc_handle context, int timing, sc_handle *event);
+int sc_event_destroy(sc_handle context, sc_handle event);
+int sc_event_record(sc_handle context, sc_handle event, sc_handle stream);
+int sc_event_query(sc_handle context, sc_handle event);
+int sc_event_elapsed(sc_handle context, sc_handle from, sc_handle to, float *milliseconds);
+int sc_stream_wait(sc_handle context, sc_handle stream, sc_handle event);
+
+int sc_capture_begin(sc_handle context, sc_handle stream);
+int sc_capture_end(sc_handle context, sc_handle stream, sc_handle *graph);
+int sc_capture_info(sc_handle context, sc_handle stream, int *status, uint64_t *id, sc_handle *graph);
+int sc_graph_instantiate(sc_handle context, sc_handle graph, sc_handle *exec);
+int sc_graph_launch(sc_handle context, sc_handle exec, sc_handle stream);
+int sc_graph_destroy(sc_handle graph);
+int sc_graph_exec_destroy(sc_handle exec);
+/* token is handed out by sc_released once neither the graph nor what was made
+ * of it can run any more. */
+int sc_graph_retain(sc_handle graph, uint64_t token);
+/* Takes up to max tokens off the queue; how many. Any thread. */
+int sc_released(uint64_t *tokens, int max);
+
+int sc_module_load(sc_handle context, const void *image, sc_handle *module);
+int sc_module_unload(sc_handle context, sc_handle module);
+int sc_function(sc_handle context, sc_handle module, const char *name, int max_dynamic_shared, sc_handle *function);
+int sc_function_attribute(sc_handle context, sc_handle function, int attribute, int *value);
+/* Launches in order; *done counts those that were launched. */
+int sc_launch_all(sc_handle context, sc_handle stream, const sc_launch *launches, int count, int *done);
+
+#endif

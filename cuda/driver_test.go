@@ -1,0 +1,168 @@
+package cuda_test
+
+import (
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fake compiles testdata/fake.c, once, and loads it as the driver. Its table is
+// the process's, as the real one's.
+var fake = sync.OnceValues(func() (cuda.Driver, error) {
+	dir, err := os.MkdirTemp("", "fakecuda")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	lib := filepath.Join(dir, "libcuda.so.1")
+	if out, err := exec.Command("cc", "-shared", "-fPIC", "-o", lib, "testdata/fake.c").CombinedOutput(); err != nil {
+		return nil, plugin.Errorf(plugin.System, "cc: %w: %s", err, out)
+	}
+	return cuda.Load(lib)
+})
+
+func driver(t testing.TB) cuda.Driver {
+	d, err := fake()
+	require.NoError(t, err)
+	return d
+}
+
+func TestNoDriverIsAnErrorThatSaysSo(t *testing.T) {
+	_, err := cuda.Load("/nonexistent/libcuda.so.1")
+	require.ErrorIs(t, err, plugin.Unsupported)
+	require.ErrorContains(t, err, "no CUDA driver: /nonexistent/libcuda.so.1")
+}
+
+func TestMissingFunctionIsNamedWithTheDriversVersion(t *testing.T) {
+	d := driver(t)
+	_, err := d.CreateMemory(0x1000, 0, 4096)
+	require.ErrorIs(t, err, plugin.Unsupported)
+	require.ErrorContains(t, err, "CUDA 12.8, has no function cuMemGetAllocationGranularity")
+	_, err = d.CanAccess(0, 1)
+	require.ErrorContains(t, err, "cuDeviceCanAccessPeer of devices 0 and 1")
+	require.ErrorContains(t, err, "has no function cuDeviceCanAccessPeer")
+	_, err = d.OpenIPC(0x1000, cuda.IPCHandle{})
+	require.ErrorContains(t, err, "has no function cuIpcOpenMemHandle_v2")
+}
+
+func TestDevices(t *testing.T) {
+	devices, err := driver(t).Devices()
+	require.NoError(t, err)
+	require.Len(t, devices, 2)
+	require.Equal(t, "Fake B", devices[1].Name)
+	require.Equal(t, "GPU-01020304-0506-0708-090a-0b0c0d0e0f10", devices[1].UUIDString())
+	require.Equal(t, "0000:18:00.0", devices[1].Bus)
+	require.Equal(t, int64(81)<<30, devices[1].Memory)
+	require.Equal(t, 75, devices[0].Major)
+	require.Equal(t, 76, devices[0].Minor)
+	require.Equal(t, 16, devices[0].Multiprocessors)
+	require.True(t, devices[0].VirtualMemory)
+	require.False(t, devices[0].StreamMemoryOps, "an attribute that the driver does not know reads as no")
+}
+
+func TestCallsRunInTheirContextAndPutTheCallersBack(t *testing.T) {
+	d := driver(t)
+	ctx, err := d.Retain(1)
+	require.NoError(t, err)
+	p, err := d.Alloc(ctx, 100)
+	require.NoError(t, err)
+	require.Equal(t, cuda.Ptr(ctx), p, "the allocation ran in the context that was asked for")
+	current, err := cuda.Current()
+	require.NoError(t, err)
+	require.Equal(t, cuda.Context(0xAA), current)
+	_, err = d.Alloc(ctx, 2<<20)
+	require.Error(t, err)
+	current, err = cuda.Current()
+	require.NoError(t, err)
+	require.Equal(t, cuda.Context(0xAA), current, "after a failure too")
+}
+
+func TestErrorsCarryCallNameAndText(t *testing.T) {
+	_, err := driver(t).Alloc(0x1000, 2<<20)
+	require.EqualError(t, err, "cuMemAlloc of 2097152 bytes: CUDA_ERROR_OUT_OF_MEMORY (out of memory)")
+	require.ErrorIs(t, err, plugin.OutOfMemory)
+	require.Equal(t, cuda.OutOfMemory, cuda.ResultOf(err))
+	_, err = driver(t).Alloc(0x1000, -1)
+	require.ErrorIs(t, err, plugin.InvalidArgument)
+	_, err = driver(t).Function(0x1000, 1, "nokernel", 0)
+	require.EqualError(t, err, "loading kernel nokernel: CUDA error 500")
+	require.Equal(t, cuda.Success, cuda.ResultOf(nil))
+}
+
+func TestLaunchKernels(t *testing.T) {
+	d := driver(t)
+	f, err := d.Function(0x1000, 1, "kernel", 64<<10)
+	require.NoError(t, err)
+	launches := make([]cuda.Launch, 3)
+	for i := range launches {
+		launches[i] = cuda.Launch{Function: f, Grid: [3]uint32{uint32(i + 1), 1, 1}, Block: [3]uint32{32, 1, 1}, Bytes: 8, Flags: cuda.LaunchDependent}
+		binary.LittleEndian.PutUint64(launches[i].Params[:], uint64(i))
+	}
+	n, err := d.LaunchKernels(0x1000, 0, launches)
+	require.NoError(t, err)
+	require.Equal(t, 3, n)
+
+	launches[1].Function = 0xBAD
+	n, err = d.LaunchKernels(0x1000, 0, launches)
+	require.ErrorContains(t, err, "cuLaunchKernelEx of launch 2 of 3: CUDA error 400")
+	require.Equal(t, 1, n, "those before the failure were launched")
+	launches[1].Function = f
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		if _, err := d.LaunchKernels(0x1000, 0, launches); err != nil {
+			t.Error(err)
+		}
+	}))
+}
+
+func TestGraphTokensAreHandedOutWhenTheGraphIsGone(t *testing.T) {
+	d := driver(t)
+	buffer := make([]uint64, 4)
+	require.NoError(t, d.RetainOnGraph(1, 42))
+	require.Empty(t, d.Released(buffer))
+	require.NoError(t, d.DestroyGraph(1))
+	require.Equal(t, []uint64{42}, d.Released(buffer))
+	require.Empty(t, d.Released(buffer))
+
+	for token := range uint64(6) { // more than there is room for
+		require.NoError(t, d.RetainOnGraph(1, token))
+		require.NoError(t, d.DestroyGraph(1))
+	}
+	var all []uint64
+	for range 2 {
+		all = append(all, d.Released(buffer)...)
+	}
+	require.ElementsMatch(t, []uint64{0, 1, 2, 3, 4, 5}, all)
+}
+
+func TestToolkitLibrariesThatAreNotThere(t *testing.T) {
+	_, err := cuda.LoadCompiler("/nonexistent/libnvrtc.so")
+	require.ErrorContains(t, err, "no CUDA runtime compiler: /nonexistent/libnvrtc.so")
+	_, err = cuda.LoadManagement("/nonexistent/libnvidia-ml.so.1")
+	require.ErrorContains(t, err, "no NVML: /nonexistent/libnvidia-ml.so.1")
+	_, err = cuda.LoadManagement("libc.so.6")
+	require.ErrorContains(t, err, "libc.so.6 has no function nvmlInit_v2")
+}
+
+func BenchmarkLaunchKernels(b *testing.B) {
+	d := driver(b)
+	f, err := d.Function(0x1000, 1, "kernel", 0)
+	require.NoError(b, err)
+	launches := []cuda.Launch{{Function: f, Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{32, 1, 1}, Bytes: 200}}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := d.LaunchKernels(0x1000, 0, launches); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Result is a CUresult. Values are the driver's.
+type Result int
+
+// Results that callers tell apart.
+const (
+	Success            Result = 0
+	InvalidValue       Result = 1
+	OutOfMemory        Result = 2
+	NotInitialized     Result = 3
+	NoDevice           Result = 100
+	InvalidDevice      Result = 101
+	InvalidImage       Result = 200
+	InvalidContext     Result = 201
+	NoBinaryForGPU     Result = 209
+	InvalidHandle      Result = 400
+	NotFound           Result = 500
+	NotReady           Result = 600
+	IllegalAddress     Result = 700
+	PeerAccessEnabled  Result = 704
+	LaunchFailed       Result = 719
+	NotPermitted       Result = 800
+	NotSupported       Result = 801
+	CaptureUnsupported Result = 900
+	CaptureInvalid     Result = 901
+	StreamIsCapturing  Result = 907
+	resultMissing      Result = -1000 // and below: a function that the library lacks
+)
+
+// Error is a failed call of the driver.
+type Error struct {
+	Call   string // what was called: "cuMemCreate of 2097152 bytes on device 0"
+	Result Result
+	Name   string // CUDA_ERROR_OUT_OF_MEMORY
+	Text   string // out of memory
+}
+
+// Error says what was called and what came back.
+func (e *Error) Error() string {
+	if e.Name == "" {
+		return fmt.Sprintf("%s: CUDA error %d", e.Call, int(e.Result))
+	}
+	return fmt.Sprintf("%s: %s (%s)", e.Call, e.Name, e.Text)
+}
+
+// code is how callers that do not know CUDA see a result.
+func (r Result) code() plugin.Code {
+	switch r {
+	case OutOfMemory:
+		return plugin.OutOfMemory
+	case InvalidValue, InvalidHandle, InvalidDevice:
+		return plugin.InvalidArgument
+	case NotSupported:
+		return plugin.Unsupported
+	}
+	return plugin.Device
+}
+
+// Wrap makes the error of a failed call, for implementations of Driver.
+func Wrap(e *Error) error { return plugin.Errorf(e.Result.code(), "%w", e) }
+
+// ResultOf is the driver's result in err's tree; Success if there is none.
+func ResultOf(err error) Result {
+	for err != nil {
+		if e, ok := err.(*Error); ok {
+			return e.Result
+		}
+		switch u := err.(type) {
+		case interface{ Unwrap() error }:
+			err = u.Unwrap()
+		case interface{ Unwrap() []error }:
+			err = nil
+			for _, inner := range u.Unwrap() {
+				if r := ResultOf(inner); r != Success {
+					return r
+				}
+			}
+		default:
+			return Success
+		}
+	}
+	return Success
+}

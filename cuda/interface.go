@@ -1,0 +1,107 @@
+package cuda
+
+// Driver is what Shunt asks of a CUDA driver. Its methods may be called from
+// any goroutine. Every error is a *plugin.Error that wraps an *Error; lengths
+// are in bytes. Calls that take a Context run in it and leave the thread's own
+// context as it was.
+type Driver interface {
+	// Version is the CUDA version that the driver supports, 1000*major+10*minor.
+	Version() int
+	// Devices lists the devices that this process sees.
+	Devices() ([]DeviceInfo, error)
+	// CanAccess reports whether device can reach peer's memory.
+	CanAccess(device, peer int) (bool, error)
+	// Retain makes or shares the primary context of a device; Release undoes
+	// one Retain.
+	Retain(device int) (Context, error)
+	Release(device int) error
+	// Synchronize waits for everything in a context.
+	Synchronize(Context) error
+	// EnablePeer lets kernels of ctx reach memory of peer's context. Doing it
+	// twice is no error.
+	EnablePeer(ctx, peer Context) error
+
+	// Alloc is memory that ExportIPC can export. Not zeroed.
+	Alloc(ctx Context, bytes int64) (Ptr, error)
+	Free(ctx Context, p Ptr) error
+	// MemoryInfo is what is left and what there is.
+	MemoryInfo(ctx Context) (available, total int64, err error)
+	AllocHost(ctx Context, bytes int64) (HostMemory, error)
+	FreeHost(ctx Context, m HostMemory) error
+	// CreateMemory is memory on a device that ExportMemory can export. Not
+	// zeroed.
+	CreateMemory(ctx Context, device int, bytes int64) (Mapping, error)
+	// ExportMemory makes a file descriptor of a Mapping's or RetainMemory's
+	// handle. The caller owns it; it keeps the memory alive.
+	ExportMemory(ctx Context, handle uint64) (fd int, err error)
+	// ImportMemory maps exported memory for a device. bytes is the exporter's
+	// Mapping.Bytes; fd stays the caller's.
+	ImportMemory(ctx Context, device, fd int, bytes int64) (Mapping, error)
+	// Unmap ends a Mapping; the memory lives on while anyone else maps it or
+	// holds a descriptor.
+	Unmap(ctx Context, m Mapping) error
+	// RetainMemory is the handle of shareable memory someone else created;
+	// ReleaseMemory gives it back.
+	RetainMemory(ctx Context, p Ptr) (handle uint64, err error)
+	ReleaseMemory(ctx Context, handle uint64) error
+	// Pointer describes the allocation that p lies in. Memory that CUDA does
+	// not know is PointerUnknown, not an error.
+	Pointer(ctx Context, p Ptr) (PointerInfo, error)
+	// ExportIPC exports the whole allocation that p lies in; OpenIPC answers
+	// its base. A handle cannot be opened in the process that exported it.
+	ExportIPC(ctx Context, p Ptr) (IPCHandle, error)
+	OpenIPC(ctx Context, h IPCHandle) (Ptr, error)
+	CloseIPC(ctx Context, p Ptr) error
+	// Write and Read copy between Go memory and the device; the copy is done,
+	// for every stream, when they return.
+	Write(ctx Context, to Ptr, from []byte) error
+	Read(ctx Context, to []byte, from Ptr) error
+
+	// NewStream makes a stream that does not wait for the default stream.
+	// Lower priorities are more urgent; 0 is normal.
+	NewStream(ctx Context, priority int) (Stream, error)
+	DestroyStream(ctx Context, s Stream) error
+	SynchronizeStream(ctx Context, s Stream) error
+	// StreamDone reports whether everything in the stream has ended.
+	StreamDone(ctx Context, s Stream) (bool, error)
+	Copy(ctx Context, to, from Ptr, bytes int64, s Stream) error
+	Set(ctx Context, to Ptr, value byte, bytes int64, s Stream) error
+	// WriteValue stores a 64-bit word after what is in the stream; WaitValue
+	// holds the stream until a word has reached value, by signed difference.
+	WriteValue(ctx Context, s Stream, word Ptr, value uint64) error
+	WaitValue(ctx Context, s Stream, word Ptr, value uint64) error
+
+	// NewEvent makes an event, with a time stamp if timing.
+	NewEvent(ctx Context, timing bool) (Event, error)
+	DestroyEvent(ctx Context, e Event) error
+	Record(ctx Context, e Event, s Stream) error
+	EventDone(ctx Context, e Event) (bool, error)
+	// Elapsed is the time between two events with time stamps, in microseconds.
+	Elapsed(ctx Context, from, to Event) (float64, error)
+	WaitEvent(ctx Context, s Stream, e Event) error
+
+	// BeginCapture turns what this thread puts into a stream into a graph.
+	BeginCapture(ctx Context, s Stream) error
+	EndCapture(ctx Context, s Stream) (Graph, error)
+	CaptureInfo(ctx Context, s Stream) (Capture, error)
+	Instantiate(ctx Context, g Graph) (GraphExec, error)
+	LaunchGraph(ctx Context, x GraphExec, s Stream) error
+	DestroyGraph(g Graph) error
+	DestroyGraphExec(x GraphExec) error
+	// RetainOnGraph ties a token to a graph: Released hands it out once neither
+	// the graph nor an executable made of it is left. Nothing else happens
+	// when they go: no call, no lock.
+	RetainOnGraph(g Graph, token uint64) error
+	Released(tokens []uint64) []uint64
+
+	// LoadModule loads a cubin, fatbin or PTX; the image is not kept.
+	LoadModule(ctx Context, image []byte) (Module, error)
+	UnloadModule(ctx Context, m Module) error
+	// Function finds a kernel and loads its code, so that its first launch
+	// waits for nothing. maxShared is the dynamic shared memory it may be
+	// launched with.
+	Function(ctx Context, m Module, name string, maxShared int) (Function, error)
+	// LaunchKernels launches in order on one stream, in one crossing and without
+	// allocating; launched is how many were.
+	LaunchKernels(ctx Context, s Stream, launches []Launch) (launched int, err error)
+}

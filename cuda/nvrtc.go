@@ -1,0 +1,85 @@
+package cuda
+
+// #include "toolkit.h"
+// #include <stdlib.h>
+import "C"
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Compiler is NVRTC from the user's toolkit, the last resort where no image
+// suits a device.
+type Compiler struct{ major, minor int }
+
+var openCompiler = sync.OnceValues(func() (*Compiler, error) {
+	var first error
+	for _, name := range []string{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"} {
+		c, err := loadCompiler(name)
+		if err == nil {
+			return c, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, first
+})
+
+// OpenCompiler finds NVRTC: libnvrtc.so.13, .12, or libnvrtc.so.
+func OpenCompiler() (*Compiler, error) { return openCompiler() }
+
+func loadCompiler(path string) (*Compiler, error) {
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	var message [512]C.char
+	if C.sn_load(name, &message[0], C.size_t(len(message))) != 0 {
+		return nil, plugin.Errorf(plugin.Unsupported, "no CUDA runtime compiler: %s", C.GoString(&message[0]))
+	}
+	var major, minor C.int
+	if r := C.sn_version(&major, &minor); r != 0 {
+		return nil, plugin.Errorf(plugin.Device, "nvrtcVersion: %s", C.GoString(C.sn_error(r)))
+	}
+	return &Compiler{int(major), int(minor)}, nil
+}
+
+// Version is the compiler's CUDA version.
+func (c *Compiler) Version() (major, minor int) { return c.major, c.minor }
+
+// Compile compiles CUDA C. With ptx it answers PTX, else machine code for the
+// architecture that an option names (--gpu-architecture=sm_90). An error
+// carries the compiler's log.
+func (c *Compiler) Compile(name, source string, ptx bool, options ...string) ([]byte, error) {
+	s, n := C.CString(source), C.CString(name)
+	defer C.free(unsafe.Pointer(s))
+	defer C.free(unsafe.Pointer(n))
+	list := make([]*C.char, len(options)+1)
+	for i, o := range options {
+		list[i] = C.CString(o)
+		defer C.free(unsafe.Pointer(list[i]))
+	}
+	want := C.int(0)
+	if ptx {
+		want = 1
+	}
+	var image, log *C.char
+	var bytes C.size_t
+	// The array of options is copied to C: it holds C pointers only.
+	array := (**C.char)(C.malloc(C.size_t(len(list)) * C.size_t(unsafe.Sizeof(uintptr(0)))))
+	defer C.free(unsafe.Pointer(array))
+	copy(unsafe.Slice(array, len(list)), list)
+	r := C.sn_compile(s, n, array, C.int(len(options)), want, &image, &bytes, &log)
+	defer C.free(unsafe.Pointer(image))
+	defer C.free(unsafe.Pointer(log))
+	if r != 0 {
+		text := ""
+		if log != nil {
+			text = ": " + C.GoString(log)
+		}
+		return nil, plugin.Errorf(plugin.Device, "compiling %s: %s%s", name, C.GoString(C.sn_error(r)), text)
+	}
+	return C.GoBytes(unsafe.Pointer(image), C.int(bytes)), nil
+}

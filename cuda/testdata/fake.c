@@ -1,0 +1,122 @@
+/* fake.c: a libcuda for tests of the table: it keeps a stack of contexts per
+ * thread, records launches and fails where it is told to. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+static __thread void *stack[16] = {(void *)0xAA};
+static __thread int depth = 0; /* stack[0] is what the application had current */
+static int fail_launch;
+static int launches;
+static unsigned char last_params[1024];
+static size_t last_bytes;
+static unsigned last_grid, last_attributes;
+
+int cuInit(unsigned f) { return f; }
+int cuDriverGetVersion(int *v) {
+  *v = 12080;
+  return 0;
+}
+int cuGetErrorName(int r, const char **n) {
+  *n = r == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : r == 719 ? "CUDA_ERROR_LAUNCH_FAILED" : NULL;
+  return 0;
+}
+int cuGetErrorString(int r, const char **n) {
+  *n = r == 2 ? "out of memory" : r == 719 ? "unspecified launch failure" : NULL;
+  return 0;
+}
+int cuDeviceGetCount(int *n) {
+  *n = 2;
+  return 0;
+}
+int cuDeviceGet(int *d, int o) {
+  *d = o;
+  return o > 1 ? 101 : 0;
+}
+int cuDeviceGetName(char *n, int len, int d) {
+  strncpy(n, d ? "Fake B" : "Fake A", len);
+  return 0;
+}
+int cuDeviceGetUuid_v2(void *u, int d) {
+  for (int i = 0; i < 16; i++) ((unsigned char *)u)[i] = i + d;
+  return 0;
+}
+int cuDeviceTotalMem_v2(size_t *b, int d) {
+  *b = (size_t)(80 + d) << 30;
+  return 0;
+}
+int cuDeviceGetPCIBusId(char *b, int len, int d) {
+  strncpy(b, "0000:18:00.0", len);
+  return 0;
+}
+int cuDeviceGetAttribute(int *v, int a, int d) {
+  if (a == 122) return 1; /* unknown to this driver */
+  *v = a;
+  return 0;
+}
+int cuDevicePrimaryCtxRetain(void **c, int d) {
+  *c = (void *)(uintptr_t)(0x1000 + d);
+  return 0;
+}
+int cuDevicePrimaryCtxRelease_v2(int d) { return 0; }
+int cuCtxPushCurrent_v2(void *c) {
+  stack[++depth] = c;
+  return 0;
+}
+int cuCtxPopCurrent_v2(void **c) {
+  *c = stack[depth--];
+  return 0;
+}
+int cuCtxGetCurrent(void **c) {
+  *c = stack[depth];
+  return 0;
+}
+int cuMemAlloc_v2(uint64_t *p, size_t n) {
+  if (n > 1u << 20) return 2;
+  *p = (uintptr_t)stack[depth]; /* so that the test sees which context was current */
+  return 0;
+}
+int cuModuleGetFunction(void **f, void *m, const char *name) {
+  *f = (void *)0xF00;
+  return strcmp(name, "kernel") ? 500 : 0;
+}
+int cuFuncSetAttribute(void *f, int a, int v) { return 0; }
+int cuFuncGetAttribute(int *v, int a, void *f) {
+  *v = 90;
+  return 0;
+}
+
+typedef struct {
+  unsigned grid[3], block[3], shared;
+  void *stream;
+  int *attributes;
+  unsigned count;
+} config;
+int cuLaunchKernelEx(const config *c, void *f, void **params, void **extra) {
+  if (f != (void *)0xF00) return 400;
+  if (fail_launch && launches == fail_launch) return 719;
+  launches++;
+  last_grid = c->grid[0];
+  last_attributes = c->count ? (unsigned)c->attributes[0] : 0;
+  last_bytes = *(size_t *)extra[3];
+  memcpy(last_params, extra[1], last_bytes);
+  return 0;
+}
+typedef void (*destructor)(void *);
+static destructor destroy;
+static void *object;
+int cuUserObjectCreate(void **o, void *data, destructor d, unsigned count, unsigned flags) {
+  destroy = d;
+  object = data;
+  *o = data;
+  return 0;
+}
+int cuGraphRetainUserObject(void *g, void *o, unsigned count, unsigned flags) { return 0; }
+int cuGraphDestroy(void *g) {
+  destroy(object);
+  return 0;
+}
+/* for the test */
+void *fake_current(void) { return stack[depth]; }
+int fake_launches(void) { return launches; }
+void fake_fail(int at) { fail_launch = at; }

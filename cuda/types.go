@@ -1,0 +1,114 @@
+package cuda
+
+import "fmt"
+
+// Handles of the driver. The zero Stream is the default stream.
+type (
+	Ptr       uint64 // device address
+	Context   uint64 // a device's primary context
+	Stream    uint64
+	Event     uint64
+	Graph     uint64
+	GraphExec uint64
+	Module    uint64
+	Function  uint64
+)
+
+// DeviceInfo describes a device.
+type DeviceInfo struct {
+	Ordinal         int
+	Name            string
+	UUID            [16]byte
+	Bus             string // PCI address, "0000:18:00.0"
+	Memory          int64  // bytes
+	Major, Minor    int    // compute capability
+	Multiprocessors int
+	MaxShared       int  // bytes of shared memory that a block may ask for
+	VirtualMemory   bool // memory of CreateMemory
+	ExportFD        bool // ExportMemory
+	StreamMemoryOps bool // WriteValue and WaitValue
+}
+
+// UUIDString is the UUID as nvidia-smi prints it.
+func (d DeviceInfo) UUIDString() string {
+	u := d.UUID
+	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
+}
+
+// Mapping is memory of CreateMemory or ImportMemory, mapped at Address with
+// access for one device.
+type Mapping struct {
+	Address Ptr
+	Bytes   int64 // a multiple of the granularity, at least what was asked for
+	Handle  uint64
+}
+
+// HostMemory is pinned host memory that kernels reach at Device. It starts
+// zero-filled.
+type HostMemory struct {
+	Address uintptr
+	Device  Ptr
+	Bytes   int64
+}
+
+// PointerKind says what an address is.
+type PointerKind int
+
+// Kinds of address.
+const (
+	PointerUnknown PointerKind = iota // not CUDA's: plain host memory, or nothing
+	PointerHost                       // pinned host memory
+	PointerDevice
+)
+
+// PointerInfo describes the allocation that an address lies in.
+type PointerInfo struct {
+	Kind      PointerKind
+	Device    int // ordinal, or -1
+	Base      Ptr
+	Bytes     int64
+	BufferID  uint64 // differs between two allocations at one address
+	Managed   bool
+	LegacyIPC bool // ExportIPC
+	Shareable bool // RetainMemory and ExportMemory
+}
+
+// IPCHandle lets another process open an allocation of Alloc.
+type IPCHandle [64]byte
+
+// CaptureStatus says whether a stream is being captured.
+type CaptureStatus int
+
+// Capture states.
+const (
+	CaptureNone CaptureStatus = iota
+	CaptureActive
+	CaptureInvalidated
+)
+
+// Capture is what a stream is being captured into.
+type Capture struct {
+	Status CaptureStatus
+	ID     uint64
+	Graph  Graph
+}
+
+// ParamBytes is the size of the largest kernel argument block.
+const ParamBytes = 640
+
+// LaunchDependent lets a kernel be scheduled before the one before it in the
+// stream has ended; the kernel itself waits for that end before it touches
+// memory.
+const LaunchDependent uint32 = 1
+
+// Launch is one kernel launch. Its layout is that of sc_launch in driver.h; it
+// holds no pointers.
+type Launch struct {
+	Function    Function
+	Grid, Block [3]uint32
+	Shared      uint32 // dynamic shared memory in bytes
+	Flags       uint32
+	Bytes       uint32 // used of Params
+	_           uint32
+	Params      [ParamBytes]byte // the argument block, laid out as the kernel declares it
+}
