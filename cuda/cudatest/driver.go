@@ -1,0 +1,258 @@
+package cudatest
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/shunt-ccl/shunt/cuda"
+)
+
+// Kernel is a registered kernel. It runs on its stream's goroutine and may
+// block: device memory is host memory, so kernels of several drivers can wait
+// for each other. It must end when Grid.Done is closed.
+type Kernel func(Grid)
+
+// Grid is one launch of a kernel.
+type Grid struct {
+	Launch cuda.Launch
+	Done   <-chan struct{} // closed when the driver is closed
+}
+
+// Options describe the machine.
+type Options struct {
+	Devices int // default 1
+	// Kernels by name, for every module whose image is loaded.
+	Kernels map[string]Kernel
+}
+
+// Driver is a driver in memory. Close it at the end of the test.
+type Driver struct {
+	options Options
+	done    chan struct{}
+	work    sync.WaitGroup
+
+	mu       sync.Mutex
+	next     uint64
+	failures map[string]*failure
+	memory   memory
+	streams  map[cuda.Stream]*stream
+	events   map[cuda.Event]*event
+	graphs   map[cuda.Graph]*graph
+	execs    map[cuda.GraphExec]*graph
+	modules  map[cuda.Module]bool
+	kernels  map[cuda.Function]Kernel
+	released []uint64
+	peers    map[[2]cuda.Context]bool
+	retained map[int]int
+}
+
+type failure struct {
+	after  int
+	result cuda.Result
+}
+
+var _ cuda.Driver = (*Driver)(nil)
+
+// machine numbers handles across drivers, so that one driver's handle is never
+// valid in another, as with processes.
+var machine atomic.Uint64
+
+// New makes a driver.
+func New(o Options) *Driver {
+	if o.Devices == 0 {
+		o.Devices = 1
+	}
+	return &Driver{
+		options: o, done: make(chan struct{}), next: machine.Add(1) << 32, failures: map[string]*failure{},
+		memory: newMemory(), streams: map[cuda.Stream]*stream{}, events: map[cuda.Event]*event{},
+		graphs: map[cuda.Graph]*graph{}, execs: map[cuda.GraphExec]*graph{}, modules: map[cuda.Module]bool{},
+		kernels: map[cuda.Function]Kernel{}, peers: map[[2]cuda.Context]bool{}, retained: map[int]int{},
+	}
+}
+
+// Fail makes the call named (the method of cuda.Driver) fail with result, once,
+// after it has succeeded the given number of times.
+func (d *Driver) Fail(method string, after int, result cuda.Result) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failures[method] = &failure{after, result}
+}
+
+// Leaks lists what was made and not destroyed, in words.
+func (d *Driver) Leaks() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var leaks []string
+	count := func(what string, n int) {
+		if n > 0 {
+			leaks = append(leaks, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	count("allocations", len(d.memory.blocks))
+	count("memory handles", d.memory.openHandles())
+	streams := len(d.streams)
+	if _, ok := d.streams[0]; ok {
+		streams-- // the default stream is nobody's
+	}
+	count("streams", streams)
+	count("events", len(d.events))
+	count("graphs", len(d.graphs))
+	count("graph executables", len(d.execs))
+	count("modules", len(d.modules))
+	contexts := 0
+	for _, n := range d.retained {
+		contexts += n
+	}
+	count("retained contexts", contexts)
+	return leaks
+}
+
+// Close ends every stream's goroutine and frees all memory.
+func (d *Driver) Close() {
+	close(d.done)
+	d.work.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.memory.close()
+}
+
+// call begins a method: it counts it, and fails where a test asked for it. The
+// lock is held when it returns nil.
+func (d *Driver) call(method string, format string, args ...any) error {
+	d.mu.Lock()
+	if f := d.failures[method]; f != nil {
+		if f.after == 0 {
+			delete(d.failures, method)
+			d.mu.Unlock()
+			return failed(f.result, format, args...)
+		}
+		f.after--
+	}
+	return nil
+}
+
+var resultNames = map[cuda.Result][2]string{
+	cuda.InvalidValue:       {"CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+	cuda.OutOfMemory:        {"CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+	cuda.InvalidDevice:      {"CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+	cuda.InvalidImage:       {"CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
+	cuda.InvalidContext:     {"CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+	cuda.InvalidHandle:      {"CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+	cuda.NotFound:           {"CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+	cuda.NotSupported:       {"CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+	cuda.CaptureUnsupported: {"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
+	cuda.StreamIsCapturing:  {"CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", "attempt to terminate a thread-local capture sequence from another thread"},
+}
+
+func failed(r cuda.Result, format string, args ...any) error {
+	name := resultNames[r]
+	return cuda.Wrap(&cuda.Error{Call: fmt.Sprintf(format, args...), Result: r, Name: name[0], Text: name[1]})
+}
+
+func (d *Driver) id() uint64 {
+	d.next++
+	return d.next
+}
+
+// Version is 12.8.
+func (d *Driver) Version() int { return 12080 }
+
+// Devices lists the fake devices; their UUIDs differ.
+func (d *Driver) Devices() ([]cuda.DeviceInfo, error) {
+	if err := d.call("Devices", "cuDeviceGetCount"); err != nil {
+		return nil, err
+	}
+	defer d.mu.Unlock()
+	infos := make([]cuda.DeviceInfo, d.options.Devices)
+	for i := range infos {
+		infos[i] = cuda.DeviceInfo{
+			Ordinal: i, Name: "In memory", Bus: fmt.Sprintf("0000:%02x:00.0", i+1), UUID: [16]byte{15: byte(i + 1)}, Memory: 1 << 30,
+			Major: 9, Minor: 0, Multiprocessors: 132, MaxShared: 227 << 10, VirtualMemory: true, ExportFD: true, StreamMemoryOps: true,
+		}
+	}
+	return infos, nil
+}
+
+// CanAccess is true of different devices.
+func (d *Driver) CanAccess(device, peer int) (bool, error) {
+	if err := d.call("CanAccess", "cuDeviceCanAccessPeer of devices %d and %d", device, peer); err != nil {
+		return false, err
+	}
+	defer d.mu.Unlock()
+	return device != peer && d.has(device) && d.has(peer), nil
+}
+
+func (d *Driver) has(device int) bool { return device >= 0 && device < d.options.Devices }
+
+// contextOf numbers contexts by device, from 1.
+func contextOf(device int) cuda.Context { return cuda.Context(device + 1) }
+
+func (d *Driver) valid(ctx cuda.Context) bool { return d.retained[int(ctx)-1] > 0 }
+
+// Retain counts a use of a device's context.
+func (d *Driver) Retain(device int) (cuda.Context, error) {
+	if err := d.call("Retain", "cuDevicePrimaryCtxRetain of device %d", device); err != nil {
+		return 0, err
+	}
+	defer d.mu.Unlock()
+	if !d.has(device) {
+		return 0, failed(cuda.InvalidDevice, "cuDevicePrimaryCtxRetain of device %d", device)
+	}
+	d.retained[device]++
+	return contextOf(device), nil
+}
+
+// Release undoes one Retain.
+func (d *Driver) Release(device int) error {
+	if err := d.call("Release", "cuDevicePrimaryCtxRelease of device %d", device); err != nil {
+		return err
+	}
+	defer d.mu.Unlock()
+	if d.retained[device] == 0 {
+		return failed(cuda.InvalidContext, "cuDevicePrimaryCtxRelease of device %d", device)
+	}
+	d.retained[device]--
+	return nil
+}
+
+// Synchronize waits for every stream.
+func (d *Driver) Synchronize(ctx cuda.Context) error {
+	if err := d.in(ctx, "Synchronize", "cuCtxSynchronize"); err != nil {
+		return err
+	}
+	var all []*stream
+	for _, s := range d.streams {
+		all = append(all, s)
+	}
+	d.mu.Unlock()
+	for _, s := range all {
+		s.drain(d)
+	}
+	return nil
+}
+
+// EnablePeer remembers the pair.
+func (d *Driver) EnablePeer(ctx, peer cuda.Context) error {
+	if err := d.in(ctx, "EnablePeer", "cuCtxEnablePeerAccess"); err != nil {
+		return err
+	}
+	defer d.mu.Unlock()
+	if ctx == peer {
+		return failed(cuda.InvalidDevice, "cuCtxEnablePeerAccess")
+	}
+	d.peers[[2]cuda.Context{ctx, peer}] = true
+	return nil
+}
+
+// in is call for methods that need a live context.
+func (d *Driver) in(ctx cuda.Context, method, format string, args ...any) error {
+	if err := d.call(method, format, args...); err != nil {
+		return err
+	}
+	if !d.valid(ctx) {
+		d.mu.Unlock()
+		return failed(cuda.InvalidContext, format, args...)
+	}
+	return nil
+}

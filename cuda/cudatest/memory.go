@@ -1,0 +1,444 @@
+package cudatest
+
+import (
+	"encoding/binary"
+	"sort"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/cuda"
+)
+
+const granularity = 2 << 20
+
+// block is an allocation: a mapping of a memfd.
+type block struct {
+	data   []byte
+	kind   cuda.PointerKind
+	device int
+	id     uint64 // buffer id
+	handle uint64 // of shareable memory
+	ipc    bool   // opened with OpenIPC
+}
+
+// shared is what a memory handle stands for.
+type shared struct {
+	fd   int
+	uses int // mappings and retains
+}
+
+type memory struct {
+	blocks  map[uint64]*block // by address
+	sorted  []uint64
+	handles map[uint64]*shared
+}
+
+func newMemory() memory {
+	return memory{blocks: map[uint64]*block{}, handles: map[uint64]*shared{}}
+}
+
+func (m *memory) openHandles() int { return len(m.handles) }
+
+// find is the block that an address lies in.
+func (m *memory) find(p uint64) (uint64, *block) {
+	i := sort.Search(len(m.sorted), func(i int) bool { return m.sorted[i] > p })
+	if i == 0 {
+		return 0, nil
+	}
+	base := m.sorted[i-1]
+	b := m.blocks[base]
+	if p >= base+uint64(len(b.data)) {
+		return 0, nil
+	}
+	return base, b
+}
+
+func (m *memory) add(b *block) cuda.Ptr {
+	base := uint64(uintptr(unsafe.Pointer(&b.data[0])))
+	m.blocks[base] = b
+	i := sort.Search(len(m.sorted), func(i int) bool { return m.sorted[i] > base })
+	m.sorted = append(m.sorted[:i], append([]uint64{base}, m.sorted[i:]...)...)
+	return cuda.Ptr(base)
+}
+
+func (m *memory) remove(base uint64) {
+	b := m.blocks[base]
+	delete(m.blocks, base)
+	i := sort.Search(len(m.sorted), func(i int) bool { return m.sorted[i] >= base })
+	m.sorted = append(m.sorted[:i], m.sorted[i+1:]...)
+	_ = unix.Munmap(b.data)
+}
+
+func (m *memory) release(handle uint64) {
+	s := m.handles[handle]
+	if s.uses--; s.uses == 0 {
+		_ = unix.Close(s.fd)
+		delete(m.handles, handle)
+	}
+}
+
+func (m *memory) close() {
+	for base := range m.blocks {
+		_ = unix.Munmap(m.blocks[base].data)
+	}
+	for _, s := range m.handles {
+		_ = unix.Close(s.fd)
+	}
+}
+
+// mapFD maps a memfd; bytes is its length.
+func mapFD(fd int, bytes int64) ([]byte, error) {
+	return unix.Mmap(fd, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+}
+
+func newFD(bytes int64) (int, error) {
+	fd, err := unix.MemfdCreate("cudatest", unix.MFD_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.Ftruncate(fd, bytes); err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// Bytes is device or host memory as a slice, for a test to look into. It panics
+// if the range is not all within one allocation.
+func (d *Driver) Bytes(p cuda.Ptr, n int64) []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	b := d.slice(p, n)
+	if b == nil {
+		panic("cudatest: address is not of an allocation of this driver")
+	}
+	return b
+}
+
+func (d *Driver) slice(p cuda.Ptr, n int64) []byte {
+	base, b := d.memory.find(uint64(p))
+	if b == nil || n < 0 || uint64(p)-base+uint64(n) > uint64(len(b.data)) {
+		return nil
+	}
+	at := uint64(p) - base
+	return b.data[at : at+uint64(n) : at+uint64(n)]
+}
+
+// opened are the allocations that can be opened by IPC handle, of all drivers
+// of this process; the value is a duplicate of the exporter's memfd.
+var opened struct {
+	sync.Mutex
+	fds map[uint64]exported
+}
+
+type exported struct {
+	driver *Driver
+	fd     int
+	bytes  int64
+}
+
+// anonymous makes memory that is not shareable by handle but has a memfd of its
+// own, kept in handles under the block's id, so that IPC can map it again.
+func (d *Driver) anonymous(bytes int64, kind cuda.PointerKind, device int) (cuda.Ptr, error) {
+	fd, err := newFD(bytes)
+	if err != nil {
+		return 0, err
+	}
+	data, err := mapFD(fd, bytes)
+	if err != nil {
+		_ = unix.Close(fd)
+		return 0, err
+	}
+	b := &block{data: data, kind: kind, device: device, id: d.id()}
+	b.handle = b.id
+	d.memory.handles[b.handle] = &shared{fd: fd, uses: 1}
+	return d.memory.add(b), nil
+}
+
+func (d *Driver) drop(p cuda.Ptr, want func(*block) bool) bool {
+	b := d.memory.blocks[uint64(p)]
+	if b == nil || !want(b) {
+		return false
+	}
+	handle := b.handle
+	d.memory.remove(uint64(p))
+	if handle != 0 {
+		d.memory.release(handle)
+	}
+	return true
+}
+
+// Alloc is host memory at its own address. It is filled with 0xCD, because the
+// driver's is not zeroed either.
+func (d *Driver) Alloc(ctx cuda.Context, bytes int64) (cuda.Ptr, error) {
+	if err := d.in(ctx, "Alloc", "cuMemAlloc of %d bytes", bytes); err != nil {
+		return 0, err
+	}
+	defer d.mu.Unlock()
+	if bytes <= 0 {
+		return 0, failed(cuda.InvalidValue, "cuMemAlloc of %d bytes", bytes)
+	}
+	p, err := d.anonymous(bytes, cuda.PointerDevice, int(ctx)-1)
+	if err != nil {
+		return 0, failed(cuda.OutOfMemory, "cuMemAlloc of %d bytes", bytes)
+	}
+	fill(d.memory.blocks[uint64(p)].data, 0xCD)
+	return p, nil
+}
+
+func fill(b []byte, v byte) {
+	for i := range b {
+		b[i] = v
+	}
+}
+
+// Free frees memory of Alloc.
+func (d *Driver) Free(ctx cuda.Context, p cuda.Ptr) error {
+	if err := d.in(ctx, "Free", "cuMemFree of %#x", uint64(p)); err != nil {
+		return err
+	}
+	defer d.mu.Unlock()
+	if !d.drop(p, func(b *block) bool { return b.kind == cuda.PointerDevice && b.handle == b.id && !b.ipc }) {
+		return failed(cuda.InvalidValue, "cuMemFree of %#x", uint64(p))
+	}
+	return nil
+}
+
+// MemoryInfo says that there is one GiB, all of it free.
+func (d *Driver) MemoryInfo(ctx cuda.Context) (available, total int64, err error) {
+	if err := d.in(ctx, "MemoryInfo", "cuMemGetInfo"); err != nil {
+		return 0, 0, err
+	}
+	defer d.mu.Unlock()
+	return 1 << 30, 1 << 30, nil
+}
+
+// AllocHost is memory whose device address equals its host address.
+func (d *Driver) AllocHost(ctx cuda.Context, bytes int64) (cuda.HostMemory, error) {
+	if err := d.in(ctx, "AllocHost", "cuMemHostAlloc of %d bytes", bytes); err != nil {
+		return cuda.HostMemory{}, err
+	}
+	defer d.mu.Unlock()
+	if bytes <= 0 {
+		return cuda.HostMemory{}, failed(cuda.InvalidValue, "cuMemHostAlloc of %d bytes", bytes)
+	}
+	p, err := d.anonymous(bytes, cuda.PointerHost, int(ctx)-1)
+	if err != nil {
+		return cuda.HostMemory{}, failed(cuda.OutOfMemory, "cuMemHostAlloc of %d bytes", bytes)
+	}
+	return cuda.HostMemory{Address: uintptr(p), Device: p, Bytes: bytes}, nil
+}
+
+// FreeHost frees memory of AllocHost.
+func (d *Driver) FreeHost(ctx cuda.Context, m cuda.HostMemory) error {
+	if err := d.in(ctx, "FreeHost", "cuMemFreeHost of %#x", m.Address); err != nil {
+		return err
+	}
+	defer d.mu.Unlock()
+	if !d.drop(m.Device, func(b *block) bool { return b.kind == cuda.PointerHost }) {
+		return failed(cuda.InvalidValue, "cuMemFreeHost of %#x", m.Address)
+	}
+	return nil
+}
+
+// CreateMemory is a memfd, rounded up to 2 MiB and mapped.
+func (d *Driver) CreateMemory(ctx cuda.Context, device int, bytes int64) (cuda.Mapping, error) {
+	if err := d.in(ctx, "CreateMemory", "cuMemCreate of %d bytes on device %d", bytes, device); err != nil {
+		return cuda.Mapping{}, err
+	}
+	defer d.mu.Unlock()
+	if bytes <= 0 || !d.has(device) {
+		return cuda.Mapping{}, failed(cuda.InvalidValue, "cuMemCreate of %d bytes on device %d", bytes, device)
+	}
+	bytes = (bytes + granularity - 1) / granularity * granularity
+	fd, err := newFD(bytes)
+	if err != nil {
+		return cuda.Mapping{}, failed(cuda.OutOfMemory, "cuMemCreate of %d bytes on device %d", bytes, device)
+	}
+	return d.adopt(fd, device, bytes)
+}
+
+// adopt maps a descriptor that becomes the driver's.
+func (d *Driver) adopt(fd, device int, bytes int64) (cuda.Mapping, error) {
+	data, err := mapFD(fd, bytes)
+	if err != nil {
+		_ = unix.Close(fd)
+		return cuda.Mapping{}, failed(cuda.InvalidValue, "cuMemMap of %d bytes", bytes)
+	}
+	handle := d.id()
+	d.memory.handles[handle] = &shared{fd: fd, uses: 1}
+	p := d.memory.add(&block{data: data, kind: cuda.PointerDevice, device: device, id: d.id(), handle: handle})
+	return cuda.Mapping{Address: p, Bytes: bytes, Handle: handle}, nil
+}
+
+// ExportMemory duplicates the memfd.
+func (d *Driver) ExportMemory(ctx cuda.Context, handle uint64) (int, error) {
+	if err := d.in(ctx, "ExportMemory", "cuMemExportToShareableHandle"); err != nil {
+		return -1, err
+	}
+	defer d.mu.Unlock()
+	s := d.memory.handles[handle]
+	if s == nil {
+		return -1, failed(cuda.InvalidValue, "cuMemExportToShareableHandle")
+	}
+	fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1, failed(cuda.OutOfMemory, "cuMemExportToShareableHandle")
+	}
+	return fd, nil
+}
+
+// ImportMemory maps a memfd of any cudatest driver, of this process or another.
+func (d *Driver) ImportMemory(ctx cuda.Context, device, fd int, bytes int64) (cuda.Mapping, error) {
+	const call = "cuMemImportFromShareableHandle of file descriptor %d, %d bytes, for device %d"
+	if err := d.in(ctx, "ImportMemory", call, fd, bytes, device); err != nil {
+		return cuda.Mapping{}, err
+	}
+	defer d.mu.Unlock()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || bytes <= 0 || bytes > st.Size || bytes%granularity != 0 || !d.has(device) {
+		return cuda.Mapping{}, failed(cuda.InvalidValue, call, fd, bytes, device)
+	}
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return cuda.Mapping{}, failed(cuda.OutOfMemory, call, fd, bytes, device)
+	}
+	return d.adopt(own, device, bytes)
+}
+
+// Unmap ends a Mapping.
+func (d *Driver) Unmap(ctx cuda.Context, m cuda.Mapping) error {
+	if err := d.in(ctx, "Unmap", "cuMemUnmap of %d bytes at %#x", m.Bytes, uint64(m.Address)); err != nil {
+		return err
+	}
+	defer d.mu.Unlock()
+	if !d.drop(m.Address, func(b *block) bool { return b.handle == m.Handle && int64(len(b.data)) == m.Bytes }) {
+		return failed(cuda.InvalidValue, "cuMemUnmap of %d bytes at %#x", m.Bytes, uint64(m.Address))
+	}
+	return nil
+}
+
+// RetainMemory counts a use of a block's handle.
+func (d *Driver) RetainMemory(ctx cuda.Context, p cuda.Ptr) (uint64, error) {
+	if err := d.in(ctx, "RetainMemory", "cuMemRetainAllocationHandle of %#x", uint64(p)); err != nil {
+		return 0, err
+	}
+	defer d.mu.Unlock()
+	_, b := d.memory.find(uint64(p))
+	if b == nil || b.handle == b.id {
+		return 0, failed(cuda.InvalidValue, "cuMemRetainAllocationHandle of %#x", uint64(p))
+	}
+	d.memory.handles[b.handle].uses++
+	return b.handle, nil
+}
+
+// ReleaseMemory undoes RetainMemory.
+func (d *Driver) ReleaseMemory(ctx cuda.Context, handle uint64) error {
+	if err := d.in(ctx, "ReleaseMemory", "cuMemRelease"); err != nil {
+		return err
+	}
+	defer d.mu.Unlock()
+	if d.memory.handles[handle] == nil {
+		return failed(cuda.InvalidValue, "cuMemRelease")
+	}
+	d.memory.release(handle)
+	return nil
+}
+
+// Pointer describes a block.
+func (d *Driver) Pointer(ctx cuda.Context, p cuda.Ptr) (cuda.PointerInfo, error) {
+	if err := d.in(ctx, "Pointer", "cuPointerGetAttribute of %#x", uint64(p)); err != nil {
+		return cuda.PointerInfo{}, err
+	}
+	defer d.mu.Unlock()
+	base, b := d.memory.find(uint64(p))
+	if b == nil {
+		return cuda.PointerInfo{Device: -1}, nil
+	}
+	return cuda.PointerInfo{
+		Kind: b.kind, Device: b.device, Base: cuda.Ptr(base), Bytes: int64(len(b.data)), BufferID: b.id,
+		LegacyIPC: b.kind == cuda.PointerDevice && b.handle == b.id, Shareable: b.handle != b.id,
+	}, nil
+}
+
+// ExportIPC publishes an allocation of Alloc to all drivers of this process.
+func (d *Driver) ExportIPC(ctx cuda.Context, p cuda.Ptr) (cuda.IPCHandle, error) {
+	if err := d.in(ctx, "ExportIPC", "cuIpcGetMemHandle of %#x", uint64(p)); err != nil {
+		return cuda.IPCHandle{}, err
+	}
+	defer d.mu.Unlock()
+	_, b := d.memory.find(uint64(p))
+	if b == nil || b.kind != cuda.PointerDevice || b.handle != b.id || b.ipc {
+		return cuda.IPCHandle{}, failed(cuda.InvalidValue, "cuIpcGetMemHandle of %#x", uint64(p))
+	}
+	opened.Lock()
+	defer opened.Unlock()
+	if opened.fds == nil {
+		opened.fds = map[uint64]exported{}
+	}
+	opened.fds[b.id] = exported{d, d.memory.handles[b.handle].fd, int64(len(b.data))}
+	var h cuda.IPCHandle
+	binary.LittleEndian.PutUint64(h[:], b.id)
+	return h, nil
+}
+
+// OpenIPC maps what another driver exported; its own is refused, as by CUDA.
+func (d *Driver) OpenIPC(ctx cuda.Context, h cuda.IPCHandle) (cuda.Ptr, error) {
+	if err := d.in(ctx, "OpenIPC", "cuIpcOpenMemHandle"); err != nil {
+		return 0, err
+	}
+	defer d.mu.Unlock()
+	opened.Lock()
+	defer opened.Unlock()
+	e, ok := opened.fds[binary.LittleEndian.Uint64(h[:])]
+	if !ok || e.driver == d {
+		return 0, failed(cuda.InvalidValue, "cuIpcOpenMemHandle")
+	}
+	data, err := mapFD(e.fd, e.bytes)
+	if err != nil {
+		return 0, failed(cuda.InvalidValue, "cuIpcOpenMemHandle")
+	}
+	return d.memory.add(&block{data: data, kind: cuda.PointerDevice, device: int(ctx) - 1, id: d.id(), ipc: true}), nil
+}
+
+// CloseIPC unmaps memory of OpenIPC.
+func (d *Driver) CloseIPC(ctx cuda.Context, p cuda.Ptr) error {
+	if err := d.in(ctx, "CloseIPC", "cuIpcCloseMemHandle of %#x", uint64(p)); err != nil {
+		return err
+	}
+	defer d.mu.Unlock()
+	if !d.drop(p, func(b *block) bool { return b.ipc }) {
+		return failed(cuda.InvalidValue, "cuIpcCloseMemHandle of %#x", uint64(p))
+	}
+	return nil
+}
+
+// Write copies into memory.
+func (d *Driver) Write(ctx cuda.Context, to cuda.Ptr, from []byte) error {
+	if err := d.in(ctx, "Write", "cuMemcpyHtoD of %d bytes to %#x", len(from), uint64(to)); err != nil {
+		return err
+	}
+	defer d.mu.Unlock()
+	b := d.slice(to, int64(len(from)))
+	if b == nil && len(from) > 0 {
+		return failed(cuda.InvalidValue, "cuMemcpyHtoD of %d bytes to %#x", len(from), uint64(to))
+	}
+	copy(b, from)
+	return nil
+}
+
+// Read copies from memory.
+func (d *Driver) Read(ctx cuda.Context, to []byte, from cuda.Ptr) error {
+	if err := d.in(ctx, "Read", "cuMemcpyDtoH of %d bytes from %#x", len(to), uint64(from)); err != nil {
+		return err
+	}
+	defer d.mu.Unlock()
+	b := d.slice(from, int64(len(to)))
+	if b == nil && len(to) > 0 {
+		return failed(cuda.InvalidValue, "cuMemcpyDtoH of %d bytes from %#x", len(to), uint64(from))
+	}
+	copy(to, b)
+	return nil
+}

@@ -1,0 +1,408 @@
+package cudatest
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/cuda"
+)
+
+// op is one thing in a stream or a graph. It runs on the stream's goroutine;
+// done is closed when the driver closes.
+type op func(done <-chan struct{})
+
+// stream runs ops in order.
+type stream struct {
+	mu      sync.Mutex
+	pending []op
+	wake    chan struct{} // 1 buffered: there is something pending
+	put     uint64        // ops given, and ended; under mu
+	ended   uint64
+	idle    *sync.Cond
+	stop    chan struct{}
+	capture *graph // ops are recorded instead of run; under the driver's lock
+}
+
+type event struct {
+	mu   sync.Mutex
+	done chan struct{} // of the last record; nil: never recorded
+	at   time.Time
+	// recorded in a capture: waiting for it in the same capture joins it
+	graph *graph
+}
+
+type graph struct {
+	id     uint64
+	ops    []op
+	tokens []*token
+}
+
+// token is handed out when its last graph is gone.
+type token struct {
+	value uint64
+	uses  int
+}
+
+// get finds a stream; stream 0, the default stream, is made at its first use.
+func (d *Driver) get(s cuda.Stream) *stream {
+	st := d.streams[s]
+	if st == nil && s == 0 {
+		st = d.start()
+		d.streams[0] = st
+	}
+	return st
+}
+
+func (d *Driver) start() *stream {
+	st := &stream{wake: make(chan struct{}, 1), stop: make(chan struct{})}
+	st.idle = sync.NewCond(&st.mu)
+	d.work.Add(1)
+	go func() {
+		defer d.work.Done()
+		st.run(d.done)
+	}()
+	return st
+}
+
+func (st *stream) run(done <-chan struct{}) {
+	for {
+		st.mu.Lock()
+		var next op
+		if len(st.pending) > 0 {
+			next, st.pending = st.pending[0], st.pending[1:]
+		}
+		st.mu.Unlock()
+		if next != nil {
+			next(done)
+			st.mu.Lock()
+			st.ended++
+			st.idle.Broadcast()
+			st.mu.Unlock()
+			continue
+		}
+		select {
+		case <-st.wake:
+		case <-st.stop:
+			return
+		case <-done:
+			st.mu.Lock()
+			st.ended = st.put // whoever waits gets away
+			st.idle.Broadcast()
+			st.mu.Unlock()
+			return
+		}
+	}
+}
+
+func (st *stream) add(o op) {
+	st.mu.Lock()
+	st.pending = append(st.pending, o)
+	st.put++
+	st.mu.Unlock()
+	select {
+	case st.wake <- struct{}{}:
+	default:
+	}
+}
+
+// drain waits for everything given so far.
+func (st *stream) drain(d *Driver) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	want := st.put
+	for st.ended < want {
+		select {
+		case <-d.done:
+			return
+		default:
+		}
+		st.idle.Wait()
+	}
+}
+
+// enqueue puts an op into a stream or the graph it is captured into. The
+// driver's lock is held.
+func (d *Driver) enqueue(s cuda.Stream, o op, call string) error {
+	st := d.get(s)
+	if st == nil {
+		return failed(cuda.InvalidHandle, "%s", call)
+	}
+	if st.capture != nil {
+		st.capture.ops = append(st.capture.ops, o)
+	} else {
+		st.add(o)
+	}
+	return nil
+}
+
+// NewStream starts a stream's goroutine.
+func (d *Driver) NewStream(ctx cuda.Context, _ int) (cuda.Stream, error) {
+	if err := d.in(ctx, "NewStream", "cuStreamCreateWithPriority"); err != nil {
+		return 0, err
+	}
+	defer d.mu.Unlock()
+	s := cuda.Stream(d.id())
+	d.streams[s] = d.start()
+	return s, nil
+}
+
+// DestroyStream ends it once it has run what it was given.
+func (d *Driver) DestroyStream(ctx cuda.Context, s cuda.Stream) error {
+	if err := d.in(ctx, "DestroyStream", "cuStreamDestroy"); err != nil {
+		return err
+	}
+	defer d.mu.Unlock()
+	st := d.streams[s]
+	if st == nil || s == 0 {
+		return failed(cuda.InvalidHandle, "cuStreamDestroy")
+	}
+	delete(d.streams, s)
+	st.add(func(<-chan struct{}) { close(st.stop) })
+	return nil
+}
+
+// SynchronizeStream waits; a stream under capture refuses, as CUDA's.
+func (d *Driver) SynchronizeStream(ctx cuda.Context, s cuda.Stream) error {
+	if err := d.in(ctx, "SynchronizeStream", "cuStreamSynchronize"); err != nil {
+		return err
+	}
+	st := d.get(s)
+	capturing := st != nil && st.capture != nil
+	d.mu.Unlock()
+	if st == nil {
+		return failed(cuda.InvalidHandle, "cuStreamSynchronize")
+	}
+	if capturing {
+		return failed(cuda.CaptureUnsupported, "cuStreamSynchronize")
+	}
+	st.drain(d)
+	return nil
+}
+
+// StreamDone looks without waiting.
+func (d *Driver) StreamDone(ctx cuda.Context, s cuda.Stream) (bool, error) {
+	if err := d.in(ctx, "StreamDone", "cuStreamQuery"); err != nil {
+		return false, err
+	}
+	st := d.get(s)
+	d.mu.Unlock()
+	if st == nil {
+		return false, failed(cuda.InvalidHandle, "cuStreamQuery")
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.ended == st.put, nil
+}
+
+// Copy copies in stream order.
+func (d *Driver) Copy(ctx cuda.Context, to, from cuda.Ptr, bytes int64, s cuda.Stream) error {
+	const call = "cuMemcpyAsync of %d bytes from %#x to %#x"
+	if err := d.in(ctx, "Copy", call, bytes, uint64(from), uint64(to)); err != nil {
+		return err
+	}
+	defer d.mu.Unlock()
+	if bytes == 0 {
+		return nil
+	}
+	target, source := d.slice(to, bytes), d.slice(from, bytes)
+	if target == nil || source == nil {
+		return failed(cuda.InvalidValue, call, bytes, uint64(from), uint64(to))
+	}
+	return d.enqueue(s, func(<-chan struct{}) { copy(target, source) }, "cuMemcpyAsync")
+}
+
+// Set fills in stream order.
+func (d *Driver) Set(ctx cuda.Context, to cuda.Ptr, value byte, bytes int64, s cuda.Stream) error {
+	const call = "cuMemsetD8Async of %d bytes at %#x"
+	if err := d.in(ctx, "Set", call, bytes, uint64(to)); err != nil {
+		return err
+	}
+	defer d.mu.Unlock()
+	if bytes == 0 {
+		return nil
+	}
+	target := d.slice(to, bytes)
+	if target == nil {
+		return failed(cuda.InvalidValue, call, bytes, uint64(to))
+	}
+	return d.enqueue(s, func(<-chan struct{}) { fill(target, value) }, "cuMemsetD8Async")
+}
+
+// word is a 64-bit word of memory, for atomic access.
+func (d *Driver) word(p cuda.Ptr) *uint64 {
+	b := d.slice(p, 8)
+	if b == nil || p%8 != 0 {
+		return nil
+	}
+	return (*uint64)(unsafe.Pointer(&b[0]))
+}
+
+// WriteValue stores in stream order.
+func (d *Driver) WriteValue(ctx cuda.Context, s cuda.Stream, word cuda.Ptr, value uint64) error {
+	if err := d.in(ctx, "WriteValue", "cuStreamWriteValue64 at %#x", uint64(word)); err != nil {
+		return err
+	}
+	defer d.mu.Unlock()
+	w := d.word(word)
+	if w == nil {
+		return failed(cuda.InvalidValue, "cuStreamWriteValue64 at %#x", uint64(word))
+	}
+	return d.enqueue(s, func(<-chan struct{}) { atomic.StoreUint64(w, value) }, "cuStreamWriteValue64")
+}
+
+// WaitValue holds the stream.
+func (d *Driver) WaitValue(ctx cuda.Context, s cuda.Stream, word cuda.Ptr, value uint64) error {
+	if err := d.in(ctx, "WaitValue", "cuStreamWaitValue64 at %#x", uint64(word)); err != nil {
+		return err
+	}
+	defer d.mu.Unlock()
+	w := d.word(word)
+	if w == nil {
+		return failed(cuda.InvalidValue, "cuStreamWaitValue64 at %#x", uint64(word))
+	}
+	return d.enqueue(s, func(done <-chan struct{}) {
+		for int64(atomic.LoadUint64(w)-value) < 0 {
+			select {
+			case <-done:
+				return
+			default:
+				runtime.Gosched()
+			}
+		}
+	}, "cuStreamWaitValue64")
+}
+
+// NewEvent makes an event.
+func (d *Driver) NewEvent(ctx cuda.Context, _ bool) (cuda.Event, error) {
+	if err := d.in(ctx, "NewEvent", "cuEventCreate"); err != nil {
+		return 0, err
+	}
+	defer d.mu.Unlock()
+	e := cuda.Event(d.id())
+	d.events[e] = &event{}
+	return e, nil
+}
+
+// DestroyEvent forgets an event.
+func (d *Driver) DestroyEvent(ctx cuda.Context, e cuda.Event) error {
+	if err := d.in(ctx, "DestroyEvent", "cuEventDestroy"); err != nil {
+		return err
+	}
+	defer d.mu.Unlock()
+	if d.events[e] == nil {
+		return failed(cuda.InvalidHandle, "cuEventDestroy")
+	}
+	delete(d.events, e)
+	return nil
+}
+
+// Record marks a place in a stream.
+func (d *Driver) Record(ctx cuda.Context, e cuda.Event, s cuda.Stream) error {
+	if err := d.in(ctx, "Record", "cuEventRecord"); err != nil {
+		return err
+	}
+	defer d.mu.Unlock()
+	ev, st := d.events[e], d.get(s)
+	if ev == nil || st == nil {
+		return failed(cuda.InvalidHandle, "cuEventRecord")
+	}
+	ev.mu.Lock()
+	defer ev.mu.Unlock()
+	ev.graph = st.capture
+	if st.capture != nil {
+		return nil // a dependency only; all branches of a capture are run in order
+	}
+	done := make(chan struct{})
+	ev.done = done
+	st.add(func(<-chan struct{}) {
+		ev.mu.Lock()
+		ev.at = time.Now()
+		ev.mu.Unlock()
+		close(done)
+	})
+	return nil
+}
+
+// EventDone looks without waiting; an event never recorded is done.
+func (d *Driver) EventDone(ctx cuda.Context, e cuda.Event) (bool, error) {
+	if err := d.in(ctx, "EventDone", "cuEventQuery"); err != nil {
+		return false, err
+	}
+	defer d.mu.Unlock()
+	ev := d.events[e]
+	if ev == nil {
+		return false, failed(cuda.InvalidHandle, "cuEventQuery")
+	}
+	ev.mu.Lock()
+	defer ev.mu.Unlock()
+	if ev.done == nil {
+		return true, nil
+	}
+	select {
+	case <-ev.done:
+		return true, nil
+	default:
+		return false, nil
+	}
+}
+
+// Elapsed is wall time.
+func (d *Driver) Elapsed(ctx cuda.Context, from, to cuda.Event) (float64, error) {
+	if err := d.in(ctx, "Elapsed", "cuEventElapsedTime"); err != nil {
+		return 0, err
+	}
+	defer d.mu.Unlock()
+	a, b := d.events[from], d.events[to]
+	if a == nil || b == nil {
+		return 0, failed(cuda.InvalidHandle, "cuEventElapsedTime")
+	}
+	times := [2]time.Time{}
+	for i, ev := range []*event{a, b} {
+		ev.mu.Lock()
+		times[i] = ev.at
+		ev.mu.Unlock()
+	}
+	if times[0].IsZero() || times[1].IsZero() {
+		return 0, failed(cuda.InvalidHandle, "cuEventElapsedTime")
+	}
+	return float64(times[1].Sub(times[0]).Nanoseconds()) / 1e3, nil
+}
+
+// WaitEvent holds a stream until an event's last record so far. In a capture it
+// joins the streams: both record into one graph from then on.
+func (d *Driver) WaitEvent(ctx cuda.Context, s cuda.Stream, e cuda.Event) error {
+	if err := d.in(ctx, "WaitEvent", "cuStreamWaitEvent"); err != nil {
+		return err
+	}
+	defer d.mu.Unlock()
+	ev, st := d.events[e], d.get(s)
+	if ev == nil || st == nil {
+		return failed(cuda.InvalidHandle, "cuStreamWaitEvent")
+	}
+	ev.mu.Lock()
+	defer ev.mu.Unlock()
+	if ev.graph != nil {
+		if st.capture != nil && st.capture != ev.graph {
+			return failed(cuda.CaptureInvalid, "cuStreamWaitEvent")
+		}
+		st.capture = ev.graph
+		return nil
+	}
+	if ev.done == nil {
+		return nil
+	}
+	if st.capture != nil {
+		return failed(cuda.CaptureUnsupported, "cuStreamWaitEvent")
+	}
+	recorded := ev.done
+	st.add(func(done <-chan struct{}) {
+		select {
+		case <-recorded:
+		case <-done:
+		}
+	})
+	return nil
+}
