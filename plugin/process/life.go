@@ -96,10 +96,16 @@ func (c *Client) alive(health grpc_health_v1.HealthClient) bool {
 
 var errStopped = plugin.Errorf(plugin.PluginDied, "stopped")
 
-// condemn declares the plugin dead and kills it.
+// condemn declares the plugin dead and kills it. One that was asked to end may
+// take its connections down before it does; Close sees to its end.
 func (c *Client) condemn(err error) {
 	c.finish(err)
-	c.runner.child.kill()
+	c.mu.Lock()
+	closing := c.closing
+	c.mu.Unlock()
+	if !closing {
+		c.runner.child.kill()
+	}
 }
 
 // finish ends the client's life, once: calls in flight fail, Done is closed,
