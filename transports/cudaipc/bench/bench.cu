@@ -13,7 +13,7 @@ using job::rank;
 using job::world;
 
 // ---- options ----------------------------------------------------------------
-static std::string images = "build/cuda", nccl_path, only, json_path;
+static std::string images = "transports/cudaipc/images", nccl_path, only, json_path;
 static long min_bytes = 8, max_bytes = 1l << 30;
 static int samples = 21;
 static bool eager = false, variants = false;
@@ -383,7 +383,8 @@ int main(int argc, char **argv) {
   CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   for (const char *name : kImageNames) {
     cudaLibrary_t lib;
-    std::string path = images + "/" + name + ".cubin";
+    std::string path = images + "/" + name + ".fatbin";
+    if (access(path.c_str(), R_OK) != 0) path = images + "/" + name + ".cubin";
     if (access(path.c_str(), R_OK) != 0) continue;
     CHECK(cudaLibraryLoadFromFile(&lib, path.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0));
     libraries.push_back(lib);

@@ -319,8 +319,8 @@ int main(int argc, char **argv) {
   CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   for (const char *name : kImages) {
     cudaLibrary_t lib;
-    std::string path = std::string(argv[2]) + "/" + name + ".cubin";
-    if (access(path.c_str(), R_OK) != 0) path = std::string(argv[2]) + "/" + name + ".fatbin";
+    std::string path = std::string(argv[2]) + "/" + name + ".fatbin";
+    if (access(path.c_str(), R_OK) != 0) path = std::string(argv[2]) + "/" + name + ".cubin";
     if (access(path.c_str(), R_OK) != 0) continue;
     CHECK(cudaLibraryLoadFromFile(&lib, path.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0));
     libraries.push_back(lib);

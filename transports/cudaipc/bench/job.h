@@ -2,11 +2,13 @@
 // barriers and the mapping of every rank's memory in every other.
 #pragma once
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 
 #include "../kernels/layout.h"
 
@@ -37,6 +40,8 @@ struct Shared {
   std::atomic<int> failed;
   char unique_id[128];
   cudaIpcMemHandle_t handle[kMaxRanks];
+  int descriptor[kMaxRanks];
+  pid_t process[kMaxRanks];
   double value[kMaxRanks][4096];
 };
 
@@ -100,7 +105,97 @@ struct Memory {
   size_t bytes = 0;
 };
 
+// Memory of cuMemCreate, whose descriptor each peer fetches from this process,
+// as the transport exports it; with SHUNT_BENCH_IPC=1, cudaMalloc and legacy IPC.
+struct Virtual {
+  CUresult (*granularity)(size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags);
+  CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long);
+  CUresult (*reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
+  CUresult (*map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
+  CUresult (*access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
+  CUresult (*out)(void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long);
+  CUresult (*in)(CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType);
+  Virtual() {
+    auto find = [](auto &f, const char *name) {
+      void *p;
+      cudaDriverEntryPointQueryResult found;
+      CHECK(cudaGetDriverEntryPointByVersion(name, &p, 12000, cudaEnableDefault, &found));
+      f = reinterpret_cast<std::remove_reference_t<decltype(f)>>(p);
+    };
+    find(granularity, "cuMemGetAllocationGranularity");
+    find(create, "cuMemCreate");
+    find(reserve, "cuMemAddressReserve");
+    find(map, "cuMemMap");
+    find(access, "cuMemSetAccess");
+    find(out, "cuMemExportToShareableHandle");
+    find(in, "cuMemImportFromShareableHandle");
+  }
+};
+
+#define CHECK_DRIVER(x)                                                                          \
+  do {                                                                                           \
+    CUresult result_ = (x);                                                                      \
+    if (result_ != CUDA_SUCCESS) {                                                               \
+      fprintf(stderr, "rank %d: %s:%d: %s: %d\n", job::rank, __FILE__, __LINE__, #x, int(result_)); \
+      _exit(1);                                                                                  \
+    }                                                                                            \
+  } while (0)
+
+inline char *map_handle(const Virtual &v, CUmemGenericAllocationHandle handle, size_t bytes) {
+  CUdeviceptr p;
+  CUmemAccessDesc access{};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.location.id = rank;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  CHECK_DRIVER(v.reserve(&p, bytes, 0, 0, 0));
+  CHECK_DRIVER(v.map(p, bytes, 0, handle, 0));
+  CHECK_DRIVER(v.access(p, bytes, &access, 1));
+  return reinterpret_cast<char *>(p);
+}
+
+inline Memory allocate_virtual(size_t bytes) {
+  static const Virtual v;
+  Memory m;
+  CUmemAllocationProp prop{};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  prop.location.id = rank;
+  size_t grain;
+  CHECK_DRIVER(v.granularity(&grain, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+  m.bytes = (bytes + grain - 1) / grain * grain;
+  CUmemGenericAllocationHandle handle;
+  CHECK_DRIVER(v.create(&handle, m.bytes, &prop, 0));
+  m.own = m.of[rank] = map_handle(v, handle, m.bytes);
+  CHECK(cudaMemset(m.own, 0, m.bytes));
+  CHECK(cudaDeviceSynchronize());
+  int fd;
+  CHECK_DRIVER(v.out(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  shared->descriptor[rank] = fd;
+  shared->process[rank] = getpid();
+  barrier();
+  for (int r = 0; r < world; r++) {
+    if (r == rank) continue;
+    int pid = syscall(SYS_pidfd_open, shared->process[r], 0);
+    int theirs = syscall(SYS_pidfd_getfd, pid, shared->descriptor[r], 0);
+    if (theirs < 0) {
+      perror("pidfd_getfd");
+      _exit(1);
+    }
+    CUmemGenericAllocationHandle imported;
+    CHECK_DRIVER(v.in(&imported, reinterpret_cast<void *>(static_cast<intptr_t>(theirs)), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    m.of[r] = map_handle(v, imported, m.bytes);
+    close(theirs);
+    close(pid);
+  }
+  barrier();
+  close(fd);
+  return m;
+}
+
 inline Memory allocate(size_t bytes) {
+  const char *legacy = getenv("SHUNT_BENCH_IPC");
+  if (!legacy || !atoi(legacy)) return allocate_virtual(bytes);
   Memory m;
   m.bytes = bytes;
   CHECK(cudaMalloc(&m.own, bytes));
