@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -68,23 +69,9 @@ func Wrap(e *Error) error { return plugin.Errorf(e.Result.code(), "%w", e) }
 
 // ResultOf is the driver's result in err's tree; Success if there is none.
 func ResultOf(err error) Result {
-	for err != nil {
-		if e, ok := err.(*Error); ok {
-			return e.Result
-		}
-		switch u := err.(type) {
-		case interface{ Unwrap() error }:
-			err = u.Unwrap()
-		case interface{ Unwrap() []error }:
-			err = nil
-			for _, inner := range u.Unwrap() {
-				if r := ResultOf(inner); r != Success {
-					return r
-				}
-			}
-		default:
-			return Success
-		}
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Result
 	}
 	return Success
 }
