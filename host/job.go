@@ -213,8 +213,15 @@ func (c *Communicator) lookAtStall(stall time.Duration) {
 		vain = fmt.Sprintf("%s has closed the communicator while rank %d waits for it", c.peerName(peer), c.rank)
 	}
 	if vain != "" {
-		// What the peer signalled last may be on its way to the waiting thread,
-		// so it takes a second look to be sure.
+		// The peer's record was written after its last signal. So if the
+		// semaphore still lacks that signal now, and this rank is still in the
+		// same call, it will never come.
+		_, again, _, _ := c.engine.Waiting()
+		if again != peer || stateOf(c.engine.PeerRecord(c.rank)).Seq != mine.Seq || !c.engine.Unsatisfied() {
+			c.deserted = -1
+			return
+		}
+		// A second look agrees, or nothing is said.
 		if c.deserted == peer {
 			c.fail(&plugin.Error{Code: plugin.Mismatch, Rank: peer, Message: vain}, true)
 		}

@@ -128,3 +128,15 @@ int64_t sx_engine_waiting(sx_engine *e, int32_t *rank, int32_t *step) {
   }
   return -1;
 }
+
+int sx_engine_unsatisfied(sx_engine *e) {
+  /* as in sx_engine_waiting */
+  uint32_t before = atomic_load_explicit(&e->looks, memory_order_acquire);
+  int64_t since = atomic_load_explicit(&e->waiting, memory_order_relaxed);
+  const _Atomic int64_t *word = atomic_load_explicit(&e->waiting_word, memory_order_relaxed);
+  int64_t value = atomic_load_explicit(&e->waiting_value, memory_order_relaxed);
+  atomic_thread_fence(memory_order_acquire);
+  if (before % 2 != 0 || before != atomic_load_explicit(&e->looks, memory_order_relaxed)) return 0;
+  if (!since || !word) return 0;
+  return (int64_t)((uint64_t)atomic_load_explicit(word, memory_order_acquire) - (uint64_t)value) < 0;
+}

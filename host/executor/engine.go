@@ -193,6 +193,15 @@ func (e *Engine) Waiting() (waiting bool, rank int, since time.Duration, step in
 	return true, int(r), time.Duration(d), int(s)
 }
 
+// Unsatisfied reports whether the semaphore of the rank that Waiting names has
+// not reached what the run waits for. It looks at the memory itself, so a run
+// whose thread was not scheduled yet is not taken for one that waits in vain.
+func (e *Engine) Unsatisfied() bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return !e.closed && C.sx_engine_unsatisfied(e.c) != 0
+}
+
 // Policy says how a run waits: Spins polls with a pause of some 10 ns to 50 ns
 // between them, then Yields of the processor, but no longer than 0.3 ms, then
 // sleep until a peer rings. A run does not spin for a peer that it last saw on

@@ -233,9 +233,11 @@ typedef struct sx_engine {
 
   /* What other threads may look at or change. */
   _Alignas(64) _Atomic uint32_t state;
-  _Atomic uint32_t looks;  /* seqlock of the next three; odd while they change */
+  _Atomic uint32_t looks;  /* seqlock of the next five; odd while they change */
   _Atomic int64_t waiting; /* clock since when the run waits, or 0 */
   _Atomic int32_t waiting_rank, waiting_step;
+  const _Atomic int64_t *_Atomic waiting_word; /* and what it must reach */
+  _Atomic int64_t waiting_value;
   sx_control private_page; /* until a control page is set */
 } sx_engine;
 
@@ -253,6 +255,9 @@ void sx_engine_set_process(sx_engine *engine, int32_t rank, int32_t pid);
 void sx_engine_abort(sx_engine *engine, uint32_t cause, int32_t rank);
 /* Nanoseconds that the run in flight has been waiting, or -1. */
 int64_t sx_engine_waiting(sx_engine *engine, int32_t *rank, int32_t *step);
+/* Whether the semaphore that Waiting names has not come up yet. The memory it
+ * lies in must stay mapped during the call. */
+int sx_engine_unsatisfied(sx_engine *engine);
 int64_t sx_clock(void);
 
 /* ---- flight.c ---------------------------------------------------------------- */

@@ -110,6 +110,8 @@ static void publish(sx_engine *e, const sx_track *t, int64_t now) {
   if (t) {
     atomic_store_explicit(&e->waiting_rank, t->rank, memory_order_relaxed);
     atomic_store_explicit(&e->waiting_step, (int32_t)t->step, memory_order_relaxed);
+    atomic_store_explicit(&e->waiting_word, t->word, memory_order_relaxed);
+    atomic_store_explicit(&e->waiting_value, t->value, memory_order_relaxed);
   }
   /* release: who sees the even version sees the fields */
   atomic_store_explicit(&e->looks, looks + 2, memory_order_release);
