@@ -50,10 +50,10 @@ static void add_direct(std::vector<Candidate> &list, const std::string &name, lo
 
 // shunt_all_to_all_v as all_to_all, or as a ring of send and recv.
 static void add_v(std::vector<Candidate> &list, const Case &c) {
-  cudaKernel_t k = kernel("shunt_all_to_all_v");
+  cudaKernel_t k = kernel(c.block >= 1 << 20 ? "shunt_all_to_all_v_long" : "shunt_all_to_all_v");
   if (!k) return;
   int blocks = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world) * world;
-  list.push_back({"all_to_all_v", false, true, [=](const Case &c, int slot) {
+  list.push_back({c.block >= 1 << 20 ? "all_to_all_v_long" : "all_to_all_v", false, true, [=](const Case &c, int slot) {
                     shunt_kernel_args_v v{};
                     v.base = arguments(c, slot);
                     if (c.coll == kSendRecv) {

@@ -152,6 +152,7 @@ static const Kernel kKernels[] = {
     {"shunt_all_to_all_ll128", kAllToAll, false, kAny},
     {"shunt_all_to_all_direct", kAllToAll, false, kDirect},
     {"shunt_all_to_all_v", kAllToAllV, false, kVGrid},
+    {"shunt_all_to_all_v_long", kAllToAllV, false, kVGrid},
 };
 static const char *const kImages[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "all_to_all_v", "broadcast", "reduce", "barrier", "one_sided"};
 
@@ -235,7 +236,7 @@ static int64_t run(const Case &c, unsigned seed) {
     v.send_count[p] = pair(rank, p) * size, v.send_displ[p] = at[0], at[0] += v.send_count[p];
     v.recv_count[p] = pair(p, rank) * size, v.recv_displ[p] = at[1], at[1] += v.recv_count[p];
   }
-  if (c.kernel->grid == kDirect) known(c.reachable);
+  if (c.kernel->grid == kDirect || c.kernel->grid == kVGrid) known(c.reachable);
   CHECK(cudaDeviceSynchronize());  // copies from pageable memory may still be under way
   job::barrier();
   cudaKernel_t k = find(c.kernel->typed ? std::string(c.kernel->name) + "_" + kTypes[c.type].name : c.kernel->name);
@@ -354,10 +355,12 @@ int main(int argc, char **argv) {
       c.kernel = &kKernels[random() % (sizeof kKernels / sizeof *kKernels)];
       c.type = random() % 12, c.op = random() % 6, c.root = random() % world;
       c.shift = random() % 3 == 0 ? random() % 16 : 0;
-      c.count = pick(std::vector<int64_t>{0, 1, 2, 3, 7, 15, 16, 17, 119, 120, 121, 479, 480, 481, 1023, 1025, 4099, 20011, 65537, 150001});
+      c.count = pick(std::vector<int64_t>{0, 1, 2, 3, 7, 15, 16, 17, 119, 120, 121, 479, 480, 481, 1023, 1025, 4099, 20011, 65537, 150001, 700001});
       c.in_place = random() % 3 == 0, c.reachable = random() % 3 != 0;
       c.blocks = pick(std::vector<int>{1, 2, 5, 8, 33, 64}), c.threads = pick(std::vector<int>{32, 64, 256, 512});
     }
+    if (c.kernel->coll != kAllToAllV) c.count = std::min(c.count, int64_t(150001));
+    if (c.kernel->coll == kAllToAllV && c.kernel->name == std::string("shunt_all_to_all_v") && c.count * kTypes[c.type].bytes >= 1 << 20) c.count /= 8;
     if (c.kernel->grid == kDirect) c.threads = 512;
     if (c.kernel->grid == kReduceGrid) c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / (world - 1)) * (world - 1), c.threads = 512;
     if (c.kernel->grid == kBroadcastGrid) c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, (SHUNT_MAX_BLOCKS - 8) / (world - 1)) * (world - 1) + 8, c.threads = 512;

@@ -1,13 +1,22 @@
 // all_to_all_v.cu: every rank may send something to and receive something from
 // every rank, itself included, of any length: all_to_all_v, and with zeros in
 // place, all_gather_v, gather(v), scatter(v), send, recv and groups of them.
-// What a pair does follows from that pair's bytes alone. Memory that is sent
-// must not overlap memory that is received, but a rank's own block may be in
-// place.
+// What a pair does follows from that pair's bytes alone, and for long messages
+// from the offer that the receiver makes. Memory that is sent must not overlap
+// memory that is received, but a rank's own block may be in place.
+//
+// Short messages go through channels; some blocks serve each peer. For a long
+// one the receiver first says where it may be stored, if the sender can reach
+// that, and then all blocks of the sender store it there; otherwise it goes
+// through the channel too.
+//
+// A rank all of whose messages are short, both ways, may launch all_to_all_v; any
+// rank may launch all_to_all_v_long, which looks at every pair. What they do for
+// a pair is the same, so ranks need not launch the same one.
 //
 // Grid: world * channel_blocks(world) blocks of SHUNT_MAX_THREADS.
-#include "channel.cuh"
 #include "copy.cuh"
+#include "direct.cuh"
 
 namespace shunt {
 
@@ -80,31 +89,137 @@ __device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, int peer,
   }
 }
 
-__device__ __forceinline__ void all_to_all_v(const shunt_kernel_args_v &v) {
-  begin();
-  const shunt_kernel_args &a = v.base;
+constexpr int64_t kLong = 1 << 20;  // bytes from which a receiver makes an offer
+
+// What this rank sends to and receives from each peer.
+class Counts {
+ public:
+  __device__ __forceinline__ explicit Counts(const shunt_kernel_args_v &args) : v(args) {}
+  __device__ __forceinline__ int64_t send_count(int p) const { return v.counts ? device(0, p) : v.send_count[p]; }
+  __device__ __forceinline__ int64_t send_displ(int p) const { return v.counts ? device(1, p) : v.send_displ[p]; }
+  __device__ __forceinline__ int64_t recv_count(int p) const { return v.counts ? device(2, p) : v.recv_count[p]; }
+  __device__ __forceinline__ int64_t recv_displ(int p) const { return v.counts ? device(3, p) : v.recv_displ[p]; }
+
+ private:
+  __device__ __forceinline__ int64_t device(int array, int p) const {
+    return reinterpret_cast<const int64_t *>(v.counts)[array * v.base.world + p];
+  }
+  const shunt_kernel_args_v &v;
+};
+
+// The outcome of the offers, for the whole block.
+struct Offers {
+  u64 to[SHUNT_MAX_RANKS];        // where a long message to a peer goes; 0: through the channel
+  bool landing[SHUNT_MAX_RANKS];  // a peer stores its long message here by itself
+  u64 reference;                  // of the memory that long messages arrive in
+  int64_t low, span;
+};
+
+// Thread p makes its offer to peer p first and only then waits for one: nobody
+// waits for an offer that waits for another.
+__device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, const Counts &counts, Offers &o) {
+  if (threadIdx.x == 0) {
+    int64_t low = INT64_MAX, high = 0;
+    for (int p = 0; p < a.world; p++)
+      if (p != a.rank && counts.recv_count(p) >= kLong) {
+        low = min(low, counts.recv_displ(p));
+        high = max(high, counts.recv_displ(p) + counts.recv_count(p));
+      }
+    o.reference = 0;
+    o.low = low;
+    o.span = max(high - low, int64_t(0));
+  }
+  __syncthreads();
+  if (o.span > 0) find_export(a, a.recv + o.low, o.span, &o.reference);
+  __syncthreads();
+  const int p = threadIdx.x;
+  if (p < a.world && p != a.rank) {
+    const int here = int(blockIdx.x) * SHUNT_MAX_RANKS + p, there = int(blockIdx.x) * SHUNT_MAX_RANKS + a.rank;
+    o.to[p] = 0;
+    o.landing[p] = false;
+    if (counts.recv_count(p) >= kLong) {
+      u64 *made = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_OFFERED) + here;
+      const u64 reference = o.reference == 0 ? 0 : o.reference + (counts.recv_displ(p) - o.low);
+      // Release: what this stream did with recv before comes before the peer's
+      // stores to it.
+      fence_system();
+      ll_store(a.region[p] + SHUNT_OFF_OFFER + there * 16, reference, ll_flag(++*made));
+      o.landing[p] = reference != 0;
+    }
+    if (counts.send_count(p) >= kLong) {
+      u64 *taken = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_ACCEPTED) + here;
+      const u32 flag = ll_flag(++*taken);
+      uint4 packet;
+      Wait wait(a);
+      do packet = load_packet(own(a) + SHUNT_OFF_OFFER + here * 16);
+      while ((packet.y != flag || packet.w != flag) && !wait.over(p, *taken));
+      fence_system();  // acquire: see above
+      o.to[p] = import_address(a, p, ll_word(packet));
+    }
+  }
+  __syncthreads();
+}
+
+// The short messages of one block, and its part of what a rank sends itself.
+// to and landing say whether a pair's message goes past the channel.
+__device__ __forceinline__ void serve_channels(const shunt_kernel_args &a, const Counts &counts, const Offers *offers) {
   const int blocks = channel_blocks(a.world);
   const int peer = (a.rank + blockIdx.x / blocks) % a.world, block = blockIdx.x % blocks;
-  int64_t send_count, send_displ, recv_count, recv_displ;
-  if (v.counts != 0) {
-    const int64_t *c = reinterpret_cast<const int64_t *>(v.counts) + peer;
-    send_count = c[0], send_displ = c[a.world], recv_count = c[2 * a.world], recv_displ = c[3 * a.world];
-  } else {
-    send_count = v.send_count[peer], send_displ = v.send_displ[peer];
-    recv_count = v.recv_count[peer], recv_displ = v.recv_displ[peer];
+  const int64_t send_count = counts.send_count(peer), recv_count = counts.recv_count(peer);
+  const char *send = reinterpret_cast<const char *>(a.send) + counts.send_displ(peer);
+  if (peer == a.rank) {
+    copy_bytes(reinterpret_cast<char *>(a.recv) + counts.recv_displ(peer), send, min(send_count, recv_count), block * blockDim.x + threadIdx.x, blocks * blockDim.x);
+    return;
   }
   const int warps = blocks * (blockDim.x >> 5), lane = (threadIdx.x >> 5) * blocks + block;
-  const Flow out(a.send, send_displ, send_count, warps), in(a.recv, recv_displ, recv_count, warps);
-  if (peer == a.rank)
-    copy_bytes(in.base, out.base, min(send_count, recv_count), block * blockDim.x + threadIdx.x, blocks * blockDim.x);
-  else if (out.lanes > warps || in.lanes > warps)
+  const Flow out(a.send, counts.send_displ(peer), offers && offers->to[peer] != 0 ? 0 : send_count, warps);
+  const Flow in(a.recv, counts.recv_displ(peer), offers && offers->landing[peer] ? 0 : recv_count, warps);
+  if (out.lanes > warps || in.lanes > warps)
     serve_pair<2>(a, peer, lane, warps, out, in);
   else
     serve_pair<1>(a, peer, lane, warps, out, in);
+}
+
+__device__ __forceinline__ void all_to_all_v(const shunt_kernel_args_v &v) {
+  begin();
+  serve_channels(v.base, Counts(v), nullptr);
+}
+
+__device__ __forceinline__ void all_to_all_v_long(const shunt_kernel_args_v &v) {
+  begin();
+  __shared__ Offers offers;
+  const shunt_kernel_args &a = v.base;
+  const Counts counts(v);
+  exchange_offers(a, counts, offers);
+  const char *send = reinterpret_cast<const char *>(a.send);
+  const int p = threadIdx.x;
+  bool stored = false;
+  for (int k = 1; k < a.world; k++) {  // at any time each rank stores to another one
+    const int to = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
+    if (offers.to[to] == 0) continue;
+    copy_bytes(reinterpret_cast<char *>(offers.to[to]), send + counts.send_displ(to), counts.send_count(to), int64_t(blockIdx.x) * blockDim.x + threadIdx.x,
+               int64_t(gridDim.x) * blockDim.x);
+    stored = true;
+  }
+  if (stored) {  // the same for the whole block
+    __syncthreads();
+    // Release: the block's stores come before the count.
+    if (p < a.world && p != a.rank && offers.to[p] != 0)
+      store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED + (int(blockIdx.x) * SHUNT_MAX_RANKS + a.rank) * 8),
+                    reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_ACCEPTED)[int(blockIdx.x) * SHUNT_MAX_RANKS + p]);
+  }
+
+  serve_channels(a, counts, &offers);
+  // wait_for acquires: the peer's stores to recv are visible to what follows.
+  if (p < a.world && p != a.rank && offers.landing[p])
+    wait_for(a, own(a) + SHUNT_OFF_LANDED + (int(blockIdx.x) * SHUNT_MAX_RANKS + p) * 8, reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_OFFERED)[int(blockIdx.x) * SHUNT_MAX_RANKS + p], p);
 }
 
 }  // namespace shunt
 
 extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v(const __grid_constant__ shunt_kernel_args_v args) {
   shunt::all_to_all_v(args);
+}
+extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_long(const __grid_constant__ shunt_kernel_args_v args) {
+  shunt::all_to_all_v_long(args);
 }

@@ -36,6 +36,13 @@ __device__ __forceinline__ void find_export(const shunt_kernel_args &a, u64 addr
     *found = u64(t + 1) << kOffsetBits | (address - base);
 }
 
+// Where a peer's reference lies here; 0 if it cannot be reached.
+__device__ __forceinline__ u64 import_address(const shunt_kernel_args &a, int peer, u64 reference) {
+  const u64 index = (reference >> kOffsetBits) - 1;
+  if (reference == 0 || reference == kNothing || index >= SHUNT_MAX_EXPORTS) return 0;
+  return (reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_IMPORTS) + peer * SHUNT_MAX_EXPORTS)[index] + (reference & ((1ull << kOffsetBits) - 1));
+}
+
 // The start barrier. True if all buffers can be reached; the answer is the same
 // on all ranks. Blocks of at least SHUNT_MAX_EXPORTS threads.
 __device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64 e, int64_t send_bytes, int64_t recv_bytes) {
@@ -81,13 +88,8 @@ __device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64
       // Acquire: the peer's send, as its stream left it, is visible from here.
       fence_system();
       if (word[0] == 0 || word[1] == 0) m.strangers = 1;
-      const u64 *imports = reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_IMPORTS) + p * SHUNT_MAX_EXPORTS;
-      auto address = [&](u64 ref) {
-        const u64 index = (ref >> kOffsetBits) - 1;
-        return ref == 0 || ref == kNothing || index >= SHUNT_MAX_EXPORTS ? 0 : imports[index] + (ref & ((1ull << kOffsetBits) - 1));
-      };
-      m.send[p] = address(word[0]);
-      m.recv[p] = address(word[1]);
+      m.send[p] = import_address(a, p, word[0]);
+      m.recv[p] = import_address(a, p, word[1]);
       m.scalar[p] = __longlong_as_double(word[2]);
     }
   }

@@ -91,7 +91,11 @@ enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASSES };
 #define SHUNT_OFF_CREDIT (SHUNT_OFF_RECEIVED + SHUNT_CHANNEL_WORDS * 8) /* same shape, written by peer: units of ours it has consumed */
 #define SHUNT_OFF_DONE (SHUNT_OFF_CREDIT + SHUNT_CHANNEL_WORDS * 8) /* [block][peer] u64, written by peer: direct calls it has finished */
 #define SHUNT_OFF_HELLO (SHUNT_OFF_DONE + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* [block][peer] 64 bytes, written by peer */
-#define SHUNT_OFF_MISSED (SHUNT_OFF_HELLO + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 64) /* u64: an address that was not exported */
+#define SHUNT_OFF_OFFER (SHUNT_OFF_HELLO + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 64) /* [block][peer] 16 bytes, written by peer: where its data may go */
+#define SHUNT_OFF_OFFERED (SHUNT_OFF_OFFER + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 16) /* [block][peer] u64: offers made to peer */
+#define SHUNT_OFF_ACCEPTED (SHUNT_OFF_OFFERED + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* same shape: offers taken from peer */
+#define SHUNT_OFF_LANDED (SHUNT_OFF_ACCEPTED + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* same shape, written by peer: offers of ours it has filled */
+#define SHUNT_OFF_MISSED (SHUNT_OFF_LANDED + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* u64: an address that was not exported */
 #define SHUNT_OFF_SIGNAL (SHUNT_OFF_MISSED + 64) /* [peer] u64, written by peer: one-sided signals raised here */
 #define SHUNT_OFF_SIGNALED (SHUNT_OFF_SIGNAL + SHUNT_MAX_RANKS * 8)   /* [peer] u64: signals this rank has raised at peer */
 #define SHUNT_OFF_WAITED (SHUNT_OFF_SIGNALED + SHUNT_MAX_RANKS * 8)   /* [peer] u64: signals of peer consumed here */
