@@ -330,6 +330,17 @@ func (b *Builder) Plan() (*Plan, error) {
 			place(r)
 		}
 	}
+	for i := range p.Kernels {
+		k := &p.Kernels[i]
+		for j := range 3 {
+			place(&k.Grid[j])
+			place(&k.Block[j])
+		}
+		place(&k.Shared)
+	}
+	for i := range p.Args {
+		place(&p.Args[i].Value)
+	}
 	if err := p.Validate(); err != nil {
 		return nil, fmt.Errorf("building plan %s: %w", p.Algorithm, err)
 	}

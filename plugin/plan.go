@@ -78,6 +78,8 @@ type Kernel struct {
 }
 
 // Arg is one kernel argument: the value of a register, or the address of a ref.
+// The arguments of a kernel lie behind each other, each aligned to its size, so
+// a kernel may take them one by one or as one structure.
 type Arg struct {
 	Ref   uint16 // or None
 	Value uint16 // or None
@@ -135,7 +137,7 @@ func (p *Plan) Validate() error {
 	isReg := func(r uint16) bool { return int(r) < regs }
 	for i, r := range p.Refs {
 		switch r.Space {
-		case SpaceSend, SpaceRecv:
+		case SpaceSend, SpaceRecv, SpaceAbort:
 		case SpaceRegion, SpacePeer:
 			if !isReg(r.Region) || !isReg(r.Rank) {
 				return bad("ref %d: register out of range", i)
@@ -152,7 +154,7 @@ func (p *Plan) Validate() error {
 	}
 	for i, a := range p.Args {
 		if (a.Ref == None) == (a.Value == None) ||
-			(a.Ref != None && !p.isLocal(a.Ref)) || (a.Value != None && !isReg(a.Value)) {
+			(a.Ref != None && !p.isLocal(a.Ref) && !p.isAbort(a.Ref)) || (a.Value != None && !isReg(a.Value)) {
 			return bad("argument %d: neither or both of ref and value, or out of range", i)
 		}
 		switch a.Bytes {
@@ -185,9 +187,15 @@ func (p *Plan) Validate() error {
 	return nil
 }
 
-// isLocal reports whether a ref exists and is in memory that is mapped here.
+// isLocal reports whether a ref exists and is in memory that is mapped here and
+// that steps may touch.
 func (p *Plan) isLocal(ref uint16) bool {
-	return int(ref) < len(p.Refs) && p.Refs[ref].Space != SpacePeer
+	return int(ref) < len(p.Refs) && p.Refs[ref].Space != SpacePeer && p.Refs[ref].Space != SpaceAbort
+}
+
+// isAbort reports whether a ref exists and is the abort word.
+func (p *Plan) isAbort(ref uint16) bool {
+	return int(ref) < len(p.Refs) && p.Refs[ref].Space == SpaceAbort
 }
 
 // areLocal is isLocal of count refs from first.
@@ -236,7 +244,7 @@ func (p *Plan) validateTrack(track Track, firstTemp int, bad func(string, ...any
 		case StepStore:
 			ok = isWord(s.Dst) && isReg(s.A)
 		case StepCopy:
-			ok = p.isLocal(s.Dst) && isRef(s.A) && isReg(s.N)
+			ok = p.isLocal(s.Dst) && isRef(s.A) && !p.isAbort(s.A) && isReg(s.N)
 		case StepReduce:
 			ok = p.isLocal(s.Dst) && s.B >= 1 && p.areLocal(s.A, s.B) && isReg(s.N)
 		case StepSignal:

@@ -117,6 +117,7 @@ enum {
   SHUNT_SPACE_RECV = 1, /* the caller's receive memory, SlotRecvBytes long */
   SHUNT_SPACE_REGION = 2, /* region number [region] of rank [rank] */
   SHUNT_SPACE_PEER = 3, /* memory of rank [rank]'s process, at the address [region] that this rank published; only where Request.peer_read holds, and only as the source of a copy */
+  SHUNT_SPACE_ABORT = 4, /* the communicator's 32-bit abort word, as kernels see it; only as a kernel argument */
 };
 
 /* StepKind is what one step of a plan does. */

@@ -482,6 +482,8 @@ const (
 	SpaceRegion Space = 2
 	// SpacePeer: memory of rank [rank]'s process, at the address [region] that this rank published; only where Request.peer_read holds, and only as the source of a copy.
 	SpacePeer Space = 3
+	// SpaceAbort: the communicator's 32-bit abort word, as kernels see it; only as a kernel argument.
+	SpaceAbort Space = 4
 )
 
 var spaceNames = map[Space]string{
@@ -489,6 +491,7 @@ var spaceNames = map[Space]string{
 	SpaceRecv:   "recv",
 	SpaceRegion: "region",
 	SpacePeer:   "peer",
+	SpaceAbort:  "abort",
 }
 
 var spaceDocs = map[Space]string{
@@ -496,11 +499,12 @@ var spaceDocs = map[Space]string{
 	SpaceRecv:   "the caller's receive memory, SlotRecvBytes long",
 	SpaceRegion: "region number [region] of rank [rank]",
 	SpacePeer:   "memory of rank [rank]'s process, at the address [region] that this rank published; only where Request.peer_read holds, and only as the source of a copy",
+	SpaceAbort:  "the communicator's 32-bit abort word, as kernels see it; only as a kernel argument",
 }
 
 // Spaces lists every Space in the order of its value.
 func Spaces() []Space {
-	return []Space{SpaceSend, SpaceRecv, SpaceRegion, SpacePeer}
+	return []Space{SpaceSend, SpaceRecv, SpaceRegion, SpacePeer, SpaceAbort}
 }
 
 // String is the name used in messages, options and files.
