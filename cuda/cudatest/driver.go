@@ -37,6 +37,7 @@ type Driver struct {
 	failures map[string]*failure
 	memory   memory
 	streams  map[cuda.Stream]*stream
+	dying    []*stream // destroyed, but perhaps still running what they were given
 	events   map[cuda.Event]*event
 	graphs   map[cuda.Graph]*graph
 	execs    map[cuda.GraphExec]*graph
@@ -216,12 +217,13 @@ func (d *Driver) Release(device int) error {
 	return nil
 }
 
-// Synchronize waits for every stream.
+// Synchronize waits for every stream, destroyed ones included.
 func (d *Driver) Synchronize(ctx cuda.Context) error {
 	if err := d.in(ctx, "Synchronize", "cuCtxSynchronize"); err != nil {
 		return err
 	}
-	var all []*stream
+	all := d.dying
+	d.dying = nil
 	for _, s := range d.streams {
 		all = append(all, s)
 	}

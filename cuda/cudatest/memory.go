@@ -189,8 +189,15 @@ func (d *Driver) Alloc(ctx cuda.Context, bytes int64) (cuda.Ptr, error) {
 }
 
 func fill(b []byte, v byte) {
-	for i := range b {
-		b[i] = v
+	if v == 0 {
+		clear(b)
+		return
+	}
+	if len(b) > 0 {
+		b[0] = v
+		for n := 1; n < len(b); n *= 2 {
+			copy(b[n:], b[:n])
+		}
 	}
 }
 

@@ -160,6 +160,7 @@ func (d *Driver) DestroyStream(ctx cuda.Context, s cuda.Stream) error {
 		return failed(cuda.InvalidHandle, "cuStreamDestroy")
 	}
 	delete(d.streams, s)
+	d.dying = append(d.dying, st)
 	st.add(func(<-chan struct{}) { close(st.stop) })
 	return nil
 }

@@ -1,5 +1,5 @@
 // bench.cu: times the kernels against NCCL's best mode, interleaved, and checks
-// every result. One process per GPU. See README.md in this folder.
+// every result. One process per GPU. The script run starts it.
 #include <algorithm>
 #include <functional>
 #include <map>

@@ -1,0 +1,121 @@
+package cudaipc
+
+import "github.com/shunt-ccl/shunt/plugin"
+
+// algorithm is a way to do a collective: a kernel, its grid, and the messages
+// it is best for. Limits and costs are what 4 H200 measured, in graphs; see
+// docs/benchmarks-cuda.md. Bytes are those of plugin.Request.
+type algorithm struct {
+	collective plugin.Collective
+	name       string
+	image      string
+	kernel     string // with typed, the dtype's name follows
+	typed      bool
+	grid       grid
+	min, max   int64
+	latency    float64 // microseconds
+	bandwidth  float64 // bytes per microsecond
+}
+
+// grid says how many blocks and threads a kernel is launched with.
+type grid int
+
+const (
+	packets   grid = iota // LL: a thread for each 8 bytes of a message
+	units                 // LL128: a warp for each 480 bytes
+	unitsPart             // LL128 on 1/world of a message
+	full                  // all blocks, all threads
+	pairs                 // all_to_all_v: blocks for each peer
+	owners                // broadcast: blocks for each rank but the root, and some for the root's own copy
+	reducers              // reduce: blocks for each rank but the root
+	single                // one warp
+)
+
+const (
+	kib = 1 << 10
+	mib = 1 << 20
+)
+
+// algorithms, best first where the limits of two overlap.
+var algorithms = []algorithm{
+	{plugin.AllReduce, "one_shot_ll", "all_reduce", "shunt_all_reduce_one_shot_ll", true, packets, 0, 32 * kib, 2.3, 36000},
+	{plugin.AllReduce, "one_shot_ll128", "all_reduce", "shunt_all_reduce_one_shot_ll128", true, units, 16 * kib, 256 * kib, 2.9, 80000},
+	{plugin.AllReduce, "two_shot_ll128", "all_reduce", "shunt_all_reduce_two_shot_ll128", true, unitsPart, 128 * kib, 0, 4.6, 200000},
+	{plugin.AllReduce, "direct", "all_reduce", "shunt_all_reduce_direct", true, full, 4 * mib, 0, 10, 210000},
+
+	{plugin.AllGather, "ll", "all_gather", "shunt_all_gather_ll", false, packets, 0, 16 * kib, 2.3, 30000},
+	{plugin.AllGather, "ll128", "all_gather", "shunt_all_gather_ll128", false, units, 4 * kib, 0, 2.8, 96000},
+	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, full, 1 * mib, 0, 8, 115000},
+
+	{plugin.ReduceScatter, "ll", "reduce_scatter", "shunt_reduce_scatter_ll", true, packets, 0, 32 * kib, 2.5, 36000},
+	{plugin.ReduceScatter, "ll128", "reduce_scatter", "shunt_reduce_scatter_ll128", true, units, 16 * kib, 0, 3.1, 96000},
+	{plugin.ReduceScatter, "direct", "reduce_scatter", "shunt_reduce_scatter_direct", true, full, 8 * mib, 0, 12, 108000},
+
+	{plugin.AllToAll, "ll", "all_to_all", "shunt_all_to_all_ll", false, packets, 0, 32 * kib, 2.6, 36000},
+	{plugin.AllToAll, "ll128", "all_to_all", "shunt_all_to_all_ll128", false, units, 16 * kib, 0, 3.2, 90000},
+	{plugin.AllToAll, "direct", "all_to_all", "shunt_all_to_all_direct", false, full, 2 * mib, 0, 8, 114000},
+
+	{plugin.Broadcast, "ll", "broadcast", "shunt_broadcast_ll", false, packets, 0, 64 * kib, 2.2, 33000},
+	{plugin.Broadcast, "ll128", "broadcast", "shunt_broadcast_ll128", false, owners, 32 * kib, 0, 3.2, 285000},
+
+	{plugin.Reduce, "one_shot_ll", "reduce", "shunt_reduce_one_shot_ll", true, packets, 0, 64 * kib, 2.2, 36000},
+	{plugin.Reduce, "one_shot_ll128", "reduce", "shunt_reduce_one_shot_ll128", true, units, 64 * kib, 256 * kib, 2.9, 80000},
+	{plugin.Reduce, "two_shot_ll128", "reduce", "shunt_reduce_two_shot_ll128", true, unitsPart, 256 * kib, 8 * mib, 4.2, 210000},
+	{plugin.Reduce, "ll128", "reduce", "shunt_reduce_ll128", true, reducers, 8 * mib, 0, 5.7, 196000},
+	{plugin.Reduce, "direct", "reduce", "shunt_reduce_direct", true, full, 8 * mib, 0, 12, 285000},
+
+	{plugin.AllToAllV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000},
+	{plugin.AllGatherV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000},
+	{plugin.Gather, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000},
+	{plugin.GatherV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000},
+	{plugin.Scatter, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000},
+	{plugin.ScatterV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000},
+	{plugin.Send, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 330000},
+	{plugin.Recv, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 330000},
+
+	{plugin.Barrier, "ll", "barrier", "shunt_barrier", false, single, 0, 0, 3.4, 1e9},
+}
+
+// longMessage is kLong of kernels/all_to_all_v.cu: from so many bytes on a pair
+// needs the kernel that makes offers.
+const longMessage = 1 * mib
+
+func find(c plugin.Collective, name string) (algorithm, bool) {
+	for _, a := range algorithms {
+		if a.collective == c && a.name == name {
+			return a, true
+		}
+	}
+	return algorithm{}, false
+}
+
+// Supports offers the algorithms of a collective among GPUs of one host.
+func (t Transport) Supports(r plugin.Request) plugin.Support {
+	no := func(reason string) plugin.Support { return plugin.Support{Reason: reason} }
+	switch {
+	case r.Memory != plugin.MemoryKindCuda:
+		return no("cudaipc moves CUDA memory only")
+	case r.Hosts > 1:
+		return no("cudaipc reaches ranks of one host only")
+	case r.World > maxRanks:
+		return no("cudaipc serves at most 8 ranks of a host")
+	}
+	if r.World == 1 {
+		if !local(r.Collective) {
+			return no("cudaipc does not do this operation")
+		}
+		return plugin.Support{Algorithms: []plugin.Algorithm{{Name: localName, Latency: 2, Bandwidth: 1e6}}}
+	}
+	var s plugin.Support
+	for _, a := range algorithms {
+		if a.collective == r.Collective {
+			s.Algorithms = append(s.Algorithms, plugin.Algorithm{
+				Name: a.name, MinBytes: a.min, MaxBytes: a.max, Latency: a.latency, Bandwidth: a.bandwidth,
+			})
+		}
+	}
+	if len(s.Algorithms) == 0 {
+		return no("cudaipc does not do this operation")
+	}
+	return s
+}

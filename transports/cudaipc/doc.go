@@ -1,0 +1,15 @@
+// Package cudaipc moves bytes between GPUs of one host through peer memory,
+// over NVLink.
+//
+// An endpoint owns one region of device memory, which every peer maps: slots,
+// flags, counters and credits, laid out by kernels/layout.h. Its plans launch
+// kernels, which are CUDA C in kernels/, compiled ahead of time (kernels/compile)
+// into images/ and embedded. All protocol state lives in the region and is advanced by the
+// kernels themselves, so the plans run eagerly, captured, and replayed in any
+// mixture.
+//
+// What lives here is which algorithms there are, for which sizes and with which
+// grids (algorithms.go), and how their plans are built (plans.go). No mapping of
+// peers, no stream and no launch: those are the host's. bench/ measures the
+// kernels against NCCL and checks them, without any Go.
+package cudaipc

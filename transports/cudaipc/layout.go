@@ -1,0 +1,66 @@
+package cudaipc
+
+/*
+#include "kernels/layout.h"
+
+static int64_t region_bytes(int world) { return SHUNT_REGION_BYTES(world); }
+*/
+import "C"
+
+import "unsafe"
+
+// What kernels/layout.h says.
+const (
+	maxRanks   = C.SHUNT_MAX_RANKS
+	maxBlocks  = C.SHUNT_MAX_BLOCKS
+	maxThreads = C.SHUNT_MAX_THREADS
+
+	channelBlocks = C.SHUNT_CHANNEL_BLOCKS
+)
+
+// regionBytes is the size of a rank's region.
+func regionBytes(world int) int64 { return int64(C.region_bytes(C.int(world))) }
+
+// argument is where a field of the kernels' argument block lies.
+type argument struct {
+	name          string
+	offset, bytes int
+}
+
+// argumentBlock are the fields of shunt_kernel_args and, behind them, those of
+// shunt_kernel_args_v, one entry for each array element.
+func argumentBlock() (base, v []argument) {
+	var a C.shunt_kernel_args
+	field := func(name string, offset uintptr, bytes uintptr) argument {
+		return argument{name, int(offset), int(bytes)}
+	}
+	base = []argument{
+		field("send", unsafe.Offsetof(a.send), unsafe.Sizeof(a.send)),
+		field("recv", unsafe.Offsetof(a.recv), unsafe.Sizeof(a.recv)),
+		field("bytes", unsafe.Offsetof(a.bytes), unsafe.Sizeof(a.bytes)),
+		field("scalar", unsafe.Offsetof(a.scalar), unsafe.Sizeof(a.scalar)),
+		field("abort", unsafe.Offsetof(a.abort), unsafe.Sizeof(a.abort)),
+		field("timeout", unsafe.Offsetof(a.timeout), unsafe.Sizeof(a.timeout)),
+		field("rank", unsafe.Offsetof(a.rank), unsafe.Sizeof(a.rank)),
+		field("world", unsafe.Offsetof(a.world), unsafe.Sizeof(a.world)),
+		field("op", unsafe.Offsetof(a.op), unsafe.Sizeof(a.op)),
+		field("root", unsafe.Offsetof(a.root), unsafe.Sizeof(a.root)),
+	}
+	for i := range maxRanks {
+		base = append(base, field("region", unsafe.Offsetof(a.region)+uintptr(8*i), 8))
+	}
+	var w C.shunt_kernel_args_v
+	v = []argument{field("counts", unsafe.Offsetof(w.counts), unsafe.Sizeof(w.counts))}
+	for _, array := range []struct {
+		name   string
+		offset uintptr
+	}{
+		{"send_count", unsafe.Offsetof(w.send_count)}, {"send_displ", unsafe.Offsetof(w.send_displ)},
+		{"recv_count", unsafe.Offsetof(w.recv_count)}, {"recv_displ", unsafe.Offsetof(w.recv_displ)},
+	} {
+		for i := range maxRanks {
+			v = append(v, field(array.name, array.offset+uintptr(8*i), 8))
+		}
+	}
+	return base, v
+}

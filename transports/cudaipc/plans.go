@@ -1,0 +1,188 @@
+package cudaipc
+
+import "github.com/shunt-ccl/shunt/plugin"
+
+// localName is the algorithm of a world of one.
+const localName = "local"
+
+// local reports whether a world of one can do a collective.
+func local(c plugin.Collective) bool {
+	switch c {
+	case plugin.Send, plugin.Recv, plugin.Put, plugin.Get, plugin.Signal, plugin.Wait, plugin.ReduceScatterV:
+		return false
+	}
+	return true
+}
+
+// Prepare builds the plan of one algorithm: a kernel launch, or for a world of
+// one a copy.
+func (e *endpoint) Prepare(_ context, r plugin.Request, name string) (*plugin.Plan, error) {
+	if r.World != e.world || r.Rank != e.rank {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "cudaipc: plan for rank %d of %d asked of the endpoint of rank %d of %d", r.Rank, r.World, e.rank, e.world)
+	}
+	if r.World == 1 && name == localName && local(r.Collective) {
+		return localPlan(r)
+	}
+	a, ok := find(r.Collective, name)
+	if !ok || r.World == 1 || r.Memory != plugin.MemoryKindCuda {
+		return nil, plugin.Errorf(plugin.Unsupported, "cudaipc: no algorithm %s for %s in a world of %d", name, r.Collective, r.World)
+	}
+	w := writer{plugin.NewBuilder(r, name), r}
+	w.Track(func() {
+		if a.grid == pairs {
+			w.exchange(a)
+			return
+		}
+		blocks, threads := w.size(a.grid)
+		w.Launch(a.image, w.kernel(a), blocks, threads, w.arguments(w.Slot(plugin.SlotBytes))...)
+	})
+	return w.Plan()
+}
+
+// localPlan: what a world of one receives is what it sends, scaled by
+// premul_sum.
+func localPlan(r plugin.Request) (*plugin.Plan, error) {
+	w := writer{plugin.NewBuilder(r, localName), r}
+	w.Track(func() {
+		zero, bytes := w.Const(0), w.Slot(plugin.SlotBytes)
+		switch {
+		case r.Collective == plugin.Barrier:
+			w.If(zero, func() { w.Copy(w.Recv(zero), w.Send(zero), zero) }) // nothing; a track is not empty
+		case r.Collective.Reduces():
+			// The kernel without peers; it also scales.
+			a, _ := find(plugin.AllReduce, "one_shot_ll")
+			blocks, threads := w.size(packets)
+			w.Launch(a.image, a.kernel+"_"+r.DType.String(), blocks, threads, w.arguments(bytes)...)
+		default:
+			from, to, count := zero, zero, bytes
+			switch r.Collective {
+			case plugin.AllToAllV:
+				from, to, count = w.SendDispl(0), w.RecvDispl(0), w.SendCount(0)
+			case plugin.AllGatherV:
+				to = w.RecvDispl(0)
+			case plugin.Gather, plugin.GatherV:
+				to, count = w.RecvDispl(0), w.SendCount(0)
+			case plugin.Scatter, plugin.ScatterV:
+				from, count = w.SendDispl(0), w.RecvCount(0)
+			}
+			w.Copy(w.Recv(to), w.Send(from), count)
+		}
+	})
+	return w.Plan()
+}
+
+// writer builds plans for one request.
+type writer struct {
+	*plugin.Builder
+	r plugin.Request
+}
+
+func (w writer) kernel(a algorithm) string {
+	if a.typed {
+		return a.kernel + "_" + w.r.DType.String()
+	}
+	return a.kernel
+}
+
+// arguments are the fields of shunt_kernel_args, in order.
+func (w writer) arguments(bytes plugin.Reg) []plugin.KernelArg {
+	zero := w.Const(0)
+	args := []plugin.KernelArg{
+		plugin.Address(w.Send(zero)),
+		plugin.Address(w.Recv(zero)),
+		plugin.Value(bytes, 8),
+		plugin.Value(w.Slot(plugin.SlotScalar), 8),
+		plugin.Address(w.Abort()),
+		plugin.Value(zero, 8), // no deadline of its own: the host's watch aborts
+		plugin.Value(w.Const(int64(w.r.Rank)), 4),
+		plugin.Value(w.Const(int64(w.r.World)), 4),
+		plugin.Value(w.Const(int64(w.r.Op)), 4),
+		plugin.Value(w.Slot(plugin.SlotRoot), 4),
+	}
+	for rank := range maxRanks {
+		if rank < w.r.World {
+			args = append(args, plugin.Address(w.Region(zero, w.Const(int64(rank)), zero)))
+		} else {
+			args = append(args, plugin.Value(zero, 8))
+		}
+	}
+	return args
+}
+
+// clamp is x, at least lo and at most hi.
+func (w writer) clamp(x plugin.Reg, lo, hi int64) plugin.Reg {
+	return w.Max(w.Min(x, w.Const(hi)), w.Const(lo))
+}
+
+// size computes blocks and threads at launch.
+func (w writer) size(g grid) (blocks, threads plugin.Reg) {
+	bytes := w.Slot(plugin.SlotBytes)
+	world := int64(w.r.World)
+	switch g {
+	case packets:
+		n := w.CeilDiv(bytes, w.Const(8))
+		// 256 threads a block until the grid is full, then all there are.
+		short := w.Le(n, w.Const(256*maxBlocks))
+		most := w.Select(short, w.Const(256), w.Const(maxThreads))
+		threads = w.Mul(w.CeilDiv(w.Max(w.Min(n, most), w.Const(1)), w.Const(32)), w.Const(32))
+		return w.clamp(w.CeilDiv(n, threads), 1, maxBlocks), threads
+	case units, unitsPart:
+		if g == unitsPart {
+			bytes = w.CeilDiv(bytes, w.Const(world))
+		}
+		n := w.CeilDiv(bytes, w.Const(480))
+		// 8 warps a block until the grid is full, then 16.
+		short := w.Le(n, w.Const(8*maxBlocks))
+		warps := w.clamp(w.Min(n, w.Select(short, w.Const(8), w.Const(16))), 1, 16)
+		return w.clamp(w.CeilDiv(n, warps), 1, maxBlocks), w.Mul(warps, w.Const(32))
+	case pairs:
+		return w.Const(world * min(channelBlocks, maxBlocks/world)), w.Const(maxThreads)
+	case owners:
+		const copyBlocks = 8 // kCopyBlocks of kernels/broadcast.cu
+		return w.Const((world-1)*min(channelBlocks, (maxBlocks-copyBlocks)/(world-1)) + copyBlocks), w.Const(maxThreads)
+	case reducers:
+		return w.Const((world - 1) * min(channelBlocks, maxBlocks/(world-1))), w.Const(maxThreads)
+	case single:
+		return w.Const(1), w.Const(32)
+	}
+	return w.Const(maxBlocks), w.Const(maxThreads)
+}
+
+// exchange launches all_to_all_v with the counts and displacements that the
+// collective means: the long kernel if any pair's message is long.
+func (w writer) exchange(a algorithm) {
+	zero, bytes, root := w.Const(0), w.Slot(plugin.SlotBytes), w.Slot(plugin.SlotRoot)
+	var sendCount, sendDispl, recvCount, recvDispl [maxRanks]plugin.Reg
+	longest := zero
+	for p := range maxRanks {
+		sendCount[p], sendDispl[p], recvCount[p], recvDispl[p] = zero, zero, zero, zero
+		if p >= w.r.World {
+			continue
+		}
+		switch w.r.Collective {
+		case plugin.Send:
+			sendCount[p] = w.Select(w.Eq(root, w.Const(int64(p))), bytes, zero)
+		case plugin.Recv:
+			recvCount[p] = w.Select(w.Eq(root, w.Const(int64(p))), bytes, zero)
+		case plugin.AllGatherV:
+			sendCount[p] = bytes
+			recvCount[p], recvDispl[p] = w.RecvCount(p), w.RecvDispl(p)
+		default:
+			sendCount[p], sendDispl[p] = w.SendCount(p), w.SendDispl(p)
+			recvCount[p], recvDispl[p] = w.RecvCount(p), w.RecvDispl(p)
+		}
+		if p != w.r.Rank {
+			longest = w.Max(longest, w.Max(sendCount[p], recvCount[p]))
+		}
+	}
+	args := append(w.arguments(bytes), plugin.Value(zero, 8)) // counts: not in device memory
+	for _, array := range [][maxRanks]plugin.Reg{sendCount, sendDispl, recvCount, recvDispl} {
+		for _, r := range array {
+			args = append(args, plugin.Value(r, 8))
+		}
+	}
+	blocks, threads := w.size(pairs)
+	long := w.Le(w.Const(longMessage), longest)
+	w.If(long, func() { w.Launch(a.image, a.kernel+"_long", blocks, threads, args...) })
+	w.If(w.Eq(long, zero), func() { w.Launch(a.image, a.kernel, blocks, threads, args...) })
+}

@@ -1,0 +1,322 @@
+package cudaipc
+
+import (
+	stdcontext "context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/cuda/cudatest"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func request(c plugin.Collective, world, rank int) plugin.Request {
+	return plugin.Request{Collective: c, DType: plugin.Float32, World: world, Rank: rank, Hosts: 1, Memory: plugin.MemoryKindCuda}
+}
+
+// open is an endpoint on a driver in memory.
+func open(t *testing.T, world, rank int) (*endpoint, *cudatest.Driver) {
+	d := cudatest.New(cudatest.Options{})
+	t.Cleanup(d.Close)
+	e, err := Transport{Driver: d}.Open(stdcontext.Background(), plugin.OpenConfig{Rank: rank, World: world, Memory: plugin.MemoryKindCuda})
+	require.NoError(t, err)
+	return e.(*endpoint), d
+}
+
+// launchOf runs a plan's registers for given slots, as an executor does, and
+// answers the kernel that is launched, its grid and the values of its register
+// arguments; nil if the plan copies instead.
+func launchOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays []int64) (k *plugin.Kernel, grid, block int64, values map[int]int64) {
+	regs := make([]int64, p.Registers())
+	for s, v := range slots {
+		regs[s] = v
+	}
+	copy(regs[plugin.SlotArrays:], arrays)
+	copy(regs[plugin.SlotCountOf(p.World):], p.Consts)
+	alu := map[plugin.Alu]func(a, b, c int64) int64{
+		plugin.AluAdd: func(a, b, _ int64) int64 { return a + b }, plugin.AluSub: func(a, b, _ int64) int64 { return a - b },
+		plugin.AluMul: func(a, b, _ int64) int64 { return a * b }, plugin.AluDiv: func(a, b, _ int64) int64 { return a / b },
+		plugin.AluMin: func(a, b, _ int64) int64 { return min(a, b) }, plugin.AluMax: func(a, b, _ int64) int64 { return max(a, b) },
+		plugin.AluLe: func(a, b, _ int64) int64 { return truth(a <= b) }, plugin.AluEq: func(a, b, _ int64) int64 { return truth(a == b) },
+		plugin.AluSelect: func(a, b, c int64) int64 {
+			if a != 0 {
+				return b
+			}
+			return c
+		},
+	}
+	require.Len(t, p.Tracks, 1)
+	for i := 0; i < len(p.Steps); i++ {
+		s := p.Steps[i]
+		switch s.Kind {
+		case plugin.StepSet:
+			c := int64(0)
+			if s.Alu == plugin.AluSelect {
+				c = regs[s.C]
+			}
+			regs[s.Dst] = alu[s.Alu](regs[s.A], regs[s.B], c)
+		case plugin.StepIf:
+			if regs[s.A] == 0 {
+				i += int(s.B)
+			}
+		case plugin.StepLaunch:
+			require.Nil(t, k, "one launch an operation")
+			k = &p.Kernels[s.A]
+			grid, block = regs[k.Grid[0]], regs[k.Block[0]]
+			values = map[int]int64{}
+			for j := range int(k.CountArgs) {
+				if a := p.Args[int(k.FirstArg)+j]; a.Value != plugin.None {
+					values[j] = regs[a.Value]
+				}
+			}
+		}
+	}
+	return k, grid, block, values
+}
+
+func truth(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func TestArgumentsLieWhereTheKernelsExpectThem(t *testing.T) {
+	base, v := argumentBlock()
+	for _, a := range algorithms {
+		e := &endpoint{world: 3, rank: 1}
+		p, err := e.Prepare(stdcontext.Background(), request(a.collective, 3, 1), a.name)
+		require.NoError(t, err)
+		want := base
+		if a.grid == pairs {
+			want = append(slices.Clone(base), v...)
+		}
+		for _, k := range p.Kernels {
+			args := p.Args[k.FirstArg : int(k.FirstArg)+int(k.CountArgs)]
+			require.Len(t, args, len(want), a.kernel)
+			at := 0
+			for i, arg := range args {
+				size := int(arg.Bytes)
+				at = (at + size - 1) / size * size
+				require.Equal(t, want[i].offset, at, "%s of %s", want[i].name, a.kernel)
+				require.Equal(t, want[i].bytes, size, "%s of %s", want[i].name, a.kernel)
+				at += size
+			}
+			require.LessOrEqual(t, at, cuda.ParamBytes)
+		}
+	}
+}
+
+func TestEveryAlgorithmHasAPlanForEveryRankAndWorld(t *testing.T) {
+	for world := 1; world <= maxRanks; world++ {
+		for rank := range world {
+			e := &endpoint{world: world, rank: rank} // plans need no memory
+			for c := plugin.AllReduce; c.Valid(); c++ {
+				r := request(c, world, rank)
+				s := Transport{}.Supports(r)
+				require.Equal(t, len(s.Algorithms) == 0, s.Reason != "", "%s: algorithms or a reason", c)
+				for _, a := range s.Algorithms {
+					p, err := e.Prepare(stdcontext.Background(), r, a.Name)
+					require.NoError(t, err, "%s %s, rank %d of %d", c, a.Name, rank, world)
+					require.NoError(t, p.Validate())
+				}
+			}
+		}
+	}
+}
+
+func TestGridsFitTheMessage(t *testing.T) {
+	for _, test := range []struct {
+		c             plugin.Collective
+		name          string
+		bytes         int64
+		blocks, width int64
+	}{
+		{plugin.AllReduce, "one_shot_ll", 0, 1, 32},
+		{plugin.AllReduce, "one_shot_ll", 8, 1, 32},
+		{plugin.AllReduce, "one_shot_ll", 2 * kib, 1, 256},
+		{plugin.AllReduce, "one_shot_ll", 32 * kib, 16, 256},
+		{plugin.AllReduce, "one_shot_ll128", 128 * kib, 35, 256},
+		{plugin.AllReduce, "two_shot_ll128", 512 * kib, 35, 256},
+		{plugin.AllReduce, "two_shot_ll128", 512 * mib, 64, 512},
+		{plugin.AllReduce, "direct", 512 * mib, 64, 512},
+		{plugin.Broadcast, "ll128", mib, 56, 512},
+		{plugin.Reduce, "ll128", 8 * mib, 48, 512},
+		{plugin.AllToAllV, "ll128", 0, 64, 512},
+		{plugin.Barrier, "ll", 0, 1, 32},
+	} {
+		e := &endpoint{world: 4, rank: 2}
+		p, err := e.Prepare(stdcontext.Background(), request(test.c, 4, 2), test.name)
+		require.NoError(t, err)
+		_, blocks, width, _ := launchOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: test.bytes}, nil)
+		require.Equal(t, [2]int64{test.blocks, test.width}, [2]int64{blocks, width}, "%s %s of %d bytes", test.c, test.name, test.bytes)
+		for bytes := int64(1); bytes < 1<<40; bytes *= 3 {
+			_, blocks, width, _ := launchOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: bytes}, nil)
+			require.True(t, blocks >= 1 && blocks <= maxBlocks && width >= 32 && width <= maxThreads && width%32 == 0, "%d x %d", blocks, width)
+		}
+	}
+}
+
+func TestPairsGetTheirCountsAndLongOnesTheLongKernel(t *testing.T) {
+	e := &endpoint{world: 3, rank: 1}
+	base, v := argumentBlock()
+	value := func(values map[int]int64, name string, p int) int64 {
+		return values[len(base)+slices.IndexFunc(v, func(a argument) bool { return a.name == name })+p]
+	}
+	plan := func(c plugin.Collective) *plugin.Plan {
+		p, err := e.Prepare(stdcontext.Background(), request(c, 3, 1), "ll128")
+		require.NoError(t, err)
+		return p
+	}
+	arrays := []int64{1, 2, 3, 10, 20, 30, 4, 5, 6, 40, 50, 60} // counts and displacements of sending, then of receiving
+	k, _, _, values := launchOf(t, plan(plugin.AllToAllV), nil, arrays)
+	require.Equal(t, "shunt_all_to_all_v", k.Name)
+	for p := range 3 {
+		require.Equal(t, arrays[p], value(values, "send_count", p))
+		require.Equal(t, arrays[3+p], value(values, "send_displ", p))
+		require.Equal(t, arrays[6+p], value(values, "recv_count", p))
+		require.Equal(t, arrays[9+p], value(values, "recv_displ", p))
+	}
+	arrays[1] = 10 * mib // what this rank sends itself makes nothing long
+	k, _, _, _ = launchOf(t, plan(plugin.AllToAllV), nil, arrays)
+	require.Equal(t, "shunt_all_to_all_v", k.Name)
+	arrays[8] = longMessage
+	k, _, _, _ = launchOf(t, plan(plugin.AllToAllV), nil, arrays)
+	require.Equal(t, "shunt_all_to_all_v_long", k.Name)
+
+	k, _, _, values = launchOf(t, plan(plugin.Send), map[plugin.Slot]int64{plugin.SlotBytes: 77, plugin.SlotRoot: 2}, nil)
+	require.Equal(t, "shunt_all_to_all_v", k.Name)
+	require.Equal(t, [3]int64{0, 0, 77}, [3]int64{value(values, "send_count", 0), value(values, "send_count", 1), value(values, "send_count", 2)})
+	require.Zero(t, value(values, "recv_count", 2))
+	k, _, _, values = launchOf(t, plan(plugin.Recv), map[plugin.Slot]int64{plugin.SlotBytes: longMessage, plugin.SlotRoot: 0}, nil)
+	require.Equal(t, "shunt_all_to_all_v_long", k.Name)
+	require.Equal(t, int64(longMessage), value(values, "recv_count", 0))
+}
+
+// kernelsOf are the entry points that a source file defines.
+func kernelsOf(t *testing.T, image string) []string {
+	source, err := os.ReadFile(filepath.Join("kernels", image+".cu"))
+	require.NoError(t, err)
+	var names []string
+	for _, m := range regexp.MustCompile(`(?m)^SHUNT_KERNEL_(EVERY_DTYPE|BYTES)\((\w+),|^extern "C" .*void .*\) (shunt_\w+)\(`).FindAllStringSubmatch(string(source), -1) {
+		switch {
+		case m[1] == "EVERY_DTYPE":
+			for d := plugin.Int8; d.Valid(); d++ {
+				names = append(names, m[2]+"_"+d.String())
+			}
+		case m[1] == "BYTES":
+			names = append(names, m[2])
+		default:
+			names = append(names, m[3])
+		}
+	}
+	return names
+}
+
+func TestPlansNameKernelsThatExist(t *testing.T) {
+	known := map[string][]string{}
+	for _, i := range images {
+		require.Greater(t, len(i.Data), 1000, i.Name)
+		known[i.Name] = kernelsOf(t, i.Name)
+	}
+	e := &endpoint{world: 2}
+	for _, a := range algorithms {
+		for d := plugin.Int8; d.Valid(); d++ {
+			r := request(a.collective, 2, 0)
+			r.DType = d
+			p, err := e.Prepare(stdcontext.Background(), r, a.name)
+			require.NoError(t, err)
+			for _, k := range p.Kernels {
+				require.Contains(t, known[k.Image], k.Name, "image %s", k.Image)
+			}
+		}
+	}
+}
+
+func TestSupportsSaysWhyNot(t *testing.T) {
+	for want, change := range map[string]func(*plugin.Request){
+		"cudaipc moves CUDA memory only":           func(r *plugin.Request) { r.Memory = plugin.MemoryKindHost },
+		"cudaipc reaches ranks of one host only":   func(r *plugin.Request) { r.Hosts = 2 },
+		"cudaipc serves at most 8 ranks of a host": func(r *plugin.Request) { r.World = 9 },
+		"cudaipc does not do this operation":       func(r *plugin.Request) { r.Collective = plugin.ReduceScatterV },
+	} {
+		r := request(plugin.AllReduce, 4, 0)
+		change(&r)
+		require.Equal(t, plugin.Support{Reason: want}, Transport{}.Supports(r))
+	}
+	a, b := request(plugin.AllReduce, 4, 0), request(plugin.AllReduce, 4, 3)
+	require.Equal(t, Transport{}.Supports(a), Transport{}.Supports(b), "every rank gets the same answer")
+	require.Equal(t, "one_shot_ll", Transport{}.Supports(a).Algorithms[0].Name)
+}
+
+func TestRegionIsZeroedExportedAndFreed(t *testing.T) {
+	e, d := open(t, 4, 1)
+	r := e.Regions()
+	require.Len(t, r, 1)
+	require.LessOrEqual(t, r[0].Bytes, int64(64*mib), "device memory of a communicator of 4")
+	require.Equal(t, plugin.HandleKindCudaVmm, r[0].Handle.Kind)
+	require.NotZero(t, r[0].Handle.Generation)
+	peer := cudatest.New(cudatest.Options{})
+	defer peer.Close()
+	ctx, err := peer.Retain(0)
+	require.NoError(t, err)
+	m, err := peer.ImportMemory(ctx, 0, r[0].Handle.FD, r[0].Handle.Bytes)
+	require.NoError(t, err)
+	for i, b := range peer.Bytes(m.Address, 1<<16) {
+		require.Zero(t, b, "byte %d", i)
+	}
+
+	buffer, err := e.Allocate(stdcontext.Background(), 5, 100)
+	require.NoError(t, err)
+	require.Equal(t, plugin.RegionRoleBuffer, buffer.Role)
+	_, err = e.Allocate(stdcontext.Background(), 5, 100)
+	require.ErrorIs(t, err, plugin.InvalidArgument)
+	require.NoError(t, e.Free(stdcontext.Background(), 5))
+	require.ErrorIs(t, e.Free(stdcontext.Background(), 5), plugin.InvalidArgument)
+	_, err = e.Allocate(stdcontext.Background(), 6, 100)
+	require.NoError(t, err)
+
+	fd := r[0].Handle.FD
+	require.NoError(t, e.Close())
+	require.NoError(t, e.Close(), "twice")
+	require.Empty(t, d.Leaks())
+	var st unix.Stat_t
+	require.ErrorIs(t, unix.Fstat(fd, &st), unix.EBADF)
+}
+
+func TestOpenFreesWhatItMadeWhenAnythingFails(t *testing.T) {
+	for _, method := range []string{"Devices", "Retain", "CreateMemory", "NewStream", "Set", "SynchronizeStream", "ExportMemory"} {
+		t.Run(method, func(t *testing.T) {
+			d := cudatest.New(cudatest.Options{})
+			defer d.Close()
+			d.Fail(method, 0, cuda.OutOfMemory)
+			_, err := Transport{Driver: d}.Open(stdcontext.Background(), plugin.OpenConfig{World: 2, Memory: plugin.MemoryKindCuda})
+			require.ErrorIs(t, err, plugin.OutOfMemory)
+			require.Empty(t, d.Leaks())
+		})
+	}
+	for name, c := range map[string]plugin.OpenConfig{
+		"world":  {World: 9, Memory: plugin.MemoryKindCuda},
+		"rank":   {World: 2, Rank: 2, Memory: plugin.MemoryKindCuda},
+		"memory": {World: 2},
+		"device": {World: 2, Memory: plugin.MemoryKindCuda, Device: 7},
+	} {
+		t.Run(fmt.Sprint("bad ", name), func(t *testing.T) {
+			d := cudatest.New(cudatest.Options{})
+			defer d.Close()
+			_, err := Transport{Driver: d}.Open(stdcontext.Background(), c)
+			require.ErrorIs(t, err, plugin.InvalidArgument)
+			require.Empty(t, d.Leaks())
+		})
+	}
+}
