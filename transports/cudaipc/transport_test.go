@@ -209,12 +209,12 @@ func kernelsOf(t *testing.T, image string) []string {
 	require.NoError(t, err)
 	var names []string
 	for _, m := range regexp.MustCompile(`(?m)^SHUNT_KERNEL_(EVERY_DTYPE|BYTES)\((\w+),|^extern "C" .*void .*\) (shunt_\w+)\(`).FindAllStringSubmatch(string(source), -1) {
-		switch {
-		case m[1] == "EVERY_DTYPE":
+		switch m[1] {
+		case "EVERY_DTYPE":
 			for d := plugin.Int8; d.Valid(); d++ {
 				names = append(names, m[2]+"_"+d.String())
 			}
-		case m[1] == "BYTES":
+		case "BYTES":
 			names = append(names, m[2])
 		default:
 			names = append(names, m[3])
