@@ -32,7 +32,7 @@ type Job struct {
 	Label string   // begins every message of the launcher, as "shunt run"
 
 	Stdin          io.Reader // of rank 0; the others have none
-	Stdout, Stderr io.Writer // nil: the launcher's own
+	Stdout, Stderr io.Writer // nil: the launcher's own. Ranks get a terminal itself; else whole lines are passed on
 	Prefix         bool      // put [rank] before every line of output
 
 	// Files, if set, gives a rank its extra open files, from descriptor 3 on.
@@ -154,7 +154,8 @@ func (r *running) start(path, idFile string) error {
 	if stderr == nil {
 		stderr = os.Stderr
 	}
-	var lock sync.Mutex // one line at a time, of both streams
+	var lock sync.Mutex // both streams may lead to the same place
+	out, errs := &outlet{to: stdout, lock: &lock}, &outlet{to: stderr, lock: &lock}
 	for rank := range r.job.World {
 		cmd := exec.Command(path, r.job.Args...)
 		cmd.Args[0] = r.job.Path
@@ -167,8 +168,8 @@ func (r *running) start(path, idFile string) error {
 		if r.job.Prefix {
 			prefix = "[" + strconv.Itoa(rank) + "] "
 		}
-		cmd.Stdout, lines = r.stream(stdout, prefix, &lock, lines)
-		cmd.Stderr, lines = r.stream(stderr, prefix, &lock, lines)
+		cmd.Stdout, lines = r.stream(out, prefix, lines)
+		cmd.Stderr, lines = r.stream(errs, prefix, lines)
 		// A grandchild that keeps the output open must not keep the job.
 		cmd.WaitDelay = time.Second
 		// Its own group, so that a rank's children end with it. If the launcher
@@ -196,13 +197,14 @@ func (r *running) start(path, idFile string) error {
 	return nil
 }
 
-// stream is what a rank writes to: an open file itself, where nothing is to be
-// added to it, else a writer of whole lines, which is added to the list.
-func (r *running) stream(to io.Writer, prefix string, lock *sync.Mutex, lines []*lineWriter) (io.Writer, []*lineWriter) {
-	if _, file := to.(*os.File); file && prefix == "" {
-		return to, lines
+// stream is what a rank writes to: the outlet's terminal itself, where nothing
+// is to be added to it, else a writer of whole lines, which is added to the
+// list.
+func (r *running) stream(to *outlet, prefix string, lines []*lineWriter) (io.Writer, []*lineWriter) {
+	if prefix == "" && terminal(to.to) {
+		return to.to, lines
 	}
-	w := newLineWriter(to, prefix, lock)
+	w := newLineWriter(to, prefix)
 	return w, append(lines, w)
 }
 

@@ -208,17 +208,94 @@ func TestBadJobs(t *testing.T) {
 	require.ErrorContains(t, Run(context.Background(), j, nil), "no file for rank 1")
 }
 
+// Ranks that write word by word, as an unbuffered Python does, to a file and
+// to a pipe: their lines arrive whole.
+func TestWordsOfRanksDoNotMix(t *testing.T) {
+	const world, count = 4, 40
+	script := `i=0; while [ $i -lt 40 ]; do printf rank; printf " "; printf $SHUNT_RANK; printf " word "; printf $i >&2; printf " " >&2; printf $i; echo; printf "err\n" >&2; i=$((i+1)); done; printf "the end of $SHUNT_RANK"`
+	stdout, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	require.NoError(t, err)
+	defer stdout.Close()
+	r, stderr, err := os.Pipe()
+	require.NoError(t, err)
+	var piped bytes.Buffer
+	read := make(chan error, 1)
+	go func() {
+		_, err := piped.ReadFrom(r)
+		read <- err
+	}()
+	require.NoError(t, Run(context.Background(), Job{World: world, Path: "sh", Args: []string{"-c", script}, Label: "test", Stdout: stdout, Stderr: stderr}, nil))
+	require.NoError(t, stderr.Close())
+	require.NoError(t, <-read)
+	require.NoError(t, r.Close())
+	var want, wantErr []string
+	for rank := range world {
+		for i := range count {
+			want = append(want, fmt.Sprintf("rank %d word %d", rank, i))
+			wantErr = append(wantErr, fmt.Sprintf("%d err", i))
+		}
+		want = append(want, fmt.Sprintf("the end of %d", rank))
+	}
+	text, err := os.ReadFile(stdout.Name())
+	require.NoError(t, err)
+	require.ElementsMatch(t, want, strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"))
+	require.ElementsMatch(t, wantErr, strings.Split(strings.TrimSuffix(piped.String(), "\n"), "\n"))
+}
+
+// Without a prefix a rank's output arrives byte by byte as it was written.
+func TestOutputOfOneRankIsUnchanged(t *testing.T) {
+	var out bytes.Buffer
+	long := 3*maxLine + 7
+	script := fmt.Sprintf(`printf "a\n\nb"; head -c %d /dev/zero | tr '\0' x; printf "\n\nno newline"`, long)
+	require.NoError(t, Run(context.Background(), Job{World: 1, Path: "sh", Args: []string{"-c", script}, Label: "test", Stdout: &out, Stderr: &out}, nil))
+	require.Equal(t, "a\n\nb"+strings.Repeat("x", long)+"\n\nno newline", out.String())
+}
+
+// A program that asks whether it writes to a terminal is told so.
+func TestRanksGetTheTerminalItself(t *testing.T) {
+	terminal := openTerminal(t)
+	var out bytes.Buffer
+	j := Job{World: 2, Path: "sh", Args: []string{"-c", "test -t 1 && test ! -t 2"}, Label: "test", Stdout: terminal, Stderr: &out}
+	require.NoError(t, Run(context.Background(), j, nil))
+	j.Prefix = true
+	require.Error(t, Run(context.Background(), j, nil))
+}
+
+// openTerminal is the far end of a new terminal of which nobody reads the near
+// one.
+func openTerminal(t *testing.T) *os.File {
+	t.Helper()
+	near, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("pseudo-terminals are absent: %v", err)
+	}
+	t.Cleanup(func() { near.Close() })
+	require.NoError(t, unix.IoctlSetPointerInt(int(near.Fd()), unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(int(near.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	far, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { far.Close() })
+	return far
+}
+
 func TestLinesStayWhole(t *testing.T) {
 	var out bytes.Buffer
-	var lock sync.Mutex
-	w := newLineWriter(&out, "[7] ", &lock)
-	for _, piece := range []string{"a", "b\nc", "\n\n", strings.Repeat("x", maxLine), "tail"} {
-		n, err := w.Write([]byte(piece))
-		require.NoError(t, err)
-		require.Equal(t, len(piece), n)
+	to := &outlet{to: &out, lock: new(sync.Mutex)}
+	w := newLineWriter(to, "[7] ")
+	write := func(pieces ...string) {
+		for _, piece := range pieces {
+			n, err := w.Write([]byte(piece))
+			require.NoError(t, err)
+			require.Equal(t, len(piece), n)
+		}
 	}
+	long := strings.Repeat("x", maxLine)
+	write("a", "b\nc", "\n\n", long, "more\n", long)
+	require.NoError(t, newLineWriter(to, "[8] ").emit([]byte("hello\n")))
+	write("rest\n", "tail")
 	w.flush()
-	require.Equal(t, "[7] ab\n[7] c\n[7] \n[7] "+strings.Repeat("x", maxLine)+"\n[7] tail\n", out.String())
+	require.Equal(t, "[7] ab\n[7] c\n[7] \n[7] "+long+"more\n[7] "+long+"\n[8] hello\n[7] rest\n[7] tail", out.String())
 }
 
 // The kernel ends the ranks of a launcher that is killed.

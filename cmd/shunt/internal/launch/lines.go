@@ -3,60 +3,108 @@ package launch
 import (
 	"bytes"
 	"io"
+	"os"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
-// maxLine is the longest line that is kept whole; a longer one is broken.
+// maxLine is the longest line that is kept back until it is whole; of a longer
+// one, pieces are passed on.
 const maxLine = 64 << 10
 
-// lineWriter writes whole lines with a prefix, so that the output of several
-// ranks mixes only between lines.
-type lineWriter struct {
-	to      io.Writer
-	prefix  []byte
-	lock    *sync.Mutex // of the destination
-	pending []byte      // an unfinished line
+// outlet is where the lines of several ranks go. It adds a line's end only
+// where one rank's output would otherwise go on behind another's unfinished
+// line; apart from prefixes everything else arrives as it was written.
+type outlet struct {
+	to   io.Writer
+	lock *sync.Mutex // shared by outlets that may lead to the same place
+	open *lineWriter // whose unfinished line was written last
 }
 
-func newLineWriter(to io.Writer, prefix string, lock *sync.Mutex) *lineWriter {
-	return &lineWriter{to: to, prefix: []byte(prefix), lock: lock}
+// lineWriter is one rank's way to an outlet: it keeps a line back until it is
+// whole, so that the output of several ranks mixes only between lines.
+type lineWriter struct {
+	outlet  *outlet
+	prefix  []byte
+	pending []byte // an unfinished line
+}
+
+func newLineWriter(to *outlet, prefix string) *lineWriter {
+	return &lineWriter{outlet: to, prefix: []byte(prefix)}
 }
 
 // Write takes any piece of output. It is called from one goroutine at a time.
+// All the lines that end in p are written at once.
 func (w *lineWriter) Write(p []byte) (int, error) {
-	n := len(p)
-	for len(p) > 0 {
-		i := bytes.IndexByte(p, '\n')
-		switch {
-		case i >= 0:
-			w.pending = append(w.pending, p[:i]...)
-			p = p[i+1:]
-		default:
-			w.pending = append(w.pending, p...)
-			p = nil
-			if len(w.pending) < maxLine {
-				return n, nil
-			}
-		}
-		if err := w.emit(); err != nil {
-			return n - len(p), err
-		}
+	w.pending = append(w.pending, p...)
+	whole := bytes.LastIndexByte(w.pending, '\n') + 1
+	if len(w.pending)-whole >= maxLine {
+		whole = len(w.pending)
 	}
-	return n, nil
+	if whole == 0 {
+		return len(p), nil
+	}
+	err := w.emit(w.pending[:whole])
+	w.pending = append(w.pending[:0], w.pending[whole:]...)
+	if err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 // flush writes an unfinished last line.
 func (w *lineWriter) flush() {
 	if len(w.pending) > 0 {
-		_ = w.emit() // the rank has ended; there is nobody to tell
+		_ = w.emit(w.pending) // the rank has ended; there is nobody to tell
+		w.pending = nil
 	}
 }
 
-func (w *lineWriter) emit() error {
-	line := append(append(append([]byte(nil), w.prefix...), w.pending...), '\n')
-	w.pending = w.pending[:0]
-	w.lock.Lock()
-	defer w.lock.Unlock()
-	_, err := w.to.Write(line)
+// emit passes text on.
+func (w *lineWriter) emit(text []byte) error {
+	o := w.outlet
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	var out []byte
+	continued := o.open == w
+	if o.open != nil && !continued {
+		out = append(out, '\n')
+	}
+	o.open = nil
+	if text[len(text)-1] != '\n' {
+		o.open = w
+	}
+	if len(w.prefix) == 0 {
+		out = append(out, text...)
+	} else {
+		for line := range bytes.Lines(text) {
+			if !continued {
+				out = append(out, w.prefix...)
+			}
+			continued = false
+			out = append(out, line...)
+		}
+	}
+	_, err := o.to.Write(out)
 	return err
+}
+
+// terminal reports whether w is one: there lines mix as they always do, but
+// programs see that a person is looking.
+func terminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return false
+	}
+	is := false
+	err = raw.Control(func(fd uintptr) {
+		_, err := unix.IoctlGetTermios(int(fd), unix.TCGETS)
+		is = err == nil
+	})
+	return err == nil && is
 }
