@@ -332,8 +332,8 @@ int main(int argc, char **argv) {
   CHECK(cudaMemcpy(region.own + SHUNT_OFF_EXPORTS, &e, sizeof e, cudaMemcpyHostToDevice));
   for (int r = 0; r < world; r++) CHECK(cudaMemcpy(region.own + SHUNT_OFF_IMPORTS + r * SHUNT_MAX_EXPORTS * 8, &arena.of[r], 8, cudaMemcpyHostToDevice));
   void *host;
-  CHECK(cudaHostAlloc(&host, 64, cudaHostAllocMapped));
-  memset(host, 0, 64);
+  CHECK(cudaHostAlloc(&host, sizeof(shunt_watch), cudaHostAllocMapped));
+  memset(host, 0, sizeof(shunt_watch));
   abort_word = (volatile uint32_t *)host;
 
   // First every kernel with every dtype and op once, then at random.

@@ -132,6 +132,7 @@ __device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, cons
   __syncthreads();
   if (o.span > 0) find_export(a, a.recv + o.low, o.span, &o.reference);
   __syncthreads();
+  if (threadIdx.x == 0 && o.span > 0 && o.reference == 0) miss(a, a.recv + o.low, o.span);
   const int p = threadIdx.x;
   if (p < a.world && p != a.rank) {
     const int here = int(blockIdx.x) * SHUNT_MAX_RANKS + p, there = int(blockIdx.x) * SHUNT_MAX_RANKS + a.rank;

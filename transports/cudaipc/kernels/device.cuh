@@ -121,14 +121,24 @@ class Wait {
     if (kind != SHUNT_FAULT_NONE) return kOver;
     const u64 now = nanoseconds();
     if (since == 0) since = now;
-    if (a.abort != 0 && *reinterpret_cast<volatile u32 *>(a.abort) != 0)
-      kind = SHUNT_FAULT_ABORTED;
-    else if (a.timeout != 0 && now - since > a.timeout)
-      kind = SHUNT_FAULT_TIMEOUT;
+    u64 limit = a.timeout;
+    if (a.abort != 0) {
+      const uint4 watch = load_packet(reinterpret_cast<const void *>(a.abort));  // one read over PCIe
+      if (watch.x != 0) kind = SHUNT_FAULT_ABORTED;
+      if (limit == 0) limit = u64(watch.w) << 32 | watch.z;
+    }
+    if (kind == SHUNT_FAULT_NONE && limit != 0 && now - since > limit) kind = SHUNT_FAULT_TIMEOUT;
     if (kind == SHUNT_FAULT_NONE) return since;
     if (atomicCAS(&fault->kind, u32(SHUNT_FAULT_NONE), kind) == SHUNT_FAULT_NONE) {
       fault->peer = peer;
       fault->epoch = epoch;
+      if (a.abort != 0) {
+        volatile shunt_fault *told = &reinterpret_cast<shunt_watch *>(a.abort)->fault;
+        told->peer = peer;
+        told->epoch = epoch;
+        fence_system();  // release: the host that sees the kind sees the rest
+        told->kind = kind;
+      }
     }
     return kOver;
   }

@@ -36,6 +36,15 @@ __device__ __forceinline__ void find_export(const shunt_kernel_args &a, u64 addr
     *found = u64(t + 1) << kOffsetBits | (address - base);
 }
 
+// Leaves an address that peers cannot reach where the host finds it.
+__device__ __forceinline__ void miss(const shunt_kernel_args &a, u64 address, int64_t bytes) {
+  *reinterpret_cast<volatile u64 *>(own(a) + SHUNT_OFF_MISSED) = address;
+  if (a.abort == 0 || blockIdx.x != 0) return;
+  volatile shunt_watch *watch = reinterpret_cast<shunt_watch *>(a.abort);
+  watch->missed_bytes = bytes;
+  watch->missed = address;
+}
+
 // Where a peer's reference lies here; 0 if it cannot be reached.
 __device__ __forceinline__ u64 import_address(const shunt_kernel_args &a, int peer, u64 reference) {
   const u64 index = (reference >> kOffsetBits) - 1;
@@ -63,8 +72,7 @@ __device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64
       m.scalar[p] = a.scalar;
       if (m.mine[0] == 0 || m.mine[1] == 0) {
         m.strangers = 1;
-        u64 *missed = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_MISSED);
-        missed[0] = m.mine[0] == 0 ? a.send : a.recv;
+        miss(a, m.mine[0] == 0 ? a.send : a.recv, m.mine[0] == 0 ? send_bytes : recv_bytes);
       }
     } else {
       // Release: what earlier work of this stream wrote to send is visible to

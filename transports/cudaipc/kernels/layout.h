@@ -25,8 +25,8 @@ typedef struct shunt_kernel_args {
   uint64_t recv;    /* caller's receive memory; may be 0 when nothing is received */
   int64_t bytes;    /* one rank's message, a multiple of the element size */
   double scalar;    /* premul_sum: this rank's factor */
-  uint64_t abort;   /* 32-bit word, non-zero once the communicator is aborted; may be host memory; 0: none */
-  uint64_t timeout; /* nanoseconds a wait may last; 0: no limit */
+  uint64_t abort;   /* shunt_watch, in pinned host memory as a rule; 0: none */
+  uint64_t timeout; /* nanoseconds a wait may last; 0: what the watch says */
   int32_t rank;
   int32_t world;
   int32_t op;       /* shunt_op */
@@ -57,6 +57,21 @@ typedef struct shunt_fault {
   int32_t peer;   /* rank that was waited for */
   uint64_t epoch; /* value that was waited for */
 } shunt_fault;
+
+/* How host and kernels talk while kernels run: the page that the contract calls
+ * the abort word (plugin/watch.go). Kernels look at the first line while they
+ * wait long, and tell in the others what the host has to know. */
+typedef struct shunt_watch {
+  uint32_t abort;        /* not 0 once the communicator is aborted */
+  uint32_t reserved;
+  uint64_t timeout;      /* nanoseconds a wait may last; 0: no limit */
+  uint8_t line0[48];
+  shunt_fault fault;     /* as at SHUNT_OFF_FAULT; kind is written last */
+  uint8_t line1[48];
+  uint64_t missed;       /* an address that was not exported */
+  uint64_t missed_bytes; /* and how many bytes of it a kernel would have needed */
+  uint8_t line2[48];
+} shunt_watch;
 
 /* An allocation of this rank that peers may reach directly. A kernel searches
  * its own table for the buffer it was given; known has bit r set once rank r
