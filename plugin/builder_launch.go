@@ -14,8 +14,9 @@ func Address(ref RefID) KernelArg { return KernelArg{ref: ref, bytes: 8, isRef: 
 // Value is a register's value as an argument of 1, 2, 4 or 8 bytes.
 func Value(r Reg, bytes int) KernelArg { return KernelArg{value: r, bytes: uint16(bytes)} }
 
-// Abort is the communicator's abort word, for Address alone: a 32-bit word that
-// kernels poll, not zero once the communicator is aborted.
+// Abort is the communicator's watch page, for Address alone. It begins with a
+// 32-bit word that kernels poll, not zero once the communicator is aborted; see
+// WatchAbort for the rest.
 func (b *Builder) Abort() RefID {
 	return b.ref(Ref{Space: SpaceAbort, Offset: uint16(b.Const(0)), Scale: None})
 }

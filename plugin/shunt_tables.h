@@ -108,6 +108,7 @@ enum {
   SHUNT_ROLE_PRIVATE = 0, /* laid out and used by the transport's own plans alone */
   SHUNT_ROLE_SCRATCH = 1, /* zero-filled, at the disposal of the host's generic algorithms */
   SHUNT_ROLE_BUFFER = 2, /* allocated for a user */
+  SHUNT_ROLE_DIRECTORY = 3, /* the users' buffers that peers reach directly, entered by the host: a shunt_directory */
 };
 
 /* Space says which memory a Ref points into. */
@@ -117,7 +118,7 @@ enum {
   SHUNT_SPACE_RECV = 1, /* the caller's receive memory, SlotRecvBytes long */
   SHUNT_SPACE_REGION = 2, /* region number [region] of rank [rank] */
   SHUNT_SPACE_PEER = 3, /* memory of rank [rank]'s process, at the address [region] that this rank published; only where Request.peer_read holds, and only as the source of a copy */
-  SHUNT_SPACE_ABORT = 4, /* the communicator's 32-bit abort word, as kernels see it; only as a kernel argument */
+  SHUNT_SPACE_ABORT = 4, /* the communicator's watch page, a shunt_watch, as kernels see it: it begins with the abort word; only as a kernel argument */
 };
 
 /* StepKind is what one step of a plan does. */

@@ -117,6 +117,44 @@ typedef struct shunt_region {
   shunt_handle handle;
 } shunt_region;
 
+/* ---- device.go ---------------------------------------------------------- */
+
+/* The watch page, to which SHUNT_SPACE_ABORT points: pinned host memory of one
+ * communicator on one device. The first line is the host's: kernels look at it
+ * while they wait long. The others are the kernels'. */
+typedef struct shunt_watch_page {
+  uint32_t abort; /* not 0 once the communicator is aborted */
+  uint32_t reserved;
+  uint64_t timeout; /* nanoseconds a wait may last; 0: no limit */
+  uint8_t line0[48];
+  uint32_t fault; /* why a kernel gave up a wait: 1 aborted, 2 timeout; written last, the first one stays */
+  int32_t fault_peer;   /* rank that was waited for */
+  uint64_t fault_epoch; /* value that was waited for */
+  uint8_t line1[48];
+  uint64_t missed;       /* an address of the caller's that the directory lacks; any later one replaces it */
+  uint64_t missed_bytes; /* and how many bytes of it a kernel would have needed */
+  uint8_t line2[48];
+} shunt_watch_page;
+
+#define SHUNT_DIRECTORY_EXPORTS 128
+
+/* An allocation of this rank in a region of role directory. */
+typedef struct shunt_directory_entry {
+  uint64_t base;
+  uint64_t bytes; /* 0: unused */
+  uint64_t known; /* bit r is set once rank r has entered its mapping */
+  uint64_t generation;
+} shunt_directory_entry;
+
+/* A region of role directory tells kernels which of the caller's buffers peers
+ * can reach without staging. The host writes an export before any kernel can
+ * need it, an import before the exporter's bit, and takes a bit back before it
+ * unmaps. Kernels only read. Behind it stands, for each rank of the world,
+ * where that rank's exports are mapped here: uint64_t[SHUNT_DIRECTORY_EXPORTS]. */
+typedef struct shunt_directory {
+  shunt_directory_entry exports[SHUNT_DIRECTORY_EXPORTS];
+} shunt_directory;
+
 /* ---- plan.go ------------------------------------------------------------ */
 
 #define SHUNT_NONE 0xFFFFu

@@ -445,23 +445,27 @@ const (
 	RegionRoleScratch RegionRole = 1
 	// RegionRoleBuffer: allocated for a user.
 	RegionRoleBuffer RegionRole = 2
+	// RegionRoleDirectory: the users' buffers that peers reach directly, entered by the host: a shunt_directory.
+	RegionRoleDirectory RegionRole = 3
 )
 
 var regionRoleNames = map[RegionRole]string{
-	RegionRolePrivate: "private",
-	RegionRoleScratch: "scratch",
-	RegionRoleBuffer:  "buffer",
+	RegionRolePrivate:   "private",
+	RegionRoleScratch:   "scratch",
+	RegionRoleBuffer:    "buffer",
+	RegionRoleDirectory: "directory",
 }
 
 var regionRoleDocs = map[RegionRole]string{
-	RegionRolePrivate: "laid out and used by the transport's own plans alone",
-	RegionRoleScratch: "zero-filled, at the disposal of the host's generic algorithms",
-	RegionRoleBuffer:  "allocated for a user",
+	RegionRolePrivate:   "laid out and used by the transport's own plans alone",
+	RegionRoleScratch:   "zero-filled, at the disposal of the host's generic algorithms",
+	RegionRoleBuffer:    "allocated for a user",
+	RegionRoleDirectory: "the users' buffers that peers reach directly, entered by the host: a shunt_directory",
 }
 
 // RegionRoles lists every RegionRole in the order of its value.
 func RegionRoles() []RegionRole {
-	return []RegionRole{RegionRolePrivate, RegionRoleScratch, RegionRoleBuffer}
+	return []RegionRole{RegionRolePrivate, RegionRoleScratch, RegionRoleBuffer, RegionRoleDirectory}
 }
 
 // String is the name used in messages, options and files.
@@ -482,7 +486,7 @@ const (
 	SpaceRegion Space = 2
 	// SpacePeer: memory of rank [rank]'s process, at the address [region] that this rank published; only where Request.peer_read holds, and only as the source of a copy.
 	SpacePeer Space = 3
-	// SpaceAbort: the communicator's 32-bit abort word, as kernels see it; only as a kernel argument.
+	// SpaceAbort: the communicator's watch page, a shunt_watch, as kernels see it: it begins with the abort word; only as a kernel argument.
 	SpaceAbort Space = 4
 )
 
@@ -499,7 +503,7 @@ var spaceDocs = map[Space]string{
 	SpaceRecv:   "the caller's receive memory, SlotRecvBytes long",
 	SpaceRegion: "region number [region] of rank [rank]",
 	SpacePeer:   "memory of rank [rank]'s process, at the address [region] that this rank published; only where Request.peer_read holds, and only as the source of a copy",
-	SpaceAbort:  "the communicator's 32-bit abort word, as kernels see it; only as a kernel argument",
+	SpaceAbort:  "the communicator's watch page, a shunt_watch, as kernels see it: it begins with the abort word; only as a kernel argument",
 }
 
 // Spaces lists every Space in the order of its value.

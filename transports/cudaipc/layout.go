@@ -16,10 +16,33 @@ const (
 	maxThreads = C.SHUNT_MAX_THREADS
 
 	channelBlocks = C.SHUNT_CHANNEL_BLOCKS
+
+	directoryOffset = C.SHUNT_OFF_EXPORTS
 )
 
 // regionBytes is the size of a rank's region.
 func regionBytes(world int) int64 { return int64(C.region_bytes(C.int(world))) }
+
+// watchPage are the offsets of the watch page's fields, as in plugin.
+func watchPage() map[string]uintptr {
+	var w C.shunt_watch
+	var f C.shunt_fault
+	fault := unsafe.Offsetof(w.fault)
+	return map[string]uintptr{
+		"abort": unsafe.Offsetof(w.abort), "timeout": unsafe.Offsetof(w.timeout),
+		"fault": fault + unsafe.Offsetof(f.kind), "peer": fault + unsafe.Offsetof(f.peer), "epoch": fault + unsafe.Offsetof(f.epoch),
+		"missed": unsafe.Offsetof(w.missed), "missed bytes": unsafe.Offsetof(w.missed_bytes), "end": unsafe.Sizeof(w),
+	}
+}
+
+// directoryLayout are the sizes and offsets of the directory, as in plugin.
+func directoryLayout() map[string]int64 {
+	var e C.shunt_export
+	return map[string]int64{
+		"exports": C.SHUNT_MAX_EXPORTS, "entry": int64(unsafe.Sizeof(e)), "imports": C.SHUNT_OFF_IMPORTS - C.SHUNT_OFF_EXPORTS,
+		"bytes": int64(unsafe.Offsetof(e.bytes)), "known": int64(unsafe.Offsetof(e.known)), "generation": int64(unsafe.Offsetof(e.generation)),
+	}
+}
 
 // argument is where a field of the kernels' argument block lies.
 type argument struct {

@@ -55,6 +55,7 @@ func (t Transport) Open(_ context, c plugin.OpenConfig) (plugin.Endpoint, error)
 		return nil, err
 	}
 	e.own = own
+	e.regions = []plugin.Region{own.region, directory(own.region, c.World)}
 	return e, nil
 }
 
@@ -86,6 +87,7 @@ type endpoint struct {
 	device      int
 	rank, world int
 	own         buffer
+	regions     []plugin.Region // own, and the directory within it
 	buffers     map[uint32]buffer
 	closed      bool
 }
@@ -145,8 +147,16 @@ func (e *endpoint) release(b buffer) error {
 	return err
 }
 
-// Regions is the one region of slots and counters.
-func (e *endpoint) Regions() []plugin.Region { return []plugin.Region{e.own.region} }
+// directory is the part of the region where the host enters users' buffers.
+func directory(own plugin.Region, world int) plugin.Region {
+	d := own
+	d.ID, d.Role, d.Bytes = 1, plugin.RegionRoleDirectory, plugin.DirectoryBytes(world)
+	d.Handle.Offset = directoryOffset
+	return d
+}
+
+// Regions are the region of slots and counters, and the directory within it.
+func (e *endpoint) Regions() []plugin.Region { return e.regions }
 
 // Images are the compiled kernels.
 func (e *endpoint) Images() []plugin.Image { return images }

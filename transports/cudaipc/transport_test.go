@@ -117,6 +117,17 @@ func TestArgumentsLieWhereTheKernelsExpectThem(t *testing.T) {
 	}
 }
 
+func TestWatchPageAndDirectoryAreTheContracts(t *testing.T) {
+	require.Equal(t, map[string]uintptr{
+		"abort": plugin.WatchAbort, "timeout": plugin.WatchTimeout, "fault": plugin.WatchFault, "peer": plugin.WatchFaultPeer,
+		"epoch": plugin.WatchFaultEpoch, "missed": plugin.WatchMissed, "missed bytes": plugin.WatchMissedBytes, "end": plugin.WatchBytes,
+	}, watchPage())
+	require.Equal(t, map[string]int64{
+		"exports": plugin.DirectoryExports, "entry": plugin.DirectoryEntryBytes, "imports": plugin.DirectoryImport(0, 0),
+		"bytes": 8, "known": 16, "generation": 24,
+	}, directoryLayout())
+}
+
 func TestEveryAlgorithmHasAPlanForEveryRankAndWorld(t *testing.T) {
 	for world := 1; world <= maxRanks; world++ {
 		for rank := range world {
@@ -262,7 +273,11 @@ func TestSupportsSaysWhyNot(t *testing.T) {
 func TestRegionIsZeroedExportedAndFreed(t *testing.T) {
 	e, d := open(t, 4, 1)
 	r := e.Regions()
-	require.Len(t, r, 1)
+	require.Len(t, r, 2)
+	require.Equal(t, plugin.Region{
+		ID: 1, Role: plugin.RegionRoleDirectory, Memory: plugin.MemoryKindCuda, Bytes: plugin.DirectoryBytes(4),
+		Handle: plugin.Handle{Kind: plugin.HandleKindCudaVmm, Generation: r[0].Handle.Generation, Offset: directoryOffset, Bytes: r[0].Handle.Bytes, FD: r[0].Handle.FD},
+	}, r[1], "a part of the first")
 	require.LessOrEqual(t, r[0].Bytes, int64(64*mib), "device memory of a communicator of 4")
 	require.Equal(t, plugin.HandleKindCudaVmm, r[0].Handle.Kind)
 	require.NotZero(t, r[0].Handle.Generation)

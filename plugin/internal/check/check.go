@@ -90,13 +90,16 @@ func Regions(regions []plugin.Region, features plugin.Feature) error {
 	if len(regions) > plugin.MaxRegions {
 		return plugin.Errorf(plugin.Protocol, "%d regions, at most %d", len(regions), plugin.MaxRegions)
 	}
-	scratch := 0
+	scratch, directories := 0, 0
 	for i, r := range regions {
 		if r.ID != uint32(i) {
 			return plugin.Errorf(plugin.Protocol, "region %d has id %d", i, r.ID)
 		}
-		if r.Role != plugin.RegionRolePrivate && r.Role != plugin.RegionRoleScratch {
-			return plugin.Errorf(plugin.Protocol, "region %d has role %d, want private or scratch", i, uint32(r.Role))
+		if r.Role != plugin.RegionRolePrivate && r.Role != plugin.RegionRoleScratch && r.Role != plugin.RegionRoleDirectory {
+			return plugin.Errorf(plugin.Protocol, "region %d has role %d, want private, scratch or directory", i, uint32(r.Role))
+		}
+		if r.Role == plugin.RegionRoleDirectory {
+			directories++
 		}
 		if r.Role == plugin.RegionRoleScratch {
 			scratch++
@@ -107,6 +110,9 @@ func Regions(regions []plugin.Region, features plugin.Feature) error {
 	}
 	if features&plugin.FeatureMemory != 0 && scratch != 1 {
 		return plugin.Errorf(plugin.Protocol, "%d regions of role scratch, want 1 with feature memory", scratch)
+	}
+	if directories > 1 {
+		return plugin.Errorf(plugin.Protocol, "%d regions of role directory, at most 1", directories)
 	}
 	return nil
 }

@@ -1,0 +1,56 @@
+package plugin
+
+// What kernels and host tell each other without a call of the driver: the watch
+// page, and the directory of buffers. Both are laid out as in shunt_transport.h.
+
+// Offsets in the watch page, to which SpaceAbort points: pinned host memory of
+// one communicator on one device. The first line is the host's: kernels look at
+// it while they wait long. The others are the kernels'.
+const (
+	WatchAbort       = 0   // uint32: not 0 once the communicator is aborted
+	WatchTimeout     = 8   // uint64: nanoseconds a wait may last; 0: no limit
+	WatchFault       = 64  // uint32: why a kernel gave up a wait, a Fault; written last, the first one stays
+	WatchFaultPeer   = 68  // int32: rank that was waited for
+	WatchFaultEpoch  = 72  // uint64: value that was waited for
+	WatchMissed      = 128 // uint64: an address of the caller's that the directory lacks; any later one replaces it
+	WatchMissedBytes = 136 // uint64: and how many bytes of it a kernel would have needed
+	WatchBytes       = 192
+)
+
+// Fault is why a kernel gave up a wait.
+type Fault uint32
+
+// Faults.
+const (
+	FaultNone    Fault = 0
+	FaultAborted Fault = 1 // the abort word was raised
+	FaultTimeout Fault = 2 // the watch page's timeout passed
+)
+
+// A region of role directory tells kernels which of the caller's buffers peers
+// can reach without staging. It begins with DirectoryExports entries for
+// allocations of this rank, each DirectoryEntryBytes long: base address, bytes
+// (0: unused), a word with bit r set once rank r has entered its mapping, and
+// the allocation's generation, all 64 bits wide. Behind them stands, for each
+// rank, where that rank's exports are mapped here: DirectoryExports addresses.
+//
+// The host writes an export before any kernel can need it, an import before
+// the exporter's bit, and takes a bit back before it unmaps. Kernels only read.
+const (
+	DirectoryExports    = 128
+	DirectoryEntryBytes = 32
+)
+
+// DirectoryBytes is the size of the directory in a world of the given size.
+func DirectoryBytes(world int) int64 {
+	return DirectoryExports * (DirectoryEntryBytes + 8*int64(world))
+}
+
+// DirectoryEntry is the offset of an export.
+func DirectoryEntry(export int) int64 { return int64(export) * DirectoryEntryBytes }
+
+// DirectoryImport is the offset of the address where an export of a rank is
+// mapped here.
+func DirectoryImport(rank, export int) int64 {
+	return DirectoryExports*(DirectoryEntryBytes+8*int64(rank)) + 8*int64(export)
+}
