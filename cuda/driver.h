@@ -38,6 +38,8 @@ typedef uint64_t sc_handle;   /* CUcontext, CUstream, CUevent, …: opaque point
   X(CtxPopCurrent, cuCtxPopCurrent_v2, (void **))                                                          \
   X(CtxGetCurrent, cuCtxGetCurrent, (void **))                                                             \
   X(CtxSynchronize, cuCtxSynchronize, (void))                                                              \
+  X(CtxRecordEvent, cuCtxRecordEvent, (void *, void *))                                                    \
+  X(ThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, (int *))                           \
   X(CtxEnablePeerAccess, cuCtxEnablePeerAccess, (void *, unsigned))                                        \
   X(MemAlloc, cuMemAlloc_v2, (sc_ptr *, size_t))                                                           \
   X(MemFree, cuMemFree_v2, (sc_ptr))                                                                       \
@@ -89,6 +91,7 @@ typedef uint64_t sc_handle;   /* CUcontext, CUstream, CUevent, …: opaque point
   X(ModuleLoadData, cuModuleLoadData, (void **, const void *))                                             \
   X(ModuleUnload, cuModuleUnload, (void *))                                                                \
   X(ModuleGetFunction, cuModuleGetFunction, (void **, void *, const char *))                               \
+  X(FuncLoad, cuFuncLoad, (void *))                                                                        \
   X(FuncSetAttribute, cuFuncSetAttribute, (void *, int, int))                                              \
   X(FuncGetAttribute, cuFuncGetAttribute, (int *, int, void *))                                            \
   X(LaunchKernelEx, cuLaunchKernelEx, (const void *, void *, void **, void **))
@@ -106,16 +109,43 @@ typedef struct sc_table {
 
 /* One kernel launch. params is the kernel's argument block, laid out as the
  * kernel declares it. flags: SC_LAUNCH_*. */
-typedef struct sc_launch {
+typedef struct sc_kernel_launch {
   sc_handle function;
   uint32_t grid[3], block[3];
   uint32_t shared, flags, param_bytes, reserved;
   unsigned char params[SC_PARAM_BYTES];
-} sc_launch;
+} sc_kernel_launch;
 
 /* The launch may begin before the one before it in the stream has ended; the
  * kernel waits for it itself. */
 #define SC_LAUNCH_DEPENDENT 1u
+
+/* One thing that is put into a stream. It holds no pointers. */
+enum {
+  SC_WORK_LAUNCH = 1, /* kernel handle with the argument block at params */
+  SC_WORK_COPY,       /* bytes from from to to */
+  SC_WORK_RECORD,     /* event handle */
+  SC_WORK_WAIT,       /* for event handle */
+  SC_WORK_CALL        /* function handle(bytes, registers at params, from, to, stream), on this thread, now */
+};
+typedef struct sc_work {
+  uint32_t kind, flags;
+  sc_handle stream, handle;
+  uint32_t grid[3], block[3];
+  uint32_t shared, param_bytes;
+  uint64_t params; /* offset in the caller's block of params */
+  uint64_t to, from, bytes;
+} sc_work;
+
+#define SC_CALL_FAILED (-900) /* a function of SC_WORK_CALL; call_status is what it returned */
+
+typedef struct sc_submitted {
+  int done;           /* pieces of work that are in their streams */
+  int capture_status; /* CU_STREAM_CAPTURE_STATUS_*, or -1 if it could not be told */
+  int call_status;
+  uint64_t capture; /* id, 0 where the stream is not being captured */
+  sc_handle graph;
+} sc_submitted;
 
 typedef struct sc_device {
   char name[128];
@@ -185,6 +215,8 @@ int sc_event_destroy(sc_handle context, sc_handle event);
 int sc_event_record(sc_handle context, sc_handle event, sc_handle stream);
 int sc_event_query(sc_handle context, sc_handle event);
 int sc_event_elapsed(sc_handle context, sc_handle from, sc_handle to, float *milliseconds);
+/* Records everything that is in the context's streams. */
+int sc_event_record_context(sc_handle context, sc_handle event);
 int sc_stream_wait(sc_handle context, sc_handle stream, sc_handle event);
 
 int sc_capture_begin(sc_handle context, sc_handle stream);
@@ -204,7 +236,13 @@ int sc_module_load(sc_handle context, const void *image, sc_handle *module);
 int sc_module_unload(sc_handle context, sc_handle module);
 int sc_function(sc_handle context, sc_handle module, const char *name, int max_dynamic_shared, sc_handle *function);
 int sc_function_attribute(sc_handle context, sc_handle function, int attribute, int *value);
+int sc_launch(sc_handle function, sc_handle stream, const uint32_t grid[3], const uint32_t block[3], uint32_t shared, uint32_t flags,
+              const void *params, size_t bytes);
 /* Launches in order; *done counts those that were launched. */
-int sc_launch_all(sc_handle context, sc_handle stream, const sc_launch *launches, int count, int *done);
+int sc_launch_all(sc_handle context, sc_handle stream, const sc_kernel_launch *launches, int count, int *done);
+/* Puts work into streams, in order, if stream is in the given capture (0: in
+ * none); otherwise nothing is done but to say which it is in. Kernels' argument
+ * blocks and the registers of calls lie in params. */
+int sc_submit(sc_handle context, sc_handle stream, uint64_t capture, const sc_work *work, int count, const unsigned char *params, sc_submitted *s);
 
 #endif

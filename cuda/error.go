@@ -24,14 +24,26 @@ const (
 	InvalidHandle      Result = 400
 	NotFound           Result = 500
 	NotReady           Result = 600
+	ECCUncorrectable   Result = 214
+	LinkUncorrectable  Result = 220
 	IllegalAddress     Result = 700
+	LaunchTimeout      Result = 702
 	PeerAccessEnabled  Result = 704
+	ContextDestroyed   Result = 709
+	Assert             Result = 710
+	HardwareStackError Result = 714
+	IllegalInstruction Result = 715
+	MisalignedAddress  Result = 716
+	InvalidSpace       Result = 717
+	InvalidCounter     Result = 718
 	LaunchFailed       Result = 719
 	NotPermitted       Result = 800
 	NotSupported       Result = 801
 	CaptureUnsupported Result = 900
 	CaptureInvalid     Result = 901
-	StreamIsCapturing  Result = 907
+	CaptureUnjoined    Result = 904   // a branch of a capture that was not joined again
+	CaptureIsolation   Result = 905   // a dependency on what is outside the capture
+	CapturedEvent      Result = 907   // an event that was last recorded in a capture
 	resultMissing      Result = -1000 // and below: a function that the library lacks
 )
 
@@ -62,6 +74,17 @@ func (r Result) code() plugin.Code {
 		return plugin.Unsupported
 	}
 	return plugin.Device
+}
+
+// Sticky reports whether the result means that the context is broken: every
+// later call in it fails as well.
+func (r Result) Sticky() bool {
+	switch r {
+	case ECCUncorrectable, LinkUncorrectable, IllegalAddress, LaunchTimeout, ContextDestroyed, Assert, HardwareStackError,
+		IllegalInstruction, MisalignedAddress, InvalidSpace, InvalidCounter, LaunchFailed:
+		return true
+	}
+	return false
 }
 
 // Wrap makes the error of a failed call, for implementations of Driver.

@@ -75,6 +75,10 @@ type Driver interface {
 	NewEvent(ctx Context, timing bool) (Event, error)
 	DestroyEvent(ctx Context, e Event) error
 	Record(ctx Context, e Event, s Stream) error
+	// RecordContext records everything that is in the streams of a context; a
+	// driver before CUDA 12.5 waits for it instead. It fails, and breaks that
+	// capture, while a stream of the context is being captured.
+	RecordContext(ctx Context, e Event) error
 	EventDone(ctx Context, e Event) (bool, error)
 	// Elapsed is the time between two events with time stamps, in microseconds.
 	Elapsed(ctx Context, from, to Event) (float64, error)
@@ -104,4 +108,9 @@ type Driver interface {
 	// LaunchKernels launches in order on one stream, in one crossing and without
 	// allocating; launched is how many were.
 	LaunchKernels(ctx Context, s Stream, launches []Launch) (launched int, err error)
+	// Submit puts work into streams, in order, in one crossing and without
+	// allocating, if b.Stream is in the capture b.Capture. If it is not, nothing
+	// is done and there is no error: compare the Capture, which is b.Stream's.
+	// done is how many pieces of work were put; those before a failure stay.
+	Submit(ctx Context, b *Batch) (done int, c Capture, err error)
 }

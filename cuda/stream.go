@@ -1,17 +1,9 @@
 package cuda
 
-// #cgo noescape sc_launch_all
-// #cgo nocallback sc_launch_all
 // #include "driver.h"
-// #include <stdlib.h>
 import "C"
 
-import (
-	"runtime"
-	"unsafe"
-
-	"github.com/shunt-ccl/shunt/plugin"
-)
+import "github.com/shunt-ccl/shunt/plugin"
 
 func (d *driver) NewStream(ctx Context, priority int) (Stream, error) {
 	var s C.sc_handle
@@ -103,6 +95,13 @@ func (d *driver) Record(ctx Context, e Event, s Stream) error {
 	return nil
 }
 
+func (d *driver) RecordContext(ctx Context, e Event) error {
+	if r := C.sc_event_record_context(C.sc_handle(ctx), C.sc_handle(e)); r != 0 {
+		return d.fail(r, "cuCtxRecordEvent")
+	}
+	return nil
+}
+
 func (d *driver) EventDone(ctx Context, e Event) (bool, error) {
 	r := C.sc_event_query(C.sc_handle(ctx), C.sc_handle(e))
 	if r != 0 && Result(r) != NotReady {
@@ -124,117 +123,4 @@ func (d *driver) WaitEvent(ctx Context, s Stream, e Event) error {
 		return d.fail(r, "cuStreamWaitEvent")
 	}
 	return nil
-}
-
-func (d *driver) BeginCapture(ctx Context, s Stream) error {
-	if r := C.sc_capture_begin(C.sc_handle(ctx), C.sc_handle(s)); r != 0 {
-		return d.fail(r, "cuStreamBeginCapture")
-	}
-	return nil
-}
-
-func (d *driver) EndCapture(ctx Context, s Stream) (Graph, error) {
-	var g C.sc_handle
-	if r := C.sc_capture_end(C.sc_handle(ctx), C.sc_handle(s), &g); r != 0 {
-		return 0, d.fail(r, "cuStreamEndCapture")
-	}
-	return Graph(g), nil
-}
-
-func (d *driver) CaptureInfo(ctx Context, s Stream) (Capture, error) {
-	var status C.int
-	var id C.uint64_t
-	var g C.sc_handle
-	if r := C.sc_capture_info(C.sc_handle(ctx), C.sc_handle(s), &status, &id, &g); r != 0 {
-		return Capture{}, d.fail(r, "cuStreamGetCaptureInfo")
-	}
-	return Capture{Status: CaptureStatus(status), ID: uint64(id), Graph: Graph(g)}, nil
-}
-
-func (d *driver) Instantiate(ctx Context, g Graph) (GraphExec, error) {
-	var x C.sc_handle
-	if r := C.sc_graph_instantiate(C.sc_handle(ctx), C.sc_handle(g), &x); r != 0 {
-		return 0, d.fail(r, "cuGraphInstantiate")
-	}
-	return GraphExec(x), nil
-}
-
-func (d *driver) LaunchGraph(ctx Context, x GraphExec, s Stream) error {
-	if r := C.sc_graph_launch(C.sc_handle(ctx), C.sc_handle(x), C.sc_handle(s)); r != 0 {
-		return d.fail(r, "cuGraphLaunch")
-	}
-	return nil
-}
-
-func (d *driver) DestroyGraph(g Graph) error {
-	if r := C.sc_graph_destroy(C.sc_handle(g)); r != 0 {
-		return d.fail(r, "cuGraphDestroy")
-	}
-	return nil
-}
-
-func (d *driver) DestroyGraphExec(x GraphExec) error {
-	if r := C.sc_graph_exec_destroy(C.sc_handle(x)); r != 0 {
-		return d.fail(r, "cuGraphExecDestroy")
-	}
-	return nil
-}
-
-func (d *driver) RetainOnGraph(g Graph, token uint64) error {
-	if r := C.sc_graph_retain(C.sc_handle(g), C.uint64_t(token)); r != 0 {
-		return d.fail(r, "cuGraphRetainUserObject")
-	}
-	return nil
-}
-
-func (d *driver) Released(tokens []uint64) []uint64 {
-	if len(tokens) == 0 {
-		return tokens
-	}
-	n := C.sc_released((*C.uint64_t)(unsafe.Pointer(&tokens[0])), C.int(len(tokens)))
-	return tokens[:n]
-}
-
-func (d *driver) LoadModule(ctx Context, image []byte) (Module, error) {
-	if len(image) == 0 {
-		return 0, plugin.Errorf(plugin.InvalidArgument, "cuModuleLoadData of an empty image")
-	}
-	// PTX is read up to a zero byte.
-	raw := append(append(make([]byte, 0, len(image)+1), image...), 0)
-	var m C.sc_handle
-	r := C.sc_module_load(C.sc_handle(ctx), unsafe.Pointer(&raw[0]), &m)
-	runtime.KeepAlive(raw)
-	if r != 0 {
-		return 0, d.fail(r, "cuModuleLoadData of %d bytes", len(image))
-	}
-	return Module(m), nil
-}
-
-func (d *driver) UnloadModule(ctx Context, m Module) error {
-	if r := C.sc_module_unload(C.sc_handle(ctx), C.sc_handle(m)); r != 0 {
-		return d.fail(r, "cuModuleUnload")
-	}
-	return nil
-}
-
-func (d *driver) Function(ctx Context, m Module, name string, maxShared int) (Function, error) {
-	c := C.CString(name)
-	defer C.free(unsafe.Pointer(c))
-	var f C.sc_handle
-	if r := C.sc_function(C.sc_handle(ctx), C.sc_handle(m), c, C.int(maxShared), &f); r != 0 {
-		return 0, d.fail(r, "loading kernel %s", name)
-	}
-	return Function(f), nil
-}
-
-func (d *driver) LaunchKernels(ctx Context, s Stream, launches []Launch) (int, error) {
-	if len(launches) == 0 {
-		return 0, nil
-	}
-	var done C.int
-	r := C.sc_launch_all(C.sc_handle(ctx), C.sc_handle(s), (*C.sc_launch)(unsafe.Pointer(&launches[0])), C.int(len(launches)), &done)
-	if r != 0 {
-		return int(done), d.fail(r, "cuLaunchKernelEx of launch %d of %d", int(done)+1, len(launches))
-	}
-	return int(done), nil
 }

@@ -92,23 +92,3 @@ type Capture struct {
 	ID     uint64
 	Graph  Graph
 }
-
-// ParamBytes is the size of the largest kernel argument block.
-const ParamBytes = 640
-
-// LaunchDependent lets a kernel be scheduled before the one before it in the
-// stream has ended; the kernel itself waits for that end before it touches
-// memory.
-const LaunchDependent uint32 = 1
-
-// Launch is one kernel launch. Its layout is that of sc_launch in driver.h; it
-// holds no pointers.
-type Launch struct {
-	Function    Function
-	Grid, Block [3]uint32
-	Shared      uint32 // dynamic shared memory in bytes
-	Flags       uint32
-	Bytes       uint32 // used of Params
-	_           uint32
-	Params      [ParamBytes]byte // the argument block, laid out as the kernel declares it
-}

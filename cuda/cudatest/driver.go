@@ -122,15 +122,26 @@ func (d *Driver) Close() {
 // lock is held when it returns nil.
 func (d *Driver) call(method string, format string, args ...any) error {
 	d.mu.Lock()
-	if f := d.failures[method]; f != nil {
-		if f.after == 0 {
-			delete(d.failures, method)
-			d.mu.Unlock()
-			return failed(f.result, format, args...)
-		}
-		f.after--
+	if r := d.injected(method); r != cuda.Success {
+		d.mu.Unlock()
+		return failed(r, format, args...)
 	}
 	return nil
+}
+
+// injected counts a call and is what a test wants it to fail with. The lock is
+// held.
+func (d *Driver) injected(method string) cuda.Result {
+	f := d.failures[method]
+	if f == nil {
+		return cuda.Success
+	}
+	if f.after > 0 {
+		f.after--
+		return cuda.Success
+	}
+	delete(d.failures, method)
+	return f.result
 }
 
 var resultNames = map[cuda.Result][2]string{
@@ -143,7 +154,12 @@ var resultNames = map[cuda.Result][2]string{
 	cuda.NotFound:           {"CUDA_ERROR_NOT_FOUND", "named symbol not found"},
 	cuda.NotSupported:       {"CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
 	cuda.CaptureUnsupported: {"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
-	cuda.StreamIsCapturing:  {"CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", "attempt to terminate a thread-local capture sequence from another thread"},
+	cuda.CaptureInvalid:     {"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
+	cuda.CaptureUnjoined:    {"CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
+	cuda.CaptureIsolation:   {"CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "dependency created on uncaptured work in another stream"},
+	cuda.CapturedEvent:      {"CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"},
+	cuda.IllegalAddress:     {"CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+	cuda.LaunchFailed:       {"CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
 }
 
 func failed(r cuda.Result, format string, args ...any) error {

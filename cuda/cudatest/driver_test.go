@@ -135,6 +135,8 @@ func TestGraphsReplayWhatWasCaptured(t *testing.T) {
 	require.Equal(t, cuda.CaptureActive, info.Status)
 	require.NoError(t, d.RetainOnGraph(info.Graph, 99))
 	require.Equal(t, cuda.CaptureUnsupported, cuda.ResultOf(d.SynchronizeStream(ctx, s)), "a stream under capture cannot be waited for")
+	require.NoError(t, d.Record(ctx, e, side))
+	require.NoError(t, d.WaitEvent(ctx, s, e), "join")
 	g, err := d.EndCapture(ctx, s)
 	require.NoError(t, err)
 	require.Equal(t, info.Graph, g)
@@ -154,6 +156,67 @@ func TestGraphsReplayWhatWasCaptured(t *testing.T) {
 	require.Empty(t, d.Released(buffer), "the executable still holds the token")
 	require.NoError(t, d.DestroyGraphExec(x))
 	require.Equal(t, []uint64{99}, d.Released(buffer))
+}
+
+func TestCapturesRefuseWhatCUDARefuses(t *testing.T) {
+	d, ctx := machine(t, cudatest.Options{Kernels: kernels})
+	p, err := d.AllocHost(ctx, 8)
+	require.NoError(t, err)
+	s, err := d.NewStream(ctx, 0)
+	require.NoError(t, err)
+	side, err := d.NewStream(ctx, 0)
+	require.NoError(t, err)
+	e, err := d.NewEvent(ctx, false)
+	require.NoError(t, err)
+	eager, err := d.NewEvent(ctx, false)
+	require.NoError(t, err)
+	require.NoError(t, d.Record(ctx, eager, side))
+
+	require.NoError(t, d.BeginCapture(ctx, s))
+	require.Equal(t, cuda.CaptureIsolation, cuda.ResultOf(d.WaitEvent(ctx, s, eager)))
+	require.NoError(t, d.Record(ctx, e, s))
+	_, err = d.EventDone(ctx, e)
+	require.Equal(t, cuda.CapturedEvent, cuda.ResultOf(err))
+	require.NoError(t, d.WaitEvent(ctx, side, e))
+	launch(t, d, ctx, side, "add", p.Device, 1)
+	_, err = d.EndCapture(ctx, s)
+	require.Equal(t, cuda.CaptureUnjoined, cuda.ResultOf(err))
+	require.Equal(t, cuda.CapturedEvent, cuda.ResultOf(d.WaitEvent(ctx, side, e)))
+
+	require.NoError(t, d.BeginCapture(ctx, s))
+	require.Equal(t, cuda.CaptureUnsupported, cuda.ResultOf(d.RecordContext(ctx, eager)))
+	_, err = d.EndCapture(ctx, s)
+	require.Equal(t, cuda.CaptureInvalid, cuda.ResultOf(err))
+}
+
+func TestRecordContextWaitsForEveryStreamAlsoDestroyedOnes(t *testing.T) {
+	d, ctx := machine(t, cudatest.Options{Kernels: kernels})
+	p, err := d.AllocHost(ctx, 16)
+	require.NoError(t, err)
+	e, err := d.NewEvent(ctx, false)
+	require.NoError(t, err)
+	for i := range 2 {
+		s, err := d.NewStream(ctx, 0)
+		require.NoError(t, err)
+		launch(t, d, ctx, s, "await", p.Device+cuda.Ptr(8*i), 1)
+		if i == 1 {
+			require.NoError(t, d.DestroyStream(ctx, s))
+		}
+	}
+	require.NoError(t, d.RecordContext(ctx, e))
+	for i := range 2 {
+		done, err := d.EventDone(ctx, e)
+		require.NoError(t, err)
+		require.False(t, done)
+		atomic.StoreUint64((*uint64)(unsafe.Pointer(&d.Bytes(p.Device+cuda.Ptr(8*i), 8)[0])), 1)
+	}
+	s, err := d.NewStream(ctx, 0)
+	require.NoError(t, err)
+	require.NoError(t, d.WaitEvent(ctx, s, e))
+	require.NoError(t, d.SynchronizeStream(ctx, s))
+	done, err := d.EventDone(ctx, e)
+	require.NoError(t, err)
+	require.True(t, done)
 }
 
 func TestMemoryIsSharedByDescriptorAndByHandle(t *testing.T) {

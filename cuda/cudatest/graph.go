@@ -1,8 +1,73 @@
 package cudatest
 
 import (
+	"sync"
+
 	"github.com/shunt-ccl/shunt/cuda"
 )
+
+// graph is a capture in progress, a graph or an executable.
+type graph struct {
+	id     uint64
+	origin *stream // whose capture it is
+	nodes  []node
+	tokens []*token
+	broken bool // the capture cannot end well
+	ended  bool
+}
+
+// node runs when all that it follows has run.
+type node struct {
+	op    op
+	after []int
+}
+
+// token is handed out when its last graph is gone.
+type token struct {
+	value uint64
+	uses  int
+}
+
+func (g *graph) add(o op, after []int) int {
+	g.nodes = append(g.nodes, node{o, after})
+	return len(g.nodes) - 1
+}
+
+// joined reports whether every node comes before the given ones, or is one.
+func (g *graph) joined(last []int) bool {
+	reached := make([]bool, len(g.nodes))
+	for _, n := range last {
+		reached[n] = true
+	}
+	for n := len(g.nodes) - 1; n >= 0; n-- { // what a node follows has lower numbers
+		if !reached[n] {
+			return false
+		}
+		for _, before := range g.nodes[n].after {
+			reached[before] = true
+		}
+	}
+	return true
+}
+
+// run runs the nodes, those that do not follow each other at the same time.
+func (g *graph) run(done <-chan struct{}) {
+	ended := make([]chan struct{}, len(g.nodes))
+	for i := range ended {
+		ended[i] = make(chan struct{})
+	}
+	var all sync.WaitGroup
+	for i := range g.nodes {
+		all.Go(func() {
+			for _, before := range g.nodes[i].after {
+				<-ended[before]
+			}
+			g.nodes[i].op(done)
+			close(ended[i])
+		})
+	}
+	all.Wait()
+}
 
 // BeginCapture makes a stream record instead of run.
 func (d *Driver) BeginCapture(ctx cuda.Context, s cuda.Stream) error {
@@ -14,34 +79,37 @@ func (d *Driver) BeginCapture(ctx cuda.Context, s cuda.Stream) error {
 	if st == nil || s == 0 || st.capture != nil {
 		return failed(cuda.CaptureUnsupported, "cuStreamBeginCapture")
 	}
-	g := &graph{id: d.id()}
-	st.capture = g
+	g := &graph{id: d.id(), origin: st}
+	st.capture, st.last = g, nil
 	d.graphs[cuda.Graph(g.id)] = g
 	return nil
 }
 
-// EndCapture answers the graph; every stream that joined the capture runs again.
+// EndCapture answers the graph; every stream that joined the capture runs
+// again. Branches that were not joined are an error, and then there is no graph.
 func (d *Driver) EndCapture(ctx cuda.Context, s cuda.Stream) (cuda.Graph, error) {
 	if err := d.in(ctx, "EndCapture", "cuStreamEndCapture"); err != nil {
 		return 0, err
 	}
 	defer d.mu.Unlock()
 	st := d.get(s)
-	if st == nil || st.capture == nil {
+	if st == nil || st.capture == nil || st.capture.origin != st {
 		return 0, failed(cuda.CaptureInvalid, "cuStreamEndCapture")
 	}
-	g := st.capture
+	g, joined := st.capture, st.capture.joined(st.last)
+	g.ended = true
 	for _, other := range d.streams {
 		if other.capture == g {
-			other.capture = nil
+			other.capture, other.last = nil, nil
 		}
 	}
-	for _, e := range d.events {
-		e.mu.Lock()
-		if e.graph == g {
-			e.graph = nil
+	if g.broken || !joined {
+		d.letGo(g.tokens)
+		delete(d.graphs, cuda.Graph(g.id))
+		if g.broken {
+			return 0, failed(cuda.CaptureInvalid, "cuStreamEndCapture")
 		}
-		e.mu.Unlock()
+		return 0, failed(cuda.CaptureUnjoined, "cuStreamEndCapture")
 	}
 	return cuda.Graph(g.id), nil
 }
@@ -52,12 +120,18 @@ func (d *Driver) CaptureInfo(ctx cuda.Context, s cuda.Stream) (cuda.Capture, err
 		return cuda.Capture{}, err
 	}
 	defer d.mu.Unlock()
+	return d.capture(s)
+}
+
+func (d *Driver) capture(s cuda.Stream) (cuda.Capture, error) {
 	st := d.get(s)
-	if st == nil {
+	switch {
+	case st == nil:
 		return cuda.Capture{}, failed(cuda.InvalidHandle, "cuStreamGetCaptureInfo")
-	}
-	if st.capture == nil {
+	case st.capture == nil:
 		return cuda.Capture{}, nil
+	case st.capture.broken:
+		return cuda.Capture{Status: cuda.CaptureInvalidated}, nil
 	}
 	return cuda.Capture{Status: cuda.CaptureActive, ID: st.capture.id, Graph: cuda.Graph(st.capture.id)}, nil
 }
@@ -72,7 +146,7 @@ func (d *Driver) Instantiate(ctx cuda.Context, g cuda.Graph) (cuda.GraphExec, er
 	if source == nil {
 		return 0, failed(cuda.InvalidValue, "cuGraphInstantiate")
 	}
-	x := &graph{id: d.id(), ops: append([]op(nil), source.ops...), tokens: append([]*token(nil), source.tokens...)}
+	x := &graph{id: d.id(), nodes: append([]node(nil), source.nodes...), tokens: append([]*token(nil), source.tokens...)}
 	for _, t := range x.tokens {
 		t.uses++
 	}
@@ -99,9 +173,7 @@ func (d *Driver) LaunchGraph(ctx cuda.Context, x cuda.GraphExec, s cuda.Stream) 
 		t.uses++
 	}
 	return d.enqueue(s, func(done <-chan struct{}) {
-		for _, o := range g.ops {
-			o(done)
-		}
+		g.run(done)
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.letGo(g.tokens)
@@ -165,65 +237,4 @@ func (d *Driver) Released(tokens []uint64) []uint64 {
 	n := copy(tokens, d.released)
 	d.released = d.released[n:]
 	return tokens[:n]
-}
-
-// LoadModule takes any image that is not empty.
-func (d *Driver) LoadModule(ctx cuda.Context, image []byte) (cuda.Module, error) {
-	if err := d.in(ctx, "LoadModule", "cuModuleLoadData of %d bytes", len(image)); err != nil {
-		return 0, err
-	}
-	defer d.mu.Unlock()
-	if len(image) == 0 {
-		return 0, failed(cuda.InvalidImage, "cuModuleLoadData of %d bytes", len(image))
-	}
-	m := cuda.Module(d.id())
-	d.modules[m] = true
-	return m, nil
-}
-
-// UnloadModule forgets a module.
-func (d *Driver) UnloadModule(ctx cuda.Context, m cuda.Module) error {
-	if err := d.in(ctx, "UnloadModule", "cuModuleUnload"); err != nil {
-		return err
-	}
-	defer d.mu.Unlock()
-	if !d.modules[m] {
-		return failed(cuda.InvalidHandle, "cuModuleUnload")
-	}
-	delete(d.modules, m)
-	return nil
-}
-
-// Function finds a registered kernel.
-func (d *Driver) Function(ctx cuda.Context, m cuda.Module, name string, _ int) (cuda.Function, error) {
-	if err := d.in(ctx, "Function", "loading kernel %s", name); err != nil {
-		return 0, err
-	}
-	defer d.mu.Unlock()
-	k := d.options.Kernels[name]
-	if !d.modules[m] || k == nil {
-		return 0, failed(cuda.NotFound, "loading kernel %s", name)
-	}
-	f := cuda.Function(d.id())
-	d.kernels[f] = k
-	return f, nil
-}
-
-// LaunchKernels puts kernels into a stream. The argument blocks are copied.
-func (d *Driver) LaunchKernels(ctx cuda.Context, s cuda.Stream, launches []cuda.Launch) (int, error) {
-	if err := d.in(ctx, "LaunchKernels", "cuLaunchKernelEx of launch 1 of %d", len(launches)); err != nil {
-		return 0, err
-	}
-	defer d.mu.Unlock()
-	for i, l := range launches {
-		k := d.kernels[l.Function]
-		threads := l.Block[0] * l.Block[1] * l.Block[2]
-		if k == nil || l.Bytes > cuda.ParamBytes || threads == 0 || threads > 1024 || l.Grid[0]*l.Grid[1]*l.Grid[2] == 0 {
-			return i, failed(cuda.InvalidValue, "cuLaunchKernelEx of launch %d of %d", i+1, len(launches))
-		}
-		if err := d.enqueue(s, func(done <-chan struct{}) { k(Grid{l, done}) }, "cuLaunchKernelEx"); err != nil {
-			return i, err
-		}
-	}
-	return len(launches), nil
 }

@@ -4,7 +4,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/cuda"
@@ -24,26 +23,7 @@ type stream struct {
 	idle    *sync.Cond
 	stop    chan struct{}
 	capture *graph // ops are recorded instead of run; under the driver's lock
-}
-
-type event struct {
-	mu   sync.Mutex
-	done chan struct{} // of the last record; nil: never recorded
-	at   time.Time
-	// recorded in a capture: waiting for it in the same capture joins it
-	graph *graph
-}
-
-type graph struct {
-	id     uint64
-	ops    []op
-	tokens []*token
-}
-
-// token is handed out when its last graph is gone.
-type token struct {
-	value uint64
-	uses  int
+	last    []int  // the nodes of capture that the next one follows
 }
 
 // get finds a stream; stream 0, the default stream, is made at its first use.
@@ -131,7 +111,10 @@ func (d *Driver) enqueue(s cuda.Stream, o op, call string) error {
 		return failed(cuda.InvalidHandle, "%s", call)
 	}
 	if st.capture != nil {
-		st.capture.ops = append(st.capture.ops, o)
+		if st.capture.broken {
+			return failed(cuda.CaptureInvalid, "%s", call)
+		}
+		st.last = []int{st.capture.add(o, st.last)}
 	} else {
 		st.add(o)
 	}
@@ -200,17 +183,22 @@ func (d *Driver) StreamDone(ctx cuda.Context, s cuda.Stream) (bool, error) {
 
 // Copy copies in stream order.
 func (d *Driver) Copy(ctx cuda.Context, to, from cuda.Ptr, bytes int64, s cuda.Stream) error {
-	const call = "cuMemcpyAsync of %d bytes from %#x to %#x"
-	if err := d.in(ctx, "Copy", call, bytes, uint64(from), uint64(to)); err != nil {
+	if err := d.in(ctx, "Copy", copyCall, bytes, uint64(from), uint64(to)); err != nil {
 		return err
 	}
 	defer d.mu.Unlock()
+	return d.copy(to, from, bytes, s)
+}
+
+const copyCall = "cuMemcpyAsync of %d bytes from %#x to %#x"
+
+func (d *Driver) copy(to, from cuda.Ptr, bytes int64, s cuda.Stream) error {
 	if bytes == 0 {
 		return nil
 	}
 	target, source := d.slice(to, bytes), d.slice(from, bytes)
 	if target == nil || source == nil {
-		return failed(cuda.InvalidValue, call, bytes, uint64(from), uint64(to))
+		return failed(cuda.InvalidValue, copyCall, bytes, uint64(from), uint64(to))
 	}
 	return d.enqueue(s, func(<-chan struct{}) { copy(target, source) }, "cuMemcpyAsync")
 }
@@ -274,136 +262,4 @@ func (d *Driver) WaitValue(ctx cuda.Context, s cuda.Stream, word cuda.Ptr, value
 			}
 		}
 	}, "cuStreamWaitValue64")
-}
-
-// NewEvent makes an event.
-func (d *Driver) NewEvent(ctx cuda.Context, _ bool) (cuda.Event, error) {
-	if err := d.in(ctx, "NewEvent", "cuEventCreate"); err != nil {
-		return 0, err
-	}
-	defer d.mu.Unlock()
-	e := cuda.Event(d.id())
-	d.events[e] = &event{}
-	return e, nil
-}
-
-// DestroyEvent forgets an event.
-func (d *Driver) DestroyEvent(ctx cuda.Context, e cuda.Event) error {
-	if err := d.in(ctx, "DestroyEvent", "cuEventDestroy"); err != nil {
-		return err
-	}
-	defer d.mu.Unlock()
-	if d.events[e] == nil {
-		return failed(cuda.InvalidHandle, "cuEventDestroy")
-	}
-	delete(d.events, e)
-	return nil
-}
-
-// Record marks a place in a stream.
-func (d *Driver) Record(ctx cuda.Context, e cuda.Event, s cuda.Stream) error {
-	if err := d.in(ctx, "Record", "cuEventRecord"); err != nil {
-		return err
-	}
-	defer d.mu.Unlock()
-	ev, st := d.events[e], d.get(s)
-	if ev == nil || st == nil {
-		return failed(cuda.InvalidHandle, "cuEventRecord")
-	}
-	ev.mu.Lock()
-	defer ev.mu.Unlock()
-	ev.graph = st.capture
-	if st.capture != nil {
-		return nil // a dependency only; all branches of a capture are run in order
-	}
-	done := make(chan struct{})
-	ev.done = done
-	st.add(func(<-chan struct{}) {
-		ev.mu.Lock()
-		ev.at = time.Now()
-		ev.mu.Unlock()
-		close(done)
-	})
-	return nil
-}
-
-// EventDone looks without waiting; an event never recorded is done.
-func (d *Driver) EventDone(ctx cuda.Context, e cuda.Event) (bool, error) {
-	if err := d.in(ctx, "EventDone", "cuEventQuery"); err != nil {
-		return false, err
-	}
-	defer d.mu.Unlock()
-	ev := d.events[e]
-	if ev == nil {
-		return false, failed(cuda.InvalidHandle, "cuEventQuery")
-	}
-	ev.mu.Lock()
-	defer ev.mu.Unlock()
-	if ev.done == nil {
-		return true, nil
-	}
-	select {
-	case <-ev.done:
-		return true, nil
-	default:
-		return false, nil
-	}
-}
-
-// Elapsed is wall time.
-func (d *Driver) Elapsed(ctx cuda.Context, from, to cuda.Event) (float64, error) {
-	if err := d.in(ctx, "Elapsed", "cuEventElapsedTime"); err != nil {
-		return 0, err
-	}
-	defer d.mu.Unlock()
-	a, b := d.events[from], d.events[to]
-	if a == nil || b == nil {
-		return 0, failed(cuda.InvalidHandle, "cuEventElapsedTime")
-	}
-	times := [2]time.Time{}
-	for i, ev := range []*event{a, b} {
-		ev.mu.Lock()
-		times[i] = ev.at
-		ev.mu.Unlock()
-	}
-	if times[0].IsZero() || times[1].IsZero() {
-		return 0, failed(cuda.InvalidHandle, "cuEventElapsedTime")
-	}
-	return float64(times[1].Sub(times[0]).Nanoseconds()) / 1e3, nil
-}
-
-// WaitEvent holds a stream until an event's last record so far. In a capture it
-// joins the streams: both record into one graph from then on.
-func (d *Driver) WaitEvent(ctx cuda.Context, s cuda.Stream, e cuda.Event) error {
-	if err := d.in(ctx, "WaitEvent", "cuStreamWaitEvent"); err != nil {
-		return err
-	}
-	defer d.mu.Unlock()
-	ev, st := d.events[e], d.get(s)
-	if ev == nil || st == nil {
-		return failed(cuda.InvalidHandle, "cuStreamWaitEvent")
-	}
-	ev.mu.Lock()
-	defer ev.mu.Unlock()
-	if ev.graph != nil {
-		if st.capture != nil && st.capture != ev.graph {
-			return failed(cuda.CaptureInvalid, "cuStreamWaitEvent")
-		}
-		st.capture = ev.graph
-		return nil
-	}
-	if ev.done == nil {
-		return nil
-	}
-	if st.capture != nil {
-		return failed(cuda.CaptureUnsupported, "cuStreamWaitEvent")
-	}
-	recorded := ev.done
-	st.add(func(done <-chan struct{}) {
-		select {
-		case <-recorded:
-		case <-done:
-		}
-	})
-	return nil
 }

@@ -1,0 +1,45 @@
+package cudatest
+
+import "github.com/shunt-ccl/shunt/cuda"
+
+// LoadModule takes any image that is not empty.
+func (d *Driver) LoadModule(ctx cuda.Context, image []byte) (cuda.Module, error) {
+	if err := d.in(ctx, "LoadModule", "cuModuleLoadData of %d bytes", len(image)); err != nil {
+		return 0, err
+	}
+	defer d.mu.Unlock()
+	if len(image) == 0 {
+		return 0, failed(cuda.InvalidImage, "cuModuleLoadData of %d bytes", len(image))
+	}
+	m := cuda.Module(d.id())
+	d.modules[m] = true
+	return m, nil
+}
+
+// UnloadModule forgets a module.
+func (d *Driver) UnloadModule(ctx cuda.Context, m cuda.Module) error {
+	if err := d.in(ctx, "UnloadModule", "cuModuleUnload"); err != nil {
+		return err
+	}
+	defer d.mu.Unlock()
+	if !d.modules[m] {
+		return failed(cuda.InvalidHandle, "cuModuleUnload")
+	}
+	delete(d.modules, m)
+	return nil
+}
+
+// Function finds a registered kernel.
+func (d *Driver) Function(ctx cuda.Context, m cuda.Module, name string, _ int) (cuda.Function, error) {
+	if err := d.in(ctx, "Function", "loading kernel %s", name); err != nil {
+		return 0, err
+	}
+	defer d.mu.Unlock()
+	k := d.options.Kernels[name]
+	if !d.modules[m] || k == nil {
+		return 0, failed(cuda.NotFound, "loading kernel %s", name)
+	}
+	f := cuda.Function(d.id())
+	d.kernels[f] = k
+	return f, nil
+}

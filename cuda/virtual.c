@@ -1,0 +1,114 @@
+/* virtual.c: memory that is created, exported and mapped by handle; see driver.h. */
+#include <string.h>
+
+#include "call.h"
+
+/* CUmemAllocationProp and CUmemAccessDesc. */
+typedef struct {
+  int type, handle_types;
+  struct {
+    int type, id;
+  } location;
+  void *win32;
+  struct {
+    unsigned char compression, rdma;
+    unsigned short usage;
+    unsigned char reserved[4];
+  } flags;
+} allocation_prop;
+
+typedef struct {
+  struct {
+    int type, id;
+  } location;
+  int flags;
+} access_desc;
+
+static int map(int device, uint64_t granularity, sc_mapping *m) {
+  const access_desc access = {{1, device}, 3}; /* this device, read and write */
+  TRY(cu.MemAddressReserve(&m->address, m->bytes, granularity, 0, 0));
+  int result = cu.MemMap(m->address, m->bytes, 0, m->handle, 0);
+  if (!result) {
+    result = cu.MemSetAccess(m->address, m->bytes, &access, 1);
+    if (result) cu.MemUnmap(m->address, m->bytes);
+  }
+  if (result) cu.MemAddressFree(m->address, m->bytes);
+  return result;
+}
+
+#define NEED_VIRTUAL_MEMORY            \
+  NEED(MemGetAllocationGranularity);   \
+  NEED(MemCreate);                     \
+  NEED(MemRelease);                    \
+  NEED(MemAddressReserve);             \
+  NEED(MemAddressFree);                \
+  NEED(MemMap);                        \
+  NEED(MemUnmap);                      \
+  NEED(MemSetAccess)
+
+static int granule(int device, allocation_prop *prop, size_t *granularity) {
+  memset(prop, 0, sizeof *prop);
+  prop->type = 1;         /* pinned */
+  prop->handle_types = 1; /* POSIX file descriptor */
+  prop->location.type = 1;
+  prop->location.id = device;
+  return cu.MemGetAllocationGranularity(granularity, prop, 1 /* recommended */);
+}
+
+int sc_create(sc_handle context, int device, uint64_t bytes, sc_mapping *m) {
+  NEED_VIRTUAL_MEMORY;
+  allocation_prop prop;
+  size_t granularity;
+  WITH(context, {
+    result = granule(device, &prop, &granularity);
+    if (result) break;
+    m->bytes = (bytes + granularity - 1) / granularity * granularity;
+    result = cu.MemCreate(&m->handle, m->bytes, &prop, 0);
+    if (result) break;
+    result = map(device, granularity, m);
+    if (result) cu.MemRelease(m->handle);
+  });
+}
+
+int sc_export(sc_handle context, uint64_t handle, int *fd) {
+  NEED(MemExportToShareableHandle);
+  WITH(context, { result = cu.MemExportToShareableHandle(fd, handle, 1, 0); });
+}
+
+int sc_import(sc_handle context, int device, int fd, uint64_t bytes, sc_mapping *m) {
+  NEED_VIRTUAL_MEMORY;
+  NEED(MemImportFromShareableHandle);
+  allocation_prop prop;
+  size_t granularity;
+  WITH(context, {
+    result = granule(device, &prop, &granularity);
+    if (result) break;
+    m->bytes = bytes;
+    result = cu.MemImportFromShareableHandle(&m->handle, (void *)(intptr_t)fd, 1);
+    if (result) break;
+    result = map(device, granularity, m);
+    if (result) cu.MemRelease(m->handle);
+  });
+}
+
+int sc_unmap(sc_handle context, const sc_mapping *m) {
+  NEED_VIRTUAL_MEMORY;
+  WITH(context, {
+    /* Every step is tried; the first failure is reported. */
+    result = cu.MemUnmap(m->address, m->bytes);
+    int r = cu.MemAddressFree(m->address, m->bytes);
+    result = result ? result : r;
+    r = cu.MemRelease(m->handle);
+    result = result ? result : r;
+  });
+}
+
+int sc_retain_handle(sc_handle context, sc_ptr address, uint64_t *handle) {
+  NEED(MemRetainAllocationHandle);
+  WITH(context, { result = cu.MemRetainAllocationHandle(handle, P(address)); });
+}
+
+int sc_release_handle(sc_handle context, uint64_t handle) {
+  NEED(MemRelease);
+  WITH(context, { result = cu.MemRelease(handle); });
+}
