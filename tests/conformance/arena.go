@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -15,10 +16,16 @@ const guard = 256
 
 // arena is one rank's memory for the buffers of a case: mapped, so that a
 // collector never moves it and misaligned addresses are exact, and reused, so
-// that a case costs what it touches.
+// that a case costs what it touches. With a device, memory is a pinned image of
+// device memory of the same layout; push and pull copy between the two, and
+// operations are given addresses of the device.
 type arena struct {
 	memory []byte
 	used   int64
+
+	device *device
+	pinned cuda.HostMemory
+	remote cuda.Ptr
 }
 
 const arenaLimit = 24 << 30
@@ -36,6 +43,9 @@ func (a *arena) reset(need int64) error {
 		return err
 	}
 	size := max(need, 1<<20)
+	if a.device != nil {
+		return a.allocate(size + size/2)
+	}
 	memory, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		return fmt.Errorf("mapping %d bytes for buffers: %w", size, err)
@@ -47,6 +57,9 @@ func (a *arena) reset(need int64) error {
 func (a *arena) close() error {
 	if a.memory == nil {
 		return nil
+	}
+	if a.device != nil {
+		return a.free()
 	}
 	err := unix.Munmap(a.memory)
 	a.memory = nil
@@ -60,6 +73,10 @@ type buffer struct {
 	data  []byte
 	salt  byte
 	dtype plugin.DType
+
+	device *device
+	pinned cuda.Ptr // of all, as copies see it
+	remote cuda.Ptr // of all, on the device
 }
 
 // noisePeriod is a table of bytes that differ from neighbour to neighbour and
@@ -86,6 +103,9 @@ func (a *arena) buffer(name string, dtype plugin.DType, count, shift int64, salt
 	}
 	a.used = end
 	b := &buffer{name: name, all: a.memory[start:end], data: a.memory[from : end-guard], salt: salt, dtype: dtype}
+	if a.device != nil {
+		b.device, b.pinned, b.remote = a.device, a.pinned.Device+cuda.Ptr(start), a.remote+cuda.Ptr(start)
+	}
 	tile(b.all, noiseTable(salt))
 	return b, nil
 }
@@ -99,6 +119,9 @@ func need(dtype plugin.DType, count, shift int64) int64 {
 // its start would hide a wrong address, so an empty buffer has one too.
 func (b *buffer) pointer(index int64) unsafe.Pointer {
 	offset := int64(cap(b.all)) - int64(cap(b.data)) + index*b.dtype.Bytes()
+	if b.device != nil {
+		return devicePointer(b.remote + cuda.Ptr(offset))
+	}
 	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.all)), offset)
 }
 

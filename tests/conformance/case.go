@@ -29,17 +29,8 @@ type Case struct {
 	Set        int               `json:"set,omitempty"`       // 0: nothing is forced; k: every collective's k-th algorithm, where it fits
 	Repeat     int               `json:"repeat,omitempty"`    // times in a row; 0 means once
 	Seed       uint64            `json:"seed"`
+	Turn       uint64            `json:"turn,omitempty"` // of a graph's replays: other input, the same counts, roots and scalars
 }
-
-// Axis is how operations are executed. Device memory adds streams and graphs.
-type Axis string
-
-// HostAxis is blocking calls on host memory.
-const HostAxis Axis = "host"
-
-// Axes lists the axes that this version of the suite can run, and what a
-// binary needs for each.
-func Axes() []Axis { return []Axis{HostAxis} }
 
 // Split says how the counts of a varying collective differ between ranks.
 type Split string
@@ -116,6 +107,21 @@ func (c *Case) Name() string {
 		add("%s", strings.ReplaceAll(c.Algorithm, "/", ":"))
 	}
 	return strings.Join(parts, "/")
+}
+
+// data is the seed of what buffers hold.
+func (c *Case) data() uint64 {
+	if c.Turn == 0 {
+		return c.Seed
+	}
+	return hash(c.Seed, c.Turn)
+}
+
+// at is the case at another turn.
+func (c *Case) at(turn uint64) *Case {
+	other := *c
+	other.Turn = turn
+	return &other
 }
 
 // bytes is the size that algorithms are limited by: one rank's message.

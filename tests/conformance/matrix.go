@@ -19,6 +19,13 @@ var shortCounts = []int64{0, 1, 7, 33, 513, 1025, 4097, 16385, 65537, 262145}
 
 const maxMessage = 4<<20 + 64
 
+// largeCounts are further sizes of a full run on devices, which are fast
+// enough, for algorithms that serve nothing smaller. They count in the product
+// of sizes alone.
+var largeCounts = []int64{2097153, 9437191}
+
+const maxLargeMessage = 40 << 20
+
 // shifts are how far send and receive addresses are off a multiple of 64
 // bytes, in elements.
 var shifts = [][2]int64{{0, 0}, {1, 1}, {3, 0}, {0, 5}}
@@ -38,14 +45,20 @@ func (o *offer) serves(bytes int64) bool {
 }
 
 // probes are the message sizes that a matrix can have.
-func probes() []int64 {
+func probes(memory plugin.MemoryKind) []int64 {
 	var list []int64
-	for _, n := range counts {
-		for _, size := range []int64{1, 2, 4, 8} {
-			if n*size <= maxMessage {
-				list = append(list, n*size)
+	add := func(counts []int64, most int64) {
+		for _, n := range counts {
+			for _, size := range []int64{1, 2, 4, 8} {
+				if n*size <= most {
+					list = append(list, n*size)
+				}
 			}
 		}
+	}
+	add(counts, maxMessage)
+	if memory == plugin.MemoryKindCuda {
+		add(largeCounts, maxLargeMessage)
 	}
 	slices.Sort(list)
 	return slices.Compact(list)
@@ -81,7 +94,7 @@ func cases(world int, short bool, axes []Axis, offers []offer) []Case {
 
 // algorithms are the choices for a collective: the selector's own first.
 func (m *matrix) algorithms(collective plugin.Collective) []offer {
-	list := []offer{{Collective: collective, Bytes: probes()}}
+	list := []offer{{Collective: collective, Bytes: probes(m.memory())}}
 	for _, o := range m.offers {
 		if o.Collective == collective {
 			o.set = len(list)
@@ -89,6 +102,14 @@ func (m *matrix) algorithms(collective plugin.Collective) []offer {
 		}
 	}
 	return list
+}
+
+// memory is the kind of all axes of a run.
+func (m *matrix) memory() plugin.MemoryKind {
+	if len(m.axes) > 0 && m.axes[0].onDevice() {
+		return plugin.MemoryKindCuda
+	}
+	return plugin.MemoryKindHost
 }
 
 func (m *matrix) counts() []int64 {
@@ -100,8 +121,8 @@ func (m *matrix) counts() []int64 {
 
 func (m *matrix) add(c Case) {
 	c.World = m.world
-	if c.Axis == "" {
-		c.Axis = HostAxis
+	if c.Axis == "" { // products take the axes by turns
+		c.Axis = m.axes[m.count%uint64(len(m.axes))]
 	}
 	m.count++
 	c.Seed = hash(m.count, uint64(m.world), 0xca5e)
@@ -138,6 +159,9 @@ func (m *matrix) shortHas(c *Case) bool {
 		share = 6
 	}
 	kind := fmt.Sprint(c.Scenario, c.Collective, c.Algorithm, c.Op, c.InPlace)
+	if c.Collective == plugin.Barrier {
+		kind += string(c.Axis) // it has little else
+	}
 	if m.kinds[kind] && hash(c.Seed)%share != 0 {
 		return false
 	}
@@ -222,6 +246,9 @@ func (m *matrix) reductions(collective plugin.Collective) {
 			for j, op := range plugin.Ops() {
 				for k, family := range Families() {
 					for _, n := range m.fitting(algorithm, d, 37, 4099) {
+						if n*d.Bytes() > maxMessage && (i+j+k)%3 != 0 {
+							continue // large; each dtype, op and family is had, not all of their triples
+						}
 						m.add(Case{Collective: collective, DType: d, Op: op, Family: family, Count: n, Algorithm: algorithm.Algorithm, Set: algorithm.set,
 							Root: (i + j) % m.world, Split: []Split{Even, Ragged}[(i+j+k)%2], Displ: []Displ{NoDispl, Gapped}[(i+j)%2], InPlace: j%2 == 1})
 					}
@@ -259,11 +286,18 @@ func (m *matrix) sizes(collective plugin.Collective) {
 	if collective == plugin.Barrier {
 		return
 	}
+	sizes, most := m.counts(), int64(maxMessage)
+	if m.memory() == plugin.MemoryKindCuda && !m.short {
+		sizes, most = slices.Concat(sizes, largeCounts), maxLargeMessage
+	}
 	for a, algorithm := range m.algorithms(collective) {
-		for i, n := range m.counts() {
+		for i, n := range sizes {
 			dtypes := []plugin.DType{plugin.Float32, plugin.Bfloat16, plugin.Uint8, plugin.Float64}
 			d := dtypes[(i+a)%len(dtypes)]
-			if n*d.Bytes() > maxMessage {
+			if n > counts[len(counts)-1] {
+				d = plugin.Float32
+			}
+			if n*d.Bytes() > most {
 				d = plugin.Uint8
 			}
 			if !algorithm.serves(n * d.Bytes()) {
@@ -325,9 +359,37 @@ func (m *matrix) scenarios() {
 					break
 				}
 				for _, d := range s.dtypes {
-					m.add(Case{Scenario: s.name, Collective: plugin.AllToAllV, DType: d, Count: n, Set: set, Repeat: s.repeat(m.short)})
+					for _, axis := range m.scenarioAxes(&s) {
+						m.add(Case{Scenario: s.name, Collective: plugin.AllToAllV, DType: d, Count: n, Set: set, Axis: axis, Repeat: s.repeat(m.short)})
+					}
 				}
 			}
 		}
 	}
+}
+
+// scenarioAxes are the axes that one case of a scenario is made for: in a full
+// run one of each mode, in a short one a single one, by turns.
+func (m *matrix) scenarioAxes(s *scenario) []Axis {
+	var list []Axis
+	for _, axis := range m.axes {
+		if s.on(axis) {
+			list = append(list, axis)
+		}
+	}
+	if len(list) < 2 {
+		return list
+	}
+	if m.short {
+		return list[m.count%uint64(len(list)):][:1]
+	}
+	if s.where == onDevices {
+		return list[:1] // it chooses its streams itself
+	}
+	half := len(list) / 2 // the streams of a mode are half a list apart
+	var chosen []Axis
+	for i := range half {
+		chosen = append(chosen, list[i+half*int((m.count+uint64(i))%2)])
+	}
+	return chosen
 }

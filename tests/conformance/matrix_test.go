@@ -10,11 +10,11 @@ import (
 )
 
 // twoEach offers a small and a large algorithm for every collective.
-func twoEach() []offer {
+func twoEach(memory plugin.MemoryKind) []offer {
 	var offers []offer
 	for _, v := range plugin.Collectives() {
 		var small, large []int64
-		for _, bytes := range probes() {
+		for _, bytes := range probes(memory) {
 			if bytes <= 16<<10 {
 				small = append(small, bytes)
 			}
@@ -28,29 +28,44 @@ func twoEach() []offer {
 }
 
 func TestMatrixIsTheSameEveryTime(t *testing.T) {
-	a, b := cases(3, true, Axes(), twoEach()), cases(3, true, Axes(), twoEach())
-	if fmt.Sprint(a) != fmt.Sprint(b) {
-		t.Error("two calls gave different cases")
+	for _, memory := range plugin.MemoryKinds() {
+		a, b := cases(3, true, Axes(memory), twoEach(memory)), cases(3, true, Axes(memory), twoEach(memory))
+		if fmt.Sprint(a) != fmt.Sprint(b) {
+			t.Errorf("%s memory: two calls gave different cases", memory)
+		}
 	}
 }
 
 func TestMatrixCovers(t *testing.T) {
+	for _, memory := range plugin.MemoryKinds() {
+		t.Run(memory.String(), func(t *testing.T) { matrixCovers(t, memory) })
+	}
+}
+
+func matrixCovers(t *testing.T, memory plugin.MemoryKind) {
+	most := int64(maxMessage)
+	if memory == plugin.MemoryKindCuda {
+		most = maxLargeMessage
+	}
 	total, short := 0, 0
 	for _, world := range DefaultWorlds() {
-		list := cases(world, false, Axes(), twoEach())
+		list := cases(world, false, Axes(memory), twoEach(memory))
 		total += len(list)
-		short += len(cases(world, true, Axes(), twoEach()))
+		short += len(cases(world, true, Axes(memory), twoEach(memory)))
 		names, have := map[string]bool{}, map[string]bool{}
 		for _, c := range list {
 			if names[c.Name()] {
 				t.Errorf("%s appears twice", c.Name())
 			}
 			names[c.Name()] = true
+			mode, stream := c.Axis.parts()
 			if c.Scenario != "" {
 				have[c.Scenario] = true
+				have[fmt.Sprint(c.Scenario, mode)] = true
 				continue
 			}
-			if c.bytes() > maxMessage {
+			have[fmt.Sprint(c.Collective, mode, stream)] = true
+			if c.bytes() > most {
 				t.Errorf("%s has %d bytes", c.Name(), c.bytes())
 			}
 			if c.Algorithm == "t/small" && c.bytes() > 16<<10 || c.Algorithm == "t/large" && c.bytes() < 1<<10 && c.Collective != plugin.Barrier {
@@ -103,8 +118,21 @@ func TestMatrixCovers(t *testing.T) {
 				}
 			}
 		}
-		for name := range Scenarios() {
-			want(name)
+		for _, s := range scenarioList {
+			if s.where != onDevices || memory == plugin.MemoryKindCuda {
+				want(s.name)
+			}
+			if s.where == everywhere && memory == plugin.MemoryKindCuda {
+				for _, mode := range Modes() {
+					want(fmt.Sprint(s.name, mode))
+				}
+			}
+		}
+		for _, v := range whole() {
+			for _, axis := range Axes(memory) {
+				mode, stream := axis.parts()
+				want(fmt.Sprint(v, mode, stream))
+			}
 		}
 	}
 	if total < 5000 || short > total/2 {
@@ -116,13 +144,20 @@ func TestMatrixCovers(t *testing.T) {
 // A short run leaves cases out, but no combination that all worlds together
 // should have.
 func TestShortRunStillCovers(t *testing.T) {
+	for _, memory := range plugin.MemoryKinds() {
+		t.Run(memory.String(), func(t *testing.T) { shortRunCovers(t, memory) })
+	}
+}
+
+func shortRunCovers(t *testing.T, memory plugin.MemoryKind) {
 	have := map[string]bool{}
 	for _, world := range DefaultWorlds() {
-		for _, c := range cases(world, true, Axes(), twoEach()) {
+		for _, c := range cases(world, true, Axes(memory), twoEach(memory)) {
 			if c.Scenario != "" {
 				have[fmt.Sprint(c.Scenario, world)] = true
 				continue
 			}
+			have[fmt.Sprint(c.Collective, c.Axis)] = true
 			have[fmt.Sprint(c.Collective, c.DType, c.Op)] = true
 			have[fmt.Sprint(c.Collective, c.Count, c.Algorithm)] = true
 			have[fmt.Sprint(c.Collective, world, c.Algorithm, c.InPlace)] = true
@@ -156,15 +191,22 @@ func TestShortRunStillCovers(t *testing.T) {
 			}
 		}
 	}
-	for name := range Scenarios() {
+	for _, s := range scenarioList {
 		for _, world := range DefaultWorlds() {
-			want(name, world)
+			if s.where != onDevices || memory == plugin.MemoryKindCuda {
+				want(s.name, world)
+			}
+		}
+	}
+	for _, v := range whole() {
+		for _, axis := range Axes(memory) {
+			want(v, axis)
 		}
 	}
 }
 
 func TestOverrideForcesOneAlgorithmOfEach(t *testing.T) {
-	offers := twoEach()
+	offers := twoEach(plugin.MemoryKindHost)
 	if sets(offers) != 2 {
 		t.Fatalf("%d sets", sets(offers))
 	}

@@ -47,6 +47,7 @@ func (r *CaseResult) group() string {
 // Report is what a run found.
 type Report struct {
 	Transport string        `json:"transport"`
+	Memory    string        `json:"memory"`
 	Info      plugin.Info   `json:"info"`
 	Short     bool          `json:"short"`
 	Worlds    []int         `json:"worlds"`
@@ -65,6 +66,15 @@ func (r *Report) Count(o Outcome) int {
 		}
 	}
 	return n
+}
+
+// lack records that a world could not be had.
+func (r *Report) lack(world, devices int, reason error) {
+	detail := fmt.Sprintf("needs %d GPUs, there are %d", world, devices)
+	if reason != nil {
+		detail = reason.Error()
+	}
+	r.Results = append(r.Results, CaseResult{Name: fmt.Sprintf("world/w%d", world), Outcome: Skipped, Detail: detail})
 }
 
 // Err is nil when at least one case passed and none failed. A run that only
@@ -109,6 +119,24 @@ func (r *Report) summary() []tally {
 	return lines
 }
 
+// modes counts the cases that passed by how they were executed.
+func (r *Report) modes() string {
+	counts := map[Mode]int{}
+	for i := range r.Results {
+		if result := &r.Results[i]; result.Case != nil && result.Outcome == Passed {
+			mode, _ := result.Case.Axis.parts()
+			counts[mode]++
+		}
+	}
+	var parts []string
+	for _, mode := range Modes() {
+		if counts[mode] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[mode], mode))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
 // skips are the reasons for skips and how often each was given.
 func (r *Report) skips() (reasons []string, times map[string]int) {
 	times = map[string]int{}
@@ -127,7 +155,7 @@ func (r *Report) skips() (reasons []string, times map[string]int) {
 // in full, every reason for a skip.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s (%s %s), worlds %v\n\n", r.Transport, r.Info.Name, r.Info.Version, r.Worlds)
+	fmt.Fprintf(&b, "%s (%s %s), %s memory, worlds %v\n\n", r.Transport, r.Info.Name, r.Info.Version, r.Memory, r.Worlds)
 	fmt.Fprintf(&b, "%-20s %8s %8s %8s %10s\n", "", "passed", "failed", "skipped", "seconds")
 	for _, t := range r.summary() {
 		fmt.Fprintf(&b, "%-20s %8d %8d %8d %10.2f\n", t.name, t.passed, t.failed, t.skipped, t.time.Seconds())
@@ -145,7 +173,11 @@ func (r *Report) WriteText(w io.Writer) error {
 	if err := r.Err(); err != nil {
 		fmt.Fprintf(&b, "\n%v\n", err)
 	} else {
-		fmt.Fprintf(&b, "\n%d cases passed\n", r.Count(Passed))
+		fmt.Fprintf(&b, "\n%d cases passed", r.Count(Passed))
+		if modes := r.modes(); modes != "" {
+			fmt.Fprintf(&b, " (%s)", modes)
+		}
+		b.WriteString("\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

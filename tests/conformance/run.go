@@ -21,10 +21,19 @@ type Config struct {
 	// Transport is a spec as in SHUNT_TRANSPORTS: builtin:NAME, shared:PATH or
 	// process:PATH.
 	Transport string
-	// Worlds are the numbers of ranks; nil means 1, 2, 3, 4, 5 and 8.
+	// Worlds are the numbers of ranks; nil means 1, 2, 3, 4, 5 and 8. With
+	// memory cuda every rank has a GPU of its own; worlds of more ranks than
+	// there are GPUs are skipped.
 	Worlds []int
-	// Axes are the ways to execute; nil means all that Axes lists.
-	Axes []Axis
+	// Memory is where buffers are; the zero value is host memory.
+	Memory plugin.MemoryKind
+	// Modes are how operations on device memory come to run; nil means all.
+	Modes []Mode
+	// Local makes ranks goroutines of this process instead of processes.
+	Local bool
+	// Rounds is how often every scenario repeats what it does; 0 leaves it to
+	// the scenario.
+	Rounds int
 	// Filter keeps the cases whose name it matches; nil keeps all.
 	Filter *regexp.Regexp
 	// Short runs a smaller covering design, for every change of a transport.
@@ -56,13 +65,8 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Worlds == nil {
 		cfg.Worlds = DefaultWorlds()
 	}
-	if cfg.Axes == nil {
-		cfg.Axes = Axes()
-	}
-	for _, axis := range cfg.Axes {
-		if !slices.Contains(Axes(), axis) {
-			return nil, fmt.Errorf("conformance: unknown axis %q", axis)
-		}
+	if err := validModes(cfg.Modes); err != nil {
+		return nil, err
 	}
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 30 * time.Second
@@ -72,14 +76,24 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	report := &Report{Transport: cfg.Transport, Short: cfg.Short, Worlds: cfg.Worlds, Started: time.Now()}
+	report := &Report{Transport: cfg.Transport, Memory: cfg.Memory.String(), Short: cfg.Short, Worlds: cfg.Worlds, Started: time.Now()}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		report.Go = info.GoVersion
 	}
 	r := &runner{cfg: cfg, dir: dir, report: report}
+	devices, reason := 0, error(nil)
+	if cfg.Memory == plugin.MemoryKindCuda {
+		if devices, reason = deviceCount(); reason != nil && plugin.CodeOf(reason) != plugin.Unsupported {
+			return nil, reason
+		}
+	}
 	for _, world := range cfg.Worlds {
 		if world < 1 || world > plugin.MaxWorld {
 			return nil, fmt.Errorf("conformance: world %d", world)
+		}
+		if cfg.Memory == plugin.MemoryKindCuda && world > devices {
+			report.lack(world, devices, reason)
+			continue
 		}
 		if err := r.world(ctx, world); err != nil {
 			return report, err
@@ -92,12 +106,21 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	return report, nil
 }
 
+// ranks are the processes of a world, or its goroutines.
+type ranks interface {
+	Start(context.Context) error
+	Run(context.Context, pool.Case) (*pool.Result, error)
+	SetupPayloads() [][]byte
+	PIDs() []int
+	Close() error
+}
+
 type runner struct {
 	cfg    Config
 	dir    string
 	report *Report
 
-	pool   *pool.Pool
+	pool   ranks
 	count  int // world
 	opened int // communicators opened, for their rendezvous files
 	set    int
@@ -112,7 +135,12 @@ func (r *runner) enough() bool {
 // together, because forcing is a property of a communicator.
 func (r *runner) world(ctx context.Context, world int) (err error) {
 	r.count, r.offers, r.set = world, nil, 0
-	r.pool, err = pool.New(pool.Options{World: world, Env: r.cfg.Env, Setup: r.setup, SetupTimeout: r.cfg.Timeout})
+	options := pool.Options{World: world, Env: r.cfg.Env, Setup: r.setup, SetupTimeout: r.cfg.Timeout}
+	if r.cfg.Local {
+		r.pool, err = pool.NewLocal(options)
+	} else {
+		r.pool, err = pool.New(options)
+	}
 	if err != nil {
 		return err
 	}
@@ -125,7 +153,14 @@ func (r *runner) world(ctx context.Context, world int) (err error) {
 		return fmt.Errorf("conformance: what rank 0 offers: %w", err)
 	}
 	r.offers, r.report.Info = answer.Offers, answer.Info
-	list := cases(world, r.cfg.Short, r.cfg.Axes, r.offers)
+	list := cases(world, r.cfg.Short, Axes(r.cfg.Memory, r.cfg.Modes...), r.offers)
+	if r.cfg.Rounds > 0 {
+		for i := range list {
+			if list[i].Scenario != "" {
+				list[i].Repeat = r.cfg.Rounds
+			}
+		}
+	}
 	if r.cfg.Filter != nil {
 		list = slices.DeleteFunc(list, func(c Case) bool { return !r.cfg.Filter.MatchString(c.Name()) })
 	}
@@ -177,11 +212,11 @@ func (r *runner) trouble(ctx context.Context, what string, err error) error {
 func (r *runner) setup() (string, [][]byte, error) {
 	r.opened++
 	request := openRequest{
-		Transport: r.cfg.Transport, Dir: r.dir, Algorithm: override(r.offers, r.set), Timeout: r.cfg.Timeout * 2 / 3,
+		Transport: r.cfg.Transport, Memory: r.cfg.Memory, Dir: r.dir, Algorithm: override(r.offers, r.set), Timeout: r.cfg.Timeout * 2 / 3,
 		ID: "file://" + filepath.Join(r.dir, fmt.Sprintf("rendezvous-%d", r.opened)),
 	}
 	if r.offers == nil {
-		request.Probes = probes()
+		request.Probes = probes(r.cfg.Memory)
 	}
 	payload, err := json.Marshal(request)
 	return handlerOpen, [][]byte{payload}, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -17,9 +18,29 @@ type scenario struct {
 	doc      string
 	counts   []int64
 	dtypes   []plugin.DType
-	everySet bool // also with every algorithm forced
-	rounds   int  // full run; a short run does a quarter
+	everySet bool  // also with every algorithm forced
+	rounds   int   // full run; a short run does a quarter
+	where    where // axes that it is for
 	run      func(ctx context.Context, s *stage) error
+}
+
+// where says on which axes a scenario runs.
+type where int
+
+const (
+	everywhere where = iota // on every axis
+	eagerly                 // on all but those with graphs
+	onDevices               // on device memory alone; it makes graphs and streams of its own
+)
+
+func (s *scenario) on(axis Axis) bool {
+	switch s.where {
+	case eagerly:
+		return axis.eager() == axis
+	case onDevices:
+		return axis.onDevice() && axis.eager() == axis
+	}
+	return true
 }
 
 func (s *scenario) repeat(short bool) int {
@@ -37,21 +58,25 @@ var (
 // scenarioList is the table of scenarios; the functions stand in the files
 // named after what they are about.
 var scenarioList = []scenario{
-	{"send_recv_ring", "every rank sends to the next and receives from the one before, as a group", []int64{1, 4097, 262145, 0}, someTypes, true, 4, sendRecvRing},
-	{"send_recv_pairs", "neighbours exchange messages with blocking calls", []int64{1, 4097, 262145, 0}, someTypes, true, 4, sendRecvPairs},
-	{"send_recv_order", "messages of many sizes to one peer arrive in the order they were sent", []int64{33, 65537}, someTypes, true, 12, sendRecvOrder},
-	{"group_exchange", "a group sends and receives between all pairs, itself too, in an order of each rank's own", []int64{5, 4099, 131071}, someTypes, true, 4, groupExchange},
-	{"zero_mix", "empty operations among full ones: every rank signals and waits all the same", []int64{513, 16385}, someTypes, true, 40, zeroMix},
-	{"changing_splits", "all_to_all_v with other counts in every call", []int64{33, 4097, 65537}, someTypes, true, 60, changingSplits},
-	{"changing_roots", "rooted operations whose root changes while ranks run at different speeds", []int64{7, 4097, 131071}, someTypes, true, 40, changingRoots},
-	{"mixed_sequence", "a random sequence of all collectives, sizes and dtypes", []int64{1025, 65537}, someBytes, true, 60, mixedSequence},
-	{"barrier_order", "no rank leaves a barrier before every rank has entered it", []int64{1}, someBytes, true, 50, barrierOrder},
-	{"non_blocking", "operations that were started together end in order, and Test and Wait agree", []int64{33, 16385}, someTypes, false, 4, nonBlocking},
-	{"two_communicators", "two communicators of the same ranks are used at the same time", []int64{33, 16385}, someTypes, true, 20, twoCommunicators},
-	{"split", "sub-groups by color and key, of all sizes, and the parent beside them", []int64{33, 16385}, someTypes, false, 2, splitGroups},
-	{"put_signal_wait", "puts are visible once their signal has been waited for", []int64{1, 4097, 262145}, someTypes, false, 16, putSignalWait},
-	{"get", "gets read what the peer's part holds", []int64{1, 4097, 262145}, someTypes, false, 8, getWindow},
-	{"window_exchange", "every rank puts to every rank, several windows open", []int64{7, 4097}, someTypes, false, 8, windowExchange},
+	{"send_recv_ring", "every rank sends to the next and receives from the one before, as a group", []int64{1, 4097, 262145, 0}, someTypes, true, 4, everywhere, sendRecvRing},
+	{"send_recv_pairs", "neighbours exchange messages with blocking calls", []int64{1, 4097, 262145, 0}, someTypes, true, 4, everywhere, sendRecvPairs},
+	{"send_recv_order", "messages of many sizes to one peer arrive in the order they were sent", []int64{33, 65537}, someTypes, true, 12, everywhere, sendRecvOrder},
+	{"group_exchange", "a group sends and receives between all pairs, itself too, in an order of each rank's own", []int64{5, 4099, 131071}, someTypes, true, 4, everywhere, groupExchange},
+	{"zero_mix", "empty operations among full ones: every rank signals and waits all the same", []int64{513, 16385}, someTypes, true, 40, everywhere, zeroMix},
+	{"changing_splits", "all_to_all_v with other counts in every call", []int64{33, 4097, 65537}, someTypes, true, 60, everywhere, changingSplits},
+	{"changing_roots", "rooted operations whose root changes while ranks run at different speeds", []int64{7, 4097, 131071}, someTypes, true, 40, everywhere, changingRoots},
+	{"mixed_sequence", "a random sequence of all collectives, sizes and dtypes", []int64{1025, 65537}, someBytes, true, 60, everywhere, mixedSequence},
+	{"barrier_order", "no rank leaves a barrier before every rank has entered it", []int64{1}, someBytes, true, 50, everywhere, barrierOrder},
+	{"non_blocking", "operations that were started together end in order, and Test and Wait agree", []int64{33, 16385}, someTypes, false, 4, eagerly, nonBlocking},
+	{"two_communicators", "two communicators of the same ranks are used at the same time", []int64{33, 16385}, someTypes, true, 20, eagerly, twoCommunicators},
+	{"split", "sub-groups by color and key, of all sizes, and the parent beside them", []int64{33, 16385}, someTypes, false, 2, eagerly, splitGroups},
+	{"put_signal_wait", "puts are visible once their signal has been waited for", []int64{1, 4097, 262145}, someTypes, false, 16, eagerly, putSignalWait},
+	{"get", "gets read what the peer's part holds", []int64{1, 4097, 262145}, someTypes, false, 8, eagerly, getWindow},
+	{"window_exchange", "every rank puts to every rank, several windows open", []int64{7, 4097}, someTypes, false, 8, eagerly, windowExchange},
+	{"stream_switch", "operations of one communicator follow each other on changing streams", []int64{1025, 65537}, someBytes, true, 8, onDevices, streamSwitch},
+	{"graph_hundred", "a graph of a hundred operations is replayed many times between eager calls", []int64{4097, 16385}, someBytes, true, 400, onDevices, graphHundred},
+	{"two_graphs", "two graphs of one communicator and eager calls in changing order", []int64{4097, 65537}, someBytes, true, 12, onDevices, twoGraphs},
+	{"graph_lives", "graphs and their communicator end in either order, and nothing stays", []int64{4097, 16385}, someBytes, false, 4, onDevices, graphLives},
 }
 
 // Scenarios names every scenario and says what it is about.
@@ -61,6 +86,15 @@ func Scenarios() map[string]string {
 		docs[s.name] = s.doc
 	}
 	return docs
+}
+
+func scenarioNamed(name string) *scenario {
+	for i := range scenarioList {
+		if scenarioList[i].name == name {
+			return &scenarioList[i]
+		}
+	}
+	return nil
 }
 
 // stage is what a scenario runs on.
@@ -107,6 +141,44 @@ func (s *stage) prepare(comm *host.Communicator, cases []*Case) ([]*prepared, er
 		}
 	}
 	return list, nil
+}
+
+// line is the stream of the stage's axis: the default stream, and on host
+// memory none, which are both 0.
+func (s *stage) line() cuda.Stream {
+	if _, kind := s.c.Axis.parts(); kind == ownStream {
+		return s.rank.device.streams[s.rank.place(s.comm)]
+	}
+	return 0
+}
+
+// settle waits for the stage's stream; on host memory there is nothing to wait
+// for.
+func (s *stage) settle(comm *host.Communicator) error {
+	if s.rank.device == nil {
+		return nil
+	}
+	return s.rank.device.settle(comm, s.line())
+}
+
+// push copies the buffers of several operations to the device, and pull copies
+// them back, in the order of a stream.
+func push(list []*prepared, s cuda.Stream) error {
+	for _, p := range list {
+		if err := p.each(func(b *buffer) error { return b.push(s) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func pull(list []*prepared, s cuda.Stream) error {
+	for _, p := range list {
+		if err := p.each(func(b *buffer) error { return b.pull(s) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func verifyAll(list []*prepared) error {

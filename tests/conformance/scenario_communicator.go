@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -28,8 +29,12 @@ func nonBlocking(ctx context.Context, s *stage) error {
 		if err != nil {
 			return err
 		}
+		if err := push(list, s.line()); err != nil {
+			return err
+		}
 		requests := make([]*host.Request, len(list))
 		for i, p := range list {
+			p.op.Stream = hostStream(s.line())
 			if requests[i], err = s.comm.Start(&p.op); err != nil {
 				return fmt.Errorf("start %d: %w", i, err)
 			}
@@ -58,7 +63,7 @@ func nonBlocking(ctx context.Context, s *stage) error {
 				return fmt.Errorf("wait %d: %w", i, err)
 			}
 		}
-		if err := verifyAll(list); err != nil {
+		if err := errors.Join(pull(list, s.line()), s.settle(s.comm), verifyAll(list)); err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
 		}
 	}
@@ -72,16 +77,30 @@ func twoCommunicators(_ context.Context, s *stage) error {
 	}
 	half := len(first) / 2
 	errs := make([]error, 2)
+	if err := errors.Join(push(first, s.line()), s.settle(s.comm)); err != nil {
+		return err
+	}
 	var group sync.WaitGroup
 	for i, comm := range s.rank.comms {
+		part := first[i*half : (i+1)*half]
+		var line cuda.Stream // on a device, each communicator has its own
+		if s.rank.device != nil {
+			line = s.rank.device.streams[i]
+		}
+		for _, p := range part {
+			p.op.Stream = hostStream(line)
+		}
 		group.Go(func() {
 			for round := range s.c.Repeat {
-				for _, p := range first[i*half : (i+1)*half] {
+				for _, p := range part {
 					if err := comm.Do(&p.op); err != nil {
 						errs[i] = fmt.Errorf("communicator %d, round %d, %s: %w", i, round, p.c.Name(), err)
 						return
 					}
 				}
+			}
+			if s.rank.device != nil {
+				errs[i] = errors.Join(pull(part, line), s.rank.device.settle(comm, line))
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -16,30 +17,31 @@ type message struct {
 	count            int64
 }
 
-func (s *stage) tableOf(m message) []byte {
+func (s *stage) tableOf(m message, turn uint64) []byte {
 	c := *s.c
-	c.Seed = hash(s.c.Seed, uint64(m.number))
+	c.Seed, c.Turn = hash(s.c.Seed, uint64(m.number)), turn
 	return c.inputTable(m.from, m.to)
 }
 
 // point is a message's end at this rank.
 type point struct {
 	message
+	turn       uint64
 	collective plugin.Collective
 	buffer     *buffer
 }
 
 // points makes the buffers of this rank's ends of messages.
-func (s *stage) points(messages []message) ([]*point, error) {
+func (s *stage) points(messages []message, turn uint64) ([]*point, error) {
 	var list []*point
 	room := int64(0)
 	for _, m := range messages {
 		if m.from == s.me {
-			list = append(list, &point{message: m, collective: plugin.Send})
+			list = append(list, &point{message: m, turn: turn, collective: plugin.Send})
 			room += need(s.c.DType, m.count, 1)
 		}
 		if m.to == s.me {
-			list = append(list, &point{message: m, collective: plugin.Recv})
+			list = append(list, &point{message: m, turn: turn, collective: plugin.Recv})
 			room += need(s.c.DType, m.count, 1)
 		}
 	}
@@ -53,7 +55,7 @@ func (s *stage) points(messages []message) ([]*point, error) {
 			return nil, err
 		}
 		if p.collective == plugin.Send {
-			p.buffer.put(block{0, p.count, s.tableOf(p.message)})
+			p.buffer.put(block{0, p.count, s.tableOf(p.message, turn)})
 		}
 	}
 	return list, nil
@@ -66,8 +68,8 @@ func (p *point) peer() int {
 	return p.from
 }
 
-func (p *point) operation(d plugin.DType) host.Operation {
-	op := host.Operation{Collective: p.collective, DType: d, Count: p.count, Root: p.peer()}
+func (p *point) operation(d plugin.DType, stream host.Stream) host.Operation {
+	op := host.Operation{Collective: p.collective, DType: d, Count: p.count, Root: p.peer(), Stream: stream}
 	if p.collective == plugin.Send {
 		op.Send = p.buffer.pointer(0)
 	} else {
@@ -79,29 +81,55 @@ func (p *point) operation(d plugin.DType) host.Operation {
 func (s *stage) checkPoints(list []*point) error {
 	var errs []error
 	for _, p := range list {
-		errs = append(errs, p.buffer.check(s.c, []block{{0, p.count, s.tableOf(p.message)}}))
+		errs = append(errs, p.buffer.check(s.c, []block{{0, p.count, s.tableOf(p.message, p.turn)}}))
 	}
 	return errors.Join(errs...)
+}
+
+// exchange performs all ends of messages at this rank, in the way that call
+// calls them.
+func (s *stage) exchange(messages []message, call func(list []*point, stream host.Stream) error) error {
+	var list []*point
+	return s.rank.perform(s.comm, s.c.Axis, act{
+		fill: func(turn uint64) (err error) {
+			list, err = s.points(messages, turn)
+			return err
+		},
+		enqueue: func(stream host.Stream) error { return call(list, stream) },
+		check:   func() error { return s.checkPoints(list) },
+	})
+}
+
+// together runs ends of messages as one group.
+func (s *stage) together(list []*point, stream host.Stream) error {
+	var g host.Group
+	for _, p := range list {
+		g.Add(p.operation(s.c.DType, stream))
+	}
+	return g.Run(s.comm)
+}
+
+// each runs ends of messages one by one.
+func (s *stage) each(list []*point, stream host.Stream) error {
+	for _, p := range list {
+		op := p.operation(s.c.DType, stream)
+		if err := s.comm.Do(&op); err != nil {
+			return fmt.Errorf("%s #%d: %w", p.collective, p.number, err)
+		}
+	}
+	return nil
 }
 
 // group runs all ends of messages at this rank in one group, in the order that
 // order gives to them.
 func (s *stage) group(messages []message, order func(n int, swap func(i, j int))) error {
-	list, err := s.points(messages)
-	if err != nil {
-		return err
-	}
-	if order != nil {
-		order(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-	}
-	var g host.Group
-	for _, p := range list {
-		g.Add(p.operation(s.c.DType))
-	}
-	if err := g.Run(s.comm); err != nil {
-		return err
-	}
-	return s.checkPoints(list)
+	return s.exchange(messages, func(list []*point, stream host.Stream) error {
+		if order != nil {
+			list = slices.Clone(list)
+			order(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+		}
+		return s.together(list, stream)
+	})
 }
 
 func sendRecvRing(_ context.Context, s *stage) error {
@@ -129,21 +157,14 @@ func sendRecvPairs(_ context.Context, s *stage) error {
 			count = 0
 		}
 		mine, theirs := message{s.me, peer, round, count}, message{peer, s.me, round, count}
-		list, err := s.points([]message{mine, theirs})
-		if err != nil {
-			return err
-		}
-		first, second := list[0], list[1]
-		if s.me&1 != 0 { // the odd rank receives first, so no send has to be buffered
-			first, second = second, first
-		}
-		for _, p := range []*point{first, second} {
-			op := p.operation(s.c.DType)
-			if err := s.comm.Do(&op); err != nil {
-				return fmt.Errorf("round %d: %w", round, err)
+		err := s.exchange([]message{mine, theirs}, func(list []*point, stream host.Stream) error {
+			list = slices.Clone(list)
+			if s.me&1 != 0 { // the odd rank receives first, so no send has to be buffered
+				slices.Reverse(list)
 			}
-		}
-		if err := s.checkPoints(list); err != nil {
+			return s.each(list, stream)
+		})
+		if err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
 		}
 	}
@@ -161,37 +182,26 @@ func sendRecvOrder(_ context.Context, s *stage) error {
 			}
 		}
 	}
-	list, err := s.points(messages)
-	if err != nil {
-		return err
-	}
-	// Rank 0 sends everything before it receives anything as one group; the
-	// others receive one by one and send on afterwards.
-	var sends, recvs []*point
-	for _, p := range list {
-		if p.collective == plugin.Send {
-			sends = append(sends, p)
-		} else {
-			recvs = append(recvs, p)
+	// Rank 0 sends everything before it receives anything; the others receive
+	// one by one and send on afterwards.
+	return s.exchange(messages, func(list []*point, stream host.Stream) error {
+		var sends, recvs []*point
+		for _, p := range list {
+			if p.collective == plugin.Send {
+				sends = append(sends, p)
+			} else {
+				recvs = append(recvs, p)
+			}
 		}
-	}
-	if s.me == 0 {
-		var g host.Group
-		for _, p := range append(append([]*point(nil), sends...), recvs...) {
-			g.Add(p.operation(s.c.DType))
+		switch {
+		case s.me != 0:
+			return s.each(append(recvs, sends...), stream)
+		case s.c.Axis.onDevice():
+			// A group on a stream ends before the next begins.
+			return errors.Join(s.together(sends, stream), s.together(recvs, stream))
 		}
-		if err := g.Run(s.comm); err != nil {
-			return err
-		}
-		return s.checkPoints(list)
-	}
-	for _, p := range append(append([]*point(nil), recvs...), sends...) {
-		op := p.operation(s.c.DType)
-		if err := s.comm.Do(&op); err != nil {
-			return fmt.Errorf("%s #%d: %w", p.collective, p.number, err)
-		}
-	}
-	return s.checkPoints(list)
+		return s.together(append(sends, recvs...), stream)
+	})
 }
 
 func groupExchange(_ context.Context, s *stage) error {

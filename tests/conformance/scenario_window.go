@@ -11,12 +11,67 @@ import (
 )
 
 // part is this rank's bytes of a window as a buffer that can be checked: its
-// guards are the window's own first and last bytes, which nobody writes.
-func part(w *host.Window, c *Case, count int64) *buffer {
-	all := unsafe.Slice((*byte)(w.Local()), w.Bytes())
-	b := &buffer{name: "window", all: all, data: all[guard : guard+count*c.DType.Bytes()], salt: 3, dtype: c.DType}
+// guards are the window's own first and last bytes, which nobody writes. On a
+// device its image lies in the side arena, which has room.
+func (s *stage) part(w *host.Window, c *Case, count int64) (*buffer, error) {
+	b := &buffer{name: "window", salt: 3, dtype: c.DType}
+	if s.rank.device == nil {
+		b.all = unsafe.Slice((*byte)(w.Local()), w.Bytes())
+	} else if err := s.rank.side.image(b, w.Local(), w.Bytes()); err != nil {
+		return nil, err
+	}
+	b.data = b.all[guard : guard+count*c.DType.Bytes()]
 	tile(b.all, noiseTable(b.salt))
-	return b
+	return b, b.push(s.line())
+}
+
+// put, get, signal and wait are the window's, on the stage's stream.
+func (s *stage) put(w *host.Window, peer int, offset int64, src unsafe.Pointer, bytes int64) error {
+	if s.rank.device == nil {
+		return w.Put(peer, offset, src, bytes)
+	}
+	return s.comm.Do(&host.Operation{Collective: plugin.Put, Window: w, Root: peer, Offset: offset, Send: src, Count: bytes, DType: plugin.Uint8, Stream: hostStream(s.line())})
+}
+
+func (s *stage) get(w *host.Window, peer int, offset int64, dst unsafe.Pointer, bytes int64) error {
+	if s.rank.device == nil {
+		return w.Get(peer, offset, dst, bytes)
+	}
+	return s.comm.Do(&host.Operation{Collective: plugin.Get, Window: w, Root: peer, Offset: offset, Recv: dst, Count: bytes, DType: plugin.Uint8, Stream: hostStream(s.line())})
+}
+
+func (s *stage) signal(w *host.Window, peer int) error {
+	if s.rank.device == nil {
+		return w.Signal(peer)
+	}
+	return s.comm.Do(&host.Operation{Collective: plugin.Signal, Window: w, Root: peer, DType: plugin.Uint8, Stream: hostStream(s.line())})
+}
+
+func (s *stage) wait(w *host.Window, peer int) error {
+	if s.rank.device == nil {
+		return w.Wait(peer, 1)
+	}
+	return s.comm.Do(&host.Operation{Collective: plugin.Wait, Window: w, Root: peer, Offset: 1, DType: plugin.Uint8, Stream: hostStream(s.line())})
+}
+
+// look brings a buffer back, in stream order, and checks it.
+func (s *stage) look(b *buffer, c *Case, expected ...block) error {
+	if err := b.pull(s.line()); err != nil {
+		return err
+	}
+	if err := s.settle(s.comm); err != nil {
+		return err
+	}
+	return b.check(c, expected)
+}
+
+// room is what the images of windows take.
+func room(windows ...*host.Window) int64 {
+	total := int64(0)
+	for _, w := range windows {
+		total += w.Bytes() + 64
+	}
+	return total
 }
 
 func windowBytes(c *Case, count int64) int64 { return 2*guard + count*c.DType.Bytes() }
@@ -26,6 +81,7 @@ func (s *stage) source(c *Case, count int64, table []byte) (*buffer, error) {
 	b, err := s.rank.arena.buffer("source", c.DType, count, 1, byte(s.me))
 	if err == nil {
 		b.put(block{0, count, table})
+		err = b.push(s.line())
 	}
 	return b, err
 }
@@ -38,7 +94,13 @@ func putSignalWait(ctx context.Context, s *stage) (err error) {
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
 	next, previous := (s.me+1)%world, (s.me+world-1)%world
-	mine := part(w, s.c, n)
+	if err := s.rank.side.reset(room(w)); err != nil {
+		return err
+	}
+	mine, err := s.part(w, s.c, n)
+	if err != nil {
+		return err
+	}
 	if err := s.run(0, s.comm, s.with(0, plugin.Barrier, 0)); err != nil { // everybody has filled its part
 		return err
 	}
@@ -55,26 +117,26 @@ func putSignalWait(ctx context.Context, s *stage) (err error) {
 		s.dawdle()
 		// In two halves, in the wrong order, under one signal.
 		half := bytes / 2 / c.DType.Bytes() * c.DType.Bytes()
-		if err := w.Put(next, guard+half, unsafe.Add(from.pointer(0), half), bytes-half); err != nil {
+		if err := s.put(w, next, guard+half, unsafe.Add(from.pointer(0), half), bytes-half); err != nil {
 			return err
 		}
-		if err := w.Put(next, guard, from.pointer(0), half); err != nil {
+		if err := s.put(w, next, guard, from.pointer(0), half); err != nil {
 			return err
 		}
-		if err := w.Signal(next); err != nil {
+		if err := s.signal(w, next); err != nil {
 			return err
 		}
-		if err := w.Wait(previous, 1); err != nil {
+		if err := s.wait(w, previous); err != nil {
 			return err
 		}
-		if err := mine.check(c, []block{{0, n, c.inputTable(previous, s.me)}}); err != nil {
+		if err := s.look(mine, c, block{0, n, c.inputTable(previous, s.me)}); err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
 		}
 		// The part may be overwritten: tell the one who writes to it.
-		if err := w.Signal(previous); err != nil {
+		if err := s.signal(w, previous); err != nil {
 			return err
 		}
-		if err := w.Wait(next, 1); err != nil {
+		if err := s.wait(w, next); err != nil {
 			return err
 		}
 	}
@@ -88,10 +150,19 @@ func getWindow(ctx context.Context, s *stage) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	mine := part(w, s.c, n)
+	if err := s.rank.side.reset(room(w)); err != nil {
+		return err
+	}
+	mine, err := s.part(w, s.c, n)
+	if err != nil {
+		return err
+	}
 	for round := range s.c.Repeat {
 		c := s.with(round, plugin.AllToAllV, n)
 		mine.put(block{0, n, c.inputTable(s.me, 0)})
+		if err := mine.push(s.line()); err != nil {
+			return err
+		}
 		if err := s.run(round, s.comm, s.with(0, plugin.Barrier, 0)); err != nil {
 			return err
 		}
@@ -103,10 +174,13 @@ func getWindow(ctx context.Context, s *stage) (err error) {
 			if err != nil {
 				return err
 			}
-			if err := w.Get(peer, guard, into.pointer(0), n*c.DType.Bytes()); err != nil {
+			if err := into.push(s.line()); err != nil {
 				return err
 			}
-			if err := into.check(c, []block{{0, n, c.inputTable(peer, 0)}}); err != nil {
+			if err := s.get(w, peer, guard, into.pointer(0), n*c.DType.Bytes()); err != nil {
+				return err
+			}
+			if err := s.look(into, c, block{0, n, c.inputTable(peer, 0)}); err != nil {
 				return fmt.Errorf("round %d, from rank %d: %w", round, peer, err)
 			}
 		}
@@ -114,7 +188,7 @@ func getWindow(ctx context.Context, s *stage) (err error) {
 			return err
 		}
 	}
-	return mine.check(s.c, []block{{0, n, s.with(s.c.Repeat-1, plugin.AllToAllV, n).inputTable(s.me, 0)}})
+	return s.look(mine, s.c, block{0, n, s.with(s.c.Repeat-1, plugin.AllToAllV, n).inputTable(s.me, 0)})
 }
 
 func windowExchange(ctx context.Context, s *stage) (err error) {
@@ -133,7 +207,16 @@ func windowExchange(ctx context.Context, s *stage) (err error) {
 			return err
 		}
 		open = append(open, w)
-		parts = append(parts, part(w, s.c, n*int64(world)))
+	}
+	if err := s.rank.side.reset(room(open...)); err != nil {
+		return err
+	}
+	for _, w := range open {
+		p, err := s.part(w, s.c, n*int64(world))
+		if err != nil {
+			return err
+		}
+		parts = append(parts, p)
 	}
 	if err := s.run(0, s.comm, s.with(0, plugin.Barrier, 0)); err != nil {
 		return err
@@ -149,21 +232,21 @@ func windowExchange(ctx context.Context, s *stage) (err error) {
 				if err != nil {
 					return err
 				}
-				if err := w.Put(peer, guard+int64(s.me)*n*c.DType.Bytes(), from.pointer(0), n*c.DType.Bytes()); err != nil {
+				if err := s.put(w, peer, guard+int64(s.me)*n*c.DType.Bytes(), from.pointer(0), n*c.DType.Bytes()); err != nil {
 					return err
 				}
-				if err := w.Signal(peer); err != nil {
+				if err := s.signal(w, peer); err != nil {
 					return err
 				}
 			}
 			var expected []block
 			for peer := range world {
-				if err := w.Wait(peer, 1); err != nil {
+				if err := s.wait(w, peer); err != nil {
 					return err
 				}
 				expected = append(expected, block{int64(peer) * n, n, c.inputTable(peer, s.me)})
 			}
-			if err := parts[i].check(c, expected); err != nil {
+			if err := s.look(parts[i], c, expected...); err != nil {
 				return fmt.Errorf("round %d, window %d: %w", round, i, err)
 			}
 			if err := s.run(round, s.comm, s.with(0, plugin.Barrier, 0)); err != nil {

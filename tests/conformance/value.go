@@ -48,7 +48,7 @@ func hash(parts ...uint64) uint64 {
 
 // input is one element's bits: what rank holds at index of block.
 func (c *Case) input(rank, block int, index int64) uint64 {
-	h := hash(c.Seed, uint64(rank), uint64(block), uint64(index))
+	h := hash(c.data(), uint64(rank), uint64(block), uint64(index))
 	switch {
 	case !c.Collective.Reduces():
 		return h & mask(c.DType) // bytes are moved as they are
@@ -57,7 +57,7 @@ func (c *Case) input(rank, block int, index int64) uint64 {
 	case c.Family == Rounding && isFloat(c.DType):
 		return c.roundingInput(h)
 	}
-	common := hash(c.Seed, uint64(block), uint64(index))
+	common := hash(c.data(), uint64(block), uint64(index))
 	return c.exactInput(h, common, rank, index)
 }
 

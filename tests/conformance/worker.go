@@ -31,6 +31,7 @@ func init() {
 // openRequest makes the two communicators that cases run on.
 type openRequest struct {
 	Transport string
+	Memory    plugin.MemoryKind
 	ID        string
 	Dir       string // for files that ranks share
 	Algorithm string // SHUNT_ALGO
@@ -46,12 +47,24 @@ type openAnswer struct {
 
 // rank is what a worker keeps from case to case.
 type rank struct {
-	comms [2]*host.Communicator
-	arena arena
-	dir   string
+	comms  [2]*host.Communicator
+	device *device // nil: host memory
+	arena  arena
+	side   arena // for what outlives the arena's next reset
+	dir    string
 }
 
-func (r *rank) close() error {
+// Close lets go of everything.
+func (r *rank) Close() error {
+	errs := []error{r.closeComms(), r.arena.close(), r.side.close()}
+	if r.device != nil {
+		errs = append(errs, r.device.close())
+	}
+	*r = rank{}
+	return errors.Join(errs...)
+}
+
+func (r *rank) closeComms() error {
 	var errs []error
 	for i := range slices.Backward(r.comms[:]) {
 		if r.comms[i] != nil {
@@ -60,6 +73,16 @@ func (r *rank) close() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// onDevice gives the rank its GPU: that of its own number.
+func (r *rank) onDevice(ordinal int) (err error) {
+	if r.device != nil {
+		return nil
+	}
+	r.device, err = newDevice(ordinal)
+	r.arena.device, r.side.device = r.device, r.device
+	return err
 }
 
 func stateOf(w *pool.Worker) *rank {
@@ -75,15 +98,21 @@ func openHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 		return nil, err
 	}
 	r := stateOf(w)
-	if err := r.close(); err != nil {
+	if err := r.closeComms(); err != nil {
 		return nil, pool.Fatal(fmt.Errorf("closing the previous communicators: %w", err))
 	}
 	r.dir = request.Dir
 	if err := os.Setenv("SHUNT_ALGO", request.Algorithm); err != nil {
 		return nil, err
 	}
+	if request.Memory == plugin.MemoryKindCuda {
+		if err := r.onDevice(w.Rank); err != nil {
+			return nil, pool.Fatal(fmt.Errorf("device %d: %w", w.Rank, err))
+		}
+	}
 	world, err := host.Init(ctx, host.Options{
 		Rank: w.Rank, World: w.World, ID: request.ID, Transports: []string{request.Transport}, Timeout: request.Timeout,
+		Memory: request.Memory, Device: w.Rank,
 	})
 	if err != nil {
 		return nil, pool.Fatal(fmt.Errorf("init: %w", err))
@@ -105,7 +134,7 @@ func openHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 }
 
 func closeHandler(_ context.Context, w *pool.Worker, _ []byte) ([]byte, error) {
-	if err := stateOf(w).close(); err != nil {
+	if err := stateOf(w).Close(); err != nil {
 		return nil, pool.Fatal(err)
 	}
 	return nil, nil
@@ -163,12 +192,12 @@ func caseHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 		return nil, pool.Fatal(errors.New("no communicator is open"))
 	}
 	if c.Scenario != "" {
-		i := slices.IndexFunc(scenarioList, func(s scenario) bool { return s.name == c.Scenario })
-		if i < 0 {
+		scenario := scenarioNamed(c.Scenario)
+		if scenario == nil {
 			return nil, fmt.Errorf("no scenario %q", c.Scenario)
 		}
 		s := &stage{rank: r, comm: r.comms[0], c: &c, me: w.Rank, random: w.Rand}
-		err := scenarioList[i].run(ctx, s)
+		err := scenario.run(ctx, s)
 		if plugin.CodeOf(err) == plugin.Unsupported {
 			return json.Marshal(caseAnswer{Skip: err.Error()})
 		}
@@ -246,6 +275,15 @@ func (r *rank) prepare(c *Case, me int, l *layout) (*prepared, error) {
 	return p, nil
 }
 
+// each calls f for the operation's buffers.
+func (p *prepared) each(f func(*buffer) error) error {
+	err := f(p.send)
+	if err == nil && p.recv != p.send {
+		err = f(p.recv)
+	}
+	return err
+}
+
 func pointer(b *buffer, at int64) unsafe.Pointer { return b.pointer(at) }
 
 // inPlacePossible says whether this rank has both buffers.
@@ -281,20 +319,28 @@ func (p *prepared) verify() error {
 	return p.send.check(p.c, expected)
 }
 
-// single runs one collective and checks it.
+// single runs one collective as its axis says, and checks it.
 func (r *rank) single(comm *host.Communicator, c *Case) error {
-	l := c.layoutOf(comm.Rank())
-	if err := r.arena.reset(l.room(c)); err != nil {
-		return err
-	}
-	p, err := r.prepare(c, comm.Rank(), l)
-	if err != nil {
-		return err
-	}
-	for range max(c.Repeat, 1) {
-		if err := comm.Do(&p.op); err != nil {
-			return pool.Fatal(err)
-		}
-	}
-	return p.verify()
+	var p *prepared
+	return r.perform(comm, c.Axis, act{
+		fill: func(turn uint64) error {
+			now := c.at(turn)
+			l := now.layoutOf(comm.Rank())
+			err := r.arena.reset(l.room(now))
+			if err == nil {
+				p, err = r.prepare(now, comm.Rank(), l)
+			}
+			return err
+		},
+		enqueue: func(stream host.Stream) error {
+			p.op.Stream = stream
+			for range max(c.Repeat, 1) {
+				if err := comm.Do(&p.op); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		check: func() error { return p.verify() },
+	})
 }
