@@ -39,3 +39,10 @@ func (b *Builder) Launch(image, name string, grid, block Reg, args ...KernelArg)
 	})
 	b.step(Step{Kind: StepLaunch, A: uint16(len(b.plan.Kernels) - 1)})
 }
+
+// LaunchDependent is Launch of a kernel that waits for what is before it in the
+// stream itself, before it touches memory: it may be scheduled earlier.
+func (b *Builder) LaunchDependent(image, name string, grid, block Reg, args ...KernelArg) {
+	b.Launch(image, name, grid, block, args...)
+	b.plan.Steps[len(b.plan.Steps)-1].B = LaunchDependent
+}

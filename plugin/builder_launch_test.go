@@ -27,6 +27,19 @@ func TestBuilderLaunch(t *testing.T) {
 		t.Errorf("arguments: %+v", p.Args)
 	}
 
+	b = NewBuilder(Request{World: 2}, "test")
+	b.Track(func() {
+		b.Launch("image", "kernel", b.Const(1), b.Const(1))
+		b.LaunchDependent("image", "kernel", b.Const(1), b.Const(1))
+	})
+	if p, err := b.Plan(); err != nil || p.Steps[0].B != 0 || p.Steps[1].B != LaunchDependent {
+		t.Errorf("dependent launch: %v, %+v", err, p)
+	}
+	p.Steps[len(p.Steps)-1].B = 2
+	if p.Validate() == nil {
+		t.Error("an unknown flag of a launch is accepted")
+	}
+
 	for name, body := range map[string]func(b *Builder){
 		"copy":   func(b *Builder) { b.Copy(b.Recv(b.Const(0)), b.Abort(), b.Const(4)) },
 		"load":   func(b *Builder) { b.Load(b.Abort()) },

@@ -3,6 +3,11 @@ package plugin
 // None stands in a step for a register or ref that is absent.
 const None = 0xFFFF
 
+// LaunchDependent in operand B of a launch step says that the kernel waits for
+// what is before it in the stream before it touches memory (griddepcontrol.wait,
+// cudaGridDependencySynchronize), so that it may be scheduled earlier.
+const LaunchDependent = 1
+
 // Limits of a plan; what exceeds them is refused by Validate.
 const (
 	MaxRegisters = 32768
@@ -263,7 +268,7 @@ func (p *Plan) validateTrack(track Track, firstTemp int, bad func(string, ...any
 			}
 			ends, isLoop = append(ends, i+1+int(s.B)), append(isLoop, s.Kind == StepLoop)
 		case StepLaunch:
-			ok = int(s.A) < len(p.Kernels)
+			ok = int(s.A) < len(p.Kernels) && s.B <= LaunchDependent
 		case StepNative:
 			ok = int(s.A) < len(p.Natives) && p.Natives[s.A].Function != 0
 		case StepRemote:

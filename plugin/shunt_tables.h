@@ -134,7 +134,7 @@ enum {
   SHUNT_STEP_BARRIER = 8, /* raise the counter word at ref a (this rank's private word), publish it at ref dst (own semaphore), wait for the same semaphore of every rank */
   SHUNT_STEP_LOOP = 9, /* repeat the next b steps [register n] times; register dst holds the index 0, 1, … */
   SHUNT_STEP_IF = 10, /* skip the next b steps if register a is zero */
-  SHUNT_STEP_LAUNCH = 11, /* kernel a of the plan with its grid, block and arguments, on the stream */
+  SHUNT_STEP_LAUNCH = 11, /* kernel a of the plan with its grid, block and arguments, on the stream; b is 1 (LaunchDependent) if the kernel itself waits for what is before it there, else 0 */
   SHUNT_STEP_NATIVE = 12, /* call native function a of the plan in this address space (builtin and shared carriers only) */
   SHUNT_STEP_REMOTE = 13, /* hand over to the plugin's process: signal the semaphore at ref dst with register a, then wait until the one at ref b is at least register c */
   SHUNT_STEP_ADDRESS = 14, /* register dst = address of ref a, in send or receive memory, in this process; for a peer to copy from (space peer) */

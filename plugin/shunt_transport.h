@@ -159,6 +159,11 @@ typedef struct shunt_directory {
 
 #define SHUNT_NONE 0xFFFFu
 
+/* In operand b of a launch step: the kernel waits for what is before it in the
+ * stream before it touches memory (griddepcontrol.wait,
+ * cudaGridDependencySynchronize), so that it may be scheduled earlier. */
+#define SHUNT_LAUNCH_DEPENDENT 1u
+
 typedef struct shunt_ref {
   shunt_space space;
   uint16_t region; /* register holding the region's number, or the address of peer memory */

@@ -541,7 +541,7 @@ const (
 	StepLoop StepKind = 9
 	// StepIf: skip the next b steps if register a is zero.
 	StepIf StepKind = 10
-	// StepLaunch: kernel a of the plan with its grid, block and arguments, on the stream.
+	// StepLaunch: kernel a of the plan with its grid, block and arguments, on the stream; b is 1 (LaunchDependent) if the kernel itself waits for what is before it there, else 0.
 	StepLaunch StepKind = 11
 	// StepNative: call native function a of the plan in this address space (builtin and shared carriers only).
 	StepNative StepKind = 12
@@ -579,7 +579,7 @@ var stepKindDocs = map[StepKind]string{
 	StepBarrier: "raise the counter word at ref a (this rank's private word), publish it at ref dst (own semaphore), wait for the same semaphore of every rank",
 	StepLoop:    "repeat the next b steps [register n] times; register dst holds the index 0, 1, …",
 	StepIf:      "skip the next b steps if register a is zero",
-	StepLaunch:  "kernel a of the plan with its grid, block and arguments, on the stream",
+	StepLaunch:  "kernel a of the plan with its grid, block and arguments, on the stream; b is 1 (LaunchDependent) if the kernel itself waits for what is before it there, else 0",
 	StepNative:  "call native function a of the plan in this address space (builtin and shared carriers only)",
 	StepRemote:  "hand over to the plugin's process: signal the semaphore at ref dst with register a, then wait until the one at ref b is at least register c",
 	StepAddress: "register dst = address of ref a, in send or receive memory, in this process; for a peer to copy from (space peer)",
