@@ -8,8 +8,8 @@ import (
 
 // Limits of what one rank can make the store keep.
 const (
-	maxGroups  = 4096 // of one rank
-	maxPending = 1024 // collectives of one group
+	maxGroups  = 4096 + maxParted // of one rank
+	maxPending = 1024             // collectives of one group
 )
 
 // storeGroup is a group of ranks at the store.
@@ -22,6 +22,8 @@ type storeGroup struct {
 	parted  map[int]bool           // ranks that have closed it
 	pending map[string]*collective // by tag
 	failed  *plugin.Error          // every collective but survivors answers this
+	seq     uint64                 // results so far
+	history *history               // what the ranks have heard from a lost store; nil: there was none
 }
 
 // collective is one operation in progress.
@@ -142,7 +144,7 @@ func (st *store) contribute(m *member, msg *message) error {
 	}
 	me := g.index[m.who.Rank]
 	if g.failed != nil && msg.Op != opSurvivors {
-		g.answer(m.who.Rank, msg.Tag, g.failed, nil)
+		g.answer(m.who.Rank, msg.Tag, g.failed)
 		return nil
 	}
 	c := g.pending[msg.Tag]
@@ -167,7 +169,7 @@ func (st *store) contribute(m *member, msg *message) error {
 			msg.Tag, g.key, m.who.Rank, g.ranks[other]), me)
 	}
 	if c.err != nil {
-		g.answer(m.who.Rank, msg.Tag, c.err, nil)
+		g.answer(m.who.Rank, msg.Tag, c.err)
 	}
 	g.complete(msg.Tag, c)
 	return nil
@@ -201,7 +203,7 @@ func (g *storeGroup) complete(tag string, c *collective) {
 		if total > maxFrame/2 {
 			err := rankError(plugin.InvalidArgument, -1, "%q in group %q gathers %d bytes, at most %d", tag, g.key, total, maxFrame/2)
 			for _, rank := range g.ranks {
-				g.answer(rank, tag, err, nil)
+				g.answer(rank, tag, err)
 			}
 			return
 		}
@@ -223,9 +225,10 @@ func (g *storeGroup) complete(tag string, c *collective) {
 			}
 		}
 	}
+	g.seq++
 	for i, rank := range g.ranks {
 		if c.have[i] {
-			g.answer(rank, tag, nil, payload)
+			g.tell(rank, &message{Kind: msgResult, Tag: tag, Seq: g.seq, Data: payload})
 		}
 	}
 }
@@ -238,12 +241,19 @@ func (g *storeGroup) recount() {
 	}
 }
 
-func (g *storeGroup) answer(rank int, tag string, err *plugin.Error, payload []byte) {
+// answer tells a rank that a collective has failed.
+func (g *storeGroup) answer(rank int, tag string, err *plugin.Error) {
+	g.tell(rank, &message{Kind: msgResult, Tag: tag, Err: err})
+}
+
+// tell sends a member what is about the group.
+func (g *storeGroup) tell(rank int, msg *message) {
 	m, id := g.store.members[rank], g.ids[rank]
 	if _, here := g.ids[rank]; !here || m.gone {
 		return
 	}
-	m.send((&message{Kind: msgResult, Group: id, Tag: tag, Err: err, Data: payload}).frame())
+	msg.Group = id
+	m.send(msg.frame())
 }
 
 // failOne makes one collective fail for everybody who has come, except the one
@@ -252,7 +262,7 @@ func (g *storeGroup) failOne(tag string, c *collective, err *plugin.Error, excep
 	c.err = err
 	for i, rank := range g.ranks {
 		if c.have[i] && i != except {
-			g.answer(rank, tag, err, nil)
+			g.answer(rank, tag, err)
 		}
 		c.data[i] = nil
 	}

@@ -23,7 +23,15 @@ func (s *Session) Failures() <-chan Failure { return s.failures }
 // Fail tells every rank that this one gives up. Collectives with this rank in
 // them fail with the reason on all ranks; everybody gets a Failure.
 func (s *Session) Fail(reason *plugin.Error) {
-	s.send(&message{Kind: msgFail, Group: groupJob, Err: s.owned(reason)})
+	reason = s.owned(reason)
+	s.out.Lock()
+	defer s.out.Unlock()
+	s.mu.Lock()
+	if s.gaveUp == nil {
+		s.gaveUp = reason
+	}
+	s.mu.Unlock()
+	s.say(&message{Kind: msgFail, Group: groupJob, Err: reason})
 }
 
 // owned makes sure that a reason names the rank it began on.
@@ -37,7 +45,10 @@ func (s *Session) owned(reason *plugin.Error) *plugin.Error {
 	return rankError(plugin.Aborted, s.rank, "%s", reason.Message)
 }
 
+// storeRank is the lowest rank of the store's process, or -1.
 func (s *Session) storeRank() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.store.Rank >= len(s.members) {
 		return -1
 	}
@@ -45,14 +56,18 @@ func (s *Session) storeRank() int {
 }
 
 func (s *Session) storeName() string {
-	if s.storeRank() < 0 {
+	rank := s.storeRank()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if rank < 0 {
 		return fmt.Sprintf("the job's store (pid %d on host %s)", s.store.PID, s.store.Host)
 	}
-	return fmt.Sprintf("rank %d (pid %d on host %s)", s.store.Rank, s.store.PID, s.store.Host)
+	return fmt.Sprintf("rank %d (pid %d on host %s)", rank, s.store.PID, s.store.Host)
 }
 
 // event records what became of a rank, before anything that depends on it is
-// answered, because the store sends it first.
+// answered, because the store sends it first. News that is known, from this
+// store or an earlier one, is not delivered again.
 func (s *Session) event(m *message) {
 	if m.Rank >= len(s.members) {
 		s.logger.Error("rendezvous: news of an unknown rank", "rank", m.Rank)
@@ -61,11 +76,28 @@ func (s *Session) event(m *message) {
 	who := s.members[m.Rank]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m.State != s.states[m.Rank] {
+	known := s.states[m.Rank]
+	if m.State != Alive && known == Alive {
 		s.setState(m.Rank, m.State, m.Err)
 	}
 	if m.State == Left && m.Err == nil {
 		return
+	}
+	if m.Key == "" && known != Alive {
+		return
+	}
+	if m.Key != "" {
+		for _, g := range s.groups {
+			if g.key != m.Key {
+				continue
+			}
+			if g.failed != nil && g.failed.Rank == m.Err.Rank && g.failed.Message == m.Err.Message {
+				return
+			}
+			if g.failed == nil {
+				g.failed = m.Err
+			}
+		}
 	}
 	s.push(Failure{Rank: m.Rank, PID: who.PID, Host: who.Host, Group: m.Key, Err: m.Err})
 }
@@ -86,25 +118,59 @@ func (s *Session) push(f Failure) {
 	}
 }
 
-// lost ends the session because the store is gone. The process that ran it
-// died with it, so that is reported as the death of its rank.
-func (s *Session) lost(why string) {
+// lost records that the store is gone. The process that ran it died with it, so
+// that is reported as the death of its ranks. goOn is true if another store is to
+// be found; else the session ends with the reason.
+func (s *Session) lost(why string) (reason *plugin.Error, goOn bool) {
 	s.mu.Lock()
-	closed, ended := s.closed, s.end != nil
+	closed := s.closed
 	s.mu.Unlock()
-	if closed || ended {
-		s.finish(rankError(plugin.Closed, s.rank, "the session of rank %d is closed", s.rank))
-		return
+	if closed {
+		return s.closedReason(), false
 	}
-	reason := rankError(plugin.PeerDied, s.storeRank(), "%s, which runs the job's store, died: %s", s.storeName(), why)
+	reason = rankError(plugin.PeerDied, s.storeRank(), "%s, which runs the job's store, died: %s", s.storeName(), why)
 	s.logger.Warn("rendezvous: store lost", "rank", s.rank, "reason", reason.Message)
 	s.mu.Lock()
-	if rank := s.storeRank(); rank >= 0 {
-		s.setState(rank, Dead, reason)
+	defer s.mu.Unlock()
+	if s.store.Rank < 0 {
+		s.push(Failure{Rank: -1, PID: s.store.PID, Host: s.store.Host, Err: reason})
 	}
-	s.push(Failure{Rank: s.storeRank(), PID: s.store.PID, Host: s.store.Host, Err: reason})
+	for rank, who := range s.members {
+		if s.states[rank] != Alive || (rank != s.store.Rank && (rank == s.rank || s.contacts[rank].process != s.process)) {
+			continue
+		}
+		its := reason
+		if rank != s.store.Rank {
+			its = rankError(plugin.PeerDied, rank, "rank %d (pid %d on host %s) died: %s", rank, who.PID, who.Host, why)
+		}
+		s.setState(rank, Dead, its)
+		s.push(Failure{Rank: rank, PID: who.PID, Host: who.Host, Err: its})
+	}
+	return reason, true
+}
+
+// bye records that the store has said goodbye: to a rank that leaves, or
+// because the process that ran it leaves.
+func (s *Session) bye() (reason *plugin.Error, goOn bool) {
+	s.mu.Lock()
+	closed := s.closed
 	s.mu.Unlock()
-	s.finish(reason)
+	if closed {
+		return s.closedReason(), false
+	}
+	reason = rankError(plugin.Closed, s.storeRank(), "%s has ended the session", s.storeName())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for rank := range s.members {
+		if s.states[rank] == Alive && rank != s.rank && (rank == s.store.Rank || s.contacts[rank].process == s.process) {
+			s.setState(rank, Left, nil)
+		}
+	}
+	return reason, true
+}
+
+func (s *Session) closedReason() *plugin.Error {
+	return rankError(plugin.Closed, s.rank, "the session of rank %d is closed", s.rank)
 }
 
 // deliver hands failures to whoever reads them.

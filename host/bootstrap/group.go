@@ -27,6 +27,11 @@ type Group struct {
 	ranks   []int
 	rank    int
 	close   sync.Once
+
+	// guarded by session.mu, for a successor of the store
+	failed *plugin.Error // by this rank or another
+	heard  uint64        // number of the latest result
+	recent []recent      // the latest results
 }
 
 // Group makes a group of the given ranks, which must include this one. All
@@ -41,15 +46,20 @@ func (s *Session) Group(key string, ranks []int) (*Group, error) {
 		return nil, err
 	}
 	g := &Group{session: s, key: key, ranks: slices.Clone(ranks), rank: slices.Index(ranks, s.rank)}
+	s.out.Lock()
+	defer s.out.Unlock()
 	s.mu.Lock()
 	g.id = s.nextID
 	s.nextID++
 	end := s.end
+	if end == nil {
+		s.groups[g.id] = g
+	}
 	s.mu.Unlock()
 	if end != nil {
 		return nil, end
 	}
-	s.send(&message{Kind: msgGroup, Group: g.id, Key: key, Ranks: g.ranks})
+	s.say(&message{Kind: msgGroup, Group: g.id, Key: key, Ranks: g.ranks})
 	return g, nil
 }
 
@@ -182,7 +192,16 @@ func (g *Group) Survivors(ctx context.Context, tag string) ([]int, error) {
 // Fail aborts the group: every other member gets a Failure with the group's
 // key, and every collective of the group but Survivors fails with the reason.
 func (g *Group) Fail(reason *plugin.Error) {
-	g.session.send(&message{Kind: msgFail, Group: g.id, Err: g.session.owned(reason)})
+	s := g.session
+	reason = s.owned(reason)
+	s.out.Lock()
+	defer s.out.Unlock()
+	s.mu.Lock()
+	if g.failed == nil {
+		g.failed = reason
+	}
+	s.mu.Unlock()
+	s.say(&message{Kind: msgFail, Group: g.id, Err: reason})
 }
 
 // WhileAlive derives a context that also ends when a member dies, gives up or
@@ -223,6 +242,20 @@ func (g *Group) WhileAlive(ctx context.Context) (context.Context, context.Cancel
 // Close forgets the group. Members that still use it get an error. It waits
 // for nobody.
 func (g *Group) Close() error {
-	g.close.Do(func() { g.session.send(&message{Kind: msgUngroup, Group: g.id}) })
+	g.close.Do(func() {
+		s := g.session
+		s.out.Lock()
+		defer s.out.Unlock()
+		s.mu.Lock()
+		delete(s.groups, g.id)
+		if s.standby != nil {
+			if len(s.parted) == maxParted {
+				s.parted = slices.Delete(s.parted, 0, 1)
+			}
+			s.parted = append(s.parted, g)
+		}
+		s.mu.Unlock()
+		s.say(&message{Kind: msgUngroup, Group: g.id})
+	})
 	return nil
 }

@@ -24,7 +24,7 @@ import (
 // the frames that follow. All three messages have fixed sizes, so a stranger
 // can make the store hold no more than that, until handshakeTimeout.
 const (
-	wireVersion      = 1
+	wireVersion      = 2
 	nonceBytes       = 16
 	proofBytes       = 32
 	greetingBytes    = 4 + 2 + 2 + 16 + nonceBytes
@@ -124,42 +124,66 @@ func greet(conn net.Conn, s secret, deadline time.Time) (*frameConn, error) {
 	return f, conn.SetDeadline(time.Time{})
 }
 
-// admit runs the store's half of the handshake. find looks a store up by the
-// id in the greeting; nil refuses the stranger.
-func admit(conn net.Conn, find func(storeID) *store) (*frameConn, *store, error) {
+// door is what a connection may be let in to.
+type door interface {
+	key() secret
+	// awaits is the kind of the one message that a newcomer may send.
+	awaits() msgKind
+	// enroll takes over a connection of a newcomer that has proved the secret.
+	enroll(f *frameConn, first *message, inProcess bool)
+}
+
+// admit runs the store's half of the handshake and reads the newcomer's first
+// message. find looks a door up by the id in the greeting; nil refuses the
+// stranger.
+func admit(conn net.Conn, find func(storeID) door) (*frameConn, door, *message, error) {
 	if err := conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	r := bufio.NewReader(conn)
 	greeting := make([]byte, greetingBytes)
 	if _, err := io.ReadFull(r, greeting); err != nil {
-		return nil, nil, plugin.Errorf(plugin.Protocol, "no greeting: %w", err)
+		return nil, nil, nil, plugin.Errorf(plugin.Protocol, "no greeting: %w", err)
 	}
 	id, c, err := decodeGreeting(greeting)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	st := find(id)
-	if st == nil {
-		return nil, nil, errNoSuchStore
+	d := find(id)
+	if d == nil {
+		return nil, nil, nil, errNoSuchStore
 	}
 	n, err := newNonce()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	if _, err := conn.Write(encodeAnswer(st.secret, c, n)); err != nil {
-		return nil, nil, err
+	if _, err := conn.Write(encodeAnswer(d.key(), c, n)); err != nil {
+		return nil, nil, nil, err
 	}
 	var proof [proofBytes]byte
 	if _, err := io.ReadFull(r, proof[:]); err != nil {
-		return nil, nil, plugin.Errorf(plugin.Protocol, "no proof of the secret: %w", err)
+		return nil, nil, nil, plugin.Errorf(plugin.Protocol, "no proof of the secret: %w", err)
 	}
-	if !hmac.Equal(proof[:], st.secret.derive("client", string(c[:]), string(n[:]))) {
-		return nil, nil, plugin.Errorf(plugin.Protocol, "wrong proof of the secret")
+	if !hmac.Equal(proof[:], d.key().derive("client", string(c[:]), string(n[:]))) {
+		return nil, nil, nil, plugin.Errorf(plugin.Protocol, "wrong proof of the secret")
 	}
-	f := newFrameConn(conn, r, st.secret, c, n)
+	f := newFrameConn(conn, r, d.key(), c, n)
 	f.sendMAC, f.recvMAC = f.toClient, f.toStore
-	return f, st, conn.SetDeadline(time.Time{})
+	if err := conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
+		return nil, nil, nil, err
+	}
+	kind, body, err := f.read()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if kind != d.awaits() {
+		return nil, nil, nil, plugin.Errorf(plugin.Protocol, "message %d instead of message %d", kind, d.awaits())
+	}
+	first, err := decode(kind, body)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return f, d, first, conn.SetDeadline(time.Time{})
 }
 
 // errNoSuchStore is answered to nobody: the connection is closed and the

@@ -123,6 +123,9 @@ func Join(ctx context.Context, c Config) (*Session, error) {
 	if err != nil && j.root != nil {
 		j.root.detach()
 	}
+	if err != nil && j.hub != nil {
+		j.hub.release()
+	}
 	return session, err
 }
 
@@ -133,6 +136,8 @@ type joiner struct {
 	self    Member
 	root    *Root // attached, if the store is in this process
 	last    error // why the last attempt failed
+	hub     *hub  // for the case that this rank must run the store
+	standby []place
 }
 
 // host opens the store of a meeting place.
@@ -268,7 +273,7 @@ func (j *joiner) enter(ctx context.Context, conn net.Conn) (*Session, error) {
 		conn.Close()
 		return nil, plugin.Errorf(plugin.Protocol, "%w", err)
 	}
-	hello := message{Kind: msgHello, Member: j.self, World: c.World, Left: max(time.Until(deadline), 0), Heartbeat: c.Heartbeat, Silence: c.Silence, Process: identify(os.Getpid())}
+	hello := message{Kind: msgHello, Standby: j.stand(), Member: j.self, World: c.World, Left: max(time.Until(deadline), 0), Heartbeat: c.Heartbeat, Silence: c.Silence, Process: identify(os.Getpid())}
 	if err := f.write(hello.frame()); err != nil {
 		conn.Close()
 		return nil, plugin.Errorf(plugin.Protocol, "%w", err)
@@ -309,5 +314,20 @@ func (j *joiner) enter(ctx context.Context, conn net.Conn) (*Session, error) {
 		conn.Close()
 		return nil, plugin.Errorf(plugin.Internal, "join: the store welcomed %d ranks instead of %d", len(answer.Members), c.World)
 	}
-	return newSession(f, answer, c.Rank, j.root, j.meeting.secret, c.Timeout, c.Logger), nil
+	return newSession(f, answer, c.Rank, j.root, j.hub, j.meeting.secret, c.Timeout, c.Logger), nil
+}
+
+// stand listens where this rank would run the store, unless it shares the
+// process of the store that it has found.
+func (j *joiner) stand() []place {
+	if j.root == nil && j.hub == nil && j.config.World > 1 {
+		var err error
+		if j.hub, j.standby, err = listenOnStandby(j.meeting.places, j.config.Logger); err != nil {
+			j.config.Logger.Warn("rendezvous: this rank cannot run the store if it is lost", "rank", j.config.Rank, "reason", err)
+		}
+	}
+	if j.root != nil {
+		return nil
+	}
+	return j.standby
 }

@@ -345,7 +345,7 @@ func TestMalformedMessageOfARank(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := joinAll(t, 2, nil)
-			if err := s[1].conn.write(b); err != nil {
+			if err := s[1].link.Load().write(b); err != nil {
 				t.Fatal(err)
 			}
 			err := s[0].All().Barrier(t.Context(), "b")
@@ -359,9 +359,9 @@ func TestMalformedMessageOfARank(t *testing.T) {
 func TestTamperedFrame(t *testing.T) {
 	dialing(t)
 	s := joinAll(t, 2, nil)
-	s[1].conn.mu.Lock()
-	s[1].conn.sendSeq++ // as if a frame had been left out
-	s[1].conn.mu.Unlock()
+	s[1].link.Load().mu.Lock()
+	s[1].link.Load().sendSeq++ // as if a frame had been left out
+	s[1].link.Load().mu.Unlock()
 	errs := each(2, func(rank int) error { return s[rank].All().Barrier(t.Context(), "b") })
 	if plugin.CodeOf(errs[0]) != plugin.PeerDied || !strings.Contains(errs[0].Error(), "wrong MAC") {
 		t.Error(errs[0])

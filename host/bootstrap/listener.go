@@ -30,7 +30,7 @@ func (p place) String() string { return p.network + " " + p.address }
 // place, and a rank, which needs a millisecond, gets through.
 const maxStrangers = 256
 
-// hub is a listener that serves every store of this process.
+// hub is a listener that serves every store and standby of this process.
 type hub struct {
 	key      place
 	listener net.Listener
@@ -45,10 +45,22 @@ type hub struct {
 
 // registry holds what this process serves.
 var registry = struct {
-	mu     sync.Mutex
-	stores map[storeID][]*store
-	hubs   map[place]*hub
-}{stores: map[storeID][]*store{}, hubs: map[place]*hub{}}
+	mu        sync.Mutex
+	stores    map[storeID][]*store
+	standbies map[storeID]*standby
+	hubs      map[place]*hub
+}{stores: map[storeID][]*store{}, standbies: map[storeID]*standby{}, hubs: map[place]*hub{}}
+
+// findDoor finds what a newcomer with this id should talk to.
+func findDoor(id storeID) door {
+	if st := lookup(id); st != nil {
+		return st
+	}
+	if s := lookupStandby(id); s != nil {
+		return s
+	}
+	return nil
+}
 
 // lookup finds the store that a newcomer with this id should talk to: the one
 // whose ranks are still gathering, else the latest one.
@@ -86,7 +98,8 @@ func unregister(st *store) {
 }
 
 // acquireHub listens at the first of the places that is free. Listeners are
-// shared by all stores of the process and closed with the last of them.
+// shared by all stores and standbies of the process and closed with the last
+// of them.
 func acquireHub(places []place, logger *slog.Logger) (*hub, error) {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
@@ -212,11 +225,7 @@ func (h *hub) leave(conn net.Conn) bool {
 // receive turns a stranger into a rank of one of the stores, or drops it.
 func (h *hub) receive(conn net.Conn) {
 	defer h.done.Done()
-	f, st, err := admit(conn, lookup)
-	var hello *message
-	if err == nil {
-		hello, err = readHello(f)
-	}
+	f, d, first, err := admit(conn, findDoor)
 	if err != nil || !h.leave(conn) {
 		h.dropOf(conn)
 		conn.Close()
@@ -228,8 +237,8 @@ func (h *hub) receive(conn net.Conn) {
 		}
 		return
 	}
-	st.logger.Debug("rendezvous: rank arrived", "rank", hello.Member.Rank, "from", conn.RemoteAddr().String())
-	st.enroll(f, hello, false)
+	h.logger.Debug("rendezvous: rank arrived", "rank", first.Member.Rank, "from", conn.RemoteAddr().String())
+	d.enroll(f, first, false)
 }
 
 func (h *hub) dropOf(conn net.Conn) {
@@ -238,25 +247,6 @@ func (h *hub) dropOf(conn net.Conn) {
 	if i := slices.Index(h.strangers, conn); i >= 0 {
 		h.strangers = slices.Delete(h.strangers, i, i+1)
 	}
-}
-
-// readHello reads the one message a newcomer may send.
-func readHello(f *frameConn) (*message, error) {
-	if err := f.SetReadDeadline(time.Now().Add(handshakeTimeout)); err != nil {
-		return nil, err
-	}
-	kind, body, err := f.read()
-	if err != nil {
-		return nil, err
-	}
-	if kind != msgHello {
-		return nil, plugin.Errorf(plugin.Protocol, "message %d instead of a hello", kind)
-	}
-	hello, err := decode(kind, body)
-	if err != nil {
-		return nil, err
-	}
-	return hello, f.SetReadDeadline(time.Time{})
 }
 
 // sameUser checks, where the kernel knows it, that a connection comes from a

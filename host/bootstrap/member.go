@@ -21,6 +21,7 @@ type member struct {
 	who       Member
 	conn      *frameConn
 	process   processID
+	standby   []place // where it would run the store
 	inProcess bool
 	exited    atomic.Bool // its process has ended; what it sent last is being read
 
@@ -279,6 +280,9 @@ func (st *store) handle(m *member, msg *message) error {
 	if st.phase != running && msg.Kind != msgBeat && msg.Kind != msgBye {
 		return plugin.Errorf(plugin.Protocol, "message %d before all ranks have joined", msg.Kind)
 	}
+	if msg.Again {
+		return st.hold(m, msg)
+	}
 	switch msg.Kind {
 	case msgBeat:
 		return nil
@@ -305,6 +309,10 @@ func (st *store) handle(m *member, msg *message) error {
 		return st.contribute(m, msg)
 	case msgCancel:
 		return st.cancel(m, msg)
+	case msgRegroup:
+		return st.rejoinGroup(m, msg)
+	case msgResumed:
+		return st.resumed(m)
 	case msgFail:
 		return st.giveUp(m, msg)
 	}

@@ -18,6 +18,9 @@ const (
 	msgOp                         // my part of a collective
 	msgCancel                     // I wait no longer for a collective; everybody in it fails
 	msgFail                       // I give up, the job or one group
+	msgResume                     // instead of hello, to the successor of a lost store: who I am and whom I know to be gone
+	msgRegroup                    // a group that I spoke of to the lost store
+	msgResumed                    // that was all that I had said to the lost store
 	// from the store to a rank
 	msgWelcome // everybody is here
 	msgRefuse  // joining failed
@@ -96,9 +99,18 @@ type message struct {
 	Left   time.Duration // hello: until the rank stops waiting for others
 	// hello: what the rank was told; welcome: what the store decided
 	Heartbeat, Silence time.Duration
-	Members            []Member  // welcome
-	Store              Member    // welcome: the process the store runs in, and its lowest rank or -1
-	Process            processID // hello: the rank's process; welcome: the store's
+	Members            []Member   // welcome
+	Contacts           []contact  // welcome: of the members
+	Store              Member     // welcome: the process the store runs in, and its lowest rank or -1
+	Process            processID  // hello, resume: the rank's process; welcome: the store's
+	Standby            []place    // hello: where the rank would run the store
+	Job                nonce      // welcome: number of the job among those with its secret
+	Epoch              uint32     // resume: how many stores the rank has had
+	Standings          []standing // resume: of all ranks
+	Seq                uint64     // result: number within the group, of those that are no errors; regroup: the latest one that the rank knows
+	Recent             []recent   // regroup: the latest results
+	Parted             bool       // regroup: the rank has closed it since
+	Again              bool       // op, cancel, ungroup: said to the lost store before
 }
 
 func writeProcess(w *wire.Writer, p processID) {
@@ -110,6 +122,21 @@ func writeProcess(w *wire.Writer, p processID) {
 
 func readProcess(r *wire.Reader) processID {
 	return processID{boot: r.String(maxWord), namespace: r.String(maxWord), start: r.String(maxWord), pid: int(r.U32())}
+}
+
+func readRanks(r *wire.Reader) []int {
+	ranks := make([]int, r.Count(plugin.MaxWorld, 2))
+	for i := range ranks {
+		ranks[i] = int(r.U16())
+	}
+	return ranks
+}
+
+func writeRanks(w *wire.Writer, ranks []int) {
+	w.U16(uint16(len(ranks)))
+	for _, rank := range ranks {
+		w.U16(uint16(rank))
+	}
 }
 
 func writeMember(w *wire.Writer, m Member) {
@@ -137,22 +164,23 @@ func (m *message) frame() frame {
 		w.I64(int64(m.Heartbeat))
 		w.I64(int64(m.Silence))
 		writeProcess(&w, m.Process)
+		writePlaces(&w, m.Standby)
 	case msgGroup:
 		w.U32(m.Group)
 		w.String(m.Key)
-		w.U16(uint16(len(m.Ranks)))
-		for _, rank := range m.Ranks {
-			w.U16(uint16(rank))
-		}
+		writeRanks(&w, m.Ranks)
 	case msgUngroup:
 		w.U32(m.Group)
+		w.Bool(m.Again)
 	case msgOp:
 		w.U32(m.Group)
+		w.Bool(m.Again)
 		w.U8(uint8(m.Op))
 		w.U16(uint16(m.Root))
 		w.String(m.Tag)
 	case msgCancel:
 		w.U32(m.Group)
+		w.Bool(m.Again)
 		w.String(m.Tag)
 		w.Error(m.Err)
 	case msgFail:
@@ -163,9 +191,11 @@ func (m *message) frame() frame {
 		w.I64(int64(m.Silence))
 		writeMember(&w, m.Store)
 		writeProcess(&w, m.Process)
+		w.B = append(w.B, m.Job[:]...)
 		w.U16(uint16(len(m.Members)))
-		for _, member := range m.Members {
+		for i, member := range m.Members {
 			writeMember(&w, member)
+			writeContact(&w, m.Contacts[i])
 		}
 	case msgRefuse:
 		w.Bool(m.Retry)
@@ -173,13 +203,18 @@ func (m *message) frame() frame {
 	case msgResult:
 		w.U32(m.Group)
 		w.String(m.Tag)
+		w.U64(m.Seq)
 		w.Error(m.Err)
 	case msgEvent:
 		w.U16(uint16(m.Rank))
 		w.U8(uint8(m.State))
 		w.String(m.Key)
 		w.Error(m.Err)
-	case msgBeat, msgBye:
+	case msgResume:
+		m.encodeResume(&w)
+	case msgRegroup:
+		m.encodeRegroup(&w)
+	case msgBeat, msgBye, msgResumed:
 	}
 	return frame{kind: m.Kind, head: w.B, payload: m.Data}
 }
@@ -194,7 +229,7 @@ func decode(kind msgKind, body []byte) (*message, error) {
 		m.Member = readMember(r)
 		m.World = int(r.U32())
 		m.Left, m.Heartbeat, m.Silence = time.Duration(r.I64()), time.Duration(r.I64()), time.Duration(r.I64())
-		m.Process = readProcess(r)
+		m.Process, m.Standby = readProcess(r), readPlaces(r)
 		if m.World < 1 || m.World > plugin.MaxWorld || m.Member.Rank < 0 || m.Member.Rank >= m.World {
 			r.Fail("rank %d of world %d", m.Member.Rank, m.World)
 		}
@@ -202,21 +237,17 @@ func decode(kind msgKind, body []byte) (*message, error) {
 			r.Fail("negative durations")
 		}
 	case msgGroup:
-		m.Group, m.Key = r.U32(), r.String(maxKey)
-		m.Ranks = make([]int, r.Count(plugin.MaxWorld, 2))
-		for i := range m.Ranks {
-			m.Ranks[i] = int(r.U16())
-		}
+		m.Group, m.Key, m.Ranks = r.U32(), r.String(maxKey), readRanks(r)
 	case msgUngroup:
-		m.Group = r.U32()
+		m.Group, m.Again = r.U32(), r.Bool()
 	case msgOp:
-		m.Group, m.Op, m.Root, m.Tag = r.U32(), opKind(r.U8()), int(r.U16()), r.String(maxTag)
+		m.Group, m.Again, m.Op, m.Root, m.Tag = r.U32(), r.Bool(), opKind(r.U8()), int(r.U16()), r.String(maxTag)
 		if m.Op > opSurvivors {
 			r.Fail("unknown kind of collective %d", m.Op)
 		}
 		m.Data = r.Rest()
 	case msgCancel:
-		m.Group, m.Tag, m.Err = r.U32(), r.String(maxTag), r.Error()
+		m.Group, m.Again, m.Tag, m.Err = r.U32(), r.Bool(), r.String(maxTag), r.Error()
 		needError = true
 	case msgFail:
 		m.Group, m.Err = r.U32(), r.Error()
@@ -227,9 +258,11 @@ func decode(kind msgKind, body []byte) (*message, error) {
 			r.Fail("negative durations")
 		}
 		m.Store, m.Process = readMember(r), readProcess(r)
-		m.Members = make([]Member, r.Count(plugin.MaxWorld, 10))
+		r.Fixed(m.Job[:])
+		m.Members = make([]Member, r.Count(plugin.MaxWorld, 22))
+		m.Contacts = make([]contact, len(m.Members))
 		for i := range m.Members {
-			if m.Members[i] = readMember(r); m.Members[i].Rank != i {
+			if m.Members[i], m.Contacts[i] = readMember(r), readContact(r); m.Members[i].Rank != i {
 				r.Fail("rank %d in place of rank %d", m.Members[i].Rank, i)
 			}
 		}
@@ -237,7 +270,7 @@ func decode(kind msgKind, body []byte) (*message, error) {
 		m.Retry, m.Err = r.Bool(), r.Error()
 		needError = true
 	case msgResult:
-		m.Group, m.Tag, m.Err = r.U32(), r.String(maxTag), r.Error()
+		m.Group, m.Tag, m.Seq, m.Err = r.U32(), r.String(maxTag), r.U64(), r.Error()
 		m.Data = r.Rest()
 	case msgEvent:
 		m.Rank, m.State, m.Key, m.Err = int(r.U16()), State(r.U8()), r.String(maxKey), r.Error()
@@ -245,7 +278,11 @@ func decode(kind msgKind, body []byte) (*message, error) {
 			r.Fail("unknown state %d", m.State)
 		}
 		needError = m.State != Left
-	case msgBeat, msgBye:
+	case msgResume:
+		m.decodeResume(r)
+	case msgRegroup:
+		m.decodeRegroup(r)
+	case msgBeat, msgBye, msgResumed:
 	default:
 		r.Fail("unknown kind of message %d", kind)
 	}

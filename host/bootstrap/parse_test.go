@@ -159,16 +159,21 @@ func TestMeetings(t *testing.T) {
 func messages() []*message {
 	e := &plugin.Error{Code: plugin.System, Rank: 3, Message: "something failed"}
 	p := processID{boot: "b", namespace: "pid:[1]", pid: 77, start: "123"}
+	at := []place{{"tcp", "127.0.0.1:77"}, {"tcp", "[::1]:78"}, {"unix", "@name"}}
 	return []*message{
-		{Kind: msgHello, Member: Member{1, 2, "host"}, World: 4, Left: time.Second, Heartbeat: 1, Silence: 2, Process: p},
+		{Kind: msgHello, Member: Member{1, 2, "host"}, World: 4, Left: time.Second, Heartbeat: 1, Silence: 2, Process: p, Standby: at},
 		{Kind: msgGroup, Group: 5, Key: "key", Ranks: []int{3, 0, 1}},
 		{Kind: msgUngroup, Group: 6},
 		{Kind: msgOp, Group: 7, Op: opRoot, Root: 2, Tag: "tag", Data: []byte("data")},
 		{Kind: msgCancel, Group: 8, Tag: "tag", Err: e},
 		{Kind: msgFail, Group: groupJob, Err: e},
-		{Kind: msgWelcome, Heartbeat: 1, Silence: 2, Store: Member{-1, 9, "there"}, Process: p, Members: []Member{{0, 1, "a"}, {1, 2, "b"}}},
+		{Kind: msgWelcome, Heartbeat: 1, Silence: 2, Store: Member{-1, 9, "there"}, Process: p, Members: []Member{{0, 1, "a"}, {1, 2, "b"}}, Contacts: []contact{{p, []place{}}, {p, at}}, Job: nonce{1, 2, 3}},
 		{Kind: msgRefuse, Retry: true, Err: e},
-		{Kind: msgResult, Group: 9, Tag: "tag", Data: []byte("data")},
+		{Kind: msgResume, Member: Member{1, 2, "host"}, World: 3, Epoch: 4, Process: p, Standings: []standing{{Dead, e}, {}, {Left, nil}}},
+		{Kind: msgRegroup, Group: 5, Key: "key", Ranks: []int{3, 0, 1}, Parted: true, Err: e, Seq: 6, Recent: []recent{{seq: 5, tag: "a", data: []byte("b")}, {seq: 6, tag: "c", lost: true, data: []byte{}}}},
+		{Kind: msgResumed},
+		{Kind: msgUngroup, Group: 6, Again: true},
+		{Kind: msgResult, Seq: 1 << 40, Group: 9, Tag: "tag", Data: []byte("data")},
 		{Kind: msgResult, Group: 9, Tag: "tag", Err: e, Data: []byte{}},
 		{Kind: msgEvent, Rank: 3, State: Dead, Key: "key", Err: e},
 		{Kind: msgEvent, Rank: 3, State: Left},

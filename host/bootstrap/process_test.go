@@ -8,9 +8,12 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // rankProcess is the life of a rank in a process of its own: it joins as the
@@ -36,12 +39,14 @@ func rankProcess() int {
 		err = s.All().Barrier(context.Background(), "b")
 		fmt.Println("barrier", err)
 		return 0
+	case "commands":
+		return commands(s)
 	case "wait": // for its stdin to end
 		_, err = io.Copy(io.Discard, os.Stdin)
 	case "leave": // without a goodbye
 		return 3
 	case "inherit": // a child keeps its socket
-		file, err := s.conn.Conn.(*net.TCPConn).File()
+		file, err := s.link.Load().Conn.(*net.TCPConn).File()
 		if err != nil {
 			fmt.Println(err)
 			return 1
@@ -61,6 +66,64 @@ func rankProcess() int {
 	}
 	fmt.Println("done")
 	return 0
+}
+
+// commands does what stdin says, one line each, and reports in one line.
+func commands(s *Session) int {
+	groups := map[string]*Group{"all": s.All()}
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		words := strings.Fields(in.Text())
+		ctx := context.Background()
+		var err error
+		answer := "done"
+		switch words[0] {
+		case "failure":
+			f := <-s.Failures()
+			answer = fmt.Sprint(f.Rank, f.PID, f.Err.Code)
+		case "group": // key, ranks
+			var ranks []int
+			for _, w := range words[2:] {
+				rank := -1
+				_, _ = fmt.Sscan(w, &rank)
+				ranks = append(ranks, rank)
+			}
+			groups[words[1]], err = s.Group(words[1], ranks)
+		case "begin": // group, tag: the answer comes with the next line of stdin
+			result := make(chan error, 1)
+			go func() { result <- groups[words[1]].Barrier(ctx, words[2]) }()
+			for s.waiting() == 0 {
+				runtime.Gosched()
+			}
+			fmt.Println("begun")
+			in.Scan()
+			err = <-result
+		case "barrier":
+			err = groups[words[1]].Barrier(ctx, words[2])
+		case "survivors":
+			var ranks []int
+			ranks, err = groups[words[1]].Survivors(ctx, words[2])
+			answer = fmt.Sprint(ranks)
+		case "shut":
+			err = groups[words[1]].Close()
+		}
+		if err != nil {
+			answer = plugin.CodeOf(err).String() + " " + err.Error()
+		}
+		fmt.Println(answer)
+	}
+	if err := s.Close(); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}
+
+// waiting is how many collectives are in progress.
+func (s *Session) waiting() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiters)
 }
 
 // process is a rank in a process of its own.

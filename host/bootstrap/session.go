@@ -16,15 +16,21 @@ import (
 // Session is one rank's membership of a job. Its methods may be called from
 // any goroutine.
 type Session struct {
-	rank    int
-	members []Member
-	store   Member
-	process processID // the store's
-	conn    *frameConn
-	root    *Root // set if the store runs in this process
-	secret  secret
-	timeout time.Duration
-	logger  *slog.Logger
+	rank     int
+	members  []Member
+	contacts []contact
+	job      nonce
+	secret   secret
+	timeout  time.Duration
+	logger   *slog.Logger
+	standby  *standby // nil if this process ran the store from the start, or cannot listen
+
+	// the reader's
+	root  *Root  // set if the store runs in this process
+	epoch uint32 // how many stores there have been before this one
+
+	out  sync.Mutex                // held while something is noted and said, or everything is said again
+	link atomic.Pointer[frameConn] // to the store; nothing is said on a lost one
 
 	heartbeat, silence time.Duration
 
@@ -37,6 +43,8 @@ type Session struct {
 	all      *Group
 
 	mu      sync.Mutex
+	store   Member        // where the store runs
+	process processID     // in which process
 	end     *plugin.Error // why ended is closed
 	closed  bool
 	states  []State
@@ -45,7 +53,10 @@ type Session struct {
 	changed chan struct{} // closed and replaced when a state changes
 	arrived chan struct{} // capacity 1: pending is not empty
 	nextID  uint32
-	waiters map[waitKey]chan *message
+	waiters map[waitKey]*waiter
+	groups  map[uint32]*Group // open ones
+	parted  []*Group          // closed ones, the latest last
+	gaveUp  *plugin.Error     // by this rank
 }
 
 type waitKey struct {
@@ -53,17 +64,29 @@ type waitKey struct {
 	tag   string
 }
 
-// newSession takes a welcomed connection over.
-func newSession(conn *frameConn, welcome *message, rank int, root *Root, s secret, timeout time.Duration, logger *slog.Logger) *Session {
+// waiter is a collective in progress.
+type waiter struct {
+	answer chan *message // capacity 1
+	op     message       // this rank's part
+	cancel *plugin.Error // set once this rank waits no longer
+}
+
+// newSession takes a welcomed connection over, and the hub, if there is one,
+// for the case that this rank must run the store.
+func newSession(conn *frameConn, welcome *message, rank int, root *Root, h *hub, s secret, timeout time.Duration, logger *slog.Logger) *Session {
 	session := &Session{
-		rank: rank, members: welcome.Members, store: welcome.Store, process: welcome.Process, conn: conn, root: root, secret: s, timeout: timeout, logger: logger,
+		rank: rank, members: welcome.Members, contacts: welcome.Contacts, job: welcome.Job, store: welcome.Store, process: welcome.Process, root: root, secret: s, timeout: timeout, logger: logger,
 		heartbeat: welcome.Heartbeat, silence: welcome.Silence,
 		failures: make(chan Failure), ended: make(chan struct{}), closing: make(chan struct{}), read: make(chan struct{}),
-		states: make([]State, len(welcome.Members)), reasons: make([]*plugin.Error, len(welcome.Members)), changed: make(chan struct{}), arrived: make(chan struct{}, 1), waiters: map[waitKey]chan *message{},
+		states: make([]State, len(welcome.Members)), reasons: make([]*plugin.Error, len(welcome.Members)), changed: make(chan struct{}), arrived: make(chan struct{}, 1), waiters: map[waitKey]*waiter{}, groups: map[uint32]*Group{},
+	}
+	if h != nil {
+		session.standby = newStandby(h, s.successor(session.job, rank), rank, session.heartbeat, session.patience())
 	}
 	conn.setSilence(session.silence)
+	session.link.Store(conn)
 	session.work.Add(3)
-	go session.reader()
+	go session.reader(conn)
 	go session.beats()
 	go session.deliver()
 	ranks := make([]int, len(session.members))
@@ -97,10 +120,19 @@ func (s *Session) Timeout() time.Duration { return s.timeout }
 // All is the group of all ranks.
 func (s *Session) All() *Group { return s.all }
 
-// send writes one message; a failure to do so means that the store is lost.
+// send says one message.
 func (s *Session) send(m *message) {
-	if err := s.conn.write(m.frame()); err != nil && plugin.CodeOf(err) != plugin.InvalidArgument {
-		s.conn.Close() // the reader finds out and reports
+	s.out.Lock()
+	defer s.out.Unlock()
+	s.say(m)
+}
+
+// say writes one message; a failure to do so means that the store is lost. The
+// caller holds out.
+func (s *Session) say(m *message) {
+	link := s.link.Load()
+	if err := link.write(m.frame()); err != nil && plugin.CodeOf(err) != plugin.InvalidArgument {
+		link.Close() // the reader finds out
 	}
 }
 
@@ -119,67 +151,87 @@ func (s *Session) call(ctx context.Context, group uint32, key string, op opKind,
 	}
 	began := time.Now()
 	k := waitKey{group, tag}
-	answer := make(chan *message, 1)
-	s.mu.Lock()
-	if s.end != nil {
-		defer s.mu.Unlock()
-		return nil, s.end
+	w := &waiter{answer: make(chan *message, 1), op: message{Kind: msgOp, Group: group, Op: op, Root: root, Tag: tag, Data: data}}
+	if err := s.begin(k, w, key); err != nil {
+		return nil, err
 	}
-	if s.waiters[k] != nil {
-		defer s.mu.Unlock()
-		return nil, plugin.Errorf(plugin.InvalidArgument, "%q in group %q is called twice at once on rank %d", tag, key, s.rank)
-	}
-	s.waiters[k] = answer
-	s.mu.Unlock()
-	s.send(&message{Kind: msgOp, Group: group, Op: op, Root: root, Tag: tag, Data: data})
-
-	m := s.await(ctx, k, answer, key, began)
+	m := s.await(ctx, k, w, key, began)
 	if m.Err != nil {
 		return nil, m.Err
 	}
 	return m.Data, nil
 }
 
+// begin notes and sends this rank's part of a collective.
+func (s *Session) begin(k waitKey, w *waiter, key string) error {
+	s.out.Lock()
+	defer s.out.Unlock()
+	s.mu.Lock()
+	if s.end != nil {
+		defer s.mu.Unlock()
+		return s.end
+	}
+	if s.waiters[k] != nil {
+		defer s.mu.Unlock()
+		return plugin.Errorf(plugin.InvalidArgument, "%q in group %q is called twice at once on rank %d", k.tag, key, s.rank)
+	}
+	s.waiters[k] = w
+	s.mu.Unlock()
+	s.say(&w.op)
+	return nil
+}
+
 // await waits for the answer. When the context ends first, the store is asked
 // to fail the collective for everybody, and its verdict is waited for, so that
 // all ranks hear the same.
-func (s *Session) await(ctx context.Context, k waitKey, answer chan *message, key string, began time.Time) *message {
+func (s *Session) await(ctx context.Context, k waitKey, w *waiter, key string, began time.Time) *message {
 	select {
-	case m := <-answer:
+	case m := <-w.answer:
 		return m
 	case <-s.ended:
-		return s.afterEnd(k, answer)
+		return s.afterEnd(k, w)
 	case <-ctx.Done():
 	}
 	err := rankError(plugin.Aborted, s.rank, "rank %d cancelled %q in group %q", s.rank, k.tag, key)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = rankError(plugin.Timeout, s.rank, "rank %d waited %v for %q in group %q", s.rank, time.Since(began).Round(time.Millisecond), k.tag, key)
 	}
-	s.send(&message{Kind: msgCancel, Group: k.group, Tag: k.tag, Err: err})
+	s.cancel(k, w, err)
 	timer := time.NewTimer(s.heartbeat + time.Second)
 	defer timer.Stop()
 	select {
-	case m := <-answer:
+	case m := <-w.answer:
 		return m
 	case <-s.ended:
-		return s.afterEnd(k, answer)
+		return s.afterEnd(k, w)
 	case <-timer.C:
 		s.mu.Lock()
 		delete(s.waiters, k)
 		s.mu.Unlock()
-		err.Message += "; the store does not answer either"
-		return &message{Err: err}
+		late := *err
+		late.Message += "; the store does not answer either"
+		return &message{Err: &late}
 	}
+}
+
+// cancel notes and says that this rank waits no longer.
+func (s *Session) cancel(k waitKey, w *waiter, err *plugin.Error) {
+	s.out.Lock()
+	defer s.out.Unlock()
+	s.mu.Lock()
+	w.cancel = err
+	s.mu.Unlock()
+	s.say(&message{Kind: msgCancel, Group: k.group, Tag: k.tag, Err: err})
 }
 
 // afterEnd is the answer of a session that has ended, unless the collective's
 // own came before.
-func (s *Session) afterEnd(k waitKey, answer chan *message) *message {
+func (s *Session) afterEnd(k waitKey, w *waiter) *message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.waiters, k)
 	select {
-	case m := <-answer:
+	case m := <-w.answer:
 		return m
 	default:
 		return &message{Err: s.end}
@@ -196,60 +248,103 @@ func (s *Session) finish(reason *plugin.Error) {
 	}
 }
 
-// reader handles what the store sends until the connection ends.
-func (s *Session) reader() {
+// reader handles what the store sends until there is no store any more.
+func (s *Session) reader(link *frameConn) {
 	defer s.work.Done()
 	defer close(s.read)
-	defer s.conn.Close()
+	for {
+		why := s.listen(link)
+		link.Close()
+		reason, goOn := s.bereft(why)
+		if goOn {
+			var err error
+			if link, err = s.succeed(); err == nil {
+				continue
+			}
+			s.logger.Warn("rendezvous: the store has no successor for this rank", "rank", s.rank, "reason", err)
+		}
+		s.finish(reason)
+		return
+	}
+}
+
+// bereft records that there is no store any more.
+func (s *Session) bereft(why string) (reason *plugin.Error, goOn bool) {
+	if why == "" {
+		return s.bye()
+	}
+	return s.lost(why)
+}
+
+// listen handles what one store sends. It returns when the store says goodbye,
+// with "", or is lost, with what happened to it.
+func (s *Session) listen(link *frameConn) string {
 	var exited atomic.Bool // the store's process has ended; what it sent last is being read
-	watch := watchProcess(s.process, func() {
+	s.mu.Lock()
+	process := s.process
+	s.mu.Unlock()
+	watch := watchProcess(process, func() {
 		exited.Store(true)
-		_ = s.conn.SetReadDeadline(time.Now().Add(lastWords)) // fails if the connection is closed, which is the aim
+		_ = link.SetReadDeadline(time.Now().Add(lastWords)) // fails if the connection is closed, which is the aim
 	})
 	defer watch.stop()
 	for {
 		var m *message
 		var err error
 		if !exited.Load() {
-			err = s.conn.SetReadDeadline(time.Now().Add(s.silence))
+			err = link.SetReadDeadline(time.Now().Add(s.silence))
 			if exited.Load() { // since the question above
-				err = s.conn.SetReadDeadline(time.Now().Add(lastWords))
+				err = link.SetReadDeadline(time.Now().Add(lastWords))
 			}
 		}
 		if err == nil {
 			var kind msgKind
 			var body []byte
-			if kind, body, err = s.conn.read(); err == nil {
+			if kind, body, err = link.read(); err == nil {
 				m, err = decode(kind, body)
 			}
 		}
 		if err != nil {
-			why := lossReason(err, s.silence)
 			if exited.Load() {
-				why = "its process has ended"
+				return "its process has ended"
 			}
-			s.lost(why)
-			return
+			return lossReason(err, s.silence)
 		}
 		switch m.Kind {
 		case msgResult:
-			s.mu.Lock()
-			k := waitKey{m.Group, m.Tag}
-			if answer := s.waiters[k]; answer != nil {
-				delete(s.waiters, k)
-				answer <- m // capacity 1, one answer each
-			}
-			s.mu.Unlock()
+			s.result(m)
 		case msgEvent:
 			s.event(m)
 		case msgBeat:
 		case msgBye:
-			s.finish(rankError(plugin.Closed, s.storeRank(), "%s has ended the session", s.storeName()))
-			return
+			return ""
 		default:
-			s.lost(fmt.Sprintf("it sent message %d, which is not for a rank", m.Kind))
-			return
+			return fmt.Sprintf("it sent message %d, which is not for a rank", m.Kind)
 		}
+	}
+}
+
+// result hands the outcome of a collective to whoever waits for it, and keeps
+// it for a while, for ranks that do not hear it because the store is lost.
+func (s *Session) result(m *message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := waitKey{m.Group, m.Tag}
+	if g := s.groups[m.Group]; g != nil && m.Seq > 0 && s.standby != nil {
+		g.heard = m.Seq
+		r := recent{seq: m.Seq, tag: m.Tag, data: m.Data}
+		if len(r.data) > maxRecentBytes {
+			r.lost, r.data = true, nil
+		}
+		if len(g.recent) == maxRecent {
+			copy(g.recent, g.recent[1:])
+			g.recent = g.recent[:maxRecent-1]
+		}
+		g.recent = append(g.recent, r)
+	}
+	if w := s.waiters[k]; w != nil {
+		delete(s.waiters, k)
+		w.answer <- m // capacity 1, one answer each
 	}
 }
 
@@ -279,18 +374,21 @@ func (s *Session) Close() error {
 		s.mu.Lock()
 		s.closed = true
 		s.mu.Unlock()
-		s.conn.setSilence(partingTime)
-		s.send(&message{Kind: msgBye})
+		s.link.Load().setSilence(partingTime)
+		s.send(&message{Kind: msgBye}) // a successor that is being found is told later
 		timer := time.NewTimer(partingTime)
 		defer timer.Stop()
 		select {
 		case <-s.read: // the store has said goodbye too, or is lost
 		case <-timer.C:
 		}
-		s.finish(rankError(plugin.Closed, s.rank, "the session of rank %d is closed", s.rank))
+		s.finish(s.closedReason())
 		close(s.closing)
-		s.conn.Close()
+		s.link.Load().Close()
 		s.work.Wait()
+		if s.standby != nil {
+			s.standby.release()
+		}
 		if s.root != nil {
 			s.root.detach()
 		}

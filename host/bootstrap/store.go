@@ -43,6 +43,8 @@ type store struct {
 	groups   map[string][]*storeGroup
 	changed  chan struct{} // closed and replaced when a rank's state or the phase changes
 	onStop   []func()
+	job      nonce     // number among the jobs with this secret
+	resuming *resuming // nil, except while the ranks of a lost store come over
 
 	heartbeat, silence time.Duration
 }
@@ -52,8 +54,12 @@ func newStore(s secret, logger *slog.Logger) *store {
 	if err != nil {
 		host = "unknown host"
 	}
+	job, err := newNonce()
+	if err != nil {
+		logger.Error("rendezvous: random numbers", "reason", err) // never happens; the secret alone tells jobs apart then
+	}
 	return &store{
-		secret: s, logger: logger, self: Member{Rank: -1, PID: os.Getpid(), Host: host},
+		job: job, secret: s, logger: logger, self: Member{Rank: -1, PID: os.Getpid(), Host: host},
 		groups: map[string][]*storeGroup{}, changed: make(chan struct{}),
 	}
 }
@@ -74,6 +80,7 @@ func (st *store) notify() {
 // the connection over.
 func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 	m := newMember(st, f, hello, inProcess)
+	m.standby = hello.Standby
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	refuse := func(retry bool, err *plugin.Error) {
@@ -186,11 +193,7 @@ func (st *store) begin() {
 	if st.timer != nil {
 		st.timer.Stop()
 	}
-	welcome := message{Kind: msgWelcome, Heartbeat: st.heartbeat, Silence: st.silence, Store: st.self, Process: identify(os.Getpid())}
-	for _, m := range st.members {
-		welcome.Members = append(welcome.Members, m.who)
-	}
-	fr := welcome.frame()
+	fr := st.welcome()
 	for _, m := range st.members {
 		m.conn.setSilence(st.silence)
 		if m.conn.SetReadDeadline(time.Now().Add(st.silence)) != nil {
@@ -198,6 +201,16 @@ func (st *store) begin() {
 		}
 		m.send(fr)
 	}
+}
+
+// welcome is the frame that tells a rank who everybody is. The caller holds mu.
+func (st *store) welcome() frame {
+	welcome := message{Kind: msgWelcome, Heartbeat: st.heartbeat, Silence: st.silence, Store: st.self, Process: identify(os.Getpid()), Job: st.job}
+	for _, m := range st.members {
+		welcome.Members = append(welcome.Members, m.who)
+		welcome.Contacts = append(welcome.Contacts, contact{m.process, m.standby})
+	}
+	return welcome.frame()
 }
 
 // failJoin ends the gathering with the same error for everybody who came and
@@ -228,6 +241,7 @@ func (st *store) settle() {
 	if st.phase != running {
 		return
 	}
+	st.resume()
 	for _, m := range st.members {
 		if !m.gone {
 			return
@@ -248,6 +262,7 @@ func (st *store) stopLocked() {
 		return
 	}
 	st.phase = stopped
+	st.endResuming()
 	if st.timer != nil {
 		st.timer.Stop()
 	}
@@ -314,23 +329,28 @@ func (st *store) connect() net.Conn {
 	if st.phase == stopped {
 		return nil
 	}
+	return connectTo(st, &st.done)
+}
+
+// connectTo is the near end of a pipe that leads through a door of this
+// process.
+func connectTo(d door, done *sync.WaitGroup) net.Conn {
 	near, far := net.Pipe()
-	st.done.Add(1)
+	done.Add(1)
 	go func() {
-		defer st.done.Done()
-		f, _, err := admit(far, func(storeID) *store { return st })
-		var hello *message
-		if err == nil {
-			hello, err = readHello(f)
-		}
+		defer done.Done()
+		f, _, first, err := admit(far, func(storeID) door { return d })
 		if err != nil {
 			far.Close()
 			return
 		}
-		st.enroll(f, hello, true)
+		d.enroll(f, first, true)
 	}()
 	return near
 }
+
+func (st *store) key() secret     { return st.secret }
+func (st *store) awaits() msgKind { return msgHello }
 
 // rankError is an error that began on a rank.
 func rankError(code plugin.Code, rank int, format string, args ...any) *plugin.Error {

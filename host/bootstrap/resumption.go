@@ -1,0 +1,129 @@
+package bootstrap
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/shunt-ccl/shunt/host/bootstrap/wire"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// contact is how a rank is reached, and known to be dead, without the store.
+type contact struct {
+	process processID
+	standby []place // where it would run the store; none: it shares the process of the first one, or cannot listen
+}
+
+// standing is what a rank knows of another.
+type standing struct {
+	state State
+	err   *plugin.Error // why it is neither alive nor left
+}
+
+// recent is a result that a rank has heard lately. Should the store be lost
+// between telling one rank and telling another, the one tells the other.
+type recent struct {
+	seq  uint64 // number within the group
+	tag  string
+	lost bool // too large to be kept
+	data []byte
+}
+
+// Limits of what a rank keeps for the successor of its store.
+const (
+	maxRecent      = 4       // results of one group
+	maxRecentBytes = 1 << 20 // of one result
+	maxParted      = 256     // groups that it has closed
+	maxPlace       = 128     // characters of an address
+)
+
+func writePlaces(w *wire.Writer, places []place) {
+	w.U16(uint16(len(places)))
+	for _, p := range places {
+		w.Bool(p.network == "unix")
+		w.String(p.address)
+	}
+}
+
+func readPlaces(r *wire.Reader) []place {
+	places := make([]place, r.Count(maxAddresses, 3))
+	for i := range places {
+		unix := r.Bool()
+		address := r.String(maxPlace)
+		switch {
+		case unix && (len(address) < 2 || len(address) > 100 || address[0] != '@' || strings.ContainsRune(address, 0)):
+			r.Fail("%q is no abstract socket", address)
+		case unix:
+			places[i] = place{"unix", address}
+		default:
+			at, err := netip.ParseAddrPort(address)
+			if err != nil || at.Port() == 0 || at.Addr().Zone() != "" {
+				r.Fail("%q is no address and port", address)
+			}
+			places[i] = place{"tcp", address}
+		}
+	}
+	return places
+}
+
+func writeContact(w *wire.Writer, c contact) {
+	writeProcess(w, c.process)
+	writePlaces(w, c.standby)
+}
+
+func readContact(r *wire.Reader) contact {
+	return contact{process: readProcess(r), standby: readPlaces(r)}
+}
+
+func (m *message) encodeResume(w *wire.Writer) {
+	writeMember(w, m.Member)
+	w.U32(uint32(m.World))
+	w.U32(m.Epoch)
+	writeProcess(w, m.Process)
+	for _, s := range m.Standings {
+		w.U8(uint8(s.state))
+		w.Error(s.err)
+	}
+}
+
+func (m *message) decodeResume(r *wire.Reader) {
+	m.Member, m.World, m.Epoch, m.Process = readMember(r), int(r.U32()), r.U32(), readProcess(r)
+	if m.World < 1 || m.World > plugin.MaxWorld || m.Member.Rank < 0 || m.Member.Rank >= m.World || 5*m.World > r.Len() {
+		r.Fail("rank %d of world %d", m.Member.Rank, m.World)
+		return
+	}
+	m.Standings = make([]standing, m.World)
+	for i := range m.Standings {
+		s := standing{State(r.U8()), r.Error()}
+		if s.state > GaveUp || (s.err == nil) != (s.state == Alive || s.state == Left) {
+			r.Fail("rank %d in state %d, with error %v", i, s.state, s.err)
+			return
+		}
+		m.Standings[i] = s
+	}
+}
+
+func (m *message) encodeRegroup(w *wire.Writer) {
+	w.U32(m.Group)
+	w.String(m.Key)
+	writeRanks(w, m.Ranks)
+	w.Bool(m.Parted)
+	w.Error(m.Err)
+	w.U64(m.Seq)
+	w.U16(uint16(len(m.Recent)))
+	for _, r := range m.Recent {
+		w.U64(r.seq)
+		w.Bool(r.lost)
+		w.String(r.tag)
+		w.Bytes(r.data)
+	}
+}
+
+func (m *message) decodeRegroup(r *wire.Reader) {
+	m.Group, m.Key, m.Ranks = r.U32(), r.String(maxKey), readRanks(r)
+	m.Parted, m.Err, m.Seq = r.Bool(), r.Error(), r.U64()
+	m.Recent = make([]recent, r.Count(maxRecent, 15))
+	for i := range m.Recent {
+		m.Recent[i] = recent{seq: r.U64(), lost: r.Bool(), tag: r.String(maxTag), data: r.Bytes(maxRecentBytes)}
+	}
+}

@@ -1,0 +1,312 @@
+package bootstrap
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// When the store is lost with its process, the ranks that are left look for a
+// successor: the lowest of them, at the place where it has been listening since
+// it joined. Every rank tells the new store what it had told the old one and
+// not yet heard an answer to, and what it had heard last, so collectives go on
+// as if nothing had happened, except those with a dead rank in them.
+
+// patience is how long a rank that may be alive is given to answer.
+func (s *Session) patience() time.Duration { return max(s.silence/4, time.Second) }
+
+// standings is what this rank knows of all ranks.
+func (s *Session) standings() []standing {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]standing, len(s.states))
+	for rank := range list {
+		list[rank] = standing{s.states[rank], s.reasons[rank]}
+	}
+	if s.gaveUp != nil {
+		list[s.rank] = standing{GaveUp, s.gaveUp}
+	}
+	return list
+}
+
+// errAlone ends the search for a successor.
+var errAlone = plugin.Errorf(plugin.Aborted, "there is no other place for the job's store")
+
+// succeed finds or becomes the successor of the lost store, and answers the
+// connection to it.
+func (s *Session) succeed() (*frameConn, error) {
+	if s.standby == nil {
+		return nil, errAlone
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*s.silence)
+	defer cancel()
+	go func() {
+		select {
+		case <-s.closing:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	s.standby.seek()
+	hopeless := time.AfterFunc(hopelessAfter, s.failHopeless)
+	defer hopeless.Stop()
+	var errs []error
+	skip := map[int]bool{}
+	for ctx.Err() == nil {
+		rank := s.heir(skip)
+		if rank == s.rank {
+			link, err := s.hostStore(ctx)
+			if err != nil {
+				return nil, errors.Join(append(errs, err)...)
+			}
+			return link, nil
+		}
+		link, err := s.follow(ctx, rank)
+		if err == nil {
+			return link, nil
+		}
+		errs = append(errs, fmt.Errorf("rank %d: %w", rank, err))
+		var refusal *refused
+		switch {
+		case !errors.As(err, &refusal):
+			skip[rank] = true
+		case !refusal.retry:
+			return nil, errors.Join(errs...)
+		default: // it knows a successor that this rank has passed over
+			errs = errs[:0]
+			clear(skip)
+			pause(ctx, s.heartbeat)
+		}
+	}
+	return nil, errors.Join(append(errs, errAlone)...)
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// heir is the lowest rank that is not known to be gone and can run the store.
+func (s *Session) heir(skip map[int]bool) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for rank, state := range s.states {
+		if rank == s.rank || ((state == Alive || state == GaveUp) && !skip[rank] && len(s.contacts[rank].standby) > 0) {
+			return rank
+		}
+	}
+	return s.rank
+}
+
+// hostStore runs the store here.
+func (s *Session) hostStore(ctx context.Context) (*frameConn, error) {
+	root := newSuccessor(s, s.standby.secret)
+	root.attach() // cannot fail, nobody else knows it
+	s.logger.Info("rendezvous: taking the store over", "rank", s.rank, "from", s.storeName())
+	s.standby.host(root.store)
+	conn := s.standby.connect()
+	if conn == nil {
+		root.detach()
+		return nil, errAlone
+	}
+	s.root = root
+	return s.resumeAt(ctx, conn, s.standby.secret)
+}
+
+// follow asks a rank to be taken in to the store that it runs, or will run.
+func (s *Session) follow(ctx context.Context, rank int) (*frameConn, error) {
+	key := s.secret.successor(s.job, rank)
+	if local := lookupStandby(key.id()); local != nil {
+		conn := local.connect()
+		if conn == nil {
+			return nil, errAlone
+		}
+		link, err := s.resumeAt(ctx, conn, key)
+		if err != nil {
+			return nil, err
+		}
+		local.mu.Lock()
+		root := local.store.root
+		local.mu.Unlock()
+		if !root.attach() {
+			link.Close()
+			return nil, errAlone
+		}
+		s.root = root
+		return link, nil
+	}
+	var errs []error
+	for _, p := range s.contacts[rank].standby {
+		dialer := net.Dialer{Timeout: s.patience()}
+		conn, err := dialer.DialContext(ctx, p.network, p.address)
+		if err == nil {
+			if err = sameUser(conn); err != nil {
+				conn.Close()
+			}
+		}
+		if err == nil {
+			watch := watchProcess(s.contacts[rank].process, func() { conn.Close() })
+			var link *frameConn
+			link, err = s.resumeAt(ctx, conn, key)
+			watch.stop()
+			var refusal *refused
+			if err == nil || errors.As(err, &refusal) {
+				return link, err
+			}
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// refused is the answer of a rank that does not run the store.
+type refused struct {
+	reason *plugin.Error
+	retry  bool
+}
+
+func (r *refused) Error() string { return r.reason.Error() }
+
+// resumeAt introduces this rank to a successor and, once welcome, says again
+// what the lost store has been told. It takes the connection over.
+func (s *Session) resumeAt(ctx context.Context, conn net.Conn, key secret) (*frameConn, error) {
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	welcome, f, err := s.introduceAgain(conn, key)
+	if err == nil && len(welcome.Members) != len(s.members) {
+		err = plugin.Errorf(plugin.Protocol, "a welcome to %d ranks instead of %d", len(welcome.Members), len(s.members))
+	}
+	if err == nil {
+		err = f.SetReadDeadline(time.Time{})
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	f.setSilence(s.silence)
+	s.mu.Lock()
+	s.store, s.process = welcome.Store, welcome.Process
+	s.mu.Unlock()
+	s.epoch++
+	s.standby.follow()
+	s.sayAgain(f)
+	return f, nil
+}
+
+func (s *Session) introduceAgain(conn net.Conn, key secret) (*message, *frameConn, error) {
+	f, err := greet(conn, key, time.Now().Add(s.patience()))
+	if err != nil {
+		return nil, nil, err
+	}
+	hello := message{Kind: msgResume, Member: s.members[s.rank], World: len(s.members), Epoch: s.epoch, Process: identify(os.Getpid()), Standings: s.standings()}
+	if err := f.write(hello.frame()); err != nil {
+		return nil, nil, err
+	}
+	for {
+		if err := f.SetReadDeadline(time.Now().Add(s.heartbeat + s.patience())); err != nil {
+			return nil, nil, err
+		}
+		kind, body, err := f.read()
+		if err != nil {
+			return nil, nil, err
+		}
+		answer, err := decode(kind, body)
+		if err != nil {
+			return nil, nil, err
+		}
+		switch kind {
+		case msgBeat:
+		case msgWelcome:
+			return answer, f, nil
+		case msgRefuse:
+			return nil, nil, &refused{answer.Err, answer.Retry}
+		default:
+			return nil, nil, plugin.Errorf(plugin.Protocol, "message %d instead of a welcome", kind)
+		}
+	}
+}
+
+// sayAgain tells a new store everything that the lost one knew from this rank,
+// and makes it the one that is spoken to. Nothing else is said meanwhile. What
+// cannot be sent is noticed by the reader.
+func (s *Session) sayAgain(f *frameConn) {
+	s.out.Lock()
+	defer s.out.Unlock()
+	s.mu.Lock()
+	var all []*message
+	regroup := func(g *Group, parted bool) {
+		all = append(all, &message{Kind: msgRegroup, Group: g.id, Key: g.key, Ranks: g.ranks, Parted: parted, Err: g.failed, Seq: g.heard, Recent: slices.Clone(g.recent)})
+	}
+	open := make([]*Group, 0, len(s.groups))
+	for _, g := range s.groups {
+		open = append(open, g)
+	}
+	slices.SortFunc(open, func(a, b *Group) int { return cmp.Compare(a.id, b.id) })
+	for _, g := range open {
+		regroup(g, false)
+	}
+	for _, g := range s.parted {
+		regroup(g, true)
+	}
+	for k, w := range s.waiters {
+		if s.groups[k.group] == nil && !slices.ContainsFunc(s.parted, func(g *Group) bool { return g.id == k.group }) {
+			continue // closed long ago: it ends with its deadline
+		}
+		op := w.op
+		op.Again = true
+		all = append(all, &op)
+		if w.cancel != nil {
+			all = append(all, &message{Kind: msgCancel, Group: op.Group, Tag: op.Tag, Err: w.cancel, Again: true})
+		}
+	}
+	for _, g := range s.parted {
+		all = append(all, &message{Kind: msgUngroup, Group: g.id, Again: true})
+	}
+	all = append(all, &message{Kind: msgResumed})
+	if s.closed {
+		all = append(all, &message{Kind: msgBye})
+	}
+	s.mu.Unlock()
+	for _, m := range all {
+		if f.write(m.frame()) != nil {
+			f.Close()
+			break
+		}
+	}
+	s.link.Store(f)
+}
+
+// hopelessAfter is how long collectives with a dead rank in them wait for a
+// successor of the store, which would give all ranks the same error.
+const hopelessAfter = 1500 * time.Millisecond
+
+// failHopeless fails, on this rank alone, the collectives in progress that have
+// a dead rank in them.
+func (s *Session) failHopeless() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, w := range s.waiters {
+		g := s.groups[k.group]
+		if g == nil || w.op.Op == opSurvivors {
+			continue
+		}
+		for _, rank := range g.ranks {
+			if s.states[rank] == Dead {
+				delete(s.waiters, k)
+				w.answer <- &message{Err: s.reasons[rank]} // capacity 1, one answer each
+				break
+			}
+		}
+	}
+}

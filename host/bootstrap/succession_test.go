@@ -1,0 +1,377 @@
+package bootstrap
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// company is a world of processes that do as they are told.
+type company struct {
+	t     *testing.T
+	ranks []*process
+}
+
+func newCompany(t *testing.T, world int, url string) *company {
+	t.Helper()
+	c := &company{t: t}
+	for rank := range world {
+		c.ranks = append(c.ranks, start(t, "commands", rankEnv(rank, world, url)...))
+	}
+	for rank, p := range c.ranks {
+		p.expect(fmt.Sprintf("joined %d %d", rank, world))
+	}
+	return c
+}
+
+// tell gives a command to the ranks.
+func (c *company) tell(command string, ranks ...int) {
+	c.t.Helper()
+	for _, rank := range ranks {
+		if _, err := fmt.Fprintln(c.ranks[rank].stdin, command); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// all gives a command to ranks, each of which must answer so within two seconds.
+func (c *company) all(want, command string, ranks ...int) {
+	c.t.Helper()
+	began := time.Now()
+	c.tell(command, ranks...)
+	for _, rank := range ranks {
+		if got := c.ranks[rank].line(); got != want && !(strings.HasSuffix(want, "…") && strings.HasPrefix(got, strings.TrimSuffix(want, "…"))) {
+			c.t.Errorf("%s: rank %d says %q, want %q", command, rank, got, want)
+		}
+	}
+	if since := time.Since(began); since > 2*time.Second {
+		c.t.Errorf("%s took %v", command, since)
+	}
+}
+
+func (c *company) kill(ranks ...int) {
+	c.t.Helper()
+	for _, rank := range ranks {
+		if err := c.ranks[rank].cmd.Process.Kill(); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// died is what survivors hear of a dead rank.
+func (c *company) died(rank int) string {
+	return fmt.Sprintf("%d %d %s", rank, c.ranks[rank].cmd.Process.Pid, plugin.PeerDied)
+}
+
+// leave ends the ranks in peace.
+func (c *company) leave(ranks ...int) {
+	c.t.Helper()
+	for _, rank := range ranks {
+		if err := c.ranks[rank].stdin.Close(); err != nil {
+			c.t.Error(err)
+		}
+	}
+	for _, rank := range ranks {
+		if err := c.ranks[rank].cmd.Wait(); err != nil {
+			c.t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}
+
+func from(first, world int) (ranks []int) {
+	for rank := first; rank < world; rank++ {
+		ranks = append(ranks, rank)
+	}
+	return ranks
+}
+
+func meetingPlaces(t *testing.T) map[string]string {
+	return map[string]string{"file": "file://" + t.TempDir() + "/id", "unix": "unix://@shunt-succession-" + strings.ReplaceAll(t.Name(), "/", "-")}
+}
+
+// The store ends with rank 0. The ranks that are left find a successor, hear of
+// the death, agree who they are and go on, one death after the other.
+func TestStoreOutlivesItsProcess(t *testing.T) {
+	for how, url := range meetingPlaces(t) {
+		for _, world := range []int{3, 4} {
+			t.Run(fmt.Sprintf("%s/world=%d", how, world), func(t *testing.T) {
+				c := newCompany(t, world, url)
+				for dead := range world - 1 {
+					left := from(dead+1, world)
+					c.kill(dead)
+					c.all(c.died(dead), "failure", left...)
+					c.all(fmt.Sprint(left), fmt.Sprintf("survivors all s%d", dead), left...)
+					c.all(plugin.PeerDied.String()+" rank 0 (pid…", "barrier all b", left...)
+					key := fmt.Sprintf("after%d", dead)
+					c.all("done", "group "+key+" "+strings.Trim(fmt.Sprint(left), "[]"), left...)
+					c.all("done", "barrier "+key+" b", left...)
+				}
+				c.leave(world - 1)
+			})
+		}
+	}
+}
+
+// The process of the successor dies together with the first one.
+func TestStoreAndItsHeirDieTogether(t *testing.T) {
+	c := newCompany(t, 4, meetingPlaces(t)["file"])
+	c.kill(1, 0)
+	for range 2 {
+		c.tell("failure", 2, 3)
+	}
+	for _, rank := range []int{2, 3} {
+		heard := map[string]bool{c.ranks[rank].line(): true, c.ranks[rank].line(): true}
+		if !heard[c.died(0)] || !heard[c.died(1)] {
+			t.Errorf("rank %d heard %v", rank, heard)
+		}
+	}
+	c.all("[2 3]", "survivors all s", 2, 3)
+	c.leave(2, 3)
+}
+
+// A collective without the dead rank in it does not notice, though some ranks
+// had spoken to the lost store and others speak to its successor.
+func TestCollectiveOutlivesTheStore(t *testing.T) {
+	c := newCompany(t, 4, meetingPlaces(t)["file"])
+	c.all("done", "group rest 3 1 2", 1, 2, 3)
+	c.all("done", "barrier rest first", 1, 2, 3)
+	c.all("begun", "begin rest b", 1, 2)
+	c.kill(0)
+	c.all(c.died(0), "failure", 3)
+	c.all("done", "barrier rest b", 3)
+	c.all("done", "end", 1, 2)
+	// What was closed at the lost store is closed at the new one.
+	c.all("done", "group early 1 2", 1, 2)
+	c.all("done", "shut early", 1)
+	c.kill(1)
+	c.all(plugin.PeerDied.String()+"…", "barrier rest b2", 2, 3)
+	c.leave(2, 3)
+}
+
+// A group that a rank has closed fails at the successor too.
+func TestClosedGroupStaysClosed(t *testing.T) {
+	c := newCompany(t, 3, meetingPlaces(t)["file"])
+	c.all("done", "group g 1 2", 1, 2)
+	c.all("done", "barrier g b", 1, 2)
+	c.all("begun", "begin g late", 1)
+	c.kill(0)
+	c.all(c.died(0), "failure", 2)
+	c.all("done", "shut g", 2)
+	c.all(plugin.Closed.String()+" rank 2…", "end", 1)
+	c.leave(1, 2)
+}
+
+// The process that runs the store leaves in peace: the others go on.
+func TestStoreOutlivesALeavingRank(t *testing.T) {
+	lingering := lingerTime
+	defer func() { lingerTime = lingering }()
+	lingerTime = 10 * time.Millisecond
+	url := meetingPlaces(t)["file"]
+	var s *Session
+	joined := make(chan error, 1)
+	go func() {
+		var err error
+		s, err = Join(t.Context(), Config{Rank: 0, World: 3, URL: url, Timeout: 20 * time.Second, Logger: quiet})
+		joined <- err
+	}()
+	c := &company{t: t, ranks: make([]*process, 3)}
+	for _, rank := range []int{1, 2} {
+		c.ranks[rank] = start(t, "commands", rankEnv(rank, 3, url)...)
+	}
+	for _, rank := range []int{1, 2} {
+		c.ranks[rank].expect(fmt.Sprintf("joined %d 3", rank))
+	}
+	if err := <-joined; err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.all("[1 2]", "survivors all s", 1, 2)
+	c.all(plugin.Closed.String()+" rank 0…", "barrier all b", 1, 2)
+	c.leave(2, 1)
+}
+
+// understudy is a store that takes over, with ranks that say what the test
+// wants them to have said and heard.
+type understudy struct {
+	t     *testing.T
+	s     *Session
+	root  *Root
+	calls sync.WaitGroup
+}
+
+func newUnderstudy(t *testing.T, world int) *understudy {
+	u := &understudy{t: t, s: &Session{rank: 1, logger: quiet, heartbeat: time.Second, silence: 10 * time.Second, states: make([]State, world), reasons: make([]*plugin.Error, world)}}
+	for rank := range world {
+		u.s.members = append(u.s.members, Member{rank, 100 + rank, "host"})
+	}
+	u.s.contacts = make([]contact, world)
+	u.s.states[0], u.s.reasons[0] = Dead, rankError(plugin.PeerDied, 0, "rank 0 died")
+	u.root = newSuccessor(u.s, secret{1})
+	t.Cleanup(func() {
+		u.root.store.stop()
+		u.root.store.done.Wait()
+		u.calls.Wait()
+	})
+	return u
+}
+
+// takesIn lets a store's ranks in at once.
+type takesIn struct{ *store }
+
+func (d takesIn) awaits() msgKind                                 { return msgResume }
+func (d takesIn) enroll(f *frameConn, m *message, inProcess bool) { d.takeIn(f, m, inProcess) }
+
+// arrive says messages as a rank that knows of the given deaths.
+func (u *understudy) arrive(rank int, said ...*message) *frameConn {
+	u.t.Helper()
+	conn := connectTo(takesIn{u.root.store}, &u.calls)
+	f, err := greet(conn, secret{1}, time.Now().Add(handshakeTimeout))
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	u.t.Cleanup(func() { f.Close() })
+	hello := &message{Kind: msgResume, Member: u.s.members[rank], World: len(u.s.members), Standings: u.s.standings()}
+	if err := f.write(hello.frame()); err != nil {
+		u.t.Fatal(err)
+	}
+	u.expect(f, msgWelcome)
+	for _, m := range said {
+		if err := f.write(m.frame()); err != nil {
+			u.t.Fatal(err)
+		}
+	}
+	return f
+}
+
+// expect is the next message that is no beat and no event.
+func (u *understudy) expect(f *frameConn, want msgKind) *message {
+	u.t.Helper()
+	for {
+		kind, body, err := f.read()
+		if err != nil {
+			u.t.Fatal(err)
+		}
+		m, err := decode(kind, body)
+		if err != nil {
+			u.t.Fatal(err)
+		}
+		if kind == msgBeat || kind == msgEvent {
+			continue
+		}
+		if kind != want {
+			u.t.Fatalf("message %d instead of %d", kind, want)
+		}
+		return m
+	}
+}
+
+// The lost store had told rank 1 a result and not yet rank 2, which asks the
+// new one and hears the same, also if the group has failed since.
+func TestResultThatOneRankHasHeard(t *testing.T) {
+	u := newUnderstudy(t, 3)
+	group := func(id uint32, key string, ranks []int, seq uint64, recents ...recent) *message {
+		return &message{Kind: msgRegroup, Group: id, Key: key, Ranks: ranks, Seq: seq, Recent: recents}
+	}
+	op := func(id uint32, tag, data string) *message {
+		return &message{Kind: msgOp, Again: true, Group: id, Op: opGather, Tag: tag, Data: []byte(data)}
+	}
+	old, latest := recent{seq: 7, tag: "t", data: []byte("old")}, recent{seq: 8, tag: "t", data: []byte("latest")}
+	two := u.arrive(2,
+		group(0, "", []int{0, 1, 2}, 7, old), group(1, "pair", []int{1, 2}, 7, old), group(2, "big", []int{1, 2}, 3),
+		op(0, "t", "x"), op(1, "t", "x"), op(2, "t", "x"), op(0, "other", "x"), &message{Kind: msgResumed})
+	one := u.arrive(1,
+		group(0, "", []int{0, 1, 2}, 8, old, latest), group(1, "pair", []int{1, 2}, 8, old, latest), group(2, "big", []int{1, 2}, 4, recent{seq: 4, tag: "t", lost: true}),
+		op(1, "t", "again"), &message{Kind: msgResumed})
+	for id, want := range []string{"latest", "latest", "", ""} {
+		m := u.expect(two, msgResult)
+		if int(m.Group) != id%3 || string(m.Data) != want {
+			t.Errorf("rank 2 heard %q in group %d, want %q", m.Data, m.Group, want)
+		}
+		if code := []plugin.Code{plugin.OK, plugin.OK, plugin.Aborted, plugin.PeerDied}[id]; plugin.CodeOf(errorOf(m)) != code {
+			t.Errorf("rank 2 heard error %v in group %d, want %v", m.Err, m.Group, code)
+		}
+	}
+	// Rank 1 has begun the next collective with the same tag; rank 2 joins it.
+	if err := two.write((&message{Kind: msgOp, Group: 1, Op: opGather, Tag: "t", Data: []byte("too")}).frame()); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []*frameConn{one, two} {
+		m := u.expect(f, msgResult)
+		all, err := decodeParts(m.Data, 2)
+		if err != nil || parts(all) != `["again" "too"]` || m.Seq != 9 {
+			t.Errorf("%v, %v, number %d", parts(all), err, m.Seq)
+		}
+	}
+}
+
+func errorOf(m *message) error {
+	if m.Err == nil {
+		return nil
+	}
+	return m.Err
+}
+
+// A rank that does not come is given up, and everybody is told.
+func TestRankThatDoesNotFindTheSuccessor(t *testing.T) {
+	u := newUnderstudy(t, 4)
+	op := &message{Kind: msgOp, Again: true, Group: 1, Op: opSurvivors, Tag: "s"}
+	said := []*message{{Kind: msgRegroup, Group: 1, Key: "", Ranks: []int{0, 1, 2, 3}}, op, {Kind: msgResumed}}
+	one, three := u.arrive(1, said...), u.arrive(3, said...)
+	u.root.store.outOfPatience()
+	for _, f := range []*frameConn{one, three} {
+		if m := u.expect(f, msgResult); string(m.Data) != "\x00\x01\x00\x01" {
+			t.Errorf("survivors %v", m.Data)
+		}
+	}
+	// Too late now.
+	conn := connectTo(takesIn{u.root.store}, &u.calls)
+	f, err := greet(conn, secret{1}, time.Now().Add(handshakeTimeout))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.write((&message{Kind: msgResume, Member: u.s.members[2], World: 4, Standings: u.s.standings()}).frame()); err != nil {
+		t.Fatal(err)
+	}
+	if m := u.expect(f, msgRefuse); m.Retry || m.Err.Code != plugin.PeerDied || m.Err.Rank != 2 {
+		t.Errorf("a rank that was given up is answered %+v", m)
+	}
+}
+
+// What only a rank that comes over may say ends the connection of another.
+func TestOldNewsWhereNoStoreWasLost(t *testing.T) {
+	for _, m := range []*message{
+		{Kind: msgRegroup, Group: 77, Key: "k", Ranks: []int{0, 1}}, {Kind: msgResumed}, {Kind: msgOp, Again: true, Op: opFirst, Tag: "t"}, {Kind: msgUngroup, Again: true},
+	} {
+		s := joinAll(t, 2, nil)
+		s[1].send(m)
+		if f := <-s[0].Failures(); f.Rank != 1 || f.Err.Code != plugin.PeerDied {
+			t.Errorf("%+v: %+v", m, f)
+		}
+	}
+}
+
+// A rank that still reaches its store turns others away.
+func TestRankThatHasNotLostTheStore(t *testing.T) {
+	dialing(t)
+	s := joinAll(t, 2, func(c *Config) { c.Heartbeat = 100 * time.Millisecond })
+	if s[1].standby == nil {
+		t.Fatal("rank 1 does not listen")
+	}
+	_, err := s[0].follow(t.Context(), 1)
+	refusal, ok := err.(*refused)
+	if !ok || refusal.retry || !strings.Contains(err.Error(), "rank 1 still reaches") {
+		t.Errorf("%v", err)
+	}
+	s[1].standby.follow()
+	_, err = s[0].follow(t.Context(), 1)
+	if refusal, ok := err.(*refused); !ok || !refusal.retry {
+		t.Errorf("%v", err)
+	}
+}

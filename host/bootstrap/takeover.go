@@ -1,0 +1,280 @@
+package bootstrap
+
+import (
+	"os"
+	"time"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// resuming is the state of a store that takes over from a lost one, until
+// every rank that is alive has come and said again what it had said before.
+type resuming struct {
+	from    string // name of the lost store, for messages
+	absent  map[int]*processWatch
+	said    map[int]bool // ranks that have said everything again
+	held    []heldMessage
+	timer   *time.Timer
+	patient time.Duration
+}
+
+// heldMessage is something said again. It waits for what the other ranks have
+// heard from the lost store.
+type heldMessage struct {
+	from *member
+	msg  *message
+}
+
+// history is what the ranks of a group have heard from a lost store.
+type history struct {
+	heard  map[int]uint64 // rank → number of the latest result it knows
+	recent []recent
+}
+
+// newSuccessor makes the store that the process of the session's rank runs
+// instead of a lost one. It is running from the start; the ranks that are not
+// known to be gone are given a while to come.
+func newSuccessor(s *Session, key secret) *Root {
+	st := newStore(key, s.logger)
+	r := &Root{store: st}
+	st.root = r
+	st.phase, st.world, st.arrived = running, len(s.members), len(s.members)
+	st.heartbeat, st.silence, st.job = s.heartbeat, s.silence, s.job
+	st.self = s.members[s.rank]
+	st.members = make([]*member, st.world)
+	standings := s.standings()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for rank, who := range s.members {
+		m := newMember(st, nil, &message{Member: who, Process: s.contacts[rank].process}, false)
+		m.standby = s.contacts[rank].standby
+		m.state, m.reason = standings[rank].state, standings[rank].err
+		if m.state == Dead || m.state == Left {
+			m.finish()
+		}
+		st.members[rank] = m
+	}
+	patient := s.patience()
+	st.resuming = &resuming{from: s.storeName(), absent: map[int]*processWatch{}, said: map[int]bool{}, patient: patient}
+	for rank, m := range st.members {
+		if m.gone || rank == s.rank {
+			continue
+		}
+		st.resuming.absent[rank] = watchProcess(m.process, func() { st.absentee(rank, "its process has ended") })
+	}
+	st.resuming.timer = time.AfterFunc(patient, st.outOfPatience)
+	return r
+}
+
+// outOfPatience gives up the ranks that have not come.
+func (st *store) outOfPatience() {
+	for rank := range st.world {
+		st.absentee(rank, "")
+	}
+}
+
+// absentee declares a rank dead that has not come; why is "" if it is late.
+func (st *store) absentee(rank int, why string) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	m := st.members[rank]
+	if st.resuming == nil || st.phase != running || m.conn != nil || m.gone {
+		return
+	}
+	if why == "" {
+		why = "it did not find the successor of " + st.resuming.from + " within " + st.resuming.patient.String()
+	}
+	st.bury(m, rankError(plugin.PeerDied, rank, "rank %d (pid %d on host %s) died: %s", rank, m.who.PID, m.who.Host, why))
+}
+
+// bury declares a rank dead. The caller holds mu.
+func (st *store) bury(m *member, reason *plugin.Error) {
+	st.logger.Warn("rendezvous: rank lost", "rank", m.who.Rank, "reason", reason.Message)
+	m.state = Dead
+	m.finish()
+	st.announce(m, Dead, reason)
+}
+
+// takeIn makes a member of a rank of the lost store that has proved the secret.
+// It takes the connection over.
+func (st *store) takeIn(f *frameConn, msg *message, inProcess bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.phase != running {
+		f.Close()
+		return
+	}
+	rank := msg.Member.Rank
+	if msg.World != st.world || msg.Member.PID != st.members[rank].who.PID {
+		refuse(f, false, rankError(plugin.Mismatch, rank, "rank %d (pid %d) of world %d came to the successor of another job", rank, msg.Member.PID, msg.World))
+		return
+	}
+	m := st.members[rank]
+	if m.conn != nil || m.gone {
+		reason := m.reason
+		if reason == nil {
+			reason = rankError(plugin.Protocol, rank, "rank %d (pid %d on host %s) came to rank %d's store twice", rank, m.who.PID, m.who.Host, st.self.Rank)
+		}
+		refuse(f, false, reason)
+		return
+	}
+	st.resuming.absent[rank].stop()
+	delete(st.resuming.absent, rank)
+	m.conn, m.inProcess, m.process = f, inProcess, msg.Process
+	f.setSilence(st.silence)
+	if f.SetReadDeadline(time.Now().Add(st.silence)) != nil {
+		m.process = processID{} // the connection is lost already, as the reader finds out
+	}
+	m.mu.Lock()
+	m.queue = append([]frame{st.welcome()}, m.queue...)
+	m.mu.Unlock()
+	m.start()
+	for other, s := range msg.Standings {
+		st.learn(st.members[other], s)
+	}
+	st.notify()
+}
+
+// refuse answers a rank that there is no place for it.
+func refuse(f *frameConn, retry bool, err *plugin.Error) {
+	_ = f.write((&message{Kind: msgRefuse, Retry: retry, Err: err}).frame()) // to whom it does not matter it is lost
+	f.Close()
+}
+
+// learn takes over what a rank knows of another. The caller holds mu.
+func (st *store) learn(m *member, s standing) {
+	if m.state != Alive || s.state == Alive {
+		return
+	}
+	m.state = s.state
+	if s.state != GaveUp {
+		m.finish()
+	}
+	st.announce(m, s.state, s.err)
+}
+
+// rejoinGroup enters m in a group that it was in at the lost store. The caller
+// holds mu.
+func (st *store) rejoinGroup(m *member, msg *message) error {
+	if st.resuming == nil || st.resuming.said[m.who.Rank] {
+		return plugin.Errorf(plugin.Protocol, "an old group where no store was lost")
+	}
+	if err := st.joinGroup(m, msg); err != nil {
+		return err
+	}
+	g := m.groups[msg.Group]
+	if g.history == nil {
+		g.history = &history{heard: map[int]uint64{}}
+	}
+	g.history.heard[m.who.Rank] = msg.Seq
+	g.history.recent = append(g.history.recent, msg.Recent...)
+	g.seq = max(g.seq, msg.Seq)
+	for _, r := range msg.Recent {
+		g.seq = max(g.seq, r.seq)
+	}
+	if msg.Err != nil && !msg.Parted {
+		fr := (&message{Kind: msgEvent, Rank: m.who.Rank, State: m.state, Key: g.key, Err: msg.Err}).frame()
+		for _, rank := range g.ranks {
+			if other := st.members[rank]; other != m && !other.gone {
+				other.send(fr)
+			}
+		}
+		g.fail(msg.Err)
+	}
+	return nil
+}
+
+// hold keeps something said again until everybody has come. The caller holds
+// mu.
+func (st *store) hold(m *member, msg *message) error {
+	if st.resuming == nil || st.resuming.said[m.who.Rank] || len(st.resuming.held) >= maxPending*st.world {
+		return plugin.Errorf(plugin.Protocol, "message %d again where no store was lost", msg.Kind)
+	}
+	st.resuming.held = append(st.resuming.held, heldMessage{m, msg})
+	return nil
+}
+
+// resumed is called when m has said everything again. The caller holds mu.
+func (st *store) resumed(m *member) error {
+	if st.resuming == nil || st.resuming.said[m.who.Rank] {
+		return plugin.Errorf(plugin.Protocol, "the end of what no store was told")
+	}
+	st.resuming.said[m.who.Rank] = true
+	st.resume()
+	return nil
+}
+
+// resume works off what was held once everybody who lives has come: first the
+// collectives, then what would make them fail. The caller holds mu.
+func (st *store) resume() {
+	if st.resuming == nil {
+		return
+	}
+	for rank, m := range st.members {
+		if !m.gone && !st.resuming.said[rank] {
+			return
+		}
+	}
+	old := st.resuming
+	st.endResuming()
+	for _, kind := range []msgKind{msgOp, msgCancel, msgUngroup} {
+		for _, h := range old.held {
+			if h.msg.Kind != kind || h.from.gone {
+				continue
+			}
+			var err error
+			switch kind {
+			case msgOp:
+				err = st.contributeAgain(h.from, h.msg)
+			case msgCancel:
+				err = st.cancel(h.from, h.msg)
+			case msgUngroup:
+				st.leaveGroup(h.from, h.msg.Group)
+			}
+			if err != nil {
+				h.from.conn.Close() // its reader says that it is lost
+			}
+		}
+	}
+	for _, groups := range st.groups {
+		for _, g := range groups {
+			g.history = nil
+		}
+	}
+}
+
+// endResuming lets go of what only a store that takes over needs. The caller
+// holds mu.
+func (st *store) endResuming() {
+	if st.resuming == nil {
+		return
+	}
+	st.resuming.timer.Stop()
+	for _, watch := range st.resuming.absent {
+		watch.stop()
+	}
+	st.resuming = nil
+}
+
+// contributeAgain takes a rank's part of a collective that the lost store has
+// not answered to it. If it has answered to another rank, so that the
+// collective was complete, that is the answer. The caller holds mu.
+func (st *store) contributeAgain(m *member, msg *message) error {
+	g := m.groups[msg.Group]
+	if g == nil || g.history == nil {
+		return plugin.Errorf(plugin.Protocol, "a collective of unknown group %d", msg.Group)
+	}
+	rank := m.who.Rank
+	for _, r := range g.history.recent {
+		if r.tag != msg.Tag || r.seq <= g.history.heard[rank] {
+			continue
+		}
+		if r.lost {
+			g.answer(rank, msg.Tag, rankError(plugin.Aborted, st.self.Rank, "%q in group %q: the answer was lost with the job's store, and rank %d (pid %d) has not kept it", msg.Tag, g.key, st.self.Rank, os.Getpid()))
+		} else {
+			g.tell(rank, &message{Kind: msgResult, Tag: msg.Tag, Seq: r.seq, Data: r.data})
+		}
+		return nil
+	}
+	return st.contribute(m, msg)
+}
