@@ -156,9 +156,10 @@ typedef struct sx_launch {
   struct sx_launch *next; /* of the same lane */
 } sx_launch;
 
-/* Why a run failed. */
+/* How a run ended: well, or why it failed. */
 enum {
   SX_FINE = 0,
+  SX_FINE_TURN,   /* well, and Go's scheduler is due a turn: see turn.go */
   SX_ABORTED,     /* x: cause; rank: who */
   SX_TIMEOUT,     /* rank: who was waited for */
   SX_BOUNDS,      /* x: offset, y: bytes, z: length of what; space, region, rank */
@@ -218,6 +219,8 @@ typedef struct sx_engine {
   /* Of the run in flight, its thread's alone. */
   int64_t deadline; /* of the run: nanoseconds from start; 0: none */
   int64_t started;  /* clock at the first look, or 0 */
+  uint64_t began;   /* ticks */
+  uint64_t turn;    /* ticks when a run last answered SX_FINE_TURN */
   int32_t budget;   /* steps until the next look at the clock */
   uint32_t cpu;     /* as in the control page */
   uint32_t count_ring, ring_all;

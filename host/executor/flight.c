@@ -34,7 +34,7 @@ void sx_flight_begin(sx_engine *e, const uint64_t *record) {
   atomic_store_explicit(&f->what, record[1], memory_order_relaxed);
   atomic_store_explicit(&f->how, record[2], memory_order_relaxed);
   atomic_store_explicit(&f->count, record[3], memory_order_relaxed);
-  atomic_store_explicit(&f->begin, sx_ticks(), memory_order_relaxed);
+  atomic_store_explicit(&f->begin, e->began, memory_order_relaxed);
   atomic_store_explicit(&f->end, 0, memory_order_relaxed);
   /* release: who sees the number sees the fields */
   atomic_store_explicit(&f->number, record[4], memory_order_release);

@@ -163,6 +163,7 @@ static uint32_t enter(sx_engine *e, int64_t deadline, const uint64_t *record) {
   if (SX_UNLIKELY(state)) return state == SX_STATE_CLOSED ? SX_CLOSED : SX_BUSY;
   e->deadline = deadline;
   e->started = 0;
+  e->began = sx_ticks();
   e->budget = 4096;
   e->count_live = 0;
   sx_here(e);
@@ -174,12 +175,18 @@ static uint32_t enter(sx_engine *e, int64_t deadline, const uint64_t *record) {
   return SX_FINE;
 }
 
+/* Ticks between two turns for Go's scheduler: 1.6 ms to 5 ms at 5 GHz to 1.5 GHz. */
+#define TURN 8000000
+
 static uint32_t leave(sx_engine *e, uint32_t reason, const uint64_t *record) {
   sx_ring(e);
   sx_flight_end(e, reason);
+  if (SX_UNLIKELY(reason)) return reason;
   /* release: a peer that sees the end sees what the operation wrote */
-  if (record && !reason) atomic_store_explicit(&e->own->record.ended, record[0], memory_order_release);
-  return reason;
+  if (record) atomic_store_explicit(&e->own->record.ended, record[0], memory_order_release);
+  if (SX_LIKELY(e->began - e->turn < TURN)) return SX_FINE;
+  e->turn = e->began;
+  return SX_FINE_TURN;
 }
 
 static uint32_t aborted_before(sx_engine *e) {

@@ -49,10 +49,7 @@ func (e *Engine) Run(p *Program, a *Arguments, deadline time.Duration) error {
 		(*C.int64_t)(&a.Slots[0]), arrays, C.int64_t(deadline), record)
 	runtime.KeepAlive(a)
 	runtime.KeepAlive(e)
-	if reason == C.SX_FINE {
-		return nil
-	}
-	return e.failure(reason)
+	return e.ended(reason)
 }
 
 func (e *Engine) check(p *Program, a *Arguments) error {
@@ -164,8 +161,5 @@ func (e *Engine) RunGroup(ls []Launch, deadline time.Duration) error {
 	reason := C.sx_run_group(e.c, &heads[0], C.uint32_t(lanes), C.uint64_t(tracks), C.int64_t(deadline), record)
 	runtime.KeepAlive(ls)
 	runtime.KeepAlive(e)
-	if reason == C.SX_FINE {
-		return nil
-	}
-	return e.failure(reason)
+	return e.ended(reason)
 }
