@@ -9,6 +9,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/device"
 )
 
 // guard is how many bytes in front of and behind every buffer must survive.
@@ -16,16 +17,14 @@ const guard = 256
 
 // arena is one rank's memory for the buffers of a case: mapped, so that a
 // collector never moves it and misaligned addresses are exact, and reused, so
-// that a case costs what it touches. With a device, memory is a pinned image of
-// device memory of the same layout; push and pull copy between the two, and
-// operations are given addresses of the device.
+// that a case costs what it touches. With a device, memory is an image of device
+// memory, and operations are given addresses of the device.
 type arena struct {
 	memory []byte
 	used   int64
 
-	device *device
-	pinned cuda.HostMemory
-	remote cuda.Ptr
+	device *device.Device
+	image  *device.Image
 }
 
 const arenaLimit = 24 << 30
@@ -44,7 +43,13 @@ func (a *arena) reset(need int64) error {
 	}
 	size := max(need, 1<<20)
 	if a.device != nil {
-		return a.allocate(size + size/2)
+		size += size / 2 // allocating is slow
+		var err error
+		if a.image, err = a.device.NewImage(size); err != nil {
+			return fmt.Errorf("%d bytes for buffers: %w", size, err)
+		}
+		a.memory = a.image.Bytes
+		return nil
 	}
 	memory, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
@@ -58,12 +63,43 @@ func (a *arena) close() error {
 	if a.memory == nil {
 		return nil
 	}
-	if a.device != nil {
-		return a.free()
+	if a.image != nil {
+		err := a.image.Free()
+		a.memory, a.image = nil, nil
+		return err
 	}
 	err := unix.Munmap(a.memory)
 	a.memory = nil
 	return err
+}
+
+// push copies all buffers to the device, in stream order.
+func (a *arena) push(s cuda.Stream) error {
+	if a.used == 0 {
+		return nil
+	}
+	return a.image.Part(0, a.used).Push(s)
+}
+
+// pull copies all buffers back, in stream order.
+func (a *arena) pull(s cuda.Stream) error {
+	if a.used == 0 {
+		return nil
+	}
+	return a.image.Part(0, a.used).Pull(s)
+}
+
+// show makes a buffer of someone else's device memory, with an image in the
+// arena.
+func (a *arena) show(b *buffer, address unsafe.Pointer, bytes int64) error {
+	start := (a.used + 63) &^ 63
+	if start+bytes > int64(len(a.memory)) {
+		return fmt.Errorf("the image of %d bytes of buffer %s does not fit into %d", bytes, b.name, len(a.memory))
+	}
+	a.used = start + bytes
+	b.image = a.image.Part(start, bytes).At(cuda.Ptr(uintptr(address)))
+	b.all = b.image.Bytes
+	return nil
 }
 
 // buffer is a run of bytes with guards around it. all covers the guards too.
@@ -74,9 +110,7 @@ type buffer struct {
 	salt  byte
 	dtype plugin.DType
 
-	device *device
-	pinned cuda.Ptr // of all, as copies see it
-	remote cuda.Ptr // of all, on the device
+	image *device.Image // of all; nil on host memory
 }
 
 // noisePeriod is a table of bytes that differ from neighbour to neighbour and
@@ -103,8 +137,8 @@ func (a *arena) buffer(name string, dtype plugin.DType, count, shift int64, salt
 	}
 	a.used = end
 	b := &buffer{name: name, all: a.memory[start:end], data: a.memory[from : end-guard], salt: salt, dtype: dtype}
-	if a.device != nil {
-		b.device, b.pinned, b.remote = a.device, a.pinned.Device+cuda.Ptr(start), a.remote+cuda.Ptr(start)
+	if a.image != nil {
+		b.image = a.image.Part(start, end-start)
 	}
 	tile(b.all, noiseTable(salt))
 	return b, nil
@@ -119,10 +153,26 @@ func need(dtype plugin.DType, count, shift int64) int64 {
 // its start would hide a wrong address, so an empty buffer has one too.
 func (b *buffer) pointer(index int64) unsafe.Pointer {
 	offset := int64(cap(b.all)) - int64(cap(b.data)) + index*b.dtype.Bytes()
-	if b.device != nil {
-		return devicePointer(b.remote + cuda.Ptr(offset))
+	if b.image != nil {
+		return b.image.Pointer(offset)
 	}
 	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.all)), offset)
+}
+
+// push copies the buffer to the device, and pull copies it back, in stream
+// order; on host memory there is nothing to do.
+func (b *buffer) push(s cuda.Stream) error {
+	if b.image == nil {
+		return nil
+	}
+	return b.image.Push(s)
+}
+
+func (b *buffer) pull(s cuda.Stream) error {
+	if b.image == nil {
+		return nil
+	}
+	return b.image.Pull(s)
 }
 
 // put fills a block.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/tests/device"
 	"github.com/shunt-ccl/shunt/tests/pool"
 )
 
@@ -42,7 +43,7 @@ func (r *rank) perform(comm *host.Communicator, axis Axis, a act) error {
 		return a.check()
 	}
 	mode, kind := axis.parts()
-	own := r.device.streams[r.place(comm)]
+	own := r.device.Streams[r.place(comm)]
 	into := own
 	if kind == defaultStream {
 		into = 0
@@ -62,7 +63,7 @@ func (r *rank) perform(comm *host.Communicator, axis Axis, a act) error {
 		turn++
 		return nil
 	}
-	eagerly := func() error { return one("eager", func() error { return a.enqueue(hostStream(into)) }) }
+	eagerly := func() error { return one("eager", func() error { return a.enqueue(device.Stream(into)) }) }
 	var err error
 	switch mode {
 	case Eager:
@@ -72,9 +73,9 @@ func (r *rank) perform(comm *host.Communicator, axis Axis, a act) error {
 			break
 		}
 		turn++
-		err = r.replayed(own, a, func(g *graph) error {
+		err = r.replayed(own, a, func(g *device.Graph) error {
 			for range replays {
-				if err := one("replay", func() error { return g.launch(into) }); err != nil {
+				if err := one("replay", func() error { return g.Launch(into) }); err != nil {
 					return err
 				}
 			}
@@ -84,9 +85,9 @@ func (r *rank) perform(comm *host.Communicator, axis Axis, a act) error {
 		if err = eagerly(); err != nil {
 			break
 		}
-		err = r.replayed(own, a, func(g *graph) error {
+		err = r.replayed(own, a, func(g *device.Graph) error {
 			for range 2 {
-				if err := one("replay", func() error { return g.launch(into) }); err != nil {
+				if err := one("replay", func() error { return g.Launch(into) }); err != nil {
 					return err
 				}
 			}
@@ -107,12 +108,12 @@ func (r *rank) place(comm *host.Communicator) int {
 }
 
 // replayed captures an act and lets use launch the graph.
-func (r *rank) replayed(s cuda.Stream, a act, use func(*graph) error) error {
-	g, err := r.device.capture(s, func() error { return a.enqueue(hostStream(s)) })
+func (r *rank) replayed(s cuda.Stream, a act, use func(*device.Graph) error) error {
+	g, err := r.device.Capture(s, func() error { return a.enqueue(device.Stream(s)) })
 	if err != nil {
 		return err
 	}
-	return errors.Join(use(g), g.destroy())
+	return errors.Join(use(g), g.Destroy())
 }
 
 // inStream copies the arena to the device, runs, copies it back, all in one
@@ -127,5 +128,5 @@ func (r *rank) inStream(comm *host.Communicator, s cuda.Stream, run func() error
 	if err := r.arena.pull(s); err != nil {
 		return err
 	}
-	return r.device.settle(comm, s)
+	return r.device.Settle(comm, s)
 }

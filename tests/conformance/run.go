@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/device"
 	"github.com/shunt-ccl/shunt/tests/pool"
 )
 
@@ -83,7 +84,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	r := &runner{cfg: cfg, dir: dir, report: report}
 	devices, reason := 0, error(nil)
 	if cfg.Memory == plugin.MemoryKindCuda {
-		if devices, reason = deviceCount(); reason != nil && plugin.CodeOf(reason) != plugin.Unsupported {
+		if devices, reason = device.Count(); reason != nil && plugin.CodeOf(reason) != plugin.Unsupported {
 			return nil, reason
 		}
 	}

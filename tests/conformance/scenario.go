@@ -147,7 +147,7 @@ func (s *stage) prepare(comm *host.Communicator, cases []*Case) ([]*prepared, er
 // memory none, which are both 0.
 func (s *stage) line() cuda.Stream {
 	if _, kind := s.c.Axis.parts(); kind == ownStream {
-		return s.rank.device.streams[s.rank.place(s.comm)]
+		return s.rank.device.Streams[s.rank.place(s.comm)]
 	}
 	return 0
 }
@@ -158,7 +158,7 @@ func (s *stage) settle(comm *host.Communicator) error {
 	if s.rank.device == nil {
 		return nil
 	}
-	return s.rank.device.settle(comm, s.line())
+	return s.rank.device.Settle(comm, s.line())
 }
 
 // push copies the buffers of several operations to the device, and pull copies

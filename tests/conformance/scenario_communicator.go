@@ -10,6 +10,7 @@ import (
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/device"
 )
 
 // several are a few different operations to have in flight together.
@@ -34,7 +35,7 @@ func nonBlocking(ctx context.Context, s *stage) error {
 		}
 		requests := make([]*host.Request, len(list))
 		for i, p := range list {
-			p.op.Stream = hostStream(s.line())
+			p.op.Stream = device.Stream(s.line())
 			if requests[i], err = s.comm.Start(&p.op); err != nil {
 				return fmt.Errorf("start %d: %w", i, err)
 			}
@@ -85,10 +86,10 @@ func twoCommunicators(_ context.Context, s *stage) error {
 		part := first[i*half : (i+1)*half]
 		var line cuda.Stream // on a device, each communicator has its own
 		if s.rank.device != nil {
-			line = s.rank.device.streams[i]
+			line = s.rank.device.Streams[i]
 		}
 		for _, p := range part {
-			p.op.Stream = hostStream(line)
+			p.op.Stream = device.Stream(line)
 		}
 		group.Go(func() {
 			for round := range s.c.Repeat {
@@ -100,7 +101,7 @@ func twoCommunicators(_ context.Context, s *stage) error {
 				}
 			}
 			if s.rank.device != nil {
-				errs[i] = errors.Join(pull(part, line), s.rank.device.settle(comm, line))
+				errs[i] = errors.Join(pull(part, line), s.rank.device.Settle(comm, line))
 			}
 		})
 	}

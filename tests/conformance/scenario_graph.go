@@ -9,6 +9,7 @@ import (
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/device"
 )
 
 // score is operations in parts, each of which is called eagerly or captured,
@@ -24,7 +25,7 @@ type score struct {
 
 // score draws parts of the given numbers of operations from the case's seed.
 func (s *stage) score(comm *host.Communicator, salt int, sizes ...int) *score {
-	o := &score{stage: s, comm: comm, line: s.rank.device.streams[s.rank.place(comm)]}
+	o := &score{stage: s, comm: comm, line: s.rank.device.Streams[s.rank.place(comm)]}
 	collectives := whole()
 	for number, size := range sizes {
 		var part []*Case
@@ -68,7 +69,7 @@ func (o *score) fill(turn uint64) error {
 // play calls a part's operations.
 func (o *score) play(part int, line cuda.Stream) error {
 	for _, p := range o.list[part] {
-		p.op.Stream = hostStream(line)
+		p.op.Stream = device.Stream(line)
 		if err := o.comm.Do(&p.op); err != nil {
 			return fmt.Errorf("%s: %w", p.c.Name(), err)
 		}
@@ -77,8 +78,8 @@ func (o *score) play(part int, line cuda.Stream) error {
 }
 
 // capture makes a graph of a part.
-func (o *score) capture(part int) (*graph, error) {
-	return o.stage.rank.device.capture(o.line, func() error { return o.play(part, o.line) })
+func (o *score) capture(part int) (*device.Graph, error) {
+	return o.stage.rank.device.Capture(o.line, func() error { return o.play(part, o.line) })
 }
 
 // perform runs everything that play puts into the stream on fresh input, and
@@ -112,11 +113,11 @@ func graphHundred(_ context.Context, s *stage) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, g.destroy()) }()
+	defer func() { err = errors.Join(err, g.Destroy()) }()
 	for done := 0; done < s.c.Repeat; done += batch {
 		err := o.perform(uint64(done/batch+1), func() error {
 			for range min(batch, s.c.Repeat-done) {
-				if err := g.launch(o.line); err != nil {
+				if err := g.Launch(o.line); err != nil {
 					return err
 				}
 			}
@@ -136,10 +137,10 @@ func twoGraphs(_ context.Context, s *stage) (err error) {
 	if err := o.fill(0); err != nil {
 		return err
 	}
-	var graphs []*graph
+	var graphs []*device.Graph
 	defer func() {
 		for _, g := range graphs {
-			err = errors.Join(err, g.destroy())
+			err = errors.Join(err, g.Destroy())
 		}
 	}()
 	for part := range 2 {
@@ -159,7 +160,7 @@ func twoGraphs(_ context.Context, s *stage) (err error) {
 					if err := o.play(2, o.line); err != nil {
 						return err
 					}
-				} else if err := graphs[part].launch(o.line); err != nil {
+				} else if err := graphs[part].Launch(o.line); err != nil {
 					return err
 				}
 			}
@@ -228,7 +229,7 @@ func (s *stage) graphLife(ctx context.Context, round int, commFirst bool) error 
 		}
 		play := func() error {
 			for range 2 {
-				if err := g.launch(o.line); err != nil {
+				if err := g.Launch(o.line); err != nil {
 					return err
 				}
 			}
@@ -249,7 +250,7 @@ func (s *stage) graphLife(ctx context.Context, round int, commFirst bool) error 
 				err = o.performAlone(2, play)
 			}
 		}
-		return errors.Join(err, g.destroy())
+		return errors.Join(err, g.Destroy())
 	}
 	if err = run(); err == nil && !closed {
 		err = o.perform(3, func() error { return errors.Join(o.play(0, o.line), o.play(1, o.line)) })
@@ -276,7 +277,7 @@ func (s *stage) holdings() (h holdings, err error) {
 		return h, err
 	}
 	h.descriptors = len(entries)
-	h.available, _, err = s.rank.device.driver.MemoryInfo(s.rank.device.ctx)
+	h.available, _, err = s.rank.device.Driver.MemoryInfo(s.rank.device.Context)
 	return h, err
 }
 
@@ -284,7 +285,7 @@ func (s *stage) holdings() (h holdings, err error) {
 // streams. Buffers belong to one operation each; only what the communicator
 // itself keeps goes from stream to stream.
 func streamSwitch(_ context.Context, s *stage) error {
-	lines := append([]cuda.Stream{0}, s.rank.device.streams[:]...)
+	lines := append([]cuda.Stream{0}, s.rank.device.Streams[:]...)
 	for round := range s.c.Repeat {
 		o := s.score(s.comm, 1000+round, 16)
 		if err := o.fill(0); err != nil {
@@ -292,7 +293,7 @@ func streamSwitch(_ context.Context, s *stage) error {
 		}
 		for i, p := range o.list[0] {
 			line := lines[hash(s.c.Seed, uint64(round), uint64(i))%uint64(len(lines))]
-			p.op.Stream = hostStream(line)
+			p.op.Stream = device.Stream(line)
 			one := []*prepared{p}
 			err := push(one, line)
 			if err == nil {
@@ -306,7 +307,7 @@ func streamSwitch(_ context.Context, s *stage) error {
 			}
 		}
 		for _, line := range lines {
-			if err := s.rank.device.settle(s.comm, line); err != nil {
+			if err := s.rank.device.Settle(s.comm, line); err != nil {
 				return fmt.Errorf("round %d: %w", round, err)
 			}
 		}

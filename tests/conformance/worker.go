@@ -12,6 +12,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/device"
 	"github.com/shunt-ccl/shunt/tests/pool"
 )
 
@@ -48,7 +49,7 @@ type openAnswer struct {
 // rank is what a worker keeps from case to case.
 type rank struct {
 	comms  [2]*host.Communicator
-	device *device // nil: host memory
+	device *device.Device // nil: host memory
 	arena  arena
 	side   arena // for what outlives the arena's next reset
 	dir    string
@@ -58,7 +59,7 @@ type rank struct {
 func (r *rank) Close() error {
 	errs := []error{r.closeComms(), r.arena.close(), r.side.close()}
 	if r.device != nil {
-		errs = append(errs, r.device.close())
+		errs = append(errs, r.device.Close())
 	}
 	*r = rank{}
 	return errors.Join(errs...)
@@ -80,7 +81,7 @@ func (r *rank) onDevice(ordinal int) (err error) {
 	if r.device != nil {
 		return nil
 	}
-	r.device, err = newDevice(ordinal)
+	r.device, err = device.Open(ordinal)
 	r.arena.device, r.side.device = r.device, r.device
 	return err
 }

@@ -1,0 +1,127 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+var drivers = struct {
+	sync.Mutex
+	open func(ordinal int) (cuda.Driver, error)
+}{open: func(int) (cuda.Driver, error) { return cuda.Open() }}
+
+// Use makes the ranks of this process run on other drivers than that of
+// cuda.Open: drivers in memory. open is given the rank's device. Call it before
+// any rank, in every process that has one.
+func Use(open func(ordinal int) (cuda.Driver, error)) {
+	drivers.Lock()
+	defer drivers.Unlock()
+	drivers.open = open
+}
+
+// Driver is the driver of a rank on a device.
+func Driver(ordinal int) (cuda.Driver, error) {
+	drivers.Lock()
+	open := drivers.open
+	drivers.Unlock()
+	return open(ordinal)
+}
+
+// Count is how many devices ranks can have. Without a driver or a device the
+// error's code is unsupported and its text says what is absent.
+func Count() (int, error) {
+	d, err := Driver(0)
+	if err != nil {
+		return 0, err
+	}
+	devices, err := d.Devices()
+	if err == nil && len(devices) == 0 {
+		err = plugin.Errorf(plugin.Unsupported, "no CUDA device")
+	}
+	return len(devices), err
+}
+
+// Lacks is why a world of the given size cannot be had on GPUs, or "".
+func Lacks(world int) string {
+	n, err := Count()
+	switch {
+	case err != nil:
+		return err.Error()
+	case n < world:
+		return fmt.Sprintf("needs %d GPUs, there are %d", world, n)
+	}
+	return ""
+}
+
+// StreamCount is how many streams a Device has.
+const StreamCount = 3
+
+// Device is a rank's GPU.
+type Device struct {
+	Driver  cuda.Driver
+	Context cuda.Context
+	Ordinal int
+	Streams [StreamCount]cuda.Stream // none waits for the default stream
+}
+
+// Open retains a device's context and makes streams.
+func Open(ordinal int) (_ *Device, err error) {
+	d := &Device{Ordinal: ordinal}
+	if d.Driver, err = Driver(ordinal); err != nil {
+		return nil, err
+	}
+	if d.Context, err = d.Driver.Retain(ordinal); err != nil {
+		return nil, err
+	}
+	for i := range d.Streams {
+		if d.Streams[i], err = d.Driver.NewStream(d.Context, 0); err != nil {
+			return nil, errors.Join(err, d.Close())
+		}
+	}
+	return d, nil
+}
+
+// Close destroys the streams and lets go of the context.
+func (d *Device) Close() error {
+	var errs []error
+	for i, s := range d.Streams {
+		if s != 0 {
+			errs = append(errs, d.Driver.DestroyStream(d.Context, s))
+			d.Streams[i] = 0
+		}
+	}
+	return errors.Join(append(errs, d.Driver.Release(d.Ordinal))...)
+}
+
+// Settle waits for a stream, and answers what the communicator met meanwhile.
+func (d *Device) Settle(comm *host.Communicator, s cuda.Stream) error {
+	err := d.Driver.SynchronizeStream(d.Context, s)
+	if failure := comm.Err(); failure != nil {
+		err = errors.Join(failure, err)
+	}
+	return err
+}
+
+// stream is a CUDA stream as the host's interface wants it.
+type stream cuda.Stream
+
+// Handle is the CUstream.
+func (s stream) Handle() unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&s)) }
+
+// Stream is a stream as operations take it: nil for the default stream, as an
+// application would give it.
+func Stream(s cuda.Stream) host.Stream {
+	if s == 0 {
+		return nil
+	}
+	return stream(s)
+}
+
+// Pointer is a device address as operations take it.
+func Pointer(p cuda.Ptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
