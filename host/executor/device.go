@@ -1,0 +1,224 @@
+package executor
+
+import (
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Device runs the programs of one rank of one communicator on one GPU. Its
+// methods may be called from any goroutine; operations are put into streams in
+// the order in which Run and RunBatch are called.
+//
+// Order: operations of a Device happen one after another whatever streams they
+// are put into, within each capture and outside captures. The caller orders
+// launches of graphs among themselves and against what was not captured.
+//
+// Lifetime: a graph that captured operations may be launched until it is
+// destroyed, also after Close; what it uses stays until then. See Later.
+type Device struct {
+	driver         cuda.Driver
+	ordinal        int
+	rank, world    int
+	ctx            cuda.Context
+	maxShared      int
+	dependentEager bool // what LaunchDependent of a plan becomes outside captures
+	dependentGraph bool // and within
+
+	// The abort word has a lock of its own, so that nothing delays Abort.
+	abortMu sync.Mutex
+	word    cuda.HostMemory // the watch page; its first four bytes are the word
+	aborted atomic.Bool
+
+	mu      sync.Mutex // guards what follows
+	closed  bool
+	regions [][]deviceRegion // by entry / BaseMultiple, then (entry % BaseMultiple) * world + rank
+	images  map[imageName]plugin.Image
+	modules map[imageName]*loadedModule
+	retired []*loadedModule // of images that were replaced; plans may use them
+
+	order   order
+	one     [1]DeviceLaunch
+	batch   cuda.Batch
+	pieces  []int // of each launch of the batch: where its work begins
+	side    forks
+	graphed []*forks
+
+	// Under the lock of the registry, see graph.go.
+	live    map[uint64]bool // tokens of graphs that are left
+	held    []held
+	freeing bool
+}
+
+// deviceRegion is memory of a rank as this GPU sees it.
+type deviceRegion struct {
+	address cuda.Ptr
+	bytes   int64
+	set     bool
+}
+
+// NewDevice retains the primary context of a GPU and makes what operations
+// need. It also frees what graphs of closed Devices no longer use.
+func NewDevice(driver cuda.Driver, ordinal, rank, world int) (*Device, error) {
+	if world < 1 || world > plugin.MaxWorld || rank < 0 || rank >= world {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "executor of rank %d in a world of %d", rank, world)
+	}
+	noteErrors(collect())
+	d := &Device{
+		driver: driver, ordinal: ordinal, rank: rank, world: world,
+		images: map[imageName]plugin.Image{}, modules: map[imageName]*loadedModule{}, live: map[uint64]bool{},
+	}
+	d.order.captures = map[uint64]*capture{}
+	if err := d.describe(); err != nil {
+		return nil, err
+	}
+	var err error
+	if d.ctx, err = driver.Retain(ordinal); err != nil {
+		return nil, d.wrap("opening the device", err)
+	}
+	if d.word, err = driver.AllocHost(d.ctx, plugin.WatchBytes); err == nil {
+		if err = d.newEvent(&d.order.tail); err == nil {
+			err = d.newEvent(&d.order.cross)
+		}
+	}
+	if err != nil {
+		_ = d.free() // what failed is the error
+		return nil, d.wrap("opening the device", err)
+	}
+	register(d)
+	return d, nil
+}
+
+func (d *Device) describe() error {
+	devices, err := d.driver.Devices()
+	if err != nil {
+		return d.wrap("opening the device", err)
+	}
+	if d.ordinal < 0 || d.ordinal >= len(devices) {
+		return d.refuse(plugin.InvalidArgument, "there are %d CUDA devices", len(devices))
+	}
+	d.maxShared = devices[d.ordinal].MaxShared
+	// Programmatic dependent launch came with compute capability 9.0, and into
+	// captures with CUDA 12.3.
+	d.dependentEager = devices[d.ordinal].Major >= 9
+	d.dependentGraph = d.dependentEager && d.driver.Version() >= 12030
+	return nil
+}
+
+func (d *Device) newEvent(to *cuda.Event) error {
+	e, err := d.driver.NewEvent(d.ctx, false)
+	*to = e
+	return err
+}
+
+// Context is the GPU's primary context. It is valid until Close.
+func (d *Device) Context() cuda.Context { return d.ctx }
+
+// SetRegion sets entry base+id of the table of regions for one rank: what a
+// plan of the endpoint at that base calls region id, at an address that this
+// GPU reaches. base is a multiple of BaseMultiple and base+id below MaxEntries.
+// The memory stays its owner's, who keeps it while an operation or a graph may
+// use it; see Later.
+func (d *Device) SetRegion(base, id uint32, rank int, address cuda.Ptr, bytes int64) error {
+	entry := uint64(base) + uint64(id)
+	if rank < 0 || rank >= d.world || base%BaseMultiple != 0 || entry >= MaxEntries {
+		return d.refuse(plugin.InvalidArgument, "region %d+%d of rank %d is outside the table", base, id, rank)
+	}
+	if bytes < 0 || (address == 0 && bytes > 0) || uint64(address) > ^uint64(0)-uint64(bytes) {
+		return d.refuse(plugin.InvalidArgument, "region %d+%d of rank %d has %d bytes at %#x", base, id, rank, bytes, uint64(address))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return d.refuse(plugin.Closed, "it is closed")
+	}
+	chunk := int(entry / BaseMultiple)
+	for len(d.regions) <= chunk {
+		d.regions = append(d.regions, nil)
+	}
+	if d.regions[chunk] == nil {
+		d.regions[chunk] = make([]deviceRegion, BaseMultiple*d.world)
+	}
+	d.regions[chunk][int(entry%BaseMultiple)*d.world+rank] = deviceRegion{address, bytes, true}
+	return nil
+}
+
+// ClearRegion removes entry base+id of every rank; operations that need it fail
+// from then on. Graphs hold the addresses themselves.
+func (d *Device) ClearRegion(base, id uint32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	entry := uint64(base) + uint64(id)
+	if chunk := entry / BaseMultiple; chunk < uint64(len(d.regions)) && d.regions[chunk] != nil {
+		at := int(entry%BaseMultiple) * d.world
+		clear(d.regions[chunk][at : at+d.world])
+	}
+}
+
+// Abort raises the abort word: kernels that wait end, those of graphs too, and
+// every later operation is refused. It takes no lock that an operation holds.
+func (d *Device) Abort() {
+	d.aborted.Store(true)
+	d.watch(func(page unsafe.Pointer) { atomic.StoreUint32(word32(page, plugin.WatchAbort), 1) })
+}
+
+// Close ends the use of the Device. It waits at most closeWait for what is
+// still in streams, and not for graphs: what they, or work that has not ended by
+// then, may use stays and is freed by a later NewDevice, Close or Collect. The
+// error is that of everything freed meanwhile.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	d.mu.Unlock()
+	markClosed(d)
+	d.await()
+	d.hold(d.free)
+	return takeErrors(collect())
+}
+
+// free releases everything. Nothing may be using it.
+func (d *Device) free() error {
+	var first error
+	note := func(err error) {
+		if err != nil && first == nil {
+			first = d.wrap("freeing the device's resources", err)
+		}
+	}
+	d.abortMu.Lock()
+	word := d.word
+	d.word = cuda.HostMemory{}
+	d.abortMu.Unlock()
+	d.mu.Lock()
+	d.order.used = false // idle may still be asked, but the event goes
+	d.mu.Unlock()
+	if d.ctx == 0 {
+		return nil
+	}
+	for _, f := range append([]*forks{&d.side}, d.graphed...) {
+		note(f.free(d))
+	}
+	for _, e := range []cuda.Event{d.order.tail, d.order.cross} {
+		if e != 0 {
+			note(d.driver.DestroyEvent(d.ctx, e))
+		}
+	}
+	for _, m := range d.modules {
+		note(m.release(d))
+	}
+	for _, m := range d.retired {
+		note(m.release(d))
+	}
+	if word.Address != 0 {
+		note(d.driver.FreeHost(d.ctx, word))
+	}
+	note(d.driver.Release(d.ordinal))
+	unregister(d)
+	return first
+}

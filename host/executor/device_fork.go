@@ -1,0 +1,105 @@
+package executor
+
+import (
+	"github.com/shunt-ccl/shunt/cuda"
+)
+
+// maxSides is how many streams besides the caller's the tracks of a plan are
+// spread over; more tracks than that take turns.
+const maxSides = 15
+
+// forks are streams for the tracks of a plan, with the events that begin and
+// end their work. Streams that took part in a capture belong to it until it
+// ends, so captures have forks of their own; events recorded in captures and
+// others never mix for the same reason.
+type forks struct {
+	begin   cuda.Event
+	streams []cuda.Stream
+	ends    []cuda.Event
+}
+
+// grow makes streams until there are n. d.mu is held.
+func (f *forks) grow(d *Device, n int) error {
+	n = min(n, maxSides)
+	if f.begin == 0 && n > 0 {
+		if err := d.newEvent(&f.begin); err != nil {
+			return err
+		}
+	}
+	for len(f.streams) < n {
+		var e cuda.Event
+		if err := d.newEvent(&e); err != nil {
+			return err
+		}
+		s, err := d.driver.NewStream(d.ctx, 0)
+		if err != nil {
+			_ = d.driver.DestroyEvent(d.ctx, e)
+			return err
+		}
+		f.streams, f.ends = append(f.streams, s), append(f.ends, e)
+	}
+	return nil
+}
+
+func (f *forks) free(d *Device) error {
+	var first error
+	note := func(err error) {
+		if first == nil {
+			first = err
+		}
+	}
+	if f.begin != 0 {
+		note(d.driver.DestroyEvent(d.ctx, f.begin))
+	}
+	for i := range f.streams {
+		note(d.driver.DestroyStream(d.ctx, f.streams[i]))
+		note(d.driver.DestroyEvent(d.ctx, f.ends[i]))
+	}
+	*f = forks{}
+	return first
+}
+
+// sides are the streams for a plan of some tracks: those of operations outside
+// captures, or ones that no other capture in progress has. They were made when
+// the plan was loaded, unless several captures are in progress at once. d.mu is
+// held.
+func (d *Device) sides(c *capture, tracks int) (*forks, error) {
+	n := min(tracks-1, maxSides)
+	if n <= 0 {
+		return nil, nil
+	}
+	if c == nil {
+		return &d.side, nil
+	}
+	if c.side == nil {
+		for _, f := range d.graphed {
+			free, err := d.unused(f)
+			if err != nil {
+				return nil, d.wrap("finding a stream for a track", err)
+			}
+			if free {
+				c.side = f
+				break
+			}
+		}
+	}
+	if c.side == nil {
+		c.side = &forks{}
+		d.graphed = append(d.graphed, c.side)
+	}
+	if err := c.side.grow(d, n); err != nil {
+		return nil, d.wrap("making a stream for a track", err)
+	}
+	return c.side, nil
+}
+
+// unused reports whether no capture in progress has a stream of f.
+func (d *Device) unused(f *forks) (bool, error) {
+	for _, s := range f.streams {
+		c, err := d.driver.CaptureInfo(d.ctx, s)
+		if err != nil || c.Status != cuda.CaptureNone {
+			return false, err
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,127 @@
+package executor
+
+import (
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// DeviceLaunch is one operation of RunBatch.
+type DeviceLaunch struct {
+	Program   *DeviceProgram
+	Arguments Arguments
+}
+
+// Run puts a program's work into a stream and returns; it neither waits nor
+// allocates, and makes one call of the driver's library. Send and Recv are
+// addresses that the GPU reaches. It is legal while the stream is captured. If
+// the arguments or the plan are wrong nothing was put into the stream; the
+// error's cause is then a *Failure. A failure of the driver may leave part of
+// the work there.
+func (d *Device) Run(p *DeviceProgram, a *Arguments, stream cuda.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.one[0] = DeviceLaunch{p, *a}
+	return d.run(d.one[:], stream)
+}
+
+// RunBatch is Run of several operations, in order, in one call of the driver's
+// library. If one of them is wrong nothing was put into the stream; if the
+// driver fails the error says at which, and those before it are there.
+func (d *Device) RunBatch(ls []DeviceLaunch, stream cuda.Stream) error {
+	if len(ls) == 0 {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.run(ls, stream)
+}
+
+func (d *Device) run(ls []DeviceLaunch, stream cuda.Stream) error {
+	if err := d.admit(ls); err != nil {
+		return err
+	}
+	c := d.order.current // most likely; the driver knows
+	if c == nil && d.order.used && d.order.stream != stream && !d.order.recorded {
+		// What waiting for the other stream takes must not be done in a capture.
+		state, err := d.driver.CaptureInfo(d.ctx, stream)
+		if err != nil {
+			return d.wrap("looking for a capture", err)
+		}
+		if c, err = d.capture(state); err != nil {
+			return err
+		}
+	}
+	for {
+		if err := d.build(ls, stream, c); err != nil {
+			return err
+		}
+		done, state, err := d.driver.Submit(d.ctx, &d.batch)
+		if err != nil {
+			if done > 0 {
+				d.happened(stream, c, false)
+			}
+			return d.partly(ls, done, err)
+		}
+		if state.ID == d.batch.Capture && state.Status != cuda.CaptureInvalidated {
+			d.order.current = c
+			d.happened(stream, c, true)
+			return nil
+		}
+		if c, err = d.capture(state); err != nil {
+			return err
+		}
+	}
+}
+
+// admit checks what does not depend on the plans.
+func (d *Device) admit(ls []DeviceLaunch) error {
+	if d.closed {
+		return d.refuse(plugin.Closed, "it is closed")
+	}
+	if d.aborted.Load() {
+		return d.refuse(plugin.Aborted, "the communicator is aborted")
+	}
+	for i := range ls {
+		if ls[i].Program == nil || ls[i].Program.device != d {
+			return d.refuse(plugin.InvalidArgument, "the program is freed or of another device")
+		}
+		if n := len(ls[i].Arguments.Arrays); n != 0 && n != 4*d.world {
+			return d.refuse(plugin.InvalidArgument, "%d entries of per-rank arrays, want %d", n, 4*d.world)
+		}
+	}
+	return nil
+}
+
+// build puts the work of launches together for a stream that is being captured
+// into c, or not at all.
+func (d *Device) build(ls []DeviceLaunch, stream cuda.Stream, c *capture) error {
+	b := &d.batch
+	b.Stream, b.Capture, b.Work, b.Params, d.pieces = stream, 0, b.Work[:0], b.Params[:0], d.pieces[:0]
+	dependent := d.dependentEager
+	if c != nil {
+		b.Capture, dependent = c.id, d.dependentGraph
+	}
+	if err := d.before(stream, c); err != nil {
+		return err
+	}
+	for i := range ls {
+		p := ls[i].Program
+		sides, err := d.sides(c, p.tracks())
+		if err != nil {
+			return err
+		}
+		d.pieces = append(d.pieces, len(b.Work))
+		r := deviceRun{d: d, p: p, a: &ls[i].Arguments, main: stream, sides: sides, budget: maxDeviceSteps, first: len(b.Work)}
+		if dependent {
+			r.flags = cuda.LaunchDependent
+		}
+		if f := r.launch(); f != nil {
+			if len(ls) > 1 {
+				f.Launch = i
+			}
+			return d.fail(f)
+		}
+	}
+	d.after(stream, c)
+	return nil
+}

@@ -1,0 +1,261 @@
+package executor
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// registry knows which graphs use which Device. Whoever destroys a graph only
+// makes the driver queue the graph's token; Shunt looks at that queue when it
+// makes or closes a Device, so nothing runs in the driver's callback.
+//
+// Tokens are the executor's: nothing else in a process may call RetainOnGraph
+// or Released of a driver that Devices use.
+//
+// Order of locks: Device.mu, then registry.mu. Neither is held while something
+// is freed.
+var registry = struct {
+	mu      sync.Mutex
+	next    uint64
+	owners  map[uint64]*Device // by token
+	devices map[*Device]bool   // that have resources; whether closed
+	failed  []error            // of what was freed where nobody asks
+}{owners: map[uint64]*Device{}, devices: map[*Device]bool{}}
+
+// held is something to free once the graphs captured before it are gone and
+// what was in streams has ended.
+type held struct {
+	until uint64 // tokens up to this one
+	free  func() error
+}
+
+const (
+	closeWait = 2 * time.Second
+	pollWait  = 20 * time.Microsecond
+)
+
+func register(d *Device) {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	registry.devices[d] = false
+}
+
+func markClosed(d *Device) {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	registry.devices[d] = true
+}
+
+func unregister(d *Device) {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	delete(registry.devices, d)
+}
+
+// Detached is the number of closed Devices whose resources graphs, or work that
+// has not ended, still hold.
+func Detached() int {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	n := 0
+	for _, closed := range registry.devices {
+		if closed {
+			n++
+		}
+	}
+	return n
+}
+
+// Collect frees what closed Devices had to keep and graphs have let go since.
+// NewDevice and Close do it too. It must not be called between launches that
+// wait for each other on several GPUs: freeing can wait for a GPU.
+func Collect() error { return takeErrors(collect()) }
+
+// Later calls free once no operation or graph that this Device has been given so
+// far can still be running or run again: at once where that is so, else from a
+// later call of NewDevice, Close or Collect, before the Device's own resources
+// go. It is for memory that regions lie in. The error is free's if it was called.
+//
+// Like Close it asks the driver what still runs. While only one stream has been
+// used, and that is not a default stream, it does so with RecordContext, which
+// breaks a capture that is in progress on that GPU.
+func (d *Device) Later(free func() error) error {
+	if d.hold(free) {
+		return takeErrors(collect())
+	}
+	return free() // the Device's resources are gone, so nothing can run
+}
+
+// hold queues free; it reports false where nothing can be running any more.
+func (d *Device) hold(free func() error) bool {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	if _, ok := registry.devices[d]; !ok {
+		return false
+	}
+	d.held = append(d.held, held{registry.next, free})
+	return true
+}
+
+// retain ties this Device to a graph and answers the token. d.mu is held.
+func (d *Device) retain(g cuda.Graph) (uint64, error) {
+	registry.mu.Lock()
+	registry.next++
+	token := registry.next
+	registry.owners[token], d.live[token] = d, true
+	registry.mu.Unlock()
+	err := d.driver.RetainOnGraph(g, token)
+	if err != nil {
+		registry.mu.Lock()
+		delete(registry.owners, token)
+		delete(d.live, token)
+		registry.mu.Unlock()
+	}
+	return token, err
+}
+
+// forget drops what is known about captures whose graphs are gone. d.mu is held.
+func (d *Device) forget() {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	for id, c := range d.order.captures {
+		if !d.live[c.token] {
+			delete(d.order.captures, id)
+		}
+	}
+}
+
+// collect takes the tokens of graphs that are gone, and frees what nothing uses.
+func collect() []error {
+	registry.mu.Lock()
+	drivers := map[cuda.Driver]bool{}
+	var candidates []*Device
+	for d := range registry.devices {
+		drivers[d.driver] = true
+		if len(d.held) > 0 && !d.freeing {
+			d.freeing = true
+			candidates = append(candidates, d)
+		}
+	}
+	for driver := range drivers {
+		var tokens [64]uint64
+		for {
+			gone := driver.Released(tokens[:])
+			for _, token := range gone {
+				if d := registry.owners[token]; d != nil {
+					delete(registry.owners, token)
+					delete(d.live, token)
+				}
+			}
+			if len(gone) < len(tokens) {
+				break
+			}
+		}
+	}
+	registry.mu.Unlock()
+
+	var failed []error
+	for _, d := range candidates {
+		for {
+			h, ok := d.nextFree()
+			if !ok {
+				break
+			}
+			if err := h.free(); err != nil {
+				failed = append(failed, err)
+			}
+		}
+	}
+	return failed
+}
+
+// nextFree takes the first thing off the queue that nothing uses; if there is
+// none, another goroutine may look from then on.
+func (d *Device) nextFree() (held, bool) {
+	ready := func() bool { // the registry's lock is held
+		if len(d.held) == 0 {
+			return false
+		}
+		for token := range d.live {
+			if token <= d.held[0].until {
+				return false
+			}
+		}
+		return true
+	}
+	registry.mu.Lock()
+	is := ready()
+	registry.mu.Unlock()
+	if is {
+		is = d.idle()
+	}
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	if !is || !ready() {
+		d.freeing = false
+		return held{}, false
+	}
+	h := d.held[0]
+	d.held = slices.Delete(d.held, 0, 1)
+	return h, true
+}
+
+// idle reports whether everything that was put into streams has ended.
+func (d *Device) idle() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.order.used {
+		return true
+	}
+	if !d.order.recorded {
+		if err := d.recordTail(); err != nil {
+			return cuda.ResultOf(err).Sticky() // nothing runs in a broken context
+		}
+	}
+	done, err := d.driver.EventDone(d.ctx, d.order.tail)
+	if err != nil {
+		return cuda.ResultOf(err).Sticky()
+	}
+	if done {
+		d.order.used = false
+	}
+	return done
+}
+
+// await gives what is in streams a while to end.
+func (d *Device) await() {
+	deadline := time.Now().Add(closeWait)
+	for wait := pollWait; !d.idle() && time.Now().Before(deadline); wait = min(2*wait, time.Millisecond) {
+		time.Sleep(wait)
+	}
+}
+
+func noteErrors(errs []error) {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	for _, err := range errs {
+		if len(registry.failed) < 16 { // the first tell enough
+			registry.failed = append(registry.failed, err)
+		}
+	}
+}
+
+// takeErrors joins errors with those that were noted.
+func takeErrors(errs []error) error {
+	registry.mu.Lock()
+	errs = append(registry.failed, errs...)
+	registry.failed = nil
+	registry.mu.Unlock()
+	if len(errs) < 2 {
+		if len(errs) == 1 {
+			return errs[0]
+		}
+		return nil
+	}
+	return &plugin.Error{Code: plugin.CodeOf(errs[0]), Rank: -1, Message: errors.Join(errs...).Error(), Cause: errors.Join(errs...)}
+}
