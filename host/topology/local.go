@@ -9,6 +9,7 @@ import (
 	"math/bits"
 	"os"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -206,3 +207,22 @@ func formatList(list []int) string {
 	}
 	return b.String()
 }
+
+// NodeOfPCI is the NUMA node that a PCI device, such as 0000:3b:00.0, is
+// attached to, as the system under root says; -1 if it does not.
+func NodeOfPCI(root fs.FS, address string) int {
+	if !pciAddress.MatchString(address) {
+		return -1
+	}
+	text, err := fs.ReadFile(root, path.Join("sys/bus/pci/devices", strings.ToLower(address), "numa_node"))
+	if err != nil {
+		return -1
+	}
+	node, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || node < 0 || node > maxList {
+		return -1
+	}
+	return node
+}
+
+var pciAddress = regexp.MustCompile(`^[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]$`)

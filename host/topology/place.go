@@ -29,6 +29,7 @@ type Place struct {
 // GPU is a device that a rank uses.
 type GPU struct {
 	UUID    string   `json:"uuid"`
+	Name    string   `json:"name"`
 	PCI     string   `json:"pci"`     // bus id, such as 0000:3b:00.0
 	Ordinal int      `json:"ordinal"` // in its process
 	NUMA    int      `json:"numa"`    // -1 if unknown
@@ -49,7 +50,7 @@ const (
 	maxGPUs    = 64
 	maxNVLinks = 64
 	maxEncoded = 1 << 20
-	version    = 1
+	version    = 2
 )
 
 func cut(s string) string {
@@ -79,6 +80,7 @@ func (p Place) Encode() []byte {
 	w.U16(uint16(len(gpus)))
 	for _, g := range gpus {
 		w.String(cut(g.UUID))
+		w.String(cut(g.Name))
 		w.String(cut(g.PCI))
 		w.U32(uint32(int32(g.Ordinal)))
 		w.U32(uint32(int32(g.NUMA)))
@@ -120,8 +122,8 @@ func Decode(b []byte) (Place, error) {
 	if !slices.IsSorted(p.NUMA) {
 		r.Fail("NUMA nodes out of order")
 	}
-	for range r.Count(maxGPUs, 14) {
-		g := GPU{UUID: r.String(maxText), PCI: r.String(maxText), Ordinal: number(-1), NUMA: number(-1)}
+	for range r.Count(maxGPUs, 16) {
+		g := GPU{UUID: r.String(maxText), Name: r.String(maxText), PCI: r.String(maxText), Ordinal: number(-1), NUMA: number(-1)}
 		for range r.Count(maxNVLinks, 10) {
 			g.NVLinks = append(g.NVLinks, NVLink{Peer: r.String(maxText), Links: number(0), Speed: number(0)})
 		}

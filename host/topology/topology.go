@@ -96,6 +96,23 @@ func (t *Topology) Oversubscribed(rank int) bool {
 	return sharing > available
 }
 
+// SharedGPU finds two ranks of one host that use the same GPU: the lowest such
+// pair, or ok is false.
+func (t *Topology) SharedGPU() (a, b int, g GPU, ok bool) {
+	type key struct{ host, uuid string }
+	users := map[key]int{}
+	for rank, p := range t.Places {
+		for _, g := range p.GPUs {
+			k := key{p.HostID, g.UUID}
+			if other, taken := users[k]; taken {
+				return other, rank, g, true
+			}
+			users[k] = rank
+		}
+	}
+	return 0, 0, GPU{}, false
+}
+
 // String is a table for people: one line a host and one a rank.
 func (t *Topology) String() string {
 	var b strings.Builder
@@ -126,7 +143,7 @@ func (t *Topology) String() string {
 			}
 			b.WriteByte('\n')
 			for _, g := range p.GPUs {
-				fmt.Fprintf(&b, "    GPU %d: %s at %s", g.Ordinal, g.UUID, g.PCI)
+				fmt.Fprintf(&b, "    GPU %d: %s %s at %s", g.Ordinal, g.Name, g.UUID, g.PCI)
 				if g.NUMA >= 0 {
 					fmt.Fprintf(&b, ", NUMA %d", g.NUMA)
 				}

@@ -12,7 +12,7 @@ import (
 func sample() Place {
 	return Place{
 		Rank: 3, Host: "node-1", HostID: "abc", PID: 4711, NUMA: []int{0, 2}, CPUs: 6, Cores: 8, CPUSet: "0-3,8,10",
-		GPUs: []GPU{{UUID: "GPU-1", PCI: "0000:3b:00.0", Ordinal: 1, NUMA: -1, NVLinks: []NVLink{{Peer: "0000:5e:00.0", Links: 18, Speed: 26562}}}},
+		GPUs: []GPU{{UUID: "GPU-1", Name: "H200", PCI: "0000:3b:00.0", Ordinal: 1, NUMA: -1, NVLinks: []NVLink{{Peer: "0000:5e:00.0", Links: 18, Speed: 26562}}}},
 	}
 }
 
@@ -157,5 +157,34 @@ func TestTopology(t *testing.T) {
 	b, err := json.Marshal(top)
 	if err != nil || !strings.Contains(string(b), `"cpu_set":"0-3"`) {
 		t.Errorf("%s, %v", b, err)
+	}
+}
+
+func TestSharedGPUIsFound(t *testing.T) {
+	gpu := func(host string, uuids ...string) Place {
+		p := Place{HostID: host}
+		for _, u := range uuids {
+			p.GPUs = append(p.GPUs, GPU{UUID: u})
+		}
+		return p
+	}
+	if a, b, _, ok := New([]Place{gpu("x", "1"), gpu("x", "2"), gpu("y", "1"), {HostID: "x"}}).SharedGPU(); ok {
+		t.Errorf("ranks %d and %d share nothing", a, b)
+	}
+	a, b, g, ok := New([]Place{gpu("x", "1"), gpu("x", "2"), gpu("x", "3", "2")}).SharedGPU()
+	if !ok || a != 1 || b != 2 || g.UUID != "2" {
+		t.Errorf("%d and %d, %v, %v", a, b, g, ok)
+	}
+}
+
+func TestNodeOfPCI(t *testing.T) {
+	root := fstest.MapFS{
+		"sys/bus/pci/devices/0000:3b:00.0/numa_node": {Data: []byte("1\n")},
+		"sys/bus/pci/devices/0000:5e:00.0/numa_node": {Data: []byte("-1\n")},
+	}
+	for address, want := range map[string]int{"0000:3B:00.0": 1, "0000:5e:00.0": -1, "0000:99:00.0": -1, "../../x": -1, "": -1} {
+		if got := NodeOfPCI(root, address); got != want {
+			t.Errorf("%q is at node %d, want %d", address, got, want)
+		}
 	}
 }
