@@ -3,6 +3,7 @@ package selector
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,7 +30,10 @@ const (
 // 1024. A name is a transport (shm), one of its algorithms (shm/one_shot), or *
 // for whatever is cheapest; several are a list in order of preference. The first
 // clause that holds for a collective and size decides; when none of its names
-// can do the operation, the operation fails.
+// can do the operation, the operation fails. What is said of send holds for recv,
+// and what is said of signal for wait, and the other way round: they are the two
+// ends of one message. Clauses that would give the ends different algorithms
+// are refused.
 //
 // The zero value overrides nothing.
 type Override struct{ clauses []Clause }
@@ -69,7 +73,33 @@ func (c Clause) String() string {
 func (c Clause) ranged() bool { return c.From > 0 || c.To < math.MaxInt64 }
 
 func (c Clause) concerns(v plugin.Collective) bool {
-	return c.Collective == "*" || c.Collective == v.String()
+	if c.Collective == "*" {
+		return true
+	}
+	of, err := plugin.ParseCollective(c.Collective)
+	return err == nil && firstEnd(of) == firstEnd(v)
+}
+
+// firstEnd is the sending end of what has two ends, which must choose alike;
+// else the collective itself.
+func firstEnd(v plugin.Collective) plugin.Collective {
+	switch v {
+	case plugin.Recv:
+		return plugin.Send
+	case plugin.Wait:
+		return plugin.Signal
+	}
+	return v
+}
+
+// contradicts reports whether the clauses speak of the two ends of a message of
+// the same size, and want different algorithms.
+func (c Clause) contradicts(d Clause) bool {
+	if c.Collective == "*" || d.Collective == "*" || c.Collective == d.Collective {
+		return false
+	}
+	of, err := plugin.ParseCollective(d.Collective)
+	return err == nil && c.concerns(of) && c.From <= d.To && d.From <= c.To && !slices.Equal(c.Names, d.Names)
 }
 
 // Parse reads a SHUNT_ALGO. Empty clauses are ignored, and so is white space
@@ -86,6 +116,11 @@ func Parse(spec string) (Override, error) {
 			clause, err := parseClause(field{part, at})
 			if err != nil {
 				return Override{}, err
+			}
+			for _, other := range o.clauses {
+				if other.contradicts(clause) {
+					return Override{}, field{part, at}.trim().errorf("clause %q contradicts %q: %s and %s are the two ends of one message and need the same algorithm", clause, other, other.Collective, clause.Collective)
+				}
 			}
 			if o.clauses = append(o.clauses, clause); len(o.clauses) > maxClauses {
 				return Override{}, plugin.Errorf(plugin.InvalidArgument, "SHUNT_ALGO: more than %d clauses", maxClauses)

@@ -42,6 +42,8 @@ func TestParseRefuses(t *testing.T) {
 		"all_reduce:+5-=shm":                    "is not a size",
 		"all_reduce:1KK-=shm":                   "is not a size",
 		"all_reduce:K-=shm":                     "is not a size",
+		"send=a; recv:1K-=b":                    `byte 8: clause "recv:1K-=b" contradicts "send=a": send and recv are the two ends of one message`,
+		"wait:-4K=a,b;signal:4K-=b,a":           `signal are the two ends`,
 		strings.Repeat("x", 1<<17):              "131072 bytes, at most",
 		strings.Repeat("*=a;", maxClauses+1):    "more than 256 clauses",
 		"*=" + strings.Repeat("a,", maxNames+1): "more than 32 names",
@@ -49,6 +51,42 @@ func TestParseRefuses(t *testing.T) {
 		_, err := Parse(spec)
 		require.ErrorIs(t, err, plugin.InvalidArgument, "%.40q", spec)
 		require.ErrorContains(t, err, want)
+	}
+}
+
+// Both ends of a message choose alike, whichever end is spoken of.
+func TestTwoEndsOfAMessageChooseAlike(t *testing.T) {
+	for spec, want := range map[string]string{
+		"send=shm/two_shot":                            "shm/two_shot",
+		"recv=shm/two_shot":                            "shm/two_shot",
+		"recv:0-1K=shm/two_shot;send:2K-=shm/one_shot": "shm/two_shot",
+		"send=shm/two_shot;recv=shm/two_shot":          "shm/two_shot",
+		"wait=shm/two_shot":                            "shm/two_shot",
+	} {
+		o, err := Parse(spec)
+		require.NoError(t, err, spec)
+		ends := []plugin.Collective{plugin.Send, plugin.Recv}
+		if strings.HasPrefix(spec, "wait") {
+			ends = []plugin.Collective{plugin.Signal, plugin.Wait}
+		}
+		for _, end := range ends {
+			req := request
+			req.Collective = end
+			c, err := New(WithOverride(o)).Compile(req, three, nil)
+			require.NoError(t, err)
+			require.Equal(t, want, name(c, 100), "%s of %s", end, spec)
+		}
+	}
+	tuning, err := ParseTuning([]byte(`{"shunt_tuning": 1, "entries": [
+		{"collective": "send", "algorithm": "shm/two_shot", "points": [{"bytes": 0, "us": 0.001}]},
+		{"collective": "recv", "algorithm": "shm/one_shot", "points": [{"bytes": 0, "us": 0.0001}]}]}`))
+	require.NoError(t, err)
+	for _, end := range []plugin.Collective{plugin.Send, plugin.Recv} {
+		req := request
+		req.Collective = end
+		c, err := New(WithTuning(tuning)).Compile(req, three, nil)
+		require.NoError(t, err)
+		require.Equal(t, "shm/two_shot", name(c, 0), end)
 	}
 }
 

@@ -151,13 +151,14 @@ func (e *Entry) check() error {
 }
 
 // lookup are the points for a signature and algorithm, nil where the file has
-// none. Of several entries the one that names most decides, then the first.
+// none. Of several entries the one that names most decides, then the first. A
+// message is measured at its sending end, so that both ends choose alike.
 func (t *Tuning) lookup(req plugin.Request, qualified string) []Point {
 	var best []Point
 	bestScore := -1
 	for i := range t.Entries {
 		e := &t.Entries[i]
-		if e.Collective != req.Collective.String() || e.Algorithm != qualified {
+		if e.Collective != firstEnd(req.Collective).String() || e.Algorithm != qualified {
 			continue
 		}
 		score, fits := 0, true
