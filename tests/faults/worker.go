@@ -37,6 +37,7 @@ type request struct {
 	Limited   int   // limit: the rank
 	Rounds    int   // soak
 	Bytes     int64 // traffic: size of the largest message
+	Left      int   // shrink: ranks that are left at the end
 }
 
 // answer is what every handler here gives. A fault's error is an answer, not a

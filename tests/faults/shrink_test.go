@@ -1,0 +1,118 @@
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/pool"
+)
+
+// shrink kills ranks in the given order while there is traffic, each at a
+// random moment after the one before, and checks that the others go on.
+func shrink(t *testing.T, random *rand.Rand, size int, victims ...int) {
+	t.Helper()
+	w := newWorld(t, size)
+	r := w.meet(builtin, 20*time.Second)
+	r.Left = size - len(victims)
+	w.mustAsk("faults open", r, 30*time.Second)
+	killed := make([]time.Time, len(victims))
+	pids := make([]int, size)
+	result := w.raw("faults shrink", r, 20*time.Second, func(ctx context.Context, processes []int) {
+		copy(pids, processes)
+		for i, victim := range victims {
+			moment(ctx, random)
+			killed[i] = time.Now()
+			if err := unix.Kill(pids[victim], unix.SIGKILL); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	dead := map[int]bool{}
+	for _, victim := range victims {
+		dead[victim] = true
+	}
+	for rank, o := range result.Outcomes {
+		if dead[rank] {
+			continue
+		}
+		var s shrunk
+		if o.Error != "" || json.Unmarshal(o.Payload, &s) != nil {
+			t.Errorf("survivor %d: %s\n%s", rank, o.Error, o.Stderr)
+			continue
+		}
+		if s.World != r.Left || s.Sum != float32(r.Left) || len(s.Leaks) > 0 {
+			t.Errorf("survivor %d: world %d, sum %v, left %v; want %d", rank, s.World, s.Sum, s.Leaks, r.Left)
+		}
+		if len(s.Failures) == 0 || len(s.Failures) > len(victims) {
+			t.Errorf("survivor %d: %d failures for %d deaths", rank, len(s.Failures), len(victims))
+		}
+		for i, f := range s.Failures {
+			named := -1
+			for k, victim := range victims {
+				if strings.Contains(f.Message, fmt.Sprint(pids[victim])) {
+					named = k
+				}
+			}
+			if f.Code != plugin.PeerDied || named < 0 {
+				t.Errorf("survivor %d: %s: %s", rank, f.Code, f.Message)
+			} else if took := f.At.Sub(killed[named]); took > soon {
+				t.Errorf("survivor %d: the error came after %v", rank, took)
+			}
+			if s.Took[i] > soon {
+				t.Errorf("survivor %d: shrink took %v", rank, s.Took[i])
+			}
+		}
+	}
+	w.close()
+}
+
+// The process of rank 0 runs the rendezvous store; the others do without it.
+func TestShrinkAfterRankZeroDied(t *testing.T) {
+	random := random(t)
+	for _, size := range []int{3, 4} {
+		t.Run(fmt.Sprintf("world=%d", size), func(t *testing.T) {
+			for loop := range *loops {
+				shrink(t, random, size, 0)
+				if t.Failed() {
+					t.Fatalf("loop %d", loop)
+				}
+			}
+		})
+	}
+}
+
+// The rank that takes the store over dies too, at any moment: while it does
+// so, while the others shrink, or later; and so does any other rank.
+func TestShrinkAfterRankZeroAndItsHeirDied(t *testing.T) {
+	random := random(t)
+	for loop := range *loops {
+		for _, victims := range [][]int{{0, 1}, {1, 0}, {0, 2}, {0, 1, 2}} {
+			shrink(t, random, 5, victims...)
+			if t.Failed() {
+				t.Fatalf("loop %d, ranks %v killed", loop, victims)
+			}
+		}
+	}
+}
+
+// raw sends one request to every rank and leaves the answers to the caller.
+func (w *world) raw(handler string, r request, timeout time.Duration, during func(ctx context.Context, pids []int)) *pool.Result {
+	w.t.Helper()
+	payload, err := json.Marshal(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	result, err := w.pool.Run(context.Background(), pool.Case{Handler: handler, Payloads: [][]byte{payload}, Timeout: timeout, During: during})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return result
+}
