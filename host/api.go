@@ -6,6 +6,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -17,8 +18,9 @@ type Options struct {
 	ID          string // rendezvous: "env" or "" (environment), "tcp://host:port", "file:///path" or a unique id from NewUniqueID
 	Transports  []string
 	Timeout     time.Duration // deadline of one operation; 0: SHUNT_TIMEOUT
-	Device      int           // CUDA ordinal; used with Memory cuda
 	Memory      plugin.MemoryKind
+	Device      int         // with Memory cuda: the CUDA ordinal, or AutoDevice
+	Driver      cuda.Driver // with Memory cuda; nil: cuda.Open
 	Logger      *slog.Logger
 }
 

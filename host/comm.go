@@ -32,7 +32,8 @@ type Communicator struct {
 	engine      *executor.Engine
 	peerRead    bool // every rank can read every other rank's memory
 	share       *memory.Share
-	control     []*memory.Mapping // every rank's control page
+	device      *device     // nil for host memory
+	control     []io.Closer // every rank's control page
 	attached    []*attached
 	timeout     time.Duration
 	logger      *slog.Logger
@@ -133,7 +134,7 @@ func (c *Communicator) run(op *Operation) error {
 		return c.invalid(op, "a rank cannot %s to itself outside a group", op.Collective)
 	}
 	c.count(op.Collective)
-	program, err := c.program(&a.call)
+	program, err := c.programs(&a.call)
 	if err != nil {
 		return err
 	}
@@ -144,8 +145,11 @@ func (c *Communicator) run(op *Operation) error {
 	}
 	a.exec.Send, a.exec.Recv = a.call.send, a.call.recv
 	a.exec.Slots, a.exec.Arrays = a.call.slots, a.call.arrays
+	if c.device != nil {
+		return c.device.run(&a.call, program.kernels, &a.exec, streamOf(op.Stream))
+	}
 	c.publish(&a.call)
-	err = c.engine.Run(program, &a.exec, c.timeout)
+	err = c.engine.Run(program.host, &a.exec, c.timeout)
 	a.exec.Send, a.exec.Recv = nil, nil
 	a.call.send, a.call.recv = nil, nil
 	if err != nil {
@@ -213,6 +217,7 @@ func (c *Communicator) fail(reason *plugin.Error, spread bool) {
 		c.job.tell(c, reason)
 	}
 	c.engine.Abort(reason.Code, reason.Rank)
+	c.abortDevice(reason)
 }
 
 // failed words a failure for the call that meets it.
@@ -250,7 +255,7 @@ func (c *Communicator) Abort(reason string) {
 
 // Records are the latest operations of this rank, oldest first, as many as
 // SHUNT_RECORDS says. They are gone once the communicator is closed.
-func (c *Communicator) Records() []watch.Entry { return watch.Entries(c.engine.Flights()) }
+func (c *Communicator) Records() []watch.Entry { return watch.Entries(c.flightsOf()) }
 
 // WriteRecords writes the flight recorder as one JSON object.
 func (c *Communicator) WriteRecords(w io.Writer) error {
@@ -285,6 +290,7 @@ func (c *Communicator) close() error {
 	}
 	var errs []error
 	c.job.forget(c)
+	c.device.halt()
 	for _, w := range c.windows {
 		errs = append(errs, w.release())
 	}
@@ -292,12 +298,16 @@ func (c *Communicator) close() error {
 	if c.engine != nil {
 		c.engine.Close()
 	}
+	if c.device != nil {
+		errs = append(errs, c.device.buffers.close())
+	}
 	for _, m := range c.control {
 		errs = append(errs, m.Close())
 	}
 	for _, a := range c.attached {
 		errs = append(errs, a.close())
 	}
+	errs = append(errs, c.device.close())
 	if c.share != nil {
 		errs = append(errs, c.share.Close())
 	}

@@ -51,6 +51,10 @@ func (c *Communicator) runGroup(operations []Operation) error {
 			return c.invalid(op, "a group takes send, recv and one-sided operations only")
 		}
 	}
+	if c.device != nil {
+		c.seq++
+		return c.device.runGroup(operations, calls)
+	}
 	remaining, err := c.copyToSelf(calls)
 	if err != nil {
 		return err
@@ -59,11 +63,11 @@ func (c *Communicator) runGroup(operations []Operation) error {
 	launches := make([]executor.Launch, 0, len(remaining))
 	for i := range remaining {
 		call := &remaining[i]
-		program, err := c.program(call)
+		program, err := c.programs(call)
 		if err != nil {
 			return err
 		}
-		launch := executor.Launch{Program: program, Lane: c.lane(call)}
+		launch := executor.Launch{Program: program.host, Lane: c.lane(call)}
 		launch.Arguments.Send, launch.Arguments.Recv = call.send, call.recv
 		launch.Arguments.Slots, launch.Arguments.Arrays = call.slots, call.arrays
 		launches = append(launches, launch)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"slices"
@@ -25,9 +26,9 @@ import (
 type attached struct {
 	loaded   *Loaded
 	endpoint plugin.Endpoint
-	base     uint32            // of the endpoint's regions in the executor's table
-	scratch  *plugin.Region    // region of role scratch, if the transport has one
-	mappings []*memory.Mapping // every rank's regions, mapped here
+	base     uint32         // of the endpoint's regions in the executor's table
+	scratch  *plugin.Region // region of role scratch, if the transport has one
+	mappings []io.Closer    // every rank's regions, mapped here
 }
 
 func (a *attached) close() error {
@@ -65,8 +66,8 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 	if timeout < 0 {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "init: timeout %v is negative", timeout)
 	}
-	if o.Memory != plugin.MemoryKindHost {
-		return nil, plugin.Errorf(plugin.Unsupported, "init: no executor runs plans on %s memory in this build", o.Memory)
+	if o.Memory != plugin.MemoryKindHost && o.Memory != plugin.MemoryKindCuda {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "init: memory kind %d", uint32(o.Memory))
 	}
 	config, err := rendezvous(o, options, timeout)
 	if err != nil {
@@ -75,7 +76,7 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 	config.Logger = logger
 
 	j := &job{
-		place: topology.Local(), options: options, memory: o.Memory, device: o.Device,
+		place: topology.Local(), options: options, memory: o.Memory,
 		timeout: timeout, checks: options.Check(), logger: logger, members: map[*Communicator]bool{},
 	}
 	if j.table, err = newTable(options); err != nil {
@@ -89,6 +90,11 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 	j.ctx, j.cancel = context.WithCancelCause(context.Background())
 	j.place.Rank = config.Rank
 	j.loaded, err = loadAll(joinCtx, specs(o, options, logger), logger)
+	if err == nil && o.Memory == plugin.MemoryKindCuda {
+		if j.gpu, err = openGPU(o, config.Rank, os.Getenv); err == nil {
+			j.place.GPUs = []topology.GPU{j.gpu.place()}
+		}
+	}
 	if err = j.session.All().Agree(joinCtx, "load", err); err != nil {
 		return nil, errors.Join(err, j.abandon())
 	}
@@ -183,7 +189,7 @@ func (j *job) abandon() error {
 	for _, l := range j.loaded {
 		err = errors.Join(err, l.Close())
 	}
-	return err
+	return errors.Join(err, j.gpu.close())
 }
 
 var communicatorCount atomic.Uint64
@@ -219,14 +225,30 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	if err != nil {
 		return nil, err
 	}
-	if err := c.group.Agree(ctx, "open "+label, c.open(ctx, id)); err != nil {
+	if j.gpu != nil {
+		c.device, err = newDevice(c)
+	}
+	if err == nil {
+		err = c.open(ctx, id)
+	}
+	if err := c.group.Agree(ctx, "open "+label, err); err != nil {
 		return nil, c.named("init", err)
 	}
 	if err := c.connect(ctx); err != nil {
 		return nil, c.named("init", err)
 	}
-	if err := c.group.Agree(ctx, "plans "+label, c.prepareAlone(plugin.Send, plugin.Recv)); err != nil {
+	alone := []plugin.Collective{plugin.Send, plugin.Recv}
+	if c.device != nil {
+		if err := c.device.probe(ctx, id); err != nil {
+			return nil, c.named("init", err)
+		}
+		alone = append(alone, plugin.AllToAllV) // which groups of send and recv become
+	}
+	if err := c.group.Agree(ctx, "plans "+label, c.prepareAlone(alone...)); err != nil {
 		return nil, c.named("init", err)
+	}
+	if c.device != nil {
+		c.device.start()
 	}
 	return c, nil
 }
@@ -242,6 +264,7 @@ func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
 	mine := introduction{
 		ID:    uint64(os.Getpid())<<32 | communicatorCount.Add(1)&0xFFFFFFFF,
 		Place: c.job.place.Encode(), Transports: strings.Join(names, ", "), Choice: c.job.table.Digest(),
+		Memory: c.job.memory.String(),
 	}
 	var word probe
 	if c.job.options.PeerRead() && c.job.memory == plugin.MemoryKindHost {
@@ -272,7 +295,17 @@ func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
 		place.Rank = rank
 		places[rank], introductions[rank] = place, peer
 	}
+	for rank, i := range introductions {
+		if i.Memory != mine.Memory {
+			return 0, &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("init: rank %d is on %s memory, rank %d on %s memory", c.rank, mine.Memory, rank, i.Memory)}
+		}
+	}
 	c.topology = topology.New(places)
+	if a, b, g, shared := c.topology.SharedGPU(); shared {
+		return 0, &plugin.Error{Code: plugin.InvalidArgument, Rank: b, Message: fmt.Sprintf(
+			"init: ranks %d (pid %d) and %d (pid %d) both use GPU %s (%s) of host %s; give each rank a GPU of its own, as with Options.Device or CUDA_VISIBLE_DEVICES",
+			a, places[a].PID, b, places[b].PID, g.UUID, g.PCI, places[b].Host)}
+	}
 	c.engine.SetOversubscribed(c.topology.Oversubscribed(c.rank))
 	if spins := c.job.options.Spin(); spins >= 0 {
 		c.engine.SetPolicy(executor.Policy{Spins: uint32(spins), Yields: 2000})
@@ -290,7 +323,7 @@ func (c *Communicator) open(ctx context.Context, id uint64) error {
 			continue // Supports says why when an operation finds no transport
 		}
 		endpoint, err := l.Transport.Open(ctx, plugin.OpenConfig{
-			Communicator: id, Rank: c.rank, World: c.world, Memory: c.job.memory, Device: c.job.device,
+			Communicator: id, Rank: c.rank, World: c.world, Memory: c.job.memory, Device: c.job.ordinal(),
 			Options: c.job.options.Transport(l.Info.Name),
 		})
 		if err != nil {
@@ -335,10 +368,9 @@ func (c *Communicator) connect(ctx context.Context) error {
 	if err = c.group.Agree(ctx, "control page "+c.label, err); err != nil {
 		return err
 	}
-	mappings, err := c.exchange(ctx, "control "+c.label, []plugin.Region{page.Region()}, func(_ plugin.Region, rank int, m *memory.Mapping) error {
-		return c.engine.SetControl(rank, executor.Memory{Base: m.Base(), Bytes: m.Bytes()})
+	c.control, err = c.exchange(ctx, "control "+c.label, []plugin.Region{page.Region()}, func(r plugin.Region, rank int) (io.Closer, error) {
+		return mapHost(r, func(m executor.Memory) error { return c.engine.SetControl(rank, m) })
 	})
-	c.control = mappings
 	if err != nil {
 		return err
 	}
@@ -349,22 +381,51 @@ func (c *Communicator) connect(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if c.device != nil {
+			if err := c.device.exec.AddImages(a.base, a.endpoint.Images()); err != nil {
+				return err
+			}
+		}
+	}
+	if c.device != nil {
+		return c.device.sharePages(ctx)
 	}
 	return nil
 }
 
 // mapRegions exchanges regions with all ranks, maps everyone's and enters them
 // in the executor's table.
-func (c *Communicator) mapRegions(ctx context.Context, tag string, base uint32, regions []plugin.Region) ([]*memory.Mapping, error) {
-	return c.exchange(ctx, tag, regions, func(r plugin.Region, rank int, m *memory.Mapping) error {
-		return c.engine.SetRegion(base, r.ID, rank, executor.Memory{Base: m.Base(), Bytes: r.Bytes})
+func (c *Communicator) mapRegions(ctx context.Context, tag string, base uint32, regions []plugin.Region) ([]io.Closer, error) {
+	return c.exchange(ctx, tag, regions, func(r plugin.Region, rank int) (io.Closer, error) {
+		if r.Memory == plugin.MemoryKindCuda && c.device != nil {
+			return c.device.mapRegion(base, r, rank)
+		}
+		return mapHost(r, func(m executor.Memory) error { return c.engine.SetRegion(base, r.ID, rank, m) })
 	})
 }
 
+// mapHost maps a region of host memory and enters it where it belongs.
+func mapHost(r plugin.Region, enter func(executor.Memory) error) (io.Closer, error) {
+	m, err := memory.MapHandle(r.Handle)
+	if err != nil {
+		return nil, err
+	}
+	if m.Bytes() < r.Bytes {
+		err = plugin.Errorf(plugin.Protocol, "%d bytes mapped, %d promised", m.Bytes(), r.Bytes)
+	} else {
+		err = enter(executor.Memory{Base: m.Base(), Bytes: r.Bytes})
+	}
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
 // exchange hands this rank's regions to all ranks, maps everyone's, region by
-// region in rank order, and agrees that all could. The mappings are returned
-// also on error, for the caller to close.
-func (c *Communicator) exchange(ctx context.Context, tag string, mine []plugin.Region, enter func(plugin.Region, int, *memory.Mapping) error) ([]*memory.Mapping, error) {
+// region in rank order, and agrees that all could. enter maps one; nil means
+// that the region needs no mapping here. The mappings are returned also on
+// error, for the caller to close.
+func (c *Communicator) exchange(ctx context.Context, tag string, mine []plugin.Region, enter func(plugin.Region, int) (io.Closer, error)) ([]io.Closer, error) {
 	all := [][]plugin.Region{mine}
 	if c.share != nil {
 		var err error
@@ -373,7 +434,7 @@ func (c *Communicator) exchange(ctx context.Context, tag string, mine []plugin.R
 		}
 		defer memory.CloseAll(all)
 	}
-	var mappings []*memory.Mapping
+	var mappings []io.Closer
 	mapAll := func() error {
 		for rank := range all {
 			if len(all[rank]) != len(mine) {
@@ -383,19 +444,16 @@ func (c *Communicator) exchange(ctx context.Context, tag string, mine []plugin.R
 		for i := range mine {
 			for rank := range all {
 				r := all[rank][i]
-				if r.ID != mine[i].ID || r.Bytes != mine[i].Bytes {
-					return plugin.Errorf(plugin.Mismatch, "region %d: rank %d has id %d and %d bytes, rank %d id %d and %d bytes", i, c.rank, mine[i].ID, mine[i].Bytes, rank, r.ID, r.Bytes)
+				if r.ID != mine[i].ID || r.Bytes != mine[i].Bytes || r.Role != mine[i].Role || r.Memory != mine[i].Memory {
+					return plugin.Errorf(plugin.Mismatch, "region %d: rank %d has id %d, role %s and %d bytes of %s memory, rank %d id %d, role %s and %d bytes of %s memory",
+						i, c.rank, mine[i].ID, mine[i].Role, mine[i].Bytes, mine[i].Memory, rank, r.ID, r.Role, r.Bytes, r.Memory)
 				}
-				m, err := memory.MapHandle(r.Handle)
+				m, err := enter(r, rank)
 				if err != nil {
 					return fmt.Errorf("mapping region %d of rank %d: %w", r.ID, rank, err)
 				}
-				mappings = append(mappings, m)
-				if m.Bytes() < r.Bytes {
-					return plugin.Errorf(plugin.Protocol, "region %d of rank %d: %d bytes mapped, %d promised", r.ID, rank, m.Bytes(), r.Bytes)
-				}
-				if err := enter(r, rank, m); err != nil {
-					return err
+				if m != nil {
+					mappings = append(mappings, m)
 				}
 			}
 		}

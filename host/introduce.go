@@ -15,6 +15,7 @@ type introduction struct {
 	Place      []byte `json:"place"` // topology.Place, encoded
 	Transports string `json:"transports"`
 	Choice     string `json:"choice"` // digest of what decides the choice of algorithms
+	Memory     string `json:"memory"` // kind of memory that the communicator moves
 	Probe      uint64 `json:"probe"`  // address of a word in this process, 0: peers are not to read its memory
 	Value      uint64 `json:"value"`  // what the word says
 }

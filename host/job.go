@@ -27,7 +27,7 @@ type job struct {
 	place   topology.Place
 	options *option.Options
 	memory  plugin.MemoryKind
-	device  int
+	gpu     *gpu // nil for host memory
 	timeout time.Duration
 	checks  bool // SHUNT_CHECK: compare every collective across ranks
 	logger  *slog.Logger
@@ -93,7 +93,15 @@ func (j *job) end() error {
 	for _, l := range j.loaded {
 		err = errors.Join(err, l.Close())
 	}
-	return err
+	return errors.Join(err, j.gpu.close())
+}
+
+// ordinal is the job's device, or -1.
+func (j *job) ordinal() int {
+	if j.gpu == nil {
+		return -1
+	}
+	return j.gpu.info.Ordinal
 }
 
 // each calls f for a snapshot of the communicators.
@@ -180,7 +188,14 @@ func (j *job) watchStalls() {
 		case <-j.ctx.Done():
 			return
 		case <-ticker.C:
-			j.each(func(c *Communicator) { c.lookAtStall(stall) })
+			j.each(func(c *Communicator) {
+				if c.device != nil {
+					c.device.look()
+					c.device.contradictions()
+					return
+				}
+				c.lookAtStall(stall)
+			})
 		}
 	}
 }

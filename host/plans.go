@@ -25,7 +25,18 @@ type signature struct {
 // candidate.
 type prepared struct {
 	choice   *selector.Choice
-	programs []*executor.Program
+	programs []program
+}
+
+// program is a loaded plan: one of the two, as the communicator's memory is.
+type program struct {
+	host    *executor.Program
+	kernels *executor.DeviceProgram
+}
+
+func (p program) free() {
+	p.host.Free()
+	p.kernels.Free()
 }
 
 // signatures is the plan cache. It is bounded by the tables: at most one entry
@@ -69,7 +80,7 @@ func (s *signatures) free() {
 
 func (p *prepared) free() {
 	for _, program := range p.programs {
-		program.Free()
+		program.free()
 	}
 	p.programs = nil
 }
@@ -97,20 +108,20 @@ func signatureOf(collective plugin.Collective, dtype plugin.DType, op plugin.Op)
 	return key
 }
 
-// program is the plan for a call, from the cache or prepared now, which is
+// programs is the plan for a call, from the cache or prepared now, which is
 // collective.
-func (c *Communicator) program(call *call) (*executor.Program, error) {
+func (c *Communicator) programs(call *call) (program, error) {
 	key := signatureOf(call.collective, call.dtype, call.op)
 	p := c.signatures.lookup(key)
 	if p == nil {
 		var err error
 		if p, err = c.prepare(key, call); err != nil {
-			return nil, err
+			return program{}, err
 		}
 	}
 	i := p.choice.Pick(call.size)
 	if i < 0 {
-		return nil, c.named(call.collective.String(), p.choice.Unsupported(call.size))
+		return program{}, c.named(call.collective.String(), p.choice.Unsupported(call.size))
 	}
 	return p.programs[i], nil
 }
@@ -279,7 +290,7 @@ func withoutRank(req plugin.Request) plugin.Request {
 }
 
 // load prepares one candidate's plan and gives it to the executor.
-func (c *Communicator) load(key signature, candidate selector.Candidate) (*executor.Program, error) {
+func (c *Communicator) load(key signature, candidate selector.Candidate) (program, error) {
 	a := c.attached[candidate.Endpoint]
 	req := c.request(key)
 	var plan *plugin.Plan
@@ -292,14 +303,19 @@ func (c *Communicator) load(key signature, candidate selector.Candidate) (*execu
 		plan, err = a.endpoint.Prepare(ctx, req, candidate.Algorithm.Name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("preparing %s: %w", candidate.Qualified, err)
+		return program{}, fmt.Errorf("preparing %s: %w", candidate.Qualified, err)
 	}
 	if plan.World != c.world || plan.Rank != c.rank {
-		return nil, plugin.Errorf(plugin.Protocol, "preparing %s: plan is for rank %d of %d, want rank %d of %d", candidate.Qualified, plan.Rank, plan.World, c.rank, c.world)
+		return program{}, plugin.Errorf(plugin.Protocol, "preparing %s: plan is for rank %d of %d, want rank %d of %d", candidate.Qualified, plan.Rank, plan.World, c.rank, c.world)
 	}
-	program, err := c.engine.Load(plan, a.base)
+	var loaded program
+	if c.device != nil {
+		loaded.kernels, err = c.device.exec.Load(plan, a.base)
+	} else {
+		loaded.host, err = c.engine.Load(plan, a.base)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("preparing %s: %w", candidate.Qualified, err)
+		return program{}, fmt.Errorf("preparing %s: %w", candidate.Qualified, err)
 	}
-	return program, nil
+	return loaded, nil
 }

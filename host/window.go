@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"io"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/host/algorithm"
@@ -17,8 +18,9 @@ type Window struct {
 	attached *attached
 	id       uint32
 	bytes    int64
-	user     int64 // offset of the user's bytes in the region
-	mappings []*memory.Mapping
+	user     int64          // offset of the user's bytes in the region
+	local    unsafe.Pointer // this rank's region, where the host can reach it
+	mappings []io.Closer
 	freed    bool
 }
 
@@ -69,6 +71,13 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 		w.unmap()
 		_ = a.endpoint.Free(ctx, id) // likewise
 		return nil, c.named("new_window", err)
+	}
+	switch m := w.mappings[c.rank].(type) {
+	case *memory.Mapping:
+		w.local = m.Base()
+	case deviceMapping:
+		address := m.mapping.Address()
+		w.local = *(*unsafe.Pointer)(unsafe.Pointer(&address))
 	}
 	c.windows[a.base+id] = w
 	return w, nil
@@ -132,7 +141,7 @@ func (w *Window) Bytes() int64 { return w.bytes }
 
 // Local is this rank's part; it stays valid until Close.
 func (w *Window) Local() unsafe.Pointer {
-	return unsafe.Add(w.mappings[w.comm.rank].Base(), w.user)
+	return unsafe.Add(w.local, w.user)
 }
 
 // Put writes bytes at src into peer's part at offset. It is visible there
@@ -184,7 +193,11 @@ func (w *Window) release() error {
 }
 
 func (w *Window) unmap() {
-	w.comm.engine.ClearRegion(w.attached.base, w.id)
+	if w.comm.device != nil {
+		w.comm.device.exec.ClearRegion(w.attached.base, w.id)
+	} else {
+		w.comm.engine.ClearRegion(w.attached.base, w.id)
+	}
 	for _, m := range w.mappings {
 		_ = m.Close() // a mapping of ours: munmap of a valid range does not fail
 	}

@@ -1,0 +1,192 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/memory"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// device is the part of a communicator that runs on its GPU. The CPU's engine
+// beside it keeps the control pages.
+type device struct {
+	*gpu
+	comm *Communicator
+	exec *executor.Device
+
+	copying sync.Mutex
+	private cuda.Stream     // for the host's own copies; nothing that waits is put into it
+	staging cuda.HostMemory // what they copy from and to
+
+	flights flights
+	batch   batch
+	buffers *directory // of users' buffers; nil without a transport that has one
+
+	stop context.CancelFunc // ends the goroutine that keeps the directory
+	done sync.WaitGroup
+}
+
+// newDevice makes the executor of a communicator's GPU. It is local.
+func newDevice(c *Communicator) (*device, error) {
+	g := c.job.gpu
+	exec, err := executor.NewDevice(g.driver, g.info.Ordinal, c.rank, c.world)
+	if err != nil {
+		return nil, err
+	}
+	exec.SetTimeout(c.timeout)
+	d := &device{gpu: g, comm: c, exec: exec, flights: newFlights(c.job.options.Records()), stop: func() {}}
+	if d.private, err = g.driver.NewStream(g.context, 0); err != nil {
+		return nil, errors.Join(err, exec.Close())
+	}
+	if d.staging, err = g.driver.AllocHost(g.context, probeBytes); err != nil {
+		return nil, errors.Join(err, g.driver.DestroyStream(g.context, d.private), exec.Close())
+	}
+	return d, nil
+}
+
+// staged is the staging memory.
+func (d *device) staged() []byte {
+	return unsafe.Slice(*(**byte)(unsafe.Pointer(&d.staging.Address)), d.staging.Bytes)
+}
+
+// put copies up to probeBytes into memory that the GPU reaches, and waits for
+// it, but for nothing else: not for kernels, nor for the default stream.
+func (d *device) put(to cuda.Ptr, data []byte) error {
+	d.copying.Lock()
+	defer d.copying.Unlock()
+	copy(d.staged(), data)
+	if err := d.driver.Copy(d.context, to, d.staging.Device, int64(len(data)), d.private); err != nil {
+		return err
+	}
+	return d.driver.SynchronizeStream(d.context, d.private)
+}
+
+// get is put the other way.
+func (d *device) get(data []byte, from cuda.Ptr) error {
+	d.copying.Lock()
+	defer d.copying.Unlock()
+	if err := d.driver.Copy(d.context, d.staging.Device, from, int64(len(data)), d.private); err != nil {
+		return err
+	}
+	if err := d.driver.SynchronizeStream(d.context, d.private); err != nil {
+		return err
+	}
+	copy(data, d.staged())
+	return nil
+}
+
+// mapRegion maps a region of a rank and enters it in the executor's table. A
+// directory is its owner's alone.
+func (d *device) mapRegion(base uint32, r plugin.Region, rank int) (io.Closer, error) {
+	if r.Role == plugin.RegionRoleDirectory && rank != d.comm.rank {
+		return nil, nil
+	}
+	m, err := memory.MapDevice(d.driver, d.context, d.info.Ordinal, r)
+	if err != nil {
+		return nil, err
+	}
+	if r.Role == plugin.RegionRoleDirectory {
+		if r.Bytes < plugin.DirectoryBytes(d.comm.world) {
+			err = plugin.Errorf(plugin.Protocol, "a directory of %d bytes for %d ranks, want %d", r.Bytes, d.comm.world, plugin.DirectoryBytes(d.comm.world))
+		} else if d.buffers == nil {
+			d.buffers = newDirectory(d, m.Address())
+		}
+	}
+	if err == nil {
+		err = d.exec.SetRegion(base, r.ID, rank, m.Address(), r.Bytes)
+	}
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return deviceMapping{d, m}, nil
+}
+
+// deviceMapping goes once no operation and no graph can use it any more.
+type deviceMapping struct {
+	device  *device
+	mapping *memory.DeviceMapping
+}
+
+func (m deviceMapping) Close() error { return m.device.exec.Later(m.mapping.Close) }
+
+// abort ends the kernels that wait, and refuses what comes.
+func (d *device) abort() {
+	if d != nil {
+		d.exec.Abort()
+	}
+}
+
+// halt ends the goroutines. Nothing of the communicator is released by it.
+func (d *device) halt() {
+	if d != nil {
+		d.stop()
+		d.done.Wait()
+	}
+}
+
+// close lets go of the GPU, after the mappings were closed.
+func (d *device) close() error {
+	if d == nil {
+		return nil
+	}
+	return errors.Join(d.driver.DestroyStream(d.context, d.private), d.driver.FreeHost(d.context, d.staging), d.exec.Close())
+}
+
+// streamOf is an operation's stream; nil is the default stream.
+func streamOf(s Stream) cuda.Stream {
+	if s == nil {
+		return 0
+	}
+	return cuda.Stream(uintptr(s.Handle()))
+}
+
+// run enqueues one checked operation. The caller is admitted.
+func (d *device) run(call *call, program *executor.DeviceProgram, a *executor.Arguments, stream cuda.Stream) error {
+	c := d.comm
+	if err := d.inspect(call); err != nil {
+		return err
+	}
+	if d.buffers != nil {
+		d.buffers.validate(call)
+	}
+	c.publish(call)
+	c.engine.Announce()
+	d.flights.begin(c.seq, call)
+	err := d.exec.Run(program, a, stream)
+	d.flights.enqueued(c.seq, err != nil)
+	if err != nil {
+		return c.explainFailure(call.collective.String(), err)
+	}
+	return nil
+}
+
+// inspect refuses, where SHUNT_CHECK is on, memory that the GPU does not know: a
+// kernel that touched it would break the context for good.
+func (d *device) inspect(call *call) error {
+	if !d.comm.job.checks {
+		return nil
+	}
+	for _, side := range []struct {
+		name  string
+		at    unsafe.Pointer
+		bytes int64
+	}{{"send", call.send, call.slots[plugin.SlotSendBytes]}, {"recv", call.recv, call.slots[plugin.SlotRecvBytes]}} {
+		if side.bytes == 0 {
+			continue
+		}
+		p, err := d.driver.Pointer(d.context, cuda.Ptr(uintptr(side.at)))
+		if err != nil {
+			return err
+		}
+		if p.Kind == cuda.PointerUnknown {
+			return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: %s memory %p is not the GPU's", call.collective, d.comm.rank, side.name, side.at)
+		}
+	}
+	return nil
+}

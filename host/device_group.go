@@ -1,0 +1,147 @@
+package host
+
+import (
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// batch turns the sends and receives of a group into rounds: the k-th message of
+// each ordered pair of ranks belongs to round k, on both ends. A round is one
+// all_to_all_v, whose displacements are addresses: each message has memory of
+// its own. Messages of one pair thus stay in order, and within a round nobody
+// waits for anybody's turn. It is reused from group to group.
+type batch struct {
+	rounds []round
+	used   int
+	next   []int // round of the next message, by peer and direction
+	launch []executor.DeviceLaunch
+}
+
+// round is what a rank sends to and receives from each rank, one message each.
+type round struct{ arrays []int64 }
+
+// begin empties the batch.
+func (b *batch) begin(world int) {
+	if b.next == nil {
+		b.next = make([]int, 2*world)
+	}
+	clear(b.next)
+	b.used = 0
+}
+
+// add puts a message into its round.
+func (b *batch) add(world int, call *call) {
+	direction := 0
+	if call.collective == plugin.Recv {
+		direction = 1
+	}
+	k := b.next[2*call.root+direction]
+	b.next[2*call.root+direction]++
+	if k >= len(b.rounds) {
+		b.rounds = append(b.rounds, round{make([]int64, 4*world)})
+	}
+	for b.used <= k {
+		clear(b.rounds[b.used].arrays)
+		b.used++
+	}
+	arrays := b.rounds[k].arrays
+	bytes, at := call.slots[plugin.SlotBytes], int64(uintptr(call.send))
+	if direction == 1 {
+		at = int64(uintptr(call.recv))
+	}
+	arrays[2*direction*world+call.root] = bytes
+	arrays[(2*direction+1)*world+call.root] = at
+}
+
+// runGroup enqueues operations that were checked, as one group: sends and
+// receives together, everything else behind them in the order given.
+func (d *device) runGroup(operations []Operation, calls []call) error {
+	c := d.comm
+	stream := streamOf(operations[0].Stream)
+	for i := range operations {
+		if s := streamOf(operations[i].Stream); s != stream {
+			return c.invalid(&operations[i], "a group's operations are of one stream; this one is of %#x, the first of %#x", uint64(s), uint64(stream))
+		}
+	}
+	b := &d.batch
+	b.begin(c.world)
+	var rest []*call
+	first := (*call)(nil)
+	for i := range calls {
+		switch calls[i].collective {
+		case plugin.Send, plugin.Recv:
+			if first == nil {
+				first = &calls[i]
+			}
+			if err := d.inspect(&calls[i]); err != nil {
+				return err
+			}
+			if d.buffers != nil {
+				d.buffers.validate(&calls[i])
+			}
+			b.add(c.world, &calls[i])
+		default:
+			rest = append(rest, &calls[i])
+		}
+	}
+	if err := b.matchSelf(c); err != nil {
+		return err
+	}
+	if first != nil {
+		if err := d.runBatch(first, stream); err != nil {
+			return err
+		}
+	}
+	for _, call := range rest {
+		program, err := c.programs(call)
+		if err != nil {
+			return err
+		}
+		a := executor.Arguments{Send: call.send, Recv: call.recv, Slots: call.slots, Arrays: call.arrays}
+		if err := d.run(call, program.kernels, &a, stream); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// matchSelf checks the messages of a rank to itself, which nobody else looks at.
+func (b *batch) matchSelf(c *Communicator) error {
+	if sends, recvs := b.next[2*c.rank], b.next[2*c.rank+1]; sends != recvs {
+		return plugin.Errorf(plugin.InvalidArgument, "group on rank %d: %d sends to itself but %d receives from itself", c.rank, sends, recvs)
+	}
+	for _, r := range b.rounds[:b.used] {
+		if n, m := r.arrays[c.rank], r.arrays[2*c.world+c.rank]; n != m {
+			return plugin.Errorf(plugin.Mismatch, "group on rank %d: sends %d bytes to itself but receives %d", c.rank, n, m)
+		}
+	}
+	return nil
+}
+
+// runBatch enqueues the batch's rounds. first is its first message, for records.
+func (d *device) runBatch(first *call, stream cuda.Stream) error {
+	c, b := d.comm, &d.batch
+	round := call{collective: plugin.AllToAllV, dtype: plugin.Uint8}
+	p, err := c.programs(&round)
+	if err != nil {
+		return err
+	}
+	b.launch = b.launch[:0]
+	for _, r := range b.rounds[:b.used] {
+		b.launch = append(b.launch, executor.DeviceLaunch{
+			Program: p.kernels, Arguments: executor.Arguments{Send: unsafe.Pointer(nil), Recv: unsafe.Pointer(nil), Arrays: r.arrays},
+		})
+	}
+	c.publish(first)
+	c.engine.Announce()
+	d.flights.begin(c.seq, first)
+	err = d.exec.RunBatch(b.launch, stream)
+	d.flights.enqueued(c.seq, err != nil)
+	if err != nil {
+		return c.explainFailure("group", err)
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/watch"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// start begins what runs beside the operations, once the communicator is whole.
+func (d *device) start() {
+	if d.buffers == nil {
+		return
+	}
+	ctx, stop := context.WithCancel(d.comm.job.ctx)
+	d.stop = stop
+	d.done.Go(func() { d.buffers.keep(ctx) })
+}
+
+// look finds faults that kernels have reported, and ranks that contradict each
+// other. It runs on the watchdog's goroutine, and wherever somebody is about to
+// rely on a result. It calls no driver.
+func (d *device) look() {
+	c := d.comm
+	kind, peer, _ := d.exec.Fault()
+	switch {
+	case kind == plugin.FaultNone || c.failure.Load() != nil:
+		return
+	case kind == plugin.FaultAborted:
+		c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.rank, Message: fmt.Sprintf("a kernel of rank %d was aborted", c.rank)}, true)
+	default:
+		reason := &plugin.Error{Code: plugin.Timeout, Rank: c.rank, Message: fmt.Sprintf("no answer from %s for %v", c.peerName(peer), c.timeout)}
+		if peer >= 0 && peer < c.world {
+			reason.Rank = peer
+			reason.Message += fmt.Sprintf("; that rank %s, rank %d %s", c.state(peer), c.rank, c.state(c.rank))
+		}
+		c.fail(reason, true)
+	}
+}
+
+// state is what a rank's control page says.
+func (c *Communicator) state(rank int) watch.State { return stateOf(c.engine.PeerRecord(rank)) }
+
+// contradictions fails the communicator if a peer has enqueued another operation
+// than this rank in the same place.
+func (d *device) contradictions() {
+	c := d.comm
+	mine := c.state(c.rank)
+	for rank := range c.world {
+		if rank == c.rank {
+			continue
+		}
+		if conflict := watch.Conflict(c.rank, mine, rank, c.state(rank)); conflict != "" {
+			c.fail(&plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: conflict}, true)
+			return
+		}
+	}
+}
+
+// Synchronize waits until everything in a stream has ended, and returns the
+// communicator's error if it has failed by then: operations that were aborted
+// end too, and leave nothing useful behind. For host memory, whose operations
+// have ended when they return, it waits for nothing.
+func (c *Communicator) Synchronize(stream Stream) error {
+	if d := c.device; d != nil {
+		if err := d.driver.SynchronizeStream(d.context, streamOf(stream)); err != nil {
+			return c.named("synchronize", err)
+		}
+		d.look()
+	}
+	return c.usable("synchronize")
+}
+
+// graceful is how long operations in flight may still take after a failure that
+// does not concern them: the plugin's process is gone, but not what it made.
+const graceful = 2 * time.Second
+
+// abortDevice ends the GPU's operations: at once, but after the loss of a plugin
+// only those that have not ended by themselves within a while.
+func (c *Communicator) abortDevice(reason *plugin.Error) {
+	if c.device == nil {
+		return
+	}
+	if reason.Code != plugin.PluginDied {
+		c.device.abort()
+		return
+	}
+	time.AfterFunc(graceful, c.device.abort)
+}
+
+// DeviceBytes is the device memory that the communicator's transports hold on
+// this rank's GPU, windows not included; 0 for host memory.
+func (c *Communicator) DeviceBytes() int64 {
+	var total int64
+	for _, a := range c.attached {
+		for _, r := range a.endpoint.Regions() {
+			if r.Memory == plugin.MemoryKindCuda && r.Role != plugin.RegionRoleDirectory { // which lies in another region
+				total += r.Handle.Bytes
+			}
+		}
+	}
+	return total
+}
+
+// flightsOf are the recorded operations of either kind of memory.
+func (c *Communicator) flightsOf() []executor.Flight {
+	if c.device != nil {
+		return c.device.flights.list()
+	}
+	return c.engine.Flights()
+}

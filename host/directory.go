@@ -1,0 +1,478 @@
+package host
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/memory"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// directory keeps the table by which kernels find out whether peers can reach a
+// caller's buffer directly. A buffer enters it by Register, or by itself after a
+// kernel has missed it: this rank exports the allocation that it lies in, each
+// peer maps it as it sees it in this rank's page, and once all have, kernels are
+// told. Until then, and where an export is impossible, calls are staged.
+//
+// Nothing waits for it, no rank decides anything for another, and what a kernel
+// finds is agreed between the ranks by the kernels themselves.
+type directory struct {
+	device *device
+	table  cuda.Ptr        // the region of role directory
+	pages  []directoryPage // by rank; empty in a world of one
+
+	mu      sync.Mutex
+	exports [plugin.DirectoryExports]export
+	imports [][plugin.DirectoryExports]imported // by rank
+	next    uint64                              // generations of this rank's exports
+	refused map[uint64]bool                     // buffers that cannot be exported, by id
+	closed  bool
+
+	count atomic.Int32 // exports there are, so that calls without any look no further
+}
+
+// export is an allocation of this rank; bytes is 0 where there is none.
+type export struct {
+	base       cuda.Ptr
+	bytes      int64
+	buffer     uint64 // the driver's id of the allocation
+	generation uint64
+	known      uint64 // ranks that have mapped it
+	explicit   int    // registrations of the user
+	leaving    bool   // withdrawn, but peers' kernels may still be reaching it
+}
+
+// imported is a peer's export, mapped here.
+type imported struct {
+	generation uint64 // 0: none
+	mapping    io.Closer
+	failed     bool
+}
+
+func newDirectory(d *device, table cuda.Ptr) *directory {
+	return &directory{device: d, table: table, imports: make([][plugin.DirectoryExports]imported, d.comm.world), refused: map[uint64]bool{}}
+}
+
+// sharePages exchanges the pages in which the ranks of a host describe their
+// users' buffers. It is collective; whether there is a directory is alike on all
+// ranks, as regions are.
+func (d *device) sharePages(ctx context.Context) error {
+	c := d.comm
+	if d.buffers == nil || c.share == nil {
+		return nil
+	}
+	page, err := memory.NewSegment("shunt-directory", pageBytes(c.world))
+	if err == nil {
+		defer func() { _ = page.CloseFD() }() // the mappings live on
+	}
+	if err = c.group.Agree(ctx, "directory page "+c.label, err); err != nil {
+		return err
+	}
+	pages := make([]directoryPage, c.world)
+	mappings, err := c.exchange(ctx, "directory "+c.label, []plugin.Region{page.Region()}, func(r plugin.Region, rank int) (io.Closer, error) {
+		return mapHost(r, func(m executor.Memory) error {
+			pages[rank] = directoryPage{m.Base}
+			return nil
+		})
+	})
+	c.control = append(c.control, mappings...)
+	if err == nil {
+		d.buffers.pages = pages
+	}
+	return err
+}
+
+// everyone is the word of an export that all peers have mapped.
+func (t *directory) everyone() uint64 {
+	c := t.device.comm
+	return (uint64(1)<<c.world - 1) &^ (uint64(1) << c.rank)
+}
+
+// directoryTag names an export's descriptor for peers.
+func directoryTag(label string, export int, generation uint64) string {
+	return fmt.Sprintf("buffer %s %d %d", label, export, generation)
+}
+
+// find is the export that holds an address range; -1 if there is none.
+func (t *directory) find(p cuda.Ptr, bytes int64) int {
+	for i := range t.exports {
+		e := &t.exports[i]
+		if e.bytes > 0 && !e.leaving && p >= e.base && int64(p-e.base) <= e.bytes-bytes {
+			return i
+		}
+	}
+	return -1
+}
+
+// add exports the allocation that an address lies in, unless it is exported
+// already, and returns its place.
+func (t *directory) add(p cuda.Ptr) (int, error) {
+	d, c := t.device, t.device.comm
+	info, err := d.driver.Pointer(d.context, p)
+	if err != nil {
+		return -1, err
+	}
+	if info.Kind != cuda.PointerDevice || info.Managed || info.Device != d.info.Ordinal {
+		return -1, plugin.Errorf(plugin.Unsupported, "%#x is not memory of device %d", uint64(p), d.info.Ordinal)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if i := t.find(p, 1); i >= 0 {
+		if t.exports[i].buffer == info.BufferID {
+			return i, nil
+		}
+		if err := t.withdraw(i); err != nil {
+			return -1, err
+		}
+	}
+	if t.refused[info.BufferID] {
+		return -1, plugin.Errorf(plugin.Unsupported, "the allocation at %#x cannot be exported", uint64(info.Base))
+	}
+	at := 0
+	for at < len(t.exports) && t.exports[at].bytes != 0 {
+		at++
+	}
+	if at == len(t.exports) {
+		return -1, plugin.Errorf(plugin.OutOfMemory, "%d buffers are registered already", len(t.exports))
+	}
+	t.next++
+	s := offered{generation: t.next, base: info.Base, bytes: info.Bytes, ordinal: d.info.Ordinal}
+	if err := t.share(at, &s, info); err != nil {
+		t.refused[info.BufferID] = true
+		c.logger.Info("a buffer cannot be reached by peers and is staged", "communicator", c.label, "rank", c.rank, "address", uint64(info.Base), "bytes", info.Bytes, "reason", err)
+		return -1, err
+	}
+	// known is 0, and stays so until the peers have it: no kernel uses the entry
+	// while it is written.
+	entry := make([]byte, plugin.DirectoryEntryBytes)
+	binary.LittleEndian.PutUint64(entry, uint64(s.base))
+	binary.LittleEndian.PutUint64(entry[8:], uint64(s.bytes))
+	binary.LittleEndian.PutUint64(entry[24:], s.generation)
+	if err := d.put(t.table+cuda.Ptr(plugin.DirectoryEntry(at)), entry); err != nil {
+		t.unshare(at, s.generation)
+		return -1, err
+	}
+	t.exports[at] = export{base: s.base, bytes: s.bytes, buffer: info.BufferID, generation: s.generation}
+	t.count.Add(1)
+	if len(t.pages) > 0 {
+		t.pages[c.rank].write(at, s)
+	}
+	return at, nil
+}
+
+// share makes the handle of an allocation for peers.
+func (t *directory) share(at int, s *offered, info cuda.PointerInfo) error {
+	d, c := t.device, t.device.comm
+	switch {
+	case info.Shareable:
+		s.kind = plugin.HandleKindCudaVmm
+		handle, err := d.driver.RetainMemory(d.context, info.Base)
+		if err != nil {
+			return err
+		}
+		fd, err := d.driver.ExportMemory(d.context, handle)
+		err = errors.Join(err, d.driver.ReleaseMemory(d.context, handle))
+		if fd >= 0 {
+			if err == nil && c.share != nil {
+				err = c.share.Offer(directoryTag(c.label, at, s.generation), []int{fd})
+			}
+			_ = unix.Close(fd) // the offer holds a copy
+		}
+		return err
+	case info.LegacyIPC:
+		s.kind = plugin.HandleKindCudaIpc
+		var err error
+		s.ipc, err = d.driver.ExportIPC(d.context, info.Base)
+		return err
+	}
+	return plugin.Errorf(plugin.Unsupported, "the allocation at %#x was not made to be shared", uint64(info.Base))
+}
+
+func (t *directory) unshare(at int, generation uint64) {
+	if c := t.device.comm; c.share != nil {
+		c.share.Withdraw(directoryTag(c.label, at, generation))
+	}
+}
+
+// withdraw takes an export back: at once for kernels to come; for peers once no
+// operation of this rank can still be waiting for one that reaches it. t.mu is held.
+func (t *directory) withdraw(at int) error {
+	e := &t.exports[at]
+	if e.leaving {
+		return nil
+	}
+	e.leaving = true
+	err := t.device.put(t.table+cuda.Ptr(plugin.DirectoryEntry(at))+16, make([]byte, 8))
+	generation := e.generation
+	return errors.Join(err, t.device.exec.Later(func() error {
+		go t.left(at, generation) // the executor's lock order knows nothing of t.mu
+		return nil
+	}))
+}
+
+// left ends a withdrawal: peers may unmap, and the place is free.
+func (t *directory) left(at int, generation uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := &t.exports[at]; !t.closed && e.generation == generation && e.leaving {
+		if len(t.pages) > 0 {
+			t.pages[t.device.comm.rank].clear(at)
+		}
+		t.unshare(at, generation)
+		*e = export{}
+		t.count.Add(-1)
+	}
+}
+
+// validate makes sure, before a call is enqueued, that the exports which its
+// buffers lie in are still the allocations that peers have mapped: memory may
+// have been freed, and other memory allocated at its address.
+func (t *directory) validate(call *call) {
+	if t.count.Load() == 0 {
+		return
+	}
+	for _, p := range [...]struct {
+		at    unsafe.Pointer
+		bytes int64
+	}{{call.send, call.slots[plugin.SlotSendBytes]}, {call.recv, call.slots[plugin.SlotRecvBytes]}} {
+		if p.bytes < directFrom {
+			continue
+		}
+		t.validateOne(cuda.Ptr(uintptr(p.at)))
+	}
+}
+
+// directFrom is the shortest message that plans send past the staging; what is
+// shorter is not looked up.
+const directFrom = 256 << 10
+
+func (t *directory) validateOne(p cuda.Ptr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := t.find(p, 1)
+	if i < 0 {
+		return
+	}
+	d, c := t.device, t.device.comm
+	info, err := d.driver.Pointer(d.context, p)
+	if err == nil && info.BufferID == t.exports[i].buffer {
+		return
+	}
+	if err := t.withdraw(i); err != nil {
+		c.logger.Warn("a buffer that was freed could not be withdrawn", "communicator", c.label, "rank", c.rank, "reason", err)
+	}
+}
+
+// keep runs until the context ends: it takes up what kernels missed, maps what
+// peers export and tells kernels what peers have mapped.
+func (t *directory) keep(ctx context.Context) {
+	ticker := time.NewTicker(directoryPeriod)
+	defer ticker.Stop()
+	for tick := 0; ; tick++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if t.device.comm.failure.Load() != nil {
+				continue
+			}
+			t.step(ctx)
+			if tick%directoryAudit == 0 {
+				t.audit()
+			}
+		}
+	}
+}
+
+// directoryPeriod is how often a directory looks at its pages: a few hundred
+// loads from shared memory where nothing has changed. Every directoryAudit-th
+// time it asks the driver whether its own exports are still there.
+const (
+	directoryPeriod = 20 * time.Millisecond
+	directoryAudit  = 50
+)
+
+// audit withdraws what the user has freed, which peers' mappings keep alive.
+func (t *directory) audit() {
+	if t.count.Load() == 0 {
+		return
+	}
+	for i := range t.exports {
+		t.mu.Lock()
+		base, gone := t.exports[i].base, t.exports[i].bytes == 0
+		t.mu.Unlock()
+		if !gone {
+			t.validateOne(base)
+		}
+	}
+}
+
+func (t *directory) step(ctx context.Context) {
+	c := t.device.comm
+	for p, bytes := t.device.exec.Missed(); p != 0; p, bytes = 0, 0 {
+		if _, err := t.add(p); err != nil {
+			c.logger.Debug("a buffer is staged", "communicator", c.label, "rank", c.rank, "address", uint64(p), "bytes", bytes, "reason", err)
+		}
+	}
+	for rank := range t.pages {
+		if rank != c.rank {
+			t.followPeer(ctx, rank)
+		}
+	}
+	t.tellKernels()
+}
+
+// tellKernels sets the bits of peers that have mapped an export.
+func (t *directory) tellKernels() {
+	c := t.device.comm
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range t.exports {
+		e := &t.exports[i]
+		if e.bytes == 0 || e.leaving || e.known == t.everyone() {
+			continue
+		}
+		known := uint64(0)
+		for rank := range t.pages {
+			if rank != c.rank && atomic.LoadUint64(t.pages[rank].mapped(c.rank, i)) == e.generation {
+				known |= 1 << rank
+			}
+		}
+		if known == e.known {
+			continue
+		}
+		if err := t.device.put(t.table+cuda.Ptr(plugin.DirectoryEntry(i))+16, binary.LittleEndian.AppendUint64(nil, known)); err != nil {
+			c.logger.Warn("the directory of buffers cannot be written", "communicator", c.label, "rank", c.rank, "reason", err)
+			return
+		}
+		e.known = known
+		c.logger.Debug("a buffer is mapped by peers", "communicator", c.label, "rank", c.rank, "address", uint64(e.base), "bytes", e.bytes, "peers", bits.OnesCount64(known))
+	}
+}
+
+// followPeer maps what a peer exports and lets go of what it has withdrawn.
+func (t *directory) followPeer(ctx context.Context, rank int) {
+	c := t.device.comm
+	mine := t.pages[c.rank]
+	for i := range plugin.DirectoryExports {
+		have := &t.imports[rank][i]
+		s, ok := t.pages[rank].read(i)
+		if !ok {
+			s = offered{}
+		}
+		if s.generation == have.generation {
+			continue
+		}
+		place := t.table + cuda.Ptr(plugin.DirectoryImport(rank, i))
+		if have.mapping != nil {
+			// The exporter has taken its word back and waited for its kernels, which
+			// wait for this rank's: nothing reaches the memory any more.
+			atomic.StoreUint64(mine.mapped(rank, i), 0)
+			err := errors.Join(t.device.put(place, make([]byte, 8)), have.mapping.Close())
+			if err != nil {
+				c.logger.Warn("a peer's buffer cannot be unmapped", "communicator", c.label, "rank", c.rank, "peer", rank, "reason", err)
+			}
+		}
+		*have = imported{generation: s.generation}
+		if s.generation == 0 {
+			continue
+		}
+		mapping, address, err := t.open(ctx, rank, i, s)
+		if err == nil {
+			err = t.device.put(place, binary.LittleEndian.AppendUint64(nil, uint64(address)))
+			have.mapping = mapping
+		}
+		if err != nil {
+			have.failed = true
+			c.logger.Info("a peer's buffer cannot be mapped and is staged", "communicator", c.label, "rank", c.rank, "peer", rank, "bytes", s.bytes, "reason", err)
+			continue
+		}
+		atomic.StoreUint64(mine.mapped(rank, i), s.generation)
+	}
+}
+
+// open maps a peer's export.
+func (t *directory) open(ctx context.Context, rank, at int, s offered) (io.Closer, cuda.Ptr, error) {
+	d, c := t.device, t.device.comm
+	if s.kind == plugin.HandleKindCudaIpc && c.topology.SameProcess(c.rank, rank) {
+		return d.reach(s) // a handle cannot be opened where it was made
+	}
+	r := plugin.Region{Memory: plugin.MemoryKindCuda, Role: plugin.RegionRoleBuffer, Bytes: s.bytes,
+		Handle: plugin.Handle{Kind: s.kind, Generation: s.generation, Bytes: s.bytes, FD: -1}}
+	if s.kind == plugin.HandleKindCudaIpc {
+		r.Handle.Data = s.ipc[:]
+	} else {
+		ctx, cancel := context.WithTimeout(ctx, c.timeout)
+		defer cancel()
+		fds, err := c.share.Fetch(ctx, rank, directoryTag(c.label, at, s.generation), 1)
+		if err != nil {
+			return nil, 0, err
+		}
+		r.Handle.FD = fds[0]
+		defer unix.Close(fds[0])
+	}
+	m, err := memory.MapDevice(d.driver, d.context, d.info.Ordinal, r)
+	if err != nil {
+		return nil, 0, err
+	}
+	return deviceMapping{d, m}, m.Address(), nil
+}
+
+// reach makes memory of another device of this process accessible at its own
+// address.
+func (d *device) reach(s offered) (io.Closer, cuda.Ptr, error) {
+	if s.ordinal == d.info.Ordinal {
+		return closer(func() error { return nil }), s.base, nil
+	}
+	peer, err := d.driver.Retain(s.ordinal)
+	if err != nil {
+		return nil, 0, err
+	}
+	release := func() error { return d.driver.Release(s.ordinal) }
+	if err := d.driver.EnablePeer(d.context, peer); err != nil {
+		return nil, 0, errors.Join(err, release())
+	}
+	return closer(func() error { return d.exec.Later(release) }), s.base, nil
+}
+
+// closer is a function as an io.Closer.
+type closer func() error
+
+func (f closer) Close() error { return f() }
+
+// close unmaps what peers export. The goroutine has ended.
+func (t *directory) close() error {
+	if t == nil {
+		return nil
+	}
+	var errs []error
+	for rank := range t.imports {
+		for i := range t.imports[rank] {
+			if m := t.imports[rank][i].mapping; m != nil {
+				errs = append(errs, m.Close())
+				t.imports[rank][i] = imported{}
+			}
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	for i, e := range t.exports {
+		if e.bytes > 0 {
+			t.unshare(i, e.generation)
+		}
+	}
+	return errors.Join(errs...)
+}

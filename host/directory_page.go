@@ -1,0 +1,99 @@
+package host
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Ranks of a host tell each other which of their users' buffers can be mapped in
+// a page of shared host memory: no message, no agreement, and nobody waits. Each
+// rank writes its own page alone and reads the others', where anything may stand.
+//
+// A page holds an entry for each place in the directory, then, for each rank,
+// the generations of that rank's entries that this rank has mapped.
+const (
+	entryWords = 16
+	entryBytes = entryWords * 8
+)
+
+// Words of an entry. The generation is written last and cleared first.
+const (
+	entryGeneration = iota
+	entryKind       // plugin.HandleKind
+	entryBase       // the exporter's address
+	entryLength
+	entryOrdinal // of the exporter's device, in its process
+	entryHandle  // 8 words: the IPC handle
+)
+
+// pageBytes is the size of a page in a world of the given size.
+func pageBytes(world int) int64 {
+	return plugin.DirectoryExports * (entryBytes + 8*int64(world))
+}
+
+// directoryPage is one rank's page, mapped here.
+type directoryPage struct{ base unsafe.Pointer }
+
+func (p directoryPage) word(export, word int) *uint64 {
+	return (*uint64)(unsafe.Add(p.base, export*entryBytes+word*8))
+}
+
+// mapped is where this page's rank says which generation of an export of a rank
+// it has mapped.
+func (p directoryPage) mapped(rank, export int) *uint64 {
+	return (*uint64)(unsafe.Add(p.base, plugin.DirectoryExports*(entryBytes+8*rank)+8*export))
+}
+
+// offered is an entry as its exporter describes it.
+type offered struct {
+	generation uint64
+	kind       plugin.HandleKind
+	base       cuda.Ptr
+	bytes      int64
+	ordinal    int
+	ipc        cuda.IPCHandle
+}
+
+// write publishes an entry.
+func (p directoryPage) write(export int, s offered) {
+	// Go's atomics are sequentially consistent: who reads the generation reads
+	// the fields that were written before it.
+	atomic.StoreUint64(p.word(export, entryGeneration), 0)
+	atomic.StoreUint64(p.word(export, entryKind), uint64(s.kind))
+	atomic.StoreUint64(p.word(export, entryBase), uint64(s.base))
+	atomic.StoreUint64(p.word(export, entryLength), uint64(s.bytes))
+	atomic.StoreUint64(p.word(export, entryOrdinal), uint64(s.ordinal))
+	for i := range len(s.ipc) / 8 {
+		atomic.StoreUint64(p.word(export, entryHandle+i), *(*uint64)(unsafe.Pointer(&s.ipc[8*i])))
+	}
+	atomic.StoreUint64(p.word(export, entryGeneration), s.generation)
+}
+
+// clear withdraws an entry.
+func (p directoryPage) clear(export int) { atomic.StoreUint64(p.word(export, entryGeneration), 0) }
+
+// maxExport bounds the length of an allocation that a peer announces.
+const maxExport = 1 << 46
+
+// read is an entry that holds still; ok is false for one that is absent, being
+// written, or nonsense.
+func (p directoryPage) read(export int) (s offered, ok bool) {
+	generation := atomic.LoadUint64(p.word(export, entryGeneration))
+	if generation == 0 {
+		return offered{}, false
+	}
+	kind := atomic.LoadUint64(p.word(export, entryKind))
+	base := atomic.LoadUint64(p.word(export, entryBase))
+	length := atomic.LoadUint64(p.word(export, entryLength))
+	ordinal := atomic.LoadUint64(p.word(export, entryOrdinal))
+	s = offered{generation: generation, kind: plugin.HandleKind(kind), base: cuda.Ptr(base), bytes: int64(length), ordinal: int(ordinal)}
+	for i := range len(s.ipc) / 8 {
+		*(*uint64)(unsafe.Pointer(&s.ipc[8*i])) = atomic.LoadUint64(p.word(export, entryHandle+i))
+	}
+	sound := (kind == uint64(plugin.HandleKindCudaVmm) || kind == uint64(plugin.HandleKindCudaIpc)) &&
+		length > 0 && length <= maxExport && base <= ^uint64(0)-length && ordinal < 1<<16
+	return s, sound && atomic.LoadUint64(p.word(export, entryGeneration)) == generation
+}

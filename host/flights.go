@@ -1,0 +1,59 @@
+package host
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/shunt-ccl/shunt/host/executor"
+)
+
+// flights is the flight recorder of operations on a GPU. That an operation has
+// ended is seen only by who waits for its stream, so it records when operations
+// were enqueued.
+type flights struct {
+	made time.Time
+
+	mu   sync.Mutex // held for a copy of the ring at most
+	ring []executor.Flight
+	next int
+}
+
+func newFlights(n int) flights {
+	return flights{made: time.Now(), ring: make([]executor.Flight, n)}
+}
+
+// begin enters an operation.
+func (f *flights) begin(number uint64, call *call) {
+	if len(f.ring) == 0 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ring[f.next] = executor.Flight{
+		Number: number, Collective: call.collective, DType: call.dtype, Op: call.op,
+		Count: call.count, Root: call.root, Begin: time.Since(f.made),
+	}
+	f.next = (f.next + 1) % len(f.ring)
+}
+
+// enqueued ends the entry made last.
+func (f *flights) enqueued(number uint64, failed bool) {
+	if len(f.ring) == 0 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	last := &f.ring[(f.next+len(f.ring)-1)%len(f.ring)]
+	if last.Number == number {
+		last.End, last.Failed = time.Since(f.made), failed
+	}
+}
+
+// list is the recorded operations, oldest first.
+func (f *flights) list() []executor.Flight {
+	f.mu.Lock()
+	list := slices.Concat(f.ring[f.next:], f.ring[:f.next])
+	f.mu.Unlock()
+	return slices.DeleteFunc(list, func(f executor.Flight) bool { return f.Number == 0 })
+}

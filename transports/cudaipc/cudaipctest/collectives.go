@@ -1,0 +1,182 @@
+package cudaipctest
+
+import (
+	"bytes"
+	"math"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// combined reduces what all ranks sent, in rank order.
+func (c *call) combined(d plugin.DType, all [maxRanks][]byte, scalars [maxRanks]float64) []byte {
+	size := d.Bytes()
+	out := make([]byte, len(all[0]))
+	sources := make([]uint64, c.world)
+	for at := int64(0); at+size <= int64(len(out)); at += size {
+		for r := range c.world {
+			sources[r] = loadBits(all[r][at:], size)
+		}
+		storeBits(out[at:], size, reduceElement(d, c.op, sources, scalars[:c.world]))
+	}
+	return out
+}
+
+// scalars tells all ranks each one's factor of premul_sum.
+func (c *call) scalars() (all [maxRanks]float64) {
+	own := make([]byte, 8)
+	storeBits(own, 8, math.Float64bits(c.scalar))
+	got := c.rows(8)
+	c.exchange(c.everyone(own), got)
+	got[c.rank] = own
+	for p := range c.world {
+		all[p] = math.Float64frombits(loadBits(got[p], 8))
+	}
+	return all
+}
+
+func allReduce(c *call, d plugin.DType) {
+	own := bytes.Clone(memory(c.send, c.bytes))
+	all, scalars := c.rows(c.bytes), c.scalars()
+	c.exchange(c.everyone(own), all)
+	all[c.rank] = own
+	c.store(c.recv, c.combined(d, all, scalars))
+}
+
+func reduce(c *call, d plugin.DType) {
+	scalars := c.scalars()
+	own := bytes.Clone(memory(c.send, c.bytes))
+	var out, in [maxRanks][]byte
+	if c.rank != c.root {
+		out[c.root] = own
+		c.exchange(out, in)
+		return
+	}
+	in = c.rows(c.bytes)
+	all := in
+	all[c.rank] = own
+	c.exchange(out, in)
+	c.store(c.recv, c.combined(d, all, scalars))
+}
+
+func reduceScatter(c *call, d plugin.DType) {
+	scalars := c.scalars()
+	send := bytes.Clone(memory(c.send, c.bytes*int64(c.world)))
+	var out [maxRanks][]byte
+	for p := range c.world {
+		out[p] = send[int64(p)*c.bytes:][:c.bytes]
+	}
+	all := c.rows(c.bytes)
+	c.exchange(out, all)
+	all[c.rank] = out[c.rank]
+	c.store(c.recv, c.combined(d, all, scalars))
+}
+
+// gather is all_gather, or with blocks for each peer all_to_all.
+func gather(spread bool) func(*call) {
+	return func(c *call) {
+		n := c.bytes
+		if spread {
+			n *= int64(c.world)
+		}
+		send := bytes.Clone(memory(c.send, n))
+		out := c.everyone(send)
+		if spread {
+			for p := range c.world {
+				out[p] = send[int64(p)*c.bytes:][:c.bytes]
+			}
+		}
+		in := c.rows(c.bytes)
+		c.exchange(out, in)
+		in[c.rank] = out[c.rank]
+		for p := range c.world {
+			c.store(c.recv+uint64(int64(p)*c.bytes), in[p])
+		}
+	}
+}
+
+func broadcast(c *call) {
+	var out, in [maxRanks][]byte
+	if c.rank == c.root {
+		out = c.everyone(memory(c.send, c.bytes))
+		c.exchange(out, in)
+		c.store(c.recv, memory(c.send, c.bytes))
+		return
+	}
+	got := make([]byte, c.bytes)
+	in[c.root] = got
+	c.exchange(out, in)
+	c.store(c.recv, got)
+}
+
+func barrier(c *call) { c.meet() }
+
+// store writes a result, unless a wait was given up and there is none.
+func (c *call) store(at uint64, b []byte) {
+	if !c.lost {
+		copy(memory(at, int64(len(b))), b)
+	}
+}
+
+// longMessage is kLong of kernels/all_to_all_v.cu.
+const longMessage = 1 << 20
+
+// allToAllV moves a message of its own between every ordered pair. In the long
+// form receivers of long messages offer the memory where they are to go.
+func (c *call) allToAllV(long bool) {
+	sendCount, sendDispl, recvCount, recvDispl := c.counts[0], c.counts[1], c.counts[2], c.counts[3]
+	var out, in [maxRanks][]byte
+	var direct [maxRanks]uint64
+	var landing [maxRanks]bool
+	if long {
+		direct, landing = c.offers()
+	}
+	for p := range c.world {
+		from, to := c.send+uint64(sendDispl[p]), c.recv+uint64(recvDispl[p])
+		if p == c.rank {
+			copy(memory(to, min(sendCount[p], recvCount[p])), memory(from, min(sendCount[p], recvCount[p])))
+			continue
+		}
+		out[p], in[p] = memory(from, sendCount[p]), memory(to, recvCount[p])
+		if direct[p] != 0 {
+			copy(memory(direct[p], sendCount[p]), out[p])
+			out[p] = []byte{1} // it has landed
+		}
+		if landing[p] {
+			in[p] = make([]byte, 1)
+		}
+	}
+	c.exchange(out, in)
+}
+
+// offers exchanges the references of long messages. direct is where those of
+// this rank may be stored, 0 for through the pipe; landing says whose are stored
+// here by their senders.
+func (c *call) offers() (direct [maxRanks]uint64, landing [maxRanks]bool) {
+	var out, in [maxRanks][]byte
+	for p := range c.world {
+		if p == c.rank {
+			continue
+		}
+		if c.counts[2][p] >= longMessage {
+			at := c.recv + uint64(c.counts[3][p])
+			reference := c.reference(at, c.counts[2][p])
+			if reference == 0 {
+				c.miss(at, c.counts[2][p])
+			}
+			landing[p] = reference != 0
+			out[p] = make([]byte, 8)
+			storeBits(out[p], 8, reference)
+		}
+		if c.counts[0][p] >= longMessage {
+			in[p] = make([]byte, 8)
+		}
+	}
+	got := in
+	c.exchange(out, in)
+	for p := range c.world {
+		if got[p] != nil && !c.lost {
+			direct[p] = c.imported(p, loadBits(got[p], 8))
+		}
+	}
+	return direct, landing
+}

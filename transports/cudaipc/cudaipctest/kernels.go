@@ -1,0 +1,53 @@
+package cudaipctest
+
+import (
+	"github.com/shunt-ccl/shunt/cuda/cudatest"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Kernels are the kernels of every image of transports/cudaipc, by name, for
+// cudatest.Options.
+func Kernels() map[string]cudatest.Kernel {
+	kernels := map[string]cudatest.Kernel{}
+	bytes := func(run func(*call), names ...string) {
+		for _, name := range names {
+			kernels[name] = launch(false, run)
+		}
+	}
+	typed := func(run func(*call, plugin.DType), names ...string) {
+		for _, name := range names {
+			for d := plugin.Int8; d.Valid(); d++ {
+				kernels[name+"_"+d.String()] = launch(false, func(c *call) { run(c, d) })
+			}
+		}
+	}
+	typed(allReduce, "shunt_all_reduce_one_shot_ll", "shunt_all_reduce_one_shot_ll128", "shunt_all_reduce_two_shot_ll128")
+	typed(allReduceDirect, "shunt_all_reduce_direct")
+	typed(reduce, "shunt_reduce_one_shot_ll", "shunt_reduce_one_shot_ll128", "shunt_reduce_two_shot_ll128", "shunt_reduce_ll128")
+	typed(reduceDirect, "shunt_reduce_direct")
+	typed(reduceScatter, "shunt_reduce_scatter_ll", "shunt_reduce_scatter_ll128")
+	typed(reduceScatterDirect, "shunt_reduce_scatter_direct")
+	bytes(gather(false), "shunt_all_gather_ll", "shunt_all_gather_ll128")
+	bytes(gatherDirect(false), "shunt_all_gather_direct")
+	bytes(gather(true), "shunt_all_to_all_ll", "shunt_all_to_all_ll128")
+	bytes(gatherDirect(true), "shunt_all_to_all_direct")
+	bytes(broadcast, "shunt_broadcast_ll", "shunt_broadcast_ll128")
+	bytes(barrier, "shunt_barrier")
+	kernels["shunt_all_to_all_v"] = launch(true, func(c *call) { c.allToAllV(false) })
+	kernels["shunt_all_to_all_v_long"] = launch(true, func(c *call) { c.allToAllV(true) })
+	return kernels
+}
+
+// launch makes a kernel of what one call does. varying says that the argument
+// block has counts.
+func launch(varying bool, run func(*call)) cudatest.Kernel {
+	return func(g cudatest.Grid) { run(newCall(g, varying)) }
+}
+
+// Spin is a kernel that ends when its communicator is aborted, for tests of what
+// is in flight then. Its argument block is that of every kernel.
+func Spin(g cudatest.Grid) {
+	c := newCall(g, false)
+	for !c.over(c.peer(1)) {
+	}
+}

@@ -1,0 +1,92 @@
+package cudaipctest
+
+import "sync/atomic"
+
+// Each ordered pair of ranks has a pipe in the receiver's region: how many bytes
+// were put in and how many taken out, and a ring. Counters only grow.
+const (
+	ringBytes = 32 << 10
+	pipeBytes = 128 + ringBytes
+)
+
+// pipe is the pipe from one rank to another, wherever it is called from.
+func (c *call) pipe(from, to int) uint64 { return c.region[to] + pipesAt + uint64(from)*pipeBytes }
+
+// push puts as much of b as there is room for into the pipe to a peer.
+func (c *call) push(peer int, b []byte) int {
+	p := c.pipe(c.rank, peer)
+	put := atomic.LoadUint64(word(p))
+	n := min(len(b), ringBytes-int(put-atomic.LoadUint64(word(p+64))))
+	for i := 0; i < n; {
+		at := int((put + uint64(i)) % ringBytes)
+		i += copy(memory(p+128+uint64(at), int64(ringBytes-at)), b[i:n])
+	}
+	if n > 0 {
+		atomic.StoreUint64(word(p), put+uint64(n)) // release: what was copied is there
+	}
+	return n
+}
+
+// pull takes as much as there is for b out of the pipe from a peer.
+func (c *call) pull(peer int, b []byte) int {
+	p := c.pipe(peer, c.rank)
+	taken := atomic.LoadUint64(word(p + 64))
+	n := min(len(b), int(atomic.LoadUint64(word(p))-taken)) // acquire
+	for i := 0; i < n; {
+		at := int((taken + uint64(i)) % ringBytes)
+		i += copy(b[i:n], memory(p+128+uint64(at), int64(ringBytes-at)))
+	}
+	if n > 0 {
+		atomic.StoreUint64(word(p+64), taken+uint64(n))
+	}
+	return n
+}
+
+// exchange sends out[p] to and fills in[p] from every peer p, all at once.
+func (c *call) exchange(out, in [maxRanks][]byte) {
+	for {
+		left, moved, waits := 0, false, c.rank
+		for p := range c.world {
+			if p == c.rank {
+				continue
+			}
+			if n := c.push(p, out[p]); n > 0 {
+				out[p], moved = out[p][n:], true
+			}
+			if n := c.pull(p, in[p]); n > 0 {
+				in[p], moved = in[p][n:], true
+			}
+			if len(out[p])+len(in[p]) > 0 {
+				left, waits = left+1, p
+			}
+		}
+		switch {
+		case left == 0:
+			c.moved()
+			return
+		case moved:
+			c.moved()
+		case c.over(waits):
+			return
+		}
+	}
+}
+
+// everyone is the same for every peer.
+func (c *call) everyone(b []byte) (all [maxRanks][]byte) {
+	for p := range c.world {
+		all[p] = b
+	}
+	return all
+}
+
+// rows are world buffers of n bytes.
+func (c *call) rows(n int64) (all [maxRanks][]byte) {
+	for p := range c.world {
+		all[p] = make([]byte, n)
+	}
+	return all
+}
+
+// meet returns once every rank has called it.
+func (c *call) meet() { c.exchange(c.everyone([]byte{1}), c.rows(1)) }
