@@ -266,14 +266,7 @@ func (c *Communicator) choose(key signature) (*selector.Choice, error) {
 	rejections := map[string]string{}
 	for i, a := range c.attached {
 		name := a.loaded.Info.Name
-		support := a.loaded.Transport.Supports(withoutRank(req))
-		if a.scratch != nil {
-			generic := algorithm.Supports(withoutRank(req), a.scratch.Bytes)
-			support.Algorithms = append(append([]plugin.Algorithm(nil), support.Algorithms...), generic.Algorithms...)
-			if support.Reason == "" {
-				support.Reason = generic.Reason
-			}
-		}
+		support := a.supports(withoutRank(req))
 		for _, alg := range support.Algorithms {
 			candidates = append(candidates, selector.Candidate{Transport: name, Endpoint: i, Algorithm: alg, Qualified: name + "/" + alg.Name})
 		}
@@ -282,6 +275,22 @@ func (c *Communicator) choose(key signature) (*selector.Choice, error) {
 		}
 	}
 	return c.job.table.Compile(req, candidates, rejections)
+}
+
+// supports is what a transport offers for a request, and the generic algorithms
+// over its scratch. Those serve what it leaves to them, but where ranks are on
+// several hosts they reach no further than the transport says it does.
+func (a *attached) supports(req plugin.Request) plugin.Support {
+	support := a.loaded.Transport.Supports(req)
+	if a.scratch == nil || (req.Hosts > 1 && len(support.Algorithms) == 0) {
+		return support
+	}
+	generic := algorithm.Supports(req, a.scratch.Bytes)
+	support.Algorithms = append(append([]plugin.Algorithm(nil), support.Algorithms...), generic.Algorithms...)
+	if support.Reason == "" {
+		support.Reason = generic.Reason
+	}
+	return support
 }
 
 func withoutRank(req plugin.Request) plugin.Request {

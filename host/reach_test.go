@@ -1,0 +1,50 @@
+package host
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// offering is a transport that offers what it is told to.
+type offering struct{ support plugin.Support }
+
+func (offering) Info() plugin.Info                          { return plugin.Info{Name: "offering"} }
+func (o offering) Supports(_ plugin.Request) plugin.Support { return o.support }
+func (offering) Open(context.Context, plugin.OpenConfig) (plugin.Endpoint, error) {
+	return nil, plugin.Errorf(plugin.Unsupported, "it has no endpoints")
+}
+
+// The generic algorithms serve what a transport leaves to them, but do not
+// stretch its memory to other hosts.
+func TestGenericAlgorithmsReachAsFarAsTheTransport(t *testing.T) {
+	refusing := plugin.Support{Reason: "it reaches one host"}
+	own := plugin.Support{Algorithms: []plugin.Algorithm{{Name: "own", Latency: 1, Bandwidth: 1}}}
+	for _, test := range []struct {
+		support plugin.Support
+		hosts   int
+		want    string // names of the algorithms
+	}{
+		{refusing, 1, "generic/put_one_shot generic/put_two_shot"},
+		{refusing, 2, ""},
+		{own, 1, "own generic/put_one_shot generic/put_two_shot"},
+		{own, 2, "own generic/put_one_shot generic/put_two_shot"},
+	} {
+		req := plugin.Request{Collective: plugin.AllReduce, DType: plugin.Float32, World: 4, Hosts: test.hosts, Memory: plugin.MemoryKindHost}
+		a := &attached{loaded: &Loaded{Transport: offering{test.support}}, scratch: &plugin.Region{Bytes: 16 << 20}}
+		got := a.supports(req)
+		var names []string
+		for _, algorithm := range got.Algorithms {
+			names = append(names, algorithm.Name)
+		}
+		if strings.Join(names, " ") != test.want || got.Reason != test.support.Reason {
+			t.Errorf("%+v on %d hosts: %v, reason %q", test.support, test.hosts, names, got.Reason)
+		}
+		a.scratch = nil
+		if got := a.supports(req); len(got.Algorithms) != len(test.support.Algorithms) {
+			t.Errorf("%+v without scratch: %v", test.support, got.Algorithms)
+		}
+	}
+}
