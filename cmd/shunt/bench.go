@@ -21,8 +21,10 @@ func newBench() *cobra.Command {
 	dtype, op := dtypeFlag(plugin.Float32), opFlag(plugin.OpSum)
 	budget := 40 * time.Millisecond
 	var collectives []string
-	var transport, algo string
-	var noCheck, noInPlace bool
+	memory := memoryFlag{auto: true}
+	busy := 0
+	var transport, algo, against, library string
+	var noCheck, noInPlace, inPlace, graph, eager bool
 	c := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure collectives over real ranks, and check every result",
@@ -31,8 +33,15 @@ func newBench() *cobra.Command {
 Starts the ranks as processes of this machine, runs every collective over a
 range of sizes, out of place and in place, and prints the columns of nccl-tests.
 Sizes are those of the whole buffer, time is that of the slowest rank. Exit
-status 1 when any element of any result is wrong.`,
-		Example: "  shunt bench\n  shunt bench -n 2,4 --collective all_reduce,broadcast --max 1M --factor 2 --json",
+status 1 when any element of any result is wrong.
+
+On a machine with GPUs every rank takes one, and buffers lie in its memory.
+Operations are captured in a graph and replayed, or, with --eager, called one
+after the other; with both flags both are measured. Times are the GPU's own, by
+events. Several buffers rotate, so that no cache holds them. --against nccl
+measures NCCL in turn with Shunt, in the same processes and on the same stream:
+on plain memory, and on memory registered as a symmetric window.`,
+		Example: "  shunt bench\n  shunt bench -n 2,4 --collective all_reduce,broadcast --max 1M --factor 2 --json\n  shunt bench --memory cuda --graph --eager --max 1G --against nccl",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			for _, name := range collectives {
@@ -44,10 +53,31 @@ status 1 when any element of any result is wrong.`,
 					return usage("no measurement is called %q; %s", name, hint)
 				}
 			}
+			if inPlace && noInPlace {
+				return usage("--in-place and --no-in-place")
+			}
+			kind, gpus, err := memory.choose(c.Context(), transport)
+			if err != nil {
+				return classify(err)
+			}
 			config := bench.Config{
 				Collectives: collectives, Min: int64(least), Max: int64(most), Factor: int64(factor),
 				DType: plugin.DType(dtype), Op: plugin.Op(op), Root: root, Iterations: iterations, Budget: budget,
-				Transport: transport, NoCheck: noCheck, InPlace: !noInPlace,
+				Transport: transport, NoCheck: noCheck, InPlace: !noInPlace, InPlaceOnly: inPlace,
+				Memory: kind, Busy: busy, Against: against, Library: library,
+			}
+			if kind == plugin.MemoryKindCuda {
+				config.Modes = modesOf(graph, eager)
+				if !c.Flags().Changed("ranks") {
+					worlds = []int{min(gpus, 8)}
+				}
+				for _, world := range worlds {
+					if _, err := gpuJob(kind, world, gpus, launch.Job{}); err != nil {
+						return err
+					}
+				}
+			} else if graph || eager || busy != 0 || against != "" {
+				return usage("--graph, --eager, --busy and --against are for --memory cuda, and memory is %s", kind)
 			}
 			var env []string
 			if algo != "" {
@@ -57,7 +87,7 @@ status 1 when any element of any result is wrong.`,
 			wrong := int64(0)
 			for _, world := range worlds {
 				config.World = world
-				result, err := benchWorld(c, config, launch.Job{Env: env, Hosts: hosts, Bind: true})
+				result, err := benchWorld(c, config, launch.Job{Env: env, Hosts: hosts, Bind: kind == plugin.MemoryKindHost})
 				if err != nil {
 					return classify(err)
 				}
@@ -76,7 +106,13 @@ status 1 when any element of any result is wrong.`,
 		},
 	}
 	f := c.Flags()
-	f.IntSliceVarP(&worlds, "ranks", "n", worlds, "number of ranks; several are measured one after the other")
+	f.IntSliceVarP(&worlds, "ranks", "n", worlds, "number of ranks; several are measured one after the other; on GPUs the default is all of them, 8 at most")
+	f.Var(&memory, "memory", "where buffers lie: host, cuda, or auto: cuda where there are two GPUs at least")
+	f.BoolVar(&graph, "graph", false, "on GPUs: replay graphs (the default)")
+	f.BoolVar(&eager, "eager", false, "on GPUs: call one operation after the other")
+	f.IntVar(&busy, "busy", 0, "on GPUs: percent of the multiprocessors that other work keeps busy meanwhile")
+	f.StringVar(&against, "against", "", "on GPUs: compare with nccl")
+	f.StringVar(&library, "nccl", "", "path of NCCL's library (default libnccl.so.2)")
 	f.StringSliceVar(&collectives, "collective", nil, "what to measure (default: all): "+strings.Join(bench.Names(), ", "))
 	f.Var(&least, "min", "smallest size")
 	f.Var(&most, "max", "largest size")
@@ -84,14 +120,26 @@ status 1 when any element of any result is wrong.`,
 	f.Var(&dtype, "dtype", "type of the elements")
 	f.Var(&op, "op", "reduction op")
 	f.IntVar(&root, "root", root, "root of rooted collectives")
-	f.IntVar(&iterations, "iters", 0, "operations timed for each row; 0: as many as --budget allows")
-	f.DurationVar(&budget, "budget", budget, "time spent on timing each row")
+	f.IntVar(&iterations, "iters", 0, "operations timed for each row; 0: as many as --budget allows, on GPUs by size")
+	f.DurationVar(&budget, "budget", budget, "time spent on timing each row of host memory")
 	f.IntVar(&hosts, "hosts", hosts, "pretend that the ranks run on so many hosts")
 	f.StringVar(&transport, "transport", "", "the one transport to use: builtin:NAME, shared:PATH or process:PATH")
 	f.StringVar(&algo, "algo", "", "set SHUNT_ALGO")
 	f.BoolVar(&noCheck, "no-check", false, "do not check results")
 	f.BoolVar(&noInPlace, "no-in-place", false, "measure out of place only")
+	f.BoolVar(&inPlace, "in-place", false, "measure in place only, where an operation has such a form")
 	return c
+}
+
+// modesOf are the modes that two flags ask for.
+func modesOf(graph, eager bool) []bench.Mode {
+	switch {
+	case graph && eager:
+		return []bench.Mode{bench.Graph, bench.Eager}
+	case eager:
+		return []bench.Mode{bench.Eager}
+	}
+	return []bench.Mode{bench.Graph}
 }
 
 // benchResult is one world of bench --json.

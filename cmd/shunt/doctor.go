@@ -10,7 +10,6 @@ import (
 	"os"
 	"strings"
 	"time"
-	"unsafe"
 
 	"github.com/spf13/cobra"
 
@@ -45,8 +44,8 @@ func newDoctor() *cobra.Command {
 		Short: "Check that this machine and environment can run Shunt",
 		Long: `Check that this machine and environment can run Shunt.
 
-Looks at the kernel's facilities, limits, CPUs, SHUNT_* variables and
-transports, then lets real ranks run a collective. Exit status 1 when something
+Looks at the kernel's facilities, limits, CPUs, GPUs, SHUNT_* variables and
+transports, then lets real ranks run a collective, on GPUs too. Exit status 1 when something
 is broken; warnings do not count.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -72,7 +71,7 @@ is broken; warnings do not count.`,
 }
 
 // checks are what doctor looks at, in order. Those of the machine are in
-// machine.go.
+// machine.go, those of GPUs in gpus.go.
 var checks = []struct {
 	name string
 	run  func(ctx context.Context, world int) []finding
@@ -85,7 +84,10 @@ var checks = []struct {
 	{"environment", checkEnvironment},
 	{"failpoints", checkFailpoints},
 	{"transports", checkTransports},
+	{"GPUs", checkGPUs},
+	{"cudaipc", checkCudaipc},
 	{"ranks", checkRanks},
+	{"ranks on GPUs", checkRanksOnGPUs},
 }
 
 func checkEnvironment(context.Context, int) []finding {
@@ -156,11 +158,18 @@ type probeAnswer struct {
 
 // checkRanks lets real ranks join and reduce.
 func checkRanks(ctx context.Context, world int) []finding {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	return tryRanks(ctx, world, plugin.MemoryKindHost)
+}
+
+// probeConfig is what the ranks of the trial are told.
+type probeConfig struct{ Memory plugin.MemoryKind }
+
+func tryRanks(ctx context.Context, world int, memory plugin.MemoryKind) []finding {
+	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()
 	var answer probeAnswer
 	job := launch.Job{World: world, Label: "shunt doctor", Env: []string{"SHUNT_TIMEOUT=20s"}}
-	if err := askRanks(ctx, "probe", nil, job, &answer); err != nil {
+	if err := askRanks(ctx, "probe", probeConfig{memory}, job, &answer); err != nil {
 		return []finding{{Level: broken, Detail: err.Error(), Advice: "see what is broken above; SHUNT_LOG=debug says more"}}
 	}
 	return []finding{{Level: fine, Detail: fmt.Sprintf("%d ranks joined in %s; an all_reduce of 8 bytes takes %.2f µs", world, answer.Init.Round(100*time.Microsecond), answer.Microseconds)}}
@@ -168,33 +177,57 @@ func checkRanks(ctx context.Context, world int) []finding {
 
 // probeRank is a rank of the trial: it joins, reduces, checks the sum and times
 // a few more.
-func probeRank(ctx context.Context, _ []byte, report io.Writer) (err error) {
+func probeRank(ctx context.Context, text []byte, report io.Writer) (err error) {
+	var config probeConfig
+	if err := readConfig(text, &config); err != nil {
+		return err
+	}
+	options := host.Options{Memory: config.Memory}
+	if options.Device, err = deviceOfRank(config.Memory); err != nil {
+		return err
+	}
 	began := time.Now()
-	comm, err := host.Init(ctx, host.Options{})
+	comm, err := host.Init(ctx, options)
 	if err != nil {
 		return err
 	}
 	joined := time.Since(began)
 	defer func() { err = errors.Join(err, comm.Close()) }()
-	const rounds = 1000
-	for range rounds {
-		value := new(int64)
-		*value = int64(comm.Rank()) + 1
-		p := unsafe.Pointer(value)
-		if err := comm.AllReduce(p, p, 1, plugin.Int64, plugin.OpSum, nil); err != nil {
+	var word probeWord = new(hostWord)
+	if config.Memory == plugin.MemoryKindCuda {
+		if word, err = newDeviceWord(options.Device); err != nil {
 			return err
-		}
-		if want := int64(comm.World()) * int64(comm.World()+1) / 2; *value != want {
-			return plugin.Errorf(plugin.Internal, "all_reduce of 1 to %d gave %d on rank %d, not %d", comm.World(), *value, comm.Rank(), want)
 		}
 	}
-	began = time.Now()
-	sum := new(int64)
+	defer func() { err = errors.Join(err, word.close()) }()
+	const rounds = 1000
+	p := word.pointer()
 	for range rounds {
-		p := unsafe.Pointer(sum)
+		if err := word.set(int64(comm.Rank()) + 1); err != nil {
+			return err
+		}
 		if err := comm.AllReduce(p, p, 1, plugin.Int64, plugin.OpSum, nil); err != nil {
 			return err
 		}
+		value, err := word.get()
+		if err != nil {
+			return err
+		}
+		if want := int64(comm.World()) * int64(comm.World()+1) / 2; value != want {
+			return plugin.Errorf(plugin.Internal, "all_reduce of 1 to %d gave %d on rank %d, not %d", comm.World(), value, comm.Rank(), want)
+		}
+	}
+	if err := word.set(0); err != nil {
+		return err
+	}
+	began = time.Now()
+	for range rounds {
+		if err := comm.AllReduce(p, p, 1, plugin.Int64, plugin.OpSum, nil); err != nil {
+			return err
+		}
+	}
+	if _, err := word.get(); err != nil { // waits for what is on the stream
+		return err
 	}
 	if comm.Rank() != 0 {
 		return nil
@@ -217,7 +250,7 @@ func printFindings(c *cobra.Command, findings []finding) error {
 		}
 	} else {
 		for _, f := range findings {
-			fmt.Fprintf(c.OutOrStdout(), "%-4s  %-14s %s\n", f.Level, f.Check, strings.ReplaceAll(f.Detail, "\n", "\n                     "))
+			fmt.Fprintf(c.OutOrStdout(), "%-4s  %-14s %s\n", f.Level, f.Check, strings.ReplaceAll(f.Detail, "\n", "\n"+strings.Repeat(" ", 21)))
 			if f.Advice != "" {
 				fmt.Fprintf(c.OutOrStdout(), "%20s → %s\n", "", f.Advice)
 			}

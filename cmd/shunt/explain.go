@@ -25,6 +25,7 @@ type explainConfig struct {
 	Op          plugin.Op
 	Bytes       []int64 // nil: every range of sizes with one answer
 	Transports  []string
+	Memory      plugin.MemoryKind
 }
 
 // explained is one answer of explain: a choice, or why there is none.
@@ -39,6 +40,7 @@ func newExplain() *cobra.Command {
 	var sizes sizesFlag
 	var transports []string
 	var algo string
+	memory := memoryFlag{auto: true}
 	c := &cobra.Command{
 		Use:   "explain [COLLECTIVE...]",
 		Short: "Say which transport and algorithm a call would use, and why no other",
@@ -62,7 +64,18 @@ nothing can serve a call.`,
 			if len(args) == 0 {
 				config.Collectives = plugin.Collectives()
 			}
-			job := launch.Job{World: world, Hosts: hosts, Label: "shunt explain"}
+			kind, gpus, err := memory.choose(c.Context(), strings.Join(transports, ","))
+			if err != nil {
+				return classify(err)
+			}
+			if kind == plugin.MemoryKindCuda && !c.Flags().Changed("ranks") {
+				world = min(gpus, 8)
+			}
+			config.Memory = kind
+			job, err := gpuJob(kind, world, gpus, launch.Job{Hosts: hosts, Label: "shunt explain"})
+			if err != nil {
+				return err
+			}
 			if algo != "" {
 				job.Env = append(job.Env, "SHUNT_ALGO="+algo)
 			}
@@ -74,7 +87,8 @@ nothing can serve a call.`,
 		},
 	}
 	f := c.Flags()
-	f.IntVarP(&world, "ranks", "n", world, "number of ranks")
+	f.IntVarP(&world, "ranks", "n", world, "number of ranks; on GPUs the default is all of them, 8 at most")
+	f.Var(&memory, "memory", "of the buffers: host, cuda, or auto: cuda where there are two GPUs at least")
 	f.IntVar(&hosts, "hosts", hosts, "pretend that the ranks run on so many hosts")
 	f.Var(&dtype, "dtype", "type of the elements")
 	f.Var(&op, "op", "reduction op")
@@ -114,7 +128,11 @@ func explainRank(ctx context.Context, text []byte, report io.Writer) (err error)
 	if err := readConfig(text, &config); err != nil {
 		return err
 	}
-	comm, err := host.Init(ctx, host.Options{Transports: config.Transports})
+	options := host.Options{Transports: config.Transports, Memory: config.Memory}
+	if options.Device, err = deviceOfRank(config.Memory); err != nil {
+		return err
+	}
+	comm, err := host.Init(ctx, options)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/pool"
+	"github.com/shunt-ccl/shunt/transports/cudaipc"
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
 
@@ -36,7 +37,11 @@ const (
 	exitFailure = 3
 )
 
-func init() { host.Register(shm.Transport{}) }
+// The builtin transports. No CUDA driver is loaded before an endpoint is opened.
+func init() {
+	host.Register(shm.Transport{})
+	host.Register(cudaipc.Transport{})
+}
 
 func main() {
 	pool.Main() // a rank of the conformance suite goes no further

@@ -158,6 +158,9 @@ func TestExplain(t *testing.T) {
 func TestTransports(t *testing.T) {
 	stdout, stderr, code := shunt(t, "transports")
 	require.Zero(t, code, stderr)
+	if _, _, err := machineGPUs(); err != nil {
+		require.Contains(t, stdout, "not usable on this machine: ")
+	}
 	require.Contains(t, stdout, "builtin:shm\n")
 	require.Contains(t, stdout, "all_reduce ")
 	text := filepath.Join(t.TempDir(), "shunt-transport-text.so")
@@ -167,10 +170,14 @@ func TestTransports(t *testing.T) {
 	require.Equal(t, exitWrong, code)
 	var reports []transportReport
 	require.NoError(t, json.Unmarshal([]byte(stdout), &reports))
-	require.Equal(t, "shm", reports[0].Name)
-	require.NotEmpty(t, reports[0].Algorithms["all_reduce"])
-	require.Equal(t, "shared:"+text, reports[1].Spec)
-	require.NotEmpty(t, reports[1].Rejected)
+	require.Equal(t, "cudaipc", reports[0].Name)
+	require.Equal(t, "shm", reports[1].Name)
+	require.Empty(t, reports[1].Unusable)
+	for _, r := range reports[:2] {
+		require.NotEmpty(t, r.Algorithms["all_reduce"])
+	}
+	require.Equal(t, "shared:"+text, reports[2].Spec)
+	require.NotEmpty(t, reports[2].Rejected)
 }
 
 func TestTopo(t *testing.T) {
@@ -250,4 +257,31 @@ func TestParseMPI(t *testing.T) {
 	require.ErrorContains(t, err, "2 wrong elements of all_reduce at 8 bytes")
 	_, err = parseMPI([]byte("Open MPI says hello\n"))
 	require.ErrorContains(t, err, "mpirun printed")
+}
+
+func TestGPUOptions(t *testing.T) {
+	for _, args := range [][]string{{"--graph"}, {"--eager"}, {"--busy", "10"}, {"--against", "nccl"}} {
+		_, stderr, code := shunt(t, append([]string{"bench", "--memory", "host"}, args...)...)
+		require.Equal(t, exitUsage, code, args)
+		require.Contains(t, stderr, "are for --memory cuda")
+	}
+	_, stderr, code := shunt(t, "bench", "--memory", "video")
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "want auto, host or cuda")
+	_, stderr, code = shunt(t, "bench", "--in-place", "--no-in-place")
+	require.Equal(t, exitUsage, code, stderr)
+	if _, version, err := machineGPUs(); err != nil && version == 0 {
+		for _, command := range []string{"bench", "explain"} {
+			_, stderr, code = shunt(t, command, "--memory", "cuda")
+			require.Equal(t, exitFailure, code)
+			require.Contains(t, stderr, "no CUDA driver")
+		}
+	}
+}
+
+func TestGPUInWords(t *testing.T) {
+	g := gpu{Ordinal: 1, Name: "H", UUID: "GPU-1", PCI: "0000:18:00.0", Memory: 139 << 30, Capability: "9.0", Peers: []gpuPeer{
+		{Ordinal: 0, Access: true, NVLinks: 18}, {Ordinal: 2, Access: true}, {Ordinal: 3}, {Ordinal: 4, Access: true, Problem: "no NVML"},
+	}}
+	require.Equal(t, "GPU 1: H GPU-1 at 0000:18:00.0, 139G, compute capability 9.0; to GPU 0: NVLink (18), GPU 2: PCIe, GPU 3: no access, GPU 4: access", g.String())
 }

@@ -116,6 +116,9 @@ func shuntContender(c *cobra.Command, transport string) bench.Contender {
 			Signals: received,
 			Args:    func(text string) []string { return []string{"rank", "bench", text} },
 		}, func(r bench.Row) {
+			if r.OutOfPlace == nil {
+				return
+			}
 			times[r.Bytes] = r.OutOfPlace.Microseconds
 			wrong += r.Wrong()
 		})

@@ -24,8 +24,8 @@ func newTopo() *cobra.Command {
 		Short: "Show where ranks run: hosts, NUMA nodes, CPUs, GPUs",
 		Long: `Show where ranks run: hosts, NUMA nodes, CPUs, GPUs.
 
-Without -n: the place of this process. With -n: so many ranks are started, meet,
-and say where they are.`,
+Without -n: the place of this process, and its GPUs with the paths between them.
+With -n: so many ranks are started, meet, and say where they are.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			t := topology.New([]topology.Place{topology.Local()})
@@ -35,10 +35,20 @@ and say where they are.`,
 					return classify(err)
 				}
 			}
+			var list []gpu
+			if world == 0 {
+				list, _, _ = machineGPUs() // doctor says why there is none
+			}
 			if wantsJSON(c) {
-				return printJSON(c, t)
+				return printJSON(c, struct {
+					*topology.Topology
+					GPUs []gpu `json:"gpus,omitempty"` // of this machine
+				}{t, list})
 			}
 			fmt.Fprint(c.OutOrStdout(), t)
+			for _, g := range list {
+				fmt.Fprintln(c.OutOrStdout(), g)
+			}
 			return nil
 		},
 	}

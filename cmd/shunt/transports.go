@@ -26,7 +26,8 @@ type transportReport struct {
 	Doc        string              `json:"doc,omitempty"`
 	Features   []string            `json:"features,omitempty"`
 	Memory     []string            `json:"memory,omitempty"`
-	PID        int                 `json:"pid,omitempty"` // of the plugin's process
+	Unusable   string              `json:"unusable,omitempty"` // why no communicator could use it on this machine
+	PID        int                 `json:"pid,omitempty"`      // of the plugin's process
 	Algorithms map[string][]string `json:"algorithms,omitempty"`
 	Reasons    map[string]string   `json:"reasons,omitempty"` // collectives without an algorithm of its own
 }
@@ -127,6 +128,7 @@ func inspect(ctx context.Context, text string, world int, logger *slog.Logger) (
 	for _, m := range loaded.Info.Memory {
 		r.Memory = append(r.Memory, m.String())
 	}
+	r.Unusable = usable(r.Memory)
 	r.Algorithms, r.Reasons = map[string][]string{}, map[string]string{}
 	for _, v := range plugin.Collectives() {
 		support := loaded.Transport.Supports(plugin.Request{Collective: v, DType: plugin.Float32, Op: plugin.OpSum, World: world, Hosts: 1, Memory: loaded.Info.Memory[0]})
@@ -168,6 +170,9 @@ func printTransports(c *cobra.Command, reports []transportReport, world int) {
 		}
 		fmt.Fprintf(out, "%s\n  %s %s: %s\n", r.Spec, r.Name, r.Version, r.Doc)
 		fmt.Fprintf(out, "  memory %s; features %s\n", strings.Join(r.Memory, ", "), strings.Join(r.Features, ", "))
+		if r.Unusable != "" {
+			fmt.Fprintf(out, "  not usable on this machine: %s\n", r.Unusable)
+		}
 		if r.PID != 0 {
 			fmt.Fprintf(out, "  runs in process %d\n", r.PID)
 		}

@@ -24,7 +24,15 @@ type Config struct {
 	Budget      time.Duration `json:"budget_ns"`  // for timing one row
 	Transport   string        `json:"transport"`  // "" is the default choice
 	NoCheck     bool          `json:"no_check"`
-	InPlace     bool          `json:"in_place"` // measure in place too
+	InPlace     bool          `json:"in_place"`      // measure in place too
+	InPlaceOnly bool          `json:"in_place_only"` // where an operation has such a form
+
+	// What follows is for GPUs.
+	Memory  plugin.MemoryKind `json:"memory"`
+	Modes   []Mode            `json:"modes,omitempty"`
+	Busy    int               `json:"busy,omitempty"`    // percent of the multiprocessors that other work keeps busy
+	Against string            `json:"against,omitempty"` // "nccl", or nothing
+	Library string            `json:"library,omitempty"` // of what is compared
 }
 
 // Names are the names of the measurements, in the order of the report.
@@ -61,6 +69,19 @@ func (c *Config) check() error {
 		return bad("negative number of iterations or budget")
 	case !c.DType.Valid() || !c.Op.Valid():
 		return bad("dtype %d, op %d", c.DType, c.Op)
+	case c.Memory != plugin.MemoryKindHost && c.Memory != plugin.MemoryKindCuda:
+		return bad("memory %s", c.Memory)
+	case c.Memory == plugin.MemoryKindHost && (len(c.Modes) > 0 || c.Busy != 0 || c.Against != ""):
+		return bad("graphs, filler work and NCCL are for CUDA memory")
+	case c.Busy < 0 || c.Busy > 100:
+		return bad("%d %% of the multiprocessors; want 0 to 100", c.Busy)
+	case c.Against != "" && c.Against != "nccl":
+		return bad("no comparison with %q; there is nccl", c.Against)
+	}
+	for _, m := range c.Modes {
+		if m != Eager && m != Graph {
+			return bad("mode %q; there are %s and %s", m, Eager, Graph)
+		}
 	}
 	for _, name := range c.Collectives {
 		if find(name) == nil {
@@ -86,42 +107,76 @@ func (c *Config) jobs() []job {
 	if len(names) == 0 {
 		names = Names()
 	}
+	modes := c.Modes
+	if len(modes) == 0 {
+		modes = []Mode{Eager}
+	}
 	var list []job
-	for _, name := range names {
-		t := find(name)
-		if t.collective == plugin.Barrier {
-			list = append(list, job{test: t})
-			continue
-		}
-		last := int64(-1)
-		for _, size := range c.sizes() {
-			elements := max(size/c.DType.Bytes(), 1)
-			s := t.shape(place{world: c.World, root: c.Root}, elements)
-			if s.elements == last {
-				continue // a larger size that rounds to the same counts
-			}
-			last = s.elements
-			list = append(list, job{test: t, elements: elements})
-			if s.inPlace && c.InPlace {
-				list = append(list, job{test: t, elements: elements, inPlace: true})
-			}
+	for _, mode := range modes {
+		for _, name := range names {
+			list = c.jobsOf(list, find(name), mode)
 		}
 	}
 	return list
+}
+
+func (c *Config) jobsOf(list []job, t *test, mode Mode) []job {
+	if t.collective == plugin.Barrier {
+		return append(list, job{test: t, mode: mode})
+	}
+	last := int64(-1)
+	for _, size := range c.sizes() {
+		elements := max(size/c.DType.Bytes(), 1)
+		s := t.shape(place{world: c.World, root: c.Root}, elements)
+		if s.elements == last {
+			continue // a larger size that rounds to the same counts
+		}
+		last = s.elements
+		inPlace := s.inPlace && (c.InPlace || c.InPlaceOnly)
+		if !inPlace || !c.InPlaceOnly {
+			list = append(list, job{test: t, elements: elements, mode: mode})
+		}
+		if inPlace {
+			list = append(list, job{test: t, elements: elements, mode: mode, inPlace: true})
+		}
+	}
+	return list
+}
+
+// largest is the most bytes that a job needs of one buffer, on any rank.
+func (c *Config) largest() int64 {
+	most := c.Max
+	for _, j := range c.jobs() {
+		for rank := range c.World {
+			s := j.test.shape(place{c.World, rank, c.Root}, j.elements)
+			most = max(most, c.DType.Bytes()*max(s.send, s.recv, s.placeSend+s.send, s.placeRecv+s.recv))
+		}
+	}
+	return most
 }
 
 // job is one row of one form.
 type job struct {
 	test     *test
 	elements int64
+	mode     Mode
 	inPlace  bool
 }
 
 // report is what one rank says about one job.
 type report struct {
-	Samples    []float64 `json:"us"` // of one operation, in each batch
-	Wrong      int64     `json:"wrong"`
-	Iterations int       `json:"iterations"`
-	Algorithm  string    `json:"algorithm"`
-	Error      string    `json:"error,omitempty"` // the last report of a rank
+	Samples    []float64    `json:"us"` // of one operation, in each batch
+	Wrong      int64        `json:"wrong"`
+	Iterations int          `json:"iterations"`
+	Algorithm  string       `json:"algorithm"`
+	Peers      []peerReport `json:"peers,omitempty"`
+	Skipped    string       `json:"skipped,omitempty"` // why no transport serves it
+	Error      string       `json:"error,omitempty"`   // the last report of a rank
+}
+
+// peerReport is what one rank says about a library that is compared.
+type peerReport struct {
+	Name    string    `json:"name"`
+	Samples []float64 `json:"us"`
+	Wrong   int64     `json:"wrong"`
 }

@@ -88,6 +88,12 @@ func median(samples []float64) float64 {
 	return (sorted[n/2-1] + sorted[n/2]) / 2
 }
 
+// percentile is the smallest sample that so many percent do not exceed.
+func percentile(samples []float64, percent int) float64 {
+	sorted := slices.Sorted(slices.Values(samples))
+	return sorted[(len(sorted)*percent+99)/100-1]
+}
+
 // GeometricMean of ratios; NaN for none. Those that are not numbers are left
 // out.
 func GeometricMean(ratios []float64) float64 {

@@ -3,13 +3,14 @@ package bench
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
-	"time"
-	"unsafe"
+	"os"
+	"runtime"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -18,16 +19,9 @@ import (
 // be tested.
 var corrupt = failpoint.NewData("bench.corrupt", "a result of `shunt bench`, before it is checked")
 
-// maxIterations bounds the timing of small operations.
-const maxIterations = 20000
-
-// batches is in how many parts the operations of a row are timed, each behind a
-// barrier. The launcher takes the slowest rank of each and the median of them,
-// so that what else runs on the machine spoils a batch and not the row.
-const batches = 9
-
 // Rank is a rank of a benchmark: it joins by the environment, goes through the
-// jobs and writes one report each to w. The error has been reported too.
+// jobs and writes one report each to w. The error has been reported too. On
+// GPUs a rank uses the device of its own number.
 func Rank(ctx context.Context, c Config, w io.Writer) (err error) {
 	out := json.NewEncoder(w)
 	defer func() {
@@ -38,20 +32,40 @@ func Rank(ctx context.Context, c Config, w io.Writer) (err error) {
 	if err := c.check(); err != nil {
 		return err
 	}
-	options := host.Options{}
+	options := host.Options{Memory: c.Memory}
 	if c.Transport != "" {
 		options.Transports = []string{c.Transport}
 	}
-	comm, err := host.Init(ctx, options)
-	if err != nil {
+	r := &rank{config: c, pattern: newPattern(c.DType, c.Op, c.World), space: &hostSpace{}}
+	var driver cuda.Driver
+	if c.Memory == plugin.MemoryKindCuda {
+		// Captures belong to a thread, and so does NCCL's current device.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		place, err := bootstrap.FromEnvironment(os.Getenv)
+		if err != nil {
+			return err
+		}
+		options.Device = place.Rank
+		if driver, err = cuda.Open(); err != nil {
+			return err
+		}
+	}
+	if r.comm, err = host.Init(ctx, options); err != nil {
 		return err
 	}
-	r := &rank{config: c, comm: comm, pattern: newPattern(c.DType, c.Op, c.World)}
-	defer func() {
-		if closeErr := r.close(); err == nil {
-			err = closeErr
+	defer func() { err = errors.Join(err, r.close()) }()
+	if driver != nil {
+		if r.space, err = newDeviceSpace(driver, options.Device, &c, r.comm, rotated); err != nil {
+			return err
 		}
-	}()
+	}
+	if err := r.barrier(); err != nil { // prepares it, before a gate holds the stream
+		return err
+	}
+	if r.peer, err = openPeer(r); err != nil {
+		return err
+	}
 	for _, j := range c.jobs() {
 		report, err := r.run(ctx, j)
 		if err != nil {
@@ -66,95 +80,97 @@ func Rank(ctx context.Context, c Config, w io.Writer) (err error) {
 
 // rank is the state of one rank.
 type rank struct {
-	config     Config
-	comm       *host.Communicator
-	pattern    *pattern
-	send, recv buffer
-	count      buffer // one int64: the number of iterations
-	window     *host.Window
-	group      host.Group
-}
-
-// buffer is page-aligned memory outside Go's heap that grows as needed.
-type buffer struct{ memory []byte }
-
-// of is the buffer's first bytes.
-func (b *buffer) of(bytes int64) ([]byte, error) {
-	if int64(len(b.memory)) < bytes {
-		if err := b.free(); err != nil {
-			return nil, err
-		}
-		memory, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-		if err != nil {
-			return nil, plugin.Errorf(plugin.OutOfMemory, "buffer of %d bytes: %w", bytes, err)
-		}
-		b.memory = memory
-	}
-	return b.memory[:bytes], nil
-}
-
-func (b *buffer) free() error {
-	if b.memory == nil {
-		return nil
-	}
-	memory := b.memory
-	b.memory = nil
-	if err := unix.Munmap(memory); err != nil {
-		return plugin.Errorf(plugin.System, "munmap: %w", err)
-	}
-	return nil
-}
-
-func pointer(memory []byte) unsafe.Pointer {
-	if len(memory) == 0 {
-		return nil
-	}
-	return unsafe.Pointer(&memory[0])
+	config  Config
+	comm    *host.Communicator
+	pattern *pattern
+	space   space
+	peer    *peer // the library that is compared, or nil
+	window  *host.Window
+	group   host.Group
 }
 
 func (r *rank) close() error {
-	err := r.comm.Close() // takes the window along
-	for _, b := range []*buffer{&r.send, &r.recv, &r.count} {
-		if freeErr := b.free(); err == nil {
-			err = freeErr
-		}
+	var err error
+	if r.peer != nil {
+		err = r.peer.close()
 	}
-	return err
+	return errors.Join(err, r.comm.Close(), r.space.close()) // the communicator takes the window along
 }
 
 // prepared is one job with its memory in place.
 type prepared struct {
-	shape      shape
-	job        job
-	send, recv []byte // the parts of the buffers; in place they overlap
-	call       func() error
+	shape shape
+	job   job
+	slots []slot
+	list  []candidate
 }
+
+// slot is the memory of one of the places that an operation rotates over. In
+// place, send and receive memory overlap.
+type slot struct {
+	send, recv    area
+	before, after area // around recv; must stay as they are
+}
+
+// guard is the length of what surrounds receive memory, in bytes: a page, so
+// that the memory stays aligned.
+const guard = 4096
 
 // run measures one job.
 func (r *rank) run(ctx context.Context, j job) (report, error) {
 	p, err := r.prepare(ctx, j)
 	if err != nil {
-		return report{}, err
+		return skipOr(err)
 	}
 	var rep report
-	if !r.config.NoCheck && p.shape.elements > 0 {
-		if rep.Wrong, err = r.checked(p); err != nil {
-			return rep, err
+	for i := range p.list {
+		c := &p.list[i]
+		for s := range p.slots {
+			if r.config.NoCheck || p.shape.elements == 0 {
+				// Pages that nobody has written are all one page of zeros, which
+				// no cache misses.
+				if p.shape.elements > 0 {
+					if _, err := r.ready(p, c, s); err != nil {
+						return rep, err
+					}
+				}
+				if s > 0 {
+					continue
+				}
+				// Once at least, so that what a first call prepares is not timed.
+				if err := r.once(c, s); err != nil {
+					return rep, err
+				}
+				continue
+			}
+			wrong, err := r.checked(p, c, s)
+			if err != nil {
+				if i == 0 && s == 0 {
+					return skipOr(err)
+				}
+				return rep, err
+			}
+			c.wrong += wrong
 		}
 	}
-	if rep.Iterations, err = r.calibrate(p); err != nil {
+	if rep.Iterations, err = r.space.samples(r, p, p.list); err != nil {
 		return rep, err
 	}
-	for left := rep.Iterations; left > 0; {
-		n := max(rep.Iterations/batches, 1)
-		us, err := r.timed(p, n)
-		if err != nil {
-			return rep, err
+	// What ran last is checked as well: counters and slots are at another place
+	// than in the beginning.
+	if !r.config.NoCheck && p.shape.elements > 0 {
+		for i := range p.list {
+			wrong, err := r.checked(p, &p.list[i], len(p.slots)-1)
+			if err != nil {
+				return rep, err
+			}
+			p.list[i].wrong += wrong
 		}
-		rep.Samples = append(rep.Samples, us)
-		left -= n
 	}
-	rep.Iterations = len(rep.Samples) * max(rep.Iterations/batches, 1)
+	rep.Samples, rep.Wrong = p.list[0].samples, p.list[0].wrong
+	for _, c := range p.list[1:] {
+		rep.Peers = append(rep.Peers, peerReport{Name: c.name, Samples: c.samples, Wrong: c.wrong})
+	}
 	dtype, count := r.config.DType, p.shape.count
 	if p.shape.window != noWindow {
 		dtype, count = plugin.Uint8, count*dtype.Bytes()
@@ -167,49 +183,88 @@ func (r *rank) run(ctx context.Context, j job) (report, error) {
 	return rep, nil
 }
 
+// skipOr is a report of a job that no transport serves, on any rank, or the
+// error.
+func skipOr(err error) (report, error) {
+	if errors.Is(err, plugin.Unsupported) {
+		return report{Skipped: err.Error()}, nil
+	}
+	return report{}, err
+}
+
 // prepare lays a job's memory out.
 func (r *rank) prepare(ctx context.Context, j job) (*prepared, error) {
 	s := j.test.shape(place{r.config.World, r.comm.Rank(), r.config.Root}, j.elements)
 	p := &prepared{shape: s, job: j}
 	size := r.config.DType.Bytes()
-	var err error
-	switch {
-	case j.inPlace:
-		var all []byte
-		if all, err = r.recv.of(max(s.placeSend+s.send, s.placeRecv+s.recv) * size); err == nil {
-			p.send, p.recv = all[s.placeSend*size:][:s.send*size], all[s.placeRecv*size:][:s.recv*size]
-		}
-	default:
-		if p.send, err = r.send.of(s.send * size); err == nil {
-			p.recv, err = r.recv.of(s.recv * size)
-		}
+	send, recv := s.send*size, s.recv*size
+	if j.inPlace {
+		recv = max(s.placeSend+s.send, s.placeRecv+s.recv) * size
+		send = 0
 	}
+	// 512 keeps every slot as aligned as an allocation of its own.
+	sendEach, recvEach := (send+511)/512*512, (recv+2*guard+511)/512*512
+	n := r.space.slots(max(sendEach, recvEach))
+	if s.window != noWindow {
+		n = 1
+	}
+	sends, err := r.space.buffer(sendBuffer, sendEach*int64(n))
 	if err != nil {
 		return nil, err
+	}
+	recvs, err := r.space.buffer(recvBuffer, recvEach*int64(n))
+	if err != nil {
+		return nil, err
+	}
+	for i := range int64(n) {
+		all := recvs.part(i*recvEach, recvEach)
+		k := slot{before: all.part(0, guard), after: all.part(guard+recv, guard), recv: all.part(guard, recv), send: sends.part(i*sendEach, send)}
+		if j.inPlace {
+			k.send, k.recv = all.part(guard+s.placeSend*size, s.send*size), all.part(guard+s.placeRecv*size, s.recv*size)
+		}
+		p.slots = append(p.slots, k)
 	}
 	if s.window != noWindow {
 		return p, r.prepareWindow(ctx, p)
 	}
-	operations := s.operations
-	for i := range operations {
-		op := &operations[i]
-		op.DType, op.Op = r.config.DType, r.config.Op
-		op.Send, op.Recv = pointer(p.send), pointer(p.recv)
+	p.list = []candidate{{call: r.shuntCall(p)}}
+	if r.peer != nil && !j.inPlace {
+		if err := r.peer.add(r, p); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// shuntCall is the operation of a shape over the slots.
+func (r *rank) shuntCall(p *prepared) func(int) error {
+	operations := make([][]host.Operation, len(p.slots))
+	for i, k := range p.slots {
+		operations[i] = r.operations(p, k)
+	}
+	if len(p.shape.operations) == 1 {
+		return func(slot int) error { return r.comm.Do(&operations[slot][0]) }
+	}
+	return func(slot int) error {
+		for _, op := range operations[slot] {
+			r.group.Add(op)
+		}
+		return r.group.Run(r.comm)
+	}
+}
+
+// operations are a shape's with the memory of a slot.
+func (r *rank) operations(p *prepared, k slot) []host.Operation {
+	list := append([]host.Operation(nil), p.shape.operations...)
+	for i := range list {
+		op := &list[i]
+		op.DType, op.Op, op.Stream = r.config.DType, r.config.Op, r.space.stream()
+		op.Send, op.Recv = k.send.at, k.recv.at
 		if op.Op == plugin.OpPremulSum {
 			op.Scalar = scalar
 		}
 	}
-	if len(operations) == 1 {
-		p.call = func() error { return r.comm.Do(&operations[0]) }
-		return p, nil
-	}
-	p.call = func() error {
-		for i := range operations {
-			r.group.Add(operations[i])
-		}
-		return r.group.Run(r.comm)
-	}
-	return p, nil
+	return list
 }
 
 // prepareWindow makes the window when it is first needed, large enough for
@@ -224,105 +279,106 @@ func (r *rank) prepareWindow(ctx context.Context, p *prepared) error {
 	}
 	world, me := r.config.World, r.comm.Rank()
 	next, previous := (me+1)%world, (me+world-1)%world
-	local := unsafe.Slice((*byte)(r.window.Local()), r.window.Bytes())[:len(p.send)]
-	bytes := int64(len(p.send))
+	k := &p.slots[0]
+	k.before, k.after = area{}, area{}
+	bytes := k.send.bytes
+	local := area{r.window.Local(), bytes}
+	do := func(op host.Operation) func() error {
+		op.Window, op.DType, op.Stream = r.window, plugin.Uint8, r.space.stream()
+		return func() error { return r.comm.Do(&op) }
+	}
 	if p.shape.window == getNext {
-		send := p.send
-		copy(local, send)
-		p.send = local // what the previous rank reads
-		p.call = func() error { return r.window.Get(next, 0, pointer(p.recv), bytes) }
+		get := do(host.Operation{Collective: plugin.Get, Root: next, Recv: k.recv.at, Count: bytes})
+		k.send = local // what the previous rank reads
+		p.list = []candidate{{call: func(int) error { return get() }}}
 		return nil
 	}
-	p.recv = local
-	p.call = func() error {
-		if err := r.window.Put(next, 0, pointer(p.send), bytes); err != nil {
+	put := do(host.Operation{Collective: plugin.Put, Root: next, Send: k.send.at, Count: bytes})
+	signal := do(host.Operation{Collective: plugin.Signal, Root: next})
+	wait := do(host.Operation{Collective: plugin.Wait, Root: previous, Offset: 1})
+	k.recv = local
+	p.list = []candidate{{call: func(int) error {
+		if err := put(); err != nil {
 			return err
 		}
-		if err := r.window.Signal(next); err != nil {
+		if err := signal(); err != nil {
 			return err
 		}
-		return r.window.Wait(previous, 1)
-	}
+		return wait()
+	}}}
 	return nil
 }
 
-// checked runs the operation once over known data and counts the wrong
-// elements of this rank's result.
-func (r *rank) checked(p *prepared) (int64, error) {
-	size := r.config.DType.Bytes()
-	for i := range p.recv {
-		p.recv[i] = 0xA5
+// ready fills the memory of an operation: known data to send, and something
+// else where the result comes and around it.
+func (r *rank) ready(p *prepared, c *candidate, number int) (slot, error) {
+	k := p.slots[number]
+	if c.slots != nil {
+		k = c.slots[number]
 	}
-	r.pattern.fill(p.send, source(r.comm.Rank()), 0)
-	// Nobody starts before every rank's memory is in place, which matters where a
-	// peer writes or reads it without this rank's doing.
-	if err := r.comm.Barrier(nil); err != nil {
-		return 0, err
+	for _, a := range []area{k.before, k.recv, k.after} {
+		if err := r.space.poison(a); err != nil {
+			return k, err
+		}
 	}
-	if err := p.call(); err != nil {
-		return 0, err
-	}
-	if len(p.shape.expect) > 0 {
-		corrupt.Corrupt(p.recv)
-	}
-	wrong := int64(0)
-	for _, e := range p.shape.expect {
-		wrong += r.pattern.wrong(p.recv[e.offset*size:][:e.length*size], e.from, e.first)
-	}
-	return wrong, r.comm.Barrier(nil)
+	return k, r.space.fill(k.send, r.pattern, source(r.comm.Rank()), 0)
 }
 
-// calibrate decides how often to run; all ranks get rank 0's answer.
-func (r *rank) calibrate(p *prepared) (int, error) {
-	if r.config.Iterations > 0 {
-		return r.config.Iterations, nil
-	}
-	memory, err := r.count.of(8)
+// checked runs the operation once over known data and counts the wrong
+// elements of this rank's result, and the bytes beside it that were written.
+func (r *rank) checked(p *prepared, c *candidate, slot int) (int64, error) {
+	size := r.config.DType.Bytes()
+	k, err := r.ready(p, c, slot)
 	if err != nil {
 		return 0, err
 	}
-	n := (*int64)(pointer(memory))
-	*n = 1
-	for {
-		us, err := r.timed(p, int(*n))
+	// Nobody starts before every rank's memory is in place, which matters where a
+	// peer writes or reads it without this rank's doing.
+	if err := r.barrier(); err != nil {
+		return 0, err
+	}
+	if err := c.call(slot); err != nil {
+		return 0, err
+	}
+	if err := r.space.finish(); err != nil {
+		return 0, err
+	}
+	if len(p.shape.expect) > 0 {
+		if err := r.space.spoil(k.recv); err != nil {
+			return 0, err
+		}
+	}
+	wrong := int64(0)
+	for _, e := range p.shape.expect {
+		n, err := r.space.wrong(k.recv.part(e.offset*size, e.length*size), r.pattern, e.from, e.first)
 		if err != nil {
 			return 0, err
 		}
-		spent, budget := us*float64(*n), float64(r.config.Budget.Microseconds())
-		enough := *n
-		// A short run says little: try again with more until a tenth is spent.
-		done := spent*10 >= budget || *n >= maxIterations/4
-		if done {
-			enough = int64(budget / max(us, 0.01))
-		} else {
-			enough *= 4
-		}
-		*n = min(max(enough, 3), maxIterations)
-		if done {
-			*n = -*n
-		}
-		if err := r.comm.Broadcast(pointer(memory), pointer(memory), 1, plugin.Int64, 0, nil); err != nil {
+		wrong += n
+	}
+	for _, a := range []area{k.before, k.after} {
+		n, err := r.space.unpoisoned(a)
+		if err != nil {
 			return 0, err
 		}
-		if *n > maxIterations || *n < -maxIterations || *n == 0 {
-			return 0, plugin.Errorf(plugin.Internal, "bench: rank 0 asked for %d iterations", *n)
-		}
-		if *n < 0 {
-			return int(-*n), nil
-		}
+		wrong += n
 	}
+	return wrong, r.barrier()
 }
 
-// timed runs the operation n times and returns the microseconds of one.
-func (r *rank) timed(p *prepared, n int) (float64, error) {
-	if err := r.comm.Barrier(nil); err != nil {
-		return 0, err
+// once runs the operation and waits for its end.
+func (r *rank) once(c *candidate, slot int) error {
+	if err := c.call(slot); err != nil {
+		return err
 	}
-	began := time.Now()
-	for range n {
-		if err := p.call(); err != nil {
-			return 0, err
-		}
+	return r.space.finish()
+}
+
+// barrier returns when every rank has entered it and this rank's operations
+// have ended.
+func (r *rank) barrier() error {
+	if err := r.comm.Barrier(r.space.stream()); err != nil {
+		return err
 	}
-	return float64(time.Since(began).Nanoseconds()) / 1e3 / float64(n), nil
+	return r.space.finish()
 }

@@ -19,11 +19,32 @@ type Row struct {
 	Bytes      int64   `json:"bytes"` // of the whole buffer
 	Count      int64   `json:"count"` // elements of one rank's message
 	DType      string  `json:"dtype"`
-	Op         string  `json:"op"`   // "none" where nothing is reduced
-	Root       int     `json:"root"` // -1 where there is none
+	Op         string  `json:"op"`             // "none" where nothing is reduced
+	Root       int     `json:"root"`           // -1 where there is none
+	Mode       Mode    `json:"mode,omitempty"` // GPUs only
 	Algorithm  string  `json:"algorithm"`
 	OutOfPlace *Timing `json:"out_of_place"`
 	InPlace    *Timing `json:"in_place,omitempty"`
+	Peers      []Peer  `json:"peers,omitempty"`   // what was compared, out of place
+	Skipped    string  `json:"skipped,omitempty"` // why nothing was measured
+}
+
+// Peer is the timing of another library.
+type Peer struct {
+	Name string `json:"name"`
+	Timing
+}
+
+// Best is the shortest time of what was compared with a right result, in
+// microseconds; 0 if there is none.
+func (r *Row) Best() float64 {
+	best := 0.0
+	for _, p := range r.Peers {
+		if p.Wrong == 0 && (best == 0 || p.Microseconds < best) {
+			best = p.Microseconds
+		}
+	}
+	return best
 }
 
 // Wrong is the number of wrong elements of both forms.
@@ -39,7 +60,8 @@ func (r *Row) Wrong() int64 {
 
 // Timing is one form of a row.
 type Timing struct {
-	Microseconds float64 `json:"us"` // of one operation: the median over batches of the slowest rank
+	Microseconds float64 `json:"us"`     // of one operation: the median over batches of the slowest rank
+	P99          float64 `json:"us_p99"` // likewise
 	Algbw        float64 `json:"algbw"`
 	Busbw        float64 `json:"busbw"` // GB/s, by the conventions of nccl-tests
 	Wrong        int64   `json:"wrong"` // elements, over all ranks
@@ -108,9 +130,7 @@ func merge(c Config, pipes []*os.File, each func(Row)) error {
 	}()
 	var row *Row
 	for _, j := range c.jobs() {
-		t := Timing{}
-		algorithm := ""
-		var slowest []float64 // rank's time, by batch
+		m := merged{}
 		for rank, reader := range readers {
 			var rep report
 			if err := reader.Decode(&rep); err != nil {
@@ -119,35 +139,101 @@ func merge(c Config, pipes []*os.File, each func(Row)) error {
 			if rep.Error != "" {
 				return plugin.Errorf(plugin.Internal, "bench: rank %d: %s", rank, rep.Error)
 			}
-			if rank == 0 {
-				slowest, algorithm = rep.Samples, rep.Algorithm
+			if err := m.add(rank, &rep); err != nil {
+				return err
 			}
-			if len(rep.Samples) != len(slowest) || len(slowest) == 0 {
-				return plugin.Errorf(plugin.Internal, "bench: rank %d timed %d batches, rank 0 %d", rank, len(rep.Samples), len(slowest))
-			}
-			for i, us := range rep.Samples {
-				slowest[i] = max(slowest[i], us)
-			}
-			t.Wrong += rep.Wrong
-			t.Iterations = rep.Iterations
 		}
-		t.Microseconds = median(slowest)
-		if j.inPlace {
-			t.bandwidth(j, row.Bytes, c.World)
-			row.InPlace = &t
-		} else {
+		if !j.inPlace || row == nil || row.InPlace != nil || !row.is(c, j) {
 			if row != nil {
 				each(*row)
 			}
-			row = newRow(c, j, algorithm)
-			t.bandwidth(j, row.Bytes, c.World)
-			row.OutOfPlace = &t
+			row = newRow(c, j, m.algorithm)
 		}
+		m.into(row, j, c.World)
 	}
 	if row != nil {
 		each(*row)
 	}
 	return nil
+}
+
+// merged is what all ranks say about one job.
+type merged struct {
+	timing    Timing
+	algorithm string
+	skipped   string
+	slowest   []float64 // rank's time, by batch
+	peers     []peerReport
+}
+
+func (m *merged) add(rank int, rep *report) error {
+	bad := func(what string, have, want int) error {
+		return plugin.Errorf(plugin.Internal, "bench: rank %d timed %d %s, rank 0 %d", rank, have, what, want)
+	}
+	if rank == 0 {
+		m.slowest, m.algorithm, m.skipped, m.peers = rep.Samples, rep.Algorithm, rep.Skipped, rep.Peers
+	}
+	m.timing.Wrong += rep.Wrong
+	if (rep.Skipped == "") != (m.skipped == "") {
+		return plugin.Errorf(plugin.Internal, "bench: rank %d says %q, rank 0 %q", rank, rep.Skipped, m.skipped)
+	}
+	m.timing.Iterations = rep.Iterations
+	if rep.Skipped != "" {
+		return nil
+	}
+	if len(rep.Samples) != len(m.slowest) || len(m.slowest) == 0 {
+		return bad("batches", len(rep.Samples), len(m.slowest))
+	}
+	slower(m.slowest, rep.Samples)
+	if len(rep.Peers) != len(m.peers) {
+		return bad("libraries", len(rep.Peers), len(m.peers))
+	}
+	for i := range m.peers {
+		have, other := &m.peers[i], &rep.Peers[i]
+		if len(other.Samples) != len(have.Samples) || len(have.Samples) == 0 || other.Name != have.Name {
+			return bad("batches of "+have.Name, len(other.Samples), len(have.Samples))
+		}
+		if rank > 0 { // rank 0's are what it began with
+			slower(have.Samples, other.Samples)
+			have.Wrong += other.Wrong
+		}
+	}
+	return nil
+}
+
+// slower keeps the longer time of each batch.
+func slower(have, other []float64) {
+	for i, us := range other {
+		have[i] = max(have[i], us)
+	}
+}
+
+// into writes the job's times into its row.
+func (m *merged) into(row *Row, j job, world int) {
+	if m.skipped != "" {
+		row.Skipped = m.skipped
+		return
+	}
+	timing := func(samples []float64, wrong int64) Timing {
+		t := Timing{Microseconds: median(samples), P99: percentile(samples, 99), Wrong: wrong, Iterations: m.timing.Iterations}
+		t.bandwidth(j, row.Bytes, world)
+		return t
+	}
+	t := timing(m.slowest, m.timing.Wrong)
+	if j.inPlace {
+		row.InPlace = &t
+		return
+	}
+	row.OutOfPlace = &t
+	for _, p := range m.peers {
+		row.Peers = append(row.Peers, Peer{p.Name, timing(p.Samples, p.Wrong)})
+	}
+}
+
+// is reports whether the row is that of a job, in either form.
+func (r *Row) is(c Config, j job) bool {
+	other := newRow(c, j, "")
+	return r.Collective == other.Collective && r.Bytes == other.Bytes && r.Mode == other.Mode
 }
 
 // saidLast looks for a rank that reported an error after another one fell
@@ -168,6 +254,9 @@ func newRow(c Config, j job, algorithm string) *Row {
 	r := &Row{
 		Collective: j.test.name, Bytes: s.elements * c.DType.Bytes(), Count: s.count,
 		DType: c.DType.String(), Op: "none", Root: -1, Algorithm: algorithm,
+	}
+	if c.Memory == plugin.MemoryKindCuda {
+		r.Mode = j.mode
 	}
 	if j.test.collective.Reduces() {
 		r.Op = c.Op.String()

@@ -1,0 +1,237 @@
+package bench
+
+import (
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// space is where a rank's buffers lie, and how operations on them are timed:
+// host memory and the clock, or a GPU's memory and its events.
+type space interface {
+	// stream is what operations are given; nil for host memory.
+	stream() host.Stream
+	// buffer is the first bytes of a buffer of this rank's, for as long as no
+	// more of it is asked for.
+	buffer(which bufferName, bytes int64) (area, error)
+	// fill writes a source's elements from index first on.
+	fill(to area, p *pattern, s source, first int64) error
+	// poison makes every byte one that no pattern has twice in a row.
+	poison(to area) error
+	// wrong counts the elements that are not the source's from index first on.
+	wrong(have area, p *pattern, s source, first int64) (int64, error)
+	// unpoisoned counts the bytes that poison did not leave.
+	unpoisoned(have area) (int64, error)
+	// spoil changes the memory where a failpoint asks for it.
+	spoil(at area) error
+	// finish waits for every operation so far.
+	finish() error
+	// slots is how many places an operation on so many bytes rotates over.
+	slots(bytes int64) int
+	// samples times candidates in turn, so that what else happens on the machine
+	// happens to all of them.
+	samples(r *rank, p *prepared, list []candidate) (iterations int, err error)
+	close() error
+}
+
+// candidate is one way to do a prepared operation, and its times.
+type candidate struct {
+	name    string // "" is Shunt
+	call    func(slot int) error
+	slots   []slot    // its own memory; nil: the job's
+	samples []float64 // microseconds of one operation, one for each batch
+	wrong   int64
+}
+
+// bufferName tells a rank's buffers apart.
+type bufferName int
+
+const (
+	sendBuffer bufferName = iota
+	recvBuffer
+	countBuffer
+	buffers
+)
+
+// area is a part of a buffer.
+type area struct {
+	at    unsafe.Pointer
+	bytes int64
+}
+
+// part is a part of an area.
+func (a area) part(offset, bytes int64) area {
+	if bytes == 0 {
+		return area{}
+	}
+	return area{unsafe.Add(a.at, offset), bytes}
+}
+
+// poisonByte fills memory that is going to be written.
+const poisonByte = 0xA5
+
+// hostSpace is host memory outside Go's heap. Its operations end before the
+// call returns.
+type hostSpace struct{ memory [buffers][]byte }
+
+func (h *hostSpace) stream() host.Stream { return nil }
+func (h *hostSpace) finish() error       { return nil }
+func (h *hostSpace) slots(int64) int     { return 1 }
+
+// view is an area of host memory as bytes.
+func (a area) view() []byte { return unsafe.Slice((*byte)(a.at), a.bytes) }
+
+// buffer is page-aligned and grows as needed.
+func (h *hostSpace) buffer(which bufferName, bytes int64) (area, error) {
+	if int64(len(h.memory[which])) < bytes {
+		if err := h.free(which); err != nil {
+			return area{}, err
+		}
+		memory, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+		if err != nil {
+			return area{}, plugin.Errorf(plugin.OutOfMemory, "buffer of %d bytes: %w", bytes, err)
+		}
+		h.memory[which] = memory
+	}
+	if bytes == 0 {
+		return area{}, nil
+	}
+	return area{unsafe.Pointer(&h.memory[which][0]), bytes}, nil
+}
+
+func (h *hostSpace) free(which bufferName) error {
+	memory := h.memory[which]
+	h.memory[which] = nil
+	if memory == nil {
+		return nil
+	}
+	if err := unix.Munmap(memory); err != nil {
+		return plugin.Errorf(plugin.System, "munmap: %w", err)
+	}
+	return nil
+}
+
+func (h *hostSpace) close() error {
+	var err error
+	for which := range h.memory {
+		if freeErr := h.free(bufferName(which)); err == nil {
+			err = freeErr
+		}
+	}
+	return err
+}
+
+func (h *hostSpace) fill(to area, p *pattern, s source, first int64) error {
+	p.fill(to.view(), s, first)
+	return nil
+}
+
+func (h *hostSpace) poison(to area) error {
+	memory := to.view()
+	for i := range memory {
+		memory[i] = poisonByte
+	}
+	return nil
+}
+
+func (h *hostSpace) wrong(have area, p *pattern, s source, first int64) (int64, error) {
+	return p.wrong(have.view(), s, first), nil
+}
+
+func (h *hostSpace) unpoisoned(have area) (int64, error) {
+	count := int64(0)
+	for _, b := range have.view() {
+		if b != poisonByte {
+			count++
+		}
+	}
+	return count, nil
+}
+
+func (h *hostSpace) spoil(at area) error {
+	corrupt.Corrupt(at.view())
+	return nil
+}
+
+// batches is in how many parts the operations of a row are timed, each behind a
+// barrier. The launcher takes the slowest rank of each and the median of them,
+// so that what else runs on the machine spoils a batch and not the row.
+const batches = 9
+
+// maxIterations bounds the timing of small operations.
+const maxIterations = 20000
+
+func (h *hostSpace) samples(r *rank, p *prepared, list []candidate) (int, error) {
+	iterations, err := h.calibrate(r, list[0].call)
+	if err != nil {
+		return 0, err
+	}
+	n := max(iterations/batches, 1)
+	for left := iterations; left > 0; left -= n {
+		us, err := h.timed(r, list[0].call, n)
+		if err != nil {
+			return 0, err
+		}
+		list[0].samples = append(list[0].samples, us)
+	}
+	return len(list[0].samples) * n, nil
+}
+
+// calibrate decides how often to run; all ranks get rank 0's answer.
+func (h *hostSpace) calibrate(r *rank, call func(int) error) (int, error) {
+	if r.config.Iterations > 0 {
+		return r.config.Iterations, nil
+	}
+	memory, err := h.buffer(countBuffer, 8)
+	if err != nil {
+		return 0, err
+	}
+	n := (*int64)(memory.at)
+	*n = 1
+	for {
+		us, err := h.timed(r, call, int(*n))
+		if err != nil {
+			return 0, err
+		}
+		spent, budget := us*float64(*n), float64(r.config.Budget.Microseconds())
+		enough := *n
+		// A short run says little: try again with more until a tenth is spent.
+		done := spent*10 >= budget || *n >= maxIterations/4
+		if done {
+			enough = int64(budget / max(us, 0.01))
+		} else {
+			enough *= 4
+		}
+		*n = min(max(enough, 3), maxIterations)
+		if done {
+			*n = -*n
+		}
+		if err := r.comm.Broadcast(memory.at, memory.at, 1, plugin.Int64, 0, nil); err != nil {
+			return 0, err
+		}
+		if *n > maxIterations || *n < -maxIterations || *n == 0 {
+			return 0, plugin.Errorf(plugin.Internal, "bench: rank 0 asked for %d iterations", *n)
+		}
+		if *n < 0 {
+			return int(-*n), nil
+		}
+	}
+}
+
+// timed runs the operation n times and returns the microseconds of one.
+func (h *hostSpace) timed(r *rank, call func(int) error, n int) (float64, error) {
+	if err := r.comm.Barrier(nil); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	for range n {
+		if err := call(0); err != nil {
+			return 0, err
+		}
+	}
+	return float64(time.Since(began).Nanoseconds()) / 1e3 / float64(n), nil
+}
