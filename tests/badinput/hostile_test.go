@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shunt-ccl/shunt/tests/job"
 	"github.com/shunt-ccl/shunt/tests/pool"
 )
 
@@ -33,7 +34,7 @@ func pestered(t *testing.T, p *pool.Pool) (made int) {
 	if err := listener.Close(); err != nil { // free for rank 0 to take
 		t.Fatal(err)
 	}
-	payload, err := json.Marshal(request{Transport: "builtin:shm", ID: "tcp://" + address})
+	payload, err := json.Marshal(request{Request: job.Request{Transport: "builtin:shm", ID: "tcp://" + address}})
 	if err != nil {
 		t.Fatal(err)
 	}

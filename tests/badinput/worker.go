@@ -9,10 +9,9 @@ import (
 	"strings"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/job"
 	"github.com/shunt-ccl/shunt/tests/pool"
 )
 
@@ -26,10 +25,9 @@ func init() {
 
 // request is what every handler here takes.
 type request struct {
-	ID        string
-	Transport string
-	Number    int  // mismatch: of the table
-	Warm      bool // mismatch: after both calls were made once by all ranks
+	job.Request
+	Number int  // mismatch: of the table
+	Warm   bool // mismatch: after both calls were made once by all ranks
 }
 
 // verdict is what became of one bad call on one rank.
@@ -48,11 +46,8 @@ func verdictOf(name string, err error) verdict {
 	return v
 }
 
-// bench is a communicator and memory to call it with.
-type bench struct {
-	comm   *host.Communicator
-	memory []byte
-}
+// bench is a job to make calls on.
+type bench struct{ *job.Job }
 
 const memoryBytes = 8 << 20
 
@@ -61,18 +56,15 @@ func open(ctx context.Context, w *pool.Worker, payload []byte) (*bench, request,
 	if err := json.Unmarshal(payload, &r); err != nil {
 		return nil, r, err
 	}
-	memory, err := unix.Mmap(-1, 0, memoryBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	j, err := job.New(w, r.Memory, memoryBytes)
 	if err != nil {
 		return nil, r, err
 	}
-	comm, err := host.Init(ctx, host.Options{Rank: w.Rank, World: w.World, ID: r.ID, Transports: []string{r.Transport}})
-	if err != nil {
-		return nil, r, errors.Join(err, unix.Munmap(memory))
+	if err := j.Join(ctx, r.Request); err != nil {
+		return nil, r, errors.Join(err, j.Close())
 	}
-	return &bench{comm: comm, memory: memory}, r, nil
+	return &bench{j}, r, nil
 }
-
-func (b *bench) close() error { return errors.Join(b.comm.Close(), unix.Munmap(b.memory)) }
 
 // operation turns a call into what the Go interface takes.
 func (b *bench) operation(c *Call) (host.Operation, error) {
@@ -92,13 +84,13 @@ func (b *bench) operation(c *Call) (host.Operation, error) {
 	switch c.Root {
 	case "":
 	case "self":
-		op.Root = b.comm.Rank()
+		op.Root = b.Comm.Rank()
 	default:
 		if op.Root, err = strconv.Atoi(string(c.Root)); err != nil {
 			return op, err
 		}
 	}
-	send, recv := unsafe.Pointer(&b.memory[0]), unsafe.Pointer(&b.memory[memoryBytes/2])
+	send, recv := b.Pointer(0), b.Pointer(memoryBytes/2)
 	if op.Send, err = word(c.Send, send, send, op.DType); err != nil {
 		return op, err
 	}
@@ -126,18 +118,7 @@ func word(text string, own, other unsafe.Pointer, d plugin.DType) (unsafe.Pointe
 }
 
 // works makes a good call and checks its result.
-func (b *bench) works() error {
-	send := (*int32)(unsafe.Pointer(&b.memory[0]))
-	recv := (*int32)(unsafe.Pointer(&b.memory[memoryBytes/2]))
-	*send = int32(b.comm.Rank() + 1)
-	if err := b.comm.AllReduce(unsafe.Pointer(send), unsafe.Pointer(recv), 1, plugin.Int32, plugin.OpSum, nil); err != nil {
-		return err
-	}
-	if want := int32(b.comm.World() * (b.comm.World() + 1) / 2); *recv != want {
-		return fmt.Errorf("sum %d, want %d", *recv, want)
-	}
-	return nil
-}
+func (b *bench) works() error { return b.Sum(b.Comm) }
 
 // judge makes a bad call by way of f and a good one behind it.
 func (b *bench) judge(name string, f func() error) verdict {
@@ -164,16 +145,16 @@ func callsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", e.Name, err)
 		}
-		verdicts = append(verdicts, b.judge(e.Name, func() error { return b.comm.Do(&op) }))
+		verdicts = append(verdicts, b.judge(e.Name, func() error { return b.Comm.Do(&op) }))
 		verdicts = append(verdicts, b.judge(e.Name+", started", func() error {
-			request, err := b.comm.Start(&op)
+			request, err := b.Comm.Start(&op)
 			if err != nil {
 				return err
 			}
 			return request.Wait(ctx)
 		}))
 	}
-	if err := b.close(); err != nil {
+	if err := b.Close(); err != nil {
 		return nil, err
 	}
 	return json.Marshal(verdicts)
@@ -195,7 +176,7 @@ func mismatchHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byt
 			if err != nil {
 				return nil, err
 			}
-			if err := b.comm.Do(&op); err != nil {
+			if err := b.Comm.Do(&op); err != nil {
 				return nil, fmt.Errorf("%s, call %d by all ranks: %w", m.Name, i, err)
 			}
 		}
@@ -204,17 +185,17 @@ func mismatchHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	v := verdictOf(m.Name, b.comm.Do(&op))
+	v := verdictOf(m.Name, b.Comm.Do(&op))
 	if v.Code == plugin.OK {
 		// A rank that needs nothing of its peer may be through; the next call
 		// must tell it.
-		v = verdictOf(m.Name, b.comm.Barrier(nil))
+		v = verdictOf(m.Name, b.Comm.Barrier(nil))
 	}
 	// An aborted communicator stays aborted, with the same reason.
 	if again := verdictOf(m.Name, b.works()); again.Code != v.Code {
 		v.After = fmt.Sprintf("the next call gives %s: %s", again.Code, again.Message)
 	}
-	if err := b.close(); err != nil {
+	if err := b.Close(); err != nil {
 		return nil, err
 	}
 	return json.Marshal([]verdict{v})
@@ -227,12 +208,12 @@ func windowHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte,
 	}
 	var verdicts []verdict
 	add := func(name string, f func() error) { verdicts = append(verdicts, b.judge(name, f)) }
-	add("negative window", func() error { _, err := b.comm.NewWindow(ctx, -1); return err })
-	window, err := b.comm.NewWindow(ctx, 100)
+	add("negative window", func() error { _, err := b.Comm.NewWindow(ctx, -1); return err })
+	window, err := b.Comm.NewWindow(ctx, 100)
 	if err != nil {
 		return nil, err
 	}
-	memory, peer := unsafe.Pointer(&b.memory[0]), 1-w.Rank
+	memory, peer := b.Pointer(0), 1-w.Rank
 	add("put behind the end", func() error { return window.Put(peer, 99, memory, 2) })
 	add("get behind the end", func() error { return window.Get(peer, 0, memory, 101) })
 	add("negative offset", func() error { return window.Put(peer, -1, memory, 1) })
@@ -240,9 +221,9 @@ func windowHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte,
 	add("peer too large", func() error { return window.Signal(2) })
 	add("null source", func() error { return window.Put(peer, 0, nil, 1) })
 	add("misaligned offset", func() error {
-		return b.comm.Do(&host.Operation{Collective: plugin.Put, Window: window, Root: peer, Offset: 2, Send: memory, Count: 1, DType: plugin.Float32})
+		return b.Comm.Do(&host.Operation{Collective: plugin.Put, Window: window, Root: peer, Offset: 2, Send: memory, Count: 1, DType: plugin.Float32})
 	})
-	other, err := b.comm.Split(ctx, 0, 0)
+	other, err := b.Comm.Split(ctx, 0, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -256,7 +237,7 @@ func windowHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte,
 		return nil, err
 	}
 	add("closed window", func() error { return window.Signal(peer) })
-	if err := b.close(); err != nil {
+	if err := b.Close(); err != nil {
 		return nil, err
 	}
 	return json.Marshal(verdicts)
@@ -267,7 +248,7 @@ func groupsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	memory := unsafe.Pointer(&b.memory[0])
+	memory := b.Pointer(0)
 	var verdicts []verdict
 	add := func(name string, operations ...host.Operation) {
 		verdicts = append(verdicts, b.judge(name, func() error {
@@ -275,7 +256,7 @@ func groupsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte,
 			for _, op := range operations {
 				g.Add(op)
 			}
-			return g.Run(b.comm)
+			return g.Run(b.Comm)
 		}))
 	}
 	message := func(v plugin.Collective, count int64) host.Operation {
@@ -285,8 +266,8 @@ func groupsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte,
 	add("send to itself without receive", message(plugin.Send, 1))
 	add("itself with other sizes", message(plugin.Send, 2), message(plugin.Recv, 3))
 	add("second is bad", message(plugin.Send, 1), message(plugin.Recv, -1))
-	verdicts = append(verdicts, b.judge("negative color", func() error { _, err := b.comm.Split(ctx, -5, 0); return err }))
-	if err := b.close(); err != nil {
+	verdicts = append(verdicts, b.judge("negative color", func() error { _, err := b.Comm.Split(ctx, -5, 0); return err }))
+	if err := b.Close(); err != nil {
 		return nil, err
 	}
 	return json.Marshal(verdicts)
@@ -300,22 +281,22 @@ func closedHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte,
 	if err := b.works(); err != nil {
 		return nil, err
 	}
-	if err := b.comm.Close(); err != nil {
+	if err := b.Comm.Close(); err != nil {
 		return nil, err
 	}
 	var verdicts []verdict
 	add := func(name string, err error) { verdicts = append(verdicts, verdictOf(name, err)) }
 	add("call", b.works())
-	_, err = b.comm.Start(&host.Operation{Collective: plugin.Barrier})
+	_, err = b.Comm.Start(&host.Operation{Collective: plugin.Barrier})
 	add("start", err)
-	_, err = b.comm.Split(ctx, 0, 0)
+	_, err = b.Comm.Split(ctx, 0, 0)
 	add("split", err)
-	_, err = b.comm.NewWindow(ctx, 1)
+	_, err = b.Comm.NewWindow(ctx, 1)
 	add("window", err)
-	if err := b.comm.Close(); err != nil {
+	if err := b.Comm.Close(); err != nil {
 		return nil, fmt.Errorf("second close: %w", err)
 	}
-	if err := unix.Munmap(b.memory); err != nil {
+	if err := b.Close(); err != nil {
 		return nil, err
 	}
 	return json.Marshal(verdicts)

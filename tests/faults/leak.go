@@ -15,7 +15,12 @@ type Resources struct {
 	Mappings    []string // names of mapped memory files, one for each mapping, sorted
 	Threads     int
 	RSS         int64 // resident bytes, without pages of files on disk
+	DeviceFree  int64 // bytes of device memory that nobody has; 0 without a device
 }
+
+// deviceLeak is how much less device memory may be left than before: below what
+// one communicator takes, above what the driver itself moves.
+const deviceLeak = 2 << 20
 
 // Measure looks at this process. Descriptors of pipes and of the Go runtime's
 // poller are told by kind, not by number, so that two measurements compare.
@@ -66,9 +71,14 @@ func Measure() (Resources, error) {
 	return r, nil
 }
 
-// Since lists the descriptors and mappings that r has and before had not.
+// Since lists the descriptors, mappings and device memory that r has and before
+// had not.
 func (r Resources) Since(before Resources) []string {
-	return append(extra(r.Descriptors, before.Descriptors), extra(r.Mappings, before.Mappings)...)
+	more := append(extra(r.Descriptors, before.Descriptors), extra(r.Mappings, before.Mappings)...)
+	if lost := before.DeviceFree - r.DeviceFree; lost > deviceLeak {
+		more = append(more, fmt.Sprintf("%d KiB of device memory", lost>>10))
+	}
+	return more
 }
 
 // extra is the multiset difference of two sorted lists.

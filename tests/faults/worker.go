@@ -9,12 +9,11 @@ import (
 	"runtime/debug"
 	"slices"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/job"
 	"github.com/shunt-ccl/shunt/tests/pool"
 )
 
@@ -29,15 +28,13 @@ func init() {
 
 // request is what every handler here takes.
 type request struct {
-	Transport string
-	ID        string
-	Timeout   time.Duration
-	Absent    int   // this rank stays away; -1: none
-	Spare     int   // limit: descriptors that the rank Limited may still open
-	Limited   int   // limit: the rank
-	Rounds    int   // soak
-	Bytes     int64 // traffic: size of the largest message
-	Left      int   // shrink: ranks that are left at the end
+	job.Request
+	Absent  int   // this rank stays away; -1: none
+	Spare   int   // limit: descriptors that the rank Limited may still open
+	Limited int   // limit: the rank
+	Rounds  int   // soak
+	Bytes   int64 // traffic: size of the largest message
+	Left    int   // shrink: ranks that go on
 }
 
 // answer is what every handler here gives. A fault's error is an answer, not a
@@ -65,31 +62,42 @@ func (a *answer) fail(err error) {
 	}
 }
 
-// job is what a worker keeps between open and traffic.
-type job struct {
-	comm   *host.Communicator
+// rank is what a worker keeps between open and traffic.
+type rank struct {
+	*job.Job
 	before Resources
-	memory []byte
 }
 
-// newJob measures the process before anything is opened.
-func newJob() (*job, error) {
-	settle()
-	before, err := Measure()
-	return &job{before: before}, err
-}
+// memoryFor is what the traffic of messages of at most the given size needs.
+func memoryFor(world int, most int64) int64 { return 2*int64(world)*most + 64 }
 
-func (j *job) join(ctx context.Context, w *pool.Worker, r request) (err error) {
-	j.comm, err = host.Init(ctx, host.Options{Rank: w.Rank, World: w.World, ID: r.ID, Transports: []string{r.Transport}, Timeout: r.Timeout})
-	return err
-}
-
-func openJob(ctx context.Context, w *pool.Worker, r request) (*job, error) {
-	j, err := newJob()
+// newRank measures the process before anything is opened. A device is opened
+// first: its driver keeps descriptors of its own.
+func newRank(w *pool.Worker, r request) (*rank, error) {
+	j, err := job.New(w, r.Memory, memoryFor(w.World, r.Bytes))
 	if err != nil {
 		return nil, err
 	}
-	return j, j.join(ctx, w, r)
+	settle()
+	before, err := measure(j)
+	return &rank{Job: j, before: before}, err
+}
+
+func openRank(ctx context.Context, w *pool.Worker, r request) (*rank, error) {
+	j, err := newRank(w, r)
+	if err != nil {
+		return nil, err
+	}
+	return j, j.Join(ctx, r.Request)
+}
+
+// measure is Measure with the device memory that is left.
+func measure(j *job.Job) (Resources, error) {
+	r, err := Measure()
+	if err == nil && j.Device != nil {
+		r.DeviceFree, _, err = j.Device.Driver.MemoryInfo(j.Device.Context)
+	}
+	return r, err
 }
 
 // settle lets go of what the runtime would let go of at some time.
@@ -113,7 +121,7 @@ func openHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 	if r.Absent == w.Rank {
 		return json.Marshal(a)
 	}
-	j, err := openJob(ctx, w, r)
+	j, err := openRank(ctx, w, r)
 	if j == nil {
 		return nil, err
 	}
@@ -122,18 +130,18 @@ func openHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 		a.fail(err)
 		a.Leaks = j.leaks()
 	} else {
-		a.Plugin = j.comm.Transports()[0].PID()
+		a.Plugin = j.Comm.Transports()[0].PID()
 	}
 	return json.Marshal(a)
 }
 
 // leaks waits until everything of the job has gone, for at most two seconds,
 // and answers what is still there.
-func (j *job) leaks() []string {
+func (j *rank) leaks() []string {
 	deadline := time.Now().Add(2 * time.Second)
 	for {
 		settle()
-		now, err := Measure()
+		now, err := measure(j.Job)
 		if err != nil {
 			return []string{err.Error()}
 		}
@@ -149,15 +157,6 @@ func (j *job) leaks() []string {
 	}
 }
 
-func (j *job) close() error {
-	if j.comm == nil {
-		return nil
-	}
-	err := j.comm.Close()
-	j.comm = nil
-	return err
-}
-
 // trafficHandler runs collectives without end until one fails, closes the
 // communicator and answers the error and what is left.
 func trafficHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
@@ -165,14 +164,14 @@ func trafficHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	j, ok := w.State.(*job)
-	if !ok || j.comm == nil {
+	j, ok := w.State.(*rank)
+	if !ok || j.Comm == nil {
 		return nil, errors.New("traffic without a communicator")
 	}
 	var a answer
 	if r.Absent == w.Rank {
 		// In the process, but in no operation, until the others give up.
-		for err = j.comm.Err(); err == nil && ctx.Err() == nil; err = j.comm.Err() {
+		for err = j.Comm.Err(); err == nil && ctx.Err() == nil; err = j.Comm.Err() {
 			runtime.Gosched()
 		}
 	}
@@ -184,66 +183,33 @@ func trafficHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte
 	if err == nil {
 		return nil, fmt.Errorf("nothing failed in %d operations", a.Operations)
 	}
-	a.fail(err)
-	if err := j.close(); err != nil {
-		a.Close, a.CloseCode = err.Error(), plugin.CodeOf(err)
-	}
-	if err := j.release(); err != nil {
+	if errors.Is(err, errWrong) {
 		return nil, err
 	}
+	a.fail(err)
+	if err := j.Leave(); err != nil {
+		a.Close, a.CloseCode = err.Error(), plugin.CodeOf(err)
+	}
 	a.Leaks = j.leaks()
+	if err := j.Close(); err != nil {
+		return nil, err
+	}
 	return json.Marshal(a)
-}
-
-// operation runs one of a rotation of collectives, small and large.
-func (j *job) operation(number int, most int64) error {
-	world := int64(j.comm.World())
-	if j.memory == nil {
-		var err error
-		if j.memory, err = unix.Mmap(-1, 0, int(2*world*most+64), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
-			return err
-		}
-	}
-	bytes := []int64{8, most, 4096, most / 3 &^ 3}[number%4]
-	send, recv := unsafe.Pointer(&j.memory[0]), unsafe.Pointer(&j.memory[world*most])
-	root := number % j.comm.World()
-	n := bytes / 4
-	switch number / 4 % 7 {
-	case 0:
-		return j.comm.AllReduce(send, recv, n, plugin.Float32, plugin.OpSum, nil)
-	case 1:
-		return j.comm.AllGather(send, recv, n, plugin.Float32, nil)
-	case 2:
-		return j.comm.AllToAll(send, recv, n, plugin.Float32, nil)
-	case 3:
-		return j.comm.Broadcast(send, recv, n, plugin.Float32, root, nil)
-	case 4:
-		return j.comm.Reduce(send, recv, n, plugin.Float32, plugin.OpMax, root, nil)
-	case 5:
-		return j.comm.ReduceScatter(send, recv, n, plugin.Float32, plugin.OpSum, nil)
-	}
-	return j.comm.Barrier(nil)
-}
-
-func (j *job) release() error {
-	if j.memory == nil {
-		return nil
-	}
-	err := unix.Munmap(j.memory)
-	j.memory = nil
-	return err
 }
 
 func closeHandler(_ context.Context, w *pool.Worker, _ []byte) ([]byte, error) {
 	var a answer
-	j, ok := w.State.(*job)
+	j, ok := w.State.(*rank)
 	if !ok {
 		return json.Marshal(a)
 	}
-	if err := errors.Join(j.close(), j.release()); err != nil {
+	if err := j.Leave(); err != nil {
 		return nil, err
 	}
 	a.Leaks = j.leaks()
+	if err := j.Close(); err != nil {
+		return nil, err
+	}
 	return json.Marshal(a)
 }
 
@@ -258,7 +224,7 @@ func limitHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
 		return nil, err
 	}
-	j, err := newJob()
+	j, err := newRank(w, r)
 	if err != nil {
 		return nil, err
 	}
@@ -269,7 +235,7 @@ func limitHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 		}
 	}
 	var a answer
-	err = j.join(ctx, w, r)
+	err = j.Join(ctx, r.Request)
 	if restore := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); restore != nil {
 		return nil, restore
 	}
@@ -278,10 +244,13 @@ func limitHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 	} else if err := j.operation(0, 4096); err != nil {
 		return nil, fmt.Errorf("joined, but the first operation failed: %w", err)
 	}
-	if err := errors.Join(j.close(), j.release()); err != nil {
+	if err := j.Leave(); err != nil {
 		return nil, fmt.Errorf("close: %w", err)
 	}
 	a.Leaks = j.leaks()
+	if err := j.Close(); err != nil {
+		return nil, err
+	}
 	return json.Marshal(a)
 }
 
