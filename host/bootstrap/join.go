@@ -210,7 +210,7 @@ func (j *joiner) attempt(ctx context.Context) (*Session, error) {
 		dialer := net.Dialer{Timeout: time.Second}
 		conn, err := dialer.DialContext(ctx, p.network, p.address)
 		if err == nil {
-			err = sameUser(conn)
+			err = SameUser(conn)
 			if err != nil {
 				conn.Close()
 			}

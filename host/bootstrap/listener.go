@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -172,7 +169,7 @@ func (h *hub) accept() {
 			cancel()
 			continue
 		}
-		if err := sameUser(conn); err != nil {
+		if err := SameUser(conn); err != nil {
 			h.logger.Warn("rendezvous: dropped a connection", "from", conn.RemoteAddr().String(), "reason", err)
 			conn.Close()
 			continue
@@ -247,31 +244,4 @@ func (h *hub) dropOf(conn net.Conn) {
 	if i := slices.Index(h.strangers, conn); i >= 0 {
 		h.strangers = slices.Delete(h.strangers, i, i+1)
 	}
-}
-
-// sameUser checks, where the kernel knows it, that a connection comes from a
-// process of this user.
-func sameUser(conn net.Conn) error {
-	unixConn, ok := conn.(*net.UnixConn)
-	if !ok {
-		return nil
-	}
-	raw, err := unixConn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return err
-	}
-	if credErr != nil {
-		return credErr
-	}
-	if int(cred.Uid) != os.Geteuid() {
-		return plugin.Errorf(plugin.Protocol, "process %d belongs to user %d, not to user %d", cred.Pid, cred.Uid, os.Geteuid())
-	}
-	return nil
 }

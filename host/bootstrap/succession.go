@@ -151,7 +151,7 @@ func (s *Session) follow(ctx context.Context, rank int) (*frameConn, error) {
 		dialer := net.Dialer{Timeout: s.patience()}
 		conn, err := dialer.DialContext(ctx, p.network, p.address)
 		if err == nil {
-			if err = sameUser(conn); err != nil {
+			if err = SameUser(conn); err != nil {
 				conn.Close()
 			}
 		}

@@ -8,12 +8,12 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/bootstrap/wire"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -151,7 +151,7 @@ func (s *Share) serve() {
 
 // give answers one request.
 func (s *Share) give(conn *net.UnixConn) error {
-	if err := sameUser(conn); err != nil {
+	if err := bootstrap.SameUser(conn); err != nil {
 		return err
 	}
 	if err := conn.SetDeadline(time.Now().Add(serveTime)); err != nil {
@@ -252,7 +252,7 @@ func dial(ctx context.Context, socket string) (*net.UnixConn, error) {
 }
 
 func (s *Share) request(conn *net.UnixConn, tag string) ([]int, error) {
-	if err := sameUser(conn); err != nil {
+	if err := bootstrap.SameUser(conn); err != nil {
 		return nil, err
 	}
 	var server, client [fetchNonce]byte
@@ -323,26 +323,4 @@ func receive(conn *net.UnixConn, b []byte) (n int, fds []int, err error) {
 		err = plugin.Errorf(plugin.OutOfMemory, "only %d descriptors arrived: this process has too many open files", len(fds))
 	}
 	return n, fds, err
-}
-
-// sameUser checks that the other end is a process of this user.
-func sameUser(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return err
-	}
-	if credErr != nil {
-		return credErr
-	}
-	if int(cred.Uid) != os.Geteuid() {
-		return plugin.Errorf(plugin.Protocol, "process %d belongs to user %d, not to user %d", cred.Pid, cred.Uid, os.Geteuid())
-	}
-	return nil
 }
