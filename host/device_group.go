@@ -8,6 +8,16 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
+// alone are the collectives whose plans are prepared when the communicator is
+// made, as no rank can be asked later: all_to_all_v is what groups of send and
+// recv become. A rank that has no peers copies.
+func (d *device) alone() []plugin.Collective {
+	if d.comm.world == 1 {
+		return nil
+	}
+	return []plugin.Collective{plugin.Send, plugin.Recv, plugin.AllToAllV}
+}
+
 // batch turns the sends and receives of a group into rounds: the k-th message of
 // each ordered pair of ranks belongs to round k, on both ends. A round is one
 // all_to_all_v, whose displacements are addresses: each message has memory of
@@ -124,6 +134,14 @@ func (b *batch) matchSelf(c *Communicator) error {
 // runBatch enqueues the batch's rounds. first is its first message, for records.
 func (d *device) runBatch(first *call, stream cuda.Stream) error {
 	c, b := d.comm, &d.batch
+	if c.world == 1 {
+		for _, r := range b.rounds[:b.used] {
+			if err := d.driver.Copy(d.context, cuda.Ptr(r.arrays[3]), cuda.Ptr(r.arrays[1]), r.arrays[0], stream); err != nil {
+				return c.explainFailure("group", err)
+			}
+		}
+		return nil
+	}
 	round := call{collective: plugin.AllToAllV, dtype: plugin.Uint8}
 	p, err := c.programs(&round)
 	if err != nil {

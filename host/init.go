@@ -242,7 +242,7 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 		if err := c.device.probe(ctx, id); err != nil {
 			return nil, c.named("init", err)
 		}
-		alone = append(alone, plugin.AllToAllV) // which groups of send and recv become
+		alone = c.device.alone()
 	}
 	if err := c.group.Agree(ctx, "plans "+label, c.prepareAlone(alone...)); err != nil {
 		return nil, c.named("init", err)

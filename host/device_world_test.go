@@ -1,0 +1,214 @@
+package host_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/cuda/cudatest"
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/transports/cudaipc"
+	"github.com/shunt-ccl/shunt/transports/cudaipc/cudaipctest"
+)
+
+// machine is the drivers of a job's ranks: each rank has one of its own, as a
+// process has, and uses another device.
+type machine struct {
+	cudaipc.Transport
+
+	mu      sync.Mutex
+	drivers map[int]*cudatest.Driver // by device
+}
+
+// onMachine is the transport that host tests register: it opens endpoints on the
+// driver of the rank's device.
+var onMachine = &machine{}
+
+func (m *machine) Open(ctx context.Context, c plugin.OpenConfig) (plugin.Endpoint, error) {
+	m.mu.Lock()
+	d := m.drivers[c.Device]
+	m.mu.Unlock()
+	return cudaipc.Transport{Driver: d}.Open(ctx, c)
+}
+
+// gpus makes a machine of n devices for one test, and checks at its end that
+// nothing was left on any of them.
+func gpus(t *testing.T, n int) []*cudatest.Driver {
+	t.Helper()
+	drivers := make([]*cudatest.Driver, n)
+	byDevice := map[int]*cudatest.Driver{}
+	kernels := cudaipctest.Kernels()
+	for i := range drivers {
+		drivers[i] = cudatest.New(cudatest.Options{Devices: n, Kernels: kernels})
+		byDevice[i] = drivers[i]
+	}
+	onMachine.mu.Lock()
+	onMachine.drivers = byDevice
+	onMachine.mu.Unlock()
+	t.Cleanup(func() {
+		for i, d := range drivers {
+			if leaks := d.Leaks(); len(leaks) > 0 {
+				t.Errorf("device %d still has %v", i, leaks)
+			}
+			d.Close()
+		}
+	})
+	return drivers
+}
+
+// rank is one rank's communicator and its GPU.
+type rank struct {
+	*host.Communicator
+	driver *cudatest.Driver
+	ctx    cuda.Context
+	stream cuda.Stream
+}
+
+// Handle makes a rank's stream a host.Stream.
+func (r *rank) Handle() unsafe.Pointer { return pointer(cuda.Ptr(r.stream)) }
+
+func pointer(p cuda.Ptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
+
+// floats allocates device memory and fills it.
+func (r *rank) floats(values []float32) (cuda.Ptr, error) {
+	p, err := r.driver.Alloc(r.ctx, max(int64(4*len(values)), 4))
+	if err != nil {
+		return 0, err
+	}
+	b := make([]byte, 0, 4*len(values))
+	for _, v := range values {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	return p, r.driver.Write(r.ctx, p, b)
+}
+
+func (r *rank) read(p cuda.Ptr, n int) ([]float32, error) {
+	b := make([]byte, 4*n)
+	if err := r.driver.Read(r.ctx, b, p); err != nil {
+		return nil, err
+	}
+	values := make([]float32, n)
+	for i := range values {
+		values[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+	}
+	return values, nil
+}
+
+func (r *rank) free(ps ...cuda.Ptr) (err error) {
+	for _, p := range ps {
+		err = errors.Join(err, r.driver.Free(r.ctx, p))
+	}
+	return err
+}
+
+// sync waits for the rank's stream.
+func (r *rank) sync() error { return r.Synchronize(r) }
+
+// deviceWorld runs body on every rank of a communicator on CUDA memory.
+func deviceWorld(t *testing.T, n int, body func(r *rank) error) {
+	t.Helper()
+	require.NoError(t, errors.Join(deviceErrors(t, gpus(t, n), nil, body)...))
+}
+
+// deviceErrors is deviceWorld for bodies and inits that are meant to fail.
+func deviceErrors(t *testing.T, drivers []*cudatest.Driver, adjust func(rank int, o *host.Options), body func(r *rank) error) []error {
+	t.Helper()
+	id, root, err := bootstrap.NewID("")
+	require.NoError(t, err)
+	defer root.Close()
+	errs := make([]error, len(drivers))
+	var wg sync.WaitGroup
+	for i := range drivers {
+		wg.Go(func() { errs[i] = deviceRank(id, i, drivers, adjust, body) })
+	}
+	wg.Wait()
+	return errs
+}
+
+func deviceRank(id bootstrap.UniqueID, i int, drivers []*cudatest.Driver, adjust func(int, *host.Options), body func(*rank) error) (err error) {
+	o := options(id, i, len(drivers))
+	o.Transports, o.Memory, o.Device, o.Driver = []string{"builtin:cudaipc"}, plugin.MemoryKindCuda, i, drivers[i]
+	if adjust != nil {
+		adjust(i, &o)
+	}
+	c, err := host.Init(context.Background(), o)
+	if err != nil {
+		return err
+	}
+	r := &rank{Communicator: c, driver: drivers[i]}
+	if r.ctx, err = r.driver.Retain(i); err == nil {
+		defer func() { err = errors.Join(err, r.driver.Release(i)) }()
+		if r.stream, err = r.driver.NewStream(r.ctx, 0); err == nil {
+			err = body(r)
+			err = errors.Join(err, c.Close(), r.driver.DestroyStream(r.ctx, r.stream))
+		}
+	}
+	return err
+}
+
+func TestDeviceAllReduce(t *testing.T) {
+	for _, n := range []int{1, 2, 4} {
+		t.Run(fmt.Sprint("world ", n), func(t *testing.T) {
+			deviceWorld(t, n, func(r *rank) error {
+				for _, count := range []int{1, 1000, 300_000} {
+					if err := deviceSum(r, count); err != nil {
+						return fmt.Errorf("%d elements: %w", count, err)
+					}
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// deviceSum is one checked all_reduce, out of place.
+func deviceSum(r *rank, count int) error {
+	send, err := r.floats(ramp(r.Rank(), count))
+	if err != nil {
+		return err
+	}
+	recv, err := r.floats(make([]float32, count))
+	if err != nil {
+		return err
+	}
+	if err := r.AllReduce(pointer(send), pointer(recv), int64(count), plugin.Float32, plugin.OpSum, r); err != nil {
+		return err
+	}
+	if err := r.sync(); err != nil {
+		return err
+	}
+	got, err := r.read(recv, count)
+	if err != nil {
+		return err
+	}
+	want := make([]float32, count)
+	for p := range r.World() {
+		for i, v := range ramp(p, count) {
+			want[i] += v
+		}
+	}
+	return errors.Join(equal(got, want), r.free(send, recv))
+}
+
+// eventually calls f until it is true.
+func eventually(what string, f func() bool) error {
+	deadline := time.Now().Add(10 * time.Second)
+	for !f() {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("waited in vain for %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}
