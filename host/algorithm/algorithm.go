@@ -66,7 +66,7 @@ var rows = map[plugin.Collective][]row{
 // itself.
 func inWorld(c plugin.Collective, world int) []row {
 	if world == 1 && !c.PointToPoint() && c != plugin.Barrier && rows[c] != nil {
-		return []row{{Prefix + "/local", local, 0.2, 8000, false}}
+		return []row{{Prefix + "/local", (*writer).Alone, 0.2, 8000, false}}
 	}
 	return rows[c]
 }

@@ -64,7 +64,7 @@ func allGatherDirect(w *writer) {
 // from that pair's bytes alone. It does not work in place.
 func allToAllDirect(w *writer) {
 	w.sendBlocks(w.always)
-	w.Track(w.copyOwn)
+	w.Track(w.CopyOwn)
 	w.receiveBlocks(w.always)
 }
 
@@ -98,23 +98,6 @@ func barrierDirect(w *writer) {
 			w.await(from, w.Const(0))
 			w.consume(from, w.Const(0))
 			w.received(from, w.Const(1))
-		}
-	})
-}
-
-// local serves a world of one: a copy, rounded as a contribution would be.
-func local(w *writer) {
-	zero, bytes := w.Const(0), w.Slot(plugin.SlotBytes)
-	w.Track(func() {
-		switch w.collective {
-		case plugin.AllReduce, plugin.Reduce, plugin.Broadcast:
-			w.Copy(w.Recv(zero), w.SendScaled(zero), bytes)
-		case plugin.AllGather, plugin.AllGatherV, plugin.Gather, plugin.GatherV:
-			w.Copy(w.Recv(w.RecvDispl(0)), w.Send(zero), bytes)
-		case plugin.ReduceScatter, plugin.ReduceScatterV, plugin.Scatter, plugin.ScatterV:
-			w.Copy(w.Recv(zero), w.SendScaled(w.SendDispl(0)), bytes)
-		case plugin.AllToAll, plugin.AllToAllV:
-			w.copyOwn()
 		}
 	})
 }

@@ -88,8 +88,3 @@ func (w *writer) from(displ plugin.Reg) func(plugin.Reg) plugin.RefID {
 func (w *writer) to(displ plugin.Reg) func(plugin.Reg) plugin.RefID {
 	return func(offset plugin.Reg) plugin.RefID { return w.Recv(w.Add(displ, offset)) }
 }
-
-// copyOwn copies the block that a rank has for itself.
-func (w *writer) copyOwn() {
-	w.Copy(w.Recv(w.RecvDispl(w.me)), w.Send(w.SendDispl(w.me)), w.SendCount(w.me))
-}

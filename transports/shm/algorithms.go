@@ -112,7 +112,7 @@ var alone = map[plugin.Collective][]algorithm{
 func init() {
 	for _, c := range plugin.Collectives() {
 		if _, ok := algorithms[c]; ok && alone[c] == nil {
-			alone[c] = []algorithm{{"local", local, perByte(0.1, 8000), nothing}}
+			alone[c] = []algorithm{{"local", (*writer).Alone, perByte(0.1, 8000), nothing}}
 		}
 	}
 }

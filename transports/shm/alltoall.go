@@ -7,11 +7,6 @@ func (w *writer) copyParts(q parts, data plugin.Reg, p rank) {
 	w.Copy(w.Recv(w.Add(w.RecvDispl(p.known), q.offset)), w.of(p, w.part(q, data, w.me)), q.length)
 }
 
-// copyOwn copies the block that a rank has for itself.
-func (w *writer) copyOwn() {
-	w.Copy(w.Recv(w.RecvDispl(w.me)), w.Send(w.SendDispl(w.me)), w.SendCount(w.me))
-}
-
 // allToAllOneShot: everybody publishes what it has for the others, and copies
 // what they have for it. It does not work in place.
 func allToAllOneShot(w *writer) {
@@ -30,7 +25,7 @@ func allToAllOneShot(w *writer) {
 					}
 				})
 		})
-		w.copyOwn()
+		w.CopyOwn()
 	})
 }
 
@@ -43,7 +38,7 @@ func allToAllSingleCopy(w *writer) {
 			w.Copy(w.Recv(w.RecvDispl(p.known)), offered(w.Mul(bytes, w.Const(int64(w.me)))), bytes)
 		})
 	})
-	w.Track(w.copyOwn)
+	w.Track(w.CopyOwn)
 }
 
 // allToAllPipelined: the same as allToAllOneShot, block by block. It does not work in place.
@@ -62,6 +57,6 @@ func allToAllPipelined(w *writer) {
 					w.copyParts(q, b.data, p)
 				}
 			})
-		w.copyOwn()
+		w.CopyOwn()
 	})
 }

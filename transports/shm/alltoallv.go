@@ -14,5 +14,5 @@ func allToAllVDirect(w *writer) {
 			w.take(w.personal, p, w.RecvCount(p.known), w.to(w.RecvDispl(p.known)))
 		})
 	}
-	w.Track(w.copyOwn) // last: for when the others have to wait
+	w.Track(w.CopyOwn) // last: for when the others have to wait
 }
