@@ -100,11 +100,15 @@ func (c *Communicator) freeWindow() uint32 {
 	}
 }
 
-// windowTransport is the first transport that allocates buffers which the
-// generic one-sided plans can reach.
+// windowTransport is the first transport that allocates buffers which its own
+// one-sided plans, or the generic ones, can reach.
 func (c *Communicator) windowTransport() (*attached, error) {
 	for _, a := range c.attached {
-		if a.loaded.Info.Features&plugin.FeatureBuffers != 0 && a.scratch != nil {
+		if a.loaded.Info.Features&plugin.FeatureBuffers == 0 {
+			continue
+		}
+		put := c.request(signatureOf(plugin.Put, plugin.Uint8, plugin.OpSum))
+		if a.scratch != nil || len(a.loaded.Transport.Supports(withoutRank(put)).Algorithms) > 0 {
 			return a, nil
 		}
 	}

@@ -2,25 +2,21 @@ package algorithm
 
 import "github.com/shunt-ccl/shunt/plugin"
 
-// A window is a region of every rank: a header, then the user's bytes. The
-// header has two lines for each rank p. The first holds the semaphore that p
-// raises here. The second is this rank's own: a word that counts how often it
-// has raised its semaphore at p, and one that counts the raises of p that it
-// has waited for.
-
-const (
-	windowAlign   = 4096
-	windowPerRank = 2 * line
-	raisedWord    = line
-	awaitedWord   = line + word
+// Windows are laid out as plugin.WindowHeader and its neighbours say. These are
+// the offsets of a rank's words behind each other rank's place in the header.
+var (
+	windowPerRank = plugin.WindowSemaphore(1)
+	raisedWord    = plugin.WindowRaised(0)
+	awaitedWord   = plugin.WindowAwaited(0)
 )
 
 // WindowBytes is the size in bytes of a window's region in a world of the given
 // size that has room for user bytes, and the offset of the user's bytes in it,
 // a multiple of a page.
 func WindowBytes(world int, user int64) (total, userOffset int64) {
-	header := (int64(world)*windowPerRank + windowAlign - 1) / windowAlign * windowAlign
-	return header + (user+windowAlign-1)/windowAlign*windowAlign, header
+	const page = 4096
+	header := plugin.WindowHeader(world)
+	return header + (user+page-1)/page*page, header
 }
 
 // window is a place in r's part of the window.
@@ -59,7 +55,7 @@ func signalDirect(w *writer) {
 		raised := w.Add(w.Load(counter), w.Const(1))
 		w.Store(counter, raised)
 		// Releases the puts before it to the peer's wait.
-		w.Signal(w.window(w.root(), w.Const(int64(w.me)*windowPerRank)), raised, w.root().reg)
+		w.Signal(w.window(w.root(), w.Const(plugin.WindowSemaphore(w.me))), raised, w.root().reg)
 	})
 }
 

@@ -100,6 +100,9 @@ func (t Transport) Supports(r plugin.Request) plugin.Support {
 	case r.World > maxRanks:
 		return no("cudaipc serves at most 8 ranks of a host")
 	}
+	if oneSided(r.Collective) {
+		return plugin.Support{Algorithms: []plugin.Algorithm{{Name: windowName, Latency: 3, Bandwidth: 380000}}}
+	}
 	if r.World == 1 {
 		if !local(r.Collective) {
 			return no("cudaipc does not do this operation")

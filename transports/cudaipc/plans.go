@@ -20,6 +20,9 @@ func (e *endpoint) Prepare(_ context, r plugin.Request, name string) (*plugin.Pl
 	if r.World != e.world || r.Rank != e.rank {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "cudaipc: plan for rank %d of %d asked of the endpoint of rank %d of %d", r.Rank, r.World, e.rank, e.world)
 	}
+	if oneSided(r.Collective) && name == windowName && r.Memory == plugin.MemoryKindCuda {
+		return windowPlan(r)
+	}
 	if r.World == 1 && name == localName && local(r.Collective) {
 		return localPlan(r)
 	}

@@ -3,6 +3,7 @@ package cudaipctest
 import (
 	"bytes"
 	"math"
+	"sync/atomic"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -109,6 +110,23 @@ func broadcast(c *call) {
 }
 
 func barrier(c *call) { c.meet() }
+
+// windowSignal raises the semaphore at recv; the word at send counts.
+func windowSignal(c *call) {
+	value := atomic.AddUint64(word(c.send), 1)
+	atomic.StoreUint64(word(c.recv), value)
+}
+
+// windowWait waits until the semaphore at recv was raised so many times more
+// than the word at send counts.
+func windowWait(c *call) {
+	value := atomic.AddUint64(word(c.send), uint64(c.bytes))
+	for int64(atomic.LoadUint64(word(c.recv))-value) < 0 {
+		if c.over(c.root) {
+			return
+		}
+	}
+}
 
 // store writes a result, unless a wait was given up and there is none.
 func (c *call) store(at uint64, b []byte) {

@@ -33,6 +33,8 @@ func Kernels() map[string]cudatest.Kernel {
 	bytes(gatherDirect(true), "shunt_all_to_all_direct")
 	bytes(broadcast, "shunt_broadcast_ll", "shunt_broadcast_ll128")
 	bytes(barrier, "shunt_barrier")
+	bytes(windowSignal, "shunt_window_signal")
+	bytes(windowWait, "shunt_window_wait")
 	kernels["shunt_all_to_all_v"] = launch(true, func(c *call) { c.allToAllV(false) })
 	kernels["shunt_all_to_all_v_long"] = launch(true, func(c *call) { c.allToAllV(true) })
 	return kernels
