@@ -60,6 +60,9 @@ func (f small) encode(v float64) uint64 {
 		quantum := math.Ldexp(1, max(e-1, 1-f.bias)-f.mantissa)
 		v = math.RoundToEven(v/quantum) * quantum
 	}
+	if v == 0 { // rounded to it
+		return sign
+	}
 	if v > f.largest {
 		if !f.saturates {
 			return sign | uint64(1<<f.exponent-1)<<f.mantissa
