@@ -124,7 +124,7 @@ func Plan(req plugin.Request, name string, scratchRegion uint32, scratchBytes in
 		}
 		l, _ := newLayout(req.World, scratchBytes)
 		w := &writer{
-			Builder: plugin.NewBuilder(req, name), layout: l, collective: req.Collective,
+			Builder: plugin.NewBuilder(req, name), layout: l,
 			me: req.Rank, size: req.World, element: req.DType.Bytes(),
 		}
 		w.scratch = w.Const(int64(scratchRegion))

@@ -6,10 +6,9 @@ import "github.com/shunt-ccl/shunt/plugin"
 type writer struct {
 	*plugin.Builder
 	layout
-	collective plugin.Collective
-	me, size   int
-	element    int64
-	scratch    plugin.Reg // number of the scratch region
+	me, size int
+	element  int64
+	scratch  plugin.Reg // number of the scratch region
 }
 
 // rank is a rank that is known when the plan is written, or the one in the

@@ -7,10 +7,9 @@ import "github.com/shunt-ccl/shunt/plugin"
 type writer struct {
 	*plugin.Builder
 	layout
-	collective plugin.Collective
-	me, world  int
-	element    int64
-	single     bool // long messages between two ranks are offered; see give
+	me, world int
+	element   int64
+	single    bool // long messages between two ranks are offered; see give
 
 	known map[plugin.Reg]int64 // constants
 }
