@@ -5,8 +5,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/conformance"
 	"github.com/shunt-ccl/shunt/tests/ctransport"
+	"github.com/shunt-ccl/shunt/tests/device/machine"
 )
 
 // build compiles a main package of the shm transport.
@@ -40,4 +42,27 @@ func TestSharedC99(t *testing.T) {
 		t.Fatal(err)
 	}
 	conformance.Test(t, config(t, "shared:"+path))
+}
+
+// Device memory: real GPUs and every case, or GPUs in memory with ranks as
+// goroutines, which shows what the host's side does with streams and graphs.
+func TestBuiltinCudaipc(t *testing.T) {
+	cfg := config(t, machine.Builtin)
+	cfg.Memory, cfg.Modes = plugin.MemoryKindCuda, modes(t)
+	if machine.Real() {
+		conformance.Test(t, cfg)
+		return
+	}
+	cfg.Local = true
+	if !*full {
+		cfg.MaxBytes = 64 << 10
+	}
+	if *world == 0 {
+		cfg.Worlds = memoryWorlds
+	}
+	conformance.Test(t, cfg)
+	if leaks := machine.Leaks(); len(leaks) > 0 {
+		t.Errorf("left on the devices: %v", leaks)
+	}
+	machine.Close()
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/tests/conformance"
+	"github.com/shunt-ccl/shunt/tests/device/machine"
 	"github.com/shunt-ccl/shunt/tests/pool"
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
@@ -17,10 +18,12 @@ var (
 	full   = flag.Bool("conformance.full", false, "run the full matrix")
 	filter = flag.String("conformance.filter", "", "regular expression: run the cases whose name it matches")
 	world  = flag.Int("conformance.world", 0, "run one world only")
+	mode   = flag.String("conformance.mode", "", "on devices: run one mode only")
 )
 
 func TestMain(m *testing.M) {
 	host.Register(shm.Transport{})
+	machine.Register()
 	pool.Main()
 	flag.Parse()
 	goleak.VerifyTestMain(m)
@@ -40,4 +43,12 @@ func config(t *testing.T, transport string) conformance.Config {
 		}
 	}
 	return cfg
+}
+
+func modes(t *testing.T) []conformance.Mode {
+	t.Helper()
+	if *mode == "" {
+		return nil
+	}
+	return []conformance.Mode{conformance.Mode(*mode)}
 }

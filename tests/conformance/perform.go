@@ -128,5 +128,5 @@ func (r *rank) inStream(comm *host.Communicator, s cuda.Stream, run func() error
 	if err := r.arena.pull(s); err != nil {
 		return err
 	}
-	return r.device.Settle(comm, s)
+	return comm.Synchronize(device.Stream(s))
 }

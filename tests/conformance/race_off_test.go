@@ -5,3 +5,6 @@ package conformance_test
 import "github.com/shunt-ccl/shunt/tests/conformance"
 
 var worlds = conformance.DefaultWorlds()
+
+// memoryWorlds are those of GPUs in memory, whose kernels are slow.
+var memoryWorlds = []int{1, 2, 3}

@@ -39,6 +39,8 @@ type Config struct {
 	Filter *regexp.Regexp
 	// Short runs a smaller covering design, for every change of a transport.
 	Short bool
+	// MaxBytes leaves out cases of larger messages; 0 leaves out none.
+	MaxBytes int64
 	// Timeout is the deadline of one case; 0 means 30 s.
 	Timeout time.Duration
 	// MaxFailures ends the run early; 0 means never.
@@ -164,6 +166,9 @@ func (r *runner) world(ctx context.Context, world int) (err error) {
 	}
 	if r.cfg.Filter != nil {
 		list = slices.DeleteFunc(list, func(c Case) bool { return !r.cfg.Filter.MatchString(c.Name()) })
+	}
+	if r.cfg.MaxBytes > 0 {
+		list = slices.DeleteFunc(list, func(c Case) bool { return c.bytes() > r.cfg.MaxBytes })
 	}
 	slices.SortStableFunc(list, func(a, b Case) int { return a.Set - b.Set })
 	failures := 0

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/device"
 )
 
 // scenario is a case of more than one operation. Its run is called on every
@@ -114,6 +116,12 @@ func (s *stage) with(step int, collective plugin.Collective, count int64) *Case 
 	}
 }
 
+// whole is every collective that all ranks call together and that the transport
+// can do. What it cannot do is skipped, by name, among the single operations.
+func (s *stage) whole() []plugin.Collective {
+	return slices.DeleteFunc(whole(), func(v plugin.Collective) bool { return !s.rank.serves[v] })
+}
+
 // run does one operation on a communicator and checks it.
 func (s *stage) run(step int, comm *host.Communicator, c *Case) error {
 	if err := s.rank.single(comm, c); err != nil {
@@ -155,10 +163,7 @@ func (s *stage) line() cuda.Stream {
 // settle waits for the stage's stream; on host memory there is nothing to wait
 // for.
 func (s *stage) settle(comm *host.Communicator) error {
-	if s.rank.device == nil {
-		return nil
-	}
-	return s.rank.device.Settle(comm, s.line())
+	return comm.Synchronize(device.Stream(s.line()))
 }
 
 // push copies the buffers of several operations to the device, and pull copies

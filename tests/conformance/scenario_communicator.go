@@ -101,7 +101,7 @@ func twoCommunicators(_ context.Context, s *stage) error {
 				}
 			}
 			if s.rank.device != nil {
-				errs[i] = errors.Join(pull(part, line), s.rank.device.Settle(comm, line))
+				errs[i] = errors.Join(pull(part, line), comm.Synchronize(device.Stream(line)))
 			}
 		})
 	}
@@ -175,7 +175,7 @@ func (s *stage) inGroup(number int, sub *host.Communicator, world, color int, co
 	inner := *s
 	inner.comm = sub
 	for round := range s.c.Repeat {
-		for i, collective := range whole() {
+		for i, collective := range s.whole() {
 			h := hash(s.c.Seed, uint64(number), uint64(round), uint64(i))
 			c := inner.with(number*1000+round*100+i+color*7919, collective, s.c.Count)
 			c.Root = int(h % uint64(size))

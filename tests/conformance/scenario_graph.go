@@ -26,7 +26,7 @@ type score struct {
 // score draws parts of the given numbers of operations from the case's seed.
 func (s *stage) score(comm *host.Communicator, salt int, sizes ...int) *score {
 	o := &score{stage: s, comm: comm, line: s.rank.device.Streams[s.rank.place(comm)]}
-	collectives := whole()
+	collectives := s.whole()
 	for number, size := range sizes {
 		var part []*Case
 		for i := range size {
@@ -307,7 +307,7 @@ func streamSwitch(_ context.Context, s *stage) error {
 			}
 		}
 		for _, line := range lines {
-			if err := s.rank.device.Settle(s.comm, line); err != nil {
+			if err := s.comm.Synchronize(device.Stream(line)); err != nil {
 				return fmt.Errorf("round %d: %w", round, err)
 			}
 		}

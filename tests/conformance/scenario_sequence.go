@@ -26,7 +26,7 @@ func whole() []plugin.Collective {
 
 func zeroMix(_ context.Context, s *stage) error {
 	for step := range s.c.Repeat {
-		for i, collective := range whole() {
+		for i, collective := range s.whole() {
 			h := hash(s.c.Seed, uint64(step), uint64(i))
 			if h%3 != 0 {
 				continue
@@ -77,7 +77,7 @@ func changingRoots(_ context.Context, s *stage) error {
 }
 
 func mixedSequence(_ context.Context, s *stage) error {
-	collectives := whole()
+	collectives := s.whole()
 	for step := range s.c.Repeat {
 		h := hash(s.c.Seed, uint64(step))
 		c := s.with(step, collectives[h%uint64(len(collectives))], 0)

@@ -53,6 +53,7 @@ type rank struct {
 	arena  arena
 	side   arena // for what outlives the arena's next reset
 	dir    string
+	serves map[plugin.Collective]bool // what the transport can do at all
 }
 
 // Close lets go of everything.
@@ -111,16 +112,24 @@ func openHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 			return nil, pool.Fatal(fmt.Errorf("device %d: %w", w.Rank, err))
 		}
 	}
-	world, err := host.Init(ctx, host.Options{
-		Rank: w.Rank, World: w.World, ID: request.ID, Transports: []string{request.Transport}, Timeout: request.Timeout,
-		Memory: request.Memory, Device: w.Rank,
-	})
+	options := host.Options{
+		Rank: w.Rank, World: w.World, ID: request.ID, Transports: []string{request.Transport}, Timeout: request.Timeout, Memory: request.Memory,
+	}
+	if r.device != nil {
+		options.Device, options.Driver = r.device.Ordinal, r.device.Driver
+	}
+	world, err := host.Init(ctx, options)
 	if err != nil {
 		return nil, pool.Fatal(fmt.Errorf("init: %w", err))
 	}
 	r.comms[0] = world
 	if r.comms[1], err = world.Split(ctx, 0, w.Rank); err != nil {
 		return nil, pool.Fatal(fmt.Errorf("second communicator: %w", err))
+	}
+	r.serves = map[plugin.Collective]bool{}
+	for _, collective := range whole() {
+		_, err := world.Explain(collective, plugin.Float32, plugin.OpSum, 1024)
+		r.serves[collective] = err == nil
 	}
 	if w.Rank != 0 {
 		return nil, nil

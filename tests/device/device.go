@@ -99,15 +99,6 @@ func (d *Device) Close() error {
 	return errors.Join(append(errs, d.Driver.Release(d.Ordinal))...)
 }
 
-// Settle waits for a stream, and answers what the communicator met meanwhile.
-func (d *Device) Settle(comm *host.Communicator, s cuda.Stream) error {
-	err := d.Driver.SynchronizeStream(d.Context, s)
-	if failure := comm.Err(); failure != nil {
-		err = errors.Join(failure, err)
-	}
-	return err
-}
-
 // stream is a CUDA stream as the host's interface wants it.
 type stream cuda.Stream
 
