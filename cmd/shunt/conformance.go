@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"syscall"
 	"time"
 
@@ -16,7 +17,8 @@ import (
 
 func newConformance() *cobra.Command {
 	var worlds []int
-	var transport, filter, junit, jsonPath string
+	var transport, filter, junit, jsonPath, memory string
+	var modes []string
 	var short, verbose bool
 	var maxFailures int
 	var timeout time.Duration
@@ -28,11 +30,30 @@ func newConformance() *cobra.Command {
 Runs the conformance suite over one transport, forced, in worlds of real
 processes. Inputs are predictable and every byte of every buffer is checked. A
 skip names the capability that is absent; a run that only skipped fails. Exit
-status 1 when a case failed.`,
-		Example: "  shunt conformance --short\n  shunt conformance --transport process:./my-transport -n 2,4 --filter all_to_all --junit report.xml",
+status 1 when a case failed.
+
+With --memory cuda every rank has a GPU of its own, and results are copied back
+and checked in stream order. Operations run eagerly, from captured graphs, and
+from both by turns; --mode chooses.`,
+		Example: "  shunt conformance --short\n  shunt conformance --transport process:./my-transport -n 2,4 --filter all_to_all --junit report.xml\n  shunt conformance --memory cuda --mode graph,mixed -n 2,4",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			config := conformance.Config{Transport: transport, Worlds: worlds, Short: short, Timeout: timeout, MaxFailures: maxFailures}
+			at := slices.IndexFunc(plugin.MemoryKinds(), func(k plugin.MemoryKind) bool { return k.String() == memory })
+			if at < 0 {
+				return usage("--memory: %q is none of %v", memory, plugin.MemoryKinds())
+			}
+			kind := plugin.MemoryKinds()[at]
+			config := conformance.Config{Transport: transport, Worlds: worlds, Memory: kind, Short: short, Timeout: timeout, MaxFailures: maxFailures}
+			for _, mode := range modes {
+				if !slices.Contains(conformance.Modes(), conformance.Mode(mode)) {
+					return usage("--mode: %q is none of %v", mode, conformance.Modes())
+				}
+				config.Modes = append(config.Modes, conformance.Mode(mode))
+			}
+			if !c.Flags().Changed("transport") && kind == plugin.MemoryKindCuda {
+				transport = "builtin:cudaipc"
+				config.Transport = transport
+			}
 			if filter != "" {
 				expression, err := regexp.Compile(filter)
 				if err != nil {
@@ -64,7 +85,9 @@ status 1 when a case failed.`,
 	}
 	f := c.Flags()
 	f.IntSliceVarP(&worlds, "ranks", "n", nil, fmt.Sprintf("numbers of ranks (default %v)", conformance.DefaultWorlds()))
-	f.StringVar(&transport, "transport", "builtin:shm", "builtin:NAME, shared:PATH or process:PATH")
+	f.StringVar(&transport, "transport", "builtin:shm", "builtin:NAME, shared:PATH or process:PATH; with --memory cuda the default is builtin:cudaipc")
+	f.StringVar(&memory, "memory", plugin.MemoryKindHost.String(), "where buffers are: host or cuda")
+	f.StringSliceVar(&modes, "mode", nil, fmt.Sprintf("with --memory cuda: how operations come to run, of %v (default all)", conformance.Modes()))
 	f.StringVar(&filter, "filter", "", "run only the cases whose name matches this regular expression")
 	f.BoolVar(&short, "short", false, "a smaller covering design")
 	f.BoolVarP(&verbose, "verbose", "v", false, "print every case")
