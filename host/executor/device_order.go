@@ -38,9 +38,20 @@ type capture struct {
 	side   *forks
 }
 
-// permanent reports whether a stream is one of the default streams, which
-// nobody can destroy.
-func permanent(s cuda.Stream) bool { return s <= 2 }
+// Default streams that have names of their own.
+const (
+	legacyStream    cuda.Stream = 1 // so has 0
+	perThreadStream cuda.Stream = 2
+)
+
+// permanent reports whether a stream is the default stream, which nobody can
+// destroy.
+func permanent(s cuda.Stream) bool { return s <= legacyStream }
+
+// follows reports whether what is put into s comes behind what was put into
+// last without further ado. The stream of each thread is another one in every
+// thread.
+func follows(s, last cuda.Stream) bool { return s == last && s != perThreadStream }
 
 // before puts what an operation on s has to wait for into the batch. d.mu is
 // held.
@@ -49,13 +60,13 @@ func (d *Device) before(s cuda.Stream, c *capture) error {
 	if c != nil {
 		// A stream that took part in a capture cannot have been destroyed before
 		// its end, so the event can be recorded now.
-		if c.used && c.stream != s {
+		if c.used && !follows(s, c.stream) {
 			d.put(cuda.Work{Kind: cuda.WorkRecord, Stream: c.stream, Handle: uint64(o.cross)})
 			d.put(cuda.Work{Kind: cuda.WorkWait, Stream: s, Handle: uint64(o.cross)})
 		}
 		return nil
 	}
-	if !o.used || o.stream == s {
+	if !o.used || follows(s, o.stream) {
 		return nil
 	}
 	o.many = true

@@ -41,7 +41,7 @@ func (d *Device) run(ls []DeviceLaunch, stream cuda.Stream) error {
 		return err
 	}
 	c := d.order.current // most likely; the driver knows
-	if c == nil && d.order.used && d.order.stream != stream && !d.order.recorded {
+	if c == nil && d.order.used && !follows(stream, d.order.stream) && !d.order.recorded {
 		// What waiting for the other stream takes must not be done in a capture.
 		state, err := d.driver.CaptureInfo(d.ctx, stream)
 		if err != nil {

@@ -171,6 +171,14 @@ func (g *gpu) instantiate(graph cuda.Graph) cuda.GraphExec {
 	return x
 }
 
+// SetAll fills memory and waits.
+func (g *gpu) SetAll(p cuda.Ptr, value byte, n int64, s cuda.Stream) error {
+	if err := g.Set(g.ctx, p, value, n, s); err != nil {
+		return err
+	}
+	return g.SynchronizeStream(g.ctx, s)
+}
+
 // eventually looks again until something is so.
 func eventually(t testing.TB, is func() bool, what string) {
 	t.Helper()
