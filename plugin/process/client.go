@@ -35,8 +35,10 @@ type Config struct {
 
 	// A plugin is asked for a sign of life every PingInterval (0: 500 ms,
 	// negative: never). One that is stopped and gives none for PingTimeout
-	// (0: 1.5 s) is dead, and so is any that gives none for ten times as long:
-	// a busy machine delays answers, and is no reason to kill.
+	// (0: 1.5 s) is dead, and so is one that gives none for three times as long
+	// though all its threads were found asleep several times, or though it has
+	// had the processor for all that time, and any that gives none for ten times as long: a busy machine
+	// delays answers, and is no reason to kill.
 	PingInterval time.Duration
 	PingTimeout  time.Duration
 

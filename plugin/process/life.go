@@ -28,8 +28,8 @@ func (c *Client) receiveDescriptors() {
 	}
 }
 
-// ping asks for a sign of life. A plugin that is stopped is given PingTimeout,
-// any other ten times as long.
+// ping asks for a sign of life, and declares dead what gives none in the time
+// that its state allows; see Config.
 func (c *Client) ping() {
 	defer c.goroutines.Done()
 	health := grpc_health_v1.NewHealthClient(c.conn)
@@ -58,6 +58,9 @@ func (c *Client) alive(health grpc_health_v1.HealthClient) bool {
 	}()
 	look := time.NewTimer(c.config.PingTimeout)
 	defer look.Stop()
+	wedged := suspicion{timeout: c.config.PingTimeout, before: c.runner.child.cpu()}
+	state := ""
+	var mirror *echo // made when it is needed
 	for {
 		var err error
 		select {
@@ -78,15 +81,17 @@ func (c *Client) alive(health grpc_health_v1.HealthClient) bool {
 				}
 			}
 		case <-look.C:
-			if !c.runner.child.stopped() {
-				look.Reset(c.config.PingTimeout)
+			if mirror == nil {
+				mirror = newEcho()
+				defer mirror.close()
+			}
+			if state = wedged.look(c.runner.child, time.Since(begin), mirror.prompt()); state == "" {
+				look.Reset(c.config.PingTimeout / looksInTimeout)
 				continue
 			}
-			err = errStopped
 		}
-		state := "runs but is wedged"
-		if err == errStopped {
-			state = "is stopped"
+		if state == "" {
+			state = "runs but is wedged"
 		}
 		c.condemn(plugin.Errorf(plugin.PluginDied, "%s does not answer: no sign of life for %v, the process %s; it was killed%s",
 			c, time.Since(begin).Round(time.Millisecond), state, c.quoteStderr()))
@@ -94,7 +99,52 @@ func (c *Client) alive(health grpc_health_v1.HealthClient) bool {
 	}
 }
 
-var errStopped = plugin.Errorf(plugin.PluginDied, "stopped")
+// process is what suspicion looks at.
+type process interface {
+	stopped() bool
+	asleep() bool
+	cpu() time.Duration
+}
+
+// suspicion tells a plugin that will not answer from one that the machine has
+// not let answer yet. One that is asked and lives has a thread that runs, is
+// ready to, or waits for the disk, until it has answered.
+type suspicion struct {
+	timeout time.Duration // of a process that is stopped; three times that of one that is wedged
+	before  time.Duration // processor time of the process when it was asked
+	asleep  int           // looks that found no thread awake, since this process was late itself
+}
+
+// Looks follow one another faster than a stopped process is given up, because a
+// thread that has nothing to do with the answer may be awake at any of them.
+const (
+	looksInTimeout = 4
+	asleepLooks    = 3
+)
+
+// look is what is wrong with the process, which was asked so long ago; "" as
+// long as it may yet answer. Where this process is not prompt itself, that
+// nobody is awake there may mean that the answer waits here.
+func (s *suspicion) look(p process, since time.Duration, prompt bool) string {
+	if p.stopped() {
+		return "is stopped"
+	}
+	switch {
+	case !prompt:
+		s.asleep = 0
+	case p.asleep():
+		s.asleep++
+	}
+	limit := 3 * s.timeout
+	switch {
+	case since < limit:
+	case s.asleep >= asleepLooks:
+		return "sleeps and does not wake up"
+	case p.cpu()-s.before >= limit:
+		return "spins without end"
+	}
+	return ""
+}
 
 // condemn declares the plugin dead and kills it. One that was asked to end may
 // take its connections down before it does; Close sees to its end.

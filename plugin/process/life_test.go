@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -76,6 +77,90 @@ func TestStoppedPluginIsReportedAndKilled(t *testing.T) {
 	require.Less(t, took, 3*time.Second)
 	eventually(t, time.Second, "the process is killed", func() bool { return gone(c.PID()) })
 	t.Logf("reported after %v", took)
+}
+
+// A plugin that is not stopped but wedged is named long before any silent one
+// would be.
+func TestWedgedPluginIsReportedAndKilled(t *testing.T) {
+	for how, states := range map[string][]string{
+		"sleep": {"the process sleeps and does not wake up"},
+		"spin":  {"the process spins without end", "the process runs but is wedged"}, // the latter on a machine that is too busy to let it spin
+	} {
+		t.Run(how, func(t *testing.T) {
+			c := start(t, "probe", func(c *Config) { c.PingInterval, c.PingTimeout = 50*time.Millisecond, 400*time.Millisecond })
+			e := open(t, c, probe.OptionWedge, how)
+			begin := time.Now()
+			_, err := e.Prepare(context.Background(), allReduce, probe.Algorithm)
+			require.ErrorIs(t, err, plugin.PluginDied)
+			require.True(t, slices.ContainsFunc(states, func(state string) bool { return strings.Contains(err.Error(), state) }), err.Error())
+			eventually(t, time.Second, "the process is killed", func() bool { return gone(c.PID()) })
+			t.Logf("reported after %v", time.Since(begin))
+		})
+	}
+}
+
+// looked is a process as one look after the other finds it.
+type looked struct {
+	letters string // T: stopped, S: asleep, s: asleep, but this process is late, R: awake; one for each look
+	used    time.Duration
+	at      int
+}
+
+func (l *looked) stopped() bool      { l.at++; return l.letters[l.at-1] == 'T' }
+func (l *looked) asleep() bool       { return l.letters[l.at-1] != 'R' }
+func (l *looked) cpu() time.Duration { return time.Duration(l.at) * l.used }
+
+// A process that is awake whenever it is looked at, and that a busy machine
+// gives little time, may yet answer.
+func TestSuspicion(t *testing.T) {
+	for _, test := range []struct {
+		letters string
+		used    time.Duration // between looks, which are a second apart; three seconds are the limit
+		want    string        // at the last of them
+	}{
+		{"RRT", 0, "is stopped"},
+		{"SSS", 0, "sleeps and does not wake up"},
+		{"RRSSRS", 0, "sleeps and does not wake up"},
+		{"SSsSRRS", 300 * time.Millisecond, ""},
+		{"RRRRRRSRS", 300 * time.Millisecond, ""},
+		{"RRR", time.Second, "spins without end"},
+		{"RR", 16 * time.Second, ""},
+		{"RRRRRRRRR", 300 * time.Millisecond, ""},
+		{"RRRRRRRRRR", 300 * time.Millisecond, "spins without end"},
+	} {
+		s := suspicion{timeout: time.Second}
+		p := &looked{letters: test.letters, used: test.used}
+		for i := range test.letters {
+			got := s.look(p, time.Duration(i+1)*time.Second, test.letters[i] != 's')
+			if last := i == len(test.letters)-1; last && got != test.want || !last && got != "" {
+				t.Errorf("%s: look %d finds %q", test.letters, i, got)
+			}
+		}
+	}
+}
+
+func TestEcho(t *testing.T) {
+	e := newEcho()
+	defer e.close()
+	require.False(t, e.prompt(), "nothing was sent before")
+	for range 3 {
+		eventually(t, 5*time.Second, "the byte comes back", func() bool { return len(e.back) == 1 })
+		require.True(t, e.prompt())
+	}
+	eventually(t, 5*time.Second, "the byte comes back", func() bool { return len(e.back) == 1 })
+	<-e.back // somebody else has it: it is not back yet
+	require.False(t, e.prompt())
+	var none *echo
+	require.False(t, none.prompt())
+	none.close()
+}
+
+func TestProcessorTime(t *testing.T) {
+	require.Equal(t, 70*time.Millisecond, timeOf([]byte("1 (a) b) R 2 3 4 5 6 7 8 9 10 11 3 4 0 0 20 0 1")))
+	require.Zero(t, timeOf([]byte("1 (a) R 2 3")))
+	require.Zero(t, timeOf([]byte("1 (a) R 2 3 4 5 6 7 8 9 10 11 x 4 0 0 20 0 1")))
+	require.False(t, allAsleep(os.Getpid()), "this thread runs")
+	require.False(t, allAsleep(-1))
 }
 
 func TestCloseIsBoundedWhateverThePluginDoes(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -77,3 +78,10 @@ func (c *child) kill() { _ = c.cmd.Process.Kill() }
 
 // stopped reports whether the process is stopped by a signal.
 func (c *child) stopped() bool { return processState(c.pid) == 'T' }
+
+// asleep reports whether every thread of the process waits for something other
+// than a processor or a disk.
+func (c *child) asleep() bool { return allAsleep(c.pid) }
+
+// cpu is the processor time that the process has used.
+func (c *child) cpu() time.Duration { return processorTime(c.pid) }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"math"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -34,7 +35,7 @@ const (
 	OptionHang  = "hang"  // open waits until its context ends
 	OptionPlan  = "plan"  // prepare answers a broken plan: "steps", "index", "other", "native", "nil", "many"
 	OptionClose = "close" // close fails with this message
-	OptionWedge = "wedge" // prepare stops the whole process with SIGSTOP
+	OptionWedge = "wedge" // prepare wedges the whole process: by SIGSTOP, or with "sleep" or "spin" by a thread that holds the scheduler
 	OptionCrash = "crash" // prepare dereferences null
 	OptionImage = "image" // images has as many bytes
 	OptionFD    = "fd"    // open answers a region larger than its memfd
@@ -165,8 +166,13 @@ func (e *endpoint) Free(_ context.Context, id uint32) error {
 }
 
 func (e *endpoint) Prepare(ctx context.Context, req plugin.Request, algorithm string) (*plugin.Plan, error) {
-	if _, ok := e.config.Options[OptionWedge]; ok {
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	if how, ok := e.config.Options[OptionWedge]; ok {
+		switch how {
+		case "sleep", "spin":
+			holdScheduler(how == "spin")
+		default:
+			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		}
 		<-ctx.Done() // the answer never comes
 	}
 	if _, ok := e.config.Options[OptionCrash]; ok {
@@ -196,6 +202,26 @@ func (e *endpoint) Prepare(ctx context.Context, req plugin.Request, algorithm st
 		return nil, nil
 	}
 	return p, nil
+}
+
+// holdScheduler lets no goroutine of the process run any more: the only
+// processor of Go's scheduler is kept by a thread that no signal reaches, and
+// that sleeps or spins.
+func holdScheduler(spin bool) {
+	runtime.LockOSThread()
+	var all unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
+	}
+	runtime.GOMAXPROCS(1)
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, nil); err != nil {
+		return
+	}
+	for {
+		if !spin {
+			_, _, _ = unix.RawSyscall(unix.SYS_PAUSE, 0, 0, 0) // raw: the scheduler is not told
+		}
+	}
 }
 
 func (e *endpoint) Close() error {
