@@ -38,20 +38,21 @@ type Communicator struct {
 	timeout     time.Duration
 	logger      *slog.Logger
 
-	turn        turn   // who holds it may touch what follows
-	seq         uint64 // operations, for messages and records
-	collectives uint64 // collective ones alone, which all ranks count alike
-	splits      int
-	shrinks     atomic.Int32
-	windows     map[uint32]*Window
-	windowCount int
-	scratch     arguments
-	signatures  signatures
-	warned      uint64 // the watchdog's: collective whose stall was reported last
-	deserted    int    // the watchdog's: waited-for rank that had closed at its last look, or -1
-	failure     atomic.Pointer[plugin.Error]
-	closeOnce   sync.Once
-	closeErr    error
+	turn          turn   // who holds it may touch what follows
+	seq           uint64 // operations, for messages and records
+	collectives   uint64 // collective ones alone, which all ranks count alike
+	splits        int
+	shrinks       atomic.Int32
+	windows       map[uint32]*Window
+	windowCount   int
+	registrations int
+	scratch       arguments
+	signatures    signatures
+	warned        uint64 // the watchdog's: collective whose stall was reported last
+	deserted      int    // the watchdog's: waited-for rank that had closed at its last look, or -1
+	failure       atomic.Pointer[plugin.Error]
+	closeOnce     sync.Once
+	closeErr      error
 }
 
 // arguments is what a single operation needs; it belongs to whoever was

@@ -161,9 +161,20 @@ func (d *device) run(call *call, program *executor.DeviceProgram, a *executor.Ar
 	err := d.exec.Run(program, a, stream)
 	d.flights.enqueued(c.seq, err != nil)
 	if err != nil {
-		return c.explainFailure(call.collective.String(), err)
+		return d.explain(call.collective.String(), err, stream)
 	}
 	return nil
+}
+
+// explain is what a failure to enqueue means: the end of the communicator, as
+// peers will wait for the operation; but nothing to it where the stream was being
+// captured, as then only a graph is not to be had.
+func (d *device) explain(what string, err error, stream cuda.Stream) error {
+	state, asked := d.driver.CaptureInfo(d.context, stream)
+	if asked == nil && state.Status != cuda.CaptureNone && d.comm.failure.Load() == nil {
+		return d.comm.named(what, err)
+	}
+	return d.comm.explainFailure(what, err)
 }
 
 // inspect refuses, where SHUNT_CHECK is on, memory that the GPU does not know: a
@@ -190,3 +201,8 @@ func (d *device) inspect(call *call) error {
 	}
 	return nil
 }
+
+// Collect frees what communicators on CUDA memory that were closed while a graph
+// still used them had to keep, as far as those graphs are gone by now. Making and
+// closing communicators does so too.
+func Collect() error { return executor.Collect() }

@@ -159,7 +159,7 @@ func (d *device) runBatch(first *call, stream cuda.Stream) error {
 	err = d.exec.RunBatch(b.launch, stream)
 	d.flights.enqueued(c.seq, err != nil)
 	if err != nil {
-		return c.explainFailure("group", err)
+		return d.explain("group", err, stream)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,29 +19,23 @@ import (
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/plugin"
-	"github.com/shunt-ccl/shunt/transports/cudaipc"
 	"github.com/shunt-ccl/shunt/transports/cudaipc/cudaipctest"
 )
 
-// machine is the drivers of a job's ranks: each rank has one of its own, as a
-// process has, and uses another device.
-type machine struct {
-	cudaipc.Transport
-
-	mu      sync.Mutex
-	drivers map[int]*cudatest.Driver // by device
+// machine is the drivers of a job's ranks, by device: each rank has one of its
+// own, as a process has, and uses another device.
+var machine struct {
+	sync.Mutex
+	drivers map[int]*cudatest.Driver
 }
 
 // onMachine is the transport that host tests register: it opens endpoints on the
 // driver of the rank's device.
-var onMachine = &machine{}
-
-func (m *machine) Open(ctx context.Context, c plugin.OpenConfig) (plugin.Endpoint, error) {
-	m.mu.Lock()
-	d := m.drivers[c.Device]
-	m.mu.Unlock()
-	return cudaipc.Transport{Driver: d}.Open(ctx, c)
-}
+var onMachine = cudaipctest.Transport{Drivers: func(device int) cuda.Driver {
+	machine.Lock()
+	defer machine.Unlock()
+	return machine.drivers[device]
+}}
 
 // gpus makes a machine of n devices for one test, and checks at its end that
 // nothing was left on any of them.
@@ -53,9 +48,9 @@ func gpus(t *testing.T, n int) []*cudatest.Driver {
 		drivers[i] = cudatest.New(cudatest.Options{Devices: n, Kernels: kernels})
 		byDevice[i] = drivers[i]
 	}
-	onMachine.mu.Lock()
-	onMachine.drivers = byDevice
-	onMachine.mu.Unlock()
+	machine.Lock()
+	machine.drivers = byDevice
+	machine.Unlock()
 	t.Cleanup(func() {
 		for i, d := range drivers {
 			if leaks := d.Leaks(); len(leaks) > 0 {
@@ -212,3 +207,5 @@ func eventually(what string, f func() bool) error {
 	}
 	return nil
 }
+
+func contains(err error, text string) bool { return strings.Contains(err.Error(), text) }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,9 +39,11 @@ type directory struct {
 	imports [][plugin.DirectoryExports]imported // by rank
 	next    uint64                              // generations of this rank's exports
 	refused map[uint64]bool                     // buffers that cannot be exported, by id
+	windows map[uint32][]cuda.Ptr               // where windows of all ranks are mapped, by region
 	closed  bool
 
-	count atomic.Int32 // exports there are, so that calls without any look no further
+	wake  chan struct{} // makes keep look at once
+	count atomic.Int32  // exports there are, so that calls without any look no further
 }
 
 // export is an allocation of this rank; bytes is 0 where there is none.
@@ -58,11 +61,13 @@ type export struct {
 type imported struct {
 	generation uint64 // 0: none
 	mapping    io.Closer
-	failed     bool
 }
 
+// cannotMap, beside a generation in a page, says that its rank has tried.
+const cannotMap = 1 << 63
+
 func newDirectory(d *device, table cuda.Ptr) *directory {
-	return &directory{device: d, table: table, imports: make([][plugin.DirectoryExports]imported, d.comm.world), refused: map[uint64]bool{}}
+	return &directory{device: d, table: table, imports: make([][plugin.DirectoryExports]imported, d.comm.world), refused: map[uint64]bool{}, windows: map[uint32][]cuda.Ptr{}, wake: make(chan struct{}, 1)}
 }
 
 // sharePages exchanges the pages in which the ranks of a host describe their
@@ -130,7 +135,7 @@ func (t *directory) add(p cuda.Ptr) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if i := t.find(p, 1); i >= 0 {
-		if t.exports[i].buffer == info.BufferID {
+		if b := t.exports[i].buffer; b == 0 || b == info.BufferID {
 			return i, nil
 		}
 		if err := t.withdraw(i); err != nil {
@@ -140,20 +145,32 @@ func (t *directory) add(p cuda.Ptr) (int, error) {
 	if t.refused[info.BufferID] {
 		return -1, plugin.Errorf(plugin.Unsupported, "the allocation at %#x cannot be exported", uint64(info.Base))
 	}
-	at := 0
-	for at < len(t.exports) && t.exports[at].bytes != 0 {
-		at++
+	at, err := t.vacant()
+	if err != nil {
+		return -1, err
 	}
-	if at == len(t.exports) {
-		return -1, plugin.Errorf(plugin.OutOfMemory, "%d buffers are registered already", len(t.exports))
-	}
-	t.next++
 	s := offered{generation: t.next, base: info.Base, bytes: info.Bytes, ordinal: d.info.Ordinal}
 	if err := t.share(at, &s, info); err != nil {
 		t.refused[info.BufferID] = true
 		c.logger.Info("a buffer cannot be reached by peers and is staged", "communicator", c.label, "rank", c.rank, "address", uint64(info.Base), "bytes", info.Bytes, "reason", err)
 		return -1, err
 	}
+	return at, t.enter(at, s, info.BufferID)
+}
+
+// vacant is a free place, with a new generation. t.mu is held.
+func (t *directory) vacant() (int, error) {
+	at := slices.IndexFunc(t.exports[:], func(e export) bool { return e.bytes == 0 })
+	if at < 0 {
+		return -1, plugin.Errorf(plugin.OutOfMemory, "%d buffers are registered already", len(t.exports))
+	}
+	t.next++
+	return at, nil
+}
+
+// enter writes an export where kernels and peers look for it. t.mu is held.
+func (t *directory) enter(at int, s offered, buffer uint64) error {
+	d, c := t.device, t.device.comm
 	// known is 0, and stays so until the peers have it: no kernel uses the entry
 	// while it is written.
 	entry := make([]byte, plugin.DirectoryEntryBytes)
@@ -162,14 +179,50 @@ func (t *directory) add(p cuda.Ptr) (int, error) {
 	binary.LittleEndian.PutUint64(entry[24:], s.generation)
 	if err := d.put(t.table+cuda.Ptr(plugin.DirectoryEntry(at)), entry); err != nil {
 		t.unshare(at, s.generation)
-		return -1, err
+		return err
 	}
-	t.exports[at] = export{base: s.base, bytes: s.bytes, buffer: info.BufferID, generation: s.generation}
+	t.exports[at] = export{base: s.base, bytes: s.bytes, buffer: buffer, generation: s.generation}
 	t.count.Add(1)
 	if len(t.pages) > 0 {
 		t.pages[c.rank].write(at, s)
 	}
-	return at, nil
+	return nil
+}
+
+// addWindow enters a window, which all ranks have mapped already, at these
+// addresses.
+func (t *directory) addWindow(region uint32, addresses []cuda.Ptr, bytes int64) {
+	if t == nil || len(t.pages) == 0 {
+		return
+	}
+	c := t.device.comm
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.windows[region] = addresses
+	at, err := t.vacant()
+	if err == nil {
+		err = t.enter(at, offered{generation: t.next, kind: plugin.HandleKindOpaque, base: addresses[c.rank], bytes: bytes, ordinal: int(region)}, 0)
+	}
+	if err != nil {
+		c.logger.Info("messages from and to a window are staged", "communicator", c.label, "rank", c.rank, "reason", err)
+	}
+}
+
+// dropWindow withdraws a window before it is unmapped.
+func (t *directory) dropWindow(region uint32) error {
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	addresses := t.windows[region]
+	delete(t.windows, region)
+	for i, e := range t.exports {
+		if addresses != nil && e.bytes > 0 && e.base == addresses[t.device.comm.rank] {
+			return t.withdraw(i)
+		}
+	}
+	return nil
 }
 
 // share makes the handle of an allocation for peers.
@@ -266,6 +319,9 @@ func (t *directory) validateOne(p cuda.Ptr) {
 		return
 	}
 	d, c := t.device, t.device.comm
+	if t.exports[i].buffer == 0 { // a window, which nobody frees unseen
+		return
+	}
 	info, err := d.driver.Pointer(d.context, p)
 	if err == nil && info.BufferID == t.exports[i].buffer {
 		return
@@ -284,14 +340,15 @@ func (t *directory) keep(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-t.wake:
 		case <-ticker.C:
-			if t.device.comm.failure.Load() != nil {
-				continue
-			}
-			t.step(ctx)
-			if tick%directoryAudit == 0 {
-				t.audit()
-			}
+		}
+		if t.device.comm.failure.Load() != nil {
+			continue
+		}
+		t.step(ctx)
+		if tick%directoryAudit == 0 {
+			t.audit()
 		}
 	}
 }
@@ -395,7 +452,7 @@ func (t *directory) followPeer(ctx context.Context, rank int) {
 			have.mapping = mapping
 		}
 		if err != nil {
-			have.failed = true
+			atomic.StoreUint64(mine.mapped(rank, i), s.generation|cannotMap)
 			c.logger.Info("a peer's buffer cannot be mapped and is staged", "communicator", c.label, "rank", c.rank, "peer", rank, "bytes", s.bytes, "reason", err)
 			continue
 		}
@@ -406,6 +463,15 @@ func (t *directory) followPeer(ctx context.Context, rank int) {
 // open maps a peer's export.
 func (t *directory) open(ctx context.Context, rank, at int, s offered) (io.Closer, cuda.Ptr, error) {
 	d, c := t.device, t.device.comm
+	if s.kind == plugin.HandleKindOpaque {
+		t.mu.Lock()
+		addresses := t.windows[uint32(s.ordinal)]
+		t.mu.Unlock()
+		if addresses == nil {
+			return nil, 0, plugin.Errorf(plugin.Closed, "window %d is closed here", s.ordinal)
+		}
+		return closer(func() error { return nil }), addresses[rank], nil
+	}
 	if s.kind == plugin.HandleKindCudaIpc && c.topology.SameProcess(c.rank, rank) {
 		return d.reach(s) // a handle cannot be opened where it was made
 	}

@@ -22,10 +22,10 @@ const (
 // Words of an entry. The generation is written last and cleared first.
 const (
 	entryGeneration = iota
-	entryKind       // plugin.HandleKind
+	entryKind       // plugin.HandleKind; opaque: a window, which all ranks have mapped
 	entryBase       // the exporter's address
 	entryLength
-	entryOrdinal // of the exporter's device, in its process
+	entryOrdinal // of the exporter's device, in its process; of a window (kind opaque) the region
 	entryHandle  // 8 words: the IPC handle
 )
 
@@ -93,7 +93,7 @@ func (p directoryPage) read(export int) (s offered, ok bool) {
 	for i := range len(s.ipc) / 8 {
 		*(*uint64)(unsafe.Pointer(&s.ipc[8*i])) = atomic.LoadUint64(p.word(export, entryHandle+i))
 	}
-	sound := (kind == uint64(plugin.HandleKindCudaVmm) || kind == uint64(plugin.HandleKindCudaIpc)) &&
+	sound := (kind == uint64(plugin.HandleKindCudaVmm) || kind == uint64(plugin.HandleKindCudaIpc) || kind == uint64(plugin.HandleKindOpaque)) &&
 		length > 0 && length <= maxExport && base <= ^uint64(0)-length && ordinal < 1<<16
 	return s, sound && atomic.LoadUint64(p.word(export, entryGeneration)) == generation
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/host/executor"
@@ -25,6 +26,60 @@ func (c *Communicator) doGroup(ctx context.Context, operations []Operation) erro
 	}
 	defer c.release()
 	return c.runGroup(operations)
+}
+
+// Part is what one communicator does in RunTogether.
+type Part struct {
+	Comm       *Communicator
+	Operations []Operation
+}
+
+// RunTogether runs operations of several communicators of this process at once,
+// and returns when each part is enqueued (device memory) or has ended (host
+// memory). It is for a thread that drives several GPUs, one rank each: called one
+// after another, the first rank's operation may wait for a rank that the same
+// thread has yet to call, when it is the first of its kind. Parts of one
+// communicator keep their order; within a part collectives run in the order
+// given, and sends, receives and one-sided operations between them as one group.
+func RunTogether(parts ...Part) error {
+	var order []*Communicator
+	operations := map[*Communicator][]Operation{}
+	for _, p := range parts {
+		if _, seen := operations[p.Comm]; !seen {
+			order = append(order, p.Comm)
+		}
+		operations[p.Comm] = append(operations[p.Comm], p.Operations...)
+	}
+	errs := make([]error, len(order))
+	var all sync.WaitGroup
+	for i, c := range order {
+		all.Go(func() { errs[i] = c.runParts(operations[c]) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// runParts runs collectives by themselves and what is between them as groups.
+func (c *Communicator) runParts(operations []Operation) error {
+	for len(operations) > 0 {
+		n := slices.IndexFunc(operations, func(op Operation) bool { return !op.Collective.PointToPoint() })
+		switch n {
+		case 0:
+			if err := c.Do(&operations[0]); err != nil {
+				return err
+			}
+			n = 1
+		case -1:
+			n = len(operations)
+			fallthrough
+		default:
+			if err := c.doGroup(context.Background(), operations[:n]); err != nil {
+				return err
+			}
+		}
+		operations = operations[n:]
+	}
+	return nil
 }
 
 // Lanes of a group: sends to one peer keep their order, as do receives from

@@ -6,6 +6,7 @@ import (
 	"io"
 	"unsafe"
 
+	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/algorithm"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -78,6 +79,7 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 	case deviceMapping:
 		address := m.mapping.Address()
 		w.local = *(*unsafe.Pointer)(unsafe.Pointer(&address))
+		c.device.buffers.addWindow(a.base+id, w.addresses(), mine.Bytes)
 	}
 	c.windows[a.base+id] = w
 	return w, nil
@@ -196,8 +198,20 @@ func (w *Window) release() error {
 	return w.attached.endpoint.Free(ctx, w.id)
 }
 
+// addresses are where the parts of all ranks are mapped for the GPU.
+func (w *Window) addresses() []cuda.Ptr {
+	list := make([]cuda.Ptr, len(w.mappings))
+	for rank, m := range w.mappings {
+		list[rank] = m.(deviceMapping).mapping.Address()
+	}
+	return list
+}
+
 func (w *Window) unmap() {
 	if w.comm.device != nil {
+		if err := w.comm.device.buffers.dropWindow(w.attached.base + w.id); err != nil {
+			w.comm.logger.Warn("a window could not be withdrawn from the directory of buffers", "communicator", w.comm.label, "rank", w.comm.rank, "reason", err)
+		}
 		w.comm.device.exec.ClearRegion(w.attached.base, w.id)
 	} else {
 		w.comm.engine.ClearRegion(w.attached.base, w.id)

@@ -15,10 +15,14 @@ const (
 )
 
 // reference finds the export that holds an address range and that all peers have
-// mapped.
+// mapped. No bytes need none; a negative number is a buffer that peers must not
+// reach.
 func (c *call) reference(address uint64, n int64) uint64 {
-	if n == 0 {
+	switch {
+	case n == 0:
 		return nothing
+	case n < 0:
+		return 0
 	}
 	table := c.region[c.rank] + directoryAt
 	everyone := (uint64(1)<<c.world - 1) &^ (uint64(1) << c.rank)
@@ -57,9 +61,9 @@ func (c *call) miss(address uint64, n int64) {
 func (c *call) present(sendBytes, recvBytes int64) (send, recv [maxRanks]uint64, ok bool) {
 	mine := []uint64{c.reference(c.send, sendBytes), c.reference(c.recv, recvBytes)}
 	switch {
-	case mine[0] == 0:
+	case mine[0] == 0 && sendBytes > 0:
 		c.miss(c.send, sendBytes)
-	case mine[1] == 0:
+	case mine[1] == 0 && recvBytes > 0:
 		c.miss(c.recv, recvBytes)
 	}
 	own := make([]byte, 16)
@@ -99,6 +103,50 @@ func allReduceDirect(c *call, d plugin.DType) {
 	result := c.pulled(d, send, 0, c.bytes)
 	c.meet() // everyone has read
 	c.store(c.recv, result)
+}
+
+// allReduceStaged reduces a shard of what all sent here, and stores it into every
+// rank's receive memory.
+func allReduceStaged(c *call, d plugin.DType) {
+	_, recv, ok := c.present(0, c.bytes)
+	if !ok {
+		allReduce(c, d)
+		return
+	}
+	shard := ((c.bytes+int64(c.world)-1)/int64(c.world) + 15) / 16 * 16
+	at := func(r int) int64 { return min(int64(r)*shard, c.bytes) }
+	send, scalars, all := bytes.Clone(memory(c.send, c.bytes)), c.scalars(), c.rows(at(c.rank+1)-at(c.rank))
+	var out [maxRanks][]byte
+	for p := range c.world {
+		out[p] = send[at(p):at(p+1)]
+	}
+	mine := out[c.rank]
+	c.exchange(out, all)
+	all[c.rank] = mine
+	result := c.combined(d, all, scalars)
+	for p := range c.world {
+		copy(memory(recv[p]+uint64(at(c.rank)), int64(len(result))), result)
+	}
+	c.meet()
+}
+
+// broadcastDirect pushes the root's data into every rank's receive memory.
+func broadcastDirect(c *call) {
+	need := c.bytes
+	if c.rank == c.root {
+		need = 0
+	}
+	_, recv, ok := c.present(0, need)
+	if !ok {
+		broadcast(c)
+		return
+	}
+	for p := range c.world {
+		if c.rank == c.root && recv[p] != c.send {
+			copy(memory(recv[p], c.bytes), memory(c.send, c.bytes))
+		}
+	}
+	c.meet()
 }
 
 func reduceDirect(c *call, d plugin.DType) {
@@ -143,7 +191,7 @@ func gatherDirect(spread bool) func(*call) {
 	return func(c *call) {
 		need := c.bytes * int64(c.world)
 		if spread && c.send == c.recv {
-			need = 1 << 62 // in place, a peer's block would land on one not yet sent
+			need = -1 // in place, a peer's block would land on one not yet sent
 		}
 		_, recv, ok := c.present(0, need)
 		if !ok {

@@ -1,0 +1,133 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Register makes sure that long messages from and to memory of this rank's GPU
+// go straight between the ranks' buffers, from the next call on. Without it that
+// comes about by itself, some time after the first call that could use it; and a
+// buffer that cannot be mapped by peers is staged, which Register reports.
+//
+// It is collective: every rank registers a buffer of its own. What is mapped is
+// the whole allocation, or for memory that was made with cuMemCreate and mapped
+// in pieces the piece, which must hold all bytes. Memory that is freed is
+// forgotten by itself. For host memory there is nothing to do.
+func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
+	if bytes <= 0 || p == nil {
+		return plugin.Errorf(plugin.InvalidArgument, "register on rank %d: %d bytes at %p", c.rank, bytes, p)
+	}
+	release, err := c.enter("register")
+	if err != nil {
+		return err
+	}
+	defer release()
+	if c.device == nil {
+		return nil
+	}
+	ctx, cancel := c.deadline(c.job.ctx)
+	defer cancel()
+	c.registrations++
+	tag := fmt.Sprintf("register %s %d", c.label, c.registrations)
+	t := c.device.buffers
+	at := -1
+	if t == nil {
+		err = plugin.Errorf(plugin.Unsupported, "no transport moves messages past its staging")
+	} else {
+		at, err = t.register(cuda.Ptr(uintptr(p)), bytes)
+	}
+	if err := c.group.Agree(ctx, tag, err); err != nil {
+		if at >= 0 {
+			t.deregister(at)
+		}
+		return c.named("register", err)
+	}
+	if err := c.group.Agree(ctx, tag+" mapped", t.settle(ctx, at)); err != nil {
+		t.deregister(at)
+		return c.named("register", err)
+	}
+	return nil
+}
+
+// Deregister undoes one Register of the memory at p; the last one makes peers
+// unmap it once the operations enqueued so far have ended. It is local.
+func (c *Communicator) Deregister(p unsafe.Pointer) error {
+	release, err := c.enter("deregister")
+	if err != nil {
+		return err
+	}
+	defer release()
+	if c.device == nil {
+		return nil
+	}
+	if t := c.device.buffers; t != nil {
+		t.mu.Lock()
+		at := t.find(cuda.Ptr(uintptr(p)), 1)
+		registered := at >= 0 && t.exports[at].explicit > 0
+		t.mu.Unlock()
+		if registered {
+			return t.deregister(at)
+		}
+	}
+	return plugin.Errorf(plugin.InvalidArgument, "deregister on rank %d: %p is not registered", c.rank, p)
+}
+
+// register exports an allocation for a user who asked for it.
+func (t *directory) register(p cuda.Ptr, bytes int64) (int, error) {
+	at, err := t.add(p)
+	if err != nil {
+		return -1, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.find(p, bytes) != at {
+		e := &t.exports[at]
+		return -1, plugin.Errorf(plugin.Unsupported, "%d bytes at %#x are not within one allocation, which has %d bytes at %#x", bytes, uint64(p), e.bytes, uint64(e.base))
+	}
+	t.exports[at].explicit++
+	return at, nil
+}
+
+func (t *directory) deregister(at int) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := &t.exports[at]
+	if e.explicit--; e.explicit > 0 {
+		return nil
+	}
+	return t.withdraw(at)
+}
+
+// settle waits until all peers have mapped an export and kernels know it.
+func (t *directory) settle(ctx context.Context, at int) error {
+	c := t.device.comm
+	for {
+		t.mu.Lock()
+		e := t.exports[at]
+		t.mu.Unlock()
+		if e.known == t.everyone() {
+			return nil
+		}
+		for rank := range t.pages {
+			if rank != c.rank && atomic.LoadUint64(t.pages[rank].mapped(c.rank, at)) == e.generation|cannotMap {
+				return plugin.Errorf(plugin.Unsupported, "%s cannot map %d bytes at %#x of rank %d; its log says why", c.peerName(rank), e.bytes, uint64(e.base), c.rank)
+			}
+		}
+		select {
+		case t.wake <- struct{}{}:
+		default:
+		}
+		select {
+		case <-ctx.Done():
+			return plugin.Errorf(plugin.Timeout, "peers have not mapped %d bytes at %#x of rank %d within %v", e.bytes, uint64(e.base), c.rank, c.timeout)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
