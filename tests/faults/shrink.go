@@ -23,13 +23,9 @@ type shrunk struct {
 // shrinkHandler runs collectives and, whenever they fail, goes on with the
 // ranks that are left, until there are as few as asked for.
 func shrinkHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
-	r, err := parse(payload)
+	r, j, err := opened(w, payload)
 	if err != nil {
 		return nil, err
-	}
-	j, ok := w.State.(*rank)
-	if !ok || j.Comm == nil {
-		return nil, fmt.Errorf("shrink without a communicator")
 	}
 	var s shrunk
 	for number := 0; j.Comm.World() > r.Left && ctx.Err() == nil; number++ {

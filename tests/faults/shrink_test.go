@@ -65,6 +65,7 @@ func shrink(t *testing.T, random *rand.Rand, on place, size int, victims ...int)
 			} else if took := f.At.Sub(killed[named]); took > soon {
 				t.Errorf("survivor %d: the error came after %v", rank, took)
 			}
+			t.Logf("survivor %d: heard after %v, shrunk within %v", rank, f.At.Sub(killed[max(named, 0)]).Round(time.Microsecond), s.Took[i].Round(time.Microsecond))
 			if s.Took[i] > soon {
 				t.Errorf("survivor %d: shrink took %v", rank, s.Took[i])
 			}

@@ -97,3 +97,8 @@ func (j *rank) checkResult(from, elements, block int64, want func(block int64) f
 	}
 	return nil
 }
+
+// gatherAll is an all_gather of n elements, whose result every block shows.
+func (j *rank) gatherAll(n int64) error {
+	return j.Comm.AllGather(j.Pointer(0), j.Pointer(4*n*int64(j.Comm.World())), n, plugin.Float32, j.Stream())
+}

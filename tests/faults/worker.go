@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/device"
 	"github.com/shunt-ccl/shunt/tests/job"
 	"github.com/shunt-ccl/shunt/tests/pool"
 )
@@ -62,10 +63,28 @@ func (a *answer) fail(err error) {
 	}
 }
 
+// closed keeps what closing said.
+func (a *answer) closed(err error) {
+	if err != nil {
+		a.Close, a.CloseCode = err.Error(), plugin.CodeOf(err)
+	}
+}
+
 // rank is what a worker keeps between open and traffic.
 type rank struct {
 	*job.Job
 	before Resources
+	graph  *device.Graph // of captureHandler
+}
+
+// opened is a handler's request and the rank that openHandler made.
+func opened(w *pool.Worker, payload []byte) (request, *rank, error) {
+	r, err := parse(payload)
+	j, ok := w.State.(*rank)
+	if err == nil && (!ok || j.Comm == nil) {
+		err = errors.New("no communicator is open")
+	}
+	return r, j, err
 }
 
 // memoryFor is what the traffic of messages of at most the given size needs.
@@ -160,13 +179,9 @@ func (j *rank) leaks() []string {
 // trafficHandler runs collectives without end until one fails, closes the
 // communicator and answers the error and what is left.
 func trafficHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
-	r, err := parse(payload)
+	r, j, err := opened(w, payload)
 	if err != nil {
 		return nil, err
-	}
-	j, ok := w.State.(*rank)
-	if !ok || j.Comm == nil {
-		return nil, errors.New("traffic without a communicator")
 	}
 	var a answer
 	if r.Absent == w.Rank {
@@ -187,9 +202,7 @@ func trafficHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte
 		return nil, err
 	}
 	a.fail(err)
-	if err := j.Leave(); err != nil {
-		a.Close, a.CloseCode = err.Error(), plugin.CodeOf(err)
-	}
+	a.closed(j.Leave())
 	a.Leaks = j.leaks()
 	if err := j.Close(); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -18,20 +19,23 @@ import (
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/device/machine"
 	"github.com/shunt-ccl/shunt/tests/job"
 	"github.com/shunt-ccl/shunt/tests/pool"
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
 
 var (
-	loops = flag.Int("faults.loops", 3, "how often each process is killed; from 10 on, other faults are tried at every place too")
-	calls = flag.Int("faults.calls", 2000, "all_to_all_v calls of the soak test")
-	comms = flag.Int("faults.communicators", 30, "communicators made and closed by the soak test")
-	seed  = flag.Uint64("faults.seed", uint64(time.Now().UnixNano()), "decides the moments of faults")
+	loops      = flag.Int("faults.loops", 3, "how often each process is killed; from 10 on, other faults are tried at every place too")
+	calls      = flag.Int("faults.calls", 2000, "all_to_all_v calls of the soak test")
+	comms      = flag.Int("faults.communicators", 30, "communicators made and closed by the soak test")
+	cudaPlugin = flag.String("faults.cudaipc", "", "binary of the cudaipc transport's process; built where it is needed and Go is there")
+	seed       = flag.Uint64("faults.seed", uint64(time.Now().UnixNano()), "decides the moments of faults")
 )
 
 func TestMain(m *testing.M) {
 	host.Register(shm.Transport{})
+	machine.Register()
 	pool.Main()
 	flag.Parse()
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
@@ -48,26 +52,49 @@ const (
 	soon = 2 * time.Second
 )
 
-var built string // directory of what buildProcess built
+var built string // directory of what build built
 
-// buildProcess builds the plugin binary of the shm transport, once.
-var buildProcess = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "faults-")
-	if err != nil {
-		return "", err
-	}
-	built = dir
-	path := filepath.Join(dir, "shunt-transport-shm")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/shunt-ccl/shunt/transports/shm/plugin").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return path, nil
-})
+// build builds a main package, once.
+func build(name, main string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		if _, err := exec.LookPath("go"); err != nil {
+			return "", errNoGo
+		}
+		if built == "" {
+			dir, err := os.MkdirTemp("", "faults-")
+			if err != nil {
+				return "", err
+			}
+			built = dir
+		}
+		path := filepath.Join(built, name)
+		out, err := exec.Command("go", "build", "-o", path, "github.com/shunt-ccl/shunt/"+main).CombinedOutput()
+		if err != nil {
+			return "", fmt.Errorf("%w\n%s", err, out)
+		}
+		return path, nil
+	})
+}
+
+var errNoGo = errors.New("no Go toolchain to build the plugin with")
+
+var (
+	buildShm     = build("shunt-transport-shm", "transports/shm/plugin")
+	buildCudaipc = build("shunt-transport-cudaipc", "tests/device/machine/plugin")
+)
 
 func processTransport(t *testing.T) (spec, path string) {
 	t.Helper()
-	path, err := buildProcess()
+	return carried(t, buildShm)
+}
+
+// carried is the spec of a plugin that is built now.
+func carried(t *testing.T, build func() (string, error)) (spec, path string) {
+	t.Helper()
+	path, err := build()
+	if errors.Is(err, errNoGo) {
+		t.Skip(err)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,14 +32,18 @@ var memory struct {
 
 // Register registers cudaipc as a builtin transport and decides where ranks run.
 // Every process of a test calls it, ranks included.
-func Register() {
+func Register() { host.Register(Transport()) }
+
+// Transport is cudaipc on the GPUs that ranks of this process have.
+func Transport() plugin.Transport {
 	if _, err := cuda.Open(); err == nil {
-		host.Register(cudaipc.Transport{})
-		return
+		return cudaipc.Transport{}
 	}
+	memory.Lock()
+	defer memory.Unlock()
 	memory.used, memory.drivers = true, map[int]*cudatest.Driver{}
-	host.Register(transport{})
 	device.Use(func(ordinal int) (cuda.Driver, error) { return driver(ordinal), nil })
+	return transport{}
 }
 
 // Real says whether ranks run on real GPUs.
