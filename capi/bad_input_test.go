@@ -19,6 +19,7 @@ var address = regexp.MustCompile(`0x[0-9a-f]{8,}`)
 // TestBadInput compares the status and message of every wrong call with the
 // table in testdata/bad_input.txt: call, status, message.
 func TestBadInput(t *testing.T) {
+	t.Setenv("SHUNT_LIBCUDA", "libcuda-that-is-not-there.so") // the same text with and without a GPU
 	results := succeed(t, 1, program(t, "test/bad_input.c"))
 	got := address.ReplaceAllString(results[0].output, "ADDRESS")
 	const table = "testdata/bad_input.txt"

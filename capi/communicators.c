@@ -84,6 +84,11 @@ shunt_status shunt_abort(shunt_comm comm, const char *reason) {
   return go_abort(SHUNT_NUMBER(comm), (char *)(uintptr_t)(reason != NULL ? reason : "no reason given"));
 }
 
+shunt_status shunt_synchronize(shunt_comm comm, void *stream) {
+  GUARD();
+  return go_synchronize(SHUNT_NUMBER(comm), stream);
+}
+
 shunt_status shunt_close(shunt_comm comm) {
   GUARD();
   return go_close(SHUNT_NUMBER(comm));

@@ -37,6 +37,7 @@ shunt_status shunt_read_operation(const shunt_operation *given, shunt_operation 
 /* The Go side: one file of Go for each, see the export of the same name. */
 extern int32_t go_run(uint64_t comm, shunt_operation *operation);
 extern int32_t go_run_group(uint64_t comm, shunt_operation *operations, int64_t count);
+extern int32_t go_synchronize(uint64_t comm, void *stream);
 extern int32_t go_world(uint64_t comm, int32_t *world);
 extern int32_t go_start(uint64_t comm, shunt_operation *operation, uint64_t *request);
 extern int32_t go_request_test(uint64_t request, int64_t timeout_ms, int32_t *done);

@@ -17,10 +17,15 @@ import "C"
 
 import (
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/transports/cudaipc"
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
 
-func init() { host.Register(shm.Transport{}) }
+// The builtin transports. No CUDA driver is loaded before an endpoint is opened.
+func init() {
+	host.Register(shm.Transport{})
+	host.Register(cudaipc.Transport{})
+}
 
 // main is not run: the build mode needs one.
 func main() {}

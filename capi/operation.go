@@ -43,6 +43,16 @@ func go_run(number C.uint64_t, given *C.shunt_operation) (result C.int32_t) {
 	return status(c, err)
 }
 
+//export go_synchronize
+func go_synchronize(number C.uint64_t, given unsafe.Pointer) (result C.int32_t) {
+	defer recovered(&result)
+	c, err := communicators.find(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	return status(c, c.host.Synchronize(stream{given}))
+}
+
 //export go_run_group
 func go_run_group(number C.uint64_t, given *C.shunt_operation, count C.int64_t) (result C.int32_t) {
 	defer recovered(&result)

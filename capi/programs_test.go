@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -29,6 +30,30 @@ func TestBenchmarkChecksItsResult(t *testing.T) {
 	results := succeed(t, 2, binary, "100")
 	require.Contains(t, results[0].output, `"world": 2`)
 	require.Empty(t, results[1].output)
+}
+
+// The programs for GPUs are built everywhere and run where there are two.
+func TestOnGPUs(t *testing.T) {
+	for _, source := range []string{"test/gpu.c", "bench/bench_stream.c"} {
+		binary := program(t, source)
+		results := world(t, 2, binary)
+		var exit *exec.ExitError
+		for _, r := range results {
+			if errors.As(r.err, &exit) && exit.ExitCode() == 77 {
+				t.Skipf("no two GPUs: %s", r.errors)
+			}
+		}
+		for rank, r := range results {
+			require.NoError(t, r.err, "rank %d:\n%s%s", rank, r.output, r.errors)
+		}
+	}
+}
+
+// Memory of CUDA where there is no driver is refused with the reason.
+func TestNoDriver(t *testing.T) {
+	t.Setenv("SHUNT_LIBCUDA", "libcuda-that-is-not-there.so")
+	results := world(t, 1, program(t, "test/no_driver.c"))
+	require.NoError(t, results[0].err, results[0].errors)
 }
 
 func TestDeathOfARankIsNamed(t *testing.T) {

@@ -10,7 +10,8 @@
  * refused with SHUNT_INVALID_ARGUMENT; it is never followed.
  *
  * Memory is the caller's. A blocking call may use it until it returns, a
- * started one until shunt_request_wait returns. Counts and displacements are
+ * started one until shunt_request_wait returns, and one on memory of a CUDA
+ * device until it has ended in its stream. Counts and displacements are
  * 64-bit and in elements of dtype; offsets into windows are in bytes.
  *
  * Threads. Any thread may call any function. What two threads do on one
@@ -24,8 +25,16 @@
  * In place. As in NCCL: all_gather send == recv + rank * count elements,
  * reduce_scatter recv == send + rank * count elements, the others send == recv.
  *
- * Streams. The last argument of every collective is a CUstream for memory of a
- * CUDA device, and NULL for host memory.
+ * Streams. With options.memory SHUNT_MEMORY_CUDA all memory is that of the
+ * communicator's CUDA device, and the last argument of every collective is a
+ * CUstream (a cudaStream_t is one), or NULL for the default stream. A call puts
+ * the operation into the stream and returns; it may be captured in a graph once
+ * the communicator is made, and the graph may outlive it. A communicator's
+ * operations run one after the other, in the order of the calls, whatever
+ * their streams. The calling thread's current context is left as it is. What
+ * goes wrong on the device later is told by the next call on the communicator,
+ * or by shunt_synchronize. With host memory a call returns when the result is
+ * there, and the stream is NULL.
  */
 #ifndef SHUNT_H
 #define SHUNT_H
@@ -47,7 +56,7 @@ extern "C" {
 
 /* The version of this header. shunt_version gives the library's. */
 #define SHUNT_API_MAJOR 1
-#define SHUNT_API_MINOR 0
+#define SHUNT_API_MINOR 1
 #define SHUNT_API_PATCH 0
 
 /* Room for a unique id, a message and an explanation, with the final zero. */
@@ -56,6 +65,10 @@ extern "C" {
 
 /* shunt_split: this rank joins no sub-group. */
 #define SHUNT_NO_COLOR (-1)
+
+/* shunt_options.device: the device of this process's number among the ranks of
+ * its host, as the launcher numbers them, modulo the number of devices. */
+#define SHUNT_DEVICE_AUTO (-1)
 
 typedef struct shunt_comm_s *shunt_comm;
 typedef struct shunt_window_s *shunt_window;
@@ -71,13 +84,13 @@ typedef struct shunt_options {
   const char *id;           /* a unique id, "tcp://host:port", "file:///path"; NULL or "env": environment */
   const char *transports;   /* as SHUNT_TRANSPORTS; NULL: from there, else all */
   int64_t timeout_ms;       /* deadline of one operation; 0: SHUNT_TIMEOUT */
-  int32_t device;           /* CUDA ordinal; used with memory cuda */
+  int32_t device;           /* CUDA ordinal or SHUNT_DEVICE_AUTO; used with memory cuda */
   shunt_memory_kind memory; /* where send and recv memory lives */
   uint64_t flags;           /* 0 */
 } shunt_options;
 
 #define SHUNT_OPTIONS_INIT \
-  { sizeof(shunt_options), 0, 0, NULL, NULL, 0, 0, SHUNT_MEMORY_HOST, 0 }
+  { sizeof(shunt_options), 0, 0, NULL, NULL, 0, SHUNT_DEVICE_AUTO, SHUNT_MEMORY_HOST, 0 }
 
 /* One operation, for shunt_run and shunt_start. Which fields matter depends on
  * collective; the functions further down name them. Start from
@@ -234,6 +247,11 @@ SHUNT_API shunt_status shunt_recv(shunt_comm comm, void *recv, int64_t count, sh
 /* No rank returns before every rank has called. */
 SHUNT_API shunt_status shunt_barrier(shunt_comm comm, void *stream);
 
+/* Waits until everything in a stream has ended, and answers how the
+ * communicator is then: operations that were aborted end too. With host memory
+ * there is nothing to wait for. */
+SHUNT_API shunt_status shunt_synchronize(shunt_comm comm, void *stream);
+
 /* Any operation as a struct, and premul_sum. */
 SHUNT_API shunt_status shunt_run(shunt_comm comm, const shunt_operation *operation);
 
@@ -269,7 +287,8 @@ SHUNT_API shunt_status shunt_request_wait(shunt_request request);
 /* ---- windows ------------------------------------------------------------- */
 
 /* Collective: bytes of zero-filled memory of this rank that every peer
- * reaches; *base is its address here. bytes must be equal on all ranks. */
+ * reaches, on the communicator's device if its memory is CUDA's; *base is its
+ * address here. bytes must be equal on all ranks. */
 SHUNT_API shunt_status shunt_window_create(shunt_comm comm, int64_t bytes, shunt_window *window, void **base);
 
 /* Local: gives up this rank's part; no rank may use the window afterwards. The
