@@ -7,7 +7,8 @@
 //
 // The store runs in the process that made the unique id (rank 0, as a rule),
 // keeps one authenticated connection to every rank, and is the one judge of
-// who is alive and of what was agreed, so that all ranks hear the same. Ranks
+// who is alive and of what was agreed, so that all ranks hear the same. When
+// that process ends, the lowest rank that is left takes the store over. Ranks
 // may be processes or goroutines of one process; a process may hold any number
 // of sessions.
 //
