@@ -6,6 +6,9 @@
         x = numpy.full(4, comm.rank, "float32")
         comm.all_reduce(x)                  # in place, over all ranks
 
+On GPUs, shunt.init(memory="cuda") moves tensors of torch and arrays with
+__cuda_array_interface__ or DLPack, on their streams.
+
 Start ranks with `shunt run -n 4 python program.py`, torchrun, mpirun or srun.
 Importing this package loads neither libshunt.so nor numpy. After a fork() of a
 process that has used Shunt, calls in the child raise ForkedError: use
@@ -39,7 +42,7 @@ from ._tables import (
 from ._window import Window
 from ._work import Work
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
 
 __all__ = [
     "AbortedError",

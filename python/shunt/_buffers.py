@@ -4,13 +4,14 @@ Anything with the buffer protocol will do (numpy arrays, array.array,
 bytearray, memoryview, mmap, ctypes arrays), as long as it is C-contiguous.
 A numpy array's dtype and a buffer's format say what the elements are, unless
 the caller does: bytes and 16-bit integers may hold bfloat16, for instance.
+A communicator on a GPU takes arrays of its memory instead; see _device.
 """
 
 import ctypes
 import sys
 from typing import Any, NamedTuple
 
-from . import _dlpack, _dtypes
+from . import _device, _dlpack, _dtypes
 from ._dtypes import DTypeLike
 from ._tables import DTYPE_BYTES, DType, InvalidArgumentError, UnsupportedError
 
@@ -71,12 +72,14 @@ class _Held:
 
 
 class Memory(NamedTuple):
-    """A caller's memory: address, elements, dtype, and what keeps it there."""
+    """A caller's memory: address, elements, dtype, what keeps it there, and for
+    a GPU's the stream that its array names, if any."""
 
     address: int | None
     count: int
     dtype: DType
     hold: Any
+    stream: int | None = None
 
 
 _numpy_dtypes: dict[Any, DType] = {}
@@ -116,8 +119,11 @@ def plain(obj: Any) -> Any:
     return None
 
 
-def describe(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = None) -> Memory:
-    """The memory of a buffer argument. what names it in errors ("send")."""
+def describe(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = None, cuda: bool = False) -> Memory:
+    """The memory of a buffer argument, which must be a GPU's with cuda, and the
+    host's without. what names it in errors ("send")."""
+    if cuda:
+        return _describe_device(obj, what, writable, None if dtype is None else _dtypes.dtype_of(dtype))
     ndarray = _ndarray or _numpy_type()
     if dtype is None and ndarray is not None and isinstance(obj, ndarray):
         kind = _numpy_dtypes.get(obj.dtype)
@@ -134,6 +140,17 @@ def describe(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = None) ->
     return _describe_any(obj, what, writable, None if dtype is None else _dtypes.dtype_of(dtype))
 
 
+def _describe_device(obj: Any, what: str, writable: bool, dtype: DType | None) -> Memory:
+    found = _device.on_device(obj, what)
+    if found is None:
+        raise UnsupportedError(f"{what}: {type(obj).__name__} lies in host memory; this communicator moves memory of its CUDA device")
+    if writable and found.readonly:
+        raise InvalidArgumentError(f"{what}: {type(obj).__name__} is read-only")
+    if dtype is None:
+        dtype = _own(found.dtype, f"{type(obj).__name__} of {found.format}", what)
+    return _typed(found.address, found.count * found.itemsize, found.itemsize, found.format, what, dtype, found.hold)._replace(stream=found.stream)
+
+
 def _describe_numpy(obj: Any, what: str, writable: bool, kind: DType) -> Memory:
     flags = obj.flags
     if not flags.c_contiguous:
@@ -144,8 +161,11 @@ def _describe_numpy(obj: Any, what: str, writable: bool, kind: DType) -> Memory:
 
 
 def _describe_any(obj: Any, what: str, writable: bool, dtype: DType | None) -> Memory:
-    if hasattr(obj, "__cuda_array_interface__"):
-        raise UnsupportedError(f"{what}: {type(obj).__name__} lies in CUDA memory; this build moves host memory only")
+    if _device.on_device(obj, what) is not None:
+        raise UnsupportedError(
+            f"{what}: {type(obj).__name__} lies in CUDA memory; this communicator moves host memory: "
+            'shunt.init(memory="cuda") makes one that moves CUDA memory'
+        )
     ndarray = _numpy_type()
     if ndarray is not None and isinstance(obj, ndarray):
         # Types that the buffer protocol cannot express (bfloat16) still have bytes.

@@ -7,11 +7,12 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from . import _dtypes, _library, _operations
-from ._buffers import Buffer, plain
+from . import _device, _dtypes, _library, _operations
+from ._buffers import Buffer, Memory, plain
+from ._device import StreamLike
 from ._dtypes import DTypeLike, OpLike
 from ._operations import Prepared
-from ._tables import ClosedError, Collective, DType, InvalidArgumentError, Op, ShuntError
+from ._tables import ClosedError, Collective, DType, InvalidArgumentError, MemoryKind, Op, ShuntError
 from ._window import Window
 from ._work import Work
 
@@ -64,14 +65,25 @@ class Communicator:
     numpy arrays or anything with the buffer protocol, C-contiguous, of any
     shape; lengths are in elements. The element type is the buffer's, or
     dtype= (a DType, its name, or a numpy dtype). Blocking calls release the
-    GIL. A context manager that closes itself.
+    GIL; Ctrl-C is noticed when they return, and at once by Work.wait (start).
+    A context manager that closes itself.
+
+    With memory "cuda" buffers are arrays of the communicator's GPU: tensors of
+    torch, and what has __cuda_array_interface__ or DLPack (cupy, numba, jax).
+    A call puts the operation into a stream and returns. stream= says which:
+    the number of a CUstream or a stream of torch or cupy; without it, the one
+    that the first buffer names (for a tensor torch's current stream), else the
+    default stream. Calls may be captured in CUDA graphs.
 
     Errors are subclasses of ShuntError. After TimeoutError, PeerDiedError or
     AbortedError the communicator is only good for shrink and close.
     """
 
-    def __init__(self, handle: int) -> None:
+    def __init__(self, handle: int, memory: MemoryKind = MemoryKind.HOST) -> None:
         lib = _library.library()
+        #: Where its buffers lie.
+        self.memory: MemoryKind = memory
+        self.on_device: bool = memory is MemoryKind.CUDA
         self._lib = lib
         self._handle: int | None = handle
         number = ctypes.c_int32()
@@ -115,7 +127,26 @@ class Communicator:
 
     # ---- how operations run ----
 
-    def _run(self, prepared: Prepared) -> Any:
+    def _stream(self, prepared: Prepared, stream: StreamLike) -> None:
+        """Enters the stream that an operation on a GPU runs in."""
+        if not self.on_device:
+            if stream is not None:
+                raise InvalidArgumentError("stream= is for communicators of CUDA memory")
+            return
+        number: int | None = None
+        if stream is not None:
+            number = _device.stream_of(stream)
+        else:
+            hold = prepared.hold
+            for memory in (hold,) if isinstance(hold, Memory) else hold or ():
+                if isinstance(memory, Memory) and memory.stream is not None:
+                    number = memory.stream
+                    break
+        prepared.operation.stream = _device.current_stream() if number is None and prepared.hold is None else number or None
+
+    def _run(self, prepared: Prepared, stream: StreamLike = None) -> Any:
+        if self.on_device or stream is not None:
+            self._stream(prepared, stream)
         status = self._run_operation(self._alive(), _byref(prepared.operation))
         if status:
             _library.raise_status(status)
@@ -151,7 +182,9 @@ class Communicator:
             raise InvalidArgumentError(
                 f"unknown collective {collective!r}; known are {', '.join(_operations.STARTABLE)}"
             ) from None
+        stream = kwargs.pop("stream", None)
         prepared = make(self, *args, **kwargs)
+        self._stream(prepared, stream)
         # Lets go of what has ended and was dropped; operations end in order.
         for oldest in list(itertools.islice(self._works, 4)):
             if not oldest.done():
@@ -180,14 +213,14 @@ class Communicator:
     # ---- collectives ----
 
     def all_reduce(self, send: Buffer, recv: Buffer | None = None, op: OpLike = Op.SUM, *,
-                   scalar: float | None = None, dtype: DTypeLike = None) -> Any:
+                   scalar: float | None = None, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
         """Reduces n elements over all ranks into every rank's recv.
 
         send: n elements. recv: n elements of the same type; None means in
         place. op: sum, prod, max, min, avg or premul_sum; premul_sum multiplies
         this rank's elements by scalar first. Returns recv (or send).
         """
-        if op is _SUM and scalar is None and dtype is None and not self._groups:
+        if op is _SUM and scalar is None and dtype is None and stream is None and not self._groups and not self.on_device:
             # The common case, without building an Operation.
             memory = plain(send)
             if memory is not None:
@@ -203,97 +236,102 @@ class Communicator:
                     if status:
                         self._failed(status)
                     return recv
-        return self._run(_operations.all_reduce(self, send, recv, op, scalar=scalar, dtype=dtype))
+        return self._run(_operations.all_reduce(self, send, recv, op, scalar=scalar, dtype=dtype), stream)
 
     def reduce(self, send: Buffer, recv: Buffer | None = None, root: int = 0, op: OpLike = Op.SUM, *,
-               scalar: float | None = None, dtype: DTypeLike = None) -> Any:
+               scalar: float | None = None, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
         """Reduces n elements over all ranks into root's recv.
 
         send: n elements. recv, on the root: n elements; None means in place.
         Other ranks' recv is ignored. Returns recv on the root, else None.
         """
-        return self._run(_operations.reduce(self, send, recv, root, op, scalar=scalar, dtype=dtype))
+        return self._run(_operations.reduce(self, send, recv, root, op, scalar=scalar, dtype=dtype), stream)
 
-    def broadcast(self, buffer: Buffer, root: int = 0, *, dtype: DTypeLike = None) -> Any:
+    def broadcast(self, buffer: Buffer, root: int = 0, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
         """Root's n elements go to every rank's buffer of n elements, which is
         returned."""
-        return self._run(_operations.broadcast(self, buffer, root, dtype=dtype))
+        return self._run(_operations.broadcast(self, buffer, root, dtype=dtype), stream)
 
-    def all_gather(self, send: Buffer, recv: Buffer, *, dtype: DTypeLike = None) -> Any:
+    def all_gather(self, send: Buffer, recv: Buffer, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
         """Every rank's n elements, in rank order, into every rank's recv of
         world * n elements, which is returned. send may be this rank's block
         of recv."""
-        return self._run(_operations.all_gather(self, send, recv, dtype=dtype))
+        return self._run(_operations.all_gather(self, send, recv, dtype=dtype), stream)
 
     def all_gather_v(self, send: Buffer, recv: Buffer, counts: Sequence[int],
-                     displs: Sequence[int] | None = None, *, dtype: DTypeLike = None) -> Any:
+                     displs: Sequence[int] | None = None, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
         """As all_gather, with counts[r] elements of rank r at recv[displs[r]];
         displs None means packed. Counts and displacements are equal on all
         ranks."""
-        return self._run(_operations.all_gather_v(self, send, recv, counts, displs, dtype=dtype))
+        return self._run(_operations.all_gather_v(self, send, recv, counts, displs, dtype=dtype), stream)
 
     def reduce_scatter(self, send: Buffer, recv: Buffer, op: OpLike = Op.SUM, *, scalar: float | None = None,
-                       dtype: DTypeLike = None) -> Any:
+                       dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
         """Reduces world * n elements of send; rank r gets block r in its recv
         of n elements, which is returned."""
-        return self._run(_operations.reduce_scatter(self, send, recv, op, scalar=scalar, dtype=dtype))
+        return self._run(_operations.reduce_scatter(self, send, recv, op, scalar=scalar, dtype=dtype), stream)
 
     def reduce_scatter_v(self, send: Buffer, recv: Buffer, counts: Sequence[int],
                          displs: Sequence[int] | None = None, op: OpLike = Op.SUM, *, scalar: float | None = None,
-                         dtype: DTypeLike = None) -> Any:
+                         dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
         """As reduce_scatter, with block r of counts[r] elements at
         send[displs[r]]."""
-        return self._run(_operations.reduce_scatter_v(self, send, recv, counts, displs, op, scalar=scalar, dtype=dtype))
+        return self._run(_operations.reduce_scatter_v(self, send, recv, counts, displs, op, scalar=scalar, dtype=dtype), stream)
 
-    def all_to_all(self, send: Buffer, recv: Buffer, *, dtype: DTypeLike = None) -> Any:
+    def all_to_all(self, send: Buffer, recv: Buffer, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
         """Block r of send goes to rank r; both buffers have world blocks of
         equal length. Returns recv."""
-        return self._run(_operations.all_to_all(self, send, recv, dtype=dtype))
+        return self._run(_operations.all_to_all(self, send, recv, dtype=dtype), stream)
 
     def all_to_all_v(self, send: Buffer, send_counts: Sequence[int], recv: Buffer, recv_counts: Sequence[int],
                      send_displs: Sequence[int] | None = None, recv_displs: Sequence[int] | None = None, *,
-                     dtype: DTypeLike = None) -> Any:
+                     dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
         """send_counts[r] elements at send[send_displs[r]] go to rank r, and
         recv_counts[r] come from it to recv[recv_displs[r]]; both ends of a pair
         must agree on its counts. Displacements None mean packed. Returns recv."""
         return self._run(_operations.all_to_all_v(self, send, send_counts, recv, recv_counts, send_displs,
-                                                  recv_displs, dtype=dtype))
+                                                  recv_displs, dtype=dtype), stream)
 
-    def gather(self, send: Buffer, recv: Buffer | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Any:
+    def gather(self, send: Buffer, recv: Buffer | None = None, root: int = 0, *, dtype: DTypeLike = None,
+               stream: StreamLike = None) -> Any:
         """Every rank's n elements, in rank order, into root's recv of
         world * n elements. Returns recv on the root, else None."""
-        return self._run(_operations.gather(self, send, recv, root, dtype=dtype))
+        return self._run(_operations.gather(self, send, recv, root, dtype=dtype), stream)
 
     def gather_v(self, send: Buffer, recv: Buffer | None = None, counts: Sequence[int] | None = None,
-                 displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Any:
+                 displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None,
+                 stream: StreamLike = None) -> Any:
         """As gather; the root says with counts and displs what comes from whom
         and where it goes. Returns recv on the root, else None."""
-        return self._run(_operations.gather_v(self, send, recv, counts, displs, root, dtype=dtype))
+        return self._run(_operations.gather_v(self, send, recv, counts, displs, root, dtype=dtype), stream)
 
-    def scatter(self, send: Buffer | None, recv: Buffer, root: int = 0, *, dtype: DTypeLike = None) -> Any:
+    def scatter(self, send: Buffer | None, recv: Buffer, root: int = 0, *, dtype: DTypeLike = None,
+                stream: StreamLike = None) -> Any:
         """Block r of root's send of world * n elements goes to rank r's recv of
         n elements, which is returned. Other ranks' send is ignored."""
-        return self._run(_operations.scatter(self, send, recv, root, dtype=dtype))
+        return self._run(_operations.scatter(self, send, recv, root, dtype=dtype), stream)
 
     def scatter_v(self, send: Buffer | None, recv: Buffer, counts: Sequence[int] | None = None,
-                  displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Any:
+                  displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None,
+                  stream: StreamLike = None) -> Any:
         """As scatter; the root says with counts and displs what goes to whom.
         recv has exactly the elements that come."""
-        return self._run(_operations.scatter_v(self, send, recv, counts, displs, root, dtype=dtype))
+        return self._run(_operations.scatter_v(self, send, recv, counts, displs, root, dtype=dtype), stream)
 
-    def send(self, buffer: Buffer, peer: int, *, dtype: DTypeLike = None) -> None:
+    def send(self, buffer: Buffer, peer: int, *, dtype: DTypeLike = None, stream: StreamLike = None) -> None:
         """Sends buffer to peer, whose recv takes it, in the order of the
         sends. Two ranks that send to each other first need a group."""
-        self._run(_operations.send(self, buffer, peer, dtype=dtype))
+        self._run(_operations.send(self, buffer, peer, dtype=dtype), stream)
 
-    def recv(self, buffer: Buffer, peer: int, *, dtype: DTypeLike = None) -> Any:
+    def recv(self, buffer: Buffer, peer: int, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
         """Receives what peer sent into buffer, of the same length, and returns
         it."""
-        return self._run(_operations.recv(self, buffer, peer, dtype=dtype))
+        return self._run(_operations.recv(self, buffer, peer, dtype=dtype), stream)
 
-    def barrier(self) -> None:
-        """No rank returns before every rank has called."""
-        self._run(_operations.barrier(self))
+    def barrier(self, *, stream: StreamLike = None) -> None:
+        """No rank returns before every rank has called. On a GPU: nothing that is
+        put into the stream later begins before every rank's barrier does."""
+        self._run(_operations.barrier(self), stream)
 
     # ---- the communicator itself ----
 
@@ -315,17 +353,17 @@ class Communicator:
     def _made(self, call: Any) -> "Communicator | None":
         out = ctypes.c_void_p()
         _library.check(call(_byref(out)))
-        return Communicator(out.value) if out.value is not None else None
+        return Communicator(out.value, self.memory) if out.value is not None else None
 
     def window(self, size: int) -> Window:
         """Collective: size bytes of zero-filled memory on every rank that peers
-        reach with put and get."""
+        reach with put and get. On a GPU it has __cuda_array_interface__."""
         handle, base = ctypes.c_void_p(), ctypes.c_void_p()
         if not 0 <= size < 1 << 62:
             raise InvalidArgumentError(f"window of {size} bytes")
         _library.check(self._lib.shunt_window_create(self._alive(), size, _byref(handle), _byref(base)))
         assert handle.value is not None
-        window = Window(self, handle.value, base.value, size)
+        window = Window(self, handle.value, base.value, size, self.on_device)
         self._windows.add(window)
         return window
 
@@ -345,6 +383,15 @@ class Communicator:
         text = ctypes.create_string_buffer(needed.value)
         _library.check(self._lib.shunt_explain(*arguments, text, needed.value, _byref(needed)))
         return text.value.decode("utf-8", "replace")
+
+    def synchronize(self, stream: StreamLike = None) -> None:
+        """Waits until everything in a stream has ended, and raises the
+        communicator's error if it has failed by then; None is the stream that
+        a barrier would run in. On host memory there is nothing to wait for."""
+        number = None
+        if self.on_device:
+            number = _device.current_stream() if stream is None else _device.stream_of(stream)
+        _library.check(self._lib.shunt_synchronize(self._alive(), number or None))
 
     def abort(self, reason: str = "no reason given") -> None:
         """Makes every rank's pending and later calls raise AbortedError. May be
@@ -379,14 +426,22 @@ def _int32(value: int, what: str) -> int:
 
 
 def init(rank: int | None = None, world: int | None = None, id: str | None = None, *,
-         transports: str | Sequence[str] | None = None, timeout: float | None = None) -> Communicator:
+         transports: str | Sequence[str] | None = None, timeout: float | None = None,
+         memory: str | MemoryKind = MemoryKind.HOST, device: int | None = None) -> Communicator:
     """Joins the ranks of a job and returns their communicator. Collective.
 
     Without arguments everything comes from the environment, as `shunt run`,
     torchrun, mpirun and srun set it. rank and world go together. id is a text
     from unique_id, "tcp://host:port" or "file:///path". transports: as
     SHUNT_TRANSPORTS. timeout: deadline of one operation, in seconds.
+
+    memory: "host" or "cuda". device: with "cuda", the GPU's number; None is that
+    of this process's number among the ranks of its host (LOCAL_RANK of
+    torchrun), modulo the number of GPUs.
     """
+    kind = _memory_kind(memory)
+    if device is not None and (kind is not MemoryKind.CUDA or not 0 <= device < 1 << 31):
+        raise InvalidArgumentError(f"init: device {device!r} with memory {kind.name.lower()}; want a GPU's number with memory cuda")
     if (rank is None) != (world is None):
         raise InvalidArgumentError("init: rank and world go together: give both or neither")
     if world is not None and (world < 1 or rank is None or not 0 <= rank < world):
@@ -402,11 +457,20 @@ def init(rank: int | None = None, world: int | None = None, id: str | None = Non
         id=_text(id, "id"),
         transports=_text(transports, "transports"),
         timeout_ms=0 if timeout is None else int(timeout * 1000),
+        device=_library.DEVICE_AUTO if device is None else device,
+        memory=kind,
     )
     out = ctypes.c_void_p()
     _library.check(_library.library().shunt_comm_init(_byref(options), _byref(out)))
     assert out.value is not None
-    return Communicator(out.value)
+    return Communicator(out.value, kind)
+
+
+def _memory_kind(memory: str | MemoryKind) -> MemoryKind:
+    try:
+        return MemoryKind[memory.upper()] if isinstance(memory, str) else MemoryKind(memory)
+    except (KeyError, ValueError):
+        raise InvalidArgumentError(f"init: unknown memory {memory!r}; known are {', '.join(m.name.lower() for m in MemoryKind)}") from None
 
 
 def _text(value: str | None, what: str) -> bytes | None:

@@ -42,7 +42,7 @@ class _Versioned(ctypes.Structure):
 
 _READ_ONLY = 1
 _HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
-_CUDA_DEVICES = (2, 13)  # kDLCUDA, kDLCUDAManaged
+CUDA_DEVICES = (2, 13)  # kDLCUDA, kDLCUDAManaged
 
 _DTYPES = {
     (0, 8): DType.INT8, (0, 32): DType.INT32, (0, 64): DType.INT64,
@@ -72,15 +72,24 @@ class Lent(NamedTuple):
     capsule: Any
 
 
-def borrow(obj: Any, what: str) -> Lent:
-    """The tensor behind obj.__dlpack__, which must be contiguous and in host
-    memory."""
+def device_of(obj: Any) -> int | None:
+    """The DLPack type of the device that obj lies on; None if it does not say."""
+    try:
+        return int(obj.__dlpack_device__()[0])
+    except (AttributeError, TypeError, ValueError, IndexError):
+        return None
+
+
+def borrow(obj: Any, what: str, cuda: bool = False) -> Lent:
+    """The tensor behind obj.__dlpack__, which must be contiguous, and in host
+    memory, or a GPU's with cuda. Nothing waits for the producer's stream."""
     name = type(obj).__name__
+    stream = {"stream": -1} if cuda else {}
     try:
         try:
-            capsule = obj.__dlpack__(max_version=(1, 0))
+            capsule = obj.__dlpack__(max_version=(1, 0), **stream)
         except TypeError:
-            capsule = obj.__dlpack__()  # of before DLPack 1.0
+            capsule = obj.__dlpack__(**stream)  # of before DLPack 1.0
     except (BufferError, RuntimeError, ValueError, TypeError) as err:
         raise InvalidArgumentError(f"{what}: {name} cannot be lent through DLPack: {err}") from err
     flags = 0
@@ -93,10 +102,8 @@ def borrow(obj: Any, what: str) -> Lent:
         tensor = _Tensor.from_address(_pointer(capsule, b"dltensor"))
     else:
         raise InvalidArgumentError(f"{what}: {name}.__dlpack__ answers no DLPack capsule")
-    if tensor.device_type in _CUDA_DEVICES:
-        raise UnsupportedError(f"{what}: {name} lies in CUDA memory; this build moves host memory only")
-    if tensor.device_type not in _HOST_DEVICES:
-        raise UnsupportedError(f"{what}: {name} lies on a device of DLPack type {tensor.device_type}; want host memory")
+    if tensor.device_type not in (CUDA_DEVICES if cuda else _HOST_DEVICES):
+        raise UnsupportedError(f"{what}: {name} lies on a device of DLPack type {tensor.device_type}; want {'CUDA' if cuda else 'host'} memory")
     shape = [tensor.shape[i] for i in range(tensor.ndim)]
     count = 1
     for n in shape:

@@ -41,6 +41,11 @@ def of_format(format: str, itemsize: int) -> DType | None:
     return None
 
 
+def of_kind(kind: str, itemsize: int) -> DType | None:
+    """The dtype of a kind character of numpy's, or None."""
+    return {"i": _SIGNED, "u": _UNSIGNED, "f": _FLOATS}.get(kind, {}).get(itemsize)
+
+
 def of_name(name: str) -> DType | None:
     """The dtype of that name, or None."""
     return _NAMES.get(name)

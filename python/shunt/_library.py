@@ -15,6 +15,7 @@ from ._tables import Code, ShuntError
 
 UNIQUE_ID_BYTES = 512
 NO_COLOR = -1
+DEVICE_AUTO = -1
 
 
 class Options(ctypes.Structure):
@@ -71,6 +72,7 @@ _PROTOTYPES: dict[str, list[Any]] = {
     "shunt_explain": [c_void_p, c_uint32, c_uint32, c_uint32, c_int64, c_char_p, c_size_t, POINTER(c_size_t)],
     "shunt_all_reduce": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_uint32, c_void_p],
     "shunt_run": [c_void_p, POINTER(Operation)],
+    "shunt_synchronize": [c_void_p, c_void_p],
     "shunt_start": [c_void_p, POINTER(Operation), POINTER(c_void_p)],
     "shunt_request_test": [c_void_p, c_int64, POINTER(c_int32)],
     "shunt_request_wait": [c_void_p],

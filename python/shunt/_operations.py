@@ -22,6 +22,11 @@ class Place(Protocol):
 
     rank: int
     world: int
+    on_device: bool
+
+
+def _describe(place: Place, obj: Buffer, what: str, writable: bool, dtype: DTypeLike) -> Memory:
+    return describe(obj, what, writable, dtype, place.on_device)
 
 
 class Prepared:
@@ -104,10 +109,10 @@ def _need(value: Any, name: str, what: str) -> None:
 def all_reduce(place: Place, send: Buffer, recv: Buffer | None = None, op: OpLike = Op.SUM, *,
                scalar: float | None = None, dtype: DTypeLike = None) -> Prepared:
     kind, factor = _reduction(op, scalar, "all_reduce")
-    into = describe(send if recv is None else recv, "send" if recv is None else "recv", True, dtype)
+    into = _describe(place, send if recv is None else recv, "send" if recv is None else "recv", True, dtype)
     source = into
     if recv is not None and recv is not send:
-        source = describe(send, "send", False, dtype)
+        source = _describe(place, send, "send", False, dtype)
         _same(source, into, "all_reduce")
         _length(into, source.count, "recv", "as many as send")
     operation = _operation(Collective.ALL_REDUCE, into.dtype, op=kind, scalar=factor, send=source.address,
@@ -121,10 +126,10 @@ def reduce(place: Place, send: Buffer, recv: Buffer | None = None, root: int = 0
     root = _root(place, root, "reduce")
     is_root = place.rank == root
     in_place = is_root and (recv is None or recv is send)
-    source = describe(send, "send", in_place, dtype)
+    source = _describe(place, send, "send", in_place, dtype)
     into = source
     if is_root and not in_place:
-        into = describe(recv, "recv", True, dtype)
+        into = _describe(place, recv, "recv", True, dtype)
         _same(source, into, "reduce")
         _length(into, source.count, "recv", "as many as send")
     operation = _operation(Collective.REDUCE, source.dtype, op=kind, scalar=factor, root=root, send=source.address,
@@ -134,14 +139,14 @@ def reduce(place: Place, send: Buffer, recv: Buffer | None = None, root: int = 0
 
 def broadcast(place: Place, buffer: Buffer, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
     root = _root(place, root, "broadcast")
-    memory = describe(buffer, "buffer", place.rank != root, dtype)
+    memory = _describe(place, buffer, "buffer", place.rank != root, dtype)
     operation = _operation(Collective.BROADCAST, memory.dtype, root=root, send=memory.address, recv=memory.address,
                            count=memory.count)
     return Prepared(operation, memory, buffer)
 
 
 def all_gather(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = None) -> Prepared:
-    source, into = describe(send, "send", False, dtype), describe(recv, "recv", True, dtype)
+    source, into = _describe(place, send, "send", False, dtype), _describe(place, recv, "recv", True, dtype)
     _same(source, into, "all_gather")
     _length(into, place.world * source.count, "recv", f"world {place.world} times the {source.count} of send")
     operation = _operation(Collective.ALL_GATHER, source.dtype, send=source.address, recv=into.address, count=source.count)
@@ -150,7 +155,7 @@ def all_gather(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = N
 
 def all_gather_v(place: Place, send: Buffer, recv: Buffer, counts: Sequence[int],
                  displs: Sequence[int] | None = None, *, dtype: DTypeLike = None) -> Prepared:
-    source, into = describe(send, "send", False, dtype), describe(recv, "recv", True, dtype)
+    source, into = _describe(place, send, "send", False, dtype), _describe(place, recv, "recv", True, dtype)
     _same(source, into, "all_gather_v")
     many, places = _array(counts, place, "counts"), _array(displs, place, "displs")
     _need_counts(many, "all_gather_v", "counts")
@@ -169,7 +174,7 @@ def _need_counts(counts: Any, name: str, what: str) -> None:
 def reduce_scatter(place: Place, send: Buffer, recv: Buffer, op: OpLike = Op.SUM, *, scalar: float | None = None,
                    dtype: DTypeLike = None) -> Prepared:
     kind, factor = _reduction(op, scalar, "reduce_scatter")
-    source, into = describe(send, "send", False, dtype), describe(recv, "recv", True, dtype)
+    source, into = _describe(place, send, "send", False, dtype), _describe(place, recv, "recv", True, dtype)
     _same(source, into, "reduce_scatter")
     _length(source, place.world * into.count, "send", f"world {place.world} times the {into.count} of recv")
     operation = _operation(Collective.REDUCE_SCATTER, source.dtype, op=kind, scalar=factor, send=source.address,
@@ -181,7 +186,7 @@ def reduce_scatter_v(place: Place, send: Buffer, recv: Buffer, counts: Sequence[
                      displs: Sequence[int] | None = None, op: OpLike = Op.SUM, *, scalar: float | None = None,
                      dtype: DTypeLike = None) -> Prepared:
     kind, factor = _reduction(op, scalar, "reduce_scatter_v")
-    source, into = describe(send, "send", False, dtype), describe(recv, "recv", True, dtype)
+    source, into = _describe(place, send, "send", False, dtype), _describe(place, recv, "recv", True, dtype)
     _same(source, into, "reduce_scatter_v")
     many, places = _array(counts, place, "counts"), _array(displs, place, "displs")
     _need_counts(many, "reduce_scatter_v", "counts")
@@ -193,7 +198,7 @@ def reduce_scatter_v(place: Place, send: Buffer, recv: Buffer, counts: Sequence[
 
 
 def all_to_all(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = None) -> Prepared:
-    source, into = describe(send, "send", False, dtype), describe(recv, "recv", True, dtype)
+    source, into = _describe(place, send, "send", False, dtype), _describe(place, recv, "recv", True, dtype)
     _same(source, into, "all_to_all")
     _length(into, source.count, "recv", "as many as send")
     if source.count % place.world:
@@ -206,7 +211,7 @@ def all_to_all(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = N
 def all_to_all_v(place: Place, send: Buffer, send_counts: Sequence[int], recv: Buffer, recv_counts: Sequence[int],
                  send_displs: Sequence[int] | None = None, recv_displs: Sequence[int] | None = None, *,
                  dtype: DTypeLike = None) -> Prepared:
-    source, into = describe(send, "send", False, dtype), describe(recv, "recv", True, dtype)
+    source, into = _describe(place, send, "send", False, dtype), _describe(place, recv, "recv", True, dtype)
     _same(source, into, "all_to_all_v")
     to, to_places = _array(send_counts, place, "send_counts"), _array(send_displs, place, "send_displs")
     come, come_places = _array(recv_counts, place, "recv_counts"), _array(recv_displs, place, "recv_displs")
@@ -221,11 +226,11 @@ def all_to_all_v(place: Place, send: Buffer, send_counts: Sequence[int], recv: B
 
 def gather(place: Place, send: Buffer, recv: Buffer | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
     root = _root(place, root, "gather")
-    source = describe(send, "send", False, dtype)
+    source = _describe(place, send, "send", False, dtype)
     into = None
     if place.rank == root:
         _need(recv, "gather", "recv")
-        into = describe(recv, "recv", True, dtype)
+        into = _describe(place, recv, "recv", True, dtype)
         _same(source, into, "gather")
         _length(into, place.world * source.count, "recv", f"world {place.world} times the {source.count} of send")
     operation = _operation(Collective.GATHER, source.dtype, root=root, send=source.address,
@@ -236,12 +241,12 @@ def gather(place: Place, send: Buffer, recv: Buffer | None = None, root: int = 0
 def gather_v(place: Place, send: Buffer, recv: Buffer | None = None, counts: Sequence[int] | None = None,
              displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
     root = _root(place, root, "gather_v")
-    source = describe(send, "send", False, dtype)
+    source = _describe(place, send, "send", False, dtype)
     into = many = places = None
     if place.rank == root:
         _need(recv, "gather_v", "recv")
         _need(counts, "gather_v", "counts")
-        into = describe(recv, "recv", True, dtype)
+        into = _describe(place, recv, "recv", True, dtype)
         _same(source, into, "gather_v")
         many, places = _array(counts, place, "counts"), _array(displs, place, "displs")
         _length(source, many[place.rank], "send", f"counts[{place.rank}]")
@@ -253,11 +258,11 @@ def gather_v(place: Place, send: Buffer, recv: Buffer | None = None, counts: Seq
 
 def scatter(place: Place, send: Buffer | None, recv: Buffer, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
     root = _root(place, root, "scatter")
-    into = describe(recv, "recv", True, dtype)
+    into = _describe(place, recv, "recv", True, dtype)
     source = None
     if place.rank == root:
         _need(send, "scatter", "send")
-        source = describe(send, "send", False, dtype)
+        source = _describe(place, send, "send", False, dtype)
         _same(source, into, "scatter")
         _length(source, place.world * into.count, "send", f"world {place.world} times the {into.count} of recv")
     operation = _operation(Collective.SCATTER, into.dtype, root=root, send=source.address if source else None,
@@ -268,12 +273,12 @@ def scatter(place: Place, send: Buffer | None, recv: Buffer, root: int = 0, *, d
 def scatter_v(place: Place, send: Buffer | None, recv: Buffer, counts: Sequence[int] | None = None,
               displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
     root = _root(place, root, "scatter_v")
-    into = describe(recv, "recv", True, dtype)
+    into = _describe(place, recv, "recv", True, dtype)
     source = many = places = None
     if place.rank == root:
         _need(send, "scatter_v", "send")
         _need(counts, "scatter_v", "counts")
-        source = describe(send, "send", False, dtype)
+        source = _describe(place, send, "send", False, dtype)
         _same(source, into, "scatter_v")
         many, places = _array(counts, place, "counts"), _array(displs, place, "displs")
         _length(into, many[place.rank], "recv", f"counts[{place.rank}]")
@@ -285,13 +290,13 @@ def scatter_v(place: Place, send: Buffer | None, recv: Buffer, counts: Sequence[
 
 def send(place: Place, buffer: Buffer, peer: int, *, dtype: DTypeLike = None) -> Prepared:
     peer = _root(place, peer, "send", "peer")
-    memory = describe(buffer, "buffer", False, dtype)
+    memory = _describe(place, buffer, "buffer", False, dtype)
     return Prepared(_operation(Collective.SEND, memory.dtype, root=peer, send=memory.address, count=memory.count), memory, None)
 
 
 def recv(place: Place, buffer: Buffer, peer: int, *, dtype: DTypeLike = None) -> Prepared:
     peer = _root(place, peer, "recv", "peer")
-    memory = describe(buffer, "buffer", True, dtype)
+    memory = _describe(place, buffer, "buffer", True, dtype)
     return Prepared(_operation(Collective.RECV, memory.dtype, root=peer, recv=memory.address, count=memory.count), memory, buffer)
 
 
@@ -301,14 +306,14 @@ def barrier(place: Place) -> Prepared:
 
 def put(place: Place, window: int, data: Buffer, peer: int, offset: int, dtype: DTypeLike = None) -> Prepared:
     peer = _root(place, peer, "put", "peer")
-    memory = describe(data, "data", False, dtype)
+    memory = _describe(place, data, "data", False, dtype)
     return Prepared(_operation(Collective.PUT, memory.dtype, root=peer, send=memory.address, count=memory.count,
                                window=window, offset=offset), memory, None)
 
 
 def get(place: Place, window: int, buffer: Buffer, peer: int, offset: int, dtype: DTypeLike = None) -> Prepared:
     peer = _root(place, peer, "get", "peer")
-    memory = describe(buffer, "buffer", True, dtype)
+    memory = _describe(place, buffer, "buffer", True, dtype)
     return Prepared(_operation(Collective.GET, memory.dtype, root=peer, recv=memory.address, count=memory.count,
                                window=window, offset=offset), memory, buffer)
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from . import _library, _operations
 from ._buffers import Buffer
+from ._device import StreamLike
 from ._dtypes import DTypeLike
-from ._tables import ClosedError, InvalidArgumentError
+from ._tables import ClosedError, InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
     from ._communicator import Communicator
@@ -18,15 +19,17 @@ class Window:
     Communicator.window. A context manager that closes itself.
     """
 
-    def __init__(self, comm: "Communicator", handle: int, base: int | None, size: int) -> None:
+    def __init__(self, comm: "Communicator", handle: int, base: int | None, size: int, on_device: bool) -> None:
         self._comm = comm
         self._handle: int | None = handle
-        self._array = (ctypes.c_ubyte * size).from_address(base) if base and size else (ctypes.c_ubyte * 0)()
+        self._base, self._size, self._on_device = base or 0, size, on_device
+        on_host = base and size and not on_device
+        self._array = (ctypes.c_ubyte * size).from_address(base) if on_host else (ctypes.c_ubyte * 0)()
         self._references = sys.getrefcount(self._array)
         self._memory = memoryview(self._array).cast("B")
 
     def __repr__(self) -> str:
-        state = "closed" if self._handle is None else f"of {self._memory.nbytes} bytes"
+        state = "closed" if self._handle is None else f"of {self._size} bytes"
         return f"<Window {state} on rank {self._comm.rank}>"
 
     def __enter__(self) -> "Window":
@@ -40,28 +43,42 @@ class Window:
         """This rank's part, as bytes; numpy.frombuffer makes an array of it.
 
         Release such views before the window is closed: close refuses while
-        they live.
+        they live. On a GPU use __cuda_array_interface__ (torch.as_tensor,
+        cupy.asarray).
         """
         self._alive()
+        if self._on_device:
+            raise UnsupportedError("the window lies in CUDA memory; torch.as_tensor or cupy.asarray make an array of it")
         return self._memory
 
-    def put(self, data: Buffer, peer: int, offset: int = 0, *, dtype: DTypeLike = None) -> None:
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """This rank's part as bytes of a GPU. Arrays of it must not outlive the
+        window."""
+        if not self._on_device:
+            raise AttributeError("the window lies in host memory")
+        self._alive()
+        return {"shape": (self._size,), "typestr": "|u1", "data": (self._base, False), "version": 3, "strides": None}
+
+    def put(self, data: Buffer, peer: int, offset: int = 0, *, dtype: DTypeLike = None,
+            stream: StreamLike = None) -> None:
         """Writes data into peer's part, offset bytes from its start. It is
         visible there after a signal that follows."""
-        self._comm._run(_operations.put(self._comm, self._alive(), data, peer, offset, dtype))
+        self._comm._run(_operations.put(self._comm, self._alive(), data, peer, offset, dtype), stream)
 
-    def get(self, buffer: Buffer, peer: int, offset: int = 0, *, dtype: DTypeLike = None) -> Buffer:
+    def get(self, buffer: Buffer, peer: int, offset: int = 0, *, dtype: DTypeLike = None,
+            stream: StreamLike = None) -> Buffer:
         """Reads peer's part from offset bytes on into buffer, and returns it."""
-        return self._comm._run(_operations.get(self._comm, self._alive(), buffer, peer, offset, dtype))
+        return self._comm._run(_operations.get(self._comm, self._alive(), buffer, peer, offset, dtype), stream)
 
-    def signal(self, peer: int) -> None:
+    def signal(self, peer: int, *, stream: StreamLike = None) -> None:
         """Raises this rank's counter at peer by one, after earlier puts."""
-        self._comm._run(_operations.signal(self._comm, self._alive(), peer))
+        self._comm._run(_operations.signal(self._comm, self._alive(), peer), stream)
 
-    def wait(self, peer: int, times: int = 1) -> None:
+    def wait(self, peer: int, times: int = 1, *, stream: StreamLike = None) -> None:
         """Waits until peer has signalled this rank times more than was waited
         for before."""
-        self._comm._run(_operations.wait(self._comm, self._alive(), peer, times))
+        self._comm._run(_operations.wait(self._comm, self._alive(), peer, times), stream)
 
     def _alive(self) -> int:
         if self._handle is None:

@@ -1,0 +1,135 @@
+"""Memory of GPUs: what arrays of other libraries say about theirs, and streams.
+
+Arrays are understood by what they are: tensors of torch, if the program has
+imported it, and whatever has __cuda_array_interface__ or lends itself through
+DLPack. Nothing is imported from here, and no memory is touched.
+"""
+
+import sys
+from typing import Any, NamedTuple
+
+from . import _dlpack, _dtypes
+from ._tables import DType, InvalidArgumentError
+
+#: What a stream argument may be: the number of a CUstream, or an object of
+#: torch, cupy or cuda.core that has one; None is the stream of the first
+#: buffer, which is torch's current one for a tensor.
+StreamLike = Any
+
+
+class OnDevice(NamedTuple):
+    """Memory of a GPU. stream is where its last writer runs, or None."""
+
+    address: int | None
+    count: int
+    itemsize: int
+    dtype: DType | None
+    format: str
+    readonly: bool
+    stream: int | None
+    hold: Any
+
+
+_torch_dtypes: dict[Any, DType] = {}
+
+
+def torch_module() -> Any:
+    """torch, if the program has imported it."""
+    return sys.modules.get("torch")
+
+
+def _torch_dtype(torch: Any, dtype: Any) -> DType | None:
+    if not _torch_dtypes:
+        for name, kind in (
+            ("int8", DType.INT8), ("uint8", DType.UINT8), ("int32", DType.INT32), ("uint32", DType.UINT32),
+            ("int64", DType.INT64), ("uint64", DType.UINT64), ("float16", DType.FLOAT16), ("bfloat16", DType.BFLOAT16),
+            ("float32", DType.FLOAT32), ("float64", DType.FLOAT64), ("float8_e4m3fn", DType.FLOAT8_E4M3),
+            ("float8_e5m2", DType.FLOAT8_E5M2),
+        ):
+            if hasattr(torch, name):  # older versions lack some
+                _torch_dtypes[getattr(torch, name)] = kind
+    return _torch_dtypes.get(dtype)
+
+
+def on_device(obj: Any, what: str) -> OnDevice | None:
+    """The GPU memory behind an array, or None if it is none of a GPU."""
+    torch = torch_module()
+    if torch is not None and isinstance(obj, getattr(torch, "Tensor", ())):
+        return _of_torch(torch, obj, what)
+    interface = getattr(obj, "__cuda_array_interface__", None)
+    if interface is not None:
+        return _of_interface(interface, obj, what)
+    if hasattr(obj, "__dlpack__") and _dlpack.device_of(obj) in _dlpack.CUDA_DEVICES:
+        lent = _dlpack.borrow(obj, what, cuda=True)
+        return OnDevice(lent.address, lent.count, lent.itemsize, lent.dtype, lent.format, lent.readonly, None, lent.capsule)
+    return None
+
+
+def _of_torch(torch: Any, tensor: Any, what: str) -> OnDevice | None:
+    if not tensor.is_cuda:
+        return None
+    if not tensor.is_contiguous():
+        raise InvalidArgumentError(f"{what}: tensor of shape {tuple(tensor.shape)} is not contiguous; call contiguous() first")
+    count = tensor.numel()
+    stream = torch.cuda.current_stream(tensor.device).cuda_stream
+    return OnDevice(tensor.data_ptr() if count else None, count, tensor.element_size(), _torch_dtype(torch, tensor.dtype),
+                    str(tensor.dtype), False, stream, tensor)
+
+
+def _of_interface(interface: Any, obj: Any, what: str) -> OnDevice:
+    name = type(obj).__name__
+    try:
+        shape, typestr, (address, readonly) = tuple(interface["shape"]), interface["typestr"], interface["data"]
+        strides, mask, stream = interface.get("strides"), interface.get("mask"), interface.get("stream")
+        order, kind, itemsize = typestr[0], typestr[1], int(typestr[2:])
+        count = 1
+        for n in shape:
+            if n < 0:
+                raise ValueError(f"shape {shape}")
+            count *= n
+        address = int(address or 0)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as err:
+        raise InvalidArgumentError(f"{what}: {name}.__cuda_array_interface__ cannot be read: {err!r}") from None
+    if mask is not None:
+        raise InvalidArgumentError(f"{what}: {name} is a masked array")
+    if order == ">" and itemsize > 1:
+        raise InvalidArgumentError(f"{what}: {name} of {typestr} is in foreign byte order; convert it first")
+    if strides is not None and count:
+        step = itemsize
+        for n, stride in zip(reversed(shape), reversed(tuple(strides))):
+            if n != 1 and stride != step:
+                raise InvalidArgumentError(f"{what}: {name} of shape {shape} and strides {tuple(strides)} is not C-contiguous; copy it first")
+            step *= n
+    if stream == 0 and stream is not None:
+        raise InvalidArgumentError(f"{what}: {name}.__cuda_array_interface__ names stream 0, which the interface forbids")
+    return OnDevice(address if count else None, count, itemsize, _dtypes.of_kind(kind, itemsize), typestr, bool(readonly),
+                    None if stream is None else int(stream), obj)
+
+
+def stream_of(stream: StreamLike) -> int:
+    """The CUstream of a stream argument that is not None."""
+    if hasattr(stream, "__cuda_stream__"):  # cuda.core, and what follows it
+        protocol = stream.__cuda_stream__
+        _, number = protocol() if callable(protocol) else protocol
+        return int(number)
+    for name in ("cuda_stream", "ptr"):  # torch; cupy
+        number = getattr(stream, name, None)
+        if isinstance(number, int):
+            return number
+    if isinstance(stream, bool) or not hasattr(stream, "__index__"):
+        raise InvalidArgumentError(
+            f"stream is {stream!r}, want the number of a CUstream, or an object with cuda_stream, ptr or __cuda_stream__"
+        )
+    number = stream.__index__()
+    if not 0 <= number < 1 << 64:
+        raise InvalidArgumentError(f"stream {number} is no CUstream")
+    return number
+
+
+def current_stream() -> int:
+    """The stream of an operation without buffers: torch's current one, if the
+    program uses torch on GPUs, else the default stream."""
+    torch = torch_module()
+    if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized():
+        return torch.cuda.current_stream().cuda_stream
+    return 0

@@ -1,0 +1,242 @@
+"""Memory of GPUs: what is read of other libraries' arrays, without a GPU; and
+programs on GPUs where there are two."""
+
+import ctypes
+import os
+import pathlib
+import subprocess
+import sys
+import types
+
+import pytest
+
+import shunt
+from shunt import _buffers, _device, _operations
+from shunt._tables import DType, MemoryKind
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+class Array:
+    def __init__(self, **changes):
+        self.__cuda_array_interface__ = {"shape": (3, 4), "typestr": "<f4", "data": (0x7F0000001000, False), "version": 3, **changes}
+
+
+def describe(obj, writable=True, dtype=None):
+    return _buffers.describe(obj, "send", writable, dtype, cuda=True)
+
+
+def test_array_interface():
+    memory = describe(Array(stream=7))
+    assert (memory.address, memory.count, memory.dtype, memory.stream) == (0x7F0000001000, 12, DType.FLOAT32, 7)
+    assert describe(Array(strides=(16, 4), stream=None)).stream is None
+    assert describe(Array(shape=())).count == 1
+    empty = describe(Array(shape=(0, 4), strides=(8, 8), data=(0, False)))
+    assert (empty.address, empty.count) == (None, 0)
+    assert describe(Array(shape=(1, 4), strides=(999, 4))).count == 4
+    for typestr, dtype in (("<i8", DType.INT64), ("|u1", DType.UINT8), ("<f2", DType.FLOAT16), ("=f8", DType.FLOAT64)):
+        assert describe(Array(typestr=typestr)).dtype is dtype
+    assert describe(Array(typestr="<V2"), dtype="bfloat16").dtype is DType.BFLOAT16
+    assert describe(Array(typestr="|u1", shape=(8,)), dtype="float32").count == 2
+    assert describe(Array(data=(4096, True)), writable=False).address == 4096
+
+
+@pytest.mark.parametrize("changes, text", [
+    ({"data": (4096, True)}, "read-only"),
+    ({"strides": (4, 12)}, "not C-contiguous"),
+    ({"strides": (32, 4)}, "not C-contiguous"),
+    ({"typestr": ">f4"}, "foreign byte order"),
+    ({"typestr": "<V2"}, "no dtype of its own"),
+    ({"typestr": "|b1"}, "no dtype of its own"),
+    ({"typestr": "<c8"}, "no dtype of its own"),
+    ({"typestr": "f"}, "cannot be read"),
+    ({"typestr": None}, "cannot be read"),
+    ({"shape": (-1,)}, "cannot be read"),
+    ({"shape": None}, "cannot be read"),
+    ({"data": 4096}, "cannot be read"),
+    ({"data": ("there", False)}, "cannot be read"),
+    ({"mask": object()}, "masked"),
+    ({"stream": 0}, "names stream 0"),
+])
+def test_array_interface_is_refused(changes, text):
+    with pytest.raises(shunt.InvalidArgumentError, match=text):
+        describe(Array(**changes))
+
+
+def test_host_memory_is_refused_on_a_gpu():
+    np = pytest.importorskip("numpy")
+    for obj in (np.zeros(4), bytearray(8), 3):
+        with pytest.raises(shunt.UnsupportedError, match="lies in host memory"):
+            describe(obj)
+
+
+class Stream:
+    def __init__(self, **attributes):
+        self.__dict__.update(attributes)
+
+
+class Core:
+    def __cuda_stream__(self):
+        return 0, 99
+
+
+def test_streams():
+    assert _device.stream_of(0) == 0
+    assert _device.stream_of(1 << 40) == 1 << 40
+    assert _device.stream_of(Stream(cuda_stream=5)) == 5
+    assert _device.stream_of(Stream(ptr=6)) == 6
+    assert _device.stream_of(Stream(__cuda_stream__=(0, 8))) == 8
+    assert _device.stream_of(Core()) == 99
+    for bad in ("7", -1, 1 << 64, True, object(), 1.5):
+        with pytest.raises(shunt.InvalidArgumentError, match="stream"):
+            _device.stream_of(bad)
+
+
+class FakeTensor:
+    """As much of torch.Tensor as is looked at."""
+
+    def __init__(self, dtype="bfloat16", contiguous=True, cuda=True):
+        self.dtype, self.is_cuda, self.device, self.shape = dtype, cuda, 0, (2, 3)
+        self._contiguous = contiguous
+
+    def is_contiguous(self):
+        return self._contiguous
+
+    def numel(self):
+        return 6
+
+    def element_size(self):
+        return 2
+
+    def data_ptr(self):
+        return 0x7F0000002000
+
+
+@pytest.fixture
+def torch(monkeypatch):
+    module = types.ModuleType("torch")
+    module.Tensor = FakeTensor
+    module.bfloat16 = "bfloat16"
+    module.cuda = types.SimpleNamespace(
+        current_stream=lambda device=None: types.SimpleNamespace(cuda_stream=4711), is_initialized=lambda: True)
+    monkeypatch.setitem(sys.modules, "torch", module)
+    monkeypatch.setattr(_device, "_torch_dtypes", {})
+    return module
+
+
+def test_tensors_of_torch(torch):
+    memory = describe(FakeTensor())
+    assert (memory.address, memory.count, memory.dtype, memory.stream) == (0x7F0000002000, 6, DType.BFLOAT16, 4711)
+    assert _device.current_stream() == 4711
+    with pytest.raises(shunt.InvalidArgumentError, match="not contiguous"):
+        describe(FakeTensor(contiguous=False))
+    with pytest.raises(shunt.InvalidArgumentError, match="no dtype of its own"):
+        describe(FakeTensor(dtype="complex32"))
+    with pytest.raises(shunt.UnsupportedError, match="lies in host memory"):
+        describe(FakeTensor(cuda=False))
+
+
+class Comm:
+    """A communicator as far as streams are concerned."""
+
+    on_device, rank, world = True, 0, 2
+    _stream = shunt.Communicator._stream
+
+
+def test_an_operation_runs_in_the_stream_of_its_first_buffer():
+    comm = Comm()
+
+    def stream(operation, given=None):
+        comm._stream(operation, given)
+        return operation.operation.stream
+
+    reduce = lambda **changes: _operations.all_reduce(comm, Array(**changes), Array(stream=3))
+    assert stream(reduce(stream=2)) == 2
+    assert stream(reduce()) == 3
+    assert stream(reduce(stream=2), 9) == 9
+    assert stream(_operations.broadcast(comm, Array(stream=8))) == 8
+    assert stream(_operations.broadcast(comm, Array())) is None
+    assert stream(_operations.barrier(comm)) is None
+
+
+def test_a_barrier_runs_in_the_current_stream_of_torch(torch):
+    comm, barrier = Comm(), _operations.barrier(Comm())
+    comm._stream(barrier, None)
+    assert barrier.operation.stream == 4711
+
+
+class OfDLPack:
+    """A tensor of a GPU that lends itself through DLPack."""
+
+    def __init__(self, device=2, strides=None):
+        self.shape = (ctypes.c_int64 * 2)(2, 3)
+        self.strides = (ctypes.c_int64 * 2)(*strides) if strides else None
+        from shunt._dlpack import _Tensor
+
+        self.tensor = _Tensor(data=0x7F0000003000, device_type=device, device_id=1, ndim=2, code=2, bits=32, lanes=1,
+                              shape=self.shape, strides=self.strides, byte_offset=16)
+        self.asked = None
+
+    def __dlpack_device__(self):
+        return self.tensor.device_type, 1
+
+    def __dlpack__(self, stream=None):
+        self.asked = stream
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(ctypes.addressof(self.tensor), b"dltensor", None)
+
+
+def test_dlpack():
+    tensor = OfDLPack()
+    memory = describe(tensor)
+    assert (memory.address, memory.count, memory.dtype, memory.stream) == (0x7F0000003010, 6, DType.FLOAT32, None)
+    assert tensor.asked == -1, "nothing has to wait"
+    with pytest.raises(shunt.InvalidArgumentError, match="not contiguous"):
+        describe(OfDLPack(strides=(1, 2)))
+    with pytest.raises(shunt.UnsupportedError, match="lies in host memory"):
+        describe(OfDLPack(device=1))
+
+
+def test_gpu_options_are_checked(comm, monkeypatch):
+    for arguments, text in (({"memory": "disk"}, "unknown memory 'disk'"), ({"device": 0}, "want a GPU's number with memory cuda"),
+                            ({"memory": "cuda", "device": -1}, "want a GPU's number")):
+        with pytest.raises(shunt.InvalidArgumentError, match=text):
+            shunt.init(0, 1, **arguments)
+    assert comm.memory is MemoryKind.HOST
+    comm.synchronize()
+    for call in (lambda: comm.barrier(stream=1), lambda: comm.start("barrier", stream=1), lambda: comm.all_reduce(bytearray(8), dtype="int8", stream=1)):
+        with pytest.raises(shunt.InvalidArgumentError, match="stream= is for"):
+            call()
+    with comm.window(8) as window, pytest.raises(AttributeError):
+        window.__cuda_array_interface__
+
+
+def test_no_driver_is_named():
+    done = subprocess.run([sys.executable, "-c", "import shunt; shunt.init(0, 1, memory='cuda')"], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "PYTHONPATH": str(HERE.parent), "SHUNT_LIBCUDA": "libcuda-that-is-not-there.so"})
+    assert "UnsupportedError" in done.stderr and "no CUDA driver" in done.stderr, done.stderr
+
+
+def gpus():
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as err:
+        pytest.skip(f"no CUDA driver: {err}")
+    count = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        pytest.skip("the CUDA driver does not start")
+    return count.value
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_on_gpus(world, size):
+    if gpus() < size:
+        pytest.skip(f"needs {size} GPUs, there are {gpus()}")
+    results = world.finish([subprocess.Popen(
+        [sys.executable, str(HERE / "gpu_programs.py"), "all"],
+        env={**os.environ, "PYTHONPATH": str(HERE.parent), "SHUNT_RANK": str(rank), "SHUNT_WORLD": str(size),
+             "SHUNT_ID": f"file://{world.directory}/gpus"},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(size)], timeout=180)
+    for rank, (status, _, err) in enumerate(results):
+        assert status == 0, f"rank {rank}: {err}"
