@@ -556,4 +556,3 @@ func TestDeviceRecordsItsOperations(t *testing.T) {
 		return nil
 	})
 }
-

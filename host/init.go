@@ -220,15 +220,16 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	if err = c.engine.SetFlights(j.options.Records()); err != nil {
 		return nil, err
 	}
+	var failed error // agreed on below
+	if j.gpu != nil {
+		c.device, failed = newDevice(c)
+	}
 	j.watch(c)
 	id, err := c.introduce(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if j.gpu != nil {
-		c.device, err = newDevice(c)
-	}
-	if err == nil {
+	if err = failed; err == nil {
 		err = c.open(ctx, id)
 	}
 	if err := c.group.Agree(ctx, "open "+label, err); err != nil {
