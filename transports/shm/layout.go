@@ -70,6 +70,7 @@ const (
 	blockBytes    = 256 << 10
 	smallBytes    = 4 << 10
 	smallSlots    = 16
+	manySlots     = 64 // of broadcast, whose root may be far ahead
 	largeBytes    = 64 << 10
 	largeSlots    = 8
 	largeTotal    = 4 << 20 // a rank's large rings of one class, where the world allows
@@ -125,7 +126,7 @@ func newLayout(world int) layout {
 		p.small.span = lay(&p.small.slots, n, smallSlots, word, smallBytes)
 		p.large.span = lay(&p.large.slots, n, largeSlots, line, large)
 	}
-	lay(&l.broadcast.small.slots, 1, smallSlots, word, smallBytes)
+	lay(&l.broadcast.small.slots, 1, manySlots, word, smallBytes)
 	lay(&l.broadcast.large.slots, 1, largeSlots, line, largeBytes)
 	l.bytes = take(0, page)
 	return l
