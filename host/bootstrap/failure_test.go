@@ -136,7 +136,7 @@ func TestSilentRank(t *testing.T) {
 }
 
 func TestQuietSessionStaysAlive(t *testing.T) {
-	const heartbeat = 10 * time.Millisecond
+	const heartbeat = 50 * time.Millisecond
 	s := joinAll(t, 2, func(c *Config) { c.Heartbeat = heartbeat })
 	select {
 	case f := <-s[0].Failures():

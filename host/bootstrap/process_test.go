@@ -145,7 +145,8 @@ func start(t testing.TB, what string, env ...string) *process {
 		}
 		p.cmd.Env = append(p.cmd.Env, v)
 	}
-	p.cmd.Env = append(append(p.cmd.Env, "SHUNT_TEST_RANK_PROCESS="+what), env...)
+	// The race detector would make each process wait for a second at its end.
+	p.cmd.Env = append(append(p.cmd.Env, "SHUNT_TEST_RANK_PROCESS="+what, "GORACE=atexit_sleep_ms=0"), env...)
 	p.cmd.Stderr = os.Stderr
 	var err error
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
