@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
+	"time"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
@@ -181,7 +183,7 @@ func graphLives(ctx context.Context, s *stage) error {
 	for round := range s.c.Repeat + warm {
 		if round == warm {
 			var err error
-			if before, err = s.holdings(); err != nil {
+			if before, err = s.quiet(holdings{}); err != nil {
 				return err
 			}
 		}
@@ -199,10 +201,10 @@ func graphLives(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	if after, err = s.holdings(); err != nil {
+	if after, err = s.quiet(before); err != nil {
 		return err
 	}
-	if after.descriptors > before.descriptors || after.available < before.available-leakLimit {
+	if after.more(before) {
 		return fmt.Errorf("after %d rounds: %d descriptors, then %d; %d bytes of device memory free, then %d",
 			s.c.Repeat, before.descriptors, after.descriptors, before.available, after.available)
 	}
@@ -269,6 +271,25 @@ func (o *score) performAlone(turn uint64, play func() error) error {
 type holdings struct {
 	descriptors int
 	available   int64 // bytes of device memory
+}
+
+func (h holdings) more(before holdings) bool {
+	return h.descriptors > before.descriptors || h.available < before.available-leakLimit
+}
+
+// quiet measures while no rank does anything, as ranks may share a process; and
+// measures again for a while if there is more than before, as connections take
+// their time to end.
+func (s *stage) quiet(before holdings) (h holdings, err error) {
+	barrier := s.with(0, plugin.Barrier, 0)
+	if err := s.run(0, s.comm, barrier); err != nil {
+		return h, err
+	}
+	deadline := time.Now().Add(2 * time.Second)
+	for h, err = s.holdings(); err == nil && before != (holdings{}) && h.more(before) && time.Now().Before(deadline); h, err = s.holdings() {
+		runtime.Gosched()
+	}
+	return h, errors.Join(err, s.run(0, s.comm, barrier))
 }
 
 func (s *stage) holdings() (h holdings, err error) {
