@@ -80,6 +80,13 @@ func (d *Driver) Fail(method string, after int, result cuda.Result) {
 	d.failures[method] = &failure{after, result}
 }
 
+// Pending reports whether a failure that Fail asked for has not happened yet.
+func (d *Driver) Pending(method string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.failures[method] != nil
+}
+
 // Leaks lists what was made and not destroyed, in words.
 func (d *Driver) Leaks() []string {
 	d.mu.Lock()

@@ -303,17 +303,17 @@ func TestRule11OperationsOfTwoStreamsAreOrdered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := newGPU(t, 1)
 			s := streams(g)
-			bump := g.bump(1)
+			follow := g.follow(1)
 			g.run(g.hold(0), s[0])
 			for i := range 64 {
-				g.run(bump, s[i/2%2])
+				follow(s[i/2%2], i)
 			}
-			require.Zero(t, g.value(1))
 			done, err := g.StreamDone(g.ctx, s[1])
 			require.NoError(t, err)
 			require.False(t, done, "the second stream waits for the first")
 			g.store(0, 1)
 			g.synchronize(s[:]...)
+			require.Zero(t, g.value(63), "out of order")
 			require.Equal(t, uint64(64), g.value(1))
 		})
 	}
@@ -323,21 +323,22 @@ func TestRule11OperationsOfTwoStreamsAreOrdered(t *testing.T) {
 // touched, and what was in it is waited for.
 func TestRule11AStreamThatIsGoneIsWaitedForAndNotTouched(t *testing.T) {
 	g := newGPU(t, 1)
-	bump := g.bump(1)
+	follow := g.follow(1)
 	hold := g.hold(0)
 	s := g.stream()
 	for round := range 4 {
 		g.store(0, 0)
 		g.run(hold, s)
-		g.run(bump, s)
+		follow(s, 2*round)
 		require.NoError(t, g.DestroyStream(g.ctx, s))
 		s = g.stream()
-		g.run(bump, s)
+		follow(s, 2*round+1)
 		done, err := g.StreamDone(g.ctx, s)
 		require.NoError(t, err)
 		require.False(t, done)
 		g.store(0, 1)
 		g.synchronize(s)
+		require.Zero(t, g.value(63), "out of order")
 		require.Equal(t, uint64(2*(round+1)), g.value(1))
 	}
 }
@@ -346,30 +347,32 @@ func TestRule11AStreamThatIsGoneIsWaitedForAndNotTouched(t *testing.T) {
 // is in the graph, and nothing ties it to what was not captured.
 func TestRule11StreamsOfACaptureAreOrderedInTheGraph(t *testing.T) {
 	g := newGPU(t, 1)
-	bump, hold := g.bump(1), g.hold(0)
+	follow, outside, hold := g.follow(1), g.follow(2), g.hold(0)
 	s, second, eager := g.stream(), g.stream(), g.stream()
 	e, err := g.NewEvent(g.ctx, false)
 	require.NoError(t, err)
-	g.run(bump, eager)
+	outside(eager, 0)
 	graph := g.capture(s, func() {
 		// The second stream joins before anything is in the first, so the order of
 		// the two operations is the Device's alone.
 		require.NoError(t, g.Record(g.ctx, e, s))
 		require.NoError(t, g.WaitEvent(g.ctx, second, e))
 		g.run(hold, s)
-		g.run(bump, s)
-		g.run(bump, second)
-		g.run(bump, eager) // not captured
-		g.run(bump, second)
-		g.run(bump, s)
+		for i := range 16 {
+			follow([]cuda.Stream{s, second}[i/2%2], i)
+		}
+		outside(eager, 1) // not captured
+		follow(second, 16)
+		follow(s, 17)
 	})
 	g.synchronize(eager)
-	require.Equal(t, uint64(2), g.value(1), "the eager operations waited for nothing captured")
+	require.Equal(t, uint64(2), g.value(2), "the eager operations waited for nothing captured")
 	x := g.instantiate(graph)
 	require.NoError(t, g.LaunchGraph(g.ctx, x, s))
 	g.store(0, 1)
 	g.synchronize(s)
-	require.Equal(t, uint64(6), g.value(1))
+	require.Zero(t, g.value(63), "out of order")
+	require.Equal(t, uint64(18), g.value(1))
 	require.NoError(t, g.DestroyGraphExec(x))
 	require.NoError(t, g.DestroyGraph(graph))
 }

@@ -39,6 +39,15 @@ var deviceKernels = map[string]cudatest.Kernel{
 	"copyword": func(g cudatest.Grid) { *word(param(g, 0)) = *word(param(g, 1)) },
 	// increment(word): likewise
 	"increment": func(g cudatest.Grid) { *word(param(g, 0))++ },
+	// follow(word, n, faults): the nth to come takes the word from n to n+1;
+	// without atomics, so out of order is a fault or a race.
+	"follow": func(g cudatest.Grid) {
+		if w := word(param(g, 0)); *w == param(g, 1) {
+			*w++
+		} else {
+			atomic.AddUint64(word(param(g, 2)), 1)
+		}
+	},
 	// await(word, n, abort): until the word has reached n
 	"await": func(g cudatest.Grid) {
 		for atomic.LoadUint64(word(param(g, 0))) < param(g, 1) {
@@ -140,6 +149,20 @@ func kernel(b *plugin.Builder, name string, args ...plugin.KernelArg) {
 // bump is a plan that increments word i without atomics.
 func (g *gpu) bump(i int) *DeviceProgram {
 	return g.load(func(b *plugin.Builder) { b.Track(func() { kernel(b, "increment", place(b, i)) }) })
+}
+
+// follow is a plan whose every run must come behind the one before it, counted
+// in word i by argument Bytes, with faults counted in word 63.
+func (g *gpu) follow(i int) func(s cuda.Stream, n int) {
+	p := g.load(func(b *plugin.Builder) {
+		b.Track(func() { kernel(b, "follow", place(b, i), plugin.Value(b.Slot(plugin.SlotBytes), 8), place(b, 63)) })
+	})
+	return func(s cuda.Stream, n int) {
+		g.t.Helper()
+		a := &Arguments{}
+		a.Slots[plugin.SlotBytes] = int64(n)
+		require.NoError(g.t, g.device.Run(p, a, s))
+	}
 }
 
 // hold is a plan that waits until word i is 1, and ends when aborted.
