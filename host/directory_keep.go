@@ -1,0 +1,199 @@
+package host
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/bits"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/memory"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// keep runs until the context ends: it takes up what kernels missed, maps what
+// peers export and tells kernels what peers have mapped.
+func (t *directory) keep(ctx context.Context) {
+	ticker := time.NewTicker(directoryPeriod)
+	defer ticker.Stop()
+	for tick := 0; ; tick++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.wake:
+		case <-ticker.C:
+		}
+		if t.device.comm.failure.Load() != nil {
+			continue
+		}
+		t.step(ctx)
+		if tick%directoryAudit == 0 {
+			t.audit()
+		}
+	}
+}
+
+// directoryPeriod is how often a directory looks at its pages: a few hundred
+// loads from shared memory where nothing has changed. Every directoryAudit-th
+// time it asks the driver whether its own exports are still there.
+const (
+	directoryPeriod = 20 * time.Millisecond
+	directoryAudit  = 50
+)
+
+// audit withdraws what the user has freed, which peers' mappings keep alive.
+func (t *directory) audit() {
+	if t.count.Load() == 0 {
+		return
+	}
+	for i := range t.exports {
+		t.mu.Lock()
+		base, gone := t.exports[i].base, t.exports[i].bytes == 0
+		t.mu.Unlock()
+		if !gone {
+			t.validateOne(base)
+		}
+	}
+}
+
+func (t *directory) step(ctx context.Context) {
+	c := t.device.comm
+	for p, bytes := t.device.exec.Missed(); p != 0; p, bytes = 0, 0 {
+		if _, err := t.add(p); err != nil {
+			c.logger.Debug("a buffer is staged", "communicator", c.label, "rank", c.rank, "address", uint64(p), "bytes", bytes, "reason", err)
+		}
+	}
+	for rank := range t.pages {
+		if rank != c.rank {
+			t.followPeer(ctx, rank)
+		}
+	}
+	t.tellKernels()
+}
+
+// tellKernels sets the bits of peers that have mapped an export.
+func (t *directory) tellKernels() {
+	c := t.device.comm
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range t.exports {
+		e := &t.exports[i]
+		if e.bytes == 0 || e.leaving || e.known == t.everyone() {
+			continue
+		}
+		known := uint64(0)
+		for rank := range t.pages {
+			if rank != c.rank && atomic.LoadUint64(t.pages[rank].mapped(c.rank, i)) == e.generation {
+				known |= 1 << rank
+			}
+		}
+		if known == e.known {
+			continue
+		}
+		if err := t.device.put(t.table+cuda.Ptr(plugin.DirectoryEntry(i))+16, binary.LittleEndian.AppendUint64(nil, known)); err != nil {
+			c.logger.Warn("the directory of buffers cannot be written", "communicator", c.label, "rank", c.rank, "reason", err)
+			return
+		}
+		e.known = known
+		c.logger.Debug("a buffer is mapped by peers", "communicator", c.label, "rank", c.rank, "address", uint64(e.base), "bytes", e.bytes, "peers", bits.OnesCount64(known))
+	}
+}
+
+// followPeer maps what a peer exports and lets go of what it has withdrawn.
+func (t *directory) followPeer(ctx context.Context, rank int) {
+	c := t.device.comm
+	mine := t.pages[c.rank]
+	for i := range plugin.DirectoryExports {
+		have := &t.imports[rank][i]
+		s, ok := t.pages[rank].read(i)
+		if !ok {
+			s = offered{}
+		}
+		if s.generation == have.generation {
+			continue
+		}
+		place := t.table + cuda.Ptr(plugin.DirectoryImport(rank, i))
+		if have.mapping != nil {
+			// The exporter has taken its word back and waited for its kernels, which
+			// wait for this rank's: nothing reaches the memory any more.
+			atomic.StoreUint64(mine.mapped(rank, i), 0)
+			err := errors.Join(t.device.put(place, make([]byte, 8)), have.mapping.Close())
+			if err != nil {
+				c.logger.Warn("a peer's buffer cannot be unmapped", "communicator", c.label, "rank", c.rank, "peer", rank, "reason", err)
+			}
+		}
+		*have = imported{generation: s.generation}
+		if s.generation == 0 {
+			continue
+		}
+		mapping, address, err := t.open(ctx, rank, i, s)
+		if err == nil {
+			err = t.device.put(place, binary.LittleEndian.AppendUint64(nil, uint64(address)))
+			have.mapping = mapping
+		}
+		if err != nil {
+			atomic.StoreUint64(mine.mapped(rank, i), s.generation|cannotMap)
+			c.logger.Info("a peer's buffer cannot be mapped and is staged", "communicator", c.label, "rank", c.rank, "peer", rank, "bytes", s.bytes, "reason", err)
+			continue
+		}
+		atomic.StoreUint64(mine.mapped(rank, i), s.generation)
+	}
+}
+
+// open maps a peer's export.
+func (t *directory) open(ctx context.Context, rank, at int, s offered) (io.Closer, cuda.Ptr, error) {
+	d, c := t.device, t.device.comm
+	if s.kind == plugin.HandleKindOpaque {
+		t.mu.Lock()
+		addresses := t.windows[uint32(s.ordinal)]
+		t.mu.Unlock()
+		if addresses == nil {
+			return nil, 0, plugin.Errorf(plugin.Closed, "window %d is closed here", s.ordinal)
+		}
+		return closer(func() error { return nil }), addresses[rank], nil
+	}
+	if s.kind == plugin.HandleKindCudaIpc && c.topology.SameProcess(c.rank, rank) {
+		return d.reach(s) // a handle cannot be opened where it was made
+	}
+	r := plugin.Region{Memory: plugin.MemoryKindCuda, Role: plugin.RegionRoleBuffer, Bytes: s.bytes,
+		Handle: plugin.Handle{Kind: s.kind, Generation: s.generation, Bytes: s.bytes, FD: -1}}
+	if s.kind == plugin.HandleKindCudaIpc {
+		r.Handle.Data = s.ipc[:]
+	} else {
+		ctx, cancel := context.WithTimeout(ctx, c.timeout)
+		defer cancel()
+		fds, err := c.share.Fetch(ctx, rank, directoryTag(c.label, at, s.generation), 1)
+		if err != nil {
+			return nil, 0, err
+		}
+		r.Handle.FD = fds[0]
+		defer unix.Close(fds[0])
+	}
+	m, err := memory.MapDevice(d.driver, d.context, d.info.Ordinal, r)
+	if err != nil {
+		return nil, 0, err
+	}
+	return deviceMapping{d, m}, m.Address(), nil
+}
+
+// reach makes memory of another device of this process accessible at its own
+// address.
+func (d *device) reach(s offered) (io.Closer, cuda.Ptr, error) {
+	if s.ordinal == d.info.Ordinal {
+		return closer(func() error { return nil }), s.base, nil
+	}
+	peer, err := d.driver.Retain(s.ordinal)
+	if err != nil {
+		return nil, 0, err
+	}
+	release := func() error { return d.driver.Release(s.ordinal) }
+	if err := d.driver.EnablePeer(d.context, peer); err != nil {
+		return nil, 0, errors.Join(err, release())
+	}
+	return closer(func() error { return d.exec.Later(release) }), s.base, nil
+}
