@@ -108,6 +108,8 @@ func shuntContender(c *cobra.Command, transport string) bench.Contender {
 			return nil, plugin.Errorf(plugin.System, "%w", err)
 		}
 		config.Transport = transport
+		// MPI_Bcast has one buffer.
+		config.InPlaceOnly = config.Collectives[0] == plugin.Broadcast.String()
 		received, stop := signals()
 		defer stop()
 		times, wrong := map[int64]float64{}, int64(0)
@@ -116,10 +118,14 @@ func shuntContender(c *cobra.Command, transport string) bench.Contender {
 			Signals: received,
 			Args:    func(text string) []string { return []string{"rank", "bench", text} },
 		}, func(r bench.Row) {
-			if r.OutOfPlace == nil {
+			timing := r.OutOfPlace
+			if config.InPlaceOnly {
+				timing = r.InPlace
+			}
+			if timing == nil {
 				return
 			}
-			times[r.Bytes] = r.OutOfPlace.Microseconds
+			times[r.Bytes] = timing.Microseconds
 			wrong += r.Wrong()
 		})
 		if err == nil && wrong > 0 {
@@ -151,14 +157,18 @@ func mpiContender(c *cobra.Command) (bench.Contender, func(), error) {
 	return bench.Contender{Name: openMPI, Measure: func(ctx context.Context, config bench.Config) (map[int64]float64, error) {
 		// The path that is fastest between processes of one machine: shared memory
 		// with single copies by cross-memory attach.
-		binding := "none"
-		if config.World <= runtime.NumCPU() {
-			binding = "core"
+		// Ranks are bound as those of shunt bench are.
+		binding := []string{"--bind-to", "none"}
+		switch cpus, cores := launch.CPUs(); {
+		case config.World <= cores:
+			binding = []string{"--map-by", "core", "--bind-to", "core"}
+		case config.World <= cpus:
+			binding = []string{"--use-hwthread-cpus", "--map-by", "hwthread", "--bind-to", "hwthread"}
 		}
-		args := []string{"--oversubscribe", "--bind-to", binding, "--mca", "pml", "ob1", "--mca", "btl", "self,vader",
+		args := append(binding, "--oversubscribe", "--mca", "pml", "ob1", "--mca", "btl", "self,vader",
 			"-n", strconv.Itoa(config.World), program, config.Collectives[0],
 			strconv.FormatInt(config.Min, 10), strconv.FormatInt(config.Max, 10), strconv.FormatInt(config.Factor, 10),
-			strconv.FormatInt(config.Budget.Microseconds(), 10)}
+			strconv.FormatInt(config.Budget.Microseconds(), 10))
 		if os.Getuid() == 0 {
 			args = append([]string{"--allow-run-as-root"}, args...)
 		}

@@ -2,24 +2,79 @@ package launch
 
 import (
 	"errors"
+	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
-// cpuOf is the CPU that a rank is bound to, or -1.
+// cpuOf is the CPU that a rank is bound to, or -1: a core of its own where there
+// are enough.
 func (j Job) cpuOf(rank int) int {
-	var allowed unix.CPUSet
-	if !j.Bind || unix.SchedGetaffinity(0, &allowed) != nil || allowed.Count() < j.World {
+	if !j.Bind {
 		return -1
 	}
-	for cpu := 0; ; cpu++ {
-		if allowed.IsSet(cpu) {
-			if rank == 0 {
-				return cpu
-			}
-			rank--
+	cpus := inOrder(allowed(), coreOf)
+	if len(cpus) < j.World {
+		return -1
+	}
+	return cpus[rank]
+}
+
+// CPUs is how many CPUs this process may use, and how many cores they are of.
+func CPUs() (cpus, cores int) {
+	all := allowed()
+	seen := map[string]bool{}
+	for _, cpu := range all {
+		seen[coreOf(cpu)] = true
+	}
+	return len(all), len(seen)
+}
+
+// allowed are the CPUs that this process may use, ascending.
+func allowed() []int {
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) != nil {
+		return nil
+	}
+	var cpus []int
+	for cpu := range len(set) * 64 {
+		if set.IsSet(cpu) {
+			cpus = append(cpus, cpu)
 		}
 	}
+	return cpus
+}
+
+// inOrder puts the first CPU of every core in front of the second ones, and so
+// on.
+func inOrder(cpus []int, coreOf func(cpu int) string) []int {
+	var rounds [][]int
+	threads := map[string]int{} // seen of a core
+	for _, cpu := range cpus {
+		core := coreOf(cpu)
+		nth := threads[core]
+		threads[core]++
+		if nth == len(rounds) {
+			rounds = append(rounds, nil)
+		}
+		rounds[nth] = append(rounds[nth], cpu)
+	}
+	var order []int
+	for _, round := range rounds {
+		order = append(order, round...)
+	}
+	return order
+}
+
+// coreOf names the core that a CPU belongs to; where the kernel does not say, each
+// is its own.
+func coreOf(cpu int) string {
+	name := "/sys/devices/system/cpu/cpu" + strconv.Itoa(cpu) + "/topology/thread_siblings_list"
+	if text, err := os.ReadFile(name); err == nil && len(text) > 1 {
+		return string(text)
+	}
+	return strconv.Itoa(cpu)
 }
 
 // onCPU calls start with this thread on one CPU, which what it starts inherits;
