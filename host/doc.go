@@ -10,5 +10,10 @@
 // places in topology, the choice of an algorithm in selector, generic
 // algorithms in algorithm, running plans in executor, handles and mappings in
 // memory, deadlines and records in watch, and the table of SHUNT_* variables
-// in option. No memory is moved here, and no kernel is known here.
+// in option. No memory is moved here but by the probe of GPU pairs, and no kernel
+// is known here.
+//
+// On CUDA memory operations are enqueued on the caller's stream; what is special
+// to it is in device*.go (running, groups, faults, the probe), directory*.go and
+// register.go (which of the callers' buffers peers can reach), and gpu.go.
 package host
