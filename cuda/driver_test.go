@@ -1,6 +1,7 @@
 package cuda_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"os"
 	"os/exec"
@@ -125,6 +126,96 @@ func TestLaunchKernels(t *testing.T) {
 	}))
 }
 
+// record is what was put into the fake's streams since the last time.
+func record(t *testing.T, d cuda.Driver) string {
+	raw := make([]byte, 4096)
+	require.NoError(t, d.Read(0x1000, raw, 1))
+	return string(bytes.TrimRight(raw, "\x00"))
+}
+
+func TestSubmitPutsWorkIntoStreamsInOrder(t *testing.T) {
+	d := driver(t)
+	record(t, d)
+	f, err := d.Function(0x1000, 1, "kernel", 0)
+	require.NoError(t, err)
+	one := [3]uint32{1, 1, 1}
+	b := &cuda.Batch{Stream: 0x10, Params: make([]byte, 32), Work: []cuda.Work{
+		{Kind: cuda.WorkRecord, Stream: 0x10, Handle: 0xE1},
+		{Kind: cuda.WorkWait, Stream: 0x11, Handle: 0xE1},
+		{Kind: cuda.WorkLaunch, Stream: 0x10, Handle: uint64(f), Grid: [3]uint32{3, 1, 1}, Block: one, Flags: cuda.LaunchDependent, Params: 16, ParamBytes: 16},
+		{Kind: cuda.WorkCopy, Stream: 0x11, To: 0x2000, From: 0x3000, Bytes: 5 << 30},
+		{Kind: cuda.WorkLaunch, Stream: 0x10, Handle: 0xF01, Grid: [3]uint32{4, 1, 1}, Block: one, Flags: cuda.LaunchDependent},
+	}}
+	done, c, err := d.Submit(0x1000, b)
+	require.NoError(t, err)
+	require.Equal(t, 5, done)
+	require.Zero(t, c)
+	require.Equal(t, "record 0xe1 on 0x10;wait 0xe1 on 0x11;launch 3 on 0x10 in 0x1000 dependent;copy 5368709120 3000 2000 on 0x11;launch 4 plain;", record(t, d),
+		"what a driver does not take as a dependent launch is launched plainly")
+	current, err := cuda.Current()
+	require.NoError(t, err)
+	require.Equal(t, cuda.Context(0xAA), current)
+	_, _, err = d.Submit(0xAA, b)
+	require.NoError(t, err)
+	require.Contains(t, record(t, d), "in 0xaa", "the caller's context is the one")
+
+	b.Work[3].Kind = 99
+	done, _, err = d.Submit(0x1000, b)
+	require.Equal(t, 3, done)
+	require.ErrorContains(t, err, "unknown work, piece 4 of 5: CUDA error 1")
+	b.Work[3] = cuda.Work{Kind: cuda.WorkLaunch, Handle: 0xBAD}
+	done, _, err = d.Submit(0x1000, b)
+	require.Equal(t, 3, done)
+	require.ErrorContains(t, err, "cuLaunchKernelEx, piece 4 of 5: CUDA error 400")
+	current, err = cuda.Current()
+	require.NoError(t, err)
+	require.Equal(t, cuda.Context(0xAA), current, "after a failure too")
+	record(t, d)
+}
+
+func TestSubmitDoesNothingInAnotherCaptureThanExpected(t *testing.T) {
+	d := driver(t)
+	record(t, d)
+	work := []cuda.Work{{Kind: cuda.WorkRecord, Handle: 0xE1}}
+	for stream, want := range map[cuda.Stream]struct {
+		capture uint64
+		c       cuda.Capture
+		done    int
+	}{
+		0x20: {0, cuda.Capture{Status: cuda.CaptureActive, ID: 7, Graph: 0x77}, 0},
+		0x21: {7, cuda.Capture{Status: cuda.CaptureActive, ID: 7, Graph: 0x77}, 1},
+		0x10: {7, cuda.Capture{}, 0},
+		0x30: {0, cuda.Capture{Status: cuda.CaptureInvalidated}, 0},
+	} {
+		done, c, err := d.Submit(0x1000, &cuda.Batch{Stream: stream, Capture: want.capture, Work: work})
+		require.NoError(t, err)
+		require.Equal(t, want.done, done)
+		require.Equal(t, want.c, c)
+		require.Equal(t, want.done > 0, record(t, d) != "")
+	}
+	_, _, err := d.Submit(0x1000, &cuda.Batch{Stream: 0x40, Work: work})
+	require.EqualError(t, err, "cuStreamGetCaptureInfo: CUDA error 400")
+}
+
+func TestSubmitDoesNotAllocate(t *testing.T) {
+	d := driver(t)
+	b := &cuda.Batch{Stream: 0x10, Work: []cuda.Work{{Kind: cuda.WorkCopy, Stream: 0x10, Bytes: 1}}}
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		if _, _, err := d.Submit(0x1000, b); err != nil {
+			t.Error(err)
+		}
+	}))
+	record(t, d)
+}
+
+// Threads that only look must not disturb, nor be disturbed by, a capture in
+// another thread.
+func TestQueriesAreAllowedWhileAnotherThreadCaptures(t *testing.T) {
+	done, err := driver(t).EventDone(0x1000, 1)
+	require.NoError(t, err)
+	require.True(t, done)
+}
+
 func TestGraphTokensAreHandedOutWhenTheGraphIsGone(t *testing.T) {
 	d := driver(t)
 	buffer := make([]uint64, 4)
@@ -162,6 +253,21 @@ func BenchmarkLaunchKernels(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := d.LaunchKernels(0x1000, 0, launches); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkSubmit(b *testing.B) {
+	d := driver(b)
+	f, err := d.Function(0x1000, 1, "kernel", 0)
+	require.NoError(b, err)
+	batch := &cuda.Batch{Stream: 0x10, Params: make([]byte, 136), Work: []cuda.Work{
+		{Kind: cuda.WorkLaunch, Stream: 0x10, Handle: uint64(f), Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{32, 1, 1}, ParamBytes: 136},
+	}}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := d.Submit(0x1000, batch); err != nil {
 			b.Fatal(err)
 		}
 	}

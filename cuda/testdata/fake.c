@@ -1,6 +1,8 @@
 /* fake.c: a libcuda for tests of the table: it keeps a stack of contexts per
  * thread, records launches and fails where it is told to. */
+#include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +13,23 @@ static int launches;
 static unsigned char last_params[1024];
 static size_t last_bytes;
 static unsigned last_grid, last_attributes;
+
+/* What was put into streams, for the test to read at address 1. */
+static char record[4096];
+static void note(const char *format, ...) {
+  size_t n = strlen(record);
+  va_list list;
+  va_start(list, format);
+  vsnprintf(record + n, sizeof record - n, format, list);
+  va_end(list);
+}
+int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t n) {
+  if (from != 1) return 1;
+  memset(to, 0, n);
+  strncpy(to, record, n);
+  record[0] = 0;
+  return 0;
+}
 
 int cuInit(unsigned f) { return f; }
 int cuDriverGetVersion(int *v) {
@@ -93,7 +112,10 @@ typedef struct {
   unsigned count;
 } config;
 int cuLaunchKernelEx(const config *c, void *f, void **params, void **extra) {
+  if (f == (void *)0xF01 && c->count) return 801; /* a driver without the attribute */
+  if (f == (void *)0xF01) return note("launch %u plain;", c->grid[0]), 0;
   if (f != (void *)0xF00) return 400;
+  note("launch %u on %p in %p%s;", c->grid[0], c->stream, stack[depth], c->count ? " dependent" : "");
   if (fail_launch && launches == fail_launch) return 719;
   launches++;
   last_grid = c->grid[0];
@@ -102,6 +124,26 @@ int cuLaunchKernelEx(const config *c, void *f, void **params, void **extra) {
   memcpy(last_params, extra[1], last_bytes);
   return 0;
 }
+int cuMemcpyAsync(uint64_t to, uint64_t from, size_t n, void *s) { return note("copy %zu %llx %llx on %p;", n, (unsigned long long)from, (unsigned long long)to, s), 0; }
+int cuEventRecord(void *e, void *s) { return note("record %p on %p;", e, s), 0; }
+int cuStreamWaitEvent(void *s, void *e, unsigned f) { return note("wait %p on %p;", e, s), 0; }
+/* Streams 0x20 to 0x2F are in capture 7, 0x30 in one that failed, 0x40 is none. */
+int cuStreamGetCaptureInfo_v2(void *s, int *status, uint64_t *id, void **graph, const void ***deps, size_t *n) {
+  uintptr_t at = (uintptr_t)s;
+  if (at == 0x40) return 400;
+  *status = at == 0x30 ? 2 : at >= 0x20 && at < 0x30;
+  if (*status == 1) *id = 7, *graph = (void *)0x77;
+  return 0;
+}
+static __thread int mode;
+int cuThreadExchangeStreamCaptureMode(int *m) {
+  int old = mode;
+  mode = *m;
+  *m = old;
+  return 0;
+}
+int cuEventQuery(void *e) { return mode == 2 ? 0 : 900; /* as while another thread captures */ }
+
 typedef void (*destructor)(void *);
 static destructor destroy;
 static void *object;
