@@ -49,7 +49,7 @@ func (c *Communicator) check(op *Operation, arrays []int64, call *call) error {
 		}
 		return c.invalid(op, "%s %d is not a rank of a world of %d", what, op.Root, c.world)
 	}
-	*call = callOf(op, bytes)
+	call.begin(op, bytes)
 	if reduces {
 		call.op = op.Op
 		call.slots[plugin.SlotScalar] = int64(math.Float64bits(op.Scalar))
@@ -72,16 +72,17 @@ func (c *Communicator) check(op *Operation, arrays []int64, call *call) error {
 	return nil
 }
 
-// callOf is the part of a call that needs no check.
-func callOf(op *Operation, bytes int64) call {
-	call := call{
-		collective: op.Collective, dtype: op.DType, root: op.Root,
-		size: bytes, count: op.Count, send: op.Send, recv: op.Recv,
-	}
+// begin fills the part of a call that needs no check, field by field: a copy of a
+// whole call would wait for the stores that have just made it.
+func (call *call) begin(op *Operation, bytes int64) {
+	call.collective, call.dtype, call.op, call.root = op.Collective, op.DType, 0, op.Root
+	call.size, call.count = bytes, op.Count
+	call.send, call.recv = op.Send, op.Recv
+	clear(call.slots[:])
 	call.slots[plugin.SlotCount] = op.Count
 	call.slots[plugin.SlotBytes] = bytes
 	call.slots[plugin.SlotRoot] = int64(op.Root)
-	return call
+	call.arrays = nil
 }
 
 // extents fills the arrays and says how long the caller's memory must be.

@@ -124,8 +124,8 @@ func (c *Communicator) usable(what string) error {
 
 // run executes one operation. The caller is admitted.
 func (c *Communicator) run(op *Operation) error {
-	if err := c.usable(op.Collective.String()); err != nil {
-		return err
+	if c.failure.Load() != nil { // names are looked up for errors only
+		return c.usable(op.Collective.String())
 	}
 	a := &c.scratch
 	if err := c.check(op, a.arrays, &a.call); err != nil {
