@@ -232,7 +232,7 @@ typedef struct sx_engine {
   sx_launch single;
   sx_flight *flight; /* of the run in flight, or null */
   sx_flight *flights;
-  uint32_t count_flights;
+  uint32_t count_flights, next_flight;
 
   /* What other threads may look at or change. */
   _Alignas(64) _Atomic uint32_t state;
@@ -265,7 +265,13 @@ int64_t sx_clock(void);
 
 /* ---- flight.c ---------------------------------------------------------------- */
 
-uint64_t sx_ticks(void);
+static inline uint64_t sx_ticks(void) {
+#if defined(__x86_64__)
+  return __builtin_ia32_rdtsc();
+#else
+  return (uint64_t)sx_clock();
+#endif
+}
 int sx_flights_set(sx_engine *engine, uint32_t count); /* 0, or -1 without memory */
 void sx_flight_begin(sx_engine *engine, const uint64_t *record);
 void sx_flight_end(sx_engine *engine, uint32_t reason);

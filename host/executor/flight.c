@@ -7,26 +7,20 @@
 
 #include "engine.h"
 
-uint64_t sx_ticks(void) {
-#if defined(__x86_64__)
-  return __builtin_ia32_rdtsc();
-#else
-  return (uint64_t)sx_clock();
-#endif
-}
-
 int sx_flights_set(sx_engine *e, uint32_t count) {
   sx_flight *ring = calloc(count, sizeof *ring);
   if (!ring) return -1;
   free(e->flights);
   e->flights = ring;
   e->count_flights = count;
+  e->next_flight = 0;
   return 0;
 }
 
 void sx_flight_begin(sx_engine *e, const uint64_t *record) {
   if (SX_UNLIKELY(!e->count_flights)) return;
-  sx_flight *f = e->flight = &e->flights[record[4] % e->count_flights];
+  sx_flight *f = e->flight = &e->flights[e->next_flight];
+  if (++e->next_flight == e->count_flights) e->next_flight = 0;
   /* number 0 marks an entry in change, as the odd version of a seqlock does */
   atomic_store_explicit(&f->number, 0, memory_order_relaxed);
   /* release fence: the mark is visible before any field changes */
