@@ -195,6 +195,11 @@ int sc_import(sc_handle context, int device, int fd, uint64_t bytes, sc_mapping 
 int sc_unmap(sc_handle context, const sc_mapping *mapping);
 int sc_retain_handle(sc_handle context, sc_ptr address, uint64_t *handle);
 int sc_release_handle(sc_handle context, uint64_t handle);
+/* The handle, retained, that is mapped where address lies, and that mapping. */
+int sc_chunk(sc_handle context, sc_ptr address, sc_mapping *chunk);
+/* Maps handles behind each other; fills in the chunks, whose bytes are given. */
+int sc_import_range(sc_handle context, int device, const int *fds, sc_mapping *chunks, int count, sc_ptr *address, uint64_t *bytes);
+int sc_unmap_range(sc_handle context, const sc_mapping *chunks, int count, sc_ptr address, uint64_t bytes);
 int sc_pointer_info(sc_handle context, sc_ptr address, sc_pointer *info);
 int sc_ipc_export(sc_handle context, sc_ptr address, sc_ipc_handle *handle);
 int sc_ipc_open(sc_handle context, const sc_ipc_handle *handle, sc_ptr *address);

@@ -216,6 +216,23 @@ func TestQueriesAreAllowedWhileAnotherThreadCaptures(t *testing.T) {
 	require.True(t, done)
 }
 
+func TestRangeIsRetainedChunkByChunk(t *testing.T) {
+	d := driver(t)
+	chunks, err := d.RetainRange(0x1000, 0x11FFF, 0x1002)
+	require.NoError(t, err)
+	require.Equal(t, []cuda.Mapping{
+		{Address: 0x11000, Bytes: 0x1000, Handle: 0x11}, {Address: 0x12000, Bytes: 0x1000, Handle: 0x12}, {Address: 0x13000, Bytes: 0x1000, Handle: 0x13},
+	}, chunks)
+	record(t, d)
+	_, err = d.RetainRange(0x1000, 0x1E000, 0x2001)
+	require.ErrorContains(t, err, "cuMemRetainAllocationHandle of 0x20000")
+	require.Equal(t, "release 30;release 31;", record(t, d), "nothing stays retained")
+	_, err = d.RetainRange(0x1000, ^cuda.Ptr(0), 2)
+	require.ErrorContains(t, err, "pass the end of memory")
+	_, err = d.ImportRange(0x1000, 0, []int{1}, []int64{-1})
+	require.ErrorContains(t, err, "a chunk of -1 bytes")
+}
+
 func TestGraphTokensAreHandedOutWhenTheGraphIsGone(t *testing.T) {
 	d := driver(t)
 	buffer := make([]uint64, 4)

@@ -44,6 +44,15 @@ type Driver interface {
 	// ReleaseMemory gives it back.
 	RetainMemory(ctx Context, p Ptr) (handle uint64, err error)
 	ReleaseMemory(ctx Context, handle uint64) error
+	// RetainRange is RetainMemory of every handle that is mapped from p on for
+	// bytes: a tensor of an expandable segment spans several. The chunks lie
+	// behind each other, and the first begins at or before p. Each handle is the
+	// caller's to release. At most MaxChunks.
+	RetainRange(ctx Context, p Ptr, bytes int64) ([]Mapping, error)
+	// ImportRange maps exported chunks behind each other for a device. fds and
+	// bytes are the chunks', in order; the descriptors stay the caller's.
+	ImportRange(ctx Context, device int, fds []int, bytes []int64) (Range, error)
+	UnmapRange(ctx Context, r Range) error
 	// Pointer describes the allocation that p lies in. Memory that CUDA does
 	// not know is PointerUnknown, not an error.
 	Pointer(ctx Context, p Ptr) (PointerInfo, error)

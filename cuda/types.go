@@ -43,6 +43,16 @@ type Mapping struct {
 	Handle  uint64
 }
 
+// MaxChunks is the most handles that a Range is made of.
+const MaxChunks = 4096
+
+// Range is memory of several handles, mapped behind each other at Address.
+type Range struct {
+	Address Ptr
+	Bytes   int64
+	Chunks  []Mapping
+}
+
 // HostMemory is pinned host memory that kernels reach at Device. It starts
 // zero-filled.
 type HostMemory struct {

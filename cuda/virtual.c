@@ -24,14 +24,18 @@ typedef struct {
   int flags;
 } access_desc;
 
-static int map(int device, uint64_t granularity, sc_mapping *m) {
+/* Maps a handle at reserved addresses, for one device. */
+static int place(int device, sc_ptr at, uint64_t bytes, uint64_t handle) {
   const access_desc access = {{1, device}, 3}; /* this device, read and write */
+  TRY(cu.MemMap(at, bytes, 0, handle, 0));
+  int result = cu.MemSetAccess(at, bytes, &access, 1);
+  if (result) cu.MemUnmap(at, bytes);
+  return result;
+}
+
+static int map(int device, uint64_t granularity, sc_mapping *m) {
   TRY(cu.MemAddressReserve(&m->address, m->bytes, granularity, 0, 0));
-  int result = cu.MemMap(m->address, m->bytes, 0, m->handle, 0);
-  if (!result) {
-    result = cu.MemSetAccess(m->address, m->bytes, &access, 1);
-    if (result) cu.MemUnmap(m->address, m->bytes);
-  }
+  int result = place(device, m->address, m->bytes, m->handle);
   if (result) cu.MemAddressFree(m->address, m->bytes);
   return result;
 }
@@ -111,4 +115,75 @@ int sc_retain_handle(sc_handle context, sc_ptr address, uint64_t *handle) {
 int sc_release_handle(sc_handle context, uint64_t handle) {
   NEED(MemRelease);
   WITH(context, { result = cu.MemRelease(handle); });
+}
+
+/* ---- memory of several handles behind each other ------------------------------- */
+
+int sc_chunk(sc_handle context, sc_ptr address, sc_mapping *m) {
+  NEED(MemRetainAllocationHandle);
+  NEED(MemRelease);
+  NEED(PointerGetAttribute);
+  NEED(MemGetAddressRange);
+  WITH(context, {
+    result = cu.MemRetainAllocationHandle(&m->handle, P(address));
+    if (result) break;
+    /* The mapping that the address lies in; older drivers know only
+     * the range, which is the same for memory that is mapped by handle. */
+    size_t bytes = 0;
+    if (cu.PointerGetAttribute(&m->address, 19, address) || cu.PointerGetAttribute(&bytes, 18, address))
+      result = cu.MemGetAddressRange(&m->address, &bytes, address);
+    m->bytes = bytes;
+    if (result) cu.MemRelease(m->handle);
+  });
+}
+
+static void unmap_chunks(const sc_mapping *chunks, int count, int *result) {
+  for (int i = 0; i < count; i++) {
+    int r = cu.MemUnmap(chunks[i].address, chunks[i].bytes);
+    if (!*result) *result = r;
+    r = cu.MemRelease(chunks[i].handle);
+    if (!*result) *result = r;
+  }
+}
+
+int sc_import_range(sc_handle context, int device, const int *fds, sc_mapping *chunks, int count, sc_ptr *address, uint64_t *bytes) {
+  NEED_VIRTUAL_MEMORY;
+  NEED(MemImportFromShareableHandle);
+  allocation_prop prop;
+  size_t granularity;
+  *bytes = 0;
+  for (int i = 0; i < count; i++) *bytes += chunks[i].bytes;
+  WITH(context, {
+    result = granule(device, &prop, &granularity);
+    if (result) break;
+    result = cu.MemAddressReserve(address, *bytes, granularity, 0, 0);
+    if (result) break;
+    sc_ptr at = *address;
+    int i = 0;
+    for (; i < count; i++) {
+      chunks[i].address = at;
+      at += chunks[i].bytes;
+      result = cu.MemImportFromShareableHandle(&chunks[i].handle, (void *)(intptr_t)fds[i], 1);
+      if (result) break;
+      result = place(device, chunks[i].address, chunks[i].bytes, chunks[i].handle);
+      if (result) {
+        cu.MemRelease(chunks[i].handle);
+        break;
+      }
+    }
+    if (result) {
+      int ignored = 0; /* the first failure is reported */
+      unmap_chunks(chunks, i, &ignored);
+      cu.MemAddressFree(*address, *bytes);
+    }
+  });
+}
+
+int sc_unmap_range(sc_handle context, const sc_mapping *chunks, int count, sc_ptr address, uint64_t bytes) {
+  NEED_VIRTUAL_MEMORY;
+  WITH(context, {
+    unmap_chunks(chunks, count, &result);
+    int r = cu.MemAddressFree(address, bytes);
+    if (!result) result = r;
+  });
 }

@@ -256,6 +256,59 @@ func TestMemoryIsSharedByDescriptorAndByHandle(t *testing.T) {
 	require.Error(t, a.Free(actx, p), "twice")
 }
 
+func TestRangesOfSeveralHandles(t *testing.T) {
+	a, actx := machine(t, cudatest.Options{})
+	b, bctx := machine(t, cudatest.Options{Devices: 2})
+	var fds []int
+	var bytes []int64
+	for i := range 3 {
+		m, err := a.CreateMemory(actx, 0, int64(i+1)<<21)
+		require.NoError(t, err)
+		fd, err := a.ExportMemory(actx, m.Handle)
+		require.NoError(t, err)
+		fds, bytes = append(fds, fd), append(bytes, m.Bytes)
+		require.NoError(t, a.Unmap(actx, m))
+	}
+	segment, err := a.ImportRange(actx, 0, fds, bytes)
+	require.NoError(t, err)
+	require.Equal(t, int64(6)<<21, segment.Bytes)
+	_, err = b.ImportRange(bctx, 0, fds, bytes[:2])
+	require.ErrorIs(t, err, plugin.InvalidArgument)
+	_, err = b.ImportRange(bctx, 0, fds, []int64{bytes[0], bytes[2], bytes[1]})
+	require.ErrorIs(t, err, plugin.InvalidArgument)
+	for _, fd := range fds {
+		require.NoError(t, unix.Close(fd))
+	}
+
+	// A tensor in the second and the third chunk, as a peer maps it.
+	tensor := segment.Address + 3<<21 - 5
+	chunks, err := a.RetainRange(actx, tensor, 10)
+	require.NoError(t, err)
+	require.Equal(t, segment.Chunks[1:], chunks)
+	fds, bytes = nil, nil
+	for _, c := range chunks {
+		fd, err := a.ExportMemory(actx, c.Handle)
+		require.NoError(t, err)
+		fds, bytes = append(fds, fd), append(bytes, c.Bytes)
+		require.NoError(t, a.ReleaseMemory(actx, c.Handle))
+	}
+	peer, err := b.ImportRange(bctx, 1, fds, bytes)
+	require.NoError(t, err)
+	for _, fd := range fds {
+		require.NoError(t, unix.Close(fd))
+	}
+	require.NoError(t, a.Write(actx, tensor, []byte("0123456789")))
+	require.Equal(t, "0123456789", string(b.Bytes(peer.Address+tensor-chunks[0].Address, 10)))
+
+	_, err = a.RetainRange(actx, tensor, 1<<30)
+	require.ErrorIs(t, err, plugin.InvalidArgument, "past the end")
+	require.NoError(t, a.UnmapRange(actx, segment))
+	require.NoError(t, b.UnmapRange(bctx, peer))
+	require.Error(t, b.UnmapRange(bctx, peer), "twice")
+	require.Equal(t, []string{"1 retained contexts"}, a.Leaks())
+	require.Equal(t, []string{"1 retained contexts"}, b.Leaks())
+}
+
 func TestPointersAreDescribed(t *testing.T) {
 	d, ctx := machine(t, cudatest.Options{})
 	p, err := d.Alloc(ctx, 4096)

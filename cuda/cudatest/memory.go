@@ -21,6 +21,7 @@ type block struct {
 	id     uint64 // buffer id
 	handle uint64 // of shareable memory
 	ipc    bool   // opened with OpenIPC
+	chunk  bool   // of a Range: what follows it may be its neighbour
 }
 
 // shared is what a memory handle stands for.
@@ -68,7 +69,7 @@ func (m *memory) remove(base uint64) {
 	delete(m.blocks, base)
 	i := sort.Search(len(m.sorted), func(i int) bool { return m.sorted[i] >= base })
 	m.sorted = append(m.sorted[:i], m.sorted[i+1:]...)
-	_ = unix.Munmap(b.data)
+	unmap(b)
 }
 
 func (m *memory) release(handle uint64) {
@@ -81,7 +82,7 @@ func (m *memory) release(handle uint64) {
 
 func (m *memory) close() {
 	for base := range m.blocks {
-		_ = unix.Munmap(m.blocks[base].data)
+		unmap(m.blocks[base])
 	}
 	for _, s := range m.handles {
 		_ = unix.Close(s.fd)
@@ -119,11 +120,20 @@ func (d *Driver) Bytes(p cuda.Ptr, n int64) []byte {
 
 func (d *Driver) slice(p cuda.Ptr, n int64) []byte {
 	base, b := d.memory.find(uint64(p))
-	if b == nil || n < 0 || uint64(p)-base+uint64(n) > uint64(len(b.data)) {
+	if b == nil || n < 0 {
+		return nil
+	}
+	end := base + uint64(len(b.data))
+	for next := b; next != nil && next.chunk && end < uint64(p)+uint64(n); {
+		if next = d.memory.blocks[end]; next != nil && next.chunk {
+			end += uint64(len(next.data))
+		}
+	}
+	if uint64(n) > end-uint64(p) {
 		return nil
 	}
 	at := uint64(p) - base
-	return b.data[at : at+uint64(n) : at+uint64(n)]
+	return unsafe.Slice(&b.data[0], end-base)[at : at+uint64(n) : at+uint64(n)]
 }
 
 // opened are the allocations that can be opened by IPC handle, of all drivers
