@@ -1,6 +1,8 @@
 package rules
 
-// Mutations break every rule that the host and the shm transport must keep.
+// Mutations break every rule that the host and the shm transport must keep, but
+// for those about the order of a processor's stores and about waits, which no
+// edit of a line breaks alone.
 var Mutations = []Mutation{
 	{
 		Rule: 1, Why: "a receiver leaves out empty messages",
@@ -21,6 +23,41 @@ var Mutations = []Mutation{
 		Guard: Test{inRules, "TestRule02CountersOnlyGrow"},
 	},
 	{
+		Rule: 4, Why: "launches of one batch share an argument block",
+		File:  "host/executor/device_interpret.go",
+		Old:   `	begin := (len(b) + 15) &^ 15`,
+		New:   `	begin := 0`,
+		Guard: Test{inExecutor, "TestRule04ArgumentBlocksAreNotSharedByCallsInFlight"},
+	},
+	{
+		Rule: 5, Why: "what is to be freed does not wait for graphs",
+		File:  "host/executor/graph.go",
+		Old:   `	d.held = append(d.held, held{registry.next, free})`,
+		New:   `	d.held = append(d.held, held{0, free})`,
+		Guard: Test{inExecutor, "TestRule05WhatAGraphCapturedStaysUntilItIsDestroyed"},
+	},
+	{
+		Rule: 6, Why: "every eager operation asks the driver for captures first",
+		File:  "host/executor/device_run.go",
+		Old:   `	if c == nil && d.order.used && !follows(stream, d.order.stream) && !d.order.recorded {`,
+		New:   `	if c == nil {`,
+		Guard: Test{inExecutor, "TestRule06ReplaysBypassTheHost"},
+	},
+	{
+		Rule: 7, Why: "an operation waits for another stream before it looks for a capture",
+		File:  "host/executor/device_run.go",
+		Old:   `	if c == nil && d.order.used && !follows(stream, d.order.stream) && !d.order.recorded {`,
+		New:   `	if c == nil && d.order.used && !follows(stream, d.order.stream) && d.order.recorded {`,
+		Guard: Test{inExecutor, "TestRule07NothingButStreamWorkUnderCapture"},
+	},
+	{
+		Rule: 11, Why: "an operation does not wait for the one before it on another stream",
+		File:  "host/executor/device_order.go",
+		Old:   `	d.put(cuda.Work{Kind: cuda.WorkWait, Stream: s, Handle: uint64(o.tail)})`,
+		New:   `	o.many = true`,
+		Guard: Test{inExecutor, "TestRule11OperationsOfTwoStreamsAreOrdered"},
+	},
+	{
 		Rule: 9, Why: "a rank withdraws its handles once it has everybody else's",
 		File: "host/memory/share.go",
 		Old:  `	all, err := s.fetchAll(ctx, tag, offers, mine)`,
@@ -31,8 +68,8 @@ var Mutations = []Mutation{
 	{
 		Rule: 10, Why: "a rank that cannot open its endpoint keeps that to itself",
 		File:  "host/init.go",
-		Old:   `if err := c.group.Agree(ctx, "open "+label, c.open(ctx, id)); err != nil {`,
-		New:   `if err := c.open(ctx, id); err != nil {`,
+		Old:   `	if err := c.group.Agree(ctx, "open "+label, err); err != nil {`,
+		New:   `	if err != nil {`,
 		Guard: Test{inRules, "TestRule10LocalFailureIsEverybodys"},
 	},
 	{

@@ -18,6 +18,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/device/machine"
 	"github.com/shunt-ccl/shunt/tests/pool"
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
@@ -25,6 +26,7 @@ import (
 func TestMain(m *testing.M) {
 	host.Register(shm.Transport{})
 	host.Register(breakable)
+	machine.Register()
 	pool.Main()
 	flag.Parse()
 	goleak.VerifyTestMain(m)
