@@ -24,6 +24,7 @@ type device struct {
 	private cuda.Stream     // for the host's own copies; nothing that waits is put into it
 	staging cuda.HostMemory // what they copy from and to
 
+	starts  map[handleKey]cuda.Ptr // where what the endpoints' handles stand for begins
 	flights flights
 	batch   batch
 	buffers *directory // of users' buffers; nil without a transport that has one
@@ -40,7 +41,7 @@ func newDevice(c *Communicator) (*device, error) {
 		return nil, err
 	}
 	exec.SetTimeout(c.timeout)
-	d := &device{gpu: g, comm: c, exec: exec, flights: newFlights(c.job.options.Records()), stop: func() {}}
+	d := &device{gpu: g, comm: c, exec: exec, flights: newFlights(c.job.options.Records()), stop: func() {}, starts: map[handleKey]cuda.Ptr{}}
 	if d.private, err = g.driver.NewStream(g.context, 0); err != nil {
 		return nil, errors.Join(err, exec.Close())
 	}
@@ -87,24 +88,42 @@ func (d *device) mapRegion(base uint32, r plugin.Region, rank int) (io.Closer, e
 	if r.Role == plugin.RegionRoleDirectory && rank != d.comm.rank {
 		return nil, nil
 	}
+	if r.Role == plugin.RegionRoleDirectory && r.Bytes < plugin.DirectoryBytes(d.comm.world) {
+		return nil, plugin.Errorf(plugin.Protocol, "a directory of %d bytes for %d ranks, want %d", r.Bytes, d.comm.world, plugin.DirectoryBytes(d.comm.world))
+	}
+	key := handleKey{rank, r.Handle.Generation}
+	if start, mapped := d.starts[key]; mapped && r.Role != plugin.RegionRoleBuffer {
+		// A part of what another region maps: one address for one place.
+		return nil, d.enter(base, r, rank, start+cuda.Ptr(r.Handle.Offset))
+	}
 	m, err := memory.MapDevice(d.driver, d.context, d.info.Ordinal, r)
+	if err == nil {
+		err = d.enter(base, r, rank, m.Address())
+	}
 	if err != nil {
+		if m != nil {
+			err = errors.Join(err, m.Close())
+		}
 		return nil, err
 	}
-	if r.Role == plugin.RegionRoleDirectory {
-		if r.Bytes < plugin.DirectoryBytes(d.comm.world) {
-			err = plugin.Errorf(plugin.Protocol, "a directory of %d bytes for %d ranks, want %d", r.Bytes, d.comm.world, plugin.DirectoryBytes(d.comm.world))
-		} else if d.buffers == nil {
-			d.buffers = newDirectory(d, m.Address())
-		}
-	}
-	if err == nil {
-		err = d.exec.SetRegion(base, r.ID, rank, m.Address(), r.Bytes)
-	}
-	if err != nil {
-		return nil, errors.Join(err, m.Close())
+	if r.Role != plugin.RegionRoleBuffer {
+		d.starts[key] = m.Address() - cuda.Ptr(r.Handle.Offset)
 	}
 	return deviceMapping{d, m}, nil
+}
+
+// handleKey names what a rank has exported, of which regions are parts.
+type handleKey struct {
+	rank       int
+	generation uint64
+}
+
+// enter puts a region into the executor's table.
+func (d *device) enter(base uint32, r plugin.Region, rank int, address cuda.Ptr) error {
+	if r.Role == plugin.RegionRoleDirectory && d.buffers == nil {
+		d.buffers = newDirectory(d, address)
+	}
+	return d.exec.SetRegion(base, r.ID, rank, address, r.Bytes)
 }
 
 // deviceMapping goes once no operation and no graph can use it any more.
@@ -160,6 +179,9 @@ func (d *device) run(call *call, program *executor.DeviceProgram, a *executor.Ar
 	d.flights.begin(c.seq, call)
 	err := d.exec.Run(program, a, stream)
 	d.flights.enqueued(c.seq, err != nil)
+	if err == nil {
+		err = d.buffers.mark(stream)
+	}
 	if err != nil {
 		return d.explain(call.collective.String(), err, stream)
 	}

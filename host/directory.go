@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -38,7 +37,9 @@ type directory struct {
 	next    uint64                              // generations of this rank's exports
 	refused map[uint64]bool                     // buffers that cannot be exported, by id
 	windows map[uint32][]cuda.Ptr               // where windows of all ranks are mapped, by region
-	closed  bool
+
+	passed     cuda.Event // behind every operation that may reach what was withdrawn
+	withdrawns atomic.Int32
 
 	wake  chan struct{} // makes keep look at once
 	count atomic.Int32  // exports there are, so that calls without any look no further
@@ -49,11 +50,22 @@ type export struct {
 	base       cuda.Ptr
 	bytes      int64
 	buffer     uint64 // the driver's id of the allocation
+	handle     uint64 // of shareable memory, retained, so that no other memory gets it
+	window     bool   // a window's, which nobody frees unseen
 	generation uint64
 	known      uint64 // ranks that have mapped it
 	explicit   int    // registrations of the user
-	leaving    bool   // withdrawn, but peers' kernels may still be reaching it
+	leaving    departure
 }
+
+// departure is how far the withdrawal of an export has come.
+type departure int
+
+const (
+	staying   departure = iota
+	withdrawn           // kernels to come do not use it
+	marked              // and the event stands behind those that may
+)
 
 // imported is a peer's export, mapped here.
 type imported struct {
@@ -112,7 +124,7 @@ func directoryTag(label string, export int, generation uint64) string {
 func (t *directory) find(p cuda.Ptr, bytes int64) int {
 	for i := range t.exports {
 		e := &t.exports[i]
-		if e.bytes > 0 && !e.leaving && p >= e.base && int64(p-e.base) <= e.bytes-bytes {
+		if e.bytes > 0 && e.leaving == staying && p >= e.base && int64(p-e.base) <= e.bytes-bytes {
 			return i
 		}
 	}
@@ -133,7 +145,7 @@ func (t *directory) add(p cuda.Ptr) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if i := t.find(p, 1); i >= 0 {
-		if b := t.exports[i].buffer; b == 0 || b == info.BufferID {
+		if t.same(&t.exports[i], p) {
 			return i, nil
 		}
 		if err := t.withdraw(i); err != nil {
@@ -148,12 +160,13 @@ func (t *directory) add(p cuda.Ptr) (int, error) {
 		return -1, err
 	}
 	s := offered{generation: t.next, base: info.Base, bytes: info.Bytes, ordinal: d.info.Ordinal}
-	if err := t.share(at, &s, info); err != nil {
+	e := export{base: s.base, bytes: s.bytes, buffer: info.BufferID, generation: s.generation}
+	if e.handle, err = t.share(at, &s, info); err != nil {
 		t.refused[info.BufferID] = true
 		c.logger.Info("a buffer cannot be reached by peers and is staged", "communicator", c.label, "rank", c.rank, "address", uint64(info.Base), "bytes", info.Bytes, "reason", err)
 		return -1, err
 	}
-	return at, t.enter(at, s, info.BufferID)
+	return at, t.enter(at, s, e)
 }
 
 // vacant is a free place, with a new generation. t.mu is held.
@@ -167,7 +180,7 @@ func (t *directory) vacant() (int, error) {
 }
 
 // enter writes an export where kernels and peers look for it. t.mu is held.
-func (t *directory) enter(at int, s offered, buffer uint64) error {
+func (t *directory) enter(at int, s offered, e export) error {
 	d, c := t.device, t.device.comm
 	// known is 0, and stays so until the peers have it: no kernel uses the entry
 	// while it is written.
@@ -176,10 +189,9 @@ func (t *directory) enter(at int, s offered, buffer uint64) error {
 	binary.LittleEndian.PutUint64(entry[8:], uint64(s.bytes))
 	binary.LittleEndian.PutUint64(entry[24:], s.generation)
 	if err := d.put(t.table+cuda.Ptr(plugin.DirectoryEntry(at)), entry); err != nil {
-		t.unshare(at, s.generation)
-		return err
+		return errors.Join(err, t.unshare(at, e))
 	}
-	t.exports[at] = export{base: s.base, bytes: s.bytes, buffer: buffer, generation: s.generation}
+	t.exports[at] = e
 	t.count.Add(1)
 	if len(t.pages) > 0 {
 		t.pages[c.rank].write(at, s)
@@ -199,7 +211,9 @@ func (t *directory) addWindow(region uint32, addresses []cuda.Ptr, bytes int64) 
 	t.windows[region] = addresses
 	at, err := t.vacant()
 	if err == nil {
-		err = t.enter(at, offered{generation: t.next, kind: plugin.HandleKindOpaque, base: addresses[c.rank], bytes: bytes, ordinal: int(region)}, 0)
+		base := addresses[c.rank]
+		err = t.enter(at, offered{generation: t.next, kind: plugin.HandleKindOpaque, base: base, bytes: bytes, ordinal: int(region)},
+			export{base: base, bytes: bytes, window: true, generation: t.next})
 	}
 	if err != nil {
 		c.logger.Info("messages from and to a window are staged", "communicator", c.label, "rank", c.rank, "reason", err)
@@ -223,116 +237,45 @@ func (t *directory) dropWindow(region uint32) error {
 	return nil
 }
 
-// share makes the handle of an allocation for peers.
-func (t *directory) share(at int, s *offered, info cuda.PointerInfo) error {
+// share makes the handle of an allocation for peers. The answer is the driver's
+// handle of shareable memory, which unshare gives back.
+func (t *directory) share(at int, s *offered, info cuda.PointerInfo) (handle uint64, err error) {
 	d, c := t.device, t.device.comm
 	switch {
 	case info.Shareable:
 		s.kind = plugin.HandleKindCudaVmm
-		handle, err := d.driver.RetainMemory(d.context, info.Base)
-		if err != nil {
-			return err
+		if handle, err = d.driver.RetainMemory(d.context, info.Base); err != nil {
+			return 0, err
 		}
 		fd, err := d.driver.ExportMemory(d.context, handle)
-		err = errors.Join(err, d.driver.ReleaseMemory(d.context, handle))
-		if fd >= 0 {
-			if err == nil && c.share != nil {
+		if err == nil {
+			if c.share != nil {
 				err = c.share.Offer(directoryTag(c.label, at, s.generation), []int{fd})
 			}
 			_ = unix.Close(fd) // the offer holds a copy
 		}
-		return err
+		if err != nil {
+			return 0, errors.Join(err, d.driver.ReleaseMemory(d.context, handle))
+		}
+		return handle, nil
 	case info.LegacyIPC:
 		s.kind = plugin.HandleKindCudaIpc
-		var err error
 		s.ipc, err = d.driver.ExportIPC(d.context, info.Base)
-		return err
+		return 0, err
 	}
-	return plugin.Errorf(plugin.Unsupported, "the allocation at %#x was not made to be shared", uint64(info.Base))
+	return 0, plugin.Errorf(plugin.Unsupported, "the allocation at %#x was not made to be shared", uint64(info.Base))
 }
 
-func (t *directory) unshare(at int, generation uint64) {
-	if c := t.device.comm; c.share != nil {
-		c.share.Withdraw(directoryTag(c.label, at, generation))
-	}
-}
-
-// withdraw takes an export back: at once for kernels to come; for peers once no
-// operation of this rank can still be waiting for one that reaches it. t.mu is held.
-func (t *directory) withdraw(at int) error {
-	e := &t.exports[at]
-	if e.leaving {
-		return nil
-	}
-	e.leaving = true
-	err := t.device.put(t.table+cuda.Ptr(plugin.DirectoryEntry(at))+16, make([]byte, 8))
-	generation := e.generation
-	return errors.Join(err, t.device.exec.Later(func() error {
-		go t.left(at, generation) // the executor's lock order knows nothing of t.mu
-		return nil
-	}))
-}
-
-// left ends a withdrawal: peers may unmap, and the place is free.
-func (t *directory) left(at int, generation uint64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if e := &t.exports[at]; !t.closed && e.generation == generation && e.leaving {
-		if len(t.pages) > 0 {
-			t.pages[t.device.comm.rank].clear(at)
-		}
-		t.unshare(at, generation)
-		*e = export{}
-		t.count.Add(-1)
-	}
-}
-
-// validate makes sure, before a call is enqueued, that the exports which its
-// buffers lie in are still the allocations that peers have mapped: memory may
-// have been freed, and other memory allocated at its address.
-func (t *directory) validate(call *call) {
-	if t.count.Load() == 0 {
-		return
-	}
-	for _, p := range [...]struct {
-		at    unsafe.Pointer
-		bytes int64
-	}{{call.send, call.slots[plugin.SlotSendBytes]}, {call.recv, call.slots[plugin.SlotRecvBytes]}} {
-		if p.bytes < directFrom {
-			continue
-		}
-		t.validateOne(cuda.Ptr(uintptr(p.at)))
-	}
-}
-
-// directFrom is the shortest message that plans send past the staging; what is
-// shorter is not looked up.
-const directFrom = 256 << 10
-
-func (t *directory) validateOne(p cuda.Ptr) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	i := t.find(p, 1)
-	if i < 0 {
-		return
-	}
+func (t *directory) unshare(at int, e export) error {
 	d, c := t.device, t.device.comm
-	if t.exports[i].buffer == 0 { // a window, which nobody frees unseen
-		return
+	if c.share != nil {
+		c.share.Withdraw(directoryTag(c.label, at, e.generation))
 	}
-	info, err := d.driver.Pointer(d.context, p)
-	if err == nil && info.BufferID == t.exports[i].buffer {
-		return
+	if e.handle != 0 {
+		return d.driver.ReleaseMemory(d.context, e.handle)
 	}
-	if err := t.withdraw(i); err != nil {
-		c.logger.Warn("a buffer that was freed could not be withdrawn", "communicator", c.label, "rank", c.rank, "reason", err)
-	}
+	return nil
 }
-
-// closer is a function as an io.Closer.
-type closer func() error
-
-func (f closer) Close() error { return f() }
 
 // close unmaps what peers export. The goroutine has ended.
 func (t *directory) close() error {
@@ -343,18 +286,22 @@ func (t *directory) close() error {
 	for rank := range t.imports {
 		for i := range t.imports[rank] {
 			if m := t.imports[rank][i].mapping; m != nil {
-				errs = append(errs, m.Close())
+				errs = append(errs, t.device.exec.Later(m.Close))
 				t.imports[rank][i] = imported{}
 			}
 		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.closed = true
 	for i, e := range t.exports {
 		if e.bytes > 0 {
-			t.unshare(i, e.generation)
+			errs = append(errs, t.unshare(i, e))
+			t.exports[i] = export{}
 		}
+	}
+	if t.passed != 0 {
+		errs = append(errs, t.device.driver.DestroyEvent(t.device.context, t.passed))
+		t.passed = 0
 	}
 	return errors.Join(errs...)
 }

@@ -74,6 +74,9 @@ func (t *directory) step(ctx context.Context) {
 		}
 	}
 	t.tellKernels()
+	if err := t.depart(); err != nil {
+		c.logger.Warn("a buffer could not be withdrawn from peers", "communicator", c.label, "rank", c.rank, "reason", err)
+	}
 }
 
 // tellKernels sets the bits of peers that have mapped an export.
@@ -83,7 +86,7 @@ func (t *directory) tellKernels() {
 	defer t.mu.Unlock()
 	for i := range t.exports {
 		e := &t.exports[i]
-		if e.bytes == 0 || e.leaving || e.known == t.everyone() {
+		if e.bytes == 0 || e.leaving != staying || e.known == t.everyone() {
 			continue
 		}
 		known := uint64(0)
@@ -119,8 +122,8 @@ func (t *directory) followPeer(ctx context.Context, rank int) {
 		}
 		place := t.table + cuda.Ptr(plugin.DirectoryImport(rank, i))
 		if have.mapping != nil {
-			// The exporter has taken its word back and waited for its kernels, which
-			// wait for this rank's: nothing reaches the memory any more.
+			// The exporter has taken its word back and waited for its operations,
+			// which wait for this rank's part: nothing reaches the memory any more.
 			atomic.StoreUint64(mine.mapped(rank, i), 0)
 			err := errors.Join(t.device.put(place, make([]byte, 8)), have.mapping.Close())
 			if err != nil {
@@ -178,7 +181,7 @@ func (t *directory) open(ctx context.Context, rank, at int, s offered) (io.Close
 	if err != nil {
 		return nil, 0, err
 	}
-	return deviceMapping{d, m}, m.Address(), nil
+	return m, m.Address(), nil
 }
 
 // reach makes memory of another device of this process accessible at its own
@@ -195,5 +198,5 @@ func (d *device) reach(s offered) (io.Closer, cuda.Ptr, error) {
 	if err := d.driver.EnablePeer(d.context, peer); err != nil {
 		return nil, 0, errors.Join(err, release())
 	}
-	return closer(func() error { return d.exec.Later(release) }), s.base, nil
+	return closer(release), s.base, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/shunt-ccl/shunt/cuda"
@@ -216,4 +217,47 @@ func TestRegisterOfHostMemoryIsNothingToDo(t *testing.T) {
 		b := make([]byte, 10)
 		return errors.Join(c.Register(at(b), 10), c.Deregister(at(b)))
 	})
+}
+
+func TestFreedMemoryIsUnmappedByPeers(t *testing.T) {
+	oneDirect(t)
+	const n, count = 2, long
+	deviceWorld(t, n, func(r *rank) error {
+		b, done := r.buffers(count, 1, 1)
+		memory := func() []string { return r.driver.Leaks()[:2] } // allocations and their handles
+		before := memory()
+		m, err := r.driver.CreateMemory(r.ctx, r.Rank(), n*count*4)
+		if err != nil {
+			return err
+		}
+		if err := r.Register(pointer(m.Address), n*count*4); err != nil {
+			return err
+		}
+		if direct, err := gatherLong(r, b[0], m.Address, count, 3); err != nil || direct != n {
+			return fmt.Errorf("%d calls went directly, %w", direct, err)
+		}
+		if err := r.driver.Unmap(r.ctx, m); err != nil {
+			return err
+		}
+		// Whether it was freed is looked at now and then; that peers may unmap it
+		// is known once a later operation has ended.
+		return done(eventually("the freed memory to be unmapped: "+fmt.Sprint(before), func() bool {
+			yes, err := everyone(r, b[1], b[2], slices.Equal(memory(), before))
+			return yes || err != nil
+		}))
+	})
+}
+
+// everyone is an all_reduce that says whether all ranks say yes.
+func everyone(r *rank, send, recv cuda.Ptr, yes bool) (bool, error) {
+	v := float32(0)
+	if yes {
+		v = 1
+	}
+	err := errors.Join(r.fill(send, 1, v), r.AllReduce(pointer(send), pointer(recv), 1, plugin.Float32, plugin.OpMin, r), r.sync())
+	if err != nil {
+		return false, err
+	}
+	all, err := r.read(recv, 1)
+	return err == nil && all[0] == 1, err
 }

@@ -1,0 +1,141 @@
+package host
+
+import (
+	"errors"
+	"slices"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// same reports whether an export is still what an address stands for.
+func (t *directory) same(e *export, p cuda.Ptr) bool {
+	d := t.device
+	switch {
+	case e.window:
+		return true
+	case e.handle != 0:
+		handle, err := d.driver.RetainMemory(d.context, p)
+		return err == nil && d.driver.ReleaseMemory(d.context, handle) == nil && handle == e.handle
+	}
+	info, err := d.driver.Pointer(d.context, p)
+	return err == nil && info.BufferID == e.buffer
+}
+
+// withdraw takes an export back: at once for kernels to come; for peers, who then
+// unmap, once the operations that were enqueued so far have ended here. Those wait
+// at their ends for what peers do to the memory. t.mu is held.
+func (t *directory) withdraw(at int) error {
+	e := &t.exports[at]
+	if e.leaving != staying {
+		return nil
+	}
+	e.leaving = withdrawn
+	t.withdrawns.Add(1)
+	return t.device.put(t.table+cuda.Ptr(plugin.DirectoryEntry(at))+16, make([]byte, 8))
+}
+
+// mark is called behind an operation on its stream, which follows all operations
+// before it. If something was withdrawn, an event says when they have ended. Nothing
+// is recorded where the stream is being captured: a later operation will do.
+func (t *directory) mark(stream cuda.Stream) error {
+	if t == nil || t.withdrawns.Load() == 0 {
+		return nil
+	}
+	d := t.device
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if slices.ContainsFunc(t.exports[:], func(e export) bool { return e.leaving == marked }) {
+		return nil // the event stands for those
+	}
+	state, err := d.driver.CaptureInfo(d.context, stream)
+	if err != nil || state.Status != cuda.CaptureNone {
+		return err
+	}
+	if t.passed == 0 {
+		if t.passed, err = d.driver.NewEvent(d.context, false); err != nil {
+			return err
+		}
+	}
+	if err := d.driver.Record(d.context, t.passed, stream); err != nil {
+		return err
+	}
+	for i := range t.exports {
+		if e := &t.exports[i]; e.leaving == withdrawn {
+			e.leaving = marked
+			t.withdrawns.Add(-1)
+		}
+	}
+	return nil
+}
+
+// depart ends the withdrawals that were marked, if the event has passed: peers
+// may unmap, and the places are free.
+func (t *directory) depart() error {
+	d, c := t.device, t.device.comm
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !slices.ContainsFunc(t.exports[:], func(e export) bool { return e.leaving == marked }) {
+		return nil
+	}
+	done, err := d.driver.EventDone(d.context, t.passed)
+	if err != nil || !done {
+		return err
+	}
+	var errs []error
+	for i := range t.exports {
+		if e := t.exports[i]; e.leaving == marked {
+			if len(t.pages) > 0 {
+				t.pages[c.rank].clear(i)
+			}
+			errs = append(errs, t.unshare(i, e))
+			t.exports[i] = export{}
+			t.count.Add(-1)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// validate makes sure, before a call is enqueued, that the exports which its
+// buffers lie in are still the allocations that peers have mapped: memory may
+// have been freed, and other memory allocated at its address.
+func (t *directory) validate(call *call) {
+	if t.count.Load() == 0 {
+		return
+	}
+	for _, p := range [...]struct {
+		at    unsafe.Pointer
+		bytes int64
+	}{{call.send, call.slots[plugin.SlotSendBytes]}, {call.recv, call.slots[plugin.SlotRecvBytes]}} {
+		if p.bytes < directFrom {
+			continue
+		}
+		t.validateOne(cuda.Ptr(uintptr(p.at)))
+	}
+}
+
+// directFrom is the shortest message that plans send past the staging; what is
+// shorter is not looked up.
+const directFrom = 256 << 10
+
+func (t *directory) validateOne(p cuda.Ptr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := t.find(p, 1)
+	if i < 0 {
+		return
+	}
+	if t.same(&t.exports[i], p) {
+		return
+	}
+	if err := t.withdraw(i); err != nil {
+		c := t.device.comm
+		c.logger.Warn("a buffer that was freed could not be withdrawn", "communicator", c.label, "rank", c.rank, "reason", err)
+	}
+}
+
+// closer is a function as an io.Closer.
+type closer func() error
+
+func (f closer) Close() error { return f() }
