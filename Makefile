@@ -93,6 +93,26 @@ bench-peers: deps-mpi ## against Open MPI in one run; rewrites the table of docs
 	$(GO) build -o $(BIN)/ ./cmd/shunt
 	$(BIN)/shunt bench-peers --write docs/benchmarks.md
 
+# Where there is no GPU these build only: build/device holds all that a machine
+# with GPUs needs, and DEVICE_STEPS are what its run.sh is asked for.
+DEVICE_STEPS ?=
+.PHONY: device-build
+device-build:
+	GO="$(GO)" bash scripts/device-build.sh
+
+define device
+	@if nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then bash build/device/run.sh $(1); \
+	else echo "no GPU here: take build/device to a machine that has some and run there: bash build/device/run.sh $(strip $(1))"; fi
+endef
+
+.PHONY: device-test
+device-test: device-build ## build the tests for GPUs into build/device, and run them if there is a GPU
+	$(call device,$(or $(DEVICE_STEPS),smoke conformance tests graphs faults kernels))
+
+.PHONY: device-bench
+device-bench: device-build ## the same for the benchmarks: against NCCL, and the carriers beside each other
+	$(call device,$(or $(DEVICE_STEPS),smoke bench carriers))
+
 .PHONY: conformance
 conformance: ## the conformance suite over builtin:shm
 	$(GO) run ./cmd/shunt conformance

@@ -36,8 +36,9 @@ type deviceSpace struct {
 	opened    uint64              // gates so far
 	start     cuda.Event
 	stop      cuda.Event
-	rounds    int // of Config.Iterations; 0: by size
-	busy      int // percent of the multiprocessors
+
+	iterations int // of Config.Iterations; 0: by size
+	busy       int // percent of the multiprocessors
 }
 
 // barrierer is what the timing needs of a communicator.
@@ -67,7 +68,7 @@ const rotated = 256 << 20
 // newDeviceSpace takes the device's primary context and allocates every buffer
 // that the configuration's jobs need, with at least arena bytes to rotate over.
 func newDeviceSpace(driver cuda.Driver, ordinal int, c *Config, comm barrierer, arena int64) (_ *deviceSpace, err error) {
-	d := &deviceSpace{driver: driver, ordinal: ordinal, comm: comm, blocks: map[source]cuda.Ptr{}, rounds: c.Iterations, busy: c.Busy}
+	d := &deviceSpace{driver: driver, ordinal: ordinal, comm: comm, blocks: map[source]cuda.Ptr{}, iterations: c.Iterations, busy: c.Busy}
 	devices, err := driver.Devices()
 	if err != nil {
 		return nil, err

@@ -47,8 +47,9 @@ func (d *deviceSpace) batchOf(bytes int64) (operations, rounds int) {
 	default:
 		operations, rounds = 2, 7
 	}
-	if d.rounds > 0 {
-		rounds = max(d.rounds/operations, 1)
+	if d.iterations > 0 {
+		operations = min(operations, d.iterations)
+		rounds = d.iterations / operations
 	}
 	return operations, rounds
 }
@@ -58,12 +59,8 @@ const warmUps = 3
 
 // samples times the candidates in turn. All ranks go through the same rounds,
 // which the sizes alone decide.
-func (d *deviceSpace) samples(r *rank, p *prepared, list []candidate) (_ int, err error) {
-	bytes := int64(0)
-	for _, n := range []int64{p.shape.elements, p.shape.send, p.shape.recv} {
-		bytes = max(bytes, n*r.config.DType.Bytes())
-	}
-	operations, rounds := d.batchOf(bytes)
+func (d *deviceSpace) samples(_ *rank, p *prepared, list []candidate) (_ int, err error) {
+	operations, rounds := d.batchOf(p.most)
 	graphs := make([]cuda.GraphExec, len(list))
 	defer func() {
 		for _, x := range graphs {

@@ -36,8 +36,6 @@ func Rank(ctx context.Context, c Config, w io.Writer) (err error) {
 	if c.Transport != "" {
 		options.Transports = []string{c.Transport}
 	}
-	r := &rank{config: c, pattern: newPattern(c.DType, c.Op, c.World), space: &hostSpace{}}
-	var driver cuda.Driver
 	if c.Memory == plugin.MemoryKindCuda {
 		// Captures belong to a thread, and so does NCCL's current device.
 		runtime.LockOSThread()
@@ -47,18 +45,27 @@ func Rank(ctx context.Context, c Config, w io.Writer) (err error) {
 			return err
 		}
 		options.Device = place.Rank
-		if driver, err = cuda.Open(); err != nil {
+		if options.Driver, err = cuda.Open(); err != nil {
 			return err
 		}
 	}
+	return serve(ctx, c, out, options, rotated)
+}
+
+// serve joins and goes through the jobs. On a GPU operations rotate over at
+// least arena bytes.
+func serve(ctx context.Context, c Config, out *json.Encoder, options host.Options, arena int64) (err error) {
+	r := &rank{config: c, pattern: newPattern(c.DType, c.Op, c.World), space: &hostSpace{}}
 	if r.comm, err = host.Init(ctx, options); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
-	if driver != nil {
-		if r.space, err = newDeviceSpace(driver, options.Device, &c, r.comm, rotated); err != nil {
+	if options.Driver != nil {
+		d, err := newDeviceSpace(options.Driver, options.Device, &c, r.comm, arena)
+		if err != nil {
 			return err
 		}
+		r.space = d
 	}
 	if err := r.barrier(); err != nil { // prepares it, before a gate holds the stream
 		return err
@@ -102,6 +109,7 @@ type prepared struct {
 	shape shape
 	job   job
 	slots []slot
+	most  int64 // bytes of a slot on the rank that needs most
 	list  []candidate
 }
 
@@ -197,14 +205,14 @@ func (r *rank) prepare(ctx context.Context, j job) (*prepared, error) {
 	s := j.test.shape(place{r.config.World, r.comm.Rank(), r.config.Root}, j.elements)
 	p := &prepared{shape: s, job: j}
 	size := r.config.DType.Bytes()
-	send, recv := s.send*size, s.recv*size
-	if j.inPlace {
-		recv = max(s.placeSend+s.send, s.placeRecv+s.recv) * size
-		send = 0
+	send, recv := j.memory(s, size)
+	sendEach, recvEach := each(send, recv)
+	// As many on every rank, also where some need less memory than others: every
+	// rank runs the operation once for each.
+	for rank := range r.config.World {
+		p.most = max(p.most, max(each(j.memory(j.test.shape(place{r.config.World, rank, r.config.Root}, j.elements), size))))
 	}
-	// 512 keeps every slot as aligned as an allocation of its own.
-	sendEach, recvEach := (send+511)/512*512, (recv+2*guard+511)/512*512
-	n := r.space.slots(max(sendEach, recvEach))
+	n := r.space.slots(p.most)
 	if s.window != noWindow {
 		n = 1
 	}
@@ -234,6 +242,21 @@ func (r *rank) prepare(ctx context.Context, j job) (*prepared, error) {
 		}
 	}
 	return p, nil
+}
+
+// memory is the bytes that a rank's shape needs to send from and to receive
+// into. In place they are one.
+func (j job) memory(s shape, size int64) (send, recv int64) {
+	if j.inPlace {
+		return 0, max(s.placeSend+s.send, s.placeRecv+s.recv) * size
+	}
+	return s.send * size, s.recv * size
+}
+
+// each is what one slot takes of the buffers: as aligned as an allocation of its
+// own, with guards around what is received.
+func each(send, recv int64) (int64, int64) {
+	return (send + 511) / 512 * 512, (recv + 2*guard + 511) / 512 * 512
 }
 
 // shuntCall is the operation of a shape over the slots.

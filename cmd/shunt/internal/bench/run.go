@@ -128,6 +128,11 @@ func merge(c Config, pipes []*os.File, each func(Row)) error {
 			_, _ = io.Copy(io.Discard, p)
 		}
 	}()
+	return mergeReports(c, readers, each)
+}
+
+// mergeReports makes rows of what the ranks report.
+func mergeReports(c Config, readers []*json.Decoder, each func(Row)) error {
 	var row *Row
 	for _, j := range c.jobs() {
 		m := merged{}

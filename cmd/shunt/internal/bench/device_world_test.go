@@ -1,0 +1,129 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/cuda/cudatest"
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/internal/failpoint"
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/transports/cudaipc/cudaipctest"
+)
+
+// machine is the driver of every rank of a world, by device.
+var machine struct {
+	sync.Mutex
+	drivers []*cudatest.Driver
+}
+
+func init() {
+	host.Register(cudaipctest.Transport{Drivers: func(device int) cuda.Driver {
+		machine.Lock()
+		defer machine.Unlock()
+		return machine.drivers[device]
+	}})
+}
+
+// onGPUs runs a benchmark with ranks as goroutines, on GPUs in memory, and
+// merges what they report.
+func onGPUs(t *testing.T, c Config) []Row {
+	t.Helper()
+	kernels := cudaipctest.Kernels()
+	maps.Copy(kernels, goKernels)
+	drivers := make([]*cudatest.Driver, c.World)
+	for i := range drivers {
+		drivers[i] = cudatest.New(cudatest.Options{Devices: c.World, Kernels: kernels})
+	}
+	machine.Lock()
+	machine.drivers = drivers
+	machine.Unlock()
+	id, root, err := bootstrap.NewID("")
+	require.NoError(t, err)
+	defer root.Close()
+	outputs, errs := make([]bytes.Buffer, c.World), make([]error, c.World)
+	var group sync.WaitGroup
+	for i := range c.World {
+		group.Go(func() {
+			errs[i] = serve(context.Background(), c, json.NewEncoder(&outputs[i]), host.Options{
+				Rank: i, World: c.World, ID: id.String(), Transports: []string{"builtin:cudaipc"}, Memory: c.Memory, Device: i, Driver: drivers[i],
+			}, 64<<10)
+		})
+	}
+	group.Wait()
+	for i, err := range errs {
+		require.NoError(t, err, "rank %d", i)
+		require.Empty(t, drivers[i].Leaks(), "rank %d", i)
+		drivers[i].Close()
+	}
+	var rows []Row
+	readers := make([]*json.Decoder, c.World)
+	for i := range readers {
+		readers[i] = json.NewDecoder(&outputs[i])
+	}
+	require.NoError(t, mergeReports(c, readers, func(r Row) { rows = append(rows, r) }))
+	return rows
+}
+
+func gpuConfig(world int, dtype plugin.DType) Config {
+	return Config{
+		World: world, Min: 8, Max: 8000, Factor: 1000, DType: dtype, Op: plugin.OpSum, Iterations: 3, InPlace: true,
+		Memory: plugin.MemoryKindCuda, Modes: []Mode{Graph, Eager},
+	}
+}
+
+// Every measurement runs, replayed and one by one, with right results.
+func TestEveryMeasurementOnGPUs(t *testing.T) {
+	// Kernels in Go spin on the CPUs that the ranks' own threads need.
+	t.Setenv("SHUNT_HEARTBEAT", "1m")
+	for world, dtype := range map[int]plugin.DType{2: plugin.Float32, 3: plugin.Bfloat16} {
+		t.Run(fmt.Sprint(world), func(t *testing.T) {
+			c, names := gpuConfig(world, dtype), Names()
+			if world > 2 {
+				// Those whose ranks have buffers of different sizes.
+				names = []string{"all_gather_v", "all_to_all_v", "gather", "scatter_v", "barrier"}
+				c.Collectives, c.InPlace = names, false
+			}
+			rows := onGPUs(t, c)
+			seen := map[string]int{}
+			for _, r := range rows {
+				seen[r.Collective+" "+string(r.Mode)]++
+				if r.Skipped != "" {
+					require.Equal(t, "reduce_scatter_v", r.Collective, r.Skipped)
+					require.Contains(t, r.Skipped, "no transport can do this")
+					continue
+				}
+				require.Zero(t, r.Wrong(), "%s (%s), %d bytes", r.Collective, r.Mode, r.Bytes)
+				require.Positive(t, r.OutOfPlace.Microseconds)
+				require.GreaterOrEqual(t, r.OutOfPlace.P99, r.OutOfPlace.Microseconds)
+			}
+			for _, name := range names {
+				for _, mode := range []Mode{Graph, Eager} {
+					require.Positive(t, seen[name+" "+string(mode)], "%s %s", name, mode)
+				}
+			}
+		})
+	}
+}
+
+func TestWrongResultsOnGPUsAreCounted(t *testing.T) {
+	restore, err := failpoint.Arm("bench.corrupt=corrupt(3)")
+	require.NoError(t, err)
+	defer restore()
+	c := gpuConfig(2, plugin.Float32)
+	c.Collectives, c.Min, c.InPlace = []string{"all_reduce"}, 8000, false
+	wrong := int64(0)
+	for _, r := range onGPUs(t, c) {
+		wrong += r.Wrong()
+	}
+	require.Positive(t, wrong)
+}

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# device-build.sh: builds, into build/device, everything that the tests and
+# benchmarks on GPUs need on a machine without Go, compilers and network: the
+# folder holds run.sh (scripts/device-run.sh) and an archive of programs. nvcc is
+# used where it is found; what needs it is built over there otherwise.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+GO=${GO:-go}
+out=$PWD/build/device
+stage=$PWD/build/device-stage
+rm -rf "$stage" "$out"
+mkdir -p "$out" "$stage"/{bin,lib,tests,python,kernels,src/transports/cudaipc}
+
+step() { printf 'device-build: %s\n' "$*"; }
+small=(-trimpath -ldflags "-s -w")
+
+step "shunt and libshunt.so"
+$GO build "${small[@]}" -o "$stage/bin/shunt" ./cmd/shunt
+sh capi/build.sh "$stage/lib/libshunt.so"
+ln -s libshunt.so "$stage/lib/libshunt.so.1"
+
+step "transports as plugins"
+for name in cudaipc; do
+  if [ -d "transports/$name/plugin" ]; then
+    $GO build "${small[@]}" -o "$stage/bin/shunt-transport-$name" "./transports/$name/plugin"
+  fi
+  if [ -d "transports/$name/shared" ]; then
+    $GO build "${small[@]}" -buildmode=c-shared -o "$stage/lib/shunt-transport-$name.so" "./transports/$name/shared"
+    rm -f "$stage/lib/shunt-transport-$name.h"
+  fi
+done
+
+# Those that use a GPU; the conformance suite is in the command. They run in a copy of their folder's test data.
+for package in cuda host/executor transports/cudaipc tests/device tests/faults; do
+  if ! compgen -G "$package/*_test.go" >/dev/null; then continue; fi
+  step "tests of $package"
+  mkdir -p "$stage/tests/$package"
+  $GO test -c "${small[@]}" -o "$stage/tests/$package/run.test" "./$package"
+  if [ -d "$package/testdata" ]; then cp -r "$package/testdata" "$stage/tests/$package/"; fi
+done
+
+step "programs in C"
+for source in capi/test/gpu.c capi/bench/bench_stream.c; do
+  ${CC:-cc} -std=gnu99 -O2 -Wall -Wextra -Icapi/include -Iplugin -o "$stage/bin/$(basename "$source" .c)" "$source" \
+    -L"$stage/lib" -Wl,-rpath,'$ORIGIN/../lib' -lshunt -ldl -lpthread
+done
+
+step "the Python package and its tests"
+cp -r python/shunt python/tests python/bench "$stage/python/"
+find "$stage/python" -name __pycache__ -prune -exec rm -rf {} +
+
+step "kernels, their check and benchmark"
+cp -r transports/cudaipc/{bench,kernels,images} "$stage/src/transports/cudaipc/"
+nvcc=$(command -v nvcc || echo build/nvcc/lib/python3*/site-packages/nvidia/cu13/bin/nvcc)
+if [ -x "$nvcc" ]; then
+  for program in check bench; do
+    # Newer than its source, so that bench/run takes it.
+    "$nvcc" -std=c++17 -O2 -arch=sm_90 -cudart static "transports/cudaipc/bench/$program.cu" -o "$stage/kernels/$program" -ldl ||
+      step "$program of the kernels could not be built here; the machine with the GPUs will try"
+  done
+fi
+
+git rev-parse HEAD >"$stage/revision" 2>/dev/null || echo unknown >"$stage/revision"
+tar -C "$stage" -czf "$out/programs.tar.gz" .
+cp scripts/device-run.sh "$out/run.sh"
+rm -rf "$stage"
+bytes=$(du -sb "$out" | cut -f1)
+step "build/device: $((bytes >> 20)) MiB; run it there with: bash build/device/run.sh"
+if [ "$bytes" -gt $((60 << 20)) ]; then
+  step "more than 60 MiB"
+  exit 1
+fi
