@@ -44,9 +44,9 @@ var algorithms = map[plugin.Collective][]algorithm{
 		{"two_shot", reduceTwoShot, shared(2.5, 8000), nothing},
 	},
 	plugin.Broadcast: {
-		{"one_shot", broadcastOneShot, perByte(0.2, 12500), nothing},
-		{"pipelined", broadcastPipelined, perByte(0.6, 13500), nothing},
-		{"single_copy", broadcastSingleCopy, meeting(0.7, 25000, 0), peerRead},
+		{"one_shot", broadcastOneShot, perByte(0.2, 10000), nothing},
+		{"pipelined", broadcastPipelined, perByte(0.5, 13500), nothing},
+		{"single_copy", broadcastSingleCopy, meeting(0.7, 25000, 0.6), peerRead},
 	},
 	plugin.AllGather: {
 		{"one_shot", allGatherOneShot(false), allCost(0.3, 6500), nothing},

@@ -52,22 +52,43 @@ func (w *writer) broadcastTo(r ring, cut pieces, root rank) {
 	w.Store(counter, w.Add(before, cut.count))
 }
 
+// cachedBytes is the length above which a broadcast goes through the ring all
+// the same: main memory is then read by the root and written by the others, at
+// the same time, while an offer leaves both to the others. Two ranks move 16 MiB
+// in 1.6 ms that way, and in 2.3 ms by an offer.
+const cachedBytes = 3 << 19
+
 // broadcastSingleCopy: the root offers its data, and everybody copies it from
 // where it is.
 func broadcastSingleCopy(w *writer) {
-	bytes, root, o := w.Slot(plugin.SlotBytes), w.root(), w.layout.broadcast.offers
-	at, zero := w.Const(o.offered), w.Const(0)
+	bytes, root := w.Slot(plugin.SlotBytes), w.root()
+	r := w.layout.broadcast.large
 	w.Track(func() {
 		isRoot := w.Eq(root.reg, w.Const(int64(w.me)))
-		w.If(isRoot, func() {
-			epoch := w.next(w.Load(w.own(at)))
-			w.publish(at, w.Send(zero))
-			w.SignalAll(w.own(at), epoch)
-			w.Copy(w.Recv(zero), w.Send(zero), bytes)
-			for _, p := range w.peers() {
-				w.Wait(w.of(p, w.Const(o.taken+int64(w.me)*line)), epoch, p.reg)
-			}
+		cached := w.Le(bytes, w.Const(cachedBytes))
+		w.If(cached, func() {
+			w.If(isRoot, w.broadcastOffer)
+			w.otherwise(isRoot, func() {
+				o := w.layout.broadcast.offers
+				w.takeOffer(w.Const(o.offered), o, root, bytes, w.Recv(w.Const(0)))
+			})
 		})
-		w.otherwise(isRoot, func() { w.takeOffer(at, o, root, bytes, w.Recv(zero)) })
+		w.otherwise(cached, func() {
+			w.If(isRoot, func() { w.broadcastFrom(r, w.manyPieces(bytes, r.capacity)) })
+			w.otherwise(isRoot, func() { w.broadcastTo(r, w.manyPieces(bytes, r.capacity), root) })
+		})
 	})
+}
+
+// broadcastOffer is the root's part of a broadcast by an offer.
+func (w *writer) broadcastOffer() {
+	o, zero := w.layout.broadcast.offers, w.Const(0)
+	at := w.Const(o.offered)
+	epoch := w.next(w.Load(w.own(at)))
+	w.publish(at, w.Send(zero))
+	w.SignalAll(w.own(at), epoch)
+	w.Copy(w.Recv(zero), w.Send(zero), w.Slot(plugin.SlotBytes))
+	for _, p := range w.peers() {
+		w.Wait(w.of(p, w.Const(o.taken+int64(w.me)*line)), epoch, p.reg)
+	}
 }
