@@ -203,6 +203,8 @@ func TestStop(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add("a.b[3]=error(timeout)@2+;c=exit;d=delay(1s);e=corrupt(4)@1")
 	f.Add("a=stop@9223372036854775807")
+	f.Add("a=@" + strings.Repeat("\xc2", 2000))
+	f.Add("a[" + strings.Repeat("\xc2", 2000) + "]=stop")
 	f.Fuzz(func(t *testing.T, text string) {
 		clauses, err := parse(text)
 		if err != nil {

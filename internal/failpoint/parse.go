@@ -121,7 +121,7 @@ func parseClause(text string) (clause, error) {
 		digits, ok := strings.CutSuffix(rest, "]")
 		rank, err := strconv.ParseUint(digits, 10, 31)
 		if !ok || err != nil || rank >= plugin.MaxWorld {
-			return c, fmt.Errorf("rank %q is not a number from 0 to %d in brackets", rest, plugin.MaxWorld-1)
+			return c, fmt.Errorf("rank %.80q is not a number from 0 to %d in brackets", rest, plugin.MaxWorld-1)
 		}
 		left, c.rank = name, int(rank)
 	}
@@ -132,7 +132,7 @@ func parseClause(text string) (clause, error) {
 		digits, onwards := strings.CutSuffix(after, "+")
 		n, err := strconv.ParseInt(digits, 10, 64)
 		if err != nil || n < 1 {
-			return c, fmt.Errorf("@%s is not the number of a hit, from 1", after)
+			return c, fmt.Errorf("@%.80s is not the number of a hit, from 1", after)
 		}
 		right, c.from, c.onwards = before, n, onwards
 	}
