@@ -15,7 +15,19 @@ type algorithm struct {
 	min, max   int64
 	latency    float64 // microseconds
 	bandwidth  float64 // bytes per microsecond
+	worlds     worlds
 }
+
+// worlds is in which worlds an algorithm is offered, with these limits and costs.
+type worlds int
+
+const (
+	all  worlds = iota
+	two         // of two ranks
+	more        // of three and more
+)
+
+func (w worlds) has(world int) bool { return w == all || (w == two) == (world == 2) }
 
 // grid says how many blocks and threads a kernel is launched with.
 type grid int
@@ -25,6 +37,7 @@ const (
 	units                 // LL128: a warp for each 480 bytes
 	unitsPart             // LL128 on 1/world of a message
 	full                  // all blocks, all threads
+	staging               // the same, but half the blocks for long messages among more than two
 	pairs                 // all_to_all_v: blocks for each peer
 	owners                // broadcast: blocks for each rank but the root, and some for the root's own copy
 	reducers              // reduce: blocks for each rank but the root
@@ -38,51 +51,59 @@ const (
 
 // algorithms, best first where the limits of two overlap.
 var algorithms = []algorithm{
-	{plugin.AllReduce, "one_shot_ll", "all_reduce", "shunt_all_reduce_one_shot_ll", true, packets, 0, 32 * kib, 2.3, 36000},
-	{plugin.AllReduce, "one_shot_ll128", "all_reduce", "shunt_all_reduce_one_shot_ll128", true, units, 16 * kib, 256 * kib, 2.9, 80000},
-	{plugin.AllReduce, "two_shot_ll128", "all_reduce", "shunt_all_reduce_two_shot_ll128", true, unitsPart, 128 * kib, 0, 4.6, 200000},
-	{plugin.AllReduce, "direct", "all_reduce", "shunt_all_reduce_direct", true, full, 4 * mib, 0, 10, 210000},
+	{plugin.AllReduce, "one_shot_ll", "all_reduce", "shunt_all_reduce_one_shot_ll", true, packets, 0, 32 * kib, 2.3, 36000, all},
+	{plugin.AllReduce, "one_shot_ll128", "all_reduce", "shunt_all_reduce_one_shot_ll128", true, units, 16 * kib, 256 * kib, 2.9, 80000, all},
+	{plugin.AllReduce, "two_shot_ll128", "all_reduce", "shunt_all_reduce_two_shot_ll128", true, unitsPart, 128 * kib, 0, 4.6, 180000, more},
+	{plugin.AllReduce, "two_shot_ll128", "all_reduce", "shunt_all_reduce_two_shot_ll128", true, unitsPart, 128 * kib, 0, 4.6, 265000, two},
+	{plugin.AllReduce, "direct", "all_reduce", "shunt_all_reduce_direct", true, full, 4 * mib, 0, 9, 330000, two},
+	{plugin.AllReduce, "staged", "all_reduce", "shunt_all_reduce_staged", true, full, 4 * mib, 0, 11, 222000, more},
 
-	{plugin.AllGather, "ll", "all_gather", "shunt_all_gather_ll", false, packets, 0, 16 * kib, 2.3, 30000},
-	{plugin.AllGather, "ll128", "all_gather", "shunt_all_gather_ll128", false, units, 4 * kib, 0, 2.8, 96000},
-	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, full, 1 * mib, 0, 8, 115000},
+	{plugin.AllGather, "ll", "all_gather", "shunt_all_gather_ll", false, packets, 0, 16 * kib, 2.3, 30000, all},
+	{plugin.AllGather, "ll128", "all_gather", "shunt_all_gather_ll128", false, units, 4 * kib, 0, 2.8, 96000, all},
+	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, full, 1 * mib, 0, 8, 115000, all},
 
-	{plugin.ReduceScatter, "ll", "reduce_scatter", "shunt_reduce_scatter_ll", true, packets, 0, 32 * kib, 2.5, 36000},
-	{plugin.ReduceScatter, "ll128", "reduce_scatter", "shunt_reduce_scatter_ll128", true, units, 16 * kib, 0, 3.1, 96000},
-	{plugin.ReduceScatter, "direct", "reduce_scatter", "shunt_reduce_scatter_direct", true, full, 8 * mib, 0, 12, 108000},
+	{plugin.ReduceScatter, "ll", "reduce_scatter", "shunt_reduce_scatter_ll", true, packets, 0, 32 * kib, 2.5, 36000, all},
+	{plugin.ReduceScatter, "ll128", "reduce_scatter", "shunt_reduce_scatter_ll128", true, units, 16 * kib, 2 * mib, 3.1, 96000, more},
+	{plugin.ReduceScatter, "ll128", "reduce_scatter", "shunt_reduce_scatter_ll128", true, units, 16 * kib, 0, 3.1, 260000, two},
+	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, staging, 2 * mib, 0, 12, 107800, more},
+	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, staging, 2 * mib, 0, 12, 334000, two},
+	{plugin.ReduceScatter, "direct", "reduce_scatter", "shunt_reduce_scatter_direct", true, full, 16 * mib, 0, 19, 110500, more},
 
-	{plugin.AllToAll, "ll", "all_to_all", "shunt_all_to_all_ll", false, packets, 0, 32 * kib, 2.6, 36000},
-	{plugin.AllToAll, "ll128", "all_to_all", "shunt_all_to_all_ll128", false, units, 16 * kib, 0, 3.2, 90000},
-	{plugin.AllToAll, "direct", "all_to_all", "shunt_all_to_all_direct", false, full, 2 * mib, 0, 8, 114000},
+	{plugin.AllToAll, "ll", "all_to_all", "shunt_all_to_all_ll", false, packets, 0, 32 * kib, 2.6, 36000, all},
+	{plugin.AllToAll, "ll128", "all_to_all", "shunt_all_to_all_ll128", false, units, 16 * kib, 0, 3.2, 90000, all},
+	{plugin.AllToAll, "direct", "all_to_all", "shunt_all_to_all_direct", false, full, 2 * mib, 0, 8, 114000, all},
 
-	{plugin.Broadcast, "ll", "broadcast", "shunt_broadcast_ll", false, packets, 0, 64 * kib, 2.2, 33000},
-	{plugin.Broadcast, "ll128", "broadcast", "shunt_broadcast_ll128", false, owners, 32 * kib, 0, 3.2, 285000},
+	{plugin.Broadcast, "ll", "broadcast", "shunt_broadcast_ll", false, packets, 0, 64 * kib, 2.2, 33000, all},
+	{plugin.Broadcast, "ll128", "broadcast", "shunt_broadcast_ll128", false, owners, 32 * kib, 0, 3.2, 285000, more},
+	{plugin.Broadcast, "ll128", "broadcast", "shunt_broadcast_ll128", false, owners, 32 * kib, 0, 3.2, 195000, two},
+	{plugin.Broadcast, "direct", "broadcast", "shunt_broadcast_direct", false, full, 16 * mib, 0, 20, 331000, more},
+	{plugin.Broadcast, "direct", "broadcast", "shunt_broadcast_direct", false, full, 1 * mib, 0, 9, 354000, two},
 
-	{plugin.Reduce, "one_shot_ll", "reduce", "shunt_reduce_one_shot_ll", true, packets, 0, 64 * kib, 2.2, 36000},
-	{plugin.Reduce, "one_shot_ll128", "reduce", "shunt_reduce_one_shot_ll128", true, units, 64 * kib, 256 * kib, 2.9, 80000},
-	{plugin.Reduce, "two_shot_ll128", "reduce", "shunt_reduce_two_shot_ll128", true, unitsPart, 256 * kib, 8 * mib, 4.2, 210000},
-	{plugin.Reduce, "ll128", "reduce", "shunt_reduce_ll128", true, reducers, 8 * mib, 0, 5.7, 196000},
-	{plugin.Reduce, "direct", "reduce", "shunt_reduce_direct", true, full, 8 * mib, 0, 12, 285000},
+	{plugin.Reduce, "one_shot_ll", "reduce", "shunt_reduce_one_shot_ll", true, packets, 0, 64 * kib, 2.2, 36000, all},
+	{plugin.Reduce, "one_shot_ll128", "reduce", "shunt_reduce_one_shot_ll128", true, units, 64 * kib, 256 * kib, 2.9, 80000, all},
+	{plugin.Reduce, "two_shot_ll128", "reduce", "shunt_reduce_two_shot_ll128", true, unitsPart, 256 * kib, 12 * mib, 4.2, 210000, all},
+	{plugin.Reduce, "staged", "reduce", "shunt_reduce_staged", true, staging, 8 * mib, 0, 18, 309000, all},
 
-	{plugin.AllToAllV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000},
-	{plugin.AllGatherV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000},
-	{plugin.Gather, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000},
-	{plugin.GatherV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000},
-	{plugin.Scatter, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000},
-	{plugin.ScatterV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000},
-	{plugin.Send, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 330000},
-	{plugin.Recv, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 330000},
+	{plugin.AllToAllV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
+	{plugin.AllGatherV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
+	{plugin.Gather, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
+	{plugin.GatherV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
+	{plugin.Scatter, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
+	{plugin.ScatterV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
+	{plugin.Send, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 330000, all},
+	{plugin.Recv, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 330000, all},
 
-	{plugin.Barrier, "ll", "barrier", "shunt_barrier", false, single, 0, 0, 3.4, 1e9},
+	{plugin.Barrier, "ll", "barrier", "shunt_barrier", false, single, 0, 0, 3.4, 1e9, all},
 }
 
 // longMessage is kLong of kernels/all_to_all_v.cu: from so many bytes on a pair
 // needs the kernel that makes offers.
 const longMessage = 1 * mib
 
-func find(c plugin.Collective, name string) (algorithm, bool) {
+// find is the algorithm of that name for a collective in a world.
+func find(c plugin.Collective, name string, world int) (algorithm, bool) {
 	for _, a := range algorithms {
-		if a.collective == c && a.name == name {
+		if a.collective == c && a.name == name && a.worlds.has(world) {
 			return a, true
 		}
 	}
@@ -111,7 +132,7 @@ func (t Transport) Supports(r plugin.Request) plugin.Support {
 	}
 	var s plugin.Support
 	for _, a := range algorithms {
-		if a.collective == r.Collective {
+		if a.collective == r.Collective && a.worlds.has(r.World) {
 			s.Algorithms = append(s.Algorithms, plugin.Algorithm{
 				Name: a.name, MinBytes: a.min, MaxBytes: a.max, Latency: a.latency, Bandwidth: a.bandwidth,
 			})

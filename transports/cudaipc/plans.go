@@ -26,7 +26,7 @@ func (e *endpoint) Prepare(_ context, r plugin.Request, name string) (*plugin.Pl
 	if r.World == 1 && name == localName && local(r.Collective) {
 		return localPlan(r)
 	}
-	a, ok := find(r.Collective, name)
+	a, ok := find(r.Collective, name, r.World)
 	if !ok || r.World == 1 || r.Memory != plugin.MemoryKindCuda {
 		return nil, plugin.Errorf(plugin.Unsupported, "cudaipc: no algorithm %s for %s in a world of %d", name, r.Collective, r.World)
 	}
@@ -37,7 +37,7 @@ func (e *endpoint) Prepare(_ context, r plugin.Request, name string) (*plugin.Pl
 			return
 		}
 		blocks, threads := w.size(a.grid)
-		w.Launch(a.image, w.kernel(a), blocks, threads, w.arguments(w.Slot(plugin.SlotBytes))...)
+		w.launch(a, blocks, threads, w.arguments(w.Slot(plugin.SlotBytes)))
 	})
 	return w.Plan()
 }
@@ -53,9 +53,9 @@ func localPlan(r plugin.Request) (*plugin.Plan, error) {
 			w.If(zero, func() { w.Copy(w.Recv(zero), w.Send(zero), zero) }) // nothing; a track is not empty
 		case r.Collective.Reduces():
 			// The kernel without peers; it also scales.
-			a, _ := find(plugin.AllReduce, "one_shot_ll")
+			a, _ := find(plugin.AllReduce, "one_shot_ll", r.World)
 			blocks, threads := w.size(packets)
-			w.Launch(a.image, a.kernel+"_"+r.DType.String(), blocks, threads, w.arguments(bytes)...)
+			w.launch(a, blocks, threads, w.arguments(bytes))
 		default:
 			from, to, count := zero, zero, bytes
 			switch r.Collective {
@@ -80,11 +80,14 @@ type writer struct {
 	r plugin.Request
 }
 
-func (w writer) kernel(a algorithm) string {
+// launch launches an algorithm's kernel. One that reduces is the dtype's own, in
+// an image of the dtype's own.
+func (w writer) launch(a algorithm, blocks, threads plugin.Reg, args []plugin.KernelArg) {
+	image, kernel := a.image, a.kernel
 	if a.typed {
-		return a.kernel + "_" + w.r.DType.String()
+		image, kernel = image+"_"+w.r.DType.String(), kernel+"_"+w.r.DType.String()
 	}
-	return a.kernel
+	w.Launch(image, kernel, blocks, threads, args...)
 }
 
 // arguments are the fields of shunt_kernel_args, in order.
@@ -138,8 +141,11 @@ func (w writer) size(g grid) (blocks, threads plugin.Reg) {
 		short := w.Le(n, w.Const(8*maxBlocks))
 		warps := w.clamp(w.Min(n, w.Select(short, w.Const(8), w.Const(16))), 1, 16)
 		return w.clamp(w.CeilDiv(n, warps), 1, maxBlocks), w.Mul(warps, w.Const(32))
-	case pairs:
-		return w.Const(world * min(channelBlocks, maxBlocks/world)), w.Const(maxThreads)
+	case staging:
+		if world == 2 {
+			return w.Const(maxBlocks), w.Const(maxThreads)
+		}
+		return w.Select(w.Lt(bytes, w.Const(16*mib)), w.Const(maxBlocks), w.Const(maxBlocks/2)), w.Const(maxThreads)
 	case owners:
 		const copyBlocks = 8 // kCopyBlocks of kernels/broadcast.cu
 		return w.Const((world-1)*min(channelBlocks, (maxBlocks-copyBlocks)/(world-1)) + copyBlocks), w.Const(maxThreads)
@@ -156,7 +162,7 @@ func (w writer) size(g grid) (blocks, threads plugin.Reg) {
 func (w writer) exchange(a algorithm) {
 	zero, bytes, root := w.Const(0), w.Slot(plugin.SlotBytes), w.Slot(plugin.SlotRoot)
 	var sendCount, sendDispl, recvCount, recvDispl [maxRanks]plugin.Reg
-	longest := zero
+	longest, own := zero, zero
 	for p := range maxRanks {
 		sendCount[p], sendDispl[p], recvCount[p], recvDispl[p] = zero, zero, zero, zero
 		if p >= w.r.World {
@@ -174,7 +180,9 @@ func (w writer) exchange(a algorithm) {
 			sendCount[p], sendDispl[p] = w.SendCount(p), w.SendDispl(p)
 			recvCount[p], recvDispl[p] = w.RecvCount(p), w.RecvDispl(p)
 		}
-		if p != w.r.Rank {
+		if p == w.r.Rank {
+			own = sendCount[p]
+		} else {
 			longest = w.Max(longest, w.Max(sendCount[p], recvCount[p]))
 		}
 	}
@@ -184,8 +192,12 @@ func (w writer) exchange(a algorithm) {
 			args = append(args, plugin.Value(r, 8))
 		}
 	}
-	blocks, threads := w.size(pairs)
+	// No more blocks and warps for a rank than the longest message has units.
+	most := int64(min(channelBlocks, maxBlocks/w.r.World))
+	n := w.clamp(w.CeilDiv(w.Max(longest, own), w.Const(480)), 1, most*maxThreads/32)
+	blocks := w.Mul(w.Const(int64(w.r.World)), w.Min(n, w.Const(most)))
+	threads := w.Mul(w.CeilDiv(n, w.Const(most)), w.Const(32))
 	long := w.Le(w.Const(longMessage), longest)
-	w.If(long, func() { w.Launch(a.image, a.kernel+"_long", blocks, threads, args...) })
+	w.If(long, func() { w.Launch(a.image, a.kernel+"_long", w.Const(maxBlocks), w.Const(maxThreads), args...) })
 	w.If(w.Eq(long, zero), func() { w.Launch(a.image, a.kernel, blocks, threads, args...) })
 }

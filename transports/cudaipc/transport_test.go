@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,6 +48,7 @@ func launchOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays 
 		plugin.AluAdd: func(a, b, _ int64) int64 { return a + b }, plugin.AluSub: func(a, b, _ int64) int64 { return a - b },
 		plugin.AluMul: func(a, b, _ int64) int64 { return a * b }, plugin.AluDiv: func(a, b, _ int64) int64 { return a / b },
 		plugin.AluMin: func(a, b, _ int64) int64 { return min(a, b) }, plugin.AluMax: func(a, b, _ int64) int64 { return max(a, b) },
+		plugin.AluLt: func(a, b, _ int64) int64 { return truth(a < b) },
 		plugin.AluLe: func(a, b, _ int64) int64 { return truth(a <= b) }, plugin.AluEq: func(a, b, _ int64) int64 { return truth(a == b) },
 		plugin.AluSelect: func(a, b, c int64) int64 {
 			if a != 0 {
@@ -91,11 +93,19 @@ func truth(b bool) int64 {
 	return 0
 }
 
+// world is one that the algorithm is offered in.
+func (a algorithm) world() int {
+	if a.worlds == two {
+		return 2
+	}
+	return 3
+}
+
 func TestArgumentsLieWhereTheKernelsExpectThem(t *testing.T) {
 	base, v := argumentBlock()
 	for _, a := range algorithms {
-		e := &endpoint{world: 3, rank: 1}
-		p, err := e.Prepare(stdcontext.Background(), request(a.collective, 3, 1), a.name)
+		e := &endpoint{world: a.world(), rank: 1}
+		p, err := e.Prepare(stdcontext.Background(), request(a.collective, a.world(), 1), a.name)
 		require.NoError(t, err)
 		want := base
 		if a.grid == pairs {
@@ -160,10 +170,17 @@ func TestGridsFitTheMessage(t *testing.T) {
 		{plugin.AllReduce, "one_shot_ll128", 128 * kib, 35, 256},
 		{plugin.AllReduce, "two_shot_ll128", 512 * kib, 35, 256},
 		{plugin.AllReduce, "two_shot_ll128", 512 * mib, 64, 512},
-		{plugin.AllReduce, "direct", 512 * mib, 64, 512},
+		{plugin.AllReduce, "staged", 512 * mib, 64, 512},
+		{plugin.ReduceScatter, "staged", 2 * mib, 64, 512},
+		{plugin.ReduceScatter, "staged", 128 * mib, 32, 512},
 		{plugin.Broadcast, "ll128", mib, 56, 512},
-		{plugin.Reduce, "ll128", 8 * mib, 48, 512},
-		{plugin.AllToAllV, "ll128", 0, 64, 512},
+		{plugin.Reduce, "staged", 32 * mib, 32, 512},
+		{plugin.AllToAllV, "ll128", 0, 4, 32},
+		{plugin.Send, "ll128", 480, 4, 32},
+		{plugin.Send, "ll128", 481, 8, 32},
+		{plugin.Send, "ll128", 8 * kib, 64, 64},
+		{plugin.Send, "ll128", 512 * kib, 64, 512},
+		{plugin.Send, "ll128", 512 * mib, 64, 512},
 		{plugin.Barrier, "ll", 0, 1, 32},
 	} {
 		e := &endpoint{world: 4, rank: 2}
@@ -216,15 +233,20 @@ func TestPairsGetTheirCountsAndLongOnesTheLongKernel(t *testing.T) {
 
 // kernelsOf are the entry points that a source file defines.
 func kernelsOf(t *testing.T, image string) []string {
-	source, err := os.ReadFile(filepath.Join("kernels", image+".cu"))
+	file, dtype := image, ""
+	for d := plugin.Int8; d.Valid(); d++ {
+		if name, ok := strings.CutSuffix(image, "_"+d.String()); ok {
+			file, dtype = name, "_"+d.String()
+		}
+	}
+	source, err := os.ReadFile(filepath.Join("kernels", file+".cu"))
 	require.NoError(t, err)
 	var names []string
-	for _, m := range regexp.MustCompile(`(?m)^SHUNT_KERNEL_(EVERY_DTYPE|BYTES)\((\w+),|^extern "C" .*void .*\) (shunt_\w+)\(`).FindAllStringSubmatch(string(source), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^SHUNT_KERNEL_(TYPED|BYTES)\((\w+),|^extern "C" .*void .*\) (shunt_\w+)\(`).FindAllStringSubmatch(string(source), -1) {
 		switch m[1] {
-		case "EVERY_DTYPE":
-			for d := plugin.Int8; d.Valid(); d++ {
-				names = append(names, m[2]+"_"+d.String())
-			}
+		case "TYPED":
+			require.NotEmpty(t, dtype, "image %s", image)
+			names = append(names, m[2]+dtype)
 		case "BYTES":
 			names = append(names, m[2])
 		default:
@@ -240,10 +262,10 @@ func TestPlansNameKernelsThatExist(t *testing.T) {
 		require.Greater(t, len(i.Data), 1000, i.Name)
 		known[i.Name] = kernelsOf(t, i.Name)
 	}
-	e := &endpoint{world: 2}
 	for _, a := range algorithms {
+		e := &endpoint{world: a.world()}
 		for d := plugin.Int8; d.Valid(); d++ {
-			r := request(a.collective, 2, 0)
+			r := request(a.collective, a.world(), 0)
 			r.DType = d
 			p, err := e.Prepare(stdcontext.Background(), r, a.name)
 			require.NoError(t, err)
@@ -264,6 +286,13 @@ func TestSupportsSaysWhyNot(t *testing.T) {
 		r := request(plugin.AllReduce, 4, 0)
 		change(&r)
 		require.Equal(t, plugin.Support{Reason: want}, Transport{}.Supports(r))
+	}
+	for world, name := range map[int]string{2: "direct", 4: "staged"} {
+		var names []string
+		for _, a := range (Transport{}).Supports(request(plugin.AllReduce, world, 0)).Algorithms {
+			names = append(names, a.Name)
+		}
+		require.Equal(t, []string{"one_shot_ll", "one_shot_ll128", "two_shot_ll128", name}, names, "world %d", world)
 	}
 	a, b := request(plugin.AllReduce, 4, 0), request(plugin.AllReduce, 4, 3)
 	require.Equal(t, Transport{}.Supports(a), Transport{}.Supports(b), "every rank gets the same answer")

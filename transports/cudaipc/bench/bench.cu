@@ -381,14 +381,7 @@ int main(int argc, char **argv) {
   job::start(ranks);
   CHECK(cudaSetDevice(rank));
   CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  for (const char *name : kImageNames) {
-    cudaLibrary_t lib;
-    std::string path = images + "/" + name + ".fatbin";
-    if (access(path.c_str(), R_OK) != 0) path = images + "/" + name + ".cubin";
-    if (access(path.c_str(), R_OK) != 0) continue;
-    CHECK(cudaLibraryLoadFromFile(&lib, path.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0));
-    libraries.push_back(lib);
-  }
+  libraries = job::load_images(images);
   arena_bytes = 2 * std::min(max_bytes, 1l << 30) + (64 << 20);
   region = job::allocate(SHUNT_REGION_BYTES(world));
   send_arena = job::allocate(arena_bytes);

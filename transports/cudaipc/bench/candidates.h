@@ -1,8 +1,6 @@
 // candidates.h: which kernels, with which grids, the benchmark tries for a case.
 #pragma once
 
-static const char *const kImageNames[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "all_to_all_v", "broadcast", "reduce", "barrier", "one_sided"};
-
 // Makes the arenas reachable for direct kernels, as the host side does for the
 // users' allocations.
 static void publish() {
@@ -33,7 +31,7 @@ static void add_ll(std::vector<Candidate> &list, const std::string &name, long b
 static void add_ll128(std::vector<Candidate> &list, const std::string &name, long bytes) {
   long units = std::max(1l, (bytes + 479) / 480);
   for (int warps : {4, 8, 16}) {
-    if (units > 64 * 64 && warps < 16) continue;
+    if (units > 32 * 64 && warps < 16) continue;
     int w = clamp(units, 1, warps);
     add_kernel(list, name, clamp((units + w - 1) / w, 1, SHUNT_MAX_BLOCKS), w * 32);
     if (variants && units > 1024 && warps == 16)
@@ -44,15 +42,16 @@ static void add_ll128(std::vector<Candidate> &list, const std::string &name, lon
 // Kernels between the users' buffers.
 static void add_direct(std::vector<Candidate> &list, const std::string &name, long bytes) {
   if (bytes < 512 << 10) return;
-  for (int b : {24, 32, 48, 64}) add_kernel(list, name, b, 512);
-  add_kernel(list, name, 64, 256);
+  for (int b : variants ? std::vector<int>{24, 32, 48, 64} : std::vector<int>{32, 64}) add_kernel(list, name, b, 512);
 }
 
 // shunt_all_to_all_v as all_to_all, or as a ring of send and recv.
 static void add_v(std::vector<Candidate> &list, const Case &c) {
   cudaKernel_t k = kernel(c.block >= 1 << 20 ? "shunt_all_to_all_v_long" : "shunt_all_to_all_v");
   if (!k) return;
-  int blocks = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world) * world;
+  int most = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world), units = clamp((c.block + 479) / 480, 1, most * SHUNT_MAX_WARPS);
+  int blocks = c.block >= 1 << 20 ? SHUNT_MAX_BLOCKS : world * std::min(units, most);
+  int threads = c.block >= 1 << 20 ? SHUNT_MAX_THREADS : (units + most - 1) / most * 32;
   list.push_back({c.block >= 1 << 20 ? "all_to_all_v_long" : "all_to_all_v", false, true, [=](const Case &c, int slot) {
                     shunt_kernel_args_v v{};
                     v.base = arguments(c, slot);
@@ -65,50 +64,83 @@ static void add_v(std::vector<Candidate> &list, const Case &c) {
                         v.send_displ[p] = v.recv_displ[p] = p * c.block;
                       }
                     }
-                    launch_kernel(k, blocks, SHUNT_MAX_THREADS, 0, true, &v);
+                    launch_kernel(k, blocks, threads, 0, true, &v);
                   }});
 }
 
+// How the copy engines of a rank are driven: all peers at once, or one after the
+// other, beginning with the next rank, so that each rank receives from one.
+enum CopyOrder { kAtOnce, kInTurn, kInTurnByChunks, kInTurnInStep };
+static const char *const kCopyOrders[] = {"at once", "in turn", "in turn, 16 MiB", "in turn, in step"};
+
 // Copies by the copy engines straight into the peers' recv, between two
 // barriers: what is possible where every rank knows every rank's addresses. All
-// ranks use the same offsets here.
-static void add_copy_engines(std::vector<Candidate> &list, const Case &c, int ways) {
-  cudaKernel_t k = kernel("shunt_barrier"), copy = kernel("shunt_copy");
-  if (!k || !copy) return;
-  static cudaStream_t side[16];
-  static cudaEvent_t fork, join[16];
+// ranks use the same offsets here. For all_reduce, after a reduce_scatter into
+// recv.
+static void add_copy_engines(std::vector<Candidate> &list, const Case &c, CopyOrder order) {
+  cudaKernel_t k = kernel("shunt_barrier"), copy = kernel("shunt_copy"), scatter = kernel("shunt_reduce_scatter_staged_float32");
+  if (!k || !copy || (c.coll == kAllReduce && (!scatter || c.block % (16 * world) != 0))) return;
+  static cudaStream_t side[SHUNT_MAX_RANKS];
+  static cudaEvent_t fork, join[SHUNT_MAX_RANKS];
   if (!fork) {
     CHECK(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < SHUNT_MAX_RANKS; i++) {
       CHECK(cudaStreamCreateWithFlags(&side[i], cudaStreamNonBlocking));
       CHECK(cudaEventCreateWithFlags(&join[i], cudaEventDisableTiming));
     }
   }
   char label[64];
-  snprintf(label, sizeof label, "%s_copy_engines x%d", kNames[c.coll], ways);
+  snprintf(label, sizeof label, "%s_copy_engines %s", kNames[c.coll], kCopyOrders[order]);
   list.push_back({label, false, true, [=](const Case &c, int slot) {
                     shunt_kernel_args a = arguments(c, slot);
+                    const bool spread = c.coll == kAllToAll, pair = c.coll == kSendRecv;
+                    long block = c.coll == kAllReduce ? c.block / world : c.block;
                     char *send = (char *)a.send;
-                    long own = c.coll == kAllToAll ? rank * c.block : 0;
-                    launch_kernel(k, 1, 32, 0, true, &a);
-                    CHECK(cudaEventRecord(fork, stream));
-                    int n = 0;
-                    for (int i = 1; i < world; i++)
-                      for (int w = 0; w < ways; w++, n++) {
-                        int p = (rank + i) % world;
-                        long piece = (c.block / ways + 511) / 512 * 512, at = std::min(c.block, w * piece), bytes = std::min(piece, c.block - at);
-                        CHECK(cudaStreamWaitEvent(side[n], fork, 0));
-                        if (bytes > 0)
-                          CHECK(cudaMemcpyAsync(recv_arena.of[p] + recv_offset(c, slot) + rank * c.block + at, send + (c.coll == kAllToAll ? p * c.block : 0) + at, bytes, cudaMemcpyDeviceToDevice, side[n]));
-                        CHECK(cudaEventRecord(join[n], side[n]));
-                      }
                     shunt_kernel_args local = a;
-                    local.send += own;
-                    local.recv += rank * c.block;
-                    launch_kernel(copy, 32, 512, 0, false, &local);
-                    for (int i = 0; i < n; i++) CHECK(cudaStreamWaitEvent(stream, join[i], 0));
+                    if (c.coll == kAllReduce) {
+                      local.bytes = block;
+                      local.recv += rank * block;
+                      send = (char *)local.recv;
+                      launch_kernel(scatter, 64, 512, 0, true, &local);
+                    }
+                    launch_kernel(k, 1, 32, 0, true, &a);
+                    const int peers = pair ? 1 : world - 1, streams = order == kAtOnce ? peers : 1;
+                    CHECK(cudaEventRecord(fork, stream));
+                    for (int i = 0; i < streams; i++) CHECK(cudaStreamWaitEvent(side[i], fork, 0));
+                    const long piece = order == kInTurnByChunks ? 16l << 20 : block;
+                    for (long at = 0; at < block; at += piece)
+                      for (int i = 0; i < peers; i++) {
+                        const int p = (rank + i + 1) % world;
+                        const long bytes = std::min(piece, block - at), to = pair ? 0 : rank * block;
+                        CHECK(cudaMemcpyAsync(recv_arena.of[p] + recv_offset(c, slot) + to + at, send + (spread ? p * block : 0) + at, bytes, cudaMemcpyDeviceToDevice, side[order == kAtOnce ? i : 0]));
+                        if (order == kInTurnInStep && i + 1 < peers) {
+                          cudaStream_t main = stream;
+                          stream = side[0];
+                          launch_kernel(k, 1, 32, 0, false, &a);
+                          stream = main;
+                        }
+                      }
+                    for (int i = 0; i < streams; i++) CHECK(cudaEventRecord(join[i], side[i]));
+                    if (!pair && c.coll != kAllReduce) {
+                      local.send += spread ? rank * block : 0;
+                      local.recv += rank * block;
+                      launch_kernel(copy, 32, 512, 0, false, &local);
+                    }
+                    for (int i = 0; i < streams; i++) CHECK(cudaStreamWaitEvent(stream, join[i], 0));
                     launch_kernel(k, 1, 32, 0, true, &a);
                   }});
+}
+static void add_copy_engines(std::vector<Candidate> &list, const Case &c) {
+  if (c.bytes < 8 << 20) return;
+  if (c.coll == kSendRecv) return add_copy_engines(list, c, kInTurn);
+  for (CopyOrder order : {kAtOnce, kInTurn, kInTurnByChunks, kInTurnInStep})
+    if (order == kInTurn || (variants && world > 2)) add_copy_engines(list, c, order);
+}
+
+// Kernels that push through staging memory.
+static void add_staged(std::vector<Candidate> &list, const std::string &name, long bytes) {
+  if (bytes < 256 << 10) return;
+  for (int b : variants ? std::vector<int>{16, 24, 32, 48, 64} : std::vector<int>{32, 64}) add_kernel(list, name, b, 512);
 }
 
 static void add_candidates(std::vector<Candidate> &list, const Case &c) {
@@ -127,31 +159,33 @@ static void add_candidates(std::vector<Candidate> &list, const Case &c) {
       }
       add_ll128(list, "shunt_all_reduce_two_shot_ll128_float32", c.bytes / world);
       add_direct(list, "shunt_all_reduce_direct_float32", c.bytes);
+      add_staged(list, "shunt_all_reduce_staged_float32", c.bytes);
+      add_copy_engines(list, c);
       break;
     case kAllGather:
       if (c.block <= 256 << 10) add_ll(list, "shunt_all_gather_ll", c.block);
       add_ll128(list, "shunt_all_gather_ll128", c.block);
       add_direct(list, "shunt_all_gather_direct", c.bytes);
-      if (c.bytes >= 2 << 20)
-        for (int ways : {1}) add_copy_engines(list, c, ways);
+      add_copy_engines(list, c);
       break;
     case kReduceScatter:
       if (c.block <= 256 << 10) add_ll(list, "shunt_reduce_scatter_ll_float32", c.block);
       add_ll128(list, "shunt_reduce_scatter_ll128_float32", c.block);
       add_direct(list, "shunt_reduce_scatter_direct_float32", c.bytes);
+      add_staged(list, "shunt_reduce_scatter_staged_float32", c.bytes);
       break;
     case kAllToAll:
       if (c.block <= 256 << 10) add_ll(list, "shunt_all_to_all_ll", c.block);
       add_ll128(list, "shunt_all_to_all_ll128", c.block);
       add_direct(list, "shunt_all_to_all_direct", c.bytes);
       add_v(list, c);
-      if (c.bytes >= 2 << 20)
-        for (int ways : {1}) add_copy_engines(list, c, ways);
+      add_copy_engines(list, c);
       break;
     case kBroadcast: {
       if (c.bytes <= 256 << 10) add_ll(list, "shunt_broadcast_ll", c.bytes);
       int blocks = std::min(SHUNT_CHANNEL_BLOCKS, (SHUNT_MAX_BLOCKS - 8) / (world - 1));
       add_kernel(list, "shunt_broadcast_ll128", blocks * (world - 1) + 8, SHUNT_MAX_THREADS);
+      if (c.bytes >= 512 << 10) add_kernel(list, "shunt_broadcast_direct", SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS);
       break;
     }
     case kReduce:
@@ -161,10 +195,11 @@ static void add_candidates(std::vector<Candidate> &list, const Case &c) {
       }
       if (c.bytes <= 8 << 20) add_ll128(list, "shunt_reduce_two_shot_ll128_float32", c.bytes / world);
       add_kernel(list, "shunt_reduce_ll128_float32", std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / (world - 1)) * (world - 1), SHUNT_MAX_THREADS);
-      add_direct(list, "shunt_reduce_direct_float32", c.bytes);
+      add_staged(list, "shunt_reduce_staged_float32", c.bytes);
       break;
     case kSendRecv:
       add_v(list, c);
+      add_copy_engines(list, c);
       break;
     default:
       break;

@@ -123,7 +123,7 @@ static void generate(int t, int r, int64_t n, unsigned seed, char *p) {
 
 // ---- cases -----------------------------------------------------------------
 enum Coll { kAllReduce, kReduce, kBroadcast, kAllGather, kReduceScatter, kAllToAll, kAllToAllV };
-enum Grid { kAny, kDirect, kReduceGrid, kBroadcastGrid, kVGrid };
+enum Grid { kAny, kDirect, kFull, kReduceGrid, kBroadcastGrid, kVGrid };
 struct Kernel {
   const char *name;
   Coll coll;
@@ -135,26 +135,28 @@ static const Kernel kKernels[] = {
     {"shunt_all_reduce_one_shot_ll128", kAllReduce, true, kAny},
     {"shunt_all_reduce_two_shot_ll128", kAllReduce, true, kAny},
     {"shunt_all_reduce_direct", kAllReduce, true, kDirect},
+    {"shunt_all_reduce_staged", kAllReduce, true, kDirect},
     {"shunt_reduce_one_shot_ll", kReduce, true, kAny},
     {"shunt_reduce_one_shot_ll128", kReduce, true, kAny},
     {"shunt_reduce_two_shot_ll128", kReduce, true, kAny},
     {"shunt_reduce_ll128", kReduce, true, kReduceGrid},
-    {"shunt_reduce_direct", kReduce, true, kDirect},
+    {"shunt_reduce_staged", kReduce, true, kDirect},
     {"shunt_broadcast_ll", kBroadcast, false, kAny},
     {"shunt_broadcast_ll128", kBroadcast, false, kBroadcastGrid},
+    {"shunt_broadcast_direct", kBroadcast, false, kFull},
     {"shunt_all_gather_ll", kAllGather, false, kAny},
     {"shunt_all_gather_ll128", kAllGather, false, kAny},
     {"shunt_all_gather_direct", kAllGather, false, kDirect},
     {"shunt_reduce_scatter_ll", kReduceScatter, true, kAny},
     {"shunt_reduce_scatter_ll128", kReduceScatter, true, kAny},
     {"shunt_reduce_scatter_direct", kReduceScatter, true, kDirect},
+    {"shunt_reduce_scatter_staged", kReduceScatter, true, kDirect},
     {"shunt_all_to_all_ll", kAllToAll, false, kAny},
     {"shunt_all_to_all_ll128", kAllToAll, false, kAny},
     {"shunt_all_to_all_direct", kAllToAll, false, kDirect},
     {"shunt_all_to_all_v", kAllToAllV, false, kVGrid},
     {"shunt_all_to_all_v_long", kAllToAllV, false, kVGrid},
 };
-static const char *const kImages[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "all_to_all_v", "broadcast", "reduce", "barrier", "one_sided"};
 
 static std::vector<cudaLibrary_t> libraries;
 static cudaStream_t stream;
@@ -236,7 +238,7 @@ static int64_t run(const Case &c, unsigned seed) {
     v.send_count[p] = pair(rank, p) * size, v.send_displ[p] = at[0], at[0] += v.send_count[p];
     v.recv_count[p] = pair(p, rank) * size, v.recv_displ[p] = at[1], at[1] += v.recv_count[p];
   }
-  if (c.kernel->grid == kDirect || c.kernel->grid == kVGrid) known(c.reachable);
+  if (c.kernel->grid == kDirect || c.kernel->grid == kFull || c.kernel->grid == kVGrid) known(c.reachable);
   CHECK(cudaDeviceSynchronize());  // copies from pageable memory may still be under way
   job::barrier();
   cudaKernel_t k = find(c.kernel->typed ? std::string(c.kernel->name) + "_" + kTypes[c.type].name : c.kernel->name);
@@ -310,22 +312,18 @@ static int64_t worst(int64_t v) {
 
 int main(int argc, char **argv) {
   if (argc < 4) {
-    fprintf(stderr, "usage: check RANKS IMAGES SECONDS [SEED]\n");
+    fprintf(stderr, "usage: check RANKS IMAGES SECONDS [SEED [DTYPE]]\n");
     return 2;
   }
   double limit = atof(argv[3]);
   unsigned seed = argc > 4 ? atoi(argv[4]) : 1;
+  std::vector<int> types;
+  for (int t = 0; t < 12; t++)
+    if (argc <= 5 || strcmp(argv[5], kTypes[t].name) == 0) types.push_back(t);
   job::start(atoi(argv[1]));
   CHECK(cudaSetDevice(rank));
   CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  for (const char *name : kImages) {
-    cudaLibrary_t lib;
-    std::string path = std::string(argv[2]) + "/" + name + ".fatbin";
-    if (access(path.c_str(), R_OK) != 0) path = std::string(argv[2]) + "/" + name + ".cubin";
-    if (access(path.c_str(), R_OK) != 0) continue;
-    CHECK(cudaLibraryLoadFromFile(&lib, path.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0));
-    libraries.push_back(lib);
-  }
+  libraries = job::load_images(argv[2]);
   region = job::allocate(SHUNT_REGION_BYTES(world));
   arena = job::allocate(2 * kHalf);
   shunt_export e{(uint64_t)arena.own, arena.bytes, ~0ull, 1};
@@ -339,9 +337,9 @@ int main(int argc, char **argv) {
   // First every kernel with every dtype and op once, then at random.
   std::vector<Case> fixed;
   for (const Kernel &k : kKernels)
-    for (int t = 0; t < 12; t++)
+    for (int t : types)
       for (int op = 0; op < (k.typed ? 6 : 1); op++)
-        if (k.typed || t == 7) fixed.push_back({&k, t, op, (t + op) % world, 0, 1037, false, true, 8, 512});
+        if (k.typed || t == types[0]) fixed.push_back({&k, t, op, (t + op) % world, 0, 1037, false, true, 8, 512});
   std::mt19937 random(seed);
   auto pick = [&](auto &&list) { return list[random() % list.size()]; };
   int64_t cases = 0, failed = 0;
@@ -353,7 +351,7 @@ int main(int argc, char **argv) {
       c = fixed[i];
     } else {
       c.kernel = &kKernels[random() % (sizeof kKernels / sizeof *kKernels)];
-      c.type = random() % 12, c.op = random() % 6, c.root = random() % world;
+      c.type = pick(types), c.op = random() % 6, c.root = random() % world;
       c.shift = random() % 3 == 0 ? random() % 16 : 0;
       c.count = pick(std::vector<int64_t>{0, 1, 2, 3, 7, 15, 16, 17, 119, 120, 121, 479, 480, 481, 1023, 1025, 4099, 20011, 65537, 150001, 700001});
       c.in_place = random() % 3 == 0, c.reachable = random() % 3 != 0;
@@ -362,9 +360,15 @@ int main(int argc, char **argv) {
     if (c.kernel->coll != kAllToAllV) c.count = std::min(c.count, int64_t(150001));
     if (c.kernel->coll == kAllToAllV && c.kernel->name == std::string("shunt_all_to_all_v") && c.count * kTypes[c.type].bytes >= 1 << 20) c.count /= 8;
     if (c.kernel->grid == kDirect) c.threads = 512;
+    if (c.kernel->grid == kFull) c.blocks = SHUNT_MAX_BLOCKS, c.threads = SHUNT_MAX_THREADS;
     if (c.kernel->grid == kReduceGrid) c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / (world - 1)) * (world - 1), c.threads = 512;
     if (c.kernel->grid == kBroadcastGrid) c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, (SHUNT_MAX_BLOCKS - 8) / (world - 1)) * (world - 1) + 8, c.threads = 512;
-    if (c.kernel->grid == kVGrid) c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world) * world, c.threads = 512;
+    if (c.kernel->grid == kVGrid) {  // no pair's message is longer than count, see run
+      const int most = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world);
+      const int units = int(std::max(int64_t(1), std::min((c.count * kTypes[c.type].bytes + 479) / 480, int64_t(most * SHUNT_MAX_WARPS))));
+      const bool any = c.kernel->name == std::string("shunt_all_to_all_v_long");
+      c.blocks = any ? SHUNT_MAX_BLOCKS : world * std::min(units, most), c.threads = any ? SHUNT_MAX_THREADS : (units + most - 1) / most * 32;
+    }
     int64_t bad = worst(run(c, (unsigned)(seed * 7919 + i)));
     cases++;
     if (bad) {

@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 #include <cuda_runtime.h>
+#include <glob.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -17,7 +18,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <type_traits>
+#include <vector>
 
 #include "../kernels/layout.h"
 
@@ -54,7 +57,7 @@ inline double seconds() {
   return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
-// Ends the process when a peer stays away for a minute.
+// Ends the process when a peer stays away for 20 seconds.
 inline void barrier() {
   static int generation = 0;
   int g = generation++ & 1;
@@ -67,7 +70,7 @@ inline void barrier() {
   double start = seconds();
   for (long spins = 0; shared->generation.load() - want < 0; spins++)
     if ((spins & 1023) == 0) {
-      if (seconds() - start > 60 || shared->failed.load()) {
+      if (seconds() - start > 20 || shared->failed.load()) {
         fprintf(stderr, "rank %d: gave up waiting for the other ranks\n", rank);
         _exit(3);
       }
@@ -214,6 +217,21 @@ inline Memory allocate(size_t bytes) {
   }
   barrier();
   return m;
+}
+
+// Loads every image of a folder.
+inline std::vector<cudaLibrary_t> load_images(const std::string &folder) {
+  std::vector<cudaLibrary_t> libraries;
+  glob_t found{};
+  glob((folder + "/*.fatbin").c_str(), 0, nullptr, &found);
+  glob((folder + "/*.cubin").c_str(), GLOB_APPEND, nullptr, &found);
+  for (size_t i = 0; i < found.gl_pathc; i++) {
+    cudaLibrary_t library;
+    CHECK(cudaLibraryLoadFromFile(&library, found.gl_pathv[i], nullptr, nullptr, 0, nullptr, nullptr, 0));
+    libraries.push_back(library);
+  }
+  globfree(&found);
+  return libraries;
 }
 
 }  // namespace job

@@ -35,12 +35,15 @@ func (c *call) scalars() (all [maxRanks]float64) {
 	return all
 }
 
-func allReduce(c *call, d plugin.DType) {
+func allReduce(c *call, d plugin.DType) { c.store(c.recv, c.reduced(d)) }
+
+// reduced is the reduction of what all ranks send.
+func (c *call) reduced(d plugin.DType) []byte {
 	own := bytes.Clone(memory(c.send, c.bytes))
 	all, scalars := c.rows(c.bytes), c.scalars()
 	c.exchange(c.everyone(own), all)
 	all[c.rank] = own
-	c.store(c.recv, c.combined(d, all, scalars))
+	return c.combined(d, all, scalars)
 }
 
 func reduce(c *call, d plugin.DType) {

@@ -4,8 +4,9 @@
 //   one_shot_ll     every rank sends everything to everyone; LL packets
 //   one_shot_ll128  the same with LL128 lines
 //   two_shot_ll128  rank r reduces shard r and sends the result to everyone
-//   direct          the same between the users' buffers
-#include "direct.cuh"
+//   direct          the same between the users' buffers, pulling
+//   staged          the same by pushing; see staged.cuh
+#include "staged.cuh"
 
 namespace shunt {
 
@@ -37,7 +38,8 @@ __device__ __forceinline__ void all_reduce_two_shot_ll128(const shunt_kernel_arg
 
 }  // namespace shunt
 
-SHUNT_KERNEL_EVERY_DTYPE(shunt_all_reduce_one_shot_ll, shunt::all_reduce_one_shot_ll)
-SHUNT_KERNEL_EVERY_DTYPE(shunt_all_reduce_one_shot_ll128, shunt::all_reduce_one_shot_ll128)
-SHUNT_KERNEL_EVERY_DTYPE(shunt_all_reduce_two_shot_ll128, shunt::all_reduce_two_shot_ll128)
-SHUNT_KERNEL_EVERY_DTYPE(shunt_all_reduce_direct, shunt::all_reduce_direct)
+SHUNT_KERNEL_TYPED(shunt_all_reduce_one_shot_ll, shunt::all_reduce_one_shot_ll)
+SHUNT_KERNEL_TYPED(shunt_all_reduce_one_shot_ll128, shunt::all_reduce_one_shot_ll128)
+SHUNT_KERNEL_TYPED(shunt_all_reduce_two_shot_ll128, shunt::all_reduce_two_shot_ll128)
+SHUNT_KERNEL_TYPED(shunt_all_reduce_direct, shunt::all_reduce_direct)
+SHUNT_KERNEL_TYPED(shunt_all_reduce_staged, shunt::all_reduce_staged)

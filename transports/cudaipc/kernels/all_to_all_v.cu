@@ -14,7 +14,11 @@
 // rank may launch all_to_all_v_long, which looks at every pair. What they do for
 // a pair is the same, so ranks need not launch the same one.
 //
-// Grid: world * channel_blocks(world) blocks of SHUNT_MAX_THREADS.
+// Grid of the long kernel: SHUNT_MAX_BLOCKS of SHUNT_MAX_THREADS. Of the other:
+// for each rank as many blocks as the longest message has units, up to
+// channel_blocks(world), then as many warps as it takes, up to SHUNT_MAX_WARPS;
+// more do no harm. A lane is block number lane mod channel_blocks, so its
+// number does not depend on the grid.
 #include "copy.cuh"
 #include "direct.cuh"
 
@@ -130,7 +134,7 @@ __device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, cons
     o.span = max(high - low, int64_t(0));
   }
   __syncthreads();
-  if (o.span > 0) find_export(a, a.recv + o.low, o.span, &o.reference);
+  if (o.span > 0) find_export(a, threadIdx.x, a.recv + o.low, o.span, &o.reference);
   __syncthreads();
   if (threadIdx.x == 0 && o.span > 0 && o.reference == 0) miss(a, a.recv + o.low, o.span);
   const int p = threadIdx.x;
@@ -161,18 +165,20 @@ __device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, cons
   __syncthreads();
 }
 
-// The short messages of one block, and its part of what a rank sends itself.
-// to and landing say whether a pair's message goes past the channel.
-__device__ __forceinline__ void serve_channels(const shunt_kernel_args &a, const Counts &counts, const Offers *offers) {
-  const int blocks = channel_blocks(a.world);
+// The short messages of one block of so many for each rank, which is also the
+// one for what a rank sends itself. to and landing say whether a pair's message
+// goes past the channel; with offers, so does what a rank sends itself.
+__device__ __forceinline__ void serve_channels(const shunt_kernel_args &a, const Counts &counts, const Offers *offers, int blocks) {
+  if (int(blockIdx.x) >= a.world * blocks) return;
   const int peer = (a.rank + blockIdx.x / blocks) % a.world, block = blockIdx.x % blocks;
   const int64_t send_count = counts.send_count(peer), recv_count = counts.recv_count(peer);
-  const char *send = reinterpret_cast<const char *>(a.send) + counts.send_displ(peer);
   if (peer == a.rank) {
-    copy_bytes(reinterpret_cast<char *>(a.recv) + counts.recv_displ(peer), send, min(send_count, recv_count), block * blockDim.x + threadIdx.x, blocks * blockDim.x);
+    const char *send = reinterpret_cast<const char *>(a.send) + counts.send_displ(peer);
+    if (!offers)
+      copy_bytes(reinterpret_cast<char *>(a.recv) + counts.recv_displ(peer), send, min(send_count, recv_count), block * blockDim.x + threadIdx.x, blocks * blockDim.x);
     return;
   }
-  const int warps = blocks * (blockDim.x >> 5), lane = (threadIdx.x >> 5) * blocks + block;
+  const int most = channel_blocks(a.world), warps = most * SHUNT_MAX_WARPS, lane = (threadIdx.x >> 5) * most + block;
   const Flow out(a.send, counts.send_displ(peer), offers && offers->to[peer] != 0 ? 0 : send_count, warps);
   const Flow in(a.recv, counts.recv_displ(peer), offers && offers->landing[peer] ? 0 : recv_count, warps);
   if (out.lanes > warps || in.lanes > warps)
@@ -183,7 +189,7 @@ __device__ __forceinline__ void serve_channels(const shunt_kernel_args &a, const
 
 __device__ __forceinline__ void all_to_all_v(const shunt_kernel_args_v &v) {
   begin();
-  serve_channels(v.base, Counts(v), nullptr);
+  serve_channels(v.base, Counts(v), nullptr, gridDim.x / v.base.world);
 }
 
 __device__ __forceinline__ void all_to_all_v_long(const shunt_kernel_args_v &v) {
@@ -194,14 +200,24 @@ __device__ __forceinline__ void all_to_all_v_long(const shunt_kernel_args_v &v) 
   exchange_offers(a, counts, offers);
   const char *send = reinterpret_cast<const char *>(a.send);
   const int p = threadIdx.x;
+  // All blocks store to all ranks by turns, so that no two ranks store to the
+  // same one for long.
   bool stored = false;
-  for (int k = 1; k < a.world; k++) {  // at any time each rank stores to another one
-    const int to = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
-    if (offers.to[to] == 0) continue;
-    copy_bytes(reinterpret_cast<char *>(offers.to[to]), send + counts.send_displ(to), counts.send_count(to), int64_t(blockIdx.x) * blockDim.x + threadIdx.x,
-               int64_t(gridDim.x) * blockDim.x);
-    stored = true;
-  }
+  int64_t longest = 0;
+  if (p == 0) offers.to[a.rank] = a.recv + counts.recv_displ(a.rank);
+  __syncthreads();
+  auto count = [&](int to) { return to == a.rank ? min(counts.send_count(to), counts.recv_count(to)) : offers.to[to] != 0 ? counts.send_count(to) : 0; };
+  for (int to = 0; to < a.world; to++) longest = max(longest, count(to));
+  const int64_t turn = int64_t(gridDim.x) * blockDim.x * 64;
+#pragma unroll 1
+  for (int64_t at = 0; at < longest; at += turn)
+#pragma unroll 1
+    for (int k = 1; k <= a.world; k++) {
+      const int to = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
+      copy_bytes(reinterpret_cast<char *>(offers.to[to]) + at, send + counts.send_displ(to) + at, min(turn, count(to) - at),
+                 int64_t(blockIdx.x) * blockDim.x + threadIdx.x, int64_t(gridDim.x) * blockDim.x);
+      stored = stored || (to != a.rank && offers.to[to] != 0);
+    }
   if (stored) {  // the same for the whole block
     __syncthreads();
     // Release: the block's stores come before the count.
@@ -210,7 +226,7 @@ __device__ __forceinline__ void all_to_all_v_long(const shunt_kernel_args_v &v) 
                     reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_ACCEPTED)[int(blockIdx.x) * SHUNT_MAX_RANKS + p]);
   }
 
-  serve_channels(a, counts, &offers);
+  serve_channels(a, counts, &offers, channel_blocks(a.world));
   // wait_for acquires: the peer's stores to recv are visible to what follows.
   if (p < a.world && p != a.rank && offers.landing[p])
     wait_for(a, own(a) + SHUNT_OFF_LANDED + (int(blockIdx.x) * SHUNT_MAX_RANKS + p) * 8, reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_OFFERED)[int(blockIdx.x) * SHUNT_MAX_RANKS + p], p);

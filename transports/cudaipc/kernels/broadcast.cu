@@ -5,9 +5,10 @@
 //   ll128   unit u goes from the root to its owner, one of the other ranks in
 //           turn, who forwards it to the rest: every link carries the message
 //           once. Grid: (world - 1) * broadcast_blocks(world) + kCopyBlocks.
-#include "channel.cuh"
+//   direct  the same between the users' buffers, in chunks. Grid:
+//           SHUNT_MAX_BLOCKS, for it falls back to ll128
 #include "copy.cuh"
-#include "exchange.cuh"
+#include "direct.cuh"
 
 namespace shunt {
 
@@ -31,14 +32,13 @@ __device__ __forceinline__ void broadcast_ll(const shunt_kernel_args &a) {
   });
 }
 
-__device__ __forceinline__ void broadcast_ll128(const shunt_kernel_args &a) {
-  begin();
+__device__ __forceinline__ void broadcast_ll128_body(const shunt_kernel_args &a) {
   const int blocks = broadcast_blocks(a.world), owners = a.world - 1;
   const char *send = reinterpret_cast<const char *>(a.send);
   char *recv = reinterpret_cast<char *>(a.recv);
   if (int(blockIdx.x) >= owners * blocks) {
     const int block = blockIdx.x - owners * blocks;
-    if (a.rank == a.root) copy_bytes(recv, send, a.bytes, block * blockDim.x + threadIdx.x, kCopyBlocks * blockDim.x);
+    if (a.rank == a.root && block < kCopyBlocks) copy_bytes(recv, send, a.bytes, block * blockDim.x + threadIdx.x, kCopyBlocks * blockDim.x);
     return;
   }
   const Lane l;
@@ -94,7 +94,89 @@ __device__ __forceinline__ void broadcast_ll128(const shunt_kernel_args &a) {
   }
 }
 
+__device__ __forceinline__ void broadcast_ll128(const shunt_kernel_args &a) {
+  begin();
+  broadcast_ll128_body(a);
+}
+
+constexpr int kForwardWords = 2;  // vectors of a chunk that a thread moves
+
+// The root stores each owner's shard into the owner's recv, chunk by chunk, and
+// the owner passes every chunk on to the others as soon as it is there. Chunks of
+// a block are numbered for ever, alike on all ranks.
+__device__ __forceinline__ void broadcast_direct(const shunt_kernel_args &a) {
+  begin();
+  __shared__ Meeting m;
+  u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT), *forwarded = epoch_of(a, SHUNT_CLASS_FORWARD);
+  const u64 e = *epoch + 1;
+  if (!meet(a, m, e, 0, a.rank == a.root ? 0 : a.bytes)) {
+    broadcast_ll128_body(a);
+    part(a, e);
+    advance(epoch, e);
+    return;
+  }
+  const u64 base = *forwarded;
+  const Shards shards(a.bytes, a.world - 1);
+  const int kStride = blockDim.x * 16, chunk = kForwardWords * kStride;
+  const int64_t chunks = (shards.shard + chunk - 1) / chunk;
+  const int64_t mine = chunks <= int64_t(blockIdx.x) ? 0 : (chunks - blockIdx.x - 1) / gridDim.x + 1;
+  const char *send = reinterpret_cast<const char *>(a.send);
+  for (int64_t k = 0; k < mine; k++) {
+    const int64_t offset = (k * gridDim.x + blockIdx.x) * chunk + threadIdx.x * 16;
+    word2 w[SHUNT_MAX_RANKS][kForwardWords];
+    if (a.rank == a.root) {
+#pragma unroll
+      for (int s = 0; s < SHUNT_MAX_RANKS - 1; s++) {
+        if (s >= a.world - 1) break;
+#pragma unroll
+        for (int u = 0; u < kForwardWords; u++) w[s][u] = load_words<uint8_t>(send + shards.start(s), offset + u * kStride, shards.length(s));
+      }
+#pragma unroll
+      for (int s = 0; s < SHUNT_MAX_RANKS - 1; s++) {
+        if (s >= a.world - 1) break;
+        char *to = reinterpret_cast<char *>(m.recv[(a.root + 1 + s) % a.world]) + shards.start(s);
+#pragma unroll
+        for (int u = 0; u < kForwardWords; u++) store_words<uint8_t>(to, offset + u * kStride, shards.length(s), w[s][u]);
+      }
+      if (a.recv != a.send) {
+#pragma unroll
+        for (int s = 0; s < SHUNT_MAX_RANKS - 1; s++) {
+          if (s >= a.world - 1) break;
+          char *to = reinterpret_cast<char *>(a.recv) + shards.start(s);
+#pragma unroll
+          for (int u = 0; u < kForwardWords; u++) store_words<uint8_t>(to, offset + u * kStride, shards.length(s), w[s][u]);
+        }
+      }
+      if (a.world == 2) continue;  // nobody to pass it on to
+      __syncthreads();
+      if (threadIdx.x == 0) {
+        fence_system();  // release: the block's stores come before the counts
+        for (int p = 0; p < a.world; p++)
+          if (p != a.root) store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_FORWARD + (int(blockIdx.x) * SHUNT_MAX_RANKS + a.rank) * 8), base + k + 1);
+      }
+    } else if (a.world > 2) {
+      // Acquire: the chunk is visible from here, past L1.
+      if (threadIdx.x == 0) wait_for(a, own(a) + SHUNT_OFF_FORWARD + (int(blockIdx.x) * SHUNT_MAX_RANKS + a.root) * 8, base + k + 1, a.root);
+      __syncthreads();
+      const int shard = (a.rank - a.root - 1 + a.world) % a.world;
+      const int64_t at = shards.start(shard), length = shards.length(shard);
+#pragma unroll
+      for (int u = 0; u < kForwardWords; u++) w[0][u] = load_peer_words<uint8_t>(a.recv + at, offset + u * kStride, length);
+      for (int j = 1; j < a.world; j++) {
+        const int p = (a.rank + j) % a.world;
+        if (p == a.root) continue;
+#pragma unroll
+        for (int u = 0; u < kForwardWords; u++) store_words<uint8_t>(reinterpret_cast<char *>(m.recv[p]) + at, offset + u * kStride, length, w[0][u]);
+      }
+    }
+  }
+  part(a, e);
+  if (threadIdx.x == 0) *forwarded = base + mine;  // part has synchronized the block
+  advance(epoch, e);
+}
+
 }  // namespace shunt
 
 SHUNT_KERNEL_BYTES(shunt_broadcast_ll, shunt::broadcast_ll)
 SHUNT_KERNEL_BYTES(shunt_broadcast_ll128, shunt::broadcast_ll128)
+SHUNT_KERNEL_BYTES(shunt_broadcast_direct, shunt::broadcast_direct)

@@ -73,6 +73,33 @@ __device__ __forceinline__ void store_line(void *p, word2 v) {
   asm volatile("st" SHUNT_LINE_STORE ".global.v2.u64 [%0], {%1,%2};" ::"l"(p), "l"(v.x), "l"(v.y) : "memory");
 }
 
+// ---- words that warps of a block share -------------------------------------
+
+__device__ __forceinline__ u32 shared_address(const void *p) { return u32(__cvta_generic_to_shared(p)); }
+
+__device__ __forceinline__ u32 load_acquire_shared(const u32 *p) {
+  u32 v;
+  asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(v) : "r"(shared_address(p)) : "memory");
+  return v;
+}
+
+__device__ __forceinline__ void store_release_shared(u32 *p, u32 v) {
+  asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(shared_address(p)), "r"(v) : "memory");
+}
+
+// Adds one and answers what was there; acquires and releases.
+__device__ __forceinline__ u32 count_shared(u32 *p) {
+  u32 before;
+  asm volatile("atom.acq_rel.cta.shared.add.u32 %0, [%1], 1;" : "=r"(before) : "r"(shared_address(p)) : "memory");
+  return before;
+}
+
+// A barrier among some warps of a block. 0 is that of the whole block.
+template <int kBarrier, int kThreads>
+__device__ __forceinline__ void join_warps() {
+  asm volatile("barrier.sync %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
+}
+
 // ---- launch order ---------------------------------------------------------
 
 // Every kernel begins with this. With programmatic dependent launch the next

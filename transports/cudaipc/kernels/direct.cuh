@@ -26,8 +26,8 @@ struct Meeting {
 constexpr int kOffsetBits = 48;
 constexpr u64 kNothing = ~0ull;  // no bytes, no address needed
 
-__device__ __forceinline__ void find_export(const shunt_kernel_args &a, u64 address, int64_t bytes, u64 *found) {
-  const int t = threadIdx.x;
+// Thread t looks at export t.
+__device__ __forceinline__ void find_export(const shunt_kernel_args &a, int t, u64 address, int64_t bytes, u64 *found) {
   if (t >= SHUNT_MAX_EXPORTS) return;
   const shunt_export *e = reinterpret_cast<const shunt_export *>(own(a) + SHUNT_OFF_EXPORTS) + t;
   const u64 base = e->base, size = e->bytes, known = e->known;
@@ -53,26 +53,30 @@ __device__ __forceinline__ u64 import_address(const shunt_kernel_args &a, int pe
 }
 
 // The start barrier. True if all buffers can be reached; the answer is the same
-// on all ranks. Blocks of at least SHUNT_MAX_EXPORTS threads.
-__device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64 e, int64_t send_bytes, int64_t recv_bytes) {
-  if (threadIdx.x == 0) {
+// on all ranks. No bytes need no address; a negative number is a buffer that
+// peers must not reach. t counts the threads that take part, of whom there are
+// at least SHUNT_MAX_EXPORTS; join is a barrier among them.
+template <class Join>
+__device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64 e, int64_t send_bytes, int64_t recv_bytes, int t, Join join) {
+  if (t == 0) {
     m.mine[0] = send_bytes == 0 ? kNothing : 0;
     m.mine[1] = recv_bytes == 0 ? kNothing : 0;
     m.strangers = 0;
   }
-  __syncthreads();
-  if (send_bytes > 0) find_export(a, a.send, send_bytes, &m.mine[0]);
-  if (recv_bytes > 0) find_export(a, a.recv, recv_bytes, &m.mine[1]);
-  __syncthreads();
-  const int p = threadIdx.x;
-  if (p < a.world) {
+  join();
+  if (send_bytes > 0) find_export(a, t, a.send, send_bytes, &m.mine[0]);
+  if (recv_bytes > 0) find_export(a, t, a.recv, recv_bytes, &m.mine[1]);
+  join();
+  if (t < a.world) {
+    const int p = t;
     if (p == a.rank) {
       m.send[p] = a.send;
       m.recv[p] = a.recv;
       m.scalar[p] = a.scalar;
       if (m.mine[0] == 0 || m.mine[1] == 0) {
         m.strangers = 1;
-        miss(a, m.mine[0] == 0 ? a.send : a.recv, m.mine[0] == 0 ? send_bytes : recv_bytes);
+        if (m.mine[0] == 0 && send_bytes > 0) miss(a, a.send, send_bytes);
+        else if (m.mine[1] == 0 && recv_bytes > 0) miss(a, a.recv, recv_bytes);
       }
     } else {
       // Release: what earlier work of this stream wrote to send is visible to
@@ -101,8 +105,13 @@ __device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64
       m.scalar[p] = __longlong_as_double(word[2]);
     }
   }
-  __syncthreads();
+  join();
   return m.strangers == 0;
+}
+
+// The same by the whole block.
+__device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64 e, int64_t send_bytes, int64_t recv_bytes) {
+  return meet(a, m, e, send_bytes, recv_bytes, threadIdx.x, [] { __syncthreads(); });
 }
 
 // The end barrier, also after falling back, so that no start barrier is
@@ -144,9 +153,7 @@ __device__ __forceinline__ void gather_direct(const shunt_kernel_args &a) {
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
   const u64 e = *epoch + 1;
   // In place, a peer's block would land on a block not yet sent.
-  const bool in_place = kSpread && a.send == a.recv;
-  const bool reached = meet(a, m, e, 0, in_place ? int64_t(1) << 62 : a.bytes * a.world);
-  if (!reached) {
+  if (!meet(a, m, e, 0, kSpread && a.send == a.recv ? -1 : a.bytes * a.world)) {
     gather_ll128_body<kSpread>(a);
   } else {
     const char *send = reinterpret_cast<const char *>(a.send);

@@ -163,25 +163,30 @@ __device__ __forceinline__ u64 premultiply(int op, double factor, u64 word) {
   return op == kPremulSum ? multiply<T>(factor, word) : word;
 }
 
-// Defines one kernel entry point for every dtype: name_float32, … Each calls
-// body<storage type>(args). Names are those of the table DType.
-#define SHUNT_KERNEL(name, body, suffix, T)                                                             \
+// Storage of the dtypes. Names are those of the table DType.
+#define SHUNT_STORAGE_int8 int8_t
+#define SHUNT_STORAGE_uint8 uint8_t
+#define SHUNT_STORAGE_int32 int32_t
+#define SHUNT_STORAGE_uint32 uint32_t
+#define SHUNT_STORAGE_int64 int64_t
+#define SHUNT_STORAGE_uint64 uint64_t
+#define SHUNT_STORAGE_float16 __half
+#define SHUNT_STORAGE_float32 float
+#define SHUNT_STORAGE_float64 double
+#define SHUNT_STORAGE_bfloat16 __nv_bfloat16
+#define SHUNT_STORAGE_float8_e4m3 shunt::e4m3
+#define SHUNT_STORAGE_float8_e5m2 shunt::e5m2
+
+// Defines the entry point of a kernel that reduces, for the dtype that its file
+// is compiled for (SHUNT_DTYPE, see compile): name_float32 and so on, which
+// calls body<storage type>(args).
+#define SHUNT_KERNEL_TYPED(name, body) SHUNT_KERNEL_EXPAND(name, body, SHUNT_DTYPE)
+#define SHUNT_KERNEL_EXPAND(name, body, dtype) SHUNT_KERNEL_OF(name, body, dtype)
+#define SHUNT_KERNEL_OF(name, body, dtype) SHUNT_KERNEL_STORED(name, body, dtype, SHUNT_STORAGE_##dtype)
+#define SHUNT_KERNEL_STORED(name, body, dtype, T)                                                       \
   extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1)                                    \
-      name##_##suffix(const __grid_constant__ shunt_kernel_args args) {                                 \
+      name##_##dtype(const __grid_constant__ shunt_kernel_args args) {                                  \
     body<T>(args);                                                                                      \
   }
-#define SHUNT_KERNEL_EVERY_DTYPE(name, body)                \
-  SHUNT_KERNEL(name, body, int8, int8_t)                    \
-  SHUNT_KERNEL(name, body, uint8, uint8_t)                  \
-  SHUNT_KERNEL(name, body, int32, int32_t)                  \
-  SHUNT_KERNEL(name, body, uint32, uint32_t)                \
-  SHUNT_KERNEL(name, body, int64, int64_t)                  \
-  SHUNT_KERNEL(name, body, uint64, uint64_t)                \
-  SHUNT_KERNEL(name, body, float16, __half)                 \
-  SHUNT_KERNEL(name, body, float32, float)                  \
-  SHUNT_KERNEL(name, body, float64, double)                 \
-  SHUNT_KERNEL(name, body, bfloat16, __nv_bfloat16)         \
-  SHUNT_KERNEL(name, body, float8_e4m3, shunt::e4m3)        \
-  SHUNT_KERNEL(name, body, float8_e5m2, shunt::e5m2)
 
 }  // namespace shunt

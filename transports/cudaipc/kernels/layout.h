@@ -87,12 +87,14 @@ typedef struct shunt_export {
 
 /* Protocol classes. Each has slots and epochs of its own, because what makes
  * reusing a slot safe holds only among calls that use the class alike. */
-enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASSES };
+enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASS_STAGED, SHUNT_CLASS_FORWARD, SHUNT_CLASSES };
 
 #define SHUNT_LL_BLOCK_BYTES (SHUNT_MAX_THREADS * 16) /* one packet a thread */
 #define SHUNT_RING 8                                  /* slots of 512 bytes that a warp cycles through in LL128 */
 #define SHUNT_LL128_WARP_BYTES (SHUNT_RING * 512)
 #define SHUNT_LL128_BLOCK_BYTES (SHUNT_MAX_WARPS * SHUNT_LL128_WARP_BYTES)
+#define SHUNT_STAGE_BYTES 16384 /* chunk that a block stages at a peer at once */
+#define SHUNT_STAGES 4          /* chunks of a block on their way to one peer */
 #define SHUNT_CHANNEL_BLOCKS 16 /* blocks that serve one ordered pair of ranks */
 #define SHUNT_CHANNEL_LANES (2 * SHUNT_CHANNEL_BLOCKS * SHUNT_MAX_WARPS) /* a warp serves up to two */
 
@@ -110,7 +112,10 @@ enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASSES };
 #define SHUNT_OFF_OFFERED (SHUNT_OFF_OFFER + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 16) /* [block][peer] u64: offers made to peer */
 #define SHUNT_OFF_ACCEPTED (SHUNT_OFF_OFFERED + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* same shape: offers taken from peer */
 #define SHUNT_OFF_LANDED (SHUNT_OFF_ACCEPTED + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* same shape, written by peer: offers of ours it has filled */
-#define SHUNT_OFF_MISSED (SHUNT_OFF_LANDED + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* u64: an address that was not exported */
+#define SHUNT_OFF_STAGED (SHUNT_OFF_LANDED + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* [block][peer] u64, written by peer: chunks it has staged here */
+#define SHUNT_OFF_TAKEN (SHUNT_OFF_STAGED + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8)  /* same shape, written by peer: chunks of ours it is done with */
+#define SHUNT_OFF_FORWARD (SHUNT_OFF_TAKEN + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* same shape, written by peer: chunks it has stored here to be passed on */
+#define SHUNT_OFF_MISSED (SHUNT_OFF_FORWARD + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* u64: an address that was not exported */
 #define SHUNT_OFF_SIGNAL (SHUNT_OFF_MISSED + 64) /* [peer] u64, written by peer: one-sided signals raised here */
 #define SHUNT_OFF_SIGNALED (SHUNT_OFF_SIGNAL + SHUNT_MAX_RANKS * 8)   /* [peer] u64: signals this rank has raised at peer */
 #define SHUNT_OFF_WAITED (SHUNT_OFF_SIGNALED + SHUNT_MAX_RANKS * 8)   /* [peer] u64: signals of peer consumed here */
@@ -123,9 +128,12 @@ enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASSES };
 #define SHUNT_LL128_BYTES(world) ((int64_t)2 * (world) * SHUNT_MAX_BLOCKS * SHUNT_LL128_BLOCK_BYTES) /* [phase][source][block][warp] */
 #define SHUNT_CHANNEL_BYTES(world) ((int64_t)(world) * SHUNT_CHANNEL_LANES * SHUNT_LL128_WARP_BYTES) /* [source][lane] */
 
+#define SHUNT_STAGING_BYTES(world) ((int64_t)(world) * SHUNT_MAX_BLOCKS * SHUNT_STAGES * SHUNT_STAGE_BYTES) /* [source][block][stage] */
+
 #define SHUNT_OFF_LL(world) ((int64_t)SHUNT_OFF_SLOTS)
 #define SHUNT_OFF_LL128(world) (SHUNT_OFF_LL(world) + SHUNT_LL_BYTES(world))
 #define SHUNT_OFF_CHANNEL(world) (SHUNT_OFF_LL128(world) + SHUNT_LL128_BYTES(world))
-#define SHUNT_REGION_BYTES(world) (SHUNT_OFF_CHANNEL(world) + SHUNT_CHANNEL_BYTES(world))
+#define SHUNT_OFF_STAGING(world) (SHUNT_OFF_CHANNEL(world) + SHUNT_CHANNEL_BYTES(world))
+#define SHUNT_REGION_BYTES(world) (SHUNT_OFF_STAGING(world) + SHUNT_STAGING_BYTES(world))
 
 #endif

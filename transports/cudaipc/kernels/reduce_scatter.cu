@@ -1,6 +1,6 @@
 // reduce_scatter.cu: recv = op over block rank of every rank's send, in rank
 // order. recv may be block rank of send.
-#include "direct.cuh"
+#include "staged.cuh"
 
 namespace shunt {
 
@@ -21,6 +21,7 @@ __device__ __forceinline__ void reduce_scatter_ll128(const shunt_kernel_args &a)
 
 }  // namespace shunt
 
-SHUNT_KERNEL_EVERY_DTYPE(shunt_reduce_scatter_ll, shunt::reduce_scatter_ll)
-SHUNT_KERNEL_EVERY_DTYPE(shunt_reduce_scatter_ll128, shunt::reduce_scatter_ll128)
-SHUNT_KERNEL_EVERY_DTYPE(shunt_reduce_scatter_direct, shunt::reduce_scatter_direct)
+SHUNT_KERNEL_TYPED(shunt_reduce_scatter_ll, shunt::reduce_scatter_ll)
+SHUNT_KERNEL_TYPED(shunt_reduce_scatter_ll128, shunt::reduce_scatter_ll128)
+SHUNT_KERNEL_TYPED(shunt_reduce_scatter_direct, shunt::reduce_scatter_direct)
+SHUNT_KERNEL_TYPED(shunt_reduce_scatter_staged, shunt::reduce_scatter_staged)
