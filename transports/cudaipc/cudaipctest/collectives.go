@@ -35,15 +35,12 @@ func (c *call) scalars() (all [maxRanks]float64) {
 	return all
 }
 
-func allReduce(c *call, d plugin.DType) { c.store(c.recv, c.reduced(d)) }
-
-// reduced is the reduction of what all ranks send.
-func (c *call) reduced(d plugin.DType) []byte {
+func allReduce(c *call, d plugin.DType) {
 	own := bytes.Clone(memory(c.send, c.bytes))
 	all, scalars := c.rows(c.bytes), c.scalars()
 	c.exchange(c.everyone(own), all)
 	all[c.rank] = own
-	return c.combined(d, all, scalars)
+	c.store(c.recv, c.combined(d, all, scalars))
 }
 
 func reduce(c *call, d plugin.DType) {

@@ -14,9 +14,6 @@ const (
 	nothing    = ^uint64(0) // no bytes, no address needed
 )
 
-// unreachable, as a number of bytes, is of a buffer that must not be reached.
-const unreachable = -1
-
 // reference finds the export that holds an address range and that all peers have
 // mapped. No bytes need none; a negative number is a buffer that peers must not
 // reach.
@@ -178,64 +175,6 @@ func reduceScatterDirect(c *call, d plugin.DType) {
 	result := c.pulled(d, send, int64(c.rank)*c.bytes, c.bytes)
 	c.meet()
 	c.store(c.recv, result)
-}
-
-// staged forms stage what is reduced, and store results where they are wanted.
-func allReduceStaged(c *call, d plugin.DType) {
-	_, recv, ok := c.present(0, c.bytes)
-	result := c.reduced(d)
-	if ok {
-		c.shards(d, result, recv[:c.world])
-	} else {
-		c.store(c.recv, result)
-	}
-}
-
-func reduceStaged(c *call, d plugin.DType) {
-	recvBytes := int64(0)
-	if c.rank == c.root {
-		recvBytes = c.bytes
-	}
-	_, recv, ok := c.present(0, recvBytes)
-	result := c.reduced(d)
-	switch {
-	case ok:
-		c.shards(d, result, recv[c.root:c.root+1])
-	case c.rank == c.root:
-		c.store(c.recv, result)
-	}
-}
-
-// shards stores this rank's part of a result, and returns when all have.
-func (c *call) shards(d plugin.DType, result []byte, recv []uint64) {
-	each := (c.bytes/d.Bytes() + int64(c.world) - 1) / int64(c.world) * d.Bytes()
-	from := min(int64(c.rank)*each, c.bytes)
-	part := result[from:min(from+each, c.bytes)]
-	c.meet() // everyone has read what is reduced in place
-	for _, at := range recv {
-		c.store(at+uint64(from), part)
-	}
-	c.meet()
-}
-
-func broadcastDirect(c *call) {
-	need := c.bytes
-	if c.rank == c.root {
-		need = 0
-	}
-	_, recv, ok := c.present(0, need)
-	if !ok {
-		broadcast(c)
-		return
-	}
-	if c.rank == c.root {
-		for p := range c.world {
-			if p != c.rank || c.send != c.recv {
-				c.store(recv[p], memory(c.send, c.bytes))
-			}
-		}
-	}
-	c.meet()
 }
 
 // pulled reduces n bytes at an offset of every rank's send memory.

@@ -24,7 +24,6 @@ func Kernels() map[string]cudatest.Kernel {
 	typed(allReduce, "shunt_all_reduce_one_shot_ll", "shunt_all_reduce_one_shot_ll128", "shunt_all_reduce_two_shot_ll128")
 	typed(allReduceDirect, "shunt_all_reduce_direct")
 	typed(allReduceStaged, "shunt_all_reduce_staged")
-	typed(allReduceStaged, "shunt_all_reduce_staged")
 	typed(reduce, "shunt_reduce_one_shot_ll", "shunt_reduce_one_shot_ll128", "shunt_reduce_two_shot_ll128", "shunt_reduce_ll128")
 	typed(reduceDirect, "shunt_reduce_direct", "shunt_reduce_staged")
 	typed(reduceScatter, "shunt_reduce_scatter_ll", "shunt_reduce_scatter_ll128", "shunt_reduce_scatter_staged")
