@@ -87,7 +87,7 @@ func (j *rank) fill(bytes int64) error {
 // among them.
 func (j *rank) checkResult(from, elements, block int64, want func(block int64) float32) error {
 	values := unsafe.Slice((*float32)(unsafe.Pointer(&j.Bytes[from])), elements)
-	for at := int64(0); at < elements; at++ {
+	for at := range elements {
 		if within := at % block; within > 16 && within < block-16 && within%61 != 0 {
 			continue
 		}
