@@ -1,6 +1,13 @@
 #!/usr/bin/env python3
 """report.py: the benchmark's JSON lines as tables: for each collective and size,
-NCCL's better mode, ours, the ratio (NCCL's time / ours) and the goal."""
+NCCL's better mode, ours, the ratio (NCCL's time / ours) and the goal.
+
+    report.py bench.json                prints them
+    report.py bench.json --write FILE   puts them into FILE, between its lines
+                                        "<!-- tables -->" and "<!-- end -->"
+
+Candidates by copy engines are what would be possible where every rank knows
+every rank's addresses; they are not counted as ours, but get a table of their own."""
 
 import collections
 import json
@@ -34,35 +41,80 @@ def size(n):
     return f"{n} B"
 
 
-def main(path):
-    runs = collections.defaultdict(list)
-    for line in open(path):
-        r = json.loads(line)
-        runs[r["ranks"], r["mode"], r["collective"]].append(r)
-    for (ranks, mode, collective), rows in runs.items():
-        if collective not in GOALS:
-            for r in rows:
-                print(f"{collective}, {ranks} GPUs, {mode}: {r['algorithm']} {r['us']:.2f} us\n")
+def by_engines(r):
+    return "copy_engines" in r["algorithm"]
+
+
+def best(rows):
+    return min(rows, key=lambda r: r["us"], default=None)
+
+
+def table(ranks, mode, collective, rows):
+    goal = mode == "graph" and ranks == 4
+    yield f"### {collective}, {ranks} GPUs, {mode}\n"
+    yield "| bytes | NCCL µs | ours µs | p99 | ratio |" + (" goal |" if goal else "") + " GB/s | kernel, blocks x threads |"
+    yield "|---|---|---|---|---|" + ("---|" if goal else "") + "---|---|"
+    sizes = collections.defaultdict(list)
+    for r in rows:
+        sizes[r["bytes"]].append(r)
+    for n, at in sizes.items():
+        theirs = best(r for r in at if r["algorithm"].startswith("nccl"))
+        ours = best(r for r in at if not r["algorithm"].startswith("nccl") and not by_engines(r))
+        if ours is None:
             continue
-        print(f"### {collective}, {ranks} GPUs, {mode}\n")
-        goal = mode == "graph" and ranks == 4
-        print("| bytes | NCCL µs | ours µs | p99 | ratio |" + (" goal |" if goal else "") + " GB/s | kernel |")
-        print("|---|---|---|---|---|" + ("---|" if goal else "") + "---|---|")
-        sizes = collections.defaultdict(list)
-        for r in rows:
-            sizes[r["bytes"]].append(r)
-        for n, at in sizes.items():
-            theirs = min((r["us"] for r in at if r["algorithm"].startswith("nccl")), default=0)
-            ours = min((r for r in at if not r["algorithm"].startswith("nccl")), key=lambda r: r["us"], default=None)
-            if ours is None:
-                continue
-            ratio = theirs / ours["us"]
-            aim = GOALS[collective][next(i for i, b in enumerate(BOUNDS) if n <= b)]
-            mark = f" {aim:.2f}{'' if ratio >= aim else ' missed'} |" if goal else ""
+        ratio = theirs["us"] / ours["us"] if theirs else 0
+        aim = GOALS[collective][next(i for i, b in enumerate(BOUNDS) if n <= b)]
+        mark = f" {aim:.2f}{'' if round(ratio, 2) >= aim else ' missed'} |" if goal else ""
+        bus = n * factor(collective, ranks) / ours["us"] / 1e3
+        name = ours["algorithm"].replace("_float32", "")
+        yield f"| {size(n)} | {theirs['us'] if theirs else 0:.2f} | {ours['us']:.2f} | {ours['p99']:.2f} | {ratio:.2f} |{mark} {bus:.0f} | {name} |"
+    yield ""
+
+
+def engines(rows):
+    found = [r for r in rows if by_engines(r) and r["mode"] == "graph"]
+    if not found:
+        return
+    yield "### By copy engines, where every rank knows every rank's addresses, graph\n"
+    yield "| collective | GPUs | bytes | NCCL µs | copy engines µs | ratio | GB/s |"
+    yield "|---|---|---|---|---|---|---|"
+    sizes = collections.defaultdict(list)
+    for r in rows:
+        if r["mode"] == "graph":
+            sizes[r["collective"], r["ranks"], r["bytes"]].append(r)
+    for (collective, ranks, n), at in sizes.items():
+        theirs, ours = best(r for r in at if r["algorithm"].startswith("nccl")), best(r for r in at if by_engines(r))
+        if ours and theirs:
             bus = n * factor(collective, ranks) / ours["us"] / 1e3
-            print(f"| {size(n)} | {theirs:.2f} | {ours['us']:.2f} | {ours['p99']:.2f} | {ratio:.2f} |{mark} {bus:.0f} | {ours['algorithm'].replace('_float32', '')} |")
-        print()
+            yield f"| {collective} | {ranks} | {size(n)} | {theirs['us']:.2f} | {ours['us']:.2f} | {theirs['us'] / ours['us']:.2f} | {bus:.0f} |"
+    yield ""
+
+
+def report(rows):
+    runs = collections.defaultdict(list)
+    for r in rows:
+        runs[r["ranks"], r["mode"], r["collective"]].append(r)
+    for (ranks, mode, collective), of in runs.items():
+        if collective in GOALS:
+            yield from table(ranks, mode, collective, of)
+        else:
+            yield f"{collective}, {ranks} GPUs, {mode}: " + ", ".join(f"{r['algorithm']} {r['us']:.2f} µs" for r in of) + "\n"
+    yield from engines(rows)
+
+
+def main():
+    with open(sys.argv[1]) as f:
+        text = "\n".join(report([json.loads(line) for line in f]))
+    if len(sys.argv) == 4 and sys.argv[2] == "--write":
+        with open(sys.argv[3]) as f:
+            old = f.read()
+        before, rest = old.split("<!-- tables -->\n")
+        _, after = rest.split("<!-- end -->\n")
+        with open(sys.argv[3], "w") as f:
+            f.write(before + "<!-- tables -->\n\n" + text + "\n<!-- end -->\n" + after)
+    else:
+        print(text)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()
