@@ -84,12 +84,12 @@ func TestDeviceCollectives(t *testing.T) {
 		"all_to_all_v": func(r *rank) error {
 			// Rank r sends r+p+1 elements to rank p, packed.
 			var sends, recvs []int64
-			total, offset := 0, 0
+			total := 0
 			var want []float32
 			for p := range n {
 				sends, recvs = append(sends, int64(r.Rank()+p+1)), append(recvs, int64(r.Rank()+p+1))
 				total += r.Rank() + p + 1
-				offset = 0
+				offset := 0
 				for q := range r.Rank() {
 					offset += p + q + 1
 				}

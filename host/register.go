@@ -45,12 +45,12 @@ func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 	}
 	if err := c.group.Agree(ctx, tag, err); err != nil {
 		if at >= 0 {
-			t.deregister(at)
+			_ = t.deregister(at) // the agreed error matters more
 		}
 		return c.named("register", err)
 	}
 	if err := c.group.Agree(ctx, tag+" mapped", t.settle(ctx, at)); err != nil {
-		t.deregister(at)
+		_ = t.deregister(at) // likewise
 		return c.named("register", err)
 	}
 	return nil

@@ -90,9 +90,12 @@ func (c *call) present(sendBytes, recvBytes int64) (send, recv [maxRanks]uint64,
 	return send, recv, ok
 }
 
-// Direct and Staged count, in this process, the calls of direct kernels that
-// reached all buffers, and those that did not.
-var Direct, Staged atomic.Int64
+// Direct counts, in this process, the calls of direct kernels that reached all
+// buffers.
+var Direct atomic.Int64
+
+// Staged counts those that did not.
+var Staged atomic.Int64
 
 func allReduceDirect(c *call, d plugin.DType) {
 	send, _, ok := c.present(c.bytes, c.bytes)

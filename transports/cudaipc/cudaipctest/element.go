@@ -120,7 +120,7 @@ func reduceElement(d plugin.DType, op plugin.Op, bits []uint64, scalars []float6
 
 func scaled(op plugin.Op, v, scalar float64) float64 {
 	if op == plugin.OpPremulSum {
-		return v * scalar
+		return float64(v * scalar) // not fused with the sum
 	}
 	return v
 }
@@ -145,17 +145,17 @@ func fold[T number](op plugin.Op, bits []uint64, value func(int) T) T {
 	for r := 1; r < len(bits); r++ {
 		switch v := value(r); op {
 		case plugin.OpProd:
-			acc = T(acc * v)
+			acc *= v
 		case plugin.OpMax:
 			acc = max(acc, v)
 		case plugin.OpMin:
 			acc = min(acc, v)
 		default:
-			acc = T(acc + v)
+			acc += v
 		}
 	}
 	if op == plugin.OpAvg {
-		acc = T(acc / T(len(bits)))
+		acc /= T(len(bits))
 	}
 	return acc
 }
