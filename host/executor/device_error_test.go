@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 
@@ -270,7 +269,7 @@ func TestDeviceNamesTheOperationOfABatchThatFailed(t *testing.T) {
 	s := g.stream()
 	err := g.device.RunBatch([]DeviceLaunch{{Program: good}, {Program: bad}, {Program: good}}, s)
 	var f *Failure
-	require.True(t, errors.As(err, &f))
+	require.ErrorAs(t, err, &f)
 	require.Equal(t, 1, f.Launch)
 	require.ErrorContains(t, err, "operation 1 of the group, step 0 of track 0: there is no region 9")
 	g.synchronize(s)

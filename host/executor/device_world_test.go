@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"sync/atomic"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -200,10 +199,4 @@ func (g *gpu) SetAll(p cuda.Ptr, value byte, n int64, s cuda.Stream) error {
 		return err
 	}
 	return g.SynchronizeStream(g.ctx, s)
-}
-
-// eventually looks again until something is so.
-func eventually(t testing.TB, is func() bool, what string) {
-	t.Helper()
-	require.Eventually(t, is, 10*time.Second, 100*time.Microsecond, what)
 }

@@ -1,9 +1,16 @@
-// Package executor runs plans on the CPU.
+// Package executor runs plans, on the CPU and on CUDA streams.
 //
 // An Engine belongs to one rank of one communicator. It holds the table of
 // regions, rank by rank, as the host mapped them, and the control pages through
 // which ranks wake each other. Load turns a plan into a Program; Run executes
 // it on the calling thread, in one cgo crossing and without allocating.
+//
+// A Device runs plans on a GPU: it works out their launches and copies here and
+// puts them into the caller's stream, in one crossing into the driver and
+// without allocating. device_order.go keeps operations of several streams in
+// order, device_fork.go runs tracks at the same time, and graph.go keeps what
+// graphs use until they are gone. Beside a Device an Engine still holds the
+// control pages and the flight recorder.
 //
 // What lives here is the interpreter of plans (interpret.c, run.c), waiting and
 // waking (wait.c), copies (copy.c, peer.c) and reductions (reduce*.c, float.h),
