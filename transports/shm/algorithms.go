@@ -50,12 +50,12 @@ var algorithms = map[plugin.Collective][]algorithm{
 	},
 	plugin.AllGather: {
 		{"one_shot", allGatherOneShot(false), allCost(0.3, 6500), nothing},
-		{"pipelined", allGatherPipelined(false), crowded(0.6, 7500, 1.25), nothing},
+		{"pipelined", allGatherPipelined(false), allCost(4.3, 7500), nothing},
 		{"single_copy", allGatherSingleCopy(false), meeting(0.8, 13000, 1.7), peerRead},
 	},
 	plugin.AllGatherV: {
 		{"one_shot", allGatherOneShot(true), allCost(0.3, 6500), nothing},
-		{"pipelined", allGatherPipelined(true), crowded(0.6, 7500, 1.25), nothing},
+		{"pipelined", allGatherPipelined(true), allCost(4.3, 7500), nothing},
 		{"single_copy", allGatherSingleCopy(true), meeting(0.8, 13000, 1.7), peerRead},
 	},
 	plugin.ReduceScatter: {
