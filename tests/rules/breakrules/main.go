@@ -107,7 +107,7 @@ func broken(ctx context.Context, dir string, m rules.Mutation) (out string, pass
 
 // guard runs one test. It errs only when the test cannot be run.
 func guard(ctx context.Context, dir string, test rules.Test) (out string, passed bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute) // most of it builds
 	defer cancel()
 	command := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout=4m", "-run", "^"+test.Name+"$", "-v", "./"+test.Package)
 	command.Dir = dir
