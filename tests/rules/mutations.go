@@ -24,7 +24,7 @@ var Mutations = []Mutation{
 	},
 	{
 		Rule: 4, Why: "launches of one batch share an argument block",
-		File:  "host/executor/device_interpret.go",
+		File:  "host/executor/device_emit.go",
 		Old:   `	begin := (len(b) + 15) &^ 15`,
 		New:   `	begin := 0`,
 		Guard: Test{inExecutor, "TestRule04ArgumentBlocksAreNotSharedByCallsInFlight"},
