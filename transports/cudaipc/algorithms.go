@@ -39,6 +39,7 @@ const (
 	full                  // all blocks, all threads
 	staging               // the same, but half the blocks for long messages among more than two
 	pairs                 // all_to_all_v: blocks for each peer
+	roots                 // reduce_scatter_v: a reduce to each rank; costs are those of one
 	owners                // broadcast: blocks for each rank but the root, and some for the root's own copy
 	reducers              // reduce: blocks for each rank but the root
 	single                // one warp
@@ -68,6 +69,8 @@ var algorithms = []algorithm{
 	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, staging, 2 * mib, 0, 12, 107800, more},
 	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, staging, 2 * mib, 0, 12, 334000, two},
 	{plugin.ReduceScatter, "direct", "reduce_scatter", "shunt_reduce_scatter_direct", true, full, 16 * mib, 0, 19, 110500, more},
+
+	{plugin.ReduceScatterV, "reduces", "reduce", "", true, roots, 0, 0, 2.4, 309000, all},
 
 	{plugin.AllToAll, "ll", "all_to_all", "shunt_all_to_all_ll", false, packets, 0, 32 * kib, 2.6, 36000, all},
 	{plugin.AllToAll, "ll128", "all_to_all", "shunt_all_to_all_ll128", false, units, 16 * kib, 0, 3.2, 90000, all},
@@ -133,6 +136,10 @@ func (t Transport) Supports(r plugin.Request) plugin.Support {
 	var s plugin.Support
 	for _, a := range algorithms {
 		if a.collective == r.Collective && a.worlds.has(r.World) {
+			if a.grid == roots {
+				a.latency *= float64(r.World)
+				a.bandwidth /= float64(r.World)
+			}
 			s.Algorithms = append(s.Algorithms, plugin.Algorithm{
 				Name: a.name, MinBytes: a.min, MaxBytes: a.max, Latency: a.latency, Bandwidth: a.bandwidth,
 			})

@@ -1,6 +1,10 @@
 package cudaipc
 
-import "github.com/shunt-ccl/shunt/plugin"
+import (
+	"slices"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
 
 // localName is the algorithm of a world of one.
 const localName = "local"
@@ -8,7 +12,7 @@ const localName = "local"
 // local reports whether a world of one can do a collective.
 func local(c plugin.Collective) bool {
 	switch c {
-	case plugin.Send, plugin.Recv, plugin.Put, plugin.Get, plugin.Signal, plugin.Wait, plugin.ReduceScatterV:
+	case plugin.Send, plugin.Recv, plugin.Put, plugin.Get, plugin.Signal, plugin.Wait:
 		return false
 	}
 	return true
@@ -32,12 +36,15 @@ func (e *endpoint) Prepare(_ context, r plugin.Request, name string) (*plugin.Pl
 	}
 	w := writer{plugin.NewBuilder(r, name), r}
 	w.Track(func() {
-		if a.grid == pairs {
+		switch bytes := w.Slot(plugin.SlotBytes); a.grid {
+		case pairs:
 			w.exchange(a)
-			return
+		case roots:
+			w.reduceToEach()
+		default:
+			blocks, threads := w.size(a.grid, bytes)
+			w.launch(a, blocks, threads, w.arguments(bytes))
 		}
-		blocks, threads := w.size(a.grid)
-		w.launch(a, blocks, threads, w.arguments(w.Slot(plugin.SlotBytes)))
 	})
 	return w.Plan()
 }
@@ -54,8 +61,12 @@ func localPlan(r plugin.Request) (*plugin.Plan, error) {
 		case r.Collective.Reduces():
 			// The kernel without peers; it also scales.
 			a, _ := find(plugin.AllReduce, "one_shot_ll", r.World)
-			blocks, threads := w.size(packets)
-			w.launch(a, blocks, threads, w.arguments(bytes))
+			args := w.arguments(bytes)
+			if r.Collective == plugin.ReduceScatterV {
+				args[argSend] = plugin.Address(w.Send(w.Mul(w.SendDispl(0), w.Lt(zero, bytes))))
+			}
+			blocks, threads := w.size(packets, bytes)
+			w.launch(a, blocks, threads, args)
 		default:
 			from, to, count := zero, zero, bytes
 			switch r.Collective {
@@ -90,6 +101,14 @@ func (w writer) launch(a algorithm, blocks, threads plugin.Reg, args []plugin.Ke
 	w.Launch(image, kernel, blocks, threads, args...)
 }
 
+// argSend, argRecv, argBytes and argRoot are where some of arguments stand.
+const (
+	argSend  = 0
+	argRecv  = 1
+	argBytes = 2
+	argRoot  = 9
+)
+
 // arguments are the fields of shunt_kernel_args, in order.
 func (w writer) arguments(bytes plugin.Reg) []plugin.KernelArg {
 	zero := w.Const(0)
@@ -120,9 +139,8 @@ func (w writer) clamp(x plugin.Reg, lo, hi int64) plugin.Reg {
 	return w.Max(w.Min(x, w.Const(hi)), w.Const(lo))
 }
 
-// size computes blocks and threads at launch.
-func (w writer) size(g grid) (blocks, threads plugin.Reg) {
-	bytes := w.Slot(plugin.SlotBytes)
+// size computes blocks and threads at launch, for a message of so many bytes.
+func (w writer) size(g grid, bytes plugin.Reg) (blocks, threads plugin.Reg) {
 	world := int64(w.r.World)
 	switch g {
 	case packets:
@@ -155,6 +173,36 @@ func (w writer) size(g grid) (blocks, threads plugin.Reg) {
 		return w.Const(1), w.Const(32)
 	}
 	return w.Const(maxBlocks), w.Const(maxThreads)
+}
+
+// reduceToEach reduces every rank's block to it, one rank after the other, each
+// by the kernel of reduce that suits the block. Blocks of zero bytes are reduced
+// too, so that all ranks always launch the same number of kernels.
+func (w writer) reduceToEach() {
+	zero, common := w.Const(0), w.arguments(w.Const(0))
+	for root := range w.r.World {
+		bytes := w.SendCount(root)
+		args := slices.Clone(common)
+		// The displacement of nothing may be outside of the send memory.
+		args[argSend] = plugin.Address(w.Send(w.Mul(w.SendDispl(root), w.Lt(zero, bytes))))
+		args[argBytes] = plugin.Value(bytes, 8)
+		args[argRoot] = plugin.Value(w.Const(int64(root)), 4)
+		done := int64(-1) // the largest block that a kernel before takes
+		for _, a := range algorithms {
+			if a.collective != plugin.Reduce || !a.worlds.has(w.r.World) {
+				continue
+			}
+			suits := w.Lt(w.Const(done), bytes)
+			if a.max != 0 {
+				suits = w.Mul(suits, w.Le(bytes, w.Const(a.max)))
+				done = a.max
+			}
+			w.If(suits, func() {
+				blocks, threads := w.size(a.grid, bytes)
+				w.launch(a, blocks, threads, args)
+			})
+		}
+	}
 }
 
 // exchange launches all_to_all_v with the counts and displacements that the

@@ -34,10 +34,23 @@ func open(t *testing.T, world, rank int) (*endpoint, *cudatest.Driver) {
 	return e.(*endpoint), d
 }
 
-// launchOf runs a plan's registers for given slots, as an executor does, and
-// answers the kernel that is launched, its grid and the values of its register
-// arguments; nil if the plan copies instead.
+// launch is one that a plan makes: the kernel, its grid, the values of its
+// register arguments and the offsets of those that are addresses.
+type launch struct {
+	*plugin.Kernel
+	grid, block     int64
+	values, offsets map[int]int64
+}
+
+// launchOf is the one launch of a plan.
 func launchOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays []int64) (k *plugin.Kernel, grid, block int64, values map[int]int64) {
+	l := launchesOf(t, p, slots, arrays)
+	require.Len(t, l, 1, "one launch an operation")
+	return l[0].Kernel, l[0].grid, l[0].block, l[0].values
+}
+
+// launchesOf runs a plan's registers for given slots, as an executor does.
+func launchesOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays []int64) (launches []launch) {
 	regs := make([]int64, p.Registers())
 	for s, v := range slots {
 		regs[s] = v
@@ -72,18 +85,19 @@ func launchOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays 
 				i += int(s.B)
 			}
 		case plugin.StepLaunch:
-			require.Nil(t, k, "one launch an operation")
-			k = &p.Kernels[s.A]
-			grid, block = regs[k.Grid[0]], regs[k.Block[0]]
-			values = map[int]int64{}
+			k := &p.Kernels[s.A]
+			l := launch{k, regs[k.Grid[0]], regs[k.Block[0]], map[int]int64{}, map[int]int64{}}
 			for j := range int(k.CountArgs) {
 				if a := p.Args[int(k.FirstArg)+j]; a.Value != plugin.None {
-					values[j] = regs[a.Value]
+					l.values[j] = regs[a.Value]
+				} else {
+					l.offsets[j] = regs[p.Refs[a.Ref].Offset]
 				}
 			}
+			launches = append(launches, l)
 		}
 	}
-	return k, grid, block, values
+	return launches
 }
 
 func truth(b bool) int64 {
@@ -231,6 +245,43 @@ func TestPairsGetTheirCountsAndLongOnesTheLongKernel(t *testing.T) {
 	require.Equal(t, int64(longMessage), value(values, "recv_count", 0))
 }
 
+func TestReduceScatterVReducesToEachRankByTheKernelThatSuitsItsBlock(t *testing.T) {
+	counts := []int64{300, 0, 256 * kib, 12 * mib, 12*mib + 4}
+	displs := []int64{0, 1 << 40, 300, 4096, 64 * mib} // that of nothing may be anything
+	kernels := []string{"one_shot_ll", "one_shot_ll", "one_shot_ll128", "two_shot_ll128", "staged"}
+	blocks := []int64{1, 1, 35, 64, 64}
+	for rank := range 5 {
+		e := &endpoint{world: 5, rank: rank}
+		p, err := e.Prepare(stdcontext.Background(), request(plugin.ReduceScatterV, 5, rank), "reduces")
+		require.NoError(t, err)
+		launches := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: counts[rank]}, slices.Concat(counts, displs))
+		require.Len(t, launches, 5, "every rank launches as many, whatever the counts")
+		for root, l := range launches {
+			require.Equal(t, "shunt_reduce_"+kernels[root]+"_float32", l.Name)
+			require.Equal(t, blocks[root], l.grid, "root %d", root)
+			require.Equal(t, counts[root], l.values[argBytes])
+			require.Equal(t, int64(root), l.values[argRoot])
+			require.Zero(t, l.offsets[argRecv])
+			if counts[root] > 0 {
+				require.Equal(t, displs[root], l.offsets[argSend])
+			} else {
+				require.Zero(t, l.offsets[argSend])
+			}
+		}
+	}
+	base, _ := argumentBlock()
+	require.Equal(t, []string{"send", "recv", "bytes", "root"}, []string{base[argSend].name, base[argRecv].name, base[argBytes].name, base[argRoot].name})
+
+	alone := &endpoint{world: 1}
+	p, err := alone.Prepare(stdcontext.Background(), request(plugin.ReduceScatterV, 1, 0), localName)
+	require.NoError(t, err)
+	for _, test := range [][3]int64{{64, 8, 8}, {0, 1 << 40, 0}} {
+		l := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: test[0]}, test[:2])
+		require.Len(t, l, 1)
+		require.Equal(t, test[2], l[0].offsets[argSend])
+	}
+}
+
 // kernelsOf are the entry points that a source file defines.
 func kernelsOf(t *testing.T, image string) []string {
 	file, dtype := image, ""
@@ -281,7 +332,7 @@ func TestSupportsSaysWhyNot(t *testing.T) {
 		"cudaipc moves CUDA memory only":           func(r *plugin.Request) { r.Memory = plugin.MemoryKindHost },
 		"cudaipc reaches ranks of one host only":   func(r *plugin.Request) { r.Hosts = 2 },
 		"cudaipc serves at most 8 ranks of a host": func(r *plugin.Request) { r.World = 9 },
-		"cudaipc does not do this operation":       func(r *plugin.Request) { r.Collective = plugin.ReduceScatterV },
+		"cudaipc does not do this operation":       func(r *plugin.Request) { r.Collective = 200 },
 	} {
 		r := request(plugin.AllReduce, 4, 0)
 		change(&r)

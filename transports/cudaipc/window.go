@@ -46,6 +46,6 @@ func windowPlan(r plugin.Request) (*plugin.Plan, error) {
 // words are the arguments of a kernel that works on a counter and a semaphore.
 func (w writer) words(counter, semaphore plugin.RefID, times plugin.Reg) []plugin.KernelArg {
 	args := w.arguments(times)
-	args[0], args[1] = plugin.Address(counter), plugin.Address(semaphore)
+	args[argSend], args[argRecv] = plugin.Address(counter), plugin.Address(semaphore)
 	return args
 }
