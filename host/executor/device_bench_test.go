@@ -91,7 +91,7 @@ func BenchmarkDeviceRun8B(b *testing.B) {
 	a.Slots[plugin.SlotBytes], a.Slots[plugin.SlotSendBytes], a.Slots[plugin.SlotRecvBytes] = 8, 8, 8
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := d.Run(p, a, 1); err != nil {
+		if err := d.Run(p, a, 0); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -52,7 +52,7 @@ func TestDeviceChecksEveryAddress(t *testing.T) {
 		}, nil, "0 bytes at offset 513 exceed region 0 of rank 0 of 512 bytes", plugin.Internal},
 		"endless steps": {func(b *plugin.Builder) {
 			b.Loop(b.Const(1<<40), func(i plugin.Reg) { b.Add(i, i) })
-		}, nil, "the plan takes more than 1048576 steps", plugin.Protocol},
+		}, nil, "the plan takes more than 65536 steps", plugin.Protocol},
 		"endless work": {func(b *plugin.Builder) {
 			b.Loop(b.Const(1<<40), func(plugin.Reg) { kernel(b, "add", place(b, 0), plugin.Value(b.Const(1), 8)) })
 		}, nil, "more than 8192 launches and copies", plugin.Protocol},

@@ -9,7 +9,7 @@ import (
 
 // Limits of one call, so that no plan holds a thread or fills a memory.
 const (
-	maxDeviceSteps = 1 << 20
+	maxDeviceSteps = 1 << 16
 	maxDeviceWork  = 1 << 13
 )
 
