@@ -282,6 +282,24 @@ func TestReduceScatterVReducesToEachRankByTheKernelThatSuitsItsBlock(t *testing.
 	}
 }
 
+func TestShortPutsAreAKernelsAndLongOnesACopyEngines(t *testing.T) {
+	e := &endpoint{world: 4, rank: 2}
+	p, err := e.Prepare(stdcontext.Background(), request(plugin.Put, 4, 2), windowName)
+	require.NoError(t, err)
+	for bytes, blocks := range map[int64]int64{1: 1, 4096: 1, 4097: 2, shortPut: maxBlocks} {
+		l := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: bytes, plugin.SlotRoot: 1, plugin.SlotOffset: 24}, nil)
+		require.Len(t, l, 1, "%d bytes", bytes)
+		require.Equal(t, "shunt_copy", l[0].Name)
+		require.Equal(t, [2]int64{blocks, 256}, [2]int64{l[0].grid, l[0].block}, "%d bytes", bytes)
+		require.Equal(t, bytes, l[0].values[argBytes])
+		require.Equal(t, plugin.WindowHeader(4)+24, l[0].offsets[argRecv])
+		require.Contains(t, kernelsOf(t, l[0].Image), l[0].Name)
+	}
+	for _, bytes := range []int64{0, shortPut + 1, 1 << 40} {
+		require.Empty(t, launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: bytes}, nil), "%d bytes", bytes)
+	}
+}
+
 // kernelsOf are the entry points that a source file defines.
 func kernelsOf(t *testing.T, image string) []string {
 	file, dtype := image, ""

@@ -14,8 +14,12 @@ func oneSided(c plugin.Collective) bool {
 	return false
 }
 
+// shortPut is up to how many bytes a kernel stores at the peer sooner than a
+// copy engine begins.
+const shortPut = 256 * kib
+
 // windowPlan is the plan of a one-sided operation: bytes are copied by the copy
-// engines, signals are tiny kernels.
+// engines, those of short puts by a kernel; signals are tiny kernels.
 func windowPlan(r plugin.Request) (*plugin.Plan, error) {
 	w := writer{plugin.NewBuilder(r, windowName), r}
 	w.Track(func() {
@@ -30,7 +34,14 @@ func windowPlan(r plugin.Request) (*plugin.Plan, error) {
 		}
 		switch r.Collective {
 		case plugin.Put:
-			w.Copy(there(), w.Send(zero), bytes)
+			short := w.Le(bytes, w.Const(shortPut))
+			w.If(w.Mul(short, w.Lt(zero, bytes)), func() {
+				args := w.arguments(bytes)
+				args[argRecv] = plugin.Address(there())
+				threads := w.CeilDiv(bytes, w.Const(16)) // each copies 16 bytes
+				w.Launch("one_sided", "shunt_copy", w.clamp(w.CeilDiv(threads, w.Const(256)), 1, maxBlocks), w.Const(256), args...)
+			})
+			w.If(w.Eq(short, zero), func() { w.Copy(there(), w.Send(zero), bytes) })
 		case plugin.Get:
 			w.Copy(w.Recv(zero), there(), bytes)
 		case plugin.Signal:

@@ -111,6 +111,9 @@ func broadcast(c *call) {
 
 func barrier(c *call) { c.meet() }
 
+// put copies to memory of a peer.
+func put(c *call) { copy(memory(c.recv, c.bytes), memory(c.send, c.bytes)) }
+
 // windowSignal raises the semaphore at recv; the word at send counts.
 func windowSignal(c *call) {
 	value := atomic.AddUint64(word(c.send), 1)

@@ -35,6 +35,7 @@ func Kernels() map[string]cudatest.Kernel {
 	bytes(broadcast, "shunt_broadcast_ll", "shunt_broadcast_ll128")
 	bytes(broadcastDirect, "shunt_broadcast_direct")
 	bytes(barrier, "shunt_barrier")
+	bytes(put, "shunt_copy")
 	bytes(windowSignal, "shunt_window_signal")
 	bytes(windowWait, "shunt_window_wait")
 	kernels["shunt_all_to_all_v"] = launch(true, func(c *call) { c.allToAllV(false) })
