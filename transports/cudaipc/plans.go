@@ -98,7 +98,7 @@ func (w writer) launch(a algorithm, blocks, threads plugin.Reg, args []plugin.Ke
 	if a.typed {
 		image, kernel = image+"_"+w.r.DType.String(), kernel+"_"+w.r.DType.String()
 	}
-	w.Launch(image, kernel, blocks, threads, args...)
+	w.LaunchDependent(image, kernel, blocks, threads, args...)
 }
 
 // argSend, argRecv, argBytes and argRoot are where some of arguments stand.
@@ -246,6 +246,6 @@ func (w writer) exchange(a algorithm) {
 	blocks := w.Mul(w.Const(int64(w.r.World)), w.Min(n, w.Const(most)))
 	threads := w.Mul(w.CeilDiv(n, w.Const(most)), w.Const(32))
 	long := w.Le(w.Const(longMessage), longest)
-	w.If(long, func() { w.Launch(a.image, a.kernel+"_long", w.Const(maxBlocks), w.Const(maxThreads), args...) })
-	w.If(w.Eq(long, zero), func() { w.Launch(a.image, a.kernel, blocks, threads, args...) })
+	w.If(long, func() { w.LaunchDependent(a.image, a.kernel+"_long", w.Const(maxBlocks), w.Const(maxThreads), args...) })
+	w.If(w.Eq(long, zero), func() { w.LaunchDependent(a.image, a.kernel, blocks, threads, args...) })
 }
