@@ -15,6 +15,9 @@ static void put(gpu_ptr to, float add) {
   for (int i = 0; i < COUNT; i++)
     host[i] = (float)(rank + i % 13) + add;
   GPU(MemcpyHtoD(to, host, sizeof host));
+  /* From pageable memory the copy may return before its last part is there, and
+   * the stream of the calls does not wait for the default stream. */
+  GPU(StreamSynchronize(NULL));
 }
 
 static void expect(gpu_ptr from, float add) {

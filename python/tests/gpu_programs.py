@@ -33,6 +33,12 @@ class Gpu:
         check(driver.cuStreamSynchronize(self.stream))
 
 
+def settle():
+    """Waits for the default stream: copies from pageable memory and memsets may
+    return earlier, and a stream made with flag 1 does not wait for them."""
+    check(driver.cuStreamSynchronize(None))
+
+
 class Array:
     """float32 on the GPU, with the array interface."""
 
@@ -41,6 +47,7 @@ class Array:
         self.address = ctypes.c_uint64()
         check(driver.cuMemAlloc_v2(ctypes.byref(self.address), ctypes.c_size_t(max(4 * len(self.data), 4))))
         check(driver.cuMemcpyHtoD_v2(self.address, (ctypes.c_char * (4 * len(self.data))).from_buffer(self.data), ctypes.c_size_t(4 * len(self.data))))
+        settle()
         self.__cuda_array_interface__ = {"shape": (len(self.data),), "typestr": "<f4", "data": (self.address.value, False),
                                          "version": 3, "strides": None, "stream": stream}
 
@@ -77,6 +84,7 @@ def smoke(comm, gpu):
     check(driver.cuGraphInstantiateWithFlags(ctypes.byref(run), graph, ctypes.c_ulonglong(0)))
     for _ in range(3):
         check(driver.cuMemsetD8_v2(recv.address, 0, ctypes.c_size_t(4 * n)))
+        settle()
         check(driver.cuGraphLaunch(run, gpu.stream))
         gpu.wait()
         same(recv.read(), total(world, n))
