@@ -102,6 +102,7 @@ func (d *driver) Retain(device int) (Context, error) {
 	if r := C.sc_retain(C.int(device), &c); r != 0 {
 		return 0, d.fail(r, "cuDevicePrimaryCtxRetain of device %d", device)
 	}
+	notePrimary(Context(c), device)
 	return Context(c), nil
 }
 

@@ -107,7 +107,10 @@ type Driver interface {
 	RetainOnGraph(g Graph, token uint64) error
 	Released(tokens []uint64) []uint64
 
-	// LoadModule loads a cubin, fatbin or PTX; the image is not kept.
+	// LoadModule loads a cubin, fatbin or PTX; the image is not kept. In a primary
+	// context libcuda's driver answers the same module for the same image, which
+	// stays loaded, and the context retained, for the rest of the process;
+	// UnloadModule then does nothing.
 	LoadModule(ctx Context, image []byte) (Module, error)
 	UnloadModule(ctx Context, m Module) error
 	// Function finds a kernel and loads its code, so that its first launch

@@ -15,6 +15,10 @@ func (d *driver) LoadModule(ctx Context, image []byte) (Module, error) {
 	if len(image) == 0 {
 		return 0, plugin.Errorf(plugin.InvalidArgument, "cuModuleLoadData of an empty image")
 	}
+	return d.keep(ctx, image)
+}
+
+func (d *driver) load(ctx Context, image []byte) (Module, error) {
 	// PTX is read up to a zero byte.
 	raw := append(append(make([]byte, 0, len(image)+1), image...), 0)
 	var m C.sc_handle
@@ -27,6 +31,9 @@ func (d *driver) LoadModule(ctx Context, image []byte) (Module, error) {
 }
 
 func (d *driver) UnloadModule(ctx Context, m Module) error {
+	if keeps(ctx, m) {
+		return nil
+	}
 	if r := C.sc_module_unload(C.sc_handle(ctx), C.sc_handle(m)); r != 0 {
 		return d.fail(r, "cuModuleUnload")
 	}

@@ -95,6 +95,17 @@ int cuMemAlloc_v2(uint64_t *p, size_t n) {
   *p = (uintptr_t)stack[depth]; /* so that the test sees which context was current */
   return 0;
 }
+int cuModuleLoadData(void **m, const void *image) {
+  static uintptr_t modules = 0x300;
+  if (!strcmp(image, "broken")) return 2;
+  *m = (void *)++modules;
+  note("load %s in %p;", (const char *)image, stack[depth]);
+  return 0;
+}
+int cuModuleUnload(void *m) {
+  note("unload %p;", m);
+  return 0;
+}
 int cuModuleGetFunction(void **f, void *m, const char *name) {
   *f = (void *)0xF00;
   return strcmp(name, "kernel") ? 500 : 0;
