@@ -142,6 +142,18 @@ shunt_status shunt_request_wait(shunt_request request) {
   return go_request_wait(SHUNT_NUMBER(request));
 }
 
+shunt_status shunt_register(shunt_comm comm, const void *memory, int64_t bytes) {
+  GUARD();
+  NEED(memory);
+  return go_register(SHUNT_NUMBER(comm), (void *)(uintptr_t)memory, bytes);
+}
+
+shunt_status shunt_deregister(shunt_comm comm, const void *memory) {
+  GUARD();
+  NEED(memory);
+  return go_deregister(SHUNT_NUMBER(comm), (void *)(uintptr_t)memory);
+}
+
 shunt_status shunt_window_create(shunt_comm comm, int64_t bytes, shunt_window *window, void **base) {
   uint64_t number = 0;
   shunt_status status;

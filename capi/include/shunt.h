@@ -284,6 +284,20 @@ SHUNT_API shunt_status shunt_request_test(shunt_request request, int64_t timeout
  * closed. */
 SHUNT_API shunt_status shunt_request_wait(shunt_request request);
 
+/* ---- registered memory --------------------------------------------------- */
+
+/* Collective: from the next call on, long messages from and to this memory of
+ * the communicator's GPU go straight between the ranks' buffers. Without it that
+ * comes about by itself, some time after the first call that could use it; and
+ * memory that peers cannot map is staged, which is an error here. Every rank
+ * registers memory of its own, which must lie within one allocation. With host
+ * memory there is nothing to do. */
+SHUNT_API shunt_status shunt_register(shunt_comm comm, const void *memory, int64_t bytes);
+
+/* Local: undoes one shunt_register of the memory there. Optional: memory that
+ * is freed, and a communicator that is closed, are forgotten by themselves. */
+SHUNT_API shunt_status shunt_deregister(shunt_comm comm, const void *memory);
+
 /* ---- windows ------------------------------------------------------------- */
 
 /* Collective: bytes of zero-filled memory of this rank that every peer

@@ -59,6 +59,9 @@ int main(void) {
   TRY(shunt_signal(comm, NULL, 0, NULL));
   TRY(shunt_wait(comm, stale, 0, 1, NULL));
 
+  TRY(shunt_register(closed, a, sizeof a));
+  TRY(shunt_deregister(closed, a));
+
   /* null pointers */
   TRY(shunt_comm_init(&options, NULL));
   TRY(shunt_rank(comm, NULL));
@@ -75,6 +78,8 @@ int main(void) {
   TRY(shunt_explain(comm, SHUNT_COLL_BARRIER, f32, sum, 0, NULL, 0, NULL));
   TRY(shunt_window_create(comm, 64, NULL, &base));
   TRY(shunt_window_create(comm, 64, &gone, NULL));
+  TRY(shunt_register(comm, NULL, 4));
+  TRY(shunt_deregister(comm, NULL));
   TRY(shunt_all_reduce(comm, NULL, b, 4, f32, sum, NULL));
   TRY(shunt_all_reduce(comm, a, NULL, 4, f32, sum, NULL));
   TRY(shunt_all_gather_v(comm, a, b, NULL, NULL, f32, NULL));
@@ -106,6 +111,8 @@ int main(void) {
   TRY(shunt_all_reduce(comm, a, a + 1, 4, f32, sum, NULL));
   TRY(shunt_split(comm, -2, 0, &other));
   TRY(shunt_window_create(comm, -1, &gone, &base));
+  TRY(shunt_register(comm, a, 0));
+  TRY(shunt_register(comm, a, INT64_MIN));
   TRY(shunt_put(comm, window, a, 17, f32, 0, 0, NULL));
   TRY(shunt_put(comm, window, a, 1, f32, 0, INT64_MAX, NULL));
   TRY(shunt_get(comm, window, b, 1, f32, 0, -4, NULL));

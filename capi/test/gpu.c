@@ -60,6 +60,17 @@ int main(void) {
   OK(shunt_synchronize(comm, stream));
   expect(recv, 2);
 
+  /* Registered, again and never. */
+  OK(shunt_register(comm, (void *)send, sizeof host));
+  OK(shunt_register(comm, (void *)(send + 64), 64));
+  OK(shunt_deregister(comm, (void *)send));
+  OK(shunt_deregister(comm, (void *)send));
+  CHECK(shunt_deregister(comm, (void *)send) == SHUNT_INVALID_ARGUMENT);
+  put(send, 3);
+  OK(shunt_all_reduce(comm, (void *)send, (void *)recv, COUNT, SHUNT_DTYPE_FLOAT32, SHUNT_OP_SUM, stream));
+  OK(shunt_synchronize(comm, stream));
+  expect(recv, 3);
+
   /* A graph of a call, replayed between eager calls. */
   GPU(StreamBeginCapture(stream, 1)); /* thread local */
   OK(shunt_all_reduce(comm, (void *)send, (void *)recv, COUNT, SHUNT_DTYPE_FLOAT32, SHUNT_OP_SUM, stream));

@@ -12,6 +12,8 @@ int main(void) {
   /* Host memory needs none, and has nothing to wait for. */
   OK(shunt_comm_init_env(&comm));
   OK(shunt_synchronize(comm, NULL));
+  OK(shunt_register(comm, &options, sizeof options));
+  OK(shunt_deregister(comm, &options));
   OK(shunt_close(comm));
   CHECK(shunt_synchronize(comm, NULL) == SHUNT_INVALID_ARGUMENT);
   return 0;

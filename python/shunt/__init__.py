@@ -16,6 +16,7 @@ multiprocessing's spawn or forkserver.
 """
 
 from ._communicator import Communicator, Group, init, unique_id, version
+from ._registration import Registration
 from ._tables import (
     AbortedError,
     ClosedError,
@@ -64,6 +65,7 @@ __all__ = [
     "PluginDiedError",
     "PluginRejectedError",
     "ProtocolError",
+    "Registration",
     "ShuntError",
     "SystemError",
     "TimeoutError",

@@ -7,12 +7,13 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from . import _device, _dtypes, _library, _operations
+from . import _buffers, _device, _dtypes, _library, _operations
 from ._buffers import Buffer, Memory, plain
 from ._device import StreamLike
 from ._dtypes import DTypeLike, OpLike
 from ._operations import Prepared
-from ._tables import ClosedError, Collective, DType, InvalidArgumentError, MemoryKind, Op, ShuntError
+from ._registration import Registration
+from ._tables import DTYPE_BYTES, ClosedError, Collective, DType, InvalidArgumentError, MemoryKind, Op, ShuntError
 from ._window import Window
 from ._work import Work
 
@@ -366,6 +367,21 @@ class Communicator:
         window = Window(self, handle.value, base.value, size, self.on_device)
         self._windows.add(window)
         return window
+
+    def register(self, buffer: Buffer, *, dtype: DTypeLike = None) -> Registration:
+        """Collective: from the next call on, long messages from and to a
+        buffer on this rank's GPU go straight between the ranks' buffers; every
+        rank registers one of its own. Without it that comes about by itself,
+        some time after the first call that could use it; and memory that peers
+        cannot map is staged, which is UnsupportedError here. For host memory
+        there is nothing to do."""
+        handle = self._alive()
+        memory = _buffers.describe(buffer, "buffer", False, dtype, self.on_device)
+        size = memory.count * DTYPE_BYTES[memory.dtype]
+        if not size:
+            raise InvalidArgumentError("register: the buffer is empty")
+        _library.check(self._lib.shunt_register(handle, memory.address, size))
+        return Registration(self, memory, size)
 
     def explain(self, collective: str | Collective, count: int, dtype: DTypeLike = DType.FLOAT32,
                 op: OpLike = Op.SUM) -> str:

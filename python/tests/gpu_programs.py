@@ -123,6 +123,15 @@ def collectives(comm, gpu):
     comm.barrier(stream=stream)
     comm.synchronize(stream)
     same(out.read(), [v for r in range(world) for v in value(r, counts[r])])
+    n = 1 << 20
+    long, out = Array(value(rank, n)), Array([0.0] * n)
+    with comm.register(long), comm.register(out):
+        comm.all_reduce(long, out, stream=stream)
+        comm.synchronize(stream)
+        same(out.read(), total(world, n))
+    comm.all_reduce(long, out, stream=stream)
+    comm.synchronize(stream)
+    same(out.read(), total(world, n))
     work = comm.start("all_reduce", Array(value(rank, 9)), into := Array([0.0] * 9), stream=stream)
     work.wait()
     comm.synchronize(stream)

@@ -90,6 +90,9 @@ TABLE = [
     (lambda c: c.split(-5), INVALID, "color -5"),
     (lambda c: c.split(1 << 40), INVALID, "does not fit 32 bits"),
     (lambda c: c.window(-1), INVALID, "-1"),
+    (lambda c: c.register(np.zeros(0)), INVALID, "register: the buffer is empty"),
+    (lambda c: c.register([1.0]), INVALID, "buffer: list is no buffer"),
+    (lambda c: c.register(np.zeros((4, 4)).T), INVALID, "buffer: array of shape .* is not C-contiguous"),
     (lambda c: c.explain("all_deduce", 1), INVALID, "unknown collective"),
     (lambda c: c.explain("all_reduce", -1), INVALID, "-1"),
     (lambda c: group_of(c, lambda: c.barrier()), INVALID, "group"),
@@ -169,10 +172,27 @@ def test_closed_communicator(comm):
         lambda: part.all_reduce(np.zeros(1)), part.barrier, lambda: part.split(0), lambda: part.window(8),
         lambda: part.start("barrier"), lambda: part.abort(), lambda: part.shrink(), lambda: window.signal(0),
         lambda: part.group().__enter__(), lambda: part.explain("barrier", 0), lambda: window.memory,
+        lambda: part.register(f4),
     )
     for call in calls:
         with pytest.raises(shunt.ClosedError, match="closed"):
             call()
+
+
+def test_registration_of_host_memory_holds_it_until_it_is_closed(comm):
+    part = comm.split(0)
+    array = np.zeros(8)
+    with part.register(array) as registration:
+        assert "of 64 bytes" in repr(registration)
+        with pytest.raises(ValueError):
+            array.resize(16)
+    registration.close()
+    assert "closed" in repr(registration)
+    array.resize(16)
+    last = part.register(array)
+    part.close()
+    last.close()
+    assert "closed" in repr(last)
 
 
 def test_open_view_keeps_the_window(comm):

@@ -1,0 +1,28 @@
+package main
+
+/*
+#include "internal.h"
+*/
+import "C"
+
+import "unsafe"
+
+//export go_register
+func go_register(number C.uint64_t, memory unsafe.Pointer, bytes C.int64_t) (result C.int32_t) {
+	defer recovered(&result)
+	c, err := communicators.find(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	return status(c, c.host.Register(memory, int64(bytes)))
+}
+
+//export go_deregister
+func go_deregister(number C.uint64_t, memory unsafe.Pointer) (result C.int32_t) {
+	defer recovered(&result)
+	c, err := communicators.find(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	return status(c, c.host.Deregister(memory))
+}
