@@ -116,6 +116,18 @@ func newDeviceSpace(driver cuda.Driver, ordinal int, c *Config, comm barrierer, 
 	return d, nil
 }
 
+// register makes the buffers known to all ranks, once and for all jobs. It would
+// come about by itself, but only while the first long messages are timed. Where
+// no transport can use it there is nothing to lose.
+func (d *deviceSpace) register(comm *host.Communicator) error {
+	for _, which := range []bufferName{sendBuffer, recvBuffer} {
+		if err := comm.Register(address(uint64(d.memory[which])), d.bytes[which]); err != nil && !errors.Is(err, plugin.Unsupported) {
+			return err
+		}
+	}
+	return nil
+}
+
 // handle is a CUstream as the host takes it.
 type handle cuda.Stream
 

@@ -158,9 +158,9 @@ func TestDeviceTimesCandidatesInTurn(t *testing.T) {
 func TestDeviceCaptureFails(t *testing.T) {
 	c := Config{World: 2, Min: 8, Max: 4096, Factor: 4, DType: plugin.Float32, Memory: plugin.MemoryKindCuda}
 	d, _, _ := space1(t, &c)
-	p := &prepared{shape: shape{elements: 2}, job: job{mode: Graph}, slots: make([]slot, 1)}
+	p := &prepared{shape: shape{elements: 2}, job: job{test: &tests[0], mode: Graph}, slots: make([]slot, 1)}
 	_, err := d.samples(&rank{config: c}, p, []candidate{{call: func(int) error { return plugin.Errorf(plugin.Internal, "no") }}})
-	require.ErrorContains(t, err, "no")
+	require.ErrorContains(t, err, "all_reduce of shunt, 0 elements: no")
 	require.NoError(t, d.driver.BeginCapture(d.ctx, d.own))
 	g, err := d.driver.EndCapture(d.ctx, d.own)
 	require.NoError(t, err)

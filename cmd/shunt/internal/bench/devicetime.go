@@ -72,7 +72,7 @@ func (d *deviceSpace) samples(_ *rank, p *prepared, list []candidate) (_ int, er
 	if p.job.mode == Graph {
 		for i := range list {
 			if graphs[i], err = d.capture(&list[i], operations, len(p.slots)); err != nil {
-				return 0, err
+				return 0, list[i].failed(p, err)
 			}
 		}
 	}
@@ -86,7 +86,7 @@ func (d *deviceSpace) samples(_ *rank, p *prepared, list []candidate) (_ int, er
 		for i := range list {
 			us, err := d.timed(&list[i], graphs[i], operations, len(p.slots))
 			if err != nil {
-				return 0, errors.Join(err, d.empty())
+				return 0, errors.Join(list[i].failed(p, err), d.empty())
 			}
 			if round >= 0 {
 				list[i].samples = append(list[i].samples, us)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"runtime"
@@ -66,6 +67,9 @@ func serve(ctx context.Context, c Config, out *json.Encoder, options host.Option
 			return err
 		}
 		r.space = d
+		if err := d.register(r.comm); err != nil {
+			return err
+		}
 	}
 	if err := r.barrier(); err != nil { // prepares it, before a gate holds the stream
 		return err
@@ -147,16 +151,16 @@ func (r *rank) run(ctx context.Context, j job) (report, error) {
 				}
 				// Once at least, so that what a first call prepares is not timed.
 				if err := r.once(c, s); err != nil {
-					return rep, err
+					return rep, c.failed(p, err)
 				}
 				continue
 			}
 			wrong, err := r.checked(p, c, s)
 			if err != nil {
-				if i == 0 && s == 0 {
+				if i == 0 && s == 0 && errors.Is(err, plugin.Unsupported) {
 					return skipOr(err)
 				}
-				return rep, err
+				return rep, c.failed(p, err)
 			}
 			c.wrong += wrong
 		}
@@ -170,7 +174,7 @@ func (r *rank) run(ctx context.Context, j job) (report, error) {
 		for i := range p.list {
 			wrong, err := r.checked(p, &p.list[i], len(p.slots)-1)
 			if err != nil {
-				return rep, err
+				return rep, p.list[i].failed(p, err)
 			}
 			p.list[i].wrong += wrong
 		}
@@ -189,6 +193,16 @@ func (r *rank) run(ctx context.Context, j job) (report, error) {
 	}
 	rep.Algorithm = e.Chosen
 	return rep, nil
+}
+
+// failed says whose operation an error came from, Shunt's or the peer's: a GPU
+// tells only that something that ran on it has failed.
+func (c *candidate) failed(p *prepared, err error) error {
+	name := c.name
+	if name == "" {
+		name = "shunt"
+	}
+	return fmt.Errorf("%s of %s, %d elements: %w", p.job.test.name, name, p.shape.count, err)
 }
 
 // skipOr is a report of a job that no transport serves, on any rank, or the
