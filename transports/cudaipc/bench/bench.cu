@@ -232,6 +232,15 @@ static void add_nccl(std::vector<Candidate> &list, const Case &c, bool window) {
 }
 
 // ---- checking and timing -----------------------------------------------------
+
+// Waits for the stream, and names what ran if it failed: ours or NCCL's.
+static void finish(const Case &c, const Candidate &cand) {
+  cudaError_t error = cudaStreamSynchronize(stream);
+  if (error == cudaSuccess) return;
+  fprintf(stderr, "rank %d: %s of %ld bytes by %s: %s\n", rank, kNames[c.coll], c.bytes, cand.name.c_str(), cudaGetErrorString(error));
+  _exit(1);
+}
+
 static long check_slot(const Case &c, const Candidate &cand, int slot, unsigned seed, bool run) {
   char *s = (cand.window ? window_send : send_arena.own) + send_offset(c, slot);
   char *r = (cand.window ? window_recv : recv_arena.own) + recv_offset(c, slot);
@@ -247,7 +256,7 @@ static long check_slot(const Case &c, const Candidate &cand, int slot, unsigned 
   verify<<<256, 256, 0, stream>>>((unsigned *)r, c.recv_bytes / 4, c.block / 4, kGuard / 4, c.coll, rank, world, c.root, seed, reduces && !cand.ours ? 1e-5f : 0, wrong);
   unsigned long long bad;
   CHECK(cudaMemcpyAsync(&bad, wrong, 8, cudaMemcpyDeviceToHost, stream));
-  CHECK(cudaStreamSynchronize(stream));
+  finish(c, cand);
   shunt_fault fault;
   CHECK(cudaMemcpy(&fault, region.own + SHUNT_OFF_FAULT, sizeof fault, cudaMemcpyDeviceToHost));
   if (fault.kind != 0) {
@@ -309,7 +318,7 @@ static std::vector<Result> measure(const Case &c, const std::vector<Candidate> &
       CHECK(cudaEventRecord(stop, stream));
       job::barrier();
       *(volatile unsigned *)gate_word = gate_count;
-      CHECK(cudaStreamSynchronize(stream));
+      finish(c, list[k]);
       float ms;
       CHECK(cudaEventElapsedTime(&ms, start, stop));
       if (s >= 0) times[k].push_back(ms * 1e3 / ops);
