@@ -181,15 +181,15 @@ def test_closed_communicator(comm):
 
 def test_registration_of_host_memory_holds_it_until_it_is_closed(comm):
     part = comm.split(0)
-    array = np.zeros(8)
-    with part.register(array) as registration:
+    numbers = array.array("d", [0.0] * 8)
+    with part.register(numbers) as registration:
         assert "of 64 bytes" in repr(registration)
-        with pytest.raises(ValueError):
-            array.resize(16)
+        with pytest.raises(BufferError):
+            numbers.append(1.0)
     registration.close()
     assert "closed" in repr(registration)
-    array.resize(16)
-    last = part.register(array)
+    numbers.append(1.0)
+    last = part.register(numbers)
     part.close()
     last.close()
     assert "closed" in repr(last)
