@@ -141,6 +141,9 @@ def describe(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = None, cu
 
 
 def _describe_device(obj: Any, what: str, writable: bool, dtype: DType | None) -> Memory:
+    tensor = _device.tensor(obj) if dtype is None else None
+    if tensor is not None:
+        return Memory(tensor[0], tensor[1], tensor[2], obj, _device.tensor_stream(tensor[3]))
     found = _device.on_device(obj, what)
     if found is None:
         raise UnsupportedError(f"{what}: {type(obj).__name__} lies in host memory; this communicator moves memory of its CUDA device")

@@ -9,7 +9,7 @@ from typing import Any
 
 from . import _buffers, _device, _dtypes, _library, _operations
 from ._buffers import Buffer, Memory, plain
-from ._device import StreamLike
+from ._device import StreamLike, tensor, tensor_stream
 from ._dtypes import DTypeLike, OpLike
 from ._operations import Prepared
 from ._registration import Registration
@@ -221,22 +221,23 @@ class Communicator:
         place. op: sum, prod, max, min, avg or premul_sum; premul_sum multiplies
         this rank's elements by scalar first. Returns recv (or send).
         """
-        if op is _SUM and scalar is None and dtype is None and stream is None and not self._groups and not self.on_device:
-            # The common case, without building an Operation.
-            memory = plain(send)
+        if op is _SUM and scalar is None and dtype is None and not self._groups:
+            # The common cases, without building an Operation.
+            memory = tensor(send) if self.on_device else plain(send) if stream is None else None
             if memory is not None:
-                address, count, kind, _ = memory
-                if recv is None:
-                    status = self._all_reduce(self._handle, address, address, count, kind, 0, None)
-                    if status:
-                        self._failed(status)
-                    return send
-                into = plain(recv)
+                address, count, kind, place = memory
+                if recv is None or recv is send:
+                    result, into = send, memory
+                else:
+                    result, into = recv, tensor(recv) if self.on_device else plain(recv)
                 if into is not None and into[1] == count and into[2] is kind:
-                    status = self._all_reduce(self._handle, address, into[0], count, kind, 0, None)
+                    number = None
+                    if self.on_device:
+                        number = tensor_stream(place) if stream is None else _device.stream_of(stream)
+                    status = self._all_reduce(self._handle, address, into[0], count, kind, 0, number)
                     if status:
                         self._failed(status)
-                    return recv
+                    return result
         return self._run(_operations.all_reduce(self, send, recv, op, scalar=scalar, dtype=dtype), stream)
 
     def reduce(self, send: Buffer, recv: Buffer | None = None, root: int = 0, op: OpLike = Op.SUM, *,

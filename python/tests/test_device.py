@@ -108,6 +108,9 @@ class FakeTensor:
     def element_size(self):
         return 2
 
+    def get_device(self):
+        return self.device
+
     def data_ptr(self):
         return 0x7F0000002000
 
@@ -120,7 +123,8 @@ def torch(monkeypatch):
     module.cuda = types.SimpleNamespace(
         current_stream=lambda device=None: types.SimpleNamespace(cuda_stream=4711), is_initialized=lambda: True)
     monkeypatch.setitem(sys.modules, "torch", module)
-    monkeypatch.setattr(_device, "_torch_dtypes", {})
+    monkeypatch.setattr(_device, "_torch", None)
+    monkeypatch.setattr(_device, "_tensor", None)
     return module
 
 
@@ -134,6 +138,38 @@ def test_tensors_of_torch(torch):
         describe(FakeTensor(dtype="complex32"))
     with pytest.raises(shunt.UnsupportedError, match="lies in host memory"):
         describe(FakeTensor(cuda=False))
+
+
+class Quick(shunt.Communicator):
+    """A communicator that only notes what all_reduce asks of the library."""
+
+    def __init__(self):
+        self.on_device, self.rank, self.world = True, 0, 2
+        self._groups, self._handle, self.asked = {}, None, []
+        self._all_reduce = self._run_operation = lambda *arguments: self.asked.append(arguments) or 0
+
+    def _alive(self):
+        return 1
+
+
+def test_all_reduce_of_tensors(torch):
+    torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 4712 + device)
+    comm, send, recv = Quick(), FakeTensor(), FakeTensor()
+    assert comm.all_reduce(send, recv) is recv  # shows what a tensor is
+    assert len(comm.asked.pop()) == 2  # a handle and an operation
+    for given, want in ((None, 4712), (7, 7), (Stream(cuda_stream=8), 8)):
+        assert comm.all_reduce(send, recv, stream=given) is recv
+        assert comm.asked.pop() == (None, 0x7F0000002000, 0x7F0000002000, 6, DType.BFLOAT16, 0, want)
+    assert comm.all_reduce(send) is send
+    assert len(comm.asked.pop()) == 7
+    for wrong, error, text in ((FakeTensor(contiguous=False), shunt.InvalidArgumentError, "not contiguous"),
+                               (FakeTensor(cuda=False), shunt.UnsupportedError, "host memory"),
+                               (FakeTensor(dtype="complex32"), shunt.InvalidArgumentError, "no dtype of its own")):
+        with pytest.raises(error, match=text):
+            comm.all_reduce(wrong, recv)
+        with pytest.raises(error, match=text):
+            comm.all_reduce(send, wrong)
+    assert comm.asked == []
 
 
 class Comm:
