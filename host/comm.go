@@ -277,7 +277,9 @@ func (c *Communicator) Err() error {
 
 // Close ends this rank's part in the communicator and releases everything it
 // holds. It waits for operations in flight here, never for peers, and returns
-// what went wrong in letting go; the communicator is closed all the same.
+// what went wrong in letting go; the communicator is closed all the same. With
+// device memory it asks the driver what still runs, which can break a capture in
+// progress on that GPU: close outside captures.
 func (c *Communicator) Close() error {
 	c.closeOnce.Do(func() { c.closeErr = c.close() })
 	return c.closeErr

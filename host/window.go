@@ -174,7 +174,8 @@ func (w *Window) Wait(peer int, times int64) error {
 
 // Close gives up this rank's part. Every rank closes its windows in the same
 // order; nobody may use the window afterwards, though the memory lives for as
-// long as a peer has it mapped.
+// long as a peer has it mapped. As with Communicator.Close, not while anything is
+// captured on that GPU.
 func (w *Window) Close() error {
 	release, err := w.comm.enter("window close")
 	if plugin.CodeOf(err) == plugin.Closed {

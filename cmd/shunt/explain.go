@@ -31,7 +31,8 @@ type explainConfig struct {
 // explained is one answer of explain: a choice, or why there is none.
 type explained struct {
 	*selector.Explanation
-	Error string `json:"error,omitempty"`
+	DeviceBytes int64  `json:"device_bytes,omitempty"` // of rank 0's GPU that the communicator holds
+	Error       string `json:"error,omitempty"`
 }
 
 func newExplain() *cobra.Command {
@@ -115,6 +116,9 @@ func printExplained(c *cobra.Command, answers []explained) error {
 			}
 			fmt.Fprintln(c.OutOrStdout(), a.Explanation)
 		}
+		if len(answers) > 0 && answers[0].DeviceBytes > 0 {
+			fmt.Fprintf(c.OutOrStdout(), "the communicator holds %s of each GPU\n", selector.FormatSize(answers[0].DeviceBytes))
+		}
 	}
 	if !served {
 		return &exitError{code: exitWrong}
@@ -157,6 +161,9 @@ func explainRank(ctx context.Context, text []byte, report io.Writer) (err error)
 				sizes = append(sizes, e.To+1)
 			}
 		}
+	}
+	for i := range answers {
+		answers[i].DeviceBytes = comm.DeviceBytes()
 	}
 	if err := json.NewEncoder(report).Encode(answers); err != nil {
 		return plugin.Errorf(plugin.System, "reporting: %w", err)
