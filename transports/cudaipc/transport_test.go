@@ -85,6 +85,7 @@ func launchesOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, array
 				i += int(s.B)
 			}
 		case plugin.StepLaunch:
+			require.EqualValues(t, plugin.LaunchDependent, s.B, "every kernel begins by waiting for those before it")
 			k := &p.Kernels[s.A]
 			l := launch{k, regs[k.Grid[0]], regs[k.Block[0]], map[int]int64{}, map[int]int64{}}
 			for j := range int(k.CountArgs) {
