@@ -136,7 +136,11 @@ __device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, cons
   __syncthreads();
   if (o.span > 0) find_export(a, threadIdx.x, a.recv + o.low, o.span, &o.reference);
   __syncthreads();
-  if (threadIdx.x == 0 && o.span > 0 && o.reference == 0) miss(a, a.recv + o.low, o.span);
+  if (threadIdx.x == 0 && o.span > 0) {
+    o.reference = same_for_all_blocks(a, 1, o.reference);
+    if (o.reference == 0) miss(a, a.recv + o.low, o.span);
+  }
+  __syncthreads();
   const int p = threadIdx.x;
   if (p < a.world && p != a.rank) {
     const int here = int(blockIdx.x) * SHUNT_MAX_RANKS + p, there = int(blockIdx.x) * SHUNT_MAX_RANKS + a.rank;
@@ -227,6 +231,7 @@ __device__ __forceinline__ void all_to_all_v_long(const shunt_kernel_args_v &v) 
   }
 
   serve_channels(a, counts, &offers, channel_blocks(a.world));
+  if (p == 0) forget_choice(a);
   // wait_for acquires: the peer's stores to recv are visible to what follows.
   if (p < a.world && p != a.rank && offers.landing[p])
     wait_for(a, own(a) + SHUNT_OFF_LANDED + (int(blockIdx.x) * SHUNT_MAX_RANKS + p) * 8, reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_OFFERED)[int(blockIdx.x) * SHUNT_MAX_RANKS + p], p);

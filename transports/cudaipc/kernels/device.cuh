@@ -74,17 +74,18 @@ __device__ __forceinline__ void store_line(void *p, word2 v) {
 }
 
 // ---- words that warps of a block share -------------------------------------
+// All by atomic operations, which compute-sanitizer's racecheck understands.
 
 __device__ __forceinline__ u32 shared_address(const void *p) { return u32(__cvta_generic_to_shared(p)); }
 
-__device__ __forceinline__ u32 load_acquire_shared(const u32 *p) {
+__device__ __forceinline__ u32 load_acquire_shared(u32 *p) {
   u32 v;
-  asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(v) : "r"(shared_address(p)) : "memory");
+  asm volatile("atom.acquire.cta.shared.or.b32 %0, [%1], 0;" : "=r"(v) : "r"(shared_address(p)) : "memory");
   return v;
 }
 
 __device__ __forceinline__ void store_release_shared(u32 *p, u32 v) {
-  asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(shared_address(p)), "r"(v) : "memory");
+  asm volatile("{ .reg .b32 before; atom.release.cta.shared.exch.b32 before, [%0], %1; }" ::"r"(shared_address(p)), "r"(v) : "memory");
 }
 
 // Adds one and answers what was there; acquires and releases.

@@ -5,9 +5,10 @@
 // all buffers can be reached. If not, the call falls back to LL128, and the
 // address that was missing is left where the host finds it and maps it.
 //
-// The tables are written by the host while no kernel that could need the new
-// entry runs: an export before the call that uses it, an import before the
-// exporter is told (known) that it is there.
+// The host writes an export before anyone is told of it, and an import before
+// its exporter is told (known) that it is there. known it writes while kernels
+// run. So the first block of a kernel to look decides for all of them: blocks
+// that fall back share a message out otherwise than those that do not.
 #pragma once
 
 #include "fallback.cuh"
@@ -34,6 +35,23 @@ __device__ __forceinline__ void find_export(const shunt_kernel_args &a, int t, u
   const u64 all = ((1u << a.world) - 1) & ~(1u << a.rank);
   if (size != 0 && address >= base && address + bytes <= base + size && (known & all) == all)
     *found = u64(t + 1) << kOffsetBits | (address - base);
+}
+
+// What the first block of this kernel has found of send (0) or recv (1).
+__device__ __forceinline__ u64 same_for_all_blocks(const shunt_kernel_args &a, int which, u64 found) {
+  constexpr u64 kDecided = 1ull << 63;
+  const u64 before = atomicCAS(reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_CHOICE) + which, 0ull, found | kDecided);
+  return before == 0 ? found : before & ~kDecided;
+}
+
+// The last block to be done leaves nothing decided for the next kernel, which
+// begins when all blocks of this one have ended.
+__device__ __forceinline__ void forget_choice(const shunt_kernel_args &a) {
+  volatile u64 *choice = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_CHOICE);
+  u32 *done = reinterpret_cast<u32 *>(own(a) + SHUNT_OFF_CHOICE + 16);
+  if (atomicAdd(done, 1u) != gridDim.x - 1) return;
+  choice[0] = choice[1] = 0;
+  *reinterpret_cast<volatile u32 *>(done) = 0;
 }
 
 // Leaves an address that peers cannot reach where the host finds it.
@@ -66,6 +84,8 @@ __device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64
   join();
   if (send_bytes > 0) find_export(a, t, a.send, send_bytes, &m.mine[0]);
   if (recv_bytes > 0) find_export(a, t, a.recv, recv_bytes, &m.mine[1]);
+  join();
+  if (t < 2 && (t == 0 ? send_bytes : recv_bytes) > 0) m.mine[t] = same_for_all_blocks(a, t, m.mine[t]);
   join();
   if (t < a.world) {
     const int p = t;
@@ -119,6 +139,7 @@ __device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64
 // here; nobody reads this rank's memory any more.
 __device__ __forceinline__ void part(const shunt_kernel_args &a, u64 e) {
   __syncthreads();
+  if (threadIdx.x == blockDim.x - 1) forget_choice(a);
   const int p = threadIdx.x;
   if (p < a.world && p != a.rank) {
     // Release: the whole block's stores and reads, ordered by __syncthreads,
@@ -273,29 +294,6 @@ __device__ __forceinline__ void all_reduce_direct(const shunt_kernel_args &a) {
         store_words<T>(reinterpret_cast<char *>(m.recv[p]) + at, offset, length, w);
       }
     });
-  }
-  part(a, e);
-  advance(epoch, e);
-}
-
-// reduce: the ranks but the root own a shard each, pull it from all and push
-// the result to the root.
-template <class T>
-__device__ __forceinline__ void reduce_direct(const shunt_kernel_args &a) {
-  begin();
-  __shared__ Meeting m;
-  u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
-  const u64 e = *epoch + 1;
-  if (!meet(a, m, e, a.bytes, a.rank == a.root ? a.bytes : 0)) {
-    two_shot_ll128<T, true>(a);
-  } else {
-    if (a.rank != a.root) {
-      const Shards shards(a.bytes, a.world - 1);
-      const int owner = a.rank > a.root ? a.rank - 1 : a.rank;
-      const int64_t at = shards.start(owner), length = shards.length(owner);
-      char *recv = reinterpret_cast<char *>(m.recv[a.root]) + at;
-      pull_shard<T>(a, m, at, length, [&](int64_t offset, word2 w) { store_words<T>(recv, offset, length, w); });
-    }
   }
   part(a, e);
   advance(epoch, e);

@@ -116,6 +116,7 @@ enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASS_STAGED
 #define SHUNT_OFF_TAKEN (SHUNT_OFF_STAGED + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8)  /* same shape, written by peer: chunks of ours it is done with */
 #define SHUNT_OFF_FORWARD (SHUNT_OFF_TAKEN + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* same shape, written by peer: chunks it has stored here to be passed on */
 #define SHUNT_OFF_MISSED (SHUNT_OFF_FORWARD + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* u64: an address that was not exported */
+#define SHUNT_OFF_CHOICE (SHUNT_OFF_MISSED + 8) /* two u64 and a u32 in the rest of that line: what the blocks of the kernel that runs have found of send and recv, and how many of them are done */
 #define SHUNT_OFF_SIGNAL (SHUNT_OFF_MISSED + 64) /* [peer] u64, written by peer: one-sided signals raised here */
 #define SHUNT_OFF_SIGNALED (SHUNT_OFF_SIGNAL + SHUNT_MAX_RANKS * 8)   /* [peer] u64: signals this rank has raised at peer */
 #define SHUNT_OFF_WAITED (SHUNT_OFF_SIGNALED + SHUNT_MAX_RANKS * 8)   /* [peer] u64: signals of peer consumed here */

@@ -6,7 +6,6 @@
 //   two_shot_ll128  rank r reduces shard r and sends the result to the root
 //   ll128           the ranks but the root combine; see fallback.cuh. Grid:
 //                   (world - 1) * reduce_blocks(world)
-//   direct          the same between the users' buffers, pulling
 //   staged          the same by pushing; see staged.cuh
 #include "staged.cuh"
 
@@ -52,5 +51,4 @@ SHUNT_KERNEL_TYPED(shunt_reduce_one_shot_ll, shunt::reduce_one_shot_ll)
 SHUNT_KERNEL_TYPED(shunt_reduce_one_shot_ll128, shunt::reduce_one_shot_ll128)
 SHUNT_KERNEL_TYPED(shunt_reduce_two_shot_ll128, shunt::reduce_two_shot_ll128)
 SHUNT_KERNEL_TYPED(shunt_reduce_ll128, shunt::reduce_ll128)
-SHUNT_KERNEL_TYPED(shunt_reduce_direct, shunt::reduce_direct)
 SHUNT_KERNEL_TYPED(shunt_reduce_staged, shunt::reduce_staged)

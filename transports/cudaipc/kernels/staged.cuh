@@ -16,9 +16,9 @@
 
 namespace shunt {
 
-constexpr int kCombiners = SHUNT_MAX_WARPS / 2;         // the last warps
+constexpr int kCombiners = SHUNT_MAX_WARPS / 2;             // the last warps
 constexpr int kStagers = SHUNT_MAX_WARPS - kCombiners - 1;  // the first; between them is the teller
-constexpr int kStageWords = 2;                          // vectors that a thread moves at once
+constexpr int kStageWords = 2;                              // vectors that a thread moves at once
 
 __device__ __forceinline__ int64_t staged_word(int rank) { return (int(blockIdx.x) * SHUNT_MAX_RANKS + rank) * 8; }
 
@@ -56,9 +56,8 @@ struct Deed {
 
 // How far the warps of a block are.
 struct Progress {
-  u32 staged[kStagers];             // chunks that a warp has staged
-  u32 combined[SHUNT_STAGES];       // warps that have combined a chunk with this stage, in all
-  u32 limit;                        // chunks that will be staged
+  u32 staged[kStagers + 1];    // chunks that a warp has staged; at the end, that will be
+  u32 combined[SHUNT_STAGES];  // warps that have combined a chunk with this stage, in all
 };
 
 // All but the teller.
@@ -78,7 +77,7 @@ __device__ __forceinline__ void staged_reduce(const shunt_kernel_args &a, const 
   int64_t mine = chunks <= int64_t(blockIdx.x) ? 0 : (chunks - blockIdx.x - 1) / gridDim.x + 1;
   if (threadIdx.x < kStagers) progress.staged[threadIdx.x] = 0;
   if (threadIdx.x < SHUNT_STAGES) progress.combined[threadIdx.x] = 0;
-  if (threadIdx.x == 0) progress.limit = u32(mine);
+  if (threadIdx.x == kStagers) progress.staged[kStagers] = u32(mine);
   __syncthreads();
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
   const char *send = reinterpret_cast<const char *>(a.send);
@@ -125,29 +124,30 @@ __device__ __forceinline__ void staged_reduce(const shunt_kernel_args &a, const 
       if (lane == 0) store_release_shared(&progress.staged[warp], u32(k + 1));
       if (k == 0) {
         join_stagers_and_combiners();
-        mine = *reinterpret_cast<volatile u32 *>(&progress.limit);
+        mine = progress.staged[kStagers];
       }
     }
     if (mine == 0) join_stagers_and_combiners();
   } else if (warp == kStagers) {
-    u32 told = 0;
-    while (told < *reinterpret_cast<volatile u32 *>(&progress.limit)) {
-      u32 staged = ~0u;
-      if (lane < kStagers) staged = load_acquire_shared(&progress.staged[lane]);
+    for (u32 told = 0;;) {
+      const u32 word = lane <= kStagers ? load_acquire_shared(&progress.staged[lane]) : ~0u, limit = __shfl_sync(~0u, word, kStagers);
+      u32 staged = lane < kStagers ? word : ~0u;
 #pragma unroll
       for (int other = 16; other > 0; other /= 2) staged = min(staged, __shfl_xor_sync(~0u, staged, other));
-      if (staged == told) continue;
-      // Release: the stores of the stagers come before the counts.
-      fence_system();
-      __syncwarp();
-      told = staged;
-      tell_peers(a, SHUNT_OFF_STAGED, base + told);
+      if (staged != told) {
+        // Release: the stores of the stagers come before the counts.
+        fence_system();
+        __syncwarp();
+        told = staged;
+        tell_peers(a, SHUNT_OFF_STAGED, base + told);
+      }
+      if (told >= limit) break;
     }
   } else {
     constexpr int kStride = kCombiners * 32 * 16;
     const int thread = threadIdx.x - (kStagers + 1) * 32;
     const bool answer = ready(thread, [] { join_warps<2, kCombiners * 32>(); });
-    if (thread == 0 && !answer && mine > 1) progress.limit = 1;
+    if (thread == 0 && !answer && mine > 1) store_release_shared(&progress.staged[kStagers], 1);
     join_stagers_and_combiners();
     const bool source = lane < a.world && lane != a.rank;
     const int64_t last = answer && shard < deed.owners ? mine : 0;
@@ -186,7 +186,7 @@ __device__ __forceinline__ void staged_reduce(const shunt_kernel_args &a, const 
     }
   }
   __syncthreads();
-  mine = progress.limit;
+  mine = progress.staged[kStagers];
   // Where this rank owned nothing or dropped a chunk, peers count on it all the same.
   if (warp == 0) tell_peers(a, SHUNT_OFF_TAKEN, base + mine);
   advance(epoch, base + mine);
