@@ -78,9 +78,9 @@ func collections(t *testing.T, binary string, calls int) int {
 }
 
 // 16 bytes for each of the 6 times 100,000 calls would be 9 MiB and some twenty
-// collections.
+// collections; the heartbeats of so many seconds are a few.
 func TestBlockingCallsAllocateNothing(t *testing.T) {
 	binary := program(t, "bench/bench_all_reduce.c")
 	few, many := collections(t, binary, 10), collections(t, binary, 100000)
-	require.LessOrEqual(t, many, few+2, "collections in 60 calls: %d; in 600,000: %d", few, many)
+	require.LessOrEqual(t, many, few+8, "collections in 60 calls: %d; in 600,000: %d", few, many)
 }

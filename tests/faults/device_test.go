@@ -124,5 +124,5 @@ func TestSoakCommunicatorsOnDevices(t *testing.T) {
 	if !machine.Real() {
 		r.Rounds = min(*comms, 10)
 	}
-	flat(t, w.mustAsk("faults soak communicators", r, time.Duration(*comms)*3*time.Second+2*time.Minute), 2<<20)
+	flat(t, w.mustAsk("faults soak communicators", r, time.Duration(*comms)*3*time.Second+2*time.Minute), heap)
 }

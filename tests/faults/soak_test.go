@@ -36,5 +36,9 @@ func TestSoakCommunicators(t *testing.T) {
 	w := newWorld(t, 3)
 	r := w.meet(builtin, 30*time.Second)
 	r.Rounds = *comms
-	flat(t, w.mustAsk("faults soak communicators", r, time.Duration(*comms)*time.Second+time.Minute), 2<<20)
+	flat(t, w.mustAsk("faults soak communicators", r, time.Duration(*comms)*time.Second+time.Minute), heap)
 }
+
+// heap is how far a Go heap may grow before it has found its size; what one of
+// a thousand communicators leaves behind is more, with -faults.communicators.
+const heap = 4 << 20
