@@ -92,7 +92,7 @@ TABLE = [
     (lambda c: c.window(-1), INVALID, "-1"),
     (lambda c: c.register(np.zeros(0)), INVALID, "register: the buffer is empty"),
     (lambda c: c.register([1.0]), INVALID, "buffer: list is no buffer"),
-    (lambda c: c.register(np.zeros((4, 4)).T), INVALID, "buffer: array of shape .* is not C-contiguous"),
+    (lambda c: c.register(np.zeros((4, 4)).T), INVALID, "is not C-contiguous"),
     (lambda c: c.explain("all_deduce", 1), INVALID, "unknown collective"),
     (lambda c: c.explain("all_reduce", -1), INVALID, "-1"),
     (lambda c: group_of(c, lambda: c.barrier()), INVALID, "group"),
