@@ -2,6 +2,7 @@ package bench
 
 import (
 	"errors"
+	"slices"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/nccl"
@@ -104,7 +105,11 @@ func (p *peer) add(r *rank, job *prepared) error {
 				k = p.move(k)
 			}
 			moved[i] = k
-			list, ok := translate(r.operations(job, k), r.comm.Rank(), r.config.World, p.library.HasAllToAll())
+			operations := r.operations(job, k)
+			if form.window && !slices.ContainsFunc(operations, windowed) {
+				return nil
+			}
+			list, ok := translate(operations, r.comm.Rank(), r.config.World, p.library.HasAllToAll())
 			if !ok {
 				return nil
 			}
@@ -118,6 +123,13 @@ func (p *peer) add(r *rank, job *prepared) error {
 		job.list = append(job.list, c)
 	}
 	return nil
+}
+
+// windowed reports whether NCCL has kernels for symmetric windows. In the other
+// collectives a window gains nothing, and NCCL 2.28.9's broadcast of 2 MiB
+// breaks the GPU's context on one.
+func windowed(op host.Operation) bool {
+	return op.Collective == plugin.AllReduce || op.Collective == plugin.AllGather || op.Collective == plugin.ReduceScatter
 }
 
 // move is the same place in the registered memory.
