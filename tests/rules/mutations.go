@@ -77,7 +77,7 @@ var Mutations = []Mutation{
 		File:  "transports/shm/ring.go",
 		Old:   `		consumed := w.Sub(number, half)`,
 		New:   `		consumed := w.Sub(number, w.Const(1<<40))`,
-		Guard: Test{inRules, "TestRule13ScratchIsReusedUnderBackPressure"},
+		Guard: Test{inShm, "TestRule13CreditsBoundScratchReuse"},
 	},
 	{
 		Rule: 14, Why: "an endpoint that fails to close panics",
