@@ -78,7 +78,8 @@ func collections(t *testing.T, binary string, calls int) int {
 }
 
 // 16 bytes for each of the 6 times 100,000 calls would be 9 MiB and some twenty
-// collections; the heartbeats of so many seconds are a few.
+// collections; a few more have been
+// seen on a busy machine, for reasons not known.
 func TestBlockingCallsAllocateNothing(t *testing.T) {
 	binary := program(t, "bench/bench_all_reduce.c")
 	few, many := collections(t, binary, 10), collections(t, binary, 100000)

@@ -126,8 +126,7 @@ func (p *peer) add(r *rank, job *prepared) error {
 }
 
 // windowed reports whether NCCL has kernels for symmetric windows. In the other
-// collectives a window gains nothing, and NCCL 2.28.9's broadcast of 2 MiB
-// breaks the GPU's context on one.
+// collectives a window gains nothing.
 func windowed(op host.Operation) bool {
 	return op.Collective == plugin.AllReduce || op.Collective == plugin.AllGather || op.Collective == plugin.ReduceScatter
 }
