@@ -226,5 +226,5 @@ func (d *device) inspect(call *call) error {
 
 // Collect frees what communicators on CUDA memory that were closed while a graph
 // still used them had to keep, as far as those graphs are gone by now. Making and
-// closing communicators does so too.
+// closing communicators does so too, for their own GPU.
 func Collect() error { return executor.Collect() }

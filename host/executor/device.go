@@ -66,12 +66,12 @@ func NewDevice(driver cuda.Driver, ordinal, rank, world int) (*Device, error) {
 	if world < 1 || world > plugin.MaxWorld || rank < 0 || rank >= world {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "executor of rank %d in a world of %d", rank, world)
 	}
-	noteErrors(collect())
 	d := &Device{
 		driver: driver, ordinal: ordinal, rank: rank, world: world,
 		images: map[imageName]plugin.Image{}, modules: map[imageName]*loadedModule{}, live: map[uint64]bool{},
 	}
 	d.order.captures = map[uint64]*capture{}
+	noteErrors(d.collect())
 	if err := d.describe(); err != nil {
 		return nil, err
 	}
@@ -167,8 +167,8 @@ func (d *Device) Abort() {
 
 // Close ends the use of the Device. It waits at most closeWait for what is
 // still in streams, and not for graphs: what they, or work that has not ended by
-// then, may use stays and is freed by a later NewDevice, Close or Collect. The
-// error is that of everything freed meanwhile.
+// then, may use stays and is freed by a later NewDevice or Close for the same GPU,
+// or by Collect. The error is that of everything freed meanwhile.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -180,7 +180,7 @@ func (d *Device) Close() error {
 	markClosed(d)
 	d.await()
 	d.hold(d.free)
-	return takeErrors(collect())
+	return takeErrors(d.collect())
 }
 
 // free releases everything. Nothing may be using it.

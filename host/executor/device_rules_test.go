@@ -188,6 +188,31 @@ func TestRule05WhatAGraphCapturedStaysUntilItIsDestroyed(t *testing.T) {
 	require.Equal(t, []string{"1 allocations", "1 memory handles", "1 retained contexts"}, g.Leaks(), "the test's own alone")
 }
 
+// Rule 8: what is left on one GPU is not freed by whoever works on another, who
+// would wait for that GPU.
+func TestRule08OneGPUIsNotFreedByAnother(t *testing.T) {
+	g := newGPU(t, 1)
+	s := g.stream()
+	g.run(g.hold(0), s)
+	freed := 0
+	free := func() error { freed++; return nil }
+	require.NoError(t, g.device.Later(free))
+	require.Zero(t, freed, "an operation is in the stream")
+	g.store(0, 1)
+	g.synchronize(s)
+
+	other, err := NewDevice(g.Driver, 1, 0, 1)
+	require.NoError(t, err)
+	mine := 0
+	require.NoError(t, other.Later(func() error { mine++; return nil }))
+	require.NoError(t, other.Close())
+	require.Equal(t, []int{1, 0}, []int{mine, freed})
+
+	require.NoError(t, g.device.Close())
+	require.Equal(t, 1, freed)
+	require.NoError(t, g.DestroyStream(g.ctx, s))
+}
+
 // Rule 5, for memory that goes while the communicator stays: it waits for the
 // graphs captured before, not for later ones.
 func TestRule05LaterWaitsForGraphsCapturedBefore(t *testing.T) {

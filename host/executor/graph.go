@@ -72,21 +72,22 @@ func Detached() int {
 }
 
 // Collect frees what closed Devices had to keep and graphs have let go since.
-// NewDevice and Close do it too. It must not be called between launches that
-// wait for each other on several GPUs: freeing can wait for a GPU.
-func Collect() error { return takeErrors(collect()) }
+// NewDevice and Close do it too, for their own GPU. It must not be called
+// between launches that wait for each other on several GPUs: freeing can wait
+// for a GPU.
+func Collect() error { return takeErrors(collect(func(*Device) bool { return true })) }
 
 // Later calls free once no operation or graph that this Device has been given so
 // far can still be running or run again: at once where that is so, else from a
-// later call of NewDevice, Close or Collect, before the Device's own resources
-// go. It is for memory that regions lie in. The error is free's if it was called.
+// later call of NewDevice, Later or Close for the same GPU, or of Collect, before
+// the Device's own resources go. It is for memory that regions lie in. The error is free's if it was called.
 //
 // Like Close it asks the driver what still runs. While only one stream has been
 // used, and that is not a default stream, it does so with RecordContext, which
 // breaks a capture that is in progress on that GPU.
 func (d *Device) Later(free func() error) error {
 	if d.hold(free) {
-		return takeErrors(collect())
+		return takeErrors(d.collect())
 	}
 	return free() // the Device's resources are gone, so nothing can run
 }
@@ -130,14 +131,22 @@ func (d *Device) forget() {
 	}
 }
 
-// collect takes the tokens of graphs that are gone, and frees what nothing uses.
-func collect() []error {
+// collect is collect for the Devices of one GPU. What other ranks of this
+// process have left is theirs to free: freeing can wait for their GPU, which may
+// be waiting for a launch that the caller makes next.
+func (d *Device) collect() []error {
+	return collect(func(other *Device) bool { return other.driver == d.driver && other.ordinal == d.ordinal })
+}
+
+// collect takes the tokens of graphs that are gone, and frees what nothing uses
+// of some of the Devices.
+func collect(of func(*Device) bool) []error {
 	registry.mu.Lock()
 	drivers := map[cuda.Driver]bool{}
 	var candidates []*Device
 	for d := range registry.devices {
 		drivers[d.driver] = true
-		if len(d.held) > 0 && !d.freeing {
+		if len(d.held) > 0 && !d.freeing && of(d) {
 			d.freeing = true
 			candidates = append(candidates, d)
 		}
