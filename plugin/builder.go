@@ -18,6 +18,8 @@ type Builder struct {
 	err    error
 	open   bool
 
+	symmetric bool // the request is
+
 	// Temporaries and constants are numbered apart while building, because the
 	// number of constants is not known yet; Plan puts them in place.
 	temps int
@@ -37,7 +39,8 @@ func NewBuilder(req Request, algorithm string) *Builder {
 			Algorithm: algorithm, Collective: req.Collective, DType: req.DType, Op: req.Op,
 			World: req.World, Rank: req.Rank,
 		},
-		consts: map[int64]int{},
+		consts:    map[int64]int{},
+		symmetric: req.Symmetric,
 	}
 }
 
@@ -195,6 +198,17 @@ func (b *Builder) Region(region, rank, offset Reg) RefID {
 // from, and only where the request said PeerRead. All three are registers.
 func (b *Builder) Peer(address, rank, offset Reg) RefID {
 	return b.ref(Ref{Space: SpacePeer, Region: uint16(address), Rank: uint16(rank), Offset: uint16(offset), Scale: None})
+}
+
+// PeerRecv is a place in the receive memory of a rank, as this rank reaches it:
+// offset bytes behind where that rank's receive memory begins. It can be copied
+// to and from and be a kernel's argument, only where the request said Symmetric.
+// Both are registers.
+func (b *Builder) PeerRecv(rank, offset Reg) RefID {
+	if !b.symmetric {
+		b.fail("step %d: receive memory of a peer in a plan for a request that is not symmetric", len(b.plan.Steps))
+	}
+	return b.ref(Ref{Space: SpacePeerRecv, Rank: uint16(rank), Offset: uint16(offset), Scale: None})
 }
 
 // Refs puts copies of the given refs side by side, as reduce wants its

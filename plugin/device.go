@@ -9,15 +9,17 @@ package plugin
 const (
 	WatchAbort       = 0   // uint32: not 0 once the communicator is aborted
 	WatchTimeout     = 8   // uint64: nanoseconds a wait may last; 0: no limit
-	WatchFault       = 64  // uint32: why a kernel gave up a wait, a Fault; written last, the first one stays
-	WatchFaultPeer   = 68  // int32: rank that was waited for
+	WatchFault       = 64  // uint32: why a kernel gave up, a Fault; written last, the first one stays
+	WatchFaultPeer   = 68  // int32: rank that was waited for, or differs
 	WatchFaultEpoch  = 72  // uint64: value that was waited for
+	WatchFaultOwn    = 80  // 3 uint64, of FaultAsymmetric: this rank's range, offset of its receive memory there, and bytes
+	WatchFaultTheirs = 104 // 3 uint64: and what the peer has instead
 	WatchMissed      = 128 // uint64: an address of the caller's that the directory lacks; any later one replaces it
 	WatchMissedBytes = 136 // uint64: and how many bytes of it a kernel would have needed
 	WatchBytes       = 192
 )
 
-// Fault is why a kernel gave up a wait.
+// Fault is why a kernel gave up.
 type Fault uint32
 
 // Faults.
@@ -25,6 +27,10 @@ const (
 	FaultNone    Fault = 0
 	FaultAborted Fault = 1 // the abort word was raised
 	FaultTimeout Fault = 2 // the watch page's timeout passed
+	// FaultAsymmetric: the receive memory of a symmetric request lies elsewhere on
+	// a peer. The kernel that says so does not end before the communicator is
+	// aborted.
+	FaultAsymmetric Fault = 3
 )
 
 // A region of role directory tells kernels which of the caller's buffers peers

@@ -47,7 +47,7 @@ type Plan struct {
 // so they may change from launch to launch and within a loop.
 type Ref struct {
 	Space  Space
-	Region uint16 // register holding the region's number, or the address for peer; unused for send and recv
+	Region uint16 // register holding the region's number, or the address for peer; unused for send, recv and peer_recv
 	Rank   uint16 // register holding the rank; unused for send and recv
 	Offset uint16 // register holding the offset in bytes
 	Scale  uint16 // register holding the bits of a float64 that each element is multiplied by when read, or None
@@ -143,6 +143,13 @@ func (p *Plan) Validate() error {
 	for i, r := range p.Refs {
 		switch r.Space {
 		case SpaceSend, SpaceRecv, SpaceAbort:
+		case SpacePeerRecv:
+			if !isReg(r.Rank) {
+				return bad("ref %d: register out of range", i)
+			}
+			if r.Scale != None {
+				return bad("ref %d: a peer's receive memory is copied as it is, not scaled", i)
+			}
 		case SpaceRegion, SpacePeer:
 			if !isReg(r.Region) || !isReg(r.Rank) {
 				return bad("ref %d: register out of range", i)
@@ -159,7 +166,7 @@ func (p *Plan) Validate() error {
 	}
 	for i, a := range p.Args {
 		if (a.Ref == None) == (a.Value == None) ||
-			(a.Ref != None && !p.isLocal(a.Ref) && !p.isAbort(a.Ref)) || (a.Value != None && !isReg(a.Value)) {
+			(a.Ref != None && !p.isCopied(a.Ref) && !p.isAbort(a.Ref)) || (a.Value != None && !isReg(a.Value)) {
 			return bad("argument %d: neither or both of ref and value, or out of range", i)
 		}
 		switch a.Bytes {
@@ -195,6 +202,12 @@ func (p *Plan) Validate() error {
 // isLocal reports whether a ref exists and is in memory that is mapped here and
 // that steps may touch.
 func (p *Plan) isLocal(ref uint16) bool {
+	return p.isCopied(ref) && p.Refs[ref].Space != SpacePeerRecv
+}
+
+// isCopied reports whether a ref exists and is in memory that copies and kernels
+// of this rank write.
+func (p *Plan) isCopied(ref uint16) bool {
 	return int(ref) < len(p.Refs) && p.Refs[ref].Space != SpacePeer && p.Refs[ref].Space != SpaceAbort
 }
 
@@ -249,7 +262,7 @@ func (p *Plan) validateTrack(track Track, firstTemp int, bad func(string, ...any
 		case StepStore:
 			ok = isWord(s.Dst) && isReg(s.A)
 		case StepCopy:
-			ok = p.isLocal(s.Dst) && isRef(s.A) && !p.isAbort(s.A) && isReg(s.N)
+			ok = p.isCopied(s.Dst) && isRef(s.A) && !p.isAbort(s.A) && isReg(s.N)
 		case StepReduce:
 			ok = p.isLocal(s.Dst) && s.B >= 1 && p.areLocal(s.A, s.B) && isReg(s.N)
 		case StepSignal:

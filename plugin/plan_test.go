@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"errors"
+	"strings"
 	"testing"
 )
 
@@ -47,5 +48,70 @@ func TestValidatePeerMemory(t *testing.T) {
 				t.Errorf("%v, want code protocol", err)
 			}
 		})
+	}
+}
+
+// The receive memory of peers is for copies and kernels of plans for symmetric
+// requests, and for nothing else.
+func TestValidatePeerRecv(t *testing.T) {
+	for name, test := range map[string]struct {
+		valid bool
+		body  func(b *Builder, peer RefID)
+	}{
+		"copy to":         {true, func(b *Builder, peer RefID) { b.Copy(peer, b.Send(b.Const(0)), b.Const(8)) }},
+		"copy from":       {true, func(b *Builder, peer RefID) { b.Copy(b.Recv(b.Const(0)), peer, b.Const(8)) }},
+		"kernel argument": {true, func(b *Builder, peer RefID) { b.Launch("image", "kernel", b.Const(1), b.Const(1), Address(peer)) }},
+		"reduce from":     {false, func(b *Builder, peer RefID) { b.Reduce(b.Recv(b.Const(0)), b.Const(1), b.Send(b.Const(0)), peer) }},
+		"reduce to":       {false, func(b *Builder, peer RefID) { b.Reduce(peer, b.Const(1), b.Send(b.Const(0))) }},
+		"load":            {false, func(b *Builder, peer RefID) { b.Load(peer) }},
+		"store":           {false, func(b *Builder, peer RefID) { b.Store(peer, b.Const(1)) }},
+		"signal":          {false, func(b *Builder, peer RefID) { b.SignalAll(peer, b.Const(1)) }},
+		"wait":            {false, func(b *Builder, peer RefID) { b.Wait(peer, b.Const(1), b.Const(0)) }},
+		"address":         {false, func(b *Builder, peer RefID) { b.Address(peer) }},
+		"scaled": {false, func(b *Builder, peer RefID) {
+			b.plan.Refs[peer].Scale = uint16(SlotScalar)
+			b.Copy(peer, b.Send(b.Const(0)), b.Const(8))
+		}},
+		"rank out of range": {false, func(b *Builder, peer RefID) {
+			b.plan.Refs[peer].Rank = None - 1
+			b.Copy(peer, b.Send(b.Const(0)), b.Const(8))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			symmetric := Request{Collective: AllGather, DType: Uint8, World: 2, Rank: 1, Symmetric: true}
+			b := NewBuilder(symmetric, "test")
+			b.Track(func() {
+				b.Set(b.Temp(), AluMov, b.Const(7), 0, 0)
+				test.body(b, b.PeerRecv(b.Const(0), b.Const(0)))
+			})
+			p, err := b.Plan()
+			if (err == nil) != test.valid {
+				t.Errorf("%v, want valid %t", err, test.valid)
+			}
+			if err != nil {
+				if !errors.Is(err, Protocol) {
+					t.Errorf("%v, want code protocol", err)
+				}
+				return
+			}
+			if err := p.ValidateFor(symmetric); err != nil {
+				t.Error(err)
+			}
+			plain := symmetric
+			plain.Symmetric = false
+			if err := p.ValidateFor(plain); !errors.Is(err, Protocol) || !strings.Contains(err.Error(), "step 1 (") {
+				t.Errorf("for a request that is not symmetric: %v, want code protocol and the step's number", err)
+			}
+			other := symmetric
+			other.Rank = 0
+			if err := p.ValidateFor(other); !errors.Is(err, Protocol) {
+				t.Errorf("for another rank: %v, want code protocol", err)
+			}
+		})
+	}
+	b := NewBuilder(Request{Collective: AllGather, World: 2}, "test")
+	b.Track(func() { b.Copy(b.PeerRecv(b.Const(0), b.Const(0)), b.Send(b.Const(0)), b.Const(8)) })
+	if _, err := b.Plan(); err == nil {
+		t.Error("the builder writes receive memory of a peer into a plan for a request that is not symmetric")
 	}
 }

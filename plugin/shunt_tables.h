@@ -119,6 +119,7 @@ enum {
   SHUNT_SPACE_REGION = 2, /* region number [region] of rank [rank] */
   SHUNT_SPACE_PEER = 3, /* memory of rank [rank]'s process, at the address [region] that this rank published; only where Request.peer_read holds, and only as the source of a copy */
   SHUNT_SPACE_ABORT = 4, /* the communicator's watch page, a shunt_watch, as kernels see it: it begins with the abort word; only as a kernel argument */
+  SHUNT_SPACE_PEER_RECV = 5, /* the receive memory of rank [rank], as long as this rank's; only where Request.symmetric holds, to copy to and from and as a kernel argument */
 };
 
 /* StepKind is what one step of a plan does. */
@@ -167,8 +168,8 @@ enum {
   SHUNT_SLOT_SCALAR = 3, /* premul_sum: this rank's scalar, the bits of a float64 */
   SHUNT_SLOT_SEND_BYTES = 4, /* length of the send memory */
   SHUNT_SLOT_RECV_BYTES = 5, /* length of the receive memory */
-  SHUNT_SLOT_WINDOW = 6, /* one-sided operations: region number of the window */
-  SHUNT_SLOT_OFFSET = 7, /* one-sided operations: byte offset in the peer's window; wait: the value waited for */
+  SHUNT_SLOT_WINDOW = 6, /* one-sided operations: region number of the window; symmetric requests: number of the symmetric range, alike on all ranks */
+  SHUNT_SLOT_OFFSET = 7, /* one-sided operations: byte offset in the peer's window; wait: the value waited for; symmetric requests: byte offset of the receive memory in the symmetric range */
   SHUNT_SLOT_ARRAYS = 8, /* first of the arrays: send counts, send displacements, receive counts, receive displacements */
 };
 

@@ -60,6 +60,14 @@ typedef struct shunt_request {
   uint32_t peer_read; /* 1: every rank can read every other rank's memory, so
                          plans may use SHUNT_SPACE_PEER. Older hosts send a
                          struct that ends before it: struct_size tells. */
+  uint32_t reserved;  /* 0 */
+  uint32_t symmetric; /* 1: the receive memory of every rank lies at one offset
+                         of memory that all ranks registered as symmetric and
+                         that all have mapped, and is equally long everywhere:
+                         plans may use SHUNT_SPACE_PEER_RECV. That the offsets
+                         are equal is the users' promise, which a plan should
+                         check (SHUNT_SLOT_WINDOW, SHUNT_SLOT_OFFSET). Older hosts
+                         send a struct that ends before it. */
 } shunt_request;
 
 /* A named way to do one collective; cost = latency + bytes / bandwidth. */
@@ -127,10 +135,11 @@ typedef struct shunt_watch_page {
   uint32_t reserved;
   uint64_t timeout; /* nanoseconds a wait may last; 0: no limit */
   uint8_t line0[48];
-  uint32_t fault; /* why a kernel gave up a wait: 1 aborted, 2 timeout; written last, the first one stays */
-  int32_t fault_peer;   /* rank that was waited for */
+  uint32_t fault; /* why a kernel gave up: 1 aborted, 2 timeout, 3 asymmetric; written last, the first one stays */
+  int32_t fault_peer;   /* rank that was waited for, or differs */
   uint64_t fault_epoch; /* value that was waited for */
-  uint8_t line1[48];
+  uint64_t fault_own[3];    /* asymmetric: this rank's range, offset of its receive memory there, and bytes */
+  uint64_t fault_theirs[3]; /* and what the peer has instead */
   uint64_t missed;       /* an address of the caller's that the directory lacks; any later one replaces it */
   uint64_t missed_bytes; /* and how many bytes of it a kernel would have needed */
   uint8_t line2[48];

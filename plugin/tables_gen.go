@@ -488,27 +488,31 @@ const (
 	SpacePeer Space = 3
 	// SpaceAbort: the communicator's watch page, a shunt_watch, as kernels see it: it begins with the abort word; only as a kernel argument.
 	SpaceAbort Space = 4
+	// SpacePeerRecv: the receive memory of rank [rank], as long as this rank's; only where Request.symmetric holds, to copy to and from and as a kernel argument.
+	SpacePeerRecv Space = 5
 )
 
 var spaceNames = map[Space]string{
-	SpaceSend:   "send",
-	SpaceRecv:   "recv",
-	SpaceRegion: "region",
-	SpacePeer:   "peer",
-	SpaceAbort:  "abort",
+	SpaceSend:     "send",
+	SpaceRecv:     "recv",
+	SpaceRegion:   "region",
+	SpacePeer:     "peer",
+	SpaceAbort:    "abort",
+	SpacePeerRecv: "peer_recv",
 }
 
 var spaceDocs = map[Space]string{
-	SpaceSend:   "the caller's send memory, SlotSendBytes long",
-	SpaceRecv:   "the caller's receive memory, SlotRecvBytes long",
-	SpaceRegion: "region number [region] of rank [rank]",
-	SpacePeer:   "memory of rank [rank]'s process, at the address [region] that this rank published; only where Request.peer_read holds, and only as the source of a copy",
-	SpaceAbort:  "the communicator's watch page, a shunt_watch, as kernels see it: it begins with the abort word; only as a kernel argument",
+	SpaceSend:     "the caller's send memory, SlotSendBytes long",
+	SpaceRecv:     "the caller's receive memory, SlotRecvBytes long",
+	SpaceRegion:   "region number [region] of rank [rank]",
+	SpacePeer:     "memory of rank [rank]'s process, at the address [region] that this rank published; only where Request.peer_read holds, and only as the source of a copy",
+	SpaceAbort:    "the communicator's watch page, a shunt_watch, as kernels see it: it begins with the abort word; only as a kernel argument",
+	SpacePeerRecv: "the receive memory of rank [rank], as long as this rank's; only where Request.symmetric holds, to copy to and from and as a kernel argument",
 }
 
 // Spaces lists every Space in the order of its value.
 func Spaces() []Space {
-	return []Space{SpaceSend, SpaceRecv, SpaceRegion, SpacePeer, SpaceAbort}
+	return []Space{SpaceSend, SpaceRecv, SpaceRegion, SpacePeer, SpaceAbort, SpacePeerRecv}
 }
 
 // String is the name used in messages, options and files.
@@ -687,9 +691,9 @@ const (
 	SlotSendBytes Slot = 4
 	// SlotRecvBytes: length of the receive memory.
 	SlotRecvBytes Slot = 5
-	// SlotWindow: one-sided operations: region number of the window.
+	// SlotWindow: one-sided operations: region number of the window; symmetric requests: number of the symmetric range, alike on all ranks.
 	SlotWindow Slot = 6
-	// SlotOffset: one-sided operations: byte offset in the peer's window; wait: the value waited for.
+	// SlotOffset: one-sided operations: byte offset in the peer's window; wait: the value waited for; symmetric requests: byte offset of the receive memory in the symmetric range.
 	SlotOffset Slot = 7
 	// SlotArrays: first of the arrays: send counts, send displacements, receive counts, receive displacements.
 	SlotArrays Slot = 8
@@ -714,8 +718,8 @@ var slotDocs = map[Slot]string{
 	SlotScalar:    "premul_sum: this rank's scalar, the bits of a float64",
 	SlotSendBytes: "length of the send memory",
 	SlotRecvBytes: "length of the receive memory",
-	SlotWindow:    "one-sided operations: region number of the window",
-	SlotOffset:    "one-sided operations: byte offset in the peer's window; wait: the value waited for",
+	SlotWindow:    "one-sided operations: region number of the window; symmetric requests: number of the symmetric range, alike on all ranks",
+	SlotOffset:    "one-sided operations: byte offset in the peer's window; wait: the value waited for; symmetric requests: byte offset of the receive memory in the symmetric range",
 	SlotArrays:    "first of the arrays: send counts, send displacements, receive counts, receive displacements",
 }
 

@@ -78,6 +78,13 @@ type Request struct {
 	Memory     MemoryKind
 	Rank       int  // Prepare only; Supports must not look at it
 	PeerRead   bool // every rank can read every other rank's memory: plans may use SpacePeer
+	// Symmetric: the receive memory of every rank lies at one offset of memory
+	// that all ranks registered as symmetric and that all have mapped, and is
+	// equally long everywhere: plans may use SpacePeerRecv. That the offsets are
+	// equal is the users' promise, which a plan should check (SlotWindow,
+	// SlotOffset). Only for all_reduce, broadcast, all_gather, reduce_scatter,
+	// all_to_all and scatter.
+	Symmetric bool
 }
 
 // Support is the answer to Supports: algorithms, best first, or a reason.

@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/plugin/internal/probe"
@@ -25,6 +27,8 @@ func TestProcessAnswersAsTheTransportItself(t *testing.T) {
 	for _, read := range []bool{false, true} {
 		broadcast := plugin.Request{Collective: plugin.Broadcast, World: 2, PeerRead: read}
 		require.Equal(t, read, len(remote.Supports(broadcast).Algorithms) == 1)
+		gather := plugin.Request{Collective: plugin.AllGather, World: 2, Symmetric: read}
+		require.Equal(t, read, len(remote.Supports(gather).Algorithms) == 1)
 	}
 	send := plugin.Request{Collective: plugin.Send, World: 2}
 	require.Equal(t, local.Supports(send), remote.Supports(send))
@@ -172,8 +176,53 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 	cancel()
 	_, err = c.Transport().Open(ctx, openConfig(probe.OptionHang, ""))
 	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, plugin.Aborted)
 	require.NoError(t, c.Err(), "the plugin lives on")
 	require.NoError(t, open(t, c).Close())
+}
+
+// late is a context whose deadline has passed before its timer has run.
+type late struct{ context.Context }
+
+func (late) Deadline() (time.Time, bool) { return time.Now().Add(-time.Millisecond), true }
+
+func TestWhoeverNoticesTheEndOfACallFirst(t *testing.T) {
+	c := start(t, "probe")
+	canceled, cancel := context.WithCancel(context.Background())
+	cancel()
+	expired, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Hour))
+	defer cancel()
+	lives := late{context.Background()}
+	require.NoError(t, lives.Err())
+	byPlugin := func(code plugin.Code) error { return toRPC(plugin.Errorf(code, "open was given up")) }
+	for name, the := range map[string]struct {
+		given  context.Context
+		answer error
+		want   error
+		code   plugin.Code
+		text   string
+	}{
+		"the host, deadline":                  {expired, status.FromContextError(context.DeadlineExceeded).Err(), context.DeadlineExceeded, plugin.Timeout, "open: context deadline exceeded"},
+		"the host, canceled":                  {canceled, status.FromContextError(context.Canceled).Err(), context.Canceled, plugin.Aborted, "open: context canceled"},
+		"the plugin, deadline":                {lives, byPlugin(plugin.Timeout), context.DeadlineExceeded, plugin.Timeout, "open: context deadline exceeded (open: open was given up)"},
+		"the plugin, deadline, no code":       {expired, byPlugin(plugin.Internal), context.DeadlineExceeded, plugin.Timeout, "open was given up"},
+		"the plugin, canceled":                {canceled, byPlugin(plugin.Aborted), context.Canceled, plugin.Aborted, "open: context canceled (open: open was given up)"},
+		"the plugin, canceled, called late":   {canceled, byPlugin(plugin.Timeout), context.Canceled, plugin.Aborted, "open was given up"},
+		"gRPC of the plugin, deadline":        {lives, status.Error(codes.DeadlineExceeded, "too late"), context.DeadlineExceeded, plugin.Timeout, "open: too late"},
+		"the carrier's wait for a descriptor": {canceled, plugin.Errorf(plugin.Timeout, "waiting for a descriptor: %w", context.Canceled), context.Canceled, plugin.Aborted, "waiting for a descriptor"},
+		"a verdict that has nothing to do with it": {expired, byPlugin(plugin.OutOfMemory), plugin.OutOfMemory, plugin.OutOfMemory, "open: open was given up"},
+		"the plugin, and nothing has ended":        {context.Background(), byPlugin(plugin.Timeout), plugin.Timeout, plugin.Timeout, "open: open was given up"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := c.call(the.given, "open", func(context.Context) error { return the.answer })
+			require.ErrorIs(t, err, the.want)
+			require.Equal(t, the.code, plugin.CodeOf(err))
+			require.ErrorContains(t, err, the.text)
+			if the.want == plugin.OutOfMemory || the.given == context.Background() {
+				require.NotErrorIs(t, err, context.DeadlineExceeded)
+			}
+		})
+	}
 }
 
 func TestSupportsIsAskedOnce(t *testing.T) {

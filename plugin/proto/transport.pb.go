@@ -226,16 +226,21 @@ func (x *InfoReply) GetVersionMinor() uint32 {
 // Request is one operation as every rank sees it. rank is for Prepare only;
 // Supports must not look at it.
 type Request struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Collective    uint32                 `protobuf:"varint,1,opt,name=collective,proto3" json:"collective,omitempty"` // Collective
-	Dtype         uint32                 `protobuf:"varint,2,opt,name=dtype,proto3" json:"dtype,omitempty"`           // DType
-	Op            uint32                 `protobuf:"varint,3,opt,name=op,proto3" json:"op,omitempty"`                 // Op
-	Bytes         int64                  `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`           // of one rank's message: count times element size
-	World         int32                  `protobuf:"varint,5,opt,name=world,proto3" json:"world,omitempty"`
-	Hosts         int32                  `protobuf:"varint,6,opt,name=hosts,proto3" json:"hosts,omitempty"`   // distinct hosts among the ranks
-	Memory        uint32                 `protobuf:"varint,7,opt,name=memory,proto3" json:"memory,omitempty"` // MemoryKind
-	Rank          int32                  `protobuf:"varint,8,opt,name=rank,proto3" json:"rank,omitempty"`
-	PeerRead      bool                   `protobuf:"varint,9,opt,name=peer_read,json=peerRead,proto3" json:"peer_read,omitempty"` // every rank can read every other rank's memory: plans may use space peer
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Collective uint32                 `protobuf:"varint,1,opt,name=collective,proto3" json:"collective,omitempty"` // Collective
+	Dtype      uint32                 `protobuf:"varint,2,opt,name=dtype,proto3" json:"dtype,omitempty"`           // DType
+	Op         uint32                 `protobuf:"varint,3,opt,name=op,proto3" json:"op,omitempty"`                 // Op
+	Bytes      int64                  `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`           // of one rank's message: count times element size
+	World      int32                  `protobuf:"varint,5,opt,name=world,proto3" json:"world,omitempty"`
+	Hosts      int32                  `protobuf:"varint,6,opt,name=hosts,proto3" json:"hosts,omitempty"`   // distinct hosts among the ranks
+	Memory     uint32                 `protobuf:"varint,7,opt,name=memory,proto3" json:"memory,omitempty"` // MemoryKind
+	Rank       int32                  `protobuf:"varint,8,opt,name=rank,proto3" json:"rank,omitempty"`
+	PeerRead   bool                   `protobuf:"varint,9,opt,name=peer_read,json=peerRead,proto3" json:"peer_read,omitempty"` // every rank can read every other rank's memory: plans may use space peer
+	// The receive memory of every rank lies at one offset of memory that all ranks
+	// registered as symmetric and that all have mapped, and is equally long
+	// everywhere: plans may use space peer_recv. That the offsets are equal is the
+	// users' promise, which a plan should check (slots window and offset).
+	Symmetric     bool `protobuf:"varint,10,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -329,6 +334,13 @@ func (x *Request) GetRank() int32 {
 func (x *Request) GetPeerRead() bool {
 	if x != nil {
 		return x.PeerRead
+	}
+	return false
+}
+
+func (x *Request) GetSymmetric() bool {
+	if x != nil {
+		return x.Symmetric
 	}
 	return false
 }
@@ -1871,7 +1883,7 @@ const file_transport_proto_rawDesc = "" +
 	"\x06memory\x18\x04 \x03(\rR\x06memory\x12\x10\n" +
 	"\x03doc\x18\x05 \x01(\tR\x03doc\x12#\n" +
 	"\rversion_major\x18\x06 \x01(\rR\fversionMajor\x12#\n" +
-	"\rversion_minor\x18\a \x01(\rR\fversionMinor\"\xda\x01\n" +
+	"\rversion_minor\x18\a \x01(\rR\fversionMinor\"\xf8\x01\n" +
 	"\aRequest\x12\x1e\n" +
 	"\n" +
 	"collective\x18\x01 \x01(\rR\n" +
@@ -1883,7 +1895,9 @@ const file_transport_proto_rawDesc = "" +
 	"\x05hosts\x18\x06 \x01(\x05R\x05hosts\x12\x16\n" +
 	"\x06memory\x18\a \x01(\rR\x06memory\x12\x12\n" +
 	"\x04rank\x18\b \x01(\x05R\x04rank\x12\x1b\n" +
-	"\tpeer_read\x18\t \x01(\bR\bpeerRead\"H\n" +
+	"\tpeer_read\x18\t \x01(\bR\bpeerRead\x12\x1c\n" +
+	"\tsymmetric\x18\n" +
+	" \x01(\bR\tsymmetric\"H\n" +
 	"\x0fSupportsRequest\x125\n" +
 	"\arequest\x18\x01 \x01(\v2\x1b.shunt.transport.v1.RequestR\arequest\"f\n" +
 	"\rSupportsReply\x12=\n" +

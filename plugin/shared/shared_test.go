@@ -88,6 +88,8 @@ func TestSharedAnswersAsTheTransportItself(t *testing.T) {
 	for _, read := range []bool{false, true} {
 		broadcast := plugin.Request{Collective: plugin.Broadcast, World: 2, PeerRead: read}
 		require.Equal(t, read, len(loaded.Supports(broadcast).Algorithms) == 1)
+		gather := plugin.Request{Collective: plugin.AllGather, World: 2, Symmetric: read}
+		require.Equal(t, read, len(loaded.Supports(gather).Algorithms) == 1)
 	}
 
 	e, err := loaded.Open(context.Background(), openConfig())

@@ -25,15 +25,17 @@ type transport struct {
 func (t *transport) Info() plugin.Info { return t.info }
 
 func request(r plugin.Request) C.shunt_request {
-	var peerRead C.uint32_t
-	if r.PeerRead {
-		peerRead = 1
+	truth := func(v bool) C.uint32_t {
+		if v {
+			return 1
+		}
+		return 0
 	}
 	return C.shunt_request{
 		struct_size: C.sizeof_shunt_request,
 		collective:  C.shunt_collective(r.Collective), dtype: C.shunt_dtype(r.DType), op: C.shunt_op(r.Op),
 		bytes: C.int64_t(r.Bytes), world: C.int32_t(r.World), hosts: C.int32_t(r.Hosts),
-		memory: C.shunt_memory_kind(r.Memory), rank: C.int32_t(r.Rank), peer_read: peerRead,
+		memory: C.shunt_memory_kind(r.Memory), rank: C.int32_t(r.Rank), peer_read: truth(r.PeerRead), symmetric: truth(r.Symmetric),
 	}
 }
 

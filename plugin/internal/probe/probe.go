@@ -54,7 +54,7 @@ func (Transport) Info() plugin.Info {
 }
 
 // Supports answers for all_reduce, for broadcast where ranks can read each
-// other's memory, and a different hostile answer for each of a few worlds that
+// other's memory, for all_gather where receive memory is symmetric, and a different hostile answer for each of a few worlds that
 // no test means otherwise.
 func (Transport) Supports(r plugin.Request) plugin.Support {
 	switch {
@@ -68,6 +68,8 @@ func (Transport) Supports(r plugin.Request) plugin.Support {
 		panic("supports panics")
 	case r.Collective == plugin.Broadcast && r.PeerRead:
 		return plugin.Support{Algorithms: []plugin.Algorithm{{Name: "peer", Latency: 1, Bandwidth: 1}}}
+	case r.Collective == plugin.AllGather && r.Symmetric:
+		return plugin.Support{Algorithms: []plugin.Algorithm{{Name: "symmetric", Latency: 1, Bandwidth: 1}}}
 	case r.Collective != plugin.AllReduce:
 		return plugin.Support{Reason: "the probe only reduces"}
 	}

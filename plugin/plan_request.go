@@ -1,0 +1,40 @@
+package plugin
+
+// ValidateFor is Validate of a plan that answers a request: it refuses a plan
+// for another rank or world, and one that reaches further than the request
+// allows.
+func (p *Plan) ValidateFor(r Request) error {
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	if p.World != r.World || p.Rank != r.Rank {
+		return Errorf(Protocol, "plan %s is for rank %d of %d, want rank %d of %d", p.Algorithm, p.Rank, p.World, r.Rank, r.World)
+	}
+	if r.Symmetric {
+		return nil
+	}
+	for i := range p.Steps {
+		if s := &p.Steps[i]; p.reachesPeerRecv(s) {
+			return Errorf(Protocol, "plan %s: step %d (%s) reaches receive memory of a peer, but the request is not symmetric", p.Algorithm, i, s.Kind)
+		}
+	}
+	return nil
+}
+
+// reachesPeerRecv reports whether a step of a valid plan names a ref into space
+// peer_recv.
+func (p *Plan) reachesPeerRecv(s *Step) bool {
+	is := func(ref uint16) bool { return p.Refs[ref].Space == SpacePeerRecv }
+	switch s.Kind {
+	case StepCopy:
+		return is(s.Dst) || is(s.A)
+	case StepLaunch:
+		k := &p.Kernels[s.A]
+		for _, a := range p.Args[k.FirstArg : int(k.FirstArg)+int(k.CountArgs)] {
+			if a.Ref != None && is(a.Ref) {
+				return true
+			}
+		}
+	}
+	return false
+}
