@@ -155,9 +155,9 @@ func (w writer) size(g grid, bytes plugin.Reg) (blocks, threads plugin.Reg) {
 			bytes = w.CeilDiv(bytes, w.Const(world))
 		}
 		n := w.CeilDiv(bytes, w.Const(480))
-		// 8 warps a block until the grid is full, then 16.
-		short := w.Le(n, w.Const(8*maxBlocks))
-		warps := w.clamp(w.Min(n, w.Select(short, w.Const(8), w.Const(16))), 1, 16)
+		// 4 warps a block until the grid is full, then 8, then 16.
+		most := w.Select(w.Le(n, w.Const(4*maxBlocks)), w.Const(4), w.Select(w.Le(n, w.Const(8*maxBlocks)), w.Const(8), w.Const(16)))
+		warps := w.clamp(w.Min(n, most), 1, 16)
 		return w.clamp(w.CeilDiv(n, warps), 1, maxBlocks), w.Mul(warps, w.Const(32))
 	case staging:
 		if world == 2 {
