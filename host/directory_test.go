@@ -224,8 +224,15 @@ func TestFreedMemoryIsUnmappedByPeers(t *testing.T) {
 	const n, count = 2, long
 	deviceWorld(t, n, func(r *rank) error {
 		b, done := r.buffers(count, 1, 1)
-		memory := func() []string { return r.driver.Leaks()[:2] } // allocations and their handles
+		memory := func() []string { return r.driver.Leaks()[:2] } // allocations and their handles, of all ranks
+		meet := func() error { return errors.Join(r.Barrier(r), r.sync()) }
+		if err := meet(); err != nil {
+			return err
+		}
 		before := memory()
+		if err := meet(); err != nil {
+			return err
+		}
 		m, err := r.driver.CreateMemory(r.ctx, r.Rank(), n*count*4)
 		if err != nil {
 			return err
