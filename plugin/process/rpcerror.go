@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"errors"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -76,13 +77,43 @@ func refusal(err error) bool {
 	return ok && detail(s) != nil
 }
 
+// ofContext is the error of a call whose context has ended, if that is why it
+// failed. The plugin sees the deadline and the cancellation as well, and its
+// answer may come first: it is the context's error all the same, with what the
+// plugin said in the message. Codes that say more than that a call was given up
+// are kept.
+func ofContext(ctx context.Context, operation string, err error) error {
+	ended := ctx.Err()
+	if deadline, has := ctx.Deadline(); ended == nil && has && !time.Now().Before(deadline) {
+		ended = context.DeadlineExceeded // the context's own timer has not run yet
+	}
+	if ended == nil {
+		return err
+	}
+	switch plugin.CodeOf(err) {
+	case plugin.Timeout, plugin.Aborted, plugin.Internal:
+	default:
+		return err
+	}
+	code := plugin.Aborted
+	if errors.Is(ended, context.DeadlineExceeded) {
+		code = plugin.Timeout
+	}
+	message := err.Error()
+	if !errors.Is(err, ended) {
+		message = operation + ": " + ended.Error() + " (" + message + ")"
+	}
+	return &plugin.Error{Code: code, Rank: -1, Message: message, Cause: ended}
+}
+
 // call makes one call to the plugin. It ends when the plugin does, and then
-// answers why the plugin ended rather than how that looked from the call.
-func (c *Client) call(ctx context.Context, operation string, f func(context.Context) error) error {
+// answers why the plugin ended rather than how that looked from the call. When
+// ctx ends, so does the call, with ctx's error.
+func (c *Client) call(given context.Context, operation string, f func(context.Context) error) error {
 	if err := c.Err(); err != nil {
 		return named(operation, err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(given)
 	defer cancel()
 	defer context.AfterFunc(c.life, cancel)()
 	err := f(ctx)
@@ -94,6 +125,7 @@ func (c *Client) call(ctx context.Context, operation string, f func(context.Cont
 	} else {
 		err = named(operation, err)
 	}
+	err = ofContext(given, operation, err)
 	if plugin.CodeOf(err) == plugin.PluginDied {
 		waitFor(c.done, deathLag) // the process's end follows the connection's
 	}
