@@ -18,6 +18,16 @@ func (r *deviceRun) address(number uint16, n int64) (uint64, *Failure) {
 		base, length = uint64(uintptr(r.a.Send)), r.a.Slots[plugin.SlotSendBytes]
 	case plugin.SpaceRecv:
 		base, length = uint64(uintptr(r.a.Recv)), r.a.Slots[plugin.SlotRecvBytes]
+	case plugin.SpacePeerRecv:
+		peer := frame[ref.Rank]
+		if peer < 0 || peer >= int64(r.d.world) {
+			return 0, r.failure(plugin.Internal, -1, "there is no rank %d in a world of %d", peer, r.d.world)
+		}
+		rank = int(peer)
+		if len(r.a.PeerRecv) == 0 {
+			return 0, r.failure(plugin.Protocol, rank, "the receive memory of rank %d is needed, but the call is not symmetric", rank)
+		}
+		base, length = uint64(r.a.PeerRecv[rank]), r.a.Slots[plugin.SlotRecvBytes]
 	case plugin.SpaceAbort:
 		return uint64(r.d.word.Device), nil
 	default:
@@ -68,6 +78,8 @@ func (r *deviceRun) what(ref *plugin.Ref) string {
 		return "the send memory"
 	case plugin.SpaceRecv:
 		return "the receive memory"
+	case plugin.SpacePeerRecv:
+		return fmt.Sprintf("the receive memory of rank %d", r.p.frame[ref.Rank])
 	}
 	return fmt.Sprintf("region %d of rank %d", r.p.frame[ref.Region], r.p.frame[ref.Rank])
 }

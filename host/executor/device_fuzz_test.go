@@ -36,7 +36,7 @@ func FuzzDevice(f *testing.F) {
 	f.Cleanup(func() { require.NoError(f, d.Close()) })
 	require.NoError(f, d.AddImages(0, testImages))
 	// Nothing is touched, so the memory need not be there.
-	const send, recv, region, each = 0x10000, 0x20000, 0x30000, 0x1000
+	const send, recv, region, each, peerRecv = 0x10000, 0x20000, 0x30000, 0x1000, 0x50000
 	for rank := range 2 {
 		require.NoError(f, d.SetRegion(0, 0, rank, cuda.Ptr(region+rank*0x10000), each))
 	}
@@ -50,7 +50,7 @@ func FuzzDevice(f *testing.F) {
 		for i := range p.Refs {
 			p.Refs[i].Scale = plugin.None
 			if p.Refs[i].Space == plugin.SpacePeer {
-				p.Refs[i].Space = plugin.SpaceAbort
+				p.Refs[i].Space = []plugin.Space{plugin.SpaceAbort, plugin.SpacePeerRecv}[i%2]
 			}
 			p.Args = append(p.Args, plugin.Arg{Ref: uint16(i), Value: plugin.None, Bytes: 8})
 		}
@@ -70,6 +70,7 @@ func FuzzDevice(f *testing.F) {
 		inside := func(at, n uint64) bool {
 			for _, m := range []struct{ base, bytes uint64 }{
 				{send, uint64(sendBytes)}, {recv, uint64(recvBytes)}, {region, each}, {region + 0x10000, each}, {uint64(d.word.Device), 0},
+				{peerRecv, uint64(recvBytes)},
 			} {
 				if at >= m.base && n <= m.bytes && at-m.base <= m.bytes-n {
 					return true
@@ -96,7 +97,7 @@ func FuzzDevice(f *testing.F) {
 				}
 			}
 		}
-		a := &Arguments{Send: pointer(send), Recv: pointer(recv), Arrays: []int64{1, 2, 3, 4, 5, 6, 7, 8}}
+		a := &Arguments{Send: pointer(send), Recv: pointer(recv), Arrays: []int64{1, 2, 3, 4, 5, 6, 7, 8}, PeerRecv: []cuda.Ptr{recv, peerRecv}}
 		a.Slots[plugin.SlotBytes], a.Slots[plugin.SlotSendBytes], a.Slots[plugin.SlotRecvBytes] = 16, sendBytes, recvBytes
 		a.Slots[plugin.SlotWindow] = 1
 		_ = d.Run(program, a, 0) // it may fail

@@ -88,6 +88,9 @@ func (d *Device) admit(ls []DeviceLaunch) error {
 		if n := len(ls[i].Arguments.Arrays); n != 0 && n != 4*d.world {
 			return d.refuse(plugin.InvalidArgument, "%d entries of per-rank arrays, want %d", n, 4*d.world)
 		}
+		if n := len(ls[i].Arguments.PeerRecv); n != 0 && n != d.world {
+			return d.refuse(plugin.InvalidArgument, "receive memory of %d ranks, want %d", n, d.world)
+		}
 	}
 	return nil
 }

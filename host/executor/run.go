@@ -12,17 +12,21 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // Arguments are what a launch fills a program's slots with. Slots
 // SlotSendBytes and SlotRecvBytes are the lengths of Send and Recv, which may
 // be null when they are 0. Arrays are the per-rank arrays in the order of the
-// slots, 4*world entries, or nil for zeros.
+// slots, 4*world entries, or nil for zeros. PeerRecv is for plans of symmetric
+// requests on a GPU: where each rank's receive memory, as long as this rank's,
+// is mapped for it; nil for all others.
 type Arguments struct {
 	Send, Recv unsafe.Pointer
 	Slots      [plugin.SlotArrays]int64
 	Arrays     []int64
+	PeerRecv   []cuda.Ptr
 }
 
 // Run executes a program and returns when it has ended on this rank. A

@@ -133,8 +133,11 @@ func (t *translation) track(track plugin.Track) error {
 		for _, r := range registers {
 			f.use(r)
 		}
-		for _, i := range refs {
-			r := &t.plan.Refs[i]
+		for _, number := range refs {
+			r := &t.plan.Refs[number]
+			if r.Space == plugin.SpacePeerRecv {
+				return plugin.Errorf(plugin.Unsupported, "plan %s: step %d reaches the receive memory of a peer, which needs a GPU", t.plan.Algorithm, int(track.First)+i)
+			}
 			f.use(r.Offset)
 			if r.Space == plugin.SpaceRegion || r.Space == plugin.SpacePeer {
 				f.use(r.Region)
