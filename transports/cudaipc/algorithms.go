@@ -99,7 +99,8 @@ var algorithms = []algorithm{
 	{plugin.AllGatherV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
 	{plugin.Gather, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
 	{plugin.GatherV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
-	{plugin.Scatter, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
+	{plugin.Scatter, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, more},
+	{plugin.Scatter, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 330000, two},
 	{plugin.ScatterV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
 	{plugin.Send, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 330000, all},
 	{plugin.Recv, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 330000, all},
@@ -152,6 +153,9 @@ func (t Transport) Supports(r plugin.Request) plugin.Support {
 				Name: a.name, MinBytes: a.min, MaxBytes: a.max, Latency: a.latency, Bandwidth: a.bandwidth,
 			})
 		}
+	}
+	if a, ok := copied(r); ok {
+		s.Algorithms = append(s.Algorithms, a)
 	}
 	if len(s.Algorithms) == 0 {
 		return no("cudaipc does not do this operation")

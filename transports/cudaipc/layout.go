@@ -30,6 +30,7 @@ func watchPage() map[string]uintptr {
 	fault := unsafe.Offsetof(w.fault)
 	return map[string]uintptr{
 		"abort": unsafe.Offsetof(w.abort), "timeout": unsafe.Offsetof(w.timeout),
+		"own": unsafe.Offsetof(w.fault_own), "theirs": unsafe.Offsetof(w.fault_theirs),
 		"fault": fault + unsafe.Offsetof(f.kind), "peer": fault + unsafe.Offsetof(f.peer), "epoch": fault + unsafe.Offsetof(f.epoch),
 		"missed": unsafe.Offsetof(w.missed), "missed bytes": unsafe.Offsetof(w.missed_bytes), "end": unsafe.Sizeof(w),
 	}

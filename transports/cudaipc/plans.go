@@ -30,6 +30,9 @@ func (e *endpoint) Prepare(_ context, r plugin.Request, name string) (*plugin.Pl
 	if r.World == 1 && name == localName && local(r.Collective) {
 		return localPlan(r)
 	}
+	if _, ok := copied(r); ok && name == copyName && r.Memory == plugin.MemoryKindCuda {
+		return copyPlan(r)
+	}
 	a, ok := find(r.Collective, name, r.World)
 	if !ok || r.World == 1 || r.Memory != plugin.MemoryKindCuda {
 		return nil, plugin.Errorf(plugin.Unsupported, "cudaipc: no algorithm %s for %s in a world of %d", name, r.Collective, r.World)

@@ -145,6 +145,7 @@ func TestArgumentsLieWhereTheKernelsExpectThem(t *testing.T) {
 func TestWatchPageAndDirectoryAreTheContracts(t *testing.T) {
 	require.Equal(t, map[string]uintptr{
 		"abort": plugin.WatchAbort, "timeout": plugin.WatchTimeout, "fault": plugin.WatchFault, "peer": plugin.WatchFaultPeer,
+		"own": plugin.WatchFaultOwn, "theirs": plugin.WatchFaultTheirs,
 		"epoch": plugin.WatchFaultEpoch, "missed": plugin.WatchMissed, "missed bytes": plugin.WatchMissedBytes, "end": plugin.WatchBytes,
 	}, watchPage())
 	require.Equal(t, map[string]int64{

@@ -35,6 +35,7 @@ func Kernels() map[string]cudatest.Kernel {
 	bytes(broadcast, "shunt_broadcast_ll", "shunt_broadcast_ll128")
 	bytes(broadcastDirect, "shunt_broadcast_direct")
 	bytes(barrier, "shunt_barrier")
+	bytes(symmetricBegin, "shunt_symmetric_begin")
 	bytes(put, "shunt_copy")
 	bytes(windowSignal, "shunt_window_signal")
 	bytes(windowWait, "shunt_window_wait")

@@ -50,7 +50,8 @@ typedef struct shunt_kernel_args_v {
 enum {
   SHUNT_FAULT_NONE = 0,
   SHUNT_FAULT_ABORTED = 1, /* the abort word was raised */
-  SHUNT_FAULT_TIMEOUT = 2  /* args.timeout passed */
+  SHUNT_FAULT_TIMEOUT = 2, /* args.timeout passed */
+  SHUNT_FAULT_ASYMMETRIC = 3 /* the receive memory lies elsewhere on a peer than symmetric memory should */
 };
 typedef struct shunt_fault {
   uint32_t kind;
@@ -67,7 +68,8 @@ typedef struct shunt_watch {
   uint64_t timeout;      /* nanoseconds a wait may last; 0: no limit */
   uint8_t line0[48];
   shunt_fault fault;     /* as at SHUNT_OFF_FAULT; kind is written last */
-  uint8_t line1[48];
+  uint64_t fault_own[3]; /* SHUNT_FAULT_ASYMMETRIC: this rank's range, offset and bytes of its receive memory, */
+  uint64_t fault_theirs[3]; /* and those of the peer */
   uint64_t missed;       /* an address that was not exported */
   uint64_t missed_bytes; /* and how many bytes of it a kernel would have needed */
   uint8_t line2[48];
