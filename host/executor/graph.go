@@ -146,10 +146,15 @@ func collect(of func(*Device) bool) []error {
 	var candidates []*Device
 	for d := range registry.devices {
 		drivers[d.driver] = true
-		if len(d.held) > 0 && !d.freeing && of(d) {
-			d.freeing = true
-			candidates = append(candidates, d)
+		if len(d.held) == 0 || !of(d) {
+			continue
 		}
+		if d.freeing {
+			d.again = true // for the one who is at it, before it leaves
+			continue
+		}
+		d.freeing = true
+		candidates = append(candidates, d)
 	}
 	for driver := range drivers {
 		var tokens [64]uint64
@@ -184,8 +189,18 @@ func collect(of func(*Device) bool) []error {
 }
 
 // nextFree takes the first thing off the queue that nothing uses; if there is
-// none, another goroutine may look from then on.
+// none, another goroutine may look from then on. Who came by meanwhile relies on
+// this one to look once more: it may know of a graph that has gone since.
 func (d *Device) nextFree() (held, bool) {
+	for {
+		h, ok, again := d.tryFree()
+		if ok || !again {
+			return h, ok
+		}
+	}
+}
+
+func (d *Device) tryFree() (h held, ok, again bool) {
 	ready := func() bool { // the registry's lock is held
 		if len(d.held) == 0 {
 			return false
@@ -198,6 +213,7 @@ func (d *Device) nextFree() (held, bool) {
 		return true
 	}
 	registry.mu.Lock()
+	d.again = false
 	is := ready()
 	registry.mu.Unlock()
 	if is {
@@ -206,12 +222,12 @@ func (d *Device) nextFree() (held, bool) {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
 	if !is || !ready() {
-		d.freeing = false
-		return held{}, false
+		d.freeing = d.again
+		return held{}, false, d.again
 	}
-	h := d.held[0]
+	h = d.held[0]
 	d.held = slices.Delete(d.held, 0, 1)
-	return h, true
+	return h, true, false
 }
 
 // idle reports whether everything that was put into streams has ended.
