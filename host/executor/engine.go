@@ -46,7 +46,8 @@ type Engine struct {
 	ticks    uint64 // and the clock when the flight recorder was set up
 	made     time.Time
 
-	group groupMemory
+	group  groupMemory
+	paused paused
 
 	mu       sync.RWMutex // guards what follows and c's pages against Close
 	closed   bool

@@ -160,6 +160,7 @@ typedef struct sx_launch {
 enum {
   SX_FINE = 0,
   SX_FINE_TURN,   /* well, and Go's scheduler is due a turn: see turn.go */
+  SX_PAUSED,      /* not yet: the caller's patience is over; sx_resume goes on */
   SX_ABORTED,     /* x: cause; rank: who */
   SX_TIMEOUT,     /* rank: who was waited for */
   SX_BOUNDS,      /* x: offset, y: bytes, z: length of what; space, region, rank */
@@ -219,6 +220,7 @@ typedef struct sx_engine {
   /* Of the run in flight, its thread's alone. */
   int64_t deadline; /* of the run: nanoseconds from start; 0: none */
   int64_t started;  /* clock at the first look, or 0 */
+  int64_t patience; /* nanoseconds from started after which a wait pauses the run; 0: never */
   uint64_t began;   /* ticks */
   uint64_t turn;    /* ticks when a run last answered SX_FINE_TURN */
   int32_t budget;   /* steps until the next look at the clock */
@@ -229,7 +231,9 @@ typedef struct sx_engine {
   sx_track **live;
   uint32_t count_live, max_live;
   sx_failure failure;
-  sx_launch single;
+  sx_launch single, *only; /* only: single, as a list of lanes */
+  sx_launch **lanes;       /* of the run in flight */
+  uint32_t count_lanes;
   sx_flight *flight; /* of the run in flight, or null */
   sx_flight *flights;
   uint32_t count_flights, next_flight;
@@ -280,14 +284,16 @@ void sx_flight_end(sx_engine *engine, uint32_t reason);
 
 /* Run one launch, or a group of them: lanes[i] is the first launch of a lane.
  * sx_run takes addresses as numbers, because cgo would spend a fifth of a short
- * run on checking pointers. slots and arrays stay valid during the call;
- * record, if not null, is {seq, what, how, count,
- * number}. The result is a reason;
- * details are in engine->failure. */
+ * run on checking pointers. slots, arrays and lanes stay valid until the run has
+ * ended; record, if not null, is {seq, what, how, count, number}. With patience,
+ * in nanoseconds, a run that waits for longer answers SX_PAUSED and stays in
+ * flight until sx_resume, on any thread, has taken it to its end. The result is a
+ * reason; details are in engine->failure. */
 uint32_t sx_run(uintptr_t engine, uintptr_t program, uintptr_t send, uintptr_t recv, const int64_t *slots,
-                const int64_t *arrays, int64_t deadline, const uint64_t *record);
+                const int64_t *arrays, int64_t deadline, int64_t patience, const uint64_t *record);
 uint32_t sx_run_group(sx_engine *engine, sx_launch **lanes, uint32_t count, uint64_t tracks,
-                      int64_t deadline, const uint64_t *record);
+                      int64_t deadline, int64_t patience, const uint64_t *record);
+uint32_t sx_resume(sx_engine *engine, const uint64_t *record);
 void sx_program_free(sx_program *program);
 
 /* ---- interpret.c -------------------------------------------------------------- */
@@ -302,7 +308,8 @@ uint32_t sx_spend(sx_engine *engine, const sx_track *track, int32_t work);
 
 /* ---- wait.c ------------------------------------------------------------------- */
 
-/* Block until a live track's wait is satisfied. */
+/* Block until a live track's wait is satisfied, or until patience is over: then
+ * SX_PAUSED, with nothing changed. */
 uint32_t sx_wait(sx_engine *engine);
 /* Wake the ranks that signals since the last call have named, if they sleep. */
 void sx_ring(sx_engine *engine);

@@ -157,11 +157,12 @@ static void publish(sx_engine *e, const uint64_t *record) {
   atomic_store_explicit(&r->version, (version | 1) + 1, memory_order_release);
 }
 
-static uint32_t enter(sx_engine *e, int64_t deadline, const uint64_t *record) {
+static uint32_t enter(sx_engine *e, int64_t deadline, int64_t patience, const uint64_t *record) {
   uint32_t state = sx_state_enter(&e->state);
   /* e->failure belongs to the run in flight: these two leave it alone */
   if (SX_UNLIKELY(state)) return state == SX_STATE_CLOSED ? SX_CLOSED : SX_BUSY;
   e->deadline = deadline;
+  e->patience = patience;
   e->started = 0;
   e->began = sx_ticks();
   e->budget = 4096;
@@ -209,13 +210,26 @@ static void reclaim(sx_launch *l) {
     if (l->instance) release(l);
 }
 
+/* What remains once the tracks have ended, failed, or paused. */
+static uint32_t finish(sx_engine *e, uint32_t reason, const uint64_t *record) {
+  if (SX_UNLIKELY(reason)) {
+    if (reason == SX_PAUSED) return reason;
+    for (uint32_t i = 0; i < e->count_lanes; i++) reclaim(e->lanes[i]);
+  }
+  reason = leave(e, reason, record);
+  sx_state_leave(&e->state);
+  return reason;
+}
+
 uint32_t sx_run(uintptr_t engine, uintptr_t of, uintptr_t send, uintptr_t recv, const int64_t *slots,
-                const int64_t *arrays, int64_t deadline, const uint64_t *record) {
+                const int64_t *arrays, int64_t deadline, int64_t patience, const uint64_t *record) {
   sx_engine *e = (sx_engine *)engine;
   sx_program *program = (sx_program *)of;
-  uint32_t reason = enter(e, deadline, record);
+  uint32_t reason = enter(e, deadline, patience, record);
   if (SX_UNLIKELY(reason)) return reason;
-  sx_launch *l = &e->single;
+  sx_launch *l = e->only = &e->single;
+  e->lanes = &e->only;
+  e->count_lanes = 1;
   l->program = program;
   l->instance = NULL;
   l->send = (char *)send;
@@ -228,16 +242,15 @@ uint32_t sx_run(uintptr_t engine, uintptr_t of, uintptr_t send, uintptr_t recv, 
   } else if (!(reason = aborted_before(e)) && !(reason = start_chain(e, l))) {
     reason = schedule(e);
   }
-  if (SX_UNLIKELY(reason)) reclaim(l);
-  reason = leave(e, reason, record);
-  sx_state_leave(&e->state);
-  return reason;
+  return finish(e, reason, record);
 }
 
 uint32_t sx_run_group(sx_engine *e, sx_launch **lanes, uint32_t count, uint64_t tracks,
-                      int64_t deadline, const uint64_t *record) {
-  uint32_t reason = enter(e, deadline, record);
+                      int64_t deadline, int64_t patience, const uint64_t *record) {
+  uint32_t reason = enter(e, deadline, patience, record);
   if (SX_UNLIKELY(reason)) return reason;
+  e->lanes = lanes;
+  e->count_lanes = count;
   if (room_for(e, tracks)) {
     reason = sx_fail(e, NULL, SX_MEMORY);
     e->failure.y = (int64_t)tracks * 8;
@@ -246,9 +259,13 @@ uint32_t sx_run_group(sx_engine *e, sx_launch **lanes, uint32_t count, uint64_t 
     for (uint32_t i = 0; i < count && !reason; i++) reason = start_chain(e, lanes[i]);
     if (!reason) reason = schedule(e);
   }
-  if (reason)
-    for (uint32_t i = 0; i < count; i++) reclaim(lanes[i]);
-  reason = leave(e, reason, record);
-  sx_state_leave(&e->state);
-  return reason;
+  return finish(e, reason, record);
+}
+
+uint32_t sx_resume(sx_engine *e, const uint64_t *record) {
+  /* The state is running since sx_run, so nobody else is in here. What the
+   * pausing thread wrote is visible: its caller handed the run over. */
+  e->patience = 0;
+  sx_here(e);
+  return finish(e, schedule(e), record);
 }

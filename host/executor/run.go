@@ -35,8 +35,17 @@ type Arguments struct {
 // or after some megabytes. The error is a *plugin.Error whose cause is a
 // *Failure. After a failure what the run wrote is undefined.
 func (e *Engine) Run(p *Program, a *Arguments, deadline time.Duration) error {
+	_, err := e.RunFor(p, a, deadline, 0)
+	return err
+}
+
+// RunFor is Run for a caller with patience: a run that still waits for a peer
+// when it is over pauses, and stays in flight until Resume has taken it to its
+// end. p, a and the memory stay in use until then. Patience counts as the
+// deadline does; 0 or less is any amount.
+func (e *Engine) RunFor(p *Program, a *Arguments, deadline, patience time.Duration) (paused bool, err error) {
 	if err := e.check(p, a); err != nil {
-		return err
+		return false, err
 	}
 	var record *C.uint64_t
 	if e.recorded {
@@ -50,10 +59,14 @@ func (e *Engine) Run(p *Program, a *Arguments, deadline time.Duration) error {
 	// stack does not move while its goroutine is in C.
 	reason := C.sx_run(C.uintptr_t(uintptr(unsafe.Pointer(e.c))), C.uintptr_t(uintptr(unsafe.Pointer(p.c))),
 		C.uintptr_t(uintptr(a.Send)), C.uintptr_t(uintptr(a.Recv)),
-		(*C.int64_t)(&a.Slots[0]), arrays, C.int64_t(deadline), record)
+		(*C.int64_t)(&a.Slots[0]), arrays, C.int64_t(deadline), C.int64_t(patience), record)
 	runtime.KeepAlive(a)
 	runtime.KeepAlive(e)
-	return e.ended(reason)
+	if reason == C.SX_PAUSED {
+		e.pause(record, a, arrays)
+		return true, nil
+	}
+	return false, e.ended(reason)
 }
 
 func (e *Engine) check(p *Program, a *Arguments) error {
@@ -76,10 +89,11 @@ type Launch struct {
 // groupMemory is C memory that RunGroup lays launches out in, kept between
 // calls.
 type groupMemory struct {
-	mu    sync.Mutex
-	block unsafe.Pointer
-	bytes uintptr
-	last  map[int]*C.sx_launch
+	mu     sync.Mutex
+	pinner runtime.Pinner
+	block  unsafe.Pointer
+	bytes  uintptr
+	last   map[int]*C.sx_launch
 }
 
 func (g *groupMemory) free() {
@@ -93,17 +107,29 @@ func (g *groupMemory) free() {
 // run in the order given. Otherwise it is as Run; one program may appear any
 // number of times.
 func (e *Engine) RunGroup(ls []Launch, deadline time.Duration) error {
+	_, err := e.RunGroupFor(ls, deadline, 0)
+	return err
+}
+
+// RunGroupFor is RunGroup with the patience of RunFor. ls is not used once it has
+// returned.
+func (e *Engine) RunGroupFor(ls []Launch, deadline, patience time.Duration) (paused bool, err error) {
 	if len(ls) == 0 {
-		return nil
+		return false, nil
 	}
 	if !e.group.mu.TryLock() {
-		return e.failure(C.SX_BUSY)
+		return false, e.failure(C.SX_BUSY)
 	}
-	defer e.group.mu.Unlock()
+	defer func() {
+		if !paused { // else C still looks at the group's memory
+			e.group.pinner.Unpin()
+			e.group.mu.Unlock()
+		}
+	}()
 	var tracks uint64
 	for i := range ls {
 		if err := e.check(ls[i].Program, &ls[i].Arguments); err != nil {
-			return err
+			return false, err
 		}
 		tracks += uint64(ls[i].Program.c.count_tracks)
 	}
@@ -116,7 +142,7 @@ func (e *Engine) RunGroup(ls []Launch, deadline time.Duration) error {
 	if need > e.group.bytes {
 		block := C.realloc(e.group.block, C.size_t(need))
 		if block == nil {
-			return e.refuse(plugin.OutOfMemory, "no memory for a group of %d operations", len(ls))
+			return false, e.refuse(plugin.OutOfMemory, "no memory for a group of %d operations", len(ls))
 		}
 		e.group.block, e.group.bytes = block, need
 	}
@@ -128,8 +154,7 @@ func (e *Engine) RunGroup(ls []Launch, deadline time.Duration) error {
 		e.group.last = map[int]*C.sx_launch{}
 	}
 	clear(e.group.last)
-	var pinner runtime.Pinner // the launches hold addresses that may be Go's
-	defer pinner.Unpin()
+	pinner := &e.group.pinner // the launches hold addresses that may be Go's
 	lanes := 0
 	for i := range ls {
 		l, c := &ls[i], &launches[i]
@@ -162,8 +187,12 @@ func (e *Engine) RunGroup(ls []Launch, deadline time.Duration) error {
 	if e.recorded {
 		record, e.recorded = (*C.uint64_t)(&e.record[0]), false
 	}
-	reason := C.sx_run_group(e.c, &heads[0], C.uint32_t(lanes), C.uint64_t(tracks), C.int64_t(deadline), record)
+	reason := C.sx_run_group(e.c, &heads[0], C.uint32_t(lanes), C.uint64_t(tracks), C.int64_t(deadline), C.int64_t(patience), record)
 	runtime.KeepAlive(ls)
 	runtime.KeepAlive(e)
-	return e.ended(reason)
+	if reason == C.SX_PAUSED {
+		e.pause(record, nil, nil)
+		return true, nil
+	}
+	return false, e.ended(reason)
 }

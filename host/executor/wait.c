@@ -84,6 +84,11 @@ static uint32_t late(sx_engine *e, const sx_track *t, int64_t now) {
   return SX_TIMEOUT;
 }
 
+/* Whether the caller of the run wants to be asked before it waits any longer. */
+static inline int impatient(const sx_engine *e, int64_t now) {
+  return e->patience > 0 && now - e->started >= e->patience;
+}
+
 uint32_t sx_look(sx_engine *e, const sx_track *t) {
   uint32_t reason = aborted(e, t);
   return reason ? reason : late(e, t, sx_clock());
@@ -145,6 +150,7 @@ static uint32_t wait_slowly(sx_engine *e) {
   int64_t now = sx_clock();
   uint32_t reason = late(e, first, now);
   if (reason) return reason;
+  if (impatient(e, now)) return SX_PAUSED;
   publish(e, first, now);
 
   for (uint32_t i = 0; i < e->policy.yields; i++) {
@@ -172,12 +178,16 @@ static uint32_t wait_slowly(sx_engine *e) {
     int64_t limit = slice;
     if (ready(e)) reason = SX_FINE;
     else if (!(reason = aborted(e, first)) && !(reason = late(e, first, now = sx_clock()))) {
-      if (e->deadline > 0 && e->started + e->deadline - now < limit) limit = e->started + e->deadline - now;
-      sleep_on(own, seen, limit);
-      atomic_store_explicit(&own->sleeping, 0, memory_order_relaxed);
-      sx_here(e);
-      if (!ready(e)) continue;
-      return SX_FINE;
+      if (impatient(e, now)) reason = SX_PAUSED;
+      else {
+        if (e->deadline > 0 && e->started + e->deadline - now < limit) limit = e->started + e->deadline - now;
+        if (e->patience > 0 && e->started + e->patience - now < limit) limit = e->started + e->patience - now;
+        sleep_on(own, seen, limit);
+        atomic_store_explicit(&own->sleeping, 0, memory_order_relaxed);
+        sx_here(e);
+        if (!ready(e)) continue;
+        return SX_FINE;
+      }
     }
     atomic_store_explicit(&own->sleeping, 0, memory_order_relaxed);
     return reason;
