@@ -85,7 +85,7 @@ func (c *Communicator) Do(op *Operation) error {
 		}
 		return request.Wait(context.Background())
 	}
-	err := c.run(op)
+	_, err := c.run(op, 0)
 	c.release()
 	return err
 }
@@ -122,39 +122,52 @@ func (c *Communicator) usable(what string) error {
 	return nil
 }
 
-// run executes one operation. The caller is admitted.
-func (c *Communicator) run(op *Operation) error {
+// run executes one operation. The caller is admitted. With patience it may come
+// less far than to the end; see outcome.
+func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, error) {
 	if c.failure.Load() != nil { // names are looked up for errors only
-		return c.usable(op.Collective.String())
+		return ended, c.usable(op.Collective.String())
 	}
 	a := &c.scratch
 	if err := c.check(op, a.arrays, &a.call); err != nil {
-		return err
+		return ended, err
 	}
 	if op.Collective.PointToPoint() && op.Collective <= plugin.Recv && op.Root == c.rank {
-		return c.invalid(op, "a rank cannot %s to itself outside a group", op.Collective)
+		return ended, c.invalid(op, "a rank cannot %s to itself outside a group", op.Collective)
+	}
+	if patience > 0 && c.asks(&a.call) {
+		return untried, nil
 	}
 	c.count(op.Collective)
 	program, err := c.programs(&a.call)
 	if err != nil {
-		return err
+		return ended, err
 	}
 	if c.job.checks && !op.Collective.PointToPoint() {
 		if err := c.compare(c.ask(&a.call)); err != nil {
-			return err
+			return ended, err
 		}
 	}
 	a.exec.Send, a.exec.Recv = a.call.send, a.call.recv
 	a.exec.Slots, a.exec.Arrays = a.call.slots, a.call.arrays
 	if c.device != nil {
-		return c.device.run(&a.call, program.kernels, &a.exec, streamOf(op.Stream))
+		return ended, c.device.run(&a.call, program.kernels, &a.exec, streamOf(op.Stream))
 	}
 	c.publish(&a.call)
-	err = c.engine.Run(program.host, &a.exec, c.timeout)
+	pausing, err := c.engine.RunFor(program.host, &a.exec, c.timeout, patience)
+	if pausing {
+		return paused, nil
+	}
+	return ended, c.ran(op.Collective.String(), err)
+}
+
+// ran ends an operation of the CPU's executor.
+func (c *Communicator) ran(what string, err error) error {
+	a := &c.scratch
 	a.exec.Send, a.exec.Recv = nil, nil
 	a.call.send, a.call.recv = nil, nil
 	if err != nil {
-		return c.explainFailure(op.Collective.String(), err)
+		return c.explainFailure(what, err)
 	}
 	return nil
 }
@@ -278,8 +291,9 @@ func (c *Communicator) Err() error {
 // Close ends this rank's part in the communicator and releases everything it
 // holds. It waits for operations in flight here, never for peers, and returns
 // what went wrong in letting go; the communicator is closed all the same. With
-// device memory it asks the driver what still runs, which can break a capture in
-// progress on that GPU: close outside captures.
+// device memory it may break a capture in progress on that GPU, if the last
+// operation was enqueued before the first one that was captured there: then
+// close outside captures, or set SHUNT_EXPECT_CAPTURES.
 func (c *Communicator) Close() error {
 	c.closeOnce.Do(func() { c.closeErr = c.close() })
 	return c.closeErr

@@ -174,8 +174,7 @@ func (w *Window) Wait(peer int, times int64) error {
 
 // Close gives up this rank's part. Every rank closes its windows in the same
 // order; nobody may use the window afterwards, though the memory lives for as
-// long as a peer has it mapped. As with Communicator.Close, not while anything is
-// captured on that GPU.
+// long as a peer has it mapped. What Communicator.Close says of captures holds.
 func (w *Window) Close() error {
 	release, err := w.comm.enter("window close")
 	if plugin.CodeOf(err) == plugin.Closed {

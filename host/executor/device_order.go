@@ -15,12 +15,17 @@ import (
 // the context is waited for instead (by the new stream, not by the host). From
 // then on an event is recorded behind every operation.
 //
+// Waiting for the whole context breaks every capture in progress on the GPU, so
+// where captures are to be expected the event is recorded from the start: see
+// recordAll and docs/decisions/0010-quiet-observers.md.
+//
 // What is captured is ordered within its capture alone: waiting for the outside
 // is not possible there, and launches of graphs are the caller's to order.
 type order struct {
 	used     bool        // something was put into streams outside captures
 	stream   cuda.Stream // the last one it was put into
 	many     bool        // more than one stream has been used
+	marking  bool        // the batch ends with a record of tail
 	recorded bool        // tail stands behind all of it
 	tail     cuda.Event
 
@@ -93,9 +98,11 @@ func (d *Device) recordTail() error {
 	return err
 }
 
-// after puts the mark that operations on other streams wait for into the batch.
+// after puts the mark that operations on other streams and those who free
+// wait for into the batch.
 func (d *Device) after(s cuda.Stream, c *capture) {
-	if c == nil && d.order.many {
+	d.order.marking = c == nil && (d.order.many || d.recordAll.Load())
+	if d.order.marking {
 		d.put(cuda.Work{Kind: cuda.WorkRecord, Stream: s, Handle: uint64(d.order.tail)})
 	}
 }
@@ -107,7 +114,10 @@ func (d *Device) happened(s cuda.Stream, c *capture, whole bool) {
 		c.used, c.stream = true, s
 		return
 	}
-	d.order.used, d.order.stream, d.order.recorded = true, s, d.order.many && whole
+	d.order.used, d.order.stream, d.order.recorded = true, s, d.order.marking && whole
+	if d.order.marking && !whole { // the batch's own record may be what did not come about
+		d.order.recorded = d.driver.Record(d.ctx, d.order.tail, s) == nil
+	}
 }
 
 // capture finds what is known about a capture; at first sight its graph gets a
@@ -123,6 +133,7 @@ func (d *Device) capture(c cuda.Capture) (*capture, error) {
 		return known, nil
 	}
 	d.forget()
+	expectCaptures(d)
 	token, err := d.retain(c.Graph)
 	if err != nil {
 		return nil, d.wrap("keeping the communicator for a graph", err)

@@ -25,7 +25,14 @@ var registry = struct {
 	owners  map[uint64]*Device // by token
 	devices map[*Device]bool   // that have resources; whether closed
 	failed  []error            // of what was freed where nobody asks
-}{owners: map[uint64]*Device{}, devices: map[*Device]bool{}}
+	capture map[gpuKey]bool    // GPUs on which captures are to be expected
+}{owners: map[uint64]*Device{}, devices: map[*Device]bool{}, capture: map[gpuKey]bool{}}
+
+// gpuKey is one GPU as one driver sees it.
+type gpuKey struct {
+	driver  cuda.Driver
+	ordinal int
+}
 
 // held is something to free once the graphs captured before it are gone and
 // what was in streams has ended.
@@ -43,7 +50,34 @@ func register(d *Device) {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
 	registry.devices[d] = false
+	if registry.capture[gpuKey{d.driver, d.ordinal}] {
+		d.recordAll.Store(true)
+	}
 }
+
+// expectCaptures makes all Devices of a GPU record what they put into streams
+// from now on: captures have been seen there, and whoever frees something
+// later must not disturb the next one.
+func expectCaptures(d *Device) {
+	if d.recordAll.Load() {
+		return
+	}
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	here := gpuKey{d.driver, d.ordinal}
+	registry.capture[here] = true
+	for other := range registry.devices {
+		if here == (gpuKey{other.driver, other.ordinal}) {
+			other.recordAll.Store(true)
+		}
+	}
+}
+
+// ExpectCaptures makes this Device, and all others of its GPU, record an event
+// behind every operation outside captures from now on. Without it that begins
+// with the first capture that one of them meets. Once it is so before anything
+// was put into streams, nothing that Devices do can break a capture.
+func (d *Device) ExpectCaptures() { expectCaptures(d) }
 
 func markClosed(d *Device) {
 	registry.mu.Lock()
@@ -82,9 +116,9 @@ func Collect() error { return takeErrors(collect(func(*Device) bool { return tru
 // later call of NewDevice, Later or Close for the same GPU, or of Collect, before
 // the Device's own resources go. It is for memory that regions lie in. The error is free's if it was called.
 //
-// Like Close it asks the driver what still runs. While only one stream has been
-// used, and that is not a default stream, it does so with RecordContext, which
-// breaks a capture that is in progress on that GPU.
+// Like Close it asks the driver what still runs. If the last operation comes from
+// before ExpectCaptures, and only one stream has been used, not a default one, it
+// does so with RecordContext, which breaks a capture in progress on that GPU.
 func (d *Device) Later(free func() error) error {
 	if d.hold(free) {
 		return takeErrors(d.collect())

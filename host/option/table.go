@@ -49,6 +49,7 @@ const (
 	idSpin
 	idPeerRead
 	idCheck
+	idExpectCaptures
 	idLog
 	idRecords
 	idRunDir
@@ -98,6 +99,8 @@ var table = [count]Variable{
 		Doc: "Whether ranks of one host copy long messages straight out of each other's memory (process_vm_readv). `auto`: where every rank finds, when a communicator is made, that it can, as ptrace's rules decide. `off`, on any rank: bytes always go through shared memory."},
 	idCheck: {Name: "SHUNT_CHECK", Kind: Boolean, Default: "off", Group: "Execution",
 		Doc: "Compare collective, dtype, op, count and root of every call across ranks before it runs. Slow; finds programs whose ranks disagree."},
+	idExpectCaptures: {Name: "SHUNT_EXPECT_CAPTURES", Kind: Boolean, Default: "off", Group: "Execution",
+		Doc: "Record an event behind every call on a GPU outside captures from the start, so that closing communicators and windows, or changing streams, never disturbs a capture in progress. Off: from the first captured call on that GPU on."},
 	idLog: {Name: "SHUNT_LOG", Kind: Choice, Default: "warn", Choices: []string{"error", "warn", "info", "debug"}, Group: "Diagnosis",
 		Doc: "Least severe message that is written to standard error when the program brings no logger of its own."},
 	idRecords: {Name: "SHUNT_RECORDS", Kind: Integer, Default: "256", Min: 0, Max: 1 << 20, Group: "Diagnosis",

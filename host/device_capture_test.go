@@ -1,0 +1,77 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// What another communicator on the GPU does while one is captured leaves the
+// capture valid: closing, closing a window, and calls on a second stream.
+func TestCapturesStayValidBesideOtherCommunicators(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		t.Run(fmt.Sprintf("told %v", told), func(t *testing.T) {
+			if told {
+				t.Setenv("SHUNT_EXPECT_CAPTURES", "on")
+			}
+			deviceWorld(t, 2, func(r *rank) error {
+				b, done := r.buffers(8, 8)
+				sum := func() error {
+					return r.AllReduce(pointer(b[0]), pointer(b[1]), 8, plugin.Float32, plugin.OpSum, r)
+				}
+				captured := func(meanwhile func() error) error {
+					if err := r.driver.BeginCapture(r.ctx, r.stream); err != nil {
+						return err
+					}
+					err := errors.Join(sum(), meanwhile(), sum())
+					graph, ended := r.driver.EndCapture(r.ctx, r.stream)
+					if err = errors.Join(err, ended); err != nil {
+						return err
+					}
+					x, err := r.driver.Instantiate(r.ctx, graph)
+					if err != nil {
+						return err
+					}
+					return errors.Join(r.driver.LaunchGraph(r.ctx, x, r.stream), r.driver.SynchronizeStream(r.ctx, r.stream),
+						r.driver.DestroyGraphExec(x), r.driver.DestroyGraph(graph))
+				}
+				if !told {
+					if err := captured(func() error { return nil }); err != nil {
+						return err
+					}
+				}
+				return done(captured(func() error { return r.bustle() }))
+			})
+		})
+	}
+}
+
+// bustle uses a communicator and a window of its own, on streams that come and
+// go, and closes both.
+func (r *rank) bustle() error {
+	ctx := context.Background()
+	other, err := r.Split(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	w, err := other.NewWindow(ctx, 1<<12)
+	if err != nil {
+		return err
+	}
+	b, _ := r.buffers(8, 8) // its end would wait for the stream that is captured
+	for range 3 {
+		s, err := r.driver.NewStream(r.ctx, 0)
+		if err != nil {
+			return err
+		}
+		on := &rank{Communicator: other, driver: r.driver, ctx: r.ctx, stream: s}
+		err = other.AllReduce(pointer(b[0]), pointer(b[1]), 8, plugin.Float32, plugin.OpSum, on)
+		if err = errors.Join(err, r.driver.SynchronizeStream(r.ctx, s), r.driver.DestroyStream(r.ctx, s)); err != nil {
+			return err
+		}
+	}
+	return errors.Join(w.Close(), other.Close(), r.free(b...))
+}
