@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -308,6 +309,7 @@ func TestDeviceGraphsReplayAndOutliveTheCommunicator(t *testing.T) {
 }
 
 func TestDeviceSplitAndShrink(t *testing.T) {
+	var through atomic.Int32 // ranks whose calls before the abort have returned
 	deviceWorld(t, 4, func(r *rank) error {
 		half, err := r.Split(context.Background(), r.Rank()%2, r.Rank())
 		if err != nil {
@@ -318,7 +320,11 @@ func TestDeviceSplitAndShrink(t *testing.T) {
 		if err := errors.Join(deviceSum(part, 100), deviceSum(r, 100), deviceSum(part, 100)); err != nil {
 			return err
 		}
+		through.Add(1)
 		if r.Rank() == 0 {
+			if err := eventually("the others' calls", func() bool { return through.Load() == 4 }); err != nil {
+				return err
+			}
 			r.Abort("on purpose")
 		}
 		if err := eventually("the abort to arrive", func() bool { return r.Err() != nil }); err != nil {
