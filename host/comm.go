@@ -85,7 +85,7 @@ func (c *Communicator) Do(op *Operation) error {
 		}
 		return request.Wait(context.Background())
 	}
-	_, err := c.run(op, 0)
+	err := c.run(op)
 	c.release()
 	return err
 }
@@ -122,52 +122,39 @@ func (c *Communicator) usable(what string) error {
 	return nil
 }
 
-// run executes one operation. The caller is admitted. With patience it may come
-// less far than to the end; see outcome.
-func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, error) {
+// run executes one operation. The caller is admitted.
+func (c *Communicator) run(op *Operation) error {
 	if c.failure.Load() != nil { // names are looked up for errors only
-		return ended, c.usable(op.Collective.String())
+		return c.usable(op.Collective.String())
 	}
 	a := &c.scratch
 	if err := c.check(op, a.arrays, &a.call); err != nil {
-		return ended, err
+		return err
 	}
 	if op.Collective.PointToPoint() && op.Collective <= plugin.Recv && op.Root == c.rank {
-		return ended, c.invalid(op, "a rank cannot %s to itself outside a group", op.Collective)
-	}
-	if patience > 0 && c.asks(&a.call) {
-		return untried, nil
+		return c.invalid(op, "a rank cannot %s to itself outside a group", op.Collective)
 	}
 	c.count(op.Collective)
 	program, err := c.programs(&a.call)
 	if err != nil {
-		return ended, err
+		return err
 	}
 	if c.job.checks && !op.Collective.PointToPoint() {
 		if err := c.compare(c.ask(&a.call)); err != nil {
-			return ended, err
+			return err
 		}
 	}
 	a.exec.Send, a.exec.Recv = a.call.send, a.call.recv
 	a.exec.Slots, a.exec.Arrays = a.call.slots, a.call.arrays
 	if c.device != nil {
-		return ended, c.device.run(&a.call, program.kernels, &a.exec, streamOf(op.Stream))
+		return c.device.run(&a.call, program.kernels, &a.exec, streamOf(op.Stream))
 	}
 	c.publish(&a.call)
-	pausing, err := c.engine.RunFor(program.host, &a.exec, c.timeout, patience)
-	if pausing {
-		return paused, nil
-	}
-	return ended, c.ran(op.Collective.String(), err)
-}
-
-// ran ends an operation of the CPU's executor.
-func (c *Communicator) ran(what string, err error) error {
-	a := &c.scratch
+	err = c.engine.Run(program.host, &a.exec, c.timeout)
 	a.exec.Send, a.exec.Recv = nil, nil
 	a.call.send, a.call.recv = nil, nil
 	if err != nil {
-		return c.explainFailure(what, err)
+		return c.explainFailure(op.Collective.String(), err)
 	}
 	return nil
 }
