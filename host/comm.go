@@ -46,6 +46,7 @@ type Communicator struct {
 	windows       map[uint32]*Window
 	windowCount   int
 	registrations int
+	symmetric     symmetricRanges
 	scratch       arguments
 	signatures    signatures
 	warned        uint64 // the watchdog's: collective whose stall was reported last
@@ -85,7 +86,7 @@ func (c *Communicator) Do(op *Operation) error {
 		}
 		return request.Wait(context.Background())
 	}
-	err := c.run(op)
+	_, err := c.run(op, 0)
 	c.release()
 	return err
 }
@@ -122,39 +123,52 @@ func (c *Communicator) usable(what string) error {
 	return nil
 }
 
-// run executes one operation. The caller is admitted.
-func (c *Communicator) run(op *Operation) error {
+// run executes one operation. The caller is admitted. With patience it may come
+// less far than to the end; see outcome.
+func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, error) {
 	if c.failure.Load() != nil { // names are looked up for errors only
-		return c.usable(op.Collective.String())
+		return ended, c.usable(op.Collective.String())
 	}
 	a := &c.scratch
 	if err := c.check(op, a.arrays, &a.call); err != nil {
-		return err
+		return ended, err
 	}
 	if op.Collective.PointToPoint() && op.Collective <= plugin.Recv && op.Root == c.rank {
-		return c.invalid(op, "a rank cannot %s to itself outside a group", op.Collective)
+		return ended, c.invalid(op, "a rank cannot %s to itself outside a group", op.Collective)
+	}
+	if patience > 0 && c.asks(&a.call) {
+		return untried, nil
 	}
 	c.count(op.Collective)
 	program, err := c.programs(&a.call)
 	if err != nil {
-		return err
+		return ended, err
 	}
 	if c.job.checks && !op.Collective.PointToPoint() {
 		if err := c.compare(c.ask(&a.call)); err != nil {
-			return err
+			return ended, err
 		}
 	}
 	a.exec.Send, a.exec.Recv = a.call.send, a.call.recv
 	a.exec.Slots, a.exec.Arrays = a.call.slots, a.call.arrays
 	if c.device != nil {
-		return c.device.run(&a.call, program.kernels, &a.exec, streamOf(op.Stream))
+		return ended, c.device.run(&a.call, program.kernels, &a.exec, streamOf(op.Stream))
 	}
 	c.publish(&a.call)
-	err = c.engine.Run(program.host, &a.exec, c.timeout)
+	pausing, err := c.engine.RunFor(program.host, &a.exec, c.timeout, patience)
+	if pausing {
+		return paused, nil
+	}
+	return ended, c.ran(op.Collective.String(), err)
+}
+
+// ran ends an operation of the CPU's executor.
+func (c *Communicator) ran(what string, err error) error {
+	a := &c.scratch
 	a.exec.Send, a.exec.Recv = nil, nil
 	a.call.send, a.call.recv = nil, nil
 	if err != nil {
-		return c.explainFailure(op.Collective.String(), err)
+		return c.explainFailure(what, err)
 	}
 	return nil
 }
@@ -170,7 +184,11 @@ func (c *Communicator) count(collective plugin.Collective) {
 // publish puts the operation into this rank's control page, where peers'
 // watchdogs read it.
 func (c *Communicator) publish(call *call) {
-	c.engine.Record(c.collectives, c.seq, uint32(call.collective), uint32(call.dtype), uint32(call.op), call.count, int32(call.root))
+	dtype := uint32(call.dtype)
+	if call.symmetric != nil {
+		dtype |= executor.RecordSymmetric
+	}
+	c.engine.Record(c.collectives, c.seq, uint32(call.collective), dtype, uint32(call.op), call.count, int32(call.root))
 }
 
 // explainFailure turns the executor's error into the one users see, and makes
@@ -298,6 +316,7 @@ func (c *Communicator) close() error {
 	for _, w := range c.windows {
 		errs = append(errs, w.release())
 	}
+	errs = append(errs, c.releaseSymmetric())
 	c.signatures.free()
 	if c.engine != nil {
 		c.engine.Close()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/host/executor"
@@ -25,7 +26,8 @@ func (c *Communicator) doGroup(ctx context.Context, operations []Operation) erro
 		return request.Wait(ctx)
 	}
 	defer c.release()
-	return c.runGroup(operations)
+	_, err := c.runGroup(operations, 0)
+	return err
 }
 
 // Part is what one communicator does in RunTogether.
@@ -91,28 +93,30 @@ const (
 	laneOther = 0 // behind the point-to-point lanes: world*laneKinds
 )
 
-// runGroup checks every operation before it runs any. The caller is admitted.
-func (c *Communicator) runGroup(operations []Operation) error {
+// runGroup checks every operation before it runs any. The caller is admitted. Of
+// the outcomes it knows ended and paused: what a group takes was prepared when
+// the communicator or the window was made.
+func (c *Communicator) runGroup(operations []Operation, patience time.Duration) (outcome, error) {
 	if err := c.usable("group"); err != nil {
-		return err
+		return ended, err
 	}
 	calls := make([]call, len(operations))
 	for i := range operations {
 		op := &operations[i]
 		if err := c.check(op, make([]int64, 4*c.world), &calls[i]); err != nil {
-			return err
+			return ended, err
 		}
 		if !op.Collective.PointToPoint() {
-			return c.invalid(op, "a group takes send, recv and one-sided operations only")
+			return ended, c.invalid(op, "a group takes send, recv and one-sided operations only")
 		}
 	}
 	if c.device != nil {
 		c.seq++
-		return c.device.runGroup(operations, calls)
+		return ended, c.device.runGroup(operations, calls)
 	}
 	remaining, err := c.copyToSelf(calls)
 	if err != nil {
-		return err
+		return ended, err
 	}
 	c.seq++
 	launches := make([]executor.Launch, 0, len(remaining))
@@ -120,7 +124,7 @@ func (c *Communicator) runGroup(operations []Operation) error {
 		call := &remaining[i]
 		program, err := c.programs(call)
 		if err != nil {
-			return err
+			return ended, err
 		}
 		launch := executor.Launch{Program: program.host, Lane: c.lane(call)}
 		launch.Arguments.Send, launch.Arguments.Recv = call.send, call.recv
@@ -128,14 +132,14 @@ func (c *Communicator) runGroup(operations []Operation) error {
 		launches = append(launches, launch)
 	}
 	if len(launches) == 0 {
-		return nil
+		return ended, nil
 	}
 	c.publish(&remaining[0])
-	err = c.engine.RunGroup(launches, c.timeout)
-	if err != nil {
-		return c.explainFailure("group", err)
+	pausing, err := c.engine.RunGroupFor(launches, c.timeout, patience)
+	if pausing {
+		return paused, nil
 	}
-	return nil
+	return ended, c.ran("group", err)
 }
 
 func (c *Communicator) lane(call *call) int {

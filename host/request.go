@@ -31,14 +31,20 @@ func (g *Group) Start(c *Communicator) (*Request, error) {
 	return c.enqueue(operations)
 }
 
-// enqueue puts operations, run as one group, behind everything started before.
-func (c *Communicator) enqueue(operations []Operation) (*Request, error) {
+// newRequest is a request for operations, whose memory stays in place from now on.
+func newRequest(operations []Operation) *Request {
 	r := &Request{operations: operations, done: make(chan struct{})}
 	for i := range operations {
 		// Memory of Go's must not move; pinning other memory does nothing.
 		pin(&r.pinner, operations[i].Send)
 		pin(&r.pinner, operations[i].Recv)
 	}
+	return r
+}
+
+// enqueue puts operations, run as one group, behind everything started before.
+func (c *Communicator) enqueue(operations []Operation) (*Request, error) {
+	r := newRequest(operations)
 	start, err := c.turn.push(r, func() error { return c.gone("start") })
 	if err != nil {
 		r.pinner.Unpin()
@@ -53,14 +59,25 @@ func (c *Communicator) enqueue(operations []Operation) (*Request, error) {
 // drain runs waiting requests until none is left. It holds the turn.
 func (c *Communicator) drain() {
 	for r := c.turn.pop(); r != nil; r = c.turn.pop() {
-		if len(r.operations) == 1 {
-			r.err = c.run(&r.operations[0])
-		} else {
-			r.err = c.runGroup(r.operations)
-		}
-		r.pinner.Unpin()
-		close(r.done)
+		r.end(c.perform(r.operations))
 	}
+}
+
+// perform runs the operations of a request to their end.
+func (c *Communicator) perform(operations []Operation) (err error) {
+	if len(operations) == 1 {
+		_, err = c.run(&operations[0], 0)
+	} else {
+		_, err = c.runGroup(operations, 0)
+	}
+	return err
+}
+
+// end tells who waits.
+func (r *Request) end(err error) {
+	r.err = err
+	r.pinner.Unpin()
+	close(r.done)
 }
 
 // Wait returns the operation's error once it has ended. If ctx ends first it

@@ -78,6 +78,7 @@ func TestAPausedRunIsAborted(t *testing.T) {
 		t.Fatal(paused, err)
 	}
 	e.Abort(plugin.PeerDied, 1)
+	raise(t, w) // too late
 	f := failureOf(t, e.Resume())
 	if f.Code != plugin.Aborted || f.Cause != plugin.PeerDied || f.Origin != 1 {
 		t.Errorf("%+v", f)

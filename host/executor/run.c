@@ -267,5 +267,6 @@ uint32_t sx_resume(sx_engine *e, const uint64_t *record) {
    * pausing thread wrote is visible: its caller handed the run over. */
   e->patience = 0;
   sx_here(e);
-  return finish(e, schedule(e), record);
+  uint32_t reason = aborted_before(e);
+  return finish(e, reason ? reason : schedule(e), record);
 }
