@@ -125,12 +125,12 @@ func TestAnAbortEndsWhatHasGoneOn(t *testing.T) {
 					}
 				}
 				request, err := c.DoFor(summed(x), little)
+				defer close(aborted)
 				c.Abort("interrupted by KeyboardInterrupt")
-				close(aborted)
 				if request == nil || err != nil {
 					return errors.Join(errWrong, err)
 				}
-				return request.Wait(context.Background())
+				return request.Wait(context.Background()) // rank 1 has not come
 			})
 			for rank, err := range errs {
 				if plugin.CodeOf(err) != plugin.Aborted || !strings.Contains(err.Error(), "rank 0 aborted: interrupted by KeyboardInterrupt") {
