@@ -17,6 +17,7 @@ type call struct {
 	size       int64 // Request.Bytes: what the selector looks at; equal on all ranks
 	count      int64 // for records
 	send, recv unsafe.Pointer
+	symmetric  *symmetricRange // that the receive memory lies in; nil: none
 	slots      [plugin.SlotArrays]int64
 	arrays     []int64 // 4*world, or nil where the collective uses none
 }
@@ -69,6 +70,9 @@ func (c *Communicator) check(op *Operation, arrays []int64, call *call) error {
 	}
 	call.slots[plugin.SlotSendBytes] = sendBytes
 	call.slots[plugin.SlotRecvBytes] = recvBytes
+	if len(c.symmetric.sorted) > 0 {
+		c.symmetric.mark(call, c.world)
+	}
 	return nil
 }
 
@@ -82,7 +86,7 @@ func (call *call) begin(op *Operation, bytes int64) {
 	call.slots[plugin.SlotCount] = op.Count
 	call.slots[plugin.SlotBytes] = bytes
 	call.slots[plugin.SlotRoot] = int64(op.Root)
-	call.arrays = nil
+	call.arrays, call.symmetric = nil, nil
 }
 
 // extents fills the arrays and says how long the caller's memory must be.

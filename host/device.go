@@ -176,7 +176,12 @@ func (d *device) run(call *call, program *executor.DeviceProgram, a *executor.Ar
 	}
 	if d.buffers != nil {
 		d.buffers.validate(call)
+		if err := d.buffers.current(call); err != nil {
+			c.fail(&plugin.Error{Code: plugin.CodeOf(err), Rank: c.rank, Message: err.Error()}, true)
+			return c.usable(call.collective.String())
+		}
 	}
+	a.PeerRecv = c.symmetric.peerRecv(call)
 	c.publish(call)
 	c.engine.Announce()
 	d.flights.begin(c.seq, call)

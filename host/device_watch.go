@@ -33,6 +33,9 @@ func (d *device) look() {
 		return
 	case kind == plugin.FaultAborted:
 		c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.rank, Message: fmt.Sprintf("a kernel of rank %d was aborted", c.rank)}, true)
+	case kind == plugin.FaultAsymmetric:
+		own, theirs := d.exec.Asymmetry()
+		c.fail(c.asymmetric(peer, own, theirs), true)
 	default:
 		reason := &plugin.Error{Code: plugin.Timeout, Rank: c.rank, Message: fmt.Sprintf("no answer from %s for %v", c.peerName(peer), c.timeout)}
 		if peer >= 0 && peer < c.world {

@@ -67,10 +67,30 @@ const (
 	marked              // and the event stands behind those that may
 )
 
-// imported is a peer's export, mapped here.
+// imported is a peer's export, mapped here. The goroutine that keeps the
+// directory writes it, with mu held.
 type imported struct {
 	generation uint64 // 0: none
-	mapping    io.Closer
+	mapping    *sharedMapping
+	address    cuda.Ptr
+	bytes      int64
+}
+
+// sharedMapping is a mapping that several hold: the directory, and symmetric
+// ranges in it. It goes with the last of them.
+type sharedMapping struct {
+	io.Closer
+	holders atomic.Int32
+}
+
+func (m *sharedMapping) hold() { m.holders.Add(1) }
+
+// Close gives up one hold.
+func (m *sharedMapping) Close() error {
+	if m.holders.Add(-1) > 0 {
+		return nil
+	}
+	return m.Closer.Close()
 }
 
 // cannotMap, beside a generation in a page, says that its rank has tried.

@@ -130,14 +130,16 @@ func (t *directory) followPeer(ctx context.Context, rank int) {
 				c.logger.Warn("a peer's buffer cannot be unmapped", "communicator", c.label, "rank", c.rank, "peer", rank, "reason", err)
 			}
 		}
-		*have = imported{generation: s.generation}
+		t.note(have, imported{generation: s.generation})
 		if s.generation == 0 {
 			continue
 		}
 		mapping, address, err := t.open(ctx, rank, i, s)
 		if err == nil {
 			err = t.device.put(place, binary.LittleEndian.AppendUint64(nil, uint64(address)))
-			have.mapping = mapping
+			shared := &sharedMapping{Closer: mapping}
+			shared.hold()
+			t.note(have, imported{s.generation, shared, address, s.bytes})
 		}
 		if err != nil {
 			atomic.StoreUint64(mine.mapped(rank, i), s.generation|cannotMap)
@@ -146,6 +148,13 @@ func (t *directory) followPeer(ctx context.Context, rank int) {
 		}
 		atomic.StoreUint64(mine.mapped(rank, i), s.generation)
 	}
+}
+
+// note replaces what is known of an import.
+func (t *directory) note(have *imported, now imported) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	*have = now
 }
 
 // open maps a peer's export.

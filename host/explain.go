@@ -13,7 +13,21 @@ func (c *Communicator) Explain(collective plugin.Collective, dtype plugin.DType,
 	if !collective.Valid() || !dtype.Valid() || (collective.Reduces() && !op.Valid()) || bytes < 0 {
 		return selector.Explanation{}, plugin.Errorf(plugin.InvalidArgument, "explain: collective %d, dtype %d, op %d, %d bytes", collective, dtype, op, bytes)
 	}
-	choice, err := c.choose(signatureOf(collective, dtype, op))
+	return c.explain(signatureOf(collective, dtype, op), bytes)
+}
+
+// ExplainSymmetric is Explain for receive memory that is registered as symmetric.
+func (c *Communicator) ExplainSymmetric(collective plugin.Collective, dtype plugin.DType, op plugin.Op, bytes int64) (selector.Explanation, error) {
+	if !collective.Valid() || !dtype.Valid() || (collective.Reduces() && !op.Valid()) || bytes < 0 {
+		return selector.Explanation{}, plugin.Errorf(plugin.InvalidArgument, "explain: collective %d, dtype %d, op %d, %d bytes", collective, dtype, op, bytes)
+	}
+	key := signatureOf(collective, dtype, op)
+	key.symmetric = c.device != nil && c.world > 1 && promised(collective)
+	return c.explain(key, bytes)
+}
+
+func (c *Communicator) explain(key signature, bytes int64) (selector.Explanation, error) {
+	choice, err := c.choose(key)
 	if err != nil {
 		return selector.Explanation{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/shunt-ccl/shunt/host/algorithm"
@@ -19,6 +20,7 @@ type signature struct {
 	collective plugin.Collective
 	dtype      plugin.DType
 	op         plugin.Op
+	symmetric  bool
 }
 
 // prepared is one signature's choice and its loaded plans, candidate by
@@ -39,7 +41,7 @@ func (p program) free() {
 	p.kernels.Free()
 }
 
-// signatures is the plan cache. It is bounded by the tables: at most one entry
+// signatures is the plan cache. It is bounded by the tables: at most two entries
 // for each collective, dtype and op.
 type signatures struct {
 	mu    sync.Mutex // for Explain, which may come from another goroutine
@@ -108,10 +110,17 @@ func signatureOf(collective plugin.Collective, dtype plugin.DType, op plugin.Op)
 	return key
 }
 
+// signature is what a call's plans are cached by.
+func (call *call) signature() signature {
+	key := signatureOf(call.collective, call.dtype, call.op)
+	key.symmetric = call.symmetric != nil
+	return key
+}
+
 // programs is the plan for a call, from the cache or prepared now, which is
 // collective.
 func (c *Communicator) programs(call *call) (program, error) {
-	key := signatureOf(call.collective, call.dtype, call.op)
+	key := call.signature()
 	p := c.signatures.lookup(key)
 	if p == nil {
 		var err error
@@ -135,6 +144,7 @@ type asked struct {
 	Op         plugin.Op
 	Size       int64 // -1 where ranks may differ
 	Root       int   // -1 where there is none
+	Symmetric  bool
 	Code       plugin.Code
 	Message    string
 }
@@ -149,6 +159,9 @@ func (a asked) String() string {
 	}
 	if a.Root >= 0 {
 		text += fmt.Sprintf(", root %d", a.Root)
+	}
+	if a.Symmetric {
+		text += ", symmetric"
 	}
 	return text
 }
@@ -175,7 +188,7 @@ func (c *Communicator) prepare(key signature, call *call) (*prepared, error) {
 
 // ask is what this rank says about a collective.
 func (c *Communicator) ask(call *call) asked {
-	mine := asked{Seq: c.collectives, Collective: call.collective, DType: call.dtype, Op: call.op, Size: call.size, Root: -1}
+	mine := asked{Seq: c.collectives, Collective: call.collective, DType: call.dtype, Op: call.op, Size: call.size, Root: -1, Symmetric: call.symmetric != nil}
 	switch call.collective {
 	case plugin.AllToAllV, plugin.GatherV, plugin.ScatterV:
 		mine.Size = -1
@@ -216,7 +229,7 @@ func (c *Communicator) compare(mine asked) error {
 		if rank == 0 {
 			first = a
 		}
-		if a.Collective != first.Collective || a.DType != first.DType || a.Op != first.Op || a.Size != first.Size || a.Root != first.Root || a.Seq != first.Seq {
+		if a.Collective != first.Collective || a.DType != first.DType || a.Op != first.Op || a.Size != first.Size || a.Root != first.Root || a.Symmetric != first.Symmetric || a.Seq != first.Seq {
 			reason := &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("ranks disagree: rank 0 called #%d %s, rank %d called #%d %s", first.Seq, first, rank, a.Seq, a)}
 			c.fail(reason, false)
 			return c.failed(what, reason)
@@ -256,6 +269,7 @@ func (c *Communicator) request(key signature) plugin.Request {
 	return plugin.Request{
 		Collective: key.collective, DType: key.dtype, Op: key.op, World: c.world,
 		Hosts: len(c.topology.Hosts()), Memory: c.job.memory, Rank: c.rank, PeerRead: c.peerRead,
+		Symmetric: key.symmetric,
 	}
 }
 
@@ -273,8 +287,26 @@ func (c *Communicator) choose(key signature) (*selector.Choice, error) {
 		if len(support.Algorithms) == 0 {
 			rejections[name] = support.Reason
 		}
+		if !req.Symmetric {
+			c.missingSymmetric(req, a, support, rejections)
+		}
 	}
 	return c.job.table.Compile(req, candidates, rejections)
+}
+
+// missingSymmetric notes what a transport would offer besides, if receive memory
+// were symmetric.
+func (c *Communicator) missingSymmetric(req plugin.Request, a *attached, offered plugin.Support, rejections map[string]string) {
+	if c.device == nil || !promised(req.Collective) {
+		return
+	}
+	req.Symmetric = true
+	for _, alg := range a.supports(withoutRank(req)).Algorithms {
+		same := func(o plugin.Algorithm) bool { return o.Name == alg.Name }
+		if !slices.ContainsFunc(offered.Algorithms, same) {
+			rejections[a.loaded.Info.Name+"/"+alg.Name] = "needs receive memory that is registered as symmetric"
+		}
+	}
 }
 
 // supports is what a transport offers for a request, and the generic algorithms
@@ -314,8 +346,8 @@ func (c *Communicator) load(key signature, candidate selector.Candidate) (progra
 	if err != nil {
 		return program{}, fmt.Errorf("preparing %s: %w", candidate.Qualified, err)
 	}
-	if plan.World != c.world || plan.Rank != c.rank {
-		return program{}, plugin.Errorf(plugin.Protocol, "preparing %s: plan is for rank %d of %d, want rank %d of %d", candidate.Qualified, plan.Rank, plan.World, c.rank, c.world)
+	if err := plan.ValidateFor(req); err != nil {
+		return program{}, fmt.Errorf("preparing %s: %w", candidate.Qualified, err)
 	}
 	var loaded program
 	if c.device != nil {

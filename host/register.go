@@ -56,8 +56,10 @@ func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 	return nil
 }
 
-// Deregister undoes one Register of the memory at p; the last one makes peers
-// unmap it once the operations enqueued so far have ended. It is local.
+// Deregister undoes one RegisterSymmetric at p, or one Register of the memory at
+// p; the last one makes peers unmap it once the operations enqueued so far have
+// ended. It is local, but what is symmetric must be so on all ranks or on none:
+// they end that between the same two collectives.
 func (c *Communicator) Deregister(p unsafe.Pointer) error {
 	release, err := c.enter("deregister")
 	if err != nil {
@@ -66,6 +68,9 @@ func (c *Communicator) Deregister(p unsafe.Pointer) error {
 	defer release()
 	if c.device == nil {
 		return nil
+	}
+	if ok, err := c.deregisterSymmetric(cuda.Ptr(uintptr(p))); ok {
+		return err
 	}
 	if t := c.device.buffers; t != nil {
 		t.mu.Lock()

@@ -23,13 +23,17 @@ type Window struct {
 	local    unsafe.Pointer // this rank's region, where the host can reach it
 	mappings []io.Closer
 	freed    bool
+
+	symmetric *symmetricRange // its memory; nil for host memory
 }
 
 // maxWindows bounds the windows of one communicator at one time.
 const maxWindows = 1024
 
 // NewWindow makes a window of the given bytes on every rank, zero-filled. It
-// is collective; every rank gives the same size.
+// is collective; every rank gives the same size. On GPUs its memory is symmetric:
+// collectives that receive into it do so at one offset on all ranks, see
+// RegisterSymmetric.
 func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, error) {
 	if bytes < 0 || bytes > 1<<46 {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "new_window on rank %d: %d bytes", c.rank, bytes)
@@ -80,6 +84,7 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 		address := m.mapping.Address()
 		w.local = *(*unsafe.Pointer)(unsafe.Pointer(&address))
 		c.device.buffers.addWindow(a.base+id, w.addresses(), mine.Bytes)
+		w.addSymmetric(w.addresses())
 	}
 	c.windows[a.base+id] = w
 	return w, nil
@@ -208,6 +213,7 @@ func (w *Window) addresses() []cuda.Ptr {
 }
 
 func (w *Window) unmap() {
+	w.comm.symmetric.remove(w.symmetric)
 	if w.comm.device != nil {
 		if err := w.comm.device.buffers.dropWindow(w.attached.base + w.id); err != nil {
 			w.comm.logger.Warn("a window could not be withdrawn from the directory of buffers", "communicator", w.comm.label, "rank", w.comm.rank, "reason", err)

@@ -45,6 +45,19 @@ func (d *Device) Fault() (kind plugin.Fault, peer int, epoch uint64) {
 	return kind, peer, epoch
 }
 
+// Asymmetry is what a kernel that reported FaultAsymmetric has compared: the
+// symmetric range, the offset of the receive memory there, and its bytes, of this
+// rank and of the peer. They may be anything that a kernel wrote.
+func (d *Device) Asymmetry() (own, theirs [3]uint64) {
+	d.watch(func(page unsafe.Pointer) {
+		for i := range own {
+			own[i] = atomic.LoadUint64(word64(page, plugin.WatchFaultOwn+uintptr(8*i)))
+			theirs[i] = atomic.LoadUint64(word64(page, plugin.WatchFaultTheirs+uintptr(8*i)))
+		}
+	})
+	return own, theirs
+}
+
 // Missed takes the last address of the caller's that kernels did not find in
 // the directory, and how many bytes from there they would have needed; 0 if
 // there is none. It calls no driver. The two may be of different calls.

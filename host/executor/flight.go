@@ -22,6 +22,7 @@ type Flight struct {
 	Op         plugin.Op
 	Count      int64
 	Root       int
+	Symmetric  bool          // its receive memory is registered as symmetric
 	Begin      time.Duration // since the engine was made
 	End        time.Duration // 0: still running
 	Failed     bool          // ended, and not well

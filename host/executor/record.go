@@ -23,7 +23,12 @@ type Record struct {
 	Op         plugin.Op
 	Count      int64
 	Root       int32
+	Symmetric  bool // the receive memory is registered as symmetric
 }
+
+// RecordSymmetric, in the dtype that Record is given, says that the receive memory
+// is registered as symmetric.
+const RecordSymmetric = 1 << 31
 
 // Record sets what the next Run or RunGroup publishes as it starts, and enters
 // in the flight recorder, in the same crossing. seq counts from 1 what all
@@ -77,8 +82,9 @@ func (e *Engine) PeerRecord(rank int) Record {
 		}
 		return Record{
 			Valid: version != 0, Ended: version != 0 && ended == seq,
-			Seq: seq, Collective: plugin.Collective(uint32(what)), DType: plugin.DType(what >> 32),
+			Seq: seq, Collective: plugin.Collective(uint32(what)), DType: plugin.DType(what >> 32 &^ RecordSymmetric),
 			Op: plugin.Op(uint32(how)), Root: int32(how >> 32), Count: int64(count),
+			Symmetric: what>>32&RecordSymmetric != 0,
 		}
 	}
 	return Record{}

@@ -15,6 +15,7 @@ type Explanation struct {
 	World      int           `json:"world"`
 	Hosts      int           `json:"hosts"`
 	Memory     string        `json:"memory"`
+	Symmetric  bool          `json:"symmetric,omitempty"`
 	Bytes      int64         `json:"bytes"`
 	From       int64         `json:"from"` // the choice is the same from here …
 	To         int64         `json:"to"`   // … to here, both included; MaxInt64 means without end
@@ -47,6 +48,7 @@ func (c *Choice) Explain(bytes int64) Explanation {
 	e := Explanation{
 		Collective: c.request.Collective.String(), DType: c.request.DType.String(), World: c.request.World,
 		Hosts: max(c.request.Hosts, 1), Memory: c.request.Memory.String(), Bytes: bytes,
+		Symmetric: c.request.Symmetric,
 	}
 	if c.request.Collective.Reduces() {
 		e.Op = c.request.Op.String()
@@ -163,6 +165,9 @@ func (e Explanation) String() string {
 	what := e.Collective + " " + e.DType
 	if e.Op != "" {
 		what += " " + e.Op
+	}
+	if e.Symmetric {
+		what += ", symmetric"
 	}
 	fmt.Fprintf(&b, "%s, %s bytes, world %d on %d host(s), %s memory\n", what, FormatSize(e.Bytes), e.World, e.Hosts, e.Memory)
 	if e.Chosen == "" {

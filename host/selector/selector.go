@@ -94,7 +94,7 @@ type Choice struct {
 // Compile makes the choice for one signature; req.Bytes and req.Rank are not
 // looked at. Candidates stand in order of preference, which decides between
 // equal costs; rejections say for each transport without a candidate why it has
-// none. It fails with Unsupported when there is no candidate, and with
+// none, and for an algorithm (qualified) that only other calls have, why. It fails with Unsupported when there is no candidate, and with
 // InvalidArgument when the override asks for what does not exist.
 func (t *Table) Compile(req plugin.Request, candidates []Candidate, rejections map[string]string) (*Choice, error) {
 	req.Rank, req.Bytes = 0, 0
@@ -165,7 +165,11 @@ func (c *Choice) known(clause Clause) error {
 		if found {
 			continue
 		}
-		if reason, ok := c.rejections[name]; ok {
+		reason, ok := c.rejections[name]
+		if ok && strings.Contains(name, "/") {
+			continue // an algorithm that other calls of the collective have
+		}
+		if ok {
 			return plugin.Errorf(plugin.Unsupported, "SHUNT_ALGO clause %q: %s: transport %s cannot do this: %s", clause, signatureText(c.request), name, reason)
 		}
 		hint := ""
@@ -383,6 +387,9 @@ func signatureText(req plugin.Request) string {
 	}
 	if req.Collective.Reduces() {
 		what += " " + req.Op.String()
+	}
+	if req.Symmetric {
+		what += ", symmetric"
 	}
 	return fmt.Sprintf("%s, world %d on %d host(s), %s memory", what, req.World, max(req.Hosts, 1), req.Memory)
 }

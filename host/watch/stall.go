@@ -20,6 +20,7 @@ type State struct {
 	Op         plugin.Op
 	Count      int64
 	Root       int
+	Symmetric  bool // its receive memory is registered as symmetric
 }
 
 func (s State) String() string {
@@ -35,6 +36,9 @@ func (s State) String() string {
 	}
 	if s.Collective.Rooted() {
 		text += fmt.Sprintf(", root %d", s.Root)
+	}
+	if s.Symmetric {
+		text += ", symmetric"
 	}
 	return text
 }
@@ -62,7 +66,7 @@ func Conflict(rank int, mine State, peer int, theirs State) string {
 		return ""
 	}
 	if mine.Collective == theirs.Collective {
-		same := mine.DType == theirs.DType && (mine.Op == theirs.Op || !mine.Collective.Reduces()) &&
+		same := mine.DType == theirs.DType && mine.Symmetric == theirs.Symmetric && (mine.Op == theirs.Op || !mine.Collective.Reduces()) &&
 			(mine.Root == theirs.Root || !mine.Collective.Rooted()) &&
 			(mine.Count == theirs.Count || mine.Collective.Varying())
 		if same {

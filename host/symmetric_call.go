@@ -1,0 +1,118 @@
+package host
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// insert adds a range.
+func (s *symmetricRanges) insert(r *symmetricRange) {
+	at, _ := slices.BinarySearchFunc(s.sorted, r.base, func(r *symmetricRange, p cuda.Ptr) int {
+		if r.base < p {
+			return -1
+		}
+		return 1
+	})
+	s.sorted = slices.Insert(s.sorted, at, r)
+}
+
+func (s *symmetricRanges) remove(r *symmetricRange) {
+	s.sorted = slices.DeleteFunc(s.sorted, func(other *symmetricRange) bool { return other == r })
+}
+
+// find is the range that holds an address, or nil. It does not allocate.
+func (s *symmetricRanges) find(p cuda.Ptr) *symmetricRange {
+	lo, hi := 0, len(s.sorted) // the last range that begins at or before p is below hi
+	for lo < hi {
+		if mid := (lo + hi) / 2; s.sorted[mid].base <= p {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo == 0 {
+		return nil
+	}
+	if r := s.sorted[lo-1]; uint64(p-r.base) < uint64(r.bytes) {
+		return r
+	}
+	return nil
+}
+
+func (s *symmetricRanges) overlapping(r *symmetricRange) *symmetricRange {
+	for _, other := range s.sorted {
+		if r.base < other.base+cuda.Ptr(other.bytes) && other.base < r.base+cuda.Ptr(r.bytes) {
+			return other
+		}
+	}
+	return nil
+}
+
+// promised reports whether a collective's calls can be symmetric: every rank
+// receives, equally much, and there are algorithms for it.
+func promised(collective plugin.Collective) bool {
+	switch collective {
+	case plugin.AllGather, plugin.AllToAll, plugin.Broadcast, plugin.Scatter:
+		return true
+	}
+	return false
+}
+
+// mark makes a checked call symmetric if all its receive memory lies in a range.
+func (s *symmetricRanges) mark(call *call, world int) {
+	p, n := cuda.Ptr(uintptr(call.recv)), call.slots[plugin.SlotRecvBytes]
+	if n == 0 || world == 1 || !promised(call.collective) {
+		return
+	}
+	r := s.find(p)
+	if r == nil || int64(p-r.base) > r.bytes-n {
+		return
+	}
+	call.symmetric = r
+	call.slots[plugin.SlotWindow], call.slots[plugin.SlotOffset] = r.number, int64(p-r.base)
+}
+
+// peerRecv is where every rank's receive memory of a call is, if it is symmetric.
+// It is valid until the next call.
+func (s *symmetricRanges) peerRecv(call *call) []cuda.Ptr {
+	if call.symmetric == nil {
+		return nil
+	}
+	s.peers = s.peers[:0]
+	for _, address := range call.symmetric.addresses {
+		s.peers = append(s.peers, address+cuda.Ptr(call.slots[plugin.SlotOffset]))
+	}
+	return s.peers
+}
+
+// asymmetric is why a kernel found that symmetric memory is not used alike.
+func (c *Communicator) asymmetric(peer int, own, theirs [3]uint64) *plugin.Error {
+	place := func(w [3]uint64) string {
+		return fmt.Sprintf("%d bytes at offset %d of symmetric range %d", w[2], w[1], w[0])
+	}
+	reason := &plugin.Error{Code: plugin.Mismatch, Rank: c.rank, Message: fmt.Sprintf(
+		"ranks disagree: rank %d receives into %s, rank %d into %s", c.rank, place(own), peer, place(theirs))}
+	if peer >= 0 && peer < c.world {
+		reason.Rank = peer
+	}
+	return reason
+}
+
+// current makes sure that the memory of a symmetric call is still what peers have
+// mapped; validate has looked.
+func (t *directory) current(call *call) error {
+	r := call.symmetric
+	if r == nil || r.export < 0 {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := &t.exports[r.export]; e.generation == r.generation && e.leaving == staying {
+		return nil
+	}
+	c := t.device.comm
+	return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: symmetric range %d, %d bytes at %#x, was freed before it was deregistered", call.collective, c.rank, r.number, r.bytes, uint64(r.base))
+}
