@@ -197,6 +197,8 @@ int sc_retain_handle(sc_handle context, sc_ptr address, uint64_t *handle);
 int sc_release_handle(sc_handle context, uint64_t handle);
 /* The handle, retained, that is mapped where address lies, and that mapping. */
 int sc_chunk(sc_handle context, sc_ptr address, sc_mapping *chunk);
+/* Whether each address is still mapped by the handle beside it. */
+int sc_still_mapped(sc_handle context, const sc_ptr *at, const uint64_t *handles, int count, int *same);
 /* Maps handles behind each other; fills in the chunks, whose bytes are given. */
 int sc_import_range(sc_handle context, int device, const int *fds, sc_mapping *chunks, int count, sc_ptr *address, uint64_t *bytes);
 int sc_unmap_range(sc_handle context, const sc_mapping *chunks, int count, sc_ptr address, uint64_t bytes);

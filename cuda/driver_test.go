@@ -227,6 +227,26 @@ func TestRangeIsRetainedChunkByChunk(t *testing.T) {
 	_, err = d.RetainRange(0x1000, 0x1E000, 0x2001)
 	require.ErrorContains(t, err, "cuMemRetainAllocationHandle of 0x20000")
 	require.Equal(t, "release 30;release 31;", record(t, d), "nothing stays retained")
+	at, handles := []cuda.Ptr{0x11004, 0x12000}, []uint64{0x11, 0x12}
+	for _, test := range []struct {
+		change  func()
+		same    bool
+		release string
+	}{
+		{func() {}, true, "release 17;release 18;"},
+		{func() { handles[0] = 5 }, false, "release 17;"},
+		{func() { handles[0], at[1] = 0x11, 0x20000 }, false, "release 17;"},
+	} {
+		test.change()
+		same, err := d.StillMapped(0x1000, at, handles)
+		require.NoError(t, err)
+		require.Equal(t, test.same, same)
+		require.Equal(t, test.release, record(t, d))
+	}
+	require.Zero(t, testing.AllocsPerRun(10, func() { _, _ = d.StillMapped(0x1000, at, handles) }))
+	record(t, d)
+	_, err = d.StillMapped(0x1000, at, nil)
+	require.ErrorIs(t, err, plugin.InvalidArgument)
 	_, err = d.RetainRange(0x1000, ^cuda.Ptr(0), 2)
 	require.ErrorContains(t, err, "pass the end of memory")
 	_, err = d.ImportRange(0x1000, 0, []int{1}, []int64{-1})

@@ -49,6 +49,11 @@ type Driver interface {
 	// behind each other, and the first begins at or before p. Each handle is the
 	// caller's to release. At most MaxChunks.
 	RetainRange(ctx Context, p Ptr, bytes int64) ([]Mapping, error)
+	// StillMapped reports whether what is mapped at each address is still memory of
+	// the handle beside it, which RetainRange answered and the caller has retained
+	// since. It makes one crossing and allocates nothing. The slices are of one
+	// length.
+	StillMapped(ctx Context, at []Ptr, handles []uint64) (bool, error)
 	// ImportRange maps exported chunks behind each other for a device. fds and
 	// bytes are the chunks', in order; the descriptors stay the caller's.
 	ImportRange(ctx Context, device int, fds []int, bytes []int64) (Range, error)

@@ -1,10 +1,13 @@
 package cuda
 
+// #cgo noescape sc_still_mapped
+// #cgo nocallback sc_still_mapped
 // #include "driver.h"
 import "C"
 
 import (
 	"math"
+	"unsafe"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -17,6 +20,21 @@ func (d *driver) RetainRange(ctx Context, p Ptr, bytes int64) ([]Mapping, error)
 		}
 		return Mapping{Address: Ptr(m.address), Bytes: int64(m.bytes), Handle: uint64(m.handle)}, nil
 	})
+}
+
+func (d *driver) StillMapped(ctx Context, at []Ptr, handles []uint64) (bool, error) {
+	if len(at) != len(handles) {
+		return false, plugin.Errorf(plugin.InvalidArgument, "%d addresses of %d handles", len(at), len(handles))
+	}
+	if len(at) == 0 {
+		return true, nil
+	}
+	var same C.int
+	r := C.sc_still_mapped(C.sc_handle(ctx), (*C.sc_ptr)(unsafe.Pointer(&at[0])), (*C.uint64_t)(unsafe.Pointer(&handles[0])), C.int(len(at)), &same)
+	if r != 0 {
+		return false, d.fail(r, "cuMemRetainAllocationHandle of %d addresses from %#x on", len(at), uint64(at[0]))
+	}
+	return same != 0, nil
 }
 
 // Chunks walks a range for implementations of Driver: chunk retains the handle

@@ -137,6 +137,26 @@ int sc_chunk(sc_handle context, sc_ptr address, sc_mapping *m) {
   });
 }
 
+int sc_still_mapped(sc_handle context, const sc_ptr *at, const uint64_t *handles, int count, int *same) {
+  NEED(MemRetainAllocationHandle);
+  NEED(MemRelease);
+  *same = 1;
+  WITH(context, {
+    for (int i = 0; i < count && !result && *same; i++) {
+      uint64_t handle;
+      result = cu.MemRetainAllocationHandle(&handle, P(at[i]));
+      if (result == 1) { /* nothing is mapped there, or not by handle */
+        result = 0;
+        *same = 0;
+        break;
+      }
+      if (result) break;
+      *same = handle == handles[i];
+      result = cu.MemRelease(handle);
+    }
+  });
+}
+
 static void unmap_chunks(const sc_mapping *chunks, int count, int *result) {
   for (int i = 0; i < count; i++) {
     int r = cu.MemUnmap(chunks[i].address, chunks[i].bytes);

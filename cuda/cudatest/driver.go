@@ -99,6 +99,7 @@ func (d *Driver) Leaks() []string {
 	}
 	count("allocations", len(d.memory.blocks))
 	count("memory handles", d.memory.openHandles())
+	count("segments", len(d.memory.segments))
 	streams := len(d.streams)
 	if _, ok := d.streams[0]; ok {
 		streams-- // the default stream is nobody's

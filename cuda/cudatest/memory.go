@@ -21,7 +21,9 @@ type block struct {
 	id     uint64 // buffer id
 	handle uint64 // of shareable memory
 	ipc    bool   // opened with OpenIPC
-	chunk  bool   // of a Range: what follows it may be its neighbour
+	chunk  bool   // of a Range or Segment: what follows it may be its neighbour
+
+	reserved bool // of a Segment, whose addresses stay reserved
 }
 
 // shared is what a memory handle stands for.
@@ -34,6 +36,8 @@ type memory struct {
 	blocks  map[uint64]*block // by address
 	sorted  []uint64
 	handles map[uint64]*shared
+
+	segments []*Segment // not freed yet
 }
 
 func newMemory() memory {
@@ -83,6 +87,9 @@ func (m *memory) release(handle uint64) {
 func (m *memory) close() {
 	for base := range m.blocks {
 		unmap(m.blocks[base])
+	}
+	for _, s := range m.segments {
+		s.free()
 	}
 	for _, s := range m.handles {
 		_ = unix.Close(s.fd)

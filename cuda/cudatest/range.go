@@ -10,6 +10,11 @@ import (
 
 // unmap ends a block's mapping.
 func unmap(b *block) {
+	if b.reserved {
+		// Nothing else may come to lie between the pieces.
+		_, _ = unix.MmapPtr(-1, 0, unsafe.Pointer(&b.data[0]), uintptr(len(b.data)), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED)
+		return
+	}
 	if b.chunk {
 		_ = unix.MunmapPtr(unsafe.Pointer(&b.data[0]), uintptr(len(b.data)))
 		return
@@ -33,6 +38,20 @@ func (d *Driver) RetainRange(ctx cuda.Context, p cuda.Ptr, bytes int64) ([]cuda.
 		d.memory.handles[b.handle].uses++
 		return cuda.Mapping{Address: cuda.Ptr(base), Bytes: int64(len(b.data)), Handle: b.handle}, nil
 	})
+}
+
+// StillMapped compares the handles of blocks.
+func (d *Driver) StillMapped(ctx cuda.Context, at []cuda.Ptr, handles []uint64) (bool, error) {
+	if err := d.in(ctx, "StillMapped", "cuMemRetainAllocationHandle of %d addresses", len(at)); err != nil {
+		return false, err
+	}
+	defer d.mu.Unlock()
+	for i, p := range at {
+		if _, b := d.memory.find(uint64(p)); b == nil || b.handle == b.id || b.ipc || b.handle != handles[i] {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // ImportRange maps memfds behind each other.
