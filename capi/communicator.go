@@ -8,6 +8,7 @@ import "C"
 import (
 	"context"
 	"math"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -25,6 +26,9 @@ type communicator struct {
 	// the caller's arrays.
 	world int
 	last  lastError
+	// impatience is how many nanoseconds a call may take before it is left
+	// pending; 0: any number.
+	impatience atomic.Int64
 }
 
 var communicators = table[communicator]{kind: kindComm, what: "communicator"}
@@ -63,7 +67,9 @@ func go_comm_init(given *C.shunt_options, number *C.uint64_t) (result C.int32_t)
 	if err != nil {
 		return status(nil, err)
 	}
-	c, err := host.Init(context.Background(), options)
+	ctx, cancel := untilGivenUp((*int32)(given.give_up))
+	defer cancel()
+	c, err := host.Init(ctx, options)
 	if err != nil {
 		return status(nil, err)
 	}

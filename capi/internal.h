@@ -27,6 +27,9 @@ shunt_status shunt_fail(shunt_status status, const char *format, ...) __attribut
 int shunt_group_takes(shunt_comm comm, const shunt_operation *operation, shunt_status *status);
 int shunt_group_is_open(shunt_comm comm);
 
+/* pending.c: notes what the running call leaves pending; 0: no room. */
+int shunt_keep_pending(uint64_t comm, uint64_t request);
+
 /* structs.c: a caller's struct of any version as one of ours. */
 shunt_status shunt_read_options(const shunt_options *given, shunt_options *options);
 shunt_status shunt_read_operation(const shunt_operation *given, shunt_operation *operation);
@@ -42,6 +45,8 @@ extern int32_t go_world(uint64_t comm, int32_t *world);
 extern int32_t go_start(uint64_t comm, shunt_operation *operation, uint64_t *request);
 extern int32_t go_request_test(uint64_t request, int64_t timeout_ms, int32_t *done);
 extern int32_t go_request_wait(uint64_t request);
+extern int32_t go_set_patience(uint64_t comm, int64_t patience_ms);
+extern int32_t go_resume(uint64_t request);
 extern int32_t go_get_unique_id(char *id, uint64_t capacity);
 extern int32_t go_comm_init(shunt_options *options, uint64_t *comm);
 extern int32_t go_rank(uint64_t comm, int32_t *rank);

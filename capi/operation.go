@@ -32,11 +32,15 @@ func go_run(number C.uint64_t, given *C.shunt_operation) (result C.int32_t) {
 	}
 	op := pool.Get().(*host.Operation)
 	err := c.translate(given, op)
+	var request *host.Request
 	if err == nil {
-		err = c.host.Do(op)
+		request, err = c.host.DoFor(op, c.patience())
 	}
 	*op = host.Operation{} // the pool must not keep the caller's memory
 	pool.Put(op)
+	if request != nil {
+		return c.pending(number, request)
+	}
 	if err == nil {
 		return 0
 	}
@@ -66,9 +70,14 @@ func go_run_group(number C.uint64_t, given *C.shunt_operation, count C.int64_t) 
 		if err := c.translate((*C.shunt_operation)(unsafe.Add(unsafe.Pointer(given), uintptr(i)*unsafe.Sizeof(*given))), &op); err != nil {
 			return status(c, err)
 		}
+		keep(&op) // what C has copied goes when this returns
 		group.Add(op)
 	}
-	return status(c, group.Run(c.host))
+	going, err := group.RunFor(c.host, c.patience())
+	if going != nil {
+		return c.pending(number, going)
+	}
+	return status(c, err)
 }
 
 // translate writes what C gave as an operation of the host. Memory and arrays

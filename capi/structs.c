@@ -8,7 +8,7 @@
 #include "internal.h"
 
 /* The first version of each struct, which is the shortest that is valid. */
-#define OPTIONS_FIRST sizeof(shunt_options)
+#define OPTIONS_FIRST offsetof(shunt_options, give_up)
 #define OPERATION_FIRST sizeof(shunt_operation)
 
 /* No struct of ours will ever be longer; guards against a garbage size. */

@@ -87,10 +87,13 @@ typedef struct shunt_options {
   int32_t device;           /* CUDA ordinal or SHUNT_DEVICE_AUTO; used with memory cuda */
   shunt_memory_kind memory; /* where send and recv memory lives */
   uint64_t flags;           /* 0 */
+  const int32_t *give_up;   /* NULL, or a word that ends shunt_comm_init with SHUNT_ABORTED, here and on every
+                               rank, within a tenth of a second after it was set to other than 0, by any thread
+                               or signal handler; since 1.1 */
 } shunt_options;
 
 #define SHUNT_OPTIONS_INIT \
-  { sizeof(shunt_options), 0, 0, NULL, NULL, 0, SHUNT_DEVICE_AUTO, SHUNT_MEMORY_HOST, 0 }
+  { sizeof(shunt_options), 0, 0, NULL, NULL, 0, SHUNT_DEVICE_AUTO, SHUNT_MEMORY_HOST, 0, NULL }
 
 /* One operation, for shunt_run and shunt_start. Which fields matter depends on
  * collective; the functions further down name them. Start from
@@ -283,6 +286,27 @@ SHUNT_API shunt_status shunt_request_test(shunt_request request, int64_t timeout
  * request. Every request must be waited for once, or its communicator
  * closed. */
 SHUNT_API shunt_status shunt_request_wait(shunt_request request);
+
+/* ---- calls that can be interrupted --------------------------------------- */
+
+/* For languages whose signal handlers run between calls. From now on a
+ * collective, shunt_run or shunt_group_end on comm that takes longer than
+ * patience_ms answers SHUNT_PENDING, which is neither success nor failure: the
+ * operation goes on, with the memory, until the same thread has called
+ * shunt_resume as often as it takes, or shunt_give_up. Calls that end in time
+ * cost what they cost without it. 0, the default: never. On memory of a CUDA
+ * device calls return anyway, but for the first of its kind. Since 1.1. */
+#define SHUNT_PENDING (-1)
+SHUNT_API shunt_status shunt_set_patience(shunt_comm comm, int64_t patience_ms);
+
+/* Waits as long again for what this thread's latest call on comm has left
+ * pending: what that call would have answered, or SHUNT_PENDING. */
+SHUNT_API shunt_status shunt_resume(shunt_comm comm);
+
+/* Aborts comm, as shunt_abort does, and waits until what this thread has left
+ * pending on it has ended, so that nothing touches the memory any more; the
+ * answer is how it has ended. With nothing pending it does nothing. */
+SHUNT_API shunt_status shunt_give_up(shunt_comm comm, const char *reason);
 
 /* ---- registered memory --------------------------------------------------- */
 

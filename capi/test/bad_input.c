@@ -61,6 +61,9 @@ int main(void) {
 
   TRY(shunt_register(closed, a, sizeof a));
   TRY(shunt_deregister(closed, a));
+  TRY(shunt_set_patience(closed, 1));
+  TRY(shunt_set_patience(comm, -1));
+  TRY(shunt_resume(comm));
 
   /* null pointers */
   TRY(shunt_comm_init(&options, NULL));

@@ -1,0 +1,87 @@
+package main
+
+/*
+#include "internal.h"
+*/
+import "C"
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// patience is how long a call on the communicator may take; 0: any time.
+func (c *communicator) patience() time.Duration { return time.Duration(c.impatience.Load()) }
+
+// pending ends a call whose operation goes on. The thread finds it again in
+// pending.c.
+func (c *communicator) pending(number C.uint64_t, going *host.Request) C.int32_t {
+	if h, err := requests.add(&request{host: going, comm: c}); err == nil {
+		if C.shunt_keep_pending(number, C.uint64_t(h)) != 0 {
+			return C.SHUNT_PENDING
+		}
+		_, _ = requests.remove(h) // ours alone so far
+	}
+	return status(c, going.Wait(context.Background()))
+}
+
+//export go_set_patience
+func go_set_patience(number C.uint64_t, milliseconds C.int64_t) (result C.int32_t) {
+	defer recovered(&result)
+	c, err := communicators.find(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	c.impatience.Store(min(int64(milliseconds), math.MaxInt64/int64(time.Millisecond)) * int64(time.Millisecond))
+	return 0
+}
+
+//export go_resume
+func go_resume(number C.uint64_t) (result C.int32_t) {
+	defer recovered(&result)
+	r, err := requests.find(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	if patience := r.comm.patience(); patience > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_ = r.host.Wait(ctx) // how it ended is told below
+		if ended, _ := r.host.Test(); !ended {
+			return C.SHUNT_PENDING
+		}
+	}
+	return go_request_wait(number)
+}
+
+// untilGivenUp is a context that ends soon after the word has become other than
+// 0. A null word never does.
+func untilGivenUp(word *int32) (context.Context, context.CancelFunc) {
+	if word == nil {
+		return context.Background(), func() {}
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	looking := make(chan struct{})
+	go func() {
+		defer close(looking)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for atomic.LoadInt32(word) == 0 {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+		cancel(plugin.Errorf(plugin.Aborted, "it was given up"))
+	}()
+	return ctx, func() {
+		cancel(context.Canceled)
+		<-looking // the word is the caller's again
+	}
+}
