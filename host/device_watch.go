@@ -34,6 +34,7 @@ func (d *device) look() {
 	case kind == plugin.FaultAborted:
 		c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.rank, Message: fmt.Sprintf("a kernel of rank %d was aborted", c.rank)}, true)
 	case kind == plugin.FaultAsymmetric:
+		d.contradictions() // a peer whose memory is not symmetric has told other things
 		own, theirs := d.exec.Asymmetry()
 		c.fail(c.asymmetric(peer, own, theirs), true)
 	default:
