@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -23,8 +22,10 @@ func newBench() *cobra.Command {
 	var collectives []string
 	memory := memoryFlag{auto: true}
 	busy := 0
-	var transport, algo, against, library string
-	var noCheck, noInPlace, inPlace, graph, eager bool
+	var transport, algo, library, save string
+	var against []string
+	var limit time.Duration
+	var noCheck, noInPlace, inPlace, graph, eager, symmetric, apart bool
 	c := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure collectives over real ranks, and check every result",
@@ -40,9 +41,15 @@ Operations are captured in a graph and replayed, or, with --eager, called one
 after the other; with both flags both are measured. Times are the GPU's own, by
 events. Several buffers rotate, so that no cache holds them. --against nccl
 measures NCCL in turn with Shunt, in the same processes and on the same stream:
-on plain memory, and on memory registered as a symmetric window.`,
-		Example: "  shunt bench\n  shunt bench -n 2,4 --collective all_reduce,broadcast --max 1M --factor 2 --json\n  shunt bench --memory cuda --graph --eager --max 1G --against nccl",
-		Args:    cobra.NoArgs,
+on plain memory, and on memory registered as a symmetric window. --against with a
+transport measures Shunt over that one too, in turn in the same way.
+
+Where something is compared every collective has processes of its own, so that
+one that fails or hangs (--limit) costs its own rows only; the exit status tells.`,
+		Example: "  shunt bench\n  shunt bench -n 2,4 --collective all_reduce,broadcast --max 1M --factor 2 --json\n" +
+			"  shunt bench --memory cuda --graph --eager --max 1G --against nccl --symmetric\n" +
+			"  shunt bench --memory cuda --busy 50 --against process:./shunt-transport-cudaipc",
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			for _, name := range collectives {
 				if !slices.Contains(bench.Names(), name) {
@@ -64,7 +71,7 @@ on plain memory, and on memory registered as a symmetric window.`,
 				Collectives: collectives, Min: int64(least), Max: int64(most), Factor: int64(factor),
 				DType: plugin.DType(dtype), Op: plugin.Op(op), Root: root, Iterations: iterations, Budget: budget,
 				Transport: transport, NoCheck: noCheck, InPlace: !noInPlace, InPlaceOnly: inPlace,
-				Memory: kind, Busy: busy, Against: against, Library: library,
+				Memory: kind, Busy: busy, Against: against, Library: library, Symmetric: symmetric,
 			}
 			if kind == plugin.MemoryKindCuda {
 				config.Modes = modesOf(graph, eager)
@@ -76,33 +83,27 @@ on plain memory, and on memory registered as a symmetric window.`,
 						return err
 					}
 				}
-			} else if graph || eager || busy != 0 || against != "" {
-				return usage("--graph, --eager, --busy and --against are for --memory cuda, and memory is %s", kind)
+			} else if graph || eager || busy != 0 || len(against) > 0 || symmetric {
+				return usage("--graph, --eager, --busy, --symmetric and --against are for --memory cuda, and memory is %s", kind)
+			}
+			if !c.Flags().Changed("apart") {
+				apart = len(config.Rivals()) > 0
 			}
 			var env []string
 			if algo != "" {
 				env = append(env, "SHUNT_ALGO="+algo)
 			}
-			var results []benchResult
-			wrong := int64(0)
+			run := benchRun{
+				command: c, job: launch.Job{Env: env, Hosts: hosts, Bind: kind == plugin.MemoryKindHost},
+				apart: apart, limit: limit, save: save,
+			}
 			for _, world := range worlds {
 				config.World = world
-				result, err := benchWorld(c, config, launch.Job{Env: env, Hosts: hosts, Bind: kind == plugin.MemoryKindHost})
-				if err != nil {
+				if err := run.world(config); err != nil {
 					return classify(err)
 				}
-				results = append(results, result)
-				wrong += result.Wrong
 			}
-			if wantsJSON(c) {
-				if err := printJSON(c, results); err != nil {
-					return err
-				}
-			}
-			if wrong > 0 {
-				return &exitError{code: exitWrong}
-			}
-			return nil
+			return classify(run.end())
 		},
 	}
 	f := c.Flags()
@@ -110,8 +111,12 @@ on plain memory, and on memory registered as a symmetric window.`,
 	f.Var(&memory, "memory", "where buffers lie: host, cuda, or auto: cuda where there are two GPUs at least")
 	f.BoolVar(&graph, "graph", false, "on GPUs: replay graphs (the default)")
 	f.BoolVar(&eager, "eager", false, "on GPUs: call one operation after the other")
-	f.IntVar(&busy, "busy", 0, "on GPUs: percent of the multiprocessors that other work keeps busy meanwhile")
-	f.StringVar(&against, "against", "", "on GPUs: compare with nccl")
+	f.IntVar(&busy, "busy", 0, "on GPUs: percent of the multiprocessors that kernels of 0.1 ms hold meanwhile")
+	f.StringSliceVar(&against, "against", nil, "on GPUs: compare with nccl, or with Shunt over other transports, in turn")
+	f.BoolVar(&symmetric, "symmetric", false, "on GPUs: measure Shunt on memory registered as symmetric too")
+	f.BoolVar(&apart, "apart", false, "give every collective processes of its own (the default where something is compared)")
+	f.DurationVar(&limit, "limit", 0, "with --apart: end a collective that takes longer; 0: a minute, or five times what it should take")
+	f.StringVar(&save, "save", "", "write the results so far, as with --json, into this file after every collective")
 	f.StringVar(&library, "nccl", "", "path of NCCL's library (default libnccl.so.2)")
 	f.StringSliceVar(&collectives, "collective", nil, "what to measure (default: all): "+strings.Join(bench.Names(), ", "))
 	f.Var(&least, "min", "smallest size")
@@ -140,50 +145,4 @@ func modesOf(graph, eager bool) []bench.Mode {
 		return []bench.Mode{bench.Eager}
 	}
 	return []bench.Mode{bench.Graph}
-}
-
-// benchResult is one world of bench --json.
-type benchResult struct {
-	World   int          `json:"world"`
-	Seconds float64      `json:"seconds"`
-	Wrong   int64        `json:"wrong"`
-	Config  bench.Config `json:"config"`
-	Rows    []bench.Row  `json:"rows"`
-}
-
-// benchWorld runs one world and prints it, unless JSON is wanted.
-func benchWorld(c *cobra.Command, config bench.Config, job launch.Job) (benchResult, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return benchResult{}, plugin.Errorf(plugin.System, "%w", err)
-	}
-	job.Path, job.Label = self, "shunt bench"
-	job.Stdout, job.Stderr, job.Prefix = c.ErrOrStderr(), c.ErrOrStderr(), true
-	received, stop := signals()
-	defer stop()
-	line := newProgress(c)
-	table := bench.Table{To: c.OutOrStdout(), Config: config}
-	result := benchResult{World: config.World, Config: config, Rows: []bench.Row{}}
-	began := time.Now()
-	err = bench.Run(c.Context(), config, bench.Launch{
-		Job: job, Signals: received,
-		Args: func(text string) []string { return []string{"rank", "bench", text} },
-	}, func(r bench.Row) {
-		result.Rows = append(result.Rows, r)
-		result.Wrong += r.Wrong()
-		if wantsJSON(c) {
-			line.show("%d ranks: %s, %d bytes", config.World, r.Collective, r.Bytes)
-			return
-		}
-		table.Row(r)
-	})
-	line.clear()
-	result.Seconds = time.Since(began).Seconds()
-	if err != nil {
-		return result, err
-	}
-	if !wantsJSON(c) {
-		table.End()
-	}
-	return result, nil
 }

@@ -126,6 +126,32 @@ func TestBenchNoticesWrongResults(t *testing.T) {
 	require.Contains(t, stdout, "# #wrong over all rows : 1 FAILED\n")
 }
 
+// Where collectives are apart, one that fails costs its own rows only.
+func TestBenchApart(t *testing.T) {
+	t.Setenv(failpoint.Variable, "bench.corrupt[1]=exit@3") // results that are checked: four of all_reduce, two of sendrecv
+	saved := filepath.Join(t.TempDir(), "saved.json")
+	stdout, stderr, code := shunt(t, "bench", "-n", "2", "--min", "8", "--max", "8", "--budget", "1ms", "--collective", "all_reduce,sendrecv,barrier", "--apart", "--save", saved)
+	require.NotZero(t, code)
+	require.Contains(t, stdout, "# all_reduce FAILED: ")
+	require.Contains(t, stdout, "# sendrecv\n            8             2")
+	require.Contains(t, stdout, "# barrier\n")
+	require.Contains(t, stdout, "# FAILED: all_reduce\n")
+	require.Contains(t, stderr, "all_reduce, 2 ranks: ")
+	require.Contains(t, stderr, "rank 1 (pid ")
+	text, err := os.ReadFile(saved)
+	require.NoError(t, err)
+	var results []benchResult
+	require.NoError(t, json.Unmarshal(text, &results))
+	require.Len(t, results[0].Failures, 1)
+	require.Equal(t, "all_reduce", results[0].Failures[0].Collective)
+	require.Len(t, results[0].Rows, 2)
+
+	t.Setenv(failpoint.Variable, "")
+	stdout, stderr, code = shunt(t, "bench", "-n", "2", "--max", "64M", "--collective", "all_reduce", "--apart", "--limit", "1ms")
+	require.NotZero(t, code)
+	require.Contains(t, stdout+stderr, "not done after 1ms")
+}
+
 // A rank that dies ends the benchmark with a report of who and how.
 func TestBenchReportsDeath(t *testing.T) {
 	t.Setenv(failpoint.Variable, "bench.corrupt[1]=exit@3")
@@ -260,7 +286,7 @@ func TestParseMPI(t *testing.T) {
 }
 
 func TestGPUOptions(t *testing.T) {
-	for _, args := range [][]string{{"--graph"}, {"--eager"}, {"--busy", "10"}, {"--against", "nccl"}} {
+	for _, args := range [][]string{{"--graph"}, {"--eager"}, {"--busy", "10"}, {"--against", "nccl"}, {"--symmetric"}} {
 		_, stderr, code := shunt(t, append([]string{"bench", "--memory", "host"}, args...)...)
 		require.Equal(t, exitUsage, code, args)
 		require.Contains(t, stderr, "are for --memory cuda")

@@ -5,6 +5,8 @@
 package bench
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -31,8 +33,10 @@ type Config struct {
 	Memory  plugin.MemoryKind `json:"memory"`
 	Modes   []Mode            `json:"modes,omitempty"`
 	Busy    int               `json:"busy,omitempty"`    // percent of the multiprocessors that other work keeps busy
-	Against string            `json:"against,omitempty"` // "nccl", or nothing
-	Library string            `json:"library,omitempty"` // of what is compared
+	Against []string          `json:"against,omitempty"` // NCCL, or transports as options name them
+	Library string            `json:"library,omitempty"` // path of NCCL's
+	// Symmetric measures Shunt on memory registered as symmetric too.
+	Symmetric bool `json:"symmetric,omitempty"`
 }
 
 // Names are the names of the measurements, in the order of the report.
@@ -71,12 +75,18 @@ func (c *Config) check() error {
 		return bad("dtype %d, op %d", c.DType, c.Op)
 	case c.Memory != plugin.MemoryKindHost && c.Memory != plugin.MemoryKindCuda:
 		return bad("memory %s", c.Memory)
-	case c.Memory == plugin.MemoryKindHost && (len(c.Modes) > 0 || c.Busy != 0 || c.Against != ""):
-		return bad("graphs, filler work and NCCL are for CUDA memory")
+	case c.Memory == plugin.MemoryKindHost && (len(c.Modes) > 0 || c.Busy != 0 || len(c.Against) > 0 || c.Symmetric):
+		return bad("graphs, filler work, symmetric memory and comparisons are for CUDA memory")
 	case c.Busy < 0 || c.Busy > 100:
 		return bad("%d %% of the multiprocessors; want 0 to 100", c.Busy)
-	case c.Against != "" && c.Against != "nccl":
-		return bad("no comparison with %q; there is nccl", c.Against)
+	}
+	for i, name := range c.Against {
+		if name != NCCL && !strings.Contains(name, ":") {
+			return bad("no comparison with %q; there are %s and transports, as builtin:NAME, shared:PATH or process:PATH", name, NCCL)
+		}
+		if slices.Contains(c.Against[:i], name) {
+			return bad("two comparisons with %q", name)
+		}
 	}
 	for _, m := range c.Modes {
 		if m != Eager && m != Graph {
@@ -118,6 +128,20 @@ func (c *Config) jobs() []job {
 		}
 	}
 	return list
+}
+
+// Apart is the configuration in parts of one collective each.
+func (c *Config) Apart() []Config {
+	names := c.Collectives
+	if len(names) == 0 {
+		names = Names()
+	}
+	parts := make([]Config, len(names))
+	for i, name := range names {
+		parts[i] = *c
+		parts[i].Collectives = []string{name}
+	}
+	return parts
 }
 
 func (c *Config) jobsOf(list []job, t *test, mode Mode) []job {
@@ -170,11 +194,12 @@ type report struct {
 	Iterations int          `json:"iterations"`
 	Algorithm  string       `json:"algorithm"`
 	Peers      []peerReport `json:"peers,omitempty"`
+	Covered    int          `json:"covered,omitempty"` // batches that other work outlasted, of all candidates
 	Skipped    string       `json:"skipped,omitempty"` // why no transport serves it
 	Error      string       `json:"error,omitempty"`   // the last report of a rank
 }
 
-// peerReport is what one rank says about a library that is compared.
+// peerReport is what one rank says about another candidate than the first.
 type peerReport struct {
 	Name    string    `json:"name"`
 	Samples []float64 `json:"us"`

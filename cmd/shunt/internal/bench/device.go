@@ -25,17 +25,20 @@ type deviceSpace struct {
 	sms     int
 	comm    barrierer
 
-	own, side cuda.Stream // operations; what keeps the GPU busy
+	own, side cuda.Stream // operations; other work beside them
 	module    cuda.Module
 	kernels   [deviceKernels]cuda.Function
 	memory    [buffers]cuda.Ptr
 	bytes     [buffers]int64
+	more      []cuda.Ptr          // what else goes with the space
 	blocks    map[source]cuda.Ptr // one period of each source
 	counter   cuda.Ptr            // of wrong elements; eight bytes
-	words     cuda.HostMemory     // pinned: the gate's, and the filler's
+	words     cuda.HostMemory     // pinned: the gate's
 	opened    uint64              // gates so far
 	start     cuda.Event
 	stop      cuda.Event
+	occupied  cuda.Event // where other work begins and ends
+	vacant    cuda.Event
 
 	iterations int // of Config.Iterations; 0: by size
 	busy       int // percent of the multiprocessors
@@ -90,6 +93,8 @@ func newDeviceSpace(driver cuda.Driver, ordinal int, c *Config, comm barrierer, 
 		func() (err error) { d.side, err = driver.NewStream(d.ctx, 0); return },
 		func() (err error) { d.start, err = driver.NewEvent(d.ctx, true); return },
 		func() (err error) { d.stop, err = driver.NewEvent(d.ctx, true); return },
+		func() (err error) { d.occupied, err = driver.NewEvent(d.ctx, true); return },
+		func() (err error) { d.vacant, err = driver.NewEvent(d.ctx, true); return },
 		func() (err error) { d.module, err = driver.LoadModule(d.ctx, image); return },
 		func() (err error) { d.words, err = driver.AllocHost(d.ctx, 4096); return },
 		func() (err error) { d.counter, err = driver.Alloc(d.ctx, 4096); return },
@@ -277,12 +282,12 @@ func (d *deviceSpace) close() error {
 			keep(d.driver.DestroyStream(d.ctx, s))
 		}
 	}
-	for _, e := range []cuda.Event{d.start, d.stop} {
+	for _, e := range []cuda.Event{d.start, d.stop, d.occupied, d.vacant} {
 		if e != 0 {
 			keep(d.driver.DestroyEvent(d.ctx, e))
 		}
 	}
-	for _, p := range append([]cuda.Ptr{d.counter}, d.memory[:]...) {
+	for _, p := range append(append(d.more, d.counter), d.memory[:]...) {
 		if p != 0 {
 			keep(d.driver.Free(d.ctx, p))
 		}

@@ -3,8 +3,11 @@ package bench
 import (
 	"bytes"
 	"encoding/binary"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -52,8 +55,22 @@ var goKernels = map[string]cudatest.Kernel{
 		})
 	},
 	"bench_gate": awaited,
-	"bench_busy": awaited,
+	"bench_busy": func(g cudatest.Grid) {
+		busyKernels.Add(1)
+		holdBusy.RLock()
+		defer holdBusy.RUnlock()
+		for end := time.Now().Add(time.Duration(parameter(g, 0))); time.Now().Before(end); {
+			runtime.Gosched()
+		}
+	},
 }
+
+// busyKernels is how many of the kernels have begun that are other work. They do
+// not end while holdBusy is locked.
+var (
+	busyKernels atomic.Int64
+	holdBusy    sync.RWMutex
+)
 
 // meeting counts barriers; a rank alone need not wait.
 type meeting struct {
@@ -138,6 +155,9 @@ func TestDeviceTimesCandidatesInTurn(t *testing.T) {
 			require.Equal(t, 200, iterations)
 			for _, candidate := range list {
 				require.Len(t, candidate.samples, 5)
+				if busy == 0 {
+					require.Zero(t, candidate.covered)
+				}
 				for _, us := range candidate.samples {
 					require.Positive(t, us)
 				}
@@ -152,6 +172,54 @@ func TestDeviceTimesCandidatesInTurn(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Work beside a batch outlasts it where it is asked for enough, has an end
+// however long the batch takes, and tells when it was over too early.
+func TestDeviceRunsBesideOtherWork(t *testing.T) {
+	c := Config{World: 2, Min: 8, Max: 4096, Factor: 4, DType: plugin.Float32, Memory: plugin.MemoryKindCuda, Busy: 50}
+	d, driver, _ := space1(t, &c)
+	record := func(e cuda.Event) {
+		require.NoError(t, driver.Record(d.ctx, e, d.own))
+		require.NoError(t, driver.SynchronizeStream(d.ctx, d.own))
+	}
+	begin := func(idle float64, samples ...float64) {
+		holdBusy.Lock()
+		busyKernels.Store(0)
+		require.NoError(t, d.occupy(idle, samples, 1))
+		for busyKernels.Load() == 0 {
+			runtime.Gosched()
+		}
+		record(d.start)
+	}
+	end := func() { // of the work
+		holdBusy.Unlock()
+		require.NoError(t, driver.SynchronizeStream(d.ctx, d.side))
+	}
+	covered := func(want bool) {
+		have, err := d.covered()
+		require.NoError(t, err)
+		require.Equal(t, want, have)
+	}
+	for _, batch := range []struct {
+		idle, last float64 // microseconds
+		kernels    int64   // of 100 microseconds, or a little more
+	}{{100, 100, 12}, {100, 5000, 86}, {100, 1e9, 131}, {1e5, 1e5, 513}} {
+		begin(batch.idle, batch.last)
+		record(d.stop)
+		end()
+		covered(true)
+		require.Equal(t, batch.kernels, busyKernels.Load())
+	}
+	begin(100) // over before the batch is
+	end()
+	record(d.stop)
+	covered(false)
+	require.NoError(t, d.occupy(1, nil, 1)) // over before the batch begins
+	require.NoError(t, driver.SynchronizeStream(d.ctx, d.side))
+	record(d.start)
+	record(d.stop)
+	covered(false)
 }
 
 // What fails during a capture ends the capture, and leaves nothing.
@@ -170,7 +238,7 @@ func TestDeviceCaptureFails(t *testing.T) {
 // Half-made state is given back wherever making it fails.
 func TestDeviceSpaceFails(t *testing.T) {
 	c := Config{World: 2, Min: 8, Max: 4096, Factor: 4, DType: plugin.Float32, Memory: plugin.MemoryKindCuda}
-	for call, times := range map[string]int{"NewStream": 2, "NewEvent": 2, "LoadModule": 1, "AllocHost": 1, "Alloc": 3, "Function": int(deviceKernels)} {
+	for call, times := range map[string]int{"NewStream": 2, "NewEvent": 4, "LoadModule": 1, "AllocHost": 1, "Alloc": 3, "Function": int(deviceKernels)} {
 		for after := range times {
 			driver := cudatest.New(cudatest.Options{Devices: 1, Kernels: goKernels})
 			driver.Fail(call, after, cuda.OutOfMemory)

@@ -3,7 +3,6 @@ package bench
 import (
 	"errors"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -18,23 +17,15 @@ const (
 	Graph Mode = "graph" // captured once, replayed
 )
 
-// Pinned words, at these places of deviceSpace.words.
-const (
-	gateWord = 0
-	busyWord = 512
-)
-
-// limit bounds, in nanoseconds, how long a kernel of the benchmark waits for
-// the host.
+// limit bounds, in nanoseconds, how long a gate waits for the host.
 const limit = 20e9
 
-// word is a pinned word, as the host sees it.
-func (d *deviceSpace) word(offset uintptr) *uint64 {
-	return (*uint64)(unsafe.Add(address(uint64(d.words.Address)), offset))
-}
+// word is the gate's pinned word, as the host sees it.
+func (d *deviceSpace) word() *uint64 { return (*uint64)(address(uint64(d.words.Address))) }
 
-// batchOf is how many operations are timed together, and how often.
-func (d *deviceSpace) batchOf(bytes int64) (operations, rounds int) {
+// batchOf is how many operations are timed together, and how often; iterations
+// is Config.Iterations.
+func batchOf(bytes int64, iterations int) (operations, rounds int) {
 	switch {
 	case bytes <= 1<<20:
 		operations, rounds = 40, 101
@@ -45,11 +36,11 @@ func (d *deviceSpace) batchOf(bytes int64) (operations, rounds int) {
 	case bytes <= 256<<20:
 		operations, rounds = 4, 11
 	default:
-		operations, rounds = 2, 7
+		operations, rounds = 2, 9
 	}
-	if d.iterations > 0 {
-		operations = min(operations, d.iterations)
-		rounds = d.iterations / operations
+	if iterations > 0 {
+		operations = min(operations, iterations)
+		rounds = iterations / operations
 	}
 	return operations, rounds
 }
@@ -60,7 +51,7 @@ const warmUps = 3
 // samples times the candidates in turn. All ranks go through the same rounds,
 // which the sizes alone decide.
 func (d *deviceSpace) samples(_ *rank, p *prepared, list []candidate) (_ int, err error) {
-	operations, rounds := d.batchOf(p.most)
+	operations, rounds := batchOf(p.most, d.iterations)
 	graphs := make([]cuda.GraphExec, len(list))
 	defer func() {
 		for _, x := range graphs {
@@ -76,24 +67,38 @@ func (d *deviceSpace) samples(_ *rank, p *prepared, list []candidate) (_ int, er
 			}
 		}
 	}
+	idle := make([]float64, len(list)) // microseconds of a batch with nothing beside it
 	for round := -warmUps; round < rounds; round++ {
-		if round == 0 && d.busy > 0 {
-			// Behind the warm-up, in which allocations would wait for the filler.
-			if err := d.fillUp(); err != nil {
-				return 0, err
-			}
-		}
 		for i := range list {
-			us, err := d.timed(&list[i], graphs[i], operations, len(p.slots))
+			c := &list[i]
+			// Behind the warm-up, in which allocations would wait for other work.
+			beside := d.busy > 0 && round >= 0
+			if beside {
+				if err := d.occupy(idle[i], c.samples, operations); err != nil {
+					return 0, err
+				}
+			}
+			us, err := d.timed(c, graphs[i], operations, len(p.slots))
 			if err != nil {
-				return 0, errors.Join(list[i].failed(p, err), d.empty())
+				return 0, c.failed(p, err)
+			}
+			if beside {
+				covered, err := d.covered()
+				if err != nil {
+					return 0, c.failed(p, err)
+				}
+				if covered {
+					c.covered++
+				}
 			}
 			if round >= 0 {
-				list[i].samples = append(list[i].samples, us)
+				c.samples = append(c.samples, us)
+			} else {
+				idle[i] = us * float64(operations)
 			}
 		}
 	}
-	return operations * rounds, d.empty()
+	return operations * rounds, nil
 }
 
 // capture makes a graph of so many operations.
@@ -137,7 +142,7 @@ func (d *deviceSpace) timed(c *candidate, x cuda.GraphExec, operations, slots in
 		}
 	} else {
 		d.opened++
-		if err := d.launch(d.own, gateKernel, 1, 1, uint64(d.words.Device)+gateWord, d.opened, limit); err != nil {
+		if err := d.launch(d.own, gateKernel, 1, 1, uint64(d.words.Device), d.opened, limit); err != nil {
 			return 0, err
 		}
 		// Every gate opens when its own rank is ready; the barrier makes of that
@@ -170,20 +175,4 @@ func (d *deviceSpace) timed(c *candidate, x cuda.GraphExec, operations, slots in
 }
 
 // open lets the stream pass the latest gate.
-func (d *deviceSpace) open() { atomic.StoreUint64(d.word(gateWord), d.opened) }
-
-// fillUp keeps multiprocessors busy with other work until empty.
-func (d *deviceSpace) fillUp() error {
-	atomic.StoreUint64(d.word(busyWord), 0)
-	blocks := max(d.sms*d.busy/100, 1)
-	return d.launch(d.side, busyKernel, uint32(blocks), 1024, uint64(d.words.Device)+busyWord, 1, limit, uint64(d.counter)+8)
-}
-
-// empty ends what fillUp began.
-func (d *deviceSpace) empty() error {
-	if d.busy == 0 {
-		return nil
-	}
-	atomic.StoreUint64(d.word(busyWord), 1)
-	return d.driver.SynchronizeStream(d.ctx, d.side)
-}
+func (d *deviceSpace) open() { atomic.StoreUint64(d.word(), d.opened) }

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"errors"
-	"slices"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/nccl"
@@ -11,28 +10,16 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// peer is NCCL, which does the same operations on the same stream in turn with
-// Shunt: on the same memory, and on memory of its own that is registered as a
-// symmetric window.
+// peer is NCCL: on the same memory, and on memory of its own that is registered
+// as a symmetric window.
 type peer struct {
-	device     *deviceSpace
-	library    *nccl.Library
-	comm       *nccl.Communicator
-	send, recv window
+	library *nccl.Library
+	comm    *nccl.Communicator
+	window  twin
 }
 
-// window is registered memory.
-type window struct {
-	memory uintptr
-	bytes  int64
-}
-
-// openPeer loads NCCL and joins its ranks over Shunt. The answer is nil when
-// nothing is compared.
+// openPeer loads NCCL and joins its ranks over Shunt.
 func openPeer(r *rank) (*peer, error) {
-	if r.config.Against == "" {
-		return nil, nil
-	}
 	d := r.space.(*deviceSpace)
 	library, err := nccl.Load(r.config.Library)
 	if err != nil {
@@ -50,18 +37,16 @@ func openPeer(r *rank) (*peer, error) {
 	if err := r.share(id[:]); err != nil {
 		return nil, err
 	}
-	p := &peer{device: d, library: library}
+	p := &peer{library: library, window: twin{device: d}}
 	if p.comm, err = library.Init(id, r.comm.Rank(), r.config.World); err != nil {
 		return nil, err
 	}
-	for _, w := range []struct {
-		window *window
-		bytes  int64
-	}{{&p.send, d.bytes[sendBuffer]}, {&p.recv, d.bytes[recvBuffer]}} {
-		if w.window.memory, err = p.comm.Window(w.bytes); err != nil {
+	for _, which := range []bufferName{sendBuffer, recvBuffer} {
+		at, err := p.comm.Window(d.bytes[which])
+		if err != nil {
 			return nil, errors.Join(err, p.close())
 		}
-		w.window.bytes = w.bytes
+		p.window.at[which] = cuda.Ptr(at)
 	}
 	return p, nil
 }
@@ -85,69 +70,35 @@ func (r *rank) share(data []byte) error {
 	return d.driver.Read(d.ctx, data, a.pointer())
 }
 
-func (p *peer) close() error {
-	if p.comm == nil {
-		return nil
-	}
-	return p.comm.Close()
-}
+func (p *peer) close() error { return p.comm.Close() }
 
-// add puts NCCL's ways of a job into its list, if NCCL has them.
-func (p *peer) add(r *rank, job *prepared) error {
+// candidates are NCCL's ways to do a job, if it has any: no fewer on one rank
+// than on another, because translate looks at the kind of operation alone.
+//
+// Both forms are NCCL's own choice. Before 2.29.2 it fails where a registered
+// buffer has been used by sends, receives or AllToAll and is then used by a
+// collective: measure those in a process of their own.
+func (p *peer) candidates(r *rank, job *prepared) ([]candidate, error) {
+	var list []candidate
 	for _, form := range []struct {
-		name   string
-		window bool
-	}{{"nccl", false}, {"nccl window", true}} {
-		slots := make([][]nccl.Operation, len(job.slots))
-		moved := make([]slot, len(job.slots))
-		for i, k := range job.slots {
-			if form.window {
-				k = p.move(k)
-			}
-			moved[i] = k
-			operations := r.operations(job, k)
-			if form.window && !slices.ContainsFunc(operations, windowed) {
-				return nil
-			}
-			list, ok := translate(operations, r.comm.Rank(), r.config.World, p.library.HasAllToAll())
+		name  string
+		slots []slot
+	}{{NCCL, job.slots}, {NCCLWindow, p.window.moved(job.slots)}} {
+		operations := make([][]nccl.Operation, len(form.slots))
+		for i, k := range form.slots {
+			translated, ok := translate(r.operations(job, k), r.comm.Rank(), r.config.World, p.library.HasAllToAll())
 			if !ok {
-				return nil
+				return nil, nil
 			}
-			slots[i] = list
+			operations[i] = translated
 		}
-		call := func(slot int) error { return p.comm.Submit(slots[slot], uint64(p.device.own)) }
-		c := candidate{name: form.name, call: call}
-		if form.window {
-			c.slots = moved
-		}
-		job.list = append(job.list, c)
+		stream := uint64(p.window.device.own)
+		list = append(list, candidate{
+			name: form.name, slots: form.slots,
+			call: func(slot int) error { return p.comm.Submit(operations[slot], stream) },
+		})
 	}
-	return nil
-}
-
-// windowed reports whether NCCL has kernels for symmetric windows. In the other
-// collectives a window gains nothing.
-func windowed(op host.Operation) bool {
-	return op.Collective == plugin.AllReduce || op.Collective == plugin.AllGather || op.Collective == plugin.ReduceScatter
-}
-
-// move is the same place in the registered memory.
-func (p *peer) move(k slot) slot {
-	d := p.device
-	shift := func(a area) area {
-		at := a.pointer()
-		for _, b := range []struct {
-			from  cuda.Ptr
-			bytes int64
-			to    uintptr
-		}{{d.memory[sendBuffer], d.bytes[sendBuffer], p.send.memory}, {d.memory[recvBuffer], d.bytes[recvBuffer], p.recv.memory}} {
-			if a.bytes > 0 && at >= b.from && at < b.from+cuda.Ptr(b.bytes) {
-				return area{address(uint64(b.to) + uint64(at-b.from)), a.bytes}
-			}
-		}
-		return a
-	}
-	return slot{send: shift(k.send), recv: shift(k.recv), before: shift(k.before), after: shift(k.after)}
+	return list, nil
 }
 
 // translate writes operations as NCCL's, with sends and receives for what it

@@ -74,7 +74,7 @@ func serve(ctx context.Context, c Config, out *json.Encoder, options host.Option
 	if err := r.barrier(); err != nil { // prepares it, before a gate holds the stream
 		return err
 	}
-	if r.peer, err = openPeer(r); err != nil {
+	if err := r.openRivals(ctx, options); err != nil {
 		return err
 	}
 	for _, j := range c.jobs() {
@@ -95,15 +95,15 @@ type rank struct {
 	comm    *host.Communicator
 	pattern *pattern
 	space   space
-	peer    *peer // the library that is compared, or nil
+	rivals  []rival // that are compared, in turn with Shunt
 	window  *host.Window
 	group   host.Group
 }
 
 func (r *rank) close() error {
 	var err error
-	if r.peer != nil {
-		err = r.peer.close()
+	for _, other := range r.rivals {
+		err = errors.Join(err, other.close())
 	}
 	return errors.Join(err, r.comm.Close(), r.space.close()) // the communicator takes the window along
 }
@@ -168,6 +168,9 @@ func (r *rank) run(ctx context.Context, j job) (report, error) {
 	if rep.Iterations, err = r.space.samples(r, p, p.list); err != nil {
 		return rep, err
 	}
+	for _, c := range p.list {
+		rep.Covered += c.covered
+	}
 	// What ran last is checked as well: counters and slots are at another place
 	// than in the beginning.
 	if !r.config.NoCheck && p.shape.elements > 0 {
@@ -220,12 +223,15 @@ func (r *rank) prepare(ctx context.Context, j job) (*prepared, error) {
 	p := &prepared{shape: s, job: j}
 	size := r.config.DType.Bytes()
 	send, recv := j.memory(s, size)
-	sendEach, recvEach := each(send, recv)
-	// As many on every rank, also where some need less memory than others: every
-	// rank runs the operation once for each.
+	// As many slots on every rank, and at the same offsets, also where some need
+	// less memory than others: every rank runs the operation once for each, and
+	// symmetric memory asks for equal offsets.
+	var sendEach, recvEach int64
 	for rank := range r.config.World {
-		p.most = max(p.most, max(each(j.memory(j.test.shape(place{r.config.World, rank, r.config.Root}, j.elements), size))))
+		s, v := each(j.memory(j.test.shape(place{r.config.World, rank, r.config.Root}, j.elements), size))
+		sendEach, recvEach = max(sendEach, s), max(recvEach, v)
 	}
+	p.most = max(sendEach, recvEach)
 	n := r.space.slots(p.most)
 	if s.window != noWindow {
 		n = 1
@@ -249,11 +255,16 @@ func (r *rank) prepare(ctx context.Context, j job) (*prepared, error) {
 	if s.window != noWindow {
 		return p, r.prepareWindow(ctx, p)
 	}
-	p.list = []candidate{{call: r.shuntCall(p)}}
-	if r.peer != nil && !j.inPlace {
-		if err := r.peer.add(r, p); err != nil {
+	p.list = []candidate{{call: r.shuntCall(r.comm, p, p.slots)}}
+	if j.inPlace {
+		return p, nil
+	}
+	for _, other := range r.rivals {
+		list, err := other.candidates(r, p)
+		if err != nil {
 			return nil, err
 		}
+		p.list = append(p.list, list...)
 	}
 	return p, nil
 }
@@ -273,20 +284,21 @@ func each(send, recv int64) (int64, int64) {
 	return (send + 511) / 512 * 512, (recv + 2*guard + 511) / 512 * 512
 }
 
-// shuntCall is the operation of a shape over the slots.
-func (r *rank) shuntCall(p *prepared) func(int) error {
-	operations := make([][]host.Operation, len(p.slots))
-	for i, k := range p.slots {
+// shuntCall is the operation of a shape over slots, on one of Shunt's
+// communicators.
+func (r *rank) shuntCall(comm *host.Communicator, p *prepared, slots []slot) func(int) error {
+	operations := make([][]host.Operation, len(slots))
+	for i, k := range slots {
 		operations[i] = r.operations(p, k)
 	}
 	if len(p.shape.operations) == 1 {
-		return func(slot int) error { return r.comm.Do(&operations[slot][0]) }
+		return func(slot int) error { return comm.Do(&operations[slot][0]) }
 	}
 	return func(slot int) error {
 		for _, op := range operations[slot] {
 			r.group.Add(op)
 		}
-		return r.group.Run(r.comm)
+		return r.group.Run(comm)
 	}
 }
 

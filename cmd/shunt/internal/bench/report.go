@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,6 +19,7 @@ type Table struct {
 	wrong   int64   // over all rows
 	busbw   float64 // sum over all timings
 	timings int
+	failed  []string // collectives
 }
 
 // Row writes one row.
@@ -40,6 +42,30 @@ func (t *Table) Row(r Row) {
 	}
 	fmt.Fprintf(t.To, "%13d %13d %9s %10s %6d%s%s%s  %s\n", r.Bytes, r.Count, r.DType, r.Op, r.Root,
 		t.timing(r.OutOfPlace), t.timing(r.InPlace), t.peers(&r), r.Algorithm)
+	for _, p := range r.Peers {
+		if p.Name != NCCL && p.Name != NCCLWindow {
+			t.wrong += p.Wrong
+		}
+	}
+	if r.Covered != nil && *r.Covered < 0.9 {
+		fmt.Fprintf(t.To, "# only %.0f %% of these batches ran beside other work from beginning to end\n", 100**r.Covered)
+	}
+}
+
+// Failed notes that a collective ended with an error, behind the rows that it
+// gave.
+func (t *Table) Failed(collective string, err error) {
+	lines := strings.Split(err.Error(), "\n")
+	why := lines[0]
+	for _, line := range lines {
+		// What a rank said tells more than that it ended.
+		if strings.HasPrefix(line, "bench: rank ") {
+			why = line
+			break
+		}
+	}
+	fmt.Fprintf(t.To, "# %s FAILED: %s\n", collective, why)
+	t.failed = append(t.failed, collective)
 }
 
 // peers are the columns of what is compared.
@@ -51,28 +77,43 @@ func (t *Table) peers(r *Row) string {
 	if main == nil {
 		main = r.InPlace
 	}
-	text := fmt.Sprintf(" %9s", short(main.P99))
-	if t.Config.Against == "" {
-		return text
-	}
 	var cells strings.Builder
-	for _, name := range []string{"nccl", "nccl window"} {
+	fmt.Fprintf(&cells, " %9s", short(main.P99))
+	for _, name := range t.Config.Rivals() {
 		cell := "-"
-		for _, p := range r.Peers {
-			switch {
-			case p.Name == name && p.Wrong > 0:
+		if p := r.Peer(name); p != nil {
+			cell = short(p.Microseconds)
+			if p.Wrong > 0 {
 				cell = "wrong"
-			case p.Name == name:
-				cell = short(p.Microseconds)
 			}
 		}
 		fmt.Fprintf(&cells, " %9s", cell)
 	}
-	ratio := "-"
-	if best := r.Best(); best > 0 && r.OutOfPlace != nil {
-		ratio = fmt.Sprintf("%.2f", best/r.OutOfPlace.Microseconds)
+	for _, name := range t.Config.ratios() {
+		other, ours := 0.0, r.Ours()
+		if name == NCCL {
+			other, _ = r.Best()
+		} else if p := r.Peer(name); p != nil && r.OutOfPlace != nil {
+			other, ours = p.Microseconds, r.OutOfPlace.Microseconds
+		}
+		cell := "-"
+		if other > 0 && ours > 0 {
+			cell = fmt.Sprintf("%.2f", other/ours)
+		}
+		fmt.Fprintf(&cells, " %7s", cell)
 	}
-	return text + cells.String() + fmt.Sprintf(" %7s", ratio)
+	return cells.String()
+}
+
+// ratios are with what rows have a ratio of times.
+func (c *Config) ratios() []string {
+	var names []string
+	for _, name := range c.Rivals() {
+		if name != NCCLWindow && name != Symmetric {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func (t *Table) head() {
@@ -82,10 +123,18 @@ func (t *Table) head() {
 	if t.Config.Memory == plugin.MemoryKindCuda {
 		fmt.Fprintf(w, "# on GPUs; graph: replayed, eager: called one by one; p99: of the same batches\n")
 		if t.Config.Busy > 0 {
-			fmt.Fprintf(w, "# other work keeps %d %% of the multiprocessors busy\n", t.Config.Busy)
+			fmt.Fprintf(w, "# beside kernels of 0.1 ms that hold %d %% of the multiprocessors\n", t.Config.Busy)
 		}
-		if t.Config.Against != "" {
-			fmt.Fprintf(w, "# nccl: plain memory; window: registered memory; ratio: the better of them / Shunt, out of place; above 1 Shunt is faster\n")
+		if slices.Contains(t.Config.Against, NCCL) {
+			fmt.Fprintf(w, "# nccl: plain memory; window: registered as a symmetric window; ratio: the better of them / the better of Shunt's, out of place; above 1 Shunt is faster\n")
+		}
+		if t.Config.Symmetric {
+			fmt.Fprintf(w, "# symmetric: Shunt, on memory registered as symmetric\n")
+		}
+		for _, name := range t.Config.Against {
+			if name != NCCL {
+				fmt.Fprintf(w, "# %s: Shunt over %s, in turn in the same processes; its ratio: its time / Shunt's\n", t.Config.carrier(name), name)
+			}
 		}
 	}
 	fmt.Fprintf(w, "#\n")
@@ -94,20 +143,25 @@ func (t *Table) head() {
 	for range 2 {
 		fmt.Fprintf(w, " %9s %8s %8s %8s", "time", "algbw", "busbw", "#wrong")
 	}
-	extra, units := "", ""
+	var extra, units strings.Builder
 	if t.Config.Memory == plugin.MemoryKindCuda {
-		extra, units = fmt.Sprintf(" %9s", "p99"), fmt.Sprintf(" %9s", "(us)")
-		if t.Config.Against != "" {
-			extra += fmt.Sprintf(" %9s %9s %7s", "nccl", "window", "ratio")
-			units += fmt.Sprintf(" %9s %9s %7s", "(us)", "(us)", "")
+		fmt.Fprintf(&extra, " %9s", "p99")
+		fmt.Fprintf(&units, " %9s", "(us)")
+		for _, name := range t.Config.Rivals() {
+			fmt.Fprintf(&extra, " %9s", strings.TrimPrefix(name, "nccl "))
+			fmt.Fprintf(&units, " %9s", "(us)")
+		}
+		for range t.Config.ratios() {
+			fmt.Fprintf(&extra, " %7s", "ratio")
+			fmt.Fprintf(&units, " %7s", "")
 		}
 	}
-	fmt.Fprintf(w, "%s  %s\n", extra, "algorithm")
+	fmt.Fprintf(w, "%s  %s\n", extra.String(), "algorithm")
 	fmt.Fprintf(w, "#%12s %13s %9s %10s %6s", "(B)", "(elements)", "", "", "")
 	for range 2 {
 		fmt.Fprintf(w, " %9s %8s %8s %8s", "(us)", "(GB/s)", "(GB/s)", "")
 	}
-	fmt.Fprintln(w, units)
+	fmt.Fprintln(w, units.String())
 }
 
 func (t *Table) timing(m *Timing) string {
@@ -140,6 +194,9 @@ func (t *Table) Wrong() int64 { return t.wrong }
 
 // End writes the summary.
 func (t *Table) End() {
+	if len(t.failed) > 0 {
+		fmt.Fprintf(t.To, "# FAILED: %s\n", strings.Join(t.failed, ", "))
+	}
 	if t.timings == 0 {
 		return
 	}

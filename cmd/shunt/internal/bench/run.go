@@ -27,32 +27,61 @@ type Row struct {
 	InPlace    *Timing `json:"in_place,omitempty"`
 	Peers      []Peer  `json:"peers,omitempty"`   // what was compared, out of place
 	Skipped    string  `json:"skipped,omitempty"` // why nothing was measured
+	// Covered is the share of batches, of all candidates and ranks, that ran
+	// beside other work from beginning to end, where there was to be some.
+	Covered *float64 `json:"covered,omitempty"`
 }
 
-// Peer is the timing of another library.
+// Peer is the timing of another library, or of another form of Shunt.
 type Peer struct {
 	Name string `json:"name"`
 	Timing
 }
 
-// Best is the shortest time of what was compared with a right result, in
-// microseconds; 0 if there is none.
-func (r *Row) Best() float64 {
-	best := 0.0
+// Best is the shortest time of NCCL with a right result, in microseconds; 0 if
+// there is none. The name says in which form.
+func (r *Row) Best() (us float64, name string) {
 	for _, p := range r.Peers {
-		if p.Wrong == 0 && (best == 0 || p.Microseconds < best) {
-			best = p.Microseconds
+		if (p.Name == NCCL || p.Name == NCCLWindow) && p.Wrong == 0 && (us == 0 || p.Microseconds < us) {
+			us, name = p.Microseconds, p.Name
 		}
 	}
-	return best
+	return us, name
 }
 
-// Wrong is the number of wrong elements of both forms.
+// Ours is Shunt's shortest time out of place, on memory of any kind; 0 if there
+// is none.
+func (r *Row) Ours() (us float64) {
+	if r.OutOfPlace != nil {
+		us = r.OutOfPlace.Microseconds
+	}
+	if p := r.Peer(Symmetric); p != nil && us > 0 {
+		us = min(us, p.Microseconds)
+	}
+	return us
+}
+
+// Peer is what was compared under a name, or nil.
+func (r *Row) Peer(name string) *Peer {
+	for i := range r.Peers {
+		if r.Peers[i].Name == name {
+			return &r.Peers[i]
+		}
+	}
+	return nil
+}
+
+// Wrong is the number of wrong elements of all forms of Shunt.
 func (r *Row) Wrong() int64 {
 	wrong := int64(0)
 	for _, t := range []*Timing{r.OutOfPlace, r.InPlace} {
 		if t != nil {
 			wrong += t.Wrong
+		}
+	}
+	for _, p := range r.Peers {
+		if p.Name != NCCL && p.Name != NCCLWindow {
+			wrong += p.Wrong
 		}
 	}
 	return wrong
@@ -154,7 +183,7 @@ func mergeReports(c Config, readers []*json.Decoder, each func(Row)) error {
 			}
 			row = newRow(c, j, m.algorithm)
 		}
-		m.into(row, j, c.World)
+		m.into(row, j, &c)
 	}
 	if row != nil {
 		each(*row)
@@ -169,6 +198,7 @@ type merged struct {
 	skipped   string
 	slowest   []float64 // rank's time, by batch
 	peers     []peerReport
+	covered   int
 }
 
 func (m *merged) add(rank int, rep *report) error {
@@ -183,6 +213,7 @@ func (m *merged) add(rank int, rep *report) error {
 		return plugin.Errorf(plugin.Internal, "bench: rank %d says %q, rank 0 %q", rank, rep.Skipped, m.skipped)
 	}
 	m.timing.Iterations = rep.Iterations
+	m.covered += rep.Covered
 	if rep.Skipped != "" {
 		return nil
 	}
@@ -214,15 +245,19 @@ func slower(have, other []float64) {
 }
 
 // into writes the job's times into its row.
-func (m *merged) into(row *Row, j job, world int) {
+func (m *merged) into(row *Row, j job, c *Config) {
 	if m.skipped != "" {
 		row.Skipped = m.skipped
 		return
 	}
 	timing := func(samples []float64, wrong int64) Timing {
 		t := Timing{Microseconds: median(samples), P99: percentile(samples, 99), Wrong: wrong, Iterations: m.timing.Iterations}
-		t.bandwidth(j, row.Bytes, world)
+		t.bandwidth(j, row.Bytes, c.World)
 		return t
+	}
+	if c.Busy > 0 {
+		share := float64(m.covered) / float64(len(m.slowest)*(1+len(m.peers))*c.World)
+		row.Covered = &share
 	}
 	t := timing(m.slowest, m.timing.Wrong)
 	if j.inPlace {

@@ -44,6 +44,7 @@ type candidate struct {
 	call    func(slot int) error
 	slots   []slot    // its own memory; nil: the job's
 	samples []float64 // microseconds of one operation, one for each batch
+	covered int       // samples beside other work from beginning to end
 	wrong   int64
 }
 

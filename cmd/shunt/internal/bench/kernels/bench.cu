@@ -1,7 +1,7 @@
 // bench.cu: what the benchmark itself runs on a GPU: filling buffers with the
 // pattern, counting what is not the pattern, holding a stream until the host
-// has put everything into it, and keeping multiprocessors busy. Every parameter
-// is 64 bits wide. The script compile makes bench.fatbin of it.
+// has put everything into it, and work beside which operations run. Every
+// parameter is 64 bits wide. The script compile makes bench.fatbin of it.
 
 typedef unsigned long long u64;
 typedef long long i64;
@@ -52,11 +52,15 @@ extern "C" __global__ void bench_gate(volatile u64 *word, u64 value, u64 limit) 
   for (u64 start = now(); *word != value && now() - start < limit;) {}
 }
 
-// Keeps the multiprocessors it runs on busy with arithmetic until the host has
-// written value to a pinned word, or the limit in nanoseconds is over.
-extern "C" __global__ void bench_busy(volatile u64 *word, u64 value, u64 limit, float *sink) {
+// What an application's own kernels are like: every block computes for so many
+// nanoseconds, and then ends, whoever waits for it. Blocks that come to a
+// multiprocessor beyond the first so many leave it at once.
+extern "C" __global__ void __launch_bounds__(1024, 2) bench_busy(u64 time, u64 multiprocessors, float *sink) {
+  unsigned here;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(here));
+  if (here >= multiprocessors) return;
   float x = threadIdx.x, y = blockIdx.x;
-  for (u64 start = now(); *word != value && now() - start < limit;)
+  for (u64 start = now(); now() - start < time;)
     for (int i = 0; i < 1024; i++) {
       x = __fmaf_rn(x, 1.0001f, y);
       y = __fmaf_rn(y, 0.9999f, x);

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/bench"
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// benchResult is one world of bench --json.
+type benchResult struct {
+	World    int            `json:"world"`
+	Seconds  float64        `json:"seconds"`
+	Wrong    int64          `json:"wrong"`
+	Config   bench.Config   `json:"config"`
+	Rows     []bench.Row    `json:"rows"`
+	Failures []benchFailure `json:"failures,omitempty"`
+}
+
+// benchFailure is a collective that ended with an error, behind the rows that it
+// gave.
+type benchFailure struct {
+	Collective string `json:"collective"`
+	Error      string `json:"error"`
+}
+
+// benchRun is a run of shunt bench.
+type benchRun struct {
+	command *cobra.Command
+	job     launch.Job
+	apart   bool // every collective in processes of its own
+	limit   time.Duration
+	save    string
+
+	results []benchResult
+	failed  error
+}
+
+// world measures one world and prints it, unless JSON is wanted. The error is
+// one that ends the run; what a collective apart fails with does not.
+func (r *benchRun) world(config bench.Config) error {
+	table := bench.Table{To: r.command.OutOrStdout(), Config: config}
+	r.results = append(r.results, benchResult{World: config.World, Config: config, Rows: []bench.Row{}})
+	result := &r.results[len(r.results)-1]
+	parts := []bench.Config{config}
+	if r.apart {
+		parts = config.Apart()
+	}
+	var estimate time.Duration
+	for i := range parts {
+		estimate += parts[i].Estimate()
+	}
+	if estimate > 0 {
+		fmt.Fprintf(r.command.ErrOrStderr(), "shunt bench: %d ranks, about %s\n", config.World, estimate)
+	}
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	defer signal.Stop(interrupted)
+	began := time.Now()
+	for _, part := range parts {
+		err := r.part(part, &table, result)
+		result.Seconds = time.Since(began).Seconds()
+		if err != nil {
+			if !r.apart || len(interrupted) > 0 || r.command.Context().Err() != nil {
+				return err
+			}
+			name := part.Collectives[0]
+			result.Failures = append(result.Failures, benchFailure{name, fmt.Sprintf("%.4000s", err)})
+			r.failed = errors.Join(r.failed, fmt.Errorf("%s, %d ranks: %w", name, config.World, err))
+			if !wantsJSON(r.command) {
+				table.Failed(name, err)
+			}
+		}
+		if err := r.keep(); err != nil {
+			return err
+		}
+	}
+	if !wantsJSON(r.command) {
+		table.End()
+		if estimate > 0 {
+			fmt.Fprintf(r.command.OutOrStdout(), "# took %.0f s\n", result.Seconds)
+		}
+	}
+	return nil
+}
+
+// part runs the ranks once.
+func (r *benchRun) part(config bench.Config, table *bench.Table, result *benchResult) error {
+	self, err := os.Executable()
+	if err != nil {
+		return plugin.Errorf(plugin.System, "%w", err)
+	}
+	ctx := r.command.Context()
+	if r.apart {
+		limit := r.limit
+		if limit == 0 {
+			limit = max(time.Minute, 5*config.Estimate())
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, plugin.Errorf(plugin.Timeout, "not done after %s", limit))
+		defer cancel()
+	}
+	job := r.job
+	job.Path, job.Label = self, "shunt bench"
+	job.Stdout, job.Stderr, job.Prefix = r.command.ErrOrStderr(), r.command.ErrOrStderr(), true
+	received, stop := signals()
+	defer stop()
+	line := newProgress(r.command)
+	err = bench.Run(ctx, config, bench.Launch{
+		Job: job, Signals: received,
+		Args: func(text string) []string { return []string{"rank", "bench", text} },
+	}, func(row bench.Row) {
+		result.Rows = append(result.Rows, row)
+		result.Wrong += row.Wrong()
+		if wantsJSON(r.command) {
+			line.show("%d ranks: %s, %d bytes", config.World, row.Collective, row.Bytes)
+			return
+		}
+		table.Row(row)
+	})
+	line.clear()
+	if cause := context.Cause(ctx); err != nil && cause != nil && r.command.Context().Err() == nil {
+		return errors.Join(cause, err)
+	}
+	return err
+}
+
+// keep writes what there is so far where it is wanted.
+func (r *benchRun) keep() error {
+	if r.save == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(r.results, "", " ")
+	if err == nil {
+		err = os.WriteFile(r.save, append(text, '\n'), 0o644)
+	}
+	if err != nil {
+		return plugin.Errorf(plugin.System, "saving results: %w", err)
+	}
+	return nil
+}
+
+// end prints JSON where it is wanted, and says what failed.
+func (r *benchRun) end() error {
+	if wantsJSON(r.command) {
+		if err := printJSON(r.command, r.results); err != nil {
+			return err
+		}
+	}
+	if r.failed != nil {
+		return r.failed
+	}
+	for _, result := range r.results {
+		if result.Wrong > 0 {
+			return &exitError{code: exitWrong}
+		}
+	}
+	return nil
+}

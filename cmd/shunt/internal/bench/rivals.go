@@ -1,0 +1,191 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/bootstrap"
+)
+
+// NCCL is the name of that library in Config.Against, and of its first form in
+// rows. The other is NCCLWindow.
+const (
+	NCCL       = "nccl"
+	NCCLWindow = "nccl window"
+	Symmetric  = "symmetric" // Shunt, on memory registered as symmetric
+)
+
+// rival does the same operations in turn with Shunt, in the same processes and
+// on the same stream.
+type rival interface {
+	// candidates are its ways to do a job, the same on all ranks.
+	candidates(r *rank, p *prepared) ([]candidate, error)
+	close() error
+}
+
+// Rivals are the names of what rows compare Shunt with, in the order of columns.
+func (c *Config) Rivals() []string {
+	var names []string
+	if c.Symmetric {
+		names = append(names, Symmetric)
+	}
+	for _, name := range c.Against {
+		if name == NCCL {
+			names = append(names, NCCL, NCCLWindow)
+			continue
+		}
+		names = append(names, c.carrier(name))
+	}
+	return names
+}
+
+// carrier is the short name of a transport: how it is loaded, where that tells
+// it from the others.
+func (c *Config) carrier(transport string) string {
+	kind, _, _ := strings.Cut(transport, ":")
+	same := 0
+	for _, other := range c.Against {
+		if k, _, _ := strings.Cut(other, ":"); k == kind && other != NCCL {
+			same++
+		}
+	}
+	if same > 1 {
+		return transport
+	}
+	return kind
+}
+
+// openRivals makes all that the configuration asks for. What has been made is
+// closed with the rank, also where the rest fails.
+func (r *rank) openRivals(ctx context.Context, options host.Options) error {
+	if r.config.Symmetric {
+		other, err := newSymmetric(r)
+		if err != nil {
+			return err
+		}
+		r.rivals = append(r.rivals, other)
+	}
+	for _, name := range r.config.Against {
+		var other rival
+		var err error
+		if name == NCCL {
+			other, err = openPeer(r)
+		} else {
+			other, err = r.openCarrier(ctx, options, name)
+		}
+		if err != nil {
+			return err
+		}
+		r.rivals = append(r.rivals, other)
+	}
+	return nil
+}
+
+// twin is memory beside the rank's own buffers, of the same sizes, in which
+// every slot has a place at the same offset.
+type twin struct {
+	device *deviceSpace
+	at     [buffers]cuda.Ptr
+}
+
+// move is a slot's place there.
+func (t *twin) move(k slot) slot {
+	shift := func(a area) area {
+		at := a.pointer()
+		for which, from := range t.device.memory {
+			if a.bytes > 0 && at >= from && at < from+cuda.Ptr(t.device.bytes[which]) {
+				return area{address(uint64(t.at[which] + at - from)), a.bytes}
+			}
+		}
+		return a
+	}
+	return slot{send: shift(k.send), recv: shift(k.recv), before: shift(k.before), after: shift(k.after)}
+}
+
+// moved are all slots' places.
+func (t *twin) moved(slots []slot) []slot {
+	list := make([]slot, len(slots))
+	for i, k := range slots {
+		list[i] = t.move(k)
+	}
+	return list
+}
+
+// symmetric is Shunt on memory that all ranks have registered as symmetric.
+type symmetric struct{ twin }
+
+func newSymmetric(r *rank) (rival, error) {
+	d := r.space.(*deviceSpace)
+	s := &symmetric{twin{device: d}}
+	for _, which := range []bufferName{sendBuffer, recvBuffer} {
+		at, err := d.driver.Alloc(d.ctx, d.bytes[which])
+		if err != nil {
+			return nil, err
+		}
+		d.more = append(d.more, at)
+		s.at[which] = at
+		if err := r.comm.RegisterSymmetric(address(uint64(at)), d.bytes[which]); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *symmetric) candidates(r *rank, p *prepared) ([]candidate, error) {
+	slots := s.moved(p.slots)
+	return []candidate{{name: Symmetric, slots: slots, call: r.shuntCall(r.comm, p, slots)}}, nil
+}
+
+// close leaves everything to the communicator and to the space.
+func (s *symmetric) close() error { return nil }
+
+// carrier is another communicator of Shunt's, over another transport.
+type carrier struct {
+	name string
+	comm *host.Communicator
+}
+
+// openCarrier joins the same ranks over a transport of its own. The ranks meet
+// over the first communicator.
+func (r *rank) openCarrier(ctx context.Context, options host.Options, transport string) (_ rival, err error) {
+	var id bootstrap.UniqueID
+	if r.comm.Rank() == 0 {
+		var root *bootstrap.Root
+		if id, root, err = bootstrap.NewID(""); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if err != nil { // else it ends with the ranks
+				err = errors.Join(err, root.Close())
+			}
+		}()
+	}
+	text := make([]byte, idBytes)
+	copy(text, id.String())
+	if err := r.share(text); err != nil {
+		return nil, err
+	}
+	options.ID = strings.TrimRight(string(text), "\x00")
+	options.Rank, options.World = r.comm.Rank(), r.config.World
+	options.Transports = []string{transport}
+	c := &carrier{name: r.config.carrier(transport)}
+	if c.comm, err = host.Init(ctx, options); err != nil {
+		return nil, err
+	}
+	if err := r.space.(*deviceSpace).register(c.comm); err != nil {
+		return nil, errors.Join(err, c.comm.Close())
+	}
+	return c, nil
+}
+
+// idBytes is room for the text of a unique id.
+const idBytes = 1024
+
+func (c *carrier) candidates(r *rank, p *prepared) ([]candidate, error) {
+	return []candidate{{name: c.name, call: r.shuntCall(c.comm, p, p.slots)}}, nil
+}
+
+func (c *carrier) close() error { return c.comm.Close() }
