@@ -18,6 +18,10 @@ type symmetricRanges struct {
 	sorted []*symmetricRange // by base; they do not overlap
 	count  int64             // of registrations so far, which all ranks count alike
 	peers  []cuda.Ptr        // receive memory of all ranks, for the call that runs
+
+	// Addresses from gap on, so many, are in no range: a call whose memory is
+	// beside the ranges is usually followed by others.
+	gap, gapBytes cuda.Ptr
 }
 
 // symmetricRange is one registration.

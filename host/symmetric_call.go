@@ -16,15 +16,18 @@ func (s *symmetricRanges) insert(r *symmetricRange) {
 		}
 		return 1
 	})
-	s.sorted = slices.Insert(s.sorted, at, r)
+	s.sorted, s.gapBytes = slices.Insert(s.sorted, at, r), 0
 }
 
 func (s *symmetricRanges) remove(r *symmetricRange) {
-	s.sorted = slices.DeleteFunc(s.sorted, func(other *symmetricRange) bool { return other == r })
+	s.sorted, s.gapBytes = slices.DeleteFunc(s.sorted, func(other *symmetricRange) bool { return other == r }), 0
 }
 
 // find is the range that holds an address, or nil. It does not allocate.
 func (s *symmetricRanges) find(p cuda.Ptr) *symmetricRange {
+	if p-s.gap < s.gapBytes {
+		return nil
+	}
 	lo, hi := 0, len(s.sorted) // the last range that begins at or before p is below hi
 	for lo < hi {
 		if mid := (lo + hi) / 2; s.sorted[mid].base <= p {
@@ -33,11 +36,17 @@ func (s *symmetricRanges) find(p cuda.Ptr) *symmetricRange {
 			hi = mid
 		}
 	}
-	if lo == 0 {
-		return nil
+	s.gap = 0
+	if lo > 0 {
+		r := s.sorted[lo-1]
+		if p-r.base < cuda.Ptr(r.bytes) {
+			return r
+		}
+		s.gap = r.base + cuda.Ptr(r.bytes)
 	}
-	if r := s.sorted[lo-1]; uint64(p-r.base) < uint64(r.bytes) {
-		return r
+	s.gapBytes = ^cuda.Ptr(0) - s.gap
+	if lo < len(s.sorted) {
+		s.gapBytes = s.sorted[lo].base - s.gap
 	}
 	return nil
 }

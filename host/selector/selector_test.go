@@ -246,3 +246,28 @@ func BenchmarkPick(b *testing.B) {
 	}
 	require.NotEqual(b, -1, sum)
 }
+
+// An algorithm that only other calls of a collective have may be named by an
+// override, and is passed over: the next name counts, or nothing runs.
+func TestAnOverrideMayNameWhatOnlyOtherCallsHave(t *testing.T) {
+	missing := map[string]string{"nccl/copy": "needs receive memory that is registered as symmetric"}
+	for spec, want := range map[string]string{"all_reduce=nccl/copy,nccl": "nccl/ring", "all_reduce=nccl/copy,*": "shm/one_shot", "all_reduce=nccl/copy": ""} {
+		o, err := Parse(spec)
+		require.NoError(t, err)
+		c, err := New(WithOverride(o)).Compile(request, three, missing)
+		require.NoError(t, err, spec)
+		require.Equal(t, want, name(c, 100), spec)
+		if want == "" {
+			require.ErrorContains(t, c.Unsupported(100), "nccl/copy: needs receive memory")
+		}
+	}
+	o, err := Parse("all_reduce=nccl/copies")
+	require.NoError(t, err)
+	_, err = New(WithOverride(o)).Compile(request, three, missing)
+	require.ErrorIs(t, err, plugin.InvalidArgument, "a name that no call has")
+	symmetric := request
+	symmetric.Symmetric = true
+	c, err := New().Compile(symmetric, three, nil)
+	require.NoError(t, err)
+	require.Contains(t, c.Explain(8).String(), "all_reduce float32 sum, symmetric, 8 bytes")
+}

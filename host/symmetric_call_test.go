@@ -1,0 +1,126 @@
+package host
+
+import (
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Whatever order ranges come in, an address finds the one that holds it.
+func TestSymmetricRangesAreFoundByAddress(t *testing.T) {
+	const each = 100
+	for n := range 9 {
+		var s symmetricRanges
+		for _, i := range rand.Perm(n) { // with a gap behind every second range
+			s.insert(&symmetricRange{base: cuda.Ptr(1000 + i*each), bytes: each - 50*int64(i%2), number: int64(i + 1)})
+		}
+		for p := cuda.Ptr(0); p < 2000+each; p++ {
+			want := int64(0)
+			if i := int(p-1000) / each; p >= 1000 && i < n && int64(p-1000)%each < each-50*int64(i%2) {
+				want = int64(i + 1)
+			}
+			got := int64(0)
+			if r := s.find(p); r != nil {
+				got = r.number
+			}
+			require.Equal(t, want, got, "%d of %d ranges", p, n)
+		}
+		for len(s.sorted) > 0 {
+			r := s.sorted[rand.IntN(len(s.sorted))]
+			s.remove(r)
+			require.Nil(t, s.find(r.base))
+		}
+	}
+}
+
+func addressOf(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
+
+func symmetricCall(collective plugin.Collective, recv uintptr, bytes int64) *call {
+	c := &call{collective: collective, recv: addressOf(recv)}
+	c.slots[plugin.SlotRecvBytes] = bytes
+	return c
+}
+
+func TestCallsAreSymmetricWhereAllOfTheirMemoryIs(t *testing.T) {
+	var s symmetricRanges
+	r := &symmetricRange{base: 1000, bytes: 100, number: 7, addresses: []cuda.Ptr{1000, 5000}}
+	s.insert(r)
+	for _, test := range []struct {
+		collective plugin.Collective
+		recv       uintptr
+		bytes      int64
+		world      int
+		is         bool
+	}{
+		{plugin.AllGather, 1000, 100, 2, true}, {plugin.AllToAll, 1096, 4, 2, true}, {plugin.Broadcast, 1000, 1, 2, true}, {plugin.Scatter, 1050, 50, 2, true},
+		{plugin.AllGather, 1000, 101, 2, false}, {plugin.AllGather, 999, 100, 2, false}, {plugin.AllGather, 1100, 1, 2, false},
+		{plugin.AllGather, 1000, 0, 2, false}, {plugin.AllGather, 0, 0, 2, false}, {plugin.AllGather, 1000, 100, 1, false},
+		{plugin.Gather, 1000, 100, 2, false}, {plugin.AllGatherV, 1000, 100, 2, false}, {plugin.Recv, 1000, 100, 2, false}, {plugin.Get, 1000, 100, 2, false},
+	} {
+		c := symmetricCall(test.collective, test.recv, test.bytes)
+		s.mark(c, test.world)
+		require.Equal(t, test.is, c.symmetric == r, "%+v", test)
+		if !test.is {
+			require.Nil(t, c.symmetric)
+			require.Nil(t, s.peerRecv(c))
+			require.Zero(t, c.slots[plugin.SlotWindow])
+			continue
+		}
+		offset := int64(test.recv) - 1000
+		require.Equal(t, []int64{7, offset}, []int64{c.slots[plugin.SlotWindow], c.slots[plugin.SlotOffset]})
+		require.Equal(t, []cuda.Ptr{1000 + cuda.Ptr(offset), 5000 + cuda.Ptr(offset)}, s.peerRecv(c))
+	}
+}
+
+func TestSymmetricCallsAllocateNothing(t *testing.T) {
+	var s symmetricRanges
+	for i := range 100 {
+		s.insert(&symmetricRange{base: cuda.Ptr(1000 * i), bytes: 900, number: int64(i), addresses: make([]cuda.Ptr, 8)})
+	}
+	c := symmetricCall(plugin.AllGather, 50_100, 8)
+	s.mark(c, 2)
+	s.peerRecv(c)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		s.mark(c, 2)
+		s.peerRecv(c)
+	}))
+}
+
+// What a call costs whose memory is in none of the ranges.
+func BenchmarkCallOutsideOfSymmetricRanges(b *testing.B) {
+	for name, n := range map[string]int{"no ranges": 0, "1 range": 1, "100 ranges": 100} {
+		b.Run(name, func(b *testing.B) {
+			c := &Communicator{world: 2}
+			for i := range n {
+				c.symmetric.insert(&symmetricRange{base: cuda.Ptr(1000 * i), bytes: 900, number: int64(i)})
+			}
+			call := symmetricCall(plugin.AllGather, 500_950, 8)
+			for b.Loop() {
+				if len(c.symmetric.sorted) > 0 {
+					c.symmetric.mark(call, c.world)
+				}
+			}
+		})
+	}
+}
+
+func FuzzSymmetricOffer(f *testing.F) {
+	for _, seed := range []string{"", "{}", `{"Bytes":400,"Export":3,"Generation":1,"Offset":8}`, `{"Code":2,"Message":"no"}`, `{"Bytes":9223372036854775807,"Offset":1}`, `{"Bytes":1,"Export":128}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		o, err := readSymmetricOffer(b)
+		if err != nil {
+			require.ErrorIs(t, err, plugin.Protocol)
+			return
+		}
+		if o.Code == plugin.OK && (o.Export < 0 || o.Export >= plugin.DirectoryExports || o.Bytes < 1 || o.Offset < 0 || o.Offset+o.Bytes < 0) {
+			t.Errorf("accepted %+v", o)
+		}
+	})
+}
