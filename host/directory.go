@@ -9,8 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
+	"time"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/executor"
@@ -35,7 +34,8 @@ type directory struct {
 	exports [plugin.DirectoryExports]export
 	imports [][plugin.DirectoryExports]imported // by rank
 	next    uint64                              // generations of this rank's exports
-	refused map[uint64]bool                     // buffers that cannot be exported, by id
+	high    int                                 // exports from there on are unused
+	refused map[allocation]refusal              // what could not be exported
 	windows map[uint32][]cuda.Ptr               // where windows of all ranks are mapped, by region
 
 	passed     cuda.Event // behind every operation that may reach what was withdrawn
@@ -45,13 +45,17 @@ type directory struct {
 	count atomic.Int32  // exports there are, so that calls without any look no further
 }
 
-// export is an allocation of this rank; bytes is 0 where there is none.
+// export is memory of this rank that peers map as one: an allocation, or what
+// allocators map by handle in pieces, one behind the other. bytes is 0 where
+// there is none.
 type export struct {
 	base       cuda.Ptr
 	bytes      int64
-	buffer     uint64 // the driver's id of the allocation
-	handle     uint64 // of shareable memory, retained, so that no other memory gets it
-	window     bool   // a window's, which nobody frees unseen
+	buffer     uint64     // the driver's id of an allocation that has no handles
+	pieces     []cuda.Ptr // else where each of the handles is mapped, in order,
+	handles    []uint64   // and these; retained, so that no other memory gets them
+	offered    bool       // peers may still have to fetch the descriptors
+	window     bool       // a window's, which nobody frees unseen
 	generation uint64
 	known      uint64 // ranks that have mapped it
 	explicit   int    // registrations of the user
@@ -97,7 +101,7 @@ func (m *sharedMapping) Close() error {
 const cannotMap = 1 << 63
 
 func newDirectory(d *device, table cuda.Ptr) *directory {
-	return &directory{device: d, table: table, imports: make([][plugin.DirectoryExports]imported, d.comm.world), refused: map[uint64]bool{}, windows: map[uint32][]cuda.Ptr{}, wake: make(chan struct{}, 1)}
+	return &directory{device: d, table: table, imports: make([][plugin.DirectoryExports]imported, d.comm.world), refused: map[allocation]refusal{}, windows: map[uint32][]cuda.Ptr{}, wake: make(chan struct{}, 1)}
 }
 
 // sharePages exchanges the pages in which the ranks of a host describe their
@@ -142,18 +146,24 @@ func directoryTag(label string, export int, generation uint64) string {
 
 // find is the export that holds an address range; -1 if there is none.
 func (t *directory) find(p cuda.Ptr, bytes int64) int {
-	for i := range t.exports {
-		e := &t.exports[i]
-		if e.bytes > 0 && e.leaving == staying && p >= e.base && int64(p-e.base) <= e.bytes-bytes {
+	for i := range t.exports[:t.high] {
+		if t.exports[i].holds(p, bytes) {
 			return i
 		}
 	}
 	return -1
 }
 
-// add exports the allocation that an address lies in, unless it is exported
-// already, and returns its place.
-func (t *directory) add(p cuda.Ptr) (int, error) {
+// holds reports whether an export is in use and has an address range.
+func (e *export) holds(p cuda.Ptr, bytes int64) bool {
+	return e.bytes > 0 && e.leaving == staying && p >= e.base && int64(p-e.base) <= e.bytes-bytes
+}
+
+// add exports the allocation that an address range lies in, or the pieces of
+// memory by handle that it spans, unless they are exported already, and returns
+// its place. What could not be exported lately is tried again at once only if the
+// user asks for it.
+func (t *directory) add(p cuda.Ptr, bytes int64, asked bool) (int, error) {
 	d, c := t.device, t.device.comm
 	info, err := d.driver.Pointer(d.context, p)
 	if err != nil {
@@ -164,15 +174,20 @@ func (t *directory) add(p cuda.Ptr) (int, error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if i := t.find(p, 1); i >= 0 {
-		if t.same(&t.exports[i], p) {
+	if !info.Shareable || bytes < 1 {
+		bytes = 1 // the allocation is exported as a whole
+	}
+	for i := t.find(p, bytes); i >= 0; i = t.find(p, bytes) {
+		if t.same(&t.exports[i], p, bytes) {
 			return i, nil
 		}
 		if err := t.withdraw(i); err != nil {
 			return -1, err
 		}
 	}
-	if t.refused[info.BufferID] {
+	key := allocation{info.BufferID, info.Base}
+	before, again := t.refused[key]
+	if again && !asked && before.holds(bytes) {
 		return -1, plugin.Errorf(plugin.Unsupported, "the allocation at %#x cannot be exported", uint64(info.Base))
 	}
 	at, err := t.vacant()
@@ -180,13 +195,44 @@ func (t *directory) add(p cuda.Ptr) (int, error) {
 		return -1, err
 	}
 	s := offered{generation: t.next, base: info.Base, bytes: info.Bytes, ordinal: d.info.Ordinal}
-	e := export{base: s.base, bytes: s.bytes, buffer: info.BufferID, generation: s.generation}
-	if e.handle, err = t.share(at, &s, info); err != nil {
-		t.refused[info.BufferID] = true
-		c.logger.Info("a buffer cannot be reached by peers and is staged", "communicator", c.label, "rank", c.rank, "address", uint64(info.Base), "bytes", info.Bytes, "reason", err)
+	e, err := t.share(at, &s, info, p, bytes)
+	if err != nil {
+		t.refuse(key, bytes)
+		if !again {
+			c.logger.Info("a buffer cannot be reached by peers and is staged", "communicator", c.label, "rank", c.rank, "address", uint64(p), "bytes", max(bytes, info.Bytes), "reason", err)
+		}
 		return -1, err
 	}
+	delete(t.refused, key)
 	return at, t.enter(at, s, e)
+}
+
+// allocation names memory: the driver's id, and as not all memory has one, where
+// it is.
+type allocation struct {
+	buffer uint64
+	base   cuda.Ptr
+}
+
+// refusal is how much of an allocation could not be exported. It is tried again
+// later: descriptors may be free by then, or what was not mapped may be.
+type refusal struct {
+	bytes int64
+	until time.Time
+}
+
+const (
+	refusalTime = 5 * time.Second
+	maxRefusals = 1024 // more are forgotten
+)
+
+func (r refusal) holds(bytes int64) bool { return bytes >= r.bytes && time.Now().Before(r.until) }
+
+func (t *directory) refuse(what allocation, bytes int64) {
+	if len(t.refused) >= maxRefusals {
+		clear(t.refused)
+	}
+	t.refused[what] = refusal{bytes, time.Now().Add(refusalTime)}
 }
 
 // vacant is a free place, with a new generation. t.mu is held.
@@ -212,6 +258,7 @@ func (t *directory) enter(at int, s offered, e export) error {
 		return errors.Join(err, t.unshare(at, e))
 	}
 	t.exports[at] = e
+	t.high = max(t.high, at+1)
 	t.count.Add(1)
 	if len(t.pages) > 0 {
 		t.pages[c.rank].write(at, s)
@@ -257,44 +304,37 @@ func (t *directory) dropWindow(region uint32) error {
 	return nil
 }
 
-// share makes the handle of an allocation for peers. The answer is the driver's
-// handle of shareable memory, which unshare gives back.
-func (t *directory) share(at int, s *offered, info cuda.PointerInfo) (handle uint64, err error) {
-	d, c := t.device, t.device.comm
+// share makes what peers need to map an address range, which unshare undoes, and
+// completes what is offered to them.
+func (t *directory) share(at int, s *offered, info cuda.PointerInfo, p cuda.Ptr, bytes int64) (export, error) {
+	d := t.device
 	switch {
 	case info.Shareable:
-		s.kind = plugin.HandleKindCudaVmm
-		if handle, err = d.driver.RetainMemory(d.context, info.Base); err != nil {
-			return 0, err
-		}
-		fd, err := d.driver.ExportMemory(d.context, handle)
-		if err == nil {
-			if c.share != nil {
-				err = c.share.Offer(directoryTag(c.label, at, s.generation), []int{fd})
-			}
-			_ = unix.Close(fd) // the offer holds a copy
-		}
-		if err != nil {
-			return 0, errors.Join(err, d.driver.ReleaseMemory(d.context, handle))
-		}
-		return handle, nil
+		return t.sharePieces(at, s, p, bytes)
 	case info.LegacyIPC:
+		var err error
 		s.kind = plugin.HandleKindCudaIpc
 		s.ipc, err = d.driver.ExportIPC(d.context, info.Base)
-		return 0, err
+		return export{base: s.base, bytes: s.bytes, buffer: info.BufferID, generation: s.generation}, err
 	}
-	return 0, plugin.Errorf(plugin.Unsupported, "the allocation at %#x was not made to be shared", uint64(info.Base))
+	return export{}, plugin.Errorf(plugin.Unsupported, "the allocation at %#x was not made to be shared", uint64(info.Base))
 }
 
 func (t *directory) unshare(at int, e export) error {
-	d, c := t.device, t.device.comm
-	if c.share != nil {
-		c.share.Withdraw(directoryTag(c.label, at, e.generation))
+	t.unoffer(at, &e)
+	var errs []error
+	for _, handle := range e.handles {
+		errs = append(errs, t.device.driver.ReleaseMemory(t.device.context, handle))
 	}
-	if e.handle != 0 {
-		return d.driver.ReleaseMemory(d.context, e.handle)
+	return errors.Join(errs...)
+}
+
+// vacate empties a place. t.mu is held.
+func (t *directory) vacate(at int) {
+	t.exports[at] = export{}
+	for t.high > 0 && t.exports[t.high-1].bytes == 0 {
+		t.high--
 	}
-	return nil
 }
 
 // close unmaps what peers export. The goroutine has ended.
@@ -316,7 +356,7 @@ func (t *directory) close() error {
 	for i, e := range t.exports {
 		if e.bytes > 0 {
 			errs = append(errs, t.unshare(i, e))
-			t.exports[i] = export{}
+			t.vacate(i)
 		}
 	}
 	if t.passed != 0 {

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -44,6 +42,7 @@ func (t *directory) keep(ctx context.Context) {
 const (
 	directoryPeriod = 20 * time.Millisecond
 	directoryAudit  = 50
+	auditPieces     = 64
 )
 
 // audit withdraws what the user has freed, which peers' mappings keep alive.
@@ -53,10 +52,20 @@ func (t *directory) audit() {
 	}
 	for i := range t.exports {
 		t.mu.Lock()
-		base, gone := t.exports[i].base, t.exports[i].bytes == 0
+		e := t.exports[i]
 		t.mu.Unlock()
-		if !gone {
-			t.validateOne(base)
+		for from := cuda.Ptr(0); e.bytes > 0 && from < cuda.Ptr(e.bytes); {
+			// Calls wait for the lock, so not all pieces are looked at together.
+			part := e.bytes - int64(from)
+			if _, last := e.spanned(e.base, int64(from)); last+auditPieces < len(e.pieces) {
+				part = int64(e.pieces[last+auditPieces] - e.base - from)
+			}
+			t.mu.Lock()
+			if t.exports[i].generation == e.generation {
+				t.check(i, e.base+from, part)
+			}
+			t.mu.Unlock()
+			from += cuda.Ptr(part)
 		}
 	}
 }
@@ -64,7 +73,7 @@ func (t *directory) audit() {
 func (t *directory) step(ctx context.Context) {
 	c := t.device.comm
 	for p, bytes := t.device.exec.Missed(); p != 0; p, bytes = 0, 0 {
-		if _, err := t.add(p); err != nil {
+		if _, err := t.add(p, bytes, false); err != nil {
 			c.logger.Debug("a buffer is staged", "communicator", c.label, "rank", c.rank, "address", uint64(p), "bytes", bytes, "reason", err)
 		}
 	}
@@ -86,14 +95,24 @@ func (t *directory) tellKernels() {
 	defer t.mu.Unlock()
 	for i := range t.exports {
 		e := &t.exports[i]
-		if e.bytes == 0 || e.leaving != staying || e.known == t.everyone() {
+		if e.bytes == 0 || e.leaving != staying || e.known == t.everyone() && !e.offered {
 			continue
 		}
-		known := uint64(0)
+		known, answered := uint64(0), uint64(0)
 		for rank := range t.pages {
-			if rank != c.rank && atomic.LoadUint64(t.pages[rank].mapped(c.rank, i)) == e.generation {
-				known |= 1 << rank
+			if rank == c.rank {
+				continue
 			}
+			switch atomic.LoadUint64(t.pages[rank].mapped(c.rank, i)) {
+			case e.generation:
+				known |= 1 << rank
+				answered |= 1 << rank
+			case e.generation | cannotMap:
+				answered |= 1 << rank
+			}
+		}
+		if answered == t.everyone() {
+			t.unoffer(i, e)
 		}
 		if known == e.known {
 			continue
@@ -103,6 +122,9 @@ func (t *directory) tellKernels() {
 			return
 		}
 		e.known = known
+		if known == t.everyone() {
+			t.supersede(i)
+		}
 		c.logger.Debug("a buffer is mapped by peers", "communicator", c.label, "rank", c.rank, "address", uint64(e.base), "bytes", e.bytes, "peers", bits.OnesCount64(known))
 	}
 }
@@ -172,21 +194,13 @@ func (t *directory) open(ctx context.Context, rank, at int, s offered) (io.Close
 	if s.kind == plugin.HandleKindCudaIpc && c.topology.SameProcess(c.rank, rank) {
 		return d.reach(s) // a handle cannot be opened where it was made
 	}
-	r := plugin.Region{Memory: plugin.MemoryKindCuda, Role: plugin.RegionRoleBuffer, Bytes: s.bytes,
-		Handle: plugin.Handle{Kind: s.kind, Generation: s.generation, Bytes: s.bytes, FD: -1}}
-	if s.kind == plugin.HandleKindCudaIpc {
-		r.Handle.Data = s.ipc[:]
-	} else {
-		ctx, cancel := context.WithTimeout(ctx, c.timeout)
-		defer cancel()
-		fds, err := c.share.Fetch(ctx, rank, directoryTag(c.label, at, s.generation), 1)
-		if err != nil {
-			return nil, 0, err
-		}
-		r.Handle.FD = fds[0]
-		defer unix.Close(fds[0])
+	if s.kind == plugin.HandleKindCudaVmm {
+		return t.openPieces(ctx, rank, at, s)
 	}
-	m, err := memory.MapDevice(d.driver, d.context, d.info.Ordinal, r)
+	m, err := memory.MapDevice(d.driver, d.context, d.info.Ordinal, plugin.Region{
+		Memory: plugin.MemoryKindCuda, Role: plugin.RegionRoleBuffer, Bytes: s.bytes,
+		Handle: plugin.Handle{Kind: s.kind, Generation: s.generation, Bytes: s.bytes, FD: -1, Data: s.ipc[:]},
+	})
 	if err != nil {
 		return nil, 0, err
 	}

@@ -25,8 +25,9 @@ const (
 	entryKind       // plugin.HandleKind; opaque: a window, which all ranks have mapped
 	entryBase       // the exporter's address
 	entryLength
-	entryOrdinal // of the exporter's device, in its process; of a window (kind opaque) the region
-	entryHandle  // 8 words: the IPC handle
+	entryOrdinal                   // of the exporter's device, in its process; of a window (kind opaque) the region
+	entryHandle                    // 8 words: the IPC handle
+	entryPieces  = entryHandle + 8 // memory by handle: how many handles it is of
 )
 
 // pageBytes is the size of a page in a world of the given size.
@@ -54,6 +55,7 @@ type offered struct {
 	base       cuda.Ptr
 	bytes      int64
 	ordinal    int
+	pieces     int // of kind cuda_vmm: handles, mapped behind each other
 	ipc        cuda.IPCHandle
 }
 
@@ -69,6 +71,7 @@ func (p directoryPage) write(export int, s offered) {
 	for i := range len(s.ipc) / 8 {
 		atomic.StoreUint64(p.word(export, entryHandle+i), *(*uint64)(unsafe.Pointer(&s.ipc[8*i])))
 	}
+	atomic.StoreUint64(p.word(export, entryPieces), uint64(s.pieces))
 	atomic.StoreUint64(p.word(export, entryGeneration), s.generation)
 }
 
@@ -92,6 +95,13 @@ func (p directoryPage) read(export int) (s offered, ok bool) {
 	s = offered{generation: generation, kind: plugin.HandleKind(kind), base: cuda.Ptr(base), bytes: int64(length), ordinal: int(ordinal)}
 	for i := range len(s.ipc) / 8 {
 		*(*uint64)(unsafe.Pointer(&s.ipc[8*i])) = atomic.LoadUint64(p.word(export, entryHandle+i))
+	}
+	pieces := atomic.LoadUint64(p.word(export, entryPieces))
+	if kind == uint64(plugin.HandleKindCudaVmm) {
+		if pieces < 1 || pieces > maxPieces {
+			return offered{}, false
+		}
+		s.pieces = int(pieces)
 	}
 	sound := (kind == uint64(plugin.HandleKindCudaVmm) || kind == uint64(plugin.HandleKindCudaIpc) || kind == uint64(plugin.HandleKindOpaque)) &&
 		length > 0 && length <= maxExport && base <= ^uint64(0)-length && ordinal < 1<<16

@@ -41,7 +41,7 @@ func TestDirectoryPageGivesBackWhatWasWritten(t *testing.T) {
 // FuzzDirectoryPage reads entries of a peer that writes anything.
 func FuzzDirectoryPage(f *testing.F) {
 	sound := page(1, nil)
-	sound.write(0, offered{generation: 1, kind: plugin.HandleKindCudaVmm, base: 4096, bytes: 100})
+	sound.write(0, offered{generation: 1, kind: plugin.HandleKindCudaVmm, base: 4096, bytes: 100, pieces: 1})
 	f.Add(bytes.Clone(unsafe.Slice((*byte)(sound.base), entryBytes)))
 	f.Add(bytes.Repeat([]byte{0xFF}, entryBytes))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -51,7 +51,7 @@ func FuzzDirectoryPage(f *testing.F) {
 			if !ok {
 				continue
 			}
-			if s.generation == 0 || s.bytes <= 0 || s.bytes > maxExport || s.ordinal < 0 || s.ordinal >= 1<<16 || uint64(s.base)+uint64(s.bytes) < uint64(s.base) {
+			if s.generation == 0 || s.pieces < 0 || s.pieces > maxPieces || (s.kind == plugin.HandleKindCudaVmm) != (s.pieces > 0) || s.bytes <= 0 || s.bytes > maxExport || s.ordinal < 0 || s.ordinal >= 1<<16 || uint64(s.base)+uint64(s.bytes) < uint64(s.base) {
 				t.Fatalf("entry %d: %+v", i, s)
 			}
 			switch s.kind {

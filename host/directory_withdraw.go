@@ -9,17 +9,19 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// same reports whether an export is still what an address stands for.
-func (t *directory) same(e *export, p cuda.Ptr) bool {
+// same reports whether an export is still what an address range stands for, as
+// far as it lies in the export: one call of the driver's library.
+func (t *directory) same(e *export, p cuda.Ptr, bytes int64) bool {
 	d := t.device
 	switch {
 	case e.window:
 		return true
-	case e.handle != 0:
-		handle, err := d.driver.RetainMemory(d.context, p)
-		return err == nil && d.driver.ReleaseMemory(d.context, handle) == nil && handle == e.handle
+	case len(e.handles) > 0:
+		from, to := e.spanned(p, bytes)
+		is, err := d.driver.StillMapped(d.context, e.pieces[from:to], e.handles[from:to])
+		return err == nil && is
 	}
-	info, err := d.driver.Pointer(d.context, p)
+	info, err := d.driver.Pointer(d.context, max(p, e.base))
 	return err == nil && info.BufferID == e.buffer
 }
 
@@ -90,7 +92,7 @@ func (t *directory) depart() error {
 				t.pages[c.rank].clear(i)
 			}
 			errs = append(errs, t.unshare(i, e))
-			t.exports[i] = export{}
+			t.vacate(i)
 			t.count.Add(-1)
 		}
 	}
@@ -111,7 +113,7 @@ func (t *directory) validate(call *call) {
 		if p.bytes < directFrom {
 			continue
 		}
-		t.validateOne(cuda.Ptr(uintptr(p.at)))
+		t.validateRange(cuda.Ptr(uintptr(p.at)), p.bytes)
 	}
 }
 
@@ -119,17 +121,26 @@ func (t *directory) validate(call *call) {
 // shorter is not looked up.
 const directFrom = 256 << 10
 
-func (t *directory) validateOne(p cuda.Ptr) {
+// validateRange withdraws the exports that an address range lies in, in part or
+// as a whole, and no longer stands for.
+func (t *directory) validateRange(p cuda.Ptr, bytes int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	i := t.find(p, 1)
-	if i < 0 {
+	for i := range t.exports[:t.high] {
+		if e := &t.exports[i]; e.bytes > 0 && p < e.base+cuda.Ptr(e.bytes) && e.base < p+cuda.Ptr(bytes) {
+			t.check(i, p, bytes)
+		}
+	}
+}
+
+// check withdraws an export if an address range is no longer part of it. t.mu is
+// held.
+func (t *directory) check(at int, p cuda.Ptr, bytes int64) {
+	e := &t.exports[at]
+	if e.bytes == 0 || e.leaving != staying || t.same(e, p, bytes) {
 		return
 	}
-	if t.same(&t.exports[i], p) {
-		return
-	}
-	if err := t.withdraw(i); err != nil {
+	if err := t.withdraw(at); err != nil {
 		c := t.device.comm
 		c.logger.Warn("a buffer that was freed could not be withdrawn", "communicator", c.label, "rank", c.rank, "reason", err)
 	}

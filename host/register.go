@@ -17,8 +17,8 @@ import (
 // buffer that cannot be mapped by peers is staged, which Register reports.
 //
 // It is collective: every rank registers a buffer of its own. What is mapped is
-// the whole allocation, or for memory that was made with cuMemCreate and mapped
-// in pieces the piece, which must hold all bytes. Memory that is freed is
+// the whole allocation; of memory that was made with cuMemCreate, and mapped in
+// pieces behind each other, all pieces that hold bytes of the buffer. Memory that is freed is
 // forgotten by itself. For host memory there is nothing to do.
 func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 	if bytes <= 0 || p == nil {
@@ -74,10 +74,9 @@ func (c *Communicator) Deregister(p unsafe.Pointer) error {
 	}
 	if t := c.device.buffers; t != nil {
 		t.mu.Lock()
-		at := t.find(cuda.Ptr(uintptr(p)), 1)
-		registered := at >= 0 && t.exports[at].explicit > 0
+		at := t.registered(cuda.Ptr(uintptr(p)))
 		t.mu.Unlock()
-		if registered {
+		if at >= 0 {
 			return t.deregister(at)
 		}
 	}
@@ -86,25 +85,36 @@ func (c *Communicator) Deregister(p unsafe.Pointer) error {
 
 // register exports an allocation for a user who asked for it.
 func (t *directory) register(p cuda.Ptr, bytes int64) (int, error) {
-	at, err := t.add(p)
+	at, err := t.add(p, bytes, true)
 	if err != nil {
 		return -1, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.find(p, bytes) != at {
-		e := &t.exports[at]
+	if e := &t.exports[at]; !e.holds(p, bytes) {
 		return -1, plugin.Errorf(plugin.Unsupported, "%d bytes at %#x are not within one allocation, which has %d bytes at %#x", bytes, uint64(p), e.bytes, uint64(e.base))
 	}
 	t.exports[at].explicit++
 	return at, nil
 }
 
+// registered is the smallest export that holds an address and that the user has
+// asked for; -1 if there is none. Longer ones hold what it holds. t.mu is held.
+func (t *directory) registered(p cuda.Ptr) int {
+	at := -1
+	for i := range t.exports[:t.high] {
+		if e := &t.exports[i]; e.explicit > 0 && e.holds(p, 1) && (at < 0 || e.bytes < t.exports[at].bytes) {
+			at = i
+		}
+	}
+	return at
+}
+
 func (t *directory) deregister(at int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := &t.exports[at]
-	if e.explicit--; e.explicit > 0 {
+	if e.explicit--; e.explicit > 0 || e.window {
 		return nil
 	}
 	return t.withdraw(at)

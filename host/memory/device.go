@@ -17,6 +17,7 @@ type DeviceMapping struct {
 
 	mu      sync.Mutex
 	mapping cuda.Mapping // what ImportMemory answered, if it was asked
+	pieces  cuda.Range   // what ImportRange answered, likewise
 	opened  cuda.Ptr     // what OpenIPC answered, likewise
 }
 
@@ -63,6 +64,16 @@ func MapDevice(driver cuda.Driver, context cuda.Context, device int, r plugin.Re
 	return m, nil
 }
 
+// MapDevicePieces maps memory of several handles, whose descriptors stay the
+// caller's, behind each other for a device. bytes are their lengths.
+func MapDevicePieces(driver cuda.Driver, context cuda.Context, device int, fds []int, bytes []int64) (*DeviceMapping, error) {
+	pieces, err := driver.ImportRange(context, device, fds, bytes)
+	if err != nil {
+		return nil, plugin.Errorf(plugin.CodeOf(err), "mapping %d pieces: %w", len(fds), err)
+	}
+	return &DeviceMapping{driver: driver, context: context, bytes: pieces.Bytes, address: pieces.Address, pieces: pieces}, nil
+}
+
 // Address is where the region begins, 0 once closed.
 func (m *DeviceMapping) Address() cuda.Ptr {
 	m.mu.Lock()
@@ -77,9 +88,11 @@ func (m *DeviceMapping) Bytes() int64 { return m.bytes }
 func (m *DeviceMapping) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	mapping, opened := m.mapping, m.opened
-	m.mapping, m.opened, m.address = cuda.Mapping{}, 0, 0
+	mapping, pieces, opened := m.mapping, m.pieces, m.opened
+	m.mapping, m.pieces, m.opened, m.address = cuda.Mapping{}, cuda.Range{}, 0, 0
 	switch {
+	case len(pieces.Chunks) > 0:
+		return m.driver.UnmapRange(m.context, pieces)
 	case mapping.Bytes != 0:
 		return m.driver.Unmap(m.context, mapping)
 	case opened != 0:

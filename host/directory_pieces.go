@@ -1,0 +1,282 @@
+package host
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/memory"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Memory by handle, of one piece or of several that an allocator has mapped
+// behind each other: expandable segments grow by mapping further pieces, and
+// shrink by unmapping some. What a buffer spans is exported as one; peers map it
+// in one stretch. Each piece is a descriptor; what fits into one message is
+// fetched together, under a tag of its own.
+
+// maxPieces is how many handles one export is of at most. Each takes a
+// descriptor of this process while peers fetch, and of theirs while they map.
+const maxPieces = 512
+
+// sharePieces exports the pieces that an address range spans, together with
+// those of exports that it overlaps, which it then replaces.
+func (t *directory) sharePieces(at int, s *offered, p cuda.Ptr, bytes int64) (export, error) {
+	d := t.device
+	chunks, err := t.retain(p, bytes)
+	if err != nil {
+		return export{}, err
+	}
+	e := export{base: chunks[0].Address, generation: s.generation}
+	for _, m := range chunks {
+		e.bytes += m.Bytes
+		e.pieces, e.handles = append(e.pieces, m.Address), append(e.handles, m.Handle)
+	}
+	s.kind, s.base, s.bytes, s.pieces = plugin.HandleKindCudaVmm, e.base, e.bytes, len(chunks)
+	err = t.exportable(chunks)
+	if err == nil && d.comm.share != nil {
+		e.offered = true
+		err = t.offer(at, s.generation, chunks)
+	}
+	if err != nil {
+		_ = t.unshare(at, e) // what failed is the error
+		if limit, known := openFiles(); known && len(chunks) > 1 {
+			err = plugin.Errorf(plugin.CodeOf(err), "memory of %d pieces, of which each needs a descriptor, while this process may have %d files open: %w", len(chunks), limit, err)
+		}
+		return export{}, err
+	}
+	return e, nil
+}
+
+// retain retains the handles of an address range, and of the exports that it
+// overlaps, so far as there is memory all the way. t.mu is held.
+func (t *directory) retain(p cuda.Ptr, bytes int64) ([]cuda.Mapping, error) {
+	d := t.device
+	if bytes > maxExport || uint64(p) > math.MaxUint64-uint64(bytes) {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "%d bytes at %#x", bytes, uint64(p))
+	}
+	from, to := p, p+cuda.Ptr(bytes)
+	for i := range t.exports[:t.high] {
+		if e := &t.exports[i]; len(e.handles) > 0 && e.leaving == staying && p < e.base+cuda.Ptr(e.bytes) && e.base < p+cuda.Ptr(bytes) {
+			from, to = min(from, e.base), max(to, e.base+cuda.Ptr(e.bytes))
+		}
+	}
+	chunks, err := d.driver.RetainRange(d.context, from, int64(to-from))
+	if err == nil && len(chunks) > maxPieces || err != nil && int64(to-from) != bytes {
+		t.release(chunks)
+		chunks, err = d.driver.RetainRange(d.context, p, bytes)
+	}
+	if err == nil && len(chunks) > maxPieces {
+		t.release(chunks)
+		err = plugin.Errorf(plugin.Unsupported, "%d bytes at %#x are of %d handles, more than %d", bytes, uint64(p), len(chunks), maxPieces)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return chunks, nil
+}
+
+func (t *directory) release(chunks []cuda.Mapping) {
+	for _, m := range chunks {
+		_ = t.device.driver.ReleaseMemory(t.device.context, m.Handle) // it was retained a moment ago
+	}
+}
+
+// exportable refuses pieces of which not all are this device's.
+func (t *directory) exportable(chunks []cuda.Mapping) error {
+	d := t.device
+	for _, m := range chunks[1:] { // the first has been looked at
+		info, err := d.driver.Pointer(d.context, m.Address)
+		if err != nil {
+			return err
+		}
+		if !info.Shareable || info.Device != d.info.Ordinal {
+			return plugin.Errorf(plugin.Unsupported, "%#x is not memory of device %d that can be shared", uint64(m.Address), d.info.Ordinal)
+		}
+	}
+	return nil
+}
+
+// parts is how many messages the descriptors of an export come in, and how many
+// of them there are: one for each piece, before them one that says how long the
+// pieces are if there are several.
+func parts(pieces int) (messages, descriptors int) {
+	descriptors = pieces
+	if pieces > 1 {
+		descriptors++
+	}
+	return (descriptors + memory.MaxShared - 1) / memory.MaxShared, descriptors
+}
+
+// partTag names a message of an export's descriptors.
+func partTag(label string, export int, generation uint64, part int) string {
+	return fmt.Sprintf("%s.%d", directoryTag(label, export, generation), part)
+}
+
+// offer lets peers fetch the descriptors of pieces. What was offered before a
+// failure is taken back by unoffer.
+func (t *directory) offer(at int, generation uint64, chunks []cuda.Mapping) error {
+	d, c := t.device, t.device.comm
+	messages, descriptors := parts(len(chunks))
+	extra := descriptors - len(chunks)
+	for part := range messages {
+		var fds []int
+		var err error
+		for i := part * memory.MaxShared; i < min((part+1)*memory.MaxShared, descriptors) && err == nil; i++ {
+			var fd int
+			if i < extra {
+				fd, err = lengths(chunks)
+			} else {
+				fd, err = d.driver.ExportMemory(d.context, chunks[i-extra].Handle)
+			}
+			if err == nil {
+				fds = append(fds, fd)
+			}
+		}
+		if err == nil {
+			err = c.share.Offer(partTag(c.label, at, generation, part), fds)
+		}
+		for _, fd := range fds {
+			_ = unix.Close(fd) // the offer holds copies
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unoffer closes the descriptors that were offered. t.mu is held.
+func (t *directory) unoffer(at int, e *export) {
+	if !e.offered {
+		return
+	}
+	c := t.device.comm
+	messages, _ := parts(len(e.pieces))
+	for part := range messages {
+		c.share.Withdraw(partTag(c.label, at, e.generation, part))
+	}
+	e.offered = false
+}
+
+// lengths is a memory file with the lengths of pieces.
+func lengths(chunks []cuda.Mapping) (int, error) {
+	var b []byte
+	for _, m := range chunks {
+		b = binary.LittleEndian.AppendUint64(b, uint64(m.Bytes))
+	}
+	fd, err := unix.MemfdCreate("shunt-pieces", unix.MFD_CLOEXEC)
+	if err != nil {
+		return -1, plugin.Errorf(plugin.System, "memfd_create: %w", err)
+	}
+	if n, err := unix.Pwrite(fd, b, 0); n != len(b) {
+		_ = unix.Close(fd)
+		return -1, plugin.Errorf(plugin.System, "writing %d lengths of pieces: %w", len(chunks), err)
+	}
+	return fd, nil
+}
+
+// readLengths is what lengths has written, by a peer, where anything may stand.
+func readLengths(b []byte, pieces int, total int64) ([]int64, error) {
+	if pieces < 1 || pieces > maxPieces || len(b) != 8*pieces {
+		return nil, plugin.Errorf(plugin.Protocol, "%d bytes of lengths for %d pieces", len(b), pieces)
+	}
+	list, left := make([]int64, pieces), total
+	for i := range list {
+		n := binary.LittleEndian.Uint64(b[8*i:])
+		if n == 0 || left < 0 || n > uint64(left) {
+			return nil, plugin.Errorf(plugin.Protocol, "piece %d of %d has %d bytes, of %d in all", i, pieces, n, total)
+		}
+		list[i] = int64(n)
+		left -= int64(n)
+	}
+	if left != 0 {
+		return nil, plugin.Errorf(plugin.Protocol, "%d pieces lack %d of %d bytes", pieces, left, total)
+	}
+	return list, nil
+}
+
+// openPieces maps a peer's pieces behind each other.
+func (t *directory) openPieces(ctx context.Context, rank, at int, s offered) (io.Closer, cuda.Ptr, error) {
+	d, c := t.device, t.device.comm
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	var fds []int
+	defer func() {
+		for _, fd := range fds {
+			_ = unix.Close(fd) // the mapping needs them no longer
+		}
+	}()
+	messages, descriptors := parts(s.pieces)
+	for part := range messages {
+		got, err := c.share.Fetch(ctx, rank, partTag(c.label, at, s.generation, part), min(descriptors-part*memory.MaxShared, memory.MaxShared))
+		if err != nil {
+			if limit, known := openFiles(); known && s.pieces > 1 {
+				err = plugin.Errorf(plugin.CodeOf(err), "message %d of %d with descriptors of %d pieces, while this process may have %d files open: %w", part+1, messages, s.pieces, limit, err)
+			}
+			return nil, 0, err
+		}
+		fds = append(fds, got...)
+	}
+	list, handles := []int64{s.bytes}, fds
+	if s.pieces > 1 {
+		b := make([]byte, 8*s.pieces)
+		n, err := unix.Pread(fds[0], b, 0)
+		if err != nil {
+			return nil, 0, plugin.Errorf(plugin.Protocol, "reading the lengths of pieces: %w", err)
+		}
+		if list, err = readLengths(b[:n], s.pieces, s.bytes); err != nil {
+			return nil, 0, err
+		}
+		handles = fds[1:]
+	}
+	m, err := memory.MapDevicePieces(d.driver, d.context, d.info.Ordinal, handles, list)
+	if err != nil {
+		return nil, 0, err
+	}
+	return m, m.Address(), nil
+}
+
+// spanned is which pieces of an export lie in an address range.
+func (e *export) spanned(p cuda.Ptr, bytes int64) (from, to int) {
+	for lo, hi := 0, len(e.pieces); lo < hi; { // the last piece that begins at or before p
+		if mid := (lo + hi) / 2; e.pieces[mid] <= p {
+			from, lo = mid, mid+1
+		} else {
+			hi = mid
+		}
+	}
+	to = from
+	for to < len(e.pieces) && e.pieces[to] < p+cuda.Ptr(bytes) {
+		to++
+	}
+	return from, to
+}
+
+// supersede withdraws exports of pieces that another one, known to all peers,
+// holds as a whole: a segment has grown. t.mu is held.
+func (t *directory) supersede(by int) {
+	e := &t.exports[by]
+	for i := range t.exports[:t.high] {
+		old := &t.exports[i]
+		if i == by || len(old.handles) == 0 || old.explicit > 0 || old.leaving != staying || !e.holds(old.base, old.bytes) {
+			continue
+		}
+		if err := t.withdraw(i); err != nil {
+			c := t.device.comm
+			c.logger.Warn("a buffer that lies in a longer one could not be withdrawn", "communicator", c.label, "rank", c.rank, "reason", err)
+		}
+	}
+}
+
+// openFiles is how many descriptors this process may have.
+func openFiles() (limit uint64, known bool) {
+	var r unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r)
+	return r.Cur, err == nil
+}
