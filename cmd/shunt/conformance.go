@@ -19,7 +19,7 @@ func newConformance() *cobra.Command {
 	var worlds []int
 	var transport, filter, junit, jsonPath, memory string
 	var modes []string
-	var short, verbose bool
+	var short, symmetric, verbose bool
 	var maxFailures int
 	var timeout time.Duration
 	c := &cobra.Command{
@@ -34,7 +34,8 @@ status 1 when a case failed.
 
 With --memory cuda every rank has a GPU of its own, and results are copied back
 and checked in stream order. Operations run eagerly, from captured graphs, and
-from both by turns; --mode chooses.`,
+from both by turns; --mode chooses. With --symmetric receive memory is registered as
+symmetric, and the collectives run that have algorithms of their own for it.`,
 		Example: "  shunt conformance --short\n  shunt conformance --transport process:./my-transport -n 2,4 --filter all_to_all --junit report.xml\n  shunt conformance --memory cuda --mode graph,mixed -n 2,4",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -43,7 +44,10 @@ from both by turns; --mode chooses.`,
 				return usage("--memory: %q is none of %v", memory, plugin.MemoryKinds())
 			}
 			kind := plugin.MemoryKinds()[at]
-			config := conformance.Config{Transport: transport, Worlds: worlds, Memory: kind, Short: short, Timeout: timeout, MaxFailures: maxFailures}
+			config := conformance.Config{Transport: transport, Worlds: worlds, Memory: kind, Short: short, Timeout: timeout, MaxFailures: maxFailures, Symmetric: symmetric}
+			if symmetric && kind != plugin.MemoryKindCuda {
+				return usage("--symmetric: symmetric memory is that of GPUs, --memory cuda")
+			}
 			for _, mode := range modes {
 				if !slices.Contains(conformance.Modes(), conformance.Mode(mode)) {
 					return usage("--mode: %q is none of %v", mode, conformance.Modes())
@@ -88,6 +92,7 @@ from both by turns; --mode chooses.`,
 	f.StringVar(&transport, "transport", "builtin:shm", "builtin:NAME, shared:PATH or process:PATH; with --memory cuda the default is builtin:cudaipc")
 	f.StringVar(&memory, "memory", plugin.MemoryKindHost.String(), "where buffers are: host or cuda")
 	f.StringSliceVar(&modes, "mode", nil, fmt.Sprintf("with --memory cuda: how operations come to run, of %v (default all)", conformance.Modes()))
+	f.BoolVar(&symmetric, "symmetric", false, "with --memory cuda: register receive memory as symmetric, and run what has algorithms of its own for it")
 	f.StringVar(&filter, "filter", "", "run only the cases whose name matches this regular expression")
 	f.BoolVar(&short, "short", false, "a smaller covering design")
 	f.BoolVarP(&verbose, "verbose", "v", false, "print every case")

@@ -25,6 +25,7 @@ type arena struct {
 
 	device *device.Device
 	image  *device.Image
+	shared bool // device memory is made to be shared
 }
 
 const arenaLimit = 24 << 30
@@ -45,7 +46,11 @@ func (a *arena) reset(need int64) error {
 	if a.device != nil {
 		size += size / 2 // allocating is slow
 		var err error
-		if a.image, err = a.device.NewImage(size); err != nil {
+		make := a.device.NewImage
+		if a.shared {
+			make = a.device.NewSharedImage
+		}
+		if a.image, err = make(size); err != nil {
 			return fmt.Errorf("%d bytes for buffers: %w", size, err)
 		}
 		a.memory = a.image.Bytes

@@ -9,6 +9,7 @@ import (
 	"github.com/shunt-ccl/shunt/tests/conformance"
 	"github.com/shunt-ccl/shunt/tests/ctransport"
 	"github.com/shunt-ccl/shunt/tests/device/machine"
+	"github.com/shunt-ccl/shunt/transports/cudaipc/cudaipctest"
 )
 
 // build compiles a main package of the shm transport.
@@ -42,6 +43,34 @@ func TestSharedC99(t *testing.T) {
 		t.Fatal(err)
 	}
 	conformance.Test(t, config(t, "shared:"+path))
+}
+
+// Symmetric memory on the same GPUs: every algorithm that is offered for it, those
+// that copy into the receive memory of peers among them.
+func TestSymmetricCudaipc(t *testing.T) {
+	cfg := config(t, machine.Builtin)
+	cfg.Memory, cfg.Modes, cfg.Symmetric = plugin.MemoryKindCuda, modes(t), true
+	if !machine.Real() {
+		cfg.Local = true
+		if !*full {
+			cfg.MaxBytes = 64 << 10
+		}
+		if *world == 0 {
+			cfg.Worlds = []int{2, 3, 4}
+		}
+	}
+	before := cudaipctest.Copied.Load()
+	conformance.Test(t, cfg)
+	if machine.Real() {
+		return
+	}
+	if *filter == "" && cudaipctest.Copied.Load() == before {
+		t.Error("no operation ran by copies")
+	}
+	if leaks := machine.Leaks(); len(leaks) > 0 {
+		t.Errorf("left on the devices: %v", leaks)
+	}
+	machine.Close()
 }
 
 // Device memory: real GPUs and every case, or GPUs in memory with ranks as

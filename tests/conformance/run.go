@@ -30,6 +30,9 @@ type Config struct {
 	Memory plugin.MemoryKind
 	// Modes are how operations on device memory come to run; nil means all.
 	Modes []Mode
+	// Symmetric registers receive memory as symmetric, with memory cuda, and runs
+	// the cases of collectives that have algorithms of their own for it.
+	Symmetric bool
 	// Local makes ranks goroutines of this process instead of processes.
 	Local bool
 	// Rounds is how often every scenario repeats what it does; 0 leaves it to
@@ -70,6 +73,9 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	if err := validModes(cfg.Modes); err != nil {
 		return nil, err
+	}
+	if cfg.Symmetric && cfg.Memory != plugin.MemoryKindCuda {
+		return nil, errors.New("conformance: symmetric memory is memory cuda")
 	}
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 30 * time.Second
@@ -157,6 +163,9 @@ func (r *runner) world(ctx context.Context, world int) (err error) {
 	}
 	r.offers, r.report.Info = answer.Offers, answer.Info
 	list := cases(world, r.cfg.Short, Axes(r.cfg.Memory, r.cfg.Modes...), r.offers)
+	if r.cfg.Symmetric {
+		list = symmetricCases(list)
+	}
 	if r.cfg.Rounds > 0 {
 		for i := range list {
 			if list[i].Scenario != "" {
@@ -219,7 +228,8 @@ func (r *runner) setup() (string, [][]byte, error) {
 	r.opened++
 	request := openRequest{
 		Transport: r.cfg.Transport, Memory: r.cfg.Memory, Dir: r.dir, Algorithm: override(r.offers, r.set), Timeout: r.cfg.Timeout * 2 / 3,
-		ID: "file://" + filepath.Join(r.dir, fmt.Sprintf("rendezvous-%d", r.opened)),
+		Symmetric: r.cfg.Symmetric,
+		ID:        "file://" + filepath.Join(r.dir, fmt.Sprintf("rendezvous-%d", r.opened)),
 	}
 	if r.offers == nil {
 		request.Probes = probes(r.cfg.Memory)

@@ -36,6 +36,7 @@ type openRequest struct {
 	ID        string
 	Dir       string // for files that ranks share
 	Algorithm string // SHUNT_ALGO
+	Symmetric bool   // as in Config
 	Timeout   time.Duration
 	Probes    []int64 // when not nil, rank 0 answers what is offered at these sizes
 }
@@ -53,7 +54,9 @@ type rank struct {
 	arena  arena
 	side   arena // for what outlives the arena's next reset
 	dir    string
-	serves map[plugin.Collective]bool // what the transport can do at all
+
+	symmetric bool                       // receive memory is registered as symmetric
+	serves    map[plugin.Collective]bool // what the transport can do at all
 }
 
 // Close lets go of everything.
@@ -104,6 +107,12 @@ func openHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 		return nil, pool.Fatal(fmt.Errorf("closing the previous communicators: %w", err))
 	}
 	r.dir = request.Dir
+	if r.symmetric = request.Symmetric; r.symmetric {
+		r.arena.shared = true
+		if err := r.arena.close(); err != nil { // what follows registers memory of its own
+			return nil, pool.Fatal(err)
+		}
+	}
 	if err := os.Setenv("SHUNT_ALGO", request.Algorithm); err != nil {
 		return nil, err
 	}
@@ -136,7 +145,7 @@ func openHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 	}
 	answer := openAnswer{Info: world.Transports()[0].Info}
 	if request.Probes != nil {
-		if answer.Offers, err = offersOf(world, request.Probes); err != nil {
+		if answer.Offers, err = offersOf(r.explainer(world), request.Probes); err != nil {
 			return nil, err
 		}
 	}
@@ -152,13 +161,13 @@ func closeHandler(_ context.Context, w *pool.Worker, _ []byte) ([]byte, error) {
 
 // offersOf asks the selector which algorithms could serve every collective at
 // every size. A collective that nothing serves has no offer.
-func offersOf(comm *host.Communicator, sizes []int64) ([]offer, error) {
+func offersOf(explain explainer, sizes []int64) ([]offer, error) {
 	var offers []offer
 	for _, collective := range plugin.Collectives() {
 		var names []string
 		served := map[string][]int64{}
 		for _, bytes := range sizes {
-			e, err := comm.Explain(collective, plugin.Uint8, plugin.OpSum, bytes)
+			e, err := explain(collective, plugin.Uint8, plugin.OpSum, bytes)
 			if plugin.CodeOf(err) == plugin.Unsupported {
 				continue
 			}
@@ -217,7 +226,7 @@ func caseHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 		return json.Marshal(caseAnswer{})
 	}
 	comm := r.comms[c.Comm]
-	e, err := comm.Explain(c.Collective, c.DType, c.Op, c.bytes())
+	e, err := r.explainer(comm)(c.Collective, c.DType, c.Op, c.bytes())
 	if plugin.CodeOf(err) == plugin.Unsupported {
 		return json.Marshal(caseAnswer{Skip: err.Error()})
 	}
@@ -260,15 +269,22 @@ func (r *rank) prepare(c *Case, me int, l *layout) (*prepared, error) {
 		p.op.Scalar = c.scalar(me)
 	}
 	shared := c.InPlace && l.inPlacePossible()
+	receive := func() error {
+		if !shared || l.sendIsInner {
+			p.recv, err = r.arena.buffer("receive", c.DType, l.recv, c.RecvShift, salt+1)
+		}
+		return err
+	}
+	if r.symmetric && receive() != nil { // first, as send memory is not equally long everywhere
+		return nil, err
+	}
 	if !shared || !l.sendIsInner {
 		if p.send, err = r.arena.buffer("send", c.DType, l.send, c.SendShift, salt); err != nil {
 			return nil, err
 		}
 	}
-	if !shared || l.sendIsInner {
-		if p.recv, err = r.arena.buffer("receive", c.DType, l.recv, c.RecvShift, salt+1); err != nil {
-			return nil, err
-		}
+	if !r.symmetric && receive() != nil {
+		return nil, err
 	}
 	var sendAt, recvAt int64
 	switch {
@@ -336,7 +352,7 @@ func (r *rank) single(comm *host.Communicator, c *Case) error {
 		fill: func(turn uint64) error {
 			now := c.at(turn)
 			l := now.layoutOf(comm.Rank())
-			err := r.arena.reset(l.room(now))
+			err := r.makeRoom(now, l)
 			if err == nil {
 				p, err = r.prepare(now, comm.Rank(), l)
 			}

@@ -16,6 +16,7 @@ type Image struct {
 	device *Device
 	pinned cuda.HostMemory
 	owned  bool
+	shared cuda.Mapping // owned memory that was made to be shared
 }
 
 // NewImage allocates both.
@@ -28,6 +29,19 @@ func (d *Device) NewImage(bytes int64) (*Image, error) {
 		return nil, errors.Join(fmt.Errorf("device memory: %w", err), m.Free())
 	}
 	m.owned = true
+	return m, nil
+}
+
+// NewSharedImage is NewImage of device memory that other processes can map.
+func (d *Device) NewSharedImage(bytes int64) (*Image, error) {
+	m, err := d.ImageOf(0, bytes)
+	if err != nil {
+		return nil, err
+	}
+	if m.shared, err = d.Driver.CreateMemory(d.Context, d.Ordinal, bytes); err != nil {
+		return nil, errors.Join(fmt.Errorf("device memory: %w", err), m.Free())
+	}
+	m.Remote, m.owned = m.shared.Address, true
 	return m, nil
 }
 
@@ -79,7 +93,10 @@ func (m *Image) Pull(s cuda.Stream) error {
 // is not for parts.
 func (m *Image) Free() error {
 	var err error
-	if m.owned {
+	switch {
+	case m.owned && m.shared.Address != 0:
+		err = m.device.Driver.Unmap(m.device.Context, m.shared)
+	case m.owned:
 		err = m.device.Driver.Free(m.device.Context, m.Remote)
 	}
 	return errors.Join(err, m.device.Driver.FreeHost(m.device.Context, m.pinned))
