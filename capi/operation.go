@@ -54,7 +54,11 @@ func go_synchronize(number C.uint64_t, given unsafe.Pointer) (result C.int32_t) 
 	if err != nil {
 		return status(nil, err)
 	}
-	return status(c, c.host.Synchronize(stream{given}))
+	going, err := c.host.SynchronizeFor(stream{given}, c.patience())
+	if going != nil {
+		return c.pending(number, going)
+	}
+	return status(c, err)
 }
 
 //export go_run_group

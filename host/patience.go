@@ -66,6 +66,17 @@ func (g *Group) RunFor(c *Communicator, patience time.Duration) (*Request, error
 	return r, nil
 }
 
+// SynchronizeFor is Synchronize with the patience of DoFor. It hands over to
+// another goroutine and back, some 10 µs.
+func (c *Communicator) SynchronizeFor(stream Stream, patience time.Duration) (*Request, error) {
+	if patience <= 0 || c.device == nil {
+		return nil, c.Synchronize(stream)
+	}
+	r := newRequest(nil)
+	go func() { r.end(c.Synchronize(stream)) }()
+	return r.within(patience)
+}
+
 // goOn takes a request to its end, and then those behind it. It holds the turn.
 func (c *Communicator) goOn(r *Request, rest func() error) {
 	r.end(rest())

@@ -290,8 +290,8 @@ SHUNT_API shunt_status shunt_request_wait(shunt_request request);
 /* ---- calls that can be interrupted --------------------------------------- */
 
 /* For languages whose signal handlers run between calls. From now on a
- * collective, shunt_run or shunt_group_end on comm that takes longer than
- * patience_ms answers SHUNT_PENDING, which is neither success nor failure: the
+ * collective, shunt_run, shunt_group_end or shunt_synchronize on comm that takes
+ * longer than patience_ms answers SHUNT_PENDING, which is neither success nor failure: the
  * operation goes on, with the memory, until the same thread has called
  * shunt_resume as often as it takes, or shunt_give_up. Calls that end in time
  * cost what they cost without it. 0, the default: never. On memory of a CUDA

@@ -15,7 +15,9 @@ process that has used Shunt, calls in the child raise ForkedError: use
 multiprocessing's spawn or forkserver.
 """
 
-from ._communicator import Communicator, Group, init, unique_id, version
+from ._communicator import Communicator
+from ._group import Group
+from ._joining import init, unique_id, version
 from ._registration import Registration
 from ._tables import (
     AbortedError,

@@ -16,6 +16,7 @@ from ._tables import Code, ShuntError
 UNIQUE_ID_BYTES = 512
 NO_COLOR = -1
 DEVICE_AUTO = -1
+PENDING = -1
 
 
 class Options(ctypes.Structure):
@@ -31,6 +32,7 @@ class Options(ctypes.Structure):
         ("device", c_int32),
         ("memory", c_uint32),
         ("flags", c_uint64),
+        ("give_up", POINTER(c_int32)),
     ]
 
 
@@ -59,6 +61,9 @@ class Operation(ctypes.Structure):
 
 OPERATION_SIZE = ctypes.sizeof(Operation)
 
+# Arrays of counts and displacements go as addresses; see _collectives.
+_array = c_void_p
+
 _PROTOTYPES: dict[str, list[Any]] = {
     "shunt_version": [POINTER(c_int32), POINTER(c_int32), POINTER(c_int32)],
     "shunt_get_unique_id": [c_char_p, c_size_t],
@@ -71,7 +76,29 @@ _PROTOTYPES: dict[str, list[Any]] = {
     "shunt_close": [c_void_p],
     "shunt_explain": [c_void_p, c_uint32, c_uint32, c_uint32, c_int64, c_char_p, c_size_t, POINTER(c_size_t)],
     "shunt_all_reduce": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_uint32, c_void_p],
+    "shunt_reduce": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_uint32, c_int32, c_void_p],
+    "shunt_broadcast": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_int32, c_void_p],
+    "shunt_all_gather": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_void_p],
+    "shunt_all_gather_v": [c_void_p, c_void_p, c_void_p, _array, _array, c_uint32, c_void_p],
+    "shunt_reduce_scatter": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_uint32, c_void_p],
+    "shunt_reduce_scatter_v": [c_void_p, c_void_p, c_void_p, _array, _array, c_uint32, c_uint32, c_void_p],
+    "shunt_all_to_all": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_void_p],
+    "shunt_all_to_all_v": [c_void_p, c_void_p, _array, _array, c_void_p, _array, _array, c_uint32, c_void_p],
+    "shunt_gather": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_int32, c_void_p],
+    "shunt_gather_v": [c_void_p, c_void_p, c_int64, c_void_p, _array, _array, c_uint32, c_int32, c_void_p],
+    "shunt_scatter": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_int32, c_void_p],
+    "shunt_scatter_v": [c_void_p, c_void_p, _array, _array, c_void_p, c_int64, c_uint32, c_int32, c_void_p],
+    "shunt_send": [c_void_p, c_void_p, c_int64, c_uint32, c_int32, c_void_p],
+    "shunt_recv": [c_void_p, c_void_p, c_int64, c_uint32, c_int32, c_void_p],
+    "shunt_barrier": [c_void_p, c_void_p],
+    "shunt_put": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_int32, c_int64, c_void_p],
+    "shunt_get": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_int32, c_int64, c_void_p],
+    "shunt_signal": [c_void_p, c_void_p, c_int32, c_void_p],
+    "shunt_wait": [c_void_p, c_void_p, c_int32, c_int64, c_void_p],
     "shunt_run": [c_void_p, POINTER(Operation)],
+    "shunt_set_patience": [c_void_p, c_int64],
+    "shunt_resume": [c_void_p],
+    "shunt_give_up": [c_void_p, c_char_p],
     "shunt_synchronize": [c_void_p, c_void_p],
     "shunt_start": [c_void_p, POINTER(Operation), POINTER(c_void_p)],
     "shunt_request_test": [c_void_p, c_int64, POINTER(c_int32)],

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from ._communicator import Communicator
 
 
+def _is_offset(offset: Any) -> bool:
+    return type(offset) is int and 0 <= offset < 1 << 63
+
+
 class Window:
     """Memory of this rank, of the same size on every rank, made by
     Communicator.window. A context manager that closes itself.
@@ -64,21 +68,39 @@ class Window:
             stream: StreamLike = None) -> None:
         """Writes data into peer's part, offset bytes from its start. It is
         visible there after a signal that follows."""
-        self._comm._run(_operations.put(self._comm, self._alive(), data, peer, offset, dtype), stream)
+        comm = self._comm
+        one = comm._one(data, dtype, stream)
+        if one is not None and comm._is_rank(peer) and _is_offset(offset):
+            comm._call(comm._lib.shunt_put, self._alive(), one[0], one[1], one[2], peer, offset, one[3])
+            return
+        comm._run(_operations.put(comm, self._alive(), data, peer, offset, dtype), stream)
 
     def get(self, buffer: Buffer, peer: int, offset: int = 0, *, dtype: DTypeLike = None,
             stream: StreamLike = None) -> Buffer:
         """Reads peer's part from offset bytes on into buffer, and returns it."""
-        return self._comm._run(_operations.get(self._comm, self._alive(), buffer, peer, offset, dtype), stream)
+        comm = self._comm
+        one = comm._one(buffer, dtype, stream)
+        if one is not None and comm._is_rank(peer) and _is_offset(offset):
+            comm._call(comm._lib.shunt_get, self._alive(), one[0], one[1], one[2], peer, offset, one[3])
+            return buffer
+        return comm._run(_operations.get(comm, self._alive(), buffer, peer, offset, dtype), stream)
 
     def signal(self, peer: int, *, stream: StreamLike = None) -> None:
         """Raises this rank's counter at peer by one, after earlier puts."""
-        self._comm._run(_operations.signal(self._comm, self._alive(), peer), stream)
+        comm = self._comm
+        if comm._is_rank(peer) and stream is None and not comm.on_device and not comm._groups:
+            comm._call(comm._lib.shunt_signal, self._alive(), peer, None)
+            return
+        comm._run(_operations.signal(comm, self._alive(), peer), stream)
 
     def wait(self, peer: int, times: int = 1, *, stream: StreamLike = None) -> None:
         """Waits until peer has signalled this rank times more than was waited
         for before."""
-        self._comm._run(_operations.wait(self._comm, self._alive(), peer, times), stream)
+        comm = self._comm
+        if comm._is_rank(peer) and _is_offset(times) and stream is None and not comm.on_device and not comm._groups:
+            comm._call(comm._lib.shunt_wait, self._alive(), peer, times, None)
+            return
+        comm._run(_operations.wait(comm, self._alive(), peer, times), stream)
 
     def _alive(self) -> int:
         if self._handle is None:

@@ -12,11 +12,12 @@ PACKAGE = HERE.parent
 
 
 class World:
-    """Starts ranks of programs.py and waits for all of them."""
+    """Starts ranks of programs.py, or of another file, and waits for all of them."""
 
     def __init__(self, directory: pathlib.Path) -> None:
         self.directory = directory
         self.count = 0
+        self.program = "programs.py"
 
     def start(self, size: int, program: str, *arguments: str, **env: str) -> list[subprocess.Popen]:
         self.count += 1
@@ -24,7 +25,7 @@ class World:
         ranks = []
         for rank in range(size):
             ranks.append(subprocess.Popen(
-                [sys.executable, str(HERE / "programs.py"), program, *arguments],
+                [sys.executable, str(HERE / self.program), program, *arguments],
                 env={**os.environ, "PYTHONPATH": str(PACKAGE), "SHUNT_RANK": str(rank), "SHUNT_WORLD": str(size),
                      "SHUNT_ID": f"file://{meeting}", **env},
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -11,8 +11,8 @@ import types
 import pytest
 
 import shunt
-from shunt import _buffers, _device, _operations
-from shunt._tables import DType, MemoryKind
+from shunt import _buffers, _device, _operations, _window
+from shunt._tables import DType, MemoryKind, Op
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -95,15 +95,15 @@ def test_streams():
 class FakeTensor:
     """As much of torch.Tensor as is looked at."""
 
-    def __init__(self, dtype="bfloat16", contiguous=True, cuda=True):
+    def __init__(self, dtype="bfloat16", contiguous=True, cuda=True, count=6):
         self.dtype, self.is_cuda, self.device, self.shape = dtype, cuda, 0, (2, 3)
-        self._contiguous = contiguous
+        self._contiguous, self._count = contiguous, count
 
     def is_contiguous(self):
         return self._contiguous
 
     def numel(self):
-        return 6
+        return self._count
 
     def element_size(self):
         return 2
@@ -140,13 +140,24 @@ def test_tensors_of_torch(torch):
         describe(FakeTensor(cuda=False))
 
 
-class Quick(shunt.Communicator):
-    """A communicator that only notes what all_reduce asks of the library."""
+class Noting:
+    """A library that only notes what it is asked, by function."""
 
-    def __init__(self):
-        self.on_device, self.rank, self.world = True, 0, 2
+    def __init__(self, asked):
+        self.asked = asked
+
+    def __getattr__(self, name):
+        return lambda *arguments: self.asked.append((name, *arguments)) or 0
+
+
+class Quick(shunt.Communicator):
+    """A communicator of no library."""
+
+    def __init__(self, rank=0):
+        self.on_device, self.rank, self.world = True, rank, 2
         self._groups, self._handle, self.asked = {}, None, []
-        self._all_reduce = self._run_operation = lambda *arguments: self.asked.append(arguments) or 0
+        self._lib = Noting(self.asked)
+        self._all_reduce = lambda *arguments: self.asked.append(arguments) or 0
 
     def _alive(self):
         return 1
@@ -156,7 +167,7 @@ def test_all_reduce_of_tensors(torch):
     torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 4712 + device)
     comm, send, recv = Quick(), FakeTensor(), FakeTensor()
     assert comm.all_reduce(send, recv) is recv  # shows what a tensor is
-    assert len(comm.asked.pop()) == 2  # a handle and an operation
+    assert comm.asked.pop()[0] == "shunt_run"
     for given, want in ((None, 4712), (7, 7), (Stream(cuda_stream=8), 8)):
         assert comm.all_reduce(send, recv, stream=given) is recv
         assert comm.asked.pop() == (None, 0x7F0000002000, 0x7F0000002000, 6, DType.BFLOAT16, 0, want)
@@ -170,6 +181,48 @@ def test_all_reduce_of_tensors(torch):
         with pytest.raises(error, match=text):
             comm.all_reduce(send, wrong)
     assert comm.asked == []
+
+
+def test_every_collective_of_tensors_is_quick(torch):
+    torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 4712 + device)
+    one, two = FakeTensor(), FakeTensor()
+    _device._learn(torch)
+    at, n, kind = one.data_ptr(), one.numel(), DType.BFLOAT16
+    on_root, elsewhere = Quick(0), Quick(1)
+    double = FakeTensor(count=2 * n)
+    window = _window.Window(on_root, 77, None, 0, True)
+    for stream, number in ((None, 4712), (9, 9)):
+        for comm, call, want in (
+            (on_root, lambda c: c.reduce(one, two, 0, "max", stream=stream), ("reduce", None, at, at, n, kind, Op.MAX, 0, number)),
+            (elsewhere, lambda c: c.reduce(one, None, 0, stream=stream), ("reduce", None, at, None, n, kind, 0, 0, number)),
+            (on_root, lambda c: c.broadcast(one, 1, stream=stream), ("broadcast", None, at, at, n, kind, 1, number)),
+            (on_root, lambda c: c.all_gather(one, double, stream=stream), ("all_gather", None, at, at, n, kind, number)),
+            (on_root, lambda c: c.reduce_scatter(double, one, stream=stream), ("reduce_scatter", None, at, at, n, kind, 0, number)),
+            (on_root, lambda c: c.all_to_all(one, two, stream=stream), ("all_to_all", None, at, at, n // 2, kind, number)),
+            (on_root, lambda c: c.gather(one, double, 0, stream=stream), ("gather", None, at, at, n, kind, 0, number)),
+            (elsewhere, lambda c: c.gather(one, None, 0, stream=stream), ("gather", None, at, None, n, kind, 0, number)),
+            (on_root, lambda c: c.scatter(double, one, 0, stream=stream), ("scatter", None, at, at, n, kind, 0, number)),
+            (elsewhere, lambda c: c.scatter(None, one, 0, stream=stream), ("scatter", None, None, at, n, kind, 0, number)),
+            (elsewhere, lambda c: c.gather_v(one, root=0, stream=stream), ("gather_v", None, at, n, None, None, None, kind, 0, number)),
+            (elsewhere, lambda c: c.scatter_v(None, one, root=0, stream=stream), ("scatter_v", None, None, None, None, at, n, kind, 0, number)),
+            (on_root, lambda c: c.send(one, 1, stream=stream), ("send", None, at, n, kind, 1, number)),
+            (on_root, lambda c: c.recv(one, 1, stream=stream), ("recv", None, at, n, kind, 1, number)),
+            (on_root, lambda c: window.put(one, 1, 8, stream=stream), ("put", None, 77, at, n, kind, 1, 8, number)),
+            (on_root, lambda c: window.get(one, 1, 8, stream=stream), ("get", None, 77, at, n, kind, 1, 8, number)),
+        ):
+            call(comm)
+            assert comm.asked.pop() == ("shunt_" + want[0], *want[1:])
+        for call, name, where in (
+            (lambda c: c.all_gather_v(one, double, [n, n], [n, 0], stream=stream), "all_gather_v", 4),
+            (lambda c: c.reduce_scatter_v(double, one, [n, n], stream=stream), "reduce_scatter_v", 4),
+            (lambda c: c.all_to_all_v(one, [2, 3], two, (3, 1), stream=stream), "all_to_all_v", 3),
+            (lambda c: c.gather_v(one, double, [n, n], root=0, stream=stream), "gather_v", 5),
+            (lambda c: c.scatter_v(double, one, [n, n], root=0, stream=stream), "scatter_v", 3),
+        ):
+            call(on_root)
+            asked = on_root.asked.pop()
+            assert (asked[0], asked[-1]) == ("shunt_" + name, number) and asked[where]
+    assert on_root.asked == elsewhere.asked == []
 
 
 class Comm:

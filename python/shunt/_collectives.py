@@ -1,0 +1,349 @@
+"""The collectives of a communicator.
+
+Each has a quick way, for the arguments that programs mostly use: numpy arrays or
+tensors of torch that are contiguous, writable, not empty and of matching dtypes
+and lengths. It goes straight to the function of shunt.h. Everything else, and
+every mistake, takes the way of _operations, which knows all kinds of memory and
+words what is wrong.
+"""
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from . import _dtypes, _operations
+from ._buffers import Buffer, plain
+from ._device import StreamLike, stream_of, tensor, tensor_stream
+from ._dtypes import DTypeLike, OpLike
+from ._running import Running
+from ._tables import Op
+
+_SUM = Op.SUM
+_ops = {name: op for name, op in _dtypes._OPS.items() if op is not Op.PREMUL_SUM}
+
+
+def _quick_op(op: OpLike) -> Op | None:
+    """The op of the quick ways, or None."""
+    try:
+        return _ops.get(op)
+    except TypeError:  # not hashable
+        return None
+
+
+class _Blocks:
+    """Counts and displacements as the library takes them: arrays, which this
+    keeps, and their addresses."""
+
+    __slots__ = ("counts", "at", "displs", "displs_at")
+
+    def __init__(self, counts: array, displs: array | None) -> None:
+        self.counts, self.displs = counts, displs
+        self.at = counts.buffer_info()[0]
+        self.displs_at = None if displs is None else displs.buffer_info()[0]
+
+
+class Collectives(Running):
+    """What Communicator can do with the other ranks."""
+
+    # ---- the quick ways ----
+
+    def _is_rank(self, rank: Any) -> bool:
+        return type(rank) is int and 0 <= rank < self.world
+
+    def _one(self, buffer: Any, dtype: DTypeLike, stream: StreamLike) -> Any:
+        """A buffer as (address, count, dtype, stream, what keeps it), or None
+        where it takes the other way."""
+        if dtype is not None or self._groups:
+            return None
+        if self.on_device:
+            memory = tensor(buffer)
+            if memory is None:
+                return None
+            address, count, kind, place = memory
+            return address, count, kind, tensor_stream(place) if stream is None else stream_of(stream), buffer
+        memory = plain(buffer) if stream is None else None
+        if memory is None:
+            return None
+        address, count, kind, hold = memory
+        return address, count, kind, None, hold
+
+    def _pair(self, send: Any, recv: Any, dtype: DTypeLike, stream: StreamLike) -> Any:
+        """Two buffers as (address of send, of recv, count of send, of recv, dtype,
+        stream, what keeps them), or None where they take the other way."""
+        if dtype is not None or self._groups:
+            return None
+        if self.on_device:
+            source, into = tensor(send), tensor(recv)
+        elif stream is None:
+            source, into = plain(send), plain(recv)
+        else:
+            return None
+        if source is None or into is None:
+            return None
+        address, count, kind, place = source
+        to, room, its_kind, its_place = into
+        if kind is not its_kind:
+            return None
+        number = None
+        if self.on_device:
+            number = tensor_stream(place) if stream is None else stream_of(stream)
+        return address, to, count, room, kind, number, (place, its_place)
+
+    def _blocks(self, counts: Any, displs: Any, room: int) -> _Blocks | None:
+        """The blocks of a buffer of room elements, or None if they are no lists of
+        numbers or the buffer is too short."""
+        if type(counts) not in (list, tuple) or len(counts) != self.world:
+            return None
+        try:
+            many = array("q", counts)
+            if min(many) < 0:
+                return None
+            if displs is None:
+                return _Blocks(many, None) if sum(many) <= room else None
+            if type(displs) not in (list, tuple) or len(displs) != self.world:
+                return None
+            places = array("q", displs)
+        except (TypeError, OverflowError):
+            return None
+        if min(places) < 0 or _operations._extent(many, places) > room:
+            return None
+        return _Blocks(many, places)
+
+    # ---- the collectives ----
+
+    def all_reduce(self, send: Buffer, recv: Buffer | None = None, op: OpLike = Op.SUM, *,
+                   scalar: float | None = None, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
+        """Reduces n elements over all ranks into every rank's recv.
+
+        send: n elements. recv: n elements of the same type; None means in
+        place. op: sum, prod, max, min, avg or premul_sum; premul_sum multiplies
+        this rank's elements by scalar first. Returns recv (or send).
+        """
+        code = 0 if op is _SUM else _quick_op(op)
+        if code is not None and scalar is None and dtype is None and not self._groups:
+            # The shape of all quick ways, written out: a call in place is the quickest of all.
+            memory = tensor(send) if self.on_device else plain(send) if stream is None else None
+            if memory is not None:
+                address, count, kind, place = memory
+                if recv is None or recv is send:
+                    result, into = send, memory
+                else:
+                    result, into = recv, tensor(recv) if self.on_device else plain(recv)
+                if into is not None and into[1] == count and into[2] is kind:
+                    number = None
+                    if self.on_device:
+                        number = tensor_stream(place) if stream is None else stream_of(stream)
+                    handle = self._handle
+                    try:
+                        status = self._all_reduce(handle, address, into[0], count, kind, code, number)
+                        if status:
+                            self._settle(handle, status)
+                    except BaseException as error:
+                        try:
+                            self._interrupted(handle, error)
+                        except BaseException:
+                            self._interrupted(handle, error)  # a second Ctrl-C came before that
+                        raise
+                    return result
+        return self._run(_operations.all_reduce(self, send, recv, op, scalar=scalar, dtype=dtype), stream)
+
+    def reduce(self, send: Buffer, recv: Buffer | None = None, root: int = 0, op: OpLike = Op.SUM, *,
+               scalar: float | None = None, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
+        """Reduces n elements over all ranks into root's recv.
+
+        send: n elements. recv, on the root: n elements; None means in place.
+        Other ranks' recv is ignored. Returns recv on the root, else None.
+        """
+        code = _quick_op(op) if scalar is None else None
+        if code is not None and self._is_rank(root):
+            if self.rank != root:
+                one = self._one(send, dtype, stream)
+                if one is not None:
+                    self._call(self._lib.shunt_reduce, one[0], None, one[1], one[2], code, root, one[3])
+                    return None
+            else:
+                result = send if recv is None else recv
+                pair = self._pair(send, result, dtype, stream)
+                if pair is not None and pair[2] == pair[3]:
+                    self._call(self._lib.shunt_reduce, pair[0], pair[1], pair[2], pair[4], code, root, pair[5])
+                    return result
+        return self._run(_operations.reduce(self, send, recv, root, op, scalar=scalar, dtype=dtype), stream)
+
+    def broadcast(self, buffer: Buffer, root: int = 0, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
+        """Root's n elements go to every rank's buffer of n elements, which is
+        returned."""
+        one = self._one(buffer, dtype, stream)
+        if one is not None and self._is_rank(root):
+            self._call(self._lib.shunt_broadcast, one[0], one[0], one[1], one[2], root, one[3])
+            return buffer
+        return self._run(_operations.broadcast(self, buffer, root, dtype=dtype), stream)
+
+    def all_gather(self, send: Buffer, recv: Buffer, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
+        """Every rank's n elements, in rank order, into every rank's recv of
+        world * n elements, which is returned. send may be this rank's block
+        of recv."""
+        pair = self._pair(send, recv, dtype, stream)
+        if pair is not None and pair[3] == self.world * pair[2]:
+            self._call(self._lib.shunt_all_gather, pair[0], pair[1], pair[2], pair[4], pair[5])
+            return recv
+        return self._run(_operations.all_gather(self, send, recv, dtype=dtype), stream)
+
+    def all_gather_v(self, send: Buffer, recv: Buffer, counts: Sequence[int],
+                     displs: Sequence[int] | None = None, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
+        """As all_gather, with counts[r] elements of rank r at recv[displs[r]];
+        displs None means packed. Counts and displacements are equal on all
+        ranks."""
+        pair = self._pair(send, recv, dtype, stream)
+        if pair is not None:
+            blocks = self._blocks(counts, displs, pair[3])
+            if blocks is not None and blocks.counts[self.rank] == pair[2]:
+                self._call(self._lib.shunt_all_gather_v, pair[0], pair[1], blocks.at, blocks.displs_at, pair[4], pair[5])
+                return recv
+        return self._run(_operations.all_gather_v(self, send, recv, counts, displs, dtype=dtype), stream)
+
+    def reduce_scatter(self, send: Buffer, recv: Buffer, op: OpLike = Op.SUM, *, scalar: float | None = None,
+                       dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
+        """Reduces world * n elements of send; rank r gets block r in its recv
+        of n elements, which is returned."""
+        code = _quick_op(op) if scalar is None else None
+        pair = self._pair(send, recv, dtype, stream) if code is not None else None
+        if pair is not None and pair[2] == self.world * pair[3]:
+            self._call(self._lib.shunt_reduce_scatter, pair[0], pair[1], pair[3], pair[4], code, pair[5])
+            return recv
+        return self._run(_operations.reduce_scatter(self, send, recv, op, scalar=scalar, dtype=dtype), stream)
+
+    def reduce_scatter_v(self, send: Buffer, recv: Buffer, counts: Sequence[int],
+                         displs: Sequence[int] | None = None, op: OpLike = Op.SUM, *, scalar: float | None = None,
+                         dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
+        """As reduce_scatter, with block r of counts[r] elements at
+        send[displs[r]]."""
+        code = _quick_op(op) if scalar is None else None
+        pair = self._pair(send, recv, dtype, stream) if code is not None else None
+        if pair is not None:
+            blocks = self._blocks(counts, displs, pair[2])
+            if blocks is not None and blocks.counts[self.rank] == pair[3]:
+                self._call(self._lib.shunt_reduce_scatter_v, pair[0], pair[1], blocks.at, blocks.displs_at, pair[4], code, pair[5])
+                return recv
+        return self._run(_operations.reduce_scatter_v(self, send, recv, counts, displs, op, scalar=scalar, dtype=dtype), stream)
+
+    def all_to_all(self, send: Buffer, recv: Buffer, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
+        """Block r of send goes to rank r; both buffers have world blocks of
+        equal length. Returns recv."""
+        pair = self._pair(send, recv, dtype, stream)
+        if pair is not None and pair[2] == pair[3] and not pair[2] % self.world:
+            self._call(self._lib.shunt_all_to_all, pair[0], pair[1], pair[2] // self.world, pair[4], pair[5])
+            return recv
+        return self._run(_operations.all_to_all(self, send, recv, dtype=dtype), stream)
+
+    def all_to_all_v(self, send: Buffer, send_counts: Sequence[int], recv: Buffer, recv_counts: Sequence[int],
+                     send_displs: Sequence[int] | None = None, recv_displs: Sequence[int] | None = None, *,
+                     dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
+        """send_counts[r] elements at send[send_displs[r]] go to rank r, and
+        recv_counts[r] come from it to recv[recv_displs[r]]; both ends of a pair
+        must agree on its counts. Displacements None mean packed. Returns recv."""
+        pair = self._pair(send, recv, dtype, stream)
+        if pair is not None:
+            to, come = self._blocks(send_counts, send_displs, pair[2]), self._blocks(recv_counts, recv_displs, pair[3])
+            if to is not None and come is not None:
+                self._call(self._lib.shunt_all_to_all_v, pair[0], to.at, to.displs_at, pair[1], come.at, come.displs_at, pair[4], pair[5])
+                return recv
+        return self._run(_operations.all_to_all_v(self, send, send_counts, recv, recv_counts, send_displs,
+                                                  recv_displs, dtype=dtype), stream)
+
+    def gather(self, send: Buffer, recv: Buffer | None = None, root: int = 0, *, dtype: DTypeLike = None,
+               stream: StreamLike = None) -> Any:
+        """Every rank's n elements, in rank order, into root's recv of
+        world * n elements. Returns recv on the root, else None."""
+        if self._is_rank(root):
+            if self.rank != root:
+                one = self._one(send, dtype, stream)
+                if one is not None:
+                    self._call(self._lib.shunt_gather, one[0], None, one[1], one[2], root, one[3])
+                    return None
+            else:
+                pair = self._pair(send, recv, dtype, stream)
+                if pair is not None and pair[3] == self.world * pair[2]:
+                    self._call(self._lib.shunt_gather, pair[0], pair[1], pair[2], pair[4], root, pair[5])
+                    return recv
+        return self._run(_operations.gather(self, send, recv, root, dtype=dtype), stream)
+
+    def gather_v(self, send: Buffer, recv: Buffer | None = None, counts: Sequence[int] | None = None,
+                 displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None,
+                 stream: StreamLike = None) -> Any:
+        """As gather; the root says with counts and displs what comes from whom
+        and where it goes. Returns recv on the root, else None."""
+        if self._is_rank(root):
+            if self.rank != root:
+                one = self._one(send, dtype, stream)
+                if one is not None:
+                    self._call(self._lib.shunt_gather_v, one[0], one[1], None, None, None, one[2], root, one[3])
+                    return None
+            else:
+                pair = self._pair(send, recv, dtype, stream)
+                blocks = self._blocks(counts, displs, pair[3]) if pair is not None else None
+                if blocks is not None and blocks.counts[root] == pair[2]:
+                    self._call(self._lib.shunt_gather_v, pair[0], pair[2], pair[1], blocks.at, blocks.displs_at, pair[4], root, pair[5])
+                    return recv
+        return self._run(_operations.gather_v(self, send, recv, counts, displs, root, dtype=dtype), stream)
+
+    def scatter(self, send: Buffer | None, recv: Buffer, root: int = 0, *, dtype: DTypeLike = None,
+                stream: StreamLike = None) -> Any:
+        """Block r of root's send of world * n elements goes to rank r's recv of
+        n elements, which is returned. Other ranks' send is ignored."""
+        if self._is_rank(root):
+            if self.rank != root:
+                one = self._one(recv, dtype, stream)
+                if one is not None:
+                    self._call(self._lib.shunt_scatter, None, one[0], one[1], one[2], root, one[3])
+                    return recv
+            else:
+                pair = self._pair(send, recv, dtype, stream)
+                if pair is not None and pair[2] == self.world * pair[3]:
+                    self._call(self._lib.shunt_scatter, pair[0], pair[1], pair[3], pair[4], root, pair[5])
+                    return recv
+        return self._run(_operations.scatter(self, send, recv, root, dtype=dtype), stream)
+
+    def scatter_v(self, send: Buffer | None, recv: Buffer, counts: Sequence[int] | None = None,
+                  displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None,
+                  stream: StreamLike = None) -> Any:
+        """As scatter; the root says with counts and displs what goes to whom.
+        recv has exactly the elements that come."""
+        if self._is_rank(root):
+            if self.rank != root:
+                one = self._one(recv, dtype, stream)
+                if one is not None:
+                    self._call(self._lib.shunt_scatter_v, None, None, None, one[0], one[1], one[2], root, one[3])
+                    return recv
+            else:
+                pair = self._pair(send, recv, dtype, stream)
+                blocks = self._blocks(counts, displs, pair[2]) if pair is not None else None
+                if blocks is not None and blocks.counts[root] == pair[3]:
+                    self._call(self._lib.shunt_scatter_v, pair[0], blocks.at, blocks.displs_at, pair[1], pair[3], pair[4], root, pair[5])
+                    return recv
+        return self._run(_operations.scatter_v(self, send, recv, counts, displs, root, dtype=dtype), stream)
+
+    def send(self, buffer: Buffer, peer: int, *, dtype: DTypeLike = None, stream: StreamLike = None) -> None:
+        """Sends buffer to peer, whose recv takes it, in the order of the
+        sends. Two ranks that send to each other first need a group."""
+        one = self._one(buffer, dtype, stream)
+        if one is not None and self._is_rank(peer):
+            self._call(self._lib.shunt_send, one[0], one[1], one[2], peer, one[3])
+            return
+        self._run(_operations.send(self, buffer, peer, dtype=dtype), stream)
+
+    def recv(self, buffer: Buffer, peer: int, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
+        """Receives what peer sent into buffer, of the same length, and returns
+        it."""
+        one = self._one(buffer, dtype, stream)
+        if one is not None and self._is_rank(peer):
+            self._call(self._lib.shunt_recv, one[0], one[1], one[2], peer, one[3])
+            return buffer
+        return self._run(_operations.recv(self, buffer, peer, dtype=dtype), stream)
+
+    def barrier(self, *, stream: StreamLike = None) -> None:
+        """No rank returns before every rank has called. On a GPU: nothing that is
+        put into the stream later begins before every rank's barrier does."""
+        if not self.on_device and stream is None and not self._groups:
+            self._call(self._lib.shunt_barrier, None)
+            return
+        self._run(_operations.barrier(self), stream)

@@ -1,0 +1,77 @@
+"""Rare calls of the library that wait for other ranks and cannot be paused."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+#: How long a signal handler waits for its turn, and how long a call that was
+#: given up may take to end before it is left to itself, in seconds.
+_SLICE = 0.1
+_LONGEST = 2.0
+
+
+class _Call:
+    """A call in a thread of its own."""
+
+    def __init__(self, call: Callable[[], Any], undo: Callable[[Any], None]) -> None:
+        self._call, self._undo = call, undo
+        self._outcome: Any = None
+        self._error: BaseException | None = None
+        self._left = False
+        self._lock = threading.Lock()  # orders the end of the call and leaving it
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        try:
+            outcome = self._call()
+        except BaseException as error:
+            with self._lock:
+                self._error = error
+                self._ended.set()
+            return
+        with self._lock:
+            self._outcome = outcome
+            self._ended.set()
+            if not self._left:
+                return
+        self._undo(outcome)
+
+    def wait(self) -> Any:
+        while not self._ended.wait(_SLICE):
+            pass  # signal handlers run here
+        if self._error is not None:
+            raise self._error
+        return self._outcome
+
+    def leave(self) -> None:
+        """Undoes the call, now or when it ends."""
+        self._ended.wait(_LONGEST)
+        with self._lock:
+            self._left = True
+            ended = self._ended.is_set() and self._error is None
+        if ended:
+            self._undo(self._outcome)
+
+
+def interruptible(call: Callable[[], Any], give_up: Callable[[bytes], Any], undo: Callable[[Any], None]) -> Any:
+    """What call() answers or raises. While it lasts, Python's signal handlers run
+    as they do between bytecodes. When one raises, give_up(reason) makes the call
+    end, undo(outcome) takes back what it made if it has ended well all the same,
+    and the exception goes on. Handlers run in the main thread only, so elsewhere
+    this is call()."""
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    running = _Call(call, undo)
+    try:
+        # A daemon: a program that ends does not wait for it.
+        threading.Thread(target=running.run, name="shunt", daemon=True).start()
+    except RuntimeError:  # no more threads, or the interpreter is ending
+        return call()
+    try:
+        return running.wait()
+    except BaseException as error:
+        if error is running._error:
+            raise
+        give_up(f"interrupted by {type(error).__name__}".encode())
+        running.leave()
+        raise

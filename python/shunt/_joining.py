@@ -1,0 +1,94 @@
+"""Joining a job, and the library itself."""
+
+import ctypes
+from collections.abc import Sequence
+
+from . import _library
+from ._communicator import Communicator, end, int32
+from ._interruptible import interruptible
+from ._tables import InvalidArgumentError, MemoryKind
+
+_byref = ctypes.byref
+
+
+def init(rank: int | None = None, world: int | None = None, id: str | None = None, *,
+         transports: str | Sequence[str] | None = None, timeout: float | None = None,
+         memory: str | MemoryKind = MemoryKind.HOST, device: int | None = None) -> Communicator:
+    """Joins the ranks of a job and returns their communicator. Collective.
+
+    Without arguments everything comes from the environment, as `shunt run`,
+    torchrun, mpirun and srun set it. rank and world go together. id is a text
+    from unique_id, "tcp://host:port" or "file:///path". transports: as
+    SHUNT_TRANSPORTS. timeout: deadline of one operation, in seconds.
+
+    memory: "host" or "cuda". device: with "cuda", the GPU's number; None is that
+    of this process's number among the ranks of its host (LOCAL_RANK of
+    torchrun), modulo the number of GPUs.
+
+    Interrupted (Ctrl-C), it fails on every rank.
+    """
+    kind = _memory_kind(memory)
+    if device is not None and (kind is not MemoryKind.CUDA or not 0 <= device < 1 << 31):
+        raise InvalidArgumentError(f"init: device {device!r} with memory {kind.name.lower()}; want a GPU's number with memory cuda")
+    if (rank is None) != (world is None):
+        raise InvalidArgumentError("init: rank and world go together: give both or neither")
+    if world is not None and (world < 1 or rank is None or not 0 <= rank < world):
+        raise InvalidArgumentError(f"init: rank {rank} of world {world}")
+    if timeout is not None and not 0.001 <= timeout < 1 << 40:
+        raise InvalidArgumentError(f"init: timeout {timeout} s; want at least 0.001")
+    if transports is not None and not isinstance(transports, str):
+        transports = ",".join(transports)
+    options = _library.Options(
+        struct_size=ctypes.sizeof(_library.Options),
+        rank=int32(rank or 0, "rank"),
+        world=int32(world or 0, "world"),
+        id=_text(id, "id"),
+        transports=_text(transports, "transports"),
+        timeout_ms=0 if timeout is None else int(timeout * 1000),
+        device=_library.DEVICE_AUTO if device is None else device,
+        memory=kind,
+    )
+    lib, given_up = _library.library(), ctypes.c_int32()
+    options.give_up = ctypes.pointer(given_up)
+
+    def join() -> int | None:
+        out = ctypes.c_void_p()
+        _library.check(lib.shunt_comm_init(_byref(options), _byref(out)))
+        return out.value
+
+    def give_up(reason: bytes) -> None:
+        given_up.value = 1
+
+    handle = interruptible(join, give_up, lambda handle: end(lib, handle))
+    assert handle is not None
+    return Communicator(handle, kind)
+
+
+def _memory_kind(memory: str | MemoryKind) -> MemoryKind:
+    try:
+        return MemoryKind[memory.upper()] if isinstance(memory, str) else MemoryKind(memory)
+    except (KeyError, ValueError):
+        raise InvalidArgumentError(f"init: unknown memory {memory!r}; known are {', '.join(m.name.lower() for m in MemoryKind)}") from None
+
+
+def _text(value: str | None, what: str) -> bytes | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or "\0" in value:
+        raise InvalidArgumentError(f"init: {what} is {value!r}, want a text without zero characters")
+    return value.encode("utf-8")
+
+
+def unique_id() -> str:
+    """A text that every rank passes to init as id. This process must be one of
+    the ranks: it serves the rendezvous."""
+    text = ctypes.create_string_buffer(_library.UNIQUE_ID_BYTES)
+    _library.check(_library.library().shunt_get_unique_id(text, _library.UNIQUE_ID_BYTES))
+    return text.value.decode("ascii")
+
+
+def version() -> tuple[int, int, int]:
+    """The library's version."""
+    parts = [ctypes.c_int32() for _ in range(3)]
+    _library.library().shunt_version(*map(_byref, parts))
+    return parts[0].value, parts[1].value, parts[2].value

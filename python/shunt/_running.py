@@ -1,0 +1,163 @@
+"""How a communicator runs operations, and how it is interrupted.
+
+A call of the library is blind to Python's signal handlers, which run between
+the bytecodes of the main thread. So communicators have patience (shunt.h): a
+call that takes longer comes back as pending, is resumed in slices, and handlers
+run in between. When one of them raises, as that of Ctrl-C does, the operation is
+given up: the communicator is aborted, the other ranks are told by whom, and the
+exception goes on once nothing touches the buffers any more.
+"""
+
+import ctypes
+import itertools
+import threading
+from typing import Any
+
+from . import _device, _library, _operations
+from ._buffers import Memory
+from ._device import StreamLike
+from ._group import Group
+from ._operations import Prepared
+from ._tables import ClosedError, InvalidArgumentError, MemoryKind, ShuntError
+from ._window import Window
+from ._work import Work
+
+_byref = ctypes.byref
+
+#: How long a signal handler waits for its turn, in milliseconds.
+PATIENCE = 100
+
+
+class Running:
+    """The part of a communicator that runs operations."""
+
+    def __init__(self, handle: int, memory: MemoryKind) -> None:
+        lib = _library.library()
+        #: Where its buffers lie.
+        self.memory: MemoryKind = memory
+        self.on_device: bool = memory is MemoryKind.CUDA
+        self._lib = lib
+        self._handle: int | None = handle
+        number = ctypes.c_int32()
+        _library.check(lib.shunt_rank(handle, _byref(number)))
+        #: This process's number, 0 to world - 1.
+        self.rank: int = number.value
+        _library.check(lib.shunt_world(handle, _byref(number)))
+        #: Number of ranks.
+        self.world: int = number.value
+        _library.check(lib.shunt_set_patience(handle, PATIENCE))
+        self._groups: dict[int, Group] = {}
+        self._works: dict[Work, None] = {}  # in flight, oldest first
+        self._windows: set[Window] = set()
+        self._all_reduce = lib.shunt_all_reduce
+
+    def _alive(self) -> int:
+        if self._handle is None:
+            raise ClosedError(f"the communicator (rank {self.rank} of {self.world}) is closed")
+        return self._handle
+
+    def _call(self, function: Any, *arguments: Any) -> None:
+        """Calls a function that runs operations, to its end."""
+        handle = self._handle
+        # A handler may raise as soon as the library comes back, so even that
+        # bytecode is inside: nothing is left pending behind an exception.
+        try:
+            status = function(handle, *arguments)
+            if status:
+                self._settle(handle, status)
+        except BaseException as error:
+            try:
+                self._interrupted(handle, error)
+            except BaseException:
+                self._interrupted(handle, error)  # a second Ctrl-C came before that
+            raise
+
+    def _settle(self, handle: int | None, status: int) -> None:
+        """Goes on with a call that did not answer OK."""
+        while status == _library.PENDING:
+            status = self._lib.shunt_resume(handle)
+        if status:
+            self._alive()  # raises ClosedError, which says more than a null handle
+            _library.raise_status(status)
+
+    def _interrupted(self, handle: int | None, error: BaseException) -> None:
+        """Gives up what the call has left pending, if anything."""
+        if not isinstance(error, ShuntError):
+            self._lib.shunt_give_up(handle, f"interrupted by {type(error).__name__}".encode())
+
+    def _stream(self, prepared: Prepared, stream: StreamLike) -> None:
+        """Enters the stream that an operation on a GPU runs in."""
+        if not self.on_device:
+            if stream is not None:
+                raise InvalidArgumentError("stream= is for communicators of CUDA memory")
+            return
+        number: int | None = None
+        if stream is not None:
+            number = _device.stream_of(stream)
+        else:
+            hold = prepared.hold
+            for memory in (hold,) if isinstance(hold, Memory) else hold or ():
+                if isinstance(memory, Memory) and memory.stream is not None:
+                    number = memory.stream
+                    break
+        prepared.operation.stream = _device.current_stream() if number is None and prepared.hold is None else number or None
+
+    def _run(self, prepared: Prepared, stream: StreamLike = None) -> Any:
+        if self.on_device or stream is not None:
+            self._stream(prepared, stream)
+        self._call(self._lib.shunt_run, _byref(prepared.operation))
+        if self._groups:
+            self._queue(prepared)
+        return prepared.result
+
+    def _queue(self, hold: Any) -> None:
+        """Keeps what a group of this thread points into until it has run."""
+        group = self._groups.get(threading.get_ident())
+        if group is not None:
+            group._hold.append(hold)
+
+    def start(self, collective: str, *args: Any, **kwargs: Any) -> Work:
+        """Begins a collective and returns at once.
+
+        collective is the name of a method of this class, from all_reduce to
+        barrier, and the rest are its arguments. Operations of one communicator
+        run in the order they were started; buffers belong to the library until
+        Work.wait returns.
+
+            work = comm.start("all_reduce", gradients)
+            ...
+            work.wait()
+        """
+        try:
+            make = _operations.STARTABLE[collective]
+        except (KeyError, TypeError):
+            raise InvalidArgumentError(
+                f"unknown collective {collective!r}; known are {', '.join(_operations.STARTABLE)}"
+            ) from None
+        stream = kwargs.pop("stream", None)
+        prepared = make(self, *args, **kwargs)
+        self._stream(prepared, stream)
+        # Lets go of what has ended and was dropped; operations end in order.
+        for oldest in list(itertools.islice(self._works, 4)):
+            if not oldest.done():
+                break
+        request = ctypes.c_void_p()
+        _library.check(self._lib.shunt_start(self._alive(), _byref(prepared.operation), _byref(request)))
+        assert request.value is not None
+        work = Work(self, request.value, prepared, collective)
+        self._works[work] = None
+        return work
+
+    def _forget(self, work: Work) -> None:
+        self._works.pop(work, None)
+
+    def group(self) -> Group:
+        """A context in which this thread's send, recv, put, get, signal and
+        wait are queued; they run together at its end, in no particular order
+        between different peers. Received data is there after the context.
+
+            with comm.group():
+                comm.send(mine, right)
+                comm.recv(theirs, left)
+        """
+        return Group(self)
