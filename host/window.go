@@ -156,25 +156,26 @@ func (w *Window) Local() unsafe.Pointer {
 }
 
 // Put writes bytes at src into peer's part at offset. It is visible there
-// after a Signal that follows it.
+// after a Signal that follows it. Like the three calls below it runs in the
+// default stream, if the memory is a GPU's; On has others.
 func (w *Window) Put(peer int, offset int64, src unsafe.Pointer, bytes int64) error {
-	return w.comm.Do(&Operation{Collective: plugin.Put, Window: w, Root: peer, Offset: offset, Send: src, Count: bytes, DType: plugin.Uint8})
+	return w.On(nil).Put(peer, offset, src, bytes)
 }
 
 // Get reads bytes of peer's part at offset into dst.
 func (w *Window) Get(peer int, offset int64, dst unsafe.Pointer, bytes int64) error {
-	return w.comm.Do(&Operation{Collective: plugin.Get, Window: w, Root: peer, Offset: offset, Recv: dst, Count: bytes, DType: plugin.Uint8})
+	return w.On(nil).Get(peer, offset, dst, bytes)
 }
 
 // Signal raises this rank's counter at peer by one, after every earlier Put.
 func (w *Window) Signal(peer int) error {
-	return w.comm.Do(&Operation{Collective: plugin.Signal, Window: w, Root: peer, DType: plugin.Uint8})
+	return w.On(nil).Signal(peer)
 }
 
 // Wait waits until peer has signalled this rank times more than was waited for
 // before.
 func (w *Window) Wait(peer int, times int64) error {
-	return w.comm.Do(&Operation{Collective: plugin.Wait, Window: w, Root: peer, Offset: times, DType: plugin.Uint8})
+	return w.On(nil).Wait(peer, times)
 }
 
 // Close gives up this rank's part. Every rank closes its windows in the same
