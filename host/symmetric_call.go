@@ -64,7 +64,7 @@ func (s *symmetricRanges) overlapping(r *symmetricRange) *symmetricRange {
 // receives, equally much, and there are algorithms for it.
 func promised(collective plugin.Collective) bool {
 	switch collective {
-	case plugin.AllGather, plugin.AllToAll, plugin.Broadcast, plugin.Scatter:
+	case plugin.AllReduce, plugin.AllGather, plugin.AllToAll, plugin.Broadcast, plugin.Scatter:
 		return true
 	}
 	return false

@@ -15,7 +15,7 @@ import (
 func symmetricCases(list []Case) []Case {
 	return slices.DeleteFunc(list, func(c Case) bool {
 		switch c.Collective {
-		case plugin.AllGather, plugin.AllToAll, plugin.Broadcast:
+		case plugin.AllReduce, plugin.AllGather, plugin.AllToAll, plugin.Broadcast:
 		case plugin.Scatter:
 			if c.InPlace {
 				return true // at the root it lies within what is sent

@@ -17,38 +17,86 @@ func symmetricRequest(c plugin.Collective, world, rank int) plugin.Request {
 	return r
 }
 
-// walk runs a plan's registers for given slots and calls visit for each launch and
-// copy, in order.
-func walk(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays []int64, visit func(s *plugin.Step, reg func(uint16) int64)) {
-	require.Len(t, p.Tracks, 1, "copies are made one after another")
-	regs := make([]int64, p.Registers())
-	for s, v := range slots {
-		regs[s] = v
+// did is what a plan does on a rank for given slots, track by track. Send memory
+// is at 1 << 40, receive memory at 2 << 40, that of other ranks beyond.
+func did(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays []int64) (tracks [][]string) {
+	alu := map[plugin.Alu]func(a, b int64) int64{
+		plugin.AluAdd: func(a, b int64) int64 { return a + b }, plugin.AluSub: func(a, b int64) int64 { return a - b },
+		plugin.AluMul: func(a, b int64) int64 { return a * b }, plugin.AluDiv: func(a, b int64) int64 { return a / b },
+		plugin.AluMin: func(a, b int64) int64 { return min(a, b) }, plugin.AluMax: func(a, b int64) int64 { return max(a, b) },
+		plugin.AluLt: func(a, b int64) int64 { return truth(a < b) }, plugin.AluLe: func(a, b int64) int64 { return truth(a <= b) },
+		plugin.AluEq: func(a, b int64) int64 { return truth(a == b) }, plugin.AluNe: func(a, b int64) int64 { return truth(a != b) },
 	}
-	copy(regs[plugin.SlotArrays:], arrays)
-	copy(regs[plugin.SlotCountOf(p.World):], p.Consts)
-	for i := 0; i < len(p.Steps); i++ {
-		switch s := &p.Steps[i]; s.Kind {
-		case plugin.StepSet:
-			require.Equal(t, plugin.AluEq, s.Alu)
-			regs[s.Dst] = truth(regs[s.A] == regs[s.B])
-		case plugin.StepIf:
-			if regs[s.A] == 0 {
-				i += int(s.B)
-			}
-		default:
-			visit(s, func(r uint16) int64 { return regs[r] })
+	for _, track := range p.Tracks {
+		regs := make([]int64, p.Registers())
+		for s, v := range slots {
+			regs[s] = v
 		}
+		copy(regs[plugin.SlotArrays:], arrays)
+		copy(regs[plugin.SlotCountOf(p.World):], p.Consts)
+		address := func(ref uint16) (int64, string) {
+			switch r := p.Refs[ref]; r.Space {
+			case plugin.SpaceSend:
+				return 1<<40 + regs[r.Offset], fmt.Sprint("send+", regs[r.Offset])
+			case plugin.SpaceRecv:
+				return 2<<40 + regs[r.Offset], fmt.Sprint("recv+", regs[r.Offset])
+			case plugin.SpacePeerRecv:
+				return -1, fmt.Sprint("recv of ", regs[r.Rank], "+", regs[r.Offset])
+			}
+			return -1, "region"
+		}
+		var list []string
+		for i := int(track.First); i < int(track.First+track.Count); i++ {
+			switch s := &p.Steps[i]; s.Kind {
+			case plugin.StepSet:
+				if s.Alu == plugin.AluSelect {
+					regs[s.Dst] = regs[s.C]
+					if regs[s.A] != 0 {
+						regs[s.Dst] = regs[s.B]
+					}
+					continue
+				}
+				regs[s.Dst] = alu[s.Alu](regs[s.A], regs[s.B])
+			case plugin.StepIf:
+				if regs[s.A] == 0 {
+					i += int(s.B)
+				}
+			case plugin.StepAddress:
+				regs[s.Dst], _ = address(s.A)
+			case plugin.StepCopy:
+				_, to := address(s.Dst)
+				_, from := address(s.A)
+				list = append(list, fmt.Sprint(to, " = ", from, ", ", regs[s.N]))
+			case plugin.StepLaunch:
+				k := p.Kernels[s.A]
+				text := func(i int) string {
+					a := p.Args[int(k.FirstArg)+i]
+					if a.Value != plugin.None {
+						return fmt.Sprint(regs[a.Value])
+					}
+					_, place := address(a.Ref)
+					return place
+				}
+				list = append(list, fmt.Sprintf("%s %s %dx%d %d: %s %s %s", k.Image, k.Name, regs[k.Grid[0]], regs[k.Block[0]], s.B, text(argRecv), text(argSend), text(argBytes)))
+			default:
+				require.Fail(t, "a step of another kind", s.Kind.String())
+			}
+		}
+		tracks = append(tracks, list)
 	}
+	return tracks
 }
 
 // Every rank copies to the next one first, so that in step each receives from one.
 func TestCopiesGoRoundBetweenTheCheckAndABarrier(t *testing.T) {
-	const world, bytes, root = 4, 1000, 2
+	const world, bytes, root = 4, 10000, 2
 	even := make([]int64, 4*world)
 	for r := range world { // as the host lays out blocks of equal length
 		even[r], even[world+r] = bytes, int64(r)*bytes
 		even[2*world+r], even[3*world+r] = bytes, int64(r)*bytes
+	}
+	slots := map[plugin.Slot]int64{
+		plugin.SlotBytes: bytes, plugin.SlotRecvBytes: world * bytes, plugin.SlotWindow: 5, plugin.SlotOffset: 640, plugin.SlotRoot: root,
 	}
 	for _, c := range []plugin.Collective{plugin.AllGather, plugin.AllToAll, plugin.Scatter} {
 		for rank := range world {
@@ -56,34 +104,8 @@ func TestCopiesGoRoundBetweenTheCheckAndABarrier(t *testing.T) {
 			p, err := e.Prepare(stdcontext.Background(), symmetricRequest(c, world, rank), copyName)
 			require.NoError(t, err)
 			require.NoError(t, p.ValidateFor(symmetricRequest(c, world, rank)))
-			slots := map[plugin.Slot]int64{
-				plugin.SlotBytes: bytes, plugin.SlotRecvBytes: world * bytes, plugin.SlotWindow: 5, plugin.SlotOffset: 640, plugin.SlotRoot: root,
-			}
-			var did, want []string
-			walk(t, p, slots, even, func(s *plugin.Step, reg func(uint16) int64) {
-				if s.Kind == plugin.StepLaunch {
-					k := p.Kernels[s.A]
-					value := func(i int) int64 {
-						if a := p.Args[int(k.FirstArg)+i]; a.Value != plugin.None {
-							return reg(a.Value)
-						}
-						return -1
-					}
-					did = append(did, fmt.Sprint(k.Image, " ", k.Name, " ", reg(k.Grid[0]), "x", reg(k.Block[0]), " ", s.B, " ", value(argSend), " ", value(argRecv), " ", value(argBytes)))
-					return
-				}
-				require.Equal(t, plugin.StepCopy, s.Kind)
-				to, from := p.Refs[s.Dst], p.Refs[s.A]
-				require.Equal(t, plugin.SpaceSend, from.Space)
-				peer := int64(rank)
-				if to.Space == plugin.SpacePeerRecv {
-					peer = reg(to.Rank)
-				} else {
-					require.Equal(t, plugin.SpaceRecv, to.Space)
-				}
-				did = append(did, fmt.Sprintf("%d from %d to %d of rank %d", reg(s.N), reg(from.Offset), reg(to.Offset), peer))
-			})
-			want = append(want, "symmetric shunt_symmetric_begin 1x32 1 5 640 4000")
+			want := []string{"symmetric shunt_symmetric_begin 1x32 1: 640 5 40000"}
+			own := []string(nil)
 			for k := 1; k <= world; k++ {
 				peer := (rank + k) % world
 				from, to := 0, rank*bytes
@@ -93,13 +115,40 @@ func TestCopiesGoRoundBetweenTheCheckAndABarrier(t *testing.T) {
 				if c == plugin.Scatter {
 					to = 0
 				}
-				if c != plugin.Scatter || rank == root {
-					want = append(want, fmt.Sprintf("%d from %d to %d of rank %d", bytes, from, to, peer))
+				switch {
+				case c == plugin.Scatter && rank != root:
+				case peer == rank:
+					own = append(own, fmt.Sprintf("one_sided shunt_copy 2x512 0: recv+%d send+%d %d", to, from, bytes))
+				default:
+					want = append(want, fmt.Sprintf("recv of %d+%d = send+%d, %d", peer, to, from, bytes))
 				}
 			}
-			want = append(want, "barrier shunt_barrier 1x32 0 -1 -1 1000")
-			require.Equal(t, want, did, "%s on rank %d", c, rank)
+			want = append(want, "barrier shunt_barrier 1x32 0: recv+0 send+0 10000")
+			require.Equal(t, [][]string{want, own}, did(t, p, slots, even), "%s on rank %d", c, rank)
 		}
+	}
+}
+
+// An all_reduce by copies: what is left of whole shards, the shards, then each
+// rank's shard to all.
+func TestAllReduceByCopiesReducesShardsFirst(t *testing.T) {
+	const world = 3
+	for _, bytes := range []int64{0, 8, 47, 48, 100, 3 << 20, 3<<20 + 44} {
+		e := &endpoint{world: world, rank: 1}
+		r := symmetricRequest(plugin.AllReduce, world, 1)
+		p, err := e.Prepare(stdcontext.Background(), r, copyName)
+		require.NoError(t, err)
+		require.NoError(t, p.ValidateFor(r))
+		shard := bytes / (16 * world) * 16
+		want := []string{fmt.Sprint("symmetric shunt_symmetric_begin 1x32 1: 640 5 ", bytes)}
+		if rest := bytes - world*shard; rest > 0 {
+			want = append(want, fmt.Sprintf("all_reduce_float32 shunt_all_reduce_one_shot_ll_float32 1x32 1: recv+%d send+%d %d", world*shard, world*shard, rest))
+		}
+		want = append(want, fmt.Sprintf("reduce_scatter_float32 shunt_reduce_scatter_staged_float32 64x512 1: recv+%d send+0 %d", shard, shard),
+			fmt.Sprintf("recv of 2+%d = recv+%d, %d", shard, shard, shard), fmt.Sprintf("recv of 0+%d = recv+%d, %d", shard, shard, shard),
+			fmt.Sprintf("barrier shunt_barrier 1x32 0: recv+0 send+0 %d", bytes))
+		slots := map[plugin.Slot]int64{plugin.SlotBytes: bytes, plugin.SlotRecvBytes: bytes, plugin.SlotWindow: 5, plugin.SlotOffset: 640}
+		require.Equal(t, [][]string{want}, did(t, p, slots, nil), "%d bytes", bytes)
 	}
 }
 
@@ -109,7 +158,7 @@ func TestCopiesAreOfferedForSymmetricRequestsAlone(t *testing.T) {
 	}
 	for c := plugin.AllReduce; c.Valid(); c++ {
 		for world := 1; world <= maxRanks; world++ {
-			want := world > 1 && (c == plugin.AllGather || c == plugin.AllToAll || c == plugin.Scatter || (c == plugin.Broadcast && world == 2))
+			want := world > 1 && (c == plugin.AllReduce || c == plugin.AllGather || c == plugin.AllToAll || c == plugin.Scatter || (c == plugin.Broadcast && world == 2))
 			r := symmetricRequest(c, world, 0)
 			require.Equal(t, want, offered(r), "%s among %d", c, world)
 			e := &endpoint{world: world}
@@ -141,10 +190,11 @@ func TestCopiesBeginWhereTheyAreFaster(t *testing.T) {
 	}{
 		{plugin.AllGather, 4, 32 * mib, 128 * mib}, {plugin.AllGather, 2, 32 * mib, 128 * mib},
 		{plugin.AllToAll, 4, 32 * mib, 128 * mib}, {plugin.AllToAll, 2, 32 * mib, 128 * mib},
+		{plugin.AllReduce, 4, 128 * mib, 512 * mib}, {plugin.AllReduce, 2, 32 * mib, 128 * mib},
 		{plugin.Broadcast, 2, 32 * mib, 128 * mib}, {plugin.Scatter, 4, 32 * mib, 128 * mib},
 	} {
 		best := func(bytes int64) string {
-			if test.c != plugin.Broadcast {
+			if test.c != plugin.Broadcast && test.c != plugin.AllReduce {
 				bytes /= int64(test.world)
 			}
 			name, least := "", 0.0
