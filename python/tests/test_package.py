@@ -226,3 +226,27 @@ def test_many_communicators_windows_and_works_leave_nothing(comm):
         for _ in range(50):
             once()
         assert files() <= before
+
+
+def test_windows_are_arrays(comm):
+    with comm.window(64) as window:
+        assert window.__dlpack_device__() == (1, 0)
+        for array in (np.asarray(window), np.from_dlpack(window), np.array(window, copy=False)):
+            x = array.view("float32")
+            x[:] = 3
+            assert comm.all_reduce(x) is x
+            assert bytes(window.memory[:4]) == np.float32(3).tobytes()
+            x[:] = 0
+            assert bytes(window.memory) == bytes(64)
+            with pytest.raises(shunt.InvalidArgumentError, match="still in use"):
+                window.close()
+            del x, array
+        copied = np.array(window)
+        copied[:] = 1
+        assert bytes(window.memory) == bytes(64)
+        assert np.asarray(window, "int32").dtype == "int32"
+        with pytest.raises(ValueError, match="view it as"):
+            window.__array__(np.dtype("int32"), copy=False)
+    with pytest.raises(shunt.ClosedError):
+        np.asarray(window)
+    assert copied.sum() == 64
