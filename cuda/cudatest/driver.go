@@ -42,7 +42,7 @@ type Driver struct {
 	graphs   map[cuda.Graph]*graph
 	execs    map[cuda.GraphExec]*graph
 	modules  map[cuda.Module]bool
-	kernels  map[cuda.Function]Kernel
+	kernels  map[cuda.Function]loaded
 	released []uint64
 	peers    map[[2]cuda.Context]bool
 	retained map[int]int
@@ -68,7 +68,7 @@ func New(o Options) *Driver {
 		options: o, done: make(chan struct{}), next: machine.Add(1) << 32, failures: map[string]*failure{},
 		memory: newMemory(), streams: map[cuda.Stream]*stream{}, events: map[cuda.Event]*event{},
 		graphs: map[cuda.Graph]*graph{}, execs: map[cuda.GraphExec]*graph{}, modules: map[cuda.Module]bool{},
-		kernels: map[cuda.Function]Kernel{}, peers: map[[2]cuda.Context]bool{}, retained: map[int]int{},
+		kernels: map[cuda.Function]loaded{}, peers: map[[2]cuda.Context]bool{}, retained: map[int]int{},
 	}
 }
 
@@ -115,6 +115,31 @@ func (d *Driver) Leaks() []string {
 	}
 	count("retained contexts", contexts)
 	return leaks
+}
+
+// Held counts everything that the driver keeps, by kind, down to what only its
+// own bookkeeping knows: for tests that it all stays as it is over time.
+func (d *Driver) Held() map[string]int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.bury()
+	contexts := 0
+	for _, n := range d.retained {
+		contexts += n
+	}
+	opened.Lock()
+	exports := 0
+	for _, e := range opened.fds {
+		if e.driver == d {
+			exports++
+		}
+	}
+	opened.Unlock()
+	return map[string]int{
+		"allocations": len(d.memory.blocks), "memory handles": d.memory.openHandles(), "segments": len(d.memory.segments), "IPC handles": exports,
+		"streams": len(d.streams), "destroyed streams": len(d.dying), "events": len(d.events), "graphs": len(d.graphs), "graph executables": len(d.execs),
+		"released tokens": len(d.released), "modules": len(d.modules), "functions": len(d.kernels), "retained contexts": contexts,
+	}
 }
 
 // Close ends every stream's goroutine and frees all memory.

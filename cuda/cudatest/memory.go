@@ -180,6 +180,9 @@ func (d *Driver) drop(p cuda.Ptr, want func(*block) bool) bool {
 		return false
 	}
 	handle := b.handle
+	opened.Lock()
+	delete(opened.fds, b.id) // its handle cannot be opened any more
+	opened.Unlock()
 	d.memory.remove(uint64(p))
 	if handle != 0 {
 		d.memory.release(handle)

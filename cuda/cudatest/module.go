@@ -1,6 +1,17 @@
 package cudatest
 
-import "github.com/shunt-ccl/shunt/cuda"
+import (
+	"maps"
+
+	"github.com/shunt-ccl/shunt/cuda"
+)
+
+// loaded is a kernel of a module.
+type loaded struct {
+	kernel Kernel
+	module cuda.Module
+	name   string
+}
 
 // LoadModule takes any image that is not empty.
 func (d *Driver) LoadModule(ctx cuda.Context, image []byte) (cuda.Module, error) {
@@ -26,6 +37,7 @@ func (d *Driver) UnloadModule(ctx cuda.Context, m cuda.Module) error {
 		return failed(cuda.InvalidHandle, "cuModuleUnload")
 	}
 	delete(d.modules, m)
+	maps.DeleteFunc(d.kernels, func(_ cuda.Function, l loaded) bool { return l.module == m })
 	return nil
 }
 
@@ -39,7 +51,12 @@ func (d *Driver) Function(ctx cuda.Context, m cuda.Module, name string, _ int) (
 	if !d.modules[m] || k == nil {
 		return 0, failed(cuda.NotFound, "loading kernel %s", name)
 	}
+	for f, l := range d.kernels {
+		if l.module == m && l.name == name {
+			return f, nil // as CUDA's, which belong to the module
+		}
+	}
 	f := cuda.Function(d.id())
-	d.kernels[f] = k
+	d.kernels[f] = loaded{k, m, name}
 	return f, nil
 }

@@ -2,6 +2,7 @@ package cudatest
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -143,9 +144,20 @@ func (d *Driver) DestroyStream(ctx cuda.Context, s cuda.Stream) error {
 		return failed(cuda.InvalidHandle, "cuStreamDestroy")
 	}
 	delete(d.streams, s)
+	d.bury()
 	d.dying = append(d.dying, st)
 	st.add(func(<-chan struct{}) { close(st.stop) })
 	return nil
+}
+
+// bury forgets destroyed streams that have run what they were given. The lock is
+// held.
+func (d *Driver) bury() {
+	d.dying = slices.DeleteFunc(d.dying, func(st *stream) bool {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		return st.ended == st.put
+	})
 }
 
 // SynchronizeStream waits; a stream under capture refuses, as CUDA's.

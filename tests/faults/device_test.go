@@ -121,8 +121,8 @@ func TestSoakCommunicatorsOnDevices(t *testing.T) {
 	w := newWorld(t, size)
 	r := onDevice.meet(w, 30*time.Second)
 	r.Rounds, r.Bytes = *comms, 64<<10
-	if !machine.Real() {
-		r.Rounds = min(*comms, 10)
+	if !machine.Real() && *comms == defaultComms {
+		r.Rounds = 10
 	}
 	flat(t, w.mustAsk("faults soak communicators", r, time.Duration(*comms)*3*time.Second+2*time.Minute), heap)
 }

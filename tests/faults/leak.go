@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ type Resources struct {
 	Mappings    []string // names of mapped memory files, one for each mapping, sorted
 	Threads     int
 	RSS         int64 // resident bytes, without pages of files on disk
+	GoHeap      int64 // of RSS about what the Go runtime has, from the system and not given back
 	DeviceFree  int64 // bytes of device memory that nobody has; 0 without a device
 }
 
@@ -53,6 +55,9 @@ func Measure() (Resources, error) {
 		}
 	}
 	slices.Sort(r.Mappings)
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	r.GoHeap = int64(m.Sys - m.HeapReleased)
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return r, err
@@ -179,5 +184,9 @@ func (s System) Since(before System) []string {
 }
 
 func (r Resources) String() string {
-	return fmt.Sprintf("%d descriptors, %d mappings, %d threads, %d KiB resident", len(r.Descriptors), len(r.Mappings), r.Threads, r.RSS>>10)
+	text := fmt.Sprintf("%d descriptors, %d mappings, %d threads, %d KiB resident, %d KiB of Go", len(r.Descriptors), len(r.Mappings), r.Threads, r.RSS>>10, r.GoHeap>>10)
+	if r.DeviceFree > 0 {
+		text += fmt.Sprintf(", %d KiB of device memory free", r.DeviceFree>>10)
+	}
+	return text
 }

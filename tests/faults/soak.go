@@ -16,6 +16,10 @@ import (
 // measurement is taken.
 const warmUp = 10
 
+// courseStep is after how many communicators a soak looks at what it holds, so
+// that what each one leaves tells itself from what the first ones take for good.
+const courseStep = 30
+
 // soakCallsHandler makes all_to_all_v calls whose splits change every time.
 func soakCallsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
 	r, err := parse(payload)
@@ -164,6 +168,15 @@ func soakCommunicatorsHandler(ctx context.Context, w *pool.Worker, payload []byt
 			return nil, fmt.Errorf("round %d: close: %w", round, err)
 		}
 		a.Operations++
+		if a.Operations%courseStep == 0 {
+			settle()
+			now, err := measure(j.Job)
+			if err != nil {
+				return nil, err
+			}
+			now.Descriptors, now.Mappings = nil, nil // only numbers are told, and the answer is bounded
+			a.Course = append(a.Course, now)
+		}
 	}
 	settle()
 	if a.After, err = measure(j.Job); err != nil {

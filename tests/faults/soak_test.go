@@ -5,11 +5,25 @@ import (
 	"time"
 )
 
+// course logs what a rank held as it went on, and what each communicator of the
+// second half left.
+func course(t *testing.T, rank int, a *answer) {
+	t.Helper()
+	for i, r := range a.Course {
+		t.Logf("rank %d after %d communicators: %d KiB resident, %d KiB of them Go's, %d KiB of device memory free", rank, (i+1)*courseStep, r.RSS>>10, r.GoHeap>>10, r.DeviceFree>>10)
+	}
+	if n := len(a.Course); n > 1 {
+		from, to, made := a.Course[(n-1)/2], a.Course[n-1], int64((n-1-(n-1)/2)*courseStep)
+		t.Logf("rank %d: each of the last %d left %d bytes of resident and %d of device memory", rank, made, (to.RSS-from.RSS)/made, (from.DeviceFree-to.DeviceFree)/made)
+	}
+}
+
 // flat fails when the second measurement of a soak exceeds the first.
 func flat(t *testing.T, answers []*answer, growth int64) {
 	t.Helper()
 	for rank, a := range answers {
 		t.Logf("rank %d: %d operations; %v, then %v", rank, a.Operations, a.Before, a.After)
+		course(t, rank, a)
 		if more := a.After.Since(a.Before); len(more) > 0 {
 			t.Errorf("rank %d holds more: %v", rank, more)
 		}
@@ -41,5 +55,6 @@ func TestSoakCommunicators(t *testing.T) {
 
 // heap is how far memory may grow in a soak of communicators. Growth of a few
 // MiB does not depend on their number on host memory (-faults.communicators
-// 4000); on GPUs 2.6 to 3.2 MiB in 30 were seen, and no more than 30 were run.
+// 4000); on GPUs 2.6 to 3.2 MiB in 30 were seen. What a longer soak logs of its
+// course says whether each one leaves something.
 const heap = 4 << 20

@@ -52,6 +52,7 @@ type answer struct {
 	Leaks      []string // what is left after closing
 	Before     Resources
 	After      Resources
+	Course     []Resources // soak of communicators: after each courseStep of them
 }
 
 func (a *answer) fail(err error) {
