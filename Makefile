@@ -100,10 +100,11 @@ bench-peers: deps-mpi ## against Open MPI in one run; rewrites the table of docs
 	$(BIN)/shunt bench-peers --write docs/benchmarks.md
 
 # Where there is no GPU these build only: build/device holds all that a machine
-# with GPUs needs, and DEVICE_STEPS are what its run.sh is asked for.
+# with GPUs needs, and DEVICE_STEPS are what its run.sh is asked for. Its session.sh
+# does the same in parts of less than ten minutes: check, table, faults, diagnose.
 DEVICE_STEPS ?=
 .PHONY: device-build
-device-build:
+device-build: ## everything for a machine with GPUs, into build/device: run.sh, session.sh and their programs
 	GO="$(GO)" bash scripts/device-build.sh
 
 define device
@@ -116,8 +117,8 @@ device-test: device-build ## build the tests for GPUs into build/device, and run
 	$(call device,$(or $(DEVICE_STEPS),smoke conformance tests graphs faults kernels))
 
 .PHONY: device-bench
-device-bench: device-build ## the same for the benchmarks: against NCCL, and the carriers beside each other
-	$(call device,$(or $(DEVICE_STEPS),smoke bench carriers))
+device-bench: device-build ## the same for the benchmarks: against NCCL and torch, the carriers beside each other, counters
+	$(call device,$(or $(DEVICE_STEPS),smoke bench carriers counters))
 
 .PHONY: conformance
 conformance: ## the conformance suite over builtin:shm

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # device-build.sh: builds, into build/device, everything that the tests and
 # benchmarks on GPUs need on a machine without Go, compilers and network: the
-# folder holds run.sh (scripts/device-run.sh) and an archive of programs. nvcc is
-# used where it is found; what needs it is built over there otherwise.
+# folder holds run.sh and session.sh (scripts/device-run.sh, device-session.sh)
+# and an archive of programs. nvcc is used where it is found; what needs it is
+# built over there otherwise.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 GO=${GO:-go}
@@ -45,17 +46,20 @@ for source in capi/test/gpu.c capi/bench/bench_stream.c; do
     -L"$stage/lib" -Wl,-rpath,'$ORIGIN/../lib' -lshunt -ldl -lpthread
 done
 
-step "the Python package and its tests"
+step "the Python package, its tests and examples"
 cp -r python/shunt python/tests python/bench "$stage/python/"
+cp -r examples LICENSE "$stage/" # a text that the examples read
 find "$stage/python" -name __pycache__ -prune -exec rm -rf {} +
 
 step "kernels, their check and benchmark"
 cp -r transports/cudaipc/{bench,kernels,images} "$stage/src/transports/cudaipc/"
+mkdir -p "$stage/src/scripts"
+cp scripts/device-report.py scripts/device-counters.sh "$stage/src/scripts/"
 nvcc=$(command -v nvcc || echo build/nvcc/lib/python3*/site-packages/nvidia/cu13/bin/nvcc)
 if [ -x "$nvcc" ]; then
   for program in check bench; do
     # Newer than its source, so that bench/run takes it.
-    "$nvcc" -std=c++17 -O2 -arch=sm_90 -cudart static "transports/cudaipc/bench/$program.cu" -o "$stage/kernels/$program" -ldl ||
+    "$nvcc" -std=c++17 -O2 -arch=sm_90 -cudart static -L"$(dirname "$nvcc")/../lib" "transports/cudaipc/bench/$program.cu" -o "$stage/kernels/$program" -ldl ||
       step "$program of the kernels could not be built here; the machine with the GPUs will try"
   done
 fi
@@ -64,6 +68,8 @@ git rev-parse HEAD >"$stage/revision" 2>/dev/null || echo unknown >"$stage/revis
 # The programs have the kernels' images in common: the window spans them all.
 tar -C "$stage" -c . | xz --threads=1 --lzma2=preset=1,dict=256MiB >"$out/programs.tar.xz"
 cp scripts/device-run.sh "$out/run.sh"
+cp scripts/device-session.sh "$out/session.sh"
+cp scripts/device-common.sh "$out/common.sh"
 rm -rf "$stage"
 bytes=$(du -sb "$out" | cut -f1)
 step "build/device: $((bytes >> 20)) MiB; run it there with: bash build/device/run.sh"

@@ -2,75 +2,14 @@
 # run.sh: runs Shunt's tests and benchmarks on this machine's GPUs.
 #
 #   run.sh [STEP...]      smoke conformance tests graphs faults kernels sanitize
-#                         bench carriers, or all; default: smoke conformance tests
+#                         bench carriers counters, or all; default: smoke conformance tests
 #
 # Everything it needs lies beside it (make device-test builds it). Full logs go
 # to $OUT, or out/ beside this file; a table comes last; the exit status is 0 if
 # every part passed. Variables: GPUS, the most that are used; NCCL, the path of
 # NCCL's library; MAX, the largest size of the benchmarks.
 set -uo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
-OUT=${OUT:-$here/out}
-mkdir -p "$OUT"
-OUT=$(cd "$OUT" && pwd)
-root=${DEVICE_ROOT:-$here/unpacked}
-
-# No NVLink multicast, neither ours nor in what we compare with.
-export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
-
-unpack() {
-  if command -v xz >/dev/null; then tar -C "$root" -xJf "$here/programs.tar.xz"
-  else python3 -m tarfile -e "$here/programs.tar.xz" "$root"; fi
-}
-# Unpacked once for each build.
-if ! cmp -s "$here/programs.tar.xz" "$root/programs.tar.xz"; then
-  rm -rf "$root" && mkdir -p "$root" && unpack && cp "$here/programs.tar.xz" "$root/" || exit 2
-fi
-cd "$root" || exit 2
-export SHUNT_LIBRARY=$root/lib/libshunt.so SHUNT_COMMAND=$root/bin/shunt PYTHONPATH=$root/python PYTHONUNBUFFERED=1
-shunt=$root/bin/shunt
-present=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
-gpus=${GPUS:-$present}
-if [ "$gpus" -gt "$present" ]; then gpus=$present; fi
-nccl=${NCCL:-$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0] + "/lib/libnccl.so.2")' 2>/dev/null || true)}
-carriers=(builtin:cudaipc)
-if [ -e "lib/shunt-transport-cudaipc.so" ]; then carriers+=("shared:$root/lib/shunt-transport-cudaipc.so"); fi
-if [ -e "bin/shunt-transport-cudaipc" ]; then carriers+=("process:$root/bin/shunt-transport-cudaipc"); fi
-
-table=()
-failed=0
-# part NAME SECONDS COMMAND...: runs it with a time limit; its output goes to a log.
-part() {
-  local name=$1 limit=$2 status start end verdict note=
-  shift 2
-  start=$(date +%s.%N)
-  timeout -k 10 "$limit" "$@" >"$OUT/$name.log" 2>&1
-  status=$?
-  end=$(date +%s.%N)
-  case $status in
-    0) verdict=ok ;;
-    124 | 137) verdict=TIMEOUT ;;
-    *) verdict="FAIL ($status)" ;;
-  esac
-  # A test binary that skipped everything has shown nothing.
-  if [ "$status" = 0 ] && grep -q '^--- SKIP' "$OUT/$name.log"; then note="$(grep -c '^--- SKIP' "$OUT/$name.log") skipped"; fi
-  if [ "$status" != 0 ]; then
-    failed=1
-    printf '\n== %s failed; the end of its output:\n' "$name"
-    tail -n 25 "$OUT/$name.log"
-  fi
-  table+=("$(printf '%-34s %-10s %7.1f s  %s' "$name" "$verdict" "$(echo "$start $end" | awk '{print $2 - $1}')" "$note")")
-}
-skip() { table+=("$(printf '%-34s %-10s %9s  %s' "$1" skipped "" "$2")"); }
-# worlds are 2 and as many as there are, if that is more.
-worlds() { if [ "$gpus" -gt 2 ]; then echo "2 $gpus"; else echo 2; fi; }
-need() { # need STEP: two GPUs
-  if [ "$gpus" -lt 2 ]; then
-    skip "$1" "needs 2 GPUs, there are $gpus"
-    failed=1
-    return 1
-  fi
-}
+. "$(dirname "$0")/common.sh"
 
 smoke() {
   need smoke || return
@@ -130,39 +69,49 @@ bench() {
   need bench || return
   local n against=()
   if [ -n "$nccl" ] && [ -e "$nccl" ]; then against=(--against nccl --nccl "$nccl"); else skip nccl "no library; NCCL=path names it"; fi
+  # A fault of symmetric memory is not to cost the table.
+  part symmetric 60 "$shunt" bench --memory cuda -n 2 --symmetric --no-in-place --max 64M --factor 64 --collective all_gather,all_to_all,broadcast
+  if [ "$status" = 0 ]; then against+=(--symmetric); fi
   for n in $(worlds); do
     part "bench-$n" 560 "$shunt" bench --memory cuda -n "$n" --graph --eager --no-in-place --max "${MAX:-1G}" "${against[@]}" \
-      --collective all_reduce,all_gather,reduce_scatter,all_to_all,all_to_all_v,broadcast,reduce,sendrecv
+      --save "$OUT/bench-$n.json" --collective all_reduce,all_gather,reduce_scatter,all_to_all,all_to_all_v,broadcast,reduce,sendrecv
     cat "$OUT/bench-$n.log"
+    part "symm-mem-$n" 180 "$shunt" run -n "$n" python3 python/bench/bench_symm_mem.py --max "$(bytes "${MAX:-1G}")" --json "$OUT/symm-mem-$n.json"
+    cat "$OUT/symm-mem-$n.log"
+  done
+  part report 20 python3 src/scripts/device-report.py "$OUT"/bench-*.json --symmetric-memory "$OUT"/symm-mem-*.json
+  cat "$OUT/report.log"
+}
+# bytes of a size such as 64M
+bytes() { numfmt --from=iec "$1"; }
+
+carriers() { # the other carriers in turn with the builtin one, alone and beside other work
+  need carriers || return
+  local busy others
+  others=$(IFS=,; echo "${carriers[*]:1}")
+  for busy in 0 50 100; do
+    part "carriers-busy$busy" 180 "$shunt" bench --memory cuda -n "$gpus" --against "$others" --busy "$busy" --no-in-place \
+      --max 64M --factor 16 --collective all_reduce,all_gather,all_to_all
+    cat "$OUT/carriers-busy$busy.log"
   done
 }
 
-carriers() { # the process carrier beside the builtin one, alone and beside other work
-  need carriers || return
-  local carrier busy
-  for busy in 0 50; do
-    for carrier in "${carriers[@]}"; do
-      part "carrier-${carrier%%:*}-busy$busy" 180 "$shunt" bench --memory cuda -n "$gpus" --transport "$carrier" --busy "$busy" --no-in-place \
-        --max 64M --factor 16 --collective all_reduce,all_gather,all_to_all
-      cat "$OUT/carrier-${carrier%%:*}-busy$busy.log"
-    done
-  done
+counters() {
+  need counters || return
+  part counters 400 bash src/scripts/device-counters.sh "$shunt" "$gpus"
+  cat "$OUT/counters.log"
 }
 
 steps=("$@")
 if [ ${#steps[@]} = 0 ]; then steps=(smoke conformance tests); fi
-if [ "${steps[*]}" = all ]; then steps=(smoke conformance tests graphs faults kernels sanitize carriers bench); fi
+if [ "${steps[*]}" = all ]; then steps=(smoke conformance tests graphs faults kernels sanitize carriers bench counters); fi
 for s in "${steps[@]}"; do
   case $s in
-    smoke | conformance | tests | graphs | faults | kernels | sanitize | bench | carriers) "$s" ;;
+    smoke | conformance | tests | graphs | faults | kernels | sanitize | bench | carriers | counters) "$s" ;;
     *)
-      echo "run.sh: no step is called $s; there are smoke conformance tests graphs faults kernels sanitize bench carriers, and all" >&2
+      echo "run.sh: no step is called $s; there are smoke conformance tests graphs faults kernels sanitize bench carriers counters, and all" >&2
       exit 2
       ;;
   esac
 done
-{
-  printf '\n%s, revision %s, %s GPUs\n' "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1)" "$(cat revision)" "$gpus"
-  printf '%s\n' "${table[@]}"
-} | tee "$OUT/table.txt"
-exit $failed
+report

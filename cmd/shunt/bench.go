@@ -22,7 +22,7 @@ func newBench() *cobra.Command {
 	var collectives []string
 	memory := memoryFlag{auto: true}
 	busy := 0
-	var transport, algo, library, save string
+	var transport, algo, library, save, under string
 	var against []string
 	var limit time.Duration
 	var noCheck, noInPlace, inPlace, graph, eager, symmetric, apart bool
@@ -95,7 +95,7 @@ one that fails or hangs (--limit) costs its own rows only; the exit status tells
 			}
 			run := benchRun{
 				command: c, job: launch.Job{Env: env, Hosts: hosts, Bind: kind == plugin.MemoryKindHost},
-				apart: apart, limit: limit, save: save,
+				apart: apart, limit: limit, save: save, under: under,
 			}
 			for _, world := range worlds {
 				config.World = world
@@ -116,6 +116,7 @@ one that fails or hangs (--limit) costs its own rows only; the exit status tells
 	f.BoolVar(&symmetric, "symmetric", false, "on GPUs: measure Shunt on memory registered as symmetric too")
 	f.BoolVar(&apart, "apart", false, "give every collective processes of its own (the default where something is compared)")
 	f.DurationVar(&limit, "limit", 0, "with --apart: end a collective that takes longer; 0: a minute, or five times what it should take")
+	f.StringVar(&under, "under", "", "run rank 0 under this command, such as a profiler, as a shell reads it")
 	f.StringVar(&save, "save", "", "write the results so far, as with --json, into this file after every collective")
 	f.StringVar(&library, "nccl", "", "path of NCCL's library (default libnccl.so.2)")
 	f.StringSliceVar(&collectives, "collective", nil, "what to measure (default: all): "+strings.Join(bench.Names(), ", "))

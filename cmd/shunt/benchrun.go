@@ -41,6 +41,7 @@ type benchRun struct {
 	apart   bool // every collective in processes of its own
 	limit   time.Duration
 	save    string
+	under   string // what rank 0 runs under, as a shell reads it
 
 	results []benchResult
 	failed  error
@@ -116,10 +117,14 @@ func (r *benchRun) part(config bench.Config, table *bench.Table, result *benchRe
 	received, stop := signals()
 	defer stop()
 	line := newProgress(r.command)
-	err = bench.Run(ctx, config, bench.Launch{
-		Job: job, Signals: received,
-		Args: func(text string) []string { return []string{"rank", "bench", text} },
-	}, func(row bench.Row) {
+	args := func(text string) []string { return []string{"rank", "bench", text} }
+	if r.under != "" {
+		job.Path = "/bin/sh"
+		args = func(text string) []string {
+			return []string{"-c", `if [ "$SHUNT_RANK" = 0 ]; then exec ` + r.under + ` "$@"; fi; exec "$@"`, "sh", self, "rank", "bench", text}
+		}
+	}
+	err = bench.Run(ctx, config, bench.Launch{Job: job, Signals: received, Args: args}, func(row bench.Row) {
 		result.Rows = append(result.Rows, row)
 		result.Wrong += row.Wrong()
 		if wantsJSON(r.command) {

@@ -152,6 +152,15 @@ func TestBenchApart(t *testing.T) {
 	require.Contains(t, stdout+stderr, "not done after 1ms")
 }
 
+// Rank 0 alone runs under another command.
+func TestBenchUnder(t *testing.T) {
+	stdout, stderr, code := shunt(t, "bench", "-n", "2", "--min", "64", "--max", "64", "--budget", "1ms", "--collective", "all_reduce", "--under", "env FROM='a shell' sh -c 'echo under $SHUNT_RANK $FROM >&2; exec \"$@\"' x")
+	require.Zero(t, code, stderr)
+	require.Contains(t, stdout, "shm/")
+	require.Equal(t, 1, strings.Count(stderr, "under"), stderr)
+	require.Contains(t, stderr, "[0] under 0 a shell\n")
+}
+
 // A rank that dies ends the benchmark with a report of who and how.
 func TestBenchReportsDeath(t *testing.T) {
 	t.Setenv(failpoint.Variable, "bench.corrupt[1]=exit@3")

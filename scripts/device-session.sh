@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# session.sh: all that is to be shown on GPUs, in parts of less than ten minutes
+# each, for a machine that is lent for a short while.
+#
+#   session.sh check      smoke, executor, examples, conformance with every carrier, messages above 4 GiB
+#   session.sh table      the table: against NCCL and torch's symmetric memory, on all GPUs and on 2
+#   session.sh faults     carriers beside other work, kills, soaks, replays, changing splits
+#   session.sh diagnose   counters of large messages; the fault of NCCL that shaped the benchmark
+#
+# Everything it needs lies beside it (make device-build). $OUT, or out/ beside this
+# file, gets logs.tgz and, from the table, JSON and Markdown: no more than eight
+# files. A short table comes last. Each step has a limit, and no step begins when
+# SECONDS_A_PART (default 540) are over; steps that did not come to run are named.
+set -uo pipefail
+LOGS=$(mktemp -d "${TMPDIR:-/tmp}/shunt-session.XXXXXX")
+DEVICE_ROOT=${DEVICE_ROOT:-${TMPDIR:-/tmp}/shunt-device-$(id -u)}
+TAIL=${TAIL:-8}
+. "$(dirname "$0")/common.sh"
+end=$(($(date +%s) + ${SECONDS_A_PART:-540}))
+
+# kept packs the logs after every step, so that nothing is lost with the machine.
+kept() { tar -czf "$OUT/logs.tgz" -C "$logs" . 2>/dev/null || true; }
+
+# step NAME SECONDS COMMAND...: a part, if there is time for it.
+step() {
+  local name=$1 limit=$2 left=$((end - $(date +%s)))
+  shift 2
+  if [ "$left" -lt 10 ]; then
+    skip "$name" "no time left"
+    failed=1
+    status=124
+    return
+  fi
+  if [ "$limit" -gt "$left" ]; then limit=$left; fi
+  part "$name" "$limit" "$@"
+  printf '%s\n' "${table[-1]}"
+}
+# shown is a step whose output is wanted here too.
+shown() {
+  step "$@"
+  if [ -e "$logs/$1.log" ]; then tail -n 60 "$logs/$1.log" | cut -c1-260; fi
+}
+two() { if [ "$gpus" -gt 2 ]; then echo 2; fi; }
+test_of() { # test_of FOLDER FLAGS...: a test binary in its folder
+  local folder=$1
+  shift
+  env -C "tests/$folder" ./run.test -test.v "$@"
+}
+export -f test_of
+
+check() {
+  local n carrier
+  step doctor 30 "$shunt" doctor
+  step smoke-go 40 "$shunt" bench --memory cuda -n 2 --collective all_reduce --graph --eager --max 4M --factor 64
+  step smoke-c 30 "$shunt" run -n 2 bin/gpu
+  step smoke-python 60 "$shunt" run -n 2 python3 python/tests/gpu_programs.py all
+  step executor 40 bash -c 'test_of host/executor -test.timeout 35s -test.run GPU -test.bench OnAGPU -test.benchmem'
+  step host-time-c 30 "$shunt" run -n 2 bin/bench_stream
+  step host-time-python 40 "$shunt" run -n 2 python3 python/bench/bench_stream.py
+  step example-experts 40 python3 examples/experts/experts.py
+  for n in "$gpus" $(two); do
+    for carrier in "${carriers[@]}"; do
+      step "conformance-short-${carrier%%:*}-$n" 60 "$shunt" conformance --memory cuda --short --timeout 8s --max-failures 40 --transport "$carrier" -n "$n"
+    done
+  done
+  # More than 2^32 elements, and more bytes than that of elements of 4.
+  step large-uint8 60 "$shunt" bench --memory cuda -n 2 --min 5G --max 5G --iters 2 --dtype uint8 --no-in-place --apart --limit 30s \
+    --collective all_reduce,all_gather,broadcast,sendrecv
+  step large-float32 60 "$shunt" bench --memory cuda -n "$gpus" --min 6G --max 6G --iters 2 --no-in-place --apart --limit 30s \
+    --collective all_reduce,all_to_all,reduce_scatter
+  step tests-device 60 bash -c 'test_of tests/device -test.timeout 55s -device.replays=1000 -device.inits=10'
+  for carrier in "${carriers[@]}"; do # as far as time allows
+    step "conformance-full-${carrier%%:*}" 150 "$shunt" conformance --memory cuda --timeout 10s --max-failures 40 --transport "$carrier" -n "$gpus"
+  done
+}
+
+table() {
+  local n against=() bench=(--memory cuda --graph --eager --no-in-place --max "${MAX:-1G}"
+    --collective all_reduce,all_gather,reduce_scatter,all_to_all,all_to_all_v,broadcast,reduce,sendrecv)
+  if [ -n "$nccl" ] && [ -e "$nccl" ]; then against=(--against nccl --nccl "$nccl"); else skip nccl "no library; NCCL=path names it"; fi
+  # A fault of symmetric memory is not to cost the table.
+  step symmetric 30 "$shunt" bench --memory cuda -n "$gpus" --symmetric --no-in-place --max 64M --factor 64 --collective all_gather,all_to_all,broadcast
+  if [ "$status" = 0 ]; then bench+=(--symmetric); fi
+  for n in "$gpus" $(two); do
+    step "bench-$n" 260 "$shunt" bench "${bench[@]}" "${against[@]}" -n "$n" --save "$OUT/bench-$n.json"
+    cut -c1-250 "$logs/bench-$n.log" 2>/dev/null | grep -v '^\[' || true
+    shown "symm-mem-$n" 90 "$shunt" run -n "$n" python3 python/bench/bench_symm_mem.py --max "$(numfmt --from=iec "${MAX:-1G}")" --seconds 60 --json "$OUT/symm-mem-$n.json"
+  done
+  step report 20 python3 src/scripts/device-report.py "$OUT"/bench-*.json --symmetric-memory "$OUT"/symm-mem-*.json --output "$OUT/table.md"
+  sed -n '1,60p' "$OUT/table.md" 2>/dev/null || true
+}
+
+faults() {
+  local busy others plugin=-faults.cudaipc=$root/bin/shunt-transport-cudaipc
+  others=$(IFS=,; echo "${carriers[*]:1}")
+  for busy in 0 50 100; do
+    shown "carriers-busy$busy" 60 "$shunt" bench --memory cuda -n "$gpus" --against "$others" --busy "$busy" --no-in-place \
+      --max 16M --factor 64 --collective all_reduce,all_to_all --limit 30s
+  done
+  # Whether streams that share a connection to the GPU matter beside other work.
+  shown carriers-busy50-connections 40 env CUDA_DEVICE_MAX_CONNECTIONS=32 "$shunt" bench --memory cuda -n "$gpus" --busy 50 --no-in-place \
+    --max 16M --factor 64 --collective all_reduce
+  step soak-splits 60 bash -c "test_of tests/faults -test.timeout 55s -faults.calls=60000 $plugin -test.run SoakChangingSplitsOnDevices"
+  shown soak-communicators 120 bash -c "test_of tests/faults -test.timeout 115s -faults.communicators=300 $plugin -test.run SoakCommunicatorsOnDevices"
+  step replays 60 bash -c 'test_of tests/device -test.timeout 55s -device.replays=10000'
+  step killed-plugin 60 bash -c "test_of tests/faults -test.timeout 55s -faults.loops=4 $plugin -test.run KilledPluginOnDevices"
+  shown killed-rank 90 bash -c "test_of tests/faults -test.timeout 85s -faults.loops=50 $plugin -test.run KilledRankOnDevices"
+}
+
+diagnose() {
+  shown nccl-reuse 150 python3 src/transports/cudaipc/bench/nccl_reuse.py ${nccl:+"$nccl"}
+  shown counters 330 bash src/scripts/device-counters.sh "$shunt" "$gpus"
+}
+
+part_wanted=${1:-}
+case $part_wanted in
+  check | table | faults | diagnose) ;;
+  *)
+    echo "usage: session.sh check|table|faults|diagnose" >&2
+    exit 2
+    ;;
+esac
+need "$part_wanted" || report
+"$part_wanted"
+report
