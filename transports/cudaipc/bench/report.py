@@ -2,9 +2,7 @@
 """report.py: the benchmark's JSON lines as tables: for each collective and size,
 NCCL's better mode, ours, the ratio (NCCL's time / ours) and the goal.
 
-    report.py bench.json                prints them
-    report.py bench.json --write FILE   puts them into FILE, between its lines
-                                        "<!-- tables -->" and "<!-- end -->"
+    report.py bench.json
 
 Candidates by copy engines are what would be possible where every rank knows
 every rank's addresses; they are not counted as ours, but get a table of their own."""
@@ -105,15 +103,7 @@ def report(rows):
 def main():
     with open(sys.argv[1]) as f:
         text = "\n".join(report([json.loads(line) for line in f]))
-    if len(sys.argv) == 4 and sys.argv[2] == "--write":
-        with open(sys.argv[3]) as f:
-            old = f.read()
-        before, rest = old.split("<!-- tables -->\n")
-        _, after = rest.split("<!-- end -->\n")
-        with open(sys.argv[3], "w") as f:
-            f.write(before + "<!-- tables -->\n\n" + text + "\n<!-- end -->\n" + after)
-    else:
-        print(text)
+    print(text)
 
 
 if __name__ == "__main__":
