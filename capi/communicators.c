@@ -148,6 +148,12 @@ shunt_status shunt_register(shunt_comm comm, const void *memory, int64_t bytes) 
   return go_register(SHUNT_NUMBER(comm), (void *)(uintptr_t)memory, bytes);
 }
 
+shunt_status shunt_register_symmetric(shunt_comm comm, const void *memory, int64_t bytes) {
+  GUARD();
+  NEED(memory);
+  return go_register_symmetric(SHUNT_NUMBER(comm), (void *)(uintptr_t)memory, bytes);
+}
+
 shunt_status shunt_deregister(shunt_comm comm, const void *memory) {
   GUARD();
   NEED(memory);

@@ -58,6 +58,7 @@ extern int32_t go_explain(uint64_t comm, uint32_t collective, uint32_t dtype, ui
                           uint64_t capacity, uint64_t *needed);
 extern int32_t go_last_error(uint64_t comm, char *text, uint64_t capacity);
 extern int32_t go_register(uint64_t comm, void *memory, int64_t bytes);
+extern int32_t go_register_symmetric(uint64_t comm, void *memory, int64_t bytes);
 extern int32_t go_deregister(uint64_t comm, void *memory);
 extern int32_t go_window_create(uint64_t comm, int64_t bytes, uint64_t *window, void **base);
 extern int32_t go_window_free(uint64_t window);

@@ -318,8 +318,20 @@ SHUNT_API shunt_status shunt_give_up(shunt_comm comm, const char *reason);
  * memory there is nothing to do. */
 SHUNT_API shunt_status shunt_register(shunt_comm comm, const void *memory, int64_t bytes);
 
-/* Local: undoes one shunt_register of the memory there. Optional: memory that
- * is freed, and a communicator that is closed, are forgotten by themselves. */
+/* Collective: shunt_register with a promise, by which large messages may go
+ * through the GPUs' copy engines: whenever the receive memory of all_reduce,
+ * all_gather, all_to_all, broadcast or scatter lies in this memory on one rank, it
+ * lies in what all ranks registered together, at the same offset, on every rank; in
+ * calls and in graphs. A call that breaks it fails with SHUNT_MISMATCH on all ranks,
+ * which names two of them, and other bytes of the memory may have been overwritten.
+ * bytes are equal on all ranks; what is registered so does not overlap, and stays
+ * allocated until shunt_deregister. Windows are symmetric without it. */
+SHUNT_API shunt_status shunt_register_symmetric(shunt_comm comm, const void *memory, int64_t bytes);
+
+/* Local: undoes one shunt_register_symmetric at, or one shunt_register of, the
+ * memory there. Optional: memory that was registered plainly and is freed, and a
+ * communicator that is closed, are forgotten by themselves. All ranks undo
+ * shunt_register_symmetric between the same two collectives. */
 SHUNT_API shunt_status shunt_deregister(shunt_comm comm, const void *memory);
 
 /* ---- windows ------------------------------------------------------------- */

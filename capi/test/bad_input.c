@@ -60,6 +60,7 @@ int main(void) {
   TRY(shunt_wait(comm, stale, 0, 1, NULL));
 
   TRY(shunt_register(closed, a, sizeof a));
+  TRY(shunt_register_symmetric(closed, a, sizeof a));
   TRY(shunt_deregister(closed, a));
   TRY(shunt_set_patience(closed, 1));
   TRY(shunt_set_patience(comm, -1));
@@ -82,6 +83,7 @@ int main(void) {
   TRY(shunt_window_create(comm, 64, NULL, &base));
   TRY(shunt_window_create(comm, 64, &gone, NULL));
   TRY(shunt_register(comm, NULL, 4));
+  TRY(shunt_register_symmetric(comm, NULL, 4));
   TRY(shunt_deregister(comm, NULL));
   TRY(shunt_all_reduce(comm, NULL, b, 4, f32, sum, NULL));
   TRY(shunt_all_reduce(comm, a, NULL, 4, f32, sum, NULL));
@@ -116,6 +118,8 @@ int main(void) {
   TRY(shunt_window_create(comm, -1, &gone, &base));
   TRY(shunt_register(comm, a, 0));
   TRY(shunt_register(comm, a, INT64_MIN));
+  TRY(shunt_register_symmetric(comm, a, 0));
+  TRY(shunt_register_symmetric(comm, a, INT64_MIN));
   TRY(shunt_put(comm, window, a, 17, f32, 0, 0, NULL));
   TRY(shunt_put(comm, window, a, 1, f32, 0, INT64_MAX, NULL));
   TRY(shunt_get(comm, window, b, 1, f32, 0, -4, NULL));

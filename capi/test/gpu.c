@@ -66,6 +66,14 @@ int main(void) {
   OK(shunt_deregister(comm, (void *)send));
   OK(shunt_deregister(comm, (void *)send));
   CHECK(shunt_deregister(comm, (void *)send) == SHUNT_INVALID_ARGUMENT);
+  OK(shunt_register_symmetric(comm, (void *)recv, sizeof host));
+  CHECK(shunt_register_symmetric(comm, (void *)(recv + 4), 4) == SHUNT_INVALID_ARGUMENT);
+  put(send, 4);
+  OK(shunt_all_reduce(comm, (void *)send, (void *)recv, COUNT, SHUNT_DTYPE_FLOAT32, SHUNT_OP_SUM, stream));
+  OK(shunt_synchronize(comm, stream));
+  expect(recv, 4);
+  OK(shunt_deregister(comm, (void *)recv));
+  CHECK(shunt_deregister(comm, (void *)recv) == SHUNT_INVALID_ARGUMENT);
   put(send, 3);
   OK(shunt_all_reduce(comm, (void *)send, (void *)recv, COUNT, SHUNT_DTYPE_FLOAT32, SHUNT_OP_SUM, stream));
   OK(shunt_synchronize(comm, stream));

@@ -110,19 +110,29 @@ class Communicator(Collectives):
         self._windows.add(window)
         return window
 
-    def register(self, buffer: Buffer, *, dtype: DTypeLike = None) -> Registration:
+    def register(self, buffer: Buffer, *, dtype: DTypeLike = None, symmetric: bool = False) -> Registration:
         """Collective: from the next call on, long messages from and to a
         buffer on this rank's GPU go straight between the ranks' buffers; every
         rank registers one of its own. Without it that comes about by itself,
         some time after the first call that could use it; and memory that peers
         cannot map is staged, which is UnsupportedError here. For host memory
-        there is nothing to do."""
+        there is nothing to do.
+
+        symmetric is a promise, by which large messages may go through the GPUs'
+        copy engines: whenever all_reduce, all_gather, all_to_all, broadcast or
+        scatter receives into the buffer on one rank, it does so on every rank,
+        each into the buffer that it registered in this call, at the same
+        offset. Buffers are equally large then, and do not overlap others that
+        are registered so; keep them until the registration is closed, which all
+        ranks do between the same two collectives. A call that breaks the promise
+        is MismatchError on all ranks."""
         alive = self._alive()
         memory = _buffers.describe(buffer, "buffer", False, dtype, self.on_device)
         size = memory.count * DTYPE_BYTES[memory.dtype]
         if not size:
             raise InvalidArgumentError("register: the buffer is empty")
-        interruptible(lambda: _library.check(self._lib.shunt_register(alive, memory.address, size)),
+        register = self._lib.shunt_register_symmetric if symmetric else self._lib.shunt_register
+        interruptible(lambda: _library.check(register(alive, memory.address, size)),
                       self._end, lambda _: self._lib.shunt_deregister(alive, memory.address))
         return Registration(self, memory, size)
 

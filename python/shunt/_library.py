@@ -107,6 +107,7 @@ _PROTOTYPES: dict[str, list[Any]] = {
     "shunt_group_end": [c_void_p],
     "shunt_group_cancel": [c_void_p],
     "shunt_register": [c_void_p, c_void_p, c_int64],
+    "shunt_register_symmetric": [c_void_p, c_void_p, c_int64],
     "shunt_deregister": [c_void_p, c_void_p],
     "shunt_window_create": [c_void_p, c_int64, POINTER(c_void_p), POINTER(c_void_p)],
     "shunt_window_free": [c_void_p],

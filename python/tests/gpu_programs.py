@@ -129,6 +129,10 @@ def collectives(comm, gpu):
         comm.all_reduce(long, out, stream=stream)
         comm.synchronize(stream)
         same(out.read(), total(world, n))
+    with comm.register(out, symmetric=True):
+        comm.all_reduce(long, out, stream=stream)
+        comm.synchronize(stream)
+        same(out.read(), total(world, n))
     comm.all_reduce(long, out, stream=stream)
     comm.synchronize(stream)
     same(out.read(), total(world, n))

@@ -91,6 +91,7 @@ TABLE = [
     (lambda c: c.split(1 << 40), INVALID, "does not fit 32 bits"),
     (lambda c: c.window(-1), INVALID, "-1"),
     (lambda c: c.register(np.zeros(0)), INVALID, "register: the buffer is empty"),
+    (lambda c: c.register(np.zeros(0), symmetric=True), INVALID, "register: the buffer is empty"),
     (lambda c: c.register([1.0]), INVALID, "buffer: list is no buffer"),
     (lambda c: c.register(np.zeros((4, 4)).T), INVALID, "is not C-contiguous"),
     (lambda c: c.explain("all_deduce", 1), INVALID, "unknown collective"),
@@ -189,6 +190,8 @@ def test_registration_of_host_memory_holds_it_until_it_is_closed(comm):
     registration.close()
     assert "closed" in repr(registration)
     numbers.append(1.0)
+    with part.register(numbers, symmetric=True), pytest.raises(BufferError):
+        numbers.append(1.0)
     last = part.register(numbers)
     part.close()
     last.close()
