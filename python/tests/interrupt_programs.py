@@ -10,32 +10,51 @@ import time
 import numpy as np
 
 import shunt
+from shunt import _interruptible, _running, _work
 
-# Where the package is while the library has the thread.
-INSIDE = {"_call", "_settle", "wait", "all_reduce"}
+inside = threading.Event()  # the main thread waits in a call
 
 
-def once_inside(number, times=1):
-    """Sends this process a signal as soon as the main thread is in a call of the
-    library, and has been there for longer than its patience."""
-    main = threading.main_thread().ident
+def noted(method):
+    def wrapper(*arguments):
+        inside.set()
+        return method(*arguments)
+
+    return wrapper
+
+
+# Where the package is while a call takes longer than its patience.
+_running.Running._settle = noted(_running.Running._settle)
+_interruptible._Call.wait = noted(_interruptible._Call.wait)
+_work.Work.wait = noted(_work.Work.wait)
+
+
+def once_inside(number, times=1, handled=None):
+    """Sends this process signals once the main thread waits in a call of the
+    library; with handled, each as soon as the list says that the one before was."""
+    inside.clear()
 
     def send():
-        seen = 0
-        while seen < 3 * times:
-            frame = sys._current_frames().get(main)
-            inside = False
-            while frame is not None and not inside:
-                inside = frame.f_code.co_name in INSIDE and f"{os.sep}shunt{os.sep}" in frame.f_code.co_filename
-                frame = frame.f_back
-            seen = seen + 1 if inside else 0
-            if seen and seen % 3 == 0:
-                os.kill(os.getpid(), number)
-            time.sleep(0.06)
+        inside.wait()
+        for i in range(times):
+            os.kill(os.getpid(), number)
+            while handled is not None and len(handled) <= i:
+                time.sleep(0.001)
 
     thread = threading.Thread(target=send, daemon=True)
     thread.start()
     return thread
+
+
+def mark(name=None):
+    """Lets the rank go on that waits for the mark, or waits for it."""
+    path = os.environ["SHUNT_ID"].removeprefix("file://") + "-mark"
+    if name:
+        with open(path, "w") as file:
+            file.write(name)
+        return
+    while not os.path.exists(path):
+        time.sleep(0.01)
 
 
 def raises(kind, call):
@@ -143,17 +162,19 @@ def handled():
         signal.signal(signal.SIGUSR2, enough)
         ones = np.ones(1000)
         if comm.rank == 1:
-            thread = once_inside(signal.SIGUSR1, 3)
+            thread = once_inside(signal.SIGUSR1, 3, ran)
+            release = threading.Thread(target=lambda: (thread.join(), mark("handled")))
+            release.start()
             begin = time.monotonic()
             comm.recv(ones, 0)
-            thread.join()
+            release.join()
             assert len(ran) == 3 and begin < min(ran) and max(ran) < time.monotonic(), ran
             assert (ones == 7).all()
             once_inside(signal.SIGUSR2)
             raises(Enough, lambda: comm.recv(ones, 0))
             text = raises(shunt.AbortedError, comm.barrier)
         else:
-            time.sleep(2)  # the other one is to wait
+            mark()  # the other one waits until then
             comm.send(ones * 7, 1)
             text = raises(shunt.AbortedError, lambda: comm.recv(ones, 1))
         assert "rank 1 aborted: interrupted by Enough" in text, text
@@ -168,10 +189,11 @@ def work_goes_on():
             once_inside(signal.SIGINT)
             raises(KeyboardInterrupt, work.wait)
             assert not work.done()
+            mark("interrupted")
             comm.start("send", np.ones(1), 0)
             assert (work.wait() == 7).all()
         else:
-            time.sleep(2)
+            mark()
             comm.send(ones * 7, 1)
             comm.recv(np.ones(1), 1)
         comm.barrier()
