@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"os"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -16,7 +17,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-var cycles = flag.Int("host.cycles", 30, "communicators that TestCommunicatorsLeaveNothing makes and closes")
+var cycles = flag.Int("host.cycles", 12, "communicators that TestCommunicatorsLeaveNothing makes and closes")
 
 // holdings is what a process and its drivers hold.
 type holdings struct {
@@ -65,10 +66,9 @@ func TestCommunicatorsLeaveNothing(t *testing.T) {
 	var last holdings
 	err := eventually("what was closed to be gone", func() bool {
 		last = look(t, drivers)
-		return last.goroutines <= first.goroutines && last.files <= first.files
+		return last.goroutines <= first.goroutines && last.files <= first.files && reflect.DeepEqual(last.drivers, first.drivers)
 	})
 	require.NoError(t, err, "%+v, then %+v", first, last)
-	require.Equal(t, first.drivers, last.drivers)
 	made := *cycles - warm
 	require.LessOrEqual(t, last.objects-first.objects, 1000+made/2, "%d objects, then %d, after %d communicators", first.objects, last.objects, made)
 	// The Go heap has mappings of its own, which come as it is used.
@@ -78,7 +78,7 @@ func TestCommunicatorsLeaveNothing(t *testing.T) {
 // live does everything once that holds something: windows, buffers that peers
 // map, graphs that outlive their communicator, sub-groups, streams that go.
 func (r *rank) live(round int) error {
-	b, _ := r.buffers(long, 2*long)
+	b, _ := r.buffers(1000, 1000)
 	w, err := r.NewWindow(context.Background(), 1<<16)
 	if err != nil {
 		return err
@@ -88,9 +88,9 @@ func (r *rank) live(round int) error {
 		return err
 	}
 	sum := func(c *host.Communicator) error {
-		return c.AllReduce(pointer(b[0]), pointer(b[1]), long, plugin.Float32, plugin.OpSum, r)
+		return c.AllReduce(pointer(b[0]), pointer(b[1]), 1000, plugin.Float32, plugin.OpSum, r)
 	}
-	if err := errors.Join(r.Register(pointer(b[1]), 8*long), sum(r.Communicator), sum(half), r.sync()); err != nil {
+	if err := errors.Join(r.Register(pointer(b[1]), 4000), sum(r.Communicator), sum(half), r.sync()); err != nil {
 		return err
 	}
 	if err := r.driver.BeginCapture(r.ctx, r.stream); err != nil {
