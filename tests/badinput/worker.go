@@ -214,6 +214,10 @@ func windowHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte,
 		return nil, err
 	}
 	memory, peer := b.Pointer(0), 1-w.Rank
+	add("symmetric null", func() error { return b.Comm.RegisterSymmetric(nil, 16) })
+	add("symmetric of nothing", func() error { return b.Comm.RegisterSymmetric(memory, 0) })
+	add("symmetric of less than nothing", func() error { return b.Comm.RegisterSymmetric(memory, -1<<63) })
+	add("symmetric on one rank", func() error { return b.Comm.RegisterSymmetric(memory, int64(16*w.Rank)) })
 	add("put behind the end", func() error { return window.Put(peer, 99, memory, 2) })
 	add("get behind the end", func() error { return window.Get(peer, 0, memory, 101) })
 	add("negative offset", func() error { return window.Put(peer, -1, memory, 1) })
