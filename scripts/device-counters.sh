@@ -19,11 +19,12 @@ if [ -z "$ncu" ]; then
 fi
 "$ncu" --version | tail -n 1
 size=${SIZE:-128M}
+# Each set is few enough counters of different units for one pass; the last are samples.
 sets=(
   gpu__time_duration.sum,nvltx__bytes.sum,nvlrx__bytes.sum
-  dram__bytes_read.sum,dram__bytes_write.sum,lts__t_bytes.sum
-  sm__throughput.avg.pct_of_peak_sustained_elapsed,sm__warps_active.avg.pct_of_peak_sustained_active
-  smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio,smsp__average_warps_issue_stalled_membar_per_issue_active.ratio,smsp__average_warps_issue_stalled_lg_throttle_per_issue_active.ratio
+  dram__bytes_read.sum,dram__bytes_write.sum
+  lts__t_bytes.sum,sm__warps_active.avg.per_cycle_active,sm__inst_executed.avg.per_cycle_elapsed
+  group:smsp__pcsamp_warp_stall_reasons
 )
 measured=0
 refused=0
@@ -35,7 +36,7 @@ for collective in "${collectives[@]}"; do
     under+=" --kernel-name-base function --kernel-name regex:^${collective}_ --launch-skip 4 --launch-count 3"
     under+=" --metrics $set --print-summary per-kernel --csv"
     log=$(mktemp)
-    timeout -k 5 "${LIMIT:-25}" "$shunt" bench --memory cuda -n "$ranks" --eager --no-check --no-in-place --collective "$collective" \
+    timeout -k 5 "${LIMIT:-20}" "$shunt" bench --memory cuda -n "$ranks" --eager --no-check --no-in-place --collective "$collective" \
       --min "$size" --max "$size" --iters 12 --under "$under" >"$log" 2>&1
     status=$?
     if grep -q ERR_NVGPUCTRPERM "$log"; then

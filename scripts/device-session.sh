@@ -63,6 +63,9 @@ check() {
       step "conformance-short-${carrier%%:*}-$n" 60 "$shunt" conformance --memory cuda --short --timeout 8s --max-failures 40 --transport "$carrier" -n "$n"
     done
   done
+  for n in "$gpus" $(two); do
+    step "conformance-symmetric-$n" 60 "$shunt" conformance --memory cuda --symmetric --short --timeout 8s --max-failures 40 -n "$n"
+  done
   # More than 2^32 elements, and more bytes than that of elements of 4.
   step large-uint8 60 "$shunt" bench --memory cuda -n 2 --min 5G --max 5G --iters 2 --dtype uint8 --no-in-place --apart --limit 30s \
     --collective all_reduce,all_gather,broadcast,sendrecv
@@ -70,7 +73,7 @@ check() {
     --collective all_reduce,all_to_all,reduce_scatter
   step tests-device 60 bash -c 'test_of tests/device -test.timeout 55s -device.replays=1000 -device.inits=10'
   for carrier in "${carriers[@]}"; do # as far as time allows
-    step "conformance-full-${carrier%%:*}" 150 "$shunt" conformance --memory cuda --timeout 10s --max-failures 40 --transport "$carrier" -n "$gpus"
+    step "conformance-full-${carrier%%:*}" 130 "$shunt" conformance --memory cuda --timeout 10s --max-failures 40 --stop-after 110s --transport "$carrier" -n "$gpus"
   done
 }
 

@@ -263,6 +263,15 @@ func TestConformance(t *testing.T) {
 	text, err = os.ReadFile(file)
 	require.NoError(t, err)
 	require.True(t, json.Valid(text))
+	stdout, stderr, code = shunt(t, "conformance", "-n", "2", "--stop-after", "1s")
+	require.Contains(t, stderr, "stopped after 1s")
+	require.NotContains(t, stdout, "cases failed")
+	if code == 0 { // on a busy machine no case may have run by then
+		require.Contains(t, stdout, "cases passed")
+	}
+	_, stderr, code = shunt(t, "conformance", "-n", "2", "--stop-after", "1us")
+	require.NotZero(t, code, "nothing ran")
+	require.Contains(t, stderr, "no case ran")
 	_, stderr, code = shunt(t, "conformance", "--short", "-n", "2", "--filter", "no such case")
 	require.Equal(t, exitWrong, code, stderr)
 }

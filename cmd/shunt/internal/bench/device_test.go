@@ -150,11 +150,14 @@ func TestDeviceTimesCandidatesInTurn(t *testing.T) {
 			}
 			p := &prepared{shape: shape{elements: 2, send: 2, recv: 2}, job: job{mode: mode}, slots: make([]slot, 3)}
 			list := []candidate{{call: call("a")}, {name: "nccl", call: call("b")}}
+			busyKernels.Store(0)
 			iterations, err := d.samples(&rank{config: c}, p, list)
 			require.NoError(t, err)
 			require.Equal(t, 200, iterations)
+			require.Equal(t, busy > 0, busyKernels.Load() > 0)
 			for _, candidate := range list {
 				require.Len(t, candidate.samples, 5)
+				require.LessOrEqual(t, candidate.covered, busy*5)
 				if busy == 0 {
 					require.Zero(t, candidate.covered)
 				}
