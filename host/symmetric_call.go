@@ -36,18 +36,18 @@ func (s *symmetricRanges) find(p cuda.Ptr) *symmetricRange {
 			hi = mid
 		}
 	}
-	s.gap = 0
+	from, to := cuda.Ptr(0), ^cuda.Ptr(0)
 	if lo > 0 {
 		r := s.sorted[lo-1]
 		if p-r.base < cuda.Ptr(r.bytes) {
 			return r
 		}
-		s.gap = r.base + cuda.Ptr(r.bytes)
+		from = r.base + cuda.Ptr(r.bytes)
 	}
-	s.gapBytes = ^cuda.Ptr(0) - s.gap
 	if lo < len(s.sorted) {
-		s.gapBytes = s.sorted[lo].base - s.gap
+		to = s.sorted[lo].base
 	}
+	s.gap, s.gapBytes = from, to-from
 	return nil
 }
 
@@ -110,18 +110,31 @@ func (c *Communicator) asymmetric(peer int, own, theirs [3]uint64) *plugin.Error
 	return reason
 }
 
-// current makes sure that the memory of a symmetric call is still what peers have
-// mapped; validate has looked.
-func (t *directory) current(call *call) error {
-	r := call.symmetric
-	if r == nil || r.export < 0 {
-		return nil
-	}
+// has reports whether a range's export is still in its place, and not on its way out.
+func (t *directory) has(r *symmetricRange) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e := &t.exports[r.export]; e.generation == r.generation && e.leaving == staying {
+	e := &t.exports[r.export]
+	return e.bytes > 0 && e.generation == r.generation && e.leaving == staying
+}
+
+// current makes sure that the memory of a symmetric call is still what peers have
+// mapped. validate has looked at the export; one that was withdrawn may have been
+// so for memory beside the range, which peers hold mapped all the same.
+func (t *directory) current(call *call) error {
+	r := call.symmetric
+	if r == nil || r.export < 0 || t.has(r) {
 		return nil
 	}
-	c := t.device.comm
+	d, c := t.device, t.device.comm
+	is := false
+	if len(r.handles) > 0 {
+		is, _ = d.driver.StillMapped(d.context, r.pieces, r.handles) // an error is memory that is not there
+	} else if info, err := d.driver.Pointer(d.context, r.base); err == nil {
+		is = info.BufferID == r.buffer
+	}
+	if is {
+		return nil
+	}
 	return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: symmetric range %d, %d bytes at %#x, was freed before it was deregistered", call.collective, c.rank, r.number, r.bytes, uint64(r.base))
 }

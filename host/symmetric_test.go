@@ -596,3 +596,45 @@ func TestSymmetricAlgorithmsAreExplained(t *testing.T) {
 		return fmt.Errorf("the explanation does not say what symmetric memory is good for: %v", e)
 	})
 }
+
+// Memory in pieces is symmetric too, and stays so when other pieces that were
+// exported with it are taken away.
+func TestSymmetricMemoryInPiecesOutlivesItsNeighbours(t *testing.T) {
+	const n, count = 2, long
+	byCopy(t, n)
+	deviceWorld(t, n, func(r *rank) error {
+		s, err := r.segment(8*mib, 3)
+		if err != nil {
+			return err
+		}
+		b, done := r.buffers(count, 1, 1)
+		err = errors.Join(r.Register(pointer(s.Address()), 6*mib), r.RegisterSymmetric(pointer(s.Address()), 4*mib), r.Deregister(pointer(s.Address()+5*mib)))
+		if err != nil {
+			return err
+		}
+		recv := s.Address() + mib // over the end of the first piece
+		gather := func(v float32) error {
+			by, err := copied(r, func() error {
+				return errors.Join(r.fill(b[0], count, v+float32(r.Rank())), r.AllGather(pointer(b[0]), pointer(recv), count, plugin.Float32, r))
+			})
+			if err == nil && by != n {
+				err = fmt.Errorf("%d ranks by copies", by)
+			}
+			return errors.Join(err, r.expect(recv, append(repeated(v, count), repeated(v+1, count)...)))
+		}
+		if err := errors.Join(gather(1), s.Unmap(4*mib)); err != nil {
+			return err
+		}
+		// What is exported is looked at once a second.
+		began := time.Now()
+		for v, last := float32(2), false; !last; v++ {
+			if last, err = everyone(r, b[1], b[2], time.Since(began) > 1500*time.Millisecond); err == nil {
+				err = gather(v)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return done(errors.Join(r.Deregister(pointer(s.Address())), r.Close(), s.Free()))
+	})
+}
