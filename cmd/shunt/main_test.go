@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -145,6 +146,12 @@ func TestBenchApart(t *testing.T) {
 	require.Len(t, results[0].Failures, 1)
 	require.Equal(t, "all_reduce", results[0].Failures[0].Collective)
 	require.Len(t, results[0].Rows, 2)
+	if _, err := exec.LookPath("python3"); err == nil { // the report reads the same fields
+		page, err := exec.Command("python3", "../../scripts/device-report.py", saved).CombinedOutput()
+		require.NoError(t, err, string(page))
+		require.Contains(t, string(page), "**all_reduce on 2 GPUs ended with an error:**")
+		require.Regexp(t, `### sendrecv, 2 GPUs, eager\n\n.*\n.*\n\| 8 B \|  \|  \| [0-9.]+ \| [0-9.]+ \|  \| [0-9]+ \| shm/`, string(page))
+	}
 
 	t.Setenv(failpoint.Variable, "")
 	stdout, stderr, code = shunt(t, "bench", "-n", "2", "--max", "64M", "--collective", "all_reduce", "--apart", "--limit", "1ms")
