@@ -1,0 +1,182 @@
+// broadcast.cu: recv of every rank = send of the root. On the root send may
+// equal recv; elsewhere send is ignored.
+//
+//   ll      every rank exchanges a packet with every other; the root's count
+//   ll128   unit u goes from the root to its owner, one of the other ranks in
+//           turn, who forwards it to the rest: every link carries the message
+//           once. Grid: (world - 1) * broadcast_blocks(world) + kCopyBlocks.
+//   direct  the same between the users' buffers, in chunks. Grid:
+//           SHUNT_MAX_BLOCKS, for it falls back to ll128
+#include "copy.cuh"
+#include "direct.cuh"
+
+namespace shunt {
+
+constexpr int kCopyBlocks = 1;  // of the root, for its own copy
+
+// Blocks that serve the units of one owner.
+__device__ __forceinline__ int broadcast_blocks(int world) {
+  const int most = (SHUNT_MAX_BLOCKS - kCopyBlocks) / (world - 1);
+  return most < SHUNT_CHANNEL_BLOCKS ? most : SHUNT_CHANNEL_BLOCKS;
+}
+
+__device__ __forceinline__ void broadcast_ll(const shunt_kernel_args &a) {
+  begin();
+  char *recv = reinterpret_cast<char *>(a.recv);
+  // Others send what happens to be in recv; nobody looks at it.
+  exchange_ll<uint8_t, false>(a, a.rank == a.root ? a.send : a.recv, Unchanged(), [&](int64_t offset, const u64(&words)[SHUNT_MAX_RANKS]) {
+    u64 word = 0;
+#pragma unroll
+    for (int s = 0; s < SHUNT_MAX_RANKS; s++) word |= words[s] & (s == a.root ? ~0ull : 0);
+    if (a.rank != a.root || a.recv != a.send) store_word<uint8_t>(recv, offset, a.bytes, word);
+  });
+}
+
+__device__ __forceinline__ void broadcast_ll128_body(const shunt_kernel_args &a) {
+  const int blocks = broadcast_blocks(a.world), owners = a.world - 1;
+  const char *send = reinterpret_cast<const char *>(a.send);
+  char *recv = reinterpret_cast<char *>(a.recv);
+  if (int(blockIdx.x) >= owners * blocks) {
+    const int block = blockIdx.x - owners * blocks;
+    if (a.rank == a.root && block < kCopyBlocks) copy_bytes(recv, send, a.bytes, block * blockDim.x + threadIdx.x, kCopyBlocks * blockDim.x);
+    return;
+  }
+  const Lane l;
+  const int index = blockIdx.x % owners, owner = (a.root + 1 + index) % a.world, block = blockIdx.x / owners;
+  const int lanes = blocks * (blockDim.x >> 5), lane = (threadIdx.x >> 5) * blocks + block;
+  const int64_t units = (a.bytes + kUnit - 1) / kUnit;
+  const int64_t mine = units_of_lane(units_of_lane(units, index, owners), lane, lanes);
+  if (mine == 0) return;
+  auto offset = [&](int64_t k) { return ((lane + k * lanes) * owners + index) * kUnit; };
+  if (a.rank == a.root) {
+    Outlet outlet(a, owner, lane);
+    for (int64_t k = 0; k < mine; k++) {
+      const word2 w = load_unit<uint8_t>(l, send, offset(k), a.bytes);
+      outlet.wait(a);
+      outlet.put(l, w);
+    }
+    outlet.close();
+  } else if (a.rank != owner) {
+    Inlet inlet(a, owner, lane);
+    for (int64_t k = 0; k < mine; k++) store_unit<uint8_t>(l, recv, offset(k), a.bytes, inlet.wait(a, l));
+    inlet.close();
+  } else {
+    // Ranks that forward nothing back wait only for this one, so the waits for
+    // their credits cannot close a circle.
+    Inlet inlet(a, a.root, lane);
+    u64 sent[SHUNT_MAX_RANKS];
+#pragma unroll
+    for (int p = 0; p < SHUNT_MAX_RANKS; p++)
+      if (p < a.world && p != a.root && p != a.rank) sent[p] = *reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_SENT + channel_word(p, lane));
+    const int64_t out = channel_offset(a.world, a.rank, lane);
+    for (int64_t k = 0; k < mine; k++) {
+      const word2 w = inlet.wait(a, l);
+      Wait wait(a);
+#pragma unroll
+      for (int p = 0; p < SHUNT_MAX_RANKS; p++) {
+        if (p >= a.world) break;
+        if (p == a.root || p == a.rank) continue;
+        const u64 unit = sent[p] + 1 + k;
+        // As Outlet::ready, without keeping the credit.
+        const char *credit = own(a) + SHUNT_OFF_CREDIT + channel_word(p, lane);
+        while (__any_sync(~0u, unit - load_relaxed(credit) > SHUNT_RING))
+          if (__any_sync(~0u, wait.over(p, unit - SHUNT_RING))) break;
+        ll128_store(l, a.region[p] + out + ring(unit), w, unit);
+      }
+      store_unit<uint8_t>(l, recv, offset(k), a.bytes, w);
+    }
+    if ((threadIdx.x & 31) == 0) {
+#pragma unroll
+      for (int p = 0; p < SHUNT_MAX_RANKS; p++)
+        if (p < a.world && p != a.root && p != a.rank) *reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_SENT + channel_word(p, lane)) = sent[p] + mine;
+    }
+    inlet.close();
+  }
+}
+
+__device__ __forceinline__ void broadcast_ll128(const shunt_kernel_args &a) {
+  begin();
+  broadcast_ll128_body(a);
+}
+
+constexpr int kForwardWords = 2;  // vectors of a chunk that a thread moves
+
+// The root stores each owner's shard into the owner's recv, chunk by chunk, and
+// the owner passes every chunk on to the others as soon as it is there. Chunks of
+// a block are numbered for ever, alike on all ranks.
+__device__ __forceinline__ void broadcast_direct(const shunt_kernel_args &a) {
+  begin();
+  static const char m_place = 0; Meeting &m = *static_cast<Meeting *>(::emulate::shared(&m_place, sizeof(Meeting), alignof(Meeting)));
+  u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT), *forwarded = epoch_of(a, SHUNT_CLASS_FORWARD);
+  const u64 e = *epoch + 1;
+  if (!meet(a, m, e, 0, a.rank == a.root ? 0 : a.bytes)) {
+    broadcast_ll128_body(a);
+    part(a, e);
+    advance(epoch, e);
+    return;
+  }
+  const u64 base = *forwarded;
+  const Shards shards(a.bytes, a.world - 1);
+  const int kStride = blockDim.x * 16, chunk = kForwardWords * kStride;
+  const int64_t chunks = (shards.shard + chunk - 1) / chunk;
+  const int64_t mine = chunks <= int64_t(blockIdx.x) ? 0 : (chunks - blockIdx.x - 1) / gridDim.x + 1;
+  const char *send = reinterpret_cast<const char *>(a.send);
+  for (int64_t k = 0; k < mine; k++) {
+    const int64_t offset = (k * gridDim.x + blockIdx.x) * chunk + threadIdx.x * 16;
+    word2 w[SHUNT_MAX_RANKS][kForwardWords];
+    if (a.rank == a.root) {
+#pragma unroll
+      for (int s = 0; s < SHUNT_MAX_RANKS - 1; s++) {
+        if (s >= a.world - 1) break;
+#pragma unroll
+        for (int u = 0; u < kForwardWords; u++) w[s][u] = load_words<uint8_t>(send + shards.start(s), offset + u * kStride, shards.length(s));
+      }
+#pragma unroll
+      for (int s = 0; s < SHUNT_MAX_RANKS - 1; s++) {
+        if (s >= a.world - 1) break;
+        char *to = reinterpret_cast<char *>(m.recv[(a.root + 1 + s) % a.world]) + shards.start(s);
+#pragma unroll
+        for (int u = 0; u < kForwardWords; u++) store_words<uint8_t>(to, offset + u * kStride, shards.length(s), w[s][u]);
+      }
+      if (a.recv != a.send) {
+#pragma unroll
+        for (int s = 0; s < SHUNT_MAX_RANKS - 1; s++) {
+          if (s >= a.world - 1) break;
+          char *to = reinterpret_cast<char *>(a.recv) + shards.start(s);
+#pragma unroll
+          for (int u = 0; u < kForwardWords; u++) store_words<uint8_t>(to, offset + u * kStride, shards.length(s), w[s][u]);
+        }
+      }
+      if (a.world == 2) continue;  // nobody to pass it on to
+      __syncthreads();
+      if (threadIdx.x == 0) {
+        fence_system();  // release: the block's stores come before the counts
+        for (int p = 0; p < a.world; p++)
+          if (p != a.root) store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_FORWARD + (int(blockIdx.x) * SHUNT_MAX_RANKS + a.rank) * 8), base + k + 1);
+      }
+    } else if (a.world > 2) {
+      // Acquire: the chunk is visible from here, past L1.
+      if (threadIdx.x == 0) wait_for(a, own(a) + SHUNT_OFF_FORWARD + (int(blockIdx.x) * SHUNT_MAX_RANKS + a.root) * 8, base + k + 1, a.root);
+      __syncthreads();
+      const int shard = (a.rank - a.root - 1 + a.world) % a.world;
+      const int64_t at = shards.start(shard), length = shards.length(shard);
+#pragma unroll
+      for (int u = 0; u < kForwardWords; u++) w[0][u] = load_peer_words<uint8_t>(a.recv + at, offset + u * kStride, length);
+      for (int j = 1; j < a.world; j++) {
+        const int p = (a.rank + j) % a.world;
+        if (p == a.root) continue;
+#pragma unroll
+        for (int u = 0; u < kForwardWords; u++) store_words<uint8_t>(reinterpret_cast<char *>(m.recv[p]) + at, offset + u * kStride, length, w[0][u]);
+      }
+    }
+  }
+  part(a, e);
+  if (threadIdx.x == 0) *forwarded = base + mine;  // part has synchronized the block
+  advance(epoch, e);
+}
+
+}  // namespace shunt
+
+SHUNT_KERNEL_BYTES(shunt_broadcast_ll, shunt::broadcast_ll)
+SHUNT_KERNEL_BYTES(shunt_broadcast_ll128, shunt::broadcast_ll128)
+SHUNT_KERNEL_BYTES(shunt_broadcast_direct, shunt::broadcast_direct)

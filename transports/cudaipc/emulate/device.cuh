@@ -1,0 +1,298 @@
+// device.cuh: memory operations, waiting and launch order, as the protocols
+// use them. No protocol lives here.
+#pragma once
+
+#include "layout.h"
+
+#ifndef SHUNT_LINE_STORE
+#define SHUNT_LINE_STORE ".volatile"
+#endif
+
+namespace shunt {
+
+typedef unsigned long long u64;
+typedef unsigned int u32;
+
+// Two 64-bit words: half of what a thread moves at once everywhere.
+struct alignas(16) word2 {
+  u64 x, y;
+};
+
+// Without a branch, so that arrays of words stay in registers.
+__device__ __forceinline__ word2 select(bool c, word2 a, word2 b) { return word2{c ? a.x : b.x, c ? a.y : b.y}; }
+
+// ---- words that peers write or read -------------------------------------
+// "volatile" accesses are relaxed at system scope: never cached in L1, never
+// torn within 8 bytes. They order nothing; fences do.
+
+__device__ __forceinline__ u64 load_relaxed(const void *p) {
+  u64 v;
+  ::emulate::ptx::ld_relaxed_sys_global_u64(v, p);
+  return v;
+}
+
+__device__ __forceinline__ void store_relaxed(void *p, u64 v) {
+  ::emulate::ptx::st_relaxed_sys_global_u64(p, v);
+}
+
+__device__ __forceinline__ u64 load_acquire(const void *p) {
+  u64 v;
+  ::emulate::ptx::ld_acquire_sys_global_u64(v, p);
+  return v;
+}
+
+__device__ __forceinline__ void store_release(void *p, u64 v) {
+  ::emulate::ptx::st_release_sys_global_u64(p, v);
+}
+
+// Orders everything this thread did or observed (its block's writes too, after
+// __syncthreads) before everything it does next, for every GPU.
+__device__ __forceinline__ void fence_system() { ::emulate::ptx::fence_acq_rel_sys(); }
+
+__device__ __forceinline__ uint4 load_packet(const void *p) {
+  uint4 v;
+  ::emulate::ptx::ld_volatile_global_v4_u32(v.x, v.y, v.z, v.w, p);
+  return v;
+}
+
+__device__ __forceinline__ void store_packet(void *p, uint4 v) {
+  ::emulate::ptx::st_volatile_global_v4_u32(p, v.x, v.y, v.z, v.w);
+}
+
+__device__ __forceinline__ word2 load_line(const void *p) {
+  word2 v;
+  ::emulate::ptx::ld_volatile_global_v2_u64(v.x, v.y, p);
+  return v;
+}
+
+__device__ __forceinline__ void store_line(void *p, word2 v) {
+  ::emulate::ptx::st_volatile_global_v2_u64(p, v.x, v.y);
+}
+
+// ---- words that warps of a block share -------------------------------------
+// All by atomic operations, which compute-sanitizer's racecheck understands.
+
+__device__ __forceinline__ u32 shared_address(const void *p) { return u32(__cvta_generic_to_shared(p)); }
+
+__device__ __forceinline__ u32 load_acquire_shared(u32 *p) {
+  u32 v;
+  ::emulate::ptx::atom_acquire_cta_shared_or_b32(v, shared_address(p), 0);
+  return v;
+}
+
+__device__ __forceinline__ void store_release_shared(u32 *p, u32 v) {
+  ::emulate::ptx::atom_release_cta_shared_exch_b32(shared_address(p), v);
+}
+
+// Adds one and answers what was there; acquires and releases.
+__device__ __forceinline__ u32 count_shared(u32 *p) {
+  u32 before;
+  ::emulate::ptx::atom_acq_rel_cta_shared_add_u32(before, shared_address(p), 1);
+  return before;
+}
+
+// A barrier among some warps of a block. 0 is that of the whole block.
+template <int kBarrier, int kThreads>
+__device__ __forceinline__ void join_warps() {
+  ::emulate::ptx::barrier_sync(kBarrier, kThreads);
+}
+
+// ---- launch order ---------------------------------------------------------
+
+// Every kernel begins with this. With programmatic dependent launch the next
+// kernel of the stream may be scheduled now, and this one goes on only when the
+// previous one has ended and its writes are visible; otherwise both do nothing.
+__device__ __forceinline__ void begin() {
+#if __CUDA_ARCH__ >= 900
+  ::emulate::ptx::griddepcontrol_launch_dependents();
+  ::emulate::ptx::griddepcontrol_wait();
+#endif
+}
+
+// ---- waiting --------------------------------------------------------------
+
+__device__ __forceinline__ u64 nanoseconds() {
+  u64 t;
+  ::emulate::ptx::mov_u64_globaltimer(t);
+  return t;
+}
+
+__device__ __forceinline__ char *own(const shunt_kernel_args &a) { return reinterpret_cast<char *>(a.region[a.rank]); }
+
+// A bounded wait. Given up, it records why and whom it waited for; the kernel
+// then runs to its end on whatever it has read: no thread leaves early, so no
+// barrier of the block is missed, and every later wait gives up at once.
+class Wait {
+ public:
+  __device__ __forceinline__ explicit Wait(const shunt_kernel_args &args) : a(args), spins(0), since(0) {}
+
+  // True when the wait must be given up. Looks at the abort word, the fault
+  // word and the clock only once in 512 spins.
+  __device__ __forceinline__ bool over(int peer, u64 epoch) {
+    if ((++spins & 511) != 0) return false;
+    since = look(a, peer, epoch, since);
+    return since == kOver;
+  }
+
+ private:
+  static constexpr u64 kOver = ~0ull;
+
+  // Answers when the wait began, or kOver. Apart from the loop, by value, so
+  // that nothing of a wait lives in memory.
+  static __device__ __noinline__ u64 look(const shunt_kernel_args &a, int peer, u64 epoch, u64 since) {
+    shunt_fault *fault = reinterpret_cast<shunt_fault *>(own(a) + SHUNT_OFF_FAULT);
+    u32 kind = *reinterpret_cast<volatile u32 *>(&fault->kind);
+    if (kind != SHUNT_FAULT_NONE) return kOver;
+    const u64 now = nanoseconds();
+    if (since == 0) since = now;
+    u64 limit = a.timeout;
+    if (a.abort != 0) {
+      const uint4 watch = load_packet(reinterpret_cast<const void *>(a.abort));  // one read over PCIe
+      if (watch.x != 0) kind = SHUNT_FAULT_ABORTED;
+      if (limit == 0) limit = u64(watch.w) << 32 | watch.z;
+    }
+    if (kind == SHUNT_FAULT_NONE && limit != 0 && now - since > limit) kind = SHUNT_FAULT_TIMEOUT;
+    if (kind == SHUNT_FAULT_NONE) return since;
+    if (atomicCAS(&fault->kind, u32(SHUNT_FAULT_NONE), kind) == SHUNT_FAULT_NONE) {
+      fault->peer = peer;
+      fault->epoch = epoch;
+      if (a.abort != 0) {
+        volatile shunt_fault *told = &reinterpret_cast<shunt_watch *>(a.abort)->fault;
+        told->peer = peer;
+        told->epoch = epoch;
+        fence_system();  // release: the host that sees the kind sees the rest
+        told->kind = kind;
+      }
+    }
+    return kOver;
+  }
+
+  const shunt_kernel_args &a;
+  u32 spins;
+  u64 since;
+};
+
+// Waits until a counter has reached a value, by signed difference. Acquires:
+// what the peer wrote before it raised the counter is visible afterwards.
+__device__ __forceinline__ void wait_for(const shunt_kernel_args &a, const void *counter, u64 value, int peer) {
+  Wait wait(a);
+  while ((long long)(load_acquire(counter) - value) < 0)
+    if (wait.over(peer, value)) return;
+}
+
+// ---- epochs ---------------------------------------------------------------
+
+__device__ __forceinline__ u64 *epoch_of(const shunt_kernel_args &a, int protocol) {
+  return reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_EPOCH) + protocol * SHUNT_MAX_BLOCKS + blockIdx.x;
+}
+
+// Ends a block: every thread has read the epoch and finished its rounds.
+__device__ __forceinline__ void advance(u64 *epoch, u64 value) {
+  __syncthreads();
+  if (threadIdx.x == 0) *epoch = value;
+}
+
+// ---- the caller's memory ---------------------------------------------------
+// Everything is aligned to the size of its element at least. Memory that is
+// aligned as the kernel would like takes the short way; the rest is apart, not
+// inlined, because it would be most of every kernel.
+
+// A word piece by piece; bytes past the end read as zero. P is what the memory
+// is aligned to.
+template <class P>
+__device__ __noinline__ u64 gather_word(const char *p, int64_t room) {
+  u64 word = 0;
+#pragma unroll
+  for (int i = 0; i < int(8 / sizeof(P)); i++)
+    if (int64_t((i + 1) * sizeof(P)) <= room) word |= u64(*reinterpret_cast<const P *>(p + i * sizeof(P))) << (i * sizeof(P) * 8);
+  return word;
+}
+
+template <class P>
+__device__ __noinline__ void scatter_word(char *p, int64_t room, u64 word) {
+#pragma unroll
+  for (int i = 0; i < int(8 / sizeof(P)); i++)
+    if (int64_t((i + 1) * sizeof(P)) <= room) *reinterpret_cast<P *>(p + i * sizeof(P)) = P(word >> (i * sizeof(P) * 8));
+}
+
+// Unsigned integers by size, to move elements with.
+template <int kBytes>
+struct Bits;
+template <>
+struct Bits<1> {
+  typedef uint8_t type;
+};
+template <>
+struct Bits<2> {
+  typedef uint16_t type;
+};
+template <>
+struct Bits<4> {
+  typedef uint32_t type;
+};
+template <>
+struct Bits<8> {
+  typedef uint64_t type;
+};
+
+// The word at a byte offset of a buffer of the given length. T is the element.
+// Four-byte alignment is served in line too, for the end of a message; the calls
+// cost half a microsecond, most of it fetching code.
+template <class T>
+__device__ __forceinline__ u64 load_word(const char *base, int64_t offset, int64_t length) {
+  const char *p = base + offset;
+  const int64_t room = length - offset;
+  if ((reinterpret_cast<u64>(p) & 7) == 0 && room >= 8) return *reinterpret_cast<const u64 *>(p);
+  if (room <= 0) return 0;
+  if (sizeof(T) >= 4 || ((reinterpret_cast<u64>(p) | u64(room)) & 3) == 0) {
+    const u32 *q = reinterpret_cast<const u32 *>(p);
+    const u64 low = q[0];
+    return room >= 8 ? low | u64(q[1]) << 32 : low;
+  }
+  return gather_word<typename Bits<sizeof(T)>::type>(p, room);
+}
+
+template <class T>
+__device__ __forceinline__ void store_word(char *base, int64_t offset, int64_t length, u64 word) {
+  char *p = base + offset;
+  const int64_t room = length - offset;
+  if ((reinterpret_cast<u64>(p) & 7) == 0 && room >= 8) {
+    *reinterpret_cast<u64 *>(p) = word;
+  } else if (room <= 0) {
+    return;
+  } else if (sizeof(T) >= 4 || ((reinterpret_cast<u64>(p) | u64(room)) & 3) == 0) {
+    u32 *q = reinterpret_cast<u32 *>(p);
+    q[0] = u32(word);
+    if (room >= 8) q[1] = u32(word >> 32);
+  } else {
+    scatter_word<typename Bits<sizeof(T)>::type>(p, room, word);
+  }
+}
+
+// Two words, at an offset that is a multiple of 16.
+template <class T>
+__device__ __noinline__ word2 gather_words(const char *base, int64_t offset, int64_t length) {
+  return word2{load_word<T>(base, offset, length), load_word<T>(base, offset + 8, length)};
+}
+
+template <class T>
+__device__ __noinline__ void scatter_words(char *base, int64_t offset, int64_t length, word2 w) {
+  store_word<T>(base, offset, length, w.x);
+  store_word<T>(base, offset + 8, length, w.y);
+}
+
+template <class T>
+__device__ __forceinline__ word2 load_words(const char *base, int64_t offset, int64_t length) {
+  if ((reinterpret_cast<u64>(base) & 15) == 0 && offset + 16 <= length) return *reinterpret_cast<const word2 *>(base + offset);
+  return gather_words<T>(base, offset, length);
+}
+
+template <class T>
+__device__ __forceinline__ void store_words(char *base, int64_t offset, int64_t length, word2 w) {
+  if ((reinterpret_cast<u64>(base) & 15) == 0 && offset + 16 <= length)
+    *reinterpret_cast<word2 *>(base + offset) = w;
+  else
+    scatter_words<T>(base, offset, length, w);
+}
+
+}  // namespace shunt

@@ -1,0 +1,302 @@
+// direct.cuh: large messages, between the users' own buffers: no staging, no
+// flags but at the ends. Every rank publishes where its buffers lie, as {export,
+// offset}, in the start barrier, and only if every peer is known to have mapped
+// them; since everyone publishes the same to all, everyone knows alike whether
+// all buffers can be reached. If not, the call falls back to LL128, and the
+// address that was missing is left where the host finds it and maps it.
+//
+// The host writes an export before anyone is told of it, and an import before
+// its exporter is told (known) that it is there. known it writes while kernels
+// run. So the first block of a kernel to look decides for all of them: blocks
+// that fall back share a message out otherwise than those that do not.
+#pragma once
+
+#include "fallback.cuh"
+
+namespace shunt {
+
+// What the start barrier told this block about everyone.
+struct Meeting {
+  u64 send[SHUNT_MAX_RANKS], recv[SHUNT_MAX_RANKS];  // addresses, mapped here
+  double scalar[SHUNT_MAX_RANKS];
+  u64 mine[2];  // references to this rank's send and recv
+  int strangers;  // a buffer of someone cannot be reached
+};
+
+// A reference: export number + 1 above bit 48, offset below; 0: unreachable.
+constexpr int kOffsetBits = 48;
+constexpr u64 kNothing = ~0ull;  // no bytes, no address needed
+
+// Thread t looks at export t.
+__device__ __forceinline__ void find_export(const shunt_kernel_args &a, int t, u64 address, int64_t bytes, u64 *found) {
+  if (t >= SHUNT_MAX_EXPORTS) return;
+  const shunt_export *e = reinterpret_cast<const shunt_export *>(own(a) + SHUNT_OFF_EXPORTS) + t;
+  const u64 base = e->base, size = e->bytes, known = e->known;
+  const u64 all = ((1u << a.world) - 1) & ~(1u << a.rank);
+  if (size != 0 && address >= base && address + bytes <= base + size && (known & all) == all)
+    *found = u64(t + 1) << kOffsetBits | (address - base);
+}
+
+// What the first block of this kernel has found of send (0) or recv (1).
+__device__ __forceinline__ u64 same_for_all_blocks(const shunt_kernel_args &a, int which, u64 found) {
+  constexpr u64 kDecided = 1ull << 63;
+  const u64 before = atomicCAS(reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_CHOICE) + which, 0ull, found | kDecided);
+  return before == 0 ? found : before & ~kDecided;
+}
+
+// The last block to be done leaves nothing decided for the next kernel, which
+// begins when all blocks of this one have ended.
+__device__ __forceinline__ void forget_choice(const shunt_kernel_args &a) {
+  volatile u64 *choice = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_CHOICE);
+  u32 *done = reinterpret_cast<u32 *>(own(a) + SHUNT_OFF_CHOICE + 16);
+  if (atomicAdd(done, 1u) != gridDim.x - 1) return;
+  choice[0] = choice[1] = 0;
+  *reinterpret_cast<volatile u32 *>(done) = 0;
+}
+
+// Leaves an address that peers cannot reach where the host finds it.
+__device__ __forceinline__ void miss(const shunt_kernel_args &a, u64 address, int64_t bytes) {
+  *reinterpret_cast<volatile u64 *>(own(a) + SHUNT_OFF_MISSED) = address;
+  if (a.abort == 0 || blockIdx.x != 0) return;
+  volatile shunt_watch *watch = reinterpret_cast<shunt_watch *>(a.abort);
+  watch->missed_bytes = bytes;
+  watch->missed = address;
+}
+
+// Where a peer's reference lies here; 0 if it cannot be reached.
+__device__ __forceinline__ u64 import_address(const shunt_kernel_args &a, int peer, u64 reference) {
+  const u64 index = (reference >> kOffsetBits) - 1;
+  if (reference == 0 || reference == kNothing || index >= SHUNT_MAX_EXPORTS) return 0;
+  return (reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_IMPORTS) + peer * SHUNT_MAX_EXPORTS)[index] + (reference & ((1ull << kOffsetBits) - 1));
+}
+
+// The start barrier. True if all buffers can be reached; the answer is the same
+// on all ranks. No bytes need no address; a negative number is a buffer that
+// peers must not reach. t counts the threads that take part, of whom there are
+// at least SHUNT_MAX_EXPORTS; join is a barrier among them.
+template <class Join>
+__device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64 e, int64_t send_bytes, int64_t recv_bytes, int t, Join join) {
+  if (t == 0) {
+    m.mine[0] = send_bytes == 0 ? kNothing : 0;
+    m.mine[1] = recv_bytes == 0 ? kNothing : 0;
+    m.strangers = 0;
+  }
+  join();
+  if (send_bytes > 0) find_export(a, t, a.send, send_bytes, &m.mine[0]);
+  if (recv_bytes > 0) find_export(a, t, a.recv, recv_bytes, &m.mine[1]);
+  join();
+  if (t < 2 && (t == 0 ? send_bytes : recv_bytes) > 0) m.mine[t] = same_for_all_blocks(a, t, m.mine[t]);
+  join();
+  if (t < a.world) {
+    const int p = t;
+    if (p == a.rank) {
+      m.send[p] = a.send;
+      m.recv[p] = a.recv;
+      m.scalar[p] = a.scalar;
+      if (m.mine[0] == 0 || m.mine[1] == 0) {
+        m.strangers = 1;
+        if (m.mine[0] == 0 && send_bytes > 0) miss(a, a.send, send_bytes);
+        else if (m.mine[1] == 0 && recv_bytes > 0) miss(a, a.recv, recv_bytes);
+      }
+    } else {
+      // Release: what earlier work of this stream wrote to send is visible to
+      // the peer that reads it after these packets.
+      fence_system();
+      const u32 flag = ll_flag(e);
+      const u64 slot = a.region[p] + SHUNT_OFF_HELLO + (int(blockIdx.x) * SHUNT_MAX_RANKS + a.rank) * 64;
+      ll_store(slot, m.mine[0], flag);
+      ll_store(slot + 16, m.mine[1], flag);
+      ll_store(slot + 32, __double_as_longlong(a.scalar), flag);
+      const char *hello = own(a) + SHUNT_OFF_HELLO + (int(blockIdx.x) * SHUNT_MAX_RANKS + p) * 64;
+      u64 word[3];
+      Wait wait(a);
+#pragma unroll
+      for (int i = 0; i < 3; i++) {
+        uint4 packet;
+        do packet = load_packet(hello + i * 16);
+        while ((packet.y != flag || packet.w != flag) && !wait.over(p, e));
+        word[i] = ll_word(packet);
+      }
+      // Acquire: the peer's send, as its stream left it, is visible from here.
+      fence_system();
+      if (word[0] == 0 || word[1] == 0) m.strangers = 1;
+      m.send[p] = import_address(a, p, word[0]);
+      m.recv[p] = import_address(a, p, word[1]);
+      m.scalar[p] = __longlong_as_double(word[2]);
+    }
+  }
+  join();
+  return m.strangers == 0;
+}
+
+// The same by the whole block.
+__device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64 e, int64_t send_bytes, int64_t recv_bytes) {
+  return meet(a, m, e, send_bytes, recv_bytes, threadIdx.x, [] { __syncthreads(); });
+}
+
+// The end barrier, also after falling back, so that no start barrier is
+// overwritten before it is read: this block's stores to peers are visible to them, and theirs
+// here; nobody reads this rank's memory any more.
+__device__ __forceinline__ void part(const shunt_kernel_args &a, u64 e) {
+  __syncthreads();
+  if (threadIdx.x == blockDim.x - 1) forget_choice(a);
+  const int p = threadIdx.x;
+  if (p < a.world && p != a.rank) {
+    // Release: the whole block's stores and reads, ordered by __syncthreads,
+    // come before the count.
+    store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DONE + (int(blockIdx.x) * SHUNT_MAX_RANKS + a.rank) * 8), e);
+    // wait_for acquires: the peer's stores to recv are visible to what follows.
+    wait_for(a, own(a) + SHUNT_OFF_DONE + (int(blockIdx.x) * SHUNT_MAX_RANKS + p) * 8, e, p);
+  }
+}
+
+// Runs body(i, step) for the 16-byte vectors of a message, kUnroll of them, i,
+// i + step, …, at a time. Vectors past the end read as zero and are not written.
+template <int kUnroll, class Body>
+__device__ __forceinline__ void each_vector(int64_t bytes, Body body) {
+  const int64_t n = (bytes + 15) / 16, step = int64_t(gridDim.x) * blockDim.x;
+#pragma unroll 1
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += kUnroll * step) body(i, step);
+}
+
+// Peer memory is not read through L1.
+template <class T>
+__device__ __forceinline__ word2 load_peer_words(u64 base, int64_t offset, int64_t length) {
+  if ((base & 15) == 0 && offset + 16 <= length) return load_line(reinterpret_cast<const char *>(base) + offset);
+  return gather_words<T>(reinterpret_cast<const char *>(base), offset, length);
+}
+
+// all_gather and all_to_all: a load, and a store into every rank's recv.
+template <bool kSpread>
+__device__ __forceinline__ void gather_direct(const shunt_kernel_args &a) {
+  begin();
+  static const char m_place = 0; Meeting &m = *static_cast<Meeting *>(::emulate::shared(&m_place, sizeof(Meeting), alignof(Meeting)));
+  u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
+  const u64 e = *epoch + 1;
+  // In place, a peer's block would land on a block not yet sent.
+  if (!meet(a, m, e, 0, kSpread && a.send == a.recv ? -1 : a.bytes * a.world)) {
+    gather_ll128_body<kSpread>(a);
+  } else {
+    const char *send = reinterpret_cast<const char *>(a.send);
+    if (!kSpread) {
+      each_vector<4>(a.bytes, [&](int64_t i, int64_t step) {
+        constexpr int U = 4;
+        word2 w[U];
+#pragma unroll
+        for (int u = 0; u < U; u++) w[u] = load_words<uint8_t>(send, (i + u * step) * 16, a.bytes);
+        for (int k = 1; k <= a.world; k++) {
+          const int p = (a.rank + k) % a.world;
+          char *recv = reinterpret_cast<char *>(m.recv[p]) + a.rank * a.bytes;
+          if (recv == send) continue;
+#pragma unroll
+          for (int u = 0; u < U; u++) store_words<uint8_t>(recv, (i + u * step) * 16, a.bytes, w[u]);
+        }
+      });
+    } else {
+      each_vector<4>(a.bytes, [&](int64_t i, int64_t step) {
+        constexpr int U = 4;
+        for (int k = 1; k <= a.world; k++) {
+          const int p = (a.rank + k) % a.world;
+          const char *from = send + p * a.bytes;
+          char *recv = reinterpret_cast<char *>(m.recv[p]) + a.rank * a.bytes;
+          word2 w[U];
+#pragma unroll
+          for (int u = 0; u < U; u++) w[u] = load_words<uint8_t>(from, (i + u * step) * 16, a.bytes);
+#pragma unroll
+          for (int u = 0; u < U; u++) store_words<uint8_t>(recv, (i + u * step) * 16, a.bytes, w[u]);
+        }
+      });
+    }
+  }
+  part(a, e);
+  advance(epoch, e);
+}
+
+// What pull reads at once: kUnroll vectors of up to kRanks ranks. Reading begins
+// at the next rank, so that not all ranks read from the same one; the words are
+// then turned back into rank order, in which they are combined.
+template <class T, int kRanks, int kUnroll, class Sink>
+__device__ __forceinline__ void pull_reduced(const shunt_kernel_args &a, const Meeting &m, int64_t at, int64_t i, int64_t step, int64_t length, Sink sink) {
+  word2 lines[kUnroll][SHUNT_MAX_RANKS];
+  const bool turn = kRanks == a.world;
+#pragma unroll
+  for (int k = 0; k < kRanks; k++) {
+    if (k >= a.world) break;
+    const int s = turn ? (a.rank + k) & (kRanks - 1) : k;
+#pragma unroll
+    for (int u = 0; u < kUnroll; u++) lines[u][k] = load_peer_words<T>(m.send[s] + at, (i + u * step) * 16, length);
+  }
+#pragma unroll
+  for (int u = 0; u < kUnroll; u++) {
+#pragma unroll
+    for (int bit = 1; bit < kRanks; bit *= 2) {
+      if (!turn || !(a.rank & bit)) continue;  // place k held rank k + rank: move up by rank, bit by bit
+      word2 moved[kRanks];
+#pragma unroll
+      for (int k = 0; k < kRanks; k++) moved[(k + bit) & (kRanks - 1)] = lines[u][k];
+#pragma unroll
+      for (int k = 0; k < kRanks; k++) lines[u][k] = moved[k];
+    }
+    if (a.op == kPremulSum) {
+#pragma unroll
+      for (int s = 0; s < kRanks; s++) {
+        if (s >= a.world) break;
+        lines[u][s] = word2{premultiply<T>(a.op, m.scalar[s], lines[u][s].x), premultiply<T>(a.op, m.scalar[s], lines[u][s].y)};
+      }
+    }
+    sink((i + u * step) * 16, reduce_lines<T>(a, lines[u]));
+  }
+}
+
+// Runs sink(offset, words) for every 16 bytes of a shard of all ranks' send.
+template <class T, class Sink>
+__device__ __forceinline__ void pull_shard(const shunt_kernel_args &a, const Meeting &m, int64_t at, int64_t length, Sink sink) {
+  if (length <= 0) return;
+  if (a.world <= 4)
+    each_vector<4>(length, [&](int64_t i, int64_t step) { pull_reduced<T, 4, 4>(a, m, at, i, step, length, sink); });
+  else
+    each_vector<2>(length, [&](int64_t i, int64_t step) { pull_reduced<T, 8, 2>(a, m, at, i, step, length, sink); });
+}
+
+template <class T>
+__device__ __forceinline__ void reduce_scatter_direct(const shunt_kernel_args &a) {
+  begin();
+  static const char m_place = 0; Meeting &m = *static_cast<Meeting *>(::emulate::shared(&m_place, sizeof(Meeting), alignof(Meeting)));
+  u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
+  const u64 e = *epoch + 1;
+  if (!meet(a, m, e, a.bytes * a.world, 0)) {
+    reduce_scatter_ll128_body<T>(a);
+  } else {
+    char *recv = reinterpret_cast<char *>(a.recv);
+    pull_shard<T>(a, m, a.rank * a.bytes, a.bytes, [&](int64_t offset, word2 w) { store_words<T>(recv, offset, a.bytes, w); });
+  }
+  part(a, e);
+  advance(epoch, e);
+}
+
+// all_reduce: owner r pulls shard r from all and pushes the result to all. In
+// place too: only rank r reads shard r anywhere, and each thread reads its
+// vector everywhere before it writes it.
+template <class T>
+__device__ __forceinline__ void all_reduce_direct(const shunt_kernel_args &a) {
+  begin();
+  static const char m_place = 0; Meeting &m = *static_cast<Meeting *>(::emulate::shared(&m_place, sizeof(Meeting), alignof(Meeting)));
+  u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
+  const u64 e = *epoch + 1;
+  if (!meet(a, m, e, a.bytes, a.bytes)) {
+    two_shot_ll128<T, false>(a);
+  } else {
+    const Shards shards(a.bytes, a.world);
+    const int64_t at = shards.start(a.rank), length = shards.length(a.rank);
+    pull_shard<T>(a, m, at, length, [&](int64_t offset, word2 w) {
+      for (int k = 1; k <= a.world; k++) {
+        const int p = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
+        store_words<T>(reinterpret_cast<char *>(m.recv[p]) + at, offset, length, w);
+      }
+    });
+  }
+  part(a, e);
+  advance(epoch, e);
+}
+
+}  // namespace shunt

@@ -1,0 +1,7 @@
+// Package emulate runs the kernels of transports/cudaipc/kernels on the CPU: their
+// CUDA C++ is translated a little (translate.go), compiled by g++ beside a machine
+// of fibers that stands for the GPUs (machine/), and checked there against a
+// reference, with schedules and orders of stores that a seed decides. So protocols
+// can be developed, and are tested, where there is no GPU. What the machine can
+// and cannot show, machine/machine.h says. Nothing here is part of the library.
+package emulate

@@ -1,0 +1,211 @@
+package emulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Sizes of elements, and both ways in which they are combined, are covered by a
+// few dtypes.
+var types = map[string][]string{
+	"all_reduce":     {"float32", "float16", "int64", "uint8"},
+	"reduce":         {"float32", "bfloat16", "float64", "int32"},
+	"reduce_scatter": {"float32", "float16", "float8_e4m3"},
+}
+
+// waitKernels are launched behind the ones that signal.
+var waitKernels = []string{"shunt_wait", "shunt_window_wait"}
+
+// compile builds the emulator, or skips the test where there is no g++.
+func compile(t *testing.T, b Build) (program string, kernels []string) {
+	t.Helper()
+	if _, err := exec.LookPath("g++"); err != nil {
+		t.Skip("no g++")
+	}
+	b.Machine = "machine"
+	b.Kernels = "../kernels"
+	if folder := os.Getenv("SHUNT_EMULATE_KERNELS"); folder != "" {
+		b.Kernels = folder
+	}
+	b.Objects = harness(t, b)
+	program, kernels, err := b.Compile(t.Context(), t.TempDir())
+	require.NoError(t, err)
+	return program, slices.DeleteFunc(kernels, func(k string) bool { return slices.Contains(waitKernels, k) })
+}
+
+var harnesses struct {
+	once    sync.Once
+	folder  string
+	objects []string
+	err     error
+}
+
+// harness compiles the machine once for all tests.
+func harness(t *testing.T, b Build) []string {
+	t.Helper()
+	h := &harnesses
+	h.once.Do(func() {
+		if h.folder, h.err = os.MkdirTemp("", "emulate"); h.err == nil {
+			h.objects, h.err = b.Harness(context.Background(), h.folder)
+		}
+	})
+	require.NoError(t, h.err)
+	return h.objects
+}
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if harnesses.folder != "" {
+		os.RemoveAll(harnesses.folder)
+	}
+	os.Exit(status)
+}
+
+// check runs a program of calls; the exit status, and what it said.
+func check(ctx context.Context, program string, arguments ...string) (status int, output string) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	data, err := exec.CommandContext(ctx, program, arguments...).CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode(), string(data)
+	}
+	if err != nil {
+		return -1, err.Error()
+	}
+	return 0, string(data)
+}
+
+// seeds is how many programs of each world TestKernels runs.
+func seeds(t *testing.T, n int) int {
+	if s := os.Getenv("SHUNT_EMULATE_SEEDS"); s != "" {
+		v, err := strconv.Atoi(s)
+		require.NoError(t, err)
+		return v
+	}
+	if testing.Short() {
+		return n / 4
+	}
+	return n
+}
+
+func TestKernels(t *testing.T) {
+	program, kernels := compile(t, Build{Types: types})
+	t.Run("seeds", func(t *testing.T) {
+		for _, world := range []int{2, 3, 4} {
+			for seed := range seeds(t, 16) {
+				t.Run(fmt.Sprintf("world %d seed %d", world, seed), func(t *testing.T) {
+					t.Parallel()
+					status, output := check(t.Context(), program, append([]string{strconv.Itoa(world), strconv.Itoa(seed), "12"}, kernels...)...)
+					require.Zero(t, status, output)
+				})
+			}
+		}
+	})
+}
+
+// What nobody does is named: the word that a rank waits for, and who waits.
+func TestAbsentRankIsNamed(t *testing.T) {
+	program, kernels := compile(t, Build{Types: map[string][]string{"": {"float32"}}})
+	alone := []string{"shunt_copy"} // needs nobody
+	for _, kernel := range kernels {
+		if slices.Contains(alone, kernel) {
+			continue
+		}
+		status, output := check(t.Context(), program, "--absent", "3", "5", "2", kernel)
+		require.Equal(t, 3, status, "%s: %s", kernel, output)
+		require.Regexp(t, regexp.MustCompile(`(?m)^rank [01] block \d+ thread \d+ of shunt_\w+ waits for rank [01]'s (?:[A-Z0-9]+|buffers) \+ \d+$`), output, kernel)
+	}
+}
+
+// A raised abort word ends every wait of every kernel.
+func TestAbort(t *testing.T) {
+	program, kernels := compile(t, Build{Types: map[string][]string{"": {"float32"}}})
+	for _, kernel := range kernels {
+		if kernel == "shunt_copy" {
+			continue
+		}
+		status, output := check(t.Context(), program, "--abort", "3", "5", "2", kernel)
+		require.Zero(t, status, "%s: %s", kernel, output)
+	}
+}
+
+// Kernels from which something is taken that the protocols need, and what the
+// emulator then has to say of them, for one seed of some at least.
+func TestMutantsAreFound(t *testing.T) {
+	for _, m := range []struct {
+		name, file, from, to, source, kernel string
+	}{
+		{"staged chunks are counted before they arrived", "staged.cuh", "        fence_system();\n        __syncwarp();\n", "        __syncwarp();\n", "all_reduce", "shunt_all_reduce_staged"},
+		{"a stage is used again before its owner is done", "staged.cuh", "if (at < kStride) wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen);", "", "reduce", "shunt_reduce_staged"},
+		{"a stage is combined before it is filled", "staged.cuh", "if (at < kStride) wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen);", "", "reduce_scatter", "shunt_reduce_scatter_staged"},
+		{"forwarded chunks are counted before they arrived", "broadcast.cu", "fence_system();  // release: the block's stores come before the counts", "", "broadcast", "shunt_broadcast_direct"},
+		{"forwarding does not wait", "broadcast.cu", "if (threadIdx.x == 0) wait_for(a, own(a) + SHUNT_OFF_FORWARD", "if (false) wait_for(a, own(a) + SHUNT_OFF_FORWARD", "broadcast", "shunt_broadcast_direct"},
+		{"a block of threads is not joined before its stores are counted", "broadcast.cu", "      __syncthreads();\n      if (threadIdx.x == 0) {\n        fence_system();", "      if (threadIdx.x == 0) {\n        fence_system();", "broadcast", "shunt_broadcast_direct"},
+		{"a rank leaves before its peers have stored", "direct.cuh", "wait_for(a, own(a) + SHUNT_OFF_DONE", "if (false) wait_for(a, own(a) + SHUNT_OFF_DONE", "all_gather", "shunt_all_gather_direct"},
+		{"the end is told before the stores arrived", "direct.cuh", "store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DONE", "store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DONE", "all_to_all", "shunt_all_to_all_direct"},
+		{"a lane is used beyond its credit", "channel.cuh", "if (sent_ + 1 - credit_ <= SHUNT_RING) return true;", "return true;", "broadcast", "shunt_broadcast_ll128"},
+		{"credit is given for what is not read", "channel.cuh", "store_relaxed(credit_word_, received_);", "store_relaxed(credit_word_, received_ + 4);", "all_to_all_v", "shunt_all_to_all_v"},
+		{"LL slots have no parity", "ll.cuh", "(int(epoch) & 1) * world", "0 * world", "all_gather", "shunt_all_gather_ll"},
+		{"LL128 has a ring of two", "ll128.cuh", "(int(unit) & (SHUNT_RING - 1)) * 512", "(int(unit) & 1) * 512", "all_gather", "shunt_all_gather_ll128"},
+		{"a long message is counted before it arrived", "all_to_all_v.cu", "store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED", "store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED", "all_to_all_v", "shunt_all_to_all_v_long"},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			applied := 0
+			program, kernels := compile(t, Build{
+				Types: map[string][]string{"": {"float32"}}, Only: []string{m.source},
+				Edit: func(name, text string) string {
+					if name == m.file {
+						applied = strings.Count(text, m.from)
+						text = strings.Replace(text, m.from, m.to, 1)
+					}
+					return text
+				},
+			})
+			require.NotZero(t, applied, "%s no longer has %q", m.file, m.from)
+			kernels = slices.DeleteFunc(kernels, func(k string) bool { return strings.TrimSuffix(k, "_float32") != m.kernel })
+			require.Len(t, kernels, 1)
+			for seed := range 60 {
+				if status, _ := check(t.Context(), program, strconv.Itoa(2+seed%3), strconv.Itoa(seed), "6", kernels[0]); status != 0 {
+					t.Logf("found by seed %d", seed)
+					return
+				}
+			}
+			require.Fail(t, "not found by any seed")
+		})
+	}
+}
+
+// A line of device.cuh of each kind.
+func TestTranslate(t *testing.T) {
+	for _, c := range []struct{ from, to string }{
+		{`asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");`, `::emulate::ptx::ld_relaxed_sys_global_u64(v, p);`},
+		{`asm volatile("fence.acq_rel.sys;" ::: "memory");`, `::emulate::ptx::fence_acq_rel_sys();`},
+		{`asm volatile("st" SHUNT_LINE_STORE ".global.v2.u64 [%0], {%1,%2};" ::"l"(p), "l"(v.x), "l"(f(v.y)) : "memory");`, `::emulate::ptx::st_volatile_global_v2_u64(p, v.x, f(v.y));`},
+		{`asm volatile("{ .reg .b32 before; atom.release.cta.shared.exch.b32 before, [%0], %1; }" ::"r"(p), "r"(v) : "memory");`, `::emulate::ptx::atom_release_cta_shared_exch_b32(p, v);`},
+		{`asm volatile("atom.acq_rel.cta.shared.add.u32 %0, [%1], 1;" : "=r"(b) : "r"(p) : "memory");`, `::emulate::ptx::atom_acq_rel_cta_shared_add_u32(b, p, 1);`},
+		{`asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));`, `::emulate::ptx::mov_u64_globaltimer(t);`},
+		{"#define N 64  /* many */\nconstexpr int kN = 8;  // few\n", "#define N 3  /* many */\nconstexpr int kN = 2;  // few\n"},
+	} {
+		got, err := Translate(c.from, map[string]int{"N": 3, "kN": 2})
+		require.NoError(t, err)
+		require.Equal(t, c.to, got)
+	}
+	for _, wrong := range []string{`asm volatile("a; b;" ::)`, `asm volatile("a" OTHER "b" ::)`, `asm volatile("a"`} {
+		_, err := Translate(wrong, nil)
+		require.Error(t, err, wrong)
+	}
+}

@@ -1,0 +1,145 @@
+// exchange.cuh: every rank sends a block to every peer and receives one from
+// each: what all_gather, all_to_all and reduce_scatter share. kSpread says
+// whether each peer gets a block of its own (block p of send goes to rank p)
+// or all get the same.
+#pragma once
+
+#include "ll.cuh"
+#include "ll128.cuh"
+
+namespace shunt {
+
+// Runs sink(offset, words) for every 8-byte word of the blocks: words[s] is the
+// word that rank s sent here, this rank's own included; offset is its place in
+// the block. from is what is sent; source prepares a word before it is. T is
+// the element.
+template <class T, bool kSpread, class Source, class Sink>
+__device__ __forceinline__ void exchange_ll(const shunt_kernel_args &a, u64 from, Source source, Sink sink) {
+  u64 *epoch = epoch_of(a, SHUNT_CLASS_LL);
+  const u64 base = *epoch;
+  const char *send = reinterpret_cast<const char *>(from);
+  const int64_t packets = (a.bytes + 7) / 8, step = int64_t(gridDim.x) * blockDim.x;
+  const int64_t rounds = packets <= step ? 1 : (packets + step - 1) / step;
+  int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (int64_t round = 0; round < rounds; round++, i += step) {
+    // The caller's memory is read before anything depends on the epoch, so that
+    // both reads are under way at once.
+    u64 outgoing[kSpread ? SHUNT_MAX_RANKS : 1], mine = 0;
+    if (kSpread) {
+#pragma unroll
+      for (int p = 0; p < SHUNT_MAX_RANKS; p++)
+        if (p < a.world) outgoing[p] = load_word<T>(send + p * a.bytes, i * 8, a.bytes);
+    } else {
+      mine = source(load_word<T>(send, i * 8, a.bytes));
+    }
+    const u64 e = base + 1 + round;
+    const bool active = i < packets || rounds > 1 || threadIdx.x == 0;
+    ll_refresh(a, e, active);
+    if (active) {
+      const u32 flag = ll_flag(e);
+      const int64_t slot = ll_offset(a.world, e, a.rank);
+#pragma unroll
+      for (int p = 0; p < SHUNT_MAX_RANKS; p++) {
+        if (p >= a.world) break;
+        const u64 word = kSpread ? source(outgoing[kSpread ? p : 0]) : mine;
+        if (p != a.rank)
+          ll_store(a.region[p] + slot, word, flag);
+        else
+          mine = word;
+      }
+      u64 words[SHUNT_MAX_RANKS];
+      ll_wait_all(a, e, words);
+#pragma unroll
+      for (int s = 0; s < SHUNT_MAX_RANKS; s++) words[s] = s == a.rank ? mine : words[s];
+      sink(i * 8, words);
+    }
+  }
+  advance(epoch, base + rounds);
+}
+
+// The same in units of a warp: sink(lane, offset, lines).
+template <class T, bool kSpread, class Source, class Sink>
+__device__ __forceinline__ void exchange_ll128(const shunt_kernel_args &a, Source source, Sink sink) {
+  u64 *epoch = epoch_of(a, SHUNT_CLASS_LL128);
+  const u64 base = *epoch + 1;
+  const Lane l;
+  const Deal deal(a.bytes);
+  const char *send = reinterpret_cast<const char *>(a.send);
+  const int64_t out = ll128_offset(a.world, 0, a.rank);
+  const char *in = own(a) + ll128_offset(a.world, 0, 0);
+  auto load = [&](int block, int64_t round) {
+    const word2 w = load_unit<T>(l, kSpread ? send + block * a.bytes : send, deal.offset(round), a.bytes);
+    return word2{source(w.x), source(w.y)};
+  };
+  auto emit = [&](int64_t round) {
+    const u64 unit = base + round;
+    const int64_t slot = out + ring(unit);
+    word2 lines[SHUNT_MAX_RANKS];
+#pragma unroll
+    for (int k = 1; k < SHUNT_MAX_RANKS; k++) {  // loads of all peers first, then the stores
+      if (k >= a.world) break;
+      if (kSpread || k == 1) lines[k] = load(a.rank + k < a.world ? a.rank + k : a.rank + k - a.world, round);
+    }
+#pragma unroll
+    for (int k = 1; k < SHUNT_MAX_RANKS; k++) {
+      if (k >= a.world) break;
+      const int p = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
+      ll128_store(l, a.region[p] + slot, kSpread ? lines[k] : lines[1], unit);
+    }
+  };
+  for (int64_t round = 0; round < deal.ahead; round++) emit(round);
+  for (int64_t round = 0; round < deal.mine; round++) {
+    if (round + deal.ahead < deal.mine) emit(round + deal.ahead);
+    const word2 mine = load(a.rank, round);
+    word2 lines[SHUNT_MAX_RANKS];
+    ll128_wait_all(a, l, in + ring(base + round), base + round, lines);
+#pragma unroll
+    for (int s = 0; s < SHUNT_MAX_RANKS; s++) lines[s] = select(s == a.rank, mine, lines[s]);
+    sink(l, deal.offset(round), lines);
+  }
+  advance(epoch, base - 1 + deal.rounds);
+}
+
+// Sinks that lay the blocks out in rank order in recv.
+struct Unchanged {
+  __device__ __forceinline__ u64 operator()(u64 word) const { return word; }
+};
+
+template <bool kSpread>
+__device__ __forceinline__ void gather_ll(const shunt_kernel_args &a) {
+  begin();
+  char *recv = reinterpret_cast<char *>(a.recv);
+  exchange_ll<uint8_t, kSpread>(a, a.send, Unchanged(), [&](int64_t offset, const u64(&words)[SHUNT_MAX_RANKS]) {
+#pragma unroll
+    for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
+      if (s >= a.world) break;
+      store_word<uint8_t>(recv + s * a.bytes, offset, a.bytes, words[s]);
+    }
+  });
+}
+
+template <bool kSpread>
+__device__ __forceinline__ void gather_ll128_body(const shunt_kernel_args &a) {
+  char *recv = reinterpret_cast<char *>(a.recv);
+  exchange_ll128<uint8_t, kSpread>(a, Unchanged(), [&](const Lane &l, int64_t offset, const word2(&lines)[SHUNT_MAX_RANKS]) {
+#pragma unroll
+    for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
+      if (s >= a.world) break;
+      store_unit<uint8_t>(l, recv + s * a.bytes, offset, a.bytes, lines[s]);
+    }
+  });
+}
+
+template <bool kSpread>
+__device__ __forceinline__ void gather_ll128(const shunt_kernel_args &a) {
+  begin();
+  gather_ll128_body<kSpread>(a);
+}
+
+}  // namespace shunt
+
+// One entry point whose body does not depend on the dtype.
+#define SHUNT_KERNEL_BYTES(name, body)                                                                     \
+  extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) name(const __grid_constant__ shunt_kernel_args args) { \
+    body(args);                                                                                            \
+  }

@@ -1,0 +1,142 @@
+/*
+ * layout.h: what host and kernels agree on: the argument block of every kernel
+ * and the layout of a rank's region. Plain C, so the host side can include it
+ * too. Nothing here may depend on CUDA.
+ *
+ * A region is memory of one rank that every peer maps. It starts zero-filled.
+ * All counters in it only grow, and all of them are advanced by kernels: no
+ * epoch is ever a kernel argument, so eager calls and graph replays mix.
+ */
+#ifndef SHUNT_CUDAIPC_LAYOUT_H
+#define SHUNT_CUDAIPC_LAYOUT_H
+
+#include <stdint.h>
+
+#define SHUNT_MAX_RANKS 8    /* ranks of one host that a kernel can name */
+#define SHUNT_MAX_BLOCKS 5  /* largest grid; below the SM count of every GPU served */
+#define SHUNT_MAX_THREADS 128
+#define SHUNT_MAX_EXPORTS 16 /* allocations of one rank that peers can reach directly */
+#define SHUNT_MAX_WARPS (SHUNT_MAX_THREADS / 32)
+
+/* Argument block of every kernel, by value. Addresses are device addresses as
+ * the launching rank's GPU sees them. */
+typedef struct shunt_kernel_args {
+  uint64_t send;    /* caller's send memory; may be 0 when nothing is sent */
+  uint64_t recv;    /* caller's receive memory; may be 0 when nothing is received */
+  int64_t bytes;    /* one rank's message, a multiple of the element size */
+  double scalar;    /* premul_sum: this rank's factor */
+  uint64_t abort;   /* shunt_watch, in pinned host memory as a rule; 0: none */
+  uint64_t timeout; /* nanoseconds a wait may last; 0: what the watch says */
+  int32_t rank;
+  int32_t world;
+  int32_t op;       /* shunt_op */
+  int32_t root;     /* root, or peer of send and recv */
+  uint64_t region[SHUNT_MAX_RANKS]; /* every rank's region, mapped here; own at [rank] */
+} shunt_kernel_args;
+
+/* Argument block of the kernels with a count and displacement per peer, in
+ * bytes. If counts is not 0 it is the address of a device copy of the four
+ * arrays, in this order, and the ones below are ignored. */
+typedef struct shunt_kernel_args_v {
+  shunt_kernel_args base;
+  uint64_t counts;
+  int64_t send_count[SHUNT_MAX_RANKS];
+  int64_t send_displ[SHUNT_MAX_RANKS];
+  int64_t recv_count[SHUNT_MAX_RANKS];
+  int64_t recv_displ[SHUNT_MAX_RANKS];
+} shunt_kernel_args_v;
+
+/* What a wait was for when it was given up; the first one stays. */
+enum {
+  SHUNT_FAULT_NONE = 0,
+  SHUNT_FAULT_ABORTED = 1, /* the abort word was raised */
+  SHUNT_FAULT_TIMEOUT = 2, /* args.timeout passed */
+  SHUNT_FAULT_ASYMMETRIC = 3 /* the receive memory lies elsewhere on a peer than symmetric memory should */
+};
+typedef struct shunt_fault {
+  uint32_t kind;
+  int32_t peer;   /* rank that was waited for */
+  uint64_t epoch; /* value that was waited for */
+} shunt_fault;
+
+/* How host and kernels talk while kernels run: the page that the contract calls
+ * the abort word (plugin/watch.go). Kernels look at the first line while they
+ * wait long, and tell in the others what the host has to know. */
+typedef struct shunt_watch {
+  uint32_t abort;        /* not 0 once the communicator is aborted */
+  uint32_t reserved;
+  uint64_t timeout;      /* nanoseconds a wait may last; 0: no limit */
+  uint8_t line0[48];
+  shunt_fault fault;     /* as at SHUNT_OFF_FAULT; kind is written last */
+  uint64_t fault_own[3]; /* SHUNT_FAULT_ASYMMETRIC: this rank's range, offset and bytes of its receive memory, */
+  uint64_t fault_theirs[3]; /* and those of the peer */
+  uint64_t missed;       /* an address that was not exported */
+  uint64_t missed_bytes; /* and how many bytes of it a kernel would have needed */
+  uint8_t line2[48];
+} shunt_watch;
+
+/* An allocation of this rank that peers may reach directly. A kernel searches
+ * its own table for the buffer it was given; known has bit r set once rank r
+ * has mapped it and entered the mapping in its imports. Peers are told to go
+ * direct only when all bits are set, so an exporter that wants to withdraw an
+ * allocation clears known first. */
+typedef struct shunt_export {
+  uint64_t base;
+  uint64_t bytes; /* 0: unused */
+  uint64_t known;
+  uint64_t generation;
+} shunt_export;
+
+/* Protocol classes. Each has slots and epochs of its own, because what makes
+ * reusing a slot safe holds only among calls that use the class alike. */
+enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASS_STAGED, SHUNT_CLASS_FORWARD, SHUNT_CLASSES };
+
+#define SHUNT_LL_BLOCK_BYTES (SHUNT_MAX_THREADS * 16) /* one packet a thread */
+#define SHUNT_RING 8                                  /* slots of 512 bytes that a warp cycles through in LL128 */
+#define SHUNT_LL128_WARP_BYTES (SHUNT_RING * 512)
+#define SHUNT_LL128_BLOCK_BYTES (SHUNT_MAX_WARPS * SHUNT_LL128_WARP_BYTES)
+#define SHUNT_STAGE_BYTES 2048 /* chunk that a block stages at a peer at once */
+#define SHUNT_STAGES 4          /* chunks of a block on their way to one peer */
+#define SHUNT_CHANNEL_BLOCKS 2 /* blocks that serve one ordered pair of ranks */
+#define SHUNT_CHANNEL_LANES (2 * SHUNT_CHANNEL_BLOCKS * SHUNT_MAX_WARPS) /* a warp serves up to two */
+
+/* Offsets within a region. */
+#define SHUNT_OFF_FAULT 0
+#define SHUNT_OFF_EPOCH 4096 /* [class][block] u64 */
+#define SHUNT_OFF_SENT (SHUNT_OFF_EPOCH + SHUNT_CLASSES * SHUNT_MAX_BLOCKS * 8)
+                                         /* [peer][lane] u64: units sent to peer */
+#define SHUNT_CHANNEL_WORDS (SHUNT_MAX_RANKS * SHUNT_CHANNEL_LANES)
+#define SHUNT_OFF_RECEIVED (SHUNT_OFF_SENT + SHUNT_CHANNEL_WORDS * 8)   /* same shape: units consumed from peer */
+#define SHUNT_OFF_CREDIT (SHUNT_OFF_RECEIVED + SHUNT_CHANNEL_WORDS * 8) /* same shape, written by peer: units of ours it has consumed */
+#define SHUNT_OFF_DONE (SHUNT_OFF_CREDIT + SHUNT_CHANNEL_WORDS * 8) /* [block][peer] u64, written by peer: direct calls it has finished */
+#define SHUNT_OFF_HELLO (SHUNT_OFF_DONE + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* [block][peer] 64 bytes, written by peer */
+#define SHUNT_OFF_OFFER (SHUNT_OFF_HELLO + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 64) /* [block][peer] 16 bytes, written by peer: where its data may go */
+#define SHUNT_OFF_OFFERED (SHUNT_OFF_OFFER + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 16) /* [block][peer] u64: offers made to peer */
+#define SHUNT_OFF_ACCEPTED (SHUNT_OFF_OFFERED + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* same shape: offers taken from peer */
+#define SHUNT_OFF_LANDED (SHUNT_OFF_ACCEPTED + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* same shape, written by peer: offers of ours it has filled */
+#define SHUNT_OFF_STAGED (SHUNT_OFF_LANDED + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* [block][peer] u64, written by peer: chunks it has staged here */
+#define SHUNT_OFF_TAKEN (SHUNT_OFF_STAGED + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8)  /* same shape, written by peer: chunks of ours it is done with */
+#define SHUNT_OFF_FORWARD (SHUNT_OFF_TAKEN + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* same shape, written by peer: chunks it has stored here to be passed on */
+#define SHUNT_OFF_MISSED (SHUNT_OFF_FORWARD + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* u64: an address that was not exported */
+#define SHUNT_OFF_CHOICE (SHUNT_OFF_MISSED + 8) /* two u64 and a u32 in the rest of that line: what the blocks of the kernel that runs have found of send and recv, and how many of them are done */
+#define SHUNT_OFF_SIGNAL (SHUNT_OFF_MISSED + 64) /* [peer] u64, written by peer: one-sided signals raised here */
+#define SHUNT_OFF_SIGNALED (SHUNT_OFF_SIGNAL + SHUNT_MAX_RANKS * 8)   /* [peer] u64: signals this rank has raised at peer */
+#define SHUNT_OFF_WAITED (SHUNT_OFF_SIGNALED + SHUNT_MAX_RANKS * 8)   /* [peer] u64: signals of peer consumed here */
+#define SHUNT_OFF_EXPORTS (((SHUNT_OFF_WAITED + SHUNT_MAX_RANKS * 8) + 4095) / 4096 * 4096) /* [export] shunt_export */
+#define SHUNT_OFF_IMPORTS (SHUNT_OFF_EXPORTS + SHUNT_MAX_EXPORTS * 32) /* [rank][export] u64: its base, mapped here */
+#define SHUNT_OFF_SLOTS (((SHUNT_OFF_IMPORTS + SHUNT_MAX_RANKS * SHUNT_MAX_EXPORTS * 8) + 65535) / 65536 * 65536)
+
+/* Slots follow; their sizes depend on the world. */
+#define SHUNT_LL_BYTES(world) ((int64_t)2 * (world) * SHUNT_MAX_BLOCKS * SHUNT_LL_BLOCK_BYTES)       /* [parity][source][block] */
+#define SHUNT_LL128_BYTES(world) ((int64_t)2 * (world) * SHUNT_MAX_BLOCKS * SHUNT_LL128_BLOCK_BYTES) /* [phase][source][block][warp] */
+#define SHUNT_CHANNEL_BYTES(world) ((int64_t)(world) * SHUNT_CHANNEL_LANES * SHUNT_LL128_WARP_BYTES) /* [source][lane] */
+
+#define SHUNT_STAGING_BYTES(world) ((int64_t)(world) * SHUNT_MAX_BLOCKS * SHUNT_STAGES * SHUNT_STAGE_BYTES) /* [source][block][stage] */
+
+#define SHUNT_OFF_LL(world) ((int64_t)SHUNT_OFF_SLOTS)
+#define SHUNT_OFF_LL128(world) (SHUNT_OFF_LL(world) + SHUNT_LL_BYTES(world))
+#define SHUNT_OFF_CHANNEL(world) (SHUNT_OFF_LL128(world) + SHUNT_LL128_BYTES(world))
+#define SHUNT_OFF_STAGING(world) (SHUNT_OFF_CHANNEL(world) + SHUNT_CHANNEL_BYTES(world))
+#define SHUNT_REGION_BYTES(world) (SHUNT_OFF_STAGING(world) + SHUNT_STAGING_BYTES(world))
+
+#endif

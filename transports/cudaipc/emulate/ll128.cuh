@@ -1,0 +1,119 @@
+// ll128.cuh: the LL128 protocol: lines of 120 bytes of data and an 8-byte flag.
+// A warp stores four lines at once; NVLink delivers a 128-byte line whole, so a
+// line whose flag has arrived has arrived. 94 % of the bytes are data, against
+// 50 % in LL; in return a warp must vote, and PCIe is excluded.
+//
+// A warp moves units of 480 bytes. Units are numbered for ever: number n uses
+// slot n mod 8 of the warp's ring and has the flag n, from 1. A warp may send up
+// to kAhead units ahead of the one it waits for. Reusing a slot is safe among
+// ranks that run alike: before a warp sends unit n it has received unit
+// n - kAhead - 1 from every peer, whose warp had then consumed unit
+// n - 2 (kAhead + 1) = n - 8. As in LL, that needs proof of life in every call:
+// warp 0 of every block exchanges a unit also when there are no bytes, and in a
+// call of more than one unit a warp every warp takes part in every one.
+#pragma once
+
+#include "device.cuh"
+
+namespace shunt {
+
+constexpr int kUnit = 480;  // bytes of data that a warp stores at once
+constexpr int kAhead = 2;
+static_assert(2 * (kAhead + 1) + 2 <= SHUNT_RING, "a slot would be rewritten before it is read");
+
+struct Lane {
+  int offset;  // of this lane's first word within a unit, in bytes
+  bool flag;   // the second word is the flag, not data
+  __device__ __forceinline__ Lane() {
+    const int lane = threadIdx.x & 31;
+    offset = (lane >> 3) * 120 + (lane & 7) * 16;
+    flag = (lane & 7) == 7;
+  }
+};
+
+// Offset within any region of this lane's 16 bytes of slot 0 of the warp's ring.
+__device__ __forceinline__ int64_t ll128_offset(int world, int phase, int source) {
+  return SHUNT_OFF_LL128(world) + int64_t((phase * world + source) * SHUNT_MAX_BLOCKS + int(blockIdx.x)) * SHUNT_LL128_BLOCK_BYTES +
+         (threadIdx.x >> 5) * SHUNT_LL128_WARP_BYTES + (threadIdx.x & 31) * 16;
+}
+
+constexpr int64_t kLL128SourceStride = int64_t(SHUNT_MAX_BLOCKS) * SHUNT_LL128_BLOCK_BYTES;
+
+__device__ __forceinline__ int ring(u64 unit) { return (int(unit) & (SHUNT_RING - 1)) * 512; }
+
+// This lane's two words of the unit at a byte offset of the caller's memory.
+template <class T>
+__device__ __forceinline__ word2 load_unit(const Lane &l, const char *base, int64_t offset, int64_t length) {
+  word2 w;
+  w.x = load_word<T>(base, offset + l.offset, length);
+  w.y = l.flag ? 0 : load_word<T>(base, offset + l.offset + 8, length);
+  return w;
+}
+
+template <class T>
+__device__ __forceinline__ void store_unit(const Lane &l, char *base, int64_t offset, int64_t length, word2 w) {
+  store_word<T>(base, offset + l.offset, length, w.x);
+  if (!l.flag) store_word<T>(base, offset + l.offset + 8, length, w.y);
+}
+
+__device__ __forceinline__ void ll128_store(const Lane &l, u64 slot, word2 w, u64 flag) {
+  if (l.flag) w.y = flag;
+  store_line(reinterpret_cast<void *>(slot), w);
+}
+
+// Waits for one unit of one peer; the whole warp calls it.
+__device__ __forceinline__ word2 ll128_wait(const shunt_kernel_args &a, const Lane &l, const char *slot, u64 flag, int peer) {
+  Wait wait(a);
+  for (;;) {
+    const word2 w = load_line(slot);
+    if (!__any_sync(~0u, l.flag && w.y != flag)) return w;
+    if (__any_sync(~0u, wait.over(peer, flag))) return w;
+  }
+}
+
+// Waits for one unit of every peer; w[s] becomes that of rank s, w[own rank] is
+// left alone. slot(s) and flag(s) say where and for what. The whole warp calls it.
+template <class Slot, class Flag>
+__device__ __forceinline__ void ll128_wait_each(const shunt_kernel_args &a, const Lane &l, Slot slot, Flag flag, word2 (&w)[SHUNT_MAX_RANKS]) {
+  Wait wait(a);
+  for (;;) {
+    int missing = -1;
+#pragma unroll
+    for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
+      if (s >= a.world) break;
+      if (s != a.rank) w[s] = load_line(slot(s));
+    }
+#pragma unroll
+    for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
+      if (s >= a.world) break;
+      if (s != a.rank && l.flag && w[s].y != flag(s)) missing = s;
+    }
+    if (!__any_sync(~0u, missing >= 0)) return;
+    if (__any_sync(~0u, wait.over(missing < 0 ? 0 : missing, flag(0)))) return;
+  }
+}
+
+// The same where all ranks run alike; first is the slot of source 0.
+__device__ __forceinline__ void ll128_wait_all(const shunt_kernel_args &a, const Lane &l, const char *first, u64 unit,
+                                               word2 (&w)[SHUNT_MAX_RANKS]) {
+  ll128_wait_each(a, l, [&](int s) { return first + s * kLL128SourceStride; }, [&](int) { return unit; }, w);
+}
+
+// How the units of a message are dealt to the warps of a grid. Neighbouring
+// units go to different blocks, so that short messages spread.
+struct Deal {
+  int64_t units, warps, rounds, mine, first;
+  int ahead;
+  __device__ __forceinline__ explicit Deal(int64_t bytes) {
+    units = (bytes + kUnit - 1) / kUnit;
+    warps = int64_t(gridDim.x) * (blockDim.x >> 5);
+    rounds = units <= warps ? 1 : (units + warps - 1) / warps;
+    first = int64_t(threadIdx.x >> 5) * gridDim.x + blockIdx.x;
+    mine = first + (rounds - 1) * warps < units ? rounds : rounds - 1;
+    if (mine == 0 && threadIdx.x < 32) mine = 1;  // an empty unit, as proof of life
+    ahead = mine - 1 < kAhead ? int(max(mine - 1, int64_t(0))) : kAhead;
+  }
+  __device__ __forceinline__ int64_t offset(int64_t round) const { return (first + round * warps) * kUnit; }
+};
+
+}  // namespace shunt

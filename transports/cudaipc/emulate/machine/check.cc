@@ -1,0 +1,348 @@
+// check.cc: every kernel on the machine against a reference: all ops, odd counts,
+// misaligned buffers, in place, small and large grids. A program is some calls
+// that every rank makes one after the other; ranks wait for each other nowhere
+// else, so calls meet the slots, counts and epochs that those before have left.
+//
+//   check [--absent|--abort] WORLD SEED CALLS KERNEL...
+//
+// Kernels that reduce have the dtype in their name. --absent: the last rank makes
+// no call, and the machine must say who waits; --abort: likewise, but the abort
+// word is raised.
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cuda.h"
+#include "layout.h"
+#include "machine.h"
+#include "values.h"
+
+using emulate::Policy;
+
+enum Coll { kAllReduce, kReduce, kReduceScatter, kBroadcast, kAllGather, kAllToAllV, kAllToAll, kBarrier, kSymmetric, kCopy, kSignals, kWindow };
+enum Grid { kAny, kAllThreads, kFull, kReduceGrid, kBroadcastGrid, kPairs, kOneWarp };
+
+struct Kernel {
+  std::string name;
+  Coll coll;
+  Grid grid;
+  int type;  // -1: bytes
+  void *entry;
+};
+
+static bool has(const std::string &s, const char *part) { return s.find(part) != std::string::npos; }
+
+static void *entry(const std::string &name) {
+  void *p = dlsym(RTLD_DEFAULT, name.c_str());
+  if (!p) fprintf(stderr, "no kernel %s\n", name.c_str()), exit(2);
+  return p;
+}
+
+// What a kernel does and how it is launched follows from its name.
+static Kernel classify(const std::string &name) {
+  Kernel k{name, kCopy, kAny, -1, entry(name)};
+  static const struct {
+    const char *prefix;
+    Coll coll;
+  } kPrefixes[] = {{"shunt_all_reduce", kAllReduce}, {"shunt_reduce_scatter", kReduceScatter}, {"shunt_reduce", kReduce}, {"shunt_broadcast", kBroadcast}, {"shunt_all_gather", kAllGather}, {"shunt_all_to_all_v", kAllToAllV}, {"shunt_all_to_all", kAllToAll}, {"shunt_barrier", kBarrier}, {"shunt_symmetric_begin", kSymmetric}, {"shunt_copy", kCopy}, {"shunt_signal", kSignals}, {"shunt_window_signal", kWindow}};
+  bool found = false;
+  for (const auto &p : kPrefixes)
+    if (!found && name.rfind(p.prefix, 0) == 0) k.coll = p.coll, found = true;
+  if (!found) fprintf(stderr, "nothing is known of kernel %s\n", name.c_str()), exit(2);
+  if (k.coll == kAllReduce || k.coll == kReduce || k.coll == kReduceScatter)
+    for (int t = 0; t < values::kTypes; t++)
+      if (name.size() > strlen(values::kNames[t]) && name.substr(name.size() - strlen(values::kNames[t]) - 1) == std::string("_") + values::kNames[t]) k.type = t;
+  if (k.coll >= kBarrier) k.grid = kOneWarp;
+  if (k.coll == kCopy) k.grid = kAny;
+  if (k.coll == kAllToAllV) k.grid = kPairs;
+  if (has(name, "_direct") || has(name, "_staged") || has(name, "_chain") || has(name, "_ring")) k.grid = kAllThreads;
+  if (name == "shunt_broadcast_direct") k.grid = kFull;
+  if (name.rfind("shunt_reduce_ll128", 0) == 0) k.grid = kReduceGrid;
+  if (name == "shunt_broadcast_ll128") k.grid = kBroadcastGrid;
+  return k;
+}
+
+static int world;
+static constexpr int64_t kGuard = 256, kBuffers = 24 << 20;
+static shunt_watch watch;
+
+// A call as one rank makes it.
+struct Part {
+  std::vector<char> data;          // what it sends
+  char *send, *recv;               // as it addresses them
+  int64_t recv_at, recv_bytes;     // in its buffers
+  std::vector<char> before, want;  // recv with its guards
+  shunt_kernel_args_v args;
+};
+struct Call {
+  Kernel kernel;
+  int type, op, root, shift, blocks, threads;
+  int64_t count;
+  bool in_place, reachable, counts_in_memory;
+  std::vector<Part> parts;
+  std::string text() const {
+    char s[256];
+    snprintf(s, sizeof s, "%s %s %s count %lld shift %d%s%s grid %dx%d root %d", kernel.name.c_str(), values::kNames[type], values::kOps[op], (long long)count, shift, in_place ? " in place" : "", reachable ? "" : " unreachable", blocks, threads, root);
+    return s;
+  }
+};
+
+static int64_t used[SHUNT_MAX_RANKS];
+
+// Where in a rank's memory its buffers begin, and an export of theirs; both differ
+// from rank to rank.
+static int64_t buffers_at(int r) { return (SHUNT_REGION_BYTES(world) + 65535) / 65536 * 65536 + r * 4096; }
+static int export_of(int r) { return (r * 3 + 1) % SHUNT_MAX_EXPORTS; }
+
+static char *take(int r, int64_t bytes) {
+  char *p = emulate::memory(r, r) + buffers_at(r) + used[r];
+  used[r] += (bytes + 255) / 256 * 256;
+  if (used[r] > kBuffers) fprintf(stderr, "too many bytes\n"), exit(2);
+  return p;
+}
+
+static int64_t pair_count(const Call &c, unsigned seed, int i, int j) { return c.count * ((i * 7 + j * 3 + seed) % 4) / 3; }
+
+static void prepare(Call &c, unsigned seed) {
+  const int size = values::kBytes[c.type];
+  const Coll coll = c.kernel.coll;
+  const bool many_in = coll == kReduceScatter || coll == kAllToAll || coll == kAllToAllV;
+  const bool many_out = coll == kAllGather || coll == kAllToAll || coll == kAllToAllV;
+  const int64_t send_n = c.count * (many_in ? world : 1), recv_n = c.count * (many_out ? world : 1);
+  std::vector<double> factor(world);
+  c.parts.resize(world);
+  for (int r = 0; r < world; r++) {
+    Part &p = c.parts[r];
+    factor[r] = c.type < 6 ? r + 2 : 0.5 + r * 0.37;
+    p.data.resize(send_n * size + 8);
+    values::generate(c.type, r, send_n, seed, p.data.data());
+  }
+  for (int r = 0; r < world; r++) {
+    Part &p = c.parts[r];
+    p.send = take(r, send_n * size + 2 * kGuard + 32 * size) + kGuard + c.shift * size;
+    p.recv = take(r, recv_n * size + 2 * kGuard + 32 * size) + kGuard + c.shift * size;
+    if (c.in_place) {
+      if (coll == kAllGather) p.send = p.recv + c.count * size * r;
+      else if (coll == kReduceScatter) p.recv = p.send + c.count * size * r;
+      else p.recv = p.send;
+    }
+    p.recv_bytes = recv_n * size;
+    memset(p.recv - kGuard, 0xA5, recv_n * size + 2 * kGuard);
+    memcpy(p.send, p.data.data(), send_n * size);
+    p.before.assign(p.recv - kGuard, p.recv + recv_n * size + kGuard);
+    p.want = p.before;
+    char *out = p.want.data() + kGuard;
+    std::vector<const char *> in(world);
+    for (int64_t i = 0; i < c.count; i++) switch (coll) {
+        case kReduce:
+          if (r != c.root) break;
+          [[fallthrough]];
+        case kAllReduce:
+        case kReduceScatter:
+          for (int s = 0; s < world; s++) in[s] = c.parts[s].data.data() + (coll == kReduceScatter ? r * c.count + i : i) * size;
+          values::reduce(c.type, c.op, in, factor.data(), out + i * size);
+          break;
+        case kBroadcast:
+          memcpy(out + i * size, c.parts[c.root].data.data() + i * size, size);
+          break;
+        case kAllGather:
+          for (int s = 0; s < world; s++) memcpy(out + (s * c.count + i) * size, c.parts[s].data.data() + i * size, size);
+          break;
+        case kAllToAll:
+          for (int s = 0; s < world; s++) memcpy(out + (s * c.count + i) * size, c.parts[s].data.data() + (r * c.count + i) * size, size);
+          break;
+        case kCopy:  // from the rank before
+          out[i] = c.parts[(r + world - 1) % world].data[i];
+          break;
+        default:
+          break;
+      }
+    shunt_kernel_args_v &v = p.args;
+    shunt_kernel_args &a = v.base;
+    v = {};
+    a.send = uint64_t(p.send), a.recv = uint64_t(p.recv), a.bytes = c.count * size, a.scalar = factor[r];
+    a.abort = uint64_t(&watch);
+    a.rank = r, a.world = world, a.op = c.op, a.root = c.root;
+    for (int s = 0; s < world; s++) a.region[s] = uint64_t(emulate::memory(r, s));
+    int64_t at[2] = {0, 0}, to = 0;
+    for (int s = 0; s < world; s++) {
+      v.send_count[s] = pair_count(c, seed, r, s) * size, v.send_displ[s] = at[0], at[0] += v.send_count[s];
+      v.recv_count[s] = pair_count(c, seed, s, r) * size, v.recv_displ[s] = at[1], at[1] += v.recv_count[s];
+      if (coll != kAllToAllV) continue;
+      int64_t from = 0;
+      for (int q = 0; q < r; q++) from += pair_count(c, seed, s, q) * size;
+      memcpy(out + to, c.parts[s].data.data() + from, v.recv_count[s]);
+      to += v.recv_count[s];
+    }
+    if (c.counts_in_memory) {
+      int64_t *array = reinterpret_cast<int64_t *>(take(r, 4 * world * 8));
+      for (int s = 0; s < world; s++) array[s] = v.send_count[s], array[world + s] = v.send_displ[s], array[2 * world + s] = v.recv_count[s], array[3 * world + s] = v.recv_displ[s];
+      memset(v.send_count, 0x7F, sizeof v.send_count * 4);
+      v.counts = uint64_t(array);
+    }
+    if (coll == kSymmetric) a.send = 3, a.recv = 4096;
+  }
+  if (coll == kCopy)  // into the next rank's recv
+    for (int r = 0; r < world; r++) {
+      const int next = (r + 1) % world;
+      c.parts[r].args.base.recv = uint64_t(c.parts[next].recv - emulate::memory(next, next) + emulate::memory(r, next));
+    }
+  if (coll == kWindow)  // a count of our own, and the semaphore at the next rank, or ours
+    for (int r = 0; r < world; r++) {
+      const int next = (r + 1) % world;
+      char *sent = take(r, 64), *semaphore = take(r, 64);
+      (void)semaphore;
+      c.parts[r].args.base.send = uint64_t(sent);
+      c.parts[r].args.base.recv = uint64_t(sent - emulate::memory(r, r) - buffers_at(r) + 256 + emulate::memory(r, next) + buffers_at(next));
+    }
+}
+
+static int64_t bad;
+
+// Compares what a rank has received, when its call has ended and once more when
+// everything has.
+static void compare(const Call &c, int r, const char *when) {
+  const Part &p = c.parts[r];
+  const char *is = p.recv - kGuard;
+  const int64_t size = values::kBytes[c.type], n = p.want.size();
+  for (int64_t i = 0; i < n; i += size) {
+    const bool guard = i < kGuard || i + size > n - kGuard;
+    if (memcmp(is + i, p.want.data() + i, std::min(size, n - i)) == 0 || (!guard && c.kernel.type >= 0 && values::same(c.type, is + i, p.want.data() + i))) continue;
+    bad++;
+    printf("WRONG %s: rank %d from byte %lld%s\n", c.text().c_str(), r, (long long)(i - kGuard), when);
+    return;
+  }
+}
+
+static emulate::Launch launch(const Call &c, int r, const std::string &name, void *f) {
+  const Part &p = c.parts[r];
+  const bool reachable = c.reachable;
+  return {name, c.blocks, c.threads,
+          [=] {
+            shunt_export *e = reinterpret_cast<shunt_export *>(emulate::memory(r, r) + SHUNT_OFF_EXPORTS) + export_of(r);
+            e->known = reachable ? ~0ull : 0;
+          },
+          [f, &p, v = c.kernel.coll == kAllToAllV] {
+            if (v) reinterpret_cast<void (*)(shunt_kernel_args_v)>(f)(p.args);
+            else reinterpret_cast<void (*)(shunt_kernel_args)>(f)(p.args.base);
+          },
+          // What a put has brought is there for who has waited for a signal only.
+          [&c, r] {
+            if (c.kernel.coll != kCopy && watch.abort == 0) compare(c, r, "");
+          }};
+}
+
+static int clamp(int64_t v, int64_t low, int64_t high) { return int(std::min(std::max(v, low), high)); }
+
+int main(int argc, char **argv) {
+  bool absent = false, abort = false;
+  while (argc > 1 && argv[1][0] == '-') {
+    absent = absent || strcmp(argv[1], "--absent") == 0;
+    abort = abort || strcmp(argv[1], "--abort") == 0;
+    argc--, argv++;
+  }
+  if (argc < 5) return fprintf(stderr, "usage: check [--absent|--abort] WORLD SEED CALLS KERNEL...\n"), 2;
+  world = atoi(argv[1]);
+  const unsigned seed = atoi(argv[2]);
+  const int calls = atoi(argv[3]);
+  std::vector<Kernel> kernels;
+  for (int i = 4; i < argc; i++) kernels.push_back(classify(argv[i]));
+  std::mt19937 random(seed);
+  Policy policy;
+  policy.order = Policy::Order(random() % 3);
+  static const Policy::Stores kStores[] = {Policy::kAtOnce, Policy::kSoon, Policy::kSoon, Policy::kSoon, Policy::kLate, Policy::kLate, Policy::kLast, Policy::kLast};
+  policy.stores = kStores[random() % 8];
+  if (abort) policy.park = false;
+  emulate::setup(world, buffers_at(world) + kBuffers, seed * 1000003ull + world, policy);
+  for (int r = 0; r < world; r++) {
+    shunt_export *e = reinterpret_cast<shunt_export *>(emulate::memory(r, r) + SHUNT_OFF_EXPORTS) + export_of(r);
+    *e = {uint64_t(emulate::memory(r, r) + buffers_at(r)), uint64_t(kBuffers), ~0ull, 1};
+    for (int s = 0; s < world; s++)
+      reinterpret_cast<uint64_t *>(emulate::memory(r, r) + SHUNT_OFF_IMPORTS)[s * SHUNT_MAX_EXPORTS + export_of(s)] = uint64_t(emulate::memory(r, s) + buffers_at(s));
+  }
+
+  auto pick = [&](auto &&list) { return list[random() % list.size()]; };
+  std::vector<Call> program(calls);
+  for (int i = 0; i < calls; i++) {
+    Call &c = program[i];
+    // Every kernel in turn, from a place that depends on the seed, then repeated.
+    c.kernel = random() % 4 == 0 && i > 0 ? program[i - 1].kernel : kernels[(i + size_t(seed) * calls) % kernels.size()];
+    c.type = c.kernel.type >= 0 ? c.kernel.type : c.kernel.coll >= kBarrier ? 1 : int(random() % values::kTypes);
+    c.op = int(random() % 6), c.root = int(random() % world);
+    c.shift = random() % 3 == 0 ? random() % 16 : 0;
+    c.count = pick(std::vector<int64_t>{0, 1, 2, 3, 7, 15, 17, 120, 121, 480, 481, 1023, 1025, 2500, 4099, 8200});
+    if (values::kBytes[c.type] == 1) c.count *= 1 + random() % 4;
+    if (abort) c.count = std::min<int64_t>(c.count, 1023);  // every wait takes its 512 spins to see the abort
+    c.in_place = random() % 3 == 0 && c.kernel.coll < kBarrier && c.kernel.coll != kAllToAllV;
+    c.reachable = random() % 4 != 0;
+    c.counts_in_memory = c.kernel.coll == kAllToAllV && random() % 3 == 0;
+    const int64_t bytes = c.count * values::kBytes[c.type];
+    c.blocks = 1 + random() % SHUNT_MAX_BLOCKS;
+    c.threads = 32 * (1 + random() % SHUNT_MAX_WARPS);
+    const int most = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world);
+    switch (c.kernel.grid) {
+      case kAny: break;
+      case kAllThreads: c.threads = SHUNT_MAX_THREADS; break;
+      case kFull: c.blocks = SHUNT_MAX_BLOCKS, c.threads = SHUNT_MAX_THREADS; break;
+      case kReduceGrid: c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / (world - 1)) * (world - 1), c.threads = SHUNT_MAX_THREADS; break;
+      case kBroadcastGrid: c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, (SHUNT_MAX_BLOCKS - EMULATED_COPY_BLOCKS) / (world - 1)) * (world - 1) + EMULATED_COPY_BLOCKS, c.threads = SHUNT_MAX_THREADS; break;
+      case kPairs:
+        if (c.kernel.name == "shunt_all_to_all_v_long") {
+          c.blocks = SHUNT_MAX_BLOCKS, c.threads = SHUNT_MAX_THREADS;
+        } else {
+          if (bytes >= EMULATED_LONG) c.count = EMULATED_LONG / values::kBytes[c.type] - 1;
+          const int units = clamp((c.count * values::kBytes[c.type] + 479) / 480, 1, most * SHUNT_MAX_WARPS);
+          c.blocks = world * std::min(units, most), c.threads = (units + most - 1) / most * 32;
+        }
+        break;
+      case kOneWarp: c.blocks = 1, c.threads = 32; break;
+    }
+    prepare(c, seed * 7919 + i);
+  }
+
+  std::vector<std::vector<emulate::Launch>> streams(world);
+  for (int r = 0; r < world; r++) {
+    if ((absent || abort) && r == world - 1) continue;
+    for (Call &c : program) {
+      streams[r].push_back(launch(c, r, c.kernel.name, c.kernel.entry));
+      if (c.kernel.coll == kSignals || c.kernel.coll == kWindow) {
+        c.parts[r].args.base.root = (r + 1) % world;
+        Call *wait = new Call(c);
+        shunt_kernel_args &a = wait->parts[r].args.base;
+        a.bytes = 1, a.root = (r + world - 1) % world;
+        if (c.kernel.coll == kWindow) a.recv = a.send + 256, a.send += 8;
+        const char *name = c.kernel.coll == kWindow ? "shunt_window_wait" : "shunt_wait";
+        streams[r].push_back(launch(*wait, r, name, entry(name)));
+      }
+    }
+  }
+  if (abort) {
+    emulate::run(streams, 3000, [] { watch.abort = 1; });
+    int ended = 0;  // ranks that had to wait: some have nothing to do with the one that is absent
+    for (int r = 0; r < world - 1; r++) {
+      const shunt_fault *f = reinterpret_cast<const shunt_fault *>(emulate::memory(r, r) + SHUNT_OFF_FAULT);
+      ended += f->kind == SHUNT_FAULT_ABORTED;
+      if (f->kind != SHUNT_FAULT_ABORTED && f->kind != SHUNT_FAULT_NONE) bad++, printf("WRONG rank %d: fault %u\n", r, f->kind);
+    }
+    if (ended == 0) bad++, printf("WRONG nobody was aborted\n");
+    printf("%lld turns after the abort\n", (long long)emulate::count().turns - 3000);
+    return bad != 0;
+  }
+  emulate::run(streams);
+  for (const Call &c : program)
+    for (int r = 0; r < world; r++) compare(c, r, " at the end");
+  for (int r = 0; r < world; r++) {
+    const shunt_fault *f = reinterpret_cast<const shunt_fault *>(emulate::memory(r, r) + SHUNT_OFF_FAULT);
+    if (f->kind) bad++, printf("WRONG rank %d: fault %u waiting for rank %d\n", r, f->kind, f->peer);
+  }
+  printf("world %d seed %u order %d stores %d: %d calls, %lld turns, %lld stores held back, %lld wrong\n", world, seed, policy.order, policy.stores, calls, (long long)emulate::count().turns, (long long)emulate::count().stores, (long long)bad);
+  return bad != 0;
+}

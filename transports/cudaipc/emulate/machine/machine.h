@@ -1,0 +1,63 @@
+// machine.h: some GPUs in one process. Every CUDA thread is a fiber, and one OS
+// thread runs all fibers of all ranks, so a seed decides everything.
+//
+// A warp has a turn: each of its threads that can runs until it meets the others
+// (votes, barriers) or looks at a word that has not changed since it last looked.
+// Which warp is next, the seed says. Within a turn no other warp runs, so what a
+// warp loads or stores with one instruction happens at once, as the LL128
+// protocol needs of a line; and a thread's plain stores into its own region are
+// seen by the others of its warp when the turn is over, as where a warp runs
+// converged: kernels that need a __syncwarp for that alone are not found.
+//
+// What a thread stores into memory of another rank stays with it and becomes
+// visible later, in any order but for stores to the same place, unless a fence
+// comes between: its own, or that of a thread which knows of the store by a
+// barrier, __syncwarp or a release and acquire in shared memory. So a fence that
+// is missing shows. Loads take effect in order: an acquire that is missing does
+// not show, nor what L1 still holds, nor the order of stores within a GPU.
+//
+// When nothing can run and no store is under way, those who wait are named.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace emulate {
+
+// How the next warp and the next store to become visible are chosen.
+struct Policy {
+  enum Order { kInTurn, kRandom, kSkewed } order = kInTurn;
+  // kAtOnce holds nothing back; kLast makes stores visible only when nothing else
+  // can happen.
+  enum Stores { kAtOnce, kSoon, kLate, kLast } stores = kAtOnce;
+  bool park = true;  // threads that wait for a word are not run until it changes
+};
+
+struct Launch {
+  std::string name;
+  int blocks, threads;
+  std::function<void()> before;  // on the stream, when the launch before it has ended
+  std::function<void()> body;    // what every thread runs
+  std::function<void()> after;   // on the stream, when it has ended
+};
+
+// Maps memory of `bytes` for every rank, zero-filled.
+void setup(int world, size_t bytes, uint64_t seed, Policy policy);
+
+// A rank's memory as another rank (or itself) addresses it: each has addresses of
+// its own for it, and uses no other's.
+char *memory(int viewer, int owner);
+
+// Runs every rank's launches, one after the other. At the turn given, if any, the
+// last argument runs. Ends the process with status 3 when nobody can go on.
+void run(const std::vector<std::vector<Launch>> &streams, int64_t turn = -1, std::function<void()> then = {});
+
+// Turns taken, and stores that were held back.
+struct Count {
+  int64_t turns, stores;
+};
+Count count();
+
+}  // namespace emulate

@@ -1,0 +1,95 @@
+// symmetric.cu: how an operation begins whose copy engines write into the receive
+// memory of peers. As with a barrier, no rank's kernel ends before every rank's
+// has begun: from then on peers may write. And every rank tells its peers where
+// its receive memory lies (the number of the symmetric range, the offset there,
+// and the bytes), because the copies behind this kernel go where this rank's own
+// place says that a peer's must be. Grid: one block of one warp.
+//
+// Copies that were enqueued cannot be called back. Where a peer's place differs
+// the kernel says so in the watch page and stays until the host has aborted the
+// communicator; the copies then land within ranges that the peers registered.
+#include "exchange.cuh"
+
+namespace shunt {
+
+// The warp's view of what differs: told by one thread, once for this rank's
+// region, like any other fault.
+__device__ __noinline__ void tell_asymmetric(const shunt_kernel_args &a, int peer, u64 epoch, const u64 (&own_words)[3], const u64 (&theirs)[3]) {
+  shunt_fault *fault = reinterpret_cast<shunt_fault *>(own(a) + SHUNT_OFF_FAULT);
+  if (atomicCAS(&fault->kind, u32(SHUNT_FAULT_NONE), u32(SHUNT_FAULT_ASYMMETRIC)) != SHUNT_FAULT_NONE) return;
+  fault->peer = peer;
+  fault->epoch = epoch;
+  if (a.abort == 0) return;
+  volatile shunt_watch *watch = reinterpret_cast<volatile shunt_watch *>(a.abort);
+  watch->fault.peer = peer;
+  watch->fault.epoch = epoch;
+  for (int i = 0; i < 3; i++) {
+    watch->fault_own[i] = own_words[i];
+    watch->fault_theirs[i] = theirs[i];
+  }
+  fence_system();  // release: the host that sees the kind sees the rest
+  watch->fault.kind = SHUNT_FAULT_ASYMMETRIC;
+}
+
+// Until the communicator is aborted, or as long as any wait may last.
+__device__ __noinline__ void stay(const shunt_kernel_args &a) {
+  if (a.abort == 0) return;
+  const u64 since = nanoseconds();
+  for (;;) {
+    const uint4 watch = load_packet(reinterpret_cast<const void *>(a.abort));  // one read over PCIe
+    const u64 limit = a.timeout != 0 ? a.timeout : u64(watch.w) << 32 | watch.z;
+    if (watch.x != 0 || (limit != 0 && nanoseconds() - since > limit)) return;
+    __nanosleep(1000);
+  }
+}
+
+// send is the range's number and recv the offset there, as numbers; bytes is the
+// length of the receive memory.
+__device__ __forceinline__ void symmetric_begin(const shunt_kernel_args &a) {
+  begin();
+  u64 *epoch = epoch_of(a, SHUNT_CLASS_LL);
+  const u64 e = *epoch + 1;
+  const int lane = threadIdx.x;
+  const bool active = lane < 3;
+  const u64 mine = lane == 0 ? a.send : lane == 1 ? a.recv : u64(a.bytes);
+  ll_refresh(a, e, active);
+  u32 differing = 0;
+  u64 words[SHUNT_MAX_RANKS];
+  if (active) {
+    fence_system();  // what this stream wrote or read before is done, for all, before the packets are there
+    const int64_t slot = ll_offset(a.world, e, a.rank);
+#pragma unroll
+    for (int p = 0; p < SHUNT_MAX_RANKS; p++)
+      if (p < a.world && p != a.rank) ll_store(a.region[p] + slot, mine, ll_flag(e));
+    ll_wait_all(a, e, words);
+#pragma unroll
+    for (int p = 0; p < SHUNT_MAX_RANKS; p++)
+      if (p < a.world && p != a.rank && words[p] != mine) differing |= 1u << p;
+    fence_system();  // acquire: what peers did before their packets is done before the copies
+  }
+  differing = __reduce_or_sync(0xFFFFFFFFu, differing);
+  // A wait that was given up has left nothing to compare.
+  const bool lost = *reinterpret_cast<volatile u32 *>(own(a) + SHUNT_OFF_FAULT) != SHUNT_FAULT_NONE;
+  if (differing != 0 && !__any_sync(0xFFFFFFFFu, lost)) {
+    const int peer = __ffs(differing) - 1;
+    u64 word = 0;
+#pragma unroll
+    for (int p = 0; p < SHUNT_MAX_RANKS; p++)
+      if (p == peer && active) word = words[p];
+    u64 own_words[3], theirs[3];
+    for (int i = 0; i < 3; i++) {
+      own_words[i] = __shfl_sync(0xFFFFFFFFu, mine, i);
+      theirs[i] = __shfl_sync(0xFFFFFFFFu, word, i);
+    }
+    if (lane == 0) {
+      tell_asymmetric(a, peer, e, own_words, theirs);
+      stay(a);
+    }
+    __syncwarp();
+  }
+  advance(epoch, e);
+}
+
+}  // namespace shunt
+
+SHUNT_KERNEL_BYTES(shunt_symmetric_begin, shunt::symmetric_begin)

@@ -1,0 +1,95 @@
+// two_shot.cuh: rank r reduces shard r and sends the result to everyone, or,
+// rooted, to the root alone. send may equal recv: a warp reads its units of a
+// shard before it writes them.
+#pragma once
+
+#include "combine.cuh"
+#include "exchange.cuh"
+
+namespace shunt {
+
+// Rank r's shard; the last ones may be short or empty.
+struct Shards {
+  int64_t bytes, shard;
+  __device__ __forceinline__ Shards(int64_t bytes, int owners) : bytes(bytes), shard(((bytes + owners - 1) / owners + 15) / 16 * 16) {}
+  __device__ __forceinline__ int64_t start(int owner) const { return owner * shard; }
+  __device__ __forceinline__ int64_t length(int owner) const { return min(shard, bytes - owner * shard); }
+};
+
+// Per warp and round: send this rank's units of the peers' shards, reduce the
+// own shard's unit, send the result, take in the peers' results. Rounds overlap:
+// data goes out kAhead rounds early and results are taken in kBehind late. A
+// warp that sends result n has received, in phase 0, unit n from every peer,
+// which had then taken in result n - kAhead - 1 - kBehind: the ring suffices.
+constexpr int kBehind = 3;
+static_assert(kAhead + 1 + kBehind + 2 <= SHUNT_RING, "a result would be overwritten before it is read");
+
+template <class T, bool kRooted>
+__device__ __forceinline__ void two_shot_ll128(const shunt_kernel_args &a) {
+  u64 *epoch = epoch_of(a, SHUNT_CLASS_LL128);
+  const u64 base = *epoch + 1;
+  const Lane l;
+  const char *send = reinterpret_cast<const char *>(a.send);
+  char *recv = reinterpret_cast<char *>(a.recv);
+  const Shards shards(a.bytes, a.world);
+  const Deal deal(shards.shard);
+  const int64_t out = ll128_offset(a.world, 0, a.rank), result_out = ll128_offset(a.world, 1, a.rank);
+  const char *in = own(a) + ll128_offset(a.world, 0, 0), *result_in = own(a) + ll128_offset(a.world, 1, 0);
+  // A unit never crosses its shard's end: the length given is the shard's.
+  auto load = [&](int s, int64_t round) {
+    const word2 w = load_unit<T>(l, send + shards.start(s), deal.offset(round), shards.length(s));
+    return word2{premultiply<T>(a.op, a.scalar, w.x), premultiply<T>(a.op, a.scalar, w.y)};
+  };
+  auto emit = [&](int64_t round) {
+    const u64 unit = base + round;
+    word2 lines[SHUNT_MAX_RANKS];
+#pragma unroll
+    for (int k = 1; k < SHUNT_MAX_RANKS; k++) {
+      if (k >= a.world) break;
+      lines[k] = load(a.rank + k < a.world ? a.rank + k : a.rank + k - a.world, round);
+    }
+#pragma unroll
+    for (int k = 1; k < SHUNT_MAX_RANKS; k++) {
+      if (k >= a.world) break;
+      const int p = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
+      ll128_store(l, a.region[p] + out + ring(unit), lines[k], unit);
+    }
+  };
+  auto reduce = [&](int64_t round) {
+    const u64 unit = base + round;
+    const word2 mine = load(a.rank, round);
+    word2 lines[SHUNT_MAX_RANKS];
+    ll128_wait_all(a, l, in + ring(unit), unit, lines);
+#pragma unroll
+    for (int s = 0; s < SHUNT_MAX_RANKS; s++) lines[s] = select(s == a.rank, mine, lines[s]);
+    const word2 result = reduce_lines<T>(a, lines);
+#pragma unroll
+    for (int p = 0; p < SHUNT_MAX_RANKS; p++) {
+      if (p >= a.world) break;
+      if (p != a.rank && (!kRooted || p == a.root)) ll128_store(l, a.region[p] + result_out + ring(unit), result, unit);
+    }
+    if (!kRooted || a.rank == a.root) store_unit<T>(l, recv + shards.start(a.rank), deal.offset(round), shards.length(a.rank), result);
+  };
+  auto collect = [&](int64_t round) {
+    if (kRooted && a.rank != a.root) return;
+    const u64 unit = base + round;
+    word2 lines[SHUNT_MAX_RANKS];
+    ll128_wait_all(a, l, result_in + ring(unit), unit, lines);
+#pragma unroll
+    for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
+      if (s >= a.world) break;
+      if (s != a.rank) store_unit<T>(l, recv + shards.start(s), deal.offset(round), shards.length(s), lines[s]);
+    }
+  };
+  const int64_t behind = max(min(deal.mine - 1, int64_t(kBehind)), int64_t(0));
+  for (int64_t round = 0; round < deal.ahead; round++) emit(round);
+  for (int64_t round = 0; round < deal.mine; round++) {
+    if (round + deal.ahead < deal.mine) emit(round + deal.ahead);
+    reduce(round);
+    if (round >= behind) collect(round - behind);
+  }
+  for (int64_t round = deal.mine - behind; round < deal.mine; round++) collect(round);
+  advance(epoch, base - 1 + deal.rounds);
+}
+
+}  // namespace shunt
