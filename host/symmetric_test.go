@@ -459,6 +459,11 @@ func TestSymmetricAllGatherInPlace(t *testing.T) {
 				return fmt.Errorf("%d ranks by copies, %w", by, err)
 			}
 		}
+		for _, e := range r.Records() { // the flight recorder tells them apart
+			if e.Symmetric != (e.Collective == "all_gather") {
+				return fmt.Errorf("recorded %+v", e)
+			}
+		}
 		return end(nil)
 	})
 }

@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -70,7 +69,7 @@ func TestDeviceRefusesReceiveMemoryThatItWasNotGiven(t *testing.T) {
 	} {
 		err := g.device.Run(p, test.a, 0)
 		require.Equal(t, test.code, plugin.CodeOf(err), "%s: %v", name, err)
-		require.True(t, strings.Contains(err.Error(), test.text), "%s: %v", name, err)
+		require.ErrorContains(t, err, test.text, name)
 	}
 	g.synchronize(0)
 	for i := range 64 {

@@ -46,11 +46,11 @@ func (a *arena) reset(need int64) error {
 	if a.device != nil {
 		size += size / 2 // allocating is slow
 		var err error
-		make := a.device.NewImage
+		allocate := a.device.NewImage
 		if a.shared {
-			make = a.device.NewSharedImage
+			allocate = a.device.NewSharedImage
 		}
-		if a.image, err = make(size); err != nil {
+		if a.image, err = allocate(size); err != nil {
 			return fmt.Errorf("%d bytes for buffers: %w", size, err)
 		}
 		a.memory = a.image.Bytes
