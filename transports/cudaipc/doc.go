@@ -9,7 +9,8 @@
 // mixture.
 //
 // What lives here is which algorithms there are, for which sizes and with which
-// grids (algorithms.go), and how their plans are built (plans.go). No mapping of
+// grids (algorithms.go), and how their plans are built (plans.go; copies.go for
+// symmetric requests, whose bytes the copy engines move). No mapping of
 // peers, no stream and no launch: those are the host's. bench/ measures the
 // kernels against NCCL and checks them, without any Go.
 package cudaipc
