@@ -70,7 +70,7 @@ bench() {
   local n against=()
   if [ -n "$nccl" ] && [ -e "$nccl" ]; then against=(--against nccl --nccl "$nccl"); else skip nccl "no library; NCCL=path names it"; fi
   # A fault of symmetric memory is not to cost the table.
-  part symmetric 60 "$shunt" bench --memory cuda -n 2 --symmetric --no-in-place --max 64M --factor 64 --collective all_gather,all_to_all,broadcast
+  part symmetric 60 "$shunt" bench --memory cuda -n 2 --symmetric --no-in-place --max 128M --factor 64 --collective all_gather,all_to_all,broadcast
   if [ "$status" = 0 ]; then against+=(--symmetric); fi
   for n in $(worlds); do
     part "bench-$n" 560 "$shunt" bench --memory cuda -n "$n" --graph --eager --no-in-place --max "${MAX:-1G}" "${against[@]}" \

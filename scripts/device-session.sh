@@ -82,7 +82,7 @@ table() {
     --collective all_reduce,all_gather,reduce_scatter,all_to_all,all_to_all_v,broadcast,reduce,sendrecv)
   if [ -n "$nccl" ] && [ -e "$nccl" ]; then against=(--against nccl --nccl "$nccl"); else skip nccl "no library; NCCL=path names it"; fi
   # A fault of symmetric memory is not to cost the table.
-  step symmetric 30 "$shunt" bench --memory cuda -n "$gpus" --symmetric --no-in-place --max 64M --factor 64 --collective all_gather,all_to_all,broadcast
+  step symmetric 30 "$shunt" bench --memory cuda -n "$gpus" --symmetric --no-in-place --max 128M --factor 64 --collective all_gather,all_to_all,broadcast
   if [ "$status" = 0 ]; then bench+=(--symmetric); fi
   for n in "$gpus" $(two); do
     step "bench-$n" 260 "$shunt" bench "${bench[@]}" "${against[@]}" -n "$n" --save "$OUT/bench-$n.json"
