@@ -37,6 +37,15 @@ var Mutations = []Mutation{
 		Guard: Test{inExecutor, "TestRule05WhatAGraphCapturedStaysUntilItIsDestroyed"},
 	},
 	{
+		Rule: 5, Why: "the memory of peers that graphs copy to is unmapped when it is deregistered",
+		File: "host/symmetric.go",
+		Old: `	for _, m := range r.held {
+		errs = append(errs, c.device.exec.Later(m.Close))`,
+		New: `	for _, m := range r.held {
+		errs = append(errs, m.Close())`,
+		Guard: Test{inHost, "TestGraphsKeepSymmetricMemoryMapped"},
+	},
+	{
 		Rule: 6, Why: "every eager operation asks the driver for captures first",
 		File:  "host/executor/device_run.go",
 		Old:   `	if c == nil && d.order.used && !follows(stream, d.order.stream) && !d.order.recorded {`,
