@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +19,7 @@ import (
 // Sizes of elements, and both ways in which they are combined, are covered by a
 // few dtypes.
 var types = map[string][]string{
+	"":               {"float32", "float16", "int64"},
 	"all_reduce":     {"float32", "float16", "int64", "uint8"},
 	"reduce":         {"float32", "bfloat16", "float64", "int32"},
 	"reduce_scatter": {"float32", "float16", "float8_e4m3"},
@@ -36,40 +36,33 @@ func compile(t *testing.T, b Build) (program string, kernels []string) {
 	}
 	b.Machine = "machine"
 	b.Kernels = "../kernels"
-	if folder := os.Getenv("SHUNT_EMULATE_KERNELS"); folder != "" {
-		b.Kernels = folder
+	if other := os.Getenv("SHUNT_EMULATE_KERNELS"); other != "" {
+		b.Kernels = other
 	}
-	b.Objects = harness(t, b)
+	harness.once.Do(func() { harness.objects, harness.err = b.Harness(context.Background(), folder) })
+	require.NoError(t, harness.err)
+	b.Objects = harness.objects
 	program, kernels, err := b.Compile(t.Context(), t.TempDir())
 	require.NoError(t, err)
 	return program, slices.DeleteFunc(kernels, func(k string) bool { return slices.Contains(waitKernels, k) })
 }
 
-var harnesses struct {
+// folder is for what tests have in common; it outlives each of them.
+var folder string
+
+var harness struct {
 	once    sync.Once
-	folder  string
 	objects []string
 	err     error
 }
 
-// harness compiles the machine once for all tests.
-func harness(t *testing.T, b Build) []string {
-	t.Helper()
-	h := &harnesses
-	h.once.Do(func() {
-		if h.folder, h.err = os.MkdirTemp("", "emulate"); h.err == nil {
-			h.objects, h.err = b.Harness(context.Background(), h.folder)
-		}
-	})
-	require.NoError(t, h.err)
-	return h.objects
-}
-
 func TestMain(m *testing.M) {
-	status := m.Run()
-	if harnesses.folder != "" {
-		os.RemoveAll(harnesses.folder)
+	var err error
+	if folder, err = os.MkdirTemp("", "emulate"); err != nil {
+		panic(err)
 	}
+	status := m.Run()
+	os.RemoveAll(folder)
 	os.Exit(status)
 }
 
@@ -102,43 +95,36 @@ func seeds(t *testing.T, n int) int {
 }
 
 func TestKernels(t *testing.T) {
+	t.Parallel()
 	program, kernels := compile(t, Build{Types: types})
-	t.Run("seeds", func(t *testing.T) {
-		for _, world := range []int{2, 3, 4} {
-			for seed := range seeds(t, 16) {
-				t.Run(fmt.Sprintf("world %d seed %d", world, seed), func(t *testing.T) {
-					t.Parallel()
-					status, output := check(t.Context(), program, append([]string{strconv.Itoa(world), strconv.Itoa(seed), "12"}, kernels...)...)
-					require.Zero(t, status, output)
-				})
-			}
+	for _, world := range []int{2, 3, 4} {
+		for seed := range seeds(t, 16) {
+			t.Run(fmt.Sprintf("world %d seed %d", world, seed), func(t *testing.T) {
+				t.Parallel()
+				status, output := check(t.Context(), program, append([]string{strconv.Itoa(world), strconv.Itoa(seed), "12"}, kernels...)...)
+				require.Zero(t, status, output)
+			})
 		}
-	})
-}
-
-// What nobody does is named: the word that a rank waits for, and who waits.
-func TestAbsentRankIsNamed(t *testing.T) {
-	program, kernels := compile(t, Build{Types: map[string][]string{"": {"float32"}}})
-	alone := []string{"shunt_copy"} // needs nobody
-	for _, kernel := range kernels {
-		if slices.Contains(alone, kernel) {
-			continue
-		}
-		status, output := check(t.Context(), program, "--absent", "3", "5", "2", kernel)
-		require.Equal(t, 3, status, "%s: %s", kernel, output)
-		require.Regexp(t, regexp.MustCompile(`(?m)^rank [01] block \d+ thread \d+ of shunt_\w+ waits for rank [01]'s (?:[A-Z0-9]+|buffers) \+ \d+$`), output, kernel)
 	}
 }
 
-// A raised abort word ends every wait of every kernel.
-func TestAbort(t *testing.T) {
+// What nobody does is named: the word that a rank waits for, and who waits. And a
+// raised abort word ends every wait of every kernel.
+func TestAbsentRank(t *testing.T) {
+	t.Parallel()
 	program, kernels := compile(t, Build{Types: map[string][]string{"": {"float32"}}})
 	for _, kernel := range kernels {
-		if kernel == "shunt_copy" {
+		if kernel == "shunt_copy" { // needs nobody
 			continue
 		}
-		status, output := check(t.Context(), program, "--abort", "3", "5", "2", kernel)
-		require.Zero(t, status, "%s: %s", kernel, output)
+		t.Run(kernel, func(t *testing.T) {
+			t.Parallel()
+			status, output := check(t.Context(), program, "--absent", "3", "5", "2", kernel)
+			require.Equal(t, 3, status, output)
+			require.Regexp(t, `(?m)^rank [01] block \d+ thread \d+ of shunt_\w+ waits for rank [01]'s (?:[A-Z0-9]+|buffers) \+ \d+$`, output)
+			status, output = check(t.Context(), program, "--abort", "3", "5", "2", kernel)
+			require.Zero(t, status, output)
+		})
 	}
 }
 

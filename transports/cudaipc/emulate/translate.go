@@ -121,7 +121,7 @@ func instruction(body string) (string, error) {
 func split(s string, separator byte) []string {
 	var parts []string
 	depth, quoted, start := 0, false, 0
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		switch c := s[i]; {
 		case c == '"':
 			quoted = !quoted

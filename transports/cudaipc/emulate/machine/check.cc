@@ -64,7 +64,7 @@ static Kernel classify(const std::string &name) {
   if (k.coll == kCopy) k.grid = kAny;
   if (k.coll == kAllToAllV) k.grid = kPairs;
   if (has(name, "_direct") || has(name, "_staged") || has(name, "_chain") || has(name, "_ring")) k.grid = kAllThreads;
-  if (name == "shunt_broadcast_direct") k.grid = kFull;
+  if (k.coll == kBroadcast && k.grid == kAllThreads) k.grid = kFull;
   if (name.rfind("shunt_reduce_ll128", 0) == 0) k.grid = kReduceGrid;
   if (name == "shunt_broadcast_ll128") k.grid = kBroadcastGrid;
   return k;
@@ -295,7 +295,7 @@ int main(int argc, char **argv) {
       case kReduceGrid: c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / (world - 1)) * (world - 1), c.threads = SHUNT_MAX_THREADS; break;
       case kBroadcastGrid: c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, (SHUNT_MAX_BLOCKS - EMULATED_COPY_BLOCKS) / (world - 1)) * (world - 1) + EMULATED_COPY_BLOCKS, c.threads = SHUNT_MAX_THREADS; break;
       case kPairs:
-        if (c.kernel.name == "shunt_all_to_all_v_long") {
+        if (has(c.kernel.name, "_long")) {
           c.blocks = SHUNT_MAX_BLOCKS, c.threads = SHUNT_MAX_THREADS;
         } else {
           if (bytes >= EMULATED_LONG) c.count = EMULATED_LONG / values::kBytes[c.type] - 1;
