@@ -56,7 +56,7 @@ func TestSymmetricCudaipc(t *testing.T) {
 			cfg.MaxBytes = 64 << 10
 		}
 		if *world == 0 {
-			cfg.Worlds = []int{2, 3, 4}
+			cfg.Worlds = symmetricWorlds
 		}
 	}
 	before := cudaipctest.Copied.Load()

@@ -8,3 +8,7 @@ var worlds = conformance.DefaultWorlds()
 
 // memoryWorlds are those of GPUs in memory, whose kernels are slow.
 var memoryWorlds = []int{1, 3}
+
+// symmetricWorlds are those of the same with symmetric memory: of two ranks, which
+// have costs of their own, and of more.
+var symmetricWorlds = []int{2, 4}

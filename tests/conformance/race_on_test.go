@@ -8,3 +8,6 @@ var worlds = []int{2, 3}
 
 // memoryWorlds are those of GPUs in memory, whose kernels are slow.
 var memoryWorlds = []int{2}
+
+// symmetricWorlds are those of the same with symmetric memory.
+var symmetricWorlds = []int{3}
