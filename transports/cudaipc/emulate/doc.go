@@ -4,4 +4,8 @@
 // reference, with schedules and orders of stores that a seed decides. So protocols
 // can be developed, and are tested, where there is no GPU. What the machine can
 // and cannot show, machine/machine.h says. Nothing here is part of the library.
+//
+// SHUNT_EMULATE_KERNELS names another folder of kernels to test, and
+// SHUNT_EMULATE_SEEDS says how many programs of each world to run. What a kernel
+// does and how it is launched follows from its name; see machine/check.cc.
 package emulate

@@ -3,11 +3,11 @@
 // that every rank makes one after the other; ranks wait for each other nowhere
 // else, so calls meet the slots, counts and epochs that those before have left.
 //
-//   check [--absent|--abort] WORLD SEED CALLS KERNEL...
+//   check [--absent|--abort] [--diverged] WORLD SEED CALLS KERNEL...
 //
 // Kernels that reduce have the dtype in their name. --absent: the last rank makes
 // no call, and the machine must say who waits; --abort: likewise, but the abort
-// word is raised.
+// word is raised. --diverged: a warp's threads see each other's stores at once.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -243,13 +243,14 @@ static emulate::Launch launch(const Call &c, int r, const std::string &name, voi
 static int clamp(int64_t v, int64_t low, int64_t high) { return int(std::min(std::max(v, low), high)); }
 
 int main(int argc, char **argv) {
-  bool absent = false, abort = false;
+  bool absent = false, abort = false, diverged = false;
   while (argc > 1 && argv[1][0] == '-') {
     absent = absent || strcmp(argv[1], "--absent") == 0;
     abort = abort || strcmp(argv[1], "--abort") == 0;
+    diverged = diverged || strcmp(argv[1], "--diverged") == 0;
     argc--, argv++;
   }
-  if (argc < 5) return fprintf(stderr, "usage: check [--absent|--abort] WORLD SEED CALLS KERNEL...\n"), 2;
+  if (argc < 5) return fprintf(stderr, "usage: check [--absent|--abort] [--diverged] WORLD SEED CALLS KERNEL...\n"), 2;
   world = atoi(argv[1]);
   const unsigned seed = atoi(argv[2]);
   const int calls = atoi(argv[3]);
@@ -261,6 +262,7 @@ int main(int argc, char **argv) {
   static const Policy::Stores kStores[] = {Policy::kAtOnce, Policy::kSoon, Policy::kSoon, Policy::kSoon, Policy::kLate, Policy::kLate, Policy::kLast, Policy::kLast};
   policy.stores = kStores[random() % 8];
   if (abort) policy.park = false;
+  policy.converged = !diverged;
   emulate::setup(world, buffers_at(world) + kBuffers, seed * 1000003ull + world, policy);
   for (int r = 0; r < world; r++) {
     shunt_export *e = reinterpret_cast<shunt_export *>(emulate::memory(r, r) + SHUNT_OFF_EXPORTS) + export_of(r);

@@ -296,7 +296,7 @@ void setup(int world, size_t bytes, uint64_t seed, Policy p) {
   policy = p;
   random_bits.seed(seed);
   grids.resize(world);
-  map_memory(world, bytes, p.stores != Policy::kAtOnce);
+  map_memory(world, bytes, p.stores != Policy::kAtOnce, p.converged);
   static char stack[1 << 16];
   stack_t s{};
   s.ss_sp = stack, s.ss_size = sizeof stack;

@@ -7,7 +7,7 @@
 // warp loads or stores with one instruction happens at once, as the LL128
 // protocol needs of a line; and a thread's plain stores into its own region are
 // seen by the others of its warp when the turn is over, as where a warp runs
-// converged: kernels that need a __syncwarp for that alone are not found.
+// converged. Policy::converged = false shows which kernels rely on that.
 //
 // What a thread stores into memory of another rank stays with it and becomes
 // visible later, in any order but for stores to the same place, unless a fence
@@ -33,6 +33,7 @@ struct Policy {
   // can happen.
   enum Stores { kAtOnce, kSoon, kLate, kLast } stores = kAtOnce;
   bool park = true;  // threads that wait for a word are not run until it changes
+  bool converged = true;
 };
 
 struct Launch {

@@ -33,7 +33,7 @@ namespace {
 int world;
 size_t rank_bytes, window_bytes;  // one rank's memory, and all ranks'
 char *base;                       // windows: one for each rank, and one for nobody's
-bool holding;
+bool holding, in_step;
 Writer *writer;
 std::vector<Fresh> of_turn;  // stores of the warp's turn into its own region; old has the new value
 
@@ -107,7 +107,7 @@ void plain_store(void *p, size_t bytes) {
   char *to = place_of(p);
   changes();
   const bool own = owner_of(p) == writer->rank;
-  if (own ? int64_t(to - base) % int64_t(rank_bytes) >= SHUNT_REGION_BYTES(world) : !holding) return;
+  if (own ? !in_step || int64_t(to - base) % int64_t(rank_bytes) >= SHUNT_REGION_BYTES(world) : !holding) return;
   for (size_t at = 0; at < bytes;) {
     const int n = int(std::min(bytes - at, 16 - reinterpret_cast<uintptr_t>(to + at) % 16));
     Fresh f{to + at, n, {}};
@@ -119,11 +119,12 @@ void plain_store(void *p, size_t bytes) {
 
 }  // namespace
 
-void map_memory(int ranks, size_t bytes, bool hold_back) {
+void map_memory(int ranks, size_t bytes, bool hold_back, bool converged) {
   world = ranks;
   rank_bytes = (bytes + 65535) / 65536 * 65536;
   window_bytes = rank_bytes * world;
   holding = hold_back;
+  in_step = converged;
   const int file = memfd_create("ranks", 0);
   if (file < 0 || ftruncate(file, window_bytes) != 0) fail("no memory");
   void *p = mmap(nullptr, window_bytes * (world + 1), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
