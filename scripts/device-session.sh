@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # session.sh: all that is to be shown on GPUs, in parts of less than ten minutes
-# each, for a machine that is lent for a short while.
+# each, for where GPUs can be had for a short while only.
 #
 #   session.sh check      smoke, executor, examples, conformance with every carrier, messages above 4 GiB
 #   session.sh table      the table: against NCCL and torch's symmetric memory, on all GPUs and on 2
