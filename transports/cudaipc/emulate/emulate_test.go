@@ -39,9 +39,11 @@ func compile(t *testing.T, b Build) (program string, kernels []string) {
 	if other := os.Getenv("SHUNT_EMULATE_KERNELS"); other != "" {
 		b.Kernels = other
 	}
-	harness.once.Do(func() { harness.objects, harness.err = b.Harness(context.Background(), folder) })
-	require.NoError(t, harness.err)
-	b.Objects = harness.objects
+	if b.Constants == nil {
+		harness.once.Do(func() { harness.objects, harness.err = b.Harness(context.Background(), folder) })
+		require.NoError(t, harness.err)
+		b.Objects = harness.objects
+	}
 	program, kernels, err := b.Compile(t.Context(), t.TempDir())
 	require.NoError(t, err)
 	return program, slices.DeleteFunc(kernels, func(k string) bool { return slices.Contains(waitKernels, k) })
@@ -81,7 +83,7 @@ func check(ctx context.Context, program string, arguments ...string) (status int
 	return 0, string(data)
 }
 
-// seeds is how many programs of each world TestKernels runs.
+// seeds is how many programs of each world run.
 func seeds(t *testing.T, n int) int {
 	if s := os.Getenv("SHUNT_EMULATE_SEEDS"); s != "" {
 		v, err := strconv.Atoi(s)
@@ -97,8 +99,19 @@ func seeds(t *testing.T, n int) int {
 func TestKernels(t *testing.T) {
 	t.Parallel()
 	program, kernels := compile(t, Build{Types: types})
-	for _, world := range []int{2, 3, 4} {
-		for seed := range seeds(t, 16) {
+	testWorlds(t, program, kernels, []int{2, 3, 4}, seeds(t, 16))
+}
+
+// As many ranks as a host may have need more blocks.
+func TestManyRanks(t *testing.T) {
+	t.Parallel()
+	program, kernels := compile(t, Build{Types: map[string][]string{"": {"float32"}}, Constants: map[string]int{"SHUNT_MAX_BLOCKS": 9}})
+	testWorlds(t, program, kernels, []int{5, 8}, seeds(t, 4))
+}
+
+func testWorlds(t *testing.T, program string, kernels []string, worlds []int, seeds int) {
+	for _, world := range worlds {
+		for seed := range seeds {
 			t.Run(fmt.Sprintf("world %d seed %d", world, seed), func(t *testing.T) {
 				t.Parallel()
 				status, output := check(t.Context(), program, append([]string{strconv.Itoa(world), strconv.Itoa(seed), "12"}, kernels...)...)
@@ -164,7 +177,7 @@ func TestMutantsAreFound(t *testing.T) {
 			require.NotZero(t, applied, "%s no longer has %q", m.file, m.from)
 			kernels = slices.DeleteFunc(kernels, func(k string) bool { return strings.TrimSuffix(k, "_float32") != m.kernel })
 			require.Len(t, kernels, 1)
-			for seed := range 60 {
+			for seed := range 240 {
 				if status, _ := check(t.Context(), program, strconv.Itoa(2+seed%3), strconv.Itoa(seed), "6", kernels[0]); status != 0 {
 					t.Logf("found by seed %d", seed)
 					return
