@@ -132,7 +132,7 @@ func (b Build) Harness(ctx context.Context, out string) (objects []string, err e
 		return nil, err
 	}
 	var units []unit
-	for _, name := range []string{"machine", "memory", "fiber", "values", "check"} {
+	for _, name := range []string{"machine", "threads", "memory", "fiber", "values", "check"} {
 		units = append(units, unit{filepath.Join(b.Machine, name+".cc"), filepath.Join(out, "harness_"+name+".o"), append(b.flags(out), "-O2")})
 	}
 	return compileAll(ctx, units)

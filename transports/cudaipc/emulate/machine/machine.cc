@@ -1,4 +1,4 @@
-// machine.cc: fibers, warps, blocks and who runs next.
+// machine.cc: kernels, their threads, and who runs next.
 #include "machine.h"
 
 #include <signal.h>
@@ -8,106 +8,66 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <deque>
-#include <map>
-#include <memory>
 #include <random>
 
-#include "cuda.h"
-#include "fiber.h"
-#include "memory.h"
+#include "state.h"
 
 namespace emulate {
 
 const Place *place;
+Policy policy;
+Thread *current;
+int64_t turns;
+bool moved;
 
 namespace {
 
-constexpr int kWarp = 32, kBarriers = 16;
-constexpr size_t kSharedBytes = 1 << 16;
-constexpr int64_t kMostTurns = 20000000;
-
-struct Block;
-struct Warp;
-
-struct Load {
-  const char *from;
-  int bytes;
-  char value[16];
-};
-
-struct Thread {
-  enum State { kReady, kVoting, kJoining, kParked, kEnded } state = kReady;
-  Place place;
-  Warp *warp;
-  int lane;
-  Fiber fiber;
-  int64_t not_before = 0;     // turn from which it may run
-  bool repeats = false;       // its last load has told it nothing new
-  std::vector<Load> history;  // since it last changed anything
-  u64 seen = 0;               // the warp's progress when it was parked
-  const void *waits = nullptr;
-  u64 result = 0;
-  int barrier = 0;
-  Writer writer;
-};
-
-struct Warp {
-  Block *block;
-  std::vector<std::unique_ptr<Thread>> lanes;
-  int live = 0, voting = 0;
-  Vote kind;
-  u64 value[kWarp];
-  int argument[kWarp];
-  u64 progress = 0;
-  bool parked = false;  // has voted on what no thread of it has news about
-  int weight = 1;
-  Stores known;  // stores that every thread of the warp knows of
-};
-
-struct Grid;
-
-struct Block {
-  Grid *grid;
-  int number, live = 0;
-  std::vector<std::unique_ptr<Warp>> warps;
-  int joined[kBarriers] = {}, expected[kBarriers] = {};
-  std::unique_ptr<char[]> shared{new char[kSharedBytes]};
-  size_t shared_used = 16;
-  std::map<const void *, void *> variables;
-  std::map<u32, Stores> released;  // by shared address
-  Stores known;
-};
-
-struct Grid {
-  int rank, live = 0;
-  const Launch *launch;
-  std::vector<std::unique_ptr<Block>> blocks;
-};
-
-Policy policy;
 std::mt19937_64 random_bits;
-Thread *current;
 Fiber scheduler;
-int64_t turns;
 std::vector<std::unique_ptr<Grid>> grids;  // of each rank, the one that runs
-std::vector<Warp *> warps;
-bool moved;  // something has happened that may let others go on
+std::vector<Warp *> warps;  // of all grids that run
+
+}  // namespace
 
 uint64_t below(uint64_t n) { return random_bits() % n; }
-
-std::string who(const Thread *t) {
-  char text[256];
-  const Grid *g = t->warp->block->grid;
-  snprintf(text, sizeof text, "rank %d block %d thread %u of %s", g->rank, t->warp->block->number, t->place.thread.x, g->launch->name.c_str());
-  return text;
-}
 
 // Leaves the current thread until the scheduler runs it again.
 void leave() {
   Thread *t = current;
   settle(t->writer);
   switch_fiber(t->fiber, scheduler);
+}
+
+bool changed(const Thread &t) {
+  for (const Load &l : t.history)
+    if (memcmp(l.from, l.value, l.bytes) != 0) return true;
+  return false;
+}
+
+// All of a barrier are there: each knows what the others have stored.
+void release_barrier(Block &b, int id) {
+  moved = true;
+  b.joined[id] = 0;
+  for (auto &w : b.warps) {
+    bool all = false;
+    for (auto &t : w->lanes)
+      if (t->state == Thread::kJoining && t->barrier == id) {
+        t->state = Thread::kReady;
+        t->not_before = turns + 1;
+        move_stores(t->writer.pending, b.known);
+        all = true;
+      }
+    if (all) move_stores(w->known, b.known);
+  }
+}
+
+namespace {
+
+std::string who(const Thread *t) {
+  char text[256];
+  const Grid *g = t->warp->block->grid;
+  snprintf(text, sizeof text, "rank %d block %d thread %u of %s", g->rank, t->warp->block->number, t->place.thread.x, g->launch->name.c_str());
+  return text;
 }
 
 [[noreturn]] void ended() {
@@ -123,33 +83,11 @@ void body() {
   ended();
 }
 
-bool changed(const Thread &t) {
-  for (const Load &l : t.history)
-    if (memcmp(l.from, l.value, l.bytes) != 0) return true;
-  return false;
-}
-
 bool runnable(Thread &t) {
   switch (t.state) {
     case Thread::kReady: return t.not_before <= turns;
     case Thread::kParked: return changed(t) || t.seen != t.warp->progress;
     default: return false;
-  }
-}
-
-void release_barrier(Block &b, int id) {
-  moved = true;
-  b.joined[id] = 0;
-  for (auto &w : b.warps) {
-    bool all = false;
-    for (auto &t : w->lanes)
-      if (t->state == Thread::kJoining && t->barrier == id) {
-        t->state = Thread::kReady;
-        t->not_before = turns + 1;
-        move_stores(t->writer.pending, b.known);
-        all = true;
-      }
-    if (all) move_stores(w->known, b.known);
   }
 }
 
@@ -367,165 +305,4 @@ void run(const std::vector<std::vector<Launch>> &streams, int64_t turn, std::fun
 
 Count count() { return {turns, held_back()}; }
 
-// ---- what threads call --------------------------------------------------------
-
-// Parks the thread when it looks again at what has not changed, nor anything else
-// that it has looked at since it last changed something.
-void before_load(const void *p, int bytes) {
-  Thread *t = current;
-  const char *from = static_cast<const char *>(p);
-  for (const Load &l : t->history)
-    if (l.from == from && l.bytes == bytes) {
-      if (changed(*t)) break;
-      t->waits = p;
-      if (policy.park) {
-        t->state = Thread::kParked;
-        t->seen = t->warp->progress;
-      } else {
-        t->not_before = turns + 1;
-      }
-      leave();
-      t->history.clear();
-      t->repeats = false;
-      return;
-    }
-  if (below(8) == 0) pause();
-}
-
-void after_load(const void *p, int bytes) {
-  Thread *t = current;
-  if (t->history.size() >= 64) t->history.clear();
-  Load l{static_cast<const char *>(p), bytes, {}};
-  memcpy(l.value, p, bytes);
-  t->repeats = false;
-  t->waits = p;
-  for (Load &before : t->history)
-    if (before.from == l.from && before.bytes == bytes) {
-      t->repeats = memcmp(before.value, l.value, bytes) == 0;
-      before = l;
-      return;
-    }
-  t->history.push_back(l);
-}
-
-// Something visible has changed, by the thread that runs if one does.
-void changes() {
-  moved = true;
-  if (!current) return;
-  current->history.clear();
-  current->repeats = false;
-  current->waits = nullptr;
-}
-
-void pause() {
-  current->not_before = turns + 1;
-  leave();
-}
-
-u64 vote(Vote kind, u64 value, int argument) {
-  Thread *t = current;
-  Warp &w = *t->warp;
-  if (w.voting == 0) w.kind = kind;
-  if (w.kind != kind) fail("another vote than that of its warp");
-  w.value[t->lane] = value;
-  w.argument[t->lane] = argument;
-  t->state = Thread::kVoting;
-  if (++w.voting == int(w.lanes.size())) {
-    u64 any = 0, all = 1, ballot = 0, bits = 0;
-    for (size_t i = 0; i < w.lanes.size(); i++) {
-      any |= w.value[i] != 0, all &= w.value[i] != 0, bits |= w.value[i];
-      ballot |= u64(w.value[i] != 0) << i;
-    }
-    settle(t->writer);
-    for (size_t i = 0; i < w.lanes.size(); i++) {
-      Thread &other = *w.lanes[i];
-      switch (kind) {
-        case Vote::kAny: other.result = any; break;
-        case Vote::kAll: other.result = all; break;
-        case Vote::kBallot: other.result = ballot; break;
-        case Vote::kOr: other.result = bits; break;
-        case Vote::kShuffle: other.result = w.value[w.argument[i] & (kWarp - 1)]; break;
-        case Vote::kShuffleXor: other.result = w.value[(i ^ w.argument[i]) & (kWarp - 1)]; break;
-        case Vote::kSync: move_stores(other.writer.pending, w.known); break;
-      }
-      other.state = Thread::kReady;
-      other.not_before = turns + 1;
-    }
-    w.voting = 0;
-    w.progress++;
-    w.parked = policy.park;
-    for (auto &other : w.lanes) w.parked = w.parked && other->repeats;
-  }
-  leave();
-  return t->result;
-}
-
-void join(int id, int threads) {
-  Thread *t = current;
-  Block &b = *t->warp->block;
-  if (b.joined[id] == 0) b.expected[id] = threads;
-  if (b.expected[id] != threads) fail("another number of threads at barrier " + std::to_string(id));
-  t->history.clear();
-  t->state = Thread::kJoining;
-  t->barrier = id;
-  settle(t->writer);
-  if (++b.joined[id] == (threads ? threads : b.live)) release_barrier(b, id);
-  leave();
-}
-
-void *shared(const void *variable, size_t bytes, size_t alignment) {
-  Block &b = *current->warp->block;
-  void *&p = b.variables[variable];
-  if (!p) {
-    b.shared_used = (b.shared_used + alignment - 1) / alignment * alignment;
-    p = b.shared.get() + b.shared_used;
-    b.shared_used += bytes;
-    if (b.shared_used > kSharedBytes) fail("too much shared memory");
-  }
-  return p;
-}
-
-u32 shared_address(const void *p) { return u32(static_cast<const char *>(p) - current->warp->block->shared.get()); }
-
-namespace ptx {
-
-static u32 *shared_word(u32 address) { return reinterpret_cast<u32 *>(current->warp->block->shared.get() + address); }
-
-// What the thread knows of becomes known to whoever acquires.
-static void release_at(u32 address) {
-  Block &b = *current->warp->block;
-  settle(current->writer);
-  Stores &to = b.released[address];
-  copy_stores(current->writer.pending, to);
-  copy_stores(current->warp->known, to);
-  copy_stores(b.known, to);
-}
-static void acquire_at(u32 address) {
-  auto &released = current->warp->block->released;
-  auto found = released.find(address);
-  if (found != released.end()) copy_stores(found->second, current->writer.pending);
-}
-
-void atom_acquire_cta_shared_or_b32(u32 &v, u32 address, u32) {
-  before_load(shared_word(address), 4);
-  v = *shared_word(address);
-  after_load(shared_word(address), 4);
-  acquire_at(address);
-}
-void atom_release_cta_shared_exch_b32(u32 address, u32 v) {
-  release_at(address);
-  *shared_word(address) = v;
-  changes();
-}
-void atom_acq_rel_cta_shared_add_u32(u32 &before, u32 address, u32 v) {
-  acquire_at(address);
-  release_at(address);
-  before = *shared_word(address);
-  *shared_word(address) += v;
-  changes();
-}
-
-void mov_u64_globaltimer(u64 &t) { t = u64(turns) * 100; }
-
-}  // namespace ptx
 }  // namespace emulate
