@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,7 +36,9 @@ func compile(t *testing.T, b Build) (program string, kernels []string) {
 		t.Skip("no g++")
 	}
 	b.Machine = "machine"
-	b.Kernels = "../kernels"
+	if b.Kernels == "" {
+		b.Kernels = "../kernels"
+	}
 	if other := os.Getenv("SHUNT_EMULATE_KERNELS"); other != "" {
 		b.Kernels = other
 	}
@@ -119,6 +122,27 @@ func testWorlds(t *testing.T, program string, kernels []string, worlds []int, se
 			})
 		}
 	}
+}
+
+// Kernels on trial, among the ones that they are to replace.
+func TestTrialKernels(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	for _, from := range []string{"../kernels", "../bench/trial"} { // the second's channel.cuh counts
+		entries, err := os.ReadDir(from)
+		require.NoError(t, err)
+		for _, e := range entries {
+			data, err := os.ReadFile(filepath.Join(from, e.Name()))
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(folder, e.Name()), data, 0o600))
+		}
+	}
+	program, kernels := compile(t, Build{
+		Kernels: folder, Types: map[string][]string{"": {"float32"}},
+		Only: []string{"broadcast", "broadcast_chain", "reduce", "reduce_chain", "all_gather", "all_gather_ring", "all_to_all_v_variants"},
+	})
+	require.Contains(t, kernels, "shunt_reduce_chain_float32")
+	testWorlds(t, program, kernels, []int{2, 3, 4}, seeds(t, 8))
 }
 
 // What nobody does is named: the word that a rank waits for, and who waits. And a

@@ -1,0 +1,259 @@
+// all_to_all_v_variants.cu: the long kernel of all_to_all_v.cu with so many blocks
+// that store (b) and so many vectors of a thread under way (u).
+#include "copy.cuh"
+#include "direct.cuh"
+
+namespace shunt {
+
+// Blocks that serve one peer.
+__device__ __forceinline__ int channel_blocks(int world) {
+  return world * SHUNT_CHANNEL_BLOCKS <= SHUNT_MAX_BLOCKS ? SHUNT_CHANNEL_BLOCKS : SHUNT_MAX_BLOCKS / world;
+}
+
+// One direction of a pair: what moves, and how its units are dealt.
+struct Flow {
+  char *base;
+  int64_t bytes, units;
+  int lanes;
+  // Many units are dealt to two lanes a warp, whose loads overlap. Both ends
+  // see the same bytes, so they deal alike.
+  __device__ __forceinline__ Flow(u64 address, int64_t displ, int64_t count, int warps)
+      : base(reinterpret_cast<char *>(address) + displ), bytes(count), units((count + kUnit - 1) / kUnit), lanes(units > 4 * warps ? 2 * warps : warps) {}
+  __device__ __forceinline__ int64_t share(int lane) const { return lane < lanes ? units_of_lane(units, lane, lanes) : 0; }
+  __device__ __forceinline__ int64_t offset(int lane, int64_t k) const { return (lane + k * lanes) * kUnit; }
+};
+
+// A warp serves both directions of its lanes, whichever can move, so that no two
+// ranks can wait for each other; each lane reads ahead by one unit.
+template <int kLanes>
+__device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, int peer, int lane, int warps, const Flow &out, const Flow &in) {
+  const Lane l;
+  Outlet outlet[kLanes] = {Outlet(a, peer, lane)};
+  Inlet inlet[kLanes] = {Inlet(a, peer, lane)};
+  if (kLanes > 1) {
+    outlet[kLanes - 1] = Outlet(a, peer, lane + warps);
+    inlet[kLanes - 1] = Inlet(a, peer, lane + warps);
+  }
+  int64_t to_send[kLanes], to_receive[kLanes], sent[kLanes], received[kLanes], left = 0;
+  word2 next[kLanes];
+#pragma unroll
+  for (int i = 0; i < kLanes; i++) {
+    sent[i] = received[i] = 0;
+    to_send[i] = out.share(lane + i * warps);
+    to_receive[i] = in.share(lane + i * warps);
+    left += to_send[i] + to_receive[i];
+    if (to_send[i] > 0) next[i] = load_unit<uint8_t>(l, out.base, out.offset(lane + i * warps, 0), out.bytes);
+  }
+  Wait wait(a);
+  while (left > 0) {
+    bool moved = false;
+#pragma unroll
+    for (int i = 0; i < kLanes; i++)
+      if (sent[i] < to_send[i] && outlet[i].ready()) {
+        outlet[i].put(l, next[i]);
+        if (++sent[i] < to_send[i]) next[i] = load_unit<uint8_t>(l, out.base, out.offset(lane + i * warps, sent[i]), out.bytes);
+        left--;
+        moved = true;
+      }
+#pragma unroll
+    for (int i = 0; i < kLanes; i++) {
+      word2 w;
+      if (received[i] < to_receive[i] && inlet[i].take(l, w)) {
+        store_unit<uint8_t>(l, in.base, in.offset(lane + i * warps, received[i]), in.bytes, w);
+        received[i]++;
+        left--;
+        moved = true;
+      }
+    }
+    if (!moved && __any_sync(~0u, wait.over(peer, inlet[0].next()))) break;
+  }
+#pragma unroll
+  for (int i = 0; i < kLanes; i++) {
+    if (to_send[i] > 0) outlet[i].close();
+    if (to_receive[i] > 0) inlet[i].close();
+  }
+}
+
+constexpr int64_t kLong = 1 << 20;  // bytes from which a receiver makes an offer
+
+// What this rank sends to and receives from each peer.
+class Counts {
+ public:
+  __device__ __forceinline__ explicit Counts(const shunt_kernel_args_v &args) : v(args) {}
+  __device__ __forceinline__ int64_t send_count(int p) const { return v.counts ? device(0, p) : v.send_count[p]; }
+  __device__ __forceinline__ int64_t send_displ(int p) const { return v.counts ? device(1, p) : v.send_displ[p]; }
+  __device__ __forceinline__ int64_t recv_count(int p) const { return v.counts ? device(2, p) : v.recv_count[p]; }
+  __device__ __forceinline__ int64_t recv_displ(int p) const { return v.counts ? device(3, p) : v.recv_displ[p]; }
+
+ private:
+  __device__ __forceinline__ int64_t device(int array, int p) const {
+    return reinterpret_cast<const int64_t *>(v.counts)[array * v.base.world + p];
+  }
+  const shunt_kernel_args_v &v;
+};
+
+// The outcome of the offers, for the whole block.
+struct Offers {
+  u64 to[SHUNT_MAX_RANKS];        // where a long message to a peer goes; 0: through the channel
+  bool landing[SHUNT_MAX_RANKS];  // a peer stores its long message here by itself
+  u64 reference;                  // of the memory that long messages arrive in
+  int64_t low, span;
+};
+
+// Thread p makes its offer to peer p first and only then waits for one: nobody
+// waits for an offer that waits for another.
+__device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, const Counts &counts, Offers &o) {
+  if (threadIdx.x == 0) {
+    int64_t low = INT64_MAX, high = 0;
+    for (int p = 0; p < a.world; p++)
+      if (p != a.rank && counts.recv_count(p) >= kLong) {
+        low = min(low, counts.recv_displ(p));
+        high = max(high, counts.recv_displ(p) + counts.recv_count(p));
+      }
+    o.reference = 0;
+    o.low = low;
+    o.span = max(high - low, int64_t(0));
+  }
+  __syncthreads();
+  if (o.span > 0) find_export(a, threadIdx.x, a.recv + o.low, o.span, &o.reference);
+  __syncthreads();
+  if (threadIdx.x == 0 && o.span > 0) {
+    o.reference = same_for_all_blocks(a, 1, o.reference);
+    if (o.reference == 0) miss(a, a.recv + o.low, o.span);
+  }
+  __syncthreads();
+  const int p = threadIdx.x;
+  if (p < a.world && p != a.rank) {
+    const int here = int(blockIdx.x) * SHUNT_MAX_RANKS + p, there = int(blockIdx.x) * SHUNT_MAX_RANKS + a.rank;
+    o.to[p] = 0;
+    o.landing[p] = false;
+    if (counts.recv_count(p) >= kLong) {
+      u64 *made = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_OFFERED) + here;
+      const u64 reference = o.reference == 0 ? 0 : o.reference + (counts.recv_displ(p) - o.low);
+      // Release: what this stream did with recv before comes before the peer's
+      // stores to it.
+      fence_system();
+      ll_store(a.region[p] + SHUNT_OFF_OFFER + there * 16, reference, ll_flag(++*made));
+      o.landing[p] = reference != 0;
+    }
+    if (counts.send_count(p) >= kLong) {
+      u64 *taken = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_ACCEPTED) + here;
+      const u32 flag = ll_flag(++*taken);
+      uint4 packet;
+      Wait wait(a);
+      do packet = load_packet(own(a) + SHUNT_OFF_OFFER + here * 16);
+      while ((packet.y != flag || packet.w != flag) && !wait.over(p, *taken));
+      fence_system();  // acquire: see above
+      o.to[p] = import_address(a, p, ll_word(packet));
+    }
+  }
+  __syncthreads();
+}
+
+// The short messages of one block of so many for each rank, which is also the
+// one for what a rank sends itself. to and landing say whether a pair's message
+// goes past the channel; with offers, so does what a rank sends itself.
+__device__ __forceinline__ void serve_channels(const shunt_kernel_args &a, const Counts &counts, const Offers *offers, int blocks) {
+  if (int(blockIdx.x) >= a.world * blocks) return;
+  const int peer = (a.rank + blockIdx.x / blocks) % a.world, block = blockIdx.x % blocks;
+  const int64_t send_count = counts.send_count(peer), recv_count = counts.recv_count(peer);
+  if (peer == a.rank) {
+    const char *send = reinterpret_cast<const char *>(a.send) + counts.send_displ(peer);
+    if (!offers)
+      copy_bytes(reinterpret_cast<char *>(a.recv) + counts.recv_displ(peer), send, min(send_count, recv_count), block * blockDim.x + threadIdx.x, blocks * blockDim.x);
+    return;
+  }
+  const int most = channel_blocks(a.world), warps = most * SHUNT_MAX_WARPS, lane = (threadIdx.x >> 5) * most + block;
+  const Flow out(a.send, counts.send_displ(peer), offers && offers->to[peer] != 0 ? 0 : send_count, warps);
+  const Flow in(a.recv, counts.recv_displ(peer), offers && offers->landing[peer] ? 0 : recv_count, warps);
+  if (out.lanes > warps || in.lanes > warps)
+    serve_pair<2>(a, peer, lane, warps, out, in);
+  else
+    serve_pair<1>(a, peer, lane, warps, out, in);
+}
+
+// copy_bytes with so many vectors of a thread under way.
+template <int kUnroll>
+__device__ __forceinline__ void copy_vectors(char *to, const char *from, int64_t bytes, int64_t thread, int64_t threads) {
+  if (((reinterpret_cast<u64>(to) | reinterpret_cast<u64>(from) | u64(bytes)) & 15) != 0 || to == from) return copy_bytes(to, from, bytes, thread, threads);
+  const int64_t n = bytes / 16;
+  int64_t i = thread;
+#pragma unroll 1
+  for (; i + (kUnroll - 1) * threads < n; i += kUnroll * threads) {
+    word2 w[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; u++) w[u] = reinterpret_cast<const word2 *>(from)[i + u * threads];
+#pragma unroll
+    for (int u = 0; u < kUnroll; u++) reinterpret_cast<word2 *>(to)[i + u * threads] = w[u];
+  }
+  for (; i < n; i += threads) reinterpret_cast<word2 *>(to)[i] = reinterpret_cast<const word2 *>(from)[i];
+}
+
+template <int kBlocks, int kUnroll>
+__device__ __forceinline__ void all_to_all_v_long(const shunt_kernel_args_v &v) {
+  begin();
+  __shared__ Offers offers;
+  const shunt_kernel_args &a = v.base;
+  const Counts counts(v);
+  exchange_offers(a, counts, offers);
+  const char *send = reinterpret_cast<const char *>(a.send);
+  const int p = threadIdx.x;
+  // All blocks store to all ranks by turns, so that no two ranks store to the
+  // same one for long.
+  bool stored = false;
+  int64_t longest = 0;
+  if (p == 0) offers.to[a.rank] = a.recv + counts.recv_displ(a.rank);
+  __syncthreads();
+  auto count = [&](int to) { return to == a.rank ? min(counts.send_count(to), counts.recv_count(to)) : offers.to[to] != 0 ? counts.send_count(to) : 0; };
+  for (int to = 0; to < a.world; to++) longest = max(longest, count(to));
+  const int64_t turn = int64_t(kBlocks) * blockDim.x * 16 * kUnroll;
+#pragma unroll 1
+  for (int64_t at = 0; at < longest; at += turn)
+#pragma unroll 1
+    for (int k = 1; k <= a.world; k++) {
+      const int to = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
+      if (int(blockIdx.x) < kBlocks) copy_vectors<kUnroll>(reinterpret_cast<char *>(offers.to[to]) + at, send + counts.send_displ(to) + at, min(turn, count(to) - at),
+                 int64_t(blockIdx.x) * blockDim.x + threadIdx.x, int64_t(kBlocks) * blockDim.x);
+      stored = stored || (to != a.rank && offers.to[to] != 0);
+    }
+  if (stored) {  // the same for the whole block
+    __syncthreads();
+    // Release: the block's stores come before the count.
+    if (p < a.world && p != a.rank && offers.to[p] != 0)
+      store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED + (int(blockIdx.x) * SHUNT_MAX_RANKS + a.rank) * 8),
+                    reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_ACCEPTED)[int(blockIdx.x) * SHUNT_MAX_RANKS + p]);
+  }
+
+  serve_channels(a, counts, &offers, channel_blocks(a.world));
+  if (p == 0) forget_choice(a);
+  // wait_for acquires: the peer's stores to recv are visible to what follows.
+  if (p < a.world && p != a.rank && offers.landing[p])
+    wait_for(a, own(a) + SHUNT_OFF_LANDED + (int(blockIdx.x) * SHUNT_MAX_RANKS + p) * 8, reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_OFFERED)[int(blockIdx.x) * SHUNT_MAX_RANKS + p], p);
+}
+
+}  // namespace shunt
+
+extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_long_b64u2(const __grid_constant__ shunt_kernel_args_v args) {
+  shunt::all_to_all_v_long<SHUNT_MAX_BLOCKS, 2>(args);
+}
+extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_long_b64u4(const __grid_constant__ shunt_kernel_args_v args) {
+  shunt::all_to_all_v_long<SHUNT_MAX_BLOCKS, 4>(args);
+}
+extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_long_b64u8(const __grid_constant__ shunt_kernel_args_v args) {
+  shunt::all_to_all_v_long<SHUNT_MAX_BLOCKS, 8>(args);
+}
+extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_long_b48u4(const __grid_constant__ shunt_kernel_args_v args) {
+  shunt::all_to_all_v_long<SHUNT_MAX_BLOCKS * 3 / 4, 4>(args);
+}
+extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_long_b32u4(const __grid_constant__ shunt_kernel_args_v args) {
+  shunt::all_to_all_v_long<SHUNT_MAX_BLOCKS / 2, 4>(args);
+}
+extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_long_b32u8(const __grid_constant__ shunt_kernel_args_v args) {
+  shunt::all_to_all_v_long<SHUNT_MAX_BLOCKS / 2, 8>(args);
+}
+extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_long_b24u8(const __grid_constant__ shunt_kernel_args_v args) {
+  shunt::all_to_all_v_long<SHUNT_MAX_BLOCKS * 3 / 8, 8>(args);
+}
+extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_long_b16u8(const __grid_constant__ shunt_kernel_args_v args) {
+  shunt::all_to_all_v_long<SHUNT_MAX_BLOCKS / 4, 8>(args);
+}
