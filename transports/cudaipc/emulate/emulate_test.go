@@ -128,7 +128,7 @@ func testWorlds(t *testing.T, program string, kernels []string, worlds []int, se
 func TestTrialKernels(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	for _, from := range []string{"../kernels", "../bench/trial"} { // the second's channel.cuh counts
+	for _, from := range []string{"../kernels", "../bench/trial"} {
 		entries, err := os.ReadDir(from)
 		require.NoError(t, err)
 		for _, e := range entries {
