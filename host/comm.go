@@ -159,18 +159,27 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 	if pausing {
 		return paused, nil
 	}
-	return ended, c.ran(op.Collective.String(), err)
+	c.forget()
+	if err != nil {
+		return ended, c.explainFailure(op.Collective.String(), err)
+	}
+	return ended, nil
 }
 
 // ran ends an operation of the CPU's executor.
 func (c *Communicator) ran(what string, err error) error {
-	a := &c.scratch
-	a.exec.Send, a.exec.Recv = nil, nil
-	a.call.send, a.call.recv = nil, nil
+	c.forget()
 	if err != nil {
 		return c.explainFailure(what, err)
 	}
 	return nil
+}
+
+// forget drops the caller's memory, which the scratch must not keep alive.
+func (c *Communicator) forget() {
+	a := &c.scratch
+	a.exec.Send, a.exec.Recv = nil, nil
+	a.call.send, a.call.recv = nil, nil
 }
 
 // count numbers the operation that begins.
