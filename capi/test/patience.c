@@ -131,8 +131,13 @@ int main(void) {
     CHECK(strstr(shunt_last_error(NULL), "rank 0 aborted: interrupted") != NULL);
     meet();
   } else {
+    /* rank 0 may have sent its part before it gave up; of the next sum it sends
+     * nothing */
     meet();
-    CHECK(sum(&x) == SHUNT_ABORTED);
+    shunt_status status = sum(&x);
+    if (status == SHUNT_OK)
+      status = sum(&x);
+    CHECK(status == SHUNT_ABORTED);
     CHECK(strstr(shunt_last_error(NULL), "rank 0 aborted: interrupted") != NULL);
   }
   CHECK(sum(&x) == SHUNT_ABORTED);
