@@ -2,7 +2,8 @@
 # session.sh: all that is to be shown on GPUs, in parts of less than ten minutes
 # each, for where GPUs can be had for a short while only.
 #
-#   session.sh check      smoke, executor, examples, conformance with every carrier, messages above 4 GiB
+#   session.sh check      smoke, executor, examples, every kernel by itself and under compute-sanitizer,
+#                         conformance with every carrier, messages above 4 GiB
 #   session.sh table      the table: against NCCL and torch's symmetric memory, on all GPUs and on 2
 #   session.sh faults     carriers beside other work, kills, soaks, replays, changing splits
 #   session.sh diagnose   counters of large messages; the fault of NCCL that shaped the benchmark
@@ -40,6 +41,11 @@ shown() {
   step "$@"
   if [ -e "$logs/$1.log" ]; then tail -n 60 "$logs/$1.log" | cut -c1-260; fi
 }
+kernels() { # kernels COMMAND ARGS...: of the benchmark of the kernels
+  env OUT="$logs" BIN="$root/kernels" IMAGES="$root/src/transports/cudaipc/images" sh src/transports/cudaipc/bench/run "$@"
+}
+export -f kernels
+export logs root
 two() { if [ "$gpus" -gt 2 ]; then echo 2; fi; }
 test_of() { # test_of FOLDER FLAGS...: a test binary in its folder
   local folder=$1
@@ -54,6 +60,8 @@ check() {
   step smoke-go 40 "$shunt" bench --memory cuda -n 2 --collective all_reduce --graph --eager --max 4M --factor 64
   step smoke-c 30 "$shunt" run -n 2 bin/gpu
   step smoke-python 60 "$shunt" run -n 2 python3 python/tests/gpu_programs.py all
+  step symmetric 30 "$shunt" bench --memory cuda -n "$gpus" --symmetric --no-in-place --max 128M --factor 64 --collective all_gather,all_to_all,all_reduce,broadcast
+  step kernels-check 60 bash -c 'kernels check 15'
   step executor 40 bash -c 'test_of host/executor -test.timeout 35s -test.run GPU -test.bench OnAGPU -test.benchmem'
   step host-time-c 30 "$shunt" run -n 2 bin/bench_stream
   step host-time-python 40 "$shunt" run -n 2 python3 python/bench/bench_stream.py
@@ -66,6 +74,14 @@ check() {
   for n in "$gpus" $(two); do
     step "conformance-symmetric-$n" 60 "$shunt" conformance --memory cuda --symmetric --short --timeout 8s --max-failures 40 -n "$n"
   done
+  if command -v compute-sanitizer >/dev/null; then
+    step sanitize-kernels 100 bash -c 'kernels sanitize'
+    # The kernel of symmetric memory has its copies behind it; rank 0 is watched.
+    step sanitize-symmetric 60 "$shunt" bench --memory cuda -n 2 --symmetric --no-in-place --eager --min 1M --max 64M --factor 64 --iters 4 --collective all_gather,all_to_all \
+      --under 'compute-sanitizer --tool memcheck --target-processes all --error-exitcode 9'
+  else
+    skip sanitize "compute-sanitizer is not installed"
+  fi
   # More than 2^32 elements, and more bytes than that of elements of 4.
   step large-uint8 60 "$shunt" bench --memory cuda -n 2 --min 5G --max 5G --iters 2 --dtype uint8 --no-in-place --apart --limit 30s \
     --collective all_reduce,all_gather,broadcast,sendrecv

@@ -53,8 +53,9 @@ class Outlet {
     sent_++;
     ll128_store(l, slot_ + ring(sent_), w, sent_);
   }
-  // Keeps the count for the next call.
+  // Keeps the count for the next call. Every lane has read it by then.
   __device__ __forceinline__ void close() {
+    __syncwarp();
     if ((threadIdx.x & 31) == 0) *count_ = sent_;
   }
 
@@ -95,6 +96,7 @@ class Inlet {
     return w;
   }
   __device__ __forceinline__ void close() {
+    __syncwarp();
     post();
     if ((threadIdx.x & 31) == 0) *count_ = received_;
   }

@@ -130,10 +130,13 @@ class Wait {
  public:
   __device__ __forceinline__ explicit Wait(const shunt_kernel_args &args) : a(args), spins(0), since(0) {}
 
-  // True when the wait must be given up. Looks at the abort word, the fault
-  // word and the clock only once in 512 spins.
+  // True when the wait must be given up. Looks at the abort word and the clock
+  // only once in 512 spins, and whether an earlier wait was given up soon too: a
+  // kernel may have thousands of them left.
   __device__ __forceinline__ bool over(int peer, u64 epoch) {
-    if ((++spins & 511) != 0) return false;
+    spins++;
+    if (spins == 32) return fault_of(a) != SHUNT_FAULT_NONE;
+    if ((spins & 511) != 0) return false;
     since = look(a, peer, epoch, since);
     return since == kOver;
   }
@@ -141,11 +144,15 @@ class Wait {
  private:
   static constexpr u64 kOver = ~0ull;
 
+  static __device__ __forceinline__ u32 fault_of(const shunt_kernel_args &a) {
+    return *reinterpret_cast<const volatile u32 *>(own(a) + SHUNT_OFF_FAULT);  // its kind
+  }
+
   // Answers when the wait began, or kOver. Apart from the loop, by value, so
   // that nothing of a wait lives in memory.
   static __device__ __noinline__ u64 look(const shunt_kernel_args &a, int peer, u64 epoch, u64 since) {
     shunt_fault *fault = reinterpret_cast<shunt_fault *>(own(a) + SHUNT_OFF_FAULT);
-    u32 kind = *reinterpret_cast<volatile u32 *>(&fault->kind);
+    u32 kind = fault_of(a);
     if (kind != SHUNT_FAULT_NONE) return kOver;
     const u64 now = nanoseconds();
     if (since == 0) since = now;
