@@ -12,9 +12,22 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// BenchmarkAllReduce8B is the hot path: one small all_reduce from Go, ranks
-// being goroutines on threads of their own. It must not allocate.
+// The hot path: one small operation from Go, ranks being goroutines on threads of
+// their own. It must not allocate.
+
 func BenchmarkAllReduce8B(b *testing.B) {
+	benchmark8B(b, func(c *host.Communicator, x, y []float32) error {
+		return c.AllReduce(at(x), at(y), 2, plugin.Float32, plugin.OpSum, nil)
+	})
+}
+
+func BenchmarkBroadcast8B(b *testing.B) {
+	benchmark8B(b, func(c *host.Communicator, x, _ []float32) error {
+		return c.Broadcast(at(x), at(x), 2, plugin.Float32, 0, nil)
+	})
+}
+
+func benchmark8B(b *testing.B, do func(c *host.Communicator, x, y []float32) error) {
 	for _, n := range []int{1, 2} {
 		b.Run(fmt.Sprintf("world=%d", n), func(b *testing.B) {
 			id, root, err := bootstrap.NewID("")
@@ -39,7 +52,7 @@ func BenchmarkAllReduce8B(b *testing.B) {
 					}
 					x, y := []float32{1, 2}, []float32{0, 0}
 					call := func() bool {
-						if err := c.AllReduce(at(x), at(y), 2, plugin.Float32, plugin.OpSum, nil); err != nil {
+						if err := do(c, x, y); err != nil {
 							b.Error(err)
 							return false
 						}

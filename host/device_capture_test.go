@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -74,4 +76,76 @@ func (r *rank) bustle() error {
 		}
 	}
 	return errors.Join(w.Close(), other.Close(), r.free(b...))
+}
+
+func TestDeviceGraphsReplayAndOutliveTheCommunicator(t *testing.T) {
+	const n, count = 2, 50
+	deviceWorld(t, n, func(r *rank) error {
+		b, _ := r.buffers(count, count)
+		first := b[0]
+		// The first call of its kind is captured: what it prepares breaks nothing.
+		if err := r.driver.BeginCapture(r.ctx, r.stream); err != nil {
+			return err
+		}
+		for range 3 { // in place from the second on
+			if err := r.AllReduce(pointer(b[0]), pointer(b[1]), count, plugin.Float32, plugin.OpSum, r); err != nil {
+				return err
+			}
+			b[0] = b[1]
+		}
+		graph, err := r.driver.EndCapture(r.ctx, r.stream)
+		if err != nil {
+			return err
+		}
+		exec, err := r.driver.Instantiate(r.ctx, graph)
+		if err != nil {
+			return err
+		}
+		for range 4 {
+			if err := r.driver.LaunchGraph(r.ctx, exec, r.stream); err != nil {
+				return err
+			}
+			if err := r.Barrier(r); err != nil { // eager calls between replays
+				return err
+			}
+		}
+		want := make([]float32, count)
+		for i := range want {
+			want[i] = 4 * (ramp(0, count)[i] + ramp(1, count)[i])
+		}
+		if err := r.expect(b[1], want); err != nil {
+			return err
+		}
+		// Closed while the graph lives, which runs on.
+		if err := r.Communicator.Close(); err != nil {
+			return err
+		}
+		if err := r.driver.LaunchGraph(r.ctx, exec, r.stream); err != nil {
+			return err
+		}
+		if err := r.driver.SynchronizeStream(r.ctx, r.stream); err != nil {
+			return err
+		}
+		got, err := r.read(b[1], count)
+		if err = errors.Join(err, equal(got, want)); err != nil {
+			return err
+		}
+		return errors.Join(r.driver.DestroyGraph(graph), r.driver.DestroyGraphExec(exec), host.Collect(), r.free(first, b[1]))
+	})
+}
+
+func TestDeviceFailedCaptureFailsNothingElse(t *testing.T) {
+	deviceWorld(t, 2, func(r *rank) error {
+		b, done := r.buffers(10, 10)
+		if err := r.driver.BeginCapture(r.ctx, r.stream); err != nil {
+			return err
+		}
+		r.driver.Fail("Submit", 0, cuda.CaptureInvalid)
+		err := r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r)
+		if plugin.CodeOf(err) != plugin.Device {
+			return fmt.Errorf("capturing gave %w", err)
+		}
+		g, err := r.driver.EndCapture(r.ctx, r.stream)
+		return done(errors.Join(err, r.driver.DestroyGraph(g), r.Err(), deviceSum(r, 10)))
+	})
 }

@@ -110,6 +110,9 @@ func (r *rank) free(ps ...cuda.Ptr) (err error) {
 // sync waits for the rank's stream.
 func (r *rank) sync() error { return r.Synchronize(r) }
 
+// meet waits until every rank's stream has come here.
+func (r *rank) meet() error { return errors.Join(r.Barrier(r), r.sync()) }
+
 // deviceWorld runs body on every rank of a communicator on CUDA memory.
 func deviceWorld(t *testing.T, n int, body func(r *rank) error) {
 	t.Helper()
@@ -209,3 +212,28 @@ func eventually(what string, f func() bool) error {
 }
 
 func contains(err error, text string) bool { return strings.Contains(err.Error(), text) }
+
+// buffers are device memory with one float for each element; all are freed by
+// the function.
+func (r *rank) buffers(counts ...int) (ps []cuda.Ptr, done func(error) error) {
+	var failed error
+	for i, n := range counts {
+		values := make([]float32, n)
+		if i == 0 {
+			values = ramp(r.Rank(), n)
+		}
+		p, err := r.floats(values)
+		failed = errors.Join(failed, err)
+		ps = append(ps, p)
+	}
+	return ps, func(err error) error { return errors.Join(failed, err, r.sync(), r.free(ps...)) }
+}
+
+// expect compares device memory with what it should be.
+func (r *rank) expect(p cuda.Ptr, want []float32) error {
+	if err := r.sync(); err != nil {
+		return err
+	}
+	got, err := r.read(p, len(want))
+	return errors.Join(err, equal(got, want))
+}

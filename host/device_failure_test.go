@@ -1,0 +1,117 @@
+package host_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/internal/failpoint"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+func TestDeviceProbeNamesThePairThatDoesNotWork(t *testing.T) {
+	restore, err := failpoint.Arm("device.probe=corrupt@5") // rank and peer are whoever comes fifth
+	require.NoError(t, err)
+	defer restore()
+	errs := deviceErrors(t, gpus(t, 3), nil, nil)
+	for rank, err := range errs {
+		require.ErrorIs(t, err, plugin.Device, "rank %d", rank)
+		require.ErrorContains(t, err, "peer-to-peer access between the two does not work")
+		require.Equal(t, errs[0].Error()[len("init on rank 0"):], err.Error()[len("init on rank 0"):], "all ranks say the same")
+	}
+}
+
+func TestDeviceInitFailsAlikeEverywhere(t *testing.T) {
+	for _, method := range []string{"Devices", "Retain", "AllocHost", "NewEvent", "NewStream", "CreateMemory", "ExportMemory", "ImportMemory", "Copy", "LoadModule", "Function"} {
+		t.Run(method, func(t *testing.T) {
+			drivers := gpus(t, 3)
+			drivers[1].Fail(method, 0, cuda.OutOfMemory)
+			for rank, err := range deviceErrors(t, drivers, nil, nil) {
+				require.Error(t, err, "rank %d", rank)
+				require.Equal(t, plugin.OutOfMemory, plugin.CodeOf(err), "rank %d: %v", rank, err)
+				require.ErrorContains(t, err, "rank 1", "rank %d", rank)
+			}
+		})
+	}
+}
+
+func TestDeviceTimeoutNamesTheAbsentRank(t *testing.T) {
+	errs := deviceErrors(t, gpus(t, 3), func(_ int, o *host.Options) { o.Timeout = 1500 * time.Millisecond }, func(r *rank) error {
+		b, done := r.buffers(10, 10)
+		defer func() { _ = done(nil) }()
+		err := r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r)
+		err = errors.Join(err, r.sync())
+		if err != nil {
+			return err
+		}
+		if r.Rank() != 2 {
+			err = errors.Join(r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r), r.sync())
+		} else if err = eventually("somebody's timeout", func() bool { return r.Err() != nil }); err == nil {
+			err = r.Err()
+		}
+		return err
+	})
+	for rank, err := range errs {
+		require.ErrorIs(t, err, plugin.Timeout, "rank %d", rank)
+		require.ErrorContains(t, err, "no answer from peer rank 2", "rank %d", rank)
+	}
+	require.ErrorContains(t, errs[0], "call Shrink or re-create it")
+}
+
+func TestDeviceAbortEndsKernelsThatWait(t *testing.T) {
+	errs := deviceErrors(t, gpus(t, 2), nil, func(r *rank) error {
+		b, done := r.buffers(10, 10)
+		defer func() { _ = done(nil) }()
+		err := errors.Join(r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r), r.driver.SynchronizeStream(r.ctx, r.stream), r.Barrier(r))
+		if err != nil {
+			return err
+		}
+		if r.Rank() == 0 {
+			err = r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r)
+			r.Abort("enough")
+		} else {
+			err = eventually("the abort", func() bool { return r.Err() != nil })
+		}
+		began := time.Now()
+		err = errors.Join(err, r.sync())
+		if took := time.Since(began); took > 2*time.Second {
+			return fmt.Errorf("the kernel took %v to end", took)
+		}
+		return err
+	})
+	for rank, err := range errs {
+		require.ErrorIs(t, err, plugin.Aborted, "rank %d", rank)
+		require.ErrorContains(t, err, "rank 0 aborted: enough", "rank %d", rank)
+	}
+}
+
+func TestDeviceContradictionsAreFound(t *testing.T) {
+	errs := deviceErrors(t, gpus(t, 2), func(_ int, o *host.Options) { o.Timeout = 20 * time.Second }, func(r *rank) error {
+		b, done := r.buffers(20, 20)
+		defer func() { _ = done(nil) }()
+		for _, op := range []func() error{
+			func() error { return r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r) },
+			func() error { return r.Broadcast(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, 0, r) },
+		} {
+			if err := errors.Join(op(), r.sync()); err != nil {
+				return err
+			}
+		}
+		var err error
+		if r.Rank() == 0 {
+			err = r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r)
+		} else {
+			err = r.Broadcast(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, 1, r)
+		}
+		return errors.Join(err, eventually("the verdict", func() bool { return r.Err() != nil }), r.Err())
+	})
+	for rank, err := range errs {
+		require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
+		require.ErrorContains(t, err, "ranks disagree", "rank %d", rank)
+	}
+}

@@ -1,0 +1,97 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+func TestDeviceIsSharedByNoTwoRanks(t *testing.T) {
+	errs := deviceErrors(t, gpus(t, 3), func(rank int, o *host.Options) {
+		if rank == 2 {
+			o.Device = 0
+		}
+	}, nil)
+	for rank, err := range errs {
+		require.ErrorIs(t, err, plugin.InvalidArgument, "rank %d", rank)
+		require.ErrorContains(t, err, "init: ranks 0 (pid", "rank %d", rank)
+		require.ErrorContains(t, err, "both use GPU GPU-", "rank %d", rank)
+	}
+}
+
+func TestDeviceRanksAgreeOnTheKindOfMemory(t *testing.T) {
+	errs := deviceErrors(t, gpus(t, 2), func(rank int, o *host.Options) {
+		if rank == 1 {
+			o.Memory, o.Transports = plugin.MemoryKindHost, []string{"builtin:cudaipc"}
+		}
+	}, nil)
+	for rank, err := range errs {
+		require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
+	}
+}
+
+func TestDeviceOfTheLauncher(t *testing.T) {
+	for name, test := range map[string]struct {
+		variable, value string
+		device          int
+		want            string
+	}{
+		"torchrun":       {"LOCAL_RANK", "1", host.AutoDevice, "ok"},
+		"Slurm":          {"SLURM_LOCALID", "3", host.AutoDevice, "ok"}, // of two devices
+		"rank":           {"NOTHING", "", host.AutoDevice, "device 0"},
+		"none such":      {"NOTHING", "", 2, "device 2 of 2"},
+		"negative":       {"NOTHING", "", -2, "device -2 of 2"},
+		"not a number":   {"LOCAL_RANK", "x", host.AutoDevice, "device 0"},
+		"first one wins": {"LOCAL_RANK", "1", 0, "device 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			drivers := gpus(t, 2)
+			t.Setenv(test.variable, test.value)
+			errs := deviceErrors(t, drivers[1:], func(_ int, o *host.Options) { o.Device = test.device }, func(r *rank) error {
+				return fmt.Errorf("device %d", r.Topology().Places[0].GPUs[0].Ordinal)
+			})
+			if test.want == "ok" {
+				test.want = "device 1"
+			}
+			require.ErrorContains(t, errs[0], test.want)
+		})
+	}
+}
+
+func TestDeviceSplitAndShrink(t *testing.T) {
+	var through atomic.Int32 // ranks whose calls before the abort have returned
+	deviceWorld(t, 4, func(r *rank) error {
+		half, err := r.Split(context.Background(), r.Rank()%2, r.Rank())
+		if err != nil {
+			return err
+		}
+		defer half.Close()
+		part := &rank{Communicator: half, driver: r.driver, ctx: r.ctx, stream: r.stream}
+		if err := errors.Join(deviceSum(part, 100), deviceSum(r, 100), deviceSum(part, 100)); err != nil {
+			return err
+		}
+		through.Add(1)
+		if r.Rank() == 0 {
+			if err := eventually("the others' calls", func() bool { return through.Load() == 4 }); err != nil {
+				return err
+			}
+			r.Abort("on purpose")
+		}
+		if err := eventually("the abort to arrive", func() bool { return r.Err() != nil }); err != nil {
+			return err
+		}
+		small, err := r.Shrink(context.Background())
+		if err != nil {
+			return err
+		}
+		again := &rank{Communicator: small, driver: r.driver, ctx: r.ctx, stream: r.stream}
+		return errors.Join(deviceSum(again, 100), deviceSum(part, 10), small.Close(), half.Close())
+	})
+}

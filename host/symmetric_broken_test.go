@@ -1,0 +1,177 @@
+package host_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Two ranks that receive at different offsets are told so, and no memory outside
+// what was registered is touched.
+func TestABrokenPromiseIsNamedOnAllRanks(t *testing.T) {
+	for _, n := range []int{2, 4} {
+		t.Run(fmt.Sprint("world ", n), func(t *testing.T) {
+			byCopy(t, n)
+			const count, off = 100, 8
+			ended := meeting(n)
+			errs := deviceErrors(t, gpus(t, n), nil, func(r *rank) error {
+				recv, guards, done, err := r.inGuards(n*count+off, 64)
+				if err != nil {
+					return err
+				}
+				b, _ := r.buffers(n * count)
+				at := recv
+				if r.Rank() == n-1 {
+					at += 4 * off
+				}
+				// The first call is as promised, so that nothing is agreed about the second.
+				err = errors.Join(r.AllGather(pointer(b[0]), pointer(recv), count, plugin.Float32, r), r.sync())
+				if err != nil {
+					return err
+				}
+				verdict := r.verdict(r.AllGather(pointer(b[0]), pointer(at), count, plugin.Float32, r))
+				// Copies behind the check go on once the communicator is aborted.
+				err = errors.Join(r.driver.SynchronizeStream(r.ctx, r.stream), ended())
+				if err := errors.Join(err, guards(), r.Close(), r.free(b...), done()); err != nil {
+					return err
+				}
+				return verdict
+			})
+			for rank, err := range errs {
+				require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
+				require.ErrorContains(t, err, fmt.Sprintf("%d bytes at offset %d of symmetric range 1", 4*n*count, 4*off), "rank %d", rank)
+				require.ErrorContains(t, err, fmt.Sprintf("%d bytes at offset 0 of symmetric range 1", 4*n*count), "rank %d", rank)
+				require.ErrorContains(t, err, fmt.Sprintf("rank %d", n-1), "rank %d", rank)
+			}
+		})
+	}
+}
+
+// A rank that receives into other memory than symmetric calls something else.
+func TestARankWithoutSymmetricMemoryIsNamed(t *testing.T) {
+	byCopy(t, 2)
+	const n, count = 2, 100
+	for name, warm := range map[string]bool{"first calls": false, "prepared": true} {
+		t.Run(name, func(t *testing.T) {
+			ended := meeting(n)
+			errs := deviceErrors(t, gpus(t, n), nil, func(r *rank) error {
+				recv, guards, done, err := r.inGuards(n*count, 64)
+				if err != nil {
+					return err
+				}
+				b, _ := r.buffers(count, n*count)
+				gather := func(to cuda.Ptr) error {
+					return r.AllGather(pointer(b[0]), pointer(to), count, plugin.Float32, r)
+				}
+				if warm {
+					err = errors.Join(gather(recv), gather(b[1]), r.sync())
+				}
+				to := recv
+				if r.Rank() == 1 {
+					to = b[1]
+				}
+				verdict := r.verdict(errors.Join(err, gather(to)))
+				err = errors.Join(r.driver.SynchronizeStream(r.ctx, r.stream), ended())
+				if err := errors.Join(err, guards(), r.Close(), r.free(b...), done()); err != nil {
+					return err
+				}
+				return verdict
+			})
+			for rank, err := range errs {
+				require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
+				require.ErrorContains(t, err, "ranks disagree", "rank %d", rank)
+				require.ErrorContains(t, err, "symmetric", "rank %d", rank)
+			}
+		})
+	}
+}
+
+func TestRegisterSymmetricFailsAlike(t *testing.T) {
+	deviceWorld(t, 2, func(r *rank) error {
+		m, err := r.driver.CreateMemory(r.ctx, r.Rank(), 4000)
+		if err != nil {
+			return err
+		}
+		mine := func(yes, no int64) int64 {
+			if r.Rank() == 1 {
+				return yes
+			}
+			return no
+		}
+		for _, test := range []struct {
+			name  string
+			p     cuda.Ptr
+			bytes int64
+			code  plugin.Code // OK: as exporting fails
+			text  string
+		}{
+			{"other bytes", m.Address, mine(400, 404), plugin.Mismatch, "rank 0 registers 404 bytes of symmetric memory, rank 1 400"},
+			{"too much", m.Address, mine(1<<40, 400), plugin.OK, "rank 1: "},
+			{"no bytes", m.Address, mine(0, 400), plugin.InvalidArgument, "rank 1: 0 bytes at"},
+			{"negative", m.Address, mine(-1, 400), plugin.InvalidArgument, "rank 1: -1 bytes at"},
+			{"null", cuda.Ptr(mine(0, int64(m.Address))), 400, plugin.InvalidArgument, "rank 1: 400 bytes at 0x0"},
+			{"wraps", cuda.Ptr(mine(-8, int64(m.Address))), 400, plugin.InvalidArgument, "rank 1: 400 bytes"},
+			{"unknown", 4096, 400, plugin.OK, "rank 0: "},
+		} {
+			err := r.RegisterSymmetric(pointer(test.p), test.bytes)
+			if err == nil || (test.code != plugin.OK && plugin.CodeOf(err) != test.code) || !contains(err, test.text) {
+				return fmt.Errorf("%s: %w, want %s and %q", test.name, err, test.code, test.text)
+			}
+		}
+		if err := r.RegisterSymmetric(pointer(m.Address+800), 800); err != nil {
+			return err
+		}
+		for at, bytes := range []int64{400: 404, 796: 8, 1200: 4, 1599: 4} {
+			if bytes == 0 {
+				continue
+			}
+			other := m.Address + cuda.Ptr(mine(int64(at), 2000)) // on one rank it would do
+			if err := r.RegisterSymmetric(pointer(other), bytes); !errors.Is(err, plugin.InvalidArgument) || !contains(err, "rank 1: ") || !contains(err, "overlap symmetric range") {
+				return fmt.Errorf("%d bytes at %d gave %w", bytes, at, err)
+			}
+		}
+		return errors.Join(r.RegisterSymmetric(pointer(m.Address+1600), 400), r.RegisterSymmetric(pointer(m.Address+400), 400), r.Close(), r.driver.Unmap(r.ctx, m))
+	})
+}
+
+// Memory that was freed while it was registered is not written by anybody: the
+// rank that uses it is told, and so are the others.
+func TestFreedSymmetricMemoryIsNamed(t *testing.T) {
+	const n, count = 2, long
+	byCopy(t, n)
+	ended := meeting(n)
+	errs := deviceErrors(t, gpus(t, n), nil, func(r *rank) error {
+		m, err := r.driver.CreateMemory(r.ctx, r.Rank(), 4*n*count)
+		if err != nil {
+			return err
+		}
+		if err := r.RegisterSymmetric(pointer(m.Address), 4*n*count); err != nil {
+			return err
+		}
+		b, _ := r.buffers(count)
+		if r.Rank() == 1 {
+			err = r.driver.Unmap(r.ctx, m)
+		}
+		if err := errors.Join(err, r.Barrier(r), r.sync()); err != nil {
+			return err
+		}
+		verdict := r.verdict(r.AllGather(pointer(b[0]), pointer(m.Address), count, plugin.Float32, r))
+		err = errors.Join(r.driver.SynchronizeStream(r.ctx, r.stream), ended(), r.Close(), r.free(b...))
+		if r.Rank() == 0 {
+			err = errors.Join(err, r.driver.Unmap(r.ctx, m))
+		}
+		if err != nil {
+			return err
+		}
+		return verdict
+	})
+	for rank, err := range errs {
+		require.ErrorContains(t, err, "all_gather on rank 1: symmetric range 1", "rank %d", rank)
+		require.ErrorContains(t, err, "was freed before it was deregistered", "rank %d", rank)
+	}
+}

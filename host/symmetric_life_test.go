@@ -1,0 +1,136 @@
+package host_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// What graphs captured goes on until they are gone, whatever is deregistered.
+func TestGraphsKeepSymmetricMemoryMapped(t *testing.T) {
+	const n, count = 3, 200
+	byCopy(t, n)
+	deviceWorld(t, n, func(r *rank) error {
+		b, done := r.buffers(count, 1, 1)
+		before := slices.Clone(r.driver.Leaks()[:2])
+		recv, end, err := r.symmetric(n * count)
+		if err != nil {
+			return err
+		}
+		if err := r.driver.BeginCapture(r.ctx, r.stream); err != nil {
+			return err
+		}
+		err = r.AllGather(pointer(b[0]), pointer(recv), count, plugin.Float32, r)
+		graph, ended := r.driver.EndCapture(r.ctx, r.stream)
+		if err := errors.Join(err, ended); err != nil {
+			return err
+		}
+		exec, err := r.driver.Instantiate(r.ctx, graph)
+		if err := errors.Join(err, r.driver.DestroyGraph(graph), r.Deregister(pointer(recv))); err != nil {
+			return err
+		}
+		// Meanwhile every rank lets go of its own export, and sees that the others have.
+		began := time.Now()
+		err = eventually("the withdrawal", func() bool {
+			yes, err := everyone(r, b[1], b[2], time.Since(began) > 100*time.Millisecond)
+			return yes || err != nil
+		})
+		if err != nil {
+			return err
+		}
+		want := append(append(block(0, 0, count), block(1, 0, count)...), block(2, 0, count)...)
+		for round := range 3 {
+			if err := errors.Join(r.fill(recv, n*count, -1), r.Barrier(r), r.sync()); err != nil {
+				return err
+			}
+			if err := errors.Join(r.driver.LaunchGraph(r.ctx, exec, r.stream), r.Barrier(r), r.expect(recv, want)); err != nil {
+				return fmt.Errorf("replay %d: %w", round, err)
+			}
+		}
+		if err := errors.Join(r.Barrier(r), r.sync(), r.driver.DestroyGraphExec(exec), end(nil)); plugin.CodeOf(err) != plugin.InvalidArgument {
+			return fmt.Errorf("deregistering twice gave %w", err)
+		}
+		return done(eventually("peers' memory to be unmapped", func() bool {
+			yes, err := everyone(r, b[1], b[2], host.Collect() == nil && slices.Equal(r.driver.Leaks()[:2], before))
+			return yes || err != nil
+		}))
+	})
+}
+
+// What a rank holds of a peer's memory stays until this rank itself has
+// deregistered, and the collective is as without symmetric memory afterwards.
+func TestDeregisteredMemoryIsNotSymmetric(t *testing.T) {
+	const n, count = 2, 100
+	byCopy(t, n)
+	deviceWorld(t, n, func(r *rank) error {
+		b, done := r.buffers(count)
+		gather := func(to cuda.Ptr, want int64) error {
+			by, err := copied(r, func() error { return r.AllGather(pointer(b[0]), pointer(to), count, plugin.Float32, r) })
+			if err == nil && by != want {
+				err = fmt.Errorf("%d ranks by copies, want %d", by, want)
+			}
+			return errors.Join(err, r.expect(to, append(block(0, 0, count), block(1, 0, count)...)))
+		}
+		for round := range 4 {
+			recv, end, err := r.symmetric(n * count)
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(gather(recv, n), r.Deregister(pointer(recv)), gather(recv, 0)); err != nil {
+				return fmt.Errorf("round %d: %w", round, err)
+			}
+			if err := errors.Join(r.RegisterSymmetric(pointer(recv), 4*n*count), gather(recv, n), end(nil)); err != nil {
+				return fmt.Errorf("round %d, again: %w", round, err)
+			}
+		}
+		return done(nil)
+	})
+}
+
+// Memory in pieces is symmetric too, and stays so when other pieces that were
+// exported with it are taken away.
+func TestSymmetricMemoryInPiecesOutlivesItsNeighbours(t *testing.T) {
+	const n, count = 2, long
+	byCopy(t, n)
+	deviceWorld(t, n, func(r *rank) error {
+		s, err := r.segment(8*mib, 3)
+		if err != nil {
+			return err
+		}
+		b, done := r.buffers(count, 1, 1)
+		err = errors.Join(r.Register(pointer(s.Address()), 6*mib), r.RegisterSymmetric(pointer(s.Address()), 4*mib), r.Deregister(pointer(s.Address()+5*mib)))
+		if err != nil {
+			return err
+		}
+		recv := s.Address() + mib // over the end of the first piece
+		gather := func(v float32) error {
+			by, err := copied(r, func() error {
+				return errors.Join(r.fill(b[0], count, v+float32(r.Rank())), r.AllGather(pointer(b[0]), pointer(recv), count, plugin.Float32, r))
+			})
+			if err == nil && by != n {
+				err = fmt.Errorf("%d ranks by copies", by)
+			}
+			return errors.Join(err, r.expect(recv, append(repeated(v, count), repeated(v+1, count)...)))
+		}
+		if err := errors.Join(gather(1), s.Unmap(4*mib)); err != nil {
+			return err
+		}
+		// What is exported is looked at once a second.
+		began := time.Now()
+		for v, last := float32(2), false; !last; v++ {
+			if last, err = everyone(r, b[1], b[2], time.Since(began) > 1500*time.Millisecond); err == nil {
+				err = gather(v)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return done(errors.Join(r.Deregister(pointer(s.Address())), r.Close(), s.Free()))
+	})
+}
