@@ -77,7 +77,7 @@ func (s *single) check(t testing.TB) {
 func gpuDriver(t testing.TB) cuda.Driver {
 	driver, err := cuda.Open()
 	if err != nil {
-		t.Skip(err)
+		t.Skipf("no CUDA driver: %v", err)
 	}
 	if devices, err := driver.Devices(); err != nil || len(devices) == 0 {
 		t.Skipf("no CUDA device: %v", err)

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 func size(t *testing.T) int {
 	t.Helper()
 	if lacks := device.Lacks(2); lacks != "" {
-		t.Skip(lacks)
+		t.Skipf("no two GPUs: %s", lacks)
 	}
 	if !machine.Real() {
 		return 3

@@ -23,7 +23,7 @@ var onDevice = place{machine.Builtin, plugin.MemoryKindCuda}
 func devices(t *testing.T, least, most int) int {
 	t.Helper()
 	if lacks := device.Lacks(least); lacks != "" {
-		t.Skip(lacks)
+		t.Skipf("no %d GPUs: %s", least, lacks)
 	}
 	if !machine.Real() {
 		return min(3, most) // each is a process that computes

@@ -61,7 +61,7 @@ var built string // directory of what build built
 func build(name, main string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
 		if _, err := exec.LookPath("go"); err != nil {
-			return "", errNoGo
+			return "", err
 		}
 		if built == "" {
 			dir, err := os.MkdirTemp("", "faults-")
@@ -79,8 +79,6 @@ func build(name, main string) func() (string, error) {
 	})
 }
 
-var errNoGo = errors.New("no Go toolchain to build the plugin with")
-
 var (
 	buildShm     = build("shunt-transport-shm", "transports/shm/plugin")
 	buildCudaipc = build("shunt-transport-cudaipc", "tests/device/machine/plugin")
@@ -95,8 +93,8 @@ func processTransport(t *testing.T) (spec, path string) {
 func carried(t *testing.T, build func() (string, error)) (spec, path string) {
 	t.Helper()
 	path, err := build()
-	if errors.Is(err, errNoGo) {
-		t.Skip(err)
+	if errors.Is(err, exec.ErrNotFound) {
+		t.Skip("no Go toolchain to build the plugin with")
 	}
 	if err != nil {
 		t.Fatal(err)
