@@ -33,7 +33,7 @@ for collective in "${collectives[@]}"; do
     # Replay by application, with as many counters as one pass takes, runs every
     # kernel once. The first kernels warm up.
     under="$ncu --target-processes all --replay-mode application --clock-control none --cache-control none"
-    under+=" --kernel-name-base function --kernel-name regex:^${collective}_ --launch-skip 4 --launch-count 3"
+    under+=" --kernel-name-base function --kernel-name regex:^shunt_${collective}_ --launch-skip 4 --launch-count 3"
     under+=" --metrics $set --print-summary per-kernel --csv"
     log=$(mktemp)
     timeout -k 5 "${LIMIT:-20}" "$shunt" bench --memory cuda -n "$ranks" --eager --no-check --no-in-place --collective "$collective" \

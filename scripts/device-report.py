@@ -148,7 +148,7 @@ def report(results, symmetric):
     rows = [Row(result["world"], row) for result in results for row in result["rows"]]
     yield "Of `shunt bench --against nccl`: the library's own choice of algorithm, and NCCL's, in turn in the same processes; each collective in processes of its own.\n"
     if any(r.symmetric for r in rows):
-        yield "\"symmetric\" is Shunt on memory registered as symmetric; p99 and GB/s are of Shunt's better form, the algorithm is that on plain memory.\n"
+        yield "\"symmetric\" is Shunt in windows, whose memory is symmetric; p99 and GB/s are of Shunt's better form, the algorithm is that on plain memory.\n"
     yield from summary(rows)
     for result in results:
         for f in result.get("failures") or []:

@@ -113,7 +113,7 @@ one that fails or hangs (--limit) costs its own rows only; the exit status tells
 	f.BoolVar(&eager, "eager", false, "on GPUs: call one operation after the other")
 	f.IntVar(&busy, "busy", 0, "on GPUs: percent of the multiprocessors that kernels of 0.1 ms hold meanwhile")
 	f.StringSliceVar(&against, "against", nil, "on GPUs: compare with nccl, or with Shunt over other transports, in turn")
-	f.BoolVar(&symmetric, "symmetric", false, "on GPUs: measure Shunt on memory registered as symmetric too")
+	f.BoolVar(&symmetric, "symmetric", false, "on GPUs: measure Shunt in windows too, whose memory is symmetric")
 	f.BoolVar(&apart, "apart", false, "give every collective processes of its own (the default where something is compared)")
 	f.DurationVar(&limit, "limit", 0, "with --apart: end a collective that takes longer; 0: a minute, or five times what it should take")
 	f.StringVar(&under, "under", "", "run rank 0 under this command, such as a profiler, as a shell reads it")

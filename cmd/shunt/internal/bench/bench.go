@@ -35,7 +35,7 @@ type Config struct {
 	Busy    int               `json:"busy,omitempty"`    // percent of the multiprocessors that other work keeps busy
 	Against []string          `json:"against,omitempty"` // NCCL, or transports as options name them
 	Library string            `json:"library,omitempty"` // path of NCCL's
-	// Symmetric measures Shunt on memory registered as symmetric too.
+	// Symmetric measures Shunt in windows too, whose memory is symmetric.
 	Symmetric bool `json:"symmetric,omitempty"`
 }
 

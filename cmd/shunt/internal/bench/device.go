@@ -30,7 +30,6 @@ type deviceSpace struct {
 	kernels   [deviceKernels]cuda.Function
 	memory    [buffers]cuda.Ptr
 	bytes     [buffers]int64
-	more      []cuda.Ptr          // what else goes with the space
 	blocks    map[source]cuda.Ptr // one period of each source
 	counter   cuda.Ptr            // of wrong elements; eight bytes
 	words     cuda.HostMemory     // pinned: the gate's
@@ -287,7 +286,7 @@ func (d *deviceSpace) close() error {
 			keep(d.driver.DestroyEvent(d.ctx, e))
 		}
 	}
-	for _, p := range append(append(d.more, d.counter), d.memory[:]...) {
+	for _, p := range append(d.memory[:], d.counter) {
 		if p != 0 {
 			keep(d.driver.Free(d.ctx, p))
 		}

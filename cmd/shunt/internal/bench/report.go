@@ -129,7 +129,7 @@ func (t *Table) head() {
 			fmt.Fprintf(w, "# nccl: plain memory; window: registered as a symmetric window; ratio: the better of them / the better of Shunt's, out of place; above 1 Shunt is faster\n")
 		}
 		if t.Config.Symmetric {
-			fmt.Fprintf(w, "# symmetric: Shunt, on memory registered as symmetric\n")
+			fmt.Fprintf(w, "# symmetric: Shunt, in windows, whose memory is symmetric\n")
 		}
 		for _, name := range t.Config.Against {
 			if name != NCCL {

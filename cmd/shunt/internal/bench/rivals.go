@@ -15,7 +15,7 @@ import (
 const (
 	NCCL       = "nccl"
 	NCCLWindow = "nccl window"
-	Symmetric  = "symmetric" // Shunt, on memory registered as symmetric
+	Symmetric  = "symmetric" // Shunt, in windows, whose memory is symmetric
 )
 
 // rival does the same operations in turn with Shunt, in the same processes and
@@ -62,7 +62,7 @@ func (c *Config) carrier(transport string) string {
 // closed with the rank, also where the rest fails.
 func (r *rank) openRivals(ctx context.Context, options host.Options) error {
 	if r.config.Symmetric {
-		other, err := newSymmetric(r)
+		other, err := newSymmetric(ctx, r)
 		if err != nil {
 			return err
 		}
@@ -114,22 +114,20 @@ func (t *twin) moved(slots []slot) []slot {
 	return list
 }
 
-// symmetric is Shunt on memory that all ranks have registered as symmetric.
+// symmetric is Shunt in windows, as NCCL's better form has memory of
+// ncclMemAlloc: copy engines are a third slower in memory of cuMemAlloc that
+// peers have mapped.
 type symmetric struct{ twin }
 
-func newSymmetric(r *rank) (rival, error) {
+func newSymmetric(ctx context.Context, r *rank) (rival, error) {
 	d := r.space.(*deviceSpace)
 	s := &symmetric{twin{device: d}}
 	for _, which := range []bufferName{sendBuffer, recvBuffer} {
-		at, err := d.driver.Alloc(d.ctx, d.bytes[which])
+		w, err := r.comm.NewWindow(ctx, d.bytes[which])
 		if err != nil {
 			return nil, err
 		}
-		d.more = append(d.more, at)
-		s.at[which] = at
-		if err := r.comm.RegisterSymmetric(address(uint64(at)), d.bytes[which]); err != nil {
-			return nil, err
-		}
+		s.at[which] = area{at: w.Local()}.pointer()
 	}
 	return s, nil
 }
@@ -139,7 +137,7 @@ func (s *symmetric) candidates(r *rank, p *prepared) ([]candidate, error) {
 	return []candidate{{name: Symmetric, slots: slots, call: r.shuntCall(r.comm, p, slots)}}, nil
 }
 
-// close leaves everything to the communicator and to the space.
+// close leaves the windows to the communicator.
 func (s *symmetric) close() error { return nil }
 
 // carrier is another communicator of Shunt's, over another transport.
