@@ -27,12 +27,12 @@ func TestBuiltinShm(t *testing.T) { conformance.Test(t, config(t, "builtin:shm")
 
 func TestSharedShm(t *testing.T) {
 	path := build(t, "libshunt_shm.so", "-buildmode=c-shared", "github.com/shunt-ccl/shunt/transports/shm/shared")
-	conformance.Test(t, config(t, "shared:"+path))
+	conformance.Test(t, carried(t, "shared:"+path))
 }
 
 func TestProcessShm(t *testing.T) {
 	path := build(t, "shunt-transport-shm", "github.com/shunt-ccl/shunt/transports/shm/plugin")
-	conformance.Test(t, config(t, "process:"+path))
+	conformance.Test(t, carried(t, "process:"+path))
 }
 
 // The transport in C has memory and little else: the host's generic algorithms
@@ -42,7 +42,7 @@ func TestSharedC99(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conformance.Test(t, config(t, "shared:"+path))
+	conformance.Test(t, carried(t, "shared:"+path))
 }
 
 // Symmetric memory on the same GPUs: every algorithm that is offered for it, those

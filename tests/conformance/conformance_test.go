@@ -45,6 +45,17 @@ func config(t *testing.T, transport string) conformance.Config {
 	return cfg
 }
 
+// carried is config of a transport that builtin:shm has run with in every world: shm
+// itself, or algorithms of the host.
+func carried(t *testing.T, transport string) conformance.Config {
+	t.Helper()
+	cfg := config(t, transport)
+	if *world == 0 && !*full {
+		cfg.Worlds = carriedWorlds
+	}
+	return cfg
+}
+
 func modes(t *testing.T) []conformance.Mode {
 	t.Helper()
 	if *mode == "" {

@@ -6,6 +6,9 @@ import "github.com/shunt-ccl/shunt/tests/conformance"
 
 var worlds = conformance.DefaultWorlds()
 
+// carriedWorlds are those of the carriers beside builtin.
+var carriedWorlds = conformance.CarriedWorlds()
+
 // memoryWorlds are those of GPUs in memory, whose kernels are slow.
 var memoryWorlds = []int{1, 3}
 

@@ -6,6 +6,9 @@ package conformance_test
 // can see.
 var worlds = []int{2, 3}
 
+// carriedWorlds are those of the carriers beside builtin.
+var carriedWorlds = worlds
+
 // memoryWorlds are those of GPUs in memory, whose kernels are slow.
 var memoryWorlds = []int{2}
 

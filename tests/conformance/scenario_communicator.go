@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -53,6 +55,7 @@ func nonBlocking(ctx context.Context, s *stage) error {
 				return err
 			}
 			runtime.Gosched()
+			_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // to the other ranks, which may be more than processors
 		}
 		// They end in the order they were started, so all have ended.
 		for i := last; i >= 0; i-- {

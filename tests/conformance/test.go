@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 )
@@ -11,7 +12,7 @@ import (
 func Test(t *testing.T, cfg Config) {
 	t.Helper()
 	report, err := Run(t.Context(), cfg)
-	if err != nil {
+	if report == nil {
 		t.Fatal(err)
 	}
 	type key struct {
@@ -45,7 +46,7 @@ func Test(t *testing.T, cfg Config) {
 		t.Logf("skipped %d: %s", times[reason], reason)
 	}
 	t.Logf("%s: %d passed, %d failed, %d skipped in %v", cfg.Transport, report.Count(Passed), report.Count(Failed), report.Count(Skipped), report.Duration)
-	if err := report.Err(); err != nil {
+	if err := errors.Join(err, report.Err()); err != nil {
 		t.Error(err)
 	}
 }
