@@ -4,6 +4,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/conformance"
@@ -45,19 +46,25 @@ func TestSharedC99(t *testing.T) {
 	conformance.Test(t, carried(t, "shared:"+path))
 }
 
+// inMemory is for GPUs in memory: ranks are goroutines of this process, and kernels
+// are slow. tests/device replays the graph of a hundred operations more often.
+func inMemory(cfg *conformance.Config, worlds []int) {
+	cfg.Local, cfg.Timeout = true, 5*time.Minute // only what hangs is not done by then, however busy the machine is
+	if !*full {
+		cfg.MaxBytes, cfg.MaxRounds = 64<<10, 20
+	}
+	if *world == 0 {
+		cfg.Worlds = worlds
+	}
+}
+
 // Symmetric memory on the same GPUs: every algorithm that is offered for it, those
 // that copy into the receive memory of peers among them.
 func TestSymmetricCudaipc(t *testing.T) {
 	cfg := config(t, machine.Builtin)
 	cfg.Memory, cfg.Modes, cfg.Symmetric = plugin.MemoryKindCuda, modes(t), true
 	if !machine.Real() {
-		cfg.Local = true
-		if !*full {
-			cfg.MaxBytes = 64 << 10
-		}
-		if *world == 0 {
-			cfg.Worlds = symmetricWorlds
-		}
+		inMemory(&cfg, symmetricWorlds)
 	}
 	before := cudaipctest.Copied.Load()
 	conformance.Test(t, cfg)
@@ -82,13 +89,7 @@ func TestBuiltinCudaipc(t *testing.T) {
 		conformance.Test(t, cfg)
 		return
 	}
-	cfg.Local = true
-	if !*full {
-		cfg.MaxBytes = 64 << 10
-	}
-	if *world == 0 {
-		cfg.Worlds = memoryWorlds
-	}
+	inMemory(&cfg, memoryWorlds)
 	conformance.Test(t, cfg)
 	if leaks := machine.Leaks(); len(leaks) > 0 {
 		t.Errorf("left on the devices: %v", leaks)

@@ -38,6 +38,8 @@ type Config struct {
 	// Rounds is how often every scenario repeats what it does; 0 leaves it to
 	// the scenario.
 	Rounds int
+	// MaxRounds limits what the scenarios choose; 0 does not.
+	MaxRounds int
 	// Filter keeps the cases whose name it matches; nil keeps all.
 	Filter *regexp.Regexp
 	// Short runs a smaller covering design, for every change of a transport.
@@ -171,11 +173,13 @@ func (r *runner) world(ctx context.Context, world int) (err error) {
 	if r.cfg.Symmetric {
 		list = symmetricCases(list)
 	}
-	if r.cfg.Rounds > 0 {
-		for i := range list {
-			if list[i].Scenario != "" {
-				list[i].Repeat = r.cfg.Rounds
-			}
+	for i := range list {
+		switch c := &list[i]; {
+		case c.Scenario == "":
+		case r.cfg.Rounds > 0:
+			c.Repeat = r.cfg.Rounds
+		case r.cfg.MaxRounds > 0:
+			c.Repeat = min(c.Repeat, r.cfg.MaxRounds)
 		}
 	}
 	if r.cfg.Filter != nil {
