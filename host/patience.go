@@ -31,6 +31,10 @@ func (c *Communicator) DoFor(op *Operation, patience time.Duration) (*Request, e
 	if !c.turn.try() {
 		return c.enqueueFor([]Operation{*op}, patience)
 	}
+	if c.quick(op) {
+		c.release()
+		return nil, nil
+	}
 	state, err := c.run(op, patience)
 	switch state {
 	case ended:

@@ -96,6 +96,18 @@ void sx_engine_clear_region(sx_engine *e, uint64_t entry) {
   }
 }
 
+void *sx_engine_region(sx_engine *e, uint64_t base, int64_t region, int64_t rank, int64_t *bytes) {
+  uint64_t entry = base + (uint64_t)region;
+  if (region < 0 || region >= SX_CHUNK * SX_CHUNKS || entry >= (uint64_t)SX_CHUNK * SX_CHUNKS) return NULL;
+  if (rank < 0 || rank >= e->world) return NULL;
+  const sx_memory *chunk = atomic_load_explicit(&e->chunks[entry / SX_CHUNK], memory_order_acquire);
+  if (!chunk) return NULL;
+  const sx_memory *m = &chunk[entry % SX_CHUNK * (uint64_t)e->world + (uint64_t)rank];
+  /* acquire: the base belongs to the length */
+  *bytes = atomic_load_explicit(&m->bytes, memory_order_acquire);
+  return m->base;
+}
+
 void sx_engine_set_process(sx_engine *e, int32_t rank, int32_t pid) {
   /* relaxed: a run begins after the host has set it, in the same thread or
    * behind a lock */

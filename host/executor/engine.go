@@ -13,6 +13,7 @@ import (
 	"math"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -48,6 +49,9 @@ type Engine struct {
 
 	group  groupMemory
 	paused paused
+
+	turnDue bool          // the next run goes through C; see stamp
+	tables  atomic.Uint64 // changes with regions and control pages
 
 	mu       sync.RWMutex // guards what follows and c's pages against Close
 	closed   bool
@@ -88,6 +92,7 @@ func (e *Engine) Close() {
 		return
 	}
 	e.closed = true
+	e.tables.Add(1)
 	C.sx_engine_close(e.c)
 	clear(e.controls)
 	e.group.free()
@@ -109,6 +114,7 @@ func (e *Engine) SetControl(rank int, page Memory) error {
 	if e.closed {
 		return e.refuse(plugin.Closed, "it is closed")
 	}
+	e.tables.Add(1)
 	e.controls[rank] = page
 	C.sx_engine_set_control(e.c, C.int32_t(rank), page.Base)
 	return nil
@@ -130,6 +136,7 @@ func (e *Engine) SetRegion(base, id uint32, rank int, m Memory) error {
 	if e.closed {
 		return e.refuse(plugin.Closed, "it is closed")
 	}
+	e.tables.Add(1)
 	if C.sx_engine_set_region(e.c, C.uint64_t(uint64(base)+uint64(id)), C.int32_t(rank), m.Base, C.int64_t(m.Bytes)) != 0 {
 		return e.refuse(plugin.OutOfMemory, "no memory for the table of regions")
 	}
@@ -140,6 +147,7 @@ func (e *Engine) SetRegion(base, id uint32, rank int, m Memory) error {
 func (e *Engine) ClearRegion(base, id uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.tables.Add(1)
 	if !e.closed {
 		C.sx_engine_clear_region(e.c, C.uint64_t(uint64(base)+uint64(id)))
 	}

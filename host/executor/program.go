@@ -17,6 +17,7 @@ import (
 type Program struct {
 	engine *Engine
 	c      *C.sx_program
+	plan   *plugin.Plan // of what may have short forms; else nil
 }
 
 // Load validates a plan and copies it into the engine's form. base is the
@@ -44,7 +45,11 @@ func (e *Engine) Load(p *plugin.Plan, base uint32) (*Program, error) {
 		return nil, e.refuse(plugin.OutOfMemory, "no memory for plan %s", p.Algorithm)
 	}
 	c.base = C.uint32_t(base)
-	return &Program{engine: e, c: c}, nil
+	loaded := &Program{engine: e, c: c}
+	if suits(p) {
+		loaded.plan = p
+	}
+	return loaded, nil
 }
 
 // Free releases the program. It must not be running.

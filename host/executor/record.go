@@ -35,8 +35,14 @@ const RecordSymmetric = 1 << 31
 // ranks count alike, number from 1 this rank's operations. Only the running
 // goroutine may call it.
 func (e *Engine) Record(seq, number uint64, collective, dtype, op uint32, count int64, root int32) {
-	e.record = [5]uint64{seq, uint64(collective) | uint64(dtype)<<32, uint64(op) | uint64(uint32(root))<<32, uint64(count), number}
+	e.record = RecordOf(collective, dtype, op, count, root)
+	e.record[0], e.record[4] = seq, number
 	e.recorded = true
+}
+
+// RecordOf is what Record sets, with seq and number left out: entries 0 and 4.
+func RecordOf(collective, dtype, op uint32, count int64, root int32) [5]uint64 {
+	return [5]uint64{0, uint64(collective) | uint64(dtype)<<32, uint64(op) | uint64(uint32(root))<<32, uint64(count), 0}
 }
 
 // Announce publishes what Record set at once, for an operation that has work to

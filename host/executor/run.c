@@ -176,16 +176,13 @@ static uint32_t enter(sx_engine *e, int64_t deadline, int64_t patience, const ui
   return SX_FINE;
 }
 
-/* Ticks between two turns for Go's scheduler: 1.6 ms to 5 ms at 5 GHz to 1.5 GHz. */
-#define TURN 8000000
-
 static uint32_t leave(sx_engine *e, uint32_t reason, const uint64_t *record) {
   sx_ring(e);
   sx_flight_end(e, reason);
   if (SX_UNLIKELY(reason)) return reason;
   /* release: a peer that sees the end sees what the operation wrote */
   if (record) atomic_store_explicit(&e->own->record.ended, record[0], memory_order_release);
-  if (SX_LIKELY(e->began - e->turn < TURN)) return SX_FINE;
+  if (SX_LIKELY(e->began - e->turn < SX_TURN)) return SX_FINE;
   e->turn = e->began;
   return SX_FINE_TURN;
 }

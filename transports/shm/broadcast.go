@@ -1,22 +1,42 @@
 package shm
 
-import "github.com/shunt-ccl/shunt/plugin"
+import (
+	"slices"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
 
 // broadcastOneShot and broadcastPipelined: the root writes its data into a
 // ring of small or large slots, piece by piece, and everybody copies it from
-// there.
-func broadcastOneShot(w *writer)   { w.broadcastThrough(w.layout.broadcast.small) }
+// there. A few bytes go through a ring with slots of a line or four, semaphore
+// included, which lie close together and are many: the root only writes.
+func broadcastOneShot(w *writer) {
+	w.broadcastThrough(w.layout.broadcast.small, w.layout.tiny[:]...)
+}
+
 func broadcastPipelined(w *writer) { w.broadcastThrough(w.layout.broadcast.large) }
 
-func (w *writer) broadcastThrough(r ring) {
+// broadcastThrough sends through the first of the rings tiny that has room for the
+// message in one slot, else through r.
+func (w *writer) broadcastThrough(r ring, tiny ...ring) {
 	bytes, root := w.Slot(plugin.SlotBytes), w.root()
+	through := func(piece func(r ring, cut pieces)) {
+		rest := func() { w.inPieces(bytes, r.capacity, func(cut pieces) { piece(r, cut) }) }
+		for _, t := range slices.Backward(tiny) {
+			longer := rest
+			rest = func() {
+				fits := w.Le(bytes, w.Const(t.capacity))
+				w.If(fits, func() { piece(t, w.onePiece(t.capacity)) })
+				w.otherwise(fits, longer)
+			}
+		}
+		rest()
+	}
 	w.Track(func() {
 		isRoot := w.Eq(root.reg, w.Const(int64(w.me)))
-		w.If(isRoot, func() {
-			w.inPieces(bytes, r.capacity, func(cut pieces) { w.broadcastFrom(r, cut) })
-		})
+		w.If(isRoot, func() { through(w.broadcastFrom) })
 		w.otherwise(isRoot, func() {
-			w.inPieces(bytes, r.capacity, func(cut pieces) { w.broadcastTo(r, cut, root) })
+			through(func(r ring, cut pieces) { w.broadcastTo(r, cut, root) })
 		})
 	})
 }

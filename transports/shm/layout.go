@@ -56,10 +56,11 @@ type layout struct {
 	blocksCounter int64
 	blocks        slots // the second line of a slot holds its result semaphore
 
-	messages  pair   // send and recv
-	personal  pair   // collectives that move other bytes to each peer
-	broadcast pair   // one ring, and one offer, for all readers
-	mutual    offers // everybody to everybody
+	messages  pair    // send and recv
+	personal  pair    // collectives that move other bytes to each peer
+	tiny      [2]ring // broadcasts of a few bytes: one ring for all readers, by length
+	broadcast pair    // one ring, and one offer, for all readers
+	mutual    offers  // everybody to everybody
 
 	bytes int64
 }
@@ -71,10 +72,16 @@ const (
 	smallBytes    = 4 << 10
 	smallSlots    = 16
 	manySlots     = 64 // of broadcast, whose root may be far ahead
+	tinySlots     = 256
 	largeBytes    = 64 << 10
 	largeSlots    = 8
 	largeTotal    = 4 << 20 // a rank's large rings of one class, where the world allows
 )
+
+// tinyStrides are the lengths of the slots of tiny. Several messages to a line
+// were slower: a reader that is close behind takes the line from the root that
+// writes the next one.
+var tinyStrides = [2]int64{line, 4 * line}
 
 func newLayout(world int) layout {
 	n := int64(world)
@@ -94,7 +101,7 @@ func newLayout(world int) layout {
 	l.blocksCounter = take(word, word)
 	rings := []*ring{
 		&l.messages.small, &l.messages.large, &l.personal.small, &l.personal.large,
-		&l.broadcast.small, &l.broadcast.large,
+		&l.tiny[0], &l.tiny[1], &l.broadcast.small, &l.broadcast.large,
 	}
 	for _, r := range rings {
 		r.produced = take(n*word, word)
@@ -125,6 +132,9 @@ func newLayout(world int) layout {
 	for _, p := range []*pair{&l.messages, &l.personal} {
 		p.small.span = lay(&p.small.slots, n, smallSlots, word, smallBytes)
 		p.large.span = lay(&p.large.slots, n, largeSlots, line, large)
+	}
+	for i, stride := range tinyStrides {
+		l.tiny[i].slots = slots{base: take(tinySlots*stride, page), stride: stride, head: word, capacity: stride - word, count: tinySlots}
 	}
 	lay(&l.broadcast.small.slots, 1, manySlots, word, smallBytes)
 	lay(&l.broadcast.large.slots, 1, largeSlots, line, largeBytes)

@@ -38,7 +38,7 @@ func (l layout) words() []int64 {
 	add(l.exchange, l.exchange.base)
 	add(l.blocks, l.blocks.base)
 	add(l.blocks, l.blocks.base+line)
-	for _, p := range []pair{l.messages, l.personal, l.broadcast} {
+	for _, p := range []pair{l.messages, l.personal, l.broadcast, {small: l.tiny[0], large: l.tiny[1]}} {
 		for _, r := range []ring{p.small, p.large} {
 			for other := int64(0); r.credits+other*line < l.exchange.base && other < 3; other++ {
 				list = append(list, r.produced+other*word, r.consumed+other*word, r.credits+other*line)

@@ -193,6 +193,12 @@ func TestLayout(t *testing.T) {
 		add(l.mutual.taken, line)
 		addSlots(l.exchange, 1, 0)
 		addSlots(l.blocks, 1, 0)
+		for _, r := range l.tiny {
+			add(r.produced, n*word)
+			add(r.consumed, n*word)
+			add(r.credits, n*line)
+			addSlots(r.slots, 1, 0)
+		}
 		for i, p := range []pair{l.messages, l.personal, l.broadcast} {
 			rings := n
 			if i == 2 {

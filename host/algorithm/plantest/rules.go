@@ -74,7 +74,10 @@ func Rule13(t *testing.T, s Subject) {
 			for _, n := range []int64{0, 3, 3000, 40000} {
 				t.Run(fmt.Sprintf("%s/%s/%d", test.c, name, n), func(t *testing.T) {
 					w := s.Open(t, world)
-					operations := make([]Operation, 100)
+					operations := make([]Operation, 100) // more than fit any scratch
+					if n < 10 {
+						operations = make([]Operation, 400)
+					}
 					for i := range operations {
 						operations[i] = Operation{
 							Collective: test.c, DType: plugin.Int32, Algorithm: name, Root: test.root, Peer: held,
