@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# device-counters.sh: hardware counters of large messages: what goes over NVLink
-# and to memory, and what the multiprocessors wait for. Rank 0 alone runs under
+# device-counters.sh: hardware counters of large messages: what goes to memory and
+# through the L2 cache, and how busy the multiprocessors are. Rank 0 alone runs under
 # ncu, which measures three kernels of each; what has too many counters for
 # one pass is asked for in several runs, because a kernel that waits for its peers
 # cannot be run again by itself.
 #
 #   device-counters.sh SHUNT RANKS [COLLECTIVE...]
+#
+# SIZE of the messages, LIMIT in seconds of a run; LINKS=1 asks for the links' too.
 set -uo pipefail
 shunt=$1
 ranks=$2
@@ -19,12 +21,14 @@ if [ -z "$ncu" ]; then
 fi
 "$ncu" --version | tail -n 1
 size=${SIZE:-128M}
-# Each set is few enough counters of different units for one pass; the last are samples.
+# Each set is few enough counters of different units for one pass; of the links'
+# own counters, and of samples of what warps wait for, none came in 12 seconds on
+# H200s, so they are asked for with LINKS only.
 sets=(
-  gpu__time_duration.sum,nvltx__bytes.sum,nvlrx__bytes.sum
   dram__bytes_read.sum,dram__bytes_write.sum
   lts__t_bytes.sum,sm__warps_active.avg.per_cycle_active,sm__inst_executed.avg.per_cycle_elapsed
-  group:smsp__pcsamp_warp_stall_reasons
+  gpu__time_duration.sum
+  ${LINKS:+nvltx__bytes.sum,nvlrx__bytes.sum group:smsp__pcsamp_warp_stall_reasons}
 )
 measured=0
 refused=0
