@@ -88,6 +88,7 @@ var algorithms = []algorithm{
 	{plugin.Broadcast, "ll128", "broadcast", "shunt_broadcast_ll128", false, owners, 32 * kib, 0, 3.2, 285000, more},
 	{plugin.Broadcast, "ll128", "broadcast", "shunt_broadcast_ll128", false, owners, 16 * kib, 0, 2.2, 178000, two},
 	{plugin.Broadcast, "direct", "broadcast", "shunt_broadcast_direct", false, full, 16 * mib, 0, 20, 331000, more},
+	{plugin.Broadcast, "chain", "broadcast", "shunt_broadcast_chain", false, full, 96 * mib, 0, 33.5, 347600, more},
 	{plugin.Broadcast, "direct", "broadcast", "shunt_broadcast_direct", false, full, 1 * mib, 0, 7.8, 354000, two},
 
 	{plugin.Reduce, "one_shot_ll", "reduce", "shunt_reduce_one_shot_ll", true, packets, 0, 64 * kib, 2.2, 36000, all},

@@ -45,10 +45,9 @@ static void add_direct(std::vector<Candidate> &list, const std::string &name, lo
   for (int b : variants ? std::vector<int>{24, 32, 48, 64} : std::vector<int>{32, 64}) add_kernel(list, name, b, 512);
 }
 
-// shunt_all_to_all_v as all_to_all, or as a ring of send and recv; or a variant of
-// the long kernel.
-static void add_v(std::vector<Candidate> &list, const Case &c, const std::string &variant = "") {
-  const std::string name = (c.block >= 1 << 20 ? "all_to_all_v_long" : "all_to_all_v") + variant;
+// shunt_all_to_all_v as all_to_all, or as a ring of send and recv.
+static void add_v(std::vector<Candidate> &list, const Case &c) {
+  const std::string name = c.block >= 1 << 20 ? "all_to_all_v_long" : "all_to_all_v";
   cudaKernel_t k = kernel("shunt_" + name);
   if (!k) return;
   int most = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world), units = clamp((c.block + 479) / 480, 1, most * SHUNT_MAX_WARPS);
@@ -145,12 +144,6 @@ static void add_staged(std::vector<Candidate> &list, const std::string &name, lo
   for (int b : variants ? std::vector<int>{16, 24, 32, 48, 64} : std::vector<int>{32, 64}) add_kernel(list, name, b, 512);
 }
 
-// What passes a message on from rank to rank.
-static void add_chains(std::vector<Candidate> &list, const std::string &name, std::initializer_list<int> blocks, long bytes) {
-  if (bytes < 4 << 20) return;
-  for (int b : blocks) add_kernel(list, name, b, SHUNT_MAX_THREADS);
-}
-
 static void add_candidates(std::vector<Candidate> &list, const Case &c) {
   switch (c.coll) {
     case kNothing:  // what a kernel costs that does nothing
@@ -174,8 +167,6 @@ static void add_candidates(std::vector<Candidate> &list, const Case &c) {
       if (c.block <= 256 << 10) add_ll(list, "shunt_all_gather_ll", c.block);
       add_ll128(list, "shunt_all_gather_ll128", c.block);
       add_direct(list, "shunt_all_gather_direct", c.bytes);
-      for (const char *v : {"w2l1", "w2l2", "w4l1", "w4l2"})
-        if (world > 2) add_chains(list, std::string("shunt_all_gather_ring_") + v, {32, 48, 64}, c.bytes);
       add_copy_engines(list, c);
       break;
     case kReduceScatter:
@@ -196,8 +187,7 @@ static void add_candidates(std::vector<Candidate> &list, const Case &c) {
       int blocks = std::min(SHUNT_CHANNEL_BLOCKS, (SHUNT_MAX_BLOCKS - 8) / (world - 1));
       add_kernel(list, "shunt_broadcast_ll128", blocks * (world - 1) + 8, SHUNT_MAX_THREADS);
       if (c.bytes >= 512 << 10) add_kernel(list, "shunt_broadcast_direct", SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS);
-      for (const char *v : {"b64w2", "b64w4", "b48w2", "b48w4", "b32w4", "b32w8"})
-        if (world > 2) add_chains(list, std::string("shunt_broadcast_chain_") + v, {SHUNT_MAX_BLOCKS}, c.bytes);
+      if (c.bytes >= 8 << 20 && world > 2) add_kernel(list, "shunt_broadcast_chain", SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS);
       break;
     }
     case kReduce:
@@ -208,12 +198,9 @@ static void add_candidates(std::vector<Candidate> &list, const Case &c) {
       if (c.bytes <= 8 << 20) add_ll128(list, "shunt_reduce_two_shot_ll128_float32", c.bytes / world);
       add_kernel(list, "shunt_reduce_ll128_float32", std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / (world - 1)) * (world - 1), SHUNT_MAX_THREADS);
       add_staged(list, "shunt_reduce_staged_float32", c.bytes);
-      add_chains(list, "shunt_reduce_chain_float32", {24, 32, 48, 64}, c.bytes);
       break;
     case kSendRecv:
       add_v(list, c);
-      if (c.block >= 4 << 20)
-        for (const char *v : {"_b64u2", "_b64u4", "_b64u8", "_b48u4", "_b32u4", "_b32u8", "_b24u8", "_b16u8"}) add_v(list, c, v);
       add_copy_engines(list, c);
       break;
     default:

@@ -144,6 +144,7 @@ static const Kernel kKernels[] = {
     {"shunt_broadcast_ll", kBroadcast, false, kAny},
     {"shunt_broadcast_ll128", kBroadcast, false, kBroadcastGrid},
     {"shunt_broadcast_direct", kBroadcast, false, kFull},
+    {"shunt_broadcast_chain", kBroadcast, false, kFull},
     {"shunt_all_gather_ll", kAllGather, false, kAny},
     {"shunt_all_gather_ll128", kAllGather, false, kAny},
     {"shunt_all_gather_direct", kAllGather, false, kDirect},
@@ -156,27 +157,6 @@ static const Kernel kKernels[] = {
     {"shunt_all_to_all_direct", kAllToAll, false, kDirect},
     {"shunt_all_to_all_v", kAllToAllV, false, kVGrid},
     {"shunt_all_to_all_v_long", kAllToAllV, false, kVGrid},
-#ifdef SHUNT_TRIAL  // kernels of trial/
-    {"shunt_all_gather_ring_w2l1", kAllGather, false, kDirect},
-    {"shunt_all_gather_ring_w2l2", kAllGather, false, kDirect},
-    {"shunt_all_gather_ring_w4l1", kAllGather, false, kDirect},
-    {"shunt_all_gather_ring_w4l2", kAllGather, false, kDirect},
-    {"shunt_reduce_chain", kReduce, true, kDirect},
-    {"shunt_broadcast_chain_b64w2", kBroadcast, false, kFull},
-    {"shunt_broadcast_chain_b64w4", kBroadcast, false, kFull},
-    {"shunt_broadcast_chain_b48w2", kBroadcast, false, kFull},
-    {"shunt_broadcast_chain_b48w4", kBroadcast, false, kFull},
-    {"shunt_broadcast_chain_b32w4", kBroadcast, false, kFull},
-    {"shunt_broadcast_chain_b32w8", kBroadcast, false, kFull},
-    {"shunt_all_to_all_v_long_b64u2", kAllToAllV, false, kVGrid},
-    {"shunt_all_to_all_v_long_b64u4", kAllToAllV, false, kVGrid},
-    {"shunt_all_to_all_v_long_b64u8", kAllToAllV, false, kVGrid},
-    {"shunt_all_to_all_v_long_b48u4", kAllToAllV, false, kVGrid},
-    {"shunt_all_to_all_v_long_b32u4", kAllToAllV, false, kVGrid},
-    {"shunt_all_to_all_v_long_b32u8", kAllToAllV, false, kVGrid},
-    {"shunt_all_to_all_v_long_b24u8", kAllToAllV, false, kVGrid},
-    {"shunt_all_to_all_v_long_b16u8", kAllToAllV, false, kVGrid},
-#endif
 };
 
 static std::vector<cudaLibrary_t> libraries;

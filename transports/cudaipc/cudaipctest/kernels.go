@@ -33,7 +33,7 @@ func Kernels() map[string]cudatest.Kernel {
 	bytes(gather(true), "shunt_all_to_all_ll", "shunt_all_to_all_ll128")
 	bytes(gatherDirect(true), "shunt_all_to_all_direct")
 	bytes(broadcast, "shunt_broadcast_ll", "shunt_broadcast_ll128")
-	bytes(broadcastDirect, "shunt_broadcast_direct")
+	bytes(broadcastDirect, "shunt_broadcast_direct", "shunt_broadcast_chain")
 	bytes(barrier, "shunt_barrier")
 	bytes(symmetricBegin, "shunt_symmetric_begin")
 	bytes(put, "shunt_copy")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -124,27 +123,6 @@ func testWorlds(t *testing.T, program string, kernels []string, worlds []int, se
 	}
 }
 
-// Kernels on trial, among the ones that they are to replace.
-func TestTrialKernels(t *testing.T) {
-	t.Parallel()
-	folder := t.TempDir()
-	for _, from := range []string{"../kernels", "../bench/trial"} {
-		entries, err := os.ReadDir(from)
-		require.NoError(t, err)
-		for _, e := range entries {
-			data, err := os.ReadFile(filepath.Join(from, e.Name()))
-			require.NoError(t, err)
-			require.NoError(t, os.WriteFile(filepath.Join(folder, e.Name()), data, 0o600))
-		}
-	}
-	program, kernels := compile(t, Build{
-		Kernels: folder, Types: map[string][]string{"": {"float32"}},
-		Only: []string{"broadcast", "broadcast_chain", "reduce", "reduce_chain", "all_gather", "all_gather_ring", "all_to_all_v_variants"},
-	})
-	require.Contains(t, kernels, "shunt_reduce_chain_float32")
-	testWorlds(t, program, kernels, []int{2, 3, 4}, seeds(t, 8))
-}
-
 // What nobody does is named: the word that a rank waits for, and who waits. And a
 // raised abort word ends every wait of every kernel.
 func TestAbsentRank(t *testing.T) {
@@ -176,6 +154,8 @@ func TestMutantsAreFound(t *testing.T) {
 		{"a stage is combined before it is filled", "staged.cuh", "if (at < kStride) wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen);", "", "reduce_scatter", "shunt_reduce_scatter_staged"},
 		{"forwarded chunks are counted before they arrived", "broadcast.cu", "fence_system();  // release: the block's stores come before the counts", "", "broadcast", "shunt_broadcast_direct"},
 		{"forwarding does not wait", "broadcast.cu", "if (threadIdx.x == 0) wait_for(a, own(a) + SHUNT_OFF_FORWARD", "if (false) wait_for(a, own(a) + SHUNT_OFF_FORWARD", "broadcast", "shunt_broadcast_direct"},
+		{"a chain tells of chunks before they arrived", "chain.cuh", "    fence_system();\n", "", "broadcast", "shunt_broadcast_chain"},
+		{"a chain does not wait", "broadcast.cu", "wait_word(a, SHUNT_OFF_FORWARD, previous, base + k + 1, seen);", "", "broadcast", "shunt_broadcast_chain"},
 		{"a block of threads is not joined before its stores are counted", "broadcast.cu", "      __syncthreads();\n      if (threadIdx.x == 0) {\n        fence_system();", "      if (threadIdx.x == 0) {\n        fence_system();", "broadcast", "shunt_broadcast_direct"},
 		{"a rank leaves before its peers have stored", "direct.cuh", "wait_for(a, own(a) + SHUNT_OFF_DONE", "if (false) wait_for(a, own(a) + SHUNT_OFF_DONE", "all_gather", "shunt_all_gather_direct"},
 		{"the end is told before the stores arrived", "direct.cuh", "store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DONE", "store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DONE", "all_to_all", "shunt_all_to_all_direct"},

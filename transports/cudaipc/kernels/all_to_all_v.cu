@@ -212,13 +212,14 @@ __device__ __forceinline__ void all_to_all_v_long(const shunt_kernel_args_v &v) 
   __syncthreads();
   auto count = [&](int to) { return to == a.rank ? min(counts.send_count(to), counts.recv_count(to)) : offers.to[to] != 0 ? counts.send_count(to) : 0; };
   for (int to = 0; to < a.world; to++) longest = max(longest, count(to));
-  const int64_t turn = int64_t(gridDim.x) * blockDim.x * 64;
+  constexpr int kUnroll = 8;  // 2 % faster than 4 from 32 MiB
+  const int64_t turn = int64_t(gridDim.x) * blockDim.x * 16 * kUnroll;
 #pragma unroll 1
   for (int64_t at = 0; at < longest; at += turn)
 #pragma unroll 1
     for (int k = 1; k <= a.world; k++) {
       const int to = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
-      copy_bytes(reinterpret_cast<char *>(offers.to[to]) + at, send + counts.send_displ(to) + at, min(turn, count(to) - at),
+      copy_bytes<kUnroll>(reinterpret_cast<char *>(offers.to[to]) + at, send + counts.send_displ(to) + at, min(turn, count(to) - at),
                  int64_t(blockIdx.x) * blockDim.x + threadIdx.x, int64_t(gridDim.x) * blockDim.x);
       stored = stored || (to != a.rank && offers.to[to] != 0);
     }

@@ -7,6 +7,8 @@
 //           once. Grid: (world - 1) * broadcast_blocks(world) + kCopyBlocks.
 //   direct  the same between the users' buffers, in chunks. Grid:
 //           SHUNT_MAX_BLOCKS, for it falls back to ll128
+//   chain   between the users' buffers, from rank to rank; the same grid
+#include "chain.cuh"
 #include "copy.cuh"
 #include "direct.cuh"
 
@@ -101,6 +103,23 @@ __device__ __forceinline__ void broadcast_ll128(const shunt_kernel_args &a) {
 
 constexpr int kForwardWords = 2;  // vectors of a chunk that a thread moves
 
+// Between two ranks: nobody has to pass anything on.
+__device__ __forceinline__ void broadcast_to_one(const shunt_kernel_args &a, const Meeting &m) {
+  const char *send = reinterpret_cast<const char *>(a.send);
+  char *there = reinterpret_cast<char *>(m.recv[1 - a.rank]), *here = reinterpret_cast<char *>(a.recv);
+  each_batch<8>(a.bytes, [&](auto batch, int64_t i, int64_t step) {
+    constexpr int U = decltype(batch)::vectors;
+    word2 w[U];
+#pragma unroll
+    for (int u = 0; u < U; u++) w[u] = load_words<uint8_t>(send, (i + u * step) * 16, a.bytes);
+#pragma unroll
+    for (int u = 0; u < U; u++) store_words<uint8_t>(there, (i + u * step) * 16, a.bytes, w[u]);
+    if (here == send) return;
+#pragma unroll
+    for (int u = 0; u < U; u++) store_words<uint8_t>(here, (i + u * step) * 16, a.bytes, w[u]);
+  });
+}
+
 // The root stores each owner's shard into the owner's recv, chunk by chunk, and
 // the owner passes every chunk on to the others as soon as it is there. Chunks of
 // a block are numbered for ever, alike on all ranks.
@@ -111,6 +130,12 @@ __device__ __forceinline__ void broadcast_direct(const shunt_kernel_args &a) {
   const u64 e = *epoch + 1;
   if (!meet(a, m, e, 0, a.rank == a.root ? 0 : a.bytes)) {
     broadcast_ll128_body(a);
+    part(a, e);
+    advance(epoch, e);
+    return;
+  }
+  if (a.world == 2) {
+    if (a.rank == a.root) broadcast_to_one(a, m);
     part(a, e);
     advance(epoch, e);
     return;
@@ -147,14 +172,13 @@ __device__ __forceinline__ void broadcast_direct(const shunt_kernel_args &a) {
           for (int u = 0; u < kForwardWords; u++) store_words<uint8_t>(to, offset + u * kStride, shards.length(s), w[s][u]);
         }
       }
-      if (a.world == 2) continue;  // nobody to pass it on to
       __syncthreads();
       if (threadIdx.x == 0) {
         fence_system();  // release: the block's stores come before the counts
         for (int p = 0; p < a.world; p++)
           if (p != a.root) store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_FORWARD + (int(blockIdx.x) * SHUNT_MAX_RANKS + a.rank) * 8), base + k + 1);
       }
-    } else if (a.world > 2) {
+    } else {
       // Acquire: the chunk is visible from here, past L1.
       if (threadIdx.x == 0) wait_for(a, own(a) + SHUNT_OFF_FORWARD + (int(blockIdx.x) * SHUNT_MAX_RANKS + a.root) * 8, base + k + 1, a.root);
       __syncthreads();
@@ -175,8 +199,65 @@ __device__ __forceinline__ void broadcast_direct(const shunt_kernel_args &a) {
   advance(epoch, e);
 }
 
+// From the root to the next rank, from there to the next, and so on: every rank
+// stores what has arrived in its recv into that of the next one, so that every GPU
+// stores to one peer only. Chunks are numbered, and counted, as above.
+__device__ __forceinline__ void broadcast_chain(const shunt_kernel_args &a) {
+  begin();
+  __shared__ Meeting m;
+  __shared__ Moved moved;
+  u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT), *forwarded = epoch_of(a, SHUNT_CLASS_FORWARD);
+  const u64 e = *epoch + 1;
+  clear(moved);
+  if (!meet(a, m, e, 0, a.rank == a.root ? 0 : a.bytes)) {
+    broadcast_ll128_body(a);
+    part(a, e);
+    advance(epoch, e);
+    return;
+  }
+  const u64 base = *forwarded;
+  constexpr int kBlocks = SHUNT_MAX_BLOCKS * 3 / 4, kWords = 4;  // the best of 32, 48 and 64 with 2, 4 and 8
+  constexpr int kChunk = kWords * kMoverStride;
+  const int64_t mine = chunks_of_block(a.bytes, kChunk, kBlocks);
+  const int place = (a.rank - a.root + a.world) % a.world, next = (a.rank + 1) % a.world, previous = (a.rank + a.world - 1) % a.world;
+  const bool first = place == 0, last = place == a.world - 1;
+  const int warp = threadIdx.x >> 5;
+  if (!last && warp < kMovers) {
+    const char *send = reinterpret_cast<const char *>(a.send);
+    char *to = reinterpret_cast<char *>(m.recv[next]), *recv = reinterpret_cast<char *>(a.recv);
+    u64 seen = base;
+    for (int64_t k = 0; k < mine; k++) {
+      const int64_t offset = (k * kBlocks + blockIdx.x) * kChunk + threadIdx.x * 16;
+      word2 w[kWords];
+      if (first) {
+#pragma unroll
+        for (int u = 0; u < kWords; u++) w[u] = load_words<uint8_t>(send, offset + u * kMoverStride, a.bytes);
+      } else {
+        // Acquire: the chunk is visible from here, past L1.
+        wait_word(a, SHUNT_OFF_FORWARD, previous, base + k + 1, seen);
+#pragma unroll
+        for (int u = 0; u < kWords; u++) w[u] = load_peer_words<uint8_t>(a.recv, offset + u * kMoverStride, a.bytes);
+      }
+#pragma unroll
+      for (int u = 0; u < kWords; u++) store_words<uint8_t>(to, offset + u * kMoverStride, a.bytes, w[u]);
+      if (first && recv != send) {
+#pragma unroll
+        for (int u = 0; u < kWords; u++) store_words<uint8_t>(recv, offset + u * kMoverStride, a.bytes, w[u]);
+      }
+      move_on(moved, u32(k + 1));
+    }
+  } else if (warp == kMovers && place + 2 < a.world) {
+    tell_next(a, moved, SHUNT_OFF_FORWARD, next, base, u32(mine));
+  }
+  // The last rank learns from the end barrier that all is there.
+  part(a, e);
+  if (threadIdx.x == 0) *forwarded = base + mine;  // part has synchronized the block
+  advance(epoch, e);
+}
+
 }  // namespace shunt
 
 SHUNT_KERNEL_BYTES(shunt_broadcast_ll, shunt::broadcast_ll)
 SHUNT_KERNEL_BYTES(shunt_broadcast_ll128, shunt::broadcast_ll128)
 SHUNT_KERNEL_BYTES(shunt_broadcast_direct, shunt::broadcast_direct)
+SHUNT_KERNEL_BYTES(shunt_broadcast_chain, shunt::broadcast_chain)

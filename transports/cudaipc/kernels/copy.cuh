@@ -5,19 +5,20 @@
 
 namespace shunt {
 
-// Copies with threads number `thread` of `threads`. Source and destination are
-// the same or do not overlap.
+// Copies with threads number `thread` of `threads`, kUnroll vectors of each under
+// way. Source and destination are the same or do not overlap.
+template <int kUnroll = 4>
 __device__ __forceinline__ void copy_bytes(char *to, const char *from, int64_t bytes, int64_t thread, int64_t threads) {
   if (to == from || bytes <= 0) return;
   if (((reinterpret_cast<u64>(to) | reinterpret_cast<u64>(from)) & 15) == 0) {
     const int64_t n = bytes / 16;
     int64_t i = thread;
-    for (; i + 3 * threads < n; i += 4 * threads) {
-      word2 w[4];
+    for (; i + (kUnroll - 1) * threads < n; i += kUnroll * threads) {
+      word2 w[kUnroll];
 #pragma unroll
-      for (int u = 0; u < 4; u++) w[u] = reinterpret_cast<const word2 *>(from)[i + u * threads];
+      for (int u = 0; u < kUnroll; u++) w[u] = reinterpret_cast<const word2 *>(from)[i + u * threads];
 #pragma unroll
-      for (int u = 0; u < 4; u++) reinterpret_cast<word2 *>(to)[i + u * threads] = w[u];
+      for (int u = 0; u < kUnroll; u++) reinterpret_cast<word2 *>(to)[i + u * threads] = w[u];
     }
     for (; i < n; i += threads) reinterpret_cast<word2 *>(to)[i] = reinterpret_cast<const word2 *>(from)[i];
     for (i = n * 16 + thread; i < bytes; i += threads) to[i] = from[i];

@@ -159,11 +159,50 @@ __device__ __forceinline__ void each_vector(int64_t bytes, Body body) {
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += kUnroll * step) body(i, step);
 }
 
+// So many vectors.
+template <int kVectors>
+struct Batch {
+  static constexpr int vectors = kVectors;
+};
+
+// Runs body(batch, i, step) for the vectors i, i + step, … of a message, in batches
+// that are as long as possible and never reach past the end, where a vector would
+// take the long way of load_words. Eight under way instead of four carry 2 to 3 %
+// more over a link.
+template <int kVectors, class Body>
+__device__ __forceinline__ void each_batch(int64_t bytes, Body body) {
+  const int64_t n = (bytes + 15) / 16, step = int64_t(gridDim.x) * blockDim.x;
+  int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+#pragma unroll 1
+  for (; i + (kVectors - 1) * step < n; i += kVectors * step) body(Batch<kVectors>(), i, step);
+#pragma unroll 1
+  for (; i + step < n; i += 2 * step) body(Batch<2>(), i, step);
+  if (i < n) body(Batch<1>(), i, step);
+}
+
 // Peer memory is not read through L1.
 template <class T>
 __device__ __forceinline__ word2 load_peer_words(u64 base, int64_t offset, int64_t length) {
   if ((base & 15) == 0 && offset + 16 <= length) return load_line(reinterpret_cast<const char *>(base) + offset);
   return gather_words<T>(reinterpret_cast<const char *>(base), offset, length);
+}
+
+// all_to_all: of each block a batch at a time, so that a rank changes peers often.
+__device__ __forceinline__ void spread_direct(const shunt_kernel_args &a, const Meeting &m) {
+  const char *send = reinterpret_cast<const char *>(a.send);
+  each_batch<8>(a.bytes, [&](auto batch, int64_t i, int64_t step) {
+    constexpr int U = decltype(batch)::vectors;
+    for (int k = 1; k <= a.world; k++) {
+      const int p = (a.rank + k) % a.world;
+      const char *from = send + p * a.bytes;
+      char *recv = reinterpret_cast<char *>(m.recv[p]) + a.rank * a.bytes;
+      word2 w[U];
+#pragma unroll
+      for (int u = 0; u < U; u++) w[u] = load_words<uint8_t>(from, (i + u * step) * 16, a.bytes);
+#pragma unroll
+      for (int u = 0; u < U; u++) store_words<uint8_t>(recv, (i + u * step) * 16, a.bytes, w[u]);
+    }
+  });
 }
 
 // all_gather and all_to_all: a load, and a store into every rank's recv.
@@ -177,8 +216,8 @@ __device__ __forceinline__ void gather_direct(const shunt_kernel_args &a) {
   if (!meet(a, m, e, 0, kSpread && a.send == a.recv ? -1 : a.bytes * a.world)) {
     gather_ll128_body<kSpread>(a);
   } else {
-    const char *send = reinterpret_cast<const char *>(a.send);
     if (!kSpread) {
+      const char *send = reinterpret_cast<const char *>(a.send);
       each_vector<4>(a.bytes, [&](int64_t i, int64_t step) {
         constexpr int U = 4;
         word2 w[U];
@@ -193,19 +232,7 @@ __device__ __forceinline__ void gather_direct(const shunt_kernel_args &a) {
         }
       });
     } else {
-      each_vector<4>(a.bytes, [&](int64_t i, int64_t step) {
-        constexpr int U = 4;
-        for (int k = 1; k <= a.world; k++) {
-          const int p = (a.rank + k) % a.world;
-          const char *from = send + p * a.bytes;
-          char *recv = reinterpret_cast<char *>(m.recv[p]) + a.rank * a.bytes;
-          word2 w[U];
-#pragma unroll
-          for (int u = 0; u < U; u++) w[u] = load_words<uint8_t>(from, (i + u * step) * 16, a.bytes);
-#pragma unroll
-          for (int u = 0; u < U; u++) store_words<uint8_t>(recv, (i + u * step) * 16, a.bytes, w[u]);
-        }
-      });
+      spread_direct(a, m);
     }
   }
   part(a, e);

@@ -227,19 +227,21 @@ __device__ __forceinline__ void all_reduce_staged(const shunt_kernel_args &a) {
 }
 
 // reduce: the ranks but the root own a shard each and store the result into the
-// root's recv, so the root's link carries the message once each way.
+// root's recv, so the root's link carries the message once each way. Of two ranks
+// the root owns all: what it would give away only came back.
 template <class T>
 __device__ __forceinline__ void reduce_staged(const shunt_kernel_args &a) {
   begin();
   __shared__ Meeting m;
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
   const u64 e = *epoch + 1;
-  const Shards shards(a.bytes, a.world - 1);
-  const Deed deed{shards.shard, a.bytes, a.world - 1, a.root + 1};
+  const bool pair = a.world == 2;
+  const Shards shards(a.bytes, pair ? 1 : a.world - 1);
+  const Deed deed{shards.shard, a.bytes, pair ? 1 : a.world - 1, pair ? a.root : a.root + 1};
   const int shard = (a.rank - deed.first + a.world) % a.world;
   const int64_t at = shards.start(shard), length = shards.length(shard);
   staged_reduce<T>(
-      a, deed, [&](int thread, auto join) { return meet(a, m, e, 0, a.rank == a.root ? a.bytes : 0, thread, join); },
+      a, deed, [&](int thread, auto join) { return meet(a, m, e, 0, a.rank == a.root && !pair ? a.bytes : 0, thread, join); },
       [&](int64_t offset, word2 w) { store_words<T>(reinterpret_cast<char *>(m.recv[a.root]) + at, offset, length, w); });
   if (m.strangers) two_shot_ll128<T, true>(a);
   part(a, e);

@@ -63,7 +63,7 @@ static Kernel classify(const std::string &name) {
   if (k.coll >= kBarrier) k.grid = kOneWarp;
   if (k.coll == kCopy) k.grid = kAny;
   if (k.coll == kAllToAllV) k.grid = kPairs;
-  if (has(name, "_direct") || has(name, "_staged") || has(name, "_chain") || has(name, "_ring")) k.grid = kAllThreads;
+  if (has(name, "_direct") || has(name, "_staged") || has(name, "_chain")) k.grid = kAllThreads;
   if (k.coll == kBroadcast && k.grid == kAllThreads) k.grid = kFull;
   if (name.rfind("shunt_reduce_ll128", 0) == 0) k.grid = kReduceGrid;
   if (name == "shunt_broadcast_ll128") k.grid = kBroadcastGrid;

@@ -1,26 +1,26 @@
 // chain.cuh: what passes a message on from rank to rank, so that every link
-// carries it once and every GPU stores to one peer only: links carry 357 GB/s
-// then, and 350 where a GPU stores to several. The first warps of a block move
-// chunks, each warp its part of every chunk by itself; the last one tells the next
-// rank what has been moved, because that waits for the stores to arrive.
+// carries it once and every GPU stores to one peer only, at which links carry more
+// than at several. The first warps of a block move chunks, each warp its part of
+// every chunk by itself; the last one tells the next rank what has been moved,
+// because that waits for the stores to arrive.
 #pragma once
 
-#include "staged.cuh"
+#include "direct.cuh"
 
 namespace shunt {
+
+__device__ __forceinline__ int64_t chain_word(int rank) { return (int(blockIdx.x) * SHUNT_MAX_RANKS + rank) * 8; }
 
 constexpr int kMovers = SHUNT_MAX_WARPS - 1;
 constexpr int kMoverStride = kMovers * 32 * 16;  // bytes that the movers move with a vector each
 
-// What the movers of a block have moved, and what each chunk's readers have read.
+// Chunks that each mover of a block has moved.
 struct Moved {
   u32 done[kMovers];
-  u32 read[SHUNT_MAX_RANKS * SHUNT_STAGES];
 };
 
 __device__ __forceinline__ void clear(Moved &moved) {
   if (threadIdx.x < kMovers) moved.done[threadIdx.x] = 0;
-  if (threadIdx.x < SHUNT_MAX_RANKS * SHUNT_STAGES) moved.read[threadIdx.x] = 0;
 }
 
 // A mover is done with so many chunks; the whole warp calls it.
@@ -35,7 +35,7 @@ __device__ __forceinline__ void move_on(Moved &moved, u32 chunks) {
 __device__ __forceinline__ void wait_word(const shunt_kernel_args &a, int64_t offset, int peer, u64 value, u64 &seen) {
   if ((long long)(seen - value) >= 0) return;
   if ((threadIdx.x & 31) == 0) {
-    const char *word = own(a) + offset + staged_word(peer);
+    const char *word = own(a) + offset + chain_word(peer);
     Wait wait(a);
     do seen = load_acquire(word);
     while ((long long)(seen - value) < 0 && !wait.over(peer, value));
@@ -57,7 +57,7 @@ __device__ __forceinline__ void tell_next(const shunt_kernel_args &a, Moved &mov
     fence_system();
     __syncwarp();
     told = done;
-    if (lane == 0) store_relaxed(reinterpret_cast<void *>(a.region[next] + offset + staged_word(a.rank)), base + told);
+    if (lane == 0) store_relaxed(reinterpret_cast<void *>(a.region[next] + offset + chain_word(a.rank)), base + told);
   }
 }
 
