@@ -49,6 +49,7 @@ type Communicator struct {
 	symmetric     symmetricRanges
 	scratch       arguments
 	repeats       [quickShapes]repeated
+	latest        latest
 	signatures    signatures
 	warned        uint64 // the watchdog's: collective whose stall was reported last
 	deserted      int    // the watchdog's: waited-for rank that had closed at its last look, or -1
@@ -135,19 +136,26 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 		return ended, c.usable(op.Collective.String())
 	}
 	a := &c.scratch
-	if err := c.check(op, a.arrays, &a.call); err != nil {
-		return ended, err
-	}
-	if op.Collective.PointToPoint() && op.Collective <= plugin.Recv && op.Root == c.rank {
-		return ended, c.invalid(op, "a rank cannot %s to itself outside a group", op.Collective)
-	}
-	if patience > 0 && c.asks(&a.call) {
-		return untried, nil
-	}
-	c.count(op.Collective)
-	program, err := c.programs(&a.call)
+	program, known, err := c.again(op)
 	if err != nil {
 		return ended, err
+	}
+	if !known {
+		if err := c.check(op, a.arrays, &a.call); err != nil {
+			return ended, err
+		}
+		if op.Collective.PointToPoint() && op.Collective <= plugin.Recv && op.Root == c.rank {
+			return ended, c.invalid(op, "a rank cannot %s to itself outside a group", op.Collective)
+		}
+		if patience > 0 && c.asks(&a.call) {
+			return untried, nil
+		}
+	}
+	c.count(op.Collective)
+	if !known {
+		if program, err = c.programs(&a.call); err != nil {
+			return ended, err
+		}
 	}
 	if c.job.checks && !op.Collective.PointToPoint() {
 		if err := c.compare(c.ask(&a.call)); err != nil {
@@ -155,7 +163,9 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 		}
 	}
 	a.exec.Send, a.exec.Recv = a.call.send, a.call.recv
-	a.exec.Slots, a.exec.Arrays = a.call.slots, a.call.arrays
+	if !known {
+		a.exec.Slots, a.exec.Arrays = a.call.slots, a.call.arrays
+	}
 	if c.device != nil {
 		return ended, c.device.run(&a.call, program.kernels, &a.exec, streamOf(op.Stream))
 	}
@@ -168,7 +178,7 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 	if err != nil {
 		return ended, c.explainFailure(op.Collective.String(), err)
 	}
-	c.repeat(op, &a.call, program.host)
+	c.repeat(op, &a.call, program, known)
 	return ended, nil
 }
 

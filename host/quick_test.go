@@ -160,3 +160,74 @@ func TestRepeatedMessagesEndWithTheCommunicator(t *testing.T) {
 		t.Errorf("the ranks ended with %v", errs)
 	}
 }
+
+// A call like the latest one is not worked out anew; what came in between shows
+// nowhere, whatever has used the same scratch.
+func TestRepeatedCallsOfAllCollectives(t *testing.T) {
+	const n, most = 3, 40
+	world(t, n, func(c *host.Communicator) error {
+		me := c.Rank()
+		x, y := make([]float64, n*most+1), make([]float64, n*most+1)
+		value := func(rank, i, call int) float64 { return float64(rank*1000 + i + 7*call) }
+		counts := []int64{3, 0, 5}
+		for call := range 400 {
+			count := int64(1 + call/5%most)
+			for i := range x {
+				x[i], y[i] = value(me, i, call), -1
+			}
+			var err error
+			var want []float64
+			// Two of the same, then another one.
+			switch kind := call / 2 % 5; kind {
+			case 0:
+				err = c.AllReduce(at(x), at(y), count, plugin.Float64, plugin.OpSum, nil)
+				for i := range int(count) {
+					want = append(want, value(0, i, call)+value(1, i, call)+value(2, i, call))
+				}
+			case 1:
+				err = c.AllToAll(at(x), at(y), count, plugin.Float64, nil)
+				for from := range n {
+					for i := range int(count) {
+						want = append(want, value(from, me*int(count)+i, call))
+					}
+				}
+			case 2:
+				err = c.AllGather(at(x), at(y), count, plugin.Float64, nil)
+				for from := range n {
+					for i := range int(count) {
+						want = append(want, value(from, i, call))
+					}
+				}
+			case 3:
+				err = c.Do(&host.Operation{Collective: plugin.AllGatherV, Send: at(x), Recv: at(y), Count: counts[me], RecvCounts: counts, DType: plugin.Float64})
+				for from := range n {
+					for i := range int(counts[from]) {
+						want = append(want, value(from, i, call))
+					}
+				}
+			case 4:
+				root := call / 10 % n
+				err = c.Reduce(at(x), at(y), count, plugin.Float64, plugin.OpMax, root, nil)
+				if me == root {
+					for i := range int(count) {
+						want = append(want, value(n-1, i, call))
+					}
+				}
+			}
+			if err := errors.Join(err, equal(y[:len(want)], want)); err != nil {
+				return fmt.Errorf("call %d: %w", call, err)
+			}
+			if y[len(want)] != -1 {
+				return fmt.Errorf("call %d wrote more than %d elements", call, len(want))
+			}
+			if call%6 == 0 { // the next call is the same one, and these are none
+				bad := c.AllReduce(unsafe.Add(at(x), 1), at(y), count, plugin.Float64, plugin.OpSum, nil)
+				overlapping := c.AllReduce(at(x), at(x[1:]), 2, plugin.Float64, plugin.OpSum, nil)
+				if !errors.Is(bad, plugin.InvalidArgument) || !errors.Is(overlapping, plugin.InvalidArgument) {
+					return fmt.Errorf("call %d: %w, %w", call, bad, overlapping)
+				}
+			}
+		}
+		return nil
+	})
+}
