@@ -5,6 +5,9 @@
 // which ranks wake each other. Load turns a plan into a Program; Run executes
 // it on the calling thread, in one cgo crossing and without allocating.
 //
+// A Program that is run again and again with the same slots may have a Quick, a
+// short form that runs in Go where nothing has to be waited for.
+//
 // A Device runs plans on a GPU: it works out their launches and copies here and
 // puts them into the caller's stream, in one crossing into the driver and
 // without allocating. device_order.go keeps operations of several streams in
