@@ -232,7 +232,7 @@ func TestSymmetricAlgorithmsAreExplained(t *testing.T) {
 		}{
 			{plugin.AllGather, 8 << 20, "cudaipc/direct"}, {plugin.AllGather, 32 << 20, "cudaipc/copy"},
 			{plugin.AllToAll, 8 << 20, "cudaipc/direct"}, {plugin.AllToAll, 128 << 20, "cudaipc/copy"},
-			{plugin.AllGather, 1 << 10, "cudaipc/ll"}, {plugin.Broadcast, 512 << 20, "cudaipc/direct"},
+			{plugin.AllGather, 1 << 10, "cudaipc/ll"}, {plugin.Broadcast, 512 << 20, "cudaipc/chain"},
 			{plugin.Scatter, 64 << 20, "cudaipc/copy"}, {plugin.Scatter, 1 << 10, "cudaipc/ll128"},
 			{plugin.AllGatherV, 64 << 20, "cudaipc/ll128"}, {plugin.AllReduce, 512 << 20, "cudaipc/copy"}, {plugin.AllReduce, 64 << 20, "cudaipc/staged"},
 		} {

@@ -124,5 +124,5 @@ func TestSoakCommunicatorsOnDevices(t *testing.T) {
 	if !machine.Real() && *comms == defaultComms {
 		r.Rounds = 10
 	}
-	flat(t, w.mustAsk("faults soak communicators", r, time.Duration(*comms)*3*time.Second+2*time.Minute), heap)
+	flat(t, w.mustAsk("faults soak communicators", r, time.Duration(*comms)*3*time.Second+2*time.Minute), deviceHeap)
 }

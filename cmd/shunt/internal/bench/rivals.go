@@ -115,8 +115,8 @@ func (t *twin) moved(slots []slot) []slot {
 }
 
 // symmetric is Shunt in windows, as NCCL's better form has memory of
-// ncclMemAlloc: copy engines are a third slower in memory of cuMemAlloc that
-// peers have mapped.
+// ncclMemAlloc. The space's own memory is of any size, and copy engines are a
+// third slower where that is no multiple of 2 MiB.
 type symmetric struct{ twin }
 
 func newSymmetric(ctx context.Context, r *rank) (rival, error) {
