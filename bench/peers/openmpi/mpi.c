@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ITERATIONS = 20000, BATCHES = 9 };
+enum { MAX_ITERATIONS = 200000, BATCHES = 9 };
 
 static int rank, world;
 static float *sendbuf, *recvbuf;

@@ -163,8 +163,9 @@ func (h *hostSpace) spoil(at area) error {
 // so that what else runs on the machine spoils a batch and not the row.
 const batches = 9
 
-// maxIterations bounds the timing of small operations.
-const maxIterations = 20000
+// maxIterations bounds the timing of small operations. Processors need some
+// milliseconds to get up to speed.
+const maxIterations = 200000
 
 func (h *hostSpace) samples(r *rank, p *prepared, list []candidate) (int, error) {
 	iterations, err := h.calibrate(r, list[0].call)
