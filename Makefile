@@ -11,6 +11,9 @@ PYTHON ?= python3
 
 GOLANGCI_VERSION := v2.15.0
 
+# Everything is compiled as libshunt.so is, so that nothing is compiled twice.
+export GOFLAGS := $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath
+
 # How long each fuzzer of `make fuzz` runs.
 FUZZTIME ?= 30s
 # Packages of the Go tests; `make test PKG=./host/selector` runs one.
@@ -27,30 +30,47 @@ build: ## the shunt command and libshunt.so, into bin/
 	$(GO) build -o $(BIN)/ ./cmd/shunt
 	sh capi/build.sh $(BIN)/libshunt.so
 
-# One package at a time: their ranks are processes that compete for the CPUs, and
-# some tests look for what processes leave behind.
 .PHONY: install
 install: build ## libshunt.so, headers, pkg-config and CMake files, under DESTDIR and PREFIX
 	sh capi/install.sh $(BIN)/libshunt.so
 
+# The tests run one package at a time: their ranks are processes that compete for
+# the CPUs, and some tests look for what processes leave behind. So that they are
+# not compiled one at a time too, they are compiled before, in the same way: these
+# are the flags and packages. `make check` vets.
+compile = $(GO) list -e -test -deps -export -f '' $(1) >/dev/null
+
 .PHONY: test
 test: build python-deps ## every test: Go, C and Python
-	SHUNT_PYTHON=$(VENV)/bin/python $(GO) test -p 1 -timeout 15m $(TEST_FLAGS) $(PKG)
-	$(MAKE) --no-print-directory test-python
+	$(call compile,$(PKG))
+	$(built) SHUNT_PYTHON=$(VENV)/bin/python $(GO) test -p 1 -vet=off -timeout 15m $(TEST_FLAGS) $(PKG)
+	$(pytest)
+
+# Tests use what build has built: libshunt.so takes long, as go build compiles the C
+# of a shared library anew each time.
+built = SHUNT_LIBRARY=$(BIN)/libshunt.so SHUNT_COMMAND=$(BIN)/shunt
+pytest = cd python && $(built) $(VENV)/bin/python -m pytest -q
 
 .PHONY: test-python
 test-python: build python-deps ## the tests of the Python package
-	cd python && SHUNT_LIBRARY=$(BIN)/libshunt.so SHUNT_COMMAND=$(BIN)/shunt $(VENV)/bin/python -m pytest -q
+	$(pytest)
 
 .PHONY: race
 race: ## the Go tests under the race detector
-	$(GO) test -p 1 -race -timeout 25m $(TEST_FLAGS) $(PKG)
+	$(call compile,-race $(PKG))
+	$(GO) test -p 1 -race -vet=off -timeout 25m $(TEST_FLAGS) $(PKG)
 
 # What runs on GPUs, on the driver in memory; the emulator of kernels is C++.
+RACE_CUDA = ./cuda/... ./host/... $$($(GO) list ./transports/cudaipc/... | grep -v /emulate) ./tests/device ./tests/rules ./tests/faults
+
 .PHONY: race-cuda
-race-cuda: ## the GPUs' host side under the race detector, without a GPU
-	$(GO) test -p 1 -race -timeout 15m ./cuda/... ./host/... $$($(GO) list ./transports/cudaipc/... | grep -v /emulate) ./tests/device ./tests/rules ./tests/faults
-	$(GO) test -race -timeout 10m -run Cudaipc ./tests/conformance
+race-cuda: race-cuda-compile ## the GPUs' host side under the race detector, without a GPU
+	$(GO) test -p 1 -race -vet=off -timeout 15m $(RACE_CUDA)
+	$(GO) test -race -vet=off -timeout 10m -run Cudaipc ./tests/conformance
+
+.PHONY: race-cuda-compile
+race-cuda-compile:
+	$(call compile,-race $(RACE_CUDA) ./tests/conformance)
 
 .PHONY: check
 check: fmt-check vet lint generate-check ## format, vet, linters and generated code
@@ -152,6 +172,9 @@ deps-mpi:
 .PHONY: deps-proto
 deps-proto:
 	$(call debian,protoc,protobuf-compiler)
+
+.PHONY: deps-lint
+deps-lint: $(BIN)/golangci-lint
 
 $(BIN)/golangci-lint:
 	GOBIN=$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)

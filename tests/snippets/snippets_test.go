@@ -83,9 +83,12 @@ var (
 	onceLibrary sync.Once
 )
 
-// shunt builds the command.
+// shunt is the command: SHUNT_COMMAND, which make test has built, or built here.
 func shunt(t *testing.T) string {
 	t.Helper()
+	if made := os.Getenv("SHUNT_COMMAND"); made != "" {
+		return made
+	}
 	path := filepath.Join(built, "shunt")
 	onceShunt.Do(func() { run(t, nil, "go", "build", "-o", path, "./cmd/shunt") })
 	return there(t, path)
@@ -100,8 +103,12 @@ func there(t *testing.T, path string) string {
 	return path
 }
 
+// library is libshunt.so: SHUNT_LIBRARY, which make test has built, or built here.
 func library(t *testing.T) string {
 	t.Helper()
+	if made := os.Getenv("SHUNT_LIBRARY"); made != "" {
+		return made
+	}
 	path := filepath.Join(built, "libshunt.so")
 	onceLibrary.Do(func() { run(t, nil, "sh", "capi/build.sh", path) })
 	return there(t, path)
