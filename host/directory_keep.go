@@ -152,6 +152,9 @@ func (t *directory) followPeer(ctx context.Context, rank int) {
 				c.logger.Warn("a peer's buffer cannot be unmapped", "communicator", c.label, "rank", c.rank, "peer", rank, "reason", err)
 			}
 		}
+		if s.kind == plugin.HandleKindOpaque && !t.hasWindow(s.ordinal) {
+			s = offered{} // not open here yet, or no longer: it is looked at again
+		}
 		t.note(have, imported{generation: s.generation})
 		if s.generation == 0 {
 			continue
@@ -177,6 +180,13 @@ func (t *directory) note(have *imported, now imported) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	*have = now
+}
+
+// hasWindow says whether a window is open on this rank.
+func (t *directory) hasWindow(region int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.windows[uint32(region)] != nil
 }
 
 // open maps a peer's export.
