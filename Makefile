@@ -117,7 +117,7 @@ bench: ## every collective over 4 ranks, 8 B to 64 MiB, checked
 .PHONY: bench-peers
 bench-peers: deps-mpi ## against Open MPI in one run; rewrites the table of docs/benchmarks.md
 	$(GO) build -o $(BIN)/ ./cmd/shunt
-	$(BIN)/shunt bench-peers --write docs/benchmarks.md
+	$(BIN)/shunt bench-peers --rounds 7 --write docs/benchmarks.md
 
 # Where there is no GPU these build only: build/device holds all that a machine
 # with GPUs needs, and DEVICE_STEPS are what its run.sh is asked for. Its session.sh
