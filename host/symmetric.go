@@ -45,7 +45,8 @@ type symmetricRange struct {
 // The promise: whenever the receive memory of a collective lies in the range on
 // one rank, it lies in the same range, at the same offset from the address given
 // here, on every rank. It holds for all_reduce, all_gather, all_to_all, broadcast
-// and scatter, eager and in graphs. Send memory may be anywhere. Where it is broken the ranks'
+// and scatter, eager and in graphs. Send memory may be anywhere, but an all_reduce
+// is in place on all ranks or on none. Where it is broken the ranks'
 // call is an error on all of them, code mismatch, which names two ranks and their
 // offsets, and the communicator is aborted; other bytes of the ranges may then have
 // been overwritten, and no memory outside of them.

@@ -52,6 +52,42 @@ func TestABrokenPromiseIsNamedOnAllRanks(t *testing.T) {
 	}
 }
 
+// An all_reduce that is in place on one rank alone is told so, as others deliver into
+// receive memory.
+func TestInPlaceOnOneRankAloneIsNamed(t *testing.T) {
+	t.Setenv("SHUNT_ALGO", "all_reduce=cudaipc/copy,*")
+	const n, count = 3, 1000
+	ended := meeting(n)
+	errs := deviceErrors(t, gpus(t, n), nil, func(r *rank) error {
+		recv, guards, done, err := r.inGuards(count, 64)
+		if err != nil {
+			return err
+		}
+		b, _ := r.buffers(count)
+		call := func(send cuda.Ptr) error {
+			return r.AllReduce(pointer(send), pointer(recv), count, plugin.Float32, plugin.OpSum, r)
+		}
+		if err := errors.Join(call(b[0]), call(recv), r.sync()); err != nil { // as one, both are fine
+			return err
+		}
+		send := b[0]
+		if r.Rank() == 1 {
+			send = recv
+		}
+		verdict := r.verdict(call(send))
+		err = errors.Join(r.driver.SynchronizeStream(r.ctx, r.stream), ended())
+		if err := errors.Join(err, guards(), r.Close(), r.free(b...), done()); err != nil {
+			return err
+		}
+		return verdict
+	})
+	for rank, err := range errs {
+		require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
+		require.ErrorContains(t, err, fmt.Sprintf("%d bytes at offset 0 of symmetric range 1, in place", 4*count), "rank %d", rank)
+		require.ErrorContains(t, err, fmt.Sprintf("%d bytes at offset 0 of symmetric range 1, out of place", 4*count), "rank %d", rank)
+	}
+}
+
 // A rank that receives into other memory than symmetric calls something else.
 func TestARankWithoutSymmetricMemoryIsNamed(t *testing.T) {
 	byCopy(t, 2)

@@ -100,7 +100,15 @@ func (s *symmetricRanges) peerRecv(call *call) []cuda.Ptr {
 // asymmetric is why a kernel found that symmetric memory is not used alike.
 func (c *Communicator) asymmetric(peer int, own, theirs [3]uint64) *plugin.Error {
 	place := func(w [3]uint64) string {
-		return fmt.Sprintf("%d bytes at offset %d of symmetric range %d", w[2], w[1], w[0])
+		text := fmt.Sprintf("%d bytes at offset %d of symmetric range %d", w[2]&^plugin.InPlace, w[1], w[0])
+		switch {
+		case (own[2]^theirs[2])&plugin.InPlace == 0:
+		case w[2]&plugin.InPlace != 0:
+			text += ", in place"
+		default:
+			text += ", out of place"
+		}
+		return text
 	}
 	reason := &plugin.Error{Code: plugin.Mismatch, Rank: c.rank, Message: fmt.Sprintf(
 		"ranks disagree: rank %d receives into %s, rank %d into %s", c.rank, place(own), peer, place(theirs))}

@@ -9,6 +9,7 @@ import (
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/transports/cudaipc/cudaipctest"
 )
 
 // symmetricCalls are the collectives that run by copies, with what each rank
@@ -81,34 +82,56 @@ func TestSymmetricMemoryIsReachedByCopies(t *testing.T) {
 	}
 }
 
-// The smallest all_reduce that goes by copies, with an odd rest, out of place and
-// in place.
+// An all_reduce by copies with an odd rest, with shards and without, out of place and
+// in place by turns, and with factors, which engines cannot apply.
 func TestSymmetricAllReduceByCopies(t *testing.T) {
-	const n, count = 2, 16<<20/4 + 5
 	t.Setenv("SHUNT_ALGO", "all_reduce=cudaipc/copy,*")
-	deviceWorld(t, n, func(r *rank) error {
-		recv, end, err := r.symmetric(count)
-		if err != nil {
-			return err
-		}
-		b, done := r.buffers(count)
-		if err := r.fill(b[0], count, float32(r.Rank()+1)); err != nil {
-			return err
-		}
-		for _, send := range []cuda.Ptr{b[0], recv} { // 1+2, then twice that
-			by, err := copied(r, func() error {
-				return r.AllReduce(pointer(send), pointer(recv), count, plugin.Float32, plugin.OpSum, r)
+	for _, n := range []int{2, 3, 4, 8} {
+		t.Run(fmt.Sprint("world ", n), func(t *testing.T) {
+			const most = 3000
+			deviceWorld(t, n, func(r *rank) error {
+				recv, end, err := r.symmetric(most)
+				if err != nil {
+					return err
+				}
+				b, done := r.buffers(most)
+				sum := float32(n * (n + 1) / 2)
+				for _, count := range []int{1, 4*n - 1, 4 * n, 4*n + 5, most - 1, most, most} {
+					for _, inPlace := range []bool{false, true, false, false} {
+						for _, op := range []plugin.Op{plugin.OpSum, plugin.OpMax, plugin.OpPremulSum} {
+							send, want := b[0], sum
+							if inPlace {
+								send = recv
+							}
+							err := errors.Join(r.fill(recv, most, -1), r.fill(send, count, float32(r.Rank()+1)), r.Barrier(r), r.sync())
+							err = errors.Join(err, r.meet())
+							before := cudaipctest.Delivered.Load()
+							by, failed := copied(r, func() error {
+								return r.Do(&host.Operation{Collective: plugin.AllReduce, Send: pointer(send), Recv: pointer(recv), Count: int64(count), DType: plugin.Float32, Op: op, Scalar: 2, Stream: r})
+							})
+							switch op {
+							case plugin.OpMax:
+								want = float32(n)
+							case plugin.OpPremulSum:
+								want *= 2
+							}
+							if inPlace || op == plugin.OpPremulSum || count < 4*n { // engines alone carry the others
+								if d := cudaipctest.Delivered.Load() - before; d != 0 {
+									return fmt.Errorf("%d elements, in place %v, %s: %d chunks delivered", count, inPlace, op, d)
+								}
+							} else if d := cudaipctest.Delivered.Load() - before; d != int64(2*n) {
+								return fmt.Errorf("%d elements, in place %v, %s: %d chunks delivered, want %d", count, inPlace, op, d, 2*n)
+							}
+							if err := errors.Join(err, failed, r.expect(recv, append(repeated(want, count), repeated(-1, most-count)...))); err != nil || by != int64(n) {
+								return fmt.Errorf("%d elements, in place %v, %s: %d ranks by copies, %w", count, inPlace, op, by, err)
+							}
+						}
+					}
+				}
+				return done(end(nil))
 			})
-			want := float32(3)
-			if send == recv {
-				want = 6
-			}
-			if err := errors.Join(err, r.expect(recv, repeated(want, count))); err != nil || by != n {
-				return fmt.Errorf("%d ranks by copies, %w", by, err)
-			}
-		}
-		return done(end(nil))
-	})
+		})
+	}
 }
 
 // In place, all_gather copies to peers alone.

@@ -12,12 +12,16 @@ const (
 	WatchFault       = 64  // uint32: why a kernel gave up, a Fault; written last, the first one stays
 	WatchFaultPeer   = 68  // int32: rank that was waited for, or differs
 	WatchFaultEpoch  = 72  // uint64: value that was waited for
-	WatchFaultOwn    = 80  // 3 uint64, of FaultAsymmetric: this rank's range, offset of its receive memory there, and bytes
+	WatchFaultOwn    = 80  // 3 uint64, of FaultAsymmetric: this rank's range, offset of its receive memory there, and bytes, which InPlace may be added to
 	WatchFaultTheirs = 104 // 3 uint64: and what the peer has instead
 	WatchMissed      = 128 // uint64: an address of the caller's that the directory lacks; any later one replaces it
 	WatchMissedBytes = 136 // uint64: and how many bytes of it a kernel would have needed
 	WatchBytes       = 192
 )
+
+// InPlace is added to the bytes of FaultAsymmetric where a rank's send memory is
+// its receive memory, by algorithms in which all ranks must agree about that.
+const InPlace = 1 << 62
 
 // Fault is why a kernel gave up.
 type Fault uint32
@@ -28,7 +32,7 @@ const (
 	FaultAborted Fault = 1 // the abort word was raised
 	FaultTimeout Fault = 2 // the watch page's timeout passed
 	// FaultAsymmetric: the receive memory of a symmetric request lies elsewhere on
-	// a peer. The kernel that says so does not end before the communicator is
+	// a peer, or is its send memory there and not here. The kernel that says so does not end before the communicator is
 	// aborted.
 	FaultAsymmetric Fault = 3
 )

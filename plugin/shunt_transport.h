@@ -138,7 +138,8 @@ typedef struct shunt_watch_page {
   uint32_t fault; /* why a kernel gave up: 1 aborted, 2 timeout, 3 asymmetric; written last, the first one stays */
   int32_t fault_peer;   /* rank that was waited for, or differs */
   uint64_t fault_epoch; /* value that was waited for */
-  uint64_t fault_own[3];    /* asymmetric: this rank's range, offset of its receive memory there, and bytes */
+  uint64_t fault_own[3];    /* asymmetric: this rank's range, offset of its receive memory there, and bytes,
+                             * with bit 62 set where send memory is the same and all ranks must agree on that */
   uint64_t fault_theirs[3]; /* and what the peer has instead */
   uint64_t missed;       /* an address of the caller's that the directory lacks; any later one replaces it */
   uint64_t missed_bytes; /* and how many bytes of it a kernel would have needed */

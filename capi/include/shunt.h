@@ -322,7 +322,7 @@ SHUNT_API shunt_status shunt_register(shunt_comm comm, const void *memory, int64
  * through the GPUs' copy engines: whenever the receive memory of all_reduce,
  * all_gather, all_to_all, broadcast or scatter lies in this memory on one rank, it
  * lies in what all ranks registered together, at the same offset, on every rank; in
- * calls and in graphs. A call that breaks it fails with SHUNT_MISMATCH on all ranks,
+ * calls and in graphs. An all_reduce into it is in place on all ranks or on none. A call that breaks it fails with SHUNT_MISMATCH on all ranks,
  * which names two of them, and other bytes of the memory may have been overwritten.
  * bytes are equal on all ranks; what is registered so does not overlap, and stays
  * allocated until shunt_deregister. Windows are symmetric without it. */

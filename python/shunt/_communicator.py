@@ -122,7 +122,7 @@ class Communicator(Collectives):
         copy engines: whenever all_reduce, all_gather, all_to_all, broadcast or
         scatter receives into the buffer on one rank, it does so on every rank,
         each into the buffer that it registered in this call, at the same
-        offset. Buffers are equally large then, and do not overlap others that
+        offset; and an all_reduce is in place on all ranks or on none. Buffers are equally large then, and do not overlap others that
         are registered so; keep them until the registration is closed, which all
         ranks do between the same two collectives. A call that breaks the promise
         is MismatchError on all ranks."""

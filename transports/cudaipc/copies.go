@@ -16,8 +16,8 @@ var copies = []struct {
 	bandwidth  float64 // bytes per microsecond, of plugin.Request.Bytes
 	worlds     worlds
 }{
-	{plugin.AllReduce, 16 * mib, 47.9, 234800, more},
-	{plugin.AllReduce, 16 * mib, 36.8, 362200, two},
+	{plugin.AllReduce, 0, 79, 256600, more},
+	{plugin.AllReduce, 0, 66, 392700, two},
 	{plugin.AllGather, 0, 26.5, 130100, more},
 	{plugin.AllGather, 0, 16.8, 390900, two},
 	{plugin.AllToAll, 0, 26.9, 129800, more},
@@ -61,25 +61,31 @@ func copyPlan(r plugin.Request) (*plugin.Plan, error) {
 		args := w.arguments(w.Slot(plugin.SlotRecvBytes))
 		args[argSend] = plugin.Value(w.Slot(plugin.SlotWindow), 8) // the range's number
 		args[argRecv] = plugin.Value(w.Slot(plugin.SlotOffset), 8) // and the offset there
+		if w.delivers() {                                          // all ranks must do it alike
+			inPlace := w.Eq(w.apart(), w.Const(0))
+			args[argBytes] = plugin.Value(w.Add(w.Slot(plugin.SlotRecvBytes), w.Mul(inPlace, w.Const(plugin.InPlace))), 8)
+		}
 		w.LaunchDependent("symmetric", "shunt_symmetric_begin", w.Const(1), w.Const(32), args...)
 		if r.Collective == plugin.AllReduce {
-			w.reduceShardAndCopy()
+			w.allReduceByCopies()
 		} else {
 			sends(func() {
 				for k := 1; k < r.World; k++ {
-					p := (r.Rank + k) % r.World
-					from, to := w.between(p)
-					w.Copy(w.PeerRecv(w.Const(int64(p)), to), w.Send(from), w.Slot(plugin.SlotBytes))
+					p := w.distant(k)
+					from, to := w.between(int(p))
+					w.Copy(w.PeerRecv(w.Const(p), to), w.Send(from), w.Slot(plugin.SlotBytes))
 				}
 			})
 		}
 		// Not a dependent launch, which is for kernels behind kernels.
 		w.Launch("barrier", "shunt_barrier", w.Const(1), w.Const(32), w.arguments(w.Slot(plugin.SlotBytes))...)
 	})
-	if r.Collective == plugin.AllReduce {
-		return w.Plan()
+	switch {
+	case w.delivers():
+		w.Track(w.combineDelivered)
+	case r.Collective != plugin.AllReduce:
+		w.Track(func() { sends(w.copyOwn) })
 	}
-	w.Track(func() { sends(w.copyOwn) })
 	return w.Plan()
 }
 
@@ -111,17 +117,30 @@ func (w writer) copyOwn() {
 	})
 }
 
-// reduceShardAndCopy is an all_reduce: a reduce_scatter whose results the copy
-// engines give to all. What does not make shards of whole words goes apart, first.
-//
-// In place too: a rank copies its shard to a peer after it has combined it, so it
-// has all that the peer has to say to that shard, and nobody else reads it there.
-func (w writer) reduceShardAndCopy() {
-	world := int64(w.r.World)
-	bytes, zero := w.Slot(plugin.SlotBytes), w.Const(0)
-	shard := w.Mul(w.Div(bytes, w.Const(16*world)), w.Const(16))
-	whole := w.Mul(shard, w.Const(world))
-	rest := w.Sub(bytes, whole)
+// delivers reports whether this is an all_reduce that engines alone carry where it
+// is out of place. They cannot scale what they copy.
+func (w writer) delivers() bool {
+	return w.r.Collective == plugin.AllReduce && w.r.Op != plugin.OpPremulSum
+}
+
+// apart is whether the operation is out of place.
+func (w writer) apart() plugin.Reg {
+	zero := w.Const(0)
+	return w.Ne(w.Address(w.Send(zero)), w.Address(w.Recv(zero)))
+}
+
+// shard is the length of a rank's shard of an all_reduce, in whole words.
+func (w writer) shard() plugin.Reg {
+	return w.Mul(w.Div(w.Slot(plugin.SlotBytes), w.Const(16*int64(w.r.World))), w.Const(16))
+}
+
+// allReduceByCopies is an all_reduce whose results, and out of place whose parts
+// too, the copy engines carry. What does not make shards of whole words goes apart,
+// first.
+func (w writer) allReduceByCopies() {
+	zero, shard := w.Const(0), w.shard()
+	whole := w.Mul(shard, w.Const(int64(w.r.World)))
+	rest := w.Sub(w.Slot(plugin.SlotBytes), whole)
 	w.If(w.Lt(zero, rest), func() {
 		a, _ := find(plugin.AllReduce, "one_shot_ll", w.r.World)
 		args := w.arguments(rest)
@@ -129,13 +148,73 @@ func (w writer) reduceShardAndCopy() {
 		blocks, threads := w.size(packets, rest)
 		w.launch(a, blocks, threads, args)
 	})
-	a, _ := find(plugin.ReduceScatter, "staged", w.r.World)
 	own := w.Mul(shard, w.Const(int64(w.r.Rank)))
+	w.If(w.Lt(zero, shard), func() {
+		if !w.delivers() {
+			w.reduceAndCopy(own, shard)
+			return
+		}
+		apart := w.apart()
+		w.If(apart, func() { w.deliver(own, shard) })
+		w.If(w.Eq(apart, zero), func() { w.reduceAndCopy(own, shard) })
+	})
+}
+
+// reduceAndCopy is a reduce_scatter by kernel, whose results the engines then give
+// to all. In place: a rank copies its shard to a peer after it has combined it, so
+// it has all that the peer has to say to that shard, and nobody else reads it there.
+func (w writer) reduceAndCopy(own, shard plugin.Reg) {
+	a, _ := find(plugin.ReduceScatter, "staged", w.r.World)
 	args := w.arguments(shard)
 	args[argRecv] = plugin.Address(w.Recv(own))
 	w.launch(a, w.Const(maxBlocks), w.Const(maxThreads), args)
 	for k := 1; k < w.r.World; k++ {
-		p := int64((w.r.Rank + k) % w.r.World)
-		w.Copy(w.PeerRecv(w.Const(p), own), w.Recv(own), shard)
+		w.Copy(w.PeerRecv(w.Const(w.distant(k)), own), w.Recv(own), shard)
 	}
+}
+
+// deliver is what kernels/delivered.cuh describes. The last peer's part goes in two
+// chunks, behind each of which it is told, so that a kernel beside this track can
+// begin to combine; the others' parts are there before.
+func (w writer) deliver(own, shard plugin.Reg) {
+	first := w.Mul(w.Div(w.Add(w.Div(shard, w.Const(2)), w.Const(15)), w.Const(16)), w.Const(16))
+	second := w.Sub(shard, first)
+	turn := func(number int64) {
+		args := w.arguments(shard)
+		args[argRoot] = plugin.Value(w.Const(number), 4)
+		w.Launch("symmetric", "shunt_symmetric_turn", w.Const(1), w.Const(32), args...)
+	}
+	for k := 1; k < w.r.World; k++ {
+		peer := w.Const(w.distant(k))
+		from := w.Mul(shard, peer)
+		if k < w.r.World-1 {
+			w.Copy(w.PeerRecv(peer, own), w.Send(from), shard)
+			continue
+		}
+		w.Copy(w.PeerRecv(peer, own), w.Send(from), first)
+		turn(0)
+		w.Copy(w.PeerRecv(peer, w.Add(own, first)), w.Send(w.Add(from, first)), second)
+	}
+	turn(1)
+	for k := 1; k < w.r.World; k++ {
+		w.Copy(w.PeerRecv(w.Const(w.distant(k)), own), w.Recv(own), first)
+	}
+	turn(2)
+	rest := w.Add(own, first)
+	for k := 1; k < w.r.World; k++ {
+		w.Copy(w.PeerRecv(w.Const(w.distant(k)), rest), w.Recv(rest), second)
+	}
+}
+
+// distant is the rank at a distance.
+func (w writer) distant(k int) int64 { return int64((w.r.Rank + k) % w.r.World) }
+
+// combineDelivered is the kernel that combines what is delivered, on a track of its
+// own, where something is.
+func (w writer) combineDelivered() {
+	shard := w.shard()
+	w.If(w.Mul(w.apart(), w.Lt(w.Const(0), shard)), func() {
+		image, kernel := "all_reduce_"+w.r.DType.String(), "shunt_all_reduce_delivered_"+w.r.DType.String()
+		w.Launch(image, kernel, w.Const(maxBlocks), w.Const(maxThreads), w.arguments(shard)...)
+	})
 }

@@ -17,9 +17,9 @@ func symmetricRequest(c plugin.Collective, world, rank int) plugin.Request {
 	return r
 }
 
-// did is what a plan does on a rank for given slots, track by track. Send memory
-// is at 1 << 40, receive memory at 2 << 40, that of other ranks beyond.
-func did(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays []int64) (tracks [][]string) {
+// did is what a plan does on a rank for given slots, track by track. Receive memory
+// is at 2 << 40, that of other ranks beyond.
+func did(t *testing.T, p *plugin.Plan, send int64, slots map[plugin.Slot]int64, arrays []int64) (tracks [][]string) {
 	alu := map[plugin.Alu]func(a, b int64) int64{
 		plugin.AluAdd: func(a, b int64) int64 { return a + b }, plugin.AluSub: func(a, b int64) int64 { return a - b },
 		plugin.AluMul: func(a, b int64) int64 { return a * b }, plugin.AluDiv: func(a, b int64) int64 { return a / b },
@@ -37,7 +37,7 @@ func did(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays []int
 		address := func(ref uint16) (int64, string) {
 			switch r := p.Refs[ref]; r.Space {
 			case plugin.SpaceSend:
-				return 1<<40 + regs[r.Offset], fmt.Sprint("send+", regs[r.Offset])
+				return send + regs[r.Offset], fmt.Sprint("send+", regs[r.Offset])
 			case plugin.SpaceRecv:
 				return 2<<40 + regs[r.Offset], fmt.Sprint("recv+", regs[r.Offset])
 			case plugin.SpacePeerRecv:
@@ -76,6 +76,10 @@ func did(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays []int
 					}
 					_, place := address(a.Ref)
 					return place
+				}
+				if k.Name == "shunt_symmetric_turn" {
+					list = append(list, fmt.Sprintf("turn %s %dx%d %d: %s", text(argRoot), regs[k.Grid[0]], regs[k.Block[0]], s.B, text(argBytes)))
+					continue
 				}
 				list = append(list, fmt.Sprintf("%s %s %dx%d %d: %s %s %s", k.Image, k.Name, regs[k.Grid[0]], regs[k.Block[0]], s.B, text(argRecv), text(argSend), text(argBytes)))
 			default:
@@ -124,31 +128,59 @@ func TestCopiesGoRoundBetweenTheCheckAndABarrier(t *testing.T) {
 				}
 			}
 			want = append(want, "barrier shunt_barrier 1x32 0: recv+0 send+0 10000")
-			require.Equal(t, [][]string{want, own}, did(t, p, slots, even), "%s on rank %d", c, rank)
+			require.Equal(t, [][]string{want, own}, did(t, p, 1<<40, slots, even), "%s on rank %d", c, rank)
 		}
 	}
 }
 
-// An all_reduce by copies: what is left of whole shards, the shards, then each
-// rank's shard to all.
-func TestAllReduceByCopiesReducesShardsFirst(t *testing.T) {
+// An all_reduce by copies in place, or with factors: what is left of whole shards,
+// the shards, then each rank's shard to all. Out of place copies deliver the parts too,
+// the last peer's in two chunks, and a kernel combines them meanwhile.
+func TestAllReduceByCopies(t *testing.T) {
 	const world = 3
 	for _, bytes := range []int64{0, 8, 47, 48, 100, 3 << 20, 3<<20 + 44} {
-		e := &endpoint{world: world, rank: 1}
-		r := symmetricRequest(plugin.AllReduce, world, 1)
-		p, err := e.Prepare(stdcontext.Background(), r, copyName)
-		require.NoError(t, err)
-		require.NoError(t, p.ValidateFor(r))
-		shard := bytes / (16 * world) * 16
-		want := []string{fmt.Sprint("symmetric shunt_symmetric_begin 1x32 1: 640 5 ", bytes)}
-		if rest := bytes - world*shard; rest > 0 {
-			want = append(want, fmt.Sprintf("all_reduce_float32 shunt_all_reduce_one_shot_ll_float32 1x32 1: recv+%d send+%d %d", world*shard, world*shard, rest))
+		for name, test := range map[string]struct {
+			send int64
+			op   plugin.Op
+			flag int64 // that peers must have, too
+		}{
+			"out of place": {1 << 40, plugin.OpSum, 0}, "in place": {2 << 40, plugin.OpSum, plugin.InPlace},
+			"factors": {1 << 40, plugin.OpPremulSum, 0}, "factors in place": {2 << 40, plugin.OpPremulSum, 0},
+		} {
+			e := &endpoint{world: world, rank: 1}
+			r := symmetricRequest(plugin.AllReduce, world, 1)
+			r.Op = test.op
+			p, err := e.Prepare(stdcontext.Background(), r, copyName)
+			require.NoError(t, err)
+			require.NoError(t, p.ValidateFor(r))
+			shard := bytes / (16 * world) * 16
+			first := (shard/2 + 15) / 16 * 16
+			want := []string{fmt.Sprint("symmetric shunt_symmetric_begin 1x32 1: 640 5 ", bytes+test.flag)}
+			if rest := bytes - world*shard; rest > 0 {
+				want = append(want, fmt.Sprintf("all_reduce_float32 shunt_all_reduce_one_shot_ll_float32 1x32 1: recv+%d send+%d %d", world*shard, world*shard, rest))
+			}
+			var beside []string
+			turn := func(n int) string { return fmt.Sprintf("turn %d 1x32 0: %d", n, shard) }
+			switch {
+			case shard == 0:
+			case name == "out of place":
+				want = append(want, fmt.Sprintf("recv of 2+%d = send+%d, %d", shard, 2*shard, shard), fmt.Sprintf("recv of 0+%d = send+0, %d", shard, first), turn(0),
+					fmt.Sprintf("recv of 0+%d = send+%d, %d", shard+first, first, shard-first), turn(1),
+					fmt.Sprintf("recv of 2+%d = recv+%d, %d", shard, shard, first), fmt.Sprintf("recv of 0+%d = recv+%d, %d", shard, shard, first), turn(2),
+					fmt.Sprintf("recv of 2+%d = recv+%d, %d", shard+first, shard+first, shard-first), fmt.Sprintf("recv of 0+%d = recv+%d, %d", shard+first, shard+first, shard-first))
+				beside = []string{fmt.Sprint("all_reduce_float32 shunt_all_reduce_delivered_float32 64x512 0: recv+0 send+0 ", shard)}
+			default:
+				want = append(want, fmt.Sprintf("reduce_scatter_float32 shunt_reduce_scatter_staged_float32 64x512 1: recv+%d send+0 %d", shard, shard),
+					fmt.Sprintf("recv of 2+%d = recv+%d, %d", shard, shard, shard), fmt.Sprintf("recv of 0+%d = recv+%d, %d", shard, shard, shard))
+			}
+			want = append(want, fmt.Sprintf("barrier shunt_barrier 1x32 0: recv+0 send+0 %d", bytes))
+			slots := map[plugin.Slot]int64{plugin.SlotBytes: bytes, plugin.SlotRecvBytes: bytes, plugin.SlotWindow: 5, plugin.SlotOffset: 640}
+			tracks := [][]string{want}
+			if test.op == plugin.OpSum {
+				tracks = append(tracks, beside)
+			}
+			require.Equal(t, tracks, did(t, p, test.send, slots, nil), "%d bytes, %s", bytes, name)
 		}
-		want = append(want, fmt.Sprintf("reduce_scatter_float32 shunt_reduce_scatter_staged_float32 64x512 1: recv+%d send+0 %d", shard, shard),
-			fmt.Sprintf("recv of 2+%d = recv+%d, %d", shard, shard, shard), fmt.Sprintf("recv of 0+%d = recv+%d, %d", shard, shard, shard),
-			fmt.Sprintf("barrier shunt_barrier 1x32 0: recv+0 send+0 %d", bytes))
-		slots := map[plugin.Slot]int64{plugin.SlotBytes: bytes, plugin.SlotRecvBytes: bytes, plugin.SlotWindow: 5, plugin.SlotOffset: 640}
-		require.Equal(t, [][]string{want}, did(t, p, slots, nil), "%d bytes", bytes)
 	}
 }
 
@@ -190,7 +222,7 @@ func TestCopiesBeginWhereTheyAreFaster(t *testing.T) {
 	}{
 		{plugin.AllGather, 4, 32 * mib, 128 * mib}, {plugin.AllGather, 2, 32 * mib, 128 * mib},
 		{plugin.AllToAll, 4, 32 * mib, 128 * mib}, {plugin.AllToAll, 2, 32 * mib, 128 * mib},
-		{plugin.AllReduce, 4, 128 * mib, 512 * mib}, {plugin.AllReduce, 2, 32 * mib, 128 * mib},
+		{plugin.AllReduce, 4, 64 * mib, 128 * mib}, {plugin.AllReduce, 2, 32 * mib, 128 * mib},
 		{plugin.Broadcast, 2, 32 * mib, 128 * mib}, {plugin.Scatter, 4, 32 * mib, 128 * mib},
 	} {
 		best := func(bytes int64) string {

@@ -36,6 +36,8 @@ func Kernels() map[string]cudatest.Kernel {
 	bytes(broadcastDirect, "shunt_broadcast_direct", "shunt_broadcast_chain")
 	bytes(barrier, "shunt_barrier")
 	bytes(symmetricBegin, "shunt_symmetric_begin")
+	bytes(symmetricTurn, "shunt_symmetric_turn")
+	typed(allReduceDelivered, "shunt_all_reduce_delivered")
 	bytes(put, "shunt_copy")
 	bytes(windowSignal, "shunt_window_signal")
 	bytes(windowWait, "shunt_window_wait")

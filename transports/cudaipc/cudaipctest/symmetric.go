@@ -68,3 +68,67 @@ func (c *call) asymmetric(peer int, mine, theirs [3]uint64) {
 		}
 	}
 }
+
+// deliveries are the chunks of a shard that copies deliver.
+const deliveries = 2
+
+// symmetricTurn stands between the copies of an all_reduce: root says which turn it
+// is.
+func symmetricTurn(c *call) {
+	own := c.region[c.rank]
+	base := atomic.LoadUint64(word(own + turnAt))
+	for p := range c.world {
+		if c.root < deliveries && p != c.rank {
+			atomic.StoreUint64(word(c.region[p]+deliveredAt+uint64(8*c.rank)), base+uint64(c.root)+1)
+		}
+	}
+	if c.root == 0 {
+		return
+	}
+	for p := range c.world {
+		c.reached(own+combinedAt+uint64(8*p), base+uint64(c.root), p)
+	}
+	if c.root == deliveries {
+		atomic.StoreUint64(word(own+turnAt), base+deliveries)
+	}
+}
+
+// reached waits until a counter that a peer raises has a value.
+func (c *call) reached(counter, value uint64, peer int) {
+	for int64(atomic.LoadUint64(word(counter))-value) < 0 && !c.over(peer) {
+	}
+	c.moved()
+}
+
+// allReduceDelivered combines what peers' copies deliver into the receive memory,
+// chunk by chunk; bytes is a shard's length.
+func allReduceDelivered(c *call, d plugin.DType) {
+	own, shard := c.region[c.rank], uint64(c.bytes)
+	base := atomic.LoadUint64(word(own + turnAt))
+	first := (shard/2 + 15) / 16 * 16
+	for chunk, at := range []uint64{0, first} {
+		length, number := int64(first), base+uint64(chunk)+1
+		if chunk > 0 {
+			length = int64(shard - first)
+		}
+		var parts [maxRanks][]byte
+		for p := range c.world {
+			if p == c.rank {
+				parts[p] = memory(c.send+uint64(p)*shard+at, length)
+				continue
+			}
+			c.reached(own+deliveredAt+uint64(8*p), number, p)
+			parts[p] = memory(c.recv+uint64(p)*shard+at, length)
+		}
+		var scalars [maxRanks]float64
+		c.store(c.recv+uint64(c.rank)*shard+at, c.combined(d, parts, scalars))
+		for p := range c.world {
+			atomic.StoreUint64(word(c.region[p]+combinedAt+uint64(8*c.rank)), number)
+		}
+		Delivered.Add(1)
+	}
+}
+
+// Delivered counts, in this process, the chunks that were combined where copies had
+// delivered them.
+var Delivered atomic.Int64

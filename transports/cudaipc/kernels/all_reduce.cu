@@ -6,6 +6,8 @@
 //   two_shot_ll128  rank r reduces shard r and sends the result to everyone
 //   direct          the same between the users' buffers, pulling
 //   staged          the same by pushing; see staged.cuh
+//   delivered       the shards of results of copy engines; see delivered.cuh
+#include "delivered.cuh"
 #include "staged.cuh"
 
 namespace shunt {
@@ -43,3 +45,4 @@ SHUNT_KERNEL_TYPED(shunt_all_reduce_one_shot_ll128, shunt::all_reduce_one_shot_l
 SHUNT_KERNEL_TYPED(shunt_all_reduce_two_shot_ll128, shunt::all_reduce_two_shot_ll128)
 SHUNT_KERNEL_TYPED(shunt_all_reduce_direct, shunt::all_reduce_direct)
 SHUNT_KERNEL_TYPED(shunt_all_reduce_staged, shunt::all_reduce_staged)
+SHUNT_KERNEL_TYPED(shunt_all_reduce_delivered, shunt::all_reduce_delivered)

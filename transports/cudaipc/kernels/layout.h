@@ -68,7 +68,7 @@ typedef struct shunt_watch {
   uint64_t timeout;      /* nanoseconds a wait may last; 0: no limit */
   uint8_t line0[48];
   shunt_fault fault;     /* as at SHUNT_OFF_FAULT; kind is written last */
-  uint64_t fault_own[3]; /* SHUNT_FAULT_ASYMMETRIC: this rank's range, offset and bytes of its receive memory, */
+  uint64_t fault_own[3]; /* SHUNT_FAULT_ASYMMETRIC: this rank's range, offset and bytes of its receive memory, with bit 62 set where send memory is the same, if that matters, */
   uint64_t fault_theirs[3]; /* and those of the peer */
   uint64_t missed;       /* an address that was not exported */
   uint64_t missed_bytes; /* and how many bytes of it a kernel would have needed */
@@ -122,7 +122,10 @@ enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASS_STAGED
 #define SHUNT_OFF_SIGNAL (SHUNT_OFF_MISSED + 64) /* [peer] u64, written by peer: one-sided signals raised here */
 #define SHUNT_OFF_SIGNALED (SHUNT_OFF_SIGNAL + SHUNT_MAX_RANKS * 8)   /* [peer] u64: signals this rank has raised at peer */
 #define SHUNT_OFF_WAITED (SHUNT_OFF_SIGNALED + SHUNT_MAX_RANKS * 8)   /* [peer] u64: signals of peer consumed here */
-#define SHUNT_OFF_EXPORTS (((SHUNT_OFF_WAITED + SHUNT_MAX_RANKS * 8) + 4095) / 4096 * 4096) /* [export] shunt_export */
+#define SHUNT_OFF_DELIVERED (SHUNT_OFF_WAITED + SHUNT_MAX_RANKS * 8)  /* [peer] u64, written by peer: chunks that its copy engines have delivered here */
+#define SHUNT_OFF_COMBINED (SHUNT_OFF_DELIVERED + SHUNT_MAX_RANKS * 8) /* [rank] u64, written by that rank: chunks that it has combined */
+#define SHUNT_OFF_TURN (SHUNT_OFF_COMBINED + SHUNT_MAX_RANKS * 8) /* u64: chunks of all calls before; two u32: blocks that have combined one of this call's */
+#define SHUNT_OFF_EXPORTS (((SHUNT_OFF_TURN + 64) + 4095) / 4096 * 4096) /* [export] shunt_export */
 #define SHUNT_OFF_IMPORTS (SHUNT_OFF_EXPORTS + SHUNT_MAX_EXPORTS * 32) /* [rank][export] u64: its base, mapped here */
 #define SHUNT_OFF_SLOTS (((SHUNT_OFF_IMPORTS + SHUNT_MAX_RANKS * SHUNT_MAX_EXPORTS * 8) + 65535) / 65536 * 65536)
 

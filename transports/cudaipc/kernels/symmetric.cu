@@ -8,6 +8,7 @@
 // Copies that were enqueued cannot be called back. Where a peer's place differs
 // the kernel says so in the watch page and stays until the host has aborted the
 // communicator; the copies then land within ranges that the peers registered.
+#include "delivered.cuh"
 #include "exchange.cuh"
 
 namespace shunt {
@@ -90,6 +91,33 @@ __device__ __forceinline__ void symmetric_begin(const shunt_kernel_args &a) {
   advance(epoch, e);
 }
 
+// Between the copies of an all_reduce: root says which turn it is. The first two come
+// behind the copies that have delivered a chunk of every peer's shard, the last two
+// before those of a chunk of results. Grid: one block of one warp.
+__device__ __forceinline__ void symmetric_turn(const shunt_kernel_args &a) {
+  begin();
+  u64 *turn = turn_of(a);
+  const u64 base = *turn;
+  const int p = threadIdx.x;
+  const bool peer = p < a.world && p != a.rank;
+  if (a.root < kDeliveries && peer) {
+    fence_system();  // release: the copies before this kernel come before the count
+    store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DELIVERED + a.rank * 8), base + a.root + 1);
+  }
+  if (a.root > 0) {
+    const char *combined = own(a) + SHUNT_OFF_COMBINED;
+    // Acquire: peers have read what the copies behind this kernel overwrite.
+    if (peer) wait_for(a, combined + p * 8, base + a.root, p);
+    __syncwarp();
+    // And this rank's results, which they copy, are there.
+    if (p == 0) wait_for(a, combined + a.rank * 8, base + a.root, a.rank);
+    fence_system();
+  }
+  __syncwarp();
+  if (a.root == kDeliveries && p == 0) *turn = base + kDeliveries;
+}
+
 }  // namespace shunt
 
+SHUNT_KERNEL_BYTES(shunt_symmetric_turn, shunt::symmetric_turn)
 SHUNT_KERNEL_BYTES(shunt_symmetric_begin, shunt::symmetric_begin)
