@@ -60,8 +60,9 @@ __device__ __forceinline__ u64 reduce_words(const shunt_kernel_args &a, const u6
   }
 }
 
-template <class T>
-__device__ __forceinline__ word2 reduce_lines(const shunt_kernel_args &a, const word2 (&lines)[SHUNT_MAX_RANKS]) {
+// The same of two words each, of up to kRanks ranks.
+template <class T, int kRanks>
+__device__ __forceinline__ word2 reduce_lines(const shunt_kernel_args &a, const word2 (&lines)[kRanks]) {
   if constexpr (!kHot<T>) {
     return word2{reduce_in_memory<T>(a.op, a.world, &lines[0].x, 2), reduce_in_memory<T>(a.op, a.world, &lines[0].y, 2)};
   } else {
@@ -70,7 +71,7 @@ __device__ __forceinline__ word2 reduce_lines(const shunt_kernel_args &a, const 
     y.set(lines[0].y);
     with_op(a.op, [&](auto op) {
 #pragma unroll
-      for (int s = 1; s < SHUNT_MAX_RANKS; s++) {
+      for (int s = 1; s < kRanks; s++) {
         if (s >= a.world) break;
         x.add(decltype(op)::value, lines[s].x);
         y.add(decltype(op)::value, lines[s].y);
