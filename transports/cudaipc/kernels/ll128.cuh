@@ -8,7 +8,7 @@
 // to kAhead units ahead of the one it waits for. Reusing a slot is safe among
 // ranks that run alike: before a warp sends unit n it has received unit
 // n - kAhead - 1 from every peer, whose warp had then consumed unit
-// n - 2 (kAhead + 1) = n - 8. As in LL, that needs proof of life in every call:
+// n - 2 (kAhead + 1), past n - 8. As in LL, that needs proof of life in every call:
 // warp 0 of every block exchanges a unit also when there are no bytes, and in a
 // call of more than one unit a warp every warp takes part in every one.
 #pragma once

@@ -3,7 +3,8 @@
 //
 //   one_shot_ll, one_shot_ll128
 //                   everyone sends everything to everyone, the root keeps it
-//   two_shot_ll128  rank r reduces shard r and sends the result to the root
+//   two_shot_ll128  the ranks but the root reduce a shard each and send the result
+//                   to the root; of two ranks, both do
 //   ll128           the ranks but the root combine; see fallback.cuh. Grid:
 //                   (world - 1) * reduce_blocks(world)
 //   staged          the same by pushing; see staged.cuh
