@@ -16,7 +16,8 @@
 // is missing shows. Loads take effect in order: an acquire that is missing does
 // not show, nor what L1 still holds, nor the order of stores within a GPU.
 //
-// When nothing can run and no store is under way, those who wait are named.
+// When nothing can run and no store is under way, those who wait are named. Memory
+// that an instruction needs aligned must be.
 #pragma once
 
 #include <cstdint>

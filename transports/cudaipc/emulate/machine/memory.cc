@@ -96,14 +96,22 @@ void drain_known(Writer &w, char *from, int bytes) {
   for (Stores *known : w.known) look(*known);
 }
 
+// As a GPU, which has no unaligned loads and stores. Ranges are of any length.
+void check_alignment(const void *p, size_t bytes) {
+  if ((bytes & (bytes - 1)) == 0 && bytes <= 16 && reinterpret_cast<uintptr_t>(p) % bytes != 0)
+    fail("moves " + std::to_string(bytes) + " bytes, unaligned, at " + describe(p));
+}
+
 void plain_load(const void *p, size_t bytes) {
   if (!inside(p) || !writer) return;
+  check_alignment(p, bytes);
   char *from = place_of(p);
   if (holding && owner_of(p) != writer->rank) drain_known(*writer, from, int(bytes));
 }
 
 void plain_store(void *p, size_t bytes) {
   if (!inside(p) || !writer) return;
+  check_alignment(p, bytes);
   char *to = place_of(p);
   changes();
   const bool own = owner_of(p) == writer->rank;
