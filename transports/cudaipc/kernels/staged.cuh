@@ -211,17 +211,17 @@ __device__ __forceinline__ void staged_reduce(const shunt_kernel_args &a, const 
   u64 *epoch = epoch_of(a, SHUNT_CLASS_STAGED);
   const u64 base = *epoch;
   const int64_t chunks = (deed.shard + SHUNT_STAGE_BYTES - 1) / SHUNT_STAGE_BYTES;
-  int64_t mine = chunks <= int64_t(blockIdx.x) ? 0 : (chunks - blockIdx.x - 1) / gridDim.x + 1;
+  int mine = chunks <= int64_t(blockIdx.x) ? 0 : int((chunks - blockIdx.x - 1) / gridDim.x) + 1;
   if (threadIdx.x < kStagers) progress.staged[threadIdx.x] = 0;
   if (threadIdx.x < SHUNT_STAGES) progress.combined[threadIdx.x] = 0;
   if (threadIdx.x == kStagers) progress.staged[kStagers] = u32(mine);
   __syncthreads();
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-  auto start = [&](int64_t k) { return (k * gridDim.x + blockIdx.x) * SHUNT_STAGE_BYTES; };
+  auto start = [&](int k) { return (int64_t(k) * gridDim.x + blockIdx.x) * SHUNT_STAGE_BYTES; };
   if (warp < kStagers) {
     const bool owner = lane < a.world && lane != a.rank && (deed.mine + lane - a.rank + a.world) % a.world < deed.owners;
     u64 seen = 0;
-    for (int64_t k = 0; k < mine; k++) {
+    for (int k = 0; k < mine; k++) {
       const u64 n = base + k;
       // Acquire: the owner had read the stage before it said so.
       wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen);
@@ -256,9 +256,9 @@ __device__ __forceinline__ void staged_reduce(const shunt_kernel_args &a, const 
     if (thread == 0 && !answer && mine > 1) store_release_shared(&progress.staged[kStagers], 1);
     join_stagers_and_combiners();
     const bool source = lane < a.world && lane != a.rank, straight = answer && aligned();
-    const int64_t last = answer && deed.mine < deed.owners ? mine : 0;
+    const int last = answer && deed.mine < deed.owners ? mine : 0;
     u64 seen = 0;
-    for (int64_t k = 0; k < last; k++) {
+    for (int k = 0; k < last; k++) {
       const u64 n = base + k;
       // Acquire: what the peers staged is visible from here, past L1.
       wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen);
