@@ -100,7 +100,7 @@ struct Chunks {
     const int lane = (threadIdx.x & 31) * 16;
     auto owns = [&](int k) { return wrap(a, deed.mine + k) < deed.owners; };
     auto from = [&](int k, int row) { return load(wrap(a, deed.mine + k), at + row * kRow + lane); };
-    auto put = [&](int k, int row, word2 w) { *reinterpret_cast<word2 *>(a.region[wrap(a, a.rank + k)] + to + row * kRow + lane) = w; };
+    auto put = [&](int k, int row, word2 w) { *reinterpret_cast<word2 *>(reinterpret_cast<char *>(a.region[wrap(a, a.rank + k)]) + to + row * kRow + lane) = w; };
 #pragma unroll 1
     for (int row = warp; row < kRows; row += kBatch * kStagers) {
       if constexpr (!kWhole) {
