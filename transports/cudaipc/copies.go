@@ -210,11 +210,28 @@ func (w writer) deliver(own, shard plugin.Reg) {
 func (w writer) distant(k int) int64 { return int64((w.r.Rank + k) % w.r.World) }
 
 // combineDelivered is the kernel that combines what is delivered, on a track of its
-// own, where something is.
+// own, where something is: one for aligned memory of up to four ranks, which peers
+// need not know, and one for all other.
 func (w writer) combineDelivered() {
 	shard := w.shard()
 	w.If(w.Mul(w.apart(), w.Lt(w.Const(0), shard)), func() {
-		image, kernel := "all_reduce_"+w.r.DType.String(), "shunt_all_reduce_delivered_"+w.r.DType.String()
-		w.Launch(image, kernel, w.Const(maxBlocks), w.Const(maxThreads), w.arguments(shard)...)
+		combine := func(kernel string) {
+			w.Launch("all_reduce_"+w.r.DType.String(), kernel+"_"+w.r.DType.String(), w.Const(maxBlocks), w.Const(maxThreads), w.arguments(shard)...)
+		}
+		const aligned, other = "shunt_all_reduce_delivered", "shunt_all_reduce_delivered_any"
+		if w.r.World > 4 {
+			combine(other)
+			return
+		}
+		zero := w.Const(0)
+		beyond := w.Add(w.beyond(w.Address(w.Send(zero))), w.beyond(w.Address(w.Recv(zero))))
+		w.If(w.Eq(beyond, zero), func() { combine(aligned) })
+		w.If(beyond, func() { combine(other) })
 	})
+}
+
+// beyond is how many bytes an address is beyond a multiple of 16.
+func (w writer) beyond(address plugin.Reg) plugin.Reg {
+	vector := w.Const(16)
+	return w.Sub(address, w.Mul(w.Div(address, vector), vector))
 }

@@ -144,7 +144,7 @@ func TestAllReduceByCopies(t *testing.T) {
 			op   plugin.Op
 			flag int64 // that peers must have, too
 		}{
-			"out of place": {1 << 40, plugin.OpSum, 0}, "in place": {2 << 40, plugin.OpSum, plugin.InPlace},
+			"out of place": {1 << 40, plugin.OpSum, 0}, "not aligned": {1<<40 + 4, plugin.OpSum, 0}, "in place": {2 << 40, plugin.OpSum, plugin.InPlace},
 			"factors": {1 << 40, plugin.OpPremulSum, 0}, "factors in place": {2 << 40, plugin.OpPremulSum, 0},
 		} {
 			e := &endpoint{world: world, rank: 1}
@@ -163,12 +163,16 @@ func TestAllReduceByCopies(t *testing.T) {
 			turn := func(n int) string { return fmt.Sprintf("turn %d 1x32 0: %d", n, shard) }
 			switch {
 			case shard == 0:
-			case name == "out of place":
+			case name == "out of place", name == "not aligned":
 				want = append(want, fmt.Sprintf("recv of 2+%d = send+%d, %d", shard, 2*shard, shard), fmt.Sprintf("recv of 0+%d = send+0, %d", shard, first), turn(0),
 					fmt.Sprintf("recv of 0+%d = send+%d, %d", shard+first, first, shard-first), turn(1),
 					fmt.Sprintf("recv of 2+%d = recv+%d, %d", shard, shard, first), fmt.Sprintf("recv of 0+%d = recv+%d, %d", shard, shard, first), turn(2),
 					fmt.Sprintf("recv of 2+%d = recv+%d, %d", shard+first, shard+first, shard-first), fmt.Sprintf("recv of 0+%d = recv+%d, %d", shard+first, shard+first, shard-first))
-				beside = []string{fmt.Sprint("all_reduce_float32 shunt_all_reduce_delivered_float32 64x512 0: recv+0 send+0 ", shard)}
+				kernel := "shunt_all_reduce_delivered_float32"
+				if name == "not aligned" {
+					kernel = "shunt_all_reduce_delivered_any_float32"
+				}
+				beside = []string{fmt.Sprintf("all_reduce_float32 %s 64x512 0: recv+0 send+0 %d", kernel, shard)}
 			default:
 				want = append(want, fmt.Sprintf("reduce_scatter_float32 shunt_reduce_scatter_staged_float32 64x512 1: recv+%d send+0 %d", shard, shard),
 					fmt.Sprintf("recv of 2+%d = recv+%d, %d", shard, shard, shard), fmt.Sprintf("recv of 0+%d = recv+%d, %d", shard, shard, shard))

@@ -37,7 +37,7 @@ func Kernels() map[string]cudatest.Kernel {
 	bytes(barrier, "shunt_barrier")
 	bytes(symmetricBegin, "shunt_symmetric_begin")
 	bytes(symmetricTurn, "shunt_symmetric_turn")
-	typed(allReduceDelivered, "shunt_all_reduce_delivered")
+	typed(allReduceDelivered, "shunt_all_reduce_delivered", "shunt_all_reduce_delivered_any")
 	bytes(put, "shunt_copy")
 	bytes(windowSignal, "shunt_window_signal")
 	bytes(windowWait, "shunt_window_wait")

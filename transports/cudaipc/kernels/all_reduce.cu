@@ -45,4 +45,5 @@ SHUNT_KERNEL_TYPED(shunt_all_reduce_one_shot_ll128, shunt::all_reduce_one_shot_l
 SHUNT_KERNEL_TYPED(shunt_all_reduce_two_shot_ll128, shunt::all_reduce_two_shot_ll128)
 SHUNT_KERNEL_TYPED(shunt_all_reduce_direct, shunt::all_reduce_direct)
 SHUNT_KERNEL_TYPED(shunt_all_reduce_staged, shunt::all_reduce_staged)
-SHUNT_KERNEL_TYPED(shunt_all_reduce_delivered, shunt::all_reduce_delivered)
+SHUNT_KERNEL_TYPED(shunt_all_reduce_delivered, shunt::all_reduce_delivered_aligned)
+SHUNT_KERNEL_TYPED(shunt_all_reduce_delivered_any, shunt::all_reduce_delivered_any)

@@ -45,26 +45,85 @@ __device__ __forceinline__ void tell_combined(const shunt_kernel_args &a, int ch
   if (p < a.world) store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_COMBINED + a.rank * 8), number);
 }
 
-// bytes is a shard's length, a multiple of 16.
+// Where rank s's part of this rank's shard is.
+__device__ __forceinline__ const char *part_of(const shunt_kernel_args &a, int s) {
+  return reinterpret_cast<const char *>((s == a.rank ? a.send : a.recv) + s * a.bytes);
+}
+
+// Combines the vectors of a chunk that begins at byte at of the shard, kVectors of
+// each of up to kRanks ranks at a time. What engines wrote is not read through L1.
+template <class T, int kRanks, int kVectors>
+__device__ __forceinline__ void combine_aligned(const shunt_kernel_args &a, int64_t at, int64_t length) {
+  const int64_t step = int64_t(gridDim.x) * blockDim.x * 16, end = at + length;
+  char *to = reinterpret_cast<char *>(a.recv) + a.rank * a.bytes;
+  auto some = [&](auto batch, int64_t i) {
+    constexpr int kBatch = decltype(batch)::vectors;
+    word2 lines[kBatch][kRanks];
+#pragma unroll
+    for (int s = 0; s < kRanks; s++) {
+      if (s >= a.world) break;
+      const char *from = part_of(a, s) + i;
+#pragma unroll
+      for (int u = 0; u < kBatch; u++) lines[u][s] = load_line(from + u * step);
+    }
+#pragma unroll
+    for (int u = 0; u < kBatch; u++) *reinterpret_cast<word2 *>(to + i + u * step) = reduce_lines<T>(a, lines[u]);
+  };
+  int64_t i = at + (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * 16;
+#pragma unroll 1
+  for (; i + (kVectors - 1) * step < end; i += kVectors * step) some(Batch<kVectors>(), i);
+#pragma unroll 1
+  for (; i < end; i += step) some(Batch<1>(), i);
+}
+
+// The same for any memory and world.
 template <class T>
+__device__ __forceinline__ void combine_any(const shunt_kernel_args &a, int64_t at, int64_t length) {
+  const int64_t step = int64_t(gridDim.x) * blockDim.x * 16;
+  char *to = reinterpret_cast<char *>(a.recv) + a.rank * a.bytes;
+#pragma unroll 1
+  for (int64_t i = at + (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * 16; i < at + length; i += step) {
+    word2 lines[SHUNT_MAX_RANKS];
+#pragma unroll
+    for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
+      if (s >= a.world) break;
+      lines[s] = load_peer_words<T>(reinterpret_cast<u64>(part_of(a, s)), i, a.bytes);
+    }
+    store_words<T>(to, i, a.bytes, reduce_lines<T>(a, lines));
+  }
+}
+
+// bytes is a shard's length, a multiple of 16. kAny: memory need not be aligned, and
+// there may be more than four ranks. That is a kernel of its own, because its calls
+// would cost the other one registers and two thirds of its speed.
+template <class T, bool kAny>
 __device__ __forceinline__ void all_reduce_delivered(const shunt_kernel_args &a) {
   begin();
-  __shared__ Meeting m;
   const u64 base = *turn_of(a);  // the turn that moves it on waits for all blocks to have combined
   const int p = threadIdx.x;
-  if (p < a.world) m.send[p] = p == a.rank ? a.send + p * a.bytes : a.recv + p * a.bytes;
-  char *recv = reinterpret_cast<char *>(a.recv) + a.rank * a.bytes;
-  const int64_t first = first_delivery(a.bytes);
+  int64_t at = 0, length = first_delivery(a.bytes);
 #pragma unroll 1
   for (int chunk = 0; chunk < kDeliveries; chunk++) {
     const u64 number = base + chunk + 1;
     // Acquire: what the peer's engines wrote before its turn said so is visible.
     if (p < a.world && p != a.rank) wait_for(a, own(a) + SHUNT_OFF_DELIVERED + p * 8, number, p);
     __syncthreads();
-    const int64_t at = chunk == 0 ? 0 : first, length = chunk == 0 ? first : a.bytes - first;
-    pull_shard<T>(a, m, at, length, [&](int64_t offset, word2 w) { store_words<T>(recv + at, offset, length, w); });
+    if (kAny) combine_any<T>(a, at, length);
+    else combine_aligned<T, 4, 4>(a, at, length);
     tell_combined(a, chunk, number);
+    at = length;
+    length = a.bytes - length;
   }
+}
+
+template <class T>
+__device__ __forceinline__ void all_reduce_delivered_aligned(const shunt_kernel_args &a) {
+  all_reduce_delivered<T, false>(a);
+}
+
+template <class T>
+__device__ __forceinline__ void all_reduce_delivered_any(const shunt_kernel_args &a) {
+  all_reduce_delivered<T, true>(a);
 }
 
 }  // namespace shunt
