@@ -195,7 +195,7 @@ static void add_candidates(std::vector<Candidate> &list, const Case &c) {
         add_ll(list, "shunt_reduce_one_shot_ll_float32", c.bytes);
         add_ll128(list, "shunt_reduce_one_shot_ll128_float32", c.bytes);
       }
-      if (c.bytes <= 8 << 20) add_ll128(list, "shunt_reduce_two_shot_ll128_float32", c.bytes / world);
+      if (c.bytes <= 16 << 20) add_ll128(list, "shunt_reduce_two_shot_ll128_float32", c.bytes / (world == 2 ? 2 : world - 1));
       add_kernel(list, "shunt_reduce_ll128_float32", std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / (world - 1)) * (world - 1), SHUNT_MAX_THREADS);
       add_staged(list, "shunt_reduce_staged_float32", c.bytes);
       break;
