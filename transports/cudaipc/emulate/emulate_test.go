@@ -28,12 +28,8 @@ var types = map[string][]string{
 // waitKernels are launched behind the ones that signal.
 var waitKernels = []string{"shunt_wait", "shunt_window_wait"}
 
-// runsAlone reports whether a kernel can be run by itself. Those for what copy engines
-// deliver cannot: a rank has two of them at once, and its engines between them, and
-// the machine has one stream a rank and no engines.
-func runsAlone(kernel string) bool {
-	return !slices.Contains(waitKernels, kernel) && kernel != "shunt_symmetric_turn" && !strings.HasPrefix(kernel, "shunt_all_reduce_delivered")
-}
+// besideKernels are launched beside the ones that combine what is delivered.
+var besideKernels = []string{"shunt_symmetric_turn"}
 
 // compile builds the emulator, or skips the test where there is no g++.
 func compile(t *testing.T, b Build) (program string, kernels []string) {
@@ -55,7 +51,7 @@ func compile(t *testing.T, b Build) (program string, kernels []string) {
 	}
 	program, kernels, err := b.Compile(t.Context(), t.TempDir())
 	require.NoError(t, err)
-	return program, slices.DeleteFunc(kernels, func(k string) bool { return !runsAlone(k) })
+	return program, slices.DeleteFunc(kernels, func(k string) bool { return slices.Contains(waitKernels, k) || slices.Contains(besideKernels, k) })
 }
 
 // folder is for what tests have in common; it outlives each of them.
@@ -176,13 +172,16 @@ func TestMutantsAreFound(t *testing.T) {
 			ll128_wait_each(a, l, [&](int s) { return in + ring(unit) + (s == a.root ? other : s) * kLL128SourceStride; }, [&](int) { return unit; }, lines);
 			if (apart) lines[a.root] = load_line(in + ring(unit) + a.root * kLL128SourceStride);`, "reduce", "shunt_reduce_two_shot_ll128"},
 		{"a root that owns nothing sends before it hears", "two_shot.cuh", "idle ? 0 : max(", "idle ? max(deal.mine - 1, int64_t(0)) : max(", "reduce", "shunt_reduce_two_shot_ll128"},
+		{"what engines deliver is combined before it is there", "delivered.cuh", "wait_for(a, own(a) + SHUNT_OFF_DELIVERED", "if (false) wait_for(a, own(a) + SHUNT_OFF_DELIVERED", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered"},
+		{"engines copy results where a peer has not combined", "symmetric.cu", "if (peer) wait_for(a, combined + p * 8, base + a.root, p);", "", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered"},
+		{"engines copy results that are not there", "symmetric.cu", "if (p == 0) wait_for(a, combined + a.rank * 8", "if (false) wait_for(a, combined + a.rank * 8", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered_any"},
 		{"a long message is counted before it arrived", "all_to_all_v.cu", "store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED", "store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED", "all_to_all_v", "shunt_all_to_all_v_long"},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			applied := 0
 			program, kernels := compile(t, Build{
-				Types: map[string][]string{"": {"float32"}}, Only: []string{m.source},
+				Types: map[string][]string{"": {"float32"}}, Only: strings.Fields(m.source),
 				Edit: func(name, text string) string {
 					if name == m.file {
 						applied = strings.Count(text, m.from)

@@ -27,7 +27,7 @@
 
 using emulate::Policy;
 
-enum Coll { kAllReduce, kReduce, kReduceScatter, kBroadcast, kAllGather, kAllToAllV, kAllToAll, kBarrier, kSymmetric, kCopy, kSignals, kWindow };
+enum Coll { kAllReduce, kReduce, kReduceScatter, kBroadcast, kAllGather, kAllToAllV, kAllToAll, kDelivered, kBarrier, kSymmetric, kCopy, kSignals, kWindow };
 enum Grid { kAny, kAllThreads, kFull, kReduceGrid, kBroadcastGrid, kPairs, kOneWarp };
 
 struct Kernel {
@@ -52,12 +52,12 @@ static Kernel classify(const std::string &name) {
   static const struct {
     const char *prefix;
     Coll coll;
-  } kPrefixes[] = {{"shunt_all_reduce", kAllReduce}, {"shunt_reduce_scatter", kReduceScatter}, {"shunt_reduce", kReduce}, {"shunt_broadcast", kBroadcast}, {"shunt_all_gather", kAllGather}, {"shunt_all_to_all_v", kAllToAllV}, {"shunt_all_to_all", kAllToAll}, {"shunt_barrier", kBarrier}, {"shunt_symmetric_begin", kSymmetric}, {"shunt_copy", kCopy}, {"shunt_signal", kSignals}, {"shunt_window_signal", kWindow}};
+  } kPrefixes[] = {{"shunt_all_reduce_delivered", kDelivered}, {"shunt_all_reduce", kAllReduce}, {"shunt_reduce_scatter", kReduceScatter}, {"shunt_reduce", kReduce}, {"shunt_broadcast", kBroadcast}, {"shunt_all_gather", kAllGather}, {"shunt_all_to_all_v", kAllToAllV}, {"shunt_all_to_all", kAllToAll}, {"shunt_barrier", kBarrier}, {"shunt_symmetric_begin", kSymmetric}, {"shunt_copy", kCopy}, {"shunt_signal", kSignals}, {"shunt_window_signal", kWindow}};
   bool found = false;
   for (const auto &p : kPrefixes)
     if (!found && name.rfind(p.prefix, 0) == 0) k.coll = p.coll, found = true;
   if (!found) fprintf(stderr, "nothing is known of kernel %s\n", name.c_str()), exit(2);
-  if (k.coll == kAllReduce || k.coll == kReduce || k.coll == kReduceScatter)
+  if (k.coll == kAllReduce || k.coll == kReduce || k.coll == kReduceScatter || k.coll == kDelivered)
     for (int t = 0; t < values::kTypes; t++)
       if (name.size() > strlen(values::kNames[t]) && name.substr(name.size() - strlen(values::kNames[t]) - 1) == std::string("_") + values::kNames[t]) k.type = t;
   if (k.coll >= kBarrier) k.grid = kOneWarp;
@@ -148,6 +148,7 @@ static void prepare(Call &c, unsigned seed) {
           if (r != c.root) break;
           [[fallthrough]];
         case kAllReduce:
+        case kDelivered:
         case kReduceScatter:
           for (int s = 0; s < world; s++) in[s] = c.parts[s].data.data() + (coll == kReduceScatter ? r * c.count + i : i) * size;
           values::reduce(c.type, c.op, in, factor.data(), out + i * size);
@@ -239,7 +240,60 @@ static emulate::Launch launch(const Call &c, int r, const std::string &name, voi
           // What a put has brought is there for who has waited for a signal only.
           [&c, r] {
             if (c.kernel.coll != kCopy && watch.abort == 0) compare(c, r, "");
-          }};
+          },
+          {}};
+}
+
+// A copy engine's copy from a rank's memory to a peer's, both as their own ranks
+// address them.
+static emulate::Launch copy(const Call &c, int r, int peer, const char *from, const char *to, int64_t bytes) {
+  shunt_kernel_args a = c.parts[r].args.base;
+  a.send = uint64_t(from), a.recv = uint64_t(to - emulate::memory(peer, peer) + emulate::memory(r, peer)), a.bytes = bytes;
+  static void *const f = entry("shunt_copy");
+  return {"shunt_copy", 1, 32, {}, [a] { reinterpret_cast<void (*)(shunt_kernel_args)>(f)(a); }, {}, {}};
+}
+
+// An all_reduce by copy engines as one rank makes it: the kernel that combines on a
+// stream of its own, see kernels/delivered.cuh and copies.go.
+static void deliver(const Call &c, int r, std::vector<emulate::Launch> &main, std::vector<emulate::Launch> &beside) {
+  const Part &p = c.parts[r];
+  const int64_t shard = p.args.base.bytes / world, first = (shard / 2 + 15) / 16 * 16, own = r * shard;
+  bool *begun = new bool(false), *combined = new bool(false);
+  auto plain = [&](const char *name, uint64_t send, uint64_t recv, int root) {
+    shunt_kernel_args a = p.args.base;
+    a.send = send, a.recv = recv, a.root = root;
+    void *f = entry(name);
+    return emulate::Launch{name, 1, 32, {}, [a, f] { reinterpret_cast<void (*)(shunt_kernel_args)>(f)(a); }, {}, {}};
+  };
+  auto turn = [&](int number) { main.push_back(plain("shunt_symmetric_turn", 0, 0, number)); };
+  main.push_back(plain("shunt_symmetric_begin", 3, 4096, 0));
+  main.back().after = [=] { *begun = true; };
+  beside.push_back({c.kernel.name, c.blocks, c.threads, {}, [&p, &c, shard] {
+                      shunt_kernel_args a = p.args.base;
+                      a.bytes = shard;
+                      reinterpret_cast<void (*)(shunt_kernel_args)>(c.kernel.entry)(a);
+                    },
+                    [=] { *combined = true; }, [=] { return *begun; }});
+  auto result = [&](int64_t at, int64_t bytes) {
+    for (int k = 1; k < world; k++) main.push_back(copy(c, r, (r + k) % world, p.recv + at, c.parts[(r + k) % world].recv + at, bytes));
+  };
+  for (int k = 1; k < world; k++) {
+    const int peer = (r + k) % world;
+    const char *from = p.send + shard * peer, *to = c.parts[peer].recv + own;
+    main.push_back(copy(c, r, peer, from, to, k < world - 1 ? shard : first));
+    if (k < world - 1) continue;
+    turn(0);
+    main.push_back(copy(c, r, peer, from + first, to + first, shard - first));
+  }
+  turn(1);
+  result(own, first);
+  turn(2);
+  result(own + first, shard - first);
+  main.push_back(plain("shunt_barrier", 0, 0, 0));
+  main.back().ready = [=] { return *combined; };
+  main.back().after = [&c, r] {
+    if (watch.abort == 0) compare(c, r, "");
+  };
 }
 
 static int clamp(int64_t v, int64_t low, int64_t high) { return int(std::min(std::max(v, low), high)); }
@@ -290,6 +344,15 @@ int main(int argc, char **argv) {
       c.count = (1 + int64_t(random() % 3)) * SHUNT_STAGE_BYTES * (c.kernel.coll == kReduce && world > 2 ? world - 1 : world) / values::kBytes[c.type] - 1 - random() % 3;
     if (abort) c.count = std::min<int64_t>(c.count, 1023);  // every wait takes its 512 spins to see the abort
     c.in_place = random() % 3 == 0 && c.kernel.coll < kBarrier && c.kernel.coll != kAllToAllV;
+    if (c.kernel.coll == kDelivered) {  // out of place, of shards of whole words, which engines cannot scale
+      const int64_t unit = 16 * world / values::kBytes[c.type];
+      c.in_place = false, c.op = c.op % 5;
+      c.count = (c.count + unit) / unit * unit;
+      if (!has(c.kernel.name, "_any")) {
+        c.shift = c.recv_shift = 0;
+        if (world > 4) c.kernel = classify(std::string(c.kernel.name).insert(strlen("shunt_all_reduce_delivered"), "_any"));
+      }
+    }
     c.reachable = random() % 4 != 0;
     c.counts_in_memory = c.kernel.coll == kAllToAllV && random() % 3 == 0;
     const int64_t bytes = c.count * values::kBytes[c.type];
@@ -316,10 +379,14 @@ int main(int argc, char **argv) {
     prepare(c, seed * 7919 + i);
   }
 
-  std::vector<std::vector<emulate::Launch>> streams(world);
+  std::vector<std::vector<emulate::Launch>> streams(2 * world);
   for (int r = 0; r < world; r++) {
     if ((absent || abort) && r == world - 1) continue;
     for (Call &c : program) {
+      if (c.kernel.coll == kDelivered) {
+        deliver(c, r, streams[r], streams[world + r]);
+        continue;
+      }
       streams[r].push_back(launch(c, r, c.kernel.name, c.kernel.entry));
       if (c.kernel.coll == kSignals || c.kernel.coll == kWindow) {
         c.parts[r].args.base.root = (r + 1) % world;

@@ -24,7 +24,8 @@ namespace {
 
 std::mt19937_64 random_bits;
 Fiber scheduler;
-std::vector<std::unique_ptr<Grid>> grids;  // of each rank, the one that runs
+std::vector<std::unique_ptr<Grid>> grids;  // of each stream, the one that runs
+int ranks;
 std::vector<Warp *> warps;  // of all grids that run
 
 }  // namespace
@@ -133,7 +134,7 @@ bool run_warp(Warp &w) {
   return ran;
 }
 
-void start(int rank, const Launch &launch) {
+void start(size_t stream, int rank, const Launch &launch) {
   if (launch.before) launch.before();
   auto grid = std::make_unique<Grid>();
   grid->rank = rank;
@@ -165,16 +166,16 @@ void start(int rank, const Launch &launch) {
     }
     grid->blocks.push_back(std::move(block));
   }
-  grids[rank] = std::move(grid);
+  grids[stream] = std::move(grid);
 }
 
 // A kernel's end makes all that it stored visible.
-void finish(int rank) {
-  drain_rank(rank);
-  if (grids[rank]->launch->after) grids[rank]->launch->after();
-  for (auto &b : grids[rank]->blocks)
+void finish(size_t stream) {
+  drain_rank(grids[stream]->rank);
+  if (grids[stream]->launch->after) grids[stream]->launch->after();
+  for (auto &b : grids[stream]->blocks)
     for (auto &w : b->warps) warps.erase(std::find(warps.begin(), warps.end(), w.get()));
-  grids[rank].reset();
+  grids[stream].reset();
 }
 
 // Names those who wait for a word first: the others wait for them.
@@ -233,7 +234,7 @@ void fail(const std::string &what) {
 void setup(int world, size_t bytes, uint64_t seed, Policy p) {
   policy = p;
   random_bits.seed(seed);
-  grids.resize(world);
+  ranks = world;
   map_memory(world, bytes, p.stores != Policy::kAtOnce, p.converged);
   static char stack[1 << 16];
   stack_t s{};
@@ -248,14 +249,15 @@ void setup(int world, size_t bytes, uint64_t seed, Policy p) {
 
 void run(const std::vector<std::vector<Launch>> &streams, int64_t turn, std::function<void()> then) {
   std::vector<size_t> next(streams.size());
+  grids.resize(streams.size());
   size_t turn_of = 0, idle = 0;
   int kicks = 0;
   for (;;) {
     bool left = false;
     for (size_t r = 0; r < streams.size(); r++) {
-      if (grids[r] && grids[r]->live == 0) finish(int(r));
-      if (!grids[r] && next[r] < streams[r].size()) {
-        start(int(r), streams[r][next[r]++]);
+      if (grids[r] && grids[r]->live == 0) finish(r);
+      if (!grids[r] && next[r] < streams[r].size() && (!streams[r][next[r]].ready || streams[r][next[r]].ready())) {
+        start(r, int(r) % ranks, streams[r][next[r]++]);
         shuffle_weights();
       }
       left = left || grids[r];

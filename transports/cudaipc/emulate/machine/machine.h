@@ -43,6 +43,7 @@ struct Launch {
   std::function<void()> before;  // on the stream, when the launch before it has ended
   std::function<void()> body;    // what every thread runs
   std::function<void()> after;   // on the stream, when it has ended
+  std::function<bool()> ready;   // whether another stream of the rank has come far enough, if any must
 };
 
 // Maps memory of `bytes` for every rank, zero-filled.
@@ -52,7 +53,8 @@ void setup(int world, size_t bytes, uint64_t seed, Policy policy);
 // its own for it, and uses no other's.
 char *memory(int viewer, int owner);
 
-// Runs every rank's launches, one after the other. At the turn given, if any, the
+// Runs launches, those of a stream one after the other; stream i is one of rank i mod
+// the number of ranks, all of which have as many. At the turn given, if any, the
 // last argument runs. Ends the process with status 3 when nobody can go on.
 void run(const std::vector<std::vector<Launch>> &streams, int64_t turn = -1, std::function<void()> then = {});
 
