@@ -33,16 +33,17 @@ func (w worlds) has(world int) bool { return w == all || (w == two) == (world ==
 type grid int
 
 const (
-	packets   grid = iota // LL: a thread for each 8 bytes of a message
-	units                 // LL128: a warp for each 480 bytes
-	unitsPart             // LL128 on 1/world of a message
-	full                  // all blocks, all threads
-	staging               // the same, but half the blocks for long messages among more than two
-	pairs                 // all_to_all_v: blocks for each peer
-	roots                 // reduce_scatter_v: a reduce to each rank; costs are those of one
-	owners                // broadcast: blocks for each rank but the root, and some for the root's own copy
-	reducers              // reduce: blocks for each rank but the root
-	single                // one warp
+	packets     grid = iota // LL: a thread for each 8 bytes of a message
+	units                   // LL128: a warp for each 480 bytes
+	unitsPart               // LL128 on 1/world of a message
+	unitsRooted             // LL128 on a share of all ranks but the root, among two of both
+	full                    // all blocks, all threads
+	staging                 // the same, but half the blocks for long messages among more than two
+	pairs                   // all_to_all_v: blocks for each peer
+	roots                   // reduce_scatter_v: a reduce to each rank; costs are those of one
+	owners                  // broadcast: blocks for each rank but the root, and some for the root's own copy
+	reducers                // reduce: blocks for each rank but the root
+	single                  // one warp
 )
 
 const (
@@ -74,6 +75,7 @@ var algorithms = []algorithm{
 	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, staging, 2 * mib, 0, 10.7, 107000, more},
 	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, staging, 2 * mib, 0, 12, 334000, two},
 	{plugin.ReduceScatter, "direct", "reduce_scatter", "shunt_reduce_scatter_direct", true, full, 16 * mib, 0, 19, 110500, more},
+	{plugin.ReduceScatter, "direct", "reduce_scatter", "shunt_reduce_scatter_direct", true, full, 16 * mib, 0, 11, 334200, two},
 
 	{plugin.ReduceScatterV, "reduces", "reduce", "", true, roots, 0, 0, 2.4, 309000, all},
 
@@ -93,7 +95,7 @@ var algorithms = []algorithm{
 
 	{plugin.Reduce, "one_shot_ll", "reduce", "shunt_reduce_one_shot_ll", true, packets, 0, 64 * kib, 2.2, 36000, all},
 	{plugin.Reduce, "one_shot_ll128", "reduce", "shunt_reduce_one_shot_ll128", true, units, 64 * kib, 256 * kib, 2.9, 80000, all},
-	{plugin.Reduce, "two_shot_ll128", "reduce", "shunt_reduce_two_shot_ll128", true, unitsPart, 256 * kib, 12 * mib, 4.2, 210000, all},
+	{plugin.Reduce, "two_shot_ll128", "reduce", "shunt_reduce_two_shot_ll128", true, unitsRooted, 256 * kib, 12 * mib, 4.2, 210000, all},
 	{plugin.Reduce, "staged", "reduce", "shunt_reduce_staged", true, staging, 8 * mib, 0, 18, 309000, all},
 
 	{plugin.AllToAllV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},

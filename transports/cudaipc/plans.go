@@ -153,9 +153,12 @@ func (w writer) size(g grid, bytes plugin.Reg) (blocks, threads plugin.Reg) {
 		most := w.Select(short, w.Const(256), w.Const(maxThreads))
 		threads = w.Mul(w.CeilDiv(w.Max(w.Min(n, most), w.Const(1)), w.Const(32)), w.Const(32))
 		return w.clamp(w.CeilDiv(n, threads), 1, maxBlocks), threads
-	case units, unitsPart:
-		if g == unitsPart {
+	case units, unitsPart, unitsRooted:
+		switch {
+		case g == unitsPart, g == unitsRooted && world == 2:
 			bytes = w.CeilDiv(bytes, w.Const(world))
+		case g == unitsRooted:
+			bytes = w.CeilDiv(bytes, w.Const(world-1))
 		}
 		n := w.CeilDiv(bytes, w.Const(480))
 		// 4 warps a block until the grid is full, then 8, then 16.

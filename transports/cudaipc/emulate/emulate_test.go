@@ -153,10 +153,8 @@ func TestMutantsAreFound(t *testing.T) {
 		name, file, from, to, source, kernel string
 	}{
 		{"staged chunks are counted before they arrived", "staged.cuh", "        fence_system();\n        __syncwarp();\n", "        __syncwarp();\n", "all_reduce", "shunt_all_reduce_staged"},
-		{"a stage is used again before its owner is done", "staged.cuh", "wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen);", "", "reduce", "shunt_reduce_staged"},
-		{"a stage is combined before it is filled", "staged.cuh", "wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen);", "", "reduce_scatter", "shunt_reduce_scatter_staged"},
-		{"a chunk is whole that ends behind the last shard", "staged.cuh", "at + SHUNT_STAGE_BYTES <= deed.length(deed.owners - 1)", "at + SHUNT_STAGE_BYTES <= deed.length(0)", "all_reduce", "shunt_all_reduce_staged"},
-		{"a chunk is whole whatever the results' memory is", "staged.cuh", "straight && is_whole", "is_whole", "reduce_scatter", "shunt_reduce_scatter_staged"},
+		{"a stage is used again before its owner is done", "staged.cuh", "if (at < kStride) wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen);", "", "reduce", "shunt_reduce_staged"},
+		{"a stage is combined before it is filled", "staged.cuh", "if (at < kStride) wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen);", "", "reduce_scatter", "shunt_reduce_scatter_staged"},
 		{"forwarded chunks are counted before they arrived", "broadcast.cu", "fence_system();  // release: the block's stores come before the counts", "", "broadcast", "shunt_broadcast_direct"},
 		{"forwarding does not wait", "broadcast.cu", "if (threadIdx.x == 0) wait_for(a, own(a) + SHUNT_OFF_FORWARD", "if (false) wait_for(a, own(a) + SHUNT_OFF_FORWARD", "broadcast", "shunt_broadcast_direct"},
 		{"a chain tells of chunks before they arrived", "chain.cuh", "    fence_system();\n", "", "broadcast", "shunt_broadcast_chain"},
@@ -172,7 +170,7 @@ func TestMutantsAreFound(t *testing.T) {
 			ll128_wait_each(a, l, [&](int s) { return in + ring(unit) + (s == a.root ? other : s) * kLL128SourceStride; }, [&](int) { return unit; }, lines);
 			if (apart) lines[a.root] = load_line(in + ring(unit) + a.root * kLL128SourceStride);`, "reduce", "shunt_reduce_two_shot_ll128"},
 		{"a root that owns nothing sends before it hears", "two_shot.cuh", "idle ? 0 : max(", "idle ? max(deal.mine - 1, int64_t(0)) : max(", "reduce", "shunt_reduce_two_shot_ll128"},
-		{"what engines deliver is combined before it is there", "delivered.cuh", "wait_for(a, own(a) + SHUNT_OFF_DELIVERED", "if (false) wait_for(a, own(a) + SHUNT_OFF_DELIVERED", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered"},
+		{"what engines deliver is combined before it is there", "delivered.cuh", "wait_delivered(a, number, p);", ";", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered"},
 		{"engines copy results where a peer has not combined", "symmetric.cu", "if (peer) wait_for(a, combined + p * 8, base + a.root, p);", "", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered"},
 		{"engines copy results that are not there", "symmetric.cu", "if (p == 0) wait_for(a, combined + a.rank * 8", "if (false) wait_for(a, combined + a.rank * 8", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered_any"},
 		{"a long message is counted before it arrived", "all_to_all_v.cu", "store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED", "store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED", "all_to_all_v", "shunt_all_to_all_v_long"},

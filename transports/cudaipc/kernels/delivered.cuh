@@ -45,6 +45,15 @@ __device__ __forceinline__ void tell_combined(const shunt_kernel_args &a, int ch
   if (p < a.world) store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_COMBINED + a.rank * 8), number);
 }
 
+// Waits until a peer's engines have delivered so many chunks. Acquires: what they
+// wrote before its turn said so is visible. All blocks look at the same word, which
+// without a rest slows down what arrives by a fifth.
+__device__ __forceinline__ void wait_delivered(const shunt_kernel_args &a, u64 number, int peer) {
+  const char *word = own(a) + SHUNT_OFF_DELIVERED + peer * 8;
+  Wait wait(a);
+  while ((long long)(load_acquire(word) - number) < 0 && !wait.over(peer, number)) __nanosleep(1000);
+}
+
 // Where rank s's part of this rank's shard is.
 __device__ __forceinline__ const char *part_of(const shunt_kernel_args &a, int s) {
   return reinterpret_cast<const char *>((s == a.rank ? a.send : a.recv) + s * a.bytes);
@@ -105,8 +114,7 @@ __device__ __forceinline__ void all_reduce_delivered(const shunt_kernel_args &a)
 #pragma unroll 1
   for (int chunk = 0; chunk < kDeliveries; chunk++) {
     const u64 number = base + chunk + 1;
-    // Acquire: what the peer's engines wrote before its turn said so is visible.
-    if (p < a.world && p != a.rank) wait_for(a, own(a) + SHUNT_OFF_DELIVERED + p * 8, number, p);
+    if (p < a.world && p != a.rank) wait_delivered(a, number, p);
     __syncthreads();
     if (kAny) combine_any<T>(a, at, length);
     else combine_aligned<T, 4, 4>(a, at, length);
