@@ -322,7 +322,7 @@ int main(int argc, char **argv) {
   for (int t = 0; t < 12; t++)
     if (argc <= 5 || strcmp(argv[5], kTypes[t].name) == 0) types.push_back(t);
   job::start(atoi(argv[1]));
-  CHECK(cudaSetDevice(rank));
+  CHECK(cudaSetDevice(job::device()));
   CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   libraries = job::load_images(argv[2]);
   region = job::allocate(SHUNT_REGION_BYTES(world));

@@ -51,6 +51,14 @@ struct Shared {
 inline Shared *shared;
 inline int rank = -1, world = 0;
 
+// The rank's GPU. More ranks than GPUs share them, by time slices: results are the
+// same then, times are not.
+inline int device() {
+  int gpus = 1;
+  CHECK(cudaGetDeviceCount(&gpus));
+  return rank % gpus;
+}
+
 inline double seconds() {
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -148,7 +156,7 @@ inline char *map_handle(const Virtual &v, CUmemGenericAllocationHandle handle, s
   CUdeviceptr p;
   CUmemAccessDesc access{};
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  access.location.id = rank;
+  access.location.id = device();
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   CHECK_DRIVER(v.reserve(&p, bytes, 0, 0, 0));
   CHECK_DRIVER(v.map(p, bytes, 0, handle, 0));
@@ -163,7 +171,7 @@ inline Memory allocate_virtual(size_t bytes) {
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  prop.location.id = rank;
+  prop.location.id = device();
   size_t grain;
   CHECK_DRIVER(v.granularity(&grain, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
   m.bytes = (bytes + grain - 1) / grain * grain;
