@@ -10,7 +10,7 @@ GO=${GO:-go}
 out=$PWD/build/device
 stage=$PWD/build/device-stage
 rm -rf "$stage" "$out"
-mkdir -p "$out" "$stage"/{bin,lib,tests,python,kernels,src/transports/cudaipc}
+mkdir -p "$out" "$stage"/{bin,lib,tests,python,kernels,src/transports/cudaipc,src/host/executor}
 
 step() { printf 'device-build: %s\n' "$*"; }
 small=(-trimpath -ldflags "-s -w")
@@ -53,6 +53,7 @@ find "$stage/python" -name __pycache__ -prune -exec rm -rf {} +
 
 step "kernels, their check and benchmark"
 cp -r transports/cudaipc/{bench,kernels,images} "$stage/src/transports/cudaipc/"
+cp host/executor/float.h "$stage/src/host/executor/" # the reference's, of check.cu
 mkdir -p "$stage/src/scripts"
 cp scripts/device-report.py scripts/device-counters.sh "$stage/src/scripts/"
 nvcc=$(command -v nvcc || echo build/nvcc/lib/python3*/site-packages/nvidia/cu13/bin/nvcc)
