@@ -57,15 +57,23 @@ func copyPlan(r plugin.Request) (*plugin.Plan, error) {
 			body()
 		}
 	}
+	if w.delivers() {
+		// First, for it must not stand behind what waits for it in a queue that
+		// streams share (CUDA_DEVICE_MAX_CONNECTIONS).
+		w.Track(w.combineDelivered)
+	}
 	w.Track(func() {
 		args := w.arguments(w.Slot(plugin.SlotRecvBytes))
 		args[argSend] = plugin.Value(w.Slot(plugin.SlotWindow), 8) // the range's number
 		args[argRecv] = plugin.Value(w.Slot(plugin.SlotOffset), 8) // and the offset there
-		if w.delivers() {                                          // all ranks must do it alike
+		check := w.LaunchDependent
+		if w.delivers() {
+			check = w.Launch // on a stream of its own, behind no kernel
+			// Whether it is in place, all ranks must agree on.
 			inPlace := w.Eq(w.apart(), w.Const(0))
 			args[argBytes] = plugin.Value(w.Add(w.Slot(plugin.SlotRecvBytes), w.Mul(inPlace, w.Const(plugin.InPlace))), 8)
 		}
-		w.LaunchDependent("symmetric", "shunt_symmetric_begin", w.Const(1), w.Const(32), args...)
+		check("symmetric", "shunt_symmetric_begin", w.Const(1), w.Const(32), args...)
 		if r.Collective == plugin.AllReduce {
 			w.allReduceByCopies()
 		} else {
@@ -80,10 +88,7 @@ func copyPlan(r plugin.Request) (*plugin.Plan, error) {
 		// Not a dependent launch, which is for kernels behind kernels.
 		w.Launch("barrier", "shunt_barrier", w.Const(1), w.Const(32), w.arguments(w.Slot(plugin.SlotBytes))...)
 	})
-	switch {
-	case w.delivers():
-		w.Track(w.combineDelivered)
-	case r.Collective != plugin.AllReduce:
+	if r.Collective != plugin.AllReduce {
 		w.Track(func() { sends(w.copyOwn) })
 	}
 	return w.Plan()
