@@ -34,13 +34,7 @@ func TestABrokenPromiseIsNamedOnAllRanks(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				verdict := r.verdict(r.AllGather(pointer(b[0]), pointer(at), count, plugin.Float32, r))
-				// Copies behind the check go on once the communicator is aborted.
-				err = errors.Join(r.driver.SynchronizeStream(r.ctx, r.stream), ended())
-				if err := errors.Join(err, guards(), r.Close(), r.free(b...), done()); err != nil {
-					return err
-				}
-				return verdict
+				return r.broken(r.AllGather(pointer(b[0]), pointer(at), count, plugin.Float32, r), ended, guards, r.Close, func() error { return r.free(b...) }, done)
 			})
 			for rank, err := range errs {
 				require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
@@ -50,6 +44,21 @@ func TestABrokenPromiseIsNamedOnAllRanks(t *testing.T) {
 			}
 		})
 	}
+}
+
+// broken is why a call that broke a promise failed, once what is behind it in the
+// stream, which goes on when the communicator is aborted, has ended on all ranks, and
+// then all else went well.
+func (r *rank) broken(called error, ended func() error, then ...func() error) error {
+	verdict := r.verdict(called)
+	err := errors.Join(r.driver.SynchronizeStream(r.ctx, r.stream), ended())
+	for _, f := range then {
+		err = errors.Join(err, f())
+	}
+	if err != nil {
+		return err
+	}
+	return verdict
 }
 
 // An all_reduce that is in place on one rank alone is told so, as others deliver into
@@ -74,12 +83,7 @@ func TestInPlaceOnOneRankAloneIsNamed(t *testing.T) {
 		if r.Rank() == 1 {
 			send = recv
 		}
-		verdict := r.verdict(call(send))
-		err = errors.Join(r.driver.SynchronizeStream(r.ctx, r.stream), ended())
-		if err := errors.Join(err, guards(), r.Close(), r.free(b...), done()); err != nil {
-			return err
-		}
-		return verdict
+		return r.broken(call(send), ended, guards, r.Close, func() error { return r.free(b...) }, done)
 	})
 	for rank, err := range errs {
 		require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
