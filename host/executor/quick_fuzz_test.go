@@ -3,6 +3,7 @@ package executor
 import (
 	"bytes"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"unsafe"
 
@@ -85,7 +86,7 @@ const quickMemory = 256
 
 func newQuickBench(t testing.TB) *quickBench {
 	if !stamp.Available {
-		t.Skip("this processor has no short forms")
+		t.Skip("no short forms on " + runtime.GOARCH + ": package stamp is assembly for amd64")
 	}
 	b := &quickBench{}
 	w := newWorld(t, 2, ringBytes)

@@ -313,8 +313,9 @@ def gpus():
     except OSError as err:
         pytest.skip(f"no CUDA driver: {err}")
     count = ctypes.c_int()
-    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
-        pytest.skip("the CUDA driver does not start")
+    for call, arguments in ((driver.cuInit, (0,)), (driver.cuDeviceGetCount, (ctypes.byref(count),))):
+        if error := call(*arguments):
+            pytest.skip(f"no CUDA device: {call.__name__} gave error {error}")
     return count.value
 
 

@@ -94,7 +94,7 @@ func carried(t *testing.T, build func() (string, error)) (spec, path string) {
 	t.Helper()
 	path, err := build()
 	if errors.Is(err, exec.ErrNotFound) {
-		t.Skip("no Go toolchain to build the plugin with")
+		t.Skip("no Go toolchain to build the plugin with: the command go is not installed")
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ var List = []Rule{
 	{7, "Under capture use only what can be captured.", []Test{{inExecutor, "TestRule07NothingButStreamWorkUnderCapture"}, {inConformance, "TestBuiltinCudaipc"}}},
 	{8, "One lock order.", []Test{{inRules, "TestRule08FreeingHoldsUpNoLaunch"}, {inConformance, "TestBuiltinShm"}}},
 	{9, "Handle exchange is batched.", []Test{{inMemory, "TestRule09BatchedHandleExchange"}}},
-	{10, "No local decision feeds a collective step.", []Test{{inRules, "TestRule10LocalFailureIsEverybodys"}, {inMemory, "TestRule10NothingToShareStillTakesPart"}, {inHost, "TestABrokenPromiseIsNamedOnAllRanks"}, {inHost, "TestARankWithoutSymmetricMemoryIsNamed"}}},
+	{10, "No local decision feeds a collective step.", []Test{{inRules, "TestRule10LocalFailureIsEverybodys"}, {inMemory, "TestRule10NothingToShareStillTakesPart"}, {inHost, "TestABrokenPromiseIsNamedOnAllRanks"}, {inHost, "TestARankWithoutSymmetricMemoryIsNamed"}, {inHost, "TestInPlaceOnOneRankAloneIsNamed"}}},
 	{11, "Cross-stream hand-overs are explicit.", []Test{{inExecutor, "TestRule11OperationsOfTwoStreamsAreOrdered"}, {inExecutor, "TestRule11AStreamThatIsGoneIsWaitedForAndNotTouched"}, {inExecutor, "TestRule11StreamsOfACaptureAreOrderedInTheGraph"}, {inExecutor, "TestRule11TracksAreForkedAndJoined"}, {inDevice, "TestOperationsOnChangingStreams"}}},
 	{12, "Every wait can be aborted.", []Test{{inRules, "TestRule12EveryWaitCanBeAborted"}}},
 	{13, "Scratch is reused only under back-pressure.", []Test{{inRules, "TestRule13ScratchIsReusedUnderBackPressure"}, {inShm, "TestRule13CreditsBoundScratchReuse"}, {inAlgorithm, "TestRule13CreditsBoundScratchReuse"}}},

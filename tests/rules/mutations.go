@@ -82,6 +82,13 @@ var Mutations = []Mutation{
 		Guard: Test{inRules, "TestRule10LocalFailureIsEverybodys"},
 	},
 	{
+		Rule: 10, Why: "a rank that is in place by itself keeps that to itself",
+		File:  "transports/cudaipc/copies.go",
+		Old:   `w.Mul(inPlace, w.Const(plugin.InPlace))`,
+		New:   `w.Mul(inPlace, w.Const(0))`,
+		Guard: Test{inHost, "TestInPlaceOnOneRankAloneIsNamed"},
+	},
+	{
 		Rule: 13, Why: "a writer reuses a slot without waiting for its readers",
 		File:  "transports/shm/ring.go",
 		Old:   `		consumed := w.Sub(number, half)`,

@@ -8,7 +8,8 @@ const copyName = "copy"
 
 // copies are the collectives that it does. Costs are what 4 H200 and 2 H200
 // measured, in graphs: a copy begins some 20 µs late, and then has packets longer
-// than those of kernels. docs/decisions/0009-symmetric.md has the measurements.
+// than those of kernels. Those of all_reduce among more than two are computed from
+// the rates of copies. docs/decisions/0009-symmetric.md has the measurements.
 var copies = []struct {
 	collective plugin.Collective
 	min        int64
@@ -41,7 +42,7 @@ func copied(r plugin.Request) (plugin.Algorithm, bool) {
 // rank has begun, and compares where their receive memory lies; the copies, one
 // after another; a barrier, behind which every rank's copies have arrived
 // everywhere. Beside them a kernel copies what a rank sends to itself, which peers
-// need not wait for.
+// need not wait for; or, in an all_reduce, combines what they have delivered.
 //
 // The copies begin with the next rank, so that in step every GPU receives from
 // one: several at once reach little more than half the rate.
@@ -182,7 +183,7 @@ func (w writer) reduceAndCopy(own, shard plugin.Reg) {
 // chunks, behind each of which it is told, so that a kernel beside this track can
 // begin to combine; the others' parts are there before.
 func (w writer) deliver(own, shard plugin.Reg) {
-	first := w.Mul(w.Div(w.Add(w.Div(shard, w.Const(2)), w.Const(15)), w.Const(16)), w.Const(16))
+	first := w.Mul(w.CeilDiv(shard, w.Const(32)), w.Const(16)) // half of it, in whole vectors, as first_delivery has it
 	second := w.Sub(shard, first)
 	turn := func(number int64) {
 		args := w.arguments(shard)
@@ -229,14 +230,9 @@ func (w writer) combineDelivered() {
 			return
 		}
 		zero := w.Const(0)
-		beyond := w.Add(w.beyond(w.Address(w.Send(zero))), w.beyond(w.Address(w.Recv(zero))))
+		vector := w.Const(16)
+		beyond := w.Add(w.Mod(w.Address(w.Send(zero)), vector), w.Mod(w.Address(w.Recv(zero)), vector))
 		w.If(w.Eq(beyond, zero), func() { combine(aligned) })
 		w.If(beyond, func() { combine(other) })
 	})
-}
-
-// beyond is how many bytes an address is beyond a multiple of 16.
-func (w writer) beyond(address plugin.Reg) plugin.Reg {
-	vector := w.Const(16)
-	return w.Sub(address, w.Mul(w.Div(address, vector), vector))
 }

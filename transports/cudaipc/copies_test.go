@@ -22,7 +22,7 @@ func symmetricRequest(c plugin.Collective, world, rank int) plugin.Request {
 func did(t *testing.T, p *plugin.Plan, send int64, slots map[plugin.Slot]int64, arrays []int64) (tracks [][]string) {
 	alu := map[plugin.Alu]func(a, b int64) int64{
 		plugin.AluAdd: func(a, b int64) int64 { return a + b }, plugin.AluSub: func(a, b int64) int64 { return a - b },
-		plugin.AluMul: func(a, b int64) int64 { return a * b }, plugin.AluDiv: func(a, b int64) int64 { return a / b },
+		plugin.AluMul: func(a, b int64) int64 { return a * b }, plugin.AluDiv: func(a, b int64) int64 { return a / b }, plugin.AluMod: func(a, b int64) int64 { return a % b },
 		plugin.AluMin: func(a, b int64) int64 { return min(a, b) }, plugin.AluMax: func(a, b int64) int64 { return max(a, b) },
 		plugin.AluLt: func(a, b int64) int64 { return truth(a < b) }, plugin.AluLe: func(a, b int64) int64 { return truth(a <= b) },
 		plugin.AluEq: func(a, b int64) int64 { return truth(a == b) }, plugin.AluNe: func(a, b int64) int64 { return truth(a != b) },
