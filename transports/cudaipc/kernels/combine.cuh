@@ -81,4 +81,17 @@ __device__ __forceinline__ word2 reduce_lines(const shunt_kernel_args &a, const 
   }
 }
 
+// A word each of two ranks, of a hot dtype, the op a constant and not premul_sum. No
+// division, which calls: half of a float is the same, rounded alike.
+template <class T, int kOp>
+__device__ __forceinline__ u64 reduce_pair(u64 first, u64 second) {
+  static_assert(kHot<T>, "accumulates in float");
+  Accumulator<T> acc;
+  acc.set(first);
+  acc.add(kOp, second);
+#pragma unroll
+  for (int i = 0; i < Accumulator<T>::N; i++) acc.v[i] = kOp == kAvg ? acc.v[i] * 0.5f : acc.v[i];
+  return acc.result(kSum, 2);
+}
+
 }  // namespace shunt

@@ -285,6 +285,58 @@ __device__ __forceinline__ void pull_shard(const shunt_kernel_args &a, const Mee
     each_vector<2>(length, [&](int64_t i, int64_t step) { pull_reduced<T, 8, 2>(a, m, at, i, step, length, sink); });
 }
 
+// Combines whole vectors of two ranks in aligned memory, kVectors of both under way in
+// a thread: between loads nothing is asked and nothing called, and the op is chosen
+// before. The last round asks which of its vectors there are.
+template <class T, int kOp, int kVectors, int kTo>
+__device__ __forceinline__ void pull_vectors(const char *const (&from)[2], char *const (&to)[kTo], int64_t vectors) {
+  const int64_t step = int64_t(gridDim.x) * blockDim.x;
+  int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  auto round = [&](auto all) {
+    auto there = [&](int u) { return decltype(all)::value || i + u * step < vectors; };
+    word2 lines[2][kVectors];
+#pragma unroll
+    for (int s = 0; s < 2; s++) {
+#pragma unroll
+      for (int u = 0; u < kVectors; u++)
+        if (there(u)) lines[s][u] = load_line(from[s] + (i + u * step) * 16);
+    }
+#pragma unroll
+    for (int u = 0; u < kVectors; u++) {
+      if (!there(u)) break;
+      const word2 w{reduce_pair<T, kOp>(lines[0][u].x, lines[1][u].x), reduce_pair<T, kOp>(lines[0][u].y, lines[1][u].y)};
+#pragma unroll
+      for (int k = 0; k < kTo; k++) *reinterpret_cast<word2 *>(to[k] + (i + u * step) * 16) = w;
+    }
+  };
+#pragma unroll 1
+  for (; i + (kVectors - 1) * step < vectors; i += kVectors * step) round(std::true_type());
+  round(std::false_type());
+}
+
+// pull_shard among two, into one or two buffers, if all memory is aligned; false: not
+// done. Dtypes that are not hot are combined by calls, and premul_sum scales by calls.
+// Its code is apart from pull_shard's, whose calls would leave it few registers.
+template <class T, int kTo>
+__device__ __forceinline__ bool pull_pair(const shunt_kernel_args &a, const Meeting &m, int64_t at, int64_t length, char *const (&to)[kTo]) {
+  if constexpr (kHot<T>) {
+    u64 together = m.send[0] | m.send[1] | at;
+    for (char *p : to) together |= reinterpret_cast<u64>(p);
+    if (a.world != 2 || a.op == kPremulSum || length <= 0 || (together & 15) != 0) return false;
+    const char *const from[2] = {reinterpret_cast<const char *>(m.send[0]) + at, reinterpret_cast<const char *>(m.send[1]) + at};
+    auto pull = [&](auto op) { pull_vectors<T, decltype(op)::value, 8>(from, to, length / 16); };
+    if (a.op == kAvg) pull(std::integral_constant<int, kAvg>());
+    else with_op(a.op, pull);
+    const int64_t end = length / 16 * 16;
+    if (end == length || blockIdx.x != 0 || threadIdx.x != 0) return true;
+    const word2 lines[2] = {gather_words<T>(from[0], end, length), gather_words<T>(from[1], end, length)};
+    const word2 w = reduce_lines<T>(a, lines);
+    for (char *p : to) scatter_words<T>(p, end, length, w);
+    return true;
+  }
+  return false;
+}
+
 template <class T>
 __device__ __forceinline__ void reduce_scatter_direct(const shunt_kernel_args &a) {
   begin();
@@ -294,8 +346,9 @@ __device__ __forceinline__ void reduce_scatter_direct(const shunt_kernel_args &a
   if (!meet(a, m, e, a.bytes * a.world, 0)) {
     reduce_scatter_ll128_body<T>(a);
   } else {
-    char *recv = reinterpret_cast<char *>(a.recv);
-    pull_shard<T>(a, m, a.rank * a.bytes, a.bytes, [&](int64_t offset, word2 w) { store_words<T>(recv, offset, a.bytes, w); });
+    char *const recv[] = {reinterpret_cast<char *>(a.recv)};
+    if (!pull_pair<T>(a, m, a.rank * a.bytes, a.bytes, recv))
+      pull_shard<T>(a, m, a.rank * a.bytes, a.bytes, [&](int64_t offset, word2 w) { store_words<T>(recv[0], offset, a.bytes, w); });
   }
   part(a, e);
   advance(epoch, e);
@@ -315,12 +368,14 @@ __device__ __forceinline__ void all_reduce_direct(const shunt_kernel_args &a) {
   } else {
     const Shards shards(a.bytes, a.world);
     const int64_t at = shards.start(a.rank), length = shards.length(a.rank);
-    pull_shard<T>(a, m, at, length, [&](int64_t offset, word2 w) {
-      for (int k = 1; k <= a.world; k++) {
-        const int p = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
-        store_words<T>(reinterpret_cast<char *>(m.recv[p]) + at, offset, length, w);
-      }
-    });
+    char *const to[] = {reinterpret_cast<char *>(m.recv[0]) + at, reinterpret_cast<char *>(m.recv[1]) + at};
+    if (!pull_pair<T>(a, m, at, length, to))
+      pull_shard<T>(a, m, at, length, [&](int64_t offset, word2 w) {
+        for (int k = 1; k <= a.world; k++) {
+          const int p = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
+          store_words<T>(reinterpret_cast<char *>(m.recv[p]) + at, offset, length, w);
+        }
+      });
   }
   part(a, e);
   advance(epoch, e);
