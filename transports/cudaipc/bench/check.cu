@@ -354,11 +354,12 @@ int main(int argc, char **argv) {
       for (int op = 0; op < (k.typed ? 6 : 1); op++)
         if (k.typed || t == types[0]) fixed.push_back({&k, t, op, (t + op) % world, 0, 1037, false, true, 8, 512});
   // Staged kernels with shards of whole chunks, where the last lacks its last element,
-  // and with odd lengths, in memory that is aligned and that is not; and a reduce of
-  // many rounds a warp, to every root.
+  // and with odd lengths, in memory that is aligned and that is not; a reduce of
+  // many rounds a warp, to every root; and what is pulled, in rounds.
   for (const Kernel &k : kernels) {
     const std::string name = k.name;
     const bool staged = name.find("_staged") != std::string::npos, rooted = name == "shunt_reduce_two_shot_ll128";
+    const bool pulled = name == "shunt_all_reduce_direct" || name == "shunt_reduce_scatter_direct";
     for (int t : types) {
       const int64_t chunk = SHUNT_STAGE_BYTES / kTypes[t].bytes, owners = k.coll == kReduceScatter || (k.coll == kReduce && world == 2) ? 1 : k.coll == kReduce ? world - 1 : world;
       struct {
@@ -369,6 +370,14 @@ int main(int argc, char **argv) {
       for (const auto &shape : shapes)
         if (staged) fixed.push_back({&k, t, t % 2 ? 0 : 5, (t + shape.shift) % world, shape.shift, shape.count, shape.in_place, shape.reachable, 2, 512});
       for (int root = 0; root < world && rooted; root++) fixed.push_back({&k, t, 0, root, t % 2, 9001, t % 3 == 0, true, 1, 64});
+      // Rounds of eight vectors a thread, then nothing, some rows and the rest of a vector,
+      // and the same in memory that is not aligned.
+      const int64_t round = 8 * SHUNT_MAX_THREADS * 16 / kTypes[t].bytes * owners;
+      for (int op = 0; op < 6 && pulled; op++) {
+        fixed.push_back({&k, t, op, 0, 0, 2 * round, op % 2 == 0, true, 1, 512});
+        fixed.push_back({&k, t, op, 0, 0, round + round / 3 + 1037, op % 2 == 1, true, 1, 512});
+        fixed.push_back({&k, t, op, 0, 1, round + 1037, op % 2 == 0, true, 1, 512});
+      }
     }
   }
   std::mt19937 random(seed);
