@@ -289,28 +289,28 @@ __device__ __forceinline__ void pull_shard(const shunt_kernel_args &a, const Mee
 // a thread: between loads nothing is asked and nothing called, and the op is chosen
 // before. The last round asks which of its vectors there are.
 template <class T, int kOp, int kVectors, int kTo>
-__device__ __forceinline__ void pull_vectors(const char *const (&from)[2], char *const (&to)[kTo], int64_t vectors) {
-  const int64_t step = int64_t(gridDim.x) * blockDim.x;
-  int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+__device__ __forceinline__ void pull_vectors(const char *const (&from)[2], char *const (&to)[kTo], int64_t bytes) {
+  const int64_t step = int64_t(gridDim.x) * blockDim.x * 16;
+  int64_t at = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * 16;
   auto round = [&](auto all) {
-    auto there = [&](int u) { return decltype(all)::value || i + u * step < vectors; };
+    auto there = [&](int u) { return decltype(all)::value || at + u * step < bytes; };
     word2 lines[2][kVectors];
 #pragma unroll
     for (int s = 0; s < 2; s++) {
 #pragma unroll
       for (int u = 0; u < kVectors; u++)
-        if (there(u)) lines[s][u] = load_line(from[s] + (i + u * step) * 16);
+        if (there(u)) lines[s][u] = load_line(from[s] + at + u * step);
     }
 #pragma unroll
     for (int u = 0; u < kVectors; u++) {
       if (!there(u)) break;
       const word2 w{reduce_pair<T, kOp>(lines[0][u].x, lines[1][u].x), reduce_pair<T, kOp>(lines[0][u].y, lines[1][u].y)};
 #pragma unroll
-      for (int k = 0; k < kTo; k++) *reinterpret_cast<word2 *>(to[k] + (i + u * step) * 16) = w;
+      for (int k = 0; k < kTo; k++) *reinterpret_cast<word2 *>(to[k] + at + u * step) = w;
     }
   };
 #pragma unroll 1
-  for (; i + (kVectors - 1) * step < vectors; i += kVectors * step) round(std::true_type());
+  for (; at + (kVectors - 1) * step < bytes; at += kVectors * step) round(std::true_type());
   round(std::false_type());
 }
 
@@ -324,10 +324,10 @@ __device__ __forceinline__ bool pull_pair(const shunt_kernel_args &a, const Meet
     for (char *p : to) together |= reinterpret_cast<u64>(p);
     if (a.world != 2 || a.op == kPremulSum || length <= 0 || (together & 15) != 0) return false;
     const char *const from[2] = {reinterpret_cast<const char *>(m.send[0]) + at, reinterpret_cast<const char *>(m.send[1]) + at};
-    auto pull = [&](auto op) { pull_vectors<T, decltype(op)::value, 8>(from, to, length / 16); };
+    const int64_t end = length / 16 * 16;
+    auto pull = [&](auto op) { pull_vectors<T, decltype(op)::value, 8>(from, to, end); };
     if (a.op == kAvg) pull(std::integral_constant<int, kAvg>());
     else with_op(a.op, pull);
-    const int64_t end = length / 16 * 16;
     if (end == length || blockIdx.x != 0 || threadIdx.x != 0) return true;
     const word2 lines[2] = {gather_words<T>(from[0], end, length), gather_words<T>(from[1], end, length)};
     const word2 w = reduce_lines<T>(a, lines);
