@@ -149,6 +149,9 @@ func (c *Communicator) extents(op *Operation, call *call, size, bytes int64, arr
 		if send, _, err = c.fillVarying(op, "send", sendCounts, sendDispls, op.SendCounts, op.SendDispls, size); err == nil {
 			recv, _, err = c.fillVarying(op, "receive", recvCounts, recvDispls, op.RecvCounts, op.RecvDispls, size)
 		}
+		if err == nil && sendCounts[c.rank] != recvCounts[c.rank] {
+			err = c.invalid(op, "send count %d of this rank to itself differs from receive count %d", op.SendCounts[c.rank], op.RecvCounts[c.rank])
+		}
 	case plugin.Gather, plugin.GatherV:
 		sendCounts[op.Root] = bytes
 		send = bytes

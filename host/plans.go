@@ -145,6 +145,7 @@ type asked struct {
 	Size       int64 // -1 where ranks may differ
 	Root       int   // -1 where there is none
 	Symmetric  bool
+	Counts     counts
 	Code       plugin.Code
 	Message    string
 }
@@ -188,7 +189,7 @@ func (c *Communicator) prepare(key signature, call *call) (*prepared, error) {
 
 // ask is what this rank says about a collective.
 func (c *Communicator) ask(call *call) asked {
-	mine := asked{Seq: c.collectives, Collective: call.collective, DType: call.dtype, Op: call.op, Size: call.size, Root: -1, Symmetric: call.symmetric != nil}
+	mine := asked{Seq: c.collectives, Collective: call.collective, DType: call.dtype, Op: call.op, Size: call.size, Root: -1, Symmetric: call.symmetric != nil, Counts: c.countsOf(call)}
 	switch call.collective {
 	case plugin.AllToAllV, plugin.GatherV, plugin.ScatterV:
 		mine.Size = -1
@@ -221,6 +222,7 @@ func (c *Communicator) compare(mine asked) error {
 		return err
 	}
 	var first asked
+	all := make([]counts, len(answers))
 	for rank, answer := range answers {
 		var a asked
 		if err := json.Unmarshal(answer, &a); err != nil {
@@ -234,6 +236,12 @@ func (c *Communicator) compare(mine asked) error {
 			c.fail(reason, false)
 			return c.failed(what, reason)
 		}
+		all[rank] = a.Counts
+	}
+	if rank, text := disagreement(mine.Collective, all); text != "" {
+		reason := &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("ranks disagree about #%d %s: %s", first.Seq, first, text)}
+		c.fail(reason, false)
+		return c.failed(what, reason)
 	}
 	for rank, answer := range answers {
 		var a asked

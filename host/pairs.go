@@ -1,0 +1,72 @@
+package host
+
+import (
+	"fmt"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// maxCompared is the largest world whose ranks tell each other their counts when
+// they compare what they ask for: it keeps an answer of all ranks below 1 MiB.
+const maxCompared = 128
+
+// counts are the bytes that a rank gives to every rank and expects from every
+// rank in a collective whose ranks see different counts. They are empty for other
+// collectives, and in worlds of more than maxCompared ranks.
+type counts struct {
+	Gives   []int64 `json:",omitempty"`
+	Expects []int64 `json:",omitempty"`
+}
+
+// countsOf are those of a call, whose arrays they share. In all_gather_v and
+// reduce_scatter_v, whose counts are equal on all ranks, rank r gives or gets
+// block r, which the others expect or give.
+func (c *Communicator) countsOf(call *call) counts {
+	if call.arrays == nil || c.world > maxCompared {
+		return counts{}
+	}
+	gives, expects := call.arrays[:c.world], call.arrays[2*c.world:3*c.world]
+	switch call.collective {
+	case plugin.AllToAllV, plugin.GatherV, plugin.ScatterV:
+		return counts{Gives: gives, Expects: expects}
+	case plugin.AllGatherV:
+		return counts{Expects: expects}
+	case plugin.ReduceScatterV:
+		return counts{Gives: gives}
+	}
+	return counts{}
+}
+
+// disagreement says in words which two ranks differ about a count of a collective,
+// and names the second, or answers "". Answers without counts are not compared.
+func disagreement(collective plugin.Collective, all []counts) (rank int, text string) {
+	complete := func(of []int64) bool { return len(of) == len(all) }
+	for r := range all {
+		for peer := range r {
+			a, b := all[peer], all[r]
+			switch collective {
+			case plugin.AllToAllV, plugin.GatherV, plugin.ScatterV:
+				if complete(a.Gives) && complete(b.Expects) && a.Gives[r] != b.Expects[peer] {
+					return r, fmt.Sprintf("rank %d gives %d bytes to rank %d, which expects %d", peer, a.Gives[r], r, b.Expects[peer])
+				}
+				if complete(b.Gives) && complete(a.Expects) && b.Gives[peer] != a.Expects[r] {
+					return r, fmt.Sprintf("rank %d gives %d bytes to rank %d, which expects %d", r, b.Gives[peer], peer, a.Expects[r])
+				}
+			case plugin.AllGatherV, plugin.ReduceScatterV:
+				ours, theirs := a.Expects, b.Expects
+				if collective == plugin.ReduceScatterV {
+					ours, theirs = a.Gives, b.Gives
+				}
+				if !complete(ours) || !complete(theirs) {
+					continue
+				}
+				for block, n := range ours {
+					if n != theirs[block] {
+						return r, fmt.Sprintf("block %d has %d bytes on rank %d and %d on rank %d", block, n, peer, theirs[block], r)
+					}
+				}
+			}
+		}
+	}
+	return 0, ""
+}
