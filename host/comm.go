@@ -225,8 +225,8 @@ func (c *Communicator) explainFailure(what string, err error) error {
 	var detail *executor.Failure
 	reason := &plugin.Error{Code: plugin.CodeOf(err), Rank: c.rank, Message: err.Error(), Cause: err}
 	if errors.As(err, &detail) && detail.Code == plugin.Timeout {
-		reason.Message = fmt.Sprintf("no answer from %s for %v", c.peerName(detail.Rank), c.timeout)
-		reason.Rank = detail.Rank
+		reason = c.noAnswer(detail.Rank)
+		reason.Cause = err
 	}
 	if detail != nil && detail.Rank >= 0 {
 		switch detail.Code {
@@ -239,6 +239,16 @@ func (c *Communicator) explainFailure(what string, err error) error {
 	}
 	c.fail(reason, true)
 	return c.failed(what, c.failure.Load())
+}
+
+// noAnswer is the timeout of a rank that waited for peer, as all ranks are told it.
+func (c *Communicator) noAnswer(peer int) *plugin.Error {
+	reason := &plugin.Error{Code: plugin.Timeout, Rank: c.rank, Message: fmt.Sprintf("rank %d had no answer from %s for %v", c.rank, c.peerName(peer), c.timeout)}
+	if peer >= 0 && peer < c.world {
+		reason.Rank = peer
+		reason.Message += fmt.Sprintf("; that rank %s, rank %d %s", c.state(peer), c.rank, c.state(c.rank))
+	}
+	return reason
 }
 
 // peerName names a rank of this communicator for messages.

@@ -360,3 +360,16 @@ func TestMeetingPlaceFromEnvironmentWithRankFromOptions(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, alone.Close())
 }
+
+// Two ranks that send to each other first wait in a circle. One's timeout may be
+// what both are told, so it must say who waited for whom.
+func TestTimeoutSaysWhoWaitedForWhom(t *testing.T) {
+	errs := worldErrors(t, 2, func(_ int, o *host.Options) { o.Timeout = time.Second }, func(c *host.Communicator) error {
+		x := make([]float32, 1<<20)
+		return c.Send(at(x), int64(len(x)), plugin.Float32, 1-c.Rank(), nil)
+	})
+	for _, err := range errs {
+		require.ErrorIs(t, err, plugin.Timeout)
+		require.Regexp(t, `rank (0 had no answer from peer rank 1|1 had no answer from peer rank 0) \(pid \d+, host .+\) for 1s; that rank called #\d send, count 1048576 of float32, rank`, err)
+	}
+}

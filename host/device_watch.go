@@ -38,12 +38,7 @@ func (d *device) look() {
 		own, theirs := d.exec.Asymmetry()
 		c.fail(c.asymmetric(peer, own, theirs), true)
 	default:
-		reason := &plugin.Error{Code: plugin.Timeout, Rank: c.rank, Message: fmt.Sprintf("no answer from %s for %v", c.peerName(peer), c.timeout)}
-		if peer >= 0 && peer < c.world {
-			reason.Rank = peer
-			reason.Message += fmt.Sprintf("; that rank %s, rank %d %s", c.state(peer), c.rank, c.state(c.rank))
-		}
-		c.fail(reason, true)
+		c.fail(c.noAnswer(peer), true)
 	}
 }
 
