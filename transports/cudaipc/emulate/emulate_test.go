@@ -174,10 +174,10 @@ func TestMutantsAreFound(t *testing.T) {
 		{"engines copy results where a peer has not combined", "symmetric.cu", "if (peer) wait_for(a, combined + p * 8, base + a.root, p);", "", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered"},
 		{"engines copy results that are not there", "symmetric.cu", "if (p == 0) wait_for(a, combined + a.rank * 8", "if (false) wait_for(a, combined + a.rank * 8", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered_any"},
 		{"a long message is counted before it arrived", "all_to_all_v.cu", "store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED", "store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED", "all_to_all_v", "shunt_all_to_all_v_long"},
-		{"what is left behind whole vectors is dropped", "direct.cuh", "if (end == length || blockIdx.x != 0 || threadIdx.x != 0) return true;", "return true;", "all_reduce", "shunt_all_reduce_direct"},
-		{"the last round of whole vectors is dropped", "direct.cuh", "  round(std::false_type());\n", "", "all_reduce", "shunt_all_reduce_direct"},
+		{"what is left behind whole vectors is dropped", "direct.cuh", "if (end >= length || blockIdx.x != 0 || threadIdx.x != 0) return;", "return;", "all_reduce", "shunt_all_reduce_direct"},
+		{"the last round of whole vectors is dropped", "direct.cuh", "  if (at < bytes) round(std::false_type());\n", "", "all_reduce", "shunt_all_reduce_direct"},
 		{"whole vectors between rounds are left out", "direct.cuh", "at += kVectors * step) round(", "at += (kVectors + 1) * step) round(", "reduce_scatter", "shunt_reduce_scatter_direct"},
-		{"whole vectors of memory that is not aligned", "direct.cuh", " || (together & 15) != 0) return false;", ") return false;", "reduce_scatter", "shunt_reduce_scatter_direct"},
+		{"whole vectors of memory that is not aligned", "direct.cuh", " && ((m.send[0] | m.send[1] | at | to) & 15) == 0;", ";", "reduce_scatter", "shunt_reduce_scatter_direct"},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()

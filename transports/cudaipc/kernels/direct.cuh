@@ -46,18 +46,18 @@ __device__ __forceinline__ u64 same_for_all_blocks(const shunt_kernel_args &a, i
 
 // The last block to be done leaves nothing decided for the next kernel, which
 // begins when all blocks of this one have ended.
-__device__ __forceinline__ void forget_choice(const shunt_kernel_args &a) {
+__device__ __forceinline__ void forget_choice(const shunt_kernel_args &a, Blocks b) {
   volatile u64 *choice = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_CHOICE);
   u32 *done = reinterpret_cast<u32 *>(own(a) + SHUNT_OFF_CHOICE + 16);
-  if (atomicAdd(done, 1u) != gridDim.x - 1) return;
+  if (atomicAdd(done, 1u) != u32(b.count - 1)) return;
   choice[0] = choice[1] = 0;
   *reinterpret_cast<volatile u32 *>(done) = 0;
 }
 
 // Leaves an address that peers cannot reach where the host finds it.
-__device__ __forceinline__ void miss(const shunt_kernel_args &a, u64 address, int64_t bytes) {
+__device__ __forceinline__ void miss(const shunt_kernel_args &a, u64 address, int64_t bytes, Blocks b) {
   *reinterpret_cast<volatile u64 *>(own(a) + SHUNT_OFF_MISSED) = address;
-  if (a.abort == 0 || blockIdx.x != 0) return;
+  if (a.abort == 0 || b.number != 0) return;
   volatile shunt_watch *watch = reinterpret_cast<shunt_watch *>(a.abort);
   watch->missed_bytes = bytes;
   watch->missed = address;
@@ -75,7 +75,7 @@ __device__ __forceinline__ u64 import_address(const shunt_kernel_args &a, int pe
 // peers must not reach. t counts the threads that take part, of whom there are
 // at least SHUNT_MAX_EXPORTS; join is a barrier among them.
 template <class Join>
-__device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64 e, int64_t send_bytes, int64_t recv_bytes, int t, Join join) {
+__device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64 e, int64_t send_bytes, int64_t recv_bytes, int t, Join join, Blocks b = blocks()) {
   if (t == 0) {
     m.mine[0] = send_bytes == 0 ? kNothing : 0;
     m.mine[1] = recv_bytes == 0 ? kNothing : 0;
@@ -95,19 +95,19 @@ __device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64
       m.scalar[p] = a.scalar;
       if (m.mine[0] == 0 || m.mine[1] == 0) {
         m.strangers = 1;
-        if (m.mine[0] == 0 && send_bytes > 0) miss(a, a.send, send_bytes);
-        else if (m.mine[1] == 0 && recv_bytes > 0) miss(a, a.recv, recv_bytes);
+        if (m.mine[0] == 0 && send_bytes > 0) miss(a, a.send, send_bytes, b);
+        else if (m.mine[1] == 0 && recv_bytes > 0) miss(a, a.recv, recv_bytes, b);
       }
     } else {
       // Release: what earlier work of this stream wrote to send is visible to
       // the peer that reads it after these packets.
       fence_system();
       const u32 flag = ll_flag(e);
-      const u64 slot = a.region[p] + SHUNT_OFF_HELLO + (int(blockIdx.x) * SHUNT_MAX_RANKS + a.rank) * 64;
+      const u64 slot = a.region[p] + SHUNT_OFF_HELLO + (b.number * SHUNT_MAX_RANKS + a.rank) * 64;
       ll_store(slot, m.mine[0], flag);
       ll_store(slot + 16, m.mine[1], flag);
       ll_store(slot + 32, __double_as_longlong(a.scalar), flag);
-      const char *hello = own(a) + SHUNT_OFF_HELLO + (int(blockIdx.x) * SHUNT_MAX_RANKS + p) * 64;
+      const char *hello = own(a) + SHUNT_OFF_HELLO + (b.number * SHUNT_MAX_RANKS + p) * 64;
       u64 word[3];
       Wait wait(a);
 #pragma unroll
@@ -137,16 +137,16 @@ __device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64
 // The end barrier, also after falling back, so that no start barrier is
 // overwritten before it is read: this block's stores to peers are visible to them, and theirs
 // here; nobody reads this rank's memory any more.
-__device__ __forceinline__ void part(const shunt_kernel_args &a, u64 e) {
+__device__ __forceinline__ void part(const shunt_kernel_args &a, u64 e, Blocks b = blocks()) {
   __syncthreads();
-  if (threadIdx.x == blockDim.x - 1) forget_choice(a);
+  if (threadIdx.x == blockDim.x - 1) forget_choice(a, b);
   const int p = threadIdx.x;
   if (p < a.world && p != a.rank) {
     // Release: the whole block's stores and reads, ordered by __syncthreads,
     // come before the count.
-    store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DONE + (int(blockIdx.x) * SHUNT_MAX_RANKS + a.rank) * 8), e);
+    store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DONE + (b.number * SHUNT_MAX_RANKS + a.rank) * 8), e);
     // wait_for acquires: the peer's stores to recv are visible to what follows.
-    wait_for(a, own(a) + SHUNT_OFF_DONE + (int(blockIdx.x) * SHUNT_MAX_RANKS + p) * 8, e, p);
+    wait_for(a, own(a) + SHUNT_OFF_DONE + (b.number * SHUNT_MAX_RANKS + p) * 8, e, p);
   }
 }
 
@@ -286,10 +286,11 @@ __device__ __forceinline__ void pull_shard(const shunt_kernel_args &a, const Mee
 }
 
 // Combines whole vectors of two ranks in aligned memory, kVectors of both under way in
-// a thread: between loads nothing is asked and nothing called, and the op is chosen
-// before. The last round asks which of its vectors there are.
-template <class T, int kOp, int kVectors, int kTo>
-__device__ __forceinline__ void pull_vectors(const char *const (&from)[2], char *const (&to)[kTo], int64_t bytes) {
+// a thread: between loads nothing is called, and only the last round asks which of its
+// vectors there are. The op is chosen once a round, behind the loads: before the loop,
+// it would let the compiler put some of them off.
+template <class T, int kVectors, int kTo>
+__device__ __forceinline__ void pull_vectors(int op, const char *const (&from)[2], char *const (&to)[kTo], int64_t bytes) {
   const int64_t step = int64_t(gridDim.x) * blockDim.x * 16;
   int64_t at = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * 16;
   auto round = [&](auto all) {
@@ -301,40 +302,44 @@ __device__ __forceinline__ void pull_vectors(const char *const (&from)[2], char 
       for (int u = 0; u < kVectors; u++)
         if (there(u)) lines[s][u] = load_line(from[s] + at + u * step);
     }
+    auto store = [&](auto op) {
+      constexpr int kOp = decltype(op)::value;
 #pragma unroll
-    for (int u = 0; u < kVectors; u++) {
-      if (!there(u)) break;
-      const word2 w{reduce_pair<T, kOp>(lines[0][u].x, lines[1][u].x), reduce_pair<T, kOp>(lines[0][u].y, lines[1][u].y)};
+      for (int u = 0; u < kVectors; u++) {
+        if (!there(u)) break;
+        const word2 w{reduce_pair<T, kOp>(lines[0][u].x, lines[1][u].x), reduce_pair<T, kOp>(lines[0][u].y, lines[1][u].y)};
 #pragma unroll
-      for (int k = 0; k < kTo; k++) *reinterpret_cast<word2 *>(to[k] + at + u * step) = w;
-    }
+        for (int k = 0; k < kTo; k++) *reinterpret_cast<word2 *>(to[k] + at + u * step) = w;
+      }
+    };
+    if (op == kAvg) store(std::integral_constant<int, kAvg>());
+    else with_op(op, store);
   };
 #pragma unroll 1
   for (; at + (kVectors - 1) * step < bytes; at += kVectors * step) round(std::true_type());
-  round(std::false_type());
+  if (at < bytes) round(std::false_type());
 }
 
-// pull_shard among two, into one or two buffers, if all memory is aligned; false: not
-// done. Dtypes that are not hot are combined by calls, and premul_sum scales by calls.
-// Its code is apart from pull_shard's, whose calls would leave it few registers.
+// Whether pull_pair can do what pull_shard does, into memory whose addresses or-ed are
+// to: two ranks, everything aligned. Dtypes that are not hot are combined by calls, and
+// premul_sum scales by calls.
+template <class T>
+__device__ __forceinline__ bool is_pair(const shunt_kernel_args &a, const Meeting &m, int64_t at, u64 to) {
+  return kHot<T> && a.world == 2 && a.op != kPremulSum && ((m.send[0] | m.send[1] | at | to) & 15) == 0;
+}
+
+// pull_shard of a pair, into one or two buffers: whole vectors, then what is left.
 template <class T, int kTo>
-__device__ __forceinline__ bool pull_pair(const shunt_kernel_args &a, const Meeting &m, int64_t at, int64_t length, char *const (&to)[kTo]) {
+__device__ __forceinline__ void pull_pair(const shunt_kernel_args &a, const Meeting &m, int64_t at, int64_t length, char *const (&to)[kTo]) {
   if constexpr (kHot<T>) {
-    u64 together = m.send[0] | m.send[1] | at;
-    for (char *p : to) together |= reinterpret_cast<u64>(p);
-    if (a.world != 2 || a.op == kPremulSum || length <= 0 || (together & 15) != 0) return false;
     const char *const from[2] = {reinterpret_cast<const char *>(m.send[0]) + at, reinterpret_cast<const char *>(m.send[1]) + at};
     const int64_t end = length / 16 * 16;
-    auto pull = [&](auto op) { pull_vectors<T, decltype(op)::value, 8>(from, to, end); };
-    if (a.op == kAvg) pull(std::integral_constant<int, kAvg>());
-    else with_op(a.op, pull);
-    if (end == length || blockIdx.x != 0 || threadIdx.x != 0) return true;
+    pull_vectors<T, 8>(a.op, from, to, end);
+    if (end >= length || blockIdx.x != 0 || threadIdx.x != 0) return;
     const word2 lines[2] = {gather_words<T>(from[0], end, length), gather_words<T>(from[1], end, length)};
     const word2 w = reduce_lines<T>(a, lines);
     for (char *p : to) scatter_words<T>(p, end, length, w);
-    return true;
   }
-  return false;
 }
 
 template <class T>
@@ -347,7 +352,9 @@ __device__ __forceinline__ void reduce_scatter_direct(const shunt_kernel_args &a
     reduce_scatter_ll128_body<T>(a);
   } else {
     char *const recv[] = {reinterpret_cast<char *>(a.recv)};
-    if (!pull_pair<T>(a, m, a.rank * a.bytes, a.bytes, recv))
+    if (is_pair<T>(a, m, a.rank * a.bytes, a.recv))
+      pull_pair<T>(a, m, a.rank * a.bytes, a.bytes, recv);
+    else
       pull_shard<T>(a, m, a.rank * a.bytes, a.bytes, [&](int64_t offset, word2 w) { store_words<T>(recv[0], offset, a.bytes, w); });
   }
   part(a, e);
@@ -368,14 +375,17 @@ __device__ __forceinline__ void all_reduce_direct(const shunt_kernel_args &a) {
   } else {
     const Shards shards(a.bytes, a.world);
     const int64_t at = shards.start(a.rank), length = shards.length(a.rank);
-    char *const to[] = {reinterpret_cast<char *>(m.recv[0]) + at, reinterpret_cast<char *>(m.recv[1]) + at};
-    if (!pull_pair<T>(a, m, at, length, to))
+    if (is_pair<T>(a, m, at, m.recv[0] | m.recv[1])) {
+      char *const to[] = {reinterpret_cast<char *>(m.recv[0]) + at, reinterpret_cast<char *>(m.recv[1]) + at};
+      pull_pair<T>(a, m, at, length, to);
+    } else {
       pull_shard<T>(a, m, at, length, [&](int64_t offset, word2 w) {
         for (int k = 1; k <= a.world; k++) {
           const int p = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
           store_words<T>(reinterpret_cast<char *>(m.recv[p]) + at, offset, length, w);
         }
       });
+    }
   }
   part(a, e);
   advance(epoch, e);
