@@ -3,6 +3,8 @@ package plugin
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -68,10 +70,15 @@ func parse[T ~uint32](what string, names map[T]string, name string) (T, error) {
 			return v, nil
 		}
 	}
-	return 0, Errorf(InvalidArgument, "unknown %s %q", what, name)
+	known := make([]string, 0, len(names))
+	for _, v := range slices.Sorted(maps.Keys(names)) {
+		known = append(known, names[v])
+	}
+	return 0, Errorf(InvalidArgument, "unknown %s %q; known are %s", what, name, strings.Join(known, ", "))
 }
 
-// ParseDType, ParseOp and ParseCollective turn a table's name into its value.
+// ParseDType turns a dtype's name into its value. An unknown name is
+// InvalidArgument, with all known ones, here and below.
 func ParseDType(name string) (DType, error) { return parse("dtype", dTypeNames, name) }
 
 // ParseOp turns a reduction op's name into its value.

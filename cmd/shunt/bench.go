@@ -61,7 +61,10 @@ one that fails or hangs (--limit) costs its own rows only; the exit status tells
 				}
 			}
 			if inPlace && noInPlace {
-				return usage("--in-place and --no-in-place")
+				return usage("--in-place and --no-in-place exclude each other")
+			}
+			if limit < 0 {
+				return usage("--limit %v is negative", limit)
 			}
 			kind, gpus, err := memory.choose(c.Context(), transport)
 			if err != nil {
@@ -88,6 +91,11 @@ one that fails or hangs (--limit) costs its own rows only; the exit status tells
 			}
 			if !c.Flags().Changed("apart") {
 				apart = len(config.Rivals()) > 0
+			}
+			for _, world := range worlds {
+				if err := checkWorld(world, hosts); err != nil {
+					return err
+				}
 			}
 			var env []string
 			if algo != "" {

@@ -52,6 +52,9 @@ is broken; warnings do not count.`,
 			if points {
 				return listFailpoints(c)
 			}
+			if err := checkWorld(world, 1); err != nil {
+				return err
+			}
 			line := newProgress(c)
 			var findings []finding
 			for _, check := range checks {

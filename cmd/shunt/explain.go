@@ -73,6 +73,9 @@ nothing can serve a call.`,
 				world = min(gpus, 8)
 			}
 			config.Memory = kind
+			if err := checkWorld(world, hosts); err != nil {
+				return err
+			}
 			job, err := gpuJob(kind, world, gpus, launch.Job{Hosts: hosts, Label: "shunt explain"})
 			if err != nil {
 				return err

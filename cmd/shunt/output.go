@@ -69,6 +69,18 @@ func (p *progress) clear() {
 	}
 }
 
+// checkWorld refuses a number of ranks that no job can have, and hosts that are
+// not one for each rank at most.
+func checkWorld(world, hosts int) error {
+	switch {
+	case world < 1 || world > plugin.MaxWorld:
+		return usage("%d ranks; want 1 to %d", world, plugin.MaxWorld)
+	case hosts < 1 || hosts > world:
+		return usage("%d hosts for %d ranks; want 1 to %d", hosts, world, world)
+	}
+	return nil
+}
+
 // The flag types that the commands share. Each reads the names that the tables
 // of the contract have.
 

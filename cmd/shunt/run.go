@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,20 +24,29 @@ func newRun() *cobra.Command {
 		Long: `Run a program as the ranks of a job on this machine.
 
 Every rank gets SHUNT_RANK, SHUNT_WORLD and SHUNT_ID, by which it finds the
-others. Signals are passed on. When a rank fails, the others have --grace to
-report it themselves and are then ended; no process of the job outlives it.
+others. Signals are passed on, and a second SIGINT or SIGTERM ends the job. When
+a rank fails, the others have --grace to report it themselves and are then
+ended; no process of the job outlives it.
 
 Exit status: that of the first rank to fail, 128 plus the number of the signal
 that ended it, or 2 or 3 when the job could not be started.`,
 		Example: "  shunt run -n 4 --prefix -- python3 train.py --epochs 3",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if hosts > max(world, 1) {
-				return usage("%d hosts for %d ranks", hosts, world)
+			if err := checkWorld(world, hosts); err != nil {
+				return err
+			}
+			if grace < 0 {
+				return usage("--grace %v is negative", grace)
+			}
+			for _, entry := range env {
+				if strings.Index(entry, "=") < 1 {
+					return usage("--env %q; want NAME=VALUE", entry)
+				}
 			}
 			j := launch.Job{
 				World: world, Hosts: hosts, Bind: bind, Path: args[0], Args: args[1:], Env: env, Label: "shunt run",
-				Stdout: c.OutOrStdout(), Stderr: c.ErrOrStderr(), Prefix: prefix, Grace: grace,
+				Stdout: c.OutOrStdout(), Stderr: c.ErrOrStderr(), Prefix: prefix, Grace: max(grace, 1),
 			}
 			if transports != "" {
 				j.Env = append(j.Env, "SHUNT_TRANSPORTS="+transports)

@@ -28,6 +28,13 @@ Without -n: the place of this process, and its GPUs with the paths between them.
 With -n: so many ranks are started, meet, and say where they are.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if c.Flags().Changed("ranks") && world != 0 {
+				if err := checkWorld(world, hosts); err != nil {
+					return err
+				}
+			} else if hosts != 1 {
+				return usage("--hosts is for ranks that are started; see -n")
+			}
 			t := topology.New([]topology.Place{topology.Local()})
 			if world > 0 {
 				job := launch.Job{World: world, Hosts: hosts, Label: "shunt topo"}

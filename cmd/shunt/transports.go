@@ -44,6 +44,9 @@ SHUNT_TRANSPORTS and SHUNT_PLUGIN_DIR. A spec is builtin:NAME, shared:PATH or
 process:PATH. A transport that cannot be loaded is listed with the reason; then
 the exit status is 1.`,
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := checkWorld(world, 1); err != nil {
+				return err
+			}
 			options, warnings := option.Load(os.Environ())
 			logger := slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: options.LogLevel()}))
 			for _, w := range warnings {
