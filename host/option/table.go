@@ -50,6 +50,7 @@ const (
 	idPeerRead
 	idCheck
 	idExpectCaptures
+	idLibcuda
 	idLog
 	idRecords
 	idRunDir
@@ -101,6 +102,8 @@ var table = [count]Variable{
 		Doc: "Compare collective, dtype, op, root and counts of every collective across ranks before it runs, as is done for the first of each kind anyway; of all_to_all_v and the other collectives with counts of their own, in worlds of up to 128, what each rank gives and expects. Send, receive and one-sided operations are not compared. Slow; finds programs whose ranks disagree."},
 	idExpectCaptures: {Name: "SHUNT_EXPECT_CAPTURES", Kind: Boolean, Default: "off", Group: "Execution",
 		Doc: "Record an event behind every call on a GPU outside captures from the start, so that closing communicators and windows, or changing streams, never disturbs a capture in progress. Off: from the first captured call on that GPU on."},
+	idLibcuda: {Name: "SHUNT_LIBCUDA", Kind: Text, Group: "Execution",
+		Doc: "File name or path of the CUDA driver. Unset: `libcuda.so.1`."},
 	idLog: {Name: "SHUNT_LOG", Kind: Choice, Default: "warn", Choices: []string{"error", "warn", "info", "debug"}, Group: "Diagnosis",
 		Doc: "Least severe message that is written to standard error when the program brings no logger of its own."},
 	idRecords: {Name: "SHUNT_RECORDS", Kind: Integer, Default: "256", Min: 0, Max: 1 << 20, Group: "Diagnosis",
