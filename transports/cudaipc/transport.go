@@ -34,6 +34,9 @@ func (t Transport) Open(_ context, c plugin.OpenConfig) (plugin.Endpoint, error)
 	if c.Memory != plugin.MemoryKindCuda || c.Device < 0 {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "cudaipc: memory %s on device %d", c.Memory, c.Device)
 	}
+	for name := range c.Options {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "cudaipc: unknown option %q; it has none", name)
+	}
 	driver := t.Driver
 	if driver == nil {
 		var err error

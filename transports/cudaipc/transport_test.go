@@ -421,10 +421,11 @@ func TestOpenFreesWhatItMadeWhenAnythingFails(t *testing.T) {
 		})
 	}
 	for name, c := range map[string]plugin.OpenConfig{
-		"world":  {World: 9, Memory: plugin.MemoryKindCuda},
-		"rank":   {World: 2, Rank: 2, Memory: plugin.MemoryKindCuda},
-		"memory": {World: 2},
-		"device": {World: 2, Memory: plugin.MemoryKindCuda, Device: 7},
+		"world":   {World: 9, Memory: plugin.MemoryKindCuda},
+		"rank":    {World: 2, Rank: 2, Memory: plugin.MemoryKindCuda},
+		"memory":  {World: 2},
+		"device":  {World: 2, Memory: plugin.MemoryKindCuda, Device: 7},
+		"options": {World: 2, Memory: plugin.MemoryKindCuda, Options: map[string]string{"tea": "hot"}},
 	} {
 		t.Run(fmt.Sprint("bad ", name), func(t *testing.T) {
 			d := cudatest.New(cudatest.Options{})
