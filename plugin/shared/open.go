@@ -10,8 +10,6 @@ package shared
 import "C"
 
 import (
-	"bytes"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -82,24 +80,6 @@ func Open(path string, logger *slog.Logger) (plugin.Transport, error) {
 	loaded.transports[handle] = t
 	logger.Info("shared transport loaded", "name", t.info.Name, "version", t.info.Version, "path", path)
 	return t, nil
-}
-
-// checkELF words the commonest mistake better than the loader does.
-func checkELF(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	var start [16]byte
-	n, err := f.Read(start[:])
-	if err != nil && err != io.EOF {
-		return err
-	}
-	if !bytes.HasPrefix(start[:n], []byte("\x7fELF")) {
-		return plugin.Errorf(plugin.PluginRejected, "it is not a shared object: it begins with %q", start[:n])
-	}
-	return nil
 }
 
 // load is dlopen, and what a second Go runtime needs around it.
