@@ -46,18 +46,18 @@ __device__ __forceinline__ u64 same_for_all_blocks(const shunt_kernel_args &a, i
 
 // The last block to be done leaves nothing decided for the next kernel, which
 // begins when all blocks of this one have ended.
-__device__ __forceinline__ void forget_choice(const shunt_kernel_args &a, Blocks b) {
+__device__ __forceinline__ void forget_choice(const shunt_kernel_args &a) {
   volatile u64 *choice = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_CHOICE);
   u32 *done = reinterpret_cast<u32 *>(own(a) + SHUNT_OFF_CHOICE + 16);
-  if (atomicAdd(done, 1u) != u32(b.count - 1)) return;
+  if (atomicAdd(done, 1u) != gridDim.x - 1) return;
   choice[0] = choice[1] = 0;
   *reinterpret_cast<volatile u32 *>(done) = 0;
 }
 
 // Leaves an address that peers cannot reach where the host finds it.
-__device__ __forceinline__ void miss(const shunt_kernel_args &a, u64 address, int64_t bytes, Blocks b) {
+__device__ __forceinline__ void miss(const shunt_kernel_args &a, u64 address, int64_t bytes) {
   *reinterpret_cast<volatile u64 *>(own(a) + SHUNT_OFF_MISSED) = address;
-  if (a.abort == 0 || b.number != 0) return;
+  if (a.abort == 0 || blockIdx.x != 0) return;
   volatile shunt_watch *watch = reinterpret_cast<shunt_watch *>(a.abort);
   watch->missed_bytes = bytes;
   watch->missed = address;
@@ -75,7 +75,7 @@ __device__ __forceinline__ u64 import_address(const shunt_kernel_args &a, int pe
 // peers must not reach. t counts the threads that take part, of whom there are
 // at least SHUNT_MAX_EXPORTS; join is a barrier among them.
 template <class Join>
-__device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64 e, int64_t send_bytes, int64_t recv_bytes, int t, Join join, Blocks b = blocks()) {
+__device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64 e, int64_t send_bytes, int64_t recv_bytes, int t, Join join) {
   if (t == 0) {
     m.mine[0] = send_bytes == 0 ? kNothing : 0;
     m.mine[1] = recv_bytes == 0 ? kNothing : 0;
@@ -95,19 +95,19 @@ __device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64
       m.scalar[p] = a.scalar;
       if (m.mine[0] == 0 || m.mine[1] == 0) {
         m.strangers = 1;
-        if (m.mine[0] == 0 && send_bytes > 0) miss(a, a.send, send_bytes, b);
-        else if (m.mine[1] == 0 && recv_bytes > 0) miss(a, a.recv, recv_bytes, b);
+        if (m.mine[0] == 0 && send_bytes > 0) miss(a, a.send, send_bytes);
+        else if (m.mine[1] == 0 && recv_bytes > 0) miss(a, a.recv, recv_bytes);
       }
     } else {
       // Release: what earlier work of this stream wrote to send is visible to
       // the peer that reads it after these packets.
       fence_system();
       const u32 flag = ll_flag(e);
-      const u64 slot = a.region[p] + SHUNT_OFF_HELLO + (b.number * SHUNT_MAX_RANKS + a.rank) * 64;
+      const u64 slot = a.region[p] + SHUNT_OFF_HELLO + (int(blockIdx.x) * SHUNT_MAX_RANKS + a.rank) * 64;
       ll_store(slot, m.mine[0], flag);
       ll_store(slot + 16, m.mine[1], flag);
       ll_store(slot + 32, __double_as_longlong(a.scalar), flag);
-      const char *hello = own(a) + SHUNT_OFF_HELLO + (b.number * SHUNT_MAX_RANKS + p) * 64;
+      const char *hello = own(a) + SHUNT_OFF_HELLO + (int(blockIdx.x) * SHUNT_MAX_RANKS + p) * 64;
       u64 word[3];
       Wait wait(a);
 #pragma unroll
@@ -137,16 +137,16 @@ __device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64
 // The end barrier, also after falling back, so that no start barrier is
 // overwritten before it is read: this block's stores to peers are visible to them, and theirs
 // here; nobody reads this rank's memory any more.
-__device__ __forceinline__ void part(const shunt_kernel_args &a, u64 e, Blocks b = blocks()) {
+__device__ __forceinline__ void part(const shunt_kernel_args &a, u64 e) {
   __syncthreads();
-  if (threadIdx.x == blockDim.x - 1) forget_choice(a, b);
+  if (threadIdx.x == blockDim.x - 1) forget_choice(a);
   const int p = threadIdx.x;
   if (p < a.world && p != a.rank) {
     // Release: the whole block's stores and reads, ordered by __syncthreads,
     // come before the count.
-    store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DONE + (b.number * SHUNT_MAX_RANKS + a.rank) * 8), e);
+    store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DONE + (int(blockIdx.x) * SHUNT_MAX_RANKS + a.rank) * 8), e);
     // wait_for acquires: the peer's stores to recv are visible to what follows.
-    wait_for(a, own(a) + SHUNT_OFF_DONE + (b.number * SHUNT_MAX_RANKS + p) * 8, e, p);
+    wait_for(a, own(a) + SHUNT_OFF_DONE + (int(blockIdx.x) * SHUNT_MAX_RANKS + p) * 8, e, p);
   }
 }
 
