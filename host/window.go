@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/cuda"
@@ -27,16 +28,20 @@ type Window struct {
 	symmetric *symmetricRange // its memory; nil for host memory
 }
 
-// maxWindows bounds the windows of one communicator at one time.
-const maxWindows = 1024
+// maxWindows bounds the windows of one communicator at one time, maxWindowBytes the
+// size of one.
+const (
+	maxWindows     = 1024
+	maxWindowBytes = 1 << 46
+)
 
 // NewWindow makes a window of the given bytes on every rank, zero-filled. It
-// is collective; every rank gives the same size. On GPUs its memory is symmetric:
+// is collective; every rank gives the same size, or all fail with Mismatch. On GPUs its memory is symmetric:
 // collectives that receive into it do so at one offset on all ranks, see
 // RegisterSymmetric.
 func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, error) {
-	if bytes < 0 || bytes > 1<<46 {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "new_window on rank %d: %d bytes", c.rank, bytes)
+	if bytes < 0 || bytes > maxWindowBytes {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "new_window on rank %d: %d bytes; want 0 to %d", c.rank, bytes, int64(maxWindowBytes))
 	}
 	release, err := c.enter("new_window")
 	if err != nil {
@@ -61,8 +66,12 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 		total, w.user = algorithm.WindowBytes(c.world, bytes)
 		mine, err = a.endpoint.Allocate(ctx, id, total)
 	}
-	tag := fmt.Sprintf("window %s %d %d", c.label, c.windowCount, bytes)
-	if err := c.group.Agree(ctx, tag, err); err != nil {
+	tag := fmt.Sprintf("window %s %d", c.label, c.windowCount)
+	err = c.group.Agree(ctx, tag, err)
+	if err == nil {
+		err = c.sameSize(ctx, tag+" bytes", bytes)
+	}
+	if err != nil {
 		if mine.Bytes > 0 {
 			_ = a.endpoint.Free(ctx, id) // the agreed error matters more
 		}
@@ -88,6 +97,28 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 	}
 	c.windows[a.base+id] = w
 	return w, nil
+}
+
+// sameSize fails on every rank unless all make a window of the same size.
+func (c *Communicator) sameSize(ctx context.Context, tag string, bytes int64) error {
+	answers, err := c.group.AllGather(ctx, tag, strconv.AppendInt(nil, bytes, 10))
+	if err != nil {
+		return err
+	}
+	var first int64
+	for rank, answer := range answers {
+		theirs, err := strconv.ParseInt(string(answer), 10, 64)
+		if err != nil {
+			return &plugin.Error{Code: plugin.Protocol, Rank: rank, Message: fmt.Sprintf("rank %d sent a malformed size of its window", rank)}
+		}
+		if rank == 0 {
+			first = theirs
+		}
+		if theirs != first {
+			return &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("ranks disagree: rank 0 makes a window of %d bytes, rank %d one of %d", first, rank, theirs)}
+		}
+	}
+	return nil
 }
 
 // freeWindow is the lowest place in the executor's table, behind the
@@ -244,7 +275,11 @@ func (c *Communicator) windowExtents(op *Operation, call *call, bytes int64) (se
 	call.slots[plugin.SlotWindow] = int64(w.id)
 	call.slots[plugin.SlotOffset] = op.Offset
 	if op.Offset < 0 {
-		return 0, 0, c.invalid(op, "offset %d is negative", op.Offset)
+		what := "offset"
+		if op.Collective == plugin.Wait {
+			what = "number of signals"
+		}
+		return 0, 0, c.invalid(op, "%s %d is negative", what, op.Offset)
 	}
 	if op.Collective == plugin.Put || op.Collective == plugin.Get {
 		if op.Offset > w.bytes || bytes > w.bytes-op.Offset {

@@ -1,0 +1,46 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+func TestWindowsOfDifferentSizesAreRefused(t *testing.T) {
+	world(t, 3, func(c *host.Communicator) error {
+		_, err := c.NewWindow(context.Background(), int64(64+c.Rank()/2))
+		if !errors.Is(err, plugin.Mismatch) {
+			return fmt.Errorf("%w, want a mismatch", err)
+		}
+		const want = "rank 0 makes a window of 64 bytes, rank 2 one of 65"
+		if text := fmt.Sprintf("new_window on rank %d: ranks disagree: %s", c.Rank(), want); err.Error() != text {
+			return fmt.Errorf("%w, want %s", err, text)
+		}
+		w, err := c.NewWindow(context.Background(), 64)
+		if err != nil {
+			return err
+		}
+		return errors.Join(w.Signal((c.Rank()+1)%3), w.Wait((c.Rank()+2)%3, 1), c.Barrier(nil), w.Close())
+	})
+}
+
+func TestWaitForLessThanNothing(t *testing.T) {
+	world(t, 1, func(c *host.Communicator) error {
+		w, err := c.NewWindow(context.Background(), 8)
+		if err != nil {
+			return err
+		}
+		err = w.Wait(0, -1)
+		require.ErrorIs(t, err, plugin.InvalidArgument)
+		require.ErrorContains(t, err, "wait on rank 0: number of signals -1 is negative")
+		_, err = c.NewWindow(context.Background(), 1<<50)
+		require.ErrorContains(t, err, "1125899906842624 bytes; want 0 to 70368744177664")
+		return w.Close()
+	})
+}
