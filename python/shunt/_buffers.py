@@ -205,7 +205,7 @@ def _describe_lent(obj: Any, what: str, writable: bool, dtype: DType | None) -> 
     if writable and lent.readonly:
         raise InvalidArgumentError(f"{what}: {type(obj).__name__} is read-only")
     if dtype is None:
-        dtype = _own(lent.dtype, f"{type(obj).__name__} of {lent.format}", what)
+        dtype = _own(lent.dtype, f"{type(obj).__name__} of {getattr(obj, 'dtype', None) or lent.format}", what)
     return _typed(lent.address, lent.count * lent.itemsize, lent.itemsize, lent.format, what, dtype, lent.capsule)
 
 
@@ -213,7 +213,8 @@ def _own(dtype: DType | None, of: str, what: str) -> DType:
     """The dtype that the elements have by themselves, if any."""
     if dtype is None:
         raise InvalidArgumentError(
-            f"{what}: {of} has no dtype of its own; known are {_dtypes.KNOWN}; pass dtype= if its bytes hold one of these"
+            f"{what}: {of} is none of Shunt's dtypes, which are {_dtypes.KNOWN}; "
+            "pass dtype= if its bytes hold one of these, or a view as uint8 to move bytes"
         )
     return dtype
 

@@ -10,6 +10,7 @@ from ._collectives import Collectives
 from ._device import StreamLike
 from ._dtypes import DTypeLike, OpLike
 from ._interruptible import interruptible
+from ._operations import whole
 from ._registration import Registration
 from ._tables import DTYPE_BYTES, Collective, DType, InvalidArgumentError, MemoryKind, Op, ShuntError
 from ._window import Window
@@ -100,6 +101,7 @@ class Communicator(Collectives):
         """Collective: size bytes of zero-filled memory on every rank that peers
         reach with put and get. On a GPU it has __cuda_array_interface__."""
         handle, base = ctypes.c_void_p(), ctypes.c_void_p()
+        size = whole(size, "window: size")
         if not 0 <= size < 1 << 62:
             raise InvalidArgumentError(f"window of {size} bytes")
         alive = self._alive()
@@ -147,7 +149,7 @@ class Communicator(Collectives):
                 f"unknown collective {collective!r}; known are {', '.join(c.name.lower() for c in Collective)}"
             ) from None
         needed = ctypes.c_size_t()
-        arguments = (self._alive(), which, _dtypes.dtype_of(dtype), _dtypes.op_of(op), count)
+        arguments = (self._alive(), which, _dtypes.dtype_of(dtype), _dtypes.op_of(op), whole(count, "explain: count"))
         _library.check(self._lib.shunt_explain(*arguments, None, 0, _byref(needed)))
         text = ctypes.create_string_buffer(needed.value)
         _library.check(self._lib.shunt_explain(*arguments, text, needed.value, _byref(needed)))
@@ -196,9 +198,7 @@ class Communicator(Collectives):
 
 def int32(value: int, what: str) -> int:
     """A number that the library takes as 32 bits."""
-    if not -(1 << 31) <= value < 1 << 31:
-        raise InvalidArgumentError(f"{what} {value} does not fit 32 bits")
-    return value
+    return whole(value, what, 32)
 
 
 def end(lib: Any, handle: int | None) -> None:

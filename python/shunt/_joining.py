@@ -32,6 +32,7 @@ def init(rank: int | None = None, world: int | None = None, id: str | None = Non
         raise InvalidArgumentError(f"init: device {device!r} with memory {kind.name.lower()}; want a GPU's number with memory cuda")
     if (rank is None) != (world is None):
         raise InvalidArgumentError("init: rank and world go together: give both or neither")
+    rank, world = None if rank is None else int32(rank, "init: rank"), None if world is None else int32(world, "init: world")
     if world is not None and (world < 1 or rank is None or not 0 <= rank < world):
         raise InvalidArgumentError(f"init: rank {rank} of world {world}")
     if timeout is not None and not 0.001 <= timeout < 1 << 40:
@@ -40,8 +41,8 @@ def init(rank: int | None = None, world: int | None = None, id: str | None = Non
         transports = ",".join(transports)
     options = _library.Options(
         struct_size=ctypes.sizeof(_library.Options),
-        rank=int32(rank or 0, "rank"),
-        world=int32(world or 0, "world"),
+        rank=rank or 0,
+        world=world or 0,
         id=_text(id, "id"),
         transports=_text(transports, "transports"),
         timeout_ms=0 if timeout is None else int(timeout * 1000),

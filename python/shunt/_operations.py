@@ -7,6 +7,7 @@ the rest, so that C, Go and Python answer alike.
 """
 
 import ctypes
+import operator
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -72,6 +73,18 @@ def _root(place: Place, root: int, name: str, what: str = "root") -> int:
     if not 0 <= root < place.world:
         raise InvalidArgumentError(f"{name} on rank {place.rank}: {what} {root} is not a rank of a world of {place.world}")
     return root
+
+
+def whole(value: Any, what: str, bits: int = 64) -> int:
+    """A number that the library takes as a signed one of so many bits; ctypes
+    would cut off what does not fit."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidArgumentError(f"{what} is {value!r}, want a whole number") from None
+    if not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise InvalidArgumentError(f"{what} {number} does not fit {bits} bits")
+    return number
 
 
 def _array(values: Sequence[int] | None, place: Place, what: str) -> Any:
@@ -308,14 +321,14 @@ def put(place: Place, window: int, data: Buffer, peer: int, offset: int, dtype: 
     peer = _root(place, peer, "put", "peer")
     memory = _describe(place, data, "data", False, dtype)
     return Prepared(_operation(Collective.PUT, memory.dtype, root=peer, send=memory.address, count=memory.count,
-                               window=window, offset=offset), memory, None)
+                               window=window, offset=whole(offset, "offset")), memory, None)
 
 
 def get(place: Place, window: int, buffer: Buffer, peer: int, offset: int, dtype: DTypeLike = None) -> Prepared:
     peer = _root(place, peer, "get", "peer")
     memory = _describe(place, buffer, "buffer", True, dtype)
     return Prepared(_operation(Collective.GET, memory.dtype, root=peer, recv=memory.address, count=memory.count,
-                               window=window, offset=offset), memory, buffer)
+                               window=window, offset=whole(offset, "offset")), memory, buffer)
 
 
 def signal(place: Place, window: int, peer: int) -> Prepared:
@@ -325,7 +338,7 @@ def signal(place: Place, window: int, peer: int) -> Prepared:
 
 def wait(place: Place, window: int, peer: int, times: int) -> Prepared:
     peer = _root(place, peer, "wait", "peer")
-    return Prepared(_operation(Collective.WAIT, root=peer, window=window, offset=times), None, None)
+    return Prepared(_operation(Collective.WAIT, root=peer, window=window, offset=whole(times, "times")), None, None)
 
 
 #: The operations that Communicator.start begins, by name.

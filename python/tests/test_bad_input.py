@@ -25,13 +25,13 @@ TABLE = [
     (lambda c: c.all_reduce(f4, frozen(f4)), INVALID, "read-only"),
     (lambda c: c.all_reduce(f4, dtype="float32", recv=frozen(f4)), INVALID, "read-only"),
     # dtypes
-    (lambda c: c.all_reduce(np.zeros(4, "int16")), INVALID, "int16 has no dtype"),
-    (lambda c: c.all_reduce(np.zeros(4, "bool")), INVALID, "bool has no dtype"),
-    (lambda c: c.all_reduce(np.zeros(4, "complex64")), INVALID, "complex64 has no dtype"),
-    (lambda c: c.all_reduce(np.zeros(4, "O")), INVALID, "object has no dtype"),
-    (lambda c: c.all_reduce(np.zeros(4, [("a", "f4"), ("b", "f4")])), INVALID, "has no dtype"),
+    (lambda c: c.all_reduce(np.zeros(4, "int16")), INVALID, "int16 is none of Shunt's dtypes"),
+    (lambda c: c.all_reduce(np.zeros(4, "bool")), INVALID, "bool is none of Shunt's dtypes"),
+    (lambda c: c.all_reduce(np.zeros(4, "complex64")), INVALID, "complex64 is none of Shunt's dtypes"),
+    (lambda c: c.all_reduce(np.zeros(4, "O")), INVALID, "object is none of Shunt's dtypes"),
+    (lambda c: c.all_reduce(np.zeros(4, [("a", "f4"), ("b", "f4")])), INVALID, "is none of Shunt's dtypes"),
     (lambda c: c.all_reduce(np.zeros(4, ">f4")), INVALID, "foreign byte order"),
-    (lambda c: c.all_reduce(array.array("h", [1])), INVALID, "format 'h' has no dtype"),
+    (lambda c: c.all_reduce(array.array("h", [1])), INVALID, "format 'h' is none of Shunt's dtypes"),
     (lambda c: c.all_reduce(f4, dtype="float12"), INVALID, "unknown dtype 'float12'; known are int8"),
     (lambda c: c.all_reduce(f4, dtype=99), INVALID, "unknown dtype 99"),
     (lambda c: c.all_reduce(f4, dtype="float64"), INVALID, "elements of 4 bytes"),
@@ -40,8 +40,8 @@ TABLE = [
     # tensors lent through DLPack
     (lambda c: c.all_reduce(Lent(np.zeros((4, 4), "float32").T)), INVALID, "Lent of shape [4, 4] is not contiguous"),
     (lambda c: c.all_reduce(Lent(frozen(f4))), INVALID, "Lent is read-only"),
-    (lambda c: c.all_reduce(Lent(np.zeros(4, "int16"))), INVALID, "has no dtype of its own"),
-    (lambda c: c.all_reduce(Lent(np.zeros(4, "complex128"))), INVALID, "has no dtype of its own"),
+    (lambda c: c.all_reduce(Lent(np.zeros(4, "int16"))), INVALID, "is none of Shunt's dtypes"),
+    (lambda c: c.all_reduce(Lent(np.zeros(4, "complex128"))), INVALID, "is none of Shunt's dtypes"),
     (lambda c: c.all_reduce(Lent(3)), INVALID, "cannot be lent"),
     (lambda c: c.all_reduce(Lent(f4), dtype="float64"), INVALID, "elements of 4 bytes"),
     # lengths
@@ -89,19 +89,30 @@ TABLE = [
     (lambda c: c.start("close"), INVALID, "unknown collective"),
     (lambda c: c.split(-5), INVALID, "color -5"),
     (lambda c: c.split(1 << 40), INVALID, "does not fit 32 bits"),
+    (lambda c: c.split("red"), INVALID, "color is 'red', want a whole number"),
+    (lambda c: c.split(1.5), INVALID, "color is 1.5, want a whole number"),
     (lambda c: c.window(-1), INVALID, "-1"),
+    (lambda c: c.window(1.5), INVALID, "size is 1.5, want a whole number"),
+    (lambda c: c.window(1 << 64), INVALID, "does not fit 64 bits"),
+    (lambda c: in_window(c, lambda w: w.put(f4, 0, 1 << 64)), INVALID, "offset 18446744073709551616 does not fit 64 bits"),
+    (lambda c: in_window(c, lambda w: w.get(f4, 0, "top")), INVALID, "offset is 'top', want a whole number"),
+    (lambda c: in_window(c, lambda w: w.wait(0, 1 << 64)), INVALID, "times 18446744073709551616 does not fit 64 bits"),
+    (lambda c: in_window(c, lambda w: w.wait(0, -1)), INVALID, "number of signals -1 is negative"),
     (lambda c: c.register(np.zeros(0)), INVALID, "register: the buffer is empty"),
     (lambda c: c.register(np.zeros(0), symmetric=True), INVALID, "register: the buffer is empty"),
     (lambda c: c.register([1.0]), INVALID, "buffer: list is no buffer"),
     (lambda c: c.register(np.zeros((4, 4)).T), INVALID, "is not C-contiguous"),
     (lambda c: c.explain("all_deduce", 1), INVALID, "unknown collective"),
     (lambda c: c.explain("all_reduce", -1), INVALID, "-1"),
+    (lambda c: c.explain("all_reduce", 1 << 70), INVALID, "does not fit 64 bits"),
+    (lambda c: c.explain("all_reduce", "many"), INVALID, "count is 'many', want a whole number"),
     (lambda c: group_of(c, lambda: c.barrier()), INVALID, "group"),
     (lambda c: group_of(c, lambda: c.send(f4, 0)), INVALID, "to itself"),
     # joining
     (lambda c: shunt.init(0), INVALID, "rank and world go together"),
     (lambda c: shunt.init(world=2), INVALID, "rank and world go together"),
     (lambda c: shunt.init(2, 2), INVALID, "rank 2 of world 2"),
+    (lambda c: shunt.init("first", 2), INVALID, "rank is 'first', want a whole number"),
     (lambda c: shunt.init(0, 0), INVALID, "rank 0 of world 0"),
     (lambda c: shunt.init(0, 1 << 20), INVALID, "world"),
     (lambda c: shunt.init(0, 2, "carrier pigeon"), INVALID, "carrier pigeon"),
@@ -125,6 +136,11 @@ class Lent:
         if not isinstance(self.array, np.ndarray):
             raise BufferError("no tensor")
         return self.array.__dlpack__(**options)
+
+
+def in_window(comm, body):
+    with comm.window(64) as window:
+        body(window)
 
 
 def frozen(a):

@@ -46,9 +46,9 @@ def test_array_interface():
     ({"strides": (4, 12)}, "not C-contiguous"),
     ({"strides": (32, 4)}, "not C-contiguous"),
     ({"typestr": ">f4"}, "foreign byte order"),
-    ({"typestr": "<V2"}, "no dtype of its own"),
-    ({"typestr": "|b1"}, "no dtype of its own"),
-    ({"typestr": "<c8"}, "no dtype of its own"),
+    ({"typestr": "<V2"}, "is none of Shunt's dtypes"),
+    ({"typestr": "|b1"}, "is none of Shunt's dtypes"),
+    ({"typestr": "<c8"}, "is none of Shunt's dtypes"),
     ({"typestr": "f"}, "cannot be read"),
     ({"typestr": None}, "cannot be read"),
     ({"shape": (-1,)}, "cannot be read"),
@@ -134,7 +134,7 @@ def test_tensors_of_torch(torch):
     assert _device.current_stream() == 4711
     with pytest.raises(shunt.InvalidArgumentError, match="not contiguous"):
         describe(FakeTensor(contiguous=False))
-    with pytest.raises(shunt.InvalidArgumentError, match="no dtype of its own"):
+    with pytest.raises(shunt.InvalidArgumentError, match="is none of Shunt's dtypes"):
         describe(FakeTensor(dtype="complex32"))
     with pytest.raises(shunt.UnsupportedError, match="lies in host memory"):
         describe(FakeTensor(cuda=False))
@@ -175,7 +175,7 @@ def test_all_reduce_of_tensors(torch):
     assert len(comm.asked.pop()) == 7
     for wrong, error, text in ((FakeTensor(contiguous=False), shunt.InvalidArgumentError, "not contiguous"),
                                (FakeTensor(cuda=False), shunt.UnsupportedError, "host memory"),
-                               (FakeTensor(dtype="complex32"), shunt.InvalidArgumentError, "no dtype of its own")):
+                               (FakeTensor(dtype="complex32"), shunt.InvalidArgumentError, "is none of Shunt's dtypes")):
         with pytest.raises(error, match=text):
             comm.all_reduce(wrong, recv)
         with pytest.raises(error, match=text):
