@@ -8,12 +8,9 @@ import "C"
 
 import "unsafe"
 
-// Instructions names the instruction set that reductions use on this
-// processor: "baseline", "avx2" or "avx512".
-func Instructions() string { return C.GoString(C.sx_reduce_used()) }
-
-// useInstructions chooses another set, "" for the best, and reports whether
-// the processor has it. No run may be in flight.
+// useInstructions chooses the instruction set of reductions, "baseline", "avx2"
+// or "avx512", "" for the best, and reports whether the processor has it. No run
+// may be in flight.
 func useInstructions(name string) bool {
 	if name == "" {
 		return C.sx_reduce_use(nil) == 0

@@ -32,14 +32,6 @@ int sx_reduce_use(const char *name) {
   return 0;
 }
 
-const char *sx_reduce_used(void) {
-#if defined(__x86_64__)
-  if (kernels == sx_kernels_avx512) return "avx512";
-  if (kernels == sx_kernels_avx2) return "avx2";
-#endif
-  return "baseline";
-}
-
 static const uint8_t element[12] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 static const uint8_t combines[6] = {SX_SUM, SX_PROD, SX_MOST, SX_LEAST, SX_SUM, SX_SUM};
 

@@ -29,7 +29,6 @@ void sx_scale(uint32_t dtype, char *dst, const char *src, int64_t n, double fact
 /* Choose an instruction set by name ("baseline", "avx2", "avx512"; null: the
  * best); 0, or -1 where the processor lacks it. For tests and benchmarks. */
 int sx_reduce_use(const char *name);
-const char *sx_reduce_used(void);
 
 /* ---- kernels of one dtype ------------------------------------------------- */
 

@@ -107,9 +107,6 @@ func declare(p *Point) *Point {
 	return p
 }
 
-// Name is the point's name.
-func (p *Point) Name() string { return p.name }
-
 // Hit runs the point's action when it is on and its turn has come. Only the
 // action error returns an error; it has the code that the clause names.
 func (p *Point) Hit() error {
