@@ -1,6 +1,9 @@
 package cuda
 
-import "fmt"
+import (
+	"fmt"
+	"unsafe"
+)
 
 // Handles of the driver. The zero Stream is the default stream.
 type (
@@ -13,6 +16,10 @@ type (
 	Module    uint64
 	Function  uint64
 )
+
+// Handle is the CUstream as a pointer, which makes a Stream a host.Stream. It
+// points to no memory of Go.
+func (s Stream) Handle() unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&s)) }
 
 // DeviceInfo describes a device.
 type DeviceInfo struct {

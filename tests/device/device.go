@@ -99,19 +99,13 @@ func (d *Device) Close() error {
 	return errors.Join(append(errs, d.Driver.Release(d.Ordinal))...)
 }
 
-// stream is a CUDA stream as the host's interface wants it.
-type stream cuda.Stream
-
-// Handle is the CUstream.
-func (s stream) Handle() unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&s)) }
-
 // Stream is a stream as operations take it: nil for the default stream, as an
 // application would give it.
 func Stream(s cuda.Stream) host.Stream {
 	if s == 0 {
 		return nil
 	}
-	return stream(s)
+	return s
 }
 
 // Pointer is a device address as operations take it.

@@ -132,12 +132,6 @@ func (d *deviceSpace) register(comm *host.Communicator) error {
 	return nil
 }
 
-// handle is a CUstream as the host takes it.
-type handle cuda.Stream
-
-// Handle is the CUstream.
-func (h handle) Handle() unsafe.Pointer { return address(uint64(h)) }
-
 // address is a number of the driver's as the pointer that the host takes. It
 // points to no memory of Go.
 func address(v uint64) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&v)) }
@@ -145,7 +139,7 @@ func address(v uint64) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer
 // pointer is an area's address for the driver.
 func (a area) pointer() cuda.Ptr { return cuda.Ptr(uintptr(a.at)) }
 
-func (d *deviceSpace) stream() host.Stream { return handle(d.own) }
+func (d *deviceSpace) stream() host.Stream { return d.own }
 
 // finish also tells of operations that were aborted, which end too.
 func (d *deviceSpace) finish() error { return d.comm.Synchronize(d.stream()) }
