@@ -14,25 +14,31 @@ import (
 // environment: rank and world from torchrun, Open MPI, MPICH or Slurm, the
 // rest from SHUNT_* variables.
 type Options struct {
-	Rank, World int    // World 0: from the environment
-	ID          string // rendezvous: "env" or "" (environment), "tcp://host:port", "file:///path" or a unique id from NewUniqueID
-	Transports  []string
-	Timeout     time.Duration // deadline of one operation; 0: SHUNT_TIMEOUT
-	Memory      plugin.MemoryKind
-	Device      int         // with Memory cuda: the CUDA ordinal, or AutoDevice
-	Driver      cuda.Driver // with Memory cuda; nil: cuda.Open
-	Logger      *slog.Logger
+	Rank, World int               // World 0: both from the environment
+	ID          string            // where the ranks meet: "tcp://host:port", "file:///path" or a unique id, see bootstrap.NewID; "" and "env": from the environment
+	Transports  []string          // as in SHUNT_TRANSPORTS; none: from there, else all that are registered and those of SHUNT_PLUGIN_DIR
+	Timeout     time.Duration     // deadline of one operation; 0: SHUNT_TIMEOUT
+	Memory      plugin.MemoryKind // where all send and receive memory lies
+	Device      int               // with Memory cuda: the CUDA ordinal, or AutoDevice
+	Driver      cuda.Driver       // with Memory cuda; nil: cuda.Open
+	Logger      *slog.Logger      // nil: text on standard error, from SHUNT_LOG on
 }
 
-// Stream is a CUDA stream, or nil for host memory.
+// Stream is a CUDA stream, such as a cuda.Stream; nil is the default stream.
+// Calls on host memory do not look at it.
 type Stream interface {
 	// Handle is the CUstream.
 	Handle() unsafe.Pointer
 }
 
 // Operation is one call. Which fields matter depends on Collective; counts and
-// displacements are in elements of DType. Memory stays the caller's and must
-// stay valid until the operation has ended.
+// displacements are in elements of DType. Memory stays the caller's, is aligned to
+// the element, and must stay valid until the operation has ended.
+//
+// In place is as in NCCL: all_gather and gather with Send at Recv + rank * Count
+// elements, reduce_scatter and scatter with Recv at Send + rank * Count (the varying
+// ones at this rank's block), all_reduce, reduce and broadcast with Send == Recv.
+// Other overlaps are InvalidArgument.
 type Operation struct {
 	Collective plugin.Collective
 	DType      plugin.DType
@@ -50,7 +56,7 @@ type Operation struct {
 	RecvCounts, RecvDispls []int64
 
 	Window *Window // one-sided operations
-	Offset int64   // one-sided operations: bytes from the start of the peer's window
+	Offset int64   // put and get: bytes from the start of the peer's window; wait: how many signals to wait for
 
 	Stream Stream
 }
@@ -136,7 +142,8 @@ func (c *Communicator) ScatterV(send unsafe.Pointer, counts, displs []int64, rec
 	return c.Do(&Operation{Collective: plugin.ScatterV, Send: send, SendCounts: counts, SendDispls: displs, Recv: recv, Count: count, DType: dtype, Root: root, Stream: stream})
 }
 
-// Send sends count elements to peer; it may return once they are buffered.
+// Send sends count elements to peer; it may return once they are buffered. The
+// peer's Recv must have the same count and dtype, which nothing compares.
 func (c *Communicator) Send(send unsafe.Pointer, count int64, dtype plugin.DType, peer int, stream Stream) error {
 	return c.Do(&Operation{Collective: plugin.Send, Send: send, Count: count, DType: dtype, Root: peer, Stream: stream})
 }

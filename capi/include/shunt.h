@@ -22,8 +22,11 @@
  * Fork. Shunt's threads do not survive fork() without exec. In such a child
  * every call answers SHUNT_FORKED and runs no other code of Shunt.
  *
- * In place. As in NCCL: all_gather send == recv + rank * count elements,
- * reduce_scatter recv == send + rank * count elements, the others send == recv.
+ * In place. As in NCCL: all_reduce, reduce and broadcast send == recv,
+ * all_gather and gather send == recv + rank * count elements, reduce_scatter and
+ * scatter recv == send + rank * count elements, the varying ones at this rank's
+ * block. Other overlaps are SHUNT_INVALID_ARGUMENT. Memory is aligned to the
+ * elements.
  *
  * Streams. With options.memory SHUNT_MEMORY_CUDA all memory is that of the
  * communicator's CUDA device, and the last argument of every collective is a
@@ -34,7 +37,7 @@
  * their streams. The calling thread's current context is left as it is. What
  * goes wrong on the device later is told by the next call on the communicator,
  * or by shunt_synchronize. With host memory a call returns when the result is
- * there, and the stream is NULL.
+ * there, and the stream is not looked at.
  */
 #ifndef SHUNT_H
 #define SHUNT_H
@@ -239,8 +242,9 @@ SHUNT_API shunt_status shunt_scatter_v(shunt_comm comm, const void *send, const 
                                        const int64_t *send_displs, void *recv, int64_t count, shunt_dtype dtype,
                                        int32_t root, void *stream);
 
-/* count elements to peer, matched by its recv in the order of the calls. May
- * return once they are buffered; two ranks that send to each other first need
+/* count elements to peer, matched by its recv in the order of the calls, which
+ * must have the same count and dtype: nothing compares them. May return once they
+ * are buffered; two ranks that send to each other first need
  * a group. */
 SHUNT_API shunt_status shunt_send(shunt_comm comm, const void *send, int64_t count, shunt_dtype dtype, int32_t peer,
                                   void *stream);

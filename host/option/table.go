@@ -75,7 +75,7 @@ var table = [count]Variable{
 	idWorld: {Name: "SHUNT_WORLD", Kind: Integer, Min: 1, Max: 1024, Group: "Rendezvous",
 		Doc: "Number of ranks of the job."},
 	idID: {Name: "SHUNT_ID", Kind: Text, Group: "Rendezvous",
-		Doc: "Where the ranks meet: a unique id as `shunt run` and NewUniqueID make it, `tcp://host:port`, or `file:///path` on a file system that all ranks see."},
+		Doc: "Where the ranks meet: a unique id (of `shunt_get_unique_id`, `shunt.unique_id` or `bootstrap.NewID`), `tcp://host:port`, or `file:///path` on a file system that all ranks see."},
 	idSecret: {Name: "SHUNT_SECRET", Kind: Text, Group: "Rendezvous",
 		Doc: "What only the ranks of this job know, where the meeting place is an address or comes from another launcher and so carries no secret of its own. Equal on all ranks."},
 	idHostID: {Name: "SHUNT_HOST_ID", Kind: Text, Group: "Rendezvous",
