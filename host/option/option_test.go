@@ -41,7 +41,6 @@ func TestValues(t *testing.T) {
 	world, _ := o.World()
 	require.Equal(t, 4, world)
 	require.Equal(t, "tcp://a:1", o.ID())
-	require.Equal(t, "left", o.HostID())
 	require.Equal(t, []string{"builtin:shm", "process:/x/y"}, o.Transports())
 	require.Equal(t, 1500*time.Millisecond, o.Timeout())
 	require.Equal(t, 250*time.Millisecond, o.Stall())

@@ -53,7 +53,6 @@ const (
 	idLibcuda
 	idLog
 	idRecords
-	idRunDir
 	idFailpoints
 	idLibrary
 	idCommand
@@ -107,9 +106,7 @@ var table = [count]Variable{
 	idLog: {Name: "SHUNT_LOG", Kind: Choice, Default: "warn", Choices: []string{"error", "warn", "info", "debug"}, Group: "Diagnosis",
 		Doc: "Least severe message that is written to standard error when the program brings no logger of its own."},
 	idRecords: {Name: "SHUNT_RECORDS", Kind: Integer, Default: "256", Min: 0, Max: 1 << 20, Group: "Diagnosis",
-		Doc: "How many of the last operations the flight recorder keeps, to be shown with an error."},
-	idRunDir: {Name: "SHUNT_RUN_DIR", Kind: Text, Group: "Diagnosis",
-		Doc: "Directory for sockets of plugin processes; short, on a local file system, readable by this user alone. Unset: a fresh one under the system's temporary directory, removed at exit."},
+		Doc: "How many of the last operations the flight recorder keeps, for `Records` and `WriteRecords` of a Go program."},
 	idFailpoints: {Name: "SHUNT_FAILPOINTS", Kind: Text, Group: "Diagnosis",
 		Doc: "Switches faults on, for tests: `name=action(args)@n;…`. `shunt doctor --failpoints` lists the names."},
 	idLibrary: {Name: "SHUNT_LIBRARY", Kind: Text, Group: "Tools",

@@ -18,9 +18,6 @@ func (o *Options) ID() string { return o.texts[idID] }
 // Secret is SHUNT_SECRET, or "".
 func (o *Options) Secret() string { return o.texts[idSecret] }
 
-// HostID is SHUNT_HOST_ID, or "" for the machine's own identity.
-func (o *Options) HostID() string { return o.texts[idHostID] }
-
 // Transports is SHUNT_TRANSPORTS as a list, nil when unset. The caller owns it.
 func (o *Options) Transports() []string { return SplitList(o.texts[idTransports]) }
 
@@ -82,13 +79,6 @@ func (o *Options) LogLevel() slog.Level {
 
 // Records is SHUNT_RECORDS: operations that the flight recorder keeps.
 func (o *Options) Records() int { return int(o.integers[idRecords]) }
-
-// RunDir is SHUNT_RUN_DIR, or "".
-func (o *Options) RunDir() string { return o.texts[idRunDir] }
-
-// Failpoints is SHUNT_FAILPOINTS, or ""; the failpoints read it themselves at
-// the start of the process.
-func (o *Options) Failpoints() string { return o.texts[idFailpoints] }
 
 // Set lists the variables that the environment sets, with their values, in the
 // order of the table. Secrets are not shown.
