@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/shunt-ccl/shunt/host/algorithm"
 	"github.com/shunt-ccl/shunt/host/executor"
@@ -212,6 +213,8 @@ func (c *Communicator) compare(mine asked) error {
 	}
 	ctx, cancel := c.deadline(c.job.ctx)
 	defer cancel()
+	absent := time.AfterFunc(c.job.options.Stall(), func() { c.reportAbsent(mine) })
+	defer absent.Stop()
 	answers, err := c.group.AllGather(ctx, tag, payload)
 	if err != nil {
 		err = c.named(what, err)
@@ -250,6 +253,17 @@ func (c *Communicator) compare(mine asked) error {
 		}
 	}
 	return nil
+}
+
+// reportAbsent warns of the ranks that have not come to an agreement, as the watchdog
+// does of operations that run. It looks at control pages alone, so it may come late.
+func (c *Communicator) reportAbsent(mine asked) {
+	for rank := range c.world {
+		if theirs := c.state(rank); rank != c.rank && (!theirs.Valid || theirs.Seq < mine.Seq) {
+			c.logger.Warn("operation is waiting", "communicator", c.label, "rank", c.rank, "seq", mine.Seq, "collective", mine.Collective.String(),
+				"for", c.peerName(rank), "since", c.job.options.Stall(), "peer_state", theirs.String())
+		}
+	}
 }
 
 // build asks every transport for algorithms and prepares the plan of each one

@@ -1,0 +1,59 @@
+package host_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// lines is a log that says when it first held a text.
+type lines struct {
+	mu    sync.Mutex
+	text  bytes.Buffer
+	want  string
+	found chan struct{}
+	once  sync.Once
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n, err := l.text.Write(p)
+	if strings.Contains(l.text.String(), l.want) {
+		l.once.Do(func() { close(l.found) })
+	}
+	return n, err
+}
+
+// The first call of a kind begins with an agreement: who stays away from it is
+// reported as soon as in later calls.
+func TestWhoStaysAwayFromAFirstCallIsReported(t *testing.T) {
+	t.Setenv("SHUNT_STALL", "50ms")
+	log := &lines{want: `collective=all_reduce for="peer rank 1 (pid`, found: make(chan struct{})}
+	errs := worldErrors(t, 2, func(rank int, o *host.Options) {
+		if rank == 0 {
+			o.Logger = slog.New(slog.NewTextHandler(log, nil))
+		}
+	}, func(c *host.Communicator) error {
+		if c.Rank() == 1 {
+			select {
+			case <-log.found:
+			case <-time.After(10 * time.Second):
+				return errors.New("rank 0 has not reported this rank")
+			}
+		}
+		x := []float32{1}
+		return c.AllReduce(at(x), at(x), 1, plugin.Float32, plugin.OpSum, nil)
+	})
+	require.NoError(t, errors.Join(errs...))
+	require.Contains(t, log.text.String(), `peer_state="has called nothing yet"`)
+}
