@@ -332,8 +332,9 @@ class Collectives(Running):
         self._run(_operations.send(self, buffer, peer, dtype=dtype), stream)
 
     def recv(self, buffer: Buffer, peer: int, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
-        """Receives what peer sent into buffer, of the same length, and returns
-        it."""
+        """Receives what peer sent into buffer, of the same length and dtype, and
+        returns it. Nothing compares the two ends: where they differ the data is
+        wrong."""
         one = self._one(buffer, dtype, stream)
         if one is not None and self._is_rank(peer):
             self._call(self._lib.shunt_recv, one[0], one[1], one[2], peer, one[3])

@@ -22,8 +22,8 @@ class Communicator(Collectives):
     """A group of ranks that run collectives together; made by shunt.init.
 
     Every rank must call the same collectives in the same order. Buffers are
-    numpy arrays or anything with the buffer protocol, C-contiguous, of any
-    shape; lengths are in elements. The element type is the buffer's, or
+    numpy arrays, tensors of torch on the CPU, and whatever else has the buffer
+    protocol or DLPack, C-contiguous, of any shape; lengths are in elements. The element type is the buffer's, or
     dtype= (a DType, its name, or a numpy dtype). Blocking calls release the
     GIL. A context manager that closes itself.
 
@@ -34,8 +34,9 @@ class Communicator(Collectives):
     that the first buffer names (for a tensor torch's current stream), else the
     default stream. Calls may be captured in CUDA graphs.
 
-    Errors are subclasses of ShuntError. After TimeoutError, PeerDiedError or
-    AbortedError the communicator is only good for shrink and close.
+    Errors are subclasses of ShuntError. After TimeoutError, PeerDiedError,
+    MismatchError or AbortedError of a collective the communicator is only good for
+    shrink and close.
 
     Signal handlers run within a tenth of a second, whatever the main thread waits
     for. When one raises (Ctrl-C: KeyboardInterrupt) during a call, and the call is
