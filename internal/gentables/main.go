@@ -158,9 +158,13 @@ func cTables(enums []enum) []byte {
 	return b.Bytes()
 }
 
+// pythonBases are Python's own exceptions for what a code means: programs catch
+// those too.
+var pythonBases = map[string]string{"invalid_argument": "ValueError", "timeout": "TimeoutError", "out_of_memory": "MemoryError"}
+
 func pyTables(enums []enum) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# %s\n\"\"\"The contract's tables: error codes, dtypes, reduction ops and collectives.\"\"\"\n\nimport enum\n", notice)
+	fmt.Fprintf(&b, "# %s\n\"\"\"The contract's tables: error codes, dtypes, reduction ops and collectives.\"\"\"\n\nimport builtins\nimport enum\n", notice)
 	for _, e := range enums {
 		if e.Py == nil {
 			continue
@@ -183,7 +187,11 @@ func pyTables(enums []enum) []byte {
 			continue
 		}
 		for _, v := range e.Values[1:] {
-			fmt.Fprintf(&b, "\n\nclass %sError(ShuntError):\n    \"\"\"%s\"\"\"\n\n    code = Code.%s\n", camel(v.Name), v.Doc, strings.ToUpper(v.Name))
+			bases := "ShuntError"
+			if known := pythonBases[v.Name]; known != "" {
+				bases += ", builtins." + known
+			}
+			fmt.Fprintf(&b, "\n\nclass %sError(%s):\n    \"\"\"%s\"\"\"\n\n    code = Code.%s\n", camel(v.Name), bases, v.Doc, strings.ToUpper(v.Name))
 		}
 		b.WriteString("\n\nERRORS = {\n")
 		for _, v := range e.Values[1:] {

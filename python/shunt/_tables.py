@@ -1,6 +1,7 @@
 # Code generated from plugin/tables.json by gentables. DO NOT EDIT.
 """The contract's tables: error codes, dtypes, reduction ops and collectives."""
 
+import builtins
 import enum
 
 
@@ -107,7 +108,7 @@ class ShuntError(RuntimeError):
     code = Code.INTERNAL
 
 
-class InvalidArgumentError(ShuntError):
+class InvalidArgumentError(ShuntError, builtins.ValueError):
     """an argument is null, misaligned, negative, overflowing or of the wrong kind"""
 
     code = Code.INVALID_ARGUMENT
@@ -125,7 +126,7 @@ class MismatchError(ShuntError):
     code = Code.MISMATCH
 
 
-class TimeoutError(ShuntError):
+class TimeoutError(ShuntError, builtins.TimeoutError):
     """a deadline passed; the message names the rank that was waited for"""
 
     code = Code.TIMEOUT
@@ -155,7 +156,7 @@ class ClosedError(ShuntError):
     code = Code.CLOSED
 
 
-class OutOfMemoryError(ShuntError):
+class OutOfMemoryError(ShuntError, builtins.MemoryError):
     """memory, file descriptors or another limit ran out"""
 
     code = Code.OUT_OF_MEMORY

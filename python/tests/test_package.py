@@ -250,3 +250,11 @@ def test_windows_are_arrays(comm):
     with pytest.raises(shunt.ClosedError):
         np.asarray(window)
     assert copied.sum() == 64
+
+
+def test_errors_are_pythons_own_too():
+    for kind, own in ((shunt.InvalidArgumentError, ValueError), (shunt.TimeoutError, TimeoutError), (shunt.OutOfMemoryError, MemoryError)):
+        error = kind("all_reduce on rank 3: no")
+        assert isinstance(error, own) and isinstance(error, shunt.ShuntError) and isinstance(error, RuntimeError)
+        assert str(error) == "all_reduce on rank 3: no"
+    assert not issubclass(shunt.PeerDiedError, (ValueError, OSError))
