@@ -50,6 +50,17 @@ symmetric, and the collectives run that have algorithms of their own for it.`,
 			if symmetric && kind != plugin.MemoryKindCuda {
 				return usage("--symmetric: symmetric memory is that of GPUs, --memory cuda")
 			}
+			if len(modes) > 0 && kind != plugin.MemoryKindCuda {
+				return usage("--mode is for --memory cuda, and memory is %s", kind)
+			}
+			for _, world := range worlds {
+				if err := checkWorld(world, 1); err != nil {
+					return err
+				}
+			}
+			if timeout <= 0 || stopAfter < 0 || maxFailures < 0 {
+				return usage("--timeout %v, --stop-after %v, --max-failures %d: want more than 0, 0 or more, and 0 or more", timeout, stopAfter, maxFailures)
+			}
 			for _, mode := range modes {
 				if !slices.Contains(conformance.Modes(), conformance.Mode(mode)) {
 					return usage("--mode: %q is none of %v", mode, conformance.Modes())
