@@ -24,6 +24,11 @@ func (b *Builder) Abort() RefID {
 // Launch runs a kernel of one of the endpoint's images with a one-dimensional
 // grid. Its arguments are laid out in the order given, each aligned to its size.
 func (b *Builder) Launch(image, name string, grid, block Reg, args ...KernelArg) {
+	b.LaunchGrid(image, name, [2]Reg{grid, b.Const(1)}, block, args...)
+}
+
+// LaunchGrid is Launch with a grid of two dimensions.
+func (b *Builder) LaunchGrid(image, name string, grid [2]Reg, block Reg, args ...KernelArg) {
 	first := len(b.plan.Args)
 	for _, a := range args {
 		arg := Arg{Ref: None, Value: uint16(a.value), Bytes: a.bytes}
@@ -34,7 +39,7 @@ func (b *Builder) Launch(image, name string, grid, block Reg, args ...KernelArg)
 	}
 	one := uint16(b.Const(1))
 	b.plan.Kernels = append(b.plan.Kernels, Kernel{
-		Image: image, Name: name, Grid: [3]uint16{uint16(grid), one, one}, Block: [3]uint16{uint16(block), one, one},
+		Image: image, Name: name, Grid: [3]uint16{uint16(grid[0]), uint16(grid[1]), one}, Block: [3]uint16{uint16(block), one, one},
 		Shared: None, FirstArg: uint16(first), CountArgs: uint16(len(args)),
 	})
 	b.step(Step{Kind: StepLaunch, A: uint16(len(b.plan.Kernels) - 1)})

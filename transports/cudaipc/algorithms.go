@@ -60,7 +60,8 @@ var algorithms = []algorithm{
 	{plugin.AllReduce, "one_shot_ll128", "all_reduce", "shunt_all_reduce_one_shot_ll128", true, units, 16 * kib, 512 * kib, 2.6, 275000, two},
 	{plugin.AllReduce, "two_shot_ll128", "all_reduce", "shunt_all_reduce_two_shot_ll128", true, unitsPart, 128 * kib, 0, 4.6, 180000, more},
 	{plugin.AllReduce, "two_shot_ll128", "all_reduce", "shunt_all_reduce_two_shot_ll128", true, unitsPart, 128 * kib, 0, 4.6, 265000, two},
-	{plugin.AllReduce, "direct", "all_reduce", "shunt_all_reduce_direct", true, full, 4 * mib, 0, 9, 330000, two},
+	{plugin.AllReduce, "direct", "all_reduce", "shunt_all_reduce_direct", true, full, 4 * mib, 0, 8.7, 343000, two},
+	{plugin.AllReduce, "staged", "all_reduce", "shunt_all_reduce_staged", true, full, 32 * mib, 0, 17.5, 357000, two},
 	{plugin.AllReduce, "staged", "all_reduce", "shunt_all_reduce_staged", true, full, 4 * mib, 0, 11, 222000, more},
 
 	{plugin.AllGather, "ll", "all_gather", "shunt_all_gather_ll", false, packets, 0, 16 * kib, 2.3, 30000, more},
@@ -68,15 +69,15 @@ var algorithms = []algorithm{
 	{plugin.AllGather, "ll128", "all_gather", "shunt_all_gather_ll128", false, units, 4 * kib, 0, 2.8, 81000, more},
 	{plugin.AllGather, "ll128", "all_gather", "shunt_all_gather_ll128", false, units, 4 * kib, 0, 2.3, 200000, two},
 	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, full, 1 * mib, 0, 8, 115000, more},
-	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, full, 1 * mib, 0, 7, 350000, two},
+	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, full, 1 * mib, 0, 8.3, 364500, two},
 
 	{plugin.ReduceScatter, "ll", "reduce_scatter", "shunt_reduce_scatter_ll", true, packets, 0, 32 * kib, 2.5, 36000, all},
 	{plugin.ReduceScatter, "ll128", "reduce_scatter", "shunt_reduce_scatter_ll128", true, units, 16 * kib, 2 * mib, 3.1, 75000, more},
 	{plugin.ReduceScatter, "ll128", "reduce_scatter", "shunt_reduce_scatter_ll128", true, units, 16 * kib, 0, 3.1, 260000, two},
 	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, staging, 2 * mib, 0, 10.7, 107000, more},
-	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, staging, 2 * mib, 0, 12, 334000, two},
+	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, staging, 2 * mib, 0, 18.3, 344600, two},
 	{plugin.ReduceScatter, "direct", "reduce_scatter", "shunt_reduce_scatter_direct", true, full, 16 * mib, 0, 19, 110500, more},
-	{plugin.ReduceScatter, "direct", "reduce_scatter", "shunt_reduce_scatter_direct", true, full, 16 * mib, 0, 11, 334200, two},
+	{plugin.ReduceScatter, "direct", "reduce_scatter", "shunt_reduce_scatter_direct", true, full, 4 * mib, 0, 9.2, 334500, two},
 
 	{plugin.ReduceScatterV, "reduces", "reduce", "", true, roots, 0, 0, 2.4, 309000, all},
 
@@ -85,31 +86,38 @@ var algorithms = []algorithm{
 	{plugin.AllToAll, "ll128", "all_to_all", "shunt_all_to_all_ll128", false, units, 16 * kib, 0, 3.2, 65000, more},
 	{plugin.AllToAll, "ll128", "all_to_all", "shunt_all_to_all_ll128", false, units, 4 * kib, 0, 2.3, 180000, two},
 	{plugin.AllToAll, "direct", "all_to_all", "shunt_all_to_all_direct", false, full, 2 * mib, 0, 8, 114000, more},
-	{plugin.AllToAll, "direct", "all_to_all", "shunt_all_to_all_direct", false, full, 2 * mib, 0, 8, 340000, two},
+	{plugin.AllToAll, "direct", "all_to_all", "shunt_all_to_all_direct", false, full, 2 * mib, 0, 10.3, 365500, two},
 
 	{plugin.Broadcast, "ll", "broadcast", "shunt_broadcast_ll", false, packets, 0, 64 * kib, 2.2, 33000, all},
 	{plugin.Broadcast, "ll128", "broadcast", "shunt_broadcast_ll128", false, owners, 32 * kib, 0, 3.2, 285000, more},
 	{plugin.Broadcast, "ll128", "broadcast", "shunt_broadcast_ll128", false, owners, 16 * kib, 0, 2.2, 178000, two},
 	{plugin.Broadcast, "direct", "broadcast", "shunt_broadcast_direct", false, full, 16 * mib, 0, 20, 331000, more},
 	{plugin.Broadcast, "chain", "broadcast", "shunt_broadcast_chain", false, full, 96 * mib, 0, 33.5, 347600, more},
-	{plugin.Broadcast, "direct", "broadcast", "shunt_broadcast_direct", false, full, 1 * mib, 0, 7.8, 354000, two},
+	{plugin.Broadcast, "direct", "broadcast", "shunt_broadcast_direct", false, full, 1 * mib, 0, 8.8, 370500, two},
 
 	{plugin.Reduce, "one_shot_ll", "reduce", "shunt_reduce_one_shot_ll", true, packets, 0, 64 * kib, 2.2, 36000, all},
 	{plugin.Reduce, "one_shot_ll128", "reduce", "shunt_reduce_one_shot_ll128", true, units, 64 * kib, 256 * kib, 2.9, 80000, all},
 	{plugin.Reduce, "two_shot_ll128", "reduce", "shunt_reduce_two_shot_ll128", true, unitsRooted, 256 * kib, 12 * mib, 4.2, 210000, all},
-	{plugin.Reduce, "staged", "reduce", "shunt_reduce_staged", true, staging, 8 * mib, 0, 18, 309000, all},
+	{plugin.Reduce, "staged", "reduce", "shunt_reduce_staged", true, staging, 8 * mib, 0, 18, 309000, more},
+	{plugin.Reduce, "staged", "reduce", "shunt_reduce_staged", true, staging, 8 * mib, 0, 20.5, 351000, two},
 
 	{plugin.AllToAllV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
 	{plugin.AllGatherV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
 	{plugin.Gather, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
 	{plugin.GatherV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
 	{plugin.Scatter, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, more},
-	{plugin.Scatter, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 330000, two},
+	{plugin.Scatter, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 357000, two},
 	{plugin.ScatterV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
 	{plugin.Send, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 330000, all},
 	{plugin.Recv, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 330000, all},
 
 	{plugin.Barrier, "ll", "barrier", "shunt_barrier", false, single, 0, 0, 3.4, 1e9, all},
+}
+
+// spreads reports whether an algorithm's kernel gains by places of its own for its
+// blocks; those that pull do not.
+func (a algorithm) spreads() bool {
+	return a.name == "staged" || a.name == "chain" || (a.name == "direct" && !a.collective.Reduces())
 }
 
 // longMessage is kLong of kernels/all_to_all_v.cu: from so many bytes on a pair

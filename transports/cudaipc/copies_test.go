@@ -230,7 +230,7 @@ func TestCopiesBeginWhereTheyAreFaster(t *testing.T) {
 	}{
 		{plugin.AllGather, 4, 32 * mib, 128 * mib}, {plugin.AllGather, 2, 32 * mib, 128 * mib},
 		{plugin.AllToAll, 4, 32 * mib, 128 * mib}, {plugin.AllToAll, 2, 32 * mib, 128 * mib},
-		{plugin.AllReduce, 4, 64 * mib, 128 * mib}, {plugin.AllReduce, 2, 32 * mib, 128 * mib},
+		{plugin.AllReduce, 4, 64 * mib, 128 * mib}, {plugin.AllReduce, 2, 128 * mib, 256 * mib},
 		{plugin.Broadcast, 2, 32 * mib, 128 * mib}, {plugin.Scatter, 4, 32 * mib, 128 * mib},
 	} {
 		best := func(bytes int64) string {

@@ -45,8 +45,7 @@ func (e *endpoint) Prepare(_ context, r plugin.Request, name string) (*plugin.Pl
 		case roots:
 			w.reduceToEach()
 		default:
-			blocks, threads := w.size(a.grid, bytes)
-			w.launch(a, blocks, threads, w.arguments(bytes))
+			w.run(a, bytes, w.arguments(bytes))
 		}
 	})
 	return w.Plan()
@@ -94,14 +93,45 @@ type writer struct {
 	r plugin.Request
 }
 
-// launch launches an algorithm's kernel. One that reduces is the dtype's own, in
-// an image of the dtype's own.
-func (w writer) launch(a algorithm, blocks, threads plugin.Reg, args []plugin.KernelArg) {
-	image, kernel := a.image, a.kernel
+// names are the image and the kernel of an algorithm. One that reduces is the dtype's
+// own, in an image of the dtype's own.
+func (w writer) names(a algorithm) (image, kernel string) {
 	if a.typed {
-		image, kernel = image+"_"+w.r.DType.String(), kernel+"_"+w.r.DType.String()
+		return a.image + "_" + w.r.DType.String(), a.kernel + "_" + w.r.DType.String()
 	}
+	return a.image, a.kernel
+}
+
+// launch launches an algorithm's kernel.
+func (w writer) launch(a algorithm, blocks, threads plugin.Reg, args []plugin.KernelArg) {
+	image, kernel := w.names(a)
 	w.LaunchDependent(image, kernel, blocks, threads, args...)
+}
+
+// spreadFrom is from how many bytes on kernels that store over links are spread.
+const spreadFrom = 16 * mib
+
+// spread launches a kernel in a grid of two columns, of which one ends at once, so
+// that the blocks of the other have places that do not share a way to the links; see
+// kernels/device.cuh. Not as a dependent launch: a kernel that begins before this one
+// has ended takes places between them.
+func (w writer) spread(image, kernel string, blocks, threads plugin.Reg, args []plugin.KernelArg) {
+	w.LaunchGrid(image, kernel, [2]plugin.Reg{w.Const(2), blocks}, threads, args...)
+}
+
+// run launches an algorithm's kernel for a message of so many bytes.
+func (w writer) run(a algorithm, bytes plugin.Reg, args []plugin.KernelArg) {
+	blocks, threads := w.size(a.grid, bytes)
+	if !a.spreads() {
+		w.launch(a, blocks, threads, args)
+		return
+	}
+	long := w.Le(w.Const(spreadFrom), bytes)
+	w.If(long, func() {
+		image, kernel := w.names(a)
+		w.spread(image, kernel, blocks, threads, args)
+	})
+	w.If(w.Eq(long, w.Const(0)), func() { w.launch(a, blocks, threads, args) })
 }
 
 // argSend, argRecv, argBytes and argRoot are where some of arguments stand.
@@ -204,8 +234,7 @@ func (w writer) reduceToEach() {
 				done = a.max
 			}
 			w.If(suits, func() {
-				blocks, threads := w.size(a.grid, bytes)
-				w.launch(a, blocks, threads, args)
+				w.run(a, bytes, args)
 			})
 		}
 	}
@@ -251,7 +280,8 @@ func (w writer) exchange(a algorithm) {
 	n := w.clamp(w.CeilDiv(w.Max(longest, own), w.Const(480)), 1, most*maxThreads/32)
 	blocks := w.Mul(w.Const(int64(w.r.World)), w.Min(n, w.Const(most)))
 	threads := w.Mul(w.CeilDiv(n, w.Const(most)), w.Const(32))
-	long := w.Le(w.Const(longMessage), longest)
-	w.If(long, func() { w.LaunchDependent(a.image, a.kernel+"_long", w.Const(maxBlocks), w.Const(maxThreads), args...) })
+	long, spread := w.Le(w.Const(longMessage), longest), w.Le(w.Const(spreadFrom), longest)
+	w.If(spread, func() { w.spread(a.image, a.kernel+"_long", w.Const(maxBlocks), w.Const(maxThreads), args) })
+	w.If(w.Lt(spread, long), func() { w.LaunchDependent(a.image, a.kernel+"_long", w.Const(maxBlocks), w.Const(maxThreads), args...) })
 	w.If(w.Eq(long, zero), func() { w.LaunchDependent(a.image, a.kernel, blocks, threads, args...) })
 }

@@ -34,11 +34,12 @@ func open(t *testing.T, world, rank int) (*endpoint, *cudatest.Driver) {
 	return e.(*endpoint), d
 }
 
-// launch is one that a plan makes: the kernel, its grid, the values of its
-// register arguments and the offsets of those that are addresses.
+// launch is one that a plan makes: the kernel, its grid, whether that is spread, the
+// values of its register arguments and the offsets of those that are addresses.
 type launch struct {
 	*plugin.Kernel
-	grid, block     int64
+	grid, block     int64 // without the blocks that end at once
+	spread          bool
 	values, offsets map[int]int64
 }
 
@@ -85,9 +86,13 @@ func launchesOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, array
 				i += int(s.B)
 			}
 		case plugin.StepLaunch:
-			require.EqualValues(t, plugin.LaunchDependent, s.B, "every kernel begins by waiting for those before it")
 			k := &p.Kernels[s.A]
-			l := launch{k, regs[k.Grid[0]], regs[k.Block[0]], map[int]int64{}, map[int]int64{}}
+			l := launch{k, regs[k.Grid[0]], regs[k.Block[0]], regs[k.Grid[1]] > 1, map[int]int64{}, map[int]int64{}}
+			if l.spread {
+				require.EqualValues(t, 2, l.grid, "columns")
+				l.grid = regs[k.Grid[1]]
+			}
+			require.Equal(t, !l.spread, s.B == plugin.LaunchDependent, "a kernel that is not spread begins by waiting for those before it")
 			for j := range int(k.CountArgs) {
 				if a := p.Args[int(k.FirstArg)+j]; a.Value != plugin.None {
 					l.values[j] = regs[a.Value]
@@ -207,6 +212,27 @@ func TestGridsFitTheMessage(t *testing.T) {
 		for bytes := int64(1); bytes < 1<<40; bytes *= 3 {
 			_, blocks, width, _ := launchOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: bytes}, nil)
 			require.True(t, blocks >= 1 && blocks <= maxBlocks && width >= 32 && width <= maxThreads && width%32 == 0, "%d x %d", blocks, width)
+		}
+	}
+}
+
+// Kernels that store over links are spread where messages are long.
+func TestLongMessagesAreSpread(t *testing.T) {
+	for _, a := range algorithms {
+		if a.grid == roots {
+			continue
+		}
+		e := &endpoint{world: a.world(), rank: 1}
+		p, err := e.Prepare(stdcontext.Background(), request(a.collective, a.world(), 1), a.name)
+		require.NoError(t, err)
+		for _, bytes := range []int64{0, spreadFrom - 1, spreadFrom, 1 << 40} {
+			arrays := make([]int64, 4*a.world()) // counts and displacements
+			arrays[0], arrays[2*a.world()] = bytes, bytes
+			l := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: bytes}, arrays)
+			require.Len(t, l, 1)
+			stores := a.grid == pairs || slices.Contains([]string{"shunt_all_reduce_staged", "shunt_reduce_scatter_staged", "shunt_reduce_staged", "shunt_all_gather_direct", "shunt_all_to_all_direct", "shunt_broadcast_direct", "shunt_broadcast_chain"}, a.kernel)
+			require.Equal(t, stores && bytes >= spreadFrom, l[0].spread, "%s %s of %d bytes", a.collective, a.name, bytes)
+			require.True(t, !l[0].spread || (l[0].grid > 1 && l[0].grid <= maxBlocks), "%d blocks", l[0].grid)
 		}
 	}
 }

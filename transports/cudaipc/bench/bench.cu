@@ -177,9 +177,10 @@ static shunt_kernel_args arguments(const Case &c, int slot) {
   return a;
 }
 
-static void launch_kernel(cudaKernel_t k, int blocks, int threads, int dynamic, bool dependent, void *args) {
+// spread: see kernels/device.cuh.
+static void launch_kernel(cudaKernel_t k, int blocks, int threads, int dynamic, bool dependent, void *args, bool spread = false) {
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks);
+  config.gridDim = spread ? dim3(2, blocks) : dim3(blocks);
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = dynamic;
   config.stream = stream;
@@ -194,17 +195,23 @@ static void launch_kernel(cudaKernel_t k, int blocks, int threads, int dynamic, 
 
 static int clamp(long v, long lo, long hi) { return int(std::max(lo, std::min(hi, v))); }
 
-static void add_kernel(std::vector<Candidate> &list, const std::string &name, int blocks, int threads, int dynamic = 0, bool dependent = true) {
+static void add_kernel(std::vector<Candidate> &list, const std::string &name, int blocks, int threads, int dynamic = 0, bool dependent = true, bool spread = false) {
   cudaKernel_t k = kernel(name);
   if (!k) return;
   char label[160];
-  snprintf(label, sizeof label, "%s%s %dx%d", name.substr(6).c_str(), dependent ? "" : " nodep", blocks, threads);
+  snprintf(label, sizeof label, "%s%s %dx%d", name.substr(6).c_str(), spread ? " spread" : dependent ? "" : " nodep", blocks, threads);
   for (auto &c : list)
     if (c.name == label) return;
   list.push_back({label, false, true, [=](const Case &c, int slot) {
                     shunt_kernel_args a = arguments(c, slot);
-                    launch_kernel(k, blocks, threads, dynamic, dependent, &a);
+                    launch_kernel(k, blocks, threads, dynamic, dependent, &a, spread);
                   }});
+}
+
+// The same kernel as a dependent launch, and spread, as the library launches long ones.
+static void add_both(std::vector<Candidate> &list, const std::string &name, int blocks, int threads) {
+  add_kernel(list, name, blocks, threads);
+  add_kernel(list, name, blocks, threads, 0, false, true);
 }
 
 #include "candidates.h"

@@ -42,7 +42,7 @@ static void add_ll128(std::vector<Candidate> &list, const std::string &name, lon
 // Kernels between the users' buffers.
 static void add_direct(std::vector<Candidate> &list, const std::string &name, long bytes) {
   if (bytes < 512 << 10) return;
-  for (int b : variants ? std::vector<int>{24, 32, 48, 64} : std::vector<int>{32, 64}) add_kernel(list, name, b, 512);
+  for (int b : variants ? std::vector<int>{24, 32, 48, 64} : std::vector<int>{32, 64}) add_both(list, name, b, 512);
 }
 
 // shunt_all_to_all_v as all_to_all, or as a ring of send and recv.
@@ -53,7 +53,9 @@ static void add_v(std::vector<Candidate> &list, const Case &c) {
   int most = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world), units = clamp((c.block + 479) / 480, 1, most * SHUNT_MAX_WARPS);
   int blocks = c.block >= 1 << 20 ? SHUNT_MAX_BLOCKS : world * std::min(units, most);
   int threads = c.block >= 1 << 20 ? SHUNT_MAX_THREADS : (units + most - 1) / most * 32;
-  list.push_back({name, false, true, [=](const Case &c, int slot) {
+  for (bool spread : {false, true}) {
+    if (spread && c.block < 1 << 20) continue;
+    list.push_back({name + (spread ? " spread" : ""), false, true, [=](const Case &c, int slot) {
                     shunt_kernel_args_v v{};
                     v.base = arguments(c, slot);
                     if (c.coll == kSendRecv) {
@@ -65,8 +67,9 @@ static void add_v(std::vector<Candidate> &list, const Case &c) {
                         v.send_displ[p] = v.recv_displ[p] = p * c.block;
                       }
                     }
-                    launch_kernel(k, blocks, threads, 0, true, &v);
+                    launch_kernel(k, blocks, threads, 0, !spread, &v, spread);
                   }});
+  }
 }
 
 // How the copy engines of a rank are driven: all peers at once, or one after the
@@ -141,7 +144,7 @@ static void add_copy_engines(std::vector<Candidate> &list, const Case &c) {
 // Kernels that push through staging memory.
 static void add_staged(std::vector<Candidate> &list, const std::string &name, long bytes) {
   if (bytes < 256 << 10) return;
-  for (int b : variants ? std::vector<int>{16, 24, 32, 48, 64} : std::vector<int>{32, 64}) add_kernel(list, name, b, 512);
+  for (int b : variants ? std::vector<int>{16, 24, 32, 48, 64} : std::vector<int>{32, 64}) add_both(list, name, b, 512);
 }
 
 static void add_candidates(std::vector<Candidate> &list, const Case &c) {
@@ -186,8 +189,8 @@ static void add_candidates(std::vector<Candidate> &list, const Case &c) {
       if (c.bytes <= 256 << 10) add_ll(list, "shunt_broadcast_ll", c.bytes);
       int blocks = std::min(SHUNT_CHANNEL_BLOCKS, (SHUNT_MAX_BLOCKS - 8) / (world - 1));
       add_kernel(list, "shunt_broadcast_ll128", blocks * (world - 1) + 8, SHUNT_MAX_THREADS);
-      if (c.bytes >= 512 << 10) add_kernel(list, "shunt_broadcast_direct", SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS);
-      if (c.bytes >= 8 << 20 && world > 2) add_kernel(list, "shunt_broadcast_chain", SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS);
+      if (c.bytes >= 512 << 10) add_both(list, "shunt_broadcast_direct", SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS);
+      if (c.bytes >= 8 << 20 && world > 2) add_both(list, "shunt_broadcast_chain", SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS);
       break;
     }
     case kReduce:

@@ -175,9 +175,10 @@ static cudaKernel_t find(const std::string &name) {
   return nullptr;
 }
 
-static void launch(cudaKernel_t k, int blocks, int threads, void *args) {
+// spread: see kernels/device.cuh.
+static void launch(cudaKernel_t k, int blocks, int threads, void *args, bool spread = false) {
   void *list[] = {args};
-  CHECK(cudaLaunchKernel((const void *)k, dim3(blocks), dim3(threads), list, 0, stream));
+  CHECK(cudaLaunchKernel((const void *)k, spread ? dim3(2, blocks) : dim3(blocks), dim3(threads), list, 0, stream));
 }
 
 static void known(bool yes) {  // tells direct kernels whether peers can reach the arena
@@ -197,6 +198,7 @@ struct Case {
   int64_t count;              // elements of a block
   bool in_place, reachable;
   int blocks, threads;
+  bool spread;
 };
 
 // Runs one case; the number of wrong elements on this rank.
@@ -244,7 +246,7 @@ static int64_t run(const Case &c, unsigned seed) {
   job::barrier();
   cudaKernel_t k = find(c.kernel->typed ? std::string(c.kernel->name) + "_" + kTypes[c.type].name : c.kernel->name);
   if (!k) return 1;
-  launch(k, c.blocks, c.threads, &v);
+  launch(k, c.blocks, c.threads, &v, c.spread);
   CHECK(cudaStreamSynchronize(stream));
   shunt_fault f = fault();
   if (f.kind) {
@@ -361,7 +363,7 @@ int main(int argc, char **argv) {
     const bool staged = name.find("_staged") != std::string::npos, rooted = name == "shunt_reduce_two_shot_ll128";
     const bool pulled = name == "shunt_all_reduce_direct" || name == "shunt_reduce_scatter_direct";
     for (int t : types) {
-      const int64_t chunk = SHUNT_STAGE_BYTES / kTypes[t].bytes, owners = k.coll == kReduceScatter || (k.coll == kReduce && world == 2) ? 1 : k.coll == kReduce ? world - 1 : world;
+      const int64_t chunk = SHUNT_STAGE_BYTES(world) / kTypes[t].bytes, owners = k.coll == kReduceScatter || (k.coll == kReduce && world == 2) ? 1 : k.coll == kReduce ? world - 1 : world;
       struct {
         int64_t count;
         int shift;
@@ -411,13 +413,14 @@ int main(int argc, char **argv) {
       const bool any = std::string(c.kernel->name).find("_long") != std::string::npos;
       c.blocks = any ? SHUNT_MAX_BLOCKS : world * std::min(units, most), c.threads = any ? SHUNT_MAX_THREADS : (units + most - 1) / most * 32;
     }
+    c.spread = random() % 4 == 0 && (c.kernel->grid == kDirect || c.kernel->grid == kFull || std::string(c.kernel->name).find("_long") != std::string::npos);
     int64_t bad = worst(run(c, (unsigned)(seed * 7919 + i)));
     cases++;
     if (bad) {
       failed++;
       if (rank == 0 && failed <= 40)
-        printf("WRONG %s %s %s count %ld shift %d%s%s grid %dx%d root %d: %ld elements\n", c.kernel->name, kTypes[c.type].name, kOps[c.op], (long)c.count, c.shift, c.in_place ? " in place" : "",
-               c.reachable ? "" : " unreachable", c.blocks, c.threads, c.root, (long)bad);
+        printf("WRONG %s %s %s count %ld shift %d%s%s grid %dx%d%s root %d: %ld elements\n", c.kernel->name, kTypes[c.type].name, kOps[c.op], (long)c.count, c.shift, c.in_place ? " in place" : "",
+               c.reachable ? "" : " unreachable", c.blocks, c.threads, c.spread ? " spread" : "", c.root, (long)bad);
     }
   }
   if (rank == 0) printf("check: %ld cases on %d GPUs, %ld wrong\n", (long)cases, world, (long)failed), fflush(stdout);

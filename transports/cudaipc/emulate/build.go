@@ -22,7 +22,7 @@ var constants = map[string]int{
 	"SHUNT_MAX_BLOCKS":     5,
 	"SHUNT_MAX_THREADS":    128,
 	"SHUNT_MAX_EXPORTS":    16,
-	"SHUNT_STAGE_BYTES":    2048,
+	"SHUNT_CHUNK_BYTES":    2048,
 	"SHUNT_CHANNEL_BLOCKS": 2,
 	"kCopyBlocks":          1,
 	"kLong":                4096,

@@ -153,8 +153,10 @@ func TestMutantsAreFound(t *testing.T) {
 		name, file, from, to, source, kernel string
 	}{
 		{"staged chunks are counted before they arrived", "staged.cuh", "        fence_system();\n        __syncwarp();\n", "        __syncwarp();\n", "all_reduce", "shunt_all_reduce_staged"},
-		{"a stage is used again before its owner is done", "staged.cuh", "if (at < kStride) wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen);", "", "reduce", "shunt_reduce_staged"},
-		{"a stage is combined before it is filled", "staged.cuh", "if (at < kStride) wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen);", "", "reduce_scatter", "shunt_reduce_scatter_staged"},
+		{"a stage is used again before its owner is done", "staged.cuh", "wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen);", "", "reduce", "shunt_reduce_staged"},
+		{"a chunk is whole that ends behind the last shard", "staged.cuh", "at + SHUNT_STAGE_BYTES(a.world) <= deed.length(deed.owners - 1)", "at + SHUNT_STAGE_BYTES(a.world) <= deed.length(0)", "all_reduce", "shunt_all_reduce_staged"},
+		{"a chunk is whole whatever the results' memory is", "staged.cuh", "straight && is_whole", "is_whole", "reduce_scatter", "shunt_reduce_scatter_staged"},
+		{"a stage is combined before it is filled", "staged.cuh", "wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen);", "", "reduce_scatter", "shunt_reduce_scatter_staged"},
 		{"forwarded chunks are counted before they arrived", "broadcast.cu", "fence_system();  // release: the block's stores come before the counts", "", "broadcast", "shunt_broadcast_direct"},
 		{"forwarding does not wait", "broadcast.cu", "if (threadIdx.x == 0) wait_for(a, own(a) + SHUNT_OFF_FORWARD", "if (false) wait_for(a, own(a) + SHUNT_OFF_FORWARD", "broadcast", "shunt_broadcast_direct"},
 		{"a chain tells of chunks before they arrived", "chain.cuh", "    fence_system();\n", "", "broadcast", "shunt_broadcast_chain"},
@@ -174,10 +176,11 @@ func TestMutantsAreFound(t *testing.T) {
 		{"engines copy results where a peer has not combined", "symmetric.cu", "if (peer) wait_for(a, combined + p * 8, base + a.root, p);", "", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered"},
 		{"engines copy results that are not there", "symmetric.cu", "if (p == 0) wait_for(a, combined + a.rank * 8", "if (false) wait_for(a, combined + a.rank * 8", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered_any"},
 		{"a long message is counted before it arrived", "all_to_all_v.cu", "store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED", "store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED", "all_to_all_v", "shunt_all_to_all_v_long"},
-		{"what is left behind whole vectors is dropped", "direct.cuh", "if (end >= length || blockIdx.x != 0 || threadIdx.x != 0) return;", "return;", "all_reduce", "shunt_all_reduce_direct"},
-		{"the last round of whole vectors is dropped", "direct.cuh", "  if (at < bytes) round(std::false_type());\n", "", "all_reduce", "shunt_all_reduce_direct"},
-		{"whole vectors between rounds are left out", "direct.cuh", "at += kVectors * step) round(", "at += (kVectors + 1) * step) round(", "reduce_scatter", "shunt_reduce_scatter_direct"},
+		{"what is left behind whole vectors is dropped", "direct.cuh", "if (end >= length || block_index() != 0 || threadIdx.x != 0) return;", "return;", "all_reduce", "shunt_all_reduce_direct"},
+		{"a round takes vectors that are not there", "direct.cuh", "auto there = [&](int u) { return at + u * step < bytes; };", "auto there = [&](int) { return true; };", "all_reduce", "shunt_all_reduce_direct"},
+		{"whole vectors between rounds are left out", "direct.cuh", "at < bytes; at += kVectors * step)", "at < bytes; at += (kVectors + 1) * step)", "reduce_scatter", "shunt_reduce_scatter_direct"},
 		{"whole vectors of memory that is not aligned", "direct.cuh", " && ((m.send[0] | m.send[1] | at | to) & 15) == 0;", ";", "reduce_scatter", "shunt_reduce_scatter_direct"},
+		{"blocks that only hold a place work too", "element.cuh", "if (!shunt::spare_block()) body<T>(args);", "body<T>(args);", "reduce_scatter", "shunt_reduce_scatter_ll128"},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()

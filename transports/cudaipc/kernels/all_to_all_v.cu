@@ -143,7 +143,7 @@ __device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, cons
   __syncthreads();
   const int p = threadIdx.x;
   if (p < a.world && p != a.rank) {
-    const int here = int(blockIdx.x) * SHUNT_MAX_RANKS + p, there = int(blockIdx.x) * SHUNT_MAX_RANKS + a.rank;
+    const int here = block_index() * SHUNT_MAX_RANKS + p, there = block_index() * SHUNT_MAX_RANKS + a.rank;
     o.to[p] = 0;
     o.landing[p] = false;
     if (counts.recv_count(p) >= kLong) {
@@ -173,8 +173,8 @@ __device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, cons
 // one for what a rank sends itself. to and landing say whether a pair's message
 // goes past the channel; with offers, so does what a rank sends itself.
 __device__ __forceinline__ void serve_channels(const shunt_kernel_args &a, const Counts &counts, const Offers *offers, int blocks) {
-  if (int(blockIdx.x) >= a.world * blocks) return;
-  const int peer = (a.rank + blockIdx.x / blocks) % a.world, block = blockIdx.x % blocks;
+  if (block_index() >= a.world * blocks) return;
+  const int peer = (a.rank + block_index() / blocks) % a.world, block = block_index() % blocks;
   const int64_t send_count = counts.send_count(peer), recv_count = counts.recv_count(peer);
   if (peer == a.rank) {
     const char *send = reinterpret_cast<const char *>(a.send) + counts.send_displ(peer);
@@ -193,7 +193,7 @@ __device__ __forceinline__ void serve_channels(const shunt_kernel_args &a, const
 
 __device__ __forceinline__ void all_to_all_v(const shunt_kernel_args_v &v) {
   begin();
-  serve_channels(v.base, Counts(v), nullptr, gridDim.x / v.base.world);
+  serve_channels(v.base, Counts(v), nullptr, block_count() / v.base.world);
 }
 
 __device__ __forceinline__ void all_to_all_v_long(const shunt_kernel_args_v &v) {
@@ -213,36 +213,36 @@ __device__ __forceinline__ void all_to_all_v_long(const shunt_kernel_args_v &v) 
   auto count = [&](int to) { return to == a.rank ? min(counts.send_count(to), counts.recv_count(to)) : offers.to[to] != 0 ? counts.send_count(to) : 0; };
   for (int to = 0; to < a.world; to++) longest = max(longest, count(to));
   constexpr int kUnroll = 8;  // 2 % faster than 4 from 32 MiB
-  const int64_t turn = int64_t(gridDim.x) * blockDim.x * 16 * kUnroll;
+  const int64_t turn = int64_t(block_count()) * blockDim.x * 16 * kUnroll;
 #pragma unroll 1
   for (int64_t at = 0; at < longest; at += turn)
 #pragma unroll 1
     for (int k = 1; k <= a.world; k++) {
       const int to = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
       copy_bytes<kUnroll>(reinterpret_cast<char *>(offers.to[to]) + at, send + counts.send_displ(to) + at, min(turn, count(to) - at),
-                 int64_t(blockIdx.x) * blockDim.x + threadIdx.x, int64_t(gridDim.x) * blockDim.x);
+                 int64_t(block_index()) * blockDim.x + threadIdx.x, int64_t(block_count()) * blockDim.x);
       stored = stored || (to != a.rank && offers.to[to] != 0);
     }
   if (stored) {  // the same for the whole block
     __syncthreads();
     // Release: the block's stores come before the count.
     if (p < a.world && p != a.rank && offers.to[p] != 0)
-      store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED + (int(blockIdx.x) * SHUNT_MAX_RANKS + a.rank) * 8),
-                    reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_ACCEPTED)[int(blockIdx.x) * SHUNT_MAX_RANKS + p]);
+      store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED + (block_index() * SHUNT_MAX_RANKS + a.rank) * 8),
+                    reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_ACCEPTED)[block_index() * SHUNT_MAX_RANKS + p]);
   }
 
   serve_channels(a, counts, &offers, channel_blocks(a.world));
   if (p == 0) forget_choice(a);
   // wait_for acquires: the peer's stores to recv are visible to what follows.
   if (p < a.world && p != a.rank && offers.landing[p])
-    wait_for(a, own(a) + SHUNT_OFF_LANDED + (int(blockIdx.x) * SHUNT_MAX_RANKS + p) * 8, reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_OFFERED)[int(blockIdx.x) * SHUNT_MAX_RANKS + p], p);
+    wait_for(a, own(a) + SHUNT_OFF_LANDED + (block_index() * SHUNT_MAX_RANKS + p) * 8, reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_OFFERED)[block_index() * SHUNT_MAX_RANKS + p], p);
 }
 
 }  // namespace shunt
 
 extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v(const __grid_constant__ shunt_kernel_args_v args) {
-  shunt::all_to_all_v(args);
+  if (!shunt::spare_block()) shunt::all_to_all_v(args);
 }
 extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_long(const __grid_constant__ shunt_kernel_args_v args) {
-  shunt::all_to_all_v_long(args);
+  if (!shunt::spare_block()) shunt::all_to_all_v_long(args);
 }

@@ -38,13 +38,13 @@ __device__ __forceinline__ void broadcast_ll128_body(const shunt_kernel_args &a)
   const int blocks = broadcast_blocks(a.world), owners = a.world - 1;
   const char *send = reinterpret_cast<const char *>(a.send);
   char *recv = reinterpret_cast<char *>(a.recv);
-  if (int(blockIdx.x) >= owners * blocks) {
-    const int block = blockIdx.x - owners * blocks;
+  if (block_index() >= owners * blocks) {
+    const int block = block_index() - owners * blocks;
     if (a.rank == a.root && block < kCopyBlocks) copy_bytes(recv, send, a.bytes, block * blockDim.x + threadIdx.x, kCopyBlocks * blockDim.x);
     return;
   }
   const Lane l;
-  const int index = blockIdx.x % owners, owner = (a.root + 1 + index) % a.world, block = blockIdx.x / owners;
+  const int index = block_index() % owners, owner = (a.root + 1 + index) % a.world, block = block_index() / owners;
   const int lanes = blocks * (blockDim.x >> 5), lane = (threadIdx.x >> 5) * blocks + block;
   const int64_t units = (a.bytes + kUnit - 1) / kUnit;
   const int64_t mine = units_of_lane(units_of_lane(units, index, owners), lane, lanes);
@@ -144,10 +144,10 @@ __device__ __forceinline__ void broadcast_direct(const shunt_kernel_args &a) {
   const Shards shards(a.bytes, a.world - 1);
   const int kStride = blockDim.x * 16, chunk = kForwardWords * kStride;
   const int64_t chunks = (shards.shard + chunk - 1) / chunk;
-  const int64_t mine = chunks <= int64_t(blockIdx.x) ? 0 : (chunks - blockIdx.x - 1) / gridDim.x + 1;
+  const int64_t mine = chunks <= int64_t(block_index()) ? 0 : (chunks - block_index() - 1) / block_count() + 1;
   const char *send = reinterpret_cast<const char *>(a.send);
   for (int64_t k = 0; k < mine; k++) {
-    const int64_t offset = (k * gridDim.x + blockIdx.x) * chunk + threadIdx.x * 16;
+    const int64_t offset = (k * block_count() + block_index()) * chunk + threadIdx.x * 16;
     word2 w[SHUNT_MAX_RANKS][kForwardWords];
     if (a.rank == a.root) {
 #pragma unroll
@@ -176,11 +176,11 @@ __device__ __forceinline__ void broadcast_direct(const shunt_kernel_args &a) {
       if (threadIdx.x == 0) {
         fence_system();  // release: the block's stores come before the counts
         for (int p = 0; p < a.world; p++)
-          if (p != a.root) store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_FORWARD + (int(blockIdx.x) * SHUNT_MAX_RANKS + a.rank) * 8), base + k + 1);
+          if (p != a.root) store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_FORWARD + (block_index() * SHUNT_MAX_RANKS + a.rank) * 8), base + k + 1);
       }
     } else {
       // Acquire: the chunk is visible from here, past L1.
-      if (threadIdx.x == 0) wait_for(a, own(a) + SHUNT_OFF_FORWARD + (int(blockIdx.x) * SHUNT_MAX_RANKS + a.root) * 8, base + k + 1, a.root);
+      if (threadIdx.x == 0) wait_for(a, own(a) + SHUNT_OFF_FORWARD + (block_index() * SHUNT_MAX_RANKS + a.root) * 8, base + k + 1, a.root);
       __syncthreads();
       const int shard = (a.rank - a.root - 1 + a.world) % a.world;
       const int64_t at = shards.start(shard), length = shards.length(shard);
@@ -227,7 +227,7 @@ __device__ __forceinline__ void broadcast_chain(const shunt_kernel_args &a) {
     char *to = reinterpret_cast<char *>(m.recv[next]), *recv = reinterpret_cast<char *>(a.recv);
     u64 seen = base;
     for (int64_t k = 0; k < mine; k++) {
-      const int64_t offset = (k * kBlocks + blockIdx.x) * kChunk + threadIdx.x * 16;
+      const int64_t offset = (k * kBlocks + block_index()) * kChunk + threadIdx.x * 16;
       word2 w[kWords];
       if (first) {
 #pragma unroll

@@ -9,7 +9,7 @@
 
 namespace shunt {
 
-__device__ __forceinline__ int64_t chain_word(int rank) { return (int(blockIdx.x) * SHUNT_MAX_RANKS + rank) * 8; }
+__device__ __forceinline__ int64_t chain_word(int rank) { return (block_index() * SHUNT_MAX_RANKS + rank) * 8; }
 
 constexpr int kMovers = SHUNT_MAX_WARPS - 1;
 constexpr int kMoverStride = kMovers * 32 * 16;  // bytes that the movers move with a vector each
@@ -64,7 +64,7 @@ __device__ __forceinline__ void tell_next(const shunt_kernel_args &a, Moved &mov
 // Chunks of a message that this block serves, of so many blocks.
 __device__ __forceinline__ int64_t chunks_of_block(int64_t bytes, int chunk, int blocks) {
   const int64_t chunks = (bytes + chunk - 1) / chunk;
-  return int(blockIdx.x) >= blocks || chunks <= int64_t(blockIdx.x) ? 0 : (chunks - blockIdx.x - 1) / blocks + 1;
+  return block_index() >= blocks || chunks <= int64_t(block_index()) ? 0 : (chunks - block_index() - 1) / blocks + 1;
 }
 
 }  // namespace shunt

@@ -36,7 +36,7 @@ __device__ __forceinline__ void tell_combined(const shunt_kernel_args &a, int ch
     // Release and acquire: the block's results, ordered by __syncthreads, come before
     // the count, and those of the blocks that were counted before what follows.
     fence_system();
-    last = atomicAdd(blocks, 1u) == gridDim.x - 1;
+    last = atomicAdd(blocks, 1u) == block_count() - 1;
     fence_system();
     if (last) *reinterpret_cast<volatile u32 *>(blocks) = 0;  // for the next call
   }
@@ -63,7 +63,7 @@ __device__ __forceinline__ const char *part_of(const shunt_kernel_args &a, int s
 // each of up to kRanks ranks at a time. What engines wrote is not read through L1.
 template <class T, int kRanks, int kVectors>
 __device__ __forceinline__ void combine_aligned(const shunt_kernel_args &a, int64_t at, int64_t length) {
-  const int64_t step = int64_t(gridDim.x) * blockDim.x * 16, end = at + length;
+  const int64_t step = int64_t(block_count()) * blockDim.x * 16, end = at + length;
   char *to = reinterpret_cast<char *>(a.recv) + a.rank * a.bytes;
   auto some = [&](auto batch, int64_t i) {
     constexpr int kBatch = decltype(batch)::vectors;
@@ -78,7 +78,7 @@ __device__ __forceinline__ void combine_aligned(const shunt_kernel_args &a, int6
 #pragma unroll
     for (int u = 0; u < kBatch; u++) *reinterpret_cast<word2 *>(to + i + u * step) = reduce_lines<T>(a, lines[u]);
   };
-  int64_t i = at + (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * 16;
+  int64_t i = at + (int64_t(block_index()) * blockDim.x + threadIdx.x) * 16;
 #pragma unroll 1
   for (; i + (kVectors - 1) * step < end; i += kVectors * step) some(Batch<kVectors>(), i);
 #pragma unroll 1
@@ -88,10 +88,10 @@ __device__ __forceinline__ void combine_aligned(const shunt_kernel_args &a, int6
 // The same for any memory and world.
 template <class T>
 __device__ __forceinline__ void combine_any(const shunt_kernel_args &a, int64_t at, int64_t length) {
-  const int64_t step = int64_t(gridDim.x) * blockDim.x * 16;
+  const int64_t step = int64_t(block_count()) * blockDim.x * 16;
   char *to = reinterpret_cast<char *>(a.recv) + a.rank * a.bytes;
 #pragma unroll 1
-  for (int64_t i = at + (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * 16; i < at + length; i += step) {
+  for (int64_t i = at + (int64_t(block_index()) * blockDim.x + threadIdx.x) * 16; i < at + length; i += step) {
     word2 lines[SHUNT_MAX_RANKS];
 #pragma unroll
     for (int s = 0; s < SHUNT_MAX_RANKS; s++) {

@@ -49,7 +49,7 @@ __device__ __forceinline__ u64 same_for_all_blocks(const shunt_kernel_args &a, i
 __device__ __forceinline__ void forget_choice(const shunt_kernel_args &a) {
   volatile u64 *choice = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_CHOICE);
   u32 *done = reinterpret_cast<u32 *>(own(a) + SHUNT_OFF_CHOICE + 16);
-  if (atomicAdd(done, 1u) != gridDim.x - 1) return;
+  if (atomicAdd(done, 1u) != block_count() - 1) return;
   choice[0] = choice[1] = 0;
   *reinterpret_cast<volatile u32 *>(done) = 0;
 }
@@ -57,7 +57,7 @@ __device__ __forceinline__ void forget_choice(const shunt_kernel_args &a) {
 // Leaves an address that peers cannot reach where the host finds it.
 __device__ __forceinline__ void miss(const shunt_kernel_args &a, u64 address, int64_t bytes) {
   *reinterpret_cast<volatile u64 *>(own(a) + SHUNT_OFF_MISSED) = address;
-  if (a.abort == 0 || blockIdx.x != 0) return;
+  if (a.abort == 0 || block_index() != 0) return;
   volatile shunt_watch *watch = reinterpret_cast<shunt_watch *>(a.abort);
   watch->missed_bytes = bytes;
   watch->missed = address;
@@ -103,11 +103,11 @@ __device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64
       // the peer that reads it after these packets.
       fence_system();
       const u32 flag = ll_flag(e);
-      const u64 slot = a.region[p] + SHUNT_OFF_HELLO + (int(blockIdx.x) * SHUNT_MAX_RANKS + a.rank) * 64;
+      const u64 slot = a.region[p] + SHUNT_OFF_HELLO + (block_index() * SHUNT_MAX_RANKS + a.rank) * 64;
       ll_store(slot, m.mine[0], flag);
       ll_store(slot + 16, m.mine[1], flag);
       ll_store(slot + 32, __double_as_longlong(a.scalar), flag);
-      const char *hello = own(a) + SHUNT_OFF_HELLO + (int(blockIdx.x) * SHUNT_MAX_RANKS + p) * 64;
+      const char *hello = own(a) + SHUNT_OFF_HELLO + (block_index() * SHUNT_MAX_RANKS + p) * 64;
       u64 word[3];
       Wait wait(a);
 #pragma unroll
@@ -144,9 +144,9 @@ __device__ __forceinline__ void part(const shunt_kernel_args &a, u64 e) {
   if (p < a.world && p != a.rank) {
     // Release: the whole block's stores and reads, ordered by __syncthreads,
     // come before the count.
-    store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DONE + (int(blockIdx.x) * SHUNT_MAX_RANKS + a.rank) * 8), e);
+    store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DONE + (block_index() * SHUNT_MAX_RANKS + a.rank) * 8), e);
     // wait_for acquires: the peer's stores to recv are visible to what follows.
-    wait_for(a, own(a) + SHUNT_OFF_DONE + (int(blockIdx.x) * SHUNT_MAX_RANKS + p) * 8, e, p);
+    wait_for(a, own(a) + SHUNT_OFF_DONE + (block_index() * SHUNT_MAX_RANKS + p) * 8, e, p);
   }
 }
 
@@ -154,9 +154,9 @@ __device__ __forceinline__ void part(const shunt_kernel_args &a, u64 e) {
 // i + step, …, at a time. Vectors past the end read as zero and are not written.
 template <int kUnroll, class Body>
 __device__ __forceinline__ void each_vector(int64_t bytes, Body body) {
-  const int64_t n = (bytes + 15) / 16, step = int64_t(gridDim.x) * blockDim.x;
+  const int64_t n = (bytes + 15) / 16, step = int64_t(block_count()) * blockDim.x;
 #pragma unroll 1
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += kUnroll * step) body(i, step);
+  for (int64_t i = int64_t(block_index()) * blockDim.x + threadIdx.x; i < n; i += kUnroll * step) body(i, step);
 }
 
 // So many vectors.
@@ -171,8 +171,8 @@ struct Batch {
 // more over a link.
 template <int kVectors, class Body>
 __device__ __forceinline__ void each_batch(int64_t bytes, Body body) {
-  const int64_t n = (bytes + 15) / 16, step = int64_t(gridDim.x) * blockDim.x;
-  int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t n = (bytes + 15) / 16, step = int64_t(block_count()) * blockDim.x;
+  int64_t i = int64_t(block_index()) * blockDim.x + threadIdx.x;
 #pragma unroll 1
   for (; i + (kVectors - 1) * step < n; i += kVectors * step) body(Batch<kVectors>(), i, step);
 #pragma unroll 1
@@ -286,15 +286,15 @@ __device__ __forceinline__ void pull_shard(const shunt_kernel_args &a, const Mee
 }
 
 // Combines whole vectors of two ranks in aligned memory, kVectors of both under way in
-// a thread: between loads nothing is called, and only the last round asks which of its
-// vectors there are. The op is chosen once a round, behind the loads: before the loop,
-// it would let the compiler put some of them off.
+// a thread: between loads nothing is called, and which of them there are is a predicate
+// of each, not a branch. The op is chosen once a round, behind the loads: before the
+// loop, it would let the compiler put some of them off.
 template <class T, int kVectors, int kTo>
 __device__ __forceinline__ void pull_vectors(int op, const char *const (&from)[2], char *const (&to)[kTo], int64_t bytes) {
-  const int64_t step = int64_t(gridDim.x) * blockDim.x * 16;
-  int64_t at = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * 16;
-  auto round = [&](auto all) {
-    auto there = [&](int u) { return decltype(all)::value || at + u * step < bytes; };
+  const int64_t step = int64_t(block_count()) * blockDim.x * 16;
+#pragma unroll 1
+  for (int64_t at = (int64_t(block_index()) * blockDim.x + threadIdx.x) * 16; at < bytes; at += kVectors * step) {
+    auto there = [&](int u) { return at + u * step < bytes; };
     word2 lines[2][kVectors];
 #pragma unroll
     for (int s = 0; s < 2; s++) {
@@ -314,10 +314,7 @@ __device__ __forceinline__ void pull_vectors(int op, const char *const (&from)[2
     };
     if (op == kAvg) store(std::integral_constant<int, kAvg>());
     else with_op(op, store);
-  };
-#pragma unroll 1
-  for (; at + (kVectors - 1) * step < bytes; at += kVectors * step) round(std::true_type());
-  if (at < bytes) round(std::false_type());
+  }
 }
 
 // Whether pull_pair can do what pull_shard does, into memory whose addresses or-ed are
@@ -335,7 +332,7 @@ __device__ __forceinline__ void pull_pair(const shunt_kernel_args &a, const Meet
     const char *const from[2] = {reinterpret_cast<const char *>(m.send[0]) + at, reinterpret_cast<const char *>(m.send[1]) + at};
     const int64_t end = length / 16 * 16;
     pull_vectors<T, 8>(a.op, from, to, end);
-    if (end >= length || blockIdx.x != 0 || threadIdx.x != 0) return;
+    if (end >= length || block_index() != 0 || threadIdx.x != 0) return;
     const word2 lines[2] = {gather_words<T>(from[0], end, length), gather_words<T>(from[1], end, length)};
     const word2 w = reduce_lines<T>(a, lines);
     for (char *p : to) scatter_words<T>(p, end, length, w);

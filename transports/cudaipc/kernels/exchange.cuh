@@ -18,9 +18,9 @@ __device__ __forceinline__ void exchange_ll(const shunt_kernel_args &a, u64 from
   u64 *epoch = epoch_of(a, SHUNT_CLASS_LL);
   const u64 base = *epoch;
   const char *send = reinterpret_cast<const char *>(from);
-  const int64_t packets = (a.bytes + 7) / 8, step = int64_t(gridDim.x) * blockDim.x;
+  const int64_t packets = (a.bytes + 7) / 8, step = int64_t(block_count()) * blockDim.x;
   const int64_t rounds = packets <= step ? 1 : (packets + step - 1) / step;
-  int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  int64_t i = int64_t(block_index()) * blockDim.x + threadIdx.x;
   for (int64_t round = 0; round < rounds; round++, i += step) {
     // The caller's memory is read before anything depends on the epoch, so that
     // both reads are under way at once.
@@ -141,5 +141,5 @@ __device__ __forceinline__ void gather_ll128(const shunt_kernel_args &a) {
 // One entry point whose body does not depend on the dtype.
 #define SHUNT_KERNEL_BYTES(name, body)                                                                     \
   extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) name(const __grid_constant__ shunt_kernel_args args) { \
-    body(args);                                                                                            \
+    if (!shunt::spare_block()) body(args);                                                                 \
   }

@@ -30,9 +30,9 @@ __device__ __forceinline__ int reduce_blocks(int world) {
 template <class T>
 __device__ __forceinline__ void reduce_ll128_body(const shunt_kernel_args &a) {
   const int blocks = reduce_blocks(a.world), owners = a.world - 1;
-  if (int(blockIdx.x) >= owners * blocks) return;
+  if (block_index() >= owners * blocks) return;
   const Lane l;
-  const int index = blockIdx.x % owners, owner = (a.root + 1 + index) % a.world, block = blockIdx.x / owners;
+  const int index = block_index() % owners, owner = (a.root + 1 + index) % a.world, block = block_index() / owners;
   const int lanes = blocks * (blockDim.x >> 5), lane = (threadIdx.x >> 5) * blocks + block;
   const int64_t units = (a.bytes + kUnit - 1) / kUnit;
   const int64_t mine = units_of_lane(units_of_lane(units, index, owners), lane, lanes);

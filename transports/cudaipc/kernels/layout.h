@@ -95,7 +95,8 @@ enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASS_STAGED
 #define SHUNT_RING 8                                  /* slots of 512 bytes that a warp cycles through in LL128 */
 #define SHUNT_LL128_WARP_BYTES (SHUNT_RING * 512)
 #define SHUNT_LL128_BLOCK_BYTES (SHUNT_MAX_WARPS * SHUNT_LL128_WARP_BYTES)
-#define SHUNT_STAGE_BYTES 16384 /* chunk that a block stages at a peer at once */
+#define SHUNT_CHUNK_BYTES 16384 /* that a block stages at a peer at once; among two ranks twice that, for their link needs 8 MiB under way */
+#define SHUNT_STAGE_BYTES(world) ((world) == 2 ? 2 * SHUNT_CHUNK_BYTES : SHUNT_CHUNK_BYTES)
 #define SHUNT_STAGES 4          /* chunks of a block on their way to one peer */
 #define SHUNT_CHANNEL_BLOCKS 16 /* blocks that serve one ordered pair of ranks */
 #define SHUNT_CHANNEL_LANES (2 * SHUNT_CHANNEL_BLOCKS * SHUNT_MAX_WARPS) /* a warp serves up to two */
@@ -134,7 +135,7 @@ enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASS_STAGED
 #define SHUNT_LL128_BYTES(world) ((int64_t)2 * (world) * SHUNT_MAX_BLOCKS * SHUNT_LL128_BLOCK_BYTES) /* [phase][source][block][warp] */
 #define SHUNT_CHANNEL_BYTES(world) ((int64_t)(world) * SHUNT_CHANNEL_LANES * SHUNT_LL128_WARP_BYTES) /* [source][lane] */
 
-#define SHUNT_STAGING_BYTES(world) ((int64_t)(world) * SHUNT_MAX_BLOCKS * SHUNT_STAGES * SHUNT_STAGE_BYTES) /* [source][block][stage] */
+#define SHUNT_STAGING_BYTES(world) ((int64_t)(world) * SHUNT_MAX_BLOCKS * SHUNT_STAGES * SHUNT_STAGE_BYTES(world)) /* [source][block][stage] */
 
 #define SHUNT_OFF_LL(world) ((int64_t)SHUNT_OFF_SLOTS)
 #define SHUNT_OFF_LL128(world) (SHUNT_OFF_LL(world) + SHUNT_LL_BYTES(world))

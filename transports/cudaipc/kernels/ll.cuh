@@ -20,7 +20,7 @@ __device__ __forceinline__ u32 ll_flag(u64 epoch) { return u32(epoch) | 0x800000
 
 // Offset within any region of this thread's packet from a source.
 __device__ __forceinline__ int64_t ll_offset(int world, u64 epoch, int source) {
-  return SHUNT_OFF_LL(world) + (int64_t(((int(epoch) & 1) * world + source) * SHUNT_MAX_BLOCKS + int(blockIdx.x)) * SHUNT_LL_BLOCK_BYTES + threadIdx.x * 16);
+  return SHUNT_OFF_LL(world) + (int64_t(((int(epoch) & 1) * world + source) * SHUNT_MAX_BLOCKS + block_index()) * SHUNT_LL_BLOCK_BYTES + threadIdx.x * 16);
 }
 
 constexpr int64_t kLLSourceStride = int64_t(SHUNT_MAX_BLOCKS) * SHUNT_LL_BLOCK_BYTES;

@@ -33,7 +33,7 @@ struct Lane {
 
 // Offset within any region of this lane's 16 bytes of slot 0 of the warp's ring.
 __device__ __forceinline__ int64_t ll128_offset(int world, int phase, int source) {
-  return SHUNT_OFF_LL128(world) + int64_t((phase * world + source) * SHUNT_MAX_BLOCKS + int(blockIdx.x)) * SHUNT_LL128_BLOCK_BYTES +
+  return SHUNT_OFF_LL128(world) + int64_t((phase * world + source) * SHUNT_MAX_BLOCKS + block_index()) * SHUNT_LL128_BLOCK_BYTES +
          (threadIdx.x >> 5) * SHUNT_LL128_WARP_BYTES + (threadIdx.x & 31) * 16;
 }
 
@@ -106,9 +106,9 @@ struct Deal {
   int ahead;
   __device__ __forceinline__ explicit Deal(int64_t bytes) {
     units = (bytes + kUnit - 1) / kUnit;
-    warps = int64_t(gridDim.x) * (blockDim.x >> 5);
+    warps = int64_t(block_count()) * (blockDim.x >> 5);
     rounds = units <= warps ? 1 : (units + warps - 1) / warps;
-    first = int64_t(threadIdx.x >> 5) * gridDim.x + blockIdx.x;
+    first = int64_t(threadIdx.x >> 5) * block_count() + block_index();
     mine = first + (rounds - 1) * warps < units ? rounds : rounds - 1;
     if (mine == 0 && threadIdx.x < 32) mine = 1;  // an empty unit, as proof of life
     ahead = mine - 1 < kAhead ? int(max(mine - 1, int64_t(0))) : kAhead;

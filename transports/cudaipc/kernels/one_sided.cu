@@ -10,7 +10,7 @@ namespace shunt {
 __device__ __forceinline__ void one_sided_copy(const shunt_kernel_args &a) {
   begin();
   copy_bytes(reinterpret_cast<char *>(a.recv), reinterpret_cast<const char *>(a.send), a.bytes,
-             int64_t(blockIdx.x) * blockDim.x + threadIdx.x, int64_t(gridDim.x) * blockDim.x);
+             int64_t(block_index()) * blockDim.x + threadIdx.x, int64_t(block_count()) * blockDim.x);
 }
 
 // Raises this rank's counter at peer root.

@@ -18,13 +18,14 @@ namespace shunt {
 
 constexpr int kCombiners = SHUNT_MAX_WARPS / 2;             // the last warps
 constexpr int kStagers = SHUNT_MAX_WARPS - kCombiners - 1;  // the first; between them is the teller
-constexpr int kStageWords = 2;                              // vectors that a thread moves at once
+constexpr int kRow = 512;                                   // bytes that a warp moves with a vector a thread
+static_assert(SHUNT_CHUNK_BYTES % kRow == 0, "a chunk is of whole rows");
 
-__device__ __forceinline__ int64_t staged_word(int rank) { return (int(blockIdx.x) * SHUNT_MAX_RANKS + rank) * 8; }
+__device__ __forceinline__ int64_t staged_word(int rank) { return (block_index() * SHUNT_MAX_RANKS + rank) * 8; }
 
 // Where in a region source's stage of this block for a chunk is.
 __device__ __forceinline__ int64_t stage_of(int world, int source, u64 chunk) {
-  return SHUNT_OFF_STAGING(world) + (int64_t(source * SHUNT_MAX_BLOCKS + int(blockIdx.x)) * SHUNT_STAGES + int(chunk % SHUNT_STAGES)) * SHUNT_STAGE_BYTES;
+  return SHUNT_OFF_STAGING(world) + (int64_t(source * SHUNT_MAX_BLOCKS + block_index()) * SHUNT_STAGES + int(chunk % SHUNT_STAGES)) * SHUNT_STAGE_BYTES(world);
 }
 
 // Lane p of a warp waits until peer p's word, if asked for, has reached a value;
@@ -46,13 +47,17 @@ __device__ __forceinline__ void tell_peers(const shunt_kernel_args &a, int64_t o
   if (p < a.world && p != a.rank) store_relaxed(reinterpret_cast<void *>(a.region[p] + offset + staged_word(a.rank)), value);
 }
 
-// Where the shards lie and who owns them.
+// Where the shards lie and who owns them: shard (mine + k) mod world belongs to rank
+// (own rank + k) mod world, if it is below owners.
 struct Deed {
   int64_t shard, bytes;  // length of a shard, the last ones may be short or empty; and of all
-  int owners, first;     // shard s, which begins at s * shard, belongs to rank (first + s) mod world
+  int owners, mine;
   __device__ __forceinline__ int64_t start(int s) const { return s * shard; }
   __device__ __forceinline__ int64_t length(int s) const { return min(shard, bytes - s * shard); }
 };
+
+// A number below twice the world, mod the world.
+__device__ __forceinline__ int wrap(const shunt_kernel_args &a, int i) { return i < a.world ? i : i - a.world; }
 
 // How far the warps of a block are.
 struct Progress {
@@ -63,62 +68,165 @@ struct Progress {
 // All but the teller.
 __device__ __forceinline__ void join_stagers_and_combiners() { join_warps<1, (kStagers + kCombiners) * 32>(); }
 
-// Runs sink(offset, words) for every 16 bytes of the shard that this rank owns,
-// combined from the send of all ranks; ranks that own nothing only stage. The
-// combiners first call ready(thread, join), which answers, alike on all ranks,
-// whether results can be stored; meanwhile a first chunk is staged. If not, it is
-// dropped, and nothing is combined.
-template <class T, class Ready, class Sink>
-__device__ __forceinline__ void staged_reduce(const shunt_kernel_args &a, const Deed &deed, Ready ready, Sink sink) {
+// Moves a warp's rows of chunks. Of a whole chunk every vector is aligned and inside
+// of its shard: kBatch rows of up to kRanks ranks are loaded before the first vector
+// is used, and nothing is asked between loads, so that a block has as many under way
+// as registers allow. Of another chunk every vector is looked at. Either way a warp
+// has waited for what it needs before it loads: what it holds meanwhile it could
+// not load.
+template <class T, bool kWhole, int kRanks, int kBatch>
+struct Chunks {
+  const shunt_kernel_args &a;
+  const Deed &deed;
+
+  __device__ __forceinline__ int rows() const { return SHUNT_STAGE_BYTES(a.world) / kRow; }
+
+  // Whether the row u * kWarps after one exists, as the first always does.
+  template <int kWarps>
+  __device__ __forceinline__ bool exists(int row, int u) const {
+    return u == 0 || SHUNT_CHUNK_BYTES / kRow % (kBatch * kWarps) == 0 || row + u * kWarps < rows();
+  }
+
+  __device__ __forceinline__ word2 load(int s, int64_t offset) const {
+    const char *send = reinterpret_cast<const char *>(a.send) + deed.start(s);
+    if (kWhole) return *reinterpret_cast<const word2 *>(send + offset);
+    return load_words<T>(send, offset, deed.length(s));
+  }
+
+  // For premul_sum.
+  __device__ __forceinline__ void scale(word2 &w) const { w = word2{multiply<T>(a.scalar, w.x), multiply<T>(a.scalar, w.y)}; }
+
+  // From the peers' shards of send at a place, to a place in the owners' regions.
+  __device__ __forceinline__ void stage(int warp, int64_t at, int64_t to) const {
+    const int lane = (threadIdx.x & 31) * 16;
+    auto owns = [&](int k) { return wrap(a, deed.mine + k) < deed.owners; };
+    auto from = [&](int k, int row) { return load(wrap(a, deed.mine + k), at + row * kRow + lane); };
+    auto put = [&](int k, int row, word2 w) { *reinterpret_cast<word2 *>(reinterpret_cast<char *>(a.region[wrap(a, a.rank + k)]) + to + row * kRow + lane) = w; };
+#pragma unroll 1
+    for (int row = warp; row < rows(); row += kBatch * kStagers) {
+      if constexpr (!kWhole) {
+#pragma unroll 1
+        for (int k = 1; k < a.world; k++) {
+          if (!owns(k)) continue;
+          word2 w = from(k, row);
+          if (a.op == kPremulSum) scale(w);
+          put(k, row, w);
+        }
+      } else {
+        word2 w[kRanks][kBatch];
+#pragma unroll
+        for (int k = 1; k < kRanks; k++) {
+          if (k >= a.world) break;
+          if (!owns(k)) continue;
+#pragma unroll
+          for (int u = 0; u < kBatch; u++)
+            if (exists<kStagers>(row, u)) w[k][u] = from(k, row + u * kStagers);
+        }
+        if (a.op == kPremulSum) {
+#pragma unroll
+          for (int k = 1; k < kRanks; k++) {
+            if (k >= a.world) break;
+#pragma unroll
+            for (int u = 0; u < kBatch; u++) scale(w[k][u]);
+          }
+        }
+#pragma unroll
+        for (int k = 1; k < kRanks; k++) {
+          if (k >= a.world) break;
+          if (!owns(k)) continue;
+#pragma unroll
+          for (int u = 0; u < kBatch; u++)
+            if (exists<kStagers>(row, u)) put(k, row + u * kStagers, w[k][u]);
+        }
+      }
+    }
+  }
+
+  // From the own shard of send at a place and the peers' stages, of which stage
+  // would be rank 0's, to sink.
+  template <class Sink>
+  __device__ __forceinline__ void combine(int warp, int64_t at, const char *stage, Sink sink) const {
+    const int lane = (threadIdx.x & 31) * 16;
+#pragma unroll 1
+    for (int row = warp; row < rows(); row += kBatch * kCombiners) {
+      word2 lines[kBatch][kRanks], kept[kBatch];
+#pragma unroll
+      for (int u = 0; u < kBatch; u++)
+        if (exists<kCombiners>(row, u)) kept[u] = load(deed.mine, at + (row + u * kCombiners) * kRow + lane);
+#pragma unroll
+      for (int s = 0; s < kRanks; s++) {
+        if (s >= a.world) break;
+        if (s == a.rank) continue;
+        const char *from = stage + int64_t(s) * SHUNT_MAX_BLOCKS * SHUNT_STAGES * SHUNT_STAGE_BYTES(a.world);
+#pragma unroll
+        for (int u = 0; u < kBatch; u++)
+          if (exists<kCombiners>(row, u)) lines[u][s] = load_line(from + (row + u * kCombiners) * kRow + lane);
+      }
+      if (a.op == kPremulSum) {
+#pragma unroll
+        for (int u = 0; u < kBatch; u++) scale(kept[u]);
+      }
+#pragma unroll
+      for (int u = 0; u < kBatch; u++) {
+        if (!exists<kCombiners>(row, u)) continue;
+#pragma unroll
+        for (int s = 0; s < kRanks; s++) lines[u][s] = select(s == a.rank, kept[u], lines[u][s]);
+        sink(std::integral_constant<bool, kWhole>(), at + (row + u * kCombiners) * kRow + lane, reduce_lines<T>(a, lines[u]));
+      }
+    }
+  }
+};
+
+// Runs f(chunks) with what moves as much at once as it can without spilling.
+template <class T, class F>
+__device__ __forceinline__ void with_chunks(const shunt_kernel_args &a, const Deed &deed, bool whole, F f) {
+  if (!whole) f(Chunks<T, false, SHUNT_MAX_RANKS, 1>{a, deed});
+  else if (a.world <= 4) f(Chunks<T, true, 4, 2>{a, deed});
+  else f(Chunks<T, true, SHUNT_MAX_RANKS, 1>{a, deed});
+}
+
+// Whether the chunk at a place is whole in all shards of send; the last shard is
+// the shortest.
+__device__ __forceinline__ bool is_whole(const shunt_kernel_args &a, const Deed &deed, int64_t at) {
+  return ((a.send | u64(deed.shard)) & 15) == 0 && at + SHUNT_STAGE_BYTES(a.world) <= deed.length(deed.owners - 1);
+}
+
+// Sixteen bytes of a result; whole as of the chunk.
+template <class T, bool kWhole>
+__device__ __forceinline__ void store_result(std::integral_constant<bool, kWhole>, u64 base, int64_t offset, int64_t length, word2 w) {
+  char *to = reinterpret_cast<char *>(base);
+  if (kWhole) *reinterpret_cast<word2 *>(to + offset) = w;
+  else store_words<T>(to, offset, length, w);
+}
+
+// Runs sink(whole, offset, words) for every 16 bytes of the shard that this rank
+// owns, combined from the send of all ranks; ranks that own nothing only stage.
+// whole is a constant: not only this rank's send is whole there, the sink's memory
+// is too, for aligned() has said so. The combiners first call ready(thread, join),
+// which answers, alike on all ranks, whether results can be stored, and then
+// aligned(); meanwhile a first chunk is staged. If they cannot, it is dropped, and
+// nothing is combined.
+template <class T, class Ready, class Aligned, class Sink>
+__device__ __forceinline__ void staged_reduce(const shunt_kernel_args &a, const Deed &deed, Ready ready, Aligned aligned, Sink sink) {
   __shared__ Progress progress;
   u64 *epoch = epoch_of(a, SHUNT_CLASS_STAGED);
   const u64 base = *epoch;
-  const int64_t chunks = (deed.shard + SHUNT_STAGE_BYTES - 1) / SHUNT_STAGE_BYTES;
-  int64_t mine = chunks <= int64_t(blockIdx.x) ? 0 : (chunks - blockIdx.x - 1) / gridDim.x + 1;
+  const int64_t chunks = (deed.shard + SHUNT_STAGE_BYTES(a.world) - 1) / SHUNT_STAGE_BYTES(a.world);
+  int mine = chunks <= int64_t(block_index()) ? 0 : int((chunks - block_index() - 1) / block_count()) + 1;
   if (threadIdx.x < kStagers) progress.staged[threadIdx.x] = 0;
   if (threadIdx.x < SHUNT_STAGES) progress.combined[threadIdx.x] = 0;
   if (threadIdx.x == kStagers) progress.staged[kStagers] = u32(mine);
   __syncthreads();
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-  const char *send = reinterpret_cast<const char *>(a.send);
-  const int shard = (a.rank - deed.first + a.world) % a.world;  // of this rank, if below owners
-  auto load = [&](int s, int64_t offset) {
-    const word2 w = load_words<T>(send + deed.start(s), offset, deed.length(s));
-    return word2{premultiply<T>(a.op, a.scalar, w.x), premultiply<T>(a.op, a.scalar, w.y)};
-  };
-  auto start = [&](int64_t k) { return (k * gridDim.x + blockIdx.x) * SHUNT_STAGE_BYTES; };
+  auto start = [&](int k) { return (int64_t(k) * block_count() + block_index()) * SHUNT_STAGE_BYTES(a.world); };
   if (warp < kStagers) {
-    constexpr int kStride = kStagers * 32 * 16;
-    const bool owner = lane < a.world && lane != a.rank && (lane - deed.first + a.world) % a.world < deed.owners;
+    const bool owner = lane < a.world && lane != a.rank && (deed.mine + lane - a.rank + a.world) % a.world < deed.owners;
     u64 seen = 0;
-    for (int64_t k = 0; k < mine; k++) {
+    for (int k = 0; k < mine; k++) {
       const u64 n = base + k;
-      const int64_t stage = stage_of(a.world, a.rank, n);
-#pragma unroll 1
-      for (int at = threadIdx.x * 16; at < SHUNT_STAGE_BYTES; at += kStageWords * kStride) {
-        word2 w[SHUNT_MAX_RANKS][kStageWords];
-#pragma unroll
-        for (int j = 1; j < SHUNT_MAX_RANKS; j++) {
-          if (j >= a.world) break;
-          const int s = (shard + j) % a.world;
-          if (s >= deed.owners) continue;
-#pragma unroll
-          for (int u = 0; u < kStageWords; u++)
-            if (at + u * kStride < SHUNT_STAGE_BYTES) w[j][u] = load(s, start(k) + at + u * kStride);
-        }
-        // Acquire: the owner had read the stage before it said so.
-        if (at < kStride) wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen);
-#pragma unroll
-        for (int j = 1; j < SHUNT_MAX_RANKS; j++) {
-          if (j >= a.world) break;
-          const int s = (shard + j) % a.world;
-          if (s >= deed.owners) continue;
-          char *to = reinterpret_cast<char *>(a.region[(deed.first + s) % a.world]) + stage + at;
-#pragma unroll
-          for (int u = 0; u < kStageWords; u++)
-            if (at + u * kStride < SHUNT_STAGE_BYTES) *reinterpret_cast<word2 *>(to + u * kStride) = w[j][u];
-        }
-      }
+      // Acquire: the owner had read the stage before it said so.
+      wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen);
+      with_chunks<T>(a, deed, is_whole(a, deed, start(k)), [&](auto chunks) { chunks.stage(warp, start(k), stage_of(a.world, a.rank, n)); });
       __syncwarp();
       // Release: the warp's stores come before the teller's fence.
       if (lane == 0) store_release_shared(&progress.staged[warp], u32(k + 1));
@@ -144,38 +252,18 @@ __device__ __forceinline__ void staged_reduce(const shunt_kernel_args &a, const 
       if (told >= limit) break;
     }
   } else {
-    constexpr int kStride = kCombiners * 32 * 16;
     const int thread = threadIdx.x - (kStagers + 1) * 32;
     const bool answer = ready(thread, [] { join_warps<2, kCombiners * 32>(); });
     if (thread == 0 && !answer && mine > 1) store_release_shared(&progress.staged[kStagers], 1);
     join_stagers_and_combiners();
-    const bool source = lane < a.world && lane != a.rank;
-    const int64_t last = answer && shard < deed.owners ? mine : 0;
+    const bool source = lane < a.world && lane != a.rank, straight = answer && aligned();
+    const int last = answer && deed.mine < deed.owners ? mine : 0;
     u64 seen = 0;
-    for (int64_t k = 0; k < last; k++) {
+    for (int k = 0; k < last; k++) {
       const u64 n = base + k;
-      const char *stage = own(a) + stage_of(a.world, 0, n);
-#pragma unroll 1
-      for (int at = thread * 16; at < SHUNT_STAGE_BYTES; at += kStageWords * kStride) {
-        word2 lines[kStageWords][SHUNT_MAX_RANKS], kept[kStageWords];
-#pragma unroll
-        for (int u = 0; u < kStageWords; u++) kept[u] = load(shard, start(k) + at + u * kStride);
-        // Acquire: what the peers staged is visible from here, past L1.
-        if (at < kStride) wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen);
-#pragma unroll
-        for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
-          if (s >= a.world) break;
-#pragma unroll
-          for (int u = 0; u < kStageWords; u++)
-            if (s != a.rank) lines[u][s] = load_line(stage + int64_t(s) * SHUNT_MAX_BLOCKS * SHUNT_STAGES * SHUNT_STAGE_BYTES + at + u * kStride);
-        }
-#pragma unroll
-        for (int u = 0; u < kStageWords; u++) {
-#pragma unroll
-          for (int s = 0; s < SHUNT_MAX_RANKS; s++) lines[u][s] = select(s == a.rank, kept[u], lines[u][s]);
-          sink(start(k) + at + u * kStride, reduce_lines<T>(a, lines[u]));
-        }
-      }
+      // Acquire: what the peers staged is visible from here, past L1.
+      wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen);
+      with_chunks<T>(a, deed, straight && is_whole(a, deed, start(k)), [&](auto chunks) { chunks.combine(thread / 32, start(k), own(a) + stage_of(a.world, 0, n), sink); });
       __syncwarp();
       u32 before = 0;
       if (lane == 0) before = count_shared(&progress.combined[n % SHUNT_STAGES]);
@@ -196,10 +284,10 @@ __device__ __forceinline__ void staged_reduce(const shunt_kernel_args &a, const 
 template <class T>
 __device__ __forceinline__ void reduce_scatter_staged(const shunt_kernel_args &a) {
   begin();
-  char *recv = reinterpret_cast<char *>(a.recv);
-  const Deed deed{a.bytes, a.bytes * a.world, a.world, 0};
+  const Deed deed{a.bytes, a.bytes * a.world, a.world, a.rank};
   staged_reduce<T>(
-      a, deed, [](int, auto) { return true; }, [&](int64_t offset, word2 w) { store_words<T>(recv, offset, a.bytes, w); });
+      a, deed, [](int, auto) { return true; }, [&] { return a.recv % 16 == 0; },
+      [&](auto whole, int64_t offset, word2 w) { store_result<T>(whole, a.recv, offset, a.bytes, w); });
 }
 
 // all_reduce: the owner stores results into the recv of everyone. In place too:
@@ -211,15 +299,17 @@ __device__ __forceinline__ void all_reduce_staged(const shunt_kernel_args &a) {
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
   const u64 e = *epoch + 1;
   const Shards shards(a.bytes, a.world);
-  const Deed deed{shards.shard, a.bytes, a.world, 0};
+  const Deed deed{shards.shard, a.bytes, a.world, a.rank};
   const int64_t at = shards.start(a.rank), length = shards.length(a.rank);
   staged_reduce<T>(
       a, deed, [&](int thread, auto join) { return meet(a, m, e, 0, a.bytes, thread, join); },
-      [&](int64_t offset, word2 w) {
-        for (int k = 1; k <= a.world; k++) {
-          const int p = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
-          store_words<T>(reinterpret_cast<char *>(m.recv[p]) + at, offset, length, w);
-        }
+      [&] {
+        u64 all = at;
+        for (int p = 0; p < a.world; p++) all |= m.recv[p];
+        return all % 16 == 0;
+      },
+      [&](auto whole, int64_t offset, word2 w) {
+        for (int k = 1; k <= a.world; k++) store_result<T>(whole, m.recv[wrap(a, a.rank + k)] + at, offset, length, w);
       });
   if (m.strangers) two_shot_ll128<T, false>(a);
   part(a, e);
@@ -236,13 +326,14 @@ __device__ __forceinline__ void reduce_staged(const shunt_kernel_args &a) {
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
   const u64 e = *epoch + 1;
   const bool pair = a.world == 2;
-  const Shards shards(a.bytes, pair ? 1 : a.world - 1);
-  const Deed deed{shards.shard, a.bytes, pair ? 1 : a.world - 1, pair ? a.root : a.root + 1};
-  const int shard = (a.rank - deed.first + a.world) % a.world;
-  const int64_t at = shards.start(shard), length = shards.length(shard);
+  const int owners = pair ? 1 : a.world - 1, mine = wrap(a, a.rank - a.root + (pair ? 0 : -1) + a.world);
+  const Shards shards(a.bytes, owners);
+  const Deed deed{shards.shard, a.bytes, owners, mine};
+  const int64_t at = shards.start(mine), length = shards.length(mine);
   staged_reduce<T>(
       a, deed, [&](int thread, auto join) { return meet(a, m, e, 0, a.rank == a.root && !pair ? a.bytes : 0, thread, join); },
-      [&](int64_t offset, word2 w) { store_words<T>(reinterpret_cast<char *>(m.recv[a.root]) + at, offset, length, w); });
+      [&] { return (m.recv[a.root] | u64(at)) % 16 == 0; },
+      [&](auto whole, int64_t offset, word2 w) { store_result<T>(whole, m.recv[a.root] + at, offset, length, w); });
   if (m.strangers) two_shot_ll128<T, true>(a);
   part(a, e);
   advance(epoch, e);

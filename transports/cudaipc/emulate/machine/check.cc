@@ -87,11 +87,11 @@ struct Call {
   int type, op, root, shift, recv_shift, blocks, threads;  // shifts: elements by which buffers miss alignment
   int64_t count;
   bool uneven;  // rank r's shifts are r + 1 times those
-  bool in_place, reachable, counts_in_memory;
+  bool in_place, reachable, counts_in_memory, spread;
   std::vector<Part> parts;
   std::string text() const {
     char s[256];
-    snprintf(s, sizeof s, "%s %s %s count %lld shift %d and %d%s%s%s grid %dx%d root %d", kernel.name.c_str(), values::kNames[type], values::kOps[op], (long long)count, shift, recv_shift, uneven ? " uneven" : "", in_place ? " in place" : "", reachable ? "" : " unreachable", blocks, threads, root);
+    snprintf(s, sizeof s, "%s %s %s count %lld shift %d and %d%s%s%s%s grid %dx%d root %d", kernel.name.c_str(), values::kNames[type], values::kOps[op], (long long)count, shift, recv_shift, uneven ? " uneven" : "", in_place ? " in place" : "", reachable ? "" : " unreachable", spread ? " spread" : "", blocks, threads, root);
     return s;
   }
 };
@@ -241,7 +241,7 @@ static emulate::Launch launch(const Call &c, int r, const std::string &name, voi
           [&c, r] {
             if (c.kernel.coll != kCopy && watch.abort == 0) compare(c, r, "");
           },
-          {}};
+          {}, c.spread};
 }
 
 // A copy engine's copy from a rank's memory to a peer's, both as their own ranks
@@ -341,7 +341,7 @@ int main(int argc, char **argv) {
     if (values::kBytes[c.type] == 1) c.count *= 1 + random() % 4;
     // Shards that are a number of chunks long, but the last one, which lacks a little.
     if (has(c.kernel.name, "_staged") && random() % 4 == 0)
-      c.count = (1 + int64_t(random() % 3)) * SHUNT_STAGE_BYTES * (c.kernel.coll == kReduce && world > 2 ? world - 1 : world) / values::kBytes[c.type] - 1 - random() % 3;
+      c.count = (1 + int64_t(random() % 3)) * SHUNT_STAGE_BYTES(world) * (c.kernel.coll == kReduce && world > 2 ? world - 1 : world) / values::kBytes[c.type] - 1 - random() % 3;
     if (abort) c.count = std::min<int64_t>(c.count, 1023);  // every wait takes its 512 spins to see the abort
     c.in_place = random() % 3 == 0 && c.kernel.coll < kBarrier && c.kernel.coll != kAllToAllV;
     if (c.kernel.coll == kDelivered) {  // out of place, of shards of whole words, which engines cannot scale
@@ -354,6 +354,7 @@ int main(int argc, char **argv) {
       }
     }
     c.reachable = random() % 4 != 0;
+    c.spread = random() % 4 == 0 && c.kernel.coll < kBarrier && c.kernel.coll != kDelivered;
     c.counts_in_memory = c.kernel.coll == kAllToAllV && random() % 3 == 0;
     const int64_t bytes = c.count * values::kBytes[c.type];
     c.blocks = 1 + random() % SHUNT_MAX_BLOCKS;

@@ -139,8 +139,9 @@ void start(size_t stream, int rank, const Launch &launch) {
   auto grid = std::make_unique<Grid>();
   grid->rank = rank;
   grid->launch = &launch;
-  grid->live = launch.blocks;
-  for (int b = 0; b < launch.blocks; b++) {
+  const int columns = launch.spread ? 2 : 1;
+  grid->live = launch.blocks * columns;
+  for (int b = 0; b < launch.blocks * columns; b++) {
     auto block = std::make_unique<Block>();
     block->grid = grid.get();
     block->number = b;
@@ -157,6 +158,7 @@ void start(size_t stream, int rank, const Launch &launch) {
       thread->warp = w;
       thread->lane = t % kWarp;
       thread->place = {{unsigned(t), 0, 0}, {unsigned(b), 0, 0}, {unsigned(launch.threads), 1, 1}, {unsigned(launch.blocks), 1, 1}};
+      if (launch.spread) thread->place.block = {unsigned(b % 2), unsigned(b / 2), 0}, thread->place.grid_size = {2, unsigned(launch.blocks), 1};
       thread->writer.rank = rank;
       thread->writer.known[0] = &w->known;
       thread->writer.known[1] = &block->known;

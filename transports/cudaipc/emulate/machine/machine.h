@@ -39,11 +39,12 @@ struct Policy {
 
 struct Launch {
   std::string name;
-  int blocks, threads;
+  int blocks, threads;  // blocks of a row
   std::function<void()> before;  // on the stream, when the launch before it has ended
   std::function<void()> body;    // what every thread runs
   std::function<void()> after;   // on the stream, when it has ended
   std::function<bool()> ready;   // whether another stream of the rank has come far enough, if any must
+  bool spread = false;           // the blocks are the rows of two columns
 };
 
 // Maps memory of `bytes` for every rank, zero-filled.
