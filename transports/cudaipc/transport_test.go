@@ -384,12 +384,12 @@ func TestSupportsSaysWhyNot(t *testing.T) {
 		change(&r)
 		require.Equal(t, plugin.Support{Reason: want}, Transport{}.Supports(r))
 	}
-	for world, name := range map[int]string{2: "direct", 4: "staged"} {
+	for world, last := range map[int][]string{2: {"direct", "staged"}, 4: {"staged"}} {
 		var names []string
 		for _, a := range (Transport{}).Supports(request(plugin.AllReduce, world, 0)).Algorithms {
 			names = append(names, a.Name)
 		}
-		require.Equal(t, []string{"one_shot_ll", "one_shot_ll128", "two_shot_ll128", name}, names, "world %d", world)
+		require.Equal(t, append([]string{"one_shot_ll", "one_shot_ll128", "two_shot_ll128"}, last...), names, "world %d", world)
 	}
 	a, b := request(plugin.AllReduce, 4, 0), request(plugin.AllReduce, 4, 3)
 	require.Equal(t, Transport{}.Supports(a), Transport{}.Supports(b), "every rank gets the same answer")
