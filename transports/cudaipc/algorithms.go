@@ -93,13 +93,14 @@ var algorithms = []algorithm{
 	{plugin.Broadcast, "ll128", "broadcast", "shunt_broadcast_ll128", false, owners, 16 * kib, 0, 2.2, 178000, two},
 	{plugin.Broadcast, "direct", "broadcast", "shunt_broadcast_direct", false, full, 16 * mib, 0, 20, 331000, more},
 	{plugin.Broadcast, "chain", "broadcast", "shunt_broadcast_chain", false, full, 96 * mib, 0, 33.5, 347600, more},
-	{plugin.Broadcast, "direct", "broadcast", "shunt_broadcast_direct", false, full, 1 * mib, 0, 8.8, 370500, two},
+	{plugin.Broadcast, "direct", "broadcast", "shunt_broadcast_direct", false, full, 1 * mib, 0, 7.8, 366000, two},
 
 	{plugin.Reduce, "one_shot_ll", "reduce", "shunt_reduce_one_shot_ll", true, packets, 0, 64 * kib, 2.2, 36000, all},
 	{plugin.Reduce, "one_shot_ll128", "reduce", "shunt_reduce_one_shot_ll128", true, units, 64 * kib, 256 * kib, 2.9, 80000, all},
-	{plugin.Reduce, "two_shot_ll128", "reduce", "shunt_reduce_two_shot_ll128", true, unitsRooted, 256 * kib, 12 * mib, 4.2, 210000, all},
+	{plugin.Reduce, "two_shot_ll128", "reduce", "shunt_reduce_two_shot_ll128", true, unitsRooted, 256 * kib, 12 * mib, 4.2, 210000, more},
+	{plugin.Reduce, "two_shot_ll128", "reduce", "shunt_reduce_two_shot_ll128", true, unitsRooted, 256 * kib, 16 * mib, 3.6, 287000, two},
 	{plugin.Reduce, "staged", "reduce", "shunt_reduce_staged", true, staging, 8 * mib, 0, 18, 309000, more},
-	{plugin.Reduce, "staged", "reduce", "shunt_reduce_staged", true, staging, 8 * mib, 0, 20.5, 351000, two},
+	{plugin.Reduce, "staged", "reduce", "shunt_reduce_staged", true, staging, 8 * mib, 0, 15.5, 360000, two},
 
 	{plugin.AllToAllV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
 	{plugin.AllGatherV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},

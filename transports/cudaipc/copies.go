@@ -20,12 +20,12 @@ var copies = []struct {
 	{plugin.AllReduce, 0, 79, 256600, more},
 	{plugin.AllReduce, 0, 66, 392700, two},
 	{plugin.AllGather, 0, 26.5, 130100, more},
-	{plugin.AllGather, 0, 16.8, 390900, two},
+	{plugin.AllGather, 0, 24.5, 391000, two},
 	{plugin.AllToAll, 0, 26.9, 129800, more},
-	{plugin.AllToAll, 0, 19.5, 391900, two},
-	{plugin.Broadcast, 0, 21.6, 392200, two},
+	{plugin.AllToAll, 0, 25, 391900, two},
+	{plugin.Broadcast, 0, 23.5, 396000, two},
 	{plugin.Scatter, 0, 26.5, 130100, more},
-	{plugin.Scatter, 0, 21.6, 392200, two},
+	{plugin.Scatter, 0, 23.5, 396000, two},
 }
 
 // copied is the algorithm as Supports offers it, if it does a request.

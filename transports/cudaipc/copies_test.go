@@ -228,8 +228,8 @@ func TestCopiesBeginWhereTheyAreFaster(t *testing.T) {
 		world         int
 		below, beyond int64 // of the whole message: by kernels up to here, by copies from here on
 	}{
-		{plugin.AllGather, 4, 32 * mib, 128 * mib}, {plugin.AllGather, 2, 32 * mib, 128 * mib},
-		{plugin.AllToAll, 4, 32 * mib, 128 * mib}, {plugin.AllToAll, 2, 32 * mib, 128 * mib},
+		{plugin.AllGather, 4, 32 * mib, 128 * mib}, {plugin.AllGather, 2, 128 * mib, 256 * mib},
+		{plugin.AllToAll, 4, 32 * mib, 128 * mib}, {plugin.AllToAll, 2, 128 * mib, 256 * mib},
 		{plugin.AllReduce, 4, 64 * mib, 128 * mib}, {plugin.AllReduce, 2, 128 * mib, 256 * mib},
 		{plugin.Broadcast, 2, 32 * mib, 128 * mib}, {plugin.Scatter, 4, 32 * mib, 128 * mib},
 	} {

@@ -9,7 +9,8 @@
 // n - SHUNT_STAGES, and combined once everyone has staged it. Warps of a block,
 // which has SHUNT_MAX_THREADS threads, have a part each: some stage, one tells
 // peers what has been staged, because that waits for the stores to arrive, and
-// half of them combine. They meet only through other ranks.
+// half of them combine. They meet only through other ranks. In a reduce of two a
+// rank does one of both, with all its warps.
 #pragma once
 
 #include "direct.cuh"
@@ -61,8 +62,9 @@ __device__ __forceinline__ int wrap(const shunt_kernel_args &a, int i) { return 
 
 // How far the warps of a block are.
 struct Progress {
-  u32 staged[kStagers + 1];    // chunks that a warp has staged; at the end, that will be
-  u32 combined[SHUNT_STAGES];  // warps that have combined a chunk with this stage, in all
+  u32 staged[SHUNT_MAX_WARPS];  // chunks that a warp has staged
+  u32 last;                     // that each will have staged at the end
+  u32 combined[SHUNT_STAGES];   // warps that have combined a chunk with this stage, in all
 };
 
 // All but the teller.
@@ -96,7 +98,9 @@ struct Chunks {
   // For premul_sum.
   __device__ __forceinline__ void scale(word2 &w) const { w = word2{multiply<T>(a.scalar, w.x), multiply<T>(a.scalar, w.y)}; }
 
-  // From the peers' shards of send at a place, to a place in the owners' regions.
+  // From the peers' shards of send at a place, to a place in the owners' regions, by
+  // kStagers warps.
+  template <int kStagers>
   __device__ __forceinline__ void stage(int warp, int64_t at, int64_t to) const {
     const int lane = (threadIdx.x & 31) * 16;
     auto owns = [&](int k) { return wrap(a, deed.mine + k) < deed.owners; };
@@ -143,8 +147,8 @@ struct Chunks {
   }
 
   // From the own shard of send at a place and the peers' stages, of which stage
-  // would be rank 0's, to sink.
-  template <class Sink>
+  // would be rank 0's, to sink, by kCombiners warps.
+  template <int kCombiners, class Sink>
   __device__ __forceinline__ void combine(int warp, int64_t at, const char *stage, Sink sink) const {
     const int lane = (threadIdx.x & 31) * 16;
 #pragma unroll 1
@@ -199,85 +203,122 @@ __device__ __forceinline__ void store_result(std::integral_constant<bool, kWhole
   else store_words<T>(to, offset, length, w);
 }
 
-// Runs sink(whole, offset, words) for every 16 bytes of the shard that this rank
-// owns, combined from the send of all ranks; ranks that own nothing only stage.
-// whole is a constant: not only this rank's send is whole there, the sink's memory
-// is too, for aligned() has said so. The combiners first call ready(thread, join),
-// which answers, alike on all ranks, whether results can be stored, and then
-// aligned(); meanwhile a first chunk is staged. If they cannot, it is dropped, and
-// nothing is combined.
+// This block's chunks of every shard, and where they are.
+struct Share {
+  int chunks;
+  u64 base;  // the number of the first
+  __device__ __forceinline__ Share(const shunt_kernel_args &a, const Deed &deed) : base(*epoch_of(a, SHUNT_CLASS_STAGED)) {
+    const int64_t all = (deed.shard + SHUNT_STAGE_BYTES(a.world) - 1) / SHUNT_STAGE_BYTES(a.world);
+    chunks = all <= int64_t(block_index()) ? 0 : int((all - block_index() - 1) / block_count()) + 1;
+  }
+  __device__ __forceinline__ int64_t at(const shunt_kernel_args &a, int k) const { return (int64_t(k) * block_count() + block_index()) * SHUNT_STAGE_BYTES(a.world); }
+};
+
+__device__ __forceinline__ void clear(Progress &progress, const Share &share) {
+  if (threadIdx.x < SHUNT_MAX_WARPS) progress.staged[threadIdx.x] = 0;
+  if (threadIdx.x < SHUNT_STAGES) progress.combined[threadIdx.x] = 0;
+  if (threadIdx.x == 0) progress.last = u32(share.chunks);
+  __syncthreads();
+}
+
+// One of kStagers warps stages its rows of the chunks; first() is called behind the
+// first of them, and answers how many there are.
+template <class T, int kStagers, class First>
+__device__ __forceinline__ void stage_chunks(const shunt_kernel_args &a, const Deed &deed, const Share &share, Progress &progress, int warp, First first) {
+  const int lane = threadIdx.x & 31;
+  const bool owner = lane < a.world && lane != a.rank && (deed.mine + lane - a.rank + a.world) % a.world < deed.owners;
+  u64 seen = 0;
+  int chunks = share.chunks;
+  for (int k = 0; k < chunks; k++) {
+    const u64 n = share.base + k;
+    // Acquire: the owner had read the stage before it said so.
+    wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen);
+    with_chunks<T>(a, deed, is_whole(a, deed, share.at(a, k)), [&](auto c) { c.template stage<kStagers>(warp, share.at(a, k), stage_of(a.world, a.rank, n)); });
+    __syncwarp();
+    // Release: the warp's stores come before the teller's fence.
+    if (lane == 0) store_release_shared(&progress.staged[warp], u32(k + 1));
+    if (k == 0) chunks = first();
+  }
+}
+
+// The teller: tells peers what all of kStagers warps have staged.
+template <int kStagers>
+__device__ __forceinline__ void tell_staged(const shunt_kernel_args &a, const Share &share, Progress &progress) {
+  const int lane = threadIdx.x & 31;
+  for (u32 told = 0;;) {
+    const u32 last = load_acquire_shared(&progress.last);
+    u32 staged = lane < kStagers ? load_acquire_shared(&progress.staged[lane]) : ~0u;
+#pragma unroll
+    for (int other = 16; other > 0; other /= 2) staged = min(staged, __shfl_xor_sync(~0u, staged, other));
+    if (staged != told) {
+      // Release: the stores of the stagers come before the counts.
+      fence_system();
+      __syncwarp();
+      told = staged;
+      tell_peers(a, SHUNT_OFF_STAGED, share.base + told);
+    }
+    if (__shfl_sync(~0u, told >= last, 0)) break;
+  }
+}
+
+// One of kCombiners warps combines its rows of the chunks of the shard that this rank
+// owns. Runs sink(whole, offset, words) for every 16 bytes; whole is a constant: not
+// only this rank's send is whole there, the sink's memory is too, for straight says so.
+template <class T, int kCombiners, class Sink>
+__device__ __forceinline__ void combine_chunks(const shunt_kernel_args &a, const Deed &deed, const Share &share, Progress &progress, int warp, bool straight, Sink sink) {
+  const int lane = threadIdx.x & 31;
+  const bool source = lane < a.world && lane != a.rank;
+  u64 seen = 0;
+  for (int k = 0; k < share.chunks; k++) {
+    const u64 n = share.base + k;
+    // Acquire: what the peers staged is visible from here, past L1.
+    wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen);
+    with_chunks<T>(a, deed, straight && is_whole(a, deed, share.at(a, k)), [&](auto c) { c.template combine<kCombiners>(warp, share.at(a, k), own(a) + stage_of(a.world, 0, n), sink); });
+    __syncwarp();
+    u32 before = 0;
+    if (lane == 0) before = count_shared(&progress.combined[n % SHUNT_STAGES]);
+    // The last warp answers. Results needed every word of the stage, so it has
+    // been read, here and, by the counter, in the other warps: no fence. No
+    // warp begins a chunk with this stage before all have combined this one.
+    if (__shfl_sync(~0u, before, 0) % kCombiners == kCombiners - 1) tell_peers(a, SHUNT_OFF_TAKEN, n + 1);
+  }
+}
+
+// Every thread has done its part. Where this rank owned nothing or dropped a chunk,
+// peers count on it all the same.
+__device__ __forceinline__ void close(const shunt_kernel_args &a, const Share &share, Progress &progress) {
+  __syncthreads();
+  const u64 next = share.base + progress.last;
+  if (threadIdx.x < 32) tell_peers(a, SHUNT_OFF_TAKEN, next);
+  advance(epoch_of(a, SHUNT_CLASS_STAGED), next);
+}
+
+// Runs sink for the shard that this rank owns; ranks that own nothing only stage. The
+// combiners first call ready(thread, join), which answers, alike on all ranks, whether
+// results can be stored, and then aligned(), whether their memory is; meanwhile a first
+// chunk is staged. If they cannot, it is dropped, and nothing is combined.
 template <class T, class Ready, class Aligned, class Sink>
 __device__ __forceinline__ void staged_reduce(const shunt_kernel_args &a, const Deed &deed, Ready ready, Aligned aligned, Sink sink) {
   __shared__ Progress progress;
-  u64 *epoch = epoch_of(a, SHUNT_CLASS_STAGED);
-  const u64 base = *epoch;
-  const int64_t chunks = (deed.shard + SHUNT_STAGE_BYTES(a.world) - 1) / SHUNT_STAGE_BYTES(a.world);
-  int mine = chunks <= int64_t(block_index()) ? 0 : int((chunks - block_index() - 1) / block_count()) + 1;
-  if (threadIdx.x < kStagers) progress.staged[threadIdx.x] = 0;
-  if (threadIdx.x < SHUNT_STAGES) progress.combined[threadIdx.x] = 0;
-  if (threadIdx.x == kStagers) progress.staged[kStagers] = u32(mine);
-  __syncthreads();
-  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-  auto start = [&](int k) { return (int64_t(k) * block_count() + block_index()) * SHUNT_STAGE_BYTES(a.world); };
+  const Share share(a, deed);
+  clear(progress, share);
+  const int warp = threadIdx.x >> 5;
   if (warp < kStagers) {
-    const bool owner = lane < a.world && lane != a.rank && (deed.mine + lane - a.rank + a.world) % a.world < deed.owners;
-    u64 seen = 0;
-    for (int k = 0; k < mine; k++) {
-      const u64 n = base + k;
-      // Acquire: the owner had read the stage before it said so.
-      wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen);
-      with_chunks<T>(a, deed, is_whole(a, deed, start(k)), [&](auto chunks) { chunks.stage(warp, start(k), stage_of(a.world, a.rank, n)); });
-      __syncwarp();
-      // Release: the warp's stores come before the teller's fence.
-      if (lane == 0) store_release_shared(&progress.staged[warp], u32(k + 1));
-      if (k == 0) {
-        join_stagers_and_combiners();
-        mine = progress.staged[kStagers];
-      }
-    }
-    if (mine == 0) join_stagers_and_combiners();
+    stage_chunks<T, kStagers>(a, deed, share, progress, warp, [&] {
+      join_stagers_and_combiners();
+      return int(progress.last);
+    });
+    if (share.chunks == 0) join_stagers_and_combiners();
   } else if (warp == kStagers) {
-    for (u32 told = 0;;) {
-      const u32 word = lane <= kStagers ? load_acquire_shared(&progress.staged[lane]) : ~0u, limit = __shfl_sync(~0u, word, kStagers);
-      u32 staged = lane < kStagers ? word : ~0u;
-#pragma unroll
-      for (int other = 16; other > 0; other /= 2) staged = min(staged, __shfl_xor_sync(~0u, staged, other));
-      if (staged != told) {
-        // Release: the stores of the stagers come before the counts.
-        fence_system();
-        __syncwarp();
-        told = staged;
-        tell_peers(a, SHUNT_OFF_STAGED, base + told);
-      }
-      if (told >= limit) break;
-    }
+    tell_staged<kStagers>(a, share, progress);
   } else {
     const int thread = threadIdx.x - (kStagers + 1) * 32;
     const bool answer = ready(thread, [] { join_warps<2, kCombiners * 32>(); });
-    if (thread == 0 && !answer && mine > 1) store_release_shared(&progress.staged[kStagers], 1);
+    if (thread == 0 && !answer && share.chunks > 1) store_release_shared(&progress.last, 1);
     join_stagers_and_combiners();
-    const bool source = lane < a.world && lane != a.rank, straight = answer && aligned();
-    const int last = answer && deed.mine < deed.owners ? mine : 0;
-    u64 seen = 0;
-    for (int k = 0; k < last; k++) {
-      const u64 n = base + k;
-      // Acquire: what the peers staged is visible from here, past L1.
-      wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen);
-      with_chunks<T>(a, deed, straight && is_whole(a, deed, start(k)), [&](auto chunks) { chunks.combine(thread / 32, start(k), own(a) + stage_of(a.world, 0, n), sink); });
-      __syncwarp();
-      u32 before = 0;
-      if (lane == 0) before = count_shared(&progress.combined[n % SHUNT_STAGES]);
-      // The last warp answers. Results needed every word of the stage, so it has
-      // been read, here and, by the counter, in the other warps: no fence. No
-      // warp begins a chunk with this stage before all have combined this one.
-      if (__shfl_sync(~0u, before, 0) % kCombiners == kCombiners - 1) tell_peers(a, SHUNT_OFF_TAKEN, n + 1);
-    }
+    if (answer && deed.mine < deed.owners) combine_chunks<T, kCombiners>(a, deed, share, progress, thread / 32, aligned(), sink);
   }
-  __syncthreads();
-  mine = progress.staged[kStagers];
-  // Where this rank owned nothing or dropped a chunk, peers count on it all the same.
-  if (warp == 0) tell_peers(a, SHUNT_OFF_TAKEN, base + mine);
-  advance(epoch, base + mine);
+  close(a, share, progress);
 }
 
 // reduce_scatter needs no address of a peer.
@@ -316,22 +357,45 @@ __device__ __forceinline__ void all_reduce_staged(const shunt_kernel_args &a) {
   advance(epoch, e);
 }
 
+// reduce of two: the root owns all, for what it would give away only came back. All of
+// its warps combine, and of the other's all but the teller stage; nobody needs an address.
+template <class T>
+__device__ __forceinline__ void reduce_pair_staged(const shunt_kernel_args &a) {
+  __shared__ Progress progress;
+  const bool root = a.rank == a.root;
+  const Deed deed{(a.bytes + 15) / 16 * 16, a.bytes, 1, root ? 0 : 1};
+  const Share share(a, deed);
+  clear(progress, share);
+  const int warp = threadIdx.x >> 5;
+  if (root) {
+    combine_chunks<T, SHUNT_MAX_WARPS>(a, deed, share, progress, warp, a.recv % 16 == 0, [&](auto whole, int64_t offset, word2 w) { store_result<T>(whole, a.recv, offset, a.bytes, w); });
+  } else if (warp < SHUNT_MAX_WARPS - 1) {
+    stage_chunks<T, SHUNT_MAX_WARPS - 1>(a, deed, share, progress, warp, [&] { return share.chunks; });
+  } else {
+    tell_staged<SHUNT_MAX_WARPS - 1>(a, share, progress);
+  }
+  close(a, share, progress);
+  u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
+  const u64 e = *epoch + 1;
+  part(a, e);
+  advance(epoch, e);
+}
+
 // reduce: the ranks but the root own a shard each and store the result into the
-// root's recv, so the root's link carries the message once each way. Of two ranks
-// the root owns all: what it would give away only came back.
+// root's recv, so the root's link carries the message once each way.
 template <class T>
 __device__ __forceinline__ void reduce_staged(const shunt_kernel_args &a) {
   begin();
+  if (a.world == 2) return reduce_pair_staged<T>(a);
   __shared__ Meeting m;
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
   const u64 e = *epoch + 1;
-  const bool pair = a.world == 2;
-  const int owners = pair ? 1 : a.world - 1, mine = wrap(a, a.rank - a.root + (pair ? 0 : -1) + a.world);
+  const int owners = a.world - 1, mine = wrap(a, a.rank - a.root - 1 + a.world);
   const Shards shards(a.bytes, owners);
   const Deed deed{shards.shard, a.bytes, owners, mine};
   const int64_t at = shards.start(mine), length = shards.length(mine);
   staged_reduce<T>(
-      a, deed, [&](int thread, auto join) { return meet(a, m, e, 0, a.rank == a.root && !pair ? a.bytes : 0, thread, join); },
+      a, deed, [&](int thread, auto join) { return meet(a, m, e, 0, a.rank == a.root ? a.bytes : 0, thread, join); },
       [&] { return (m.recv[a.root] | u64(at)) % 16 == 0; },
       [&](auto whole, int64_t offset, word2 w) { store_result<T>(whole, m.recv[a.root] + at, offset, length, w); });
   if (m.strangers) two_shot_ll128<T, true>(a);
