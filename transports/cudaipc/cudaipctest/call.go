@@ -79,9 +79,6 @@ func newCall(g cudatest.Grid, varying bool) *call {
 	return c
 }
 
-// peer is the rank at a distance.
-func (c *call) peer(distance int) int { return (c.rank + distance) % c.world }
-
 // memory is n bytes at an address, which is the host's own.
 func memory(address uint64, n int64) []byte {
 	if n == 0 {

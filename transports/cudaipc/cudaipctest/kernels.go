@@ -51,11 +51,3 @@ func Kernels() map[string]cudatest.Kernel {
 func launch(varying bool, run func(*call)) cudatest.Kernel {
 	return func(g cudatest.Grid) { run(newCall(g, varying)) }
 }
-
-// Spin is a kernel that ends when its communicator is aborted, for tests of what
-// is in flight then. Its argument block is that of every kernel.
-func Spin(g cudatest.Grid) {
-	c := newCall(g, false)
-	for !c.over(c.peer(1)) {
-	}
-}

@@ -152,10 +152,11 @@ func TestMutantsAreFound(t *testing.T) {
 	for _, m := range []struct {
 		name, file, from, to, source, kernel string
 	}{
-		{"staged chunks are counted before they arrived", "staged.cuh", "        fence_system();\n        __syncwarp();\n", "        __syncwarp();\n", "all_reduce", "shunt_all_reduce_staged"},
+		{"staged chunks are counted before they arrived", "staged.cuh", "      fence_system();\n      __syncwarp();\n", "      __syncwarp();\n", "all_reduce", "shunt_all_reduce_staged"},
 		{"a stage is used again before its owner is done", "staged.cuh", "wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen);", "", "reduce", "shunt_reduce_staged"},
 		{"a chunk is whole that ends behind the last shard", "staged.cuh", "at + SHUNT_STAGE_BYTES(a.world) <= deed.length(deed.owners - 1)", "at + SHUNT_STAGE_BYTES(a.world) <= deed.length(0)", "all_reduce", "shunt_all_reduce_staged"},
 		{"a chunk is whole whatever the results' memory is", "staged.cuh", "straight && is_whole", "is_whole", "reduce_scatter", "shunt_reduce_scatter_staged"},
+		{"chunks that a rank does not combine are not counted", "staged.cuh", "  if (threadIdx.x < 32) tell_peers(a, SHUNT_OFF_TAKEN, next);\n", "", "reduce", "shunt_reduce_staged"},
 		{"a stage is combined before it is filled", "staged.cuh", "wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen);", "", "reduce_scatter", "shunt_reduce_scatter_staged"},
 		{"forwarded chunks are counted before they arrived", "broadcast.cu", "fence_system();  // release: the block's stores come before the counts", "", "broadcast", "shunt_broadcast_direct"},
 		{"forwarding does not wait", "broadcast.cu", "if (threadIdx.x == 0) wait_for(a, own(a) + SHUNT_OFF_FORWARD", "if (false) wait_for(a, own(a) + SHUNT_OFF_FORWARD", "broadcast", "shunt_broadcast_direct"},
