@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/device"
 	"github.com/shunt-ccl/shunt/tests/job"
@@ -156,10 +157,14 @@ func openHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 }
 
 // leaks waits until everything of the job has gone, for at most two seconds,
-// and answers what is still there.
+// and answers what is still there. A driver may tell that a graph has gone after
+// the communicator was closed; then it is for Collect to free what the graph held.
 func (j *rank) leaks() []string {
 	deadline := time.Now().Add(2 * time.Second)
 	for {
+		if err := host.Collect(); err != nil {
+			return []string{err.Error()}
+		}
 		settle()
 		now, err := measure(j.Job)
 		if err != nil {
