@@ -3,8 +3,8 @@ package cudaipc
 import "github.com/shunt-ccl/shunt/plugin"
 
 // algorithm is a way to do a collective: a kernel, its grid, and the messages
-// it is best for. Limits and costs are what 4 H200 measured, in graphs; those of
-// reduce's two_shot_ll128 when the root had a share, too. See
+// it is best for. Limits and costs are what 2 and 4 H200 measured, in graphs; 4 when
+// no kernel was spread, and the root had a share in reduce's two_shot_ll128. See
 // docs/benchmarks-cuda.md. Bytes are those of plugin.Request.
 type algorithm struct {
 	collective plugin.Collective
