@@ -55,7 +55,11 @@ class Communicator(Collectives):
         if kind is not None and self._handle is not None and not _library.forked:
             # Peers may be waiting for calls that will not come.
             self._lib.shunt_abort(self._handle, f"{kind.__name__}: {error}".encode("utf-8", "replace")[:1024])
-        self.close()
+        try:
+            self.close()
+        except ShuntError:
+            if kind is None:
+                raise  # else the error that ended the block is what matters, and often the cause of this one
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None and not _library.forked:

@@ -258,3 +258,18 @@ def test_errors_are_pythons_own_too():
         assert isinstance(error, own) and isinstance(error, shunt.ShuntError) and isinstance(error, RuntimeError)
         assert str(error) == "all_reduce on rank 3: no"
     assert not issubclass(shunt.PeerDiedError, (ValueError, OSError))
+
+
+def test_an_error_of_closing_does_not_cover_the_one_that_ended_the_block(monkeypatch):
+    real = shunt.Communicator.close
+
+    def close(self):
+        real(self)
+        raise shunt.PluginDiedError("the plugin died")
+
+    monkeypatch.setattr(shunt.Communicator, "close", close)
+    with pytest.raises(KeyError) as raised, shunt.init(0, 1):
+        raise KeyError("mine")
+    assert raised.value.__context__ is None
+    with pytest.raises(shunt.PluginDiedError), shunt.init(0, 1):
+        pass

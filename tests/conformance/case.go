@@ -10,7 +10,7 @@ import (
 // Case is one entry of the matrix. It says everything: two runs of the same
 // case move the same bytes between the same places.
 type Case struct {
-	Scenario   string            `json:"scenario,omitempty"` // "" for a single collective; else a name of Scenarios
+	Scenario   string            `json:"scenario,omitempty"` // "" for a single collective; else a name of scenarioList
 	Collective plugin.Collective `json:"collective"`
 	DType      plugin.DType      `json:"dtype"`
 	Op         plugin.Op         `json:"op"`

@@ -81,15 +81,6 @@ var scenarioList = []scenario{
 	{"graph_lives", "graphs and their communicator end in either order, and nothing stays", []int64{4097, 16385}, someBytes, false, 4, onDevices, graphLives},
 }
 
-// Scenarios names every scenario and says what it is about.
-func Scenarios() map[string]string {
-	docs := map[string]string{}
-	for _, s := range scenarioList {
-		docs[s.name] = s.doc
-	}
-	return docs
-}
-
 func scenarioNamed(name string) *scenario {
 	for i := range scenarioList {
 		if scenarioList[i].name == name {
