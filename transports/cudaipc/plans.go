@@ -112,7 +112,7 @@ func (w writer) launch(a algorithm, blocks, threads plugin.Reg, args []plugin.Ke
 const spreadFrom = 16 * mib
 
 // spread launches a kernel in a grid of two columns, of which one ends at once, so
-// that the blocks of the other have places that do not share a way to the links; see
+// that the blocks of the other have a cluster of multiprocessors each; see
 // kernels/device.cuh. Not as a dependent launch: a kernel that begins before this one
 // has ended takes places between them.
 func (w writer) spread(image, kernel string, blocks, threads plugin.Reg, args []plugin.KernelArg) {

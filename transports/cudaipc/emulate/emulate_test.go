@@ -146,6 +146,17 @@ func TestAbsentRank(t *testing.T) {
 	}
 }
 
+// Rule 1: in a reduce of two the rank that only stages waits for the root too, however
+// little there is to stage.
+func TestRule01ReduceOfTwoWaits(t *testing.T) {
+	t.Parallel()
+	program, _ := compile(t, Build{Types: map[string][]string{"": {"float32"}}, Only: []string{"reduce"}})
+	for seed := range 16 {
+		status, output := check(t.Context(), program, "--absent", "2", strconv.Itoa(seed), "1", "shunt_reduce_staged_float32")
+		require.Equal(t, 3, status, "seed %d: %s", seed, output)
+	}
+}
+
 // Kernels from which something is taken that the protocols need, and what the
 // emulator then has to say of them, for one seed of some at least.
 func TestMutantsAreFound(t *testing.T) {
