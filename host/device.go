@@ -29,7 +29,7 @@ type device struct {
 	batch   batch
 	buffers *directory // of users' buffers; nil without a transport that has one
 
-	stop context.CancelFunc // ends the goroutine that keeps the directory
+	stop context.CancelFunc // ends the goroutines
 	done sync.WaitGroup
 }
 

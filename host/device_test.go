@@ -268,7 +268,7 @@ func TestDeviceRecordsItsOperations(t *testing.T) {
 			return err
 		}
 		records := r.Records()
-		if len(records) != 1 || records[0].Collective != "all_reduce" || records[0].Count != 7 || records[0].State != "ended" {
+		if len(records) != 1 || records[0].Collective != "all_reduce" || records[0].Count != 7 || records[0].State != "enqueued" {
 			return fmt.Errorf("recorded %+v", records)
 		}
 		if bytes := r.DeviceBytes(); bytes <= 0 || bytes > 64<<20 {

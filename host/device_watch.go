@@ -14,17 +14,36 @@ import (
 func (d *device) start() {
 	d.comm.logger.Info("communicator on CUDA memory", "communicator", d.comm.label, "rank", d.comm.rank, "world", d.comm.world,
 		"device", d.info.Ordinal, "gpu", d.info.Name, "bus", d.info.Bus, "device_bytes", d.comm.DeviceBytes())
-	if d.buffers == nil {
-		return
-	}
 	ctx, stop := context.WithCancel(d.comm.job.ctx)
 	d.stop = stop
-	d.done.Go(func() { d.buffers.keep(ctx) })
+	d.done.Go(func() { d.watch(ctx) })
+	if d.buffers != nil {
+		d.done.Go(func() { d.buffers.keep(ctx) })
+	}
+}
+
+// lookout is how long a kernel's fault may go unseen while nobody calls. Who asks
+// for the communicator's error without a call, as a framework's watchdog does,
+// learns of it so late at most, whatever SHUNT_STALL says.
+const lookout = 250 * time.Millisecond
+
+// watch looks until the communicator is closed.
+func (d *device) watch(ctx context.Context) {
+	ticker := time.NewTicker(lookout)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			d.look()
+		}
+	}
 }
 
 // look finds faults that kernels have reported, and ranks that contradict each
-// other. It runs on the watchdog's goroutine, and wherever somebody is about to
-// rely on a result. It calls no driver.
+// other. It runs every now and then, and wherever somebody is about to rely on a
+// result. It calls no driver.
 func (d *device) look() {
 	c := d.comm
 	kind, peer, _ := d.exec.Fault()

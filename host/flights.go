@@ -46,7 +46,7 @@ func (f *flights) enqueued(number uint64, failed bool) {
 	defer f.mu.Unlock()
 	last := &f.ring[(f.next+len(f.ring)-1)%len(f.ring)]
 	if last.Number == number {
-		last.End, last.Failed = time.Since(f.made), failed
+		last.End, last.Failed, last.Enqueued = time.Since(f.made), failed, !failed
 	}
 }
 

@@ -26,6 +26,7 @@ type Flight struct {
 	Begin      time.Duration // since the engine was made
 	End        time.Duration // 0: still running
 	Failed     bool          // ended, and not well
+	Enqueued   bool          // what ended is only the putting into a stream
 }
 
 // maxFlights bounds the recorder's memory.

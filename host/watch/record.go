@@ -25,7 +25,7 @@ type Entry struct {
 	Symmetric  bool          `json:"symmetric,omitempty"`
 	Begin      time.Duration `json:"begin_ns"` // since the communicator was made
 	End        time.Duration `json:"end_ns"`   // 0: had not ended
-	State      string        `json:"state"`    // running, ended or failed
+	State      string        `json:"state"`    // running, ended or failed; on a GPU enqueued, as its end there is not seen
 }
 
 // Entries words what the executor recorded.
@@ -42,6 +42,8 @@ func Entries(flights []executor.Flight) []Entry {
 		switch {
 		case f.Failed:
 			e.State = "failed"
+		case f.Enqueued:
+			e.State = "enqueued"
 		case f.End != 0:
 			e.State = "ended"
 		}
