@@ -73,7 +73,7 @@ race-cuda-compile:
 	$(call compile,-race $(RACE_CUDA) ./tests/conformance)
 
 .PHONY: check
-check: fmt-check vet lint generate-check ## format, vet, linters and generated code
+check: fmt-check vet lint generate-check images-check ## format, vet, linters, generated code and images
 
 .PHONY: fmt
 fmt: ## format the Go code in place
@@ -105,6 +105,14 @@ proto: deps-proto ## write the Go code of plugin/proto
 generate-check: generate ## fail when a generated file is not what the generators write
 	@changed=$$(git status --porcelain -- plugin/tables_gen.go plugin/shunt_tables.h python/shunt/_tables.py plugin/proto docs/options.md docs/transport-author.md); \
 	if [ -n "$$changed" ]; then echo "generated files differ (commit what make generate wrote):"; echo "$$changed"; exit 1; fi
+
+# Minutes for all images, so a few stand for them: what has the sums of its sources
+# was made of them, or of none. `transports/cudaipc/kernels/compile --check` is all.
+.PHONY: images-check
+images-check: ## fail when the images of kernels are not what the compiler makes of their sources
+	transports/cudaipc/kernels/compile --sums
+	transports/cudaipc/kernels/compile --check float32
+	cmd/shunt/internal/bench/kernels/compile --check
 
 .PHONY: fuzz
 fuzz: ## run every fuzzer for FUZZTIME

@@ -3,8 +3,5 @@ package cuda
 // Load opens a library apart from the one that Open keeps.
 func Load(path string) (Driver, error) { return load(path) }
 
-// LoadCompiler and LoadManagement do the same for NVRTC and NVML.
-var (
-	LoadCompiler   = loadCompiler
-	LoadManagement = loadManagement
-)
+// LoadManagement does the same for NVML.
+var LoadManagement = loadManagement

@@ -5,34 +5,18 @@ package cuda
 import "C"
 
 import (
-	"sync"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Compiler is NVRTC from the user's toolkit, the last resort where no image
-// suits a device.
+// Compiler is NVRTC, the compiler of CUDA C that is a library. It makes the
+// images of the kernels; nothing compiles while communicators run.
 type Compiler struct{ major, minor int }
 
-var openCompiler = sync.OnceValues(func() (*Compiler, error) {
-	var first error
-	for _, name := range []string{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"} {
-		c, err := loadCompiler(name)
-		if err == nil {
-			return c, nil
-		}
-		if first == nil {
-			first = err
-		}
-	}
-	return nil, first
-})
-
-// OpenCompiler finds NVRTC: libnvrtc.so.13, .12, or libnvrtc.so.
-func OpenCompiler() (*Compiler, error) { return openCompiler() }
-
-func loadCompiler(path string) (*Compiler, error) {
+// LoadCompiler loads NVRTC from a file, or by a name that the dynamic linker
+// finds. There is one for all: what is loaded last compiles.
+func LoadCompiler(path string) (*Compiler, error) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
 	var message [512]C.char

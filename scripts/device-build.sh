@@ -56,8 +56,7 @@ cp -r transports/cudaipc/{bench,kernels,images} "$stage/src/transports/cudaipc/"
 cp host/executor/float.h "$stage/src/host/executor/" # the reference's, of check.cu
 mkdir -p "$stage/src/scripts"
 cp scripts/device-report.py scripts/device-counters.sh "$stage/src/scripts/"
-nvcc=$(command -v nvcc || echo build/nvcc/lib/python3*/site-packages/nvidia/cu13/bin/nvcc)
-if [ -x "$nvcc" ]; then
+if nvcc=$(command -v nvcc); then
   for program in check bench; do
     # Newer than its source, so that bench/run takes it.
     "$nvcc" -std=c++17 -O2 -arch=sm_90 -cudart static -L"$(dirname "$nvcc")/../lib" "transports/cudaipc/bench/$program.cu" -o "$stage/kernels/$program" -ldl ||

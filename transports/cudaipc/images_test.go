@@ -2,7 +2,9 @@ package cudaipc
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"os"
 	"path/filepath"
@@ -23,7 +25,7 @@ func TestImagesBelongToTheirSources(t *testing.T) {
 	listed := map[string][]string{}
 	lines := bufio.NewScanner(file)
 	require.True(t, lines.Scan())
-	require.Regexp(t, `^nvcc \d+\.\d+\.\d+$`, lines.Text())
+	require.Regexp(t, `^nvrtc \d+\.\d+\.\d+$`, lines.Text())
 	for lines.Scan() {
 		sum, name, ok := strings.Cut(lines.Text(), "  ./")
 		require.True(t, ok, lines.Text())
@@ -46,5 +48,40 @@ func TestImagesBelongToTheirSources(t *testing.T) {
 				require.True(t, slices.Contains(listed[folder], e.Name()), "%s/%s is new since kernels/compile ran", folder, e.Name())
 			}
 		}
+	}
+}
+
+// The drivers of all CUDA 12 are to load the images: machine code in the ELF of
+// CUDA 12 (ABI version 7; CUDA 13 writes 8, and so do all for sm_100, which older
+// drivers do not know), compressed with LZ4, since zstd came with 12.4. The fields
+// of a fatbin are read where they are found in one.
+func TestImagesLoadIntoOldDrivers(t *testing.T) {
+	const (
+		headerBytes     = 16
+		kindPTX         = 1
+		kindELF         = 2
+		compressed      = 0x2000
+		compressedOther = 0x8000
+	)
+	for _, image := range images {
+		require.Equal(t, uint32(0xBA55ED50), binary.LittleEndian.Uint32(image.Data), image.Name)
+		var list []uint32
+		for rest := image.Data[headerBytes:]; len(rest) > 0; {
+			kind, architecture := binary.LittleEndian.Uint16(rest), binary.LittleEndian.Uint32(rest[28:])
+			flags := binary.LittleEndian.Uint64(rest[40:])
+			code := rest[binary.LittleEndian.Uint32(rest[4:]):]
+			require.EqualValues(t, compressed, flags&(compressed|compressedOther), "%s for %d", image.Name, architecture)
+			if kind == kindELF {
+				list = append(list, architecture)
+				if architecture < 100 { // LZ4 begins with bytes as they are
+					require.True(t, bytes.HasPrefix(code[1:], []byte("\x7fELF\x02\x01\x01\x33\x07")), "%s for %d: % x", image.Name, architecture, code[:12])
+				}
+			} else {
+				require.EqualValues(t, kindPTX, kind, image.Name)
+				require.EqualValues(t, 100, architecture, image.Name)
+			}
+			rest = code[binary.LittleEndian.Uint64(rest[8:]):]
+		}
+		require.Equal(t, []uint32{80, 90, 100}, list, image.Name)
 	}
 }

@@ -62,8 +62,15 @@ func (t Transport) Open(_ context, c plugin.OpenConfig) (plugin.Endpoint, error)
 	return e, nil
 }
 
+// leastDriver is the oldest CUDA version whose drivers load the images, as
+// cuDriverGetVersion tells it.
+const leastDriver = 12000
+
 // suits says why a device cannot be used, if it cannot.
 func suits(driver cuda.Driver, device int) error {
+	if v := driver.Version(); v < leastDriver {
+		return plugin.Errorf(plugin.Unsupported, "cudaipc: the CUDA driver supports CUDA %d.%d; 12.0 (driver 525) is the least", v/1000, v%1000/10)
+	}
 	devices, err := driver.Devices()
 	if err != nil {
 		return err

@@ -462,3 +462,17 @@ func TestOpenFreesWhatItMadeWhenAnythingFails(t *testing.T) {
 		})
 	}
 }
+
+// oldDriver is one that CUDA 12's images cannot be loaded into.
+type oldDriver struct{ *cudatest.Driver }
+
+func (oldDriver) Version() int { return 11080 }
+
+func TestDriversThatAreTooOldAreNamed(t *testing.T) {
+	d := cudatest.New(cudatest.Options{})
+	t.Cleanup(d.Close)
+	_, err := Transport{Driver: oldDriver{d}}.Open(stdcontext.Background(), plugin.OpenConfig{World: 2, Memory: plugin.MemoryKindCuda})
+	require.ErrorContains(t, err, "the CUDA driver supports CUDA 11.8; 12.0 (driver 525) is the least")
+	require.Equal(t, plugin.Unsupported, plugin.CodeOf(err))
+	require.Zero(t, d.Held()["retained contexts"])
+}

@@ -1,8 +1,6 @@
 // combine.cuh: what every rank contributed, combined in rank order.
 #pragma once
 
-#include <type_traits>
-
 #include "element.cuh"
 
 namespace shunt {
@@ -23,10 +21,10 @@ constexpr bool kHot<__nv_bfloat16> = true;
 template <class F>
 __device__ __forceinline__ void with_op(int op, F f) {
   switch (op) {
-    case kProd: f(std::integral_constant<int, kProd>()); break;
-    case kMax: f(std::integral_constant<int, kMax>()); break;
-    case kMin: f(std::integral_constant<int, kMin>()); break;
-    default: f(std::integral_constant<int, kSum>());
+    case kProd: f(Constant<kProd>()); break;
+    case kMax: f(Constant<kMax>()); break;
+    case kMin: f(Constant<kMin>()); break;
+    default: f(Constant<kSum>());
   }
 }
 

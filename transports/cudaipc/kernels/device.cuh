@@ -18,6 +18,12 @@ struct alignas(16) word2 {
   u64 x, y;
 };
 
+// A number as a type, for what is to be chosen when a kernel is compiled.
+template <auto kValue>
+struct Constant {
+  static constexpr auto value = kValue;
+};
+
 // Without a branch, so that arrays of words stay in registers.
 __device__ __forceinline__ word2 select(bool c, word2 a, word2 b) { return word2{c ? a.x : b.x, c ? a.y : b.y}; }
 

@@ -312,7 +312,7 @@ __device__ __forceinline__ void pull_vectors(int op, const char *const (&from)[2
         for (int k = 0; k < kTo; k++) *reinterpret_cast<word2 *>(to[k] + at + u * step) = w;
       }
     };
-    if (op == kAvg) store(std::integral_constant<int, kAvg>());
+    if (op == kAvg) store(Constant<kAvg>());
     else with_op(op, store);
   }
 }

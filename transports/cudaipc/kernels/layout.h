@@ -10,7 +10,11 @@
 #ifndef SHUNT_CUDAIPC_LAYOUT_H
 #define SHUNT_CUDAIPC_LAYOUT_H
 
+#ifdef __CUDACC_RTC__ /* the compiler of the images has no C library */
+#include <cuda/std/cstdint>
+#else
 #include <stdint.h>
+#endif
 
 #define SHUNT_MAX_RANKS 8    /* ranks of one host that a kernel can name */
 #define SHUNT_MAX_BLOCKS 64  /* largest grid; below the SM count of every GPU served */

@@ -175,7 +175,7 @@ struct Chunks {
         if (!exists<kCombiners>(row, u)) continue;
 #pragma unroll
         for (int s = 0; s < kRanks; s++) lines[u][s] = select(s == a.rank, kept[u], lines[u][s]);
-        sink(std::integral_constant<bool, kWhole>(), at + (row + u * kCombiners) * kRow + lane, reduce_lines<T>(a, lines[u]));
+        sink(Constant<kWhole>(), at + (row + u * kCombiners) * kRow + lane, reduce_lines<T>(a, lines[u]));
       }
     }
   }
@@ -197,7 +197,7 @@ __device__ __forceinline__ bool is_whole(const shunt_kernel_args &a, const Deed 
 
 // Sixteen bytes of a result; whole as of the chunk.
 template <class T, bool kWhole>
-__device__ __forceinline__ void store_result(std::integral_constant<bool, kWhole>, u64 base, int64_t offset, int64_t length, word2 w) {
+__device__ __forceinline__ void store_result(Constant<kWhole>, u64 base, int64_t offset, int64_t length, word2 w) {
   char *to = reinterpret_cast<char *>(base);
   if (kWhole) *reinterpret_cast<word2 *>(to + offset) = w;
   else store_words<T>(to, offset, length, w);

@@ -24,9 +24,13 @@ const limit = 20e9
 func (d *deviceSpace) word() *uint64 { return (*uint64)(address(uint64(d.words.Address))) }
 
 // batchOf is how many operations are timed together, and how often; iterations
-// is Config.Iterations.
-func batchOf(bytes int64, iterations int) (operations, rounds int) {
+// is Config.Iterations. Beside other work a batch of short operations is to last
+// for many of that work's kernels: else what is timed is where in one of them it
+// happened to begin.
+func batchOf(bytes int64, iterations int, busy bool) (operations, rounds int) {
 	switch {
+	case bytes <= 1<<20 && busy:
+		operations, rounds = 400, 41
 	case bytes <= 1<<20:
 		operations, rounds = 40, 101
 	case bytes <= 8<<20:
@@ -51,7 +55,7 @@ const warmUps = 3
 // samples times the candidates in turn. All ranks go through the same rounds,
 // which the sizes alone decide.
 func (d *deviceSpace) samples(_ *rank, p *prepared, list []candidate) (_ int, err error) {
-	operations, rounds := batchOf(p.most, d.iterations)
+	operations, rounds := batchOf(p.most, d.iterations, d.busy > 0)
 	graphs := make([]cuda.GraphExec, len(list))
 	defer func() {
 		for _, x := range graphs {

@@ -28,7 +28,7 @@ func (c *Config) Estimate() time.Duration {
 	for _, j := range c.jobs() {
 		s := j.test.shape(place{world: c.World, rank: c.Root, root: c.Root}, j.elements)
 		bytes := s.elements * c.DType.Bytes()
-		operations, rounds := batchOf(bytes, c.Iterations)
+		operations, rounds := batchOf(bytes, c.Iterations, c.Busy > 0)
 		one := operation + float64(bytes)*max(j.test.bus(float64(c.World)), 0.5)/bandwidth
 		batches := float64(rounds + warmUps)
 		timing := batches * (float64(operations)*one + meeting)
