@@ -109,7 +109,7 @@ generate-check: generate ## fail when a generated file is not what the generator
 # Minutes for all images, so a few stand for them: what has the sums of its sources
 # was made of them, or of none. `transports/cudaipc/kernels/compile --check` is all.
 .PHONY: images-check
-images-check: ## fail when the images of kernels are not what the compiler makes of their sources
+images-check: python-deps ## fail when the images of kernels are not what the compiler makes of their sources
 	transports/cudaipc/kernels/compile --sums
 	transports/cudaipc/kernels/compile --check float32
 	cmd/shunt/internal/bench/kernels/compile --check
