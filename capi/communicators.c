@@ -111,6 +111,31 @@ shunt_status shunt_explain(shunt_comm comm, shunt_collective collective, shunt_d
   return status;
 }
 
+shunt_status shunt_get_async_error(shunt_comm comm, shunt_status *async_error) {
+  GUARD();
+  NEED(async_error);
+  *async_error = SHUNT_OK;
+  return go_get_async_error(SHUNT_NUMBER(comm), async_error);
+}
+
+shunt_status shunt_records(shunt_comm comm, char *json, size_t capacity, size_t *bytes) {
+  uint64_t needed = 0;
+  shunt_status status;
+  GUARD();
+  if (json == NULL && capacity != 0)
+    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_records: json is NULL and capacity is %zu", capacity);
+  if (capacity == 0 && bytes == NULL)
+    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_records: capacity is 0 and bytes is NULL: nothing to answer");
+  if (capacity > 0)
+    json[0] = 0;
+  if (bytes != NULL)
+    *bytes = 0;
+  status = go_records(SHUNT_NUMBER(comm), json, capacity, &needed);
+  if (bytes != NULL)
+    *bytes = (size_t)needed;
+  return status;
+}
+
 shunt_status shunt_start(shunt_comm comm, const shunt_operation *given, shunt_request *request) {
   shunt_operation operation;
   uint64_t number = 0;

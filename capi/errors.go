@@ -48,6 +48,7 @@ func status(c *communicator, err error) C.int32_t {
 	}
 	if c != nil {
 		c.last.set(message)
+		c.note(err)
 	}
 	code := plugin.CodeOf(err)
 	if code == plugin.OK {
@@ -71,7 +72,7 @@ func copyText(buffer *C.char, capacity C.uint64_t, text string) {
 	if buffer == nil || capacity == 0 {
 		return
 	}
-	into := unsafe.Slice((*byte)(unsafe.Pointer(buffer)), int(capacity))
+	into := unsafe.Slice((*byte)(unsafe.Pointer(buffer)), min(uint64(capacity), uint64(len(text))+1))
 	n := copy(into[:len(into)-1], text)
 	into[n] = 0
 }

@@ -56,6 +56,8 @@ extern int32_t go_abort(uint64_t comm, char *reason);
 extern int32_t go_close(uint64_t comm);
 extern int32_t go_explain(uint64_t comm, uint32_t collective, uint32_t dtype, uint32_t op, int64_t count, char *text,
                           uint64_t capacity, uint64_t *needed);
+extern int32_t go_get_async_error(uint64_t comm, int32_t *async_error);
+extern int32_t go_records(uint64_t comm, char *json, uint64_t capacity, uint64_t *needed);
 extern int32_t go_last_error(uint64_t comm, char *text, uint64_t capacity);
 extern int32_t go_register(uint64_t comm, void *memory, int64_t bytes);
 extern int32_t go_register_symmetric(uint64_t comm, void *memory, int64_t bytes);

@@ -25,6 +25,8 @@ func TestUniqueID(t *testing.T) { succeed(t, 1, program(t, "test/unique_id.c")) 
 
 func TestAbortFromAnotherThread(t *testing.T) { succeed(t, 3, program(t, "test/abort.c")) }
 
+func TestFailureIsToldToWhoAsks(t *testing.T) { succeed(t, 2, program(t, "test/failure.c")) }
+
 func TestPatience(t *testing.T) { succeed(t, 2, program(t, "test/patience.c")) }
 
 func TestBenchmarkChecksItsResult(t *testing.T) {

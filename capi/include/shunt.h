@@ -36,7 +36,7 @@
  * operations run one after the other, in the order of the calls, whatever
  * their streams. The calling thread's current context is left as it is. What
  * goes wrong on the device later is told by the next call on the communicator,
- * or by shunt_synchronize. With host memory a call returns when the result is
+ * by shunt_synchronize, or, without waiting, by shunt_get_async_error. With host memory a call returns when the result is
  * there, and the stream is not looked at.
  */
 #ifndef SHUNT_H
@@ -133,7 +133,7 @@ SHUNT_API shunt_status shunt_version(int32_t *major, int32_t *minor, int32_t *pa
 SHUNT_API const char *shunt_status_string(shunt_status status);
 
 /* The message of the last call that failed: with a communicator, the last on
- * it by any thread; with NULL, the last by this thread on anything, which is
+ * it by any thread (or shunt_get_async_error with a failure to tell); with NULL, the last by this thread on anything, which is
  * also where to look when a communicator could not be made or was closed.
  * Never NULL; empty if nothing failed. Valid until this thread's next call of
  * a Shunt function. */
@@ -168,7 +168,9 @@ SHUNT_API shunt_status shunt_shrink(shunt_comm comm, shunt_comm *shrunk);
 SHUNT_API shunt_status shunt_abort(shunt_comm comm, const char *reason);
 
 /* Local: waits for this rank's operations in flight, then releases everything,
- * windows and requests included. The handle is gone whatever the status. */
+ * windows and requests included. The handle is gone whatever the status, which
+ * says what went wrong in letting go, less what a call on comm has answered
+ * already. */
 SHUNT_API shunt_status shunt_close(shunt_comm comm);
 
 /* Which transport and algorithm serves an operation of count elements, and why
@@ -176,6 +178,36 @@ SHUNT_API shunt_status shunt_close(shunt_comm comm);
  * needed is not NULL, the bytes of the whole text with it. */
 SHUNT_API shunt_status shunt_explain(shunt_comm comm, shunt_collective collective, shunt_dtype dtype, shunt_op op,
                                      int64_t count, char *text, size_t capacity, size_t *needed);
+
+/* ---- what went wrong, and what ran --------------------------------------- */
+
+/* Both are answered at once, by any thread, also while other threads are inside
+ * calls on comm and while those hang: nothing is waited for. Since 1.1. */
+
+/* Whether comm still works, for a watchdog that asks every now and then, as with
+ * ncclCommGetAsyncError: *async_error is SHUNT_OK, also while operations are
+ * under way, or the code of the failure that every later call on comm will
+ * answer; shunt_last_error then says why, as after such a call. What
+ * is returned says only whether the question could be answered. A rank's death
+ * is known at once, what a kernel has found within a quarter of a second. */
+SHUNT_API shunt_status shunt_get_async_error(shunt_comm comm, shunt_status *async_error);
+
+/* The flight recorder: the latest operations of this rank, as many as
+ * SHUNT_RECORDS says, as the text of one JSON object in UTF-8:
+ *   {"communicator":"world","rank":1,"world":4,"failure":"rank 2 ...","operations":[
+ *    {"number":7,"collective":"all_reduce","dtype":"float32","op":"sum","count":1024,
+ *     "root":0,"begin_ns":1200345,"end_ns":0,"state":"running"}]}
+ * oldest first; failure only after one, op only of reductions, "symmetric":true
+ * only for such memory; times since the communicator was made. state is running,
+ * ended or failed; on a GPU enqueued, for an operation that was put into its
+ * stream: whether it has ended there is not seen. There may be other fields.
+ *
+ * *bytes is what the text takes with the final zero, also when that is more than
+ * capacity: then the answer is SHUNT_INVALID_ARGUMENT and json is empty. With
+ * capacity 0 only *bytes is answered, and json may be NULL; the text may have
+ * grown by the next call, so leave room and be ready to ask again. bytes may be
+ * NULL otherwise. */
+SHUNT_API shunt_status shunt_records(shunt_comm comm, char *json, size_t capacity, size_t *bytes);
 
 /* ---- collectives --------------------------------------------------------- */
 

@@ -21,6 +21,7 @@ int main(void) {
   shunt_request request = NULL;
   void *base;
   int32_t number;
+  size_t bytes;
   char id[SHUNT_UNIQUE_ID_BYTES], text[16];
   float a[64], b[64];
   int64_t minus[1] = {-1}, one[1] = {1}, huge[1] = {INT64_MAX};
@@ -65,6 +66,11 @@ int main(void) {
   TRY(shunt_set_patience(closed, 1));
   TRY(shunt_set_patience(comm, -1));
   TRY(shunt_resume(comm));
+  TRY(shunt_get_async_error(NULL, &number));
+  TRY(shunt_get_async_error(closed, &number));
+  TRY(shunt_get_async_error((shunt_comm)(void *)window, &number));
+  TRY(shunt_records(NULL, text, sizeof text, &bytes));
+  TRY(shunt_records(closed, NULL, 0, &bytes));
 
   /* null pointers */
   TRY(shunt_comm_init(&options, NULL));
@@ -80,6 +86,11 @@ int main(void) {
   TRY(shunt_start(comm, &operation, NULL));
   TRY(shunt_explain(comm, SHUNT_COLL_BARRIER, f32, sum, 0, NULL, 10, NULL));
   TRY(shunt_explain(comm, SHUNT_COLL_BARRIER, f32, sum, 0, NULL, 0, NULL));
+  TRY(shunt_get_async_error(comm, NULL));
+  TRY(shunt_records(comm, NULL, 10, &bytes));
+  TRY(shunt_records(comm, NULL, 0, NULL));
+  TRY(shunt_records(comm, text, 0, NULL));
+  TRY(shunt_records(comm, NULL, SIZE_MAX, NULL));
   TRY(shunt_window_create(comm, 64, NULL, &base));
   TRY(shunt_window_create(comm, 64, &gone, NULL));
   TRY(shunt_register(comm, NULL, 4));
@@ -182,8 +193,15 @@ int main(void) {
   CHECK(b[0] == 42);
   CHECK(strstr(shunt_last_error(comm), "group") != NULL);
   CHECK(strcmp(shunt_last_error(closed), shunt_last_error(NULL)) == 0);
+  OK(shunt_get_async_error(comm, &number));
+  CHECK(number == SHUNT_OK);
+  CHECK(strstr(shunt_last_error(comm), "group") != NULL);
   OK(shunt_abort(comm, "tired"));
   TRY(shunt_barrier(comm, NULL));
+  OK(shunt_get_async_error(comm, &number));
+  CHECK(number == SHUNT_ABORTED);
+  CHECK(strcmp(shunt_last_error(comm),
+               "communicator world on rank 0 has failed: rank 0 aborted: tired; call Shrink or re-create it") == 0);
   OK(shunt_close(comm));
   TRY(shunt_put(comm, window, a, 1, f32, 0, 0, NULL));
   TRY(shunt_window_free(window));

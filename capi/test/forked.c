@@ -13,6 +13,7 @@ static void in_child(shunt_comm comm, shunt_window window) {
   int32_t n;
   char text[600];
   void *base;
+  size_t bytes;
   shunt_comm other;
   shunt_window made;
   shunt_request request;
@@ -35,6 +36,7 @@ static void in_child(shunt_comm comm, shunt_window window) {
       shunt_request_test(NULL, 0, &n), shunt_group_cancel(comm), shunt_request_wait(NULL), shunt_window_create(comm, 8, &made, &base),
       shunt_put(comm, window, &a, 1, f32, 0, 0, NULL), shunt_get(comm, window, &b, 1, f32, 0, 0, NULL),
       shunt_signal(comm, window, 0, NULL), shunt_wait(comm, window, 0, 1, NULL), shunt_window_free(window),
+      shunt_get_async_error(comm, &n), shunt_records(comm, NULL, 0, &bytes),
   };
   for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
     if (answers[i] != SHUNT_FORKED) {

@@ -36,6 +36,8 @@ int main(void) {
   shunt_comm comm;
   gpu_handle stream, graph, run;
   gpu_ptr send, recv;
+  shunt_status status = SHUNT_INTERNAL;
+  char record[4096];
   gpu_open(gpu_rank());
   options.memory = SHUNT_MEMORY_CUDA;
   options.device = gpu_rank();
@@ -59,6 +61,13 @@ int main(void) {
   OK(shunt_all_reduce(comm, (void *)recv, (void *)recv, COUNT, SHUNT_DTYPE_FLOAT32, SHUNT_OP_SUM, stream));
   OK(shunt_synchronize(comm, stream));
   expect(recv, 2);
+
+  /* Asked without waiting. */
+  OK(shunt_get_async_error(comm, &status));
+  CHECK(status == SHUNT_OK);
+  OK(shunt_records(comm, record, sizeof record, NULL));
+  CHECK(strstr(record, "\"number\":3,\"collective\":\"all_reduce\"") != NULL);
+  CHECK(strstr(record, "\"state\":\"enqueued\"") != NULL && strstr(record, "\"state\":\"ended\"") == NULL);
 
   /* Registered, again and never. */
   OK(shunt_register(comm, (void *)send, sizeof host));

@@ -1,0 +1,133 @@
+/*
+ * failure.c: while the main thread is inside a call that would never return, a
+ * second thread asks all the time how the communicator is and what it runs, and a
+ * third aborts: the questions are answered throughout, and tell what happened.
+ */
+#include <pthread.h>
+
+#include "check.h"
+
+static shunt_comm comm;
+static int32_t rank, world;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int inside;
+
+/* The whole record, for the caller to free. */
+static char *record(void) {
+  size_t bytes = 0, capacity = 0;
+  char *json = NULL;
+  for (;;) {
+    shunt_status status = shunt_records(comm, json, capacity, &bytes);
+    CHECK(bytes > 1);
+    if (status == SHUNT_OK && capacity > 0) {
+      CHECK(strlen(json) + 1 == bytes && json[0] == '{' && json[bytes - 2] == '}');
+      return json;
+    }
+    if (capacity > 0) { /* it has grown meanwhile */
+      CHECK(status == SHUNT_INVALID_ARGUMENT && bytes > capacity && json[0] == 0);
+    }
+    free(json);
+    capacity = bytes + 64;
+    json = malloc(capacity);
+    CHECK(json != NULL);
+  }
+}
+
+static void *ask(void *unused) {
+  shunt_status failed = SHUNT_OK;
+  while (failed == SHUNT_OK) {
+    char *json;
+    OK(shunt_get_async_error(comm, &failed));
+    if (failed != SHUNT_OK) {
+      CHECK(failed == SHUNT_ABORTED);
+      CHECK(strstr(shunt_last_error(NULL), "communicator world on rank ") != NULL);
+      CHECK(strstr(shunt_last_error(NULL), "rank 0 aborted: enough waiting") != NULL);
+      CHECK(strstr(shunt_last_error(comm), "enough waiting") != NULL);
+    }
+    json = record();
+    if (strstr(json, "\"collective\":\"recv\"") != NULL) {
+      if (failed == SHUNT_OK && strstr(json, "\"state\":\"running\"") != NULL) {
+        pthread_mutex_lock(&lock);
+        inside = 1;
+        pthread_cond_signal(&changed);
+        pthread_mutex_unlock(&lock);
+      }
+    }
+    if (failed != SHUNT_OK)
+      CHECK(strstr(json, "\"failure\":\"rank 0 aborted: enough waiting\"") != NULL);
+    free(json);
+  }
+  return unused;
+}
+
+static void *end_it(void *unused) {
+  pthread_mutex_lock(&lock);
+  while (!inside)
+    pthread_cond_wait(&changed, &lock);
+  pthread_mutex_unlock(&lock);
+  OK(shunt_abort(comm, "enough waiting"));
+  return unused;
+}
+
+int main(void) {
+  float numbers[4] = {1, 2, 3, 4};
+  pthread_t asking, ending;
+  shunt_status now = SHUNT_INTERNAL;
+  char *json, small[64], *big;
+  size_t bytes = 0;
+  OK(shunt_comm_init_env(&comm));
+  OK(shunt_rank(comm, &rank));
+  OK(shunt_world(comm, &world));
+  OK(shunt_get_async_error(comm, &now));
+  CHECK(now == SHUNT_OK);
+  OK(shunt_all_reduce(comm, numbers, numbers, 4, SHUNT_DTYPE_FLOAT32, SHUNT_OP_MAX, NULL));
+
+  /* one operation, worded; a size that is asked for suffices when nothing runs */
+  OK(shunt_records(comm, NULL, 0, &bytes));
+  json = malloc(bytes);
+  CHECK(json != NULL);
+  OK(shunt_records(comm, json, bytes, NULL));
+  CHECK(strlen(json) + 1 == bytes);
+  CHECK(strstr(json, "{\"number\":1,\"collective\":\"all_reduce\",\"dtype\":\"float32\",\"op\":\"max\",\"count\":4,\"root\":0,") != NULL);
+  CHECK(strstr(json, "\"state\":\"ended\"}]}") != NULL);
+  CHECK(strstr(json, "failure") == NULL);
+
+  /* any other capacity: all or nothing, and never a byte beyond it */
+  for (size_t capacity = 1; capacity < bytes; capacity++) {
+    size_t needed = 0;
+    json[capacity] = 'x';
+    CHECK(shunt_records(comm, json, capacity, &needed) == SHUNT_INVALID_ARGUMENT);
+    CHECK(needed == bytes && json[0] == 0 && json[capacity] == 'x');
+  }
+  CHECK(shunt_records(comm, small, sizeof small, NULL) == SHUNT_INVALID_ARGUMENT);
+  CHECK(strstr(shunt_last_error(NULL), "capacity is 64") != NULL);
+  big = malloc(bytes + 1);
+  CHECK(big != NULL);
+  big[bytes] = 'x';
+  OK(shunt_records(comm, big, SIZE_MAX, &bytes)); /* more than there is: only what is needed is touched */
+  CHECK(big[bytes] == 'x' && strlen(big) + 1 == bytes);
+  free(big);
+  free(json);
+
+  CHECK(pthread_create(&asking, NULL, ask, NULL) == 0);
+  if (rank == 0)
+    CHECK(pthread_create(&ending, NULL, end_it, NULL) == 0);
+  CHECK(shunt_recv(comm, numbers, 4, SHUNT_DTYPE_FLOAT32, (rank + 1) % world, NULL) == SHUNT_ABORTED);
+  pthread_join(asking, NULL);
+  if (rank == 0)
+    pthread_join(ending, NULL);
+
+  /* afterwards too, as often as one likes; and the failed call is told of */
+  for (int i = 0; i < 3; i++) {
+    OK(shunt_get_async_error(comm, &now));
+    CHECK(now == SHUNT_ABORTED);
+  }
+  json = record();
+  CHECK(strstr(json, "\"collective\":\"recv\",\"dtype\":\"float32\",\"count\":4") != NULL);
+  CHECK(strstr(json, "\"state\":\"failed\"}]}") != NULL);
+  free(json);
+  OK(shunt_close(comm));
+  CHECK(shunt_get_async_error(comm, &now) == SHUNT_INVALID_ARGUMENT && now == SHUNT_OK);
+  return 0;
+}
