@@ -106,7 +106,7 @@ var table = [count]Variable{
 	idLog: {Name: "SHUNT_LOG", Kind: Choice, Default: "warn", Choices: []string{"error", "warn", "info", "debug"}, Group: "Diagnosis",
 		Doc: "Least severe message that is written to standard error when the program brings no logger of its own."},
 	idRecords: {Name: "SHUNT_RECORDS", Kind: Integer, Default: "256", Min: 0, Max: 1 << 20, Group: "Diagnosis",
-		Doc: "How many of the last operations the flight recorder keeps, for `Records` and `WriteRecords` of a Go program."},
+		Doc: "How many of the last operations the flight recorder keeps, for `Records` and `WriteRecords` in Go, `shunt_records` in C, `records` and `write_records` in Python."},
 	idFailpoints: {Name: "SHUNT_FAILPOINTS", Kind: Text, Group: "Diagnosis",
 		Doc: "Switches faults on, for tests: `name=action(args)@n;…`. `shunt doctor --failpoints` lists the names."},
 	idLibrary: {Name: "SHUNT_LIBRARY", Kind: Text, Group: "Tools",
