@@ -1,15 +1,123 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
+	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/host/watch"
 	"github.com/shunt-ccl/shunt/plugin"
 )
+
+// A test has no names for the types of C, but those of the exports.
+func ask[N ~uint64, S ~int32](export func(N, *S) S, h handle) (answer, failed plugin.Code) {
+	var s S
+	return plugin.Code(export(N(h), &s)), plugin.Code(s)
+}
+
+func records[N ~uint64, B ~int8, S ~int32](export func(N, *B, N, *N) S, h handle, room []byte) (answer plugin.Code, needed int) {
+	var n N
+	s := export(N(h), (*B)(unsafe.Pointer(unsafe.SliceData(room))), N(len(room)), &n)
+	return plugin.Code(s), int(n)
+}
+
+// pair is two ranks of this process behind handles.
+func pair(t *testing.T) (ranks [2]handle) {
+	t.Helper()
+	id, root, err := bootstrap.NewID("")
+	require.NoError(t, err)
+	defer root.Close()
+	var making sync.WaitGroup
+	var errs [2]error
+	for rank := range ranks {
+		making.Go(func() {
+			c, err := host.Init(context.Background(), host.Options{ID: id.String(), Rank: rank, World: 2, Transports: []string{"builtin:shm"}, Timeout: time.Minute})
+			if err == nil {
+				ranks[rank], err = communicators.add(&communicator{host: c, rank: rank, world: 2})
+			}
+			errs[rank] = err
+		})
+	}
+	making.Wait()
+	require.NoError(t, errors.Join(errs[:]...))
+	return ranks
+}
+
+// One thread of each rank is inside a call that never ends by itself, others ask
+// all the time, and one aborts; under the race detector.
+func TestQuestionsDuringACall(t *testing.T) {
+	ranks := pair(t)
+	var inside [2]sync.Once
+	var entered, all sync.WaitGroup
+	entered.Add(2)
+	for rank, h := range ranks {
+		c := communicators.get(h)
+		all.Go(func() { // inside
+			x := make([]float32, 4)
+			err := c.host.Recv(unsafe.Pointer(&x[0]), 4, plugin.Float32, 1-rank, nil) // nobody sends
+			if plugin.Code(status(c, err)) != plugin.Aborted {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		})
+		for range 2 {
+			all.Go(func() { // asks
+				defer inside[rank].Do(entered.Done)
+				for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+					answer, failed := ask(go_get_async_error, h)
+					code, needed := records(go_records, h, nil)
+					if answer != plugin.OK || code != plugin.OK {
+						t.Errorf("rank %d: answered %v and %v", rank, answer, code)
+						return
+					}
+					room := make([]byte, needed+100)
+					if code, needed = records(go_records, h, room); code != plugin.OK {
+						continue // grown
+					}
+					var report watch.Report
+					if err := json.Unmarshal(room[:needed-1], &report); err != nil || report.Rank != rank || (failed != plugin.OK && report.Failure == "") {
+						t.Errorf("rank %d: %s, %v", rank, room, err)
+						return
+					}
+					if len(report.Operations) == 1 {
+						inside[rank].Do(entered.Done)
+					}
+					if failed != plugin.OK {
+						if failed != plugin.Aborted {
+							t.Errorf("rank %d: failed with %v", rank, failed)
+						}
+						return
+					}
+				}
+				t.Errorf("rank %d: nothing has happened", rank)
+			})
+		}
+	}
+	entered.Wait()
+	communicators.get(ranks[0]).host.Abort("seen enough")
+	all.Wait()
+	for _, h := range ranks {
+		c, err := communicators.remove(h)
+		require.NoError(t, err)
+		require.True(t, c.told.Load())
+		require.Contains(t, c.last.get(), "rank 0 aborted: seen enough")
+		require.NoError(t, c.host.Close())
+	}
+	answer, _ := ask(go_get_async_error, ranks[0])
+	require.Equal(t, plugin.InvalidArgument, answer)
+	answer, needed := records(go_records, ranks[0], nil)
+	require.Equal(t, plugin.InvalidArgument, answer)
+	require.Zero(t, needed)
+}
 
 func TestClosingTellsOnlyWhatIsNew(t *testing.T) {
 	dead := plugin.Errorf(plugin.PluginDied, "the plugin exited with signal 9")
