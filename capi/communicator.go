@@ -26,7 +26,6 @@ type communicator struct {
 	// the caller's arrays.
 	world int
 	last  lastError
-	told  atomic.Bool // a call has answered that the communicator has failed
 	// impatience is how many nanoseconds a call may take before it is left
 	// pending; 0: any number.
 	impatience atomic.Int64
@@ -189,7 +188,7 @@ func go_close(number C.uint64_t) (result C.int32_t) {
 	if err != nil {
 		return status(nil, err)
 	}
-	err = news(c.host.Close(), c.answered())
+	err = news(c.host.Close(), c.last.answered())
 	windows.removeIf(func(w *window) bool { return w.comm == c })
 	requests.removeIf(func(r *request) bool { return r.comm == c })
 	return status(nil, err)

@@ -15,16 +15,26 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// lastError is the message of the last failed call on a communicator.
+// lastError is what the last failed call on a communicator has answered.
 type lastError struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // held for an assignment
 	message string
+	failure error // of the last call that did not fail by its arguments
 }
 
-func (l *lastError) set(message string) {
+func (l *lastError) set(err error, message string) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.message = message
-	l.mu.Unlock()
+	if code := plugin.CodeOf(err); code != plugin.InvalidArgument && code != plugin.Unsupported {
+		l.failure = err
+	}
+}
+
+func (l *lastError) answered() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failure
 }
 
 func (l *lastError) get() string {
@@ -47,8 +57,7 @@ func status(c *communicator, err error) C.int32_t {
 		C.shunt_set_message(nil, 0)
 	}
 	if c != nil {
-		c.last.set(message)
-		c.note(err)
+		c.last.set(err, message)
 	}
 	code := plugin.CodeOf(err)
 	if code == plugin.OK {

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"iter"
 	"reflect"
 	"unsafe"
 
@@ -62,51 +63,37 @@ func go_records(number C.uint64_t, json *C.char, capacity C.uint64_t, needed *C.
 	return 0
 }
 
-// note remembers that a call has answered the communicator's failure.
-func (c *communicator) note(err error) {
-	if reason := c.host.Err(); reason != nil && errors.Is(err, reason) {
-		c.told.Store(true)
-	}
-}
-
-// answered is the communicator's failure, if a call has answered it.
-func (c *communicator) answered() error {
-	if !c.told.Load() {
-		return nil
-	}
-	return c.host.Err()
-}
-
-// news is what of an error of closing was not answered already: that a plugin died
+// news is what of an error of closing no call has answered yet: that a plugin died
 // is found by all that is let go of in it, and by the operation before.
 func news(err, answered error) error {
-	var reason *plugin.Error
-	if err == nil || !errors.As(answered, &reason) {
+	if err == nil || answered == nil {
 		return err
 	}
-	known := []error{reason}
-	if cause, ok := reason.Cause.(*plugin.Error); ok {
-		known = append(known, cause)
+	if parts, is := err.(interface{ Unwrap() []error }); is && reflect.TypeOf(err) == joined {
+		var rest []error
+		for _, part := range parts.Unwrap() {
+			rest = append(rest, news(part, answered))
+		}
+		return errors.Join(rest...)
 	}
-	return without(err, known)
+	for known := range origins(answered) {
+		if errors.Is(err, known) {
+			return nil
+		}
+	}
+	return err
 }
 
 // joined is the type of what errors.Join makes.
 var joined = reflect.TypeOf(errors.Join(plugin.Closed))
 
-// without is err less the parts that say one of the known errors again.
-func without(err error, known []error) error {
-	if reflect.TypeOf(err) == joined {
-		var rest []error
-		for _, part := range err.(interface{ Unwrap() []error }).Unwrap() {
-			rest = append(rest, without(part, known))
-		}
-		return errors.Join(rest...)
-	}
-	for _, k := range known {
-		if errors.Is(err, k) {
-			return nil
+// origins are the errors that an error was made of, itself first. Each is one
+// event: other errors that were made of it tell of the same.
+func origins(err error) iter.Seq[*plugin.Error] {
+	return func(yield func(*plugin.Error) bool) {
+		var e *plugin.Error
+		for errors.As(err, &e) && yield(e) {
+			err = e.Cause
 		}
 	}
-	return err
 }

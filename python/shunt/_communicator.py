@@ -1,10 +1,11 @@
 """Communicators: their life, and what they say of themselves."""
 
 import ctypes
+import json
 import warnings
-from typing import Any
+from typing import Any, TextIO
 
-from . import _buffers, _device, _dtypes, _library
+from . import _buffers, _device, _dtypes, _library, _records
 from ._buffers import Buffer
 from ._collectives import Collectives
 from ._device import StreamLike
@@ -36,7 +37,7 @@ class Communicator(Collectives):
 
     Errors are subclasses of ShuntError. After TimeoutError, PeerDiedError,
     MismatchError or AbortedError of a collective the communicator is only good for
-    shrink and close.
+    shrink and close. Any thread may ask for error and records meanwhile.
 
     Signal handlers run within a tenth of a second, whatever the main thread waits
     for. When one raises (Ctrl-C: KeyboardInterrupt) during a call, and the call is
@@ -174,11 +175,52 @@ class Communicator(Collectives):
         called from any thread."""
         _library.check(self._lib.shunt_abort(self._alive(), str(reason).encode("utf-8", "replace").replace(b"\0", b" ")))
 
+    @property
+    def error(self) -> ShuntError | None:
+        """None while the communicator works; after a failure the exception, not
+        raised, with the class and the cause of what every later call raises.
+
+        It waits for nothing, also while other threads are inside calls or those
+        hang: for a watchdog that asks every now and then. A rank's death is known
+        at once, what a kernel has found on the GPU within a quarter of a second,
+        with no call or synchronize."""
+        status = ctypes.c_int32()
+        self._ask(self._lib.shunt_get_async_error, _byref(status))
+        return _library.error_of(status.value) if status.value else None
+
+    def records(self) -> list[dict[str, Any]]:
+        """The flight recorder: this rank's latest operations, oldest first, as
+        many as SHUNT_RECORDS says. Waits for nothing, as error.
+
+        Each has number, collective, dtype, op (of reductions), count, root,
+        symmetric (where it is), begin_ns and end_ns since the communicator was
+        made, and state: running, ended or failed; on a GPU enqueued, as whether an
+        operation has ended in its stream is not seen."""
+        operations: list[dict[str, Any]] = json.loads(self._record())["operations"]
+        return operations
+
+    def write_records(self, file: TextIO) -> None:
+        """Writes the flight recorder to a text file as one line of JSON: an object
+        with communicator, rank, world, failure (the reason, after one) and
+        operations, which are those of records."""
+        file.write(self._record() + "\n")
+
+    def _record(self) -> str:
+        return _records.text(lambda *room: self._ask(self._lib.shunt_records, *room))
+
+    def _ask(self, function: Any, *arguments: Any) -> None:
+        """Calls a function that waits for nothing."""
+        status = function(self._alive(), *arguments)
+        if status:
+            self._alive()  # another thread has closed it: that says more
+            _library.raise_status(status)
+
     def close(self) -> None:
-        """Waits for this rank's operations in flight and releases everything.
-        Calling it again does nothing. In a forked child it only forgets. Interrupted
-        while operations are in flight it aborts, and is to be called again; later
-        it goes on by itself."""
+        """Waits for this rank's operations in flight and releases everything. What
+        goes wrong in that is raised, but not again the failure that a call has
+        raised or error has answered. Calling it again does nothing. In a forked
+        child it only forgets. Interrupted while operations are in flight it aborts,
+        and is to be called again; later it goes on by itself."""
         if self._handle is None:
             return
         if _library.forked:
@@ -193,12 +235,23 @@ class Communicator(Collectives):
                 # Of a signal handler, and the program wants to be gone.
                 self._end(f"interrupted by {type(error).__name__}".encode())
                 raise
+        found: ShuntError | None = None
         for window in list(self._windows):
-            window.close()
+            try:
+                window.close()
+            except ShuntError as error:
+                if window in self._windows:
+                    raise  # an array of it is in use
+                found = found or error
         handle, self._handle = self._handle, None
         self._groups.clear()
-        # What was begun goes on: there is nothing to give up, nor to undo.
-        interruptible(lambda: _library.check(self._lib.shunt_close(handle)), lambda reason: None, lambda _: None)
+        try:
+            # What was begun goes on: there is nothing to give up, nor to undo.
+            interruptible(lambda: _library.check(self._lib.shunt_close(handle)), lambda reason: None, lambda _: None)
+        except ShuntError as error:
+            found = found or error
+        if found is not None:
+            raise found
 
 
 def int32(value: int, what: str) -> int:

@@ -75,6 +75,8 @@ _PROTOTYPES: dict[str, list[Any]] = {
     "shunt_abort": [c_void_p, c_char_p],
     "shunt_close": [c_void_p],
     "shunt_explain": [c_void_p, c_uint32, c_uint32, c_uint32, c_int64, c_char_p, c_size_t, POINTER(c_size_t)],
+    "shunt_get_async_error": [c_void_p, POINTER(c_int32)],
+    "shunt_records": [c_void_p, c_char_p, c_size_t, POINTER(c_size_t)],
     "shunt_all_reduce": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_uint32, c_void_p],
     "shunt_reduce": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_uint32, c_int32, c_void_p],
     "shunt_broadcast": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_int32, c_void_p],
@@ -173,16 +175,21 @@ def library() -> ctypes.CDLL:
         raise _tables.PluginRejectedError("no usable libshunt.so (SHUNT_LIBRARY names one): " + "; ".join(reasons))
 
 
-def raise_status(status: int) -> None:
-    """Raises the exception of a status that is not OK, with the message that
-    the library left for this thread."""
+def error_of(status: int) -> ShuntError:
+    """The exception of a status that is not OK, with the message that the
+    library left for this thread."""
     lib = library()
     text = lib.shunt_last_error(None).decode("utf-8", "replace")
     try:
         kind = _tables.ERRORS[Code(status)]
     except (KeyError, ValueError):
         kind = ShuntError
-    raise kind(text or f"status {status}")
+    return kind(text or f"status {status}")
+
+
+def raise_status(status: int) -> None:
+    """Raises the exception of a status that is not OK."""
+    raise error_of(status)
 
 
 def check(status: int) -> None:

@@ -1,7 +1,10 @@
 """Programs that the tests run as ranks: programs.py NAME [arguments]."""
 
 import array
+import io
+import json
 import os
+import pathlib
 import signal
 import sys
 import threading
@@ -273,6 +276,87 @@ def aborts():
     except shunt.AbortedError as err:
         assert "changed my mind" in str(err), err
     comm.close()
+
+
+def asks():
+    """One thread asks all the time what is the matter and what runs, while the
+    main thread is inside a call that nobody completes; a third aborts."""
+    comm = shunt.init()
+    comm.all_reduce(np.zeros(10))
+    assert comm.error is None
+    entered, told = threading.Event(), []
+
+    def ask():
+        failure = None
+        while failure is None:
+            failure = comm.error
+            operations = comm.records()
+            if operations[-1]["collective"] == "recv" and operations[-1]["state"] == "running":
+                entered.set()
+        told.append(failure)
+
+    def abort():
+        assert entered.wait(30)
+        comm.abort("changed my mind")
+
+    threads = [threading.Thread(target=ask)] + [threading.Thread(target=abort)] * (comm.rank == 0)
+    for thread in threads:
+        thread.start()
+    try:
+        comm.recv(np.zeros(4), (comm.rank + 1) % comm.world)  # nobody sends
+    except shunt.AbortedError as err:
+        raised = err
+    for thread in threads:
+        thread.join()
+    assert "rank 0 aborted: changed my mind" in str(raised)
+    assert len(told) == 1 and type(told[0]) is shunt.AbortedError, told
+    assert f"communicator world on rank {comm.rank} has failed: rank 0 aborted: changed my mind" in str(told[0])
+    assert comm.error is not told[0] and str(comm.error) == str(told[0])
+    assert [(o["number"], o["collective"], o["state"]) for o in comm.records()] == [(1, "all_reduce", "ended"), (2, "recv", "failed")]
+    text = io.StringIO()
+    comm.write_records(text)
+    report = json.loads(text.getvalue())
+    assert text.getvalue().endswith("}\n") and text.getvalue().count("\n") == 1
+    assert [(o["number"], o["count"]) for o in report.pop("operations")] == [(1, 10), (2, 4)]
+    assert report == {"communicator": "world", "rank": comm.rank, "world": comm.world, "failure": "rank 0 aborted: changed my mind"}
+    comm.close()
+
+
+def keeps(number):
+    """The recorder keeps as many operations as it was told to."""
+    with shunt.init() as comm:
+        for _ in range(9):
+            comm.barrier()
+        assert [r["number"] for r in comm.records()] == list(range(10 - int(number), 10))
+
+
+def plugin_dies(told):
+    """The plugin's process is killed: that is raised once, by whoever meets it first."""
+    comm = shunt.init()
+    window = comm.window(64)
+    comm.barrier()
+    children = pathlib.Path("/proc/self/task").glob("*/children")
+    (plugin,) = [int(pid) for file in children for pid in file.read_text().split()]
+    os.kill(plugin, signal.SIGKILL)
+    try:
+        if told == "call":
+            while True:
+                comm.barrier()
+        elif told == "error":
+            while comm.error is None:
+                pass
+            raise comm.error
+        elif told == "window":
+            window.close()
+            raise AssertionError("the window was closed as if nothing had happened")
+        comm.close()
+    except shunt.PluginDiedError as err:
+        assert "signal 9" in str(err)
+    else:
+        raise AssertionError("nobody was told")
+    assert comm.closed == (told == "close")
+    comm.close()
+    assert comm.closed and "closed" in repr(window)
 
 
 def raises():

@@ -1,6 +1,7 @@
 """Wrong calls: each raises the right exception with a text that helps."""
 
 import array
+import io
 
 import numpy as np
 import pytest
@@ -189,7 +190,7 @@ def test_closed_communicator(comm):
         lambda: part.all_reduce(np.zeros(1)), part.barrier, lambda: part.split(0), lambda: part.window(8),
         lambda: part.start("barrier"), lambda: part.abort(), lambda: part.shrink(), lambda: window.signal(0),
         lambda: part.group().__enter__(), lambda: part.explain("barrier", 0), lambda: window.memory,
-        lambda: part.register(f4),
+        lambda: part.register(f4), lambda: part.error, part.records, lambda: part.write_records(io.StringIO()),
     )
     for call in calls:
         with pytest.raises(shunt.ClosedError, match="closed"):

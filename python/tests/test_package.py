@@ -73,7 +73,7 @@ FORK = """
         calls = [lambda: comm.all_reduce(a), lambda: comm.all_reduce(a, op="max"), comm.barrier, lambda: shunt.init(0, 1),
                  shunt.unique_id, lambda: comm.split(0), lambda: comm.start("barrier"), lambda: comm.abort("x"),
                  lambda: comm.group().__enter__(), lambda: comm.window(8), lambda: comm.explain("barrier", 0), comm.shrink,
-                 lambda: comm.register(a)]
+                 lambda: comm.register(a), lambda: comm.error, comm.records, lambda: comm.write_records(sys.stderr)]
         try:
             for call in calls:
                 try:

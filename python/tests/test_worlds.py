@@ -25,5 +25,9 @@ def test_abort_reaches_every_rank(world):
     world.run(3, "aborts")
 
 
+def test_questions_are_answered_during_a_call(world):
+    world.run(3, "asks")
+
+
 def test_exception_in_with_block_aborts(world):
     world.run(2, "raises")

@@ -1,0 +1,117 @@
+"""What a communicator says of its failure and of what it ran."""
+
+import ctypes
+import io
+import json
+import pathlib
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+import shunt
+from shunt import _library, _records
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def test_records_tell_what_ran(comm):
+    assert comm.records() == [] and comm.error is None
+    comm.all_reduce(np.zeros((2, 3), "float32"), op="max")
+    comm.barrier()
+    comm.broadcast(np.zeros(5, "int8"))
+    records = comm.records()
+    begins = [r.pop("begin_ns") for r in records]
+    ends = [r.pop("end_ns") for r in records]
+    assert 0 < begins[0] <= ends[0] <= begins[1] <= ends[1] <= begins[2] <= ends[2]
+    assert records[0] == {"number": 1, "collective": "all_reduce", "dtype": "float32", "op": "max", "count": 6, "root": 0, "state": "ended"}
+    assert [r["collective"] for r in records] == ["all_reduce", "barrier", "broadcast"]
+    assert records[2]["dtype"] == "int8" and records[2]["count"] == 5 and "op" not in records[2]
+
+
+def test_wrong_calls_are_no_failure(comm):
+    with pytest.raises(shunt.InvalidArgumentError):
+        comm.broadcast(np.zeros(1), root=3)
+    assert comm.error is None and comm.records() == []
+
+
+def test_a_failure_is_answered_until_the_end(comm):
+    part = comm.split(0)
+    part.abort("tired of \N{SNOWMAN} \"quotes\"")
+    for _ in range(2):
+        assert type(part.error) is shunt.AbortedError
+        assert part.error.code is shunt.Code.ABORTED and "tired of \N{SNOWMAN} \"quotes\"" in str(part.error)
+    with pytest.raises(shunt.AbortedError, match="tired"):
+        part.barrier()
+    text = io.StringIO()
+    part.write_records(text)
+    report = json.loads(text.getvalue())
+    assert report["failure"] == "rank 0 aborted: tired of \N{SNOWMAN} \"quotes\"" and report["operations"] == []
+    assert report["communicator"] != "world"
+    assert comm.error is None, "the communicator that it was split from works on"
+    part.close()
+
+
+@pytest.mark.parametrize("number", ["0", "1", "5"])
+def test_as_many_records_as_asked_for(world, number):
+    world.run(1, "keeps", number, SHUNT_RECORDS=number)
+
+
+def test_text_that_grows_while_it_is_asked_for():
+    """Each answer is longer than there was room for, and then one fits."""
+    lengths = iter([10, 10_000, 100_000, 50])
+    rooms = []
+
+    def records(place, room, needed):
+        text = b"x" * next(lengths)
+        needed._obj.value = len(text) + 1
+        rooms.append(room)
+        if room and room <= len(text):
+            raise shunt.InvalidArgumentError("too small")
+        if room:
+            ctypes.memmove(place, text, len(text))
+
+    assert _records.text(records) == "x" * 50
+    assert rooms[0] == 0 and 11 <= rooms[1] <= 10_000 < rooms[2] <= 100_000 < rooms[3]
+
+
+def test_other_errors_of_asking_are_raised():
+    def records(place, room, needed):
+        needed._obj.value = 5
+        if room:
+            raise shunt.InvalidArgumentError("closed meanwhile")
+
+    with pytest.raises(shunt.InvalidArgumentError, match="closed meanwhile"):
+        _records.text(records)
+
+
+def test_closed_by_another_thread_while_asking(comm):
+    part = comm.split(0)
+    handle = part._handle
+
+    class Late:  # the library of a thread that has lost the race
+        def shunt_get_async_error(self, alive, out):
+            lib = _library.library()
+            part._handle = None
+            assert lib.shunt_close(handle) == 0
+            return lib.shunt_get_async_error(alive, out)
+
+    part._lib = Late()
+    with pytest.raises(shunt.ClosedError, match="is closed"):
+        part.error
+
+
+@pytest.fixture(scope="session")
+def plugin(tmp_path_factory):
+    """The transport shm as a program of its own."""
+    if shutil.which("go") is None:
+        pytest.skip("no Go toolchain to build a plugin with: the command go is not installed")
+    path = tmp_path_factory.mktemp("plugin") / "shunt-transport-shm"
+    subprocess.run(["go", "build", "-o", str(path), "./transports/shm/plugin"], cwd=ROOT, check=True)
+    return path
+
+
+@pytest.mark.parametrize("told", ["call", "error", "window", "close"])
+def test_death_of_a_plugin_is_raised_once(world, plugin, told):
+    world.run(1, "plugin_dies", told, SHUNT_TRANSPORTS=f"process:{plugin}")
