@@ -88,7 +88,7 @@ bytes() { numfmt --from=iec "$1"; }
 carriers() { # the other carriers in turn with the builtin one, alone and beside other work
   need carriers || return
   local busy others
-  others=$(IFS=,; echo "${carriers[*]:1}")
+  others=$(IFS=,; echo "${carriers[*]}") # builtin too: how far apart equals are
   for busy in 0 50 100; do
     part "carriers-busy$busy" 180 "$shunt" bench --memory cuda -n "$gpus" --against "$others" --busy "$busy" --no-in-place \
       --max 64M --factor 16 --collective all_reduce,all_gather,all_to_all

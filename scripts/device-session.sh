@@ -111,7 +111,7 @@ table() {
 
 faults() {
   local busy others plugin=-faults.cudaipc=$root/bin/shunt-transport-cudaipc
-  others=$(IFS=,; echo "${carriers[*]:1}")
+  others=$(IFS=,; echo "${carriers[*]}") # builtin too: how far apart equals are
   for busy in 0 50 100; do
     shown "carriers-busy$busy" 60 "$shunt" bench --memory cuda -n "$gpus" --against "$others" --busy "$busy" --no-in-place \
       --max 16M --factor 64 --collective all_reduce,all_to_all --limit 30s

@@ -30,7 +30,7 @@ func (d *deviceSpace) word() *uint64 { return (*uint64)(address(uint64(d.words.A
 func batchOf(bytes int64, iterations int, busy bool) (operations, rounds int) {
 	switch {
 	case bytes <= 1<<20 && busy:
-		operations, rounds = 400, 41
+		operations, rounds = 400, 101
 	case bytes <= 1<<20:
 		operations, rounds = 40, 101
 	case bytes <= 8<<20:
