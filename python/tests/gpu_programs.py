@@ -76,6 +76,8 @@ def smoke(comm, gpu):
     comm.all_reduce(send, recv)
     comm.synchronize(gpu.stream.value)
     same(recv.read(), total(world, n))
+    assert comm.error is None
+    assert comm.records()[-1]["state"] == "enqueued" and comm.records()[-1]["count"] == n
     # Captured: replays see what is in the memory then.
     graph, run = ctypes.c_void_p(), ctypes.c_void_p()
     check(driver.cuStreamBeginCapture_v2(gpu.stream, 1))

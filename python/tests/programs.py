@@ -322,6 +322,27 @@ def asks():
     comm.close()
 
 
+def watches(program, directory):
+    """The guide's watchdog: it ends without a word where nothing fails, and writes
+    the records where something does."""
+    import runpy
+
+    os.chdir(directory)
+    watch = runpy.run_path(program)["watch"]
+    for fails in (False, True):
+        comm, done = shunt.init() if fails else shunt.init(0, 1), threading.Event()
+        thread = threading.Thread(target=watch, args=(comm, done))
+        thread.start()
+        comm.barrier()
+        if not fails:
+            done.set()
+        elif comm.rank == 1:
+            comm.abort("for the test")
+        thread.join()
+        assert (comm.error is not None) == fails
+        comm.close()
+
+
 def keeps(number):
     """The recorder keeps as many operations as it was told to."""
     with shunt.init() as comm:

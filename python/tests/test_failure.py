@@ -4,6 +4,7 @@ import ctypes
 import io
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -115,3 +116,15 @@ def plugin(tmp_path_factory):
 @pytest.mark.parametrize("told", ["call", "error", "window", "close"])
 def test_death_of_a_plugin_is_raised_once(world, plugin, told):
     world.run(1, "plugin_dies", told, SHUNT_TRANSPORTS=f"process:{plugin}")
+
+
+def test_watchdog_of_the_guide(world, tmp_path):
+    guide = (ROOT / "docs" / "guide.md").read_text()
+    (block,) = [b for b in re.findall(r"```python\n(.*?)```", guide, re.S) if "def watch(" in b]
+    program = tmp_path / "watch.py"
+    program.write_text(block)
+    world.run(2, "watches", str(program), str(tmp_path))
+    for rank in range(2):
+        report = json.loads((tmp_path / f"rank{rank}.json").read_text())
+        assert (report["rank"], report["failure"]) == (rank, "rank 1 aborted: for the test")
+        assert [o["collective"] for o in report["operations"]] == ["barrier"]
