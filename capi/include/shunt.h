@@ -204,9 +204,10 @@ SHUNT_API shunt_status shunt_get_async_error(shunt_comm comm, shunt_status *asyn
  *
  * *bytes is what the text takes with the final zero, also when that is more than
  * capacity: then the answer is SHUNT_INVALID_ARGUMENT and json is empty. With
- * capacity 0 only *bytes is answered, and json may be NULL; the text may have
- * grown by the next call, so leave room and be ready to ask again. bytes may be
- * NULL otherwise. */
+ * capacity 0 only *bytes is answered, and json may be NULL; by the next call the
+ * text may be longer, and by some digits though nothing runs, as times are
+ * measured anew: leave room, and be ready to ask again. Otherwise bytes may be
+ * NULL. */
 SHUNT_API shunt_status shunt_records(shunt_comm comm, char *json, size_t capacity, size_t *bytes);
 
 /* ---- collectives --------------------------------------------------------- */

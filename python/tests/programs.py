@@ -312,12 +312,14 @@ def asks():
     assert len(told) == 1 and type(told[0]) is shunt.AbortedError, told
     assert f"communicator world on rank {comm.rank} has failed: rank 0 aborted: changed my mind" in str(told[0])
     assert comm.error is not told[0] and str(comm.error) == str(told[0])
-    assert [(o["number"], o["collective"], o["state"]) for o in comm.records()] == [(1, "all_reduce", "ended"), (2, "recv", "failed")]
+    ran = [(o["number"], o["collective"], o["state"]) for o in comm.records()]
+    want = [(1, "all_reduce", "ended"), (2, "recv", "failed")]
+    assert ran == want or comm.rank != 0 and ran == want[:1], ran  # others may have heard of it before they called
     text = io.StringIO()
     comm.write_records(text)
     report = json.loads(text.getvalue())
     assert text.getvalue().endswith("}\n") and text.getvalue().count("\n") == 1
-    assert [(o["number"], o["count"]) for o in report.pop("operations")] == [(1, 10), (2, 4)]
+    assert [(o["number"], o["collective"], o["state"]) for o in report.pop("operations")] == ran
     assert report == {"communicator": "world", "rank": comm.rank, "world": comm.world, "failure": "rank 0 aborted: changed my mind"}
     comm.close()
 
@@ -333,7 +335,10 @@ def watches(program, directory):
         comm, done = shunt.init() if fails else shunt.init(0, 1), threading.Event()
         thread = threading.Thread(target=watch, args=(comm, done))
         thread.start()
-        comm.barrier()
+        try:
+            comm.barrier()
+        except shunt.AbortedError:  # the other rank has seen its end before
+            assert comm.rank == 0 and fails
         if not fails:
             done.set()
         elif comm.rank == 1:
