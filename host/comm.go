@@ -51,8 +51,10 @@ type Communicator struct {
 	repeats       [quickShapes]repeated
 	latest        latest
 	signatures    signatures
-	warned        uint64 // the watchdog's: collective whose stall was reported last
-	deserted      int    // the watchdog's: waited-for rank that had closed at its last look, or -1
+	warned        uint64 // the watchdog's: collective whose stall was reported last,
+	excused       string // and what ranks were said to have refused
+	refusalLook   refusalLook
+	deserted      int // the watchdog's: waited-for rank that had closed at its last look, or -1
 	failure       atomic.Pointer[plugin.Error]
 	closeOnce     sync.Once
 	closeErr      error
@@ -138,17 +140,22 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 	a := &c.scratch
 	program, known, err := c.again(op)
 	if err != nil {
-		return ended, err
+		return ended, c.refused(op.Collective, err)
 	}
 	if !known {
 		if err := c.check(op, a.arrays, &a.call); err != nil {
-			return ended, err
+			return ended, c.refused(op.Collective, err)
 		}
 		if op.Collective.PointToPoint() && op.Collective <= plugin.Recv && op.Root == c.rank {
-			return ended, c.invalid(op, "a rank cannot %s to itself outside a group", op.Collective)
+			return ended, c.refused(op.Collective, c.invalid(op, "a rank cannot %s to itself outside a group", op.Collective))
 		}
 		if patience > 0 && c.asks(&a.call) {
 			return untried, nil
+		}
+	}
+	if c.device != nil {
+		if err := c.device.inspect(&a.call); err != nil {
+			return ended, c.refused(op.Collective, err)
 		}
 	}
 	c.count(op.Collective)
@@ -167,7 +174,12 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 		a.exec.Slots, a.exec.Arrays = a.call.slots, a.call.arrays
 	}
 	if c.device != nil {
-		return ended, c.device.run(&a.call, program.kernels, &a.exec, streamOf(op.Stream))
+		err := c.device.run(&a.call, program.kernels, &a.exec, streamOf(op.Stream))
+		if err != nil && c.failure.Load() == nil { // a capture's error, which concerns nobody else
+			c.uncount(op.Collective)
+			return ended, c.refused(op.Collective, err)
+		}
+		return ended, err
 	}
 	c.publish(&a.call)
 	pausing, err := c.engine.RunFor(program.host, &a.exec, c.timeout, patience)
@@ -203,6 +215,14 @@ func (c *Communicator) count(collective plugin.Collective) {
 	c.seq++
 	if !collective.PointToPoint() {
 		c.collectives++
+	}
+}
+
+// uncount takes the number back from a collective that has not begun after all, so
+// that this rank goes on counting as the others do.
+func (c *Communicator) uncount(collective plugin.Collective) {
+	if !collective.PointToPoint() {
+		c.collectives--
 	}
 }
 
@@ -248,6 +268,7 @@ func (c *Communicator) noAnswer(peer int) *plugin.Error {
 		reason.Rank = peer
 		reason.Message += fmt.Sprintf("; that rank %s, rank %d %s", c.state(peer), c.rank, c.state(c.rank))
 	}
+	reason.Message += c.refusals(absence)
 	return reason
 }
 
@@ -293,7 +314,12 @@ func (c *Communicator) named(what string, err error) error {
 	if errors.As(err, &e) && e.Rank >= 0 {
 		rank = e.Rank
 	}
-	return &plugin.Error{Code: code, Rank: rank, Message: fmt.Sprintf("%s on rank %d: %v", what, c.rank, err), Cause: err}
+	message := fmt.Sprintf("%s on rank %d: %v", what, c.rank, err)
+	switch code {
+	case plugin.Timeout, plugin.PeerDied, plugin.Closed:
+		message += c.refusals(agreement)
+	}
+	return &plugin.Error{Code: code, Rank: rank, Message: message, Cause: err}
 }
 
 // deadline bounds a call that talks to peers over the rendezvous store.

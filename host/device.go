@@ -168,12 +168,9 @@ func streamOf(s Stream) cuda.Stream {
 	return cuda.Stream(uintptr(s.Handle()))
 }
 
-// run enqueues one checked operation. The caller is admitted.
+// run enqueues one operation that was checked and inspected. The caller is admitted.
 func (d *device) run(call *call, program *executor.DeviceProgram, a *executor.Arguments, stream cuda.Stream) error {
 	c := d.comm
-	if err := d.inspect(call); err != nil {
-		return err
-	}
 	if d.buffers != nil {
 		d.buffers.validate(call)
 		if err := d.buffers.current(call); err != nil {

@@ -106,6 +106,9 @@ func (d *device) runGroup(operations []Operation, calls []call) error {
 		}
 	}
 	for _, call := range rest {
+		if err := d.inspect(call); err != nil {
+			return err
+		}
 		program, err := c.programs(call)
 		if err != nil {
 			return err

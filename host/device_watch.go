@@ -74,7 +74,7 @@ func (d *device) contradictions() {
 			continue
 		}
 		if conflict := watch.Conflict(c.rank, mine, rank, c.state(rank)); conflict != "" {
-			c.fail(&plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: conflict}, true)
+			c.fail(&plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: conflict + c.refusals(quarrel)}, true)
 			return
 		}
 	}

@@ -39,7 +39,7 @@ var onMachine = cudaipctest.Transport{Drivers: func(device int) cuda.Driver {
 
 // gpus makes a machine of n devices for one test, and checks at its end that
 // nothing was left on any of them.
-func gpus(t *testing.T, n int) []*cudatest.Driver {
+func gpus(t testing.TB, n int) []*cudatest.Driver {
 	t.Helper()
 	drivers := make([]*cudatest.Driver, n)
 	byDevice := map[int]*cudatest.Driver{}
@@ -120,7 +120,7 @@ func deviceWorld(t *testing.T, n int, body func(r *rank) error) {
 }
 
 // deviceErrors is deviceWorld for bodies and inits that are meant to fail.
-func deviceErrors(t *testing.T, drivers []*cudatest.Driver, adjust func(rank int, o *host.Options), body func(r *rank) error) []error {
+func deviceErrors(t testing.TB, drivers []*cudatest.Driver, adjust func(rank int, o *host.Options), body func(r *rank) error) []error {
 	t.Helper()
 	id, root, err := bootstrap.NewID("")
 	require.NoError(t, err)

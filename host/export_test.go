@@ -1,6 +1,10 @@
 package host
 
-import "golang.org/x/sys/unix"
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
 
 // ReplaceProcessRead puts another function in the kernel's place where ranks
 // find out whether they can read each other's memory, and returns how to undo
@@ -10,3 +14,11 @@ func ReplaceProcessRead(f func(pid int, here []unix.Iovec, there []unix.RemoteIo
 	processRead = f
 	return func() { processRead = before }
 }
+
+// Refused is what a rank's control page says of the call that it refused last.
+func Refused(c *Communicator, rank int) string {
+	return strings.TrimPrefix(c.refusalOf(rank), "; ")
+}
+
+// Collectives is how many collectives this rank has counted.
+func Collectives(c *Communicator) uint64 { return c.collectives }

@@ -104,19 +104,22 @@ func (c *Communicator) runGroup(operations []Operation, patience time.Duration) 
 	for i := range operations {
 		op := &operations[i]
 		if err := c.check(op, make([]int64, 4*c.world), &calls[i]); err != nil {
-			return ended, err
+			return ended, c.refused(op.Collective, err)
 		}
 		if !op.Collective.PointToPoint() {
-			return ended, c.invalid(op, "a group takes send, recv and one-sided operations only")
+			return ended, c.refused(op.Collective, c.invalid(op, "a group takes send, recv and one-sided operations only"))
 		}
 	}
 	if c.device != nil {
 		c.seq++
-		return ended, c.device.runGroup(operations, calls)
+		if err := c.device.runGroup(operations, calls); err != nil {
+			return ended, c.refusedCall("group", err)
+		}
+		return ended, nil
 	}
 	remaining, err := c.copyToSelf(calls)
 	if err != nil {
-		return ended, err
+		return ended, c.refusedCall("group", err)
 	}
 	c.seq++
 	launches := make([]executor.Launch, 0, len(remaining))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -145,13 +146,19 @@ func (j *job) watchPeers() {
 	}
 }
 
-// local is a failure of a rank of the job, numbered as in the communicator.
+// local is a failure of a rank of the job, numbered as in the communicator, with
+// what its control page, which outlives it, may say to explain it.
 func (c *Communicator) local(f bootstrap.Failure) *plugin.Error {
 	rank := slices.Index(c.ranks, f.Rank)
-	if rank == f.Rank {
+	message := f.Err.Message
+	if rank != f.Rank {
+		message = fmt.Sprintf("rank %d of %s is gone: %s", rank, c.label, message)
+	}
+	message += c.refusalOf(rank)
+	if message == f.Err.Message {
 		return f.Err
 	}
-	return &plugin.Error{Code: f.Err.Code, Rank: rank, Cause: f.Err, Message: fmt.Sprintf("rank %d of %s is gone: %s", rank, c.label, f.Err.Message)}
+	return &plugin.Error{Code: f.Err.Code, Rank: rank, Cause: f.Err, Message: message}
 }
 
 // member reports whether a rank of the job belongs to the communicator.
@@ -192,6 +199,7 @@ func (j *job) watchStalls() {
 				if c.device != nil {
 					c.device.look()
 					c.device.contradictions()
+					c.lookAtRefusals(stall)
 					return
 				}
 				c.lookAtStall(stall)
@@ -215,7 +223,7 @@ func (c *Communicator) lookAtStall(stall time.Duration) {
 			continue
 		}
 		if conflict := watch.Conflict(c.rank, mine, rank, stateOf(c.engine.PeerRecord(rank))); conflict != "" {
-			c.fail(&plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: conflict}, true)
+			c.fail(&plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: conflict + c.refusals(quarrel)}, true)
 			return
 		}
 	}
@@ -238,14 +246,19 @@ func (c *Communicator) lookAtStall(stall time.Duration) {
 		}
 		// A second look agrees, or nothing is said.
 		if c.deserted == peer {
-			c.fail(&plugin.Error{Code: plugin.Mismatch, Rank: peer, Message: vain}, true)
+			c.fail(&plugin.Error{Code: plugin.Mismatch, Rank: peer, Message: vain + c.refusals(quarrel)}, true)
 		}
 		c.deserted = peer
 		return
 	}
-	if c.warned != mine.Seq {
-		c.warned = mine.Seq
-		c.logger.Warn("operation is waiting", "communicator", c.label, "rank", c.rank, "seq", mine.Seq, "collective", mine.Collective.String(),
-			"for", c.peerName(peer), "since", since, "peer_state", theirs.String())
+	refused := strings.TrimPrefix(c.refusals(absence), "; ")
+	if c.warned != mine.Seq || (refused != "" && refused != c.excused) {
+		c.warned, c.excused = mine.Seq, refused
+		attributes := []any{"communicator", c.label, "rank", c.rank, "seq", mine.Seq, "collective", mine.Collective.String(),
+			"for", c.peerName(peer), "since", since, "peer_state", theirs.String()}
+		if refused != "" {
+			attributes = append(attributes, "refused", refused)
+		}
+		c.logger.Warn("operation is waiting", attributes...)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/algorithm"
 	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/selector"
+	"github.com/shunt-ccl/shunt/host/watch"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -235,7 +236,7 @@ func (c *Communicator) compare(mine asked) error {
 			first = a
 		}
 		if a.Collective != first.Collective || a.DType != first.DType || a.Op != first.Op || a.Size != first.Size || a.Root != first.Root || a.Symmetric != first.Symmetric || a.Seq != first.Seq {
-			reason := &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("ranks disagree: rank 0 called #%d %s, rank %d called #%d %s", first.Seq, first, rank, a.Seq, a)}
+			reason := &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("ranks disagree: rank 0 called #%d %s, rank %d called #%d %s", first.Seq, first, rank, a.Seq, a) + c.refusals(quarrel)}
 			c.fail(reason, false)
 			return c.failed(what, reason)
 		}
@@ -260,8 +261,12 @@ func (c *Communicator) compare(mine asked) error {
 func (c *Communicator) reportAbsent(mine asked) {
 	for rank := range c.world {
 		if theirs := c.state(rank); rank != c.rank && (!theirs.Valid || theirs.Seq < mine.Seq) {
-			c.logger.Warn("operation is waiting", "communicator", c.label, "rank", c.rank, "seq", mine.Seq, "collective", mine.Collective.String(),
-				"for", c.peerName(rank), "since", c.job.options.Stall(), "peer_state", theirs.String())
+			attributes := []any{"communicator", c.label, "rank", c.rank, "seq", mine.Seq, "collective", mine.Collective.String(),
+				"for", c.peerName(rank), "since", c.job.options.Stall(), "peer_state", theirs.String()}
+			if refused := watch.Refused(rank, c.engine.PeerRefusal(rank), c.state(c.rank), theirs); refused != "" {
+				attributes = append(attributes, "refused", refused)
+			}
+			c.logger.Warn("operation is waiting", attributes...)
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 // forgotten by itself. For host memory there is nothing to do.
 func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 	if bytes <= 0 || p == nil {
-		return plugin.Errorf(plugin.InvalidArgument, "register on rank %d: %d bytes at %p", c.rank, bytes, p)
+		return c.refusedCall("register", plugin.Errorf(plugin.InvalidArgument, "register on rank %d: %d bytes at %p", c.rank, bytes, p))
 	}
 	release, err := c.enter("register")
 	if err != nil {

@@ -41,7 +41,7 @@ const (
 // RegisterSymmetric.
 func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, error) {
 	if bytes < 0 || bytes > maxWindowBytes {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "new_window on rank %d: %d bytes; want 0 to %d", c.rank, bytes, int64(maxWindowBytes))
+		return nil, c.refusedCall("new_window", plugin.Errorf(plugin.InvalidArgument, "new_window on rank %d: %d bytes; want 0 to %d", c.rank, bytes, int64(maxWindowBytes)))
 	}
 	release, err := c.enter("new_window")
 	if err != nil {

@@ -20,7 +20,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// ControlBytes is the size of a control page.
+// ControlBytes is the size of a control page without room for notes of messages,
+// see MessageBytes.
 const ControlBytes = C.SX_CONTROL_BYTES
 
 // MaxEntries is the number of entries of an engine's table of regions.
@@ -36,8 +37,8 @@ type Memory struct {
 }
 
 // Engine runs the programs of one rank of one communicator. One goroutine at a
-// time may run it; Abort, Waiting, PeerRecord, SetRegion and ClearRegion may be
-// called from any goroutine while it runs.
+// time may run it; Abort, Waiting, PeerRecord, Refuse, PeerRefusal, Contradiction,
+// SetRegion and ClearRegion may be called from any goroutine while it runs.
 type Engine struct {
 	c           *C.sx_engine
 	rank, world int
@@ -49,6 +50,8 @@ type Engine struct {
 
 	group  groupMemory
 	paused paused
+
+	messages []Messages // to and from every rank
 
 	turnDue bool          // the next run goes through C; see stamp
 	tables  atomic.Uint64 // changes with regions and control pages
@@ -70,7 +73,7 @@ func NewEngine(rank, world int) (*Engine, error) {
 	if c == nil {
 		return nil, plugin.Errorf(plugin.OutOfMemory, "executor of rank %d: no memory for an engine of %d ranks", rank, world)
 	}
-	e := &Engine{c: c, rank: rank, world: world, controls: make([]Memory, world)}
+	e := &Engine{c: c, rank: rank, world: world, controls: make([]Memory, world), messages: make([]Messages, 2*world)}
 	e.SetOversubscribed(false)
 	// The header outlives Close, so that a late Run or Abort finds a closed
 	// engine rather than freed memory.
@@ -95,6 +98,7 @@ func (e *Engine) Close() {
 	e.tables.Add(1)
 	C.sx_engine_close(e.c)
 	clear(e.controls)
+	e.noteMessages()
 	e.group.free()
 }
 
@@ -117,6 +121,9 @@ func (e *Engine) SetControl(rank int, page Memory) error {
 	e.tables.Add(1)
 	e.controls[rank] = page
 	C.sx_engine_set_control(e.c, C.int32_t(rank), page.Base)
+	if rank == e.rank {
+		e.noteMessages()
+	}
 	return nil
 }
 

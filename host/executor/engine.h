@@ -11,6 +11,7 @@
 #include "shunt_transport.h"
 
 #define SX_CONTROL_BYTES 4096
+#define SX_MESSAGES 64 /* messages of a pair and direction that a rank keeps note of */
 #define SX_CHUNK 16     /* table entries in a chunk: those of one endpoint */
 #define SX_CHUNKS 4096  /* chunks in a table */
 
@@ -32,16 +33,39 @@ typedef struct sx_record {
   _Atomic uint64_t ended; /* seq of the last operation that ended well */
 } sx_record;
 
+/* The last call that a rank refused by itself, so that those who wait for it
+ * learn why. version is odd while the fields change. Only the owner writes; only
+ * Go reads and writes it (refusal.go). */
+typedef struct sx_refusal {
+  _Atomic uint64_t version;
+  _Atomic uint64_t seq;    /* that a collective would have had; 0: none that is counted */
+  _Atomic uint64_t record; /* version of the record then */
+  _Atomic uint64_t length; /* bytes of text */
+  _Atomic uint64_t text[28];
+} sx_refusal;
+
+/* What a rank says about its messages to and from one other: the k-th of a
+ * direction stands in word k % SX_MESSAGES, as message.go has it. */
+typedef struct sx_messages {
+  _Atomic uint64_t sent[SX_MESSAGES];
+  _Atomic uint64_t received[SX_MESSAGES];
+} sx_messages;
+
 /* One page that every rank maps. The doorbell's line is written only around
  * sleep, so that peers can look at it for the price of a cache hit; the record
- * changes with every operation and lies two lines further. */
+ * changes with every operation and lies two lines further. Where ranks keep note
+ * of their messages an sx_messages for each rank follows, behind the page. */
 typedef struct sx_control {
   _Atomic uint32_t doorbell; /* futex word: how often the owner was woken */
   _Atomic uint32_t sleeping; /* the owner sleeps, or is about to */
   _Atomic uint32_t cpu;      /* 1 + the processor that the owner was last seen on; 0: unknown */
   uint8_t pad[116];
   sx_record record;
+  uint8_t pad2[80];
+  sx_refusal refusal;
 } sx_control;
+
+_Static_assert(sizeof(sx_control) <= SX_CONTROL_BYTES, "a control page holds what is in it");
 
 /* ---- programs ------------------------------------------------------------ */
 
@@ -153,6 +177,8 @@ typedef struct sx_launch {
   const int64_t *arrays; /* 4 * world entries, or null: zeros */
   uint32_t live;         /* tracks that have not ended */
   uint32_t index;        /* in the group */
+  _Atomic uint64_t *note; /* what peers are told as it starts, and where; or null */
+  uint64_t noted;
   struct sx_launch *next; /* of the same lane */
 } sx_launch;
 

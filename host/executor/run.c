@@ -68,6 +68,8 @@ static uint32_t start(sx_engine *e, sx_launch *l) {
     e->failure.y = (int64_t)p->count_registers * 8;
     return SX_MEMORY;
   }
+  /* relaxed: the first signal of the operation releases it */
+  if (l->note) atomic_store_explicit(l->note, l->noted, memory_order_relaxed);
   for (uint32_t i = 0; i < p->count_tracks; i++) {
     const sx_code *code = &p->tracks[i];
     sx_track *t = &instance->tracks[i];

@@ -84,6 +84,9 @@ type Launch struct {
 	Program   *Program
 	Arguments Arguments
 	Lane      int // any number; launches of one lane run in order
+
+	Messages *Messages // that a send or receive counts among; nil for others
+	Message  Message   // what is noted of it when it begins
 }
 
 // groupMemory is C memory that RunGroup lays launches out in, kept between
@@ -174,6 +177,10 @@ func (e *Engine) RunGroupFor(ls []Launch, deadline, patience time.Duration) (pau
 		*c = C.sx_launch{
 			program: l.Program.c, send: (*C.char)(l.Arguments.Send), recv: (*C.char)(l.Arguments.Recv),
 			slots: (*C.int64_t)(&own[0]), arrays: arrays, index: C.uint32_t(i),
+		}
+		if m := l.Messages; m != nil {
+			c.note, c.noted = m.word(), C.uint64_t(l.Message.numbered(m.begun))
+			m.Begun()
 		}
 		if last, ok := e.group.last[l.Lane]; ok {
 			last.next = c

@@ -1,0 +1,178 @@
+package executor
+
+/*
+#include "engine.h"
+*/
+import "C"
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// The two ends of a message each say how long it is, and only the plans of some
+// transports compare. So each rank keeps note of its messages behind its control
+// page: of the last ones to and from every other rank, by their number among
+// those of the pair. A note is one word, written before the message begins in
+// lines that nobody else touches, so that it costs next to nothing; who finds
+// that a message does not come, or wonders whether it is the right one, reads
+// both notes. A sender is never further ahead of its receiver than there are
+// notes, unless its transport keeps more messages than that.
+
+// keptMessages is how many notes there are for a pair and direction.
+const keptMessages = C.SX_MESSAGES
+
+// MessageBytes is how much longer a control page is in which a rank of a world of
+// the given size keeps note of its messages. Without that nothing is noted.
+func MessageBytes(world int) int64 { return int64(world) * int64(unsafe.Sizeof(C.sx_messages{})) }
+
+// Message is a note: how long a message is, and of what elements.
+type Message uint64
+
+// The parts of a note, from the lowest bit on. The last says which message of those
+// that share a word it is, so that an old note is not taken for a new one.
+const (
+	messageRoundBits = 10
+	messageValid     = 1 << messageRoundBits
+	messageDType     = messageRoundBits + 1
+	messageDTypeBits = 5
+	messageLength    = messageDType + messageDTypeBits
+	maxMessage       = 1<<(64-messageLength) - 1
+	messageWhich     = messageValid | (messageValid - 1)
+)
+
+// MessageOf is the note of a message. Lengths that no memory has are all one.
+func MessageOf(bytes int64, dtype plugin.DType) Message {
+	return Message(uint64(min(bytes, maxMessage))<<messageLength | uint64(dtype)&(1<<messageDTypeBits-1)<<messageDType | messageValid)
+}
+
+// Bytes is the length.
+func (m Message) Bytes() int64 { return int64(m >> messageLength) }
+
+// DType is what the message is said to be of. It may be any value.
+func (m Message) DType() plugin.DType {
+	return plugin.DType(m >> messageDType & (1<<messageDTypeBits - 1))
+}
+
+// numbered is the note of a message that has that number in its pair.
+func (m Message) numbered(number uint64) uint64 {
+	return uint64(m) | number/keptMessages%(1<<messageRoundBits)
+}
+
+// Messages are the messages of this rank to one other, or from it, for the
+// goroutine that runs the engine.
+type Messages struct {
+	words unsafe.Pointer // keptMessages of them; or null
+	begun uint64
+}
+
+// word is where the next message is noted, or nil.
+func (m *Messages) word() *C.uint64_t {
+	if m.words == nil {
+		return nil
+	}
+	return (*C.uint64_t)(unsafe.Add(m.words, m.begun%keptMessages*8))
+}
+
+// Note says of the message that comes next how long it is. It may be said again
+// until Begun.
+func (m *Messages) Note(message Message) {
+	if m.words != nil {
+		// Plain: the first signal of the operation that follows releases it.
+		*(*uint64)(unsafe.Add(m.words, m.begun%keptMessages*8)) = message.numbered(m.begun)
+	}
+}
+
+// Begun counts the message that was noted.
+func (m *Messages) Begun() { m.begun++ }
+
+// Count is how many messages were counted: the number of the next one.
+func (m *Messages) Count() uint64 { return m.begun }
+
+// Sent are this rank's messages to a peer, Received those from it. They stay
+// the engine's.
+func (e *Engine) Sent(peer int) *Messages     { return &e.messages[2*peer] }
+func (e *Engine) Received(peer int) *Messages { return &e.messages[2*peer+1] }
+
+// noted is where a rank keeps note of its messages with a peer, or nil.
+func (e *Engine) noted(rank, peer int) *C.sx_messages {
+	page := e.controls[rank]
+	if page.Base == nil || page.Bytes < C.SX_CONTROL_BYTES+MessageBytes(peer+1) {
+		return nil
+	}
+	return (*C.sx_messages)(unsafe.Add(page.Base, C.SX_CONTROL_BYTES+uintptr(peer)*unsafe.Sizeof(C.sx_messages{})))
+}
+
+// noteMessages looks up where this rank keeps its notes. mu is held.
+func (e *Engine) noteMessages() {
+	for peer := range e.world {
+		var sent, received unsafe.Pointer
+		if n := e.noted(e.rank, peer); n != nil {
+			sent, received = unsafe.Pointer(&n.sent), unsafe.Pointer(&n.received)
+		}
+		e.messages[2*peer].words, e.messages[2*peer+1].words = sent, received
+	}
+}
+
+// Contradiction is a message of which the two ends say different lengths.
+type Contradiction struct {
+	Sender, Receiver int
+	Sent, Expected   Message
+}
+
+// Contradiction looks for one among the latest messages between this rank and a
+// peer that both have begun. The peer's part comes from memory that the peer
+// writes. It may be called from any goroutine.
+func (e *Engine) Contradiction(peer int) (Contradiction, bool) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if peer < 0 || peer >= e.world || e.closed {
+		return Contradiction{}, false
+	}
+	own, theirs := e.noted(e.rank, peer), e.noted(peer, e.rank)
+	if own == nil || theirs == nil {
+		return Contradiction{}, false
+	}
+	at := func(n *C.sx_messages, offset uintptr, i uintptr) Message {
+		return Message(atomic.LoadUint64((*uint64)(unsafe.Add(unsafe.Pointer(n), offset+8*i))))
+	}
+	const sent, received = unsafe.Offsetof(own.sent), unsafe.Offsetof(own.received)
+	for i := range uintptr(keptMessages) {
+		if expected := at(own, received, i); expected != 0 {
+			if sent := at(theirs, sent, i); contradict(sent, expected) {
+				return Contradiction{Sender: peer, Receiver: e.rank, Sent: sent, Expected: expected}, true
+			}
+		}
+		if sent := at(own, sent, i); sent != 0 {
+			if expected := at(theirs, received, i); contradict(sent, expected) {
+				return Contradiction{Sender: e.rank, Receiver: peer, Sent: sent, Expected: expected}, true
+			}
+		}
+	}
+	return Contradiction{}, false
+}
+
+// contradict says whether two notes from the same word are of one message, and
+// differ about its length.
+func contradict(a, b Message) bool {
+	return a&messageValid != 0 && a&messageWhich == b&messageWhich && a.Bytes() != b.Bytes()
+}
+
+// SentTo is what a peer says of its message of that number to this rank; false: it
+// has not begun it, has forgotten it, or keeps no notes.
+func (e *Engine) SentTo(peer int, number uint64) (Message, bool) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if peer < 0 || peer >= e.world || e.closed {
+		return 0, false
+	}
+	theirs := e.noted(peer, e.rank)
+	if theirs == nil {
+		return 0, false
+	}
+	word := unsafe.Add(unsafe.Pointer(&theirs.sent), number%keptMessages*8)
+	m := Message(atomic.LoadUint64((*uint64)(word)))
+	return m, uint64(m)&messageWhich == Message(messageValid).numbered(number)
+}
