@@ -38,6 +38,7 @@ type Device struct {
 	mu      sync.Mutex // guards what follows
 	closed  bool
 	regions [][]deviceRegion // by entry / BaseMultiple, then (entry % BaseMultiple) * world + rank
+	changes uint64           // of regions, so far
 	images  map[imageName]plugin.Image
 	modules map[imageName]*loadedModule
 	retired []*loadedModule // of images that were replaced; plans may use them
@@ -146,6 +147,7 @@ func (d *Device) SetRegion(base, id uint32, rank int, address cuda.Ptr, bytes in
 		d.regions[chunk] = make([]deviceRegion, BaseMultiple*d.world)
 	}
 	d.regions[chunk][int(entry%BaseMultiple)*d.world+rank] = deviceRegion{address, bytes, true}
+	d.changes++
 	return nil
 }
 
@@ -158,6 +160,7 @@ func (d *Device) ClearRegion(base, id uint32) {
 	if chunk := entry / BaseMultiple; chunk < uint64(len(d.regions)) && d.regions[chunk] != nil {
 		at := int(entry%BaseMultiple) * d.world
 		clear(d.regions[chunk][at : at+d.world])
+		d.changes++
 	}
 }
 

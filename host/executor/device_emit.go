@@ -94,7 +94,7 @@ func (r *deviceRun) kernel(s *plugin.Step) *Failure {
 	if !r.started {
 		r.start()
 	}
-	w.Stream = r.stream
+	w.Stream, r.kernelAt = r.stream, s.A
 	r.d.put(w)
 	return nil
 }

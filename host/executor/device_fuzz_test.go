@@ -2,6 +2,7 @@ package executor
 
 import (
 	"encoding/binary"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -101,5 +102,20 @@ func FuzzDevice(f *testing.F) {
 		a.Slots[plugin.SlotBytes], a.Slots[plugin.SlotSendBytes], a.Slots[plugin.SlotRecvBytes] = 16, sendBytes, recvBytes
 		a.Slots[plugin.SlotWindow] = 1
 		_ = d.Run(program, a, 0) // it may fail
+		// The same again, as it may be known by then.
+		a.Arrays, a.PeerRecv = nil, nil
+		var first, again cuda.Batch
+		look := watcher.look
+		keep := func(to *cuda.Batch) {
+			watcher.look = func(b *cuda.Batch) {
+				look(b)
+				*to = cuda.Batch{Work: slices.Clone(b.Work), Params: slices.Clone(b.Params)}
+			}
+		}
+		keep(&first)
+		err = d.Run(program, a, 0)
+		keep(&again)
+		require.Equal(t, err, d.Run(program, a, 0))
+		require.Equal(t, first, again)
 	})
 }

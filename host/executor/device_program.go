@@ -22,6 +22,8 @@ type DeviceProgram struct {
 	// before each track; constants are never written.
 	frame              []int64
 	firstTemp, natives int
+
+	last repeat
 }
 
 // deviceKernel is a kernel with its argument block as far as it is constant.
@@ -84,6 +86,9 @@ func (d *Device) Load(p *plugin.Plan, base uint32) (*DeviceProgram, error) {
 			return nil, err
 		}
 		program.kernels = append(program.kernels, k)
+	}
+	if program.last.able = repeatable(own); program.last.able {
+		program.last.makeRoom(program.kernels)
 	}
 	if len(p.Tracks) > 1 {
 		if len(d.graphed) == 0 {

@@ -1,0 +1,96 @@
+package executor
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// What a program puts into streams when it is asked for something again is what a
+// program that was loaded just now does.
+func TestRepeatedLaunchesAreWhatThePlanSays(t *testing.T) {
+	g := newGPU(t, 4)
+	var work []cuda.Work
+	var params []byte
+	watcher := &inspector{Driver: g.Driver, look: func(b *cuda.Batch) {
+		// What keeps streams in order is not the program's.
+		work = slices.DeleteFunc(slices.Clone(b.Work), func(w cuda.Work) bool { return w.Kind != cuda.WorkLaunch })
+		params = slices.Clone(b.Params)
+	}}
+	d := g.newDevice(watcher, 4)
+	plan := allReduce(t, 4)
+	old, err := d.Load(plan, 0)
+	require.NoError(t, err)
+	require.True(t, old.last.able)
+	run := func(p *DeviceProgram, a *Arguments, s cuda.Stream) ([]cuda.Work, []byte, error) {
+		work, params = nil, nil
+		err := d.Run(p, a, s)
+		return work, params, err
+	}
+	arguments := func(send, recv uintptr, bytes int64) *Arguments {
+		a := &Arguments{Send: pointer(cuda.Ptr(send)), Recv: pointer(cuda.Ptr(recv))}
+		a.Slots[plugin.SlotBytes], a.Slots[plugin.SlotSendBytes], a.Slots[plugin.SlotRecvBytes] = bytes, bytes, bytes
+		return a
+	}
+	same := func(name string, a *Arguments, s cuda.Stream, repeated bool) {
+		t.Helper()
+		fresh, err := d.Load(plan, 0)
+		require.NoError(t, err)
+		defer fresh.Free()
+		require.Equal(t, repeated, old.last.fits(a, d.changes, cuda.LaunchDependent), name)
+		wantWork, wantParams, wantErr := run(fresh, a, s)
+		for range 2 {
+			gotWork, gotParams, gotErr := run(old, a, s)
+			require.Equal(t, wantErr, gotErr, name)
+			require.Equal(t, wantWork, gotWork, name)
+			require.Equal(t, wantParams, gotParams, name)
+		}
+	}
+	one, two := g.stream(), g.stream()
+	same("first", arguments(0x1000, 0x2000, 8), one, false)
+	same("again", arguments(0x1000, 0x2000, 8), one, true)
+	same("other memory", arguments(0x5000, 0x7000, 8), one, true)
+	same("in place", arguments(0x5000, 0x5000, 8), one, true)
+	same("other stream", arguments(0x1000, 0x2000, 8), two, true)
+	same("longer", arguments(0x1000, 0x2000, 8000), two, false)
+	same("nothing, nowhere", arguments(0, 0, 0), two, false)
+	same("nothing, somewhere", arguments(0x1000, 0x2000, 0), two, false)
+	same("null", arguments(0, 0x2000, 8), two, false)
+	same("negative", arguments(0x1000, 0x2000, -8), two, false)
+	same("after errors", arguments(0x1000, 0x2000, 8), two, false)
+	withArrays := arguments(0x1000, 0x2000, 8)
+	withArrays.Arrays = make([]int64, 16)
+	same("arrays", withArrays, two, false)
+	same("after arrays", arguments(0x1000, 0x2000, 8), two, false)
+	require.NoError(t, d.SetRegion(0, 0, 1, g.words+64, 256))
+	same("another region", arguments(0x1000, 0x2000, 8), two, false)
+	d.ClearRegion(0, 0)
+	same("no region", arguments(0x1000, 0x2000, 8), two, false)
+}
+
+// Plans that compute with where the caller's memory is are gone through each time.
+func TestPlansThatLookAtAddressesAreNotRepeated(t *testing.T) {
+	g := newGPU(t, 1)
+	for name, build := range map[string]func(b *plugin.Builder){
+		"an address": func(b *plugin.Builder) {
+			b.Track(func() {
+				at := b.Address(b.Send(b.Const(0)))
+				b.Launch("image", "add", b.Const(1), b.Const(32), plugin.Value(at, 8))
+			})
+		},
+		"a copy": func(b *plugin.Builder) {
+			b.Track(func() { b.Copy(b.Recv(b.Const(0)), b.Send(b.Const(0)), b.Slot(plugin.SlotBytes)) })
+		},
+		"two tracks": func(b *plugin.Builder) {
+			for range 2 {
+				b.Track(func() { kernel(b, "increment", place(b, 0)) })
+			}
+		},
+	} {
+		require.False(t, g.load(build).last.able, name)
+	}
+}
