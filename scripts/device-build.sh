@@ -46,6 +46,10 @@ for source in capi/test/gpu.c capi/bench/bench_stream.c; do
     -L"$stage/lib" -Wl,-rpath,'$ORIGIN/../lib' -lshunt -ldl -lpthread
 done
 
+if [ "$(uname -m)" = x86_64 ]; then
+  ${CC:-cc} -shared -fPIC -O2 -Wall -o "$stage/lib/libcuda-12.0.so" cuda/testdata/old.c -ldl
+fi
+
 step "the Python package, its tests and examples"
 cp -r python/shunt python/tests python/bench "$stage/python/"
 cp -r examples LICENSE "$stage/" # a text that the examples read

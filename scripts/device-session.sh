@@ -74,6 +74,9 @@ check() {
   for n in "$gpus" $(two); do
     step "conformance-symmetric-$n" 60 "$shunt" conformance --memory cuda --symmetric --short --timeout 8s --max-failures 40 -n "$n"
   done
+  if [ -e lib/libcuda-12.0.so ]; then # without what newer drivers have
+    step old-driver 60 env SHUNT_LIBCUDA="$root/lib/libcuda-12.0.so" "$shunt" conformance --memory cuda --short --timeout 8s --max-failures 40 -n "$gpus"
+  fi
   if command -v compute-sanitizer >/dev/null; then
     step sanitize-kernels 100 bash -c 'kernels sanitize'
     # The kernels of symmetric memory have copies behind and beside them; rank 0 is watched.
