@@ -17,6 +17,7 @@ type Options struct {
 	Rank, World int               // World 0: both from the environment
 	ID          string            // where the ranks meet: "tcp://host:port", "file:///path" or a unique id, see bootstrap.NewID; "" and "env": from the environment
 	Transports  []string          // as in SHUNT_TRANSPORTS; none: from there, else all that are registered and those of SHUNT_PLUGIN_DIR
+	Algo        string            // as SHUNT_ALGO, equal on all ranks; "": from there
 	Timeout     time.Duration     // deadline of one operation; 0: SHUNT_TIMEOUT
 	Memory      plugin.MemoryKind // where all send and receive memory lies
 	Device      int               // with Memory cuda: the CUDA ordinal, or AutoDevice

@@ -79,7 +79,7 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 		place: topology.Local(), options: options, memory: o.Memory,
 		timeout: timeout, checks: options.Check(), logger: logger, members: map[*Communicator]bool{},
 	}
-	if j.table, err = newTable(options); err != nil {
+	if j.table, err = newTable(o, options); err != nil {
 		return nil, err
 	}
 	joinCtx, cancel := context.WithTimeout(ctx, timeout)
@@ -164,9 +164,14 @@ func specs(o Options, options *option.Options, logger *slog.Logger) []string {
 	return list
 }
 
-// newTable reads what the environment says about the choice of algorithms.
-func newTable(options *option.Options) (*selector.Table, error) {
-	override, err := selector.Parse(options.Algo())
+// newTable reads what the environment and, before it, the options in code say
+// about the choice of algorithms.
+func newTable(o Options, options *option.Options) (*selector.Table, error) {
+	algo := o.Algo
+	if algo == "" {
+		algo = options.Algo()
+	}
+	override, err := selector.Parse(algo)
 	if err != nil {
 		return nil, err
 	}
