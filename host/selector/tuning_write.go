@@ -1,0 +1,87 @@
+package selector
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// WriteFile writes the tuning under a temporary name beside the path and then
+// renames it, so that a reader sees the old file or the whole new one. What
+// ParseTuning would refuse is InvalidArgument and not written; other errors are
+// System.
+func (t *Tuning) WriteFile(path string) (err error) {
+	text, err := t.Marshal()
+	if err != nil {
+		return err
+	}
+	if _, err := ParseTuning(text); err != nil {
+		return plugin.Errorf(plugin.InvalidArgument, "tuning file %s: %w", path, err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return plugin.Errorf(plugin.System, "tuning file: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = plugin.Errorf(plugin.System, "tuning file %s: %w", path, errors.Join(err, os.Remove(f.Name())))
+		}
+	}()
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// outclassed is how many times as slow as the slowest measured algorithm one
+// counts whose measurement was given up.
+const outclassed = 8
+
+// GivenUp continues the points of an algorithm that was too slow to be measured
+// further, so that from its last measured size on it never costs less than the
+// others, whose points go on. By itself its curve would go on as it ended, and
+// one that ended level would win in the end. Points are ascending; others must
+// have been measured at its last size too, and hold no points that GivenUp added.
+func GivenUp(points []Point, others [][]Point) []Point {
+	if len(points) == 0 {
+		return points
+	}
+	steepest := 0.0 // of the others' pieces, so that none grows faster
+	for _, other := range others {
+		for i := 1; i < len(other); i++ {
+			a, b := other[i-1], other[i]
+			steepest = math.Max(steepest, (b.Microseconds-a.Microseconds)/float64(b.Bytes-a.Bytes))
+		}
+	}
+	slowest := map[int64]float64{}
+	last := points[len(points)-1]
+	for _, other := range others {
+		for _, p := range other {
+			if p.Bytes > last.Bytes {
+				slowest[p.Bytes] = math.Max(slowest[p.Bytes], p.Microseconds)
+			}
+		}
+	}
+	sizes := map[int64]bool{}
+	for bytes := range slowest {
+		sizes[bytes] = true
+	}
+	list := append([]Point(nil), points...)
+	for _, bytes := range sorted(sizes) {
+		rising := last.Microseconds + steepest*float64(bytes-last.Bytes)
+		last = Point{Bytes: bytes, Microseconds: math.Max(outclassed*slowest[bytes], rising)}
+		list = append(list, last)
+	}
+	return list
+}
+
+// OneForAll reports whether ranks may see different sizes of one call, so that
+// one algorithm serves all sizes; it is chosen by the costs at 64 KiB.
+func OneForAll(c plugin.Collective) bool { return sizesDiffer(c) }
