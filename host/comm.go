@@ -56,6 +56,7 @@ type Communicator struct {
 	refusalLook   refusalLook
 	deserted      int // the watchdog's: waited-for rank that had closed at its last look, or -1
 	failure       atomic.Pointer[plugin.Error]
+	filing        filing
 	closeOnce     sync.Once
 	closeErr      error
 }
@@ -293,10 +294,12 @@ func (c *Communicator) fail(reason *plugin.Error, spread bool) {
 	}
 	c.engine.Abort(reason.Code, reason.Rank)
 	c.abortDevice(reason)
+	c.file()
 }
 
 // failed words a failure for the call that meets it.
 func (c *Communicator) failed(what string, reason *plugin.Error) error {
+	c.filing.wait()
 	return &plugin.Error{
 		Code: reason.Code, Rank: reason.Rank, Cause: reason,
 		Message: fmt.Sprintf("%s #%d on rank %d: %s; communicator %s is aborted, call Shrink or re-create it", what, c.seq, c.rank, reason.Message, c.label),
@@ -331,19 +334,7 @@ func (c *Communicator) deadline(ctx context.Context) (context.Context, context.C
 // flight return an error at once. It may be called from any goroutine.
 func (c *Communicator) Abort(reason string) {
 	c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.rank, Message: fmt.Sprintf("rank %d aborted: %s", c.rank, reason)}, true)
-}
-
-// Records are the latest operations of this rank, oldest first, as many as
-// SHUNT_RECORDS says. They are gone once the communicator is closed.
-func (c *Communicator) Records() []watch.Entry { return watch.Entries(c.flightsOf()) }
-
-// WriteRecords writes the flight recorder as one JSON object.
-func (c *Communicator) WriteRecords(w io.Writer) error {
-	r := watch.Report{Communicator: c.label, Rank: c.rank, World: c.world, Operations: c.Records()}
-	if err := c.Err(); err != nil {
-		r.Failure = err.Error()
-	}
-	return r.WriteJSON(w)
+	c.filing.wait()
 }
 
 // Err is the reason why the communicator failed, or nil.
@@ -367,6 +358,7 @@ func (c *Communicator) Close() error {
 
 func (c *Communicator) close() error {
 	c.turn.shut()
+	c.filing.close(c.Err() != nil)
 	if c.control != nil { // peers that still wait for this rank learn why in vain
 		c.engine.Record(c.collectives+1, c.seq+1, uint32(watch.Closed), 0, 0, 0, 0)
 		c.engine.Announce()

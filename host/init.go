@@ -209,6 +209,7 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 		deserted: -1,
 	}
 	c.turn.idle.L = &c.turn.mu
+	c.filing.setUp(j.options.RecordsDir())
 	c.scratch.arrays = make([]int64, 4*c.world)
 	j.hold()
 	defer func() {

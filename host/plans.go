@@ -222,6 +222,7 @@ func (c *Communicator) compare(mine asked) error {
 		var reason *plugin.Error
 		if errors.As(err, &reason) {
 			c.fail(reason, true)
+			c.filing.wait()
 		}
 		return err
 	}

@@ -194,13 +194,18 @@ SHUNT_API shunt_status shunt_get_async_error(shunt_comm comm, shunt_status *asyn
 
 /* The flight recorder: the latest operations of this rank, as many as
  * SHUNT_RECORDS says, as the text of one JSON object in UTF-8:
- *   {"communicator":"world","rank":1,"world":4,"failure":"rank 2 ...","operations":[
+ *   {"communicator":"world","job":"59...","rank":1,"world":4,"pid":4711,"host":"a",
+ *    "last":{"number":5,"collective":"all_reduce","state":"called"},
+ *    "code":"timeout","failure":"rank 1 had no answer ...","operations":[
  *    {"number":7,"collective":"all_reduce","dtype":"float32","op":"sum","count":1024,
  *     "root":0,"begin_ns":1200345,"end_ns":0,"state":"running"}]}
- * oldest first; failure only after one, op only of reductions, "symmetric":true
- * only for such memory; times since the communicator was made. state is running,
- * ended or failed; on a GPU enqueued, for an operation that was put into its
- * stream: whether it has ended there is not seen. There may be other fields.
+ * oldest first; code and failure only after one, op only of reductions,
+ * "symmetric":true only for such memory; times since the communicator was made.
+ * state is running, ended or failed; on a GPU enqueued, for an operation that was
+ * put into its stream: whether it has ended there is not seen. last, absent before
+ * the first, is the call made last; its number counts collectives alone, as all
+ * ranks do, and its state is called until it has ended well. job is the same on
+ * all ranks. There may be other fields.
  *
  * *bytes is what the text takes with the final zero, also when that is more than
  * capacity: then the answer is SHUNT_INVALID_ARGUMENT and json is empty. With

@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -102,6 +103,9 @@ func (s *Session) Rank() int { return s.rank }
 
 // World is the number of ranks.
 func (s *Session) World() int { return len(s.members) }
+
+// Job tells jobs apart: 32 hexadecimal digits, equal on all ranks.
+func (s *Session) Job() string { return hex.EncodeToString(s.job[:]) }
 
 // Members are all ranks with their processes. The slice is the caller's.
 func (s *Session) Members() []Member { return slices.Clone(s.members) }

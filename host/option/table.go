@@ -53,6 +53,7 @@ const (
 	idLibcuda
 	idLog
 	idRecords
+	idRecordsDir
 	idFailpoints
 	idLibrary
 	idCommand
@@ -107,6 +108,8 @@ var table = [count]Variable{
 		Doc: "Least severe message that is written to standard error when the program brings no logger of its own."},
 	idRecords: {Name: "SHUNT_RECORDS", Kind: Integer, Default: "256", Min: 0, Max: 1 << 20, Group: "Diagnosis",
 		Doc: "How many of the last operations the flight recorder keeps, for `Records` and `WriteRecords` in Go, `shunt_records` in C, `records` and `write_records` in Python."},
+	idRecordsDir: {Name: "SHUNT_RECORDS_DIR", Kind: Text, Group: "Diagnosis",
+		Doc: "Directory in which a rank whose communicator fails writes what `WriteRecords` writes, as `COMMUNICATOR.RANK.json`; it is made if need be. `shunt run --records` sets it, `shunt records` sums it up. Unset: nothing is written."},
 	idFailpoints: {Name: "SHUNT_FAILPOINTS", Kind: Text, Group: "Diagnosis",
 		Doc: "Switches faults on, for tests: `name=action(args)@n;…`. `shunt doctor --failpoints` lists the names."},
 	idLibrary: {Name: "SHUNT_LIBRARY", Kind: Text, Group: "Tools",

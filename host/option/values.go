@@ -80,6 +80,9 @@ func (o *Options) LogLevel() slog.Level {
 // Records is SHUNT_RECORDS: operations that the flight recorder keeps.
 func (o *Options) Records() int { return int(o.integers[idRecords]) }
 
+// RecordsDir is SHUNT_RECORDS_DIR, or "".
+func (o *Options) RecordsDir() string { return o.texts[idRecordsDir] }
+
 // Set lists the variables that the environment sets, with their values, in the
 // order of the table. Secrets are not shown.
 func (o *Options) Set() []Setting {

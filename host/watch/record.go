@@ -2,13 +2,12 @@
 // recorder remembers, and gives the verdict on what two ranks are doing when
 // one waits for the other.
 //
-// It judges and writes; it neither talks to peers nor stops anything, which is
-// the communicator's part, and it records nothing, which is the executor's.
+// It judges, and writes and reads reports; it neither talks to peers nor stops
+// anything, which is the communicator's part, and it records nothing, which is the
+// executor's.
 package watch
 
 import (
-	"encoding/json"
-	"io"
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/executor"
@@ -43,23 +42,11 @@ func Entries(flights []executor.Flight) []Entry {
 		case f.Failed:
 			e.State = "failed"
 		case f.Enqueued:
-			e.State = "enqueued"
+			e.State = Enqueued
 		case f.End != 0:
-			e.State = "ended"
+			e.State = Ended
 		}
 		entries[i] = e
 	}
 	return entries
 }
-
-// Report is a communicator's record as it is written for people and tools.
-type Report struct {
-	Communicator string  `json:"communicator"`
-	Rank         int     `json:"rank"`
-	World        int     `json:"world"`
-	Failure      string  `json:"failure,omitempty"`
-	Operations   []Entry `json:"operations"` // oldest first
-}
-
-// WriteJSON writes the report as one JSON object.
-func (r Report) WriteJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }

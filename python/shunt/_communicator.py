@@ -201,8 +201,9 @@ class Communicator(Collectives):
 
     def write_records(self, file: TextIO) -> None:
         """Writes the flight recorder to a text file as one line of JSON: an object
-        with communicator, rank, world, failure (the reason, after one) and
-        operations, which are those of records."""
+        with communicator, job, rank, world, pid, host, last (the call made last,
+        numbered as on all ranks), code and failure (after one) and operations,
+        which are those of records."""
         file.write(self._record() + "\n")
 
     def _record(self) -> str:
