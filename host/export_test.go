@@ -2,8 +2,11 @@ package host
 
 import (
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/host/watch"
 )
 
 // ReplaceProcessRead puts another function in the kernel's place where ranks
@@ -22,3 +25,15 @@ func Refused(c *Communicator, rank int) string {
 
 // Collectives is how many collectives this rank has counted.
 func Collectives(c *Communicator) uint64 { return c.collectives }
+
+// ReplaceFiling puts another function in the place of the one that writes the
+// records of communicators that fail, unless it is nil, and other times for how
+// long an error and Close wait for it. It returns how to undo that.
+func ReplaceFiling(write func(watch.Report, string) error, delay time.Duration) (undo func()) {
+	before, filing, closing := writeReport, filingDelay, closingDelay
+	filingDelay, closingDelay = delay, delay
+	if write != nil {
+		writeReport = write
+	}
+	return func() { writeReport, filingDelay, closingDelay = before, filing, closing }
+}

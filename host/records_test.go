@@ -1,0 +1,215 @@
+package host_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/watch"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// recordsDir is what SHUNT_RECORDS_DIR names for the test: a directory that is yet
+// to be made. A file is waited for as long as it takes.
+func recordsDir(t *testing.T) string {
+	t.Cleanup(host.ReplaceFiling(nil, time.Minute))
+	dir := filepath.Join(t.TempDir(), "records")
+	t.Setenv("SHUNT_RECORDS_DIR", dir)
+	return dir
+}
+
+// filed is what a rank has left behind.
+func filed(dir, name string) (watch.Head, error) {
+	file, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return watch.Head{}, err
+	}
+	defer file.Close()
+	return watch.ReadHead(file)
+}
+
+func TestFailedCommunicatorsLeaveTheirRecords(t *testing.T) {
+	dir := recordsDir(t)
+	errs := worldErrors(t, 3, func(_ int, o *host.Options) { o.Timeout = 2 * time.Second }, func(c *host.Communicator) error {
+		if err := c.Barrier(nil); err != nil {
+			return err
+		}
+		if c.Rank() == 2 { // calls nothing, and hears of it all the same
+			for c.Err() == nil {
+				runtime.Gosched()
+			}
+			return nil
+		}
+		err := c.Barrier(nil)
+		if _, missing := filed(dir, fmt.Sprintf("world.%d.json", c.Rank())); missing != nil { // a program may end now
+			return missing
+		}
+		return err
+	})
+	job := ""
+	for rank := range 3 {
+		h, err := filed(dir, fmt.Sprintf("world.%d.json", rank))
+		require.NoError(t, err)
+		job = max(job, h.Job)
+		want := watch.Head{
+			Communicator: "world", Job: job, Rank: rank, World: 3, PID: os.Getpid(), Host: h.Host, Code: "timeout", Failure: h.Failure,
+			Last: &watch.Call{Number: 2, Collective: "barrier", State: watch.Called},
+		}
+		if rank == 2 {
+			require.NoError(t, errs[rank])
+			want.Last.Number, want.Last.State = 1, watch.Ended
+		} else {
+			require.ErrorIs(t, errs[rank], plugin.Timeout)
+			require.ErrorContains(t, errs[rank], h.Failure)
+		}
+		require.Equal(t, want, h)
+		require.Contains(t, h.Failure, "had no answer from peer rank ")
+	}
+	require.Regexp(t, "^[0-9a-f]{32}$", job)
+}
+
+// Of what works nothing is written; a communicator that fails has a name of its own.
+func TestOnlyWhatFailsIsWritten(t *testing.T) {
+	dir := recordsDir(t)
+	world(t, 2, func(c *host.Communicator) error {
+		if err := c.Barrier(nil); err != nil {
+			return err
+		}
+		half, err := c.Split(context.Background(), 5, 0)
+		if err != nil {
+			return err
+		}
+		if c.Rank() == 0 {
+			half.Abort("for a reason")
+			if _, err := filed(dir, "world_1.5.0.json"); err != nil { // who aborts may end now
+				return err
+			}
+		}
+		if err := half.Barrier(nil); !errors.Is(err, plugin.Aborted) {
+			return fmt.Errorf("a barrier after an abort: %w", err)
+		}
+		small, err := half.Shrink(context.Background())
+		if err != nil {
+			return err
+		}
+		small.Abort("for another")
+		return errors.Join(half.Close(), small.Close(), c.Barrier(nil))
+	})
+	names, err := filepath.Glob(filepath.Join(dir, "*"))
+	require.NoError(t, err)
+	require.Len(t, names, 4)
+	for rank := range 2 {
+		h, err := filed(dir, fmt.Sprintf("world_1.5.%d.json", rank))
+		require.NoError(t, err)
+		require.Equal(t, "world/1.5", h.Communicator)
+		require.Equal(t, "aborted", h.Code)
+		require.Contains(t, h.Failure, "rank 0 aborted: for a reason")
+		h, err = filed(dir, fmt.Sprintf("world_1.5-1.%d.json", rank))
+		require.NoError(t, err)
+		require.Contains(t, h.Failure, "aborted: for another")
+	}
+}
+
+// A call whose first of its kind is compared has not begun to run, but was made.
+func TestRecordsTellOfCallsThatNeverBegan(t *testing.T) {
+	dir := recordsDir(t)
+	errs := worldErrors(t, 2, nil, func(c *host.Communicator) error {
+		x := make([]float32, 8)
+		if c.Rank() == 0 {
+			return c.AllReduce(at(x), at(x), 8, plugin.Float32, plugin.OpSum, nil)
+		}
+		return c.Broadcast(at(x), at(x), 8, plugin.Float32, 1, nil)
+	})
+	for rank, err := range errs {
+		require.ErrorIs(t, err, plugin.Mismatch)
+		h, err := filed(dir, fmt.Sprintf("world.%d.json", rank))
+		require.NoError(t, err)
+		require.Equal(t, "mismatch", h.Code)
+		require.Equal(t, &watch.Call{Number: 1, Collective: [2]string{"all_reduce", "broadcast"}[rank], State: watch.Called}, h.Last)
+	}
+}
+
+// A disk that never answers keeps neither the error nor Close.
+func TestSlowDisksDelayNobody(t *testing.T) {
+	dir := recordsDir(t)
+	begun, answered := [2]chan struct{}{make(chan struct{}), make(chan struct{})}, make(chan struct{})
+	var writing sync.WaitGroup
+	writing.Add(2)
+	defer host.ReplaceFiling(func(r watch.Report, _ string) error {
+		defer writing.Done()
+		close(begun[r.Rank])
+		<-answered
+		return nil
+	}, time.Millisecond)()
+	errs := worldErrors(t, 2, nil, func(c *host.Communicator) error {
+		if c.Rank() == 0 {
+			c.Abort("had enough")
+		}
+		<-begun[c.Rank()]
+		return c.Barrier(nil)
+	})
+	close(answered)
+	writing.Wait()
+	for _, err := range errs {
+		require.ErrorIs(t, err, plugin.Aborted)
+	}
+	_, err := os.Stat(dir)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// What cannot be written is a warning.
+func TestUnwritableRecordsChangeNoError(t *testing.T) {
+	recordsDir(t)
+	t.Setenv("SHUNT_RECORDS_DIR", "/dev/null/records")
+	var log [2]bytes.Buffer
+	errs := worldErrors(t, 2, func(rank int, o *host.Options) { o.Logger = slog.New(slog.NewTextHandler(&log[rank], nil)) }, func(c *host.Communicator) error {
+		if c.Rank() == 0 {
+			c.Abort("had enough")
+		}
+		return c.Barrier(nil)
+	})
+	for rank, err := range errs {
+		require.ErrorIs(t, err, plugin.Aborted)
+		require.Contains(t, err.Error(), "rank 0 aborted: had enough")
+		require.Regexp(t, fmt.Sprintf(`level=WARN msg="the records were not written" communicator=world rank=%d directory=/dev/null/records reason=.*not a directory`, rank), log[rank].String())
+	}
+}
+
+func TestRecordsOfGPUs(t *testing.T) {
+	dir := recordsDir(t)
+	errs := deviceErrors(t, gpus(t, 2), nil, func(r *rank) error {
+		b, done := r.buffers(10, 10)
+		defer func() { _ = done(nil) }()
+		sum := func() error {
+			return r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r)
+		}
+		if err := errors.Join(sum(), r.sync()); err != nil {
+			return err
+		}
+		if r.Rank() == 0 { // the other rank does not come
+			if err := sum(); err != nil {
+				return err
+			}
+			r.Abort("nobody comes")
+		}
+		return errors.Join(eventually("the abort", func() bool { return r.Err() != nil }), r.Err())
+	})
+	for rank, err := range errs {
+		require.ErrorIs(t, err, plugin.Aborted)
+		h, err := filed(dir, fmt.Sprintf("world.%d.json", rank))
+		require.NoError(t, err)
+		assert.Equal(t, &watch.Call{Number: uint64(2 - rank), Collective: "all_reduce", State: watch.Enqueued}, h.Last)
+	}
+}
