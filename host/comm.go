@@ -54,7 +54,8 @@ type Communicator struct {
 	warned        uint64 // the watchdog's: collective whose stall was reported last,
 	excused       string // and what ranks were said to have refused
 	refusalLook   refusalLook
-	deserted      int // the watchdog's: waited-for rank that had closed at its last look, or -1
+	unchecked     []received // of the operation in flight
+	deserted      int        // the watchdog's: waited-for rank that had closed at its last look, or -1
 	failure       atomic.Pointer[plugin.Error]
 	filing        filing
 	closeOnce     sync.Once
@@ -183,14 +184,22 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 		return ended, err
 	}
 	c.publish(&a.call)
+	if op.Collective == plugin.Send || op.Collective == plugin.Recv {
+		c.compareLater(&a.call, program.lengths)
+		messages, message := c.messages(&a.call)
+		messages.Note(message)
+		messages.Begun()
+	}
 	pausing, err := c.engine.RunFor(program.host, &a.exec, c.timeout, patience)
 	if pausing {
 		return paused, nil
 	}
-	c.forget()
-	if err != nil {
-		return ended, c.explainFailure(op.Collective.String(), err)
+	if err != nil || len(c.unchecked) > 0 { // names are looked up for errors only
+		if err := c.ran(op.Collective.String(), err); err != nil {
+			return ended, err
+		}
 	}
+	c.forget()
 	c.repeat(op, &a.call, program, known)
 	return ended, nil
 }
@@ -199,7 +208,12 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 func (c *Communicator) ran(what string, err error) error {
 	c.forget()
 	if err != nil {
+		c.unchecked = c.unchecked[:0]
 		return c.explainFailure(what, err)
+	}
+	if len(c.unchecked) > 0 {
+		c.compareMessages()
+		return c.usable(what)
 	}
 	return nil
 }

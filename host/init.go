@@ -368,7 +368,11 @@ func (c *Communicator) connect(ctx context.Context) error {
 			return err
 		}
 	}
-	page, err := memory.NewControlPage()
+	notes := int64(0)
+	if c.device == nil && c.world > 1 { // kernels keep none
+		notes = executor.MessageBytes(c.world)
+	}
+	page, err := memory.NewControlPage(notes)
 	if err == nil {
 		defer func() { _ = page.CloseFD() }() // also when another rank has none; the mapping lives on
 	}

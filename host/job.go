@@ -155,6 +155,9 @@ func (c *Communicator) local(f bootstrap.Failure) *plugin.Error {
 		message = fmt.Sprintf("rank %d of %s is gone: %s", rank, c.label, message)
 	}
 	message += c.refusalOf(rank)
+	if found, ok := c.engine.Contradiction(rank); ok {
+		message += "; " + c.wrongLength(found).Message
+	}
 	if message == f.Err.Message {
 		return f.Err
 	}
@@ -213,6 +216,12 @@ func (j *job) watchStalls() {
 // It runs on the watchdog's goroutine alone.
 func (c *Communicator) lookAtStall(stall time.Duration) {
 	waiting, peer, since, _ := c.engine.Waiting()
+	if waiting {
+		if reason := c.contradiction(); reason != nil {
+			c.fail(reason, true)
+			return
+		}
+	}
 	if !waiting || since < stall {
 		c.deserted = -1
 		return

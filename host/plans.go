@@ -36,6 +36,7 @@ type prepared struct {
 type program struct {
 	host    *executor.Program
 	kernels *executor.DeviceProgram
+	lengths bool // of recv: it never ends with a message of another length
 }
 
 func (p program) free() {
@@ -378,6 +379,7 @@ func (c *Communicator) load(key signature, candidate selector.Candidate) (progra
 		return program{}, fmt.Errorf("preparing %s: %w", candidate.Qualified, err)
 	}
 	var loaded program
+	loaded.lengths = algorithm.IsGeneric(candidate.Algorithm.Name) || a.loaded.Info.Features&plugin.FeatureLengths != 0
 	if c.device != nil {
 		loaded.kernels, err = c.device.exec.Load(plan, a.base)
 	} else {

@@ -33,6 +33,9 @@ type repeated struct {
 	send, recv uintptr // bytes
 	element    uintptr
 	record     [5]uint64
+	messages   *executor.Messages // that it counts among; nil for a broadcast
+	message    executor.Message   // what is noted of it
+	compared   bool               // by the plan, or it needs no comparison
 }
 
 func (c *Communicator) repeatedOf(op *Operation) *repeated {
@@ -58,11 +61,26 @@ func (c *Communicator) quick(op *Operation) bool {
 		collectives++
 	}
 	r.record[0], r.record[4] = collectives, c.seq+1
+	if r.messages != nil {
+		r.messages.Note(r.message)
+	}
 	if !r.form.Try(op.Send, op.Recv, &r.record) {
 		return false
 	}
 	c.seq, c.collectives = c.seq+1, collectives
+	if r.messages != nil {
+		r.messages.Begun()
+		return r.compared || c.rightLength(op.Root, r)
+	}
 	return true
+}
+
+// rightLength compares a message that has come by a short form; false: the
+// communicator has failed, which the long way says.
+func (c *Communicator) rightLength(peer int, r *repeated) bool {
+	c.unchecked = append(c.unchecked, received{peer, r.messages.Count() - 1, r.message})
+	c.compareMessages()
+	return c.failure.Load() == nil
 }
 
 // latest is the operation that the scratch was filled for last, by all that decides
@@ -130,5 +148,7 @@ func (c *Communicator) repeat(op *Operation, call *call, program program, known 
 	r.send, r.recv = uintptr(call.slots[plugin.SlotSendBytes]), uintptr(call.slots[plugin.SlotRecvBytes])
 	r.element = uintptr(op.DType.Bytes())
 	r.record = executor.RecordOf(uint32(call.collective), uint32(call.dtype), uint32(call.op), call.count, int32(call.root))
+	r.messages, r.message = c.messages(call)
+	r.compared = op.Collective != plugin.Recv || program.lengths
 	r.form = program.host.Quick(&c.scratch.exec)
 }

@@ -21,6 +21,7 @@ import (
 
 func TestMain(m *testing.M) {
 	host.Register(shm.Transport{})
+	host.Register(plain{})
 	host.Register(onMachine)
 	goleak.VerifyTestMain(m)
 }

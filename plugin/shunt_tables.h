@@ -101,6 +101,7 @@ typedef uint64_t shunt_feature;
 #define SHUNT_FEATURE_PLANS UINT64_C(2) /* answers plans of its own for some collectives */
 #define SHUNT_FEATURE_BUFFERS UINT64_C(4) /* allocates buffers for users (windows, one-sided operations) */
 #define SHUNT_FEATURE_MULTI_HOST UINT64_C(8) /* reaches ranks on other hosts */
+#define SHUNT_FEATURE_LENGTHS UINT64_C(16) /* its messages carry their length: its plans of recv never end with one of another length than theirs, they wait in vain */
 
 /* RegionRole says what a region that an endpoint publishes is for. */
 typedef uint32_t shunt_region_role;

@@ -411,6 +411,8 @@ const (
 	FeatureBuffers Feature = 4
 	// FeatureMultiHost: reaches ranks on other hosts.
 	FeatureMultiHost Feature = 8
+	// FeatureLengths: its messages carry their length: its plans of recv never end with one of another length than theirs, they wait in vain.
+	FeatureLengths Feature = 16
 )
 
 var featureNames = map[Feature]string{
@@ -418,6 +420,7 @@ var featureNames = map[Feature]string{
 	FeaturePlans:     "plans",
 	FeatureBuffers:   "buffers",
 	FeatureMultiHost: "multi_host",
+	FeatureLengths:   "lengths",
 }
 
 var featureDocs = map[Feature]string{
@@ -425,11 +428,12 @@ var featureDocs = map[Feature]string{
 	FeaturePlans:     "answers plans of its own for some collectives",
 	FeatureBuffers:   "allocates buffers for users (windows, one-sided operations)",
 	FeatureMultiHost: "reaches ranks on other hosts",
+	FeatureLengths:   "its messages carry their length: its plans of recv never end with one of another length than theirs, they wait in vain",
 }
 
 // Features lists every Feature in the order of its value.
 func Features() []Feature {
-	return []Feature{FeatureMemory, FeaturePlans, FeatureBuffers, FeatureMultiHost}
+	return []Feature{FeatureMemory, FeaturePlans, FeatureBuffers, FeatureMultiHost, FeatureLengths}
 }
 
 // Doc is the table's one-line explanation.

@@ -51,8 +51,9 @@ func (w *writer) slot(first, number plugin.Reg) plugin.Reg {
 	return w.Add(first, w.Mul(w.Mod(number, w.Const(slotsEach)), w.Const(w.stride)))
 }
 
-// put writes piece number index of this operation: n bytes from src.
-func (w *writer) put(o outgoing, index plugin.Reg, src plugin.RefID, n plugin.Reg) {
+// put writes piece number index of this operation: n bytes from src, of a message
+// of the given length, if that is told.
+func (w *writer) put(o outgoing, index plugin.Reg, src plugin.RefID, n plugin.Reg, length ...plugin.Reg) {
 	number := w.Add(o.before, index)
 	w.otherwise(w.Mod(number, w.Const(half)), func() {
 		credit := w.own(w.entry(w.creditLine(o.class), o.to, line))
@@ -60,16 +61,37 @@ func (w *writer) put(o outgoing, index plugin.Reg, src plugin.RefID, n plugin.Re
 	})
 	slot := w.slot(w.Const(w.slotsFrom(o.class, w.me)), number)
 	w.Copy(w.of(o.to, w.Add(slot, w.Const(line))), src, n)
+	for _, bytes := range length {
+		w.Store(w.of(o.to, w.Add(slot, w.Const(word))), bytes)
+	}
 	// Releases the piece: the reader's wait for this value acquires it.
 	w.Signal(w.of(o.to, slot), w.Add(number, w.Const(1)), o.to.reg)
 }
 
+// slotOfPiece is the offset of the slot of piece number index of this operation.
+func (w *writer) slotOfPiece(i incoming, index plugin.Reg) plugin.Reg {
+	return w.slot(w.entry(w.slotsFrom(i.class, 0), i.from, w.channelStride()), w.Add(i.before, index))
+}
+
 // await waits for piece number index of this operation and says where it is.
 func (w *writer) await(i incoming, index plugin.Reg) plugin.RefID {
-	number := w.Add(i.before, index)
-	slot := w.slot(w.entry(w.slotsFrom(i.class, 0), i.from, w.channelStride()), number)
-	w.Wait(w.own(slot), w.Add(number, w.Const(1)), i.from.reg)
+	slot := w.slotOfPiece(i, index)
+	w.Wait(w.own(slot), w.Add(w.Add(i.before, index), w.Const(1)), i.from.reg)
 	return w.own(w.Add(slot, w.Const(line)))
+}
+
+// never is more pieces than a channel ever carries.
+const never = 1 << 60
+
+// checkLength stops a reader whose message is not n bytes long: it waits for what
+// does not come, and leaves the piece that it awaited where it is. The host, which
+// knows both lengths, finds out why nothing goes on. Where the ends differ it is the
+// first piece that tells, as neither has come out of step before.
+func (w *writer) checkLength(i incoming, index, n plugin.Reg) {
+	slot := w.slotOfPiece(i, index)
+	w.If(w.Ne(w.Load(w.own(w.Add(slot, w.Const(word)))), n), func() {
+		w.Wait(w.own(slot), w.Const(never), i.from.reg)
+	})
 }
 
 // consume gives the slot of a piece that was read back to the writer.
@@ -91,6 +113,10 @@ func (w *writer) send(c class, to rank, n plugin.Reg, from func(offset plugin.Re
 	w.Loop(pieces, func(i plugin.Reg) {
 		capacity := w.Const(w.capacity)
 		offset := w.Mul(i, capacity)
+		if c == messages {
+			w.put(o, i, from(offset), w.piece(n, offset, capacity), n)
+			return
+		}
 		w.put(o, i, from(offset), w.piece(n, offset, capacity))
 	})
 	w.sent(o, pieces)
@@ -105,6 +131,9 @@ func (w *writer) receive(c class, source rank, n plugin.Reg, to func(offset plug
 		capacity := w.Const(w.capacity)
 		offset := w.Mul(i, capacity)
 		at := w.await(in, i)
+		if c == messages {
+			w.checkLength(in, i, n)
+		}
 		w.Copy(to(offset), at, w.piece(n, offset, capacity))
 		w.consume(in, i)
 	})

@@ -35,7 +35,7 @@ type layout struct {
 	consumed int64 // counter words of this rank as a reader: class × writer
 	credits  int64 // semaphores of readers, written by them: class × reader, a line each
 	slots    int64 // class × writer × slotsEach
-	stride   int64 // from slot to slot: a line with the semaphore, then data
+	stride   int64 // from slot to slot: a line with the semaphore and the message's length, then data
 	capacity int64 // bytes of data in a slot, a multiple of a line
 }
 

@@ -177,10 +177,14 @@ typedef struct sx_launch {
   const int64_t *arrays; /* 4 * world entries, or null: zeros */
   uint32_t live;         /* tracks that have not ended */
   uint32_t index;        /* in the group */
-  _Atomic uint64_t *note; /* what peers are told as it starts, and where; or null */
-  uint64_t noted;
   struct sx_launch *next; /* of the same lane */
 } sx_launch;
+
+/* What peers are told of a message when its launch starts; see message.go. */
+typedef struct sx_note {
+  _Atomic uint64_t *word; /* or null */
+  uint64_t value;
+} sx_note;
 
 /* How a run ended: well, or why it failed. */
 enum {
@@ -263,6 +267,7 @@ typedef struct sx_engine {
   sx_flight *flight; /* of the run in flight, or null */
   sx_flight *flights;
   uint32_t count_flights, next_flight;
+  const sx_note *notes; /* of a group's launches, by index; null for a run of one */
 
   /* What other threads may look at or change. */
   _Alignas(64) _Atomic uint32_t state;
@@ -313,7 +318,8 @@ void sx_flight_end(sx_engine *engine, uint32_t reason);
 
 /* ---- run.c ------------------------------------------------------------------ */
 
-/* Run one launch, or a group of them: lanes[i] is the first launch of a lane.
+/* Run one launch, or a group of them: lanes[i] is the first launch of a lane, notes
+ * are what is told of each.
  * sx_run takes addresses as numbers, because cgo would spend a fifth of a short
  * run on checking pointers. slots, arrays and lanes stay valid until the run has
  * ended; record, if not null, is {seq, what, how, count, number}. With patience,
@@ -322,7 +328,7 @@ void sx_flight_end(sx_engine *engine, uint32_t reason);
  * reason; details are in engine->failure. */
 uint32_t sx_run(uintptr_t engine, uintptr_t program, uintptr_t send, uintptr_t recv, const int64_t *slots,
                 const int64_t *arrays, int64_t deadline, int64_t patience, const uint64_t *record);
-uint32_t sx_run_group(sx_engine *engine, sx_launch **lanes, uint32_t count, uint64_t tracks,
+uint32_t sx_run_group(sx_engine *engine, sx_launch **lanes, uint32_t count, uint64_t tracks, const sx_note *notes,
                       int64_t deadline, int64_t patience, const uint64_t *record);
 uint32_t sx_resume(sx_engine *engine, const uint64_t *record);
 void sx_program_free(sx_program *program);

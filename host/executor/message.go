@@ -68,14 +68,6 @@ type Messages struct {
 	begun uint64
 }
 
-// word is where the next message is noted, or nil.
-func (m *Messages) word() *C.uint64_t {
-	if m.words == nil {
-		return nil
-	}
-	return (*C.uint64_t)(unsafe.Add(m.words, m.begun%keptMessages*8))
-}
-
 // Note says of the message that comes next how long it is. It may be said again
 // until Begun.
 func (m *Messages) Note(message Message) {
@@ -83,6 +75,22 @@ func (m *Messages) Note(message Message) {
 		// Plain: the first signal of the operation that follows releases it.
 		*(*uint64)(unsafe.Add(m.words, m.begun%keptMessages*8)) = message.numbered(m.begun)
 	}
+}
+
+// Note is what is to be noted of a message, and where.
+type Note struct {
+	word  *C.uint64_t // nil: nowhere
+	value uint64
+}
+
+// Take counts the next message, for a launch that notes it when it begins.
+func (m *Messages) Take(message Message) Note {
+	note := Note{value: message.numbered(m.begun)}
+	if m.words != nil {
+		note.word = (*C.uint64_t)(unsafe.Add(m.words, m.begun%keptMessages*8))
+	}
+	m.begun++
+	return note
 }
 
 // Begun counts the message that was noted.

@@ -41,6 +41,7 @@ const (
 	quickSignal        // word = value, and wake
 	quickStore         // word = value
 	quickSkip          // go on at step to where value is zero, or is not
+	quickExpect        // register = word; give up unless value is zero, or is not
 )
 
 type quickStep struct {
@@ -107,10 +108,16 @@ func (q *Quick) Try(send, recv unsafe.Pointer, record *[5]uint64) bool {
 		switch s.code {
 		case quickLoad:
 			loaded := atomic.LoadInt64(word)
-			if uint64(loaded) > 1<<62 { // a counter that is going to wrap is left to C
+			if uint64(loaded) > maxCounter {
 				return false
 			}
 			registers[s.register%quickRegisters] = loaded
+		case quickExpect:
+			loaded := atomic.LoadInt64(word)
+			registers[s.register%quickRegisters] = loaded
+			if uint64(loaded) > maxCounter || (s.value.of(&registers) == 0) != s.ifZero {
+				return false
+			}
 		case quickWait:
 			// Acquires what the semaphore's writer wrote before.
 			if atomic.LoadInt64(word)-v < 0 {

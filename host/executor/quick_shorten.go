@@ -16,8 +16,9 @@ import (
 // Limits of a short form.
 const (
 	quickRegisters = 8
-	quickSteps     = 48   // more would not be quick
-	quickBytes     = 4096 // longer copies belong where they can be aborted
+	quickSteps     = 48      // more would not be quick
+	quickBytes     = 4096    // longer copies belong where they can be aborted
+	maxCounter     = 1 << 62 // counters beyond that are going to wrap, and are left to C
 )
 
 // suits reports whether a plan may have short forms.
@@ -147,7 +148,29 @@ func (s *shortening) branch(condition value, body []plugin.Step) bool {
 	}
 	s.values = before
 	s.quick.steps[at].to = uint8(len(s.quick.steps))
+	s.expect(at)
 	return true
+}
+
+// expect turns a branch that waits for what no counter comes to, on what the step
+// before has loaded, into one step that gives up where it would be taken: the long
+// way waits.
+func (s *shortening) expect(at int) {
+	steps := s.quick.steps
+	if at == 0 || len(steps) == at+1 || steps[at-1].code != quickLoad || steps[at].value.register != steps[at-1].register {
+		return
+	}
+	if wait := steps[at+1]; wait.code != quickWait || wait.value.mul != 0 || wait.value.add < maxCounter {
+		return
+	}
+	for _, step := range steps[:at] {
+		if step.code == quickSkip && int(step.to) == at {
+			return // past the load
+		}
+	}
+	one := steps[at-1]
+	one.code, one.ifZero, one.value = quickExpect, steps[at].ifZero, steps[at].value
+	s.quick.steps = append(steps[:at-1], one)
 }
 
 func (s *shortening) add(step quickStep) bool {

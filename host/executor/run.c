@@ -68,8 +68,10 @@ static uint32_t start(sx_engine *e, sx_launch *l) {
     e->failure.y = (int64_t)p->count_registers * 8;
     return SX_MEMORY;
   }
-  /* relaxed: the first signal of the operation releases it */
-  if (l->note) atomic_store_explicit(l->note, l->noted, memory_order_relaxed);
+  if (SX_UNLIKELY(e->notes != NULL) && e->notes[l->index].word) {
+    /* relaxed: the first signal of the operation releases it */
+    atomic_store_explicit(e->notes[l->index].word, e->notes[l->index].value, memory_order_relaxed);
+  }
   for (uint32_t i = 0; i < p->count_tracks; i++) {
     const sx_code *code = &p->tracks[i];
     sx_track *t = &instance->tracks[i];
@@ -215,6 +217,7 @@ static uint32_t finish(sx_engine *e, uint32_t reason, const uint64_t *record) {
     if (reason == SX_PAUSED) return reason;
     for (uint32_t i = 0; i < e->count_lanes; i++) reclaim(e->lanes[i]);
   }
+  e->notes = NULL;
   reason = leave(e, reason, record);
   sx_state_leave(&e->state);
   return reason;
@@ -244,10 +247,11 @@ uint32_t sx_run(uintptr_t engine, uintptr_t of, uintptr_t send, uintptr_t recv, 
   return finish(e, reason, record);
 }
 
-uint32_t sx_run_group(sx_engine *e, sx_launch **lanes, uint32_t count, uint64_t tracks,
+uint32_t sx_run_group(sx_engine *e, sx_launch **lanes, uint32_t count, uint64_t tracks, const sx_note *notes,
                       int64_t deadline, int64_t patience, const uint64_t *record) {
   uint32_t reason = enter(e, deadline, patience, record);
   if (SX_UNLIKELY(reason)) return reason;
+  e->notes = notes;
   e->lanes = lanes;
   e->count_lanes = count;
   if (room_for(e, tracks)) {

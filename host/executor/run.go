@@ -83,10 +83,8 @@ func (e *Engine) check(p *Program, a *Arguments) error {
 type Launch struct {
 	Program   *Program
 	Arguments Arguments
-	Lane      int // any number; launches of one lane run in order
-
-	Messages *Messages // that a send or receive counts among; nil for others
-	Message  Message   // what is noted of it when it begins
+	Lane      int  // any number; launches of one lane run in order
+	Note      Note // of a send or receive, written when it begins
 }
 
 // groupMemory is C memory that RunGroup lays launches out in, kept between
@@ -137,11 +135,12 @@ func (e *Engine) RunGroupFor(ls []Launch, deadline, patience time.Duration) (pau
 		tracks += uint64(ls[i].Program.c.count_tracks)
 	}
 
-	// In C memory: the heads of the lanes, the launches, then their slots.
+	// In C memory: the heads of the lanes, the launches, their slots, then their notes.
 	slots := int(plugin.SlotArrays) + 4*e.world
 	n := uintptr(len(ls))
 	offset := n * unsafe.Sizeof(uintptr(0))
-	need := offset + n*unsafe.Sizeof(C.sx_launch{}) + n*uintptr(slots)*8
+	behind := offset + n*unsafe.Sizeof(C.sx_launch{}) + n*uintptr(slots)*8
+	need := behind + n*unsafe.Sizeof(C.sx_note{})
 	if need > e.group.bytes {
 		block := C.realloc(e.group.block, C.size_t(need))
 		if block == nil {
@@ -152,6 +151,7 @@ func (e *Engine) RunGroupFor(ls []Launch, deadline, patience time.Duration) (pau
 	heads := unsafe.Slice((**C.sx_launch)(e.group.block), len(ls))
 	launches := unsafe.Slice((*C.sx_launch)(unsafe.Add(e.group.block, offset)), len(ls))
 	values := unsafe.Slice((*int64)(unsafe.Add(e.group.block, offset+n*unsafe.Sizeof(C.sx_launch{}))), len(ls)*slots)
+	notes := unsafe.Slice((*C.sx_note)(unsafe.Add(e.group.block, behind)), len(ls))
 
 	if e.group.last == nil {
 		e.group.last = map[int]*C.sx_launch{}
@@ -178,10 +178,7 @@ func (e *Engine) RunGroupFor(ls []Launch, deadline, patience time.Duration) (pau
 			program: l.Program.c, send: (*C.char)(l.Arguments.Send), recv: (*C.char)(l.Arguments.Recv),
 			slots: (*C.int64_t)(&own[0]), arrays: arrays, index: C.uint32_t(i),
 		}
-		if m := l.Messages; m != nil {
-			c.note, c.noted = m.word(), C.uint64_t(l.Message.numbered(m.begun))
-			m.Begun()
-		}
+		notes[i] = C.sx_note{word: l.Note.word, value: C.uint64_t(l.Note.value)}
 		if last, ok := e.group.last[l.Lane]; ok {
 			last.next = c
 		} else {
@@ -194,7 +191,7 @@ func (e *Engine) RunGroupFor(ls []Launch, deadline, patience time.Duration) (pau
 	if e.recorded {
 		record, e.recorded = (*C.uint64_t)(&e.record[0]), false
 	}
-	reason := C.sx_run_group(e.c, &heads[0], C.uint32_t(lanes), C.uint64_t(tracks), C.int64_t(deadline), C.int64_t(patience), record)
+	reason := C.sx_run_group(e.c, &heads[0], C.uint32_t(lanes), C.uint64_t(tracks), &notes[0], C.int64_t(deadline), C.int64_t(patience), record)
 	runtime.KeepAlive(ls)
 	runtime.KeepAlive(e)
 	if reason == C.SX_PAUSED {

@@ -29,7 +29,7 @@ func shareProcess() int {
 		fmt.Println(err)
 		return 1
 	}
-	page, err := NewControlPage()
+	page, err := NewControlPage(0)
 	if err != nil {
 		fmt.Println(err)
 		return 1
@@ -91,7 +91,7 @@ func TestPeerDiesInTheMiddleOfAnExchange(t *testing.T) {
 						return
 					}
 					defer share.Close()
-					page, err := NewControlPage()
+					page, err := NewControlPage(0)
 					if err != nil {
 						errs[rank] = err
 						return

@@ -137,7 +137,7 @@ func TestSegmentIsSharedAndOutlivesItsDescriptor(t *testing.T) {
 }
 
 func TestControlPage(t *testing.T) {
-	p, err := NewControlPage()
+	p, err := NewControlPage(0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,8 +43,10 @@ func NewSegment(name string, bytes int64) (*Segment, error) {
 	return &Segment{plugin.Handle{Kind: plugin.HandleKindMemfd, Generation: generations.Add(1), Bytes: bytes, FD: fd}}, nil
 }
 
-// NewControlPage makes a rank's control page.
-func NewControlPage() (*Segment, error) { return NewSegment("shunt-control", ControlPageBytes) }
+// NewControlPage makes a rank's control page, with so many bytes behind it.
+func NewControlPage(behind int64) (*Segment, error) {
+	return NewSegment("shunt-control", ControlPageBytes+behind)
+}
 
 // Handle lets peers map the segment. The descriptor stays the segment's.
 func (s *Segment) Handle() plugin.Handle { return s.handle }

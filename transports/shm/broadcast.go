@@ -90,7 +90,7 @@ func broadcastSingleCopy(w *writer) {
 			w.If(isRoot, w.broadcastOffer)
 			w.otherwise(isRoot, func() {
 				o := w.layout.broadcast.offers
-				w.takeOffer(w.Const(o.offered), o, root, bytes, w.Recv(w.Const(0)))
+				w.takeOffer(w.Const(o.offered), w.broadcast, root, bytes, w.Recv(w.Const(0)))
 			})
 		})
 		w.otherwise(cached, func() {

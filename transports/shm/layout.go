@@ -42,6 +42,7 @@ type ring struct {
 type pair struct {
 	small, large ring
 	offers       offers // for messages that are moved in one copy
+	lengths      bool   // messages carry their length; see length.go
 }
 
 // layout is where everything stands in a private region; it is the same on
@@ -129,6 +130,7 @@ func newLayout(world int) layout {
 	lay(&l.exchange, 1, 2, word, exchangeBytes)
 	lay(&l.blocks, 1, blocksInFlight, 2*line, blockBytes)
 	large := max(4<<10, min(largeBytes, largeTotal/(n*largeSlots))/page*page)
+	l.messages.lengths = true
 	for _, p := range []*pair{&l.messages, &l.personal} {
 		p.small.span = lay(&p.small.slots, n, smallSlots, word, smallBytes)
 		p.large.span = lay(&p.large.slots, n, largeSlots, line, large)

@@ -21,7 +21,7 @@ func (w *writer) singleBytes() plugin.Reg { return w.Const(4 << 10 * int64(min(w
 
 // offers is a protocol class of offers.
 type offers struct {
-	offered int64 // lines of the writer, a semaphore and an address each: one for each reader, or one for all
+	offered int64 // lines of the writer, a semaphore, an address and perhaps a length each: one for each reader, or one for all
 	taken   int64 // semaphores of the reader: a line for each writer, or one for all
 }
 
@@ -41,7 +41,10 @@ func (w *writer) give(p pair, to rank, n plugin.Reg, from func(offset plugin.Reg
 			at := w.entry(p.offers.offered, to, line)
 			epoch := w.next(w.Load(w.own(at)))
 			w.publish(at, from(w.Const(0)))
-			// Releases the address, and the user's bytes, to the peer's wait.
+			if p.lengths {
+				w.Store(w.own(w.Add(at, w.Const(2*word))), n)
+			}
+			// Releases address and length, and the user's bytes, to the peer's wait.
 			w.Signal(w.own(at), epoch, to.reg)
 			w.Wait(w.of(to, w.Const(p.offers.taken+int64(w.me)*line)), epoch, to.reg)
 		},
@@ -52,7 +55,7 @@ func (w *writer) give(p pair, to rank, n plugin.Reg, from func(offset plugin.Reg
 func (w *writer) take(p pair, source rank, n plugin.Reg, to func(offset plugin.Reg) plugin.RefID) {
 	w.byCopies(source, n,
 		func() {
-			w.takeOffer(w.Const(p.offers.offered+int64(w.me)*line), p.offers, source, n, to(w.Const(0)))
+			w.takeOffer(w.Const(p.offers.offered+int64(w.me)*line), p, source, n, to(w.Const(0)))
 		},
 		func() { w.receive(p, source, n, to) })
 }
@@ -81,10 +84,13 @@ func (w *writer) publish(at plugin.Reg, place plugin.RefID) {
 
 // takeOffer copies n bytes of the offer that stands at an offset of source's
 // region, and answers it.
-func (w *writer) takeOffer(at plugin.Reg, o offers, source rank, n plugin.Reg, to plugin.RefID) {
-	taken := w.own(w.entry(o.taken, source, line))
+func (w *writer) takeOffer(at plugin.Reg, p pair, source rank, n plugin.Reg, to plugin.RefID) {
+	taken := w.own(w.entry(p.offers.taken, source, line))
 	epoch := w.next(w.Load(taken))
 	w.Wait(w.of(source, at), epoch, source.reg)
+	if p.lengths {
+		w.expect(w.of(source, at), w.Load(w.of(source, w.Add(at, w.Const(2*word)))), n, source)
+	}
 	w.Copy(to, w.offeredBy(source, at, w.Const(0)), n)
 	// Releases the reads: the writer, which acquires this value, gives the
 	// memory back to the user.
