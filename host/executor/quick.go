@@ -104,30 +104,30 @@ func (q *Quick) Try(send, recv unsafe.Pointer, record *[5]uint64) bool {
 		case plugin.SpaceRecv:
 			base = recv
 		}
-		word := (*int64)(unsafe.Add(base, s.word.at.of(&registers)))
+		word := unsafe.Add(base, s.word.at.of(&registers))
 		switch s.code {
 		case quickLoad:
-			loaded := atomic.LoadInt64(word)
+			loaded := atomic.LoadInt64((*int64)(word))
 			if uint64(loaded) > maxCounter {
 				return false
 			}
 			registers[s.register%quickRegisters] = loaded
 		case quickExpect:
-			loaded := atomic.LoadInt64(word)
+			loaded := atomic.LoadInt64((*int64)(word))
 			registers[s.register%quickRegisters] = loaded
 			if uint64(loaded) > maxCounter || (s.value.of(&registers) == 0) != s.ifZero {
 				return false
 			}
 		case quickWait:
 			// Acquires what the semaphore's writer wrote before.
-			if atomic.LoadInt64(word)-v < 0 {
+			if atomic.LoadInt64((*int64)(word))-v < 0 {
 				return false
 			}
 		case quickSignal:
 			// Releases every earlier write of this rank to who acquires the value. It
 			// is a fence too, between the semaphore and the look at sleeping flags; see
 			// wait.c.
-			atomic.StoreInt64(word, v)
+			atomic.StoreInt64((*int64)(word), v)
 			// A slot to come, which its readers have looked at last time.
 			next = unsafe.Add(base, s.ahead.of(&registers))
 			for _, control := range s.wake {
@@ -137,7 +137,7 @@ func (q *Quick) Try(send, recv unsafe.Pointer, record *[5]uint64) bool {
 			}
 		case quickStore:
 			// Plain: only this rank reads the word, or a later signal releases it.
-			*word = v
+			*(*int64)(word) = v
 		default: // quickCopy
 			src := s.from.base
 			switch s.from.space {
@@ -146,7 +146,7 @@ func (q *Quick) Try(send, recv unsafe.Pointer, record *[5]uint64) bool {
 			case plugin.SpaceRecv:
 				src = recv
 			}
-			move(unsafe.Pointer(word), unsafe.Add(src, s.from.at.of(&registers)), s.n)
+			move(word, unsafe.Add(src, s.from.at.of(&registers)), s.n)
 		}
 	}
 	lines := uint64(0)
