@@ -25,6 +25,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "rank" {
 		main()
 	}
+	if len(os.Args) > 3 && os.Args[1] == "fail" {
+		os.Exit(fail(os.Args[2], os.Args[3]))
+	}
 	for _, entry := range os.Environ() {
 		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "SHUNT_") && name != failpoint.Variable {
 			_ = os.Unsetenv(name) // the tests say what they need
@@ -52,6 +55,7 @@ func TestUsageErrors(t *testing.T) {
 		"run --env A true":                `--env "A"; want NAME=VALUE`,
 		"run --env =b true":               `--env "=b"; want NAME=VALUE`,
 		"run --grace -1s true":            "--grace -1s is negative",
+		"records":                         "requires at least 1 arg",
 		"bench -n 2,3 --hosts 3":          "3 hosts for 2 ranks",
 		"bench --limit -1s":               "--limit -1s is negative",
 		"bench --in-place --no-in-place":  "exclude each other",

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -10,13 +11,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/records"
 )
 
 func newRun() *cobra.Command {
 	var world, hosts int
 	var prefix, forwardInput, bind bool
 	var grace time.Duration
-	var transports, algo string
+	var transports, algo, recordsDir string
 	var env []string
 	c := &cobra.Command{
 		Use:   "run [flags] [--] PROGRAM [ARGUMENT...]",
@@ -28,9 +30,13 @@ others. Signals are passed on, and a second SIGINT or SIGTERM ends the job. When
 a rank fails, the others have --grace to report it themselves and are then
 ended; no process of the job outlives it.
 
+With --records DIR, ranks whose communicator fails write there what they ran last,
+and when the job has failed you see it in a few lines: who was in which call, who
+was behind, and of whom there is no file. See shunt records.
+
 Exit status: that of the first rank to fail, 128 plus the number of the signal
 that ended it, or 2 or 3 when the job could not be started.`,
-		Example: "  shunt run -n 4 --prefix -- python3 train.py --epochs 3",
+		Example: "  shunt run -n 4 --prefix --records records -- python3 train.py --epochs 3",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := checkWorld(world, hosts); err != nil {
@@ -54,6 +60,14 @@ that ended it, or 2 or 3 when the job could not be started.`,
 			if algo != "" {
 				j.Env = append(j.Env, "SHUNT_ALGO="+algo)
 			}
+			var left *records.Dir
+			if recordsDir != "" {
+				var err error
+				if left, err = records.Make(recordsDir); err != nil {
+					return classify(err)
+				}
+				j.Env = append(j.Env, "SHUNT_RECORDS_DIR="+left.Path)
+			}
 			if forwardInput {
 				j.Stdin = io.Reader(os.Stdin)
 			}
@@ -63,8 +77,13 @@ that ended it, or 2 or 3 when the job could not be started.`,
 			err := launch.Run(c.Context(), j, received)
 			var failure *launch.Failure
 			if errors.As(err, &failure) {
+				report := runReport{Seconds: time.Since(began).Seconds(), First: failure.First.Rank, Exits: failure.Exits}
+				if left != nil {
+					summary, text := lastRecords(left)
+					report.Records, err = &summary, fmt.Errorf("%w\n%s", err, text)
+				}
 				if wantsJSON(c) {
-					if err := printJSON(c, runReport{false, time.Since(began).Seconds(), failure.First.Rank, failure.Exits}); err != nil {
+					if err := printJSON(c, report); err != nil {
 						return err
 					}
 				}
@@ -74,7 +93,7 @@ that ended it, or 2 or 3 when the job could not be started.`,
 				return classify(err)
 			}
 			if wantsJSON(c) {
-				return printJSON(c, runReport{true, time.Since(began).Seconds(), -1, nil})
+				return printJSON(c, runReport{OK: true, Seconds: time.Since(began).Seconds(), First: -1})
 			}
 			return nil
 		},
@@ -89,6 +108,7 @@ that ended it, or 2 or 3 when the job could not be started.`,
 	f.DurationVar(&grace, "grace", 3*time.Second, "how long the other ranks may go on after the first failure")
 	f.StringVar(&transports, "transports", "", "set SHUNT_TRANSPORTS")
 	f.StringVar(&algo, "algo", "", "set SHUNT_ALGO")
+	f.StringVar(&recordsDir, "records", "", "directory for what the ranks ran last, if their communicator fails")
 	f.StringArrayVar(&env, "env", nil, "set NAME=VALUE for every rank")
 	return c
 }
@@ -99,4 +119,6 @@ type runReport struct {
 	Seconds float64       `json:"seconds"`
 	First   int           `json:"first_failed_rank"` // -1: none
 	Exits   []launch.Exit `json:"exits,omitempty"`   // of all ranks, when one failed
+
+	Records *records.Summary `json:"records,omitempty"` // with --records, when one failed
 }

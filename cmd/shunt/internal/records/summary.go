@@ -1,0 +1,162 @@
+package records
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/shunt-ccl/shunt/host/watch"
+)
+
+// Summary is what files say of the communicators that failed.
+type Summary struct {
+	Communicators []Communicator `json:"communicators"`
+	Skipped       []Skipped      `json:"skipped,omitempty"`
+}
+
+// Skipped is a file that is no report.
+type Skipped struct {
+	Path   string `json:"path"`
+	Reason string `json:"reason"`
+}
+
+// Communicator is what became of one.
+type Communicator struct {
+	Label   string  `json:"communicator"`
+	Job     string  `json:"job"`
+	World   int     `json:"world"`
+	Causes  []Cause `json:"causes"`            // what most ranks say first
+	Groups  []Group `json:"groups"`            // the furthest behind first
+	Missing []int   `json:"missing,omitempty"` // ranks of which there is no file
+}
+
+// Cause is why it failed for some ranks.
+type Cause struct {
+	Code    string `json:"code,omitempty"`    // "": it had not failed
+	Failure string `json:"failure,omitempty"` // what most of these ranks say, or the first of them
+	Ranks   []int  `json:"ranks"`             // ascending, as all ranks here
+}
+
+// Group is the ranks that made the same call last.
+type Group struct {
+	Call    *watch.Call `json:"call,omitempty"`   // nil: they have called nothing
+	Behind  uint64      `json:"behind,omitempty"` // collectives that another rank has called, and they have not
+	Members []Member    `json:"members"`
+}
+
+// Member is a rank and where it ran.
+type Member struct {
+	Rank int    `json:"rank"`
+	PID  int    `json:"pid"`
+	Host string `json:"host"`
+}
+
+// number is that of the group's call.
+func (g *Group) number() uint64 {
+	if g.Call == nil {
+		return 0
+	}
+	return g.Call.Number
+}
+
+// ranks are those of the group.
+func (g *Group) ranks() []int {
+	ranks := make([]int, len(g.Members))
+	for i, m := range g.Members {
+		ranks[i] = m.Rank
+	}
+	return ranks
+}
+
+// Summarize puts reports together: those of one communicator, and of ranks in the
+// same call. Communicators in which somebody is in a call, or behind, come first.
+// Of several reports of one rank the last counts.
+func Summarize(heads []watch.Head) []Communicator {
+	type identity struct {
+		label, job string
+		world      int
+	}
+	found := map[identity]map[int]watch.Head{}
+	for _, h := range heads {
+		id := identity{h.Communicator, h.Job, h.World}
+		if found[id] == nil {
+			found[id] = map[int]watch.Head{}
+		}
+		found[id][h.Rank] = h
+	}
+	var all []Communicator
+	for id, reports := range found {
+		c := Communicator{Label: id.label, Job: id.job, World: id.world}
+		var there []watch.Head
+		for rank := range id.world {
+			if h, ok := reports[rank]; ok {
+				there = append(there, h)
+			} else {
+				c.Missing = append(c.Missing, rank)
+			}
+		}
+		c.Causes, c.Groups = causes(there), groups(there)
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b Communicator) int {
+		return cmp.Or(cmp.Compare(a.idle(), b.idle()), cmp.Compare(a.Label, b.Label), cmp.Compare(a.Job, b.Job), cmp.Compare(a.World, b.World))
+	})
+	return all
+}
+
+// idle is 1 if nobody was in a call or behind when it failed.
+func (c *Communicator) idle() int {
+	if slices.ContainsFunc(c.Groups, func(g Group) bool { return g.Behind > 0 || (g.Call != nil && g.Call.State == watch.Called) }) {
+		return 0
+	}
+	return 1
+}
+
+// causes groups reports, which are ordered by rank, by the code of the failure.
+// Ranks that find the same by themselves word it each in their own way.
+func causes(reports []watch.Head) []Cause {
+	var all []Cause
+	said := map[string]int{} // how many ranks say a text
+	for _, h := range reports {
+		said[h.Failure]++
+		i := slices.IndexFunc(all, func(c Cause) bool { return c.Code == h.Code })
+		if i < 0 {
+			i = len(all)
+			all = append(all, Cause{Code: h.Code, Failure: h.Failure})
+		}
+		all[i].Ranks = append(all[i].Ranks, h.Rank)
+	}
+	for _, h := range reports {
+		i := slices.IndexFunc(all, func(c Cause) bool { return c.Code == h.Code })
+		if said[h.Failure] > said[all[i].Failure] {
+			all[i].Failure = h.Failure
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Cause) int { return cmp.Compare(len(b.Ranks), len(a.Ranks)) })
+	return all
+}
+
+// groups groups reports, which are ordered by rank, by the last call.
+func groups(reports []watch.Head) []Group {
+	var all []Group
+	at := map[watch.Call]int{}
+	furthest := uint64(0)
+	for _, h := range reports {
+		var call watch.Call
+		if h.Last != nil {
+			call = *h.Last
+		}
+		i, ok := at[call]
+		if !ok {
+			i = len(all)
+			at[call] = i
+			all = append(all, Group{Call: h.Last})
+		}
+		all[i].Members = append(all[i].Members, Member{h.Rank, h.PID, h.Host})
+		furthest = max(furthest, call.Number)
+	}
+	for i := range all {
+		all[i].Behind = furthest - all[i].number()
+	}
+	slices.SortStableFunc(all, func(a, b Group) int { return cmp.Compare(a.number(), b.number()) })
+	return all
+}

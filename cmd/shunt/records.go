@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/records"
+)
+
+func newRecords() *cobra.Command {
+	return &cobra.Command{
+		Use:   "records DIR|FILE...",
+		Short: "Sum up what ranks ran last when their communicator failed",
+		Long: `Sum up what ranks ran last when their communicator failed.
+
+Ranks leave that in SHUNT_RECORDS_DIR; bring the files of all hosts together.
+Of each communicator you see why it failed, which ranks were in which call, which
+were behind the others, and of which there is no file.
+
+Calls are numbered by collectives, as in errors. On a GPU a call is enqueued:
+whether it ended in its stream is not seen.`,
+		Example: "  shunt records /shared/records\n  shunt records host*/world.*.json",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			summary, err := records.Read(args...)
+			if err != nil {
+				return classify(err)
+			}
+			if wantsJSON(c) {
+				err = printJSON(c, summary)
+			} else {
+				fmt.Fprint(c.OutOrStdout(), summary)
+			}
+			if err == nil && len(summary.Communicators) == 0 {
+				return &exitError{exitWrong, fmt.Errorf("no records in %s", strings.Join(args, ", "))}
+			}
+			return err
+		},
+	}
+}
+
+// lastRecords is what ranks of a failed job have left, to be put behind the
+// message that says how it ended.
+func lastRecords(dir *records.Dir) (records.Summary, string) {
+	summary, err := dir.Read()
+	switch {
+	case err != nil:
+		return summary, fmt.Sprintf("no records: %v", err)
+	case len(summary.Communicators)+len(summary.Skipped) == 0:
+		return summary, "no communicator failed: there are no records in " + dir.Path
+	}
+	return summary, summary.String() + "the records are in " + dir.Path
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/records"
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// fail is a rank of a job in which rank 2 does something wrong in the second
+// collective. It is what this binary does as `fail HOW FIFO`: rank 2 learns from the
+// FIFO that the others are in that collective.
+func fail(how, fifo string) int {
+	c, err := host.Init(context.Background(), host.Options{})
+	if err == nil {
+		err = errors.Join(failIn(c, how, fifo), c.Close())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 5
+	}
+	return 0
+}
+
+func failIn(c *host.Communicator, how, fifo string) error {
+	x := make([]float32, 8)
+	p := unsafe.Pointer(&x[0])
+	if err := c.AllReduce(p, p, 8, plugin.Float32, plugin.OpSum, nil); err != nil {
+		return err
+	}
+	if how == "disagree" { // all compare what they call for the first time
+		if c.Rank() == 2 {
+			return c.Broadcast(p, p, 8, plugin.Float32, 2, nil)
+		}
+		return c.AllReduce(p, p, 8, plugin.Float32, plugin.OpMax, nil)
+	}
+	inside, err := os.OpenFile(fifo, os.O_RDWR, 0) // open until the failure, or what is in it is gone
+	if err != nil {
+		return err
+	}
+	defer inside.Close()
+	if c.Rank() != 2 {
+		sum, err := c.Start(&host.Operation{Collective: plugin.AllReduce, DType: plugin.Float32, Op: plugin.OpSum, Send: p, Recv: p, Count: 8})
+		if err != nil {
+			return err
+		}
+		for len(c.Records()) < 2 && c.Err() == nil {
+			runtime.Gosched()
+		}
+		_, err = inside.Write([]byte{1})
+		return errors.Join(err, sum.Wait(context.Background()))
+	}
+	if _, err := io.ReadFull(inside, make([]byte, 2)); err != nil {
+		return err
+	}
+	if how == "die" {
+		return unix.Kill(os.Getpid(), unix.SIGKILL)
+	}
+	c.Abort("it will not come")
+	return nil
+}
+
+// failing runs such a job with --records, and gives what is said at its end.
+func failing(t *testing.T, dir, how string, flags ...string) (stdout, summary string) {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	require.NoError(t, unix.Mkfifo(fifo, 0o600))
+	args := append([]string{"run", "-n", "3", "--grace", "1m", "--records", dir}, flags...)
+	stdout, stderr, code := shunt(t, append(args, "--", self, "fail", how, fifo)...)
+	require.NotContains(t, []int{0, exitUsage}, code, stderr)
+	at := strings.Index(stderr, "\nshunt: shunt run: rank ")
+	require.Positive(t, at, stderr)
+	lines := strings.SplitAfter(stderr[at+1:], "\n")
+	for len(lines) > 0 && strings.HasPrefix(strings.TrimPrefix(lines[0], "shunt: "), "shunt run: ") { // how the job ended
+		lines = lines[1:]
+	}
+	return stdout, strings.Join(lines, "")
+}
+
+func TestRunShowsWhereRanksWere(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "made", "for it")
+	for _, test := range []struct{ how, want string }{
+		{"stay away", `communicator world of 3 failed: aborted: .*rank 2 aborted: it will not come
+  done with #1 all_reduce: rank 2 \(pid \d+, host .+\)  <- 1 BEHIND
+  in #2 all_reduce: ranks 0-1
+`},
+		{"die", `communicator world of 3 failed: peer_died: rank 2 \(pid \d+ on host .+
+  in #2 all_reduce: ranks 0-1
+  no file: rank 2 \(killed before it was written, or closed before the failure\)
+`}, // although one of the job before is there
+		{"disagree", `communicator world of 3 failed: mismatch: ranks disagree: rank 0 called #2 all_reduce .*, rank 2 called #2 broadcast .*
+  in #2 all_reduce: ranks 0-1
+  in #2 broadcast: rank 2
+`},
+	} {
+		_, summary := failing(t, dir, test.how)
+		require.Regexp(t, "^"+test.want+"the records are in "+regexp.QuoteMeta(dir)+"\n$", summary, test.how)
+	}
+	stdout, stderr, code := shunt(t, "records", dir) // the last job's, as it was the only one to write all three
+	require.Zero(t, code, stderr)
+	require.True(t, strings.HasPrefix(stdout, "communicator world of 3 failed: mismatch: "), stdout)
+	require.Equal(t, 3, strings.Count(stdout, "\n"))
+
+	stdout, _ = failing(t, dir, "die", "--json")
+	var report runReport
+	require.NoError(t, json.Unmarshal([]byte(stdout), &report))
+	require.Equal(t, []int{2}, report.Records.Communicators[0].Missing)
+	stdout, stderr, code = shunt(t, "records", filepath.Join(dir, "world.0.json"), dir)
+	require.Zero(t, code, stderr)
+	require.Regexp(t, `(?m)^communicator world of 3 in job [0-9a-f]{8} failed: peer_died: `, stdout)
+	require.Regexp(t, `(?m)^communicator world of 3 in job [0-9a-f]{8} failed: mismatch: `, stdout)
+	stdout, _, code = shunt(t, "records", "--json", dir)
+	require.Zero(t, code)
+	var summary records.Summary
+	require.NoError(t, json.Unmarshal([]byte(stdout), &summary))
+	require.Len(t, summary.Communicators, 2)
+}
+
+func TestRunWithoutRecords(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "old.json"), []byte("{}"), 0o600))
+	_, stderr, code := shunt(t, "run", "--records", dir, "--", "sh", "-c", "exit 7")
+	require.Equal(t, 7, code)
+	require.True(t, strings.HasSuffix(stderr, "\nno communicator failed: there are no records in "+dir+"\n"), stderr)
+	_, stderr, code = shunt(t, "run", "--records", dir, "--", "sh", "-c", "echo x > $SHUNT_RECORDS_DIR/new.json; exit 7")
+	require.Equal(t, 7, code)
+	require.Contains(t, stderr, "\n"+filepath.Join(dir, "new.json")+" is skipped: not a report: ")
+	_, stderr, code = shunt(t, "run", "--records", dir, "--", "sh", "-c", "rm -r $SHUNT_RECORDS_DIR; exit 7")
+	require.Equal(t, 7, code)
+	require.Contains(t, stderr, "\nno records: open ")
+	stdout, stderr, code := shunt(t, "run", "--records", dir, "--", "true")
+	require.Zero(t, code)
+	require.Empty(t, stdout+stderr)
+	_, stderr, code = shunt(t, "run", "--records", "/dev/null/x", "--", "true")
+	require.Equal(t, exitFailure, code)
+	require.Contains(t, stderr, "directory of records: ")
+}
+
+func TestRecordsOfNothing(t *testing.T) {
+	dir := t.TempDir()
+	_, stderr, code := shunt(t, "records", dir)
+	require.Equal(t, exitWrong, code)
+	require.Equal(t, "shunt: no records in "+dir+"\n", stderr)
+	_, stderr, code = shunt(t, "records", filepath.Join(dir, "gone"))
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "no such file")
+}
