@@ -137,6 +137,10 @@ func TestDeviceTimesCandidatesInTurn(t *testing.T) {
 		for _, busy := range []int{0, 50} {
 			c := Config{World: 2, Min: 8, Max: 4096, Factor: 4, DType: plugin.Float32, Memory: plugin.MemoryKindCuda, Iterations: 200, Busy: busy}
 			d, driver, m := space1(t, &c)
+			rounds, places := 5, map[int]int{0: 28, 1: 26, 2: 26} // of two captures
+			if busy > 0 {                                         // batches are longer
+				rounds, places = 1, map[int]int{0: 134, 1: 134, 2: 132}
+			}
 			var order []string
 			runs := map[int]int{}
 			call := func(name string) func(int) error {
@@ -156,8 +160,8 @@ func TestDeviceTimesCandidatesInTurn(t *testing.T) {
 			require.Equal(t, 200, iterations)
 			require.Equal(t, busy > 0, busyKernels.Load() > 0)
 			for _, candidate := range list {
-				require.Len(t, candidate.samples, 5)
-				require.LessOrEqual(t, candidate.covered, busy*5)
+				require.Len(t, candidate.samples, rounds)
+				require.LessOrEqual(t, candidate.covered, busy*rounds)
 				if busy == 0 {
 					require.Zero(t, candidate.covered)
 				}
@@ -165,13 +169,13 @@ func TestDeviceTimesCandidatesInTurn(t *testing.T) {
 					require.Positive(t, us)
 				}
 			}
-			require.Equal(t, 2*(5+warmUps), m.entered, "ranks meet before every batch")
+			require.Equal(t, 2*(rounds+warmUps), m.entered, "ranks meet before every batch")
 			require.Equal(t, []string{"a", "b"}, order[:2])
 			if mode == Graph {
 				require.Len(t, order, 2, "captured once")
-				require.Equal(t, map[int]int{0: 28, 1: 26, 2: 26}, runs)
+				require.Equal(t, places, runs)
 			} else {
-				require.Len(t, order, 2*(5+warmUps))
+				require.Len(t, order, 2*(rounds+warmUps))
 			}
 		}
 	}
