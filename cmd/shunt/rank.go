@@ -26,6 +26,13 @@ var tasks = map[string]func(ctx context.Context, config []byte, report io.Writer
 		}
 		return bench.Rank(ctx, c, report)
 	},
+	"tune": func(ctx context.Context, config []byte, report io.Writer) error {
+		var c bench.Config
+		if err := readConfig(config, &c); err != nil {
+			return err
+		}
+		return bench.AskRank(ctx, c, report)
+	},
 	"explain": explainRank,
 	"topo":    topoRank,
 	"probe":   probeRank,

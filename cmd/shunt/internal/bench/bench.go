@@ -37,6 +37,10 @@ type Config struct {
 	Library string            `json:"library,omitempty"` // path of NCCL's
 	// Symmetric measures Shunt in windows too, whose memory is symmetric.
 	Symmetric bool `json:"symmetric,omitempty"`
+
+	// Tune measures, instead of what the selector takes, every algorithm that it
+	// could take, each as one of a row's peers.
+	Tune bool `json:"tune,omitempty"`
 }
 
 // Names are the names of the measurements, in the order of the report.
@@ -56,6 +60,12 @@ func (c *Config) sizes() []int64 {
 	}
 	return append(list, c.Max)
 }
+
+// Check refuses what cannot be run.
+func (c *Config) Check() error { return c.check() }
+
+// Sizes is the number of sizes.
+func (c *Config) Sizes() int { return len(c.sizes()) }
 
 // check refuses what cannot be run.
 func (c *Config) check() error {
@@ -80,6 +90,9 @@ func (c *Config) check() error {
 	case c.Busy < 0 || c.Busy > 100:
 		return bad("%d %% of the multiprocessors; want 0 to 100", c.Busy)
 	}
+	if c.Tune && (len(c.Against) > 0 || c.Symmetric || c.Busy != 0 || c.InPlace || c.InPlaceOnly || len(c.Modes) > 1) {
+		return bad("algorithms are measured out of place, in one mode, and beside nothing else")
+	}
 	for i, name := range c.Against {
 		if name != NCCL && !strings.Contains(name, ":") {
 			return bad("no comparison with %q; there are %s and transports, as builtin:NAME, shared:PATH or process:PATH", name, NCCL)
@@ -97,6 +110,9 @@ func (c *Config) check() error {
 		if find(name) == nil {
 			return bad("no measurement is called %q", name)
 		}
+		if c.Tune && !slices.Contains(TuneNames(), name) {
+			return bad("%s has nothing to choose; windows belong to one communicator", name)
+		}
 	}
 	return nil
 }
@@ -113,10 +129,7 @@ func find(name string) *test {
 // jobs are all rows to be measured, in order; every rank and the launcher go
 // through the same list.
 func (c *Config) jobs() []job {
-	names := c.Collectives
-	if len(names) == 0 {
-		names = Names()
-	}
+	names := c.names()
 	modes := c.Modes
 	if len(modes) == 0 {
 		modes = []Mode{Eager}
@@ -130,12 +143,19 @@ func (c *Config) jobs() []job {
 	return list
 }
 
+func (c *Config) names() []string {
+	switch {
+	case len(c.Collectives) > 0:
+		return c.Collectives
+	case c.Tune:
+		return TuneNames()
+	}
+	return Names()
+}
+
 // Apart is the configuration in parts of one collective each.
 func (c *Config) Apart() []Config {
-	names := c.Collectives
-	if len(names) == 0 {
-		names = Names()
-	}
+	names := c.names()
 	parts := make([]Config, len(names))
 	for i, name := range names {
 		parts[i] = *c
@@ -204,4 +224,6 @@ type peerReport struct {
 	Name    string    `json:"name"`
 	Samples []float64 `json:"us"`
 	Wrong   int64     `json:"wrong"`
+	// Iterations are its own, where they are not the report's.
+	Iterations int `json:"iterations,omitempty"`
 }

@@ -51,25 +51,6 @@ func openPeer(r *rank) (*peer, error) {
 	return p, nil
 }
 
-// share gives every rank rank 0's bytes.
-func (r *rank) share(data []byte) error {
-	a, err := r.space.buffer(recvBuffer, int64(len(data)))
-	if err != nil {
-		return err
-	}
-	d := r.space.(*deviceSpace)
-	if err := d.driver.Write(d.ctx, a.pointer(), data); err != nil {
-		return err
-	}
-	if err := r.comm.Broadcast(a.at, a.at, a.bytes, plugin.Uint8, 0, r.space.stream()); err != nil {
-		return err
-	}
-	if err := d.finish(); err != nil {
-		return err
-	}
-	return d.driver.Read(d.ctx, data, a.pointer())
-}
-
 func (p *peer) close() error { return p.comm.Close() }
 
 // candidates are NCCL's ways to do a job, if it has any: no fewer on one rank

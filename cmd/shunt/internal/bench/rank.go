@@ -9,9 +9,7 @@ import (
 	"os"
 	"runtime"
 
-	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
-	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -21,8 +19,7 @@ import (
 var corrupt = failpoint.NewData("bench.corrupt", "a result of `shunt bench`, before it is checked")
 
 // Rank is a rank of a benchmark: it joins by the environment, goes through the
-// jobs and writes one report each to w. The error has been reported too. On
-// GPUs a rank uses the device of its own number.
+// jobs and writes one report each to w. The error has been reported too.
 func Rank(ctx context.Context, c Config, w io.Writer) (err error) {
 	out := json.NewEncoder(w)
 	defer func() {
@@ -33,22 +30,14 @@ func Rank(ctx context.Context, c Config, w io.Writer) (err error) {
 	if err := c.check(); err != nil {
 		return err
 	}
-	options := host.Options{Memory: c.Memory}
-	if c.Transport != "" {
-		options.Transports = []string{c.Transport}
-	}
 	if c.Memory == plugin.MemoryKindCuda {
 		// Captures belong to a thread, and so does NCCL's current device.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		place, err := bootstrap.FromEnvironment(os.Getenv)
-		if err != nil {
-			return err
-		}
-		options.Device = place.Rank
-		if options.Driver, err = cuda.Open(); err != nil {
-			return err
-		}
+	}
+	options, err := c.options(os.Getenv)
+	if err != nil {
+		return err
 	}
 	return serve(ctx, c, out, options, rotated)
 }
@@ -183,8 +172,15 @@ func (r *rank) run(ctx context.Context, j job) (report, error) {
 		}
 	}
 	rep.Samples, rep.Wrong = p.list[0].samples, p.list[0].wrong
-	for _, c := range p.list[1:] {
-		rep.Peers = append(rep.Peers, peerReport{Name: c.name, Samples: c.samples, Wrong: c.wrong})
+	others := p.list[1:]
+	if r.config.Tune {
+		if err := r.rivals[0].(*algorithms).look(r, p); err != nil {
+			return rep, err
+		}
+		others = p.list // each of them under its name
+	}
+	for _, c := range others {
+		rep.Peers = append(rep.Peers, peerReport{Name: c.name, Samples: c.samples, Wrong: c.wrong, Iterations: c.rounds})
 	}
 	dtype, count := r.config.DType, p.shape.count
 	if p.shape.window != noWindow {
@@ -254,6 +250,10 @@ func (r *rank) prepare(ctx context.Context, j job) (*prepared, error) {
 	}
 	if s.window != noWindow {
 		return p, r.prepareWindow(ctx, p)
+	}
+	if r.config.Tune {
+		p.list, err = r.rivals[0].candidates(r, p)
+		return p, err
 	}
 	p.list = []candidate{{call: r.shuntCall(r.comm, p, p.slots)}}
 	if j.inPlace {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
-	"github.com/shunt-ccl/shunt/host/bootstrap"
 )
 
 // NCCL is the name of that library in Config.Against, and of its first form in
@@ -81,6 +80,13 @@ func (r *rank) openRivals(ctx context.Context, options host.Options) error {
 		}
 		r.rivals = append(r.rivals, other)
 	}
+	if r.config.Tune {
+		other, err := r.openAlgorithms(ctx, options)
+		if err != nil {
+			return err
+		}
+		r.rivals = append(r.rivals, other)
+	}
 	return nil
 }
 
@@ -146,31 +152,11 @@ type carrier struct {
 	comm *host.Communicator
 }
 
-// openCarrier joins the same ranks over a transport of its own. The ranks meet
-// over the first communicator.
+// openCarrier joins the same ranks over a transport of its own.
 func (r *rank) openCarrier(ctx context.Context, options host.Options, transport string) (_ rival, err error) {
-	var id bootstrap.UniqueID
-	if r.comm.Rank() == 0 {
-		var root *bootstrap.Root
-		if id, root, err = bootstrap.NewID(""); err != nil {
-			return nil, err
-		}
-		defer func() {
-			if err != nil { // else it ends with the ranks
-				err = errors.Join(err, root.Close())
-			}
-		}()
-	}
-	text := make([]byte, idBytes)
-	copy(text, id.String())
-	if err := r.share(text); err != nil {
-		return nil, err
-	}
-	options.ID = strings.TrimRight(string(text), "\x00")
-	options.Rank, options.World = r.comm.Rank(), r.config.World
 	options.Transports = []string{transport}
 	c := &carrier{name: r.config.carrier(transport)}
-	if c.comm, err = host.Init(ctx, options); err != nil {
+	if c.comm, err = r.another(ctx, options); err != nil {
 		return nil, err
 	}
 	if err := r.space.(*deviceSpace).register(c.comm); err != nil {
@@ -178,9 +164,6 @@ func (r *rank) openCarrier(ctx context.Context, options host.Options, transport 
 	}
 	return c, nil
 }
-
-// idBytes is room for the text of a unique id.
-const idBytes = 1024
 
 func (c *carrier) candidates(r *rank, p *prepared) ([]candidate, error) {
 	return []candidate{{name: c.name, call: r.shuntCall(c.comm, p, p.slots)}}, nil

@@ -266,7 +266,11 @@ func (m *merged) into(row *Row, j job, c *Config) {
 	}
 	row.OutOfPlace = &t
 	for _, p := range m.peers {
-		row.Peers = append(row.Peers, Peer{p.Name, timing(p.Samples, p.Wrong)})
+		t := timing(p.Samples, p.Wrong)
+		if p.Iterations > 0 {
+			t.Iterations = p.Iterations
+		}
+		row.Peers = append(row.Peers, Peer{p.Name, t})
 	}
 }
 

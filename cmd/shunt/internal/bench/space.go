@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"slices"
 	"time"
 	"unsafe"
 
@@ -28,6 +29,9 @@ type space interface {
 	unpoisoned(have area) (int64, error)
 	// spoil changes the memory where a failpoint asks for it.
 	spoil(at area) error
+	// write and read copy bytes to and from memory that no operation uses.
+	write(to area, data []byte) error
+	read(data []byte, from area) error
 	// finish waits for every operation so far.
 	finish() error
 	// slots is how many places an operation on so many bytes rotates over.
@@ -44,8 +48,11 @@ type candidate struct {
 	call    func(slot int) error
 	slots   []slot    // its own memory; nil: the job's
 	samples []float64 // microseconds of one operation, one for each batch
+	rounds  int       // operations in all samples, where candidates differ in that
 	covered int       // samples beside other work from beginning to end
 	wrong   int64
+
+	symmetric bool // an algorithm that needs symmetric memory
 }
 
 // bufferName tells a rank's buffers apart.
@@ -153,6 +160,16 @@ func (h *hostSpace) unpoisoned(have area) (int64, error) {
 	return count, nil
 }
 
+func (h *hostSpace) write(to area, data []byte) error {
+	copy(to.view(), data)
+	return nil
+}
+
+func (h *hostSpace) read(data []byte, from area) error {
+	copy(data, from.view())
+	return nil
+}
+
 func (h *hostSpace) spoil(at area) error {
 	corrupt.Corrupt(at.view())
 	return nil
@@ -168,19 +185,30 @@ const batches = 9
 const maxIterations = 200000
 
 func (h *hostSpace) samples(r *rank, p *prepared, list []candidate) (int, error) {
-	iterations, err := h.calibrate(r, list[0].call)
-	if err != nil {
-		return 0, err
-	}
-	n := max(iterations/batches, 1)
-	for left := iterations; left > 0; left -= n {
-		us, err := h.timed(r, list[0].call, n)
+	left := make([]int, len(list)) // of the operations of each candidate
+	each := make([]int, len(list)) // in a batch
+	for i := range list {
+		n, err := h.calibrate(r, list[i].call)
 		if err != nil {
-			return 0, err
+			return 0, list[i].failed(p, err)
 		}
-		list[0].samples = append(list[0].samples, us)
+		left[i], each[i] = n, max(n/batches, 1)
 	}
-	return len(list[0].samples) * n, nil
+	for slices.Max(left) > 0 {
+		for i := range list {
+			if left[i] <= 0 {
+				continue
+			}
+			us, err := h.timed(r, list[i].call, each[i])
+			if err != nil {
+				return 0, list[i].failed(p, err)
+			}
+			list[i].samples = append(list[i].samples, us)
+			list[i].rounds += each[i]
+			left[i] -= each[i]
+		}
+	}
+	return list[0].rounds, nil
 }
 
 // calibrate decides how often to run; all ranks get rank 0's answer.

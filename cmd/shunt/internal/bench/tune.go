@@ -1,0 +1,403 @@
+package bench
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/host/option"
+	"github.com/shunt-ccl/shunt/internal/failpoint"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// slowed stands before what the first algorithm does, so that a test can say
+// which one is slow.
+var slowed = failpoint.New("bench.first_algorithm", "before each call of the first algorithm that `shunt tune` measures")
+
+// TuneNames are the names of what can be tuned: everything but put and get,
+// whose windows belong to one communicator.
+func TuneNames() []string {
+	var names []string
+	for i := range tests {
+		if tests[i].shape(place{world: 2}, 1).window == noWindow {
+			names = append(names, tests[i].name)
+		}
+	}
+	return names
+}
+
+// Answer is what a communicator says about one size of one collective.
+type Answer struct {
+	Collective string `json:"collective"`
+	Bytes      int64  `json:"bytes"`   // of the whole buffer
+	Message    int64  `json:"message"` // of one rank, as the selector counts
+	Plain      Offer  `json:"plain"`
+	// Symmetric is for receive memory that is registered as symmetric; nil where
+	// that opens no algorithm.
+	Symmetric *Offer `json:"symmetric,omitempty"`
+}
+
+// Offer is what would run, and what could.
+type Offer struct {
+	Chosen string   `json:"chosen"`
+	Usable []string `json:"usable"` // cheapest first, so the chosen one where nothing is forced
+	Reason string   `json:"reason,omitempty"`
+}
+
+// only are the algorithms that symmetric memory opens.
+func (a *Answer) only() []string {
+	if a.Symmetric == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(a.Symmetric.Usable), func(name string) bool { return slices.Contains(a.Plain.Usable, name) })
+}
+
+// Ask is what a communicator answers for every job of a configuration.
+func Ask(comm *host.Communicator, c Config) ([]Answer, error) {
+	var list []Answer
+	for _, j := range c.jobs() {
+		a, err := c.ask(comm, j)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, a)
+	}
+	return list, nil
+}
+
+func (c *Config) ask(comm *host.Communicator, j job) (Answer, error) {
+	a := Answer{Collective: j.test.name, Message: c.message(j)}
+	a.Bytes = j.test.shape(place{c.World, c.Root, c.Root}, j.elements).elements * c.DType.Bytes()
+	e, err := comm.Explain(j.test.collective, c.DType, c.Op, a.Message)
+	if errors.Is(err, plugin.Unsupported) {
+		a.Plain.Reason = err.Error()
+		return a, nil
+	}
+	if err != nil {
+		return a, err
+	}
+	offer := func(chosen string) Offer {
+		o := Offer{Chosen: chosen}
+		if chosen != "" {
+			o.Usable = []string{chosen}
+		}
+		for _, f := range e.Fallback {
+			o.Usable = append(o.Usable, f.Name)
+		}
+		return o
+	}
+	a.Plain = offer(e.Chosen)
+	if c.Memory != plugin.MemoryKindCuda {
+		return a, nil
+	}
+	if e, err = comm.ExplainSymmetric(j.test.collective, c.DType, c.Op, a.Message); err != nil {
+		return a, err
+	}
+	if o := offer(e.Chosen); e.Symmetric {
+		a.Symmetric = &o
+		if len(a.only()) == 0 {
+			a.Symmetric = nil
+		}
+	}
+	return a, nil
+}
+
+// message is the length that the selector counts: the longest that any rank has.
+func (c *Config) message(j job) int64 {
+	most := int64(0)
+	for rank := range c.World {
+		most = max(most, j.test.shape(place{c.World, rank, c.Root}, j.elements).count)
+	}
+	return most * c.DType.Bytes()
+}
+
+// AskRank is a rank that joins by the environment; rank 0 writes the answers to
+// w, as JSON.
+func AskRank(ctx context.Context, c Config, w io.Writer) (err error) {
+	if err := c.check(); err != nil {
+		return err
+	}
+	options, err := c.options(os.Getenv)
+	if err != nil {
+		return err
+	}
+	comm, err := host.Init(ctx, options)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, comm.Close()) }()
+	if comm.Rank() != 0 {
+		return nil
+	}
+	answers, err := Ask(comm, c)
+	if err != nil {
+		return err
+	}
+	if err := json.NewEncoder(w).Encode(answers); err != nil {
+		return plugin.Errorf(plugin.System, "reporting to the launcher: %w", err)
+	}
+	return nil
+}
+
+// options are how a rank of the environment joins. On GPUs it uses the device of
+// its own number.
+func (c *Config) options(getenv func(string) string) (host.Options, error) {
+	options := host.Options{Memory: c.Memory, Transports: option.SplitList(c.Transport)}
+	if c.Memory != plugin.MemoryKindCuda {
+		return options, nil
+	}
+	place, err := bootstrap.FromEnvironment(getenv)
+	if err != nil {
+		return options, err
+	}
+	options.Device = place.Rank
+	options.Driver, err = cuda.Open()
+	return options, err
+}
+
+// algorithms is the rival that consists of every algorithm of every collective,
+// each on a communicator that is told to use no other.
+type algorithms struct {
+	config *Config
+	base   *host.Communicator // which has the choice
+	forced []forced           // in the order in which their names were first offered
+	trends map[string]*trend  // by collective and name
+}
+
+// forced is one algorithm.
+type forced struct {
+	collective, name string
+	symmetric        bool // its receive memory is
+	comm             *host.Communicator
+}
+
+// openAlgorithms makes a communicator for every algorithm that is usable at any
+// size.
+func (r *rank) openAlgorithms(ctx context.Context, options host.Options) (_ rival, err error) {
+	a := &algorithms{config: &r.config, base: r.comm, trends: map[string]*trend{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.close())
+		}
+	}()
+	answers, err := Ask(r.comm, r.config)
+	if err != nil {
+		return nil, err
+	}
+	for _, answer := range answers {
+		for _, name := range answer.Plain.Usable {
+			if err := a.open(ctx, r, options, forced{collective: answer.Collective, name: name}); err != nil {
+				return nil, err
+			}
+		}
+		for _, name := range answer.only() {
+			if err := a.open(ctx, r, options, forced{collective: answer.Collective, name: name, symmetric: true}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return a, nil
+}
+
+func (a *algorithms) open(ctx context.Context, r *rank, options host.Options, f forced) (err error) {
+	if slices.ContainsFunc(a.forced, func(other forced) bool { return other.collective == f.collective && other.name == f.name }) {
+		return nil
+	}
+	options.Algo = find(f.collective).collective.String() + "=" + f.name
+	if f.comm, err = r.another(ctx, options); err != nil {
+		return fmt.Errorf("a communicator for %s of %s: %w", f.name, f.collective, err)
+	}
+	a.forced = append(a.forced, f) // closed from now on
+	d, ok := r.space.(*deviceSpace)
+	switch {
+	case !ok:
+		return nil
+	case f.symmetric:
+		return f.comm.RegisterSymmetric(address(uint64(d.memory[recvBuffer])), d.bytes[recvBuffer])
+	}
+	return d.register(f.comm)
+}
+
+// candidates are the algorithms that take the job's size, without those that
+// were given up; but what would run by itself is always measured.
+func (a *algorithms) candidates(r *rank, p *prepared) ([]candidate, error) {
+	answer, err := a.config.ask(a.base, p.job)
+	if err != nil {
+		return nil, err
+	}
+	var list []candidate
+	for i, f := range a.forced {
+		offer := &answer.Plain
+		if f.symmetric {
+			offer = answer.Symmetric
+		}
+		if f.collective != answer.Collective || offer == nil || !slices.Contains(offer.Usable, f.name) {
+			continue
+		}
+		if a.trend(p, f.name).gone && offer.Chosen != f.name {
+			continue
+		}
+		call := r.shuntCall(f.comm, p, p.slots)
+		if i == 0 {
+			first := call
+			call = func(slot int) error {
+				if err := slowed.Hit(); err != nil {
+					return err
+				}
+				return first(slot)
+			}
+		}
+		list = append(list, candidate{name: f.name, call: call, symmetric: f.symmetric})
+	}
+	if len(list) == 0 {
+		return nil, plugin.Errorf(plugin.Unsupported, "no algorithm: %s", answer.Plain.Reason)
+	}
+	return list, nil
+}
+
+func (a *algorithms) close() error {
+	var err error
+	for _, f := range a.forced {
+		err = errors.Join(err, f.comm.Close())
+	}
+	return err
+}
+
+// trend is how an algorithm does beside the best as sizes grow.
+type trend struct {
+	ratio float64 // of times at the last size
+	slow  int     // sizes in a row
+	gone  bool    // it is not measured any more
+}
+
+// An algorithm is given up that takes more than so many times the best one's
+// time at so many sizes in a row, without catching up. Short messages take no
+// time worth saving, and what is slow for them may be what long ones need.
+const (
+	hopeless   = 8.0
+	enough     = 2
+	worthwhile = 64 << 10 // bytes of the whole buffer
+)
+
+func (t *trend) see(ratio float64, bytes int64) {
+	if bytes >= worthwhile && ratio > hopeless && ratio >= 0.9*t.ratio {
+		t.slow++
+	} else {
+		t.slow = 0
+	}
+	t.ratio, t.gone = ratio, t.gone || t.slow >= enough
+}
+
+func (a *algorithms) trend(p *prepared, name string) *trend {
+	key := string(p.job.mode) + " " + p.job.test.name + " " + name
+	if a.trends[key] == nil {
+		a.trends[key] = &trend{}
+	}
+	return a.trends[key]
+}
+
+// look notes which algorithms are hopeless, alike on all ranks: by the slowest
+// rank's times.
+func (a *algorithms) look(r *rank, p *prepared) error {
+	times := make([]float64, len(p.list))
+	for i := range p.list {
+		times[i] = median(p.list[i].samples)
+	}
+	if err := r.slowest(times); err != nil {
+		return err
+	}
+	plain, all := math.Inf(1), math.Inf(1)
+	for i, c := range p.list {
+		all = min(all, times[i])
+		if !c.symmetric {
+			plain = min(plain, times[i])
+		}
+	}
+	bytes := p.shape.elements * a.config.DType.Bytes()
+	for i, c := range p.list {
+		best := plain
+		if c.symmetric {
+			best = all
+		}
+		a.trend(p, c.name).see(times[i]/best, bytes)
+	}
+	return nil
+}
+
+// slowest replaces times by the longest that any rank has.
+func (r *rank) slowest(times []float64) error {
+	data := make([]byte, 8*len(times))
+	for i, us := range times {
+		binary.LittleEndian.PutUint64(data[8*i:], math.Float64bits(us))
+	}
+	err := r.exchange(data, func(at unsafe.Pointer) error {
+		return r.comm.AllReduce(at, at, int64(len(times)), plugin.Float64, plugin.OpMax, r.space.stream())
+	})
+	for i := range times {
+		times[i] = math.Float64frombits(binary.LittleEndian.Uint64(data[8*i:]))
+	}
+	return err
+}
+
+// share gives every rank rank 0's bytes.
+func (r *rank) share(data []byte) error {
+	return r.exchange(data, func(at unsafe.Pointer) error {
+		return r.comm.Broadcast(at, at, int64(len(data)), plugin.Uint8, 0, r.space.stream())
+	})
+}
+
+// exchange lets an operation work in place on bytes.
+func (r *rank) exchange(data []byte, operation func(at unsafe.Pointer) error) error {
+	a, err := r.space.buffer(recvBuffer, int64(len(data)))
+	if err != nil {
+		return err
+	}
+	if err := r.space.write(a, data); err != nil {
+		return err
+	}
+	if err := operation(a.at); err != nil {
+		return err
+	}
+	if err := r.space.finish(); err != nil {
+		return err
+	}
+	return r.space.read(data, a)
+}
+
+// another is a further communicator of the same ranks, which meet over the first.
+func (r *rank) another(ctx context.Context, options host.Options) (_ *host.Communicator, err error) {
+	var id bootstrap.UniqueID
+	if r.comm.Rank() == 0 {
+		var root *bootstrap.Root
+		if id, root, err = bootstrap.NewID(""); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if err != nil { // else it ends with the ranks
+				err = errors.Join(err, root.Close())
+			}
+		}()
+	}
+	text := make([]byte, idBytes)
+	copy(text, id.String())
+	if err := r.share(text); err != nil {
+		return nil, err
+	}
+	options.ID = strings.TrimRight(string(text), "\x00")
+	options.Rank, options.World = r.comm.Rank(), r.config.World
+	return host.Init(ctx, options)
+}
+
+// idBytes is room for the text of a unique id.
+const idBytes = 1024

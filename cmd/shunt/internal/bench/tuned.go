@@ -1,0 +1,200 @@
+package bench
+
+import (
+	"math"
+	"slices"
+
+	"github.com/shunt-ccl/shunt/host/selector"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Tuned is one size of one collective, with the times of all its algorithms.
+type Tuned struct {
+	Collective string             `json:"collective"`
+	Bytes      int64              `json:"bytes"`   // of the whole buffer
+	Message    int64              `json:"message"` // of one rank, as in the tuning file
+	Times      map[string]float64 `json:"us"`      // by algorithm; those that were given up have none
+	Wrong      map[string]int64   `json:"wrong,omitempty"`
+	Plain      Verdict            `json:"plain"`
+	Symmetric  *Verdict           `json:"symmetric,omitempty"` // on symmetric memory, where that opens algorithms
+	answer     Answer
+}
+
+// Verdict is how good a choice is.
+type Verdict struct {
+	Best    string   `json:"best,omitempty"`
+	Untuned string   `json:"untuned,omitempty"` // what runs without the file
+	Loss    float64  `json:"loss"`              // of that, as a share of the best one's time
+	Tuned   string   `json:"tuned,omitempty"`   // what runs with the file, once that was asked
+	Left    float64  `json:"left"`              // loss of that
+	GivenUp []string `json:"given_up,omitempty"`
+}
+
+// Noise is the loss, as a share, up to which one algorithm counts as fast as
+// another.
+const Noise = 0.05
+
+// NewTuned joins what was measured with what the selector would have taken
+// without a file. Answers that no row belongs to are left out.
+func NewTuned(rows []Row, answers []Answer) []Tuned {
+	var list []Tuned
+	for _, a := range answers {
+		i := slices.IndexFunc(rows, func(r Row) bool { return r.Collective == a.Collective && r.Bytes == a.Bytes && r.Skipped == "" })
+		if i < 0 {
+			continue
+		}
+		t := Tuned{Collective: a.Collective, Bytes: a.Bytes, Message: a.Message, Times: map[string]float64{}, answer: a}
+		for _, p := range rows[i].Peers {
+			t.Times[p.Name] = p.Microseconds
+			if p.Wrong > 0 {
+				if t.Wrong == nil {
+					t.Wrong = map[string]int64{}
+				}
+				t.Wrong[p.Name] = p.Wrong
+			}
+		}
+		t.Plain = t.verdict(&a.Plain)
+		if a.Symmetric != nil {
+			v := t.verdict(a.Symmetric)
+			t.Symmetric = &v
+		}
+		list = append(list, t)
+	}
+	return list
+}
+
+func (t *Tuned) verdict(o *Offer) Verdict {
+	v := Verdict{Untuned: o.Chosen}
+	for _, name := range o.Usable {
+		us, measured := t.Times[name]
+		switch {
+		case !measured:
+			v.GivenUp = append(v.GivenUp, name)
+		case v.Best == "" || us < t.Times[v.Best]:
+			v.Best = name
+		}
+	}
+	v.Loss = t.loss(v.Best, v.Untuned)
+	return v
+}
+
+// loss is how much longer than the best one an algorithm takes, as a share; 0
+// where one of them was not measured.
+func (t *Tuned) loss(best, name string) float64 {
+	a, b := t.Times[best], t.Times[name]
+	if a <= 0 || b <= 0 {
+		return 0
+	}
+	return b/a - 1
+}
+
+// Ask notes what the selector takes with the file, by its answers to the same
+// questions.
+func (t *Tuned) Ask(answers []Answer) {
+	i := slices.IndexFunc(answers, func(a Answer) bool {
+		return a.Collective == t.Collective && a.Bytes == t.Bytes && a.Message == t.Message
+	})
+	if i < 0 {
+		return
+	}
+	t.Plain.Tuned, t.Plain.Left = answers[i].Plain.Chosen, t.loss(t.Plain.Best, answers[i].Plain.Chosen)
+	if s := answers[i].Symmetric; s != nil && t.Symmetric != nil {
+		t.Symmetric.Tuned, t.Symmetric.Left = s.Chosen, t.loss(t.Symmetric.Best, s.Chosen)
+	}
+}
+
+// Missed reports whether the choice with the file is worse than the best by more
+// than noise, or was given up.
+func (v *Verdict) Missed() bool {
+	return v.Tuned != "" && (v.Left > Noise || slices.Contains(v.GivenUp, v.Tuned))
+}
+
+// Entries are the tuning file's for one world on one host. Dtype and op are
+// named where the measurement is to hold for them alone.
+func Entries(c *Config, list []Tuned, dtype, op bool) []selector.Entry {
+	var entries []selector.Entry
+	for _, name := range c.names() {
+		collective := find(name).collective
+		rows := slices.DeleteFunc(slices.Clone(list), func(t Tuned) bool { return t.Collective != name })
+		var order []string
+		for _, t := range rows {
+			for _, a := range append(slices.Clone(t.answer.Plain.Usable), t.answer.only()...) {
+				if !slices.Contains(order, a) {
+					order = append(order, a)
+				}
+			}
+		}
+		if len(order) < 2 {
+			continue // nothing to choose
+		}
+		points, whole := map[string][]selector.Point{}, [][]selector.Point{}
+		for _, a := range order {
+			if points[a] = curve(rows, a); !givenUp(rows, a) && len(points[a]) > 0 {
+				whole = append(whole, points[a])
+			}
+		}
+		for _, a := range order {
+			if len(points[a]) == 0 {
+				continue
+			}
+			if givenUp(rows, a) {
+				points[a] = selector.GivenUp(points[a], whole)
+			}
+			e := selector.Entry{Collective: collective.String(), Algorithm: a, World: c.World, Hosts: 1, Memory: c.Memory.String(), Points: points[a]}
+			if dtype {
+				e.DType = c.DType.String()
+			}
+			if op && collective.Reduces() {
+				e.Op = c.Op.String()
+			}
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}
+
+// curve is what was measured of an algorithm, with a nanosecond's precision.
+func curve(rows []Tuned, name string) []selector.Point {
+	var points []selector.Point
+	for _, t := range rows {
+		us, ok := t.Times[name]
+		if !ok || (len(points) > 0 && points[len(points)-1].Bytes >= t.Message) {
+			continue // a larger buffer whose longest message is no longer
+		}
+		points = append(points, selector.Point{Bytes: t.Message, Microseconds: max(math.Round(us*1e3)/1e3, 0.001)})
+	}
+	return points
+}
+
+// givenUp reports whether an algorithm could run at a larger size than the last
+// one that was measured.
+func givenUp(rows []Tuned, name string) bool {
+	for i := len(rows) - 1; i >= 0; i-- {
+		if _, ok := rows[i].Times[name]; ok {
+			return false
+		}
+		if a := &rows[i].answer; slices.Contains(a.Plain.Usable, name) || slices.Contains(a.only(), name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Choices is how many algorithms of a collective there are to choose from.
+func Choices(answers []Answer, collective string) int {
+	var names []string
+	for _, a := range answers {
+		if a.Collective == collective {
+			names = append(append(names, a.Plain.Usable...), a.only()...)
+		}
+	}
+	slices.Sort(names)
+	return len(slices.Compact(names))
+}
+
+// OneForAll reports whether one algorithm serves all sizes of a collective,
+// because its ranks see different ones.
+func OneForAll(collective string) bool {
+	t := find(collective)
+	return t != nil && t.collective != plugin.Barrier && selector.OneForAll(t.collective)
+}

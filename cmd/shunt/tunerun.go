@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/bench"
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
+	"github.com/shunt-ccl/shunt/host/selector"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// tuneResult is one world of tune --json.
+type tuneResult struct {
+	World    int            `json:"world"`
+	Seconds  float64        `json:"seconds"`
+	Config   bench.Config   `json:"config"`
+	Rows     []bench.Tuned  `json:"rows"`
+	Single   []string       `json:"single,omitempty"` // collectives with nothing to choose
+	Changes  []bench.Change `json:"changes,omitempty"`
+	Misses   []string       `json:"misses,omitempty"` // sizes for which the best is not taken in spite of the file
+	Failures []benchFailure `json:"failures,omitempty"`
+}
+
+// tuneReport is tune --json.
+type tuneReport struct {
+	File   string          `json:"file,omitempty"` // that was written
+	Tuning selector.Tuning `json:"tuning"`
+	Worlds []*tuneResult   `json:"worlds"`
+}
+
+// tuneRun is a run of shunt tune.
+type tuneRun struct {
+	command   *cobra.Command
+	job       launch.Job
+	limit     time.Duration
+	output    string
+	dtype, op bool // entries name them
+	tuning    selector.Tuning
+	results   []*tuneResult
+	failed    error
+	wrong     int // algorithms and sizes with wrong results
+}
+
+// all measures the worlds, writes the file and asks what it changes.
+func (r *tuneRun) all(config bench.Config, worlds []int) error {
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	defer signal.Stop(interrupted)
+	// Before anything is measured: it would be a pity to find out afterwards.
+	path, err := filepath.Abs(r.output)
+	if err != nil {
+		return plugin.Errorf(plugin.System, "%w", err)
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
+		return usage("-o %s: no folder %s", r.output, filepath.Dir(path))
+	}
+	for _, world := range worlds {
+		config.World = world
+		result := &tuneResult{World: world, Config: config, Rows: []bench.Tuned{}}
+		r.results = append(r.results, result)
+		if err := r.measure(result, interrupted); err != nil {
+			return err
+		}
+		r.tuning.Entries = append(r.tuning.Entries, bench.Entries(&config, result.Rows, r.dtype, r.op)...)
+	}
+	report := tuneReport{Tuning: r.tuning, Worlds: r.results}
+	switch {
+	case r.wrong > 0:
+		r.failed = errors.Join(r.failed, fmt.Errorf("wrong results of %d algorithms and sizes: no file is written", r.wrong))
+	case len(r.tuning.Entries) == 0:
+		r.failed = errors.Join(r.failed, errors.New("nothing was measured that there is a choice of: no file is written"))
+	default:
+		if err := r.tuning.WriteFile(path); err != nil {
+			return err
+		}
+		report.File, report.Tuning = path, r.tuning
+		for _, result := range r.results {
+			if err := r.prove(result, path); err != nil {
+				return fmt.Errorf("ranks with the file %s: %w", path, err)
+			}
+		}
+	}
+	if wantsJSON(r.command) {
+		if err := printJSON(r.command, report); err != nil {
+			return err
+		}
+	} else if report.File != "" {
+		r.print(path)
+	}
+	if r.failed != nil {
+		return &exitError{code: exitWrong, err: r.failed}
+	}
+	return nil
+}
+
+// measure goes through the collectives of one world, each in processes of its
+// own, so that one that fails costs its own rows only.
+func (r *tuneRun) measure(result *tuneResult, interrupted <-chan os.Signal) error {
+	config, began := result.Config, time.Now()
+	answers, err := r.ask(config, "")
+	if err != nil {
+		return err
+	}
+	var parts []bench.Config
+	estimate := time.Duration(0)
+	for _, part := range config.Apart() {
+		name := part.Collectives[0]
+		if bench.Choices(answers, name) < 2 {
+			result.Single = append(result.Single, name)
+			continue
+		}
+		parts = append(parts, part)
+		estimate += part.EstimateTune(of(answers, name))
+	}
+	fmt.Fprintf(r.command.ErrOrStderr(), "shunt tune: %d ranks, %d collectives, about %s\n", config.World, len(parts), max(estimate, time.Second))
+	if !wantsJSON(r.command) && len(result.Single) > 0 {
+		fmt.Fprintf(r.command.OutOrStdout(), "# %d ranks: nothing to choose for %s\n\n", config.World, strings.Join(result.Single, ", "))
+	}
+	for _, part := range parts {
+		name := part.Collectives[0]
+		rows, err := r.part(part, of(answers, name))
+		tuned := bench.NewTuned(rows, of(answers, name))
+		if err != nil {
+			if len(interrupted) > 0 || r.command.Context().Err() != nil {
+				return err
+			}
+			result.Failures = append(result.Failures, benchFailure{name, fmt.Sprintf("%.4000s", err)})
+			r.failed = errors.Join(r.failed, fmt.Errorf("%s, %d ranks: %w", name, config.World, err))
+		}
+		for _, t := range tuned {
+			r.wrong += len(t.Wrong)
+		}
+		result.Rows = append(result.Rows, tuned...)
+		if !wantsJSON(r.command) {
+			bench.TuneTable(r.command.OutOrStdout(), &part, tuned)
+			if err != nil {
+				fmt.Fprintf(r.command.OutOrStdout(), "# %s FAILED\n\n", name)
+			}
+		}
+	}
+	result.Seconds = time.Since(began).Seconds()
+	return nil
+}
+
+// of are the answers about one collective.
+func of(answers []bench.Answer, collective string) []bench.Answer {
+	return slices.DeleteFunc(slices.Clone(answers), func(a bench.Answer) bool { return a.Collective != collective })
+}
+
+// part runs the ranks of one collective.
+func (r *tuneRun) part(config bench.Config, answers []bench.Answer) ([]bench.Row, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, plugin.Errorf(plugin.System, "%w", err)
+	}
+	limit := r.limit
+	if limit == 0 {
+		limit = max(time.Minute, 5*config.EstimateTune(answers))
+	}
+	ctx, cancel := context.WithTimeoutCause(r.command.Context(), limit, plugin.Errorf(plugin.Timeout, "not done after %s", limit))
+	defer cancel()
+	job := r.job
+	job.Path, job.Label = self, "shunt tune"
+	job.Stdout, job.Stderr, job.Prefix = r.command.ErrOrStderr(), r.command.ErrOrStderr(), true
+	received, stop := signals()
+	defer stop()
+	line := newProgress(r.command)
+	var rows []bench.Row
+	args := func(text string) []string { return []string{"rank", "bench", text} }
+	line.show("%d ranks: %s", config.World, config.Collectives[0])
+	err = bench.Run(ctx, config, bench.Launch{Job: job, Signals: received, Args: args}, func(row bench.Row) {
+		rows = append(rows, row)
+		line.show("%d ranks: %s, %s", config.World, row.Collective, selector.FormatSize(row.Bytes))
+	})
+	line.clear()
+	if cause := context.Cause(ctx); err != nil && cause != nil && r.command.Context().Err() == nil {
+		err = errors.Join(cause, err)
+	}
+	return rows, err
+}
+
+// ask lets real ranks say what they would take, with a tuning file or without.
+func (r *tuneRun) ask(config bench.Config, file string) ([]bench.Answer, error) {
+	job := r.job
+	job.World, job.Label = config.World, "shunt tune"
+	if file != "" {
+		job.Env = []string{"SHUNT_ALGO=", "SHUNT_TUNING_FILE=" + file}
+	}
+	var answers []bench.Answer
+	return answers, askRanks(r.command.Context(), "tune", config, job, &answers)
+}
+
+// prove notes what ranks take that have the file.
+func (r *tuneRun) prove(result *tuneResult, path string) error {
+	answers, err := r.ask(result.Config, path)
+	if err != nil {
+		return err
+	}
+	for i := range result.Rows {
+		result.Rows[i].Ask(answers)
+	}
+	result.Changes, result.Misses = bench.Changes(result.Rows), bench.Misses(result.Rows)
+	return nil
+}
+
+// print says what the file changes, and how it is used.
+func (r *tuneRun) print(path string) {
+	w := r.command.OutOrStdout()
+	for _, result := range r.results {
+		fmt.Fprintf(w, "# %d ranks, with the file (messages of one rank):\n", result.World)
+		little := 0
+		for _, change := range result.Changes {
+			if math.Abs(change.Most) <= bench.Noise && math.Abs(change.Least) <= bench.Noise {
+				little++
+				continue
+			}
+			fmt.Fprintf(w, "  %s\n", change)
+		}
+		if little > 0 || len(result.Changes) == 0 {
+			fmt.Fprintf(w, "  %d changes that make no difference beyond noise (%.0f %%)\n", little, 100*bench.Noise)
+		}
+		if len(result.Misses) > 0 {
+			fmt.Fprintf(w, "# not the best in spite of it, by more than %.0f %%:\n", 100*bench.Noise)
+			for _, miss := range result.Misses {
+				fmt.Fprintf(w, "  %s\n", miss)
+			}
+		}
+		fmt.Fprintf(w, "# took %.0f s\n", result.Seconds)
+	}
+	fmt.Fprintf(w, "# %s: %d curves; the same file on every rank\n", r.output, len(r.tuning.Entries))
+	fmt.Fprintf(w, "export SHUNT_TUNING_FILE=%s\n", shellQuoted(path))
+}
+
+// shellQuoted is a word as a shell reads it.
+func shellQuoted(word string) string {
+	if strings.IndexFunc(word, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("/._-+:,@%", r)
+	}) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// tuneComment says where, when and how the file was measured.
+func tuneComment(c *cobra.Command, kind plugin.MemoryKind) string {
+	words := []string{"shunt tune"}
+	c.Flags().Visit(func(f *pflag.Flag) { words = append(words, "--"+f.Name+"="+strings.Trim(f.Value.String(), "[]")) })
+	where := "an unnamed host"
+	if name, err := os.Hostname(); err == nil {
+		where = name
+	}
+	text := fmt.Sprintf("%s, version %s, %s; %s, %s, %d CPUs", strings.Join(words, " "), version(), time.Now().UTC().Format(time.RFC3339), where, cpuModel(), runtime.NumCPU())
+	if kind != plugin.MemoryKindCuda {
+		return text
+	}
+	list, cudaVersion, err := machineGPUs()
+	if err == nil {
+		text += fmt.Sprintf("; %d x %s", len(list), list[0].Name)
+	}
+	text += fmt.Sprintf(", CUDA %d.%d", cudaVersion/1000, cudaVersion%1000/10)
+	// What NVIDIA's kernel module says of itself; its first line ends with the version.
+	if driver, err := os.ReadFile("/proc/driver/nvidia/version"); err == nil {
+		first, _, _ := strings.Cut(string(driver), "\n")
+		text += ", driver: " + strings.Join(strings.Fields(strings.TrimPrefix(first, "NVRM version:")), " ")
+	}
+	return text
+}
