@@ -22,7 +22,7 @@ func newTune() *cobra.Command {
 	least, most := sizeFlag(8), sizeFlag(16<<20)
 	factor, root, iterations := 4, 0, 0
 	dtype, op := dtypeFlag(plugin.Float32), opFlag(plugin.OpSum)
-	budget := 8 * time.Millisecond
+	budget := 20 * time.Millisecond
 	memory := memoryFlag{auto: true}
 	var collectives []string
 	var transports, output string

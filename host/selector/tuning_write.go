@@ -82,6 +82,10 @@ func GivenUp(points []Point, others [][]Point) []Point {
 	return list
 }
 
+// NominalBytes is the size by whose costs that choice is made for which
+// OneForAll holds.
+const NominalBytes = nominalBytes
+
 // OneForAll reports whether ranks may see different sizes of one call, so that
-// one algorithm serves all sizes; it is chosen by the costs at 64 KiB.
+// one algorithm serves all sizes.
 func OneForAll(c plugin.Collective) bool { return sizesDiffer(c) }

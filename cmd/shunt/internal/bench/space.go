@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"math"
 	"slices"
 	"time"
 	"unsafe"
@@ -222,21 +223,26 @@ func (h *hostSpace) calibrate(r *rank, call func(int) error) (int, error) {
 	}
 	n := (*int64)(memory.at)
 	*n = 1
+	again, least := false, math.Inf(1)
 	for {
 		us, err := h.timed(r, call, int(*n))
 		if err != nil {
 			return 0, err
 		}
+		least = min(least, us)
 		spent, budget := us*float64(*n), float64(r.config.Budget.Microseconds())
-		enough := *n
-		// A short run says little: try again with more until a tenth is spent.
-		done := spent*10 >= budget || *n >= maxIterations/4
-		if done {
-			enough = int64(budget / max(us, 0.01))
-		} else {
-			enough *= 4
+		// A short run says little: try again with more until a tenth is spent, and
+		// then once more, for a rank that was kept waiting makes all look slow.
+		long := spent*10 >= budget || *n >= maxIterations/4
+		done := long && again
+		switch {
+		case done:
+			*n = min(max(int64(budget/max(least, 0.01)), 3), maxIterations)
+		case long:
+			again = true
+		default:
+			*n = min(max(*n*4, 3), maxIterations)
 		}
-		*n = min(max(enough, 3), maxIterations)
 		if done {
 			*n = -*n
 		}

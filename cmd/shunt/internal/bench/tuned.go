@@ -115,7 +115,7 @@ func Entries(c *Config, list []Tuned, dtype, op bool) []selector.Entry {
 	var entries []selector.Entry
 	for _, name := range c.names() {
 		collective := find(name).collective
-		rows := slices.DeleteFunc(slices.Clone(list), func(t Tuned) bool { return t.Collective != name })
+		rows := rowsOf(list, name)
 		var order []string
 		for _, t := range rows {
 			for _, a := range append(slices.Clone(t.answer.Plain.Usable), t.answer.only()...) {
@@ -129,6 +129,10 @@ func Entries(c *Config, list []Tuned, dtype, op bool) []selector.Entry {
 		}
 		points, whole := map[string][]selector.Point{}, [][]selector.Point{}
 		for _, a := range order {
+			if OneForAll(name) {
+				points[a] = overall(rows, a)
+				continue
+			}
 			if points[a] = curve(rows, a); !givenUp(rows, a) && len(points[a]) > 0 {
 				whole = append(whole, points[a])
 			}
@@ -137,7 +141,7 @@ func Entries(c *Config, list []Tuned, dtype, op bool) []selector.Entry {
 			if len(points[a]) == 0 {
 				continue
 			}
-			if givenUp(rows, a) {
+			if !OneForAll(name) && givenUp(rows, a) {
 				points[a] = selector.GivenUp(points[a], whole)
 			}
 			e := selector.Entry{Collective: collective.String(), Algorithm: a, World: c.World, Hosts: 1, Memory: c.Memory.String(), Points: points[a]}
@@ -164,6 +168,48 @@ func curve(rows []Tuned, name string) []selector.Point {
 		points = append(points, selector.Point{Bytes: t.Message, Microseconds: max(math.Round(us*1e3)/1e3, 0.001)})
 	}
 	return points
+}
+
+// overall is one point that stands for all sizes, at the one by which the choice is
+// made: the mean over sizes of how much longer than the best the algorithm takes,
+// in times of the best one there.
+func overall(rows []Tuned, name string) []selector.Point {
+	slower := meanSlower(rows, name)
+	if math.IsNaN(slower) {
+		return nil
+	}
+	nearest := &rows[0]
+	for i := range rows {
+		if math.Abs(float64(rows[i].Message-selector.NominalBytes)) < math.Abs(float64(nearest.Message-selector.NominalBytes)) {
+			nearest = &rows[i]
+		}
+	}
+	us := slower * nearest.Times[nearest.Plain.Best]
+	return []selector.Point{{Bytes: selector.NominalBytes, Microseconds: max(math.Round(us*1e3)/1e3, 0.001)}}
+}
+
+// meanSlower is the geometric mean over sizes of an algorithm's time over the
+// best one's; where it was given up it counts as hopeless. It is NaN where it was
+// never measured.
+func meanSlower(rows []Tuned, name string) float64 {
+	var ratios []float64
+	measured := false
+	for i := range rows {
+		t := &rows[i]
+		us, ok := t.Times[name]
+		switch {
+		case t.Plain.Best == "":
+		case ok:
+			measured = true
+			ratios = append(ratios, us/t.Times[t.Plain.Best])
+		case slices.Contains(t.Plain.GivenUp, name):
+			ratios = append(ratios, hopeless)
+		}
+	}
+	if !measured {
+		return math.NaN()
+	}
+	return GeometricMean(ratios)
 }
 
 // givenUp reports whether an algorithm could run at a larger size than the last

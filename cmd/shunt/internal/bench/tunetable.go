@@ -3,8 +3,8 @@ package bench
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
-	"strings"
 
 	"github.com/shunt-ccl/shunt/host/selector"
 )
@@ -35,7 +35,7 @@ func TuneTable(w io.Writer, c *Config, rows []Tuned) {
 	}
 	fmt.Fprintln(w, note)
 	if OneForAll(rows[0].Collective) {
-		fmt.Fprintln(w, "# ranks see different sizes of one call: one algorithm serves all sizes, chosen by the costs at 64K")
+		fmt.Fprintln(w, "# ranks see different sizes of one call: one algorithm serves all, the best in the mean")
 	}
 	names := 0
 	for _, name := range columns {
@@ -122,6 +122,13 @@ func Changes(list []Tuned) []Change {
 		open := false // the last change may go on
 		for i := range list {
 			t := &list[i]
+			if OneForAll(t.Collective) {
+				if !symmetric && (i == 0 || list[i-1].Collective != t.Collective) {
+					changes = append(changes, changeForAll(list, t.Collective)...)
+				}
+				open = false
+				continue
+			}
 			v := &t.Plain
 			if symmetric {
 				v = t.Symmetric
@@ -145,16 +152,42 @@ func Changes(list []Tuned) []Change {
 	return changes
 }
 
+// changeForAll is the change of a collective of which one algorithm serves all
+// sizes, in the mean over those that were measured, if there is any.
+func changeForAll(list []Tuned, collective string) []Change {
+	rows := rowsOf(list, collective)
+	v := &rows[0].Plain
+	if v.Tuned == "" || v.Tuned == v.Untuned {
+		return nil
+	}
+	saved := 1 - meanSlower(rows, v.Tuned)/meanSlower(rows, v.Untuned)
+	if math.IsNaN(saved) {
+		saved = 0
+	}
+	return []Change{{collective, false, rows[0].Message, rows[len(rows)-1].Message, v.Untuned, v.Tuned, saved, saved}}
+}
+
+// rowsOf are the rows of one collective.
+func rowsOf(list []Tuned, collective string) []Tuned {
+	return slices.DeleteFunc(slices.Clone(list), func(t Tuned) bool { return t.Collective != collective })
+}
+
 func (c Change) String() string {
 	what, sizes, saved := c.Collective, selector.FormatSize(c.From), percent(c.Most)
 	if c.Symmetric {
 		what += ", symmetric memory"
 	}
-	if c.To > c.From {
+	switch {
+	case OneForAll(c.Collective):
+		sizes = "all sizes"
+	case c.To > c.From:
 		sizes += " to " + selector.FormatSize(c.To)
 	}
 	if percent(c.Least) != saved {
 		saved = percent(c.Least) + " to " + saved
+	}
+	if OneForAll(c.Collective) {
+		saved = "in the mean " + saved
 	}
 	return fmt.Sprintf("%s, %s: %s instead of %s, %s less time", what, sizes, c.Tuned, c.Untuned, saved)
 }
@@ -165,6 +198,12 @@ func Misses(list []Tuned) []string {
 	for i := range list {
 		t := &list[i]
 		for _, v := range []*Verdict{&t.Plain, t.Symmetric} {
+			if OneForAll(t.Collective) {
+				if v == &t.Plain && (i == 0 || list[i-1].Collective != t.Collective) {
+					lines = append(lines, missForAll(rowsOf(list, t.Collective))...)
+				}
+				continue
+			}
 			if v == nil || !v.Missed() {
 				continue
 			}
@@ -176,11 +215,24 @@ func Misses(list []Tuned) []string {
 			if v.Left <= 0 {
 				why = "which was given up"
 			}
-			if OneForAll(t.Collective) {
-				why += "; one algorithm serves all sizes"
-			}
-			lines = append(lines, fmt.Sprintf("%s, %s: takes %s, and %s is best: %s", what, selector.FormatSize(t.Message), v.Tuned, v.Best, strings.TrimSpace(why)))
+			lines = append(lines, fmt.Sprintf("%s, %s: takes %s, and %s is best: %s", what, selector.FormatSize(t.Message), v.Tuned, v.Best, why))
 		}
 	}
 	return lines
+}
+
+// missForAll is the miss of a collective of which one algorithm serves all sizes:
+// another one is better in the mean.
+func missForAll(rows []Tuned) []string {
+	tuned := rows[0].Plain.Tuned
+	if tuned == "" {
+		return nil
+	}
+	mine := meanSlower(rows, tuned)
+	for _, name := range rows[0].answer.Plain.Usable {
+		if other := meanSlower(rows, name); other*(1+Noise) < mine {
+			return []string{fmt.Sprintf("%s, all sizes: takes %s, and %s is better: in the mean %s slower", rows[0].Collective, tuned, name, percent(mine/other-1))}
+		}
+	}
+	return nil
 }
