@@ -19,7 +19,7 @@ Ranks leave that in SHUNT_RECORDS_DIR; bring the files of all hosts together.
 Of each communicator you see why it failed, which ranks were in which call, which
 were behind the others, and of which there is no file.
 
-Calls are numbered by collectives, as in errors. On a GPU a call is enqueued:
+Collectives are numbered alike on all ranks. On a GPU a call is enqueued:
 whether it ended in its stream is not seen.`,
 		Example: "  shunt records /shared/records\n  shunt records host*/world.*.json",
 		Args:    cobra.MinimumNArgs(1),
