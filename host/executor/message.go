@@ -99,9 +99,10 @@ func (m *Messages) Begun() { m.begun++ }
 // Count is how many messages were counted: the number of the next one.
 func (m *Messages) Count() uint64 { return m.begun }
 
-// Sent are this rank's messages to a peer, Received those from it. They stay
-// the engine's.
-func (e *Engine) Sent(peer int) *Messages     { return &e.messages[2*peer] }
+// Sent are this rank's messages to a peer. They stay the engine's.
+func (e *Engine) Sent(peer int) *Messages { return &e.messages[2*peer] }
+
+// Received are those from it, likewise.
 func (e *Engine) Received(peer int) *Messages { return &e.messages[2*peer+1] }
 
 // noted is where a rank keeps note of its messages with a peer, or nil.

@@ -19,17 +19,19 @@ func Refused(rank int, refusal Refusal, mine, theirs State) string {
 	if !refusal.Valid {
 		return ""
 	}
-	text := fmt.Sprintf("rank %d refused its %s", rank, refusal.Text)
-	if refusal.Since == 0 || (refusal.Since == 1 && theirs.HasClosed()) {
-		// It is the last thing that the rank did.
-		switch {
-		case !mine.Valid || mine.Collective.PointToPoint(), refusal.Seq != 0 && refusal.Seq <= mine.Seq,
-			refusal.Seq == 0 && (!theirs.Valid || theirs.HasClosed() || int64(theirs.Seq-mine.Seq) < 0):
-			return text
-		}
+	last := refusal.Since == 0 || (refusal.Since == 1 && theirs.HasClosed()) // it has done nothing since, or closed
+	if !last {
 		return ""
 	}
-	return ""
+	behind := !theirs.Valid || theirs.HasClosed() || int64(theirs.Seq-mine.Seq) < 0
+	switch {
+	case !mine.Valid || mine.Collective.PointToPoint():
+	case refusal.Seq != 0 && refusal.Seq <= mine.Seq:
+	case refusal.Seq == 0 && behind:
+	default:
+		return ""
+	}
+	return fmt.Sprintf("rank %d refused its %s", rank, refusal.Text)
 }
 
 // RefusedBefore words a refusal that a rank has gone on from. Whoever skips a call
