@@ -89,11 +89,15 @@ func (e plainEndpoint) Prepare(ctx context.Context, req plugin.Request, algorith
 		return nil, err
 	}
 	slots := plugin.SlotCountOf(p.World)
-	last := uint16(p.Registers() - 1)
+	last, found := uint16(p.Registers()-1), req.Collective != plugin.Recv
 	for i, s := range p.Steps {
-		if at := int(s.B) - slots; s.Kind == plugin.StepWait && at >= 0 && at < len(p.Consts) && p.Consts[at] == 1<<60 {
+		if at := int(s.B) - slots; s.Kind == plugin.StepWait && at >= 0 && at < len(p.Consts) && p.Consts[at] == 1<<62 {
 			p.Steps[i] = plugin.Step{Kind: plugin.StepSet, Alu: plugin.AluMov, Dst: last, A: last}
+			found = true
 		}
+	}
+	if !found {
+		return nil, plugin.Errorf(plugin.Internal, "the plan of recv has no wait for what never comes")
 	}
 	return p, nil
 }
