@@ -24,7 +24,7 @@ func shortPlanOf(data []byte) *plugin.Plan {
 	}
 	p := &plugin.Plan{
 		Algorithm: "fuzz", Collective: plugin.Broadcast, DType: plugin.Uint8, World: 2, Temps: 8,
-		Consts: []int64{0, 1, 2, 8, 16, 40, 63, 64, -1, -8, 1 << 40, -1 << 63},
+		Consts: []int64{0, 1, 2, 8, 16, 40, 63, 64, -1, -8, 1 << 40, 1 << 62, -1 << 63},
 	}
 	consts := plugin.SlotCountOf(2)
 	temps := consts + len(p.Consts)
