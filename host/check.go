@@ -16,6 +16,7 @@ type call struct {
 	root       int
 	size       int64 // Request.Bytes: what the selector looks at; equal on all ranks
 	count      int64 // for records
+	lengths    bool  // of a group's: its plan compares; see program
 	send, recv unsafe.Pointer
 	symmetric  *symmetricRange // that the receive memory lies in; nil: none
 	slots      [plugin.SlotArrays]int64

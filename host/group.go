@@ -122,21 +122,21 @@ func (c *Communicator) runGroup(operations []Operation, patience time.Duration) 
 		return ended, c.refusedCall("group", err)
 	}
 	c.seq++
-	launches, lengths := make([]executor.Launch, 0, len(remaining)), make([]bool, 0, len(remaining))
+	launches := make([]executor.Launch, 0, len(remaining))
 	for i := range remaining {
 		call := &remaining[i]
 		program, err := c.programs(call)
 		if err != nil {
 			return ended, err
 		}
-		lengths = append(lengths, program.lengths)
+		call.lengths = program.lengths
 		launch := executor.Launch{Program: program.host, Lane: c.lane(call)}
 		launch.Arguments.Send, launch.Arguments.Recv = call.send, call.recv
 		launch.Arguments.Slots, launch.Arguments.Arrays = call.slots, call.arrays
 		launches = append(launches, launch)
 	}
 	for i := range remaining { // nothing can refuse the group any more
-		c.compareLater(&remaining[i], lengths[i])
+		c.compareLater(&remaining[i], remaining[i].lengths)
 		if messages, message := c.messages(&remaining[i]); messages != nil {
 			launches[i].Note = messages.Take(message)
 		}
