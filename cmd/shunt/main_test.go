@@ -22,7 +22,7 @@ import (
 // and of the conformance suite.
 func TestMain(m *testing.M) {
 	pool.Main()
-	if len(os.Args) > 1 && os.Args[1] == "rank" {
+	if len(os.Args) > 1 && (os.Args[1] == "rank" || os.Args[1] == "tune") { // the latter to be interrupted
 		main()
 	}
 	if len(os.Args) > 3 && os.Args[1] == "fail" {
@@ -75,6 +75,13 @@ func TestUsageErrors(t *testing.T) {
 		"bench-peers --collective gather": `Open MPI is not measured for "gather"`,
 		"bench-peers --rounds 0":          "0 rounds",
 		"conformance --filter (":          "--filter: error parsing regexp",
+		"tune --collective put":           `"put" cannot be tuned; there are all_reduce,`,
+		"tune --collective broadcst":      "did you mean broadcast?",
+		"tune --graph --eager":            "--graph and --eager exclude each other",
+		"tune --memory host --eager":      "--graph and --eager are for --memory cuda",
+		"tune -o /does/not/exist/x":       "-o /does/not/exist/x: no folder /does/not/exist",
+		"tune -n 0":                       "0 ranks; want 1 to 1024",
+		"tune --min 16 --max 8":           "sizes from 16 to 8 bytes",
 		"conformance -n 2,0":              "0 ranks; want 1 to 1024",
 		"conformance --mode eager":        "--mode is for --memory cuda",
 		"conformance --timeout 0":         "--timeout 0s",

@@ -67,9 +67,6 @@ const poisoned source = -2
 // GPU's cache.
 const rotated = 256 << 20
 
-// huge is the driver's own granularity of memory, in bytes.
-const huge = 2 << 20
-
 // newDeviceSpace takes the device's primary context and allocates every buffer
 // that the configuration's jobs need, with at least arena bytes to rotate over.
 func newDeviceSpace(driver cuda.Driver, ordinal int, c *Config, comm barrierer, arena int64) (_ *deviceSpace, err error) {
@@ -114,11 +111,6 @@ func newDeviceSpace(driver cuda.Driver, ordinal int, c *Config, comm barrierer, 
 	// At once, because memory that moves would have to be shared with the peers
 	// again and again.
 	largest := c.largest() + 2*guard + 512
-	if c.Tune {
-		// Copy engines, which symmetric memory lets work, are a third slower on
-		// memory that is no multiple of this.
-		largest = (largest + huge - 1) / huge * huge
-	}
 	for _, which := range []bufferName{sendBuffer, recvBuffer} {
 		if d.memory[which], err = driver.Alloc(d.ctx, largest+max(arena, largest)); err != nil {
 			return nil, err

@@ -34,9 +34,9 @@ func init() {
 	}})
 }
 
-// onGPUs runs a benchmark with ranks as goroutines, on GPUs in memory, and
-// merges what they report.
-func onGPUs(t *testing.T, c Config) []Row {
+// ranksOnGPUs runs a body for every rank of a world, as goroutines, with GPUs in
+// memory.
+func ranksOnGPUs(t *testing.T, c Config, body func(rank int, options host.Options) error) {
 	t.Helper()
 	kernels := cudaipctest.Kernels()
 	maps.Copy(kernels, goKernels)
@@ -50,13 +50,13 @@ func onGPUs(t *testing.T, c Config) []Row {
 	id, root, err := bootstrap.NewID("")
 	require.NoError(t, err)
 	defer root.Close()
-	outputs, errs := make([]bytes.Buffer, c.World), make([]error, c.World)
+	errs := make([]error, c.World)
 	var group sync.WaitGroup
 	for i := range c.World {
 		group.Go(func() {
-			errs[i] = serve(context.Background(), c, json.NewEncoder(&outputs[i]), host.Options{
+			errs[i] = body(i, host.Options{
 				Rank: i, World: c.World, ID: id.String(), Transports: []string{"builtin:cudaipc"}, Memory: c.Memory, Device: i, Driver: drivers[i],
-			}, 64<<10)
+			})
 		})
 	}
 	group.Wait()
@@ -65,6 +65,15 @@ func onGPUs(t *testing.T, c Config) []Row {
 		require.Empty(t, drivers[i].Leaks(), "rank %d", i)
 		drivers[i].Close()
 	}
+}
+
+// onGPUs runs a benchmark there and merges what the ranks report.
+func onGPUs(t *testing.T, c Config) []Row {
+	t.Helper()
+	outputs := make([]bytes.Buffer, c.World)
+	ranksOnGPUs(t, c, func(rank int, options host.Options) error {
+		return serve(context.Background(), c, json.NewEncoder(&outputs[rank]), options, 64<<10)
+	})
 	var rows []Row
 	readers := make([]*json.Decoder, c.World)
 	for i := range readers {

@@ -178,8 +178,8 @@ type algorithms struct {
 // forced is one algorithm.
 type forced struct {
 	collective, name string
-	symmetric        bool // its receive memory is
 	comm             *host.Communicator
+	window           *twin // where its receive memory lies, if that has to be symmetric
 }
 
 // openAlgorithms makes a communicator for every algorithm that is usable at any
@@ -197,12 +197,12 @@ func (r *rank) openAlgorithms(ctx context.Context, options host.Options) (_ riva
 	}
 	for _, answer := range answers {
 		for _, name := range answer.Plain.Usable {
-			if err := a.open(ctx, r, options, forced{collective: answer.Collective, name: name}); err != nil {
+			if err := a.open(ctx, r, options, forced{collective: answer.Collective, name: name}, false); err != nil {
 				return nil, err
 			}
 		}
 		for _, name := range answer.only() {
-			if err := a.open(ctx, r, options, forced{collective: answer.Collective, name: name, symmetric: true}); err != nil {
+			if err := a.open(ctx, r, options, forced{collective: answer.Collective, name: name}, true); err != nil {
 				return nil, err
 			}
 		}
@@ -210,23 +210,30 @@ func (r *rank) openAlgorithms(ctx context.Context, options host.Options) (_ riva
 	return a, nil
 }
 
-func (a *algorithms) open(ctx context.Context, r *rank, options host.Options, f forced) (err error) {
+func (a *algorithms) open(ctx context.Context, r *rank, options host.Options, f forced, symmetric bool) error {
 	if slices.ContainsFunc(a.forced, func(other forced) bool { return other.collective == f.collective && other.name == f.name }) {
 		return nil
 	}
 	options.Algo = find(f.collective).collective.String() + "=" + f.name
-	if f.comm, err = r.another(ctx, options); err != nil {
+	comm, err := r.another(ctx, options)
+	if err != nil {
 		return fmt.Errorf("a communicator for %s of %s: %w", f.name, f.collective, err)
 	}
-	a.forced = append(a.forced, f) // closed from now on
-	d, ok := r.space.(*deviceSpace)
-	switch {
-	case !ok:
-		return nil
-	case f.symmetric:
-		return f.comm.RegisterSymmetric(address(uint64(d.memory[recvBuffer])), d.bytes[recvBuffer])
+	f.comm = comm
+	if d, ok := r.space.(*deviceSpace); ok {
+		if symmetric {
+			f.window = &twin{device: d, at: d.memory}
+			w, err := comm.NewWindow(ctx, d.bytes[recvBuffer])
+			if err != nil {
+				return errors.Join(err, comm.Close())
+			}
+			f.window.at[recvBuffer] = area{at: w.Local()}.pointer()
+		} else if err := d.register(comm); err != nil {
+			return errors.Join(err, comm.Close())
+		}
 	}
-	return d.register(f.comm)
+	a.forced = append(a.forced, f)
+	return nil
 }
 
 // candidates are the algorithms that take the job's size, without those that
@@ -239,7 +246,7 @@ func (a *algorithms) candidates(r *rank, p *prepared) ([]candidate, error) {
 	var list []candidate
 	for i, f := range a.forced {
 		offer := &answer.Plain
-		if f.symmetric {
+		if f.window != nil {
 			offer = answer.Symmetric
 		}
 		if f.collective != answer.Collective || offer == nil || !slices.Contains(offer.Usable, f.name) {
@@ -248,17 +255,23 @@ func (a *algorithms) candidates(r *rank, p *prepared) ([]candidate, error) {
 		if a.trend(p, f.name).gone && offer.Chosen != f.name {
 			continue
 		}
-		call := r.shuntCall(f.comm, p, p.slots)
+		c := candidate{name: f.name, symmetric: f.window != nil}
+		slots := p.slots
+		if c.symmetric {
+			slots = f.window.moved(p.slots)
+			c.slots = slots
+		}
+		c.call = r.shuntCall(f.comm, p, slots)
 		if i == 0 {
-			first := call
-			call = func(slot int) error {
+			first := c.call
+			c.call = func(slot int) error {
 				if err := slowed.Hit(); err != nil {
 					return err
 				}
 				return first(slot)
 			}
 		}
-		list = append(list, candidate{name: f.name, call: call, symmetric: f.symmetric})
+		list = append(list, c)
 	}
 	if len(list) == 0 {
 		return nil, plugin.Errorf(plugin.Unsupported, "no algorithm: %s", answer.Plain.Reason)

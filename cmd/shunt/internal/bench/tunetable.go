@@ -37,29 +37,19 @@ func TuneTable(w io.Writer, c *Config, rows []Tuned) {
 	if OneForAll(rows[0].Collective) {
 		fmt.Fprintln(w, "# ranks see different sizes of one call: one algorithm serves all, the best in the mean")
 	}
-	names := 0
-	for _, name := range columns {
+	heads := []string{"best"}
+	if symmetric {
+		heads = append(heads, "symmetric memory: best")
+	}
+	names := len("untuned")
+	for _, name := range slices.Concat(columns, heads) {
 		names = max(names, len(name))
 	}
 	fmt.Fprintf(w, "#%9s %9s", "buffer", "message")
 	for _, name := range columns {
 		fmt.Fprintf(w, " %*s", max(len(name), 9), name)
 	}
-	verdicts := func(text func(*Verdict) (best, untuned, loss string), t *Tuned) {
-		for _, v := range []*Verdict{&t.Plain, t.Symmetric} {
-			if v == t.Symmetric && !symmetric {
-				break
-			}
-			best, untuned, loss := "-", "-", "-"
-			if v != nil {
-				best, untuned, loss = text(v)
-			}
-			fmt.Fprintf(w, "  %-*s  %-*s %5s", names, best, names, untuned, loss)
-		}
-	}
-	heads := []string{"best", "symmetric memory: best"}
-	for i, head := range heads[:map[bool]int{false: 1, true: 2}[symmetric]] {
-		names = max(names, len(heads[i]))
+	for _, head := range heads {
 		fmt.Fprintf(w, "  %-*s  %-*s %5s", names, head, names, "untuned", "loss")
 	}
 	fmt.Fprintln(w)
@@ -69,13 +59,16 @@ func TuneTable(w io.Writer, c *Config, rows []Tuned) {
 		for _, name := range columns {
 			fmt.Fprintf(w, " %*s", max(len(name), 9), t.cell(name))
 		}
-		verdicts(func(v *Verdict) (string, string, string) {
-			loss := ""
-			if v.Loss > 0 {
-				loss = percent(v.Loss)
+		for _, v := range []*Verdict{&t.Plain, t.Symmetric}[:len(heads)] {
+			best, untuned, loss := "-", "-", "-"
+			if v != nil {
+				best, untuned, loss = v.Best, v.Untuned, "0"
+				if v.Loss > 0 {
+					loss = percent(v.Loss)
+				}
 			}
-			return v.Best, v.Untuned, loss
-		}, t)
+			fmt.Fprintf(w, "  %-*s  %-*s %5s", names, best, names, untuned, loss)
+		}
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintln(w)
@@ -97,7 +90,7 @@ func (t *Tuned) cell(name string) string {
 }
 
 func percent(share float64) string {
-	if share < 0.1 {
+	if math.Abs(share) < 0.1 {
 		return fmt.Sprintf("%.1f%%", 100*share)
 	}
 	return fmt.Sprintf("%.0f%%", 100*share)

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/host/selector"
+	"github.com/shunt-ccl/shunt/internal/failpoint"
+)
+
+// The algorithm that is slow loses, in the tables, in the file and with ranks that
+// have the file; SHUNT_ALGO and an older file do not matter.
+func TestTune(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "the tuning.json")
+	// What is measured first is what 8 bytes would take.
+	t.Setenv(failpoint.Variable, "bench.first_algorithm=delay(3ms)")
+	t.Setenv("SHUNT_ALGO", "all_reduce=shm/two_shot")
+	t.Setenv("SHUNT_TUNING_FILE", "/does/not/exist")
+	stdout, stderr, code := shunt(t, "tune", "-n", "2,3", "--memory", "host", "--max", "512", "--factor", "64", "--iters", "3", "--collective", "all_reduce,sendrecv", "-o", path)
+	require.Zero(t, code, stderr)
+	require.Contains(t, stderr, "shunt tune: 2 ranks, 2 collectives, about ")
+	require.Regexp(t, `# all_reduce: .* 3 ranks, host memory, float32 sum\n# +buffer +message +shm/one_shot .* best +untuned +loss\n +8 +8 +3\d\d\d\.\d `, stdout)
+	require.Contains(t, stdout, "# sendrecv: ")
+	require.Regexp(t, `  all_reduce, 8 to 512: shm/\S+ instead of shm/one_shot, 9\d%`, stdout)
+	require.True(t, strings.HasSuffix(stdout, "\nexport SHUNT_TUNING_FILE='"+path+"'\n"), stdout)
+
+	tuning, err := selector.ReadTuning(path)
+	require.NoError(t, err)
+	require.Contains(t, tuning.Comment, "shunt tune --collective=all_reduce,sendrecv --factor=64 --iters=3")
+	worlds := map[int]int{}
+	for _, e := range tuning.Entries {
+		worlds[e.World]++
+		require.Equal(t, "host", e.Memory)
+		require.Equal(t, 1, e.Hosts)
+		require.Empty(t, e.DType+e.Op)
+		require.Contains(t, []string{"all_reduce", "send"}, e.Collective)
+	}
+	require.Len(t, worlds, 2)
+
+	t.Setenv("SHUNT_ALGO", "")
+	t.Setenv("SHUNT_TUNING_FILE", path)
+	stdout, stderr, code = shunt(t, "explain", "all_reduce", "-n", "3", "--memory", "host", "--bytes", "8", "--json")
+	require.Zero(t, code, stderr)
+	var answers []explained
+	require.NoError(t, json.Unmarshal([]byte(stdout), &answers))
+	require.NotEqual(t, "shm/one_shot", answers[0].Chosen)
+	require.Equal(t, "measured", answers[0].Source)
+}
+
+func TestTuneJSON(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "t.json")
+	stdout, stderr, code := shunt(t, "tune", "--json", "-n", "2", "--memory", "host", "--min", "64", "--max", "64", "--iters", "9", "--dtype", "bfloat16", "--op", "max",
+		"--collective", "all_reduce,all_to_all_v,barrier", "-o", path)
+	require.Zero(t, code, stderr)
+	var report tuneReport
+	require.NoError(t, json.Unmarshal([]byte(stdout), &report))
+	require.Equal(t, path, report.File)
+	require.Len(t, report.Worlds, 1)
+	require.Len(t, report.Worlds[0].Rows, 3)
+	for _, row := range report.Worlds[0].Rows {
+		require.Greater(t, len(row.Times), 1)
+		require.Positive(t, row.Times[row.Plain.Best])
+		require.NotEmpty(t, row.Plain.Tuned)
+		require.Less(t, row.Plain.Left, 0.02, "%s: of one size the best is taken, to a nanosecond", row.Collective)
+	}
+	file, err := selector.ReadTuning(path)
+	require.NoError(t, err)
+	require.Equal(t, report.Tuning.Entries, file.Entries)
+	for _, e := range file.Entries {
+		require.Equal(t, "bfloat16", e.DType)
+		require.Equal(t, map[bool]string{true: "max"}[e.Collective == "all_reduce"], e.Op)
+	}
+}
+
+// Nothing is written where a result is wrong, or nothing could be measured.
+func TestTuneWritesNoBadFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "t.json")
+	t.Setenv(failpoint.Variable, "bench.corrupt[1]=corrupt@2")
+	args := []string{"tune", "-n", "2", "--memory", "host", "--min", "64", "--max", "64", "--iters", "3", "-o", path, "--collective"}
+	stdout, stderr, code := shunt(t, append(args, "broadcast")...)
+	require.Equal(t, exitWrong, code)
+	require.Contains(t, stdout, " wrong ")
+	require.Contains(t, stderr, "wrong results of 1 algorithms and sizes: no file is written")
+	t.Setenv(failpoint.Variable, "bench.corrupt[1]=exit@2")
+	stdout, stderr, code = shunt(t, append(args, "broadcast")...)
+	require.Equal(t, exitWrong, code)
+	require.Contains(t, stdout, "# broadcast FAILED")
+	require.Contains(t, stderr, "broadcast, 2 ranks: ")
+	require.Contains(t, stderr, "no file is written")
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
+// Ctrl-C ends it, and leaves an older file as it was and nothing beside it.
+func TestTuneInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "t.json")
+	require.NoError(t, os.WriteFile(path, []byte("older"), 0o600))
+	c := exec.Command(os.Args[0], "tune", "-n", "2", "--memory", "host", "--max", "64", "--collective", "all_reduce,broadcast", "-o", path)
+	c.Env = append(os.Environ(), failpoint.Variable+"=bench.first_algorithm=delay(500ms)")
+	pipe, err := c.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	lines := bufio.NewScanner(pipe)
+	require.True(t, lines.Scan())
+	require.Contains(t, lines.Text(), "shunt tune: 2 ranks, 2 collectives")
+	began := time.Now()
+	require.NoError(t, c.Process.Signal(syscall.SIGINT))
+	for lines.Scan() { // to the end
+	}
+	require.Error(t, c.Wait())
+	require.Less(t, time.Since(began), 30*time.Second, "not all is measured first")
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "older", string(text))
+}
+
+func TestShellQuoted(t *testing.T) {
+	require.Equal(t, "/a/b-c_1.json", shellQuoted("/a/b-c_1.json"))
+	require.Equal(t, `'/a b'\''c'`, shellQuoted("/a b'c"))
+}
