@@ -137,7 +137,7 @@ func (c *Communicator) usable(what string) error {
 // less far than to the end; see outcome.
 func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, error) {
 	if c.failure.Load() != nil { // names are looked up for errors only
-		return ended, c.usable(op.Collective.String())
+		return ended, c.usable(c.numbered(op.Collective, c.collectives+1))
 	}
 	a := &c.scratch
 	program, known, err := c.again(op)
@@ -195,7 +195,7 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 		return paused, nil
 	}
 	if err != nil || len(c.unchecked) > 0 { // names are looked up for errors only
-		if err := c.ran(op.Collective.String(), err); err != nil {
+		if err := c.ran(c.numbered(op.Collective, c.collectives), err); err != nil {
 			return ended, err
 		}
 	}
@@ -311,12 +311,21 @@ func (c *Communicator) fail(reason *plugin.Error, spread bool) {
 	c.file()
 }
 
+// numbered names an operation for its errors: a collective with its number, which
+// is the same on all ranks and what their records and watchdogs say.
+func (c *Communicator) numbered(collective plugin.Collective, number uint64) string {
+	if collective.PointToPoint() {
+		return collective.String()
+	}
+	return fmt.Sprintf("%s #%d", collective, number)
+}
+
 // failed words a failure for the call that meets it.
 func (c *Communicator) failed(what string, reason *plugin.Error) error {
 	c.filing.wait()
 	return &plugin.Error{
 		Code: reason.Code, Rank: reason.Rank, Cause: reason,
-		Message: fmt.Sprintf("%s #%d on rank %d: %s; communicator %s is aborted, call Shrink or re-create it", what, c.seq, c.rank, reason.Message, c.label),
+		Message: fmt.Sprintf("%s on rank %d: %s; communicator %s is aborted, call Shrink or re-create it", what, c.rank, reason.Message, c.label),
 	}
 }
 

@@ -175,7 +175,7 @@ func (d *device) run(call *call, program *executor.DeviceProgram, a *executor.Ar
 		d.buffers.validate(call)
 		if err := d.buffers.current(call); err != nil {
 			c.fail(&plugin.Error{Code: plugin.CodeOf(err), Rank: c.rank, Message: err.Error()}, true)
-			return c.usable(call.collective.String())
+			return c.usable(c.numbered(call.collective, c.collectives))
 		}
 	}
 	a.PeerRecv = c.symmetric.peerRecv(call)
@@ -188,7 +188,7 @@ func (d *device) run(call *call, program *executor.DeviceProgram, a *executor.Ar
 		err = d.buffers.mark(stream)
 	}
 	if err != nil {
-		return d.explain(call.collective.String(), err, stream)
+		return d.explain(c.numbered(call.collective, c.collectives), err, stream)
 	}
 	return nil
 }

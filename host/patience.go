@@ -46,7 +46,8 @@ func (c *Communicator) DoFor(op *Operation, patience time.Duration) (*Request, e
 		return r.within(patience)
 	}
 	r := newRequest([]Operation{*op})
-	go c.goOn(r, func() error { return c.ran(r.operations[0].Collective.String(), c.engine.Resume()) })
+	what := c.numbered(op.Collective, c.collectives)
+	go c.goOn(r, func() error { return c.ran(what, c.engine.Resume()) })
 	return r, nil
 }
 
