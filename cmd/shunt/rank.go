@@ -54,10 +54,14 @@ func newRank() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
+			stray := usage("shunt rank is for jobs that shunt itself launches")
 			task := tasks[args[0]]
+			if task == nil {
+				return stray // and no hand on a descriptor that may be another's
+			}
 			report := os.NewFile(3, "report")
-			if task == nil || report == nil {
-				return usage("shunt rank is for jobs that shunt itself launches")
+			if report == nil {
+				return stray
 			}
 			err := task(c.Context(), []byte(args[1]), report)
 			return errors.Join(err, report.Close())
