@@ -41,11 +41,12 @@ without a file and what that costs. Then the file is written, real ranks load it
 and sizes are named for which they still do not take what was best.
 
 The file holds for the numbers of ranks that are measured (-n 2,4), all on one host,
-for the kind of memory, and, where --dtype or --op are given, for these alone.
-Beyond the largest size it extrapolates: measure up to what is used. On GPUs it is
-measured by replaying graphs or, with --eager, by single calls. There, the algorithms that need symmetric
-memory are measured too, on such memory. Operations are measured out of place;
-put and get are not, as their windows belong to one communicator.
+for the kind of memory, and, where --dtype or --op are given, for reductions with
+these alone.
+Beyond the largest size it extrapolates: measure up to what is used. On GPUs graphs
+are replayed or, with --eager, single calls timed; algorithms that need symmetric
+memory are measured too, on such memory. Operations are measured out of place; put
+and get are not, as their windows belong to one communicator.
 An algorithm that takes more than 8 times the best one's time at two sizes in a row,
 and does not catch up, is not measured at larger ones ("slow").
 
@@ -127,8 +128,8 @@ result was wrong (then no file is written), or a collective could not be measure
 	f.Var(&least, "min", "smallest size, of the whole buffer")
 	f.Var(&most, "max", "largest size; on GPUs the default is 256M")
 	f.IntVar(&factor, "factor", factor, "from one size to the next")
-	f.Var(&dtype, "dtype", "type of the elements; where it is given, the file holds for it alone")
-	f.Var(&op, "op", "reduction op; where it is given, the file holds for it alone")
+	f.Var(&dtype, "dtype", "type of the elements; where it is given, the file's reductions are for it alone")
+	f.Var(&op, "op", "reduction op; where it is given, the file's reductions are for it alone")
 	f.IntVar(&root, "root", root, "root of rooted collectives")
 	f.IntVar(&iterations, "iters", 0, "operations timed for each algorithm and size; 0: as many as --budget allows, on GPUs by size")
 	f.DurationVar(&budget, "budget", budget, "time spent on timing each algorithm and size in host memory")

@@ -57,9 +57,9 @@ type tuneRun struct {
 
 // all measures the worlds, writes the file and asks what it changes.
 func (r *tuneRun) all(config bench.Config, worlds []int) error {
-	interrupted := make(chan os.Signal, 1)
-	signal.Notify(interrupted, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
-	defer signal.Stop(interrupted)
+	// Between jobs there is nobody else to notice a signal.
+	ctx, stop := signal.NotifyContext(r.command.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	defer stop()
 	// Before anything is measured: it would be a pity to find out afterwards.
 	path, err := filepath.Abs(r.output)
 	if err != nil {
@@ -72,7 +72,7 @@ func (r *tuneRun) all(config bench.Config, worlds []int) error {
 		config.World = world
 		result := &tuneResult{World: world, Config: config, Rows: []bench.Tuned{}}
 		r.results = append(r.results, result)
-		if err := r.measure(result, interrupted); err != nil {
+		if err := r.measure(ctx, result); err != nil {
 			return err
 		}
 		r.tuning.Entries = append(r.tuning.Entries, bench.Entries(&config, result.Rows, r.dtype, r.op)...)
@@ -89,7 +89,7 @@ func (r *tuneRun) all(config bench.Config, worlds []int) error {
 		}
 		report.File, report.Tuning = path, r.tuning
 		for _, result := range r.results {
-			if err := r.prove(result, path); err != nil {
+			if err := r.prove(ctx, result, path); err != nil {
 				return fmt.Errorf("ranks with the file %s: %w", path, err)
 			}
 		}
@@ -109,9 +109,9 @@ func (r *tuneRun) all(config bench.Config, worlds []int) error {
 
 // measure goes through the collectives of one world, each in processes of its
 // own, so that one that fails costs its own rows only.
-func (r *tuneRun) measure(result *tuneResult, interrupted <-chan os.Signal) error {
+func (r *tuneRun) measure(ctx context.Context, result *tuneResult) error {
 	config, began := result.Config, time.Now()
-	answers, err := r.ask(config, "")
+	answers, err := r.ask(ctx, config, "")
 	if err != nil {
 		return err
 	}
@@ -132,11 +132,11 @@ func (r *tuneRun) measure(result *tuneResult, interrupted <-chan os.Signal) erro
 	}
 	for _, part := range parts {
 		name := part.Collectives[0]
-		rows, err := r.part(part, of(answers, name))
+		rows, err := r.part(ctx, part, of(answers, name))
 		tuned := bench.NewTuned(rows, of(answers, name))
 		if err != nil {
-			if len(interrupted) > 0 || r.command.Context().Err() != nil {
-				return err
+			if ctx.Err() != nil {
+				return plugin.Errorf(plugin.Aborted, "interrupted: no file is written: %w", err)
 			}
 			result.Failures = append(result.Failures, benchFailure{name, fmt.Sprintf("%.4000s", err)})
 			r.failed = errors.Join(r.failed, fmt.Errorf("%s, %d ranks: %w", name, config.World, err))
@@ -162,7 +162,7 @@ func of(answers []bench.Answer, collective string) []bench.Answer {
 }
 
 // part runs the ranks of one collective.
-func (r *tuneRun) part(config bench.Config, answers []bench.Answer) ([]bench.Row, error) {
+func (r *tuneRun) part(ctx context.Context, config bench.Config, answers []bench.Answer) ([]bench.Row, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, plugin.Errorf(plugin.System, "%w", err)
@@ -171,7 +171,7 @@ func (r *tuneRun) part(config bench.Config, answers []bench.Answer) ([]bench.Row
 	if limit == 0 {
 		limit = max(time.Minute, 5*config.EstimateTune(answers))
 	}
-	ctx, cancel := context.WithTimeoutCause(r.command.Context(), limit, plugin.Errorf(plugin.Timeout, "not done after %s", limit))
+	timed, cancel := context.WithTimeoutCause(ctx, limit, plugin.Errorf(plugin.Timeout, "not done after %s", limit))
 	defer cancel()
 	job := r.job
 	job.Path, job.Label = self, "shunt tune"
@@ -182,31 +182,31 @@ func (r *tuneRun) part(config bench.Config, answers []bench.Answer) ([]bench.Row
 	var rows []bench.Row
 	args := func(text string) []string { return []string{"rank", "bench", text} }
 	line.show("%d ranks: %s", config.World, config.Collectives[0])
-	err = bench.Run(ctx, config, bench.Launch{Job: job, Signals: received, Args: args}, func(row bench.Row) {
+	err = bench.Run(timed, config, bench.Launch{Job: job, Signals: received, Args: args}, func(row bench.Row) {
 		rows = append(rows, row)
 		line.show("%d ranks: %s, %s", config.World, row.Collective, selector.FormatSize(row.Bytes))
 	})
 	line.clear()
-	if cause := context.Cause(ctx); err != nil && cause != nil && r.command.Context().Err() == nil {
+	if cause := context.Cause(timed); err != nil && cause != nil && ctx.Err() == nil {
 		err = errors.Join(cause, err)
 	}
 	return rows, err
 }
 
 // ask lets real ranks say what they would take, with a tuning file or without.
-func (r *tuneRun) ask(config bench.Config, file string) ([]bench.Answer, error) {
+func (r *tuneRun) ask(ctx context.Context, config bench.Config, file string) ([]bench.Answer, error) {
 	job := r.job
 	job.World, job.Label = config.World, "shunt tune"
 	if file != "" {
 		job.Env = []string{"SHUNT_ALGO=", "SHUNT_TUNING_FILE=" + file}
 	}
 	var answers []bench.Answer
-	return answers, askRanks(r.command.Context(), "tune", config, job, &answers)
+	return answers, askRanks(ctx, "tune", config, job, &answers)
 }
 
 // prove notes what ranks take that have the file.
-func (r *tuneRun) prove(result *tuneResult, path string) error {
-	answers, err := r.ask(result.Config, path)
+func (r *tuneRun) prove(ctx context.Context, result *tuneResult, path string) error {
+	answers, err := r.ask(ctx, result.Config, path)
 	if err != nil {
 		return err
 	}

@@ -109,8 +109,8 @@ func (v *Verdict) Missed() bool {
 	return v.Tuned != "" && (v.Left > Noise || slices.Contains(v.GivenUp, v.Tuned))
 }
 
-// Entries are the tuning file's for one world on one host. Dtype and op are
-// named where the measurement is to hold for them alone.
+// Entries are the tuning file's for one world on one host. Where the measurement
+// is to hold for its dtype or op alone, those of reductions name them.
 func Entries(c *Config, list []Tuned, dtype, op bool) []selector.Entry {
 	var entries []selector.Entry
 	for _, name := range c.names() {
@@ -145,7 +145,8 @@ func Entries(c *Config, list []Tuned, dtype, op bool) []selector.Entry {
 				points[a] = selector.GivenUp(points[a], whole)
 			}
 			e := selector.Entry{Collective: collective.String(), Algorithm: a, World: c.World, Hosts: 1, Memory: c.Memory.String(), Points: points[a]}
-			if dtype {
+			// What only moves bytes is one for all dtypes.
+			if dtype && collective.Reduces() {
 				e.DType = c.DType.String()
 			}
 			if op && collective.Reduces() {
