@@ -6,11 +6,12 @@
 #                         conformance with every carrier, messages above 4 GiB
 #   session.sh table      the table: against NCCL and torch's symmetric memory, on all GPUs and on 2
 #   session.sh faults     carriers beside other work, kills, soaks, replays, changing splits
+#   session.sh tune       every algorithm of every collective, on all GPUs and on 2, and the tuning files
 #   session.sh diagnose   counters of large messages; the fault of NCCL that shaped the benchmark
 #
 # Everything it needs lies beside it (make device-build). $OUT, or out/ beside this
-# file, gets logs.tgz and, from the table, JSON and Markdown: no more than eight
-# files. A short table comes last. Each step has a limit, and no step begins when
+# file, gets logs.tgz and, from the table, JSON and Markdown, from tune its tables and
+# files: no more than eight files. A short table comes last. Each step has a limit, and no step begins when
 # SECONDS_A_PART (default 540) are over; steps that did not come to run are named.
 set -uo pipefail
 LOGS=$(mktemp -d "${TMPDIR:-/tmp}/shunt-session.XXXXXX")
@@ -129,6 +130,15 @@ faults() {
   shown killed-rank 90 bash -c "test_of tests/faults -test.timeout 85s -faults.loops=50 $plugin -test.run KilledRankOnDevices"
 }
 
+tune() {
+  local n
+  for n in "$gpus" $(two); do
+    step "tune-$n" 250 "$shunt" tune --memory cuda -n "$n" --graph --max "${MAX:-1G}" -o "$OUT/tuning-$n.json"
+    grep -v '^\[' "$logs/tune-$n.log" >"$OUT/tuning-$n.txt" 2>/dev/null || true
+    cut -c1-250 "$OUT/tuning-$n.txt"
+  done
+}
+
 diagnose() {
   shown nccl-reuse 150 python3 src/transports/cudaipc/bench/nccl_reuse.py ${nccl:+"$nccl"}
   shown counters 330 bash src/scripts/device-counters.sh "$shunt" "$gpus"
@@ -136,9 +146,9 @@ diagnose() {
 
 part_wanted=${1:-}
 case $part_wanted in
-  check | table | faults | diagnose) ;;
+  check | table | faults | tune | diagnose) ;;
   *)
-    echo "usage: session.sh check|table|faults|diagnose" >&2
+    echo "usage: session.sh check|table|faults|tune|diagnose" >&2
     exit 2
     ;;
 esac
