@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,24 +26,23 @@ func TestTune(t *testing.T) {
 	t.Setenv(failpoint.Variable, "bench.first_algorithm=delay(20ms)")
 	t.Setenv("SHUNT_ALGO", "all_reduce=shm/two_shot")
 	t.Setenv("SHUNT_TUNING_FILE", "/does/not/exist")
-	stdout, stderr, code := shunt(t, "tune", "-n", "2,3", "--memory", "host", "--max", "512", "--factor", "64", "--iters", "3", "--collective", "all_reduce,sendrecv", "-o", path)
+	stdout, stderr, code := shunt(t, "tune", "-n", "2,3", "--memory", "host", "--max", "512", "--factor", "64", "--iters", "3", "--collective", "all_reduce", "-o", path)
 	require.Zero(t, code, stderr)
-	require.Contains(t, stderr, "shunt tune: 2 ranks, 2 collectives, about ")
+	require.Contains(t, stderr, "shunt tune: 2 ranks, 1 collectives, about ")
 	require.Regexp(t, `# all_reduce: .* 3 ranks, host memory, float32 sum\n# +buffer +message +shm/one_shot .* best +untuned +loss\n +8 +8 +\d{5} `, stdout)
-	require.Contains(t, stdout, "# sendrecv: ")
 	require.Regexp(t, `  all_reduce, 8( to 512)?: shm/\S+ instead of shm/one_shot, \d[^,]* less time\n`, stdout)
 	require.True(t, strings.HasSuffix(stdout, "\nexport SHUNT_TUNING_FILE='"+path+"'\n"), stdout)
 
 	tuning, err := selector.ReadTuning(path)
 	require.NoError(t, err)
-	require.Contains(t, tuning.Comment, "shunt tune --collective=all_reduce,sendrecv --factor=64 --iters=3")
+	require.Contains(t, tuning.Comment, "shunt tune --collective=all_reduce --factor=64 --iters=3")
 	worlds := map[int]int{}
 	for _, e := range tuning.Entries {
 		worlds[e.World]++
 		require.Equal(t, "host", e.Memory)
 		require.Equal(t, 1, e.Hosts)
 		require.Empty(t, e.DType+e.Op)
-		require.Contains(t, []string{"all_reduce", "send"}, e.Collective)
+		require.Equal(t, "all_reduce", e.Collective)
 	}
 	require.Len(t, worlds, 2)
 
@@ -60,13 +60,13 @@ func TestTuneJSON(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "t.json")
 	stdout, stderr, code := shunt(t, "tune", "--json", "-n", "2", "--memory", "host", "--min", "64", "--max", "64", "--iters", "9", "--dtype", "bfloat16", "--op", "max",
-		"--collective", "all_reduce,all_to_all_v,barrier", "-o", path)
+		"--collective", "all_reduce,sendrecv,all_to_all_v,barrier", "-o", path)
 	require.Zero(t, code, stderr)
 	var report tuneReport
 	require.NoError(t, json.Unmarshal([]byte(stdout), &report))
 	require.Equal(t, path, report.File)
 	require.Len(t, report.Worlds, 1)
-	require.Len(t, report.Worlds[0].Rows, 3)
+	require.Len(t, report.Worlds[0].Rows, 4)
 	for _, row := range report.Worlds[0].Rows {
 		require.Greater(t, len(row.Times), 1)
 		require.Positive(t, row.Times[row.Plain.Best])
@@ -76,6 +76,7 @@ func TestTuneJSON(t *testing.T) {
 	file, err := selector.ReadTuning(path)
 	require.NoError(t, err)
 	require.Equal(t, report.Tuning.Entries, file.Entries)
+	require.True(t, slices.ContainsFunc(file.Entries, func(e selector.Entry) bool { return e.Collective == "send" }), "and of recv")
 	for _, e := range file.Entries {
 		if e.Collective == "all_reduce" {
 			require.Equal(t, "bfloat16 max", e.DType+" "+e.Op)

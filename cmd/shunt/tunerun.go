@@ -25,14 +25,16 @@ import (
 
 // tuneResult is one world of tune --json.
 type tuneResult struct {
-	World    int            `json:"world"`
-	Seconds  float64        `json:"seconds"`
-	Config   bench.Config   `json:"config"`
-	Rows     []bench.Tuned  `json:"rows"`
-	Single   []string       `json:"single,omitempty"` // collectives with nothing to choose
-	Changes  []bench.Change `json:"changes,omitempty"`
-	Misses   []string       `json:"misses,omitempty"` // sizes for which the best is not taken in spite of the file
-	Failures []benchFailure `json:"failures,omitempty"`
+	World   int           `json:"world"`
+	Seconds float64       `json:"seconds"`
+	Config  bench.Config  `json:"config"`
+	Rows    []bench.Tuned `json:"rows"`
+	Single  []string      `json:"single,omitempty"` // collectives with nothing to choose
+	// Unmeasured are algorithms that take none of the sizes, by collective.
+	Unmeasured map[string][]string `json:"unmeasured,omitempty"`
+	Changes    []bench.Change      `json:"changes,omitempty"`
+	Misses     []string            `json:"misses,omitempty"` // sizes for which the best is not taken in spite of the file
+	Failures   []benchFailure      `json:"failures,omitempty"`
 }
 
 // tuneReport is tune --json.
@@ -70,7 +72,7 @@ func (r *tuneRun) all(config bench.Config, worlds []int) error {
 	}
 	for _, world := range worlds {
 		config.World = world
-		result := &tuneResult{World: world, Config: config, Rows: []bench.Tuned{}}
+		result := &tuneResult{World: world, Config: config, Rows: []bench.Tuned{}, Unmeasured: map[string][]string{}}
 		r.results = append(r.results, result)
 		if err := r.measure(ctx, result); err != nil {
 			return err
@@ -123,6 +125,9 @@ func (r *tuneRun) measure(ctx context.Context, result *tuneResult) error {
 			result.Single = append(result.Single, name)
 			continue
 		}
+		if names := bench.Unmeasured(answers, name); len(names) > 0 {
+			result.Unmeasured[name] = names
+		}
 		parts = append(parts, part)
 		estimate += part.EstimateTune(of(answers, name))
 	}
@@ -147,6 +152,9 @@ func (r *tuneRun) measure(ctx context.Context, result *tuneResult) error {
 		result.Rows = append(result.Rows, tuned...)
 		if !wantsJSON(r.command) {
 			bench.TuneTable(r.command.OutOrStdout(), &part, tuned)
+			if names := result.Unmeasured[name]; len(names) > 0 {
+				fmt.Fprintf(r.command.OutOrStdout(), "# %s: none of these sizes suits %s; estimates of these stay (a smaller --factor helps)\n\n", name, strings.Join(names, ", "))
+			}
 			if err != nil {
 				fmt.Fprintf(r.command.OutOrStdout(), "# %s FAILED\n\n", name)
 			}

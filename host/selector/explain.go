@@ -40,6 +40,7 @@ type Alternative struct {
 type Rejection struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
+	Limits bool   `json:"limits,omitempty"` // an algorithm that takes other sizes of such calls
 }
 
 // Explain says who serves a message of the given bytes and why: the fallback
@@ -75,9 +76,9 @@ func (c *Choice) Explain(bytes int64) Explanation {
 		case i == chosen:
 			e.Chosen, e.Cost, e.Source = candidate.Qualified, round(cost), c.source(i)
 		case !fits(candidate.Algorithm, size, c.fixed):
-			e.Rejected = append(e.Rejected, Rejection{candidate.Qualified, c.misfit(i, size)})
+			e.Rejected = append(e.Rejected, Rejection{Name: candidate.Qualified, Reason: c.misfit(i, size), Limits: !c.fixed})
 		case clause != nil && !clause.allows(candidate):
-			e.Rejected = append(e.Rejected, Rejection{candidate.Qualified, fmt.Sprintf("SHUNT_ALGO clause %q does not name it", clause)})
+			e.Rejected = append(e.Rejected, Rejection{Name: candidate.Qualified, Reason: fmt.Sprintf("SHUNT_ALGO clause %q does not name it", clause)})
 		default:
 			e.Fallback = append(e.Fallback, Alternative{Name: candidate.Qualified, Cost: round(cost), Source: c.source(i)})
 		}
@@ -89,7 +90,7 @@ func (c *Choice) Explain(bytes int64) Explanation {
 	}
 	sort.Strings(transports)
 	for _, name := range transports {
-		e.Rejected = append(e.Rejected, Rejection{name, c.rejections[name]})
+		e.Rejected = append(e.Rejected, Rejection{Name: name, Reason: c.rejections[name]})
 	}
 	return e
 }

@@ -154,7 +154,7 @@ func TestExplain(t *testing.T) {
 	require.Equal(t, int64(4571), e.To)
 	require.Equal(t, "estimate", e.Source)
 	require.Equal(t, "shm/two_shot", e.Fallback[0].Name)
-	require.Equal(t, []Rejection{{"rdma", "no device"}}, e.Rejected)
+	require.Equal(t, []Rejection{{Name: "rdma", Reason: "no device"}}, e.Rejected)
 	require.Equal(t, `all_reduce float32 sum, 100 bytes, world 4 on 1 host(s), host memory
   runs shm/one_shot, 1.10 µs (estimate): cheapest of 3; the same from 0 to 4571
   else shm/two_shot, 5.01 µs (estimate): 3.91 µs slower
@@ -165,6 +165,7 @@ func TestExplain(t *testing.T) {
 	var back Explanation
 	require.NoError(t, json.Unmarshal(text, &back))
 	require.Equal(t, e, back)
+	require.Equal(t, []Rejection{{Name: "shm/one_shot", Reason: "takes at most 64K bytes", Limits: true}, {Name: "rdma", Reason: "no device"}}, c.Explain(1<<20).Rejected)
 	forced := compile(t, "*=nccl,shm/two_shot", three).Explain(100)
 	require.Equal(t, "nccl/ring", forced.Chosen)
 	require.Equal(t, "later in SHUNT_ALGO's order", forced.Fallback[0].Why)

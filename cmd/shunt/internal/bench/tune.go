@@ -46,6 +46,8 @@ type Answer struct {
 	// Symmetric is for receive memory that is registered as symmetric; nil where
 	// that opens no algorithm.
 	Symmetric *Offer `json:"symmetric,omitempty"`
+	// Unfit are algorithms whose limits exclude the size, on memory of either kind.
+	Unfit []string `json:"unfit,omitempty"`
 }
 
 // Offer is what would run, and what could.
@@ -94,6 +96,11 @@ func (c *Config) ask(comm *host.Communicator, j job) (Answer, error) {
 		}
 		for _, f := range e.Fallback {
 			o.Usable = append(o.Usable, f.Name)
+		}
+		for _, rejected := range e.Rejected {
+			if rejected.Limits && !slices.Contains(a.Unfit, rejected.Name) {
+				a.Unfit = append(a.Unfit, rejected.Name)
+			}
 		}
 		return o
 	}

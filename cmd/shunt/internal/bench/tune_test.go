@@ -50,6 +50,8 @@ func TestTuneOnGPUs(t *testing.T) {
 	answers := asked(t, c)
 	list := NewTuned(onGPUs(t, c), answers)
 	require.Len(t, list, len(answers))
+	require.Contains(t, answers[0].Unfit, "cudaipc/staged", "64 bytes are not for it")
+	require.Contains(t, Unmeasured(answers, "all_reduce"), "cudaipc/staged")
 	copies := 0
 	for i, row := range list {
 		require.Empty(t, row.Wrong)
@@ -231,6 +233,9 @@ func TestTuneReports(t *testing.T) {
 	require.Equal(t, []string{"all_reduce, 1M: takes t/b, and t/a is best: 100% slower"}, Misses(list))
 	require.Equal(t, 2, Choices([]Answer{list[0].answer, {Collective: "reduce"}}, "all_reduce"))
 	require.Zero(t, Choices([]Answer{list[0].answer, {Collective: "reduce"}}, "reduce"))
+	unfit := []Answer{{Collective: "reduce", Unfit: []string{"t/a", "t/b"}}, {Collective: "reduce", Plain: Offer{Usable: []string{"t/b"}}, Unfit: []string{"t/a"}}}
+	require.Equal(t, []string{"t/a"}, Unmeasured(unfit, "reduce"))
+	require.Empty(t, Unmeasured(unfit, "all_reduce"))
 }
 
 // What a tuning cannot be is refused.

@@ -239,6 +239,23 @@ func Choices(answers []Answer, collective string) int {
 	return len(slices.Compact(names))
 }
 
+// Unmeasured are algorithms of a collective that take none of the sizes that were
+// asked about, and so keep their estimates beside measured costs.
+func Unmeasured(answers []Answer, collective string) []string {
+	var names []string
+	for _, a := range answers {
+		if a.Collective == collective {
+			names = append(names, a.Unfit...)
+		}
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool {
+		return slices.ContainsFunc(answers, func(a Answer) bool {
+			return a.Collective == collective && (slices.Contains(a.Plain.Usable, name) || slices.Contains(a.only(), name))
+		})
+	})
+}
+
 // OneForAll reports whether one algorithm serves all sizes of a collective,
 // because its ranks see different ones.
 func OneForAll(collective string) bool {
