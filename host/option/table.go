@@ -87,7 +87,7 @@ var table = [count]Variable{
 	idAlgo: {Name: "SHUNT_ALGO", Kind: Text, Group: "Choice of algorithm",
 		Doc: "Forces algorithms by collective and message size: `all_reduce:0-64K=shm/one_shot;all_gather=shm`. Must be equal on all ranks. The grammar is in the guide; `shunt explain` shows the effect."},
 	idTuningFile: {Name: "SHUNT_TUNING_FILE", Kind: Text, Group: "Choice of algorithm",
-		Doc: "JSON file of measured costs that replace the transports' own estimates. Must be equal on all ranks."},
+		Doc: "JSON file of measured costs that replace the transports' own estimates; `shunt tune` writes one. Must be equal on all ranks."},
 	idTimeout: {Name: "SHUNT_TIMEOUT", Kind: Duration, Default: "60s", Min: second / 1000, Max: day, Group: "Deadlines",
 		Doc: "Longest time one operation, or joining, may take. Then the communicator aborts with an error that names the rank that was waited for."},
 	idStall: {Name: "SHUNT_STALL", Kind: Duration, Default: "1s", Min: second / 1000, Max: day, Group: "Deadlines",
