@@ -84,7 +84,7 @@ CALLS = {
 
 def in_group(comm):
     with comm.group():
-        comm.send(np.ones(1 << 20), 0)
+        comm.recv(np.ones(1 << 20), 0)
         comm.recv(np.ones(1 << 20), 2)
 
 
