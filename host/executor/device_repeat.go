@@ -1,6 +1,8 @@
 package executor
 
 import (
+	"encoding/binary"
+
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -26,7 +28,7 @@ type repeat struct {
 type callersAddress struct {
 	offset int
 	recv   bool
-	beyond uint64 // the beginning of that memory
+	beyond int64 // the beginning of that memory
 }
 
 // repeatable reports whether a plan can be known by its slots alone.
@@ -69,7 +71,7 @@ func (r *deviceRun) repeated() bool {
 			memory = a.Recv
 		}
 		if memory != nil { // else there is none, and the argument is 0
-			store(params[c.offset:], int64(uint64(uintptr(memory))+c.beyond), 8)
+			store(params[c.offset:], int64(uintptr(memory))+c.beyond, 8)
 		}
 	}
 	r.d.put(m.work)
@@ -95,9 +97,14 @@ func (r *deviceRun) remember() {
 		if k.args[i].ref == plugin.None {
 			continue
 		}
-		ref := &r.p.plan.Refs[k.args[i].ref]
-		if ref.Space == plugin.SpaceSend || ref.Space == plugin.SpaceRecv {
-			m.addresses = append(m.addresses, callersAddress{k.args[i].offset, ref.Space == plugin.SpaceRecv, uint64(r.p.frame[ref.Offset])})
+		// What is in the params by now, as registers may have changed since.
+		offset := k.args[i].offset
+		at := int64(binary.NativeEndian.Uint64(m.params[offset:]))
+		switch r.p.plan.Refs[k.args[i].ref].Space {
+		case plugin.SpaceSend:
+			m.addresses = append(m.addresses, callersAddress{offset, false, at - int64(uintptr(a.Send))})
+		case plugin.SpaceRecv:
+			m.addresses = append(m.addresses, callersAddress{offset, true, at - int64(uintptr(a.Recv))})
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"encoding/binary"
 	"slices"
 	"testing"
 
@@ -70,6 +71,31 @@ func TestRepeatedLaunchesAreWhatThePlanSays(t *testing.T) {
 	same("another region", arguments(0x1000, 0x2000, 8), two, false)
 	d.ClearRegion(0, 0)
 	same("no region", arguments(0x1000, 0x2000, 8), two, false)
+}
+
+// A register that an address was made of may be written again behind the launch.
+func TestRepeatedLaunchesKeepTheAddressesOfTheLaunch(t *testing.T) {
+	g := newGPU(t, 1)
+	var at []uint64
+	d := g.newDevice(&inspector{Driver: g.Driver, look: func(b *cuda.Batch) {
+		at = append(at, binary.NativeEndian.Uint64(b.Params[b.Work[0].Params:]))
+	}}, 1)
+	plan := devicePlan(t, 1, func(b *plugin.Builder) {
+		b.Track(func() {
+			offset := b.Add(b.Slot(plugin.SlotBytes), b.Const(8))
+			b.Launch("image", "add", b.Const(1), b.Const(32), plugin.Address(b.Send(offset)))
+			b.Set(offset, plugin.AluMov, b.Slot(plugin.SlotRoot), 0, 0)
+		})
+	})
+	p, err := d.Load(plan, 0)
+	require.NoError(t, err)
+	a := &Arguments{Send: pointer(0x1000)}
+	a.Slots[plugin.SlotBytes], a.Slots[plugin.SlotSendBytes], a.Slots[plugin.SlotRoot] = 16, 64, 1000
+	require.NoError(t, d.Run(p, a, 0))
+	require.True(t, p.last.known)
+	a.Send = pointer(0x5000)
+	require.NoError(t, d.Run(p, a, 0))
+	require.Equal(t, []uint64{0x1018, 0x5018}, at)
 }
 
 // Plans that compute with where the caller's memory is are gone through each time.
