@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -9,7 +8,6 @@ import (
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/bench"
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
-	"github.com/shunt-ccl/shunt/internal/nearest"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -51,14 +49,8 @@ one that fails or hangs (--limit) costs its own rows only; the exit status tells
 			"  shunt bench --memory cuda --busy 50 --against process:./shunt-transport-cudaipc",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			for _, name := range collectives {
-				if !slices.Contains(bench.Names(), name) {
-					hint := "there are " + strings.Join(bench.Names(), ", ")
-					if near := nearest.Of(name, bench.Names()); near != "" {
-						hint = "did you mean " + near + "?"
-					}
-					return usage("no measurement is called %q; %s", name, hint)
-				}
+			if err := known(collectives, bench.Names(), "no measurement is called %q; %s"); err != nil {
+				return err
 			}
 			if inPlace && noInPlace {
 				return usage("--in-place and --no-in-place exclude each other")

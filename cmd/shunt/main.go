@@ -17,12 +17,15 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/internal/nearest"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/pool"
 	"github.com/shunt-ccl/shunt/transports/cudaipc"
@@ -111,6 +114,22 @@ func (e *exitError) Unwrap() error { return e.err }
 
 func usage(format string, args ...any) error {
 	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+// known is the usage error of the first name that is not among those there are:
+// format has the name and a hint.
+func known(names, all []string, format string) error {
+	for _, name := range names {
+		if slices.Contains(all, name) {
+			continue
+		}
+		hint := "there are " + strings.Join(all, ", ")
+		if near := nearest.Of(name, all); near != "" {
+			hint = "did you mean " + near + "?"
+		}
+		return usage(format, name, hint)
+	}
+	return nil
 }
 
 // usageArgs makes an argument check a usage error.

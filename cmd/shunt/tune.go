@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/bench"
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
 	"github.com/shunt-ccl/shunt/host/selector"
-	"github.com/shunt-ccl/shunt/internal/nearest"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -56,14 +54,8 @@ result was wrong (then no file is written), or a collective could not be measure
 		Example: "  shunt tune -n 2,4\n  shunt tune --memory cuda --max 1G -o tuning.json\n  shunt tune -n 2 --collective all_reduce,broadcast --dtype bfloat16",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			for _, name := range collectives {
-				if !slices.Contains(bench.TuneNames(), name) {
-					hint := "there are " + strings.Join(bench.TuneNames(), ", ")
-					if near := nearest.Of(name, bench.TuneNames()); near != "" {
-						hint = "did you mean " + near + "?"
-					}
-					return usage("%q cannot be tuned; %s", name, hint)
-				}
+			if err := known(collectives, bench.TuneNames(), "%q cannot be tuned; %s"); err != nil {
+				return err
 			}
 			switch {
 			case graph && eager:
