@@ -64,7 +64,7 @@ func (r *rank) broken(called error, ended func() error, then ...func() error) er
 // An all_reduce that is in place on one rank alone is told so, as others deliver into
 // receive memory.
 func TestInPlaceOnOneRankAloneIsNamed(t *testing.T) {
-	t.Setenv("SHUNT_ALGO", "all_reduce=cudaipc/copy,*")
+	t.Setenv("SHUNT_ALGO", "all_reduce=cudaipc/delivered,*")
 	const n, count = 3, 1000
 	ended := meeting(n)
 	errs := deviceErrors(t, gpus(t, n), nil, func(r *rank) error {

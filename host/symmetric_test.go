@@ -85,9 +85,13 @@ func TestSymmetricMemoryIsReachedByCopies(t *testing.T) {
 // An all_reduce by copies with an odd rest, with shards and without, out of place and
 // in place by turns, and with factors, which engines cannot apply.
 func TestSymmetricAllReduceByCopies(t *testing.T) {
-	t.Setenv("SHUNT_ALGO", "all_reduce=cudaipc/copy,*")
-	for _, n := range []int{2, 3, 4, 8} {
-		t.Run(fmt.Sprint("world ", n), func(t *testing.T) {
+	for _, test := range []struct {
+		algorithm string
+		n         int
+	}{{"copy", 2}, {"copy", 4}, {"copy", 8}, {"delivered", 2}, {"delivered", 3}, {"delivered", 4}, {"delivered", 8}} {
+		n := test.n
+		t.Run(fmt.Sprint(test.algorithm, ", world ", n), func(t *testing.T) {
+			t.Setenv("SHUNT_ALGO", "all_reduce=cudaipc/"+test.algorithm+",*")
 			const most = 3000
 			deviceWorld(t, n, func(r *rank) error {
 				recv, end, err := r.symmetric(most)
@@ -115,7 +119,7 @@ func TestSymmetricAllReduceByCopies(t *testing.T) {
 							case plugin.OpPremulSum:
 								want *= 2
 							}
-							if inPlace || op == plugin.OpPremulSum || count < 4*n { // engines alone carry the others
+							if test.algorithm == "copy" || inPlace || op == plugin.OpPremulSum || count < 4*n { // engines alone carry the others
 								if d := cudaipctest.Delivered.Load() - before; d != 0 {
 									return fmt.Errorf("%d elements, in place %v, %s: %d chunks delivered", count, inPlace, op, d)
 								}
@@ -257,7 +261,7 @@ func TestSymmetricAlgorithmsAreExplained(t *testing.T) {
 			{plugin.AllToAll, 8 << 20, "cudaipc/direct"}, {plugin.AllToAll, 128 << 20, "cudaipc/copy"},
 			{plugin.AllGather, 1 << 10, "cudaipc/ll"}, {plugin.Broadcast, 512 << 20, "cudaipc/chain"},
 			{plugin.Scatter, 64 << 20, "cudaipc/copy"}, {plugin.Scatter, 1 << 10, "cudaipc/ll128"},
-			{plugin.AllGatherV, 64 << 20, "cudaipc/ll128"}, {plugin.AllReduce, 512 << 20, "cudaipc/copy"}, {plugin.AllReduce, 64 << 20, "cudaipc/staged"},
+			{plugin.AllGatherV, 64 << 20, "cudaipc/ll128"}, {plugin.AllReduce, 512 << 20, "cudaipc/copy"}, {plugin.AllReduce, 2 << 30, "cudaipc/delivered"}, {plugin.AllReduce, 64 << 20, "cudaipc/staged"},
 		} {
 			e, err := r.ExplainSymmetric(test.collective, plugin.Float32, plugin.OpSum, test.bytes)
 			if err != nil || e.Chosen != test.chosen {

@@ -3,8 +3,7 @@ package cudaipc
 import "github.com/shunt-ccl/shunt/plugin"
 
 // algorithm is a way to do a collective: a kernel, its grid, and the messages
-// it is best for. Limits and costs are what 2 and 4 H200 measured, in graphs; 4 when
-// no kernel was spread, and the root had a share in reduce's two_shot_ll128. See
+// it is best for. Limits and costs are what 2 and 4 H200 measured, in graphs. See
 // docs/benchmarks-cuda.md. Bytes are those of plugin.Request.
 type algorithm struct {
 	collective plugin.Collective
@@ -39,7 +38,6 @@ const (
 	unitsPart               // LL128 on 1/world of a message
 	unitsRooted             // LL128 on a share of all ranks but the root, among two of both
 	full                    // all blocks, all threads
-	staging                 // the same, but half the blocks for long messages among more than two
 	pairs                   // all_to_all_v: blocks for each peer
 	roots                   // reduce_scatter_v: a reduce to each rank; costs are those of one
 	owners                  // broadcast: blocks for each rank but the root, and some for the root's own copy
@@ -58,15 +56,15 @@ var algorithms = []algorithm{
 	{plugin.AllReduce, "one_shot_ll", "all_reduce", "shunt_all_reduce_one_shot_ll", true, packets, 0, 32 * kib, 2.1, 60000, two},
 	{plugin.AllReduce, "one_shot_ll128", "all_reduce", "shunt_all_reduce_one_shot_ll128", true, units, 16 * kib, 256 * kib, 2.9, 80000, more},
 	{plugin.AllReduce, "one_shot_ll128", "all_reduce", "shunt_all_reduce_one_shot_ll128", true, units, 16 * kib, 512 * kib, 2.6, 275000, two},
-	{plugin.AllReduce, "two_shot_ll128", "all_reduce", "shunt_all_reduce_two_shot_ll128", true, unitsPart, 128 * kib, 0, 4.6, 180000, more},
+	{plugin.AllReduce, "two_shot_ll128", "all_reduce", "shunt_all_reduce_two_shot_ll128", true, unitsPart, 128 * kib, 0, 4.9, 176000, more},
 	{plugin.AllReduce, "two_shot_ll128", "all_reduce", "shunt_all_reduce_two_shot_ll128", true, unitsPart, 128 * kib, 0, 4.6, 265000, two},
 	{plugin.AllReduce, "direct", "all_reduce", "shunt_all_reduce_direct", true, full, 4 * mib, 0, 8.7, 343000, two},
 	{plugin.AllReduce, "staged", "all_reduce", "shunt_all_reduce_staged", true, full, 32 * mib, 0, 17.5, 357000, two},
-	{plugin.AllReduce, "staged", "all_reduce", "shunt_all_reduce_staged", true, full, 4 * mib, 0, 11, 222000, more},
+	{plugin.AllReduce, "staged", "all_reduce", "shunt_all_reduce_staged", true, full, 4 * mib, 0, 11, 226000, more},
 
-	{plugin.AllGather, "ll", "all_gather", "shunt_all_gather_ll", false, packets, 0, 16 * kib, 2.3, 30000, more},
+	{plugin.AllGather, "ll", "all_gather", "shunt_all_gather_ll", false, packets, 0, 16 * kib, 2.35, 14000, more},
 	{plugin.AllGather, "ll", "all_gather", "shunt_all_gather_ll", false, packets, 0, 16 * kib, 2.1, 42000, two},
-	{plugin.AllGather, "ll128", "all_gather", "shunt_all_gather_ll128", false, units, 4 * kib, 0, 2.8, 81000, more},
+	{plugin.AllGather, "ll128", "all_gather", "shunt_all_gather_ll128", false, units, 4 * kib, 0, 2.75, 81000, more},
 	{plugin.AllGather, "ll128", "all_gather", "shunt_all_gather_ll128", false, units, 4 * kib, 0, 2.3, 200000, two},
 	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, full, 1 * mib, 0, 8, 115000, more},
 	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, full, 1 * mib, 0, 8.3, 364500, two},
@@ -74,8 +72,8 @@ var algorithms = []algorithm{
 	{plugin.ReduceScatter, "ll", "reduce_scatter", "shunt_reduce_scatter_ll", true, packets, 0, 32 * kib, 2.5, 36000, all},
 	{plugin.ReduceScatter, "ll128", "reduce_scatter", "shunt_reduce_scatter_ll128", true, units, 16 * kib, 2 * mib, 3.1, 75000, more},
 	{plugin.ReduceScatter, "ll128", "reduce_scatter", "shunt_reduce_scatter_ll128", true, units, 16 * kib, 0, 3.1, 260000, two},
-	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, staging, 2 * mib, 0, 10.7, 107000, more},
-	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, staging, 2 * mib, 0, 18.3, 344600, two},
+	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, full, 2 * mib, 0, 9.2, 113000, more},
+	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, full, 2 * mib, 0, 18.3, 344600, two},
 	{plugin.ReduceScatter, "direct", "reduce_scatter", "shunt_reduce_scatter_direct", true, full, 16 * mib, 0, 19, 110500, more},
 	{plugin.ReduceScatter, "direct", "reduce_scatter", "shunt_reduce_scatter_direct", true, full, 4 * mib, 0, 9.2, 334500, two},
 
@@ -91,22 +89,22 @@ var algorithms = []algorithm{
 	{plugin.Broadcast, "ll", "broadcast", "shunt_broadcast_ll", false, packets, 0, 64 * kib, 2.2, 33000, all},
 	{plugin.Broadcast, "ll128", "broadcast", "shunt_broadcast_ll128", false, owners, 32 * kib, 0, 3.2, 285000, more},
 	{plugin.Broadcast, "ll128", "broadcast", "shunt_broadcast_ll128", false, owners, 16 * kib, 0, 2.2, 178000, two},
-	{plugin.Broadcast, "direct", "broadcast", "shunt_broadcast_direct", false, full, 16 * mib, 0, 20, 331000, more},
-	{plugin.Broadcast, "chain", "broadcast", "shunt_broadcast_chain", false, full, 96 * mib, 0, 33.5, 347600, more},
+	{plugin.Broadcast, "direct", "broadcast", "shunt_broadcast_direct", false, full, 16 * mib, 0, 20, 345000, more},
+	{plugin.Broadcast, "chain", "broadcast", "shunt_broadcast_chain", false, full, 96 * mib, 0, 44, 354700, more},
 	{plugin.Broadcast, "direct", "broadcast", "shunt_broadcast_direct", false, full, 1 * mib, 0, 7.8, 366000, two},
 
 	{plugin.Reduce, "one_shot_ll", "reduce", "shunt_reduce_one_shot_ll", true, packets, 0, 64 * kib, 2.2, 36000, all},
 	{plugin.Reduce, "one_shot_ll128", "reduce", "shunt_reduce_one_shot_ll128", true, units, 64 * kib, 256 * kib, 2.9, 80000, all},
-	{plugin.Reduce, "two_shot_ll128", "reduce", "shunt_reduce_two_shot_ll128", true, unitsRooted, 256 * kib, 12 * mib, 4.2, 210000, more},
+	{plugin.Reduce, "two_shot_ll128", "reduce", "shunt_reduce_two_shot_ll128", true, unitsRooted, 256 * kib, 64 * mib, 5.5, 302000, more},
 	{plugin.Reduce, "two_shot_ll128", "reduce", "shunt_reduce_two_shot_ll128", true, unitsRooted, 256 * kib, 16 * mib, 3.6, 287000, two},
-	{plugin.Reduce, "staged", "reduce", "shunt_reduce_staged", true, staging, 8 * mib, 0, 18, 309000, more},
-	{plugin.Reduce, "staged", "reduce", "shunt_reduce_staged", true, staging, 8 * mib, 0, 15.5, 360000, two},
+	{plugin.Reduce, "staged", "reduce", "shunt_reduce_staged", true, full, 8 * mib, 0, 33, 334000, more},
+	{plugin.Reduce, "staged", "reduce", "shunt_reduce_staged", true, full, 8 * mib, 0, 15.5, 360000, two},
 
 	{plugin.AllToAllV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
 	{plugin.AllGatherV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
 	{plugin.Gather, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
 	{plugin.GatherV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
-	{plugin.Scatter, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, more},
+	{plugin.Scatter, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 122000, more},
 	{plugin.Scatter, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 357000, two},
 	{plugin.ScatterV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 110000, all},
 	{plugin.Send, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.8, 330000, all},
@@ -167,9 +165,7 @@ func (t Transport) Supports(r plugin.Request) plugin.Support {
 			})
 		}
 	}
-	if a, ok := copied(r); ok {
-		s.Algorithms = append(s.Algorithms, a)
-	}
+	s.Algorithms = append(s.Algorithms, copied(r)...)
 	if len(s.Algorithms) == 0 {
 		return no("cudaipc does not do this operation")
 	}

@@ -2,40 +2,46 @@ package cudaipc
 
 import "github.com/shunt-ccl/shunt/plugin"
 
-// copyName is the algorithm of symmetric requests: the copy engines write
-// straight into the receive memory of peers, whose addresses the host knows.
-const copyName = "copy"
+// The algorithms of symmetric requests: the copy engines write straight into the
+// receive memory of peers, whose addresses the host knows. An all_reduce by copy
+// is a kernel's reduce_scatter, whose results the engines give to all; where it is
+// delivered, they carry the parts as well.
+const (
+	copyName      = "copy"
+	deliveredName = "delivered"
+)
 
-// copies are the collectives that it does. Costs are what 4 H200 and 2 H200
+// copies are the collectives that they do. Costs are what 4 H200 and 2 H200
 // measured, in graphs: a copy begins some 20 µs late, and then has packets longer
-// than those of kernels. Those of all_reduce among more than two are computed from
-// the rates of copies. docs/decisions/0009-symmetric.md has the measurements.
+// than those of kernels. docs/decisions/0009-symmetric.md has the measurements.
 var copies = []struct {
 	collective plugin.Collective
-	min        int64
+	name       string
 	latency    float64 // microseconds
 	bandwidth  float64 // bytes per microsecond, of plugin.Request.Bytes
 	worlds     worlds
 }{
-	{plugin.AllReduce, 0, 79, 256600, more},
-	{plugin.AllReduce, 0, 66, 392700, two},
-	{plugin.AllGather, 0, 26.5, 130100, more},
-	{plugin.AllGather, 0, 24.5, 391000, two},
-	{plugin.AllToAll, 0, 26.9, 129800, more},
-	{plugin.AllToAll, 0, 25, 391900, two},
-	{plugin.Broadcast, 0, 23.5, 396000, two},
-	{plugin.Scatter, 0, 26.5, 130100, more},
-	{plugin.Scatter, 0, 23.5, 396000, two},
+	{plugin.AllReduce, copyName, 57, 240400, more},
+	{plugin.AllReduce, copyName, 66, 356000, two},
+	{plugin.AllReduce, deliveredName, 240, 249000, more},
+	{plugin.AllReduce, deliveredName, 66, 392700, two},
+	{plugin.AllGather, copyName, 36, 130000, more},
+	{plugin.AllGather, copyName, 24.5, 391000, two},
+	{plugin.AllToAll, copyName, 36.5, 130100, more},
+	{plugin.AllToAll, copyName, 25, 391900, two},
+	{plugin.Broadcast, copyName, 23.5, 396000, two},
+	{plugin.Scatter, copyName, 26.4, 131300, more},
+	{plugin.Scatter, copyName, 23.5, 396000, two},
 }
 
-// copied is the algorithm as Supports offers it, if it does a request.
-func copied(r plugin.Request) (plugin.Algorithm, bool) {
+// copied are those that do a request, as Supports offers them.
+func copied(r plugin.Request) (offered []plugin.Algorithm) {
 	for _, c := range copies {
 		if c.collective == r.Collective && r.Symmetric && r.World > 1 && c.worlds.has(r.World) {
-			return plugin.Algorithm{Name: copyName, MinBytes: c.min, Latency: c.latency, Bandwidth: c.bandwidth}, true
+			offered = append(offered, plugin.Algorithm{Name: c.name, Latency: c.latency, Bandwidth: c.bandwidth})
 		}
 	}
-	return plugin.Algorithm{}, false
+	return offered
 }
 
 // copyPlan is the plan of an operation by copies: a kernel that ends when every
@@ -46,8 +52,9 @@ func copied(r plugin.Request) (plugin.Algorithm, bool) {
 //
 // The copies begin with the next rank, so that in step every GPU receives from
 // one: several at once reach little more than half the rate.
-func copyPlan(r plugin.Request) (*plugin.Plan, error) {
-	w := writer{plugin.NewBuilder(r, copyName), r}
+func copyPlan(r plugin.Request, name string) (*plugin.Plan, error) {
+	w := writer{plugin.NewBuilder(r, name), r}
+	delivers := name == deliveredName && r.Op != plugin.OpPremulSum // engines cannot scale what they copy
 	root, me := w.Slot(plugin.SlotRoot), w.Const(int64(r.Rank))
 	// sends runs the body where this rank sends.
 	sends := func(body func()) {
@@ -58,7 +65,7 @@ func copyPlan(r plugin.Request) (*plugin.Plan, error) {
 			body()
 		}
 	}
-	if w.delivers() {
+	if delivers {
 		// First, for it must not stand behind what waits for it in a queue that
 		// streams share (CUDA_DEVICE_MAX_CONNECTIONS).
 		w.Track(w.combineDelivered)
@@ -68,7 +75,7 @@ func copyPlan(r plugin.Request) (*plugin.Plan, error) {
 		args[argSend] = plugin.Value(w.Slot(plugin.SlotWindow), 8) // the range's number
 		args[argRecv] = plugin.Value(w.Slot(plugin.SlotOffset), 8) // and the offset there
 		check := w.LaunchDependent
-		if w.delivers() {
+		if delivers {
 			check = w.Launch // on a stream of its own, behind no kernel
 			// Whether it is in place, all ranks must agree on.
 			inPlace := w.Eq(w.apart(), w.Const(0))
@@ -76,7 +83,7 @@ func copyPlan(r plugin.Request) (*plugin.Plan, error) {
 		}
 		check("symmetric", "shunt_symmetric_begin", w.Const(1), w.Const(32), args...)
 		if r.Collective == plugin.AllReduce {
-			w.allReduceByCopies()
+			w.allReduceByCopies(delivers)
 		} else {
 			sends(func() {
 				for k := 1; k < r.World; k++ {
@@ -123,12 +130,6 @@ func (w writer) copyOwn() {
 	})
 }
 
-// delivers reports whether this is an all_reduce that engines alone carry where it
-// is out of place. They cannot scale what they copy.
-func (w writer) delivers() bool {
-	return w.r.Collective == plugin.AllReduce && w.r.Op != plugin.OpPremulSum
-}
-
 // apart is whether the operation is out of place.
 func (w writer) apart() plugin.Reg {
 	zero := w.Const(0)
@@ -140,10 +141,10 @@ func (w writer) shard() plugin.Reg {
 	return w.Mul(w.Div(w.Slot(plugin.SlotBytes), w.Const(16*int64(w.r.World))), w.Const(16))
 }
 
-// allReduceByCopies is an all_reduce whose results, and out of place whose parts
-// too, the copy engines carry. What does not make shards of whole words goes apart,
-// first.
-func (w writer) allReduceByCopies() {
+// allReduceByCopies is an all_reduce whose results the copy engines carry, and, if
+// it delivers and is out of place, whose parts too. What does not make shards of
+// whole words goes apart, first.
+func (w writer) allReduceByCopies(delivers bool) {
 	zero, shard := w.Const(0), w.shard()
 	whole := w.Mul(shard, w.Const(int64(w.r.World)))
 	rest := w.Sub(w.Slot(plugin.SlotBytes), whole)
@@ -156,7 +157,7 @@ func (w writer) allReduceByCopies() {
 	})
 	own := w.Mul(shard, w.Const(int64(w.r.Rank)))
 	w.If(w.Lt(zero, shard), func() {
-		if !w.delivers() {
+		if !delivers {
 			w.reduceAndCopy(own, shard)
 			return
 		}
@@ -173,7 +174,7 @@ func (w writer) reduceAndCopy(own, shard plugin.Reg) {
 	a, _ := find(plugin.ReduceScatter, "staged", w.r.World)
 	args := w.arguments(shard)
 	args[argRecv] = plugin.Address(w.Recv(own))
-	w.launch(a, w.Const(maxBlocks), w.Const(maxThreads), args)
+	w.run(a, shard, args)
 	for k := 1; k < w.r.World; k++ {
 		w.Copy(w.PeerRecv(w.Const(w.distant(k)), own), w.Recv(own), shard)
 	}

@@ -30,8 +30,8 @@ func (e *endpoint) Prepare(_ context, r plugin.Request, name string) (*plugin.Pl
 	if r.World == 1 && name == localName && local(r.Collective) {
 		return localPlan(r)
 	}
-	if _, ok := copied(r); ok && name == copyName && r.Memory == plugin.MemoryKindCuda {
-		return copyPlan(r)
+	if r.Memory == plugin.MemoryKindCuda && slices.ContainsFunc(copied(r), func(a plugin.Algorithm) bool { return a.Name == name }) {
+		return copyPlan(r, name)
 	}
 	a, ok := find(r.Collective, name, r.World)
 	if !ok || r.World == 1 || r.Memory != plugin.MemoryKindCuda {
@@ -194,12 +194,12 @@ func (w writer) size(g grid, bytes plugin.Reg) (blocks, threads plugin.Reg) {
 		// 4 warps a block until the grid is full, then 8, then 16.
 		most := w.Select(w.Le(n, w.Const(4*maxBlocks)), w.Const(4), w.Select(w.Le(n, w.Const(8*maxBlocks)), w.Const(8), w.Const(16)))
 		warps := w.clamp(w.Min(n, most), 1, 16)
-		return w.clamp(w.CeilDiv(n, warps), 1, maxBlocks), w.Mul(warps, w.Const(32))
-	case staging:
-		if world == 2 {
-			return w.Const(maxBlocks), w.Const(maxThreads)
+		blocks = w.clamp(w.CeilDiv(n, warps), 1, maxBlocks)
+		if g == unitsRooted && world > 2 {
+			// All the others store to the root at once: with half of the blocks its link carries more.
+			blocks = w.Select(w.Le(n, w.Const(16*maxBlocks)), blocks, w.Const(maxBlocks/2))
 		}
-		return w.Select(w.Lt(bytes, w.Const(16*mib)), w.Const(maxBlocks), w.Const(maxBlocks/2)), w.Const(maxThreads)
+		return blocks, w.Mul(warps, w.Const(32))
 	case owners:
 		const copyBlocks = 8 // kCopyBlocks of kernels/broadcast.cu
 		return w.Const((world-1)*min(channelBlocks, (maxBlocks-copyBlocks)/(world-1)) + copyBlocks), w.Const(maxThreads)

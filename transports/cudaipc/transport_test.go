@@ -193,9 +193,11 @@ func TestGridsFitTheMessage(t *testing.T) {
 		{plugin.AllReduce, "two_shot_ll128", 512 * mib, 64, 512},
 		{plugin.AllReduce, "staged", 512 * mib, 64, 512},
 		{plugin.ReduceScatter, "staged", 2 * mib, 64, 512},
-		{plugin.ReduceScatter, "staged", 128 * mib, 32, 512},
+		{plugin.ReduceScatter, "staged", 128 * mib, 64, 512},
 		{plugin.Broadcast, "ll128", mib, 56, 512},
-		{plugin.Reduce, "staged", 32 * mib, 32, 512},
+		{plugin.Reduce, "two_shot_ll128", mib, 46, 512},
+		{plugin.Reduce, "two_shot_ll128", 2 * mib, 32, 512},
+		{plugin.Reduce, "staged", 32 * mib, 64, 512},
 		{plugin.AllToAllV, "ll128", 0, 4, 32},
 		{plugin.Send, "ll128", 480, 4, 32},
 		{plugin.Send, "ll128", 481, 8, 32},
@@ -274,10 +276,10 @@ func TestPairsGetTheirCountsAndLongOnesTheLongKernel(t *testing.T) {
 }
 
 func TestReduceScatterVReducesToEachRankByTheKernelThatSuitsItsBlock(t *testing.T) {
-	counts := []int64{300, 0, 256 * kib, 12 * mib, 12*mib + 4}
+	counts := []int64{300, 0, 256 * kib, 64 * mib, 64*mib + 4}
 	displs := []int64{0, 1 << 40, 300, 4096, 64 * mib} // that of nothing may be anything
 	kernels := []string{"one_shot_ll", "one_shot_ll", "one_shot_ll128", "two_shot_ll128", "staged"}
-	blocks := []int64{1, 1, 35, 64, 64}
+	blocks := []int64{1, 1, 35, 32, 64}
 	for rank := range 5 {
 		e := &endpoint{world: 5, rank: rank}
 		p, err := e.Prepare(stdcontext.Background(), request(plugin.ReduceScatterV, 5, rank), "reduces")
