@@ -7,6 +7,7 @@ SHELL := bash
 GO ?= go
 BIN := $(CURDIR)/bin
 VENV := $(CURDIR)/.venv
+CALLS := python/shunt/_calls.abi3.so
 PYTHON ?= python3
 
 GOLANGCI_VERSION := v2.15.0
@@ -41,7 +42,7 @@ install: build ## libshunt.so, headers, pkg-config and CMake files, under DESTDI
 compile = $(GO) list -e -test -deps -export -f '' $(1) >/dev/null
 
 .PHONY: test
-test: build python-deps ## every test: Go, C and Python
+test: build python-calls ## every test: Go, C and Python
 	$(call compile,$(PKG))
 	$(built) SHUNT_PYTHON=$(VENV)/bin/python $(GO) test -p 1 -vet=off -timeout 15m $(TEST_FLAGS) $(PKG)
 	$(pytest)
@@ -52,7 +53,7 @@ built = SHUNT_LIBRARY=$(BIN)/libshunt.so SHUNT_COMMAND=$(BIN)/shunt
 pytest = cd python && $(built) $(VENV)/bin/python -m pytest -q
 
 .PHONY: test-python
-test-python: build python-deps ## the tests of the Python package
+test-python: build python-calls ## the tests of the Python package
 	$(pytest)
 
 .PHONY: race
@@ -73,7 +74,7 @@ race-cuda-compile:
 	$(call compile,-race $(RACE_CUDA) ./tests/conformance)
 
 .PHONY: check
-check: fmt-check vet lint generate-check images-check ## format, vet, linters, generated code and images
+check: fmt-check vet lint generate-check images-check python-calls ## format, vet, linters, generated code and images, warnings of the extension
 
 .PHONY: fmt
 fmt: ## format the Go code in place
@@ -132,7 +133,7 @@ bench-peers: deps-mpi ## against Open MPI in one run; rewrites the table of docs
 # does the same in parts of less than ten minutes: check, table, faults, diagnose.
 DEVICE_STEPS ?=
 .PHONY: device-build
-device-build: ## everything for a machine with GPUs, into build/device: run.sh, session.sh and their programs
+device-build: python-calls ## everything for a machine with GPUs, into build/device: run.sh, session.sh and their programs
 	GO="$(GO)" bash scripts/device-build.sh
 
 define device
@@ -148,6 +149,14 @@ device-test: device-build ## build the tests for GPUs into build/device, and run
 device-bench: device-build ## the same for the benchmarks: against NCCL and torch, the carriers beside each other, counters
 	$(call device,$(or $(DEVICE_STEPS),smoke bench carriers counters))
 
+# The quick calls of the Python package, in C, for tests and whoever imports it from here.
+.PHONY: python-calls
+python-calls: $(CALLS) ## the extension module of the Python package, into python/shunt/
+
+$(CALLS): python/shunt/_calls.c python/setup.py $(VENV)/.ready
+	@$(VENV)/bin/python -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null || { $(call install,python3-dev); }
+	cd python && CFLAGS=-Werror $(VENV)/bin/python setup.py -q build_ext --inplace --force
+
 .PHONY: conformance
 conformance: ## the conformance suite over builtin:shm
 	$(GO) run ./cmd/shunt conformance
@@ -158,20 +167,17 @@ wheel: build python-deps ## the Python wheel, into dist/
 
 .PHONY: clean
 clean: ## remove what was built
-	rm -rf bin build dist
+	rm -rf bin build dist $(CALLS)
 
 # ---- what the targets need ---------------------------------------------------
 
 .PHONY: deps
-deps: deps-mpi deps-proto python-deps $(BIN)/golangci-lint ## install everything that the other targets need
+deps: deps-mpi deps-proto python-deps python-calls $(BIN)/golangci-lint ## install everything that the other targets need
 
-# debian installs Debian packages when a command is absent: $(call debian,command,packages)
-define debian
-	@command -v $(1) >/dev/null || { \
-	  echo "installing $(2)"; \
-	  if [ "$$(id -u)" = 0 ]; then sudo=; else sudo=sudo; fi; \
-	  $$sudo apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -q --no-install-recommends $(2) >/dev/null; }
-endef
+# install installs Debian packages; debian does when a command is absent: $(call debian,command,packages)
+install = echo "installing $(1)"; if [ "$$(id -u)" = 0 ]; then sudo=; else sudo=sudo; fi; \
+  $$sudo apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -q --no-install-recommends $(1) >/dev/null
+debian = @command -v $(1) >/dev/null || { $(call install,$(2)); }
 
 .PHONY: deps-mpi
 deps-mpi:
@@ -192,10 +198,7 @@ python-deps: $(VENV)/.ready
 
 # The venv module of Debian's Python is a package of its own.
 $(VENV)/.ready: python/requirements-dev.txt
-	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
-	  echo "installing python3-venv"; \
-	  if [ "$$(id -u)" = 0 ]; then sudo=; else sudo=sudo; fi; \
-	  $$sudo apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -q --no-install-recommends python3-venv >/dev/null; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(call install,python3-venv); }
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install -q -r python/requirements-dev.txt
 	touch $@

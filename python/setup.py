@@ -1,16 +1,19 @@
-"""Puts libshunt.so into the wheel and tags it: any Python 3, this platform, the
-glibc that the library needs. Everything else is in pyproject.toml.
+"""Compiles _calls.c, puts libshunt.so into the wheel and tags it: any Python 3, this
+platform, the glibc that both need. Everything else is in pyproject.toml.
 
-SHUNT_LIBRARY names the library; capi/build.sh builds one. Nothing is written
-into the source tree but ../build.
+SHUNT_LIBRARY names the library; capi/build.sh builds one. Nothing is written into
+the source tree but ../build and, for editable installs and `build_ext --inplace`,
+shunt/_calls.abi3.so.
 """
 
 import os
 import platform
 import re
 import shutil
+import sys
+import sysconfig
 
-from setuptools import Distribution, setup
+from setuptools import Distribution, Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
@@ -43,7 +46,8 @@ class WithLibrary(build_py):
 
 class Wheel(bdist_wheel):
     def get_tag(self):
-        major, minor = max(needed_glibc(library()), (2, 17))
+        built = self.get_finalized_command("build_ext").get_outputs()
+        major, minor = max((2, 17), *map(needed_glibc, [library(), *built]))
         return "py3", "none", f"manylinux_{major}_{minor}_{platform.machine()}"
 
 
@@ -54,8 +58,16 @@ class Binary(Distribution):
         return True
 
 
+# Built for the stable ABI of 3.11, which free-threaded interpreters do not have. Where
+# it is missing calls go through ctypes, so the wheel is still for every Python 3.
+calls = Extension("shunt._calls", ["shunt/_calls.c"], extra_compile_args=["-O2", "-Wall", "-Wextra"], py_limited_api=True)
+if sys.version_info < (3, 11) or sysconfig.get_config_var("Py_GIL_DISABLED"):
+    print("shunt._calls is left out: it is built with CPython from 3.11 on, with the GIL", file=sys.stderr)
+    calls = None
+
 os.makedirs(BUILD, exist_ok=True)
 setup(
+    ext_modules=[calls] if calls else [],
     cmdclass={"build_py": WithLibrary, "bdist_wheel": Wheel},
     distclass=Binary,
     options={"build": {"build_base": BUILD}, "egg_info": {"egg_base": BUILD}},

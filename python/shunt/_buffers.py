@@ -11,7 +11,7 @@ import ctypes
 import sys
 from typing import Any, NamedTuple
 
-from . import _device, _dlpack, _dtypes
+from . import _device, _dlpack, _dtypes, _quick
 from ._dtypes import DTypeLike
 from ._tables import DTYPE_BYTES, DType, InvalidArgumentError, UnsupportedError
 
@@ -85,14 +85,19 @@ class Memory(NamedTuple):
 _numpy_dtypes: dict[Any, DType] = {}
 _ndarray: Any = None
 
+# See _quick; of arrays of numpy from the first one on.
+described, quick = _quick.nothing, _quick.nothing
+
 
 def _numpy_type() -> Any:
     """numpy.ndarray if the program uses numpy, else None; numpy is never
     imported from here."""
-    global _ndarray
+    global _ndarray, described, quick
     if _ndarray is None:
-        numpy = sys.modules.get("numpy")
-        _ndarray = getattr(numpy, "ndarray", None)
+        ndarray = getattr(sys.modules.get("numpy"), "ndarray", None)
+        if ndarray is not None:
+            described, quick = _quick.arrays(ndarray, _numpy_dtypes)
+            _ndarray = ndarray
     return _ndarray
 
 
@@ -102,21 +107,6 @@ def _numpy_dtype(dtype: Any, what: str) -> DType:
     found = _own(_dtypes.of_name(dtype.name), f"array of {dtype.name}", what)
     _numpy_dtypes[dtype] = found
     return found
-
-
-def plain(obj: Any) -> Any:
-    """A writable, contiguous, non-empty numpy array of a known dtype as (address,
-    count, dtype, hold), or None for everything else. This is describe for those
-    who are in a hurry."""
-    if type(obj) is _ndarray:
-        kind = _numpy_dtypes.get(obj.dtype)
-        if kind is not None:
-            try:
-                hold = _from_buffer(obj)
-            except (TypeError, ValueError, BufferError):
-                return None
-            return _addressof(hold), obj.size, kind, hold
-    return None
 
 
 def describe(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = None, cuda: bool = False) -> Memory:
@@ -141,7 +131,7 @@ def describe(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = None, cu
 
 
 def _describe_device(obj: Any, what: str, writable: bool, dtype: DType | None) -> Memory:
-    tensor = _device.tensor(obj) if dtype is None else None
+    tensor = _device.described(obj) if dtype is None else None
     if tensor is not None:
         return Memory(tensor[0], tensor[1], tensor[2], obj, _device.tensor_stream(tensor[3]))
     found = _device.on_device(obj, what)

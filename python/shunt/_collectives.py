@@ -2,8 +2,8 @@
 
 Each has a quick way, for the arguments that programs mostly use: numpy arrays or
 tensors of torch that are contiguous, writable, not empty and of matching dtypes
-and lengths. It goes straight to the function of shunt.h. Everything else, and
-every mistake, takes the way of _operations, which knows all kinds of memory and
+and lengths. It goes straight to the function of shunt.h (_quick). Everything else,
+and every mistake, takes the way of _operations, which knows all kinds of memory and
 words what is wrong.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _dtypes, _operations
-from ._buffers import Buffer, plain
-from ._device import StreamLike, stream_of, tensor, tensor_stream
+from ._buffers import Buffer
+from ._device import StreamLike, stream_of, tensor_stream
 from ._dtypes import DTypeLike, OpLike
 from ._running import Running
 from ._tables import Op
@@ -51,43 +51,30 @@ class Collectives(Running):
         return type(rank) is int and 0 <= rank < self.world
 
     def _one(self, buffer: Any, dtype: DTypeLike, stream: StreamLike) -> Any:
-        """A buffer as (address, count, dtype, stream, what keeps it), or None
-        where it takes the other way."""
-        if dtype is not None or self._groups:
+        """A buffer as (address, count, dtype, stream), or None where it takes the
+        other way."""
+        if dtype is not None or self._groups or (stream is not None and not self.on_device):
             return None
-        if self.on_device:
-            memory = tensor(buffer)
-            if memory is None:
-                return None
-            address, count, kind, place = memory
-            return address, count, kind, tensor_stream(place) if stream is None else stream_of(stream), buffer
-        memory = plain(buffer) if stream is None else None
+        memory = self._arrays.described(buffer)
         if memory is None:
             return None
-        address, count, kind, hold = memory
-        return address, count, kind, None, hold
+        address, count, kind, gpu = memory
+        return address, count, kind, self._number(stream, gpu)
 
     def _pair(self, send: Any, recv: Any, dtype: DTypeLike, stream: StreamLike) -> Any:
         """Two buffers as (address of send, of recv, count of send, of recv, dtype,
-        stream, what keeps them), or None where they take the other way."""
-        if dtype is not None or self._groups:
+        stream), or None where they take the other way."""
+        one = self._one(send, dtype, stream)
+        into = None if one is None else self._arrays.described(recv)
+        if into is None or into[2] is not one[2]:
             return None
-        if self.on_device:
-            source, into = tensor(send), tensor(recv)
-        elif stream is None:
-            source, into = plain(send), plain(recv)
-        else:
+        return one[0], into[0], one[1], into[1], one[2], one[3]
+
+    def _number(self, stream: StreamLike, gpu: int | None) -> int | None:
+        """The stream of a quick call, of torch's on that GPU if none is given."""
+        if not self.on_device:
             return None
-        if source is None or into is None:
-            return None
-        address, count, kind, place = source
-        to, room, its_kind, its_place = into
-        if kind is not its_kind:
-            return None
-        number = None
-        if self.on_device:
-            number = tensor_stream(place) if stream is None else stream_of(stream)
-        return address, to, count, room, kind, number, (place, its_place)
+        return tensor_stream(gpu) if stream is None else stream_of(stream)
 
     def _blocks(self, counts: Any, displs: Any, room: int) -> _Blocks | None:
         """The blocks of a buffer of room elements, or None if they are no lists of
@@ -121,30 +108,21 @@ class Collectives(Running):
         """
         code = 0 if op is _SUM else _quick_op(op)
         if code is not None and scalar is None and dtype is None and not self._groups:
-            # The shape of all quick ways, written out: a call in place is the quickest of all.
-            memory = tensor(send) if self.on_device else plain(send) if stream is None else None
-            if memory is not None:
-                address, count, kind, place = memory
-                if recv is None or recv is send:
-                    result, into = send, memory
-                else:
-                    result, into = recv, tensor(recv) if self.on_device else plain(recv)
-                if into is not None and into[1] == count and into[2] is kind:
-                    number = None
-                    if self.on_device:
-                        number = tensor_stream(place) if stream is None else stream_of(stream)
-                    handle = self._handle
-                    try:
-                        status = self._all_reduce(handle, address, into[0], count, kind, code, number)
-                        if status:
-                            self._settle(handle, status)
-                    except BaseException as error:
-                        try:
-                            self._interrupted(handle, error)
-                        except BaseException:
-                            self._interrupted(handle, error)  # a second Ctrl-C came before that
-                        raise
-                    return result
+            # _quick written out: this is the quickest call of all.
+            result = send if recv is None else recv
+            handle = self._handle
+            try:
+                status = self._arrays.quick(handle, self._all_reduce, send, result, 1, 1, stream, code)
+                if status:
+                    self._settle(handle, status)
+            except BaseException as error:
+                try:
+                    self._interrupted(handle, error)
+                except BaseException:
+                    self._interrupted(handle, error)  # a second Ctrl-C came before that
+                raise
+            if status is not None:
+                return result
         return self._run(_operations.all_reduce(self, send, recv, op, scalar=scalar, dtype=dtype), stream)
 
     def reduce(self, send: Buffer, recv: Buffer | None = None, root: int = 0, op: OpLike = Op.SUM, *,
@@ -154,27 +132,17 @@ class Collectives(Running):
         send: n elements. recv, on the root: n elements; None means in place.
         Other ranks' recv is ignored. Returns recv on the root, else None.
         """
-        code = _quick_op(op) if scalar is None else None
+        code = _quick_op(op) if scalar is None and dtype is None else None
         if code is not None and self._is_rank(root):
-            if self.rank != root:
-                one = self._one(send, dtype, stream)
-                if one is not None:
-                    self._call(self._lib.shunt_reduce, one[0], None, one[1], one[2], code, root, one[3])
-                    return None
-            else:
-                result = send if recv is None else recv
-                pair = self._pair(send, result, dtype, stream)
-                if pair is not None and pair[2] == pair[3]:
-                    self._call(self._lib.shunt_reduce, pair[0], pair[1], pair[2], pair[4], code, root, pair[5])
-                    return result
+            result = None if self.rank != root else send if recv is None else recv
+            if self._quick(self._lib.shunt_reduce, send, result, 1, self.rank == root, stream, code, root):
+                return result
         return self._run(_operations.reduce(self, send, recv, root, op, scalar=scalar, dtype=dtype), stream)
 
     def broadcast(self, buffer: Buffer, root: int = 0, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
         """Root's n elements go to every rank's buffer of n elements, which is
         returned."""
-        one = self._one(buffer, dtype, stream)
-        if one is not None and self._is_rank(root):
-            self._call(self._lib.shunt_broadcast, one[0], one[0], one[1], one[2], root, one[3])
+        if dtype is None and self._is_rank(root) and self._quick(self._lib.shunt_broadcast, buffer, buffer, 1, 1, stream, root):
             return buffer
         return self._run(_operations.broadcast(self, buffer, root, dtype=dtype), stream)
 
@@ -182,9 +150,7 @@ class Collectives(Running):
         """Every rank's n elements, in rank order, into every rank's recv of
         world * n elements, which is returned. send may be this rank's block
         of recv."""
-        pair = self._pair(send, recv, dtype, stream)
-        if pair is not None and pair[3] == self.world * pair[2]:
-            self._call(self._lib.shunt_all_gather, pair[0], pair[1], pair[2], pair[4], pair[5])
+        if dtype is None and self._quick(self._lib.shunt_all_gather, send, recv, 1, self.world, stream):
             return recv
         return self._run(_operations.all_gather(self, send, recv, dtype=dtype), stream)
 
@@ -205,10 +171,8 @@ class Collectives(Running):
                        dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
         """Reduces world * n elements of send; rank r gets block r in its recv
         of n elements, which is returned."""
-        code = _quick_op(op) if scalar is None else None
-        pair = self._pair(send, recv, dtype, stream) if code is not None else None
-        if pair is not None and pair[2] == self.world * pair[3]:
-            self._call(self._lib.shunt_reduce_scatter, pair[0], pair[1], pair[3], pair[4], code, pair[5])
+        code = _quick_op(op) if scalar is None and dtype is None else None
+        if code is not None and self._quick(self._lib.shunt_reduce_scatter, send, recv, self.world, 1, stream, code):
             return recv
         return self._run(_operations.reduce_scatter(self, send, recv, op, scalar=scalar, dtype=dtype), stream)
 
@@ -229,9 +193,7 @@ class Collectives(Running):
     def all_to_all(self, send: Buffer, recv: Buffer, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
         """Block r of send goes to rank r; both buffers have world blocks of
         equal length. Returns recv."""
-        pair = self._pair(send, recv, dtype, stream)
-        if pair is not None and pair[2] == pair[3] and not pair[2] % self.world:
-            self._call(self._lib.shunt_all_to_all, pair[0], pair[1], pair[2] // self.world, pair[4], pair[5])
+        if dtype is None and self._quick(self._lib.shunt_all_to_all, send, recv, self.world, self.world, stream):
             return recv
         return self._run(_operations.all_to_all(self, send, recv, dtype=dtype), stream)
 
@@ -254,17 +216,10 @@ class Collectives(Running):
                stream: StreamLike = None) -> Any:
         """Every rank's n elements, in rank order, into root's recv of
         world * n elements. Returns recv on the root, else None."""
-        if self._is_rank(root):
-            if self.rank != root:
-                one = self._one(send, dtype, stream)
-                if one is not None:
-                    self._call(self._lib.shunt_gather, one[0], None, one[1], one[2], root, one[3])
-                    return None
-            else:
-                pair = self._pair(send, recv, dtype, stream)
-                if pair is not None and pair[3] == self.world * pair[2]:
-                    self._call(self._lib.shunt_gather, pair[0], pair[1], pair[2], pair[4], root, pair[5])
-                    return recv
+        if dtype is None and self._is_rank(root):
+            result, blocks = (recv, self.world) if self.rank == root else (None, 0)
+            if self._quick(self._lib.shunt_gather, send, result, 1, blocks, stream, root):
+                return result
         return self._run(_operations.gather(self, send, recv, root, dtype=dtype), stream)
 
     def gather_v(self, send: Buffer, recv: Buffer | None = None, counts: Sequence[int] | None = None,
@@ -290,17 +245,10 @@ class Collectives(Running):
                 stream: StreamLike = None) -> Any:
         """Block r of root's send of world * n elements goes to rank r's recv of
         n elements, which is returned. Other ranks' send is ignored."""
-        if self._is_rank(root):
-            if self.rank != root:
-                one = self._one(recv, dtype, stream)
-                if one is not None:
-                    self._call(self._lib.shunt_scatter, None, one[0], one[1], one[2], root, one[3])
-                    return recv
-            else:
-                pair = self._pair(send, recv, dtype, stream)
-                if pair is not None and pair[2] == self.world * pair[3]:
-                    self._call(self._lib.shunt_scatter, pair[0], pair[1], pair[3], pair[4], root, pair[5])
-                    return recv
+        if dtype is None and self._is_rank(root):
+            blocks = self.world if self.rank == root else 0
+            if self._quick(self._lib.shunt_scatter, send, recv, blocks, 1, stream, root):
+                return recv
         return self._run(_operations.scatter(self, send, recv, root, dtype=dtype), stream)
 
     def scatter_v(self, send: Buffer | None, recv: Buffer, counts: Sequence[int] | None = None,

@@ -112,7 +112,7 @@ class Communicator(Collectives):
             raise InvalidArgumentError(f"window of {size} bytes")
         alive = self._alive()
         interruptible(lambda: _library.check(self._lib.shunt_window_create(alive, size, _byref(handle), _byref(base))),
-                      self._end, lambda _: self._lib.shunt_window_free(handle))
+                      self._end, lambda _: self._lib.shunt_window_free(handle.value))
         assert handle.value is not None
         window = Window(self, handle.value, base.value, size, self.on_device)
         self._windows.add(window)

@@ -8,7 +8,7 @@ DLPack. Nothing is imported from here, and no memory is touched.
 import sys
 from typing import Any, NamedTuple
 
-from . import _dlpack, _dtypes
+from . import _dlpack, _dtypes, _quick
 from ._tables import DType, InvalidArgumentError
 
 #: What a stream argument may be: the number of a CUstream, or an object of
@@ -30,12 +30,15 @@ class OnDevice(NamedTuple):
     hold: Any
 
 
-# What is known of torch since its first tensor was seen: the module, its class
-# of tensors, its dtypes, and the fastest way to the current stream of a GPU.
+# What is known of torch since its first tensor was seen: the module, its dtypes,
+# and the fastest way to the current stream of a GPU.
 _torch: Any = None
-_tensor: Any = None
 _torch_dtypes: dict[Any, DType] = {}
 _torch_stream: Any = None
+
+# See _quick; of tensors of torch from the first one on. Parameters and other
+# subclasses are none.
+described, quick = _quick.nothing, _quick.nothing
 
 
 def torch_module() -> Any:
@@ -44,7 +47,7 @@ def torch_module() -> Any:
 
 
 def _learn(torch: Any) -> None:
-    global _torch, _tensor, _torch_dtypes, _torch_stream
+    global _torch, _torch_dtypes, _torch_stream, described, quick
     dtypes = {}
     for name, kind in (
         ("int8", DType.INT8), ("uint8", DType.UINT8), ("int32", DType.INT32), ("uint32", DType.UINT32),
@@ -58,24 +61,12 @@ def _learn(torch: Any) -> None:
     _torch_stream = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
     if _torch_stream is None:
         _torch_stream = lambda device: torch.cuda.current_stream(device).cuda_stream  # noqa: E731
-    _torch_dtypes, _torch, _tensor = dtypes, torch, torch.Tensor  # the class last: it is what tensor looks at
-
-
-def tensor(obj: Any) -> Any:
-    """A contiguous, non-empty tensor of torch on a GPU, of a known dtype, as
-    (address, count, dtype, ordinal of the GPU), or None for everything else,
-    which on_device looks at. It is for those who are in a hurry; Parameters and
-    other subclasses are not."""
-    if type(obj) is _tensor and obj.is_cuda and obj.is_contiguous():
-        kind = _torch_dtypes.get(obj.dtype)
-        count = obj.numel()
-        if kind is not None and count:
-            return obj.data_ptr(), count, kind, obj.get_device()
-    return None
+    _torch_dtypes, _torch = dtypes, torch
+    described, quick = _quick.tensors(torch.Tensor, dtypes, _dlpack.dtypes(), _torch_stream, stream_of)
 
 
 def tensor_stream(ordinal: int) -> int:
-    """torch's current stream of a GPU that tensor has answered."""
+    """torch's current stream of a GPU that described has answered."""
     return _torch_stream(ordinal)
 
 

@@ -51,6 +51,13 @@ _DTYPES = {
     (4, 16): DType.BFLOAT16, (10, 8): DType.FLOAT8_E4M3, (12, 8): DType.FLOAT8_E5M2,
 }
 
+
+
+def dtypes() -> dict[int, DType]:
+    """The DType of every DLDataType that Shunt has, as code << 8 | bits."""
+    return {code << 8 | bits: dtype for (code, bits), dtype in _DTYPES.items()}
+
+
 _is_valid = ctypes.pythonapi.PyCapsule_IsValid
 _is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
 _is_valid.restype = ctypes.c_int

@@ -10,7 +10,7 @@ import threading
 from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any
 
-from . import _tables
+from . import _quick, _tables
 from ._tables import Code, ShuntError
 
 UNIQUE_ID_BYTES = 512
@@ -142,7 +142,8 @@ def _candidates() -> list[str]:
 
 
 def library() -> ctypes.CDLL:
-    """The loaded library, with prototypes. Raises PluginRejectedError if there
+    """The loaded library, with prototypes; what takes numbers only is no function of
+    ctypes but one of _calls, where there is that. Raises PluginRejectedError if there
     is none, or one of another major version."""
     global _loaded
     if _loaded is not None:
@@ -158,6 +159,7 @@ def library() -> ctypes.CDLL:
                     function = getattr(lib, name)
                     function.argtypes = argtypes
                     function.restype = c_int32
+                    setattr(lib, name, _quick.function(function))
                 for name, argtypes in (("shunt_last_error", [c_void_p]), ("shunt_status_string", [c_int32])):
                     function = getattr(lib, name)
                     function.argtypes = argtypes

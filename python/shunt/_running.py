@@ -13,7 +13,7 @@ import itertools
 import threading
 from typing import Any
 
-from . import _device, _library, _operations
+from . import _buffers, _device, _library, _operations
 from ._buffers import Memory
 from ._device import StreamLike
 from ._group import Group
@@ -50,14 +50,17 @@ class Running:
         self._works: dict[Work, None] = {}  # in flight, oldest first
         self._windows: set[Window] = set()
         self._all_reduce = lib.shunt_all_reduce
+        #: Who knows the arrays of that memory: it has described and quick.
+        self._arrays: Any = _device if self.on_device else _buffers
 
     def _alive(self) -> int:
         if self._handle is None:
             raise ClosedError(f"the communicator (rank {self.rank} of {self.world}) is closed")
         return self._handle
 
-    def _call(self, function: Any, *arguments: Any) -> None:
-        """Calls a function that runs operations, to its end."""
+    def _call(self, function: Any, *arguments: Any) -> bool:
+        """Calls a function that runs operations, to its end; answers whether it has
+        run one, which those of _quick may leave."""
         handle = self._handle
         # A handler may raise as soon as the library comes back, so even that
         # bytecode is inside: nothing is left pending behind an exception.
@@ -71,6 +74,11 @@ class Running:
             except BaseException:
                 self._interrupted(handle, error)  # a second Ctrl-C came before that
             raise
+        return status is not None
+
+    def _quick(self, *arguments: Any) -> bool:
+        """Calls a collective the quick way, if these arguments may take it."""
+        return not self._groups and self._call(self._arrays.quick, *arguments)
 
     def _settle(self, handle: int | None, status: int) -> None:
         """Goes on with a call that did not answer OK."""

@@ -4,11 +4,13 @@ import os
 import pathlib
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
 PACKAGE = HERE.parent
+NO_CALLS = "this interpreter has no shunt._calls (make python-calls builds it, for CPython from 3.11 on)"
 
 
 class World:
@@ -58,7 +60,37 @@ def world(tmp_path):
 
 
 @pytest.fixture
-def comm(monkeypatch):
+def python():
+    """Runs code in a fresh interpreter; answers its output."""
+    def run(code, timeout=60, **env):
+        return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env={**os.environ, "PYTHONPATH": str(PACKAGE), **env},
+                              capture_output=True, text=True, timeout=timeout)
+
+    return run
+
+
+@pytest.fixture(params=["c", "python"])
+def way(request, monkeypatch):
+    """Both ways of shunt._quick: for communicators made here, and for programs."""
+    import numpy
+
+    from shunt import _buffers, _device, _library, _quick
+
+    if request.param == "python":
+        monkeypatch.setenv("WAY", "python")
+        monkeypatch.setattr(_quick, "_calls", None)
+    elif _quick._calls is None:
+        pytest.skip(NO_CALLS)
+    monkeypatch.setattr(_library, "_loaded", None)
+    described, quick = _quick.arrays(numpy.ndarray, _buffers._numpy_dtypes)
+    for module, name, value in ((_buffers, "_ndarray", numpy.ndarray), (_buffers, "described", described), (_buffers, "quick", quick),
+                                (_device, "_torch", None), (_device, "described", _quick.nothing), (_device, "quick", _quick.nothing)):
+        monkeypatch.setattr(module, name, value)
+    return request.param
+
+
+@pytest.fixture
+def comm(way):
     """A communicator of one rank, in this process."""
     import shunt
 

@@ -9,6 +9,8 @@ import time
 
 import numpy as np
 
+import way  # noqa: F401
+
 import shunt
 from shunt import _interruptible, _running, _work
 

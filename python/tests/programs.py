@@ -12,6 +12,8 @@ import time
 
 import numpy as np
 
+import way  # noqa: F401
+
 import shunt
 
 

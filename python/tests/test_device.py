@@ -11,7 +11,7 @@ import types
 import pytest
 
 import shunt
-from shunt import _buffers, _device, _operations, _window
+from shunt import _buffers, _device, _dlpack, _library, _operations, _quick, _window
 from shunt._tables import DType, MemoryKind, Op
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -95,6 +95,8 @@ def test_streams():
 class FakeTensor:
     """As much of torch.Tensor as is looked at."""
 
+    DLPACK = {"bfloat16": (4, 16, 1), "bfloat16x2": (4, 16, 2), "complex32": (5, 32, 1)}
+
     def __init__(self, dtype="bfloat16", contiguous=True, cuda=True, count=6):
         self.dtype, self.is_cuda, self.device, self.shape = dtype, cuda, 0, (2, 3)
         self._contiguous, self._count = contiguous, count
@@ -115,17 +117,46 @@ class FakeTensor:
         return 0x7F0000002000
 
 
-@pytest.fixture
-def torch(monkeypatch):
+class Exchange:
+    """What is behind __dlpack_c_exchange_api__ of FakeTensor's, as dlpack.h has it."""
+
+    def __init__(self, major=1):
+        def look(tensor, into):
+            if tensor.dtype not in FakeTensor.DLPACK:
+                return -1
+            code, bits, lanes = FakeTensor.DLPACK[tensor.dtype]
+            tensor.extent = (ctypes.c_int64 * 2)(1, tensor.numel())
+            tensor.steps = (ctypes.c_int64 * 2)(99, 1 if tensor.is_contiguous() else 2)
+            into[0] = _dlpack._Tensor(data=tensor.data_ptr() - 16, byte_offset=16, device_type=2 if tensor.is_cuda else 1, device_id=tensor.get_device(),
+                                      ndim=2, code=code, bits=bits, lanes=lanes, shape=tensor.extent, strides=tensor.steps)
+            return 0
+
+        def current_stream(kind, gpu, into):
+            assert kind == 2
+            into[0] = 4712 + gpu
+            return 0
+
+        self.look = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(_dlpack._Tensor))(look)
+        self.current_stream = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))(current_stream)
+        functions = [ctypes.cast(f, ctypes.c_void_p).value for f in (self.look, self.current_stream)]
+        self.struct = (ctypes.c_uint64 * 7)(3 << 32 | major, 0, 0, 0, 0, *functions)
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        self.capsule = new(ctypes.addressof(self.struct), b"dlpack_exchange_api", None)
+
+
+@pytest.fixture(params=["methods", "exchange"])
+def torch(request, way, monkeypatch):
+    if request.param == "exchange":
+        exchange = Exchange()  # lives as long as this fixture
+        monkeypatch.setattr(FakeTensor, "__dlpack_c_exchange_api__", exchange.capsule, raising=False)
     module = types.ModuleType("torch")
     module.Tensor = FakeTensor
     module.bfloat16 = "bfloat16"
     module.cuda = types.SimpleNamespace(
         current_stream=lambda device=None: types.SimpleNamespace(cuda_stream=4711), is_initialized=lambda: True)
     monkeypatch.setitem(sys.modules, "torch", module)
-    monkeypatch.setattr(_device, "_torch", None)
-    monkeypatch.setattr(_device, "_tensor", None)
-    return module
+    yield module
 
 
 def test_tensors_of_torch(torch):
@@ -140,14 +171,21 @@ def test_tensors_of_torch(torch):
         describe(FakeTensor(cuda=False))
 
 
+class Parameter(FakeTensor):
+    pass
+
+
 class Noting:
     """A library that only notes what it is asked, by function."""
 
     def __init__(self, asked):
-        self.asked = asked
+        self._asked, self._callbacks = asked, []
 
     def __getattr__(self, name):
-        return lambda *arguments: self.asked.append((name, *arguments)) or 0
+        note = ctypes.CFUNCTYPE(ctypes.c_int32, *_library._PROTOTYPES[name])(lambda *arguments: self._asked.append((name, *arguments)) or 0)
+        self._callbacks.append(note)
+        setattr(self, name, _quick.function(note))
+        return getattr(self, name)
 
 
 class Quick(shunt.Communicator):
@@ -156,8 +194,8 @@ class Quick(shunt.Communicator):
     def __init__(self, rank=0):
         self.on_device, self.rank, self.world = True, rank, 2
         self._groups, self._handle, self.asked = {}, None, []
-        self._lib = Noting(self.asked)
-        self._all_reduce = lambda *arguments: self.asked.append(arguments) or 0
+        self._lib, self._arrays = Noting(self.asked), _device
+        self._all_reduce = self._lib.shunt_all_reduce
 
     def _alive(self):
         return 1
@@ -170,11 +208,21 @@ def test_all_reduce_of_tensors(torch):
     assert comm.asked.pop()[0] == "shunt_run"
     for given, want in ((None, 4712), (7, 7), (Stream(cuda_stream=8), 8)):
         assert comm.all_reduce(send, recv, stream=given) is recv
-        assert comm.asked.pop() == (None, 0x7F0000002000, 0x7F0000002000, 6, DType.BFLOAT16, 0, want)
+        assert comm.asked.pop() == ("shunt_all_reduce", None, 0x7F0000002000, 0x7F0000002000, 6, DType.BFLOAT16, 0, want)
     assert comm.all_reduce(send) is send
-    assert len(comm.asked.pop()) == 7
+    assert comm.asked.pop()[0] == "shunt_all_reduce"
+    with pytest.raises(shunt.InvalidArgumentError, match="is no CUstream"):
+        comm.all_reduce(send, stream=-1)
+    send.device = 1
+    comm.all_reduce(send, recv)
+    assert comm.asked.pop()[-1] == 4713, "the stream is of the first tensor's GPU"
+    for other in (Parameter(), FakeTensor(count=0)):
+        assert comm.all_reduce(other) is other
+        assert comm.asked.pop()[0] == "shunt_run"
     for wrong, error, text in ((FakeTensor(contiguous=False), shunt.InvalidArgumentError, "not contiguous"),
                                (FakeTensor(cuda=False), shunt.UnsupportedError, "host memory"),
+                               (FakeTensor(dtype="bfloat16x2"), shunt.InvalidArgumentError, "is none of Shunt's dtypes"),
+                               (FakeTensor(dtype="float4"), shunt.InvalidArgumentError, "is none of Shunt's dtypes"),
                                (FakeTensor(dtype="complex32"), shunt.InvalidArgumentError, "is none of Shunt's dtypes")):
         with pytest.raises(error, match=text):
             comm.all_reduce(wrong, recv)

@@ -19,6 +19,12 @@ def test_a_call_is_interrupted(run, where):
     run(3, "blocked", where)
 
 
+@pytest.mark.parametrize("where", ["later call", "quickest call", "recv"])
+def test_a_quick_call_in_python_is_interrupted(run, where, monkeypatch):
+    monkeypatch.setenv("WAY", "python")
+    run(3, "blocked", where)
+
+
 def test_waiting_at_a_window_is_interrupted(run):
     run(2, "window_wait")
 
@@ -39,5 +45,5 @@ def test_interrupted_work_goes_on(run):
     run(2, "work_goes_on")
 
 
-def test_interrupts_at_any_moment(run):
+def test_interrupts_at_any_moment(run, way):
     run(2, "storm")

@@ -15,14 +15,7 @@ import shunt
 from shunt import _library, _operations
 
 
-def python(code, **env):
-    """Runs code in a fresh interpreter; answers its output."""
-    package = os.path.dirname(os.path.dirname(os.path.abspath(shunt.__file__)))
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env={**os.environ, "PYTHONPATH": package, **env},
-                          capture_output=True, text=True, timeout=60)
-
-
-def test_import_loads_neither_library_nor_numpy_nor_torch():
+def test_import_loads_neither_library_nor_numpy_nor_torch(python):
     done = python("""
         import sys, shunt
         from shunt import _library
@@ -34,7 +27,7 @@ def test_import_loads_neither_library_nor_numpy_nor_torch():
     assert done.returncode == 0, done.stderr
 
 
-def test_works_without_numpy():
+def test_works_without_numpy(python):
     done = python("""
         import sys
         sys.modules["numpy"] = None
@@ -47,13 +40,13 @@ def test_works_without_numpy():
     assert done.returncode == 0, done.stderr
 
 
-def test_missing_library_says_where_it_looked():
+def test_missing_library_says_where_it_looked(python):
     done = python("import shunt; shunt.version()", SHUNT_LIBRARY="/nowhere/libshunt.so")
     assert done.returncode != 0
     assert "PluginRejectedError" in done.stderr and "/nowhere/libshunt.so" in done.stderr
 
 
-def test_another_library_is_refused():
+def test_another_library_is_refused(python):
     libc = next(line.split()[-1] for line in open("/proc/self/maps") if "libc.so" in line)
     done = python("import shunt; shunt.version()", SHUNT_LIBRARY=libc)
     assert done.returncode != 0
@@ -93,12 +86,12 @@ FORK = """
 """
 
 
-def test_forked_child_gets_a_clear_error_and_the_parent_goes_on():
+def test_forked_child_gets_a_clear_error_and_the_parent_goes_on(python):
     done = python(FORK)
     assert done.returncode == 0, done.stderr
 
 
-def test_fork_before_first_use_is_fine():
+def test_fork_before_first_use_is_fine(python):
     done = python("""
         import os, shunt, array
         child = os.fork()
@@ -135,7 +128,7 @@ def test_multiprocessing_fork_and_spawn(tmp_path):
     assert "ForkedError" in done.stderr
 
 
-def test_unclosed_communicator_warns():
+def test_unclosed_communicator_warns(python):
     done = python("""
         import shunt
         comm = shunt.init(0, 1)
