@@ -54,8 +54,12 @@ func (d *device) look() {
 		c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.rank, Message: fmt.Sprintf("a kernel of rank %d was aborted", c.rank)}, true)
 	case kind == plugin.FaultAsymmetric:
 		d.contradictions() // a peer whose memory is not symmetric has told other things
-		own, theirs := d.exec.Asymmetry()
+		own, theirs := d.exec.Compared()
 		c.fail(c.asymmetric(peer, own, theirs), true)
+	case kind == plugin.FaultLength:
+		d.contradictions() // the peer's message may be another operation's
+		own, theirs := d.exec.Compared()
+		c.fail(c.wrongBytes(peer, theirs[0], own[0]), true)
 	default:
 		c.fail(c.noAnswer(peer), true)
 	}

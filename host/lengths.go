@@ -70,6 +70,12 @@ func (c *Communicator) contradiction() *plugin.Error {
 	return nil
 }
 
+// wrongBytes words what a kernel of this rank has found of a message from a peer.
+// Elements do not move with it.
+func (c *Communicator) wrongBytes(peer int, sent, expected uint64) *plugin.Error {
+	return &plugin.Error{Code: plugin.Mismatch, Rank: c.rank, Message: fmt.Sprintf("ranks disagree: rank %d sends %d bytes to rank %d, which expects %d", peer, sent, c.rank, expected)}
+}
+
 // wrongLength words a contradiction, alike on both ends.
 func (c *Communicator) wrongLength(found executor.Contradiction) *plugin.Error {
 	return &plugin.Error{Code: plugin.Mismatch, Rank: found.Receiver, Message: fmt.Sprintf("ranks disagree: rank %d sends %d bytes of %s to rank %d, which expects %d of %s",

@@ -12,7 +12,7 @@ const (
 	WatchFault       = 64  // uint32: why a kernel gave up, a Fault; written last, the first one stays
 	WatchFaultPeer   = 68  // int32: rank that was waited for, or differs
 	WatchFaultEpoch  = 72  // uint64: value that was waited for
-	WatchFaultOwn    = 80  // 3 uint64, of FaultAsymmetric: this rank's range, offset of its receive memory there, and bytes, which InPlace may be added to
+	WatchFaultOwn    = 80  // 3 uint64, of FaultAsymmetric: this rank's range, offset of its receive memory there, and bytes, which InPlace may be added to; the first of FaultLength: bytes
 	WatchFaultTheirs = 104 // 3 uint64: and what the peer has instead
 	WatchMissed      = 128 // uint64: an address of the caller's that the directory lacks; any later one replaces it
 	WatchMissedBytes = 136 // uint64: and how many bytes of it a kernel would have needed
@@ -35,6 +35,8 @@ const (
 	// a peer, or is its send memory there and not here. The kernel that says so does not end before the communicator is
 	// aborted.
 	FaultAsymmetric Fault = 3
+	// FaultLength: the peer sends a message of another length than this rank expects.
+	FaultLength Fault = 4
 )
 
 // A region of role directory tells kernels which of the caller's buffers peers

@@ -135,11 +135,12 @@ typedef struct shunt_watch_page {
   uint32_t reserved;
   uint64_t timeout; /* nanoseconds a wait may last; 0: no limit */
   uint8_t line0[48];
-  uint32_t fault; /* why a kernel gave up: 1 aborted, 2 timeout, 3 asymmetric; written last, the first one stays */
+  uint32_t fault; /* why a kernel gave up: 1 aborted, 2 timeout, 3 asymmetric, 4 length; written last, the first one stays */
   int32_t fault_peer;   /* rank that was waited for, or differs */
   uint64_t fault_epoch; /* value that was waited for */
   uint64_t fault_own[3];    /* asymmetric: this rank's range, offset of its receive memory there, and bytes,
-                             * with bit 62 set where send memory is the same and all ranks must agree on that */
+                             * with bit 62 set where send memory is the same and all ranks must agree on that;
+                             * length: the bytes that it expects of a message */
   uint64_t fault_theirs[3]; /* and what the peer has instead */
   uint64_t missed;       /* an address of the caller's that the directory lacks; any later one replaces it */
   uint64_t missed_bytes; /* and how many bytes of it a kernel would have needed */

@@ -45,10 +45,11 @@ func (d *Device) Fault() (kind plugin.Fault, peer int, epoch uint64) {
 	return kind, peer, epoch
 }
 
-// Asymmetry is what a kernel that reported FaultAsymmetric has compared: the
-// symmetric range, the offset of the receive memory there, and its bytes, of this
-// rank and of the peer. They may be anything that a kernel wrote.
-func (d *Device) Asymmetry() (own, theirs [3]uint64) {
+// Compared is what a kernel that reported FaultAsymmetric or FaultLength has
+// compared, of this rank and of the peer: the symmetric range, the offset of the
+// receive memory there, and its bytes; or the bytes of a message. They may be
+// anything that a kernel wrote.
+func (d *Device) Compared() (own, theirs [3]uint64) {
 	d.watch(func(page unsafe.Pointer) {
 		for i := range own {
 			own[i] = atomic.LoadUint64(word64(page, plugin.WatchFaultOwn+uintptr(8*i)))

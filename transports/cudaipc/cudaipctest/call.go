@@ -143,10 +143,19 @@ func (c *call) over(peer int) bool {
 // fault records why a wait was given up, at the head of the region and in the
 // watch page; the first one stays.
 func (c *call) fault(kind plugin.Fault, peer int) {
+	c.contradict(kind, peer, [3]uint64{}, [3]uint64{})
+}
+
+// contradict is fault of what this rank and a peer say of one thing.
+func (c *call) contradict(kind plugin.Fault, peer int, mine, theirs [3]uint64) {
 	if !atomic.CompareAndSwapUint32(half(c.region[c.rank]), 0, uint32(kind)) {
 		return
 	}
 	if c.watch != 0 {
+		for i := range 3 {
+			atomic.StoreUint64(word(c.watch+plugin.WatchFaultOwn+uint64(8*i)), mine[i])
+			atomic.StoreUint64(word(c.watch+plugin.WatchFaultTheirs+uint64(8*i)), theirs[i])
+		}
 		atomic.StoreUint32(half(c.watch+plugin.WatchFaultPeer), uint32(int32(peer)))
 		atomic.StoreUint64(word(c.watch+plugin.WatchFaultEpoch), 1)
 		atomic.StoreUint32(half(c.watch+plugin.WatchFault), uint32(kind))

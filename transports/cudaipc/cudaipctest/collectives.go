@@ -43,19 +43,24 @@ func allReduce(c *call, d plugin.DType) {
 	c.store(c.recv, c.combined(d, all, scalars))
 }
 
-func reduce(c *call, d plugin.DType) {
+func reduce(c *call, d plugin.DType) { c.reduce(d, c.exchange) }
+
+// reduceByChannels compares lengths.
+func reduceByChannels(c *call, d plugin.DType) { c.reduce(d, c.messages) }
+
+func (c *call) reduce(d plugin.DType, move func(out, in [maxRanks][]byte)) {
 	scalars := c.scalars()
 	own := bytes.Clone(memory(c.send, c.bytes))
 	var out, in [maxRanks][]byte
 	if c.rank != c.root {
 		out[c.root] = own
-		c.exchange(out, in)
+		move(out, in)
 		return
 	}
 	in = c.rows(c.bytes)
 	all := in
 	all[c.rank] = own
-	c.exchange(out, in)
+	move(out, in)
 	c.store(c.recv, c.combined(d, all, scalars))
 }
 
@@ -95,17 +100,22 @@ func gather(spread bool) func(*call) {
 	}
 }
 
-func broadcast(c *call) {
+func broadcast(c *call) { c.broadcast(c.exchange) }
+
+// broadcastByChannels compares lengths.
+func broadcastByChannels(c *call) { c.broadcast(c.messages) }
+
+func (c *call) broadcast(move func(out, in [maxRanks][]byte)) {
 	var out, in [maxRanks][]byte
 	if c.rank == c.root {
 		out = c.everyone(memory(c.send, c.bytes))
-		c.exchange(out, in)
+		move(out, in)
 		c.store(c.recv, memory(c.send, c.bytes))
 		return
 	}
 	got := make([]byte, c.bytes)
 	in[c.root] = got
-	c.exchange(out, in)
+	move(out, in)
 	c.store(c.recv, got)
 }
 
@@ -148,8 +158,20 @@ func (c *call) allToAllV(long bool) {
 	var out, in [maxRanks][]byte
 	var direct [maxRanks]uint64
 	var landing [maxRanks]bool
+	move := c.messages
 	if long {
-		direct, landing = c.offers()
+		l := c.lengths(sendCount, recvCount)
+		c.exchangeThen(l.out, l.in, func(p int) []byte {
+			c.compare(p, l.in[p], recvCount[p])
+			return nil
+		})
+		if !c.lost {
+			direct, landing = c.offers()
+		}
+		if c.lost {
+			return
+		}
+		move = c.exchange
 	}
 	for p := range c.world {
 		from, to := c.send+uint64(sendDispl[p]), c.recv+uint64(recvDispl[p])
@@ -166,12 +188,12 @@ func (c *call) allToAllV(long bool) {
 			in[p] = make([]byte, 1)
 		}
 	}
-	c.exchange(out, in)
+	move(out, in)
 }
 
-// offers exchanges the references of long messages. direct is where those of
-// this rank may be stored, 0 for through the pipe; landing says whose are stored
-// here by their senders.
+// offers exchanges the references of long messages, with their lengths. direct is
+// where those of this rank may be stored, 0 for through the pipe; landing says whose
+// are stored here by their senders.
 func (c *call) offers() (direct [maxRanks]uint64, landing [maxRanks]bool) {
 	var out, in [maxRanks][]byte
 	for p := range c.world {
@@ -185,19 +207,26 @@ func (c *call) offers() (direct [maxRanks]uint64, landing [maxRanks]bool) {
 				c.miss(at, c.counts[2][p])
 			}
 			landing[p] = reference != 0
-			out[p] = make([]byte, 8)
+			out[p] = make([]byte, 16)
 			storeBits(out[p], 8, reference)
+			storeBits(out[p][8:], 8, uint64(c.counts[2][p]))
 		}
 		if c.counts[0][p] >= longMessage {
-			in[p] = make([]byte, 8)
+			in[p] = make([]byte, 16)
 		}
 	}
 	got := in
 	c.exchange(out, in)
 	for p := range c.world {
-		if got[p] != nil && !c.lost {
-			direct[p] = c.imported(p, loadBits(got[p], 8))
+		if got[p] == nil || c.lost {
+			continue
 		}
+		if loadBits(got[p][8:], 8) != uint64(c.counts[0][p]) { // no offer, or for another message
+			for !c.over(p) {
+			}
+			continue
+		}
+		direct[p] = c.imported(p, loadBits(got[p], 8))
 	}
 	return direct, landing
 }

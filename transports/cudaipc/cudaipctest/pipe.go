@@ -1,6 +1,11 @@
 package cudaipctest
 
-import "sync/atomic"
+import (
+	"encoding/binary"
+	"sync/atomic"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
 
 // Each ordered pair of ranks has a pipe in the receiver's region: how many bytes
 // were put in and how many taken out, and a ring. Counters only grow.
@@ -44,6 +49,11 @@ func (c *call) pull(peer int, b []byte) int {
 
 // exchange sends out[p] to and fills in[p] from every peer p, all at once.
 func (c *call) exchange(out, in [maxRanks][]byte) {
+	c.exchangeThen(out, in, func(int) []byte { return nil })
+}
+
+// exchangeThen is exchange; when in[p] is full, what then(p) answers is filled.
+func (c *call) exchangeThen(out, in [maxRanks][]byte, then func(p int) []byte) {
 	for {
 		left, moved, waits := 0, false, c.rank
 		for p := range c.world {
@@ -55,12 +65,17 @@ func (c *call) exchange(out, in [maxRanks][]byte) {
 			}
 			if n := c.pull(p, in[p]); n > 0 {
 				in[p], moved = in[p][n:], true
+				if len(in[p]) == 0 {
+					in[p] = then(p)
+				}
 			}
 			if len(out[p])+len(in[p]) > 0 {
 				left, waits = left+1, p
 			}
 		}
 		switch {
+		case c.lost:
+			return
 		case left == 0:
 			c.moved()
 			return
@@ -70,6 +85,51 @@ func (c *call) exchange(out, in [maxRanks][]byte) {
 			return
 		}
 	}
+}
+
+// lengths are those of the messages between this rank and every peer, as they move
+// before them: what is sent, and what is filled and then compared.
+type lengths struct{ out, in [maxRanks][]byte }
+
+func (c *call) lengths(sends, recvs [maxRanks]int64) (l lengths) {
+	for p := range c.world {
+		if p != c.rank && sends[p] > 0 {
+			l.out[p] = binary.LittleEndian.AppendUint64(nil, uint64(sends[p]))
+		}
+		if p != c.rank && recvs[p] > 0 {
+			l.in[p] = make([]byte, 8)
+		}
+	}
+	return l
+}
+
+// compare gives up where a peer's message is not as long as it should be.
+func (c *call) compare(p int, length []byte, want int64) {
+	if theirs := binary.LittleEndian.Uint64(length); theirs != uint64(want) {
+		c.contradict(plugin.FaultLength, p, [3]uint64{uint64(want)}, [3]uint64{theirs})
+		c.lost = true
+	}
+}
+
+// messages is exchange of messages, each behind its length. Those of no bytes do not
+// move.
+func (c *call) messages(out, in [maxRanks][]byte) {
+	var sends, recvs [maxRanks]int64
+	for p := range c.world {
+		sends[p], recvs[p] = int64(len(out[p])), int64(len(in[p]))
+	}
+	l := c.lengths(sends, recvs)
+	for p := range c.world {
+		out[p] = append(l.out[p], out[p]...)
+	}
+	c.exchangeThen(out, l.in, func(p int) []byte {
+		body := in[p]
+		if body != nil {
+			c.compare(p, l.in[p], recvs[p])
+		}
+		in[p] = nil
+		return body
+	})
 }
 
 // everyone is the same for every peer.

@@ -46,15 +46,7 @@ func (c *call) asymmetric(peer int, mine, theirs [3]uint64) {
 	if c.watch == 0 {
 		return
 	}
-	if atomic.CompareAndSwapUint32(half(c.region[c.rank]), 0, uint32(plugin.FaultAsymmetric)) {
-		for i := range 3 {
-			atomic.StoreUint64(word(c.watch+plugin.WatchFaultOwn+uint64(8*i)), mine[i])
-			atomic.StoreUint64(word(c.watch+plugin.WatchFaultTheirs+uint64(8*i)), theirs[i])
-		}
-		atomic.StoreUint32(half(c.watch+plugin.WatchFaultPeer), uint32(int32(peer)))
-		atomic.StoreUint64(word(c.watch+plugin.WatchFaultEpoch), 1)
-		atomic.StoreUint32(half(c.watch+plugin.WatchFault), uint32(plugin.FaultAsymmetric))
-	}
+	c.contradict(plugin.FaultAsymmetric, peer, mine, theirs)
 	limit := c.limit
 	if limit == 0 {
 		limit = atomic.LoadUint64(word(c.watch + plugin.WatchTimeout))
