@@ -204,8 +204,9 @@ func (w *world) ask(handler string, r request, timeout time.Duration, during fun
 	return answers, result
 }
 
-// raw sends one request to every rank and leaves the answers to the caller.
-func (w *world) raw(handler string, r request, timeout time.Duration, during func(ctx context.Context, pids []int)) *pool.Result {
+// raw sends one request to every rank and leaves the answers to the caller. The
+// request may be of a type that holds one.
+func (w *world) raw(handler string, r any, timeout time.Duration, during func(ctx context.Context, pids []int)) *pool.Result {
 	w.t.Helper()
 	payload, err := json.Marshal(r)
 	if err != nil {
