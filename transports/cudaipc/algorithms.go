@@ -79,9 +79,9 @@ var algorithms = []algorithm{
 
 	{plugin.ReduceScatterV, "reduces", "reduce", "", true, roots, 0, 0, 2.4, 309000, all},
 
-	{plugin.AllToAll, "ll", "all_to_all", "shunt_all_to_all_ll", false, packets, 0, 32 * kib, 2.6, 36000, more},
+	{plugin.AllToAll, "ll", "all_to_all", "shunt_all_to_all_ll", false, packets, 0, 32 * kib, 2.6, 33800, more},
 	{plugin.AllToAll, "ll", "all_to_all", "shunt_all_to_all_ll", false, packets, 0, 32 * kib, 2.1, 30000, two},
-	{plugin.AllToAll, "ll128", "all_to_all", "shunt_all_to_all_ll128", false, units, 16 * kib, 0, 3.2, 65000, more},
+	{plugin.AllToAll, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 4 * kib, 0, 2.85, 79000, more},
 	{plugin.AllToAll, "ll128", "all_to_all", "shunt_all_to_all_ll128", false, units, 4 * kib, 0, 2.3, 180000, two},
 	{plugin.AllToAll, "direct", "all_to_all", "shunt_all_to_all_direct", false, full, 2 * mib, 0, 8, 114000, more},
 	{plugin.AllToAll, "direct", "all_to_all", "shunt_all_to_all_direct", false, full, 2 * mib, 0, 10.3, 365500, two},
