@@ -162,7 +162,7 @@ static const Kernel kKernels[] = {
 static std::vector<cudaLibrary_t> libraries;
 static cudaStream_t stream;
 static job::Memory region, arena;
-static volatile uint32_t *abort_word;
+static shunt_watch *watch;
 constexpr int64_t kHalf = 32 << 20, kGuard = 1024;
 
 static cudaKernel_t find(const std::string &name) {
@@ -185,6 +185,19 @@ static void known(bool yes) {  // tells direct kernels whether peers can reach t
   uint64_t mask = yes ? ~0ull : 0;
   CHECK(cudaMemcpy(region.own + SHUNT_OFF_EXPORTS + offsetof(shunt_export, known), &mask, 8, cudaMemcpyHostToDevice));
 }
+
+// A region and a watch page as they are before the first call.
+static void reset() {
+  memset(watch, 0, sizeof *watch);
+  CHECK(cudaMemset(region.own, 0, region.bytes));
+  shunt_export e{(uint64_t)arena.own, arena.bytes, ~0ull, 1};
+  CHECK(cudaMemcpy(region.own + SHUNT_OFF_EXPORTS, &e, sizeof e, cudaMemcpyHostToDevice));
+  for (int r = 0; r < world; r++) CHECK(cudaMemcpy(region.own + SHUNT_OFF_IMPORTS + r * SHUNT_MAX_EXPORTS * 8, &arena.of[r], 8, cudaMemcpyHostToDevice));
+  CHECK(cudaDeviceSynchronize());
+  job::barrier();
+}
+
+static void abort_waits() { *(volatile uint32_t *)&watch->abort = 1; }
 
 static shunt_fault fault() {
   shunt_fault f;
@@ -233,7 +246,7 @@ static int64_t run(const Case &c, unsigned seed) {
   shunt_kernel_args_v v{};
   shunt_kernel_args &a = v.base;
   a.send = (uint64_t)send, a.recv = (uint64_t)recv, a.bytes = c.count * size, a.scalar = factor[rank];
-  a.abort = (uint64_t)abort_word, a.timeout = 5000000000ull;
+  a.abort = (uint64_t)watch, a.timeout = 5000000000ull;
   a.rank = rank, a.world = world, a.op = c.op, a.root = c.root;
   for (int r = 0; r < world; r++) a.region[r] = (uint64_t)region.of[r];
   int64_t at[2] = {0, 0};
@@ -329,13 +342,8 @@ int main(int argc, char **argv) {
   libraries = job::load_images(argv[2]);
   region = job::allocate(SHUNT_REGION_BYTES(world));
   arena = job::allocate(2 * kHalf);
-  shunt_export e{(uint64_t)arena.own, arena.bytes, ~0ull, 1};
-  CHECK(cudaMemcpy(region.own + SHUNT_OFF_EXPORTS, &e, sizeof e, cudaMemcpyHostToDevice));
-  for (int r = 0; r < world; r++) CHECK(cudaMemcpy(region.own + SHUNT_OFF_IMPORTS + r * SHUNT_MAX_EXPORTS * 8, &arena.of[r], 8, cudaMemcpyHostToDevice));
-  void *host;
-  CHECK(cudaHostAlloc(&host, sizeof(shunt_watch), cudaHostAllocMapped));
-  memset(host, 0, sizeof(shunt_watch));
-  abort_word = (volatile uint32_t *)host;
+  CHECK(cudaHostAlloc((void **)&watch, sizeof *watch, cudaHostAllocMapped));
+  reset();
 
   // First every kernel with every dtype and op once, then at random.
   std::vector<Case> fixed;
@@ -425,6 +433,42 @@ int main(int argc, char **argv) {
   }
   if (rank == 0) printf("check: %ld cases on %d GPUs, %ld wrong\n", (long)cases, world, (long)failed), fflush(stdout);
 
+  // Lengths: the last rank's message to rank 0 is not as long as rank 0 expects, by
+  // counts on the device. Rank 0's kernel says so and ends.
+  int64_t silent = 0;
+  const int64_t ends[][2] = {{16384, 32768}, {32768, 16384}, {3 << 20, 2 << 20}, {16384, 2 << 20}, {2 << 20, 16384}};
+  for (const auto &lengths : ends) {
+    reset();
+    if (rank == 0 || rank == world - 1) {
+      std::vector<int64_t> counts(4 * world);  // send counts and displacements, then those to receive
+      if (rank == 0) counts[2 * world + world - 1] = lengths[1];
+      else counts[0] = lengths[0];
+      char *on_device = arena.own + kHalf - 4096;
+      CHECK(cudaMemcpy(on_device, counts.data(), counts.size() * 8, cudaMemcpyHostToDevice));
+      CHECK(cudaDeviceSynchronize());
+      shunt_kernel_args_v v{};
+      shunt_kernel_args &a = v.base;
+      a.send = (uint64_t)arena.own, a.recv = (uint64_t)(arena.own + kHalf), v.counts = (uint64_t)on_device;
+      a.abort = (uint64_t)watch, a.timeout = 5000000000ull, a.rank = rank, a.world = world;
+      for (int r = 0; r < world; r++) a.region[r] = (uint64_t)region.of[r];
+      double start = job::seconds();
+      launch(find("shunt_all_to_all_v_long"), SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS, &v);
+      if (rank == 0) {
+        CHECK(cudaStreamSynchronize(stream));
+        double took = job::seconds() - start;
+        shunt_fault f = fault();
+        silent += f.kind != SHUNT_FAULT_LENGTH || f.peer != world - 1 || watch->fault_own[0] != (uint64_t)lengths[1] || watch->fault_theirs[0] != (uint64_t)lengths[0] || took > 1;
+        printf("lengths %ld and %ld: fault %u after %.0f us\n", (long)lengths[0], (long)lengths[1], f.kind, took * 1e6), fflush(stdout);
+      }
+    }
+    job::barrier();
+    abort_waits();  // the sender's
+    CHECK(cudaStreamSynchronize(stream));
+  }
+  silent = worst(silent);
+  if (rank == 0 && silent) printf("WRONG lengths\n"), fflush(stdout);
+  reset();
+
   // Abort: the last rank stays away; raising the word ends the others' kernel
   // with a fault that names it, and the context still works.
   job::barrier();
@@ -433,14 +477,14 @@ int main(int argc, char **argv) {
     Case c{&kKernels[0], 7, 0, 0, 0, 4099, false, true, 8, 512};
     shunt_kernel_args a{};
     a.send = (uint64_t)arena.own, a.recv = (uint64_t)(arena.own + kHalf), a.bytes = c.count * 4;
-    a.abort = (uint64_t)abort_word, a.rank = rank, a.world = world;
+    a.abort = (uint64_t)watch, a.rank = rank, a.world = world;
     for (int r = 0; r < world; r++) a.region[r] = (uint64_t)region.of[r];
     launch(find("shunt_all_reduce_one_shot_ll_float32"), c.blocks, c.threads, &a);
     double start = job::seconds();
     while (job::seconds() - start < 0.05) {
     }
     aborted += cudaStreamQuery(stream) != cudaErrorNotReady;
-    *abort_word = 1;
+    abort_waits();
     double raised = job::seconds();
     CHECK(cudaStreamSynchronize(stream));
     double took = job::seconds() - raised;
@@ -452,5 +496,5 @@ int main(int argc, char **argv) {
   }
   aborted = worst(aborted);
   if (rank == 0 && aborted) printf("WRONG abort\n"), fflush(stdout);
-  _exit(failed || aborted);
+  _exit(failed || silent || aborted);
 }

@@ -44,7 +44,7 @@ func compile(t *testing.T, b Build) (program string, kernels []string) {
 	if other := os.Getenv("SHUNT_EMULATE_KERNELS"); other != "" {
 		b.Kernels = other
 	}
-	if b.Constants == nil {
+	if _, other := b.Constants["SHUNT_MAX_BLOCKS"]; !other { // none that the machine knows of
 		harness.once.Do(func() { harness.objects, harness.err = b.Harness(context.Background(), folder) })
 		require.NoError(t, harness.err)
 		b.Objects = harness.objects
@@ -146,6 +146,94 @@ func TestAbsentRank(t *testing.T) {
 	}
 }
 
+// channels are the sources of the kernels that use channels, and looks makes waits look
+// always at why they may be given up.
+var (
+	channels = []string{"all_to_all_v", "broadcast", "reduce"}
+	looks    = map[string]int{"kLook": 1}
+)
+
+func usesChannels(kernel string) bool {
+	return strings.HasPrefix(kernel, "shunt_all_to_all_v") || strings.Contains(kernel, "shunt_broadcast_ll128") || strings.Contains(kernel, "shunt_reduce_ll128")
+}
+
+// The ends of a message that differ are told of, with both lengths, whichever ways the
+// two ends have for messages so long; nothing of it arrives. And nothing is told where
+// they are alike, whenever anybody looks.
+func TestLengths(t *testing.T) {
+	t.Parallel()
+	program, kernels := compile(t, Build{Types: map[string][]string{"": {"float32"}}, Only: channels, Constants: looks})
+	kernels = slices.DeleteFunc(kernels, func(k string) bool { return !usesChannels(k) })
+	require.Len(t, kernels, 4)
+	for _, world := range []int{2, 3, 4} {
+		for seed := range seeds(t, 24) {
+			for _, kernel := range kernels {
+				t.Run(fmt.Sprintf("%s world %d seed %d", kernel, world, seed), func(t *testing.T) {
+					t.Parallel()
+					status, output := check(t.Context(), program, "--lengths", strconv.Itoa(world), strconv.Itoa(seed), "4", kernel)
+					require.Zero(t, status, output)
+				})
+			}
+			t.Run(fmt.Sprintf("alike world %d seed %d", world, seed), func(t *testing.T) {
+				t.Parallel()
+				status, output := check(t.Context(), program, append([]string{strconv.Itoa(world), strconv.Itoa(seed), "12"}, kernels...)...)
+				require.Zero(t, status, output)
+			})
+		}
+	}
+}
+
+// What lengths need, taken away: then a message goes wrong, or nobody tells, or somebody
+// does without reason.
+func TestLengthMutantsAreFound(t *testing.T) {
+	for _, m := range []struct {
+		name, file, from, to, source, kernel string
+		alike                                bool           // found where lengths are alike
+		looks                                map[string]int // in which builds
+	}{
+		{"flags have no length", "channel.cuh", "(unit & 0xFFFFFF) | u64(bytes) << 24", "unit", "all_to_all_v", "shunt_all_to_all_v", false, looks},
+		{"units have the length of the other direction", "all_to_all_v.cu", "Outlet(a, peer, lane, out.bytes)", "Outlet(a, peer, lane, in.bytes)", "all_to_all_v", "shunt_all_to_all_v", true, looks},
+		{"units are not compared", "channel.cuh", "const u64 begun = other(slot);", "const u64 begun = 0;", "broadcast", "shunt_broadcast_ll128", false, looks},
+		{"owners do not compare", "fallback.cuh", " && contradicted_by_any(a)", " && false", "reduce", "shunt_reduce_ll128_float32", false, looks},
+		{"senders that wait for an offer are not asked", "channel.cuh", ": other(own(a) + SHUNT_OFF_PENDING + peer * 8);", ": 0;", "all_to_all_v", "shunt_all_to_all_v_long", false, looks},
+		{"senders that wait for an offer do not say what for", "all_to_all_v.cu", "if (says && !said) store_release(pending, message);", "", "all_to_all_v", "shunt_all_to_all_v_long", false, looks},
+		{"what a sender has said stays", "all_to_all_v.cu", "if (said) store_relaxed(pending, 0);", "", "all_to_all_v", "shunt_all_to_all_v_long", true, looks},
+		{"any offer will do", "all_to_all_v.cu", " && (ll_word(offer) == 0 || ll_word(terms) == message);", ";", "all_to_all_v", "shunt_all_to_all_v_long", false, looks},
+		{"an offer is for a length, whatever came before", "all_to_all_v.cu", "ll_word(terms) == message);", "bytes_of(ll_word(terms)) == bytes_of(message));", "all_to_all_v", "shunt_all_to_all_v_long", false, nil},
+		{"who waits for what lands does not compare", "all_to_all_v.cu", "if (other_length(a, p, bytes) == 0) return false;", "return false;", "all_to_all_v", "shunt_all_to_all_v_long", false, looks},
+		{"an offer of nothing must be seen", "all_to_all_v.cu", " && !is_later(offer)", "", "all_to_all_v", "shunt_all_to_all_v_long", true, looks},
+		{"every lane compares", "all_to_all_v.cu", "return lane == 0 && in.bytes > 0", "return in.bytes > 0", "all_to_all_v", "shunt_all_to_all_v", true, looks},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			applied := 0
+			program, kernels := compile(t, Build{
+				Types: map[string][]string{"": {"float32"}}, Only: strings.Fields(m.source), Constants: m.looks,
+				Edit: func(name, text string) string {
+					if name == m.file {
+						applied = strings.Count(text, m.from)
+						text = strings.Replace(text, m.from, m.to, 1)
+					}
+					return text
+				},
+			})
+			require.NotZero(t, applied, "%s no longer has %q", m.file, m.from)
+			require.Contains(t, kernels, m.kernel)
+			for seed := range 240 {
+				arguments := []string{strconv.Itoa(2 + seed%3), strconv.Itoa(seed), "6", m.kernel}
+				if !m.alike {
+					arguments = append([]string{"--lengths"}, arguments...)
+				}
+				if status, output := check(t.Context(), program, arguments...); status != 0 {
+					t.Logf("found by seed %d: %.300s", seed, output)
+					return
+				}
+			}
+			require.Fail(t, "not found by any seed")
+		})
+	}
+}
+
 // Rule 1: in a reduce of two the rank that only stages waits for the root too, however
 // little there is to stage.
 func TestRule01ReduceOfTwoWaits(t *testing.T) {
@@ -181,7 +269,7 @@ func TestMutantsAreFound(t *testing.T) {
 		{"LL slots have no parity", "ll.cuh", "(int(epoch) & 1) * world", "0 * world", "all_gather", "shunt_all_gather_ll"},
 		{"LL128 has a ring of two", "ll128.cuh", "(int(unit) & (SHUNT_RING - 1)) * 512", "(int(unit) & 1) * 512", "all_gather", "shunt_all_gather_ll128"},
 		{"a root's units are not waited for", "two_shot.cuh", "ll128_wait_all(a, l, in + ring(unit), unit, lines);", `const int other = (a.root + 1) % a.world != a.rank ? (a.root + 1) % a.world : (a.root + 2) % a.world;
-			ll128_wait_each(a, l, [&](int s) { return in + ring(unit) + (s == a.root ? other : s) * kLL128SourceStride; }, [&](int) { return unit; }, lines);
+			ll128_wait_each(a, l, [&](int s) { return in + ring(unit) + (s == a.root ? other : s) * kLL128SourceStride; }, [&](int) { return unit; }, [] { return false; }, lines);
 			if (apart) lines[a.root] = load_line(in + ring(unit) + a.root * kLL128SourceStride);`, "reduce", "shunt_reduce_two_shot_ll128"},
 		{"a root that owns nothing sends before it hears", "two_shot.cuh", "idle ? 0 : max(", "idle ? max(deal.mine - 1, int64_t(0)) : max(", "reduce", "shunt_reduce_two_shot_ll128"},
 		{"what engines deliver is combined before it is there", "delivered.cuh", "wait_delivered(a, number, p);", ";", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered"},

@@ -2,7 +2,8 @@
 // every rank, itself included, of any length: all_to_all_v, and with zeros in
 // place, all_gather_v, gather(v), scatter(v), send, recv and groups of them.
 // What a pair does follows from that pair's bytes alone, and for long messages
-// from the offer that the receiver makes. Memory that is sent must not overlap
+// from the offer that the receiver makes. Who finds that the other end of a pair has
+// another length says so; see channel.cuh. Memory that is sent must not overlap
 // memory that is received, but a rank's own block may be in place.
 //
 // Short messages go through channels; some blocks serve each peer. For a long
@@ -47,11 +48,11 @@ struct Flow {
 template <int kLanes>
 __device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, int peer, int lane, int warps, const Flow &out, const Flow &in) {
   const Lane l;
-  Outlet outlet[kLanes] = {Outlet(a, peer, lane)};
-  Inlet inlet[kLanes] = {Inlet(a, peer, lane)};
+  Outlet outlet[kLanes] = {Outlet(a, peer, lane, out.bytes)};
+  Inlet inlet[kLanes] = {Inlet(a, peer, lane, in.bytes)};
   if (kLanes > 1) {
-    outlet[kLanes - 1] = Outlet(a, peer, lane + warps);
-    inlet[kLanes - 1] = Inlet(a, peer, lane + warps);
+    outlet[kLanes - 1] = Outlet(a, peer, lane + warps, out.bytes);
+    inlet[kLanes - 1] = Inlet(a, peer, lane + warps, in.bytes);
   }
   int64_t to_send[kLanes], to_receive[kLanes], sent[kLanes], received[kLanes], left = 0;
   word2 next[kLanes];
@@ -84,7 +85,7 @@ __device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, int peer,
         moved = true;
       }
     }
-    if (!moved && __any_sync(~0u, wait.over(peer, inlet[0].next()))) break;
+    if (!moved && __any_sync(~0u, wait.over(peer, inlet[0].next(), [&] { return lane == 0 && in.bytes > 0 && contradicted(a, peer, in.bytes); }))) break;
   }
 #pragma unroll
   for (int i = 0; i < kLanes; i++) {
@@ -149,24 +150,66 @@ __device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, cons
     if (counts.recv_count(p) >= kLong) {
       u64 *made = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_OFFERED) + here;
       const u64 reference = o.reference == 0 ? 0 : o.reference + (counts.recv_displ(p) - o.low);
+      const u64 number = *made + 1, message = next_message(a, SHUNT_OFF_RECEIVED, p, counts.recv_count(p));
       // Release: what this stream did with recv before comes before the peer's
       // stores to it.
       fence_system();
-      ll_store(a.region[p] + SHUNT_OFF_OFFER + there * 16, reference, ll_flag(++*made));
+      ll_store(a.region[p] + SHUNT_OFF_OFFER + there * 16, reference, ll_flag(number));
+      ll_store(a.region[p] + SHUNT_OFF_TERMS + there * 16, message, ll_flag(number));
+      *made = number;
       o.landing[p] = reference != 0;
     }
     if (counts.send_count(p) >= kLong) {
       u64 *taken = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_ACCEPTED) + here;
       const u32 flag = ll_flag(++*taken);
-      uint4 packet;
+      const u64 message = next_message(a, SHUNT_OFF_SENT, p, counts.send_count(p));
+      void *pending = reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_PENDING + a.rank * 8);
+      // The block that serves lane 0, whose count another one may find moved on if this
+      // message goes through the channel.
+      const bool says = block_index() == (p + a.world - a.rank) % a.world * channel_blocks(a.world);
+      auto is = [&](uint4 packet) { return packet.y == flag && packet.w == flag; };
+      auto is_later = [&](uint4 packet) { return int((packet.y - flag) << 1) > 0; };
+      uint4 offer, terms;
+      bool offered, said = false;
       Wait wait(a);
-      do packet = load_packet(own(a) + SHUNT_OFF_OFFER + here * 16);
-      while ((packet.y != flag || packet.w != flag) && !wait.over(p, *taken));
+      do {
+        offer = load_packet(own(a) + SHUNT_OFF_OFFER + here * 16);
+        terms = load_packet(own(a) + SHUNT_OFF_TERMS + here * 16);
+        // Memory that was offered for another message is not this one's; units say for
+        // themselves what they are of.
+        offered = is(offer) && is(terms) && (ll_word(offer) == 0 || ll_word(terms) == message);
+        // Nobody makes another offer before what this block was offered has landed, so
+        // the one that this block has missed was of nothing.
+      } while (!offered && !is_later(offer) && !wait.over(p, *taken, [&] {
+        // The receiver may wait for another message: it learns what this one is.
+        // Release: that those before it have landed comes before.
+        if (says && !said) store_release(pending, message);
+        said = says;
+        return false;
+      }));
+      // Before the count of what has landed, which this thread stores.
+      if (said) store_relaxed(pending, 0);
       fence_system();  // acquire: see above
-      o.to[p] = import_address(a, p, ll_word(packet));
+      o.to[p] = offered ? import_address(a, p, ll_word(offer)) : 0;
     }
   }
   __syncthreads();
+}
+
+// Waits until the long message of a peer has been stored here. Acquires: it is
+// visible to what follows.
+__device__ __forceinline__ void wait_landed(const shunt_kernel_args &a, int p, int64_t bytes) {
+  const int64_t word = (block_index() * SHUNT_MAX_RANKS + p) * 8;
+  const u64 offered = *reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_OFFERED + word);
+  auto landed = [&] { return (long long)(load_acquire(own(a) + SHUNT_OFF_LANDED + word) - offered) >= 0; };
+  Wait wait(a);
+  while (!landed() && !wait.over(p, offered, [&] {
+    // Acquire: what differs may be the message after one that has landed meanwhile.
+    if (other_length(a, p, bytes) == 0) return false;
+    fence_system();
+    return !landed() && contradicted(a, p, bytes);
+  })) {
+  }
 }
 
 // The short messages of one block of so many for each rank, which is also the
@@ -233,9 +276,7 @@ __device__ __forceinline__ void all_to_all_v_long(const shunt_kernel_args_v &v) 
 
   serve_channels(a, counts, &offers, channel_blocks(a.world));
   if (p == 0) forget_choice(a);
-  // wait_for acquires: the peer's stores to recv are visible to what follows.
-  if (p < a.world && p != a.rank && offers.landing[p])
-    wait_for(a, own(a) + SHUNT_OFF_LANDED + (block_index() * SHUNT_MAX_RANKS + p) * 8, reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_OFFERED)[block_index() * SHUNT_MAX_RANKS + p], p);
+  if (p < a.world && p != a.rank && offers.landing[p]) wait_landed(a, p, counts.recv_count(p));
 }
 
 }  // namespace shunt

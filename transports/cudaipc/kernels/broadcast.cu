@@ -50,8 +50,9 @@ __device__ __forceinline__ void broadcast_ll128_body(const shunt_kernel_args &a)
   const int64_t mine = units_of_lane(units_of_lane(units, index, owners), lane, lanes);
   if (mine == 0) return;
   auto offset = [&](int64_t k) { return ((lane + k * lanes) * owners + index) * kUnit; };
+  auto in_vain = [&] { return lane == 0 && contradicted(a, a.rank == owner ? a.root : owner, a.bytes); };
   if (a.rank == a.root) {
-    Outlet outlet(a, owner, lane);
+    Outlet outlet(a, owner, lane, a.bytes);
     for (int64_t k = 0; k < mine; k++) {
       const word2 w = load_unit<uint8_t>(l, send, offset(k), a.bytes);
       outlet.wait(a);
@@ -59,20 +60,20 @@ __device__ __forceinline__ void broadcast_ll128_body(const shunt_kernel_args &a)
     }
     outlet.close();
   } else if (a.rank != owner) {
-    Inlet inlet(a, owner, lane);
-    for (int64_t k = 0; k < mine; k++) store_unit<uint8_t>(l, recv, offset(k), a.bytes, inlet.wait(a, l));
+    Inlet inlet(a, owner, lane, a.bytes);
+    for (int64_t k = 0; k < mine; k++) store_unit<uint8_t>(l, recv, offset(k), a.bytes, inlet.wait(a, l, in_vain));
     inlet.close();
   } else {
     // Ranks that forward nothing back wait only for this one, so the waits for
     // their credits cannot close a circle.
-    Inlet inlet(a, a.root, lane);
+    Inlet inlet(a, a.root, lane, a.bytes);
     u64 sent[SHUNT_MAX_RANKS];
 #pragma unroll
     for (int p = 0; p < SHUNT_MAX_RANKS; p++)
       if (p < a.world && p != a.root && p != a.rank) sent[p] = *reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_SENT + channel_word(p, lane));
     const int64_t out = channel_offset(a.world, a.rank, lane);
     for (int64_t k = 0; k < mine; k++) {
-      const word2 w = inlet.wait(a, l);
+      const word2 w = inlet.wait(a, l, in_vain);
       Wait wait(a);
 #pragma unroll
       for (int p = 0; p < SHUNT_MAX_RANKS; p++) {
@@ -83,7 +84,7 @@ __device__ __forceinline__ void broadcast_ll128_body(const shunt_kernel_args &a)
         const char *credit = own(a) + SHUNT_OFF_CREDIT + channel_word(p, lane);
         while (__any_sync(~0u, unit - load_relaxed(credit) > SHUNT_RING))
           if (__any_sync(~0u, wait.over(p, unit - SHUNT_RING))) break;
-        ll128_store(l, a.region[p] + out + ring(unit), w, unit);
+        ll128_store(l, a.region[p] + out + ring(unit), w, channel_flag(unit, a.bytes));
       }
       store_unit<uint8_t>(l, recv, offset(k), a.bytes, w);
     }

@@ -142,6 +142,8 @@ __device__ __forceinline__ u64 nanoseconds() {
 
 __device__ __forceinline__ char *own(const shunt_kernel_args &a) { return reinterpret_cast<char *>(a.region[a.rank]); }
 
+constexpr u32 kLook = 512;  // spins of a wait from one look at why it may be given up to the next
+
 // A bounded wait. Given up, it records why and whom it waited for; the kernel
 // then runs to its end on whatever it has read: no thread leaves early, so no
 // barrier of the block is missed, and every later wait gives up at once.
@@ -150,14 +152,20 @@ class Wait {
   __device__ __forceinline__ explicit Wait(const shunt_kernel_args &args) : a(args), spins(0), since(0) {}
 
   // True when the wait must be given up. Looks at the abort word and the clock
-  // only once in 512 spins, and whether an earlier wait was given up soon too: a
+  // only once in kLook spins, and whether an earlier wait was given up soon too: a
   // kernel may have thousands of them left.
   __device__ __forceinline__ bool over(int peer, u64 epoch) {
+    return over(peer, epoch, [] { return false; });
+  }
+  // The same, and as often in_vain is asked whether what is waited for cannot come;
+  // it then tells why.
+  template <class InVain>
+  __device__ __forceinline__ bool over(int peer, u64 epoch, InVain in_vain) {
     spins++;
     if (spins == 32) return fault_of(a) != SHUNT_FAULT_NONE;
-    if ((spins & 511) != 0) return false;
+    if (spins % kLook != 0) return false;
     since = look(a, peer, epoch, since);
-    return since == kOver;
+    return since == kOver || in_vain();
   }
 
  private:
@@ -201,6 +209,23 @@ class Wait {
   u32 spins;
   u64 since;
 };
+
+// Tells that this rank and a peer contradict each other, in the region and in the
+// watch page, where write puts the words of both; a fault that is there already stays.
+template <class Write>
+__device__ __forceinline__ void tell_contradiction(const shunt_kernel_args &a, u32 kind, int peer, u64 epoch, Write write) {
+  shunt_fault *fault = reinterpret_cast<shunt_fault *>(own(a) + SHUNT_OFF_FAULT);
+  if (atomicCAS(&fault->kind, u32(SHUNT_FAULT_NONE), kind) != SHUNT_FAULT_NONE) return;
+  fault->peer = peer;
+  fault->epoch = epoch;
+  if (a.abort == 0) return;
+  volatile shunt_watch *watch = reinterpret_cast<volatile shunt_watch *>(a.abort);
+  watch->fault.peer = peer;
+  watch->fault.epoch = epoch;
+  write(watch->fault_own, watch->fault_theirs);
+  fence_system();  // release: the host that sees the kind sees the rest
+  watch->fault.kind = kind;
+}
 
 // Waits until a counter has reached a value, by signed difference. Acquires:
 // what the peer wrote before it raised the counter is visible afterwards.

@@ -23,6 +23,13 @@ __device__ __forceinline__ int reduce_blocks(int world) {
   return most < SHUNT_CHANNEL_BLOCKS ? most : SHUNT_CHANNEL_BLOCKS;
 }
 
+// For an owner's waits for everyone.
+__device__ __noinline__ bool contradicted_by_any(const shunt_kernel_args &a) {
+  bool any = false;
+  for (int s = 0; s < a.world; s++) any = any || (s != a.rank && contradicted(a, s, a.bytes));
+  return any;
+}
+
 // reduce over channels: unit u goes to its owner, one of the ranks but the root
 // in turn, who combines what all ranks sent and sends it to the root: the root's
 // link carries the message once each way. Blocks past the last owner's do
@@ -47,8 +54,8 @@ __device__ __forceinline__ void reduce_ll128_body(const shunt_kernel_args &a) {
   if (a.rank != owner) {
     // The root also takes results, whichever can move, so that it and the owner
     // cannot wait for each other's credits.
-    Outlet outlet(a, owner, lane);
-    Inlet inlet(a, owner, lane);
+    Outlet outlet(a, owner, lane, a.bytes);
+    Inlet inlet(a, owner, lane, a.bytes);
     const int64_t results = a.rank == a.root ? mine : 0;
     Wait wait(a);
     word2 next = load(0);
@@ -65,13 +72,13 @@ __device__ __forceinline__ void reduce_ll128_body(const shunt_kernel_args &a) {
         taken++;
         moved = true;
       }
-      if (!moved && __any_sync(~0u, wait.over(owner, inlet.next()))) break;
+      if (!moved && __any_sync(~0u, wait.over(owner, inlet.next(), [&] { return lane == 0 && results > 0 && contradicted(a, owner, a.bytes); }))) break;
     }
     outlet.close();
     if (results > 0) inlet.close();
     return;
   }
-  Outlet outlet(a, a.root, lane);
+  Outlet outlet(a, a.root, lane, a.bytes);
   u64 received[SHUNT_MAX_RANKS];
 #pragma unroll
   for (int s = 0; s < SHUNT_MAX_RANKS; s++)
@@ -79,8 +86,9 @@ __device__ __forceinline__ void reduce_ll128_body(const shunt_kernel_args &a) {
   word2 next = load(0);
   for (int64_t k = 0; k < mine; k++) {
     word2 lines[SHUNT_MAX_RANKS];
-    ll128_wait_each(a, l, [&](int s) { return own(a) + channel_offset(a.world, s, lane) + ring(received[s] + 1 + k); },
-                    [&](int s) { return received[s] + 1 + k; }, lines);
+    auto flag = [&](int s) { return channel_flag(received[s] + 1 + k, a.bytes); };
+    ll128_wait_each(a, l, [&](int s) { return own(a) + channel_offset(a.world, s, lane) + ring(received[s] + 1 + k); }, flag,
+                    [&] { return block_index() < owners && threadIdx.x < 32 && contradicted_by_any(a); }, lines);
     // As Inlet::take: the vote was the whole warp's, so the slots have been read.
     if ((threadIdx.x & 31) == 0) {
 #pragma unroll

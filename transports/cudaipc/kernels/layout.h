@@ -55,7 +55,8 @@ enum {
   SHUNT_FAULT_NONE = 0,
   SHUNT_FAULT_ABORTED = 1, /* the abort word was raised */
   SHUNT_FAULT_TIMEOUT = 2, /* args.timeout passed */
-  SHUNT_FAULT_ASYMMETRIC = 3 /* the receive memory lies elsewhere on a peer than symmetric memory should */
+  SHUNT_FAULT_ASYMMETRIC = 3, /* the receive memory lies elsewhere on a peer than symmetric memory should */
+  SHUNT_FAULT_LENGTH = 4 /* a peer sends a message of another length than this rank receives */
 };
 typedef struct shunt_fault {
   uint32_t kind;
@@ -72,7 +73,7 @@ typedef struct shunt_watch {
   uint64_t timeout;      /* nanoseconds a wait may last; 0: no limit */
   uint8_t line0[48];
   shunt_fault fault;     /* as at SHUNT_OFF_FAULT; kind is written last */
-  uint64_t fault_own[3]; /* SHUNT_FAULT_ASYMMETRIC: this rank's range, offset and bytes of its receive memory, with bit 62 set where send memory is the same, if that matters, */
+  uint64_t fault_own[3]; /* SHUNT_FAULT_ASYMMETRIC: this rank's range, offset and bytes of its receive memory, with bit 62 set where send memory is the same, if that matters; SHUNT_FAULT_LENGTH: bytes */
   uint64_t fault_theirs[3]; /* and those of the peer */
   uint64_t missed;       /* an address that was not exported */
   uint64_t missed_bytes; /* and how many bytes of it a kernel would have needed */
@@ -130,9 +131,11 @@ enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASS_STAGED
 #define SHUNT_OFF_DELIVERED (SHUNT_OFF_WAITED + SHUNT_MAX_RANKS * 8)  /* [peer] u64, written by peer: chunks that its copy engines have delivered here */
 #define SHUNT_OFF_COMBINED (SHUNT_OFF_DELIVERED + SHUNT_MAX_RANKS * 8) /* [rank] u64, written by that rank: chunks that it has combined */
 #define SHUNT_OFF_TURN (SHUNT_OFF_COMBINED + SHUNT_MAX_RANKS * 8) /* u64: chunks of all calls before; two u32: blocks that have combined one of this call's */
-#define SHUNT_OFF_EXPORTS (((SHUNT_OFF_TURN + 64) + 4095) / 4096 * 4096) /* [export] shunt_export */
+#define SHUNT_OFF_PENDING (SHUNT_OFF_TURN + 64) /* [peer] u64, written by peer: the long message that it has long waited to be offered memory for; 0: none */
+#define SHUNT_OFF_EXPORTS (((SHUNT_OFF_PENDING + SHUNT_MAX_RANKS * 8) + 4095) / 4096 * 4096) /* [export] shunt_export */
 #define SHUNT_OFF_IMPORTS (SHUNT_OFF_EXPORTS + SHUNT_MAX_EXPORTS * 32) /* [rank][export] u64: its base, mapped here */
-#define SHUNT_OFF_SLOTS (((SHUNT_OFF_IMPORTS + SHUNT_MAX_RANKS * SHUNT_MAX_EXPORTS * 8) + 65535) / 65536 * 65536)
+#define SHUNT_OFF_TERMS (SHUNT_OFF_IMPORTS + SHUNT_MAX_RANKS * SHUNT_MAX_EXPORTS * 8) /* [block][peer] 16 bytes, written by peer: which message its offer is for */
+#define SHUNT_OFF_SLOTS (((SHUNT_OFF_TERMS + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 16) + 65535) / 65536 * 65536)
 
 /* Slots follow; their sizes depend on the world. */
 #define SHUNT_LL_BYTES(world) ((int64_t)2 * (world) * SHUNT_MAX_BLOCKS * SHUNT_LL_BLOCK_BYTES)       /* [parity][source][block] */

@@ -72,9 +72,10 @@ __device__ __forceinline__ word2 ll128_wait(const shunt_kernel_args &a, const La
 }
 
 // Waits for one unit of every peer; w[s] becomes that of rank s, w[own rank] is
-// left alone. slot(s) and flag(s) say where and for what. The whole warp calls it.
-template <class Slot, class Flag>
-__device__ __forceinline__ void ll128_wait_each(const shunt_kernel_args &a, const Lane &l, Slot slot, Flag flag, word2 (&w)[SHUNT_MAX_RANKS]) {
+// left alone. slot(s) and flag(s) say where and for what, in_vain as for Wait::over.
+// The whole warp calls it.
+template <class Slot, class Flag, class InVain>
+__device__ __forceinline__ void ll128_wait_each(const shunt_kernel_args &a, const Lane &l, Slot slot, Flag flag, InVain in_vain, word2 (&w)[SHUNT_MAX_RANKS]) {
   Wait wait(a);
   for (;;) {
     int missing = -1;
@@ -89,14 +90,14 @@ __device__ __forceinline__ void ll128_wait_each(const shunt_kernel_args &a, cons
       if (s != a.rank && l.flag && w[s].y != flag(s)) missing = s;
     }
     if (!__any_sync(~0u, missing >= 0)) return;
-    if (__any_sync(~0u, wait.over(missing < 0 ? 0 : missing, flag(0)))) return;
+    if (__any_sync(~0u, wait.over(missing < 0 ? 0 : missing, flag(0), in_vain))) return;
   }
 }
 
 // The same where all ranks run alike; first is the slot of source 0.
 __device__ __forceinline__ void ll128_wait_all(const shunt_kernel_args &a, const Lane &l, const char *first, u64 unit,
                                                word2 (&w)[SHUNT_MAX_RANKS]) {
-  ll128_wait_each(a, l, [&](int s) { return first + s * kLL128SourceStride; }, [&](int) { return unit; }, w);
+  ll128_wait_each(a, l, [&](int s) { return first + s * kLL128SourceStride; }, [&](int) { return unit; }, [] { return false; }, w);
 }
 
 // How the units of a message are dealt to the warps of a grid. Neighbouring

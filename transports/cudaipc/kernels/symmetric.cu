@@ -18,20 +18,12 @@ namespace shunt {
 // The warp's view of what differs: told by one thread, once for this rank's
 // region, like any other fault.
 __device__ __noinline__ void tell_asymmetric(const shunt_kernel_args &a, int peer, u64 epoch, const u64 (&own_words)[3], const u64 (&theirs)[3]) {
-  shunt_fault *fault = reinterpret_cast<shunt_fault *>(own(a) + SHUNT_OFF_FAULT);
-  if (atomicCAS(&fault->kind, u32(SHUNT_FAULT_NONE), u32(SHUNT_FAULT_ASYMMETRIC)) != SHUNT_FAULT_NONE) return;
-  fault->peer = peer;
-  fault->epoch = epoch;
-  if (a.abort == 0) return;
-  volatile shunt_watch *watch = reinterpret_cast<volatile shunt_watch *>(a.abort);
-  watch->fault.peer = peer;
-  watch->fault.epoch = epoch;
-  for (int i = 0; i < 3; i++) {
-    watch->fault_own[i] = own_words[i];
-    watch->fault_theirs[i] = theirs[i];
-  }
-  fence_system();  // release: the host that sees the kind sees the rest
-  watch->fault.kind = SHUNT_FAULT_ASYMMETRIC;
+  tell_contradiction(a, SHUNT_FAULT_ASYMMETRIC, peer, epoch, [&](volatile uint64_t *own_place, volatile uint64_t *their_place) {
+    for (int i = 0; i < 3; i++) {
+      own_place[i] = own_words[i];
+      their_place[i] = theirs[i];
+    }
+  });
 }
 
 // Until the communicator is aborted, or as long as any wait may last.

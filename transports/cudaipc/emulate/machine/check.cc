@@ -3,11 +3,14 @@
 // that every rank makes one after the other; ranks wait for each other nowhere
 // else, so calls meet the slots, counts and epochs that those before have left.
 //
-//   check [--absent|--abort] [--diverged] WORLD SEED CALLS KERNEL...
+//   check [--absent|--abort|--lengths] [--diverged] WORLD SEED CALLS KERNEL...
 //
 // Kernels that reduce have the dtype in their name. --absent: the last rank makes
 // no call, and the machine must say who waits; --abort: likewise, but the abort
-// word is raised. --diverged: a warp's threads see each other's stores at once.
+// word is raised. --lengths: the ends of a message of the last call differ, or of the
+// last two, a kernel must say so, and then the abort word is raised; for one kernel
+// that uses channels.
+// --diverged: a warp's threads see each other's stores at once.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -72,7 +75,12 @@ static Kernel classify(const std::string &name) {
 
 static int world;
 static constexpr int64_t kGuard = 256, kBuffers = 24 << 20;
-static shunt_watch watch;
+static shunt_watch watches[SHUNT_MAX_RANKS];
+static bool aborted;
+static void abort_all() {
+  aborted = true;
+  for (shunt_watch &w : watches) w.abort = 1;
+}
 
 // A call as one rank makes it.
 struct Part {
@@ -88,6 +96,11 @@ struct Call {
   int64_t count;
   bool uneven;  // rank r's shifts are r + 1 times those
   bool in_place, reachable, counts_in_memory, spread;
+  // Where the ends of a message differ: its ranks, and what each says of its elements. A
+  // broadcast or reduce is one message, of which to is the rank that differs.
+  int from = -1, to = -1;
+  int64_t said, expected;
+  unsigned seed;  // of its data and, in all_to_all_v, of who sends how much
   std::vector<Part> parts;
   std::string text() const {
     char s[256];
@@ -110,9 +123,14 @@ static char *take(int r, int64_t bytes) {
   return p;
 }
 
-static int64_t pair_count(const Call &c, unsigned seed, int i, int j) { return c.count * ((i * 7 + j * 3 + seed) % 4) / 3; }
+// What rank i sends to rank j, as rank r sees it.
+static int64_t pair_count(const Call &c, int i, int j, int r) {
+  if (i == c.from && j == c.to) return r == j ? c.expected : c.said;
+  return c.count * ((i * 7 + j * 2 + c.seed) % 4) / 3;
+}
 
 static void prepare(Call &c, unsigned seed) {
+  c.seed = seed;
   const int size = values::kBytes[c.type];
   const Coll coll = c.kernel.coll;
   const bool many_in = coll == kReduceScatter || coll == kAllToAll || coll == kAllToAllV;
@@ -172,17 +190,18 @@ static void prepare(Call &c, unsigned seed) {
     shunt_kernel_args &a = v.base;
     v = {};
     a.send = uint64_t(p.send), a.recv = uint64_t(p.recv), a.bytes = c.count * size, a.scalar = factor[r];
-    a.abort = uint64_t(&watch);
+    a.abort = uint64_t(&watches[r]);
+    if (c.from < 0 && r == c.to) a.bytes = c.expected * size;
     a.rank = r, a.world = world, a.op = c.op, a.root = c.root;
     for (int s = 0; s < world; s++) a.region[s] = uint64_t(emulate::memory(r, s));
     int64_t at[2] = {0, 0}, to = 0;
     for (int s = 0; s < world; s++) {
-      v.send_count[s] = pair_count(c, seed, r, s) * size, v.send_displ[s] = at[0], at[0] += v.send_count[s];
-      v.recv_count[s] = pair_count(c, seed, s, r) * size, v.recv_displ[s] = at[1], at[1] += v.recv_count[s];
+      v.send_count[s] = pair_count(c, r, s, r) * size, v.send_displ[s] = at[0], at[0] += v.send_count[s];
+      v.recv_count[s] = pair_count(c, s, r, r) * size, v.recv_displ[s] = at[1], at[1] += v.recv_count[s];
       if (coll != kAllToAllV) continue;
       int64_t from = 0;
-      for (int q = 0; q < r; q++) from += pair_count(c, seed, s, q) * size;
-      memcpy(out + to, c.parts[s].data.data() + from, v.recv_count[s]);
+      for (int q = 0; q < r; q++) from += pair_count(c, s, q, s) * size;
+      if (s != c.from || r != c.to) memcpy(out + to, c.parts[s].data.data() + from, v.recv_count[s]);
       to += v.recv_count[s];
     }
     if (c.counts_in_memory) {
@@ -239,9 +258,73 @@ static emulate::Launch launch(const Call &c, int r, const std::string &name, voi
           },
           // What a put has brought is there for who has waited for a signal only.
           [&c, r] {
-            if (c.kernel.coll != kCopy && watch.abort == 0) compare(c, r, "");
+            if (c.kernel.coll != kCopy && !aborted && c.to < 0) compare(c, r, "");
           },
           {}, c.spread};
+}
+
+// Makes the ends of a message of a call differ. Any of the two may be long, both, or
+// none.
+static void differ(Call &c, std::mt19937 &random) {
+  c.count = 2 + random() % 6000, c.in_place = false;
+  c.said = c.count, c.expected = 1 + random() % c.count;
+  c.to = int(random() % world);
+  if (c.kernel.coll == kAllToAllV) {
+    c.from = (c.to + 1 + int(random() % (world - 1))) % world;
+    c.said = 1 + random() % c.count;
+    if (random() % 4 == 0 && c.said < c.count) c.expected = c.said + 1;
+  }
+  if (c.expected == c.said) c.expected = c.said == 1 ? 2 : c.said - 1;
+}
+
+static int clamp(int64_t v, int64_t low, int64_t high) { return int(std::min(std::max(v, low), high)); }
+
+// The kernel of all_to_all_v, and its grid, for messages of at most so many bytes.
+static void size_pairs(Call &c, int64_t bytes, bool any) {
+  const int most = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world), units = clamp((bytes + 479) / 480, 1, most * SHUNT_MAX_WARPS);
+  c.kernel = classify(any ? "shunt_all_to_all_v_long" : "shunt_all_to_all_v");
+  c.blocks = any ? SHUNT_MAX_BLOCKS : world * std::min(units, most);
+  c.threads = any ? SHUNT_MAX_THREADS : (units + most - 1) / most * 32;
+}
+
+// Such a call as one rank makes it: the kernels of all_to_all_v suit each other, so a
+// rank without a long message may launch either.
+static emulate::Launch broken(const Call &c, int r, std::mt19937 &random) {
+  int64_t longest = 0;
+  for (int s = 0; s < world; s++) longest = std::max({longest, pair_count(c, r, s, r), pair_count(c, s, r, r)});
+  const int64_t bytes = longest * values::kBytes[c.type];
+  Call call = c;
+  if (c.from >= 0) size_pairs(call, bytes, bytes >= EMULATED_LONG || random() % 4 == 0);
+  emulate::Launch l = launch(c, r, call.kernel.name, call.kernel.entry);
+  l.blocks = call.blocks, l.threads = call.threads;
+  return l;
+}
+
+// A kernel has told that lengths differ, and whose. Nothing has arrived where nothing
+// was sent that is as long as expected.
+static void judge(const Call &c, bool alone) {
+  int told = 0;
+  const int64_t size = values::kBytes[c.type];
+  int64_t at = kGuard;  // where the message would be
+  for (int s = 0; s < c.from; s++) at += pair_count(c, s, c.to, c.to) * size;
+  auto wrong = [&](int r, const char *what) { bad++, printf("WRONG %s: rank %d: %s\n", c.text().c_str(), r, what); };
+  for (int r = 0; r < world; r++) {
+    const shunt_fault *f = reinterpret_cast<const shunt_fault *>(emulate::memory(r, r) + SHUNT_OFF_FAULT), *seen = &watches[r].fault;
+    if (f->kind != seen->kind || f->peer != seen->peer || f->epoch != seen->epoch) wrong(r, "the watch page has another fault than the region");
+    const Part &p = c.parts[r];
+    const int64_t inner = p.before.size() - kGuard;
+    if (memcmp(p.recv - kGuard, p.before.data(), kGuard) || memcmp(p.recv + inner - kGuard, p.before.data() + inner, kGuard)) wrong(r, "memory beside the buffer");
+    if (alone && r == c.to && c.from >= 0 && memcmp(p.recv - kGuard + at, p.before.data() + at, c.expected * size)) wrong(r, "a part of the message");
+    if (f->kind != SHUNT_FAULT_LENGTH) {
+      if (f->kind > SHUNT_FAULT_ABORTED) wrong(r, "another fault");
+      continue;
+    }
+    told++;
+    auto bytes = [&](int rank) { return uint64_t(size * (rank == c.to ? c.expected : c.said)); };
+    if (c.from >= 0 && (r != c.to || f->peer != c.from)) wrong(r, "another pair");
+    if (watches[r].fault_own[0] != bytes(r) || watches[r].fault_theirs[0] != bytes(f->peer)) wrong(r, "other lengths");
+  }
+  if (told == 0) wrong(c.to, "nobody has told");
 }
 
 // A copy engine's copy from a rank's memory to a peer's, both as their own ranks
@@ -292,21 +375,20 @@ static void deliver(const Call &c, int r, std::vector<emulate::Launch> &main, st
   main.push_back(plain("shunt_barrier", 0, 0, 0));
   main.back().ready = [=] { return *combined; };
   main.back().after = [&c, r] {
-    if (watch.abort == 0) compare(c, r, "");
+    if (!aborted) compare(c, r, "");
   };
 }
 
-static int clamp(int64_t v, int64_t low, int64_t high) { return int(std::min(std::max(v, low), high)); }
-
 int main(int argc, char **argv) {
-  bool absent = false, abort = false, diverged = false;
+  bool absent = false, abort = false, lengths = false, diverged = false;
   while (argc > 1 && argv[1][0] == '-') {
     absent = absent || strcmp(argv[1], "--absent") == 0;
     abort = abort || strcmp(argv[1], "--abort") == 0;
+    lengths = lengths || strcmp(argv[1], "--lengths") == 0;
     diverged = diverged || strcmp(argv[1], "--diverged") == 0;
     argc--, argv++;
   }
-  if (argc < 5) return fprintf(stderr, "usage: check [--absent|--abort] [--diverged] WORLD SEED CALLS KERNEL...\n"), 2;
+  if (argc < 5) return fprintf(stderr, "usage: check [--absent|--abort|--lengths] [--diverged] WORLD SEED CALLS KERNEL...\n"), 2;
   world = atoi(argv[1]);
   const unsigned seed = atoi(argv[2]);
   const int calls = atoi(argv[3]);
@@ -317,7 +399,8 @@ int main(int argc, char **argv) {
   policy.order = Policy::Order(random() % 3);
   static const Policy::Stores kStores[] = {Policy::kAtOnce, Policy::kSoon, Policy::kSoon, Policy::kSoon, Policy::kLate, Policy::kLate, Policy::kLast, Policy::kLast};
   policy.stores = kStores[random() % 8];
-  if (abort) policy.park = false;
+  if (abort || lengths) policy.park = false;
+  if (lengths && policy.stores == Policy::kLast) policy.stores = Policy::kLate;  // who looks again and again can always run
   policy.converged = !diverged;
   emulate::setup(world, buffers_at(world) + kBuffers, seed * 1000003ull + world, policy);
   for (int r = 0; r < world; r++) {
@@ -329,6 +412,9 @@ int main(int argc, char **argv) {
 
   auto pick = [&](auto &&list) { return list[random() % list.size()]; };
   std::vector<Call> program(calls);
+  // The ends of the last call's message differ, or of the last two, which each has the
+  // other's length.
+  const int broken_from = calls - (lengths && kernels[0].coll == kAllToAllV && calls > 1 && random() % 2 ? 2 : 1);
   for (int i = 0; i < calls; i++) {
     Call &c = program[i];
     // Every kernel in turn, from a place that depends on the seed, then repeated.
@@ -359,7 +445,6 @@ int main(int argc, char **argv) {
     const int64_t bytes = c.count * values::kBytes[c.type];
     c.blocks = 1 + random() % SHUNT_MAX_BLOCKS;
     c.threads = 32 * (1 + random() % SHUNT_MAX_WARPS);
-    const int most = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world);
     switch (c.kernel.grid) {
       case kAny: break;
       case kAllThreads: c.threads = SHUNT_MAX_THREADS; break;
@@ -367,15 +452,17 @@ int main(int argc, char **argv) {
       case kReduceGrid: c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / (world - 1)) * (world - 1), c.threads = SHUNT_MAX_THREADS; break;
       case kBroadcastGrid: c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, (SHUNT_MAX_BLOCKS - EMULATED_COPY_BLOCKS) / (world - 1)) * (world - 1) + EMULATED_COPY_BLOCKS, c.threads = SHUNT_MAX_THREADS; break;
       case kPairs:
-        if (has(c.kernel.name, "_long")) {
-          c.blocks = SHUNT_MAX_BLOCKS, c.threads = SHUNT_MAX_THREADS;
-        } else {
-          if (bytes >= EMULATED_LONG) c.count = EMULATED_LONG / values::kBytes[c.type] - 1;
-          const int units = clamp((c.count * values::kBytes[c.type] + 479) / 480, 1, most * SHUNT_MAX_WARPS);
-          c.blocks = world * std::min(units, most), c.threads = (units + most - 1) / most * 32;
-        }
+        if (!has(c.kernel.name, "_long") && bytes >= EMULATED_LONG) c.count = EMULATED_LONG / values::kBytes[c.type] - 1;
+        size_pairs(c, c.count * values::kBytes[c.type], has(c.kernel.name, "_long"));
         break;
       case kOneWarp: c.blocks = 1, c.threads = 32; break;
+    }
+    if (lengths && i == broken_from) {
+      differ(c, random);
+    } else if (lengths && i > broken_from) {  // its two ends are in another order
+      const Call &before = program[i - 1];
+      c.kernel = before.kernel, c.type = before.type, c.count = before.count, c.in_place = false;
+      c.from = before.from, c.to = before.to, c.said = before.expected, c.expected = before.said;
     }
     prepare(c, seed * 7919 + i);
   }
@@ -388,7 +475,7 @@ int main(int argc, char **argv) {
         deliver(c, r, streams[r], streams[world + r]);
         continue;
       }
-      streams[r].push_back(launch(c, r, c.kernel.name, c.kernel.entry));
+      streams[r].push_back(c.to < 0 ? launch(c, r, c.kernel.name, c.kernel.entry) : broken(c, r, random));
       if (c.kernel.coll == kSignals || c.kernel.coll == kWindow) {
         c.parts[r].args.base.root = (r + 1) % world;
         Call *wait = new Call(c);
@@ -401,7 +488,11 @@ int main(int argc, char **argv) {
     }
   }
   if (abort) {
-    emulate::run(streams, 3000, [] { watch.abort = 1; });
+    emulate::run(streams, [] {
+      if (emulate::count().turns < 3000) return false;
+      abort_all();
+      return true;
+    });
     int ended = 0;  // ranks that had to wait: some have nothing to do with the one that is absent
     for (int r = 0; r < world - 1; r++) {
       const shunt_fault *f = reinterpret_cast<const shunt_fault *>(emulate::memory(r, r) + SHUNT_OFF_FAULT);
@@ -410,6 +501,17 @@ int main(int argc, char **argv) {
     }
     if (ended == 0) bad++, printf("WRONG nobody was aborted\n");
     printf("%lld turns after the abort\n", (long long)emulate::count().turns - 3000);
+    return bad != 0;
+  }
+  if (lengths) {
+    emulate::run(streams, [] {
+      for (const shunt_watch &w : watches)
+        if (w.fault.kind != 0) abort_all();
+      if (emulate::count().turns > 1000000) bad++, printf("WRONG nobody tells\n"), abort_all();
+      return aborted;
+    });
+    judge(program[broken_from], broken_from == calls - 1);
+    printf("world %d seed %u: %s: %lld turns, %lld wrong\n", world, seed, program[broken_from].text().c_str(), (long long)emulate::count().turns, (long long)bad);
     return bad != 0;
   }
   emulate::run(streams);

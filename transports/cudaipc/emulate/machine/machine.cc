@@ -249,7 +249,7 @@ void setup(int world, size_t bytes, uint64_t seed, Policy p) {
   sigaction(SIGBUS, &action, nullptr);
 }
 
-void run(const std::vector<std::vector<Launch>> &streams, int64_t turn, std::function<void()> then) {
+void run(const std::vector<std::vector<Launch>> &streams, std::function<bool()> done) {
   std::vector<size_t> next(streams.size());
   grids.resize(streams.size());
   size_t turn_of = 0, idle = 0;
@@ -265,7 +265,7 @@ void run(const std::vector<std::vector<Launch>> &streams, int64_t turn, std::fun
       left = left || grids[r];
     }
     if (!left) break;
-    if (turns >= turn && then) then(), then = nullptr;
+    if (done && done()) done = nullptr;
     turns++;
     if (turns > kMostTurns) {
       tell_waiting();

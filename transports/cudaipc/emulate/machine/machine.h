@@ -55,9 +55,9 @@ void setup(int world, size_t bytes, uint64_t seed, Policy policy);
 char *memory(int viewer, int owner);
 
 // Runs launches, those of a stream one after the other; stream i is one of rank i mod
-// the number of ranks, all of which have as many. At the turn given, if any, the
-// last argument runs. Ends the process with status 3 when nobody can go on.
-void run(const std::vector<std::vector<Launch>> &streams, int64_t turn = -1, std::function<void()> then = {});
+// the number of ranks, all of which have as many. The last argument, if any, runs every
+// turn until it is done. Ends the process with status 3 when nobody can go on.
+void run(const std::vector<std::vector<Launch>> &streams, std::function<bool()> done = [] { return true; });
 
 // Turns taken, and stores that were held back.
 struct Count {
