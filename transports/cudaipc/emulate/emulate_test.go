@@ -162,11 +162,20 @@ func usesChannels(kernel string) bool {
 // they are alike, whenever anybody looks.
 func TestLengths(t *testing.T) {
 	t.Parallel()
-	program, kernels := compile(t, Build{Types: map[string][]string{"": {"float32"}}, Only: channels, Constants: looks})
+	testLengths(t, looks, []int{2, 3, 4}, seeds(t, 24))
+}
+
+func TestLengthsAmongManyRanks(t *testing.T) {
+	t.Parallel()
+	testLengths(t, map[string]int{"kLook": 1, "SHUNT_MAX_BLOCKS": 9}, []int{5, 8}, seeds(t, 4))
+}
+
+func testLengths(t *testing.T, constants map[string]int, worlds []int, seeds int) {
+	program, kernels := compile(t, Build{Types: map[string][]string{"": {"float32"}}, Only: channels, Constants: constants})
 	kernels = slices.DeleteFunc(kernels, func(k string) bool { return !usesChannels(k) })
 	require.Len(t, kernels, 4)
-	for _, world := range []int{2, 3, 4} {
-		for seed := range seeds(t, 24) {
+	for _, world := range worlds {
+		for seed := range seeds {
 			for _, kernel := range kernels {
 				t.Run(fmt.Sprintf("%s world %d seed %d", kernel, world, seed), func(t *testing.T) {
 					t.Parallel()
