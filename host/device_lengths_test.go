@@ -15,7 +15,7 @@ import (
 // A kernel that finds another length than its own makes all ranks fail with both,
 // however the message was asked for; those before it arrive.
 func TestDeviceMessagesOfDifferentLengthsAreErrors(t *testing.T) {
-	const n, room, right = 3, 600_000, 100
+	const n, room, right = 3, 900_000, 100
 	calls := map[string]func(r *rank, sent, expected int) error{
 		"alone": func(r *rank, sent, expected int) error {
 			b, done := r.buffers(room, room)
@@ -54,7 +54,7 @@ func TestDeviceMessagesOfDifferentLengthsAreErrors(t *testing.T) {
 		},
 	}
 	for name, call := range calls {
-		for _, lengths := range [][2]int{{1, 2}, {2000, 1000}, {300_000, 300_001}, {300_000, 10}, {10, 300_000}} {
+		for _, lengths := range [][2]int{{1, 2}, {2000, 1000}, {800_000, 800_001}, {800_000, 10}, {10, 800_000}} {
 			t.Run(fmt.Sprintf("%s %d to %d", name, lengths[0], lengths[1]), func(t *testing.T) {
 				errs := deviceErrors(t, gpus(t, n), func(_ int, o *host.Options) { o.Timeout = time.Minute }, func(r *rank) error {
 					for range 3 {

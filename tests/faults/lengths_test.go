@@ -16,7 +16,7 @@ import (
 // go on with another communicator.
 func TestMessagesOfDifferentLengthsOnDevices(t *testing.T) {
 	size := devices(t, 2, 3)
-	const short, long = 16 << 10, 2 << 20 // long messages are stored where their receiver offers
+	const short, long = 16 << 10, 4 << 20 // long messages are stored where their receiver offers
 	w := newWorld(t, size)
 	for _, lengths := range [][2]int64{{short, 2 * short}, {2 * short, short}, {4, 12}, {long, long + 4}, {2 * long, long}, {short, long}, {long, short}} {
 		for _, r := range []lengthsRequest{{}, {Captured: true}, {Varying: true}, {Varying: true, Captured: true, Registered: true}, {Registered: true}} {
