@@ -281,8 +281,8 @@ class Collectives(Running):
 
     def recv(self, buffer: Buffer, peer: int, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
         """Receives what peer sent into buffer, of the same length and dtype, and
-        returns it. In host memory ends of different lengths are a MismatchError
-        on both; on GPUs nothing compares them, and the data is wrong."""
+        returns it. Ends of different lengths are a MismatchError on both, unless
+        it is NCCL that moves the message."""
         one = self._one(buffer, dtype, stream)
         if one is not None and self._is_rank(peer):
             self._call(self._lib.shunt_recv, one[0], one[1], one[2], peer, one[3])

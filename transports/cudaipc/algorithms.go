@@ -119,9 +119,14 @@ func (a algorithm) spreads() bool {
 	return a.name == "staged" || a.name == "chain" || (a.name == "direct" && !a.collective.Reduces())
 }
 
-// longMessage is kLong of kernels/all_to_all_v.cu: from so many bytes on a pair
+// longMessage is offered_from of kernels/all_to_all_v.cu: from so many bytes on a pair
 // needs the kernel that makes offers.
-const longMessage = 1 * mib
+func longMessage(world int) int64 {
+	if world == 2 {
+		return 1 * mib
+	}
+	return 3 * mib
+}
 
 // find is the algorithm of that name for a collective in a world.
 func find(c plugin.Collective, name string, world int) (algorithm, bool) {

@@ -280,7 +280,7 @@ func (w writer) exchange(a algorithm) {
 	n := w.clamp(w.CeilDiv(w.Max(longest, own), w.Const(480)), 1, most*maxThreads/32)
 	blocks := w.Mul(w.Const(int64(w.r.World)), w.Min(n, w.Const(most)))
 	threads := w.Mul(w.CeilDiv(n, w.Const(most)), w.Const(32))
-	long, spread := w.Le(w.Const(longMessage), longest), w.Le(w.Const(spreadFrom), longest)
+	long, spread := w.Le(w.Const(longMessage(w.r.World)), longest), w.Le(w.Const(spreadFrom), longest)
 	w.If(spread, func() { w.spread(a.image, a.kernel+"_long", w.Const(maxBlocks), w.Const(maxThreads), args) })
 	w.If(w.Lt(spread, long), func() { w.LaunchDependent(a.image, a.kernel+"_long", w.Const(maxBlocks), w.Const(maxThreads), args...) })
 	w.If(w.Eq(long, zero), func() { w.LaunchDependent(a.image, a.kernel, blocks, threads, args...) })

@@ -45,14 +45,15 @@ static void add_direct(std::vector<Candidate> &list, const std::string &name, lo
   for (int b : variants ? std::vector<int>{24, 32, 48, 64} : std::vector<int>{32, 64}) add_both(list, name, b, 512);
 }
 
-// shunt_all_to_all_v as all_to_all, or as a ring of send and recv.
-static void add_v(std::vector<Candidate> &list, const Case &c) {
-  const std::string name = c.block >= 1 << 20 ? "all_to_all_v_long" : "all_to_all_v";
+// shunt_all_to_all_v as all_to_all, or as a ring of send and recv. Both kernels do any
+// message, as long as all ranks launch the same.
+static void add_v(std::vector<Candidate> &list, const Case &c, bool is_long) {
+  const std::string name = is_long ? "all_to_all_v_long" : "all_to_all_v";
   cudaKernel_t k = kernel("shunt_" + name);
   if (!k) return;
   int most = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world), units = clamp((c.block + 479) / 480, 1, most * SHUNT_MAX_WARPS);
-  int blocks = c.block >= 1 << 20 ? SHUNT_MAX_BLOCKS : world * std::min(units, most);
-  int threads = c.block >= 1 << 20 ? SHUNT_MAX_THREADS : (units + most - 1) / most * 32;
+  int blocks = is_long ? SHUNT_MAX_BLOCKS : world * std::min(units, most);
+  int threads = is_long ? SHUNT_MAX_THREADS : (units + most - 1) / most * 32;
   for (bool spread : {false, true}) {
     if (spread && c.block < 1 << 20) continue;
     list.push_back({name + (spread ? " spread" : ""), false, true, [=](const Case &c, int slot) {
@@ -69,6 +70,13 @@ static void add_v(std::vector<Candidate> &list, const Case &c) {
                     }
                     launch_kernel(k, blocks, threads, 0, !spread, &v, spread);
                   }});
+  }
+}
+
+static void add_v(std::vector<Candidate> &list, const Case &c) {
+  for (bool is_long : {false, true}) {
+    const bool chosen = is_long == (c.block >= (world == 2 ? 1 << 20 : 3 << 20));
+    if (chosen || (variants && (is_long ? c.block >= 1 << 20 : c.block <= 16 << 20))) add_v(list, c, is_long);
   }
 }
 

@@ -94,7 +94,10 @@ __device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, int peer,
   }
 }
 
-constexpr int64_t kLong = 1 << 20;  // bytes from which a receiver makes an offer
+// Bytes from which a receiver makes an offer: kLong of a pair by itself. Among more ranks
+// channels are as fast for longer messages.
+constexpr int64_t kLong = 1 << 20;
+__device__ __forceinline__ int64_t offered_from(const shunt_kernel_args &a) { return a.world == 2 ? kLong : 3 * kLong; }
 
 // What this rank sends to and receives from each peer.
 class Counts {
@@ -123,12 +126,24 @@ struct Offers {
 // Thread p makes its offer to peer p first and only then waits for one: nobody
 // waits for an offer that waits for another.
 __device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, const Counts &counts, Offers &o) {
+  const int p = threadIdx.x;
+  const bool peer = p < a.world && p != a.rank;
+  const int here = block_index() * SHUNT_MAX_RANKS + p, there = block_index() * SHUNT_MAX_RANKS + a.rank;
+  u64 *made = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_OFFERED) + here, *taken = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_ACCEPTED) + here;
+  // Read while find_export reads, not behind it.
+  u64 making = 0, taking = 0, incoming = 0, outgoing = 0;
+  if (peer) {
+    making = *made + 1;
+    taking = *taken + 1;
+    incoming = next_message(a, SHUNT_OFF_RECEIVED, p, counts.recv_count(p));
+    outgoing = next_message(a, SHUNT_OFF_SENT, p, counts.send_count(p));
+  }
   if (threadIdx.x == 0) {
     int64_t low = INT64_MAX, high = 0;
-    for (int p = 0; p < a.world; p++)
-      if (p != a.rank && counts.recv_count(p) >= kLong) {
-        low = min(low, counts.recv_displ(p));
-        high = max(high, counts.recv_displ(p) + counts.recv_count(p));
+    for (int s = 0; s < a.world; s++)
+      if (s != a.rank && counts.recv_count(s) >= offered_from(a)) {
+        low = min(low, counts.recv_displ(s));
+        high = max(high, counts.recv_displ(s) + counts.recv_count(s));
       }
     o.reference = 0;
     o.low = low;
@@ -142,27 +157,22 @@ __device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, cons
     if (o.reference == 0) miss(a, a.recv + o.low, o.span);
   }
   __syncthreads();
-  const int p = threadIdx.x;
-  if (p < a.world && p != a.rank) {
-    const int here = block_index() * SHUNT_MAX_RANKS + p, there = block_index() * SHUNT_MAX_RANKS + a.rank;
+  if (peer) {
     o.to[p] = 0;
     o.landing[p] = false;
-    if (counts.recv_count(p) >= kLong) {
-      u64 *made = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_OFFERED) + here;
+    if (counts.recv_count(p) >= offered_from(a)) {
       const u64 reference = o.reference == 0 ? 0 : o.reference + (counts.recv_displ(p) - o.low);
-      const u64 number = *made + 1, message = next_message(a, SHUNT_OFF_RECEIVED, p, counts.recv_count(p));
       // Release: what this stream did with recv before comes before the peer's
       // stores to it.
       fence_system();
-      ll_store(a.region[p] + SHUNT_OFF_OFFER + there * 16, reference, ll_flag(number));
-      ll_store(a.region[p] + SHUNT_OFF_TERMS + there * 16, message, ll_flag(number));
-      *made = number;
+      ll_store(a.region[p] + SHUNT_OFF_OFFER + there * 16, reference, ll_flag(making));
+      ll_store(a.region[p] + SHUNT_OFF_TERMS + there * 16, incoming, ll_flag(making));
+      *made = making;
       o.landing[p] = reference != 0;
     }
-    if (counts.send_count(p) >= kLong) {
-      u64 *taken = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_ACCEPTED) + here;
-      const u32 flag = ll_flag(++*taken);
-      const u64 message = next_message(a, SHUNT_OFF_SENT, p, counts.send_count(p));
+    if (counts.send_count(p) >= offered_from(a)) {
+      const u32 flag = ll_flag(taking);
+      *taken = taking;
       void *pending = reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_PENDING + a.rank * 8);
       // The block that serves lane 0, whose count another one may find moved on if this
       // message goes through the channel.
@@ -177,13 +187,13 @@ __device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, cons
         terms = load_packet(own(a) + SHUNT_OFF_TERMS + here * 16);
         // Memory that was offered for another message is not this one's; units say for
         // themselves what they are of.
-        offered = is(offer) && is(terms) && (ll_word(offer) == 0 || ll_word(terms) == message);
+        offered = is(offer) && is(terms) && (ll_word(offer) == 0 || ll_word(terms) == outgoing);
         // Nobody makes another offer before what this block was offered has landed, so
         // the one that this block has missed was of nothing.
-      } while (!offered && !is_later(offer) && !wait.over(p, *taken, [&] {
+      } while (!offered && !is_later(offer) && !wait.over(p, taking, [&] {
         // The receiver may wait for another message: it learns what this one is.
         // Release: that those before it have landed comes before.
-        if (says && !said) store_release(pending, message);
+        if (says && !said) store_release(pending, outgoing);
         said = says;
         return false;
       }));
