@@ -60,7 +60,7 @@ var algorithms = []algorithm{
 	{plugin.AllReduce, "two_shot_ll128", "all_reduce", "shunt_all_reduce_two_shot_ll128", true, unitsPart, 128 * kib, 0, 4.6, 265000, two},
 	{plugin.AllReduce, "direct", "all_reduce", "shunt_all_reduce_direct", true, full, 4 * mib, 0, 8.7, 343000, two},
 	{plugin.AllReduce, "staged", "all_reduce", "shunt_all_reduce_staged", true, full, 32 * mib, 0, 17.5, 357000, two},
-	{plugin.AllReduce, "staged", "all_reduce", "shunt_all_reduce_staged", true, full, 4 * mib, 0, 11, 226000, more},
+	{plugin.AllReduce, "staged", "all_reduce", "shunt_all_reduce_staged", true, full, 4 * mib, 0, 11, 229000, more},
 
 	{plugin.AllGather, "ll", "all_gather", "shunt_all_gather_ll", false, packets, 0, 16 * kib, 2.35, 14000, more},
 	{plugin.AllGather, "ll", "all_gather", "shunt_all_gather_ll", false, packets, 0, 16 * kib, 2.1, 42000, two},
@@ -125,7 +125,7 @@ func longMessage(world int) int64 {
 	if world == 2 {
 		return 1 * mib
 	}
-	return 3 * mib
+	return 5 * mib / 4
 }
 
 // find is the algorithm of that name for a collective in a world.

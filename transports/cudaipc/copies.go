@@ -21,9 +21,9 @@ var copies = []struct {
 	bandwidth  float64 // bytes per microsecond, of plugin.Request.Bytes
 	worlds     worlds
 }{
-	{plugin.AllReduce, copyName, 57, 240400, more},
+	{plugin.AllReduce, copyName, 46, 241700, more},
 	{plugin.AllReduce, copyName, 66, 356000, two},
-	{plugin.AllReduce, deliveredName, 240, 249000, more},
+	{plugin.AllReduce, deliveredName, 367, 265600, more},
 	{plugin.AllReduce, deliveredName, 66, 392700, two},
 	{plugin.AllGather, copyName, 36, 130000, more},
 	{plugin.AllGather, copyName, 24.5, 391000, two},

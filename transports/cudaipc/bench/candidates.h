@@ -75,7 +75,7 @@ static void add_v(std::vector<Candidate> &list, const Case &c, bool is_long) {
 
 static void add_v(std::vector<Candidate> &list, const Case &c) {
   for (bool is_long : {false, true}) {
-    const bool chosen = is_long == (c.block >= (world == 2 ? 1 << 20 : 3 << 20));
+    const bool chosen = is_long == (c.block >= (world == 2 ? 1 << 20 : 5 << 18));
     if (chosen || (variants && (is_long ? c.block >= 1 << 20 : c.block <= 16 << 20))) add_v(list, c, is_long);
   }
 }

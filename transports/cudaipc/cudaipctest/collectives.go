@@ -153,7 +153,7 @@ func (c *call) offeredFrom() int64 {
 	if c.world == 2 {
 		return 1 << 20
 	}
-	return 3 << 20
+	return 5 << 18
 }
 
 // allToAllV moves a message of its own between every ordered pair. In the long
