@@ -145,7 +145,7 @@ func (c *Communicator) ScatterV(send unsafe.Pointer, counts, displs []int64, rec
 
 // Send sends count elements to peer; it may return once they are buffered. The
 // peer's Recv must be of as many bytes. Another length is Mismatch on the receiver,
-// and on the sender then or in a later call, unless NCCL moves the message.
+// and on the sender then or in a later call.
 func (c *Communicator) Send(send unsafe.Pointer, count int64, dtype plugin.DType, peer int, stream Stream) error {
 	return c.Do(&Operation{Collective: plugin.Send, Send: send, Count: count, DType: dtype, Root: peer, Stream: stream})
 }

@@ -282,8 +282,8 @@ SHUNT_API shunt_status shunt_scatter_v(shunt_comm comm, const void *send, const 
 
 /* count elements to peer, matched by its recv in the order of the calls, which
  * must have as many bytes: another length is SHUNT_MISMATCH on the receiver, and on
- * the sender then or in a later call, unless NCCL moves the message. May return once
- * they are buffered; two ranks that send to each other first need a group. */
+ * the sender then or in a later call. May return once they are buffered; two ranks
+ * that send to each other first need a group. */
 SHUNT_API shunt_status shunt_send(shunt_comm comm, const void *send, int64_t count, shunt_dtype dtype, int32_t peer,
                                   void *stream);
 SHUNT_API shunt_status shunt_recv(shunt_comm comm, void *recv, int64_t count, shunt_dtype dtype, int32_t peer,

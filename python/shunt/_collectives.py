@@ -281,8 +281,7 @@ class Collectives(Running):
 
     def recv(self, buffer: Buffer, peer: int, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
         """Receives what peer sent into buffer, of the same length and dtype, and
-        returns it. Ends of different lengths are a MismatchError on both, unless
-        it is NCCL that moves the message."""
+        returns it. Ends of different lengths are a MismatchError on both."""
         one = self._one(buffer, dtype, stream)
         if one is not None and self._is_rank(peer):
             self._call(self._lib.shunt_recv, one[0], one[1], one[2], peer, one[3])
