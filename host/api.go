@@ -55,6 +55,8 @@ type Operation struct {
 	// both. Count is this rank's own for all_gather_v, gather_v and scatter_v.
 	SendCounts, SendDispls []int64
 	RecvCounts, RecvDispls []int64
+	// all_to_all_v on device memory: in place of the four above; zero: none.
+	DeviceCounts DeviceCounts
 
 	Window *Window // one-sided operations
 	Offset int64   // put and get: bytes from the start of the peer's window; wait: how many signals to wait for

@@ -21,6 +21,8 @@ type call struct {
 	symmetric  *symmetricRange // that the receive memory lies in; nil: none
 	slots      [plugin.SlotArrays]int64
 	arrays     []int64 // 4*world, or nil where the collective uses none
+
+	deviceCounts bool // arrays say where on the device they are
 }
 
 // check validates op and fills the call. arrays is scratch of 4*world entries
@@ -87,11 +89,16 @@ func (call *call) begin(op *Operation, bytes int64) {
 	call.slots[plugin.SlotCount] = op.Count
 	call.slots[plugin.SlotBytes] = bytes
 	call.slots[plugin.SlotRoot] = int64(op.Root)
-	call.arrays, call.symmetric = nil, nil
+	call.arrays, call.symmetric, call.deviceCounts = nil, nil, false
 }
 
 // extents fills the arrays and says how long the caller's memory must be.
 func (c *Communicator) extents(op *Operation, call *call, size, bytes int64, arrays []int64) (send, recv int64, err error) {
+	if op.DeviceCounts.given() {
+		clear(arrays)
+		call.size, call.slots[plugin.SlotBytes] = 0, 0
+		return c.deviceCounts(op, call, size, arrays)
+	}
 	world := c.world
 	sendCounts, sendDispls := arrays[:world], arrays[world:2*world]
 	recvCounts, recvDispls := arrays[2*world:3*world], arrays[3*world:4*world]

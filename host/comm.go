@@ -248,6 +248,9 @@ func (c *Communicator) publish(call *call) {
 	if call.symmetric != nil {
 		dtype |= executor.RecordSymmetric
 	}
+	if call.deviceCounts {
+		dtype |= executor.RecordDeviceCounts
+	}
 	c.engine.Record(c.collectives, c.seq, uint32(call.collective), dtype, uint32(call.op), call.count, int32(call.root))
 }
 

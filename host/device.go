@@ -226,6 +226,9 @@ func (d *device) inspect(call *call) error {
 			return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: %s memory %p is not the GPU's", call.collective, d.comm.rank, side.name, side.at)
 		}
 	}
+	if call.deviceCounts {
+		return d.inspectCounts(call)
+	}
 	return nil
 }
 

@@ -60,6 +60,9 @@ func (d *device) look() {
 		d.contradictions() // the peer's message may be another operation's
 		own, theirs := d.exec.Compared()
 		c.fail(c.wrongBytes(peer, theirs[0], own[0]), true)
+	case kind == plugin.FaultCounts:
+		own, theirs := d.exec.Compared()
+		c.fail(c.impossibleCount(peer, own, theirs), true)
 	default:
 		c.fail(c.noAnswer(peer), true)
 	}

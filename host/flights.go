@@ -32,7 +32,7 @@ func (f *flights) begin(number uint64, call *call) {
 	defer f.mu.Unlock()
 	f.ring[f.next] = executor.Flight{
 		Number: number, Collective: call.collective, DType: call.dtype, Op: call.op,
-		Count: call.count, Root: call.root, Symmetric: call.symmetric != nil, Begin: time.Since(f.made),
+		Count: call.count, Root: call.root, Symmetric: call.symmetric != nil, OnDevice: call.deviceCounts, Begin: time.Since(f.made),
 	}
 	f.next = (f.next + 1) % len(f.ring)
 }

@@ -48,6 +48,6 @@ func decodeIntroduction(data []byte) (introduction, topology.Place, error) {
 func stateOf(r executor.Record) watch.State {
 	return watch.State{
 		Valid: r.Valid, Ended: r.Ended, Seq: r.Seq, Collective: r.Collective, DType: r.DType, Op: r.Op, Count: r.Count, Root: int(r.Root),
-		Symmetric: r.Symmetric,
+		Symmetric: r.Symmetric, DeviceCounts: r.DeviceCounts,
 	}
 }

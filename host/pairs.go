@@ -22,7 +22,7 @@ type counts struct {
 // reduce_scatter_v, whose counts are equal on all ranks, rank r gives or gets
 // block r, which the others expect or give.
 func (c *Communicator) countsOf(call *call) counts {
-	if call.arrays == nil || c.world > maxCompared {
+	if call.arrays == nil || call.deviceCounts || c.world > maxCompared {
 		return counts{}
 	}
 	gives, expects := call.arrays[:c.world], call.arrays[2*c.world:3*c.world]

@@ -23,6 +23,7 @@ type signature struct {
 	dtype      plugin.DType
 	op         plugin.Op
 	symmetric  bool
+	counts     bool // on the device
 }
 
 // prepared is one signature's choice and its loaded plans, candidate by
@@ -45,7 +46,7 @@ func (p program) free() {
 }
 
 // signatures is the plan cache. It is bounded by the tables: at most two entries
-// for each collective, dtype and op.
+// for each collective, dtype and op, as counts on the device are never symmetric.
 type signatures struct {
 	mu    sync.Mutex // for Explain, which may come from another goroutine
 	known map[signature]*prepared
@@ -116,7 +117,7 @@ func signatureOf(collective plugin.Collective, dtype plugin.DType, op plugin.Op)
 // signature is what a call's plans are cached by.
 func (call *call) signature() signature {
 	key := signatureOf(call.collective, call.dtype, call.op)
-	key.symmetric = call.symmetric != nil
+	key.symmetric, key.counts = call.symmetric != nil, call.deviceCounts
 	return key
 }
 
@@ -148,6 +149,7 @@ type asked struct {
 	Size       int64 // -1 where ranks may differ
 	Root       int   // -1 where there is none
 	Symmetric  bool
+	OnDevice   bool // the counts
 	Counts     counts
 	Code       plugin.Code
 	Message    string
@@ -166,6 +168,9 @@ func (a asked) String() string {
 	}
 	if a.Symmetric {
 		text += ", symmetric"
+	}
+	if a.OnDevice {
+		text += ", counts on the device"
 	}
 	return text
 }
@@ -192,7 +197,7 @@ func (c *Communicator) prepare(key signature, call *call) (*prepared, error) {
 
 // ask is what this rank says about a collective.
 func (c *Communicator) ask(call *call) asked {
-	mine := asked{Seq: c.collectives, Collective: call.collective, DType: call.dtype, Op: call.op, Size: call.size, Root: -1, Symmetric: call.symmetric != nil, Counts: c.countsOf(call)}
+	mine := asked{Seq: c.collectives, Collective: call.collective, DType: call.dtype, Op: call.op, Size: call.size, Root: -1, Symmetric: call.symmetric != nil, OnDevice: call.deviceCounts, Counts: c.countsOf(call)}
 	switch call.collective {
 	case plugin.AllToAllV, plugin.GatherV, plugin.ScatterV:
 		mine.Size = -1
@@ -237,7 +242,7 @@ func (c *Communicator) compare(mine asked) error {
 		if rank == 0 {
 			first = a
 		}
-		if a.Collective != first.Collective || a.DType != first.DType || a.Op != first.Op || a.Size != first.Size || a.Root != first.Root || a.Symmetric != first.Symmetric || a.Seq != first.Seq {
+		if a.Collective != first.Collective || a.DType != first.DType || a.Op != first.Op || a.Size != first.Size || a.Root != first.Root || a.Symmetric != first.Symmetric || a.OnDevice != first.OnDevice || a.Seq != first.Seq {
 			reason := &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("ranks disagree: rank 0 called #%d %s, rank %d called #%d %s", first.Seq, first, rank, a.Seq, a) + c.refusals(quarrel)}
 			c.fail(reason, false)
 			return c.failed(what, reason)
@@ -298,7 +303,7 @@ func (c *Communicator) request(key signature) plugin.Request {
 	return plugin.Request{
 		Collective: key.collective, DType: key.dtype, Op: key.op, World: c.world,
 		Hosts: len(c.topology.Hosts()), Memory: c.job.memory, Rank: c.rank, PeerRead: c.peerRead,
-		Symmetric: key.symmetric,
+		Symmetric: key.symmetric, DeviceCounts: key.counts,
 	}
 }
 
@@ -342,6 +347,12 @@ func (c *Communicator) missingSymmetric(req plugin.Request, a *attached, offered
 // over its scratch. Those serve what it leaves to them, but where ranks are on
 // several hosts they reach no further than the transport says it does.
 func (a *attached) supports(req plugin.Request) plugin.Support {
+	if req.DeviceCounts { // the generic algorithms know the host's alone
+		if a.loaded.Info.Features&plugin.FeatureDeviceCounts == 0 {
+			return plugin.Support{Reason: "it takes no counts from device memory"}
+		}
+		return a.loaded.Transport.Supports(req)
+	}
 	support := a.loaded.Transport.Supports(req)
 	if a.scratch == nil || (req.Hosts > 1 && len(support.Algorithms) == 0) {
 		return support

@@ -12,8 +12,8 @@ const (
 	WatchFault       = 64  // uint32: why a kernel gave up, a Fault; written last, the first one stays
 	WatchFaultPeer   = 68  // int32: rank that was waited for, or differs
 	WatchFaultEpoch  = 72  // uint64: value that was waited for
-	WatchFaultOwn    = 80  // 3 uint64, of FaultAsymmetric: this rank's range, offset of its receive memory there, and bytes, which InPlace may be added to; the first of FaultLength: bytes
-	WatchFaultTheirs = 104 // 3 uint64: and what the peer has instead
+	WatchFaultOwn    = 80  // 3 uint64, of FaultAsymmetric: this rank's range, offset of its receive memory there, and bytes, which InPlace may be added to; the first of FaultLength: bytes; of FaultCounts: count and displacement in elements, and 0 for send memory, 1 for receive memory, 2 for what this rank sends to itself
+	WatchFaultTheirs = 104 // 3 uint64: and what the peer has instead; the first of FaultCounts: elements that there is room for, or that this rank receives from itself
 	WatchMissed      = 128 // uint64: an address of the caller's that the directory lacks; any later one replaces it
 	WatchMissedBytes = 136 // uint64: and how many bytes of it a kernel would have needed
 	WatchBytes       = 192
@@ -37,6 +37,11 @@ const (
 	FaultAsymmetric Fault = 3
 	// FaultLength: the peer sends a message of another length than this rank expects.
 	FaultLength Fault = 4
+	// FaultCounts: a count or displacement that the kernel has read from device memory
+	// cannot be: it is negative, reaches past the memory that was given, or is what this
+	// rank sends to itself and not what it receives from itself. The rank is the one that
+	// the count is for.
+	FaultCounts Fault = 5
 )
 
 // A region of role directory tells kernels which of the caller's buffers peers

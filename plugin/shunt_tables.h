@@ -102,6 +102,7 @@ typedef uint64_t shunt_feature;
 #define SHUNT_FEATURE_BUFFERS UINT64_C(4) /* allocates buffers for users (windows, one-sided operations) */
 #define SHUNT_FEATURE_MULTI_HOST UINT64_C(8) /* reaches ranks on other hosts */
 #define SHUNT_FEATURE_LENGTHS UINT64_C(16) /* its messages carry their length: its plans of recv never end with one of another length than theirs, they wait in vain */
+#define SHUNT_FEATURE_DEVICE_COUNTS UINT64_C(32) /* its plans of all_to_all_v take counts and displacements from device memory where Request.device_counts holds */
 
 /* RegionRole says what a region that an endpoint publishes is for. */
 typedef uint32_t shunt_region_role;
@@ -171,7 +172,7 @@ enum {
   SHUNT_SLOT_RECV_BYTES = 5, /* length of the receive memory */
   SHUNT_SLOT_WINDOW = 6, /* one-sided operations: region number of the window; symmetric requests: number of the symmetric range, alike on all ranks */
   SHUNT_SLOT_OFFSET = 7, /* one-sided operations: byte offset in the peer's window; wait: the value waited for; symmetric requests: byte offset of the receive memory in the symmetric range */
-  SHUNT_SLOT_ARRAYS = 8, /* first of the arrays: send counts, send displacements, receive counts, receive displacements */
+  SHUNT_SLOT_ARRAYS = 8, /* first of the arrays: send counts, send displacements, receive counts, receive displacements; where Request.device_counts holds the first entry of each is instead the device address of that array, of world int64 in elements, or 0 for displacements that are packed in rank order */
 };
 
 #endif

@@ -68,6 +68,13 @@ typedef struct shunt_request {
                          are equal is the users' promise, which a plan should
                          check (SHUNT_SLOT_WINDOW, SHUNT_SLOT_OFFSET). Older hosts
                          send a struct that ends before it. */
+  uint32_t device_counts; /* 1: counts and displacements of all_to_all_v lie in
+                         device memory, where a kernel reads them when it runs:
+                         SHUNT_SLOT_ARRAYS holds where. Only asked of transports
+                         with SHUNT_FEATURE_DEVICE_COUNTS. A kernel takes no
+                         count that is negative or reaches past
+                         SHUNT_SLOT_SEND_BYTES and SHUNT_SLOT_RECV_BYTES. Older
+                         hosts have padding of zeros in its place. */
 } shunt_request;
 
 /* A named way to do one collective; cost = latency + bytes / bandwidth. */
@@ -135,13 +142,16 @@ typedef struct shunt_watch_page {
   uint32_t reserved;
   uint64_t timeout; /* nanoseconds a wait may last; 0: no limit */
   uint8_t line0[48];
-  uint32_t fault; /* why a kernel gave up: 1 aborted, 2 timeout, 3 asymmetric, 4 length; written last, the first one stays */
+  uint32_t fault; /* why a kernel gave up: 1 aborted, 2 timeout, 3 asymmetric, 4 length, 5 counts; written last, the first one stays */
   int32_t fault_peer;   /* rank that was waited for, or differs */
   uint64_t fault_epoch; /* value that was waited for */
   uint64_t fault_own[3];    /* asymmetric: this rank's range, offset of its receive memory there, and bytes,
                              * with bit 62 set where send memory is the same and all ranks must agree on that;
-                             * length: the bytes that it expects of a message */
-  uint64_t fault_theirs[3]; /* and what the peer has instead */
+                             * length: the bytes that it expects of a message;
+                             * counts: the count and displacement for fault_peer, in elements, and 0 for
+                             * send memory, 1 for receive memory, 2 for what this rank sends to itself */
+  uint64_t fault_theirs[3]; /* and what the peer has instead; counts: elements that there is room for, or
+                             * that this rank receives from itself */
   uint64_t missed;       /* an address of the caller's that the directory lacks; any later one replaces it */
   uint64_t missed_bytes; /* and how many bytes of it a kernel would have needed */
   uint8_t line2[48];

@@ -413,27 +413,31 @@ const (
 	FeatureMultiHost Feature = 8
 	// FeatureLengths: its messages carry their length: its plans of recv never end with one of another length than theirs, they wait in vain.
 	FeatureLengths Feature = 16
+	// FeatureDeviceCounts: its plans of all_to_all_v take counts and displacements from device memory where Request.device_counts holds.
+	FeatureDeviceCounts Feature = 32
 )
 
 var featureNames = map[Feature]string{
-	FeatureMemory:    "memory",
-	FeaturePlans:     "plans",
-	FeatureBuffers:   "buffers",
-	FeatureMultiHost: "multi_host",
-	FeatureLengths:   "lengths",
+	FeatureMemory:       "memory",
+	FeaturePlans:        "plans",
+	FeatureBuffers:      "buffers",
+	FeatureMultiHost:    "multi_host",
+	FeatureLengths:      "lengths",
+	FeatureDeviceCounts: "device_counts",
 }
 
 var featureDocs = map[Feature]string{
-	FeatureMemory:    "allocates regions that every peer maps; the host's generic algorithms run over the region of role scratch",
-	FeaturePlans:     "answers plans of its own for some collectives",
-	FeatureBuffers:   "allocates buffers for users (windows, one-sided operations)",
-	FeatureMultiHost: "reaches ranks on other hosts",
-	FeatureLengths:   "its messages carry their length: its plans of recv never end with one of another length than theirs, they wait in vain",
+	FeatureMemory:       "allocates regions that every peer maps; the host's generic algorithms run over the region of role scratch",
+	FeaturePlans:        "answers plans of its own for some collectives",
+	FeatureBuffers:      "allocates buffers for users (windows, one-sided operations)",
+	FeatureMultiHost:    "reaches ranks on other hosts",
+	FeatureLengths:      "its messages carry their length: its plans of recv never end with one of another length than theirs, they wait in vain",
+	FeatureDeviceCounts: "its plans of all_to_all_v take counts and displacements from device memory where Request.device_counts holds",
 }
 
 // Features lists every Feature in the order of its value.
 func Features() []Feature {
-	return []Feature{FeatureMemory, FeaturePlans, FeatureBuffers, FeatureMultiHost, FeatureLengths}
+	return []Feature{FeatureMemory, FeaturePlans, FeatureBuffers, FeatureMultiHost, FeatureLengths, FeatureDeviceCounts}
 }
 
 // Doc is the table's one-line explanation.
@@ -699,7 +703,7 @@ const (
 	SlotWindow Slot = 6
 	// SlotOffset: one-sided operations: byte offset in the peer's window; wait: the value waited for; symmetric requests: byte offset of the receive memory in the symmetric range.
 	SlotOffset Slot = 7
-	// SlotArrays: first of the arrays: send counts, send displacements, receive counts, receive displacements.
+	// SlotArrays: first of the arrays: send counts, send displacements, receive counts, receive displacements; where Request.device_counts holds the first entry of each is instead the device address of that array, of world int64 in elements, or 0 for displacements that are packed in rank order.
 	SlotArrays Slot = 8
 )
 
@@ -724,7 +728,7 @@ var slotDocs = map[Slot]string{
 	SlotRecvBytes: "length of the receive memory",
 	SlotWindow:    "one-sided operations: region number of the window; symmetric requests: number of the symmetric range, alike on all ranks",
 	SlotOffset:    "one-sided operations: byte offset in the peer's window; wait: the value waited for; symmetric requests: byte offset of the receive memory in the symmetric range",
-	SlotArrays:    "first of the arrays: send counts, send displacements, receive counts, receive displacements",
+	SlotArrays:    "first of the arrays: send counts, send displacements, receive counts, receive displacements; where Request.device_counts holds the first entry of each is instead the device address of that array, of world int64 in elements, or 0 for displacements that are packed in rank order",
 }
 
 // Slots lists every Slot in the order of its value.

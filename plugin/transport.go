@@ -85,6 +85,11 @@ type Request struct {
 	// SlotOffset). Only for all_reduce, broadcast, all_gather, reduce_scatter,
 	// all_to_all and scatter.
 	Symmetric bool
+	// DeviceCounts: counts and displacements of all_to_all_v lie in device memory,
+	// where a kernel reads them when it runs: SlotArrays holds where. Only asked of
+	// transports with FeatureDeviceCounts. A kernel takes no count that is negative,
+	// or reaches past SlotSendBytes and SlotRecvBytes; see FaultCounts.
+	DeviceCounts bool
 }
 
 // Support is the answer to Supports: algorithms, best first, or a reason.

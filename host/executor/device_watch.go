@@ -45,10 +45,9 @@ func (d *Device) Fault() (kind plugin.Fault, peer int, epoch uint64) {
 	return kind, peer, epoch
 }
 
-// Compared is what a kernel that reported FaultAsymmetric or FaultLength has
-// compared, of this rank and of the peer: the symmetric range, the offset of the
-// receive memory there, and its bytes; or the bytes of a message. They may be
-// anything that a kernel wrote.
+// Compared is what a kernel that reported FaultAsymmetric, FaultLength or
+// FaultCounts has compared, of this rank and of the peer; see plugin.WatchFaultOwn.
+// They may be anything that a kernel wrote.
 func (d *Device) Compared() (own, theirs [3]uint64) {
 	d.watch(func(page unsafe.Pointer) {
 		for i := range own {

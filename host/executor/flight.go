@@ -23,6 +23,7 @@ type Flight struct {
 	Count      int64
 	Root       int
 	Symmetric  bool          // its receive memory is registered as symmetric
+	OnDevice   bool          // its counts
 	Begin      time.Duration // since the engine was made
 	End        time.Duration // 0: still running
 	Failed     bool          // ended, and not well

@@ -24,11 +24,15 @@ type Record struct {
 	Count      int64
 	Root       int32
 	Symmetric  bool // the receive memory is registered as symmetric
+
+	DeviceCounts bool // counts are in device memory
 }
 
-// RecordSymmetric, in the dtype that Record is given, says that the receive memory
-// is registered as symmetric.
-const RecordSymmetric = 1 << 31
+// Flags in the dtype that Record is given.
+const (
+	RecordSymmetric    = 1 << 31 // the receive memory is registered as symmetric
+	RecordDeviceCounts = 1 << 30 // counts are in device memory
+)
 
 // Record sets what the next Run or RunGroup publishes as it starts, and enters
 // in the flight recorder, in the same crossing. seq counts from 1 what all
@@ -88,9 +92,9 @@ func (e *Engine) PeerRecord(rank int) Record {
 		}
 		return Record{
 			Valid: version != 0, Ended: version != 0 && ended == seq,
-			Seq: seq, Collective: plugin.Collective(uint32(what)), DType: plugin.DType(what >> 32 &^ RecordSymmetric),
+			Seq: seq, Collective: plugin.Collective(uint32(what)), DType: plugin.DType(what >> 32 &^ (RecordSymmetric | RecordDeviceCounts)),
 			Op: plugin.Op(uint32(how)), Root: int32(how >> 32), Count: int64(count),
-			Symmetric: what>>32&RecordSymmetric != 0,
+			Symmetric: what>>32&RecordSymmetric != 0, DeviceCounts: what>>32&RecordDeviceCounts != 0,
 		}
 	}
 	return Record{}

@@ -391,5 +391,8 @@ func signatureText(req plugin.Request) string {
 	if req.Symmetric {
 		what += ", symmetric"
 	}
+	if req.DeviceCounts {
+		what += ", counts on the device"
+	}
 	return fmt.Sprintf("%s, world %d on %d host(s), %s memory", what, req.World, max(req.Hosts, 1), req.Memory)
 }

@@ -22,6 +22,7 @@ type Entry struct {
 	Count      int64         `json:"count"`
 	Root       int           `json:"root"`
 	Symmetric  bool          `json:"symmetric,omitempty"`
+	OnDevice   bool          `json:"counts_on_device,omitempty"`
 	Begin      time.Duration `json:"begin_ns"` // since the communicator was made
 	End        time.Duration `json:"end_ns"`   // 0: had not ended
 	State      string        `json:"state"`    // running, ended or failed; on a GPU enqueued, as its end there is not seen
@@ -32,7 +33,7 @@ func Entries(flights []executor.Flight) []Entry {
 	entries := make([]Entry, len(flights))
 	for i, f := range flights {
 		e := Entry{
-			Number: f.Number, Collective: f.Collective.String(), DType: f.DType.String(), Count: f.Count, Root: f.Root, Symmetric: f.Symmetric,
+			Number: f.Number, Collective: f.Collective.String(), DType: f.DType.String(), Count: f.Count, Root: f.Root, Symmetric: f.Symmetric, OnDevice: f.OnDevice,
 			Begin: f.Begin, End: f.End, State: "running",
 		}
 		if f.Collective.Reduces() {

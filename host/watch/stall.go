@@ -21,6 +21,8 @@ type State struct {
 	Count      int64
 	Root       int
 	Symmetric  bool // its receive memory is registered as symmetric
+
+	DeviceCounts bool // its counts are in device memory
 }
 
 func (s State) String() string {
@@ -39,6 +41,9 @@ func (s State) String() string {
 	}
 	if s.Symmetric {
 		text += ", symmetric"
+	}
+	if s.DeviceCounts {
+		text += ", counts on the device"
 	}
 	return text
 }
@@ -66,7 +71,7 @@ func Conflict(rank int, mine State, peer int, theirs State) string {
 		return ""
 	}
 	if mine.Collective == theirs.Collective {
-		same := mine.DType == theirs.DType && mine.Symmetric == theirs.Symmetric && (mine.Op == theirs.Op || !mine.Collective.Reduces()) &&
+		same := mine.DType == theirs.DType && mine.Symmetric == theirs.Symmetric && mine.DeviceCounts == theirs.DeviceCounts && (mine.Op == theirs.Op || !mine.Collective.Reduces()) &&
 			(mine.Root == theirs.Root || !mine.Collective.Rooted()) &&
 			(mine.Count == theirs.Count || mine.Collective.Varying())
 		if same {

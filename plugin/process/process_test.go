@@ -29,6 +29,8 @@ func TestProcessAnswersAsTheTransportItself(t *testing.T) {
 		require.Equal(t, read, len(remote.Supports(broadcast).Algorithms) == 1)
 		gather := plugin.Request{Collective: plugin.AllGather, World: 2, Symmetric: read}
 		require.Equal(t, read, len(remote.Supports(gather).Algorithms) == 1)
+		counted := plugin.Request{Collective: plugin.AllToAllV, World: 2, DeviceCounts: read}
+		require.Equal(t, read, len(remote.Supports(counted).Algorithms) == 1)
 	}
 	send := plugin.Request{Collective: plugin.Send, World: 2}
 	require.Equal(t, local.Supports(send), remote.Supports(send))

@@ -240,7 +240,11 @@ type Request struct {
 	// registered as symmetric and that all have mapped, and is equally long
 	// everywhere: plans may use space peer_recv. That the offsets are equal is the
 	// users' promise, which a plan should check (slots window and offset).
-	Symmetric     bool `protobuf:"varint,10,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
+	Symmetric bool `protobuf:"varint,10,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
+	// Counts and displacements of all_to_all_v lie in device memory, where a kernel
+	// reads them when it runs: slot arrays holds where. Only asked of transports with
+	// feature device_counts.
+	DeviceCounts  bool `protobuf:"varint,11,opt,name=device_counts,json=deviceCounts,proto3" json:"device_counts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -341,6 +345,13 @@ func (x *Request) GetPeerRead() bool {
 func (x *Request) GetSymmetric() bool {
 	if x != nil {
 		return x.Symmetric
+	}
+	return false
+}
+
+func (x *Request) GetDeviceCounts() bool {
+	if x != nil {
+		return x.DeviceCounts
 	}
 	return false
 }
@@ -1883,7 +1894,7 @@ const file_transport_proto_rawDesc = "" +
 	"\x06memory\x18\x04 \x03(\rR\x06memory\x12\x10\n" +
 	"\x03doc\x18\x05 \x01(\tR\x03doc\x12#\n" +
 	"\rversion_major\x18\x06 \x01(\rR\fversionMajor\x12#\n" +
-	"\rversion_minor\x18\a \x01(\rR\fversionMinor\"\xf8\x01\n" +
+	"\rversion_minor\x18\a \x01(\rR\fversionMinor\"\x9d\x02\n" +
 	"\aRequest\x12\x1e\n" +
 	"\n" +
 	"collective\x18\x01 \x01(\rR\n" +
@@ -1897,7 +1908,8 @@ const file_transport_proto_rawDesc = "" +
 	"\x04rank\x18\b \x01(\x05R\x04rank\x12\x1b\n" +
 	"\tpeer_read\x18\t \x01(\bR\bpeerRead\x12\x1c\n" +
 	"\tsymmetric\x18\n" +
-	" \x01(\bR\tsymmetric\"H\n" +
+	" \x01(\bR\tsymmetric\x12#\n" +
+	"\rdevice_counts\x18\v \x01(\bR\fdeviceCounts\"H\n" +
 	"\x0fSupportsRequest\x125\n" +
 	"\arequest\x18\x01 \x01(\v2\x1b.shunt.transport.v1.RequestR\arequest\"f\n" +
 	"\rSupportsReply\x12=\n" +

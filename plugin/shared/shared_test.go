@@ -90,6 +90,8 @@ func TestSharedAnswersAsTheTransportItself(t *testing.T) {
 		require.Equal(t, read, len(loaded.Supports(broadcast).Algorithms) == 1)
 		gather := plugin.Request{Collective: plugin.AllGather, World: 2, Symmetric: read}
 		require.Equal(t, read, len(loaded.Supports(gather).Algorithms) == 1)
+		counted := plugin.Request{Collective: plugin.AllToAllV, World: 2, DeviceCounts: read}
+		require.Equal(t, read, len(loaded.Supports(counted).Algorithms) == 1)
 	}
 
 	e, err := loaded.Open(context.Background(), openConfig())

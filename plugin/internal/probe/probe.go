@@ -54,7 +54,7 @@ func (Transport) Info() plugin.Info {
 }
 
 // Supports answers for all_reduce, for broadcast where ranks can read each
-// other's memory, for all_gather where receive memory is symmetric, and a different hostile answer for each of a few worlds that
+// other's memory, for all_gather where receive memory is symmetric, for all_to_all_v where counts are on the device, and a different hostile answer for each of a few worlds that
 // no test means otherwise.
 func (Transport) Supports(r plugin.Request) plugin.Support {
 	switch {
@@ -70,6 +70,8 @@ func (Transport) Supports(r plugin.Request) plugin.Support {
 		return plugin.Support{Algorithms: []plugin.Algorithm{{Name: "peer", Latency: 1, Bandwidth: 1}}}
 	case r.Collective == plugin.AllGather && r.Symmetric:
 		return plugin.Support{Algorithms: []plugin.Algorithm{{Name: "symmetric", Latency: 1, Bandwidth: 1}}}
+	case r.Collective == plugin.AllToAllV && r.DeviceCounts:
+		return plugin.Support{Algorithms: []plugin.Algorithm{{Name: "counted", Latency: 1, Bandwidth: 1}}}
 	case r.Collective != plugin.AllReduce:
 		return plugin.Support{Reason: "the probe only reduces"}
 	}

@@ -66,8 +66,9 @@ func goRequest(r *C.shunt_request) plugin.Request {
 		Collective: plugin.Collective(r.collective), DType: plugin.DType(r.dtype), Op: plugin.Op(r.op), Bytes: int64(r.bytes),
 		World: int(r.world), Hosts: int(r.hosts), Memory: plugin.MemoryKind(r.memory), Rank: int(r.rank),
 		// A host that is older than a field sends a shorter struct.
-		PeerRead:  uintptr(r.struct_size) >= unsafe.Offsetof(r.peer_read)+unsafe.Sizeof(r.peer_read) && r.peer_read != 0,
-		Symmetric: uintptr(r.struct_size) >= unsafe.Offsetof(r.symmetric)+unsafe.Sizeof(r.symmetric) && r.symmetric != 0,
+		PeerRead:     uintptr(r.struct_size) >= unsafe.Offsetof(r.peer_read)+unsafe.Sizeof(r.peer_read) && r.peer_read != 0,
+		Symmetric:    uintptr(r.struct_size) >= unsafe.Offsetof(r.symmetric)+unsafe.Sizeof(r.symmetric) && r.symmetric != 0,
+		DeviceCounts: uintptr(r.struct_size) >= unsafe.Offsetof(r.device_counts)+unsafe.Sizeof(r.device_counts) && r.device_counts != 0,
 	}
 }
 
