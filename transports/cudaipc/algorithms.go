@@ -148,6 +148,8 @@ func (t Transport) Supports(r plugin.Request) plugin.Support {
 		return no("cudaipc reaches ranks of one host only")
 	case r.World > maxRanks:
 		return no("cudaipc serves at most 8 ranks of a host")
+	case r.DeviceCounts && r.Collective != plugin.AllToAllV:
+		return no("cudaipc takes counts from device memory in all_to_all_v only")
 	}
 	if oneSided(r.Collective) {
 		return plugin.Support{Algorithms: []plugin.Algorithm{{Name: windowName, Latency: 3, Bandwidth: 380000}}}

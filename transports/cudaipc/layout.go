@@ -52,8 +52,9 @@ type argument struct {
 }
 
 // argumentBlock are the fields of shunt_kernel_args and, behind them, those of
-// shunt_kernel_args_v, one entry for each array element.
-func argumentBlock() (base, v []argument) {
+// shunt_kernel_args_v, one entry for each array element, or those of
+// shunt_kernel_args_on_device.
+func argumentBlock() (base, v, onDevice []argument) {
 	var a C.shunt_kernel_args
 	field := func(name string, offset uintptr, bytes uintptr) argument {
 		return argument{name, int(offset), int(bytes)}
@@ -74,17 +75,27 @@ func argumentBlock() (base, v []argument) {
 		base = append(base, field("region", unsafe.Offsetof(a.region)+uintptr(8*i), 8))
 	}
 	var w C.shunt_kernel_args_v
-	v = []argument{field("counts", unsafe.Offsetof(w.counts), unsafe.Sizeof(w.counts))}
+	var m C.shunt_messages
 	for _, array := range []struct {
 		name   string
 		offset uintptr
 	}{
-		{"send_count", unsafe.Offsetof(w.send_count)}, {"send_displ", unsafe.Offsetof(w.send_displ)},
-		{"recv_count", unsafe.Offsetof(w.recv_count)}, {"recv_displ", unsafe.Offsetof(w.recv_displ)},
+		{"send_count", unsafe.Offsetof(m.send_count)}, {"send_displ", unsafe.Offsetof(m.send_displ)},
+		{"recv_count", unsafe.Offsetof(m.recv_count)}, {"recv_displ", unsafe.Offsetof(m.recv_displ)},
 	} {
 		for i := range maxRanks {
-			v = append(v, field(array.name, array.offset+uintptr(8*i), 8))
+			v = append(v, field(array.name, unsafe.Offsetof(w.messages)+array.offset+uintptr(8*i), 8))
 		}
 	}
-	return base, v
+	var d C.shunt_kernel_args_on_device
+	onDevice = []argument{
+		field("send_counts", unsafe.Offsetof(d.send_counts), unsafe.Sizeof(d.send_counts)),
+		field("send_displs", unsafe.Offsetof(d.send_displs), unsafe.Sizeof(d.send_displs)),
+		field("recv_counts", unsafe.Offsetof(d.recv_counts), unsafe.Sizeof(d.recv_counts)),
+		field("recv_displs", unsafe.Offsetof(d.recv_displs), unsafe.Sizeof(d.recv_displs)),
+		field("element", unsafe.Offsetof(d.element), unsafe.Sizeof(d.element)),
+		field("send_bytes", unsafe.Offsetof(d.send_bytes), unsafe.Sizeof(d.send_bytes)),
+		field("recv_bytes", unsafe.Offsetof(d.recv_bytes), unsafe.Sizeof(d.recv_bytes)),
+	}
+	return base, v, onDevice
 }

@@ -41,7 +41,11 @@ func (e *endpoint) Prepare(_ context, r plugin.Request, name string) (*plugin.Pl
 	w.Track(func() {
 		switch bytes := w.Slot(plugin.SlotBytes); a.grid {
 		case pairs:
-			w.exchange(a)
+			if r.DeviceCounts {
+				w.exchangeOnDevice(a)
+			} else {
+				w.exchange(a)
+			}
 		case roots:
 			w.reduceToEach()
 		default:
@@ -58,6 +62,9 @@ func localPlan(r plugin.Request) (*plugin.Plan, error) {
 	w.Track(func() {
 		zero, bytes := w.Const(0), w.Slot(plugin.SlotBytes)
 		switch {
+		case r.DeviceCounts:
+			a, _ := find(plugin.AllToAllV, "ll128", r.World)
+			w.exchangeOnDevice(a)
 		case r.Collective == plugin.Barrier:
 			w.If(zero, func() { w.Copy(w.Recv(zero), w.Send(zero), zero) }) // nothing; a track is not empty
 		case r.Collective.Reduces():
@@ -240,6 +247,21 @@ func (w writer) reduceToEach() {
 	}
 }
 
+// exchangeOnDevice launches the all_to_all_v that reads counts and displacements from
+// device memory. How long messages may be follows from the capacities alone.
+func (w writer) exchangeOnDevice(a algorithm) {
+	sendBytes, recvBytes := w.Slot(plugin.SlotSendBytes), w.Slot(plugin.SlotRecvBytes)
+	args := append(w.arguments(w.Const(0)), // then the fields of shunt_kernel_args_on_device
+		plugin.Value(w.SendCount(0), 8), plugin.Value(w.SendDispl(0), 8), plugin.Value(w.RecvCount(0), 8), plugin.Value(w.RecvDispl(0), 8),
+		plugin.Value(w.Const(w.r.DType.Bytes()), 8), plugin.Value(sendBytes, 8), plugin.Value(recvBytes, 8))
+	kernel := a.kernel + "_on_device"
+	spread := w.Le(w.Const(spreadFrom*int64(w.r.World)), w.Max(sendBytes, recvBytes))
+	w.If(spread, func() { w.spread(a.image, kernel, w.Const(maxBlocks), w.Const(maxThreads), args) })
+	w.If(w.Eq(spread, w.Const(0)), func() {
+		w.LaunchDependent(a.image, kernel, w.Const(maxBlocks), w.Const(maxThreads), args...)
+	})
+}
+
 // exchange launches all_to_all_v with the counts and displacements that the
 // collective means: the long kernel if any pair's message is long.
 func (w writer) exchange(a algorithm) {
@@ -269,7 +291,7 @@ func (w writer) exchange(a algorithm) {
 			longest = w.Max(longest, w.Max(sendCount[p], recvCount[p]))
 		}
 	}
-	args := append(w.arguments(bytes), plugin.Value(zero, 8)) // counts: not in device memory
+	args := w.arguments(bytes)
 	for _, array := range [][maxRanks]plugin.Reg{sendCount, sendDispl, recvCount, recvDispl} {
 		for _, r := range array {
 			args = append(args, plugin.Value(r, 8))

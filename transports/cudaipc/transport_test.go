@@ -122,28 +122,82 @@ func (a algorithm) world() int {
 }
 
 func TestArgumentsLieWhereTheKernelsExpectThem(t *testing.T) {
-	base, v := argumentBlock()
-	for _, a := range algorithms {
-		e := &endpoint{world: a.world(), rank: 1}
-		p, err := e.Prepare(stdcontext.Background(), request(a.collective, a.world(), 1), a.name)
-		require.NoError(t, err)
-		want := base
-		if a.grid == pairs {
-			want = append(slices.Clone(base), v...)
-		}
+	base, v, onDevice := argumentBlock()
+	lie := func(p *plugin.Plan, want []argument) {
 		for _, k := range p.Kernels {
 			args := p.Args[k.FirstArg : int(k.FirstArg)+int(k.CountArgs)]
-			require.Len(t, args, len(want), a.kernel)
+			require.Len(t, args, len(want), k.Name)
 			at := 0
 			for i, arg := range args {
 				size := int(arg.Bytes)
 				at = (at + size - 1) / size * size
-				require.Equal(t, want[i].offset, at, "%s of %s", want[i].name, a.kernel)
-				require.Equal(t, want[i].bytes, size, "%s of %s", want[i].name, a.kernel)
+				require.Equal(t, want[i].offset, at, "%s of %s", want[i].name, k.Name)
+				require.Equal(t, want[i].bytes, size, "%s of %s", want[i].name, k.Name)
 				at += size
 			}
 			require.LessOrEqual(t, at, cuda.ParamBytes)
 		}
+	}
+	for _, a := range algorithms {
+		e := &endpoint{world: a.world(), rank: 1}
+		p, err := e.Prepare(stdcontext.Background(), request(a.collective, a.world(), 1), a.name)
+		require.NoError(t, err)
+		if a.grid == pairs {
+			lie(p, slices.Concat(base, v))
+		} else {
+			lie(p, base)
+		}
+	}
+	for world, name := range map[int]string{1: localName, 3: "ll128"} {
+		e := &endpoint{world: world}
+		p, err := e.Prepare(stdcontext.Background(), counted(world, 0), name)
+		require.NoError(t, err)
+		lie(p, slices.Concat(base, onDevice))
+	}
+}
+
+// counted is a request with counts on the device.
+func counted(world, rank int) plugin.Request {
+	r := request(plugin.AllToAllV, world, rank)
+	r.DeviceCounts = true
+	return r
+}
+
+func TestCountsOnTheDeviceAreLeftToTheKernel(t *testing.T) {
+	base, _, onDevice := argumentBlock()
+	for _, test := range []struct {
+		world      int
+		name       string
+		send, recv int64
+		spread     bool
+	}{
+		{1, localName, 64, 72, false}, {3, "ll128", 64, 72, false},
+		{3, "ll128", 3*spreadFrom - 1, 0, false}, {3, "ll128", 3 * spreadFrom, 0, true}, {3, "ll128", 0, 3 * spreadFrom, true},
+	} {
+		e := &endpoint{world: test.world}
+		p, err := e.Prepare(stdcontext.Background(), counted(test.world, 0), test.name)
+		require.NoError(t, err)
+		arrays := make([]int64, 4*test.world)
+		for i := range 4 {
+			arrays[i*test.world] = int64(4096 + 8*i)
+		}
+		l := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotSendBytes: test.send, plugin.SlotRecvBytes: test.recv}, arrays)
+		require.Len(t, l, 1)
+		require.Equal(t, "shunt_all_to_all_v_on_device", l[0].Name)
+		require.Contains(t, kernelsOf(t, l[0].Image), l[0].Name)
+		require.Equal(t, [2]int64{maxBlocks, maxThreads}, [2]int64{l[0].grid, l[0].block})
+		require.Equal(t, test.spread, l[0].spread)
+		given := map[string]int64{}
+		for i, a := range onDevice {
+			given[a.name] = l[0].values[len(base)+i]
+		}
+		require.Equal(t, map[string]int64{"send_counts": 4096, "send_displs": 4104, "recv_counts": 4112, "recv_displs": 4120,
+			"element": request(plugin.AllToAllV, 1, 0).DType.Bytes(), "send_bytes": test.send, "recv_bytes": test.recv}, given)
+	}
+	for c := plugin.AllReduce; c.Valid(); c++ {
+		r := counted(4, 0)
+		r.Collective, r.Rank = c, 0
+		require.Equal(t, c == plugin.AllToAllV, len(Transport{}.Supports(r).Algorithms) > 0, c.String())
 	}
 }
 
@@ -241,7 +295,7 @@ func TestLongMessagesAreSpread(t *testing.T) {
 
 func TestPairsGetTheirCountsAndLongOnesTheLongKernel(t *testing.T) {
 	e := &endpoint{world: 3, rank: 1}
-	base, v := argumentBlock()
+	base, v, _ := argumentBlock()
 	value := func(values map[int]int64, name string, p int) int64 {
 		return values[len(base)+slices.IndexFunc(v, func(a argument) bool { return a.name == name })+p]
 	}
@@ -302,7 +356,7 @@ func TestReduceScatterVReducesToEachRankByTheKernelThatSuitsItsBlock(t *testing.
 			}
 		}
 	}
-	base, _ := argumentBlock()
+	base, _, _ := argumentBlock()
 	require.Equal(t, []string{"send", "recv", "bytes", "root"}, []string{base[argSend].name, base[argRecv].name, base[argBytes].name, base[argRoot].name})
 
 	alone := &endpoint{world: 1}

@@ -27,8 +27,7 @@ const (
 	argOp     = 56
 	argRoot   = 60
 	argRegion = 64
-	argCounts = argRegion + 8*maxRanks
-	argArrays = argCounts + 8
+	argArrays = argRegion + 8*maxRanks // or where counts on the device are, and what follows
 )
 
 // call is one launch of a kernel.
@@ -50,7 +49,16 @@ type call struct {
 	lost  bool // a wait was given up
 }
 
-func newCall(g cudatest.Grid, varying bool) *call {
+// arguments are what stands behind shunt_kernel_args.
+type arguments int
+
+const (
+	plain    arguments = iota // nothing
+	varying                   // shunt_messages
+	onDevice                  // what shunt_kernel_args_on_device has
+)
+
+func newCall(g cudatest.Grid, behind arguments) *call {
 	p := g.Launch.Params[:]
 	u64 := func(at int) uint64 { return binary.LittleEndian.Uint64(p[at:]) }
 	u32 := func(at int) int { return int(int32(binary.LittleEndian.Uint32(p[at:]))) }
@@ -62,19 +70,19 @@ func newCall(g cudatest.Grid, varying bool) *call {
 	for i := range maxRanks {
 		c.region[i] = u64(argRegion + 8*i)
 	}
-	if varying {
+	switch behind {
+	case varying:
 		for a := range c.counts {
 			for i := range maxRanks {
 				c.counts[a][i] = int64(u64(argArrays + 8*(a*maxRanks+i)))
 			}
 		}
-		if table := u64(argCounts); table != 0 { // in device memory instead, packed
-			for a := range c.counts {
-				for i := range c.world {
-					c.counts[a][i] = int64(binary.LittleEndian.Uint64(memory(table+uint64(8*(a*c.world+i)), 8)))
-				}
-			}
+	case onDevice:
+		var at [7]uint64
+		for i := range at {
+			at[i] = u64(argArrays + 8*i)
 		}
+		c.readCounts([4]uint64(at[:4]), int64(at[4]), [2]int64{int64(at[5]), int64(at[6])})
 	}
 	return c
 }

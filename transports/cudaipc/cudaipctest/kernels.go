@@ -11,13 +11,13 @@ func Kernels() map[string]cudatest.Kernel {
 	kernels := map[string]cudatest.Kernel{}
 	bytes := func(run func(*call), names ...string) {
 		for _, name := range names {
-			kernels[name] = launch(false, run)
+			kernels[name] = launch(plain, run)
 		}
 	}
 	typed := func(run func(*call, plugin.DType), names ...string) {
 		for _, name := range names {
 			for d := plugin.Int8; d.Valid(); d++ {
-				kernels[name+"_"+d.String()] = launch(false, func(c *call) { run(c, d) })
+				kernels[name+"_"+d.String()] = launch(plain, func(c *call) { run(c, d) })
 			}
 		}
 	}
@@ -43,13 +43,13 @@ func Kernels() map[string]cudatest.Kernel {
 	bytes(put, "shunt_copy")
 	bytes(windowSignal, "shunt_window_signal")
 	bytes(windowWait, "shunt_window_wait")
-	kernels["shunt_all_to_all_v"] = launch(true, func(c *call) { c.allToAllV(false) })
-	kernels["shunt_all_to_all_v_long"] = launch(true, func(c *call) { c.allToAllV(true) })
+	kernels["shunt_all_to_all_v"] = launch(varying, func(c *call) { c.allToAllV(false) })
+	kernels["shunt_all_to_all_v_long"] = launch(varying, func(c *call) { c.allToAllV(true) })
+	kernels["shunt_all_to_all_v_on_device"] = launch(onDevice, allToAllVOnDevice)
 	return kernels
 }
 
-// launch makes a kernel of what one call does. varying says that the argument
-// block has counts.
-func launch(varying bool, run func(*call)) cudatest.Kernel {
-	return func(g cudatest.Grid) { run(newCall(g, varying)) }
+// launch makes a kernel of what one call does.
+func launch(behind arguments, run func(*call)) cudatest.Kernel {
+	return func(g cudatest.Grid) { run(newCall(g, behind)) }
 }

@@ -173,7 +173,7 @@ func TestLengthsAmongManyRanks(t *testing.T) {
 func testLengths(t *testing.T, constants map[string]int, worlds []int, seeds int) {
 	program, kernels := compile(t, Build{Types: map[string][]string{"": {"float32"}}, Only: channels, Constants: constants})
 	kernels = slices.DeleteFunc(kernels, func(k string) bool { return !usesChannels(k) })
-	require.Len(t, kernels, 4)
+	require.Len(t, kernels, 5)
 	for _, world := range worlds {
 		for seed := range seeds {
 			for _, kernel := range kernels {
@@ -190,6 +190,67 @@ func testLengths(t *testing.T, constants map[string]int, worlds []int, seeds int
 			})
 		}
 	}
+}
+
+// Counts on the device that cannot be are told of, the first of them, and the rank that
+// has them stores nothing.
+func TestImpossibleCounts(t *testing.T) {
+	t.Parallel()
+	program, _ := compile(t, Build{Only: []string{"all_to_all_v"}})
+	for seed := range 3 * seeds(t, 24) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			t.Parallel()
+			status, output := check(t.Context(), program, "--impossible", strconv.Itoa(2+seed%3), strconv.Itoa(seed), "3", onDevice)
+			require.Zero(t, status, output)
+		})
+	}
+}
+
+// onDevice is the kernel that reads counts from device memory.
+const onDevice = "shunt_all_to_all_v_on_device"
+
+func TestImpossibleCountMutantsAreFound(t *testing.T) {
+	for _, m := range []struct{ name, from, to string }{
+		{"negative counts", "count >= 0 && ", ""},
+		{"negative displacements", "displ >= 0 && ", ""},
+		{"counts past the end", "count <= room && ", ""},
+		{"displacements past the end", " && (count == 0 || displ <= room - count)", ""},
+		{"a sum that wraps", "displ <= room - count", "displ + count <= room"},
+		{"what a rank sends itself", " && !differ;", ";"},
+		{"receive counts", "send.possible() && recv.possible()", "send.possible()"},
+		{"receive memory is as long as send memory", "peer, v.recv_bytes,", "peer, v.send_bytes / 2,"},
+		{"the last peer is named", "__ffs(__ballot_sync(~0u, !possible)) - 1", "[](unsigned x) { return x == 0 ? -1 : x >= 8 ? 3 : x >= 4 ? 2 : x >= 2 ? 1 : 0; }(__ballot_sync(~0u, !possible && t < a.world))"},
+		{"the call goes on", "if (read_messages(v, reading))", "read_messages(v, reading);"},
+		{"displacements are not looked at", "displ = packed ? before : displs[p];", "displ = before;"},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			program, _ := mutant(t, Build{Only: []string{"all_to_all_v"}}, "all_to_all_v.cu", m.from, m.to)
+			for seed := range 240 {
+				if status, output := check(t.Context(), program, "--impossible", strconv.Itoa(2+seed%3), strconv.Itoa(seed), "2", onDevice); status != 0 {
+					t.Logf("found by seed %d: %.300s", seed, output)
+					return
+				}
+			}
+			require.Fail(t, "not found by any seed")
+		})
+	}
+}
+
+// mutant builds the emulator of kernels in which something has changed.
+func mutant(t *testing.T, b Build, file, from, to string) (program string, kernels []string) {
+	t.Helper()
+	applied := 0
+	b.Edit = func(name, text string) string {
+		if name == file {
+			applied = strings.Count(text, from)
+			text = strings.Replace(text, from, to, 1)
+		}
+		return text
+	}
+	program, kernels = compile(t, b)
+	require.NotZero(t, applied, "%s no longer has %q", file, from)
+	return program, kernels
 }
 
 // What lengths need, taken away: then a message goes wrong, or nobody tells, or somebody
@@ -215,18 +276,7 @@ func TestLengthMutantsAreFound(t *testing.T) {
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			applied := 0
-			program, kernels := compile(t, Build{
-				Types: map[string][]string{"": {"float32"}}, Only: strings.Fields(m.source), Constants: m.looks,
-				Edit: func(name, text string) string {
-					if name == m.file {
-						applied = strings.Count(text, m.from)
-						text = strings.Replace(text, m.from, m.to, 1)
-					}
-					return text
-				},
-			})
-			require.NotZero(t, applied, "%s no longer has %q", m.file, m.from)
+			program, kernels := mutant(t, Build{Types: map[string][]string{"": {"float32"}}, Only: strings.Fields(m.source), Constants: m.looks}, m.file, m.from, m.to)
 			require.Contains(t, kernels, m.kernel)
 			for seed := range 240 {
 				arguments := []string{strconv.Itoa(2 + seed%3), strconv.Itoa(seed), "6", m.kernel}
@@ -285,6 +335,9 @@ func TestMutantsAreFound(t *testing.T) {
 		{"engines copy results where a peer has not combined", "symmetric.cu", "if (peer) wait_for(a, combined + p * 8, base + a.root, p);", "", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered"},
 		{"engines copy results that are not there", "symmetric.cu", "if (p == 0) wait_for(a, combined + a.rank * 8", "if (false) wait_for(a, combined + a.rank * 8", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered_any"},
 		{"a long message is counted before it arrived", "all_to_all_v.cu", "store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED", "store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED", "all_to_all_v", "shunt_all_to_all_v_long"},
+		{"counts on the device are taken for bytes", "all_to_all_v.cu", "b.send_count[peer] = send.count * v.element;", "b.send_count[peer] = send.count;", "all_to_all_v", "shunt_all_to_all_v_on_device"},
+		{"counts on the device are used before all are read", "all_to_all_v.cu", "  __syncthreads();\n  if (t < 32) {", "  if (t < 32) {", "all_to_all_v", "shunt_all_to_all_v_on_device"},
+		{"displacements on the device are not looked at", "all_to_all_v.cu", "displ = packed ? before : displs[p];", "displ = before;", "all_to_all_v", "shunt_all_to_all_v_on_device"},
 		{"what is left behind whole vectors is dropped", "direct.cuh", "if (end >= length || block_index() != 0 || threadIdx.x != 0) return;", "return;", "all_reduce", "shunt_all_reduce_direct"},
 		{"a round takes vectors that are not there", "direct.cuh", "auto there = [&](int u) { return at + u * step < bytes; };", "auto there = [&](int) { return true; };", "all_reduce", "shunt_all_reduce_direct"},
 		{"whole vectors between rounds are left out", "direct.cuh", "at < bytes; at += kVectors * step)", "at < bytes; at += (kVectors + 1) * step)", "reduce_scatter", "shunt_reduce_scatter_direct"},
@@ -293,18 +346,7 @@ func TestMutantsAreFound(t *testing.T) {
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			applied := 0
-			program, kernels := compile(t, Build{
-				Types: map[string][]string{"": {"float32"}}, Only: strings.Fields(m.source),
-				Edit: func(name, text string) string {
-					if name == m.file {
-						applied = strings.Count(text, m.from)
-						text = strings.Replace(text, m.from, m.to, 1)
-					}
-					return text
-				},
-			})
-			require.NotZero(t, applied, "%s no longer has %q", m.file, m.from)
+			program, kernels := mutant(t, Build{Types: map[string][]string{"": {"float32"}}, Only: strings.Fields(m.source)}, m.file, m.from, m.to)
 			kernels = slices.DeleteFunc(kernels, func(k string) bool { return strings.TrimSuffix(k, "_float32") != m.kernel })
 			require.Len(t, kernels, 1)
 			for seed := range 240 {

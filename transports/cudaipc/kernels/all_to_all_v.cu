@@ -13,9 +13,11 @@
 //
 // A rank all of whose messages are short, both ways, may launch all_to_all_v; any
 // rank may launch all_to_all_v_long, which looks at every pair. What they do for
-// a pair is the same, so ranks need not launch the same one.
+// a pair is the same, so ranks need not launch the same one. all_to_all_v_on_device is
+// the long one with counts that it reads from device memory: it stores and sends
+// nothing if they cannot be.
 //
-// Grid of the long kernel: SHUNT_MAX_BLOCKS of SHUNT_MAX_THREADS. Of the other:
+// Grid of the last two: SHUNT_MAX_BLOCKS of SHUNT_MAX_THREADS. Of the other:
 // for each rank as many blocks as the longest message has units, up to
 // channel_blocks(world), then as many warps as it takes, up to SHUNT_MAX_WARPS;
 // more do no harm. A lane is block number lane mod channel_blocks, so its
@@ -99,21 +101,62 @@ __device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, int peer,
 constexpr int64_t kLong = 1 << 20;
 __device__ __forceinline__ int64_t offered_from(const shunt_kernel_args &a) { return a.world == 2 ? kLong : kLong / 4 * 5; }
 
-// What this rank sends to and receives from each peer.
-class Counts {
- public:
-  __device__ __forceinline__ explicit Counts(const shunt_kernel_args_v &args) : v(args) {}
-  __device__ __forceinline__ int64_t send_count(int p) const { return v.counts ? device(0, p) : v.send_count[p]; }
-  __device__ __forceinline__ int64_t send_displ(int p) const { return v.counts ? device(1, p) : v.send_displ[p]; }
-  __device__ __forceinline__ int64_t recv_count(int p) const { return v.counts ? device(2, p) : v.recv_count[p]; }
-  __device__ __forceinline__ int64_t recv_displ(int p) const { return v.counts ? device(3, p) : v.recv_displ[p]; }
-
- private:
-  __device__ __forceinline__ int64_t device(int array, int p) const {
-    return reinterpret_cast<const int64_t *>(v.counts)[array * v.base.world + p];
-  }
-  const shunt_kernel_args_v &v;
+// What was read from device memory, in elements and in bytes.
+struct Reading {
+  shunt_messages elements, bytes;
+  bool possible;
 };
+
+// One side's message of a peer, from elements to bytes.
+struct Conversion {
+  int64_t count, displ, room;  // elements
+  __device__ __forceinline__ Conversion(const int64_t *counts, const int64_t *displs, bool packed, int p, int64_t length, int64_t element)
+      : count(counts[p]), displ(0), room(length / element) {
+    u64 before = 0;
+    for (int q = 0; q < p; q++) before += counts[q];  // if it wraps, a count before this one cannot be
+    displ = packed ? before : displs[p];
+  }
+  // What has no elements may be anywhere.
+  __device__ __forceinline__ bool possible() const { return count >= 0 && displ >= 0 && count <= room && (count == 0 || displ <= room - count); }
+};
+
+// Reads counts and displacements from device memory, for the whole block; false, and
+// told of the first peer with such, if they cannot be.
+__device__ __forceinline__ bool read_messages(const shunt_kernel_args_on_device &v, Reading &r) {
+  const shunt_kernel_args &a = v.base;
+  const int t = threadIdx.x, array = t / a.world, p = t % a.world;
+  shunt_messages &e = r.elements, &b = r.bytes;
+  if (array < 4) {
+    const u64 from = array == 0 ? v.send_counts : array == 1 ? v.send_displs : array == 2 ? v.recv_counts : v.recv_displs;
+    int64_t *to = array == 0 ? e.send_count : array == 1 ? e.send_displ : array == 2 ? e.recv_count : e.recv_displ;
+    if (from != 0) to[p] = load_relaxed(reinterpret_cast<const int64_t *>(from) + p);
+  }
+  __syncthreads();
+  if (t < 32) {
+    const int peer = min(t, a.world - 1);
+    const Conversion send(e.send_count, e.send_displ, v.send_displs == 0, peer, v.send_bytes, v.element);
+    const Conversion recv(e.recv_count, e.recv_displ, v.recv_displs == 0, peer, v.recv_bytes, v.element);
+    const bool differ = peer == a.rank && send.count != recv.count;
+    const bool possible = send.possible() && recv.possible() && !differ;
+    if (possible) {
+      b.send_count[peer] = send.count * v.element;
+      b.send_displ[peer] = send.count == 0 ? 0 : send.displ * v.element;
+      b.recv_count[peer] = recv.count * v.element;
+      b.recv_displ[peer] = recv.count == 0 ? 0 : recv.displ * v.element;
+    }
+    const int first = __ffs(__ballot_sync(~0u, !possible)) - 1;
+    if (t == first)
+      tell_contradiction(a, SHUNT_FAULT_COUNTS, peer, 0, [&](volatile uint64_t *own_place, volatile uint64_t *their_place) {
+        const bool sends = !send.possible(), receives = !sends && !recv.possible();
+        const Conversion &wrong = receives ? recv : send;
+        own_place[0] = wrong.count, own_place[1] = wrong.displ, own_place[2] = sends ? 0 : receives ? 1 : 2;
+        their_place[0] = sends || receives ? wrong.room : recv.count;
+      });
+    if (t == 0) r.possible = first < 0;
+  }
+  __syncthreads();
+  return r.possible;
+}
 
 // The outcome of the offers, for the whole block.
 struct Offers {
@@ -125,7 +168,7 @@ struct Offers {
 
 // Thread p makes its offer to peer p first and only then waits for one: nobody
 // waits for an offer that waits for another.
-__device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, const Counts &counts, Offers &o) {
+__device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, const shunt_messages &m, Offers &o) {
   const int p = threadIdx.x;
   const bool peer = p < a.world && p != a.rank;
   const int here = block_index() * SHUNT_MAX_RANKS + p, there = block_index() * SHUNT_MAX_RANKS + a.rank;
@@ -135,15 +178,15 @@ __device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, cons
   if (peer) {
     making = *made + 1;
     taking = *taken + 1;
-    incoming = next_message(a, SHUNT_OFF_RECEIVED, p, counts.recv_count(p));
-    outgoing = next_message(a, SHUNT_OFF_SENT, p, counts.send_count(p));
+    incoming = next_message(a, SHUNT_OFF_RECEIVED, p, m.recv_count[p]);
+    outgoing = next_message(a, SHUNT_OFF_SENT, p, m.send_count[p]);
   }
   if (threadIdx.x == 0) {
     int64_t low = INT64_MAX, high = 0;
     for (int s = 0; s < a.world; s++)
-      if (s != a.rank && counts.recv_count(s) >= offered_from(a)) {
-        low = min(low, counts.recv_displ(s));
-        high = max(high, counts.recv_displ(s) + counts.recv_count(s));
+      if (s != a.rank && m.recv_count[s] >= offered_from(a)) {
+        low = min(low, m.recv_displ[s]);
+        high = max(high, m.recv_displ[s] + m.recv_count[s]);
       }
     o.reference = 0;
     o.low = low;
@@ -160,8 +203,8 @@ __device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, cons
   if (peer) {
     o.to[p] = 0;
     o.landing[p] = false;
-    if (counts.recv_count(p) >= offered_from(a)) {
-      const u64 reference = o.reference == 0 ? 0 : o.reference + (counts.recv_displ(p) - o.low);
+    if (m.recv_count[p] >= offered_from(a)) {
+      const u64 reference = o.reference == 0 ? 0 : o.reference + (m.recv_displ[p] - o.low);
       // Release: what this stream did with recv before comes before the peer's
       // stores to it.
       fence_system();
@@ -170,7 +213,7 @@ __device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, cons
       *made = making;
       o.landing[p] = reference != 0;
     }
-    if (counts.send_count(p) >= offered_from(a)) {
+    if (m.send_count[p] >= offered_from(a)) {
       const u32 flag = ll_flag(taking);
       *taken = taking;
       void *pending = reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_PENDING + a.rank * 8);
@@ -225,19 +268,19 @@ __device__ __forceinline__ void wait_landed(const shunt_kernel_args &a, int p, i
 // The short messages of one block of so many for each rank, which is also the
 // one for what a rank sends itself. to and landing say whether a pair's message
 // goes past the channel; with offers, so does what a rank sends itself.
-__device__ __forceinline__ void serve_channels(const shunt_kernel_args &a, const Counts &counts, const Offers *offers, int blocks) {
+__device__ __forceinline__ void serve_channels(const shunt_kernel_args &a, const shunt_messages &m, const Offers *offers, int blocks) {
   if (block_index() >= a.world * blocks) return;
   const int peer = (a.rank + block_index() / blocks) % a.world, block = block_index() % blocks;
-  const int64_t send_count = counts.send_count(peer), recv_count = counts.recv_count(peer);
+  const int64_t send_count = m.send_count[peer], recv_count = m.recv_count[peer];
   if (peer == a.rank) {
-    const char *send = reinterpret_cast<const char *>(a.send) + counts.send_displ(peer);
+    const char *send = reinterpret_cast<const char *>(a.send) + m.send_displ[peer];
     if (!offers)
-      copy_bytes(reinterpret_cast<char *>(a.recv) + counts.recv_displ(peer), send, min(send_count, recv_count), block * blockDim.x + threadIdx.x, blocks * blockDim.x);
+      copy_bytes(reinterpret_cast<char *>(a.recv) + m.recv_displ[peer], send, min(send_count, recv_count), block * blockDim.x + threadIdx.x, blocks * blockDim.x);
     return;
   }
   const int most = channel_blocks(a.world), warps = most * SHUNT_MAX_WARPS, lane = (threadIdx.x >> 5) * most + block;
-  const Flow out(a.send, counts.send_displ(peer), offers && offers->to[peer] != 0 ? 0 : send_count, warps);
-  const Flow in(a.recv, counts.recv_displ(peer), offers && offers->landing[peer] ? 0 : recv_count, warps);
+  const Flow out(a.send, m.send_displ[peer], offers && offers->to[peer] != 0 ? 0 : send_count, warps);
+  const Flow in(a.recv, m.recv_displ[peer], offers && offers->landing[peer] ? 0 : recv_count, warps);
   if (out.lanes > warps || in.lanes > warps)
     serve_pair<2>(a, peer, lane, warps, out, in);
   else
@@ -246,24 +289,21 @@ __device__ __forceinline__ void serve_channels(const shunt_kernel_args &a, const
 
 __device__ __forceinline__ void all_to_all_v(const shunt_kernel_args_v &v) {
   begin();
-  serve_channels(v.base, Counts(v), nullptr, block_count() / v.base.world);
+  serve_channels(v.base, v.messages, nullptr, block_count() / v.base.world);
 }
 
-__device__ __forceinline__ void all_to_all_v_long(const shunt_kernel_args_v &v) {
-  begin();
+__device__ __forceinline__ void exchange_messages(const shunt_kernel_args &a, const shunt_messages &m) {
   __shared__ Offers offers;
-  const shunt_kernel_args &a = v.base;
-  const Counts counts(v);
-  exchange_offers(a, counts, offers);
+  exchange_offers(a, m, offers);
   const char *send = reinterpret_cast<const char *>(a.send);
   const int p = threadIdx.x;
   // All blocks store to all ranks by turns, so that no two ranks store to the
   // same one for long.
   bool stored = false;
   int64_t longest = 0;
-  if (p == 0) offers.to[a.rank] = a.recv + counts.recv_displ(a.rank);
+  if (p == 0) offers.to[a.rank] = a.recv + m.recv_displ[a.rank];
   __syncthreads();
-  auto count = [&](int to) { return to == a.rank ? min(counts.send_count(to), counts.recv_count(to)) : offers.to[to] != 0 ? counts.send_count(to) : 0; };
+  auto count = [&](int to) { return to == a.rank ? min(m.send_count[to], m.recv_count[to]) : offers.to[to] != 0 ? m.send_count[to] : 0; };
   for (int to = 0; to < a.world; to++) longest = max(longest, count(to));
   constexpr int kUnroll = 8;  // 2 % faster than 4 from 32 MiB
   const int64_t turn = int64_t(block_count()) * blockDim.x * 16 * kUnroll;
@@ -272,7 +312,7 @@ __device__ __forceinline__ void all_to_all_v_long(const shunt_kernel_args_v &v) 
 #pragma unroll 1
     for (int k = 1; k <= a.world; k++) {
       const int to = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
-      copy_bytes<kUnroll>(reinterpret_cast<char *>(offers.to[to]) + at, send + counts.send_displ(to) + at, min(turn, count(to) - at),
+      copy_bytes<kUnroll>(reinterpret_cast<char *>(offers.to[to]) + at, send + m.send_displ[to] + at, min(turn, count(to) - at),
                  int64_t(block_index()) * blockDim.x + threadIdx.x, int64_t(block_count()) * blockDim.x);
       stored = stored || (to != a.rank && offers.to[to] != 0);
     }
@@ -284,9 +324,20 @@ __device__ __forceinline__ void all_to_all_v_long(const shunt_kernel_args_v &v) 
                     reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_ACCEPTED)[block_index() * SHUNT_MAX_RANKS + p]);
   }
 
-  serve_channels(a, counts, &offers, channel_blocks(a.world));
+  serve_channels(a, m, &offers, channel_blocks(a.world));
   if (p == 0) forget_choice(a);
-  if (p < a.world && p != a.rank && offers.landing[p]) wait_landed(a, p, counts.recv_count(p));
+  if (p < a.world && p != a.rank && offers.landing[p]) wait_landed(a, p, m.recv_count[p]);
+}
+
+__device__ __forceinline__ void all_to_all_v_long(const shunt_kernel_args_v &v) {
+  begin();
+  exchange_messages(v.base, v.messages);
+}
+
+__device__ __forceinline__ void all_to_all_v_on_device(const shunt_kernel_args_on_device &v) {
+  begin();
+  __shared__ Reading reading;
+  if (read_messages(v, reading)) exchange_messages(v.base, reading.bytes);
 }
 
 }  // namespace shunt
@@ -296,4 +347,7 @@ extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_
 }
 extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_long(const __grid_constant__ shunt_kernel_args_v args) {
   if (!shunt::spare_block()) shunt::all_to_all_v_long(args);
+}
+extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_on_device(const __grid_constant__ shunt_kernel_args_on_device args) {
+  if (!shunt::spare_block()) shunt::all_to_all_v_on_device(args);
 }

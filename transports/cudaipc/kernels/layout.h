@@ -38,17 +38,33 @@ typedef struct shunt_kernel_args {
   uint64_t region[SHUNT_MAX_RANKS]; /* every rank's region, mapped here; own at [rank] */
 } shunt_kernel_args;
 
-/* Argument block of the kernels with a count and displacement per peer, in
- * bytes. If counts is not 0 it is the address of a device copy of the four
- * arrays, in this order, and the ones below are ignored. */
-typedef struct shunt_kernel_args_v {
-  shunt_kernel_args base;
-  uint64_t counts;
+/* A count and displacement per peer, in bytes. */
+typedef struct shunt_messages {
   int64_t send_count[SHUNT_MAX_RANKS];
   int64_t send_displ[SHUNT_MAX_RANKS];
   int64_t recv_count[SHUNT_MAX_RANKS];
   int64_t recv_displ[SHUNT_MAX_RANKS];
+} shunt_messages;
+
+/* Argument block of the kernels with messages of any length. */
+typedef struct shunt_kernel_args_v {
+  shunt_kernel_args base;
+  shunt_messages messages;
 } shunt_kernel_args_v;
+
+/* Argument block of the kernel that reads counts and displacements from device
+ * memory: addresses of int64 for each rank, in elements. Displacements may be 0:
+ * packed in rank order. Nothing may reach past the lengths of the memory. */
+typedef struct shunt_kernel_args_on_device {
+  shunt_kernel_args base;
+  uint64_t send_counts;
+  uint64_t send_displs;
+  uint64_t recv_counts;
+  uint64_t recv_displs;
+  int64_t element;    /* bytes */
+  int64_t send_bytes; /* length of the memory at base.send */
+  int64_t recv_bytes; /* and at base.recv */
+} shunt_kernel_args_on_device;
 
 /* What a wait was for when it was given up; the first one stays. */
 enum {
@@ -56,7 +72,8 @@ enum {
   SHUNT_FAULT_ABORTED = 1, /* the abort word was raised */
   SHUNT_FAULT_TIMEOUT = 2, /* args.timeout passed */
   SHUNT_FAULT_ASYMMETRIC = 3, /* the receive memory lies elsewhere on a peer than symmetric memory should */
-  SHUNT_FAULT_LENGTH = 4 /* a peer sends a message of another length than this rank receives */
+  SHUNT_FAULT_LENGTH = 4, /* a peer sends a message of another length than this rank receives */
+  SHUNT_FAULT_COUNTS = 5 /* a count or displacement in device memory cannot be */
 };
 typedef struct shunt_fault {
   uint32_t kind;
@@ -73,8 +90,8 @@ typedef struct shunt_watch {
   uint64_t timeout;      /* nanoseconds a wait may last; 0: no limit */
   uint8_t line0[48];
   shunt_fault fault;     /* as at SHUNT_OFF_FAULT; kind is written last */
-  uint64_t fault_own[3]; /* SHUNT_FAULT_ASYMMETRIC: this rank's range, offset and bytes of its receive memory, with bit 62 set where send memory is the same, if that matters; SHUNT_FAULT_LENGTH: bytes */
-  uint64_t fault_theirs[3]; /* and those of the peer */
+  uint64_t fault_own[3]; /* SHUNT_FAULT_ASYMMETRIC: this rank's range, offset and bytes of its receive memory, with bit 62 set where send memory is the same, if that matters; SHUNT_FAULT_LENGTH: bytes; SHUNT_FAULT_COUNTS: count and displacement in elements, and 0 for send memory, 1 for receive memory, 2 for what this rank sends to itself */
+  uint64_t fault_theirs[3]; /* and those of the peer; SHUNT_FAULT_COUNTS: elements that there is room for, or that this rank receives from itself */
   uint64_t missed;       /* an address that was not exported */
   uint64_t missed_bytes; /* and how many bytes of it a kernel would have needed */
   uint8_t line2[48];

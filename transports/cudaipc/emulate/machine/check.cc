@@ -3,13 +3,14 @@
 // that every rank makes one after the other; ranks wait for each other nowhere
 // else, so calls meet the slots, counts and epochs that those before have left.
 //
-//   check [--absent|--abort|--lengths] [--diverged] WORLD SEED CALLS KERNEL...
+//   check [--absent|--abort|--lengths|--impossible] [--diverged] WORLD SEED CALLS KERNEL...
 //
 // Kernels that reduce have the dtype in their name. --absent: the last rank makes
 // no call, and the machine must say who waits; --abort: likewise, but the abort
 // word is raised. --lengths: the ends of a message of the last call differ, or of the
 // last two, a kernel must say so, and then the abort word is raised; for one kernel
-// that uses channels.
+// that uses channels. --impossible: a rank's counts of the last call cannot be, for the
+// kernel that reads them from device memory.
 // --diverged: a warp's threads see each other's stores at once.
 #include <dlfcn.h>
 #include <unistd.h>
@@ -89,13 +90,15 @@ struct Part {
   int64_t recv_at, recv_bytes;     // in its buffers
   std::vector<char> before, want;  // recv with its guards
   shunt_kernel_args_v args;
+  shunt_kernel_args_on_device on_device;  // its base is that of args
+  int64_t *arrays[4];                     // that it names
 };
 struct Call {
   Kernel kernel;
   int type, op, root, shift, recv_shift, blocks, threads;  // shifts: elements by which buffers miss alignment
   int64_t count;
   bool uneven;  // rank r's shifts are r + 1 times those
-  bool in_place, reachable, counts_in_memory, spread;
+  bool in_place, reachable, reversed, spread;  // reversed: messages lie in memory in the order of ranks, the last one first
   // Where the ends of a message differ: its ranks, and what each says of its elements. A
   // broadcast or reduce is one message, of which to is the rank that differs.
   int from = -1, to = -1;
@@ -108,6 +111,8 @@ struct Call {
     return s;
   }
 };
+
+static bool on_device(const Call &c) { return has(c.kernel.name, "_on_device"); }
 
 static int64_t used[SHUNT_MAX_RANKS];
 
@@ -127,6 +132,28 @@ static char *take(int r, int64_t bytes) {
 static int64_t pair_count(const Call &c, int i, int j, int r) {
   if (i == c.from && j == c.to) return r == j ? c.expected : c.said;
   return c.count * ((i * 7 + j * 2 + c.seed) % 4) / 3;
+}
+
+// Where a rank's message to or from a peer begins, in elements of its buffer.
+static int64_t displ_of(const Call &c, int rank, int peer, bool sends) {
+  int64_t at = 0;
+  for (int s = c.reversed ? peer + 1 : 0; s < (c.reversed ? world : peer); s++) at += sends ? pair_count(c, rank, s, rank) : pair_count(c, s, rank, rank);
+  return at;
+}
+
+// A rank's counts and displacements as it has them in its memory.
+static void put_on_device(Call &c, int r) {
+  Part &p = c.parts[r];
+  const int64_t size = values::kBytes[c.type];
+  const shunt_messages &m = p.args.messages;
+  const int64_t *from[4] = {m.send_count, m.send_displ, m.recv_count, m.recv_displ};
+  for (int i = 0; i < 4; i++) {
+    p.arrays[i] = reinterpret_cast<int64_t *>(take(r, world * 8));
+    for (int s = 0; s < world; s++) p.arrays[i][s] = from[i][s] / size;
+  }
+  const bool packed = !c.reversed && (c.seed + r) % 2;
+  auto address = [&](int i) { return uint64_t(p.arrays[i]); };
+  p.on_device = {p.args.base, address(0), packed ? 0 : address(1), address(2), packed ? 0 : address(3), size, c.count * world * size, c.count * world * size};
 }
 
 static void prepare(Call &c, unsigned seed) {
@@ -194,22 +221,14 @@ static void prepare(Call &c, unsigned seed) {
     if (c.from < 0 && r == c.to) a.bytes = c.expected * size;
     a.rank = r, a.world = world, a.op = c.op, a.root = c.root;
     for (int s = 0; s < world; s++) a.region[s] = uint64_t(emulate::memory(r, s));
-    int64_t at[2] = {0, 0}, to = 0;
+    shunt_messages &m = v.messages;
     for (int s = 0; s < world; s++) {
-      v.send_count[s] = pair_count(c, r, s, r) * size, v.send_displ[s] = at[0], at[0] += v.send_count[s];
-      v.recv_count[s] = pair_count(c, s, r, r) * size, v.recv_displ[s] = at[1], at[1] += v.recv_count[s];
-      if (coll != kAllToAllV) continue;
-      int64_t from = 0;
-      for (int q = 0; q < r; q++) from += pair_count(c, s, q, s) * size;
-      if (s != c.from || r != c.to) memcpy(out + to, c.parts[s].data.data() + from, v.recv_count[s]);
-      to += v.recv_count[s];
+      m.send_count[s] = pair_count(c, r, s, r) * size, m.send_displ[s] = displ_of(c, r, s, true) * size;
+      m.recv_count[s] = pair_count(c, s, r, r) * size, m.recv_displ[s] = displ_of(c, r, s, false) * size;
+      if (coll == kAllToAllV && (s != c.from || r != c.to))
+        memcpy(out + m.recv_displ[s], c.parts[s].data.data() + displ_of(c, s, r, true) * size, m.recv_count[s]);
     }
-    if (c.counts_in_memory) {
-      int64_t *array = reinterpret_cast<int64_t *>(take(r, 4 * world * 8));
-      for (int s = 0; s < world; s++) array[s] = v.send_count[s], array[world + s] = v.send_displ[s], array[2 * world + s] = v.recv_count[s], array[3 * world + s] = v.recv_displ[s];
-      memset(v.send_count, 0x7F, sizeof v.send_count * 4);
-      v.counts = uint64_t(array);
-    }
+    if (on_device(c)) put_on_device(c, r);
     if (coll == kSymmetric) a.send = 3, a.recv = 4096;
   }
   if (coll == kCopy)  // into the next rank's recv
@@ -252,8 +271,9 @@ static emulate::Launch launch(const Call &c, int r, const std::string &name, voi
             shunt_export *e = reinterpret_cast<shunt_export *>(emulate::memory(r, r) + SHUNT_OFF_EXPORTS) + export_of(r);
             e->known = reachable ? ~0ull : 0;
           },
-          [f, &p, v = c.kernel.coll == kAllToAllV] {
-            if (v) reinterpret_cast<void (*)(shunt_kernel_args_v)>(f)(p.args);
+          [f, &p, v = c.kernel.coll == kAllToAllV, d = has(name, "_on_device")] {
+            if (d) reinterpret_cast<void (*)(shunt_kernel_args_on_device)>(f)(p.on_device);
+            else if (v) reinterpret_cast<void (*)(shunt_kernel_args_v)>(f)(p.args);
             else reinterpret_cast<void (*)(shunt_kernel_args)>(f)(p.args.base);
           },
           // What a put has brought is there for who has waited for a signal only.
@@ -281,8 +301,9 @@ static int clamp(int64_t v, int64_t low, int64_t high) { return int(std::min(std
 
 // The kernel of all_to_all_v, and its grid, for messages of at most so many bytes.
 static void size_pairs(Call &c, int64_t bytes, bool any) {
+  any = any || on_device(c);
   const int most = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world), units = clamp((bytes + 479) / 480, 1, most * SHUNT_MAX_WARPS);
-  c.kernel = classify(any ? "shunt_all_to_all_v_long" : "shunt_all_to_all_v");
+  if (!on_device(c)) c.kernel = classify(any ? "shunt_all_to_all_v_long" : "shunt_all_to_all_v");
   c.blocks = any ? SHUNT_MAX_BLOCKS : world * std::min(units, most);
   c.threads = any ? SHUNT_MAX_THREADS : (units + most - 1) / most * 32;
 }
@@ -305,8 +326,7 @@ static emulate::Launch broken(const Call &c, int r, std::mt19937 &random) {
 static void judge(const Call &c, bool alone) {
   int told = 0;
   const int64_t size = values::kBytes[c.type];
-  int64_t at = kGuard;  // where the message would be
-  for (int s = 0; s < c.from; s++) at += pair_count(c, s, c.to, c.to) * size;
+  const int64_t at = kGuard + (c.from < 0 ? 0 : displ_of(c, c.to, c.from, false) * size);  // where the message would be
   auto wrong = [&](int r, const char *what) { bad++, printf("WRONG %s: rank %d: %s\n", c.text().c_str(), r, what); };
   for (int r = 0; r < world; r++) {
     const shunt_fault *f = reinterpret_cast<const shunt_fault *>(emulate::memory(r, r) + SHUNT_OFF_FAULT), *seen = &watches[r].fault;
@@ -325,6 +345,58 @@ static void judge(const Call &c, bool alone) {
     if (watches[r].fault_own[0] != bytes(r) || watches[r].fault_theirs[0] != bytes(f->peer)) wrong(r, "other lengths");
   }
   if (told == 0) wrong(c.to, "nobody has told");
+}
+
+// What a rank's kernel must tell of its counts on the device.
+struct Refusal {
+  int rank, peer;
+  int64_t count, displ, side, room;
+};
+
+// Makes something of a rank's counts impossible.
+static Refusal spoil(Call &c, std::mt19937 &random) {
+  Refusal f{int(random() % world), int(random() % world), 0, 0, int64_t(random() % 2), c.count * world};
+  Part &p = c.parts[f.rank];
+  shunt_kernel_args_on_device &d = p.on_device;
+  int64_t &count = p.arrays[2 * f.side][f.peer], &displ = p.arrays[2 * f.side + 1][f.peer];
+  const bool packed = (f.side ? d.recv_displs : d.send_displs) == 0;
+  if (packed) {  // what the kernel takes to be there
+    displ = 0;
+    for (int s = 0; s < f.peer; s++) displ += p.arrays[2 * f.side][s];
+  }
+  switch (random() % (packed ? 4 : 7)) {
+    case 0: count = -1 - int64_t(random() % 3); break;
+    case 1: count = f.room - displ + 1; break;
+    case 2: count = INT64_MAX / int(1 + random() % 4); break;
+    case 3:  // to itself
+      f.peer = f.rank, f.side = 2;
+      f.count = p.arrays[0][f.rank], f.displ = d.send_displs == 0 ? -1 : p.arrays[1][f.rank];
+      f.room = p.arrays[2][f.rank] = p.arrays[2][f.rank] == 0 ? 1 : p.arrays[2][f.rank] - 1;
+      return f;
+    case 4: displ = -1 - int64_t(random() % 3); break;
+    case 5: count += count == 0, displ = f.room - count + 1; break;
+    case 6: count += count == 0, displ = INT64_MAX - int64_t(random() % 2); break;
+  }
+  f.count = count, f.displ = displ;
+  return f;
+}
+
+// That rank has told so, and stored nothing; the others were aborted, at most.
+static void judge(const Call &c, const Refusal &w) {
+  auto wrong = [&](int r, const char *what) { bad++, printf("WRONG %s: rank %d: %s\n", c.text().c_str(), r, what); };
+  for (int r = 0; r < world; r++) {
+    const shunt_fault *f = reinterpret_cast<const shunt_fault *>(emulate::memory(r, r) + SHUNT_OFF_FAULT), *seen = &watches[r].fault;
+    if (f->kind != seen->kind || f->peer != seen->peer) wrong(r, "the watch page has another fault than the region");
+    if (r != w.rank) {
+      if (f->kind > SHUNT_FAULT_ABORTED) wrong(r, "another fault");
+      continue;
+    }
+    const Part &p = c.parts[r];
+    const uint64_t *own = watches[r].fault_own;
+    if (f->kind != SHUNT_FAULT_COUNTS || f->peer != w.peer) wrong(r, "another fault or peer");
+    if (own[0] != uint64_t(w.count) || (own[1] != uint64_t(w.displ) && w.displ >= 0) || own[2] != uint64_t(w.side) || watches[r].fault_theirs[0] != uint64_t(w.room)) wrong(r, "other counts");
+    if (memcmp(p.recv - kGuard, p.before.data(), p.before.size())) wrong(r, "something was stored");
+  }
 }
 
 // A copy engine's copy from a rank's memory to a peer's, both as their own ranks
@@ -380,15 +452,16 @@ static void deliver(const Call &c, int r, std::vector<emulate::Launch> &main, st
 }
 
 int main(int argc, char **argv) {
-  bool absent = false, abort = false, lengths = false, diverged = false;
+  bool absent = false, abort = false, lengths = false, impossible = false, diverged = false;
   while (argc > 1 && argv[1][0] == '-') {
     absent = absent || strcmp(argv[1], "--absent") == 0;
     abort = abort || strcmp(argv[1], "--abort") == 0;
     lengths = lengths || strcmp(argv[1], "--lengths") == 0;
+    impossible = impossible || strcmp(argv[1], "--impossible") == 0;
     diverged = diverged || strcmp(argv[1], "--diverged") == 0;
     argc--, argv++;
   }
-  if (argc < 5) return fprintf(stderr, "usage: check [--absent|--abort|--lengths] [--diverged] WORLD SEED CALLS KERNEL...\n"), 2;
+  if (argc < 5) return fprintf(stderr, "usage: check [--absent|--abort|--lengths|--impossible] [--diverged] WORLD SEED CALLS KERNEL...\n"), 2;
   world = atoi(argv[1]);
   const unsigned seed = atoi(argv[2]);
   const int calls = atoi(argv[3]);
@@ -399,8 +472,8 @@ int main(int argc, char **argv) {
   policy.order = Policy::Order(random() % 3);
   static const Policy::Stores kStores[] = {Policy::kAtOnce, Policy::kSoon, Policy::kSoon, Policy::kSoon, Policy::kLate, Policy::kLate, Policy::kLast, Policy::kLast};
   policy.stores = kStores[random() % 8];
-  if (abort || lengths) policy.park = false;
-  if (lengths && policy.stores == Policy::kLast) policy.stores = Policy::kLate;  // who looks again and again can always run
+  if (abort || lengths || impossible) policy.park = false;
+  if ((lengths || impossible) && policy.stores == Policy::kLast) policy.stores = Policy::kLate;  // who looks again and again can always run
   policy.converged = !diverged;
   emulate::setup(world, buffers_at(world) + kBuffers, seed * 1000003ull + world, policy);
   for (int r = 0; r < world; r++) {
@@ -441,7 +514,7 @@ int main(int argc, char **argv) {
     }
     c.reachable = random() % 4 != 0;
     c.spread = random() % 4 == 0 && c.kernel.coll < kBarrier && c.kernel.coll != kDelivered;
-    c.counts_in_memory = c.kernel.coll == kAllToAllV && random() % 3 == 0;
+    c.reversed = c.kernel.coll == kAllToAllV && random() % 3 == 0;
     const int64_t bytes = c.count * values::kBytes[c.type];
     c.blocks = 1 + random() % SHUNT_MAX_BLOCKS;
     c.threads = 32 * (1 + random() % SHUNT_MAX_WARPS);
@@ -452,7 +525,7 @@ int main(int argc, char **argv) {
       case kReduceGrid: c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / (world - 1)) * (world - 1), c.threads = SHUNT_MAX_THREADS; break;
       case kBroadcastGrid: c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, (SHUNT_MAX_BLOCKS - EMULATED_COPY_BLOCKS) / (world - 1)) * (world - 1) + EMULATED_COPY_BLOCKS, c.threads = SHUNT_MAX_THREADS; break;
       case kPairs:
-        if (!has(c.kernel.name, "_long") && bytes >= EMULATED_LONG) c.count = EMULATED_LONG / values::kBytes[c.type] - 1;
+        if (!has(c.kernel.name, "_long") && !on_device(c) && bytes >= EMULATED_LONG) c.count = EMULATED_LONG / values::kBytes[c.type] - 1;
         size_pairs(c, c.count * values::kBytes[c.type], has(c.kernel.name, "_long"));
         break;
       case kOneWarp: c.blocks = 1, c.threads = 32; break;
@@ -461,12 +534,14 @@ int main(int argc, char **argv) {
       differ(c, random);
     } else if (lengths && i > broken_from) {  // its two ends are in another order
       const Call &before = program[i - 1];
-      c.kernel = before.kernel, c.type = before.type, c.count = before.count, c.in_place = false;
+      c.kernel = before.kernel, c.type = before.type, c.reversed = before.reversed, c.count = before.count, c.in_place = false;
       c.from = before.from, c.to = before.to, c.said = before.expected, c.expected = before.said;
     }
     prepare(c, seed * 7919 + i);
   }
 
+  Refusal refusal{};
+  if (impossible) refusal = spoil(program.back(), random);
   std::vector<std::vector<emulate::Launch>> streams(2 * world);
   for (int r = 0; r < world; r++) {
     if ((absent || abort) && r == world - 1) continue;
@@ -503,14 +578,15 @@ int main(int argc, char **argv) {
     printf("%lld turns after the abort\n", (long long)emulate::count().turns - 3000);
     return bad != 0;
   }
-  if (lengths) {
+  if (lengths || impossible) {
     emulate::run(streams, [] {
       for (const shunt_watch &w : watches)
         if (w.fault.kind != 0) abort_all();
       if (emulate::count().turns > 1000000) bad++, printf("WRONG nobody tells\n"), abort_all();
       return aborted;
     });
-    judge(program[broken_from], broken_from == calls - 1);
+    if (impossible) judge(program.back(), refusal);
+    else judge(program[broken_from], broken_from == calls - 1);
     printf("world %d seed %u: %s: %lld turns, %lld wrong\n", world, seed, program[broken_from].text().c_str(), (long long)emulate::count().turns, (long long)bad);
     return bad != 0;
   }
