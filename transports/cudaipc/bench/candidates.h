@@ -59,13 +59,14 @@ static void add_v(std::vector<Candidate> &list, const Case &c, bool is_long) {
     list.push_back({name + (spread ? " spread" : ""), false, true, [=](const Case &c, int slot) {
                     shunt_kernel_args_v v{};
                     v.base = arguments(c, slot);
+                    shunt_messages &m = v.messages;
                     if (c.coll == kSendRecv) {
-                      v.send_count[(rank + 1) % world] = c.block;
-                      v.recv_count[(rank + world - 1) % world] = c.block;
+                      m.send_count[(rank + 1) % world] = c.block;
+                      m.recv_count[(rank + world - 1) % world] = c.block;
                     } else {
                       for (int p = 0; p < world; p++) {
-                        v.send_count[p] = v.recv_count[p] = c.block;
-                        v.send_displ[p] = v.recv_displ[p] = p * c.block;
+                        m.send_count[p] = m.recv_count[p] = c.block;
+                        m.send_displ[p] = m.recv_displ[p] = p * c.block;
                       }
                     }
                     launch_kernel(k, blocks, threads, 0, !spread, &v, spread);
@@ -73,7 +74,27 @@ static void add_v(std::vector<Candidate> &list, const Case &c, bool is_long) {
   }
 }
 
+// all_to_all with counts of bytes that the kernel reads from device memory.
+static void add_on_device(std::vector<Candidate> &list, const Case &c) {
+  cudaKernel_t k = kernel("shunt_all_to_all_v_on_device");
+  if (!k) return;
+  static std::map<long, uint64_t> counts;  // by block; packed in rank order
+  uint64_t &at = counts[c.block];
+  if (at == 0) {
+    const std::vector<int64_t> each(world, c.block);
+    CHECK(cudaMalloc((void **)&at, world * 8));
+    CHECK(cudaMemcpy((void *)at, each.data(), world * 8, cudaMemcpyHostToDevice));
+    CHECK(cudaDeviceSynchronize());
+  }
+  const bool spread = c.block >= 16 << 20;
+  list.push_back({"all_to_all_v_on_device", false, true, [=](const Case &c, int slot) {
+                    shunt_kernel_args_on_device d{arguments(c, slot), at, 0, at, 0, 1, c.block * world, c.block * world};
+                    launch_kernel(k, SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS, 0, !spread, &d, spread);
+                  }});
+}
+
 static void add_v(std::vector<Candidate> &list, const Case &c) {
+  if (variants && c.coll == kAllToAll) add_on_device(list, c);
   for (bool is_long : {false, true}) {
     const bool chosen = is_long == (c.block >= (world == 2 ? 1 << 20 : 5 << 18));
     if (chosen || (variants && (is_long ? c.block >= 1 << 20 : c.block <= 16 << 20))) add_v(list, c, is_long);

@@ -157,6 +157,7 @@ static const Kernel kKernels[] = {
     {"shunt_all_to_all_direct", kAllToAll, false, kDirect},
     {"shunt_all_to_all_v", kAllToAllV, false, kVGrid},
     {"shunt_all_to_all_v_long", kAllToAllV, false, kVGrid},
+    {"shunt_all_to_all_v_on_device", kAllToAllV, false, kVGrid},
 };
 
 static std::vector<cudaLibrary_t> libraries;
@@ -198,6 +199,16 @@ static void reset() {
 }
 
 static void abort_waits() { *(volatile uint32_t *)&watch->abort = 1; }
+
+// A copy of words in this GPU's memory, until the next one of that number.
+static uint64_t on_device(int number, const std::vector<int64_t> &words) {
+  static char *memory;
+  if (!memory) CHECK(cudaMalloc((void **)&memory, 4 * SHUNT_MAX_RANKS * 8));
+  char *at = memory + number * SHUNT_MAX_RANKS * 8;
+  CHECK(cudaMemcpy(at, words.data(), words.size() * 8, cudaMemcpyHostToDevice));
+  CHECK(cudaDeviceSynchronize());
+  return (uint64_t)at;
+}
 
 static shunt_fault fault() {
   shunt_fault f;
@@ -250,16 +261,24 @@ static int64_t run(const Case &c, unsigned seed) {
   a.rank = rank, a.world = world, a.op = c.op, a.root = c.root;
   for (int r = 0; r < world; r++) a.region[r] = (uint64_t)region.of[r];
   int64_t at[2] = {0, 0};
+  shunt_messages &m = v.messages;
+  std::vector<int64_t> elements[4];
   for (int p = 0; p < world; p++) {
-    v.send_count[p] = pair(rank, p) * size, v.send_displ[p] = at[0], at[0] += v.send_count[p];
-    v.recv_count[p] = pair(p, rank) * size, v.recv_displ[p] = at[1], at[1] += v.recv_count[p];
+    m.send_count[p] = pair(rank, p) * size, m.send_displ[p] = at[0], at[0] += m.send_count[p];
+    m.recv_count[p] = pair(p, rank) * size, m.recv_displ[p] = at[1], at[1] += m.recv_count[p];
+    const int64_t bytes[4] = {m.send_count[p], m.send_displ[p], m.recv_count[p], m.recv_displ[p]};
+    for (int i = 0; i < 4; i++) elements[i].push_back(bytes[i] / size);
   }
+  shunt_kernel_args_on_device d{a, 0, 0, 0, 0, size, send_n * size, recv_n * size};
+  const bool counts = std::string(c.kernel->name).find("_on_device") != std::string::npos, packed = seed % 2;
+  if (counts) d.send_counts = on_device(0, elements[0]), d.recv_counts = on_device(2, elements[2]);
+  if (counts && !packed) d.send_displs = on_device(1, elements[1]), d.recv_displs = on_device(3, elements[3]);
   if (c.kernel->grid == kDirect || c.kernel->grid == kFull || c.kernel->grid == kVGrid) known(c.reachable);
   CHECK(cudaDeviceSynchronize());  // copies from pageable memory may still be under way
   job::barrier();
   cudaKernel_t k = find(c.kernel->typed ? std::string(c.kernel->name) + "_" + kTypes[c.type].name : c.kernel->name);
   if (!k) return 1;
-  launch(k, c.blocks, c.threads, &v, c.spread);
+  launch(k, c.blocks, c.threads, counts ? (void *)&d : &v, c.spread);
   CHECK(cudaStreamSynchronize(stream));
   shunt_fault f = fault();
   if (f.kind) {
@@ -412,7 +431,7 @@ int main(int argc, char **argv) {
     const std::string name = c.kernel->name;
     const bool passed_on = name.find("_chain") != std::string::npos || name.find("_ring") != std::string::npos;
     if (i >= fixed.size() && c.kernel->coll != kAllToAllV && !passed_on) c.count = std::min(c.count, int64_t(150001));
-    if (c.kernel->coll == kAllToAllV && c.kernel->name == std::string("shunt_all_to_all_v") && c.count * kTypes[c.type].bytes >= 1 << 20) c.count /= 8;
+    if (c.kernel->coll == kAllToAllV && name == "shunt_all_to_all_v" && c.count * kTypes[c.type].bytes >= 1 << 20) c.count /= 8;
     if (c.kernel->grid == kDirect) c.threads = 512;
     if (c.kernel->grid == kFull) c.blocks = SHUNT_MAX_BLOCKS, c.threads = SHUNT_MAX_THREADS;
     if (c.kernel->grid == kReduceGrid) c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / (world - 1)) * (world - 1), c.threads = 512;
@@ -420,10 +439,10 @@ int main(int argc, char **argv) {
     if (c.kernel->grid == kVGrid) {  // no pair's message is longer than count, see run
       const int most = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world);
       const int units = int(std::max(int64_t(1), std::min((c.count * kTypes[c.type].bytes + 479) / 480, int64_t(most * SHUNT_MAX_WARPS))));
-      const bool any = std::string(c.kernel->name).find("_long") != std::string::npos;
+      const bool any = name != "shunt_all_to_all_v";
       c.blocks = any ? SHUNT_MAX_BLOCKS : world * std::min(units, most), c.threads = any ? SHUNT_MAX_THREADS : (units + most - 1) / most * 32;
     }
-    c.spread = random() % 4 == 0 && (c.kernel->grid == kDirect || c.kernel->grid == kFull || std::string(c.kernel->name).find("_long") != std::string::npos);
+    c.spread = random() % 4 == 0 && (c.kernel->grid == kDirect || c.kernel->grid == kFull || (c.kernel->grid == kVGrid && name != "shunt_all_to_all_v"));
     int64_t bad = worst(run(c, (unsigned)(seed * 7919 + i)));
     cases++;
     if (bad) {
