@@ -87,6 +87,15 @@ shunt_status shunt_all_to_all_v(shunt_comm comm, const void *send, const int64_t
       .recv = recv, .recv_counts = recv_counts, .recv_displs = recv_displs, .dtype = dtype, .stream = stream);
 }
 
+shunt_status shunt_all_to_all_v_on_device(shunt_comm comm, const void *send, int64_t send_capacity,
+                                          const int64_t *send_counts, const int64_t *send_displs, void *recv,
+                                          int64_t recv_capacity, const int64_t *recv_counts,
+                                          const int64_t *recv_displs, shunt_dtype dtype, void *stream) {
+  RUN(.collective = SHUNT_COLL_ALL_TO_ALL_V, .counts_on_device = 1, .send = send, .send_capacity = send_capacity,
+      .send_counts = send_counts, .send_displs = send_displs, .recv = recv, .recv_capacity = recv_capacity,
+      .recv_counts = recv_counts, .recv_displs = recv_displs, .dtype = dtype, .stream = stream);
+}
+
 shunt_status shunt_gather(shunt_comm comm, const void *send, void *recv, int64_t count, shunt_dtype dtype,
                           int32_t root, void *stream) {
   RUN(.collective = SHUNT_COLL_GATHER, .send = send, .recv = recv, .count = count, .dtype = dtype, .root = root,

@@ -1,7 +1,7 @@
 /*
  * group.c: groups. A group is a list of operations that belongs to one thread
  * and one communicator; it lives here, in C, and crosses into Go as an array
- * when it ends. Counts and displacements are copied when queued.
+ * when it ends. Counts and displacements on the host are copied when queued.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -72,6 +72,8 @@ static int copy_arrays(struct group *g, shunt_operation *operation) {
   const int64_t **arrays[4] = {&operation->send_counts, &operation->send_displs, &operation->recv_counts,
                                &operation->recv_displs};
   size_t world = (size_t)g->world, given = 0;
+  if (operation->counts_on_device) /* nobody here could read them */
+    return 1;
   for (int i = 0; i < 4; i++)
     given += *arrays[i] != NULL;
   if (given == 0)

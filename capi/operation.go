@@ -101,6 +101,9 @@ func (c *communicator) translate(given *C.shunt_operation, op *host.Operation) e
 	if given.stream != nil {
 		op.Stream = stream{given.stream}
 	}
+	if given.counts_on_device != 0 && op.Collective.Valid() {
+		return c.countsOnDevice(given, op)
+	}
 	switch op.Collective {
 	case plugin.AllGatherV:
 		op.RecvCounts, op.RecvDispls = c.array(given.recv_counts), c.array(given.recv_displs)
@@ -134,6 +137,26 @@ func (c *communicator) translate(given *C.shunt_operation, op *host.Operation) e
 	return nil
 }
 
+// countsOnDevice is translate of counts in device memory: addresses that nothing
+// here may follow.
+func (c *communicator) countsOnDevice(given *C.shunt_operation, op *host.Operation) error {
+	if op.Collective != plugin.AllToAllV {
+		// Said here, as the host does not look at what a collective has no use for.
+		return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: only all_to_all_v takes counts in device memory", op.Collective, c.rank)
+	}
+	op.DeviceCounts = host.DeviceCounts{
+		SendCounts: unsafe.Pointer(given.send_counts), SendDispls: unsafe.Pointer(given.send_displs),
+		RecvCounts: unsafe.Pointer(given.recv_counts), RecvDispls: unsafe.Pointer(given.recv_displs),
+		SendCapacity: int64(given.send_capacity), RecvCapacity: int64(given.recv_capacity),
+	}
+	if op.DeviceCounts == (host.DeviceCounts{}) {
+		// To the host that means counts of the host's. With a capacity it sees
+		// which ones are missing, and refuses them.
+		op.DeviceCounts.SendCapacity = 1
+	}
+	return nil
+}
+
 // array is a caller's array of one entry for each rank; nil stays nil.
 func (c *communicator) array(p *C.int64_t) []int64 {
 	if p == nil {
@@ -142,8 +165,8 @@ func (c *communicator) array(p *C.int64_t) []int64 {
 	return unsafe.Slice((*int64)(unsafe.Pointer(p)), c.world)
 }
 
-// keep makes copies of the caller's arrays, for an operation that goes on
-// after the call.
+// keep makes copies of the caller's arrays on the host, for an operation that goes
+// on after the call.
 func keep(op *host.Operation) {
 	op.SendCounts, op.SendDispls = slices.Clone(op.SendCounts), slices.Clone(op.SendDispls)
 	op.RecvCounts, op.RecvDispls = slices.Clone(op.RecvCounts), slices.Clone(op.RecvDispls)

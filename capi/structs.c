@@ -9,7 +9,7 @@
 
 /* The first version of each struct, which is the shortest that is valid. */
 #define OPTIONS_FIRST offsetof(shunt_options, give_up)
-#define OPERATION_FIRST sizeof(shunt_operation)
+#define OPERATION_FIRST offsetof(shunt_operation, counts_on_device)
 
 /* No struct of ours will ever be longer; guards against a garbage size. */
 #define LONGEST 4096
@@ -49,5 +49,11 @@ shunt_status shunt_read_operation(const shunt_operation *given, shunt_operation 
   *operation = defaults;
   if (given == NULL)
     return shunt_fail(SHUNT_INVALID_ARGUMENT, "operation is NULL");
-  return read_struct("shunt_operation", "SHUNT_OPERATION_INIT", given, OPERATION_FIRST, operation, sizeof *operation);
+  shunt_status status =
+      read_struct("shunt_operation", "SHUNT_OPERATION_INIT", given, OPERATION_FIRST, operation, sizeof *operation);
+  if (status == SHUNT_OK && (operation->counts_on_device > 1 || operation->reserved != 0))
+    return shunt_fail(SHUNT_INVALID_ARGUMENT,
+                      "shunt_operation.counts_on_device is %u and reserved is %u; want 0 or 1, and 0",
+                      (unsigned)operation->counts_on_device, (unsigned)operation->reserved);
+  return status;
 }

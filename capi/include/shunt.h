@@ -118,10 +118,15 @@ typedef struct shunt_operation {
   shunt_window window; /* put, get, signal, wait */
   int64_t offset;      /* bytes in the peer's window; wait: raises to wait for */
   void *stream;
+  /* Since 1.1, for all_to_all_v; see shunt_all_to_all_v_on_device. */
+  uint32_t counts_on_device; /* 1: the four arrays are the device's; else 0 */
+  uint32_t reserved;         /* 0 */
+  int64_t send_capacity;     /* elements that send and recv have room for, where the counts are the device's */
+  int64_t recv_capacity;
 } shunt_operation;
 
 #define SHUNT_OPERATION_INIT \
-  { sizeof(shunt_operation), 0, 0, 0, 0, 0.0, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL }
+  { sizeof(shunt_operation), 0, 0, 0, 0, 0.0, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0, 0, 0, 0 }
 
 /* ---- the library --------------------------------------------------------- */
 
@@ -260,6 +265,29 @@ SHUNT_API shunt_status shunt_all_to_all_v(shunt_comm comm, const void *send, con
                                           const int64_t *send_displs, void *recv, const int64_t *recv_counts,
                                           const int64_t *recv_displs, shunt_dtype dtype, void *stream);
 
+/* shunt_all_to_all_v with counts in memory of the communicator's device, which the
+ * kernel reads when it runs: what ran before it in the stream may have computed
+ * them, and a graph uses those of each replay. Memory and all four arrays are
+ * device addresses; an array has one int64_t for each rank, in elements, and is
+ * aligned to 8 bytes; displacements may be NULL: packed in rank order. Capacities
+ * are numbers of the host: the elements that send and recv have room for.
+ *
+ * The arrays are the caller's. They lie outside recv's memory, and stay, unchanged,
+ * until the stream is past the call; those of a graph, through each replay.
+ *
+ * The host sees no counts, so the kernel refuses those that cannot be: negative
+ * ones, those that reach past a capacity, and one to this rank itself that is not
+ * the one from itself. It stores and sends nothing then, and comm fails on all ranks
+ * with SHUNT_INVALID_ARGUMENT, "counts in device memory on rank 1: send count -3 for
+ * rank 0 is negative", as the next call, shunt_synchronize and shunt_get_async_error
+ * tell. Ends of a pair that disagree are SHUNT_MISMATCH in the same way. So are ranks
+ * of which only some have their counts on the device. A communicator on host memory
+ * answers SHUNT_INVALID_ARGUMENT. Since 1.1. */
+SHUNT_API shunt_status shunt_all_to_all_v_on_device(shunt_comm comm, const void *send, int64_t send_capacity,
+                                                    const int64_t *send_counts, const int64_t *send_displs, void *recv,
+                                                    int64_t recv_capacity, const int64_t *recv_counts,
+                                                    const int64_t *recv_displs, shunt_dtype dtype, void *stream);
+
 /* Every rank's count elements, in rank order, into root's recv. */
 SHUNT_API shunt_status shunt_gather(shunt_comm comm, const void *send, void *recv, int64_t count, shunt_dtype dtype,
                                     int32_t root, void *stream);
@@ -317,7 +345,7 @@ SHUNT_API shunt_status shunt_group_cancel(shunt_comm comm);
 /* ---- started operations -------------------------------------------------- */
 
 /* Begins an operation and returns; the memory must stay until it has ended.
- * Counts and displacements are copied. Not allowed inside a group. */
+ * Counts and displacements on the host are copied. Not allowed inside a group. */
 SHUNT_API shunt_status shunt_start(shunt_comm comm, const shunt_operation *operation, shunt_request *request);
 
 /* Waits at most timeout_ms, 0 for not at all. *done is 1 if the operation has

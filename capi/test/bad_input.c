@@ -25,6 +25,7 @@ int main(void) {
   char id[SHUNT_UNIQUE_ID_BYTES], text[16];
   float a[64], b[64];
   int64_t minus[1] = {-1}, one[1] = {1}, huge[1] = {INT64_MAX};
+  const int64_t *nowhere = (const int64_t *)(uintptr_t)0x100000000000; /* the host must not look at a device's */
   shunt_options options = SHUNT_OPTIONS_INIT, none = SHUNT_OPTIONS_INIT, newer = SHUNT_OPTIONS_INIT;
   shunt_operation operation = SHUNT_OPERATION_INIT, unsized = SHUNT_OPERATION_INIT;
   const int32_t f32 = SHUNT_DTYPE_FLOAT32, sum = SHUNT_OP_SUM;
@@ -102,6 +103,8 @@ int main(void) {
   TRY(shunt_reduce_scatter_v(comm, a, b, NULL, NULL, f32, sum, NULL));
   TRY(shunt_all_to_all_v(comm, a, NULL, NULL, b, one, NULL, f32, NULL));
   TRY(shunt_all_to_all_v(comm, a, one, NULL, b, NULL, NULL, f32, NULL));
+  TRY(shunt_all_to_all_v_on_device(NULL, a, 1, one, NULL, b, 1, one, NULL, f32, NULL));
+  TRY(shunt_all_to_all_v_on_device(comm, NULL, 0, NULL, NULL, NULL, 0, NULL, NULL, f32, NULL));
   TRY(shunt_gather_v(comm, a, 1, b, NULL, NULL, f32, 0, NULL));
   TRY(shunt_scatter_v(comm, a, NULL, NULL, b, 1, f32, 0, NULL));
 
@@ -123,6 +126,9 @@ int main(void) {
   TRY(shunt_all_gather_v(comm, a, b, one, minus, f32, NULL));
   TRY(shunt_all_to_all_v(comm, a, huge, NULL, b, one, NULL, f32, NULL));
   TRY(shunt_all_to_all_v(comm, a, one, huge, b, one, NULL, f32, NULL));
+  TRY(shunt_all_to_all_v_on_device(comm, a, 1, one, NULL, b, 1, one, NULL, f32, NULL));
+  TRY(shunt_all_to_all_v_on_device(comm, a, -1, nowhere, nowhere, b, INT64_MIN, nowhere, nowhere, f32, NULL));
+  TRY(shunt_all_to_all_v_on_device(comm, a, 1, one, NULL, b, 1, one, NULL, 99, NULL));
   TRY(shunt_all_reduce(comm, (char *)a + 1, b, 4, f32, sum, NULL));
   TRY(shunt_all_reduce(comm, a, a + 1, 4, f32, sum, NULL));
   TRY(shunt_split(comm, -2, 0, &other));
@@ -138,6 +144,25 @@ int main(void) {
   operation.collective = 1000;
   TRY(shunt_run(comm, &operation));
   TRY(shunt_explain(comm, 1000, f32, sum, 1, text, sizeof text, NULL));
+
+  operation.counts_on_device = 1;
+  TRY(shunt_run(comm, &operation));
+  operation.collective = SHUNT_COLL_ALL_REDUCE;
+  TRY(shunt_run(comm, &operation));
+  operation.collective = SHUNT_COLL_SEND;
+  TRY(shunt_start(comm, &operation, &request));
+  operation.collective = SHUNT_COLL_ALL_TO_ALL_V;
+  operation.send_counts = operation.recv_counts = nowhere;
+  TRY(shunt_run(comm, &operation));
+  OK(shunt_start(comm, &operation, &request));
+  TRY(shunt_request_wait(request));
+  operation.counts_on_device = 2;
+  TRY(shunt_run(comm, &operation));
+  operation.counts_on_device = 0;
+  operation.reserved = 1;
+  TRY(shunt_start(comm, &operation, &request));
+  operation.reserved = 0;
+  operation.send_counts = operation.recv_counts = NULL;
 
   /* structs */
   unsized.struct_size = 0;
@@ -178,6 +203,9 @@ int main(void) {
   /* order */
   TRY(shunt_group_end(comm));
   TRY(shunt_group_cancel(comm));
+  OK(shunt_group_start(comm));
+  OK(shunt_all_to_all_v_on_device(comm, a, 1, nowhere, nowhere, b, 1, nowhere, nowhere, f32, NULL));
+  TRY(shunt_group_end(comm));
   OK(shunt_group_start(comm));
   OK(shunt_barrier(comm, NULL));
   OK(shunt_group_cancel(comm));

@@ -29,6 +29,7 @@ static void in_child(shunt_comm comm, shunt_window window) {
       shunt_all_gather_v(comm, &a, &b, one, NULL, f32, NULL), shunt_reduce_scatter(comm, &a, &b, 1, f32, sum, NULL),
       shunt_reduce_scatter_v(comm, &a, &b, one, NULL, f32, sum, NULL), shunt_all_to_all(comm, &a, &b, 1, f32, NULL),
       shunt_all_to_all_v(comm, &a, one, NULL, &b, one, NULL, f32, NULL), shunt_gather(comm, &a, &b, 1, f32, 0, NULL),
+      shunt_all_to_all_v_on_device(comm, &a, 1, one, NULL, &b, 1, one, NULL, f32, NULL),
       shunt_gather_v(comm, &a, 1, &b, one, NULL, f32, 0, NULL), shunt_scatter(comm, &a, &b, 1, f32, 0, NULL),
       shunt_scatter_v(comm, &a, one, NULL, &b, 1, f32, 0, NULL), shunt_send(comm, &a, 1, f32, 0, NULL),
       shunt_recv(comm, &b, 1, f32, 0, NULL), shunt_barrier(comm, NULL), shunt_run(comm, &operation),

@@ -20,6 +20,7 @@ static struct {
   int (*MemFree)(gpu_ptr);
   int (*MemcpyHtoD)(gpu_ptr, const void *, size_t);
   int (*MemcpyDtoH)(void *, gpu_ptr, size_t);
+  int (*MemcpyDtoDAsync)(gpu_ptr, gpu_ptr, size_t, gpu_handle);
   int (*StreamCreate)(gpu_handle *, unsigned);
   int (*StreamSynchronize)(gpu_handle);
   int (*StreamDestroy)(gpu_handle);
@@ -55,6 +56,7 @@ static inline void gpu_open(int device) {
       {"cuMemFree_v2", (void **)&gpu.MemFree},
       {"cuMemcpyHtoD_v2", (void **)&gpu.MemcpyHtoD},
       {"cuMemcpyDtoH_v2", (void **)&gpu.MemcpyDtoH},
+      {"cuMemcpyDtoDAsync_v2", (void **)&gpu.MemcpyDtoDAsync},
       {"cuStreamCreate", (void **)&gpu.StreamCreate},
       {"cuStreamSynchronize", (void **)&gpu.StreamSynchronize},
       {"cuStreamDestroy_v2", (void **)&gpu.StreamDestroy},
