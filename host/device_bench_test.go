@@ -30,6 +30,38 @@ func (d *blind) Submit(ctx cuda.Context, batch *cuda.Batch) (int, cuda.Capture, 
 // BenchmarkDeviceAllReduce8B is what a small operation on a GPU takes of the
 // calling thread besides the driver. It must not allocate.
 func BenchmarkDeviceAllReduce8B(b *testing.B) {
+	benchmarkDeviceCall(b, func(r *rank) (call, free func() error, err error) {
+		x, err := r.floats([]float32{1, 2})
+		call = func() error {
+			return r.AllReduce(pointer(x), pointer(x), 2, plugin.Float32, plugin.OpSum, r)
+		}
+		return call, func() error { return r.free(x) }, err
+	})
+}
+
+// BenchmarkDeviceAllToAllV is the same for all_to_all_v with counts on the device,
+// which the host does not look at, and on the host.
+func BenchmarkDeviceAllToAllV(b *testing.B) {
+	for _, onDevice := range []bool{true, false} {
+		b.Run(fmt.Sprintf("on device %v", onDevice), func(b *testing.B) {
+			benchmarkDeviceCall(b, func(r *rank) (call, free func() error, err error) {
+				x, err := r.exchange(plugin.Float32, 100)
+				counts, a := x.given(false), splitsOf(2, 1, 100).arrays(r.Rank(), false)
+				call = func() error {
+					if onDevice {
+						return x.AllToAllVOnDevice(pointer(x.send), pointer(x.recv), counts, x.dtype, x)
+					}
+					return x.AllToAllV(pointer(x.send), a[0], nil, pointer(x.recv), a[2], nil, x.dtype, x)
+				}
+				return call, x.free, errors.Join(err, x.put(a))
+			})
+		})
+	}
+}
+
+// benchmarkDeviceCall measures a call on rank 0 of two, whose GPU sees no more of it
+// once the first one has prepared it.
+func benchmarkDeviceCall(b *testing.B, prepare func(r *rank) (call, free func() error, err error)) {
 	drivers := gpus(b, 2)
 	first := &blind{Driver: drivers[0]}
 	done := make(chan struct{})
@@ -38,27 +70,27 @@ func BenchmarkDeviceAllReduce8B(b *testing.B) {
 			o.Driver = first
 		}
 	}, func(r *rank) error {
-		if err := errors.Join(deviceSum(r, 2), deviceSum(r, 2)); err != nil {
-			return err
+		call, free, err := prepare(r)
+		if err == nil {
+			err = errors.Join(call(), call(), r.sync())
 		}
 		if r.Rank() != 0 {
 			<-done
-			return nil
+			return errors.Join(err, free())
 		}
 		defer close(done)
-		x, err := r.floats([]float32{1, 2})
 		if err != nil {
 			return err
 		}
 		first.eyes.Store(true)
 		b.ReportAllocs()
 		for b.Loop() {
-			if err := r.AllReduce(pointer(x), pointer(x), 2, plugin.Float32, plugin.OpSum, r); err != nil {
+			if err := call(); err != nil {
 				return err
 			}
 		}
 		first.eyes.Store(false)
-		return r.free(x)
+		return free()
 	})
 	require.NoError(b, errors.Join(errs...), fmt.Sprint(len(errs)))
 }

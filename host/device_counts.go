@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -17,8 +18,8 @@ import (
 // As the host does not see them, it is the kernel that refuses counts that cannot
 // be: negative ones, those that reach past the capacities, and a count to this rank
 // itself that is not the one from itself. The communicator fails then, on all ranks,
-// with InvalidArgument, which the next call, Synchronize or Err tells; nothing was
-// stored anywhere.
+// with InvalidArgument, which the next call, Synchronize or Err tells. Such a rank has
+// sent and stored nothing; the others may have exchanged what is between them.
 type DeviceCounts struct {
 	// Device addresses of one int64 for each rank, aligned to 8. Nil displacements
 	// mean packed in rank order.
@@ -36,6 +37,20 @@ func (d *DeviceCounts) given() bool { return *d != DeviceCounts{} }
 // host, as no launch can be fitted to messages that are not known yet.
 func (c *Communicator) AllToAllVOnDevice(send, recv unsafe.Pointer, counts DeviceCounts, dtype plugin.DType, stream Stream) error {
 	return c.Do(&Operation{Collective: plugin.AllToAllV, Send: send, Recv: recv, DeviceCounts: counts, DType: dtype, Stream: stream})
+}
+
+// ExplainOnDevice is Explain for all_to_all_v with counts on the device. Its messages
+// may be of any length.
+func (c *Communicator) ExplainOnDevice(dtype plugin.DType) (selector.Explanation, error) {
+	if !dtype.Valid() {
+		return selector.Explanation{}, plugin.Errorf(plugin.InvalidArgument, "explain: dtype %d", dtype)
+	}
+	if c.device == nil {
+		return selector.Explanation{}, plugin.Errorf(plugin.Unsupported, "all_to_all_v, counts on the device: this communicator is not on CUDA memory")
+	}
+	key := signatureOf(plugin.AllToAllV, dtype, 0)
+	key.counts = true
+	return c.explain(key, 0)
 }
 
 // deviceCounts checks what can be known of counts on the device, fills the arrays
