@@ -237,7 +237,7 @@ func (r *onGPU) exchanges(op operation, send, recv, counts cuda.Ptr) error {
 		r.write(send, from...)
 		r.write(recv, slices.Repeat([]int64{-1}, room)...)
 		r.write(counts, many[0], many[1], places[0], places[1], many[0], many[1], places[0], places[1])
-		code := plugin.OK
+		var code plugin.Code
 		if turn < 2 {
 			code, _ = runs(go_run, r.handle, &op)
 		} else {

@@ -73,13 +73,14 @@ class _Held:
 
 class Memory(NamedTuple):
     """A caller's memory: address, elements, dtype, what keeps it there, and for
-    a GPU's the stream that its array names, if any."""
+    a GPU's the stream and the GPU that its array names, if any."""
 
     address: int | None
     count: int
     dtype: DType
     hold: Any
     stream: int | None = None
+    gpu: int | None = None
 
 
 _numpy_dtypes: dict[Any, DType] = {}
@@ -133,7 +134,7 @@ def describe(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = None, cu
 def _describe_device(obj: Any, what: str, writable: bool, dtype: DType | None) -> Memory:
     tensor = _device.described(obj) if dtype is None else None
     if tensor is not None:
-        return Memory(tensor[0], tensor[1], tensor[2], obj, _device.tensor_stream(tensor[3]))
+        return Memory(tensor[0], tensor[1], tensor[2], obj, _device.tensor_stream(tensor[3]), tensor[3])
     found = _device.on_device(obj, what)
     if found is None:
         raise UnsupportedError(f"{what}: {type(obj).__name__} lies in host memory; this communicator moves memory of its CUDA device")
@@ -141,7 +142,8 @@ def _describe_device(obj: Any, what: str, writable: bool, dtype: DType | None) -
         raise InvalidArgumentError(f"{what}: {type(obj).__name__} is read-only")
     if dtype is None:
         dtype = _own(found.dtype, f"{type(obj).__name__} of {found.format}", what)
-    return _typed(found.address, found.count * found.itemsize, found.itemsize, found.format, what, dtype, found.hold)._replace(stream=found.stream)
+    return _typed(found.address, found.count * found.itemsize, found.itemsize, found.format, what, dtype, found.hold)._replace(
+        stream=found.stream, gpu=found.gpu)
 
 
 def _describe_numpy(obj: Any, what: str, writable: bool, kind: DType) -> Memory:

@@ -10,12 +10,13 @@
 
 /* ---- functions of the library ---- */
 
-#define MOST 9 /* arguments */
+#define MOST 11 /* arguments */
 
 /* Linux on 64-bit machines passes every pointer and integer in 8 bytes of its own,
  * the first ones in registers, and who is called looks at those that it knows: so one
  * type of function serves for all. */
-typedef int32_t called(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
+typedef int32_t called(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+                       uint64_t);
 _Static_assert(sizeof(void *) == 8, "arguments of 8 bytes");
 
 struct function {
@@ -46,7 +47,7 @@ static int number(PyObject *given, char kind, uint64_t *into) {
 static PyObject *run(const struct function *function, const uint64_t v[MOST]) {
   int32_t status;
   Py_BEGIN_ALLOW_THREADS
-  status = function->address(v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]);
+  status = function->address(v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9], v[10]);
   Py_END_ALLOW_THREADS
   return PyLong_FromLong(status);
 }

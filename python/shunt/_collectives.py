@@ -13,10 +13,11 @@ from typing import Any
 
 from . import _dtypes, _operations
 from ._buffers import Buffer
+from ._counts import Counts
 from ._device import StreamLike, stream_of, tensor_stream
 from ._dtypes import DTypeLike, OpLike
 from ._running import Running
-from ._tables import Op
+from ._tables import DType, Op
 
 _SUM = Op.SUM
 _ops = {name: op for name, op in _dtypes._OPS.items() if op is not Op.PREMUL_SUM}
@@ -51,24 +52,24 @@ class Collectives(Running):
         return type(rank) is int and 0 <= rank < self.world
 
     def _one(self, buffer: Any, dtype: DTypeLike, stream: StreamLike) -> Any:
-        """A buffer as (address, count, dtype, stream), or None where it takes the
-        other way."""
+        """A buffer as (address, count, dtype, stream, GPU), or None where it takes
+        the other way."""
         if dtype is not None or self._groups or (stream is not None and not self.on_device):
             return None
         memory = self._arrays.described(buffer)
         if memory is None:
             return None
         address, count, kind, gpu = memory
-        return address, count, kind, self._number(stream, gpu)
+        return address, count, kind, self._number(stream, gpu), gpu
 
     def _pair(self, send: Any, recv: Any, dtype: DTypeLike, stream: StreamLike) -> Any:
         """Two buffers as (address of send, of recv, count of send, of recv, dtype,
-        stream), or None where they take the other way."""
+        stream, GPU of send), or None where they take the other way."""
         one = self._one(send, dtype, stream)
         into = None if one is None else self._arrays.described(recv)
         if into is None or into[2] is not one[2]:
             return None
-        return one[0], into[0], one[1], into[1], one[2], one[3]
+        return one[0], into[0], one[1], into[1], one[2], one[3], one[4]
 
     def _number(self, stream: StreamLike, gpu: int | None) -> int | None:
         """The stream of a quick call, of torch's on that GPU if none is given."""
@@ -95,6 +96,17 @@ class Collectives(Running):
         if min(places) < 0 or _operations._extent(many, places) > room:
             return None
         return _Blocks(many, places)
+
+    def _blocks_on(self, gpu: int | None, counts: Any, displs: Any) -> Any:
+        """The addresses of tensors of counts and displacements on that GPU, or None
+        if they are none; nothing reads them."""
+        places = []
+        for array in (counts,) if displs is None else (counts, displs):
+            memory = self._arrays.described(array)
+            if memory is None or memory[1] != self.world or memory[2] is not DType.INT64 or memory[3] != gpu or array.dim() != 1:
+                return None
+            places.append(memory[0])
+        return places if displs is not None else (*places, None)
 
     # ---- the collectives ----
 
@@ -197,18 +209,37 @@ class Collectives(Running):
             return recv
         return self._run(_operations.all_to_all(self, send, recv, dtype=dtype), stream)
 
-    def all_to_all_v(self, send: Buffer, send_counts: Sequence[int], recv: Buffer, recv_counts: Sequence[int],
-                     send_displs: Sequence[int] | None = None, recv_displs: Sequence[int] | None = None, *,
+    def all_to_all_v(self, send: Buffer, send_counts: Counts, recv: Buffer, recv_counts: Counts,
+                     send_displs: Counts | None = None, recv_displs: Counts | None = None, *,
                      dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
         """send_counts[r] elements at send[send_displs[r]] go to rank r, and
         recv_counts[r] come from it to recv[recv_displs[r]]; both ends of a pair
-        must agree on its counts. Displacements None mean packed. Returns recv."""
+        must agree on its counts. Displacements None mean packed. Returns recv.
+
+        Counts and displacements are world numbers each, in elements. On a GPU they
+        may also be its arrays (of one dimension, int64, contiguous, of world
+        elements): both counts, and the displacements that are given, and on all
+        ranks or none. The kernel reads them when it runs, so kernels before it in
+        the stream may compute them, nobody waits for the GPU, and a CUDA graph uses
+        those of each replay. Keep them as you keep the buffers, do not change them
+        before the stream is past the call, and do not put them into recv.
+
+        send and recv have room for as many elements as they have. A count that
+        is negative or reaches past them, or that to this rank itself if it is not
+        the one from itself, is only found by the kernel: then the communicator
+        fails with InvalidArgumentError on all ranks, which the next call,
+        synchronize and error tell, and the rank has stored and sent nothing."""
         pair = self._pair(send, recv, dtype, stream)
         if pair is not None:
             to, come = self._blocks(send_counts, send_displs, pair[2]), self._blocks(recv_counts, recv_displs, pair[3])
             if to is not None and come is not None:
                 self._call(self._lib.shunt_all_to_all_v, pair[0], to.at, to.displs_at, pair[1], come.at, come.displs_at, pair[4], pair[5])
                 return recv
+            if self.on_device:
+                out, back = self._blocks_on(pair[6], send_counts, send_displs), self._blocks_on(pair[6], recv_counts, recv_displs)
+                if out is not None and back is not None:
+                    self._call(self._lib.shunt_all_to_all_v_on_device, pair[0], pair[2], *out, pair[1], pair[3], *back, pair[4], pair[5])
+                    return recv
         return self._run(_operations.all_to_all_v(self, send, send_counts, recv, recv_counts, send_displs,
                                                   recv_displs, dtype=dtype), stream)
 

@@ -18,7 +18,8 @@ StreamLike = Any
 
 
 class OnDevice(NamedTuple):
-    """Memory of a GPU. stream is where its last writer runs, or None."""
+    """Memory of a GPU. stream is where its last writer runs, or None; gpu is the
+    number of the GPU, or None where the array does not say."""
 
     address: int | None
     count: int
@@ -28,6 +29,8 @@ class OnDevice(NamedTuple):
     readonly: bool
     stream: int | None
     hold: Any
+    dimensions: int
+    gpu: int | None
 
 
 # What is known of torch since its first tensor was seen: the module, its dtypes,
@@ -80,7 +83,8 @@ def on_device(obj: Any, what: str) -> OnDevice | None:
         return _of_interface(interface, obj, what)
     if hasattr(obj, "__dlpack__") and _dlpack.device_of(obj) in _dlpack.CUDA_DEVICES:
         lent = _dlpack.borrow(obj, what, cuda=True)
-        return OnDevice(lent.address, lent.count, lent.itemsize, lent.dtype, lent.format, lent.readonly, None, lent.capsule)
+        return OnDevice(lent.address, lent.count, lent.itemsize, lent.dtype, lent.format, lent.readonly, None, lent.capsule,
+                        lent.dimensions, lent.gpu)
     return None
 
 
@@ -91,9 +95,9 @@ def _of_torch(torch: Any, tensor: Any, what: str) -> OnDevice | None:
         raise InvalidArgumentError(f"{what}: tensor of shape {tuple(tensor.shape)} is not contiguous; call contiguous() first")
     if torch is not _torch:
         _learn(torch)
-    count = tensor.numel()
+    count, gpu = tensor.numel(), tensor.get_device()
     return OnDevice(tensor.data_ptr() if count else None, count, tensor.element_size(), _torch_dtypes.get(tensor.dtype),
-                    str(tensor.dtype), False, _torch_stream(tensor.get_device()), tensor)
+                    str(tensor.dtype), False, _torch_stream(gpu), tensor, tensor.dim(), gpu)
 
 
 def _of_interface(interface: Any, obj: Any, what: str) -> OnDevice:
@@ -123,7 +127,7 @@ def _of_interface(interface: Any, obj: Any, what: str) -> OnDevice:
     if stream == 0 and stream is not None:
         raise InvalidArgumentError(f"{what}: {name}.__cuda_array_interface__ names stream 0, which the interface forbids")
     return OnDevice(address if count else None, count, itemsize, _dtypes.of_kind(kind, itemsize), typestr, bool(readonly),
-                    None if stream is None else int(stream), obj)
+                    None if stream is None else int(stream), obj, len(shape), None)
 
 
 def stream_of(stream: StreamLike) -> int:

@@ -68,7 +68,7 @@ _pointer.restype = ctypes.c_void_p
 
 class Lent(NamedTuple):
     """A lent tensor. dtype is None for a type that Shunt lacks; capsule keeps
-    the tensor."""
+    the tensor; gpu is the number of its GPU, if it lies on one."""
 
     address: int | None
     count: int
@@ -77,6 +77,8 @@ class Lent(NamedTuple):
     format: str
     readonly: bool
     capsule: Any
+    dimensions: int
+    gpu: int | None
 
 
 def device_of(obj: Any) -> int | None:
@@ -132,4 +134,6 @@ def borrow(obj: Any, what: str, cuda: bool = False) -> Lent:
         format=f"DLPack type {tensor.code}, {tensor.bits} bits",
         readonly=bool(flags & _READ_ONLY),
         capsule=capsule,
+        dimensions=tensor.ndim,
+        gpu=tensor.device_id if tensor.device_type == CUDA_DEVICES[0] else None,  # managed memory is of all
     )

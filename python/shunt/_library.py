@@ -56,6 +56,10 @@ class Operation(ctypes.Structure):
         ("window", c_void_p),
         ("offset", c_int64),
         ("stream", c_void_p),
+        ("counts_on_device", c_uint32),
+        ("reserved", c_uint32),
+        ("send_capacity", c_int64),
+        ("recv_capacity", c_int64),
     ]
 
 
@@ -86,6 +90,7 @@ _PROTOTYPES: dict[str, list[Any]] = {
     "shunt_reduce_scatter_v": [c_void_p, c_void_p, c_void_p, _array, _array, c_uint32, c_uint32, c_void_p],
     "shunt_all_to_all": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_void_p],
     "shunt_all_to_all_v": [c_void_p, c_void_p, _array, _array, c_void_p, _array, _array, c_uint32, c_void_p],
+    "shunt_all_to_all_v_on_device": [c_void_p, c_void_p, c_int64, _array, _array, c_void_p, c_int64, _array, _array, c_uint32, c_void_p],
     "shunt_gather": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_int32, c_void_p],
     "shunt_gather_v": [c_void_p, c_void_p, c_int64, c_void_p, _array, _array, c_uint32, c_int32, c_void_p],
     "shunt_scatter": [c_void_p, c_void_p, c_void_p, c_int64, c_uint32, c_int32, c_void_p],

@@ -11,11 +11,15 @@ import operator
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from . import _dtypes
+from . import _counts, _dtypes
 from ._buffers import Buffer, Memory, describe
+from ._counts import Counts
 from ._dtypes import DTypeLike, OpLike
 from ._library import OPERATION_SIZE, Operation
 from ._tables import Collective, DType, InvalidArgumentError, Op
+
+
+_int64s = ctypes.POINTER(ctypes.c_int64)
 
 
 class Place(Protocol):
@@ -221,11 +225,18 @@ def all_to_all(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = N
     return Prepared(operation, (source, into), recv)
 
 
-def all_to_all_v(place: Place, send: Buffer, send_counts: Sequence[int], recv: Buffer, recv_counts: Sequence[int],
-                 send_displs: Sequence[int] | None = None, recv_displs: Sequence[int] | None = None, *,
+def all_to_all_v(place: Place, send: Buffer, send_counts: Counts, recv: Buffer, recv_counts: Counts,
+                 send_displs: Counts | None = None, recv_displs: Counts | None = None, *,
                  dtype: DTypeLike = None) -> Prepared:
     source, into = _describe(place, send, "send", False, dtype), _describe(place, recv, "recv", True, dtype)
     _same(source, into, "all_to_all_v")
+    arrays = _counts.on_device((send_counts, send_displs, recv_counts, recv_displs), place.world, place.on_device, source, into)
+    if arrays is not None:
+        at = [None if memory is None else ctypes.cast(memory.address, _int64s) for memory in arrays]
+        operation = _operation(Collective.ALL_TO_ALL_V, source.dtype, send=source.address, recv=into.address, counts_on_device=1,
+                               send_counts=at[0], send_displs=at[1], recv_counts=at[2], recv_displs=at[3],
+                               send_capacity=source.count, recv_capacity=into.count)
+        return Prepared(operation, (source, into, *arrays), recv)
     to, to_places = _array(send_counts, place, "send_counts"), _array(send_displs, place, "send_displs")
     come, come_places = _array(recv_counts, place, "recv_counts"), _array(recv_displs, place, "recv_displs")
     _need_counts(to, "all_to_all_v", "send_counts")

@@ -40,19 +40,27 @@ def settle():
 
 
 class Array:
-    """float32 on the GPU, with the array interface."""
+    """float32 or int64 (kind "q") on the GPU, with the array interface."""
 
-    def __init__(self, values, stream=None):
-        self.data = array.array("f", values)
+    def __init__(self, values, stream=None, kind="f"):
+        self.data = array.array(kind, values)
+        self.bytes = ctypes.c_size_t(self.data.itemsize * len(self.data))
         self.address = ctypes.c_uint64()
-        check(driver.cuMemAlloc_v2(ctypes.byref(self.address), ctypes.c_size_t(max(4 * len(self.data), 4))))
-        check(driver.cuMemcpyHtoD_v2(self.address, (ctypes.c_char * (4 * len(self.data))).from_buffer(self.data), ctypes.c_size_t(4 * len(self.data))))
+        check(driver.cuMemAlloc_v2(ctypes.byref(self.address), ctypes.c_size_t(max(self.bytes.value, 4))))
+        self.write(values)
+        self.__cuda_array_interface__ = {"shape": (len(self.data),), "typestr": {"f": "<f4", "q": "<i8"}[kind],
+                                         "data": (self.address.value, False), "version": 3, "strides": None, "stream": stream}
+
+    def _host(self):
+        return (ctypes.c_char * self.bytes.value).from_buffer(self.data)
+
+    def write(self, values):
+        self.data[:] = array.array(self.data.typecode, values)
+        check(driver.cuMemcpyHtoD_v2(self.address, self._host(), self.bytes))
         settle()
-        self.__cuda_array_interface__ = {"shape": (len(self.data),), "typestr": "<f4", "data": (self.address.value, False),
-                                         "version": 3, "strides": None, "stream": stream}
 
     def read(self):
-        check(driver.cuMemcpyDtoH_v2((ctypes.c_char * (4 * len(self.data))).from_buffer(self.data), self.address, ctypes.c_size_t(4 * len(self.data))))
+        check(driver.cuMemcpyDtoH_v2(self._host(), self.address, self.bytes))
         return self.data.tolist()
 
 
@@ -156,6 +164,92 @@ def collectives(comm, gpu):
             raise SystemExit("host memory was taken for a GPU's")
 
 
+def pair(source, to, turn):
+    """Elements of a message of counts_on_the_device."""
+    return (source + 3 * to + turn) % 4 * 1333
+
+
+def layout(rank, world, turn, gap):
+    """Send counts and displacements, receive counts and displacements; blocks lie gap
+    elements apart."""
+    rows = []
+    for counts in ([pair(rank, r, turn) for r in range(world)], [pair(r, rank, turn) for r in range(world)]):
+        rows += [counts, [sum(counts[:r]) + gap * r for r in range(world)]]
+    return rows
+
+
+def blocks(room, counts, places, values):
+    """A buffer of room elements with values(r) at its place, and -1 beside."""
+    filled = [-1.0] * room
+    for r, (count, place) in enumerate(zip(counts, places)):
+        filled[place:place + count] = values(r)[:count]
+    return filled
+
+
+def counts_on_the_device(comm, gpu):
+    """all_to_all_v whose counts the kernel reads: each replay of a graph has its own,
+    and those that cannot be are told on all ranks."""
+    rank, world, stream = comm.rank, comm.world, gpu.stream.value
+    room = world * 4100
+    arrays = [Array([0] * world, kind="q") for _ in range(4)]
+    to, there, come, here = arrays
+    send, recv = Array([0.0] * room), Array([0.0] * room)
+
+    def fill(turn, gap):
+        rows = layout(rank, world, turn, gap)
+        for its, row in zip(arrays, rows):
+            its.write(row)
+        send.write(blocks(room, rows[0], rows[1], lambda r: value(rank + 2 * r, 4000)))
+        recv.write([-1.0] * room)
+        return blocks(room, rows[2], rows[3], lambda r: value(r + 2 * rank, 4000))
+
+    for turn in range(4):
+        want = fill(turn, 0)
+        assert comm.all_to_all_v(send, to, recv, come, stream=stream) is recv
+        comm.synchronize(stream)
+        same(recv.read(), want)
+        want = fill(turn, 5)
+        work = comm.start("all_to_all_v", send, to, recv, come, there, here, stream=stream)
+        assert work.wait() is recv
+        comm.synchronize(stream)
+        same(recv.read(), want)
+    graph, run = ctypes.c_void_p(), ctypes.c_void_p()
+    check(driver.cuStreamBeginCapture_v2(gpu.stream, 1))
+    comm.all_to_all_v(send, to, recv, come, there, here, stream=stream)
+    check(driver.cuStreamEndCapture(gpu.stream, ctypes.byref(graph)))
+    check(driver.cuGraphInstantiateWithFlags(ctypes.byref(run), graph, ctypes.c_ulonglong(0)))
+    for turn in range(5):
+        want = fill(turn, turn)
+        check(driver.cuGraphLaunch(run, gpu.stream))
+        comm.synchronize(stream)
+        same(recv.read(), want)
+    check(driver.cuGraphExecDestroy(run))
+    check(driver.cuGraphDestroy(graph))
+    for wrong in ((to, [1] * world), ([1] * world, come), (send, come), (to, None)):
+        try:
+            comm.all_to_all_v(send, wrong[0], recv, wrong[1], stream=stream)
+        except shunt.InvalidArgumentError as err:
+            assert "_counts" in str(err), err
+        else:
+            raise SystemExit(f"counts {wrong} were taken")
+    # The last rank has a count that cannot be, on a communicator of its own.
+    with comm.split(0) as part:
+        fill(0, 0)
+        if rank == world - 1:
+            to.write([-3] + [1] * (world - 1))
+        text = f"counts in device memory on rank {world - 1}: send count -3 for rank 0 is negative"
+        for call in (lambda: part.all_to_all_v(send, to, recv, come, stream=stream) and part.synchronize(stream), part.barrier):
+            try:
+                call()
+            except shunt.InvalidArgumentError as err:
+                assert text in str(err), err
+            else:
+                raise SystemExit("nobody told of a count that cannot be")
+        assert type(part.error) is shunt.InvalidArgumentError and text in str(part.error), part.error
+        if rank == world - 1:
+            same(recv.read(), [-1.0] * room)
+
+
 def tensors(comm):
     if importlib.util.find_spec("torch") is None:
         return "torch is not installed"
@@ -185,7 +279,67 @@ def tensors(comm):
             torch.cuda.synchronize()
             assert (y == k * comm.world + 1).all(), (k, y)
         del graph
+        splits(comm, torch, device)
     return "torch too"
+
+
+def splits(comm, torch, device):
+    """Splits that torch computes on the GPU, as those of experts: eager in both kinds
+    of calls, and in a graph with other ones in each replay."""
+    rank, world, width = comm.rank, comm.world, 33
+    tokens = torch.arange(4096, device=device)
+    seed = torch.zeros((), dtype=torch.int64, device=device)
+    received = torch.zeros(world * len(tokens), width, device=device)
+    counts = {}
+
+    def exchange():
+        chosen = (tokens * (rank + 3) + seed) % (world + 1) % world  # some ranks get more than others
+        rows = (torch.argsort(chosen, stable=True) + 10000 * rank).to(torch.float32)
+        to = torch.zeros(world, dtype=torch.int64, device=device).scatter_add_(0, chosen, torch.ones_like(chosen))
+        come = torch.empty_like(to)
+        comm.all_to_all(to, come)
+        received.fill_(-1)
+        send = rows[:, None].expand(-1, width).contiguous()
+        to_elements, come_elements = to * width, come * width
+        comm.all_to_all_v(send, to_elements, received, come_elements)
+        counts.update(come=come, keep=(send, to_elements, come_elements))
+
+    def expect(number):
+        blocks = []
+        for r in range(world):
+            chosen = (tokens * (r + 3) + number) % (world + 1) % world
+            blocks.append((torch.argsort(chosen, stable=True) + 10000 * r)[torch.sort(chosen, stable=True).values == rank])
+        want = torch.cat(blocks)
+        assert counts["come"].tolist() == [len(b) for b in blocks], (counts["come"], [len(b) for b in blocks])
+        assert (received[:len(want)] == want[:, None]).all() and (received[len(want):] == -1).all(), number
+
+    for number in range(3):
+        seed.fill_(number)
+        exchange()
+        torch.cuda.synchronize()
+        expect(number)
+    to, send = torch.ones(world, dtype=torch.int64, device=device), torch.full((world,), float(rank), device=device)
+    work = comm.start("all_to_all_v", send, to, received.view(-1)[:world].fill_(-1), torch.ones_like(to))
+    del to  # the work has it
+    assert work.wait()[:world].tolist() == [float(r) for r in range(world)]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        exchange()
+    for number in (5, 9, 6):
+        seed.fill_(number)
+        graph.replay()
+        torch.cuda.synchronize()
+        expect(number)
+    del graph
+    whole = torch.ones(world, dtype=torch.int64, device=device)
+    for wrong in (whole.int(), whole.float(), whole[:, None], torch.ones(2 * world, dtype=torch.int64, device=device)[::2], whole.cpu(), [1] * world):
+        for given in ((wrong, whole), (whole, wrong)):
+            try:
+                comm.all_to_all_v(send, given[0], torch.empty_like(send), given[1])
+            except shunt.InvalidArgumentError as err:
+                assert "_counts" in str(err), err
+            else:
+                raise SystemExit(f"{wrong} was taken for counts on the GPU")
 
 
 def main():
@@ -196,6 +350,7 @@ def main():
         note = ""
         if sys.argv[1] == "all":
             collectives(comm, gpu)
+            counts_on_the_device(comm, gpu)
             note = "; " + tensors(comm)
         comm.barrier(stream=gpu.stream.value)
         comm.synchronize(gpu.stream.value)

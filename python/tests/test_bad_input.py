@@ -180,6 +180,11 @@ class OnDevice:
 def test_device_memory_is_refused_by_name(comm):
     with pytest.raises(shunt.UnsupportedError, match="OnDevice lies in CUDA memory"):
         comm.all_reduce(OnDevice())
+    for counts in ((OnDevice(), [4]), ([4], OnDevice()), (OnDevice(), OnDevice())):
+        with pytest.raises(INVALID, match="_counts lies in CUDA memory; this communicator moves host memory"):
+            comm.all_to_all_v(f4, counts[0], np.zeros(4, "float32"), counts[1])
+    with pytest.raises(INVALID, match="recv_displs lies in CUDA memory"):
+        comm.all_to_all_v(f4, [4], np.zeros(4, "float32"), [4], recv_displs=OnDevice())
 
 
 def test_closed_communicator(comm):

@@ -74,7 +74,7 @@ def test_wrong_use_of_the_module_is_refused(in_c):
     for arguments in ((), (1,), (1,) * 6, (1,) * 8):
         with pytest.raises(TypeError, match="want 7"):
             noted.function(*arguments)
-    for address, kinds in ((0, "p"), (1, "x"), (1, "pqIi%"), (1, "p" * 10)):
+    for address, kinds in ((0, "p"), (1, "x"), (1, "pqIi%"), (1, "p" * 12)):
         with pytest.raises(ValueError, match="no function"):
             in_c.function(address, kinds)
     for arguments in ((), (1,), ("1", "p"), (1, 2)):

@@ -95,11 +95,19 @@ def test_streams():
 class FakeTensor:
     """As much of torch.Tensor as is looked at."""
 
-    DLPACK = {"bfloat16": (4, 16, 1), "bfloat16x2": (4, 16, 2), "complex32": (5, 32, 1)}
+    DLPACK = {"bfloat16": (4, 16, 1), "bfloat16x2": (4, 16, 2), "complex32": (5, 32, 1), "int64": (0, 64, 1), "int32": (0, 32, 1)}
 
-    def __init__(self, dtype="bfloat16", contiguous=True, cuda=True, count=6):
-        self.dtype, self.is_cuda, self.device, self.shape = dtype, cuda, 0, (2, 3)
-        self._contiguous, self._count = contiguous, count
+    def __init__(self, dtype="bfloat16", contiguous=True, cuda=True, count=6, shape=(2, 3), at=0x7F0000002000):
+        self.dtype, self.is_cuda, self.device, self.shape = dtype, cuda, 0, shape
+        self._contiguous, self._count, self._at = contiguous, count, at
+
+    def read(self, *what):
+        raise AssertionError("a tensor of a GPU was read, which waits for the GPU")
+
+    __len__ = __iter__ = __getitem__ = __index__ = __bool__ = tolist = item = read
+
+    def dim(self):
+        return len(self.shape)
 
     def is_contiguous(self):
         return self._contiguous
@@ -114,7 +122,7 @@ class FakeTensor:
         return self.device
 
     def data_ptr(self):
-        return 0x7F0000002000
+        return self._at
 
 
 class Exchange:
@@ -152,7 +160,7 @@ def torch(request, way, monkeypatch):
         monkeypatch.setattr(FakeTensor, "__dlpack_c_exchange_api__", exchange.capsule, raising=False)
     module = types.ModuleType("torch")
     module.Tensor = FakeTensor
-    module.bfloat16 = "bfloat16"
+    module.bfloat16, module.int64, module.int32 = "bfloat16", "int64", "int32"
     module.cuda = types.SimpleNamespace(
         current_stream=lambda device=None: types.SimpleNamespace(cuda_stream=4711), is_initialized=lambda: True)
     monkeypatch.setitem(sys.modules, "torch", module)
@@ -305,12 +313,12 @@ def test_a_barrier_runs_in_the_current_stream_of_torch(torch):
 class OfDLPack:
     """A tensor of a GPU that lends itself through DLPack."""
 
-    def __init__(self, device=2, strides=None):
-        self.shape = (ctypes.c_int64 * 2)(2, 3)
+    def __init__(self, device=2, strides=None, shape=(2, 3), code=2, bits=32):
+        self.shape = (ctypes.c_int64 * len(shape))(*shape)
         self.strides = (ctypes.c_int64 * 2)(*strides) if strides else None
         from shunt._dlpack import _Tensor
 
-        self.tensor = _Tensor(data=0x7F0000003000, device_type=device, device_id=1, ndim=2, code=2, bits=32, lanes=1,
+        self.tensor = _Tensor(data=0x7F0000003000, device_type=device, device_id=1, ndim=len(shape), code=code, bits=bits, lanes=1,
                               shape=self.shape, strides=self.strides, byte_offset=16)
         self.asked = None
 

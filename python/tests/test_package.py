@@ -145,7 +145,7 @@ def header():
 
 
 CTYPES = {
-    "size_t": ctypes.c_size_t, "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64,
+    "size_t": ctypes.c_size_t, "uint32_t": ctypes.c_uint32, "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64,
     "double": ctypes.c_double, "shunt_collective": ctypes.c_uint32, "shunt_dtype": ctypes.c_uint32,
     "shunt_op": ctypes.c_uint32, "shunt_memory_kind": ctypes.c_uint32,
 }
