@@ -94,8 +94,8 @@ func argumentBlock() (base, v, onDevice []argument) {
 		field("recv_counts", unsafe.Offsetof(d.recv_counts), unsafe.Sizeof(d.recv_counts)),
 		field("recv_displs", unsafe.Offsetof(d.recv_displs), unsafe.Sizeof(d.recv_displs)),
 		field("element", unsafe.Offsetof(d.element), unsafe.Sizeof(d.element)),
-		field("send_bytes", unsafe.Offsetof(d.send_bytes), unsafe.Sizeof(d.send_bytes)),
-		field("recv_bytes", unsafe.Offsetof(d.recv_bytes), unsafe.Sizeof(d.recv_bytes)),
+		field("send_capacity", unsafe.Offsetof(d.send_capacity), unsafe.Sizeof(d.send_capacity)),
+		field("recv_capacity", unsafe.Offsetof(d.recv_capacity), unsafe.Sizeof(d.recv_capacity)),
 	}
 	return base, v, onDevice
 }

@@ -192,7 +192,7 @@ func TestCountsOnTheDeviceAreLeftToTheKernel(t *testing.T) {
 			given[a.name] = l[0].values[len(base)+i]
 		}
 		require.Equal(t, map[string]int64{"send_counts": 4096, "send_displs": 4104, "recv_counts": 4112, "recv_displs": 4120,
-			"element": request(plugin.AllToAllV, 1, 0).DType.Bytes(), "send_bytes": test.send, "recv_bytes": test.recv}, given)
+			"element": 4, "send_capacity": test.send / 4, "recv_capacity": test.recv / 4}, given)
 	}
 	for c := plugin.AllReduce; c.Valid(); c++ {
 		r := counted(4, 0)

@@ -269,7 +269,7 @@ static int64_t run(const Case &c, unsigned seed) {
     const int64_t bytes[4] = {m.send_count[p], m.send_displ[p], m.recv_count[p], m.recv_displ[p]};
     for (int i = 0; i < 4; i++) elements[i].push_back(bytes[i] / size);
   }
-  shunt_kernel_args_on_device d{a, 0, 0, 0, 0, size, send_n * size, recv_n * size};
+  shunt_kernel_args_on_device d{a, 0, 0, 0, 0, size, send_n, recv_n};
   const bool counts = std::string(c.kernel->name).find("_on_device") != std::string::npos, packed = seed % 2;
   if (counts) d.send_counts = on_device(0, elements[0]), d.recv_counts = on_device(2, elements[2]);
   if (counts && !packed) d.send_displs = on_device(1, elements[1]), d.recv_displs = on_device(3, elements[3]);

@@ -16,7 +16,7 @@ static bool told_otherwise(const Counts &counts, const shunt_fault &want, std::v
   a.abort = (uint64_t)watch, a.timeout = 5000000000ull, a.rank = rank, a.world = world;
   for (int r = 0; r < world; r++) a.region[r] = (uint64_t)region.of[r];
   d.send_counts = on_device(0, counts.send), d.recv_counts = on_device(2, counts.recv);
-  d.element = 1, d.send_bytes = d.recv_bytes = kHalf;
+  d.element = 1, d.send_capacity = d.recv_capacity = kHalf;
   const double start = job::seconds();
   launch(find("shunt_all_to_all_v_on_device"), SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS, &d);
   if (rank != 0) return false;

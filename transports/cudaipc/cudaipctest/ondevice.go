@@ -3,9 +3,9 @@ package cudaipctest
 import "github.com/shunt-ccl/shunt/plugin"
 
 // readCounts fills counts from device memory, where addresses are those of send counts
-// and displacements, then receive counts and displacements, in elements, of memory of
-// those lengths. The call is lost, and that is told, if one of them cannot be.
-func (c *call) readCounts(addresses [4]uint64, element int64, lengths [2]int64) {
+// and displacements, then receive counts and displacements, in elements, of memory that
+// has room for so many. The call is lost, and that is told, if one of them cannot be.
+func (c *call) readCounts(addresses [4]uint64, element int64, capacities [2]int64) {
 	read := func(array, p int) int64 { return int64(loadBits(memory(addresses[array]+uint64(8*p), 8), 8)) }
 	wrong := func(p, side int, count, displ, room int64) {
 		c.contradict(plugin.FaultCounts, p, [3]uint64{uint64(count), uint64(displ), uint64(side)}, [3]uint64{uint64(room)})
@@ -13,12 +13,12 @@ func (c *call) readCounts(addresses [4]uint64, element int64, lengths [2]int64) 
 	}
 	for p := range c.world {
 		for side := range 2 {
-			count, displ, room := read(2*side, p), int64(0), lengths[side]/element
+			count, displ, room := read(2*side, p), int64(0), capacities[side]
 			if addresses[2*side+1] != 0 {
 				displ = read(2*side+1, p)
 			} else {
 				for q := range p {
-					displ += read(2*side, q)
+					displ += read(2*side, q) + 1
 				}
 			}
 			if count < 0 || displ < 0 || count > room || (count > 0 && displ > room-count) {

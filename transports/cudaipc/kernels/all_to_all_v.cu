@@ -14,7 +14,7 @@
 // A rank all of whose messages are short, both ways, may launch all_to_all_v; any
 // rank may launch all_to_all_v_long, which looks at every pair. What they do for
 // a pair is the same, so ranks need not launch the same one. all_to_all_v_on_device is
-// the long one with counts that it reads from device memory: it stores and sends
+// whichever suits, with counts that it reads from device memory: it stores and sends
 // nothing if they cannot be.
 //
 // Grid of the last two: SHUNT_MAX_BLOCKS of SHUNT_MAX_THREADS. Of the other:
@@ -101,61 +101,50 @@ __device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, int peer,
 constexpr int64_t kLong = 1 << 20;
 __device__ __forceinline__ int64_t offered_from(const shunt_kernel_args &a) { return a.world == 2 ? kLong : kLong / 4 * 5; }
 
-// What was read from device memory, in elements and in bytes.
+// What was read from device memory.
 struct Reading {
-  shunt_messages elements, bytes;
-  bool possible;
+  shunt_messages messages;
+  enum { kImpossible, kShort, kLong } kind;  // what the longest message between ranks is
 };
 
-// One side's message of a peer, from elements to bytes.
-struct Conversion {
-  int64_t count, displ, room;  // elements
-  __device__ __forceinline__ Conversion(const int64_t *counts, const int64_t *displs, bool packed, int p, int64_t length, int64_t element)
-      : count(counts[p]), displ(0), room(length / element) {
-    u64 before = 0;
-    for (int q = 0; q < p; q++) before += counts[q];  // if it wraps, a count before this one cannot be
-    displ = packed ? before : displs[p];
-  }
-  // What has no elements may be anywhere.
-  __device__ __forceinline__ bool possible() const { return count >= 0 && displ >= 0 && count <= room && (count == 0 || displ <= room - count); }
-};
-
-// Reads counts and displacements from device memory, for the whole block; false, and
-// told of the first peer with such, if they cannot be.
-__device__ __forceinline__ bool read_messages(const shunt_kernel_args_on_device &v, Reading &r) {
+// Reads counts and displacements from device memory, for the whole block, into r. If one
+// of them cannot be, that of the first such peer is told. One warp does it: each lane has
+// an entry of the four arrays.
+__device__ __forceinline__ void read_messages(const shunt_kernel_args_on_device &v, Reading &r) {
+  static_assert(SHUNT_MAX_RANKS == 8 && sizeof(shunt_messages) == 32 * 8, "a lane for each entry");
   const shunt_kernel_args &a = v.base;
-  const int t = threadIdx.x, array = t / a.world, p = t % a.world;
-  shunt_messages &e = r.elements, &b = r.bytes;
-  if (array < 4) {
+  const int lane = threadIdx.x, array = lane / 8, p = lane % 8, side = array / 2;
+  if (lane < 32) {
+    const bool used = p < a.world;
     const u64 from = array == 0 ? v.send_counts : array == 1 ? v.send_displs : array == 2 ? v.recv_counts : v.recv_displs;
-    int64_t *to = array == 0 ? e.send_count : array == 1 ? e.send_displ : array == 2 ? e.recv_count : e.recv_displ;
-    if (from != 0) to[p] = load_relaxed(reinterpret_cast<const int64_t *>(from) + p);
-  }
-  __syncthreads();
-  if (t < 32) {
-    const int peer = min(t, a.world - 1);
-    const Conversion send(e.send_count, e.send_displ, v.send_displs == 0, peer, v.send_bytes, v.element);
-    const Conversion recv(e.recv_count, e.recv_displ, v.recv_displs == 0, peer, v.recv_bytes, v.element);
-    const bool differ = peer == a.rank && send.count != recv.count;
-    const bool possible = send.possible() && recv.possible() && !differ;
-    if (possible) {
-      b.send_count[peer] = send.count * v.element;
-      b.send_displ[peer] = send.count == 0 ? 0 : send.displ * v.element;
-      b.recv_count[peer] = recv.count * v.element;
-      b.recv_displ[peer] = recv.count == 0 ? 0 : recv.displ * v.element;
+    u64 read = 0;
+    if (used && from != 0) read = load_relaxed(reinterpret_cast<const u64 *>(from) + p);
+    u64 packed = 0;  // if it wraps, a count before this one cannot be
+    for (int q = 0; q < a.world; q++) {
+      const u64 n = __shfl_sync(~0u, read, side * 16 + q);
+      if (q < p) packed += n;
     }
-    const int first = __ffs(__ballot_sync(~0u, !possible)) - 1;
-    if (t == first)
-      tell_contradiction(a, SHUNT_FAULT_COUNTS, peer, 0, [&](volatile uint64_t *own_place, volatile uint64_t *their_place) {
-        const bool sends = !send.possible(), receives = !sends && !recv.possible();
-        const Conversion &wrong = receives ? recv : send;
-        own_place[0] = wrong.count, own_place[1] = wrong.displ, own_place[2] = sends ? 0 : receives ? 1 : 2;
-        their_place[0] = sends || receives ? wrong.room : recv.count;
+    const int64_t count = __shfl_sync(~0u, read, side * 16 + p), given = __shfl_sync(~0u, read, side * 16 + 8 + p);
+    const int64_t displ = (side == 0 ? v.send_displs : v.recv_displs) == 0 ? packed : given;
+    const int64_t room = side == 0 ? v.send_capacity : v.recv_capacity;
+    // What has no elements may be anywhere.
+    const bool possible = !used || (count >= 0 && displ >= 0 && count <= room && (count == 0 || displ <= room - count));
+    const int64_t other = __shfl_xor_sync(~0u, count, 16);
+    const bool both = __shfl_xor_sync(~0u, possible, 16) && possible;
+    const bool differ = p == a.rank && both && count != other;
+    const unsigned wrong = __ballot_sync(~0u, !possible || differ);
+    const unsigned peers = (wrong | wrong >> 8 | wrong >> 16 | wrong >> 24) & 0xFF;
+    const bool is_long = __any_sync(~0u, used && p != a.rank && count * v.element >= offered_from(a));
+    if (wrong == 0)
+      (&r.messages.send_count[0])[lane] = array % 2 == 0 ? count * v.element : count == 0 ? 0 : displ * v.element;
+    else if (lane == __ffs(wrong & (0x01010101u << (__ffs(peers) - 1))) - 1)
+      tell_contradiction(a, SHUNT_FAULT_COUNTS, p, 0, [&](volatile uint64_t *own_place, volatile uint64_t *their_place) {
+        own_place[0] = count, own_place[1] = displ, own_place[2] = possible ? 2 : side;
+        their_place[0] = possible ? other : room;
       });
-    if (t == 0) r.possible = first < 0;
+    if (lane == 0) r.kind = wrong != 0 ? Reading::kImpossible : is_long ? Reading::kLong : Reading::kShort;
   }
   __syncthreads();
-  return r.possible;
 }
 
 // The outcome of the offers, for the whole block.
@@ -337,7 +326,9 @@ __device__ __forceinline__ void all_to_all_v_long(const shunt_kernel_args_v &v) 
 __device__ __forceinline__ void all_to_all_v_on_device(const shunt_kernel_args_on_device &v) {
   begin();
   __shared__ Reading reading;
-  if (read_messages(v, reading)) exchange_messages(v.base, reading.bytes);
+  read_messages(v, reading);
+  if (reading.kind == Reading::kShort) serve_channels(v.base, reading.messages, nullptr, channel_blocks(v.base.world));
+  if (reading.kind == Reading::kLong) exchange_messages(v.base, reading.messages);
 }
 
 }  // namespace shunt

@@ -54,16 +54,16 @@ typedef struct shunt_kernel_args_v {
 
 /* Argument block of the kernel that reads counts and displacements from device
  * memory: addresses of int64 for each rank, in elements. Displacements may be 0:
- * packed in rank order. Nothing may reach past the lengths of the memory. */
+ * packed in rank order. Nothing may reach past the capacities. */
 typedef struct shunt_kernel_args_on_device {
   shunt_kernel_args base;
   uint64_t send_counts;
   uint64_t send_displs;
   uint64_t recv_counts;
   uint64_t recv_displs;
-  int64_t element;    /* bytes */
-  int64_t send_bytes; /* length of the memory at base.send */
-  int64_t recv_bytes; /* and at base.recv */
+  int64_t element;       /* bytes */
+  int64_t send_capacity; /* elements that there is room for at base.send */
+  int64_t recv_capacity; /* and at base.recv */
 } shunt_kernel_args_on_device;
 
 /* What a wait was for when it was given up; the first one stays. */

@@ -153,7 +153,7 @@ static void put_on_device(Call &c, int r) {
   }
   const bool packed = !c.reversed && (c.seed + r) % 2;
   auto address = [&](int i) { return uint64_t(p.arrays[i]); };
-  p.on_device = {p.args.base, address(0), packed ? 0 : address(1), address(2), packed ? 0 : address(3), size, c.count * world * size, c.count * world * size};
+  p.on_device = {p.args.base, address(0), packed ? 0 : address(1), address(2), packed ? 0 : address(3), size, c.count * world, c.count * world};
 }
 
 static void prepare(Call &c, unsigned seed) {
@@ -228,7 +228,7 @@ static void prepare(Call &c, unsigned seed) {
       if (coll == kAllToAllV && (s != c.from || r != c.to))
         memcpy(out + m.recv_displ[s], c.parts[s].data.data() + displ_of(c, s, r, true) * size, m.recv_count[s]);
     }
-    if (on_device(c)) put_on_device(c, r);
+    if (coll == kAllToAllV) put_on_device(c, r);
     if (coll == kSymmetric) a.send = 3, a.recv = 4096;
   }
   if (coll == kCopy)  // into the next rank's recv
@@ -308,14 +308,17 @@ static void size_pairs(Call &c, int64_t bytes, bool any) {
   c.threads = any ? SHUNT_MAX_THREADS : (units + most - 1) / most * 32;
 }
 
-// Such a call as one rank makes it: the kernels of all_to_all_v suit each other, so a
-// rank without a long message may launch either.
-static emulate::Launch broken(const Call &c, int r, std::mt19937 &random) {
+// A call as one rank makes it: the kernels of all_to_all_v suit each other, so a rank
+// may launch any, but with a long message not that for short ones.
+static emulate::Launch suited(const Call &c, int r, std::mt19937 &random) {
   int64_t longest = 0;
   for (int s = 0; s < world; s++) longest = std::max({longest, pair_count(c, r, s, r), pair_count(c, s, r, r)});
   const int64_t bytes = longest * values::kBytes[c.type];
   Call call = c;
-  if (c.from >= 0) size_pairs(call, bytes, bytes >= EMULATED_LONG || random() % 4 == 0);
+  if (c.kernel.coll == kAllToAllV) {
+    call.kernel = classify(random() % 3 == 0 ? "shunt_all_to_all_v_on_device" : "shunt_all_to_all_v");
+    size_pairs(call, bytes, bytes >= EMULATED_LONG || random() % 4 == 0);
+  }
   emulate::Launch l = launch(c, r, call.kernel.name, call.kernel.entry);
   l.blocks = call.blocks, l.threads = call.threads;
   return l;
@@ -550,7 +553,8 @@ int main(int argc, char **argv) {
         deliver(c, r, streams[r], streams[world + r]);
         continue;
       }
-      streams[r].push_back(c.to < 0 ? launch(c, r, c.kernel.name, c.kernel.entry) : broken(c, r, random));
+      const bool mixed = c.to >= 0 || (c.kernel.coll == kAllToAllV && !impossible && c.seed % 3 == 0);
+      streams[r].push_back(mixed ? suited(c, r, random) : launch(c, r, c.kernel.name, c.kernel.entry));
       if (c.kernel.coll == kSignals || c.kernel.coll == kWindow) {
         c.parts[r].args.base.root = (r + 1) % world;
         Call *wait = new Call(c);
