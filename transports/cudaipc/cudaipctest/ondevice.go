@@ -18,7 +18,7 @@ func (c *call) readCounts(addresses [4]uint64, element int64, capacities [2]int6
 				displ = read(2*side+1, p)
 			} else {
 				for q := range p {
-					displ += read(2*side, q) + 1
+					displ += read(2*side, q)
 				}
 			}
 			if count < 0 || displ < 0 || count > room || (count > 0 && displ > room-count) {
