@@ -3,6 +3,8 @@ package conformance_test
 import (
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,6 +78,44 @@ func TestSymmetricCudaipc(t *testing.T) {
 	}
 	if leaks := machine.Leaks(); len(leaks) > 0 {
 		t.Errorf("left on the devices: %v", leaks)
+	}
+	machine.Close()
+}
+
+// uncounted is cudaipc without counts on the device.
+type uncounted struct{ plugin.Transport }
+
+func (u uncounted) Info() plugin.Info {
+	i := u.Transport.Info()
+	i.Name, i.Features = "uncounted", i.Features&^plugin.FeatureDeviceCounts
+	return i
+}
+
+// What a transport does not offer is skipped, and the reason names it.
+func TestCountsOnTheDeviceAreSkippedByName(t *testing.T) {
+	cfg := conformance.Config{
+		Transport: "builtin:uncounted", Worlds: []int{2}, Memory: plugin.MemoryKindCuda, Local: !machine.Real(), Short: true, MaxBytes: 1 << 10,
+		Timeout: 5 * time.Minute, Filter: regexp.MustCompile(`^(all_to_all_v|changing_splits)/.*/n(0|1|7|33)/.*own`),
+	}
+	report, err := conformance.Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	skipped := map[string]bool{}
+	for _, r := range report.Results {
+		onDevice := r.Case != nil && r.Case.OnDevice
+		if want := conformance.Passed; onDevice {
+			want = conformance.Skipped
+			skipped[r.Case.Scenario] = true
+			if r.Outcome != want || !strings.Contains(r.Detail, "uncounted: it takes no counts from device memory") {
+				t.Errorf("%s: %s: %s", r.Name, r.Outcome, r.Detail)
+			}
+		} else if r.Outcome != want {
+			t.Errorf("%s: %s: %s", r.Name, r.Outcome, r.Detail)
+		}
+	}
+	if !skipped[""] || !skipped["changing_splits"] || report.Count(conformance.Passed) == 0 {
+		t.Errorf("skipped %v of %d cases", skipped, len(report.Results))
 	}
 	machine.Close()
 }

@@ -23,13 +23,14 @@ type Case struct {
 	RecvShift  int64             `json:"recv_shift,omitempty"`
 	Split      Split             `json:"split,omitempty"`
 	Displ      Displ             `json:"displ,omitempty"`
+	OnDevice   bool              `json:"counts_on_device,omitempty"` // all_to_all_v: counts and displacements are in device memory
 	Axis       Axis              `json:"axis"`
 	Comm       int               `json:"comm,omitempty"`      // which of two communicators
 	Algorithm  string            `json:"algorithm,omitempty"` // as in SHUNT_ALGO; "" lets the selector choose
 	Set        int               `json:"set,omitempty"`       // 0: nothing is forced; k: every collective's k-th algorithm, where it fits
 	Repeat     int               `json:"repeat,omitempty"`    // times in a row; 0 means once
 	Seed       uint64            `json:"seed"`
-	Turn       uint64            `json:"turn,omitempty"` // of a graph's replays: other input, the same counts, roots and scalars
+	Turn       uint64            `json:"turn,omitempty"` // of a graph's replays: other input, the same roots and scalars, and the same counts unless they are on the device
 }
 
 // Split says how the counts of a varying collective differ between ranks.
@@ -66,6 +67,9 @@ func (c *Case) Name() string {
 		add("%s", c.DType)
 		add("n%d", c.Count)
 		add("%s", c.Axis)
+		if c.OnDevice {
+			add("ondevice")
+		}
 		if c.Repeat > 1 {
 			add("x%d", c.Repeat)
 		}
@@ -96,6 +100,9 @@ func (c *Case) Name() string {
 	if c.Collective.Varying() {
 		add("%s.%s", c.Split, c.Displ)
 	}
+	if c.OnDevice {
+		add("ondevice")
+	}
 	add("%s", c.Axis)
 	if c.Comm != 0 {
 		add("comm%d", c.Comm)
@@ -117,6 +124,15 @@ func (c *Case) data() uint64 {
 	return hash(c.Seed, c.Turn)
 }
 
+// splits is the seed of counts and displacements. What the host passes stays what it
+// was when a graph was captured.
+func (c *Case) splits() uint64 {
+	if c.OnDevice {
+		return c.data()
+	}
+	return c.Seed
+}
+
 // at is the case at another turn.
 func (c *Case) at(turn uint64) *Case {
 	other := *c
@@ -131,12 +147,13 @@ func (c *Case) bytes() int64 { return c.Count * c.DType.Bytes() }
 // the block of rank, or for all_to_all_v the block that rank sends to peer.
 // Every rank computes the same.
 func (c *Case) blockCount(rank, peer int) int64 {
-	h := hash(c.Seed, uint64(rank), uint64(peer), 0xc0)
+	seed := c.splits()
+	h := hash(seed, uint64(rank), uint64(peer), 0xc0)
 	switch c.Split {
 	case Ragged:
 		return int64(h % uint64(c.Count+1))
 	case Single:
-		if rank == int(c.Seed%uint64(c.World)) && (peer == 0 || peer == int(c.Seed/7%uint64(c.World))) {
+		if rank == int(seed%uint64(c.World)) && (peer == 0 || peer == int(seed/7%uint64(c.World))) {
 			return c.Count
 		}
 		return 0
@@ -149,6 +166,9 @@ func (c *Case) blockCount(rank, peer int) int64 {
 	return c.Count
 }
 
+// mostGap is how many elements there are at most in front of a block.
+const mostGap = 5
+
 // displacements places blocks of the given counts, in elements, and says how
 // far they reach.
 func (c *Case) displacements(counts []int64, salt uint64) (displs []int64, extent int64) {
@@ -160,7 +180,7 @@ func (c *Case) displacements(counts []int64, salt uint64) (displs []int64, exten
 			r = len(counts) - 1 - i
 		}
 		if c.Displ == Gapped || c.Displ == Reversed {
-			at += 1 + int64(hash(c.Seed, salt, uint64(r))%5)
+			at += 1 + int64(hash(c.splits(), salt, uint64(r))%mostGap)
 		}
 		displs[r] = at
 		at += counts[r]

@@ -23,7 +23,9 @@ var (
 
 func TestMain(m *testing.M) {
 	host.Register(shm.Transport{})
-	machine.Register()
+	cudaipc := machine.Transport()
+	host.Register(cudaipc)
+	host.Register(uncounted{cudaipc})
 	pool.Main()
 	flag.Parse()
 	goleak.VerifyTestMain(m)

@@ -23,7 +23,6 @@ type layout struct {
 	recvCounts  []int64
 	recvDispls  []int64
 	count       int64 // Operation.Count
-
 }
 
 // layoutOf computes rank's part.
@@ -148,6 +147,9 @@ func (c *Case) exchangeLayout(l *layout, rank int) {
 		l.count = 0
 		l.sendCounts, l.recvCounts = sendCounts, recvCounts
 		l.sendDispls, l.recvDispls = c.given(sendDispls), c.given(recvDispls)
+		if c.OnDevice {
+			l.send, l.recv = c.capacity(), c.capacity()
+		}
 	}
 }
 

@@ -89,6 +89,7 @@ func cases(world int, short bool, axes []Axis, offers []offer) []Case {
 		m.sizes(collective)
 	}
 	m.scenarios()
+	m.counted()
 	return m.cases
 }
 
@@ -159,6 +160,9 @@ func (m *matrix) shortHas(c *Case) bool {
 		share = 6
 	}
 	kind := fmt.Sprint(c.Scenario, c.Collective, c.Algorithm, c.Op, c.InPlace)
+	if c.OnDevice {
+		kind += " counts on the device " + string(c.Axis)
+	}
 	if c.Collective == plugin.Barrier {
 		kind += string(c.Axis) // it has little else
 	}

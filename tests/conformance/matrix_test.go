@@ -59,15 +59,28 @@ func matrixCovers(t *testing.T, memory plugin.MemoryKind) {
 			}
 			names[c.Name()] = true
 			mode, stream := c.Axis.parts()
+			if c.Scenario != "" && c.OnDevice {
+				have[fmt.Sprint(c.Scenario, mode, "counts on the device")] = true
+				continue
+			}
 			if c.Scenario != "" {
 				have[c.Scenario] = true
 				have[fmt.Sprint(c.Scenario, mode)] = true
 				continue
 			}
-			have[fmt.Sprint(c.Collective, mode, stream)] = true
 			if c.bytes() > most {
 				t.Errorf("%s has %d bytes", c.Name(), c.bytes())
 			}
+			if c.OnDevice {
+				if memory != plugin.MemoryKindCuda {
+					t.Errorf("%s on %s memory", c.Name(), memory)
+				}
+				for _, part := range countedParts(&c) {
+					have[part] = true
+				}
+				continue
+			}
+			have[fmt.Sprint(c.Collective, mode, stream)] = true
 			if c.Algorithm == "t/small" && c.bytes() > 16<<10 || c.Algorithm == "t/large" && c.bytes() < 1<<10 && c.Collective != plugin.Barrier {
 				t.Errorf("%s has %d bytes, which the algorithm does not serve", c.Name(), c.bytes())
 			}
@@ -118,6 +131,14 @@ func matrixCovers(t *testing.T, memory plugin.MemoryKind) {
 				}
 			}
 		}
+		for _, part := range countedAll(memory) {
+			want(part)
+		}
+		if memory == plugin.MemoryKindCuda {
+			for _, mode := range Modes() {
+				want(fmt.Sprint("changing_splits", mode, "counts on the device"))
+			}
+		}
 		for _, s := range scenarioList {
 			if s.where != onDevices || memory == plugin.MemoryKindCuda {
 				want(s.name)
@@ -155,7 +176,14 @@ func shortRunCovers(t *testing.T, memory plugin.MemoryKind, worlds []int) {
 	for _, world := range worlds {
 		for _, c := range cases(world, true, Axes(memory), twoEach(memory)) {
 			if c.Scenario != "" {
-				have[fmt.Sprint(c.Scenario, world)] = true
+				have[fmt.Sprint(c.Scenario, c.OnDevice, world)] = true
+				continue
+			}
+			if c.OnDevice {
+				have[fmt.Sprint("counts on the device", world, c.Axis)] = true
+				for _, part := range countedParts(&c) {
+					have[part] = true
+				}
 				continue
 			}
 			have[fmt.Sprint(c.Collective, c.Axis)] = true
@@ -195,8 +223,22 @@ func shortRunCovers(t *testing.T, memory plugin.MemoryKind, worlds []int) {
 	for _, s := range scenarioList {
 		for _, world := range worlds {
 			if s.where != onDevices || memory == plugin.MemoryKindCuda {
-				want(s.name, world)
+				want(s.name, false, world)
 			}
+		}
+	}
+	if memory == plugin.MemoryKindCuda {
+		for _, world := range worlds {
+			want("changing_splits", true, world)
+			for _, axis := range Axes(memory) {
+				want("counts on the device", world, axis)
+			}
+		}
+		for _, d := range plugin.DTypes() {
+			want("counts on the device", d)
+		}
+		for _, n := range shortCounts {
+			want("counts on the device", n)
 		}
 	}
 	for _, v := range whole() {

@@ -107,6 +107,12 @@ func (s *stage) with(step int, collective plugin.Collective, count int64) *Case 
 	}
 }
 
+// onDevice says whether an operation of a scenario has its counts on the device, as h
+// decides where the transport takes them.
+func (s *stage) onDevice(collective plugin.Collective, h uint64) bool {
+	return s.rank.counts && collective == plugin.AllToAllV && h&1 != 0
+}
+
 // whole is every collective that all ranks call together and that the transport
 // can do. What it cannot do is skipped, by name, among the single operations.
 func (s *stage) whole() []plugin.Collective {

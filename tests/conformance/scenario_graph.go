@@ -41,6 +41,7 @@ func (s *stage) score(comm *host.Communicator, salt int, sizes ...int) *score {
 			}
 			c.Root = int(h >> 32 % uint64(c.World))
 			c.Split, c.Displ = []Split{Ragged, Even, Sparse, Single}[h>>44%4], []Displ{NoDispl, Gapped, Packed, Reversed}[h>>48%4]
+			c.OnDevice = s.onDevice(c.Collective, h>>56)
 			part = append(part, c)
 		}
 		o.parts = append(o.parts, part)

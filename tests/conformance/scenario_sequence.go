@@ -52,6 +52,7 @@ func changingSplits(_ context.Context, s *stage) error {
 		c := s.with(step, plugin.AllToAllV, int64(h%uint64(s.c.Count+1)))
 		c.Split = []Split{Ragged, Sparse, Single, Even}[h>>32%4]
 		c.Displ = []Displ{NoDispl, Gapped, Reversed, Packed}[h>>40%4]
+		c.OnDevice = s.c.OnDevice
 		if err := s.run(step, s.comm, c); err != nil {
 			return err
 		}
@@ -91,6 +92,7 @@ func mixedSequence(_ context.Context, s *stage) error {
 		c.InPlace = canBeInPlace(c.Collective) && h>>40&1 != 0
 		c.Split = []Split{Ragged, Even, Sparse, Single}[h>>44%4]
 		c.Displ = []Displ{NoDispl, Gapped, Packed, Reversed}[h>>48%4]
+		c.OnDevice = s.onDevice(c.Collective, h>>56)
 		if h>>52&3 == 0 {
 			s.dawdle()
 		}

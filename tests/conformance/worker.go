@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/device"
 	"github.com/shunt-ccl/shunt/tests/pool"
@@ -57,6 +58,7 @@ type rank struct {
 
 	symmetric bool                       // receive memory is registered as symmetric
 	serves    map[plugin.Collective]bool // what the transport can do at all
+	counts    bool                       // it takes counts from device memory
 }
 
 // Close lets go of everything.
@@ -140,6 +142,8 @@ func openHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 		_, err := world.Explain(collective, plugin.Float32, plugin.OpSum, 1024)
 		r.serves[collective] = err == nil
 	}
+	_, err = world.ExplainOnDevice(plugin.Float32)
+	r.counts = err == nil
 	if w.Rank != 0 {
 		return nil, nil
 	}
@@ -210,6 +214,18 @@ func caseHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 	if r.comms[0] == nil {
 		return nil, pool.Fatal(errors.New("no communicator is open"))
 	}
+	comm := r.comms[c.Comm]
+	var ran selector.Explanation
+	if c.Scenario == "" || c.OnDevice {
+		var err error
+		ran, err = r.explain(comm, &c)
+		if plugin.CodeOf(err) == plugin.Unsupported {
+			return json.Marshal(caseAnswer{Skip: err.Error()})
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	if c.Scenario != "" {
 		scenario := scenarioNamed(c.Scenario)
 		if scenario == nil {
@@ -225,21 +241,13 @@ func caseHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 		}
 		return json.Marshal(caseAnswer{})
 	}
-	comm := r.comms[c.Comm]
-	e, err := r.explainer(comm)(c.Collective, c.DType, c.Op, c.bytes())
-	if plugin.CodeOf(err) == plugin.Unsupported {
-		return json.Marshal(caseAnswer{Skip: err.Error()})
-	}
-	if err != nil {
-		return nil, err
-	}
-	if c.Algorithm != "" && e.Chosen != c.Algorithm {
-		return nil, fmt.Errorf("algorithm %s was forced but %s would run: %s", c.Algorithm, e.Chosen, e.Why)
+	if c.Algorithm != "" && ran.Chosen != c.Algorithm {
+		return nil, fmt.Errorf("algorithm %s was forced but %s would run: %s", c.Algorithm, ran.Chosen, ran.Why)
 	}
 	if err := r.single(comm, &c); err != nil {
 		return nil, err
 	}
-	return json.Marshal(caseAnswer{Ran: e.Chosen})
+	return json.Marshal(caseAnswer{Ran: ran.Chosen})
 }
 
 // prepared is one operation with its buffers, ready to run and to be checked.
@@ -247,12 +255,18 @@ type prepared struct {
 	c          *Case
 	layout     *layout
 	send, recv *buffer // the same when in place
+	counts     *buffer // that are on the device; nil: they are on the host
+	arrays     block   // what counts holds
 	op         host.Operation
 }
 
 // room is how many bytes a rank's buffers of a case take.
 func (l *layout) room(c *Case) int64 {
-	return need(c.DType, l.send, c.SendShift) + need(c.DType, l.recv, c.RecvShift)
+	bytes := need(c.DType, l.send, c.SendShift) + need(c.DType, l.recv, c.RecvShift)
+	if c.OnDevice {
+		bytes += need(plugin.Int64, 4*int64(c.World), 0)
+	}
+	return bytes
 }
 
 // prepare carves the case's buffers out of the arena, which has room, and
@@ -298,6 +312,9 @@ func (r *rank) prepare(c *Case, me int, l *layout) (*prepared, error) {
 		b.at += sendAt
 		p.send.put(b)
 	}
+	if c.OnDevice {
+		return p, r.counted(p)
+	}
 	return p, nil
 }
 
@@ -306,6 +323,9 @@ func (p *prepared) each(f func(*buffer) error) error {
 	err := f(p.send)
 	if err == nil && p.recv != p.send {
 		err = f(p.recv)
+	}
+	if err == nil && p.counts != nil {
+		err = f(p.counts)
 	}
 	return err
 }
@@ -318,6 +338,11 @@ func (l *layout) inPlacePossible() bool { return l.send > 0 && l.recv > 0 }
 // verify checks every byte of the case's buffers.
 func (p *prepared) verify() error {
 	l := p.layout
+	if p.counts != nil {
+		if err := p.counts.check(p.c, []block{p.arrays}); err != nil {
+			return err
+		}
+	}
 	if p.send != p.recv {
 		return errors.Join(p.send.check(p.c, l.input), p.recv.check(p.c, l.output))
 	}

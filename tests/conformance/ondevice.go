@@ -1,0 +1,138 @@
+package conformance
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/selector"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// all_to_all_v with counts in device memory is for transports that offer it. Counts
+// lie in the arena as buffers do, so they are copied to the device in front of the
+// call in its stream, and every turn has others: a graph's replays move other
+// messages each time.
+
+// counted adds the cases of it: all pairs of the axes that it has, the product of
+// sizes, and the scenario whose splits change. They stand behind all others, which
+// they leave as they are.
+func (m *matrix) counted() {
+	if m.memory() != plugin.MemoryKindCuda {
+		return
+	}
+	m.countedPairs()
+	sizes := m.counts()
+	if !m.short {
+		sizes = append(append([]int64{}, sizes...), largeCounts...)
+	}
+	for i, n := range sizes {
+		d, most := []plugin.DType{plugin.Float32, plugin.Bfloat16, plugin.Uint8, plugin.Float64}[i%4], int64(maxMessage)
+		if n > counts[len(counts)-1] {
+			d, most = plugin.Float32, maxLargeMessage
+		}
+		if n*d.Bytes() > most {
+			d = plugin.Uint8
+		}
+		m.add(Case{Collective: plugin.AllToAllV, OnDevice: true, DType: d, Count: n, Repeat: 2, Split: []Split{Ragged, Even, Sparse}[i%3], Displ: []Displ{Gapped, NoDispl, Reversed}[i%3]})
+	}
+	s := scenarioNamed("changing_splits")
+	for i, n := range s.counts {
+		if m.short && i >= 2 {
+			break
+		}
+		for _, d := range s.dtypes {
+			for _, axis := range m.scenarioAxes(s) {
+				m.add(Case{Scenario: s.name, OnDevice: true, Collective: plugin.AllToAllV, DType: d, Count: n, Axis: axis, Repeat: s.repeat(m.short)})
+			}
+		}
+	}
+}
+
+// countedPairs covers all pairs of the axes that all_to_all_v has, of fewer sizes.
+func (m *matrix) countedPairs() {
+	const (
+		aDType = iota
+		aCount
+		aShift
+		aSplit
+		aDispl
+		aComm
+		aAxis
+		axisCount
+	)
+	sizes := append(append([]int64{}, shortCounts...), counts[len(counts)-1])
+	splits := []Split{Even, Ragged, Single, Sparse}
+	displs := []Displ{NoDispl, Packed, Gapped, Reversed}
+	levels := make([]int, axisCount)
+	levels[aDType], levels[aCount], levels[aShift] = len(plugin.DTypes()), len(sizes), len(shifts)
+	levels[aSplit], levels[aDispl], levels[aComm], levels[aAxis] = len(splits), len(displs), 2, len(m.axes)
+	allowed := func(row []int) bool {
+		return row[aDType] == unset || row[aCount] == unset || sizes[row[aCount]]*plugin.DTypes()[row[aDType]].Bytes() <= maxMessage
+	}
+	for _, row := range pairwise(levels, uint64(plugin.AllToAllV)<<8, allowed) {
+		m.add(Case{
+			Collective: plugin.AllToAllV, OnDevice: true, DType: plugin.DTypes()[row[aDType]], Count: sizes[row[aCount]],
+			SendShift: shifts[row[aShift]][0], RecvShift: shifts[row[aShift]][1], Split: splits[row[aSplit]], Displ: displs[row[aDispl]],
+			Comm: row[aComm], Axis: m.axes[row[aAxis]],
+		})
+	}
+}
+
+// capacity is how many elements send and receive memory have with counts on the
+// device: enough for the counts of every turn, and no more than Even ones take.
+func (c *Case) capacity() int64 {
+	each := c.Count
+	if c.Displ == Gapped || c.Displ == Reversed {
+		each += mostGap
+	}
+	return int64(c.World) * each
+}
+
+// explain says what would run a case.
+func (r *rank) explain(comm *host.Communicator, c *Case) (selector.Explanation, error) {
+	if c.OnDevice {
+		return comm.ExplainOnDevice(c.DType)
+	}
+	return r.explainer(comm)(c.Collective, c.DType, c.Op, c.bytes())
+}
+
+// arrays are a layout's counts and displacements as they lie in device memory.
+func (l *layout) arrays() (b []byte) {
+	for _, array := range [][]int64{l.sendCounts, l.sendDispls, l.recvCounts, l.recvDispls} {
+		for _, n := range array {
+			b = binary.NativeEndian.AppendUint64(b, uint64(n))
+		}
+	}
+	return b
+}
+
+// counted puts an operation's counts into the arena, and tells it where they are.
+func (r *rank) counted(p *prepared) error {
+	table := p.layout.arrays()
+	entries := int64(len(table) / 8)
+	b, err := r.arena.buffer("counts", plugin.Int64, entries, 0, p.send.salt+2)
+	if err != nil {
+		return err
+	}
+	if b.image == nil {
+		return fmt.Errorf("%s: counts on the device, but memory is the host's", p.c.Name())
+	}
+	p.counts, p.arrays = b, block{0, entries, table}
+	b.put(p.arrays)
+	given := &p.op.DeviceCounts
+	given.SendCapacity, given.RecvCapacity = p.layout.send, p.layout.recv
+	world := int64(len(p.layout.sendCounts))
+	at := int64(0)
+	given.SendCounts = b.pointer(at)
+	if at += world; p.layout.sendDispls != nil {
+		given.SendDispls = b.pointer(at)
+		at += world
+	}
+	given.RecvCounts = b.pointer(at)
+	if at += world; p.layout.recvDispls != nil {
+		given.RecvDispls = b.pointer(at)
+	}
+	p.op.SendCounts, p.op.SendDispls, p.op.RecvCounts, p.op.RecvDispls = nil, nil, nil, nil
+	return nil
+}
