@@ -105,11 +105,15 @@ func TestKilledPluginOnDevices(t *testing.T) {
 	}
 }
 
-func TestSoakChangingSplitsOnDevices(t *testing.T) {
+func TestSoakChangingSplitsOnDevices(t *testing.T) { soakSplits(t, false) }
+
+func TestSoakCountsOnDevices(t *testing.T) { soakSplits(t, true) }
+
+func soakSplits(t *testing.T, counted bool) {
 	size := devices(t, 2, 4)
 	w := newWorld(t, size)
 	r := onDevice.meet(w, 30*time.Second)
-	r.Rounds, r.Bytes = *calls, 64<<10
+	r.Rounds, r.Bytes, r.Counted = *calls, 64<<10, counted
 	if !machine.Real() {
 		r.Rounds, r.Bytes = min(*calls, 200), 8<<10
 	}

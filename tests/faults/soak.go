@@ -2,12 +2,14 @@ package faults
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"unsafe"
 
+	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/pool"
 )
@@ -20,7 +22,12 @@ const warmUp = 10
 // that what each one leaves tells itself from what the first ones take for good.
 const courseStep = 30
 
-// soakCallsHandler makes all_to_all_v calls whose splits change every time.
+// pile is how many calls may be in the stream together.
+const pile = 8
+
+// soakCallsHandler makes all_to_all_v calls whose splits change every time. With
+// counts on the device every call in the stream has its own, which are copied there in
+// front of it.
 func soakCallsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
 	r, err := parse(payload)
 	if err != nil {
@@ -28,7 +35,7 @@ func soakCallsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]by
 	}
 	most := r.Bytes / 4 // elements of one block
 	size := most * int64(w.World) * 4
-	r.Bytes = most * 4
+	r.Bytes = most*4 + 8*pile // and room for counts
 	j, err := openRank(ctx, w, r)
 	if err != nil {
 		return nil, err
@@ -64,13 +71,18 @@ func soakCallsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]by
 		for peer := range world {
 			sendCounts[peer], recvCounts[peer] = matrix[w.Rank*world+peer], matrix[peer*world+w.Rank]
 		}
-		if err := j.Comm.AllToAllV(j.Pointer(0), sendCounts, nil, j.Pointer(size), recvCounts, nil, plugin.Uint32, j.Stream()); err != nil {
+		if r.Counted {
+			err = j.onDevice(2*size+int64(call%pile*16*world), most, sendCounts, recvCounts, size)
+		} else {
+			err = j.Comm.AllToAllV(j.Pointer(0), sendCounts, nil, j.Pointer(size), recvCounts, nil, plugin.Uint32, j.Stream())
+		}
+		if err != nil {
 			return nil, fmt.Errorf("call %d: %w", call, err)
 		}
 		a.Operations++
 		if j.Device != nil {
 			// Some calls are left to pile up in the stream.
-			if call%8 != 7 && call != r.Rounds-1 {
+			if call%pile != pile-1 && call != r.Rounds-1 {
 				continue
 			}
 			total := int64(0)
@@ -97,6 +109,25 @@ func soakCallsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]by
 		return nil, err
 	}
 	return json.Marshal(a)
+}
+
+// onDevice is the call with counts on the device: from the given place in the memory
+// on, blocks packed and of at most so many elements, and the receive memory at recv.
+func (j *rank) onDevice(at, most int64, sendCounts, recvCounts []int64, recv int64) error {
+	end := at
+	for _, counts := range [][]int64{sendCounts, recvCounts} {
+		for _, n := range counts {
+			binary.NativeEndian.PutUint64(j.Bytes[end:], uint64(n))
+			end += 8
+		}
+	}
+	if err := j.Push(at, end); err != nil {
+		return err
+	}
+	room := most * int64(len(sendCounts))
+	return j.Comm.AllToAllVOnDevice(j.Pointer(0), j.Pointer(recv), host.DeviceCounts{
+		SendCounts: j.Pointer(at), RecvCounts: j.Pointer(at + (end-at)/2), SendCapacity: room, RecvCapacity: room,
+	}, plugin.Uint32, j.Stream())
 }
 
 // checkBlocks looks at the first and the last element of every block.

@@ -37,6 +37,7 @@ type request struct {
 	Rounds  int   // soak
 	Bytes   int64 // traffic: size of the largest message
 	Left    int   // shrink: ranks that go on
+	Counted bool  // soak: counts are on the device
 }
 
 // answer is what every handler here gives. A fault's error is an answer, not a
