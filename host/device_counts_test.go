@@ -327,6 +327,40 @@ func TestDeviceCountsTakeTurnsWithThoseOfTheHost(t *testing.T) {
 	})
 }
 
+// Calls that are started, and those among the parts of a thread that has several ranks.
+func TestDeviceCountsHoweverTheCallIsMade(t *testing.T) {
+	const n, most = 3, 300
+	calls := []splits{splitsOf(n, 1, most), splitsOf(n, 2, most), splitsOf(n, 3, most)}
+	deviceWorld(t, n, func(r *rank) error {
+		x, err := r.exchange(plugin.Int64, most)
+		if err != nil {
+			return err
+		}
+		from, done, err := x.staged(calls, true)
+		if err != nil {
+			return err
+		}
+		recv, check, err := x.receiving(calls, true)
+		if err != nil {
+			return err
+		}
+		operation := func(i int) host.Operation {
+			given := x.given(true)
+			for _, p := range []*unsafe.Pointer{&given.SendCounts, &given.SendDispls, &given.RecvCounts, &given.RecvDispls} {
+				*p = unsafe.Add(*p, int64(from[i])-int64(x.counts))
+			}
+			return host.Operation{Collective: plugin.AllToAllV, Send: pointer(x.send), Recv: pointer(recv[i]), DType: x.dtype, DeviceCounts: given, Stream: r}
+		}
+		started := operation(0)
+		request, err := r.Start(&started)
+		if err == nil {
+			err = request.Wait(t.Context())
+		}
+		err = errors.Join(err, host.RunTogether(host.Part{Comm: r.Communicator, Operations: []host.Operation{operation(1), operation(2)}}))
+		return errors.Join(err, x.sync(), check(), done(), x.free())
+	})
+}
+
 // A call with counts on the device allocates nothing.
 func TestDeviceCountsCostNoMemory(t *testing.T) {
 	drivers := gpus(t, 2)

@@ -60,6 +60,13 @@ var Mutations = []Mutation{
 		Guard: Test{inExecutor, "TestRule07NothingButStreamWorkUnderCapture"},
 	},
 	{
+		Rule: 10, Why: "whether counts are on the device is a rank's own affair",
+		File:  "host/watch/stall.go",
+		Old:   ` && mine.DeviceCounts == theirs.DeviceCounts`,
+		New:   ``,
+		Guard: Test{inHost, "TestCountsAreOnTheDeviceOnAllRanksOrNone"},
+	},
+	{
 		Rule: 11, Why: "an operation does not wait for the one before it on another stream",
 		File:  "host/executor/device_order.go",
 		Old:   `	d.put(cuda.Work{Kind: cuda.WorkWait, Stream: s, Handle: uint64(o.tail)})`,
