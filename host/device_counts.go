@@ -33,8 +33,8 @@ type DeviceCounts struct {
 func (d *DeviceCounts) given() bool { return *d != DeviceCounts{} }
 
 // AllToAllVOnDevice is AllToAllV with counts in the GPU's memory. All ranks must
-// call it, or none. It takes a microsecond or two longer than with counts on the
-// host, as no launch can be fitted to messages that are not known yet.
+// call it, or none. It takes up to a microsecond longer than with counts on the host, as
+// no launch can be fitted to messages that are not known yet.
 func (c *Communicator) AllToAllVOnDevice(send, recv unsafe.Pointer, counts DeviceCounts, dtype plugin.DType, stream Stream) error {
 	return c.Do(&Operation{Collective: plugin.AllToAllV, Send: send, Recv: recv, DeviceCounts: counts, DType: dtype, Stream: stream})
 }

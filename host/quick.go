@@ -99,7 +99,7 @@ type latest struct {
 func (c *Communicator) again(op *Operation) (p program, known bool, err error) {
 	l := &c.latest
 	if !l.valid || l.count != op.Count || l.collective != op.Collective || l.root != op.Root || l.dtype != op.DType ||
-		l.op != op.Op || l.scalar != op.Scalar {
+		l.op != op.Op || l.scalar != op.Scalar || op.DeviceCounts.SendCounts != nil {
 		l.valid = false
 		return program{}, false, nil
 	}

@@ -66,6 +66,8 @@ __device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, int peer,
     left += to_send[i] + to_receive[i];
     if (to_send[i] > 0) next[i] = load_unit<uint8_t>(l, out.base, out.offset(lane + i * warps, 0), out.bytes);
   }
+#pragma unroll
+  for (int i = 0; i < kLanes; i++) outlet[i].settle();
   Wait wait(a);
   while (left > 0) {
     bool moved = false;

@@ -55,6 +55,7 @@ __device__ __forceinline__ void broadcast_ll128_body(const shunt_kernel_args &a)
     Outlet outlet(a, owner, lane, a.bytes);
     for (int64_t k = 0; k < mine; k++) {
       const word2 w = load_unit<uint8_t>(l, send, offset(k), a.bytes);
+      if (k == 0) outlet.settle();
       outlet.wait(a);
       outlet.put(l, w);
     }

@@ -15,9 +15,10 @@
 namespace shunt {
 
 // The lane of unit u of a message that is dealt to so many lanes, and how many
-// units a lane gets.
+// units a lane gets. Of 480 bytes each, units of 40 bits of bytes are a number of 32 bits,
+// whose division takes a fifth of the time.
 __device__ __forceinline__ int64_t units_of_lane(int64_t units, int lane, int lanes) {
-  return units <= lane ? 0 : (units - lane - 1) / lanes + 1;
+  return units <= lane ? 0 : int64_t((u32(units) - lane - 1) / u32(lanes)) + 1;
 }
 
 __device__ __forceinline__ int64_t channel_offset(int world, int source, int lane) {
@@ -78,8 +79,11 @@ class Outlet {
         count_(reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_SENT + channel_word(peer, lane))),
         credit_word_(own(a) + SHUNT_OFF_CREDIT + channel_word(peer, lane)),
         sent_(*count_),
-        credit_(0) {}
+        credit_(load_relaxed(credit_word_)) {}
 
+  // Once, before ready, when the first loads are under way: the lanes of the warp may
+  // have read different credits.
+  __device__ __forceinline__ void settle() { credit_ = __shfl_sync(~0u, credit_, 0); }
   // True when a unit may be sent now. The credit was stored after the receiver
   // had read the slot, so the slot may be overwritten.
   __device__ __forceinline__ bool ready() {

@@ -59,6 +59,7 @@ __device__ __forceinline__ void reduce_ll128_body(const shunt_kernel_args &a) {
     const int64_t results = a.rank == a.root ? mine : 0;
     Wait wait(a);
     word2 next = load(0);
+    outlet.settle();
     for (int64_t sent = 0, taken = 0; sent < mine || taken < results;) {
       bool moved = false;
       if (sent < mine && outlet.ready()) {
@@ -84,6 +85,7 @@ __device__ __forceinline__ void reduce_ll128_body(const shunt_kernel_args &a) {
   for (int s = 0; s < SHUNT_MAX_RANKS; s++)
     if (s < a.world && s != a.rank) received[s] = *reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_RECEIVED + channel_word(s, lane));
   word2 next = load(0);
+  outlet.settle();
   for (int64_t k = 0; k < mine; k++) {
     word2 lines[SHUNT_MAX_RANKS];
     auto flag = [&](int s) { return channel_flag(received[s] + 1 + k, a.bytes); };

@@ -112,7 +112,8 @@ bool run_warp(Warp &w) {
     for (auto &t : w.lanes)
       if (changed(*t)) w.parked = false;
     if (w.parked) return false;
-    for (auto &t : w.lanes) t->repeats = false;
+    // What changed may be nothing that they look at ever again.
+    for (auto &t : w.lanes) t->repeats = false, t->history.clear();
   }
   const int first = int(below(kWarp));
   bool ran = false;
