@@ -26,6 +26,7 @@ var constants = map[string]int{
 	"SHUNT_CHANNEL_BLOCKS": 2,
 	"kCopyBlocks":          1,
 	"kLong":                4096,
+	"kTurnVectors":         2,
 }
 
 // Build says what to compile.

@@ -20,7 +20,15 @@ __device__ __forceinline__ void copy_bytes(char *to, const char *from, int64_t b
 #pragma unroll
       for (int u = 0; u < kUnroll; u++) reinterpret_cast<word2 *>(to)[i + u * threads] = w[u];
     }
-    for (; i < n; i += threads) reinterpret_cast<word2 *>(to)[i] = reinterpret_cast<const word2 *>(from)[i];
+    if (i < n) {  // the rest, of which all loads are under way too
+      word2 w[kUnroll - 1];
+#pragma unroll
+      for (int u = 0; u < kUnroll - 1; u++)
+        if (i + u * threads < n) w[u] = reinterpret_cast<const word2 *>(from)[i + u * threads];
+#pragma unroll
+      for (int u = 0; u < kUnroll - 1; u++)
+        if (i + u * threads < n) reinterpret_cast<word2 *>(to)[i + u * threads] = w[u];
+    }
     for (i = n * 16 + thread; i < bytes; i += threads) to[i] = from[i];
   } else if ((reinterpret_cast<u64>(to) - reinterpret_cast<u64>(from)) % 4 == 0) {
     // Both reach a 4-byte boundary after the same few bytes.

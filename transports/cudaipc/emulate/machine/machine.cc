@@ -142,11 +142,14 @@ void start(size_t stream, int rank, const Launch &launch) {
   grid->launch = &launch;
   const int columns = launch.spread ? 2 : 1;
   grid->live = launch.blocks * columns;
+  // In one launch of four a block runs only when nothing else can.
+  const int laggard = policy.park && below(4) == 0 ? int(below(launch.blocks * columns)) : -1;
   for (int b = 0; b < launch.blocks * columns; b++) {
     auto block = std::make_unique<Block>();
     block->grid = grid.get();
     block->number = b;
     block->live = launch.threads;
+    block->lags = b == laggard;
     memset(block->shared.get(), 0xCD, kSharedBytes);
     for (int t = 0; t < launch.threads; t++) {
       if (t % kWarp == 0) {
@@ -272,7 +275,8 @@ void run(const std::vector<std::vector<Launch>> &streams, std::function<bool()> 
       tell_waiting();
       fail("no end in sight");
     }
-    const bool ran = run_warp(*next_warp(turn_of));
+    Warp *const next = next_warp(turn_of);
+    const bool ran = !next->block->lags && run_warp(*next);
     if (policy.stores == Policy::kSoon && below(2) == 0) drain_some(1 + below(8), random_bits);
     if (policy.stores == Policy::kLate && below(16) == 0) drain_some(1 + below(2), random_bits);
     if (moved) moved = false, kicks = 0;
@@ -285,11 +289,15 @@ void run(const std::vector<std::vector<Launch>> &streams, std::function<bool()> 
     idle = 0;
     turns++;
     bool any = false;
-    for (size_t i = 0; i < warps.size() && !any; i++) any = run_warp(*warps[i]);
+    for (size_t i = 0; i < warps.size() && !any; i++) any = !warps[i]->block->lags && run_warp(*warps[i]);
     if (any) continue;
     if (drain_some(1ull << below(8), random_bits)) {
       kicks = 0;
-    } else if (kicks++ < 4) {
+      continue;
+    }
+    for (size_t i = 0; i < warps.size() && !any; i++) any = run_warp(*warps[i]);
+    if (any) continue;
+    if (kicks++ < 4) {
       for (Warp *w : warps) {
         w->parked = false;
         for (auto &t : w->lanes) {

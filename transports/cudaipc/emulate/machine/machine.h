@@ -33,7 +33,7 @@ struct Policy {
   // kAtOnce holds nothing back; kLast makes stores visible only when nothing else
   // can happen.
   enum Stores { kAtOnce, kSoon, kLate, kLast } stores = kAtOnce;
-  bool park = true;  // threads that wait for a word are not run until it changes
+  bool park = true;  // threads that wait for a word are not run until it changes; and now and then a block is not until nobody else can
   bool converged = true;
 };
 

@@ -60,6 +60,7 @@ struct Grid;
 struct Block {
   Grid *grid;
   int number, live = 0;
+  bool lags = false;  // runs only when nothing else can
   std::vector<std::unique_ptr<Warp>> warps;
   int joined[kBarriers] = {}, expected[kBarriers] = {};
   std::unique_ptr<char[]> shared{new char[kSharedBytes]};

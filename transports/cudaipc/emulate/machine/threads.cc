@@ -11,7 +11,10 @@ void before_load(const void *p, int bytes) {
   const char *from = static_cast<const char *>(p);
   for (const Load &l : t->history)
     if (l.from == from && l.bytes == bytes) {
-      if (changed(*t)) break;
+      if (changed(*t)) {
+        t->history.clear();  // it may be nothing that the thread looks at ever again
+        break;
+      }
       t->waits = p;
       if (policy.park) {
         t->state = Thread::kParked;
