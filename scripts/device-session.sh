@@ -126,7 +126,7 @@ faults() {
   step soak-splits 60 bash -c "test_of tests/faults -test.timeout 55s -faults.calls=60000 $plugin -test.run SoakChangingSplitsOnDevices"
   step soak-counts 60 bash -c "test_of tests/faults -test.timeout 55s -faults.calls=60000 $plugin -test.run SoakCountsOnDevices"
   step wrong-counts 60 bash -c "test_of tests/faults -test.timeout 55s $plugin -test.run 'ImpossibleCountsOnDevices|DifferentLengthsOnDevices'"
-  shown soak-communicators 120 bash -c "test_of tests/faults -test.timeout 115s -faults.communicators=300 $plugin -test.run SoakCommunicatorsOnDevices"
+  shown soak-communicators 120 bash -c "test_of tests/faults -test.timeout 115s -faults.communicators=1000 $plugin -test.run SoakCommunicatorsOnDevices"
   step replays 60 bash -c 'test_of tests/device -test.timeout 55s -device.replays=10000'
   step killed-plugin 60 bash -c "test_of tests/faults -test.timeout 55s -faults.loops=4 $plugin -test.run KilledPluginOnDevices"
   shown killed-rank 90 bash -c "test_of tests/faults -test.timeout 85s -faults.loops=50 $plugin -test.run KilledRankOnDevices"
