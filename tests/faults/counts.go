@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
-	"time"
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -69,25 +67,13 @@ type countsRequest struct {
 	Captured bool  // the call is a replay
 }
 
-// countsAnswer is a rank's error and when the call began.
-type countsAnswer struct {
-	answer
-	Began time.Time
-}
-
 // countsHandler makes a communicator, on which calls with counts that can be go well,
 // eager ones and replayed ones, and then one with counts that cannot be. Of the rank
 // whose they are nothing may arrive anywhere, and nothing there. Another communicator
 // works then, in the same stream.
 func countsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
 	var r countsRequest
-	if err := json.Unmarshal(payload, &r); err != nil {
-		return nil, err
-	}
-	j, err := openRank(ctx, w, r.request)
-	if err == nil {
-		err = j.Sum(j.Comm)
-	}
+	j, err := openUsed(ctx, w, payload, &r, &r.request)
 	if err != nil {
 		return nil, err
 	}
@@ -115,21 +101,14 @@ func countsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte,
 	for i := range x.recv.Bytes {
 		x.recv.Bytes[i] = untouched
 	}
-	if err := errors.Join(x.give(given), x.recv.Push(x.Device.Streams[0]), j.Comm.Barrier(j.Stream()), x.wait()); err != nil {
+	if err := errors.Join(x.give(given), x.recv.Push(x.Device.Streams[0]), j.Comm.Barrier(j.Stream()), x.drained()); err != nil {
 		return nil, err
 	}
-	a := countsAnswer{Began: time.Now()}
-	if err = call(); err == nil {
-		err = j.Settle()
+	a, err := j.told(ctx, call)
+	if err != nil {
+		return nil, err
 	}
-	for ; err == nil && ctx.Err() == nil; err = j.Comm.Err() { // a kernel that refuses has ended well
-		runtime.Gosched()
-	}
-	if err == nil {
-		return nil, errors.New("nobody told of a failure")
-	}
-	a.fail(err)
-	if err := errors.Join(x.recv.Pull(x.Device.Streams[0]), x.wait()); err != nil {
+	if err := errors.Join(x.recv.Pull(x.Device.Streams[0]), x.drained()); err != nil {
 		return nil, err
 	}
 	from, to := int64(r.Who)*4*r.Elements, int64(r.Who+1)*4*r.Elements
@@ -177,11 +156,6 @@ func (j *rank) counted(w *pool.Worker, each int64) (*counted, error) {
 		return nil, err
 	}
 	return &counted{j, w.World, each, image, image.Part(0, bytes), image.Part(at, bytes), image.Part(2*at, 32*int64(w.World))}, nil
-}
-
-// wait does not ask the communicator.
-func (x *counted) wait() error {
-	return x.Device.Driver.SynchronizeStream(x.Device.Context, x.Device.Streams[0])
 }
 
 // give puts counts where the kernel reads them, in stream order.

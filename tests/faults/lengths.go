@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime"
-	"time"
 
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/device"
@@ -25,24 +23,12 @@ type lengthsRequest struct {
 	Registered     bool  // its memory is
 }
 
-// lengthsAnswer is a rank's error and when the message began.
-type lengthsAnswer struct {
-	answer
-	Began time.Time
-}
-
 // lengthsHandler makes a communicator, on which messages whose ends are alike
 // arrive, eager ones and replayed ones, and then one whose ends differ. Of that not
 // one byte may arrive.
 func lengthsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
 	var r lengthsRequest
-	if err := json.Unmarshal(payload, &r); err != nil {
-		return nil, err
-	}
-	j, err := openRank(ctx, w, r.request)
-	if err == nil {
-		err = j.Sum(j.Comm)
-	}
+	j, err := openUsed(ctx, w, payload, &r, &r.request)
 	if err != nil {
 		return nil, err
 	}
@@ -83,23 +69,14 @@ func lengthsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte
 	}
 	untouched := bytes.Repeat([]byte{0xA5}, int(most))
 	copy(in.Bytes, untouched)
-	wait := func() error { return j.Device.Driver.SynchronizeStream(j.Device.Context, line) } // the communicator is not asked
-	if err := errors.Join(in.Push(line), j.Comm.Barrier(j.Stream()), wait()); err != nil {
+	if err := errors.Join(in.Push(line), j.Comm.Barrier(j.Stream()), j.drained()); err != nil {
 		return nil, err
 	}
-	a := lengthsAnswer{Began: time.Now()}
-	err = message(r.Sent, r.Expected, r.Captured)
-	if err == nil {
-		err = j.Settle()
+	a, err := j.told(ctx, func() error { return message(r.Sent, r.Expected, r.Captured) })
+	if err != nil {
+		return nil, err
 	}
-	for ; err == nil && ctx.Err() == nil; err = j.Comm.Err() { // a sender may have ended well
-		runtime.Gosched()
-	}
-	if err == nil {
-		return nil, errors.New("nobody told of a failure")
-	}
-	a.fail(err)
-	if err := errors.Join(in.Pull(line), wait()); err != nil {
+	if err := errors.Join(in.Pull(line), j.drained()); err != nil {
 		return nil, err
 	}
 	if !bytes.Equal(in.Bytes, untouched) {

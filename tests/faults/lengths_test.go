@@ -1,14 +1,12 @@
 package faults
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/shunt-ccl/shunt/plugin"
-	"github.com/shunt-ccl/shunt/tests/device/machine"
 )
 
 // A message whose ends differ is an error on all ranks, which names both lengths,
@@ -23,32 +21,13 @@ func TestMessagesOfDifferentLengthsOnDevices(t *testing.T) {
 			r.request = onDevice.meet(w, time.Minute)
 			r.Sent, r.Expected, r.Bytes = lengths[0], lengths[1], 64
 			name := fmt.Sprintf("%d to %d, varying %v, captured %v, registered %v", r.Sent, r.Expected, r.Varying, r.Captured, r.Registered)
-			result := w.raw("faults lengths", r, time.Minute, nil)
-			for rank, o := range result.Outcomes {
-				var a lengthsAnswer
-				if o.Error != "" || json.Unmarshal(o.Payload, &a) != nil {
-					t.Fatalf("%s: rank %d: %s\n%s", name, rank, o.Error, o.Stderr)
-				}
+			allTold(t, name, w.raw("faults lengths", r, time.Minute, nil).Outcomes, time.Second, func(rank int, a *toldAnswer) {
 				for _, text := range []string{fmt.Sprintf("rank 0 sends %d bytes", r.Sent), fmt.Sprintf("to rank 1, which expects %d", r.Expected)} {
 					if a.Code != plugin.Mismatch || !strings.Contains(a.Message, text) {
 						t.Errorf("%s: rank %d: no %q in %s: %s", name, rank, text, a.Code, a.Message)
 					}
 				}
-				limit := soon
-				if machine.Real() {
-					limit = time.Second
-				}
-				if took := a.At.Sub(a.Began); took > limit {
-					t.Errorf("%s: rank %d: the error came after %v", name, rank, took)
-				}
-				if len(a.Leaks) > 0 {
-					t.Errorf("%s: rank %d still holds %v", name, rank, a.Leaks)
-				}
-				closing(t, rank, &a.answer)
-			}
-			if t.Failed() {
-				return
-			}
+			})
 		}
 	}
 }
