@@ -340,7 +340,7 @@ func TestMutantsAreFound(t *testing.T) {
 		{"messages on the device are all short", "all_to_all_v.cu", "count * v.element >= offered_from(a)", "false", "all_to_all_v", "shunt_all_to_all_v_on_device"},
 		{"displacements on the device are not looked at", "all_to_all_v.cu", "== 0 ? packed : given;", "== 0 ? packed : packed;", "all_to_all_v", "shunt_all_to_all_v_on_device"},
 		{"what was sent ahead is sent again", "all_to_all_v.cu", "sent[i] = ahead.units[i]", "sent[i] = 0", "all_to_all_v", "shunt_all_to_all_v_long"},
-		{"turns leave out the last rows", "all_to_all_v.cu", " + u32(turns) - 1) / u32(turns)", ") / u32(turns)", "all_to_all_v", "shunt_all_to_all_v_long"},
+		{"turns leave out the last rows", "all_to_all_v.cu", " + u32(shared) - 1) / u32(shared)", ") / u32(shared)", "all_to_all_v", "shunt_all_to_all_v_long"},
 		{"what is left behind whole vectors is dropped", "direct.cuh", "if (end >= length || block_index() != 0 || threadIdx.x != 0) return;", "return;", "all_reduce", "shunt_all_reduce_direct"},
 		{"a round takes vectors that are not there", "direct.cuh", "auto there = [&](int u) { return at + u * step < bytes; };", "auto there = [&](int) { return true; };", "all_reduce", "shunt_all_reduce_direct"},
 		{"whole vectors between rounds are left out", "direct.cuh", "at < bytes; at += kVectors * step)", "at < bytes; at += (kVectors + 1) * step)", "reduce_scatter", "shunt_reduce_scatter_direct"},

@@ -342,15 +342,16 @@ __device__ __forceinline__ void exchange_messages(const shunt_kernel_args &a, co
   const int p = threadIdx.x;
   // All blocks store to all ranks by turns, so that no two ranks store to the same one
   // for long. In each turn every other rank gets the same part of its message, so that
-  // the links are shared to the end.
+  // the links are shared to the end; what this rank sends itself goes beside and behind.
   bool stored = false;
   int64_t longest = 0;
   auto count = [&](int to) { return to == a.rank ? min(m.send_count[to], m.recv_count[to]) : offers.to[to] != 0 ? m.send_count[to] : 0; };
-  for (int to = 0; to < a.world; to++) longest = max(longest, count(to));
-  constexpr int64_t kRow = int64_t(SHUNT_MAX_BLOCKS) * SHUNT_MAX_THREADS * 16;
-  const int64_t turns = (longest + kRow * kTurnVectors - 1) / (kRow * kTurnVectors);
-  if (turns > 1) {
-    if (p < a.world) offers.chunk[p] = p == a.rank ? kRow * kTurnVectors : int64_t((u32((count(p) + kRow - 1) / kRow) + u32(turns) - 1) / u32(turns)) * kRow;
+  for (int to = 0; to < a.world; to++)
+    if (to != a.rank) longest = max(longest, count(to));
+  constexpr int64_t kRow = int64_t(SHUNT_MAX_BLOCKS) * SHUNT_MAX_THREADS * 16, kFull = kRow * kTurnVectors;
+  const int64_t shared = (longest + kFull - 1) / kFull, turns = max(shared, (count(a.rank) + kFull - 1) / kFull);
+  if (shared > 1) {
+    if (p < a.world) offers.chunk[p] = p == a.rank ? kFull : int64_t((u32((count(p) + kRow - 1) / kRow) + u32(shared) - 1) / u32(shared)) * kRow;
     __syncthreads();
   }
 #pragma unroll 1
@@ -358,7 +359,7 @@ __device__ __forceinline__ void exchange_messages(const shunt_kernel_args &a, co
 #pragma unroll 1
     for (int k = 1; k <= a.world; k++) {
       const int to = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
-      const int64_t chunk = turns > 1 ? offers.chunk[to] : kRow * kTurnVectors, at = turn * chunk;
+      const int64_t chunk = shared > 1 ? offers.chunk[to] : kFull, at = turn * chunk;
       copy_bytes<kTurnVectors>(reinterpret_cast<char *>(offers.to[to]) + at, send + m.send_displ[to] + at, min(chunk, count(to) - at),
                  int64_t(block_index()) * SHUNT_MAX_THREADS + threadIdx.x, int64_t(SHUNT_MAX_BLOCKS) * SHUNT_MAX_THREADS);
       stored = stored || (to != a.rank && offers.to[to] != 0);
