@@ -7,6 +7,7 @@ import (
 	"math"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -364,9 +365,14 @@ func TestMeetingPlaceFromEnvironmentWithRankFromOptions(t *testing.T) {
 // Two ranks that send to each other first wait in a circle. One's timeout may be
 // what both are told, so it must say who waited for whom.
 func TestTimeoutSaysWhoWaitedForWhom(t *testing.T) {
+	var both sync.WaitGroup // or the second may find that the first has closed
+	both.Add(2)
 	errs := worldErrors(t, 2, func(_ int, o *host.Options) { o.Timeout = time.Second }, func(c *host.Communicator) error {
 		x := make([]float32, 1<<20)
-		return c.Send(at(x), int64(len(x)), plugin.Float32, 1-c.Rank(), nil)
+		err := c.Send(at(x), int64(len(x)), plugin.Float32, 1-c.Rank(), nil)
+		both.Done()
+		both.Wait()
+		return err
 	})
 	for _, err := range errs {
 		require.ErrorIs(t, err, plugin.Timeout)
