@@ -190,7 +190,8 @@ func TestCountsAreOnTheDeviceOnAllRanksOrNone(t *testing.T) {
 					require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
 					require.ErrorContains(t, err, "ranks disagree: rank", "rank %d", rank)
 					require.ErrorContains(t, err, fmt.Sprintf("called #1 %s, counts on the device", called), "rank %d", rank)
-					require.Regexp(t, fmt.Sprintf(`rank %d called #1 %s[,;]? ?(rank|communicator)`, odd, called), err.Error(), "rank %d", rank)
+					require.ErrorContains(t, err, fmt.Sprintf("rank %d called #1 %s", odd, called), "rank %d", rank)
+					require.NotContains(t, err.Error(), fmt.Sprintf("rank %d called #1 %s, counts", odd, called), "rank %d", rank)
 				}
 			})
 		}
