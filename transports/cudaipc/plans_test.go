@@ -1,0 +1,402 @@
+package cudaipc
+
+import (
+	stdcontext "context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// launch is one that a plan makes: the kernel, its grid, whether that is spread, the
+// values of its register arguments and the offsets of those that are addresses.
+type launch struct {
+	*plugin.Kernel
+	grid, block     int64 // without the blocks that end at once
+	spread          bool
+	values, offsets map[int]int64
+}
+
+// launchOf is the one launch of a plan.
+func launchOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays []int64) (k *plugin.Kernel, grid, block int64, values map[int]int64) {
+	l := launchesOf(t, p, slots, arrays)
+	require.Len(t, l, 1, "one launch an operation")
+	return l[0].Kernel, l[0].grid, l[0].block, l[0].values
+}
+
+// launchesOf runs a plan's registers for given slots, as an executor does.
+func launchesOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays []int64) (launches []launch) {
+	regs := make([]int64, p.Registers())
+	for s, v := range slots {
+		regs[s] = v
+	}
+	copy(regs[plugin.SlotArrays:], arrays)
+	copy(regs[plugin.SlotCountOf(p.World):], p.Consts)
+	alu := map[plugin.Alu]func(a, b, c int64) int64{
+		plugin.AluAdd: func(a, b, _ int64) int64 { return a + b }, plugin.AluSub: func(a, b, _ int64) int64 { return a - b },
+		plugin.AluMul: func(a, b, _ int64) int64 { return a * b }, plugin.AluDiv: func(a, b, _ int64) int64 { return a / b },
+		plugin.AluMin: func(a, b, _ int64) int64 { return min(a, b) }, plugin.AluMax: func(a, b, _ int64) int64 { return max(a, b) },
+		plugin.AluLt: func(a, b, _ int64) int64 { return truth(a < b) },
+		plugin.AluLe: func(a, b, _ int64) int64 { return truth(a <= b) }, plugin.AluEq: func(a, b, _ int64) int64 { return truth(a == b) },
+		plugin.AluSelect: func(a, b, c int64) int64 {
+			if a != 0 {
+				return b
+			}
+			return c
+		},
+	}
+	require.Len(t, p.Tracks, 1)
+	for i := 0; i < len(p.Steps); i++ {
+		s := p.Steps[i]
+		switch s.Kind {
+		case plugin.StepSet:
+			c := int64(0)
+			if s.Alu == plugin.AluSelect {
+				c = regs[s.C]
+			}
+			regs[s.Dst] = alu[s.Alu](regs[s.A], regs[s.B], c)
+		case plugin.StepIf:
+			if regs[s.A] == 0 {
+				i += int(s.B)
+			}
+		case plugin.StepLaunch:
+			k := &p.Kernels[s.A]
+			l := launch{k, regs[k.Grid[0]], regs[k.Block[0]], regs[k.Grid[1]] > 1, map[int]int64{}, map[int]int64{}}
+			if l.spread {
+				require.EqualValues(t, 2, l.grid, "columns")
+				l.grid = regs[k.Grid[1]]
+			}
+			require.Equal(t, !l.spread, s.B == plugin.LaunchDependent, "a kernel that is not spread begins by waiting for those before it")
+			for j := range int(k.CountArgs) {
+				if a := p.Args[int(k.FirstArg)+j]; a.Value != plugin.None {
+					l.values[j] = regs[a.Value]
+				} else {
+					l.offsets[j] = regs[p.Refs[a.Ref].Offset]
+				}
+			}
+			launches = append(launches, l)
+		}
+	}
+	return launches
+}
+
+func truth(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// world is one that the algorithm is offered in.
+func (a algorithm) world() int {
+	if a.worlds == two {
+		return 2
+	}
+	return 3
+}
+
+func TestArgumentsLieWhereTheKernelsExpectThem(t *testing.T) {
+	base, v, onDevice := argumentBlock()
+	lie := func(p *plugin.Plan, want []argument) {
+		for _, k := range p.Kernels {
+			args := p.Args[k.FirstArg : int(k.FirstArg)+int(k.CountArgs)]
+			require.Len(t, args, len(want), k.Name)
+			at := 0
+			for i, arg := range args {
+				size := int(arg.Bytes)
+				at = (at + size - 1) / size * size
+				require.Equal(t, want[i].offset, at, "%s of %s", want[i].name, k.Name)
+				require.Equal(t, want[i].bytes, size, "%s of %s", want[i].name, k.Name)
+				at += size
+			}
+			require.LessOrEqual(t, at, cuda.ParamBytes)
+		}
+	}
+	for _, a := range algorithms {
+		e := &endpoint{world: a.world(), rank: 1}
+		p, err := e.Prepare(stdcontext.Background(), request(a.collective, a.world(), 1), a.name)
+		require.NoError(t, err)
+		if a.grid == pairs {
+			lie(p, slices.Concat(base, v))
+		} else {
+			lie(p, base)
+		}
+	}
+	for world, name := range map[int]string{1: localName, 3: "ll128"} {
+		e := &endpoint{world: world}
+		p, err := e.Prepare(stdcontext.Background(), counted(world, 0), name)
+		require.NoError(t, err)
+		lie(p, slices.Concat(base, onDevice))
+	}
+}
+
+// counted is a request with counts on the device.
+func counted(world, rank int) plugin.Request {
+	r := request(plugin.AllToAllV, world, rank)
+	r.DeviceCounts = true
+	return r
+}
+
+func TestCountsOnTheDeviceAreLeftToTheKernel(t *testing.T) {
+	base, _, onDevice := argumentBlock()
+	for _, test := range []struct {
+		world      int
+		name       string
+		send, recv int64
+		spread     bool
+	}{
+		{1, localName, 64, 72, false}, {3, "ll128", 64, 72, false},
+		{3, "ll128", 3*spreadFrom - 1, 0, false}, {3, "ll128", 3 * spreadFrom, 0, true}, {3, "ll128", 0, 3 * spreadFrom, true},
+	} {
+		e := &endpoint{world: test.world}
+		p, err := e.Prepare(stdcontext.Background(), counted(test.world, 0), test.name)
+		require.NoError(t, err)
+		arrays := make([]int64, 4*test.world)
+		for i := range 4 {
+			arrays[i*test.world] = int64(4096 + 8*i)
+		}
+		l := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotSendBytes: test.send, plugin.SlotRecvBytes: test.recv}, arrays)
+		require.Len(t, l, 1)
+		require.Equal(t, "shunt_all_to_all_v_on_device", l[0].Name)
+		require.Contains(t, kernelsOf(t, l[0].Image), l[0].Name)
+		require.Equal(t, [2]int64{maxBlocks, maxThreads}, [2]int64{l[0].grid, l[0].block})
+		require.Equal(t, test.spread, l[0].spread)
+		given := map[string]int64{}
+		for i, a := range onDevice {
+			given[a.name] = l[0].values[len(base)+i]
+		}
+		require.Equal(t, map[string]int64{"send_counts": 4096, "send_displs": 4104, "recv_counts": 4112, "recv_displs": 4120,
+			"element": 4, "send_capacity": test.send / 4, "recv_capacity": test.recv / 4}, given)
+	}
+	for c := plugin.AllReduce; c.Valid(); c++ {
+		r := counted(4, 0)
+		r.Collective, r.Rank = c, 0
+		require.Equal(t, c == plugin.AllToAllV, len(Transport{}.Supports(r).Algorithms) > 0, c.String())
+	}
+}
+
+func TestEveryAlgorithmHasAPlanForEveryRankAndWorld(t *testing.T) {
+	for world := 1; world <= maxRanks; world++ {
+		for rank := range world {
+			e := &endpoint{world: world, rank: rank} // plans need no memory
+			for c := plugin.AllReduce; c.Valid(); c++ {
+				r := request(c, world, rank)
+				s := Transport{}.Supports(r)
+				require.Equal(t, len(s.Algorithms) == 0, s.Reason != "", "%s: algorithms or a reason", c)
+				for _, a := range s.Algorithms {
+					p, err := e.Prepare(stdcontext.Background(), r, a.Name)
+					require.NoError(t, err, "%s %s, rank %d of %d", c, a.Name, rank, world)
+					require.NoError(t, p.Validate())
+				}
+			}
+		}
+	}
+}
+
+func TestGridsFitTheMessage(t *testing.T) {
+	for _, test := range []struct {
+		c             plugin.Collective
+		name          string
+		bytes         int64
+		blocks, width int64
+	}{
+		{plugin.AllReduce, "one_shot_ll", 0, 1, 32},
+		{plugin.AllReduce, "one_shot_ll", 8, 1, 32},
+		{plugin.AllReduce, "one_shot_ll", 2 * kib, 1, 256},
+		{plugin.AllReduce, "one_shot_ll", 32 * kib, 16, 256},
+		{plugin.AllReduce, "one_shot_ll128", 128 * kib, 35, 256},
+		{plugin.AllReduce, "two_shot_ll128", 512 * kib, 35, 256},
+		{plugin.AllReduce, "two_shot_ll128", 512 * mib, 64, 512},
+		{plugin.AllReduce, "staged", 512 * mib, 64, 512},
+		{plugin.ReduceScatter, "staged", 2 * mib, 64, 512},
+		{plugin.ReduceScatter, "staged", 128 * mib, 64, 512},
+		{plugin.Broadcast, "ll128", mib, 56, 512},
+		{plugin.Reduce, "two_shot_ll128", mib, 46, 512},
+		{plugin.Reduce, "two_shot_ll128", 2 * mib, 32, 512},
+		{plugin.Reduce, "staged", 32 * mib, 64, 512},
+		{plugin.AllToAllV, "ll128", 0, 4, 32},
+		{plugin.Send, "ll128", 480, 4, 32},
+		{plugin.Send, "ll128", 481, 8, 32},
+		{plugin.Send, "ll128", 8 * kib, 64, 64},
+		{plugin.Send, "ll128", 512 * kib, 64, 512},
+		{plugin.Send, "ll128", 512 * mib, 64, 512},
+		{plugin.Barrier, "ll", 0, 1, 32},
+	} {
+		e := &endpoint{world: 4, rank: 2}
+		p, err := e.Prepare(stdcontext.Background(), request(test.c, 4, 2), test.name)
+		require.NoError(t, err)
+		_, blocks, width, _ := launchOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: test.bytes}, nil)
+		require.Equal(t, [2]int64{test.blocks, test.width}, [2]int64{blocks, width}, "%s %s of %d bytes", test.c, test.name, test.bytes)
+		for bytes := int64(1); bytes < 1<<40; bytes *= 3 {
+			_, blocks, width, _ := launchOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: bytes}, nil)
+			require.True(t, blocks >= 1 && blocks <= maxBlocks && width >= 32 && width <= maxThreads && width%32 == 0, "%d x %d", blocks, width)
+		}
+	}
+}
+
+// Kernels that store over links are spread where messages are long.
+func TestLongMessagesAreSpread(t *testing.T) {
+	for _, a := range algorithms {
+		if a.grid == roots {
+			continue
+		}
+		e := &endpoint{world: a.world(), rank: 1}
+		p, err := e.Prepare(stdcontext.Background(), request(a.collective, a.world(), 1), a.name)
+		require.NoError(t, err)
+		for _, bytes := range []int64{0, spreadFrom - 1, spreadFrom, 1 << 40} {
+			arrays := make([]int64, 4*a.world()) // counts and displacements
+			arrays[0], arrays[2*a.world()] = bytes, bytes
+			l := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: bytes}, arrays)
+			require.Len(t, l, 1)
+			stores := a.grid == pairs || slices.Contains([]string{"shunt_all_reduce_staged", "shunt_reduce_scatter_staged", "shunt_reduce_staged", "shunt_all_gather_direct", "shunt_all_to_all_direct", "shunt_broadcast_direct", "shunt_broadcast_chain"}, a.kernel)
+			require.Equal(t, stores && bytes >= spreadFrom, l[0].spread, "%s %s of %d bytes", a.collective, a.name, bytes)
+			require.True(t, !l[0].spread || (l[0].grid > 1 && l[0].grid <= maxBlocks), "%d blocks", l[0].grid)
+		}
+	}
+}
+
+func TestPairsGetTheirCountsAndLongOnesTheLongKernel(t *testing.T) {
+	e := &endpoint{world: 3, rank: 1}
+	base, v, _ := argumentBlock()
+	value := func(values map[int]int64, name string, p int) int64 {
+		return values[len(base)+slices.IndexFunc(v, func(a argument) bool { return a.name == name })+p]
+	}
+	plan := func(c plugin.Collective) *plugin.Plan {
+		p, err := e.Prepare(stdcontext.Background(), request(c, 3, 1), "ll128")
+		require.NoError(t, err)
+		return p
+	}
+	arrays := []int64{1, 2, 3, 10, 20, 30, 4, 5, 6, 40, 50, 60} // counts and displacements of sending, then of receiving
+	k, _, _, values := launchOf(t, plan(plugin.AllToAllV), nil, arrays)
+	require.Equal(t, "shunt_all_to_all_v", k.Name)
+	for p := range 3 {
+		require.Equal(t, arrays[p], value(values, "send_count", p))
+		require.Equal(t, arrays[3+p], value(values, "send_displ", p))
+		require.Equal(t, arrays[6+p], value(values, "recv_count", p))
+		require.Equal(t, arrays[9+p], value(values, "recv_displ", p))
+	}
+	arrays[1] = 10 * mib // what this rank sends itself makes nothing long
+	k, _, _, _ = launchOf(t, plan(plugin.AllToAllV), nil, arrays)
+	require.Equal(t, "shunt_all_to_all_v", k.Name)
+	arrays[8] = longMessage(3) - 1
+	k, _, _, _ = launchOf(t, plan(plugin.AllToAllV), nil, arrays)
+	require.Equal(t, "shunt_all_to_all_v", k.Name)
+	arrays[8]++
+	k, _, _, _ = launchOf(t, plan(plugin.AllToAllV), nil, arrays)
+	require.Equal(t, "shunt_all_to_all_v_long", k.Name)
+
+	k, _, _, values = launchOf(t, plan(plugin.Send), map[plugin.Slot]int64{plugin.SlotBytes: 77, plugin.SlotRoot: 2}, nil)
+	require.Equal(t, "shunt_all_to_all_v", k.Name)
+	require.Equal(t, [3]int64{0, 0, 77}, [3]int64{value(values, "send_count", 0), value(values, "send_count", 1), value(values, "send_count", 2)})
+	require.Zero(t, value(values, "recv_count", 2))
+	k, _, _, values = launchOf(t, plan(plugin.Recv), map[plugin.Slot]int64{plugin.SlotBytes: longMessage(3), plugin.SlotRoot: 0}, nil)
+	require.Equal(t, "shunt_all_to_all_v_long", k.Name)
+	require.Equal(t, longMessage(3), value(values, "recv_count", 0))
+}
+
+func TestReduceScatterVReducesToEachRankByTheKernelThatSuitsItsBlock(t *testing.T) {
+	counts := []int64{300, 0, 256 * kib, 64 * mib, 64*mib + 4}
+	displs := []int64{0, 1 << 40, 300, 4096, 64 * mib} // that of nothing may be anything
+	kernels := []string{"one_shot_ll", "one_shot_ll", "one_shot_ll128", "two_shot_ll128", "staged"}
+	blocks := []int64{1, 1, 35, 32, 64}
+	for rank := range 5 {
+		e := &endpoint{world: 5, rank: rank}
+		p, err := e.Prepare(stdcontext.Background(), request(plugin.ReduceScatterV, 5, rank), "reduces")
+		require.NoError(t, err)
+		launches := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: counts[rank]}, slices.Concat(counts, displs))
+		require.Len(t, launches, 5, "every rank launches as many, whatever the counts")
+		for root, l := range launches {
+			require.Equal(t, "shunt_reduce_"+kernels[root]+"_float32", l.Name)
+			require.Equal(t, blocks[root], l.grid, "root %d", root)
+			require.Equal(t, counts[root], l.values[argBytes])
+			require.Equal(t, int64(root), l.values[argRoot])
+			require.Zero(t, l.offsets[argRecv])
+			if counts[root] > 0 {
+				require.Equal(t, displs[root], l.offsets[argSend])
+			} else {
+				require.Zero(t, l.offsets[argSend])
+			}
+		}
+	}
+	base, _, _ := argumentBlock()
+	require.Equal(t, []string{"send", "recv", "bytes", "root"}, []string{base[argSend].name, base[argRecv].name, base[argBytes].name, base[argRoot].name})
+
+	alone := &endpoint{world: 1}
+	p, err := alone.Prepare(stdcontext.Background(), request(plugin.ReduceScatterV, 1, 0), localName)
+	require.NoError(t, err)
+	for _, test := range [][3]int64{{64, 8, 8}, {0, 1 << 40, 0}} {
+		l := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: test[0]}, test[:2])
+		require.Len(t, l, 1)
+		require.Equal(t, test[2], l[0].offsets[argSend])
+	}
+}
+
+func TestShortPutsAreAKernelsAndLongOnesACopyEngines(t *testing.T) {
+	e := &endpoint{world: 4, rank: 2}
+	p, err := e.Prepare(stdcontext.Background(), request(plugin.Put, 4, 2), windowName)
+	require.NoError(t, err)
+	for bytes, blocks := range map[int64]int64{1: 1, 4096: 1, 4097: 2, shortPut: maxBlocks} {
+		l := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: bytes, plugin.SlotRoot: 1, plugin.SlotOffset: 24}, nil)
+		require.Len(t, l, 1, "%d bytes", bytes)
+		require.Equal(t, "shunt_copy", l[0].Name)
+		require.Equal(t, [2]int64{blocks, 256}, [2]int64{l[0].grid, l[0].block}, "%d bytes", bytes)
+		require.Equal(t, bytes, l[0].values[argBytes])
+		require.Equal(t, plugin.WindowHeader(4)+24, l[0].offsets[argRecv])
+		require.Contains(t, kernelsOf(t, l[0].Image), l[0].Name)
+	}
+	for _, bytes := range []int64{0, shortPut + 1, 1 << 40} {
+		require.Empty(t, launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: bytes}, nil), "%d bytes", bytes)
+	}
+}
+
+// kernelsOf are the entry points that a source file defines.
+func kernelsOf(t *testing.T, image string) []string {
+	file, dtype := image, ""
+	for d := plugin.Int8; d.Valid(); d++ {
+		if name, ok := strings.CutSuffix(image, "_"+d.String()); ok {
+			file, dtype = name, "_"+d.String()
+		}
+	}
+	source, err := os.ReadFile(filepath.Join("kernels", file+".cu"))
+	require.NoError(t, err)
+	var names []string
+	for _, m := range regexp.MustCompile(`(?m)^SHUNT_KERNEL_(TYPED|BYTES)\((\w+),|^extern "C" .*void .*\) (shunt_\w+)\(`).FindAllStringSubmatch(string(source), -1) {
+		switch m[1] {
+		case "TYPED":
+			require.NotEmpty(t, dtype, "image %s", image)
+			names = append(names, m[2]+dtype)
+		case "BYTES":
+			names = append(names, m[2])
+		default:
+			names = append(names, m[3])
+		}
+	}
+	return names
+}
+
+func TestPlansNameKernelsThatExist(t *testing.T) {
+	known := map[string][]string{}
+	for _, i := range images {
+		require.Greater(t, len(i.Data), 1000, i.Name)
+		known[i.Name] = kernelsOf(t, i.Name)
+	}
+	for _, a := range algorithms {
+		e := &endpoint{world: a.world()}
+		for d := plugin.Int8; d.Valid(); d++ {
+			r := request(a.collective, a.world(), 0)
+			r.DType = d
+			p, err := e.Prepare(stdcontext.Background(), r, a.name)
+			require.NoError(t, err)
+			for _, k := range p.Kernels {
+				require.Contains(t, known[k.Image], k.Name, "image %s", k.Image)
+			}
+		}
+	}
+}
