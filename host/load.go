@@ -44,23 +44,37 @@ func ParseSpec(text string) (Spec, error) {
 		carrier, target = string(Builtin), text
 	}
 	spec := Spec{Carrier: Carrier(carrier), Target: target}
-	if spec.Carrier == Process {
-		if path, pin, ok := strings.Cut(target, "#sha256="); ok {
-			spec.Target, spec.SHA256 = path, pin
-		}
-	}
 	switch spec.Carrier {
 	case Builtin, Shared, Process:
 	default:
 		return Spec{}, plugin.Errorf(plugin.InvalidArgument, "transport %q: unknown carrier %q; known are builtin, shared and process", text, carrier)
 	}
+	if path, pin, pinned := strings.Cut(target, "#"); pinned {
+		var err error
+		if spec.SHA256, err = spec.parsePin(pin); err != nil {
+			return Spec{}, plugin.Errorf(plugin.InvalidArgument, "transport %q: %w", text, err)
+		}
+		spec.Target = path
+	}
 	if spec.Target == "" || len(spec.Target) > 4096 || strings.ContainsRune(spec.Target, 0) {
 		return Spec{}, plugin.Errorf(plugin.InvalidArgument, "transport %q: no name or path behind %s:", text, carrier)
 	}
-	if spec.SHA256 != "" && (len(spec.SHA256) != 64 || strings.Trim(spec.SHA256, "0123456789abcdefABCDEF") != "") {
-		return Spec{}, plugin.Errorf(plugin.InvalidArgument, "transport %q: sha256 is not 64 hexadecimal digits", text)
-	}
 	return spec, nil
+}
+
+// parsePin reads what stands behind a target's "#". Anything but a whole pin is an
+// error: a pin with a typing mistake must not run the plugin unpinned.
+func (s Spec) parsePin(pin string) (string, error) {
+	key, value, _ := strings.Cut(pin, "=")
+	switch {
+	case s.Carrier != Process:
+		return "", plugin.Errorf(plugin.InvalidArgument, "only process transports can be pinned, and targets cannot contain #")
+	case key != "sha256":
+		return "", plugin.Errorf(plugin.InvalidArgument, "unknown pin %q; want #sha256= and 64 hexadecimal digits", key)
+	case len(value) != 64 || strings.Trim(value, "0123456789abcdefABCDEF") != "":
+		return "", plugin.Errorf(plugin.InvalidArgument, "sha256 is not 64 hexadecimal digits")
+	}
+	return value, nil
 }
 
 func (s Spec) String() string {

@@ -86,26 +86,28 @@ func checkHandle(h plugin.Handle, bytes int64) error {
 }
 
 // checkFile makes sure that the descriptor holds what the handle says, and
-// keeps doing so: a file cut short under a mapping kills who touches it. So a
-// memfd that could still shrink is sealed first and measured then.
+// keeps doing so: a file cut short under a mapping kills who touches it. So only
+// memfds are mapped, and one that could still shrink is sealed first and measured
+// then.
 func checkFile(h plugin.Handle) error {
 	seals, err := unix.FcntlInt(uintptr(h.FD), unix.F_GET_SEALS, 0)
-	if err == nil {
-		if seals&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 {
-			return plugin.Errorf(plugin.Protocol, "the memfd is sealed against writing")
-		}
-		if seals&(unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL) == 0 {
-			if _, err := unix.FcntlInt(uintptr(h.FD), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {
-				return systemError(err, "sealing a memfd")
-			}
+	if err == unix.EINVAL { // neither a memfd nor a file of tmpfs
+		return plugin.Errorf(plugin.Protocol, "the descriptor of a memfd handle is not a memfd")
+	}
+	if err != nil {
+		return systemError(err, "descriptor %d of a handle", h.FD)
+	}
+	if seals&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 {
+		return plugin.Errorf(plugin.Protocol, "the memfd is sealed against writing")
+	}
+	if seals&unix.F_SEAL_SHRINK == 0 {
+		if _, err := unix.FcntlInt(uintptr(h.FD), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {
+			return plugin.Errorf(plugin.Protocol, "the memfd cannot be sealed against shrinking (create it with MFD_ALLOW_SEALING): %w", err)
 		}
 	}
 	var stat unix.Stat_t
 	if err := unix.Fstat(h.FD, &stat); err != nil {
 		return systemError(err, "descriptor %d of a handle", h.FD)
-	}
-	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
-		return plugin.Errorf(plugin.Protocol, "the descriptor of a memfd handle is no file")
 	}
 	if stat.Size < h.Bytes {
 		return plugin.Errorf(plugin.Protocol, "the handle promises %d bytes and its file holds %d", h.Bytes, stat.Size)

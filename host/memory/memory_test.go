@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -221,9 +222,9 @@ func TestMapHandleRefusals(t *testing.T) {
 		"generation":   {func(h *plugin.Handle) { h.Generation = 0 }, plugin.Protocol, "generation"},
 		"data":         {func(h *plugin.Handle) { h.Data = make([]byte, plugin.MaxHandleData+1) }, plugin.Protocol, "data"},
 		"short file":   {func(h *plugin.Handle) { h.Bytes = 8193 }, plugin.Protocol, "promises 8193 bytes and its file holds 8192"},
-		"short memfd":  {func(h *plugin.Handle) { h.FD = memfd(0, 100, 0) }, plugin.Protocol, "holds 100"},
+		"short memfd":  {func(h *plugin.Handle) { h.FD = memfd(unix.MFD_ALLOW_SEALING, 100, 0) }, plugin.Protocol, "holds 100"},
 		"sealed write": {func(h *plugin.Handle) { h.FD = memfd(unix.MFD_ALLOW_SEALING, 8192, unix.F_SEAL_WRITE) }, plugin.Protocol, "sealed against writing"},
-		"pipe":         {func(h *plugin.Handle) { h.FD = pipe[0] }, plugin.Protocol, "no file"},
+		"pipe":         {func(h *plugin.Handle) { h.FD = pipe[0] }, plugin.Protocol, "not a memfd"},
 		"closed":       {func(h *plugin.Handle) { h.FD = 1 << 20 }, plugin.System, "bad file descriptor"},
 	} {
 		h := good
@@ -248,25 +249,66 @@ func TestMapHandleRefusals(t *testing.T) {
 	}
 }
 
-// A file that its owner cuts short under a mapping would kill this process, so
-// it is sealed before it is measured.
-func TestMappedMemfdCannotShrink(t *testing.T) {
-	fd, err := unix.MemfdCreate("unsealed", unix.MFD_ALLOW_SEALING|unix.MFD_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
+// A file that its owner cuts short under a mapping kills whoever touches it. So what
+// can be cut short is refused, and what is mapped cannot be.
+func TestNothingThatCanShrinkIsMapped(t *testing.T) {
+	memfd := func(flags, seals int) func() (int, error) {
+		return func() (int, error) {
+			fd, err := unix.MemfdCreate("peer", flags|unix.MFD_CLOEXEC)
+			if err == nil && seals != 0 {
+				_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+			}
+			return fd, err
+		}
 	}
-	defer unix.Close(fd)
-	if err := unix.Ftruncate(fd, 4096); err != nil {
-		t.Fatal(err)
+	file := func(dir string) func() (int, error) {
+		return func() (int, error) {
+			return unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+		}
 	}
-	m, err := MapHandle(plugin.Handle{Kind: plugin.HandleKindMemfd, Generation: 1, Bytes: 4096, FD: fd})
-	if err != nil {
-		t.Fatal(err)
+	for name, c := range map[string]struct {
+		open   func() (int, error)
+		mapped bool
+	}{
+		"memfd that can be sealed":                 {memfd(unix.MFD_ALLOW_SEALING, 0), true},
+		"memfd sealed against shrinking":           {memfd(unix.MFD_ALLOW_SEALING, unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL), true},
+		"memfd that cannot be sealed":              {memfd(0, 0), false},
+		"memfd sealed against nothing but sealing": {memfd(unix.MFD_ALLOW_SEALING, unix.F_SEAL_SEAL), false},
+		"file of a disk":                           {file(t.TempDir()), false},
+		"file of tmpfs":                            {file("/dev/shm"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fd, err := c.open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(fd)
+			if err := unix.Ftruncate(fd, 4096); err != nil {
+				t.Fatal(err)
+			}
+			m, err := MapHandle(plugin.Handle{Kind: plugin.HandleKindMemfd, Generation: 1, Bytes: 4096, FD: fd})
+			if err == nil {
+				defer m.Close()
+				if err := unix.Ftruncate(fd, 0); !errors.Is(err, unix.EPERM) {
+					t.Errorf("cutting it short: %v", err)
+				}
+				touch(t, m)
+			}
+			if (err == nil) != c.mapped || (err != nil && plugin.CodeOf(err) != plugin.Protocol) {
+				t.Errorf("mapped: %v, want %v: %v", err == nil, c.mapped, err)
+			}
+		})
 	}
-	defer m.Close()
-	if err := unix.Ftruncate(fd, 0); !errors.Is(err, unix.EPERM) {
-		t.Errorf("shrinking a mapped memfd: %v", err)
-	}
+}
+
+// touch writes to a mapping, and reports the fault that would end the process.
+func touch(t *testing.T, m *Mapping) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if fault := recover(); fault != nil {
+			t.Errorf("SIGBUS: %v", fault)
+		}
+	}()
 	m.Slice()[4095] = 1
 }
 

@@ -178,11 +178,33 @@ func TestClosedCommunicator(t *testing.T) {
 }
 
 func TestSpecs(t *testing.T) {
+	digits := strings.Repeat("0aF9", 16)
+	for _, text := range []string{"shm", "shared:/x.so", "process:/x", "process:/x#sha256=" + digits} {
+		if spec, err := host.ParseSpec(text); err != nil || (spec.SHA256 == "") != !strings.Contains(text, "#") {
+			t.Errorf("%q: %v, %v", text, spec, err)
+		}
+	}
 	for _, test := range []struct{ spec, message string }{
 		{"", "no name or path"},
 		{"builtin:", "no name or path behind builtin:"},
 		{"network:shm", `unknown carrier "network"; known are builtin, shared and process`},
 		{"process:/x#sha256=abc", "sha256 is not 64 hexadecimal digits"},
+		{"process:/x#sha256=", "sha256 is not 64 hexadecimal digits"},
+		{"process:/x#sha256", "sha256 is not 64 hexadecimal digits"},
+		{"process:/x#sha256=" + digits[1:], "sha256 is not 64 hexadecimal digits"},
+		{"process:/x#sha256=" + digits + "0", "sha256 is not 64 hexadecimal digits"},
+		{"process:/x#sha256=" + digits[1:] + "g", "sha256 is not 64 hexadecimal digits"},
+		{"process:/x#sha256= " + digits[1:], "sha256 is not 64 hexadecimal digits"},
+		{"process:/x#sha256=" + digits + "#sha256=" + digits, "sha256 is not 64 hexadecimal digits"},
+		{"process:/x#sha256=" + digits + "&sha256=" + digits, "sha256 is not 64 hexadecimal digits"},
+		{"process:/x#sha256=#sha256=" + digits, "sha256 is not 64 hexadecimal digits"},
+		{"process:/x#SHA256=" + digits, `unknown pin "SHA256"`},
+		{"process:/x#sha512=" + digits + digits, `unknown pin "sha512"`},
+		{"process:/x#" + digits, "unknown pin"},
+		{"process:/x#", `unknown pin ""`},
+		{"process:#sha256=" + digits, "no name or path behind process:"},
+		{"shared:/x#sha256=" + digits, "only process transports can be pinned"},
+		{"builtin:shm#sha256=" + digits, "only process transports can be pinned"},
 		{"shared:/a\x00b", "no name or path"},
 	} {
 		_, err := host.ParseSpec(test.spec)
