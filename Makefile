@@ -161,6 +161,24 @@ $(CALLS): python/shunt/_calls.c python/setup.py $(VENV)/.ready
 conformance: ## the conformance suite over builtin:shm
 	$(GO) run ./cmd/shunt conformance
 
+# The site and its pictures are made in an environment of their own.
+DOCS := $(CURDIR)/.venv-docs
+
+.PHONY: docs
+docs: build $(DOCS)/.ready ## the site, into build/site; a broken link is an error
+	$(GO) run ./internal/gendocs -reference docs/reference -shunt $(BIN)/shunt
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build -q
+
+.PHONY: plots
+plots: $(DOCS)/.ready ## the pictures and the table of docs/benchmarks-cuda.md, from bench/data
+	$(DOCS)/bin/python bench/plot.py
+
+$(DOCS)/.ready: docs/requirements.txt
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(call install,python3-venv); }
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/pip install -q -r docs/requirements.txt
+	touch $@
+
 .PHONY: wheel
 wheel: build python-deps ## the Python wheel, into dist/
 	SHUNT_LIBRARY=$(BIN)/libshunt.so $(VENV)/bin/python -m build --wheel --no-isolation --outdir dist python

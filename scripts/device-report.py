@@ -4,12 +4,13 @@ Markdown: for each collective and size NCCL's better form, Shunt's, the ratio of
 times, and by how much its goal is met or missed.
 
     device-report.py BENCH.json... [--symmetric-memory SYMM.json...] [--output FILE]
-    device-report.py ... --write docs/benchmarks-cuda.md   # between <!-- tables --> and <!-- end -->
+    device-report.py ... --csv bench/data/collectives.csv   # replaces the rows of the worlds that were measured
 
 Sizes are those of the larger of what a rank sends and receives, GB/s is busbw,
 both as nccl-tests count."""
 
 import argparse
+import csv
 import json
 import os
 import sys
@@ -162,6 +163,26 @@ def report(results, symmetric):
         yield from table([r for r in rows if (r.world, r.mode, r.collective) == key])
 
 
+COLUMNS = "collective world mode bytes nccl_us nccl_form shunt_us symmetric_us p99_us busbw_GBps algorithm".split()
+
+
+def write_csv(path, rows):
+    """The rows as bench/plot.py reads them, in place of those of the same numbers of GPUs."""
+    with open(path, newline="") as f:
+        kept = [r for r in csv.DictReader(f) if int(r["world"]) not in {row.world for row in rows}]
+    for r in rows:
+        if r.ours is None or r.skipped or r.wrong:
+            continue
+        form = "" if r.nccl is None else "window" if r.nccl["name"].endswith("window") else "plain"
+        values = [r.collective, r.world, r.mode, r.bytes, number(r.nccl), form, number(r.plain), number(r.symmetric),
+                  number(r.ours, "us_p99"), f"{r.ours['busbw']:.0f}", r.algorithm]
+        kept.append(dict(zip(COLUMNS, values)))
+    with open(path, "w", newline="") as f:
+        writer = csv.DictWriter(f, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(kept)
+
+
 def load(paths):
     for path in paths:
         if not os.path.exists(path):  # a pattern that nothing matches, or a run that came to nothing
@@ -176,7 +197,7 @@ def main():
     parser.add_argument("bench", nargs="*", help="what shunt bench --save wrote")
     parser.add_argument("--symmetric-memory", nargs="*", default=[], help="what bench_symm_mem.py --json wrote")
     parser.add_argument("--output", help="write the tables there")
-    parser.add_argument("--write", help="put the tables between the markers of this page")
+    parser.add_argument("--csv", help="put the rows into this file; those of other numbers of GPUs stay")
     options = parser.parse_args()
     results = [result for results in load(options.bench) for result in results]
     symmetric = list(load(options.symmetric_memory))
@@ -186,12 +207,8 @@ def main():
     if options.output:
         with open(options.output, "w") as f:
             f.write(text + "\n")
-    elif options.write:
-        with open(options.write) as f:
-            before, rest = f.read().split("<!-- tables -->\n")
-        _, after = rest.split("<!-- end -->\n")
-        with open(options.write, "w") as f:
-            f.write(before + "<!-- tables -->\n\n" + text + "\n<!-- end -->\n" + after)
+    elif options.csv:
+        write_csv(options.csv, [Row(result["world"], row) for result in results for row in result["rows"]])
     else:
         print(text)
 

@@ -1,9 +1,13 @@
 // Command gendocs writes what is generated in docs/: the page of options, and
 // the code in the guide for transport authors, which is that of its example.
-// Run it from the repository root, by `make generate`.
+// With -reference it writes instead the pages of the site that are made of the
+// source: Go packages, the C header, the command line; Python's are made by the
+// site's own plugin. Run it from the repository root, by `make generate` and
+// `make docs`.
 package main
 
 import (
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -17,6 +21,15 @@ import (
 
 func main() {
 	log.SetFlags(0)
+	reference := flag.String("reference", "", "write the reference pages into this folder")
+	shunt := flag.String("shunt", "bin/shunt", "the command whose help is written")
+	flag.Parse()
+	if *reference != "" {
+		if err := writeReference(*reference, *shunt); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	write("docs/options.md", option.Markdown())
 	const page = "docs/transport-author.md"
 	text, err := os.ReadFile(page)
