@@ -143,7 +143,7 @@ endef
 
 .PHONY: device-test
 device-test: device-build ## build the tests for GPUs into build/device, and run them if there is a GPU
-	$(call device,$(or $(DEVICE_STEPS),smoke conformance tests graphs faults kernels))
+	$(call device,$(or $(DEVICE_STEPS),smoke conformance tests graphs faults fuzz kernels))
 
 .PHONY: device-bench
 device-bench: device-build ## the same for the benchmarks: against NCCL and torch, the carriers beside each other, counters

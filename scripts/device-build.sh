@@ -52,7 +52,7 @@ fi
 
 step "the Python package, its tests and examples"
 if [ ! -e python/shunt/_calls.abi3.so ]; then step "without shunt._calls (make python-calls builds it): calls from Python are slower"; fi
-cp -r python/shunt python/tests python/bench "$stage/python/"
+cp -r python/shunt python/tests python/bench tests/internal/torchfuzz "$stage/python/"
 cp -r examples LICENSE "$stage/" # a text that the examples read
 find "$stage/python" -name __pycache__ -prune -exec rm -rf {} +
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # run.sh: runs Shunt's tests and benchmarks on this machine's GPUs.
 #
-#   run.sh [STEP...]      smoke conformance tests graphs faults kernels sanitize
+#   run.sh [STEP...]      smoke conformance tests graphs faults fuzz kernels sanitize
 #                         bench carriers counters, or all; default: smoke conformance tests
 #
 # Everything it needs lies beside it (make device-test builds it). Full logs go
 # to $OUT, or out/ beside this file; a table comes last; the exit status is 0 if
 # every part passed. Variables: GPUS, the most that are used; NCCL, the path of
-# NCCL's library; MAX, the largest size of the benchmarks.
+# NCCL's library; MAX, the largest size of the benchmarks; FUZZ_SECONDS, how
+# long the fuzzer runs in each configuration.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -50,6 +51,17 @@ graphs() { # issue of long runs: replays, changing splits, many communicators
 faults() {
   need faults || return
   part faults 560 env -C tests/tests/faults ./run.test -test.v -test.timeout 550s -test.run OnDevices
+}
+
+fuzz() { # random programs of torch in every carrier, with and without expandable segments, as processes and threads
+  need fuzz || return
+  local carrier n
+  for n in $(worlds); do
+    for carrier in "${carriers[@]}"; do
+      part "fuzz-${carrier%%:*}-$n" 560 python3 python/torchfuzz/fuzz.py --memory cuda -n "$n" --seconds "${FUZZ_SECONDS:-15}" --transport "$carrier"
+      cat "$logs/fuzz-${carrier%%:*}-$n.log"
+    done
+  done
 }
 
 kernels() {
@@ -104,12 +116,12 @@ counters() {
 
 steps=("$@")
 if [ ${#steps[@]} = 0 ]; then steps=(smoke conformance tests); fi
-if [ "${steps[*]}" = all ]; then steps=(smoke conformance tests graphs faults kernels sanitize carriers bench counters); fi
+if [ "${steps[*]}" = all ]; then steps=(smoke conformance tests graphs faults fuzz kernels sanitize carriers bench counters); fi
 for s in "${steps[@]}"; do
   case $s in
-    smoke | conformance | tests | graphs | faults | kernels | sanitize | bench | carriers | counters) "$s" ;;
+    smoke | conformance | tests | graphs | faults | fuzz | kernels | sanitize | bench | carriers | counters) "$s" ;;
     *)
-      echo "run.sh: no step is called $s; there are smoke conformance tests graphs faults kernels sanitize bench carriers counters, and all" >&2
+      echo "run.sh: no step is called $s; there are smoke conformance tests graphs faults fuzz kernels sanitize bench carriers counters, and all" >&2
       exit 2
       ;;
   esac
