@@ -26,7 +26,7 @@ func newRun() *cobra.Command {
 		Long: `Run a program as the ranks of a job on this machine.
 
 Every rank gets SHUNT_RANK, SHUNT_WORLD and SHUNT_ID, by which it finds the
-others. Signals are passed on, and a second SIGINT or SIGTERM ends the job. When
+others, and LOCAL_RANK and LOCAL_WORLD_SIZE. Signals are passed on, and a second SIGINT or SIGTERM ends the job. When
 a rank fails, the others have --grace to report it themselves and are then
 ended; no process of the job outlives it.
 

@@ -312,12 +312,14 @@ func (r *running) environment(rank int, idFile string) []string {
 	var env []string
 	for _, entry := range append(os.Environ(), r.job.Env...) {
 		switch name, _, _ := strings.Cut(entry, "="); name {
-		case "SHUNT_RANK", "SHUNT_WORLD", "SHUNT_ID":
+		case "SHUNT_RANK", "SHUNT_WORLD", "SHUNT_ID", "LOCAL_RANK", "LOCAL_WORLD_SIZE":
 		default:
 			env = append(env, entry)
 		}
 	}
-	env = append(env, "SHUNT_RANK="+strconv.Itoa(rank), "SHUNT_WORLD="+strconv.Itoa(r.job.World), "SHUNT_ID=file://"+idFile)
+	// All ranks are on this machine, so LOCAL_RANK, which programs of torch choose their GPU by, is the rank.
+	number, world := strconv.Itoa(rank), strconv.Itoa(r.job.World)
+	env = append(env, "SHUNT_RANK="+number, "SHUNT_WORLD="+world, "SHUNT_ID=file://"+idFile, "LOCAL_RANK="+number, "LOCAL_WORLD_SIZE="+world)
 	if r.job.Hosts > 1 {
 		env = append(env, "SHUNT_HOST_ID=host"+strconv.Itoa(rank*r.job.Hosts/r.job.World))
 	}

@@ -34,7 +34,8 @@ func lines(b *bytes.Buffer) []string {
 
 func TestRanksKnowTheirPlace(t *testing.T) {
 	t.Setenv("SHUNT_RANK", "77")
-	j, out := shell(3, `echo $SHUNT_RANK of $SHUNT_WORLD; case $SHUNT_ID in file:///*) ;; *) exit 1;; esac; test ! -e ${SHUNT_ID#file://} && test -d $(dirname ${SHUNT_ID#file://})`)
+	t.Setenv("LOCAL_RANK", "78") // of a launcher around this one
+	j, out := shell(3, `echo $SHUNT_RANK of $SHUNT_WORLD; test $LOCAL_RANK = $SHUNT_RANK && test $LOCAL_WORLD_SIZE = 3 || exit 1; case $SHUNT_ID in file:///*) ;; *) exit 1;; esac; test ! -e ${SHUNT_ID#file://} && test -d $(dirname ${SHUNT_ID#file://})`)
 	require.NoError(t, Run(context.Background(), j, nil))
 	require.Equal(t, []string{"[0] 0 of 3", "[1] 1 of 3", "[2] 2 of 3"}, lines(out))
 }
