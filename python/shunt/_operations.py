@@ -45,7 +45,7 @@ class Prepared:
         self.result = result
 
 
-def _operation(collective: Collective, dtype: DType = DType.UINT8, **fields: Any) -> Operation:
+def _operation(collective: Collective, dtype: DType = DType.INT8, **fields: Any) -> Operation:
     return Operation(struct_size=OPERATION_SIZE, collective=collective, dtype=dtype, **fields)
 
 

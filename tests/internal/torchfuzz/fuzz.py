@@ -29,8 +29,6 @@ from typing import Any
 import plan
 
 HERE = pathlib.Path(__file__).resolve().parent
-#: How long an epoch, joining and leaving included, may take beyond the run's seconds.
-PATIENCE = 60.0
 #: How long ranks have to tell what went wrong after the first has.
 GRACE = 5.0
 #: Lines of a rank's operations that a failure shows.
@@ -95,8 +93,8 @@ class World:
     def run(self, seconds: float) -> None:
         """Lets the ranks run, and tells them when to stop."""
         began: float | None = None
-        limit = time.monotonic() + 2 * PATIENCE  # of what is being waited for; importing torch takes its time
-        while self.alive:
+        limit = time.monotonic() + 2 * self.arguments.patience  # of what is being waited for; importing torch takes its time
+        while not self.alive <= set(self.failures):
             events = self.selector.select(max(0.0, min(limit - time.monotonic(), 1.0)))
             if not events and time.monotonic() > limit:
                 waiting = [f"rank {rank} after {self.at.get(rank, {'at': 'the start'})['at']!r}" for rank in sorted(self.alive)]
@@ -113,7 +111,7 @@ class World:
                 over = began is not None and time.monotonic() - began > seconds
                 self.epochs += at == "epoch"
                 self.answer("stop" if at == "epoch" and (over or self.epochs == self.arguments.epochs) else "go")
-                limit = time.monotonic() + PATIENCE + (seconds if at == "released" else 0)
+                limit = time.monotonic() + self.arguments.patience
         self.end()
 
     told = False
@@ -229,6 +227,7 @@ def main() -> None:
     parser.add_argument("--expandable", choices=("off", "on", "both"), default="both", help="torch's expandable segments")
     parser.add_argument("--ranks", choices=("processes", "threads", "both"), default="both")
     parser.add_argument("--timeout", type=float, default=20, help="of the communicator, in seconds")
+    parser.add_argument("--patience", type=float, default=60, help="longest time for an epoch, joining or leaving, in seconds")
     parser.add_argument("--wrapper", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     arguments.arrays = arguments.arrays or ("torch" if arguments.memory == "cuda" else "numpy")
