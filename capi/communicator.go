@@ -15,6 +15,7 @@ import (
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/option"
+	"github.com/shunt-ccl/shunt/internal/descriptors"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -63,6 +64,9 @@ func go_get_unique_id(text *C.char, capacity C.uint64_t) (result C.int32_t) {
 //export go_comm_init
 func go_comm_init(given *C.shunt_options, number *C.uint64_t) (result C.int32_t) {
 	defer recovered(&result)
+	if err := descriptors.Ready(); err != nil { // before anything waits
+		return status(nil, err)
+	}
 	options, err := optionsOf(given)
 	if err != nil {
 		return status(nil, err)

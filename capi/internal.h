@@ -19,6 +19,9 @@ static inline int shunt_forked(void) {
   return __builtin_expect(*shunt_guard_word != SHUNT_GUARD_ALIVE, 0);
 }
 
+/* load.c: the Go side has been initialized. */
+void shunt_is_up(int32_t state);
+
 /* message.c: the calling thread's message. */
 void shunt_set_message(const char *text, size_t bytes);
 shunt_status shunt_fail(shunt_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -12,6 +12,7 @@ package main
 /*
 #cgo CFLAGS: -std=gnu11 -O2 -Wall -Wextra -fvisibility=hidden -I${SRCDIR}/include -I${SRCDIR}/../plugin
 #cgo LDFLAGS: -lpthread -Wl,-z,now
+#include "internal.h"
 */
 import "C"
 
@@ -25,6 +26,7 @@ import (
 func init() {
 	host.Register(shm.Transport{})
 	host.Register(cudaipc.Transport{})
+	C.shunt_is_up(1) // this package is initialized last
 }
 
 // main is not run: the build mode needs one.

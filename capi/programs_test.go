@@ -23,6 +23,14 @@ func TestFromCPlusPlus(t *testing.T) { succeed(t, 1, program(t, "test/interface.
 
 func TestUniqueID(t *testing.T) { succeed(t, 1, program(t, "test/unique_id.c")) }
 
+// Go's poller needs descriptors and aborts the process where there are none.
+func TestNoDescriptorsAtFirstUse(t *testing.T) {
+	binary := program(t, "test/descriptors.c")
+	for spare := range 4 {
+		t.Run(strconv.Itoa(spare), func(t *testing.T) { succeed(t, 1, binary, strconv.Itoa(spare)) })
+	}
+}
+
 func TestAbortFromAnotherThread(t *testing.T) { succeed(t, 3, program(t, "test/abort.c")) }
 
 func TestFailureIsToldToWhoAsks(t *testing.T) { succeed(t, 2, program(t, "test/failure.c")) }

@@ -18,6 +18,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/option"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/host/topology"
+	"github.com/shunt-ccl/shunt/internal/descriptors"
 	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -48,6 +49,9 @@ func (a *attached) close() error {
 // collective. A failure on one rank is every rank's error. Close the
 // communicator when done.
 func Init(ctx context.Context, o Options) (*Communicator, error) {
+	if err := descriptors.Ready(); err != nil { // before anything waits
+		return nil, plugin.Errorf(plugin.CodeOf(err), "init: %w", err)
+	}
 	options, warnings := option.Load(os.Environ())
 	logger := o.Logger
 	if logger == nil {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/host/selector"
+	"github.com/shunt-ccl/shunt/internal/descriptors"
 )
 
 // The checks of doctor that look at the machine itself.
@@ -55,20 +56,14 @@ func checkMemfd(context.Context, int) []finding {
 	return []finding{{Level: fine, Detail: "memfd works; the size of /dev/shm does not matter"}}
 }
 
-// Descriptors that a rank of a world needs: a few for each peer and transport.
-const descriptorsForPeer = 8
-
 func checkDescriptors(_ context.Context, world int) []finding {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return []finding{{Level: warn, Detail: fmt.Sprintf("getrlimit: %v", err)}}
+	limit := descriptors.Limit()
+	least := descriptors.OfProcess + descriptors.OfCommunicators(world, 1)
+	if limit < least {
+		return []finding{{Level: broken, Detail: fmt.Sprintf("up to %d open files", limit), Advice: fmt.Sprintf("a communicator of %d ranks needs about %d: ulimit -n %d", world, least, least)}}
 	}
-	need := uint64(64 + descriptorsForPeer*world)
-	f := finding{Level: fine, Detail: fmt.Sprintf("up to %d open files", limit.Cur)}
-	if limit.Cur < need {
-		f.Level, f.Advice = broken, fmt.Sprintf("a world of %d needs about %d: ulimit -n %d", world, need, need)
-	}
-	return []finding{f}
+	count := 1 + (limit-least)/(descriptors.OfCommunicators(world, 2)-descriptors.OfCommunicators(world, 1))
+	return []finding{{Level: fine, Detail: fmt.Sprintf("up to %d open files, enough for about %d communicators of %d ranks in host memory", limit, count, world)}}
 }
 
 func checkCPUs(_ context.Context, world int) []finding {

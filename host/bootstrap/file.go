@@ -106,8 +106,8 @@ func hostFile(path string, logger *slog.Logger) (*Root, error) {
 		if err != nil {
 			return nil, plugin.Errorf(plugin.InvalidArgument, "rendezvous file %s: it is there and is something else (%w); remove it or choose another path", path, err)
 		}
-		self := identify(os.Getpid())
-		if !owner.dead() && owner.boot == self.boot && owner.namespace == self.namespace && owner.pid != self.pid {
+		self := thisProcess()
+		if !owner.ended() && owner.boot == self.boot && owner.namespace == self.namespace && owner.pid != self.pid {
 			return nil, plugin.Errorf(plugin.InvalidArgument, "rendezvous file %s: in use by a job whose rank 0 is process %d; choose another path", path, owner.pid)
 		}
 		logger.Info("rendezvous: replacing the file of a job that has ended", "path", path, "pid", owner.pid)
@@ -124,7 +124,7 @@ func hostFile(path string, logger *slog.Logger) (*Root, error) {
 	addresses, err := reachable(root.hub.listener.Addr())
 	if err == nil {
 		copy(id.addresses[:], addresses)
-		err = writeFile(path, encodeFile(id, identify(os.Getpid())))
+		err = writeFile(path, encodeFile(id, thisProcess()))
 	}
 	if err != nil {
 		root.Close()
@@ -183,7 +183,7 @@ func (j *joiner) readFile() error {
 	if err != nil {
 		return plugin.Errorf(plugin.Protocol, "rendezvous file %s: %w", path, err)
 	}
-	if owner.dead() {
+	if owner.ended() {
 		return plugin.Errorf(plugin.Protocol, "the file was left by process %d, which has ended", owner.pid)
 	}
 	found := meetingOf(id)

@@ -24,7 +24,7 @@ import (
 // the frames that follow. All three messages have fixed sizes, so a stranger
 // can make the store hold no more than that, until handshakeTimeout.
 const (
-	wireVersion      = 2
+	wireVersion      = 3
 	nonceBytes       = 16
 	proofBytes       = 32
 	greetingBytes    = 4 + 2 + 2 + 16 + nonceBytes

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/shunt-ccl/shunt/host/bootstrap/wire"
+	"github.com/shunt-ccl/shunt/internal/descriptors"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -179,6 +180,9 @@ func ParseID(text string) (UniqueID, error) {
 // The store ends by itself when all ranks that joined have left; close the
 // Root only if nobody may ever join.
 func NewID(addr string) (UniqueID, *Root, error) {
+	if err := descriptors.Ready(); err != nil {
+		return UniqueID{}, nil, plugin.Errorf(plugin.CodeOf(err), "unique id: %w", err)
+	}
 	id := UniqueID{}
 	if _, err := rand.Read(id.secret[:]); err != nil {
 		return UniqueID{}, nil, plugin.Errorf(plugin.System, "unique id: random numbers: %w", err)

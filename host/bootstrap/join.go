@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/shunt-ccl/shunt/internal/descriptors"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -107,13 +108,21 @@ func Join(ctx context.Context, c Config) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := descriptors.Ready(); err != nil {
+		return nil, rankError(plugin.CodeOf(err), c.Rank, "rank %d cannot join: %v", c.Rank, err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	j := &joiner{config: c, meeting: m}
+	defer func() { j.restore() }()
 	if j.self.Host, err = os.Hostname(); err != nil || len(j.self.Host) > maxHost {
 		j.self.Host = "unknown host"
 	}
 	j.self.Rank, j.self.PID = c.Rank, os.Getpid()
+	j.restore = func() {}
+	if err := descriptors.Need(ofRank); err != nil {
+		j.lacks(err)
+	}
 	if m.hosted && c.Rank == 0 {
 		if err := j.host(); err != nil {
 			return nil, err
@@ -138,15 +147,42 @@ type joiner struct {
 	last    error // why the last attempt failed
 	hub     *hub  // for the case that this rank must run the store
 	standby []place
+	unable  *plugin.Error // why this rank cannot join though it can say so
+	restore func()        // the reserve of descriptors
+}
+
+// ofRank is how many descriptors a rank needs at least to join: connections,
+// listeners and what its store is watched with.
+const ofRank = 4
+
+// lacks makes this rank tell the others, on the reserve, that it has no
+// descriptors to join with; false if it is on the reserve already.
+func (j *joiner) lacks(err error) bool {
+	if j.unable != nil {
+		return false
+	}
+	var worded *plugin.Error
+	if !errors.As(err, &worded) || worded.Code != plugin.OutOfMemory {
+		worded = descriptors.Error(err, ofRank)
+	}
+	j.unable = rankError(plugin.OutOfMemory, j.config.Rank, "rank %d (pid %d on host %s) cannot join: %s", j.config.Rank, j.self.PID, j.self.Host, worded.Message)
+	j.restore = descriptors.Release()
+	return true
 }
 
 // host opens the store of a meeting place.
 func (j *joiner) host() error {
-	var err error
-	if j.meeting.file != "" {
-		j.root, err = hostFile(j.meeting.file, j.config.Logger)
-	} else {
-		j.root, err = newRoot(j.meeting.secret, j.meeting.places, j.config.Logger)
+	open := func() (err error) {
+		if j.meeting.file != "" {
+			j.root, err = hostFile(j.meeting.file, j.config.Logger)
+		} else {
+			j.root, err = newRoot(j.meeting.secret, j.meeting.places, j.config.Logger)
+		}
+		return err
+	}
+	err := open()
+	if descriptors.Lacking(err) && j.lacks(err) {
+		err = open()
 	}
 	if err != nil {
 		return err
@@ -170,6 +206,9 @@ func (j *joiner) run(ctx context.Context) (*Session, error) {
 		session, err := j.attempt(ctx)
 		if session != nil {
 			return session, nil
+		}
+		if descriptors.Lacking(err) && !j.lacks(err) {
+			return nil, j.unable // not even the reserve is left to say so with
 		}
 		var final *plugin.Error
 		if errors.As(err, &final) && final.Code != plugin.Protocol {
@@ -273,7 +312,7 @@ func (j *joiner) enter(ctx context.Context, conn net.Conn) (*Session, error) {
 		conn.Close()
 		return nil, plugin.Errorf(plugin.Protocol, "%w", err)
 	}
-	hello := message{Kind: msgHello, Standby: j.stand(), Member: j.self, World: c.World, Left: max(time.Until(deadline), 0), Heartbeat: c.Heartbeat, Silence: c.Silence, Process: identify(os.Getpid())}
+	hello := message{Kind: msgHello, Err: j.unable, Standby: j.stand(), Member: j.self, World: c.World, Left: max(time.Until(deadline), 0), Heartbeat: c.Heartbeat, Silence: c.Silence, Process: thisProcess()}
 	if err := f.write(hello.frame()); err != nil {
 		conn.Close()
 		return nil, plugin.Errorf(plugin.Protocol, "%w", err)
@@ -320,7 +359,7 @@ func (j *joiner) enter(ctx context.Context, conn net.Conn) (*Session, error) {
 // stand listens where this rank would run the store, unless it shares the
 // process of the store that it has found.
 func (j *joiner) stand() []place {
-	if j.root == nil && j.hub == nil && j.config.World > 1 {
+	if j.root == nil && j.hub == nil && j.config.World > 1 && j.unable == nil {
 		var err error
 		if j.hub, j.standby, err = listenOnStandby(j.meeting.places, j.config.Logger); err != nil {
 			j.config.Logger.Warn("rendezvous: this rank cannot run the store if it is lost", "rank", j.config.Rank, "reason", err)

@@ -277,7 +277,7 @@ func TestStrangers(t *testing.T) {
 	dialing(t)
 	id := newID(t)
 	at := id.Addresses()[0].String()
-	silent := make([]net.Conn, 0, maxStrangers+50)
+	silent := make([]net.Conn, 0, mostStrangers()+50)
 	defer func() {
 		for _, c := range silent {
 			c.Close()

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/shunt-ccl/shunt/internal/descriptors"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -22,10 +23,11 @@ type place struct {
 
 func (p place) String() string { return p.network + " " + p.address }
 
-// maxStrangers bounds the connections of one listener that have not proved the
-// secret yet. One more drops the oldest, so a flood costs strangers their
-// place, and a rank, which needs a millisecond, gets through.
-const maxStrangers = 256
+// mostStrangers bounds the connections of one listener that have not proved the
+// secret yet: 256, and at most a quarter of the descriptors that the process may
+// open. One more drops the oldest, so a flood costs strangers their place, and a
+// rank, which needs a millisecond, gets through.
+func mostStrangers() int { return min(256, descriptors.Limit()/4) }
 
 // hub is a listener that serves every store and standby of this process.
 type hub struct {
@@ -34,10 +36,12 @@ type hub struct {
 	logger   *slog.Logger
 	refs     int // guarded by registry.mu
 	done     sync.WaitGroup
+	warnings throttle // of what strangers can cause
 
 	mu        sync.Mutex
 	strangers []net.Conn // oldest first
 	closed    bool
+	restore   []func() // of the reserve of descriptors; the accepting goroutine's
 }
 
 // registry holds what this process serves.
@@ -155,22 +159,30 @@ func (h *hub) release() {
 
 func (h *hub) accept() {
 	defer h.done.Done()
+	defer func() {
+		for _, restore := range h.restore {
+			restore()
+		}
+	}()
 	for {
 		conn, err := h.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
-			// Out of descriptors, most likely: dropping strangers makes room.
-			h.logger.Warn("rendezvous: cannot accept", "at", h.listener.Addr().String(), "error", err)
-			h.dropOldest()
+			// Out of descriptors, most likely: dropping strangers makes room, or the
+			// reserve does, so that ranks are at least told why they cannot join.
+			h.warnings.warn(h.logger, "rendezvous: cannot accept a connection", "at", h.listener.Addr().String(), "error", err)
+			if !h.dropOldest() && descriptors.Lacking(err) {
+				h.fail(descriptors.Error(err, 1))
+			}
 			wait, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 			<-wait.Done()
 			cancel()
 			continue
 		}
 		if err := SameUser(conn); err != nil {
-			h.logger.Warn("rendezvous: dropped a connection", "from", conn.RemoteAddr().String(), "reason", err)
+			h.warnings.warn(h.logger, "rendezvous: dropped a connection", "from", conn.RemoteAddr().String(), "reason", err)
 			conn.Close()
 			continue
 		}
@@ -190,7 +202,7 @@ func (h *hub) enter(conn net.Conn) bool {
 	if h.closed {
 		return false
 	}
-	if len(h.strangers) >= maxStrangers {
+	if len(h.strangers) >= mostStrangers() {
 		h.strangers[0].Close()
 		h.strangers = slices.Delete(h.strangers, 0, 1)
 	}
@@ -198,12 +210,38 @@ func (h *hub) enter(conn net.Conn) bool {
 	return true
 }
 
-func (h *hub) dropOldest() {
+// dropOldest makes room; false if there is no stranger to drop.
+func (h *hub) dropOldest() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.strangers) > 0 {
-		h.strangers[0].Close()
-		h.strangers = slices.Delete(h.strangers, 0, 1)
+	if len(h.strangers) == 0 {
+		return false
+	}
+	h.strangers[0].Close()
+	h.strangers = slices.Delete(h.strangers, 0, 1)
+	return true
+}
+
+// fail ends the gathering at the stores of this listener, which nobody else can
+// reach any more, and lets who still comes hear it.
+func (h *hub) fail(reason *plugin.Error) {
+	registry.mu.Lock()
+	var stores []*store
+	for _, list := range registry.stores {
+		for _, st := range list {
+			if st.root != nil && st.root.hub == h {
+				stores = append(stores, st)
+			}
+		}
+	}
+	registry.mu.Unlock()
+	for _, st := range stores {
+		st.mu.Lock()
+		if st.phase == gathering {
+			h.restore = append(h.restore, descriptors.Release())
+			st.failJoin(rankError(reason.Code, 0, "rank 0 (pid %d on host %s) cannot take in all %d ranks: %s", st.self.PID, st.self.Host, st.world, reason.Message))
+		}
+		st.mu.Unlock()
 	}
 }
 
@@ -230,7 +268,7 @@ func (h *hub) receive(conn net.Conn) {
 		case errors.Is(err, errNoSuchStore):
 			h.logger.Debug("rendezvous: a rank came early, or for another job", "from", conn.RemoteAddr().String())
 		case err != nil && !errors.Is(err, net.ErrClosed):
-			h.logger.Warn("rendezvous: dropped a connection", "from", conn.RemoteAddr().String(), "reason", err)
+			h.warnings.warn(h.logger, "rendezvous: dropped a connection", "from", conn.RemoteAddr().String(), "reason", err)
 		}
 		return
 	}

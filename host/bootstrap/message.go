@@ -90,7 +90,7 @@ type message struct {
 	Root   int           // op: index within the group
 	Tag    string        // op, cancel, result
 	Data   []byte        // op, result: the rest of the frame
-	Err    *plugin.Error // cancel, fail, refuse, result, event
+	Err    *plugin.Error // cancel, fail, refuse, result, event; hello: why the rank cannot join
 	Retry  bool          // refuse: try again, this store serves another round
 	Rank   int           // event
 	State  State         // event
@@ -165,6 +165,7 @@ func (m *message) frame() frame {
 		w.I64(int64(m.Silence))
 		writeProcess(&w, m.Process)
 		writePlaces(&w, m.Standby)
+		w.Error(m.Err)
 	case msgGroup:
 		w.U32(m.Group)
 		w.String(m.Key)
@@ -229,7 +230,7 @@ func decode(kind msgKind, body []byte) (*message, error) {
 		m.Member = readMember(r)
 		m.World = int(r.U32())
 		m.Left, m.Heartbeat, m.Silence = time.Duration(r.I64()), time.Duration(r.I64()), time.Duration(r.I64())
-		m.Process, m.Standby = readProcess(r), readPlaces(r)
+		m.Process, m.Standby, m.Err = readProcess(r), readPlaces(r), r.Error()
 		if m.World < 1 || m.World > plugin.MaxWorld || m.Member.Rank < 0 || m.Member.Rank >= m.World {
 			r.Fail("rank %d of world %d", m.Member.Rank, m.World)
 		}

@@ -287,7 +287,7 @@ func FuzzFile(f *testing.F) {
 func TestRendezvousFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "id")
 	self := identify(os.Getpid())
-	if self.boot == "" || self.start == "" || self.dead() {
+	if self.boot == "" || self.start == "" || self.ended() {
 		t.Fatalf("this process: %+v", self)
 	}
 	// Left by a process that has ended: its number is used by another one now,
@@ -296,7 +296,7 @@ func TestRendezvousFile(t *testing.T) {
 	reused.start += "1"
 	gone.pid = 1 << 29
 	elsewhere.boot = "another-host"
-	if !reused.dead() || !gone.dead() || elsewhere.dead() {
+	if !reused.ended() || !gone.ended() || elsewhere.ended() {
 		t.Error("the dead and the living are confused")
 	}
 	for name, c := range map[string]struct {
@@ -305,7 +305,7 @@ func TestRendezvousFile(t *testing.T) {
 	}{
 		"stale":     {encodeFile(sampleID(), reused), plugin.OK},
 		"other":     {[]byte("my thesis\n"), plugin.InvalidArgument},
-		"in use":    {encodeFile(sampleID(), processID{self.boot, self.namespace, os.Getppid(), startTime(os.Getppid())}), plugin.InvalidArgument},
+		"in use":    {encodeFile(sampleID(), identify(os.Getppid())), plugin.InvalidArgument},
 		"elsewhere": {encodeFile(sampleID(), elsewhere), plugin.OK},
 	} {
 		if err := os.WriteFile(path, c.content, 0o600); err != nil {

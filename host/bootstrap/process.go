@@ -6,11 +6,15 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/internal/descriptors"
+	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // processID names one process for as long as the host runs.
@@ -21,46 +25,104 @@ type processID struct {
 	start     string // in ticks since boot
 }
 
-// thisProcess and the check below return an empty boot or start where /proc
-// does not tell.
+// identify tells of a process of this pid namespace what /proc tells; what it
+// does not tell stays empty, and no death of the process is certain then.
 func identify(pid int) processID {
 	p := processID{pid: pid}
-	if b, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
+	_ = descriptors.Do(func() error {
+		b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 		p.boot = strings.TrimSpace(string(b))
-	}
+		return err
+	})
 	if link, err := os.Readlink("/proc/self/ns/pid"); err == nil {
 		p.namespace = link
 	}
-	p.start = startTime(pid)
+	p.start, _ = startTime(pid)
 	return p
 }
 
-// startTime is field 22 of /proc/pid/stat, or "" if there is no such process.
-func startTime(pid int) string {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return ""
-	}
-	// The name, field 2, is in parentheses and may hold anything.
-	i := bytes.LastIndexByte(b, ')')
-	if i < 0 {
-		return ""
-	}
-	fields := strings.Fields(string(b[i+1:]))
-	if len(fields) < 20 {
-		return ""
-	}
-	return fields[19]
+var own struct {
+	mu sync.Mutex
+	id processID
 }
 
-// dead reports that p has certainly ended; a process of another host or of
-// another pid namespace is given the benefit of the doubt.
-func (p processID) dead() bool {
-	self := identify(os.Getpid())
-	if p.boot == "" || p.boot != self.boot || p.namespace != self.namespace || p.start == "" {
+// thisProcess is this process, once /proc has told of it.
+func thisProcess() processID {
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	if own.id.boot == "" || own.id.start == "" {
+		own.id = identify(os.Getpid())
+	}
+	return own.id
+}
+
+// startTime is field 22 of /proc/pid/stat. Only an error of which gone is true
+// says that there is no such process: a lack of descriptors, say, does not.
+func startTime(pid int) (string, error) {
+	var b []byte
+	err := descriptors.Do(func() (err error) {
+		b, err = os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	// The name, field 2, is in parentheses and may hold anything.
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(fields) < 20 {
+		return "", plugin.Errorf(plugin.System, "/proc/%d/stat has %d fields, want at least 22", pid, len(fields)+2)
+	}
+	return fields[19], nil
+}
+
+// gone reports whether an error says that a process does not exist.
+func gone(err error) bool {
+	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ESRCH)
+}
+
+// ended reports that p has certainly ended, which a process of another host or
+// of another pid namespace never has.
+func (p processID) ended() bool {
+	if p.pid <= 0 || p.start == "" || !p.sameSystem(thisProcess()) {
 		return false
 	}
-	return startTime(p.pid) != p.start
+	fd, err := p.open()
+	if err != nil {
+		return gone(err)
+	}
+	defer unix.Close(fd)
+	return readable(fd) // a zombie has ended, though it has a start time
+}
+
+// readable reports whether the process of a pidfd has ended.
+func readable(fd int) bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return err == nil && n > 0
+}
+
+// open opens a pidfd of the process, and no other with its number. Of the error
+// gone is true if the process has ended.
+func (p processID) open() (fd int, err error) {
+	if err := descriptors.Do(func() (err error) {
+		fd, err = unix.PidfdOpen(p.pid, unix.PIDFD_NONBLOCK)
+		return err
+	}); err != nil {
+		return -1, err
+	}
+	// From here the descriptor stands for whatever has that pid now; that it is
+	// still the right process shows its start time.
+	start, err := startTime(p.pid)
+	switch {
+	case err == nil && start != p.start:
+		err = syscall.ESRCH
+	case gone(err) && !readable(fd): // hidden by the options of /proc
+		err = plugin.Errorf(plugin.System, "/proc tells nothing of process %d", p.pid)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
 // sameSystem reports whether pids mean the same to p and q.
@@ -76,27 +138,23 @@ type processWatch struct {
 }
 
 // watchProcess calls ended, once, when the process ends; nil if that cannot be
-// watched (another host, an old kernel, or this process itself).
+// watched (another host, an old kernel, no descriptors, or this process itself).
 func watchProcess(p processID, ended func()) *processWatch {
-	self := identify(os.Getpid())
+	self := thisProcess()
 	if p.pid == self.pid || p.pid <= 0 || p.start == "" || !p.sameSystem(self) {
 		return nil
 	}
-	fd, err := unix.PidfdOpen(p.pid, unix.PIDFD_NONBLOCK)
-	if errors.Is(err, syscall.ESRCH) {
+	fd, err := p.open()
+	if gone(err) {
 		go ended()
-		return nil
 	}
 	if err != nil {
 		return nil
 	}
 	w := &processWatch{file: os.NewFile(uintptr(fd), "pidfd")}
-	// From here the descriptor stands for whatever has that pid now; that it is
-	// still the right process shows its start time.
 	raw, err := w.file.SyscallConn()
-	if err != nil || startTime(p.pid) != p.start {
+	if err != nil {
 		w.file.Close()
-		go ended()
 		return nil
 	}
 	go func() {

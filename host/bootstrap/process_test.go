@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,19 @@ import (
 // environment says, reports on stdout, then does what SHUNT_TEST_RANK_PROCESS
 // says.
 func rankProcess() int {
+	if os.Getenv("SHUNT_TEST_RANK_PROCESS") == "stranger" {
+		return beStranger()
+	}
+	if text := os.Getenv("SHUNT_TEST_SPARE"); text != "" {
+		spare, err := strconv.Atoi(text)
+		if err == nil {
+			_, err = leaveDescriptors(spare)
+		}
+		if err != nil {
+			fmt.Println("error", err)
+			return 1
+		}
+	}
 	heartbeat, err := time.ParseDuration(os.Getenv("SHUNT_TEST_HEARTBEAT"))
 	if err != nil {
 		heartbeat = 0

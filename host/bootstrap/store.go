@@ -87,6 +87,7 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 		m.send((&message{Kind: msgRefuse, Retry: retry, Err: err}).frame())
 		m.finish()
 		m.start()
+		st.notify()
 	}
 	switch st.phase {
 	case stopped:
@@ -97,6 +98,7 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 			"rank %d (pid %d on host %s) came to a job whose %d ranks are complete", hello.Member.Rank, hello.Member.PID, hello.Member.Host, st.world))
 		return
 	case failed:
+		st.arrived++ // linger waits for all to have heard
 		refuse(false, st.failure)
 		return
 	}
@@ -116,6 +118,12 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 			hello.Member.Rank, other.who.PID, other.who.Host, hello.Member.PID, hello.Member.Host)
 		st.failJoin(err)
 		refuse(false, err)
+		return
+	}
+	if hello.Err != nil {
+		st.arrived++
+		st.failJoin(hello.Err)
+		refuse(false, hello.Err)
 		return
 	}
 	st.members[hello.Member.Rank] = m
@@ -205,7 +213,7 @@ func (st *store) begin() {
 
 // welcome is the frame that tells a rank who everybody is. The caller holds mu.
 func (st *store) welcome() frame {
-	welcome := message{Kind: msgWelcome, Heartbeat: st.heartbeat, Silence: st.silence, Store: st.self, Process: identify(os.Getpid()), Job: st.job}
+	welcome := message{Kind: msgWelcome, Heartbeat: st.heartbeat, Silence: st.silence, Store: st.self, Process: thisProcess(), Job: st.job}
 	for _, m := range st.members {
 		welcome.Members = append(welcome.Members, m.who)
 		welcome.Contacts = append(welcome.Contacts, contact{m.process, m.standby})

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"time"
 
@@ -209,7 +208,7 @@ func (s *Session) introduceAgain(conn net.Conn, key secret) (*message, *frameCon
 	if err != nil {
 		return nil, nil, err
 	}
-	hello := message{Kind: msgResume, Member: s.members[s.rank], World: len(s.members), Epoch: s.epoch, Process: identify(os.Getpid()), Standings: s.standings()}
+	hello := message{Kind: msgResume, Member: s.members[s.rank], World: len(s.members), Epoch: s.epoch, Process: thisProcess(), Standings: s.standings()}
 	if err := f.write(hello.frame()); err != nil {
 		return nil, nil, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/bootstrap/wire"
+	"github.com/shunt-ccl/shunt/internal/descriptors"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -22,12 +23,12 @@ import (
 //
 //	server → client  nonce
 //	client → server  magic, version, nonce, length of tag, HMAC(key, "fetch", nonces, tag), tag
-//	server → client  magic, version, found, count, HMAC(key, "found", nonces, tag, found, count), with the descriptors
+//	server → client  magic, version, outcome, count, HMAC(key, "found", nonces, tag, outcome, count), with the descriptors
 //
 // The kernel says that both ends belong to one user; the HMACs say that both
 // belong to one communicator.
 const (
-	fetchVersion = 1
+	fetchVersion = 2
 	fetchNonce   = 16
 	fetchProof   = 32
 	maxFetchTag  = 200
@@ -35,6 +36,15 @@ const (
 	replyBytes   = 4 + 2 + 1 + 1 + fetchProof
 	maxServed    = 128
 	serveTime    = 2 * time.Second // a client that takes longer to ask is dropped
+)
+
+// outcome is what a server says of a tag.
+type outcome uint8
+
+const (
+	unknown outcome = iota // nothing is published under it
+	found
+	lacking // the server has no descriptors to answer with
 )
 
 var fetchMagic = [4]byte{'S', 'H', 'F', 'D'}
@@ -84,10 +94,10 @@ func readFetchVersion(r *wire.Reader) {
 	}
 }
 
-func encodeReply(key, server, client []byte, tag string, found bool, count int) []byte {
+func encodeReply(key, server, client []byte, tag string, o outcome, count int) []byte {
 	w := wire.Writer{B: append([]byte(nil), fetchMagic[:]...)}
 	w.U16(fetchVersion)
-	w.Bool(found)
+	w.U8(uint8(o))
 	w.U8(uint8(count))
 	state := w.B[len(w.B)-2:]
 	sum := proof(key, []byte("found"), server, client, []byte(tag), state)
@@ -95,19 +105,22 @@ func encodeReply(key, server, client []byte, tag string, found bool, count int) 
 	return w.B
 }
 
-func decodeReply(b, key, server, client []byte, tag string) (found bool, count int, err error) {
+func decodeReply(b, key, server, client []byte, tag string) (o outcome, count int, err error) {
 	r := wire.NewReader(b)
 	readFetchVersion(r)
-	found, count = r.Bool(), int(r.U8())
+	o, count = outcome(r.U8()), int(r.U8())
 	var sum [fetchProof]byte
 	r.Fixed(sum[:])
 	if err := r.End(); err != nil {
-		return false, 0, err
+		return unknown, 0, err
 	}
 	if !hmac.Equal(sum[:], proof(key, []byte("found"), server, client, []byte(tag), b[6:8])) {
-		return false, 0, plugin.Errorf(plugin.Protocol, "the answer is not authentic")
+		return unknown, 0, plugin.Errorf(plugin.Protocol, "the answer is not authentic")
 	}
-	return found, count, nil
+	if o > lacking {
+		return unknown, 0, plugin.Errorf(plugin.Protocol, "unknown outcome %d", o)
+	}
+	return o, count, nil
 }
 
 // serve accepts peers until the share is closed.
@@ -119,8 +132,10 @@ func (s *Share) serve() {
 			return
 		}
 		if err != nil {
-			// Out of descriptors: the peers' deadlines decide how long that may last.
-			wait, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+			if descriptors.Lacking(err) && !s.serving() {
+				s.sayLacking()
+			}
+			wait, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 			<-wait.Done()
 			cancel()
 			continue
@@ -139,7 +154,7 @@ func (s *Share) serve() {
 		}
 		go func() {
 			defer s.work.Done()
-			_ = s.give(conn) // the peer learns of it and says what it wanted
+			_ = s.give(conn, false) // the peer learns of it and says what it wanted
 			conn.Close()
 			s.mu.Lock()
 			delete(s.conns, conn)
@@ -149,8 +164,30 @@ func (s *Share) serve() {
 	}
 }
 
-// give answers one request.
-func (s *Share) give(conn *net.UnixConn) error {
+// serving reports whether a connection is being served, whose descriptor comes
+// back soon.
+func (s *Share) serving() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns) > 0
+}
+
+// sayLacking tells the peer that waits to be accepted, on the reserve, that
+// there are no descriptors for it. It would wait for its deadline otherwise.
+func (s *Share) sayLacking() {
+	defer descriptors.Release()()
+	_ = s.listener.SetDeadline(time.Now().Add(10 * time.Millisecond)) // fails if it is closed, as accepting does
+	defer func() { _ = s.listener.SetDeadline(time.Time{}) }()
+	conn, err := s.listener.AcceptUnix()
+	if err != nil {
+		return
+	}
+	_ = s.give(conn, true) // the peer learns of it
+	conn.Close()
+}
+
+// give answers one request, with the descriptors or with the lack of them.
+func (s *Share) give(conn *net.UnixConn, lack bool) error {
 	if err := bootstrap.SameUser(conn); err != nil {
 		return err
 	}
@@ -184,15 +221,22 @@ func (s *Share) give(conn *net.UnixConn) error {
 	s.served++
 	o := s.offers[string(tag)]
 	var fds []int
-	if o != nil {
-		fds, err = duplicate(o.fds)
+	answer := unknown
+	switch {
+	case lack:
+		answer = lacking
+	case o != nil:
+		answer = found
+		if fds, err = duplicate(o.fds); descriptors.Lacking(err) {
+			answer, err = lacking, nil
+		}
 	}
 	s.mu.Unlock()
 	if err != nil {
 		return err
 	}
 	defer closeAll(fds)
-	_, _, err = conn.WriteMsgUnix(encodeReply(s.key, server[:], client, string(tag), o != nil, len(fds)), unix.UnixRights(fds...), nil)
+	_, _, err = conn.WriteMsgUnix(encodeReply(s.key, server[:], client, string(tag), answer, len(fds)), unix.UnixRights(fds...), nil)
 	return err
 }
 
@@ -242,6 +286,9 @@ func dial(ctx context.Context, socket string) (*net.UnixConn, error) {
 			continue
 		}
 		if err != nil {
+			if descriptors.Lacking(err) {
+				err = descriptors.Error(err, 1)
+			}
 			if errors.Is(err, syscall.ECONNREFUSED) {
 				err = plugin.Errorf(plugin.PeerDied, "its server is gone: %w", err)
 			}
@@ -274,13 +321,15 @@ func (s *Share) request(conn *net.UnixConn, tag string) ([]int, error) {
 		closeAll(fds)
 		return nil, lost(err)
 	}
-	found, count, err := decodeReply(reply, s.key, server[:], client[:], tag)
+	answer, count, err := decodeReply(reply, s.key, server[:], client[:], tag)
 	switch {
 	case err != nil:
-	case !found:
+	case answer == lacking:
+		err = plugin.Errorf(plugin.OutOfMemory, "EMFILE: that process has too many open files; raise its limit (ulimit -n)")
+	case answer == unknown:
 		err = plugin.Errorf(plugin.Protocol, "it has published nothing of that name")
 	case count > len(fds):
-		err = plugin.Errorf(plugin.OutOfMemory, "%d of %d descriptors arrived: this process has too many open files", len(fds), count)
+		err = plugin.Errorf(plugin.OutOfMemory, "%d of %d descriptors arrived: %w", len(fds), count, descriptors.Error(unix.EMFILE, count-len(fds)))
 	case count < len(fds):
 		err = plugin.Errorf(plugin.Protocol, "%d descriptors arrived instead of %d", len(fds), count)
 	}
@@ -320,7 +369,7 @@ func receive(conn *net.UnixConn, b []byte) (n int, fds []int, err error) {
 		err = io.EOF
 	}
 	if err == nil && flags&unix.MSG_CTRUNC != 0 {
-		err = plugin.Errorf(plugin.OutOfMemory, "only %d descriptors arrived: this process has too many open files", len(fds))
+		err = plugin.Errorf(plugin.OutOfMemory, "only %d descriptors arrived: %w", len(fds), descriptors.Error(unix.EMFILE, 1))
 	}
 	return n, fds, err
 }

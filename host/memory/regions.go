@@ -87,8 +87,8 @@ func checkRegion(r plugin.Region) error {
 	return nil
 }
 
-// descriptors are the descriptors of regions, in order, without the absent.
-func descriptors(regions []plugin.Region) []int {
+// descriptorsOf are the descriptors of regions, in order, without the absent.
+func descriptorsOf(regions []plugin.Region) []int {
 	var fds []int
 	for _, r := range regions {
 		if r.Handle.FD >= 0 {

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/shunt-ccl/shunt/internal/descriptors"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -80,7 +81,9 @@ const maxMapping = math.MaxInt64 >> 17
 func systemError(err error, format string, args ...any) error {
 	code := plugin.System
 	switch err {
-	case unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOSPC:
+	case unix.EMFILE, unix.ENFILE:
+		return plugin.Errorf(plugin.OutOfMemory, format+": %w", append(args, descriptors.Error(err, 1))...)
+	case unix.ENOMEM, unix.ENOSPC:
 		code = plugin.OutOfMemory
 	}
 	return plugin.Errorf(code, format+": %w", append(args, err)...)

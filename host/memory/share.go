@@ -14,6 +14,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/bootstrap/wire"
 	"github.com/shunt-ccl/shunt/host/topology"
+	"github.com/shunt-ccl/shunt/internal/descriptors"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -78,8 +79,13 @@ func (s *Share) listen() (socket string, err error) {
 	}
 	socket = "@shunt-share-" + hex.EncodeToString(name[:])
 	s.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if descriptors.Lacking(err) {
+		err = descriptors.Error(err, 1)
+	} else if err != nil {
+		err = plugin.Errorf(plugin.System, "share: %w", err)
+	}
 	if err != nil {
-		return "", plugin.Errorf(plugin.System, "share: %w", err)
+		return "", err
 	}
 	s.work.Add(1)
 	go s.serve()
@@ -180,7 +186,14 @@ func (s *Share) publish(tag string, mine []plugin.Region) error {
 			return plugin.Errorf(plugin.InvalidArgument, "exchange %q: %w", tag, err)
 		}
 	}
-	fds, err := duplicate(descriptors(mine))
+	offered := descriptorsOf(mine)
+	// A copy for peers, and those of all ranks at once; a connection to a peer and
+	// some from peers. To lack them is told here, so all ranks hear it together.
+	err := descriptors.Need(len(offered)*(1+s.group.World()) + min(s.group.World(), 4))
+	var fds []int
+	if err == nil {
+		fds, err = duplicate(offered)
+	}
 	if err != nil {
 		return plugin.Errorf(plugin.CodeOf(err), "exchange %q: %w", tag, err)
 	}
@@ -224,13 +237,13 @@ func (s *Share) fetchAll(ctx context.Context, tag string, offers []offer, mine [
 	for i := range world {
 		rank := (me + 1 + i) % world
 		regions := offers[rank].Regions
-		wanted := len(descriptors(regions))
+		wanted := len(descriptorsOf(regions))
 		var fds []int
 		var err error
 		switch {
 		case wanted == 0:
 		case rank == me:
-			fds, err = duplicate(descriptors(mine))
+			fds, err = duplicate(descriptorsOf(mine))
 		case s.peers[rank].hostID != s.peers[me].hostID:
 			regions = slices.Clone(regions)
 			for i := range regions {

@@ -1,0 +1,43 @@
+/*
+ * load.c: loading the library waits until its Go side is up.
+ *
+ * The Go runtime starts on a thread of its own, beside the program's main. Its
+ * poller takes two file descriptors, and it ends the process where there are
+ * none, so that must be over before the program goes on and can use them up. The
+ * wait is bounded because the loader's lock is held meanwhile.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <link.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <sys/auxv.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+enum { patience_s = 2 };
+
+static atomic_int up;
+
+/* shunt_is_up is called by the Go side at the end of its initialization. */
+void shunt_is_up(int32_t state) {
+  atomic_store(&up, state);
+  syscall(SYS_futex, &up, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden")));
+
+/* Whether this is the program itself, of whose constructors Go waits for the end:
+ * so it is in the tests of this package. */
+static int is_program(void) { return (uintptr_t)&__ehdr_start + __ehdr_start.e_phoff == getauxval(AT_PHDR); }
+
+/* Go's own constructor, which starts that thread, is linked before this one. */
+__attribute__((constructor)) static void wait_for_go(void) {
+  struct timespec limit = {patience_s, 0};
+  while (!is_program() && atomic_load(&up) == 0)
+    if (syscall(SYS_futex, &up, FUTEX_WAIT_PRIVATE, 0, &limit, NULL, 0) != 0 && errno == ETIMEDOUT)
+      return; /* the first call waits for it */
+}

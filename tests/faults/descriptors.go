@@ -1,0 +1,91 @@
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/pool"
+)
+
+func init() { pool.Handle("faults splits", splitsHandler) }
+
+// splitsAnswer is what a rank says of splits until its descriptors ran out.
+type splitsAnswer struct {
+	Made   int // before one failed
+	Failed answer
+	Took   time.Duration // of the one that failed
+	After  answer        // of a split once the others are closed
+	Leaks  []string
+}
+
+// splitsHandler splits until a split fails, with few descriptors on the rank
+// Limited (or on every one, if that is -1), closes what it has made and splits
+// again: a lack of descriptors is the error of one call.
+func splitsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
+	r, err := parse(payload)
+	if err != nil {
+		return nil, err
+	}
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		return nil, err
+	}
+	j, err := newRank(w, r)
+	if err != nil {
+		return nil, err
+	}
+	if r.Limited == w.Rank || r.Limited < 0 {
+		limit := unix.Rlimit{Cur: limitFor(r.Spare), Max: old.Max}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			return nil, err
+		}
+		defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &old) }()
+	}
+	if err := j.Join(ctx, r.Request); err != nil {
+		return nil, err
+	}
+	var s splitsAnswer
+	var made []*host.Communicator
+	for s.Made < r.Rounds {
+		began := time.Now()
+		c, err := j.Comm.Split(ctx, 0, w.Rank)
+		if err != nil {
+			s.Took = time.Since(began)
+			s.Failed.fail(err)
+			break
+		}
+		s.Made++
+		made = append(made, c)
+	}
+	for _, c := range made {
+		if err := c.Close(); err != nil {
+			return nil, err
+		}
+	}
+	if s.Failed.Code != plugin.OK {
+		c, err := j.Comm.Split(ctx, 0, w.Rank)
+		if err == nil {
+			err = j.Sum(c)
+			_ = c.Close() // the sum is what counts
+		}
+		if err != nil {
+			s.After.fail(err)
+		}
+	}
+	if err := j.Leave(); err != nil {
+		return nil, err
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		return nil, err
+	}
+	s.Leaks = j.leaks()
+	if err := j.Close(); err != nil {
+		return nil, err
+	}
+	return json.Marshal(s)
+}
