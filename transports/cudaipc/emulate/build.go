@@ -54,7 +54,7 @@ func (b Build) Compile(ctx context.Context, out string) (program string, kernels
 		return "", nil, err
 	}
 	all := b.constants()
-	flags := append(b.flags(out), "-O1", "-Wno-unknown-pragmas", "-Wno-maybe-uninitialized", "-Wno-uninitialized", "-Wno-unused", "-Wno-array-bounds",
+	flags := append(b.flags(out), "-O1", "-Wno-unknown-pragmas", "-Wno-maybe-uninitialized", "-Wno-uninitialized", "-Wno-unused", "-Wno-array-bounds", "-Werror=unused-result",
 		"-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0", "-include", filepath.Join(b.Machine, "cuda.h"), "-x", "c++")
 	var units []unit
 	for _, f := range files {

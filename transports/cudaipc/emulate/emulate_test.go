@@ -146,6 +146,30 @@ func TestAbsentRank(t *testing.T) {
 	}
 }
 
+// Rule 17: ranks that make a call without the others give up, and then publish nothing
+// and touch no memory of a peer, in this call and in those behind it; whoever comes later
+// gets what is right, or gives up as well.
+func TestRule17WhoHasGivenUpPublishesNothing(t *testing.T) {
+	t.Parallel()
+	program, kernels := compile(t, Build{Types: map[string][]string{"": {"float32"}}})
+	for _, kernel := range kernels {
+		t.Run(kernel, func(t *testing.T) {
+			t.Parallel()
+			given := 0
+			for seed := range seeds(t, 24) {
+				status, output := check(t.Context(), program, "--alone", strconv.Itoa(2+seed%3), strconv.Itoa(seed), "3", kernel)
+				require.Zero(t, status, "seed %d: %s", seed, output)
+				if !strings.Contains(output, " 0 gave up") {
+					given++
+				}
+			}
+			if kernel != "shunt_copy" { // needs nobody
+				require.NotZero(t, given, "nobody has given up")
+			}
+		})
+	}
+}
+
 // channels are the sources of the kernels that use channels, and looks makes waits look
 // always at why they may be given up.
 var (
@@ -345,7 +369,7 @@ func TestMutantsAreFound(t *testing.T) {
 		{"a round takes vectors that are not there", "direct.cuh", "auto there = [&](int u) { return at + u * step < bytes; };", "auto there = [&](int) { return true; };", "all_reduce", "shunt_all_reduce_direct"},
 		{"whole vectors between rounds are left out", "direct.cuh", "at < bytes; at += kVectors * step)", "at < bytes; at += (kVectors + 1) * step)", "reduce_scatter", "shunt_reduce_scatter_direct"},
 		{"whole vectors of memory that is not aligned", "direct.cuh", " && ((m.send[0] | m.send[1] | at | to) & 15) == 0;", ";", "reduce_scatter", "shunt_reduce_scatter_direct"},
-		{"blocks that only hold a place work too", "element.cuh", "if (!shunt::spare_block()) body<T>(args);", "body<T>(args);", "reduce_scatter", "shunt_reduce_scatter_ll128"},
+		{"blocks that only hold a place work too", "element.cuh", "if (shunt::spare_block()) return;", "", "reduce_scatter", "shunt_reduce_scatter_ll128"},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()

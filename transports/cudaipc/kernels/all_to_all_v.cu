@@ -61,6 +61,7 @@ __device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, int peer,
     outlet[kLanes - 1] = Outlet(a, peer, lane + warps, out.bytes);
     inlet[kLanes - 1] = Inlet(a, peer, lane + warps, in.bytes);
   }
+  const u32 fault = fault_of(a);  // of an earlier kernel
   int64_t to_send[kLanes], to_receive[kLanes], sent[kLanes], received[kLanes], left = 0;
   word2 next[kLanes];
 #pragma unroll
@@ -73,6 +74,7 @@ __device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, int peer,
   }
 #pragma unroll
   for (int i = 0; i < kLanes; i++) outlet[i].settle();
+  if (__any_sync(~0u, fault != SHUNT_FAULT_NONE)) return;
   Wait wait(a);
   while (left > 0) {
     bool moved = false;
@@ -94,7 +96,7 @@ __device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, int peer,
         moved = true;
       }
     }
-    if (!moved && __any_sync(~0u, wait.over(peer, inlet[0].next(), [&] { return lane == 0 && in.bytes > 0 && contradicted(a, peer, in.bytes); }))) break;
+    if (!moved && __any_sync(~0u, wait.over(peer, inlet[0].next(), [&] { return lane == 0 && in.bytes > 0 && contradicted(a, peer, in.bytes); }))) return;
   }
 #pragma unroll
   for (int i = 0; i < kLanes; i++) {
@@ -165,14 +167,15 @@ struct Offers {
 
 // Thread p makes its offer to peer p first and only then waits for one: nobody
 // waits for an offer that waits for another. In between is what need not wait for
-// offers.
+// offers. The whole block gets false if it was given up.
 template <class Between>
-__device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, const shunt_messages &m, Offers &o, Between between) {
+[[nodiscard]] __device__ __forceinline__ bool exchange_offers(const shunt_kernel_args &a, const shunt_messages &m, Offers &o, Between between) {
   const int p = threadIdx.x;
   const bool peer = p < a.world && p != a.rank;
   const int here = block_index() * SHUNT_MAX_RANKS + p, there = block_index() * SHUNT_MAX_RANKS + a.rank;
   u64 *made = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_OFFERED) + here, *taken = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_ACCEPTED) + here;
   // Read while find_export reads, not behind it.
+  const u32 fault = fault_of(a);  // of an earlier kernel
   u64 making = 0, taking = 0, incoming = 0, outgoing = 0;
   if (peer) {
     making = *made + 1;
@@ -193,7 +196,7 @@ __device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, cons
   }
   __syncthreads();
   if (o.span > 0) find_export(a, threadIdx.x, a.recv + o.low, o.span, &o.reference);
-  __syncthreads();
+  if (__syncthreads_or(fault != SHUNT_FAULT_NONE)) return false;
   if (threadIdx.x == 0 && o.span > 0) {
     o.reference = same_for_all_blocks(a, 1, o.reference);
     if (o.reference == 0) miss(a, a.recv + o.low, o.span);
@@ -214,6 +217,7 @@ __device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, cons
     }
   }
   between();
+  bool met = true;
   if (p == a.rank) o.to[p] = a.recv + m.recv_displ[p];
   if (peer) {
     if (m.send_count[p] >= offered_from(a)) {
@@ -222,11 +226,11 @@ __device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, cons
       void *pending = reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_PENDING + a.rank * 8);
       // The block that serves lane 0, whose count another one may find moved on if this
       // message goes through the channel.
-      const bool says = block_index() == (p + a.world - a.rank) % a.world * channel_blocks(a.world);
+      const bool says = block_index() == (p + a.rank) % a.world * channel_blocks(a.world);
       auto is = [&](uint4 packet) { return packet.y == flag && packet.w == flag; };
       auto is_later = [&](uint4 packet) { return int((packet.y - flag) << 1) > 0; };
       uint4 offer, terms;
-      bool offered, said = false;
+      bool offered, later, said = false;
       Wait wait(a);
       do {
         offer = load_packet(own(a) + SHUNT_OFF_OFFER + here * 16);
@@ -236,20 +240,22 @@ __device__ __forceinline__ void exchange_offers(const shunt_kernel_args &a, cons
         offered = is(offer) && is(terms) && (ll_word(offer) == 0 || ll_word(terms) == outgoing);
         // Nobody makes another offer before what this block was offered has landed, so
         // the one that this block has missed was of nothing.
-      } while (!offered && !is_later(offer) && !wait.over(p, taking, [&] {
+        later = is_later(offer);
+      } while (!offered && !later && !wait.over(p, taking, [&] {
         // The receiver may wait for another message: it learns what this one is.
         // Release: that those before it have landed comes before.
         if (says && !said) store_release(pending, outgoing);
         said = says;
         return false;
       }));
+      met = offered || later;
       // Before the count of what has landed, which this thread stores.
-      if (said) store_relaxed(pending, 0);
+      if (met && said) store_relaxed(pending, 0);
       fence_system();  // acquire: see above
       o.to[p] = offered ? import_address(a, p, ll_word(offer)) : 0;
     }
   }
-  __syncthreads();
+  return !__syncthreads_or(!met);
 }
 
 // Waits until the long message of a peer has been stored here. Acquires: it is
@@ -268,11 +274,14 @@ __device__ __forceinline__ void wait_landed(const shunt_kernel_args &a, int p, i
   }
 }
 
-// Which pair a block of so many for each rank serves, and which of its lanes a warp.
+// Which pair a block of so many for each rank serves, and which of its lanes a warp. The
+// same blocks serve a pair at both of its ends (peer + rank is alike), in the same order
+// even where one end has fewer blocks for it: so one resident block suffices, and in step
+// every rank sends to one.
 struct Service {
   int peer, block, lane, warps;
   __device__ __forceinline__ Service(const shunt_kernel_args &a, int blocks)
-      : peer((a.rank + block_index() / blocks) % a.world),
+      : peer((block_index() / blocks - a.rank + a.world) % a.world),
         block(block_index() % blocks),
         lane((threadIdx.x >> 5) * channel_blocks(a.world) + block),
         warps(channel_blocks(a.world) * SHUNT_MAX_WARPS) {}
@@ -337,7 +346,7 @@ constexpr int kTurnVectors = 8;
 __device__ __forceinline__ void exchange_messages(const shunt_kernel_args &a, const shunt_messages &m) {
   __shared__ Offers offers;
   Ahead ahead{};
-  exchange_offers(a, m, offers, [&] { ahead = send_ahead(a, m); });
+  if (!exchange_offers(a, m, offers, [&] { ahead = send_ahead(a, m); })) return;
   const char *send = reinterpret_cast<const char *>(a.send);
   const int p = threadIdx.x;
   // All blocks store to all ranks by turns, so that no two ranks store to the same one
@@ -393,11 +402,17 @@ __device__ __forceinline__ void all_to_all_v_on_device(const shunt_kernel_args_o
 }  // namespace shunt
 
 extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v(const __grid_constant__ shunt_kernel_args_v args) {
-  if (!shunt::spare_block()) shunt::all_to_all_v(args);
+  if (shunt::spare_block()) return;
+  shunt::all_to_all_v(args);
+  shunt::end();
 }
 extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_long(const __grid_constant__ shunt_kernel_args_v args) {
-  if (!shunt::spare_block()) shunt::all_to_all_v_long(args);
+  if (shunt::spare_block()) return;
+  shunt::all_to_all_v_long(args);
+  shunt::end();
 }
 extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_on_device(const __grid_constant__ shunt_kernel_args_on_device args) {
-  if (!shunt::spare_block()) shunt::all_to_all_v_on_device(args);
+  if (shunt::spare_block()) return;
+  shunt::all_to_all_v_on_device(args);
+  shunt::end();
 }

@@ -34,35 +34,42 @@ __device__ __forceinline__ void broadcast_ll(const shunt_kernel_args &a) {
   });
 }
 
-__device__ __forceinline__ void broadcast_ll128_body(const shunt_kernel_args &a) {
+// A warp that has given up gets false.
+__device__ __forceinline__ bool broadcast_ll128_body(const shunt_kernel_args &a) {
   const int blocks = broadcast_blocks(a.world), owners = a.world - 1;
   const char *send = reinterpret_cast<const char *>(a.send);
   char *recv = reinterpret_cast<char *>(a.recv);
   if (block_index() >= owners * blocks) {
     const int block = block_index() - owners * blocks;
     if (a.rank == a.root && block < kCopyBlocks) copy_bytes(recv, send, a.bytes, block * blockDim.x + threadIdx.x, kCopyBlocks * blockDim.x);
-    return;
+    return true;
   }
   const Lane l;
   const int index = block_index() % owners, owner = (a.root + 1 + index) % a.world, block = block_index() / owners;
   const int lanes = blocks * (blockDim.x >> 5), lane = (threadIdx.x >> 5) * blocks + block;
   const int64_t units = (a.bytes + kUnit - 1) / kUnit;
   const int64_t mine = units_of_lane(units_of_lane(units, index, owners), lane, lanes);
-  if (mine == 0) return;
+  if (mine == 0) return true;
   auto offset = [&](int64_t k) { return ((lane + k * lanes) * owners + index) * kUnit; };
   auto in_vain = [&] { return lane == 0 && contradicted(a, a.rank == owner ? a.root : owner, a.bytes); };
   if (a.rank == a.root) {
     Outlet outlet(a, owner, lane, a.bytes);
     for (int64_t k = 0; k < mine; k++) {
+      const u32 fault = k == 0 ? fault_of(a) : 0;  // of an earlier kernel
       const word2 w = load_unit<uint8_t>(l, send, offset(k), a.bytes);
       if (k == 0) outlet.settle();
-      outlet.wait(a);
+      if (__any_sync(~0u, fault != SHUNT_FAULT_NONE) || !outlet.wait(a)) return false;
       outlet.put(l, w);
     }
     outlet.close();
   } else if (a.rank != owner) {
     Inlet inlet(a, owner, lane, a.bytes);
-    for (int64_t k = 0; k < mine; k++) store_unit<uint8_t>(l, recv, offset(k), a.bytes, inlet.wait(a, l, in_vain));
+    if (__any_sync(~0u, fault_of(a) != SHUNT_FAULT_NONE)) return false;
+    for (int64_t k = 0; k < mine; k++) {
+      word2 w;
+      if (!inlet.wait(a, l, w, in_vain)) return false;
+      store_unit<uint8_t>(l, recv, offset(k), a.bytes, w);
+    }
     inlet.close();
   } else {
     // Ranks that forward nothing back wait only for this one, so the waits for
@@ -73,8 +80,10 @@ __device__ __forceinline__ void broadcast_ll128_body(const shunt_kernel_args &a)
     for (int p = 0; p < SHUNT_MAX_RANKS; p++)
       if (p < a.world && p != a.root && p != a.rank) sent[p] = *reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_SENT + channel_word(p, lane));
     const int64_t out = channel_offset(a.world, a.rank, lane);
+    if (__any_sync(~0u, fault_of(a) != SHUNT_FAULT_NONE)) return false;
     for (int64_t k = 0; k < mine; k++) {
-      const word2 w = inlet.wait(a, l, in_vain);
+      word2 w;
+      if (!inlet.wait(a, l, w, in_vain)) return false;
       Wait wait(a);
 #pragma unroll
       for (int p = 0; p < SHUNT_MAX_RANKS; p++) {
@@ -84,7 +93,7 @@ __device__ __forceinline__ void broadcast_ll128_body(const shunt_kernel_args &a)
         // As Outlet::ready, without keeping the credit.
         const char *credit = own(a) + SHUNT_OFF_CREDIT + channel_word(p, lane);
         while (__any_sync(~0u, unit - load_relaxed(credit) > SHUNT_RING))
-          if (__any_sync(~0u, wait.over(p, unit - SHUNT_RING))) break;
+          if (__any_sync(~0u, wait.over(p, unit - SHUNT_RING))) return false;
         ll128_store(l, a.region[p] + out + ring(unit), w, channel_flag(unit, a.bytes));
       }
       store_unit<uint8_t>(l, recv, offset(k), a.bytes, w);
@@ -96,6 +105,7 @@ __device__ __forceinline__ void broadcast_ll128_body(const shunt_kernel_args &a)
     }
     inlet.close();
   }
+  return true;
 }
 
 __device__ __forceinline__ void broadcast_ll128(const shunt_kernel_args &a) {
@@ -130,15 +140,12 @@ __device__ __forceinline__ void broadcast_direct(const shunt_kernel_args &a) {
   __shared__ Meeting m;
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT), *forwarded = epoch_of(a, SHUNT_CLASS_FORWARD);
   const u64 e = *epoch + 1;
-  if (!meet(a, m, e, 0, a.rank == a.root ? 0 : a.bytes)) {
-    broadcast_ll128_body(a);
-    part(a, e);
-    advance(epoch, e);
-    return;
-  }
-  if (a.world == 2) {
-    if (a.rank == a.root) broadcast_to_one(a, m);
-    part(a, e);
+  const Met all = meet(a, m, e, 0, a.rank == a.root ? 0 : a.bytes);
+  bool met = all != Met::kLost;
+  if (all != Met::kAll || a.world == 2) {
+    if (all == Met::kStrangers) met = broadcast_ll128_body(a);
+    else if (met && a.rank == a.root) broadcast_to_one(a, m);
+    part(a, e, met);
     advance(epoch, e);
     return;
   }
@@ -182,8 +189,8 @@ __device__ __forceinline__ void broadcast_direct(const shunt_kernel_args &a) {
       }
     } else {
       // Acquire: the chunk is visible from here, past L1.
-      if (threadIdx.x == 0) wait_for(a, own(a) + SHUNT_OFF_FORWARD + (block_index() * SHUNT_MAX_RANKS + a.root) * 8, base + k + 1, a.root);
-      __syncthreads();
+      if (threadIdx.x == 0) met = wait_for(a, own(a) + SHUNT_OFF_FORWARD + (block_index() * SHUNT_MAX_RANKS + a.root) * 8, base + k + 1, a.root);
+      if (__syncthreads_or(!met)) break;
       const int shard = (a.rank - a.root - 1 + a.world) % a.world;
       const int64_t at = shards.start(shard), length = shards.length(shard);
 #pragma unroll
@@ -196,7 +203,7 @@ __device__ __forceinline__ void broadcast_direct(const shunt_kernel_args &a) {
       }
     }
   }
-  part(a, e);
+  part(a, e, met);
   if (threadIdx.x == 0) *forwarded = base + mine;  // part has synchronized the block
   advance(epoch, e);
 }
@@ -211,9 +218,11 @@ __device__ __forceinline__ void broadcast_chain(const shunt_kernel_args &a) {
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT), *forwarded = epoch_of(a, SHUNT_CLASS_FORWARD);
   const u64 e = *epoch + 1;
   clear(moved);
-  if (!meet(a, m, e, 0, a.rank == a.root ? 0 : a.bytes)) {
-    broadcast_ll128_body(a);
-    part(a, e);
+  const Met all = meet(a, m, e, 0, a.rank == a.root ? 0 : a.bytes);
+  bool met = all != Met::kLost;
+  if (all != Met::kAll) {
+    if (met) met = broadcast_ll128_body(a);
+    part(a, e, met);
     advance(epoch, e);
     return;
   }
@@ -236,7 +245,8 @@ __device__ __forceinline__ void broadcast_chain(const shunt_kernel_args &a) {
         for (int u = 0; u < kWords; u++) w[u] = load_words<uint8_t>(send, offset + u * kMoverStride, a.bytes);
       } else {
         // Acquire: the chunk is visible from here, past L1.
-        wait_word(a, SHUNT_OFF_FORWARD, previous, base + k + 1, seen);
+        met = wait_word(a, SHUNT_OFF_FORWARD, previous, base + k + 1, seen);
+        if (!met) break;
 #pragma unroll
         for (int u = 0; u < kWords; u++) w[u] = load_peer_words<uint8_t>(a.recv, offset + u * kMoverStride, a.bytes);
       }
@@ -248,11 +258,12 @@ __device__ __forceinline__ void broadcast_chain(const shunt_kernel_args &a) {
       }
       move_on(moved, u32(k + 1));
     }
+    if (!met) move_on(moved, kLost);
   } else if (warp == kMovers && place + 2 < a.world) {
     tell_next(a, moved, SHUNT_OFF_FORWARD, next, base, u32(mine));
   }
   // The last rank learns from the end barrier that all is there.
-  part(a, e);
+  part(a, e, met);
   if (threadIdx.x == 0) *forwarded = base + mine;  // part has synchronized the block
   advance(epoch, e);
 }

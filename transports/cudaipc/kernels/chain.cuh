@@ -14,7 +14,7 @@ __device__ __forceinline__ int64_t chain_word(int rank) { return (block_index() 
 constexpr int kMovers = SHUNT_MAX_WARPS - 1;
 constexpr int kMoverStride = kMovers * 32 * 16;  // bytes that the movers move with a vector each
 
-// Chunks that each mover of a block has moved.
+// Chunks that each mover of a block has moved, or kLost.
 struct Moved {
   u32 done[kMovers];
 };
@@ -31,9 +31,10 @@ __device__ __forceinline__ void move_on(Moved &moved, u32 chunks) {
 }
 
 // Waits until the word that a peer raises here has reached a value; seen is what
-// this warp saw last. Acquires, for the whole warp, which calls it.
-__device__ __forceinline__ void wait_word(const shunt_kernel_args &a, int64_t offset, int peer, u64 value, u64 &seen) {
-  if ((long long)(seen - value) >= 0) return;
+// this warp saw last. Acquires, for the whole warp, which calls it and gets false if the
+// wait was given up.
+[[nodiscard]] __device__ __forceinline__ bool wait_word(const shunt_kernel_args &a, int64_t offset, int peer, u64 value, u64 &seen) {
+  if ((long long)(seen - value) >= 0) return true;
   if ((threadIdx.x & 31) == 0) {
     const char *word = own(a) + offset + chain_word(peer);
     Wait wait(a);
@@ -42,14 +43,17 @@ __device__ __forceinline__ void wait_word(const shunt_kernel_args &a, int64_t of
   }
   seen = __shfl_sync(~0u, seen, 0);
   __syncwarp();
+  return (long long)(seen - value) >= 0;
 }
 
 // The teller: raises this rank's word at the next rank to base plus what all movers
-// have done, until that is the limit.
+// have done, until that is the limit or one of them has given up: its chunks count on
+// nothing that may be told.
 __device__ __forceinline__ void tell_next(const shunt_kernel_args &a, Moved &moved, int64_t offset, int next, u64 base, u32 limit) {
   const int lane = threadIdx.x & 31;
   for (u32 told = 0; told < limit;) {
-    u32 done = lane < kMovers ? load_acquire_shared(&moved.done[lane]) : ~0u;
+    u32 done = lane < kMovers ? load_acquire_shared(&moved.done[lane]) : limit;
+    if (__any_sync(~0u, done == kLost)) return;
 #pragma unroll
     for (int other = 16; other > 0; other /= 2) done = min(done, __shfl_xor_sync(~0u, done, other));
     if (done == told) continue;

@@ -91,16 +91,19 @@ class Outlet {
     credit_ = __shfl_sync(~0u, load_relaxed(credit_word_), 0);
     return sent_ + 1 - credit_ <= SHUNT_RING;
   }
-  __device__ __forceinline__ void wait(const shunt_kernel_args &a) {
+  // False if it was given up.
+  [[nodiscard]] __device__ __forceinline__ bool wait(const shunt_kernel_args &a) {
     Wait w(a);
     while (!ready())
-      if (__any_sync(~0u, w.over(peer_, sent_ + 1 - SHUNT_RING))) return;
+      if (__any_sync(~0u, w.over(peer_, sent_ + 1 - SHUNT_RING))) return false;
+    return true;
   }
   __device__ __forceinline__ void put(const Lane &l, word2 w) {
     sent_++;
     ll128_store(l, slot_ + ring(sent_), w, channel_flag(sent_, bytes_));
   }
-  // Keeps the count for the next call. Every lane has read it by then.
+  // Keeps the count for the next call. Every lane has read it by then. A warp that has
+  // given up closes nothing: no call comes after.
   __device__ __forceinline__ void close() {
     __syncwarp();
     if ((threadIdx.x & 31) == 0) *count_ = sent_;
@@ -137,14 +140,14 @@ class Inlet {
     if ((received_ & 3) == 0) post();
     return true;
   }
-  // in_vain as for Wait::over.
+  // Takes the next unit when it is there; false if the wait was given up. in_vain as for
+  // Wait::over.
   template <class InVain>
-  __device__ __forceinline__ word2 wait(const shunt_kernel_args &a, const Lane &l, InVain in_vain) {
+  [[nodiscard]] __device__ __forceinline__ bool wait(const shunt_kernel_args &a, const Lane &l, word2 &w, InVain in_vain) {
     Wait give_up(a);
-    word2 w;
     while (!take(l, w))
-      if (__any_sync(~0u, give_up.over(peer_, received_ + 1, in_vain))) break;
-    return w;
+      if (__any_sync(~0u, give_up.over(peer_, received_ + 1, in_vain))) return false;
+    return true;
   }
   __device__ __forceinline__ void close() {
     __syncwarp();

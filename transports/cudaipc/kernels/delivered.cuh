@@ -48,10 +48,14 @@ __device__ __forceinline__ void tell_combined(const shunt_kernel_args &a, int ch
 // Waits until a peer's engines have delivered so many chunks. Acquires: what they
 // wrote before its turn said so is visible. All blocks look at the same word, which
 // without a rest slows down what arrives by a fifth.
-__device__ __forceinline__ void wait_delivered(const shunt_kernel_args &a, u64 number, int peer) {
+[[nodiscard]] __device__ __forceinline__ bool wait_delivered(const shunt_kernel_args &a, u64 number, int peer) {
   const char *word = own(a) + SHUNT_OFF_DELIVERED + peer * 8;
   Wait wait(a);
-  while ((long long)(load_acquire(word) - number) < 0 && !wait.over(peer, number)) __nanosleep(1000);
+  while ((long long)(load_acquire(word) - number) < 0) {
+    if (wait.over(peer, number)) return false;
+    __nanosleep(1000);
+  }
+  return true;
 }
 
 // Where rank s's part of this rank's shard is.
@@ -110,12 +114,13 @@ __device__ __forceinline__ void all_reduce_delivered(const shunt_kernel_args &a)
   begin();
   const u64 base = *turn_of(a);  // the turn that moves it on waits for all blocks to have combined
   const int p = threadIdx.x;
+  bool met = fault_of(a) == SHUNT_FAULT_NONE;  // of an earlier kernel
   int64_t at = 0, length = first_delivery(a.bytes);
 #pragma unroll 1
   for (int chunk = 0; chunk < kDeliveries; chunk++) {
     const u64 number = base + chunk + 1;
-    if (p < a.world && p != a.rank) wait_delivered(a, number, p);
-    __syncthreads();
+    if (p < a.world && p != a.rank) met = met && wait_delivered(a, number, p);
+    if (__syncthreads_or(!met)) return;
     if (kAny) combine_any<T>(a, at, length);
     else combine_aligned<T, 4, 4>(a, at, length);
     tell_combined(a, chunk, number);

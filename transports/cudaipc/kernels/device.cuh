@@ -122,14 +122,33 @@ __device__ __forceinline__ void join_warps() {
 
 // ---- launch order ---------------------------------------------------------
 
-// Every kernel begins with this. With programmatic dependent launch the next
-// kernel of the stream may be scheduled now, and this one goes on only when the
-// previous one has ended and its writes are visible; otherwise both do nothing.
-__device__ __forceinline__ void begin() {
+// With programmatic dependent launch the next kernel of the stream may be scheduled
+// while this one runs, and holds its multiprocessors while it waits for this one's end.
+// So a kernel of many blocks lets it begin only once it waits for no peer any more:
+// two of them, waiting, would leave no place for work of another stream that the peer
+// waits for. Few blocks leave enough.
+constexpr int kFewBlocks = 16;
+
+__device__ __forceinline__ void let_next_begin() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Every kernel begins with this: it goes on only when the previous kernel has ended and
+// its writes are visible.
+__device__ __forceinline__ void begin() {
+  if (block_count() <= kFewBlocks) let_next_begin();
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+
+// Every kernel that waits for peers ends with this.
+__device__ __forceinline__ void end() {
+  if (block_count() <= kFewBlocks) return;
+  __syncthreads();  // the whole block has waited for the last time
+  let_next_begin();
 }
 
 // ---- waiting --------------------------------------------------------------
@@ -144,9 +163,22 @@ __device__ __forceinline__ char *own(const shunt_kernel_args &a) { return reinte
 
 constexpr u32 kLook = 512;  // spins of a wait from one look at why it may be given up to the next
 
-// A bounded wait. Given up, it records why and whom it waited for; the kernel
-// then runs to its end on whatever it has read: no thread leaves early, so no
-// barrier of the block is missed, and every later wait gives up at once.
+// The kind of this rank's fault: not SHUNT_FAULT_NONE once a wait was given up, in this
+// kernel or in one before it. A kernel loads it beside its epoch, before it stores to a
+// peer; to be under way beside other loads, and not before them, it is used behind them.
+__device__ __forceinline__ u32 fault_of(const shunt_kernel_args &a) {
+  return *reinterpret_cast<const volatile u32 *>(own(a) + SHUNT_OFF_FAULT);
+}
+
+// What a warp that has given up leaves in a word that other warps of its block wait for.
+constexpr u32 kLost = ~0u;
+
+// A bounded wait. Given up, it records why and which peer it waited for. A kernel that
+// has given up publishes nothing and touches no peer: what it was to store depends on
+// what has not come. So every function that waits returns whether it has met what it
+// waited for. Threads that learn that a wait was given up run to the kernel's end without
+// touching memory of peers: no thread leaves early, so no barrier of the block is missed.
+// Threads that do not depend on the wait go on; their own waits give up soon.
 class Wait {
  public:
   __device__ __forceinline__ explicit Wait(const shunt_kernel_args &args) : a(args), spins(0), since(0) {}
@@ -170,10 +202,6 @@ class Wait {
 
  private:
   static constexpr u64 kOver = ~0ull;
-
-  static __device__ __forceinline__ u32 fault_of(const shunt_kernel_args &a) {
-    return *reinterpret_cast<const volatile u32 *>(own(a) + SHUNT_OFF_FAULT);  // its kind
-  }
 
   // Answers when the wait began, or kOver. Apart from the loop, by value, so
   // that nothing of a wait lives in memory.
@@ -229,10 +257,11 @@ __device__ __forceinline__ void tell_contradiction(const shunt_kernel_args &a, u
 
 // Waits until a counter has reached a value, by signed difference. Acquires:
 // what the peer wrote before it raised the counter is visible afterwards.
-__device__ __forceinline__ void wait_for(const shunt_kernel_args &a, const void *counter, u64 value, int peer) {
+[[nodiscard]] __device__ __forceinline__ bool wait_for(const shunt_kernel_args &a, const void *counter, u64 value, int peer) {
   Wait wait(a);
   while ((long long)(load_acquire(counter) - value) < 0)
-    if (wait.over(peer, value)) return;
+    if (wait.over(peer, value)) return false;
+  return true;
 }
 
 // ---- epochs ---------------------------------------------------------------

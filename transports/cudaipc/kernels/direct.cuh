@@ -21,7 +21,11 @@ struct Meeting {
   double scalar[SHUNT_MAX_RANKS];
   u64 mine[2];  // references to this rank's send and recv
   int strangers;  // a buffer of someone cannot be reached
+  int lost;       // a wait was given up: nothing above is to be used
 };
+
+// What comes of the start barrier, for all threads that take part.
+enum class Met { kAll, kStrangers, kLost };
 
 // A reference: export number + 1 above bit 48, offset below; 0: unreachable.
 constexpr int kOffsetBits = 48;
@@ -70,24 +74,26 @@ __device__ __forceinline__ u64 import_address(const shunt_kernel_args &a, int pe
   return (reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_IMPORTS) + peer * SHUNT_MAX_EXPORTS)[index] + (reference & ((1ull << kOffsetBits) - 1));
 }
 
-// The start barrier. True if all buffers can be reached; the answer is the same
-// on all ranks. No bytes need no address; a negative number is a buffer that
+// The start barrier. kAll if all buffers can be reached, otherwise kStrangers: all ranks
+// that are not kLost get the same. No bytes need no address; a negative number is a buffer that
 // peers must not reach. t counts the threads that take part, of whom there are
 // at least SHUNT_MAX_EXPORTS; join is a barrier among them.
 template <class Join>
-__device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64 e, int64_t send_bytes, int64_t recv_bytes, int t, Join join) {
+[[nodiscard]] __device__ __forceinline__ Met meet(const shunt_kernel_args &a, Meeting &m, u64 e, int64_t send_bytes, int64_t recv_bytes, int t, Join join) {
+  const u32 fault = fault_of(a);  // of an earlier kernel; under way beside the exports
   if (t == 0) {
     m.mine[0] = send_bytes == 0 ? kNothing : 0;
     m.mine[1] = recv_bytes == 0 ? kNothing : 0;
-    m.strangers = 0;
+    m.strangers = m.lost = 0;
   }
   join();
   if (send_bytes > 0) find_export(a, t, a.send, send_bytes, &m.mine[0]);
   if (recv_bytes > 0) find_export(a, t, a.recv, recv_bytes, &m.mine[1]);
   join();
   if (t < 2 && (t == 0 ? send_bytes : recv_bytes) > 0) m.mine[t] = same_for_all_blocks(a, t, m.mine[t]);
+  if (fault != SHUNT_FAULT_NONE) m.lost = 1;
   join();
-  if (t < a.world) {
+  if (t < a.world && m.lost == 0) {
     const int p = t;
     if (p == a.rank) {
       m.send[p] = a.send;
@@ -109,44 +115,54 @@ __device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64
       ll_store(slot + 32, __double_as_longlong(a.scalar), flag);
       const char *hello = own(a) + SHUNT_OFF_HELLO + (block_index() * SHUNT_MAX_RANKS + p) * 64;
       u64 word[3];
+      bool met = true;
       Wait wait(a);
 #pragma unroll
       for (int i = 0; i < 3; i++) {
         uint4 packet;
-        do packet = load_packet(hello + i * 16);
-        while ((packet.y != flag || packet.w != flag) && !wait.over(p, e));
+        do {
+          packet = load_packet(hello + i * 16);
+          met = packet.y == flag && packet.w == flag;
+        } while (!met && !wait.over(p, e));
+        if (!met) break;
         word[i] = ll_word(packet);
       }
       // Acquire: the peer's send, as its stream left it, is visible from here.
       fence_system();
-      if (word[0] == 0 || word[1] == 0) m.strangers = 1;
-      m.send[p] = import_address(a, p, word[0]);
-      m.recv[p] = import_address(a, p, word[1]);
-      m.scalar[p] = __longlong_as_double(word[2]);
+      if (met) {
+        if (word[0] == 0 || word[1] == 0) m.strangers = 1;
+        m.send[p] = import_address(a, p, word[0]);
+        m.recv[p] = import_address(a, p, word[1]);
+        m.scalar[p] = __longlong_as_double(word[2]);
+      } else {
+        m.lost = 1;  // the words are those of an earlier call
+      }
     }
   }
   join();
-  return m.strangers == 0;
+  return m.lost ? Met::kLost : m.strangers ? Met::kStrangers : Met::kAll;
 }
 
 // The same by the whole block.
-__device__ __forceinline__ bool meet(const shunt_kernel_args &a, Meeting &m, u64 e, int64_t send_bytes, int64_t recv_bytes) {
+[[nodiscard]] __device__ __forceinline__ Met meet(const shunt_kernel_args &a, Meeting &m, u64 e, int64_t send_bytes, int64_t recv_bytes) {
   return meet(a, m, e, send_bytes, recv_bytes, threadIdx.x, [] { __syncthreads(); });
 }
 
 // The end barrier, also after falling back, so that no start barrier is
 // overwritten before it is read: this block's stores to peers are visible to them, and theirs
-// here; nobody reads this rank's memory any more.
-__device__ __forceinline__ void part(const shunt_kernel_args &a, u64 e) {
-  __syncthreads();
+// here; nobody reads this rank's memory any more. met is whether this thread has given up
+// nothing: a block that has does not say that it is done.
+__device__ __forceinline__ void part(const shunt_kernel_args &a, u64 e, bool met) {
+  met = !__syncthreads_or(!met);
   if (threadIdx.x == blockDim.x - 1) forget_choice(a);
   const int p = threadIdx.x;
-  if (p < a.world && p != a.rank) {
+  if (met && p < a.world && p != a.rank) {
     // Release: the whole block's stores and reads, ordered by __syncthreads,
     // come before the count.
     store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DONE + (block_index() * SHUNT_MAX_RANKS + a.rank) * 8), e);
-    // wait_for acquires: the peer's stores to recv are visible to what follows.
-    wait_for(a, own(a) + SHUNT_OFF_DONE + (block_index() * SHUNT_MAX_RANKS + p) * 8, e, p);
+    // wait_for acquires: the peer's stores to recv are visible to what follows, which
+    // touches no peer.
+    (void)wait_for(a, own(a) + SHUNT_OFF_DONE + (block_index() * SHUNT_MAX_RANKS + p) * 8, e, p);
   }
 }
 
@@ -213,9 +229,11 @@ __device__ __forceinline__ void gather_direct(const shunt_kernel_args &a) {
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
   const u64 e = *epoch + 1;
   // In place, a peer's block would land on a block not yet sent.
-  if (!meet(a, m, e, 0, kSpread && a.send == a.recv ? -1 : a.bytes * a.world)) {
-    gather_ll128_body<kSpread>(a);
-  } else {
+  const Met all = meet(a, m, e, 0, kSpread && a.send == a.recv ? -1 : a.bytes * a.world);
+  bool met = all != Met::kLost;
+  if (all == Met::kStrangers) {
+    met = gather_ll128_body<kSpread>(a);
+  } else if (met) {
     if (!kSpread) {
       const char *send = reinterpret_cast<const char *>(a.send);
       each_vector<4>(a.bytes, [&](int64_t i, int64_t step) {
@@ -235,7 +253,7 @@ __device__ __forceinline__ void gather_direct(const shunt_kernel_args &a) {
       spread_direct(a, m);
     }
   }
-  part(a, e);
+  part(a, e, met);
   advance(epoch, e);
 }
 
@@ -345,16 +363,18 @@ __device__ __forceinline__ void reduce_scatter_direct(const shunt_kernel_args &a
   __shared__ Meeting m;
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
   const u64 e = *epoch + 1;
-  if (!meet(a, m, e, a.bytes * a.world, 0)) {
-    reduce_scatter_ll128_body<T>(a);
-  } else {
+  const Met all = meet(a, m, e, a.bytes * a.world, 0);
+  bool met = all != Met::kLost;
+  if (all == Met::kStrangers) {
+    met = reduce_scatter_ll128_body<T>(a);
+  } else if (met) {
     char *const recv[] = {reinterpret_cast<char *>(a.recv)};
     if (is_pair<T>(a, m, a.rank * a.bytes, a.recv))
       pull_pair<T>(a, m, a.rank * a.bytes, a.bytes, recv);
     else
       pull_shard<T>(a, m, a.rank * a.bytes, a.bytes, [&](int64_t offset, word2 w) { store_words<T>(recv[0], offset, a.bytes, w); });
   }
-  part(a, e);
+  part(a, e, met);
   advance(epoch, e);
 }
 
@@ -367,9 +387,11 @@ __device__ __forceinline__ void all_reduce_direct(const shunt_kernel_args &a) {
   __shared__ Meeting m;
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
   const u64 e = *epoch + 1;
-  if (!meet(a, m, e, a.bytes, a.bytes)) {
-    two_shot_ll128<T, false>(a);
-  } else {
+  const Met all = meet(a, m, e, a.bytes, a.bytes);
+  bool met = all != Met::kLost;
+  if (all == Met::kStrangers) {
+    met = two_shot_ll128<T, false>(a);
+  } else if (met) {
     const Shards shards(a.bytes, a.world);
     const int64_t at = shards.start(a.rank), length = shards.length(a.rank);
     if (is_pair<T>(a, m, at, m.recv[0] | m.recv[1])) {
@@ -384,7 +406,7 @@ __device__ __forceinline__ void all_reduce_direct(const shunt_kernel_args &a) {
       });
     }
   }
-  part(a, e);
+  part(a, e, met);
   advance(epoch, e);
 }
 

@@ -186,7 +186,9 @@ __device__ __forceinline__ u64 premultiply(int op, double factor, u64 word) {
 #define SHUNT_KERNEL_STORED(name, body, dtype, T)                                                       \
   extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1)                                    \
       name##_##dtype(const __grid_constant__ shunt_kernel_args args) {                                  \
-    if (!shunt::spare_block()) body<T>(args);                                                           \
+    if (shunt::spare_block()) return;                                                                   \
+    body<T>(args);                                                                                      \
+    shunt::end();                                                                                       \
   }
 
 }  // namespace shunt

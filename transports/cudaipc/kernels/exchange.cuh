@@ -23,7 +23,8 @@ __device__ __forceinline__ void exchange_ll(const shunt_kernel_args &a, u64 from
   int64_t i = int64_t(block_index()) * blockDim.x + threadIdx.x;
   for (int64_t round = 0; round < rounds; round++, i += step) {
     // The caller's memory is read before anything depends on the epoch, so that
-    // both reads are under way at once.
+    // both reads are under way at once; and so is the fault of an earlier kernel.
+    const u32 fault = round == 0 ? fault_of(a) : 0;
     u64 outgoing[kSpread ? SHUNT_MAX_RANKS : 1], mine = 0;
     if (kSpread) {
 #pragma unroll
@@ -32,6 +33,7 @@ __device__ __forceinline__ void exchange_ll(const shunt_kernel_args &a, u64 from
     } else {
       mine = source(load_word<T>(send, i * 8, a.bytes));
     }
+    if (fault != SHUNT_FAULT_NONE) break;
     const u64 e = base + 1 + round;
     const bool active = i < packets || rounds > 1 || threadIdx.x == 0;
     ll_refresh(a, e, active);
@@ -48,7 +50,7 @@ __device__ __forceinline__ void exchange_ll(const shunt_kernel_args &a, u64 from
           mine = word;
       }
       u64 words[SHUNT_MAX_RANKS];
-      ll_wait_all(a, e, words);
+      if (!ll_wait_all(a, e, words)) break;
 #pragma unroll
       for (int s = 0; s < SHUNT_MAX_RANKS; s++) words[s] = s == a.rank ? mine : words[s];
       sink(i * 8, words);
@@ -57,9 +59,10 @@ __device__ __forceinline__ void exchange_ll(const shunt_kernel_args &a, u64 from
   advance(epoch, base + rounds);
 }
 
-// The same in units of a warp: sink(lane, offset, lines).
+// The same in units of a warp: sink(lane, offset, lines). A warp that has given up gets
+// false.
 template <class T, bool kSpread, class Source, class Sink>
-__device__ __forceinline__ void exchange_ll128(const shunt_kernel_args &a, Source source, Sink sink) {
+__device__ __forceinline__ bool exchange_ll128(const shunt_kernel_args &a, Source source, Sink sink) {
   u64 *epoch = epoch_of(a, SHUNT_CLASS_LL128);
   const u64 base = *epoch + 1;
   const Lane l;
@@ -72,6 +75,7 @@ __device__ __forceinline__ void exchange_ll128(const shunt_kernel_args &a, Sourc
     return word2{source(w.x), source(w.y)};
   };
   auto emit = [&](int64_t round) {
+    const u32 fault = round == 0 ? fault_of(a) : 0;  // of an earlier kernel
     const u64 unit = base + round;
     const int64_t slot = out + ring(unit);
     word2 lines[SHUNT_MAX_RANKS];
@@ -80,24 +84,30 @@ __device__ __forceinline__ void exchange_ll128(const shunt_kernel_args &a, Sourc
       if (k >= a.world) break;
       if (kSpread || k == 1) lines[k] = load(a.rank + k < a.world ? a.rank + k : a.rank + k - a.world, round);
     }
+    if (__any_sync(~0u, fault != SHUNT_FAULT_NONE)) return false;
 #pragma unroll
     for (int k = 1; k < SHUNT_MAX_RANKS; k++) {
       if (k >= a.world) break;
       const int p = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
       ll128_store(l, a.region[p] + slot, kSpread ? lines[k] : lines[1], unit);
     }
+    return true;
   };
-  for (int64_t round = 0; round < deal.ahead; round++) emit(round);
-  for (int64_t round = 0; round < deal.mine; round++) {
-    if (round + deal.ahead < deal.mine) emit(round + deal.ahead);
+  bool met = true;
+  for (int64_t round = -int64_t(deal.ahead); round < deal.mine; round++) {
+    if (round + deal.ahead < deal.mine) met = emit(round + deal.ahead);
+    if (!met) break;
+    if (round < 0) continue;
     const word2 mine = load(a.rank, round);
     word2 lines[SHUNT_MAX_RANKS];
-    ll128_wait_all(a, l, in + ring(base + round), base + round, lines);
+    met = ll128_wait_all(a, l, in + ring(base + round), base + round, lines);
+    if (!met) break;
 #pragma unroll
     for (int s = 0; s < SHUNT_MAX_RANKS; s++) lines[s] = select(s == a.rank, mine, lines[s]);
     sink(l, deal.offset(round), lines);
   }
   advance(epoch, base - 1 + deal.rounds);
+  return met;
 }
 
 // Sinks that lay the blocks out in rank order in recv.
@@ -119,9 +129,9 @@ __device__ __forceinline__ void gather_ll(const shunt_kernel_args &a) {
 }
 
 template <bool kSpread>
-__device__ __forceinline__ void gather_ll128_body(const shunt_kernel_args &a) {
+__device__ __forceinline__ bool gather_ll128_body(const shunt_kernel_args &a) {
   char *recv = reinterpret_cast<char *>(a.recv);
-  exchange_ll128<uint8_t, kSpread>(a, Unchanged(), [&](const Lane &l, int64_t offset, const word2(&lines)[SHUNT_MAX_RANKS]) {
+  return exchange_ll128<uint8_t, kSpread>(a, Unchanged(), [&](const Lane &l, int64_t offset, const word2(&lines)[SHUNT_MAX_RANKS]) {
 #pragma unroll
     for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
       if (s >= a.world) break;
@@ -141,5 +151,7 @@ __device__ __forceinline__ void gather_ll128(const shunt_kernel_args &a) {
 // One entry point whose body does not depend on the dtype.
 #define SHUNT_KERNEL_BYTES(name, body)                                                                     \
   extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) name(const __grid_constant__ shunt_kernel_args args) { \
-    if (!shunt::spare_block()) body(args);                                                                 \
+    if (shunt::spare_block()) return;                                                                      \
+    body(args);                                                                                            \
+    shunt::end();                                                                                          \
   }

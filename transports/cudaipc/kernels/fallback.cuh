@@ -8,9 +8,9 @@
 namespace shunt {
 
 template <class T>
-__device__ __forceinline__ void reduce_scatter_ll128_body(const shunt_kernel_args &a) {
+__device__ __forceinline__ bool reduce_scatter_ll128_body(const shunt_kernel_args &a) {
   char *recv = reinterpret_cast<char *>(a.recv);
-  exchange_ll128<T, true>(
+  return exchange_ll128<T, true>(
       a, [&](u64 word) { return premultiply<T>(a.op, a.scalar, word); },
       [&](const Lane &l, int64_t offset, const word2(&lines)[SHUNT_MAX_RANKS]) {
         store_unit<T>(l, recv, offset, a.bytes, reduce_lines<T>(a, lines));
@@ -44,6 +44,7 @@ __device__ __forceinline__ void reduce_ll128_body(const shunt_kernel_args &a) {
   const int64_t units = (a.bytes + kUnit - 1) / kUnit;
   const int64_t mine = units_of_lane(units_of_lane(units, index, owners), lane, lanes);
   if (mine == 0) return;
+  const u32 fault = fault_of(a);  // of an earlier kernel
   const char *send = reinterpret_cast<const char *>(a.send);
   char *recv = reinterpret_cast<char *>(a.recv);
   auto offset = [&](int64_t k) { return ((lane + k * lanes) * owners + index) * kUnit; };
@@ -60,6 +61,7 @@ __device__ __forceinline__ void reduce_ll128_body(const shunt_kernel_args &a) {
     Wait wait(a);
     word2 next = load(0);
     outlet.settle();
+    if (__any_sync(~0u, fault != SHUNT_FAULT_NONE)) return;
     for (int64_t sent = 0, taken = 0; sent < mine || taken < results;) {
       bool moved = false;
       if (sent < mine && outlet.ready()) {
@@ -73,7 +75,7 @@ __device__ __forceinline__ void reduce_ll128_body(const shunt_kernel_args &a) {
         taken++;
         moved = true;
       }
-      if (!moved && __any_sync(~0u, wait.over(owner, inlet.next(), [&] { return lane == 0 && results > 0 && contradicted(a, owner, a.bytes); }))) break;
+      if (!moved && __any_sync(~0u, wait.over(owner, inlet.next(), [&] { return lane == 0 && results > 0 && contradicted(a, owner, a.bytes); }))) return;
     }
     outlet.close();
     if (results > 0) inlet.close();
@@ -86,11 +88,13 @@ __device__ __forceinline__ void reduce_ll128_body(const shunt_kernel_args &a) {
     if (s < a.world && s != a.rank) received[s] = *reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_RECEIVED + channel_word(s, lane));
   word2 next = load(0);
   outlet.settle();
+  if (__any_sync(~0u, fault != SHUNT_FAULT_NONE)) return;
   for (int64_t k = 0; k < mine; k++) {
     word2 lines[SHUNT_MAX_RANKS];
     auto flag = [&](int s) { return channel_flag(received[s] + 1 + k, a.bytes); };
-    ll128_wait_each(a, l, [&](int s) { return own(a) + channel_offset(a.world, s, lane) + ring(received[s] + 1 + k); }, flag,
-                    [&] { return block_index() < owners && threadIdx.x < 32 && contradicted_by_any(a); }, lines);
+    if (!ll128_wait_each(a, l, [&](int s) { return own(a) + channel_offset(a.world, s, lane) + ring(received[s] + 1 + k); }, flag,
+                         [&] { return block_index() < owners && threadIdx.x < 32 && contradicted_by_any(a); }, lines))
+      return;
     // As Inlet::take: the vote was the whole warp's, so the slots have been read.
     if ((threadIdx.x & 31) == 0) {
 #pragma unroll
@@ -105,7 +109,7 @@ __device__ __forceinline__ void reduce_ll128_body(const shunt_kernel_args &a) {
     for (int s = 0; s < SHUNT_MAX_RANKS; s++) lines[s] = select(s == a.rank, next, lines[s]);
     const word2 result = reduce_lines<T>(a, lines);
     if (k + 1 < mine) next = load(k + 1);
-    outlet.wait(a);
+    if (!outlet.wait(a)) return;
     outlet.put(l, result);
   }
   outlet.close();

@@ -49,8 +49,8 @@ __device__ __forceinline__ void ll_refresh(const shunt_kernel_args &a, u64 epoch
 __device__ __forceinline__ u64 ll_word(uint4 packet) { return u64(packet.x) | u64(packet.z) << 32; }
 
 // Waits for the packets of every peer at once; words[s] becomes that of rank s,
-// words[own rank] is left alone.
-__device__ __forceinline__ void ll_wait_all(const shunt_kernel_args &a, u64 epoch, u64 (&words)[SHUNT_MAX_RANKS]) {
+// words[own rank] is left alone. False if the wait was given up.
+[[nodiscard]] __device__ __forceinline__ bool ll_wait_all(const shunt_kernel_args &a, u64 epoch, u64 (&words)[SHUNT_MAX_RANKS]) {
   const u32 flag = ll_flag(epoch);
   const char *slot = own(a) + ll_offset(a.world, epoch, 0);
   Wait wait(a);
@@ -71,6 +71,7 @@ __device__ __forceinline__ void ll_wait_all(const shunt_kernel_args &a, u64 epoc
       words[s] = ll_word(packet[s]);
     }
   } while (missing >= 0 && !wait.over(missing, epoch));
+  return missing < 0;
 }
 
 }  // namespace shunt

@@ -61,21 +61,11 @@ __device__ __forceinline__ void ll128_store(const Lane &l, u64 slot, word2 w, u6
   store_line(reinterpret_cast<void *>(slot), w);
 }
 
-// Waits for one unit of one peer; the whole warp calls it.
-__device__ __forceinline__ word2 ll128_wait(const shunt_kernel_args &a, const Lane &l, const char *slot, u64 flag, int peer) {
-  Wait wait(a);
-  for (;;) {
-    const word2 w = load_line(slot);
-    if (!__any_sync(~0u, l.flag && w.y != flag)) return w;
-    if (__any_sync(~0u, wait.over(peer, flag))) return w;
-  }
-}
-
 // Waits for one unit of every peer; w[s] becomes that of rank s, w[own rank] is
 // left alone. slot(s) and flag(s) say where and for what, in_vain as for Wait::over.
-// The whole warp calls it.
+// The whole warp calls it, and gets false if the wait was given up.
 template <class Slot, class Flag, class InVain>
-__device__ __forceinline__ void ll128_wait_each(const shunt_kernel_args &a, const Lane &l, Slot slot, Flag flag, InVain in_vain, word2 (&w)[SHUNT_MAX_RANKS]) {
+[[nodiscard]] __device__ __forceinline__ bool ll128_wait_each(const shunt_kernel_args &a, const Lane &l, Slot slot, Flag flag, InVain in_vain, word2 (&w)[SHUNT_MAX_RANKS]) {
   Wait wait(a);
   for (;;) {
     int missing = -1;
@@ -89,15 +79,15 @@ __device__ __forceinline__ void ll128_wait_each(const shunt_kernel_args &a, cons
       if (s >= a.world) break;
       if (s != a.rank && l.flag && w[s].y != flag(s)) missing = s;
     }
-    if (!__any_sync(~0u, missing >= 0)) return;
-    if (__any_sync(~0u, wait.over(missing < 0 ? 0 : missing, flag(0), in_vain))) return;
+    if (!__any_sync(~0u, missing >= 0)) return true;
+    if (__any_sync(~0u, wait.over(missing < 0 ? 0 : missing, flag(0), in_vain))) return false;
   }
 }
 
 // The same where all ranks run alike; first is the slot of source 0.
-__device__ __forceinline__ void ll128_wait_all(const shunt_kernel_args &a, const Lane &l, const char *first, u64 unit,
-                                               word2 (&w)[SHUNT_MAX_RANKS]) {
-  ll128_wait_each(a, l, [&](int s) { return first + s * kLL128SourceStride; }, [&](int) { return unit; }, [] { return false; }, w);
+[[nodiscard]] __device__ __forceinline__ bool ll128_wait_all(const shunt_kernel_args &a, const Lane &l, const char *first, u64 unit,
+                                                             word2 (&w)[SHUNT_MAX_RANKS]) {
+  return ll128_wait_each(a, l, [&](int s) { return first + s * kLL128SourceStride; }, [&](int) { return unit; }, [] { return false; }, w);
 }
 
 // How the units of a message are dealt to the warps of a grid. Neighbouring

@@ -6,7 +6,9 @@
 
 namespace shunt {
 
-// recv = send, bytes long. One of them is memory of a peer.
+// recv = send, bytes long. One of them is memory of a peer. It copies whatever became of
+// earlier kernels, as an engine does, which nobody can stop: the signal behind it does
+// not come.
 __device__ __forceinline__ void one_sided_copy(const shunt_kernel_args &a) {
   begin();
   copy_bytes(reinterpret_cast<char *>(a.recv), reinterpret_cast<const char *>(a.send), a.bytes,
@@ -18,7 +20,9 @@ __device__ __forceinline__ void one_sided_signal(const shunt_kernel_args &a) {
   begin();
   if (threadIdx.x != 0) return;
   u64 *raised = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_SIGNALED) + a.root;
+  const u32 fault = fault_of(a);  // of an earlier kernel
   const u64 value = *raised + 1;
+  if (fault != SHUNT_FAULT_NONE) return;
   *raised = value;
   // Release: puts of earlier kernels and copies of this stream are visible to
   // who sees the counter.
@@ -35,7 +39,7 @@ __device__ __forceinline__ void one_sided_wait(const shunt_kernel_args &a) {
   *consumed = value;
   // wait_for acquires: the peer's puts before the signal are visible to what
   // follows in this stream.
-  wait_for(a, reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_SIGNAL) + a.root, value, a.root);
+  (void)wait_for(a, reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_SIGNAL) + a.root, value, a.root);
   fence_system();
 }
 
@@ -46,7 +50,9 @@ __device__ __forceinline__ void window_signal(const shunt_kernel_args &a) {
   begin();
   if (threadIdx.x != 0) return;
   u64 *raised = reinterpret_cast<u64 *>(a.send);
+  const u32 fault = fault_of(a);  // of an earlier kernel
   const u64 value = *raised + 1;
+  if (fault != SHUNT_FAULT_NONE) return;
   *raised = value;
   // Release: puts before it in this stream are visible to who sees the count.
   fence_system();
@@ -61,7 +67,7 @@ __device__ __forceinline__ void window_wait(const shunt_kernel_args &a) {
   *consumed = value;
   // wait_for acquires: the peer's puts before the signal are visible to what
   // follows in this stream.
-  wait_for(a, reinterpret_cast<const void *>(a.recv), value, a.root);
+  (void)wait_for(a, reinterpret_cast<const void *>(a.recv), value, a.root);
   fence_system();
 }
 

@@ -30,16 +30,19 @@ __device__ __forceinline__ int64_t stage_of(int world, int source, u64 chunk) {
 }
 
 // Lane p of a warp waits until peer p's word, if asked for, has reached a value;
-// seen is what the lane saw last. Acquires, for the whole warp.
-__device__ __forceinline__ void wait_words(const shunt_kernel_args &a, int64_t offset, bool asked, u64 value, u64 &seen) {
+// seen is what the lane saw last. Acquires, for the whole warp, which gets false if the
+// wait was given up, or fault says that one of an earlier kernel was.
+[[nodiscard]] __device__ __forceinline__ bool wait_words(const shunt_kernel_args &a, int64_t offset, bool asked, u64 value, u64 &seen, u32 fault) {
   const int p = threadIdx.x & 31;
+  bool met = true;
   if (asked && (long long)(seen - value) < 0) {
     const char *word = own(a) + offset + staged_word(p);
     Wait wait(a);
     do seen = load_acquire(word);
     while ((long long)(seen - value) < 0 && !wait.over(p, value));
+    met = (long long)(seen - value) >= 0;
   }
-  __syncwarp();
+  return __all_sync(~0u, met && fault == SHUNT_FAULT_NONE);
 }
 
 // Raises the word of this rank at every peer; the whole warp calls it.
@@ -62,8 +65,8 @@ __device__ __forceinline__ int wrap(const shunt_kernel_args &a, int i) { return 
 
 // How far the warps of a block are.
 struct Progress {
-  u32 staged[SHUNT_MAX_WARPS];  // chunks that a warp has staged
-  u32 last;                     // that each will have staged at the end
+  u32 staged[SHUNT_MAX_WARPS];  // chunks that a warp has staged, or kLost
+  u32 last;                     // that each will have staged at the end, or kLost
   u32 combined[SHUNT_STAGES];   // warps that have combined a chunk with this stage, in all
 };
 
@@ -222,32 +225,39 @@ __device__ __forceinline__ void clear(Progress &progress, const Share &share) {
 }
 
 // One of kStagers warps stages its rows of the chunks; first() is called behind the
-// first of them, and answers how many there are.
+// first of them, if there is one, and returns how many there are, or kLost. False if it
+// has given up.
 template <class T, int kStagers, class First>
-__device__ __forceinline__ void stage_chunks(const shunt_kernel_args &a, const Deed &deed, const Share &share, Progress &progress, int warp, First first) {
+[[nodiscard]] __device__ __forceinline__ bool stage_chunks(const shunt_kernel_args &a, const Deed &deed, const Share &share, Progress &progress, int warp, First first) {
   const int lane = threadIdx.x & 31;
   const bool owner = lane < a.world && lane != a.rank && (deed.mine + lane - a.rank + a.world) % a.world < deed.owners;
   u64 seen = 0;
   int chunks = share.chunks;
   for (int k = 0; k < chunks; k++) {
     const u64 n = share.base + k;
+    const u32 fault = k == 0 ? fault_of(a) : 0;  // of an earlier kernel
     // Acquire: the owner had read the stage before it said so.
-    wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen);
-    with_chunks<T>(a, deed, is_whole(a, deed, share.at(a, k)), [&](auto c) { c.template stage<kStagers>(warp, share.at(a, k), stage_of(a.world, a.rank, n)); });
+    const bool met = wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen, fault);
+    if (met) with_chunks<T>(a, deed, is_whole(a, deed, share.at(a, k)), [&](auto c) { c.template stage<kStagers>(warp, share.at(a, k), stage_of(a.world, a.rank, n)); });
     __syncwarp();
     // Release: the warp's stores come before the teller's fence.
-    if (lane == 0) store_release_shared(&progress.staged[warp], u32(k + 1));
-    if (k == 0) chunks = first();
+    if (lane == 0) store_release_shared(&progress.staged[warp], met ? u32(k + 1) : kLost);
+    const u32 last = k == 0 ? first() : u32(chunks);
+    if (!met || last == kLost) return false;
+    chunks = int(last);
   }
+  return true;
 }
 
-// The teller: tells peers what all of kStagers warps have staged.
+// The teller: tells peers what all of kStagers warps have staged, until that is the last
+// chunk or a warp has given up.
 template <int kStagers>
 __device__ __forceinline__ void tell_staged(const shunt_kernel_args &a, const Share &share, Progress &progress) {
   const int lane = threadIdx.x & 31;
   for (u32 told = 0;;) {
     const u32 last = load_acquire_shared(&progress.last);
-    u32 staged = lane < kStagers ? load_acquire_shared(&progress.staged[lane]) : ~0u;
+    u32 staged = lane < kStagers ? load_acquire_shared(&progress.staged[lane]) : last;
+    if (__any_sync(~0u, staged == kLost)) break;
 #pragma unroll
     for (int other = 16; other > 0; other /= 2) staged = min(staged, __shfl_xor_sync(~0u, staged, other));
     if (staged != told) {
@@ -264,15 +274,18 @@ __device__ __forceinline__ void tell_staged(const shunt_kernel_args &a, const Sh
 // One of kCombiners warps combines its rows of the chunks of the shard that this rank
 // owns. Runs sink(whole, offset, words) for every 16 bytes; whole is a constant: not
 // only this rank's send is whole there, the sink's memory is too, for straight says so.
+// False if it has given up; its part of a chunk is then never counted, so nobody says
+// that the stage may be used again.
 template <class T, int kCombiners, class Sink>
-__device__ __forceinline__ void combine_chunks(const shunt_kernel_args &a, const Deed &deed, const Share &share, Progress &progress, int warp, bool straight, Sink sink) {
+[[nodiscard]] __device__ __forceinline__ bool combine_chunks(const shunt_kernel_args &a, const Deed &deed, const Share &share, Progress &progress, int warp, bool straight, Sink sink) {
   const int lane = threadIdx.x & 31;
   const bool source = lane < a.world && lane != a.rank;
   u64 seen = 0;
   for (int k = 0; k < share.chunks; k++) {
     const u64 n = share.base + k;
+    const u32 fault = k == 0 ? fault_of(a) : 0;  // of an earlier kernel
     // Acquire: what the peers staged is visible from here, past L1.
-    wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen);
+    if (!wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen, fault)) return false;
     with_chunks<T>(a, deed, straight && is_whole(a, deed, share.at(a, k)), [&](auto c) { c.template combine<kCombiners>(warp, share.at(a, k), own(a) + stage_of(a.world, 0, n), sink); });
     __syncwarp();
     u32 before = 0;
@@ -282,43 +295,50 @@ __device__ __forceinline__ void combine_chunks(const shunt_kernel_args &a, const
     // warp begins a chunk with this stage before all have combined this one.
     if (__shfl_sync(~0u, before, 0) % kCombiners == kCombiners - 1) tell_peers(a, SHUNT_OFF_TAKEN, n + 1);
   }
+  return true;
 }
 
-// Every thread has done its part. Where this rank owned nothing or dropped a chunk,
-// peers count on it all the same.
-__device__ __forceinline__ void close(const shunt_kernel_args &a, const Share &share, Progress &progress) {
-  __syncthreads();
+// Every thread has done its part, or has not met what it waited for: then the whole block
+// gets false. Where this rank owned nothing or dropped a chunk, peers count on it all the
+// same.
+[[nodiscard]] __device__ __forceinline__ bool close(const shunt_kernel_args &a, const Share &share, Progress &progress, bool met) {
+  if (__syncthreads_or(!met)) return false;
   const u64 next = share.base + progress.last;
   if (threadIdx.x < 32) tell_peers(a, SHUNT_OFF_TAKEN, next);
   advance(epoch_of(a, SHUNT_CLASS_STAGED), next);
+  return true;
 }
 
 // Runs sink for the shard that this rank owns; ranks that own nothing only stage. The
-// combiners first call ready(thread, join), which answers, alike on all ranks, whether
+// combiners first call ready(thread, join), which returns, alike on all ranks, whether
 // results can be stored, and then aligned(), whether their memory is; meanwhile a first
-// chunk is staged. If they cannot, it is dropped, and nothing is combined.
+// chunk is staged. If they cannot, it is dropped, and nothing is combined. The whole block
+// gets false if it has given up.
 template <class T, class Ready, class Aligned, class Sink>
-__device__ __forceinline__ void staged_reduce(const shunt_kernel_args &a, const Deed &deed, Ready ready, Aligned aligned, Sink sink) {
+[[nodiscard]] __device__ __forceinline__ bool staged_reduce(const shunt_kernel_args &a, const Deed &deed, Ready ready, Aligned aligned, Sink sink) {
   __shared__ Progress progress;
   const Share share(a, deed);
   clear(progress, share);
   const int warp = threadIdx.x >> 5;
+  bool met = share.chunks > 0 || fault_of(a) == SHUNT_FAULT_NONE;  // who has chunks looks behind the first loads
   if (warp < kStagers) {
-    stage_chunks<T, kStagers>(a, deed, share, progress, warp, [&] {
+    met &= stage_chunks<T, kStagers>(a, deed, share, progress, warp, [&] {
       join_stagers_and_combiners();
-      return int(progress.last);
+      return progress.last;
     });
     if (share.chunks == 0) join_stagers_and_combiners();
   } else if (warp == kStagers) {
     tell_staged<kStagers>(a, share, progress);
   } else {
     const int thread = threadIdx.x - (kStagers + 1) * 32;
-    const bool answer = ready(thread, [] { join_warps<2, kCombiners * 32>(); });
-    if (thread == 0 && !answer && share.chunks > 1) store_release_shared(&progress.last, 1);
+    const Met all = ready(thread, [] { join_warps<2, kCombiners * 32>(); });
+    met &= all != Met::kLost;
+    if (thread == 0 && !met) store_release_shared(&progress.last, kLost);
+    if (thread == 0 && all == Met::kStrangers && share.chunks > 1) store_release_shared(&progress.last, 1);
     join_stagers_and_combiners();
-    if (answer && deed.mine < deed.owners) combine_chunks<T, kCombiners>(a, deed, share, progress, thread / 32, aligned(), sink);
+    if (all == Met::kAll && deed.mine < deed.owners) met &= combine_chunks<T, kCombiners>(a, deed, share, progress, thread / 32, aligned(), sink);
   }
-  close(a, share, progress);
+  return close(a, share, progress, met);
 }
 
 // reduce_scatter needs no address of a peer.
@@ -326,8 +346,8 @@ template <class T>
 __device__ __forceinline__ void reduce_scatter_staged(const shunt_kernel_args &a) {
   begin();
   const Deed deed{a.bytes, a.bytes * a.world, a.world, a.rank};
-  staged_reduce<T>(
-      a, deed, [](int, auto) { return true; }, [&] { return a.recv % 16 == 0; },
+  (void)staged_reduce<T>(
+      a, deed, [](int, auto) { return Met::kAll; }, [&] { return a.recv % 16 == 0; },
       [&](auto whole, int64_t offset, word2 w) { store_result<T>(whole, a.recv, offset, a.bytes, w); });
 }
 
@@ -342,7 +362,7 @@ __device__ __forceinline__ void all_reduce_staged(const shunt_kernel_args &a) {
   const Shards shards(a.bytes, a.world);
   const Deed deed{shards.shard, a.bytes, a.world, a.rank};
   const int64_t at = shards.start(a.rank), length = shards.length(a.rank);
-  staged_reduce<T>(
+  bool met = staged_reduce<T>(
       a, deed, [&](int thread, auto join) { return meet(a, m, e, 0, a.bytes, thread, join); },
       [&] {
         u64 all = at;
@@ -352,8 +372,8 @@ __device__ __forceinline__ void all_reduce_staged(const shunt_kernel_args &a) {
       [&](auto whole, int64_t offset, word2 w) {
         for (int k = 1; k <= a.world; k++) store_result<T>(whole, m.recv[wrap(a, a.rank + k)] + at, offset, length, w);
       });
-  if (m.strangers) two_shot_ll128<T, false>(a);
-  part(a, e);
+  if (met && m.strangers) met = two_shot_ll128<T, false>(a);
+  part(a, e, met);
   advance(epoch, e);
 }
 
@@ -367,17 +387,18 @@ __device__ __forceinline__ void reduce_pair_staged(const shunt_kernel_args &a) {
   const Share share(a, deed);
   clear(progress, share);
   const int warp = threadIdx.x >> 5;
+  bool met = share.chunks > 0 || fault_of(a) == SHUNT_FAULT_NONE;  // who has chunks looks behind the first loads
   if (root) {
-    combine_chunks<T, SHUNT_MAX_WARPS>(a, deed, share, progress, warp, a.recv % 16 == 0, [&](auto whole, int64_t offset, word2 w) { store_result<T>(whole, a.recv, offset, a.bytes, w); });
+    met &= combine_chunks<T, SHUNT_MAX_WARPS>(a, deed, share, progress, warp, a.recv % 16 == 0, [&](auto whole, int64_t offset, word2 w) { store_result<T>(whole, a.recv, offset, a.bytes, w); });
   } else if (warp < SHUNT_MAX_WARPS - 1) {
-    stage_chunks<T, SHUNT_MAX_WARPS - 1>(a, deed, share, progress, warp, [&] { return share.chunks; });
+    met &= stage_chunks<T, SHUNT_MAX_WARPS - 1>(a, deed, share, progress, warp, [&] { return u32(share.chunks); });
   } else {
     tell_staged<SHUNT_MAX_WARPS - 1>(a, share, progress);
   }
-  close(a, share, progress);
+  met = close(a, share, progress, met);
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
   const u64 e = *epoch + 1;
-  part(a, e);
+  part(a, e, met);
   advance(epoch, e);
 }
 
@@ -394,12 +415,12 @@ __device__ __forceinline__ void reduce_staged(const shunt_kernel_args &a) {
   const Shards shards(a.bytes, owners);
   const Deed deed{shards.shard, a.bytes, owners, mine};
   const int64_t at = shards.start(mine), length = shards.length(mine);
-  staged_reduce<T>(
+  bool met = staged_reduce<T>(
       a, deed, [&](int thread, auto join) { return meet(a, m, e, 0, a.rank == a.root ? a.bytes : 0, thread, join); },
       [&] { return (m.recv[a.root] | u64(at)) % 16 == 0; },
       [&](auto whole, int64_t offset, word2 w) { store_result<T>(whole, m.recv[a.root] + at, offset, length, w); });
-  if (m.strangers) two_shot_ll128<T, true>(a);
-  part(a, e);
+  if (met && m.strangers) met = two_shot_ll128<T, true>(a);
+  part(a, e, met);
   advance(epoch, e);
 }
 

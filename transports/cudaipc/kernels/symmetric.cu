@@ -47,25 +47,25 @@ __device__ __forceinline__ void symmetric_begin(const shunt_kernel_args &a) {
   const int lane = threadIdx.x;
   const bool active = lane < 3;
   const u64 mine = lane == 0 ? a.send : lane == 1 ? a.recv : u64(a.bytes);
-  ll_refresh(a, e, active);
+  bool met = !__any_sync(~0u, fault_of(a) != SHUNT_FAULT_NONE);  // a wait of an earlier kernel
+  if (met) ll_refresh(a, e, active);
   u32 differing = 0;
   u64 words[SHUNT_MAX_RANKS];
-  if (active) {
+  if (active && met) {
     fence_system();  // what this stream wrote or read before is done, for all, before the packets are there
     const int64_t slot = ll_offset(a.world, e, a.rank);
 #pragma unroll
     for (int p = 0; p < SHUNT_MAX_RANKS; p++)
       if (p < a.world && p != a.rank) ll_store(a.region[p] + slot, mine, ll_flag(e));
-    ll_wait_all(a, e, words);
+    met = ll_wait_all(a, e, words);
 #pragma unroll
     for (int p = 0; p < SHUNT_MAX_RANKS; p++)
-      if (p < a.world && p != a.rank && words[p] != mine) differing |= 1u << p;
+      if (p < a.world && p != a.rank && met && words[p] != mine) differing |= 1u << p;
     fence_system();  // acquire: what peers did before their packets is done before the copies
   }
   differing = __reduce_or_sync(0xFFFFFFFFu, differing);
   // A wait that was given up has left nothing to compare.
-  const bool lost = *reinterpret_cast<volatile u32 *>(own(a) + SHUNT_OFF_FAULT) != SHUNT_FAULT_NONE;
-  if (differing != 0 && !__any_sync(0xFFFFFFFFu, lost)) {
+  if (differing != 0 && !__any_sync(0xFFFFFFFFu, !met)) {
     const int peer = __ffs(differing) - 1;
     u64 word = 0;
 #pragma unroll
@@ -94,17 +94,18 @@ __device__ __forceinline__ void symmetric_turn(const shunt_kernel_args &a) {
   const u64 base = *turn;
   const int p = threadIdx.x;
   const bool peer = p < a.world && p != a.rank;
-  if (a.root < kDeliveries && peer) {
+  bool met = !__any_sync(~0u, fault_of(a) != SHUNT_FAULT_NONE);  // a wait of an earlier kernel
+  if (a.root < kDeliveries && peer && met) {
     fence_system();  // release: the copies before this kernel come before the count
     store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DELIVERED + a.rank * 8), base + a.root + 1);
   }
   if (a.root > 0) {
     const char *combined = own(a) + SHUNT_OFF_COMBINED;
     // Acquire: peers have read what the copies behind this kernel overwrite.
-    if (peer) wait_for(a, combined + p * 8, base + a.root, p);
+    if (peer) met = wait_for(a, combined + p * 8, base + a.root, p);
     __syncwarp();
     // And this rank's results, which they copy, are there.
-    if (p == 0) wait_for(a, combined + a.rank * 8, base + a.root, a.rank);
+    if (p == 0) met = wait_for(a, combined + a.rank * 8, base + a.root, a.rank) && met;
     fence_system();
   }
   __syncwarp();

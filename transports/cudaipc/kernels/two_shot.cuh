@@ -39,8 +39,9 @@ constexpr int kBehind = 3;
 static_assert(kAhead + 1 + kBehind + 2 <= SHUNT_RING, "a result would be overwritten before it is read");
 static_assert(kAhead - SHUNT_RING <= -2 - (kAhead + 1), "a unit of the call before would be overwritten before it is read");
 
+// A warp that has given up gets false.
 template <class T, bool kRooted>
-__device__ __forceinline__ void two_shot_ll128(const shunt_kernel_args &a) {
+__device__ __forceinline__ bool two_shot_ll128(const shunt_kernel_args &a) {
   u64 *epoch = epoch_of(a, SHUNT_CLASS_LL128);
   const u64 base = *epoch + 1;
   const Lane l;
@@ -60,6 +61,7 @@ __device__ __forceinline__ void two_shot_ll128(const shunt_kernel_args &a) {
     return word2{premultiply<T>(a.op, a.scalar, w.x), premultiply<T>(a.op, a.scalar, w.y)};
   };
   auto emit = [&](int64_t round) {
+    const u32 fault = round == 0 ? fault_of(a) : 0;  // of an earlier kernel
     const u64 unit = base + round;
     word2 lines[SHUNT_MAX_RANKS];
 #pragma unroll
@@ -68,19 +70,21 @@ __device__ __forceinline__ void two_shot_ll128(const shunt_kernel_args &a) {
       const int p = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
       if (!apart || p != a.root) lines[k] = load(p, round);
     }
+    if (__any_sync(~0u, fault != SHUNT_FAULT_NONE)) return false;
 #pragma unroll
     for (int k = 1; k < SHUNT_MAX_RANKS; k++) {
       if (k >= a.world) break;
       const int p = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
       if (!apart || p != a.root) ll128_store(l, a.region[p] + out + ring(unit), lines[k], unit);
     }
+    return true;
   };
   auto reduce = [&](int64_t round) {
-    if (idle) return;
+    if (idle) return true;
     const u64 unit = base + round;
     const word2 mine = load(a.rank, round);
     word2 lines[SHUNT_MAX_RANKS];
-    ll128_wait_all(a, l, in + ring(unit), unit, lines);
+    if (!ll128_wait_all(a, l, in + ring(unit), unit, lines)) return false;
 #pragma unroll
     for (int s = 0; s < SHUNT_MAX_RANKS; s++) lines[s] = select(s == a.rank, mine, lines[s]);
     const word2 result = reduce_lines<T>(a, lines);
@@ -90,27 +94,29 @@ __device__ __forceinline__ void two_shot_ll128(const shunt_kernel_args &a) {
       if (p != a.rank && (!kRooted || p == a.root)) ll128_store(l, a.region[p] + result_out + ring(unit), result, unit);
     }
     if (!kRooted || a.rank == a.root) store_unit<T>(l, recv + shards.start(shard_of(a.rank)), deal.offset(round), shards.length(shard_of(a.rank)), result);
+    return true;
   };
   auto collect = [&](int64_t round) {
-    if (kRooted && a.rank != a.root) return;
+    if (kRooted && a.rank != a.root) return true;
     const u64 unit = base + round;
     word2 lines[SHUNT_MAX_RANKS];
-    ll128_wait_all(a, l, result_in + ring(unit), unit, lines);
+    if (!ll128_wait_all(a, l, result_in + ring(unit), unit, lines)) return false;
 #pragma unroll
     for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
       if (s >= a.world) break;
       if (s != a.rank) store_unit<T>(l, recv + shards.start(shard_of(s)), deal.offset(round), shards.length(shard_of(s)), lines[s]);
     }
+    return true;
   };
   const int64_t behind = idle ? 0 : max(min(deal.mine - 1, int64_t(kBehind)), int64_t(0));
-  for (int64_t round = 0; round < deal.ahead; round++) emit(round);
-  for (int64_t round = 0; round < deal.mine; round++) {
-    if (round + deal.ahead < deal.mine) emit(round + deal.ahead);
-    reduce(round);
-    if (round >= behind) collect(round - behind);
+  bool met = true;
+  for (int64_t round = -int64_t(deal.ahead); met && round < deal.mine + behind; round++) {
+    if (round + deal.ahead < deal.mine) met = emit(round + deal.ahead);
+    if (met && round >= 0 && round < deal.mine) met = reduce(round);
+    if (met && round >= behind) met = collect(round - behind);
   }
-  for (int64_t round = deal.mine - behind; round < deal.mine; round++) collect(round);
   advance(epoch, base - 1 + deal.rounds);
+  return met;
 }
 
 }  // namespace shunt

@@ -86,6 +86,7 @@ struct Call {
   Kernel kernel;
   int type, op, root, shift, recv_shift, blocks, threads;  // shifts: elements by which buffers miss alignment
   int64_t count;
+  uint64_t timeout;  // of its waits, if not 0
   bool uneven;  // rank r's shifts are r + 1 times those
   bool in_place, reachable, reversed, spread;  // reversed: messages lie in memory in the order of ranks, the last one first
   // Where the ends of a message differ: its ranks, and what each says of its elements. A
@@ -206,7 +207,7 @@ static void prepare(Call &c, unsigned seed) {
     shunt_kernel_args &a = v.base;
     v = {};
     a.send = uint64_t(p.send), a.recv = uint64_t(p.recv), a.bytes = c.count * size, a.scalar = factor[r];
-    a.abort = uint64_t(&watches[r]);
+    a.abort = uint64_t(&watches[r]), a.timeout = c.timeout;
     if (c.from < 0 && r == c.to) a.bytes = c.expected * size;
     a.rank = r, a.world = world, a.op = c.op, a.root = c.root;
     for (int s = 0; s < world; s++) a.region[s] = uint64_t(emulate::memory(r, s));
@@ -252,6 +253,8 @@ static void compare(const Call &c, int r, const char *when) {
   }
 }
 
+static bool has_fault(int r) { return reinterpret_cast<const shunt_fault *>(emulate::memory(r, r) + SHUNT_OFF_FAULT)->kind != SHUNT_FAULT_NONE; }
+
 static emulate::Launch launch(const Call &c, int r, const std::string &name, void *f) {
   const Part &p = c.parts[r];
   const bool reachable = c.reachable;
@@ -267,7 +270,7 @@ static emulate::Launch launch(const Call &c, int r, const std::string &name, voi
           },
           // What a put has brought is there for who has waited for a signal only.
           [&c, r] {
-            if (c.kernel.coll != kCopy && !aborted && c.to < 0) compare(c, r, "");
+            if (c.kernel.coll != kCopy && !aborted && c.to < 0 && !has_fault(r)) compare(c, r, "");
           },
-          {}, c.spread};
+          {}, c.spread, c.kernel.coll == kCopy};
 }

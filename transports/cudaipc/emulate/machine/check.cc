@@ -3,11 +3,13 @@
 // that every rank makes one after the other; ranks wait for each other nowhere
 // else, so calls meet the slots, counts and epochs that those before have left.
 //
-//   check [--absent|--abort|--lengths|--impossible] [--diverged] WORLD SEED CALLS KERNEL...
+//   check [--absent|--abort|--alone|--lengths|--impossible] [--diverged] WORLD SEED CALLS KERNEL...
 //
 // Kernels that reduce have the dtype in their name. --absent: the last rank makes
 // no call, and the machine must say who waits; --abort: likewise, but the abort
-// word is raised. --lengths: the ends of a message of the last call differ, or of the
+// word is raised. --alone: some ranks make the last call, or the last two, before the
+// others come, and give up; what these then have must be right, or they give up too.
+// --lengths: the ends of a message of the last call differ, or of the
 // last two, a kernel must say so, and then the abort word is raised; for one kernel
 // that uses channels. --impossible: a rank's counts of the last call cannot be, for the
 // kernel that reads them from device memory.
@@ -139,7 +141,7 @@ static emulate::Launch copy(const Call &c, int r, int peer, const char *from, co
   shunt_kernel_args a = c.parts[r].args.base;
   a.send = uint64_t(from), a.recv = uint64_t(to - emulate::memory(peer, peer) + emulate::memory(r, peer)), a.bytes = bytes;
   static void *const f = entry("shunt_copy");
-  return {"shunt_copy", 1, 32, {}, [a] { reinterpret_cast<void (*)(shunt_kernel_args)>(f)(a); }, {}, {}};
+  return {"shunt_copy", 1, 32, {}, [a] { reinterpret_cast<void (*)(shunt_kernel_args)>(f)(a); }, {}, {}, false, true};
 }
 
 // An all_reduce by copy engines as one rank makes it: the kernel that combines on a
@@ -181,21 +183,22 @@ static void deliver(const Call &c, int r, std::vector<emulate::Launch> &main, st
   main.push_back(plain("shunt_barrier", 0, 0, 0));
   main.back().ready = [=] { return *combined; };
   main.back().after = [&c, r] {
-    if (!aborted) compare(c, r, "");
+    if (!aborted && !has_fault(r)) compare(c, r, "");
   };
 }
 
 int main(int argc, char **argv) {
-  bool absent = false, abort = false, lengths = false, impossible = false, diverged = false;
+  bool absent = false, abort = false, alone = false, lengths = false, impossible = false, diverged = false;
   while (argc > 1 && argv[1][0] == '-') {
     absent = absent || strcmp(argv[1], "--absent") == 0;
     abort = abort || strcmp(argv[1], "--abort") == 0;
+    alone = alone || strcmp(argv[1], "--alone") == 0;
     lengths = lengths || strcmp(argv[1], "--lengths") == 0;
     impossible = impossible || strcmp(argv[1], "--impossible") == 0;
     diverged = diverged || strcmp(argv[1], "--diverged") == 0;
     argc--, argv++;
   }
-  if (argc < 5) return fprintf(stderr, "usage: check [--absent|--abort|--lengths|--impossible] [--diverged] WORLD SEED CALLS KERNEL...\n"), 2;
+  if (argc < 5) return fprintf(stderr, "usage: check [--absent|--abort|--alone|--lengths|--impossible] [--diverged] WORLD SEED CALLS KERNEL...\n"), 2;
   world = atoi(argv[1]);
   const unsigned seed = atoi(argv[2]);
   const int calls = atoi(argv[3]);
@@ -206,8 +209,8 @@ int main(int argc, char **argv) {
   policy.order = Policy::Order(random() % 3);
   static const Policy::Stores kStores[] = {Policy::kAtOnce, Policy::kSoon, Policy::kSoon, Policy::kSoon, Policy::kLate, Policy::kLate, Policy::kLast, Policy::kLast};
   policy.stores = kStores[random() % 8];
-  if (abort || lengths || impossible) policy.park = false;
-  if ((lengths || impossible) && policy.stores == Policy::kLast) policy.stores = Policy::kLate;  // who looks again and again can always run
+  if (abort || alone || lengths || impossible) policy.park = false;
+  if ((alone || lengths || impossible) && policy.stores == Policy::kLast) policy.stores = Policy::kLate;  // who looks again and again can always run
   policy.converged = !diverged;
   emulate::setup(world, buffers_at(world) + kBuffers, seed * 1000003ull + world, policy);
   for (int r = 0; r < world; r++) {
@@ -222,6 +225,8 @@ int main(int argc, char **argv) {
   // The ends of the last call's message differ, or of the last two, which each has the
   // other's length.
   const int broken_from = calls - (lengths && kernels[0].coll == kAllToAllV && calls > 1 && random() % 2 ? 2 : 1);
+  const int alone_from = alone ? std::max(calls - 1 - int(random() % 2), 0) : calls;
+  const int late = alone ? 1 + int(random() % ((1 << world) - 2)) : 0;  // ranks that come later, by bit
   for (int i = 0; i < calls; i++) {
     Call &c = program[i];
     // Every kernel in turn, from a place that depends on the seed, then repeated.
@@ -235,7 +240,7 @@ int main(int argc, char **argv) {
     // Shards that are a number of chunks long, but the last one, which lacks a little.
     if (has(c.kernel.name, "_staged") && random() % 4 == 0)
       c.count = (1 + int64_t(random() % 3)) * SHUNT_STAGE_BYTES(world) * (c.kernel.coll == kReduce && world > 2 ? world - 1 : world) / values::kBytes[c.type] - 1 - random() % 3;
-    if (abort) c.count = std::min<int64_t>(c.count, 1023);  // every wait takes its 512 spins to see the abort
+    if (abort || alone) c.count = std::min<int64_t>(c.count, 1023);  // every wait takes its 512 spins to see the abort
     c.in_place = random() % 3 == 0 && c.kernel.coll < kBarrier && c.kernel.coll != kAllToAllV;
     if (c.kernel.coll == kDelivered) {  // out of place, of shards of whole words, which engines cannot scale
       const int64_t unit = 16 * world / values::kBytes[c.type];
@@ -271,15 +276,19 @@ int main(int argc, char **argv) {
       c.kernel = before.kernel, c.type = before.type, c.reversed = before.reversed, c.count = before.count, c.in_place = false;
       c.from = before.from, c.to = before.to, c.said = before.expected, c.expected = before.said;
     }
+    c.timeout = i >= alone_from ? 1000000 : 0;
     prepare(c, seed * 7919 + i);
   }
 
   Refusal refusal{};
   if (impossible) refusal = spoil(program.back(), random);
   std::vector<std::vector<emulate::Launch>> streams(2 * world);
+  size_t early = 0, ended = 0;  // launches of ranks that are not late
   for (int r = 0; r < world; r++) {
     if ((absent || abort) && r == world - 1) continue;
     for (Call &c : program) {
+      if (&c == program.data() + alone_from && late >> r & 1)
+        for (auto *stream : {&streams[r], &streams[world + r]}) stream->push_back({"nothing", 1, 1, {}, [] {}, {}, [&] { return ended == early; }});
       if (c.kernel.coll == kDelivered) {
         deliver(c, r, streams[r], streams[world + r]);
         continue;
@@ -325,13 +334,25 @@ int main(int argc, char **argv) {
     printf("world %d seed %u: %s: %lld turns, %lld wrong\n", world, seed, program[broken_from].text().c_str(), (long long)emulate::count().turns, (long long)bad);
     return bad != 0;
   }
+  for (int s = 0; s < 2 * world; s++)
+    for (emulate::Launch &l : streams[s]) {
+      if (!alone || late >> s % world & 1) continue;
+      early++;
+      l.after = [&ended, after = l.after] {
+        ended++;
+        if (after) after();
+      };
+    }
   emulate::run(streams);
-  for (const Call &c : program)
-    for (int r = 0; r < world; r++) compare(c, r, " at the end");
+  int gave_up = 0;
+  for (int r = 0; r < world; r++) gave_up += has_fault(r);
+  for (int i = 0; i < calls; i++)
+    for (int r = 0; r < world; r++)
+      if (i < alone_from || !has_fault(r)) compare(program[i], r, " at the end");
   for (int r = 0; r < world; r++) {
     const shunt_fault *f = reinterpret_cast<const shunt_fault *>(emulate::memory(r, r) + SHUNT_OFF_FAULT);
-    if (f->kind) bad++, printf("WRONG rank %d: fault %u waiting for rank %d\n", r, f->kind, f->peer);
+    if (f->kind && !(alone && f->kind == SHUNT_FAULT_TIMEOUT)) bad++, printf("WRONG rank %d: fault %u waiting for rank %d\n", r, f->kind, f->peer);
   }
-  printf("world %d seed %u order %d stores %d: %d calls, %lld turns, %lld stores held back, %lld wrong\n", world, seed, policy.order, policy.stores, calls, (long long)emulate::count().turns, (long long)emulate::count().stores, (long long)bad);
+  printf("world %d seed %u order %d stores %d: %d calls, %lld turns, %lld stores held back, %d gave up, %lld wrong\n", world, seed, policy.order, policy.stores, calls, (long long)emulate::count().turns, (long long)emulate::count().stores, gave_up, (long long)bad);
   return bad != 0;
 }

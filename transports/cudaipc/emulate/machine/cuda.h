@@ -28,8 +28,9 @@ enum class Vote { kAny, kAll, kBallot, kShuffle, kShuffleXor, kOr, kSync };
 
 // The warp's threads meet, and each gets what the vote has for it.
 u64 vote(Vote kind, u64 value, int argument);
-// Barrier `id` of the block; threads 0: all that have not ended.
-void join(int id, int threads);
+// Barrier `id` of the block; threads 0: all that have not ended. Whether any of them
+// says so.
+bool join(int id, int threads, bool says = false);
 // Storage of a __shared__ variable of this block.
 void *shared(const void *variable, size_t bytes, size_t alignment);
 u32 shared_address(const void *p);
@@ -127,6 +128,7 @@ inline T max(T a, T b) { return a < b ? b : a; }
 inline size_t __cvta_generic_to_shared(const void *p) { return ::emulate::shared_address(p); }
 
 inline void __syncthreads() { ::emulate::join(0, 0); }
+inline int __syncthreads_or(int v) { return ::emulate::join(0, 0, v != 0); }
 inline void __syncwarp(unsigned = ~0u) { ::emulate::vote(::emulate::Vote::kSync, 0, 0); }
 inline int __any_sync(unsigned, bool v) { return int(::emulate::vote(::emulate::Vote::kAny, v, 0)); }
 inline int __all_sync(unsigned, bool v) { return int(::emulate::vote(::emulate::Vote::kAll, v, 0)); }

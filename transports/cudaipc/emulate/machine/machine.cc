@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <random>
 
+#include "layout.h"
 #include "state.h"
 
 namespace emulate {
@@ -45,16 +46,24 @@ bool changed(const Thread &t) {
   return false;
 }
 
-// All of a barrier are there: each knows what the others have stored.
+// All of a barrier are there: each knows what the others have stored, and whether one of
+// them knows of a fault.
 void release_barrier(Block &b, int id) {
   moved = true;
   b.joined[id] = 0;
+  const bool said = b.said[id];
+  b.said[id] = false;
+  bool lost = false;
+  for (auto &w : b.warps)
+    for (auto &t : w->lanes) lost = lost || (t->state == Thread::kJoining && t->barrier == id && t->writer.lost);
   for (auto &w : b.warps) {
     bool all = false;
     for (auto &t : w->lanes)
       if (t->state == Thread::kJoining && t->barrier == id) {
         t->state = Thread::kReady;
         t->not_before = turns + 1;
+        t->result = said;
+        t->writer.lost = t->writer.lost || lost;
         move_stores(t->writer.pending, b.known);
         all = true;
       }
@@ -164,6 +173,8 @@ void start(size_t stream, int rank, const Launch &launch) {
       thread->place = {{unsigned(t), 0, 0}, {unsigned(b), 0, 0}, {unsigned(launch.threads), 1, 1}, {unsigned(launch.blocks), 1, 1}};
       if (launch.spread) thread->place.block = {unsigned(b % 2), unsigned(b / 2), 0}, thread->place.grid_size = {2, unsigned(launch.blocks), 1};
       thread->writer.rank = rank;
+      thread->writer.engine = launch.engine;
+      thread->writer.lost = reinterpret_cast<const shunt_fault *>(memory(rank, rank) + SHUNT_OFF_FAULT)->kind != SHUNT_FAULT_NONE;
       thread->writer.known[0] = &w->known;
       thread->writer.known[1] = &block->known;
       make_fiber(thread->fiber, body);

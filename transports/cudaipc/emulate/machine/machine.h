@@ -16,6 +16,12 @@
 // is missing shows. Loads take effect in order: an acquire that is missing does
 // not show, nor what L1 still holds, nor the order of stores within a GPU.
 //
+// A thread that has seen its rank's fault, or has met one that has (in a vote, at a
+// barrier, by a release and acquire in shared memory), or whose kernel began behind it,
+// must not load or store memory of another rank: a kernel that has given up a wait
+// publishes nothing. What other threads do is their own affair: they have waited for
+// what they needed.
+//
 // When nothing can run and no store is under way, those who wait are named. Memory
 // that an instruction needs aligned must be.
 #pragma once
@@ -45,6 +51,7 @@ struct Launch {
   std::function<void()> after;   // on the stream, when it has ended
   std::function<bool()> ready;   // whether another stream of the rank has come far enough, if any must
   bool spread = false;           // the blocks are the rows of two columns
+  bool engine = false;           // it stands for a copy engine
 };
 
 // Maps memory of `bytes` for every rank, zero-filled.

@@ -45,14 +45,22 @@ int64_t total;
 
 bool inside(const void *p) { return size_t(static_cast<const char *>(p) - base) < window_bytes * (world + 1); }
 
+int owner_of(const void *p) { return int((static_cast<const char *>(p) - base) % window_bytes / rank_bytes); }
+
+// The thread that runs has looked at a word, which may tell it of its rank's fault.
+void learn(const void *p) {
+  const char *fault = memory(writer->rank, writer->rank) + SHUNT_OFF_FAULT;
+  if (p == fault && *reinterpret_cast<const u32 *>(fault) != SHUNT_FAULT_NONE) writer->lost = true;
+}
+
 // The same place in nobody's window. Checks that the thread that runs may use the
 // address.
 char *place_of(const void *p) {
   const size_t offset = static_cast<const char *>(p) - base, viewer = offset / window_bytes;
   if (writer && viewer != size_t(writer->rank)) fail("uses an address of rank " + std::to_string(viewer) + " for " + describe(p));
+  if (writer && writer->lost && !writer->engine && owner_of(p) != writer->rank) fail("has given up, and touches " + describe(p));
   return base + world * window_bytes + offset % window_bytes;
 }
-int owner_of(const void *p) { return int((static_cast<const char *>(p) - base) % window_bytes / rank_bytes); }
 
 void drain(Store *s) {
   if (s->done) return;
@@ -106,6 +114,7 @@ void plain_load(const void *p, size_t bytes) {
   if (!inside(p) || !writer) return;
   check_alignment(p, bytes);
   char *from = place_of(p);
+  learn(p);
   if (holding && owner_of(p) != writer->rank) drain_known(*writer, from, int(bytes));
 }
 
@@ -233,6 +242,7 @@ u64 compare_and_swap(void *p, u64 expected, u64 value, int bytes) {
   }
   memcpy(&before, at, bytes);
   if (before == expected) memcpy(at, &value, bytes);
+  if (writer) learn(p);
   return before;
 }
 

@@ -23,6 +23,8 @@ struct Fresh {
 // What a thread has stored and others may not see yet.
 struct Writer {
   int rank = 0;
+  bool engine = false;  // a copy engine, which nobody can stop
+  bool lost = false;    // knows that its rank has given up a wait: it may not touch memory of peers
   std::vector<Fresh> fresh;
   Stores pending;
   Stores *known[2] = {};  // of the warp and of the block: a fence includes these

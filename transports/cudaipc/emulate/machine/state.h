@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -63,10 +64,12 @@ struct Block {
   bool lags = false;  // runs only when nothing else can
   std::vector<std::unique_ptr<Warp>> warps;
   int joined[kBarriers] = {}, expected[kBarriers] = {};
+  bool said[kBarriers] = {};
   std::unique_ptr<char[]> shared{new char[kSharedBytes]};
   size_t shared_used = 16;
   std::map<const void *, void *> variables;
   std::map<u32, Stores> released;  // by shared address
+  std::set<u32> lost;              // shared addresses that a thread has released which knows of its rank's fault
   Stores known;
 };
 

@@ -70,13 +70,16 @@ u64 vote(Vote kind, u64 value, int argument) {
   t->state = Thread::kVoting;
   if (++w.voting == int(w.lanes.size())) {
     u64 any = 0, all = 1, ballot = 0, bits = 0;
+    bool lost = false;
     for (size_t i = 0; i < w.lanes.size(); i++) {
+      lost = lost || w.lanes[i]->writer.lost;
       any |= w.value[i] != 0, all &= w.value[i] != 0, bits |= w.value[i];
       ballot |= u64(w.value[i] != 0) << i;
     }
     settle(t->writer);
     for (size_t i = 0; i < w.lanes.size(); i++) {
       Thread &other = *w.lanes[i];
+      other.writer.lost = lost;
       switch (kind) {
         case Vote::kAny: other.result = any; break;
         case Vote::kAll: other.result = all; break;
@@ -98,7 +101,7 @@ u64 vote(Vote kind, u64 value, int argument) {
   return t->result;
 }
 
-void join(int id, int threads) {
+bool join(int id, int threads, bool says) {
   Thread *t = current;
   Block &b = *t->warp->block;
   if (b.joined[id] == 0) b.expected[id] = threads;
@@ -106,9 +109,11 @@ void join(int id, int threads) {
   t->history.clear();
   t->state = Thread::kJoining;
   t->barrier = id;
+  b.said[id] = b.said[id] || says;
   settle(t->writer);
   if (++b.joined[id] == (threads ? threads : b.live)) release_barrier(b, id);
   leave();
+  return t->result != 0;
 }
 
 void *shared(const void *variable, size_t bytes, size_t alignment) {
@@ -137,11 +142,13 @@ static void release_at(u32 address) {
   copy_stores(current->writer.pending, to);
   copy_stores(current->warp->known, to);
   copy_stores(b.known, to);
+  if (current->writer.lost) b.lost.insert(address);
 }
 static void acquire_at(u32 address) {
   auto &released = current->warp->block->released;
   auto found = released.find(address);
   if (found != released.end()) copy_stores(found->second, current->writer.pending);
+  if (current->warp->block->lost.count(address)) current->writer.lost = true;
 }
 
 void atom_acquire_cta_shared_or_b32(u32 &v, u32 address, u32) {
