@@ -146,6 +146,36 @@ func TestAbsentRank(t *testing.T) {
 	}
 }
 
+// Rule 16: a kernel is right where every GPU has place for one block of it, and the next
+// one begins when that has ended.
+func TestRule16OneResidentBlockIsEnough(t *testing.T) {
+	t.Parallel()
+	program, kernels := compile(t, Build{Types: map[string][]string{"": {"float32"}}})
+	for _, kernel := range kernels {
+		t.Run(kernel, func(t *testing.T) {
+			t.Parallel()
+			for seed := range seeds(t, 16) {
+				status, output := check(t.Context(), program, "--one-block", strconv.Itoa(2+seed%3), strconv.Itoa(seed), "4", kernel)
+				require.Zero(t, status, "seed %d: %s", seed, output)
+			}
+		})
+	}
+}
+
+func TestRule16AmongManyRanks(t *testing.T) {
+	t.Parallel()
+	program, kernels := compile(t, Build{Types: map[string][]string{"": {"float32"}}, Constants: map[string]int{"SHUNT_MAX_BLOCKS": 9}})
+	for _, world := range []int{5, 8} {
+		for seed := range seeds(t, 4) {
+			t.Run(fmt.Sprintf("world %d seed %d", world, seed), func(t *testing.T) {
+				t.Parallel()
+				status, output := check(t.Context(), program, append([]string{"--one-block", strconv.Itoa(world), strconv.Itoa(seed), strconv.Itoa(len(kernels))}, kernels...)...)
+				require.Zero(t, status, output)
+			})
+		}
+	}
+}
+
 // Rule 17: ranks that make a call without the others give up, and then publish nothing
 // and touch no memory of a peer, in this call and in those behind it; whoever comes later
 // gets what is right, or gives up as well.
@@ -156,7 +186,7 @@ func TestRule17WhoHasGivenUpPublishesNothing(t *testing.T) {
 		t.Run(kernel, func(t *testing.T) {
 			t.Parallel()
 			given := 0
-			for seed := range seeds(t, 24) {
+			for seed := range seeds(t, 12) {
 				status, output := check(t.Context(), program, "--alone", strconv.Itoa(2+seed%3), strconv.Itoa(seed), "3", kernel)
 				require.Zero(t, status, "seed %d: %s", seed, output)
 				if !strings.Contains(output, " 0 gave up") {
@@ -166,6 +196,63 @@ func TestRule17WhoHasGivenUpPublishesNothing(t *testing.T) {
 			if kernel != "shunt_copy" { // needs nobody
 				require.NotZero(t, given, "nobody has given up")
 			}
+		})
+	}
+}
+
+// Kernels from which something is taken that rules 16 and 17 need, and what the emulator
+// then has to say, for one seed of some at least.
+func TestMutantsOfPlacesAndFaultsAreFound(t *testing.T) {
+	const alone, oneBlock = "--alone", "--one-block"
+	for _, m := range []struct {
+		name, file, from, to, source, kernel, mode string
+	}{
+		{"the ends of a pair are served by different blocks", "all_to_all_v.cu", "(block_index() / blocks - a.rank + a.world) % a.world", "(a.rank + block_index() / blocks) % a.world", "all_to_all_v", "shunt_all_to_all_v", oneBlock},
+		{"packets follow a fault", "exchange.cuh", "const u32 fault = round == 0 ? fault_of(a) : 0;\n    u64 outgoing", "const u32 fault = 0;\n    u64 outgoing", "all_gather", "shunt_all_gather_ll", alone},
+		{"packets follow a wait that was given up", "exchange.cuh", "if (!ll_wait_all(a, e, words)) break;", "(void)ll_wait_all(a, e, words);", "all_gather", "shunt_all_gather_ll", alone},
+		{"units follow a fault", "exchange.cuh", "const u32 fault = round == 0 ? fault_of(a) : 0;  // of an earlier kernel", "const u32 fault = 0;", "all_gather", "shunt_all_gather_ll128", alone},
+		{"units follow a wait that was given up", "exchange.cuh", "if (!met) break;\n#pragma unroll\n    for (int s = 0; s < SHUNT_MAX_RANKS; s++) lines", "#pragma unroll\n    for (int s = 0; s < SHUNT_MAX_RANKS; s++) lines", "all_gather", "shunt_all_gather_ll128", alone},
+		{"results follow a fault", "two_shot.cuh", "const u32 fault = round == 0 ? fault_of(a) : 0;", "const u32 fault = 0;", "all_reduce", "shunt_all_reduce_two_shot_ll128", alone},
+		{"results of what never came", "two_shot.cuh", "if (!ll128_wait_all(a, l, in + ring(unit), unit, lines)) return false;", "(void)ll128_wait_all(a, l, in + ring(unit), unit, lines);", "all_reduce", "shunt_all_reduce_two_shot_ll128", alone},
+		{"credit follows a fault", "all_to_all_v.cu", "  if (__any_sync(~0u, fault != SHUNT_FAULT_NONE)) return;\n", "", "all_to_all_v", "shunt_all_to_all_v", alone},
+		{"credit follows a wait that was given up", "all_to_all_v.cu", "contradicted(a, peer, in.bytes); }))) return;", "contradicted(a, peer, in.bytes); }))) break;", "all_to_all_v", "shunt_all_to_all_v", alone},
+		{"offers follow a fault", "all_to_all_v.cu", "if (__syncthreads_or(fault != SHUNT_FAULT_NONE)) return false;", "__syncthreads();", "all_to_all_v", "shunt_all_to_all_v_long", alone},
+		{"an offer that never came", "all_to_all_v.cu", "met = offered || later;", "met = true;", "all_to_all_v", "shunt_all_to_all_v_long", alone},
+		{"a root sends behind a fault", "broadcast.cu", "const u32 fault = k == 0 ? fault_of(a) : 0;", "const u32 fault = 0;", "broadcast", "shunt_broadcast_ll128", alone},
+		{"a root sends without credit", "channel.cuh", "w.over(peer_, sent_ + 1 - SHUNT_RING))) return false;", "w.over(peer_, sent_ + 1 - SHUNT_RING))) return true;", "broadcast", "shunt_broadcast_ll128", alone},
+		{"an owner forwards what never came", "channel.cuh", "give_up.over(peer_, received_ + 1, in_vain))) return false;", "give_up.over(peer_, received_ + 1, in_vain))) return true;", "broadcast", "shunt_broadcast_ll128", alone},
+		{"an owner combines what never came", "fallback.cuh", "lines))\n      return;", "lines))\n      ;", "reduce", "shunt_reduce_ll128", alone},
+		{"addresses of an earlier call", "direct.cuh", "        m.lost = 1;  // the words are those of an earlier call", "        m.send[p] = m.send[a.rank];", "all_reduce", "shunt_all_reduce_direct", alone},
+		{"a direct call follows a fault", "direct.cuh", "if (fault != SHUNT_FAULT_NONE) m.lost = 1;", "", "all_gather", "shunt_all_gather_direct", alone},
+		{"the end is told of what was given up", "direct.cuh", "met = !__syncthreads_or(!met);", "__syncthreads();\n  met = true;", "all_to_all", "shunt_all_to_all_direct", alone},
+		{"a fallback's faults are forgotten", "direct.cuh", "met = reduce_scatter_ll128_body<T>(a);", "(void)reduce_scatter_ll128_body<T>(a);", "reduce_scatter", "shunt_reduce_scatter_direct", alone},
+		{"a chunk that never came is forwarded", "broadcast.cu", "if (__syncthreads_or(!met)) break;", "__syncthreads();\n      met = true;", "broadcast", "shunt_broadcast_direct", alone},
+		{"a chain forwards what never came", "broadcast.cu", "        if (!met) break;\n", "        met = true;\n", "broadcast", "shunt_broadcast_chain", alone},
+		{"a chain tells of what was given up", "chain.cuh", "if (__any_sync(~0u, done == kLost)) return;", "if (__any_sync(~0u, done == kLost)) done = limit;", "broadcast", "shunt_broadcast_chain", alone},
+		{"a stage is taken without leave", "staged.cuh", "const bool met = wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen, fault);", "const bool met = wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen, fault) || true;", "reduce_scatter", "shunt_reduce_scatter_staged", alone},
+		{"stages that were given up are told", "staged.cuh", "if (__any_sync(~0u, staged == kLost)) break;", "if (staged == kLost) staged = last;", "reduce_scatter", "shunt_reduce_scatter_staged", alone},
+		{"a chunk that never came is combined", "staged.cuh", "if (!wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen, fault)) return false;", "(void)wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen, fault);", "all_reduce", "shunt_all_reduce_staged", alone},
+		{"chunks that were given up are told as taken", "staged.cuh", "if (__syncthreads_or(!met)) return false;", "__syncthreads();", "reduce", "shunt_reduce_staged", alone},
+		{"blocks without chunks forget a fault", "staged.cuh", "bool met = share.chunks > 0 || fault_of(a) == SHUNT_FAULT_NONE;  // who has chunks looks behind the first loads\n  if (warp", "bool met = true;\n  if (warp", "reduce_scatter", "shunt_reduce_scatter_staged", alone},
+		{"what engines never delivered is combined", "delivered.cuh", "if (__syncthreads_or(!met)) return;", "__syncthreads();", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered", alone},
+		{"deliveries are told behind a fault", "symmetric.cu", "if (a.root < kDeliveries && peer && met) {", "if (a.root < kDeliveries && peer) {", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered", alone},
+		{"a symmetric operation begins behind a fault", "symmetric.cu", "if (active && met) {", "if (active) {", "symmetric", "shunt_symmetric_begin", alone},
+		{"a barrier behind a fault", "barrier.cu", "if (threadIdx.x == 0 && !lost) {", "if (threadIdx.x == 0) {", "barrier", "shunt_barrier", alone},
+		{"a signal behind a fault", "one_sided.cu", "  const u64 value = *raised + 1;\n  if (fault != SHUNT_FAULT_NONE) return;\n  *raised = value;\n  // Release: puts of earlier", "  const u64 value = *raised + 1;\n  *raised = value;\n  // Release: puts of earlier", "one_sided", "shunt_signal", alone},
+		{"a window's signal behind a fault", "one_sided.cu", "  const u64 value = *raised + 1;\n  if (fault != SHUNT_FAULT_NONE) return;\n  *raised = value;\n  // Release: puts before", "  const u64 value = *raised + 1;\n  *raised = value;\n  // Release: puts before", "one_sided", "shunt_window_signal", alone},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			program, kernels := mutant(t, Build{Types: map[string][]string{"": {"float32"}}, Only: strings.Fields(m.source)}, m.file, m.from, m.to)
+			kernels = slices.DeleteFunc(kernels, func(k string) bool { return strings.TrimSuffix(k, "_float32") != m.kernel })
+			require.Len(t, kernels, 1)
+			for seed := range 120 {
+				if status, output := check(t.Context(), program, m.mode, strconv.Itoa(2+seed%3), strconv.Itoa(seed), "4", kernels[0]); status != 0 {
+					t.Logf("found by seed %d: %.300s", seed, output)
+					return
+				}
+			}
+			require.Fail(t, "not found by any seed")
 		})
 	}
 }

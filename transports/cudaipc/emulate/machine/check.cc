@@ -3,7 +3,7 @@
 // that every rank makes one after the other; ranks wait for each other nowhere
 // else, so calls meet the slots, counts and epochs that those before have left.
 //
-//   check [--absent|--abort|--alone|--lengths|--impossible] [--diverged] WORLD SEED CALLS KERNEL...
+//   check [--absent|--abort|--alone|--lengths|--impossible] [--diverged] [--one-block] [--torn] WORLD SEED CALLS KERNEL...
 //
 // Kernels that reduce have the dtype in their name. --absent: the last rank makes
 // no call, and the machine must say who waits; --abort: likewise, but the abort
@@ -13,7 +13,8 @@
 // last two, a kernel must say so, and then the abort word is raised; for one kernel
 // that uses channels. --impossible: a rank's counts of the last call cannot be, for the
 // kernel that reads them from device memory.
-// --diverged: a warp's threads see each other's stores at once.
+// --diverged: a warp's threads see each other's stores at once. --one-block: every GPU has
+// place for one block of a kernel. --torn: lines arrive in pieces of 32 bytes, as over PCIe.
 #include "calls.h"
 
 // Makes the ends of a message of a call differ. Any of the two may be long, both, or
@@ -188,7 +189,7 @@ static void deliver(const Call &c, int r, std::vector<emulate::Launch> &main, st
 }
 
 int main(int argc, char **argv) {
-  bool absent = false, abort = false, alone = false, lengths = false, impossible = false, diverged = false;
+  bool absent = false, abort = false, alone = false, lengths = false, impossible = false, diverged = false, one_block = false, torn = false;
   while (argc > 1 && argv[1][0] == '-') {
     absent = absent || strcmp(argv[1], "--absent") == 0;
     abort = abort || strcmp(argv[1], "--abort") == 0;
@@ -196,9 +197,11 @@ int main(int argc, char **argv) {
     lengths = lengths || strcmp(argv[1], "--lengths") == 0;
     impossible = impossible || strcmp(argv[1], "--impossible") == 0;
     diverged = diverged || strcmp(argv[1], "--diverged") == 0;
+    one_block = one_block || strcmp(argv[1], "--one-block") == 0;
+    torn = torn || strcmp(argv[1], "--torn") == 0;
     argc--, argv++;
   }
-  if (argc < 5) return fprintf(stderr, "usage: check [--absent|--abort|--alone|--lengths|--impossible] [--diverged] WORLD SEED CALLS KERNEL...\n"), 2;
+  if (argc < 5) return fprintf(stderr, "usage: check [--absent|--abort|--alone|--lengths|--impossible] [--diverged] [--one-block] [--torn] WORLD SEED CALLS KERNEL...\n"), 2;
   world = atoi(argv[1]);
   const unsigned seed = atoi(argv[2]);
   const int calls = atoi(argv[3]);
@@ -212,6 +215,8 @@ int main(int argc, char **argv) {
   if (abort || alone || lengths || impossible) policy.park = false;
   if ((alone || lengths || impossible) && policy.stores == Policy::kLast) policy.stores = Policy::kLate;  // who looks again and again can always run
   policy.converged = !diverged;
+  if (one_block) policy.resident = 1;
+  if (torn) policy.line = 32;
   emulate::setup(world, buffers_at(world) + kBuffers, seed * 1000003ull + world, policy);
   for (int r = 0; r < world; r++) {
     shunt_export *e = reinterpret_cast<shunt_export *>(emulate::memory(r, r) + SHUNT_OFF_EXPORTS) + export_of(r);

@@ -101,6 +101,11 @@ bool runnable(Thread &t) {
   }
 }
 
+// The next block of a grid finds a place.
+void begin_block(Grid &g) {
+  if (g.begun < int(g.blocks.size())) g.blocks[g.begun++]->begun = true;
+}
+
 void end_thread(Thread &t) {
   Warp &w = *t.warp;
   Block &b = *w.block;
@@ -114,9 +119,11 @@ void end_thread(Thread &t) {
     return;
   }
   b.grid->live--;
+  begin_block(*b.grid);
 }
 
 bool run_warp(Warp &w) {
+  if (!w.block->begun) return false;
   if (w.parked) {
     for (auto &t : w.lanes)
       if (changed(*t)) w.parked = false;
@@ -183,6 +190,8 @@ void start(size_t stream, int rank, const Launch &launch) {
     }
     grid->blocks.push_back(std::move(block));
   }
+  const int places = policy.resident > 0 ? policy.resident : int(grid->blocks.size());
+  for (int i = 0; i < places; i++) begin_block(*grid);
   grids[stream] = std::move(grid);
 }
 
@@ -202,7 +211,7 @@ void tell_waiting() {
   for (bool words : {true, false})
     for (Warp *w : warps)
       for (auto &t : w->lanes) {
-        if (t->state == Thread::kEnded || words != (t->waits && t->state != Thread::kJoining)) continue;
+        if (t->state == Thread::kEnded || !w->block->begun || words != (t->waits && t->state != Thread::kJoining)) continue;
         std::string what = "nothing known";
         if (words) what = describe(t->waits);
         else if (t->state == Thread::kJoining) what = "barrier " + std::to_string(t->barrier);
@@ -252,7 +261,7 @@ void setup(int world, size_t bytes, uint64_t seed, Policy p) {
   policy = p;
   random_bits.seed(seed);
   ranks = world;
-  map_memory(world, bytes, p.stores != Policy::kAtOnce, p.converged);
+  map_memory(world, bytes, p.stores != Policy::kAtOnce, p.converged, p.line);
   static char stack[1 << 16];
   stack_t s{};
   s.ss_sp = stack, s.ss_size = sizeof stack;

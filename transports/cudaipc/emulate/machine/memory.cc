@@ -32,6 +32,7 @@ namespace {
 
 int world;
 size_t rank_bytes, window_bytes;  // one rank's memory, and all ranks'
+int line_bytes;
 char *base;                       // windows: one for each rank, and one for nobody's
 bool holding, in_step;
 Writer *writer;
@@ -40,7 +41,7 @@ std::vector<Fresh> of_turn;  // stores of the warp's turn into its own region; o
 std::deque<Store> all;
 Stores under_way;
 std::unordered_map<uintptr_t, Store *> last;  // by 16 bytes
-std::unordered_map<uintptr_t, Store *> lines; // of this turn, by 128 bytes
+std::unordered_map<uintptr_t, Store *> lines; // of this turn, by line_bytes
 int64_t total;
 
 bool inside(const void *p) { return size_t(static_cast<const char *>(p) - base) < window_bytes * (world + 1); }
@@ -136,12 +137,13 @@ void plain_store(void *p, size_t bytes) {
 
 }  // namespace
 
-void map_memory(int ranks, size_t bytes, bool hold_back, bool converged) {
+void map_memory(int ranks, size_t bytes, bool hold_back, bool converged, int line) {
   world = ranks;
   rank_bytes = (bytes + 65535) / 65536 * 65536;
   window_bytes = rank_bytes * world;
   holding = hold_back;
   in_step = converged;
+  line_bytes = line;
   const int file = memfd_create("ranks", 0);
   if (file < 0 || ftruncate(file, window_bytes) != 0) fail("no memory");
   void *p = mmap(nullptr, window_bytes * (world + 1), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -297,7 +299,7 @@ void store(const void *p, const void *v, int bytes) { store_at(p, v, bytes); }
 void store_line(const void *p, const void *v) {
   Store *s = store_at(p, v, 16);
   if (!s) return;
-  Store *&first = lines[reinterpret_cast<uintptr_t>(s->to) / 128];
+  Store *&first = lines[reinterpret_cast<uintptr_t>(s->to) / line_bytes];
   if (!first) {
     first = s->line = s;
   } else {

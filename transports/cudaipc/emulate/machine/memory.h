@@ -30,7 +30,7 @@ struct Writer {
   Stores *known[2] = {};  // of the warp and of the block: a fence includes these
 };
 
-void map_memory(int world, size_t bytes, bool hold_back, bool converged);
+void map_memory(int world, size_t bytes, bool hold_back, bool converged, int line);
 void set_writer(Writer *w);
 void settle(Writer &w);
 void move_stores(Stores &from, Stores &to);

@@ -61,6 +61,7 @@ struct Grid;
 struct Block {
   Grid *grid;
   int number, live = 0;
+  bool begun = false;
   bool lags = false;  // runs only when nothing else can
   std::vector<std::unique_ptr<Warp>> warps;
   int joined[kBarriers] = {}, expected[kBarriers] = {};
@@ -74,7 +75,7 @@ struct Block {
 };
 
 struct Grid {
-  int rank, live = 0;
+  int rank, live = 0, begun = 0;  // blocks that have not ended, and that have begun
   const Launch *launch;
   std::vector<std::unique_ptr<Block>> blocks;
 };
