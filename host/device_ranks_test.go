@@ -26,6 +26,14 @@ func TestDeviceIsSharedByNoTwoRanks(t *testing.T) {
 	}
 }
 
+func TestDeviceIsSharedWhereAllRanksWantIt(t *testing.T) {
+	t.Setenv("SHUNT_SHARE_GPU", "on")
+	errs := deviceErrors(t, gpus(t, 3), func(rank int, o *host.Options) { o.Device = rank / 2 }, func(r *rank) error {
+		return errors.Join(deviceSum(r, 100), deviceSum(r, 1<<20))
+	})
+	require.NoError(t, errors.Join(errs...))
+}
+
 func TestDeviceRanksAgreeOnTheKindOfMemory(t *testing.T) {
 	errs := deviceErrors(t, gpus(t, 2), func(rank int, o *host.Options) {
 		if rank == 1 {

@@ -312,9 +312,9 @@ func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
 		}
 	}
 	c.topology = topology.New(places)
-	if a, b, g, shared := c.topology.SharedGPU(); shared {
+	if a, b, g, shared := c.topology.SharedGPU(); shared && !c.job.options.ShareGPU() {
 		return 0, &plugin.Error{Code: plugin.InvalidArgument, Rank: b, Message: fmt.Sprintf(
-			"init: ranks %d (pid %d) and %d (pid %d) both use GPU %s (%s) of host %s; give each rank a GPU of its own, as with Options.Device or CUDA_VISIBLE_DEVICES",
+			"init: ranks %d (pid %d) and %d (pid %d) both use GPU %s (%s) of host %s; give each rank a GPU of its own, as with Options.Device or CUDA_VISIBLE_DEVICES, or set SHUNT_SHARE_GPU=on on all ranks",
 			a, places[a].PID, b, places[b].PID, g.UUID, g.PCI, places[b].Host)}
 	}
 	c.engine.SetOversubscribed(c.topology.Oversubscribed(c.rank))

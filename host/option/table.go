@@ -50,6 +50,7 @@ const (
 	idPeerRead
 	idCheck
 	idExpectCaptures
+	idShareGPU
 	idLibcuda
 	idLog
 	idRecords
@@ -102,6 +103,8 @@ var table = [count]Variable{
 		Doc: "Compare collective, dtype, op, root and counts of every collective across ranks before it runs, as is done for the first of each kind anyway; of all_to_all_v and the other collectives with counts of their own, in worlds of up to 128, what each rank gives and expects. Send, receive and one-sided operations are not compared. Slow; finds programs whose ranks disagree."},
 	idExpectCaptures: {Name: "SHUNT_EXPECT_CAPTURES", Kind: Boolean, Default: "off", Group: "Execution",
 		Doc: "Record an event behind every call on a GPU outside captures from the start, so that closing communicators and windows, or changing streams, never disturbs a capture in progress. Off: from the first captured call on that GPU on."},
+	idShareGPU: {Name: "SHUNT_SHARE_GPU", Kind: Boolean, Default: "off", Group: "Execution",
+		Doc: "Let ranks use the same GPU, to try a program where there are fewer GPUs than ranks. Results are the same, but processes that share a GPU take turns on it, so that a call takes milliseconds. Off: such ranks are refused."},
 	idLibcuda: {Name: "SHUNT_LIBCUDA", Kind: Text, Group: "Execution",
 		Doc: "File name or path of the CUDA driver. Unset: `libcuda.so.1`."},
 	idLog: {Name: "SHUNT_LOG", Kind: Choice, Default: "warn", Choices: []string{"error", "warn", "info", "debug"}, Group: "Diagnosis",

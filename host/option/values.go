@@ -64,6 +64,9 @@ func (o *Options) Check() bool { return o.integers[idCheck] != 0 }
 // ExpectCaptures is SHUNT_EXPECT_CAPTURES.
 func (o *Options) ExpectCaptures() bool { return o.integers[idExpectCaptures] != 0 }
 
+// ShareGPU is SHUNT_SHARE_GPU.
+func (o *Options) ShareGPU() bool { return o.integers[idShareGPU] != 0 }
+
 // LogLevel is SHUNT_LOG as a level of log/slog.
 func (o *Options) LogLevel() slog.Level {
 	switch o.texts[idLog] {
