@@ -161,6 +161,13 @@ typedef struct sc_mapping {
   uint64_t handle, bytes;
 } sc_mapping;
 
+/* Memory of one handle that somebody else has mapped, and a descriptor of it. */
+typedef struct sc_chunk {
+  sc_ptr address;
+  uint64_t bytes, buffer_id;
+  int device, fd;
+} sc_chunk;
+
 typedef struct sc_pointer {
   int kind; /* CU_MEMORYTYPE_*: 1 host, 2 device, 0 unknown */
   int device;
@@ -193,12 +200,11 @@ int sc_create(sc_handle context, int device, uint64_t bytes, sc_mapping *mapping
 int sc_export(sc_handle context, uint64_t handle, int *fd);
 int sc_import(sc_handle context, int device, int fd, uint64_t bytes, sc_mapping *mapping);
 int sc_unmap(sc_handle context, const sc_mapping *mapping);
-int sc_retain_handle(sc_handle context, sc_ptr address, uint64_t *handle);
-int sc_release_handle(sc_handle context, uint64_t handle);
-/* The handle, retained, that is mapped where address lies, and that mapping. */
-int sc_chunk(sc_handle context, sc_ptr address, sc_mapping *chunk);
-/* Whether each address is still mapped by the handle beside it. */
-int sc_still_mapped(sc_handle context, const sc_ptr *at, const uint64_t *handles, int count, int *same);
+/* The mapping that address lies in, exported. The handle is retained inside the
+ * call alone, and nobody may unmap the memory meanwhile. */
+int sc_export_chunk(sc_handle context, sc_ptr address, sc_chunk *chunk);
+/* Whether the buffer id of each address is still the one beside it. */
+int sc_still_mapped(sc_handle context, const sc_ptr *at, const uint64_t *ids, int count, int *same);
 /* Maps handles behind each other; fills in the chunks, whose bytes are given. */
 int sc_import_range(sc_handle context, int device, const int *fds, sc_mapping *chunks, int count, sc_ptr *address, uint64_t *bytes);
 int sc_unmap_range(sc_handle context, const sc_mapping *chunks, int count, sc_ptr address, uint64_t bytes);

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -216,41 +217,71 @@ func TestQueriesAreAllowedWhileAnotherThreadCaptures(t *testing.T) {
 	require.True(t, done)
 }
 
-func TestRangeIsRetainedChunkByChunk(t *testing.T) {
+// A handle is given back in the call that retained it, whatever fails.
+func TestRangeIsExportedChunkByChunk(t *testing.T) {
 	d := driver(t)
-	chunks, err := d.RetainRange(0x1000, 0x11FFF, 0x1002)
+	record(t, d)
+	chunks, err := d.ExportRange(0x1000, 0x11FFF, 0x1002, 3)
 	require.NoError(t, err)
-	require.Equal(t, []cuda.Mapping{
-		{Address: 0x11000, Bytes: 0x1000, Handle: 0x11}, {Address: 0x12000, Bytes: 0x1000, Handle: 0x12}, {Address: 0x13000, Bytes: 0x1000, Handle: 0x13},
-	}, chunks)
-	record(t, d)
-	_, err = d.RetainRange(0x1000, 0x1E000, 0x2001)
-	require.ErrorContains(t, err, "cuMemRetainAllocationHandle of 0x20000")
-	require.Equal(t, "release 30;release 31;", record(t, d), "nothing stays retained")
-	at, handles := []cuda.Ptr{0x11004, 0x12000}, []uint64{0x11, 0x12}
-	for _, test := range []struct {
-		change  func()
-		same    bool
-		release string
-	}{
-		{func() {}, true, "release 17;release 18;"},
-		{func() { handles[0] = 5 }, false, "release 17;"},
-		{func() { handles[0], at[1] = 0x11, 0x20000 }, false, "release 17;"},
-	} {
-		test.change()
-		same, err := d.StillMapped(0x1000, at, handles)
-		require.NoError(t, err)
-		require.Equal(t, test.same, same)
-		require.Equal(t, test.release, record(t, d))
+	require.Equal(t, "export 17;release 17;export 18;release 18;export 19;release 19;", record(t, d))
+	for i, c := range chunks {
+		var s unix.Stat_t
+		require.NoError(t, unix.Fstat(c.FD, &s))
+		c.FD = 0
+		require.Equal(t, cuda.Chunk{Address: 0x11000 + cuda.Ptr(i)<<12, Bytes: 0x1000, BufferID: 0x11 + uint64(i), Device: 1}, c)
 	}
-	require.Zero(t, testing.AllocsPerRun(10, func() { _, _ = d.StillMapped(0x1000, at, handles) }))
-	record(t, d)
-	_, err = d.StillMapped(0x1000, at, nil)
-	require.ErrorIs(t, err, plugin.InvalidArgument)
-	_, err = d.RetainRange(0x1000, ^cuda.Ptr(0), 2)
-	require.ErrorContains(t, err, "pass the end of memory")
+	cuda.CloseChunks(chunks)
+	for _, test := range []struct {
+		p       cuda.Ptr
+		bytes   int64
+		calls   string
+		failure string
+	}{
+		{0x1E000, 0x2001, "export 30;release 30;export 31;release 31;", "exporting what is mapped at 0x20000"},
+		{0x1C000, 0x1001, "export 28;release 28;release 29;", "exporting what is mapped at 0x1d000"},
+		{0x11000, 0x4000, "export 17;release 17;export 18;release 18;export 19;release 19;", "of more than 3 handles"},
+		{^cuda.Ptr(0), 2, "", "pass the end of memory"},
+		{0x11000, 0, "", "ExportRange of 0 bytes"},
+	} {
+		before := descriptors(t)
+		_, err = d.ExportRange(0x1000, test.p, test.bytes, 3)
+		require.ErrorContains(t, err, test.failure)
+		require.Equal(t, test.calls, record(t, d))
+		require.Equal(t, before, descriptors(t))
+	}
 	_, err = d.ImportRange(0x1000, 0, []int{1}, []int64{-1})
 	require.ErrorContains(t, err, "a chunk of -1 bytes")
+}
+
+func descriptors(t *testing.T) int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(entries)
+}
+
+// What is mapped somewhere is known by its buffer id. Nothing is retained.
+func TestMappingsAreComparedByBufferID(t *testing.T) {
+	d := driver(t)
+	record(t, d)
+	at, ids := []cuda.Ptr{0x11004, 0x12000}, []uint64{0x11, 0x12}
+	for _, test := range []struct {
+		at   cuda.Ptr
+		id   uint64
+		same bool
+	}{{0x12000, 0x12, true}, {0x12000, 5, false}, {0x20000, 0x12, false}} {
+		at[1], ids[1] = test.at, test.id
+		same, err := d.StillMapped(0x1000, at, ids)
+		require.NoError(t, err)
+		require.Equal(t, test.same, same)
+	}
+	require.Empty(t, record(t, d))
+	require.Zero(t, testing.AllocsPerRun(10, func() { _, _ = d.StillMapped(0x1000, at, ids) }))
+	_, err := d.StillMapped(0x1000, at, nil)
+	require.ErrorIs(t, err, plugin.InvalidArgument)
+	at[0] = 0x666
+	same, err := d.StillMapped(0x1000, at, ids)
+	require.ErrorContains(t, err, "cuPointerGetAttribute of 2 addresses from 0x666 on")
+	require.False(t, same)
 }
 
 func TestGraphTokensAreHandedOutWhenTheGraphIsGone(t *testing.T) {

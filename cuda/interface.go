@@ -31,8 +31,8 @@ type Driver interface {
 	// CreateMemory is memory on a device that ExportMemory can export. Not
 	// zeroed.
 	CreateMemory(ctx Context, device int, bytes int64) (Mapping, error)
-	// ExportMemory makes a file descriptor of a Mapping's or RetainMemory's
-	// handle. The caller owns it; it keeps the memory alive.
+	// ExportMemory makes a file descriptor of a Mapping's handle. The caller owns
+	// it; it keeps the memory alive.
 	ExportMemory(ctx Context, handle uint64) (fd int, err error)
 	// ImportMemory maps exported memory for a device. bytes is the exporter's
 	// Mapping.Bytes; fd stays the caller's.
@@ -40,20 +40,20 @@ type Driver interface {
 	// Unmap ends a Mapping; the memory lives on while anyone else maps it or
 	// holds a descriptor.
 	Unmap(ctx Context, m Mapping) error
-	// RetainMemory is the handle of shareable memory someone else created;
-	// ReleaseMemory gives it back.
-	RetainMemory(ctx Context, p Ptr) (handle uint64, err error)
-	ReleaseMemory(ctx Context, handle uint64) error
-	// RetainRange is RetainMemory of every handle that is mapped from p on for
-	// bytes: a tensor of an expandable segment spans several. The chunks lie
-	// behind each other, and the first begins at or before p. Each handle is the
-	// caller's to release. At most MaxChunks.
-	RetainRange(ctx Context, p Ptr, bytes int64) ([]Mapping, error)
-	// StillMapped reports whether what is mapped at each address is still memory of
-	// the handle beside it, which RetainRange answered and the caller has retained
-	// since. It makes one crossing and allocates nothing. The slices are of one
+	// ExportRange exports memory by handle that somebody else has mapped from p on
+	// for bytes: a tensor of an expandable segment spans several handles. The chunks
+	// lie behind each other, the first begins at or before p, and there are at most
+	// so many; their descriptors are the caller's.
+	//
+	// Nobody may unmap the range meanwhile: the driver's heap breaks when a handle is
+	// retained in one thread while another lets it go. So it is for the call that was
+	// given the memory, and never for a goroutine that looks at it by itself.
+	ExportRange(ctx Context, p Ptr, bytes int64, most int) ([]Chunk, error)
+	// StillMapped reports whether what is mapped at each address still has the buffer
+	// id beside it, of a Chunk or of PointerInfo. The memory may be freed and unmapped
+	// meanwhile. It makes one crossing and allocates nothing. The slices are of one
 	// length.
-	StillMapped(ctx Context, at []Ptr, handles []uint64) (bool, error)
+	StillMapped(ctx Context, at []Ptr, ids []uint64) (bool, error)
 	// ImportRange maps exported chunks behind each other for a device. fds and
 	// bytes are the chunks', in order; the descriptors stay the caller's.
 	ImportRange(ctx Context, device int, fds []int, bytes []int64) (Range, error)

@@ -100,21 +100,6 @@ func (d *driver) Unmap(ctx Context, m Mapping) error {
 	return nil
 }
 
-func (d *driver) RetainMemory(ctx Context, p Ptr) (uint64, error) {
-	var handle C.uint64_t
-	if r := C.sc_retain_handle(C.sc_handle(ctx), C.sc_ptr(p), &handle); r != 0 {
-		return 0, d.fail(r, "cuMemRetainAllocationHandle of %#x", uint64(p))
-	}
-	return uint64(handle), nil
-}
-
-func (d *driver) ReleaseMemory(ctx Context, handle uint64) error {
-	if r := C.sc_release_handle(C.sc_handle(ctx), C.uint64_t(handle)); r != 0 {
-		return d.fail(r, "cuMemRelease")
-	}
-	return nil
-}
-
 func (d *driver) Pointer(ctx Context, p Ptr) (PointerInfo, error) {
 	var raw C.sc_pointer
 	if r := C.sc_pointer_info(C.sc_handle(ctx), C.sc_ptr(p), &raw); r != 0 {

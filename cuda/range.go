@@ -9,61 +9,69 @@ import (
 	"math"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-func (d *driver) RetainRange(ctx Context, p Ptr, bytes int64) ([]Mapping, error) {
-	return Chunks(d, ctx, p, bytes, func(at Ptr) (Mapping, error) {
-		var m C.sc_mapping
-		if r := C.sc_chunk(C.sc_handle(ctx), C.sc_ptr(at), &m); r != 0 {
-			return Mapping{}, d.fail(r, "cuMemRetainAllocationHandle of %#x", uint64(at))
+func (d *driver) ExportRange(ctx Context, p Ptr, bytes int64, most int) ([]Chunk, error) {
+	return ExportChunks(p, bytes, most, func(at Ptr) (Chunk, error) {
+		var c C.sc_chunk
+		if r := C.sc_export_chunk(C.sc_handle(ctx), C.sc_ptr(at), &c); r != 0 {
+			return Chunk{}, d.fail(r, "exporting what is mapped at %#x", uint64(at))
 		}
-		return Mapping{Address: Ptr(m.address), Bytes: int64(m.bytes), Handle: uint64(m.handle)}, nil
+		return Chunk{Address: Ptr(c.address), Bytes: int64(c.bytes), BufferID: uint64(c.buffer_id), Device: int(c.device), FD: int(c.fd)}, nil
 	})
 }
 
-func (d *driver) StillMapped(ctx Context, at []Ptr, handles []uint64) (bool, error) {
-	if len(at) != len(handles) {
-		return false, plugin.Errorf(plugin.InvalidArgument, "%d addresses of %d handles", len(at), len(handles))
+func (d *driver) StillMapped(ctx Context, at []Ptr, ids []uint64) (bool, error) {
+	if len(at) != len(ids) {
+		return false, plugin.Errorf(plugin.InvalidArgument, "%d addresses of %d buffer ids", len(at), len(ids))
 	}
 	if len(at) == 0 {
 		return true, nil
 	}
 	var same C.int
-	r := C.sc_still_mapped(C.sc_handle(ctx), (*C.sc_ptr)(unsafe.Pointer(&at[0])), (*C.uint64_t)(unsafe.Pointer(&handles[0])), C.int(len(at)), &same)
+	r := C.sc_still_mapped(C.sc_handle(ctx), (*C.sc_ptr)(unsafe.Pointer(&at[0])), (*C.uint64_t)(unsafe.Pointer(&ids[0])), C.int(len(at)), &same)
 	if r != 0 {
-		return false, d.fail(r, "cuMemRetainAllocationHandle of %d addresses from %#x on", len(at), uint64(at[0]))
+		return false, d.fail(r, "cuPointerGetAttribute of %d addresses from %#x on", len(at), uint64(at[0]))
 	}
 	return same != 0, nil
 }
 
-// Chunks walks a range for implementations of Driver: chunk retains the handle
-// that is mapped at an address. After a failure none stays retained.
-func Chunks(d Driver, ctx Context, p Ptr, bytes int64, chunk func(at Ptr) (Mapping, error)) (chunks []Mapping, err error) {
-	if err := size("cuMemRetainAllocationHandle", bytes); err != nil {
+// ExportChunks walks a range for implementations of Driver: chunk exports what is
+// mapped at an address. After a failure no descriptor stays open.
+func ExportChunks(p Ptr, bytes int64, most int, chunk func(at Ptr) (Chunk, error)) (chunks []Chunk, err error) {
+	if err := size("ExportRange", bytes); err != nil {
 		return nil, err
 	}
 	if uint64(bytes) > math.MaxUint64-uint64(p) {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "%d bytes at %#x pass the end of memory", bytes, uint64(p))
 	}
 	for at := p; at < p+Ptr(bytes); {
-		var m Mapping
-		m, err = chunk(at)
-		if err == nil {
-			chunks = append(chunks, m)
-			if len(chunks) > MaxChunks || m.Address > at || m.Address+Ptr(m.Bytes) <= at {
-				err = plugin.Errorf(plugin.Unsupported, "%d bytes at %#x are of more than %d handles, or not mapped by handle", bytes, uint64(p), MaxChunks)
+		var c Chunk
+		if len(chunks) == most {
+			err = plugin.Errorf(plugin.Unsupported, "%d bytes at %#x are of more than %d handles", bytes, uint64(p), most)
+		} else if c, err = chunk(at); err == nil {
+			chunks = append(chunks, c)
+			if c.Address > at || c.Address+Ptr(c.Bytes) <= at {
+				err = plugin.Errorf(plugin.Unsupported, "what is mapped at %#x is %d bytes at %#x to the driver", uint64(at), c.Bytes, uint64(c.Address))
 			}
 		}
 		if err != nil {
-			for _, c := range chunks {
-				_ = d.ReleaseMemory(ctx, c.Handle) // what failed is the error
-			}
+			CloseChunks(chunks)
 			return nil, err
 		}
-		at = m.Address + Ptr(m.Bytes)
+		at = c.Address + Ptr(c.Bytes)
 	}
 	return chunks, nil
+}
+
+// CloseChunks closes the descriptors of chunks.
+func CloseChunks(chunks []Chunk) {
+	for _, c := range chunks {
+		_ = unix.Close(c.FD) // a descriptor of memory has nothing to write back
+	}
 }
 
 // CheckRange refuses what ImportRange does not take, for implementations of

@@ -60,6 +60,16 @@ type Range struct {
 	Chunks  []Mapping
 }
 
+// Chunk is memory of one handle that somebody else has mapped, and a descriptor
+// that keeps it alive.
+type Chunk struct {
+	Address  Ptr
+	Bytes    int64
+	BufferID uint64 // of this mapping; another one at its address has another
+	Device   int
+	FD       int
+}
+
 // HostMemory is pinned host memory that kernels reach at Device. It starts
 // zero-filled.
 type HostMemory struct {
@@ -84,10 +94,10 @@ type PointerInfo struct {
 	Device    int // ordinal, or -1
 	Base      Ptr
 	Bytes     int64
-	BufferID  uint64 // differs between two allocations at one address
+	BufferID  uint64 // differs between two allocations or mappings at one address
 	Managed   bool
 	LegacyIPC bool // ExportIPC
-	Shareable bool // RetainMemory and ExportMemory
+	Shareable bool // ExportRange
 }
 
 // IPCHandle lets another process open an allocation of Alloc.

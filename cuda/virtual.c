@@ -1,5 +1,6 @@
 /* virtual.c: memory that is created, exported and mapped by handle; see driver.h. */
 #include <string.h>
+#include <unistd.h>
 
 #include "call.h"
 
@@ -107,52 +108,44 @@ int sc_unmap(sc_handle context, const sc_mapping *m) {
   });
 }
 
-int sc_retain_handle(sc_handle context, sc_ptr address, uint64_t *handle) {
-  NEED(MemRetainAllocationHandle);
-  WITH(context, { result = cu.MemRetainAllocationHandle(handle, P(address)); });
-}
-
-int sc_release_handle(sc_handle context, uint64_t handle) {
-  NEED(MemRelease);
-  WITH(context, { result = cu.MemRelease(handle); });
-}
-
 /* ---- memory of several handles behind each other ------------------------------- */
 
-int sc_chunk(sc_handle context, sc_ptr address, sc_mapping *m) {
+int sc_export_chunk(sc_handle context, sc_ptr address, sc_chunk *c) {
   NEED(MemRetainAllocationHandle);
+  NEED(MemExportToShareableHandle);
   NEED(MemRelease);
   NEED(PointerGetAttribute);
   NEED(MemGetAddressRange);
   WITH(context, {
-    result = cu.MemRetainAllocationHandle(&m->handle, P(address));
+    uint64_t handle;
+    result = cu.MemRetainAllocationHandle(&handle, P(address));
     if (result) break;
     /* The mapping that the address lies in; older drivers know only
      * the range, which is the same for memory that is mapped by handle. */
     size_t bytes = 0;
-    if (cu.PointerGetAttribute(&m->address, 19, address) || cu.PointerGetAttribute(&bytes, 18, address))
-      result = cu.MemGetAddressRange(&m->address, &bytes, address);
-    m->bytes = bytes;
-    if (result) cu.MemRelease(m->handle);
+    if (cu.PointerGetAttribute(&c->address, 19, address) || cu.PointerGetAttribute(&bytes, 18, address))
+      result = cu.MemGetAddressRange(&c->address, &bytes, address);
+    c->bytes = bytes;
+    if (!result) result = cu.PointerGetAttribute(&c->buffer_id, 7, address);
+    if (!result) result = cu.PointerGetAttribute(&c->device, 9, address);
+    if (!result) result = cu.MemExportToShareableHandle(&c->fd, handle, 1, 0);
+    int r = cu.MemRelease(handle);
+    if (!result && r) {
+      result = r;
+      close(c->fd);
+    }
   });
 }
 
-int sc_still_mapped(sc_handle context, const sc_ptr *at, const uint64_t *handles, int count, int *same) {
-  NEED(MemRetainAllocationHandle);
-  NEED(MemRelease);
+int sc_still_mapped(sc_handle context, const sc_ptr *at, const uint64_t *ids, int count, int *same) {
+  NEED(PointerGetAttribute);
   *same = 1;
   WITH(context, {
     for (int i = 0; i < count && !result && *same; i++) {
-      uint64_t handle;
-      result = cu.MemRetainAllocationHandle(&handle, P(at[i]));
-      if (result == 1) { /* nothing is mapped there, or not by handle */
-        result = 0;
-        *same = 0;
-        break;
-      }
-      if (result) break;
-      *same = handle == handles[i];
-      result = cu.MemRelease(handle);
+      uint64_t id = 0;
+      result = cu.PointerGetAttribute(&id, 7, at[i]);
+      *same = !result && id == ids[i];
+      if (result == 1) result = 0; /* nothing is mapped there */
     }
   });
 }

@@ -90,7 +90,7 @@ func (d *device) runGroup(operations []Operation, calls []call) error {
 				return err
 			}
 			if d.buffers != nil {
-				d.buffers.validate(&calls[i])
+				d.buffers.validateRanges(&calls[i])
 			}
 			b.add(c.world, &calls[i])
 		default:
@@ -101,9 +101,11 @@ func (d *device) runGroup(operations []Operation, calls []call) error {
 		return err
 	}
 	if first != nil {
+		d.buffers.takeGroup(calls, false)
 		if err := d.runBatch(first, stream); err != nil {
 			return err
 		}
+		d.buffers.takeGroup(calls, true)
 	}
 	for _, call := range rest {
 		if err := d.inspect(call); err != nil {

@@ -56,6 +56,9 @@ func gpus(t testing.TB, n int) []*cudatest.Driver {
 			if leaks := d.Leaks(); len(leaks) > 0 {
 				t.Errorf("device %d still has %v", i, leaks)
 			}
+			for _, hazard := range d.Hazards() {
+				t.Errorf("device %d: %s", i, hazard)
+			}
 			d.Close()
 		}
 	})

@@ -23,6 +23,10 @@ import (
 // peer maps it as it sees it in this rank's page, and once all have, kernels are
 // told. Until then, and where an export is impossible, calls are staged.
 //
+// Memory by handle is exported by a call that was given it, on the call's own
+// thread (directory_missed.go): at any other time its owner may be unmapping it,
+// which the driver does not survive.
+//
 // Nothing waits for it, no rank decides anything for another, and what a kernel
 // finds is agreed between the ranks by the kernels themselves.
 type directory struct {
@@ -30,19 +34,23 @@ type directory struct {
 	table  cuda.Ptr        // the region of role directory
 	pages  []directoryPage // by rank; empty in a world of one
 
-	mu      sync.Mutex
-	exports [plugin.DirectoryExports]export
-	imports [][plugin.DirectoryExports]imported // by rank
-	next    uint64                              // generations of this rank's exports
-	high    int                                 // exports from there on are unused
-	refused map[allocation]refusal              // what could not be exported
-	windows map[uint32][]cuda.Ptr               // where windows of all ranks are mapped, by region
+	mu         sync.Mutex
+	exports    [plugin.DirectoryExports]export
+	imports    [][plugin.DirectoryExports]imported // by rank
+	next       uint64                              // generations of this rank's exports
+	high       int                                 // exports from there on are unused
+	refused    map[allocation]refusal              // what could not be exported
+	missed     []span                              // memory by handle that kernels have missed
+	candidates []candidate                         // what calls have exported of it
+	audited    position                            // of the exports, how many the audit has come past
+	windows    map[uint32][]cuda.Ptr               // where windows of all ranks are mapped, by region
 
 	passed     cuda.Event // behind every operation that may reach what was withdrawn
 	withdrawns atomic.Int32
 
 	wake  chan struct{} // makes keep look at once
 	count atomic.Int32  // exports there are, so that calls without any look no further
+	want  atomic.Int32  // the length of missed, likewise
 }
 
 // export is memory of this rank that peers map as one: an allocation, or what
@@ -51,9 +59,8 @@ type directory struct {
 type export struct {
 	base       cuda.Ptr
 	bytes      int64
-	buffer     uint64     // the driver's id of an allocation that has no handles
-	pieces     []cuda.Ptr // else where each of the handles is mapped, in order,
-	handles    []uint64   // and these; retained, so that no other memory gets them
+	pieces     []cuda.Ptr // where it begins, or where each of its handles is mapped, in order,
+	ids        []uint64   // and the driver's buffer ids there: other memory has others
 	offered    bool       // peers may still have to fetch the descriptors
 	window     bool       // a window's, which nobody frees unseen
 	generation uint64
@@ -159,19 +166,32 @@ func (e *export) holds(p cuda.Ptr, bytes int64) bool {
 	return e.bytes > 0 && e.leaving == staying && p >= e.base && int64(p-e.base) <= e.bytes-bytes
 }
 
-// add exports the allocation that an address range lies in, or the pieces of
-// memory by handle that it spans, unless they are exported already, and returns
-// its place. What could not be exported lately is tried again at once only if the
-// user asks for it.
+// add exports what an address range lies in, unless it is exported already, and
+// returns its place. It is for the call that was given the memory: see take.
 func (t *directory) add(p cuda.Ptr, bytes int64, asked bool) (int, error) {
-	d, c := t.device, t.device.comm
-	info, err := d.driver.Pointer(d.context, p)
+	info, err := t.describe(p)
 	if err != nil {
 		return -1, err
 	}
-	if info.Kind != cuda.PointerDevice || info.Managed || info.Device != d.info.Ordinal {
-		return -1, plugin.Errorf(plugin.Unsupported, "%#x is not memory of device %d", uint64(p), d.info.Ordinal)
+	if at, err := t.exported(info, p, bytes); at >= 0 || err != nil {
+		return at, err
 	}
+	return t.adopt(t.take(info, p, bytes), asked)
+}
+
+// describe looks at memory that is to be exported.
+func (t *directory) describe(p cuda.Ptr) (cuda.PointerInfo, error) {
+	d := t.device
+	info, err := d.driver.Pointer(d.context, p)
+	if err == nil && (info.Kind != cuda.PointerDevice || info.Managed || info.Device != d.info.Ordinal) {
+		err = plugin.Errorf(plugin.Unsupported, "%#x is not memory of device %d", uint64(p), d.info.Ordinal)
+	}
+	return info, err
+}
+
+// exported is the place of the export that an address range is part of, -1 if
+// there is none. What is no longer there is withdrawn.
+func (t *directory) exported(info cuda.PointerInfo, p cuda.Ptr, bytes int64) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !info.Shareable || bytes < 1 {
@@ -185,21 +205,34 @@ func (t *directory) add(p cuda.Ptr, bytes int64, asked bool) (int, error) {
 			return -1, err
 		}
 	}
-	key := allocation{info.BufferID, info.Base}
+	return -1, nil
+}
+
+// adopt enters memory into the directory, and returns its place. What could not be
+// exported lately is tried again at once only if the user asks for it.
+func (t *directory) adopt(m candidate, asked bool) (int, error) {
+	defer cuda.CloseChunks(m.chunks) // the offer holds copies
+	if at, err := t.exported(m.info, m.p, m.bytes); at >= 0 || err != nil {
+		return at, err
+	}
+	d, c := t.device, t.device.comm
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	key := allocation{m.info.BufferID, m.info.Base}
 	before, again := t.refused[key]
-	if again && !asked && before.holds(bytes) {
-		return -1, plugin.Errorf(plugin.Unsupported, "the allocation at %#x cannot be exported", uint64(info.Base))
+	if again && !asked && before.holds(m.bytes) {
+		return -1, plugin.Errorf(plugin.Unsupported, "the allocation at %#x cannot be exported", uint64(m.info.Base))
 	}
 	at, err := t.vacant()
-	if err != nil {
-		return -1, err
+	s := offered{generation: t.next, base: m.info.Base, bytes: m.info.Bytes, ordinal: d.info.Ordinal}
+	var e export
+	if err == nil {
+		e, err = t.share(at, &s, m)
 	}
-	s := offered{generation: t.next, base: info.Base, bytes: info.Bytes, ordinal: d.info.Ordinal}
-	e, err := t.share(at, &s, info, p, bytes)
 	if err != nil {
-		t.refuse(key, bytes)
+		t.refuse(key, m.bytes)
 		if !again {
-			c.logger.Info("a buffer cannot be reached by peers and is staged", "communicator", c.label, "rank", c.rank, "address", uint64(p), "bytes", max(bytes, info.Bytes), "reason", err)
+			c.logger.Info("a buffer cannot be reached by peers and is staged", "communicator", c.label, "rank", c.rank, "address", uint64(m.p), "bytes", max(m.bytes, m.info.Bytes), "reason", err)
 		}
 		return -1, err
 	}
@@ -255,7 +288,8 @@ func (t *directory) enter(at int, s offered, e export) error {
 	binary.LittleEndian.PutUint64(entry[8:], uint64(s.bytes))
 	binary.LittleEndian.PutUint64(entry[24:], s.generation)
 	if err := d.put(t.table+cuda.Ptr(plugin.DirectoryEntry(at)), entry); err != nil {
-		return errors.Join(err, t.unshare(at, e))
+		t.unoffer(at, &e)
+		return err
 	}
 	t.exports[at] = e
 	t.high = max(t.high, at+1)
@@ -304,29 +338,22 @@ func (t *directory) dropWindow(region uint32) error {
 	return nil
 }
 
-// share makes what peers need to map an address range, which unshare undoes, and
+// share makes what peers need to map memory, which unoffer takes back, and
 // completes what is offered to them.
-func (t *directory) share(at int, s *offered, info cuda.PointerInfo, p cuda.Ptr, bytes int64) (export, error) {
+func (t *directory) share(at int, s *offered, m candidate) (export, error) {
 	d := t.device
 	switch {
-	case info.Shareable:
-		return t.sharePieces(at, s, p, bytes)
-	case info.LegacyIPC:
+	case m.err != nil:
+		return export{}, m.err
+	case m.info.Shareable:
+		return t.sharePieces(at, s, m.chunks)
+	case m.info.LegacyIPC:
 		var err error
 		s.kind = plugin.HandleKindCudaIpc
-		s.ipc, err = d.driver.ExportIPC(d.context, info.Base)
-		return export{base: s.base, bytes: s.bytes, buffer: info.BufferID, generation: s.generation}, err
+		s.ipc, err = d.driver.ExportIPC(d.context, s.base)
+		return export{base: s.base, bytes: s.bytes, pieces: []cuda.Ptr{s.base}, ids: []uint64{m.info.BufferID}, generation: s.generation}, err
 	}
-	return export{}, plugin.Errorf(plugin.Unsupported, "the allocation at %#x was not made to be shared", uint64(info.Base))
-}
-
-func (t *directory) unshare(at int, e export) error {
-	t.unoffer(at, &e)
-	var errs []error
-	for _, handle := range e.handles {
-		errs = append(errs, t.device.driver.ReleaseMemory(t.device.context, handle))
-	}
-	return errors.Join(errs...)
+	return export{}, plugin.Errorf(plugin.Unsupported, "the allocation at %#x was not made to be shared", uint64(s.base))
 }
 
 // vacate empties a place. t.mu is held.
@@ -355,10 +382,14 @@ func (t *directory) close() error {
 	defer t.mu.Unlock()
 	for i, e := range t.exports {
 		if e.bytes > 0 {
-			errs = append(errs, t.unshare(i, e))
+			t.unoffer(i, &e)
 			t.vacate(i)
 		}
 	}
+	for _, m := range t.candidates {
+		cuda.CloseChunks(m.chunks)
+	}
+	t.candidates = nil
 	if t.passed != 0 {
 		errs = append(errs, t.device.driver.DestroyEvent(t.device.context, t.passed))
 		t.passed = 0

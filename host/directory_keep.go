@@ -19,7 +19,7 @@ import (
 func (t *directory) keep(ctx context.Context) {
 	ticker := time.NewTicker(directoryPeriod)
 	defer ticker.Stop()
-	for tick := 0; ; tick++ {
+	for {
 		select {
 		case <-ctx.Done():
 			return
@@ -30,53 +30,66 @@ func (t *directory) keep(ctx context.Context) {
 			continue
 		}
 		t.step(ctx)
-		if tick%directoryAudit == 0 {
-			t.audit()
-		}
+		t.audit()
 	}
 }
 
 // directoryPeriod is how often a directory looks at its pages: a few hundred
-// loads from shared memory where nothing has changed. Every directoryAudit-th
-// time it asks the driver whether its own exports are still there.
+// loads from shared memory where nothing has changed. Each time it also asks the
+// driver whether some of its exports are still there: all of them within auditTicks.
 const (
 	directoryPeriod = 20 * time.Millisecond
-	directoryAudit  = 50
+	auditTicks      = 10
 	auditPieces     = 64
 )
 
-// audit withdraws what the user has freed, which peers' mappings keep alive.
+// audit withdraws what the user has freed, which peers' mappings keep alive. It
+// goes on where it has stopped the last time. The lock is not held while the driver
+// is asked, which may take a while: calls wait for it.
 func (t *directory) audit() {
 	if t.count.Load() == 0 {
 		return
 	}
-	for i := range t.exports {
+	t.mu.Lock()
+	budget := 0
+	for i := range t.exports[:t.high] {
+		budget += len(t.exports[i].pieces)
+	}
+	high := t.high
+	t.mu.Unlock()
+	budget = min(budget, max(auditPieces, (budget+auditTicks-1)/auditTicks))
+	for seen := 0; budget > 0 && seen <= high; {
 		t.mu.Lock()
-		e := t.exports[i]
+		if t.audited.export >= t.high {
+			t.audited = position{}
+		}
+		e, at := t.exports[t.audited.export], t.audited
+		to := min(at.piece+budget, len(e.pieces))
+		if t.audited.piece = to; to >= len(e.pieces) {
+			t.audited, seen = position{export: at.export + 1}, seen+1
+		}
 		t.mu.Unlock()
-		for from := cuda.Ptr(0); e.bytes > 0 && from < cuda.Ptr(e.bytes); {
-			// Calls wait for the lock, so not all pieces are looked at together.
-			part := e.bytes - int64(from)
-			if _, last := e.spanned(e.base, int64(from)); last+auditPieces < len(e.pieces) {
-				part = int64(e.pieces[last+auditPieces] - e.base - from)
-			}
-			t.mu.Lock()
-			if t.exports[i].generation == e.generation {
-				t.check(i, e.base+from, part)
-			}
-			t.mu.Unlock()
-			from += cuda.Ptr(part)
+		if e.bytes == 0 || e.window || e.leaving != staying || at.piece >= to {
+			continue
+		}
+		budget -= to - at.piece
+		if is, err := t.device.driver.StillMapped(t.device.context, e.pieces[at.piece:to], e.ids[at.piece:to]); err != nil || !is {
+			t.lose(at.export, e.generation)
 		}
 	}
 }
 
+// position is how far the audit has come.
+type position struct{ export, piece int }
+
 func (t *directory) step(ctx context.Context) {
 	c := t.device.comm
 	for p, bytes := t.device.exec.Missed(); p != 0; p, bytes = 0, 0 {
-		if _, err := t.add(p, bytes, false); err != nil {
+		if err := t.note(span{p, bytes}); err != nil {
 			c.logger.Debug("a buffer is staged", "communicator", c.label, "rank", c.rank, "address", uint64(p), "bytes", bytes, "reason", err)
 		}
 	}
+	t.adoptCandidates()
 	for rank := range t.pages {
 		if rank != c.rank {
 			t.followPeer(ctx, rank)
@@ -155,7 +168,7 @@ func (t *directory) followPeer(ctx context.Context, rank int) {
 		if s.kind == plugin.HandleKindOpaque && !t.hasWindow(s.ordinal) {
 			s = offered{} // not open here yet, or no longer: it is looked at again
 		}
-		t.note(have, imported{generation: s.generation})
+		t.noteImport(have, imported{generation: s.generation})
 		if s.generation == 0 {
 			continue
 		}
@@ -164,7 +177,7 @@ func (t *directory) followPeer(ctx context.Context, rank int) {
 			err = t.device.put(place, binary.LittleEndian.AppendUint64(nil, uint64(address)))
 			shared := &sharedMapping{Closer: mapping}
 			shared.hold()
-			t.note(have, imported{s.generation, shared, address, s.bytes})
+			t.noteImport(have, imported{s.generation, shared, address, s.bytes})
 		}
 		if err != nil {
 			atomic.StoreUint64(mine.mapped(rank, i), s.generation|cannotMap)
@@ -175,8 +188,8 @@ func (t *directory) followPeer(ctx context.Context, rank int) {
 	}
 }
 
-// note replaces what is known of an import.
-func (t *directory) note(have *imported, now imported) {
+// noteImport replaces what is known of an import.
+func (t *directory) noteImport(have *imported, now imported) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	*have = now

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"math"
 
 	"golang.org/x/sys/unix"
 
@@ -24,82 +23,35 @@ import (
 // descriptor of this process while peers fetch, and of theirs while they map.
 const maxPieces = 512
 
-// sharePieces exports the pieces that an address range spans, together with
-// those of exports that it overlaps, which it then replaces.
-func (t *directory) sharePieces(at int, s *offered, p cuda.Ptr, bytes int64) (export, error) {
+// sharePieces offers chunks to peers as one export.
+func (t *directory) sharePieces(at int, s *offered, chunks []cuda.Chunk) (export, error) {
 	d := t.device
-	chunks, err := t.retain(p, bytes)
-	if err != nil {
-		return export{}, err
-	}
 	e := export{base: chunks[0].Address, generation: s.generation}
 	for _, m := range chunks {
+		if m.Device != d.info.Ordinal {
+			return export{}, plugin.Errorf(plugin.Unsupported, "%#x is memory of device %d, not of %d", uint64(m.Address), m.Device, d.info.Ordinal)
+		}
 		e.bytes += m.Bytes
-		e.pieces, e.handles = append(e.pieces, m.Address), append(e.handles, m.Handle)
+		e.pieces, e.ids = append(e.pieces, m.Address), append(e.ids, m.BufferID)
 	}
 	s.kind, s.base, s.bytes, s.pieces = plugin.HandleKindCudaVmm, e.base, e.bytes, len(chunks)
-	err = t.exportable(chunks)
-	if err == nil && d.comm.share != nil {
-		e.offered = true
-		err = t.offer(at, s.generation, chunks)
+	if d.comm.share == nil {
+		return e, nil
 	}
-	if err != nil {
-		_ = t.unshare(at, e) // what failed is the error
-		if limit, known := openFiles(); known && len(chunks) > 1 {
-			err = plugin.Errorf(plugin.CodeOf(err), "memory of %d pieces, of which each needs a descriptor, while this process may have %d files open: %w", len(chunks), limit, err)
-		}
-		return export{}, err
+	e.offered = true
+	if err := t.offer(at, s.generation, chunks); err != nil {
+		t.unoffer(at, &e)
+		return export{}, withoutDescriptors(err, len(chunks))
 	}
 	return e, nil
 }
 
-// retain retains the handles of an address range, and of the exports that it
-// overlaps, so far as there is memory all the way. t.mu is held.
-func (t *directory) retain(p cuda.Ptr, bytes int64) ([]cuda.Mapping, error) {
-	d := t.device
-	if bytes > maxExport || uint64(p) > math.MaxUint64-uint64(bytes) {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "%d bytes at %#x", bytes, uint64(p))
+// withoutDescriptors names what a failure to share pieces is most likely due to.
+func withoutDescriptors(err error, pieces int) error {
+	if limit, known := openFiles(); known && pieces != 1 {
+		return plugin.Errorf(plugin.CodeOf(err), "memory in pieces, of which each needs a descriptor, while this process may have %d files open: %w", limit, err)
 	}
-	from, to := p, p+cuda.Ptr(bytes)
-	for i := range t.exports[:t.high] {
-		if e := &t.exports[i]; len(e.handles) > 0 && e.leaving == staying && p < e.base+cuda.Ptr(e.bytes) && e.base < p+cuda.Ptr(bytes) {
-			from, to = min(from, e.base), max(to, e.base+cuda.Ptr(e.bytes))
-		}
-	}
-	chunks, err := d.driver.RetainRange(d.context, from, int64(to-from))
-	if err == nil && len(chunks) > maxPieces || err != nil && int64(to-from) != bytes {
-		t.release(chunks)
-		chunks, err = d.driver.RetainRange(d.context, p, bytes)
-	}
-	if err == nil && len(chunks) > maxPieces {
-		t.release(chunks)
-		err = plugin.Errorf(plugin.Unsupported, "%d bytes at %#x are of %d handles, more than %d", bytes, uint64(p), len(chunks), maxPieces)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return chunks, nil
-}
-
-func (t *directory) release(chunks []cuda.Mapping) {
-	for _, m := range chunks {
-		_ = t.device.driver.ReleaseMemory(t.device.context, m.Handle) // it was retained a moment ago
-	}
-}
-
-// exportable refuses pieces of which not all are this device's.
-func (t *directory) exportable(chunks []cuda.Mapping) error {
-	d := t.device
-	for _, m := range chunks[1:] { // the first has been looked at
-		info, err := d.driver.Pointer(d.context, m.Address)
-		if err != nil {
-			return err
-		}
-		if !info.Shareable || info.Device != d.info.Ordinal {
-			return plugin.Errorf(plugin.Unsupported, "%#x is not memory of device %d that can be shared", uint64(m.Address), d.info.Ordinal)
-		}
-	}
-	return nil
+	return err
 }
 
 // parts is how many messages the descriptors of an export come in, and how many
@@ -120,31 +72,25 @@ func partTag(label string, export int, generation uint64, part int) string {
 
 // offer lets peers fetch the descriptors of pieces. What was offered before a
 // failure is taken back by unoffer.
-func (t *directory) offer(at int, generation uint64, chunks []cuda.Mapping) error {
-	d, c := t.device, t.device.comm
+func (t *directory) offer(at int, generation uint64, chunks []cuda.Chunk) error {
+	c := t.device.comm
 	messages, descriptors := parts(len(chunks))
 	extra := descriptors - len(chunks)
 	for part := range messages {
 		var fds []int
-		var err error
-		for i := part * memory.MaxShared; i < min((part+1)*memory.MaxShared, descriptors) && err == nil; i++ {
-			var fd int
-			if i < extra {
-				fd, err = lengths(chunks)
-			} else {
-				fd, err = d.driver.ExportMemory(d.context, chunks[i-extra].Handle)
+		for i := part * memory.MaxShared; i < min((part+1)*memory.MaxShared, descriptors); i++ {
+			if i >= extra {
+				fds = append(fds, chunks[i-extra].FD)
+				continue
 			}
-			if err == nil {
-				fds = append(fds, fd)
+			fd, err := lengths(chunks)
+			if err != nil {
+				return err
 			}
+			defer func() { _ = unix.Close(fd) }() // the offer holds a copy
+			fds = append(fds, fd)
 		}
-		if err == nil {
-			err = c.share.Offer(partTag(c.label, at, generation, part), fds)
-		}
-		for _, fd := range fds {
-			_ = unix.Close(fd) // the offer holds copies
-		}
-		if err != nil {
+		if err := c.share.Offer(partTag(c.label, at, generation, part), fds); err != nil {
 			return err
 		}
 	}
@@ -165,7 +111,7 @@ func (t *directory) unoffer(at int, e *export) {
 }
 
 // lengths is a memory file with the lengths of pieces.
-func lengths(chunks []cuda.Mapping) (int, error) {
+func lengths(chunks []cuda.Chunk) (int, error) {
 	var b []byte
 	for _, m := range chunks {
 		b = binary.LittleEndian.AppendUint64(b, uint64(m.Bytes))
@@ -264,7 +210,7 @@ func (t *directory) supersede(by int) {
 	e := &t.exports[by]
 	for i := range t.exports[:t.high] {
 		old := &t.exports[i]
-		if i == by || len(old.handles) == 0 || old.explicit > 0 || old.leaving != staying || !e.holds(old.base, old.bytes) {
+		if i == by || old.window || old.explicit > 0 || old.leaving != staying || !e.holds(old.base, old.bytes) {
 			continue
 		}
 		if err := t.withdraw(i); err != nil {

@@ -1,28 +1,22 @@
 package host
 
 import (
-	"errors"
 	"slices"
-	"unsafe"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // same reports whether an export is still what an address range stands for, as
-// far as it lies in the export: one call of the driver's library.
+// far as it lies in the export: one call of the driver's library, which retains
+// nothing and may be made while the memory is being freed.
 func (t *directory) same(e *export, p cuda.Ptr, bytes int64) bool {
-	d := t.device
-	switch {
-	case e.window:
+	if e.window {
 		return true
-	case len(e.handles) > 0:
-		from, to := e.spanned(p, bytes)
-		is, err := d.driver.StillMapped(d.context, e.pieces[from:to], e.handles[from:to])
-		return err == nil && is
 	}
-	info, err := d.driver.Pointer(d.context, max(p, e.base))
-	return err == nil && info.BufferID == e.buffer
+	from, to := e.spanned(p, bytes)
+	is, err := t.device.driver.StillMapped(t.device.context, e.pieces[from:to], e.ids[from:to])
+	return err == nil && is // an error is memory that is not there
 }
 
 // withdraw takes an export back: at once for kernels to come; for peers, who then
@@ -85,36 +79,57 @@ func (t *directory) depart() error {
 	if err != nil || !done {
 		return err
 	}
-	var errs []error
 	for i := range t.exports {
 		if e := t.exports[i]; e.leaving == marked {
 			if len(t.pages) > 0 {
 				t.pages[c.rank].clear(i)
 			}
-			errs = append(errs, t.unshare(i, e))
+			t.unoffer(i, &e)
 			t.vacate(i)
 			t.count.Add(-1)
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // validate makes sure, before a call is enqueued, that the exports which its
 // buffers lie in are still the allocations that peers have mapped: memory may
-// have been freed, and other memory allocated at its address.
+// have been freed, and other memory allocated at its address. Then it exports what
+// kernels have missed.
 func (t *directory) validate(call *call) {
+	if t.count.Load() == 0 && t.want.Load() == 0 {
+		return
+	}
+	t.validateRanges(call)
+	for _, s := range directSpans(call) {
+		t.takeMissed(s)
+	}
+}
+
+func (t *directory) validateRanges(call *call) {
 	if t.count.Load() == 0 {
 		return
 	}
-	for _, p := range [...]struct {
-		at    unsafe.Pointer
-		bytes int64
-	}{{call.send, call.slots[plugin.SlotSendBytes]}, {call.recv, call.slots[plugin.SlotRecvBytes]}} {
-		if p.bytes < directFrom {
-			continue
+	for _, s := range directSpans(call) {
+		if s.bytes > 0 {
+			t.validateRange(s.base, s.bytes)
 		}
-		t.validateRange(cuda.Ptr(uintptr(p.at)), p.bytes)
 	}
+}
+
+// directSpans is the memory of a call that plans may send past the staging; it has
+// no bytes where the message is too short for that.
+func directSpans(call *call) [2]span {
+	list := [2]span{
+		{cuda.Ptr(uintptr(call.send)), call.slots[plugin.SlotSendBytes]},
+		{cuda.Ptr(uintptr(call.recv)), call.slots[plugin.SlotRecvBytes]},
+	}
+	for i := range list {
+		if list[i].bytes < directFrom {
+			list[i].bytes = 0
+		}
+	}
+	return list
 }
 
 // directFrom is the shortest message that plans send past the staging; what is
@@ -137,9 +152,21 @@ func (t *directory) validateRange(p cuda.Ptr, bytes int64) {
 // held.
 func (t *directory) check(at int, p cuda.Ptr, bytes int64) {
 	e := &t.exports[at]
-	if e.bytes == 0 || e.leaving != staying || t.same(e, p, bytes) {
-		return
+	if e.bytes > 0 && e.leaving == staying && !t.same(e, p, bytes) {
+		t.withdrawFreed(at)
 	}
+}
+
+// lose withdraws an export that the audit has found to be gone.
+func (t *directory) lose(at int, generation uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := &t.exports[at]; e.bytes > 0 && e.generation == generation {
+		t.withdrawFreed(at)
+	}
+}
+
+func (t *directory) withdrawFreed(at int) {
 	if err := t.withdraw(at); err != nil {
 		c := t.device.comm
 		c.logger.Warn("a buffer that was freed could not be withdrawn", "communicator", c.label, "rank", c.rank, "reason", err)

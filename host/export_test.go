@@ -37,3 +37,16 @@ func ReplaceFiling(write func(watch.Report, string) error, delay time.Duration) 
 	}
 	return func() { writeReport, filingDelay, closingDelay = before, filing, closing }
 }
+
+// Exports are where the exports of this rank begin, and how many bytes they have.
+func Exports(c *Communicator) (list [][2]int64) {
+	t := c.device.buffers
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range t.exports {
+		if e.bytes > 0 && e.leaving == staying {
+			list = append(list, [2]int64{int64(e.base), e.bytes})
+		}
+	}
+	return list
+}

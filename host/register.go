@@ -135,10 +135,7 @@ func (t *directory) settle(ctx context.Context, at int) error {
 				return plugin.Errorf(plugin.Unsupported, "%s cannot map %d bytes at %#x of rank %d; its log says why", c.peerName(rank), e.bytes, uint64(e.base), c.rank)
 			}
 		}
-		select {
-		case t.wake <- struct{}{}:
-		default:
-		}
+		t.hurry()
 		select {
 		case <-ctx.Done():
 			return plugin.Errorf(plugin.Timeout, "peers have not mapped %d bytes at %#x of rank %d within %v", e.bytes, uint64(e.base), c.rank, c.timeout)

@@ -32,9 +32,8 @@ type symmetricRange struct {
 	addresses  []cuda.Ptr // of every rank's range, as this rank's GPU reaches it
 	export     int        // in the directory; -1: a window's memory
 	generation uint64
-	buffer     uint64           // what the memory is: the driver's id of it,
-	pieces     []cuda.Ptr       // or what is mapped at these addresses:
-	handles    []uint64         // retained
+	pieces     []cuda.Ptr       // what the memory is: what is mapped at these addresses,
+	ids        []uint64         // by the driver's buffer ids
 	held       []*sharedMapping // what the addresses of peers lie in
 }
 
@@ -164,16 +163,10 @@ func (c *Communicator) exportSymmetric(r *symmetricRange) (symmetricOffer, error
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := &t.exports[at]
-	r.export, r.generation, r.buffer = at, e.generation, e.buffer
+	from, to := e.spanned(r.base, r.bytes)
+	r.export, r.generation, r.pieces, r.ids = at, e.generation, e.pieces[from:to], e.ids[from:to]
 	o.Export, o.Generation, o.Offset = at, e.generation, int64(r.base-e.base)
-	if len(e.handles) == 0 {
-		return o, nil
-	}
-	chunks, err := t.device.driver.RetainRange(t.device.context, r.base, r.bytes)
-	for _, m := range chunks {
-		r.pieces, r.handles = append(r.pieces, m.Address), append(r.handles, m.Handle)
-	}
-	return o, err
+	return o, nil
 }
 
 // holdSymmetric finds where every rank's range is mapped here, and keeps that
@@ -205,22 +198,11 @@ func (c *Communicator) letGo(r *symmetricRange) error {
 	for _, m := range r.held {
 		errs = append(errs, c.device.exec.Later(m.Close))
 	}
-	errs = append(errs, c.forgetMemory(r))
 	r.held = nil
 	if r.export >= 0 && c.device.buffers.has(r) {
 		errs = append(errs, c.device.buffers.deregister(r.export))
 	}
 	r.export = -1
-	return errors.Join(errs...)
-}
-
-// forgetMemory gives back what tells a range's memory from other memory.
-func (c *Communicator) forgetMemory(r *symmetricRange) error {
-	var errs []error
-	for _, handle := range r.handles {
-		errs = append(errs, c.device.driver.ReleaseMemory(c.device.context, handle))
-	}
-	r.pieces, r.handles = nil, nil
 	return errors.Join(errs...)
 }
 
@@ -242,7 +224,6 @@ func (c *Communicator) releaseSymmetric() error {
 		for _, m := range r.held { // exports go with the directory
 			errs = append(errs, c.device.exec.Later(m.Close))
 		}
-		errs = append(errs, c.forgetMemory(r))
 		r.held = nil
 	}
 	c.symmetric.sorted = nil

@@ -135,13 +135,7 @@ func (t *directory) current(call *call) error {
 		return nil
 	}
 	d, c := t.device, t.device.comm
-	is := false
-	if len(r.handles) > 0 {
-		is, _ = d.driver.StillMapped(d.context, r.pieces, r.handles) // an error is memory that is not there
-	} else if info, err := d.driver.Pointer(d.context, r.base); err == nil {
-		is = info.BufferID == r.buffer
-	}
-	if is {
+	if is, err := d.driver.StillMapped(d.context, r.pieces, r.ids); err == nil && is { // an error is memory that is not there
 		return nil
 	}
 	return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: symmetric range %d, %d bytes at %#x, was freed before it was deregistered", call.collective, c.rank, r.number, r.bytes, uint64(r.base))

@@ -46,6 +46,7 @@ type Driver struct {
 	released []uint64
 	peers    map[[2]cuda.Context]bool
 	retained map[int]int
+	hazards  []string
 }
 
 type failure struct {

@@ -282,15 +282,13 @@ func TestRangesOfSeveralHandles(t *testing.T) {
 
 	// A tensor in the second and the third chunk, as a peer maps it.
 	tensor := segment.Address + 3<<21 - 5
-	chunks, err := a.RetainRange(actx, tensor, 10)
+	chunks, err := a.ExportRange(actx, tensor, 10, 2)
 	require.NoError(t, err)
-	require.Equal(t, segment.Chunks[1:], chunks)
 	fds, bytes = nil, nil
-	for _, c := range chunks {
-		fd, err := a.ExportMemory(actx, c.Handle)
-		require.NoError(t, err)
-		fds, bytes = append(fds, fd), append(bytes, c.Bytes)
-		require.NoError(t, a.ReleaseMemory(actx, c.Handle))
+	for i, c := range chunks {
+		require.Equal(t, segment.Chunks[1+i].Address, c.Address)
+		require.Equal(t, segment.Chunks[1+i].Bytes, c.Bytes)
+		fds, bytes = append(fds, c.FD), append(bytes, c.Bytes)
 	}
 	peer, err := b.ImportRange(bctx, 1, fds, bytes)
 	require.NoError(t, err)
@@ -300,8 +298,10 @@ func TestRangesOfSeveralHandles(t *testing.T) {
 	require.NoError(t, a.Write(actx, tensor, []byte("0123456789")))
 	require.Equal(t, "0123456789", string(b.Bytes(peer.Address+tensor-chunks[0].Address, 10)))
 
-	_, err = a.RetainRange(actx, tensor, 1<<30)
+	_, err = a.ExportRange(actx, tensor, 1<<30, 3)
 	require.ErrorIs(t, err, plugin.InvalidArgument, "past the end")
+	_, err = a.ExportRange(actx, tensor, 10, 1)
+	require.ErrorIs(t, err, plugin.Unsupported, "two chunks")
 	require.NoError(t, a.UnmapRange(actx, segment))
 	require.NoError(t, b.UnmapRange(bctx, peer))
 	require.Error(t, b.UnmapRange(bctx, peer), "twice")
@@ -326,10 +326,6 @@ func TestPointersAreDescribed(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, shareable.Shareable)
 	require.NotEqual(t, info.BufferID, shareable.BufferID)
-	handle, err := d.RetainMemory(ctx, m.Address+5)
-	require.NoError(t, err)
-	require.Equal(t, m.Handle, handle)
-	require.NoError(t, d.ReleaseMemory(ctx, handle))
 	var local int
 	none, err := d.Pointer(ctx, cuda.Ptr(uintptr(unsafe.Pointer(&local))))
 	require.NoError(t, err)

@@ -24,12 +24,13 @@ type block struct {
 	chunk  bool   // of a Range or Segment: what follows it may be its neighbour
 
 	reserved bool // of a Segment, whose addresses stay reserved
+	owner    int  // the goroutine that mapped it
 }
 
 // shared is what a memory handle stands for.
 type shared struct {
 	fd   int
-	uses int // mappings and retains
+	uses int // mappings
 }
 
 type memory struct {
@@ -296,7 +297,7 @@ func (d *Driver) adopt(fd, device int, bytes int64) (cuda.Mapping, error) {
 	}
 	handle := d.id()
 	d.memory.handles[handle] = &shared{fd: fd, uses: 1}
-	p := d.memory.add(&block{data: data, kind: cuda.PointerDevice, device: device, id: d.id(), handle: handle})
+	p := d.memory.add(&block{data: data, kind: cuda.PointerDevice, device: device, id: d.id(), handle: handle, owner: goroutine()})
 	return cuda.Mapping{Address: p, Bytes: bytes, Handle: handle}, nil
 }
 
@@ -344,33 +345,6 @@ func (d *Driver) Unmap(ctx cuda.Context, m cuda.Mapping) error {
 	if !d.drop(m.Address, func(b *block) bool { return b.handle == m.Handle && int64(len(b.data)) == m.Bytes }) {
 		return failed(cuda.InvalidValue, "cuMemUnmap of %d bytes at %#x", m.Bytes, uint64(m.Address))
 	}
-	return nil
-}
-
-// RetainMemory counts a use of a block's handle.
-func (d *Driver) RetainMemory(ctx cuda.Context, p cuda.Ptr) (uint64, error) {
-	if err := d.in(ctx, "RetainMemory", "cuMemRetainAllocationHandle of %#x", uint64(p)); err != nil {
-		return 0, err
-	}
-	defer d.mu.Unlock()
-	_, b := d.memory.find(uint64(p))
-	if b == nil || b.handle == b.id {
-		return 0, failed(cuda.InvalidValue, "cuMemRetainAllocationHandle of %#x", uint64(p))
-	}
-	d.memory.handles[b.handle].uses++
-	return b.handle, nil
-}
-
-// ReleaseMemory undoes RetainMemory.
-func (d *Driver) ReleaseMemory(ctx cuda.Context, handle uint64) error {
-	if err := d.in(ctx, "ReleaseMemory", "cuMemRelease"); err != nil {
-		return err
-	}
-	defer d.mu.Unlock()
-	if d.memory.handles[handle] == nil {
-		return failed(cuda.InvalidValue, "cuMemRelease")
-	}
-	d.memory.release(handle)
 	return nil
 }
 

@@ -1,6 +1,10 @@
 package cudatest
 
 import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -22,32 +26,56 @@ func unmap(b *block) {
 	_ = unix.Munmap(b.data)
 }
 
-// RetainRange counts a use of the handle of every block in a range.
-func (d *Driver) RetainRange(ctx cuda.Context, p cuda.Ptr, bytes int64) ([]cuda.Mapping, error) {
-	if err := d.in(ctx, "RetainRange", "cuMemRetainAllocationHandle of %#x", uint64(p)); err != nil {
+// ExportRange duplicates the memfds of the blocks in a range. A real driver breaks
+// when that races with an unmapping in another thread, which a test would see once in
+// a thousand runs: here the goroutine that mapped the memory must be the one that
+// exports it, and Hazards tells of every other one.
+func (d *Driver) ExportRange(ctx cuda.Context, p cuda.Ptr, bytes int64, most int) ([]cuda.Chunk, error) {
+	const call = "exporting what is mapped at %#x"
+	if err := d.in(ctx, "ExportRange", call, uint64(p)); err != nil {
 		return nil, err
 	}
 	d.mu.Unlock()
-	return cuda.Chunks(d, ctx, p, bytes, func(at cuda.Ptr) (cuda.Mapping, error) {
+	return cuda.ExportChunks(p, bytes, most, func(at cuda.Ptr) (cuda.Chunk, error) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		base, b := d.memory.find(uint64(at))
 		if b == nil || b.handle == b.id || b.ipc {
-			return cuda.Mapping{}, failed(cuda.InvalidValue, "cuMemRetainAllocationHandle of %#x", uint64(at))
+			return cuda.Chunk{}, failed(cuda.InvalidValue, call, uint64(at))
 		}
-		d.memory.handles[b.handle].uses++
-		return cuda.Mapping{Address: cuda.Ptr(base), Bytes: int64(len(b.data)), Handle: b.handle}, nil
+		if me := goroutine(); me != b.owner {
+			d.hazards = append(d.hazards, fmt.Sprintf("memory at %#x, mapped by goroutine %d, was exported by goroutine %d:\n%s", base, b.owner, me, debug.Stack()))
+		}
+		fd, err := unix.FcntlInt(uintptr(d.memory.handles[b.handle].fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return cuda.Chunk{}, failed(cuda.OutOfMemory, call, uint64(at))
+		}
+		return cuda.Chunk{Address: cuda.Ptr(base), Bytes: int64(len(b.data)), BufferID: b.id, Device: b.device, FD: fd}, nil
 	})
 }
 
-// StillMapped compares the handles of blocks.
-func (d *Driver) StillMapped(ctx cuda.Context, at []cuda.Ptr, handles []uint64) (bool, error) {
-	if err := d.in(ctx, "StillMapped", "cuMemRetainAllocationHandle of %d addresses", len(at)); err != nil {
+// Hazards are the calls so far that can break a real driver.
+func (d *Driver) Hazards() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.hazards)
+}
+
+// goroutine is the number of the one that calls.
+func goroutine() (n int) {
+	b := make([]byte, 64)
+	_, _ = fmt.Sscanf(string(b[:runtime.Stack(b, false)]), "goroutine %d ", &n)
+	return n
+}
+
+// StillMapped compares the ids of blocks.
+func (d *Driver) StillMapped(ctx cuda.Context, at []cuda.Ptr, ids []uint64) (bool, error) {
+	if err := d.in(ctx, "StillMapped", "cuPointerGetAttribute of %d addresses", len(at)); err != nil {
 		return false, err
 	}
 	defer d.mu.Unlock()
 	for i, p := range at {
-		if _, b := d.memory.find(uint64(p)); b == nil || b.handle == b.id || b.ipc || b.handle != handles[i] {
+		if _, b := d.memory.find(uint64(p)); b == nil || b.id != ids[i] {
 			return false, nil
 		}
 	}
@@ -94,7 +122,7 @@ func (d *Driver) ImportRange(ctx cuda.Context, device int, fds []int, bytes []in
 		}
 		handle := d.id()
 		d.memory.handles[handle] = &shared{fd: own, uses: 1}
-		p := d.memory.add(&block{data: unsafe.Slice((*byte)(at), n), kind: cuda.PointerDevice, device: device, id: d.id(), handle: handle, chunk: true})
+		p := d.memory.add(&block{data: unsafe.Slice((*byte)(at), n), kind: cuda.PointerDevice, device: device, id: d.id(), handle: handle, chunk: true, owner: goroutine()})
 		r.Chunks = append(r.Chunks, cuda.Mapping{Address: p, Bytes: n, Handle: handle})
 		at = unsafe.Add(at, n)
 	}

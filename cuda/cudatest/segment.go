@@ -69,7 +69,7 @@ func (s *Segment) Map(offset, bytes int64) error {
 	}
 	handle := d.id()
 	d.memory.handles[handle] = &shared{fd: fd, uses: 1}
-	d.memory.add(&block{data: unsafe.Slice((*byte)(at), bytes), kind: cuda.PointerDevice, device: s.device, id: d.id(), handle: handle, chunk: true, reserved: true})
+	d.memory.add(&block{data: unsafe.Slice((*byte)(at), bytes), kind: cuda.PointerDevice, device: s.device, id: d.id(), handle: handle, chunk: true, reserved: true, owner: goroutine()})
 	return nil
 }
 

@@ -31,12 +31,12 @@ func TestSegmentsAreMappedInPieces(t *testing.T) {
 	require.NoError(t, d.Write(ctx, s.Address()+4*mib-2, []byte("over")))
 	require.Equal(t, "over", string(d.Bytes(s.Address()+4*mib-2, 4)))
 
-	chunks, err := d.RetainRange(ctx, s.Address()+1, 5*mib)
+	chunks, err := d.ExportRange(ctx, s.Address()+1, 5*mib, 2)
 	require.NoError(t, err)
 	require.Len(t, chunks, 2)
-	at, handles := []cuda.Ptr{chunks[0].Address, chunks[1].Address}, []uint64{chunks[0].Handle, chunks[1].Handle}
+	at, ids := []cuda.Ptr{chunks[0].Address, chunks[1].Address + 5}, []uint64{chunks[0].BufferID, chunks[1].BufferID}
 	same := func() bool {
-		is, err := d.StillMapped(ctx, at, handles)
+		is, err := d.StillMapped(ctx, at, ids)
 		require.NoError(t, err)
 		return is
 	}
@@ -49,12 +49,33 @@ func TestSegmentsAreMappedInPieces(t *testing.T) {
 	require.NoError(t, s.Map(4*mib, 2*mib))
 	require.False(t, same(), "other memory at the same address")
 	require.Equal(t, make([]byte, 2), d.Bytes(s.Address()+4*mib, 2))
-	for _, c := range chunks {
-		require.NoError(t, d.ReleaseMemory(ctx, c.Handle))
-	}
+	cuda.CloseChunks(chunks)
 	require.Error(t, s.Unmap(2*mib), "no piece begins there")
 	require.Equal(t, []string{"2 allocations", "2 memory handles", "1 segments", "1 retained contexts"}, d.Leaks())
 	require.NoError(t, s.Free())
 	require.Error(t, s.Free(), "twice")
 	require.Equal(t, []string{"1 retained contexts"}, d.Leaks())
+}
+
+// Whoever exports memory that another goroutine has mapped races with its unmapping.
+func TestExportsByOtherGoroutinesAreHazards(t *testing.T) {
+	d, ctx := machine(t, cudatest.Options{})
+	m, err := d.CreateMemory(ctx, 0, 1)
+	require.NoError(t, err)
+	export := func() {
+		chunks, err := d.ExportRange(ctx, m.Address, 1, 1)
+		require.NoError(t, err)
+		cuda.CloseChunks(chunks)
+	}
+	export()
+	require.Empty(t, d.Hazards())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		export()
+	}()
+	<-done
+	require.Len(t, d.Hazards(), 1)
+	require.Regexp(t, `^memory at 0x[0-9a-f]+, mapped by goroutine \d+, was exported by goroutine \d+:`, d.Hazards()[0])
+	require.NoError(t, d.Unmap(ctx, m))
 }

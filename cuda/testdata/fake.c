@@ -1,5 +1,6 @@
 /* fake.c: a libcuda for tests of the table: it keeps a stack of contexts per
  * thread, records launches and fails where it is told to. */
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -143,10 +144,17 @@ int cuMemRetainAllocationHandle(uint64_t *h, void *p) {
   *h = at >> 12;
   return 0;
 }
+int cuMemExportToShareableHandle(void *fd, uint64_t h, int type, unsigned long long flags) {
+  if (h == 0x1D) return 2;
+  return note("export %llu;", (unsigned long long)h), *(int *)fd = open("/dev/zero", O_RDONLY), 0;
+}
 int cuMemRelease(uint64_t h) { return note("release %llu;", (unsigned long long)h), 0; }
 int cuPointerGetAttribute(void *to, int a, uint64_t p) {
   if (a == 19) return *(uint64_t *)to = p & ~0xFFFull, 0;
   if (a == 18) return *(size_t *)to = 0x1000, 0;
+  if (a == 7 && p >= 0x10000 && p < 0x20000) return *(uint64_t *)to = p >> 12, 0;
+  if (a == 9) return *(int *)to = 1, 0;
+  if (a == 7 && p == 0x666) return 700; /* a broken context */
   return 1;
 }
 int cuMemGetAddressRange_v2(uint64_t *p, size_t *n, uint64_t at) { return 1; }

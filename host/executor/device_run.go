@@ -24,6 +24,13 @@ func (d *Device) Run(p *DeviceProgram, a *Arguments, stream cuda.Stream) error {
 	return d.run(d.one[:], stream)
 }
 
+// Capturing reports whether the last operation was captured.
+func (d *Device) Capturing() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.order.current != nil
+}
+
 // RunBatch is Run of several operations, in order, in one call of the driver's
 // library. If one of them is wrong nothing was put into the stream; if the
 // driver fails the error says at which, and those before it are there.
