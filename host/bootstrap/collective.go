@@ -35,7 +35,8 @@ type collective struct {
 	count int
 	// failed collectives stay until everybody has come, so that late ranks get
 	// the same answer
-	err *plugin.Error
+	err   *plugin.Error
+	round uint64 // survivors: of questions to those who have come
 }
 
 // joinGroup enters m in the group that msg describes. The caller holds mu.
@@ -189,6 +190,9 @@ func (g *storeGroup) complete(tag string, c *collective) {
 		}
 		return
 	}
+	if c.kind == opSurvivors && c.err == nil && !g.here(c) {
+		return // until they answer, or are lost
+	}
 	delete(g.pending, tag)
 	if c.err != nil {
 		return // everybody has been answered
@@ -231,6 +235,22 @@ func (g *storeGroup) complete(tag string, c *collective) {
 			g.tell(rank, &message{Kind: msgResult, Tag: tag, Seq: g.seq, Data: payload})
 		}
 	}
+}
+
+// here reports whether all who have come to a collective still are, by a
+// question: what a rank once said may have waited while this process was stopped,
+// and the rank have another store since. The caller holds the store's mu.
+func (g *storeGroup) here(c *collective) bool {
+	if c.round == 0 {
+		c.round = g.store.question()
+	}
+	for i, rank := range g.ranks {
+		m := g.store.members[rank]
+		if c.have[i] && m.state == Alive && (m.suspicion != nil || (!m.gone && !m.answered(c.round))) {
+			return false
+		}
+	}
+	return true
 }
 
 // recount completes what no longer has to wait for a rank that has gone. The

@@ -29,7 +29,11 @@ type member struct {
 	state  State
 	reason *plugin.Error // why state is neither Alive nor Left
 	gone   bool          // the connection has ended or is ending
-	groups map[uint32]*storeGroup
+	// suspicion is why the rank is lost, until it is decided that the others go on
+	// without it
+	suspicion *plugin.Error
+	round     uint64 // the latest that the rank has answered
+	groups    map[uint32]*storeGroup
 
 	mu       sync.Mutex // guards the queue
 	queue    []frame
@@ -225,9 +229,16 @@ func (st *store) lost(m *member, err error) {
 	if st.phase != running {
 		return
 	}
-	st.logger.Warn("rendezvous: rank lost", "rank", m.who.Rank, "reason", reason.Message)
-	m.state = Dead
-	st.announce(m, Dead, reason)
+	m.suspicion, st.asked = reason, 0
+	st.decide()
+}
+
+// silenceOf is how long a rank may be silent.
+func (st *store) silenceOf(m *member) time.Duration {
+	if m.inProcess {
+		return neverSilent
+	}
+	return st.silence
 }
 
 // announce tells every rank what became of m and fails the collectives it was
@@ -270,7 +281,7 @@ func (st *store) handle(m *member, msg *message) error {
 		return errParted
 	}
 	if st.phase == running && !m.exited.Load() {
-		if err := m.conn.SetReadDeadline(time.Now().Add(st.silence)); err != nil {
+		if err := m.conn.SetReadDeadline(time.Now().Add(st.silenceOf(m))); err != nil {
 			return err
 		}
 		if m.exited.Load() { // since the question above
@@ -280,7 +291,7 @@ func (st *store) handle(m *member, msg *message) error {
 	if st.phase != running && msg.Kind != msgBeat && msg.Kind != msgBye {
 		return plugin.Errorf(plugin.Protocol, "message %d before all ranks have joined", msg.Kind)
 	}
-	if msg.Again {
+	if msg.Again || (st.resuming != nil && (msg.Kind == msgOp || msg.Kind == msgCancel || msg.Kind == msgUngroup)) {
 		return st.hold(m, msg)
 	}
 	switch msg.Kind {
@@ -299,6 +310,9 @@ func (st *store) handle(m *member, msg *message) error {
 		}
 		m.state = Left
 		st.announce(m, Left, nil)
+		return nil
+	case msgPong:
+		st.pong(m, msg.Seq)
 		return nil
 	case msgGroup:
 		return st.joinGroup(m, msg)

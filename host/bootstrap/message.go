@@ -29,6 +29,9 @@ const (
 	// both ways
 	msgBeat // I am alive
 	msgBye  // I leave in peace
+	// before a store declares a rank dead whose end is not proven
+	msgPing // from the store: are you here
+	msgPong // from a rank: I am
 )
 
 // opKind says how the store answers a collective once all have contributed.
@@ -106,8 +109,9 @@ type message struct {
 	Standby            []place    // hello: where the rank would run the store
 	Job                nonce      // welcome: number of the job among those with its secret
 	Epoch              uint32     // resume: how many stores the rank has had
+	Question           bool       // resume: the rank only asks what has become of it
 	Standings          []standing // resume: of all ranks
-	Seq                uint64     // result: number within the group, of those that are no errors; regroup: the latest one that the rank knows
+	Seq                uint64     // result: number within the group, of those that are no errors; regroup: the latest one that the rank knows; ping, pong: the round
 	Recent             []recent   // regroup: the latest results
 	Parted             bool       // regroup: the rank has closed it since
 	Again              bool       // op, cancel, ungroup: said to the lost store before
@@ -215,6 +219,8 @@ func (m *message) frame() frame {
 		m.encodeResume(&w)
 	case msgRegroup:
 		m.encodeRegroup(&w)
+	case msgPing, msgPong:
+		w.U64(m.Seq)
 	case msgBeat, msgBye, msgResumed:
 	}
 	return frame{kind: m.Kind, head: w.B, payload: m.Data}
@@ -283,6 +289,8 @@ func decode(kind msgKind, body []byte) (*message, error) {
 		m.decodeResume(r)
 	case msgRegroup:
 		m.decodeRegroup(r)
+	case msgPing, msgPong:
+		m.Seq = r.U64()
 	case msgBeat, msgBye, msgResumed:
 	default:
 		r.Fail("unknown kind of message %d", kind)

@@ -79,6 +79,7 @@ func (m *message) encodeResume(w *wire.Writer) {
 	writeMember(w, m.Member)
 	w.U32(uint32(m.World))
 	w.U32(m.Epoch)
+	w.Bool(m.Question)
 	writeProcess(w, m.Process)
 	for _, s := range m.Standings {
 		w.U8(uint8(s.state))
@@ -87,7 +88,7 @@ func (m *message) encodeResume(w *wire.Writer) {
 }
 
 func (m *message) decodeResume(r *wire.Reader) {
-	m.Member, m.World, m.Epoch, m.Process = readMember(r), int(r.U32()), r.U32(), readProcess(r)
+	m.Member, m.World, m.Epoch, m.Question, m.Process = readMember(r), int(r.U32()), r.U32(), r.Bool(), readProcess(r)
 	if m.World < 1 || m.World > plugin.MaxWorld || m.Member.Rank < 0 || m.Member.Rank >= m.World || 5*m.World > r.Len() {
 		r.Fail("rank %d of world %d", m.Member.Rank, m.World)
 		return

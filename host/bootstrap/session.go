@@ -82,7 +82,7 @@ func newSession(conn *frameConn, welcome *message, rank int, root *Root, h *hub,
 		states: make([]State, len(welcome.Members)), reasons: make([]*plugin.Error, len(welcome.Members)), changed: make(chan struct{}), arrived: make(chan struct{}, 1), waiters: map[waitKey]*waiter{}, groups: map[uint32]*Group{},
 	}
 	if h != nil {
-		session.standby = newStandby(h, s.successor(session.job, rank), rank, session.heartbeat, session.patience())
+		session.standby = newStandby(h, s.successor(session.job, rank), rank, session.heartbeat, session.patience(), session.fate)
 	}
 	conn.setSilence(session.silence)
 	session.link.Store(conn)
@@ -116,6 +116,16 @@ func (s *Session) State(rank int) State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.states[rank]
+}
+
+// fate is why a rank is dead; nil if it is not.
+func (s *Session) fate(rank int) *plugin.Error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if rank >= len(s.states) || s.states[rank] != Dead {
+		return nil
+	}
+	return s.reasons[rank]
 }
 
 // Timeout is the deadline of collectives whose context has none.
@@ -257,8 +267,12 @@ func (s *Session) reader(link *frameConn) {
 	defer s.work.Done()
 	defer close(s.read)
 	for {
-		why := s.listen(link)
+		why, folded := s.listen(link)
 		link.Close()
+		if folded != nil {
+			s.condemned(folded, false)
+			return
+		}
 		reason, goOn := s.bereft(why)
 		if goOn {
 			var err error
@@ -266,10 +280,46 @@ func (s *Session) reader(link *frameConn) {
 				continue
 			}
 			s.logger.Warn("rendezvous: the store has no successor for this rank", "rank", s.rank, "reason", err)
+			var refusal *refused
+			if errors.As(err, &refusal) {
+				s.condemned(refusal.reason, true)
+				return
+			}
+			if why != "" {
+				s.condemned(reason, false)
+				return
+			}
 		}
 		s.finish(reason)
 		return
 	}
+}
+
+// neverSilent is longer than any job.
+const neverSilent = 100 * 365 * 24 * time.Hour
+
+// condemned ends the session of a rank that may not go on, as the others have
+// declared it dead or may be a job of their own. Whoever watches this rank's
+// failures hears it, so nothing that has this rank in it goes on.
+func (s *Session) condemned(reason *plugin.Error, dead bool) {
+	if !dead {
+		if verdict, _ := s.canvass(context.Background()); verdict != nil {
+			reason, dead = verdict, true
+		}
+	}
+	me := s.members[s.rank]
+	if dead {
+		reason = rankError(plugin.PeerDied, s.rank, "rank %d (pid %d on host %s) was out of reach and the others go on without it: %s", s.rank, me.PID, me.Host, reason.Message)
+	}
+	if s.standby != nil {
+		s.standby.set(func() { s.standby.over = true }) // what this rank believes counts no more
+	}
+	s.mu.Lock()
+	if !s.closed {
+		s.push(Failure{Rank: s.rank, PID: me.PID, Host: me.Host, Err: reason})
+	}
+	s.mu.Unlock()
+	s.finish(reason)
 }
 
 // bereft records that there is no store any more.
@@ -281,12 +331,18 @@ func (s *Session) bereft(why string) (reason *plugin.Error, goOn bool) {
 }
 
 // listen handles what one store sends. It returns when the store says goodbye,
-// with "", or is lost, with what happened to it.
-func (s *Session) listen(link *frameConn) string {
+// with "", is lost, with what happened to it, or folds, with the reason.
+func (s *Session) listen(link *frameConn) (why string, folded *plugin.Error) {
 	var exited atomic.Bool // the store's process has ended; what it sent last is being read
 	s.mu.Lock()
 	process := s.process
 	s.mu.Unlock()
+	// A store of this process is as alive as this rank: when both were stopped,
+	// the clock says nothing.
+	silence := s.silence
+	if process == thisProcess() {
+		silence = neverSilent
+	}
 	watch := watchProcess(process, func() {
 		exited.Store(true)
 		_ = link.SetReadDeadline(time.Now().Add(lastWords)) // fails if the connection is closed, which is the aim
@@ -296,7 +352,7 @@ func (s *Session) listen(link *frameConn) string {
 		var m *message
 		var err error
 		if !exited.Load() {
-			err = link.SetReadDeadline(time.Now().Add(s.silence))
+			err = link.SetReadDeadline(time.Now().Add(silence))
 			if exited.Load() { // since the question above
 				err = link.SetReadDeadline(time.Now().Add(lastWords))
 			}
@@ -310,9 +366,9 @@ func (s *Session) listen(link *frameConn) string {
 		}
 		if err != nil {
 			if exited.Load() {
-				return "its process has ended"
+				return "its process has ended", nil
 			}
-			return lossReason(err, s.silence)
+			return lossReason(err, s.silence), nil
 		}
 		switch m.Kind {
 		case msgResult:
@@ -320,10 +376,16 @@ func (s *Session) listen(link *frameConn) string {
 		case msgEvent:
 			s.event(m)
 		case msgBeat:
+		case msgPing:
+			if link.write((&message{Kind: msgPong, Seq: m.Seq}).frame()) != nil {
+				link.Close() // the next read says so
+			}
 		case msgBye:
-			return ""
+			return "", nil
+		case msgRefuse:
+			return "", m.Err
 		default:
-			return fmt.Sprintf("it sent message %d, which is not for a rank", m.Kind)
+			return fmt.Sprintf("it sent message %d, which is not for a rank", m.Kind), nil
 		}
 	}
 }

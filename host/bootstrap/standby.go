@@ -22,7 +22,8 @@ type standby struct {
 	heartbeat time.Duration
 	patience  time.Duration
 	hub       *hub
-	calls     sync.WaitGroup // ranks of this process on their way in
+	calls     sync.WaitGroup               // ranks of this process on their way in
+	fate      func(rank int) *plugin.Error // why the session's store declared a rank dead, or nil
 
 	mu      sync.Mutex
 	refs    int
@@ -87,8 +88,8 @@ func listenOnStandby(store []place, logger *slog.Logger) (*hub, []place, error) 
 }
 
 // newStandby takes the hub over.
-func newStandby(h *hub, key secret, rank int, heartbeat, patience time.Duration) *standby {
-	s := &standby{id: key.id(), secret: key, rank: rank, heartbeat: heartbeat, patience: patience, hub: h, refs: 1, changed: make(chan struct{})}
+func newStandby(h *hub, key secret, rank int, heartbeat, patience time.Duration, fate func(rank int) *plugin.Error) *standby {
+	s := &standby{id: key.id(), secret: key, rank: rank, heartbeat: heartbeat, patience: patience, fate: fate, hub: h, refs: 1, changed: make(chan struct{})}
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
 	registry.standbies[s.id] = s
@@ -148,6 +149,29 @@ func (s *standby) connect() net.Conn {
 	return connectTo(s, &s.calls)
 }
 
+// answer tells a rank that asks what has become of it: that it has been declared
+// dead, that there is another store, or nothing.
+func (s *standby) answer(f *frameConn, msg *message, st *store, follows bool) {
+	rank := msg.Member.Rank
+	reason := s.fate(rank)
+	if st != nil {
+		st.mu.Lock()
+		if rank < len(st.members) && st.members[rank].gone && st.members[rank].state == Dead && st.resuming == nil {
+			reason = st.members[rank].reason
+		}
+		st.mu.Unlock()
+	}
+	switch {
+	case reason != nil && (st != nil || follows):
+		refuse(f, false, reason)
+	case st != nil || follows:
+		refuse(f, true, rankError(plugin.Aborted, s.rank, "rank %d has another store", s.rank))
+	default:
+		_ = f.write(frame{kind: msgBeat}) // who asks learns nothing
+		f.Close()
+	}
+}
+
 // enroll keeps a rank waiting, with signs of life, until it is clear what
 // becomes of this one: it runs the store, and takes the rank in; or it follows
 // another one, or has not lost its own at all.
@@ -162,6 +186,10 @@ func (s *standby) enroll(f *frameConn, msg *message, inProcess bool) {
 		s.mu.Lock()
 		st, seeking, epoch, over, changed := s.store, s.seeking, s.epoch, s.over, s.changed
 		s.mu.Unlock()
+		if msg.Question && !over {
+			s.answer(f, msg, st, !seeking && epoch > msg.Epoch)
+			return
+		}
 		switch {
 		case st != nil:
 			st.takeIn(f, msg, inProcess)

@@ -45,6 +45,9 @@ type store struct {
 	onStop   []func()
 	job      nonce     // number among the jobs with this secret
 	resuming *resuming // nil, except while the ranks of a lost store come over
+	proofBy  time.Time // when the store folds without proof that lost ranks have ended; zero: it may go on
+	round    uint64    // of questions to the ranks whether they are here
+	asked    uint64    // the round whose answers decide about lost ranks; 0: none is asked
 
 	heartbeat, silence time.Duration
 }
@@ -204,7 +207,7 @@ func (st *store) begin() {
 	fr := st.welcome()
 	for _, m := range st.members {
 		m.conn.setSilence(st.silence)
-		if m.conn.SetReadDeadline(time.Now().Add(st.silence)) != nil {
+		if m.conn.SetReadDeadline(time.Now().Add(st.silenceOf(m))) != nil {
 			continue // already lost; its reader says so
 		}
 		m.send(fr)
@@ -249,9 +252,9 @@ func (st *store) settle() {
 	if st.phase != running {
 		return
 	}
-	st.resume()
+	st.decide()
 	for _, m := range st.members {
-		if !m.gone {
+		if !m.gone || m.suspicion != nil {
 			return
 		}
 	}

@@ -61,6 +61,16 @@ func (s *Session) succeed() (*frameConn, error) {
 	for ctx.Err() == nil {
 		rank := s.heir(skip)
 		if rank == s.rank {
+			// This rank may be late: stopped for a while, say, and given up.
+			dead, elsewhere := s.canvass(ctx)
+			if dead != nil {
+				return nil, &refused{reason: dead}
+			}
+			for _, rank := range elsewhere {
+				if link, err := s.follow(ctx, rank); err == nil {
+					return link, nil
+				}
+			}
 			link, err := s.hostStore(ctx)
 			if err != nil {
 				return nil, errors.Join(append(errs, err)...)
@@ -77,7 +87,7 @@ func (s *Session) succeed() (*frameConn, error) {
 		case !errors.As(err, &refusal):
 			skip[rank] = true
 		case !refusal.retry:
-			return nil, errors.Join(errs...)
+			return nil, refusal
 		default: // it knows a successor that this rank has passed over
 			errs = errs[:0]
 			clear(skip)
@@ -182,7 +192,7 @@ func (r *refused) Error() string { return r.reason.Error() }
 func (s *Session) resumeAt(ctx context.Context, conn net.Conn, key secret) (*frameConn, error) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	welcome, f, err := s.introduceAgain(conn, key)
+	welcome, f, err := s.introduceAgain(conn, key, false)
 	if err == nil && len(welcome.Members) != len(s.members) {
 		err = plugin.Errorf(plugin.Protocol, "a welcome to %d ranks instead of %d", len(welcome.Members), len(s.members))
 	}
@@ -203,12 +213,14 @@ func (s *Session) resumeAt(ctx context.Context, conn net.Conn, key secret) (*fra
 	return f, nil
 }
 
-func (s *Session) introduceAgain(conn net.Conn, key secret) (*message, *frameConn, error) {
+// introduceAgain says who this rank is to one that runs the store or will. With
+// question it wants to know only what the other says of it, at once.
+func (s *Session) introduceAgain(conn net.Conn, key secret, question bool) (*message, *frameConn, error) {
 	f, err := greet(conn, key, time.Now().Add(s.patience()))
 	if err != nil {
 		return nil, nil, err
 	}
-	hello := message{Kind: msgResume, Member: s.members[s.rank], World: len(s.members), Epoch: s.epoch, Process: thisProcess(), Standings: s.standings()}
+	hello := message{Kind: msgResume, Member: s.members[s.rank], World: len(s.members), Epoch: s.epoch, Question: question, Process: thisProcess(), Standings: s.standings()}
 	if err := f.write(hello.frame()); err != nil {
 		return nil, nil, err
 	}
@@ -226,6 +238,9 @@ func (s *Session) introduceAgain(conn net.Conn, key secret) (*message, *frameCon
 		}
 		switch kind {
 		case msgBeat:
+			if question {
+				return nil, nil, nil
+			}
 		case msgWelcome:
 			return answer, f, nil
 		case msgRefuse:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -87,6 +88,74 @@ func from(first, world int) (ranks []int) {
 		ranks = append(ranks, rank)
 	}
 	return ranks
+}
+
+// signal sends one to ranks.
+func (c *company) signal(s syscall.Signal, ranks ...int) {
+	c.t.Helper()
+	for _, rank := range ranks {
+		if err := c.ranks[rank].cmd.Process.Signal(s); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// A rank that was stopped while the others found a successor and gave it up ends
+// when it goes on, and does not make a world of its own.
+func TestNoSecondWorldOfALateRank(t *testing.T) {
+	c := newCompany(t, 5, meetingPlaces(t)["file"])
+	c.signal(syscall.SIGSTOP, 1)
+	c.kill(0)
+	c.tell("survivors all s", 2, 3, 4)
+	for _, rank := range []int{2, 3, 4} {
+		if got := c.ranks[rank].line(); got != "[2 3 4]" { // once rank 1 is given up
+			t.Errorf("rank %d: survivors %s", rank, got)
+		}
+	}
+	c.signal(syscall.SIGCONT, 1)
+	c.all("peer_died rank 1 (pid…", "survivors all s", 1)
+	c.all("done", "group after 2 3 4", 2, 3, 4)
+	c.all("done", "barrier after b", 2, 3, 4)
+	c.all("peer_died rank 1 (pid…", "barrier all b", 1)
+	c.leave(1, 2, 3, 4)
+}
+
+// A store that was stopped for longer than the others wait loses to them.
+func TestNoSecondWorldOfALateStore(t *testing.T) {
+	for _, world := range []int{2, 3, 5} {
+		t.Run(fmt.Sprint("world=", world), func(t *testing.T) {
+			c := &company{t: t}
+			url := meetingPlaces(t)["file"]
+			for rank := range world {
+				c.ranks = append(c.ranks, start(t, "commands", append(rankEnv(rank, world, url), "SHUNT_TEST_HEARTBEAT=50ms")...))
+			}
+			for rank, p := range c.ranks {
+				p.expect(fmt.Sprintf("joined %d %d", rank, world))
+			}
+			c.signal(syscall.SIGSTOP, 0)
+			others := from(1, world)
+			want := strings.ReplaceAll(fmt.Sprint(others), "\n", "")
+			if world == 2 { // rank 1 alone is no majority, and cannot prove that rank 0 has ended
+				want = "peer_died"
+			}
+			c.tell("survivors all s", others...)
+			for _, rank := range others {
+				if got := c.ranks[rank].line(); !strings.HasPrefix(got, want) {
+					t.Errorf("rank %d: survivors %s, want %s", rank, got, want)
+				}
+			}
+			c.signal(syscall.SIGCONT, 0)
+			if world == 2 {
+				c.all("[0]", "survivors all s", 0)
+			} else {
+				c.tell("survivors all s", 0)
+				if got := c.ranks[0].line(); !strings.HasPrefix(got, "peer_died rank 0 (pid") {
+					t.Errorf("the late store says %q", got)
+				}
+			}
+			c.leave(from(0, world)...)
+		})
+	}
 }
 
 func meetingPlaces(t *testing.T) map[string]string {
@@ -319,13 +388,13 @@ func errorOf(m *message) error {
 
 // A rank that does not come is given up, and everybody is told.
 func TestRankThatDoesNotFindTheSuccessor(t *testing.T) {
-	u := newUnderstudy(t, 4)
+	u := newUnderstudy(t, 5)
 	op := &message{Kind: msgOp, Again: true, Group: 1, Op: opSurvivors, Tag: "s"}
-	said := []*message{{Kind: msgRegroup, Group: 1, Key: "", Ranks: []int{0, 1, 2, 3}}, op, {Kind: msgResumed}}
-	one, three := u.arrive(1, said...), u.arrive(3, said...)
+	said := []*message{{Kind: msgRegroup, Group: 1, Key: "", Ranks: []int{0, 1, 2, 3, 4}}, op, {Kind: msgResumed}}
+	all := []*frameConn{u.arrive(1, said...), u.arrive(3, said...), u.arrive(4, said...)}
 	u.root.store.outOfPatience()
-	for _, f := range []*frameConn{one, three} {
-		if m := u.expect(f, msgResult); string(m.Data) != "\x00\x01\x00\x01" {
+	for _, f := range all {
+		if m := u.expect(f, msgResult); string(m.Data) != "\x00\x01\x00\x01\x01" {
 			t.Errorf("survivors %v", m.Data)
 		}
 	}
@@ -336,11 +405,26 @@ func TestRankThatDoesNotFindTheSuccessor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := f.write((&message{Kind: msgResume, Member: u.s.members[2], World: 4, Standings: u.s.standings()}).frame()); err != nil {
+	if err := f.write((&message{Kind: msgResume, Member: u.s.members[2], World: 5, Standings: u.s.standings()}).frame()); err != nil {
 		t.Fatal(err)
 	}
 	if m := u.expect(f, msgRefuse); m.Retry || m.Err.Code != plugin.PeerDied || m.Err.Rank != 2 {
 		t.Errorf("a rank that was given up is answered %+v", m)
+	}
+}
+
+// Half of the world without rank 0, and without proof of the end of the others,
+// must not go on: the others may.
+func TestStoreFoldsWithoutQuorum(t *testing.T) {
+	u := newUnderstudy(t, 4)
+	op := &message{Kind: msgOp, Again: true, Group: 1, Op: opSurvivors, Tag: "s"}
+	said := []*message{{Kind: msgRegroup, Group: 1, Key: "", Ranks: []int{0, 1, 2, 3}}, op, {Kind: msgResumed}}
+	all := []*frameConn{u.arrive(1, said...), u.arrive(3, said...)}
+	u.root.store.outOfPatience()
+	for _, f := range all {
+		if m := u.expect(f, msgRefuse); m.Err.Code != plugin.PeerDied || !strings.Contains(m.Err.Message, "ranks 1, 3 of the job's 4 may not go on without ranks 0, 2") {
+			t.Errorf("%v", m.Err)
+		}
 	}
 }
 

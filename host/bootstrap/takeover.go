@@ -16,6 +16,7 @@ type resuming struct {
 	held    []heldMessage
 	timer   *time.Timer
 	patient time.Duration
+	late    bool // patience is over
 }
 
 // heldMessage is something said again. It waits for what the other ranks have
@@ -68,12 +69,20 @@ func newSuccessor(s *Session, key secret) *Root {
 
 // outOfPatience gives up the ranks that have not come.
 func (st *store) outOfPatience() {
+	st.mu.Lock()
+	if st.resuming != nil {
+		st.resuming.late = true
+	}
+	st.mu.Unlock()
 	for rank := range st.world {
 		st.absentee(rank, "")
 	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.decide()
 }
 
-// absentee declares a rank dead that has not come; why is "" if it is late.
+// absentee suspects a rank that has not come; why is "" if it is late.
 func (st *store) absentee(rank int, why string) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -84,7 +93,10 @@ func (st *store) absentee(rank int, why string) {
 	if why == "" {
 		why = "it did not find the successor of " + st.resuming.from + " within " + st.resuming.patient.String()
 	}
-	st.bury(m, rankError(plugin.PeerDied, rank, "rank %d (pid %d on host %s) died: %s", rank, m.who.PID, m.who.Host, why))
+	m.suspicion = rankError(plugin.PeerDied, rank, "rank %d (pid %d on host %s) died: %s", rank, m.who.PID, m.who.Host, why)
+	m.finish()
+	st.asked = 0
+	st.decide()
 }
 
 // bury declares a rank dead. The caller holds mu.
@@ -112,6 +124,9 @@ func (st *store) takeIn(f *frameConn, msg *message, inProcess bool) {
 	m := st.members[rank]
 	if m.conn != nil || m.gone {
 		reason := m.reason
+		if m.suspicion != nil {
+			reason = m.suspicion
+		}
 		if reason == nil {
 			reason = rankError(plugin.Protocol, rank, "rank %d (pid %d on host %s) came to rank %d's store twice", rank, m.who.PID, m.who.Host, st.self.Rank)
 		}
@@ -122,7 +137,7 @@ func (st *store) takeIn(f *frameConn, msg *message, inProcess bool) {
 	delete(st.resuming.absent, rank)
 	m.conn, m.inProcess, m.process = f, inProcess, msg.Process
 	f.setSilence(st.silence)
-	if f.SetReadDeadline(time.Now().Add(st.silence)) != nil {
+	if f.SetReadDeadline(time.Now().Add(st.silenceOf(m))) != nil {
 		m.process = processID{} // the connection is lost already, as the reader finds out
 	}
 	m.mu.Lock()
@@ -184,10 +199,10 @@ func (st *store) rejoinGroup(m *member, msg *message) error {
 	return nil
 }
 
-// hold keeps something said again until everybody has come. The caller holds
-// mu.
+// hold keeps something said again, or said to a store that does not know yet
+// whether it may go on, until everybody has come. The caller holds mu.
 func (st *store) hold(m *member, msg *message) error {
-	if st.resuming == nil || st.resuming.said[m.who.Rank] || len(st.resuming.held) >= maxPending*st.world {
+	if st.resuming == nil || (msg.Again && st.resuming.said[m.who.Rank]) || len(st.resuming.held) >= maxPending*st.world {
 		return plugin.Errorf(plugin.Protocol, "message %d again where no store was lost", msg.Kind)
 	}
 	st.resuming.held = append(st.resuming.held, heldMessage{m, msg})
@@ -200,7 +215,7 @@ func (st *store) resumed(m *member) error {
 		return plugin.Errorf(plugin.Protocol, "the end of what no store was told")
 	}
 	st.resuming.said[m.who.Rank] = true
-	st.resume()
+	st.decide()
 	return nil
 }
 

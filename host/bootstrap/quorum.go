@@ -1,0 +1,255 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// There must never be two worlds of one job, each of which believes the other
+// dead. A store goes on without a rank only where quorum allows it; else it folds,
+// and the ranks that are with it end.
+
+// whereabouts is what a store knows of a rank.
+type whereabouts uint8
+
+const (
+	unaccounted whereabouts = iota // it may run, with or without a store of its own
+	present                        // it is connected
+	ended                          // its process has ended for certain, or it said goodbye
+)
+
+// quorum reports whether the ranks that are present may go on without the
+// others: if all the others have ended; or if they are more than half of the
+// world, or half of it with rank 0. The world counts as it began, because two
+// stores may know of different deaths; two groups without a rank in common can
+// never both be more than half of that.
+func quorum(ranks []whereabouts) bool {
+	count, missing := 0, 0
+	for _, w := range ranks {
+		switch w {
+		case present:
+			count++
+		case unaccounted:
+			missing++
+		}
+	}
+	return missing == 0 || 2*count > len(ranks) || (2*count == len(ranks) && ranks[0] == present)
+}
+
+// proofTime is how long the end of a process may take to show after its
+// connections have closed.
+const proofTime = time.Second
+
+// census says where the ranks are, those that are lost or have ended by proof.
+// The caller holds mu.
+func (st *store) census() []whereabouts {
+	list := make([]whereabouts, len(st.members))
+	for rank, m := range st.members {
+		switch {
+		case m.conn != nil && !m.gone:
+			list[rank] = present
+		case m.state == Left, m.process.ended():
+			list[rank] = ended
+		}
+	}
+	return list
+}
+
+// confirmed is a census without the ranks that have not answered since a round
+// of questions: they may have another store by now. The caller holds mu.
+func (st *store) confirmed(ranks []whereabouts, round uint64) []whereabouts {
+	ranks = slices.Clone(ranks)
+	for rank, m := range st.members {
+		if ranks[rank] == present && !m.answered(round) {
+			ranks[rank] = unaccounted
+		}
+	}
+	return ranks
+}
+
+// answered reports whether a rank has been here since a round of questions. The
+// caller holds the store's mu.
+func (m *member) answered(round uint64) bool { return m.inProcess || m.round >= round }
+
+// question asks all ranks whether they are here. The caller holds mu.
+func (st *store) question() uint64 {
+	st.round++
+	fr := (&message{Kind: msgPing, Seq: st.round}).frame()
+	for _, m := range st.members {
+		if m.conn != nil && !m.gone && !m.inProcess {
+			m.send(fr)
+		}
+	}
+	return st.round
+}
+
+// pong takes the answer of a rank. The caller holds mu.
+func (st *store) pong(m *member, round uint64) {
+	m.round = max(m.round, min(round, st.round))
+	st.decide()
+	for _, groups := range st.groups {
+		for _, g := range groups {
+			g.recount()
+		}
+	}
+}
+
+// decide buries the ranks that are lost, if the others may go on without them,
+// and ends a succession that waits for nobody else. If they may not, there is a
+// while for proof, and then the store folds. The caller holds mu.
+func (st *store) decide() {
+	if st.phase != running || (st.resuming == nil && !st.suspects()) {
+		return
+	}
+	ranks := st.census()
+	if quorum(ranks) {
+		st.proofBy = time.Time{}
+		if slices.Contains(ranks, unaccounted) { // a majority, which is asked once for each loss
+			if st.asked == 0 {
+				st.asked = st.question()
+			}
+			if !quorum(st.confirmed(ranks, st.asked)) {
+				return
+			}
+		}
+		st.asked = 0
+		for _, m := range st.members {
+			if reason := m.suspicion; reason != nil {
+				m.suspicion = nil
+				st.bury(m, reason)
+			}
+		}
+		st.resume()
+		return
+	}
+	if st.resuming != nil && !st.resuming.late && st.awaitsRanks() {
+		return
+	}
+	switch {
+	case st.proofBy.IsZero():
+		st.proofBy = time.Now().Add(proofTime)
+	case time.Now().After(st.proofBy):
+		st.fold(ranks)
+		return
+	}
+	time.AfterFunc(5*time.Millisecond, func() {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		if !st.proofBy.IsZero() {
+			st.decide()
+		}
+	})
+}
+
+// awaitsRanks reports whether a rank may still come over. The caller holds mu.
+func (st *store) awaitsRanks() bool {
+	for _, m := range st.members {
+		if m.conn == nil && !m.gone {
+			return true
+		}
+	}
+	return false
+}
+
+// suspects reports whether a rank is lost that has not been declared dead. The
+// caller holds mu.
+func (st *store) suspects() bool {
+	for _, m := range st.members {
+		if m.suspicion != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// fold ends a store that may not go on, and with it the ranks that it has. The
+// caller holds mu.
+func (st *store) fold(ranks []whereabouts) {
+	var here, missing []int
+	var why []string
+	for rank, w := range ranks {
+		switch m := st.members[rank]; {
+		case w == present:
+			here = append(here, rank)
+		case w == unaccounted:
+			missing = append(missing, rank)
+			if m.suspicion != nil {
+				why = append(why, m.suspicion.Message)
+			} else if m.reason != nil {
+				why = append(why, m.reason.Message)
+			}
+		}
+	}
+	reason := rankError(plugin.PeerDied, missing[0], "%s; %s of the job's %d may not go on without %s, which may still run: there is neither a majority nor proof of the end of %s",
+		strings.Join(why, "; "), rankList(here), st.world, rankList(missing), rankList(missing))
+	st.logger.Error("rendezvous: the job cannot go on", "reason", reason.Message)
+	for _, m := range st.members {
+		if !m.gone {
+			m.send((&message{Kind: msgRefuse, Err: reason}).frame())
+			m.finish()
+		}
+	}
+	st.stopLocked()
+}
+
+// askTime bounds what others are given to say whether this rank is still one of
+// the job. A process that is stopped does not answer.
+const askTime = 250 * time.Millisecond
+
+// canvass asks the other ranks what has become of this one. dead is why they
+// have declared it dead; elsewhere are the ranks that have another store already.
+func (s *Session) canvass(ctx context.Context) (dead *plugin.Error, elsewhere []int) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for rank, c := range s.contacts {
+		if rank == s.rank || len(c.standby) == 0 || s.State(rank) == Left {
+			continue
+		}
+		asking.Go(func() {
+			answer := s.ask(ctx, rank, c.standby)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case answer == nil:
+			case answer.retry:
+				elsewhere = append(elsewhere, rank)
+			case dead == nil:
+				dead = answer.reason
+				cancel()
+			}
+		})
+	}
+	asking.Wait()
+	return dead, elsewhere
+}
+
+// ask asks one rank; nil if it does not answer, or has nothing to say.
+func (s *Session) ask(ctx context.Context, rank int, places []place) *refused {
+	for _, p := range places {
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(ctx, p.network, p.address)
+		if err != nil {
+			continue
+		}
+		stop := context.AfterFunc(ctx, func() { conn.Close() })
+		if err = SameUser(conn); err == nil {
+			_, _, err = s.introduceAgain(conn, s.secret.successor(s.job, rank), true)
+		}
+		stop()
+		conn.Close()
+		var answer *refused
+		if err == nil || errors.As(err, &answer) {
+			return answer
+		}
+	}
+	return nil
+}
