@@ -23,6 +23,8 @@ type call struct {
 	arrays     []int64 // 4*world, or nil where the collective uses none
 
 	deviceCounts bool // arrays say where on the device they are
+
+	identity identity // of a call that was checked
 }
 
 // check validates op and fills the call. arrays is scratch of 4*world entries

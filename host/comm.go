@@ -41,6 +41,9 @@ type Communicator struct {
 	turn          turn   // who holds it may touch what follows
 	seq           uint64 // operations, for messages and records
 	collectives   uint64 // collective ones alone, which all ranks count alike
+	hash          uint64 // of those, see calls.go,
+	previous      uint64 // and before the latest one
+	mark          executor.Mark
 	splits        int
 	shrinks       atomic.Int32
 	windows       map[uint32]*Window
@@ -160,13 +163,18 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 			return ended, c.refused(op.Collective, err)
 		}
 	}
-	c.count(op.Collective)
+	if !known {
+		c.identify(&a.call)
+	}
+	c.next(&a.call)
 	if !known {
 		if program, err = c.programs(&a.call); err != nil {
+			c.publish(&a.call) // which all ranks count
+			c.engine.NoteCall()
 			return ended, err
 		}
 	}
-	if c.job.checks && !op.Collective.PointToPoint() {
+	if c.device != nil && c.job.checks && !op.Collective.PointToPoint() {
 		if err := c.compare(c.ask(&a.call)); err != nil {
 			return ended, err
 		}
@@ -178,7 +186,7 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 	if c.device != nil {
 		err := c.device.run(&a.call, program.kernels, &a.exec, streamOf(op.Stream))
 		if err != nil && c.failure.Load() == nil { // a capture's error, which concerns nobody else
-			c.uncount(op.Collective)
+			c.takeBack(op.Collective)
 			return ended, c.refused(op.Collective, err)
 		}
 		return ended, err
@@ -190,6 +198,9 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 		messages.Note(message)
 		messages.Begun()
 	}
+	if a.call.arrays != nil {
+		c.noteBlocks(&a.call)
+	}
 	pausing, err := c.engine.RunFor(program.host, &a.exec, c.timeout, patience)
 	if pausing {
 		return paused, nil
@@ -200,6 +211,11 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 		}
 	}
 	c.forget()
+	if !program.marks && c.mark != 0 {
+		if c.compareAfter(); c.failure.Load() != nil {
+			return ended, c.usable(c.numbered(op.Collective, c.collectives))
+		}
+	}
 	c.repeat(op, &a.call, program, known)
 	return ended, nil
 }
@@ -225,33 +241,25 @@ func (c *Communicator) forget() {
 	a.call.send, a.call.recv = nil, nil
 }
 
-// count numbers the operation that begins.
-func (c *Communicator) count(collective plugin.Collective) {
-	c.seq++
-	if !collective.PointToPoint() {
-		c.collectives++
-	}
-}
-
-// uncount takes the number back from a collective that has not begun after all, so
-// that this rank goes on counting as the others do.
-func (c *Communicator) uncount(collective plugin.Collective) {
-	if !collective.PointToPoint() {
-		c.collectives--
-	}
-}
-
 // publish puts the operation into this rank's control page, where peers'
 // watchdogs read it.
 func (c *Communicator) publish(call *call) {
-	dtype := uint32(call.dtype)
+	c.engine.Record(c.collectives, c.seq, uint32(call.collective), call.recordedType(), uint32(call.op), call.count, int32(call.root))
+	if !call.collective.PointToPoint() {
+		c.engine.Mark(c.mark)
+	}
+}
+
+// recordedType is the dtype with the flags of the call.
+func (call *call) recordedType() uint32 {
+	recorded := uint32(call.dtype)
 	if call.symmetric != nil {
-		dtype |= executor.RecordSymmetric
+		recorded |= executor.RecordSymmetric
 	}
 	if call.deviceCounts {
-		dtype |= executor.RecordDeviceCounts
+		recorded |= executor.RecordDeviceCounts
 	}
-	c.engine.Record(c.collectives, c.seq, uint32(call.collective), dtype, uint32(call.op), call.count, int32(call.root))
+	return recorded
 }
 
 // explainFailure turns the executor's error into the one users see, and makes
@@ -265,6 +273,9 @@ func (c *Communicator) explainFailure(what string, err error) error {
 	if errors.As(err, &detail) && detail.Code == plugin.Timeout {
 		reason = c.noAnswer(detail.Rank)
 		reason.Cause = err
+	}
+	if detail != nil && detail.Code == plugin.Mismatch {
+		reason = c.disagreed(detail.Rank)
 	}
 	if detail != nil && detail.Rank >= 0 {
 		switch detail.Code {

@@ -185,6 +185,7 @@ func (d *device) run(call *call, program *executor.DeviceProgram, a *executor.Ar
 	err := d.exec.Run(program, a, stream)
 	d.flights.enqueued(c.seq, err != nil)
 	if err == nil {
+		c.engine.NoteCall()
 		d.buffers.takeCaptured(call)
 		err = d.buffers.mark(stream)
 	}

@@ -258,6 +258,9 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	if err := c.group.Agree(ctx, "plans "+label, c.prepareAlone(alone...)); err != nil {
 		return nil, c.named("init", err)
 	}
+	if err := c.compareChoices(ctx, "choices "+label); err != nil {
+		return nil, c.named("init", err)
+	}
 	if c.device != nil {
 		c.device.start()
 	}

@@ -191,7 +191,7 @@ func (j *job) watchPlugin(l *Loaded) {
 func (j *job) watchStalls() {
 	defer j.watchers.Done()
 	stall := j.options.Stall()
-	ticker := time.NewTicker(max(stall/4, 10*time.Millisecond))
+	ticker := time.NewTicker(min(max(stall/4, 10*time.Millisecond), lookout))
 	defer ticker.Stop()
 	for {
 		select {
@@ -199,6 +199,7 @@ func (j *job) watchStalls() {
 			return
 		case <-ticker.C:
 			j.each(func(c *Communicator) {
+				c.compareCalls()
 				if c.device != nil {
 					c.device.look()
 					c.device.contradictions()

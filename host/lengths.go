@@ -28,9 +28,9 @@ func (c *Communicator) messages(call *call) (*executor.Messages, executor.Messag
 	message := executor.MessageOf(call.slots[plugin.SlotBytes], call.dtype)
 	switch call.collective {
 	case plugin.Send:
-		return c.engine.Sent(call.root), message
+		return c.engine.Sent(executor.Single, call.root), message
 	case plugin.Recv:
-		return c.engine.Received(call.root), message
+		return c.engine.Received(executor.Single, call.root), message
 	}
 	return nil, 0
 }
@@ -78,6 +78,10 @@ func (c *Communicator) wrongBytes(peer int, sent, expected uint64) *plugin.Error
 
 // wrongLength words a contradiction, alike on both ends.
 func (c *Communicator) wrongLength(found executor.Contradiction) *plugin.Error {
-	return &plugin.Error{Code: plugin.Mismatch, Rank: found.Receiver, Message: fmt.Sprintf("ranks disagree: rank %d sends %d bytes of %s to rank %d, which expects %d of %s",
-		found.Sender, found.Sent.Bytes(), found.Sent.DType(), found.Receiver, found.Expected.Bytes(), found.Expected.DType())}
+	about := ""
+	if mine := c.state(c.rank); found.Kind == executor.Block && mine.Collective.Varying() {
+		about = fmt.Sprintf(" about #%d %s", mine.Seq, mine.Collective)
+	}
+	return &plugin.Error{Code: plugin.Mismatch, Rank: found.Receiver, Message: fmt.Sprintf("ranks disagree%s: rank %d sends %d bytes of %s to rank %d, which expects %d of %s",
+		about, found.Sender, found.Sent.Bytes(), found.Sent.DType(), found.Receiver, found.Expected.Bytes(), found.Expected.DType())}
 }

@@ -47,10 +47,10 @@ func disagreement(collective plugin.Collective, all []counts) (rank int, text st
 			switch collective {
 			case plugin.AllToAllV, plugin.GatherV, plugin.ScatterV:
 				if complete(a.Gives) && complete(b.Expects) && a.Gives[r] != b.Expects[peer] {
-					return r, fmt.Sprintf("rank %d gives %d bytes to rank %d, which expects %d", peer, a.Gives[r], r, b.Expects[peer])
+					return r, fmt.Sprintf("rank %d sends %d bytes to rank %d, which expects %d", peer, a.Gives[r], r, b.Expects[peer])
 				}
 				if complete(b.Gives) && complete(a.Expects) && b.Gives[peer] != a.Expects[r] {
-					return r, fmt.Sprintf("rank %d gives %d bytes to rank %d, which expects %d", r, b.Gives[peer], peer, a.Expects[r])
+					return r, fmt.Sprintf("rank %d sends %d bytes to rank %d, which expects %d", r, b.Gives[peer], peer, a.Expects[r])
 				}
 			case plugin.AllGatherV, plugin.ReduceScatterV:
 				ours, theirs := a.Expects, b.Expects

@@ -18,8 +18,8 @@ func TestDisagreement(t *testing.T) {
 		text       string
 	}{
 		"equal":         {plugin.AllToAllV, []counts{{[]int64{0, 1}, []int64{0, 2}}, {[]int64{2, 0}, []int64{1, 0}}}, 0, ""},
-		"to the first":  {plugin.AllToAllV, []counts{{[]int64{0, 1}, []int64{0, 2}}, {[]int64{3, 0}, []int64{1, 0}}}, 1, "rank 1 gives 3 bytes to rank 0, which expects 2"},
-		"from the last": {plugin.ScatterV, []counts{{[]int64{1, 1, 5}, nil}, {}, {nil, []int64{4, 0, 0}}}, 2, "rank 0 gives 5 bytes to rank 2, which expects 4"},
+		"to the first":  {plugin.AllToAllV, []counts{{[]int64{0, 1}, []int64{0, 2}}, {[]int64{3, 0}, []int64{1, 0}}}, 1, "rank 1 sends 3 bytes to rank 0, which expects 2"},
+		"from the last": {plugin.ScatterV, []counts{{[]int64{1, 1, 5}, nil}, {}, {nil, []int64{4, 0, 0}}}, 2, "rank 0 sends 5 bytes to rank 2, which expects 4"},
 		"blocks":        {plugin.AllGatherV, []counts{{nil, []int64{3, 2}}, {nil, []int64{3, 1}}}, 1, "block 1 has 2 bytes on rank 0 and 1 on rank 1"},
 		"incomplete":    {plugin.AllToAllV, []counts{{[]int64{1}, []int64{1, 2, 3}}, {[]int64{9, 9}, nil}}, 0, ""},
 		"none":          {plugin.AllGatherV, []counts{{}, {nil, []int64{1, 2}}}, 0, ""},

@@ -111,6 +111,6 @@ func (r *Request) within(patience time.Duration) (*Request, error) {
 
 // asks reports whether a call begins with an agreement of all ranks.
 func (c *Communicator) asks(call *call) bool {
-	return c.job.checks && !call.collective.PointToPoint() ||
+	return c.device != nil && c.job.checks && !call.collective.PointToPoint() ||
 		c.signatures.lookup(call.signature()) == nil
 }

@@ -38,6 +38,7 @@ type program struct {
 	host    *executor.Program
 	kernels *executor.DeviceProgram
 	lengths bool // of recv: it never ends with a message of another length
+	marks   bool // its semaphores carry marks
 }
 
 func (p program) free() {
@@ -151,6 +152,8 @@ type asked struct {
 	Symmetric  bool
 	OnDevice   bool // the counts
 	Counts     counts
+	Choice     string            // of algorithms, by size
+	Offers     map[string]string // what it was made of, by transport
 	Code       plugin.Code
 	Message    string
 }
@@ -180,10 +183,13 @@ func (a asked) String() string {
 func (c *Communicator) prepare(key signature, call *call) (*prepared, error) {
 	c.publish(call)
 	c.engine.Announce()
+	c.engine.NoteCall()
 	p, err := c.build(key)
 	mine := c.ask(call)
 	if err != nil {
 		mine.Code, mine.Message = plugin.CodeOf(err), err.Error()
+	} else {
+		mine.Choice, mine.Offers = p.choice.String(), p.choice.Offers()
 	}
 	if err := c.compare(mine); err != nil {
 		if p != nil {
@@ -254,11 +260,17 @@ func (c *Communicator) compare(mine asked) error {
 		c.fail(reason, false)
 		return c.failed(what, reason)
 	}
+	choices := make([]choice, len(answers))
 	for rank, answer := range answers {
 		var a asked
 		if err := json.Unmarshal(answer, &a); err == nil && a.Code != plugin.OK {
 			return &plugin.Error{Code: a.Code, Rank: rank, Message: fmt.Sprintf("%s on rank %d: %s", what, rank, a.Message)}
 		}
+		choices[rank] = choice{mine.String(), a.Choice, a.Offers}
+	}
+	if reason := unlikeChoices(choices); reason != nil {
+		c.fail(reason, false)
+		return c.failed(what, reason)
 	}
 	return nil
 }
@@ -391,10 +403,14 @@ func (c *Communicator) load(key signature, candidate selector.Candidate) (progra
 	}
 	var loaded program
 	loaded.lengths = algorithm.IsGeneric(candidate.Algorithm.Name) || a.loaded.Info.Features&plugin.FeatureLengths != 0
+	loaded.marks = algorithm.IsGeneric(candidate.Algorithm.Name) || a.loaded.Info.Features&plugin.FeatureMarks != 0
 	if c.device != nil {
 		loaded.kernels, err = c.device.exec.Load(plan, a.base)
 	} else {
 		loaded.host, err = c.engine.Load(plan, a.base)
+		if err == nil && loaded.marks {
+			loaded.host.Marked()
+		}
 	}
 	if err != nil {
 		return program{}, fmt.Errorf("preparing %s: %w", candidate.Qualified, err)

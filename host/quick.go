@@ -32,7 +32,8 @@ type repeated struct {
 	form       *executor.Quick
 	send, recv uintptr // bytes
 	element    uintptr
-	record     [5]uint64
+	record     [6]uint64
+	identity   identity
 	messages   *executor.Messages // that it counts among; nil for a broadcast
 	message    executor.Message   // what is noted of it
 	compared   bool               // by the plan, or it needs no comparison
@@ -56,9 +57,13 @@ func (c *Communicator) quick(op *Operation) bool {
 		r.send > 0 && r.recv > 0 && send != recv && send < recv+r.recv && recv < send+r.send:
 		return false // the long way says what is wrong
 	}
-	collectives := c.collectives
+	collectives, hash := c.collectives, c.hash
 	if !op.Collective.PointToPoint() {
 		collectives++
+		if c.world > 1 {
+			hash = r.identity.on(hash)
+			r.record[5] = uint64(executor.MarkOf(collectives, hash))
+		}
 	}
 	r.record[0], r.record[4] = collectives, c.seq+1
 	if r.messages != nil {
@@ -67,7 +72,7 @@ func (c *Communicator) quick(op *Operation) bool {
 	if !r.form.Try(op.Send, op.Recv, &r.record) {
 		return false
 	}
-	c.seq, c.collectives = c.seq+1, collectives
+	c.seq, c.collectives, c.hash = c.seq+1, collectives, hash
 	if r.messages != nil {
 		r.messages.Begun()
 		return r.compared || c.rightLength(op.Root, r)
@@ -122,9 +127,6 @@ func (c *Communicator) again(op *Operation) (p program, known bool, err error) {
 // repeat notes an operation that has been run the long way; known says that again
 // knew it.
 func (c *Communicator) repeat(op *Operation, call *call, program program, known bool) {
-	if c.job.checks {
-		return
-	}
 	switch op.Collective {
 	case plugin.AllReduce, plugin.Reduce, plugin.AllGather, plugin.ReduceScatter, plugin.AllToAll, plugin.Gather,
 		plugin.Scatter, plugin.Broadcast, plugin.Send, plugin.Recv, plugin.Barrier:
@@ -148,6 +150,7 @@ func (c *Communicator) repeat(op *Operation, call *call, program program, known 
 	r.send, r.recv = uintptr(call.slots[plugin.SlotSendBytes]), uintptr(call.slots[plugin.SlotRecvBytes])
 	r.element = uintptr(op.DType.Bytes())
 	r.record = executor.RecordOf(uint32(call.collective), uint32(call.dtype), uint32(call.op), call.count, int32(call.root))
+	r.identity = call.identity
 	r.messages, r.message = c.messages(call)
 	r.compared = op.Collective != plugin.Recv || program.lengths
 	r.form = program.host.Quick(&c.scratch.exec)

@@ -151,6 +151,16 @@ func (v Collective) Varying() bool {
 	return false
 }
 
+// Pairwise reports whether ranks know the lengths of their own messages only, so that
+// the two ends of each must be compared.
+func (v Collective) Pairwise() bool {
+	switch v {
+	case Send, Recv, AllToAllV, GatherV, ScatterV:
+		return true
+	}
+	return false
+}
+
 // PointToPoint reports whether the operation involves one peer only, so that
 // ranks may issue different sequences of them.
 func (v Collective) PointToPoint() bool {

@@ -103,6 +103,7 @@ typedef uint64_t shunt_feature;
 #define SHUNT_FEATURE_MULTI_HOST UINT64_C(8) /* reaches ranks on other hosts */
 #define SHUNT_FEATURE_LENGTHS UINT64_C(16) /* its messages carry their length: its plans of recv never end with one of another length than theirs, they wait in vain */
 #define SHUNT_FEATURE_DEVICE_COUNTS UINT64_C(32) /* its plans of all_to_all_v take counts and displacements from device memory where Request.device_counts holds */
+#define SHUNT_FEATURE_MARKS UINT64_C(64) /* behind every semaphore that its plans of collectives signal or wait for, a word is left to the host, which tells by it that ranks have called different ones */
 
 /* RegionRole says what a region that an endpoint publishes is for. */
 typedef uint32_t shunt_region_role;

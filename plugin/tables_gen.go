@@ -415,6 +415,8 @@ const (
 	FeatureLengths Feature = 16
 	// FeatureDeviceCounts: its plans of all_to_all_v take counts and displacements from device memory where Request.device_counts holds.
 	FeatureDeviceCounts Feature = 32
+	// FeatureMarks: behind every semaphore that its plans of collectives signal or wait for, a word is left to the host, which tells by it that ranks have called different ones.
+	FeatureMarks Feature = 64
 )
 
 var featureNames = map[Feature]string{
@@ -424,6 +426,7 @@ var featureNames = map[Feature]string{
 	FeatureMultiHost:    "multi_host",
 	FeatureLengths:      "lengths",
 	FeatureDeviceCounts: "device_counts",
+	FeatureMarks:        "marks",
 }
 
 var featureDocs = map[Feature]string{
@@ -433,11 +436,12 @@ var featureDocs = map[Feature]string{
 	FeatureMultiHost:    "reaches ranks on other hosts",
 	FeatureLengths:      "its messages carry their length: its plans of recv never end with one of another length than theirs, they wait in vain",
 	FeatureDeviceCounts: "its plans of all_to_all_v take counts and displacements from device memory where Request.device_counts holds",
+	FeatureMarks:        "behind every semaphore that its plans of collectives signal or wait for, a word is left to the host, which tells by it that ranks have called different ones",
 }
 
 // Features lists every Feature in the order of its value.
 func Features() []Feature {
-	return []Feature{FeatureMemory, FeaturePlans, FeatureBuffers, FeatureMultiHost, FeatureLengths, FeatureDeviceCounts}
+	return []Feature{FeatureMemory, FeaturePlans, FeatureBuffers, FeatureMultiHost, FeatureLengths, FeatureDeviceCounts, FeatureMarks}
 }
 
 // Doc is the table's one-line explanation.

@@ -125,7 +125,7 @@ func Plan(req plugin.Request, name string, scratchRegion uint32, scratchBytes in
 		l, _ := newLayout(req.World, scratchBytes)
 		w := &writer{
 			Builder: plugin.NewBuilder(req, name), layout: l,
-			me: req.Rank, size: req.World, element: req.DType.Bytes(),
+			me: req.Rank, size: req.World, element: req.DType.Bytes(), pairwise: req.Collective.Pairwise(),
 		}
 		w.scratch = w.Const(int64(scratchRegion))
 		r.write(w)

@@ -62,7 +62,7 @@ func (w *writer) put(o outgoing, index plugin.Reg, src plugin.RefID, n plugin.Re
 	slot := w.slot(w.Const(w.slotsFrom(o.class, w.me)), number)
 	w.Copy(w.of(o.to, w.Add(slot, w.Const(line))), src, n)
 	for _, bytes := range length {
-		w.Store(w.of(o.to, w.Add(slot, w.Const(word))), bytes)
+		w.Store(w.of(o.to, w.Add(slot, w.Const(behind))), bytes)
 	}
 	// Releases the piece: the reader's wait for this value acquires it.
 	w.Signal(w.of(o.to, slot), w.Add(number, w.Const(1)), o.to.reg)
@@ -89,7 +89,7 @@ const never = 1 << 60
 // first piece that tells, as neither has come out of step before.
 func (w *writer) checkLength(i incoming, index, n plugin.Reg) {
 	slot := w.slotOfPiece(i, index)
-	w.If(w.Ne(w.Load(w.own(w.Add(slot, w.Const(word)))), n), func() {
+	w.If(w.Ne(w.Load(w.own(w.Add(slot, w.Const(behind)))), n), func() {
 		w.Wait(w.own(slot), w.Const(never), i.from.reg)
 	})
 }
@@ -113,7 +113,7 @@ func (w *writer) send(c class, to rank, n plugin.Reg, from func(offset plugin.Re
 	w.Loop(pieces, func(i plugin.Reg) {
 		capacity := w.Const(w.capacity)
 		offset := w.Mul(i, capacity)
-		if c == messages {
+		if w.pairwise {
 			w.put(o, i, from(offset), w.piece(n, offset, capacity), n)
 			return
 		}
@@ -131,7 +131,7 @@ func (w *writer) receive(c class, source rank, n plugin.Reg, to func(offset plug
 		capacity := w.Const(w.capacity)
 		offset := w.Mul(i, capacity)
 		at := w.await(in, i)
-		if c == messages {
+		if w.pairwise {
 			w.checkLength(in, i, n)
 		}
 		w.Copy(to(offset), at, w.piece(n, offset, capacity))

@@ -4,6 +4,9 @@ const (
 	word = 8
 	line = 64 // no two ranks write the same one
 
+	// behind a semaphore and its mark (plugin.FeatureMarks) is what goes with it
+	behind = 2 * word
+
 	// maxWorld keeps plans within the limits of registers and steps.
 	maxWorld = 256
 
@@ -35,7 +38,7 @@ type layout struct {
 	consumed int64 // counter words of this rank as a reader: class × writer
 	credits  int64 // semaphores of readers, written by them: class × reader, a line each
 	slots    int64 // class × writer × slotsEach
-	stride   int64 // from slot to slot: a line with the semaphore and the message's length, then data
+	stride   int64 // from slot to slot: a line with the semaphore, its mark and the message's length, then data
 	capacity int64 // bytes of data in a slot, a multiple of a line
 }
 

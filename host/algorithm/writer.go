@@ -9,6 +9,7 @@ type writer struct {
 	me, size int
 	element  int64
 	scratch  plugin.Reg // number of the scratch region
+	pairwise bool       // only the two ends of a message say how long it is
 }
 
 // rank is a rank that is known when the plan is written, or the one in the

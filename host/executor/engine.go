@@ -37,13 +37,13 @@ type Memory struct {
 }
 
 // Engine runs the programs of one rank of one communicator. One goroutine at a
-// time may run it; Abort, Waiting, PeerRecord, Refuse, PeerRefusal, Contradiction,
+// time may run it; Abort, Waiting, PeerRecord, Refuse, PeerRefusal, Contradiction, Disagreement,
 // SetRegion and ClearRegion may be called from any goroutine while it runs.
 type Engine struct {
 	c           *C.sx_engine
 	rank, world int
 
-	record   [5]uint64 // of the next run: seq, what, how, count, number
+	record   [6]uint64 // of the next run: seq, what, how, count, number, mark
 	recorded bool
 	ticks    uint64 // and the clock when the flight recorder was set up
 	made     time.Time
@@ -51,7 +51,7 @@ type Engine struct {
 	group  groupMemory
 	paused paused
 
-	messages []Messages // to and from every rank
+	messages [][kinds][2]Messages // to and from every rank
 
 	turnDue bool          // the next run goes through C; see stamp
 	tables  atomic.Uint64 // changes with regions and control pages
@@ -73,7 +73,7 @@ func NewEngine(rank, world int) (*Engine, error) {
 	if c == nil {
 		return nil, plugin.Errorf(plugin.OutOfMemory, "executor of rank %d: no memory for an engine of %d ranks", rank, world)
 	}
-	e := &Engine{c: c, rank: rank, world: world, controls: make([]Memory, world), messages: make([]Messages, 2*world)}
+	e := &Engine{c: c, rank: rank, world: world, controls: make([]Memory, world), messages: make([][kinds][2]Messages, world)}
 	e.SetOversubscribed(false)
 	// The header outlives Close, so that a late Run or Abort finds a closed
 	// engine rather than freed memory.

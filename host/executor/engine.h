@@ -12,6 +12,7 @@
 
 #define SX_CONTROL_BYTES 4096
 #define SX_MESSAGES 64 /* messages of a pair and direction that a rank keeps note of */
+#define SX_CALLS 64    /* collectives that a rank keeps note of */
 #define SX_CHUNK 16     /* table entries in a chunk: those of one endpoint */
 #define SX_CHUNKS 4096  /* chunks in a table */
 
@@ -44,11 +45,21 @@ typedef struct sx_refusal {
   _Atomic uint64_t text[28];
 } sx_refusal;
 
+/* A collective that a rank has called; see mark.c. The n-th stands in entry
+ * n % SX_CALLS. mark is 0 while the fields change. Only the owner writes. */
+typedef struct sx_call {
+  _Atomic uint64_t mark;
+  _Atomic uint64_t what, how, count; /* as in sx_record */
+} sx_call;
+
 /* What a rank says about its messages to and from one other: the k-th of a
- * direction stands in word k % SX_MESSAGES, as message.go has it. */
+ * direction stands in word k % SX_MESSAGES, as message.go has it; then the same
+ * of the blocks that it gives and expects in collectives. */
 typedef struct sx_messages {
   _Atomic uint64_t sent[SX_MESSAGES];
   _Atomic uint64_t received[SX_MESSAGES];
+  _Atomic uint64_t given[SX_MESSAGES];
+  _Atomic uint64_t expected[SX_MESSAGES];
 } sx_messages;
 
 /* One page that every rank maps. The doorbell's line is written only around
@@ -63,6 +74,7 @@ typedef struct sx_control {
   sx_record record;
   uint8_t pad2[80];
   sx_refusal refusal;
+  sx_call calls[SX_CALLS];
 } sx_control;
 
 _Static_assert(sizeof(sx_control) <= SX_CONTROL_BYTES, "a control page holds what is in it");
@@ -128,6 +140,7 @@ typedef struct sx_program {
   uint32_t base; /* first table entry of the endpoint's regions */
   uint32_t dtype, op, element;
   uint32_t count_tracks, count_registers, max_sources;
+  uint32_t marked; /* a word for marks stands behind each semaphore; see mark.c */
   const sx_step *steps;
   const sx_ref *refs;
   const sx_fill *fills;
@@ -206,6 +219,7 @@ enum {
   SX_CLOSED,
   SX_ARGUMENT,    /* x: send bytes, y: recv bytes */
   SX_NO_PROCESS,  /* rank */
+  SX_DISAGREE,    /* rank: who called another collective, or -1 */
   SX_PEER_READ    /* x: errno, y: bytes, region: address; rank */
 };
 
@@ -255,6 +269,8 @@ typedef struct sx_engine {
   uint64_t turn;    /* ticks when a run last answered SX_FINE_TURN */
   int32_t budget;   /* steps until the next look at the clock */
   uint32_t cpu;     /* as in the control page */
+  uint64_t call;    /* mark of the collective; 0: the run is none */
+  uint64_t mark;    /* the same where the program's semaphores carry marks, else 0 */
   uint32_t count_ring, ring_all;
   uint32_t *ring;      /* ranks to wake */
   uint8_t *ringing;    /* whether a rank is in ring */
@@ -316,13 +332,37 @@ void sx_flight_end(sx_engine *engine, uint32_t reason);
 /* Ticks between two turns for Go's scheduler: 1.6 ms to 5 ms at 5 GHz to 1.5 GHz. */
 #define SX_TURN 8000000
 
+/* ---- mark.c ----------------------------------------------------------------- */
+
+void sx_call_publish(sx_control *own, const uint64_t *record);
+/* Whether a mark that a rank has left, or -1 for one of unknown origin, proves
+ * that it has called other collectives than this rank. */
+int sx_contradicts(const sx_engine *engine, int64_t rank, uint64_t theirs);
+/* Whether a rank's page says so of the collective that this rank runs. */
+int sx_page_contradicts(const sx_engine *engine, int64_t rank);
+
+/* Whether the mark behind a semaphore that this rank has waited for says so. */
+static inline int sx_stray(const sx_engine *e, const _Atomic int64_t *semaphore, int64_t rank) {
+  if (!e->mark) return 0;
+  /* relaxed: the load of the semaphore has acquired what stood here when it was
+   * raised; a later mark is one of a later call, and is told by its number */
+  uint64_t theirs = atomic_load_explicit((const _Atomic uint64_t *)semaphore + 1, memory_order_relaxed);
+  return SX_UNLIKELY(theirs != e->mark) && sx_contradicts(e, rank, theirs);
+}
+
+/* Put this rank's mark behind a semaphore that it is about to raise. */
+static inline void sx_leave_mark(const sx_engine *e, _Atomic int64_t *semaphore) {
+  /* relaxed: the store of the semaphore releases it */
+  if (e->mark) atomic_store_explicit((_Atomic uint64_t *)semaphore + 1, e->mark, memory_order_relaxed);
+}
+
 /* ---- run.c ------------------------------------------------------------------ */
 
 /* Run one launch, or a group of them: lanes[i] is the first launch of a lane, notes
  * are what is told of each.
  * sx_run takes addresses as numbers, because cgo would spend a fifth of a short
  * run on checking pointers. slots, arrays and lanes stay valid until the run has
- * ended; record, if not null, is {seq, what, how, count, number}. With patience,
+ * ended; record, if not null, is {seq, what, how, count, number, mark}. With patience,
  * in nanoseconds, a run that waits for longer answers SX_PAUSED and stays in
  * flight until sx_resume, on any thread, has taken it to its end. The result is a
  * reason; details are in engine->failure. */

@@ -127,6 +127,9 @@ func (e *Engine) failure(reason C.uint32_t) error {
 	case C.SX_ARGUMENT:
 		f.Code = plugin.InvalidArgument
 		f.Reason = fmt.Sprintf("negative length of send (%d) or receive memory (%d)", x, y)
+	case C.SX_DISAGREE:
+		f.Code = plugin.Mismatch
+		f.Reason = "another rank has called another collective"
 	case C.SX_NO_PROCESS:
 		f.Reason = fmt.Sprintf("the memory of rank %d cannot be read from here, and the plan needs it", f.Rank)
 	case C.SX_PEER_READ:

@@ -87,8 +87,8 @@ static inline char *place(sx_engine *e, const sx_track *t, const sx_ref *ref, in
   return place_at(e, t, ref, ref->space == SHUNT_SPACE_REGION ? t->frame[ref->rank] : 0, bytes);
 }
 
-static inline _Atomic int64_t *word_at(sx_engine *e, const sx_track *t, const sx_ref *ref, int64_t rank) {
-  char *at = place_at(e, t, ref, rank, 8);
+static inline _Atomic int64_t *aligned_at(sx_engine *e, const sx_track *t, const sx_ref *ref, int64_t rank, int64_t bytes) {
+  char *at = place_at(e, t, ref, rank, bytes);
   if (SX_UNLIKELY((uintptr_t)at % 8)) {
     refuse(e, t, SX_MISALIGNED, ref, 8, 0);
     return NULL;
@@ -97,7 +97,16 @@ static inline _Atomic int64_t *word_at(sx_engine *e, const sx_track *t, const sx
 }
 
 static inline _Atomic int64_t *word(sx_engine *e, const sx_track *t, const sx_ref *ref) {
-  return word_at(e, t, ref, t->frame[ref->rank]);
+  return aligned_at(e, t, ref, t->frame[ref->rank], 8);
+}
+
+/* A semaphore, with the word behind it where that is for marks. */
+static inline _Atomic int64_t *semaphore_at(sx_engine *e, const sx_track *t, const sx_ref *ref, int64_t rank) {
+  return aligned_at(e, t, ref, rank, e->mark ? 16 : 8);
+}
+
+static inline _Atomic int64_t *semaphore(sx_engine *e, const sx_track *t, const sx_ref *ref) {
+  return semaphore_at(e, t, ref, t->frame[ref->rank]);
 }
 
 /* Remember to wake a rank; sx_ring does it at the next wait, at the end of the
@@ -114,6 +123,13 @@ static inline int wake(sx_engine *e, const sx_track *t, int64_t rank) {
     e->ring[e->count_ring++] = (uint32_t)rank;
   }
   return 0;
+}
+
+/* Refuse what a semaphore stands for: a peer whose calls differ has raised it. */
+static int disagree(sx_engine *e, const sx_track *t, int64_t rank) {
+  sx_fail(e, t, SX_DISAGREE);
+  e->failure.rank = (uint64_t)rank < (uint64_t)e->world ? (int32_t)rank : -1;
+  return SX_TRACK_FAILED;
 }
 
 static inline int reached(const _Atomic int64_t *semaphore, int64_t value) {
@@ -342,7 +358,8 @@ int sx_interpret(sx_engine *e, sx_track *t) {
 
     case SX_SIGNAL:
       t->at = s;
-      if (!(w = word(e, t, &refs[s->dst]))) FAIL();
+      if (!(w = semaphore(e, t, &refs[s->dst]))) FAIL();
+      sx_leave_mark(e, w);
       /* release: every earlier write of this rank, copied data included, is
        * visible to who acquires this value */
       atomic_store_explicit(w, R(a), memory_order_release);
@@ -351,8 +368,11 @@ int sx_interpret(sx_engine *e, sx_track *t) {
       break;
     case SX_WAIT:
       t->at = s;
-      if (!(w = word(e, t, &refs[s->a]))) FAIL();
-      if (reached(w, R(b))) break;
+      if (!(w = semaphore(e, t, &refs[s->a]))) FAIL();
+      if (reached(w, R(b))) {
+        if (sx_stray(e, w, s->c == SX_ABSENT ? -1 : R(c))) return disagree(e, t, s->c == SX_ABSENT ? -1 : R(c));
+        break;
+      }
       t->at = s + 1;
       return block(t, s, w, R(b), s->c == SX_ABSENT ? -1 : R(c));
 
@@ -362,7 +382,8 @@ int sx_interpret(sx_engine *e, sx_track *t) {
       /* relaxed: the counter is this rank's alone */
       int64_t value = (int64_t)((uint64_t)atomic_load_explicit(w, memory_order_relaxed) + 1);
       atomic_store_explicit(w, value, memory_order_relaxed);
-      if (!(w = word(e, t, &refs[s->dst]))) FAIL();
+      if (!(w = semaphore(e, t, &refs[s->dst]))) FAIL();
+      sx_leave_mark(e, w);
       /* release: what this rank wrote before the barrier is visible after it */
       atomic_store_explicit(w, value, memory_order_release);
       e->ring_all = 1;
@@ -374,8 +395,9 @@ int sx_interpret(sx_engine *e, sx_track *t) {
       t->at = s; /* a blocked gather comes back to this step for the next peer */
       for (; R(c) < e->world; R(c)++) {
         if (R(c) == e->rank) continue;
-        if (!(w = word_at(e, t, &refs[s->dst], R(c)))) FAIL();
+        if (!(w = semaphore_at(e, t, &refs[s->dst], R(c)))) FAIL();
         if (!reached(w, R(b))) return block(t, s, w, R(b), R(c));
+        if (sx_stray(e, w, R(c))) return disagree(e, t, R(c));
       }
       break;
 

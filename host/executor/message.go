@@ -21,8 +21,17 @@ import (
 // both notes. A sender is never further ahead of its receiver than there are
 // notes, unless its transport keeps more messages than that.
 
-// keptMessages is how many notes there are for a pair and direction.
+// keptMessages is how many notes there are for a pair, direction and kind.
 const keptMessages = C.SX_MESSAGES
+
+// Kind is what of a pair is numbered by itself.
+type Kind int
+
+const (
+	Single Kind = iota // a send and its recv
+	Block              // of a collective whose ranks have counts of their own
+	kinds
+)
 
 // MessageBytes is how much longer a control page is in which a rank of a world of
 // the given size keeps note of its messages. Without that nothing is noted.
@@ -100,10 +109,10 @@ func (m *Messages) Begun() { m.begun++ }
 func (m *Messages) Count() uint64 { return m.begun }
 
 // Sent are this rank's messages to a peer. They stay the engine's.
-func (e *Engine) Sent(peer int) *Messages { return &e.messages[2*peer] }
+func (e *Engine) Sent(kind Kind, peer int) *Messages { return &e.messages[peer][kind][0] }
 
 // Received are those from it, likewise.
-func (e *Engine) Received(peer int) *Messages { return &e.messages[2*peer+1] }
+func (e *Engine) Received(kind Kind, peer int) *Messages { return &e.messages[peer][kind][1] }
 
 // noted is where a rank keeps note of its messages with a peer, or nil.
 func (e *Engine) noted(rank, peer int) *C.sx_messages {
@@ -117,16 +126,26 @@ func (e *Engine) noted(rank, peer int) *C.sx_messages {
 // noteMessages looks up where this rank keeps its notes. mu is held.
 func (e *Engine) noteMessages() {
 	for peer := range e.world {
-		var sent, received unsafe.Pointer
-		if n := e.noted(e.rank, peer); n != nil {
-			sent, received = unsafe.Pointer(&n.sent), unsafe.Pointer(&n.received)
+		n := e.noted(e.rank, peer)
+		for kind := range kinds {
+			for direction := range 2 {
+				words := &e.messages[peer][kind][direction].words
+				if *words = nil; n != nil {
+					*words = unsafe.Add(unsafe.Pointer(n), noteOffset(kind, direction))
+				}
+			}
 		}
-		e.messages[2*peer].words, e.messages[2*peer+1].words = sent, received
 	}
+}
+
+// noteOffset is where an sx_messages has the notes of a kind: sent, or received.
+func noteOffset(kind Kind, direction int) uintptr {
+	return (uintptr(kind)*2 + uintptr(direction)) * keptMessages * 8
 }
 
 // Contradiction is a message of which the two ends say different lengths.
 type Contradiction struct {
+	Kind             Kind
 	Sender, Receiver int
 	Sent, Expected   Message
 }
@@ -147,16 +166,18 @@ func (e *Engine) Contradiction(peer int) (Contradiction, bool) {
 	at := func(n *C.sx_messages, offset uintptr, i uintptr) Message {
 		return Message(atomic.LoadUint64((*uint64)(unsafe.Add(unsafe.Pointer(n), offset+8*i))))
 	}
-	const sent, received = unsafe.Offsetof(own.sent), unsafe.Offsetof(own.received)
-	for i := range uintptr(keptMessages) {
-		if expected := at(own, received, i); expected != 0 {
-			if sent := at(theirs, sent, i); contradict(sent, expected) {
-				return Contradiction{Sender: peer, Receiver: e.rank, Sent: sent, Expected: expected}, true
+	for kind := range kinds {
+		sent, received := noteOffset(kind, 0), noteOffset(kind, 1)
+		for i := range uintptr(keptMessages) {
+			if expected := at(own, received, i); expected != 0 {
+				if sent := at(theirs, sent, i); contradict(sent, expected) {
+					return Contradiction{Kind: kind, Sender: peer, Receiver: e.rank, Sent: sent, Expected: expected}, true
+				}
 			}
-		}
-		if sent := at(own, sent, i); sent != 0 {
-			if expected := at(theirs, received, i); contradict(sent, expected) {
-				return Contradiction{Sender: e.rank, Receiver: peer, Sent: sent, Expected: expected}, true
+			if sent := at(own, sent, i); sent != 0 {
+				if expected := at(theirs, received, i); contradict(sent, expected) {
+					return Contradiction{Kind: kind, Sender: e.rank, Receiver: peer, Sent: sent, Expected: expected}, true
+				}
 			}
 		}
 	}

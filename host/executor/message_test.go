@@ -24,13 +24,13 @@ func noting(t testing.TB, n int) *world {
 }
 
 func send(e *Engine, peer int, bytes int64, dtype plugin.DType) {
-	e.Sent(peer).Note(MessageOf(bytes, dtype))
-	e.Sent(peer).Begun()
+	e.Sent(Single, peer).Note(MessageOf(bytes, dtype))
+	e.Sent(Single, peer).Begun()
 }
 
 func receive(e *Engine, peer int, bytes int64, dtype plugin.DType) {
-	e.Received(peer).Note(MessageOf(bytes, dtype))
-	e.Received(peer).Begun()
+	e.Received(Single, peer).Note(MessageOf(bytes, dtype))
+	e.Received(Single, peer).Begun()
 }
 
 func TestContradictionsAreFoundAmongKeptMessages(t *testing.T) {
@@ -80,7 +80,7 @@ func TestContradictionsAreFoundAmongKeptMessages(t *testing.T) {
 	if _, found := a.Contradiction(2); found {
 		t.Error("a closed engine finds one")
 	}
-	a.Sent(2).Note(MessageOf(1, 0)) // writes nowhere
+	a.Sent(Single, 2).Note(MessageOf(1, 0)) // writes nowhere
 }
 
 func TestNotesHoldEveryLengthAndDType(t *testing.T) {
@@ -126,7 +126,7 @@ func TestLaunchesOfAGroupAreNotedAsTheyBegin(t *testing.T) {
 	go func() {
 		launches := make([]Launch, 3)
 		for i := range launches {
-			launches[i] = Launch{Program: program, Lane: i / 2, Note: e.Sent(1).Take(MessageOf(int64(i+1), plugin.Uint8))}
+			launches[i] = Launch{Program: program, Lane: i / 2, Note: e.Sent(Single, 1).Take(MessageOf(int64(i+1), plugin.Uint8))}
 		}
 		done <- e.RunGroup(launches, 0)
 	}()

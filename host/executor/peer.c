@@ -30,6 +30,9 @@ int sx_peer_read(sx_engine *e, sx_track *t, const sx_ref *from, char *dst, int64
   /* unsigned: a sum that wraps is an address that the kernel refuses */
   uint64_t at = (uint64_t)t->frame[from->region] + (uint64_t)t->frame[from->offset];
   if (SX_UNLIKELY(pid <= 0)) return refuse(e, t, SX_NO_PROCESS, rank, 0, n, at);
+  /* What marks have told already where semaphores carry them: the length is the
+   * peer's too. */
+  if (!e->mark && SX_UNLIKELY(sx_page_contradicts(e, rank))) return refuse(e, t, SX_DISAGREE, rank, 0, n, at);
   sx_ring(e); /* peers need not wait for this copy to hear of earlier signals */
   for (int64_t done = 0; done < n;) {
     int64_t bytes = n - done < PIECE ? n - done : PIECE;

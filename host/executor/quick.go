@@ -30,6 +30,8 @@ type Quick struct {
 	steps      []quickStep
 	send, recv bool           // memory is needed
 	record     unsafe.Pointer // sx_record
+	calls      unsafe.Pointer // sx_call, SX_CALLS of them
+	marked     bool           // a word for marks stands behind each semaphore
 	lines      uint64         // of a slot that it writes
 }
 
@@ -72,12 +74,12 @@ const turnTicks = C.SX_TURN
 // in the flight recorder as having ended when it began. Otherwise nothing has
 // happened, and Run or RunFor is to be called; they also say why an engine that
 // was aborted or whose regions have changed runs nothing. record is that of
-// Record: {seq, what, how, count, number}, which Try may change. send and recv
+// Record: {seq, what, how, count, number, mark}, which Try may change. send and recv
 // are as in Arguments, as long as the slots said when the short form was made.
 //
 // As with Run only one goroutine at a time may run the engine, and it may be
 // closed only afterwards: Close does not wait for Try.
-func (q *Quick) Try(send, recv unsafe.Pointer, record *[5]uint64) bool {
+func (q *Quick) Try(send, recv unsafe.Pointer, record *[6]uint64) bool {
 	e := q.engine
 	if q.tables != e.tables.Load() || atomic.LoadUint64((*uint64)(unsafe.Pointer(&e.c.abort))) != 0 {
 		return false
@@ -85,6 +87,10 @@ func (q *Quick) Try(send, recv unsafe.Pointer, record *[5]uint64) bool {
 	if (q.send && send == nil) || (q.recv && recv == nil) || e.turnDue {
 		e.turnDue = false
 		return false
+	}
+	mark := uint64(0)
+	if q.marked {
+		mark = record[5]
 	}
 	var registers [quickRegisters]int64
 	var next unsafe.Pointer
@@ -123,10 +129,16 @@ func (q *Quick) Try(send, recv unsafe.Pointer, record *[5]uint64) bool {
 			if atomic.LoadInt64((*int64)(word))-v < 0 {
 				return false
 			}
+			if mark != 0 && *(*uint64)(unsafe.Add(word, 8)) != mark {
+				return false // the long way knows what that means
+			}
 		case quickSignal:
 			// Releases every earlier write of this rank to who acquires the value. It
 			// is a fence too, between the semaphore and the look at sleeping flags; see
 			// wait.c.
+			if mark != 0 {
+				*(*uint64)(unsafe.Add(word, 8)) = mark
+			}
 			atomic.StoreInt64((*int64)(word), v)
 			// A slot to come, which its readers have looked at last time.
 			next = unsafe.Add(base, s.ahead.of(&registers))
@@ -153,7 +165,7 @@ func (q *Quick) Try(send, recv unsafe.Pointer, record *[5]uint64) bool {
 	if next != nil {
 		lines = q.lines
 	}
-	e.stamp(q.record, record, next, lines)
+	e.stamp(q, record, next, lines)
 	return true
 }
 
@@ -173,15 +185,18 @@ func move(dst, src unsafe.Pointer, n uintptr) {
 // stamp enters an operation in the control page and in the flight recorder. Every
 // few milliseconds it has the next one go through C, which gives Go's scheduler a
 // turn (turn.go) and tells peers which processor this thread is on.
-func (e *Engine) stamp(record unsafe.Pointer, values *[5]uint64, next unsafe.Pointer, lines uint64) {
-	var flight unsafe.Pointer
+func (e *Engine) stamp(q *Quick, values *[6]uint64, next unsafe.Pointer, lines uint64) {
+	var flight, call unsafe.Pointer
+	if mark := values[5]; mark != 0 {
+		call = unsafe.Add(q.calls, uintptr(mark%C.SX_CALLS)*unsafe.Sizeof(C.sx_call{}))
+	}
 	if c := e.c; c.count_flights > 0 {
 		flight = unsafe.Add(unsafe.Pointer(c.flights), uintptr(c.next_flight)*unsafe.Sizeof(C.sx_flight{}))
 		if c.next_flight++; c.next_flight == c.count_flights {
 			c.next_flight = 0
 		}
 	}
-	if now := stamp.Write(record, flight, unsafe.Pointer(values), next, lines); now-uint64(e.c.turn) >= turnTicks {
+	if now := stamp.Write(q.record, flight, call, unsafe.Pointer(values), next, lines); now-uint64(e.c.turn) >= turnTicks {
 		e.turnDue = true
 	}
 }

@@ -135,7 +135,7 @@ func (b *quickBench) compare(t testing.TB, p *plugin.Plan, seed uint64) (short, 
 	b.fill(seed)
 	before := b.snapshot()
 	b.engine.turnDue = false
-	if !q.Try(a.Send, a.Recv, &[5]uint64{}) {
+	if !q.Try(a.Send, a.Recv, &[6]uint64{}) {
 		if !bytes.Equal(before, b.snapshot()) {
 			t.Fatalf("a run that had to wait has changed memory: %+v", p)
 		}

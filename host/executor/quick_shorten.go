@@ -41,7 +41,8 @@ func (p *Program) Quick(a *Arguments) *Quick {
 	}
 	s := shortening{
 		program: p, arguments: a, values: map[uint16]value{},
-		quick: &Quick{engine: e, tables: e.tables.Load(), lines: 1, record: unsafe.Pointer(&e.c.own.record)},
+		quick: &Quick{engine: e, tables: e.tables.Load(), lines: 1, record: unsafe.Pointer(&e.c.own.record),
+			calls: unsafe.Pointer(&e.c.own.calls), marked: p.c.marked != 0},
 	}
 	track := p.plan.Tracks[0]
 	if !s.run(p.plan.Steps[track.First : int(track.First)+int(track.Count)]) {
@@ -194,12 +195,16 @@ func (s *shortening) step(step *plugin.Step) bool {
 		s.loaded++
 		return ok && s.add(quickStep{code: quickLoad, register: s.loaded - 1, word: word})
 	case plugin.StepWait:
-		word, ok := s.word(step.A)
+		word, ok := s.semaphore(step.A)
 		until, known := s.form(step.B)
 		return ok && known && !s.affected && s.add(quickStep{code: quickWait, word: word, value: until})
 	case plugin.StepStore, plugin.StepSignal:
 		s.affected = true
-		word, ok := s.word(step.Dst)
+		place := s.word
+		if step.Kind == plugin.StepSignal {
+			place = s.semaphore
+		}
+		word, ok := place(step.Dst)
 		to, known := s.form(step.A)
 		if !ok || !known {
 			return false
@@ -253,9 +258,19 @@ func (s *shortening) wake(named uint16) (pages []*C.sx_control, ok bool) {
 	return nil, true
 }
 
-// word is the place of a semaphore or counter.
-func (s *shortening) word(ref uint16) (quickPlace, bool) {
-	p, ok := s.place(ref, 8)
+// semaphore is the place of one, with the word behind it that is for marks.
+func (s *shortening) semaphore(ref uint16) (quickPlace, bool) {
+	if s.quick.marked {
+		return s.words(ref, 16)
+	}
+	return s.words(ref, 8)
+}
+
+// word is the place of a counter, or of a semaphore that is read as one.
+func (s *shortening) word(ref uint16) (quickPlace, bool) { return s.words(ref, 8) }
+
+func (s *shortening) words(ref uint16, bytes int64) (quickPlace, bool) {
+	p, ok := s.place(ref, bytes)
 	// base is at the start of a mapping, so what follows decides
 	aligned := (uintptr(p.base)+uintptr(p.at.add))%8 == 0 && (p.at.mul*p.at.mask)%8 == 0 && p.at.mul%8 == 0
 	return p, ok && p.space == plugin.SpaceRegion && aligned

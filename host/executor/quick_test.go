@@ -69,7 +69,7 @@ type quickRank struct {
 	quick     *Quick
 	memory    []byte
 	arguments *Arguments
-	record    [5]uint64
+	record    [6]uint64
 }
 
 func quickWorld(t testing.TB, n int) (*world, []*quickRank) {

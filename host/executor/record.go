@@ -44,9 +44,13 @@ func (e *Engine) Record(seq, number uint64, collective, dtype, op uint32, count 
 	e.recorded = true
 }
 
-// RecordOf is what Record sets, with seq and number left out: entries 0 and 4.
-func RecordOf(collective, dtype, op uint32, count int64, root int32) [5]uint64 {
-	return [5]uint64{0, uint64(collective) | uint64(dtype)<<32, uint64(op) | uint64(uint32(root))<<32, uint64(count), 0}
+// Mark adds the mark of a collective to what Record set.
+func (e *Engine) Mark(mark Mark) { e.record[5] = uint64(mark) }
+
+// RecordOf is what Record sets, with seq, number and mark left out: entries 0, 4
+// and 5.
+func RecordOf(collective, dtype, op uint32, count int64, root int32) [6]uint64 {
+	return [6]uint64{0, uint64(collective) | uint64(dtype)<<32, uint64(op) | uint64(uint32(root))<<32, uint64(count), 0, 0}
 }
 
 // Announce publishes what Record set at once, for an operation that has work to
@@ -90,12 +94,18 @@ func (e *Engine) PeerRecord(rank int) Record {
 		if version%2 == 1 || version != load(unsafe.Pointer(&r.version)) {
 			continue
 		}
-		return Record{
-			Valid: version != 0, Ended: version != 0 && ended == seq,
-			Seq: seq, Collective: plugin.Collective(uint32(what)), DType: plugin.DType(what >> 32 &^ (RecordSymmetric | RecordDeviceCounts)),
-			Op: plugin.Op(uint32(how)), Root: int32(how >> 32), Count: int64(count),
-			Symmetric: what>>32&RecordSymmetric != 0, DeviceCounts: what>>32&RecordDeviceCounts != 0,
-		}
+		record := recordFrom(seq, what, how, count)
+		record.Valid, record.Ended = version != 0, version != 0 && ended == seq
+		return record
 	}
 	return Record{}
+}
+
+// recordFrom unpacks what RecordOf packs.
+func recordFrom(seq, what, how, count uint64) Record {
+	return Record{
+		Valid: true, Seq: seq, Collective: plugin.Collective(uint32(what)), DType: plugin.DType(what >> 32 &^ (RecordSymmetric | RecordDeviceCounts)),
+		Op: plugin.Op(uint32(how)), Root: int32(how >> 32), Count: int64(count),
+		Symmetric: what>>32&RecordSymmetric != 0, DeviceCounts: what>>32&RecordDeviceCounts != 0,
+	}
 }

@@ -118,6 +118,11 @@ static uint32_t schedule(sx_engine *e) {
           i++;
           continue;
         }
+        if (!t->remote && sx_stray(e, t->word, t->rank)) {
+          uint32_t reason = sx_fail(e, t, SX_DISAGREE);
+          e->failure.rank = t->rank;
+          return reason;
+        }
         t->word = NULL;
         t->remote = 0;
       }
@@ -173,8 +178,10 @@ static uint32_t enter(sx_engine *e, int64_t deadline, int64_t patience, const ui
   e->count_live = 0;
   sx_here(e);
   e->flight = NULL;
+  e->call = e->mark = 0;
   if (record) {
     publish(e, record);
+    if ((e->call = record[5])) sx_call_publish(e->own, record);
     sx_flight_begin(e, record);
   }
   return SX_FINE;
@@ -229,6 +236,7 @@ uint32_t sx_run(uintptr_t engine, uintptr_t of, uintptr_t send, uintptr_t recv, 
   sx_program *program = (sx_program *)of;
   uint32_t reason = enter(e, deadline, patience, record);
   if (SX_UNLIKELY(reason)) return reason;
+  if (program->marked) e->mark = e->call;
   sx_launch *l = e->only = &e->single;
   e->lanes = &e->only;
   e->count_lanes = 1;

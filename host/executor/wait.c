@@ -84,6 +84,14 @@ static uint32_t late(sx_engine *e, const sx_track *t, int64_t now) {
   return SX_TIMEOUT;
 }
 
+/* Whoever waits for long may wait for a rank that runs another collective. */
+static uint32_t elsewhere(sx_engine *e, const sx_track *t) {
+  if (SX_LIKELY(!sx_page_contradicts(e, t->rank))) return SX_FINE;
+  sx_fail(e, t, SX_DISAGREE);
+  e->failure.rank = t->rank;
+  return SX_DISAGREE;
+}
+
 /* Whether the caller of the run wants to be asked before it waits any longer. */
 static inline int impatient(const sx_engine *e, int64_t now) {
   return e->patience > 0 && now - e->started >= e->patience;
@@ -177,7 +185,7 @@ static uint32_t wait_slowly(sx_engine *e) {
     atomic_thread_fence(memory_order_seq_cst);
     int64_t limit = slice;
     if (ready(e)) reason = SX_FINE;
-    else if (!(reason = aborted(e, first)) && !(reason = late(e, first, now = sx_clock()))) {
+    else if (!(reason = aborted(e, first)) && !(reason = late(e, first, now = sx_clock())) && !(reason = elsewhere(e, first))) {
       if (impatient(e, now)) reason = SX_PAUSED;
       else {
         if (e->deadline > 0 && e->started + e->deadline - now < limit) limit = e->started + e->deadline - now;

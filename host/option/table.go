@@ -100,7 +100,7 @@ var table = [count]Variable{
 	idPeerRead: {Name: "SHUNT_PEER_READ", Kind: Choice, Default: "auto", Choices: []string{"auto", "off"}, Group: "Execution",
 		Doc: "Whether ranks of one host copy long messages straight out of each other's memory (process_vm_readv). `auto`: where every rank finds, when a communicator is made, that it can, as ptrace's rules decide. `off`, on any rank: bytes always go through shared memory."},
 	idCheck: {Name: "SHUNT_CHECK", Kind: Boolean, Default: "off", Group: "Execution",
-		Doc: "Compare collective, dtype, op, root and counts of every collective across ranks before it runs, as is done for the first of each kind anyway; of all_to_all_v and the other collectives with counts of their own, in worlds of up to 128, what each rank gives and expects. Send, receive and one-sided operations are not compared. Slow; finds programs whose ranks disagree."},
+		Doc: "On GPUs: before every call look whether its memory is the GPU's, and compare what the ranks call before anything is enqueued. Without it ranks that disagree are told soon after. Slow; finds programs that pass wrong pointers. On host memory every call is compared as it runs, and this option changes nothing."},
 	idExpectCaptures: {Name: "SHUNT_EXPECT_CAPTURES", Kind: Boolean, Default: "off", Group: "Execution",
 		Doc: "Record an event behind every call on a GPU outside captures from the start, so that closing communicators and windows, or changing streams, never disturbs a capture in progress. Off: from the first captured call on that GPU on."},
 	idShareGPU: {Name: "SHUNT_SHARE_GPU", Kind: Boolean, Default: "off", Group: "Execution",

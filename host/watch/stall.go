@@ -63,6 +63,22 @@ func PassedBy(rank int, mine State, peer int, theirs State) string {
 	return fmt.Sprintf("ranks disagree: rank %d %s and waits for rank %d, which has gone on: it %s", rank, mine, peer, theirs)
 }
 
+// Disagree words two calls of one number that cannot both be right. Where they read
+// alike they differ in counts for each rank, or in a call before those that are kept.
+func Disagree(rank int, mine State, peer int, theirs State) string {
+	// The lower rank comes first, so that both ranks say the same.
+	if rank > peer {
+		rank, mine, peer, theirs = peer, theirs, rank, mine
+	}
+	if text := Conflict(rank, mine, peer, theirs); text != "" {
+		return text
+	}
+	if mine.Collective.Varying() {
+		return fmt.Sprintf("ranks disagree: rank %d and rank %d called #%d %s with different counts", rank, peer, mine.Seq, mine.Collective)
+	}
+	return fmt.Sprintf("ranks disagree: rank %d and rank %d called different collectives before #%d", rank, peer, mine.Seq)
+}
+
 // Conflict says how two ranks' calls contradict each other, or "" if they may
 // both be right. Only equal sequence numbers are compared: a rank that is
 // behind may yet catch up.

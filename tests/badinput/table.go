@@ -26,12 +26,10 @@ type Entry struct {
 	Message string `json:"message"`
 }
 
-// Mismatch is two calls, one for each rank, that contradict each other. The
-// first call of its kind is always compared; later ones are with SHUNT_CHECK,
-// or when one rank comes to wait for the other.
+// Mismatch is two calls, one for each rank, that contradict each other, in the first
+// call of its kind or later.
 type Mismatch struct {
 	Name     string   `json:"name"`
-	Stalls   bool     `json:"stalls"` // a rank comes to wait
 	Calls    []Call   `json:"calls"`
 	Messages []string `json:"messages"` // all are part of every rank's error
 }

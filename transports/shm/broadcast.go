@@ -64,10 +64,11 @@ func (w *writer) broadcastTo(r ring, cut pieces, root rank) {
 	cut.each(func(i plugin.Reg) {
 		number := w.Add(before, i)
 		offset, slot := cut.offset(i), w.slotOf(r.slots, w.Const(r.base), number)
-		w.Wait(w.of(root, slot), w.next(number), root.reg)
+		next := w.next(number)
+		w.Wait(w.of(root, slot), next, root.reg)
 		n := cut.length(w.Slot(plugin.SlotBytes), offset)
 		w.Copy(w.Recv(offset), w.of(root, w.Add(slot, w.Const(r.head))), n)
-		w.consume(r, number, root)
+		w.consume(r, next, root)
 	})
 	w.Store(counter, w.Add(before, cut.count))
 }

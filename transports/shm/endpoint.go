@@ -97,7 +97,7 @@ func (e *endpoint) Prepare(_ context.Context, req plugin.Request, name string) (
 func write(req plugin.Request, l layout, a algorithm) (*plugin.Plan, error) {
 	w := &writer{
 		Builder: plugin.NewBuilder(req, a.name), layout: l,
-		me: req.Rank, world: req.World, element: req.DType.Bytes(),
+		me: req.Rank, world: req.World, element: req.DType.Bytes(), pairwise: req.Collective.Pairwise(),
 		known: map[plugin.Reg]int64{},
 	}
 	a.write(w)

@@ -16,6 +16,10 @@ const (
 	page = 4096
 )
 
+// Behind every semaphore of collectives a word is the host's, for marks
+// (plugin.FeatureMarks), so what goes with a semaphore stands two words further.
+const behind = 2 * word
+
 // slots is a run of equal slots in a region, used in turn. A slot starts with
 // its semaphore: the number (from 1) of the message that it holds.
 type slots struct {
@@ -127,18 +131,18 @@ func newLayout(world int) layout {
 		*s = slots{base: take(rings*span, page), stride: stride, head: head, capacity: capacity, count: count}
 		return span
 	}
-	lay(&l.exchange, 1, 2, word, exchangeBytes)
+	lay(&l.exchange, 1, 2, behind, exchangeBytes)
 	lay(&l.blocks, 1, blocksInFlight, 2*line, blockBytes)
 	large := max(4<<10, min(largeBytes, largeTotal/(n*largeSlots))/page*page)
-	l.messages.lengths = true
+	l.messages.lengths, l.personal.lengths = true, true
 	for _, p := range []*pair{&l.messages, &l.personal} {
-		p.small.span = lay(&p.small.slots, n, smallSlots, word, smallBytes)
+		p.small.span = lay(&p.small.slots, n, smallSlots, behind, smallBytes)
 		p.large.span = lay(&p.large.slots, n, largeSlots, line, large)
 	}
 	for i, stride := range tinyStrides {
-		l.tiny[i].slots = slots{base: take(tinySlots*stride, page), stride: stride, head: word, capacity: stride - word, count: tinySlots}
+		l.tiny[i].slots = slots{base: take(tinySlots*stride, page), stride: stride, head: behind, capacity: stride - behind, count: tinySlots}
 	}
-	lay(&l.broadcast.small.slots, 1, manySlots, word, smallBytes)
+	lay(&l.broadcast.small.slots, 1, manySlots, behind, smallBytes)
 	lay(&l.broadcast.large.slots, 1, largeSlots, line, largeBytes)
 	l.bytes = take(0, page)
 	return l

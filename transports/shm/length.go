@@ -22,35 +22,39 @@ const (
 // packed reports whether the semaphores of a ring hold the length.
 func (p pair) packed(r ring) bool { return p.lengths && r.base == p.small.base }
 
-// arrival is what the semaphore of a slot becomes with piece number, of a message
-// of n bytes. It stores what goes beside it.
-func (w *writer) arrival(p pair, r ring, slot, number, n plugin.Reg) plugin.Reg {
+// arrival is what the semaphore of a slot becomes with the piece before piece next,
+// of a message of n bytes. It stores what goes beside it.
+func (w *writer) arrival(p pair, r ring, slot, next, n plugin.Reg) plugin.Reg {
 	switch {
 	case p.packed(r):
-		return w.Add(w.Mul(w.next(number), w.Const(lengthRoom)), n)
+		return w.Add(w.Mul(next, w.Const(lengthRoom)), n)
 	case p.lengths:
-		w.Store(w.own(w.Add(slot, w.Const(word))), n)
+		w.Store(w.own(w.Add(slot, w.Const(behind))), n)
 	}
-	return w.next(number)
+	return next
 }
 
-// arrive waits for piece number, of a message of n bytes, in a slot of source.
-func (w *writer) arrive(p pair, r ring, source rank, slot, number, n plugin.Reg) {
+// arrive waits for the piece before piece next, of a message of n bytes, in a slot of
+// source.
+func (w *writer) arrive(p pair, r ring, source rank, slot, next, n plugin.Reg) {
 	semaphore := w.of(source, slot)
 	switch {
 	case p.packed(r):
-		w.Wait(semaphore, w.Mul(w.next(number), w.Const(lengthRoom)), source.reg)
-		w.expect(semaphore, w.Mod(w.Load(semaphore), w.Const(lengthRoom)), n, source)
+		w.Wait(semaphore, w.Mul(next, w.Const(lengthRoom)), source.reg)
+		w.expect(semaphore, func() plugin.Reg { return w.Mod(w.Load(semaphore), w.Const(lengthRoom)) }, n, source)
 	case p.lengths:
-		w.Wait(semaphore, w.next(number), source.reg)
-		w.expect(semaphore, w.Load(w.of(source, w.Add(slot, w.Const(word)))), n, source)
+		w.Wait(semaphore, next, source.reg)
+		w.expect(semaphore, func() plugin.Reg { return w.Load(w.of(source, w.Add(slot, w.Const(behind)))) }, n, source)
 	default:
-		w.Wait(semaphore, w.next(number), source.reg)
+		w.Wait(semaphore, next, source.reg)
 	}
 }
 
 // expect stops a reader whose message is not n bytes long, at the semaphore that has
-// told of it.
-func (w *writer) expect(semaphore plugin.RefID, length, n plugin.Reg, source rank) {
-	w.If(w.Ne(length, n), func() { w.Wait(semaphore, w.Const(never), source.reg) })
+// told of it: where length, which is made for that, may be another one.
+func (w *writer) expect(semaphore plugin.RefID, length func() plugin.Reg, n plugin.Reg, source rank) {
+	if !w.pairwise {
+		return
+	}
+	w.If(w.Ne(length(), n), func() { w.Wait(semaphore, w.Const(never), source.reg) })
 }

@@ -4,7 +4,7 @@ import "github.com/shunt-ccl/shunt/plugin"
 
 // An offer moves bytes in one copy, where ranks can read each other's memory:
 // the writer publishes where its bytes are, and the reader copies them from
-// there. Behind the offer's semaphore stands the address.
+// there. Behind the offer's semaphore, and its mark, stands the address.
 //
 // There is no scratch to run out of, and the reader's answer is the credit: a
 // writer ends its operation only when every reader has taken the bytes, because
@@ -42,7 +42,7 @@ func (w *writer) give(p pair, to rank, n plugin.Reg, from func(offset plugin.Reg
 			epoch := w.next(w.Load(w.own(at)))
 			w.publish(at, from(w.Const(0)))
 			if p.lengths {
-				w.Store(w.own(w.Add(at, w.Const(2*word))), n)
+				w.Store(w.own(w.Add(at, w.Const(behind+word))), n)
 			}
 			// Releases address and length, and the user's bytes, to the peer's wait.
 			w.Signal(w.own(at), epoch, to.reg)
@@ -79,7 +79,7 @@ func (w *writer) byCopies(peer rank, n plugin.Reg, single, staged func()) {
 // publish stores where a place in this rank's memory is in the offer that
 // stands at an offset, for the signal that follows to release.
 func (w *writer) publish(at plugin.Reg, place plugin.RefID) {
-	w.Store(w.own(w.Add(at, w.Const(word))), w.Address(place))
+	w.Store(w.own(w.Add(at, w.Const(behind))), w.Address(place))
 }
 
 // takeOffer copies n bytes of the offer that stands at an offset of source's
@@ -89,7 +89,7 @@ func (w *writer) takeOffer(at plugin.Reg, p pair, source rank, n plugin.Reg, to 
 	epoch := w.next(w.Load(taken))
 	w.Wait(w.of(source, at), epoch, source.reg)
 	if p.lengths {
-		w.expect(w.of(source, at), w.Load(w.of(source, w.Add(at, w.Const(2*word)))), n, source)
+		w.expect(w.of(source, at), func() plugin.Reg { return w.Load(w.of(source, w.Add(at, w.Const(behind+word)))) }, n, source)
 	}
 	w.Copy(to, w.offeredBy(source, at, w.Const(0)), n)
 	// Releases the reads: the writer, which acquires this value, gives the
@@ -100,7 +100,7 @@ func (w *writer) takeOffer(at plugin.Reg, p pair, source rank, n plugin.Reg, to 
 // offeredBy is a place behind what source offers at an offset of its region.
 // It comes after the wait for that offer.
 func (w *writer) offeredBy(source rank, at, offset plugin.Reg) plugin.RefID {
-	return w.Peer(w.Load(w.of(source, w.Add(at, w.Const(word)))), source.reg, offset)
+	return w.Peer(w.Load(w.of(source, w.Add(at, w.Const(behind)))), source.reg, offset)
 }
 
 // mutual has everybody offer its send memory to everybody; read copies from what

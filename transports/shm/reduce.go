@@ -27,14 +27,14 @@ func (w *writer) reducePieces(r ring, cut pieces) {
 		for _, p := range w.peers() {
 			number := w.Add(before[p.known], i)
 			slot[p.known] = w.slotOf(r.slots, base, number)
-			w.Wait(w.of(p, slot[p.known]), w.next(number), p.reg)
+			w.arrive(w.personal, r, p, slot[p.known], w.next(number), bytes)
 		}
 		sources := w.contributions(w.SendScaled(offset), func(p rank) plugin.RefID {
 			return w.of(p, w.Add(slot[p.known], w.Const(r.head)))
 		})
 		w.Reduce(w.Recv(offset), w.elements(cut.length(bytes, offset)), sources...)
 		for _, p := range w.peers() {
-			w.consume(r, w.Add(before[p.known], i), p)
+			w.consume(r, w.next(w.Add(before[p.known], i)), p)
 		}
 	})
 	for _, p := range w.peers() {

@@ -33,9 +33,8 @@ func (w *writer) room(r ring, number plugin.Reg, readers ...rank) {
 	})
 }
 
-// consume tells source that this rank has read message number.
-func (w *writer) consume(r ring, number plugin.Reg, source rank) {
-	consumed := w.next(number)
+// consume tells source how many messages this rank has read.
+func (w *writer) consume(r ring, consumed plugin.Reg, source rank) {
 	w.otherwise(w.Mod(consumed, w.Const(r.count/2)), func() {
 		// Releases the reads of the slots before: the writer, which acquires
 		// this value, overwrites them after.
@@ -50,15 +49,17 @@ func (w *writer) send(p pair, to rank, n plugin.Reg, from func(offset plugin.Reg
 		counter := w.producedWord(r, to)
 		before := w.Load(counter)
 		base := w.entry(r.base, to, r.span)
+		var next plugin.Reg
 		cut.each(func(i plugin.Reg) {
 			number := w.Add(before, i)
 			w.room(r, number, to)
+			next = w.next(number)
 			offset := cut.offset(i)
 			slot := w.slotOf(r.slots, base, number)
 			w.Copy(w.own(w.Add(slot, w.Const(r.head))), from(offset), cut.length(n, offset))
-			w.Signal(w.own(slot), w.arrival(p, r, slot, number, n), to.reg)
+			w.Signal(w.own(slot), w.arrival(p, r, slot, next, n), to.reg)
 		})
-		w.Store(counter, w.Add(before, cut.count))
+		w.Store(counter, cut.end(before, next))
 	})
 }
 
@@ -69,15 +70,17 @@ func (w *writer) receive(p pair, source rank, n plugin.Reg, to func(offset plugi
 		counter := w.consumedWord(r, source)
 		before := w.Load(counter)
 		base := w.Const(r.base + int64(w.me)*r.span)
+		var next plugin.Reg
 		cut.each(func(i plugin.Reg) {
 			number := w.Add(before, i)
+			next = w.next(number)
 			offset := cut.offset(i)
 			slot := w.slotOf(r.slots, base, number)
-			w.arrive(p, r, source, slot, number, n)
+			w.arrive(p, r, source, slot, next, n)
 			w.Copy(to(offset), w.of(source, w.Add(slot, w.Const(r.head))), cut.length(n, offset))
-			w.consume(r, number, source)
+			w.consume(r, next, source)
 		})
-		w.Store(counter, w.Add(before, cut.count))
+		w.Store(counter, cut.end(before, next))
 	})
 }
 

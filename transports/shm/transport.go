@@ -19,7 +19,7 @@ func (Transport) Info() plugin.Info {
 	return plugin.Info{
 		Name:     "shm",
 		Version:  "1.0.0",
-		Features: plugin.FeatureMemory | plugin.FeaturePlans | plugin.FeatureBuffers | plugin.FeatureLengths,
+		Features: plugin.FeatureMemory | plugin.FeaturePlans | plugin.FeatureBuffers | plugin.FeatureLengths | plugin.FeatureMarks,
 		Memory:   []plugin.MemoryKind{plugin.MemoryKindHost},
 		Doc:      "host memory shared by the ranks of one host",
 	}

@@ -10,6 +10,7 @@ type writer struct {
 	me, world int
 	element   int64
 	single    bool // long messages between two ranks are offered; see give
+	pairwise  bool // only the two ends of a message say how long it is; see length.go
 
 	known map[plugin.Reg]int64 // constants
 }
@@ -124,6 +125,15 @@ func (p pieces) each(body func(i plugin.Reg)) {
 		return
 	}
 	p.w.Loop(p.count, body)
+}
+
+// end is how many messages there were, with those before: next is one more than the
+// number of the last piece.
+func (p pieces) end(before, next plugin.Reg) plugin.Reg {
+	if p.single {
+		return next
+	}
+	return p.w.Add(before, p.count)
 }
 
 // offset is where piece i begins.

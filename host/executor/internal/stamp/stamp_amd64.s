@@ -3,10 +3,10 @@
 // On this processor stores become visible in the order in which they stand
 // here, which is what the marks below rely on.
 
-// func Write(record, flight, values, next unsafe.Pointer, lines uint64) uint64
-TEXT ·Write(SB), NOSPLIT, $0-48
-	MOVQ next+24(FP), AX
-	MOVQ lines+32(FP), CX
+// func Write(record, flight, call, values, next unsafe.Pointer, lines uint64) uint64
+TEXT ·Write(SB), NOSPLIT, $0-56
+	MOVQ next+32(FP), AX
+	MOVQ lines+40(FP), CX
 	JMP  test
 
 fetch:
@@ -19,11 +19,12 @@ test:
 	JNZ   fetch
 	MOVQ record+0(FP), DI
 	MOVQ flight+8(FP), SI
-	MOVQ values+16(FP), BX
+	MOVQ call+16(FP), R13
+	MOVQ values+24(FP), BX
 	RDTSC
 	SHLQ $32, DX
 	ORQ  DX, AX
-	MOVQ AX, ret+40(FP)
+	MOVQ AX, ret+48(FP)
 	MOVQ 0(BX), R8  // seq
 	MOVQ 8(BX), R9  // what
 	MOVQ 16(BX), R10 // how
@@ -42,6 +43,18 @@ test:
 	INCQ CX
 	MOVQ CX, 0(DI)
 
+	TESTQ R13, R13
+	JZ    recorder
+
+	// struct sx_call. Mark 0: the entry is in change.
+	MOVQ 40(BX), R8
+	MOVQ $0, 0(R13)
+	MOVQ R9, 8(R13)
+	MOVQ R10, 16(R13)
+	MOVQ R11, 24(R13)
+	MOVQ R8, 0(R13)
+
+recorder:
 	TESTQ SI, SI
 	JZ    done
 

@@ -8,4 +8,4 @@ import "unsafe"
 const Available = false
 
 // Write is never called where it is not available.
-func Write(_, _, _, _ unsafe.Pointer, _ uint64) uint64 { return 0 }
+func Write(_, _, _, _, _ unsafe.Pointer, _ uint64) uint64 { return 0 }

@@ -1,0 +1,55 @@
+/*
+ * mark.c: ranks that call different collectives find out in the words that they
+ * wait for anyway.
+ *
+ * Every collective has a mark: its number in the low 16 bits, and above them a
+ * hash of this call and all before it (host/calls.go). Once two ranks have called
+ * something different their marks differ for good. A rank leaves its mark in the
+ * word behind each semaphore that it raises, in the same line; who has waited for
+ * the semaphore compares it with its own before it touches anything that the
+ * semaphore was the leave for. That is a store and a load per signal and wait.
+ *
+ * The mark need not be of the same call: a credit may be old, and a peer may
+ * already be further on. So each rank also keeps its latest calls in its control
+ * page, where lines move only when somebody looks.
+ */
+#include "engine.h"
+
+void sx_call_publish(sx_control *own, const uint64_t *record) {
+  sx_call *c = &own->calls[record[5] % SX_CALLS];
+  atomic_store_explicit(&c->mark, 0, memory_order_relaxed);
+  /* release fence: 0 is visible before any field changes */
+  atomic_thread_fence(memory_order_release);
+  atomic_store_explicit(&c->what, record[1], memory_order_relaxed);
+  atomic_store_explicit(&c->how, record[2], memory_order_relaxed);
+  atomic_store_explicit(&c->count, record[3], memory_order_relaxed);
+  /* release: who sees the mark sees these fields */
+  atomic_store_explicit(&c->mark, record[5], memory_order_release);
+}
+
+/* What a page says of the call with the number of a mark: its mark, or 0. */
+static uint64_t noted(const sx_control *page, uint64_t mark) {
+  /* relaxed: nothing is concluded from it but that it differs */
+  uint64_t of = atomic_load_explicit(&page->calls[mark % SX_CALLS].mark, memory_order_relaxed);
+  return (uint16_t)of == (uint16_t)mark ? of : 0;
+}
+
+static const sx_control *page_of(const sx_engine *e, int64_t rank) {
+  return (uint64_t)rank < (uint64_t)e->world ? e->controls[rank] : NULL;
+}
+
+int sx_contradicts(const sx_engine *e, int64_t rank, uint64_t theirs) {
+  if (!theirs) return 0; /* nobody has raised this semaphore yet */
+  int16_t ahead = (int16_t)((uint16_t)theirs - (uint16_t)e->mark);
+  if (ahead == 0) return theirs != e->mark;
+  if (ahead > 0) return sx_page_contradicts(e, rank);
+  uint64_t mine = noted(e->own, theirs);
+  return mine && mine != theirs;
+}
+
+int sx_page_contradicts(const sx_engine *e, int64_t rank) {
+  const sx_control *page = page_of(e, rank);
+  if (!e->call || !page) return 0;
+  uint64_t theirs = noted(page, e->call);
+  return theirs && theirs != e->call;
+}
