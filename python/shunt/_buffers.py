@@ -103,8 +103,8 @@ def _numpy_type() -> Any:
 
 
 def _numpy_dtype(dtype: Any, what: str) -> DType:
-    if not dtype.isnative:
-        raise InvalidArgumentError(f"{what}: array of {dtype} in foreign byte order; convert it first")
+    _no_references(dtype.hasobject, f"array of {dtype}", what)
+    _native(dtype.isnative, None, f"array of {dtype}", what)
     found = _own(_dtypes.of_name(dtype.name), f"array of {dtype.name}", what)
     _numpy_dtypes[dtype] = found
     return found
@@ -116,7 +116,11 @@ def describe(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = None, cu
     if cuda:
         return _describe_device(obj, what, writable, None if dtype is None else _dtypes.dtype_of(dtype))
     ndarray = _ndarray or _numpy_type()
-    if dtype is None and ndarray is not None and isinstance(obj, ndarray):
+    if ndarray is not None and isinstance(obj, ndarray):
+        if type(obj) is not ndarray and hasattr(obj, "mask"):
+            raise InvalidArgumentError(f"{what}: {type(obj).__name__} is a masked array; pass its data, or what filled() returns")
+        if dtype is not None:
+            return _describe_bytes(obj, what, writable, _dtypes.dtype_of(dtype))
         kind = _numpy_dtypes.get(obj.dtype)
         if kind is None:
             kind = _numpy_dtype(obj.dtype, what)
@@ -155,17 +159,21 @@ def _describe_numpy(obj: Any, what: str, writable: bool, kind: DType) -> Memory:
     return Memory(obj.__array_interface__["data"][0] if obj.size else None, obj.size, kind, obj)
 
 
+def _describe_bytes(obj: Any, what: str, writable: bool, dtype: DType) -> Memory:
+    """An array of numpy whose elements the caller has named: types that the buffer
+    protocol cannot express (bfloat16) still have bytes."""
+    _no_references(obj.dtype.hasobject, f"array of {obj.dtype}", what)
+    _native(obj.dtype.isnative, dtype, f"array of {obj.dtype}", what)
+    memory = _describe_numpy(obj, what, writable, DType.UINT8)
+    return _typed(memory.address, obj.nbytes, obj.itemsize, str(obj.dtype), what, dtype, obj)
+
+
 def _describe_any(obj: Any, what: str, writable: bool, dtype: DType | None) -> Memory:
     if _device.on_device(obj, what) is not None:
         raise UnsupportedError(
             f"{what}: {type(obj).__name__} lies in CUDA memory; this communicator moves host memory: "
             'shunt.init(memory="cuda") makes one that moves CUDA memory'
         )
-    ndarray = _numpy_type()
-    if ndarray is not None and isinstance(obj, ndarray):
-        # Types that the buffer protocol cannot express (bfloat16) still have bytes.
-        memory = _describe_numpy(obj, what, writable, DType.UINT8)
-        return _typed(memory.address, obj.nbytes, obj.itemsize, str(obj.dtype), what, dtype, obj)
     try:
         view = memoryview(obj)
     except TypeError:
@@ -174,10 +182,12 @@ def _describe_any(obj: Any, what: str, writable: bool, dtype: DType | None) -> M
                 f"{what}: {type(obj).__name__} is no buffer; pass a numpy array, array.array, bytearray or memoryview"
             ) from None
         return _describe_lent(obj, what, writable, dtype)
+    _no_references(_dtypes.has_references(view.format), f"buffer of format {view.format!r}", what)
     if not view.c_contiguous:
         raise InvalidArgumentError(f"{what}: buffer of shape {view.shape} and strides {view.strides} is not C-contiguous; copy it first")
     if writable and view.readonly:
         raise InvalidArgumentError(f"{what}: {type(obj).__name__} is read-only")
+    _native(view.format[:1] not in (">", "!"), dtype, f"buffer of format {view.format!r}", what)
     if dtype is None:
         dtype = _own(_dtypes.of_format(view.format, view.itemsize), f"buffer of format {view.format!r}", what)
     if view.nbytes == 0:
@@ -199,6 +209,18 @@ def _describe_lent(obj: Any, what: str, writable: bool, dtype: DType | None) -> 
     if dtype is None:
         dtype = _own(lent.dtype, f"{type(obj).__name__} of {getattr(obj, 'dtype', None) or lent.format}", what)
     return _typed(lent.address, lent.count * lent.itemsize, lent.itemsize, lent.format, what, dtype, lent.capsule)
+
+
+def _no_references(found: bool, of: str, what: str) -> None:
+    if found:
+        raise InvalidArgumentError(
+            f"{what}: {of} holds references to objects of this process, which other ranks cannot follow; send bytes, such as pickle.dumps makes")
+
+
+def _native(is_native: bool, dtype: DType | None, of: str, what: str) -> None:
+    """Elements of several bytes are in this machine's order; with a dtype of one byte the order is the caller's."""
+    if not is_native and (dtype is None or DTYPE_BYTES[dtype] > 1):
+        raise InvalidArgumentError(f"{what}: {of} in foreign byte order; convert it first")
 
 
 def _own(dtype: DType | None, of: str, what: str) -> DType:

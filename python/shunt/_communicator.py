@@ -114,7 +114,11 @@ class Communicator(Collectives):
         interruptible(lambda: _library.check(self._lib.shunt_window_create(alive, size, _byref(handle), _byref(base))),
                       self._end, lambda _: self._lib.shunt_window_free(handle.value))
         assert handle.value is not None
-        window = Window(self, handle.value, base.value, size, self.on_device)
+        try:
+            window = Window(self, handle.value, base.value, size, self.on_device)
+        except BaseException:
+            self._lib.shunt_window_free(handle.value)
+            raise
         self._windows.add(window)
         return window
 
@@ -241,8 +245,6 @@ class Communicator(Collectives):
             try:
                 window.close()
             except ShuntError as error:
-                if window in self._windows:
-                    raise  # an array of it is in use
                 found = found or error
         handle, self._handle = self._handle, None
         self._groups.clear()

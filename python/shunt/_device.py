@@ -114,6 +114,8 @@ def _of_interface(interface: Any, obj: Any, what: str) -> OnDevice:
         address = int(address or 0)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as err:
         raise InvalidArgumentError(f"{what}: {name}.__cuda_array_interface__ cannot be read: {err!r}") from None
+    if kind == "O":
+        raise InvalidArgumentError(f"{what}: {name} of {typestr} holds references to objects, which other ranks cannot follow")
     if mask is not None:
         raise InvalidArgumentError(f"{what}: {name} is a masked array")
     if order == ">" and itemsize > 1:

@@ -1,5 +1,6 @@
 """dtypes and reduction ops as callers name them."""
 
+import re
 from typing import Any
 
 from ._tables import DTYPE_BYTES, DType, InvalidArgumentError, Op
@@ -39,6 +40,15 @@ def of_format(format: str, itemsize: int) -> DType | None:
     if format in "efd":
         return _FLOATS.get(itemsize)
     return None
+
+
+_FIELD_NAME = re.compile(":[^:]*:")
+
+
+def has_references(format: str) -> bool:
+    """Whether elements of a buffer's format hold objects of Python, or pointers that
+    ctypes follows: to text, functions and typed memory."""
+    return any(code in "OzZ&X" for code in _FIELD_NAME.sub("", format))
 
 
 def of_kind(kind: str, itemsize: int) -> DType | None:

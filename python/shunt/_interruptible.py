@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from sys import is_finalizing
 from typing import Any
 
 #: How long a signal handler waits for its turn, and how long a call that was
@@ -58,14 +59,15 @@ def interruptible(call: Callable[[], Any], give_up: Callable[[bytes], Any], undo
     as they do between bytecodes. When one raises, give_up(reason) makes the call
     end, undo(outcome) takes back what it made if it has ended well all the same,
     and the exception goes on. Handlers run in the main thread only, so elsewhere
-    this is call()."""
-    if threading.current_thread() is not threading.main_thread():
+    this is call(). So it is while the interpreter ends: a thread that is started then
+    never runs, and up to Python 3.11 start() waits for it for ever."""
+    if is_finalizing() or threading.current_thread() is not threading.main_thread():
         return call()
     running = _Call(call, undo)
     try:
         # A daemon: a program that ends does not wait for it.
         threading.Thread(target=running.run, name="shunt", daemon=True).start()
-    except RuntimeError:  # no more threads, or the interpreter is ending
+    except RuntimeError:  # no more threads; or, from 3.12 on, the atexit handlers run
         return call()
     try:
         return running.wait()

@@ -23,7 +23,8 @@ from collections.abc import Callable
 from typing import Any
 
 _calls: Any = None
-if sys.version_info >= (3, 11):  # of the stable ABI that it is built for
+# Built for the stable ABI of 3.11, which free-threaded interpreters have not; some load it all the same.
+if sys.version_info >= (3, 11) and "t" not in sys.abiflags:
     try:
         from . import _calls  # type: ignore[attr-defined, no-redef]
     except ImportError:

@@ -20,7 +20,7 @@ from ._group import Group
 from ._operations import Prepared
 from ._tables import ClosedError, InvalidArgumentError, MemoryKind, ShuntError
 from ._window import Window
-from ._work import Work
+from ._work import Work, let_go
 
 _byref = ctypes.byref
 
@@ -32,6 +32,7 @@ class Running:
     """The part of a communicator that runs operations."""
 
     def __init__(self, handle: int, memory: MemoryKind) -> None:
+        let_go()
         lib = _library.library()
         #: Where its buffers lie.
         self.memory: MemoryKind = memory
@@ -149,15 +150,9 @@ class Running:
         for oldest in list(itertools.islice(self._works, 4)):
             if not oldest.done():
                 break
-        request = ctypes.c_void_p()
-        _library.check(self._lib.shunt_start(self._alive(), _byref(prepared.operation), _byref(request)))
-        assert request.value is not None
-        work = Work(self, request.value, prepared, collective)
-        self._works[work] = None
+        work = Work(self, prepared, collective)
+        work._start()
         return work
-
-    def _forget(self, work: Work) -> None:
-        self._works.pop(work, None)
 
     def group(self) -> Group:
         """A context in which this thread's send, recv, put, get, signal and

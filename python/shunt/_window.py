@@ -1,21 +1,58 @@
 """Windows: memory of every rank that peers write and read directly."""
 
 import ctypes
-import sys
+import os
 from typing import TYPE_CHECKING, Any
 
 from . import _library, _operations
 from ._buffers import Buffer
 from ._device import StreamLike
 from ._dtypes import DTypeLike
-from ._tables import ClosedError, InvalidArgumentError, UnsupportedError
+from ._tables import ClosedError, SystemError, UnsupportedError
 
 if TYPE_CHECKING:
     from ._communicator import Communicator
 
 
+_libc = ctypes.CDLL(None, use_errno=True)
+_mremap, _munmap = _libc.mremap, _libc.munmap
+_mremap.restype = ctypes.c_void_p
+_mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
+_munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_MAYMOVE = 1
+_PAGE = os.sysconf("SC_PAGESIZE")
+
+
 def _is_offset(offset: Any) -> bool:
     return type(offset) is int and 0 <= offset < 1 << 63
+
+
+class _Mapping:
+    """Another mapping of the pages behind a shared one, until this object goes."""
+
+    def __init__(self, base: int, size: int) -> None:
+        before = base % _PAGE
+        self._length = before + size
+        # With an old size of 0 the old mapping stays where it is.
+        at = _mremap(base - before, 0, self._length, _MAYMOVE)
+        if at is None or at == ctypes.c_void_p(-1).value:
+            raise SystemError(f"window: its memory cannot be mapped: {os.strerror(ctypes.get_errno())}")
+        self._at = at
+        self.base: int = at + before
+
+    def __del__(self, munmap: Any = _munmap) -> None:
+        if hasattr(self, "_at"):
+            munmap(self._at, self._length)
+
+
+def _array(base: int | None, size: int) -> Any:
+    """The size bytes at base, for as long as anything looks at them."""
+    if not base or not size:
+        return (ctypes.c_ubyte * 0)()
+    mapping = _Mapping(base, size)
+    array = (ctypes.c_ubyte * size).from_address(mapping.base)
+    array.mapping = mapping  # type: ignore[attr-defined]
+    return array
 
 
 class Window:
@@ -34,10 +71,7 @@ class Window:
         self._comm = comm
         self._handle: int | None = handle
         self._base, self._size, self._on_device = base or 0, size, on_device
-        on_host = base and size and not on_device
-        self._array = (ctypes.c_ubyte * size).from_address(base) if on_host else (ctypes.c_ubyte * 0)()
-        self._references = sys.getrefcount(self._array)
-        self._memory = memoryview(self._array).cast("B")
+        self._memory = memoryview(_array(None if on_device else base, size)).cast("B")
 
     def __repr__(self) -> str:
         state = "closed" if self._handle is None else f"of {self._size} bytes"
@@ -53,9 +87,9 @@ class Window:
     def memory(self) -> memoryview:
         """This rank's part, as bytes.
 
-        Release views of it before the window is closed: close refuses while
-        they live. On a GPU use __cuda_array_interface__ (torch.as_tensor,
-        cupy.asarray).
+        Views of it may outlive the window: they keep the bytes, which no peer
+        reaches any more. On a GPU use __cuda_array_interface__
+        (torch.as_tensor, cupy.asarray).
         """
         self._alive()
         if self._on_device:
@@ -141,17 +175,8 @@ class Window:
         call Communicator.barrier before if peers may still be at it."""
         if self._handle is None:
             return
-        # Whoever still looks at the memory holds a reference to the array.
-        try:
-            self._memory.release()
-            used = sys.getrefcount(self._array) > self._references
-            if used:
-                self._memory = memoryview(self._array).cast("B")
-        except BufferError:
-            used = True
-        if used:
-            raise InvalidArgumentError("the window's memory is still in use by an array or memoryview; delete it before close")
         handle, self._handle = self._handle, None
+        self._memory = memoryview(b"")
         self._comm._windows.discard(self)
         if not _library.forked:
             _library.check(_library.library().shunt_window_free(handle))

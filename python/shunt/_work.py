@@ -1,4 +1,10 @@
-"""Started operations."""
+"""Started operations.
+
+The library writes into the arrays of an operation in flight whatever becomes of the
+program's references to them. So the works in flight are kept here, each with its
+arrays and its communicator, until someone sees that it has ended: its wait or done,
+a later start on its communicator, or the next communicator that is made.
+"""
 
 import ctypes
 import threading
@@ -6,30 +12,53 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from . import _library
-from ._tables import TimeoutError
+from ._tables import ShuntError, TimeoutError
 
 if TYPE_CHECKING:
-    from ._communicator import Communicator
+    from ._running import Running
+
+_in_flight: dict["Work", None] = {}
+
+# A reference that is never given back: the interpreter's end, at which the library
+# still runs, must not free the arrays either.
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_in_flight))
+
+
+def let_go() -> None:
+    """Lets go of what has ended and the program has dropped."""
+    for work in list(_in_flight):
+        work.done()
 
 
 class Work:
     """An operation in flight, made by Communicator.start.
 
-    It keeps the buffers alive until the operation has ended, also when the
-    program drops it. Wait for it before using the buffers.
+    Its buffers and its communicator stay alive until the operation has ended, also
+    when the program drops them and this. Wait for it before using the buffers.
     """
 
-    def __init__(self, comm: "Communicator", request: int, prepared: Any, name: str) -> None:
+    def __init__(self, comm: "Running", prepared: Any, name: str) -> None:
         self._comm = comm
-        self._request: int | None = request
+        self._request = ctypes.c_void_p()  # null before the operation is started and after its end
         self._prepared = prepared
         self._result = prepared.result
         self._name = name
+        self._ended = False
         self._error: BaseException | None = None
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"<Work {self._name} {'ended' if self._request is None else 'in flight'}>"
+        return f"<Work {self._name} {'ended' if self._ended else 'in flight'}>"
+
+    def _start(self) -> None:
+        # Known here before the library knows it: a signal handler may raise as soon as that returns.
+        _in_flight[self] = self._comm._works[self] = None
+        try:
+            _library.check(self._comm._lib.shunt_start(
+                self._comm._alive(), ctypes.byref(self._prepared.operation), ctypes.byref(self._request)))
+        finally:
+            if not self._request:
+                self._forget()
 
     def done(self) -> bool:
         """Whether the operation has ended, well or badly. Never blocks."""
@@ -56,23 +85,37 @@ class Work:
 
     def _reap(self, timeout_ms: int) -> bool:
         """Waits at most so long; takes the outcome if there is one."""
-        request = self._request
-        if request is None:
-            return True
+        request = self._request.value
+        if self._ended or request is None:
+            return self._ended
         done = ctypes.c_int32()
-        lib = _library.library()
+        lib = self._comm._lib
         status = lib.shunt_request_test(request, timeout_ms, ctypes.byref(done))
-        with self._lock:
-            if self._request is None:
-                return True
-            if status == 0 and not done.value:
-                return False
-            try:
-                _library.check(status or lib.shunt_request_wait(request))
-            except BaseException as err:
-                self._error = err
-            # The outcome is in: nothing touches the buffers any more.
-            self._request = None
-            self._prepared = None
-        self._comm._forget(self)
+        if status == 0 and not done.value:
+            return False
+        # Another thread may be taking it; or this one, when a signal handler has come to done.
+        if not self._lock.acquire(blocking=timeout_ms > 0):
+            return False
+        try:
+            if not self._ended:
+                self._take(status, request)
+        finally:
+            self._lock.release()
         return True
+
+    def _take(self, status: int, request: int) -> None:
+        try:
+            _library.check(status or self._comm._lib.shunt_request_wait(request))
+        except BaseException as error:
+            self._error = error
+            if not isinstance(error, ShuntError):
+                raise  # of a signal handler
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Lets go of the buffers, which nothing touches any more."""
+        self._ended = True
+        self._prepared = None
+        self._comm._works.pop(self, None)
+        _in_flight.pop(self, None)

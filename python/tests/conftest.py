@@ -20,6 +20,7 @@ class World:
         self.directory = directory
         self.count = 0
         self.program = "programs.py"
+        self.interpreter = [sys.executable]
 
     def start(self, size: int, program: str, *arguments: str, **env: str) -> list[subprocess.Popen]:
         self.count += 1
@@ -27,7 +28,7 @@ class World:
         ranks = []
         for rank in range(size):
             ranks.append(subprocess.Popen(
-                [sys.executable, str(HERE / self.program), program, *arguments],
+                [*self.interpreter, str(HERE / self.program), program, *arguments],
                 env={**os.environ, "PYTHONPATH": str(PACKAGE), "SHUNT_RANK": str(rank), "SHUNT_WORLD": str(size),
                      "SHUNT_ID": f"file://{meeting}", **env},
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

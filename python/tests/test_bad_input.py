@@ -1,6 +1,7 @@
 """Wrong calls: each raises the right exception with a text that helps."""
 
 import array
+import ctypes
 import io
 
 import numpy as np
@@ -29,9 +30,16 @@ TABLE = [
     (lambda c: c.all_reduce(np.zeros(4, "int16")), INVALID, "int16 is none of Shunt's dtypes"),
     (lambda c: c.all_reduce(np.zeros(4, "bool")), INVALID, "bool is none of Shunt's dtypes"),
     (lambda c: c.all_reduce(np.zeros(4, "complex64")), INVALID, "complex64 is none of Shunt's dtypes"),
-    (lambda c: c.all_reduce(np.zeros(4, "O")), INVALID, "object is none of Shunt's dtypes"),
+    (lambda c: c.all_reduce(np.zeros(4, "datetime64[s]")), INVALID, r"datetime64[s] is none of Shunt's dtypes"),
+    (lambda c: c.all_reduce(np.zeros(4, "S8")), INVALID, "is none of Shunt's dtypes"),
     (lambda c: c.all_reduce(np.zeros(4, [("a", "f4"), ("b", "f4")])), INVALID, "is none of Shunt's dtypes"),
     (lambda c: c.all_reduce(np.zeros(4, ">f4")), INVALID, "foreign byte order"),
+    (lambda c: c.all_reduce(np.zeros(4, ">f4"), dtype="float32"), INVALID, "foreign byte order"),
+    (lambda c: c.all_reduce((ctypes.c_double.__ctype_be__ * 4)()), INVALID, "foreign byte order"),
+    (lambda c: c.all_reduce((ctypes.c_double.__ctype_be__ * 4)(), dtype="float64"), INVALID, "foreign byte order"),
+    (lambda c: c.all_reduce(np.ma.array([1.0, 2], mask=[0, 1])), INVALID, "MaskedArray is a masked array"),
+    (lambda c: c.all_reduce(np.ma.array([1.0, 2]), dtype="float64"), INVALID, "MaskedArray is a masked array"),
+    (lambda c: c.all_reduce(f4, np.ma.array([1.0, 2])), INVALID, "MaskedArray is a masked array"),
     (lambda c: c.all_reduce(array.array("h", [1])), INVALID, "format 'h' is none of Shunt's dtypes"),
     (lambda c: c.all_reduce(f4, dtype="float12"), INVALID, "unknown dtype 'float12'; known are int8"),
     (lambda c: c.all_reduce(f4, dtype=99), INVALID, "unknown dtype 99"),
@@ -220,15 +228,70 @@ def test_registration_of_host_memory_holds_it_until_it_is_closed(comm):
     assert "closed" in repr(last)
 
 
-def test_open_view_keeps_the_window(comm):
-    window = comm.window(64)
-    view = np.frombuffer(window.memory, "float32")
-    for close in (window.close, comm.close):
-        with pytest.raises(shunt.InvalidArgumentError, match="still in use"):
-            close()
-    assert view.sum() == 0
-    del view
+class Record(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_int64), ("what", ctypes.py_object)]
+
+
+# Arrays whose elements are, or hold, references to objects of this process.
+REFERENCES = {
+    "objects": lambda: np.array([[1], [2]] * 2, "O"),
+    "no objects": lambda: np.zeros(0, "O"),
+    "records of objects": lambda: np.zeros(4, [("O", "i8"), ("b", "O")]),
+    "nested records": lambda: np.zeros(4, [("a", [("b", "O", 2)])]),
+    "texts": lambda: np.zeros(4, np.dtypes.StringDType()) if hasattr(np.dtypes, "StringDType") else np.zeros(4, "O"),
+    "view": lambda: memoryview(np.zeros(4, "O")),
+    "view of records": lambda: memoryview(np.zeros(4, [("a", "i8"), ("b", "O")])),
+    "ctypes objects": lambda: (ctypes.py_object * 4)(1, 2, 3, 4),
+    "ctypes records": lambda: (Record * 4)(),
+    "ctypes texts": lambda: (ctypes.c_char_p * 4)(),
+    "ctypes wide texts": lambda: (ctypes.c_wchar_p * 4)(),
+    "ctypes pointers": lambda: (ctypes.POINTER(ctypes.c_int) * 4)(),
+    "ctypes functions": lambda: (ctypes.CFUNCTYPE(ctypes.c_int) * 4)(),
+}
+
+
+@pytest.mark.parametrize("dtype", [None, "int64", "uint8", "float64"])
+@pytest.mark.parametrize("kind", REFERENCES)
+def test_references_are_never_sent(comm, kind, dtype):
+    array, out = REFERENCES[kind](), bytearray(64)
+    for call in (lambda: comm.broadcast(array, dtype=dtype), lambda: comm.all_reduce(array, dtype=dtype),
+                 lambda: comm.all_gather(array, out, dtype=dtype), lambda: comm.all_gather(out, array, dtype=dtype),
+                 lambda: comm.start("broadcast", array, dtype=dtype), lambda: comm.send(array, 0, dtype=dtype)):
+        with pytest.raises(shunt.InvalidArgumentError, match="references to objects") as raised:
+            call()
+        assert "dtype=" not in str(raised.value)
+
+
+def test_what_looks_like_references_is_sent(comm):
+    for array in (np.zeros(4, [("O", "i8")]), (ctypes.c_void_p * 4)(), np.zeros(4, "V8"), np.zeros(4, "datetime64[s]")):
+        comm.broadcast(array, dtype="int64")
+    assert comm.all_reduce(np.ones((), "float32")) == 1
+    comm.broadcast(np.zeros(4, ">f4"), dtype="uint8")
+
+
+def test_views_outlive_a_window_and_its_communicator():
+    def mappings():
+        with open("/proc/self/maps") as file:
+            return sum("memfd:" in line for line in file)
+
+    before = mappings()
+    comm = shunt.init(0, 1)
+    window = comm.window(10000)
+    view, rest = np.frombuffer(window.memory[:9996], "float32"), window.memory[9999:]
+    view[:] = 2
+    with pytest.raises(shunt.InvalidArgumentError):
+        window.put(np.zeros(1), 0, 10000)
+    window.put(np.full(1, 3, "float32"), 0)
     window.close()
+    with pytest.raises(shunt.ClosedError):
+        window.memory
+    assert view[0] == 3 and view[1:].sum() == 2 * 2498
+    comm.close()
+    view[:] = 4
+    rest[0] = 1
+    assert view.sum() == 4 * 2499 and rest[0] == 1 and mappings() == before + 1
+    del view, rest
+    assert mappings() == before
 
 
 def test_failed_group_runs_nothing_and_ends(comm):

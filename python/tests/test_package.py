@@ -231,9 +231,6 @@ def test_windows_are_arrays(comm):
             assert bytes(window.memory[:4]) == np.float32(3).tobytes()
             x[:] = 0
             assert bytes(window.memory) == bytes(64)
-            with pytest.raises(shunt.InvalidArgumentError, match="still in use"):
-                window.close()
-            del x, array
         copied = np.array(window)
         copied[:] = 1
         assert bytes(window.memory) == bytes(64)
