@@ -104,7 +104,7 @@ def _numpy_type() -> Any:
 
 def _numpy_dtype(dtype: Any, what: str) -> DType:
     _no_references(dtype.hasobject, f"array of {dtype}", what)
-    _native(dtype.isnative, None, f"array of {dtype}", what)
+    _native(dtype.isnative, f"array of {dtype}", what)
     found = _own(_dtypes.of_name(dtype.name), f"array of {dtype.name}", what)
     _numpy_dtypes[dtype] = found
     return found
@@ -163,7 +163,7 @@ def _describe_bytes(obj: Any, what: str, writable: bool, dtype: DType) -> Memory
     """An array of numpy whose elements the caller has named: types that the buffer
     protocol cannot express (bfloat16) still have bytes."""
     _no_references(obj.dtype.hasobject, f"array of {obj.dtype}", what)
-    _native(obj.dtype.isnative, dtype, f"array of {obj.dtype}", what)
+    _native(obj.dtype.isnative, f"array of {obj.dtype}", what)
     memory = _describe_numpy(obj, what, writable, DType.UINT8)
     return _typed(memory.address, obj.nbytes, obj.itemsize, str(obj.dtype), what, dtype, obj)
 
@@ -187,7 +187,7 @@ def _describe_any(obj: Any, what: str, writable: bool, dtype: DType | None) -> M
         raise InvalidArgumentError(f"{what}: buffer of shape {view.shape} and strides {view.strides} is not C-contiguous; copy it first")
     if writable and view.readonly:
         raise InvalidArgumentError(f"{what}: {type(obj).__name__} is read-only")
-    _native(view.format[:1] not in (">", "!"), dtype, f"buffer of format {view.format!r}", what)
+    _native(view.format[:1] not in (">", "!"), f"buffer of format {view.format!r}", what)
     if dtype is None:
         dtype = _own(_dtypes.of_format(view.format, view.itemsize), f"buffer of format {view.format!r}", what)
     if view.nbytes == 0:
@@ -217,9 +217,8 @@ def _no_references(found: bool, of: str, what: str) -> None:
             f"{what}: {of} holds references to objects of this process, which other ranks cannot follow; send bytes, such as pickle.dumps makes")
 
 
-def _native(is_native: bool, dtype: DType | None, of: str, what: str) -> None:
-    """Elements of several bytes are in this machine's order; with a dtype of one byte the order is the caller's."""
-    if not is_native and (dtype is None or DTYPE_BYTES[dtype] > 1):
+def _native(found: bool, of: str, what: str) -> None:
+    if not found:
         raise InvalidArgumentError(f"{what}: {of} in foreign byte order; convert it first")
 
 

@@ -266,7 +266,6 @@ def test_what_looks_like_references_is_sent(comm):
     for array in (np.zeros(4, [("O", "i8")]), (ctypes.c_void_p * 4)(), np.zeros(4, "V8"), np.zeros(4, "datetime64[s]")):
         comm.broadcast(array, dtype="int64")
     assert comm.all_reduce(np.ones((), "float32")) == 1
-    comm.broadcast(np.zeros(4, ">f4"), dtype="uint8")
 
 
 def test_views_outlive_a_window_and_its_communicator():
