@@ -74,7 +74,7 @@ race-cuda-compile:
 	$(call compile,-race $(RACE_CUDA) ./tests/conformance)
 
 .PHONY: check
-check: fmt-check vet lint generate-check images-check python-calls ## format, vet, linters, generated code and images, warnings of the extension
+check: fmt-check mod-check vet lint generate-check images-check python-calls ## format, modules, vet, linters, generated code and images, warnings of the extension
 
 .PHONY: fmt
 fmt: ## format the Go code in place
@@ -84,6 +84,10 @@ fmt: ## format the Go code in place
 fmt-check: ## list Go files that are not formatted
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
+
+.PHONY: mod-check
+mod-check: ## fail when go.mod and go.sum are not what go mod tidy writes
+	$(GO) mod tidy -diff
 
 .PHONY: vet
 vet: ## go vet
@@ -192,18 +196,19 @@ clean: ## remove what was built
 .PHONY: deps
 deps: deps-mpi deps-proto python-deps python-calls $(BIN)/golangci-lint ## install everything that the other targets need
 
-# install installs Debian packages; debian does when a command is absent: $(call debian,command,packages)
+# install installs Debian packages; debian does where something does not work: $(call debian,COMMAND LINE,packages).
+# What is tried is what is used: a compiler may be there without its headers.
 install = echo "installing $(1)"; if [ "$$(id -u)" = 0 ]; then sudo=; else sudo=sudo; fi; \
   $$sudo apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -q --no-install-recommends $(1) >/dev/null
-debian = @command -v $(1) >/dev/null || { $(call install,$(2)); }
+debian = @{ $(1); } >/dev/null 2>&1 || { $(call install,$(2)); }
 
 .PHONY: deps-mpi
 deps-mpi:
-	$(call debian,mpicc,openmpi-bin libopenmpi-dev)
+	$(call debian,echo '#include <mpi.h>' | mpicc -x c -fsyntax-only - && mpirun --version,openmpi-bin libopenmpi-dev)
 
 .PHONY: deps-proto
 deps-proto:
-	$(call debian,protoc,protobuf-compiler)
+	$(call debian,protoc --version,protobuf-compiler)
 
 .PHONY: deps-lint
 deps-lint: $(BIN)/golangci-lint

@@ -10,6 +10,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -55,9 +57,15 @@ func main() {
 func run(args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(args)
-	root.SetOut(stdout)
 	root.SetErr(stderr)
+	out := &checkedWriter{to: stdout}
+	if root.SetOut(out); isTerminal(stdout) {
+		root.SetOut(stdout) // ranks get a terminal itself, and it is never full
+	}
 	err := root.ExecuteContext(context.Background())
+	if err == nil && out.err != nil {
+		err = plugin.Errorf(plugin.System, "standard output: %w", out.err)
+	}
 	if err == nil {
 		return exitOK
 	}
@@ -70,6 +78,22 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "shunt: %v\n", err)
 	}
 	return code
+}
+
+// checkedWriter remembers the first write that failed, such as of a full disk:
+// commands print without looking.
+type checkedWriter struct {
+	to  io.Writer
+	mu  sync.Mutex
+	err error
+}
+
+func (w *checkedWriter) Write(text []byte) (int, error) {
+	n, err := w.to.Write(text)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.err = cmp.Or(w.err, err)
+	return n, err
 }
 
 func newRoot() *cobra.Command {

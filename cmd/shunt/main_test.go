@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"encoding/xml"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/tests/pool"
@@ -95,6 +97,59 @@ func TestUsageErrors(t *testing.T) {
 		require.Equal(t, exitUsage, code, "%s: %s", line, stderr)
 		require.Contains(t, stderr, want, line)
 	}
+}
+
+// TestFullDisk: a command whose output is lost does not succeed. Every command is
+// in the table.
+func TestFullDisk(t *testing.T) {
+	lines := map[string][]string{
+		"":        {""},
+		"help":    {"help", "help bench", "bench --help"},
+		"run":     {"run -n 1 echo text", "run -n 2 --prefix echo text"},
+		"records": {"records " + recordsFile(t)},
+		"bench": {
+			"bench --memory host -n 1 --collective all_reduce --max 8 --iters 1",
+			"bench --memory host -n 1 --collective all_reduce --max 8 --iters 1 --json",
+		},
+		"bench-peers": {"bench-peers --against builtin:shm -n 2 --collective barrier --max 8 --rounds 1"},
+		"tune":        {"tune --memory host -n 2 --collective all_reduce --max 8 --iters 1 -o " + filepath.Join(t.TempDir(), "tuning.json")},
+		"conformance": {"conformance -n 1 --filter barrier", "conformance -n 1 --filter barrier --json"},
+		"explain":     {"explain all_reduce", "explain all_reduce --json"},
+		"transports":  {"transports", "transports --json"},
+		"topo":        {"topo", "topo --json"},
+		"doctor":      {"doctor", "doctor --json"},
+	}
+	for _, c := range newRoot().Commands() {
+		if !c.Hidden && c.Name() != "completion" {
+			require.Contains(t, lines, c.Name(), "a command that this test does not run")
+		}
+	}
+	for name, each := range lines {
+		for _, line := range each {
+			t.Run(cmp.Or(line, name, "no command"), func(t *testing.T) {
+				full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+				require.NoError(t, err)
+				defer full.Close()
+				var stderr bytes.Buffer
+				require.Equal(t, exitFailure, run(strings.Fields(line), full, &stderr), stderr.String())
+				require.Contains(t, stderr.String(), "no space left on device")
+			})
+		}
+	}
+}
+
+// recordsFile is what a rank that is well has recorded.
+func recordsFile(t *testing.T) string {
+	t.Helper()
+	c, err := host.Init(t.Context(), host.Options{Rank: 0, World: 1})
+	require.NoError(t, err)
+	defer c.Close()
+	path := filepath.Join(t.TempDir(), "rank-0.json")
+	file, err := os.Create(path)
+	require.NoError(t, err)
+	defer file.Close()
+	require.NoError(t, c.WriteRecords(file))
+	return path
 }
 
 func TestRun(t *testing.T) {
