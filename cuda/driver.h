@@ -76,6 +76,7 @@ typedef uint64_t sc_handle;   /* CUcontext, CUstream, CUevent, …: opaque point
   X(StreamWaitValue64, cuStreamWaitValue64_v2, (void *, sc_ptr, uint64_t, unsigned))                       \
   X(StreamBeginCapture, cuStreamBeginCapture_v2, (void *, int))                                            \
   X(StreamEndCapture, cuStreamEndCapture, (void *, void **))                                               \
+  X(StreamGetId, cuStreamGetId, (void *, uint64_t *))                                                      \
   X(StreamGetCaptureInfo, cuStreamGetCaptureInfo_v2, (void *, int *, uint64_t *, void **, const void ***, size_t *)) \
   X(EventCreate, cuEventCreate, (void **, unsigned))                                                       \
   X(EventDestroy, cuEventDestroy_v2, (void *))                                                             \
@@ -143,6 +144,7 @@ typedef struct sc_submitted {
   int done;           /* pieces of work that are in their streams */
   int capture_status; /* CU_STREAM_CAPTURE_STATUS_*, or -1 if it could not be told */
   int call_status;
+  uint64_t stream;  /* the stream's id, which no other stream of the process ever has; 0: not known (before CUDA 12.0) */
   uint64_t capture; /* id, 0 where the stream is not being captured */
   sc_handle graph;
 } sc_submitted;
@@ -254,8 +256,9 @@ int sc_launch(sc_handle function, sc_handle stream, const uint32_t grid[3], cons
 /* Launches in order; *done counts those that were launched. */
 int sc_launch_all(sc_handle context, sc_handle stream, const sc_kernel_launch *launches, int count, int *done);
 /* Puts work into streams, in order, if stream is in the given capture (0: in
- * none); otherwise nothing is done but to say which it is in. Kernels' argument
- * blocks and the registers of calls lie in params. */
-int sc_submit(sc_handle context, sc_handle stream, uint64_t capture, const sc_work *work, int count, const unsigned char *params, sc_submitted *s);
+ * none) and, outside captures, has the given id (0: any); otherwise nothing is
+ * done but to say which they are. Kernels' argument blocks and the registers of
+ * calls lie in params. */
+int sc_submit(sc_handle context, sc_handle stream, uint64_t id, uint64_t capture, const sc_work *work, int count, const unsigned char *params, sc_submitted *s);
 
 #endif

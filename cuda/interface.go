@@ -126,8 +126,9 @@ type Driver interface {
 	// allocating; launched is how many were.
 	LaunchKernels(ctx Context, s Stream, launches []Launch) (launched int, err error)
 	// Submit puts work into streams, in order, in one crossing and without
-	// allocating, if b.Stream is in the capture b.Capture. If it is not, nothing
-	// is done and there is no error: compare the Capture, which is b.Stream's.
+	// allocating, if b.Stream is in the capture b.Capture and the stream
+	// b.StreamID. If it is not, nothing is done and there is no error: compare
+	// the Capture, which is b.Stream's.
 	// done is how many pieces of work were put; those before a failure stay.
 	Submit(ctx Context, b *Batch) (done int, c Capture, err error)
 }

@@ -68,13 +68,14 @@ static int put(const sc_work *w, const unsigned char *params, int *status) {
   return 1;
 }
 
-int sc_submit(sc_handle context, sc_handle stream, uint64_t capture, const sc_work *work, int count, const unsigned char *params, sc_submitted *s) {
+int sc_submit(sc_handle context, sc_handle stream, uint64_t id, uint64_t capture, const sc_work *work, int count, const unsigned char *params,
+              sc_submitted *s) {
   NEED(StreamGetCaptureInfo);
   NEED(CtxGetCurrent);
   NEED(CtxPushCurrent);
   NEED(CtxPopCurrent);
   s->done = s->capture_status = s->call_status = 0;
-  s->capture = s->graph = 0;
+  s->stream = s->capture = s->graph = 0;
   /* The application's thread usually has this context already. */
   void *current = NULL, *graph = NULL, *popped;
   TRY(cu.CtxGetCurrent(&current));
@@ -87,7 +88,9 @@ int sc_submit(sc_handle context, sc_handle stream, uint64_t capture, const sc_wo
     graph = NULL;
   }
   s->graph = (uintptr_t)graph;
-  if (s->capture_status >= 0 && s->capture_status != 2 && s->capture == capture)
+  if (!s->capture_status && cu.StreamGetId && cu.StreamGetId(P(stream), &s->stream)) s->stream = 0;
+  int same = !id || !s->stream || s->stream == id;
+  if (s->capture_status >= 0 && s->capture_status != 2 && s->capture == capture && same)
     while (!result && s->done < count) {
       result = put(&work[s->done], params, &s->call_status);
       if (!result) s->done++;

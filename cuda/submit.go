@@ -35,8 +35,8 @@ func (d *driver) Submit(ctx Context, b *Batch) (int, Capture, error) {
 	if len(b.Params) > 0 {
 		params = (*C.uchar)(unsafe.Pointer(&b.Params[0]))
 	}
-	r := C.sc_submit(C.sc_handle(ctx), C.sc_handle(b.Stream), C.uint64_t(b.Capture), work, C.int(len(b.Work)), params, &out)
-	capture := Capture{Status: CaptureStatus(out.capture_status), ID: uint64(out.capture), Graph: Graph(out.graph)}
+	r := C.sc_submit(C.sc_handle(ctx), C.sc_handle(b.Stream), C.uint64_t(b.StreamID), C.uint64_t(b.Capture), work, C.int(len(b.Work)), params, &out)
+	capture := Capture{Stream: uint64(out.stream), Status: CaptureStatus(out.capture_status), ID: uint64(out.capture), Graph: Graph(out.graph)}
 	switch {
 	case r == 0:
 		return int(out.done), capture, nil

@@ -17,6 +17,13 @@ type (
 	Function  uint64
 )
 
+// Default streams that have handles of their own. PerThreadStream is another
+// stream in every thread.
+const (
+	LegacyStream    Stream = 1 // so has 0
+	PerThreadStream Stream = 2
+)
+
 // Handle is the CUstream as a pointer, which makes a Stream a host.Stream. It
 // points to no memory of Go.
 func (s Stream) Handle() unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&s)) }
@@ -113,8 +120,11 @@ const (
 	CaptureInvalidated
 )
 
-// Capture is what a stream is being captured into.
+// Capture is what a stream is being captured into. Stream is known outside
+// captures, from Submit: a number that no other stream of the process has or will
+// have, although handles come back; 0 where the driver does not say.
 type Capture struct {
+	Stream uint64
 	Status CaptureStatus
 	ID     uint64
 	Graph  Graph

@@ -69,8 +69,9 @@ type Work struct {
 
 // Batch is work for Submit.
 type Batch struct {
-	Stream  Stream // whose capture decides
-	Capture uint64 // Capture.ID that Stream must be in; 0: none
-	Work    []Work
-	Params  []byte
+	Stream   Stream // whose capture decides
+	StreamID uint64 // Capture.Stream that Stream must have outside captures; 0: any
+	Capture  uint64 // Capture.ID that Stream must be in; 0: none
+	Work     []Work
+	Params   []byte
 }

@@ -89,11 +89,16 @@ func (c *Communicator) Topology() *topology.Topology { return c.topology }
 // succeeds and its plan was prepared by an earlier call.
 func (c *Communicator) Do(op *Operation) error {
 	if !c.turn.try() {
-		request, err := c.enqueue([]Operation{*op})
-		if err != nil {
+		if !c.threads(op) {
+			request, err := c.enqueue([]Operation{*op})
+			if err != nil {
+				return err
+			}
+			return request.Wait(context.Background())
+		}
+		if err := c.waitTurn(op.Collective.String()); err != nil {
 			return err
 		}
-		return request.Wait(context.Background())
 	}
 	if c.quick(op) {
 		c.release()
@@ -113,7 +118,7 @@ func (c *Communicator) release() {
 
 // enter takes the turn for a call that may wait for it.
 func (c *Communicator) enter(what string) (release func(), err error) {
-	if err := c.turn.wait(func() error { return c.gone(what) }); err != nil {
+	if err := c.waitTurn(what); err != nil {
 		return nil, err
 	}
 	if err := c.usable(what); err != nil {
@@ -384,10 +389,7 @@ func (c *Communicator) Err() error {
 
 // Close ends this rank's part in the communicator and releases everything it
 // holds. It waits for operations in flight here, never for peers, and returns
-// what went wrong in letting go; the communicator is closed all the same. With
-// device memory it may break a capture in progress on that GPU, if the last
-// operation was enqueued before the first one that was captured there: then
-// close outside captures, or set SHUNT_EXPECT_CAPTURES.
+// what went wrong in letting go; the communicator is closed all the same.
 func (c *Communicator) Close() error {
 	c.closeOnce.Do(func() { c.closeErr = c.close() })
 	return c.closeErr

@@ -41,9 +41,6 @@ func newDevice(c *Communicator) (*device, error) {
 		return nil, err
 	}
 	exec.SetTimeout(c.timeout)
-	if c.job.options.ExpectCaptures() {
-		exec.ExpectCaptures()
-	}
 	d := &device{gpu: g, comm: c, exec: exec, flights: newFlights(c.job.options.Records()), stop: func() {}, starts: map[handleKey]cuda.Ptr{}}
 	if d.private, err = g.driver.NewStream(g.context, 0); err != nil {
 		return nil, errors.Join(err, exec.Close())

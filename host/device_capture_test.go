@@ -8,47 +8,54 @@ import (
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // What another communicator on the GPU does while one is captured leaves the
 // capture valid: closing, closing a window, and calls on a second stream.
 func TestCapturesStayValidBesideOtherCommunicators(t *testing.T) {
-	for _, told := range []bool{true, false} {
-		t.Run(fmt.Sprintf("told %v", told), func(t *testing.T) {
-			if told {
-				t.Setenv("SHUNT_EXPECT_CAPTURES", "on")
-			}
-			deviceWorld(t, 2, func(r *rank) error {
-				b, done := r.buffers(8, 8)
-				sum := func() error {
-					return r.AllReduce(pointer(b[0]), pointer(b[1]), 8, plugin.Float32, plugin.OpSum, r)
-				}
-				captured := func(meanwhile func() error) error {
-					if err := r.driver.BeginCapture(r.ctx, r.stream); err != nil {
-						return err
-					}
-					err := errors.Join(sum(), meanwhile(), sum())
-					graph, ended := r.driver.EndCapture(r.ctx, r.stream)
-					if err = errors.Join(err, ended); err != nil {
-						return err
-					}
-					x, err := r.driver.Instantiate(r.ctx, graph)
-					if err != nil {
-						return err
-					}
-					return errors.Join(r.driver.LaunchGraph(r.ctx, x, r.stream), r.driver.SynchronizeStream(r.ctx, r.stream),
-						r.driver.DestroyGraphExec(x), r.driver.DestroyGraph(graph))
-				}
-				if !told {
-					if err := captured(func() error { return nil }); err != nil {
-						return err
-					}
-				}
-				return done(captured(func() error { return r.bustle() }))
-			})
-		})
-	}
+	deviceWorld(t, 2, func(r *rank) error {
+		b, done := r.buffers(8, 8)
+		sum := func() error {
+			return r.AllReduce(pointer(b[0]), pointer(b[1]), 8, plugin.Float32, plugin.OpSum, r)
+		}
+		if err := r.driver.BeginCapture(r.ctx, r.stream); err != nil {
+			return err
+		}
+		err := errors.Join(sum(), r.bustle(), sum())
+		graph, ended := r.driver.EndCapture(r.ctx, r.stream)
+		if err = errors.Join(err, ended); err != nil {
+			return err
+		}
+		x, err := r.driver.Instantiate(r.ctx, graph)
+		if err != nil {
+			return err
+		}
+		return done(errors.Join(r.driver.LaunchGraph(r.ctx, x, r.stream), r.driver.SynchronizeStream(r.ctx, r.stream),
+			r.driver.DestroyGraphExec(x), r.driver.DestroyGraph(graph)))
+	})
+}
+
+// The same beside work that does not end: a kernel of another library, say, that
+// waits for what this rank does next.
+func TestNothingWaitsForTheProgramsOtherStreams(t *testing.T) {
+	deviceWorld(t, 2, func(r *rank) error {
+		word, err := r.driver.AllocHost(r.ctx, 8)
+		if err != nil {
+			return err
+		}
+		stranger, err := r.driver.NewStream(r.ctx, 0)
+		if err != nil {
+			return err
+		}
+		err = errors.Join(r.driver.WaitValue(r.ctx, stranger, word.Device, 1), r.bustle())
+		if n := executor.Detached(); n != 0 {
+			err = errors.Join(err, fmt.Errorf("%d communicators could not be freed", n))
+		}
+		err = errors.Join(err, r.driver.WriteValue(r.ctx, 0, word.Device, 1), r.driver.SynchronizeStream(r.ctx, stranger))
+		return errors.Join(err, r.driver.DestroyStream(r.ctx, stranger), r.driver.FreeHost(r.ctx, word))
+	})
 }
 
 // bustle uses a communicator and a window of its own, on streams that come and

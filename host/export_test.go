@@ -50,3 +50,9 @@ func Exports(c *Communicator) (list [][2]int64) {
 	}
 	return list
 }
+
+// TakeTurn takes a communicator's turn; waited says whether somebody waits for it.
+func TakeTurn(c *Communicator) (waited func() bool, release func()) {
+	_ = c.waitTurn("test")
+	return func() bool { return c.turn.state.Load() == contended }, c.release
+}

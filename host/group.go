@@ -19,11 +19,16 @@ func (c *Communicator) doGroup(ctx context.Context, operations []Operation) erro
 		return nil
 	}
 	if !c.turn.try() {
-		request, err := c.enqueue(operations)
-		if err != nil {
+		if !c.anyThreads(operations) {
+			request, err := c.enqueue(operations)
+			if err != nil {
+				return err
+			}
+			return request.Wait(ctx)
+		}
+		if err := c.waitTurn("group"); err != nil {
 			return err
 		}
-		return request.Wait(ctx)
 	}
 	defer c.release()
 	_, err := c.runGroup(operations, 0)
@@ -51,6 +56,9 @@ func RunTogether(parts ...Part) error {
 			order = append(order, p.Comm)
 		}
 		operations[p.Comm] = append(operations[p.Comm], p.Operations...)
+		if err := p.Comm.notThreads(p.Operations); err != nil {
+			return err
+		}
 	}
 	errs := make([]error, len(order))
 	var all sync.WaitGroup

@@ -2,6 +2,8 @@ package host
 
 import (
 	"time"
+
+	"github.com/shunt-ccl/shunt/cuda"
 )
 
 // A program that must look after something else now and then, such as signals
@@ -23,9 +25,10 @@ const (
 // library until that has ended. Otherwise the request is nil, and the error is
 // the operation's. A call that ends in time costs what Do costs. Patience of 0 or
 // less is any amount. On device memory what is waited for is the putting into
-// the stream; a stream that is full is waited for with no patience.
+// the stream; a stream that is full is waited for with no patience, and so is a turn
+// for the calling thread's own stream (CU_STREAM_PER_THREAD).
 func (c *Communicator) DoFor(op *Operation, patience time.Duration) (*Request, error) {
-	if patience <= 0 {
+	if patience <= 0 || c.threads(op) {
 		return nil, c.Do(op)
 	}
 	if !c.turn.try() {
@@ -53,7 +56,7 @@ func (c *Communicator) DoFor(op *Operation, patience time.Duration) (*Request, e
 
 // RunFor is Run with the patience of DoFor.
 func (g *Group) RunFor(c *Communicator, patience time.Duration) (*Request, error) {
-	if patience <= 0 || len(g.operations) == 0 {
+	if patience <= 0 || len(g.operations) == 0 || c.anyThreads(g.operations) {
 		return nil, g.Run(c)
 	}
 	operations := append([]Operation(nil), g.operations...)
@@ -74,7 +77,7 @@ func (g *Group) RunFor(c *Communicator, patience time.Duration) (*Request, error
 // SynchronizeFor is Synchronize with the patience of DoFor. It hands over to
 // another goroutine and back, some 10 µs.
 func (c *Communicator) SynchronizeFor(stream Stream, patience time.Duration) (*Request, error) {
-	if patience <= 0 || c.device == nil {
+	if patience <= 0 || c.device == nil || streamOf(stream) == cuda.PerThreadStream {
 		return nil, c.Synchronize(stream)
 	}
 	r := newRequest(nil)

@@ -19,15 +19,23 @@ type Request struct {
 
 // Start begins an operation and returns at once. Its memory must stay valid
 // and unchanged until Wait or Test says that it has ended. Operations of one
-// communicator run in the order they were started.
+// communicator run in the order they were started. The calling thread's own stream
+// (CU_STREAM_PER_THREAD) is refused.
 func (c *Communicator) Start(op *Operation) (*Request, error) {
-	return c.enqueue([]Operation{*op})
+	operations := []Operation{*op}
+	if err := c.notThreads(operations); err != nil {
+		return nil, err
+	}
+	return c.enqueue(operations)
 }
 
 // Start begins the group's operations together and empties the group.
 func (g *Group) Start(c *Communicator) (*Request, error) {
 	operations := slices.Clone(g.operations)
 	g.operations = g.operations[:0]
+	if err := c.notThreads(operations); err != nil {
+		return nil, err
+	}
 	return c.enqueue(operations)
 }
 

@@ -24,6 +24,8 @@ type Options struct {
 	Devices int // default 1
 	// Kernels by name, for every module whose image is loaded.
 	Kernels map[string]Kernel
+	// NoStreamIDs makes it a driver of before CUDA 12.0.
+	NoStreamIDs bool
 }
 
 // Driver is a driver in memory. Close it at the end of the test.
@@ -37,7 +39,8 @@ type Driver struct {
 	failures map[string]*failure
 	memory   memory
 	streams  map[cuda.Stream]*stream
-	dying    []*stream // destroyed, but perhaps still running what they were given
+	handles  []cuda.Stream // of destroyed streams, for the next ones
+	dying    []*stream     // destroyed, but perhaps still running what they were given
 	events   map[cuda.Event]*event
 	graphs   map[cuda.Graph]*graph
 	execs    map[cuda.GraphExec]*graph
@@ -101,9 +104,11 @@ func (d *Driver) Leaks() []string {
 	count("allocations", len(d.memory.blocks))
 	count("memory handles", d.memory.openHandles())
 	count("segments", len(d.memory.segments))
-	streams := len(d.streams)
-	if _, ok := d.streams[0]; ok {
-		streams-- // the default stream is nobody's
+	streams := 0
+	for s := range d.streams {
+		if !permanent(s) { // default streams are nobody's
+			streams++
+		}
 	}
 	count("streams", streams)
 	count("events", len(d.events))

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/cuda"
@@ -16,6 +17,7 @@ type op func(done <-chan struct{})
 
 // stream runs ops in order.
 type stream struct {
+	id      uint64 // no other stream ever has it
 	mu      sync.Mutex
 	pending []op
 	wake    chan struct{} // 1 buffered: there is something pending
@@ -27,18 +29,30 @@ type stream struct {
 	last    []int  // the nodes of capture that the next one follows
 }
 
-// get finds a stream; stream 0, the default stream, is made at its first use.
+// get finds a stream; default streams are made at their first use: stream 0, also
+// called 1, and one for every thread, all called 2.
 func (d *Driver) get(s cuda.Stream) *stream {
+	switch s {
+	case cuda.LegacyStream:
+		s = 0
+	case cuda.PerThreadStream:
+		s = threadStream | cuda.Stream(syscall.Gettid())
+	}
 	st := d.streams[s]
-	if st == nil && s == 0 {
+	if st == nil && permanent(s) {
 		st = d.start()
-		d.streams[0] = st
+		d.streams[s] = st
 	}
 	return st
 }
 
+// threadStream marks the key of a thread's own stream.
+const threadStream cuda.Stream = 1 << 63
+
+func permanent(s cuda.Stream) bool { return s == 0 || s&threadStream != 0 }
+
 func (d *Driver) start() *stream {
-	st := &stream{wake: make(chan struct{}, 1), stop: make(chan struct{})}
+	st := &stream{id: d.id(), wake: make(chan struct{}, 1), stop: make(chan struct{})}
 	st.idle = sync.NewCond(&st.mu)
 	d.work.Add(1)
 	go func() {
@@ -128,7 +142,11 @@ func (d *Driver) NewStream(ctx cuda.Context, _ int) (cuda.Stream, error) {
 		return 0, err
 	}
 	defer d.mu.Unlock()
+	// As CUDA's, a new stream has the handle of the one that was destroyed last.
 	s := cuda.Stream(d.id())
+	if last := len(d.handles) - 1; last >= 0 {
+		s, d.handles = d.handles[last], d.handles[:last]
+	}
 	d.streams[s] = d.start()
 	return s, nil
 }
@@ -144,6 +162,7 @@ func (d *Driver) DestroyStream(ctx cuda.Context, s cuda.Stream) error {
 		return failed(cuda.InvalidHandle, "cuStreamDestroy")
 	}
 	delete(d.streams, s)
+	d.handles = append(d.handles, s)
 	d.bury()
 	d.dying = append(d.dying, st)
 	st.add(func(<-chan struct{}) { close(st.stop) })

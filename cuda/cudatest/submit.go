@@ -48,6 +48,12 @@ func (d *Driver) Submit(ctx cuda.Context, b *cuda.Batch) (int, cuda.Capture, err
 	if err != nil || c.ID != b.Capture || c.Status == cuda.CaptureInvalidated {
 		return 0, c, err
 	}
+	if c.ID == 0 && !d.options.NoStreamIDs {
+		c.Stream = d.get(b.Stream).id
+	}
+	if b.StreamID != 0 && c.Stream != 0 && c.Stream != b.StreamID {
+		return 0, c, nil
+	}
 	for i := range b.Work {
 		if err := d.put(b, i); err != nil {
 			return i, c, err

@@ -33,8 +33,6 @@ type Device struct {
 	word    cuda.HostMemory // the watch page; its first four bytes are the word
 	aborted atomic.Bool
 
-	recordAll atomic.Bool // an event stands behind every operation outside captures
-
 	mu      sync.Mutex // guards what follows
 	closed  bool
 	regions [][]deviceRegion // by entry / BaseMultiple, then (entry % BaseMultiple) * world + rank

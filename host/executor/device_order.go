@@ -6,27 +6,26 @@ import (
 )
 
 // order is what keeps operations of one Device behind each other. Every one of
-// them uses the same slots and counters, so an operation on a second stream
-// waits for the one before it on the first.
+// them uses the same slots and counters, so an operation on another stream than
+// the one before it waits for that one.
 //
-// While there is one stream, the stream does that, and nothing is recorded. At
-// the first change of streams there is no event to wait for, and the old stream
-// must not be touched, because its owner may have destroyed it: everything in
-// the context is waited for instead (by the new stream, not by the host). From
-// then on an event is recorded behind every operation.
+// An event is recorded behind every operation, in the same call of the driver's
+// library. Recording it when another stream turns up would be cheaper and wrong:
+// the old stream may be destroyed by then, or captured. What waits and what frees
+// wait for the operation and for nothing else in the context; see
+// docs/decisions/0019-streams.md.
 //
-// Waiting for the whole context breaks every capture in progress on the GPU, so
-// where captures are to be expected the event is recorded from the start: see
-// recordAll and docs/decisions/0010-quiet-observers.md.
+// Whether two streams are one is a matter of the driver's numbers, as the handle of
+// a destroyed stream comes back, and that of the threads' own streams is one for
+// all.
 //
 // What is captured is ordered within its capture alone: waiting for the outside
 // is not possible there, and launches of graphs are the caller's to order.
 type order struct {
 	used     bool        // something was put into streams outside captures
-	stream   cuda.Stream // the last one it was put into
-	many     bool        // more than one stream has been used
-	marking  bool        // the batch ends with a record of tail
-	recorded bool        // tail stands behind all of it
+	stream   cuda.Stream // the last one it was put into,
+	id       uint64      // and its number; 0: the driver does not say
+	recorded bool        // tail stands behind all of it; false after a failure of the driver
 	tail     cuda.Event
 
 	current  *capture // what the last operation was captured into, or nil
@@ -43,81 +42,53 @@ type capture struct {
 	side   *forks
 }
 
-// Default streams that have names of their own.
-const (
-	legacyStream    cuda.Stream = 1 // so has 0
-	perThreadStream cuda.Stream = 2
-)
+// same is the number that s must have to be the stream of the last operation
+// outside captures; false: it is another one.
+func (o *order) same(s cuda.Stream) (id uint64, ok bool) {
+	return o.id, o.used && s == o.stream && (o.id != 0 || s != cuda.PerThreadStream)
+}
 
-// permanent reports whether a stream is the default stream, which nobody can
-// destroy.
-func permanent(s cuda.Stream) bool { return s <= legacyStream }
-
-// follows reports whether what is put into s comes behind what was put into
-// last without further ado. The stream of each thread is another one in every
-// thread.
-func follows(s, last cuda.Stream) bool { return s == last && s != perThreadStream }
-
-// before puts what an operation on s has to wait for into the batch. d.mu is
-// held.
-func (d *Device) before(s cuda.Stream, c *capture) error {
+// before puts what an operation on s has to wait for into the batch; follows says
+// that outside captures it is nothing. d.mu is held.
+func (d *Device) before(s cuda.Stream, follows bool, c *capture) error {
 	o := &d.order
 	if c != nil {
 		// A stream that took part in a capture cannot have been destroyed before
 		// its end, so the event can be recorded now.
-		if c.used && !follows(s, c.stream) {
+		if c.used && (s != c.stream || s == cuda.PerThreadStream) {
 			d.put(cuda.Work{Kind: cuda.WorkRecord, Stream: c.stream, Handle: uint64(o.cross)})
 			d.put(cuda.Work{Kind: cuda.WorkWait, Stream: s, Handle: uint64(o.cross)})
 		}
 		return nil
 	}
-	if !o.used || follows(s, o.stream) {
+	if !o.used || follows {
 		return nil
 	}
-	o.many = true
 	if !o.recorded {
-		if err := d.recordTail(); err != nil {
-			return d.wrap("putting an operation behind those on another stream", err)
-		}
+		return d.refuse(plugin.Device, "nobody knows when the operation before it ends, as the driver failed behind that one")
 	}
 	d.put(cuda.Work{Kind: cuda.WorkWait, Stream: s, Handle: uint64(o.tail)})
 	return nil
 }
 
-// recordTail records the event behind everything that is not captured. d.mu is
-// held.
-func (d *Device) recordTail() error {
-	o := &d.order
-	var err error
-	if permanent(o.stream) {
-		err = d.driver.Record(d.ctx, o.tail, o.stream)
-	} else {
-		err = d.driver.RecordContext(d.ctx, o.tail)
-	}
-	o.recorded = err == nil
-	return err
-}
-
 // after puts the mark that operations on other streams and those who free
 // wait for into the batch.
 func (d *Device) after(s cuda.Stream, c *capture) {
-	d.order.marking = c == nil && (d.order.many || d.recordAll.Load())
-	if d.order.marking {
+	if c == nil {
 		d.put(cuda.Work{Kind: cuda.WorkRecord, Stream: s, Handle: uint64(d.order.tail)})
 	}
 }
 
 // happened notes that the batch, or the part of it before a failure, is in its
-// streams.
-func (d *Device) happened(s cuda.Stream, c *capture, whole bool) {
+// streams, s among them, whose number is id.
+func (d *Device) happened(s cuda.Stream, id uint64, c *capture, whole bool) {
 	if c != nil {
 		c.used, c.stream = true, s
 		return
 	}
-	d.order.used, d.order.stream, d.order.recorded = true, s, d.order.marking && whole
-	if d.order.marking && !whole { // the batch's own record may be what did not come about
-		d.order.recorded = d.driver.Record(d.ctx, d.order.tail, s) == nil
-	}
+	d.order.used, d.order.stream, d.order.id = true, s, id
+	// The batch's own record may be what did not come about.
+	d.order.recorded = whole || d.driver.Record(d.ctx, d.order.tail, s) == nil
 }
 
 // capture finds what is known about a capture; at first sight its graph gets a
@@ -133,7 +104,6 @@ func (d *Device) capture(c cuda.Capture) (*capture, error) {
 		return known, nil
 	}
 	d.forget()
-	expectCaptures(d)
 	token, err := d.retain(c.Graph)
 	if err != nil {
 		return nil, d.wrap("keeping the communicator for a graph", err)

@@ -8,96 +8,112 @@ import (
 	"github.com/shunt-ccl/shunt/cuda"
 )
 
-// quiet is a GPU on which captures are expected, and a second Device there.
-func quiet(t *testing.T, expect func(g *gpu)) (g *gpu, other *Device, l *listener) {
+// quiet is a GPU, and a second Device there.
+func quiet(t *testing.T) (g *gpu, other *Device, l *listener) {
 	g = newGPU(t, 1)
 	l = g.listen()
-	expect(g)
-	other = g.newDevice(l, 1)
-	return g, other, l
+	return g, g.newDevice(l, 1), l
 }
 
-// How a Device comes to expect captures.
-var expectations = map[string]func(g *gpu){
-	"told": func(g *gpu) { g.device.ExpectCaptures() },
-	"from the first capture on": func(g *gpu) {
-		s := g.stream()
-		p := g.bump(9)
-		graph := g.capture(s, func() { g.run(p, s) })
-		require.NoError(g.t, g.DestroyGraph(graph))
-		require.NoError(g.t, g.DestroyStream(g.ctx, s))
+// observers are what makes a Device look at what it has put into streams.
+var observers = map[string]func(g *gpu, d *Device, p *DeviceProgram){
+	"close": func(g *gpu, d *Device, _ *DeviceProgram) { require.NoError(g.t, d.Close()) },
+	"later": func(g *gpu, d *Device, _ *DeviceProgram) {
+		freed := false
+		require.NoError(g.t, d.Later(func() error { freed = true; return nil }))
+		require.True(g.t, freed)
 	},
+	"collect": func(g *gpu, d *Device, _ *DeviceProgram) {
+		require.NoError(g.t, d.Later(func() error { return nil }))
+		require.NoError(g.t, Collect())
+	},
+	"another stream": func(g *gpu, d *Device, p *DeviceProgram) {
+		s := g.stream()
+		require.NoError(g.t, d.Run(p, &Arguments{}, s))
+		g.synchronize(s)
+		require.Equal(g.t, uint64(2), g.value(5))
+	},
+	"a new one": func(g *gpu, _ *Device, _ *DeviceProgram) { _ = g.newDevice(g.device.driver, 1) },
 }
 
 // What looks at streams while another thread captures leaves the capture valid,
 // also where it knows nothing of that capture, and whose streams are gone.
 func TestObserversLeaveCapturesAlone(t *testing.T) {
-	for name, expect := range expectations {
-		for what, observe := range map[string]func(g *gpu, d *Device, p *DeviceProgram){
-			"close": func(g *gpu, d *Device, _ *DeviceProgram) { require.NoError(g.t, d.Close()) },
-			"later": func(g *gpu, d *Device, _ *DeviceProgram) {
-				freed := false
-				require.NoError(g.t, d.Later(func() error { freed = true; return nil }))
-				require.True(g.t, freed)
-			},
-			"collect": func(g *gpu, d *Device, _ *DeviceProgram) {
-				require.NoError(g.t, d.Later(func() error { return nil }))
-				require.NoError(g.t, Collect())
-			},
-			"another stream": func(g *gpu, d *Device, p *DeviceProgram) {
-				s := g.stream()
-				require.NoError(g.t, d.Run(p, &Arguments{}, s))
-				g.synchronize(s)
-				require.Equal(g.t, uint64(2), g.value(5))
-			},
-			"a new one": func(g *gpu, _ *Device, _ *DeviceProgram) { _ = g.newDevice(g.device.driver, 1) },
-		} {
-			for _, ownCapture := range []bool{true, false} {
-				t.Run(name+", "+what, func(t *testing.T) {
-					g, d, l := quiet(t, expect)
-					p, err := d.Load(g.bumpPlan(5), 0)
-					require.NoError(t, err)
-					mine := g.bump(6)
-					gone, s := g.stream(), g.stream()
-					require.NoError(t, d.Run(p, &Arguments{}, gone))
-					g.synchronize(gone)
-					require.NoError(t, g.DestroyStream(g.ctx, gone))
-					l.heard()
-					graph := g.capture(s, func() {
-						if ownCapture {
-							g.run(mine, s)
-						}
-						require.NoError(t, g.Set(g.ctx, g.words+56, 1, 8, s))
-						observe(g, d, p)
-						require.NoError(t, g.Set(g.ctx, g.words+64, 1, 8, s))
-					})
-					require.NotContains(t, l.heard(), "RecordContext")
-					x := g.instantiate(graph)
-					require.NoError(t, g.LaunchGraph(g.ctx, x, s))
-					g.synchronize(s)
-					require.NotZero(t, g.value(8))
-					require.NoError(t, g.DestroyGraphExec(x))
-					require.NoError(t, g.DestroyGraph(graph))
+	for what, observe := range observers {
+		for _, ownCapture := range []bool{true, false} {
+			t.Run(what, func(t *testing.T) {
+				g, d, _ := quiet(t)
+				p, err := d.Load(g.bumpPlan(5), 0)
+				require.NoError(t, err)
+				mine := g.bump(6)
+				gone, s := g.stream(), g.stream()
+				require.NoError(t, d.Run(p, &Arguments{}, gone))
+				g.synchronize(gone)
+				require.NoError(t, g.DestroyStream(g.ctx, gone))
+				graph := g.capture(s, func() {
+					if ownCapture {
+						g.run(mine, s)
+					}
+					require.NoError(t, g.Set(g.ctx, g.words+56, 1, 8, s))
+					observe(g, d, p)
+					require.NoError(t, g.Set(g.ctx, g.words+64, 1, 8, s))
 				})
-			}
+				x := g.instantiate(graph)
+				require.NoError(t, g.LaunchGraph(g.ctx, x, s))
+				g.synchronize(s)
+				require.NotZero(t, g.value(8))
+				require.NoError(t, g.DestroyGraphExec(x))
+				require.NoError(t, g.DestroyGraph(graph))
+			})
 		}
 	}
 }
 
-// Where captures are expected an operation is still one call, and allocates
-// nothing; where they are not, no event is recorded.
-func TestExpectingCapturesCostsOneEventInTheSameCall(t *testing.T) {
+// What a Device does waits for its own operations and for no other work of the GPU:
+// not for a kernel of another communicator, which may wait for what comes next here,
+// and not for the program's, in whatever stream that is.
+func TestNothingWaitsForStreamsThatADeviceWasNotGiven(t *testing.T) {
+	for what, observe := range observers {
+		t.Run(what, func(t *testing.T) {
+			g, d, l := quiet(t)
+			p, err := d.Load(g.bumpPlan(5), 0)
+			require.NoError(t, err)
+			strangers := []cuda.Stream{g.stream(), g.stream(), 0}
+			g.run(g.hold(0), strangers[0]) // of another communicator
+			for _, s := range strangers[1:] {
+				require.NoError(t, g.WaitValue(g.ctx, s, g.words, 1))
+			}
+			gone := g.stream()
+			require.NoError(t, d.Run(p, &Arguments{}, gone))
+			g.synchronize(gone)
+			require.NoError(t, g.DestroyStream(g.ctx, gone))
+			l.heard()
+			observe(g, d, p) // would not come back, or not have freed
+			require.NotContains(t, l.heard(), "RecordContext")
+			for _, s := range strangers {
+				done, err := g.StreamDone(g.ctx, s)
+				require.NoError(t, err)
+				require.False(t, done, "the strangers still wait")
+			}
+			g.store(0, 1)
+			g.synchronize(strangers...)
+		})
+	}
+}
+
+// An operation is one call of the driver's library, with an event behind it outside
+// captures, and allocates nothing.
+func TestAnOperationIsOneCallWithOneEvent(t *testing.T) {
 	g := newGPU(t, 1)
 	l := &pieces{Driver: g.Driver}
 	require.NoError(t, g.device.Close())
 	g.device = g.newDevice(l, 1)
 	s := g.stream()
 	p := g.bump(1)
-	g.run(p, s)
-	require.Equal(t, []cuda.WorkKind{cuda.WorkLaunch}, l.last)
-	g.device.ExpectCaptures()
-	g.run(p, s)
-	require.Equal(t, []cuda.WorkKind{cuda.WorkLaunch, cuda.WorkRecord}, l.last)
+	for range 2 {
+		g.run(p, s)
+		require.Equal(t, []cuda.WorkKind{cuda.WorkLaunch, cuda.WorkRecord}, l.last)
+	}
 	graph := g.capture(s, func() { g.run(p, s) })
 	require.Equal(t, []cuda.WorkKind{cuda.WorkLaunch}, l.last, "nothing more is captured")
 	require.NoError(t, g.DestroyGraph(graph))

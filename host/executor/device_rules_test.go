@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/cuda/cudatest"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -345,26 +347,75 @@ func TestRule11OperationsOfTwoStreamsAreOrdered(t *testing.T) {
 }
 
 // Rule 11, for a stream that is gone when the next operation comes: it is not
-// touched, and what was in it is waited for.
+// touched, and what was in it is waited for, also where the next stream has its
+// handle.
 func TestRule11AStreamThatIsGoneIsWaitedForAndNotTouched(t *testing.T) {
-	g := newGPU(t, 1)
-	follow := g.follow(1)
-	hold := g.hold(0)
-	s := g.stream()
-	for round := range 4 {
-		g.store(0, 0)
-		g.run(hold, s)
-		follow(s, 2*round)
-		require.NoError(t, g.DestroyStream(g.ctx, s))
-		s = g.stream()
-		follow(s, 2*round+1)
-		done, err := g.StreamDone(g.ctx, s)
-		require.NoError(t, err)
-		require.False(t, done)
-		g.store(0, 1)
-		g.synchronize(s)
+	for _, sameHandle := range []bool{true, false} {
+		g := newGPU(t, 1)
+		follow := g.follow(1)
+		hold := g.hold(0)
+		s := g.stream()
+		for round := range 4 {
+			g.store(0, 0)
+			g.run(hold, s)
+			follow(s, 2*round)
+			gone := s
+			if !sameHandle {
+				s = g.stream()
+			}
+			require.NoError(t, g.DestroyStream(g.ctx, gone))
+			if sameHandle {
+				s = g.stream()
+			}
+			require.Equal(t, sameHandle, s == gone)
+			follow(s, 2*round+1)
+			done, err := g.StreamDone(g.ctx, s)
+			require.NoError(t, err)
+			require.False(t, done)
+			g.store(0, 1)
+			g.synchronize(s)
+			require.Zero(t, g.value(63), "out of order")
+			require.Equal(t, uint64(2*(round+1)), g.value(1))
+		}
+	}
+}
+
+// Rule 11, for the streams of threads, which have one handle: also where the driver
+// does not tell them apart.
+func TestRule11StreamsOfThreadsAreOrdered(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		g := newGPUOf(t, cudatest.Options{Kernels: deviceKernels, NoStreamIDs: !told}, 1)
+		follow, hold := g.follow(1), g.hold(0)
+		thread := make(chan func())
+		done := make(chan struct{})
+		go func() {
+			runtime.LockOSThread()
+			for f := range thread {
+				f()
+				done <- struct{}{}
+			}
+		}()
+		other := func(f func()) { thread <- f; <-done }
+		func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			g.run(hold, cuda.PerThreadStream)
+			for i := 0; i < 16; i += 2 {
+				other(func() { follow(cuda.PerThreadStream, i) })
+				follow(cuda.PerThreadStream, i+1)
+			}
+			other(func() {
+				ended, err := g.StreamDone(g.ctx, cuda.PerThreadStream)
+				require.NoError(t, err)
+				require.False(t, ended, "the other thread's stream waits for this one's")
+			})
+			g.store(0, 1)
+			g.synchronize(cuda.PerThreadStream)
+			other(func() { g.synchronize(cuda.PerThreadStream) })
+		}()
+		close(thread)
 		require.Zero(t, g.value(63), "out of order")
-		require.Equal(t, uint64(2*(round+1)), g.value(1))
+		require.Equal(t, uint64(16), g.value(1))
 	}
 }
 

@@ -47,35 +47,33 @@ func (d *Device) run(ls []DeviceLaunch, stream cuda.Stream) error {
 	if err := d.admit(ls); err != nil {
 		return err
 	}
-	c := d.order.current // most likely; the driver knows
-	if c == nil && d.order.used && !follows(stream, d.order.stream) && !d.order.recorded {
-		// What waiting for the other stream takes must not be done in a capture.
-		state, err := d.driver.CaptureInfo(d.ctx, stream)
-		if err != nil {
-			return d.wrap("looking for a capture", err)
-		}
-		if c, err = d.capture(state); err != nil {
-			return err
-		}
-	}
+	c := d.order.current             // most likely, as is that
+	id, same := d.order.same(stream) // the stream has stayed; the driver knows
 	for {
-		if err := d.build(ls, stream, c); err != nil {
+		if err := d.build(ls, stream, same, c); err != nil {
 			return err
+		}
+		if d.batch.StreamID = 0; same {
+			d.batch.StreamID = id
 		}
 		done, state, err := d.driver.Submit(d.ctx, &d.batch)
 		if err != nil {
 			if done > 0 {
-				d.happened(stream, c, false)
+				d.happened(stream, state.Stream, c, false)
 			}
 			return d.partly(ls, done, err)
 		}
-		if state.ID == d.batch.Capture && state.Status != cuda.CaptureInvalidated {
+		switch {
+		case state.ID != d.batch.Capture || state.Status == cuda.CaptureInvalidated:
+			if c, err = d.capture(state); err != nil {
+				return err
+			}
+		case c == nil && same && id != 0 && state.Stream != 0 && state.Stream != id:
+			same = false // the handle is another stream's by now
+		default:
 			d.order.current = c
-			d.happened(stream, c, true)
+			d.happened(stream, state.Stream, c, true)
 			return nil
-		}
-		if c, err = d.capture(state); err != nil {
-			return err
 		}
 	}
 }
@@ -103,15 +101,15 @@ func (d *Device) admit(ls []DeviceLaunch) error {
 }
 
 // build puts the work of launches together for a stream that is being captured
-// into c, or not at all.
-func (d *Device) build(ls []DeviceLaunch, stream cuda.Stream, c *capture) error {
+// into c, or not at all; follows says that it is the stream of the operation before.
+func (d *Device) build(ls []DeviceLaunch, stream cuda.Stream, follows bool, c *capture) error {
 	b := &d.batch
 	b.Stream, b.Capture, b.Work, b.Params, d.pieces = stream, 0, b.Work[:0], b.Params[:0], d.pieces[:0]
 	dependent := d.dependentEager
 	if c != nil {
 		b.Capture, dependent = c.id, d.dependentGraph
 	}
-	if err := d.before(stream, c); err != nil {
+	if err := d.before(stream, follows, c); err != nil {
 		return err
 	}
 	for i := range ls {

@@ -78,7 +78,11 @@ var deviceKernels = map[string]cudatest.Kernel{
 var testImages = []plugin.Image{{Name: "image", Data: []byte("image")}}
 
 func newGPU(t testing.TB, world int) *gpu {
-	g := &gpu{t: t, Driver: cudatest.New(cudatest.Options{Devices: 2, Kernels: deviceKernels})}
+	return newGPUOf(t, cudatest.Options{Devices: 2, Kernels: deviceKernels}, world)
+}
+
+func newGPUOf(t testing.TB, options cudatest.Options, world int) *gpu {
+	g := &gpu{t: t, Driver: cudatest.New(options)}
 	t.Cleanup(g.Driver.Close)
 	var err error
 	g.ctx, err = g.Retain(0)

@@ -25,14 +25,7 @@ var registry = struct {
 	owners  map[uint64]*Device // by token
 	devices map[*Device]bool   // that have resources; whether closed
 	failed  []error            // of what was freed where nobody asks
-	capture map[gpuKey]bool    // GPUs on which captures are to be expected
-}{owners: map[uint64]*Device{}, devices: map[*Device]bool{}, capture: map[gpuKey]bool{}}
-
-// gpuKey is one GPU as one driver sees it.
-type gpuKey struct {
-	driver  cuda.Driver
-	ordinal int
-}
+}{owners: map[uint64]*Device{}, devices: map[*Device]bool{}}
 
 // held is something to free once the graphs captured before it are gone and
 // what was in streams has ended.
@@ -50,34 +43,7 @@ func register(d *Device) {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
 	registry.devices[d] = false
-	if registry.capture[gpuKey{d.driver, d.ordinal}] {
-		d.recordAll.Store(true)
-	}
 }
-
-// expectCaptures makes all Devices of a GPU record what they put into streams
-// from now on: captures have been seen there, and whoever frees something
-// later must not disturb the next one.
-func expectCaptures(d *Device) {
-	if d.recordAll.Load() {
-		return
-	}
-	registry.mu.Lock()
-	defer registry.mu.Unlock()
-	here := gpuKey{d.driver, d.ordinal}
-	registry.capture[here] = true
-	for other := range registry.devices {
-		if here == (gpuKey{other.driver, other.ordinal}) {
-			other.recordAll.Store(true)
-		}
-	}
-}
-
-// ExpectCaptures makes this Device, and all others of its GPU, record an event
-// behind every operation outside captures from now on. Without it that begins
-// with the first capture that one of them meets. Once it is so before anything
-// was put into streams, nothing that Devices do can break a capture.
-func (d *Device) ExpectCaptures() { expectCaptures(d) }
 
 func markClosed(d *Device) {
 	registry.mu.Lock()
@@ -115,10 +81,6 @@ func Collect() error { return takeErrors(collect(func(*Device) bool { return tru
 // far can still be running or run again: at once where that is so, else from a
 // later call of NewDevice, Later or Close for the same GPU, or of Collect, before
 // the Device's own resources go. It is for memory that regions lie in. The error is free's if it was called.
-//
-// Like Close it asks the driver what still runs. If the last operation comes from
-// before ExpectCaptures, and only one stream has been used, not a default one, it
-// does so with RecordContext, which breaks a capture in progress on that GPU.
 func (d *Device) Later(free func() error) error {
 	if d.hold(free) {
 		return takeErrors(d.collect())
@@ -271,10 +233,11 @@ func (d *Device) idle() bool {
 	if !d.order.used {
 		return true
 	}
-	if !d.order.recorded {
-		if err := d.recordTail(); err != nil {
+	if !d.order.recorded { // the driver has failed
+		if err := d.driver.RecordContext(d.ctx, d.order.tail); err != nil {
 			return cuda.ResultOf(err).Sticky() // nothing runs in a broken context
 		}
+		d.order.recorded = true
 	}
 	done, err := d.driver.EventDone(d.ctx, d.order.tail)
 	if err != nil {

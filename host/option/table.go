@@ -49,7 +49,6 @@ const (
 	idSpin
 	idPeerRead
 	idCheck
-	idExpectCaptures
 	idShareGPU
 	idLibcuda
 	idLog
@@ -101,8 +100,6 @@ var table = [count]Variable{
 		Doc: "Whether ranks of one host copy long messages straight out of each other's memory (process_vm_readv). `auto`: where every rank finds, when a communicator is made, that it can, as ptrace's rules decide. `off`, on any rank: bytes always go through shared memory."},
 	idCheck: {Name: "SHUNT_CHECK", Kind: Boolean, Default: "off", Group: "Execution",
 		Doc: "On GPUs: before every call look whether its memory is the GPU's, and compare what the ranks call before anything is enqueued. Without it ranks that disagree are told soon after. Slow; finds programs that pass wrong pointers. On host memory every call is compared as it runs, and this option changes nothing."},
-	idExpectCaptures: {Name: "SHUNT_EXPECT_CAPTURES", Kind: Boolean, Default: "off", Group: "Execution",
-		Doc: "Record an event behind every call on a GPU outside captures from the start, so that closing communicators and windows, or changing streams, never disturbs a capture in progress. Off: from the first captured call on that GPU on."},
 	idShareGPU: {Name: "SHUNT_SHARE_GPU", Kind: Boolean, Default: "off", Group: "Execution",
 		Doc: "Let ranks use the same GPU, to try a program where there are fewer GPUs than ranks. Results are the same, but processes that share a GPU take turns on it, so that a call takes milliseconds. Off: such ranks are refused."},
 	idLibcuda: {Name: "SHUNT_LIBCUDA", Kind: Text, Group: "Execution",

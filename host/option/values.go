@@ -61,9 +61,6 @@ func (o *Options) PeerRead() bool { return o.texts[idPeerRead] != "off" }
 // Check is SHUNT_CHECK.
 func (o *Options) Check() bool { return o.integers[idCheck] != 0 }
 
-// ExpectCaptures is SHUNT_EXPECT_CAPTURES.
-func (o *Options) ExpectCaptures() bool { return o.integers[idExpectCaptures] != 0 }
-
 // ShareGPU is SHUNT_SHARE_GPU.
 func (o *Options) ShareGPU() bool { return o.integers[idShareGPU] != 0 }
 

@@ -28,6 +28,9 @@ class Host:
     def __init__(self, arrays: Any) -> None:
         self.arrays = arrays
 
+    def begin(self, chance: random.Random) -> None:
+        pass
+
     def on(self, stream: int) -> Any:
         return contextlib.nullcontext()
 
@@ -69,6 +72,12 @@ class Cuda:
         # The default stream, which others wait for and which waits for others, and two that do not.
         self.all = [self.cuda.default_stream(self.device), self.cuda.Stream(self.device), self.cuda.Stream(self.device, priority=-1)]
         self.streams = len(self.all)
+        #: How often memory goes back to the driver, which changes from epoch to epoch.
+        self.churn = 0.0
+
+    def begin(self, chance: random.Random) -> None:
+        """An epoch begins."""
+        self.churn = chance.choice((0.0, 0.02, 0.1, 0.3))
 
     def on(self, stream: int) -> Any:
         return self.cuda.stream(self.all[stream])
@@ -89,7 +98,7 @@ class Cuda:
             time.sleep(chance.random() * 0.003)
         elif dice < 0.10:
             self.cuda._sleep(chance.choice((10_000, 300_000, 3_000_000)))  # cycles, on the current stream
-        elif dice < 0.12 and not self.shared:
+        elif dice < 0.10 + self.churn and not self.shared:
             self.cuda.empty_cache()
 
     def capture(self, stream: int, calls: Callable[[], None], chance: random.Random) -> Any:

@@ -299,12 +299,13 @@ class Epoch:
 
     def _exchange(self, call: Call, elements: int) -> Call:
         r, world = self.random, len(call.members)
+        elements //= world  # from each rank, so that no rank receives more
         if call.collective == "messages":
             counts = tuple(tuple(n if r.random() < 0.6 else 0 for n in self._blocks(elements, world)) for _ in range(world))
             return dataclasses.replace(call, counts=counts)
         if self.on_device and r.random() < 0.3:
             # Every replay may have other counts, up to a block of each pair.
-            block = max(1, elements // world)
+            block = max(1, elements)
             displs = tuple(tuple(block * i for i in range(world)) for _ in range(world))
             call = dataclasses.replace(call, counts_on_device=True, send_displs=displs, recv_displs=displs,
                                        send_room=block * world, recv_room=block * world)

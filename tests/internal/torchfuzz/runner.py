@@ -102,12 +102,15 @@ class Runner:
         self.graphs: dict[int, Any] = {}
         self.forgotten: list[tuple[int, Any]] = []  # graphs that go at that step or later
         self.kept: list[tuple[Any, int]] = []       # allocations to use again, and the stream that used each last
+        self.keep = 0.0                             # how often an allocation is
         self.stream = 0
         self.step = 0
 
     def epoch(self, number: int, limits: plan.Limits) -> None:
         """Runs an epoch and releases everything that it has made but what the library keeps for this communicator."""
         self.chance = random.Random(f"{self.seed}/{number}/{self.rank}")
+        self.place.begin(self.chance)
+        self.keep = self.chance.choice((0.0, 0.2, 0.5))
         epoch = plan.Epoch(self.seed, number, self.world.world, limits, self.on_device)
         for self.step, step in enumerate(epoch.steps()):
             self.stream = self.chance.randrange(self.place.streams)
@@ -150,7 +153,7 @@ class Runner:
     def give(self, buffers: Buffers) -> None:
         """Lets go of the memory, or keeps it to be used again; no collective has a say in when it is freed."""
         for raw in buffers.raws():
-            if self.chance.random() < 0.4:
+            if self.chance.random() < self.keep:
                 self.kept.insert(self.chance.randrange(len(self.kept) + 1), (raw, self.stream))
                 if len(self.kept) > 12:
                     self.kept.pop()
