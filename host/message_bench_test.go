@@ -2,6 +2,7 @@ package host_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -16,6 +17,40 @@ import (
 // receives. It is the work of the two, whatever the machine does besides.
 func BenchmarkMessageInTurn(b *testing.B) {
 	benchmarkMessages(b, inTurn)
+}
+
+// Collectives of 8 bytes without a wait, from one thread that is both ends: what a
+// call costs, marks included. A broadcast that repeats itself has a short form, a
+// reduce has none.
+func BenchmarkCollectiveInTurn(b *testing.B) {
+	for name, collective := range map[string]plugin.Collective{"broadcast": plugin.Broadcast, "reduce": plugin.Reduce} {
+		b.Run(name, func(b *testing.B) {
+			benchmarkEnds(b, []int{8}, func(b *testing.B, ends [2]*host.Communicator, x, y []byte) error {
+				first, root := 0, 0
+				if collective == plugin.Reduce { // who is not the root only writes
+					first = 1
+				}
+				ops := [2]host.Operation{}
+				for rank, memory := range [2][]byte{x, y} {
+					ops[rank] = host.Operation{Collective: collective, Send: at(memory), Recv: at(memory), Count: 2, DType: plugin.Float32, Root: root}
+				}
+				prepared := make(chan error) // the first call of its kind is an agreement
+				go func() { prepared <- ends[1].Do(&ops[1]) }()
+				if err := errors.Join(ends[0].Do(&ops[0]), <-prepared); err != nil {
+					return err
+				}
+				b.ResetTimer()
+				for range b.N {
+					for _, rank := range [2]int{first, 1 - first} {
+						if err := ends[rank].Do(&ops[rank]); err != nil {
+							return err
+						}
+					}
+				}
+				return nil
+			})
+		})
+	}
 }
 
 // Messages there and back between two threads.
@@ -81,6 +116,12 @@ func inTurn(b *testing.B, ends [2]*host.Communicator, x, y []byte) error {
 }
 
 func benchmarkMessages(b *testing.B, run func(b *testing.B, ends [2]*host.Communicator, x, y []byte) error) {
+	benchmarkEnds(b, []int{8, 64, 512, 4096}, run)
+}
+
+// benchmarkEnds runs something with the two ends of a communicator, for messages of
+// each of some sizes.
+func benchmarkEnds(b *testing.B, sizes []int, run func(b *testing.B, ends [2]*host.Communicator, x, y []byte) error) {
 	id, root, err := bootstrap.NewID("")
 	if err != nil {
 		b.Fatal(err)
@@ -100,7 +141,7 @@ func benchmarkMessages(b *testing.B, run func(b *testing.B, ends [2]*host.Commun
 	if b.Failed() {
 		return
 	}
-	for _, n := range []int{8, 64, 512, 4096} {
+	for _, n := range sizes {
 		b.Run(fmt.Sprintf("%dB", n), func(b *testing.B) {
 			b.ReportAllocs()
 			runtime.LockOSThread()

@@ -1,0 +1,100 @@
+package host_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// On GPUs too every call is compared: the first, a later one, and one that is only
+// captured. All ranks are told within a quarter of a second, however many calls are
+// enqueued behind it, and whether anybody calls again or not.
+func TestDeviceRanksThatDisagreeAreTold(t *testing.T) {
+	const n, odd, count = 3, 1, 1000
+	type change func(op *host.Operation)
+	base := func(collective plugin.Collective) host.Operation {
+		return host.Operation{Collective: collective, DType: plugin.Float32, Count: count}
+	}
+	root := func(op *host.Operation) { op.Root = odd }
+	short := func(op *host.Operation) { op.Count-- }
+	dtype := func(op *host.Operation) { op.DType = plugin.Int32 }
+	for name, test := range map[string]struct {
+		collective plugin.Collective
+		change     change
+	}{
+		"op":                      {plugin.AllReduce, func(op *host.Operation) { op.Op = plugin.OpMax }},
+		"dtype of all_reduce":     {plugin.AllReduce, dtype},
+		"dtype of all_gather":     {plugin.AllGather, dtype},
+		"count of all_reduce":     {plugin.AllReduce, short},
+		"count of all_gather":     {plugin.AllGather, short},
+		"count of reduce_scatter": {plugin.ReduceScatter, short},
+		"count of all_to_all":     {plugin.AllToAll, short},
+		"count of broadcast":      {plugin.Broadcast, short},
+		"root of broadcast":       {plugin.Broadcast, root},
+		"root of reduce":          {plugin.Reduce, root},
+		"root of gather":          {plugin.Gather, root},
+		"root of scatter":         {plugin.Scatter, root},
+		"collective":              {plugin.AllGather, func(op *host.Operation) { op.Collective = plugin.AllToAll }},
+	} {
+		for _, way := range []string{"first call", "later call", "captured"} {
+			t.Run(name+"/"+way, func(t *testing.T) {
+				var late [n]time.Duration
+				errs := deviceErrors(t, gpus(t, n), func(_ int, o *host.Options) { o.Timeout = time.Minute }, func(r *rank) error {
+					b, done := r.buffers(n*count, n*count)
+					call := func(op host.Operation) error {
+						op.Send, op.Recv, op.Stream = pointer(b[0]), pointer(b[1]), r
+						return r.Do(&op)
+					}
+					all, other := base(test.collective), base(test.collective)
+					test.change(&other)
+					if way != "first call" {
+						for range 10 { // alike, so that all plans are known
+							if err := errors.Join(call(all), call(other)); err != nil {
+								return fmt.Errorf("calls that are alike: %w", err)
+							}
+						}
+						if err := r.driver.SynchronizeStream(r.ctx, r.stream); err != nil {
+							return err
+						}
+					}
+					if err := r.meet(); err != nil {
+						return err
+					}
+					if r.Rank() == odd {
+						all = other
+					}
+					if way == "captured" {
+						if err := r.driver.BeginCapture(r.ctx, r.stream); err != nil {
+							return err
+						}
+					}
+					began := time.Now()
+					err := call(all)
+					if way == "captured" {
+						graph, ended := r.driver.EndCapture(r.ctx, r.stream)
+						err = errors.Join(err, ended)
+						if ended == nil {
+							err = errors.Join(err, r.driver.DestroyGraph(graph))
+						}
+					}
+					err = errors.Join(err, eventually("the verdict", func() bool { return r.Err() != nil }), r.Err())
+					late[r.Rank()] = time.Since(began)
+					return done(err)
+				})
+				for rank, err := range errs {
+					require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
+					require.NotContains(t, err.Error(), "calls that are alike")
+					require.ErrorContains(t, err, fmt.Sprintf("rank %d called #", odd), "rank %d", rank)
+					require.ErrorContains(t, err, test.collective.String(), "rank %d", rank)
+					require.Less(t, late[rank], 4*time.Second, "rank %d", rank)
+				}
+			})
+		}
+	}
+}
