@@ -264,7 +264,9 @@ func testDissent(t *testing.T, transport string, all, other callOf, known int) {
 		err := c.Do(op)
 		switch all.collective {
 		case plugin.AllReduce, plugin.AllGather, plugin.AllGatherV, plugin.ReduceScatter, plugin.ReduceScatterV, plugin.AllToAll, plugin.AllToAllV, plugin.Barrier:
-			if err == nil { // everybody waits for everybody, so nobody gets away with it
+			// Everybody waits for everybody, so nobody gets away with it; but who gives a
+			// block of another length has received all of its own.
+			if err == nil && !(w.uneven && w.collective == plugin.AllToAllV) {
 				return fmt.Errorf("the call itself ended well: %w", errWrong)
 			}
 		}

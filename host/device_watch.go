@@ -58,6 +58,7 @@ func (d *device) look() {
 		c.fail(c.asymmetric(peer, own, theirs), true)
 	case kind == plugin.FaultLength:
 		d.contradictions() // the peer's message may be another operation's
+		c.compareCalls()
 		own, theirs := d.exec.Compared()
 		c.fail(c.wrongBytes(peer, theirs[0], own[0]), true)
 	case kind == plugin.FaultCounts:
