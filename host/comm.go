@@ -31,6 +31,7 @@ type Communicator struct {
 	topology    *topology.Topology
 	engine      *executor.Engine
 	peerRead    bool // every rank can read every other rank's memory
+	nvlink      bool // every two GPUs of the ranks are joined by NVLink
 	share       *memory.Share
 	device      *device     // nil for host memory
 	control     []io.Closer // every rank's control page

@@ -18,6 +18,17 @@ func ReplaceProcessRead(f func(pid int, here []unix.Iovec, there []unix.RemoteIo
 	return func() { processRead = before }
 }
 
+// ReplaceNVLink puts another function in the place of the one that looks whether two GPUs
+// are joined by NVLink, likewise.
+func ReplaceNVLink(f func(gpu, peer string) (bool, error)) (undo func()) {
+	before := nvlinked
+	nvlinked = f
+	return func() { nvlinked = before }
+}
+
+// NVLink is what this rank's transports are told of it.
+func NVLink(c *Communicator) bool { return c.request(signature{}).NVLink }
+
 // Refused is what a rank's control page says of the call that it refused last.
 func Refused(c *Communicator, rank int) string {
 	return strings.TrimPrefix(c.refusalOf(rank), "; ")

@@ -324,7 +324,10 @@ func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
 	if spins := c.job.options.Spin(); spins >= 0 {
 		c.engine.SetPolicy(executor.Policy{Spins: uint32(spins), Yields: 2000})
 	}
-	return id, c.agreePeerRead(ctx, word, introductions)
+	if err := c.agreePeerRead(ctx, word, introductions); err != nil {
+		return 0, err
+	}
+	return id, c.agreeNVLink(ctx)
 }
 
 // open opens one endpoint of every transport.

@@ -314,7 +314,7 @@ func (c *Communicator) build(key signature) (*prepared, error) {
 func (c *Communicator) request(key signature) plugin.Request {
 	return plugin.Request{
 		Collective: key.collective, DType: key.dtype, Op: key.op, World: c.world,
-		Hosts: len(c.topology.Hosts()), Memory: c.job.memory, Rank: c.rank, PeerRead: c.peerRead,
+		Hosts: len(c.topology.Hosts()), Memory: c.job.memory, Rank: c.rank, PeerRead: c.peerRead, NVLink: c.nvlink,
 		Symmetric: key.symmetric, DeviceCounts: key.counts,
 	}
 }

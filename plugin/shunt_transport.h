@@ -75,6 +75,10 @@ typedef struct shunt_request {
                          count that is negative or reaches past
                          SHUNT_SLOT_SEND_BYTES and SHUNT_SLOT_RECV_BYTES. Older
                          hosts have padding of zeros in its place. */
+  uint32_t nvlink;    /* 1: every two GPUs of the ranks are joined by NVLink, or
+                         are one. What is stored at a peer otherwise goes over
+                         PCIe, which may tear lines apart. Older hosts send a
+                         struct that ends before it. */
 } shunt_request;
 
 /* A named way to do one collective; cost = latency + bytes / bandwidth. */

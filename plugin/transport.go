@@ -78,6 +78,9 @@ type Request struct {
 	Memory     MemoryKind
 	Rank       int  // Prepare only; Supports must not look at it
 	PeerRead   bool // every rank can read every other rank's memory: plans may use SpacePeer
+	// NVLink: every two GPUs of the ranks are joined by NVLink, or are one. What is
+	// stored at a peer otherwise goes over PCIe, which may tear lines apart.
+	NVLink bool
 	// Symmetric: the receive memory of every rank lies at one offset of memory
 	// that all ranks registered as symmetric and that all have mapped, and is
 	// equally long everywhere: plans may use SpacePeerRecv. That the offsets are

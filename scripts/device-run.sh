@@ -37,6 +37,7 @@ tests() {
   part test-device 240 env -C tests/tests/device ./run.test -test.v -test.timeout 230s
   need python || return
   part test-python 120 "$shunt" run -n 2 python3 python/tests/gpu_programs.py all
+  part test-signals 180 "$shunt" run -n "$gpus" python3 python/tests/gpu_signals.py
   part host-time-go 60 env -C tests/host/executor ./run.test -test.run '^$' -test.bench OnAGPU -test.benchmem
   part host-time-c 60 "$shunt" run -n 2 bin/bench_stream
   part host-time-python 60 "$shunt" run -n 2 python3 python/bench/bench_stream.py

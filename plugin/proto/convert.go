@@ -35,7 +35,7 @@ func FromRequest(r plugin.Request) *Request {
 	return &Request{
 		Collective: uint32(r.Collective), Dtype: uint32(r.DType), Op: uint32(r.Op), Bytes: r.Bytes,
 		World: int32(r.World), Hosts: int32(r.Hosts), Memory: uint32(r.Memory), Rank: int32(r.Rank), PeerRead: r.PeerRead,
-		Symmetric: r.Symmetric, DeviceCounts: r.DeviceCounts,
+		Symmetric: r.Symmetric, DeviceCounts: r.DeviceCounts, Nvlink: r.NVLink,
 	}
 }
 
@@ -45,7 +45,7 @@ func ToRequest(m *Request) plugin.Request {
 		Collective: plugin.Collective(m.GetCollective()), DType: plugin.DType(m.GetDtype()), Op: plugin.Op(m.GetOp()),
 		Bytes: m.GetBytes(), World: int(m.GetWorld()), Hosts: int(m.GetHosts()),
 		Memory: plugin.MemoryKind(m.GetMemory()), Rank: int(m.GetRank()), PeerRead: m.GetPeerRead(),
-		Symmetric: m.GetSymmetric(), DeviceCounts: m.GetDeviceCounts(),
+		Symmetric: m.GetSymmetric(), DeviceCounts: m.GetDeviceCounts(), NVLink: m.GetNvlink(),
 	}
 }
 

@@ -29,7 +29,7 @@ func through[M protobuf.Message](t *testing.T, from, to M) M {
 
 var request = plugin.Request{
 	Collective: plugin.AllReduce, DType: plugin.Float8E5m2, Op: plugin.OpPremulSum, Bytes: math.MaxInt64,
-	World: 3, Hosts: 2, Memory: plugin.MemoryKindCuda, Rank: 2, PeerRead: true, Symmetric: true, DeviceCounts: true,
+	World: 3, Hosts: 2, Memory: plugin.MemoryKindCuda, Rank: 2, PeerRead: true, NVLink: true, Symmetric: true, DeviceCounts: true,
 }
 
 func everyFieldPlan(t testing.TB) *plugin.Plan {

@@ -245,6 +245,7 @@ type Request struct {
 	// reads them when it runs: slot arrays holds where. Only asked of transports with
 	// feature device_counts.
 	DeviceCounts  bool `protobuf:"varint,11,opt,name=device_counts,json=deviceCounts,proto3" json:"device_counts,omitempty"`
+	Nvlink        bool `protobuf:"varint,12,opt,name=nvlink,proto3" json:"nvlink,omitempty"` // every two GPUs of the ranks are joined by NVLink, or are one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -352,6 +353,13 @@ func (x *Request) GetSymmetric() bool {
 func (x *Request) GetDeviceCounts() bool {
 	if x != nil {
 		return x.DeviceCounts
+	}
+	return false
+}
+
+func (x *Request) GetNvlink() bool {
+	if x != nil {
+		return x.Nvlink
 	}
 	return false
 }
@@ -1894,7 +1902,7 @@ const file_transport_proto_rawDesc = "" +
 	"\x06memory\x18\x04 \x03(\rR\x06memory\x12\x10\n" +
 	"\x03doc\x18\x05 \x01(\tR\x03doc\x12#\n" +
 	"\rversion_major\x18\x06 \x01(\rR\fversionMajor\x12#\n" +
-	"\rversion_minor\x18\a \x01(\rR\fversionMinor\"\x9d\x02\n" +
+	"\rversion_minor\x18\a \x01(\rR\fversionMinor\"\xb5\x02\n" +
 	"\aRequest\x12\x1e\n" +
 	"\n" +
 	"collective\x18\x01 \x01(\rR\n" +
@@ -1909,7 +1917,8 @@ const file_transport_proto_rawDesc = "" +
 	"\tpeer_read\x18\t \x01(\bR\bpeerRead\x12\x1c\n" +
 	"\tsymmetric\x18\n" +
 	" \x01(\bR\tsymmetric\x12#\n" +
-	"\rdevice_counts\x18\v \x01(\bR\fdeviceCounts\"H\n" +
+	"\rdevice_counts\x18\v \x01(\bR\fdeviceCounts\x12\x16\n" +
+	"\x06nvlink\x18\f \x01(\bR\x06nvlink\"H\n" +
 	"\x0fSupportsRequest\x125\n" +
 	"\arequest\x18\x01 \x01(\v2\x1b.shunt.transport.v1.RequestR\arequest\"f\n" +
 	"\rSupportsReply\x12=\n" +

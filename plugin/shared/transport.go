@@ -36,7 +36,7 @@ func request(r plugin.Request) C.shunt_request {
 		collective:  C.shunt_collective(r.Collective), dtype: C.shunt_dtype(r.DType), op: C.shunt_op(r.Op),
 		bytes: C.int64_t(r.Bytes), world: C.int32_t(r.World), hosts: C.int32_t(r.Hosts),
 		memory: C.shunt_memory_kind(r.Memory), rank: C.int32_t(r.Rank), peer_read: truth(r.PeerRead), symmetric: truth(r.Symmetric),
-		device_counts: truth(r.DeviceCounts),
+		device_counts: truth(r.DeviceCounts), nvlink: truth(r.NVLink),
 	}
 }
 

@@ -1,8 +1,10 @@
 package cudaipc
 
 /*
+#include <stddef.h>
 #include "kernels/layout.h"
 
+enum { offsetof_op = offsetof(shunt_kernel_args, op), offsetof_fenced = offsetof(shunt_kernel_args, fenced) };
 static int64_t region_bytes(int world) { return SHUNT_REGION_BYTES(world); }
 */
 import "C"
@@ -18,6 +20,8 @@ const (
 	channelBlocks = C.SHUNT_CHANNEL_BLOCKS
 
 	directoryOffset = C.SHUNT_OFF_EXPORTS
+
+	fencedShift = 8 * (C.offsetof_fenced - C.offsetof_op) // of the argument that holds op and fenced
 )
 
 // regionBytes is the size of a rank's region.
@@ -68,7 +72,7 @@ func argumentBlock() (base, v, onDevice []argument) {
 		field("timeout", unsafe.Offsetof(a.timeout), unsafe.Sizeof(a.timeout)),
 		field("rank", unsafe.Offsetof(a.rank), unsafe.Sizeof(a.rank)),
 		field("world", unsafe.Offsetof(a.world), unsafe.Sizeof(a.world)),
-		field("op", unsafe.Offsetof(a.op), unsafe.Sizeof(a.op)),
+		field("op", unsafe.Offsetof(a.op), unsafe.Sizeof(a.op)+unsafe.Sizeof(a.fenced)), // fenced is above op
 		field("root", unsafe.Offsetof(a.root), unsafe.Sizeof(a.root)),
 	}
 	for i := range maxRanks {

@@ -146,12 +146,16 @@ const (
 	argSend  = 0
 	argRecv  = 1
 	argBytes = 2
+	argOp    = 8 // and whether lines are fenced
 	argRoot  = 9
 )
 
 // arguments are the fields of shunt_kernel_args, in order.
 func (w writer) arguments(bytes plugin.Reg) []plugin.KernelArg {
-	zero := w.Const(0)
+	zero, op := w.Const(0), int64(w.r.Op)
+	if !w.r.NVLink {
+		op |= 1 << fencedShift
+	}
 	args := []plugin.KernelArg{
 		plugin.Address(w.Send(zero)),
 		plugin.Address(w.Recv(zero)),
@@ -161,7 +165,7 @@ func (w writer) arguments(bytes plugin.Reg) []plugin.KernelArg {
 		plugin.Value(zero, 8), // no deadline of its own: the host's watch aborts
 		plugin.Value(w.Const(int64(w.r.Rank)), 4),
 		plugin.Value(w.Const(int64(w.r.World)), 4),
-		plugin.Value(w.Const(int64(w.r.Op)), 4),
+		plugin.Value(w.Const(op), 4),
 		plugin.Value(w.Slot(plugin.SlotRoot), 4),
 	}
 	for rank := range maxRanks {

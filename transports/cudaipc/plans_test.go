@@ -137,6 +137,40 @@ func TestArgumentsLieWhereTheKernelsExpectThem(t *testing.T) {
 	}
 }
 
+// Whole lines are NVLink's: where some ranks have none between them every kernel of every
+// plan is told, those that only fall back to LL128 too, and the value is the same on all
+// ranks. The emulator shows what becomes of kernels that are not told (TestTornLines).
+func TestLinesAreFencedUnlessAllRanksHaveNVLink(t *testing.T) {
+	require.EqualValues(t, 16, fencedShift)
+	for _, linked := range []bool{false, true} {
+		fenced := func(r plugin.Request, name string) {
+			r.NVLink = linked
+			p, err := (&endpoint{world: r.World, rank: r.Rank}).Prepare(stdcontext.Background(), r, name)
+			require.NoError(t, err, "%s of %s", name, r.Collective)
+			for _, k := range p.Kernels {
+				arg := p.Args[int(k.FirstArg)+argOp]
+				op := p.Consts[int(arg.Value)-plugin.SlotCountOf(p.World)]
+				require.Equal(t, int64(r.Op), op&0xFFFF, "%s of %s", k.Name, name)
+				require.Equal(t, truth(!linked), op>>16, "%s of %s", k.Name, name)
+			}
+		}
+		for _, a := range algorithms {
+			for rank := range a.world() {
+				fenced(request(a.collective, a.world(), rank), a.name)
+			}
+		}
+		for _, c := range copies {
+			r := request(c.collective, algorithm{worlds: c.worlds}.world(), 1)
+			r.Symmetric = true
+			fenced(r, c.name)
+		}
+		for _, c := range []plugin.Collective{plugin.Put, plugin.Signal, plugin.Wait} {
+			fenced(request(c, 3, 1), windowName)
+		}
+		fenced(counted(3, 1), "ll128")
+	}
+}
+
 // counted is a request with counts on the device.
 func counted(world, rank int) plugin.Request {
 	r := request(plugin.AllToAllV, world, rank)

@@ -69,6 +69,7 @@ func goRequest(r *C.shunt_request) plugin.Request {
 		PeerRead:     uintptr(r.struct_size) >= unsafe.Offsetof(r.peer_read)+unsafe.Sizeof(r.peer_read) && r.peer_read != 0,
 		Symmetric:    uintptr(r.struct_size) >= unsafe.Offsetof(r.symmetric)+unsafe.Sizeof(r.symmetric) && r.symmetric != 0,
 		DeviceCounts: uintptr(r.struct_size) >= unsafe.Offsetof(r.device_counts)+unsafe.Sizeof(r.device_counts) && r.device_counts != 0,
+		NVLink:       uintptr(r.struct_size) >= unsafe.Offsetof(r.nvlink)+unsafe.Sizeof(r.nvlink) && r.nvlink != 0,
 	}
 }
 

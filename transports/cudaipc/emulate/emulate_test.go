@@ -146,6 +146,35 @@ func TestAbsentRank(t *testing.T) {
 	}
 }
 
+// Lines that arrive in pieces, as over PCIe: kernels that are told are right, and those
+// that are not are caught, of all that use LL128 or may fall back to it.
+func TestTornLines(t *testing.T) {
+	t.Parallel()
+	program, kernels := compile(t, Build{Types: map[string][]string{"": {"float32"}}})
+	whole := map[string]bool{ // that use no lines
+		"shunt_barrier": true, "shunt_symmetric_begin": true, "shunt_copy": true, "shunt_signal": true, "shunt_window_signal": true,
+		"shunt_all_reduce_delivered_float32": true, "shunt_all_reduce_delivered_any_float32": true, "shunt_reduce_scatter_staged_float32": true,
+	}
+	for _, kernel := range kernels {
+		t.Run(kernel, func(t *testing.T) {
+			t.Parallel()
+			for seed := range seeds(t, 16) {
+				status, output := check(t.Context(), program, "--torn", "--fenced", strconv.Itoa(2+seed%3), strconv.Itoa(seed), "3", kernel)
+				require.Zero(t, status, "seed %d: %s", seed, output)
+			}
+			if whole[kernel] || strings.Contains(kernel, "_ll_") || strings.HasSuffix(kernel, "_ll") {
+				return
+			}
+			for seed := range 240 {
+				if status, _ := check(t.Context(), program, "--torn", strconv.Itoa(2+seed%3), strconv.Itoa(seed), "6", kernel); status != 0 {
+					return
+				}
+			}
+			require.Fail(t, "lines in pieces do it no harm")
+		})
+	}
+}
+
 // Rule 16: a kernel is right where every GPU has place for one block of it, and the next
 // one begins when that has ended.
 func TestRule16OneResidentBlockIsEnough(t *testing.T) {
@@ -203,11 +232,14 @@ func TestRule17WhoHasGivenUpPublishesNothing(t *testing.T) {
 // Kernels from which something is taken that rules 16 and 17 need, and what the emulator
 // then has to say, for one seed of some at least.
 func TestMutantsOfPlacesAndFaultsAreFound(t *testing.T) {
-	const alone, oneBlock = "--alone", "--one-block"
+	const alone, oneBlock, torn = "--alone", "--one-block", "--torn --fenced"
 	for _, m := range []struct {
 		name, file, from, to, source, kernel, mode string
 	}{
 		{"the ends of a pair are served by different blocks", "all_to_all_v.cu", "(block_index() / blocks - a.rank + a.world) % a.world", "(a.rank + block_index() / blocks) % a.world", "all_to_all_v", "shunt_all_to_all_v", oneBlock},
+		{"fenced lines have no fence", "ll128.cuh", "      fence_system();  // release: the warp's words", "      // release: the warp's words", "all_gather", "shunt_all_gather_ll128", torn},
+		{"fenced lines are not loaded anew", "ll128.cuh", "      reload_fenced(l, [&] {", "      if (false) reload_fenced(l, [&] {", "all_gather", "shunt_all_gather_ll128", torn},
+		{"fenced lines of channels are not loaded anew", "channel.cuh", "    reload_fenced(l, [&] {", "    if (false) reload_fenced(l, [&] {", "broadcast", "shunt_broadcast_ll128", torn},
 		{"packets follow a fault", "exchange.cuh", "const u32 fault = round == 0 ? fault_of(a) : 0;\n    u64 outgoing", "const u32 fault = 0;\n    u64 outgoing", "all_gather", "shunt_all_gather_ll", alone},
 		{"packets follow a wait that was given up", "exchange.cuh", "if (!ll_wait_all(a, e, words)) break;", "(void)ll_wait_all(a, e, words);", "all_gather", "shunt_all_gather_ll", alone},
 		{"units follow a fault", "exchange.cuh", "const u32 fault = round == 0 ? fault_of(a) : 0;  // of an earlier kernel", "const u32 fault = 0;", "all_gather", "shunt_all_gather_ll128", alone},
@@ -246,8 +278,9 @@ func TestMutantsOfPlacesAndFaultsAreFound(t *testing.T) {
 			program, kernels := mutant(t, Build{Types: map[string][]string{"": {"float32"}}, Only: strings.Fields(m.source)}, m.file, m.from, m.to)
 			kernels = slices.DeleteFunc(kernels, func(k string) bool { return strings.TrimSuffix(k, "_float32") != m.kernel })
 			require.Len(t, kernels, 1)
-			for seed := range 120 {
-				if status, output := check(t.Context(), program, m.mode, strconv.Itoa(2+seed%3), strconv.Itoa(seed), "4", kernels[0]); status != 0 {
+			for seed := range 240 {
+				arguments := append(strings.Fields(m.mode), strconv.Itoa(2+seed%3), strconv.Itoa(seed), "4", kernels[0])
+				if status, output := check(t.Context(), program, arguments...); status != 0 {
 					t.Logf("found by seed %d: %.300s", seed, output)
 					return
 				}

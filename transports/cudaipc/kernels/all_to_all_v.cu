@@ -54,7 +54,7 @@ struct Ahead {
 // ranks can wait for each other; each lane reads ahead by one unit.
 template <int kLanes>
 __device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, int peer, int lane, int warps, const Flow &out, const Flow &in, const Ahead &ahead) {
-  const Lane l;
+  const Lane l(a);
   Outlet outlet[kLanes] = {Outlet(a, peer, lane, out.bytes)};
   Inlet inlet[kLanes] = {Inlet(a, peer, lane, in.bytes)};
   if (kLanes > 1) {
@@ -293,7 +293,7 @@ __device__ __forceinline__ Ahead send_ahead(const shunt_kernel_args &a, const sh
   if (block_index() >= a.world * channel_blocks(a.world)) return ahead;
   const Service s(a, channel_blocks(a.world));
   if (s.peer == a.rank || m.send_count[s.peer] == 0 || m.send_count[s.peer] >= offered_from(a)) return ahead;
-  const Lane l;
+  const Lane l(a);
   const Flow out(a.send, m.send_displ[s.peer], m.send_count[s.peer], s.warps);
 #pragma unroll 1
   for (int i = 0; i < 2; i++) {

@@ -44,7 +44,7 @@ __device__ __forceinline__ bool broadcast_ll128_body(const shunt_kernel_args &a)
     if (a.rank == a.root && block < kCopyBlocks) copy_bytes(recv, send, a.bytes, block * blockDim.x + threadIdx.x, kCopyBlocks * blockDim.x);
     return true;
   }
-  const Lane l;
+  const Lane l(a);
   const int index = block_index() % owners, owner = (a.root + 1 + index) % a.world, block = block_index() / owners;
   const int lanes = blocks * (blockDim.x >> 5), lane = (threadIdx.x >> 5) * blocks + block;
   const int64_t units = (a.bytes + kUnit - 1) / kUnit;
@@ -94,7 +94,7 @@ __device__ __forceinline__ bool broadcast_ll128_body(const shunt_kernel_args &a)
         const char *credit = own(a) + SHUNT_OFF_CREDIT + channel_word(p, lane);
         while (__any_sync(~0u, unit - load_relaxed(credit) > SHUNT_RING))
           if (__any_sync(~0u, wait.over(p, unit - SHUNT_RING))) return false;
-        ll128_store(l, a.region[p] + out + ring(unit), w, channel_flag(unit, a.bytes));
+        with_store(l, [&](auto store) { store(a.region[p] + out + ring(unit), w, channel_flag(unit, a.bytes)); });
       }
       store_unit<uint8_t>(l, recv, offset(k), a.bytes, w);
     }

@@ -100,7 +100,7 @@ class Outlet {
   }
   __device__ __forceinline__ void put(const Lane &l, word2 w) {
     sent_++;
-    ll128_store(l, slot_ + ring(sent_), w, channel_flag(sent_, bytes_));
+    with_store(l, [&](auto store) { store(slot_ + ring(sent_), w, channel_flag(sent_, bytes_)); });
   }
   // Keeps the count for the next call. Every lane has read it by then. A warp that has
   // given up closes nothing: no call comes after.
@@ -134,6 +134,7 @@ class Inlet {
   __device__ __forceinline__ bool take(const Lane &l, word2 &w) {
     w = load_line(slot_ + ring(received_ + 1));
     if (__any_sync(~0u, l.flag && w.y != next())) return false;
+    reload_fenced(l, [&] { w = load_line(slot_ + ring(received_ + 1)); });
     received_++;
     // The vote needed the loads of the whole warp, so every lane has read its
     // part of the slot before the credit is stored: no fence.

@@ -65,7 +65,7 @@ template <class T, bool kSpread, class Source, class Sink>
 __device__ __forceinline__ bool exchange_ll128(const shunt_kernel_args &a, Source source, Sink sink) {
   u64 *epoch = epoch_of(a, SHUNT_CLASS_LL128);
   const u64 base = *epoch + 1;
-  const Lane l;
+  const Lane l(a);
   const Deal deal(a.bytes);
   const char *send = reinterpret_cast<const char *>(a.send);
   const int64_t out = ll128_offset(a.world, 0, a.rank);
@@ -85,12 +85,14 @@ __device__ __forceinline__ bool exchange_ll128(const shunt_kernel_args &a, Sourc
       if (kSpread || k == 1) lines[k] = load(a.rank + k < a.world ? a.rank + k : a.rank + k - a.world, round);
     }
     if (__any_sync(~0u, fault != SHUNT_FAULT_NONE)) return false;
+    with_store(l, [&](auto store) {
 #pragma unroll
-    for (int k = 1; k < SHUNT_MAX_RANKS; k++) {
-      if (k >= a.world) break;
-      const int p = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
-      ll128_store(l, a.region[p] + slot, kSpread ? lines[k] : lines[1], unit);
-    }
+      for (int k = 1; k < SHUNT_MAX_RANKS; k++) {
+        if (k >= a.world) break;
+        const int p = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
+        store(a.region[p] + slot, kSpread ? lines[k] : lines[1], unit);
+      }
+    });
     return true;
   };
   bool met = true;

@@ -38,7 +38,7 @@ template <class T>
 __device__ __forceinline__ void reduce_ll128_body(const shunt_kernel_args &a) {
   const int blocks = reduce_blocks(a.world), owners = a.world - 1;
   if (block_index() >= owners * blocks) return;
-  const Lane l;
+  const Lane l(a);
   const int index = block_index() % owners, owner = (a.root + 1 + index) % a.world, block = block_index() / owners;
   const int lanes = blocks * (blockDim.x >> 5), lane = (threadIdx.x >> 5) * blocks + block;
   const int64_t units = (a.bytes + kUnit - 1) / kUnit;

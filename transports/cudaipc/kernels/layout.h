@@ -33,7 +33,8 @@ typedef struct shunt_kernel_args {
   uint64_t timeout; /* nanoseconds a wait may last; 0: what the watch says */
   int32_t rank;
   int32_t world;
-  int32_t op;       /* shunt_op */
+  int16_t op;       /* shunt_op */
+  int16_t fenced;   /* 1: lines do not arrive whole, as over PCIe, see ll128.cuh; alike on all ranks */
   int32_t root;     /* root, or peer of send and recv */
   uint64_t region[SHUNT_MAX_RANKS]; /* every rank's region, mapped here; own at [rank] */
 } shunt_kernel_args;

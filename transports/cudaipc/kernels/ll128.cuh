@@ -1,7 +1,9 @@
 // ll128.cuh: the LL128 protocol: lines of 120 bytes of data and an 8-byte flag.
 // A warp stores four lines at once; NVLink delivers a 128-byte line whole, so a
 // line whose flag has arrived has arrived. 94 % of the bytes are data, against
-// 50 % in LL; in return a warp must vote, and PCIe is excluded.
+// 50 % in LL; in return a warp must vote. PCIe may deliver a line in pieces, in any
+// order. Among ranks that do not all have NVLink between them lines are fenced: the flag
+// is stored behind a fence, and the line is loaded anew once its flag is there.
 //
 // A warp moves units of 480 bytes. Units are numbered for ever: number n uses
 // slot n mod 8 of the warp's ring and has the flag n, from 1. A warp may send up
@@ -22,9 +24,10 @@ constexpr int kAhead = 2;
 static_assert(2 * (kAhead + 1) + 2 <= SHUNT_RING, "a slot would be rewritten before it is read");
 
 struct Lane {
-  int offset;  // of this lane's first word within a unit, in bytes
-  bool flag;   // the second word is the flag, not data
-  __device__ __forceinline__ Lane() {
+  int offset;   // of this lane's first word within a unit, in bytes
+  bool flag;    // the second word is the flag, not data
+  bool fenced;  // alike in all lanes, of all ranks
+  __device__ __forceinline__ explicit Lane(const shunt_kernel_args &a) : fenced(a.fenced != 0) {
     const int lane = threadIdx.x & 31;
     offset = (lane >> 3) * 120 + (lane & 7) * 16;
     flag = (lane & 7) == 7;
@@ -56,9 +59,36 @@ __device__ __forceinline__ void store_unit(const Lane &l, char *base, int64_t of
   if (!l.flag) store_word<T>(base, offset + l.offset + 8, length, w.y);
 }
 
-__device__ __forceinline__ void ll128_store(const Lane &l, u64 slot, word2 w, u64 flag) {
-  if (l.flag) w.y = flag;
-  store_line(reinterpret_cast<void *>(slot), w);
+// Runs body(store), where store(slot, words, flag) stores a unit; the whole warp calls it.
+// Which way lines are stored is asked once, not for every peer.
+template <class Body>
+__device__ __forceinline__ void with_store(const Lane &l, Body body) {
+  if (!l.fenced) {
+    body([&](u64 slot, word2 w, u64 flag) {
+      if (l.flag) w.y = flag;
+      store_line(reinterpret_cast<void *>(slot), w);
+    });
+  } else {
+    body([&](u64 slot, word2 w, u64 flag) {
+      if (l.flag) store_relaxed(reinterpret_cast<void *>(slot), w.x);
+      else store_line(reinterpret_cast<void *>(slot), w);
+      __syncwarp();
+      fence_system();  // release: the warp's words of the unit come before its flags
+      if (l.flag) store_relaxed(reinterpret_cast<void *>(slot + 8), flag);
+    });
+  }
+}
+
+// The flags of a unit are there, as the warp has voted. Of lines that are fenced, words may
+// have been loaded before they came: load() loads them anew. The whole warp calls it.
+template <class Load>
+__device__ __forceinline__ void reload_fenced(const Lane &l, Load load) {
+  if (!l.fenced) return;
+  __syncwarp();
+  fence_system();  // acquire: what was stored before the flags is visible from here
+  load();
+  fence_system();  // the whole warp has read the unit before one of it says so
+  __syncwarp();
 }
 
 // Waits for one unit of every peer; w[s] becomes that of rank s, w[own rank] is
@@ -79,7 +109,16 @@ template <class Slot, class Flag, class InVain>
       if (s >= a.world) break;
       if (s != a.rank && l.flag && w[s].y != flag(s)) missing = s;
     }
-    if (!__any_sync(~0u, missing >= 0)) return true;
+    if (!__any_sync(~0u, missing >= 0)) {
+      reload_fenced(l, [&] {
+#pragma unroll
+        for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
+          if (s >= a.world) break;
+          if (s != a.rank) w[s] = load_line(slot(s));
+        }
+      });
+      return true;
+    }
     if (__any_sync(~0u, wait.over(missing < 0 ? 0 : missing, flag(0), in_vain))) return false;
   }
 }

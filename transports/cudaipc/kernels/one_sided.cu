@@ -13,6 +13,9 @@ __device__ __forceinline__ void one_sided_copy(const shunt_kernel_args &a) {
   begin();
   copy_bytes(reinterpret_cast<char *>(a.recv), reinterpret_cast<const char *>(a.send), a.bytes,
              int64_t(block_index()) * blockDim.x + threadIdx.x, int64_t(block_count()) * blockDim.x);
+  // Release: what this thread stored at a peer is there before this kernel ends, and so
+  // before a signal of the next one. A fence of that kernel waits for its own stores alone.
+  fence_system();
 }
 
 // Raises this rank's counter at peer root.

@@ -44,7 +44,7 @@ template <class T, bool kRooted>
 __device__ __forceinline__ bool two_shot_ll128(const shunt_kernel_args &a) {
   u64 *epoch = epoch_of(a, SHUNT_CLASS_LL128);
   const u64 base = *epoch + 1;
-  const Lane l;
+  const Lane l(a);
   const char *send = reinterpret_cast<const char *>(a.send);
   char *recv = reinterpret_cast<char *>(a.recv);
   const bool apart = kRooted && a.world > 2, idle = apart && a.rank == a.root;  // the root owns nothing; this rank is it
@@ -71,12 +71,14 @@ __device__ __forceinline__ bool two_shot_ll128(const shunt_kernel_args &a) {
       if (!apart || p != a.root) lines[k] = load(p, round);
     }
     if (__any_sync(~0u, fault != SHUNT_FAULT_NONE)) return false;
+    with_store(l, [&](auto store) {
 #pragma unroll
-    for (int k = 1; k < SHUNT_MAX_RANKS; k++) {
-      if (k >= a.world) break;
-      const int p = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
-      if (!apart || p != a.root) ll128_store(l, a.region[p] + out + ring(unit), lines[k], unit);
-    }
+      for (int k = 1; k < SHUNT_MAX_RANKS; k++) {
+        if (k >= a.world) break;
+        const int p = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
+        if (!apart || p != a.root) store(a.region[p] + out + ring(unit), lines[k], unit);
+      }
+    });
     return true;
   };
   auto reduce = [&](int64_t round) {
@@ -88,11 +90,13 @@ __device__ __forceinline__ bool two_shot_ll128(const shunt_kernel_args &a) {
 #pragma unroll
     for (int s = 0; s < SHUNT_MAX_RANKS; s++) lines[s] = select(s == a.rank, mine, lines[s]);
     const word2 result = reduce_lines<T>(a, lines);
+    with_store(l, [&](auto store) {
 #pragma unroll
-    for (int p = 0; p < SHUNT_MAX_RANKS; p++) {
-      if (p >= a.world) break;
-      if (p != a.rank && (!kRooted || p == a.root)) ll128_store(l, a.region[p] + result_out + ring(unit), result, unit);
-    }
+      for (int p = 0; p < SHUNT_MAX_RANKS; p++) {
+        if (p >= a.world) break;
+        if (p != a.rank && (!kRooted || p == a.root)) store(a.region[p] + result_out + ring(unit), result, unit);
+      }
+    });
     if (!kRooted || a.rank == a.root) store_unit<T>(l, recv + shards.start(shard_of(a.rank)), deal.offset(round), shards.length(shard_of(a.rank)), result);
     return true;
   };

@@ -67,6 +67,7 @@ static int world;
 static constexpr int64_t kGuard = 256, kBuffers = 24 << 20;
 static shunt_watch watches[SHUNT_MAX_RANKS];
 static bool aborted;
+static int fenced;  // an argument of every kernel
 static void abort_all() {
   aborted = true;
   for (shunt_watch &w : watches) w.abort = 1;
@@ -209,7 +210,7 @@ static void prepare(Call &c, unsigned seed) {
     a.send = uint64_t(p.send), a.recv = uint64_t(p.recv), a.bytes = c.count * size, a.scalar = factor[r];
     a.abort = uint64_t(&watches[r]), a.timeout = c.timeout;
     if (c.from < 0 && r == c.to) a.bytes = c.expected * size;
-    a.rank = r, a.world = world, a.op = c.op, a.root = c.root;
+    a.rank = r, a.world = world, a.fenced = fenced, a.op = c.op, a.root = c.root;
     for (int s = 0; s < world; s++) a.region[s] = uint64_t(emulate::memory(r, s));
     shunt_messages &m = v.messages;
     for (int s = 0; s < world; s++) {
@@ -268,7 +269,7 @@ static emulate::Launch launch(const Call &c, int r, const std::string &name, voi
             else if (v) reinterpret_cast<void (*)(shunt_kernel_args_v)>(f)(p.args);
             else reinterpret_cast<void (*)(shunt_kernel_args)>(f)(p.args.base);
           },
-          // What a put has brought is there for who has waited for a signal only.
+          // What a put has brought is there for who has waited for a signal only; see check.cc.
           [&c, r] {
             if (c.kernel.coll != kCopy && !aborted && c.to < 0 && !has_fault(r)) compare(c, r, "");
           },

@@ -3,7 +3,7 @@
 // that every rank makes one after the other; ranks wait for each other nowhere
 // else, so calls meet the slots, counts and epochs that those before have left.
 //
-//   check [--absent|--abort|--alone|--lengths|--impossible] [--diverged] [--one-block] [--torn] WORLD SEED CALLS KERNEL...
+//   check [--absent|--abort|--alone|--lengths|--impossible] [--diverged] [--one-block] [--torn] [--fenced] WORLD SEED CALLS KERNEL...
 //
 // Kernels that reduce have the dtype in their name. --absent: the last rank makes
 // no call, and the machine must say who waits; --abort: likewise, but the abort
@@ -15,6 +15,7 @@
 // kernel that reads them from device memory.
 // --diverged: a warp's threads see each other's stores at once. --one-block: every GPU has
 // place for one block of a kernel. --torn: lines arrive in pieces of 32 bytes, as over PCIe.
+// --fenced: and kernels are told so.
 #include "calls.h"
 
 // Makes the ends of a message of a call differ. Any of the two may be long, both, or
@@ -199,9 +200,10 @@ int main(int argc, char **argv) {
     diverged = diverged || strcmp(argv[1], "--diverged") == 0;
     one_block = one_block || strcmp(argv[1], "--one-block") == 0;
     torn = torn || strcmp(argv[1], "--torn") == 0;
+    fenced = fenced || strcmp(argv[1], "--fenced") == 0;
     argc--, argv++;
   }
-  if (argc < 5) return fprintf(stderr, "usage: check [--absent|--abort|--alone|--lengths|--impossible] [--diverged] [--one-block] [--torn] WORLD SEED CALLS KERNEL...\n"), 2;
+  if (argc < 5) return fprintf(stderr, "usage: check [--absent|--abort|--alone|--lengths|--impossible] [--diverged] [--one-block] [--torn] [--fenced] WORLD SEED CALLS KERNEL...\n"), 2;
   world = atoi(argv[1]);
   const unsigned seed = atoi(argv[2]);
   const int calls = atoi(argv[3]);
@@ -291,7 +293,8 @@ int main(int argc, char **argv) {
   size_t early = 0, ended = 0;  // launches of ranks that are not late
   for (int r = 0; r < world; r++) {
     if ((absent || abort) && r == world - 1) continue;
-    for (Call &c : program) {
+    for (int i = 0; i < calls; i++) {
+      Call &c = program[i];
       if (&c == program.data() + alone_from && late >> r & 1)
         for (auto *stream : {&streams[r], &streams[world + r]}) stream->push_back({"nothing", 1, 1, {}, [] {}, {}, [&] { return ended == early; }});
       if (c.kernel.coll == kDelivered) {
@@ -308,6 +311,11 @@ int main(int argc, char **argv) {
         if (c.kernel.coll == kWindow) a.recv = a.send + 256, a.send += 8;
         const char *name = c.kernel.coll == kWindow ? "shunt_window_wait" : "shunt_wait";
         streams[r].push_back(launch(*wait, r, name, entry(name)));
+        // What a put has brought is there for who has waited for the signal behind it.
+        if (const Call *before = &c - 1; i > 0 && before->kernel.coll == kCopy)
+          streams[r].back().after = [before, r] {
+            if (!aborted && !has_fault(r)) compare(*before, r, " behind its signal");
+          };
       }
     }
   }

@@ -195,9 +195,9 @@ void start(size_t stream, int rank, const Launch &launch) {
   grids[stream] = std::move(grid);
 }
 
-// A kernel's end makes all that it stored visible.
+// A kernel's end makes nothing of what it stored at peers visible: a fence of a thread
+// of the next kernel may wait for its own stores alone.
 void finish(size_t stream) {
-  drain_rank(grids[stream]->rank);
   if (grids[stream]->launch->after) grids[stream]->launch->after();
   for (auto &b : grids[stream]->blocks)
     for (auto &w : b->warps) warps.erase(std::find(warps.begin(), warps.end(), w.get()));

@@ -211,12 +211,6 @@ bool drain_some(uint64_t n, std::mt19937_64 &random) {
   return any;
 }
 
-void drain_rank(int rank) {
-  for (Store *s : under_way)
-    if (s->rank == rank) drain(s);
-  prune(under_way);
-}
-
 int64_t held_back() { return total; }
 
 std::string describe(const void *p) {
@@ -279,7 +273,7 @@ static void load_at(const void *p, void *v, int bytes, bool alone) {
   after_load(from, bytes);
 }
 void load(const void *p, void *v, int bytes) { load_at(p, v, bytes, true); }
-void load_line(const void *p, void *v) { load_at(p, v, 16, false); }
+void load_line(const void *p, void *v) { load_at(p, v, 16, line_bytes < 128); }
 
 static Store *store_at(const void *p, const void *v, int bytes) {
   changes();

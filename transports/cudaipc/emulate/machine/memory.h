@@ -37,9 +37,8 @@ void move_stores(Stores &from, Stores &to);
 void copy_stores(const Stores &from, Stores &to);
 void end_turn();
 
-// Makes some stores visible, of all ranks or of one; false if none was under way.
+// Makes some stores visible; false if none was under way.
 bool drain_some(uint64_t n, std::mt19937_64 &random);
-void drain_rank(int rank);
 int64_t held_back();
 
 // Where an address lies.
