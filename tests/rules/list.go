@@ -23,6 +23,7 @@ const (
 	inExecutor    = "host/executor"
 	inDevice      = "tests/device"
 	inHost        = "host"
+	inEmulate     = "transports/cudaipc/emulate"
 )
 
 // List is every rule, in order. Tests about graphs, streams and devices run on
@@ -43,6 +44,8 @@ var List = []Rule{
 	{13, "Scratch is reused only under back-pressure.", []Test{{inRules, "TestRule13ScratchIsReusedUnderBackPressure"}, {inShm, "TestRule13CreditsBoundScratchReuse"}, {inAlgorithm, "TestRule13CreditsBoundScratchReuse"}}},
 	{14, "Teardown never fails upward.", []Test{{inRules, "TestRule14TeardownNeverFailsUpward"}}},
 	{15, "Cleanup on every path.", []Test{{inRules, "TestRule15CleanupOnEveryPath"}}},
+	{16, "One resident block per GPU is enough.", []Test{{inEmulate, "TestRule16OneResidentBlockIsEnough"}, {inEmulate, "TestRule16AmongManyRanks"}}},
+	{17, "A kernel that has given up publishes nothing.", []Test{{inEmulate, "TestRule17WhoHasGivenUpPublishesNothing"}}},
 }
 
 // Mutation is an edit that breaks a rule.

@@ -118,4 +118,18 @@ var Mutations = []Mutation{
 		New:   `			c.logger.Debug("left open")`,
 		Guard: Test{inRules, "TestRule15CleanupOnEveryPath"},
 	},
+	{
+		Rule: 16, Why: "the two ends of a pair are served by blocks of different numbers",
+		File:  "transports/cudaipc/kernels/all_to_all_v.cu",
+		Old:   `peer((block_index() / blocks - a.rank + a.world) % a.world)`,
+		New:   `peer((a.rank + block_index() / blocks) % a.world)`,
+		Guard: Test{inEmulate, "TestRule16OneResidentBlockIsEnough"},
+	},
+	{
+		Rule: 17, Why: "packets follow a wait that was given up",
+		File:  "transports/cudaipc/kernels/exchange.cuh",
+		Old:   `if (!ll_wait_all(a, e, words)) break;`,
+		New:   `(void)ll_wait_all(a, e, words);`,
+		Guard: Test{inEmulate, "TestRule17WhoHasGivenUpPublishesNothing"},
+	},
 }
