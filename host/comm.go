@@ -35,6 +35,7 @@ type Communicator struct {
 	share       *memory.Share
 	device      *device     // nil for host memory
 	control     []io.Closer // every rank's control page
+	loaded      []*Loaded   // the transports as the communicator found them
 	attached    []*attached
 	timeout     time.Duration
 	logger      *slog.Logger
@@ -52,6 +53,7 @@ type Communicator struct {
 	registrations int
 	symmetric     symmetricRanges
 	scratch       arguments
+	inFlight      []call // of a group
 	repeats       [quickShapes]repeated
 	latest        latest
 	signatures    signatures
@@ -233,6 +235,7 @@ func (c *Communicator) ran(what string, err error) error {
 		c.unchecked = c.unchecked[:0]
 		return c.explainFailure(what, err)
 	}
+	c.inFlight = nil
 	if len(c.unchecked) > 0 {
 		c.compareMessages()
 		return c.usable(what)
@@ -271,13 +274,20 @@ func (call *call) recordedType() uint32 {
 // explainFailure turns the executor's error into the one users see, and makes
 // the communicator fail for every rank.
 func (c *Communicator) explainFailure(what string, err error) error {
+	var detail *executor.Failure
 	if f := c.failure.Load(); f != nil {
+		if errors.As(err, &detail) && detail.Stuck {
+			f = &plugin.Error{Code: f.Code, Rank: f.Rank, Cause: f, Message: f.Message + "; and " + c.nativeFailed(detail)}
+		}
 		return c.failed(what, f)
 	}
-	var detail *executor.Failure
 	reason := &plugin.Error{Code: plugin.CodeOf(err), Rank: c.rank, Message: err.Error(), Cause: err}
-	if errors.As(err, &detail) && detail.Code == plugin.Timeout {
-		reason = c.noAnswer(detail.Rank)
+	switch {
+	case !errors.As(err, &detail):
+	case detail.Native:
+		reason.Message = fmt.Sprintf("rank %d: %s", c.rank, c.nativeFailed(detail))
+	case detail.Code == plugin.Timeout:
+		reason = c.noAnswer(detail.Rank, c.where(detail))
 		reason.Cause = err
 	}
 	if detail != nil && detail.Code == plugin.Mismatch {
@@ -296,9 +306,13 @@ func (c *Communicator) explainFailure(what string, err error) error {
 	return c.failed(what, c.failure.Load())
 }
 
-// noAnswer is the timeout of a rank that waited for peer, as all ranks are told it.
-func (c *Communicator) noAnswer(peer int) *plugin.Error {
+// noAnswer is the timeout of a rank that waited for peer, as all ranks are told it;
+// where says in which step, if that is known.
+func (c *Communicator) noAnswer(peer int, where string) *plugin.Error {
 	reason := &plugin.Error{Code: plugin.Timeout, Rank: c.rank, Message: fmt.Sprintf("rank %d had no answer from %s for %v", c.rank, c.peerName(peer), c.timeout)}
+	if where != "" {
+		reason.Message += " " + where
+	}
 	if peer >= 0 && peer < c.world {
 		reason.Rank = peer
 		reason.Message += fmt.Sprintf("; that rank %s, rank %d %s", c.state(peer), c.rank, c.state(c.rank))
@@ -371,6 +385,16 @@ func (c *Communicator) named(what string, err error) error {
 // deadline bounds a call that talks to peers over the rendezvous store.
 func (c *Communicator) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, c.timeout, plugin.Errorf(plugin.Timeout, "no agreement within %v", c.timeout))
+}
+
+// transportTime bounds what transports do before the ranks agree about it: two thirds of
+// what is left, so that the other ranks still hear which transport does not answer.
+func transportTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, bounded := ctx.Deadline()
+	if !bounded {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Until(deadline)*2/3)
 }
 
 // Abort makes the communicator fail here and on every peer: operations in

@@ -65,7 +65,7 @@ func (d *device) look() {
 		own, theirs := d.exec.Compared()
 		c.fail(c.impossibleCount(peer, own, theirs), true)
 	default:
-		c.fail(c.noAnswer(peer), true)
+		c.fail(c.noAnswer(peer, ""), true)
 	}
 }
 

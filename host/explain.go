@@ -27,7 +27,9 @@ func (c *Communicator) ExplainSymmetric(collective plugin.Collective, dtype plug
 }
 
 func (c *Communicator) explain(key signature, bytes int64) (selector.Explanation, error) {
-	choice, err := c.choose(key)
+	ctx, cancel := c.deadline(c.job.ctx)
+	defer cancel()
+	choice, err := c.choose(ctx, key)
 	if err != nil {
 		return selector.Explanation{}, err
 	}

@@ -153,6 +153,7 @@ func (c *Communicator) runGroup(operations []Operation, patience time.Duration) 
 		return ended, nil
 	}
 	c.publish(&remaining[0])
+	c.inFlight = remaining
 	pausing, err := c.engine.RunGroupFor(launches, c.timeout, patience)
 	if pausing {
 		return paused, nil

@@ -30,6 +30,7 @@ type attached struct {
 	base     uint32         // of the endpoint's regions in the executor's table
 	scratch  *plugin.Region // region of role scratch, if the transport has one
 	mappings []io.Closer    // every rank's regions, mapped here
+	stuck    string         // a function of the endpoint that has not returned, for the error of closing it
 }
 
 func (a *attached) close() error {
@@ -38,11 +39,7 @@ func (a *attached) close() error {
 		err = errors.Join(err, m.Close())
 	}
 	a.mappings = nil
-	if a.endpoint != nil {
-		err = errors.Join(err, a.endpoint.Close())
-		a.endpoint = nil
-	}
-	return err
+	return errors.Join(err, a.closeEndpoint())
 }
 
 // Init joins the job and returns the communicator of all its ranks. It is
@@ -93,7 +90,9 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 	}
 	j.ctx, j.cancel = context.WithCancelCause(context.Background())
 	j.place.Rank = config.Rank
-	j.loaded, err = loadAll(joinCtx, specs(o, options, logger), logger)
+	loadCtx, cancelLoad := transportTime(joinCtx)
+	defer cancelLoad()
+	j.loaded, err = loadAll(loadCtx, specs(o, options, logger), logger)
 	if err == nil && o.Memory == plugin.MemoryKindCuda {
 		if j.gpu, err = openGPU(o, config.Rank, os.Getenv); err == nil {
 			j.place.GPUs = []topology.GPU{j.gpu.place()}
@@ -230,8 +229,11 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	if err = c.engine.SetFlights(j.options.Records()); err != nil {
 		return nil, err
 	}
+	reviveCtx, cancel := transportTime(ctx)
+	defer cancel()
 	var failed error // agreed on below
-	if j.gpu != nil {
+	c.loaded, failed = j.revive(reviveCtx)
+	if j.gpu != nil && failed == nil {
 		c.device, failed = newDevice(c)
 	}
 	j.watch(c)
@@ -255,7 +257,7 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 		}
 		alone = c.device.alone()
 	}
-	if err := c.group.Agree(ctx, "plans "+label, c.prepareAlone(alone...)); err != nil {
+	if err := c.group.Agree(ctx, "plans "+label, c.prepareAlone(ctx, alone...)); err != nil {
 		return nil, c.named("init", err)
 	}
 	if err := c.compareChoices(ctx, "choices "+label); err != nil {
@@ -271,8 +273,8 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 // transports and finds out whether they can read each other's memory. It returns
 // the communicator's number.
 func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
-	names := make([]string, len(c.job.loaded))
-	for i, l := range c.job.loaded {
+	names := make([]string, len(c.loaded))
+	for i, l := range c.loaded {
 		names[i] = l.Info.Name + " " + l.Info.Version
 	}
 	mine := introduction{
@@ -332,7 +334,9 @@ func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
 
 // open opens one endpoint of every transport.
 func (c *Communicator) open(ctx context.Context, id uint64) error {
-	for _, l := range c.job.loaded {
+	ctx, cancel := transportTime(ctx)
+	defer cancel()
+	for _, l := range c.loaded {
 		if !slices.Contains(l.Info.Memory, c.job.memory) {
 			continue
 		}

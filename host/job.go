@@ -32,10 +32,11 @@ type job struct {
 	timeout time.Duration
 	checks  bool // SHUNT_CHECK: compare every collective across ranks
 	logger  *slog.Logger
-	loaded  []*Loaded
 	table   *selector.Table
 
+	reviving sync.Mutex
 	mu       sync.Mutex
+	loaded   []*Loaded
 	members  map[*Communicator]bool
 	refs     int
 	watchers sync.WaitGroup
@@ -47,10 +48,50 @@ func (j *job) start() {
 	go j.watchPeers()
 	go j.watchStalls()
 	for _, l := range j.loaded {
-		if l.client != nil {
-			j.watchers.Add(1)
-			go j.watchPlugin(l)
+		j.watchIfProcess(l)
+	}
+}
+
+// transports are the transports as they are loaded now.
+func (j *job) transports() []*Loaded {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.loaded)
+}
+
+// revive starts the plugins again whose process has died, so that a communicator made
+// after that works, and returns all transports. Older communicators keep what they had.
+func (j *job) revive(ctx context.Context) ([]*Loaded, error) {
+	j.reviving.Lock()
+	defer j.reviving.Unlock()
+	for i, l := range j.transports() {
+		if l.client == nil || l.client.Err() == nil {
+			continue
 		}
+		again, err := Load(ctx, l.Spec, j.logger)
+		if err != nil {
+			return j.transports(), plugin.Errorf(plugin.CodeOf(err), "transport %s died (%v) and could not be started again: %w", l.Info.Name, l.client.Err(), err)
+		}
+		if again.Info.Name != l.Info.Name || again.Info.Version != l.Info.Version || again.Info.Features != l.Info.Features {
+			err := plugin.Errorf(plugin.PluginRejected, "transport %s died and its binary has changed since: it was version %s, and is %s version %s now",
+				l.Info.Name, l.Info.Version, again.Info.Name, again.Info.Version)
+			return j.transports(), errors.Join(err, again.Close())
+		}
+		j.mu.Lock()
+		j.loaded[i] = again
+		j.mu.Unlock()
+		j.logger.Warn("transport started again", "transport", l.Info.Name, "pid", again.PID(), "died", l.PID())
+		j.watchIfProcess(again)
+		_ = l.Close() // it is dead: this collects what is left of it
+	}
+	return j.transports(), nil
+}
+
+// watchIfProcess has the communicators fail when a plugin's process dies.
+func (j *job) watchIfProcess(l *Loaded) {
+	if l.client != nil {
+		j.watchers.Add(1)
+		go j.watchPlugin(l)
 	}
 }
 
@@ -167,7 +208,7 @@ func (c *Communicator) local(f bootstrap.Failure) *plugin.Error {
 // member reports whether a rank of the job belongs to the communicator.
 func (c *Communicator) member(jobRank int) bool { return slices.Contains(c.ranks, jobRank) }
 
-// watchPlugin fails every communicator when a plugin's process ends.
+// watchPlugin fails every communicator that uses a plugin's process when that ends.
 func (j *job) watchPlugin(l *Loaded) {
 	defer j.watchers.Done()
 	select {
@@ -178,6 +219,9 @@ func (j *job) watchPlugin(l *Loaded) {
 		}
 		j.logger.Warn("transport lost", "transport", l.Info.Name, "pid", l.PID(), "reason", l.client.Err())
 		j.each(func(c *Communicator) {
+			if !slices.Contains(c.loaded, l) { // it has the plugin's next process
+				return
+			}
 			c.fail(&plugin.Error{
 				Code: plugin.PluginDied, Rank: c.rank, Cause: l.client.Err(),
 				Message: fmt.Sprintf("rank %d lost its transport %s: %v", c.rank, l.Info.Name, l.client.Err()),

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/shunt-ccl/shunt/host/internal/guard"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/plugin/process"
 	"github.com/shunt-ccl/shunt/plugin/shared"
@@ -137,6 +138,7 @@ type Loaded struct {
 	Transport plugin.Transport
 	Info      plugin.Info
 	client    *process.Client // process carrier only
+	logger    *slog.Logger    // nil: none
 }
 
 // PID is the plugin's process, or 0 for the other carriers.
@@ -149,7 +151,7 @@ func (l *Loaded) PID() int {
 
 // Load loads one transport. Close releases it.
 func Load(ctx context.Context, spec Spec, logger *slog.Logger) (*Loaded, error) {
-	l := &Loaded{Spec: spec}
+	l := &Loaded{Spec: spec, logger: logger}
 	switch spec.Carrier {
 	case Builtin:
 		registry.Lock()
@@ -158,13 +160,13 @@ func Load(ctx context.Context, spec Spec, logger *slog.Logger) (*Loaded, error) 
 		if !ok {
 			return nil, plugin.Errorf(plugin.PluginRejected, "no builtin transport %q; this binary has %s", spec.Target, orNone(Registered()))
 		}
-		l.Transport = t
+		l.Transport = guard.New(t, spec.String())
 	case Shared:
-		t, err := shared.Open(spec.Target, logger)
+		t, err := guard.Call(ctx, spec.String(), "load", func() (plugin.Transport, error) { return shared.Open(spec.Target, logger) })
 		if err != nil {
 			return nil, err
 		}
-		l.Transport = t
+		l.Transport = guard.New(t, spec.String())
 	case Process:
 		client, err := process.Start(ctx, process.Config{Path: spec.Target, SHA256: spec.SHA256, Logger: logger})
 		if err != nil {
@@ -178,6 +180,22 @@ func Load(ctx context.Context, spec Spec, logger *slog.Logger) (*Loaded, error) 
 		return nil, errors.Join(plugin.Errorf(plugin.PluginRejected, "%s: %w", spec, err), l.Close())
 	}
 	return l, nil
+}
+
+// Ask is the transport's Supports with a deadline, and with an error where it does not
+// answer in time or its answer breaks the contract.
+func (l *Loaded) Ask(ctx context.Context, req plugin.Request) (plugin.Support, error) {
+	a, ok := l.Transport.(interface {
+		Ask(context.Context, plugin.Request) (plugin.Support, error)
+	})
+	if !ok {
+		return l.Transport.Supports(req), nil
+	}
+	support, err := a.Ask(ctx, req)
+	if err != nil && l.logger != nil {
+		l.logger.Warn("a transport's answer to supports is unusable", "transport", l.Info.Name, "collective", req.Collective.String(), "error", err)
+	}
+	return support, err
 }
 
 // Close ends a plugin's process; the other carriers have nothing to release.

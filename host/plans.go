@@ -184,7 +184,9 @@ func (c *Communicator) prepare(key signature, call *call) (*prepared, error) {
 	c.publish(call)
 	c.engine.Announce()
 	c.engine.NoteCall()
-	p, err := c.build(key)
+	ctx, cancel := c.deadline(c.job.ctx)
+	p, err := c.build(ctx, key)
+	cancel()
 	mine := c.ask(call)
 	if err != nil {
 		mine.Code, mine.Message = plugin.CodeOf(err), err.Error()
@@ -264,7 +266,12 @@ func (c *Communicator) compare(mine asked) error {
 	for rank, answer := range answers {
 		var a asked
 		if err := json.Unmarshal(answer, &a); err == nil && a.Code != plugin.OK {
-			return &plugin.Error{Code: a.Code, Rank: rank, Message: fmt.Sprintf("%s on rank %d: %s", what, rank, a.Message)}
+			reason := &plugin.Error{Code: a.Code, Rank: rank, Message: fmt.Sprintf("%s on rank %d: %s", what, rank, a.Message)}
+			if a.Code == plugin.Timeout || a.Code == plugin.PluginDied { // a transport that does not answer will not do so later either
+				c.fail(reason, false)
+				return c.failed(what, reason)
+			}
+			return reason
 		}
 		choices[rank] = choice{mine.String(), a.Choice, a.Offers}
 	}
@@ -292,14 +299,16 @@ func (c *Communicator) reportAbsent(mine asked) {
 
 // build asks every transport for algorithms and prepares the plan of each one
 // that the choice may pick.
-func (c *Communicator) build(key signature) (*prepared, error) {
-	choice, err := c.choose(key)
+func (c *Communicator) build(ctx context.Context, key signature) (*prepared, error) {
+	ctx, cancel := transportTime(ctx)
+	defer cancel()
+	choice, err := c.choose(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	p := &prepared{choice: choice}
 	for _, candidate := range choice.Candidates() {
-		program, err := c.load(key, candidate)
+		program, err := c.load(ctx, key, candidate)
 		if err != nil {
 			p.free()
 			return nil, err
@@ -320,13 +329,16 @@ func (c *Communicator) request(key signature) plugin.Request {
 }
 
 // choose compiles the choice among every transport's algorithms.
-func (c *Communicator) choose(key signature) (*selector.Choice, error) {
+func (c *Communicator) choose(ctx context.Context, key signature) (*selector.Choice, error) {
 	req := c.request(key)
 	var candidates []selector.Candidate
 	rejections := map[string]string{}
 	for i, a := range c.attached {
 		name := a.loaded.Info.Name
-		support := a.supports(withoutRank(req))
+		support, err := a.supports(ctx, withoutRank(req))
+		if err != nil {
+			return nil, err
+		}
 		for _, alg := range support.Algorithms {
 			candidates = append(candidates, selector.Candidate{Transport: name, Endpoint: i, Algorithm: alg, Qualified: name + "/" + alg.Name})
 		}
@@ -334,7 +346,9 @@ func (c *Communicator) choose(key signature) (*selector.Choice, error) {
 			rejections[name] = support.Reason
 		}
 		if !req.Symmetric {
-			c.missingSymmetric(req, a, support, rejections)
+			if err := c.missingSymmetric(ctx, req, a, support, rejections); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return c.job.table.Compile(req, candidates, rejections)
@@ -342,39 +356,52 @@ func (c *Communicator) choose(key signature) (*selector.Choice, error) {
 
 // missingSymmetric notes what a transport would offer besides, if receive memory
 // were symmetric.
-func (c *Communicator) missingSymmetric(req plugin.Request, a *attached, offered plugin.Support, rejections map[string]string) {
+func (c *Communicator) missingSymmetric(ctx context.Context, req plugin.Request, a *attached, offered plugin.Support, rejections map[string]string) error {
 	if c.device == nil || !promised(req.Collective) {
-		return
+		return nil
 	}
 	req.Symmetric = true
-	for _, alg := range a.supports(withoutRank(req)).Algorithms {
+	support, err := a.supports(ctx, withoutRank(req))
+	if err != nil {
+		return err
+	}
+	for _, alg := range support.Algorithms {
 		same := func(o plugin.Algorithm) bool { return o.Name == alg.Name }
 		if !slices.ContainsFunc(offered.Algorithms, same) {
 			rejections[a.loaded.Info.Name+"/"+alg.Name] = "needs receive memory that is registered as symmetric"
 		}
 	}
+	return nil
 }
 
 // supports is what a transport offers for a request, and the generic algorithms
 // over its scratch. Those serve what it leaves to them, but where ranks are on
-// several hosts they reach no further than the transport says it does.
-func (a *attached) supports(req plugin.Request) plugin.Support {
-	if req.DeviceCounts { // the generic algorithms know the host's alone
-		if a.loaded.Info.Features&plugin.FeatureDeviceCounts == 0 {
-			return plugin.Support{Reason: "it takes no counts from device memory"}
-		}
-		return a.loaded.Transport.Supports(req)
+// several hosts they reach no further than the transport says it does. An answer that
+// breaks the contract counts as no; that there is none is an error.
+func (a *attached) supports(ctx context.Context, req plugin.Request) (plugin.Support, error) {
+	if req.DeviceCounts && a.loaded.Info.Features&plugin.FeatureDeviceCounts == 0 {
+		return plugin.Support{Reason: "it takes no counts from device memory"}, nil
 	}
-	support := a.loaded.Transport.Supports(req)
+	support, err := a.loaded.Ask(ctx, req)
+	switch plugin.CodeOf(err) {
+	case plugin.OK:
+	case plugin.Timeout, plugin.Aborted, plugin.PluginDied, plugin.Closed:
+		return plugin.Support{}, err
+	default:
+		support = plugin.Support{Reason: "its answer is unusable: " + err.Error()}
+	}
+	if req.DeviceCounts { // the generic algorithms know the host's alone
+		return support, nil
+	}
 	if a.scratch == nil || (req.Hosts > 1 && len(support.Algorithms) == 0) {
-		return support
+		return support, nil
 	}
 	generic := algorithm.Supports(req, a.scratch.Bytes)
 	support.Algorithms = append(append([]plugin.Algorithm(nil), support.Algorithms...), generic.Algorithms...)
 	if support.Reason == "" {
 		support.Reason = generic.Reason
 	}
-	return support
+	return support, nil
 }
 
 func withoutRank(req plugin.Request) plugin.Request {
@@ -383,7 +410,7 @@ func withoutRank(req plugin.Request) plugin.Request {
 }
 
 // load prepares one candidate's plan and gives it to the executor.
-func (c *Communicator) load(key signature, candidate selector.Candidate) (program, error) {
+func (c *Communicator) load(ctx context.Context, key signature, candidate selector.Candidate) (program, error) {
 	a := c.attached[candidate.Endpoint]
 	req := c.request(key)
 	var plan *plugin.Plan
@@ -391,8 +418,6 @@ func (c *Communicator) load(key signature, candidate selector.Candidate) (progra
 	if algorithm.IsGeneric(candidate.Algorithm.Name) && a.scratch != nil {
 		plan, err = algorithm.Plan(req, candidate.Algorithm.Name, a.scratch.ID, a.scratch.Bytes)
 	} else {
-		ctx, cancel := context.WithTimeout(c.job.ctx, c.timeout)
-		defer cancel()
 		plan, err = a.endpoint.Prepare(ctx, req, candidate.Algorithm.Name)
 	}
 	if err != nil {

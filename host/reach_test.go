@@ -34,7 +34,10 @@ func TestGenericAlgorithmsReachAsFarAsTheTransport(t *testing.T) {
 	} {
 		req := plugin.Request{Collective: plugin.AllReduce, DType: plugin.Float32, World: 4, Hosts: test.hosts, Memory: plugin.MemoryKindHost}
 		a := &attached{loaded: &Loaded{Transport: offering{test.support}}, scratch: &plugin.Region{Bytes: 16 << 20}}
-		got := a.supports(req)
+		got, err := a.supports(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
 		var names []string
 		for _, algorithm := range got.Algorithms {
 			names = append(names, algorithm.Name)
@@ -43,7 +46,7 @@ func TestGenericAlgorithmsReachAsFarAsTheTransport(t *testing.T) {
 			t.Errorf("%+v on %d hosts: %v, reason %q", test.support, test.hosts, names, got.Reason)
 		}
 		a.scratch = nil
-		if got := a.supports(req); len(got.Algorithms) != len(test.support.Algorithms) {
+		if got, err := a.supports(t.Context(), req); err != nil || len(got.Algorithms) != len(test.support.Algorithms) {
 			t.Errorf("%+v without scratch: %v", test.support, got.Algorithms)
 		}
 	}

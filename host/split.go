@@ -57,8 +57,9 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 }
 
 // Shrink makes a new communicator of the ranks that are still there, after a
-// peer's death or an abort. Every survivor calls it; the old communicator is
-// then only good for Close. Ranks keep their order.
+// peer's death, a plugin's, or an abort. Every survivor calls it; the old communicator
+// is then only good for Close. Ranks keep their order, and plugins whose process has died
+// are started again.
 func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
@@ -72,10 +73,11 @@ func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
 			ranks[i] = c.ranks[rank]
 		}
 		comm, err := newCommunicator(ctx, c.job, label, ranks)
-		if err == nil || plugin.CodeOf(err) != plugin.PeerDied || ctx.Err() != nil {
+		code := plugin.CodeOf(err)
+		if err == nil || (code != plugin.PeerDied && code != plugin.PluginDied) || ctx.Err() != nil {
 			return comm, err
 		}
-		// Somebody died meanwhile. The store tells all survivors the same, so
-		// all of them try again.
+		// A rank or a plugin died meanwhile. The store tells all survivors the
+		// same, so all of them try again.
 	}
 }

@@ -50,7 +50,7 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 	defer release()
 	ctx, cancel := c.deadline(ctx)
 	defer cancel()
-	a, err := c.windowTransport()
+	a, err := c.windowTransport(ctx)
 	var id uint32
 	if a != nil {
 		id = c.freeWindow() - a.base
@@ -79,7 +79,7 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 	}
 	w.mappings, err = c.mapRegions(ctx, tag, a.base, []plugin.Region{mine})
 	if err == nil {
-		err = c.group.Agree(ctx, tag+" plans", c.prepareOneSided())
+		err = c.group.Agree(ctx, tag+" plans", c.prepareOneSided(ctx))
 	}
 	if err != nil {
 		w.unmap()
@@ -140,13 +140,20 @@ func (c *Communicator) freeWindow() uint32 {
 
 // windowTransport is the first transport that allocates buffers which its own
 // one-sided plans, or the generic ones, can reach.
-func (c *Communicator) windowTransport() (*attached, error) {
+func (c *Communicator) windowTransport(ctx context.Context) (*attached, error) {
 	for _, a := range c.attached {
 		if a.loaded.Info.Features&plugin.FeatureBuffers == 0 {
 			continue
 		}
 		put := c.request(signatureOf(plugin.Put, plugin.Uint8, plugin.OpSum))
-		if a.scratch != nil || len(a.loaded.Transport.Supports(withoutRank(put)).Algorithms) > 0 {
+		if a.scratch != nil {
+			return a, nil
+		}
+		support, err := a.supports(ctx, withoutRank(put))
+		if err != nil {
+			return nil, err
+		}
+		if len(support.Algorithms) > 0 {
 			return a, nil
 		}
 	}
@@ -155,20 +162,20 @@ func (c *Communicator) windowTransport() (*attached, error) {
 
 // prepareOneSided prepares what put, get, signal and wait need, so that none
 // of them ever needs an agreement.
-func (c *Communicator) prepareOneSided() error {
-	return c.prepareAlone(plugin.Put, plugin.Get, plugin.Signal, plugin.Wait)
+func (c *Communicator) prepareOneSided(ctx context.Context) error {
+	return c.prepareAlone(ctx, plugin.Put, plugin.Get, plugin.Signal, plugin.Wait)
 }
 
 // prepareAlone prepares point-to-point signatures of every element size; the
 // caller agrees with the other ranks afterwards.
-func (c *Communicator) prepareAlone(collectives ...plugin.Collective) error {
+func (c *Communicator) prepareAlone(ctx context.Context, collectives ...plugin.Collective) error {
 	for _, collective := range collectives {
 		for _, dtype := range []plugin.DType{plugin.Uint8, plugin.Float16, plugin.Float32, plugin.Float64} {
 			key := signatureOf(collective, dtype, plugin.OpSum)
 			if c.signatures.lookup(key) != nil {
 				continue
 			}
-			p, err := c.build(key)
+			p, err := c.build(ctx, key)
 			if err != nil {
 				return err
 			}

@@ -41,20 +41,29 @@ func Errorf(code Code, format string, args ...any) error {
 }
 
 // CodeOf is the code of the first Error in err's tree, OK for nil and Internal
-// for an error that carries none.
+// for an error that carries none, or none of the table.
 func CodeOf(err error) Code {
 	if err == nil {
 		return OK
 	}
 	var e *Error
 	if errors.As(err, &e) {
-		return e.Code
+		return e.Code.known()
 	}
 	var c Code
 	if errors.As(err, &c) {
-		return c
+		return c.known()
 	}
 	return Internal
+}
+
+// known is the code itself, or Internal for one outside the table; an error is
+// never OK.
+func (v Code) known() Code {
+	if v <= OK || v > Internal {
+		return Internal
+	}
+	return v
 }
 
 func nameOf[T ~int32 | ~uint16 | ~uint32 | ~uint64](names map[T]string, v T) string {

@@ -90,6 +90,9 @@ typedef struct shunt_algorithm {
   double bandwidth;  /* bytes per microsecond */
 } shunt_algorithm;
 
+/* In count of shunt_support: supports itself failed, and reason says why. */
+#define SHUNT_SUPPORTS_FAILED UINT32_MAX
+
 /* The answer to supports: algorithms, best first, or a reason. The host zeroes
  * it before the call. */
 typedef struct shunt_support {
@@ -112,11 +115,12 @@ typedef struct shunt_open_config {
   int32_t world;
   int32_t device; /* CUDA ordinal, or -1 */
   uint32_t count_options;
-  const shunt_option *options; /* valid during the call */
+  const shunt_option *options; /* SHUNT_<NAME>_<KEY>, by KEY in lower case; valid during the call */
 } shunt_open_config;
 
 /* Lets a peer map a region. fd is owned by whoever made the handle; the
- * receiver duplicates it. generation is never 0. */
+ * receiver duplicates it. generation is never 0. The descriptor of kind memfd is
+ * a memfd that is, or can be, sealed against shrinking; other files are refused. */
 typedef struct shunt_handle {
   shunt_handle_kind kind;
   int32_t fd; /* -1: none */
@@ -229,7 +233,10 @@ typedef struct shunt_arg {
   uint16_t bytes; /* 1, 2, 4 or 8 */
 } shunt_arg;
 
-/* function(context, registers, send, recv, stream) */
+/* function(context, registers, send, recv, stream). It returns a code of
+ * shunt_tables.h and leaves one sentence for last_error; any other code becomes
+ * SHUNT_INTERNAL. Without a stream it runs on a thread of the host's own, and the run
+ * ends without it at the deadline; with one, on the caller's thread: it enqueues. */
 typedef shunt_status (*shunt_native_fn)(void *context, const int64_t *registers,
                                         const void *send, void *recv, void *stream);
 
@@ -270,8 +277,9 @@ typedef struct shunt_image {
 
 typedef struct shunt_endpoint shunt_endpoint; /* the transport's own */
 
-/* Every function but supports may fail; it then returns a code and leaves one
- * sentence for last_error (open: in message, at most message_bytes with the
+/* Every function returns within the host's deadline: its thread is lost otherwise,
+ * and the communicator aborted. Every one but supports may fail; it then returns a
+ * code and leaves one sentence for last_error (open: in message, at most message_bytes with the
  * terminating zero). Functions on one endpoint are called one at a time. */
 typedef struct shunt_transport_v1 {
   uint64_t magic;         /* SHUNT_TRANSPORT_MAGIC */
@@ -297,7 +305,11 @@ typedef struct shunt_transport_v1 {
   /* allocate and free may be null without SHUNT_FEATURE_BUFFERS. */
   shunt_status (*allocate)(shunt_endpoint *endpoint, uint32_t id, int64_t bytes, shunt_region *region);
   shunt_status (*free)(shunt_endpoint *endpoint, uint32_t id);
-  /* prepare and free_plan may be null without SHUNT_FEATURE_PLANS. */
+  /* prepare and free_plan may be null without SHUNT_FEATURE_PLANS. The dtype of a
+   * collective that only moves bytes is canonical: uint8, float16, int32 or int64,
+   * one for each element size. Plans of one endpoint may run concurrently within a
+   * group, for different peers or directions, so counters of send and recv belong
+   * to one peer and one direction. */
   shunt_status (*prepare)(shunt_endpoint *endpoint, const shunt_request *request,
                           const char *algorithm, const shunt_plan **plan);
   void (*free_plan)(shunt_endpoint *endpoint, const shunt_plan *plan);

@@ -16,6 +16,7 @@ const (
 	MaxRegions    = 16
 	MaxName       = 64
 	MaxHandleData = 256
+	MaxText       = 512 // bytes of a version, doc line, reason or message
 )
 
 // Transport moves bytes between ranks. Implementations are stateless values:
@@ -23,7 +24,7 @@ const (
 type Transport interface {
 	// Info describes the transport. It never changes while the process lives.
 	Info() Info
-	// Supports answers, without side effect and from nothing but the request,
+	// Supports answers, within seconds and without side effect and from nothing but the request,
 	// which algorithms can serve it, or why none can. Every rank gets the same
 	// answer to the same request.
 	Supports(Request) Support
@@ -51,6 +52,10 @@ type Endpoint interface {
 	// Prepare answers the plan of one algorithm that Supports offered. The
 	// plan depends on the request's collective, dtype, op, world, rank and
 	// memory only, never on its bytes: sizes are slots.
+	// The dtype of a collective that only moves bytes is canonical: uint8,
+	// float16, int32 or int64, one for each element size. Plans of one endpoint
+	// may run concurrently within a group, for different peers or directions, so
+	// counters of send and recv belong to one peer and one direction.
 	Prepare(ctx context.Context, req Request, algorithm string) (*Plan, error)
 	// Close releases everything. It is called once, and its error is reported,
 	// never fatal.
@@ -117,7 +122,7 @@ type OpenConfig struct {
 	Rank, World  int
 	Memory       MemoryKind
 	Device       int               // CUDA ordinal, or -1
-	Options      map[string]string // the transport's own options, from SHUNT_<NAME>_*
+	Options      map[string]string // the transport's own options: SHUNT_<NAME>_<KEY>, by KEY in lower case
 }
 
 // Region is memory that peers can map.
@@ -131,7 +136,8 @@ type Region struct {
 
 // Handle lets a peer map a region. FD is owned by whoever made the handle;
 // the receiver duplicates it. Generation tells two allocations at one address
-// apart and is never 0.
+// apart and is never 0. The descriptor of kind memfd is a memfd that is, or can be,
+// sealed against shrinking; other files are refused.
 type Handle struct {
 	Kind       HandleKind
 	Generation uint64

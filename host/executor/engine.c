@@ -36,6 +36,7 @@ sx_engine *sx_engine_new(int32_t rank, int32_t world) {
 
 void sx_engine_close(sx_engine *e) {
   if (sx_state_close(&e->state) != 0) return;
+  sx_worker_dismiss(e);
   if (e->chunks)
     for (int i = 0; i < SX_CHUNKS; i++) free(e->chunks[i]);
   free(e->chunks);

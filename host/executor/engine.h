@@ -191,6 +191,7 @@ typedef struct sx_launch {
   uint32_t live;         /* tracks that have not ended */
   uint32_t index;        /* in the group */
   struct sx_launch *next; /* of the same lane */
+  uint32_t lost;          /* a native function still uses the instance */
 } sx_launch;
 
 /* What peers are told of a message when its launch starts; see message.go. */
@@ -214,6 +215,7 @@ enum {
   SX_LENGTH,      /* x: the length, negative or overflowing */
   SX_PARTIAL,     /* x: bytes of a scaled copy, y: element size */
   SX_NATIVE_FAILED, /* x: code */
+  SX_NATIVE_STUCK,  /* y: nanoseconds that it has not returned for */
   SX_MEMORY,      /* y: bytes */
   SX_BUSY,
   SX_CLOSED,
@@ -250,6 +252,8 @@ typedef struct sx_policy {
   uint32_t slice_usec; /* longest sleep without looking at deadline and abort */
 } sx_policy;
 
+typedef struct sx_worker sx_worker; /* the thread of native steps; see native.c */
+
 typedef struct sx_engine {
   /* Read on every wait, written once. 0, or 1 << 63 | cause << 32 | rank. */
   _Atomic uint64_t abort;
@@ -284,6 +288,7 @@ typedef struct sx_engine {
   sx_flight *flights;
   uint32_t count_flights, next_flight;
   const sx_note *notes; /* of a group's launches, by index; null for a run of one */
+  sx_worker *worker;    /* or null: made by the first native step */
 
   /* What other threads may look at or change. */
   _Alignas(64) _Atomic uint32_t state;
@@ -382,6 +387,12 @@ int sx_interpret(sx_engine *engine, sx_track *track);
 uint32_t sx_fail(sx_engine *engine, const sx_track *track, uint32_t reason);
 /* Pay for work, in steps or 4 KiB moved: SX_FINE or why to stop. */
 uint32_t sx_spend(sx_engine *engine, const sx_track *track, int32_t work);
+
+/* ---- native.c ----------------------------------------------------------------- */
+
+/* Run a native step: 0, or -1 after recording why not. */
+int sx_native(sx_engine *engine, sx_track *track, const shunt_native *native);
+void sx_worker_dismiss(sx_engine *engine);
 
 /* ---- wait.c ------------------------------------------------------------------- */
 

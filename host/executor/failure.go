@@ -25,6 +25,8 @@ type Failure struct {
 	Cause  plugin.Code // Aborted: what Abort was told; else OK
 	Origin int         // Aborted: the rank that Abort was told; else -1
 	Reason string      // one clause without a full stop
+	Native bool        // a native function failed: its endpoint may say more
+	Stuck  bool        // and has not returned: its endpoint cannot be used any more
 }
 
 // Error is the reason and the place.
@@ -119,8 +121,15 @@ func (e *Engine) failure(reason C.uint32_t) error {
 	case C.SX_PARTIAL:
 		f.Reason = fmt.Sprintf("a scaled copy of %d bytes is not a whole number of elements of %d", x, y)
 	case C.SX_NATIVE_FAILED:
+		f.Native = true
 		f.Code = plugin.Code(x)
 		f.Reason = fmt.Sprintf("the transport's native function failed: %s", f.Code)
+		if plugin.CodeOf(f.Code) != f.Code {
+			f.Code, f.Reason = plugin.Internal, fmt.Sprintf("the transport's native function returned status %d, which is unknown", x)
+		}
+	case C.SX_NATIVE_STUCK:
+		f.Native, f.Stuck, f.Code = true, true, plugin.Timeout
+		f.Reason = fmt.Sprintf("the transport's native function has not returned for %v; its thread is lost, and may still use the memory of the call", time.Duration(y).Round(100*time.Millisecond))
 	case C.SX_MEMORY:
 		f.Code = plugin.OutOfMemory
 		f.Reason = fmt.Sprintf("no memory for a launch of %d bytes", y)

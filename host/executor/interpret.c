@@ -281,17 +281,6 @@ static int reduce(sx_engine *e, sx_track *t, const sx_step *s, const sx_ref *ref
   return 0;
 }
 
-static int native(sx_engine *e, sx_track *t, const sx_step *s) {
-  const sx_launch *l = t->launch;
-  const shunt_native *f = &l->program->natives[s->a];
-  sx_ring(e);
-  shunt_status status = f->function(f->context, t->frame, l->send, l->recv, NULL);
-  if (status == SHUNT_OK) return 0;
-  sx_fail(e, t, SX_NATIVE_FAILED);
-  e->failure.x = status;
-  return -1;
-}
-
 /* Narrow operands, the common case, divide in a third of the time. By zero is
  * zero; by -1 is a negation, which wraps where the processor would trap. */
 static inline int64_t divide(int64_t a, int64_t b) {
@@ -424,7 +413,7 @@ int sx_interpret(sx_engine *e, sx_track *t) {
 
     case SX_NATIVE:
       t->at = s;
-      if (native(e, t, s)) FAIL();
+      if (sx_native(e, t, &t->launch->program->natives[s->a])) FAIL();
       break;
     case SX_REMOTE:
       t->at = s;

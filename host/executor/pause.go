@@ -33,12 +33,16 @@ func (e *Engine) pause(record *C.uint64_t, a *Arguments, arrays *C.int64_t) {
 func (e *Engine) Resume() error {
 	p := &e.paused
 	reason := C.sx_resume(e.c, p.record)
-	p.pinner.Unpin()
+	if reason != C.SX_NATIVE_STUCK {
+		p.pinner.Unpin()
+	}
 	group := p.group
 	p.group, p.record, p.arguments = false, nil, nil
 	err := e.ended(reason) // the failure is read before another run can begin
 	if group {
-		e.group.pinner.Unpin()
+		if reason != C.SX_NATIVE_STUCK {
+			e.group.pinner.Unpin()
+		}
 		e.group.mu.Unlock()
 	}
 	runtime.KeepAlive(e)

@@ -215,7 +215,7 @@ static int room_for(sx_engine *e, uint64_t tracks) {
 /* After a failure, launches that were running keep their instances. */
 static void reclaim(sx_launch *l) {
   for (; l; l = l->next)
-    if (l->instance) release(l);
+    if (l->instance && !l->lost) release(l);
 }
 
 /* What remains once the tracks have ended, failed, or paused. */
@@ -242,6 +242,7 @@ uint32_t sx_run(uintptr_t engine, uintptr_t of, uintptr_t send, uintptr_t recv, 
   e->count_lanes = 1;
   l->program = program;
   l->instance = NULL;
+  l->lost = 0;
   l->send = (char *)send;
   l->recv = (char *)recv;
   l->slots = slots;

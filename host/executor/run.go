@@ -62,11 +62,31 @@ func (e *Engine) RunFor(p *Program, a *Arguments, deadline, patience time.Durati
 		(*C.int64_t)(&a.Slots[0]), arrays, C.int64_t(deadline), C.int64_t(patience), record)
 	runtime.KeepAlive(a)
 	runtime.KeepAlive(e)
-	if reason == C.SX_PAUSED {
+	switch reason {
+	case C.SX_PAUSED:
 		e.pause(record, a, arrays)
 		return true, nil
+	case C.SX_NATIVE_STUCK:
+		keep(a)
 	}
 	return false, e.ended(reason)
+}
+
+// kept pins the memory of calls whose native function has not returned, for good: the
+// function may still write to it.
+var kept struct {
+	sync.Mutex
+	runtime.Pinner
+}
+
+func keep(a *Arguments) {
+	kept.Lock()
+	defer kept.Unlock()
+	for _, p := range []unsafe.Pointer{a.Send, a.Recv} {
+		if p != nil {
+			kept.Pin(p)
+		}
+	}
 }
 
 func (e *Engine) check(p *Program, a *Arguments) error {
@@ -194,9 +214,14 @@ func (e *Engine) RunGroupFor(ls []Launch, deadline, patience time.Duration) (pau
 	reason := C.sx_run_group(e.c, &heads[0], C.uint32_t(lanes), C.uint64_t(tracks), &notes[0], C.int64_t(deadline), C.int64_t(patience), record)
 	runtime.KeepAlive(ls)
 	runtime.KeepAlive(e)
-	if reason == C.SX_PAUSED {
+	switch reason {
+	case C.SX_PAUSED:
 		e.pause(record, nil, nil)
 		return true, nil
+	case C.SX_NATIVE_STUCK:
+		for i := range ls {
+			keep(&ls[i].Arguments)
+		}
 	}
 	return false, e.ended(reason)
 }

@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -32,7 +33,22 @@ func (e *endpoint) call(ctx context.Context, name string, f func(context.Context
 	if e.closed {
 		return plugin.Errorf(plugin.Closed, "%s: the endpoint is closed", e.operation(name))
 	}
-	return e.client.call(ctx, e.operation(name), f)
+	begun := time.Now()
+	err := e.client.call(ctx, e.operation(name), f)
+	if since := time.Since(begun); unanswered(err) && (name == "close" || !e.answers(since/8)) {
+		return named(e.operation(name), e.client.stuck(name, since))
+	}
+	return err
+}
+
+// answers reports whether the endpoint, one of whose calls was given up at its deadline,
+// is ready for another. A transport that watches its context is; one that is stuck
+// still holds the endpoint.
+func (e *endpoint) answers(within time.Duration) bool {
+	ctx, cancel := context.WithTimeout(e.client.life, min(max(within, settleTimeout/10), settleTimeout))
+	defer cancel()
+	_, err := e.client.rpc.Images(ctx, &proto.ImagesRequest{Endpoint: e.id})
+	return err == nil || refusal(err)
 }
 
 // receive makes a region of its message and the descriptor that came apart.

@@ -146,6 +146,17 @@ func (s *suspicion) look(p process, since time.Duration, prompt bool) string {
 	return ""
 }
 
+// stuck kills a plugin that has not answered a call, and returns why. It may answer
+// pings all the same, as it does while one of its threads waits for ever.
+func (c *Client) stuck(what string, since time.Duration) error {
+	err := plugin.Errorf(plugin.PluginDied, "%s did not answer %s within %s and was killed%s", c, what, seconds(since), c.quoteStderr())
+	c.condemn(err)
+	if first := c.Err(); first != nil {
+		return first
+	}
+	return err
+}
+
 // condemn declares the plugin dead and kills it. One that was asked to end may
 // take its connections down before it does; Close sees to its end.
 func (c *Client) condemn(err error) {

@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -32,8 +33,8 @@ func toRPC(err error) error {
 	return s.Err()
 }
 
-// fromRPC is the error of a failed call: the transport's own if it sent one,
-// else what gRPC says, under the contract's codes.
+// fromRPC is the error of a failed call: the transport's own if it sent one, else
+// what gRPC's code means here, under the contract's codes.
 func fromRPC(operation string, err error) error {
 	if err == nil {
 		return nil
@@ -44,22 +45,35 @@ func fromRPC(operation string, err error) error {
 	}
 	if m := detail(s); m != nil {
 		e := proto.ToError(m)
+		own := &transportError{e.Message}
 		e.Message = operation + ": " + check.Clip(e.Message)
+		e.Cause = own
 		return e
 	}
-	code, cause := plugin.Internal, error(nil)
+	said := check.Clip(s.Message())
+	e := &plugin.Error{Code: plugin.Internal, Rank: -1}
 	switch s.Code() {
 	case codes.Canceled:
-		code, cause = plugin.Aborted, context.Canceled
+		e.Code, e.Cause, said = plugin.Aborted, context.Canceled, "the call was given up"
 	case codes.DeadlineExceeded:
-		code, cause = plugin.Timeout, context.DeadlineExceeded
+		e.Code, e.Cause, said = plugin.Timeout, context.DeadlineExceeded, "the plugin did not answer in time"
 	case codes.Unavailable:
-		code = plugin.PluginDied
-	case codes.ResourceExhausted, codes.Unimplemented, codes.InvalidArgument:
-		code = plugin.Protocol
+		e.Code, said = plugin.PluginDied, "the connection to the plugin is lost"
+	case codes.ResourceExhausted, codes.InvalidArgument:
+		e.Code, said = plugin.Protocol, "the message breaks a limit: "+said
+	case codes.Unimplemented:
+		e.Code, said = plugin.Protocol, "the plugin does not know this call: "+said
+	default:
+		said = "the call failed: " + said
 	}
-	return &plugin.Error{Code: code, Rank: -1, Message: operation + ": " + check.Clip(s.Message()), Cause: cause}
+	e.Message = operation + ": " + said
+	return e
 }
+
+// transportError is what the transport itself has sent.
+type transportError struct{ Message string }
+
+func (e *transportError) Error() string { return e.Message }
 
 func detail(s *status.Status) *proto.Error {
 	for _, d := range s.Details() {
@@ -82,7 +96,7 @@ func refusal(err error) bool {
 // answer may come first: it is the context's error all the same, with what the
 // plugin said in the message. Codes that say more than that a call was given up
 // are kept.
-func ofContext(ctx context.Context, operation string, err error) error {
+func (c *Client) ofContext(ctx context.Context, operation string, begun time.Time, err error) error {
 	ended := ctx.Err()
 	if deadline, has := ctx.Deadline(); ended == nil && has && !time.Now().Before(deadline) {
 		ended = context.DeadlineExceeded // the context's own timer has not run yet
@@ -95,16 +109,32 @@ func ofContext(ctx context.Context, operation string, err error) error {
 	default:
 		return err
 	}
-	code := plugin.Aborted
+	e := &plugin.Error{Code: plugin.Aborted, Rank: -1, Cause: ended, Message: operation + ": the caller gave the call up"}
 	if errors.Is(ended, context.DeadlineExceeded) {
-		code = plugin.Timeout
+		e.Code = plugin.Timeout
+		e.Message = fmt.Sprintf("%s: %s did not answer within %s", operation, c, seconds(time.Since(begun)))
 	}
-	message := err.Error()
-	if !errors.Is(err, ended) {
-		message = operation + ": " + ended.Error() + " (" + message + ")"
+	var own *transportError
+	if errors.As(err, &own) {
+		e.Message += "; the plugin said: " + check.Clip(own.Message)
+		e.Cause = &answered{ended}
 	}
-	return &plugin.Error{Code: code, Rank: -1, Message: message, Cause: ended}
+	return e
 }
+
+// answered is the end of a context that the plugin has noticed itself.
+type answered struct{ error }
+
+func (a *answered) Unwrap() error { return a.error }
+
+// unanswered reports whether a call failed because no answer came until its deadline.
+func unanswered(err error) bool {
+	var heard *answered
+	return plugin.CodeOf(err) == plugin.Timeout && errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &heard)
+}
+
+// seconds words a time for people.
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
 // call makes one call to the plugin. It ends when the plugin does, and then
 // answers why the plugin ended rather than how that looked from the call. When
@@ -113,6 +143,7 @@ func (c *Client) call(given context.Context, operation string, f func(context.Co
 	if err := c.Err(); err != nil {
 		return named(operation, err)
 	}
+	begun := time.Now()
 	ctx, cancel := context.WithCancel(given)
 	defer cancel()
 	defer context.AfterFunc(c.life, cancel)()
@@ -125,7 +156,7 @@ func (c *Client) call(given context.Context, operation string, f func(context.Co
 	} else {
 		err = named(operation, err)
 	}
-	err = ofContext(given, operation, err)
+	err = c.ofContext(given, operation, begun, err)
 	if plugin.CodeOf(err) == plugin.PluginDied {
 		waitFor(c.done, deathLag) // the process's end follows the connection's
 	}

@@ -16,6 +16,7 @@ import (
 const (
 	supportsTimeout = 5 * time.Second
 	closeTimeout    = 5 * time.Second
+	settleTimeout   = time.Second // at most, for an endpoint to become free after a call was given up
 	deathLag        = time.Second // between a lost connection and the process's end
 )
 
@@ -24,19 +25,32 @@ type transport struct{ client *Client }
 
 func (t transport) Info() plugin.Info { return t.client.info }
 
-// Supports asks the plugin once for each request; a transport's answer to a
-// request never changes. Where the plugin cannot answer, there are no
-// algorithms and the reason says why; that is not remembered.
+// Supports is Ask within supportsTimeout. Where the plugin cannot answer, there are
+// no algorithms and the reason says why.
 func (t transport) Supports(r plugin.Request) plugin.Support {
+	ctx, cancel := context.WithTimeout(context.Background(), supportsTimeout)
+	defer cancel()
+	s, err := t.Ask(ctx, r)
+	if err != nil {
+		t.client.config.Logger.Warn("a plugin's answer to supports is unusable", "collective", r.Collective.String(), "error", err)
+		return plugin.Support{Reason: check.Clip(err.Error())}
+	}
+	return s
+}
+
+// Ask asks the plugin once for each request; a transport's answer to a request never
+// changes. It is an error that there is no answer, or one that breaks the contract. A
+// plugin that does not answer until ctx's deadline is stuck, as the answer depends on
+// nothing but the request: it is killed.
+func (t transport) Ask(ctx context.Context, r plugin.Request) (plugin.Support, error) {
 	c := t.client
 	r.Rank = 0 // which Supports must not look at
 	if s, ok := c.supports.get(r); ok {
-		return s
+		return s, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), supportsTimeout)
-	defer cancel()
 	var s plugin.Support
-	err := c.call(ctx, "supports", func(ctx context.Context) error {
+	begun, what := time.Now(), "supports "+r.Collective.String()
+	err := c.call(ctx, c.info.Name+": "+what, func(ctx context.Context) error {
 		reply, err := c.rpc.Supports(ctx, &proto.SupportsRequest{Request: proto.FromRequest(r)})
 		if err != nil {
 			return err
@@ -44,14 +58,16 @@ func (t transport) Supports(r plugin.Request) plugin.Support {
 		if s, err = proto.ToSupport(reply); err != nil {
 			return err
 		}
-		return check.Support(s)
+		return s.Validate()
 	})
+	if unanswered(err) {
+		return plugin.Support{}, named(c.info.Name+": "+what, c.stuck(what, time.Since(begun)))
+	}
 	if err != nil {
-		c.config.Logger.Warn("a plugin's answer to supports is unusable", "collective", r.Collective.String(), "error", err)
-		return plugin.Support{Reason: check.Clip(err.Error())}
+		return plugin.Support{}, err
 	}
 	c.supports.put(r, s)
-	return s
+	return s, nil
 }
 
 // supportCache remembers answers. It is emptied when it is full, which keeps
@@ -85,7 +101,7 @@ func (t transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.E
 	c := t.client
 	e := &endpoint{client: c, id: c.endpoints.Add(1), config: config, buffers: map[uint32]plugin.Region{}}
 	c.arrivals.expect(e.id)
-	err := c.call(ctx, e.operation("open"), func(ctx context.Context) error {
+	err := e.call(ctx, "open", func(ctx context.Context) error {
 		reply, err := c.rpc.Open(ctx, proto.FromOpenConfig(e.id, config))
 		if err != nil {
 			e.refused = refusal(err)

@@ -170,7 +170,7 @@ func FuzzSupports(f *testing.F) {
 			return
 		}
 		s, err := ToSupport(&m)
-		if err != nil || check.Support(s) != nil {
+		if err != nil || s.Validate() != nil {
 			return
 		}
 		for _, a := range s.Algorithms {

@@ -46,7 +46,9 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Transport moves bytes between ranks, one process for any number of
-// endpoints. Calls on one endpoint are made one at a time.
+// endpoints. Calls on one endpoint are made one at a time. Every call has a
+// deadline; a plugin that has not answered by then, and is not ready for another
+// call shortly after, is killed.
 type TransportClient interface {
 	// Info describes the transport. It never changes while the process lives.
 	Info(ctx context.Context, in *InfoRequest, opts ...grpc.CallOption) (*InfoReply, error)
@@ -66,7 +68,11 @@ type TransportClient interface {
 	// Free releases a region that Allocate made. Whoever still maps it keeps the
 	// memory alive.
 	Free(ctx context.Context, in *FreeRequest, opts ...grpc.CallOption) (*FreeReply, error)
-	// Prepare answers the plan of one algorithm that Supports offered.
+	// Prepare answers the plan of one algorithm that Supports offered. The dtype of
+	// a collective that only moves bytes is canonical: uint8, float16, int32 or
+	// int64, one for each element size. Plans of one endpoint may run concurrently
+	// within a group, for different peers or directions, so counters of send and
+	// recv belong to one peer and one direction.
 	Prepare(ctx context.Context, in *PrepareRequest, opts ...grpc.CallOption) (*PrepareReply, error)
 	// Close releases everything of one endpoint.
 	Close(ctx context.Context, in *CloseRequest, opts ...grpc.CallOption) (*CloseReply, error)
@@ -165,7 +171,9 @@ func (c *transportClient) Close(ctx context.Context, in *CloseRequest, opts ...g
 // for forward compatibility.
 //
 // Transport moves bytes between ranks, one process for any number of
-// endpoints. Calls on one endpoint are made one at a time.
+// endpoints. Calls on one endpoint are made one at a time. Every call has a
+// deadline; a plugin that has not answered by then, and is not ready for another
+// call shortly after, is killed.
 type TransportServer interface {
 	// Info describes the transport. It never changes while the process lives.
 	Info(context.Context, *InfoRequest) (*InfoReply, error)
@@ -185,7 +193,11 @@ type TransportServer interface {
 	// Free releases a region that Allocate made. Whoever still maps it keeps the
 	// memory alive.
 	Free(context.Context, *FreeRequest) (*FreeReply, error)
-	// Prepare answers the plan of one algorithm that Supports offered.
+	// Prepare answers the plan of one algorithm that Supports offered. The dtype of
+	// a collective that only moves bytes is canonical: uint8, float16, int32 or
+	// int64, one for each element size. Plans of one endpoint may run concurrently
+	// within a group, for different peers or directions, so counters of send and
+	// recv belong to one peer and one direction.
 	Prepare(context.Context, *PrepareRequest) (*PrepareReply, error)
 	// Close releases everything of one endpoint.
 	Close(context.Context, *CloseRequest) (*CloseReply, error)

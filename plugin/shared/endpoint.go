@@ -40,11 +40,20 @@ func (e *endpoint) end(operation string, status C.shunt_status) error {
 	if status == C.SHUNT_OK {
 		return nil
 	}
+	return e.failed(operation, status, e.LastError())
+}
+
+// LastError is the sentence that the endpoint's last call has left, a native function's
+// included; "" where there is none.
+func (e *endpoint) LastError() string {
+	if e.handle == nil {
+		return ""
+	}
 	message, err := text(C.shunt_call_last_error(e.transport.table, e.handle), check.MaxText)
 	if err != nil {
-		message = ""
+		return ""
 	}
-	return e.failed(operation, status, message)
+	return check.Clip(message)
 }
 
 // copyPublished copies the endpoint's regions and images.

@@ -16,7 +16,7 @@ func FuzzSupport(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if err := check.Support(s); err == nil && len(s.Algorithms) > plugin.MaxAlgorithms {
+		if err := s.Validate(); err == nil && len(s.Algorithms) > plugin.MaxAlgorithms {
 			t.Fatalf("%d algorithms", len(s.Algorithms))
 		}
 	})

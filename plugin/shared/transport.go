@@ -43,14 +43,7 @@ func request(r plugin.Request) C.shunt_request {
 // Supports asks the object. An answer that breaks the contract's limits counts
 // as no, and its reason says what is wrong with it.
 func (t *transport) Supports(r plugin.Request) plugin.Support {
-	r.Rank = 0 // which Supports must not look at
-	asked := request(r)
-	answer := C.shunt_support{struct_size: C.sizeof_shunt_support}
-	C.shunt_call_supports(t.table, &asked, &answer)
-	s, err := support(&answer)
-	if err == nil {
-		err = check.Support(s)
-	}
+	s, err := t.Ask(context.Background(), r)
 	if err != nil {
 		t.logger.Warn("a transport's answer to supports is unusable", "collective", r.Collective.String(), "error", err)
 		return plugin.Support{Reason: check.Clip("its answer is unusable: " + err.Error())}
@@ -58,7 +51,28 @@ func (t *transport) Supports(r plugin.Request) plugin.Support {
 	return s
 }
 
+// Ask is Supports with an error where the answer breaks the contract. C cannot be
+// interrupted: the host calls this on a thread that it can do without.
+func (t *transport) Ask(_ context.Context, r plugin.Request) (plugin.Support, error) {
+	r.Rank = 0 // which Supports must not look at
+	asked := request(r)
+	answer := C.shunt_support{struct_size: C.sizeof_shunt_support}
+	C.shunt_call_supports(t.table, &asked, &answer)
+	s, err := support(&answer)
+	if err == nil {
+		err = s.Validate()
+	}
+	return s, err
+}
+
 func support(answer *C.shunt_support) (plugin.Support, error) {
+	if answer.count == C.SHUNT_SUPPORTS_FAILED {
+		reason, err := text(&answer.reason[0], len(answer.reason)-1)
+		if err != nil {
+			reason = "it does not say why"
+		}
+		return plugin.Support{}, plugin.Errorf(plugin.Internal, "supports failed: %s", check.Clip(reason))
+	}
 	if answer.count > C.SHUNT_MAX_ALGORITHMS {
 		return plugin.Support{}, plugin.Errorf(plugin.Protocol, "%d algorithms, at most %d", uint32(answer.count), plugin.MaxAlgorithms)
 	}

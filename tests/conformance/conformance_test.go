@@ -23,6 +23,7 @@ var (
 
 func TestMain(m *testing.M) {
 	host.Register(shm.Transport{})
+	host.Register(nonsense{})
 	cudaipc := machine.Transport()
 	host.Register(cudaipc)
 	host.Register(uncounted{cudaipc})

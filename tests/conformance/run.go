@@ -169,6 +169,9 @@ func (r *runner) world(ctx context.Context, world int) (err error) {
 		return fmt.Errorf("conformance: what rank 0 offers: %w", err)
 	}
 	r.offers, r.report.Info = answer.Offers, answer.Info
+	for _, b := range answer.Broken {
+		r.report.Results = append(r.report.Results, CaseResult{Name: fmt.Sprintf("supports/w%d/%s", world, b.Request), Outcome: Failed, Detail: b.Detail})
+	}
 	list := cases(world, r.cfg.Short, Axes(r.cfg.Memory, r.cfg.Modes...), r.offers)
 	if r.cfg.Symmetric {
 		list = symmetricCases(list)

@@ -45,6 +45,7 @@ type openRequest struct {
 // openAnswer is rank 0's.
 type openAnswer struct {
 	Offers []offer
+	Broken []broken
 	Info   plugin.Info
 }
 
@@ -149,6 +150,7 @@ func openHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 	}
 	answer := openAnswer{Info: world.Transports()[0].Info}
 	if request.Probes != nil {
+		answer.Broken = brokenAnswers(ctx, world.Transports()[0], w.World, request.Memory)
 		if answer.Offers, err = offersOf(r.explainer(world), request.Probes); err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 // Build compiles the C99 transport into dir and answers the path of the
@@ -71,6 +72,14 @@ func BuildBad(dir, name string) (string, error) {
 		return path, os.WriteFile(path, []byte("This is not a shared object, whatever its name says.\n"), 0o755)
 	}
 	return compile(dir, "bad-"+name+".so", "tests/ctransport/bad/bad.c", "-DBAD="+name)
+}
+
+// BuildStuck makes a shared object of the C99 transport that is stuck on rank 1 in
+// "supports", "open", "prepare", "close" or a "native" function, or whose native
+// function "fails" with status 12345, or that names an algorithm without an end
+// ("endless").
+func BuildStuck(dir, phase string) (string, error) {
+	return compile(dir, "stuck-"+phase+".so", "tests/ctransport/stuck/stuck.c", "-DSTUCK="+strings.ToUpper(phase))
 }
 
 func compile(dir, name, source string, flags ...string) (string, error) {

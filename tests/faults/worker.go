@@ -49,7 +49,8 @@ type answer struct {
 	At         time.Time // when the error came
 	Operations int       // that succeeded before
 	Plugin     int       // process of the transport, 0 for builtin and shared
-	Close      string    // what closing said
+	Took       time.Duration
+	Close      string // what closing said
 	CloseCode  plugin.Code
 	Leaks      []string // what is left after closing
 	Before     Resources

@@ -112,13 +112,16 @@ type world struct {
 	joins int
 }
 
-func newWorld(t *testing.T, size int) *world {
+func newWorld(t *testing.T, size int) *world { return newWorldIn(t, size) }
+
+// newWorldIn is a world whose ranks see these variables too.
+func newWorldIn(t *testing.T, size int, env ...string) *world {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "f") //nolint:usetesting // short: paths of sockets are bounded
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := pool.New(pool.Options{World: size, KeepAfterDeath: true, Env: []string{"TMPDIR=" + dir}})
+	p, err := pool.New(pool.Options{World: size, KeepAfterDeath: true, Env: append(env, "TMPDIR="+dir)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,8 +68,12 @@ func (w *Writer) Error(e *plugin.Error) {
 	if len(message) > MaxMessage {
 		message = message[:MaxMessage]
 	}
-	w.U32(uint32(e.Code))
-	w.U32(uint32(int32(e.Rank)))
+	rank := e.Rank
+	if rank < -1 || rank >= plugin.MaxWorld {
+		rank = -1
+	}
+	w.U32(uint32(plugin.CodeOf(e))) // what transports return may be in no table, which readers refuse
+	w.U32(uint32(int32(rank)))
 	w.String(message)
 }
 

@@ -68,4 +68,11 @@ func TestViolations(t *testing.T) {
 	if r := NewReader(w.B); len(r.Error().Message) != MaxMessage || r.End() != nil {
 		t.Error("a long message was not cut")
 	}
+	for _, code := range []plugin.Code{-1, plugin.OK, plugin.Internal + 1, 12345} { // as a transport may return them
+		var w Writer
+		w.Error(&plugin.Error{Code: code, Rank: plugin.MaxWorld, Message: "strange"})
+		if r := NewReader(w.B); r.Error().Code != plugin.Internal || r.End() != nil {
+			t.Errorf("code %d cannot be read: %v", code, r.Err())
+		}
+	}
 }

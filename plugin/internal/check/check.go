@@ -7,7 +7,6 @@
 package check
 
 import (
-	"math"
 	"unicode/utf8"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -15,7 +14,7 @@ import (
 
 // Limits of texts and images that have none in the contract.
 const (
-	MaxText       = 512       // bytes of a version, doc line, reason or message
+	MaxText       = plugin.MaxText
 	MaxImages     = 64        // images of one endpoint
 	MaxImageBytes = 256 << 20 // bytes of one image
 )
@@ -50,36 +49,6 @@ func Info(i plugin.Info) error {
 	for _, m := range i.Memory {
 		if !memory(m) {
 			return plugin.Errorf(plugin.Protocol, "transport %s names memory kind %d, which is unknown", i.Name, uint32(m))
-		}
-	}
-	return nil
-}
-
-// Support checks an answer to Supports.
-func Support(s plugin.Support) error {
-	if len(s.Algorithms) > plugin.MaxAlgorithms {
-		return plugin.Errorf(plugin.Protocol, "%d algorithms, at most %d", len(s.Algorithms), plugin.MaxAlgorithms)
-	}
-	if err := text("reason", s.Reason); err != nil {
-		return err
-	}
-	if len(s.Algorithms) == 0 && s.Reason == "" {
-		return plugin.Errorf(plugin.Protocol, "neither algorithms nor a reason")
-	}
-	for i, a := range s.Algorithms {
-		if err := name("algorithm name", a.Name); err != nil {
-			return err
-		}
-		if a.MinBytes < 0 || a.MaxBytes < 0 || (a.MaxBytes != 0 && a.MaxBytes < a.MinBytes) {
-			return plugin.Errorf(plugin.Protocol, "algorithm %s: limits %d to %d bytes", a.Name, a.MinBytes, a.MaxBytes)
-		}
-		if !(a.Latency >= 0) || math.IsInf(a.Latency, 0) || !(a.Bandwidth > 0) || math.IsInf(a.Bandwidth, 0) {
-			return plugin.Errorf(plugin.Protocol, "algorithm %s: latency %v, bandwidth %v; want finite, not negative, and above 0", a.Name, a.Latency, a.Bandwidth)
-		}
-		for _, b := range s.Algorithms[:i] {
-			if a.Name == b.Name {
-				return plugin.Errorf(plugin.Protocol, "algorithm %s is named twice", a.Name)
-			}
 		}
 	}
 	return nil

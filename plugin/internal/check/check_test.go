@@ -33,24 +33,6 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-func TestSupport(t *testing.T) {
-	good := plugin.Algorithm{Name: "a", MinBytes: 1, MaxBytes: 2, Latency: 0, Bandwidth: 1}
-	require.NoError(t, Support(plugin.Support{Algorithms: []plugin.Algorithm{good}}))
-	require.NoError(t, Support(plugin.Support{Reason: "no"}))
-	require.Error(t, Support(plugin.Support{}))
-	require.Error(t, Support(plugin.Support{Algorithms: []plugin.Algorithm{good, good}}))
-	for name, change := range map[string]func(*plugin.Algorithm){
-		"no name": func(a *plugin.Algorithm) { a.Name = "" }, "empty range": func(a *plugin.Algorithm) { a.MinBytes = 3 },
-		"negative": func(a *plugin.Algorithm) { a.MaxBytes = -1 }, "NaN": func(a *plugin.Algorithm) { a.Latency = math.NaN() },
-		"infinite": func(a *plugin.Algorithm) { a.Bandwidth = math.Inf(1) }, "no bandwidth": func(a *plugin.Algorithm) { a.Bandwidth = 0 },
-		"negative latency": func(a *plugin.Algorithm) { a.Latency = -1 },
-	} {
-		a := good
-		change(&a)
-		require.ErrorIs(t, Support(plugin.Support{Algorithms: []plugin.Algorithm{a}}), plugin.Protocol, name)
-	}
-}
-
 func region(id uint32, role plugin.RegionRole) plugin.Region {
 	return plugin.Region{ID: id, Role: role, Bytes: 100, Handle: plugin.Handle{Kind: plugin.HandleKindMemfd, Generation: 1, Offset: 28, Bytes: 128, FD: 3}}
 }

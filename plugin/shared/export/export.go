@@ -84,15 +84,19 @@ func put(to []C.char, s string) {
 
 //export shunt_export_supports
 func shunt_export_supports(r *C.shunt_request, answer *C.shunt_support) {
+	failed := func(why string) {
+		answer.count = C.SHUNT_SUPPORTS_FAILED
+		put(answer.reason[:], check.Clip(why))
+	}
 	defer func() {
 		if p := recover(); p != nil {
-			answer.count = 0
-			put(answer.reason[:], check.Clip(fmt.Sprintf("the transport panicked: %v", p)))
+			failed(fmt.Sprintf("the transport panicked: %v", p))
 		}
 	}()
 	s := exported.Supports(goRequest(r))
-	if len(s.Algorithms) > plugin.MaxAlgorithms {
-		s = plugin.Support{Reason: fmt.Sprintf("the transport answered %d algorithms, at most %d", len(s.Algorithms), plugin.MaxAlgorithms)}
+	if err := s.Validate(); err != nil { // before names and reasons are cut to fit
+		failed(err.Error())
+		return
 	}
 	for i, a := range s.Algorithms {
 		c := &answer.algorithms[i]

@@ -3,7 +3,10 @@
 package nativetest
 
 /*
+#include <stdatomic.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 typedef struct nt_seen {
   int64_t calls, registers[64];
@@ -23,6 +26,25 @@ static int32_t record(void *context, const int64_t *registers, const void *send,
 }
 
 static uintptr_t function(void) { return (uintptr_t)record; }
+
+typedef struct nt_stuck {
+  _Atomic int32_t entered, release, left;
+} nt_stuck;
+
+static int32_t hold(void *context, const int64_t *registers, const void *send, void *recv, void *stream) {
+  nt_stuck *s = context;
+  s->entered = 1;
+  while (!s->release) usleep(1000);
+  volatile int64_t seen = registers[0]; // still there, also for a run that is over
+  (void)seen, (void)send, (void)recv, (void)stream;
+  s->left = 1;
+  return 0;
+}
+
+static uintptr_t holder(void) { return (uintptr_t)hold; }
+static int32_t entered(nt_stuck *s) { return s->entered; }
+static int32_t left(nt_stuck *s) { return s->left; }
+static void let(nt_stuck *s) { s->release = 1; }
 */
 import "C"
 
@@ -47,6 +69,24 @@ func New(answer plugin.Code) (plugin.Native, *Seen) {
 	s.pinner.Pin(s.c)
 	return plugin.Native{Function: uintptr(C.function()), Context: uintptr(unsafe.Pointer(s.c))}, s
 }
+
+// Stuck is a native whose function does not return until it is let go.
+type Stuck struct{ c *C.nt_stuck }
+
+// NewStuck makes one. Its memory stays, as a lost thread may use it at any time.
+func NewStuck() (plugin.Native, Stuck) {
+	s := Stuck{(*C.nt_stuck)(C.calloc(1, C.sizeof_nt_stuck))}
+	return plugin.Native{Function: uintptr(C.holder()), Context: uintptr(unsafe.Pointer(s.c))}, s
+}
+
+// Entered reports whether the function was called.
+func (s Stuck) Entered() bool { return C.entered(s.c) != 0 }
+
+// Left reports whether the function has returned.
+func (s Stuck) Left() bool { return C.left(s.c) != 0 }
+
+// Release lets the function return.
+func (s Stuck) Release() { C.let(s.c) }
 
 // Calls is how often the function was called.
 func (s *Seen) Calls() int { return int(s.c.calls) }

@@ -1,0 +1,136 @@
+/*
+ * native.c: native steps. A transport's function may never return, and nothing can
+ * stop it; so it runs on a thread of the engine's own, and when the run's time is up
+ * the run ends without it. That thread is lost then, with the registers that the
+ * function still uses.
+ */
+#define _GNU_SOURCE
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine.h"
+
+/* Polls before either side sleeps: as long as a sleeper takes to wake. */
+#define SPINS 2000
+
+enum { IDLE, POSTED, RETURNED, LOST, QUIT };
+
+struct sx_worker {
+  _Atomic uint32_t state; /* futex word */
+  shunt_native native;
+  const int64_t *registers;
+  const void *send;
+  void *recv;
+  shunt_status status;
+};
+
+static void change(sx_worker *w, uint32_t state) {
+  /* release: who sees the state sees what was written before */
+  atomic_store_explicit(&w->state, state, memory_order_release);
+  syscall(SYS_futex, &w->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+/* Wait while the state is as given, at most so many nanoseconds (< 0: any number). */
+static void await(sx_worker *w, uint32_t state, int64_t limit) {
+  for (int i = 0; i < SPINS; i++)
+    if (atomic_load_explicit(&w->state, memory_order_acquire) != state) return;
+  struct timespec t = {limit / 1000000000, limit % 1000000000};
+  syscall(SYS_futex, &w->state, FUTEX_WAIT_PRIVATE, state, limit < 0 ? NULL : &t, NULL, 0);
+}
+
+static void *work(void *of) {
+  sx_worker *w = of;
+  for (;;) {
+    uint32_t state = atomic_load_explicit(&w->state, memory_order_acquire);
+    if (state == QUIT) break;
+    if (state != POSTED) {
+      await(w, state, -1);
+      continue;
+    }
+    w->status = w->native.function(w->native.context, w->registers, w->send, w->recv, NULL);
+    /* acquire and release: the run sees the status, and this thread that it is lost */
+    if (!atomic_compare_exchange_strong(&w->state, &state, RETURNED)) break;
+    syscall(SYS_futex, &w->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+  }
+  free(w);
+  return NULL;
+}
+
+static sx_worker *hire(void) {
+  sx_worker *w = calloc(1, sizeof *w);
+  if (!w) return NULL;
+  /* Signals are for the application's threads. */
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_attr_t attributes;
+  pthread_t thread;
+  if (pthread_attr_init(&attributes)) {
+    free(w);
+    return NULL;
+  }
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int failed = pthread_create(&thread, &attributes, work, w);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&attributes);
+  if (failed) {
+    free(w);
+    return NULL;
+  }
+  return w;
+}
+
+void sx_worker_dismiss(sx_engine *e) {
+  if (e->worker) change(e->worker, QUIT);
+  e->worker = NULL;
+}
+
+/* Give the function up, unless it has returned just now. */
+static int lose(sx_engine *e, sx_track *t) {
+  uint32_t posted = POSTED;
+  if (!atomic_compare_exchange_strong(&e->worker->state, &posted, LOST)) return 0;
+  e->worker = NULL; /* its thread frees it, should it ever return */
+  t->launch->lost = 1;
+  return 1;
+}
+
+int sx_native(sx_engine *e, sx_track *t, const shunt_native *native) {
+  sx_ring(e);
+  if (!e->worker && !(e->worker = hire())) {
+    sx_fail(e, t, SX_MEMORY);
+    e->failure.y = sizeof *e->worker;
+    return -1;
+  }
+  sx_worker *w = e->worker;
+  w->native = *native;
+  w->registers = t->frame;
+  w->send = t->launch->send;
+  w->recv = t->launch->recv;
+  int64_t begun = sx_clock(), aborted = 0;
+  change(w, POSTED);
+  uint32_t reason = SX_FINE;
+  for (;;) {
+    await(w, POSTED, 20000000);
+    if (atomic_load_explicit(&w->state, memory_order_acquire) == RETURNED) break;
+    if (!reason) reason = sx_look(e, t);
+    if (reason == SX_ABORTED && !aborted) aborted = sx_clock();
+    /* An aborted function has a moment to return by itself: its memory is in use. */
+    if (reason == SX_FINE || (reason == SX_ABORTED && sx_clock() - aborted < e->grace)) continue;
+    if (!lose(e, t)) break;
+    sx_fail(e, t, SX_NATIVE_STUCK);
+    e->failure.y = sx_clock() - begun;
+    return -1;
+  }
+  /* relaxed: nobody else looks until the next call is posted */
+  atomic_store_explicit(&w->state, IDLE, memory_order_relaxed);
+  if (reason) return -1; /* aborted while it ran: sx_look has told why */
+  if (w->status == SHUNT_OK) return 0;
+  sx_fail(e, t, SX_NATIVE_FAILED);
+  e->failure.x = w->status;
+  return -1;
+}

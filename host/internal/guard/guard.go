@@ -1,0 +1,296 @@
+// Package guard bounds the calls of transports that run in this process. Nobody can
+// interrupt a C function or a goroutine, so each call has a goroutine of its own: when
+// it does not return in time the caller gets an error that names the transport and the
+// call, and the thread is lost until the call returns.
+//
+// A process plugin needs none of this: its carrier bounds every call and kills a
+// plugin that does not answer.
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Deadlines of calls that have no context of the caller's.
+const (
+	SupportsTimeout = 5 * time.Second
+	CloseTimeout    = 5 * time.Second
+)
+
+// lag is what a call that watches its context gets to return by itself.
+const lag = 250 * time.Millisecond
+
+// Transport is a transport whose functions and whose endpoints' functions all return
+// in time.
+type Transport struct {
+	inner plugin.Transport
+	gate  gate
+}
+
+// New guards a transport. where is how users know it, such as shared:/lib/spin.so.
+func New(inner plugin.Transport, where string) *Transport {
+	return &Transport{inner: inner, gate: gate{who: fmt.Sprintf("transport %s (%s)", inner.Info().Name, where)}}
+}
+
+// Info is the transport's.
+func (t *Transport) Info() plugin.Info { return t.inner.Info() }
+
+// Supports is Ask within SupportsTimeout; an error is a reason for no.
+func (t *Transport) Supports(req plugin.Request) plugin.Support {
+	ctx, cancel := context.WithTimeout(context.Background(), SupportsTimeout)
+	defer cancel()
+	s, err := t.Ask(ctx, req)
+	if err != nil {
+		return plugin.Support{Reason: err.Error()}
+	}
+	return s
+}
+
+// asker is a carrier whose Supports can fail.
+type asker interface {
+	Ask(context.Context, plugin.Request) (plugin.Support, error)
+}
+
+// Ask is Supports with a deadline, and with an error where there is no answer or the
+// answer breaks the contract.
+func (t *Transport) Ask(ctx context.Context, req plugin.Request) (plugin.Support, error) {
+	return call(ctx, &t.gate, "supports "+req.Collective.String(), func() (plugin.Support, error) {
+		if a, ok := t.inner.(asker); ok {
+			return a.Ask(ctx, req)
+		}
+		s := t.inner.Supports(req)
+		return s, s.Validate()
+	}, nil)
+}
+
+// Open opens an endpoint. One that comes too late is closed again.
+func (t *Transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.Endpoint, error) {
+	where := fmt.Sprintf(" on rank %d of communicator %x", config.Rank, config.Communicator)
+	opened, err := call(ctx, &t.gate, "open"+where, func() (plugin.Endpoint, error) { return t.inner.Open(ctx, config) },
+		func(e plugin.Endpoint, err error) {
+			if err == nil {
+				_ = e.Close()
+			}
+		})
+	if err != nil {
+		return nil, err
+	}
+	return &Endpoint{inner: opened, where: where, gate: gate{who: t.gate.who}}, nil
+}
+
+// Endpoint is an endpoint of a guarded transport.
+type Endpoint struct {
+	inner plugin.Endpoint
+	where string
+	gate  gate
+}
+
+// Regions are the endpoint's.
+func (e *Endpoint) Regions() []plugin.Region { return e.inner.Regions() }
+
+// Images are the endpoint's.
+func (e *Endpoint) Images() []plugin.Image { return e.inner.Images() }
+
+// Allocate makes a buffer. One that comes too late is freed again.
+func (e *Endpoint) Allocate(ctx context.Context, id uint32, bytes int64) (plugin.Region, error) {
+	what := fmt.Sprintf("allocate buffer %d of %d bytes%s", id, bytes, e.where)
+	return call(ctx, &e.gate, what, func() (plugin.Region, error) { return e.inner.Allocate(ctx, id, bytes) },
+		func(_ plugin.Region, err error) {
+			if err == nil {
+				_ = e.inner.Free(context.Background(), id)
+			}
+		})
+}
+
+// Free frees a buffer.
+func (e *Endpoint) Free(ctx context.Context, id uint32) error {
+	_, err := call(ctx, &e.gate, fmt.Sprintf("free buffer %d%s", id, e.where), func() (none, error) { return none{}, e.inner.Free(ctx, id) }, nil)
+	return err
+}
+
+// Prepare makes a plan.
+func (e *Endpoint) Prepare(ctx context.Context, req plugin.Request, algorithm string) (*plugin.Plan, error) {
+	what := fmt.Sprintf("prepare %s/%s%s", req.Collective, algorithm, e.where)
+	return call(ctx, &e.gate, what, func() (*plugin.Plan, error) { return e.inner.Prepare(ctx, req, algorithm) }, nil)
+}
+
+// LastError is the sentence that the endpoint's last call left, also a native function;
+// "" where there is none.
+func (e *Endpoint) LastError() string {
+	l, ok := e.inner.(interface{ LastError() string })
+	if !ok {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lag)
+	defer cancel()
+	text, _ := call(ctx, &e.gate, "last_error"+e.where, func() (string, error) { return l.LastError(), nil }, nil)
+	return text
+}
+
+// Close closes the endpoint within CloseTimeout. Where another call has not returned
+// it does so when that call returns, if it ever does.
+func (e *Endpoint) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), CloseTimeout)
+	defer cancel()
+	_, err := call(ctx, &e.gate, "close"+e.where, func() (none, error) { return none{}, e.inner.Close() }, nil)
+	if errors.Is(err, errBusy) {
+		e.gate.whenFree(func() { _ = e.inner.Close() })
+	}
+	return err
+}
+
+// Call bounds a call that belongs to no transport yet, such as loading one.
+func Call[T any](ctx context.Context, who, what string, f func() (T, error)) (T, error) {
+	return call(ctx, &gate{who: who}, what, f, nil)
+}
+
+type none struct{}
+
+// errBusy is the cause of what is refused because an earlier call has not returned.
+var errBusy = errors.New("busy")
+
+// gate remembers the calls that have not returned in time: nothing else is called
+// until they have.
+type gate struct {
+	who   string
+	mu    sync.Mutex
+	lost  []*pending
+	after func()
+}
+
+// pending is a call in progress.
+type pending struct {
+	what     string
+	begun    time.Time
+	returned bool
+	lost     bool // nobody waits for it any more
+}
+
+// whenFree calls f once no call is lost any more.
+func (g *gate) whenFree(f func()) {
+	g.mu.Lock()
+	free := len(g.lost) == 0
+	if !free {
+		g.after = f
+	}
+	g.mu.Unlock()
+	if free {
+		f()
+	}
+}
+
+// busy is the error of a call while an earlier one is lost.
+func (g *gate) busy(what string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.lost) == 0 {
+		return nil
+	}
+	l := g.lost[0]
+	return &plugin.Error{Code: plugin.Timeout, Rank: -1, Cause: errBusy, Message: fmt.Sprintf(
+		"%s: %s is impossible: %s has not returned for %s", g.who, what, l.what, seconds(time.Since(l.begun)))}
+}
+
+// call calls f and waits for it until ctx ends and a little longer. late gets the
+// result of a call that nobody waits for any more.
+func call[T any](ctx context.Context, g *gate, what string, f func() (T, error), late func(T, error)) (T, error) {
+	var zero T
+	if err := g.busy(what); err != nil {
+		return zero, err
+	}
+	type result struct {
+		value T
+		err   error
+	}
+	p := &pending{what: what, begun: time.Now()}
+	ended := make(chan result, 1)
+	go func() {
+		var r result
+		r.value, r.err = protect(g.who, what, f)
+		if g.end(p) {
+			ended <- r
+			return
+		}
+		if late != nil {
+			late(r.value, r.err)
+		}
+		g.free(p)
+	}()
+	select {
+	case r := <-ended:
+		return r.value, r.err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(lag)
+	defer timer.Stop()
+	select {
+	case r := <-ended:
+		return r.value, r.err
+	case <-timer.C:
+	}
+	if !g.lose(p) {
+		r := <-ended // it has returned just now
+		return r.value, r.err
+	}
+	code := plugin.Timeout
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		code = plugin.Aborted
+	}
+	return zero, &plugin.Error{Code: code, Rank: -1, Cause: ctx.Err(), Message: fmt.Sprintf(
+		"%s did not return from %s within %s; the thread that called it is lost until it does", g.who, what, seconds(time.Since(p.begun)))}
+}
+
+// protect turns a panic of a builtin transport into an error.
+func protect[T any](who, what string, f func() (T, error)) (value T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = plugin.Errorf(plugin.Internal, "%s panicked in %s: %v\n%s", who, what, p, debug.Stack())
+		}
+	}()
+	return f()
+}
+
+// lose gives a call up; false: it has returned.
+func (g *gate) lose(p *pending) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p.returned {
+		return false
+	}
+	p.lost = true
+	g.lost = append(g.lost, p)
+	return true
+}
+
+// end notes that a call has returned; false: it was given up before.
+func (g *gate) end(p *pending) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p.returned = !p.lost
+	return p.returned
+}
+
+// free lets others call again after a call that was given up.
+func (g *gate) free(p *pending) {
+	g.mu.Lock()
+	g.lost = slices.DeleteFunc(g.lost, func(l *pending) bool { return l == p })
+	var after func()
+	if len(g.lost) == 0 {
+		after, g.after = g.after, nil
+	}
+	g.mu.Unlock()
+	if after != nil {
+		after()
+	}
+}
+
+// seconds words a time for people.
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }

@@ -1,0 +1,181 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// stuck is a transport whose call of one phase returns when it is released.
+type stuck struct {
+	phase   string
+	release chan struct{}
+	closed  chan string // what was closed, and freed
+	panics  bool
+}
+
+func (s *stuck) at(phase string) {
+	if s.phase == phase {
+		if s.panics {
+			panic("no such rail")
+		}
+		<-s.release
+	}
+}
+
+func (s *stuck) Info() plugin.Info { return plugin.Info{Name: "stuck"} }
+
+func (s *stuck) Supports(plugin.Request) plugin.Support {
+	s.at("supports")
+	return plugin.Support{Reason: "it does nothing"}
+}
+
+func (s *stuck) Open(context.Context, plugin.OpenConfig) (plugin.Endpoint, error) {
+	s.at("open")
+	return stuckEndpoint{s}, nil
+}
+
+type stuckEndpoint struct{ *stuck }
+
+func (e stuckEndpoint) Regions() []plugin.Region { return nil }
+func (e stuckEndpoint) Images() []plugin.Image   { return nil }
+
+func (e stuckEndpoint) Allocate(context.Context, uint32, int64) (plugin.Region, error) {
+	e.at("allocate")
+	return plugin.Region{}, nil
+}
+
+func (e stuckEndpoint) Free(context.Context, uint32) error {
+	e.at("free")
+	e.closed <- "buffer"
+	return nil
+}
+
+func (e stuckEndpoint) Prepare(context.Context, plugin.Request, string) (*plugin.Plan, error) {
+	e.at("prepare")
+	return nil, nil
+}
+
+func (e stuckEndpoint) LastError() string {
+	e.at("last_error")
+	return "rail 3 is down"
+}
+
+func (e stuckEndpoint) Close() error {
+	e.at("close")
+	e.closed <- "endpoint"
+	return nil
+}
+
+// calls makes one call after the other on a guarded transport, until one fails.
+func calls(ctx context.Context, t *Transport) (err error) {
+	if _, err = t.Ask(ctx, plugin.Request{}); err != nil {
+		return err
+	}
+	e, err := t.Open(ctx, plugin.OpenConfig{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	if _, err = e.Allocate(ctx, 1, 8); err != nil {
+		return err
+	}
+	if err = e.Free(ctx, 1); err != nil {
+		return err
+	}
+	_, err = e.Prepare(ctx, plugin.Request{}, "ring")
+	return err
+}
+
+func TestEveryCallReturnsInTime(t *testing.T) {
+	for _, phase := range []string{"supports", "open", "allocate", "free", "prepare"} {
+		t.Run(phase, func(t *testing.T) {
+			s := &stuck{phase: phase, release: make(chan struct{}), closed: make(chan string, 4)}
+			guarded := New(s, "builtin:stuck")
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			begin := time.Now()
+			err := calls(ctx, guarded)
+			if took := time.Since(begin); took > 3*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if plugin.CodeOf(err) != plugin.Timeout || !strings.HasPrefix(err.Error(), "transport stuck (builtin:stuck) did not return from "+phase) {
+				t.Errorf("%v: %v", plugin.CodeOf(err), err)
+			}
+			// Another communicator is told at once where the transport's own functions are stuck.
+			if phase == "supports" || phase == "open" {
+				begin = time.Now()
+				if err := calls(t.Context(), guarded); plugin.CodeOf(err) != plugin.Timeout || !strings.Contains(err.Error(), phase+" ") {
+					t.Errorf("again: %v", err)
+				}
+				if s := guarded.Supports(plugin.Request{}); !strings.Contains(s.Reason, "has not returned for") {
+					t.Errorf("again: %v", s)
+				}
+				if took := time.Since(begin); took > time.Second {
+					t.Errorf("again took %v", took)
+				}
+			}
+			// What comes late is given back, in order, and the transport serves again.
+			close(s.release)
+			want := map[string][]string{"open": {"endpoint"}, "allocate": {"buffer", "endpoint"}, "free": {"buffer", "endpoint"}, "prepare": {"buffer", "endpoint"}}
+			for _, w := range want[phase] {
+				if got := <-s.closed; got != w {
+					t.Errorf("%s came late: closed %s, want %s", phase, got, w)
+				}
+			}
+			for guarded.Supports(plugin.Request{}).Reason != "it does nothing" {
+				time.Sleep(time.Millisecond) // until the late call has left
+			}
+			if err := calls(t.Context(), guarded); err != nil {
+				t.Errorf("after its return: %v", err)
+			}
+		})
+	}
+}
+
+func TestLastErrorReturnsInTime(t *testing.T) {
+	s := &stuck{phase: "last_error", release: make(chan struct{}), closed: make(chan string, 1)}
+	e, err := New(s, "builtin:stuck").Open(t.Context(), plugin.OpenConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := e.(*Endpoint).LastError(); text != "" {
+		t.Errorf("it said %q", text)
+	}
+	close(s.release)
+	for e.(*Endpoint).LastError() != "rail 3 is down" {
+		time.Sleep(time.Millisecond)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPanicIsAnErrorThatNamesTheCall(t *testing.T) {
+	for _, phase := range []string{"supports", "open", "allocate", "free", "prepare"} {
+		s := &stuck{phase: phase, panics: true, closed: make(chan string, 4)}
+		err := calls(t.Context(), New(s, "builtin:stuck"))
+		if plugin.CodeOf(err) != plugin.Internal || !strings.HasPrefix(err.Error(), "transport stuck (builtin:stuck) panicked in "+phase) || !strings.Contains(err.Error(), "no such rail") {
+			t.Errorf("%s: %v", phase, err)
+		}
+	}
+}
+
+func TestCanceledCallReturns(t *testing.T) {
+	s := &stuck{phase: "open", release: make(chan struct{}), closed: make(chan string, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := New(s, "builtin:stuck").Open(ctx, plugin.OpenConfig{}); plugin.CodeOf(err) != plugin.Aborted || !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	close(s.release)
+	<-s.closed
+}

@@ -1,0 +1,50 @@
+package plugin
+
+import (
+	"math"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Validate checks an answer to Supports against the contract. Carriers take an answer
+// that breaks it for no, and the conformance suite for a failed case.
+func (s Support) Validate() error {
+	if len(s.Algorithms) > MaxAlgorithms {
+		return Errorf(Protocol, "%d algorithms, at most %d", len(s.Algorithms), MaxAlgorithms)
+	}
+	if len(s.Reason) > MaxText {
+		return Errorf(Protocol, "reason of %d bytes, at most %d", len(s.Reason), MaxText)
+	}
+	if !printable(s.Reason) {
+		return Errorf(Protocol, "reason %q is not printable UTF-8", s.Reason)
+	}
+	if len(s.Algorithms) == 0 && s.Reason == "" {
+		return Errorf(Protocol, "neither algorithms nor a reason")
+	}
+	for i, a := range s.Algorithms {
+		if a.Name == "" || len(a.Name) > MaxName {
+			return Errorf(Protocol, "algorithm name of %d bytes, want 1 to %d", len(a.Name), MaxName)
+		}
+		if !printable(a.Name) {
+			return Errorf(Protocol, "algorithm name %q is not printable UTF-8", a.Name)
+		}
+		if a.MinBytes < 0 || a.MaxBytes < 0 || (a.MaxBytes != 0 && a.MaxBytes < a.MinBytes) {
+			return Errorf(Protocol, "algorithm %s: limits %d to %d bytes", a.Name, a.MinBytes, a.MaxBytes)
+		}
+		if !(a.Latency >= 0) || math.IsInf(a.Latency, 0) || !(a.Bandwidth > 0) || math.IsInf(a.Bandwidth, 0) {
+			return Errorf(Protocol, "algorithm %s: latency %v, bandwidth %v; want finite, not negative, and above 0", a.Name, a.Latency, a.Bandwidth)
+		}
+		for _, b := range s.Algorithms[:i] {
+			if a.Name == b.Name {
+				return Errorf(Protocol, "algorithm %s is named twice", a.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// printable reports whether a text can go into logs and onto terminals as it is.
+func printable(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+}

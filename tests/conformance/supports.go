@@ -1,0 +1,85 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// broken is an answer to Supports that breaks the contract.
+type broken struct {
+	Request string
+	Detail  string
+}
+
+// brokenAnswers asks a transport everything that calls can ask, and whether it answers,
+// keeps to the limits, says the same on every rank and says it again. Of each collective
+// it reports the first few.
+func brokenAnswers(ctx context.Context, l *host.Loaded, world int, memory plugin.MemoryKind) []broken {
+	const most = 3 // of a collective
+	var list []broken
+	for _, collective := range plugin.Collectives() {
+		found := 0
+		for _, req := range requests(collective, l.Info.Features, world, memory) {
+			detail := brokenAnswer(ctx, l, req)
+			if detail == "" {
+				continue
+			}
+			list = append(list, broken{fmt.Sprintf("%s of %s, op %s, world %d, %d hosts, peer_read %v, symmetric %v, device_counts %v",
+				req.Collective, req.DType, req.Op, req.World, req.Hosts, req.PeerRead, req.Symmetric, req.DeviceCounts), detail})
+			if found++; found == most || ctx.Err() != nil {
+				break
+			}
+		}
+	}
+	return list
+}
+
+// brokenAnswer is what is wrong with the answer to one request; "" if nothing is.
+func brokenAnswer(ctx context.Context, l *host.Loaded, req plugin.Request) string {
+	first, err := l.Ask(ctx, req)
+	if err != nil {
+		return err.Error()
+	}
+	for what, other := range map[string]int{"asked again": 0, "asked by the last rank": req.World - 1} {
+		req.Rank = other
+		second, err := l.Ask(ctx, req)
+		if err != nil {
+			return what + ": " + err.Error()
+		}
+		if !reflect.DeepEqual(first, second) {
+			return fmt.Sprintf("%s it answers otherwise: %+v, and then %+v", what, first, second)
+		}
+	}
+	return ""
+}
+
+// requests are what a transport is asked about a collective.
+func requests(collective plugin.Collective, features plugin.Feature, world int, memory plugin.MemoryKind) []plugin.Request {
+	ops := []plugin.Op{plugin.OpSum}
+	if collective.Reduces() {
+		ops = plugin.Ops()
+	}
+	flags := []plugin.Request{{}, {PeerRead: true}}
+	if memory == plugin.MemoryKindCuda {
+		flags = []plugin.Request{{}, {Symmetric: true}}
+		if collective == plugin.AllToAllV && features&plugin.FeatureDeviceCounts != 0 {
+			flags = append(flags, plugin.Request{DeviceCounts: true})
+		}
+	}
+	var list []plugin.Request
+	for _, of := range []struct{ world, hosts int }{{world, 1}, {world + 1, 2}, {plugin.MaxWorld, 1}} {
+		for _, dtype := range plugin.DTypes() {
+			for _, op := range ops {
+				for _, req := range flags {
+					req.Collective, req.DType, req.Op, req.World, req.Hosts, req.Memory = collective, dtype, op, of.world, of.hosts, memory
+					list = append(list, req)
+				}
+			}
+		}
+	}
+	return list
+}

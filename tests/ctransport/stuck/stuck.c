@@ -1,0 +1,87 @@
+/*
+ * stuck.c: the C99 transport, stuck on rank 1 in the function that the macro STUCK
+ * names, or with a native function that fails with a status that is in no table.
+ */
+#define shunt_transport_v1_table complete_table
+#include "../c99/shunt_c99.c"
+#undef shunt_transport_v1_table
+
+#define SUPPORTS 1 /* for all_reduce, on every rank: it knows none */
+#define OPEN 2
+#define PREPARE 3
+#define CLOSE 4
+#define NATIVE 5
+#define FAILS 6 /* the native function */
+#define ENDLESS 7 /* no zero behind an algorithm's name */
+
+static void stop(int phase, int rank) {
+  while (STUCK == phase && rank == 1) pause();
+}
+
+static void stuck_supports(const shunt_request *r, shunt_support *s) {
+  if (r->collective == SHUNT_COLL_ALL_REDUCE) stop(SUPPORTS, 1);
+  supports(r, s);
+  if (STUCK == ENDLESS && r->collective == SHUNT_COLL_SCATTER_V) {
+    s->count = 1;
+    memset(s->algorithms[0].name, 'x', sizeof s->algorithms[0].name);
+    s->algorithms[0].bandwidth = 1;
+  }
+  if (s->count > 0) s->algorithms[0].latency = 0; /* the first choice */
+}
+
+static shunt_status stuck_open(const shunt_open_config *c, shunt_endpoint **out, char *message, size_t bytes) {
+  stop(OPEN, c->rank);
+  return open_endpoint(c, out, message, bytes);
+}
+
+static shunt_status native(void *context, const int64_t *registers, const void *send, void *recv, void *stream) {
+  shunt_endpoint *e = context;
+  (void)registers, (void)send, (void)recv, (void)stream;
+  stop(NATIVE, e->rank);
+  if (STUCK == FAILS && e->rank == 1) return FAIL(e, 12345, "rail 3 is down");
+  return SHUNT_OK;
+}
+
+static shunt_status stuck_prepare(shunt_endpoint *e, const shunt_request *r, const char *algorithm, const shunt_plan **out) {
+  stop(PREPARE, e->rank);
+  shunt_status status = prepare(e, r, algorithm, out);
+  if (status == SHUNT_OK && (STUCK == NATIVE || STUCK == FAILS)) {
+    plan *p = (plan *)*out;
+    shunt_native *n = malloc(sizeof *n); /* left behind, like much here */
+    n->function = native;
+    n->context = e;
+    step(p, SHUNT_STEP_NATIVE, 0, 0, 0, 0, 0, 0);
+    p->track.count++;
+    p->plan.natives = n;
+    p->plan.count_natives = 1;
+  }
+  return status;
+}
+
+static shunt_status stuck_close(shunt_endpoint *e) {
+  stop(CLOSE, e->rank);
+  return close_endpoint(e);
+}
+
+extern const shunt_transport_v1 shunt_transport_v1_table;
+const shunt_transport_v1 shunt_transport_v1_table = {
+    .magic = SHUNT_TRANSPORT_MAGIC,
+    .version_major = SHUNT_VERSION_MAJOR,
+    .version_minor = SHUNT_VERSION_MINOR,
+    .struct_size = sizeof(shunt_transport_v1),
+    .features = SHUNT_FEATURE_MEMORY | SHUNT_FEATURE_PLANS | SHUNT_FEATURE_BUFFERS,
+    .name = "stuck",
+    .version = "1.0.0",
+    .doc = "a transport that never returns",
+    .memory = memory,
+    .count_memory = 1,
+    .supports = stuck_supports,
+    .open = stuck_open,
+    .regions = regions,
+    .allocate = allocate,
+    .free = free_buffer,
+    .prepare = stuck_prepare,
+    .free_plan = free_plan,
+    .last_error = last_error,
+    .close = stuck_close,
+};
