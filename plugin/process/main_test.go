@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -46,6 +48,22 @@ var modes = map[string]func(){
 		}
 	},
 	"silent": wait,
+	"descriptors": func() {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			panic(err)
+		}
+		for _, e := range entries {
+			target, _ := os.Readlink("/proc/self/fd/" + e.Name())
+			fd, _ := strconv.Atoi(e.Name())
+			flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+			if err == nil && flags&unix.FD_CLOEXEC == 0 {
+				fmt.Fprintf(os.Stderr, "inherited %s %s\n", e.Name(), target)
+			}
+		}
+		fmt.Fprintln(os.Stderr, "that is all")
+		Serve(probe.Transport{})
+	},
 	"hostile": func() {
 		for _, line := range hostileLines {
 			fmt.Fprintln(os.Stderr, line)

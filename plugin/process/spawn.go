@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"os/exec"
 	"runtime"
-	"syscall"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,7 +14,8 @@ import (
 // for its pipes: a grandchild that holds them does not hide a crash.
 type child struct {
 	pid    int
-	cmd    *exec.Cmd
+	mu     sync.Mutex // kill comes before reaping, or not at all: the number may be another's then
+	reaped bool
 	exited chan struct{} // closed once the process is reaped
 	status string        // how it ended; read after exited
 	clean  bool          // it ended with status 0; read after exited
@@ -24,16 +25,13 @@ type child struct {
 // when the thread that forked it ends (PDEATHSIG), so that thread belongs to
 // the child until it is reaped; it spends the time in waitid.
 func spawn(cmd *exec.Cmd) (*child, error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	c := &child{cmd: cmd, exited: make(chan struct{})}
+	c := &child{exited: make(chan struct{})}
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		if err == nil {
-			c.pid = cmd.Process.Pid
-		}
+		var err error
+		c.pid, err = startProcess(cmd)
 		started <- err
 		if err == nil {
 			c.wait()
@@ -56,14 +54,17 @@ func (c *child) wait() {
 	// The zombie still holds the group's number, so this reaches its own
 	// descendants and nobody else.
 	_ = unix.Kill(-c.pid, unix.SIGKILL)
-	err := c.cmd.Wait()
-	state := c.cmd.ProcessState
-	if state == nil {
-		c.status = fmt.Sprintf("ended, reaped by someone else (%v)", err)
-		return
+	c.mu.Lock()
+	c.reaped = true
+	var ws unix.WaitStatus
+	_, err := unix.Wait4(c.pid, &ws, 0, nil)
+	for err == unix.EINTR {
+		_, err = unix.Wait4(c.pid, &ws, 0, nil)
 	}
-	ws, _ := state.Sys().(syscall.WaitStatus)
+	c.mu.Unlock()
 	switch {
+	case err != nil:
+		c.status = fmt.Sprintf("ended, reaped by someone else (%v)", err)
 	case ws.Signaled():
 		c.status = fmt.Sprintf("was killed by signal %d (%s)", int(ws.Signal()), ws.Signal())
 	default:
@@ -74,7 +75,13 @@ func (c *child) wait() {
 
 // kill ends the process, stopped or not. It may be called at any time and more
 // than once.
-func (c *child) kill() { _ = c.cmd.Process.Kill() }
+func (c *child) kill() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.reaped {
+		_ = unix.Kill(c.pid, unix.SIGKILL)
+	}
+}
 
 // stopped reports whether the process is stopped by a signal.
 func (c *child) stopped() bool { return processState(c.pid) == 'T' }
