@@ -284,3 +284,37 @@ func testDissent(t *testing.T, transport string, all, other callOf, known int) {
 		require.Less(t, late[rank], 4*time.Second, "rank %d", rank)
 	}
 }
+
+// Two ranks that both take themselves for the root only write. The next call in which
+// they wait for each other tells them, a barrier as well as any.
+func TestTwoRootsAreToldByTheNextCall(t *testing.T) {
+	for name, next := range map[string]func(c *host.Communicator, x []float32) error{
+		"barrier":    func(c *host.Communicator, _ []float32) error { return c.Barrier(nil) },
+		"all_reduce": func(c *host.Communicator, x []float32) error { return c.Do(summed(x)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			errs := worldErrors(t, 2, nil, func(c *host.Communicator) error {
+				x := make([]float32, 4)
+				broadcast := func(root int) error { return c.Broadcast(at(x), at(x), 4, plugin.Float32, root, nil) }
+				for i := range 20 {
+					if err := errors.Join(broadcast(i%2), next(c, x)); err != nil {
+						return fmt.Errorf("calls that are alike: %w", err)
+					}
+				}
+				if err := broadcast(c.Rank()); err != nil {
+					return err
+				}
+				if err := next(c, x); err != nil {
+					return err
+				}
+				return errWrong
+			})
+			for rank, err := range errs {
+				require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
+				require.NotErrorIs(t, err, errWrong, "rank %d", rank)
+				require.ErrorContains(t, err, "called #41 broadcast, count 4 of float32, root 0", "rank %d", rank)
+				require.ErrorContains(t, err, "called #41 broadcast, count 4 of float32, root 1", "rank %d", rank)
+			}
+		})
+	}
+}
