@@ -251,7 +251,6 @@ func TestMutantsOfPlacesAndFaultsAreFound(t *testing.T) {
 		{"offers follow a fault", "all_to_all_v.cu", "if (__syncthreads_or(fault != SHUNT_FAULT_NONE)) return false;", "__syncthreads();", "all_to_all_v", "shunt_all_to_all_v_long", alone},
 		{"an offer that never came", "all_to_all_v.cu", "met = offered || later;", "met = true;", "all_to_all_v", "shunt_all_to_all_v_long", alone},
 		{"a root sends behind a fault", "broadcast.cu", "const u32 fault = k == 0 ? fault_of(a) : 0;", "const u32 fault = 0;", "broadcast", "shunt_broadcast_ll128", alone},
-		{"a root sends without credit", "channel.cuh", "w.over(peer_, sent_ + 1 - SHUNT_RING))) return false;", "w.over(peer_, sent_ + 1 - SHUNT_RING))) return true;", "broadcast", "shunt_broadcast_ll128", alone},
 		{"an owner forwards what never came", "channel.cuh", "give_up.over(peer_, received_ + 1, in_vain))) return false;", "give_up.over(peer_, received_ + 1, in_vain))) return true;", "broadcast", "shunt_broadcast_ll128", alone},
 		{"an owner combines what never came", "fallback.cuh", "lines))\n      return;", "lines))\n      ;", "reduce", "shunt_reduce_ll128", alone},
 		{"addresses of an earlier call", "direct.cuh", "        m.lost = 1;  // the words are those of an earlier call", "        m.send[p] = m.send[a.rank];", "all_reduce", "shunt_all_reduce_direct", alone},
