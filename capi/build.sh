@@ -7,10 +7,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 case $output in /*) ;; *) output=$PWD/$output ;; esac
 mkdir -p "$(dirname "$output")"
 cd "$here"
-# -z now: everything is resolved at load, as ctypes does. -z nodelete: a Go
+# -z now: everything is resolved at load, as ctypes does, so that -z relro covers
+# every pointer that the loader writes. -z nodelete: a Go
 # runtime cannot be unloaded. The header that cgo writes beside the library is
 # not ours to publish; shunt.h is.
 CGO_ENABLED=1 go build -trimpath -buildmode=c-shared \
-  -ldflags "-s -w -extldflags '-Wl,-soname,libshunt.so.1 -Wl,--version-script=$here/libshunt.map -Wl,-z,now -Wl,-z,nodelete -Wl,-z,defs'" \
+  -ldflags "-s -w -extldflags '-Wl,-soname,libshunt.so.1 -Wl,--version-script=$here/libshunt.map -Wl,-z,now -Wl,-z,relro -Wl,-z,noexecstack -Wl,-z,nodelete -Wl,-z,defs'" \
   -o "$output" .
 rm -f "${output%.so}.h"

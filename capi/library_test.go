@@ -47,6 +47,44 @@ func TestLibraryShowsTheHeaderAndNothingElse(t *testing.T) {
 	require.Equal(t, declared(t), shown)
 }
 
+// TestLibraryIsHardened: functions of C check their stack and the sizes of what they
+// copy, and nothing that is loaded is both writable and executable, or becomes
+// writable where pointers to functions lie.
+func TestLibraryIsHardened(t *testing.T) {
+	file, err := elf.Open(filepath.Join(library(t), "libshunt.so"))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, file.Close()) }()
+	symbols, err := file.ImportedSymbols()
+	require.NoError(t, err)
+	imported := make([]string, 0, len(symbols))
+	for _, s := range symbols {
+		imported = append(imported, s.Name)
+	}
+	require.Contains(t, imported, "__stack_chk_fail", "compiled without -fstack-protector-strong")
+	require.True(t, slices.ContainsFunc(imported, func(name string) bool {
+		return strings.HasSuffix(name, "_chk") // __snprintf_chk and others
+	}), "compiled without _FORTIFY_SOURCE: %s", imported)
+	kinds := map[elf.ProgType]elf.ProgFlag{}
+	for _, segment := range file.Progs {
+		kinds[segment.Type] = segment.Flags
+		require.NotEqual(t, elf.PF_W|elf.PF_X, segment.Flags&(elf.PF_W|elf.PF_X), "%v is writable and executable", segment.Type)
+	}
+	require.Contains(t, kinds, elf.PT_GNU_RELRO, "linked without -z relro")
+	require.Contains(t, kinds, elf.PT_GNU_STACK, "its stack may be executable")
+	text, err := file.DynValue(elf.DT_TEXTREL)
+	require.NoError(t, err)
+	require.Empty(t, text, "its code is relocated")
+	// Every package whose C is in the library, or one of them could be forgotten.
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{if and .CgoFiles (not .Standard) .CFiles}}{{.ImportPath}} {{.CgoCFLAGS}}{{end}}", ".").Output()
+	require.NoError(t, err)
+	packages := strings.Fields(strings.ReplaceAll(string(out), " ", "_"))
+	require.NotEmpty(t, packages)
+	for _, p := range packages {
+		require.Contains(t, p, "-fstack-protector-strong", p)
+		require.Contains(t, p, "-D_FORTIFY_SOURCE=2", p)
+	}
+}
+
 func TestLibraryBindsAtLoad(t *testing.T) {
 	file, err := elf.Open(filepath.Join(library(t), "libshunt.so"))
 	require.NoError(t, err)

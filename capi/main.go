@@ -10,7 +10,7 @@
 package main
 
 /*
-#cgo CFLAGS: -std=gnu11 -O2 -Wall -Wextra -fvisibility=hidden -I${SRCDIR}/include -I${SRCDIR}/../plugin
+#cgo CFLAGS: -std=gnu11 -O2 -Wall -Wextra -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fvisibility=hidden -I${SRCDIR}/include -I${SRCDIR}/../plugin
 #cgo LDFLAGS: -lpthread -Wl,-z,now
 #include "internal.h"
 */

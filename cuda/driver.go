@@ -1,5 +1,6 @@
 package cuda
 
+// #cgo CFLAGS: -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
 // #cgo LDFLAGS: -ldl
 // #include "driver.h"
 // #include <stdlib.h>

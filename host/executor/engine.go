@@ -1,7 +1,7 @@
 package executor
 
 /*
-#cgo CFLAGS: -O3 -Wall -I${SRCDIR}/../../plugin -fvisibility=hidden
+#cgo CFLAGS: -O3 -Wall -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -I${SRCDIR}/../../plugin -fvisibility=hidden
 #cgo LDFLAGS: -lm
 #cgo noescape sx_run
 #cgo nocallback sx_run
