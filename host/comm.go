@@ -318,6 +318,9 @@ func (c *Communicator) noAnswer(peer int, where string) *plugin.Error {
 		reason.Message += fmt.Sprintf("; that rank %s, rank %d %s", c.state(peer), c.rank, c.state(c.rank))
 	}
 	reason.Message += c.refusals(absence)
+	if c.device != nil && peer != c.rank && peer >= 0 && peer < c.world && c.topology.SameProcess(c.rank, peer) {
+		reason.Message += fmt.Sprintf("; rank %d is in the same process, where cudaFree of a GPU's memory (torch.cuda.empty_cache frees that of all GPUs) blocks its thread until that GPU's kernels end, which may wait for what the thread calls next", peer)
+	}
 	return reason
 }
 

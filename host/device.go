@@ -184,7 +184,6 @@ func (d *device) run(call *call, program *executor.DeviceProgram, a *executor.Ar
 	if err == nil {
 		c.engine.NoteCall()
 		d.buffers.takeCaptured(call)
-		err = d.buffers.mark(stream)
 	}
 	if err != nil {
 		return d.explain(c.numbered(call.collective, c.collectives), err, stream)

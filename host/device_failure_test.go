@@ -59,6 +59,7 @@ func TestDeviceTimeoutNamesTheAbsentRank(t *testing.T) {
 	for rank, err := range errs {
 		require.ErrorIs(t, err, plugin.Timeout, "rank %d", rank)
 		require.ErrorContains(t, err, "no answer from peer rank 2", "rank %d", rank)
+		require.ErrorContains(t, err, "rank 2 is in the same process, where cudaFree", "rank %d", rank)
 	}
 	require.ErrorContains(t, errs[0], "call Shrink or re-create it")
 }

@@ -163,9 +163,6 @@ func (d *device) runBatch(first *call, stream cuda.Stream) error {
 	d.flights.begin(c.seq, first)
 	err = d.exec.RunBatch(b.launch, stream)
 	d.flights.enqueued(c.seq, err != nil)
-	if err == nil {
-		err = d.buffers.mark(stream)
-	}
 	if err != nil {
 		return d.explain("group", err, stream)
 	}

@@ -45,8 +45,9 @@ type directory struct {
 	audited    position                            // of the exports, how many the audit has come past
 	windows    map[uint32][]cuda.Ptr               // where windows of all ranks are mapped, by region
 
-	passed     cuda.Event // behind every operation that may reach what was withdrawn
-	withdrawns atomic.Int32
+	used     [plugin.DirectoryExports]uint64 // how often kernels had found each export
+	lookedAt time.Time                       // when
+	unmapped bool                            // something of a peer's lately: what could not be mapped may fit now
 
 	wake  chan struct{} // makes keep look at once
 	count atomic.Int32  // exports there are, so that calls without any look no further
@@ -66,16 +67,20 @@ type export struct {
 	generation uint64
 	known      uint64 // ranks that have mapped it
 	explicit   int    // registrations of the user
+	entered    time.Time
+	idle       int // looks in a row that have found it unused
 	leaving    departure
+	left       time.Time // when kernels to come did not find it any more
+	until      uint64    // findings of kernels that have to be forgotten first
 }
 
-// departure is how far the withdrawal of an export has come.
+// departure is how far the withdrawal of an export has come; see depart.
 type departure int
 
 const (
 	staying   departure = iota
-	withdrawn           // kernels to come do not use it
-	marked              // and the event stands behind those that may
+	withdrawn           // kernels to come do not find it
+	awaited             // nor will those that may have found it use it, once until is reached
 )
 
 // imported is a peer's export, mapped here. The goroutine that keeps the
@@ -85,6 +90,8 @@ type imported struct {
 	mapping    *sharedMapping
 	address    cuda.Ptr
 	bytes      int64
+	retry      time.Time     // what could not be mapped is tried again then,
+	pause      time.Duration // and so long after that
 }
 
 // sharedMapping is a mapping that several hold: the directory, and symmetric
@@ -291,6 +298,7 @@ func (t *directory) enter(at int, s offered, e export) error {
 		t.unoffer(at, &e)
 		return err
 	}
+	e.entered = time.Now()
 	t.exports[at] = e
 	t.high = max(t.high, at+1)
 	t.count.Add(1)
@@ -356,14 +364,6 @@ func (t *directory) share(at int, s *offered, m candidate) (export, error) {
 	return export{}, plugin.Errorf(plugin.Unsupported, "the allocation at %#x was not made to be shared", uint64(s.base))
 }
 
-// vacate empties a place. t.mu is held.
-func (t *directory) vacate(at int) {
-	t.exports[at] = export{}
-	for t.high > 0 && t.exports[t.high-1].bytes == 0 {
-		t.high--
-	}
-}
-
 // close unmaps what peers export. The goroutine has ended.
 func (t *directory) close() error {
 	if t == nil {
@@ -380,19 +380,13 @@ func (t *directory) close() error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for i, e := range t.exports {
-		if e.bytes > 0 {
-			t.unoffer(i, &e)
-			t.vacate(i)
-		}
+	for i := range t.exports {
+		t.unoffer(i, &t.exports[i])
+		t.exports[i] = export{}
 	}
 	for _, m := range t.candidates {
 		cuda.CloseChunks(m.chunks)
 	}
 	t.candidates = nil
-	if t.passed != 0 {
-		errs = append(errs, t.device.driver.DestroyEvent(t.device.context, t.passed))
-		t.passed = 0
-	}
 	return errors.Join(errs...)
 }

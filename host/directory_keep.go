@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"log/slog"
 	"math/bits"
 	"sync/atomic"
 	"time"
@@ -41,6 +42,15 @@ const (
 	directoryPeriod = 20 * time.Millisecond
 	auditTicks      = 10
 	auditPieces     = 64
+)
+
+// What a peer exports and this rank cannot map is tried again after leastPause, then
+// after twice as long each time, and whenever something else was unmapped. The exporter
+// keeps descriptors for offerTime.
+const (
+	leastPause   = 250 * time.Millisecond
+	longestPause = 30 * time.Second
+	offerTime    = time.Minute
 )
 
 // audit withdraws what the user has freed, which peers' mappings keep alive. It
@@ -90,13 +100,15 @@ func (t *directory) step(ctx context.Context) {
 		}
 	}
 	t.adoptCandidates()
+	again := t.unmapped // so there is more room
+	t.unmapped = false
 	for rank := range t.pages {
 		if rank != c.rank {
-			t.followPeer(ctx, rank)
+			t.followPeer(ctx, rank, again)
 		}
 	}
 	t.tellKernels()
-	if err := t.depart(); err != nil {
+	if err := errors.Join(t.evict(), t.depart()); err != nil {
 		c.logger.Warn("a buffer could not be withdrawn from peers", "communicator", c.label, "rank", c.rank, "reason", err)
 	}
 }
@@ -108,24 +120,23 @@ func (t *directory) tellKernels() {
 	defer t.mu.Unlock()
 	for i := range t.exports {
 		e := &t.exports[i]
-		if e.bytes == 0 || e.leaving != staying || e.known == t.everyone() && !e.offered {
+		if e.bytes == 0 || e.leaving != staying || e.known == t.everyone() {
 			continue
 		}
-		known, answered := uint64(0), uint64(0)
+		known := uint64(0)
 		for rank := range t.pages {
-			if rank == c.rank {
-				continue
-			}
-			switch atomic.LoadUint64(t.pages[rank].mapped(c.rank, i)) {
-			case e.generation:
+			if rank != c.rank && atomic.LoadUint64(t.pages[rank].mapped(c.rank, i)) == e.generation {
 				known |= 1 << rank
-				answered |= 1 << rank
-			case e.generation | cannotMap:
-				answered |= 1 << rank
 			}
 		}
-		if answered == t.everyone() {
+		if known == t.everyone() {
 			t.unoffer(i, e)
+		} else if e.offered && time.Since(e.entered) > offerTime {
+			// Its descriptors are given back. When it is missed again it is exported anew.
+			if err := t.withdraw(i); err != nil {
+				c.logger.Warn("a buffer that peers cannot map could not be withdrawn", "communicator", c.label, "rank", c.rank, "reason", err)
+			}
+			continue
 		}
 		if known == e.known {
 			continue
@@ -143,7 +154,8 @@ func (t *directory) tellKernels() {
 }
 
 // followPeer maps what a peer exports and lets go of what it has withdrawn.
-func (t *directory) followPeer(ctx context.Context, rank int) {
+// With again, what could not be mapped is tried again at once.
+func (t *directory) followPeer(ctx context.Context, rank int, again bool) {
 	c := t.device.comm
 	mine := t.pages[c.rank]
 	for i := range plugin.DirectoryExports {
@@ -152,13 +164,15 @@ func (t *directory) followPeer(ctx context.Context, rank int) {
 		if !ok {
 			s = offered{}
 		}
-		if s.generation == have.generation {
+		now := time.Now()
+		if s.generation == have.generation && (have.pause == 0 || !again && now.Before(have.retry)) {
 			continue
 		}
 		place := t.table + cuda.Ptr(plugin.DirectoryImport(rank, i))
 		if have.mapping != nil {
-			// The exporter has taken its word back and waited for its operations,
-			// which wait for this rank's part: nothing reaches the memory any more.
+			// The exporter has taken its word back and seen its kernels end, which wait
+			// for this rank's part: nothing reaches the memory any more.
+			t.unmapped = true
 			atomic.StoreUint64(mine.mapped(rank, i), 0)
 			err := errors.Join(t.device.put(place, make([]byte, 8)), have.mapping.Close())
 			if err != nil {
@@ -167,6 +181,10 @@ func (t *directory) followPeer(ctx context.Context, rank int) {
 		}
 		if s.kind == plugin.HandleKindOpaque && !t.hasWindow(s.ordinal) {
 			s = offered{} // not open here yet, or no longer: it is looked at again
+		}
+		pause := time.Duration(0)
+		if s.generation == have.generation {
+			pause = have.pause
 		}
 		t.noteImport(have, imported{generation: s.generation})
 		if s.generation == 0 {
@@ -177,11 +195,17 @@ func (t *directory) followPeer(ctx context.Context, rank int) {
 			err = t.device.put(place, binary.LittleEndian.AppendUint64(nil, uint64(address)))
 			shared := &sharedMapping{Closer: mapping}
 			shared.hold()
-			t.noteImport(have, imported{s.generation, shared, address, s.bytes})
+			t.noteImport(have, imported{generation: s.generation, mapping: shared, address: address, bytes: s.bytes})
 		}
 		if err != nil {
 			atomic.StoreUint64(mine.mapped(rank, i), s.generation|cannotMap)
-			c.logger.Info("a peer's buffer cannot be mapped and is staged", "communicator", c.label, "rank", c.rank, "peer", rank, "bytes", s.bytes, "reason", err)
+			level := slog.LevelInfo
+			if pause > 0 {
+				level = slog.LevelDebug
+			}
+			pause = min(max(2*pause, leastPause), longestPause)
+			t.noteImport(have, imported{generation: s.generation, retry: now.Add(pause), pause: pause})
+			c.logger.Log(ctx, level, "a peer's buffer cannot be mapped and is staged until it can", "communicator", c.label, "rank", c.rank, "peer", rank, "bytes", s.bytes, "reason", err)
 			continue
 		}
 		atomic.StoreUint64(mine.mapped(rank, i), s.generation)

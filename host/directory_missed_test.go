@@ -136,3 +136,144 @@ func TestGroupsExportTheMemoryOfAllTheirReceives(t *testing.T) {
 		}
 	})
 }
+
+// What a peer could not map once is tried again.
+func TestRefusedImportsAreTriedAgain(t *testing.T) {
+	oneDirect(t)
+	const n, count = 2, long
+	for call, pieces := range map[string]bool{"EnablePeer": false, "ImportRange": true} {
+		t.Run(call, func(t *testing.T) {
+			deviceWorld(t, n, func(r *rank) error {
+				b, done := r.buffers(count, n*count)
+				recv, free := b[1], func() error { return nil }
+				if pieces {
+					s, err := r.segment(2*mib, 1)
+					if err != nil {
+						return err
+					}
+					recv, free = s.Address(), s.Free
+				}
+				if r.Rank() == 1 {
+					r.driver.Fail(call, 0, cuda.OutOfMemory)
+				}
+				err := directly(r, b[0], recv, count)
+				if r.Rank() == 1 && r.driver.Pending(call) {
+					err = errors.Join(err, errors.New("nothing was refused"))
+				}
+				return done(errors.Join(err, r.Communicator.Close(), free()))
+			})
+		})
+	}
+}
+
+// Graphs hold addresses. Other memory may be mapped there between two replays: what
+// replays write must arrive in it, at once after Deregister, and otherwise soon, without
+// a call.
+func TestReplaysOntoMemoryThatIsMappedAnew(t *testing.T) {
+	oneDirect(t)
+	const n, count = 2, long
+	for _, told := range []bool{true, false} {
+		t.Run(fmt.Sprintf("told %v", told), func(t *testing.T) {
+			agree := agreement(n)
+			deviceWorld(t, n, func(r *rank) error {
+				s, err := r.segment(2*mib, 1)
+				if err != nil {
+					return err
+				}
+				b, done := r.buffers(count)
+				if err := r.fill(b[0], count, 1+float32(r.Rank())); err != nil {
+					return err
+				}
+				g, err := r.graph(func() error {
+					return r.AllGather(pointer(b[0]), pointer(s.Address()), count, plugin.Float32, r)
+				})
+				if err != nil {
+					return err
+				}
+				for direct := false; !direct; {
+					before := cudaipctest.Direct.Load()
+					agree(true)
+					err := g.replay()
+					agree(true)
+					if direct = cudaipctest.Direct.Load() == before+n; !agree(err == nil) {
+						return err
+					}
+				}
+				if told {
+					err = r.Deregister(pointer(s.Address()))
+				}
+				err = errors.Join(err, s.Unmap(0), s.Map(0, 2*mib))
+				if !told {
+					err = errors.Join(err, eventually("the memory to be withdrawn", func() bool {
+						for _, e := range host.Exports(r.Communicator) {
+							if e[0] == int64(s.Address()) {
+								return false
+							}
+						}
+						return true
+					}))
+				}
+				if !agree(err == nil) {
+					return errors.Join(err, errors.New("a rank has failed"))
+				}
+				err = g.replay()
+				for p := range n {
+					got, failed := r.read(s.Address()+cuda.Ptr(4*p*count), count)
+					err = errors.Join(err, failed)
+					if failed == nil && (got[0] != 1+float32(p) || got[count-1] != got[0]) {
+						err = errors.Join(err, fmt.Errorf("rank %d's block is %v to %v", p, got[0], got[count-1]))
+					}
+				}
+				return done(errors.Join(err, g.destroy(), r.Communicator.Close(), s.Free()))
+			})
+		})
+	}
+}
+
+// A kernel that has found an export may still wait for peers: they keep it mapped when
+// it is withdrawn, until the kernel ends.
+func TestWithdrawnMemoryStaysMappedForTheKernelInFlight(t *testing.T) {
+	oneDirect(t)
+	const n, count = 2, long
+	agree := agreement(n)
+	deviceWorld(t, n, func(r *rank) error {
+		b, done := r.buffers(count, n*count)
+		if err := r.Register(pointer(b[1]), n*count*4); err != nil {
+			return err
+		}
+		if err := gatherDirectly(r, b[0], b[1], count, 1); err != nil {
+			return err
+		}
+		if err := r.fill(b[0], count, 7+float32(r.Rank())); err != nil {
+			return err
+		}
+		gather := func() error {
+			return r.AllGather(pointer(b[0]), pointer(b[1]), count, plugin.Float32, r)
+		}
+		agree(true)
+		before := cudaipctest.Direct.Load()
+		var err error
+		if r.Rank() == 0 {
+			err = errors.Join(gather(), eventually("the kernel to begin", func() bool { return host.Begun(r.Communicator) }),
+				r.Deregister(pointer(b[1])),
+				eventually("its end to be awaited", func() bool { return host.Awaited(r.Communicator) == 1 }))
+		}
+		agree(true)
+		if r.Rank() == 1 {
+			err = errors.Join(err, gather())
+		}
+		if err = errors.Join(err, r.sync()); err != nil {
+			return err
+		}
+		agree(true)
+		if direct := cudaipctest.Direct.Load() - before; direct != n {
+			return fmt.Errorf("%d calls went directly, so nothing was in flight", direct)
+		}
+		for p := range n {
+			if got, err := r.read(b[1]+cuda.Ptr(4*p*count), 1); err != nil || got[0] != 7+float32(p) {
+				return fmt.Errorf("rank %d's block is %v, %w", p, got, err)
+			}
+		}
+		return done(eventually("the withdrawal to end", func() bool { return r.Rank() == 1 || host.Awaited(r.Communicator) == 0 }))
+	})
+}

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
@@ -227,39 +228,115 @@ func TestRegisterOfHostMemoryIsNothingToDo(t *testing.T) {
 	})
 }
 
-func TestFreedMemoryIsUnmappedByPeers(t *testing.T) {
+// Memory that its owner has freed goes back within a second: while nothing is called,
+// while a graph is replayed that has to do with other memory alone, and while one is
+// replayed whose kernels look for other memory all the time.
+func TestRule18FreedMemoryIsUnmappedWithoutACall(t *testing.T) {
 	oneDirect(t)
 	const n, count = 2, long
-	deviceWorld(t, n, func(r *rank) error {
-		b, done := r.buffers(count, 1, 1)
-		memory := func() []string { return r.driver.Leaks()[:2] } // allocations and their handles, of all ranks
-		if err := r.meet(); err != nil {
-			return err
+	for name, elements := range map[string]int{"idle": 0, "small replays": 1, "long replays": count} {
+		t.Run(name, func(t *testing.T) {
+			agree := agreement(n)
+			deviceWorld(t, n, func(r *rank) error {
+				b, done := r.buffers(count, max(1, elements), n*max(1, elements))
+				if elements > 1 {
+					if err := r.Register(pointer(b[2]), int64(4*n*elements)); err != nil {
+						return err
+					}
+				}
+				g, err := r.graph(func() error {
+					switch elements {
+					case 0:
+						return nil
+					case 1:
+						return r.AllReduce(pointer(b[1]), pointer(b[2]), 1, plugin.Float32, plugin.OpSum, r)
+					}
+					return r.AllGather(pointer(b[1]), pointer(b[2]), int64(elements), plugin.Float32, r)
+				})
+				if err != nil {
+					return err
+				}
+				memory := func() string { return fmt.Sprint(r.driver.Leaks()[:2]) } // allocations and their handles
+				agree(true)
+				before := memory()
+				agree(true)
+				m, err := r.driver.CreateMemory(r.ctx, r.Rank(), n*count*4)
+				if err != nil {
+					return err
+				}
+				if err := r.Register(pointer(m.Address), n*count*4); err != nil {
+					return err
+				}
+				if err := gatherDirectly(r, b[0], m.Address, count, 3); err != nil {
+					return err
+				}
+				err = r.driver.Unmap(r.ctx, m)
+				freed := time.Now()
+				for !agree(memory() == before) && err == nil {
+					for range 4 { // so that there is one under way at most times
+						err = errors.Join(err, r.driver.LaunchGraph(r.ctx, g.exec, r.stream))
+					}
+					err = errors.Join(err, r.driver.SynchronizeStream(r.ctx, r.stream))
+					if time.Since(freed) > 10*time.Second {
+						return fmt.Errorf("%s instead of %s, %w", memory(), before, err)
+					}
+				}
+				t.Logf("rank %d: %v", r.Rank(), time.Since(freed))
+				return done(errors.Join(err, r.driver.SynchronizeStream(r.ctx, r.stream), g.destroy()))
+			})
+		})
+	}
+}
+
+// agreement is a barrier of a test's ranks, as often as they like, which answers
+// whether all of them have said yes. It calls no communicator.
+func agreement(n int) func(yes bool) bool {
+	var mu sync.Mutex
+	all := sync.NewCond(&mu)
+	came, round, verdict, last := 0, 0, true, true
+	return func(yes bool) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		mine := round
+		verdict = verdict && yes
+		if came++; came == n {
+			came, round, last, verdict = 0, round+1, verdict, true
+			all.Broadcast()
 		}
-		before := memory()
-		if err := r.meet(); err != nil {
-			return err
+		for mine == round {
+			all.Wait()
 		}
-		m, err := r.driver.CreateMemory(r.ctx, r.Rank(), n*count*4)
-		if err != nil {
-			return err
-		}
-		if err := r.Register(pointer(m.Address), n*count*4); err != nil {
-			return err
-		}
-		if err := gatherDirectly(r, b[0], m.Address, count, 3); err != nil {
-			return err
-		}
-		if err := r.driver.Unmap(r.ctx, m); err != nil {
-			return err
-		}
-		// Whether it was freed is looked at now and then; that peers may unmap it
-		// is known once a later operation has ended.
-		return done(eventually("the freed memory to be unmapped: "+fmt.Sprint(before), func() bool {
-			yes, err := everyone(r, b[1], b[2], slices.Equal(memory(), before))
-			return yes || err != nil
-		}))
-	})
+		return last
+	}
+}
+
+// captured is a graph of a rank.
+type captured struct {
+	rank  *rank
+	graph cuda.Graph
+	exec  cuda.GraphExec
+}
+
+// graph captures what body does.
+func (r *rank) graph(body func() error) (g captured, err error) {
+	if err := r.driver.BeginCapture(r.ctx, r.stream); err != nil {
+		return captured{}, err
+	}
+	err = body()
+	graph, ended := r.driver.EndCapture(r.ctx, r.stream)
+	if err = errors.Join(err, ended); err != nil {
+		return captured{}, err
+	}
+	x, err := r.driver.Instantiate(r.ctx, graph)
+	return captured{r, graph, x}, err
+}
+
+func (g captured) replay() error {
+	return errors.Join(g.rank.driver.LaunchGraph(g.rank.ctx, g.exec, g.rank.stream), g.rank.driver.SynchronizeStream(g.rank.ctx, g.rank.stream))
+}
+
+func (g captured) destroy() error {
+	return errors.Join(g.rank.driver.DestroyGraphExec(g.exec), g.rank.driver.DestroyGraph(g.graph))
 }
 
 // everyone is an all_reduce that says whether all ranks say yes.

@@ -2,14 +2,12 @@ package host
 
 import (
 	"encoding/binary"
-	"log/slog"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/cuda"
-	"github.com/shunt-ccl/shunt/cuda/cudatest"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -17,28 +15,15 @@ import (
 // window is mapped all the same, once it is open here, and not any more when it
 // has been closed here first.
 func TestWindowsOfFasterPeersAreMappedLater(t *testing.T) {
-	driver := cudatest.New(cudatest.Options{})
-	t.Cleanup(driver.Close)
-	ctx, err := driver.Retain(0)
-	require.NoError(t, err)
-	d := &device{gpu: &gpu{driver: driver, context: ctx}, comm: &Communicator{world: 2, logger: slog.New(slog.DiscardHandler)}}
-	d.private, err = driver.NewStream(ctx, 0)
-	require.NoError(t, err)
-	d.staging, err = driver.AllocHost(ctx, probeBytes)
-	require.NoError(t, err)
-	table, err := driver.Alloc(ctx, plugin.DirectoryBytes(2))
-	require.NoError(t, err)
-
 	const peer, at, region, generation = 1, 3, 70, 5
-	directory := newDirectory(d, table)
-	directory.pages = []directoryPage{page(2, nil), page(2, nil)}
+	directory := aDirectory(t)
 	said := directory.pages[0].mapped(peer, at)
 	address := func() cuda.Ptr {
 		b := make([]byte, 8)
-		require.NoError(t, driver.Read(ctx, b, table+cuda.Ptr(plugin.DirectoryImport(peer, at))))
+		require.NoError(t, directory.device.driver.Read(directory.device.context, b, directory.table+cuda.Ptr(plugin.DirectoryImport(peer, at))))
 		return cuda.Ptr(binary.LittleEndian.Uint64(b))
 	}
-	follow := func() { directory.followPeer(t.Context(), peer) }
+	follow := func() { directory.followPeer(t.Context(), peer, false) }
 
 	directory.pages[peer].write(at, offered{generation: generation, kind: plugin.HandleKindOpaque, base: 0x1000, bytes: 4096, ordinal: region})
 	follow()

@@ -1,7 +1,9 @@
 package host
 
 import (
+	"encoding/binary"
 	"slices"
+	"time"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -20,73 +22,128 @@ func (t *directory) same(e *export, p cuda.Ptr, bytes int64) bool {
 }
 
 // withdraw takes an export back: at once for kernels to come; for peers, who then
-// unmap, once the operations that were enqueued so far have ended here. Those wait
-// at their ends for what peers do to the memory. t.mu is held.
+// unmap, once no kernel uses it any more: see depart. t.mu is held.
 func (t *directory) withdraw(at int) error {
 	e := &t.exports[at]
 	if e.leaving != staying {
 		return nil
 	}
 	e.leaving = withdrawn
-	t.withdrawns.Add(1)
-	return t.device.put(t.table+cuda.Ptr(plugin.DirectoryEntry(at))+16, make([]byte, 8))
+	err := t.device.put(t.table+cuda.Ptr(plugin.DirectoryEntry(at))+16, make([]byte, 8))
+	e.left = time.Now()
+	return err
 }
 
-// mark is called behind an operation on its stream, which follows all operations
-// before it. If something was withdrawn, an event says when they have ended. Nothing
-// is recorded where the stream is being captured: a later operation will do.
-func (t *directory) mark(stream cuda.Stream) error {
-	if t == nil || t.withdrawns.Load() == 0 {
+// departGrace is how long after a withdrawal the counts are read at the earliest. A
+// kernel raises its count, and then looks for exports; what it raised reaches memory
+// long before.
+const departGrace = 5 * time.Millisecond
+
+// depart ends withdrawals when no kernel uses what was withdrawn: peers may unmap, and
+// the places are free. It learns that from what kernels count, not from anything in a
+// stream: nobody may be calling, and replays run no code of the host.
+//
+// A kernel that has found an export is among those that had begun when it was
+// withdrawn, and is over when as many have ended, with their peers' part in it. Where
+// one kernel follows another, that may never be seen. But those that look for exports
+// run one at a time and find two each at most: when three findings more than there
+// were are forgotten, a later one is at work.
+func (t *directory) depart() error {
+	now := time.Now()
+	ready := func(e *export) bool { return e.bytes > 0 && e.leaving != staying && now.Sub(e.left) >= departGrace }
+	t.mu.Lock()
+	some := slices.ContainsFunc(t.exports[:t.high], func(e export) bool { return ready(&e) })
+	t.mu.Unlock()
+	if !some {
 		return nil
 	}
-	d := t.device
+	before, err := t.counts()
+	if err != nil {
+		return err
+	}
+	after, err := t.counts()
+	if err != nil {
+		return err
+	}
+	// What has ended was read first: if that is all that has begun by now, nothing was
+	// at work in between.
+	idle := before.ended == after.begun && before.forgotten == after.decided
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if slices.ContainsFunc(t.exports[:], func(e export) bool { return e.leaving == marked }) {
-		return nil // the event stands for those
-	}
-	state, err := d.driver.CaptureInfo(d.context, stream)
-	if err != nil || state.Status != cuda.CaptureNone {
-		return err
-	}
-	if t.passed == 0 {
-		if t.passed, err = d.driver.NewEvent(d.context, false); err != nil {
-			return err
-		}
-	}
-	if err := d.driver.Record(d.context, t.passed, stream); err != nil {
-		return err
-	}
-	for i := range t.exports {
-		if e := &t.exports[i]; e.leaving == withdrawn {
-			e.leaving = marked
-			t.withdrawns.Add(-1)
+	for i := range t.exports[:t.high] {
+		switch e := &t.exports[i]; {
+		case !ready(e):
+		case idle || e.leaving == awaited && int64(after.forgotten-e.until) >= 0:
+			t.release(i)
+		case e.leaving == withdrawn:
+			e.leaving, e.until = awaited, after.decided+3
 		}
 	}
 	return nil
 }
 
-// depart ends the withdrawals that were marked, if the event has passed: peers
-// may unmap, and the places are free.
-func (t *directory) depart() error {
-	d, c := t.device, t.device.comm
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !slices.ContainsFunc(t.exports[:], func(e export) bool { return e.leaving == marked }) {
+// release lets peers unmap an export. t.mu is held.
+func (t *directory) release(at int) {
+	if len(t.pages) > 0 {
+		t.pages[t.device.comm.rank].clear(at)
+	}
+	t.unoffer(at, &t.exports[at])
+	t.exports[at] = export{}
+	for t.high > 0 && t.exports[t.high-1].bytes == 0 {
+		t.high--
+	}
+	t.count.Add(-1)
+}
+
+// kernelCounts is what kernels of this rank have counted; see plugin.DirectoryBegun.
+type kernelCounts struct{ begun, decided, ended, forgotten uint64 }
+
+func (t *directory) counts() (kernelCounts, error) {
+	raw := make([]byte, plugin.DirectoryUsed)
+	err := t.device.get(raw, t.table+cuda.Ptr(plugin.DirectoryCounts(t.device.comm.world)))
+	word := func(at int) uint64 { return binary.LittleEndian.Uint64(raw[at:]) }
+	return kernelCounts{word(plugin.DirectoryBegun), word(plugin.DirectoryDecided), word(plugin.DirectoryEnded), word(plugin.DirectoryForgotten)}, err
+}
+
+// Places are scarce when fewer than spareExports are free. Then exports that kernels
+// have not found in two looks or more give way, those first that have not been found for
+// longest. What is in use stays, and what does not fit is staged.
+const (
+	spareExports = plugin.DirectoryExports / 4
+	evictPeriod  = time.Second
+)
+
+func (t *directory) evict() error {
+	if t.count.Load() <= plugin.DirectoryExports-spareExports || time.Since(t.lookedAt) < evictPeriod {
 		return nil
 	}
-	done, err := d.driver.EventDone(d.context, t.passed)
-	if err != nil || !done {
+	t.lookedAt = time.Now()
+	raw := make([]byte, 8*plugin.DirectoryExports)
+	if err := t.device.get(raw, t.table+cuda.Ptr(plugin.DirectoryCounts(t.device.comm.world)+plugin.DirectoryUsed)); err != nil {
 		return err
 	}
-	for i := range t.exports {
-		if e := t.exports[i]; e.leaving == marked {
-			if len(t.pages) > 0 {
-				t.pages[c.rank].clear(i)
-			}
-			t.unoffer(i, &e)
-			t.vacate(i)
-			t.count.Add(-1)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var idle []int
+	stay := 0
+	for i := range t.exports[:t.high] {
+		e := &t.exports[i]
+		e.idle++
+		if used := binary.LittleEndian.Uint64(raw[8*i:]); used != t.used[i] {
+			t.used[i], e.idle = used, 0
+		}
+		if e.bytes == 0 || e.leaving != staying {
+			continue
+		}
+		stay++
+		if e.idle > 1 && !e.window && e.explicit == 0 {
+			idle = append(idle, i)
+		}
+	}
+	slices.SortFunc(idle, func(a, b int) int { return t.exports[b].idle - t.exports[a].idle })
+	for _, i := range idle[:min(len(idle), max(0, stay-(plugin.DirectoryExports-spareExports)))] {
+		if err := t.withdraw(i); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -67,3 +67,22 @@ func TakeTurn(c *Communicator) (waited func() bool, release func()) {
 	_ = c.waitTurn("test")
 	return func() bool { return c.turn.state.Load() == contended }, c.release
 }
+
+// Awaited is how many exports were withdrawn that kernels may still use.
+func Awaited(c *Communicator) (n int) {
+	t := c.device.buffers
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range t.exports {
+		if e.leaving == awaited {
+			n++
+		}
+	}
+	return n
+}
+
+// Begun reports whether a kernel that looks for exports is at work.
+func Begun(c *Communicator) bool {
+	n, err := c.device.buffers.counts()
+	return err == nil && n.begun != n.ended
+}

@@ -60,6 +60,12 @@ func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 // p; the last one makes peers unmap it once the operations enqueued so far have
 // ended. It is local, but what is symmetric must be so on all ranks or on none:
 // they end that between the same two collectives.
+//
+// Of memory that peers have come to map by themselves it makes them unmap it, and no
+// kernel that begins afterwards uses those mappings. A program that maps other memory at
+// an address which graphs hold, and replays them, calls it before: what it does not tell is
+// found out within a fifth of a second, and until then replays reach the memory that was
+// there before.
 func (c *Communicator) Deregister(p unsafe.Pointer) error {
 	release, err := c.enter("deregister")
 	if err != nil {
@@ -78,6 +84,9 @@ func (c *Communicator) Deregister(p unsafe.Pointer) error {
 		t.mu.Unlock()
 		if at >= 0 {
 			return t.deregister(at)
+		}
+		if ended, err := t.endExports(cuda.Ptr(uintptr(p))); ended || err != nil {
+			return err
 		}
 	}
 	return plugin.Errorf(plugin.InvalidArgument, "deregister on rank %d: %p is not registered", c.rank, p)
@@ -108,6 +117,19 @@ func (t *directory) registered(p cuda.Ptr) int {
 		}
 	}
 	return at
+}
+
+// endExports withdraws what came to be exported by itself and holds an address.
+func (t *directory) endExports(p cuda.Ptr) (ended bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for at := t.find(p, 1); at >= 0 && err == nil; at = t.find(p, 1) {
+		if t.exports[at].window {
+			break
+		}
+		ended, err = true, t.withdraw(at)
+	}
+	return ended, err
 }
 
 func (t *directory) deregister(at int) error {

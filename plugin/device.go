@@ -49,17 +49,36 @@ const (
 // allocations of this rank, each DirectoryEntryBytes long: base address, bytes
 // (0: unused), a word with bit r set once rank r has entered its mapping, and
 // the allocation's generation, all 64 bits wide. Behind them stands, for each
-// rank, where that rank's exports are mapped here: DirectoryExports addresses.
+// rank, where that rank's exports are mapped here: DirectoryExports addresses. It
+// ends with what kernels count, see DirectoryBegun.
 //
 // The host writes an export before any kernel can need it, an import before
-// the exporter's bit, and takes a bit back before it unmaps. Kernels only read.
+// the exporter's bit, and takes a bit back before it unmaps. Of this kernels only
+// read.
 const (
 	DirectoryExports    = 128
 	DirectoryEntryBytes = 32
 )
 
+// Offsets in what kernels count, which is how the host learns, without a call and
+// while graphs are replayed, that nothing uses any more what it has withdrawn. All
+// are uint64, start at 0 and only grow. A launch of one block, or one whose blocks
+// each look for themselves, may leave out what is decided and forgotten.
+const (
+	DirectoryBegun     = 0  // blocks that are about to read entries; raised before they do
+	DirectoryDecided   = 8  // findings of a launch, at most two, that blocks which begin later will use
+	DirectoryEnded     = 16 // blocks that have ended, as have the accesses of peers to this rank's memory for them; never raised by one that has given up a wait
+	DirectoryForgotten = 24 // findings that are not used any more: all blocks of their launch have begun
+	DirectoryUsed      = 64 // DirectoryExports uint64: how often each export was found, so that the host keeps those in use
+
+	DirectoryCountBytes = DirectoryUsed + 8*DirectoryExports
+)
+
 // DirectoryBytes is the size of the directory in a world of the given size.
-func DirectoryBytes(world int) int64 {
+func DirectoryBytes(world int) int64 { return DirectoryCounts(world) + DirectoryCountBytes }
+
+// DirectoryCounts is the offset of what kernels count.
+func DirectoryCounts(world int) int64 {
 	return DirectoryExports * (DirectoryEntryBytes + 8*int64(world))
 }
 

@@ -178,11 +178,26 @@ typedef struct shunt_directory_entry {
 /* A region of role directory tells kernels which of the caller's buffers peers
  * can reach without staging. The host writes an export before any kernel can
  * need it, an import before the exporter's bit, and takes a bit back before it
- * unmaps. Kernels only read. Behind it stands, for each rank of the world,
- * where that rank's exports are mapped here: uint64_t[SHUNT_DIRECTORY_EXPORTS]. */
+ * unmaps. Of this kernels only read. Behind it stands, for each rank of the world,
+ * where that rank's exports are mapped here: uint64_t[SHUNT_DIRECTORY_EXPORTS];
+ * behind them a shunt_directory_counts. */
 typedef struct shunt_directory {
   shunt_directory_entry exports[SHUNT_DIRECTORY_EXPORTS];
 } shunt_directory;
+
+/* What kernels count, which is how the host learns, without a call and while graphs
+ * are replayed, that nothing uses any more what it has withdrawn. All start at 0 and
+ * only grow. A launch of one block, or one whose blocks each look for themselves, may
+ * leave out what is decided and forgotten. */
+typedef struct shunt_directory_counts {
+  uint64_t begun;     /* blocks that are about to read entries; raised before they do */
+  uint64_t decided;   /* findings of a launch, at most two, that blocks which begin later will use */
+  uint64_t ended;     /* blocks that have ended, as have the accesses of peers to this rank's memory
+                       * for them; never raised by one that has given up a wait */
+  uint64_t forgotten; /* findings that are not used any more: all blocks of their launch have begun */
+  uint64_t reserved[4];
+  uint64_t used[SHUNT_DIRECTORY_EXPORTS]; /* how often each export was found */
+} shunt_directory_counts;
 
 /* ---- plan.go ------------------------------------------------------------ */
 

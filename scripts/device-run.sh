@@ -38,6 +38,8 @@ tests() {
   need python || return
   part test-python 120 "$shunt" run -n 2 python3 python/tests/gpu_programs.py all
   part test-signals 180 "$shunt" run -n "$gpus" python3 python/tests/gpu_signals.py
+  part freed-memory 90 "$shunt" run -n 2 python3 python/tests/gpu_memory.py 10
+  part freed-memory-expandable 90 env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "$shunt" run -n 2 python3 python/tests/gpu_memory.py 20
   part host-time-go 60 env -C tests/host/executor ./run.test -test.run '^$' -test.bench OnAGPU -test.benchmem
   part host-time-c 60 "$shunt" run -n 2 bin/bench_stream
   part host-time-python 60 "$shunt" run -n 2 python3 python/bench/bench_stream.py

@@ -61,6 +61,8 @@ check() {
   step smoke-go 40 "$shunt" bench --memory cuda -n 2 --collective all_reduce --graph --eager --max 4M --factor 64
   step smoke-c 30 "$shunt" run -n 2 bin/gpu
   step smoke-python 60 "$shunt" run -n 2 python3 python/tests/gpu_programs.py all
+  step freed-memory 60 "$shunt" run -n 2 python3 python/tests/gpu_memory.py 5
+  step freed-memory-expandable 60 env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "$shunt" run -n 2 python3 python/tests/gpu_memory.py 10
   step symmetric 30 "$shunt" bench --memory cuda -n "$gpus" --symmetric --no-in-place --max 128M --factor 64 --collective all_gather,all_to_all,all_reduce,broadcast
   step kernels-check 60 bash -c 'kernels check 15'
   step executor 40 bash -c 'test_of host/executor -test.timeout 35s -test.run GPU -test.bench OnAGPU -test.benchmem'

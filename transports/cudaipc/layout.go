@@ -6,6 +6,7 @@ package cudaipc
 
 enum { offsetof_op = offsetof(shunt_kernel_args, op), offsetof_fenced = offsetof(shunt_kernel_args, fenced) };
 static int64_t region_bytes(int world) { return SHUNT_REGION_BYTES(world); }
+static int64_t counts_offset(int world) { return SHUNT_OFF_COUNTS(world); }
 */
 import "C"
 
@@ -43,9 +44,12 @@ func watchPage() map[string]uintptr {
 // directoryLayout are the sizes and offsets of the directory, as in plugin.
 func directoryLayout() map[string]int64 {
 	var e C.shunt_export
+	var n C.shunt_counts
 	return map[string]int64{
 		"exports": C.SHUNT_MAX_EXPORTS, "entry": int64(unsafe.Sizeof(e)), "imports": C.SHUNT_OFF_IMPORTS - C.SHUNT_OFF_EXPORTS,
 		"bytes": int64(unsafe.Offsetof(e.bytes)), "known": int64(unsafe.Offsetof(e.known)), "generation": int64(unsafe.Offsetof(e.generation)),
+		"counts of 3": int64(C.counts_offset(3)) - C.SHUNT_OFF_EXPORTS, "begun": int64(unsafe.Offsetof(n.begun)), "decided": int64(unsafe.Offsetof(n.decided)),
+		"ended": int64(unsafe.Offsetof(n.ended)), "forgotten": int64(unsafe.Offsetof(n.forgotten)), "used": int64(unsafe.Offsetof(n.used)), "count bytes": int64(unsafe.Sizeof(n)),
 	}
 }
 

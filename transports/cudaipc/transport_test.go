@@ -38,6 +38,8 @@ func TestWatchPageAndDirectoryAreTheContracts(t *testing.T) {
 	require.Equal(t, map[string]int64{
 		"exports": plugin.DirectoryExports, "entry": plugin.DirectoryEntryBytes, "imports": plugin.DirectoryImport(0, 0),
 		"bytes": 8, "known": 16, "generation": 24,
+		"counts of 3": plugin.DirectoryCounts(3), "begun": plugin.DirectoryBegun, "decided": plugin.DirectoryDecided, "ended": plugin.DirectoryEnded,
+		"forgotten": plugin.DirectoryForgotten, "used": plugin.DirectoryUsed, "count bytes": plugin.DirectoryCountBytes,
 	}, directoryLayout())
 }
 

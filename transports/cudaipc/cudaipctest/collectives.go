@@ -165,6 +165,7 @@ func (c *call) allToAllV(long bool) {
 	var landing [maxRanks]bool
 	move := c.messages
 	if long {
+		defer c.looking()()
 		l := c.lengths(sendCount, recvCount)
 		c.exchangeThen(l.out, l.in, func(p int) []byte {
 			c.compare(p, l.in[p], recvCount[p])

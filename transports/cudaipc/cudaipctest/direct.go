@@ -33,10 +33,29 @@ func (c *call) reference(address uint64, n int64) uint64 {
 			continue
 		}
 		if base := atomic.LoadUint64(word(at)); address >= base && uint64(n) <= size && address-base <= size-uint64(n) {
+			c.count(plugin.DirectoryUsed + int64(8*i))
 			return uint64(i+1)<<offsetBits | (address - base)
 		}
 	}
 	return 0
+}
+
+// count raises one of the directory's counts.
+func (c *call) count(offset int64) {
+	atomic.AddUint64(word(c.region[c.rank]+directoryAt+uint64(plugin.DirectoryCounts(c.world)+offset)), 1)
+}
+
+// looking is put around what reads the directory, and what peers do for it: its
+// result is called at the end.
+func (c *call) looking() (ended func()) {
+	c.count(plugin.DirectoryBegun)
+	c.count(plugin.DirectoryDecided)
+	return func() {
+		if !c.lost {
+			c.count(plugin.DirectoryForgotten)
+			c.count(plugin.DirectoryEnded)
+		}
+	}
 }
 
 // imported is where a peer's reference lies here.
@@ -98,6 +117,7 @@ var Direct atomic.Int64
 var Staged atomic.Int64
 
 func allReduceDirect(c *call, d plugin.DType) {
+	defer c.looking()()
 	send, _, ok := c.present(c.bytes, c.bytes)
 	if !ok {
 		allReduce(c, d)
@@ -111,6 +131,7 @@ func allReduceDirect(c *call, d plugin.DType) {
 // allReduceStaged reduces a shard of what all sent here, and stores it into every
 // rank's receive memory.
 func allReduceStaged(c *call, d plugin.DType) {
+	defer c.looking()()
 	_, recv, ok := c.present(0, c.bytes)
 	if !ok {
 		allReduce(c, d)
@@ -135,6 +156,7 @@ func allReduceStaged(c *call, d plugin.DType) {
 
 // broadcastDirect pushes the root's data into every rank's receive memory.
 func broadcastDirect(c *call) {
+	defer c.looking()()
 	need := c.bytes
 	if c.rank == c.root {
 		need = 0
@@ -153,6 +175,7 @@ func broadcastDirect(c *call) {
 }
 
 func reduceDirect(c *call, d plugin.DType) {
+	defer c.looking()()
 	recvBytes := int64(0)
 	if c.rank == c.root {
 		recvBytes = c.bytes
@@ -170,6 +193,7 @@ func reduceDirect(c *call, d plugin.DType) {
 }
 
 func reduceScatterDirect(c *call, d plugin.DType) {
+	defer c.looking()()
 	send, _, ok := c.present(c.bytes*int64(c.world), 0)
 	if !ok {
 		reduceScatter(c, d)
@@ -192,6 +216,7 @@ func (c *call) pulled(d plugin.DType, send [maxRanks]uint64, offset, n int64) []
 // gatherDirect pushes blocks into every rank's receive memory.
 func gatherDirect(spread bool) func(*call) {
 	return func(c *call) {
+		defer c.looking()()
 		need := c.bytes * int64(c.world)
 		if spread && c.send == c.recv {
 			need = -1 // in place, a peer's block would land on one not yet sent

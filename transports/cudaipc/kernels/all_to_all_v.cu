@@ -190,6 +190,7 @@ template <class Between>
         low = min(low, m.recv_displ[s]);
         high = max(high, m.recv_displ[s] + m.recv_count[s]);
       }
+    raise(&counts_of(a)->begun, 1);
     o.reference = 0;
     o.low = low;
     o.span = max(high - low, int64_t(0));
@@ -260,18 +261,20 @@ template <class Between>
 
 // Waits until the long message of a peer has been stored here. Acquires: it is
 // visible to what follows.
-__device__ __forceinline__ void wait_landed(const shunt_kernel_args &a, int p, int64_t bytes) {
+[[nodiscard]] __device__ __forceinline__ bool wait_landed(const shunt_kernel_args &a, int p, int64_t bytes) {
   const int64_t word = (block_index() * SHUNT_MAX_RANKS + p) * 8;
   const u64 offered = *reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_OFFERED + word);
   auto landed = [&] { return (long long)(load_acquire(own(a) + SHUNT_OFF_LANDED + word) - offered) >= 0; };
   Wait wait(a);
-  while (!landed() && !wait.over(p, offered, [&] {
-    // Acquire: what differs may be the message after one that has landed meanwhile.
-    if (other_length(a, p, bytes) == 0) return false;
-    fence_system();
-    return !landed() && contradicted(a, p, bytes);
-  })) {
-  }
+  while (!landed())
+    if (wait.over(p, offered, [&] {
+          // Acquire: what differs may be the message after one that has landed meanwhile.
+          if (other_length(a, p, bytes) == 0) return false;
+          fence_system();
+          return !landed() && contradicted(a, p, bytes);
+        }))
+      return false;
+  return true;
 }
 
 // Which pair a block of so many for each rank serves, and which of its lanes a warp. The
@@ -383,7 +386,9 @@ __device__ __forceinline__ void exchange_messages(const shunt_kernel_args &a, co
 
   serve_channels(a, m, &offers, ahead, channel_blocks(a.world));
   if (p == 0) forget_choice(a);
-  if (p < a.world && p != a.rank && offers.landing[p]) wait_landed(a, p, m.recv_count[p]);
+  bool landed = true;
+  if (p < a.world && p != a.rank && offers.landing[p]) landed = wait_landed(a, p, m.recv_count[p]);
+  if (!__syncthreads_or(!landed) && p == 0) raise(&counts_of(a)->ended, 1);
 }
 
 __device__ __forceinline__ void all_to_all_v_long(const shunt_kernel_args_v &v) {

@@ -31,7 +31,12 @@ enum class Met { kAll, kStrangers, kLost };
 constexpr int kOffsetBits = 48;
 constexpr u64 kNothing = ~0ull;  // no bytes, no address needed
 
-// Thread t looks at export t.
+__device__ __forceinline__ shunt_counts *counts_of(const shunt_kernel_args &a) { return reinterpret_cast<shunt_counts *>(own(a) + SHUNT_OFF_COUNTS(a.world)); }
+
+// Nobody here waits for a count, and the host looks at it a while later.
+__device__ __forceinline__ void raise(uint64_t *word, u64 n) { atomicAdd(reinterpret_cast<u64 *>(word), n); }
+
+// Thread t looks at export t, after the block has been counted as begun.
 __device__ __forceinline__ void find_export(const shunt_kernel_args &a, int t, u64 address, int64_t bytes, u64 *found) {
   if (t >= SHUNT_MAX_EXPORTS) return;
   const shunt_export *e = reinterpret_cast<const shunt_export *>(own(a) + SHUNT_OFF_EXPORTS) + t;
@@ -45,7 +50,11 @@ __device__ __forceinline__ void find_export(const shunt_kernel_args &a, int t, u
 __device__ __forceinline__ u64 same_for_all_blocks(const shunt_kernel_args &a, int which, u64 found) {
   constexpr u64 kDecided = 1ull << 63;
   const u64 before = atomicCAS(reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_CHOICE) + which, 0ull, found | kDecided);
-  return before == 0 ? found : before & ~kDecided;
+  if (before != 0) return before & ~kDecided;
+  const u64 index = (found >> kOffsetBits) - 1;
+  raise(&counts_of(a)->decided, 1);
+  if (found != 0 && index < SHUNT_MAX_EXPORTS) raise(&counts_of(a)->used[index], 1);
+  return found;
 }
 
 // The last block to be done leaves nothing decided for the next kernel, which
@@ -54,7 +63,9 @@ __device__ __forceinline__ void forget_choice(const shunt_kernel_args &a) {
   volatile u64 *choice = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_CHOICE);
   u32 *done = reinterpret_cast<u32 *>(own(a) + SHUNT_OFF_CHOICE + 16);
   if (atomicAdd(done, 1u) != block_count() - 1) return;
+  const u64 decisions = u64(choice[0] != 0) + u64(choice[1] != 0);
   choice[0] = choice[1] = 0;
+  if (decisions != 0) raise(&counts_of(a)->forgotten, decisions);
   *reinterpret_cast<volatile u32 *>(done) = 0;
 }
 
@@ -85,6 +96,7 @@ template <class Join>
     m.mine[0] = send_bytes == 0 ? kNothing : 0;
     m.mine[1] = recv_bytes == 0 ? kNothing : 0;
     m.strangers = m.lost = 0;
+    raise(&counts_of(a)->begun, 1);
   }
   join();
   if (send_bytes > 0) find_export(a, t, a.send, send_bytes, &m.mine[0]);
@@ -162,8 +174,10 @@ __device__ __forceinline__ void part(const shunt_kernel_args &a, u64 e, bool met
     store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DONE + (block_index() * SHUNT_MAX_RANKS + a.rank) * 8), e);
     // wait_for acquires: the peer's stores to recv are visible to what follows, which
     // touches no peer.
-    (void)wait_for(a, own(a) + SHUNT_OFF_DONE + (block_index() * SHUNT_MAX_RANKS + p) * 8, e, p);
+    met = wait_for(a, own(a) + SHUNT_OFF_DONE + (block_index() * SHUNT_MAX_RANKS + p) * 8, e, p);
   }
+  // Where a wait was given up peers may still reach this rank's memory, which stays.
+  if (!__syncthreads_or(!met) && threadIdx.x == 0) raise(&counts_of(a)->ended, 1);
 }
 
 // Runs body(i, step) for the 16-byte vectors of a message, kUnroll of them, i,

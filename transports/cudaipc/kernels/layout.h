@@ -110,6 +110,19 @@ typedef struct shunt_export {
   uint64_t generation;
 } shunt_export;
 
+/* What kernels count, so that the host knows when nothing uses what it has withdrawn.
+ * A block counts itself as begun before it reads an export, and as ended when no peer
+ * reaches this rank's memory for it any more. Blocks that begin later use what an earlier
+ * one has found: that is decided by the first and forgotten by the last to be done. */
+typedef struct shunt_counts {
+  uint64_t begun;
+  uint64_t decided;
+  uint64_t ended;
+  uint64_t forgotten;
+  uint64_t reserved[4];
+  uint64_t used[SHUNT_MAX_EXPORTS]; /* decisions for each export */
+} shunt_counts;
+
 /* Protocol classes. Each has slots and epochs of its own, because what makes
  * reusing a slot safe holds only among calls that use the class alike. */
 enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASS_STAGED, SHUNT_CLASS_FORWARD, SHUNT_CLASSES };
@@ -152,7 +165,8 @@ enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASS_STAGED
 #define SHUNT_OFF_PENDING (SHUNT_OFF_TURN + 64) /* [peer] u64, written by peer: the long message that it has long waited to be offered memory for; 0: none */
 #define SHUNT_OFF_EXPORTS (((SHUNT_OFF_PENDING + SHUNT_MAX_RANKS * 8) + 4095) / 4096 * 4096) /* [export] shunt_export */
 #define SHUNT_OFF_IMPORTS (SHUNT_OFF_EXPORTS + SHUNT_MAX_EXPORTS * 32) /* [rank][export] u64: its base, mapped here */
-#define SHUNT_OFF_TERMS (SHUNT_OFF_IMPORTS + SHUNT_MAX_RANKS * SHUNT_MAX_EXPORTS * 8) /* [block][peer] 16 bytes, written by peer: which message its offer is for */
+#define SHUNT_OFF_COUNTS(world) (SHUNT_OFF_IMPORTS + (world) * SHUNT_MAX_EXPORTS * 8) /* shunt_counts: the directory ends with it */
+#define SHUNT_OFF_TERMS (SHUNT_OFF_COUNTS(SHUNT_MAX_RANKS) + 64 + SHUNT_MAX_EXPORTS * 8) /* [block][peer] 16 bytes, written by peer: which message its offer is for */
 #define SHUNT_OFF_SLOTS (((SHUNT_OFF_TERMS + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 16) + 65535) / 65536 * 65536)
 
 /* Slots follow; their sizes depend on the world. */

@@ -396,6 +396,7 @@ __device__ __forceinline__ void reduce_pair_staged(const shunt_kernel_args &a) {
     tell_staged<SHUNT_MAX_WARPS - 1>(a, share, progress);
   }
   met = close(a, share, progress, met);
+  if (threadIdx.x == 0) raise(&counts_of(a)->begun, 1);  // as part counts it as ended
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
   const u64 e = *epoch + 1;
   part(a, e, met);
