@@ -54,6 +54,8 @@ step "the Python package, its tests and examples"
 if [ ! -e python/shunt/_calls.abi3.so ]; then step "without shunt._calls (make python-calls builds it): calls from Python are slower"; fi
 cp -r python/shunt python/tests python/bench tests/internal/torchfuzz "$stage/python/"
 cp -r examples LICENSE "$stage/" # a text that the examples read
+mkdir -p "$stage/bench"
+cp -r bench/loads "$stage/bench/"
 find "$stage/python" -name __pycache__ -prune -exec rm -rf {} +
 
 step "kernels, their check and benchmark"

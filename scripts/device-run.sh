@@ -94,6 +94,10 @@ bench() {
     part "symm-mem-$n" 180 "$shunt" run -n "$n" python3 python/bench/bench_symm_mem.py --max "$(bytes "${MAX:-1G}")" --json "$OUT/symm-mem-$n.json"
     cat "$OUT/symm-mem-$n.log"
   done
+  for n in $(worlds); do
+    part "loads-$n" 240 "$shunt" run -n "$n" python3 bench/loads/loads.py --max-sms 8,16 --json "$OUT/loads-$n.json"
+    cat "$OUT/loads-$n.log"
+  done
   part report 20 python3 src/scripts/device-report.py "$OUT"/bench-*.json --symmetric-memory "$OUT"/symm-mem-*.json
   cat "$OUT/report.log"
 }

@@ -6,6 +6,7 @@
 #                         conformance with every carrier, messages above 4 GiB
 #   session.sh table      the table: against NCCL and torch's symmetric memory, on all GPUs and on 2
 #   session.sh faults     carriers beside other work, kills, soaks, replays, changing splits
+#   session.sh loads      collectives beside computation against NCCL, on all GPUs and on 2, and the kernels of others
 #   session.sh tune       every algorithm of every collective, on all GPUs and on 2, and the tuning files
 #   session.sh diagnose   counters of large messages; the fault of NCCL that shaped the benchmark
 #
@@ -134,6 +135,14 @@ faults() {
   shown killed-rank 90 bash -c "test_of tests/faults -test.timeout 85s -faults.loops=50 $plugin -test.run KilledRankOnDevices"
 }
 
+loads() {
+  local n
+  step beside 150 bash -c "test_of tests/device -test.timeout 145s -test.run 'Beside|AnotherOrder'"
+  for n in "$gpus" $(two); do
+    shown "loads-$n" 180 "$shunt" run -n "$n" python3 bench/loads/loads.py --max-sms 8,16 --rounds 11 --seconds 140 --json "$OUT/loads-$n.json"
+  done
+}
+
 tune() {
   local n
   for n in "$gpus" $(two); do
@@ -150,9 +159,9 @@ diagnose() {
 
 part_wanted=${1:-}
 case $part_wanted in
-  check | table | faults | tune | diagnose) ;;
+  check | table | faults | loads | tune | diagnose) ;;
   *)
-    echo "usage: session.sh check|table|faults|tune|diagnose" >&2
+    echo "usage: session.sh check|table|faults|loads|tune|diagnose" >&2
     exit 2
     ;;
 esac
