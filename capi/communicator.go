@@ -115,6 +115,10 @@ func optionsOf(given *C.shunt_options) (host.Options, error) {
 		return options, plugin.Errorf(plugin.InvalidArgument, "shunt_options.timeout_ms is %d; want 0 (SHUNT_TIMEOUT) or milliseconds", int64(given.timeout_ms))
 	}
 	options.Timeout = time.Duration(given.timeout_ms) * time.Millisecond
+	if given.max_sms < 0 {
+		return options, plugin.Errorf(plugin.InvalidArgument, "shunt_options.max_sms is %d; want 0 (SHUNT_MAX_SMS) or a number of multiprocessors", int32(given.max_sms))
+	}
+	options.MaxSMs = int(given.max_sms)
 	options.Device = int(given.device)
 	options.Memory = plugin.MemoryKind(given.memory)
 	return options, nil

@@ -41,6 +41,8 @@ shunt_status shunt_read_options(const shunt_options *given, shunt_options *optio
   if (status == SHUNT_OK && options->flags != 0)
     return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_options.flags is %#llx; no flag is known, want 0",
                       (unsigned long long)options->flags);
+  if (status == SHUNT_OK && options->reserved != 0)
+    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_options.reserved is %d, want 0", (int)options->reserved);
   return status;
 }
 

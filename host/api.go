@@ -21,6 +21,7 @@ type Options struct {
 	Timeout     time.Duration     // deadline of one operation; 0: SHUNT_TIMEOUT
 	Memory      plugin.MemoryKind // where all send and receive memory lies
 	Device      int               // with Memory cuda: the CUDA ordinal, or AutoDevice
+	MaxSMs      int               // most multiprocessors that a communicator's kernels occupy at once, the smallest of the ranks' values; 0: SHUNT_MAX_SMS
 	Driver      cuda.Driver       // with Memory cuda; nil: cuda.Open
 	Logger      *slog.Logger      // nil: text on standard error, from SHUNT_LOG on
 }

@@ -30,6 +30,7 @@ type Communicator struct {
 	group       *bootstrap.Group
 	topology    *topology.Topology
 	engine      *executor.Engine
+	maxSMs      int  // the ranks' smallest budget of multiprocessors, 0: none
 	peerRead    bool // every rank can read every other rank's memory
 	nvlink      bool // every two GPUs of the ranks are joined by NVLink
 	share       *memory.Share

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -70,6 +71,13 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 	if o.Memory != plugin.MemoryKindHost && o.Memory != plugin.MemoryKindCuda {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "init: memory kind %d", uint32(o.Memory))
 	}
+	budget := o.MaxSMs
+	if budget == 0 {
+		budget = options.MaxSMs()
+	}
+	if budget < 0 || budget > math.MaxInt32 {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "init: a budget of %d multiprocessors; want 1 or more, or 0 for SHUNT_MAX_SMS", budget)
+	}
 	config, err := rendezvous(o, options, timeout)
 	if err != nil {
 		return nil, err
@@ -78,7 +86,7 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 
 	j := &job{
 		place: topology.Local(), options: options, memory: o.Memory,
-		timeout: timeout, checks: options.Check(), logger: logger, members: map[*Communicator]bool{},
+		timeout: timeout, maxSMs: budget, checks: options.Check(), logger: logger, members: map[*Communicator]bool{},
 	}
 	if j.table, err = newTable(o, options); err != nil {
 		return nil, err
@@ -280,7 +288,7 @@ func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
 	mine := introduction{
 		ID:    uint64(os.Getpid())<<32 | communicatorCount.Add(1)&0xFFFFFFFF,
 		Place: c.job.place.Encode(), Transports: strings.Join(names, ", "), Choice: c.job.table.Digest(),
-		Memory: c.job.memory.String(),
+		Memory: c.job.memory.String(), MaxSMs: c.job.maxSMs,
 	}
 	var word probe
 	if c.job.options.PeerRead() && c.job.memory == plugin.MemoryKindHost {
@@ -307,6 +315,12 @@ func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
 		}
 		if peer.Choice != mine.Choice {
 			return 0, &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("init: SHUNT_ALGO or the tuning file differs between rank %d and rank %d", c.rank, rank)}
+		}
+		if peer.MaxSMs < 0 {
+			return 0, plugin.Errorf(plugin.Protocol, "init: rank %d has a budget of %d multiprocessors", rank, peer.MaxSMs)
+		}
+		if peer.MaxSMs > 0 && (c.maxSMs == 0 || peer.MaxSMs < c.maxSMs) {
+			c.maxSMs = peer.MaxSMs
 		}
 		place.Rank = rank
 		places[rank], introductions[rank] = place, peer
@@ -345,7 +359,7 @@ func (c *Communicator) open(ctx context.Context, id uint64) error {
 		}
 		endpoint, err := l.Transport.Open(ctx, plugin.OpenConfig{
 			Communicator: id, Rank: c.rank, World: c.world, Memory: c.job.memory, Device: c.job.ordinal(),
-			Options: c.job.options.Transport(l.Info.Name),
+			MaxSMs: c.maxSMs, Options: c.job.options.Transport(l.Info.Name),
 		})
 		if err != nil {
 			return fmt.Errorf("opening transport %s: %w", l.Info.Name, err)

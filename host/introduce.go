@@ -14,10 +14,11 @@ type introduction struct {
 	ID         uint64 `json:"id"`    // proposal for the communicator's number; rank 0's counts
 	Place      []byte `json:"place"` // topology.Place, encoded
 	Transports string `json:"transports"`
-	Choice     string `json:"choice"` // digest of what decides the choice of algorithms
-	Memory     string `json:"memory"` // kind of memory that the communicator moves
-	Probe      uint64 `json:"probe"`  // address of a word in this process, 0: peers are not to read its memory
-	Value      uint64 `json:"value"`  // what the word says
+	Choice     string `json:"choice"`            // digest of what decides the choice of algorithms
+	Memory     string `json:"memory"`            // kind of memory that the communicator moves
+	MaxSMs     int    `json:"max_sms,omitempty"` // most multiprocessors that this rank lets the communicator's kernels occupy; 0: any
+	Probe      uint64 `json:"probe"`             // address of a word in this process, 0: peers are not to read its memory
+	Value      uint64 `json:"value"`             // what the word says
 }
 
 // maxIntroduction bounds what a peer may send.

@@ -30,6 +30,7 @@ type job struct {
 	memory  plugin.MemoryKind
 	gpu     *gpu // nil for host memory
 	timeout time.Duration
+	maxSMs  int  // budget of this rank's communicators, 0: none
 	checks  bool // SHUNT_CHECK: compare every collective across ranks
 	logger  *slog.Logger
 	table   *selector.Table

@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 	host.Register(shm.Transport{})
 	host.Register(plain{})
 	host.Register(onMachine)
+	host.Register(budgets)
 	goleak.VerifyTestMain(m)
 }
 

@@ -116,6 +116,11 @@ typedef struct shunt_open_config {
   int32_t device; /* CUDA ordinal, or -1 */
   uint32_t count_options;
   const shunt_option *options; /* SHUNT_<NAME>_<KEY>, by KEY in lower case; valid during the call */
+  uint32_t max_sms;            /* multiprocessors that kernels may occupy at
+                                  once, equal on all ranks; 0: the transport
+                                  decides. Older hosts send a struct that ends
+                                  before it. */
+  uint32_t reserved;           /* 0 */
 } shunt_open_config;
 
 /* Lets a peer map a region. fd is owned by whoever made the handle; the

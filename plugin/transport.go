@@ -122,6 +122,7 @@ type OpenConfig struct {
 	Rank, World  int
 	Memory       MemoryKind
 	Device       int               // CUDA ordinal, or -1
+	MaxSMs       int               // multiprocessors that kernels may occupy at once, equal on all ranks; 0: the transport decides
 	Options      map[string]string // the transport's own options: SHUNT_<NAME>_<KEY>, by KEY in lower case
 }
 

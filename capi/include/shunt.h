@@ -93,10 +93,13 @@ typedef struct shunt_options {
   const int32_t *give_up;   /* NULL, or a word that ends shunt_comm_init with SHUNT_ABORTED, here and on every
                                rank, within a tenth of a second after it was set to other than 0, by any thread
                                or signal handler; since 1.1 */
+  int32_t max_sms;          /* most multiprocessors of a GPU that the kernels of a communicator occupy at once; the
+                               smallest of the ranks' values counts; 0: SHUNT_MAX_SMS; since 1.1 */
+  int32_t reserved;         /* 0 */
 } shunt_options;
 
 #define SHUNT_OPTIONS_INIT \
-  { sizeof(shunt_options), 0, 0, NULL, NULL, 0, SHUNT_DEVICE_AUTO, SHUNT_MEMORY_HOST, 0, NULL }
+  { sizeof(shunt_options), 0, 0, NULL, NULL, 0, SHUNT_DEVICE_AUTO, SHUNT_MEMORY_HOST, 0, NULL, 0, 0 }
 
 /* One operation, for shunt_run and shunt_start. Which fields matter depends on
  * collective; the functions further down name them. Start from

@@ -193,6 +193,12 @@ int main(void) {
   options.timeout_ms = -5;
   TRY(shunt_comm_init(&options, &other));
   options.timeout_ms = 0;
+  options.max_sms = -1;
+  TRY(shunt_comm_init(&options, &other));
+  options.max_sms = 0;
+  options.reserved = 7;
+  TRY(shunt_comm_init(&options, &other));
+  options.reserved = 0;
   options.transports = "teleport";
   TRY(shunt_comm_init(&options, &other));
   options.transports = NULL;

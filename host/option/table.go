@@ -48,6 +48,7 @@ const (
 	idHeartbeat
 	idSpin
 	idPeerRead
+	idMaxSMs
 	idCheck
 	idShareGPU
 	idLibcuda
@@ -98,6 +99,8 @@ var table = [count]Variable{
 		Doc: "How many times a waiting rank looks at memory before it yields and then sleeps. -1: chosen by whether the ranks of this host outnumber its CPUs."},
 	idPeerRead: {Name: "SHUNT_PEER_READ", Kind: Choice, Default: "auto", Choices: []string{"auto", "off"}, Group: "Execution",
 		Doc: "Whether ranks of one host copy long messages straight out of each other's memory (process_vm_readv). `auto`: where every rank finds, when a communicator is made, that it can, as ptrace's rules decide. `off`, on any rank: bytes always go through shared memory."},
+	idMaxSMs: {Name: "SHUNT_MAX_SMS", Kind: Integer, Min: 1, Max: 1024, Group: "Execution",
+		Doc: "Most multiprocessors of a GPU that the kernels of a communicator occupy at once; the smallest of the ranks' values counts. Less leaves more to computation beside it and lets more communicators run at the same time, and costs bandwidth. Unset: chosen by message size, at most 64. The guide says how to choose."},
 	idCheck: {Name: "SHUNT_CHECK", Kind: Boolean, Default: "off", Group: "Execution",
 		Doc: "On GPUs: before every call look whether its memory is the GPU's, and compare what the ranks call before anything is enqueued. Without it ranks that disagree are told soon after. Slow; finds programs that pass wrong pointers. On host memory every call is compared as it runs, and this option changes nothing."},
 	idShareGPU: {Name: "SHUNT_SHARE_GPU", Kind: Boolean, Default: "off", Group: "Execution",

@@ -58,6 +58,9 @@ func (o *Options) Spin() int { return int(o.integers[idSpin]) }
 // theirs, if they can.
 func (o *Options) PeerRead() bool { return o.texts[idPeerRead] != "off" }
 
+// MaxSMs is SHUNT_MAX_SMS, or 0.
+func (o *Options) MaxSMs() int { return int(o.integers[idMaxSMs]) }
+
 // Check is SHUNT_CHECK.
 func (o *Options) Check() bool { return o.integers[idCheck] != 0 }
 

@@ -245,3 +245,10 @@ func TestSupportCacheIsBounded(t *testing.T) {
 		require.LessOrEqual(t, len(s.answers), maxSupports)
 	}
 }
+
+func TestTheBudgetOfMultiprocessorsArrives(t *testing.T) {
+	config := openConfig(probe.OptionSMs, "")
+	config.MaxSMs = 24
+	_, err := start(t, "probe").Transport().Open(context.Background(), config)
+	require.ErrorContains(t, err, "24 multiprocessors")
+}

@@ -79,6 +79,7 @@ func FromOpenConfig(endpoint uint64, c plugin.OpenConfig) *OpenRequest {
 	return &OpenRequest{
 		Endpoint: endpoint, Communicator: c.Communicator, Rank: int32(c.Rank), World: int32(c.World),
 		Memory: uint32(c.Memory), Device: int32(c.Device), Options: c.Options,
+		MaxSms: uint32(c.MaxSMs),
 	}
 }
 
@@ -87,6 +88,7 @@ func ToOpenConfig(m *OpenRequest) plugin.OpenConfig {
 	return plugin.OpenConfig{
 		Communicator: m.GetCommunicator(), Rank: int(m.GetRank()), World: int(m.GetWorld()),
 		Memory: plugin.MemoryKind(m.GetMemory()), Device: int(m.GetDevice()), Options: m.GetOptions(),
+		MaxSMs: int(m.GetMaxSms()),
 	}
 }
 

@@ -547,6 +547,7 @@ type OpenRequest struct {
 	Memory        uint32                 `protobuf:"varint,5,opt,name=memory,proto3" json:"memory,omitempty"` // MemoryKind
 	Device        int32                  `protobuf:"varint,6,opt,name=device,proto3" json:"device,omitempty"` // CUDA ordinal, or -1
 	Options       map[string]string      `protobuf:"bytes,7,rep,name=options,proto3" json:"options,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	MaxSms        uint32                 `protobuf:"varint,8,opt,name=max_sms,json=maxSms,proto3" json:"max_sms,omitempty"` // multiprocessors that kernels may occupy at once, equal on all ranks; 0: the transport decides
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -628,6 +629,13 @@ func (x *OpenRequest) GetOptions() map[string]string {
 		return x.Options
 	}
 	return nil
+}
+
+func (x *OpenRequest) GetMaxSms() uint32 {
+	if x != nil {
+		return x.MaxSms
+	}
+	return 0
 }
 
 // OpenReply holds the regions that peers must map before any plan runs; their
@@ -1931,7 +1939,7 @@ const file_transport_proto_rawDesc = "" +
 	"\tmin_bytes\x18\x02 \x01(\x03R\bminBytes\x12\x1b\n" +
 	"\tmax_bytes\x18\x03 \x01(\x03R\bmaxBytes\x12\x18\n" +
 	"\alatency\x18\x04 \x01(\x01R\alatency\x12\x1c\n" +
-	"\tbandwidth\x18\x05 \x01(\x01R\tbandwidth\"\xab\x02\n" +
+	"\tbandwidth\x18\x05 \x01(\x01R\tbandwidth\"\xc4\x02\n" +
 	"\vOpenRequest\x12\x1a\n" +
 	"\bendpoint\x18\x01 \x01(\x04R\bendpoint\x12\"\n" +
 	"\fcommunicator\x18\x02 \x01(\x04R\fcommunicator\x12\x12\n" +
@@ -1939,7 +1947,8 @@ const file_transport_proto_rawDesc = "" +
 	"\x05world\x18\x04 \x01(\x05R\x05world\x12\x16\n" +
 	"\x06memory\x18\x05 \x01(\rR\x06memory\x12\x16\n" +
 	"\x06device\x18\x06 \x01(\x05R\x06device\x12F\n" +
-	"\aoptions\x18\a \x03(\v2,.shunt.transport.v1.OpenRequest.OptionsEntryR\aoptions\x1a:\n" +
+	"\aoptions\x18\a \x03(\v2,.shunt.transport.v1.OpenRequest.OptionsEntryR\aoptions\x12\x17\n" +
+	"\amax_sms\x18\b \x01(\rR\x06maxSms\x1a:\n" +
 	"\fOptionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"`\n" +

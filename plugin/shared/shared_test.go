@@ -346,3 +346,10 @@ func loadAndPreempt(mode string) int {
 	}
 	return 0
 }
+
+func TestTheBudgetOfMultiprocessorsArrives(t *testing.T) {
+	config := openConfig(probe.OptionSMs, "")
+	config.MaxSMs = 24
+	_, err := openProbe(t).Open(context.Background(), config)
+	require.ErrorContains(t, err, "24 multiprocessors")
+}

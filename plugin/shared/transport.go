@@ -108,6 +108,7 @@ func (t *transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.
 		struct_size: C.sizeof_shunt_open_config, memory: C.shunt_memory_kind(config.Memory),
 		communicator: C.uint64_t(config.Communicator), rank: C.int32_t(config.Rank), world: C.int32_t(config.World),
 		device: C.int32_t(config.Device), count_options: C.uint32_t(len(config.Options)), options: options,
+		max_sms: C.uint32_t(config.MaxSMs),
 	}
 	status := C.shunt_call_open(t.table, &c, &e.handle, &message[0], C.SHUNT_MAX_MESSAGE)
 	if status != C.SHUNT_OK {

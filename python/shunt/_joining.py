@@ -13,7 +13,7 @@ _byref = ctypes.byref
 
 def init(rank: int | None = None, world: int | None = None, id: str | None = None, *,
          transports: str | Sequence[str] | None = None, timeout: float | None = None,
-         memory: str | MemoryKind = MemoryKind.HOST, device: int | None = None) -> Communicator:
+         memory: str | MemoryKind = MemoryKind.HOST, device: int | None = None, max_sms: int | None = None) -> Communicator:
     """Joins the ranks of a job and returns their communicator. Collective.
 
     Without arguments everything comes from the environment, as `shunt run`,
@@ -24,6 +24,9 @@ def init(rank: int | None = None, world: int | None = None, id: str | None = Non
     memory: "host" or "cuda". device: with "cuda", the GPU's number; None is that
     of this process's number among the ranks of its host (LOCAL_RANK of
     torchrun), modulo the number of GPUs.
+
+    max_sms: most multiprocessors of a GPU that the communicator's kernels occupy
+    at once, as SHUNT_MAX_SMS; the smallest of the ranks' values counts.
 
     Interrupted (Ctrl-C), it fails on every rank.
     """
@@ -37,6 +40,8 @@ def init(rank: int | None = None, world: int | None = None, id: str | None = Non
         raise InvalidArgumentError(f"init: rank {rank} of world {world}")
     if timeout is not None and not 0.001 <= timeout < 1 << 40:
         raise InvalidArgumentError(f"init: timeout {timeout} s; want at least 0.001")
+    if max_sms is not None and int32(max_sms, "init: max_sms") < 1:
+        raise InvalidArgumentError(f"init: max_sms {max_sms}; want at least 1")
     if transports is not None and not isinstance(transports, str):
         transports = ",".join(transports)
     options = _library.Options(
@@ -48,6 +53,7 @@ def init(rank: int | None = None, world: int | None = None, id: str | None = Non
         timeout_ms=0 if timeout is None else int(timeout * 1000),
         device=_library.DEVICE_AUTO if device is None else device,
         memory=kind,
+        max_sms=max_sms or 0,
     )
     lib, given_up = _library.library(), ctypes.c_int32()
     options.give_up = ctypes.pointer(given_up)

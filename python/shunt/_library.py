@@ -33,6 +33,8 @@ class Options(ctypes.Structure):
         ("memory", c_uint32),
         ("flags", c_uint64),
         ("give_up", POINTER(c_int32)),
+        ("max_sms", c_int32),
+        ("reserved", c_int32),
     ]
 
 

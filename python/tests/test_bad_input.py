@@ -128,6 +128,8 @@ TABLE = [
     (lambda c: shunt.init(0, 2, "shunt1AAAA"), INVALID, "unique id"),
     (lambda c: shunt.init(0, 1, timeout=-1), INVALID, "timeout -1"),
     (lambda c: shunt.init(0, 1, timeout=0), INVALID, "timeout 0"),
+    (lambda c: shunt.init(0, 1, max_sms=0), INVALID, "max_sms 0"),
+    (lambda c: shunt.init(0, 1, max_sms=1 << 40), INVALID, "max_sms"),
     (lambda c: shunt.init(0, 1, id="a\0b"), INVALID, "zero characters"),
     (lambda c: shunt.init(0, 1, transports="teleport"), shunt.PluginRejectedError, "teleport"),
     (lambda c: shunt.init(0, 1, transports=["shared:/etc/hostname"]), shunt.PluginRejectedError, "/etc/hostname"),

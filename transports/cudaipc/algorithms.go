@@ -38,6 +38,9 @@ const (
 	unitsPart               // LL128 on 1/world of a message
 	unitsRooted             // LL128 on a share of all ranks but the root, among two of both
 	full                    // all blocks, all threads
+	few                     // as few blocks as carry all but 2 % of it, all threads
+	some                    // as few, and twice as many for the longest
+	staging                 // among three and more: from half of the blocks to all, all threads
 	pairs                   // all_to_all_v: blocks for each peer
 	roots                   // reduce_scatter_v: a reduce to each rank; costs are those of one
 	owners                  // broadcast: blocks for each rank but the root, and some for the root's own copy
@@ -58,24 +61,24 @@ var algorithms = []algorithm{
 	{plugin.AllReduce, "one_shot_ll128", "all_reduce", "shunt_all_reduce_one_shot_ll128", true, units, 16 * kib, 512 * kib, 2.6, 275000, two},
 	{plugin.AllReduce, "two_shot_ll128", "all_reduce", "shunt_all_reduce_two_shot_ll128", true, unitsPart, 128 * kib, 0, 4.9, 176000, more},
 	{plugin.AllReduce, "two_shot_ll128", "all_reduce", "shunt_all_reduce_two_shot_ll128", true, unitsPart, 128 * kib, 0, 4.6, 265000, two},
-	{plugin.AllReduce, "direct", "all_reduce", "shunt_all_reduce_direct", true, full, 4 * mib, 0, 8.7, 343000, two},
-	{plugin.AllReduce, "staged", "all_reduce", "shunt_all_reduce_staged", true, full, 32 * mib, 0, 17.5, 357000, two},
-	{plugin.AllReduce, "staged", "all_reduce", "shunt_all_reduce_staged", true, full, 4 * mib, 0, 11, 229000, more},
+	{plugin.AllReduce, "direct", "all_reduce", "shunt_all_reduce_direct", true, few, 4 * mib, 0, 8.7, 337000, two},
+	{plugin.AllReduce, "staged", "all_reduce", "shunt_all_reduce_staged", true, full, 160 * mib, 0, 17.5, 357000, two},
+	{plugin.AllReduce, "staged", "all_reduce", "shunt_all_reduce_staged", true, staging, 4 * mib, 0, 11, 229000, more},
 
 	{plugin.AllGather, "ll", "all_gather", "shunt_all_gather_ll", false, packets, 0, 16 * kib, 2.35, 14000, more},
 	{plugin.AllGather, "ll", "all_gather", "shunt_all_gather_ll", false, packets, 0, 16 * kib, 2.1, 42000, two},
 	{plugin.AllGather, "ll128", "all_gather", "shunt_all_gather_ll128", false, units, 4 * kib, 0, 2.75, 81000, more},
 	{plugin.AllGather, "ll128", "all_gather", "shunt_all_gather_ll128", false, units, 4 * kib, 0, 2.3, 200000, two},
 	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, full, 1 * mib, 0, 8, 115000, more},
-	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, full, 1 * mib, 0, 8.3, 364500, two},
+	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, some, 1 * mib, 0, 8.3, 355000, two},
 
 	{plugin.ReduceScatter, "ll", "reduce_scatter", "shunt_reduce_scatter_ll", true, packets, 0, 32 * kib, 2.5, 36000, all},
 	{plugin.ReduceScatter, "ll128", "reduce_scatter", "shunt_reduce_scatter_ll128", true, units, 16 * kib, 2 * mib, 3.1, 75000, more},
-	{plugin.ReduceScatter, "ll128", "reduce_scatter", "shunt_reduce_scatter_ll128", true, units, 16 * kib, 0, 3.1, 260000, two},
+	{plugin.ReduceScatter, "ll128", "reduce_scatter", "shunt_reduce_scatter_ll128", true, units, 16 * kib, 4*mib - 1, 3.1, 260000, two},
 	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, full, 2 * mib, 0, 9.2, 113000, more},
-	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, full, 2 * mib, 0, 18.3, 344600, two},
+	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, full, 80 * mib, 0, 18.3, 344600, two},
 	{plugin.ReduceScatter, "direct", "reduce_scatter", "shunt_reduce_scatter_direct", true, full, 16 * mib, 0, 19, 110500, more},
-	{plugin.ReduceScatter, "direct", "reduce_scatter", "shunt_reduce_scatter_direct", true, full, 4 * mib, 0, 9.2, 334500, two},
+	{plugin.ReduceScatter, "direct", "reduce_scatter", "shunt_reduce_scatter_direct", true, few, 4 * mib, 0, 9.2, 324000, two},
 
 	{plugin.ReduceScatterV, "reduces", "reduce", "", true, roots, 0, 0, 2.4, 309000, all},
 

@@ -52,8 +52,8 @@ func copied(r plugin.Request) (offered []plugin.Algorithm) {
 //
 // The copies begin with the next rank, so that in step every GPU receives from
 // one: several at once reach little more than half the rate.
-func copyPlan(r plugin.Request, name string) (*plugin.Plan, error) {
-	w := writer{plugin.NewBuilder(r, name), r}
+func (w writer) copyPlan(name string) (*plugin.Plan, error) {
+	r := w.r
 	delivers := name == deliveredName && r.Op != plugin.OpPremulSum // engines cannot scale what they copy
 	root, me := w.Slot(plugin.SlotRoot), w.Const(int64(r.Rank))
 	// sends runs the body where this rank sends.
@@ -123,7 +123,7 @@ func (w writer) copyOwn() {
 	from, to := w.between(w.r.Rank)
 	away := w.Ne(w.Address(w.Send(from)), w.Address(w.Recv(to)))
 	w.If(w.Mul(away, w.Lt(w.Const(0), bytes)), func() {
-		const blocks = 32 // enough for the memory's rate
+		blocks := min(32, w.beside()) // 32 are enough for the memory's rate
 		args := w.arguments(bytes)
 		args[argSend], args[argRecv] = plugin.Address(w.Send(from)), plugin.Address(w.Recv(to))
 		w.Launch("one_sided", "shunt_copy", w.clamp(w.CeilDiv(bytes, w.Const(16*maxThreads)), 1, blocks), w.Const(maxThreads), args...)
@@ -223,7 +223,7 @@ func (w writer) combineDelivered() {
 	shard := w.shard()
 	w.If(w.Mul(w.apart(), w.Lt(w.Const(0), shard)), func() {
 		combine := func(kernel string) {
-			w.Launch("all_reduce_"+w.r.DType.String(), kernel+"_"+w.r.DType.String(), w.Const(maxBlocks), w.Const(maxThreads), w.arguments(shard)...)
+			w.Launch("all_reduce_"+w.r.DType.String(), kernel+"_"+w.r.DType.String(), w.Const(w.beside()), w.Const(maxThreads), w.arguments(shard)...)
 		}
 		const aligned, other = "shunt_all_reduce_delivered", "shunt_all_reduce_delivered_any"
 		if w.r.World > 4 {

@@ -17,9 +17,9 @@ func symmetricRequest(c plugin.Collective, world, rank int) plugin.Request {
 	return r
 }
 
-// did is what a plan does on a rank for given slots, track by track. Receive memory
-// is at 2 << 40, that of other ranks beyond.
-func did(t *testing.T, p *plugin.Plan, send int64, slots map[plugin.Slot]int64, arrays []int64) (tracks [][]string) {
+// eachStep runs a plan's registers for given slots, track by track, and calls do for every
+// copy and launch. Receive memory is at 2 << 40, that of other ranks beyond.
+func eachStep(t *testing.T, p *plugin.Plan, send int64, slots map[plugin.Slot]int64, arrays []int64, do func(track int, s *plugin.Step, regs []int64, address func(uint16) (int64, string))) {
 	alu := map[plugin.Alu]func(a, b int64) int64{
 		plugin.AluAdd: func(a, b int64) int64 { return a + b }, plugin.AluSub: func(a, b int64) int64 { return a - b },
 		plugin.AluMul: func(a, b int64) int64 { return a * b }, plugin.AluDiv: func(a, b int64) int64 { return a / b }, plugin.AluMod: func(a, b int64) int64 { return a % b },
@@ -27,7 +27,7 @@ func did(t *testing.T, p *plugin.Plan, send int64, slots map[plugin.Slot]int64, 
 		plugin.AluLt: func(a, b int64) int64 { return truth(a < b) }, plugin.AluLe: func(a, b int64) int64 { return truth(a <= b) },
 		plugin.AluEq: func(a, b int64) int64 { return truth(a == b) }, plugin.AluNe: func(a, b int64) int64 { return truth(a != b) },
 	}
-	for _, track := range p.Tracks {
+	for number, track := range p.Tracks {
 		regs := make([]int64, p.Registers())
 		for s, v := range slots {
 			regs[s] = v
@@ -45,7 +45,6 @@ func did(t *testing.T, p *plugin.Plan, send int64, slots map[plugin.Slot]int64, 
 			}
 			return -1, "region"
 		}
-		var list []string
 		for i := int(track.First); i < int(track.First+track.Count); i++ {
 			switch s := &p.Steps[i]; s.Kind {
 			case plugin.StepSet:
@@ -63,31 +62,41 @@ func did(t *testing.T, p *plugin.Plan, send int64, slots map[plugin.Slot]int64, 
 				}
 			case plugin.StepAddress:
 				regs[s.Dst], _ = address(s.A)
-			case plugin.StepCopy:
-				_, to := address(s.Dst)
-				_, from := address(s.A)
-				list = append(list, fmt.Sprint(to, " = ", from, ", ", regs[s.N]))
-			case plugin.StepLaunch:
-				k := p.Kernels[s.A]
-				text := func(i int) string {
-					a := p.Args[int(k.FirstArg)+i]
-					if a.Value != plugin.None {
-						return fmt.Sprint(regs[a.Value])
-					}
-					_, place := address(a.Ref)
-					return place
-				}
-				if k.Name == "shunt_symmetric_turn" {
-					list = append(list, fmt.Sprintf("turn %s %dx%d %d: %s", text(argRoot), regs[k.Grid[0]], regs[k.Block[0]], s.B, text(argBytes)))
-					continue
-				}
-				list = append(list, fmt.Sprintf("%s %s %dx%d %d: %s %s %s", k.Image, k.Name, regs[k.Grid[0]], regs[k.Block[0]], s.B, text(argRecv), text(argSend), text(argBytes)))
+			case plugin.StepCopy, plugin.StepLaunch:
+				do(number, s, regs, address)
 			default:
 				require.Fail(t, "a step of another kind", s.Kind.String())
 			}
 		}
-		tracks = append(tracks, list)
 	}
+}
+
+// did is what a plan does on a rank for given slots, track by track.
+func did(t *testing.T, p *plugin.Plan, send int64, slots map[plugin.Slot]int64, arrays []int64) [][]string {
+	tracks := make([][]string, len(p.Tracks))
+	eachStep(t, p, send, slots, arrays, func(track int, s *plugin.Step, regs []int64, address func(uint16) (int64, string)) {
+		list := &tracks[track]
+		if s.Kind == plugin.StepCopy {
+			_, to := address(s.Dst)
+			_, from := address(s.A)
+			*list = append(*list, fmt.Sprint(to, " = ", from, ", ", regs[s.N]))
+			return
+		}
+		k := p.Kernels[s.A]
+		text := func(i int) string {
+			a := p.Args[int(k.FirstArg)+i]
+			if a.Value != plugin.None {
+				return fmt.Sprint(regs[a.Value])
+			}
+			_, place := address(a.Ref)
+			return place
+		}
+		if k.Name == "shunt_symmetric_turn" {
+			*list = append(*list, fmt.Sprintf("turn %s %dx%d %d: %s", text(argRoot), regs[k.Grid[0]], regs[k.Block[0]], s.B, text(argBytes)))
+			return
+		}
+		*list = append(*list, fmt.Sprintf("%s %s %dx%d %d: %s %s %s", k.Image, k.Name, regs[k.Grid[0]], regs[k.Block[0]], s.B, text(argRecv), text(argSend), text(argBytes)))
+	})
 	return tracks
 }
 
@@ -231,7 +240,7 @@ func TestCopiesBeginWhereTheyAreFaster(t *testing.T) {
 		world         int
 		below, beyond int64 // of the whole message: by kernels up to here, by copies from here on
 	}{
-		{plugin.AllGather, 4, 32 * mib, 128 * mib}, {plugin.AllGather, 2, 128 * mib, 256 * mib},
+		{plugin.AllGather, 4, 32 * mib, 128 * mib}, {plugin.AllGather, 2, 64 * mib, 128 * mib},
 		{plugin.AllToAll, 4, 32 * mib, 128 * mib}, {plugin.AllToAll, 2, 128 * mib, 256 * mib},
 		{plugin.AllReduce, 4, 128 * mib, 256 * mib}, {plugin.AllReduce, 2, 128 * mib, 256 * mib},
 		{plugin.Broadcast, 2, 32 * mib, 128 * mib}, {plugin.Scatter, 4, 32 * mib, 256 * mib},

@@ -1,6 +1,7 @@
 package cudaipc
 
 import (
+	"math/bits"
 	"slices"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -24,20 +25,20 @@ func (e *endpoint) Prepare(_ context, r plugin.Request, name string) (*plugin.Pl
 	if r.World != e.world || r.Rank != e.rank {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "cudaipc: plan for rank %d of %d asked of the endpoint of rank %d of %d", r.Rank, r.World, e.rank, e.world)
 	}
+	w := e.newWriter(r, name)
 	if oneSided(r.Collective) && name == windowName && r.Memory == plugin.MemoryKindCuda {
-		return windowPlan(r)
+		return w.windowPlan()
 	}
 	if r.World == 1 && name == localName && local(r.Collective) {
-		return localPlan(r)
+		return w.localPlan()
 	}
 	if r.Memory == plugin.MemoryKindCuda && slices.ContainsFunc(copied(r), func(a plugin.Algorithm) bool { return a.Name == name }) {
-		return copyPlan(r, name)
+		return w.copyPlan(name)
 	}
 	a, ok := find(r.Collective, name, r.World)
 	if !ok || r.World == 1 || r.Memory != plugin.MemoryKindCuda {
 		return nil, plugin.Errorf(plugin.Unsupported, "cudaipc: no algorithm %s for %s in a world of %d", name, r.Collective, r.World)
 	}
-	w := writer{plugin.NewBuilder(r, name), r}
 	w.Track(func() {
 		switch bytes := w.Slot(plugin.SlotBytes); a.grid {
 		case pairs:
@@ -57,8 +58,8 @@ func (e *endpoint) Prepare(_ context, r plugin.Request, name string) (*plugin.Pl
 
 // localPlan: what a world of one receives is what it sends, scaled by
 // premul_sum.
-func localPlan(r plugin.Request) (*plugin.Plan, error) {
-	w := writer{plugin.NewBuilder(r, localName), r}
+func (w writer) localPlan() (*plugin.Plan, error) {
+	r := w.r
 	w.Track(func() {
 		zero, bytes := w.Const(0), w.Slot(plugin.SlotBytes)
 		switch {
@@ -97,7 +98,37 @@ func localPlan(r plugin.Request) (*plugin.Plan, error) {
 // writer builds plans for one request.
 type writer struct {
 	*plugin.Builder
-	r plugin.Request
+	r      plugin.Request
+	most   int64 // blocks of a grid
+	budget bool  // that is what the communicator's budget allows
+}
+
+// newWriter is a writer of plans within the endpoint's budget. A block has a
+// multiprocessor to itself.
+func (e *endpoint) newWriter(r plugin.Request, name string) writer {
+	w := writer{plugin.NewBuilder(r, name), r, maxBlocks, e.maxSMs > 0}
+	if w.budget {
+		w.most = int64(min(e.maxSMs, maxBlocks))
+	}
+	return w
+}
+
+// LaunchDependent is Builder.LaunchDependent, but within a budget a kernel waits until
+// the one before it has ended: beside it, it would take as many multiprocessors again.
+func (w writer) LaunchDependent(image, kernel string, blocks, threads plugin.Reg, args ...plugin.KernelArg) {
+	if w.budget {
+		w.Launch(image, kernel, blocks, threads, args...)
+		return
+	}
+	w.Builder.LaunchDependent(image, kernel, blocks, threads, args...)
+}
+
+// beside is the largest grid of a kernel while another track has a kernel of one block.
+func (w writer) beside() int64 {
+	if w.budget {
+		return max(w.most-1, 1)
+	}
+	return w.most
 }
 
 // names are the image and the kernel of an algorithm. One that reduces is the dtype's
@@ -118,22 +149,52 @@ func (w writer) launch(a algorithm, blocks, threads plugin.Reg, args []plugin.Ke
 // spreadFrom is from how many bytes on kernels that store over links are spread.
 const spreadFrom = 16 * mib
 
+// fewBlocks is how many carry all but 2 % of what a link between two GPUs does. Others
+// leave more multiprocessors to computation beside them, and cost it less while they
+// wait for a peer; see docs/decisions/0017-budget.md.
+const fewBlocks = 16
+
 // spread launches a kernel in a grid of two columns, of which one ends at once, so
 // that the blocks of the other have a cluster of multiprocessors each; see
 // kernels/device.cuh. Not as a dependent launch: a kernel that begins before this one
 // has ended takes places between them.
+//
+// Within a budget kernels are not spread: the blocks that end at once need a place, too.
 func (w writer) spread(image, kernel string, blocks, threads plugin.Reg, args []plugin.KernelArg) {
+	if w.budget {
+		w.LaunchDependent(image, kernel, blocks, threads, args...)
+		return
+	}
 	w.LaunchGrid(image, kernel, [2]plugin.Reg{w.Const(2), blocks}, threads, args...)
 }
 
-// run launches an algorithm's kernel for a message of so many bytes.
+// run launches an algorithm's kernel for a message of so many bytes, or within a budget
+// the one that is better with so few blocks.
 func (w writer) run(a algorithm, bytes plugin.Reg, args []plugin.KernelArg) {
+	direct, ok := find(a.collective, "direct", w.r.World)
+	if !ok || w.most == maxBlocks || w.r.World > 2 || (a.name != "staged" && a.grid != units && a.grid != unitsPart) {
+		w.runAs(a, bytes, args)
+		return
+	}
+	from := int64(0)
+	if a.name != "staged" {
+		from = w.most * 48 * kib // where a unit a warp takes as long as the barriers of the other
+	}
+	long := w.Le(w.Const(from), bytes)
+	w.If(long, func() { w.runAs(direct, bytes, args) })
+	w.If(w.Eq(long, w.Const(0)), func() { w.runAs(a, bytes, args) })
+}
+
+func (w writer) runAs(a algorithm, bytes plugin.Reg, args []plugin.KernelArg) {
 	blocks, threads := w.size(a.grid, bytes)
 	if !a.spreads() {
 		w.launch(a, blocks, threads, args)
 		return
 	}
 	long := w.Le(w.Const(spreadFrom), bytes)
+	if a.grid == some { // with its longest grid
+		long = w.Le(w.Const(2*spreadFrom), bytes)
+	}
 	w.If(long, func() {
 		image, kernel := w.names(a)
 		w.spread(image, kernel, blocks, threads, args)
@@ -190,10 +251,10 @@ func (w writer) size(g grid, bytes plugin.Reg) (blocks, threads plugin.Reg) {
 	case packets:
 		n := w.CeilDiv(bytes, w.Const(8))
 		// 256 threads a block until the grid is full, then all there are.
-		short := w.Le(n, w.Const(256*maxBlocks))
+		short := w.Le(n, w.Const(256*w.most))
 		most := w.Select(short, w.Const(256), w.Const(maxThreads))
 		threads = w.Mul(w.CeilDiv(w.Max(w.Min(n, most), w.Const(1)), w.Const(32)), w.Const(32))
-		return w.clamp(w.CeilDiv(n, threads), 1, maxBlocks), threads
+		return w.clamp(w.CeilDiv(n, threads), 1, w.most), threads
 	case units, unitsPart, unitsRooted:
 		switch {
 		case g == unitsPart, g == unitsRooted && world == 2:
@@ -203,23 +264,30 @@ func (w writer) size(g grid, bytes plugin.Reg) (blocks, threads plugin.Reg) {
 		}
 		n := w.CeilDiv(bytes, w.Const(480))
 		// 4 warps a block until the grid is full, then 8, then 16.
-		most := w.Select(w.Le(n, w.Const(4*maxBlocks)), w.Const(4), w.Select(w.Le(n, w.Const(8*maxBlocks)), w.Const(8), w.Const(16)))
+		most := w.Select(w.Le(n, w.Const(4*w.most)), w.Const(4), w.Select(w.Le(n, w.Const(8*w.most)), w.Const(8), w.Const(16)))
 		warps := w.clamp(w.Min(n, most), 1, 16)
-		blocks = w.clamp(w.CeilDiv(n, warps), 1, maxBlocks)
+		blocks = w.clamp(w.CeilDiv(n, warps), 1, w.most)
 		if g == unitsRooted && world > 2 {
 			// All the others store to the root at once: with half of the blocks its link carries more.
-			blocks = w.Select(w.Le(n, w.Const(16*maxBlocks)), blocks, w.Const(maxBlocks/2))
+			blocks = w.Select(w.Le(n, w.Const(16*maxBlocks)), blocks, w.Const(min(w.most, maxBlocks/2)))
 		}
 		return blocks, w.Mul(warps, w.Const(32))
 	case owners:
 		const copyBlocks = 8 // kCopyBlocks of kernels/broadcast.cu
-		return w.Const((world-1)*min(channelBlocks, (maxBlocks-copyBlocks)/(world-1)) + copyBlocks), w.Const(maxThreads)
+		return w.Const(min(w.most, (world-1)*min(channelBlocks, (maxBlocks-copyBlocks)/(world-1))+copyBlocks)), w.Const(maxThreads)
 	case reducers:
-		return w.Const((world - 1) * min(channelBlocks, maxBlocks/(world-1))), w.Const(maxThreads)
+		return w.Const(min(w.most, (world-1)*min(channelBlocks, maxBlocks/(world-1)))), w.Const(maxThreads)
+	case few:
+		return w.Const(min(fewBlocks, w.most)), w.Const(maxThreads)
+	case some:
+		return w.Select(w.Lt(bytes, w.Const(2*spreadFrom)), w.Const(min(fewBlocks, w.most)), w.Const(min(2*fewBlocks, w.most))), w.Const(maxThreads)
+	case staging:
+		blocks = w.Select(w.Le(bytes, w.Const(128*mib)), w.Const(min(maxBlocks*3/4, w.most)), w.Const(w.most))
+		return w.Select(w.Le(bytes, w.Const(32*mib)), w.Const(min(maxBlocks/2, w.most)), blocks), w.Const(maxThreads)
 	case single:
 		return w.Const(1), w.Const(32)
 	}
-	return w.Const(maxBlocks), w.Const(maxThreads)
+	return w.Const(w.most), w.Const(maxThreads)
 }
 
 // reduceToEach reduces every rank's block to it, one rank after the other, each
@@ -251,6 +319,10 @@ func (w writer) reduceToEach() {
 	}
 }
 
+// longExchange is the grid of the kernels of all_to_all_v that make offers: a power of
+// two, equal on all ranks, as offers are made from block to block.
+func (w writer) longExchange() int64 { return 1 << (bits.Len64(uint64(w.most)) - 1) }
+
 // exchangeOnDevice launches the all_to_all_v that reads counts and displacements from
 // device memory. How long messages may be follows from the capacities alone.
 func (w writer) exchangeOnDevice(a algorithm) {
@@ -260,10 +332,9 @@ func (w writer) exchangeOnDevice(a algorithm) {
 		plugin.Value(element, 8), plugin.Value(w.Div(sendBytes, element), 8), plugin.Value(w.Div(recvBytes, element), 8))
 	kernel := a.kernel + "_on_device"
 	spread := w.Le(w.Const(spreadFrom*int64(w.r.World)), w.Max(sendBytes, recvBytes))
-	w.If(spread, func() { w.spread(a.image, kernel, w.Const(maxBlocks), w.Const(maxThreads), args) })
-	w.If(w.Eq(spread, w.Const(0)), func() {
-		w.LaunchDependent(a.image, kernel, w.Const(maxBlocks), w.Const(maxThreads), args...)
-	})
+	blocks := w.Const(w.longExchange())
+	w.If(spread, func() { w.spread(a.image, kernel, blocks, w.Const(maxThreads), args) })
+	w.If(w.Eq(spread, w.Const(0)), func() { w.LaunchDependent(a.image, kernel, blocks, w.Const(maxThreads), args...) })
 }
 
 // exchange launches all_to_all_v with the counts and displacements that the
@@ -301,13 +372,21 @@ func (w writer) exchange(a algorithm) {
 			args = append(args, plugin.Value(r, 8))
 		}
 	}
-	// No more blocks and warps for a rank than the longest message has units.
-	most := int64(min(channelBlocks, maxBlocks/w.r.World))
+	// No more blocks and warps for a rank than the longest message has units. If they are
+	// more than the budget allows, all ranks launch as many: the kernel then goes through
+	// them in turns, in which ranks meet.
+	most, world := int64(min(channelBlocks, maxBlocks/w.r.World)), int64(w.r.World)
 	n := w.clamp(w.CeilDiv(w.Max(longest, own), w.Const(480)), 1, most*maxThreads/32)
-	blocks := w.Mul(w.Const(int64(w.r.World)), w.Min(n, w.Const(most)))
+	each := w.Min(n, w.Const(most))
+	blocks := w.Mul(w.Const(world), each)
+	if world*most > w.most {
+		each, blocks = w.Const(most), w.Const(w.longExchange())
+	}
+	args[argRoot] = plugin.Value(each, 4)
 	threads := w.Mul(w.CeilDiv(n, w.Const(most)), w.Const(32))
 	long, spread := w.Le(w.Const(longMessage(w.r.World)), longest), w.Le(w.Const(spreadFrom), longest)
-	w.If(spread, func() { w.spread(a.image, a.kernel+"_long", w.Const(maxBlocks), w.Const(maxThreads), args) })
-	w.If(w.Lt(spread, long), func() { w.LaunchDependent(a.image, a.kernel+"_long", w.Const(maxBlocks), w.Const(maxThreads), args...) })
+	all := w.Const(w.longExchange())
+	w.If(spread, func() { w.spread(a.image, a.kernel+"_long", all, w.Const(maxThreads), args) })
+	w.If(w.Lt(spread, long), func() { w.LaunchDependent(a.image, a.kernel+"_long", all, w.Const(maxThreads), args...) })
 	w.If(w.Eq(long, zero), func() { w.LaunchDependent(a.image, a.kernel, blocks, threads, args...) })
 }

@@ -51,7 +51,7 @@ func (t Transport) Open(_ context, c plugin.OpenConfig) (plugin.Endpoint, error)
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{driver: driver, ctx: ctx, device: c.Device, rank: c.Rank, world: c.World, buffers: map[uint32]buffer{}}
+	e := &endpoint{driver: driver, ctx: ctx, device: c.Device, rank: c.Rank, world: c.World, maxSMs: c.MaxSMs, buffers: map[uint32]buffer{}}
 	own, err := e.allocate(0, plugin.RegionRolePrivate, regionBytes(c.World))
 	if err != nil {
 		_ = driver.Release(c.Device)
@@ -96,6 +96,7 @@ type endpoint struct {
 	ctx         cuda.Context
 	device      int
 	rank, world int
+	maxSMs      int // the communicator's budget, 0: none
 	own         buffer
 	regions     []plugin.Region // own, and the directory within it
 	buffers     map[uint32]buffer

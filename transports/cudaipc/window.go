@@ -20,8 +20,8 @@ const shortPut = 256 * kib
 
 // windowPlan is the plan of a one-sided operation: bytes are copied by the copy
 // engines, those of short puts by a kernel; signals are tiny kernels.
-func windowPlan(r plugin.Request) (*plugin.Plan, error) {
-	w := writer{plugin.NewBuilder(r, windowName), r}
+func (w writer) windowPlan() (*plugin.Plan, error) {
+	r := w.r
 	w.Track(func() {
 		zero, bytes := w.Const(0), w.Slot(plugin.SlotBytes)
 		window, peer, me := w.Slot(plugin.SlotWindow), w.Slot(plugin.SlotRoot), w.Const(int64(r.Rank))
@@ -39,7 +39,7 @@ func windowPlan(r plugin.Request) (*plugin.Plan, error) {
 				args := w.arguments(bytes)
 				args[argRecv] = plugin.Address(there())
 				threads := w.CeilDiv(bytes, w.Const(16)) // each copies 16 bytes
-				w.LaunchDependent("one_sided", "shunt_copy", w.clamp(w.CeilDiv(threads, w.Const(256)), 1, maxBlocks), w.Const(256), args...)
+				w.LaunchDependent("one_sided", "shunt_copy", w.clamp(w.CeilDiv(threads, w.Const(256)), 1, w.most), w.Const(256), args...)
 			})
 			w.If(w.Eq(short, zero), func() { w.Copy(there(), w.Send(zero), bytes) })
 		case plugin.Get:

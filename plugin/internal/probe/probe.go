@@ -31,6 +31,7 @@ const Pattern = 0xA5
 // Options of OpenConfig that make an endpoint misbehave, each with a value.
 const (
 	OptionFail  = "fail"  // open fails with this message, code OutOfMemory, rank 3
+	OptionSMs   = "sms"   // open fails with the budget that it was given
 	OptionPanic = "panic" // open panics with this message
 	OptionHang  = "hang"  // open waits until its context ends
 	OptionPlan  = "plan"  // prepare answers a broken plan: "steps", "index", "other", "native", "nil", "many"
@@ -85,6 +86,9 @@ func (Transport) Supports(r plugin.Request) plugin.Support {
 func (Transport) Open(ctx context.Context, c plugin.OpenConfig) (plugin.Endpoint, error) {
 	if m, ok := c.Options[OptionFail]; ok {
 		return nil, &plugin.Error{Code: plugin.OutOfMemory, Rank: 3, Message: m}
+	}
+	if _, ok := c.Options[OptionSMs]; ok {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "%d multiprocessors", c.MaxSMs)
 	}
 	if m, ok := c.Options[OptionPanic]; ok {
 		panic(m)

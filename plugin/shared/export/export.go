@@ -143,6 +143,9 @@ func shunt_export_open(c *C.shunt_open_config, out **C.shunt_endpoint, message *
 			Communicator: uint64(c.communicator), Rank: int(c.rank), World: int(c.world),
 			Memory: plugin.MemoryKind(c.memory), Device: int(c.device), Options: map[string]string{},
 		}
+		if uintptr(c.struct_size) >= unsafe.Offsetof(c.max_sms)+unsafe.Sizeof(c.max_sms) { // as in goRequest
+			config.MaxSMs = int(c.max_sms)
+		}
 		for _, o := range unsafe.Slice(c.options, c.count_options) {
 			config.Options[C.GoString(o.name)] = C.GoString(o.value)
 		}

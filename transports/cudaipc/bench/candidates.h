@@ -59,6 +59,7 @@ static void add_v(std::vector<Candidate> &list, const Case &c, bool is_long) {
     list.push_back({name + (spread ? " spread" : ""), false, true, [=](const Case &c, int slot) {
                     shunt_kernel_args_v v{};
                     v.base = arguments(c, slot);
+                    v.base.root = std::min(units, most);  // blocks for each rank
                     shunt_messages &m = v.messages;
                     if (c.coll == kSendRecv) {
                       m.send_count[(rank + 1) % world] = c.block;

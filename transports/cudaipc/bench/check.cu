@@ -435,12 +435,17 @@ int main(int argc, char **argv) {
     if (c.kernel->grid == kDirect) c.threads = 512;
     if (c.kernel->grid == kFull) c.blocks = SHUNT_MAX_BLOCKS, c.threads = SHUNT_MAX_THREADS;
     if (c.kernel->grid == kReduceGrid) c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / (world - 1)) * (world - 1), c.threads = 512;
-    if (c.kernel->grid == kBroadcastGrid) c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, (SHUNT_MAX_BLOCKS - 8) / (world - 1)) * (world - 1) + 8, c.threads = 512;
+    if (c.kernel->grid == kBroadcastGrid) {
+      c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, (SHUNT_MAX_BLOCKS - 8) / (world - 1)) * (world - 1) + 8, c.threads = 512;
+      if (i >= fixed.size() && random() % 4 == 0) c.blocks = 1 + random() % c.blocks;  // in turns
+    }
     if (c.kernel->grid == kVGrid) {  // no pair's message is longer than count, see run
       const int most = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world);
       const int units = int(std::max(int64_t(1), std::min((c.count * kTypes[c.type].bytes + 479) / 480, int64_t(most * SHUNT_MAX_WARPS))));
       const bool any = name != "shunt_all_to_all_v";
-      c.blocks = any ? SHUNT_MAX_BLOCKS : world * std::min(units, most), c.threads = any ? SHUNT_MAX_THREADS : (units + most - 1) / most * 32;
+      const bool turns = i >= fixed.size() && random() % 4 == 0;  // a budget of 8
+      c.root = turns ? most : std::min(units, most);
+      c.blocks = turns ? 8 : any ? SHUNT_MAX_BLOCKS : world * c.root, c.threads = any ? SHUNT_MAX_THREADS : (units + most - 1) / most * 32;
     }
     c.spread = random() % 4 == 0 && (c.kernel->grid == kDirect || c.kernel->grid == kFull || (c.kernel->grid == kVGrid && name != "shunt_all_to_all_v"));
     int64_t bad = worst(run(c, (unsigned)(seed * 7919 + i)));

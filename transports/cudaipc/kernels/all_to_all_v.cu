@@ -17,10 +17,11 @@
 // whichever suits, with counts that it reads from device memory: it stores and sends
 // nothing if they cannot be.
 //
-// Grid of the last two: SHUNT_MAX_BLOCKS of SHUNT_MAX_THREADS. Of the other:
-// for each rank as many blocks as the longest message has units, up to
+// Grid of the last two: a power of two, equal on all ranks, of SHUNT_MAX_THREADS. Of the
+// other: for each rank as many blocks (root) as the longest message has units, up to
 // channel_blocks(world), then as many warps as it takes, up to SHUNT_MAX_WARPS;
-// more do no harm. A lane is block number lane mod channel_blocks, so its
+// more do no harm. Or, equal on all ranks, fewer blocks than world * channel_blocks(world),
+// which then is what root says. A lane is block number lane mod channel_blocks, so its
 // number does not depend on the grid.
 #include "copy.cuh"
 #include "direct.cuh"
@@ -227,7 +228,7 @@ template <class Between>
       void *pending = reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_PENDING + a.rank * 8);
       // The block that serves lane 0, whose count another one may find moved on if this
       // message goes through the channel.
-      const bool says = block_index() == (p + a.rank) % a.world * channel_blocks(a.world);
+      const bool says = block_index() == (p + a.rank) % a.world * channel_blocks(a.world) % block_count();
       auto is = [&](uint4 packet) { return packet.y == flag && packet.w == flag; };
       auto is_later = [&](uint4 packet) { return int((packet.y - flag) << 1) > 0; };
       uint4 offer, terms;
@@ -277,15 +278,15 @@ template <class Between>
   return true;
 }
 
-// Which pair a block of so many for each rank serves, and which of its lanes a warp. The
-// same blocks serve a pair at both of its ends (peer + rank is alike), in the same order
-// even where one end has fewer blocks for it: so one resident block suffices, and in step
-// every rank sends to one.
+// Which pair block number `at` serves, of so many blocks for each rank, and which of its
+// lanes a warp. Blocks of the same numbers serve a pair at both of its ends (peer + rank
+// is alike), in the same order even where one end has fewer blocks for it: so one resident
+// block suffices, and in step every rank sends to one.
 struct Service {
   int peer, block, lane, warps;
-  __device__ __forceinline__ Service(const shunt_kernel_args &a, int blocks)
-      : peer((block_index() / blocks - a.rank + a.world) % a.world),
-        block(block_index() % blocks),
+  __device__ __forceinline__ Service(const shunt_kernel_args &a, int at, int blocks)
+      : peer((at / blocks - a.rank + a.world) % a.world),
+        block(at % blocks),
         lane((threadIdx.x >> 5) * channel_blocks(a.world) + block),
         warps(channel_blocks(a.world) * SHUNT_MAX_WARPS) {}
 };
@@ -294,7 +295,7 @@ struct Service {
 __device__ __forceinline__ Ahead send_ahead(const shunt_kernel_args &a, const shunt_messages &m) {
   Ahead ahead{};
   if (block_index() >= a.world * channel_blocks(a.world)) return ahead;
-  const Service s(a, channel_blocks(a.world));
+  const Service s(a, block_index(), channel_blocks(a.world));
   if (s.peer == a.rank || m.send_count[s.peer] == 0 || m.send_count[s.peer] >= offered_from(a)) return ahead;
   const Lane l(a);
   const Flow out(a.send, m.send_displ[s.peer], m.send_count[s.peer], s.warps);
@@ -316,12 +317,11 @@ __device__ __forceinline__ Ahead send_ahead(const shunt_kernel_args &a, const sh
   return ahead;
 }
 
-// The short messages of one block of so many for each rank, which is also the
-// one for what a rank sends itself. to and landing say whether a pair's message
+// The short messages of block number `at`, of so many blocks for each rank, which is also
+// the one for what a rank sends itself. to and landing say whether a pair's message
 // goes past the channel; with offers, so does what a rank sends itself.
-__device__ __forceinline__ void serve_channels(const shunt_kernel_args &a, const shunt_messages &m, const Offers *offers, const Ahead &ahead, int blocks) {
-  if (block_index() >= a.world * blocks) return;
-  const Service s(a, blocks);
+__device__ __forceinline__ void serve_channel(const shunt_kernel_args &a, const shunt_messages &m, const Offers *offers, const Ahead &ahead, int at, int blocks) {
+  const Service s(a, at, blocks);
   const int peer = s.peer;
   const int64_t send_count = m.send_count[peer], recv_count = m.recv_count[peer];
   if (peer == a.rank) {
@@ -338,13 +338,26 @@ __device__ __forceinline__ void serve_channels(const shunt_kernel_args &a, const
     serve_pair<1>(a, peer, s.lane, s.warps, out, in, ahead);
 }
 
+// A grid of fewer blocks, which is then equal on all ranks, takes them in turns: all
+// begin with the first, so it can go on. What was sent ahead belongs to a block's first.
+__device__ __forceinline__ void serve_channels(const shunt_kernel_args &a, const shunt_messages &m, const Offers *offers, const Ahead &ahead, int blocks) {
+#pragma unroll 1
+  for (int at = block_index(); at < a.world * blocks; at += block_count()) serve_channel(a, m, offers, at == block_index() ? ahead : Ahead{}, at, blocks);
+}
+
 __device__ __forceinline__ void all_to_all_v(const shunt_kernel_args_v &v) {
   begin();
-  serve_channels(v.base, v.messages, nullptr, {}, block_count() / v.base.world);
+  serve_channels(v.base, v.messages, nullptr, {}, v.base.root);
 }
 
 // Vectors that a thread moves to a rank in a turn. 2 % faster than 4 from 32 MiB on.
 constexpr int kTurnVectors = 8;
+
+// The logarithm of a power of two.
+template <int kNumber>
+constexpr int kLog = 1 + kLog<kNumber / 2>;
+template <>
+constexpr int kLog<1> = 0;
 
 __device__ __forceinline__ void exchange_messages(const shunt_kernel_args &a, const shunt_messages &m) {
   __shared__ Offers offers;
@@ -360,10 +373,13 @@ __device__ __forceinline__ void exchange_messages(const shunt_kernel_args &a, co
   auto count = [&](int to) { return to == a.rank ? min(m.send_count[to], m.recv_count[to]) : offers.to[to] != 0 ? m.send_count[to] : 0; };
   for (int to = 0; to < a.world; to++)
     if (to != a.rank) longest = max(longest, count(to));
-  constexpr int64_t kRow = int64_t(SHUNT_MAX_BLOCKS) * SHUNT_MAX_THREADS * 16, kFull = kRow * kTurnVectors;
-  const int64_t shared = (longest + kFull - 1) / kFull, turns = max(shared, (count(a.rank) + kFull - 1) / kFull);
+  // A row is a vector for each thread of the grid. Both are powers of two: no divisions.
+  const int row = __ffs(block_count()) - 1 + kLog<SHUNT_MAX_THREADS * 16>;
+  const int turn_shift = row + kLog<kTurnVectors>;
+  const int64_t full = int64_t(1) << turn_shift;
+  const int64_t shared = (longest + full - 1) >> turn_shift, turns = max(shared, (count(a.rank) + full - 1) >> turn_shift);
   if (shared > 1) {
-    if (p < a.world) offers.chunk[p] = p == a.rank ? kFull : int64_t((u32((count(p) + kRow - 1) / kRow) + u32(shared) - 1) / u32(shared)) * kRow;
+    if (p < a.world) offers.chunk[p] = p == a.rank ? full : int64_t((u32((count(p) + (int64_t(1) << row) - 1) >> row) + u32(shared) - 1) / u32(shared)) << row;
     __syncthreads();
   }
 #pragma unroll 1
@@ -371,9 +387,9 @@ __device__ __forceinline__ void exchange_messages(const shunt_kernel_args &a, co
 #pragma unroll 1
     for (int k = 1; k <= a.world; k++) {
       const int to = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
-      const int64_t chunk = shared > 1 ? offers.chunk[to] : kFull, at = turn * chunk;
+      const int64_t chunk = shared > 1 ? offers.chunk[to] : full, at = turn * chunk;
       copy_bytes<kTurnVectors>(reinterpret_cast<char *>(offers.to[to]) + at, send + m.send_displ[to] + at, min(chunk, count(to) - at),
-                 int64_t(block_index()) * SHUNT_MAX_THREADS + threadIdx.x, int64_t(SHUNT_MAX_BLOCKS) * SHUNT_MAX_THREADS);
+                 int64_t(block_index()) * SHUNT_MAX_THREADS + threadIdx.x, int64_t(block_count()) * SHUNT_MAX_THREADS);
       stored = stored || (to != a.rank && offers.to[to] != 0);
     }
   if (stored) {  // the same for the whole block

@@ -4,10 +4,10 @@
 //   ll      every rank exchanges a packet with every other; the root's count
 //   ll128   unit u goes from the root to its owner, one of the other ranks in
 //           turn, who forwards it to the rest: every link carries the message
-//           once. Grid: (world - 1) * broadcast_blocks(world) + kCopyBlocks.
-//   direct  the same between the users' buffers, in chunks. Grid:
-//           SHUNT_MAX_BLOCKS, for it falls back to ll128
-//   chain   between the users' buffers, from rank to rank; the same grid
+//           once. Grid: up to (world - 1) * broadcast_blocks(world) + kCopyBlocks,
+//           equal on all ranks, as for all that follow
+//   direct  the same between the users' buffers, in chunks
+//   chain   between the users' buffers, from rank to rank
 #include "chain.cuh"
 #include "copy.cuh"
 #include "direct.cuh"
@@ -34,18 +34,18 @@ __device__ __forceinline__ void broadcast_ll(const shunt_kernel_args &a) {
   });
 }
 
-// A warp that has given up gets false.
-__device__ __forceinline__ bool broadcast_ll128_body(const shunt_kernel_args &a) {
+// What block number `at` of the whole grid does. A warp that has given up gets false.
+__device__ __forceinline__ bool broadcast_ll128_block(const shunt_kernel_args &a, int at) {
   const int blocks = broadcast_blocks(a.world), owners = a.world - 1;
   const char *send = reinterpret_cast<const char *>(a.send);
   char *recv = reinterpret_cast<char *>(a.recv);
-  if (block_index() >= owners * blocks) {
-    const int block = block_index() - owners * blocks;
+  if (at >= owners * blocks) {
+    const int block = at - owners * blocks;
     if (a.rank == a.root && block < kCopyBlocks) copy_bytes(recv, send, a.bytes, block * blockDim.x + threadIdx.x, kCopyBlocks * blockDim.x);
     return true;
   }
   const Lane l(a);
-  const int index = block_index() % owners, owner = (a.root + 1 + index) % a.world, block = block_index() / owners;
+  const int index = at % owners, owner = (a.root + 1 + index) % a.world, block = at / owners;
   const int lanes = blocks * (blockDim.x >> 5), lane = (threadIdx.x >> 5) * blocks + block;
   const int64_t units = (a.bytes + kUnit - 1) / kUnit;
   const int64_t mine = units_of_lane(units_of_lane(units, index, owners), lane, lanes);
@@ -106,6 +106,17 @@ __device__ __forceinline__ bool broadcast_ll128_body(const shunt_kernel_args &a)
     inlet.close();
   }
   return true;
+}
+
+// A smaller grid, equal on all ranks, takes the blocks in turns: a block of one rank
+// waits for the same one of others only, so that the first unfinished one can go on. A
+// warp that has given up gets false.
+__device__ __forceinline__ bool broadcast_ll128_body(const shunt_kernel_args &a) {
+  const int all = (a.world - 1) * broadcast_blocks(a.world) + kCopyBlocks;
+  bool met = true;
+#pragma unroll 1
+  for (int at = block_index(); met && at < all; at += block_count()) met = broadcast_ll128_block(a, at);
+  return met;
 }
 
 __device__ __forceinline__ void broadcast_ll128(const shunt_kernel_args &a) {
@@ -227,9 +238,10 @@ __device__ __forceinline__ void broadcast_chain(const shunt_kernel_args &a) {
     return;
   }
   const u64 base = *forwarded;
-  constexpr int kBlocks = SHUNT_MAX_BLOCKS * 3 / 4, kWords = 4;  // the best of 32, 48 and 64 with 2, 4 and 8
+  constexpr int kWords = 4;
   constexpr int kChunk = kWords * kMoverStride;
-  const int64_t mine = chunks_of_block(a.bytes, kChunk, kBlocks);
+  const int blocks = min(SHUNT_MAX_BLOCKS * 3 / 4, block_count());  // the best of 32, 48 and 64 with 2, 4 and 8 words
+  const int64_t mine = chunks_of_block(a.bytes, kChunk, blocks);
   const int place = (a.rank - a.root + a.world) % a.world, next = (a.rank + 1) % a.world, previous = (a.rank + a.world - 1) % a.world;
   const bool first = place == 0, last = place == a.world - 1;
   const int warp = threadIdx.x >> 5;
@@ -238,7 +250,7 @@ __device__ __forceinline__ void broadcast_chain(const shunt_kernel_args &a) {
     char *to = reinterpret_cast<char *>(m.recv[next]), *recv = reinterpret_cast<char *>(a.recv);
     u64 seen = base;
     for (int64_t k = 0; k < mine; k++) {
-      const int64_t offset = (k * kBlocks + block_index()) * kChunk + threadIdx.x * 16;
+      const int64_t offset = (k * blocks + block_index()) * kChunk + threadIdx.x * 16;
       word2 w[kWords];
       if (first) {
 #pragma unroll

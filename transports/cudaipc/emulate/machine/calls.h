@@ -94,6 +94,7 @@ struct Call {
   // broadcast or reduce is one message, of which to is the rank that differs.
   int from = -1, to = -1;
   int64_t said, expected;
+  int budget = SHUNT_MAX_BLOCKS;  // the most blocks of a kernel whose grid is not random
   unsigned seed;  // of its data and, in all_to_all_v, of who sends how much
   std::vector<Part> parts;
   std::string text() const {

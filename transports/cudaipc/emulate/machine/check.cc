@@ -39,13 +39,15 @@ static void size_pairs(Call &c, int64_t bytes, bool any) {
   any = any || on_device(c);
   const int most = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world), units = clamp((bytes + 479) / 480, 1, most * SHUNT_MAX_WARPS);
   if (!on_device(c)) c.kernel = classify(any ? "shunt_all_to_all_v_long" : "shunt_all_to_all_v");
-  c.blocks = any ? SHUNT_MAX_BLOCKS : world * std::min(units, most);
+  const bool turns = c.budget < world * most;  // as plans.go has it
+  c.root = turns ? most : std::min(units, most);
+  c.blocks = any || turns ? 1 << (31 - __builtin_clz(c.budget)) : world * c.root;
   c.threads = any ? SHUNT_MAX_THREADS : (units + most - 1) / most * 32;
 }
 
 // A call as one rank makes it: the kernels of all_to_all_v suit each other, so a rank
 // may launch any, but with a long message not that for short ones.
-static emulate::Launch suited(const Call &c, int r, std::mt19937 &random) {
+static emulate::Launch suited(Call &c, int r, std::mt19937 &random) {
   int64_t longest = 0;
   for (int s = 0; s < world; s++) longest = std::max({longest, pair_count(c, r, s, r), pair_count(c, s, r, r)});
   const int64_t bytes = longest * values::kBytes[c.type];
@@ -54,6 +56,7 @@ static emulate::Launch suited(const Call &c, int r, std::mt19937 &random) {
     call.kernel = classify(random() % 3 == 0 ? "shunt_all_to_all_v_on_device" : "shunt_all_to_all_v");
     size_pairs(call, bytes, bytes >= EMULATED_LONG || random() % 4 == 0);
   }
+  c.parts[r].args.base.root = call.root;
   emulate::Launch l = launch(c, r, call.kernel.name, call.kernel.entry);
   l.blocks = call.blocks, l.threads = call.threads;
   return l;
@@ -263,13 +266,14 @@ int main(int argc, char **argv) {
     c.reversed = c.kernel.coll == kAllToAllV && random() % 3 == 0;
     const int64_t bytes = c.count * values::kBytes[c.type];
     c.blocks = 1 + random() % SHUNT_MAX_BLOCKS;
+    c.budget = random() % 2 ? SHUNT_MAX_BLOCKS : 1 + random() % (SHUNT_MAX_BLOCKS - 1);
     c.threads = 32 * (1 + random() % SHUNT_MAX_WARPS);
     switch (c.kernel.grid) {
       case kAny: break;
       case kAllThreads: c.threads = SHUNT_MAX_THREADS; break;
-      case kFull: c.blocks = SHUNT_MAX_BLOCKS, c.threads = SHUNT_MAX_THREADS; break;
+      case kFull: c.blocks = c.budget, c.threads = SHUNT_MAX_THREADS; break;
       case kReduceGrid: c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / (world - 1)) * (world - 1), c.threads = SHUNT_MAX_THREADS; break;
-      case kBroadcastGrid: c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, (SHUNT_MAX_BLOCKS - EMULATED_COPY_BLOCKS) / (world - 1)) * (world - 1) + EMULATED_COPY_BLOCKS, c.threads = SHUNT_MAX_THREADS; break;
+      case kBroadcastGrid: c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, (SHUNT_MAX_BLOCKS - EMULATED_COPY_BLOCKS) / (world - 1)) * (world - 1) + EMULATED_COPY_BLOCKS, c.blocks = std::min(c.blocks, c.budget), c.threads = SHUNT_MAX_THREADS; break;
       case kPairs:
         if (!has(c.kernel.name, "_long") && !on_device(c) && bytes >= EMULATED_LONG) c.count = EMULATED_LONG / values::kBytes[c.type] - 1;
         size_pairs(c, c.count * values::kBytes[c.type], has(c.kernel.name, "_long"));
@@ -280,7 +284,7 @@ int main(int argc, char **argv) {
       differ(c, random);
     } else if (lengths && i > broken_from) {  // its two ends are in another order
       const Call &before = program[i - 1];
-      c.kernel = before.kernel, c.type = before.type, c.reversed = before.reversed, c.count = before.count, c.in_place = false;
+      c.kernel = before.kernel, c.type = before.type, c.reversed = before.reversed, c.count = before.count, c.budget = before.budget, c.in_place = false;
       c.from = before.from, c.to = before.to, c.said = before.expected, c.expected = before.said;
     }
     c.timeout = i >= alone_from ? 1000000 : 0;
