@@ -63,8 +63,11 @@ func New(w *pool.Worker, memory plugin.MemoryKind, bytes int64) (_ *Job, err err
 }
 
 // Join makes the communicator.
-func (j *Job) Join(ctx context.Context, r Request) (err error) {
-	o := host.Options{Rank: j.rank, World: j.world, ID: r.ID, Transports: []string{r.Transport}, Timeout: r.Timeout, Memory: r.Memory}
+func (j *Job) Join(ctx context.Context, r Request) error { return j.JoinWithin(ctx, r, 0) }
+
+// JoinWithin is Join with a budget of multiprocessors.
+func (j *Job) JoinWithin(ctx context.Context, r Request, maxSMs int) (err error) {
+	o := host.Options{Rank: j.rank, World: j.world, ID: r.ID, Transports: []string{r.Transport}, Timeout: r.Timeout, Memory: r.Memory, MaxSMs: maxSMs}
 	if j.Device != nil {
 		o.Device, o.Driver = j.Device.Ordinal, j.Device.Driver
 	}

@@ -7,7 +7,10 @@ package machine
 
 import (
 	"context"
+	"encoding/binary"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/cuda/cudatest"
@@ -54,10 +57,32 @@ func driver(ordinal int) *cudatest.Driver {
 	defer memory.Unlock()
 	d := memory.drivers[ordinal]
 	if d == nil {
-		d = cudatest.New(cudatest.Options{Devices: count, Kernels: cudaipctest.Kernels()})
+		kernels := cudaipctest.Kernels()
+		kernels[device.HoldKernel] = hold
+		d = cudatest.New(cudatest.Options{Devices: count, Kernels: kernels})
 		memory.drivers[ordinal] = d
 	}
 	return d
+}
+
+// hold is device.HoldKernel on GPUs in memory, which have no multiprocessors: the stream
+// alone is held.
+func hold(g cudatest.Grid) {
+	parameter := func(i int) uint64 { return binary.LittleEndian.Uint64(g.Launch.Params[8*i:]) }
+	word := (*uint64)(device.Pointer(cuda.Ptr(parameter(0))))
+	atomic.AddUint64((*uint64)(device.Pointer(cuda.Ptr(parameter(3)))), 2*parameter(2))
+	limit := time.After(time.Duration(parameter(1)))
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for atomic.LoadUint64(word) == 0 {
+		select {
+		case <-limit:
+			return
+		case <-g.Done:
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // Leaks lists what ranks of this process made on GPUs in memory and did not
