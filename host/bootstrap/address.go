@@ -55,6 +55,7 @@ func reachable(at net.Addr) ([]netip.AddrPort, error) {
 // meeting is where and how ranks meet, made from Config.
 type meeting struct {
 	secret secret
+	name   storeID // of the place, without the secret
 	places []place // where rank 0 listens and the others look, in order
 	file   string  // instead of places: where rank 0 leaves the id
 	hosted bool    // rank 0 opens the store, unless its process has it already
@@ -67,6 +68,7 @@ type meeting struct {
 //	shunt1…                              a unique id
 //	tcp://host:port?secret=…&job=…       rank 0 listens there; port may be a range a-b, of which the first free one is taken
 //	unix://@name?secret=…&job=…          an abstract socket of this host
+//	                                     key=… instead of secret=…: the 128-bit secret itself, 32 hexadecimal digits
 //	file:///path                         rank 0 leaves a unique id there
 func parseMeeting(text, extra string) (meeting, error) {
 	if len(text) > maxURL {
@@ -98,7 +100,7 @@ func parseMeeting(text, extra string) (meeting, error) {
 		return bad("%w", err)
 	}
 	for name := range values {
-		if name != "secret" && name != "job" {
+		if name != "secret" && name != "job" && name != "key" {
 			return bad("unknown parameter %q", name)
 		}
 	}
@@ -116,13 +118,25 @@ func parseMeeting(text, extra string) (meeting, error) {
 	default:
 		return bad("unknown scheme %q", scheme)
 	}
-	mac := hmac.New(sha256.New, []byte("shunt rendezvous 1"))
-	for _, part := range []string{scheme, address, values.Get("job"), values.Get("secret"), extra} {
-		var w wire.Writer
-		w.String(part)
-		mac.Write(w.B)
+	hash := func(label string, parts ...string) []byte {
+		mac := hmac.New(sha256.New, []byte(label))
+		for _, part := range parts {
+			var w wire.Writer
+			w.String(part)
+			mac.Write(w.B)
+		}
+		return mac.Sum(nil)
 	}
-	copy(m.secret[:], mac.Sum(nil))
+	copy(m.name[:], hash("shunt rendezvous name", scheme, address, values.Get("job")))
+	key := hash("shunt rendezvous 2", scheme, address, values.Get("job"), values.Get("secret"), extra)
+	if values.Has("key") {
+		if key, err = hex.DecodeString(values.Get("key")); err != nil || len(key) != len(m.secret) {
+			return bad("key must be %d hexadecimal digits", 2*len(m.secret))
+		}
+	} else if values.Get("secret") != "" || extra != "" {
+		key = stretch(key, m.name)
+	}
+	copy(m.secret[:], key)
 	return m, nil
 }
 

@@ -116,7 +116,7 @@ func hostFile(path string, logger *slog.Logger) (*Root, error) {
 	if _, err := rand.Read(s[:]); err != nil {
 		return fail(err)
 	}
-	root, err := newRoot(s, []place{{"tcp", ":0"}}, logger)
+	root, err := newRoot(s, storeID{}, []place{{"tcp", ":0"}}, logger)
 	if err != nil {
 		return nil, err
 	}

@@ -16,8 +16,8 @@ import (
 // The handshake proves to both ends that the other knows the secret, before
 // either says anything else:
 //
-//	client → store   magic, version, store id, nonce c
-//	store  → client  magic, version, nonce s, HMAC(secret, "store", c, s)
+//	client → store   magic, version, store id, name, nonce c
+//	store  → client  magic, version, verdict, nonce s, HMAC(secret, "store", c, s)
 //	client → store   HMAC(secret, "client", c, s)
 //
 // Both then derive two keys from the nonces, one a direction, for the MACs of
@@ -27,7 +27,7 @@ const (
 	wireVersion      = 3
 	nonceBytes       = 16
 	proofBytes       = 32
-	greetingBytes    = 4 + 2 + 2 + 16 + nonceBytes
+	greetingBytes    = 4 + 2 + 2 + 16 + 16 + nonceBytes
 	answerBytes      = 4 + 2 + 2 + nonceBytes + proofBytes
 	handshakeTimeout = 5 * time.Second
 )
@@ -41,15 +41,16 @@ func newNonce() (n nonce, err error) {
 	return n, err
 }
 
-func encodeGreeting(id storeID, n nonce) []byte {
+func encodeGreeting(id, name storeID, n nonce) []byte {
 	w := wire.Writer{B: append([]byte(nil), wireMagic[:]...)}
 	w.U16(wireVersion)
 	w.U16(0)
-	w.B = append(append(w.B, id[:]...), n[:]...)
+	w.B = append(append(append(w.B, id[:]...), name[:]...), n[:]...)
 	return w.B
 }
 
-func readVersion(r *wire.Reader) {
+// readVersion reads what every message begins with, and returns the verdict.
+func readVersion(r *wire.Reader) (verdict uint16) {
 	var magic [4]byte
 	r.Fixed(magic[:])
 	if magic != wireMagic {
@@ -58,15 +59,28 @@ func readVersion(r *wire.Reader) {
 	if v := r.U16(); v != wireVersion {
 		r.Fail("rendezvous of version %d, this is version %d", v, wireVersion)
 	}
-	r.U16()
+	return r.U16()
 }
 
-func decodeGreeting(b []byte) (id storeID, n nonce, err error) {
+func decodeGreeting(b []byte) (id, name storeID, n nonce, err error) {
 	r := wire.NewReader(b)
 	readVersion(r)
 	r.Fixed(id[:])
+	r.Fixed(name[:])
 	r.Fixed(n[:])
-	return id, n, r.End()
+	return id, name, n, r.End()
+}
+
+// otherSecret is the verdict on a stranger that names the job rightly and has
+// another secret. Nothing is proved with it.
+const otherSecret = 1
+
+func encodeOtherSecret() []byte {
+	w := wire.Writer{B: append([]byte(nil), wireMagic[:]...)}
+	w.U16(wireVersion)
+	w.U16(otherSecret)
+	w.B = append(w.B, make([]byte, nonceBytes+proofBytes)...)
+	return w.B
 }
 
 func encodeAnswer(s secret, c, n nonce) []byte {
@@ -79,12 +93,15 @@ func encodeAnswer(s secret, c, n nonce) []byte {
 
 func decodeAnswer(b []byte, s secret, c nonce) (n nonce, err error) {
 	r := wire.NewReader(b)
-	readVersion(r)
+	verdict := readVersion(r)
 	r.Fixed(n[:])
 	var proof [proofBytes]byte
 	r.Fixed(proof[:])
 	if err := r.End(); err != nil {
 		return n, err
+	}
+	if verdict == otherSecret {
+		return n, plugin.Errorf(plugin.Mismatch, "the job's store is there and has another secret: SHUNT_SECRET or secret= is not the same on all ranks")
 	}
 	if !hmac.Equal(proof[:], s.derive("store", string(c[:]), string(n[:]))) {
 		return n, plugin.Errorf(plugin.Protocol, "the store does not know this job's secret")
@@ -93,7 +110,7 @@ func decodeAnswer(b []byte, s secret, c nonce) (n nonce, err error) {
 }
 
 // greet runs the client's half of the handshake.
-func greet(conn net.Conn, s secret, deadline time.Time) (*frameConn, error) {
+func greet(conn net.Conn, s secret, name storeID, deadline time.Time) (*frameConn, error) {
 	if limit := time.Now().Add(handshakeTimeout); deadline.After(limit) {
 		deadline = limit
 	}
@@ -104,7 +121,7 @@ func greet(conn net.Conn, s secret, deadline time.Time) (*frameConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.Write(encodeGreeting(s.id(), c)); err != nil {
+	if _, err := conn.Write(encodeGreeting(s.id(), name, c)); err != nil {
 		return nil, err
 	}
 	r := bufio.NewReader(conn)
@@ -145,12 +162,16 @@ func admit(conn net.Conn, find func(storeID) door) (*frameConn, door, *message, 
 	if _, err := io.ReadFull(r, greeting); err != nil {
 		return nil, nil, nil, plugin.Errorf(plugin.Protocol, "no greeting: %w", err)
 	}
-	id, c, err := decodeGreeting(greeting)
+	id, name, c, err := decodeGreeting(greeting)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	d := find(id)
 	if d == nil {
+		if (name != storeID{}) && lookupName(name) {
+			_, _ = conn.Write(encodeOtherSecret()) // a stranger; who cannot read it does not learn it
+			return nil, nil, nil, plugin.Errorf(plugin.Protocol, "a rank with another secret")
+		}
 		return nil, nil, nil, errNoSuchStore
 	}
 	n, err := newNonce()

@@ -191,7 +191,7 @@ func NewID(addr string) (UniqueID, *Root, error) {
 	if addr == "" {
 		network.address = ":0"
 	}
-	root, err := newRoot(id.secret, []place{network}, slog.Default())
+	root, err := newRoot(id.secret, storeID{}, []place{network}, slog.Default())
 	if err != nil {
 		return UniqueID{}, nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/shunt-ccl/shunt/internal/descriptors"
@@ -71,6 +72,9 @@ func (c *Config) complete() error {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if bits := atMostBits(c.Secret); c.Secret != "" && bits < wantBits {
+		c.Logger.Warn(fmt.Sprintf("SHUNT_SECRET has %.0f bits at most and can be guessed; want %d, as from openssl rand -hex 16", bits, wantBits), "rank", c.Rank)
 	}
 	return nil
 }
@@ -176,7 +180,7 @@ func (j *joiner) host() error {
 		if j.meeting.file != "" {
 			j.root, err = hostFile(j.meeting.file, j.config.Logger)
 		} else {
-			j.root, err = newRoot(j.meeting.secret, j.meeting.places, j.config.Logger)
+			j.root, err = newRoot(j.meeting.secret, j.meeting.name, j.meeting.places, j.config.Logger)
 		}
 		return err
 	}
@@ -307,7 +311,11 @@ func (j *joiner) attemptHere(ctx context.Context) (_ *Session, tried bool, err e
 func (j *joiner) enter(ctx context.Context, conn net.Conn) (*Session, error) {
 	c := &j.config
 	deadline, _ := ctx.Deadline() // Join set one
-	f, err := greet(conn, j.meeting.secret, deadline)
+	f, err := greet(conn, j.meeting.secret, j.meeting.name, deadline)
+	if plugin.CodeOf(err) == plugin.Mismatch {
+		conn.Close()
+		return nil, rankError(plugin.Mismatch, c.Rank, "rank %d cannot join at %s: %v", c.Rank, j.meeting.text, err)
+	}
 	if err != nil {
 		conn.Close()
 		return nil, plugin.Errorf(plugin.Protocol, "%w", err)
@@ -317,30 +325,16 @@ func (j *joiner) enter(ctx context.Context, conn net.Conn) (*Session, error) {
 		conn.Close()
 		return nil, plugin.Errorf(plugin.Protocol, "%w", err)
 	}
-	// The store watches the deadline of every rank, so its verdict, which is
-	// the same for all, comes first; only a dead or wedged store is not waited for.
-	const grace = 2 * time.Second
-	if err := conn.SetReadDeadline(deadline.Add(grace)); err != nil {
-		conn.Close()
-		return nil, plugin.Errorf(plugin.Protocol, "%w", err)
-	}
 	stop := context.AfterFunc(ctx, func() {
 		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			_ = f.write((&message{Kind: msgBye}).frame()) // if it fails the reader below knows
 		}
 	})
 	defer stop()
-	kind, body, err := f.read()
-	var answer *message
-	if err == nil {
-		answer, err = decode(kind, body)
-	}
-	if err == nil && answer.Kind != msgWelcome && answer.Kind != msgRefuse {
-		err = plugin.Errorf(plugin.Protocol, "message %d instead of a welcome", answer.Kind)
-	}
+	answer, err := j.wait(f, deadline)
 	if err != nil {
 		conn.Close()
-		return nil, plugin.Errorf(plugin.Protocol, "the store went away while rank %d waited for the other ranks: %w", c.Rank, err)
+		return nil, err
 	}
 	if answer.Kind == msgRefuse {
 		conn.Close()
@@ -354,6 +348,88 @@ func (j *joiner) enter(ctx context.Context, conn net.Conn) (*Session, error) {
 		return nil, plugin.Errorf(plugin.Internal, "join: the store welcomed %d ranks instead of %d", len(answer.Members), c.World)
 	}
 	return newSession(f, answer, c.Rank, j.root, j.hub, j.meeting.secret, c.Timeout, c.Logger), nil
+}
+
+// admitted is called when the store has taken this rank in.
+var admitted = func() {} // tests only
+
+// wait waits for the verdict of a store that has proved the secret. Once it has
+// taken this rank in, its loss is a death, which no other attempt mends.
+func (j *joiner) wait(f *frameConn, deadline time.Time) (*message, error) {
+	c := &j.config
+	over := make(chan struct{})
+	defer close(over)
+	go func() { // tells the store that this rank is alive
+		ticker := time.NewTicker(c.Heartbeat)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-over:
+				return
+			case <-ticker.C:
+				_ = f.write(frame{kind: msgBeat}) // if it fails the reader knows
+			}
+		}
+	}()
+	// The store watches the deadline of every rank, so its verdict, which is
+	// the same for all, comes first; only a dead or wedged store is not waited for.
+	const grace = 2 * time.Second
+	name, silence := "", c.Silence
+	var exited atomic.Bool
+	var watch *processWatch
+	defer func() { watch.stop() }()
+	for {
+		until := time.Now().Add(silence)
+		if last := deadline.Add(grace); last.Before(until) {
+			until = last
+		}
+		err := f.SetReadDeadline(until)
+		if exited.Load() {
+			err = f.SetReadDeadline(time.Now().Add(lastWords))
+		}
+		var m *message
+		if err == nil {
+			var kind msgKind
+			var body []byte
+			if kind, body, err = f.read(); err == nil {
+				m, err = decode(kind, body)
+			}
+		}
+		if err != nil {
+			why := lossReason(err, silence)
+			if exited.Load() {
+				why = "its process has ended"
+			}
+			if name == "" {
+				return nil, plugin.Errorf(plugin.Protocol, "the store dropped rank %d: %w", c.Rank, err)
+			}
+			return nil, rankError(plugin.PeerDied, 0, "%s died while rank %d waited for other ranks to join: %s", name, c.Rank, why)
+		}
+		switch m.Kind {
+		case msgAdmit:
+			admitted()
+			if j.meeting.hosted {
+				m.Store.Rank = 0
+			}
+			name = fmt.Sprintf("the job's store (pid %d on host %s)", m.Store.PID, m.Store.Host)
+			if m.Store.Rank >= 0 {
+				name = fmt.Sprintf("rank %d (pid %d on host %s), which runs the job's store,", m.Store.Rank, m.Store.PID, m.Store.Host)
+			}
+			if m.Process == thisProcess() {
+				silence = neverSilent
+			}
+			watch.stop()
+			watch = watchProcess(m.Process, func() {
+				exited.Store(true)
+				_ = f.SetReadDeadline(time.Now().Add(lastWords)) // fails if the connection is closed, which is the aim
+			})
+		case msgBeat:
+		case msgWelcome, msgRefuse:
+			return m, nil
+		default:
+			return nil, plugin.Errorf(plugin.Protocol, "message %d instead of a welcome", m.Kind)
+		}
+	}
 }
 
 // stand listens where this rank would run the store, unless it shares the

@@ -170,10 +170,8 @@ func TestWrongSecret(t *testing.T) {
 	errs := joinErrors(t,
 		Config{Rank: 0, World: 2, URL: url, Secret: "right", Timeout: 300 * time.Millisecond},
 		Config{Rank: 1, World: 2, URL: url, Secret: "wrong", Timeout: 200 * time.Millisecond})
-	for rank, err := range errs {
-		if plugin.CodeOf(err) != plugin.Timeout {
-			t.Errorf("rank %d: %v", rank, err)
-		}
+	if plugin.CodeOf(errs[0]) != plugin.Timeout || plugin.CodeOf(errs[1]) != plugin.Mismatch {
+		t.Errorf("%v", errs)
 	}
 	if !strings.Contains(errs[0].Error(), "1 of 2 ranks have not joined") || !strings.Contains(errs[0].Error(), "rank 1") {
 		t.Error(errs[0])
@@ -305,7 +303,7 @@ func TestStrangers(t *testing.T) {
 				if err != nil {
 					continue
 				}
-				b := encodeGreeting(id.secret.id(), nonce{})
+				b := encodeGreeting(id.secret.id(), storeID{}, nonce{})
 				switch r.IntN(3) {
 				case 0: // the right greeting, no proof
 					_, _ = c.Write(b)

@@ -80,6 +80,20 @@ func lookup(id storeID) *store {
 	return nil
 }
 
+// lookupName reports whether ranks gather at a store of this name.
+func lookupName(name storeID) bool {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	for _, stores := range registry.stores {
+		for _, st := range stores {
+			if st.name == name && st.gathering() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func register(st *store) {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()

@@ -23,7 +23,9 @@ type member struct {
 	process   processID
 	standby   []place // where it would run the store
 	inProcess bool
-	exited    atomic.Bool // its process has ended; what it sent last is being read
+	heartbeat time.Duration // interval of signs of life to it
+	silence   time.Duration // what it may be silent for while others are waited for
+	exited    atomic.Bool   // its process has ended; what it sent last is being read
 
 	// guarded by store.mu
 	state  State
@@ -46,7 +48,7 @@ type member struct {
 
 func newMember(st *store, f *frameConn, hello *message, inProcess bool) *member {
 	return &member{
-		store: st, who: hello.Member, process: hello.Process, conn: f, inProcess: inProcess, groups: map[uint32]*storeGroup{},
+		store: st, heartbeat: hello.Heartbeat, silence: hello.Silence, who: hello.Member, process: hello.Process, conn: f, inProcess: inProcess, groups: map[uint32]*storeGroup{},
 		wake: make(chan struct{}, 1), read: make(chan struct{}),
 	}
 }
@@ -110,8 +112,9 @@ func (m *member) writer() {
 				<-m.read
 				return
 			}
-			if fr.kind == msgWelcome {
-				beat = time.NewTimer(m.store.heartbeat) // settled by the welcome
+			// Each is sent first, whether others are waited for or not.
+			if (fr.kind == msgAdmit || fr.kind == msgWelcome) && beat == nil {
+				beat = time.NewTimer(m.heartbeat)
 				tick = beat.C
 			}
 		}
@@ -120,7 +123,7 @@ func (m *member) writer() {
 			return
 		}
 		if beat != nil {
-			beat.Reset(m.store.heartbeat)
+			beat.Reset(m.heartbeat)
 		}
 		select {
 		case <-m.wake:
@@ -216,7 +219,7 @@ func (st *store) lost(m *member, err error) {
 		err = plugin.Errorf(plugin.Protocol, "it does not read what it is sent")
 	}
 	m.mu.Unlock()
-	why := lossReason(err, st.silence)
+	why := lossReason(err, st.silenceOf(m))
 	if m.exited.Load() {
 		why = "its process has ended"
 	}
@@ -235,8 +238,11 @@ func (st *store) lost(m *member, err error) {
 
 // silenceOf is how long a rank may be silent.
 func (st *store) silenceOf(m *member) time.Duration {
-	if m.inProcess {
+	switch {
+	case m.inProcess:
 		return neverSilent
+	case st.phase == gathering:
+		return m.silence
 	}
 	return st.silence
 }
@@ -280,7 +286,7 @@ func (st *store) handle(m *member, msg *message) error {
 	if m.gone {
 		return errParted
 	}
-	if st.phase == running && !m.exited.Load() {
+	if (st.phase == running || st.phase == gathering) && !m.exited.Load() {
 		if err := m.conn.SetReadDeadline(time.Now().Add(st.silenceOf(m))); err != nil {
 			return err
 		}

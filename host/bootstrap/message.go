@@ -22,6 +22,7 @@ const (
 	msgRegroup                    // a group that I spoke of to the lost store
 	msgResumed                    // that was all that I had said to the lost store
 	// from the store to a rank
+	msgAdmit   // the rank is known, and others are waited for: where the store runs
 	msgWelcome // everybody is here
 	msgRefuse  // joining failed
 	msgResult  // outcome of a collective
@@ -104,8 +105,8 @@ type message struct {
 	Heartbeat, Silence time.Duration
 	Members            []Member   // welcome
 	Contacts           []contact  // welcome: of the members
-	Store              Member     // welcome: the process the store runs in, and its lowest rank or -1
-	Process            processID  // hello, resume: the rank's process; welcome: the store's
+	Store              Member     // admit, welcome: the process the store runs in, and its lowest rank or -1
+	Process            processID  // hello, resume: the rank's process; admit, welcome: the store's
 	Standby            []place    // hello: where the rank would run the store
 	Job                nonce      // welcome: number of the job among those with its secret
 	Epoch              uint32     // resume: how many stores the rank has had
@@ -191,6 +192,9 @@ func (m *message) frame() frame {
 	case msgFail:
 		w.U32(m.Group)
 		w.Error(m.Err)
+	case msgAdmit:
+		writeMember(&w, m.Store)
+		writeProcess(&w, m.Process)
 	case msgWelcome:
 		w.I64(int64(m.Heartbeat))
 		w.I64(int64(m.Silence))
@@ -259,6 +263,8 @@ func decode(kind msgKind, body []byte) (*message, error) {
 	case msgFail:
 		m.Group, m.Err = r.U32(), r.Error()
 		needError = true
+	case msgAdmit:
+		m.Store, m.Process = readMember(r), readProcess(r)
 	case msgWelcome:
 		m.Heartbeat, m.Silence = time.Duration(r.I64()), time.Duration(r.I64())
 		if m.Heartbeat <= 0 || m.Silence <= 0 {

@@ -167,6 +167,9 @@ func messages() []*message {
 		{Kind: msgOp, Group: 7, Op: opRoot, Root: 2, Tag: "tag", Data: []byte("data")},
 		{Kind: msgCancel, Group: 8, Tag: "tag", Err: e},
 		{Kind: msgFail, Group: groupJob, Err: e},
+		{Kind: msgAdmit, Store: Member{Rank: -1, PID: 3, Host: "h"}, Process: processID{"b", "n", 3, "9"}},
+		{Kind: msgPing, Seq: 7},
+		{Kind: msgPong, Seq: 1 << 40},
 		{Kind: msgWelcome, Heartbeat: 1, Silence: 2, Store: Member{-1, 9, "there"}, Process: p, Members: []Member{{0, 1, "a"}, {1, 2, "b"}}, Contacts: []contact{{p, []place{}}, {p, at}}, Job: nonce{1, 2, 3}},
 		{Kind: msgRefuse, Retry: true, Err: e},
 		{Kind: msgResume, Member: Member{1, 2, "host"}, World: 3, Epoch: 4, Process: p, Standings: []standing{{Dead, e}, {}, {Left, nil}}},
@@ -257,10 +260,10 @@ func FuzzFrame(f *testing.F) {
 
 func FuzzHandshake(f *testing.F) {
 	s := sampleID().secret
-	f.Add(encodeGreeting(s.id(), nonce{1}))
+	f.Add(encodeGreeting(s.id(), storeID{}, nonce{1}))
 	f.Add(encodeAnswer(s, nonce{1}, nonce{2}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if id, n, err := decodeGreeting(b); err == nil && !bytes.Equal(encodeGreeting(id, n)[8:], b[8:]) {
+		if id, name, n, err := decodeGreeting(b); err == nil && !bytes.Equal(encodeGreeting(id, name, n)[8:], b[8:]) {
 			t.Fatalf("%x", b)
 		}
 		if n, err := decodeAnswer(b, s, nonce{1}); err == nil && !bytes.Equal(encodeAnswer(s, nonce{1}, n)[8:], b[8:]) {

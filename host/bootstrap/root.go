@@ -25,8 +25,9 @@ type Root struct {
 
 // newRoot opens a store that listens at the first free one of the places; with
 // no places it serves this process alone. cleanup runs when it ends.
-func newRoot(s secret, places []place, logger *slog.Logger) (*Root, error) {
+func newRoot(s secret, name storeID, places []place, logger *slog.Logger) (*Root, error) {
 	r := &Root{store: newStore(s, logger)}
+	r.store.name = name
 	r.store.root = r
 	if len(places) > 0 {
 		var err error

@@ -163,9 +163,9 @@ func (s *standby) answer(f *frameConn, msg *message, st *store, follows bool) {
 	}
 	switch {
 	case reason != nil && (st != nil || follows):
-		refuse(f, false, reason)
+		turnAway(f, false, reason)
 	case st != nil || follows:
-		refuse(f, true, rankError(plugin.Aborted, s.rank, "rank %d has another store", s.rank))
+		turnAway(f, true, rankError(plugin.Aborted, s.rank, "rank %d has another store", s.rank))
 	default:
 		_ = f.write(frame{kind: msgBeat}) // who asks learns nothing
 		f.Close()
@@ -198,10 +198,10 @@ func (s *standby) enroll(f *frameConn, msg *message, inProcess bool) {
 			f.Close()
 			return
 		case !seeking && epoch > msg.Epoch:
-			refuse(f, true, rankError(plugin.Aborted, s.rank, "rank %d follows another store", s.rank))
+			turnAway(f, true, rankError(plugin.Aborted, s.rank, "rank %d follows another store", s.rank))
 			return
 		case !seeking && late:
-			refuse(f, false, rankError(plugin.Aborted, s.rank, "rank %d still reaches the job's store", s.rank))
+			turnAway(f, false, rankError(plugin.Aborted, s.rank, "rank %d still reaches the job's store", s.rank))
 			return
 		}
 		select {

@@ -26,6 +26,7 @@ const (
 // because what is sent to a rank goes through that rank's queue.
 type store struct {
 	secret secret
+	name   storeID // of its meeting place, whatever the secret; zero: it has none
 	logger *slog.Logger
 	self   Member
 	root   *Root
@@ -93,8 +94,13 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 		st.notify()
 	}
 	switch st.phase {
-	case stopped:
-		f.Close() // the next store of the job may be about to open
+	case stopped: // the next store of the job may be about to open
+		st.done.Add(1)
+		go func() {
+			defer st.done.Done()
+			f.setSilence(partingTime)
+			turnAway(f, true, rankError(plugin.Closed, hello.Member.Rank, "the store has just ended"))
+		}()
 		return
 	case running:
 		refuse(true, rankError(plugin.Mismatch, hello.Member.Rank,
@@ -114,6 +120,10 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 			st.first.Rank, st.first.PID, st.first.Host, st.world, hello.Member.Rank, hello.Member.PID, hello.Member.Host, hello.World)
 		st.failJoin(err)
 		refuse(false, err)
+		return
+	}
+	if hello.Err != nil && st.members[hello.Member.Rank] != nil {
+		refuse(false, hello.Err) // what became of it its connection tells
 		return
 	}
 	if other := st.members[hello.Member.Rank]; other != nil {
@@ -136,6 +146,10 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 	}
 	if inProcess && (st.self.Rank < 0 || hello.Member.Rank < st.self.Rank) {
 		st.self.Rank = hello.Member.Rank
+	}
+	m.send((&message{Kind: msgAdmit, Store: st.self, Process: thisProcess()}).frame())
+	if !inProcess && m.conn.SetReadDeadline(time.Now().Add(hello.Silence)) != nil {
+		m.process = processID{} // the connection is lost already, as the reader finds out
 	}
 	m.start()
 	if st.arrived == st.world {

@@ -216,7 +216,7 @@ func (s *Session) resumeAt(ctx context.Context, conn net.Conn, key secret) (*fra
 // introduceAgain says who this rank is to one that runs the store or will. With
 // question it wants to know only what the other says of it, at once.
 func (s *Session) introduceAgain(conn net.Conn, key secret, question bool) (*message, *frameConn, error) {
-	f, err := greet(conn, key, time.Now().Add(s.patience()))
+	f, err := greet(conn, key, storeID{}, time.Now().Add(s.patience()))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -300,7 +300,7 @@ func (d takesIn) enroll(f *frameConn, m *message, inProcess bool) { d.takeIn(f, 
 func (u *understudy) arrive(rank int, said ...*message) *frameConn {
 	u.t.Helper()
 	conn := connectTo(takesIn{u.root.store}, &u.calls)
-	f, err := greet(conn, secret{1}, time.Now().Add(handshakeTimeout))
+	f, err := greet(conn, secret{1}, storeID{}, time.Now().Add(handshakeTimeout))
 	if err != nil {
 		u.t.Fatal(err)
 	}
@@ -400,7 +400,7 @@ func TestRankThatDoesNotFindTheSuccessor(t *testing.T) {
 	}
 	// Too late now.
 	conn := connectTo(takesIn{u.root.store}, &u.calls)
-	f, err := greet(conn, secret{1}, time.Now().Add(handshakeTimeout))
+	f, err := greet(conn, secret{1}, storeID{}, time.Now().Add(handshakeTimeout))
 	if err != nil {
 		t.Fatal(err)
 	}

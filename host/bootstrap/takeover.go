@@ -47,7 +47,7 @@ func newSuccessor(s *Session, key secret) *Root {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	for rank, who := range s.members {
-		m := newMember(st, nil, &message{Member: who, Process: s.contacts[rank].process}, false)
+		m := newMember(st, nil, &message{Member: who, Process: s.contacts[rank].process, Heartbeat: s.heartbeat, Silence: s.silence}, false)
 		m.standby = s.contacts[rank].standby
 		m.state, m.reason = standings[rank].state, standings[rank].err
 		if m.state == Dead || m.state == Left {
@@ -118,7 +118,7 @@ func (st *store) takeIn(f *frameConn, msg *message, inProcess bool) {
 	}
 	rank := msg.Member.Rank
 	if msg.World != st.world || msg.Member.PID != st.members[rank].who.PID {
-		refuse(f, false, rankError(plugin.Mismatch, rank, "rank %d (pid %d) of world %d came to the successor of another job", rank, msg.Member.PID, msg.World))
+		turnAway(f, false, rankError(plugin.Mismatch, rank, "rank %d (pid %d) of world %d came to the successor of another job", rank, msg.Member.PID, msg.World))
 		return
 	}
 	m := st.members[rank]
@@ -130,7 +130,7 @@ func (st *store) takeIn(f *frameConn, msg *message, inProcess bool) {
 		if reason == nil {
 			reason = rankError(plugin.Protocol, rank, "rank %d (pid %d on host %s) came to rank %d's store twice", rank, m.who.PID, m.who.Host, st.self.Rank)
 		}
-		refuse(f, false, reason)
+		turnAway(f, false, reason)
 		return
 	}
 	st.resuming.absent[rank].stop()
@@ -150,8 +150,8 @@ func (st *store) takeIn(f *frameConn, msg *message, inProcess bool) {
 	st.notify()
 }
 
-// refuse answers a rank that there is no place for it.
-func refuse(f *frameConn, retry bool, err *plugin.Error) {
+// turnAway answers a rank that there is no place for it.
+func turnAway(f *frameConn, retry bool, err *plugin.Error) {
 	_ = f.write((&message{Kind: msgRefuse, Retry: retry, Err: err}).frame()) // to whom it does not matter it is lost
 	f.Close()
 }

@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -113,14 +113,11 @@ func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
 	if err != nil {
 		return plugin.Errorf(plugin.InvalidArgument, "%s: %w", j.Label, err)
 	}
-	// 0700 by MkdirTemp: whoever can read the id file belongs to the job.
-	dir, err := os.MkdirTemp("", "shunt-run-")
-	if err != nil {
-		return plugin.Errorf(plugin.System, "%s: %w", j.Label, err)
-	}
-	defer func() { _ = os.RemoveAll(dir) }() // nothing depends on it any more
-	r := &running{job: j, ended: make(chan Exit, j.World), began: time.Now()}
-	if err := r.start(path, filepath.Join(dir, "id")); err != nil {
+	telling, stop := context.WithCancel(context.Background())
+	r := &running{job: j, id: bootstrap.NewLocalURL(), telling: telling, ended: make(chan Exit, j.World), began: time.Now()}
+	defer r.tellers.Wait()
+	defer stop()
+	if err := r.start(path); err != nil {
 		r.signal(syscall.SIGKILL)
 		for range r.ranks {
 			<-r.ended
@@ -139,14 +136,19 @@ func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
 // running is a job in progress.
 type running struct {
 	job    Job
+	id     string // where ranks meet
 	ranks  []*exec.Cmd
 	ended  chan Exit
 	output sync.WaitGroup
 	began  time.Time
+
+	telling context.Context // those who still join that a rank has ended
+	tellers sync.WaitGroup
+	told    bool // of a first rank
 }
 
 // start starts all ranks. On error some may run.
-func (r *running) start(path, idFile string) error {
+func (r *running) start(path string) error {
 	stdout, stderr := r.job.Stdout, r.job.Stderr
 	if stdout == nil {
 		stdout = os.Stdout
@@ -159,7 +161,7 @@ func (r *running) start(path, idFile string) error {
 	for rank := range r.job.World {
 		cmd := exec.Command(path, r.job.Args...)
 		cmd.Args[0] = r.job.Path
-		cmd.Env = r.environment(rank, idFile)
+		cmd.Env = r.environment(rank)
 		if rank == 0 {
 			cmd.Stdin = r.job.Stdin
 		}
@@ -256,6 +258,7 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 		case e := <-r.ended:
 			e.Ended = ending && e.Failed()
 			exits[e.Rank], alive[e.Rank] = e, false
+			r.tell(e)
 			left--
 			if e.Failed() && first == nil {
 				e.Ended = false
@@ -289,6 +292,19 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 	return &Failure{Label: r.job.Label, World: r.job.World, First: *first, Exits: exits}
 }
 
+// tell lets ranks that still join know that one will not come: the first that
+// ended, and rank 0, which they would look for.
+func (r *running) tell(e Exit) {
+	if r.job.World == 1 || (r.told && e.Rank != 0) {
+		return
+	}
+	r.told = true
+	reason := &plugin.Error{Code: plugin.PeerDied, Rank: e.Rank, Message: e.String() + ", before all ranks had joined"}
+	r.tellers.Go(func() {
+		_ = bootstrap.Absent(r.telling, r.id, e.Rank, r.job.World, reason) // fails for a malformed place only
+	})
+}
+
 // signal sends a signal to every rank's group.
 func (r *running) signal(s syscall.Signal) {
 	alive := make([]bool, len(r.ranks))
@@ -308,7 +324,7 @@ func (r *running) signalRanks(s syscall.Signal, alive []bool) {
 
 // environment is the launcher's, without what another launcher said about
 // ranks, and with this job's.
-func (r *running) environment(rank int, idFile string) []string {
+func (r *running) environment(rank int) []string {
 	var env []string
 	for _, entry := range append(os.Environ(), r.job.Env...) {
 		switch name, _, _ := strings.Cut(entry, "="); name {
@@ -319,7 +335,7 @@ func (r *running) environment(rank int, idFile string) []string {
 	}
 	// All ranks are on this machine, so LOCAL_RANK, which programs of torch choose their GPU by, is the rank.
 	number, world := strconv.Itoa(rank), strconv.Itoa(r.job.World)
-	env = append(env, "SHUNT_RANK="+number, "SHUNT_WORLD="+world, "SHUNT_ID=file://"+idFile, "LOCAL_RANK="+number, "LOCAL_WORLD_SIZE="+world)
+	env = append(env, "SHUNT_RANK="+number, "SHUNT_WORLD="+world, "SHUNT_ID="+r.id, "LOCAL_RANK="+number, "LOCAL_WORLD_SIZE="+world)
 	if r.job.Hosts > 1 {
 		env = append(env, "SHUNT_HOST_ID=host"+strconv.Itoa(rank*r.job.Hosts/r.job.World))
 	}

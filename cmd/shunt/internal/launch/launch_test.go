@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -35,7 +36,7 @@ func lines(b *bytes.Buffer) []string {
 func TestRanksKnowTheirPlace(t *testing.T) {
 	t.Setenv("SHUNT_RANK", "77")
 	t.Setenv("LOCAL_RANK", "78") // of a launcher around this one
-	j, out := shell(3, `echo $SHUNT_RANK of $SHUNT_WORLD; test $LOCAL_RANK = $SHUNT_RANK && test $LOCAL_WORLD_SIZE = 3 || exit 1; case $SHUNT_ID in file:///*) ;; *) exit 1;; esac; test ! -e ${SHUNT_ID#file://} && test -d $(dirname ${SHUNT_ID#file://})`)
+	j, out := shell(3, `echo $SHUNT_RANK of $SHUNT_WORLD; test $LOCAL_RANK = $SHUNT_RANK && test $LOCAL_WORLD_SIZE = 3 || exit 1; case $SHUNT_ID in unix://@shunt-run-*) ;; *) exit 1;; esac`)
 	require.NoError(t, Run(context.Background(), j, nil))
 	require.Equal(t, []string{"[0] 0 of 3", "[1] 1 of 3", "[2] 2 of 3"}, lines(out))
 }
@@ -320,4 +321,84 @@ func TestKilledLauncherLeavesNoRank(t *testing.T) {
 	for _, pid := range pids {
 		requireGone(t, pid)
 	}
+}
+
+// A rank that ends before all have joined ends the waiting of the others at
+// once, whether it is the one they ask or another, and with whatever status.
+func TestRanksHearOfOneThatWillNotJoin(t *testing.T) {
+	for _, missing := range []int{0, 2} {
+		for _, status := range []int{0, 3} {
+			j, out := shell(3, fmt.Sprintf(`test $SHUNT_RANK = %d && exit %d; exec %s -test.run '^TestJoins$'`, missing, status, os.Args[0]))
+			j.Env = append(j.Env, "SHUNT_TEST_JOIN=1")
+			j.Grace = 20 * time.Second
+			began := time.Now()
+			_ = Run(context.Background(), j, nil) // it fails with the ranks
+			want := fmt.Sprintf("rank %d (pid ", missing)
+			told := 0
+			for _, line := range lines(out) {
+				if !strings.Contains(line, "ERROR") && strings.Contains(line, want) && strings.Contains(line, fmt.Sprintf("exited with status %d", status)) && strings.Contains(line, "joined") {
+					told++
+				}
+			}
+			require.Equal(t, 2, told, out.String())
+			require.Less(t, time.Since(began), 8*time.Second)
+		}
+	}
+}
+
+// TestJoins is a rank of the test above.
+func TestJoins(t *testing.T) {
+	if os.Getenv("SHUNT_TEST_JOIN") == "" {
+		return
+	}
+	s, err := bootstrap.Join(context.Background(), bootstrap.Config{URL: "env", Timeout: 30 * time.Second})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	_ = s.Close()
+}
+
+// The ranks of one machine listen where nobody of another one gets to.
+func TestNothingListensOnTheNetwork(t *testing.T) {
+	j, out := shell(2, fmt.Sprintf(`exec %s -test.run '^TestJoinsAndLooks$'`, os.Args[0]))
+	j.Env = append(j.Env, "SHUNT_TEST_JOIN=1")
+	require.NoError(t, Run(context.Background(), j, nil), out.String())
+}
+
+// TestJoinsAndLooks is a rank of the test above.
+func TestJoinsAndLooks(t *testing.T) {
+	if os.Getenv("SHUNT_TEST_JOIN") == "" {
+		return
+	}
+	s, err := bootstrap.Join(context.Background(), bootstrap.Config{URL: "env", Timeout: 30 * time.Second})
+	require.NoError(t, err)
+	own, err := filepath.Glob("/proc/self/fd/*")
+	require.NoError(t, err)
+	for _, socket := range listening(t) {
+		for _, fd := range own {
+			if link, _ := os.Readlink(fd); link == "socket:["+socket+"]" {
+				t.Errorf("%s listens for TCP", link)
+			}
+		}
+	}
+	require.NoError(t, s.Close())
+}
+
+// listening are the inodes of the TCP sockets of this machine that listen.
+func listening(t *testing.T) []string {
+	t.Helper()
+	var inodes []string
+	for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			continue // no IPv6
+		}
+		for _, line := range strings.Split(string(text), "\n")[1:] {
+			if f := strings.Fields(line); len(f) > 9 && f[3] == "0A" {
+				inodes = append(inodes, f[9])
+			}
+		}
+	}
+	return inodes
 }

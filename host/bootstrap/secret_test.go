@@ -1,0 +1,60 @@
+package bootstrap
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A secret of few bits is not to be had from the store id at the speed of a hash,
+// and there is a warning of it.
+func TestWeakSecrets(t *testing.T) {
+	weak, err := parseMeeting("tcp://10.0.0.1:1234", "summer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	other, err := parseMeeting("tcp://10.0.0.1:1234", "winter")
+	if err != nil || other.secret == weak.secret || other.name != weak.name {
+		t.Errorf("%v, %v", other, err)
+	}
+	if guess := time.Since(began); guess < 5*time.Millisecond {
+		t.Errorf("a guess costs %v", guess)
+	}
+	for text, strong := range map[string]bool{
+		"": false, "summer": false, strings.Repeat("a", 64): false, "0123456789012345678901234567890": false,
+		"8f14e45fceea167a5a36dedd4bea2543": true, "kX9vQ2mLr8TzWb4NcY7pHs": true,
+	} {
+		if (atMostBits(text) >= wantBits) != strong {
+			t.Errorf("%q has %.0f bits", text, atMostBits(text))
+		}
+		var log bytes.Buffer
+		c := Config{World: 1, URL: "unix://@x", Secret: text, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		if err := c.complete(); err != nil {
+			t.Fatal(err)
+		}
+		if warned := strings.Contains(log.String(), "SHUNT_SECRET has"); warned != (text != "" && !strong) {
+			t.Errorf("%q: %q", text, log.String())
+		}
+	}
+}
+
+// Whatever strangers do, the log grows by a line in ten seconds.
+func TestWarningsOfStrangersAreThrottled(t *testing.T) {
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	var w throttle
+	for range 10000 {
+		w.warn(logger, "dropped a connection")
+	}
+	if lines := strings.Count(log.String(), "\n"); lines != 1 {
+		t.Errorf("%d lines", lines)
+	}
+	w.last = w.last.Add(-2 * quietFor)
+	w.warn(logger, "dropped a connection")
+	if !strings.Contains(log.String(), "suppressed=9999") {
+		t.Error(log.String())
+	}
+}
