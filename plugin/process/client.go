@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -87,11 +86,11 @@ func Start(ctx context.Context, config Config) (*Client, error) {
 		return nil, err
 	}
 	// Connected, the socket's name is not needed; not connected, nothing is.
-	defer os.RemoveAll(dir)
+	defer dir.remove()
 
 	c := &Client{config: config, arrivals: newArrivals(), done: make(chan struct{})}
 	c.life, c.endLife = context.WithCancel(context.Background())
-	c.runner = newRunner(ctx, b, config, dir)
+	c.runner = newRunner(ctx, b, config, dir.path)
 	if err := c.start(ctx); err != nil {
 		c.endLife()
 		return nil, c.startFailed(ctx, err)

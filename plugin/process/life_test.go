@@ -280,7 +280,22 @@ func TestSweepRemovesOnlyStaleRunDirectories(t *testing.T) {
 		require.NoError(t, os.MkdirAll(base+"/"+name+"/socket", 0o700))
 		require.NoError(t, os.Chtimes(base+"/"+name, now.Add(-age), now.Add(-age)))
 	}
+	// Of a launcher of this library, and of a host that lives, however slow it is.
+	require.NoError(t, os.Mkdir(base+"/shunt-run-1", 0o700))
+	require.NoError(t, os.Chtimes(base+"/shunt-run-1", now.Add(-time.Hour), now.Add(-time.Hour)))
+	t.Setenv("TMPDIR", base)
+	living, err := makeRunDir()
+	if len(base) > maxBase { // the others are of this machine
+		living = &runDir{path: base + "/" + runDirPrefix + "living"}
+		require.NoError(t, os.Mkdir(living.path, 0o700))
+		living.lock, err = lockDir(living.path)
+	}
+	require.NoError(t, err)
+	defer living.remove()
+	require.NoError(t, os.Chtimes(living.path, now.Add(-time.Hour), now.Add(-time.Hour)))
 	sweepRunDirs(base, now)
+	require.DirExists(t, base+"/shunt-run-1")
+	require.DirExists(t, living.path)
 	require.NoDirExists(t, base+"/"+runDirPrefix+"old")
 	require.DirExists(t, base+"/"+runDirPrefix+"new")
 	require.DirExists(t, base+"/other-old")
