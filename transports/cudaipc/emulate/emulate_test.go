@@ -335,6 +335,33 @@ func testLengths(t *testing.T, constants map[string]int, worlds []int, seeds int
 	}
 }
 
+// Kernels that use peers' addresses are told that a rank has called with another length
+// before they do: nothing is stored on any rank.
+func TestCallsThatDifferUseNoAddress(t *testing.T) {
+	t.Parallel()
+	program, kernels := compile(t, Build{Types: map[string][]string{"": {"float32"}}})
+	kernels = slices.DeleteFunc(kernels, func(k string) bool { return !usesAddresses(k) })
+	require.NotEmpty(t, kernels)
+	for _, world := range []int{2, 3, 4} {
+		for seed := range seeds(t, 8) {
+			for _, kernel := range kernels {
+				if world == 2 && strings.HasPrefix(kernel, "shunt_reduce_staged") {
+					continue // two ranks need no addresses there
+				}
+				t.Run(fmt.Sprintf("%s world %d seed %d", kernel, world, seed), func(t *testing.T) {
+					t.Parallel()
+					status, output := check(t.Context(), program, "--lengths", strconv.Itoa(world), strconv.Itoa(seed), "4", kernel)
+					require.Zero(t, status, output)
+				})
+			}
+		}
+	}
+}
+
+func usesAddresses(kernel string) bool {
+	return !strings.HasPrefix(kernel, "shunt_reduce_scatter_staged") && (strings.Contains(kernel, "_direct") || strings.Contains(kernel, "_staged") || strings.Contains(kernel, "_chain"))
+}
+
 // Counts on the device that cannot be are told of, the first of them, and the rank that
 // has them stores nothing.
 func TestImpossibleCounts(t *testing.T) {
@@ -415,6 +442,9 @@ func TestLengthMutantsAreFound(t *testing.T) {
 		{"an offer is for a length, whatever came before", "all_to_all_v.cu", "ll_word(terms) == outgoing);", "bytes_of(ll_word(terms)) == bytes_of(outgoing));", "all_to_all_v", "shunt_all_to_all_v_long", false, nil},
 		{"who waits for what lands does not compare", "all_to_all_v.cu", "if (other_length(a, p, bytes) == 0) return false;", "return false;", "all_to_all_v", "shunt_all_to_all_v_long", false, looks},
 		{"an offer of nothing must be seen", "all_to_all_v.cu", " && !is_later(offer)", "", "all_to_all_v", "shunt_all_to_all_v_long", true, looks},
+		{"calls are not compared", "direct.cuh", "if (met && word[3] != call) {", "if (false) {", "all_gather", "shunt_all_gather_direct", false, nil},
+		{"calls differ in their length unseen", "direct.cuh", "| (u64(a.bytes) & ((1ull << 48) - 1))", "", "all_gather", "shunt_all_gather_direct", false, nil},
+		{"who hears of another call goes on", "direct.cuh", "tell_other_call(a, p, e, call, word[3]);\n        m.lost = 1;", "tell_other_call(a, p, e, call, word[3]);", "broadcast", "shunt_broadcast_direct", false, nil},
 		{"every lane compares", "all_to_all_v.cu", "return lane == 0 && in.bytes > 0", "return in.bytes > 0", "all_to_all_v", "shunt_all_to_all_v", true, looks},
 	} {
 		t.Run(m.name, func(t *testing.T) {

@@ -151,7 +151,7 @@ __device__ __forceinline__ void broadcast_direct(const shunt_kernel_args &a) {
   __shared__ Meeting m;
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT), *forwarded = epoch_of(a, SHUNT_CLASS_FORWARD);
   const u64 e = *epoch + 1;
-  const Met all = meet(a, m, e, 0, a.rank == a.root ? 0 : a.bytes);
+  const Met all = meet(a, m, Kind::kBroadcast, e, 0, a.rank == a.root ? 0 : a.bytes);
   bool met = all != Met::kLost;
   if (all != Met::kAll || a.world == 2) {
     if (all == Met::kStrangers) met = broadcast_ll128_body(a);
@@ -229,7 +229,7 @@ __device__ __forceinline__ void broadcast_chain(const shunt_kernel_args &a) {
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT), *forwarded = epoch_of(a, SHUNT_CLASS_FORWARD);
   const u64 e = *epoch + 1;
   clear(moved);
-  const Met all = meet(a, m, e, 0, a.rank == a.root ? 0 : a.bytes);
+  const Met all = meet(a, m, Kind::kBroadcastChain, e, 0, a.rank == a.root ? 0 : a.bytes);
   bool met = all != Met::kLost;
   if (all != Met::kAll) {
     if (met) met = broadcast_ll128_body(a);

@@ -24,6 +24,22 @@ struct Meeting {
   int lost;       // a wait was given up: nothing above is to be used
 };
 
+// What all ranks must say alike of a call, told in the start barrier: the message's
+// bytes, the op, the root where there is one, and the kernel. Whoever hears of another
+// call uses no address of it.
+enum class Kind : u32 { kAllGather = 1, kAllToAll, kReduceScatter, kAllReduce, kAllReduceStaged, kReduceStaged, kBroadcast, kBroadcastChain };
+__device__ __forceinline__ u64 call_word(const shunt_kernel_args &a, Kind kind) {
+  const bool rooted = kind >= Kind::kReduceStaged;
+  return (u64(kind) << 60) | (u64(rooted ? a.root & 15 : 0) << 56) | (u64(a.op & 0xFF) << 48) | (u64(a.bytes) & ((1ull << 48) - 1));
+}
+
+__device__ __noinline__ void tell_other_call(const shunt_kernel_args &a, int peer, u64 epoch, u64 mine, u64 theirs) {
+  tell_contradiction(a, SHUNT_FAULT_LENGTH, peer, epoch, [&](volatile uint64_t *own_place, volatile uint64_t *their_place) {
+    own_place[0] = mine & ((1ull << 48) - 1);
+    their_place[0] = theirs & ((1ull << 48) - 1);
+  });
+}
+
 // What comes of the start barrier, for all threads that take part.
 enum class Met { kAll, kStrangers, kLost };
 
@@ -90,7 +106,7 @@ __device__ __forceinline__ u64 import_address(const shunt_kernel_args &a, int pe
 // peers must not reach. t counts the threads that take part, of whom there are
 // at least SHUNT_MAX_EXPORTS; join is a barrier among them.
 template <class Join>
-[[nodiscard]] __device__ __forceinline__ Met meet(const shunt_kernel_args &a, Meeting &m, u64 e, int64_t send_bytes, int64_t recv_bytes, int t, Join join) {
+[[nodiscard]] __device__ __forceinline__ Met meet(const shunt_kernel_args &a, Meeting &m, Kind kind, u64 e, int64_t send_bytes, int64_t recv_bytes, int t, Join join) {
   const u32 fault = fault_of(a);  // of an earlier kernel; under way beside the exports
   if (t == 0) {
     m.mine[0] = send_bytes == 0 ? kNothing : 0;
@@ -125,12 +141,14 @@ template <class Join>
       ll_store(slot, m.mine[0], flag);
       ll_store(slot + 16, m.mine[1], flag);
       ll_store(slot + 32, __double_as_longlong(a.scalar), flag);
+      const u64 call = call_word(a, kind);
+      ll_store(slot + 48, call, flag);
       const char *hello = own(a) + SHUNT_OFF_HELLO + (block_index() * SHUNT_MAX_RANKS + p) * 64;
-      u64 word[3];
+      u64 word[4];
       bool met = true;
       Wait wait(a);
 #pragma unroll
-      for (int i = 0; i < 3; i++) {
+      for (int i = 0; i < 4; i++) {
         uint4 packet;
         do {
           packet = load_packet(hello + i * 16);
@@ -141,7 +159,10 @@ template <class Join>
       }
       // Acquire: the peer's send, as its stream left it, is visible from here.
       fence_system();
-      if (met) {
+      if (met && word[3] != call) {
+        tell_other_call(a, p, e, call, word[3]);
+        m.lost = 1;
+      } else if (met) {
         if (word[0] == 0 || word[1] == 0) m.strangers = 1;
         m.send[p] = import_address(a, p, word[0]);
         m.recv[p] = import_address(a, p, word[1]);
@@ -156,8 +177,8 @@ template <class Join>
 }
 
 // The same by the whole block.
-[[nodiscard]] __device__ __forceinline__ Met meet(const shunt_kernel_args &a, Meeting &m, u64 e, int64_t send_bytes, int64_t recv_bytes) {
-  return meet(a, m, e, send_bytes, recv_bytes, threadIdx.x, [] { __syncthreads(); });
+[[nodiscard]] __device__ __forceinline__ Met meet(const shunt_kernel_args &a, Meeting &m, Kind kind, u64 e, int64_t send_bytes, int64_t recv_bytes) {
+  return meet(a, m, kind, e, send_bytes, recv_bytes, threadIdx.x, [] { __syncthreads(); });
 }
 
 // The end barrier, also after falling back, so that no start barrier is
@@ -243,7 +264,7 @@ __device__ __forceinline__ void gather_direct(const shunt_kernel_args &a) {
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
   const u64 e = *epoch + 1;
   // In place, a peer's block would land on a block not yet sent.
-  const Met all = meet(a, m, e, 0, kSpread && a.send == a.recv ? -1 : a.bytes * a.world);
+  const Met all = meet(a, m, kSpread ? Kind::kAllToAll : Kind::kAllGather, e, 0, kSpread && a.send == a.recv ? -1 : a.bytes * a.world);
   bool met = all != Met::kLost;
   if (all == Met::kStrangers) {
     met = gather_ll128_body<kSpread>(a);
@@ -377,7 +398,7 @@ __device__ __forceinline__ void reduce_scatter_direct(const shunt_kernel_args &a
   __shared__ Meeting m;
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
   const u64 e = *epoch + 1;
-  const Met all = meet(a, m, e, a.bytes * a.world, 0);
+  const Met all = meet(a, m, Kind::kReduceScatter, e, a.bytes * a.world, 0);
   bool met = all != Met::kLost;
   if (all == Met::kStrangers) {
     met = reduce_scatter_ll128_body<T>(a);
@@ -401,7 +422,7 @@ __device__ __forceinline__ void all_reduce_direct(const shunt_kernel_args &a) {
   __shared__ Meeting m;
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
   const u64 e = *epoch + 1;
-  const Met all = meet(a, m, e, a.bytes, a.bytes);
+  const Met all = meet(a, m, Kind::kAllReduce, e, a.bytes, a.bytes);
   bool met = all != Met::kLost;
   if (all == Met::kStrangers) {
     met = two_shot_ll128<T, false>(a);

@@ -363,7 +363,7 @@ __device__ __forceinline__ void all_reduce_staged(const shunt_kernel_args &a) {
   const Deed deed{shards.shard, a.bytes, a.world, a.rank};
   const int64_t at = shards.start(a.rank), length = shards.length(a.rank);
   bool met = staged_reduce<T>(
-      a, deed, [&](int thread, auto join) { return meet(a, m, e, 0, a.bytes, thread, join); },
+      a, deed, [&](int thread, auto join) { return meet(a, m, Kind::kAllReduceStaged, e, 0, a.bytes, thread, join); },
       [&] {
         u64 all = at;
         for (int p = 0; p < a.world; p++) all |= m.recv[p];
@@ -417,7 +417,7 @@ __device__ __forceinline__ void reduce_staged(const shunt_kernel_args &a) {
   const Deed deed{shards.shard, a.bytes, owners, mine};
   const int64_t at = shards.start(mine), length = shards.length(mine);
   bool met = staged_reduce<T>(
-      a, deed, [&](int thread, auto join) { return meet(a, m, e, 0, a.rank == a.root ? a.bytes : 0, thread, join); },
+      a, deed, [&](int thread, auto join) { return meet(a, m, Kind::kReduceStaged, e, 0, a.rank == a.root ? a.bytes : 0, thread, join); },
       [&] { return (m.recv[a.root] | u64(at)) % 16 == 0; },
       [&](auto whole, int64_t offset, word2 w) { store_result<T>(whole, m.recv[a.root] + at, offset, length, w); });
   if (met && m.strangers) met = two_shot_ll128<T, true>(a);
