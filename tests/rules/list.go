@@ -46,6 +46,8 @@ var List = []Rule{
 	{15, "Cleanup on every path.", []Test{{inRules, "TestRule15CleanupOnEveryPath"}}},
 	{16, "One resident block per GPU is enough.", []Test{{inEmulate, "TestRule16OneResidentBlockIsEnough"}, {inEmulate, "TestRule16AmongManyRanks"}}},
 	{17, "A kernel that has given up publishes nothing.", []Test{{inEmulate, "TestRule17WhoHasGivenUpPublishesNothing"}}},
+	{18, "Freed memory goes back without a call.", []Test{{inHost, "TestRule18FreedMemoryIsUnmappedWithoutACall"}}},
+	{19, "Ranks that disagree are told, always.", []Test{{inHost, "TestRanksThatDisagreeAreTold"}, {inHost, "TestTwoRootsAreToldByTheNextCall"}, {inHost, "TestEveryCallIsCompared"}, {inHost, "TestDeviceRanksThatDisagreeAreTold"}, {inHost, "TestRanksThatChooseDifferentlyAreTold"}, {inEmulate, "TestCallsThatDifferUseNoAddress"}}},
 }
 
 // Mutation is an edit that breaks a rule.

@@ -7,12 +7,12 @@ var Mutations = []Mutation{
 	{
 		Rule: 1, Why: "a receiver leaves out empty messages",
 		File: "transports/shm/ring.go",
-		Old: `			w.consume(r, number, source)
+		Old: `			w.consume(r, next, source)
 		})
-		w.Store(counter, w.Add(before, cut.count))`,
-		New: `			w.consume(r, number, source)
+		w.Store(counter, cut.end(before, next))`,
+		New: `			w.consume(r, next, source)
 		})
-		w.Store(counter, w.Add(before, w.Min(n, cut.count)))`,
+		w.Store(counter, w.Add(before, w.Min(n, w.Sub(cut.end(before, next), before))))`,
 		Guard: Test{inRules, "TestRule01AlwaysSignalAlwaysWait"},
 	},
 	{
@@ -47,16 +47,28 @@ var Mutations = []Mutation{
 	},
 	{
 		Rule: 6, Why: "every eager operation asks the driver for captures first",
-		File:  "host/executor/device_run.go",
-		Old:   `	if c == nil && d.order.used && !follows(stream, d.order.stream) && !d.order.recorded {`,
-		New:   `	if c == nil {`,
+		File: "host/executor/device_run.go",
+		Old: `	for {
+		if err := d.build(ls, stream, same, c); err != nil {`,
+		New: `	if _, err := d.driver.CaptureInfo(d.ctx, stream); err != nil {
+		return err
+	}
+	for {
+		if err := d.build(ls, stream, same, c); err != nil {`,
 		Guard: Test{inExecutor, "TestRule06ReplaysBypassTheHost"},
 	},
 	{
 		Rule: 7, Why: "an operation waits for another stream before it looks for a capture",
-		File:  "host/executor/device_run.go",
-		Old:   `	if c == nil && d.order.used && !follows(stream, d.order.stream) && !d.order.recorded {`,
-		New:   `	if c == nil && d.order.used && !follows(stream, d.order.stream) && d.order.recorded {`,
+		File: "host/executor/device_run.go",
+		Old: `	for {
+		if err := d.build(ls, stream, same, c); err != nil {`,
+		New: `	if d.order.used && !same {
+		if err := d.driver.Record(d.ctx, d.order.tail, stream); err != nil {
+			return err
+		}
+	}
+	for {
+		if err := d.build(ls, stream, same, c); err != nil {`,
 		Guard: Test{inExecutor, "TestRule07NothingButStreamWorkUnderCapture"},
 	},
 	{
