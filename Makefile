@@ -123,6 +123,12 @@ images-check: python-deps ## fail when the images of kernels are not what the co
 fuzz: ## run every fuzzer for FUZZTIME
 	GO="$(GO)" bash scripts/fuzz.sh $(FUZZTIME)
 
+# Faults of the storm; `make test` has two dozen.
+STORM ?= 500
+.PHONY: storm
+storm: ## STORM random faults in random worlds, of which every survivor must name the cause
+	$(GO) test -vet=off -timeout 60m -run '^TestStorm$$' -v ./tests/faults -faults.storm=$(STORM)
+
 .PHONY: bench
 bench: ## every collective over 4 ranks, 8 B to 64 MiB, checked
 	$(GO) run ./cmd/shunt bench
