@@ -10,6 +10,7 @@ import (
 const (
 	maxGroups  = 4096 + maxParted // of one rank
 	maxPending = 1024             // collectives of one group
+	maxHeld    = 64 << 20         // bytes of data in collectives that are not complete, in all groups
 )
 
 // storeGroup is a group of ranks at the store.
@@ -125,6 +126,9 @@ func (st *store) leaveGroup(m *member, id uint32) {
 	if len(g.ids) > 0 {
 		return
 	}
+	for _, c := range g.pending {
+		g.drop(c)
+	}
 	groups := slices.DeleteFunc(st.groups[g.key], func(other *storeGroup) bool { return other == g })
 	if len(groups) == 0 {
 		delete(st.groups, g.key)
@@ -159,8 +163,16 @@ func (st *store) contribute(m *member, msg *message) error {
 	if c.have[me] {
 		return plugin.Errorf(plugin.Protocol, "collective %q of group %q twice at once", msg.Tag, g.key)
 	}
-	c.have[me], c.data[me] = true, msg.Data
-	c.count++
+	c.have[me], c.count = true, c.count+1
+	if m.held+len(msg.Data) > maxHeld {
+		err := rankError(plugin.OutOfMemory, m.who.Rank, "%q in group %q: rank %d has %d bytes in collectives that wait for other ranks, at most %d", msg.Tag, g.key, m.who.Rank, m.held+len(msg.Data), maxHeld)
+		if c.err == nil {
+			g.failOne(msg.Tag, c, err, me)
+		}
+	} else if c.err == nil {
+		c.data[me] = msg.Data
+		m.held += len(msg.Data)
+	}
 	if c.err == nil && (c.kind != msg.Op || c.root != msg.Root) {
 		other := slices.Index(c.have, true)
 		if other == me {
@@ -194,6 +206,7 @@ func (g *storeGroup) complete(tag string, c *collective) {
 		return // until they answer, or are lost
 	}
 	delete(g.pending, tag)
+	defer g.drop(c)
 	if c.err != nil {
 		return // everybody has been answered
 	}
@@ -284,6 +297,14 @@ func (g *storeGroup) failOne(tag string, c *collective, err *plugin.Error, excep
 		if c.have[i] && i != except {
 			g.answer(rank, tag, err)
 		}
+	}
+	g.drop(c)
+}
+
+// drop lets go of the data of a collective. The caller holds the store's mu.
+func (g *storeGroup) drop(c *collective) {
+	for i, rank := range g.ranks {
+		g.store.members[rank].held -= len(c.data[i])
 		c.data[i] = nil
 	}
 }

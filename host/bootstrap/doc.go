@@ -12,8 +12,8 @@
 // may be processes or goroutines of one process; a process may hold any number
 // of sessions.
 //
-// Secrecy: who knows the job's 128-bit secret may join. Both ends prove it and
-// every frame carries a MAC; nothing is encrypted. Where the launcher gives no
+// Secrecy: who knows the job's 128-bit secret may join. Both ends prove it, and
+// every frame is encrypted and authenticated (AES-GCM). Where the launcher gives no
 // secret (torchrun, MPI, Slurm, a bare tcp:// address) one is derived from the
 // job's name, the user and SHUNT_SECRET: without SHUNT_SECRET it tells jobs
 // apart, but keeps no one out who can guess them.

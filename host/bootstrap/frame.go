@@ -2,10 +2,9 @@ package bootstrap
 
 import (
 	"bufio"
-	"crypto/hmac"
+	"crypto/cipher"
 	"encoding/binary"
 	"errors"
-	"hash"
 	"io"
 	"net"
 	"os"
@@ -15,12 +14,14 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// A frame is a length (4 bytes, of kind and body), a kind (1 byte), a body and
-// a MAC (16 bytes) over the frame's number, length, kind and body.
+// A frame is a length (4 bytes, of kind and body), then a kind (1 byte) and a
+// body, encrypted by AES-GCM, whose tag (16 bytes) covers the length as well. The
+// frame's number is the nonce; each connection and direction has its own key.
 const (
 	maxFrame    = 16 << 20
-	macBytes    = 16
-	headerBytes = 5
+	tagBytes    = 16
+	lengthBytes = 4
+	headerBytes = lengthBytes + 1
 )
 
 // frameConn sends and receives frames. One goroutine reads; any may write.
@@ -28,13 +29,13 @@ type frameConn struct {
 	net.Conn
 	r *bufio.Reader
 
-	toStore, toClient hash.Hash // HMACs, keyed by direction
+	toStore, toClient cipher.AEAD
 
-	recvMAC hash.Hash
-	recvSeq uint64
+	receives cipher.AEAD
+	recvSeq  uint64
 
 	mu      sync.Mutex // guards what follows
-	sendMAC hash.Hash
+	sends   cipher.AEAD
 	sendSeq uint64
 	buffer  []byte
 	silence time.Duration // longest that a write may take; 0: no limit
@@ -55,7 +56,7 @@ type frame struct {
 	payload []byte
 }
 
-func (fr frame) size() int { return headerBytes + len(fr.head) + len(fr.payload) + macBytes }
+func (fr frame) size() int { return headerBytes + len(fr.head) + len(fr.payload) + tagBytes }
 
 // write sends one frame.
 func (f *frameConn) write(fr frame) error {
@@ -69,8 +70,7 @@ func (f *frameConn) write(fr frame) error {
 	b = append(b, byte(fr.kind))
 	b = append(b, fr.head...)
 	b = append(b, fr.payload...)
-	sum := macOf(b, f.sendMAC, f.sendSeq)
-	b = append(b, sum[:]...)
+	b = f.sends.Seal(b[:lengthBytes], frameNonce(f.sends, f.sendSeq), b[lengthBytes:], b[:lengthBytes])
 	f.sendSeq++
 	if cap(b) <= 64<<10 { // keep no giant buffer for the life of the job
 		f.buffer = b
@@ -84,39 +84,32 @@ func (f *frameConn) write(fr frame) error {
 	return err
 }
 
-// macOf is the MAC of frame number seq.
-func macOf(b []byte, mac hash.Hash, seq uint64) (sum [macBytes]byte) {
-	var number [8]byte
-	binary.LittleEndian.PutUint64(number[:], seq)
-	mac.Reset()
-	mac.Write(number[:])
-	mac.Write(b)
-	var full [64]byte
-	copy(sum[:], mac.Sum(full[:0]))
-	return sum
+// frameNonce is the nonce of frame number seq.
+func frameNonce(a cipher.AEAD, seq uint64) []byte {
+	return binary.LittleEndian.AppendUint64(make([]byte, a.NonceSize()-8, a.NonceSize()), seq)
 }
 
 // read receives one frame. The body belongs to the caller.
 func (f *frameConn) read() (msgKind, []byte, error) {
-	kind, body, err := readFrame(f.r, f.recvMAC, f.recvSeq)
+	kind, body, err := readFrame(f.r, f.receives, f.recvSeq)
 	f.recvSeq++
 	return kind, body, err
 }
 
 // readFrame reads frame number seq. Memory grows only as bytes arrive, so a
 // length alone reserves nothing.
-func readFrame(r io.Reader, mac hash.Hash, seq uint64) (msgKind, []byte, error) {
-	var header [headerBytes]byte
+func readFrame(r io.Reader, receives cipher.AEAD, seq uint64) (msgKind, []byte, error) {
+	var header [lengthBytes]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
 		return 0, nil, err
 	}
-	length := binary.LittleEndian.Uint32(header[:4])
+	length := binary.LittleEndian.Uint32(header[:])
 	if length < 1 || length > maxFrame {
 		return 0, nil, plugin.Errorf(plugin.Protocol, "a frame of %d bytes, at most %d", length, maxFrame)
 	}
 	const step = 64 << 10
-	rest := int(length) - 1 + macBytes
-	b := append(make([]byte, 0, headerBytes+min(rest, step)), header[:]...)
+	rest := int(length) + tagBytes
+	b := append(make([]byte, 0, lengthBytes+min(rest, step)), header[:]...)
 	for rest > 0 {
 		n := min(rest, step)
 		b = append(b, make([]byte, n)...)
@@ -128,11 +121,11 @@ func readFrame(r io.Reader, mac hash.Hash, seq uint64) (msgKind, []byte, error) 
 		}
 		rest -= n
 	}
-	signed := b[:len(b)-macBytes]
-	if want := macOf(signed, mac, seq); !hmac.Equal(want[:], b[len(signed):]) {
-		return 0, nil, plugin.Errorf(plugin.Protocol, "a frame with a wrong MAC")
+	plain, err := receives.Open(b[lengthBytes:lengthBytes], frameNonce(receives, seq), b[lengthBytes:], header[:])
+	if err != nil {
+		return 0, nil, plugin.Errorf(plugin.Protocol, "a frame that is not authentic")
 	}
-	return msgKind(header[4]), signed[headerBytes:len(signed):len(signed)], nil
+	return msgKind(plain[0]), plain[1:len(plain):len(plain)], nil
 }
 
 // lossReason says in words why a connection ended.

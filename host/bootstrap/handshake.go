@@ -2,9 +2,10 @@ package bootstrap
 
 import (
 	"bufio"
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
 	"io"
 	"net"
 	"time"
@@ -20,8 +21,8 @@ import (
 //	store  → client  magic, version, verdict, nonce s, HMAC(secret, "store", c, s)
 //	client → store   HMAC(secret, "client", c, s)
 //
-// Both then derive two keys from the nonces, one a direction, for the MACs of
-// the frames that follow. All three messages have fixed sizes, so a stranger
+// Both then derive two keys from the nonces, one a direction, which encrypt and
+// authenticate the frames that follow. All three messages have fixed sizes, so a stranger
 // can make the store hold no more than that, until handshakeTimeout.
 const (
 	wireVersion      = 3
@@ -137,7 +138,7 @@ func greet(conn net.Conn, s secret, name storeID, deadline time.Time) (*frameCon
 		return nil, err
 	}
 	f := newFrameConn(conn, r, s, c, n)
-	f.sendMAC, f.recvMAC = f.toStore, f.toClient
+	f.sends, f.receives = f.toStore, f.toClient
 	return f, conn.SetDeadline(time.Time{})
 }
 
@@ -189,7 +190,7 @@ func admit(conn net.Conn, find func(storeID) door) (*frameConn, door, *message, 
 		return nil, nil, nil, plugin.Errorf(plugin.Protocol, "wrong proof of the secret")
 	}
 	f := newFrameConn(conn, r, d.key(), c, n)
-	f.sendMAC, f.recvMAC = f.toClient, f.toStore
+	f.sends, f.receives = f.toClient, f.toStore
 	if err := conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return nil, nil, nil, err
 	}
@@ -214,7 +215,20 @@ var errNoSuchStore = plugin.Errorf(plugin.Protocol, "a job asked for whose store
 func newFrameConn(conn net.Conn, r *bufio.Reader, s secret, c, n nonce) *frameConn {
 	return &frameConn{
 		Conn: conn, r: r,
-		toStore:  hmac.New(sha256.New, s.derive("to store", string(c[:]), string(n[:]))),
-		toClient: hmac.New(sha256.New, s.derive("to client", string(c[:]), string(n[:]))),
+		toStore:  newAEAD(s.derive("to store", string(c[:]), string(n[:]))),
+		toClient: newAEAD(s.derive("to client", string(c[:]), string(n[:]))),
 	}
+}
+
+// newAEAD is AES-256-GCM.
+func newAEAD(key []byte) cipher.AEAD {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		panic(err) // derive makes 32 bytes
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		panic(err) // AES has blocks of 16 bytes
+	}
+	return aead
 }

@@ -361,7 +361,7 @@ func TestTamperedFrame(t *testing.T) {
 	s[1].link.Load().sendSeq++ // as if a frame had been left out
 	s[1].link.Load().mu.Unlock()
 	errs := each(2, func(rank int) error { return s[rank].All().Barrier(t.Context(), "b") })
-	if plugin.CodeOf(errs[0]) != plugin.PeerDied || !strings.Contains(errs[0].Error(), "wrong MAC") {
+	if plugin.CodeOf(errs[0]) != plugin.PeerDied || !strings.Contains(errs[0].Error(), "not authentic") {
 		t.Error(errs[0])
 	}
 }

@@ -35,6 +35,8 @@ type member struct {
 	// without it
 	suspicion *plugin.Error
 	round     uint64 // the latest that the rank has answered
+	held      int    // bytes of its data in collectives that are not complete
+	again     int    // bytes that it has said again
 	groups    map[uint32]*storeGroup
 
 	mu       sync.Mutex // guards the queue

@@ -3,8 +3,6 @@ package bootstrap
 import (
 	"bufio"
 	"bytes"
-	"crypto/hmac"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -237,13 +235,12 @@ func FuzzParts(f *testing.F) {
 }
 
 func FuzzFrame(f *testing.F) {
-	key := []byte("key")
+	aead := newAEAD(make([]byte, 32))
 	var buffer bytes.Buffer
 	sample := func(fr frame) []byte {
 		b := []byte{byte(1 + len(fr.head)), 0, 0, 0, byte(fr.kind)}
 		b = append(b, fr.head...)
-		sum := macOf(b, hmac.New(sha256.New, key), 0)
-		return append(b, sum[:]...)
+		return aead.Seal(b[:lengthBytes], frameNonce(aead, 0), bytes.Clone(b[lengthBytes:]), b[:lengthBytes])
 	}
 	f.Add(sample(frame{kind: msgBeat}))
 	f.Add(sample(frame{kind: msgOp, head: []byte("head")}))
@@ -251,7 +248,7 @@ func FuzzFrame(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		buffer.Reset()
 		buffer.Write(b)
-		kind, got, err := readFrame(bufio.NewReader(&buffer), hmac.New(sha256.New, key), 0)
+		kind, got, err := readFrame(bufio.NewReader(&buffer), aead, 0)
 		if err == nil && !bytes.HasPrefix(b, sample(frame{kind: kind, head: got})) && len(got) < 200 {
 			t.Fatalf("%x was read as %d %x", b, kind, got)
 		}

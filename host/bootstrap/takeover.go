@@ -202,9 +202,10 @@ func (st *store) rejoinGroup(m *member, msg *message) error {
 // hold keeps something said again, or said to a store that does not know yet
 // whether it may go on, until everybody has come. The caller holds mu.
 func (st *store) hold(m *member, msg *message) error {
-	if st.resuming == nil || (msg.Again && st.resuming.said[m.who.Rank]) || len(st.resuming.held) >= maxPending*st.world {
+	if st.resuming == nil || (msg.Again && st.resuming.said[m.who.Rank]) || len(st.resuming.held) >= maxPending*st.world || m.again+len(msg.Data) > maxHeld {
 		return plugin.Errorf(plugin.Protocol, "message %d again where no store was lost", msg.Kind)
 	}
+	m.again += len(msg.Data) // of one succession, as a store takes over once
 	st.resuming.held = append(st.resuming.held, heldMessage{m, msg})
 	return nil
 }

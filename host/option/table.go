@@ -78,7 +78,7 @@ var table = [count]Variable{
 	idID: {Name: "SHUNT_ID", Kind: Text, Group: "Rendezvous",
 		Doc: "Where the ranks meet: a unique id (of `shunt_get_unique_id`, `shunt.unique_id` or `bootstrap.NewID`), `tcp://host:port`, or `file:///path` on a file system that all ranks see."},
 	idSecret: {Name: "SHUNT_SECRET", Kind: Text, Group: "Rendezvous",
-		Doc: "What only the ranks of this job know, where the meeting place is an address or comes from another launcher and so carries no secret of its own. Equal on all ranks."},
+		Doc: "What only the ranks of this job know, where the meeting place is an address or comes from another launcher and so carries no secret of its own. Equal on all ranks, and of at least 128 bits, as from `openssl rand -hex 16`."},
 	idHostID: {Name: "SHUNT_HOST_ID", Kind: Text, Group: "Rendezvous",
 		Doc: "Name of this host, where the machine's own identity is not wanted: ranks with equal names share memory, ranks with different names behave as on two machines."},
 	idTransports: {Name: "SHUNT_TRANSPORTS", Kind: List, Group: "Transports",
