@@ -77,6 +77,9 @@ func (t *directory) depart() error {
 			t.release(i)
 		case e.leaving == withdrawn:
 			e.leaving, e.until = awaited, after.decided+3
+			c := t.device.comm
+			c.logger.Debug("a buffer that was freed waits for kernels that may use it", "communicator", c.label, "rank", c.rank, "address", uint64(e.base),
+				"bytes", e.bytes, "begun", after.begun, "ended", before.ended, "decided", after.decided, "forgotten", before.forgotten)
 		}
 	}
 	return nil
@@ -84,6 +87,8 @@ func (t *directory) depart() error {
 
 // release lets peers unmap an export. t.mu is held.
 func (t *directory) release(at int) {
+	c, e := t.device.comm, &t.exports[at]
+	c.logger.Debug("a buffer is withdrawn from peers", "communicator", c.label, "rank", c.rank, "address", uint64(e.base), "bytes", e.bytes, "after", time.Since(e.left))
 	if len(t.pages) > 0 {
 		t.pages[t.device.comm.rank].clear(at)
 	}

@@ -79,6 +79,14 @@ def used():
     return (total - free) / MIB
 
 
+def meet(comm, store, name):
+    """Waits for the other ranks on the host. A rank that went ahead would wait for them inside a kernel, and a driver
+    closes a legacy IPC mapping only when the kernels of its device have ended."""
+    store.add(name, 1)
+    while store.add(name, 0) < comm.world:
+        time.sleep(0.01)
+
+
 def comes_back(comm, what, meanwhile):
     """How long until 2 GiB that were freed are free again."""
     torch.cuda.synchronize()
@@ -114,8 +122,11 @@ def main():
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", os.environ.get("SHUNT_RANK", "0"))))
     faulthandler.dump_traceback_later(seconds + 45, exit=True)
     comm = shunt.init(memory="cuda")
+    port = int(os.environ.get("MASTER_PORT", "29517"))
+    store = torch.distributed.TCPStore("127.0.0.1", port, comm.world, comm.rank == 0)
     calls, graphs = storm(comm, seconds)
     lines = [f"{calls} calls, {graphs} graphs, 0 wrong", comes_back(comm, "idle", lambda: time.sleep(0.01))]
+    meet(comm, store, "idle")
     small = torch.ones(256, device="cuda")
     comm.all_reduce(small)
     torch.cuda.synchronize()

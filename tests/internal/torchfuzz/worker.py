@@ -107,6 +107,8 @@ def epochs(config: dict, runner: Runner, control: Control) -> None:
         runner.note(f"epoch {epoch}")
         runner.epoch(epoch, plan.Limits(**config["limits"]))
         control.meet("released", epoch=epoch)
+        # What communicators that were closed before their graphs had to keep goes when the next one is made.
+        runner.comms[plan.WORLD].split(0).close()
         first, grown = flat(runner.place, first)
         if control.meet("epoch", epoch=epoch, results=runner.checks.results, grown=grown, **runner.counts) == "stop":
             return
