@@ -289,7 +289,7 @@ func (st *store) handle(m *member, msg *message) error {
 		return errParted
 	}
 	if (st.phase == running || st.phase == gathering) && !m.exited.Load() {
-		if err := m.conn.SetReadDeadline(time.Now().Add(st.silenceOf(m))); err != nil {
+		if err := m.conn.SetReadDeadline(deadlineOf(st.silenceOf(m))); err != nil {
 			return err
 		}
 		if m.exited.Load() { // since the question above

@@ -298,6 +298,15 @@ func (s *Session) reader(link *frameConn) {
 // neverSilent is longer than any job.
 const neverSilent = 100 * 365 * 24 * time.Hour
 
+// deadlineOf is when a peer that may be silent for d counts as gone. Whoever is never
+// silent has none: the timer of a deadline holds its connection until it fires.
+func deadlineOf(d time.Duration) time.Time {
+	if d >= neverSilent {
+		return time.Time{}
+	}
+	return time.Now().Add(d)
+}
+
 // condemned ends the session of a rank that may not go on, as the others have
 // declared it dead or may be a job of their own. Whoever watches this rank's
 // failures hears it, so nothing that has this rank in it goes on.
@@ -352,7 +361,7 @@ func (s *Session) listen(link *frameConn) (why string, folded *plugin.Error) {
 		var m *message
 		var err error
 		if !exited.Load() {
-			err = link.SetReadDeadline(time.Now().Add(silence))
+			err = link.SetReadDeadline(deadlineOf(silence))
 			if exited.Load() { // since the question above
 				err = link.SetReadDeadline(time.Now().Add(lastWords))
 			}

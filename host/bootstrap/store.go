@@ -221,7 +221,7 @@ func (st *store) begin() {
 	fr := st.welcome()
 	for _, m := range st.members {
 		m.conn.setSilence(st.silence)
-		if m.conn.SetReadDeadline(time.Now().Add(st.silenceOf(m))) != nil {
+		if m.conn.SetReadDeadline(deadlineOf(st.silenceOf(m))) != nil {
 			continue // already lost; its reader says so
 		}
 		m.send(fr)
