@@ -154,9 +154,10 @@ func (s *standby) connect() net.Conn {
 func (s *standby) answer(f *frameConn, msg *message, st *store, follows bool) {
 	rank := msg.Member.Rank
 	reason := s.fate(rank)
-	if st != nil {
+	if st != nil { // which may not know yet whether it goes on; then nobody is dead to it
+		reason = nil
 		st.mu.Lock()
-		if rank < len(st.members) && st.members[rank].gone && st.members[rank].state == Dead && st.resuming == nil {
+		if st.phase == running && st.resuming == nil && rank < len(st.members) && st.members[rank].state == Dead {
 			reason = st.members[rank].reason
 		}
 		st.mu.Unlock()

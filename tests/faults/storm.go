@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 	"unsafe"
 
@@ -108,8 +109,11 @@ func (j *rank) stormRound(ctx context.Context, r stormRequest, number int) error
 			return err
 		}
 		if next.World() != j.Comm.World() {
-			// Whoever is missing is so for a reason that the old one knows, or will.
+			// Whoever is missing is so for a reason that the old one knows, or will soon.
 			err := j.Comm.Err()
+			for deadline := time.Now().Add(2 * time.Second); err == nil && time.Now().Before(deadline); err = j.Comm.Err() {
+				runtime.Gosched()
+			}
 			if err == nil {
 				err = fmt.Errorf("%w: a world of %d shrank to %d without a failure", errWrong, j.Comm.World(), next.World())
 			}

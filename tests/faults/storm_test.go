@@ -19,7 +19,7 @@ import (
 var storms = flag.Int("faults.storm", 24, "random faults of the storm; 500 is its long form")
 
 const (
-	stormHeartbeat = 200 * time.Millisecond
+	stormHeartbeat = 300 * time.Millisecond
 	stormSilence   = 10 * stormHeartbeat
 	stormJoin      = 4 * time.Second // ranks wait so long for one that has not come
 )
