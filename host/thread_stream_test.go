@@ -60,7 +60,6 @@ func TestTheThreadsOwnStreamIsTheCallers(t *testing.T) {
 					return err
 				}
 				own := cuda.PerThreadStream
-				want := make([]float32, 8)
 				for round := range 5 {
 					err = errors.Join(r.driver.WaitValue(r.ctx, own, word.Device, uint64(round+1)),
 						r.driver.Set(r.ctx, b[0], byte(round), 32, own),
@@ -71,7 +70,8 @@ func TestTheThreadsOwnStreamIsTheCallers(t *testing.T) {
 					if err != nil {
 						return done(err)
 					}
-					if want, err = r.read(b[0], 8); err != nil {
+					want, err := r.read(b[0], 8)
+					if err != nil {
 						return done(err)
 					}
 					if err := r.expect(b[1], want); err != nil {

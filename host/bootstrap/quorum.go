@@ -175,10 +175,11 @@ func (st *store) fold(ranks []whereabouts) {
 	var here, missing []int
 	var why []string
 	for rank, w := range ranks {
-		switch m := st.members[rank]; {
-		case w == present:
+		m := st.members[rank]
+		switch w {
+		case present:
 			here = append(here, rank)
-		case w == unaccounted:
+		case unaccounted:
 			missing = append(missing, rank)
 			if m.suspicion != nil {
 				why = append(why, m.suspicion.Message)

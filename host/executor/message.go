@@ -28,8 +28,10 @@ const keptMessages = C.SX_MESSAGES
 type Kind int
 
 const (
-	Single Kind = iota // a send and its recv
-	Block              // of a collective whose ranks have counts of their own
+	// Single is a send and its recv.
+	Single Kind = iota
+	// Block is a block of a collective whose ranks have counts of their own.
+	Block
 	kinds
 )
 

@@ -9,7 +9,6 @@ import (
 	"go/format"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -169,7 +168,7 @@ func headerPage(name, header string) string {
 // commandPage is the help of every command.
 func commandPage(shunt string) (string, error) {
 	if _, err := os.Stat(shunt); err != nil {
-		return "", fmt.Errorf("%w: make build makes it", err.(*fs.PathError))
+		return "", fmt.Errorf("%w: make build makes it", err)
 	}
 	help := func(args ...string) (string, error) {
 		text, err := exec.Command(shunt, append(args, "--help")...).Output()

@@ -141,7 +141,7 @@ func TestArgumentsLieWhereTheKernelsExpectThem(t *testing.T) {
 // plan is told, those that only fall back to LL128 too, and the value is the same on all
 // ranks. The emulator shows what becomes of kernels that are not told (TestTornLines).
 func TestLinesAreFencedUnlessAllRanksHaveNVLink(t *testing.T) {
-	require.EqualValues(t, 16, fencedShift)
+	require.Equal(t, 16, int(fencedShift))
 	for _, linked := range []bool{false, true} {
 		fenced := func(r plugin.Request, name string) {
 			r.NVLink = linked
