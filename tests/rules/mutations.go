@@ -133,8 +133,8 @@ var Mutations = []Mutation{
 	{
 		Rule: 16, Why: "the two ends of a pair are served by blocks of different numbers",
 		File:  "transports/cudaipc/kernels/all_to_all_v.cu",
-		Old:   `peer((block_index() / blocks - a.rank + a.world) % a.world)`,
-		New:   `peer((a.rank + block_index() / blocks) % a.world)`,
+		Old:   `peer((at / blocks - a.rank + a.world) % a.world)`,
+		New:   `peer((a.rank + at / blocks) % a.world)`,
 		Guard: Test{inEmulate, "TestRule16OneResidentBlockIsEnough"},
 	},
 	{
