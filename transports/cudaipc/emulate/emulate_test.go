@@ -236,7 +236,7 @@ func TestMutantsOfPlacesAndFaultsAreFound(t *testing.T) {
 	for _, m := range []struct {
 		name, file, from, to, source, kernel, mode string
 	}{
-		{"the ends of a pair are served by different blocks", "all_to_all_v.cu", "(block_index() / blocks - a.rank + a.world) % a.world", "(a.rank + block_index() / blocks) % a.world", "all_to_all_v", "shunt_all_to_all_v", oneBlock},
+		{"the ends of a pair are served by different blocks", "all_to_all_v.cu", "(at / blocks - a.rank + a.world) % a.world", "(a.rank + at / blocks) % a.world", "all_to_all_v", "shunt_all_to_all_v", oneBlock},
 		{"fenced lines have no fence", "ll128.cuh", "      fence_system();  // release: the warp's words", "      // release: the warp's words", "all_gather", "shunt_all_gather_ll128", torn},
 		{"fenced lines are not loaded anew", "ll128.cuh", "      reload_fenced(l, [&] {", "      if (false) reload_fenced(l, [&] {", "all_gather", "shunt_all_gather_ll128", torn},
 		{"fenced lines of channels are not loaded anew", "channel.cuh", "    reload_fenced(l, [&] {", "    if (false) reload_fenced(l, [&] {", "broadcast", "shunt_broadcast_ll128", torn},
@@ -437,11 +437,11 @@ func TestLengthMutantsAreFound(t *testing.T) {
 		{"owners do not compare", "fallback.cuh", " && contradicted_by_any(a)", " && false", "reduce", "shunt_reduce_ll128_float32", false, looks},
 		{"senders that wait for an offer are not asked", "channel.cuh", ": other(own(a) + SHUNT_OFF_PENDING + peer * 8);", ": 0;", "all_to_all_v", "shunt_all_to_all_v_long", false, looks},
 		{"senders that wait for an offer do not say what for", "all_to_all_v.cu", "if (says && !said) store_release(pending, outgoing);", "", "all_to_all_v", "shunt_all_to_all_v_long", false, looks},
-		{"what a sender has said stays", "all_to_all_v.cu", "if (said) store_relaxed(pending, 0);", "", "all_to_all_v", "shunt_all_to_all_v_long", true, looks},
+		{"what a sender has said stays", "all_to_all_v.cu", "if (met && said) store_relaxed(pending, 0);", "", "all_to_all_v", "shunt_all_to_all_v_long", true, looks},
 		{"any offer will do", "all_to_all_v.cu", " && (ll_word(offer) == 0 || ll_word(terms) == outgoing);", ";", "all_to_all_v", "shunt_all_to_all_v_long", false, looks},
 		{"an offer is for a length, whatever came before", "all_to_all_v.cu", "ll_word(terms) == outgoing);", "bytes_of(ll_word(terms)) == bytes_of(outgoing));", "all_to_all_v", "shunt_all_to_all_v_long", false, nil},
 		{"who waits for what lands does not compare", "all_to_all_v.cu", "if (other_length(a, p, bytes) == 0) return false;", "return false;", "all_to_all_v", "shunt_all_to_all_v_long", false, looks},
-		{"an offer of nothing must be seen", "all_to_all_v.cu", " && !is_later(offer)", "", "all_to_all_v", "shunt_all_to_all_v_long", true, looks},
+		{"an offer of nothing must be seen", "all_to_all_v.cu", "later = is_later(offer);", "later = false;", "all_to_all_v", "shunt_all_to_all_v_long", true, looks},
 		{"calls are not compared", "direct.cuh", "if (met && word[3] != call) {", "if (false) {", "all_gather", "shunt_all_gather_direct", false, nil},
 		{"calls differ in their length unseen", "direct.cuh", "| (u64(a.bytes) & ((1ull << 48) - 1))", "", "all_gather", "shunt_all_gather_direct", false, nil},
 		{"who hears of another call goes on", "direct.cuh", "tell_other_call(a, p, e, call, word[3]);\n        m.lost = 1;", "tell_other_call(a, p, e, call, word[3]);", "broadcast", "shunt_broadcast_direct", false, nil},
@@ -484,29 +484,29 @@ func TestMutantsAreFound(t *testing.T) {
 		name, file, from, to, source, kernel string
 	}{
 		{"staged chunks are counted before they arrived", "staged.cuh", "      fence_system();\n      __syncwarp();\n", "      __syncwarp();\n", "all_reduce", "shunt_all_reduce_staged"},
-		{"a stage is used again before its owner is done", "staged.cuh", "wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen);", "", "reduce", "shunt_reduce_staged"},
+		{"a stage is used again before its owner is done", "staged.cuh", "wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen, fault)", "true", "reduce", "shunt_reduce_staged"},
 		{"a chunk is whole that ends behind the last shard", "staged.cuh", "at + SHUNT_STAGE_BYTES(a.world) <= deed.length(deed.owners - 1)", "at + SHUNT_STAGE_BYTES(a.world) <= deed.length(0)", "all_reduce", "shunt_all_reduce_staged"},
 		{"a chunk is whole whatever the results' memory is", "staged.cuh", "straight && is_whole", "is_whole", "reduce_scatter", "shunt_reduce_scatter_staged"},
 		{"chunks that a rank does not combine are not counted", "staged.cuh", "  if (threadIdx.x < 32) tell_peers(a, SHUNT_OFF_TAKEN, next);\n", "", "reduce", "shunt_reduce_staged"},
-		{"a stage is combined before it is filled", "staged.cuh", "wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen);", "", "reduce_scatter", "shunt_reduce_scatter_staged"},
+		{"a stage is combined before it is filled", "staged.cuh", "wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen, fault)", "true", "reduce_scatter", "shunt_reduce_scatter_staged"},
 		{"forwarded chunks are counted before they arrived", "broadcast.cu", "fence_system();  // release: the block's stores come before the counts", "", "broadcast", "shunt_broadcast_direct"},
-		{"forwarding does not wait", "broadcast.cu", "if (threadIdx.x == 0) wait_for(a, own(a) + SHUNT_OFF_FORWARD", "if (false) wait_for(a, own(a) + SHUNT_OFF_FORWARD", "broadcast", "shunt_broadcast_direct"},
+		{"forwarding does not wait", "broadcast.cu", "if (threadIdx.x == 0) met = wait_for(a, own(a) + SHUNT_OFF_FORWARD", "if (false) met = wait_for(a, own(a) + SHUNT_OFF_FORWARD", "broadcast", "shunt_broadcast_direct"},
 		{"a chain tells of chunks before they arrived", "chain.cuh", "    fence_system();\n", "", "broadcast", "shunt_broadcast_chain"},
-		{"a chain does not wait", "broadcast.cu", "wait_word(a, SHUNT_OFF_FORWARD, previous, base + k + 1, seen);", "", "broadcast", "shunt_broadcast_chain"},
+		{"a chain does not wait", "broadcast.cu", "wait_word(a, SHUNT_OFF_FORWARD, previous, base + k + 1, seen)", "true", "broadcast", "shunt_broadcast_chain"},
 		{"a block of threads is not joined before its stores are counted", "broadcast.cu", "      __syncthreads();\n      if (threadIdx.x == 0) {\n        fence_system();", "      if (threadIdx.x == 0) {\n        fence_system();", "broadcast", "shunt_broadcast_direct"},
-		{"a rank leaves before its peers have stored", "direct.cuh", "wait_for(a, own(a) + SHUNT_OFF_DONE", "if (false) wait_for(a, own(a) + SHUNT_OFF_DONE", "all_gather", "shunt_all_gather_direct"},
+		{"a rank leaves before its peers have stored", "direct.cuh", "met = wait_for(a, own(a) + SHUNT_OFF_DONE", "if (false) met = wait_for(a, own(a) + SHUNT_OFF_DONE", "all_gather", "shunt_all_gather_direct"},
 		{"the end is told before the stores arrived", "direct.cuh", "store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DONE", "store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DONE", "all_to_all", "shunt_all_to_all_direct"},
 		{"a lane is used beyond its credit", "channel.cuh", "if (sent_ + 1 - credit_ <= SHUNT_RING) return true;", "return true;", "broadcast", "shunt_broadcast_ll128"},
 		{"credit is given for what is not read", "channel.cuh", "store_relaxed(credit_word_, received_);", "store_relaxed(credit_word_, received_ + 4);", "all_to_all_v", "shunt_all_to_all_v"},
 		{"LL slots have no parity", "ll.cuh", "(int(epoch) & 1) * world", "0 * world", "all_gather", "shunt_all_gather_ll"},
 		{"LL128 has a ring of two", "ll128.cuh", "(int(unit) & (SHUNT_RING - 1)) * 512", "(int(unit) & 1) * 512", "all_gather", "shunt_all_gather_ll128"},
-		{"a root's units are not waited for", "two_shot.cuh", "ll128_wait_all(a, l, in + ring(unit), unit, lines);", `const int other = (a.root + 1) % a.world != a.rank ? (a.root + 1) % a.world : (a.root + 2) % a.world;
-			ll128_wait_each(a, l, [&](int s) { return in + ring(unit) + (s == a.root ? other : s) * kLL128SourceStride; }, [&](int) { return unit; }, [] { return false; }, lines);
+		{"a root's units are not waited for", "two_shot.cuh", "if (!ll128_wait_all(a, l, in + ring(unit), unit, lines)) return false;", `const int other = (a.root + 1) % a.world != a.rank ? (a.root + 1) % a.world : (a.root + 2) % a.world;
+			if (!ll128_wait_each(a, l, [&](int s) { return in + ring(unit) + (s == a.root ? other : s) * kLL128SourceStride; }, [&](int) { return unit; }, [] { return false; }, lines)) return false;
 			if (apart) lines[a.root] = load_line(in + ring(unit) + a.root * kLL128SourceStride);`, "reduce", "shunt_reduce_two_shot_ll128"},
 		{"a root that owns nothing sends before it hears", "two_shot.cuh", "idle ? 0 : max(", "idle ? max(deal.mine - 1, int64_t(0)) : max(", "reduce", "shunt_reduce_two_shot_ll128"},
-		{"what engines deliver is combined before it is there", "delivered.cuh", "wait_delivered(a, number, p);", ";", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered"},
-		{"engines copy results where a peer has not combined", "symmetric.cu", "if (peer) wait_for(a, combined + p * 8, base + a.root, p);", "", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered"},
-		{"engines copy results that are not there", "symmetric.cu", "if (p == 0) wait_for(a, combined + a.rank * 8", "if (false) wait_for(a, combined + a.rank * 8", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered_any"},
+		{"what engines deliver is combined before it is there", "delivered.cuh", "wait_delivered(a, number, p)", "true", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered"},
+		{"engines copy results where a peer has not combined", "symmetric.cu", "if (peer) met = wait_for(a, combined + p * 8", "if (false) met = wait_for(a, combined + p * 8", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered"},
+		{"engines copy results that are not there", "symmetric.cu", "if (p == 0) met = wait_for(a, combined + a.rank * 8", "if (false) met = wait_for(a, combined + a.rank * 8", "all_reduce symmetric barrier one_sided", "shunt_all_reduce_delivered_any"},
 		{"a long message is counted before it arrived", "all_to_all_v.cu", "store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED", "store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED", "all_to_all_v", "shunt_all_to_all_v_long"},
 		{"counts on the device are taken for bytes", "all_to_all_v.cu", "array % 2 == 0 ? count * v.element :", "array % 2 == 0 ? count :", "all_to_all_v", "shunt_all_to_all_v_on_device"},
 		{"counts on the device are used before they are read", "all_to_all_v.cu", "  }\n  __syncthreads();\n}\n\n// The outcome", "  }\n}\n\n// The outcome", "all_to_all_v", "shunt_all_to_all_v_on_device"},

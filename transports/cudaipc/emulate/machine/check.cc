@@ -107,7 +107,9 @@ static Refusal spoil(Call &c, std::mt19937 &random) {
     displ = 0;
     for (int s = 0; s < f.peer; s++) displ += p.arrays[2 * f.side][s];
   }
-  switch (random() % (packed ? 4 : 7)) {
+  int which = random() % (packed ? 4 : 7);
+  if (which == 3 && f.room == 0) which = 2;  // with no room a rank can expect nothing of itself
+  switch (which) {
     case 0: count = -1 - int64_t(random() % 3); break;
     case 1: count = f.room - displ + 1; break;
     case 2: count = INT64_MAX / int(1 + random() % 4); break;

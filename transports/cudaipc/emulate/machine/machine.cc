@@ -132,6 +132,7 @@ bool run_warp(Warp &w) {
     for (auto &t : w.lanes) t->repeats = false, t->history.clear();
   }
   const int first = int(below(kWarp));
+  if (policy.line < 128) w.late = int(below(2 * 128 / policy.line));
   bool ran = false;
   for (int i = 0; i < int(w.lanes.size()); i++) {
     Thread &t = *w.lanes[(i + first) % w.lanes.size()];

@@ -42,7 +42,7 @@ struct Policy {
   bool park = true;  // threads that wait for a word are not run until it changes; and now and then a block is not until nobody else can
   bool converged = true;
   int resident = 0;  // blocks of a grid that run at once, the next one when one has ended; 0: all
-  int line = 128;    // bytes that a warp's stores of lines reach a peer in: NVLink's 128, or the 32 that PCIe may tear them into; a warp's loads of a line are then apart too
+  int line = 128;    // bytes that a warp's stores of lines reach a peer in: NVLink's 128, or the 32 that PCIe may tear them into; pieces of a line are then loaded apart too
 };
 
 struct Launch {

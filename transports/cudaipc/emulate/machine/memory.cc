@@ -273,7 +273,11 @@ static void load_at(const void *p, void *v, int bytes, bool alone) {
   after_load(from, bytes);
 }
 void load(const void *p, void *v, int bytes) { load_at(p, v, bytes, true); }
-void load_line(const void *p, void *v) { load_at(p, v, 16, line_bytes < 128); }
+void load_line(const void *p, void *v) {
+  const bool pieces = line_bytes < 128;
+  if (pieces && inside(p)) before_piece(p);
+  load_at(p, v, 16, pieces);
+}
 
 static Store *store_at(const void *p, const void *v, int bytes) {
   changes();

@@ -47,6 +47,7 @@ std::string describe(const void *p);
 // Hooks of machine.cc: a load that may have to wait, and a change that lets others
 // go on.
 void before_load(const void *p, int bytes);
+void before_piece(const void *p);
 void after_load(const void *p, int bytes);
 void changes();
 [[noreturn]] void fail(const std::string &what);

@@ -53,6 +53,7 @@ struct Warp {
   u64 progress = 0;
   bool parked = false;  // has voted on what no thread of it has news about
   int weight = 1;
+  int late = 0;  // where lines arrive in pieces: the piece of each that this turn does not load
   Stores known;  // stores that every thread of the warp knows of
 };
 

@@ -30,6 +30,12 @@ void before_load(const void *p, int bytes) {
   if (below(8) == 0) pause();
 }
 
+// A piece of the lines that a warp loads may be loaded behind the others, of all of them:
+// then what is there is not of one moment.
+void before_piece(const void *p) {
+  if (int(reinterpret_cast<uintptr_t>(p) % 128 / policy.line) == current->warp->late) pause();
+}
+
 void after_load(const void *p, int bytes) {
   Thread *t = current;
   if (t->history.size() >= 64) t->history.clear();
