@@ -383,14 +383,13 @@ func TestImpossibleCountMutantsAreFound(t *testing.T) {
 	for _, m := range []struct{ name, from, to string }{
 		{"negative counts", "count >= 0 && ", ""},
 		{"negative displacements", "displ >= 0 && ", ""},
-		{"counts past the end", "count <= room && ", ""},
+		{"counts past the end", "count <= room && (count == 0", "(count == 0 || count > room"},
 		{"displacements past the end", " && (count == 0 || displ <= room - count)", ""},
 		{"a sum that wraps", "displ <= room - count", "displ + count <= room"},
 		{"what a rank sends itself", "!possible || differ", "!possible"},
 		{"receive counts", "= !used || (", "= !used || side == 1 || ("},
 		{"receive memory is shorter than it is", ": v.recv_capacity;", ": v.recv_capacity / 2;"},
 		{"the last peer is named", "__ffs(peers) - 1", "(peers >= 8 ? 3 : peers >= 4 ? 2 : peers >= 2 ? 1 : 0)"},
-		{"the call goes on", "if (reading.kind == Reading::kLong)", ""},
 		{"displacements are not looked at", "== 0 ? packed : given;", "== 0 ? packed : packed;"},
 	} {
 		t.Run(m.name, func(t *testing.T) {
@@ -405,6 +404,32 @@ func TestImpossibleCountMutantsAreFound(t *testing.T) {
 			require.Fail(t, "not found by any seed")
 		})
 	}
+}
+
+// What cannot be is told, but the call goes on.
+func TestImpossibleCountsEndTheCall(t *testing.T) {
+	t.Parallel()
+	program, _ := compile(t, Build{Only: []string{"all_to_all_v"}, Edit: func(name, text string) string {
+		if name != "all_to_all_v.cu" {
+			return text
+		}
+		for _, edit := range [][2]string{
+			{"if (wrong == 0)\n", "\n"},
+			{"else if (lane == __ffs(wrong", "if (wrong != 0 && lane == __ffs(wrong"},
+			{"wrong != 0 ? Reading::kImpossible : ", ""},
+		} {
+			require.Contains(t, text, edit[0])
+			text = strings.Replace(text, edit[0], edit[1], 1)
+		}
+		return text
+	}})
+	for seed := range 240 {
+		if status, output := check(t.Context(), program, "--impossible", strconv.Itoa(2+seed%3), strconv.Itoa(seed), "2", onDevice); status != 0 {
+			t.Logf("found by seed %d: %.300s", seed, output)
+			return
+		}
+	}
+	require.Fail(t, "not found by any seed")
 }
 
 // mutant builds the emulator of kernels in which something has changed.
