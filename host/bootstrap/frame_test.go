@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -11,31 +12,68 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// tap keeps what goes over a connection.
-type tap struct {
-	net.Conn
-	mu   *sync.Mutex
-	seen *bytes.Buffer
-}
-
-func (c tap) Write(b []byte) (int, error) {
-	c.mu.Lock()
-	c.seen.Write(b)
-	c.mu.Unlock()
-	return c.Conn.Write(b)
+// eavesdrop relays one connection to a store, once it is told where that is, and
+// keeps what goes over it: a stream from the rank and one from the store.
+func eavesdrop(t *testing.T, to chan netip.AddrPort) (at netip.AddrPort, heard func() [][]byte) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var streams [2]bytes.Buffer
+	var work sync.WaitGroup
+	relay := func(from, to net.Conn, stream *bytes.Buffer) {
+		defer from.Close()
+		defer to.Close()
+		b := make([]byte, 64<<10)
+		for {
+			n, err := from.Read(b)
+			mu.Lock()
+			stream.Write(b[:n])
+			mu.Unlock()
+			if _, failed := to.Write(b[:n]); err != nil || failed != nil {
+				return
+			}
+		}
+	}
+	work.Go(func() {
+		rank, err := l.Accept()
+		if err != nil {
+			return
+		}
+		store, err := net.Dial("tcp", (<-to).String())
+		if err != nil {
+			t.Error(err)
+			rank.Close()
+			return
+		}
+		work.Go(func() { relay(rank, store, &streams[0]) })
+		work.Go(func() { relay(store, rank, &streams[1]) })
+	})
+	t.Cleanup(func() {
+		l.Close()
+		work.Wait() // for the end of the rank's session
+	})
+	return l.Addr().(*net.TCPAddr).AddrPort(), func() [][]byte {
+		mu.Lock()
+		defer mu.Unlock()
+		return [][]byte{bytes.Clone(streams[0].Bytes()), bytes.Clone(streams[1].Bytes())}
+	}
 }
 
 // Whoever listens on the wire learns nothing of what ranks say to the store, nor
 // that they say the same again.
 func TestNothingIsReadableOnTheWire(t *testing.T) {
 	dialing(t)
-	s := joinAll(t, 2, nil)
-	var seen bytes.Buffer
-	var mu sync.Mutex
-	link := s[1].link.Load()
-	link.mu.Lock()
-	link.Conn = tap{link.Conn, &mu, &seen}
-	link.mu.Unlock()
+	store := make(chan netip.AddrPort, 1)
+	at, heard := eavesdrop(t, store)
+	s := joinAll(t, 2, func(c *Config) {
+		if c.Rank == 1 {
+			store <- c.ID.addresses[0]
+			c.ID.addresses[0] = at // the only one
+		}
+	})
 	const text = "a word that is not for others"
 	for round := range 2 {
 		noErrors(t, each(2, func(rank int) error {
@@ -43,15 +81,14 @@ func TestNothingIsReadableOnTheWire(t *testing.T) {
 			return err
 		}))
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	b := seen.Bytes()
-	if len(b) < 2*len(text) || bytes.Contains(b, []byte(text[:8])) {
-		t.Errorf("%d bytes, among them %q", len(b), text[:8])
-	}
-	for i := lengthBytes; i+16 < len(b); i++ {
-		if bytes.Contains(b[i+16:], b[i:i+16]) {
-			t.Fatalf("16 bytes at %d come twice", i)
+	for i, b := range heard() {
+		if len(b) < 2*len(text) || bytes.Contains(b, []byte(text[:8])) {
+			t.Errorf("stream %d: %d bytes, want more and not %q", i, len(b), text[:8])
+		}
+		for i := lengthBytes; i+16 < len(b); i++ {
+			if bytes.Contains(b[i+16:], b[i:i+16]) {
+				t.Fatalf("16 bytes at %d come twice", i)
+			}
 		}
 	}
 }
