@@ -190,7 +190,7 @@ func TestKilledStore(t *testing.T) {
 			t.Errorf("rank %d: %+v", i+1, f)
 		}
 		began := time.Now()
-		if err := sessions[i+1].Close(); err != nil || time.Since(began) > time.Second {
+		if err := sessions[i+1].Close(); err != nil || time.Since(began) > promptly {
 			t.Errorf("close: %v after %v", err, time.Since(began))
 		}
 	}

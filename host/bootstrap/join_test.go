@@ -164,30 +164,6 @@ func TestNoStore(t *testing.T) {
 	}
 }
 
-// A rank with another secret learns that from the store, however long that takes
-// to come; to the others it is a rank that has not joined.
-func TestWrongSecret(t *testing.T) {
-	dialing(t)
-	url := fmt.Sprintf("tcp://127.0.0.1:%d", freePort(t))
-	ctx, cancel := context.WithCancel(t.Context())
-	errs := each(2, func(rank int) error {
-		c := Config{Rank: rank, World: 2, URL: url, Secret: []string{"right", "wrong"}[rank], Timeout: time.Minute, Logger: quiet}
-		if rank == 1 {
-			defer cancel()
-			_, err := Join(t.Context(), c)
-			return err
-		}
-		_, err := Join(ctx, c)
-		return err
-	})
-	if plugin.CodeOf(errs[1]) != plugin.Mismatch || !strings.Contains(errs[1].Error(), "another secret: SHUNT_SECRET or secret= is not the same on all ranks") {
-		t.Error(errs[1])
-	}
-	if plugin.CodeOf(errs[0]) != plugin.Aborted {
-		t.Errorf("rank 0 did not wait until it was told to stop: %v", errs[0])
-	}
-}
-
 func TestCancelledJoin(t *testing.T) {
 	id := newID(t)
 	ctx, cancel := context.WithCancel(t.Context())
