@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -63,6 +64,19 @@ type Operation struct {
 	Offset int64   // put and get: bytes from the start of the peer's window; wait: how many signals to wait for
 
 	Stream Stream
+}
+
+// check turns an operation into a call. arrays is scratch of 4*world entries that lives as long as the call.
+func (c *Communicator) check(op *Operation, arrays []int64, into *call.Call) error {
+	given := call.Arguments{
+		Collective: op.Collective, DType: op.DType, Op: op.Op, Scalar: op.Scalar, Send: op.Send, Recv: op.Recv, Count: op.Count, Root: op.Root,
+		SendCounts: op.SendCounts, SendDispls: op.SendDispls, RecvCounts: op.RecvCounts, RecvDispls: op.RecvDispls,
+		DeviceCounts: call.DeviceCounts(op.DeviceCounts), Offset: op.Offset,
+	}
+	if op.Window != nil {
+		given.Window = &op.Window.facts
+	}
+	return c.checker.Check(&given, arrays, into)
 }
 
 // The communicator's collectives. Every method returns when the result is

@@ -19,17 +19,17 @@ func (c *Communicator) serving(launch int) (*attached, string) {
 		call = &c.inFlight[launch]
 	}
 	c.signatures.mu.Lock()
-	p := c.signatures.known[call.signature()]
+	p := c.signatures.known[call.Signature()]
 	c.signatures.mu.Unlock()
 	if p == nil {
 		return nil, ""
 	}
-	i := p.choice.Pick(call.size)
+	i := p.choice.Pick(call.Size)
 	if i < 0 {
 		return nil, ""
 	}
 	candidate := p.choice.Candidates()[i]
-	return c.attached[candidate.Endpoint], call.collective.String() + " by " + candidate.Qualified
+	return c.attached[candidate.Endpoint], call.Collective.String() + " by " + candidate.Qualified
 }
 
 // where says in which step of which plan an operation stopped.

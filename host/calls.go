@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/watch"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -21,58 +22,16 @@ import (
 // Which algorithm runs follows from the same arguments by a choice that the ranks
 // have compared when they prepared it, so it needs no place in the mark.
 
-// identity is what all ranks must say alike of a call, in the order of its record;
-// and a hash of counts that are equal on all ranks.
-type identity struct{ what, how, count, counts uint64 }
-
-func (c *Communicator) identify(call *call) {
-	op, root, count := plugin.Op(0), 0, call.count
-	if call.collective.Reduces() {
-		op = call.op
-	}
-	if call.collective.Rooted() {
-		root = call.root
-	}
-	if call.collective.Varying() || call.deviceCounts {
-		count = 0
-	}
-	counts := uint64(0)
-	switch {
-	case call.deviceCounts:
-	case call.collective == plugin.AllGatherV:
-		counts = hashed(call.arrays[2*c.world : 3*c.world])
-	case call.collective == plugin.ReduceScatterV:
-		counts = hashed(call.arrays[:c.world])
-	}
-	call.identity = identity{uint64(call.collective) | uint64(call.recordedType())<<32, uint64(op) | uint64(uint32(root))<<32, uint64(count), counts}
-}
-
-func hashed(counts []int64) uint64 {
-	hash := uint64(0)
-	for _, n := range counts {
-		hash = identity{count: uint64(n)}.on(hash)
-	}
-	return hash
-}
-
-// on is the hash of a call on top of the hash of those before.
-func (i identity) on(hash uint64) uint64 {
-	hash = (hash ^ i.what) * 0x9E3779B97F4A7C15
-	hash = (hash ^ hash>>32 ^ i.how) * 0xC2B2AE3D27D4EB4F
-	hash = (hash ^ hash>>29 ^ i.count ^ i.counts) * 0x165667B19E3779F9
-	return hash ^ hash>>32
-}
-
 // next numbers the operation that begins, which was identified.
-func (c *Communicator) next(call *call) {
+func (c *Communicator) next(call *call.Call) {
 	c.seq++
 	c.mark = 0
-	if call.collective.PointToPoint() {
+	if call.Collective.PointToPoint() {
 		return
 	}
 	c.collectives++
 	if c.world > 1 {
-		c.previous, c.hash = c.hash, call.identity.on(c.hash)
+		c.previous, c.hash = c.hash, call.Identity.On(c.hash)
 		c.mark = executor.MarkOf(c.collectives, c.hash)
 	}
 }
@@ -87,41 +46,16 @@ func (c *Communicator) takeBack(collective plugin.Collective) {
 	}
 }
 
-// noteBlocks notes what this rank gives to and expects from each rank, in
-// collectives with a count for each.
-func (c *Communicator) noteBlocks(call *call) {
-	if !call.collective.Varying() {
-		return
-	}
-	gives, expects := call.arrays[:c.world], call.arrays[2*c.world:3*c.world]
-	for peer := range c.world {
-		if peer == c.rank {
-			continue
-		}
-		toIt, fromIt := peer, peer
-		sends, receives := true, true
-		switch call.collective {
-		case plugin.GatherV:
-			sends, receives = call.root == peer, call.root == c.rank
-		case plugin.ScatterV:
-			sends, receives = call.root == c.rank, call.root == peer
-		case plugin.AllGatherV: // every block is its rank's
-			gives, toIt = expects, c.rank
-		case plugin.ReduceScatterV: // every block is for its rank
-			expects, fromIt = gives, c.rank
-		}
+// noteBlocks notes what this rank gives to and expects from each rank, in collectives with a count for each.
+func (c *Communicator) noteBlocks(call *call.Call) {
+	call.Blocks(c.rank, c.world, func(peer int, sends bool, bytes int64) {
+		blocks := c.engine.Received(executor.Block, peer)
 		if sends {
-			noteBlock(c.engine.Sent(executor.Block, peer), gives[toIt], call.dtype)
+			blocks = c.engine.Sent(executor.Block, peer)
 		}
-		if receives {
-			noteBlock(c.engine.Received(executor.Block, peer), expects[fromIt], call.dtype)
-		}
-	}
-}
-
-func noteBlock(m *executor.Messages, bytes int64, dtype plugin.DType) {
-	m.Note(executor.MessageOf(bytes, dtype))
-	m.Begun()
+		blocks.Note(executor.MessageOf(bytes, call.DType))
+		blocks.Begun()
+	})
 }
 
 // compareCalls looks whether a rank has called another collective than this one,

@@ -60,7 +60,7 @@ func (c *Communicator) compareChoices(ctx context.Context, tag string) error {
 	var mine []choice
 	c.signatures.mu.Lock()
 	for key, p := range c.signatures.known {
-		mine = append(mine, choice{key.collective.String() + " of " + key.dtype.String(), p.choice.String(), p.choice.Offers()})
+		mine = append(mine, choice{key.Collective.String() + " of " + key.DType.String(), p.choice.String(), p.choice.Offers()})
 	}
 	c.signatures.mu.Unlock()
 	slices.SortFunc(mine, func(a, b choice) int { return cmp.Compare(a.Call, b.Call) })

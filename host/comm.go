@@ -12,6 +12,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/host/watch"
@@ -33,6 +34,7 @@ type Communicator struct {
 	maxSMs      int  // the ranks' smallest budget of multiprocessors, 0: none
 	peerRead    bool // every rank can read every other rank's memory
 	nvlink      bool // every two GPUs of the ranks are joined by NVLink
+	checker     call.Checker
 	share       *memory.Share
 	device      *device     // nil for host memory
 	control     []io.Closer // every rank's control page
@@ -54,7 +56,7 @@ type Communicator struct {
 	registrations int
 	symmetric     symmetricRanges
 	scratch       arguments
-	inFlight      []call // of a group
+	inFlight      []call.Call // of a group
 	repeats       [quickShapes]repeated
 	latest        latest
 	signatures    signatures
@@ -72,9 +74,10 @@ type Communicator struct {
 // arguments is what a single operation needs; it belongs to whoever was
 // admitted, so a call allocates nothing.
 type arguments struct {
-	call   call
-	arrays []int64
-	exec   executor.Arguments
+	call      call.Call
+	symmetric *symmetricRange // that the receive memory of the call lies in; nil: none
+	arrays    []int64
+	exec      executor.Arguments
 }
 
 // Rank is this process's number within the communicator.
@@ -160,8 +163,9 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 		if err := c.check(op, a.arrays, &a.call); err != nil {
 			return ended, c.refused(op.Collective, err)
 		}
+		a.symmetric = c.symmetric.mark(&a.call, c.world)
 		if op.Collective.PointToPoint() && op.Collective <= plugin.Recv && op.Root == c.rank {
-			return ended, c.refused(op.Collective, c.invalid(op, "a rank cannot %s to itself outside a group", op.Collective))
+			return ended, c.refused(op.Collective, c.checker.Invalid(op.Collective, "a rank cannot %s to itself outside a group", op.Collective))
 		}
 		if patience > 0 && c.asks(&a.call) {
 			return untried, nil
@@ -173,7 +177,7 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 		}
 	}
 	if !known {
-		c.identify(&a.call)
+		a.call.Identify(c.world)
 	}
 	c.next(&a.call)
 	if !known {
@@ -188,12 +192,12 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 			return ended, err
 		}
 	}
-	a.exec.Send, a.exec.Recv = a.call.send, a.call.recv
+	a.exec.Send, a.exec.Recv = a.call.Send, a.call.Recv
 	if !known {
-		a.exec.Slots, a.exec.Arrays = a.call.slots, a.call.arrays
+		a.exec.Slots, a.exec.Arrays = a.call.Slots, a.call.Arrays
 	}
 	if c.device != nil {
-		err := c.device.run(&a.call, program.kernels, &a.exec, streamOf(op.Stream))
+		err := c.device.run(&a.call, a.symmetric, program.kernels, &a.exec, streamOf(op.Stream))
 		if err != nil && c.failure.Load() == nil { // a capture's error, which concerns nobody else
 			c.takeBack(op.Collective)
 			return ended, c.refused(op.Collective, err)
@@ -207,7 +211,7 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 		messages.Note(message)
 		messages.Begun()
 	}
-	if a.call.arrays != nil {
+	if a.call.Arrays != nil {
 		c.noteBlocks(&a.call)
 	}
 	pausing, err := c.engine.RunFor(program.host, &a.exec, c.timeout, patience)
@@ -248,28 +252,16 @@ func (c *Communicator) ran(what string, err error) error {
 func (c *Communicator) forget() {
 	a := &c.scratch
 	a.exec.Send, a.exec.Recv = nil, nil
-	a.call.send, a.call.recv = nil, nil
+	a.call.Send, a.call.Recv = nil, nil
 }
 
 // publish puts the operation into this rank's control page, where peers'
 // watchdogs read it.
-func (c *Communicator) publish(call *call) {
-	c.engine.Record(c.collectives, c.seq, uint32(call.collective), call.recordedType(), uint32(call.op), call.count, int32(call.root))
-	if !call.collective.PointToPoint() {
+func (c *Communicator) publish(call *call.Call) {
+	c.engine.Record(c.collectives, c.seq, uint32(call.Collective), call.RecordedType(), uint32(call.Op), call.Count, int32(call.Root))
+	if !call.Collective.PointToPoint() {
 		c.engine.Mark(c.mark)
 	}
-}
-
-// recordedType is the dtype with the flags of the call.
-func (call *call) recordedType() uint32 {
-	recorded := uint32(call.dtype)
-	if call.symmetric != nil {
-		recorded |= executor.RecordSymmetric
-	}
-	if call.deviceCounts {
-		recorded |= executor.RecordDeviceCounts
-	}
-	return recorded
 }
 
 // explainFailure turns the executor's error into the one users see, and makes

@@ -9,6 +9,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -166,16 +167,16 @@ func streamOf(s Stream) cuda.Stream {
 }
 
 // run enqueues one operation that was checked and inspected. The caller is admitted.
-func (d *device) run(call *call, program *executor.DeviceProgram, a *executor.Arguments, stream cuda.Stream) error {
+func (d *device) run(call *call.Call, r *symmetricRange, program *executor.DeviceProgram, a *executor.Arguments, stream cuda.Stream) error {
 	c := d.comm
 	if d.buffers != nil {
 		d.buffers.validate(call)
-		if err := d.buffers.current(call); err != nil {
+		if err := d.buffers.current(call.Collective, r); err != nil {
 			c.fail(&plugin.Error{Code: plugin.CodeOf(err), Rank: c.rank, Message: err.Error()}, true)
-			return c.usable(c.numbered(call.collective, c.collectives))
+			return c.usable(c.numbered(call.Collective, c.collectives))
 		}
 	}
-	a.PeerRecv = c.symmetric.peerRecv(call)
+	a.PeerRecv = c.symmetric.peerRecv(r, call.Slots[plugin.SlotOffset])
 	c.publish(call)
 	c.engine.Announce()
 	d.flights.begin(c.seq, call)
@@ -186,7 +187,7 @@ func (d *device) run(call *call, program *executor.DeviceProgram, a *executor.Ar
 		d.buffers.takeCaptured(call)
 	}
 	if err != nil {
-		return d.explain(c.numbered(call.collective, c.collectives), err, stream)
+		return d.explain(c.numbered(call.Collective, c.collectives), err, stream)
 	}
 	return nil
 }
@@ -204,7 +205,7 @@ func (d *device) explain(what string, err error, stream cuda.Stream) error {
 
 // inspect refuses, where SHUNT_CHECK is on, memory that the GPU does not know: a
 // kernel that touched it would break the context for good.
-func (d *device) inspect(call *call) error {
+func (d *device) inspect(call *call.Call) error {
 	if !d.comm.job.checks {
 		return nil
 	}
@@ -212,7 +213,7 @@ func (d *device) inspect(call *call) error {
 		name  string
 		at    unsafe.Pointer
 		bytes int64
-	}{{"send", call.send, call.slots[plugin.SlotSendBytes]}, {"recv", call.recv, call.slots[plugin.SlotRecvBytes]}} {
+	}{{"send", call.Send, call.Slots[plugin.SlotSendBytes]}, {"recv", call.Recv, call.Slots[plugin.SlotRecvBytes]}} {
 		if side.bytes == 0 {
 			continue
 		}
@@ -221,10 +222,10 @@ func (d *device) inspect(call *call) error {
 			return err
 		}
 		if p.Kind == cuda.PointerUnknown {
-			return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: %s memory %p is not the GPU's", call.collective, d.comm.rank, side.name, side.at)
+			return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: %s memory %p is not the GPU's", call.Collective, d.comm.rank, side.name, side.at)
 		}
 	}
-	if call.deviceCounts {
+	if call.OnDevice {
 		return d.inspectCounts(call)
 	}
 	return nil

@@ -2,10 +2,10 @@ package host
 
 import (
 	"fmt"
-	"math/bits"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -29,9 +29,6 @@ type DeviceCounts struct {
 	SendCapacity, RecvCapacity int64
 }
 
-// given reports whether an operation has such counts.
-func (d *DeviceCounts) given() bool { return *d != DeviceCounts{} }
-
 // AllToAllVOnDevice is AllToAllV with counts in the GPU's memory. All ranks must
 // call it, or none. It takes up to a microsecond longer than with counts on the host, as
 // no launch can be fitted to messages that are not known yet.
@@ -48,67 +45,15 @@ func (c *Communicator) ExplainOnDevice(dtype plugin.DType) (selector.Explanation
 	if c.device == nil {
 		return selector.Explanation{}, plugin.Errorf(plugin.Unsupported, "all_to_all_v, counts on the device: this communicator is not on CUDA memory")
 	}
-	key := signatureOf(plugin.AllToAllV, dtype, 0)
-	key.counts = true
+	key := call.SignatureOf(plugin.AllToAllV, dtype, 0)
+	key.OnDevice = true
 	return c.explain(key, 0)
 }
 
-// deviceCounts checks what can be known of counts on the device, fills the arrays
-// with where they are, and says how long the caller's memory is.
-func (c *Communicator) deviceCounts(op *Operation, call *call, size int64, arrays []int64) (send, recv int64, err error) {
-	d := &op.DeviceCounts
-	switch {
-	case op.Collective != plugin.AllToAllV:
-		return 0, 0, c.invalid(op, "only all_to_all_v takes counts in device memory")
-	case c.device == nil:
-		return 0, 0, c.invalid(op, "counts in device memory need a communicator on CUDA memory")
-	case op.SendCounts != nil || op.SendDispls != nil || op.RecvCounts != nil || op.RecvDispls != nil:
-		return 0, 0, c.invalid(op, "counts are either on the device or on the host, not both")
-	}
-	lengths := [2]int64{}
-	for i, side := range []struct {
-		name     string
-		capacity int64
-	}{{"send", d.SendCapacity}, {"receive", d.RecvCapacity}} {
-		var ok bool
-		if side.capacity < 0 {
-			return 0, 0, c.invalid(op, "%s capacity %d is negative", side.name, side.capacity)
-		}
-		if lengths[i], ok = mulBytes(side.capacity, size); !ok {
-			return 0, 0, c.invalid(op, "%s capacity %d of %s overflows", side.name, side.capacity, op.DType)
-		}
-	}
-	from, length := uintptr(op.Recv), uintptr(lengths[1])
-	for i, array := range []struct {
-		name     string
-		at       unsafe.Pointer
-		optional bool
-	}{
-		{"send counts", d.SendCounts, false}, {"send displacements", d.SendDispls, true},
-		{"receive counts", d.RecvCounts, false}, {"receive displacements", d.RecvDispls, true},
-	} {
-		at, bytes := uintptr(array.at), uintptr(8*c.world)
-		switch _, carry := bits.Add64(uint64(at), uint64(bytes), 0); {
-		case at == 0 && array.optional:
-		case at == 0:
-			return 0, 0, c.invalid(op, "%s in device memory are null", array.name)
-		case at%8 != 0:
-			return 0, 0, c.invalid(op, "%s in device memory, %p, are not aligned to 8 bytes", array.name, array.at)
-		case carry != 0:
-			return 0, 0, c.invalid(op, "%s in device memory, %p, wrap around the address space", array.name, array.at)
-		case at < from+length && from < at+bytes:
-			return 0, 0, c.invalid(op, "%s in device memory, %p, lie in the receive memory %p of %d bytes", array.name, array.at, op.Recv, length)
-		}
-		arrays[i*c.world] = int64(at)
-	}
-	call.arrays, call.deviceCounts = arrays, true
-	return lengths[0], lengths[1], nil
-}
-
 // inspectCounts is inspect of counts on the device.
-func (d *device) inspectCounts(call *call) error {
+func (d *device) inspectCounts(call *call.Call) error {
 	for i, name := range []string{"send counts", "send displacements", "receive counts", "receive displacements"} {
-		at := call.arrays[i*d.comm.world]
+		at := call.Arrays[i*d.comm.world]
 		if at == 0 {
 			continue
 		}
@@ -117,7 +62,7 @@ func (d *device) inspectCounts(call *call) error {
 			return err
 		}
 		if p.Kind == cuda.PointerUnknown {
-			return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: %s %#x are not in the GPU's memory", call.collective, d.comm.rank, name, at)
+			return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: %s %#x are not in the GPU's memory", call.Collective, d.comm.rank, name, at)
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -43,13 +44,13 @@ func (b *batch) begin(world int) {
 }
 
 // add puts a message into its round.
-func (b *batch) add(world int, call *call) {
+func (b *batch) add(world int, call *call.Call) {
 	direction := 0
-	if call.collective == plugin.Recv {
+	if call.Collective == plugin.Recv {
 		direction = 1
 	}
-	k := b.next[2*call.root+direction]
-	b.next[2*call.root+direction]++
+	k := b.next[2*call.Root+direction]
+	b.next[2*call.Root+direction]++
 	if k >= len(b.rounds) {
 		b.rounds = append(b.rounds, round{make([]int64, 4*world)})
 	}
@@ -58,30 +59,30 @@ func (b *batch) add(world int, call *call) {
 		b.used++
 	}
 	arrays := b.rounds[k].arrays
-	bytes, at := call.slots[plugin.SlotBytes], int64(uintptr(call.send))
+	bytes, at := call.Slots[plugin.SlotBytes], int64(uintptr(call.Send))
 	if direction == 1 {
-		at = int64(uintptr(call.recv))
+		at = int64(uintptr(call.Recv))
 	}
-	arrays[2*direction*world+call.root] = bytes
-	arrays[(2*direction+1)*world+call.root] = at
+	arrays[2*direction*world+call.Root] = bytes
+	arrays[(2*direction+1)*world+call.Root] = at
 }
 
 // runGroup enqueues operations that were checked, as one group: sends and
 // receives together, everything else behind them in the order given.
-func (d *device) runGroup(operations []Operation, calls []call) error {
+func (d *device) runGroup(operations []Operation, calls []call.Call) error {
 	c := d.comm
 	stream := streamOf(operations[0].Stream)
 	for i := range operations {
 		if s := streamOf(operations[i].Stream); s != stream {
-			return c.invalid(&operations[i], "a group's operations are of one stream; this one is of %#x, the first of %#x", uint64(s), uint64(stream))
+			return c.checker.Invalid(operations[i].Collective, "a group's operations are of one stream; this one is of %#x, the first of %#x", uint64(s), uint64(stream))
 		}
 	}
 	b := &d.batch
 	b.begin(c.world)
-	var rest []*call
-	first := (*call)(nil)
+	var rest []*call.Call
+	first := (*call.Call)(nil)
 	for i := range calls {
-		switch calls[i].collective {
+		switch calls[i].Collective {
 		case plugin.Send, plugin.Recv:
 			if first == nil {
 				first = &calls[i]
@@ -115,8 +116,8 @@ func (d *device) runGroup(operations []Operation, calls []call) error {
 		if err != nil {
 			return err
 		}
-		a := executor.Arguments{Send: call.send, Recv: call.recv, Slots: call.slots, Arrays: call.arrays}
-		if err := d.run(call, program.kernels, &a, stream); err != nil {
+		a := executor.Arguments{Send: call.Send, Recv: call.Recv, Slots: call.Slots, Arrays: call.Arrays}
+		if err := d.run(call, nil, program.kernels, &a, stream); err != nil {
 			return err
 		}
 	}
@@ -137,7 +138,7 @@ func (b *batch) matchSelf(c *Communicator) error {
 }
 
 // runBatch enqueues the batch's rounds. first is its first message, for records.
-func (d *device) runBatch(first *call, stream cuda.Stream) error {
+func (d *device) runBatch(first *call.Call, stream cuda.Stream) error {
 	c, b := d.comm, &d.batch
 	if c.world == 1 {
 		for _, r := range b.rounds[:b.used] {
@@ -147,7 +148,7 @@ func (d *device) runBatch(first *call, stream cuda.Stream) error {
 		}
 		return nil
 	}
-	round := call{collective: plugin.AllToAllV, dtype: plugin.Uint8}
+	round := call.Call{Collective: plugin.AllToAllV, DType: plugin.Uint8}
 	p, err := c.programs(&round)
 	if err != nil {
 		return err

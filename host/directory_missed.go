@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -122,7 +123,7 @@ func (t *directory) takeSpan(s span) {
 
 // takeCaptured exports the memory of an operation that was captured: replays will
 // miss it, and no call may ever be given it again.
-func (t *directory) takeCaptured(call *call) {
+func (t *directory) takeCaptured(call *call.Call) {
 	if t == nil || !t.device.exec.Capturing() {
 		return
 	}
@@ -136,14 +137,14 @@ func (t *directory) takeCaptured(call *call) {
 // takeGroup is takeMissed, or takeCaptured behind it, for a group of receives. A
 // kernel wants them within one export; in gaps that are shorter than a piece of
 // memory no piece lies that the caller does not keep.
-func (t *directory) takeGroup(calls []call, captured bool) {
+func (t *directory) takeGroup(calls []call.Call, captured bool) {
 	if t == nil || !captured && t.want.Load() == 0 || captured && !t.device.exec.Capturing() {
 		return
 	}
 	var list []span
 	for i := range calls {
-		if n := calls[i].slots[plugin.SlotRecvBytes]; calls[i].collective == plugin.Recv && n > 0 {
-			list = append(list, span{cuda.Ptr(uintptr(calls[i].recv)), n})
+		if n := calls[i].Slots[plugin.SlotRecvBytes]; calls[i].Collective == plugin.Recv && n > 0 {
+			list = append(list, span{cuda.Ptr(uintptr(calls[i].Recv)), n})
 		}
 	}
 	slices.SortFunc(list, func(a, b span) int { return cmp.Compare(a.base, b.base) })

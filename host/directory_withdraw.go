@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -158,7 +159,7 @@ func (t *directory) evict() error {
 // buffers lie in are still the allocations that peers have mapped: memory may
 // have been freed, and other memory allocated at its address. Then it exports what
 // kernels have missed.
-func (t *directory) validate(call *call) {
+func (t *directory) validate(call *call.Call) {
 	if t.count.Load() == 0 && t.want.Load() == 0 {
 		return
 	}
@@ -168,7 +169,7 @@ func (t *directory) validate(call *call) {
 	}
 }
 
-func (t *directory) validateRanges(call *call) {
+func (t *directory) validateRanges(call *call.Call) {
 	if t.count.Load() == 0 {
 		return
 	}
@@ -181,10 +182,10 @@ func (t *directory) validateRanges(call *call) {
 
 // directSpans is the memory of a call that plans may send past the staging; it has
 // no bytes where the message is too short for that.
-func directSpans(call *call) [2]span {
+func directSpans(call *call.Call) [2]span {
 	list := [2]span{
-		{cuda.Ptr(uintptr(call.send)), call.slots[plugin.SlotSendBytes]},
-		{cuda.Ptr(uintptr(call.recv)), call.slots[plugin.SlotRecvBytes]},
+		{cuda.Ptr(uintptr(call.Send)), call.Slots[plugin.SlotSendBytes]},
+		{cuda.Ptr(uintptr(call.Recv)), call.Slots[plugin.SlotRecvBytes]},
 	}
 	for i := range list {
 		if list[i].bytes < directFrom {

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -13,7 +14,7 @@ func (c *Communicator) Explain(collective plugin.Collective, dtype plugin.DType,
 	if !collective.Valid() || !dtype.Valid() || (collective.Reduces() && !op.Valid()) || bytes < 0 {
 		return selector.Explanation{}, plugin.Errorf(plugin.InvalidArgument, "explain: collective %d, dtype %d, op %d, %d bytes", collective, dtype, op, bytes)
 	}
-	return c.explain(signatureOf(collective, dtype, op), bytes)
+	return c.explain(call.SignatureOf(collective, dtype, op), bytes)
 }
 
 // ExplainSymmetric is Explain for receive memory that is registered as symmetric.
@@ -21,12 +22,12 @@ func (c *Communicator) ExplainSymmetric(collective plugin.Collective, dtype plug
 	if !collective.Valid() || !dtype.Valid() || (collective.Reduces() && !op.Valid()) || bytes < 0 {
 		return selector.Explanation{}, plugin.Errorf(plugin.InvalidArgument, "explain: collective %d, dtype %d, op %d, %d bytes", collective, dtype, op, bytes)
 	}
-	key := signatureOf(collective, dtype, op)
-	key.symmetric = c.device != nil && c.world > 1 && promised(collective)
+	key := call.SignatureOf(collective, dtype, op)
+	key.Symmetric = c.device != nil && c.world > 1 && promised(collective)
 	return c.explain(key, bytes)
 }
 
-func (c *Communicator) explain(key signature, bytes int64) (selector.Explanation, error) {
+func (c *Communicator) explain(key call.Signature, bytes int64) (selector.Explanation, error) {
 	ctx, cancel := c.deadline(c.job.ctx)
 	defer cancel()
 	choice, err := c.choose(ctx, key)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/call"
 )
 
 // flights is the flight recorder of operations on a GPU. That an operation has
@@ -24,15 +25,15 @@ func newFlights(n int) flights {
 }
 
 // begin enters an operation.
-func (f *flights) begin(number uint64, call *call) {
+func (f *flights) begin(number uint64, call *call.Call) {
 	if len(f.ring) == 0 {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ring[f.next] = executor.Flight{
-		Number: number, Collective: call.collective, DType: call.dtype, Op: call.op,
-		Count: call.count, Root: call.root, Symmetric: call.symmetric != nil, OnDevice: call.deviceCounts, Begin: time.Since(f.made),
+		Number: number, Collective: call.Collective, DType: call.DType, Op: call.Op,
+		Count: call.Count, Root: call.Root, Symmetric: call.Symmetric, OnDevice: call.OnDevice, Begin: time.Since(f.made),
 	}
 	f.next = (f.next + 1) % len(f.ring)
 }

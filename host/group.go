@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -108,14 +109,14 @@ func (c *Communicator) runGroup(operations []Operation, patience time.Duration) 
 	if err := c.usable("group"); err != nil {
 		return ended, err
 	}
-	calls := make([]call, len(operations))
+	calls := make([]call.Call, len(operations))
 	for i := range operations {
 		op := &operations[i]
 		if err := c.check(op, make([]int64, 4*c.world), &calls[i]); err != nil {
 			return ended, c.refused(op.Collective, err)
 		}
 		if !op.Collective.PointToPoint() {
-			return ended, c.refused(op.Collective, c.invalid(op, "a group takes send, recv and one-sided operations only"))
+			return ended, c.refused(op.Collective, c.checker.Invalid(op.Collective, "a group takes send, recv and one-sided operations only"))
 		}
 	}
 	if c.device != nil {
@@ -137,14 +138,14 @@ func (c *Communicator) runGroup(operations []Operation, patience time.Duration) 
 		if err != nil {
 			return ended, err
 		}
-		call.lengths = program.lengths
+		call.ComparesLength = program.lengths
 		launch := executor.Launch{Program: program.host, Lane: c.lane(call)}
-		launch.Arguments.Send, launch.Arguments.Recv = call.send, call.recv
-		launch.Arguments.Slots, launch.Arguments.Arrays = call.slots, call.arrays
+		launch.Arguments.Send, launch.Arguments.Recv = call.Send, call.Recv
+		launch.Arguments.Slots, launch.Arguments.Arrays = call.Slots, call.Arrays
 		launches = append(launches, launch)
 	}
 	for i := range remaining { // nothing can refuse the group any more
-		c.compareLater(&remaining[i], remaining[i].lengths)
+		c.compareLater(&remaining[i], remaining[i].ComparesLength)
 		if messages, message := c.messages(&remaining[i]); messages != nil {
 			launches[i].Note = messages.Take(message)
 		}
@@ -161,25 +162,25 @@ func (c *Communicator) runGroup(operations []Operation, patience time.Duration) 
 	return ended, c.ran("group", err)
 }
 
-func (c *Communicator) lane(call *call) int {
-	switch call.collective {
+func (c *Communicator) lane(call *call.Call) int {
+	switch call.Collective {
 	case plugin.Send:
-		return call.root*laneKinds + laneSend
+		return call.Root*laneKinds + laneSend
 	case plugin.Recv:
-		return call.root*laneKinds + laneRecv
+		return call.Root*laneKinds + laneRecv
 	}
 	return c.world*laneKinds + laneOther
 }
 
 // copyToSelf matches sends to this rank itself with its receives, in order,
 // and returns the other calls.
-func (c *Communicator) copyToSelf(calls []call) ([]call, error) {
-	var sends, recvs []*call
+func (c *Communicator) copyToSelf(calls []call.Call) ([]call.Call, error) {
+	var sends, recvs []*call.Call
 	for i := range calls {
-		if calls[i].root != c.rank {
+		if calls[i].Root != c.rank {
 			continue
 		}
-		switch calls[i].collective {
+		switch calls[i].Collective {
 		case plugin.Send:
 			sends = append(sends, &calls[i])
 		case plugin.Recv:
@@ -191,8 +192,8 @@ func (c *Communicator) copyToSelf(calls []call) ([]call, error) {
 	}
 	var errs []error
 	for i := range sends {
-		n := sends[i].slots[plugin.SlotBytes]
-		if m := recvs[i].slots[plugin.SlotBytes]; m != n {
+		n := sends[i].Slots[plugin.SlotBytes]
+		if m := recvs[i].Slots[plugin.SlotBytes]; m != n {
 			errs = append(errs, plugin.Errorf(plugin.Mismatch, "group on rank %d: sends %d bytes to itself but receives %d", c.rank, n, m))
 		}
 	}
@@ -200,12 +201,12 @@ func (c *Communicator) copyToSelf(calls []call) ([]call, error) {
 		return nil, err
 	}
 	for i := range sends {
-		if n := sends[i].slots[plugin.SlotBytes]; n > 0 {
-			copy(unsafe.Slice((*byte)(recvs[i].recv), n), unsafe.Slice((*byte)(sends[i].send), n))
+		if n := sends[i].Slots[plugin.SlotBytes]; n > 0 {
+			copy(unsafe.Slice((*byte)(recvs[i].Recv), n), unsafe.Slice((*byte)(sends[i].Send), n))
 		}
 	}
-	self := func(call call) bool {
-		return call.root == c.rank && (call.collective == plugin.Send || call.collective == plugin.Recv)
+	self := func(call call.Call) bool {
+		return call.Root == c.rank && (call.Collective == plugin.Send || call.Collective == plugin.Recv)
 	}
 	return slices.DeleteFunc(slices.Clone(calls), self), nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/host/option"
 	"github.com/shunt-ccl/shunt/host/selector"
@@ -214,9 +215,11 @@ var communicatorCount atomic.Uint64
 // of which calls this with the same label. On error everything made so far is
 // released.
 func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ *Communicator, err error) {
+	rank := slices.Index(ranks, j.session.Rank())
 	c := &Communicator{
-		rank: slices.Index(ranks, j.session.Rank()), world: len(ranks), label: label, ranks: ranks,
+		rank: rank, world: len(ranks), label: label, ranks: ranks,
 		job: j, timeout: j.timeout, logger: j.logger, windows: map[uint32]*Window{},
+		checker:  call.Checker{Rank: rank, World: len(ranks), OnDevice: j.gpu != nil},
 		deserted: -1,
 	}
 	c.turn.idle.L = &c.turn.mu

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -24,23 +25,23 @@ type received struct {
 
 // messages are this rank's to or from the peer of a call, and what is noted of the
 // call there; nil for what is no message.
-func (c *Communicator) messages(call *call) (*executor.Messages, executor.Message) {
-	message := executor.MessageOf(call.slots[plugin.SlotBytes], call.dtype)
-	switch call.collective {
+func (c *Communicator) messages(call *call.Call) (*executor.Messages, executor.Message) {
+	message := call.Message()
+	switch call.Collective {
 	case plugin.Send:
-		return c.engine.Sent(executor.Single, call.root), message
+		return c.engine.Sent(executor.Single, call.Root), message
 	case plugin.Recv:
-		return c.engine.Received(executor.Single, call.root), message
+		return c.engine.Received(executor.Single, call.Root), message
 	}
 	return nil, 0
 }
 
 // compareLater remembers a receive that is about to begin, if its plan does not
 // compare.
-func (c *Communicator) compareLater(call *call, lengths bool) {
-	if call.collective == plugin.Recv && !lengths {
+func (c *Communicator) compareLater(call *call.Call, lengths bool) {
+	if call.Collective == plugin.Recv && !lengths {
 		m, message := c.messages(call)
-		c.unchecked = append(c.unchecked, received{call.root, m.Count(), message})
+		c.unchecked = append(c.unchecked, received{call.Root, m.Count(), message})
 	}
 }
 

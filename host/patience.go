@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/internal/call"
 )
 
 // A program that must look after something else now and then, such as signals
@@ -113,7 +114,7 @@ func (r *Request) within(patience time.Duration) (*Request, error) {
 }
 
 // asks reports whether a call begins with an agreement of all ranks.
-func (c *Communicator) asks(call *call) bool {
-	return c.device != nil && c.job.checks && !call.collective.PointToPoint() ||
-		c.signatures.lookup(call.signature()) == nil
+func (c *Communicator) asks(call *call.Call) bool {
+	return c.device != nil && c.job.checks && !call.Collective.PointToPoint() ||
+		c.signatures.lookup(call.Signature()) == nil
 }

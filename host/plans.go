@@ -11,20 +11,11 @@ import (
 
 	"github.com/shunt-ccl/shunt/host/algorithm"
 	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/host/watch"
 	"github.com/shunt-ccl/shunt/plugin"
 )
-
-// signature is what a cached set of plans answers: everything about an
-// operation but its sizes, addresses and root.
-type signature struct {
-	collective plugin.Collective
-	dtype      plugin.DType
-	op         plugin.Op
-	symmetric  bool
-	counts     bool // on the device
-}
 
 // prepared is one signature's choice and its loaded plans, candidate by
 // candidate.
@@ -50,13 +41,13 @@ func (p program) free() {
 // for each collective, dtype and op, as counts on the device are never symmetric.
 type signatures struct {
 	mu    sync.Mutex // for Explain, which may come from another goroutine
-	known map[signature]*prepared
-	last  signature // the latest, so that a repeated call skips the map
+	known map[call.Signature]*prepared
+	last  call.Signature // the latest, so that a repeated call skips the map
 	cache *prepared
 	count uint64 // of agreements, for their tags
 }
 
-func (s *signatures) lookup(key signature) *prepared {
+func (s *signatures) lookup(key call.Signature) *prepared {
 	if s.cache != nil && s.last == key {
 		return s.cache
 	}
@@ -67,11 +58,11 @@ func (s *signatures) lookup(key signature) *prepared {
 	return p
 }
 
-func (s *signatures) store(key signature, p *prepared) {
+func (s *signatures) store(key call.Signature, p *prepared) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known == nil {
-		s.known = map[signature]*prepared{}
+		s.known = map[call.Signature]*prepared{}
 	}
 	s.known[key] = p
 }
@@ -92,40 +83,10 @@ func (p *prepared) free() {
 	p.programs = nil
 }
 
-func signatureOf(collective plugin.Collective, dtype plugin.DType, op plugin.Op) signature {
-	key := signature{collective: collective, dtype: plugin.Uint8}
-	if collective.Reduces() {
-		key.dtype, key.op = dtype, op
-	} else {
-		// Moving bytes is the same for every dtype, but chunk boundaries must
-		// keep elements whole.
-		switch dtype.Bytes() {
-		case 2:
-			key.dtype = plugin.Float16
-		case 4:
-			key.dtype = plugin.Int32
-		case 8:
-			key.dtype = plugin.Int64
-		}
-	}
-	switch collective {
-	case plugin.Barrier, plugin.Signal, plugin.Wait:
-		key.dtype = plugin.Uint8
-	}
-	return key
-}
-
-// signature is what a call's plans are cached by.
-func (call *call) signature() signature {
-	key := signatureOf(call.collective, call.dtype, call.op)
-	key.symmetric, key.counts = call.symmetric != nil, call.deviceCounts
-	return key
-}
-
 // programs is the plan for a call, from the cache or prepared now, which is
 // collective.
-func (c *Communicator) programs(call *call) (program, error) {
-	key := call.signature()
+func (c *Communicator) programs(call *call.Call) (program, error) {
+	key := call.Signature()
 	p := c.signatures.lookup(key)
 	if p == nil {
 		var err error
@@ -133,9 +94,9 @@ func (c *Communicator) programs(call *call) (program, error) {
 			return program{}, err
 		}
 	}
-	i := p.choice.Pick(call.size)
+	i := p.choice.Pick(call.Size)
 	if i < 0 {
-		return program{}, c.named(call.collective.String(), p.choice.Unsupported(call.size))
+		return program{}, c.named(call.Collective.String(), p.choice.Unsupported(call.Size))
 	}
 	return p.programs[i], nil
 }
@@ -151,7 +112,7 @@ type asked struct {
 	Root       int   // -1 where there is none
 	Symmetric  bool
 	OnDevice   bool // the counts
-	Counts     counts
+	Counts     call.Counts
 	Choice     string            // of algorithms, by size
 	Offers     map[string]string // what it was made of, by transport
 	Code       plugin.Code
@@ -180,7 +141,7 @@ func (a asked) String() string {
 
 // prepare compiles and loads the plans of a signature, and agrees with all
 // ranks that everyone asked for the same and that everyone can.
-func (c *Communicator) prepare(key signature, call *call) (*prepared, error) {
+func (c *Communicator) prepare(key call.Signature, call *call.Call) (*prepared, error) {
 	c.publish(call)
 	c.engine.Announce()
 	c.engine.NoteCall()
@@ -204,14 +165,14 @@ func (c *Communicator) prepare(key signature, call *call) (*prepared, error) {
 }
 
 // ask is what this rank says about a collective.
-func (c *Communicator) ask(call *call) asked {
-	mine := asked{Seq: c.collectives, Collective: call.collective, DType: call.dtype, Op: call.op, Size: call.size, Root: -1, Symmetric: call.symmetric != nil, OnDevice: call.deviceCounts, Counts: c.countsOf(call)}
-	switch call.collective {
+func (c *Communicator) ask(call *call.Call) asked {
+	mine := asked{Seq: c.collectives, Collective: call.Collective, DType: call.DType, Op: call.Op, Size: call.Size, Root: -1, Symmetric: call.Symmetric, OnDevice: call.OnDevice, Counts: call.Counts(c.world)}
+	switch call.Collective {
 	case plugin.AllToAllV, plugin.GatherV, plugin.ScatterV:
 		mine.Size = -1
 	}
-	if call.collective.Rooted() {
-		mine.Root = call.root
+	if call.Collective.Rooted() {
+		mine.Root = call.Root
 	}
 	return mine
 }
@@ -241,7 +202,7 @@ func (c *Communicator) compare(mine asked) error {
 		return err
 	}
 	var first asked
-	all := make([]counts, len(answers))
+	all := make([]call.Counts, len(answers))
 	for rank, answer := range answers {
 		var a asked
 		if err := json.Unmarshal(answer, &a); err != nil {
@@ -257,7 +218,7 @@ func (c *Communicator) compare(mine asked) error {
 		}
 		all[rank] = a.Counts
 	}
-	if rank, text := disagreement(mine.Collective, all); text != "" {
+	if rank, text := call.DifferentCounts(mine.Collective, all); text != "" {
 		reason := &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("ranks disagree about #%d %s: %s", first.Seq, first, text)}
 		c.fail(reason, false)
 		return c.failed(what, reason)
@@ -299,7 +260,7 @@ func (c *Communicator) reportAbsent(mine asked) {
 
 // build asks every transport for algorithms and prepares the plan of each one
 // that the choice may pick.
-func (c *Communicator) build(ctx context.Context, key signature) (*prepared, error) {
+func (c *Communicator) build(ctx context.Context, key call.Signature) (*prepared, error) {
 	ctx, cancel := transportTime(ctx)
 	defer cancel()
 	choice, err := c.choose(ctx, key)
@@ -320,16 +281,16 @@ func (c *Communicator) build(ctx context.Context, key signature) (*prepared, err
 
 // request is what transports are asked about a signature. Bytes is left 0:
 // algorithms carry their limits, and the choice applies them per call.
-func (c *Communicator) request(key signature) plugin.Request {
+func (c *Communicator) request(key call.Signature) plugin.Request {
 	return plugin.Request{
-		Collective: key.collective, DType: key.dtype, Op: key.op, World: c.world,
+		Collective: key.Collective, DType: key.DType, Op: key.Op, World: c.world,
 		Hosts: len(c.topology.Hosts()), Memory: c.job.memory, Rank: c.rank, PeerRead: c.peerRead, NVLink: c.nvlink,
-		Symmetric: key.symmetric, DeviceCounts: key.counts,
+		Symmetric: key.Symmetric, DeviceCounts: key.OnDevice,
 	}
 }
 
 // choose compiles the choice among every transport's algorithms.
-func (c *Communicator) choose(ctx context.Context, key signature) (*selector.Choice, error) {
+func (c *Communicator) choose(ctx context.Context, key call.Signature) (*selector.Choice, error) {
 	req := c.request(key)
 	var candidates []selector.Candidate
 	rejections := map[string]string{}
@@ -410,7 +371,7 @@ func withoutRank(req plugin.Request) plugin.Request {
 }
 
 // load prepares one candidate's plan and gives it to the executor.
-func (c *Communicator) load(ctx context.Context, key signature, candidate selector.Candidate) (program, error) {
+func (c *Communicator) load(ctx context.Context, key call.Signature, candidate selector.Candidate) (program, error) {
 	a := c.attached[candidate.Endpoint]
 	req := c.request(key)
 	var plan *plugin.Plan

@@ -2,6 +2,7 @@ package host
 
 import (
 	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -33,7 +34,7 @@ type repeated struct {
 	send, recv uintptr // bytes
 	element    uintptr
 	record     [6]uint64
-	identity   identity
+	identity   call.Identity
 	messages   *executor.Messages // that it counts among; nil for a broadcast
 	message    executor.Message   // what is noted of it
 	compared   bool               // by the plan, or it needs no comparison
@@ -61,7 +62,7 @@ func (c *Communicator) quick(op *Operation) bool {
 	if !op.Collective.PointToPoint() {
 		collectives++
 		if c.world > 1 {
-			hash = r.identity.on(hash)
+			hash = r.identity.On(hash)
 			r.record[5] = uint64(executor.MarkOf(collectives, hash))
 		}
 	}
@@ -109,24 +110,15 @@ func (c *Communicator) again(op *Operation) (p program, known bool, err error) {
 		return program{}, false, nil
 	}
 	call := &c.scratch.call
-	size := op.DType.Bytes()
-	send, recv := call.slots[plugin.SlotSendBytes], call.slots[plugin.SlotRecvBytes]
-	if err := c.checkMemory(op, "send", op.Send, send, size); err != nil {
+	if err := c.checker.Readdress(call, op.Send, op.Recv, call.Slots[plugin.SlotBytes]); err != nil {
 		return program{}, true, err
 	}
-	if err := c.checkMemory(op, "recv", op.Recv, recv, size); err != nil {
-		return program{}, true, err
-	}
-	if err := c.checkOverlap(op, send, recv, call.slots[plugin.SlotBytes]); err != nil {
-		return program{}, true, err
-	}
-	call.send, call.recv = op.Send, op.Recv
 	return l.program, true, nil
 }
 
 // repeat notes an operation that has been run the long way; known says that again
 // knew it.
-func (c *Communicator) repeat(op *Operation, call *call, program program, known bool) {
+func (c *Communicator) repeat(op *Operation, call *call.Call, program program, known bool) {
 	switch op.Collective {
 	case plugin.AllReduce, plugin.Reduce, plugin.AllGather, plugin.ReduceScatter, plugin.AllToAll, plugin.Gather,
 		plugin.Scatter, plugin.Broadcast, plugin.Send, plugin.Recv, plugin.Barrier:
@@ -147,10 +139,10 @@ func (c *Communicator) repeat(op *Operation, call *call, program program, known 
 	if r.seen++; r.seen != quickAfter && (r.form == nil || !r.form.Stale()) {
 		return
 	}
-	r.send, r.recv = uintptr(call.slots[plugin.SlotSendBytes]), uintptr(call.slots[plugin.SlotRecvBytes])
+	r.send, r.recv = uintptr(call.Slots[plugin.SlotSendBytes]), uintptr(call.Slots[plugin.SlotRecvBytes])
 	r.element = uintptr(op.DType.Bytes())
-	r.record = executor.RecordOf(uint32(call.collective), uint32(call.dtype), uint32(call.op), call.count, int32(call.root))
-	r.identity = call.identity
+	r.record = executor.RecordOf(uint32(call.Collective), uint32(call.DType), uint32(call.Op), call.Count, int32(call.Root))
+	r.identity = call.Identity
 	r.messages, r.message = c.messages(call)
 	r.compared = op.Collective != plugin.Recv || program.lengths
 	r.form = program.host.Quick(&c.scratch.exec)

@@ -235,10 +235,10 @@ func (c *Communicator) releaseSymmetric() error {
 func (w *Window) addSymmetric(addresses []cuda.Ptr) {
 	s := &w.comm.symmetric
 	s.count++
-	if w.bytes == 0 {
+	if w.facts.Bytes == 0 {
 		return
 	}
-	r := &symmetricRange{bytes: w.bytes, number: s.count, export: -1}
+	r := &symmetricRange{bytes: w.facts.Bytes, number: s.count, export: -1}
 	for _, a := range addresses {
 		r.addresses = append(r.addresses, a+cuda.Ptr(w.user))
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -70,29 +71,29 @@ func promised(collective plugin.Collective) bool {
 	return false
 }
 
-// mark makes a checked call symmetric if all its receive memory lies in a range.
-func (s *symmetricRanges) mark(call *call, world int) {
-	p, n := cuda.Ptr(uintptr(call.recv)), call.slots[plugin.SlotRecvBytes]
-	if n == 0 || world == 1 || !promised(call.collective) {
-		return
+// mark makes a checked call symmetric if all its receive memory lies in a range, which it returns.
+func (s *symmetricRanges) mark(call *call.Call, world int) *symmetricRange {
+	p, n := cuda.Ptr(uintptr(call.Recv)), call.Slots[plugin.SlotRecvBytes]
+	if len(s.sorted) == 0 || n == 0 || world == 1 || !promised(call.Collective) {
+		return nil
 	}
 	r := s.find(p)
 	if r == nil || int64(p-r.base) > r.bytes-n {
-		return
+		return nil
 	}
-	call.symmetric = r
-	call.slots[plugin.SlotWindow], call.slots[plugin.SlotOffset] = r.number, int64(p-r.base)
+	call.Symmetric = true
+	call.Slots[plugin.SlotWindow], call.Slots[plugin.SlotOffset] = r.number, int64(p-r.base)
+	return r
 }
 
-// peerRecv is where every rank's receive memory of a call is, if it is symmetric.
-// It is valid until the next call.
-func (s *symmetricRanges) peerRecv(call *call) []cuda.Ptr {
-	if call.symmetric == nil {
+// peerRecv is where every rank's receive memory of a call in a range is. It is valid until the next call.
+func (s *symmetricRanges) peerRecv(r *symmetricRange, offset int64) []cuda.Ptr {
+	if r == nil {
 		return nil
 	}
 	s.peers = s.peers[:0]
-	for _, address := range call.symmetric.addresses {
-		s.peers = append(s.peers, address+cuda.Ptr(call.slots[plugin.SlotOffset]))
+	for _, address := range r.addresses {
+		s.peers = append(s.peers, address+cuda.Ptr(offset))
 	}
 	return s.peers
 }
@@ -129,8 +130,7 @@ func (t *directory) has(r *symmetricRange) bool {
 // current makes sure that the memory of a symmetric call is still what peers have
 // mapped. validate has looked at the export; one that was withdrawn may have been
 // so for memory beside the range, which peers hold mapped all the same.
-func (t *directory) current(call *call) error {
-	r := call.symmetric
+func (t *directory) current(collective plugin.Collective, r *symmetricRange) error {
 	if r == nil || r.export < 0 || t.has(r) {
 		return nil
 	}
@@ -138,5 +138,5 @@ func (t *directory) current(call *call) error {
 	if is, err := d.driver.StillMapped(d.context, r.pieces, r.ids); err == nil && is { // an error is memory that is not there
 		return nil
 	}
-	return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: symmetric range %d, %d bytes at %#x, was freed before it was deregistered", call.collective, c.rank, r.number, r.bytes, uint64(r.base))
+	return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: symmetric range %d, %d bytes at %#x, was freed before it was deregistered", collective, c.rank, r.number, r.bytes, uint64(r.base))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -44,9 +45,9 @@ const far = 1 << 41
 
 func addressOf(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
 
-func symmetricCall(collective plugin.Collective, recv uintptr, bytes int64) *call {
-	c := &call{collective: collective, recv: addressOf(recv)}
-	c.slots[plugin.SlotRecvBytes] = bytes
+func symmetricCall(collective plugin.Collective, recv uintptr, bytes int64) *call.Call {
+	c := &call.Call{Collective: collective, Recv: addressOf(recv)}
+	c.Slots[plugin.SlotRecvBytes] = bytes
 	return c
 }
 
@@ -67,17 +68,18 @@ func TestCallsAreSymmetricWhereAllOfTheirMemoryIs(t *testing.T) {
 		{plugin.Gather, 1000, 100, 2, false}, {plugin.AllGatherV, 1000, 100, 2, false}, {plugin.Recv, 1000, 100, 2, false}, {plugin.Get, 1000, 100, 2, false},
 	} {
 		c := symmetricCall(test.collective, far+test.recv, test.bytes)
-		s.mark(c, test.world)
-		require.Equal(t, test.is, c.symmetric == r, "%+v", test)
+		found := s.mark(c, test.world)
+		require.Equal(t, test.is, found == r, "%+v", test)
+		require.Equal(t, test.is, c.Symmetric)
 		if !test.is {
-			require.Nil(t, c.symmetric)
-			require.Nil(t, s.peerRecv(c))
-			require.Zero(t, c.slots[plugin.SlotWindow])
+			require.Nil(t, found)
+			require.Nil(t, s.peerRecv(found, 0))
+			require.Zero(t, c.Slots[plugin.SlotWindow])
 			continue
 		}
 		offset := int64(test.recv) - 1000
-		require.Equal(t, []int64{7, offset}, []int64{c.slots[plugin.SlotWindow], c.slots[plugin.SlotOffset]})
-		require.Equal(t, []cuda.Ptr{far + 1000 + cuda.Ptr(offset), far + 5000 + cuda.Ptr(offset)}, s.peerRecv(c))
+		require.Equal(t, []int64{7, offset}, []int64{c.Slots[plugin.SlotWindow], c.Slots[plugin.SlotOffset]})
+		require.Equal(t, []cuda.Ptr{far + 1000 + cuda.Ptr(offset), far + 5000 + cuda.Ptr(offset)}, s.peerRecv(found, offset))
 	}
 }
 
@@ -87,11 +89,9 @@ func TestSymmetricCallsAllocateNothing(t *testing.T) {
 		s.insert(&symmetricRange{base: cuda.Ptr(far + 1000*i), bytes: 900, number: int64(i), addresses: make([]cuda.Ptr, 8)})
 	}
 	c := symmetricCall(plugin.AllGather, far+50_100, 8)
-	s.mark(c, 2)
-	s.peerRecv(c)
+	s.peerRecv(s.mark(c, 2), 0)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		s.mark(c, 2)
-		s.peerRecv(c)
+		s.peerRecv(s.mark(c, 2), 0)
 	}))
 }
 
@@ -105,9 +105,7 @@ func BenchmarkCallOutsideOfSymmetricRanges(b *testing.B) {
 			}
 			call := symmetricCall(plugin.AllGather, far+50_950, 8)
 			for b.Loop() {
-				if len(c.symmetric.sorted) > 0 {
-					c.symmetric.mark(call, c.world)
-				}
+				c.symmetric.mark(call, c.world)
 			}
 		})
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/algorithm"
+	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -18,12 +19,10 @@ import (
 type Window struct {
 	comm     *Communicator
 	attached *attached
-	id       uint32
-	bytes    int64
+	facts    call.Window
 	user     int64          // offset of the user's bytes in the region
 	local    unsafe.Pointer // this rank's region, where the host can reach it
 	mappings []io.Closer
-	freed    bool
 
 	symmetric *symmetricRange // its memory; nil for host memory
 }
@@ -59,7 +58,7 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 	if err == nil && len(c.windows) >= maxWindows {
 		err = plugin.Errorf(plugin.OutOfMemory, "%d windows are open already", len(c.windows))
 	}
-	w := &Window{comm: c, attached: a, id: id, bytes: bytes}
+	w := &Window{comm: c, attached: a, facts: call.Window{Owner: &c.checker, ID: id, Bytes: bytes}}
 	var mine plugin.Region
 	if err == nil {
 		var total int64
@@ -129,7 +128,7 @@ func (c *Communicator) freeWindow() uint32 {
 	for {
 		taken := false
 		for _, w := range c.windows {
-			taken = taken || w.attached.base+w.id == at
+			taken = taken || w.attached.base+w.facts.ID == at
 		}
 		if !taken {
 			return at
@@ -145,7 +144,7 @@ func (c *Communicator) windowTransport(ctx context.Context) (*attached, error) {
 		if a.loaded.Info.Features&plugin.FeatureBuffers == 0 {
 			continue
 		}
-		put := c.request(signatureOf(plugin.Put, plugin.Uint8, plugin.OpSum))
+		put := c.request(call.SignatureOf(plugin.Put, plugin.Uint8, plugin.OpSum))
 		if a.scratch != nil {
 			return a, nil
 		}
@@ -171,7 +170,7 @@ func (c *Communicator) prepareOneSided(ctx context.Context) error {
 func (c *Communicator) prepareAlone(ctx context.Context, collectives ...plugin.Collective) error {
 	for _, collective := range collectives {
 		for _, dtype := range []plugin.DType{plugin.Uint8, plugin.Float16, plugin.Float32, plugin.Float64} {
-			key := signatureOf(collective, dtype, plugin.OpSum)
+			key := call.SignatureOf(collective, dtype, plugin.OpSum)
 			if c.signatures.lookup(key) != nil {
 				continue
 			}
@@ -186,7 +185,7 @@ func (c *Communicator) prepareAlone(ctx context.Context, collectives ...plugin.C
 }
 
 // Bytes is the size of each rank's part.
-func (w *Window) Bytes() int64 { return w.bytes }
+func (w *Window) Bytes() int64 { return w.facts.Bytes }
 
 // Local is this rank's part; it stays valid until Close.
 func (w *Window) Local() unsafe.Pointer {
@@ -227,19 +226,19 @@ func (w *Window) Close() error {
 	if err == nil {
 		defer release()
 	}
-	delete(w.comm.windows, w.attached.base+w.id)
+	delete(w.comm.windows, w.attached.base+w.facts.ID)
 	return w.release()
 }
 
 func (w *Window) release() error {
-	if w.freed {
+	if w.facts.Closed {
 		return nil
 	}
-	w.freed = true
+	w.facts.Closed = true
 	w.unmap()
 	ctx, cancel := context.WithTimeout(context.Background(), w.comm.timeout)
 	defer cancel()
-	return w.attached.endpoint.Free(ctx, w.id)
+	return w.attached.endpoint.Free(ctx, w.facts.ID)
 }
 
 // addresses are where the parts of all ranks are mapped for the GPU.
@@ -254,53 +253,15 @@ func (w *Window) addresses() []cuda.Ptr {
 func (w *Window) unmap() {
 	w.comm.symmetric.remove(w.symmetric)
 	if w.comm.device != nil {
-		if err := w.comm.device.buffers.dropWindow(w.attached.base + w.id); err != nil {
+		if err := w.comm.device.buffers.dropWindow(w.attached.base + w.facts.ID); err != nil {
 			w.comm.logger.Warn("a window could not be withdrawn from the directory of buffers", "communicator", w.comm.label, "rank", w.comm.rank, "reason", err)
 		}
-		w.comm.device.exec.ClearRegion(w.attached.base, w.id)
+		w.comm.device.exec.ClearRegion(w.attached.base, w.facts.ID)
 	} else {
-		w.comm.engine.ClearRegion(w.attached.base, w.id)
+		w.comm.engine.ClearRegion(w.attached.base, w.facts.ID)
 	}
 	for _, m := range w.mappings {
 		_ = m.Close() // a mapping of ours: munmap of a valid range does not fail
 	}
 	w.mappings = nil
-}
-
-// windowExtents checks a one-sided operation against its window.
-func (c *Communicator) windowExtents(op *Operation, call *call, bytes int64) (send, recv int64, err error) {
-	w := op.Window
-	if w == nil {
-		return 0, 0, c.invalid(op, "no window")
-	}
-	if w.comm != c {
-		return 0, 0, c.invalid(op, "the window belongs to another communicator")
-	}
-	if w.freed {
-		return 0, 0, c.invalid(op, "the window is closed")
-	}
-	call.slots[plugin.SlotWindow] = int64(w.id)
-	call.slots[plugin.SlotOffset] = op.Offset
-	if op.Offset < 0 {
-		what := "offset"
-		if op.Collective == plugin.Wait {
-			what = "number of signals"
-		}
-		return 0, 0, c.invalid(op, "%s %d is negative", what, op.Offset)
-	}
-	if op.Collective == plugin.Put || op.Collective == plugin.Get {
-		if op.Offset > w.bytes || bytes > w.bytes-op.Offset {
-			return 0, 0, c.invalid(op, "%d bytes at offset %d exceed the window's %d", bytes, op.Offset, w.bytes)
-		}
-		if op.Offset%op.DType.Bytes() != 0 {
-			return 0, 0, c.invalid(op, "offset %d is not a multiple of the %d bytes of %s", op.Offset, op.DType.Bytes(), op.DType)
-		}
-	}
-	switch op.Collective {
-	case plugin.Put:
-		return bytes, 0, nil
-	case plugin.Get:
-		return 0, bytes, nil
-	}
-	return 0, 0, nil
 }

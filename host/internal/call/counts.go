@@ -1,4 +1,4 @@
-package host
+package call
 
 import (
 	"fmt"
@@ -6,40 +6,38 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// maxCompared is the largest world whose ranks tell each other their counts when
-// they compare what they ask for: it keeps an answer of all ranks below 1 MiB.
+// maxCompared is the largest world whose ranks tell each other their counts when they compare calls. It keeps what all
+// ranks send together below 1 MiB.
 const maxCompared = 128
 
-// counts are the bytes that a rank gives to every rank and expects from every
-// rank in a collective whose ranks see different counts. They are empty for other
-// collectives, and in worlds of more than maxCompared ranks.
-type counts struct {
+// Counts are the bytes that a rank gives to every rank and expects from every rank, in a collective whose ranks see
+// different counts. They are empty for other collectives, and in worlds of more than maxCompared ranks.
+type Counts struct {
 	Gives   []int64 `json:",omitempty"`
 	Expects []int64 `json:",omitempty"`
 }
 
-// countsOf are those of a call, whose arrays they share. In all_gather_v and
-// reduce_scatter_v, whose counts are equal on all ranks, rank r gives or gets
-// block r, which the others expect or give.
-func (c *Communicator) countsOf(call *call) counts {
-	if call.arrays == nil || call.deviceCounts || c.world > maxCompared {
-		return counts{}
+// Counts are those of a call, whose arrays they share. In all_gather_v and reduce_scatter_v, whose counts are equal on
+// all ranks, rank r gives or gets block r, which the others expect or give.
+func (call *Call) Counts(world int) Counts {
+	if call.Arrays == nil || call.OnDevice || world > maxCompared {
+		return Counts{}
 	}
-	gives, expects := call.arrays[:c.world], call.arrays[2*c.world:3*c.world]
-	switch call.collective {
+	gives, expects := call.Arrays[:world], call.Arrays[2*world:3*world]
+	switch call.Collective {
 	case plugin.AllToAllV, plugin.GatherV, plugin.ScatterV:
-		return counts{Gives: gives, Expects: expects}
+		return Counts{Gives: gives, Expects: expects}
 	case plugin.AllGatherV:
-		return counts{Expects: expects}
+		return Counts{Expects: expects}
 	case plugin.ReduceScatterV:
-		return counts{Gives: gives}
+		return Counts{Gives: gives}
 	}
-	return counts{}
+	return Counts{}
 }
 
-// disagreement says in words which two ranks differ about a count of a collective,
-// and names the second, or answers "". Answers without counts are not compared.
-func disagreement(collective plugin.Collective, all []counts) (rank int, text string) {
+// DifferentCounts says in words which two ranks differ about a count of a collective, and returns the second of them.
+// The text is empty if none do. Ranks that sent no counts are not compared.
+func DifferentCounts(collective plugin.Collective, all []Counts) (rank int, text string) {
 	complete := func(of []int64) bool { return len(of) == len(all) }
 	for r := range all {
 		for peer := range r {

@@ -1,0 +1,43 @@
+package call
+
+import "github.com/shunt-ccl/shunt/plugin"
+
+// Signature is what plans are cached by: everything about an operation but its sizes, addresses and root.
+type Signature struct {
+	Collective plugin.Collective
+	DType      plugin.DType
+	Op         plugin.Op
+	Symmetric  bool
+	OnDevice   bool // its counts are in device memory
+}
+
+// SignatureOf is the signature of calls of a collective with counts on the host and without symmetric memory.
+func SignatureOf(collective plugin.Collective, dtype plugin.DType, op plugin.Op) Signature {
+	key := Signature{Collective: collective, DType: plugin.Uint8}
+	if collective.Reduces() {
+		key.DType, key.Op = dtype, op
+	} else {
+		// Moving bytes is the same for every dtype, but chunk boundaries must
+		// keep elements whole.
+		switch dtype.Bytes() {
+		case 2:
+			key.DType = plugin.Float16
+		case 4:
+			key.DType = plugin.Int32
+		case 8:
+			key.DType = plugin.Int64
+		}
+	}
+	switch collective {
+	case plugin.Barrier, plugin.Signal, plugin.Wait:
+		key.DType = plugin.Uint8
+	}
+	return key
+}
+
+// Signature is what the plans of a call are cached by.
+func (call *Call) Signature() Signature {
+	key := SignatureOf(call.Collective, call.DType, call.Op)
+	key.Symmetric, key.OnDevice = call.Symmetric, call.OnDevice
+	return key
+}
