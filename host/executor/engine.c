@@ -1,6 +1,7 @@
 /* engine.c: an engine's life, its table of regions and its abort word. */
 #include "engine.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -13,10 +14,33 @@ int64_t sx_clock(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+/* All engines, so that a leak detector, which does not look into Go's memory,
+ * sees that those which a process ends with are still in reach. */
+static struct {
+  pthread_mutex_t lock;
+  sx_engine *first;
+} engines = {PTHREAD_MUTEX_INITIALIZER, NULL};
+
+static void enlist(sx_engine *e) {
+  pthread_mutex_lock(&engines.lock);
+  e->after = engines.first;
+  if (e->after) e->after->before = e;
+  engines.first = e;
+  pthread_mutex_unlock(&engines.lock);
+}
+
+static void delist(sx_engine *e) {
+  pthread_mutex_lock(&engines.lock);
+  if (e->after) e->after->before = e->before;
+  *(e->before ? &e->before->after : &engines.first) = e->after;
+  pthread_mutex_unlock(&engines.lock);
+}
+
 sx_engine *sx_engine_new(int32_t rank, int32_t world) {
   sx_engine *e = aligned_alloc(64, (sizeof(sx_engine) + 63) / 64 * 64);
   if (!e) return NULL;
   memset(e, 0, sizeof *e);
+  enlist(e);
   e->rank = rank;
   e->world = world;
   e->own = &e->private_page;
@@ -57,7 +81,10 @@ void sx_engine_close(sx_engine *e) {
   e->own = &e->private_page;
 }
 
-void sx_engine_free(sx_engine *e) { free(e); }
+void sx_engine_free(sx_engine *e) {
+  delist(e);
+  free(e);
+}
 
 void sx_engine_set_control(sx_engine *e, int32_t rank, void *page) {
   if (rank == e->rank) {

@@ -298,6 +298,8 @@ typedef struct sx_engine {
   const _Atomic int64_t *_Atomic waiting_word; /* and what it must reach */
   _Atomic int64_t waiting_value;
   sx_control private_page; /* until a control page is set */
+
+  struct sx_engine *before, *after; /* in the list of all engines */
 } sx_engine;
 
 /* ---- engine.c -------------------------------------------------------------- */

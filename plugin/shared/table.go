@@ -50,12 +50,10 @@ func adopt(path string, table unsafe.Pointer, symbolBytes uint64) (*transport, e
 	if err != nil {
 		return nil, rejected(path, "%w", err)
 	}
-	// In C memory for good: the object is never unloaded either.
-	own := (*C.shunt_transport_v1)(C.calloc(1, C.sizeof_shunt_transport_v1))
+	own := new(C.shunt_transport_v1)
 	C.memcpy(unsafe.Pointer(own), table, C.size_t(bytes))
 	t := &transport{path: path, table: own}
 	if err := t.describe(); err != nil {
-		C.free(unsafe.Pointer(own))
 		return nil, rejected(path, "%w", err)
 	}
 	return t, nil
