@@ -12,8 +12,6 @@ import (
 
 // start begins what runs beside the operations, once the communicator is whole.
 func (d *device) start() {
-	d.comm.logger.Info("communicator on CUDA memory", "communicator", d.comm.label, "rank", d.comm.rank, "world", d.comm.world,
-		"device", d.info.Ordinal, "gpu", d.info.Name, "bus", d.info.Bus, "device_bytes", d.comm.DeviceBytes())
 	ctx, stop := context.WithCancel(d.comm.job.ctx)
 	d.stop = stop
 	d.done.Go(func() { d.watch(ctx) })

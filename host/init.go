@@ -277,6 +277,7 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	if c.device != nil {
 		c.device.start()
 	}
+	c.inform(ctx)
 	return c, nil
 }
 

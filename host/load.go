@@ -179,6 +179,9 @@ func Load(ctx context.Context, spec Spec, logger *slog.Logger) (*Loaded, error) 
 	if err := checkInfo(l.Info); err != nil {
 		return nil, errors.Join(plugin.Errorf(plugin.PluginRejected, "%s: %w", spec, err), l.Close())
 	}
+	if logger != nil {
+		logger.Info("transport loaded", "transport", l.Info.Name, "version", l.Info.Version, "carrier", string(spec.Carrier), "from", spec.Target, "pid", l.PID())
+	}
 	return l, nil
 }
 

@@ -78,7 +78,6 @@ func Open(path string, logger *slog.Logger) (plugin.Transport, error) {
 		loaded.transports = map[unsafe.Pointer]*transport{}
 	}
 	loaded.transports[handle] = t
-	logger.Info("shared transport loaded", "name", t.info.Name, "version", t.info.Version, "path", path)
 	return t, nil
 }
 
