@@ -20,6 +20,7 @@ import (
 // and a job has few threads.
 var constants = map[string]int{
 	"SHUNT_MAX_BLOCKS":     5,
+	"kLook":                64,
 	"SHUNT_MAX_THREADS":    128,
 	"SHUNT_MAX_EXPORTS":    16,
 	"SHUNT_CHUNK_BYTES":    2048,
@@ -34,17 +35,39 @@ type Build struct {
 	Kernels   string              // the folder of the sources
 	Machine   string              // the folder of the machine's sources
 	Types     map[string][]string // dtypes, by the name of a source that reduces, without .cu; "" for those not named
-	Only      []string            // sources, without .cu; none: all
+	Only      []string            // kernels, without the suffix of a dtype; none: all
 	Edit      func(name, text string) string
 	Constants map[string]int // more of them
-	Objects   []string       // the machine's objects, if Harness has made them
+	Harness   *Harness       // what CompileHarness has made, if it has
 }
 
-var (
-	typedKernel = regexp.MustCompile(`(?m)^SHUNT_KERNEL_TYPED\((\w+),`)
-	bytesKernel = regexp.MustCompile(`(?m)^SHUNT_KERNEL_BYTES\((\w+),`)
-	plainKernel = regexp.MustCompile(`(?m)^extern "C" __global__ .*?\) (\w+)\(`)
-)
+// Harness is what programs of the same constants have in common, whatever their kernels.
+type Harness struct {
+	header  string   // machine/cuda.h, compiled beforehand
+	objects []string // of the machine and the check
+}
+
+// kernel finds the definition of a kernel in a source: of one that is compiled for each
+// dtype, one that is not, or one without a macro.
+var kernel = regexp.MustCompile(`(?m)^(?:SHUNT_KERNEL_(TYPED|BYTES)\((\w+),.*|extern "C" __global__ (.*?\) (\w+)\())`)
+
+// only leaves those of a source's kernels that are wanted, and answers their names.
+func (b Build) only(source string) (text string, names []string, typed bool) {
+	text = kernel.ReplaceAllStringFunc(source, func(definition string) string {
+		m := kernel.FindStringSubmatch(definition)
+		name := m[2] + m[4]
+		switch {
+		case len(b.Only) == 0 || slices.Contains(b.Only, name):
+			names = append(names, name)
+			typed = typed || m[1] == "TYPED"
+			return definition
+		case m[4] != "":
+			return "static " + m[3] // nobody calls it
+		}
+		return ""
+	})
+	return text, names, typed
+}
 
 // Compile leaves the program in out and answers its path and the kernels that it
 // has.
@@ -53,9 +76,14 @@ func (b Build) Compile(ctx context.Context, out string) (program string, kernels
 	if err != nil {
 		return "", nil, err
 	}
+	harness := b.Harness
+	if harness == nil {
+		if harness, err = b.CompileHarness(ctx, out); err != nil {
+			return "", nil, err
+		}
+	}
 	all := b.constants()
-	flags := append(b.flags(out), "-O1", "-Wno-unknown-pragmas", "-Wno-maybe-uninitialized", "-Wno-uninitialized", "-Wno-unused", "-Wno-array-bounds", "-Werror=unused-result",
-		"-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0", "-include", filepath.Join(b.Machine, "cuda.h"), "-x", "c++")
+	flags := append(b.kernelFlags(out), "-include", harness.header, "-x", "c++")
 	var units []unit
 	for _, f := range files {
 		ext := filepath.Ext(f.Name())
@@ -70,6 +98,9 @@ func (b Build) Compile(ctx context.Context, out string) (program string, kernels
 		if b.Edit != nil {
 			source = b.Edit(f.Name(), source)
 		}
+		// The names of kernels come from the source, so that one that is not run
+		// is noticed.
+		source, names, typed := b.only(source)
 		text, err := Translate(source, all)
 		if err != nil {
 			return "", nil, fmt.Errorf("%s: %w", f.Name(), err)
@@ -77,50 +108,36 @@ func (b Build) Compile(ctx context.Context, out string) (program string, kernels
 		if err := os.WriteFile(filepath.Join(out, f.Name()), []byte(text), 0o644); err != nil {
 			return "", nil, err
 		}
-		name := strings.TrimSuffix(f.Name(), ext)
-		if ext != ".cu" || (len(b.Only) > 0 && !slices.Contains(b.Only, name)) {
+		if len(names) == 0 {
 			continue
 		}
-		// The names of kernels come from the source, so that one that is not run
-		// is noticed.
-		add := func(suffix string, names ...*regexp.Regexp) {
-			for _, pattern := range names {
-				for _, m := range pattern.FindAllStringSubmatch(source, -1) {
-					kernels = append(kernels, m[1]+suffix)
-				}
-			}
-		}
-		if !typedKernel.MatchString(source) {
-			add("", bytesKernel, plainKernel)
-			units = append(units, unit{filepath.Join(out, f.Name()), filepath.Join(out, name+".o"), flags})
+		object := filepath.Join(out, strings.TrimSuffix(f.Name(), ext))
+		if !typed {
+			kernels = append(kernels, names...)
+			units = append(units, unit{filepath.Join(out, f.Name()), object + ".o", flags})
 			continue
 		}
-		types, ok := b.Types[name]
+		types, ok := b.Types[strings.TrimSuffix(f.Name(), ext)]
 		if !ok {
 			types = b.Types[""]
 		}
 		for _, dtype := range types {
-			add("_"+dtype, typedKernel)
-			units = append(units, unit{filepath.Join(out, f.Name()), filepath.Join(out, name+"_"+dtype+".o"), append(slices.Clone(flags), "-DSHUNT_DTYPE="+dtype)})
+			for _, name := range names {
+				kernels = append(kernels, name+"_"+dtype)
+			}
+			units = append(units, unit{filepath.Join(out, f.Name()), object + "_" + dtype + ".o", append(slices.Clone(flags), "-DSHUNT_DTYPE="+dtype)})
 		}
 	}
 	objects, err := compileAll(ctx, units)
 	if err != nil {
 		return "", nil, err
 	}
-	machine := b.Objects
-	if machine == nil {
-		if machine, err = b.Harness(ctx, out); err != nil {
-			return "", nil, err
-		}
-	}
 	program = filepath.Join(out, "check")
-	return program, kernels, compiler(ctx, slices.Concat([]string{"-rdynamic", "-o", program}, objects, machine, []string{"-ldl"})...)
+	return program, kernels, compiler(ctx, slices.Concat([]string{"-rdynamic", "-o", program}, objects, harness.objects, []string{"-ldl"})...)
 }
 
-// Harness compiles the machine and the check into out, for several programs of the
-// same constants.
-func (b Build) Harness(ctx context.Context, out string) (objects []string, err error) {
+// CompileHarness leaves in out what several programs of the same constants need.
+func (b Build) CompileHarness(ctx context.Context, out string) (*Harness, error) {
 	text, err := os.ReadFile(filepath.Join(b.Kernels, "layout.h"))
 	if err != nil {
 		return nil, err
@@ -132,11 +149,22 @@ func (b Build) Harness(ctx context.Context, out string) (objects []string, err e
 	if err := os.WriteFile(filepath.Join(out, "layout.h"), []byte(layout), 0o644); err != nil {
 		return nil, err
 	}
-	var units []unit
-	for _, name := range []string{"machine", "threads", "memory", "fiber", "values", "check"} {
+	header := filepath.Join(out, "cuda.h")
+	if text, err = os.ReadFile(filepath.Join(b.Machine, "cuda.h")); err == nil {
+		err = os.WriteFile(header, text, 0o644)
+	}
+	if err != nil {
+		return nil, err
+	}
+	units := []unit{{header, header + ".gch", append(b.kernelFlags(out), "-x", "c++-header")}}
+	for _, name := range []string{"check", "memory", "machine", "threads", "values", "fiber"} { // the longest first
 		units = append(units, unit{filepath.Join(b.Machine, name+".cc"), filepath.Join(out, "harness_"+name+".o"), append(b.flags(out), "-O2")})
 	}
-	return compileAll(ctx, units)
+	objects, err := compileAll(ctx, units)
+	if err != nil {
+		return nil, err
+	}
+	return &Harness{header, objects[1:]}, nil
 }
 
 func (b Build) constants() map[string]int {
@@ -152,6 +180,11 @@ func (b Build) flags(out string) []string {
 		"-I", out, "-I", filepath.Join(b.Machine, "include"), "-I", b.Machine,
 		fmt.Sprintf("-DEMULATED_COPY_BLOCKS=%d", all["kCopyBlocks"]), fmt.Sprintf("-DEMULATED_LONG=%d", all["kLong"]),
 	}
+}
+
+func (b Build) kernelFlags(out string) []string {
+	return append(b.flags(out), "-O1", "-Wno-unknown-pragmas", "-Wno-maybe-uninitialized", "-Wno-uninitialized", "-Wno-unused", "-Wno-array-bounds", "-Werror=unused-result",
+		"-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0")
 }
 
 type unit struct {

@@ -19,6 +19,8 @@ struct Fiber {
 // A fiber that begins with body, which never returns.
 void make_fiber(Fiber &f, void (*body)());
 void release_stack(Fiber &f);
+// Whether more than half of the stack of the fiber that runs is in use.
+bool is_deep(const Fiber &f);
 void switch_fiber(Fiber &from, Fiber &to);
 
 }  // namespace emulate

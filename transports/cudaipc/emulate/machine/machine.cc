@@ -37,6 +37,7 @@ uint64_t below(uint64_t n) { return random_bits() % n; }
 void leave() {
   Thread *t = current;
   settle(t->writer);
+  if (is_deep(t->fiber)) fail("needs a larger stack");
   switch_fiber(t->fiber, scheduler);
 }
 

@@ -1,0 +1,218 @@
+package emulate
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A mutant is the kernels' sources with a fault, and where it must show.
+type mutant struct {
+	name, file string
+	edits      edits
+	kernel     string // without the suffix of a dtype
+	how
+}
+
+// edits are pairs: what is there once, and what it becomes.
+type edits [][2]string
+
+// how says which programs show a fault: the check's arguments, how many calls, and of which
+// variant of the kernels.
+type how struct {
+	arguments string
+	calls     int
+	kernels   *variant
+}
+
+var (
+	plain      = how{"", 6, standard}
+	alone      = how{"--alone", 4, standard}
+	oneBlock   = how{"--one-block", 4, standard}
+	torn       = how{"--torn --fenced", 4, standard}
+	lengths    = how{"--lengths", 6, looking}
+	alike      = how{"", 6, looking}           // lengths do not differ
+	unhurried  = how{"--lengths", 6, standard} // that look seldom
+	impossible = how{"--impossible", 2, standard}
+)
+
+var mutants = []mutant{
+	// What the protocols need.
+	{"staged chunks are counted before they arrived", "staged.cuh", edits{{"      fence_system();\n      __syncwarp();\n", "      __syncwarp();\n"}}, "shunt_all_reduce_staged", plain},
+	{"a stage is used again before its owner is done", "staged.cuh", edits{{"wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen, fault)", "true"}}, "shunt_reduce_staged", plain},
+	{"a chunk is whole that ends behind the last shard", "staged.cuh", edits{{"at + SHUNT_STAGE_BYTES(a.world) <= deed.length(deed.owners - 1)", "at + SHUNT_STAGE_BYTES(a.world) <= deed.length(0)"}}, "shunt_all_reduce_staged", plain},
+	{"a chunk is whole whatever the results' memory is", "staged.cuh", edits{{"straight && is_whole", "is_whole"}}, "shunt_reduce_scatter_staged", plain},
+	{"chunks that a rank does not combine are not counted", "staged.cuh", edits{{"  if (threadIdx.x < 32) tell_peers(a, SHUNT_OFF_TAKEN, next);\n", ""}}, "shunt_reduce_staged", plain},
+	{"a stage is combined before it is filled", "staged.cuh", edits{{"wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen, fault)", "true"}}, "shunt_reduce_scatter_staged", plain},
+	{"forwarded chunks are counted before they arrived", "broadcast.cu", edits{{"fence_system();  // release: the block's stores come before the counts", ""}}, "shunt_broadcast_direct", plain},
+	{"forwarding does not wait", "broadcast.cu", edits{{"if (threadIdx.x == 0) met = wait_for(a, own(a) + SHUNT_OFF_FORWARD", "if (false) met = wait_for(a, own(a) + SHUNT_OFF_FORWARD"}}, "shunt_broadcast_direct", plain},
+	{"a chain tells of chunks before they arrived", "chain.cuh", edits{{"    fence_system();\n", ""}}, "shunt_broadcast_chain", plain},
+	{"a chain does not wait", "broadcast.cu", edits{{"wait_word(a, SHUNT_OFF_FORWARD, previous, base + k + 1, seen)", "true"}}, "shunt_broadcast_chain", plain},
+	{"a block of threads is not joined before its stores are counted", "broadcast.cu", edits{{"      __syncthreads();\n      if (threadIdx.x == 0) {\n        fence_system();", "      if (threadIdx.x == 0) {\n        fence_system();"}}, "shunt_broadcast_direct", plain},
+	{"a rank leaves before its peers have stored", "direct.cuh", edits{{"met = wait_for(a, own(a) + SHUNT_OFF_DONE", "if (false) met = wait_for(a, own(a) + SHUNT_OFF_DONE"}}, "shunt_all_gather_direct", plain},
+	{"the end is told before the stores arrived", "direct.cuh", edits{{"store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DONE", "store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DONE"}}, "shunt_all_to_all_direct", plain},
+	{"a lane is used beyond its credit", "channel.cuh", edits{{"if (sent_ + 1 - credit_ <= SHUNT_RING) return true;", "return true;"}}, "shunt_broadcast_ll128", plain},
+	{"credit is given for what is not read", "channel.cuh", edits{{"store_relaxed(credit_word_, received_);", "store_relaxed(credit_word_, received_ + 4);"}}, "shunt_all_to_all_v", plain},
+	{"LL slots have no parity", "ll.cuh", edits{{"(int(epoch) & 1) * world", "0 * world"}}, "shunt_all_gather_ll", plain},
+	{"LL128 has a ring of two", "ll128.cuh", edits{{"(int(unit) & (SHUNT_RING - 1)) * 512", "(int(unit) & 1) * 512"}}, "shunt_all_gather_ll128", plain},
+	{"a root's units are not waited for", "two_shot.cuh", edits{{"if (!ll128_wait_all(a, l, in + ring(unit), unit, lines)) return false;", `const int other = (a.root + 1) % a.world != a.rank ? (a.root + 1) % a.world : (a.root + 2) % a.world;
+			if (!ll128_wait_each(a, l, [&](int s) { return in + ring(unit) + (s == a.root ? other : s) * kLL128SourceStride; }, [&](int) { return unit; }, [] { return false; }, lines)) return false;
+			if (apart) lines[a.root] = load_line(in + ring(unit) + a.root * kLL128SourceStride);`}}, "shunt_reduce_two_shot_ll128", plain},
+	{"a root that owns nothing sends before it hears", "two_shot.cuh", edits{{"idle ? 0 : max(", "idle ? max(deal.mine - 1, int64_t(0)) : max("}}, "shunt_reduce_two_shot_ll128", plain},
+	{"what engines deliver is combined before it is there", "delivered.cuh", edits{{"wait_delivered(a, number, p)", "true"}}, "shunt_all_reduce_delivered", plain},
+	{"engines copy results where a peer has not combined", "symmetric.cu", edits{{"if (peer) met = wait_for(a, combined + p * 8", "if (false) met = wait_for(a, combined + p * 8"}}, "shunt_all_reduce_delivered", plain},
+	{"engines copy results that are not there", "symmetric.cu", edits{{"if (p == 0) met = wait_for(a, combined + a.rank * 8", "if (false) met = wait_for(a, combined + a.rank * 8"}}, "shunt_all_reduce_delivered_any", plain},
+	{"a long message is counted before it arrived", "all_to_all_v.cu", edits{{"store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED", "store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED"}}, "shunt_all_to_all_v_long", plain},
+	{"counts on the device are taken for bytes", "all_to_all_v.cu", edits{{"array % 2 == 0 ? count * v.element :", "array % 2 == 0 ? count :"}}, "shunt_all_to_all_v_on_device", plain},
+	{"counts on the device are used before they are read", "all_to_all_v.cu", edits{{"  }\n  __syncthreads();\n}\n\n// The outcome", "  }\n}\n\n// The outcome"}}, "shunt_all_to_all_v_on_device", plain},
+	{"messages on the device are all short", "all_to_all_v.cu", edits{{"count * v.element >= offered_from(a)", "false"}}, "shunt_all_to_all_v_on_device", plain},
+	{"displacements on the device are not looked at", "all_to_all_v.cu", edits{{"== 0 ? packed : given;", "== 0 ? packed : packed;"}}, "shunt_all_to_all_v_on_device", plain},
+	{"what was sent ahead is sent again", "all_to_all_v.cu", edits{{"sent[i] = ahead.units[i]", "sent[i] = 0"}}, "shunt_all_to_all_v_long", plain},
+	{"turns leave out the last rows", "all_to_all_v.cu", edits{{" + u32(shared) - 1) / u32(shared)", ") / u32(shared)"}}, "shunt_all_to_all_v_long", plain},
+	{"what is left behind whole vectors is dropped", "direct.cuh", edits{{"if (end >= length || block_index() != 0 || threadIdx.x != 0) return;", "return;"}}, "shunt_all_reduce_direct", plain},
+	{"a round takes vectors that are not there", "direct.cuh", edits{{"auto there = [&](int u) { return at + u * step < bytes; };", "auto there = [&](int) { return true; };"}}, "shunt_all_reduce_direct", plain},
+	{"whole vectors between rounds are left out", "direct.cuh", edits{{"at < bytes; at += kVectors * step)", "at < bytes; at += (kVectors + 1) * step)"}}, "shunt_reduce_scatter_direct", plain},
+	{"whole vectors of memory that is not aligned", "direct.cuh", edits{{" && ((m.send[0] | m.send[1] | at | to) & 15) == 0;", ";"}}, "shunt_reduce_scatter_direct", plain},
+	{"blocks that only hold a place work too", "element.cuh", edits{{"if (shunt::spare_block()) return;", ""}}, "shunt_reduce_scatter_ll128", plain},
+
+	// What rules 16 and 17 need, and lines in pieces.
+	{"the ends of a pair are served by different blocks", "all_to_all_v.cu", edits{{"(at / blocks - a.rank + a.world) % a.world", "(a.rank + at / blocks) % a.world"}}, "shunt_all_to_all_v", oneBlock},
+	{"fenced lines have no fence", "ll128.cuh", edits{{"      fence_system();  // release: the warp's words", "      // release: the warp's words"}}, "shunt_all_gather_ll128", torn},
+	{"fenced lines are not loaded anew", "ll128.cuh", edits{{"      reload_fenced(l, [&] {", "      if (false) reload_fenced(l, [&] {"}}, "shunt_all_gather_ll128", torn},
+	{"fenced lines of channels are not loaded anew", "channel.cuh", edits{{"    reload_fenced(l, [&] {", "    if (false) reload_fenced(l, [&] {"}}, "shunt_broadcast_ll128", torn},
+	{"packets follow a fault", "exchange.cuh", edits{{"const u32 fault = round == 0 ? fault_of(a) : 0;\n    u64 outgoing", "const u32 fault = 0;\n    u64 outgoing"}}, "shunt_all_gather_ll", alone},
+	{"packets follow a wait that was given up", "exchange.cuh", edits{{"if (!ll_wait_all(a, e, words)) break;", "(void)ll_wait_all(a, e, words);"}}, "shunt_all_gather_ll", alone},
+	{"units follow a fault", "exchange.cuh", edits{{"const u32 fault = round == 0 ? fault_of(a) : 0;  // of an earlier kernel", "const u32 fault = 0;"}}, "shunt_all_gather_ll128", alone},
+	{"units follow a wait that was given up", "exchange.cuh", edits{{"if (!met) break;\n#pragma unroll\n    for (int s = 0; s < SHUNT_MAX_RANKS; s++) lines", "#pragma unroll\n    for (int s = 0; s < SHUNT_MAX_RANKS; s++) lines"}}, "shunt_all_gather_ll128", alone},
+	{"results follow a fault", "two_shot.cuh", edits{{"const u32 fault = round == 0 ? fault_of(a) : 0;", "const u32 fault = 0;"}}, "shunt_all_reduce_two_shot_ll128", alone},
+	{"results of what never came", "two_shot.cuh", edits{{"if (!ll128_wait_all(a, l, in + ring(unit), unit, lines)) return false;", "(void)ll128_wait_all(a, l, in + ring(unit), unit, lines);"}}, "shunt_all_reduce_two_shot_ll128", alone},
+	{"credit follows a fault", "all_to_all_v.cu", edits{{"  if (__any_sync(~0u, fault != SHUNT_FAULT_NONE)) return;\n", ""}}, "shunt_all_to_all_v", alone},
+	{"credit follows a wait that was given up", "all_to_all_v.cu", edits{{"contradicted(a, peer, in.bytes); }))) return;", "contradicted(a, peer, in.bytes); }))) break;"}}, "shunt_all_to_all_v", alone},
+	{"offers follow a fault", "all_to_all_v.cu", edits{{"if (__syncthreads_or(fault != SHUNT_FAULT_NONE)) return false;", "__syncthreads();"}}, "shunt_all_to_all_v_long", alone},
+	{"an offer that never came", "all_to_all_v.cu", edits{{"met = offered || later;", "met = true;"}}, "shunt_all_to_all_v_long", alone},
+	{"a root sends behind a fault", "broadcast.cu", edits{{"const u32 fault = k == 0 ? fault_of(a) : 0;", "const u32 fault = 0;"}}, "shunt_broadcast_ll128", alone},
+	{"an owner forwards what never came", "channel.cuh", edits{{"give_up.over(peer_, received_ + 1, in_vain))) return false;", "give_up.over(peer_, received_ + 1, in_vain))) return true;"}}, "shunt_broadcast_ll128", alone},
+	{"an owner combines what never came", "fallback.cuh", edits{{"lines))\n      return;", "lines))\n      ;"}}, "shunt_reduce_ll128", alone},
+	{"addresses of an earlier call", "direct.cuh", edits{{"        m.lost = 1;  // the words are those of an earlier call", "        m.send[p] = m.send[a.rank];"}}, "shunt_all_reduce_direct", alone},
+	{"a direct call follows a fault", "direct.cuh", edits{{"if (fault != SHUNT_FAULT_NONE) m.lost = 1;", ""}}, "shunt_all_gather_direct", alone},
+	{"the end is told of what was given up", "direct.cuh", edits{{"met = !__syncthreads_or(!met);", "__syncthreads();\n  met = true;"}}, "shunt_all_to_all_direct", alone},
+	{"a fallback's faults are forgotten", "direct.cuh", edits{{"met = reduce_scatter_ll128_body<T>(a);", "(void)reduce_scatter_ll128_body<T>(a);"}}, "shunt_reduce_scatter_direct", alone},
+	{"a chunk that never came is forwarded", "broadcast.cu", edits{{"if (__syncthreads_or(!met)) break;", "__syncthreads();\n      met = true;"}}, "shunt_broadcast_direct", alone},
+	{"a chain forwards what never came", "broadcast.cu", edits{{"        if (!met) break;\n", "        met = true;\n"}}, "shunt_broadcast_chain", alone},
+	{"a chain tells of what was given up", "chain.cuh", edits{{"if (__any_sync(~0u, done == kLost)) return;", "if (__any_sync(~0u, done == kLost)) done = limit;"}}, "shunt_broadcast_chain", alone},
+	{"a stage is taken without leave", "staged.cuh", edits{{"const bool met = wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen, fault);", "const bool met = wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen, fault) || true;"}}, "shunt_reduce_scatter_staged", alone},
+	{"stages that were given up are told", "staged.cuh", edits{{"if (__any_sync(~0u, staged == kLost)) break;", "if (staged == kLost) staged = last;"}}, "shunt_reduce_scatter_staged", alone},
+	{"a chunk that never came is combined", "staged.cuh", edits{{"if (!wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen, fault)) return false;", "(void)wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen, fault);"}}, "shunt_reduce_scatter_staged", alone},
+	{"chunks that were given up are told as taken", "staged.cuh", edits{{"if (__syncthreads_or(!met)) return false;", "__syncthreads();"}}, "shunt_reduce_staged", alone},
+	{"blocks without chunks forget a fault", "staged.cuh", edits{{"bool met = share.chunks > 0 || fault_of(a) == SHUNT_FAULT_NONE;  // who has chunks looks behind the first loads\n  if (warp", "bool met = true;\n  if (warp"}}, "shunt_reduce_scatter_staged", alone},
+	{"what engines never delivered is combined", "delivered.cuh", edits{{"if (__syncthreads_or(!met)) return;", "__syncthreads();"}}, "shunt_all_reduce_delivered", alone},
+	{"deliveries are told behind a fault", "symmetric.cu", edits{{"if (a.root < kDeliveries && peer && met) {", "if (a.root < kDeliveries && peer) {"}}, "shunt_all_reduce_delivered", alone},
+	{"a symmetric operation begins behind a fault", "symmetric.cu", edits{{"if (active && met) {", "if (active) {"}}, "shunt_symmetric_begin", alone},
+	{"a barrier behind a fault", "barrier.cu", edits{{"if (threadIdx.x == 0 && !lost) {", "if (threadIdx.x == 0) {"}}, "shunt_barrier", alone},
+	{"a signal behind a fault", "one_sided.cu", edits{{"  const u64 value = *raised + 1;\n  if (fault != SHUNT_FAULT_NONE) return;\n  *raised = value;\n  // Release: puts of earlier", "  const u64 value = *raised + 1;\n  *raised = value;\n  // Release: puts of earlier"}}, "shunt_signal", alone},
+	{"a window's signal behind a fault", "one_sided.cu", edits{{"  const u64 value = *raised + 1;\n  if (fault != SHUNT_FAULT_NONE) return;\n  *raised = value;\n  // Release: puts before", "  const u64 value = *raised + 1;\n  *raised = value;\n  // Release: puts before"}}, "shunt_window_signal", alone},
+
+	// What lengths need: without it a message goes wrong, or nobody tells, or somebody does without reason.
+	{"flags have no length", "channel.cuh", edits{{"(unit & 0xFFFFFF) | u64(bytes) << 24", "unit"}}, "shunt_all_to_all_v", lengths},
+	{"units have the length of the other direction", "all_to_all_v.cu", edits{{"Outlet(a, peer, lane, out.bytes)", "Outlet(a, peer, lane, in.bytes)"}}, "shunt_all_to_all_v", alike},
+	{"units are not compared", "channel.cuh", edits{{"const u64 begun = other(slot);", "const u64 begun = 0;"}}, "shunt_broadcast_ll128", lengths},
+	{"owners do not compare", "fallback.cuh", edits{{" && contradicted_by_any(a)", " && false"}}, "shunt_reduce_ll128", lengths},
+	{"senders that wait for an offer are not asked", "channel.cuh", edits{{": other(own(a) + SHUNT_OFF_PENDING + peer * 8);", ": 0;"}}, "shunt_all_to_all_v_long", lengths},
+	{"senders that wait for an offer do not say what for", "all_to_all_v.cu", edits{{"if (says && !said) store_release(pending, outgoing);", ""}}, "shunt_all_to_all_v_long", lengths},
+	{"what a sender has said stays", "all_to_all_v.cu", edits{{"if (met && said) store_relaxed(pending, 0);", ""}}, "shunt_all_to_all_v_long", alike},
+	{"any offer will do", "all_to_all_v.cu", edits{{" && (ll_word(offer) == 0 || ll_word(terms) == outgoing);", ";"}}, "shunt_all_to_all_v_long", lengths},
+	{"an offer is for a length, whatever came before", "all_to_all_v.cu", edits{{"ll_word(terms) == outgoing);", "bytes_of(ll_word(terms)) == bytes_of(outgoing));"}}, "shunt_all_to_all_v_long", unhurried},
+	{"who waits for what lands does not compare", "all_to_all_v.cu", edits{{"if (other_length(a, p, bytes) == 0) return false;", "return false;"}}, "shunt_all_to_all_v_long", lengths},
+	{"an offer of nothing must be seen", "all_to_all_v.cu", edits{{"later = is_later(offer);", "later = false;"}}, "shunt_all_to_all_v_long", alike},
+	{"calls are not compared", "direct.cuh", edits{{"if (met && word[3] != call) {", "if (false) {"}}, "shunt_all_gather_direct", unhurried},
+	{"calls differ in their length unseen", "direct.cuh", edits{{"| (u64(a.bytes) & ((1ull << 48) - 1))", ""}}, "shunt_all_gather_direct", unhurried},
+	{"who hears of another call goes on", "direct.cuh", edits{{"tell_other_call(a, p, e, call, word[3]);\n        m.lost = 1;", "tell_other_call(a, p, e, call, word[3]);"}}, "shunt_broadcast_direct", unhurried},
+	{"every lane compares", "all_to_all_v.cu", edits{{"return lane == 0 && in.bytes > 0", "return in.bytes > 0"}}, "shunt_all_to_all_v", alike},
+
+	// What counts on the device that cannot be need.
+	{"negative counts", "all_to_all_v.cu", edits{{"count >= 0 && ", ""}}, onDevice, impossible},
+	{"negative displacements", "all_to_all_v.cu", edits{{"displ >= 0 && ", ""}}, onDevice, impossible},
+	{"counts past the end", "all_to_all_v.cu", edits{{"count <= room && (count == 0", "(count == 0 || count > room"}}, onDevice, impossible},
+	{"displacements past the end", "all_to_all_v.cu", edits{{" && (count == 0 || displ <= room - count)", ""}}, onDevice, impossible},
+	{"a sum that wraps", "all_to_all_v.cu", edits{{"displ <= room - count", "displ + count <= room"}}, onDevice, impossible},
+	{"what a rank sends itself", "all_to_all_v.cu", edits{{"!possible || differ", "!possible"}}, onDevice, impossible},
+	{"receive counts", "all_to_all_v.cu", edits{{"= !used || (", "= !used || side == 1 || ("}}, onDevice, impossible},
+	{"receive memory is shorter than it is", "all_to_all_v.cu", edits{{": v.recv_capacity;", ": v.recv_capacity / 2;"}}, onDevice, impossible},
+	{"the last peer is named", "all_to_all_v.cu", edits{{"__ffs(peers) - 1", "(peers >= 8 ? 3 : peers >= 4 ? 2 : peers >= 2 ? 1 : 0)"}}, onDevice, impossible},
+	{"displacements are not looked at", "all_to_all_v.cu", edits{{"== 0 ? packed : given;", "== 0 ? packed : packed;"}}, onDevice, impossible},
+	{"the call goes on", "all_to_all_v.cu", edits{{"if (wrong == 0)\n", "\n"}, {"else if (lane == __ffs(wrong", "if (wrong != 0 && lane == __ffs(wrong"}, {"wrong != 0 ? Reading::kImpossible : ", ""}}, onDevice, impossible},
+}
+
+// apply answers a source of the mutant, or the edit that does not apply to it.
+func (m mutant) apply(text string) (mutated, stale string) {
+	for _, edit := range m.edits {
+		if strings.Count(text, edit[0]) != 1 {
+			return "", edit[0]
+		}
+		text = strings.Replace(text, edit[0], edit[1], 1)
+	}
+	return text, ""
+}
+
+// Tells in no time which mutants have to follow a change of the kernels.
+func TestMutantsApply(t *testing.T) {
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join(sources(), m.file))
+			require.NoError(t, err)
+			_, stale := m.apply(string(text))
+			require.Empty(t, stale, "%s has this %d times, not once", m.file, strings.Count(string(text), stale))
+		})
+	}
+}
+
+// What the emulator must find, with one of some seeds at least, and does not say of the
+// kernels as they are.
+func TestMutantsAreFound(t *testing.T) {
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			original, _ := m.kernels.compiled(t)
+			program, kernels := compile(t, Build{Types: float32Only, Only: companions(m.kernel), Constants: m.kernels.Constants, Edit: func(name, text string) string {
+				if name != m.file {
+					return text
+				}
+				text, stale := m.apply(text)
+				require.Empty(t, stale, "%s no longer has", m.file)
+				return text
+			}})
+			kernels = slices.DeleteFunc(kernels, func(k string) bool { return strings.TrimSuffix(k, "_float32") != m.kernel })
+			require.Len(t, kernels, 1)
+			for seed := range 240 {
+				arguments := append(strings.Fields(m.arguments), strconv.Itoa(2+seed%3), strconv.Itoa(seed), strconv.Itoa(m.calls), kernels[0])
+				if status, output := check(t.Context(), program, arguments...); status != 0 {
+					t.Logf("found by seed %d: %.300s", seed, output)
+					status, output = check(t.Context(), original, arguments...)
+					require.Zero(t, status, "the kernel as it is: %s", output)
+					return
+				}
+			}
+			require.Fail(t, "not found by any seed")
+		})
+	}
+}
+
+// companions are a kernel and those that the check launches beside it.
+func companions(kernel string) []string {
+	switch {
+	case strings.HasPrefix(kernel, "shunt_all_reduce_delivered"):
+		return []string{"shunt_all_reduce_delivered", "shunt_all_reduce_delivered_any", "shunt_symmetric_begin", "shunt_symmetric_turn", "shunt_barrier", "shunt_copy"}
+	case strings.HasPrefix(kernel, "shunt_all_to_all_v"):
+		return []string{"shunt_all_to_all_v", "shunt_all_to_all_v_long", onDevice}
+	case kernel == "shunt_signal":
+		return []string{kernel, "shunt_wait"}
+	case kernel == "shunt_window_signal":
+		return []string{kernel, "shunt_window_wait"}
+	}
+	return []string{kernel}
+}
