@@ -54,6 +54,7 @@ type Communicator struct {
 	windows       map[uint32]*Window
 	windowCount   int
 	registrations int
+	exchanges     int // rounds for plans, which all ranks count
 	symmetric     symmetricRanges
 	scratch       arguments
 	inFlight      []call.Call // of a group

@@ -321,7 +321,7 @@ func (t *directory) addWindow(region uint32, addresses []cuda.Ptr, bytes int64) 
 	at, err := t.vacant()
 	if err == nil {
 		base := addresses[c.rank]
-		err = t.enter(at, offered{generation: t.next, kind: plugin.HandleKindOpaque, base: base, bytes: bytes, ordinal: int(region)},
+		err = t.enter(at, offered{generation: t.next, kind: kindWindow, base: base, bytes: bytes, ordinal: int(region)},
 			export{base: base, bytes: bytes, window: true, generation: t.next})
 	}
 	if err != nil {

@@ -179,7 +179,7 @@ func (t *directory) followPeer(ctx context.Context, rank int, again bool) {
 				c.logger.Warn("a peer's buffer cannot be unmapped", "communicator", c.label, "rank", c.rank, "peer", rank, "reason", err)
 			}
 		}
-		if s.kind == plugin.HandleKindOpaque && !t.hasWindow(s.ordinal) {
+		if s.kind == kindWindow && !t.hasWindow(s.ordinal) {
 			s = offered{} // not open here yet, or no longer: it is looked at again
 		}
 		pause := time.Duration(0)
@@ -229,7 +229,7 @@ func (t *directory) hasWindow(region int) bool {
 // open maps a peer's export.
 func (t *directory) open(ctx context.Context, rank, at int, s offered) (io.Closer, cuda.Ptr, error) {
 	d, c := t.device, t.device.comm
-	if s.kind == plugin.HandleKindOpaque {
+	if s.kind == kindWindow {
 		t.mu.Lock()
 		addresses := t.windows[uint32(s.ordinal)]
 		t.mu.Unlock()

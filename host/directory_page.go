@@ -22,13 +22,16 @@ const (
 // Words of an entry. The generation is written last and cleared first.
 const (
 	entryGeneration = iota
-	entryKind       // plugin.HandleKind; opaque: a window, which all ranks have mapped
+	entryKind       // plugin.HandleKind; or kindWindow
 	entryBase       // the exporter's address
 	entryLength
-	entryOrdinal                   // of the exporter's device, in its process; of a window (kind opaque) the region
+	entryOrdinal                   // of the exporter's device, in its process; of a window the region
 	entryHandle                    // 8 words: the IPC handle
 	entryPieces  = entryHandle + 8 // memory by handle: how many handles it is of
 )
+
+// kindWindow marks the entry of a window, which all ranks have mapped.
+const kindWindow = plugin.HandleKindCudaIpc + 1
 
 // pageBytes is the size of a page in a world of the given size.
 func pageBytes(world int) int64 {
@@ -103,7 +106,7 @@ func (p directoryPage) read(export int) (s offered, ok bool) {
 		}
 		s.pieces = int(pieces)
 	}
-	sound := (kind == uint64(plugin.HandleKindCudaVmm) || kind == uint64(plugin.HandleKindCudaIpc) || kind == uint64(plugin.HandleKindOpaque)) &&
+	sound := (kind == uint64(plugin.HandleKindCudaVmm) || kind == uint64(plugin.HandleKindCudaIpc) || kind == uint64(kindWindow)) &&
 		length > 0 && length <= maxExport && base <= ^uint64(0)-length && ordinal < 1<<16
 	return s, sound && atomic.LoadUint64(p.word(export, entryGeneration)) == generation
 }

@@ -55,7 +55,7 @@ func FuzzDirectoryPage(f *testing.F) {
 				t.Fatalf("entry %d: %+v", i, s)
 			}
 			switch s.kind {
-			case plugin.HandleKindCudaVmm, plugin.HandleKindCudaIpc, plugin.HandleKindOpaque:
+			case plugin.HandleKindCudaVmm, plugin.HandleKindCudaIpc, kindWindow:
 			default:
 				t.Fatalf("entry %d: kind %s", i, s.kind)
 			}

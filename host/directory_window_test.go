@@ -25,7 +25,7 @@ func TestWindowsOfFasterPeersAreMappedLater(t *testing.T) {
 	}
 	follow := func() { directory.followPeer(t.Context(), peer, false) }
 
-	directory.pages[peer].write(at, offered{generation: generation, kind: plugin.HandleKindOpaque, base: 0x1000, bytes: 4096, ordinal: region})
+	directory.pages[peer].write(at, offered{generation: generation, kind: kindWindow, base: 0x1000, bytes: 4096, ordinal: region})
 	follow()
 	require.Zero(t, atomic.LoadUint64(said), "it was given up before it was open here")
 	directory.windows[region] = []cuda.Ptr{0x2000, 0x3000}
@@ -38,7 +38,7 @@ func TestWindowsOfFasterPeersAreMappedLater(t *testing.T) {
 	require.Zero(t, atomic.LoadUint64(said))
 	require.Zero(t, address())
 	delete(directory.windows, region)
-	directory.pages[peer].write(at, offered{generation: generation + 1, kind: plugin.HandleKindOpaque, base: 0x1000, bytes: 4096, ordinal: region})
+	directory.pages[peer].write(at, offered{generation: generation + 1, kind: kindWindow, base: 0x1000, bytes: 4096, ordinal: region})
 	follow()
 	require.Zero(t, atomic.LoadUint64(said))
 	require.Zero(t, address())

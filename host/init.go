@@ -258,6 +258,9 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	if err := c.group.Agree(ctx, "open "+label, err); err != nil {
 		return nil, c.named("init", err)
 	}
+	if err := c.connectEndpoints(ctx); err != nil {
+		return nil, c.named("init", err)
+	}
 	if err := c.connect(ctx); err != nil {
 		return nil, c.named("init", err)
 	}
@@ -412,6 +415,9 @@ func (c *Communicator) connect(ctx context.Context) error {
 		return err
 	}
 	c.control, err = c.exchange(ctx, "control "+c.label, []plugin.Region{page.Region()}, func(r plugin.Region, rank int) (io.Closer, error) {
+		if !c.topology.SameHost(c.rank, rank) {
+			return nil, nil // such a rank rings no doorbell here, and what it calls is not seen
+		}
 		return mapHost(r, func(m executor.Memory) error { return c.engine.SetControl(rank, m) })
 	})
 	if err != nil {
@@ -436,10 +442,13 @@ func (c *Communicator) connect(ctx context.Context) error {
 	return nil
 }
 
-// mapRegions exchanges regions with all ranks, maps everyone's and enters them
-// in the executor's table.
+// mapRegions exchanges regions with all ranks, maps those of this host's ranks and
+// enters them in the executor's table.
 func (c *Communicator) mapRegions(ctx context.Context, tag string, base uint32, regions []plugin.Region) ([]io.Closer, error) {
 	return c.exchange(ctx, tag, regions, func(r plugin.Region, rank int) (io.Closer, error) {
+		if !c.topology.SameHost(c.rank, rank) {
+			return nil, nil
+		}
 		if r.Memory == plugin.MemoryKindCuda && c.device != nil {
 			return c.device.mapRegion(base, r, rank)
 		}

@@ -146,9 +146,14 @@ func (c *Communicator) prepare(key call.Signature, call *call.Call) (*prepared, 
 	c.engine.Announce()
 	c.engine.NoteCall()
 	ctx, cancel := c.deadline(c.job.ctx)
-	p, err := c.build(ctx, key)
-	cancel()
+	defer cancel()
 	mine := c.ask(call)
+	if c.exchangesBytes() { // whoever has called something else is told of before its bytes are waited for
+		if err := c.compare(mine); err != nil {
+			return nil, err
+		}
+	}
+	p, err := c.build(ctx, key, nil)
 	if err != nil {
 		mine.Code, mine.Message = plugin.CodeOf(err), err.Error()
 	} else {
@@ -259,14 +264,24 @@ func (c *Communicator) reportAbsent(mine asked) {
 }
 
 // build asks every transport for algorithms and prepares the plan of each one
-// that the choice may pick.
-func (c *Communicator) build(ctx context.Context, key call.Signature) (*prepared, error) {
-	ctx, cancel := transportTime(ctx)
-	defer cancel()
-	choice, err := c.choose(ctx, key)
+// that the choice may pick. A failure of before is told to the ranks that exchange
+// bytes with this one.
+func (c *Communicator) build(ctx context.Context, key call.Signature, before error) (*prepared, error) {
+	var choice *selector.Choice
+	err := before
+	if err == nil {
+		ctx, cancel := transportTime(ctx)
+		choice, err = c.choose(ctx, key)
+		cancel()
+	}
+	if c.exchangesBytes() {
+		err = c.exchangeForPlans(ctx, key, choice, err)
+	}
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := transportTime(ctx)
+	defer cancel()
 	p := &prepared{choice: choice}
 	for _, candidate := range choice.Candidates() {
 		program, err := c.load(ctx, key, candidate)

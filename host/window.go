@@ -168,20 +168,25 @@ func (c *Communicator) prepareOneSided(ctx context.Context) error {
 // prepareAlone prepares point-to-point signatures of every element size; the
 // caller agrees with the other ranks afterwards.
 func (c *Communicator) prepareAlone(ctx context.Context, collectives ...plugin.Collective) error {
+	var failed error
 	for _, collective := range collectives {
 		for _, dtype := range []plugin.DType{plugin.Uint8, plugin.Float16, plugin.Float32, plugin.Float64} {
 			key := call.SignatureOf(collective, dtype, plugin.OpSum)
 			if c.signatures.lookup(key) != nil {
 				continue
 			}
-			p, err := c.build(ctx, key)
-			if err != nil {
+			p, err := c.build(ctx, key, failed)
+			switch {
+			case err == nil:
+				c.signatures.store(key, p)
+			case !c.exchangesBytes():
 				return err
+			case failed == nil: // the other ranks learn of it in the next round
+				failed = err
 			}
-			c.signatures.store(key, p)
 		}
 	}
-	return nil
+	return failed
 }
 
 // Bytes is the size of each rank's part.

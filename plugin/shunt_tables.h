@@ -92,7 +92,6 @@ enum {
   SHUNT_HANDLE_MEMFD = 1, /* a file descriptor for mmap */
   SHUNT_HANDLE_CUDA_VMM = 2, /* a POSIX file descriptor from cuMemExportToShareableHandle */
   SHUNT_HANDLE_CUDA_IPC = 3, /* a cuIpcMemHandle (64 bytes of data) and an offset from the allocation's base */
-  SHUNT_HANDLE_OPAQUE = 4, /* bytes that only the transport understands */
 };
 
 /* Feature is a bit of what a transport can do. */
@@ -104,6 +103,7 @@ typedef uint64_t shunt_feature;
 #define SHUNT_FEATURE_LENGTHS UINT64_C(16) /* its messages carry their length: its plans of recv never end with one of another length than theirs, they wait in vain */
 #define SHUNT_FEATURE_DEVICE_COUNTS UINT64_C(32) /* its plans of all_to_all_v take counts and displacements from device memory where Request.device_counts holds */
 #define SHUNT_FEATURE_MARKS UINT64_C(64) /* behind every semaphore that its plans of collectives signal or wait for, a word is left to the host, which tells by it that ranks have called different ones */
+#define SHUNT_FEATURE_EXCHANGE UINT64_C(128) /* its endpoints exchange bytes of their own when a communicator is made and before each plan is prepared: publish and connect */
 
 /* RegionRole says what a region that an endpoint publishes is for. */
 typedef uint32_t shunt_region_role;

@@ -41,6 +41,7 @@ extern "C" {
 #define SHUNT_MAX_REGIONS 16
 #define SHUNT_MAX_NAME 64
 #define SHUNT_MAX_HANDLE_DATA 256
+#define SHUNT_MAX_PUBLISHED 2048
 #define SHUNT_MAX_MESSAGE 512
 
 /* ---- transport.go ------------------------------------------------------ */
@@ -144,6 +145,12 @@ typedef struct shunt_region {
   int64_t bytes;
   shunt_handle handle;
 } shunt_region;
+
+/* What a rank has published in an exchange. */
+typedef struct shunt_published {
+  const void *data; /* null where bytes is 0 */
+  uint64_t bytes;   /* at most SHUNT_MAX_PUBLISHED */
+} shunt_published;
 
 /* ---- device.go ---------------------------------------------------------- */
 
@@ -336,6 +343,20 @@ typedef struct shunt_transport_v1 {
   /* Valid until the next call on the endpoint; never null. */
   const char *(*last_error)(shunt_endpoint *endpoint);
   shunt_status (*close)(shunt_endpoint *endpoint);
+  /* publish and connect may be null without SHUNT_FEATURE_EXCHANGE. They exchange
+   * bytes of the ranks' endpoints, such as unique ids, worker addresses or remote
+   * keys: when all ranks have opened theirs (request and algorithm are null), and
+   * for each plan before all ranks prepare it. Both are called on all ranks, in the
+   * same order, and a failure on one is every rank's error.
+   * publish leaves what every rank is to get of this one; it stays the endpoint's
+   * and valid until the next call. It talks to no peer. */
+  shunt_status (*publish)(shunt_endpoint *endpoint, const shunt_request *request,
+                          const char *algorithm, shunt_published *published);
+  /* connect gets what every rank has published, count = world in rank order, this
+   * rank's own included; valid during the call. It may talk to peers, for at most
+   * timeout nanoseconds. */
+  shunt_status (*connect)(shunt_endpoint *endpoint, const shunt_request *request, const char *algorithm,
+                          const shunt_published *published, uint32_t count, int64_t timeout);
 } shunt_transport_v1;
 
 #ifdef __cplusplus

@@ -368,8 +368,6 @@ const (
 	HandleKindCudaVmm HandleKind = 2
 	// HandleKindCudaIpc: a cuIpcMemHandle (64 bytes of data) and an offset from the allocation's base.
 	HandleKindCudaIpc HandleKind = 3
-	// HandleKindOpaque: bytes that only the transport understands.
-	HandleKindOpaque HandleKind = 4
 )
 
 var handleKindNames = map[HandleKind]string{
@@ -377,7 +375,6 @@ var handleKindNames = map[HandleKind]string{
 	HandleKindMemfd:   "memfd",
 	HandleKindCudaVmm: "cuda_vmm",
 	HandleKindCudaIpc: "cuda_ipc",
-	HandleKindOpaque:  "opaque",
 }
 
 var handleKindDocs = map[HandleKind]string{
@@ -385,12 +382,11 @@ var handleKindDocs = map[HandleKind]string{
 	HandleKindMemfd:   "a file descriptor for mmap",
 	HandleKindCudaVmm: "a POSIX file descriptor from cuMemExportToShareableHandle",
 	HandleKindCudaIpc: "a cuIpcMemHandle (64 bytes of data) and an offset from the allocation's base",
-	HandleKindOpaque:  "bytes that only the transport understands",
 }
 
 // HandleKinds lists every HandleKind in the order of its value.
 func HandleKinds() []HandleKind {
-	return []HandleKind{HandleKindNone, HandleKindMemfd, HandleKindCudaVmm, HandleKindCudaIpc, HandleKindOpaque}
+	return []HandleKind{HandleKindNone, HandleKindMemfd, HandleKindCudaVmm, HandleKindCudaIpc}
 }
 
 // String is the name used in messages, options and files.
@@ -417,6 +413,8 @@ const (
 	FeatureDeviceCounts Feature = 32
 	// FeatureMarks: behind every semaphore that its plans of collectives signal or wait for, a word is left to the host, which tells by it that ranks have called different ones.
 	FeatureMarks Feature = 64
+	// FeatureExchange: its endpoints exchange bytes of their own when a communicator is made and before each plan is prepared: publish and connect.
+	FeatureExchange Feature = 128
 )
 
 var featureNames = map[Feature]string{
@@ -427,6 +425,7 @@ var featureNames = map[Feature]string{
 	FeatureLengths:      "lengths",
 	FeatureDeviceCounts: "device_counts",
 	FeatureMarks:        "marks",
+	FeatureExchange:     "exchange",
 }
 
 var featureDocs = map[Feature]string{
@@ -437,11 +436,12 @@ var featureDocs = map[Feature]string{
 	FeatureLengths:      "its messages carry their length: its plans of recv never end with one of another length than theirs, they wait in vain",
 	FeatureDeviceCounts: "its plans of all_to_all_v take counts and displacements from device memory where Request.device_counts holds",
 	FeatureMarks:        "behind every semaphore that its plans of collectives signal or wait for, a word is left to the host, which tells by it that ranks have called different ones",
+	FeatureExchange:     "its endpoints exchange bytes of their own when a communicator is made and before each plan is prepared: publish and connect",
 }
 
 // Features lists every Feature in the order of its value.
 func Features() []Feature {
-	return []Feature{FeatureMemory, FeaturePlans, FeatureBuffers, FeatureMultiHost, FeatureLengths, FeatureDeviceCounts, FeatureMarks}
+	return []Feature{FeatureMemory, FeaturePlans, FeatureBuffers, FeatureMultiHost, FeatureLengths, FeatureDeviceCounts, FeatureMarks, FeatureExchange}
 }
 
 // Doc is the table's one-line explanation.

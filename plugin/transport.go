@@ -16,6 +16,7 @@ const (
 	MaxRegions    = 16
 	MaxName       = 64
 	MaxHandleData = 256
+	MaxPublished  = 2048
 	MaxText       = 512 // bytes of a version, doc line, reason or message
 )
 
@@ -60,6 +61,27 @@ type Endpoint interface {
 	// Close releases everything. It is called once, and its error is reported,
 	// never fatal.
 	Close() error
+}
+
+// Exchanger is an Endpoint of a transport with FeatureExchange: one that needs bytes
+// of the other ranks, such as unique ids, worker addresses or remote keys, before it
+// can serve them. The host carries them over the rendezvous; both methods are called
+// on all ranks, in the same order, and a failure on one is every rank's error.
+type Exchanger interface {
+	// Publish returns the bytes that every rank is to get of this one: at most
+	// MaxPublished, and none is allowed. It talks to no peer.
+	Publish(ctx context.Context, x Exchange) ([]byte, error)
+	// Connect gets what every rank has published for the same exchange, in rank
+	// order, this rank's own included. It may talk to peers, as long as it watches
+	// its context.
+	Connect(ctx context.Context, x Exchange, published [][]byte) error
+}
+
+// Exchange says what bytes are exchanged for: for the endpoint when all ranks have
+// opened theirs (both fields are zero), and for a plan before all ranks prepare it.
+type Exchange struct {
+	Request   Request
+	Algorithm string
 }
 
 // Info describes a transport.

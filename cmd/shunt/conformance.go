@@ -18,7 +18,7 @@ import (
 )
 
 func newConformance() *cobra.Command {
-	var worlds []int
+	var worlds, hosts []int
 	var transport, filter, junit, jsonPath, memory string
 	var modes []string
 	var short, symmetric, verbose bool
@@ -38,7 +38,7 @@ With --memory cuda every rank has a GPU of its own, and results are copied back
 and checked in stream order. Operations run eagerly, from captured graphs, and
 from both by turns; --mode chooses. With --symmetric receive memory is registered as
 symmetric, and the collectives run that have algorithms of their own for it.`,
-		Example: "  shunt conformance --short\n  shunt conformance --transport process:./my-transport -n 2,4 --filter all_to_all --junit report.xml\n  shunt conformance --memory cuda --mode graph,mixed -n 2,4",
+		Example: "  shunt conformance --short\n  shunt conformance --transport process:./my-transport -n 2,4 --filter all_to_all --junit report.xml\n  shunt conformance --transport process:./my-engine -n 3,4 --hosts 1,2,3\n  shunt conformance --memory cuda --mode graph,mixed -n 2,4",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			at := slices.IndexFunc(plugin.MemoryKinds(), func(k plugin.MemoryKind) bool { return k.String() == memory })
@@ -46,7 +46,7 @@ symmetric, and the collectives run that have algorithms of their own for it.`,
 				return usage("--memory: %q is none of %v", memory, plugin.MemoryKinds())
 			}
 			kind := plugin.MemoryKinds()[at]
-			config := conformance.Config{Transport: transport, Worlds: worlds, Memory: kind, Short: short, Timeout: timeout, MaxFailures: maxFailures, Symmetric: symmetric}
+			config := conformance.Config{Transport: transport, Worlds: worlds, Hosts: hosts, Memory: kind, Short: short, Timeout: timeout, MaxFailures: maxFailures, Symmetric: symmetric}
 			if symmetric && kind != plugin.MemoryKindCuda {
 				return usage("--symmetric: symmetric memory is that of GPUs, --memory cuda")
 			}
@@ -60,6 +60,11 @@ symmetric, and the collectives run that have algorithms of their own for it.`,
 			}
 			if timeout <= 0 || stopAfter < 0 || maxFailures < 0 {
 				return usage("--timeout %v, --stop-after %v, --max-failures %d: want more than 0, 0 or more, and 0 or more", timeout, stopAfter, maxFailures)
+			}
+			for _, n := range hosts {
+				if n < 1 || n > plugin.MaxWorld {
+					return usage("--hosts %d: want 1 to %d", n, plugin.MaxWorld)
+				}
 			}
 			for _, mode := range modes {
 				if !slices.Contains(conformance.Modes(), conformance.Mode(mode)) {
@@ -115,6 +120,7 @@ symmetric, and the collectives run that have algorithms of their own for it.`,
 	}
 	f := c.Flags()
 	f.IntSliceVarP(&worlds, "ranks", "n", nil, fmt.Sprintf("numbers of ranks (default %v)", conformance.DefaultWorlds()))
+	f.IntSliceVar(&hosts, "hosts", nil, "numbers of hosts that the ranks of each world pretend to run on, in turn; worlds of fewer ranks are left out (default [1])")
 	f.StringVar(&transport, "transport", "builtin:shm", "builtin:NAME, shared:PATH or process:PATH; with --memory cuda the default is builtin:cudaipc")
 	f.StringVar(&memory, "memory", plugin.MemoryKindHost.String(), "where buffers are: host or cuda")
 	f.StringSliceVar(&modes, "mode", nil, fmt.Sprintf("with --memory cuda: how operations come to run, of %v (default all)", conformance.Modes()))

@@ -66,7 +66,7 @@ func TestDeviceHandlesAreChecked(t *testing.T) {
 	for want, change := range map[string]func(*plugin.Region){
 		"host memory is not a device's":                func(r *plugin.Region) { r.Memory = plugin.MemoryKindHost },
 		"was not exported":                             func(r *plugin.Region) { r.Handle.Kind = plugin.HandleKindNone },
-		"kind opaque cannot be mapped":                 func(r *plugin.Region) { r.Handle.Kind = plugin.HandleKindOpaque },
+		"a memfd handle of cuda memory":                func(r *plugin.Region) { r.Handle.Kind = plugin.HandleKindMemfd },
 		"with 100 bytes at offset 2097152":             func(r *plugin.Region) { r.Handle.Offset = made.Bytes },
 		"with 100 bytes at offset -8":                  func(r *plugin.Region) { r.Handle.Offset = -8 },
 		"without a generation":                         func(r *plugin.Region) { r.Handle.Generation = 0 },

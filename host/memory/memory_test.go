@@ -211,7 +211,6 @@ func TestMapHandleRefusals(t *testing.T) {
 		"none":         {func(h *plugin.Handle) { h.Kind = plugin.HandleKindNone }, plugin.Unsupported, "not exported"},
 		"vmm":          {func(h *plugin.Handle) { h.Kind = plugin.HandleKindCudaVmm }, plugin.Unsupported, "cuda_vmm"},
 		"ipc":          {func(h *plugin.Handle) { h.Kind = plugin.HandleKindCudaIpc }, plugin.Unsupported, "cuda_ipc"},
-		"opaque":       {func(h *plugin.Handle) { h.Kind = plugin.HandleKindOpaque }, plugin.Unsupported, "opaque"},
 		"unknown":      {func(h *plugin.Handle) { h.Kind = 77 }, plugin.Unsupported, "unknown(77)"},
 		"no fd":        {func(h *plugin.Handle) { h.FD = -1 }, plugin.Unsupported, "another host"},
 		"empty":        {func(h *plugin.Handle) { h.Bytes = 0 }, plugin.InvalidArgument, "nothing to map"},

@@ -69,7 +69,7 @@ func decodeOffer(b []byte) (offer, error) {
 
 // checkRegion checks what a region says of itself.
 func checkRegion(r plugin.Region) error {
-	if r.Role > plugin.RegionRoleDirectory || r.Memory > plugin.MemoryKindCuda || r.Handle.Kind > plugin.HandleKindOpaque {
+	if r.Role > plugin.RegionRoleDirectory || r.Memory > plugin.MemoryKindCuda || r.Handle.Kind > plugin.HandleKindCudaIpc {
 		return plugin.Errorf(plugin.Protocol, "region %d: role %d, memory %d, handle kind %d", r.ID, r.Role, r.Memory, r.Handle.Kind)
 	}
 	if r.Bytes < 0 {

@@ -171,6 +171,35 @@ func (e *endpoint) Prepare(ctx context.Context, req plugin.Request, algorithm st
 	return p, nil
 }
 
+// Publish fetches what the plugin gives to every rank.
+func (e *endpoint) Publish(ctx context.Context, x plugin.Exchange) (published []byte, err error) {
+	err = e.call(ctx, "publish"+purpose(x), func(ctx context.Context) error {
+		reply, err := e.client.rpc.Publish(ctx, &proto.PublishRequest{Endpoint: e.id, Exchange: proto.FromExchange(x)})
+		if err != nil {
+			return err
+		}
+		published = reply.GetPublished()
+		return check.Published(published)
+	})
+	return published, err
+}
+
+// Connect gives the plugin what all ranks have published.
+func (e *endpoint) Connect(ctx context.Context, x plugin.Exchange, published [][]byte) error {
+	return e.call(ctx, "connect"+purpose(x), func(ctx context.Context) error {
+		_, err := e.client.rpc.Connect(ctx, &proto.ConnectRequest{Endpoint: e.id, Exchange: proto.FromExchange(x), Published: published})
+		return err
+	})
+}
+
+// purpose says which plan an exchange is for.
+func purpose(x plugin.Exchange) string {
+	if x.Algorithm == "" {
+		return ""
+	}
+	return fmt.Sprintf(" for %s/%s", x.Request.Collective, clip(x.Algorithm, plugin.MaxName))
+}
+
 // Close closes the endpoint in the plugin and releases its descriptors here,
 // whether the plugin answers or not.
 func (e *endpoint) Close() error {

@@ -154,6 +154,33 @@ func (s *service) Prepare(ctx context.Context, m *proto.PrepareRequest) (reply *
 	return reply, err
 }
 
+// exchange calls f on an open endpoint that exchanges bytes.
+func (s *service) exchange(id uint64, f func(plugin.Exchanger) error) error {
+	return s.with(id, func(e plugin.Endpoint) error {
+		x, ok := e.(plugin.Exchanger)
+		if !ok {
+			return plugin.Errorf(plugin.Unsupported, "the endpoint exchanges nothing: it has no methods Publish and Connect")
+		}
+		return f(x)
+	})
+}
+
+func (s *service) Publish(ctx context.Context, m *proto.PublishRequest) (reply *proto.PublishReply, err error) {
+	err = s.exchange(m.GetEndpoint(), func(e plugin.Exchanger) error {
+		published, err := e.Publish(ctx, proto.ToExchange(m.GetExchange()))
+		reply = &proto.PublishReply{Published: published}
+		return err
+	})
+	return reply, err
+}
+
+func (s *service) Connect(ctx context.Context, m *proto.ConnectRequest) (*proto.ConnectReply, error) {
+	err := s.exchange(m.GetEndpoint(), func(e plugin.Exchanger) error {
+		return e.Connect(ctx, proto.ToExchange(m.GetExchange()), m.GetPublished())
+	})
+	return &proto.ConnectReply{}, err
+}
+
 // Close of an endpoint that is not open yet keeps it from being opened.
 func (s *service) Close(_ context.Context, m *proto.CloseRequest) (*proto.CloseReply, error) {
 	e := s.slot(m.GetEndpoint())

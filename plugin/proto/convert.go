@@ -120,6 +120,16 @@ func ToRegion(m *Region) (plugin.Region, error) {
 	}, nil
 }
 
+// FromExchange is the message of what bytes are exchanged for.
+func FromExchange(x plugin.Exchange) *Exchange {
+	return &Exchange{Request: FromRequest(x.Request), Algorithm: x.Algorithm}
+}
+
+// ToExchange is what the message says.
+func ToExchange(m *Exchange) plugin.Exchange {
+	return plugin.Exchange{Request: ToRequest(m.GetRequest()), Algorithm: m.GetAlgorithm()}
+}
+
 // FromImages is the message of device code.
 func FromImages(images []plugin.Image) *ImagesReply {
 	m := &ImagesReply{}

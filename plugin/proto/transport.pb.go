@@ -1292,6 +1292,252 @@ func (x *PrepareReply) GetPlan() *Plan {
 	return nil
 }
 
+// Exchange says what bytes are exchanged for: the endpoint, if algorithm is empty, or
+// the plan that is prepared next.
+type Exchange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Request       *Request               `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	Algorithm     string                 `protobuf:"bytes,2,opt,name=algorithm,proto3" json:"algorithm,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Exchange) Reset() {
+	*x = Exchange{}
+	mi := &file_transport_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Exchange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Exchange) ProtoMessage() {}
+
+func (x *Exchange) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Exchange.ProtoReflect.Descriptor instead.
+func (*Exchange) Descriptor() ([]byte, []int) {
+	return file_transport_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Exchange) GetRequest() *Request {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *Exchange) GetAlgorithm() string {
+	if x != nil {
+		return x.Algorithm
+	}
+	return ""
+}
+
+type PublishRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Endpoint      uint64                 `protobuf:"varint,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	Exchange      *Exchange              `protobuf:"bytes,2,opt,name=exchange,proto3" json:"exchange,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PublishRequest) Reset() {
+	*x = PublishRequest{}
+	mi := &file_transport_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PublishRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PublishRequest) ProtoMessage() {}
+
+func (x *PublishRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PublishRequest.ProtoReflect.Descriptor instead.
+func (*PublishRequest) Descriptor() ([]byte, []int) {
+	return file_transport_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *PublishRequest) GetEndpoint() uint64 {
+	if x != nil {
+		return x.Endpoint
+	}
+	return 0
+}
+
+func (x *PublishRequest) GetExchange() *Exchange {
+	if x != nil {
+		return x.Exchange
+	}
+	return nil
+}
+
+type PublishReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Published     []byte                 `protobuf:"bytes,1,opt,name=published,proto3" json:"published,omitempty"` // at most 2048
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PublishReply) Reset() {
+	*x = PublishReply{}
+	mi := &file_transport_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PublishReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PublishReply) ProtoMessage() {}
+
+func (x *PublishReply) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PublishReply.ProtoReflect.Descriptor instead.
+func (*PublishReply) Descriptor() ([]byte, []int) {
+	return file_transport_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *PublishReply) GetPublished() []byte {
+	if x != nil {
+		return x.Published
+	}
+	return nil
+}
+
+type ConnectRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Endpoint      uint64                 `protobuf:"varint,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	Exchange      *Exchange              `protobuf:"bytes,2,opt,name=exchange,proto3" json:"exchange,omitempty"`
+	Published     [][]byte               `protobuf:"bytes,3,rep,name=published,proto3" json:"published,omitempty"` // of every rank, in rank order
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConnectRequest) Reset() {
+	*x = ConnectRequest{}
+	mi := &file_transport_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConnectRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConnectRequest) ProtoMessage() {}
+
+func (x *ConnectRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConnectRequest.ProtoReflect.Descriptor instead.
+func (*ConnectRequest) Descriptor() ([]byte, []int) {
+	return file_transport_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ConnectRequest) GetEndpoint() uint64 {
+	if x != nil {
+		return x.Endpoint
+	}
+	return 0
+}
+
+func (x *ConnectRequest) GetExchange() *Exchange {
+	if x != nil {
+		return x.Exchange
+	}
+	return nil
+}
+
+func (x *ConnectRequest) GetPublished() [][]byte {
+	if x != nil {
+		return x.Published
+	}
+	return nil
+}
+
+type ConnectReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConnectReply) Reset() {
+	*x = ConnectReply{}
+	mi := &file_transport_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConnectReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConnectReply) ProtoMessage() {}
+
+func (x *ConnectReply) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConnectReply.ProtoReflect.Descriptor instead.
+func (*ConnectReply) Descriptor() ([]byte, []int) {
+	return file_transport_proto_rawDescGZIP(), []int{24}
+}
+
 type CloseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Endpoint      uint64                 `protobuf:"varint,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
@@ -1301,7 +1547,7 @@ type CloseRequest struct {
 
 func (x *CloseRequest) Reset() {
 	*x = CloseRequest{}
-	mi := &file_transport_proto_msgTypes[20]
+	mi := &file_transport_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1313,7 +1559,7 @@ func (x *CloseRequest) String() string {
 func (*CloseRequest) ProtoMessage() {}
 
 func (x *CloseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_proto_msgTypes[20]
+	mi := &file_transport_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1326,7 +1572,7 @@ func (x *CloseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseRequest.ProtoReflect.Descriptor instead.
 func (*CloseRequest) Descriptor() ([]byte, []int) {
-	return file_transport_proto_rawDescGZIP(), []int{20}
+	return file_transport_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CloseRequest) GetEndpoint() uint64 {
@@ -1344,7 +1590,7 @@ type CloseReply struct {
 
 func (x *CloseReply) Reset() {
 	*x = CloseReply{}
-	mi := &file_transport_proto_msgTypes[21]
+	mi := &file_transport_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1356,7 +1602,7 @@ func (x *CloseReply) String() string {
 func (*CloseReply) ProtoMessage() {}
 
 func (x *CloseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_proto_msgTypes[21]
+	mi := &file_transport_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1369,7 +1615,7 @@ func (x *CloseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseReply.ProtoReflect.Descriptor instead.
 func (*CloseReply) Descriptor() ([]byte, []int) {
-	return file_transport_proto_rawDescGZIP(), []int{21}
+	return file_transport_proto_rawDescGZIP(), []int{26}
 }
 
 // Plan is a template of one operation, for one rank. Registers: slots (8
@@ -1397,7 +1643,7 @@ type Plan struct {
 
 func (x *Plan) Reset() {
 	*x = Plan{}
-	mi := &file_transport_proto_msgTypes[22]
+	mi := &file_transport_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1655,7 @@ func (x *Plan) String() string {
 func (*Plan) ProtoMessage() {}
 
 func (x *Plan) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_proto_msgTypes[22]
+	mi := &file_transport_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1668,7 @@ func (x *Plan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plan.ProtoReflect.Descriptor instead.
 func (*Plan) Descriptor() ([]byte, []int) {
-	return file_transport_proto_rawDescGZIP(), []int{22}
+	return file_transport_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Plan) GetAlgorithm() string {
@@ -1530,7 +1776,7 @@ type Ref struct {
 
 func (x *Ref) Reset() {
 	*x = Ref{}
-	mi := &file_transport_proto_msgTypes[23]
+	mi := &file_transport_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1542,7 +1788,7 @@ func (x *Ref) String() string {
 func (*Ref) ProtoMessage() {}
 
 func (x *Ref) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_proto_msgTypes[23]
+	mi := &file_transport_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1555,7 +1801,7 @@ func (x *Ref) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ref.ProtoReflect.Descriptor instead.
 func (*Ref) Descriptor() ([]byte, []int) {
-	return file_transport_proto_rawDescGZIP(), []int{23}
+	return file_transport_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Ref) GetSpace() uint32 {
@@ -1609,7 +1855,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_transport_proto_msgTypes[24]
+	mi := &file_transport_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1621,7 +1867,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_proto_msgTypes[24]
+	mi := &file_transport_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1634,7 +1880,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_transport_proto_rawDescGZIP(), []int{24}
+	return file_transport_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Step) GetKind() uint32 {
@@ -1697,7 +1943,7 @@ type Track struct {
 
 func (x *Track) Reset() {
 	*x = Track{}
-	mi := &file_transport_proto_msgTypes[25]
+	mi := &file_transport_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1709,7 +1955,7 @@ func (x *Track) String() string {
 func (*Track) ProtoMessage() {}
 
 func (x *Track) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_proto_msgTypes[25]
+	mi := &file_transport_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1722,7 +1968,7 @@ func (x *Track) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Track.ProtoReflect.Descriptor instead.
 func (*Track) Descriptor() ([]byte, []int) {
-	return file_transport_proto_rawDescGZIP(), []int{25}
+	return file_transport_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Track) GetFirst() uint32 {
@@ -1755,7 +2001,7 @@ type Kernel struct {
 
 func (x *Kernel) Reset() {
 	*x = Kernel{}
-	mi := &file_transport_proto_msgTypes[26]
+	mi := &file_transport_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1767,7 +2013,7 @@ func (x *Kernel) String() string {
 func (*Kernel) ProtoMessage() {}
 
 func (x *Kernel) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_proto_msgTypes[26]
+	mi := &file_transport_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1780,7 +2026,7 @@ func (x *Kernel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kernel.ProtoReflect.Descriptor instead.
 func (*Kernel) Descriptor() ([]byte, []int) {
-	return file_transport_proto_rawDescGZIP(), []int{26}
+	return file_transport_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Kernel) GetImage() string {
@@ -1844,7 +2090,7 @@ type Arg struct {
 
 func (x *Arg) Reset() {
 	*x = Arg{}
-	mi := &file_transport_proto_msgTypes[27]
+	mi := &file_transport_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +2102,7 @@ func (x *Arg) String() string {
 func (*Arg) ProtoMessage() {}
 
 func (x *Arg) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_proto_msgTypes[27]
+	mi := &file_transport_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +2115,7 @@ func (x *Arg) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arg.ProtoReflect.Descriptor instead.
 func (*Arg) Descriptor() ([]byte, []int) {
-	return file_transport_proto_rawDescGZIP(), []int{27}
+	return file_transport_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Arg) GetRef() uint32 {
@@ -1993,7 +2239,20 @@ const file_transport_proto_rawDesc = "" +
 	"\arequest\x18\x02 \x01(\v2\x1b.shunt.transport.v1.RequestR\arequest\x12\x1c\n" +
 	"\talgorithm\x18\x03 \x01(\tR\talgorithm\"<\n" +
 	"\fPrepareReply\x12,\n" +
-	"\x04plan\x18\x01 \x01(\v2\x18.shunt.transport.v1.PlanR\x04plan\"*\n" +
+	"\x04plan\x18\x01 \x01(\v2\x18.shunt.transport.v1.PlanR\x04plan\"_\n" +
+	"\bExchange\x125\n" +
+	"\arequest\x18\x01 \x01(\v2\x1b.shunt.transport.v1.RequestR\arequest\x12\x1c\n" +
+	"\talgorithm\x18\x02 \x01(\tR\talgorithm\"f\n" +
+	"\x0ePublishRequest\x12\x1a\n" +
+	"\bendpoint\x18\x01 \x01(\x04R\bendpoint\x128\n" +
+	"\bexchange\x18\x02 \x01(\v2\x1c.shunt.transport.v1.ExchangeR\bexchange\",\n" +
+	"\fPublishReply\x12\x1c\n" +
+	"\tpublished\x18\x01 \x01(\fR\tpublished\"\x84\x01\n" +
+	"\x0eConnectRequest\x12\x1a\n" +
+	"\bendpoint\x18\x01 \x01(\x04R\bendpoint\x128\n" +
+	"\bexchange\x18\x02 \x01(\v2\x1c.shunt.transport.v1.ExchangeR\bexchange\x12\x1c\n" +
+	"\tpublished\x18\x03 \x03(\fR\tpublished\"\x0e\n" +
+	"\fConnectReply\"*\n" +
 	"\fCloseRequest\x12\x1a\n" +
 	"\bendpoint\x18\x01 \x01(\x04R\bendpoint\"\f\n" +
 	"\n" +
@@ -2044,7 +2303,7 @@ const file_transport_proto_rawDesc = "" +
 	"\x03Arg\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\rR\x03ref\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value\x12\x14\n" +
-	"\x05bytes\x18\x03 \x01(\rR\x05bytes2\xf5\x04\n" +
+	"\x05bytes\x18\x03 \x01(\rR\x05bytes2\x97\x06\n" +
 	"\tTransport\x12F\n" +
 	"\x04Info\x12\x1f.shunt.transport.v1.InfoRequest\x1a\x1d.shunt.transport.v1.InfoReply\x12R\n" +
 	"\bSupports\x12#.shunt.transport.v1.SupportsRequest\x1a!.shunt.transport.v1.SupportsReply\x12F\n" +
@@ -2052,7 +2311,9 @@ const file_transport_proto_rawDesc = "" +
 	"\x06Images\x12!.shunt.transport.v1.ImagesRequest\x1a\x1f.shunt.transport.v1.ImagesReply\x12R\n" +
 	"\bAllocate\x12#.shunt.transport.v1.AllocateRequest\x1a!.shunt.transport.v1.AllocateReply\x12F\n" +
 	"\x04Free\x12\x1f.shunt.transport.v1.FreeRequest\x1a\x1d.shunt.transport.v1.FreeReply\x12O\n" +
-	"\aPrepare\x12\".shunt.transport.v1.PrepareRequest\x1a .shunt.transport.v1.PrepareReply\x12I\n" +
+	"\aPrepare\x12\".shunt.transport.v1.PrepareRequest\x1a .shunt.transport.v1.PrepareReply\x12O\n" +
+	"\aPublish\x12\".shunt.transport.v1.PublishRequest\x1a .shunt.transport.v1.PublishReply\x12O\n" +
+	"\aConnect\x12\".shunt.transport.v1.ConnectRequest\x1a .shunt.transport.v1.ConnectReply\x12I\n" +
 	"\x05Close\x12 .shunt.transport.v1.CloseRequest\x1a\x1e.shunt.transport.v1.CloseReplyB)Z'github.com/shunt-ccl/shunt/plugin/protob\x06proto3"
 
 var (
@@ -2067,7 +2328,7 @@ func file_transport_proto_rawDescGZIP() []byte {
 	return file_transport_proto_rawDescData
 }
 
-var file_transport_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_transport_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_transport_proto_goTypes = []any{
 	(*Error)(nil),           // 0: shunt.transport.v1.Error
 	(*InfoRequest)(nil),     // 1: shunt.transport.v1.InfoRequest
@@ -2089,52 +2350,64 @@ var file_transport_proto_goTypes = []any{
 	(*FreeReply)(nil),       // 17: shunt.transport.v1.FreeReply
 	(*PrepareRequest)(nil),  // 18: shunt.transport.v1.PrepareRequest
 	(*PrepareReply)(nil),    // 19: shunt.transport.v1.PrepareReply
-	(*CloseRequest)(nil),    // 20: shunt.transport.v1.CloseRequest
-	(*CloseReply)(nil),      // 21: shunt.transport.v1.CloseReply
-	(*Plan)(nil),            // 22: shunt.transport.v1.Plan
-	(*Ref)(nil),             // 23: shunt.transport.v1.Ref
-	(*Step)(nil),            // 24: shunt.transport.v1.Step
-	(*Track)(nil),           // 25: shunt.transport.v1.Track
-	(*Kernel)(nil),          // 26: shunt.transport.v1.Kernel
-	(*Arg)(nil),             // 27: shunt.transport.v1.Arg
-	nil,                     // 28: shunt.transport.v1.OpenRequest.OptionsEntry
+	(*Exchange)(nil),        // 20: shunt.transport.v1.Exchange
+	(*PublishRequest)(nil),  // 21: shunt.transport.v1.PublishRequest
+	(*PublishReply)(nil),    // 22: shunt.transport.v1.PublishReply
+	(*ConnectRequest)(nil),  // 23: shunt.transport.v1.ConnectRequest
+	(*ConnectReply)(nil),    // 24: shunt.transport.v1.ConnectReply
+	(*CloseRequest)(nil),    // 25: shunt.transport.v1.CloseRequest
+	(*CloseReply)(nil),      // 26: shunt.transport.v1.CloseReply
+	(*Plan)(nil),            // 27: shunt.transport.v1.Plan
+	(*Ref)(nil),             // 28: shunt.transport.v1.Ref
+	(*Step)(nil),            // 29: shunt.transport.v1.Step
+	(*Track)(nil),           // 30: shunt.transport.v1.Track
+	(*Kernel)(nil),          // 31: shunt.transport.v1.Kernel
+	(*Arg)(nil),             // 32: shunt.transport.v1.Arg
+	nil,                     // 33: shunt.transport.v1.OpenRequest.OptionsEntry
 }
 var file_transport_proto_depIdxs = []int32{
 	3,  // 0: shunt.transport.v1.SupportsRequest.request:type_name -> shunt.transport.v1.Request
 	6,  // 1: shunt.transport.v1.SupportsReply.algorithms:type_name -> shunt.transport.v1.Algorithm
-	28, // 2: shunt.transport.v1.OpenRequest.options:type_name -> shunt.transport.v1.OpenRequest.OptionsEntry
+	33, // 2: shunt.transport.v1.OpenRequest.options:type_name -> shunt.transport.v1.OpenRequest.OptionsEntry
 	9,  // 3: shunt.transport.v1.OpenReply.regions:type_name -> shunt.transport.v1.Region
 	10, // 4: shunt.transport.v1.Region.handle:type_name -> shunt.transport.v1.Handle
 	13, // 5: shunt.transport.v1.ImagesReply.images:type_name -> shunt.transport.v1.Image
 	9,  // 6: shunt.transport.v1.AllocateReply.region:type_name -> shunt.transport.v1.Region
 	3,  // 7: shunt.transport.v1.PrepareRequest.request:type_name -> shunt.transport.v1.Request
-	22, // 8: shunt.transport.v1.PrepareReply.plan:type_name -> shunt.transport.v1.Plan
-	23, // 9: shunt.transport.v1.Plan.refs:type_name -> shunt.transport.v1.Ref
-	24, // 10: shunt.transport.v1.Plan.steps:type_name -> shunt.transport.v1.Step
-	25, // 11: shunt.transport.v1.Plan.tracks:type_name -> shunt.transport.v1.Track
-	26, // 12: shunt.transport.v1.Plan.kernels:type_name -> shunt.transport.v1.Kernel
-	27, // 13: shunt.transport.v1.Plan.args:type_name -> shunt.transport.v1.Arg
-	1,  // 14: shunt.transport.v1.Transport.Info:input_type -> shunt.transport.v1.InfoRequest
-	4,  // 15: shunt.transport.v1.Transport.Supports:input_type -> shunt.transport.v1.SupportsRequest
-	7,  // 16: shunt.transport.v1.Transport.Open:input_type -> shunt.transport.v1.OpenRequest
-	11, // 17: shunt.transport.v1.Transport.Images:input_type -> shunt.transport.v1.ImagesRequest
-	14, // 18: shunt.transport.v1.Transport.Allocate:input_type -> shunt.transport.v1.AllocateRequest
-	16, // 19: shunt.transport.v1.Transport.Free:input_type -> shunt.transport.v1.FreeRequest
-	18, // 20: shunt.transport.v1.Transport.Prepare:input_type -> shunt.transport.v1.PrepareRequest
-	20, // 21: shunt.transport.v1.Transport.Close:input_type -> shunt.transport.v1.CloseRequest
-	2,  // 22: shunt.transport.v1.Transport.Info:output_type -> shunt.transport.v1.InfoReply
-	5,  // 23: shunt.transport.v1.Transport.Supports:output_type -> shunt.transport.v1.SupportsReply
-	8,  // 24: shunt.transport.v1.Transport.Open:output_type -> shunt.transport.v1.OpenReply
-	12, // 25: shunt.transport.v1.Transport.Images:output_type -> shunt.transport.v1.ImagesReply
-	15, // 26: shunt.transport.v1.Transport.Allocate:output_type -> shunt.transport.v1.AllocateReply
-	17, // 27: shunt.transport.v1.Transport.Free:output_type -> shunt.transport.v1.FreeReply
-	19, // 28: shunt.transport.v1.Transport.Prepare:output_type -> shunt.transport.v1.PrepareReply
-	21, // 29: shunt.transport.v1.Transport.Close:output_type -> shunt.transport.v1.CloseReply
-	22, // [22:30] is the sub-list for method output_type
-	14, // [14:22] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	27, // 8: shunt.transport.v1.PrepareReply.plan:type_name -> shunt.transport.v1.Plan
+	3,  // 9: shunt.transport.v1.Exchange.request:type_name -> shunt.transport.v1.Request
+	20, // 10: shunt.transport.v1.PublishRequest.exchange:type_name -> shunt.transport.v1.Exchange
+	20, // 11: shunt.transport.v1.ConnectRequest.exchange:type_name -> shunt.transport.v1.Exchange
+	28, // 12: shunt.transport.v1.Plan.refs:type_name -> shunt.transport.v1.Ref
+	29, // 13: shunt.transport.v1.Plan.steps:type_name -> shunt.transport.v1.Step
+	30, // 14: shunt.transport.v1.Plan.tracks:type_name -> shunt.transport.v1.Track
+	31, // 15: shunt.transport.v1.Plan.kernels:type_name -> shunt.transport.v1.Kernel
+	32, // 16: shunt.transport.v1.Plan.args:type_name -> shunt.transport.v1.Arg
+	1,  // 17: shunt.transport.v1.Transport.Info:input_type -> shunt.transport.v1.InfoRequest
+	4,  // 18: shunt.transport.v1.Transport.Supports:input_type -> shunt.transport.v1.SupportsRequest
+	7,  // 19: shunt.transport.v1.Transport.Open:input_type -> shunt.transport.v1.OpenRequest
+	11, // 20: shunt.transport.v1.Transport.Images:input_type -> shunt.transport.v1.ImagesRequest
+	14, // 21: shunt.transport.v1.Transport.Allocate:input_type -> shunt.transport.v1.AllocateRequest
+	16, // 22: shunt.transport.v1.Transport.Free:input_type -> shunt.transport.v1.FreeRequest
+	18, // 23: shunt.transport.v1.Transport.Prepare:input_type -> shunt.transport.v1.PrepareRequest
+	21, // 24: shunt.transport.v1.Transport.Publish:input_type -> shunt.transport.v1.PublishRequest
+	23, // 25: shunt.transport.v1.Transport.Connect:input_type -> shunt.transport.v1.ConnectRequest
+	25, // 26: shunt.transport.v1.Transport.Close:input_type -> shunt.transport.v1.CloseRequest
+	2,  // 27: shunt.transport.v1.Transport.Info:output_type -> shunt.transport.v1.InfoReply
+	5,  // 28: shunt.transport.v1.Transport.Supports:output_type -> shunt.transport.v1.SupportsReply
+	8,  // 29: shunt.transport.v1.Transport.Open:output_type -> shunt.transport.v1.OpenReply
+	12, // 30: shunt.transport.v1.Transport.Images:output_type -> shunt.transport.v1.ImagesReply
+	15, // 31: shunt.transport.v1.Transport.Allocate:output_type -> shunt.transport.v1.AllocateReply
+	17, // 32: shunt.transport.v1.Transport.Free:output_type -> shunt.transport.v1.FreeReply
+	19, // 33: shunt.transport.v1.Transport.Prepare:output_type -> shunt.transport.v1.PrepareReply
+	22, // 34: shunt.transport.v1.Transport.Publish:output_type -> shunt.transport.v1.PublishReply
+	24, // 35: shunt.transport.v1.Transport.Connect:output_type -> shunt.transport.v1.ConnectReply
+	26, // 36: shunt.transport.v1.Transport.Close:output_type -> shunt.transport.v1.CloseReply
+	27, // [27:37] is the sub-list for method output_type
+	17, // [17:27] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_transport_proto_init() }
@@ -2148,7 +2421,7 @@ func file_transport_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_proto_rawDesc), len(file_transport_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -38,6 +38,8 @@ const (
 	Transport_Allocate_FullMethodName = "/shunt.transport.v1.Transport/Allocate"
 	Transport_Free_FullMethodName     = "/shunt.transport.v1.Transport/Free"
 	Transport_Prepare_FullMethodName  = "/shunt.transport.v1.Transport/Prepare"
+	Transport_Publish_FullMethodName  = "/shunt.transport.v1.Transport/Publish"
+	Transport_Connect_FullMethodName  = "/shunt.transport.v1.Transport/Connect"
 	Transport_Close_FullMethodName    = "/shunt.transport.v1.Transport/Close"
 )
 
@@ -74,6 +76,13 @@ type TransportClient interface {
 	// within a group, for different peers or directions, so counters of send and
 	// recv belong to one peer and one direction.
 	Prepare(ctx context.Context, in *PrepareRequest, opts ...grpc.CallOption) (*PrepareReply, error)
+	// Publish answers the bytes that every rank is to get of this one, and Connect gets
+	// what every rank has published: unique ids, worker addresses, remote keys. Only
+	// asked of transports with feature exchange, on all ranks and in the same order,
+	// when all have opened their endpoints and for each plan before all prepare it. A
+	// failure on one rank is every rank's error. Publish talks to no peer.
+	Publish(ctx context.Context, in *PublishRequest, opts ...grpc.CallOption) (*PublishReply, error)
+	Connect(ctx context.Context, in *ConnectRequest, opts ...grpc.CallOption) (*ConnectReply, error)
 	// Close releases everything of one endpoint.
 	Close(ctx context.Context, in *CloseRequest, opts ...grpc.CallOption) (*CloseReply, error)
 }
@@ -156,6 +165,26 @@ func (c *transportClient) Prepare(ctx context.Context, in *PrepareRequest, opts 
 	return out, nil
 }
 
+func (c *transportClient) Publish(ctx context.Context, in *PublishRequest, opts ...grpc.CallOption) (*PublishReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PublishReply)
+	err := c.cc.Invoke(ctx, Transport_Publish_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *transportClient) Connect(ctx context.Context, in *ConnectRequest, opts ...grpc.CallOption) (*ConnectReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ConnectReply)
+	err := c.cc.Invoke(ctx, Transport_Connect_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *transportClient) Close(ctx context.Context, in *CloseRequest, opts ...grpc.CallOption) (*CloseReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CloseReply)
@@ -199,6 +228,13 @@ type TransportServer interface {
 	// within a group, for different peers or directions, so counters of send and
 	// recv belong to one peer and one direction.
 	Prepare(context.Context, *PrepareRequest) (*PrepareReply, error)
+	// Publish answers the bytes that every rank is to get of this one, and Connect gets
+	// what every rank has published: unique ids, worker addresses, remote keys. Only
+	// asked of transports with feature exchange, on all ranks and in the same order,
+	// when all have opened their endpoints and for each plan before all prepare it. A
+	// failure on one rank is every rank's error. Publish talks to no peer.
+	Publish(context.Context, *PublishRequest) (*PublishReply, error)
+	Connect(context.Context, *ConnectRequest) (*ConnectReply, error)
 	// Close releases everything of one endpoint.
 	Close(context.Context, *CloseRequest) (*CloseReply, error)
 	mustEmbedUnimplementedTransportServer()
@@ -231,6 +267,12 @@ func (UnimplementedTransportServer) Free(context.Context, *FreeRequest) (*FreeRe
 }
 func (UnimplementedTransportServer) Prepare(context.Context, *PrepareRequest) (*PrepareReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Prepare not implemented")
+}
+func (UnimplementedTransportServer) Publish(context.Context, *PublishRequest) (*PublishReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Publish not implemented")
+}
+func (UnimplementedTransportServer) Connect(context.Context, *ConnectRequest) (*ConnectReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Connect not implemented")
 }
 func (UnimplementedTransportServer) Close(context.Context, *CloseRequest) (*CloseReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Close not implemented")
@@ -382,6 +424,42 @@ func _Transport_Prepare_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Transport_Publish_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PublishRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TransportServer).Publish(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Transport_Publish_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TransportServer).Publish(ctx, req.(*PublishRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Transport_Connect_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ConnectRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TransportServer).Connect(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Transport_Connect_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TransportServer).Connect(ctx, req.(*ConnectRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Transport_Close_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CloseRequest)
 	if err := dec(in); err != nil {
@@ -434,6 +512,14 @@ var Transport_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Prepare",
 			Handler:    _Transport_Prepare_Handler,
+		},
+		{
+			MethodName: "Publish",
+			Handler:    _Transport_Publish_Handler,
+		},
+		{
+			MethodName: "Connect",
+			Handler:    _Transport_Connect_Handler,
 		},
 		{
 			MethodName: "Close",

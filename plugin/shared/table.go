@@ -94,6 +94,8 @@ func (t *transport) describe() error {
 		{"free", table.free != nil, plugin.FeatureBuffers},
 		{"prepare", table.prepare != nil, plugin.FeaturePlans},
 		{"free_plan", table.free_plan != nil, plugin.FeaturePlans},
+		{"publish", table.publish != nil, plugin.FeatureExchange},
+		{"connect", table.connect != nil, plugin.FeatureExchange},
 		{"last_error", table.last_error != nil, 0},
 		{"close", table.close != nil, 0},
 	}

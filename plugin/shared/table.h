@@ -56,6 +56,15 @@ static inline void shunt_call_free_plan(const shunt_transport_v1 *t, shunt_endpo
   t->free_plan(e, p);
 }
 static inline const char *shunt_call_last_error(const shunt_transport_v1 *t, shunt_endpoint *e) { return t->last_error(e); }
+static inline shunt_status shunt_call_publish(const shunt_transport_v1 *t, shunt_endpoint *e, const shunt_request *r,
+                                              const char *algorithm, shunt_published *p) {
+  return t->publish(e, r, algorithm, p);
+}
+static inline shunt_status shunt_call_connect(const shunt_transport_v1 *t, shunt_endpoint *e, const shunt_request *r,
+                                              const char *algorithm, const shunt_published *p, uint32_t n,
+                                              int64_t timeout) {
+  return t->connect(e, r, algorithm, p, n, timeout);
+}
 static inline shunt_status shunt_call_close(const shunt_transport_v1 *t, shunt_endpoint *e) { return t->close(e); }
 
 #endif

@@ -51,6 +51,7 @@ type Report struct {
 	Info      plugin.Info   `json:"info"`
 	Short     bool          `json:"short"`
 	Worlds    []int         `json:"worlds"`
+	Hosts     []int         `json:"hosts"` // that each world pretended to run on, in turn
 	Go        string        `json:"go,omitempty"`
 	Started   time.Time     `json:"started"`
 	Duration  time.Duration `json:"nanoseconds"`
@@ -155,7 +156,7 @@ func (r *Report) skips() (reasons []string, times map[string]int) {
 // in full, every reason for a skip.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s (%s %s), %s memory, worlds %v\n\n", r.Transport, r.Info.Name, r.Info.Version, r.Memory, r.Worlds)
+	fmt.Fprintf(&b, "%s (%s %s), %s memory, worlds %v, hosts %v\n\n", r.Transport, r.Info.Name, r.Info.Version, r.Memory, r.Worlds, r.Hosts)
 	fmt.Fprintf(&b, "%-20s %8s %8s %8s %10s\n", "", "passed", "failed", "skipped", "seconds")
 	for _, t := range r.summary() {
 		fmt.Fprintf(&b, "%-20s %8d %8d %8d %10.2f\n", t.name, t.passed, t.failed, t.skipped, t.time.Seconds())

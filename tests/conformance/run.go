@@ -26,6 +26,9 @@ type Config struct {
 	// memory cuda every rank has a GPU of its own; worlds of more ranks than
 	// there are GPUs are skipped.
 	Worlds []int
+	// Hosts are the numbers of hosts that the ranks of each world pretend to run on, in
+	// turn; nil means 1. A world of fewer ranks than hosts is left out.
+	Hosts []int
 	// Memory is where buffers are; the zero value is host memory.
 	Memory plugin.MemoryKind
 	// Modes are how operations on device memory come to run; nil means all.
@@ -81,6 +84,9 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := validModes(cfg.Modes); err != nil {
 		return nil, err
 	}
+	if cfg.Local && len(cfg.Hosts) > 0 {
+		return nil, errors.New("conformance: ranks that are goroutines of one process are on one host")
+	}
 	if cfg.Symmetric && cfg.Memory != plugin.MemoryKindCuda {
 		return nil, errors.New("conformance: symmetric memory is memory cuda")
 	}
@@ -103,6 +109,15 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 			return nil, reason
 		}
 	}
+	if cfg.Hosts == nil {
+		cfg.Hosts = []int{1}
+	}
+	for _, hosts := range cfg.Hosts {
+		if hosts < 1 || hosts > plugin.MaxWorld || hosts > slices.Max(cfg.Worlds) {
+			return nil, fmt.Errorf("conformance: %d hosts for worlds of %v ranks", hosts, cfg.Worlds)
+		}
+	}
+	report.Hosts = cfg.Hosts
 	for _, world := range cfg.Worlds {
 		if world < 1 || world > plugin.MaxWorld {
 			return nil, fmt.Errorf("conformance: world %d", world)
@@ -111,8 +126,13 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 			report.lack(world, devices, reason)
 			continue
 		}
-		if err := r.world(ctx, world); err != nil {
-			return report, err
+		for _, r.hosts = range cfg.Hosts {
+			if r.hosts > world || r.enough() {
+				continue
+			}
+			if err := r.world(ctx, world); err != nil {
+				return report, err
+			}
 		}
 		if r.enough() {
 			break
@@ -138,9 +158,18 @@ type runner struct {
 
 	pool   ranks
 	count  int // world
+	hosts  int // that it pretends to run on
 	opened int // communicators opened, for their rendezvous files
 	set    int
 	offers []offer
+}
+
+// on is what the names of cases begin with: how many hosts, if more than one.
+func (r *runner) on() string {
+	if r.hosts == 1 {
+		return ""
+	}
+	return fmt.Sprintf("hosts%d/", r.hosts)
 }
 
 func (r *runner) enough() bool {
@@ -230,7 +259,7 @@ func (r *runner) trouble(ctx context.Context, what string, err error) error {
 		return context.Cause(ctx)
 	}
 	r.report.Results = append(r.report.Results, CaseResult{
-		Name: fmt.Sprintf("%s/w%d/set%d", what, r.count, r.set), Outcome: Failed, Detail: err.Error(),
+		Name: r.on() + fmt.Sprintf("%s/w%d/set%d", what, r.count, r.set), Outcome: Failed, Detail: err.Error(),
 	})
 	return nil
 }
@@ -240,8 +269,8 @@ func (r *runner) setup() (string, [][]byte, error) {
 	r.opened++
 	request := openRequest{
 		Transport: r.cfg.Transport, Memory: r.cfg.Memory, Dir: r.dir, Algorithm: override(r.offers, r.set), Timeout: r.cfg.Timeout * 2 / 3,
-		Symmetric: r.cfg.Symmetric,
-		ID:        "file://" + filepath.Join(r.dir, fmt.Sprintf("rendezvous-%d", r.opened)),
+		Symmetric: r.cfg.Symmetric, Hosts: r.hosts,
+		ID: "file://" + filepath.Join(r.dir, fmt.Sprintf("rendezvous-%d", r.opened)),
 	}
 	if r.offers == nil {
 		request.Probes = probes(r.cfg.Memory)
@@ -283,7 +312,7 @@ func (r *runner) goodbye(ctx context.Context) error {
 
 // runCase runs one case; poolErr says that not even the ranks could run.
 func (r *runner) runCase(ctx context.Context, c *Case) (_ CaseResult, poolErr bool) {
-	out := CaseResult{Name: c.Name(), Case: c}
+	out := CaseResult{Name: r.on() + c.Name(), Case: c}
 	payload, err := json.Marshal(c)
 	if err != nil {
 		out.Outcome, out.Detail = Failed, err.Error()

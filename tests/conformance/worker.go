@@ -38,6 +38,7 @@ type openRequest struct {
 	Dir       string // for files that ranks share
 	Algorithm string // SHUNT_ALGO
 	Symmetric bool   // as in Config
+	Hosts     int
 	Timeout   time.Duration
 	Probes    []int64 // when not nil, rank 0 answers what is offered at these sizes
 }
@@ -118,6 +119,11 @@ func openHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 	}
 	if err := os.Setenv("SHUNT_ALGO", request.Algorithm); err != nil {
 		return nil, err
+	}
+	if request.Hosts > 1 {
+		if err := os.Setenv("SHUNT_HOST_ID", fmt.Sprintf("host%d", w.Rank*request.Hosts/w.World)); err != nil {
+			return nil, err
+		}
 	}
 	if request.Memory == plugin.MemoryKindCuda {
 		if err := r.onDevice(w.Rank); err != nil {

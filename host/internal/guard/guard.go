@@ -122,6 +122,37 @@ func (e *Endpoint) Prepare(ctx context.Context, req plugin.Request, algorithm st
 	return call(ctx, &e.gate, what, func() (*plugin.Plan, error) { return e.inner.Prepare(ctx, req, algorithm) }, nil)
 }
 
+// Publish asks for the bytes that every rank is to get of this one.
+func (e *Endpoint) Publish(ctx context.Context, x plugin.Exchange) ([]byte, error) {
+	return call(ctx, &e.gate, "publish"+e.where, func() ([]byte, error) {
+		exchanger, err := e.exchanger()
+		if err != nil {
+			return nil, err
+		}
+		return exchanger.Publish(ctx, x)
+	}, nil)
+}
+
+// Connect hands over what all ranks have published.
+func (e *Endpoint) Connect(ctx context.Context, x plugin.Exchange, published [][]byte) error {
+	_, err := call(ctx, &e.gate, "connect"+e.where, func() (none, error) {
+		exchanger, err := e.exchanger()
+		if err != nil {
+			return none{}, err
+		}
+		return none{}, exchanger.Connect(ctx, x, published)
+	}, nil)
+	return err
+}
+
+func (e *Endpoint) exchanger() (plugin.Exchanger, error) {
+	exchanger, ok := e.inner.(plugin.Exchanger)
+	if !ok {
+		return nil, plugin.Errorf(plugin.Protocol, "%s has feature %s and its endpoint no methods Publish and Connect", e.gate.who, plugin.FeatureExchange)
+	}
+	return exchanger, nil
+}
+
 // LastError is the sentence that the endpoint's last call left, also a native function;
 // "" where there is none.
 func (e *Endpoint) LastError() string {

@@ -107,7 +107,7 @@ func Region(r plugin.Region) error {
 		return bad("%d bytes", r.Bytes)
 	case len(h.Data) > plugin.MaxHandleData:
 		return bad("handle of %d bytes, at most %d", len(h.Data), plugin.MaxHandleData)
-	case h.Kind > plugin.HandleKindOpaque:
+	case h.Kind > plugin.HandleKindCudaIpc:
 		return bad("handle kind %d is unknown", uint32(h.Kind))
 	case h.Kind == plugin.HandleKindNone:
 		return nil
@@ -133,6 +133,14 @@ func Images(images []plugin.Image) error {
 		if len(i.Data) == 0 || len(i.Data) > MaxImageBytes {
 			return plugin.Errorf(plugin.Protocol, "image %s has %d bytes, want 1 to %d", i.Name, len(i.Data), MaxImageBytes)
 		}
+	}
+	return nil
+}
+
+// Published checks what an endpoint gives to every rank.
+func Published(b []byte) error {
+	if len(b) > plugin.MaxPublished {
+		return plugin.Errorf(plugin.Protocol, "%d bytes published, at most %d", len(b), plugin.MaxPublished)
 	}
 	return nil
 }

@@ -5,7 +5,9 @@
 package probe
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"runtime"
@@ -39,6 +41,7 @@ const (
 	OptionWedge = "wedge" // prepare wedges the whole process: by SIGSTOP, or with "sleep" or "spin" by a thread that holds the scheduler
 	OptionCrash = "crash" // prepare dereferences null
 	OptionImage = "image" // images has as many bytes
+	OptionBytes = "bytes" // publish answers as many bytes
 	OptionFD    = "fd"    // open answers a region larger than its memfd
 )
 
@@ -49,7 +52,7 @@ type Transport struct{}
 func (Transport) Info() plugin.Info {
 	return plugin.Info{
 		Name: "probe", Version: "1.2.3", Doc: "a transport for tests",
-		Features: plugin.FeatureMemory | plugin.FeaturePlans | plugin.FeatureBuffers,
+		Features: plugin.FeatureMemory | plugin.FeaturePlans | plugin.FeatureBuffers | plugin.FeatureExchange,
 		Memory:   []plugin.MemoryKind{plugin.MemoryKindHost},
 	}
 }
@@ -210,6 +213,40 @@ func (e *endpoint) Prepare(ctx context.Context, req plugin.Request, algorithm st
 		return nil, nil
 	}
 	return p, nil
+}
+
+// Publish answers what Published does, or as many bytes as OptionBytes says.
+func (e *endpoint) Publish(_ context.Context, x plugin.Exchange) ([]byte, error) {
+	if n, err := strconv.Atoi(e.config.Options[OptionBytes]); err == nil {
+		return make([]byte, n), nil
+	}
+	return Published(x, e.config.Rank), nil
+}
+
+// Published is what the probe of a rank publishes: what it was asked, word for word,
+// behind a zero byte, so that a carrier that loses anything is seen. Rank 2 publishes
+// nothing.
+func Published(x plugin.Exchange, rank int) []byte {
+	if rank == 2 {
+		return nil
+	}
+	return fmt.Appendf(nil, "\x00%d: %+v", rank, x)
+}
+
+// Connect fails unless it gets what the probes of all ranks publish, in time.
+func (e *endpoint) Connect(ctx context.Context, x plugin.Exchange, published [][]byte) error {
+	if len(published) != e.config.World {
+		return plugin.Errorf(plugin.Protocol, "%d ranks have published, want %d", len(published), e.config.World)
+	}
+	for rank, b := range published {
+		if want := Published(x, rank); !bytes.Equal(b, want) {
+			return plugin.Errorf(plugin.Protocol, "rank %d has published %q, want %q", rank, b, want)
+		}
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		return plugin.Errorf(plugin.Protocol, "connect has no deadline")
+	}
+	return nil
 }
 
 // holdScheduler lets no goroutine of the process run any more: the only

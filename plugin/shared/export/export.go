@@ -26,6 +26,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/cgo"
+	"time"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -197,6 +198,53 @@ func shunt_export_prepare(e *C.shunt_endpoint, r *C.shunt_request, algorithm *C.
 		*out, err = cPlan(p)
 		return err
 	}), e.message[:])
+}
+
+// exchanging calls f on the endpoint, which must exchange bytes.
+func exchanging(e *C.shunt_endpoint, r *C.shunt_request, algorithm *C.char, f func(plugin.Exchanger, plugin.Exchange) error) C.shunt_status {
+	return status(guard(func() error {
+		exchanger, ok := endpointOf(e).(plugin.Exchanger)
+		if !ok {
+			return plugin.Errorf(plugin.Unsupported, "the endpoint exchanges nothing: it has no methods Publish and Connect")
+		}
+		var x plugin.Exchange
+		if r != nil && algorithm != nil {
+			x = plugin.Exchange{Request: goRequest(r), Algorithm: C.GoString(algorithm)}
+		}
+		return f(exchanger, x)
+	}), e.message[:])
+}
+
+//export shunt_export_publish
+func shunt_export_publish(e *C.shunt_endpoint, r *C.shunt_request, algorithm *C.char, out *C.shunt_published) C.shunt_status {
+	return exchanging(e, r, algorithm, func(exchanger plugin.Exchanger, x plugin.Exchange) error {
+		b, err := exchanger.Publish(context.Background(), x)
+		if err != nil {
+			return err
+		}
+		if err := check.Published(b); err != nil {
+			return err
+		}
+		copy(unsafe.Slice((*byte)(&e.published[0]), len(e.published)), b)
+		*out = C.shunt_published{data: unsafe.Pointer(&e.published[0]), bytes: C.uint64_t(len(b))}
+		return nil
+	})
+}
+
+//export shunt_export_connect
+func shunt_export_connect(e *C.shunt_endpoint, r *C.shunt_request, algorithm *C.char, all *C.shunt_published, count C.uint32_t, timeout C.int64_t) C.shunt_status {
+	return exchanging(e, r, algorithm, func(exchanger plugin.Exchanger, x plugin.Exchange) error {
+		published := make([][]byte, count)
+		for rank, p := range unsafe.Slice(all, count) {
+			if p.bytes > C.SHUNT_MAX_PUBLISHED {
+				return plugin.Errorf(plugin.Protocol, "rank %d has published %d bytes, at most %d", rank, uint64(p.bytes), plugin.MaxPublished)
+			}
+			published[rank] = C.GoBytes(p.data, C.int(p.bytes))
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(timeout))
+		defer cancel()
+		return exchanger.Connect(ctx, x, published)
+	})
 }
 
 //export shunt_export_close

@@ -14,6 +14,7 @@ struct shunt_endpoint {
   uint32_t count_regions;
   uint32_t count_images;
   shunt_image *images;
+  uint8_t published[SHUNT_MAX_PUBLISHED]; /* in the last exchange */
 };
 
 /* Fills in the table's description; 0 if a text does not fit. */

@@ -38,6 +38,16 @@ static void free_plan(shunt_endpoint *endpoint, const shunt_plan *plan) {
   (void)endpoint;
   shunt_export_free_plan(plan);
 }
+static shunt_status publish(shunt_endpoint *endpoint, const shunt_request *request, const char *algorithm,
+                            shunt_published *published) {
+  if (endpoint == NULL || published == NULL) return SHUNT_INVALID_ARGUMENT;
+  return shunt_export_publish(endpoint, (shunt_request *)request, (char *)algorithm, published);
+}
+static shunt_status connect_endpoint(shunt_endpoint *endpoint, const shunt_request *request, const char *algorithm,
+                                     const shunt_published *published, uint32_t count, int64_t timeout) {
+  if (endpoint == NULL || (count > 0 && published == NULL)) return SHUNT_INVALID_ARGUMENT;
+  return shunt_export_connect(endpoint, (shunt_request *)request, (char *)algorithm, (shunt_published *)published, count, timeout);
+}
 static const char *last_error(shunt_endpoint *endpoint) { return endpoint == NULL ? "no endpoint" : endpoint->message; }
 static shunt_status close_endpoint(shunt_endpoint *endpoint) {
   if (endpoint == NULL) return SHUNT_INVALID_ARGUMENT;
@@ -71,6 +81,8 @@ shunt_transport_v1 shunt_transport_v1_table = {
     .free_plan = free_plan,
     .last_error = last_error,
     .close = close_endpoint,
+    .publish = publish,
+    .connect = connect_endpoint,
 };
 
 /* Any call into Go waits until every init function has run. */

@@ -70,7 +70,7 @@ static shunt_status open_endpoint(const shunt_open_config *c, shunt_endpoint **o
 
 static shunt_status regions(shunt_endpoint *e, const shunt_region **out, uint32_t *count) {
   e->region.bytes = 4096;
-  e->region.handle.kind = SHUNT_HANDLE_OPAQUE;
+  e->region.handle.kind = SHUNT_HANDLE_CUDA_IPC;
   e->region.handle.generation = 1;
   e->region.handle.bytes = BAD == BIG_REGION ? 100 : 4096;
   e->region.handle.fd = -1;

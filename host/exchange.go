@@ -1,0 +1,191 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/shunt-ccl/shunt/host/internal/call"
+	"github.com/shunt-ccl/shunt/host/selector"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Endpoints of transports with FeatureExchange publish bytes, and get what all ranks
+// have published, when a communicator is made and before a plan is prepared. A round
+// is one all-gather over the rendezvous, whatever the number of endpoints and plans;
+// it carries this rank's error too, so that nobody connects unless everybody can.
+
+// exchangeItem is what one endpoint exchanges bytes for.
+type exchangeItem struct {
+	attached *attached
+	exchange plugin.Exchange
+}
+
+// publication is what a rank says in a round of exchange.
+type publication struct {
+	Choice    choice // of plans, if the round is for them
+	Code      plugin.Code
+	Message   string
+	Published [][]byte // by item
+}
+
+// exchanges reports whether a transport's endpoints exchange bytes.
+func (a *attached) exchanges() bool { return a.loaded.Info.Features&plugin.FeatureExchange != 0 }
+
+// exchanger is the endpoint as one that exchanges bytes. Guarded and remote endpoints
+// always have the methods, and say themselves that there is nothing behind them.
+func (a *attached) exchanger() (plugin.Exchanger, error) {
+	exchanger, ok := a.endpoint.(plugin.Exchanger)
+	if !ok {
+		return nil, plugin.Errorf(plugin.Protocol, "transport %s has feature %s and its endpoint no methods Publish and Connect", a.loaded.Info.Name, plugin.FeatureExchange)
+	}
+	return exchanger, nil
+}
+
+// connectEndpoints is the round that follows the opening of endpoints.
+func (c *Communicator) connectEndpoints(ctx context.Context) error {
+	var items []exchangeItem
+	for _, a := range c.attached {
+		if a.exchanges() {
+			items = append(items, exchangeItem{attached: a})
+		}
+	}
+	if len(items) == 0 {
+		return nil
+	}
+	all, err := c.publications(ctx, "exchange "+c.label, publication{}, items)
+	if err != nil {
+		return err
+	}
+	return c.group.Agree(ctx, "connect "+c.label, connectItems(ctx, items, all))
+}
+
+// exchangeForPlans is the round that precedes the preparation of a choice's plans. It
+// fails on all ranks alike where one has failed before, cannot publish, or chooses other
+// algorithms; that a rank cannot connect is agreed on with what follows.
+func (c *Communicator) exchangeForPlans(ctx context.Context, key call.Signature, chosen *selector.Choice, failed error) error {
+	var items []exchangeItem
+	mine := publication{}
+	if failed == nil {
+		for _, candidate := range chosen.Candidates() {
+			if a := c.attached[candidate.Endpoint]; a.exchanges() {
+				items = append(items, exchangeItem{a, plugin.Exchange{Request: c.request(key), Algorithm: candidate.Algorithm.Name}})
+			}
+		}
+		mine.Choice = choice{key.Collective.String() + " of " + key.DType.String(), chosen.String(), chosen.Offers()}
+	} else {
+		mine.Code, mine.Message = plugin.CodeOf(failed), failed.Error()
+	}
+	c.exchanges++
+	all, err := c.publications(ctx, fmt.Sprintf("exchange %s %d", c.label, c.exchanges), mine, items)
+	if err != nil {
+		return err
+	}
+	return connectItems(ctx, items, all)
+}
+
+// exchangesBytes reports whether any endpoint does, so that a round is due: all ranks
+// have the same transports.
+func (c *Communicator) exchangesBytes() bool {
+	for _, a := range c.attached {
+		if a.exchanges() {
+			return true
+		}
+	}
+	return false
+}
+
+// publications is what every rank publishes, by rank and item; mine says already what
+// is not published.
+func (c *Communicator) publications(ctx context.Context, tag string, mine publication, items []exchangeItem) ([][][]byte, error) {
+	for _, item := range items {
+		b, err := item.publish(ctx)
+		if err != nil {
+			mine.Code, mine.Message = plugin.CodeOf(err), err.Error()
+			break
+		}
+		mine.Published = append(mine.Published, b)
+	}
+	payload, err := json.Marshal(mine)
+	if err != nil {
+		return nil, plugin.Errorf(plugin.Internal, "%s: %w", tag, err)
+	}
+	answers, err := c.group.AllGather(ctx, tag, payload)
+	if err != nil {
+		return nil, err
+	}
+	ranks := make([]publication, len(answers))
+	choices := make([]choice, len(answers))
+	for rank, answer := range answers {
+		if err := json.Unmarshal(answer, &ranks[rank]); err != nil {
+			return nil, &plugin.Error{Code: plugin.Protocol, Rank: rank, Cause: err, Message: fmt.Sprintf("rank %d sent a malformed publication: %v", rank, err)}
+		}
+		choices[rank] = ranks[rank].Choice
+	}
+	for rank, p := range ranks {
+		if p.Code != plugin.OK {
+			return nil, &plugin.Error{Code: p.Code, Rank: rank, Message: fmt.Sprintf("rank %d: %s", rank, p.Message)}
+		}
+	}
+	if reason := unlikeChoices(choices); reason != nil {
+		return nil, reason
+	}
+	all := make([][][]byte, len(ranks))
+	for rank, p := range ranks {
+		if len(p.Published) != len(items) {
+			return nil, &plugin.Error{Code: plugin.Protocol, Rank: rank, Message: fmt.Sprintf("rank %d published for %d endpoints and plans, want %d", rank, len(p.Published), len(items))}
+		}
+		all[rank] = p.Published
+	}
+	return all, nil
+}
+
+// publish asks the endpoint for its bytes.
+func (i exchangeItem) publish(ctx context.Context) ([]byte, error) {
+	exchanger, err := i.attached.exchanger()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := transportTime(ctx)
+	defer cancel()
+	b, err := exchanger.Publish(ctx, i.exchange)
+	if err == nil && len(b) > plugin.MaxPublished {
+		err = plugin.Errorf(plugin.Protocol, "%d bytes, at most %d", len(b), plugin.MaxPublished)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("publishing%s: %w", i, err)
+	}
+	if b == nil {
+		b = []byte{}
+	}
+	return b, nil
+}
+
+// connectItems hands every endpoint what all ranks have published for it.
+func connectItems(ctx context.Context, items []exchangeItem, all [][][]byte) error {
+	ctx, cancel := transportTime(ctx)
+	defer cancel()
+	for i, item := range items {
+		exchanger, err := item.attached.exchanger()
+		if err != nil {
+			return err
+		}
+		published := make([][]byte, len(all))
+		for rank := range all {
+			published[rank] = all[rank][i]
+		}
+		if err := exchanger.Connect(ctx, item.exchange, published); err != nil {
+			return fmt.Errorf("connecting%s: %w", item, err)
+		}
+	}
+	return nil
+}
+
+// String says whose exchange it is, for errors.
+func (i exchangeItem) String() string {
+	text := " transport " + i.attached.loaded.Info.Name
+	if i.exchange.Algorithm != "" {
+		text += fmt.Sprintf(" for %s/%s", i.exchange.Request.Collective, i.exchange.Algorithm)
+	}
+	return text
+}

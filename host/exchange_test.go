@@ -1,0 +1,223 @@
+package host_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/transports/shm"
+)
+
+// exchanging is a transport whose endpoints keep what they are given, and fail where
+// a test wants them to.
+type exchanging struct {
+	shm.Transport
+	mu sync.Mutex
+	manner
+	given []given
+}
+
+// manner is how a test wants the endpoints to behave; nil: well.
+type manner struct {
+	publish func(rank int, x plugin.Exchange) ([]byte, error)
+	connect func(rank int, x plugin.Exchange) error
+}
+
+type given struct {
+	rank     int
+	exchange plugin.Exchange
+	all      [][]byte
+}
+
+type exchangingEndpoint struct {
+	plugin.Endpoint
+	of    *exchanging
+	rank  int
+	plans map[string]bool // plans that were exchanged for
+}
+
+var exchanger = &exchanging{}
+
+func init() { host.Register(exchanger) }
+
+func (e *exchanging) Info() plugin.Info {
+	info := e.Transport.Info()
+	info.Name = "exchanging"
+	info.Features |= plugin.FeatureExchange
+	return info
+}
+
+func (e *exchanging) Open(ctx context.Context, config plugin.OpenConfig) (plugin.Endpoint, error) {
+	endpoint, err := e.Transport.Open(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	return &exchangingEndpoint{endpoint, e, config.Rank, map[string]bool{}}, nil
+}
+
+// saying is what a rank publishes unless a test says otherwise.
+func saying(rank int, x plugin.Exchange) []byte {
+	return fmt.Appendf(nil, "%d %s %s %s", rank, x.Request.Collective, x.Request.DType, x.Algorithm)
+}
+
+func (e *exchangingEndpoint) Publish(_ context.Context, x plugin.Exchange) ([]byte, error) {
+	e.of.mu.Lock()
+	defer e.of.mu.Unlock()
+	if e.of.publish != nil {
+		return e.of.publish(e.rank, x)
+	}
+	return saying(e.rank, x), nil
+}
+
+func (e *exchangingEndpoint) Connect(_ context.Context, x plugin.Exchange, all [][]byte) error {
+	e.of.mu.Lock()
+	defer e.of.mu.Unlock()
+	e.of.given = append(e.of.given, given{e.rank, x, all})
+	e.plans[fmt.Sprint(x.Request.Collective, x.Request.DType, x.Algorithm)] = true
+	if e.of.connect != nil {
+		return e.of.connect(e.rank, x)
+	}
+	return nil
+}
+
+func (e *exchangingEndpoint) Prepare(ctx context.Context, req plugin.Request, algorithm string) (*plugin.Plan, error) {
+	e.of.mu.Lock()
+	known := e.plans[fmt.Sprint(req.Collective, req.DType, algorithm)]
+	e.of.mu.Unlock()
+	if !known {
+		return nil, plugin.Errorf(plugin.Internal, "prepare of %s/%s before its exchange", req.Collective, algorithm)
+	}
+	return e.Endpoint.Prepare(ctx, req, algorithm)
+}
+
+// exchanged runs a broadcast in a world of three whose transport exchanges, and
+// returns each rank's error.
+func exchanged(t *testing.T, of manner, body func(c *host.Communicator) error) []error {
+	t.Helper()
+	exchanger.manner, exchanger.given = of, nil
+	began := time.Now()
+	errs := worldErrors(t, 3, func(_ int, o *host.Options) {
+		o.Timeout, o.Transports = time.Minute, []string{"builtin:exchanging"}
+	}, body)
+	require.Less(t, time.Since(began), 20*time.Second, "%v", errs)
+	return errs
+}
+
+func broadcastTwice(c *host.Communicator) error {
+	for range 2 {
+		x := []float32{float32(c.Rank() + 1)}
+		if err := c.Do(&host.Operation{Collective: plugin.Broadcast, Send: at(x), Recv: at(x), Count: 1, DType: plugin.Float32}); err != nil {
+			return err
+		}
+		if err := equal(x, []float32{1}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Every rank gets what every rank has published: once for its endpoint, and once for
+// each plan, before the plan is prepared.
+func TestEveryRankGetsWhatAllHavePublished(t *testing.T) {
+	for rank, err := range exchanged(t, manner{}, broadcastTwice) {
+		require.NoError(t, err, "rank %d", rank)
+	}
+	times := map[string]int{}
+	for _, g := range exchanger.given {
+		require.Len(t, g.all, 3)
+		for rank, b := range g.all {
+			require.Equal(t, string(saying(rank, g.exchange)), string(b))
+		}
+		times[fmt.Sprint(g.rank, g.exchange.Request.Collective, g.exchange.Request.DType, g.exchange.Algorithm)]++
+		if g.exchange.Algorithm != "" {
+			require.Equal(t, g.rank, g.exchange.Request.Rank)
+			require.Equal(t, 3, g.exchange.Request.World)
+		}
+	}
+	endpoints, broadcasts := 0, 0
+	for what, n := range times {
+		require.Equal(t, 1, n, what)
+	}
+	for _, g := range exchanger.given {
+		if g.exchange.Algorithm == "" {
+			endpoints++
+		}
+		if g.exchange.Request.Collective == plugin.Broadcast {
+			broadcasts++
+		}
+	}
+	require.Equal(t, 3, endpoints)
+	require.NotZero(t, broadcasts)
+}
+
+// What one rank alone cannot do is every rank's error, names it, and comes long before
+// the deadline: in the exchange of endpoints, of plans prepared at init, and of a call's.
+func TestAnExchangeThatFailsOnOneRankFailsOnAll(t *testing.T) {
+	isFor := map[string]func(plugin.Exchange) bool{
+		"endpoints": func(x plugin.Exchange) bool { return x.Algorithm == "" },
+		"init": func(x plugin.Exchange) bool {
+			return x.Algorithm != "" && x.Request.Collective == plugin.Send && x.Request.DType == plugin.Float16
+		},
+		"last init": func(x plugin.Exchange) bool {
+			return x.Algorithm != "" && x.Request.Collective == plugin.Recv && x.Request.DType == plugin.Int64
+		},
+		"call": func(x plugin.Exchange) bool { return x.Algorithm != "" && x.Request.Collective == plugin.Broadcast },
+	}
+	for when, is := range isFor {
+		for what, fail := range map[string]struct {
+			of   manner
+			want string
+		}{
+			"publish": {manner{publish: func(rank int, x plugin.Exchange) ([]byte, error) {
+				if rank == 1 && is(x) {
+					return nil, plugin.Errorf(plugin.OutOfMemory, "no id is left")
+				}
+				return saying(rank, x), nil
+			}}, "no id is left"},
+			"too much": {manner{publish: func(rank int, x plugin.Exchange) ([]byte, error) {
+				if rank == 1 && is(x) {
+					return make([]byte, plugin.MaxPublished+1), nil
+				}
+				return bytes.Repeat([]byte{255}, plugin.MaxPublished), nil
+			}}, "2049 bytes, at most 2048"},
+			"connect": {manner{connect: func(rank int, x plugin.Exchange) error {
+				if rank == 1 && is(x) {
+					return plugin.Errorf(plugin.OutOfMemory, "no route to rank 2")
+				}
+				return nil
+			}}, "no route to rank 2"},
+		} {
+			t.Run(when+" "+what, func(t *testing.T) {
+				for rank, err := range exchanged(t, fail.of, broadcastTwice) {
+					require.ErrorContains(t, err, fail.want, "rank %d", rank)
+					require.ErrorContains(t, err, "rank 1", "rank %d", rank)
+					require.ErrorContains(t, err, "transport exchanging", "rank %d", rank)
+				}
+			})
+		}
+	}
+}
+
+// Ranks that call different collectives are told so, although the bytes that one of
+// them waits for are never published.
+func TestRanksThatCallDifferentlyAreToldBeforeTheyExchange(t *testing.T) {
+	errs := exchanged(t, manner{}, func(c *host.Communicator) error {
+		x := make([]float32, 6)
+		collective := plugin.AllGather
+		if c.Rank() == 2 {
+			collective = plugin.ReduceScatter
+		}
+		return c.Do(&host.Operation{Collective: collective, Send: at(x[3:]), Recv: at(x[:3]), Count: 1, DType: plugin.Float32})
+	})
+	for rank, err := range errs {
+		require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
+		require.ErrorContains(t, err, "reduce_scatter", "rank %d", rank)
+	}
+}

@@ -1,0 +1,64 @@
+package shared
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/internal/probe"
+)
+
+// What the endpoint publishes for itself and for a plan, and what it gets of all ranks,
+// are what the transport itself would publish and get.
+func TestExchangeCarriesEveryByte(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	e := openWith(t)
+	x := e.(plugin.Exchanger)
+	plan := allReduce
+	plan.Op, plan.Memory, plan.PeerRead, plan.NVLink = plugin.OpMax, plugin.MemoryKindCuda, true, true
+	for _, exchange := range []plugin.Exchange{{}, {Request: plan, Algorithm: probe.Algorithm}} {
+		published, err := x.Publish(ctx, exchange)
+		require.NoError(t, err)
+		require.Equal(t, probe.Published(exchange, 1), published)
+		all := make([][]byte, 4)
+		for rank := range all {
+			all[rank] = probe.Published(exchange, rank)
+		}
+		require.NoError(t, x.Connect(ctx, exchange, all))
+		all[3] = append([]byte(nil), all[3]...)
+		all[3][0] = 1
+		err = x.Connect(ctx, exchange, all)
+		require.ErrorIs(t, err, plugin.Protocol)
+		require.ErrorContains(t, err, "rank 3 has published")
+		require.ErrorContains(t, err, "connect")
+	}
+	require.ErrorContains(t, x.Connect(ctx, plugin.Exchange{}, nil), "0 ranks have published, want 4")
+	require.NoError(t, e.Close())
+	_, err := x.Publish(ctx, plugin.Exchange{})
+	require.ErrorIs(t, err, plugin.Closed)
+}
+
+func TestPublishedBytesAreBounded(t *testing.T) {
+	for n, code := range map[string]plugin.Code{"2048": plugin.OK, "2049": plugin.Protocol} {
+		e := openWith(t, probe.OptionBytes, n)
+		published, err := e.(plugin.Exchanger).Publish(context.Background(), plugin.Exchange{})
+		require.Equal(t, code, plugin.CodeOf(err), "%v", err)
+		if err == nil {
+			require.Len(t, published, plugin.MaxPublished)
+		} else {
+			require.ErrorContains(t, err, "2049 bytes published, at most 2048")
+		}
+		require.NoError(t, e.Close())
+	}
+}
+
+func openWith(t *testing.T, options ...string) plugin.Endpoint {
+	t.Helper()
+	e, err := openProbe(t).Open(context.Background(), openConfig(options...))
+	require.NoError(t, err)
+	return e
+}
