@@ -198,7 +198,7 @@ func go_close(number C.uint64_t) (result C.int32_t) {
 	}
 	err = news(c.host.Close(), c.last.answered())
 	windows.removeIf(func(w *window) bool { return w.comm == c })
-	requests.removeIf(func(r *request) bool { return r.comm == c })
+	requests.removeIf(func(r *request) bool { return r.comm == c && !r.pending })
 	return status(nil, err)
 }
 

@@ -21,7 +21,7 @@ func (c *communicator) patience() time.Duration { return time.Duration(c.impatie
 // pending ends a call whose operation goes on. The thread finds it again in
 // pending.c.
 func (c *communicator) pending(number C.uint64_t, going *host.Request) C.int32_t {
-	if h, err := requests.add(&request{host: going, comm: c}); err == nil {
+	if h, err := requests.add(&request{host: going, comm: c, pending: true}); err == nil {
 		if C.shunt_keep_pending(number, C.uint64_t(h)) != 0 {
 			return C.SHUNT_PENDING
 		}

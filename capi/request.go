@@ -17,6 +17,9 @@ import (
 type request struct {
 	host *host.Request
 	comm *communicator
+	// pending: a call's, whose thread comes back for its end, also after the
+	// communicator is closed
+	pending bool
 }
 
 var requests = table[request]{kind: kindRequest, what: "request"}

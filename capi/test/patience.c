@@ -2,6 +2,7 @@
  * patience.c: two ranks. Calls whose peer comes late are left pending, and are
  * then resumed or given up; joining is given up too.
  */
+#include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
 #include <unistd.h>
@@ -74,6 +75,34 @@ static void options_of_before_are_taken(void) {
   OK(shunt_close(alone));
 }
 
+static void *close_it(void *given) {
+  OK(shunt_close(given));
+  return NULL;
+}
+
+/* Another thread closes the communicator while a call is pending, which then still
+ * says how it ended. */
+static void closed_meanwhile(void) {
+  shunt_comm part;
+  pthread_t other;
+  float x = 1;
+  OK(shunt_split(side, 0, 0, &part));
+  if (rank == 1) {
+    meet();
+    OK(shunt_abort(part, "nobody comes"));
+    OK(shunt_close(part));
+    return;
+  }
+  OK(shunt_set_patience(part, 20));
+  CHECK(shunt_all_reduce(part, &x, &x, 1, SHUNT_DTYPE_FLOAT32, SHUNT_OP_SUM, NULL) == SHUNT_PENDING);
+  CHECK(pthread_create(&other, NULL, close_it, part) == 0);
+  meet();
+  CHECK(pthread_join(other, NULL) == 0);
+  CHECK(shunt_resume(part) == SHUNT_ABORTED);
+  CHECK(strstr(shunt_last_error(NULL), "all_reduce on rank 0: rank 1 aborted: nobody comes") != NULL);
+  CHECK(shunt_resume(part) == SHUNT_INVALID_ARGUMENT);
+}
+
 int main(void) {
   int32_t theirs = 0;
   float x = 1;
@@ -142,6 +171,7 @@ int main(void) {
   }
   CHECK(sum(&x) == SHUNT_ABORTED);
   OK(shunt_close(comm));
+  closed_meanwhile();
   OK(shunt_close(side));
   return 0;
 }

@@ -18,7 +18,7 @@ from ._buffers import Memory
 from ._device import StreamLike
 from ._group import Group
 from ._operations import Prepared
-from ._tables import ClosedError, InvalidArgumentError, MemoryKind, ShuntError
+from ._tables import ClosedError, Code, InvalidArgumentError, MemoryKind, ShuntError
 from ._window import Window
 from ._work import Work, let_go
 
@@ -85,8 +85,9 @@ class Running:
         """Goes on with a call that did not answer OK."""
         while status == _library.PENDING:
             status = self._lib.shunt_resume(handle)
-        if status:
+        if status == Code.INVALID_ARGUMENT:
             self._alive()  # raises ClosedError, which says more than a null handle
+        if status:
             _library.raise_status(status)
 
     def _interrupted(self, handle: int | None, error: BaseException) -> None:

@@ -280,6 +280,49 @@ def aborts():
     comm.close()
 
 
+def closes_during_a_call():
+    """The call that another thread's close waits for says itself how it ended."""
+    with shunt.init() as side:
+        comm = side.split(0)
+        if comm.rank == 1:
+            side.barrier()
+            comm.abort("nobody comes")
+            side.barrier()
+            return
+        waits, told = threading.Event(), []
+        settle = comm._settle
+
+        def settled(*arguments):
+            waits.set()
+            return settle(*arguments)
+
+        def call():
+            try:
+                comm.all_reduce(np.ones(4, "float32"))
+            except shunt.ShuntError as err:
+                told.append(err)
+
+        comm._settle = settled
+        threads = [threading.Thread(target=call), threading.Thread(target=comm.close)]
+        threads[0].start()
+        assert waits.wait(20)
+        threads[1].start()
+        while not comm.closed:
+            time.sleep(0.001)
+        side.barrier()  # rank 1 may end it
+        for thread in threads:
+            thread.join()
+        side.barrier()
+        error, = told
+        assert isinstance(error, shunt.AbortedError)
+        assert "all_reduce on rank 0: rank 1 aborted: nobody comes" in str(error), error
+        try:
+            comm.barrier()
+            raise AssertionError("a closed communicator is of use")
+        except shunt.ClosedError:
+            pass
+
+
 def asks():
     """One thread asks all the time what is the matter and what runs, while the
     main thread is inside a call that nobody completes; a third aborts."""

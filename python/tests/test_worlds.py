@@ -29,6 +29,10 @@ def test_abort_reaches_every_rank(world):
     world.run(3, "aborts")
 
 
+def test_a_call_says_how_it_ended_though_closed_meanwhile(world):
+    world.run(2, "closes_during_a_call")
+
+
 def test_questions_are_answered_during_a_call(world):
     world.run(3, "asks")
 
