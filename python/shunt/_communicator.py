@@ -12,7 +12,7 @@ from ._device import StreamLike
 from ._dtypes import DTypeLike, OpLike
 from ._interruptible import interruptible
 from ._operations import whole
-from ._registration import Registration
+from ._registration import Registration, let_go
 from ._tables import DTYPE_BYTES, Collective, DType, InvalidArgumentError, MemoryKind, Op, ShuntError
 from ._window import Window
 
@@ -253,6 +253,7 @@ class Communicator(Collectives):
             interruptible(lambda: _library.check(self._lib.shunt_close(handle)), lambda reason: None, lambda _: None)
         except ShuntError as error:
             found = found or error
+        let_go(handle)
         if found is not None:
             raise found
 

@@ -1,5 +1,10 @@
-"""Registered memory of GPUs."""
+"""Registered memory of GPUs.
 
+Peers may reach it whatever becomes of the program's references to it. So it is kept
+here until the registration is closed or the communicator is, by its handle.
+"""
+
+import ctypes
 from typing import TYPE_CHECKING, Any
 
 from . import _library
@@ -9,15 +14,31 @@ if TYPE_CHECKING:
     from ._communicator import Communicator
 
 
+_reachable: dict[int, dict[object, Memory]] = {}
+
+# A reference that is never given back: peers may still write when the interpreter ends.
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_reachable))
+
+
+def let_go(handle: int | None) -> None:
+    """Lets go of what was registered with a communicator that is closed."""
+    _reachable.pop(handle, None)  # type: ignore[arg-type]
+
+
 class Registration:
-    """Memory that peers have mapped, made by Communicator.register, which keeps
-    the array alive. A context manager that closes itself.
+    """Memory that peers have mapped, made by Communicator.register. The array stays
+    alive until this or its communicator is closed, also when the program drops both.
+    A context manager that closes itself.
     """
 
     def __init__(self, comm: "Communicator", memory: Memory, size: int) -> None:
         self._comm = comm
         self._memory: Memory | None = memory
         self._size = size
+        self._handle = comm._alive()
+        # Only the memory: neither this nor the communicator is kept.
+        self._key = object()
+        _reachable.setdefault(self._handle, {})[self._key] = memory
 
     def __repr__(self) -> str:
         state = "closed" if self._memory is None else f"of {self._size} bytes"
@@ -36,4 +57,5 @@ class Registration:
         memory, self._memory = self._memory, None
         if memory is None or self._comm.closed or _library.forked:
             return
-        _library.check(_library.library().shunt_deregister(self._comm._alive(), memory.address))
+        _library.check(_library.library().shunt_deregister(self._handle, memory.address))
+        _reachable.get(self._handle, {}).pop(self._key, None)

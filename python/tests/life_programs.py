@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 
 import poison
 
@@ -427,6 +428,42 @@ def raised_with_work():
         pass
     gc.collect()
     assert len(poison.freed) == 1, poison.freed
+
+
+def registered(until):
+    """Memory that peers may reach stays until its registration or communicator is
+    closed, whatever the program drops."""
+    comm = shunt.init(0, 1)
+    kept = comm.register(poison.doubles(LONG, 1))
+    comm.register(poison.numbers(LONG, 1))
+    gc.collect()
+    assert not poison.freed, "registered memory was freed"
+    if until == "the end":
+        def end(freed=poison.freed, leave=os._exit):
+            if freed:
+                leave(3)
+
+        poison.AtTheEnd(end)
+        return
+    if until == "closed":
+        kept.close()
+        kept.close()
+        gc.collect()
+        assert len(poison.freed) == 1
+    if until == "dropped":
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            del comm, kept
+            gc.collect()
+        assert [w.category for w in found] == [ResourceWarning], found
+        assert not poison.freed, "memory that peers may reach was freed with the communicator"
+        return
+    comm.close()
+    gc.collect()
+    assert len(poison.freed) == (1 if until == "communicator closed" else 2)  # this still has one
+    kept.close()
+    gc.collect()
+    assert len(poison.freed) == 2
 
 
 # ---- windows ----

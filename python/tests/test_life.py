@@ -74,6 +74,11 @@ def test_what_is_in_flight_stays_until_it_has_ended(life, what):
     life("dropped", what)
 
 
+@pytest.mark.parametrize("until", ["closed", "communicator closed", "dropped", "the end"])
+def test_registered_memory_stays(life, until):
+    life("registered", until)
+
+
 STATUS = {"exception": ((1,), ["ZeroDivisionError"]), "interrupt": ((-signal.SIGINT,), ["KeyboardInterrupt"]),
           "sigterm": ((-signal.SIGTERM,), [])}
 
