@@ -98,9 +98,13 @@ lint: $(BIN)/golangci-lint ## golangci-lint, staticcheck included
 	$(BIN)/golangci-lint run ./...
 
 .PHONY: generate
-generate: proto ## write every generated file
+generate: proto notices ## write every generated file
 	$(GO) run ./internal/gentables
 	$(GO) run ./internal/gendocs
+
+.PHONY: notices
+notices: ## write THIRD_PARTY_NOTICES, the licenses of what is linked
+	$(GO) run ./internal/gennotices
 
 .PHONY: proto
 proto: deps-proto ## write the Go code of plugin/proto
@@ -108,7 +112,7 @@ proto: deps-proto ## write the Go code of plugin/proto
 
 .PHONY: generate-check
 generate-check: generate ## fail when a generated file is not what the generators write
-	@changed=$$(git status --porcelain -- plugin/tables_gen.go plugin/shunt_tables.h python/shunt/_tables.py plugin/proto docs/options.md docs/transport-author.md); \
+	@changed=$$(git status --porcelain -- plugin/tables_gen.go plugin/shunt_tables.h python/shunt/_tables.py plugin/proto docs/options.md docs/transport-author.md THIRD_PARTY_NOTICES); \
 	if [ -n "$$changed" ]; then echo "generated files differ (commit what make generate wrote):"; echo "$$changed"; exit 1; fi
 
 # Minutes for all images, so a few stand for them: what has the sums of its sources

@@ -1,6 +1,6 @@
 #!/bin/sh
-# install.sh LIBRARY: installs libshunt.so, its headers, and the files for
-# pkg-config and CMake under $DESTDIR$PREFIX (PREFIX defaults to /usr/local).
+# install.sh LIBRARY: installs libshunt.so, its headers, its licenses, and the files
+# for pkg-config and CMake under $DESTDIR$PREFIX (PREFIX defaults to /usr/local).
 # LIBDIR is relative to PREFIX and defaults to lib.
 set -eu
 library=${1:?usage: install.sh LIBRARY}
@@ -13,7 +13,8 @@ case $prefix in /*) ;; *) echo "install.sh: PREFIX $prefix is not absolute" >&2;
 number() { sed -n "s/^#define SHUNT_API_$1 //p" "$here/include/shunt.h"; }
 version=$(number MAJOR).$(number MINOR).$(number PATCH)
 
-mkdir -p "$root/include" "$root/$libdir/pkgconfig" "$root/$libdir/cmake/shunt"
+mkdir -p "$root/include" "$root/$libdir/pkgconfig" "$root/$libdir/cmake/shunt" "$root/share/doc/shunt"
+install -m 644 "$here/../LICENSE" "$here/../THIRD_PARTY_NOTICES" "$root/share/doc/shunt/"
 install -m 755 "$library" "$root/$libdir/libshunt.so.$version"
 ln -sf "libshunt.so.$version" "$root/$libdir/libshunt.so.$(number MAJOR)"
 ln -sf "libshunt.so.$(number MAJOR)" "$root/$libdir/libshunt.so"

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"debug/buildinfo"
 	"debug/elf"
 	"os"
 	"os/exec"
@@ -102,6 +103,22 @@ func TestLibraryBindsAtLoad(t *testing.T) {
 	for _, name := range needed {
 		require.Contains(t, []string{"libc.so.6", "libpthread.so.0", "libm.so.6", "libdl.so.2", "ld-linux-x86-64.so.2"}, name,
 			"libshunt.so must need nothing but the C library")
+	}
+}
+
+// What is linked into the library is named in THIRD_PARTY_NOTICES, in its version,
+// and both are installed together.
+func TestNoticesNameWhatIsLinked(t *testing.T) {
+	_, prefix := install(t, "lib")
+	notices, err := os.ReadFile(filepath.Join(prefix, "share/doc/shunt/THIRD_PARTY_NOTICES"))
+	require.NoError(t, err)
+	require.FileExists(t, filepath.Join(prefix, "share/doc/shunt/LICENSE"))
+	info, err := buildinfo.ReadFile(filepath.Join(library(t), "libshunt.so"))
+	require.NoError(t, err)
+	require.NotEmpty(t, info.Deps)
+	for _, m := range info.Deps {
+		require.Nil(t, m.Replace, m.Path)
+		require.Contains(t, string(notices), "\n"+m.Path+" "+m.Version+"\n====", "make notices")
 	}
 }
 

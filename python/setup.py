@@ -42,6 +42,8 @@ class WithLibrary(build_py):
             into = os.path.join(self.build_lib, "shunt", "lib")
             os.makedirs(into, exist_ok=True)
             shutil.copy(library(), os.path.join(into, "libshunt.so"))
+            for name in ("LICENSE", "THIRD_PARTY_NOTICES"):  # of what is linked into it
+                shutil.copy(os.path.join(os.path.dirname(HERE), name), into)
 
 
 class Wheel(bdist_wheel):
