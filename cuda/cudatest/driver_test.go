@@ -1,6 +1,7 @@
 package cudatest_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"sync/atomic"
 	"testing"
@@ -254,6 +255,34 @@ func TestMemoryIsSharedByDescriptorAndByHandle(t *testing.T) {
 	require.NoError(t, b.CloseIPC(bctx, q))
 	require.NoError(t, a.Free(actx, p))
 	require.Error(t, a.Free(actx, p), "twice")
+}
+
+// What is cleared is all of it and nothing beside it, wherever pages begin and whoever
+// has it mapped.
+func TestMemoryIsClearedForEveryMapping(t *testing.T) {
+	a, actx := machine(t, cudatest.Options{})
+	b, bctx := machine(t, cudatest.Options{})
+	const page = 4096
+	for _, at := range []int64{0, 1, page - 1, page} {
+		for _, n := range []int64{1, page - 1, page, page + 1, 3*page - 1, 100 * page} {
+			m, err := a.CreateMemory(actx, 0, 1<<21)
+			require.NoError(t, err)
+			fd, err := a.ExportMemory(actx, m.Handle)
+			require.NoError(t, err)
+			peer, err := b.ImportMemory(bctx, 0, fd, m.Bytes)
+			require.NoError(t, err)
+			require.NoError(t, unix.Close(fd))
+			want := bytes.Repeat([]byte{0xA5}, int(m.Bytes))
+			require.NoError(t, b.Write(bctx, peer.Address, want))
+			require.NoError(t, a.Set(actx, m.Address+cuda.Ptr(at), 0, n, 0))
+			require.NoError(t, a.SynchronizeStream(actx, 0))
+			clear(want[at : at+n])
+			require.True(t, bytes.Equal(want, a.Bytes(m.Address, m.Bytes)), "%d bytes at %d", n, at)
+			require.True(t, bytes.Equal(want, b.Bytes(peer.Address, m.Bytes)), "%d bytes at %d, as a peer sees them", n, at)
+			require.NoError(t, b.Unmap(bctx, peer))
+			require.NoError(t, a.Unmap(actx, m))
+		}
+	}
 }
 
 func TestRangesOfSeveralHandles(t *testing.T) {

@@ -2,6 +2,7 @@ package cudatest
 
 import (
 	"encoding/binary"
+	"os"
 	"sort"
 	"sync"
 	"unsafe"
@@ -211,7 +212,7 @@ func (d *Driver) Alloc(ctx cuda.Context, bytes int64) (cuda.Ptr, error) {
 
 func fill(b []byte, v byte) {
 	if v == 0 {
-		clear(b)
+		zero(b)
 		return
 	}
 	if len(b) > 0 {
@@ -220,6 +221,21 @@ func fill(b []byte, v byte) {
 			copy(b[n:], b[:n])
 		}
 	}
+}
+
+// zero clears memory of the driver. Whole pages go back to the system, which hands out
+// zeroes where they are used next: most of what is cleared never is, and to touch it would
+// take most of the time of a communicator's life.
+func zero(b []byte) {
+	page := os.Getpagesize()
+	head := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (page - 1)
+	whole := (len(b) - head) / page * page
+	if whole <= 0 || unix.Madvise(b[head:head+whole], unix.MADV_REMOVE) != nil {
+		clear(b)
+		return
+	}
+	clear(b[:head])
+	clear(b[head+whole:])
 }
 
 // Free frees memory of Alloc.
