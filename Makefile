@@ -133,6 +133,12 @@ STORM ?= 500
 storm: ## STORM random faults in random worlds, of which every survivor must name the cause
 	$(GO) test -vet=off -timeout 60m -run '^TestStorm$$' -v ./tests/faults -faults.storm=$(STORM)
 
+# Seeds of the delays that each mutant is run with; `make test` has two.
+DELAYS ?= 20
+.PHONY: delays
+delays: ## DELAYS seeds of delays, with each of which every mutant of a plan must be found
+	$(GO) test -vet=off -timeout 60m -v ./tests/internal/fragile -fragile.seeds=$(DELAYS)
+
 .PHONY: bench
 bench: ## every collective over 4 ranks, 8 B to 64 MiB, checked
 	$(GO) run ./cmd/shunt bench

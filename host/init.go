@@ -79,6 +79,9 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 	if budget < 0 || budget > math.MaxInt32 {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "init: a budget of %d multiprocessors; want 1 or more, or 0 for SHUNT_MAX_SMS", budget)
 	}
+	if _, err := executor.ParseDelays(options.Delays()); err != nil {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "init: SHUNT_DELAYS: %w", err)
+	}
 	config, err := rendezvous(o, options, timeout)
 	if err != nil {
 		return nil, err
@@ -279,6 +282,10 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	}
 	if c.device != nil {
 		c.device.start()
+		return c, nil
+	}
+	if err := c.SetDelays(j.options.Delays()); err != nil {
+		return nil, err
 	}
 	c.inform(ctx)
 	return c, nil

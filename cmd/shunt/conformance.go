@@ -23,6 +23,7 @@ func newConformance() *cobra.Command {
 	var modes []string
 	var short, symmetric, verbose bool
 	var maxFailures int
+	var seed uint64
 	var timeout, stopAfter time.Duration
 	c := &cobra.Command{
 		Use:   "conformance",
@@ -46,7 +47,7 @@ symmetric, and the collectives run that have algorithms of their own for it.`,
 				return usage("--memory: %q is none of %v", memory, plugin.MemoryKinds())
 			}
 			kind := plugin.MemoryKinds()[at]
-			config := conformance.Config{Transport: transport, Worlds: worlds, Hosts: hosts, Memory: kind, Short: short, Timeout: timeout, MaxFailures: maxFailures, Symmetric: symmetric}
+			config := conformance.Config{Transport: transport, Worlds: worlds, Hosts: hosts, Memory: kind, Short: short, Timeout: timeout, MaxFailures: maxFailures, Symmetric: symmetric, Seed: seed}
 			if symmetric && kind != plugin.MemoryKindCuda {
 				return usage("--symmetric: symmetric memory is that of GPUs, --memory cuda")
 			}
@@ -128,6 +129,7 @@ symmetric, and the collectives run that have algorithms of their own for it.`,
 	f.StringVar(&filter, "filter", "", "run only the cases whose name matches this regular expression")
 	f.BoolVar(&short, "short", false, "a smaller covering design")
 	f.BoolVarP(&verbose, "verbose", "v", false, "print every case")
+	f.Uint64Var(&seed, "seed", 0, "changes what buffers hold, roots, splits and delays")
 	f.IntVar(&maxFailures, "max-failures", 0, "stop after so many; 0: never")
 	f.DurationVar(&timeout, "timeout", 30*time.Second, "deadline of one case")
 	f.DurationVar(&stopAfter, "stop-after", 0, "run no further case after so long, and report those until then; 0: run all")

@@ -53,8 +53,9 @@ type Engine struct {
 
 	messages [][kinds][2]Messages // to and from every rank
 
-	turnDue bool          // the next run goes through C; see stamp
-	tables  atomic.Uint64 // changes with regions and control pages
+	undelayed C.sx_policy   // what delays have replaced
+	turnDue   bool          // the next run goes through C; see stamp
+	tables    atomic.Uint64 // changes with regions and control pages
 
 	mu       sync.RWMutex // guards what follows and c's pages against Close
 	closed   bool

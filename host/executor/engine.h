@@ -70,7 +70,8 @@ typedef struct sx_control {
   _Atomic uint32_t doorbell; /* futex word: how often the owner was woken */
   _Atomic uint32_t sleeping; /* the owner sleeps, or is about to */
   _Atomic uint32_t cpu;      /* 1 + the processor that the owner was last seen on; 0: unknown */
-  uint8_t pad[116];
+  _Atomic uint32_t slept;    /* doorbell when the owner last went to sleep */
+  uint8_t pad[112];
   sx_record record;
   uint8_t pad2[80];
   sx_refusal refusal;
@@ -165,6 +166,7 @@ typedef struct sx_track {
   int32_t rank;  /* who is waited for, or -1 */
   uint32_t step; /* the waiting step's number */
   uint32_t remote;
+  uint32_t taken; /* steps of this launch that a delay was considered for */
 } sx_track;
 
 typedef struct sx_source {
@@ -252,6 +254,16 @@ typedef struct sx_policy {
   uint32_t slice_usec; /* longest sleep without looking at deadline and abort */
 } sx_policy;
 
+/* Delays between steps, for tests; see delay.c. */
+typedef struct sx_delays {
+  uint64_t steps;  /* that may be delayed: a bit for each code */
+  uint64_t chance; /* of each, in 2^-32 */
+  int64_t longest; /* nanoseconds */
+  uint64_t seed;
+  uint64_t operation; /* runs since delays were set */
+  uint64_t count;     /* delays since then */
+} sx_delays;
+
 typedef struct sx_worker sx_worker; /* the thread of native steps; see native.c */
 
 typedef struct sx_engine {
@@ -280,6 +292,7 @@ typedef struct sx_engine {
   uint8_t *ringing;    /* whether a rank is in ring */
   sx_track **live;
   uint32_t count_live, max_live;
+  uint32_t delayed; /* delays are on */
   sx_failure failure;
   sx_launch single, *only; /* only: single, as a list of lanes */
   sx_launch **lanes;       /* of the run in flight */
@@ -289,6 +302,7 @@ typedef struct sx_engine {
   uint32_t count_flights, next_flight;
   const sx_note *notes; /* of a group's launches, by index; null for a run of one */
   sx_worker *worker;    /* or null: made by the first native step */
+  sx_delays delays;
 
   /* What other threads may look at or change. */
   _Alignas(64) _Atomic uint32_t state;
@@ -386,6 +400,8 @@ enum { SX_TRACK_ENDED, SX_TRACK_BLOCKED, SX_TRACK_FAILED };
 
 /* Run a track until it ends, blocks or fails (engine->failure). */
 int sx_interpret(sx_engine *engine, sx_track *track);
+/* The same, with delays. */
+int sx_interpret_delayed(sx_engine *engine, sx_track *track);
 uint32_t sx_fail(sx_engine *engine, const sx_track *track, uint32_t reason);
 /* Pay for work, in steps or 4 KiB moved: SX_FINE or why to stop. */
 uint32_t sx_spend(sx_engine *engine, const sx_track *track, int32_t work);
@@ -410,8 +426,15 @@ uint32_t sx_look(sx_engine *engine, const sx_track *track);
 /* Sleep until the run is aborted or late, at most engine->grace: SX_FINE when
  * neither came. */
 uint32_t sx_await_abort(sx_engine *engine, const sx_track *track);
+/* Sleep until the doorbell rings or nanoseconds have passed. */
+void sx_rest(sx_engine *engine, int64_t nanoseconds);
 void sx_doorbell(sx_control *control);
 void sx_futex_wake(void *word);
+
+/* ---- delay.c ------------------------------------------------------------------- */
+
+/* Delay a track before a step, perhaps: SX_FINE or why to stop. */
+uint32_t sx_delay(sx_engine *engine, sx_track *track, const sx_step *step);
 
 /* ---- copy.c -------------------------------------------------------------------- */
 

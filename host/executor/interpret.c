@@ -298,12 +298,14 @@ static inline int64_t modulo(int64_t a, int64_t b) {
 #define U(x) ((uint64_t)frame[s->x])
 #define FAIL() do { t->at = s; return SX_TRACK_FAILED; } while (0)
 
-int sx_interpret(sx_engine *e, sx_track *t) {
+/* Inlined twice, so that runs without delays do not look for them at each step. */
+static inline __attribute__((always_inline)) int interpret(sx_engine *e, sx_track *t, const int delayed) {
   const sx_step *s = t->at;
   int64_t *frame = t->frame;
   const sx_ref *refs = t->launch->program->refs;
   _Atomic int64_t *w;
   for (;; s++) {
+    if (delayed && sx_delay(e, t, s)) FAIL();
     switch (s->code) {
     case SX_MOV: R(dst) = R(a); break;
     case SX_ADD: R(dst) = (int64_t)(U(a) + U(b)); break;
@@ -436,3 +438,7 @@ int sx_interpret(sx_engine *e, sx_track *t) {
     }
   }
 }
+
+int sx_interpret(sx_engine *e, sx_track *t) { return interpret(e, t, 0); }
+
+int sx_interpret_delayed(sx_engine *e, sx_track *t) { return interpret(e, t, 1); }

@@ -28,7 +28,7 @@ func suits(p *plugin.Plan) bool {
 
 // Quick makes the short form of a program for the slots of a. It answers nil
 // where there is none: for plans of several tracks or with loops, reductions or
-// long copies, and for those that do something before they wait.
+// long copies, for those that do something before they wait, and while runs are delayed.
 func (p *Program) Quick(a *Arguments) *Quick {
 	if p == nil || p.c == nil || p.plan == nil || (len(a.Arrays) != 0 && len(a.Arrays) != 4*p.engine.world) {
 		return nil
@@ -36,7 +36,7 @@ func (p *Program) Quick(a *Arguments) *Quick {
 	e := p.engine
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	if e.closed {
+	if e.closed || e.c.delayed != 0 {
 		return nil
 	}
 	s := shortening{

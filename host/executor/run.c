@@ -127,7 +127,7 @@ static uint32_t schedule(sx_engine *e) {
         t->remote = 0;
       }
       progress = 1;
-      switch (sx_interpret(e, t)) {
+      switch (SX_UNLIKELY(e->delayed) ? sx_interpret_delayed(e, t) : sx_interpret(e, t)) {
       case SX_TRACK_BLOCKED:
         i++;
         break;

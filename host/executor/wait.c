@@ -152,6 +152,10 @@ static void sleep_on(sx_control *own, uint32_t seen, int64_t nanoseconds) {
   syscall(SYS_futex, &own->doorbell, FUTEX_WAIT, seen, &limit, NULL, 0);
 }
 
+void sx_rest(sx_engine *e, int64_t nanoseconds) {
+  sleep_on(e->own, atomic_load_explicit(&e->own->doorbell, memory_order_acquire), nanoseconds);
+}
+
 /* Yield, then sleep, until a track is ready. */
 static uint32_t wait_slowly(sx_engine *e) {
   const sx_track *first = e->live[0];
@@ -179,6 +183,7 @@ static uint32_t wait_slowly(sx_engine *e) {
   sx_control *own = e->own;
   for (;;) {
     uint32_t seen = atomic_load_explicit(&own->doorbell, memory_order_acquire);
+    atomic_store_explicit(&own->slept, seen, memory_order_relaxed);
     atomic_store_explicit(&own->sleeping, 1, memory_order_relaxed);
     /* The sleeper's fence of the protocol above: the flag is visible before
      * the semaphores and the abort word are looked at once more. */

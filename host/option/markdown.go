@@ -12,7 +12,7 @@ func Markdown() string {
 	b.WriteString("<!-- Generated from host/option by internal/gendocs. Do not edit. -->\n\n# Options\n\n")
 	b.WriteString("Shunt reads these environment variables when a communicator is made. Options given in code win over them.\n" +
 		"An unknown or malformed `SHUNT_*` variable is reported with the nearest known name, and ignored.\n" +
-		"What names something that cannot be used (`SHUNT_ALGO`, `SHUNT_TUNING_FILE`, `SHUNT_TRANSPORTS`, `SHUNT_ID`) is an error of joining.\n" +
+		"What names something that cannot be used (`SHUNT_ALGO`, `SHUNT_TUNING_FILE`, `SHUNT_TRANSPORTS`, `SHUNT_ID`, `SHUNT_DELAYS`) is an error of joining.\n" +
 		"Variables of the form `SHUNT_<TRANSPORT>_<NAME>` are handed to the transport of that name, which refuses those that it does not know.\n\n" +
 		"A duration is as `30s`, `500ms` or `2m`; a bare number means seconds. A boolean is `on` or `off`, `true` or `false`, `yes` or `no`, `1` or `0`.\n" +
 		"A list is separated by commas. Set but empty is the same as unset.\n")

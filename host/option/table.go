@@ -56,6 +56,7 @@ const (
 	idRecords
 	idRecordsDir
 	idFailpoints
+	idDelays
 	idLibrary
 	idCommand
 	idPython
@@ -115,6 +116,8 @@ var table = [count]Variable{
 		Doc: "Directory in which a rank whose communicator fails writes what `WriteRecords` writes, as `COMMUNICATOR.RANK.json`; it is made if need be. `shunt run --records` sets it, `shunt records` sums it up. Unset: nothing is written."},
 	idFailpoints: {Name: "SHUNT_FAILPOINTS", Kind: Text, Group: "Diagnosis",
 		Doc: "Switches faults on, for tests: `name=action(args)@n;…`. `shunt doctor --failpoints` lists the names."},
+	idDelays: {Name: "SHUNT_DELAYS", Kind: Text, Group: "Diagnosis",
+		Doc: "Makes ranks late between the steps of plans, for tests: `ranks=1+2,steps=copy+wait,probability=0.1,longest=2ms,seed=7`, each part of which may be left out. Equal on all ranks. On GPUs it changes nothing. The guide for transport authors says more."},
 	idLibrary: {Name: "SHUNT_LIBRARY", Kind: Text, Group: "Tools",
 		Doc: "The libshunt.so that the Python package loads, and that its wheel is built with. Unset: the one in the wheel, then the system's."},
 	idCommand: {Name: "SHUNT_COMMAND", Kind: Text, Group: "Tools",

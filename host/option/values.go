@@ -86,6 +86,9 @@ func (o *Options) Records() int { return int(o.integers[idRecords]) }
 // RecordsDir is SHUNT_RECORDS_DIR, or "".
 func (o *Options) RecordsDir() string { return o.texts[idRecordsDir] }
 
+// Delays is SHUNT_DELAYS, or ""; executor.ParseDelays reads it.
+func (o *Options) Delays() string { return o.texts[idDelays] }
+
 // Set lists the variables that the environment sets, with their values, in the
 // order of the table. Secrets are not shown.
 func (o *Options) Set() []Setting {

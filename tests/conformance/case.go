@@ -42,6 +42,7 @@ const (
 	Ragged Split = "ragged" // between 0 and Count
 	Single Split = "single" // one rank's block has Count, the others nothing
 	Sparse Split = "sparse" // about half of the blocks are empty
+	Absent Split = "absent" // one rank's blocks are empty, the others have Count
 )
 
 // Displ says how displacements are given.
@@ -157,6 +158,10 @@ func (c *Case) blockCount(rank, peer int) int64 {
 			return c.Count
 		}
 		return 0
+	case Absent:
+		if rank == int(seed%uint64(c.World)) {
+			return 0
+		}
 	case Sparse:
 		if h&1 == 0 {
 			return 0

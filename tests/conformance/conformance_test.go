@@ -18,6 +18,7 @@ var (
 	full   = flag.Bool("conformance.full", false, "run the full matrix")
 	filter = flag.String("conformance.filter", "", "regular expression: run the cases whose name it matches")
 	world  = flag.Int("conformance.world", 0, "run one world only")
+	seed   = flag.Uint64("conformance.seed", 0, "as Config.Seed")
 	mode   = flag.String("conformance.mode", "", "on devices: run one mode only")
 )
 
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 // config is what flags ask for, on one transport.
 func config(t *testing.T, transport string) conformance.Config {
 	t.Helper()
-	cfg := conformance.Config{Transport: transport, Worlds: worlds, Short: !*full, MaxFailures: 20}
+	cfg := conformance.Config{Transport: transport, Worlds: worlds, Short: !*full, MaxFailures: 20, Seed: *seed}
 	if *world > 0 {
 		cfg.Worlds = []int{*world}
 	}

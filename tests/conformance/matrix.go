@@ -166,6 +166,9 @@ func (m *matrix) shortHas(c *Case) bool {
 	if c.Collective == plugin.Barrier {
 		kind += string(c.Axis) // it has little else
 	}
+	if m.world <= smallWorld && isLate(c.Scenario) {
+		kind += fmt.Sprint(" set ", c.Set) // what delays find may be wrong in one algorithm alone
+	}
 	if m.kinds[kind] && hash(c.Seed)%share != 0 {
 		return false
 	}

@@ -140,7 +140,7 @@ func matrixCovers(t *testing.T, memory plugin.MemoryKind) {
 			}
 		}
 		for _, s := range scenarioList {
-			if s.where != onDevices || memory == plugin.MemoryKindCuda {
+			if s.in(memory) {
 				want(s.name)
 			}
 			if s.where == everywhere && memory == plugin.MemoryKindCuda {
@@ -222,7 +222,7 @@ func shortRunCovers(t *testing.T, memory plugin.MemoryKind, worlds []int) {
 	}
 	for _, s := range scenarioList {
 		for _, world := range worlds {
-			if s.where != onDevices || memory == plugin.MemoryKindCuda {
+			if s.in(memory) {
 				want(s.name, false, world)
 			}
 		}

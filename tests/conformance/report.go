@@ -50,6 +50,7 @@ type Report struct {
 	Memory    string        `json:"memory"`
 	Info      plugin.Info   `json:"info"`
 	Short     bool          `json:"short"`
+	Seed      uint64        `json:"seed"`
 	Worlds    []int         `json:"worlds"`
 	Hosts     []int         `json:"hosts"` // that each world pretended to run on, in turn
 	Go        string        `json:"go,omitempty"`

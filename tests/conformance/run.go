@@ -49,6 +49,9 @@ type Config struct {
 	Short bool
 	// MaxBytes leaves out cases of larger messages; 0 leaves out none.
 	MaxBytes int64
+	// Seed changes what buffers hold, roots, splits and delays; equal seeds give equal
+	// runs. 0 is a seed like any other.
+	Seed uint64
 	// Timeout is the deadline of one case; 0 means 30 s.
 	Timeout time.Duration
 	// MaxFailures ends the run early; 0 means never.
@@ -98,7 +101,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	report := &Report{Transport: cfg.Transport, Memory: cfg.Memory.String(), Short: cfg.Short, Worlds: cfg.Worlds, Started: time.Now()}
+	report := &Report{Transport: cfg.Transport, Memory: cfg.Memory.String(), Short: cfg.Short, Seed: cfg.Seed, Worlds: cfg.Worlds, Started: time.Now()}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		report.Go = info.GoVersion
 	}
@@ -213,6 +216,9 @@ func (r *runner) world(ctx context.Context, world int) (err error) {
 		case r.cfg.MaxRounds > 0:
 			c.Repeat = min(c.Repeat, r.cfg.MaxRounds)
 		}
+		if r.cfg.Seed != 0 {
+			list[i].Seed = hash(list[i].Seed, r.cfg.Seed)
+		}
 	}
 	if r.cfg.Filter != nil {
 		list = slices.DeleteFunc(list, func(c Case) bool { return !r.cfg.Filter.MatchString(c.Name()) })
@@ -325,11 +331,21 @@ func (r *runner) runCase(ctx context.Context, c *Case) (_ CaseResult, poolErr bo
 	}
 	out.Time = result.Time
 	if err := result.Err(); err != nil {
-		out.Outcome, out.Detail = Failed, err.Error()
+		out.Outcome, out.Detail = Failed, err.Error()+"\n"+r.repetition(c)
 		return out, false
 	}
 	out.judge(result.Outcomes)
 	return out, false
+}
+
+// repetition says how a case is run again as it was, by its flags; a Config has the
+// same names.
+func (r *runner) repetition(c *Case) string {
+	flags := fmt.Sprintf("--transport %s -n %d --seed %d --filter '^%s$'", r.cfg.Transport, c.World, r.cfg.Seed, regexp.QuoteMeta(c.Name()))
+	if r.cfg.Short {
+		flags = "--short " + flags
+	}
+	return "again: shunt conformance " + flags
 }
 
 // judge compares what the ranks say: they must have skipped alike and run the

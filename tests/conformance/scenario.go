@@ -33,6 +33,7 @@ const (
 	everywhere where = iota // on every axis
 	eagerly                 // on all but those with graphs
 	onDevices               // on device memory alone; it makes graphs and streams of its own
+	onHost                  // on host memory alone, where ranks can be delayed
 )
 
 func (s *scenario) on(axis Axis) bool {
@@ -41,8 +42,15 @@ func (s *scenario) on(axis Axis) bool {
 		return axis.eager() == axis
 	case onDevices:
 		return axis.onDevice() && axis.eager() == axis
+	case onHost:
+		return !axis.onDevice()
 	}
 	return true
+}
+
+// in says whether a scenario runs on a kind of memory.
+func (s *scenario) in(memory plugin.MemoryKind) bool {
+	return s.where != onHost && s.where != onDevices || (s.where == onDevices) == (memory == plugin.MemoryKindCuda)
 }
 
 func (s *scenario) repeat(short bool) int {
@@ -55,6 +63,8 @@ func (s *scenario) repeat(short bool) int {
 var (
 	someBytes = []plugin.DType{plugin.Uint8}
 	someTypes = []plugin.DType{plugin.Float32, plugin.Bfloat16}
+
+	someFloats = []plugin.DType{plugin.Float32}
 )
 
 // scenarioList is the table of scenarios; the functions stand in the files
@@ -75,6 +85,14 @@ var scenarioList = []scenario{
 	{"put_signal_wait", "puts are visible once their signal has been waited for", []int64{1, 4097, 262145}, someTypes, false, 16, eagerly, putSignalWait},
 	{"get", "gets read what the peer's part holds", []int64{1, 4097, 262145}, someTypes, false, 8, eagerly, getWindow},
 	{"window_exchange", "every rank puts to every rank, several windows open", []int64{7, 4097}, someTypes, false, 8, eagerly, windowExchange},
+	{"late_rank", "one rank at a time is late between the steps of every collective, empty ones among them", []int64{9, 5003, 40009}, someFloats, true, 1, onHost, lateRank},
+	{"late_large", "the same with messages of many pieces", []int64{400009}, someFloats, true, 1, onHost, lateLarge},
+	{"run_ahead", "one rank is late in a long row of operations that only the others could get ahead in", []int64{3, 5003}, someBytes, true, 1, onHost, runAhead},
+	{"late_sequence", "mixed_sequence with delays on all ranks", []int64{1025, 65537}, someBytes, true, 40, onHost, delayed(mixedSequence)},
+	{"late_groups", "group_exchange with delays on all ranks", []int64{5, 4099}, someBytes, true, 8, onHost, delayed(groupExchange)},
+	{"late_barriers", "barrier_order with delays on all ranks", []int64{1}, someBytes, true, 40, onHost, delayed(barrierOrder)},
+	{"late_communicators", "two_communicators with delays on all ranks", []int64{33, 16385}, someBytes, false, 8, onHost, delayed(twoCommunicators)},
+	{"late_windows", "put_signal_wait with delays on all ranks", []int64{7, 4097}, someBytes, false, 8, onHost, delayed(putSignalWait)},
 	{"stream_switch", "operations of one communicator follow each other on changing streams", []int64{1025, 65537}, someBytes, true, 8, onDevices, streamSwitch},
 	{"graph_hundred", "a graph of a hundred operations is replayed many times between eager calls", []int64{4097, 16385}, someBytes, true, 400, onDevices, graphHundred},
 	{"two_graphs", "two graphs of one communicator and eager calls in changing order", []int64{4097, 65537}, someBytes, true, 12, onDevices, twoGraphs},

@@ -1,8 +1,8 @@
 package rules
 
 // Mutations break every rule that the host and the shm transport must keep, but
-// for those about the order of a processor's stores and about waits, which no
-// edit of a line breaks alone.
+// for that about waits, which no edit of a line breaks alone. Those of plans are
+// found by delays; tests/internal/fragile has more of them.
 var Mutations = []Mutation{
 	{
 		Rule: 1, Why: "a receiver leaves out empty messages",
@@ -14,6 +14,33 @@ var Mutations = []Mutation{
 		})
 		w.Store(counter, w.Add(before, w.Min(n, w.Sub(cut.end(before, next), before))))`,
 		Guard: Test{inRules, "TestRule01AlwaysSignalAlwaysWait"},
+	},
+	{
+		Rule: 1, Why: "readers of all_gather_v do not wait for empty blocks",
+		File: "transports/shm/allgather.go",
+		Old: `						w.Wait(w.of(p, b.staged), b.epoch, p.reg)
+						n := w.piece(count(p.known), offset, w.Const(capacity))`,
+		New: `						n := w.piece(count(p.known), offset, w.Const(capacity))
+						w.If(n, func() { w.Wait(w.of(p, b.staged), b.epoch, p.reg) })`,
+		Guard: Test{inRules, "TestRule01AlwaysSignalAlwaysWait"},
+	},
+	{
+		Rule: 3, Why: "a slot is signalled before it is written",
+		File: "transports/shm/exchange.go",
+		Old: `		publish(r)
+		// The semaphore releases the data that was copied into the slot; a
+		// peer's wait acquires it.
+		w.SignalAll(w.own(slot), epoch)`,
+		New: `		w.SignalAll(w.own(slot), epoch)
+		publish(r)`,
+		Guard: Test{inRules, "TestRule03DataBeforeFlag"},
+	},
+	{
+		Rule: 13, Why: "a rank has one slot less than there are blocks in flight",
+		File:  "transports/shm/blocks.go",
+		Old:   `const blocksInFlight = 4`,
+		New:   `const blocksInFlight = 3`,
+		Guard: Test{inRules, "TestRule13ScratchIsReusedUnderBackPressure"},
 	},
 	{
 		Rule: 2, Why: "an operation puts its counter back to where it began",

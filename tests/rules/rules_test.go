@@ -31,7 +31,7 @@ func scenarios(t *testing.T, filter string) {
 // the wait of an empty one is an epoch off from then on: the next operation
 // reads what was not written yet, or waits for what never comes.
 func TestRule01AlwaysSignalAlwaysWait(t *testing.T) {
-	scenarios(t, `^(zero_mix|changing_splits|send_recv_pairs)/`)
+	scenarios(t, `^(zero_mix|changing_splits|send_recv_pairs|late_rank)/`)
 }
 
 // Operations follow each other on the same counters, by different algorithms
@@ -41,10 +41,14 @@ func TestRule02CountersOnlyGrow(t *testing.T) {
 	scenarios(t, `^(mixed_sequence|barrier_order|changing_roots)/`)
 }
 
+// A rank is late between its data and the signal, if the signal comes first: then its
+// peers read what was there before.
+func TestRule03DataBeforeFlag(t *testing.T) { scenarios(t, `^late_rank/`) }
+
 // A root that runs ahead of slow readers must be held up before it overwrites
 // a slot that is still read.
 func TestRule13ScratchIsReusedUnderBackPressure(t *testing.T) {
-	scenarios(t, `^(changing_roots|send_recv_order|mixed_sequence)/`)
+	scenarios(t, `^(changing_roots|send_recv_order|mixed_sequence|run_ahead|late_large)/`)
 }
 
 // sameForAll fails unless all ranks have the same code and one message says
