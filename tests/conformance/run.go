@@ -52,7 +52,8 @@ type Config struct {
 	// Seed changes what buffers hold, roots, splits and delays; equal seeds give equal
 	// runs. 0 is a seed like any other.
 	Seed uint64
-	// Timeout is the deadline of one case; 0 means 30 s.
+	// Timeout is the deadline of one case, and four of them where ranks are
+	// delayed; 0 means 30 s.
 	Timeout time.Duration
 	// MaxFailures ends the run early; 0 means never.
 	MaxFailures int
@@ -324,7 +325,11 @@ func (r *runner) runCase(ctx context.Context, c *Case) (_ CaseResult, poolErr bo
 		out.Outcome, out.Detail = Failed, err.Error()
 		return out, false
 	}
-	result, err := r.pool.Run(ctx, pool.Case{Handler: handlerCase, Seed: c.Seed, Payloads: [][]byte{payload}, Timeout: r.cfg.Timeout})
+	timeout := r.cfg.Timeout
+	if s := scenarioNamed(c.Scenario); s != nil && s.where == onHost {
+		timeout *= 4 // ranks that are late take longer; each operation still has its own deadline
+	}
+	result, err := r.pool.Run(ctx, pool.Case{Handler: handlerCase, Seed: c.Seed, Payloads: [][]byte{payload}, Timeout: timeout})
 	if err != nil {
 		out.Outcome, out.Detail = Failed, err.Error()
 		return out, true
@@ -344,6 +349,9 @@ func (r *runner) repetition(c *Case) string {
 	flags := fmt.Sprintf("--transport %s -n %d --seed %d --filter '^%s$'", r.cfg.Transport, c.World, r.cfg.Seed, regexp.QuoteMeta(c.Name()))
 	if r.cfg.Short {
 		flags = "--short " + flags
+	}
+	if r.hosts > 1 {
+		flags += fmt.Sprintf(" --hosts %d", r.hosts)
 	}
 	return "again: shunt conformance " + flags
 }

@@ -165,11 +165,16 @@ func runAhead(_ context.Context, s *stage) error {
 	}
 	oneWay := []plugin.Collective{plugin.Broadcast, plugin.Scatter, plugin.ScatterV, plugin.Reduce, plugin.Gather, plugin.GatherV, plugin.Send}
 	world := s.comm.World()
-	length := 300 // whoever is ahead comes to the same slot again
-	if s.c.Count > 1024 || world > smallWorld {
-		length = 30
-	}
 	for i, collective := range oneWay {
+		// Whoever is ahead is to come to the same slot again. What one writes for all
+		// may have many.
+		length := 80
+		switch {
+		case s.c.Count > 1024 || world > smallWorld:
+			length = 30
+		case collective == plugin.Broadcast:
+			length = 300
+		}
 		if collective != plugin.Send && !s.rank.serves[collective] {
 			continue
 		}

@@ -56,7 +56,7 @@ func TestMutantsAreFound(t *testing.T) {
 			for seed := range *seeds {
 				cfg := short(mutant.Name, seed)
 				if mutant.Stuck {
-					cfg.Timeout = 1500 * time.Millisecond
+					cfg.Timeout = 3 * time.Second
 				}
 				start := time.Now()
 				report, err := conformance.Run(t.Context(), cfg)
