@@ -17,9 +17,9 @@ import (
 // Window is memory of every rank that peers write, read and signal directly.
 // It belongs to the communicator that made it.
 type Window struct {
+	facts    call.Window // first: see Operation.arguments
 	comm     *Communicator
 	attached *attached
-	facts    call.Window
 	user     int64          // offset of the user's bytes in the region
 	local    unsafe.Pointer // this rank's region, where the host can reach it
 	mappings []io.Closer
