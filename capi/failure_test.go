@@ -15,7 +15,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/host/bootstrap"
-	"github.com/shunt-ccl/shunt/host/watch"
+	"github.com/shunt-ccl/shunt/host/report"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -83,7 +83,7 @@ func TestQuestionsDuringACall(t *testing.T) {
 					if code, needed = records(go_records, h, room); code != plugin.OK {
 						continue // grown
 					}
-					var report watch.Report
+					var report report.Report
 					if err := json.Unmarshal(room[:needed-1], &report); err != nil || report.Rank != rank || (failed != plugin.OK && report.Failure == "") {
 						t.Errorf("rank %d: %s, %v", rank, room, err)
 						return

@@ -32,8 +32,8 @@ func (c *Communicator) serving(launch int) (*attached, string) {
 	return c.attached[candidate.Endpoint], call.Collective.String() + " by " + candidate.Qualified
 }
 
-// where says in which step of which plan an operation stopped.
-func (c *Communicator) where(f *executor.Failure) string {
+// Where says in which step of which plan an operation stopped.
+func (c *Communicator) Where(f *executor.Failure) string {
 	_, name := c.serving(f.Launch)
 	if name == "" || f.Step < 0 {
 		return ""
@@ -41,9 +41,9 @@ func (c *Communicator) where(f *executor.Failure) string {
 	return fmt.Sprintf("in step %d of track %d of %s", f.Step, f.Track, name)
 }
 
-// nativeFailed words the failure of a transport's native function, in the transport's
+// NativeFailed words the failure of a transport's native function, in the transport's
 // own words where it has any. One that has not returned takes its endpoint with it.
-func (c *Communicator) nativeFailed(f *executor.Failure) string {
+func (c *Communicator) NativeFailed(f *executor.Failure) string {
 	a, name := c.serving(f.Launch)
 	if a == nil {
 		return f.Error()

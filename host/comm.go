@@ -12,10 +12,11 @@ import (
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
+	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/host/topology"
-	"github.com/shunt-ccl/shunt/host/watch"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -29,45 +30,35 @@ type Communicator struct {
 	ranks       []int  // this communicator's ranks as ranks of the job
 	job         *job
 	group       *bootstrap.Group
-	topology    *topology.Topology
 	engine      *executor.Engine
 	maxSMs      int  // the ranks' smallest budget of multiprocessors, 0: none
 	peerRead    bool // every rank can read every other rank's memory
 	nvlink      bool // every two GPUs of the ranks are joined by NVLink
 	checker     call.Checker
+	observer    diagnosis.Observer
 	share       *memory.Share
 	device      *device     // nil for host memory
 	control     []io.Closer // every rank's control page
 	loaded      []*Loaded   // the transports as the communicator found them
 	attached    []*attached
-	timeout     time.Duration
 	logger      *slog.Logger
 
-	turn          turn   // who holds it may touch what follows
-	seq           uint64 // operations, for messages and records
-	collectives   uint64 // collective ones alone, which all ranks count alike
-	hash          uint64 // of those, see calls.go,
-	previous      uint64 // and before the latest one
-	mark          executor.Mark
+	turn          turn // who holds it may touch what follows
+	sequence      call.Sequence
 	splits        int
 	shrinks       atomic.Int32
 	windows       map[uint32]*Window
 	windowCount   int
 	registrations int
+	symmetric     buffers.Symmetric
 	exchanges     int // rounds for plans, which all ranks count
-	symmetric     symmetricRanges
 	scratch       arguments
 	inFlight      []call.Call // of a group
 	repeats       [quickShapes]repeated
 	latest        latest
 	signatures    signatures
-	warned        uint64 // the watchdog's: collective whose stall was reported last,
-	excused       string // and what ranks were said to have refused
-	refusalLook   refusalLook
-	unchecked     []received // of the operation in flight
-	deserted      int        // the watchdog's: waited-for rank that had closed at its last look, or -1
-	failure       atomic.Pointer[plugin.Error]
-	filing        filing
+	unchecked     diagnosis.Unchecked // messages of the operation in flight
+	watchdog      diagnosis.Watchdog  // the watchdog goroutine's alone
 	closeOnce     sync.Once
 	closeErr      error
 }
@@ -76,7 +67,7 @@ type Communicator struct {
 // admitted, so a call allocates nothing.
 type arguments struct {
 	call      call.Call
-	symmetric *symmetricRange // that the receive memory of the call lies in; nil: none
+	symmetric *buffers.Range // that the receive memory of the call lies in; nil: none
 	arrays    []int64
 	exec      executor.Arguments
 }
@@ -91,7 +82,7 @@ func (c *Communicator) World() int { return c.world }
 func (c *Communicator) Label() string { return c.label }
 
 // Topology says where every rank of the communicator runs.
-func (c *Communicator) Topology() *topology.Topology { return c.topology }
+func (c *Communicator) Topology() *topology.Topology { return c.observer.Topology }
 
 // Do runs one operation and waits for it. It allocates nothing when it
 // succeeds and its plan was prepared by an earlier call.
@@ -129,58 +120,45 @@ func (c *Communicator) enter(what string) (release func(), err error) {
 	if err := c.waitTurn(what); err != nil {
 		return nil, err
 	}
-	if err := c.usable(what); err != nil {
+	if err := c.observer.Failed(what); err != nil {
 		c.release()
 		return nil, err
 	}
 	return c.release, nil
 }
 
-// gone is the error of a call on a closed communicator.
-func (c *Communicator) gone(what string) error {
-	return &plugin.Error{Code: plugin.Closed, Rank: c.rank, Message: fmt.Sprintf("%s on rank %d: communicator %s is closed", what, c.rank, c.label)}
-}
-
-// usable is nil unless the communicator has failed.
-func (c *Communicator) usable(what string) error {
-	if f := c.failure.Load(); f != nil {
-		return c.failed(what, f)
-	}
-	return nil
-}
-
 // run executes one operation. The caller is admitted. With patience it may come
 // less far than to the end; see outcome.
 func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, error) {
-	if c.failure.Load() != nil { // names are looked up for errors only
-		return ended, c.usable(c.numbered(op.Collective, c.collectives+1))
+	if c.observer.Failure.Reason() != nil { // names are looked up for errors only
+		return ended, c.observer.Failed(diagnosis.Numbered(op.Collective, c.sequence.Collectives+1))
 	}
 	a := &c.scratch
 	program, known, err := c.again(op)
 	if err != nil {
-		return ended, c.refused(op.Collective, err)
+		return ended, c.rejectCall(op.Collective, err)
 	}
 	if !known {
 		if err := c.check(op, a.arrays, &a.call); err != nil {
-			return ended, c.refused(op.Collective, err)
+			return ended, c.rejectCall(op.Collective, err)
 		}
-		a.symmetric = c.symmetric.mark(&a.call, c.world)
+		a.symmetric = c.symmetric.Mark(&a.call)
 		if op.Collective.PointToPoint() && op.Collective <= plugin.Recv && op.Root == c.rank {
-			return ended, c.refused(op.Collective, c.checker.Invalid(op.Collective, "a rank cannot %s to itself outside a group", op.Collective))
+			return ended, c.rejectCall(op.Collective, c.checker.Invalid(op.Collective, "a rank cannot %s to itself outside a group", op.Collective))
 		}
-		if patience > 0 && c.asks(&a.call) {
+		if patience > 0 && c.needsAgreement(&a.call) {
 			return untried, nil
 		}
 	}
 	if c.device != nil {
 		if err := c.device.inspect(&a.call); err != nil {
-			return ended, c.refused(op.Collective, err)
+			return ended, c.rejectCall(op.Collective, err)
 		}
 	}
 	if !known {
 		a.call.Identify(c.world)
 	}
-	c.next(&a.call)
+	c.sequence.Next(&a.call, c.world)
 	if !known {
 		if program, err = c.programs(&a.call); err != nil {
 			c.publish(&a.call) // which all ranks count
@@ -189,7 +167,7 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 		}
 	}
 	if c.device != nil && c.job.checks && !op.Collective.PointToPoint() {
-		if err := c.compare(c.ask(&a.call)); err != nil {
+		if err := c.compare(c.callInfo(&a.call)); err != nil {
 			return ended, err
 		}
 	}
@@ -199,9 +177,9 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 	}
 	if c.device != nil {
 		err := c.device.run(&a.call, a.symmetric, program.kernels, &a.exec, streamOf(op.Stream))
-		if err != nil && c.failure.Load() == nil { // a capture's error, which concerns nobody else
+		if err != nil && c.observer.Failure.Reason() == nil { // a capture's error, which concerns nobody else
 			c.takeBack(op.Collective)
-			return ended, c.refused(op.Collective, err)
+			return ended, c.rejectCall(op.Collective, err)
 		}
 		return ended, err
 	}
@@ -215,36 +193,36 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 	if a.call.Arrays != nil {
 		c.noteBlocks(&a.call)
 	}
-	pausing, err := c.engine.RunFor(program.host, &a.exec, c.timeout, patience)
+	pausing, err := c.engine.RunFor(program.host, &a.exec, c.observer.Timeout, patience)
 	if pausing {
 		return paused, nil
 	}
-	if err != nil || len(c.unchecked) > 0 { // names are looked up for errors only
-		if err := c.ran(c.numbered(op.Collective, c.collectives), err); err != nil {
+	if err != nil || c.unchecked.Any() { // names are looked up for errors only
+		if err := c.finish(diagnosis.Numbered(op.Collective, c.sequence.Collectives), err); err != nil {
 			return ended, err
 		}
 	}
 	c.forget()
-	if !program.marks && c.mark != 0 {
-		if c.compareAfter(); c.failure.Load() != nil {
-			return ended, c.usable(c.numbered(op.Collective, c.collectives))
+	if !program.marks && c.sequence.Mark != 0 {
+		if c.compareAfter(); c.observer.Failure.Reason() != nil {
+			return ended, c.observer.Failed(diagnosis.Numbered(op.Collective, c.sequence.Collectives))
 		}
 	}
 	c.repeat(op, &a.call, program, known)
 	return ended, nil
 }
 
-// ran ends an operation of the CPU's executor.
-func (c *Communicator) ran(what string, err error) error {
+// finish ends an operation of the CPU's executor.
+func (c *Communicator) finish(what string, err error) error {
 	c.forget()
 	if err != nil {
-		c.unchecked = c.unchecked[:0]
-		return c.explainFailure(what, err)
+		c.unchecked.Forget()
+		return c.failRun(what, err)
 	}
 	c.inFlight = nil
-	if len(c.unchecked) > 0 {
+	if c.unchecked.Any() {
 		c.compareMessages()
-		return c.usable(what)
+		return c.observer.Failed(what)
 	}
 	return nil
 }
@@ -256,81 +234,36 @@ func (c *Communicator) forget() {
 	a.call.Send, a.call.Recv = nil, nil
 }
 
-// publish puts the operation into this rank's control page, where peers'
-// watchdogs read it.
-func (c *Communicator) publish(call *call.Call) {
-	c.engine.Record(c.collectives, c.seq, uint32(call.Collective), call.RecordedType(), uint32(call.Op), call.Count, int32(call.Root))
-	if !call.Collective.PointToPoint() {
-		c.engine.Mark(c.mark)
+// rejectCall notes for peers that this rank has rejected an operation, which gets no number, and returns err.
+func (c *Communicator) rejectCall(collective plugin.Collective, err error) error {
+	number := uint64(0)
+	if !collective.PointToPoint() {
+		number = c.sequence.Collectives + 1
 	}
+	c.observer.RejectCall(number, collective.String(), err)
+	return err
 }
 
-// explainFailure turns the executor's error into the one users see, and makes
-// the communicator fail for every rank.
-func (c *Communicator) explainFailure(what string, err error) error {
-	var detail *executor.Failure
-	if f := c.failure.Load(); f != nil {
-		if errors.As(err, &detail) && detail.Stuck {
-			f = &plugin.Error{Code: f.Code, Rank: f.Rank, Cause: f, Message: f.Message + "; and " + c.nativeFailed(detail)}
-		}
-		return c.failed(what, f)
-	}
-	reason := &plugin.Error{Code: plugin.CodeOf(err), Rank: c.rank, Message: err.Error(), Cause: err}
-	switch {
-	case !errors.As(err, &detail):
-	case detail.Native:
-		reason.Message = fmt.Sprintf("rank %d: %s", c.rank, c.nativeFailed(detail))
-	case detail.Code == plugin.Timeout:
-		reason = c.noAnswer(detail.Rank, c.where(detail))
-		reason.Cause = err
-	}
-	if detail != nil && detail.Code == plugin.Mismatch {
-		reason = c.disagreed(detail.Rank)
-	}
-	if detail != nil && detail.Rank >= 0 {
-		switch detail.Code {
-		case plugin.PeerDied:
-			reason.Message = c.peerName(detail.Rank) + " ended while its memory was read"
-			reason.Rank = detail.Rank
-		case plugin.System:
-			reason.Message = fmt.Sprintf("%s; if the kernel lets nobody read that memory, set SHUNT_PEER_READ=off", err)
-		}
-	}
-	c.fail(reason, true)
-	return c.failed(what, c.failure.Load())
+// rejectNamed is rejectCall for a call that is no operation.
+func (c *Communicator) rejectNamed(what string, err error) error {
+	c.observer.RejectCall(0, what, err)
+	return err
 }
 
-// noAnswer is the timeout of a rank that waited for peer, as all ranks are told it;
-// where says in which step, if that is known.
-func (c *Communicator) noAnswer(peer int, where string) *plugin.Error {
-	reason := &plugin.Error{Code: plugin.Timeout, Rank: c.rank, Message: fmt.Sprintf("rank %d had no answer from %s for %v", c.rank, c.peerName(peer), c.timeout)}
-	if where != "" {
-		reason.Message += " " + where
+// failRun makes the communicator fail, for every rank, by what the executor says of an operation. The result is the error
+// that users see.
+func (c *Communicator) failRun(what string, err error) error {
+	if c.observer.Failure.Reason() != nil {
+		return c.observer.FailedAlready(what, err, c)
 	}
-	if peer >= 0 && peer < c.world {
-		reason.Rank = peer
-		reason.Message += fmt.Sprintf("; that rank %s, rank %d %s", c.state(peer), c.rank, c.state(c.rank))
-	}
-	reason.Message += c.refusals(absence)
-	if c.device != nil && peer != c.rank && peer >= 0 && peer < c.world && c.topology.SameProcess(c.rank, peer) {
-		reason.Message += fmt.Sprintf("; rank %d is in the same process, where cudaFree of a GPU's memory (torch.cuda.empty_cache frees that of all GPUs) blocks its thread until that GPU's kernels end, which may wait for what the thread calls next", peer)
-	}
-	return reason
-}
-
-// peerName names a rank of this communicator for messages.
-func (c *Communicator) peerName(rank int) string {
-	if rank < 0 || rank >= c.world {
-		return "a peer"
-	}
-	place := c.topology.Places[rank]
-	return fmt.Sprintf("peer rank %d (pid %d, host %s)", rank, place.PID, place.Host)
+	c.fail(c.observer.RunFailure(err, c), true)
+	return c.observer.Failed(what)
 }
 
 // fail makes the communicator fail for good; the first reason wins. With
 // spread, the other ranks are told.
 func (c *Communicator) fail(reason *plugin.Error, spread bool) {
-	if !c.failure.CompareAndSwap(nil, reason) {
+	if !c.observer.Failure.Set(reason) {
 		return
 	}
 	c.logger.Info("communicator failed", "communicator", c.label, "rank", c.rank, "reason", reason.Message)
@@ -339,49 +272,12 @@ func (c *Communicator) fail(reason *plugin.Error, spread bool) {
 	}
 	c.engine.Abort(reason.Code, reason.Rank)
 	c.abortDevice(reason)
-	c.file()
-}
-
-// numbered names an operation for its errors: a collective with its number, which
-// is the same on all ranks and what their records and watchdogs say.
-func (c *Communicator) numbered(collective plugin.Collective, number uint64) string {
-	if collective.PointToPoint() {
-		return collective.String()
-	}
-	return fmt.Sprintf("%s #%d", collective, number)
-}
-
-// failed words a failure for the call that meets it.
-func (c *Communicator) failed(what string, reason *plugin.Error) error {
-	c.filing.wait()
-	return &plugin.Error{
-		Code: reason.Code, Rank: reason.Rank, Cause: reason,
-		Message: fmt.Sprintf("%s on rank %d: %s; communicator %s is aborted, call Shrink or re-create it", what, c.rank, reason.Message, c.label),
-	}
-}
-
-// named puts the call's name and rank in front of an error of another layer.
-func (c *Communicator) named(what string, err error) error {
-	if f := c.failure.Load(); f != nil {
-		return c.failed(what, f)
-	}
-	code := plugin.CodeOf(err)
-	rank := c.rank
-	var e *plugin.Error
-	if errors.As(err, &e) && e.Rank >= 0 {
-		rank = e.Rank
-	}
-	message := fmt.Sprintf("%s on rank %d: %v", what, c.rank, err)
-	switch code {
-	case plugin.Timeout, plugin.PeerDied, plugin.Closed:
-		message += c.refusals(agreement)
-	}
-	return &plugin.Error{Code: code, Rank: rank, Message: message, Cause: err}
+	c.observer.Failure.File(c.logger, c.report)
 }
 
 // deadline bounds a call that talks to peers over the rendezvous store.
 func (c *Communicator) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, c.timeout, plugin.Errorf(plugin.Timeout, "no agreement within %v", c.timeout))
+	return context.WithTimeoutCause(ctx, c.observer.Timeout, plugin.Errorf(plugin.Timeout, "no agreement within %v", c.observer.Timeout))
 }
 
 // transportTime bounds what transports do before the ranks agree about it: two thirds of
@@ -398,12 +294,12 @@ func transportTime(ctx context.Context) (context.Context, context.CancelFunc) {
 // flight return an error at once. It may be called from any goroutine.
 func (c *Communicator) Abort(reason string) {
 	c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.rank, Message: fmt.Sprintf("rank %d aborted: %s", c.rank, reason)}, true)
-	c.filing.wait()
+	c.observer.Failure.Wait()
 }
 
 // Err is the reason why the communicator failed, or nil.
 func (c *Communicator) Err() error {
-	if f := c.failure.Load(); f != nil {
+	if f := c.observer.Failure.Reason(); f != nil {
 		return f
 	}
 	return nil
@@ -419,9 +315,9 @@ func (c *Communicator) Close() error {
 
 func (c *Communicator) close() error {
 	c.turn.shut()
-	c.filing.close(c.Err() != nil)
+	c.observer.Failure.Close(c.Err() != nil)
 	if c.control != nil { // peers that still wait for this rank learn why in vain
-		c.engine.Record(c.collectives+1, c.seq+1, uint32(watch.Closed), 0, 0, 0, 0)
+		c.engine.Record(c.sequence.Collectives+1, c.sequence.Number+1, uint32(diagnosis.Closed), 0, 0, 0, 0)
 		c.engine.Announce()
 	}
 	var errs []error
@@ -430,13 +326,15 @@ func (c *Communicator) close() error {
 	for _, w := range c.windows {
 		errs = append(errs, w.release())
 	}
-	errs = append(errs, c.releaseSymmetric())
+	if c.device != nil {
+		errs = append(errs, c.symmetric.Release(c.device.buffers))
+	}
 	c.signatures.free()
 	if c.engine != nil {
 		c.engine.Close()
 	}
 	if c.device != nil {
-		errs = append(errs, c.device.buffers.close())
+		errs = append(errs, c.device.buffers.Close())
 	}
 	for _, m := range c.control {
 		errs = append(errs, m.Close())

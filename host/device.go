@@ -9,7 +9,9 @@ import (
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
+	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -21,14 +23,12 @@ type device struct {
 	comm *Communicator
 	exec *executor.Device
 
-	copying sync.Mutex
-	private cuda.Stream     // for the host's own copies; nothing that waits is put into it
-	staging cuda.HostMemory // what they copy from and to
+	copies *memory.Staging // the host's own
 
 	starts  map[handleKey]cuda.Ptr // where what the endpoints' handles stand for begins
-	flights flights
+	flights diagnosis.Flights
 	batch   batch
-	buffers *directory // of users' buffers; nil without a transport that has one
+	buffers *buffers.Registry // of users' buffers; nil without a transport that has one
 
 	stop context.CancelFunc // ends the goroutines
 	done sync.WaitGroup
@@ -41,46 +41,12 @@ func newDevice(c *Communicator) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	exec.SetTimeout(c.timeout)
-	d := &device{gpu: g, comm: c, exec: exec, flights: newFlights(c.job.options.Records()), stop: func() {}, starts: map[handleKey]cuda.Ptr{}}
-	if d.private, err = g.driver.NewStream(g.context, 0); err != nil {
+	exec.SetTimeout(c.observer.Timeout)
+	d := &device{gpu: g, comm: c, exec: exec, flights: diagnosis.NewFlights(c.job.options.Records()), stop: func() {}, starts: map[handleKey]cuda.Ptr{}}
+	if d.copies, err = memory.NewStaging(g.driver, g.context, probeBytes); err != nil {
 		return nil, errors.Join(err, exec.Close())
 	}
-	if d.staging, err = g.driver.AllocHost(g.context, probeBytes); err != nil {
-		return nil, errors.Join(err, g.driver.DestroyStream(g.context, d.private), exec.Close())
-	}
 	return d, nil
-}
-
-// staged is the staging memory.
-func (d *device) staged() []byte {
-	return unsafe.Slice(*(**byte)(unsafe.Pointer(&d.staging.Address)), d.staging.Bytes)
-}
-
-// put copies up to probeBytes into memory that the GPU reaches, and waits for
-// it, but for nothing else: not for kernels, nor for the default stream.
-func (d *device) put(to cuda.Ptr, data []byte) error {
-	d.copying.Lock()
-	defer d.copying.Unlock()
-	copy(d.staged(), data)
-	if err := d.driver.Copy(d.context, to, d.staging.Device, int64(len(data)), d.private); err != nil {
-		return err
-	}
-	return d.driver.SynchronizeStream(d.context, d.private)
-}
-
-// get is put the other way.
-func (d *device) get(data []byte, from cuda.Ptr) error {
-	d.copying.Lock()
-	defer d.copying.Unlock()
-	if err := d.driver.Copy(d.context, d.staging.Device, from, int64(len(data)), d.private); err != nil {
-		return err
-	}
-	if err := d.driver.SynchronizeStream(d.context, d.private); err != nil {
-		return err
-	}
-	copy(data, d.staged())
-	return nil
 }
 
 // mapRegion maps a region of a rank and enters it in the executor's table. A
@@ -122,7 +88,7 @@ type handleKey struct {
 // enter puts a region into the executor's table.
 func (d *device) enter(base uint32, r plugin.Region, rank int, address cuda.Ptr) error {
 	if r.Role == plugin.RegionRoleDirectory && d.buffers == nil {
-		d.buffers = newDirectory(d, address)
+		d.buffers = buffers.New(&d.comm.observer, buffers.GPU{Driver: d.driver, Context: d.context, Ordinal: d.info.Ordinal}, d.exec, d.copies, d.comm.share, address)
 	}
 	return d.exec.SetRegion(base, r.ID, rank, address, r.Bytes)
 }
@@ -155,7 +121,7 @@ func (d *device) close() error {
 	if d == nil {
 		return nil
 	}
-	return errors.Join(d.driver.DestroyStream(d.context, d.private), d.driver.FreeHost(d.context, d.staging), d.exec.Close())
+	return errors.Join(d.copies.Close(), d.exec.Close())
 }
 
 // streamOf is an operation's stream; nil is the default stream.
@@ -167,27 +133,27 @@ func streamOf(s Stream) cuda.Stream {
 }
 
 // run enqueues one operation that was checked and inspected. The caller is admitted.
-func (d *device) run(call *call.Call, r *symmetricRange, program *executor.DeviceProgram, a *executor.Arguments, stream cuda.Stream) error {
+func (d *device) run(call *call.Call, r *buffers.Range, program *executor.DeviceProgram, a *executor.Arguments, stream cuda.Stream) error {
 	c := d.comm
 	if d.buffers != nil {
-		d.buffers.validate(call)
-		if err := d.buffers.current(call.Collective, r); err != nil {
+		d.buffers.Validate(call)
+		if err := d.buffers.Current(call.Collective, r); err != nil {
 			c.fail(&plugin.Error{Code: plugin.CodeOf(err), Rank: c.rank, Message: err.Error()}, true)
-			return c.usable(c.numbered(call.Collective, c.collectives))
+			return c.observer.Failed(diagnosis.Numbered(call.Collective, c.sequence.Collectives))
 		}
 	}
-	a.PeerRecv = c.symmetric.peerRecv(r, call.Slots[plugin.SlotOffset])
+	a.PeerRecv = c.symmetric.PeerRecv(r, call.Slots[plugin.SlotOffset])
 	c.publish(call)
 	c.engine.Announce()
-	d.flights.begin(c.seq, call)
+	d.flights.Begin(c.sequence.Number, call)
 	err := d.exec.Run(program, a, stream)
-	d.flights.enqueued(c.seq, err != nil)
+	d.flights.Enqueued(c.sequence.Number, err != nil)
 	if err == nil {
 		c.engine.NoteCall()
-		d.buffers.takeCaptured(call)
+		d.buffers.TakeCaptured(call)
 	}
 	if err != nil {
-		return d.explain(c.numbered(call.Collective, c.collectives), err, stream)
+		return d.explain(diagnosis.Numbered(call.Collective, c.sequence.Collectives), err, stream)
 	}
 	return nil
 }
@@ -197,10 +163,10 @@ func (d *device) run(call *call.Call, r *symmetricRange, program *executor.Devic
 // captured, as then only a graph is not to be had.
 func (d *device) explain(what string, err error, stream cuda.Stream) error {
 	state, asked := d.driver.CaptureInfo(d.context, stream)
-	if asked == nil && state.Status != cuda.CaptureNone && d.comm.failure.Load() == nil {
-		return d.comm.named(what, err)
+	if asked == nil && state.Status != cuda.CaptureNone && d.comm.observer.Failure.Reason() == nil {
+		return d.comm.observer.WrapError(what, err)
 	}
-	return d.comm.explainFailure(what, err)
+	return d.comm.failRun(what, err)
 }
 
 // inspect refuses, where SHUNT_CHECK is on, memory that the GPU does not know: a

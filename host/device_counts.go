@@ -1,7 +1,6 @@
 package host
 
 import (
-	"fmt"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/cuda"
@@ -66,26 +65,4 @@ func (d *device) inspectCounts(call *call.Call) error {
 		}
 	}
 	return nil
-}
-
-// impossibleCount words why a kernel of this rank refused a count for a peer that it
-// has read from device memory.
-func (c *Communicator) impossibleCount(peer int, own, theirs [3]uint64) *plugin.Error {
-	count, displ, room := int64(own[0]), int64(own[1]), int64(theirs[0])
-	side := "send"
-	if own[2] == 1 {
-		side = "receive"
-	}
-	var text string
-	switch {
-	case own[2] == 2:
-		text = fmt.Sprintf("send count %d of this rank to itself differs from receive count %d", count, room)
-	case count < 0:
-		text = fmt.Sprintf("%s count %d for rank %d is negative", side, count, peer)
-	case displ < 0:
-		text = fmt.Sprintf("%s displacement %d for rank %d is negative", side, displ, peer)
-	default:
-		text = fmt.Sprintf("%s count %d at displacement %d for rank %d reaches past the capacity of %d elements", side, count, displ, peer, room)
-	}
-	return &plugin.Error{Code: plugin.InvalidArgument, Rank: c.rank, Message: fmt.Sprintf("counts in device memory on rank %d: %s", c.rank, text)}
 }

@@ -91,7 +91,7 @@ func (d *device) runGroup(operations []Operation, calls []call.Call) error {
 				return err
 			}
 			if d.buffers != nil {
-				d.buffers.validateRanges(&calls[i])
+				d.buffers.ValidateRanges(&calls[i])
 			}
 			b.add(c.world, &calls[i])
 		default:
@@ -102,11 +102,11 @@ func (d *device) runGroup(operations []Operation, calls []call.Call) error {
 		return err
 	}
 	if first != nil {
-		d.buffers.takeGroup(calls, false)
+		d.buffers.TakeGroup(calls, false)
 		if err := d.runBatch(first, stream); err != nil {
 			return err
 		}
-		d.buffers.takeGroup(calls, true)
+		d.buffers.TakeGroup(calls, true)
 	}
 	for _, call := range rest {
 		if err := d.inspect(call); err != nil {
@@ -143,7 +143,7 @@ func (d *device) runBatch(first *call.Call, stream cuda.Stream) error {
 	if c.world == 1 {
 		for _, r := range b.rounds[:b.used] {
 			if err := d.driver.Copy(d.context, cuda.Ptr(r.arrays[3]), cuda.Ptr(r.arrays[1]), r.arrays[0], stream); err != nil {
-				return c.explainFailure("group", err)
+				return c.failRun("group", err)
 			}
 		}
 		return nil
@@ -161,9 +161,9 @@ func (d *device) runBatch(first *call.Call, stream cuda.Stream) error {
 	}
 	c.publish(first)
 	c.engine.Announce()
-	d.flights.begin(c.seq, first)
+	d.flights.Begin(c.sequence.Number, first)
 	err = d.exec.RunBatch(b.launch, stream)
-	d.flights.enqueued(c.seq, err != nil)
+	d.flights.Enqueued(c.sequence.Number, err != nil)
 	if err != nil {
 		return d.explain("group", err, stream)
 	}

@@ -55,9 +55,9 @@ func (d *device) probe(ctx context.Context, id uint64) error {
 			return err
 		}
 		// The next agreement of Init comes before anything else is written there.
-		err := d.driver.Set(d.context, at(c.rank, 0), 0, need, d.private)
+		err := d.driver.Set(d.context, at(c.rank, 0), 0, need, d.copies.Stream())
 		if err == nil {
-			err = d.driver.SynchronizeStream(d.context, d.private)
+			err = d.driver.SynchronizeStream(d.context, d.copies.Stream())
 		}
 		if err := c.group.Agree(ctx, tag+" cleared", err); err != nil {
 			return err
@@ -77,14 +77,14 @@ func (d *device) writePatterns(id uint64, at func(rank, place int) cuda.Ptr) err
 	c := d.comm
 	for peer := range c.world {
 		from := at(c.rank, c.world+peer)
-		if err := d.put(from, pattern(id, c.rank, peer)); err != nil {
+		if err := d.copies.Put(from, pattern(id, c.rank, peer)); err != nil {
 			return err
 		}
-		if err := d.driver.Copy(d.context, at(peer, c.rank), from, probeBytes, d.private); err != nil {
-			return fmt.Errorf("writing into the GPU memory of %s: %w", c.peerName(peer), err)
+		if err := d.driver.Copy(d.context, at(peer, c.rank), from, probeBytes, d.copies.Stream()); err != nil {
+			return fmt.Errorf("writing into the GPU memory of %s: %w", c.observer.PeerName(peer), err)
 		}
 	}
-	return d.driver.SynchronizeStream(d.context, d.private)
+	return d.driver.SynchronizeStream(d.context, d.copies.Stream())
 }
 
 // readPatterns looks at what peers wrote here, and reads back what this rank
@@ -93,7 +93,7 @@ func (d *device) readPatterns(id uint64, at func(rank, place int) cuda.Ptr) erro
 	c := d.comm
 	got := make([]byte, probeBytes)
 	for peer := range c.world {
-		if err := d.get(got, at(c.rank, peer)); err != nil {
+		if err := d.copies.Get(got, at(c.rank, peer)); err != nil {
 			return err
 		}
 		failProbe.Corrupt(got)
@@ -103,18 +103,18 @@ func (d *device) readPatterns(id uint64, at func(rank, place int) cuda.Ptr) erro
 	}
 	for peer := range c.world {
 		back := at(c.rank, c.world+peer) // what stood there was read by the copies
-		err := d.driver.Set(d.context, back, 0, probeBytes, d.private)
+		err := d.driver.Set(d.context, back, 0, probeBytes, d.copies.Stream())
 		if err == nil {
-			err = d.driver.Copy(d.context, back, at(peer, c.rank), probeBytes, d.private)
+			err = d.driver.Copy(d.context, back, at(peer, c.rank), probeBytes, d.copies.Stream())
 		}
 		if err == nil {
-			err = d.get(got, back)
+			err = d.copies.Get(got, back)
 		}
 		if err != nil {
-			return fmt.Errorf("reading the GPU memory of %s: %w", c.peerName(peer), err)
+			return fmt.Errorf("reading the GPU memory of %s: %w", c.observer.PeerName(peer), err)
 		}
 		if want := pattern(id, c.rank, peer); !bytes.Equal(got, want) {
-			return plugin.Errorf(plugin.Device, "rank %d's GPU (%s) read %d bytes of the memory of %s's (%s), and %s", c.rank, d.info.Bus, probeBytes, c.peerName(peer), d.busOf(peer), difference(got, want))
+			return plugin.Errorf(plugin.Device, "rank %d's GPU (%s) read %d bytes of the memory of %s's (%s), and %s", c.rank, d.info.Bus, probeBytes, c.observer.PeerName(peer), d.busOf(peer), difference(got, want))
 		}
 	}
 	return nil
@@ -123,11 +123,11 @@ func (d *device) readPatterns(id uint64, at func(rank, place int) cuda.Ptr) erro
 // broken is the error of a pattern that did not arrive.
 func (d *device) broken(did string, peer int, got, want []byte) error {
 	return plugin.Errorf(plugin.Device, "the GPU (%s) of %s "+did+" the memory of rank %d's (%s), and %s; peer-to-peer access between the two does not work: look for an IOMMU or PCIe ACS that is on, or SHUNT_TRANSPORTS",
-		d.busOf(peer), d.comm.peerName(peer), probeBytes, d.comm.rank, d.info.Bus, difference(got, want))
+		d.busOf(peer), d.comm.observer.PeerName(peer), probeBytes, d.comm.rank, d.info.Bus, difference(got, want))
 }
 
 func (d *device) busOf(rank int) string {
-	for _, g := range d.comm.topology.Places[rank].GPUs {
+	for _, g := range d.comm.observer.Topology.Places[rank].GPUs {
 		return g.PCI
 	}
 	return "unknown"

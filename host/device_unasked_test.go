@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/host"
-	"github.com/shunt-ccl/shunt/host/watch"
+	"github.com/shunt-ccl/shunt/host/report"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -36,7 +36,7 @@ func TestDeviceFaultIsKnownWithoutACall(t *testing.T) {
 			return err
 		}
 		var out bytes.Buffer
-		var report watch.Report
+		var report report.Report
 		if err := errors.Join(r.WriteRecords(&out), json.Unmarshal(out.Bytes(), &report)); err != nil {
 			return err
 		}

@@ -2,11 +2,8 @@ package host
 
 import (
 	"context"
-	"fmt"
 	"time"
 
-	"github.com/shunt-ccl/shunt/host/executor"
-	"github.com/shunt-ccl/shunt/host/watch"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -16,7 +13,7 @@ func (d *device) start() {
 	d.stop = stop
 	d.done.Go(func() { d.watch(ctx) })
 	if d.buffers != nil {
-		d.done.Go(func() { d.buffers.keep(ctx) })
+		d.done.Go(func() { d.buffers.Keep(ctx) })
 	}
 }
 
@@ -43,46 +40,17 @@ func (d *device) watch(ctx context.Context) {
 // other. It runs every now and then, and wherever somebody is about to rely on a
 // result. It calls no driver.
 func (d *device) look() {
-	c := d.comm
 	kind, peer, _ := d.exec.Fault()
-	switch {
-	case kind == plugin.FaultNone || c.failure.Load() != nil:
-		return
-	case kind == plugin.FaultAborted:
-		c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.rank, Message: fmt.Sprintf("a kernel of rank %d was aborted", c.rank)}, true)
-	case kind == plugin.FaultAsymmetric:
-		d.contradictions() // a peer whose memory is not symmetric has told other things
-		own, theirs := d.exec.Compared()
-		c.fail(c.asymmetric(peer, own, theirs), true)
-	case kind == plugin.FaultLength:
-		d.contradictions() // the peer's message may be another operation's
-		c.compareCalls()
-		own, theirs := d.exec.Compared()
-		c.fail(c.wrongBytes(peer, theirs[0], own[0]), true)
-	case kind == plugin.FaultCounts:
-		own, theirs := d.exec.Compared()
-		c.fail(c.impossibleCount(peer, own, theirs), true)
-	default:
-		c.fail(c.noAnswer(peer, ""), true)
+	if kind != plugin.FaultNone && d.comm.observer.Failure.Reason() == nil {
+		d.comm.fail(d.comm.observer.Fault(kind, peer, d.exec.Compared), true)
 	}
 }
-
-// state is what a rank's control page says.
-func (c *Communicator) state(rank int) watch.State { return stateOf(c.engine.PeerRecord(rank)) }
 
 // contradictions fails the communicator if a peer has enqueued another operation
 // than this rank in the same place.
 func (d *device) contradictions() {
-	c := d.comm
-	mine := c.state(c.rank)
-	for rank := range c.world {
-		if rank == c.rank {
-			continue
-		}
-		if conflict := watch.Conflict(c.rank, mine, rank, c.state(rank)); conflict != "" {
-			c.fail(&plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: conflict + c.refusals(quarrel)}, true)
-			return
-		}
+	if reason := d.comm.observer.Conflict(); reason != nil {
+		d.comm.fail(reason, true)
 	}
 }
 
@@ -93,11 +61,11 @@ func (d *device) contradictions() {
 func (c *Communicator) Synchronize(stream Stream) error {
 	if d := c.device; d != nil {
 		if err := d.driver.SynchronizeStream(d.context, streamOf(stream)); err != nil {
-			return c.named("synchronize", err)
+			return c.observer.WrapError("synchronize", err)
 		}
 		d.look()
 	}
-	return c.usable("synchronize")
+	return c.observer.Failed("synchronize")
 }
 
 // graceful is how long operations in flight may still take after a failure that
@@ -129,12 +97,4 @@ func (c *Communicator) DeviceBytes() int64 {
 		}
 	}
 	return total
-}
-
-// flightsOf are the recorded operations of either kind of memory.
-func (c *Communicator) flightsOf() []executor.Flight {
-	if c.device != nil {
-		return c.device.flights.list()
-	}
-	return c.engine.Flights()
 }

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -23,7 +24,7 @@ func (c *Communicator) ExplainSymmetric(collective plugin.Collective, dtype plug
 		return selector.Explanation{}, plugin.Errorf(plugin.InvalidArgument, "explain: collective %d, dtype %d, op %d, %d bytes", collective, dtype, op, bytes)
 	}
 	key := call.SignatureOf(collective, dtype, op)
-	key.Symmetric = c.device != nil && c.world > 1 && promised(collective)
+	key.Symmetric = c.device != nil && c.world > 1 && buffers.Promised(collective)
 	return c.explain(key, bytes)
 }
 

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/host/internal/call"
-	"github.com/shunt-ccl/shunt/host/watch"
+	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/host/report"
 )
 
 // ReplaceProcessRead puts another function in the kernel's place where ranks
@@ -32,33 +33,28 @@ func NVLink(c *Communicator) bool { return c.request(call.Signature{}).NVLink }
 
 // Refused is what a rank's control page says of the call that it refused last.
 func Refused(c *Communicator, rank int) string {
-	return strings.TrimPrefix(c.refusalOf(rank), "; ")
+	return strings.TrimPrefix(c.observer.RejectedBy(rank), "; ")
 }
 
 // Collectives is how many collectives this rank has counted.
-func Collectives(c *Communicator) uint64 { return c.collectives }
+func Collectives(c *Communicator) uint64 { return c.sequence.Collectives }
 
 // ReplaceFiling puts another function in the place of the one that writes the
 // records of communicators that fail, unless it is nil, and other times for how
 // long an error and Close wait for it. It returns how to undo that.
-func ReplaceFiling(write func(watch.Report, string) error, delay time.Duration) (undo func()) {
-	before, filing, closing := writeReport, filingDelay, closingDelay
-	filingDelay, closingDelay = delay, delay
+func ReplaceFiling(write func(report.Report, string) error, delay time.Duration) (undo func()) {
+	before, filing, closing := diagnosis.WriteReport, diagnosis.FilingDelay, diagnosis.ClosingDelay
+	diagnosis.FilingDelay, diagnosis.ClosingDelay = delay, delay
 	if write != nil {
-		writeReport = write
+		diagnosis.WriteReport = write
 	}
-	return func() { writeReport, filingDelay, closingDelay = before, filing, closing }
+	return func() { diagnosis.WriteReport, diagnosis.FilingDelay, diagnosis.ClosingDelay = before, filing, closing }
 }
 
 // Exports are where the exports of this rank begin, and how many bytes they have.
 func Exports(c *Communicator) (list [][2]int64) {
-	t := c.device.buffers
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, e := range t.exports {
-		if e.bytes > 0 && e.leaving == staying {
-			list = append(list, [2]int64{int64(e.base), e.bytes})
-		}
+	for _, e := range c.device.buffers.Exports() {
+		list = append(list, [2]int64{int64(e.Base), e.Bytes})
 	}
 	return list
 }
@@ -70,20 +66,7 @@ func TakeTurn(c *Communicator) (waited func() bool, release func()) {
 }
 
 // Awaited is how many exports were withdrawn that kernels may still use.
-func Awaited(c *Communicator) (n int) {
-	t := c.device.buffers
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, e := range t.exports {
-		if e.leaving == awaited {
-			n++
-		}
-	}
-	return n
-}
+func Awaited(c *Communicator) int { return c.device.buffers.Awaited() }
 
 // Begun reports whether a kernel that looks for exports is at work.
-func Begun(c *Communicator) bool {
-	n, err := c.device.buffers.counts()
-	return err == nil && n.begun != n.ended
-}
+func Begun(c *Communicator) bool { return c.device.buffers.Busy() }

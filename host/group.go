@@ -57,7 +57,7 @@ func RunTogether(parts ...Part) error {
 			order = append(order, p.Comm)
 		}
 		operations[p.Comm] = append(operations[p.Comm], p.Operations...)
-		if err := p.Comm.notThreads(p.Operations); err != nil {
+		if err := p.Comm.rejectThreadStream(p.Operations); err != nil {
 			return err
 		}
 	}
@@ -106,31 +106,31 @@ const (
 // the outcomes it knows ended and paused: what a group takes was prepared when
 // the communicator or the window was made.
 func (c *Communicator) runGroup(operations []Operation, patience time.Duration) (outcome, error) {
-	if err := c.usable("group"); err != nil {
+	if err := c.observer.Failed("group"); err != nil {
 		return ended, err
 	}
 	calls := make([]call.Call, len(operations))
 	for i := range operations {
 		op := &operations[i]
 		if err := c.check(op, make([]int64, 4*c.world), &calls[i]); err != nil {
-			return ended, c.refused(op.Collective, err)
+			return ended, c.rejectCall(op.Collective, err)
 		}
 		if !op.Collective.PointToPoint() {
-			return ended, c.refused(op.Collective, c.checker.Invalid(op.Collective, "a group takes send, recv and one-sided operations only"))
+			return ended, c.rejectCall(op.Collective, c.checker.Invalid(op.Collective, "a group takes send, recv and one-sided operations only"))
 		}
 	}
 	if c.device != nil {
-		c.seq++
+		c.sequence.Number++
 		if err := c.device.runGroup(operations, calls); err != nil {
-			return ended, c.refusedCall("group", err)
+			return ended, c.rejectNamed("group", err)
 		}
 		return ended, nil
 	}
 	remaining, err := c.copyToSelf(calls)
 	if err != nil {
-		return ended, c.refusedCall("group", err)
+		return ended, c.rejectNamed("group", err)
 	}
-	c.seq++
+	c.sequence.Number++
 	launches := make([]executor.Launch, 0, len(remaining))
 	for i := range remaining {
 		call := &remaining[i]
@@ -155,11 +155,11 @@ func (c *Communicator) runGroup(operations []Operation, patience time.Duration) 
 	}
 	c.publish(&remaining[0])
 	c.inFlight = remaining
-	pausing, err := c.engine.RunGroupFor(launches, c.timeout, patience)
+	pausing, err := c.engine.RunGroupFor(launches, c.observer.Timeout, patience)
 	if pausing {
 		return paused, nil
 	}
-	return ended, c.ran("group", err)
+	return ended, c.finish("group", err)
 }
 
 func (c *Communicator) lane(call *call.Call) int {

@@ -12,10 +12,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
+	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/host/option"
 	"github.com/shunt-ccl/shunt/host/selector"
@@ -221,12 +224,13 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	rank := slices.Index(ranks, j.session.Rank())
 	c := &Communicator{
 		rank: rank, world: len(ranks), label: label, ranks: ranks,
-		job: j, timeout: j.timeout, logger: j.logger, windows: map[uint32]*Window{},
+		job: j, logger: j.logger, windows: map[uint32]*Window{},
 		checker:  call.Checker{Rank: rank, World: len(ranks), OnDevice: j.gpu != nil},
-		deserted: -1,
+		observer: diagnosis.Observer{Rank: rank, World: len(ranks), Label: label, OnDevice: j.gpu != nil, Timeout: j.timeout, Logger: j.logger},
 	}
+	c.symmetric = buffers.NewSymmetric(&c.observer)
 	c.turn.idle.L = &c.turn.mu
-	c.filing.setUp(j.options.RecordsDir())
+	c.observer.Failure.SetUp(j.options.RecordsDir())
 	c.scratch.arrays = make([]int64, 4*c.world)
 	j.hold()
 	defer func() {
@@ -240,6 +244,7 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	if c.engine, err = executor.NewEngine(c.rank, c.world); err != nil {
 		return nil, err
 	}
+	c.observer.Engine = c.engine
 	if err = c.engine.SetFlights(j.options.Records()); err != nil {
 		return nil, err
 	}
@@ -259,26 +264,26 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 		err = c.open(ctx, id)
 	}
 	if err := c.group.Agree(ctx, "open "+label, err); err != nil {
-		return nil, c.named("init", err)
+		return nil, c.observer.WrapError("init", err)
 	}
 	if err := c.connectEndpoints(ctx); err != nil {
-		return nil, c.named("init", err)
+		return nil, c.observer.WrapError("init", err)
 	}
 	if err := c.connect(ctx); err != nil {
-		return nil, c.named("init", err)
+		return nil, c.observer.WrapError("init", err)
 	}
 	alone := []plugin.Collective{plugin.Send, plugin.Recv}
 	if c.device != nil {
 		if err := c.device.probe(ctx, id); err != nil {
-			return nil, c.named("init", err)
+			return nil, c.observer.WrapError("init", err)
 		}
 		alone = c.device.alone()
 	}
 	if err := c.group.Agree(ctx, "plans "+label, c.prepareAlone(ctx, alone...)); err != nil {
-		return nil, c.named("init", err)
+		return nil, c.observer.WrapError("init", err)
 	}
 	if err := c.compareChoices(ctx, "choices "+label); err != nil {
-		return nil, c.named("init", err)
+		return nil, c.observer.WrapError("init", err)
 	}
 	if c.device != nil {
 		c.device.start()
@@ -311,7 +316,7 @@ func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
 	}
 	answers, err := c.group.AllGather(ctx, "introduce "+c.label, mine.encode())
 	if err != nil {
-		return 0, c.named("init", err)
+		return 0, c.observer.WrapError("init", err)
 	}
 	places := make([]topology.Place, len(answers))
 	introductions := make([]introduction, len(answers))
@@ -344,13 +349,13 @@ func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
 			return 0, &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("init: rank %d is on %s memory, rank %d on %s memory", c.rank, mine.Memory, rank, i.Memory)}
 		}
 	}
-	c.topology = topology.New(places)
-	if a, b, g, shared := c.topology.SharedGPU(); shared && !c.job.options.ShareGPU() {
+	c.observer.Topology = topology.New(places)
+	if a, b, g, shared := c.observer.Topology.SharedGPU(); shared && !c.job.options.ShareGPU() {
 		return 0, &plugin.Error{Code: plugin.InvalidArgument, Rank: b, Message: fmt.Sprintf(
 			"init: ranks %d (pid %d) and %d (pid %d) both use GPU %s (%s) of host %s; give each rank a GPU of its own, as with Options.Device or CUDA_VISIBLE_DEVICES, or set SHUNT_SHARE_GPU=on on all ranks",
 			a, places[a].PID, b, places[b].PID, g.UUID, g.PCI, places[b].Host)}
 	}
-	c.engine.SetOversubscribed(c.topology.Oversubscribed(c.rank))
+	c.engine.SetOversubscribed(c.observer.Topology.Oversubscribed(c.rank))
 	if spins := c.job.options.Spin(); spins >= 0 {
 		c.engine.SetPolicy(executor.Policy{Spins: uint32(spins), Yields: 2000})
 	}
@@ -368,7 +373,7 @@ func (c *Communicator) open(ctx context.Context, id uint64) error {
 		if !slices.Contains(l.Info.Memory, c.job.memory) {
 			continue
 		}
-		if len(c.topology.Hosts()) > 1 && l.Info.Features&plugin.FeatureMultiHost == 0 {
+		if len(c.observer.Topology.Hosts()) > 1 && l.Info.Features&plugin.FeatureMultiHost == 0 {
 			continue // Supports says why when an operation finds no transport
 		}
 		endpoint, err := l.Transport.Open(ctx, plugin.OpenConfig{
@@ -394,7 +399,7 @@ func (c *Communicator) open(ctx context.Context, id uint64) error {
 		}
 	}
 	if len(c.attached) == 0 {
-		if hosts := len(c.topology.Hosts()); hosts > 1 {
+		if hosts := len(c.observer.Topology.Hosts()); hosts > 1 {
 			return plugin.Errorf(plugin.Unsupported, "the ranks run on %d hosts and no transport reaches other hosts", hosts)
 		}
 		return plugin.Errorf(plugin.Unsupported, "no transport serves %s memory", c.job.memory)
@@ -422,7 +427,7 @@ func (c *Communicator) connect(ctx context.Context) error {
 		return err
 	}
 	c.control, err = c.exchange(ctx, "control "+c.label, []plugin.Region{page.Region()}, func(r plugin.Region, rank int) (io.Closer, error) {
-		if !c.topology.SameHost(c.rank, rank) {
+		if !c.observer.Topology.SameHost(c.rank, rank) {
 			return nil, nil // such a rank rings no doorbell here, and what it calls is not seen
 		}
 		return mapHost(r, func(m executor.Memory) error { return c.engine.SetControl(rank, m) })
@@ -443,17 +448,29 @@ func (c *Communicator) connect(ctx context.Context) error {
 			}
 		}
 	}
-	if c.device != nil {
-		return c.device.sharePages(ctx)
+	if c.device == nil {
+		return nil
 	}
-	return nil
+	pages, err := c.device.buffers.SharePages(ctx, c.group, c.exchangeHost)
+	c.control = append(c.control, pages...)
+	return err
+}
+
+// exchangeHost is exchange for one region of host memory.
+func (c *Communicator) exchangeHost(ctx context.Context, tag string, mine plugin.Region, enter func(rank int, base unsafe.Pointer)) ([]io.Closer, error) {
+	return c.exchange(ctx, tag, []plugin.Region{mine}, func(r plugin.Region, rank int) (io.Closer, error) {
+		return mapHost(r, func(m executor.Memory) error {
+			enter(rank, m.Base)
+			return nil
+		})
+	})
 }
 
 // mapRegions exchanges regions with all ranks, maps those of this host's ranks and
 // enters them in the executor's table.
 func (c *Communicator) mapRegions(ctx context.Context, tag string, base uint32, regions []plugin.Region) ([]io.Closer, error) {
 	return c.exchange(ctx, tag, regions, func(r plugin.Region, rank int) (io.Closer, error) {
-		if !c.topology.SameHost(c.rank, rank) {
+		if !c.observer.Topology.SameHost(c.rank, rank) {
 			return nil, nil
 		}
 		if r.Memory == plugin.MemoryKindCuda && c.device != nil {

@@ -3,9 +3,7 @@ package host
 import (
 	"encoding/json"
 
-	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/topology"
-	"github.com/shunt-ccl/shunt/host/watch"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -42,13 +40,4 @@ func decodeIntroduction(data []byte) (introduction, topology.Place, error) {
 	}
 	place, err := topology.Decode(i.Place)
 	return i, place, err
-}
-
-// stateOf reads a control page's record, which a peer may have filled with
-// anything.
-func stateOf(r executor.Record) watch.State {
-	return watch.State{
-		Valid: r.Valid, Ended: r.Ended, Seq: r.Seq, Collective: r.Collective, DType: r.DType, Op: r.Op, Count: r.Count, Root: int(r.Root),
-		Symmetric: r.Symmetric, DeviceCounts: r.DeviceCounts,
-	}
 }

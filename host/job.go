@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/shunt-ccl/shunt/host/option"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/host/topology"
-	"github.com/shunt-ccl/shunt/host/watch"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -181,29 +179,11 @@ func (j *job) watchPeers() {
 				case f.Group == c.group.Key():
 					c.fail(f.Err, false)
 				case f.Group == "" && c.member(f.Rank):
-					c.fail(c.local(f), false)
+					c.fail(c.observer.PeerLost(slices.Index(c.ranks, f.Rank), f.Rank, f.Err), false)
 				}
 			})
 		}
 	}
-}
-
-// local is a failure of a rank of the job, numbered as in the communicator, with
-// what its control page, which outlives it, may say to explain it.
-func (c *Communicator) local(f bootstrap.Failure) *plugin.Error {
-	rank := slices.Index(c.ranks, f.Rank)
-	message := f.Err.Message
-	if rank != f.Rank {
-		message = fmt.Sprintf("rank %d of %s is gone: %s", rank, c.label, message)
-	}
-	message += c.refusalOf(rank)
-	if found, ok := c.engine.Contradiction(rank); ok {
-		message += "; " + c.wrongLength(found).Message
-	}
-	if message == f.Err.Message {
-		return f.Err
-	}
-	return &plugin.Error{Code: f.Err.Code, Rank: rank, Cause: f.Err, Message: message}
 }
 
 // member reports whether a rank of the job belongs to the communicator.
@@ -248,72 +228,13 @@ func (j *job) watchStalls() {
 				if c.device != nil {
 					c.device.look()
 					c.device.contradictions()
-					c.lookAtRefusals(stall)
+					c.watchdog.LookAtRejections(&c.observer, stall)
 					return
 				}
-				c.lookAtStall(stall)
+				if reason := c.watchdog.LookAtStall(&c.observer, stall); reason != nil {
+					c.fail(reason, true)
+				}
 			})
 		}
-	}
-}
-
-// lookAtStall compares this rank's call with its peers' when it has waited for
-// longer than the given time, and fails the communicator if they contradict.
-// It runs on the watchdog's goroutine alone.
-func (c *Communicator) lookAtStall(stall time.Duration) {
-	waiting, peer, since, _ := c.engine.Waiting()
-	if waiting {
-		if reason := c.contradiction(); reason != nil {
-			c.fail(reason, true)
-			return
-		}
-	}
-	if !waiting || since < stall {
-		c.deserted = -1
-		return
-	}
-	mine := stateOf(c.engine.PeerRecord(c.rank))
-	for rank := range c.world {
-		if rank == c.rank {
-			continue
-		}
-		if conflict := watch.Conflict(c.rank, mine, rank, stateOf(c.engine.PeerRecord(rank))); conflict != "" {
-			c.fail(&plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: conflict + c.refusals(quarrel)}, true)
-			return
-		}
-	}
-	if peer < 0 || peer >= c.world {
-		return
-	}
-	theirs := stateOf(c.engine.PeerRecord(peer))
-	vain := watch.PassedBy(c.rank, mine, peer, theirs)
-	if theirs.HasClosed() {
-		vain = fmt.Sprintf("%s has closed the communicator while rank %d waits for it", c.peerName(peer), c.rank)
-	}
-	if vain != "" {
-		// The peer's record was written after its last signal. So if the
-		// semaphore still lacks that signal now, and this rank is still in the
-		// same call, it will never come.
-		_, again, _, _ := c.engine.Waiting()
-		if again != peer || stateOf(c.engine.PeerRecord(c.rank)).Seq != mine.Seq || !c.engine.Unsatisfied() {
-			c.deserted = -1
-			return
-		}
-		// A second look agrees, or nothing is said.
-		if c.deserted == peer {
-			c.fail(&plugin.Error{Code: plugin.Mismatch, Rank: peer, Message: vain + c.refusals(quarrel)}, true)
-		}
-		c.deserted = peer
-		return
-	}
-	refused := strings.TrimPrefix(c.refusals(absence), "; ")
-	if c.warned != mine.Seq || (refused != "" && refused != c.excused) {
-		c.warned, c.excused = mine.Seq, refused
-		attributes := []any{"communicator", c.label, "rank", c.rank, "seq", mine.Seq, "collective", mine.Collective.String(),
-			"for", c.peerName(peer), "since", since, "peer_state", theirs.String()}
-		if refused != "" {
-			attributes = append(attributes, "refused", refused)
-		}
-		c.logger.Warn("operation is waiting", attributes...)
 	}
 }

@@ -27,7 +27,7 @@ var isLinked, isNotLinked = []byte{1}, []byte{0}
 // all come to the same answer: protocols that need whole lines must be those of all ranks or
 // of none.
 func (c *Communicator) agreeNVLink(ctx context.Context) error {
-	if c.world == 1 || c.job.memory != plugin.MemoryKindCuda || len(c.topology.Hosts()) > 1 {
+	if c.world == 1 || c.job.memory != plugin.MemoryKindCuda || len(c.observer.Topology.Hosts()) > 1 {
 		return nil
 	}
 	answer := isLinked
@@ -37,7 +37,7 @@ func (c *Communicator) agreeNVLink(ctx context.Context) error {
 	}
 	answers, err := c.group.AllGather(ctx, "nvlink "+c.label, answer)
 	if err != nil {
-		return c.named("init", err)
+		return c.observer.WrapError("init", err)
 	}
 	all := true
 	for rank, a := range answers {
@@ -53,8 +53,8 @@ func (c *Communicator) agreeNVLink(ctx context.Context) error {
 // withoutNVLink is why this rank's GPU is not known to have NVLink to those of all other
 // ranks; empty if it is. A GPU that ranks share needs no link.
 func (c *Communicator) withoutNVLink() string {
-	mine := c.topology.Places[c.rank].GPUs
-	for rank, place := range c.topology.Places {
+	mine := c.observer.Topology.Places[c.rank].GPUs
+	for rank, place := range c.observer.Topology.Places {
 		if len(mine) != 1 || len(place.GPUs) != 1 {
 			return fmt.Sprintf("rank %d has %d GPUs, rank %d %d", c.rank, len(mine), rank, len(place.GPUs))
 		}

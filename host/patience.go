@@ -5,6 +5,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/internal/call"
+	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
 )
 
 // A program that must look after something else now and then, such as signals
@@ -50,8 +51,8 @@ func (c *Communicator) DoFor(op *Operation, patience time.Duration) (*Request, e
 		return r.within(patience)
 	}
 	r := newRequest([]Operation{*op})
-	what := c.numbered(op.Collective, c.collectives)
-	go c.goOn(r, func() error { return c.ran(what, c.engine.Resume()) })
+	what := diagnosis.Numbered(op.Collective, c.sequence.Collectives)
+	go c.goOn(r, func() error { return c.finish(what, c.engine.Resume()) })
 	return r, nil
 }
 
@@ -71,7 +72,7 @@ func (g *Group) RunFor(c *Communicator, patience time.Duration) (*Request, error
 		return nil, err
 	}
 	r := newRequest(operations)
-	go c.goOn(r, func() error { return c.ran("group", c.engine.Resume()) })
+	go c.goOn(r, func() error { return c.finish("group", c.engine.Resume()) })
 	return r, nil
 }
 
@@ -113,8 +114,8 @@ func (r *Request) within(patience time.Duration) (*Request, error) {
 	}
 }
 
-// asks reports whether a call begins with an agreement of all ranks.
-func (c *Communicator) asks(call *call.Call) bool {
+// needsAgreement reports whether a call begins with an agreement of all ranks.
+func (c *Communicator) needsAgreement(call *call.Call) bool {
 	return c.device != nil && c.job.checks && !call.Collective.PointToPoint() ||
 		c.signatures.lookup(call.Signature()) == nil
 }

@@ -65,7 +65,7 @@ var canRead, cannotRead = []byte{1}, []byte{0}
 // that was published in this rank's.
 func (c *Communicator) agreePeerRead(ctx context.Context, mine probe, introductions []introduction) error {
 	defer runtime.KeepAlive(mine.word) // until everybody has looked
-	if c.world == 1 || len(c.topology.Hosts()) > 1 {
+	if c.world == 1 || len(c.observer.Topology.Hosts()) > 1 {
 		return nil
 	}
 	for rank, i := range introductions {
@@ -76,7 +76,7 @@ func (c *Communicator) agreePeerRead(ctx context.Context, mine probe, introducti
 	}
 	answer := canRead
 	for rank, i := range introductions {
-		if err := look(c.topology.Places[rank].PID, i.Probe, i.Value); err != nil {
+		if err := look(c.observer.Topology.Places[rank].PID, i.Probe, i.Value); err != nil {
 			c.logger.Info("cannot read the memory of a rank; bytes go through shared memory instead", "communicator", c.label, "rank", c.rank, "peer", rank, "reason", err)
 			answer = cannotRead
 			break
@@ -84,7 +84,7 @@ func (c *Communicator) agreePeerRead(ctx context.Context, mine probe, introducti
 	}
 	answers, err := c.group.AllGather(ctx, "peer read "+c.label, answer)
 	if err != nil {
-		return c.named("init", err)
+		return c.observer.WrapError("init", err)
 	}
 	for rank, a := range answers {
 		if len(a) != 1 || a[0] > 1 {
@@ -95,9 +95,9 @@ func (c *Communicator) agreePeerRead(ctx context.Context, mine probe, introducti
 			return nil
 		}
 	}
-	for rank, place := range c.topology.Places {
+	for rank, place := range c.observer.Topology.Places {
 		if err := c.engine.SetPeerProcess(rank, place.PID); err != nil {
-			return c.named("init", err)
+			return c.observer.WrapError("init", err)
 		}
 	}
 	c.peerRead = true

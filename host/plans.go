@@ -11,9 +11,9 @@ import (
 
 	"github.com/shunt-ccl/shunt/host/algorithm"
 	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/selector"
-	"github.com/shunt-ccl/shunt/host/watch"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -96,14 +96,14 @@ func (c *Communicator) programs(call *call.Call) (program, error) {
 	}
 	i := p.choice.Pick(call.Size)
 	if i < 0 {
-		return program{}, c.named(call.Collective.String(), p.choice.Unsupported(call.Size))
+		return program{}, c.observer.WrapError(call.Collective.String(), p.choice.Unsupported(call.Size))
 	}
 	return p.programs[i], nil
 }
 
-// asked is what a rank asked for when a signature is first prepared. The
+// callInfo is what a rank asked for when a signature is first prepared. The
 // ranks compare it before anyone goes on.
-type asked struct {
+type callInfo struct {
 	Seq        uint64
 	Collective plugin.Collective
 	DType      plugin.DType
@@ -119,7 +119,7 @@ type asked struct {
 	Message    string
 }
 
-func (a asked) String() string {
+func (a callInfo) String() string {
 	text := a.Collective.String() + " of " + a.DType.String()
 	if a.Collective.Reduces() {
 		text += " with op " + a.Op.String()
@@ -147,7 +147,7 @@ func (c *Communicator) prepare(key call.Signature, call *call.Call) (*prepared, 
 	c.engine.NoteCall()
 	ctx, cancel := c.deadline(c.job.ctx)
 	defer cancel()
-	mine := c.ask(call)
+	mine := c.callInfo(call)
 	if c.exchangesBytes() { // whoever has called something else is told of before its bytes are waited for
 		if err := c.compare(mine); err != nil {
 			return nil, err
@@ -169,9 +169,9 @@ func (c *Communicator) prepare(key call.Signature, call *call.Call) (*prepared, 
 	return p, nil
 }
 
-// ask is what this rank says about a collective.
-func (c *Communicator) ask(call *call.Call) asked {
-	mine := asked{Seq: c.collectives, Collective: call.Collective, DType: call.DType, Op: call.Op, Size: call.Size, Root: -1, Symmetric: call.Symmetric, OnDevice: call.OnDevice, Counts: call.Counts(c.world)}
+// callInfo is what this rank says about a collective.
+func (c *Communicator) callInfo(call *call.Call) callInfo {
+	mine := callInfo{Seq: c.sequence.Collectives, Collective: call.Collective, DType: call.DType, Op: call.Op, Size: call.Size, Root: -1, Symmetric: call.Symmetric, OnDevice: call.OnDevice, Counts: call.Counts(c.world)}
 	switch call.Collective {
 	case plugin.AllToAllV, plugin.GatherV, plugin.ScatterV:
 		mine.Size = -1
@@ -184,7 +184,7 @@ func (c *Communicator) ask(call *call.Call) asked {
 
 // compare gathers what every rank asked for. All ranks come to the same
 // verdict, as all see the same answers.
-func (c *Communicator) compare(mine asked) error {
+func (c *Communicator) compare(mine callInfo) error {
 	what := mine.Collective.String()
 	c.signatures.count++
 	tag := fmt.Sprintf("ask %s %d", c.label, c.signatures.count)
@@ -194,22 +194,22 @@ func (c *Communicator) compare(mine asked) error {
 	}
 	ctx, cancel := c.deadline(c.job.ctx)
 	defer cancel()
-	absent := time.AfterFunc(c.job.options.Stall(), func() { c.reportAbsent(mine) })
+	absent := time.AfterFunc(c.job.options.Stall(), func() { c.observer.WarnAbsent(mine.Seq, mine.Collective, c.job.options.Stall()) })
 	defer absent.Stop()
 	answers, err := c.group.AllGather(ctx, tag, payload)
 	if err != nil {
-		err = c.named(what, err)
+		err = c.observer.WrapError(what, err)
 		var reason *plugin.Error
 		if errors.As(err, &reason) {
 			c.fail(reason, true)
-			c.filing.wait()
+			c.observer.Failure.Wait()
 		}
 		return err
 	}
-	var first asked
+	var first callInfo
 	all := make([]call.Counts, len(answers))
 	for rank, answer := range answers {
-		var a asked
+		var a callInfo
 		if err := json.Unmarshal(answer, &a); err != nil {
 			return plugin.Errorf(plugin.Protocol, "%s: rank %d sent a malformed request: %w", what, rank, err)
 		}
@@ -217,25 +217,25 @@ func (c *Communicator) compare(mine asked) error {
 			first = a
 		}
 		if a.Collective != first.Collective || a.DType != first.DType || a.Op != first.Op || a.Size != first.Size || a.Root != first.Root || a.Symmetric != first.Symmetric || a.OnDevice != first.OnDevice || a.Seq != first.Seq {
-			reason := &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("ranks disagree: rank 0 called #%d %s, rank %d called #%d %s", first.Seq, first, rank, a.Seq, a) + c.refusals(quarrel)}
+			reason := c.observer.Mismatch(rank, fmt.Sprintf("ranks disagree: rank 0 called #%d %s, rank %d called #%d %s", first.Seq, first, rank, a.Seq, a))
 			c.fail(reason, false)
-			return c.failed(what, reason)
+			return c.observer.FailureError(what, reason)
 		}
 		all[rank] = a.Counts
 	}
 	if rank, text := call.DifferentCounts(mine.Collective, all); text != "" {
 		reason := &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("ranks disagree about #%d %s: %s", first.Seq, first, text)}
 		c.fail(reason, false)
-		return c.failed(what, reason)
+		return c.observer.FailureError(what, reason)
 	}
 	choices := make([]choice, len(answers))
 	for rank, answer := range answers {
-		var a asked
+		var a callInfo
 		if err := json.Unmarshal(answer, &a); err == nil && a.Code != plugin.OK {
 			reason := &plugin.Error{Code: a.Code, Rank: rank, Message: fmt.Sprintf("%s on rank %d: %s", what, rank, a.Message)}
 			if a.Code == plugin.Timeout || a.Code == plugin.PluginDied { // a transport that does not answer will not do so later either
 				c.fail(reason, false)
-				return c.failed(what, reason)
+				return c.observer.FailureError(what, reason)
 			}
 			return reason
 		}
@@ -243,24 +243,9 @@ func (c *Communicator) compare(mine asked) error {
 	}
 	if reason := unlikeChoices(choices); reason != nil {
 		c.fail(reason, false)
-		return c.failed(what, reason)
+		return c.observer.FailureError(what, reason)
 	}
 	return nil
-}
-
-// reportAbsent warns of the ranks that have not come to an agreement, as the watchdog
-// does of operations that run. It looks at control pages alone, so it may come late.
-func (c *Communicator) reportAbsent(mine asked) {
-	for rank := range c.world {
-		if theirs := c.state(rank); rank != c.rank && (!theirs.Valid || theirs.Seq < mine.Seq) {
-			attributes := []any{"communicator", c.label, "rank", c.rank, "seq", mine.Seq, "collective", mine.Collective.String(),
-				"for", c.peerName(rank), "since", c.job.options.Stall(), "peer_state", theirs.String()}
-			if refused := watch.Refused(rank, c.engine.PeerRefusal(rank), c.state(c.rank), theirs); refused != "" {
-				attributes = append(attributes, "refused", refused)
-			}
-			c.logger.Warn("operation is waiting", attributes...)
-		}
-	}
 }
 
 // build asks every transport for algorithms and prepares the plan of each one
@@ -294,12 +279,12 @@ func (c *Communicator) build(ctx context.Context, key call.Signature, before err
 	return p, nil
 }
 
-// request is what transports are asked about a signature. Bytes is left 0:
+// request is what transports are callInfo about a signature. Bytes is left 0:
 // algorithms carry their limits, and the choice applies them per call.
 func (c *Communicator) request(key call.Signature) plugin.Request {
 	return plugin.Request{
 		Collective: key.Collective, DType: key.DType, Op: key.Op, World: c.world,
-		Hosts: len(c.topology.Hosts()), Memory: c.job.memory, Rank: c.rank, PeerRead: c.peerRead, NVLink: c.nvlink,
+		Hosts: len(c.observer.Topology.Hosts()), Memory: c.job.memory, Rank: c.rank, PeerRead: c.peerRead, NVLink: c.nvlink,
 		Symmetric: key.Symmetric, DeviceCounts: key.OnDevice,
 	}
 }
@@ -333,7 +318,7 @@ func (c *Communicator) choose(ctx context.Context, key call.Signature) (*selecto
 // missingSymmetric notes what a transport would offer besides, if receive memory
 // were symmetric.
 func (c *Communicator) missingSymmetric(ctx context.Context, req plugin.Request, a *attached, offered plugin.Support, rejections map[string]string) error {
-	if c.device == nil || !promised(req.Collective) {
+	if c.device == nil || !buffers.Promised(req.Collective) {
 		return nil
 	}
 	req.Symmetric = true

@@ -58,7 +58,7 @@ func (c *Communicator) quick(op *Operation) bool {
 		r.send > 0 && r.recv > 0 && send != recv && send < recv+r.recv && recv < send+r.send:
 		return false // the long way says what is wrong
 	}
-	collectives, hash := c.collectives, c.hash
+	collectives, hash := c.sequence.Collectives, c.sequence.Hash
 	if !op.Collective.PointToPoint() {
 		collectives++
 		if c.world > 1 {
@@ -66,14 +66,14 @@ func (c *Communicator) quick(op *Operation) bool {
 			r.record[5] = uint64(executor.MarkOf(collectives, hash))
 		}
 	}
-	r.record[0], r.record[4] = collectives, c.seq+1
+	r.record[0], r.record[4] = collectives, c.sequence.Number+1
 	if r.messages != nil {
 		r.messages.Note(r.message)
 	}
 	if !r.form.Try(op.Send, op.Recv, &r.record) {
 		return false
 	}
-	c.seq, c.collectives, c.hash = c.seq+1, collectives, hash
+	c.sequence.Number, c.sequence.Collectives, c.sequence.Hash = c.sequence.Number+1, collectives, hash
 	if r.messages != nil {
 		r.messages.Begun()
 		return r.compared || c.rightLength(op.Root, r)
@@ -84,9 +84,9 @@ func (c *Communicator) quick(op *Operation) bool {
 // rightLength compares a message that has come by a short form; false: the
 // communicator has failed, which the long way says.
 func (c *Communicator) rightLength(peer int, r *repeated) bool {
-	c.unchecked = append(c.unchecked, received{peer, r.messages.Count() - 1, r.message})
+	c.unchecked.Add(peer, r.messages.Count()-1, r.message)
 	c.compareMessages()
-	return c.failure.Load() == nil
+	return c.observer.Failure.Reason() == nil
 }
 
 // latest is the operation that the scratch was filled for last, by all that decides

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/host"
-	"github.com/shunt-ccl/shunt/host/watch"
+	"github.com/shunt-ccl/shunt/host/report"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -31,13 +31,13 @@ func recordsDir(t *testing.T) string {
 }
 
 // filed is what a rank has left behind.
-func filed(dir, name string) (watch.Head, error) {
+func filed(dir, name string) (report.Head, error) {
 	file, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
-		return watch.Head{}, err
+		return report.Head{}, err
 	}
 	defer file.Close()
-	return watch.ReadHead(file)
+	return report.ReadHead(file)
 }
 
 func TestFailedCommunicatorsLeaveTheirRecords(t *testing.T) {
@@ -63,13 +63,13 @@ func TestFailedCommunicatorsLeaveTheirRecords(t *testing.T) {
 		h, err := filed(dir, fmt.Sprintf("world.%d.json", rank))
 		require.NoError(t, err)
 		job = max(job, h.Job)
-		want := watch.Head{
+		want := report.Head{
 			Communicator: "world", Job: job, Rank: rank, World: 3, PID: os.Getpid(), Host: h.Host, Code: "timeout", Failure: h.Failure,
-			Last: &watch.Call{Number: 2, Collective: "barrier", State: watch.Called},
+			Last: &report.Call{Number: 2, Collective: "barrier", State: report.Called},
 		}
 		if rank == 2 {
 			require.NoError(t, errs[rank])
-			want.Last.Number, want.Last.State = 1, watch.Ended
+			want.Last.Number, want.Last.State = 1, report.Ended
 		} else {
 			require.ErrorIs(t, errs[rank], plugin.Timeout)
 			require.ErrorContains(t, errs[rank], h.Failure)
@@ -137,7 +137,7 @@ func TestRecordsTellOfCallsThatNeverBegan(t *testing.T) {
 		h, err := filed(dir, fmt.Sprintf("world.%d.json", rank))
 		require.NoError(t, err)
 		require.Equal(t, "mismatch", h.Code)
-		require.Equal(t, &watch.Call{Number: 1, Collective: [2]string{"all_reduce", "broadcast"}[rank], State: watch.Called}, h.Last)
+		require.Equal(t, &report.Call{Number: 1, Collective: [2]string{"all_reduce", "broadcast"}[rank], State: report.Called}, h.Last)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestSlowDisksDelayNobody(t *testing.T) {
 	begun, answered := [2]chan struct{}{make(chan struct{}), make(chan struct{})}, make(chan struct{})
 	var writing sync.WaitGroup
 	writing.Add(2)
-	defer host.ReplaceFiling(func(r watch.Report, _ string) error {
+	defer host.ReplaceFiling(func(r report.Report, _ string) error {
 		defer writing.Done()
 		close(begun[r.Rank])
 		<-answered
@@ -210,6 +210,6 @@ func TestRecordsOfGPUs(t *testing.T) {
 		require.ErrorIs(t, err, plugin.Aborted)
 		h, err := filed(dir, fmt.Sprintf("world.%d.json", rank))
 		require.NoError(t, err)
-		assert.Equal(t, &watch.Call{Number: uint64(2 - rank), Collective: "all_reduce", State: watch.Enqueued}, h.Last)
+		assert.Equal(t, &report.Call{Number: uint64(2 - rank), Collective: "all_reduce", State: report.Enqueued}, h.Last)
 	}
 }

@@ -1,13 +1,11 @@
 package host
 
 import (
-	"context"
 	"fmt"
-	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -22,7 +20,7 @@ import (
 // forgotten by itself. For host memory there is nothing to do.
 func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 	if bytes <= 0 || p == nil {
-		return c.refusedCall("register", plugin.Errorf(plugin.InvalidArgument, "register on rank %d: %d bytes at %p", c.rank, bytes, p))
+		return c.rejectNamed("register", plugin.Errorf(plugin.InvalidArgument, "register on rank %d: %d bytes at %p", c.rank, bytes, p))
 	}
 	release, err := c.enter("register")
 	if err != nil {
@@ -35,23 +33,8 @@ func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 	ctx, cancel := c.deadline(c.job.ctx)
 	defer cancel()
 	c.registrations++
-	tag := fmt.Sprintf("register %s %d", c.label, c.registrations)
-	t := c.device.buffers
-	at := -1
-	if t == nil {
-		err = plugin.Errorf(plugin.Unsupported, "no transport moves messages past its staging")
-	} else {
-		at, err = t.register(cuda.Ptr(uintptr(p)), bytes)
-	}
-	if err := c.group.Agree(ctx, tag, err); err != nil {
-		if at >= 0 {
-			_ = t.deregister(at) // the agreed error matters more
-		}
-		return c.named("register", err)
-	}
-	if err := c.group.Agree(ctx, tag+" mapped", t.settle(ctx, at)); err != nil {
-		_ = t.deregister(at) // likewise
-		return c.named("register", err)
+	if err := c.device.buffers.Register(ctx, c.group, fmt.Sprintf("register %s %d", c.label, c.registrations), cuda.Ptr(uintptr(p)), bytes); err != nil {
+		return c.observer.WrapError("register", err)
 	}
 	return nil
 }
@@ -75,93 +58,46 @@ func (c *Communicator) Deregister(p unsafe.Pointer) error {
 	if c.device == nil {
 		return nil
 	}
-	if ok, err := c.deregisterSymmetric(cuda.Ptr(uintptr(p))); ok {
+	if ended, err := c.symmetric.Deregister(c.device.buffers, cuda.Ptr(uintptr(p))); ended {
 		return err
 	}
-	if t := c.device.buffers; t != nil {
-		t.mu.Lock()
-		at := t.registered(cuda.Ptr(uintptr(p)))
-		t.mu.Unlock()
-		if at >= 0 {
-			return t.deregister(at)
-		}
-		if ended, err := t.endExports(cuda.Ptr(uintptr(p))); ended || err != nil {
-			return err
-		}
+	if found, err := c.device.buffers.Deregister(cuda.Ptr(uintptr(p))); found || err != nil {
+		return err
 	}
 	return plugin.Errorf(plugin.InvalidArgument, "deregister on rank %d: %p is not registered", c.rank, p)
 }
 
-// register exports an allocation for a user who asked for it.
-func (t *directory) register(p cuda.Ptr, bytes int64) (int, error) {
-	at, err := t.add(p, bytes, true)
+// RegisterSymmetric is Register with a promise, which opens algorithms that write
+// into the receive memory of peers without asking where it is: large messages
+// then go through the GPUs' copy engines.
+//
+// The promise: whenever the receive memory of a collective lies in the range on
+// one rank, it lies in the same range, at the same offset from the address given
+// here, on every rank. It holds for all_reduce, all_gather, all_to_all, broadcast
+// and scatter, eager and in graphs. Send memory may be anywhere, but an all_reduce
+// is in place on all ranks or on none. Where it is broken the ranks'
+// call is an error on all of them, code mismatch, which names two ranks and their
+// offsets, and the communicator is aborted; other bytes of the ranges may then have
+// been overwritten, and no memory outside of them.
+//
+// It is collective: every rank gives a range of its own and the same number of
+// bytes. Ranges do not overlap. The memory must stay allocated until Deregister.
+// Windows are symmetric without it. For host memory, and in a world of one, there
+// is nothing to do.
+func (c *Communicator) RegisterSymmetric(p unsafe.Pointer, bytes int64) error {
+	release, err := c.enter("register_symmetric")
 	if err != nil {
-		return -1, err
+		return err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if e := &t.exports[at]; !e.holds(p, bytes) {
-		return -1, plugin.Errorf(plugin.Unsupported, "%d bytes at %#x are not within one allocation, which has %d bytes at %#x", bytes, uint64(p), e.bytes, uint64(e.base))
+	defer release()
+	ctx, cancel := c.deadline(c.job.ctx)
+	defer cancel()
+	var registry *buffers.Registry
+	if c.device != nil {
+		registry = c.device.buffers
 	}
-	t.exports[at].explicit++
-	return at, nil
-}
-
-// registered is the smallest export that holds an address and that the user has
-// asked for; -1 if there is none. Longer ones hold what it holds. t.mu is held.
-func (t *directory) registered(p cuda.Ptr) int {
-	at := -1
-	for i := range t.exports[:t.high] {
-		if e := &t.exports[i]; e.explicit > 0 && e.holds(p, 1) && (at < 0 || e.bytes < t.exports[at].bytes) {
-			at = i
-		}
+	if err := c.symmetric.Register(ctx, c.group, registry, cuda.Ptr(uintptr(p)), bytes); err != nil {
+		return c.observer.WrapError("register_symmetric", err)
 	}
-	return at
-}
-
-// endExports withdraws what came to be exported by itself and holds an address.
-func (t *directory) endExports(p cuda.Ptr) (ended bool, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for at := t.find(p, 1); at >= 0 && err == nil; at = t.find(p, 1) {
-		if t.exports[at].window {
-			break
-		}
-		ended, err = true, t.withdraw(at)
-	}
-	return ended, err
-}
-
-func (t *directory) deregister(at int) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := &t.exports[at]
-	if e.explicit--; e.explicit > 0 || e.window {
-		return nil
-	}
-	return t.withdraw(at)
-}
-
-// settle waits until all peers have mapped an export and kernels know it.
-func (t *directory) settle(ctx context.Context, at int) error {
-	c := t.device.comm
-	for {
-		t.mu.Lock()
-		e := t.exports[at]
-		t.mu.Unlock()
-		if e.known == t.everyone() {
-			return nil
-		}
-		for rank := range t.pages {
-			if rank != c.rank && atomic.LoadUint64(t.pages[rank].mapped(c.rank, at)) == e.generation|cannotMap {
-				return plugin.Errorf(plugin.Unsupported, "%s cannot map %d bytes at %#x of rank %d; its log says why", c.peerName(rank), e.bytes, uint64(e.base), c.rank)
-			}
-		}
-		t.hurry()
-		select {
-		case <-ctx.Done():
-			return plugin.Errorf(plugin.Timeout, "peers have not mapped %d bytes at %#x of rank %d within %v", e.bytes, uint64(e.base), c.rank, c.timeout)
-		case <-time.After(time.Millisecond):
-		}
-	}
+	return nil
 }

@@ -23,7 +23,7 @@ type Request struct {
 // (CU_STREAM_PER_THREAD) is refused.
 func (c *Communicator) Start(op *Operation) (*Request, error) {
 	operations := []Operation{*op}
-	if err := c.notThreads(operations); err != nil {
+	if err := c.rejectThreadStream(operations); err != nil {
 		return nil, err
 	}
 	return c.enqueue(operations)
@@ -33,7 +33,7 @@ func (c *Communicator) Start(op *Operation) (*Request, error) {
 func (g *Group) Start(c *Communicator) (*Request, error) {
 	operations := slices.Clone(g.operations)
 	g.operations = g.operations[:0]
-	if err := c.notThreads(operations); err != nil {
+	if err := c.rejectThreadStream(operations); err != nil {
 		return nil, err
 	}
 	return c.enqueue(operations)
@@ -53,7 +53,7 @@ func newRequest(operations []Operation) *Request {
 // enqueue puts operations, run as one group, behind everything started before.
 func (c *Communicator) enqueue(operations []Operation) (*Request, error) {
 	r := newRequest(operations)
-	start, err := c.turn.push(r, func() error { return c.gone("start") })
+	start, err := c.turn.push(r, func() error { return c.observer.ClosedError("start") })
 	if err != nil {
 		r.pinner.Unpin()
 		return nil, err

@@ -17,7 +17,7 @@ const NoColor = -1
 // gives NoColor gets nil.
 func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator, error) {
 	if color < NoColor {
-		return nil, c.refusedCall("split", plugin.Errorf(plugin.InvalidArgument, "split on rank %d: color %d is negative", c.rank, color))
+		return nil, c.rejectNamed("split", plugin.Errorf(plugin.InvalidArgument, "split on rank %d: color %d is negative", c.rank, color))
 	}
 	release, err := c.enter("split")
 	if err != nil {
@@ -33,7 +33,7 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 	binary.LittleEndian.PutUint64(mine[8:], uint64(key))
 	answers, err := c.group.AllGather(ctx, "split "+label, mine[:])
 	if err != nil {
-		return nil, c.named("split", err)
+		return nil, c.observer.WrapError("split", err)
 	}
 	type member struct{ rank, key int }
 	var members []member

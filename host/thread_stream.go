@@ -22,8 +22,8 @@ func (c *Communicator) anyThreads(operations []Operation) bool {
 	return c.device != nil && slices.ContainsFunc(operations, func(op Operation) bool { return c.threads(&op) })
 }
 
-// notThreads refuses what another thread would put into its own stream.
-func (c *Communicator) notThreads(operations []Operation) error {
+// rejectThreadStream refuses what another thread would put into its own stream.
+func (c *Communicator) rejectThreadStream(operations []Operation) error {
 	if !c.anyThreads(operations) {
 		return nil
 	}
@@ -33,5 +33,5 @@ func (c *Communicator) notThreads(operations []Operation) error {
 
 // waitTurn takes the turn on the caller's thread.
 func (c *Communicator) waitTurn(what string) error {
-	return c.turn.wait(func() error { return c.gone(what) })
+	return c.turn.wait(func() error { return c.observer.ClosedError(what) })
 }

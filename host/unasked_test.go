@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/host"
-	"github.com/shunt-ccl/shunt/host/watch"
+	"github.com/shunt-ccl/shunt/host/report"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -37,7 +37,7 @@ func TestQuestionsAreAnsweredDuringACall(t *testing.T) {
 			for deadline := time.Now().Add(20 * time.Second); asked == nil; {
 				failure := c.Err()
 				var out bytes.Buffer
-				var report watch.Report
+				var report report.Report
 				if asked = errors.Join(c.WriteRecords(&out), json.Unmarshal(out.Bytes(), &report)); asked != nil {
 					return
 				}

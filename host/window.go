@@ -9,6 +9,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/algorithm"
+	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -24,7 +25,7 @@ type Window struct {
 	local    unsafe.Pointer // this rank's region, where the host can reach it
 	mappings []io.Closer
 
-	symmetric *symmetricRange // its memory; nil for host memory
+	symmetric *buffers.Range // its memory; nil for host memory
 }
 
 // maxWindows bounds the windows of one communicator at one time, maxWindowBytes the
@@ -40,7 +41,7 @@ const (
 // RegisterSymmetric.
 func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, error) {
 	if bytes < 0 || bytes > maxWindowBytes {
-		return nil, c.refusedCall("new_window", plugin.Errorf(plugin.InvalidArgument, "new_window on rank %d: %d bytes; want 0 to %d", c.rank, bytes, int64(maxWindowBytes)))
+		return nil, c.rejectNamed("new_window", plugin.Errorf(plugin.InvalidArgument, "new_window on rank %d: %d bytes; want 0 to %d", c.rank, bytes, int64(maxWindowBytes)))
 	}
 	release, err := c.enter("new_window")
 	if err != nil {
@@ -74,7 +75,7 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 		if mine.Bytes > 0 {
 			_ = a.endpoint.Free(ctx, id) // the agreed error matters more
 		}
-		return nil, c.named("new_window", err)
+		return nil, c.observer.WrapError("new_window", err)
 	}
 	w.mappings, err = c.mapRegions(ctx, tag, a.base, []plugin.Region{mine})
 	if err == nil {
@@ -83,7 +84,7 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 	if err != nil {
 		w.unmap()
 		_ = a.endpoint.Free(ctx, id) // likewise
-		return nil, c.named("new_window", err)
+		return nil, c.observer.WrapError("new_window", err)
 	}
 	switch m := w.mappings[c.rank].(type) {
 	case *memory.Mapping:
@@ -91,8 +92,8 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 	case deviceMapping:
 		address := m.mapping.Address()
 		w.local = *(*unsafe.Pointer)(unsafe.Pointer(&address))
-		c.device.buffers.addWindow(a.base+id, w.addresses(), mine.Bytes)
-		w.addSymmetric(w.addresses())
+		c.device.buffers.AddWindow(a.base+id, w.addresses(), mine.Bytes)
+		w.symmetric = c.symmetric.AddWindow(w.userAddresses(), w.facts.Bytes)
 	}
 	c.windows[a.base+id] = w
 	return w, nil
@@ -241,7 +242,7 @@ func (w *Window) release() error {
 	}
 	w.facts.Closed = true
 	w.unmap()
-	ctx, cancel := context.WithTimeout(context.Background(), w.comm.timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), w.comm.observer.Timeout)
 	defer cancel()
 	return w.attached.endpoint.Free(ctx, w.facts.ID)
 }
@@ -255,10 +256,19 @@ func (w *Window) addresses() []cuda.Ptr {
 	return list
 }
 
+// userAddresses are where the users' parts are mapped.
+func (w *Window) userAddresses() []cuda.Ptr {
+	list := w.addresses()
+	for rank := range list {
+		list[rank] += cuda.Ptr(w.user)
+	}
+	return list
+}
+
 func (w *Window) unmap() {
-	w.comm.symmetric.remove(w.symmetric)
+	w.comm.symmetric.Remove(w.symmetric)
 	if w.comm.device != nil {
-		if err := w.comm.device.buffers.dropWindow(w.attached.base + w.facts.ID); err != nil {
+		if err := w.comm.device.buffers.DropWindow(w.attached.base + w.facts.ID); err != nil {
 			w.comm.logger.Warn("a window could not be withdrawn from the directory of buffers", "communicator", w.comm.label, "rank", w.comm.rank, "reason", err)
 		}
 		w.comm.device.exec.ClearRegion(w.attached.base, w.facts.ID)

@@ -65,9 +65,9 @@ var Mutations = []Mutation{
 	},
 	{
 		Rule: 5, Why: "the memory of peers that graphs copy to is unmapped when it is deregistered",
-		File: "host/symmetric.go",
+		File: "host/internal/buffers/symmetric.go",
 		Old: `	for _, m := range r.held {
-		errs = append(errs, c.device.exec.Later(m.Close))`,
+		errs = append(errs, t.exec.Later(m.Close))`,
 		New: `	for _, m := range r.held {
 		errs = append(errs, m.Close())`,
 		Guard: Test{inHost, "TestGraphsKeepSymmetricMemoryMapped"},
@@ -100,7 +100,7 @@ var Mutations = []Mutation{
 	},
 	{
 		Rule: 10, Why: "whether counts are on the device is a rank's own affair",
-		File:  "host/watch/stall.go",
+		File:  "host/internal/diagnosis/state.go",
 		Old:   ` && mine.DeviceCounts == theirs.DeviceCounts`,
 		New:   ``,
 		Guard: Test{inHost, "TestCountsAreOnTheDeviceOnAllRanksOrNone"},

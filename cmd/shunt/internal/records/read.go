@@ -3,7 +3,7 @@
 // same call together, and words the whole for a person. Files are other processes'
 // work and may hold anything; what is said of them stays short and printable.
 //
-// What a report holds, and what makes one impossible, is host/watch's.
+// What a report holds, and what makes one impossible, is host/report's.
 package records
 
 import (
@@ -13,7 +13,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/shunt-ccl/shunt/host/watch"
+	"github.com/shunt-ccl/shunt/host/report"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -98,7 +98,7 @@ func files(dir string) (map[string]os.FileInfo, error) {
 	found := map[string]os.FileInfo{}
 	for _, entry := range entries {
 		name := entry.Name()
-		if !entry.Type().IsRegular() || filepath.Ext(name) != watch.Extension || strings.HasPrefix(name, ".") {
+		if !entry.Type().IsRegular() || filepath.Ext(name) != report.Extension || strings.HasPrefix(name, ".") {
 			continue
 		}
 		if info, err := entry.Info(); err == nil { // else it has gone meanwhile
@@ -111,7 +111,7 @@ func files(dir string) (map[string]os.FileInfo, error) {
 // read reads files, in the order of their names.
 func read(paths []string) Summary {
 	slices.Sort(paths)
-	var heads []watch.Head
+	var heads []report.Head
 	var skipped []Skipped
 	for _, path := range slices.Compact(paths) {
 		h, err := readFile(path)
@@ -124,20 +124,20 @@ func read(paths []string) Summary {
 	return Summary{Communicators: Summarize(heads), Skipped: skipped}
 }
 
-func readFile(path string) (watch.Head, error) {
+func readFile(path string) (report.Head, error) {
 	info, err := os.Stat(path) // opening what is no file may take for ever
 	if err != nil {
-		return watch.Head{}, err
+		return report.Head{}, err
 	}
 	if !info.Mode().IsRegular() {
-		return watch.Head{}, plugin.Errorf(plugin.InvalidArgument, "not a regular file")
+		return report.Head{}, plugin.Errorf(plugin.InvalidArgument, "not a regular file")
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return watch.Head{}, err
+		return report.Head{}, err
 	}
 	defer func() { _ = file.Close() }() // was only read
-	h, err := watch.ReadHead(file)
+	h, err := report.ReadHead(file)
 	h.Failure = strings.Clone(printable(h.Failure)) // not the long text that it may be cut from
 	return h, err
 }

@@ -13,37 +13,37 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/shunt-ccl/shunt/host/watch"
+	"github.com/shunt-ccl/shunt/host/report"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// report is a rank's, in a world of 1000, where it has called so many collectives.
-func report(rank int, number uint64, collective, state string) watch.Head {
-	h := watch.Head{
+// headOf is a rank's, in a world of 1000, where it has called so many collectives.
+func headOf(rank int, number uint64, collective, state string) report.Head {
+	h := report.Head{
 		Communicator: "world", Job: "j", Rank: rank, World: 1000, PID: 5000 + rank, Host: "a", Code: "timeout",
 		Failure: fmt.Sprintf("rank %d had no answer", rank),
 	}
 	if number > 0 {
-		h.Last = &watch.Call{Number: number, Collective: collective, State: state}
+		h.Last = &report.Call{Number: number, Collective: collective, State: state}
 	}
 	return h
 }
 
-func text(heads []watch.Head) string { return Summary{Communicators: Summarize(heads)}.String() }
+func text(heads []report.Head) string { return Summary{Communicators: Summarize(heads)}.String() }
 
 func TestManyRanksAreAShortText(t *testing.T) {
-	var heads []watch.Head
+	var heads []report.Head
 	for rank := range 1000 {
 		switch {
 		case rank == 17 || rank%100 == 3: // no file
 		case rank == 500:
-			heads = append(heads, report(rank, 41, "broadcast", watch.Ended))
+			heads = append(heads, headOf(rank, 41, "broadcast", report.Ended))
 		case rank == 501:
-			heads = append(heads, report(rank, 0, "", ""))
+			heads = append(heads, headOf(rank, 0, "", ""))
 		case rank == 502:
-			heads = append(heads, report(rank, 42, "recv", watch.Called))
+			heads = append(heads, headOf(rank, 42, "recv", report.Called))
 		default:
-			heads = append(heads, report(rank, 42, "all_reduce", watch.Called))
+			heads = append(heads, headOf(rank, 42, "all_reduce", report.Called))
 		}
 	}
 	for rank := 900; rank < 999; rank++ { // many say one thing
@@ -59,9 +59,9 @@ func TestManyRanksAreAShortText(t *testing.T) {
 }
 
 func TestOneOfEachKind(t *testing.T) {
-	var heads []watch.Head
+	var heads []report.Head
 	for rank := range 12 {
-		h := report(rank, uint64(rank+1), "all_reduce", watch.Enqueued)
+		h := headOf(rank, uint64(rank+1), "all_reduce", report.Enqueued)
 		h.World, h.Failure = 12, "because"
 		h.Code = []string{"timeout", "aborted", "peer_died", "mismatch", "", "timeout"}[rank%6]
 		if h.Code == "" {
@@ -80,16 +80,16 @@ func TestOneOfEachKind(t *testing.T) {
 	require.Equal(t, "  in 4 other calls, the last #12: ranks 8-11", lines[12])
 	require.Len(t, lines, 14)
 	require.Equal(t, "communicator world of 1000 had not failed\n  done with send after #3: rank 7\n  no file: ranks 0-6, 8-999 (killed before it was written, or closed before the failure)\n",
-		text([]watch.Head{{Communicator: "world", Rank: 7, World: 1000, Last: &watch.Call{Number: 3, Collective: "send", State: watch.Ended}}}))
+		text([]report.Head{{Communicator: "world", Rank: 7, World: 1000, Last: &report.Call{Number: 3, Collective: "send", State: report.Ended}}}))
 }
 
 func TestWhereSomebodyWaitsComesFirst(t *testing.T) {
-	var heads []watch.Head
+	var heads []report.Head
 	for i := range 20 {
-		h := report(0, 3, "barrier", watch.Ended)
+		h := headOf(0, 3, "barrier", report.Ended)
 		h.Communicator, h.World = fmt.Sprintf("world/%02d.0", i), 1
 		if i == 11 {
-			h.Last.State = watch.Called
+			h.Last.State = report.Called
 		}
 		heads = append(heads, h)
 	}
@@ -103,21 +103,21 @@ func TestReading(t *testing.T) {
 	dir, err := Make("made")
 	require.NoError(t, err)
 	require.True(t, filepath.IsAbs(dir.Path))
-	write := func(path string, h watch.Head) {
-		require.NoError(t, watch.Report{Head: h}.WriteFile(filepath.Join(path, "x")))
+	write := func(path string, h report.Head) {
+		require.NoError(t, report.Report{Head: h}.WriteFile(filepath.Join(path, "x")))
 		require.NoError(t, os.Rename(filepath.Join(path, "x", h.FileName()), filepath.Join(path, h.FileName())))
 		require.NoError(t, os.Remove(filepath.Join(path, "x")))
 	}
 	empty, err := dir.Read()
 	require.NoError(t, err)
 	require.Zero(t, empty)
-	write("made", report(1, 1, "barrier", watch.Ended))
-	write("made", report(2, 1, "barrier", watch.Ended))
+	write("made", headOf(1, 1, "barrier", report.Ended))
+	write("made", headOf(2, 1, "barrier", report.Ended))
 
 	dir, err = Make("made") // for another job
 	require.NoError(t, err)
-	write("made", report(2, 2, "barrier", watch.Ended))
-	write("made", report(3, 2, "barrier", watch.Ended))
+	write("made", headOf(2, 2, "barrier", report.Ended))
+	write("made", headOf(3, 2, "barrier", report.Ended))
 	require.NoError(t, os.WriteFile("made/bad.json", []byte("\x1b[31mred"), 0o600))
 	require.NoError(t, os.WriteFile("made/.hidden.json", nil, 0o600))
 	require.NoError(t, os.WriteFile("made/other.txt", nil, 0o600))
@@ -127,7 +127,7 @@ func TestReading(t *testing.T) {
 	s, err := dir.Read()
 	require.NoError(t, err)
 	require.Len(t, s.Communicators, 1)
-	require.Equal(t, []Group{{Call: &watch.Call{Number: 2, Collective: "barrier", State: watch.Ended}, Members: []Member{{2, 5002, "a"}, {3, 5003, "a"}}}}, s.Communicators[0].Groups)
+	require.Equal(t, []Group{{Call: &report.Call{Number: 2, Collective: "barrier", State: report.Ended}, Members: []Member{{2, 5002, "a"}, {3, 5003, "a"}}}}, s.Communicators[0].Groups)
 	require.Len(t, s.Skipped, 1)
 	require.Equal(t, filepath.Join(dir.Path, "bad.json"), s.Skipped[0].Path)
 
@@ -147,13 +147,13 @@ func TestReading(t *testing.T) {
 // A file that was replaced by one as old is another one.
 func TestReplacedFilesAreNew(t *testing.T) {
 	at := t.TempDir()
-	h, old := report(1, 1, "barrier", watch.Ended), time.Unix(1e9, 0)
+	h, old := headOf(1, 1, "barrier", report.Ended), time.Unix(1e9, 0)
 	path := filepath.Join(at, h.FileName())
-	require.NoError(t, watch.Report{Head: h}.WriteFile(at))
+	require.NoError(t, report.Report{Head: h}.WriteFile(at))
 	require.NoError(t, os.Chtimes(path, old, old))
 	dir, err := Make(at)
 	require.NoError(t, err)
-	require.NoError(t, watch.Report{Head: h}.WriteFile(at))
+	require.NoError(t, report.Report{Head: h}.WriteFile(at))
 	require.NoError(t, os.Chtimes(path, old, old))
 	s, err := dir.Read()
 	require.NoError(t, err)
@@ -164,7 +164,7 @@ func TestReplacedFilesAreNew(t *testing.T) {
 func FuzzSummary(f *testing.F) {
 	var good bytes.Buffer
 	for rank := range 3 {
-		if err := (watch.Report{Head: report(rank, uint64(rank), "recv", watch.Called)}).WriteJSON(&good); err != nil {
+		if err := (report.Report{Head: headOf(rank, uint64(rank), "recv", report.Called)}).WriteJSON(&good); err != nil {
 			f.Fatal(err)
 		}
 	}
@@ -172,9 +172,9 @@ func FuzzSummary(f *testing.F) {
 	f.Add(`{"communicator":"\u001b[2J","world":9,"host":"\r","code":"\n","failure":"\u202e\nx","last":{"number":18446744073709551615,"collective":"\t","state":"ended"}}` +
 		"\n" + `{"communicator":"\u001b[2J","world":9,"rank":3,"host":"\r"}`)
 	f.Fuzz(func(t *testing.T, lines string) {
-		var heads []watch.Head
+		var heads []report.Head
 		for line := range strings.Lines(lines) {
-			if h, err := watch.ReadHead(strings.NewReader(line)); err == nil {
+			if h, err := report.ReadHead(strings.NewReader(line)); err == nil {
 				heads = append(heads, h)
 			}
 		}

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/shunt-ccl/shunt/host/watch"
+	"github.com/shunt-ccl/shunt/host/report"
 )
 
 // Summary is what files say of the communicators that failed.
@@ -38,9 +38,9 @@ type Cause struct {
 
 // Group is the ranks that made the same call last.
 type Group struct {
-	Call    *watch.Call `json:"call,omitempty"`   // nil: they have called nothing
-	Behind  uint64      `json:"behind,omitempty"` // collectives that another rank has called, and they have not
-	Members []Member    `json:"members"`
+	Call    *report.Call `json:"call,omitempty"`   // nil: they have called nothing
+	Behind  uint64       `json:"behind,omitempty"` // collectives that another rank has called, and they have not
+	Members []Member     `json:"members"`
 }
 
 // Member is a rank and where it ran.
@@ -70,23 +70,23 @@ func (g *Group) ranks() []int {
 // Summarize puts reports together: those of one communicator, and of ranks in the
 // same call. Communicators in which somebody is in a call, or behind, come first.
 // Of several reports of one rank the last counts.
-func Summarize(heads []watch.Head) []Communicator {
+func Summarize(heads []report.Head) []Communicator {
 	type identity struct {
 		label, job string
 		world      int
 	}
-	found := map[identity]map[int]watch.Head{}
+	found := map[identity]map[int]report.Head{}
 	for _, h := range heads {
 		id := identity{h.Communicator, h.Job, h.World}
 		if found[id] == nil {
-			found[id] = map[int]watch.Head{}
+			found[id] = map[int]report.Head{}
 		}
 		found[id][h.Rank] = h
 	}
 	var all []Communicator
 	for id, reports := range found {
 		c := Communicator{Label: id.label, Job: id.job, World: id.world}
-		var there []watch.Head
+		var there []report.Head
 		for rank := range id.world {
 			if h, ok := reports[rank]; ok {
 				there = append(there, h)
@@ -105,7 +105,7 @@ func Summarize(heads []watch.Head) []Communicator {
 
 // idle is 1 if nobody was in a call or behind when it failed.
 func (c *Communicator) idle() int {
-	if slices.ContainsFunc(c.Groups, func(g Group) bool { return g.Behind > 0 || (g.Call != nil && g.Call.State == watch.Called) }) {
+	if slices.ContainsFunc(c.Groups, func(g Group) bool { return g.Behind > 0 || (g.Call != nil && g.Call.State == report.Called) }) {
 		return 0
 	}
 	return 1
@@ -113,7 +113,7 @@ func (c *Communicator) idle() int {
 
 // causes groups reports, which are ordered by rank, by the code of the failure.
 // Ranks that find the same by themselves word it each in their own way.
-func causes(reports []watch.Head) []Cause {
+func causes(reports []report.Head) []Cause {
 	var all []Cause
 	said := map[string]int{} // how many ranks say a text
 	for _, h := range reports {
@@ -136,12 +136,12 @@ func causes(reports []watch.Head) []Cause {
 }
 
 // groups groups reports, which are ordered by rank, by the last call.
-func groups(reports []watch.Head) []Group {
+func groups(reports []report.Head) []Group {
 	var all []Group
-	at := map[watch.Call]int{}
+	at := map[report.Call]int{}
 	furthest := uint64(0)
 	for _, h := range reports {
-		var call watch.Call
+		var call report.Call
 		if h.Last != nil {
 			call = *h.Last
 		}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/shunt-ccl/shunt/host/watch"
+	"github.com/shunt-ccl/shunt/host/report"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -98,7 +98,7 @@ func (g *Group) call() string {
 	if g.Call == nil {
 		return "called nothing"
 	}
-	how := map[string]string{watch.Called: "in", watch.Ended: "done with", watch.Enqueued: "enqueued"}[g.Call.State]
+	how := map[string]string{report.Called: "in", report.Ended: "done with", report.Enqueued: "enqueued"}[g.Call.State]
 	name := printable(g.Call.Collective)
 	if collective, err := plugin.ParseCollective(g.Call.Collective); err == nil && collective.PointToPoint() {
 		return fmt.Sprintf("%s %s after #%d", how, name, g.Call.Number)

@@ -1,0 +1,268 @@
+package buffers
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"log/slog"
+	"math/bits"
+	"sync/atomic"
+	"time"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/memory"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Keep runs until the context ends: it takes up what kernels missed, maps what
+// peers export and tells kernels what peers have mapped.
+func (t *Registry) Keep(ctx context.Context) {
+	ticker := time.NewTicker(keepPeriod)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.wake:
+		case <-ticker.C:
+		}
+		if t.Failure.Reason() != nil {
+			continue
+		}
+		t.step(ctx)
+		t.audit()
+	}
+}
+
+// keepPeriod is how often a directory looks at its pages: a few hundred
+// loads from shared memory where nothing has changed. Each time it also asks the
+// driver whether some of its exports are still there: all of them within auditTicks.
+const (
+	keepPeriod  = 20 * time.Millisecond
+	auditTicks  = 10
+	auditPieces = 64
+)
+
+// What a peer exports and this rank cannot map is tried again after leastPause, then
+// after twice as long each time, and whenever something else was unmapped. The exporter
+// keeps descriptors for offerTime.
+const (
+	leastPause   = 250 * time.Millisecond
+	longestPause = 30 * time.Second
+	offerTime    = time.Minute
+)
+
+// audit withdraws what the user has freed, which peers' mappings keep alive. It
+// goes on where it has stopped the last time. The lock is not held while the driver
+// is asked, which may take a while: calls wait for it.
+func (t *Registry) audit() {
+	if t.count.Load() == 0 {
+		return
+	}
+	t.mu.Lock()
+	budget := 0
+	for i := range t.exports[:t.high] {
+		budget += len(t.exports[i].pieces)
+	}
+	high := t.high
+	t.mu.Unlock()
+	budget = min(budget, max(auditPieces, (budget+auditTicks-1)/auditTicks))
+	for seen := 0; budget > 0 && seen <= high; {
+		t.mu.Lock()
+		if t.audited.export >= t.high {
+			t.audited = position{}
+		}
+		e, at := t.exports[t.audited.export], t.audited
+		to := min(at.piece+budget, len(e.pieces))
+		if t.audited.piece = to; to >= len(e.pieces) {
+			t.audited, seen = position{export: at.export + 1}, seen+1
+		}
+		t.mu.Unlock()
+		if e.bytes == 0 || e.window || e.leaving != staying || at.piece >= to {
+			continue
+		}
+		budget -= to - at.piece
+		if is, err := t.gpu.Driver.StillMapped(t.gpu.Context, e.pieces[at.piece:to], e.ids[at.piece:to]); err != nil || !is {
+			t.lose(at.export, e.generation)
+		}
+	}
+}
+
+// position is how far the audit has come.
+type position struct{ export, piece int }
+
+func (t *Registry) step(ctx context.Context) {
+	for p, bytes := t.exec.Missed(); p != 0; p, bytes = 0, 0 {
+		if err := t.note(span{p, bytes}); err != nil {
+			t.Logger.Debug("a buffer is staged", "communicator", t.Label, "rank", t.Rank, "address", uint64(p), "bytes", bytes, "reason", err)
+		}
+	}
+	t.adoptCandidates()
+	again := t.unmapped // so there is more room
+	t.unmapped = false
+	for rank := range t.pages {
+		if rank != t.Rank {
+			t.followPeer(ctx, rank, again)
+		}
+	}
+	t.tellKernels()
+	if err := errors.Join(t.evict(), t.depart()); err != nil {
+		t.Logger.Warn("a buffer could not be withdrawn from peers", "communicator", t.Label, "rank", t.Rank, "reason", err)
+	}
+}
+
+// tellKernels sets the bits of peers that have mapped an export.
+func (t *Registry) tellKernels() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range t.exports {
+		e := &t.exports[i]
+		if e.bytes == 0 || e.leaving != staying || e.known == t.everyone() {
+			continue
+		}
+		known := uint64(0)
+		for rank := range t.pages {
+			if rank != t.Rank && atomic.LoadUint64(t.pages[rank].mapped(t.Rank, i)) == e.generation {
+				known |= 1 << rank
+			}
+		}
+		if known == t.everyone() {
+			t.unshare(i, e)
+		} else if e.shared && time.Since(e.entered) > offerTime {
+			// Its descriptors are given back. When it is missed again it is exported anew.
+			if err := t.withdraw(i); err != nil {
+				t.Logger.Warn("a buffer that peers cannot map could not be withdrawn", "communicator", t.Label, "rank", t.Rank, "reason", err)
+			}
+			continue
+		}
+		if known == e.known {
+			continue
+		}
+		if err := t.copies.Put(t.table+cuda.Ptr(plugin.DirectoryEntry(i))+16, binary.LittleEndian.AppendUint64(nil, known)); err != nil {
+			t.Logger.Warn("the directory of buffers cannot be written", "communicator", t.Label, "rank", t.Rank, "reason", err)
+			return
+		}
+		e.known = known
+		if known == t.everyone() {
+			t.supersede(i)
+		}
+		t.Logger.Debug("a buffer is mapped by peers", "communicator", t.Label, "rank", t.Rank, "address", uint64(e.base), "bytes", e.bytes, "peers", bits.OnesCount64(known))
+	}
+}
+
+// followPeer maps what a peer exports and lets go of what it has withdrawn.
+// With again, what could not be mapped is tried again at once.
+func (t *Registry) followPeer(ctx context.Context, rank int, again bool) {
+	mine := t.pages[t.Rank]
+	for i := range plugin.DirectoryExports {
+		have := &t.imports[rank][i]
+		s, ok := t.pages[rank].read(i)
+		if !ok {
+			s = pageEntry{}
+		}
+		now := time.Now()
+		if s.generation == have.generation && (have.pause == 0 || !again && now.Before(have.retry)) {
+			continue
+		}
+		place := t.table + cuda.Ptr(plugin.DirectoryImport(rank, i))
+		if have.mapping != nil {
+			// The exporter has taken its word back and seen its kernels end, which wait
+			// for this rank's part: nothing reaches the memory any more.
+			t.unmapped = true
+			atomic.StoreUint64(mine.mapped(rank, i), 0)
+			err := errors.Join(t.copies.Put(place, make([]byte, 8)), have.mapping.Close())
+			if err != nil {
+				t.Logger.Warn("a peer's buffer cannot be unmapped", "communicator", t.Label, "rank", t.Rank, "peer", rank, "reason", err)
+			}
+		}
+		if s.kind == kindWindow && !t.hasWindow(s.ordinal) {
+			s = pageEntry{} // not open here yet, or no longer: it is looked at again
+		}
+		pause := time.Duration(0)
+		if s.generation == have.generation {
+			pause = have.pause
+		}
+		t.noteImport(have, imported{generation: s.generation})
+		if s.generation == 0 {
+			continue
+		}
+		mapping, address, err := t.open(ctx, rank, i, s)
+		if err == nil {
+			err = t.copies.Put(place, binary.LittleEndian.AppendUint64(nil, uint64(address)))
+			shared := &sharedMapping{Closer: mapping}
+			shared.hold()
+			t.noteImport(have, imported{generation: s.generation, mapping: shared, address: address, bytes: s.bytes})
+		}
+		if err != nil {
+			atomic.StoreUint64(mine.mapped(rank, i), s.generation|cannotMap)
+			level := slog.LevelInfo
+			if pause > 0 {
+				level = slog.LevelDebug
+			}
+			pause = min(max(2*pause, leastPause), longestPause)
+			t.noteImport(have, imported{generation: s.generation, retry: now.Add(pause), pause: pause})
+			t.Logger.Log(ctx, level, "a peer's buffer cannot be mapped and is staged until it can", "communicator", t.Label, "rank", t.Rank, "peer", rank, "bytes", s.bytes, "reason", err)
+			continue
+		}
+		atomic.StoreUint64(mine.mapped(rank, i), s.generation)
+	}
+}
+
+// noteImport replaces what is known of an import.
+func (t *Registry) noteImport(have *imported, now imported) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	*have = now
+}
+
+// hasWindow says whether a window is open on this rank.
+func (t *Registry) hasWindow(region int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.windows[uint32(region)] != nil
+}
+
+// open maps a peer's export.
+func (t *Registry) open(ctx context.Context, rank, at int, s pageEntry) (io.Closer, cuda.Ptr, error) {
+	if s.kind == kindWindow {
+		t.mu.Lock()
+		addresses := t.windows[uint32(s.ordinal)]
+		t.mu.Unlock()
+		if addresses == nil {
+			return nil, 0, plugin.Errorf(plugin.Closed, "window %d is closed here", s.ordinal)
+		}
+		return closer(func() error { return nil }), addresses[rank], nil
+	}
+	if s.kind == plugin.HandleKindCudaIpc && t.Topology.SameProcess(t.Rank, rank) {
+		return t.reach(s) // a handle cannot be opened where it was made
+	}
+	if s.kind == plugin.HandleKindCudaVmm {
+		return t.openPieces(ctx, rank, at, s)
+	}
+	m, err := memory.MapDevice(t.gpu.Driver, t.gpu.Context, t.gpu.Ordinal, plugin.Region{
+		Memory: plugin.MemoryKindCuda, Role: plugin.RegionRoleBuffer, Bytes: s.bytes,
+		Handle: plugin.Handle{Kind: s.kind, Generation: s.generation, Bytes: s.bytes, FD: -1, Data: s.ipc[:]},
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return m, m.Address(), nil
+}
+
+// reach makes memory of another device of this process accessible at its own
+// address.
+func (t *Registry) reach(s pageEntry) (io.Closer, cuda.Ptr, error) {
+	if s.ordinal == t.gpu.Ordinal {
+		return closer(func() error { return nil }), s.base, nil
+	}
+	peer, err := t.gpu.Driver.Retain(s.ordinal)
+	if err != nil {
+		return nil, 0, err
+	}
+	release := func() error { return t.gpu.Driver.Release(s.ordinal) }
+	if err := t.gpu.Driver.EnablePeer(t.gpu.Context, peer); err != nil {
+		return nil, 0, errors.Join(err, release())
+	}
+	return closer(release), s.base, nil
+}

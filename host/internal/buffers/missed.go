@@ -1,0 +1,187 @@
+package buffers
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/internal/call"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Kernels tell what they have missed, and the goroutine that keeps the directory
+// learns of it some time later. An allocation is exported there and then. Memory by
+// handle is not: exporting retains its handle, and if the owner unmaps the memory at
+// that moment, in another thread, the driver's heap breaks. So it is noted, and the
+// next call that is given the memory exports it, before it returns: until then the
+// caller keeps the memory. What is done with the descriptors is left to the goroutine.
+
+// span is an address range.
+type span struct {
+	base  cuda.Ptr
+	bytes int64
+}
+
+func (s span) overlaps(o span) bool {
+	return s.base < o.base+cuda.Ptr(o.bytes) && o.base < s.base+cuda.Ptr(s.bytes)
+}
+
+// maxMissed bounds what is noted; the oldest is forgotten, and missed again.
+const maxMissed = 16
+
+// candidate is memory on its way into the directory.
+type candidate struct {
+	info   cuda.PointerInfo
+	p      cuda.Ptr
+	bytes  int64
+	chunks []cuda.Chunk // of memory by handle, exported
+	err    error        // or why it could not be
+}
+
+// take exports memory by handle; allocations are exported as they are adopted. The
+// caller was given the memory by its user, who keeps it meanwhile.
+func (t *Registry) take(info cuda.PointerInfo, p cuda.Ptr, bytes int64) candidate {
+	m := candidate{info: info, p: p, bytes: bytes}
+	if info.Shareable {
+		if m.bytes = max(bytes, 1); m.bytes > maxExport || uint64(p) > math.MaxUint64-uint64(m.bytes) {
+			m.err = plugin.Errorf(plugin.InvalidArgument, "%d bytes at %#x", m.bytes, uint64(p))
+			return m
+		}
+		if m.chunks, m.err = t.gpu.Driver.ExportRange(t.gpu.Context, p, m.bytes, maxPieces); m.err != nil {
+			m.err = withoutDescriptors(m.err, 0)
+		}
+	}
+	return m
+}
+
+// note takes up what a kernel has missed.
+func (t *Registry) note(missed span) error {
+	info, err := t.describe(missed.base)
+	if err != nil {
+		return err
+	}
+	if !info.Shareable {
+		_, err = t.adopt(candidate{info: info, p: missed.base, bytes: missed.bytes}, false)
+		return err
+	}
+	if missed.bytes < 1 || missed.bytes > maxExport || uint64(missed.base) > math.MaxUint64-uint64(missed.bytes) {
+		return plugin.Errorf(plugin.Protocol, "a kernel has missed %d bytes at %#x", missed.bytes, uint64(missed.base))
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !slices.Contains(t.missed, missed) {
+		t.missed = append(t.missed, missed)
+	}
+	if len(t.missed) > maxMissed {
+		t.missed = slices.Delete(t.missed, 0, 1)
+	}
+	t.want.Store(int32(len(t.missed)))
+	return nil
+}
+
+// takeMissed exports the memory of a call if kernels have missed some of it.
+func (t *Registry) takeMissed(s span) {
+	if s.bytes == 0 || t.want.Load() == 0 {
+		return
+	}
+	t.mu.Lock()
+	before := len(t.missed)
+	t.missed = slices.DeleteFunc(t.missed, s.overlaps)
+	t.want.Store(int32(len(t.missed)))
+	found := len(t.missed) < before
+	t.mu.Unlock()
+	if found {
+		t.takeSpan(s)
+	}
+}
+
+// takeSpan exports the memory of a call, if it is memory by handle that is not
+// exported yet.
+func (t *Registry) takeSpan(s span) {
+	info, err := t.describe(s.base)
+	if err != nil || !info.Shareable {
+		return
+	}
+	if at, err := t.exported(info, s.base, s.bytes); at >= 0 || err != nil {
+		return
+	}
+	t.mu.Lock()
+	before, again := t.failed[allocation{info.BufferID, info.Base}]
+	pending := slices.ContainsFunc(t.candidates, func(m candidate) bool { return m.p == s.base && m.bytes >= s.bytes })
+	t.mu.Unlock()
+	if again && before.holds(s.bytes) || pending {
+		return
+	}
+	m := t.take(info, s.base, s.bytes)
+	t.mu.Lock()
+	t.candidates = append(t.candidates, m)
+	t.mu.Unlock()
+	t.hurry()
+}
+
+// TakeCaptured exports the memory of an operation that was captured: replays will
+// miss it, and no call may ever be given it again.
+func (t *Registry) TakeCaptured(call *call.Call) {
+	if t == nil || !t.exec.Capturing() {
+		return
+	}
+	for _, s := range directSpans(call) {
+		if s.bytes > 0 {
+			t.takeSpan(s)
+		}
+	}
+}
+
+// TakeGroup is takeMissed, or takeCaptured behind it, for a group of receives. A
+// kernel wants them within one export; in gaps that are shorter than a piece of
+// memory no piece lies that the caller does not keep.
+func (t *Registry) TakeGroup(calls []call.Call, captured bool) {
+	if t == nil || !captured && t.want.Load() == 0 || captured && !t.exec.Capturing() {
+		return
+	}
+	var list []span
+	for i := range calls {
+		if n := calls[i].Slots[plugin.SlotRecvBytes]; calls[i].Collective == plugin.Recv && n > 0 {
+			list = append(list, span{cuda.Ptr(uintptr(calls[i].Recv)), n})
+		}
+	}
+	slices.SortFunc(list, func(a, b span) int { return cmp.Compare(a.base, b.base) })
+	for i := 0; i < len(list); {
+		s := list[i]
+		for i++; i < len(list) && int64(list[i].base-s.base) < s.bytes+leastPiece; i++ {
+			s.bytes = max(s.bytes, int64(list[i].base-s.base)+list[i].bytes)
+		}
+		switch {
+		case s.bytes < directFrom:
+		case captured:
+			t.takeSpan(s)
+		default:
+			t.takeMissed(s)
+		}
+	}
+}
+
+// leastPiece is the granularity of memory by handle.
+const leastPiece = 2 << 20
+
+// adoptCandidates enters what calls have exported.
+func (t *Registry) adoptCandidates() {
+	t.mu.Lock()
+	list := t.candidates
+	t.candidates = nil
+	t.mu.Unlock()
+	for _, m := range list {
+		if _, err := t.adopt(m, false); err != nil {
+			t.Logger.Debug("a buffer is staged", "communicator", t.Label, "rank", t.Rank, "address", uint64(m.p), "bytes", m.bytes, "reason", err)
+		}
+	}
+}
+
+// hurry makes the goroutine that keeps the directory look at once.
+func (t *Registry) hurry() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,120 @@
+package buffers
+
+import (
+	"slices"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/internal/call"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// insert adds a range.
+func (s *Symmetric) insert(r *Range) {
+	at, _ := slices.BinarySearchFunc(s.sorted, r.base, func(r *Range, p cuda.Ptr) int {
+		if r.base < p {
+			return -1
+		}
+		return 1
+	})
+	s.sorted, s.gapBytes = slices.Insert(s.sorted, at, r), 0
+}
+
+// Remove ends a range; nil is none.
+func (s *Symmetric) Remove(r *Range) {
+	s.sorted, s.gapBytes = slices.DeleteFunc(s.sorted, func(other *Range) bool { return other == r }), 0
+}
+
+// find is the range that holds an address, or nil. It does not allocate.
+func (s *Symmetric) find(p cuda.Ptr) *Range {
+	if p-s.gap < s.gapBytes {
+		return nil
+	}
+	lo, hi := 0, len(s.sorted) // the last range that begins at or before p is below hi
+	for lo < hi {
+		if mid := (lo + hi) / 2; s.sorted[mid].base <= p {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	from, to := cuda.Ptr(0), ^cuda.Ptr(0)
+	if lo > 0 {
+		r := s.sorted[lo-1]
+		if p-r.base < cuda.Ptr(r.bytes) {
+			return r
+		}
+		from = r.base + cuda.Ptr(r.bytes)
+	}
+	if lo < len(s.sorted) {
+		to = s.sorted[lo].base
+	}
+	s.gap, s.gapBytes = from, to-from
+	return nil
+}
+
+func (s *Symmetric) overlapping(r *Range) *Range {
+	for _, other := range s.sorted {
+		if r.base < other.base+cuda.Ptr(other.bytes) && other.base < r.base+cuda.Ptr(r.bytes) {
+			return other
+		}
+	}
+	return nil
+}
+
+// Promised reports whether a collective's calls can be symmetric: every rank
+// receives, equally much, and there are algorithms for it.
+func Promised(collective plugin.Collective) bool {
+	switch collective {
+	case plugin.AllReduce, plugin.AllGather, plugin.AllToAll, plugin.Broadcast, plugin.Scatter:
+		return true
+	}
+	return false
+}
+
+// Mark makes a checked call symmetric if all its receive memory lies in a range, which it returns.
+func (s *Symmetric) Mark(call *call.Call) *Range {
+	p, n := cuda.Ptr(uintptr(call.Recv)), call.Slots[plugin.SlotRecvBytes]
+	if len(s.sorted) == 0 || n == 0 || s.observer.World == 1 || !Promised(call.Collective) {
+		return nil
+	}
+	r := s.find(p)
+	if r == nil || int64(p-r.base) > r.bytes-n {
+		return nil
+	}
+	call.Symmetric = true
+	call.Slots[plugin.SlotWindow], call.Slots[plugin.SlotOffset] = r.number, int64(p-r.base)
+	return r
+}
+
+// PeerRecv is where every rank's receive memory of a call in a range is. It is valid until the next call.
+func (s *Symmetric) PeerRecv(r *Range, offset int64) []cuda.Ptr {
+	if r == nil {
+		return nil
+	}
+	s.peers = s.peers[:0]
+	for _, address := range r.addresses {
+		s.peers = append(s.peers, address+cuda.Ptr(offset))
+	}
+	return s.peers
+}
+
+// has reports whether a range's export is still in its place, and not on its way out.
+func (t *Registry) has(r *Range) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := &t.exports[r.export]
+	return e.bytes > 0 && e.generation == r.generation && e.leaving == staying
+}
+
+// Current makes sure that the memory of a symmetric call is still what peers have
+// mapped. validate has looked at the export; one that was withdrawn may have been
+// so for memory beside the range, which peers hold mapped all the same.
+func (t *Registry) Current(collective plugin.Collective, r *Range) error {
+	if r == nil || r.export < 0 || t.has(r) {
+		return nil
+	}
+	if is, err := t.gpu.Driver.StillMapped(t.gpu.Context, r.pieces, r.ids); err == nil && is { // an error is memory that is not there
+		return nil
+	}
+	return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: symmetric range %d, %d bytes at %#x, was freed before it was deregistered", collective, t.Rank, r.number, r.bytes, uint64(r.base))
+}

@@ -1,0 +1,406 @@
+package buffers
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/host/memory"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Registry keeps the table by which kernels find out whether peers can reach a caller's buffer directly. A buffer enters
+// it by Register, or by itself after a kernel has missed it: this rank exports the allocation that it lies in, each peer
+// maps it as it sees it in this rank's page, and once all have, kernels are told. Until then, and where an export is
+// impossible, calls are staged.
+//
+// Memory by handle is exported by a call that was given it, on the call's own thread (missed.go): at any other time its
+// owner may be unmapping it, which the driver does not survive.
+//
+// No call waits for the registry, no rank decides anything for another, and what a kernel finds is agreed between the
+// ranks by the kernels themselves.
+type Registry struct {
+	*diagnosis.Observer
+	gpu    GPU
+	exec   *executor.Device
+	copies *memory.Staging
+	share  *memory.Share // nil in a world of one
+	table  cuda.Ptr      // the region of role directory
+	pages  []page        // by rank; empty in a world of one
+
+	mu         sync.Mutex
+	exports    [plugin.DirectoryExports]export
+	imports    [][plugin.DirectoryExports]imported // by rank
+	next       uint64                              // generations of this rank's exports
+	high       int                                 // exports from there on are unused
+	failed     map[allocation]exportFailure        // what could not be exported
+	missed     []span                              // memory by handle that kernels have missed
+	candidates []candidate                         // what calls have exported of it
+	audited    position                            // of the exports, how many the audit has come past
+	windows    map[uint32][]cuda.Ptr               // where windows of all ranks are mapped, by region
+
+	used     [plugin.DirectoryExports]uint64 // how often kernels had found each export
+	lookedAt time.Time                       // when
+	unmapped bool                            // something of a peer's lately: what could not be mapped may fit now
+
+	wake  chan struct{} // makes keep look at once
+	count atomic.Int32  // exports there are, so that calls without any look no further
+	want  atomic.Int32  // the length of missed, likewise
+}
+
+// export is memory of this rank that peers map as one: an allocation, or what
+// allocators map by handle in pieces, one behind the other. bytes is 0 where
+// there is none.
+type export struct {
+	base       cuda.Ptr
+	bytes      int64
+	pieces     []cuda.Ptr // where it begins, or where each of its handles is mapped, in order,
+	ids        []uint64   // and the driver's buffer ids there: other memory has others
+	shared     bool       // peers may still have to fetch the descriptors
+	window     bool       // a window's, which nobody frees unseen
+	generation uint64
+	known      uint64 // ranks that have mapped it
+	explicit   int    // registrations of the user
+	entered    time.Time
+	idle       int // looks in a row that have found it unused
+	leaving    departure
+	left       time.Time // when kernels to come did not find it any more
+	until      uint64    // findings of kernels that have to be forgotten first
+}
+
+// departure is how far the withdrawal of an export has come; see depart.
+type departure int
+
+const (
+	staying   departure = iota
+	withdrawn           // kernels to come do not find it
+	awaited             // nor will those that may have found it use it, once until is reached
+)
+
+// imported is a peer's export, mapped here. The goroutine that keeps the
+// directory writes it, with mu held.
+type imported struct {
+	generation uint64 // 0: none
+	mapping    *sharedMapping
+	address    cuda.Ptr
+	bytes      int64
+	retry      time.Time     // what could not be mapped is tried again then,
+	pause      time.Duration // and so long after that
+}
+
+// sharedMapping is a mapping that several hold: the directory, and symmetric
+// ranges in it. It goes with the last of them.
+type sharedMapping struct {
+	io.Closer
+	holders atomic.Int32
+}
+
+func (m *sharedMapping) hold() { m.holders.Add(1) }
+
+// Close gives up one hold.
+func (m *sharedMapping) Close() error {
+	if m.holders.Add(-1) > 0 {
+		return nil
+	}
+	return m.Closer.Close()
+}
+
+// cannotMap, beside a generation in a page, says that its rank has tried.
+const cannotMap = 1 << 63
+
+// GPU is the device that a registry's rank runs on.
+type GPU struct {
+	Driver  cuda.Driver
+	Context cuda.Context
+	Ordinal int
+}
+
+// New makes the registry over a table in the GPU's memory. share is nil in a world of one.
+func New(o *diagnosis.Observer, gpu GPU, exec *executor.Device, copies *memory.Staging, share *memory.Share, table cuda.Ptr) *Registry {
+	return &Registry{
+		Observer: o, gpu: gpu, exec: exec, copies: copies, share: share, table: table,
+		imports: make([][plugin.DirectoryExports]imported, o.World), failed: map[allocation]exportFailure{},
+		windows: map[uint32][]cuda.Ptr{}, wake: make(chan struct{}, 1),
+	}
+}
+
+// Group is what a registry asks of the ranks of its communicator.
+type Group interface {
+	// Agree returns the same error on all ranks: nil, or one rank's.
+	Agree(ctx context.Context, tag string, err error) error
+	// AllGather returns what every rank gave, by rank.
+	AllGather(ctx context.Context, tag string, payload []byte) ([][]byte, error)
+}
+
+// Exchange hands a region of host memory to all ranks and maps everyone's: enter is called with where each is mapped. The
+// mappings are returned also on error, for the caller to close.
+type Exchange func(ctx context.Context, tag string, mine plugin.Region, enter func(rank int, base unsafe.Pointer)) ([]io.Closer, error)
+
+// SharePages exchanges the pages in which the ranks of a host describe their users' buffers. It is collective; whether
+// there is a registry is alike on all ranks, as regions are. The mappings are the caller's to close.
+func (t *Registry) SharePages(ctx context.Context, group Group, exchange Exchange) ([]io.Closer, error) {
+	if t == nil || t.share == nil {
+		return nil, nil
+	}
+	own, err := memory.NewSegment("shunt-directory", pageBytes(t.World))
+	if err == nil {
+		defer func() { _ = own.CloseFD() }() // the mappings live on
+	}
+	if err = group.Agree(ctx, "directory page "+t.Label, err); err != nil {
+		return nil, err
+	}
+	pages := make([]page, t.World)
+	mappings, err := exchange(ctx, "directory "+t.Label, own.Region(), func(rank int, base unsafe.Pointer) { pages[rank] = page{base} })
+	if err == nil {
+		t.pages = pages
+	}
+	return mappings, err
+}
+
+// everyone is the word of an export that all peers have mapped.
+func (t *Registry) everyone() uint64 {
+	return (uint64(1)<<t.World - 1) &^ (uint64(1) << t.Rank)
+}
+
+// exportTag names an export's descriptor for peers.
+func exportTag(label string, export int, generation uint64) string {
+	return fmt.Sprintf("buffer %s %d %d", label, export, generation)
+}
+
+// find is the export that holds an address range; -1 if there is none.
+func (t *Registry) find(p cuda.Ptr, bytes int64) int {
+	for i := range t.exports[:t.high] {
+		if t.exports[i].holds(p, bytes) {
+			return i
+		}
+	}
+	return -1
+}
+
+// holds reports whether an export is in use and has an address range.
+func (e *export) holds(p cuda.Ptr, bytes int64) bool {
+	return e.bytes > 0 && e.leaving == staying && p >= e.base && int64(p-e.base) <= e.bytes-bytes
+}
+
+// add exports what an address range lies in, unless it is exported already, and
+// returns its place. It is for the call that was given the memory: see take.
+func (t *Registry) add(p cuda.Ptr, bytes int64, asked bool) (int, error) {
+	info, err := t.describe(p)
+	if err != nil {
+		return -1, err
+	}
+	if at, err := t.exported(info, p, bytes); at >= 0 || err != nil {
+		return at, err
+	}
+	return t.adopt(t.take(info, p, bytes), asked)
+}
+
+// describe looks at memory that is to be exported.
+func (t *Registry) describe(p cuda.Ptr) (cuda.PointerInfo, error) {
+	info, err := t.gpu.Driver.Pointer(t.gpu.Context, p)
+	if err == nil && (info.Kind != cuda.PointerDevice || info.Managed || info.Device != t.gpu.Ordinal) {
+		err = plugin.Errorf(plugin.Unsupported, "%#x is not memory of device %d", uint64(p), t.gpu.Ordinal)
+	}
+	return info, err
+}
+
+// exported is the place of the export that an address range is part of, -1 if
+// there is none. What is no longer there is withdrawn.
+func (t *Registry) exported(info cuda.PointerInfo, p cuda.Ptr, bytes int64) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !info.Shareable || bytes < 1 {
+		bytes = 1 // the allocation is exported as a whole
+	}
+	for i := t.find(p, bytes); i >= 0; i = t.find(p, bytes) {
+		if t.same(&t.exports[i], p, bytes) {
+			return i, nil
+		}
+		if err := t.withdraw(i); err != nil {
+			return -1, err
+		}
+	}
+	return -1, nil
+}
+
+// adopt enters memory into the directory, and returns its place. What could not be
+// exported lately is tried again at once only if the user asks for it.
+func (t *Registry) adopt(m candidate, asked bool) (int, error) {
+	defer cuda.CloseChunks(m.chunks) // the offer holds copies
+	if at, err := t.exported(m.info, m.p, m.bytes); at >= 0 || err != nil {
+		return at, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	key := allocation{m.info.BufferID, m.info.Base}
+	before, again := t.failed[key]
+	if again && !asked && before.holds(m.bytes) {
+		return -1, plugin.Errorf(plugin.Unsupported, "the allocation at %#x cannot be exported", uint64(m.info.Base))
+	}
+	at, err := t.vacant()
+	s := pageEntry{generation: t.next, base: m.info.Base, bytes: m.info.Bytes, ordinal: t.gpu.Ordinal}
+	var e export
+	if err == nil {
+		e, err = t.makeExport(at, &s, m)
+	}
+	if err != nil {
+		t.noteFailure(key, m.bytes)
+		if !again {
+			t.Logger.Info("a buffer cannot be reached by peers and is staged", "communicator", t.Label, "rank", t.Rank, "address", uint64(m.p), "bytes", max(m.bytes, m.info.Bytes), "reason", err)
+		}
+		return -1, err
+	}
+	delete(t.failed, key)
+	return at, t.enter(at, s, e)
+}
+
+// allocation names memory: the driver's id, and as not all memory has one, where
+// it is.
+type allocation struct {
+	buffer uint64
+	base   cuda.Ptr
+}
+
+// exportFailure is how much of an allocation could not be exported. It is tried again
+// later: descriptors may be free by then, or what was not mapped may be.
+type exportFailure struct {
+	bytes int64
+	until time.Time
+}
+
+const (
+	failureTime = 5 * time.Second
+	maxFailures = 1024 // more are forgotten
+)
+
+func (r exportFailure) holds(bytes int64) bool { return bytes >= r.bytes && time.Now().Before(r.until) }
+
+func (t *Registry) noteFailure(what allocation, bytes int64) {
+	if len(t.failed) >= maxFailures {
+		clear(t.failed)
+	}
+	t.failed[what] = exportFailure{bytes, time.Now().Add(failureTime)}
+}
+
+// vacant is a free place, with a new generation. t.mu is held.
+func (t *Registry) vacant() (int, error) {
+	at := slices.IndexFunc(t.exports[:], func(e export) bool { return e.bytes == 0 })
+	if at < 0 {
+		return -1, plugin.Errorf(plugin.OutOfMemory, "%d buffers are registered already", len(t.exports))
+	}
+	t.next++
+	return at, nil
+}
+
+// enter writes an export where kernels and peers look for it. t.mu is held.
+func (t *Registry) enter(at int, s pageEntry, e export) error {
+	// known is 0, and stays so until the peers have it: no kernel uses the entry
+	// while it is written.
+	entry := make([]byte, plugin.DirectoryEntryBytes)
+	binary.LittleEndian.PutUint64(entry, uint64(s.base))
+	binary.LittleEndian.PutUint64(entry[8:], uint64(s.bytes))
+	binary.LittleEndian.PutUint64(entry[24:], s.generation)
+	if err := t.copies.Put(t.table+cuda.Ptr(plugin.DirectoryEntry(at)), entry); err != nil {
+		t.unshare(at, &e)
+		return err
+	}
+	e.entered = time.Now()
+	t.exports[at] = e
+	t.high = max(t.high, at+1)
+	t.count.Add(1)
+	if len(t.pages) > 0 {
+		t.pages[t.Rank].write(at, s)
+	}
+	return nil
+}
+
+// AddWindow enters a window, which all ranks have mapped already, at these
+// addresses.
+func (t *Registry) AddWindow(region uint32, addresses []cuda.Ptr, bytes int64) {
+	if t == nil || len(t.pages) == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.windows[region] = addresses
+	at, err := t.vacant()
+	if err == nil {
+		base := addresses[t.Rank]
+		err = t.enter(at, pageEntry{generation: t.next, kind: kindWindow, base: base, bytes: bytes, ordinal: int(region)},
+			export{base: base, bytes: bytes, window: true, generation: t.next})
+	}
+	if err != nil {
+		t.Logger.Info("messages from and to a window are staged", "communicator", t.Label, "rank", t.Rank, "reason", err)
+	}
+}
+
+// DropWindow withdraws a window before it is unmapped.
+func (t *Registry) DropWindow(region uint32) error {
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	addresses := t.windows[region]
+	delete(t.windows, region)
+	for i, e := range t.exports {
+		if addresses != nil && e.bytes > 0 && e.base == addresses[t.Rank] {
+			return t.withdraw(i)
+		}
+	}
+	return nil
+}
+
+// makeExport makes what peers need to map memory, which unshare takes back, and
+// completes what is pageEntry to them.
+func (t *Registry) makeExport(at int, s *pageEntry, m candidate) (export, error) {
+	switch {
+	case m.err != nil:
+		return export{}, m.err
+	case m.info.Shareable:
+		return t.sharePieces(at, s, m.chunks)
+	case m.info.LegacyIPC:
+		var err error
+		s.kind = plugin.HandleKindCudaIpc
+		s.ipc, err = t.gpu.Driver.ExportIPC(t.gpu.Context, s.base)
+		return export{base: s.base, bytes: s.bytes, pieces: []cuda.Ptr{s.base}, ids: []uint64{m.info.BufferID}, generation: s.generation}, err
+	}
+	return export{}, plugin.Errorf(plugin.Unsupported, "the allocation at %#x was not made to be shared", uint64(s.base))
+}
+
+// Close unmaps what peers export. The goroutine has ended.
+func (t *Registry) Close() error {
+	if t == nil {
+		return nil
+	}
+	var errs []error
+	for rank := range t.imports {
+		for i := range t.imports[rank] {
+			if m := t.imports[rank][i].mapping; m != nil {
+				errs = append(errs, t.exec.Later(m.Close))
+				t.imports[rank][i] = imported{}
+			}
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range t.exports {
+		t.unshare(i, &t.exports[i])
+		t.exports[i] = export{}
+	}
+	for _, m := range t.candidates {
+		cuda.CloseChunks(m.chunks)
+	}
+	t.candidates = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,143 @@
+package buffers
+
+import (
+	"encoding/binary"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/cuda/cudatest"
+	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/host/memory"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// aRegistry is one of rank 0 of two, without a communicator around it.
+func aRegistry(t *testing.T) *Registry {
+	driver := cudatest.New(cudatest.Options{})
+	t.Cleanup(driver.Close)
+	ctx, err := driver.Retain(0)
+	require.NoError(t, err)
+	copies, err := memory.NewStaging(driver, ctx, 4096)
+	require.NoError(t, err)
+	table, err := driver.Alloc(ctx, plugin.DirectoryBytes(2))
+	require.NoError(t, err)
+	require.NoError(t, driver.Write(ctx, table, make([]byte, plugin.DirectoryBytes(2))))
+	o := &diagnosis.Observer{World: 2, Logger: slog.New(slog.DiscardHandler)}
+	registry := New(o, GPU{Driver: driver, Context: ctx}, nil, copies, nil, table)
+	registry.pages = []page{testPage(2, nil), testPage(2, nil)}
+	return registry
+}
+
+// export enters memory that is not there.
+func (t *Registry) export(test *testing.T) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at, err := t.vacant()
+	require.NoError(test, err)
+	base := cuda.Ptr(at+1) << 32
+	s := pageEntry{generation: t.next, kind: plugin.HandleKindCudaIpc, base: base, bytes: 4096}
+	require.NoError(test, t.enter(at, s, export{base: base, bytes: 4096, pieces: []cuda.Ptr{base}, ids: []uint64{1}, generation: t.next}))
+	return at
+}
+
+// count writes what kernels have counted.
+func (t *Registry) count4(test *testing.T, begun, decided, ended, forgotten uint64) {
+	b := make([]byte, 32)
+	for offset, n := range map[int]uint64{plugin.DirectoryBegun: begun, plugin.DirectoryDecided: decided, plugin.DirectoryEnded: ended, plugin.DirectoryForgotten: forgotten} {
+		binary.LittleEndian.PutUint64(b[offset:], n)
+	}
+	require.NoError(test, t.gpu.Driver.Write(t.gpu.Context, t.table+cuda.Ptr(plugin.DirectoryCounts(2)), b))
+}
+
+// While kernels may use an export that was withdrawn, peers keep it mapped.
+func TestWithdrawnExportsStayWhileKernelsUseThem(t *testing.T) {
+	type counted [4]uint64 // begun, decided, ended, forgotten
+	const wrapped = ^uint64(0)
+	for name, looks := range map[string]struct {
+		stays []counted
+		goes  counted
+	}{
+		"idle":                                {nil, counted{64, 2, 64, 2}},
+		"never used":                          {nil, counted{}},
+		"a block is at work":                  {[]counted{{65, 2, 64, 2}, {65, 3, 64, 2}}, counted{65, 3, 65, 3}},
+		"blocks have still to begin":          {[]counted{{65, 3, 65, 2}}, counted{128, 3, 128, 3}},
+		"its last findings are forgotten":     {[]counted{{65, 4, 64, 2}, {128, 4, 65, 4}}, counted{128, 4, 128, 4}},
+		"its findings came after a look":      {[]counted{{65, 2, 64, 2}, {128, 4, 127, 4}}, counted{128, 4, 128, 4}},
+		"a later kernel is at work":           {[]counted{{65, 3, 64, 2}, {129, 5, 128, 5}}, counted{193, 6, 192, 6}},
+		"of two findings, and the sum passes": {[]counted{{wrapped, wrapped, wrapped - 1, wrapped - 1}, {63, 1, 62, 1}}, counted{127, 3, 126, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := aRegistry(t)
+			at := d.export(t)
+			d.mu.Lock()
+			require.NoError(t, d.withdraw(at))
+			d.exports[at].left = time.Now().Add(time.Hour) // so that departGrace is not over, however slow the machine
+			d.mu.Unlock()
+			d.count4(t, 0, 0, 0, 0)
+			require.NoError(t, d.depart())
+			_, published := d.pages[0].read(at)
+			require.True(t, published, "a kernel may have looked and not be counted yet")
+			look := func(n counted) bool {
+				d.count4(t, n[0], n[1], n[2], n[3])
+				d.mu.Lock()
+				d.exports[at].left = time.Now().Add(-departGrace)
+				d.mu.Unlock()
+				require.NoError(t, d.depart())
+				_, published := d.pages[0].read(at)
+				return published
+			}
+			for i, n := range looks.stays {
+				require.True(t, look(n), "look %d", i)
+			}
+			require.False(t, look(looks.goes))
+			require.Zero(t, d.exports[at].bytes, "its place is free")
+		})
+	}
+}
+
+// When places are scarce, what kernels do not use gives way, longest unused first.
+func TestUnusedExportsGiveWay(t *testing.T) {
+	d := aRegistry(t)
+	for range plugin.DirectoryExports {
+		d.export(t)
+	}
+	_, err := d.vacant()
+	require.ErrorIs(t, err, plugin.OutOfMemory)
+	d.exports[1].explicit, d.exports[2].window = 1, true
+	used := make([]byte, 8*plugin.DirectoryExports)
+	look := func(inUse func(i int) bool) (gone []int) {
+		for i := range plugin.DirectoryExports {
+			if inUse(i) {
+				binary.LittleEndian.PutUint64(used[8*i:], binary.LittleEndian.Uint64(used[8*i:])+1)
+			}
+		}
+		require.NoError(t, d.gpu.Driver.Write(d.gpu.Context, d.table+cuda.Ptr(plugin.DirectoryCounts(2)+plugin.DirectoryUsed), used))
+		before := d.exports
+		d.lookedAt = time.Time{}
+		require.NoError(t, d.evict())
+		for i := range d.exports {
+			if d.exports[i].leaving != before[i].leaving {
+				gone = append(gone, i)
+			}
+		}
+		return gone
+	}
+	all := func(int) bool { return true }
+	for range 5 {
+		require.Empty(t, look(all), "all are in use")
+	}
+	require.Empty(t, look(func(i int) bool { return i >= 10 && i != 20 }), "for one look")
+	require.ElementsMatch(t, []int{0, 3, 4, 5, 6, 7, 8, 9, 20}, look(func(i int) bool { return i >= 10 && i != 20 }), "but those that were registered")
+	require.Empty(t, look(all))
+	// More are unused than have to go: those which have been so for longer do.
+	require.Empty(t, look(func(i int) bool { return i >= 60 }))
+	gone := look(func(i int) bool { return i >= 100 })
+	require.Len(t, gone, plugin.DirectoryExports-9-(plugin.DirectoryExports-spareExports))
+	for _, i := range gone {
+		require.Less(t, i, 60)
+	}
+}

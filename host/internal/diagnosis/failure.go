@@ -1,0 +1,119 @@
+package diagnosis
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Failure is why a communicator has failed, once it has, and the file that it leaves behind then.
+type Failure struct {
+	Filing
+	reason atomic.Pointer[plugin.Error]
+}
+
+// Reason is why the communicator has failed; nil while it has not.
+func (f *Failure) Reason() *plugin.Error { return f.reason.Load() }
+
+// Set gives the reason, and reports whether it is the first.
+func (f *Failure) Set(reason *plugin.Error) bool { return f.reason.CompareAndSwap(nil, reason) }
+
+// Numbered names an operation for its errors: a collective with its number, which is the same on all ranks and what their
+// records and watchdogs say.
+func Numbered(collective plugin.Collective, number uint64) string {
+	if collective.PointToPoint() {
+		return collective.String()
+	}
+	return fmt.Sprintf("%s #%d", collective, number)
+}
+
+// Failed is nil unless the communicator has failed; then it is the error of the call that meets the failure.
+func (o *Observer) Failed(what string) error {
+	if f := o.Failure.Reason(); f != nil {
+		return o.FailureError(what, f)
+	}
+	return nil
+}
+
+// FailureError words a failure for the call that meets it.
+func (o *Observer) FailureError(what string, reason *plugin.Error) error {
+	o.Failure.Wait()
+	return &plugin.Error{
+		Code: reason.Code, Rank: reason.Rank, Cause: reason,
+		Message: fmt.Sprintf("%s on rank %d: %s; communicator %s is aborted, call Shrink or re-create it", what, o.Rank, reason.Message, o.Label),
+	}
+}
+
+// WrapError puts the call's name and rank in front of an error of another layer.
+func (o *Observer) WrapError(what string, err error) error {
+	if f := o.Failure.Reason(); f != nil {
+		return o.FailureError(what, f)
+	}
+	code := plugin.CodeOf(err)
+	rank := o.Rank
+	var e *plugin.Error
+	if errors.As(err, &e) && e.Rank >= 0 {
+		rank = e.Rank
+	}
+	message := fmt.Sprintf("%s on rank %d: %v", what, o.Rank, err)
+	switch code {
+	case plugin.Timeout, plugin.PeerDied, plugin.Closed:
+		message += o.rejections(agreement)
+	}
+	return &plugin.Error{Code: code, Rank: rank, Message: message, Cause: err}
+}
+
+// ClosedError is the error of a call on a closed communicator.
+func (o *Observer) ClosedError(what string) error {
+	return &plugin.Error{Code: plugin.Closed, Rank: o.Rank, Message: fmt.Sprintf("%s on rank %d: communicator %s is closed", what, o.Rank, o.Label)}
+}
+
+// Plans knows whose plan an operation ran that has failed.
+type Plans interface {
+	// Where says in which step of which plan it stopped; "" if that is not known.
+	Where(f *executor.Failure) string
+	// NativeFailed words the failure of a transport's own function.
+	NativeFailed(f *executor.Failure) string
+}
+
+// RunFailure turns the error of an operation that the executor ran into the reason why the communicator fails.
+func (o *Observer) RunFailure(err error, plans Plans) *plugin.Error {
+	var detail *executor.Failure
+	reason := &plugin.Error{Code: plugin.CodeOf(err), Rank: o.Rank, Message: err.Error(), Cause: err}
+	if !errors.As(err, &detail) {
+		return reason
+	}
+	switch {
+	case detail.Native:
+		reason.Message = fmt.Sprintf("rank %d: %s", o.Rank, plans.NativeFailed(detail))
+	case detail.Code == plugin.Timeout:
+		reason = o.NoAnswer(detail.Rank, plans.Where(detail))
+		reason.Cause = err
+	}
+	if detail.Code == plugin.Mismatch {
+		reason = o.disagreed(detail.Rank)
+	}
+	if detail.Rank >= 0 {
+		switch detail.Code {
+		case plugin.PeerDied:
+			reason.Message = o.PeerName(detail.Rank) + " ended while its memory was read"
+			reason.Rank = detail.Rank
+		case plugin.System:
+			reason.Message = fmt.Sprintf("%s; if the kernel lets nobody read that memory, set SHUNT_PEER_READ=off", err)
+		}
+	}
+	return reason
+}
+
+// FailedAlready is the error of an operation that failed after the communicator had, with err.
+func (o *Observer) FailedAlready(what string, err error, plans Plans) error {
+	f := o.Failure.Reason()
+	var detail *executor.Failure
+	if errors.As(err, &detail) && detail.Stuck {
+		f = &plugin.Error{Code: f.Code, Rank: f.Rank, Cause: f, Message: f.Message + "; and " + plans.NativeFailed(detail)}
+	}
+	return o.FailureError(what, f)
+}

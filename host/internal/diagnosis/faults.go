@@ -1,0 +1,77 @@
+package diagnosis
+
+import (
+	"fmt"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Fault is why a kernel of this rank has given up: which fault it reported, of which peer, and what it compared, its own
+// and the peer's. Where the peer has called something else, that is the reason.
+func (o *Observer) Fault(kind plugin.Fault, peer int, compared func() (own, theirs [3]uint64)) *plugin.Error {
+	switch kind {
+	case plugin.FaultAborted:
+		return &plugin.Error{Code: plugin.Aborted, Rank: o.Rank, Message: fmt.Sprintf("a kernel of rank %d was aborted", o.Rank)}
+	case plugin.FaultAsymmetric:
+		if reason := o.Conflict(); reason != nil { // a peer whose memory is not symmetric has told other things
+			return reason
+		}
+		own, theirs := compared()
+		return o.asymmetric(peer, own, theirs)
+	case plugin.FaultLength:
+		if reason := o.Conflict(); reason != nil { // the peer's message may be another operation's
+			return reason
+		}
+		if reason := o.Disagreement(); reason != nil {
+			return reason
+		}
+		own, theirs := compared()
+		return o.wrongBytes(peer, theirs[0], own[0])
+	case plugin.FaultCounts:
+		own, theirs := compared()
+		return o.invalidCount(peer, own, theirs)
+	}
+	return o.NoAnswer(peer, "")
+}
+
+// asymmetric is why a kernel found that symmetric memory is not used alike.
+func (o *Observer) asymmetric(peer int, own, theirs [3]uint64) *plugin.Error {
+	place := func(w [3]uint64) string {
+		text := fmt.Sprintf("%d bytes at offset %d of symmetric range %d", w[2]&^plugin.InPlace, w[1], w[0])
+		switch {
+		case (own[2]^theirs[2])&plugin.InPlace == 0:
+		case w[2]&plugin.InPlace != 0:
+			text += ", in place"
+		default:
+			text += ", out of place"
+		}
+		return text
+	}
+	reason := &plugin.Error{Code: plugin.Mismatch, Rank: o.Rank, Message: fmt.Sprintf(
+		"ranks disagree: rank %d receives into %s, rank %d into %s", o.Rank, place(own), peer, place(theirs))}
+	if peer >= 0 && peer < o.World {
+		reason.Rank = peer
+	}
+	return reason
+}
+
+// invalidCount words why a kernel of this rank rejected a count for a peer that it has read from device memory.
+func (o *Observer) invalidCount(peer int, own, theirs [3]uint64) *plugin.Error {
+	count, displ, room := int64(own[0]), int64(own[1]), int64(theirs[0])
+	side := "send"
+	if own[2] == 1 {
+		side = "receive"
+	}
+	var text string
+	switch {
+	case own[2] == 2:
+		text = fmt.Sprintf("send count %d of this rank to itself differs from receive count %d", count, room)
+	case count < 0:
+		text = fmt.Sprintf("%s count %d for rank %d is negative", side, count, peer)
+	case displ < 0:
+		text = fmt.Sprintf("%s displacement %d for rank %d is negative", side, displ, peer)
+	default:
+		text = fmt.Sprintf("%s count %d at displacement %d for rank %d reaches past the capacity of %d elements", side, count, displ, peer, room)
+	}
+	return &plugin.Error{Code: plugin.InvalidArgument, Rank: o.Rank, Message: fmt.Sprintf("counts in device memory on rank %d: %s", o.Rank, text)}
+}

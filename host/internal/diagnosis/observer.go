@@ -1,0 +1,62 @@
+package diagnosis
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/topology"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Observer is one rank's view of a communicator: it reads what the ranks say of themselves in their control pages. Its
+// methods may be called from any goroutine.
+type Observer struct {
+	Rank, World int
+	Label       string // names the communicator in messages
+	OnDevice    bool   // the communicator is on CUDA memory
+	Timeout     time.Duration
+	Logger      *slog.Logger
+	Engine      *executor.Engine
+	Topology    *topology.Topology
+	Failure     Failure
+}
+
+// State is what a rank's control page says.
+func (o *Observer) State(rank int) State { return stateOf(o.Engine.PeerRecord(rank)) }
+
+// PeerName names a rank of the communicator for messages.
+func (o *Observer) PeerName(rank int) string {
+	if rank < 0 || rank >= o.World {
+		return "a peer"
+	}
+	place := o.Topology.Places[rank]
+	return fmt.Sprintf("peer rank %d (pid %d, host %s)", rank, place.PID, place.Host)
+}
+
+// NoAnswer is the timeout of a rank that waited for peer, as all ranks are told it; where says in which step, if that is
+// known.
+func (o *Observer) NoAnswer(peer int, where string) *plugin.Error {
+	reason := &plugin.Error{Code: plugin.Timeout, Rank: o.Rank, Message: fmt.Sprintf("rank %d had no answer from %s for %v", o.Rank, o.PeerName(peer), o.Timeout)}
+	if where != "" {
+		reason.Message += " " + where
+	}
+	if peer >= 0 && peer < o.World {
+		reason.Rank = peer
+		reason.Message += fmt.Sprintf("; that rank %s, rank %d %s", o.State(peer), o.Rank, o.State(o.Rank))
+	}
+	reason.Message += o.rejections(absence)
+	if o.OnDevice && peer != o.Rank && peer >= 0 && peer < o.World && o.Topology.SameProcess(o.Rank, peer) {
+		reason.Message += fmt.Sprintf("; rank %d is in the same process, where cudaFree of a GPU's memory (torch.cuda.empty_cache frees that of all GPUs) blocks its thread until that GPU's kernels end, which may wait for what the thread calls next", peer)
+	}
+	return reason
+}
+
+// stateOf reads a control page's record, which a peer may have filled with anything.
+func stateOf(r executor.Record) State {
+	return State{
+		Valid: r.Valid, Ended: r.Ended, Seq: r.Seq, Collective: r.Collective, DType: r.DType, Op: r.Op, Count: r.Count, Root: int(r.Root),
+		Symmetric: r.Symmetric, DeviceCounts: r.DeviceCounts,
+	}
+}

@@ -1,0 +1,92 @@
+package diagnosis
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// A call that a rank rejects for its arguments has not happened: the communicator stays as good as it was, and the rank
+// may make the call as it should be. But its peers have made theirs and wait. So it notes in its control page what it has
+// rejected, and a rank that waits for it, or finds it closed, dead or off by one, can say why.
+
+// maxNamed is how many ranks' rejected calls one message names.
+const maxNamed = 4
+
+// RejectCall notes that this rank has rejected a call. seq is the number that the call would have had among the
+// collectives; 0 if it is none. It is on the path of errors alone.
+func (o *Observer) RejectCall(seq uint64, what string, err error) {
+	if o.Failure.Reason() != nil {
+		return // the peers have the reason
+	}
+	o.Engine.Refuse(seq, what+": "+strings.TrimPrefix(err.Error(), fmt.Sprintf("%s on rank %d: ", what, o.Rank)))
+}
+
+// circumstance is one in which rejected calls may explain something.
+type circumstance int
+
+const (
+	absence       circumstance = iota // for ranks that do not come
+	agreement                         // likewise, in a call that is no operation
+	contradiction                     // ranks' calls contradict each other, or one has closed
+)
+
+// rejections words what ranks have rejected, as far as it may explain what has come of the call that this rank is in, to
+// be put behind a message; "" if nothing does.
+func (o *Observer) rejections(in circumstance) string {
+	var text strings.Builder
+	named, more := 0, 0
+	mine := o.State(o.Rank)
+	if in == agreement {
+		mine = State{}
+	}
+	for rank := range o.World {
+		rejection := o.Engine.PeerRefusal(rank)
+		if !rejection.Valid {
+			continue
+		}
+		theirs := o.State(rank)
+		clause := rejected(rank, rejection, mine, theirs)
+		if clause == "" && (in == contradiction || theirs.HasClosed()) {
+			clause = rejectedBefore(rank, rejection, mine)
+		}
+		switch {
+		case clause == "":
+		case named == maxNamed:
+			more++
+		default:
+			named++
+			text.WriteString("; " + clause)
+		}
+	}
+	if more > 0 {
+		fmt.Fprintf(&text, "; so did %d more ranks with calls of theirs", more)
+	}
+	return text.String()
+}
+
+// RejectedBy is the last thing that a rank which is gone has rejected, to be put behind a message; "" if it went on since.
+func (o *Observer) RejectedBy(rank int) string {
+	if text := rejected(rank, o.Engine.PeerRefusal(rank), State{}, o.State(rank)); text != "" {
+		return "; " + text
+	}
+	return ""
+}
+
+// PeerLost is the failure of a rank that is gone, numbered as in this communicator: what is known of its end, and what
+// its control page, which outlives it, says to explain it. jobRank is its number in the job.
+func (o *Observer) PeerLost(rank, jobRank int, failure *plugin.Error) *plugin.Error {
+	message := failure.Message
+	if rank != jobRank {
+		message = fmt.Sprintf("rank %d of %s is gone: %s", rank, o.Label, message)
+	}
+	message += o.RejectedBy(rank)
+	if found, ok := o.Engine.Contradiction(rank); ok {
+		message += "; " + o.wrongLength(found).Message
+	}
+	if message == failure.Message {
+		return failure
+	}
+	return &plugin.Error{Code: failure.Code, Rank: rank, Cause: failure, Message: message}
+}

@@ -1,0 +1,115 @@
+package diagnosis
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Watchdog looks at operations that wait for long. It runs on one goroutine.
+type Watchdog struct {
+	warned     uint64 // collective whose stall was reported last,
+	explained  string // and what ranks were said to have rejected
+	deserted   int    // 1 + the waited-for rank that had closed, or gone on, at the last look; 0: none
+	rejections rejectionLook
+}
+
+// LookAtStall compares this rank's call with its peers' when it has waited for longer than the given time, and returns
+// why the communicator must fail if they contradict. Otherwise it warns.
+func (w *Watchdog) LookAtStall(o *Observer, stall time.Duration) *plugin.Error {
+	waiting, peer, since, _ := o.Engine.Waiting()
+	if waiting {
+		if reason := o.WrongLength(); reason != nil {
+			return reason
+		}
+	}
+	if !waiting || since < stall {
+		w.deserted = 0
+		return nil
+	}
+	if reason := o.Conflict(); reason != nil {
+		return reason
+	}
+	if peer < 0 || peer >= o.World {
+		return nil
+	}
+	mine, theirs := o.State(o.Rank), o.State(peer)
+	vain := PassedBy(o.Rank, mine, peer, theirs)
+	if theirs.HasClosed() {
+		vain = fmt.Sprintf("%s has closed the communicator while rank %d waits for it", o.PeerName(peer), o.Rank)
+	}
+	if vain != "" {
+		return w.waitsInVain(o, peer, mine.Seq, vain)
+	}
+	w.warn(o, peer, since, mine, theirs)
+	return nil
+}
+
+// waitsInVain takes a second look at a rank that will not come, as the first may have been too early: the rank's record
+// was written after its last signal. So if the semaphore still lacks that signal now, and this rank is still in the same
+// call, it will never come.
+func (w *Watchdog) waitsInVain(o *Observer, peer int, seq uint64, vain string) *plugin.Error {
+	_, again, _, _ := o.Engine.Waiting()
+	if again != peer || o.State(o.Rank).Seq != seq || !o.Engine.Unsatisfied() {
+		w.deserted = 0
+		return nil
+	}
+	before := w.deserted
+	w.deserted = 1 + peer
+	if before == 1+peer { // a second look agrees, or nothing is said
+		return o.Mismatch(peer, vain)
+	}
+	return nil
+}
+
+func (w *Watchdog) warn(o *Observer, peer int, since time.Duration, mine, theirs State) {
+	rejections := strings.TrimPrefix(o.rejections(absence), "; ")
+	if w.warned == mine.Seq && (rejections == "" || rejections == w.explained) {
+		return
+	}
+	w.warned, w.explained = mine.Seq, rejections
+	o.warnWaiting(peer, since, mine.Seq, mine.Collective, theirs, rejections)
+}
+
+func (o *Observer) warnWaiting(peer int, since time.Duration, seq uint64, collective plugin.Collective, theirs State, rejections string) {
+	attributes := []any{"communicator", o.Label, "rank", o.Rank, "seq", seq, "collective", collective.String(),
+		"for", o.PeerName(peer), "since", since, "peer_state", theirs.String()}
+	if rejections != "" {
+		attributes = append(attributes, "refused", rejections)
+	}
+	o.Logger.Warn("operation is waiting", attributes...)
+}
+
+// WarnAbsent warns of the ranks that have not come to the agreement about a collective, as LookAtStall does of operations
+// that run. It looks at control pages alone, so it may come late.
+func (o *Observer) WarnAbsent(seq uint64, collective plugin.Collective, stall time.Duration) {
+	for rank := range o.World {
+		if theirs := o.State(rank); rank != o.Rank && (!theirs.Valid || theirs.Seq < seq) {
+			o.warnWaiting(rank, stall, seq, collective, theirs, rejected(rank, o.Engine.PeerRefusal(rank), o.State(o.Rank), theirs))
+		}
+	}
+}
+
+// rejectionLook is what the watchdog has seen of rejected calls that keep this rank's operations waiting.
+type rejectionLook struct {
+	text   string
+	since  time.Time
+	warned bool
+}
+
+// LookAtRejections warns when a peer has rejected what this rank has enqueued, and has done nothing since for the given
+// time. It is for operations on a GPU, of which the host does not see that they wait.
+func (w *Watchdog) LookAtRejections(o *Observer, stall time.Duration) {
+	look, text := &w.rejections, o.rejections(absence)
+	if text != look.text {
+		*look = rejectionLook{text: text, since: time.Now()}
+	}
+	if text == "" || look.warned || time.Since(look.since) < stall {
+		return
+	}
+	look.warned = true
+	mine := o.State(o.Rank)
+	o.Logger.Warn("a call was refused", "communicator", o.Label, "rank", o.Rank, "seq", mine.Seq, "collective", mine.Collective.String(), "refused", strings.TrimPrefix(text, "; "))
+}

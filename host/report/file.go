@@ -1,0 +1,64 @@
+package report
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Extension ends the names of the files that reports are in.
+const Extension = ".json"
+
+// maxStem is how much of a communicator's label a file's name has.
+const maxStem = 160
+
+// FileName is the name of a report's file: the communicator's label and the rank,
+// as in "world.3.json" and "world_1.0.3.json" for world/1.0. Two labels never
+// give one name, and a name is always that of a file of the directory it is put
+// into.
+func (h *Head) FileName() string {
+	var stem strings.Builder
+	for i := range len(h.Communicator) {
+		switch b := h.Communicator[i]; {
+		case b >= 'a' && b <= 'z', b >= 'A' && b <= 'Z', b >= '0' && b <= '9', b == '-', b == '.' && i > 0:
+			stem.WriteByte(b)
+		case b == '/':
+			stem.WriteByte('_')
+		default:
+			fmt.Fprintf(&stem, "%%%02X", b)
+		}
+	}
+	name := stem.String()
+	if len(name) > maxStem {
+		sum := sha256.Sum256([]byte(h.Communicator))
+		name = fmt.Sprintf("%s~%x", name[:maxStem], sum[:8])
+	}
+	return fmt.Sprintf("%s.%d%s", name, h.Rank, Extension)
+}
+
+// WriteFile writes the report into a directory, which is made if need be. Who reads
+// there sees the whole file or none. An older one of that name is replaced.
+func (r Report) WriteFile(dir string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return plugin.Errorf(plugin.System, "%w", err)
+	}
+	unfinished := filepath.Join(dir, fmt.Sprintf(".%s.%d-%x", r.FileName(), os.Getpid(), time.Now().UnixNano()))
+	file, err := os.OpenFile(unfinished, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return plugin.Errorf(plugin.System, "%w", err)
+	}
+	err = errors.Join(r.WriteJSON(file), file.Close())
+	if err == nil {
+		err = os.Rename(unfinished, filepath.Join(dir, r.FileName()))
+	}
+	if err != nil {
+		return plugin.Errorf(plugin.System, "%w", errors.Join(err, os.Remove(unfinished)))
+	}
+	return nil
+}
