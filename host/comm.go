@@ -15,6 +15,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/host/internal/plans"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -31,9 +32,7 @@ type Communicator struct {
 	job         *job
 	group       *bootstrap.Group
 	engine      *executor.Engine
-	maxSMs      int  // the ranks' smallest budget of multiprocessors, 0: none
-	peerRead    bool // every rank can read every other rank's memory
-	nvlink      bool // every two GPUs of the ranks are joined by NVLink
+	maxSMs      int // the ranks' smallest budget of multiprocessors, 0: none
 	checker     call.Checker
 	observer    diagnosis.Observer
 	share       *memory.Share
@@ -51,12 +50,11 @@ type Communicator struct {
 	windowCount   int
 	registrations int
 	symmetric     buffers.Symmetric
-	exchanges     int // rounds for plans, which all ranks count
 	scratch       arguments
 	inFlight      []call.Call // of a group
 	repeats       [quickShapes]repeated
 	latest        latest
-	signatures    signatures
+	plans         plans.Planner
 	unchecked     diagnosis.Unchecked // messages of the operation in flight
 	watchdog      diagnosis.Watchdog  // the watchdog goroutine's alone
 	closeOnce     sync.Once
@@ -167,7 +165,7 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 		}
 	}
 	if c.device != nil && c.job.checks && !op.Collective.PointToPoint() {
-		if err := c.compare(c.callInfo(&a.call)); err != nil {
+		if err := c.plans.Compare(c.job.ctx, c.sequence.Collectives, &a.call); err != nil {
 			return ended, err
 		}
 	}
@@ -176,7 +174,7 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 		a.exec.Slots, a.exec.Arrays = a.call.Slots, a.call.Arrays
 	}
 	if c.device != nil {
-		err := c.device.run(&a.call, a.symmetric, program.kernels, &a.exec, streamOf(op.Stream))
+		err := c.device.run(&a.call, a.symmetric, program.Kernels, &a.exec, streamOf(op.Stream))
 		if err != nil && c.observer.Failure.Reason() == nil { // a capture's error, which concerns nobody else
 			c.takeBack(op.Collective)
 			return ended, c.rejectCall(op.Collective, err)
@@ -185,7 +183,7 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 	}
 	c.publish(&a.call)
 	if op.Collective == plugin.Send || op.Collective == plugin.Recv {
-		c.compareLater(&a.call, program.lengths)
+		c.compareLater(&a.call, program.ComparesLengths)
 		messages, message := c.messages(&a.call)
 		messages.Note(message)
 		messages.Begun()
@@ -193,7 +191,7 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 	if a.call.Arrays != nil {
 		c.noteBlocks(&a.call)
 	}
-	pausing, err := c.engine.RunFor(program.host, &a.exec, c.observer.Timeout, patience)
+	pausing, err := c.engine.RunFor(program.Host, &a.exec, c.observer.Timeout, patience)
 	if pausing {
 		return paused, nil
 	}
@@ -203,7 +201,7 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 		}
 	}
 	c.forget()
-	if !program.marks && c.sequence.Mark != 0 {
+	if !program.Marked && c.sequence.Mark != 0 {
 		if c.compareAfter(); c.observer.Failure.Reason() != nil {
 			return ended, c.observer.Failed(diagnosis.Numbered(op.Collective, c.sequence.Collectives))
 		}
@@ -234,6 +232,17 @@ func (c *Communicator) forget() {
 	a.call.Send, a.call.Recv = nil, nil
 }
 
+// programs is the plan for a call, from the cache or prepared now, which is collective.
+func (c *Communicator) programs(call *call.Call) (plans.Program, error) {
+	if program, known, err := c.plans.Find(call); known {
+		return program, err
+	}
+	c.publish(call)
+	c.engine.Announce()
+	c.engine.NoteCall()
+	return c.plans.Prepare(c.job.ctx, c.sequence.Collectives, call)
+}
+
 // rejectCall notes for peers that this rank has rejected an operation, which gets no number, and returns err.
 func (c *Communicator) rejectCall(collective plugin.Collective, err error) error {
 	number := uint64(0)
@@ -250,13 +259,18 @@ func (c *Communicator) rejectNamed(what string, err error) error {
 	return err
 }
 
+// blame finds whose plan the operation ran that the executor says has failed.
+func (c *Communicator) blame() plans.Blame {
+	return plans.Blame{Planner: &c.plans, Call: &c.scratch.call, Group: c.inFlight}
+}
+
 // failRun makes the communicator fail, for every rank, by what the executor says of an operation. The result is the error
 // that users see.
 func (c *Communicator) failRun(what string, err error) error {
 	if c.observer.Failure.Reason() != nil {
-		return c.observer.FailedAlready(what, err, c)
+		return c.observer.FailedAlready(what, err, c.blame())
 	}
-	c.fail(c.observer.RunFailure(err, c), true)
+	c.fail(c.observer.RunFailure(err, c.blame()), true)
 	return c.observer.Failed(what)
 }
 
@@ -273,21 +287,6 @@ func (c *Communicator) fail(reason *plugin.Error, spread bool) {
 	c.engine.Abort(reason.Code, reason.Rank)
 	c.abortDevice(reason)
 	c.observer.Failure.File(c.logger, c.report)
-}
-
-// deadline bounds a call that talks to peers over the rendezvous store.
-func (c *Communicator) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, c.observer.Timeout, plugin.Errorf(plugin.Timeout, "no agreement within %v", c.observer.Timeout))
-}
-
-// transportTime bounds what transports do before the ranks agree about it: two thirds of
-// what is left, so that the other ranks still hear which transport does not answer.
-func transportTime(ctx context.Context) (context.Context, context.CancelFunc) {
-	deadline, bounded := ctx.Deadline()
-	if !bounded {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, time.Until(deadline)*2/3)
 }
 
 // Abort makes the communicator fail here and on every peer: operations in
@@ -329,7 +328,7 @@ func (c *Communicator) close() error {
 	if c.device != nil {
 		errs = append(errs, c.symmetric.Release(c.device.buffers))
 	}
-	c.signatures.free()
+	c.plans.Free()
 	if c.engine != nil {
 		c.engine.Close()
 	}

@@ -42,6 +42,7 @@ func newDevice(c *Communicator) (*device, error) {
 		return nil, err
 	}
 	exec.SetTimeout(c.observer.Timeout)
+	c.plans.Device = exec
 	d := &device{gpu: g, comm: c, exec: exec, flights: diagnosis.NewFlights(c.job.options.Records()), stop: func() {}, starts: map[handleKey]cuda.Ptr{}}
 	if d.copies, err = memory.NewStaging(g.driver, g.context, probeBytes); err != nil {
 		return nil, errors.Join(err, exec.Close())

@@ -117,7 +117,7 @@ func (d *device) runGroup(operations []Operation, calls []call.Call) error {
 			return err
 		}
 		a := executor.Arguments{Send: call.Send, Recv: call.Recv, Slots: call.Slots, Arrays: call.Arrays}
-		if err := d.run(call, nil, program.kernels, &a, stream); err != nil {
+		if err := d.run(call, nil, program.Kernels, &a, stream); err != nil {
 			return err
 		}
 	}
@@ -156,7 +156,7 @@ func (d *device) runBatch(first *call.Call, stream cuda.Stream) error {
 	b.launch = b.launch[:0]
 	for _, r := range b.rounds[:b.used] {
 		b.launch = append(b.launch, executor.DeviceLaunch{
-			Program: p.kernels, Arguments: executor.Arguments{Send: unsafe.Pointer(nil), Recv: unsafe.Pointer(nil), Arrays: r.arrays},
+			Program: p.Kernels, Arguments: executor.Arguments{Send: unsafe.Pointer(nil), Recv: unsafe.Pointer(nil), Arrays: r.arrays},
 		})
 	}
 	c.publish(first)

@@ -38,7 +38,7 @@ func (d *device) probe(ctx context.Context, id uint64) error {
 		return nil
 	}
 	for i, a := range c.attached {
-		regions := a.endpoint.Regions()
+		regions := a.Endpoint.Regions()
 		// Places for what peers write, then for what this rank writes to each.
 		need := 2 * int64(c.world) * probeBytes
 		if len(regions) == 0 || regions[0].Memory != plugin.MemoryKindCuda || regions[0].Bytes < need {

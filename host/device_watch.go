@@ -90,7 +90,7 @@ func (c *Communicator) abortDevice(reason *plugin.Error) {
 func (c *Communicator) DeviceBytes() int64 {
 	var total int64
 	for _, a := range c.attached {
-		for _, r := range a.endpoint.Regions() {
+		for _, r := range a.Endpoint.Regions() {
 			if r.Memory == plugin.MemoryKindCuda && r.Role != plugin.RegionRoleDirectory { // which lies in another region
 				total += r.Handle.Bytes
 			}

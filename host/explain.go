@@ -1,7 +1,6 @@
 package host
 
 import (
-	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -24,18 +23,14 @@ func (c *Communicator) ExplainSymmetric(collective plugin.Collective, dtype plug
 		return selector.Explanation{}, plugin.Errorf(plugin.InvalidArgument, "explain: collective %d, dtype %d, op %d, %d bytes", collective, dtype, op, bytes)
 	}
 	key := call.SignatureOf(collective, dtype, op)
-	key.Symmetric = c.device != nil && c.world > 1 && buffers.Promised(collective)
+	key.Symmetric = c.device != nil && c.world > 1 && key.CanBeSymmetric()
 	return c.explain(key, bytes)
 }
 
 func (c *Communicator) explain(key call.Signature, bytes int64) (selector.Explanation, error) {
-	ctx, cancel := c.deadline(c.job.ctx)
+	ctx, cancel := c.observer.Deadline(c.job.ctx)
 	defer cancel()
-	choice, err := c.choose(ctx, key)
-	if err != nil {
-		return selector.Explanation{}, err
-	}
-	return choice.Explain(bytes), nil
+	return c.plans.Explain(ctx, key, bytes)
 }
 
 // Transports are the transports of this communicator, in order of preference.

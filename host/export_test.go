@@ -29,7 +29,7 @@ func ReplaceNVLink(f func(gpu, peer string) (bool, error)) (undo func()) {
 }
 
 // NVLink is what this rank's transports are told of it.
-func NVLink(c *Communicator) bool { return c.request(call.Signature{}).NVLink }
+func NVLink(c *Communicator) bool { return c.plans.Request(call.Signature{}).NVLink }
 
 // Refused is what a rank's control page says of the call that it refused last.
 func Refused(c *Communicator, rank int) string {

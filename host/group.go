@@ -138,8 +138,8 @@ func (c *Communicator) runGroup(operations []Operation, patience time.Duration) 
 		if err != nil {
 			return ended, err
 		}
-		call.ComparesLength = program.lengths
-		launch := executor.Launch{Program: program.host, Lane: c.lane(call)}
+		call.ComparesLength = program.ComparesLengths
+		launch := executor.Launch{Program: program.Host, Lane: c.lane(call)}
 		launch.Arguments.Send, launch.Arguments.Recv = call.Send, call.Recv
 		launch.Arguments.Slots, launch.Arguments.Arrays = call.Slots, call.Arrays
 		launches = append(launches, launch)

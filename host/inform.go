@@ -27,7 +27,7 @@ func (c *Communicator) inform(ctx context.Context) {
 		line = append(line, "device", c.device.info.Ordinal, "gpu", c.device.info.Name, "bus", c.device.info.Bus, "device_bytes", c.DeviceBytes())
 	}
 	for _, collective := range informed {
-		choice, err := c.choose(ctx, call.SignatureOf(collective, plugin.Float32, plugin.OpSum))
+		choice, err := c.plans.Choose(ctx, call.SignatureOf(collective, plugin.Float32, plugin.OpSum))
 		if err != nil {
 			line = append(line, collective.String(), "none: "+err.Error())
 			continue

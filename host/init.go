@@ -19,6 +19,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/host/internal/plans"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/host/option"
 	"github.com/shunt-ccl/shunt/host/selector"
@@ -30,12 +31,9 @@ import (
 
 // attached is one transport's endpoint within a communicator.
 type attached struct {
+	plans.Transport
 	loaded   *Loaded
-	endpoint plugin.Endpoint
-	base     uint32         // of the endpoint's regions in the executor's table
-	scratch  *plugin.Region // region of role scratch, if the transport has one
-	mappings []io.Closer    // every rank's regions, mapped here
-	stuck    string         // a function of the endpoint that has not returned, for the error of closing it
+	mappings []io.Closer // every rank's regions, mapped here
 }
 
 func (a *attached) close() error {
@@ -44,7 +42,7 @@ func (a *attached) close() error {
 		err = errors.Join(err, m.Close())
 	}
 	a.mappings = nil
-	return errors.Join(err, a.closeEndpoint())
+	return errors.Join(err, a.Transport.Close())
 }
 
 // Init joins the job and returns the communicator of all its ranks. It is
@@ -105,7 +103,7 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 	}
 	j.ctx, j.cancel = context.WithCancelCause(context.Background())
 	j.place.Rank = config.Rank
-	loadCtx, cancelLoad := transportTime(joinCtx)
+	loadCtx, cancelLoad := plans.TransportTime(joinCtx)
 	defer cancelLoad()
 	j.loaded, err = loadAll(loadCtx, specs(o, options, logger), logger)
 	if err == nil && o.Memory == plugin.MemoryKindCuda {
@@ -229,6 +227,7 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 		observer: diagnosis.Observer{Rank: rank, World: len(ranks), Label: label, OnDevice: j.gpu != nil, Timeout: j.timeout, Logger: j.logger},
 	}
 	c.symmetric = buffers.NewSymmetric(&c.observer)
+	c.plans = plans.Planner{Observer: &c.observer, Table: j.table, Memory: j.memory, Stall: j.options.Stall(), Fail: c.fail}
 	c.turn.idle.L = &c.turn.mu
 	c.observer.Failure.SetUp(j.options.RecordsDir())
 	c.scratch.arrays = make([]int64, 4*c.world)
@@ -241,6 +240,7 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	if c.group, err = j.session.Group(label, ranks); err != nil {
 		return nil, err
 	}
+	c.plans.Group = c.group
 	if c.engine, err = executor.NewEngine(c.rank, c.world); err != nil {
 		return nil, err
 	}
@@ -248,7 +248,7 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	if err = c.engine.SetFlights(j.options.Records()); err != nil {
 		return nil, err
 	}
-	reviveCtx, cancel := transportTime(ctx)
+	reviveCtx, cancel := plans.TransportTime(ctx)
 	defer cancel()
 	var failed error // agreed on below
 	c.loaded, failed = j.revive(reviveCtx)
@@ -266,7 +266,7 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	if err := c.group.Agree(ctx, "open "+label, err); err != nil {
 		return nil, c.observer.WrapError("init", err)
 	}
-	if err := c.connectEndpoints(ctx); err != nil {
+	if err := c.plans.ExchangeBytes(ctx); err != nil {
 		return nil, c.observer.WrapError("init", err)
 	}
 	if err := c.connect(ctx); err != nil {
@@ -279,10 +279,10 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 		}
 		alone = c.device.alone()
 	}
-	if err := c.group.Agree(ctx, "plans "+label, c.prepareAlone(ctx, alone...)); err != nil {
+	if err := c.group.Agree(ctx, "plans "+label, c.plans.PrepareAlone(ctx, alone...)); err != nil {
 		return nil, c.observer.WrapError("init", err)
 	}
-	if err := c.compareChoices(ctx, "choices "+label); err != nil {
+	if err := c.plans.CompareChoices(ctx, "choices "+label); err != nil {
 		return nil, c.observer.WrapError("init", err)
 	}
 	if c.device != nil {
@@ -367,7 +367,7 @@ func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
 
 // open opens one endpoint of every transport.
 func (c *Communicator) open(ctx context.Context, id uint64) error {
-	ctx, cancel := transportTime(ctx)
+	ctx, cancel := plans.TransportTime(ctx)
 	defer cancel()
 	for _, l := range c.loaded {
 		if !slices.Contains(l.Info.Memory, c.job.memory) {
@@ -383,8 +383,9 @@ func (c *Communicator) open(ctx context.Context, id uint64) error {
 		if err != nil {
 			return fmt.Errorf("opening transport %s: %w", l.Info.Name, err)
 		}
-		a := &attached{loaded: l, endpoint: endpoint, base: uint32(len(c.attached) * plugin.MaxRegions)}
+		a := &attached{loaded: l, Transport: plans.Transport{Name: l.Info.Name, Features: l.Info.Features, Ask: l.Ask, Endpoint: endpoint, Base: uint32(len(c.attached) * plugin.MaxRegions)}}
 		c.attached = append(c.attached, a)
+		c.plans.Transports = append(c.plans.Transports, &a.Transport)
 		regions := endpoint.Regions()
 		if len(regions) > plugin.MaxRegions {
 			return plugin.Errorf(plugin.Protocol, "transport %s publishes %d regions, at most %d", l.Info.Name, len(regions), plugin.MaxRegions)
@@ -393,8 +394,8 @@ func (c *Communicator) open(ctx context.Context, id uint64) error {
 			if regions[i].ID != uint32(i) || regions[i].Bytes < 0 {
 				return plugin.Errorf(plugin.Protocol, "transport %s: region %d has id %d and %d bytes", l.Info.Name, i, regions[i].ID, regions[i].Bytes)
 			}
-			if regions[i].Role == plugin.RegionRoleScratch && a.scratch == nil {
-				a.scratch = &regions[i]
+			if regions[i].Role == plugin.RegionRoleScratch && a.Scratch == nil {
+				a.Scratch = &regions[i]
 			}
 		}
 	}
@@ -437,13 +438,13 @@ func (c *Communicator) connect(ctx context.Context) error {
 	}
 	for i, a := range c.attached {
 		tag := fmt.Sprintf("regions %s %d", c.label, i)
-		mappings, err := c.mapRegions(ctx, tag, a.base, a.endpoint.Regions())
+		mappings, err := c.mapRegions(ctx, tag, a.Base, a.Endpoint.Regions())
 		a.mappings = mappings
 		if err != nil {
 			return err
 		}
 		if c.device != nil {
-			if err := c.device.exec.AddImages(a.base, a.endpoint.Images()); err != nil {
+			if err := c.device.exec.AddImages(a.Base, a.Endpoint.Images()); err != nil {
 				return err
 			}
 		}

@@ -46,7 +46,7 @@ func (c *Communicator) agreeNVLink(ctx context.Context) error {
 		}
 		all = all && bytes.Equal(a, isLinked)
 	}
-	c.nvlink = all
+	c.plans.NVLink = all
 	return nil
 }
 

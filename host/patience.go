@@ -117,5 +117,5 @@ func (r *Request) within(patience time.Duration) (*Request, error) {
 // needsAgreement reports whether a call begins with an agreement of all ranks.
 func (c *Communicator) needsAgreement(call *call.Call) bool {
 	return c.device != nil && c.job.checks && !call.Collective.PointToPoint() ||
-		c.signatures.lookup(call.Signature()) == nil
+		!c.plans.Known(call)
 }

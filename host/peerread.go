@@ -100,6 +100,6 @@ func (c *Communicator) agreePeerRead(ctx context.Context, mine probe, introducti
 			return c.observer.WrapError("init", err)
 		}
 	}
-	c.peerRead = true
+	c.plans.PeerRead = true
 	return nil
 }

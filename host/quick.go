@@ -3,6 +3,7 @@ package host
 import (
 	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/internal/call"
+	"github.com/shunt-ccl/shunt/host/internal/plans"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -95,30 +96,30 @@ type latest struct {
 	shape
 	op      plugin.Op
 	scalar  float64
-	program program
+	program plans.Program
 	valid   bool
 }
 
 // again fills the scratch for an operation that is the latest one once more: only
 // the addresses are checked then. It is not known where the operation is another
 // one, and the scratch is free to be filled.
-func (c *Communicator) again(op *Operation) (p program, known bool, err error) {
+func (c *Communicator) again(op *Operation) (p plans.Program, known bool, err error) {
 	l := &c.latest
 	if !l.valid || l.count != op.Count || l.collective != op.Collective || l.root != op.Root || l.dtype != op.DType ||
 		l.op != op.Op || l.scalar != op.Scalar || op.DeviceCounts.SendCounts != nil {
 		l.valid = false
-		return program{}, false, nil
+		return plans.Program{}, false, nil
 	}
 	call := &c.scratch.call
 	if err := c.checker.Readdress(call, op.Send, op.Recv, call.Slots[plugin.SlotBytes]); err != nil {
-		return program{}, true, err
+		return plans.Program{}, true, err
 	}
 	return l.program, true, nil
 }
 
 // repeat notes an operation that has been run the long way; known says that again
 // knew it.
-func (c *Communicator) repeat(op *Operation, call *call.Call, program program, known bool) {
+func (c *Communicator) repeat(op *Operation, call *call.Call, program plans.Program, known bool) {
 	switch op.Collective {
 	case plugin.AllReduce, plugin.Reduce, plugin.AllGather, plugin.ReduceScatter, plugin.AllToAll, plugin.Gather,
 		plugin.Scatter, plugin.Broadcast, plugin.Send, plugin.Recv, plugin.Barrier:
@@ -144,6 +145,6 @@ func (c *Communicator) repeat(op *Operation, call *call.Call, program program, k
 	r.record = executor.RecordOf(uint32(call.Collective), uint32(call.DType), uint32(call.Op), call.Count, int32(call.Root))
 	r.identity = call.Identity
 	r.messages, r.message = c.messages(call)
-	r.compared = op.Collective != plugin.Recv || program.lengths
-	r.form = program.host.Quick(&c.scratch.exec)
+	r.compared = op.Collective != plugin.Recv || program.ComparesLengths
+	r.form = program.Host.Quick(&c.scratch.exec)
 }

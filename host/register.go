@@ -30,7 +30,7 @@ func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 	if c.device == nil {
 		return nil
 	}
-	ctx, cancel := c.deadline(c.job.ctx)
+	ctx, cancel := c.observer.Deadline(c.job.ctx)
 	defer cancel()
 	c.registrations++
 	if err := c.device.buffers.Register(ctx, c.group, fmt.Sprintf("register %s %d", c.label, c.registrations), cuda.Ptr(uintptr(p)), bytes); err != nil {
@@ -90,7 +90,7 @@ func (c *Communicator) RegisterSymmetric(p unsafe.Pointer, bytes int64) error {
 		return err
 	}
 	defer release()
-	ctx, cancel := c.deadline(c.job.ctx)
+	ctx, cancel := c.observer.Deadline(c.job.ctx)
 	defer cancel()
 	var registry *buffers.Registry
 	if c.device != nil {

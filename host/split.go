@@ -26,7 +26,7 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 	defer release()
 	c.splits++
 	label := fmt.Sprintf("%s/%d", c.label, c.splits)
-	ctx, cancel := c.deadline(ctx)
+	ctx, cancel := c.observer.Deadline(ctx)
 	defer cancel()
 	var mine [16]byte
 	binary.LittleEndian.PutUint64(mine[:], uint64(color))
@@ -61,7 +61,7 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 // is then only good for Close. Ranks keep their order, and plugins whose process has died
 // are started again.
 func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
-	ctx, cancel := c.deadline(ctx)
+	ctx, cancel := c.observer.Deadline(ctx)
 	defer cancel()
 	for {
 		label := fmt.Sprintf("%s-%d", c.label, c.shrinks.Add(1))

@@ -11,6 +11,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/algorithm"
 	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
+	"github.com/shunt-ccl/shunt/host/internal/plans"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -48,12 +49,12 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 		return nil, err
 	}
 	defer release()
-	ctx, cancel := c.deadline(ctx)
+	ctx, cancel := c.observer.Deadline(ctx)
 	defer cancel()
 	a, err := c.windowTransport(ctx)
 	var id uint32
 	if a != nil {
-		id = c.freeWindow() - a.base
+		id = c.freeWindow() - a.Base
 	}
 	c.windowCount++
 	if err == nil && len(c.windows) >= maxWindows {
@@ -64,7 +65,7 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 	if err == nil {
 		var total int64
 		total, w.user = algorithm.WindowBytes(c.world, bytes)
-		mine, err = a.endpoint.Allocate(ctx, id, total)
+		mine, err = a.Endpoint.Allocate(ctx, id, total)
 	}
 	tag := fmt.Sprintf("window %s %d", c.label, c.windowCount)
 	err = c.group.Agree(ctx, tag, err)
@@ -73,17 +74,17 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 	}
 	if err != nil {
 		if mine.Bytes > 0 {
-			_ = a.endpoint.Free(ctx, id) // the agreed error matters more
+			_ = a.Endpoint.Free(ctx, id) // the agreed error matters more
 		}
 		return nil, c.observer.WrapError("new_window", err)
 	}
-	w.mappings, err = c.mapRegions(ctx, tag, a.base, []plugin.Region{mine})
+	w.mappings, err = c.mapRegions(ctx, tag, a.Base, []plugin.Region{mine})
 	if err == nil {
 		err = c.group.Agree(ctx, tag+" plans", c.prepareOneSided(ctx))
 	}
 	if err != nil {
 		w.unmap()
-		_ = a.endpoint.Free(ctx, id) // likewise
+		_ = a.Endpoint.Free(ctx, id) // likewise
 		return nil, c.observer.WrapError("new_window", err)
 	}
 	switch m := w.mappings[c.rank].(type) {
@@ -92,10 +93,10 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 	case deviceMapping:
 		address := m.mapping.Address()
 		w.local = *(*unsafe.Pointer)(unsafe.Pointer(&address))
-		c.device.buffers.AddWindow(a.base+id, w.addresses(), mine.Bytes)
+		c.device.buffers.AddWindow(a.Base+id, w.addresses(), mine.Bytes)
 		w.symmetric = c.symmetric.AddWindow(w.userAddresses(), w.facts.Bytes)
 	}
-	c.windows[a.base+id] = w
+	c.windows[a.Base+id] = w
 	return w, nil
 }
 
@@ -129,7 +130,7 @@ func (c *Communicator) freeWindow() uint32 {
 	for {
 		taken := false
 		for _, w := range c.windows {
-			taken = taken || w.attached.base+w.facts.ID == at
+			taken = taken || w.attached.Base+w.facts.ID == at
 		}
 		if !taken {
 			return at
@@ -145,11 +146,11 @@ func (c *Communicator) windowTransport(ctx context.Context) (*attached, error) {
 		if a.loaded.Info.Features&plugin.FeatureBuffers == 0 {
 			continue
 		}
-		put := c.request(call.SignatureOf(plugin.Put, plugin.Uint8, plugin.OpSum))
-		if a.scratch != nil {
+		put := c.plans.Request(call.SignatureOf(plugin.Put, plugin.Uint8, plugin.OpSum))
+		if a.Scratch != nil {
 			return a, nil
 		}
-		support, err := a.supports(ctx, withoutRank(put))
+		support, err := a.Supports(ctx, plans.WithoutRank(put))
 		if err != nil {
 			return nil, err
 		}
@@ -163,31 +164,7 @@ func (c *Communicator) windowTransport(ctx context.Context) (*attached, error) {
 // prepareOneSided prepares what put, get, signal and wait need, so that none
 // of them ever needs an agreement.
 func (c *Communicator) prepareOneSided(ctx context.Context) error {
-	return c.prepareAlone(ctx, plugin.Put, plugin.Get, plugin.Signal, plugin.Wait)
-}
-
-// prepareAlone prepares point-to-point signatures of every element size; the
-// caller agrees with the other ranks afterwards.
-func (c *Communicator) prepareAlone(ctx context.Context, collectives ...plugin.Collective) error {
-	var failed error
-	for _, collective := range collectives {
-		for _, dtype := range []plugin.DType{plugin.Uint8, plugin.Float16, plugin.Float32, plugin.Float64} {
-			key := call.SignatureOf(collective, dtype, plugin.OpSum)
-			if c.signatures.lookup(key) != nil {
-				continue
-			}
-			p, err := c.build(ctx, key, failed)
-			switch {
-			case err == nil:
-				c.signatures.store(key, p)
-			case !c.exchangesBytes():
-				return err
-			case failed == nil: // the other ranks learn of it in the next round
-				failed = err
-			}
-		}
-	}
-	return failed
+	return c.plans.PrepareAlone(ctx, plugin.Put, plugin.Get, plugin.Signal, plugin.Wait)
 }
 
 // Bytes is the size of each rank's part.
@@ -232,7 +209,7 @@ func (w *Window) Close() error {
 	if err == nil {
 		defer release()
 	}
-	delete(w.comm.windows, w.attached.base+w.facts.ID)
+	delete(w.comm.windows, w.attached.Base+w.facts.ID)
 	return w.release()
 }
 
@@ -244,7 +221,7 @@ func (w *Window) release() error {
 	w.unmap()
 	ctx, cancel := context.WithTimeout(context.Background(), w.comm.observer.Timeout)
 	defer cancel()
-	return w.attached.endpoint.Free(ctx, w.facts.ID)
+	return w.attached.Endpoint.Free(ctx, w.facts.ID)
 }
 
 // addresses are where the parts of all ranks are mapped for the GPU.
@@ -268,12 +245,12 @@ func (w *Window) userAddresses() []cuda.Ptr {
 func (w *Window) unmap() {
 	w.comm.symmetric.Remove(w.symmetric)
 	if w.comm.device != nil {
-		if err := w.comm.device.buffers.DropWindow(w.attached.base + w.facts.ID); err != nil {
+		if err := w.comm.device.buffers.DropWindow(w.attached.Base + w.facts.ID); err != nil {
 			w.comm.logger.Warn("a window could not be withdrawn from the directory of buffers", "communicator", w.comm.label, "rank", w.comm.rank, "reason", err)
 		}
-		w.comm.device.exec.ClearRegion(w.attached.base, w.facts.ID)
+		w.comm.device.exec.ClearRegion(w.attached.Base, w.facts.ID)
 	} else {
-		w.comm.engine.ClearRegion(w.attached.base, w.facts.ID)
+		w.comm.engine.ClearRegion(w.attached.Base, w.facts.ID)
 	}
 	for _, m := range w.mappings {
 		_ = m.Close() // a mapping of ours: munmap of a valid range does not fail

@@ -61,20 +61,10 @@ func (s *Symmetric) overlapping(r *Range) *Range {
 	return nil
 }
 
-// Promised reports whether a collective's calls can be symmetric: every rank
-// receives, equally much, and there are algorithms for it.
-func Promised(collective plugin.Collective) bool {
-	switch collective {
-	case plugin.AllReduce, plugin.AllGather, plugin.AllToAll, plugin.Broadcast, plugin.Scatter:
-		return true
-	}
-	return false
-}
-
 // Mark makes a checked call symmetric if all its receive memory lies in a range, which it returns.
 func (s *Symmetric) Mark(call *call.Call) *Range {
 	p, n := cuda.Ptr(uintptr(call.Recv)), call.Slots[plugin.SlotRecvBytes]
-	if len(s.sorted) == 0 || n == 0 || s.observer.World == 1 || !Promised(call.Collective) {
+	if len(s.sorted) == 0 || n == 0 || s.observer.World == 1 || !call.CanBeSymmetric() {
 		return nil
 	}
 	r := s.find(p)

@@ -41,3 +41,18 @@ func (call *Call) Signature() Signature {
 	key.Symmetric, key.OnDevice = call.Symmetric, call.OnDevice
 	return key
 }
+
+// CanBeSymmetric reports whether calls of the signature's collective can be symmetric: every rank receives, equally much,
+// and there are algorithms for it.
+func (s *Signature) CanBeSymmetric() bool { return canBeSymmetric(s.Collective) }
+
+// CanBeSymmetric is Signature.CanBeSymmetric of a call.
+func (call *Call) CanBeSymmetric() bool { return canBeSymmetric(call.Collective) }
+
+func canBeSymmetric(collective plugin.Collective) bool {
+	switch collective {
+	case plugin.AllReduce, plugin.AllGather, plugin.AllToAll, plugin.Broadcast, plugin.Scatter:
+		return true
+	}
+	return false
+}

@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"time"
@@ -33,6 +34,11 @@ func (o *Observer) PeerName(rank int) string {
 	}
 	place := o.Topology.Places[rank]
 	return fmt.Sprintf("peer rank %d (pid %d, host %s)", rank, place.PID, place.Host)
+}
+
+// Deadline bounds a call that talks to peers over the rendezvous store.
+func (o *Observer) Deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, o.Timeout, plugin.Errorf(plugin.Timeout, "no agreement within %v", o.Timeout))
 }
 
 // NoAnswer is the timeout of a rank that waited for peer, as all ranks are told it; where says in which step, if that is

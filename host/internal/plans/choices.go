@@ -1,4 +1,4 @@
-package host
+package plans
 
 import (
 	"cmp"
@@ -55,20 +55,20 @@ func offerOf(c choice, transport string) string {
 	return "nothing"
 }
 
-// compareChoices compares what ranks have prepared without an agreement.
-func (c *Communicator) compareChoices(ctx context.Context, tag string) error {
+// CompareChoices compares what ranks have prepared without an agreement.
+func (pl *Planner) CompareChoices(ctx context.Context, tag string) error {
 	var mine []choice
-	c.signatures.mu.Lock()
-	for key, p := range c.signatures.known {
+	pl.cache.mu.Lock()
+	for key, p := range pl.cache.known {
 		mine = append(mine, choice{key.Collective.String() + " of " + key.DType.String(), p.choice.String(), p.choice.Offers()})
 	}
-	c.signatures.mu.Unlock()
+	pl.cache.mu.Unlock()
 	slices.SortFunc(mine, func(a, b choice) int { return cmp.Compare(a.Call, b.Call) })
 	payload, err := json.Marshal(mine)
 	if err != nil {
 		return plugin.Errorf(plugin.Internal, "%w", err)
 	}
-	answers, err := c.group.AllGather(ctx, tag, payload)
+	answers, err := pl.Group.AllGather(ctx, tag, payload)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package host
+package plans
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 
 // exchangeItem is what one endpoint exchanges bytes for.
 type exchangeItem struct {
-	attached *attached
-	exchange plugin.Exchange
+	transport *Transport
+	exchange  plugin.Exchange
 }
 
 // publication is what a rank says in a round of exchange.
@@ -30,54 +30,54 @@ type publication struct {
 }
 
 // exchanges reports whether a transport's endpoints exchange bytes.
-func (a *attached) exchanges() bool { return a.loaded.Info.Features&plugin.FeatureExchange != 0 }
+func (a *Transport) exchanges() bool { return a.Features&plugin.FeatureExchange != 0 }
 
 // exchanger is the endpoint as one that exchanges bytes. Guarded and remote endpoints
 // always have the methods, and say themselves that there is nothing behind them.
-func (a *attached) exchanger() (plugin.Exchanger, error) {
-	exchanger, ok := a.endpoint.(plugin.Exchanger)
+func (a *Transport) exchanger() (plugin.Exchanger, error) {
+	exchanger, ok := a.Endpoint.(plugin.Exchanger)
 	if !ok {
-		return nil, plugin.Errorf(plugin.Protocol, "transport %s has feature %s and its endpoint no methods Publish and Connect", a.loaded.Info.Name, plugin.FeatureExchange)
+		return nil, plugin.Errorf(plugin.Protocol, "transport %s has feature %s and its endpoint no methods Publish and Connect", a.Name, plugin.FeatureExchange)
 	}
 	return exchanger, nil
 }
 
-// connectEndpoints is the round that follows the opening of endpoints.
-func (c *Communicator) connectEndpoints(ctx context.Context) error {
+// ExchangeBytes is the round that follows the opening of endpoints.
+func (pl *Planner) ExchangeBytes(ctx context.Context) error {
 	var items []exchangeItem
-	for _, a := range c.attached {
+	for _, a := range pl.Transports {
 		if a.exchanges() {
-			items = append(items, exchangeItem{attached: a})
+			items = append(items, exchangeItem{transport: a})
 		}
 	}
 	if len(items) == 0 {
 		return nil
 	}
-	all, err := c.publications(ctx, "exchange "+c.label, publication{}, items)
+	all, err := pl.publications(ctx, "exchange "+pl.Label, publication{}, items)
 	if err != nil {
 		return err
 	}
-	return c.group.Agree(ctx, "connect "+c.label, connectItems(ctx, items, all))
+	return pl.Group.Agree(ctx, "connect "+pl.Label, connectItems(ctx, items, all))
 }
 
 // exchangeForPlans is the round that precedes the preparation of a choice's plans. It
 // fails on all ranks alike where one has failed before, cannot publish, or chooses other
 // algorithms; that a rank cannot connect is agreed on with what follows.
-func (c *Communicator) exchangeForPlans(ctx context.Context, key call.Signature, chosen *selector.Choice, failed error) error {
+func (pl *Planner) exchangeForPlans(ctx context.Context, key call.Signature, chosen *selector.Choice, failed error) error {
 	var items []exchangeItem
 	mine := publication{}
 	if failed == nil {
 		for _, candidate := range chosen.Candidates() {
-			if a := c.attached[candidate.Endpoint]; a.exchanges() {
-				items = append(items, exchangeItem{a, plugin.Exchange{Request: c.request(key), Algorithm: candidate.Algorithm.Name}})
+			if a := pl.Transports[candidate.Endpoint]; a.exchanges() {
+				items = append(items, exchangeItem{a, plugin.Exchange{Request: pl.Request(key), Algorithm: candidate.Algorithm.Name}})
 			}
 		}
 		mine.Choice = choice{key.Collective.String() + " of " + key.DType.String(), chosen.String(), chosen.Offers()}
 	} else {
 		mine.Code, mine.Message = plugin.CodeOf(failed), failed.Error()
 	}
-	c.exchanges++
-	all, err := c.publications(ctx, fmt.Sprintf("exchange %s %d", c.label, c.exchanges), mine, items)
+	pl.exchanges++
+	all, err := pl.publications(ctx, fmt.Sprintf("exchange %s %d", pl.Label, pl.exchanges), mine, items)
 	if err != nil {
 		return err
 	}
@@ -86,8 +86,8 @@ func (c *Communicator) exchangeForPlans(ctx context.Context, key call.Signature,
 
 // exchangesBytes reports whether any endpoint does, so that a round is due: all ranks
 // have the same transports.
-func (c *Communicator) exchangesBytes() bool {
-	for _, a := range c.attached {
+func (pl *Planner) exchangesBytes() bool {
+	for _, a := range pl.Transports {
 		if a.exchanges() {
 			return true
 		}
@@ -97,7 +97,7 @@ func (c *Communicator) exchangesBytes() bool {
 
 // publications is what every rank publishes, by rank and item; mine says already what
 // is not published.
-func (c *Communicator) publications(ctx context.Context, tag string, mine publication, items []exchangeItem) ([][][]byte, error) {
+func (pl *Planner) publications(ctx context.Context, tag string, mine publication, items []exchangeItem) ([][][]byte, error) {
 	for _, item := range items {
 		b, err := item.publish(ctx)
 		if err != nil {
@@ -110,7 +110,7 @@ func (c *Communicator) publications(ctx context.Context, tag string, mine public
 	if err != nil {
 		return nil, plugin.Errorf(plugin.Internal, "%s: %w", tag, err)
 	}
-	answers, err := c.group.AllGather(ctx, tag, payload)
+	answers, err := pl.Group.AllGather(ctx, tag, payload)
 	if err != nil {
 		return nil, err
 	}
@@ -142,11 +142,11 @@ func (c *Communicator) publications(ctx context.Context, tag string, mine public
 
 // publish asks the endpoint for its bytes.
 func (i exchangeItem) publish(ctx context.Context) ([]byte, error) {
-	exchanger, err := i.attached.exchanger()
+	exchanger, err := i.transport.exchanger()
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := transportTime(ctx)
+	ctx, cancel := TransportTime(ctx)
 	defer cancel()
 	b, err := exchanger.Publish(ctx, i.exchange)
 	if err == nil && len(b) > plugin.MaxPublished {
@@ -163,10 +163,10 @@ func (i exchangeItem) publish(ctx context.Context) ([]byte, error) {
 
 // connectItems hands every endpoint what all ranks have published for it.
 func connectItems(ctx context.Context, items []exchangeItem, all [][][]byte) error {
-	ctx, cancel := transportTime(ctx)
+	ctx, cancel := TransportTime(ctx)
 	defer cancel()
 	for i, item := range items {
-		exchanger, err := item.attached.exchanger()
+		exchanger, err := item.transport.exchanger()
 		if err != nil {
 			return err
 		}
@@ -183,7 +183,7 @@ func connectItems(ctx context.Context, items []exchangeItem, all [][][]byte) err
 
 // String says whose exchange it is, for errors.
 func (i exchangeItem) String() string {
-	text := " transport " + i.attached.loaded.Info.Name
+	text := " transport " + i.transport.Name
 	if i.exchange.Algorithm != "" {
 		text += fmt.Sprintf(" for %s/%s", i.exchange.Request.Collective, i.exchange.Algorithm)
 	}

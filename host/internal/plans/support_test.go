@@ -1,4 +1,4 @@
-package host
+package plans
 
 import (
 	"context"
@@ -8,13 +8,9 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// offering is a transport that offers what it is told to.
-type offering struct{ support plugin.Support }
-
-func (offering) Info() plugin.Info                          { return plugin.Info{Name: "offering"} }
-func (o offering) Supports(_ plugin.Request) plugin.Support { return o.support }
-func (offering) Open(context.Context, plugin.OpenConfig) (plugin.Endpoint, error) {
-	return nil, plugin.Errorf(plugin.Unsupported, "it has no endpoints")
+// offering is a transport's answer, whatever it is asked.
+func offering(support plugin.Support) func(context.Context, plugin.Request) (plugin.Support, error) {
+	return func(context.Context, plugin.Request) (plugin.Support, error) { return support, nil }
 }
 
 // The generic algorithms serve what a transport leaves to them, but do not
@@ -33,8 +29,8 @@ func TestGenericAlgorithmsReachAsFarAsTheTransport(t *testing.T) {
 		{own, 2, "own generic/put_one_shot generic/put_two_shot"},
 	} {
 		req := plugin.Request{Collective: plugin.AllReduce, DType: plugin.Float32, World: 4, Hosts: test.hosts, Memory: plugin.MemoryKindHost}
-		a := &attached{loaded: &Loaded{Transport: offering{test.support}}, scratch: &plugin.Region{Bytes: 16 << 20}}
-		got, err := a.supports(t.Context(), req)
+		a := &Transport{Ask: offering(test.support), Scratch: &plugin.Region{Bytes: 16 << 20}}
+		got, err := a.Supports(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,8 +41,8 @@ func TestGenericAlgorithmsReachAsFarAsTheTransport(t *testing.T) {
 		if strings.Join(names, " ") != test.want || got.Reason != test.support.Reason {
 			t.Errorf("%+v on %d hosts: %v, reason %q", test.support, test.hosts, names, got.Reason)
 		}
-		a.scratch = nil
-		if got, err := a.supports(t.Context(), req); err != nil || len(got.Algorithms) != len(test.support.Algorithms) {
+		a.Scratch = nil
+		if got, err := a.Supports(t.Context(), req); err != nil || len(got.Algorithms) != len(test.support.Algorithms) {
 			t.Errorf("%+v without scratch: %v", test.support, got.Algorithms)
 		}
 	}

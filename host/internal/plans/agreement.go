@@ -1,0 +1,136 @@
+package plans
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/shunt-ccl/shunt/host/internal/call"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Ranks compare what they call when a signature is first prepared, and whenever SHUNT_CHECK asks for it.
+
+// callInfo is what a rank asked for when a signature is first prepared. The
+// ranks compare it before anyone goes on.
+type callInfo struct {
+	Seq        uint64
+	Collective plugin.Collective
+	DType      plugin.DType
+	Op         plugin.Op
+	Size       int64 // -1 where ranks may differ
+	Root       int   // -1 where there is none
+	Symmetric  bool
+	OnDevice   bool // the counts
+	Counts     call.Counts
+	Choice     string            // of algorithms, by size
+	Offers     map[string]string // what it was made of, by transport
+	Code       plugin.Code
+	Message    string
+}
+
+func (a callInfo) String() string {
+	text := a.Collective.String() + " of " + a.DType.String()
+	if a.Collective.Reduces() {
+		text += " with op " + a.Op.String()
+	}
+	if a.Size >= 0 {
+		text += fmt.Sprintf(", %d bytes", a.Size)
+	}
+	if a.Root >= 0 {
+		text += fmt.Sprintf(", root %d", a.Root)
+	}
+	if a.Symmetric {
+		text += ", symmetric"
+	}
+	if a.OnDevice {
+		text += ", counts on the device"
+	}
+	return text
+}
+
+// callInfo is what this rank says about the collective of that number.
+func (pl *Planner) callInfo(number uint64, call *call.Call) callInfo {
+	mine := callInfo{Seq: number, Collective: call.Collective, DType: call.DType, Op: call.Op, Size: call.Size, Root: -1, Symmetric: call.Symmetric, OnDevice: call.OnDevice, Counts: call.Counts(pl.World)}
+	switch call.Collective {
+	case plugin.AllToAllV, plugin.GatherV, plugin.ScatterV:
+		mine.Size = -1
+	}
+	if call.Collective.Rooted() {
+		mine.Root = call.Root
+	}
+	return mine
+}
+
+// compare gathers what every rank asked for. All ranks come to the same
+// verdict, as all see the same answers.
+func (pl *Planner) compare(ctx context.Context, mine callInfo) error {
+	what := mine.Collective.String()
+	pl.agreements++
+	tag := fmt.Sprintf("ask %s %d", pl.Label, pl.agreements)
+	payload, err := json.Marshal(mine)
+	if err != nil {
+		return plugin.Errorf(plugin.Internal, "%s: %w", what, err)
+	}
+	ctx, cancel := pl.Deadline(ctx)
+	defer cancel()
+	absent := time.AfterFunc(pl.Stall, func() { pl.WarnAbsent(mine.Seq, mine.Collective, pl.Stall) })
+	defer absent.Stop()
+	answers, err := pl.Group.AllGather(ctx, tag, payload)
+	if err != nil {
+		err = pl.WrapError(what, err)
+		var reason *plugin.Error
+		if errors.As(err, &reason) {
+			pl.Fail(reason, true)
+			pl.Failure.Wait()
+		}
+		return err
+	}
+	var first callInfo
+	all := make([]call.Counts, len(answers))
+	for rank, answer := range answers {
+		var a callInfo
+		if err := json.Unmarshal(answer, &a); err != nil {
+			return plugin.Errorf(plugin.Protocol, "%s: rank %d sent a malformed request: %w", what, rank, err)
+		}
+		if rank == 0 {
+			first = a
+		}
+		if a.Collective != first.Collective || a.DType != first.DType || a.Op != first.Op || a.Size != first.Size || a.Root != first.Root || a.Symmetric != first.Symmetric || a.OnDevice != first.OnDevice || a.Seq != first.Seq {
+			reason := pl.Mismatch(rank, fmt.Sprintf("ranks disagree: rank 0 called #%d %s, rank %d called #%d %s", first.Seq, first, rank, a.Seq, a))
+			pl.Fail(reason, false)
+			return pl.FailureError(what, reason)
+		}
+		all[rank] = a.Counts
+	}
+	if rank, text := call.DifferentCounts(mine.Collective, all); text != "" {
+		reason := &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("ranks disagree about #%d %s: %s", first.Seq, first, text)}
+		pl.Fail(reason, false)
+		return pl.FailureError(what, reason)
+	}
+	choices := make([]choice, len(answers))
+	for rank, answer := range answers {
+		var a callInfo
+		if err := json.Unmarshal(answer, &a); err == nil && a.Code != plugin.OK {
+			reason := &plugin.Error{Code: a.Code, Rank: rank, Message: fmt.Sprintf("%s on rank %d: %s", what, rank, a.Message)}
+			if a.Code == plugin.Timeout || a.Code == plugin.PluginDied { // a transport that does not answer will not do so later either
+				pl.Fail(reason, false)
+				return pl.FailureError(what, reason)
+			}
+			return reason
+		}
+		choices[rank] = choice{mine.String(), a.Choice, a.Offers}
+	}
+	if reason := unlikeChoices(choices); reason != nil {
+		pl.Fail(reason, false)
+		return pl.FailureError(what, reason)
+	}
+	return nil
+}
+
+// Compare compares a collective, of that number, with what all ranks call, for SHUNT_CHECK.
+func (pl *Planner) Compare(ctx context.Context, number uint64, call *call.Call) error {
+	return pl.compare(ctx, pl.callInfo(number, call))
+}

@@ -1,0 +1,80 @@
+package plans
+
+import (
+	"fmt"
+
+	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/call"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Blame finds whose plan an operation of the CPU's executor ran that has failed. It looks the choice up again, so that
+// operations that succeed need not note it.
+type Blame struct {
+	Planner *Planner
+	Call    *call.Call  // the only operation,
+	Group   []call.Call // or those of a group
+}
+
+// serving is the transport and the algorithm of an operation; nil if it is not known.
+func (b Blame) serving(launch int) (*Transport, string) {
+	call := b.Call
+	if b.Group != nil {
+		if launch < 0 || launch >= len(b.Group) {
+			return nil, ""
+		}
+		call = &b.Group[launch]
+	}
+	p := b.Planner.cache.find(call.Signature())
+	if p == nil {
+		return nil, ""
+	}
+	i := p.choice.Pick(call.Size)
+	if i < 0 {
+		return nil, ""
+	}
+	candidate := p.choice.Candidates()[i]
+	return b.Planner.Transports[candidate.Endpoint], call.Collective.String() + " by " + candidate.Qualified
+}
+
+// Where says in which step of which plan an operation stopped.
+func (b Blame) Where(f *executor.Failure) string {
+	_, name := b.serving(f.Launch)
+	if name == "" || f.Step < 0 {
+		return ""
+	}
+	return fmt.Sprintf("in step %d of track %d of %s", f.Step, f.Track, name)
+}
+
+// NativeFailed words the failure of a transport's native function, in the transport's own words where it has any. One
+// that has not returned takes its endpoint with it.
+func (b Blame) NativeFailed(f *executor.Failure) string {
+	t, name := b.serving(f.Launch)
+	if t == nil {
+		return f.Error()
+	}
+	text := fmt.Sprintf("%s, step %d of track %d: %s", name, f.Step, f.Track, f.Reason)
+	if f.Stuck {
+		t.stuck = "a native function of " + name
+		return text
+	}
+	if l, ok := t.Endpoint.(interface{ LastError() string }); ok {
+		if said := l.LastError(); said != "" {
+			text += ": " + said
+		}
+	}
+	return text
+}
+
+// Close lets go of the endpoint, unless one of its functions still runs.
+func (t *Transport) Close() error {
+	if t.Endpoint == nil {
+		return nil
+	}
+	endpoint := t.Endpoint
+	t.Endpoint = nil
+	if t.stuck != "" {
+		return plugin.Errorf(plugin.Timeout, "transport %s: its endpoint was not closed, because %s has not returned", t.Name, t.stuck)
+	}
+	return endpoint.Close()
+}

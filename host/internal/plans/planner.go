@@ -1,0 +1,142 @@
+package plans
+
+import (
+	"context"
+	"time"
+
+	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/call"
+	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/host/selector"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Planner finds the plan for every call of one communicator. Only the communicator's turn may use it, except Explain.
+type Planner struct {
+	*diagnosis.Observer
+	Group interface {
+		Agree(ctx context.Context, tag string, err error) error
+		AllGather(ctx context.Context, tag string, payload []byte) ([][]byte, error)
+	}
+	Table      *selector.Table
+	Memory     plugin.MemoryKind
+	PeerRead   bool // every rank can read every other rank's memory
+	NVLink     bool // every two GPUs of the ranks are joined by NVLink
+	Transports []*Transport
+	Device     *executor.Device // nil for host memory
+	Stall      time.Duration    // ranks that stay away from an agreement for longer are reported
+
+	// Fail makes the communicator fail; with spread the other ranks are told.
+	Fail func(reason *plugin.Error, spread bool)
+
+	cache      cache
+	agreements uint64 // so far, for their tags
+	exchanges  int    // likewise, of bytes for plans
+}
+
+// Transport is one transport's endpoint, as plans use it.
+type Transport struct {
+	Name     string
+	Features plugin.Feature
+	Ask      func(context.Context, plugin.Request) (plugin.Support, error)
+	Endpoint plugin.Endpoint
+	Base     uint32         // of the endpoint's regions in the executor's table
+	Scratch  *plugin.Region // region of role scratch, if the transport has one
+
+	stuck string // a function of the endpoint that has not returned, for the error of closing it
+}
+
+// Known reports whether the plans of a call are prepared.
+func (pl *Planner) Known(call *call.Call) bool { return pl.cache.lookup(call.Signature()) != nil }
+
+// Find is the plan for a call, if plans of its signature are prepared. The error is that none of them takes its size.
+func (pl *Planner) Find(call *call.Call) (program Program, known bool, err error) {
+	p := pl.cache.lookup(call.Signature())
+	if p == nil {
+		return Program{}, false, nil
+	}
+	program, err = pl.pick(p, call)
+	return program, true, err
+}
+
+func (pl *Planner) pick(p *prepared, call *call.Call) (Program, error) {
+	i := p.choice.Pick(call.Size)
+	if i < 0 {
+		return Program{}, pl.WrapError(call.Collective.String(), p.choice.Unsupported(call.Size))
+	}
+	return p.programs[i], nil
+}
+
+// Prepare compiles and loads the plans of a call's signature, and agrees with all ranks that they asked for the same and
+// that all can. It is collective; number is the call's among the collectives.
+func (pl *Planner) Prepare(ctx context.Context, number uint64, call *call.Call) (Program, error) {
+	key := call.Signature()
+	mine := pl.callInfo(number, call)
+	if pl.exchangesBytes() { // whoever has called something else is told of before its bytes are waited for
+		if err := pl.compare(ctx, mine); err != nil {
+			return Program{}, err
+		}
+	}
+	limited, cancel := pl.Deadline(ctx)
+	defer cancel()
+	p, err := pl.build(limited, key, nil)
+	if err != nil {
+		mine.Code, mine.Message = plugin.CodeOf(err), err.Error()
+	} else {
+		mine.Choice, mine.Offers = p.choice.String(), p.choice.Offers()
+	}
+	if err := pl.compare(ctx, mine); err != nil {
+		if p != nil {
+			p.free()
+		}
+		return Program{}, err
+	}
+	pl.cache.store(key, p)
+	return pl.pick(p, call)
+}
+
+// PrepareAlone prepares point-to-point signatures of every element size; the
+// caller agrees with the other ranks afterwards.
+func (pl *Planner) PrepareAlone(ctx context.Context, collectives ...plugin.Collective) error {
+	var failed error
+	for _, collective := range collectives {
+		for _, dtype := range []plugin.DType{plugin.Uint8, plugin.Float16, plugin.Float32, plugin.Float64} {
+			key := call.SignatureOf(collective, dtype, plugin.OpSum)
+			if pl.cache.lookup(key) != nil {
+				continue
+			}
+			p, err := pl.build(ctx, key, failed)
+			switch {
+			case err == nil:
+				pl.cache.store(key, p)
+			case !pl.exchangesBytes():
+				return err
+			case failed == nil: // the other ranks learn of it in the next round
+				failed = err
+			}
+		}
+	}
+	return failed
+}
+
+// Explain says what a call of a signature and size would use. It is local and prepares nothing.
+func (pl *Planner) Explain(ctx context.Context, key call.Signature, bytes int64) (selector.Explanation, error) {
+	choice, err := pl.Choose(ctx, key)
+	if err != nil {
+		return selector.Explanation{}, err
+	}
+	return choice.Explain(bytes), nil
+}
+
+// Free releases all plans.
+func (pl *Planner) Free() { pl.cache.free() }
+
+// TransportTime bounds what transports do before the ranks agree about it: two thirds of
+// what is left, so that the other ranks still hear which transport does not answer.
+func TransportTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, bounded := ctx.Deadline()
+	if !bounded {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Until(deadline)*2/3)
+}

@@ -1,0 +1,169 @@
+package plans
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/shunt-ccl/shunt/host/algorithm"
+	"github.com/shunt-ccl/shunt/host/internal/call"
+	"github.com/shunt-ccl/shunt/host/selector"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// build asks every transport for algorithms and prepares the plan of each one
+// that the choice may pick. A failure of before is told to the ranks that exchange
+// bytes with this one.
+func (pl *Planner) build(ctx context.Context, key call.Signature, before error) (*prepared, error) {
+	var choice *selector.Choice
+	err := before
+	if err == nil {
+		ctx, cancel := TransportTime(ctx)
+		choice, err = pl.Choose(ctx, key)
+		cancel()
+	}
+	if pl.exchangesBytes() {
+		err = pl.exchangeForPlans(ctx, key, choice, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := TransportTime(ctx)
+	defer cancel()
+	p := &prepared{choice: choice}
+	for _, candidate := range choice.Candidates() {
+		program, err := pl.load(ctx, key, candidate)
+		if err != nil {
+			p.free()
+			return nil, err
+		}
+		p.programs = append(p.programs, program)
+	}
+	return p, nil
+}
+
+// Request is what transports are asked about a signature. Bytes is left 0:
+// algorithms carry their limits, and the choice applies them per call.
+func (pl *Planner) Request(key call.Signature) plugin.Request {
+	return plugin.Request{
+		Collective: key.Collective, DType: key.DType, Op: key.Op, World: pl.World,
+		Hosts: len(pl.Topology.Hosts()), Memory: pl.Memory, Rank: pl.Rank, PeerRead: pl.PeerRead, NVLink: pl.NVLink,
+		Symmetric: key.Symmetric, DeviceCounts: key.OnDevice,
+	}
+}
+
+// Choose compiles the choice among every transport's algorithms.
+func (pl *Planner) Choose(ctx context.Context, key call.Signature) (*selector.Choice, error) {
+	req := pl.Request(key)
+	var candidates []selector.Candidate
+	rejections := map[string]string{}
+	for i, a := range pl.Transports {
+		name := a.Name
+		support, err := a.Supports(ctx, WithoutRank(req))
+		if err != nil {
+			return nil, err
+		}
+		for _, alg := range support.Algorithms {
+			candidates = append(candidates, selector.Candidate{Transport: name, Endpoint: i, Algorithm: alg, Qualified: name + "/" + alg.Name})
+		}
+		if len(support.Algorithms) == 0 {
+			rejections[name] = support.Reason
+		}
+		if !req.Symmetric {
+			if err := pl.missingSymmetric(ctx, req, a, support, rejections); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return pl.Table.Compile(req, candidates, rejections)
+}
+
+// missingSymmetric notes what a transport would offer besides, if receive memory
+// were symmetric.
+func (pl *Planner) missingSymmetric(ctx context.Context, req plugin.Request, a *Transport, offered plugin.Support, rejections map[string]string) error {
+	if pl.Device == nil || !(&call.Signature{Collective: req.Collective}).CanBeSymmetric() {
+		return nil
+	}
+	req.Symmetric = true
+	support, err := a.Supports(ctx, WithoutRank(req))
+	if err != nil {
+		return err
+	}
+	for _, alg := range support.Algorithms {
+		same := func(o plugin.Algorithm) bool { return o.Name == alg.Name }
+		if !slices.ContainsFunc(offered.Algorithms, same) {
+			rejections[a.Name+"/"+alg.Name] = "needs receive memory that is registered as symmetric"
+		}
+	}
+	return nil
+}
+
+// Supports is what a transport offers for a request, and the generic algorithms
+// over its scratch. Those serve what it leaves to them, but where ranks are on
+// several hosts they reach no further than the transport says it does. An answer that
+// breaks the contract counts as no; that there is none is an error.
+func (a *Transport) Supports(ctx context.Context, req plugin.Request) (plugin.Support, error) {
+	if req.DeviceCounts && a.Features&plugin.FeatureDeviceCounts == 0 {
+		return plugin.Support{Reason: "it takes no counts from device memory"}, nil
+	}
+	support, err := a.Ask(ctx, req)
+	switch plugin.CodeOf(err) {
+	case plugin.OK:
+	case plugin.Timeout, plugin.Aborted, plugin.PluginDied, plugin.Closed:
+		return plugin.Support{}, err
+	default:
+		support = plugin.Support{Reason: "its answer is unusable: " + err.Error()}
+	}
+	if req.DeviceCounts { // the generic algorithms know the host's alone
+		return support, nil
+	}
+	if a.Scratch == nil || (req.Hosts > 1 && len(support.Algorithms) == 0) {
+		return support, nil
+	}
+	generic := algorithm.Supports(req, a.Scratch.Bytes)
+	support.Algorithms = append(append([]plugin.Algorithm(nil), support.Algorithms...), generic.Algorithms...)
+	if support.Reason == "" {
+		support.Reason = generic.Reason
+	}
+	return support, nil
+}
+
+// WithoutRank is a request as every rank asks it.
+func WithoutRank(req plugin.Request) plugin.Request {
+	req.Rank = 0
+	return req
+}
+
+// load prepares one candidate's plan and gives it to the executor.
+func (pl *Planner) load(ctx context.Context, key call.Signature, candidate selector.Candidate) (Program, error) {
+	a := pl.Transports[candidate.Endpoint]
+	req := pl.Request(key)
+	var plan *plugin.Plan
+	var err error
+	if algorithm.IsGeneric(candidate.Algorithm.Name) && a.Scratch != nil {
+		plan, err = algorithm.Plan(req, candidate.Algorithm.Name, a.Scratch.ID, a.Scratch.Bytes)
+	} else {
+		plan, err = a.Endpoint.Prepare(ctx, req, candidate.Algorithm.Name)
+	}
+	if err != nil {
+		return Program{}, fmt.Errorf("preparing %s: %w", candidate.Qualified, err)
+	}
+	if err := plan.ValidateFor(req); err != nil {
+		return Program{}, fmt.Errorf("preparing %s: %w", candidate.Qualified, err)
+	}
+	var loaded Program
+	loaded.ComparesLengths = algorithm.IsGeneric(candidate.Algorithm.Name) || a.Features&plugin.FeatureLengths != 0
+	loaded.Marked = algorithm.IsGeneric(candidate.Algorithm.Name) || a.Features&plugin.FeatureMarks != 0
+	if pl.Device != nil {
+		loaded.Kernels, err = pl.Device.Load(plan, a.Base)
+	} else {
+		loaded.Host, err = pl.Engine.Load(plan, a.Base)
+		if err == nil && loaded.Marked {
+			loaded.Host.Marked()
+		}
+	}
+	if err != nil {
+		return Program{}, fmt.Errorf("preparing %s: %w", candidate.Qualified, err)
+	}
+	return loaded, nil
+}
