@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"unsafe"
@@ -12,6 +13,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/host/internal/survey"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -44,10 +46,36 @@ func newDevice(c *Communicator) (*device, error) {
 	exec.SetTimeout(c.observer.Timeout)
 	c.plans.Device = exec
 	d := &device{gpu: g, comm: c, exec: exec, flights: diagnosis.NewFlights(c.job.options.Records()), stop: func() {}, starts: map[handleKey]cuda.Ptr{}}
-	if d.copies, err = memory.NewStaging(g.driver, g.context, probeBytes); err != nil {
+	if d.copies, err = memory.NewStaging(g.driver, g.context, survey.PatternBytes); err != nil {
 		return nil, errors.Join(err, exec.Close())
 	}
 	return d, nil
+}
+
+// probe finds out whether GPUs reach each other's memory. It is collective. The memory is the first region of each
+// transport.
+func (d *device) probe(ctx context.Context, id uint64) error {
+	c := d.comm
+	if c.world == 1 {
+		return nil
+	}
+	gpus := survey.GPUs{
+		Survey: &survey.Survey{Observer: &c.observer, Group: c.group}, Driver: d.driver, Context: d.context, Bus: d.info.Bus, Copies: d.copies,
+	}
+	for i, a := range c.attached {
+		regions := a.Endpoint.Regions()
+		if len(regions) == 0 || regions[0].Memory != plugin.MemoryKindCuda || regions[0].Bytes < gpus.ProbeBytes() {
+			continue // alike on all ranks, as regions are
+		}
+		first := make([]cuda.Ptr, c.world)
+		for rank := range first {
+			first[rank] = a.mappings[rank].(deviceMapping).mapping.Address()
+		}
+		if err := gpus.Probe(ctx, fmt.Sprintf("probe %s %d", c.label, i), id, first); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // mapRegion maps a region of a rank and enters it in the executor's table. A

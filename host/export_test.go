@@ -8,6 +8,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/host/internal/survey"
 	"github.com/shunt-ccl/shunt/host/report"
 )
 
@@ -15,17 +16,17 @@ import (
 // find out whether they can read each other's memory, and returns how to undo
 // it. No communicator may be in the making.
 func ReplaceProcessRead(f func(pid int, here []unix.Iovec, there []unix.RemoteIovec, flags uint) (int, error)) (undo func()) {
-	before := processRead
-	processRead = f
-	return func() { processRead = before }
+	before := survey.ProcessRead
+	survey.ProcessRead = f
+	return func() { survey.ProcessRead = before }
 }
 
 // ReplaceNVLink puts another function in the place of the one that looks whether two GPUs
 // are joined by NVLink, likewise.
 func ReplaceNVLink(f func(gpu, peer string) (bool, error)) (undo func()) {
-	before := nvlinked
-	nvlinked = f
-	return func() { nvlinked = before }
+	before := survey.NVLinked
+	survey.NVLinked = f
+	return func() { survey.NVLinked = before }
 }
 
 // NVLink is what this rank's transports are told of it.

@@ -20,6 +20,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
 	"github.com/shunt-ccl/shunt/host/internal/plans"
+	"github.com/shunt-ccl/shunt/host/internal/survey"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/host/option"
 	"github.com/shunt-ccl/shunt/host/selector"
@@ -296,73 +297,38 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	return c, nil
 }
 
-// introduce gathers the places of all ranks, checks that they load the same
-// transports and finds out whether they can read each other's memory. It returns
-// the communicator's number.
+// introduce tells the ranks about this one, and learns who they are. It returns the communicator's number.
 func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
 	names := make([]string, len(c.loaded))
 	for i, l := range c.loaded {
 		names[i] = l.Info.Name + " " + l.Info.Version
 	}
-	mine := introduction{
+	ranks := survey.Survey{Observer: &c.observer, Group: c.group, Memory: c.job.memory, ShareGPU: c.job.options.ShareGPU()}
+	found, err := ranks.Introduce(ctx, survey.Introduction{
 		ID:    uint64(os.Getpid())<<32 | communicatorCount.Add(1)&0xFFFFFFFF,
 		Place: c.job.place.Encode(), Transports: strings.Join(names, ", "), Choice: c.job.table.Digest(),
 		Memory: c.job.memory.String(), MaxSMs: c.job.maxSMs,
-	}
-	var word probe
-	if c.job.options.PeerRead() && c.job.memory == plugin.MemoryKindHost {
-		word = newProbe()
-		mine.Probe, mine.Value = word.published()
-	}
-	answers, err := c.group.AllGather(ctx, "introduce "+c.label, mine.encode())
+	}, c.job.options.PeerRead())
 	if err != nil {
-		return 0, c.observer.WrapError("init", err)
+		return 0, err
 	}
-	places := make([]topology.Place, len(answers))
-	introductions := make([]introduction, len(answers))
-	var id uint64
-	for rank, answer := range answers {
-		peer, place, err := decodeIntroduction(answer)
-		if err != nil {
-			return 0, plugin.Errorf(plugin.Protocol, "init: rank %d introduced itself badly: %w", rank, err)
-		}
-		if rank == 0 {
-			id = peer.ID
-		}
-		if peer.Transports != mine.Transports {
-			return 0, &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("init: ranks load different transports: rank %d has %q, rank %d has %q", c.rank, mine.Transports, rank, peer.Transports)}
-		}
-		if peer.Choice != mine.Choice {
-			return 0, &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("init: SHUNT_ALGO or the tuning file differs between rank %d and rank %d", c.rank, rank)}
-		}
-		if peer.MaxSMs < 0 {
-			return 0, plugin.Errorf(plugin.Protocol, "init: rank %d has a budget of %d multiprocessors", rank, peer.MaxSMs)
-		}
-		if peer.MaxSMs > 0 && (c.maxSMs == 0 || peer.MaxSMs < c.maxSMs) {
-			c.maxSMs = peer.MaxSMs
-		}
-		place.Rank = rank
-		places[rank], introductions[rank] = place, peer
-	}
-	for rank, i := range introductions {
-		if i.Memory != mine.Memory {
-			return 0, &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("init: rank %d is on %s memory, rank %d on %s memory", c.rank, mine.Memory, rank, i.Memory)}
-		}
-	}
-	c.observer.Topology = topology.New(places)
-	if a, b, g, shared := c.observer.Topology.SharedGPU(); shared && !c.job.options.ShareGPU() {
-		return 0, &plugin.Error{Code: plugin.InvalidArgument, Rank: b, Message: fmt.Sprintf(
-			"init: ranks %d (pid %d) and %d (pid %d) both use GPU %s (%s) of host %s; give each rank a GPU of its own, as with Options.Device or CUDA_VISIBLE_DEVICES, or set SHUNT_SHARE_GPU=on on all ranks",
-			a, places[a].PID, b, places[b].PID, g.UUID, g.PCI, places[b].Host)}
-	}
-	c.engine.SetOversubscribed(c.observer.Topology.Oversubscribed(c.rank))
+	c.maxSMs, c.observer.Topology = found.MaxSMs, found.Topology
+	c.engine.SetOversubscribed(found.Topology.Oversubscribed(c.rank))
 	if spins := c.job.options.Spin(); spins >= 0 {
 		c.engine.SetPolicy(executor.Policy{Spins: uint32(spins), Yields: 2000})
 	}
-	if err := c.agreePeerRead(ctx, word, introductions); err != nil {
+	if c.plans.PeerRead, err = ranks.PeerRead(ctx, found); err != nil {
 		return 0, err
 	}
-	return id, c.agreeNVLink(ctx)
+	if c.plans.PeerRead {
+		for rank, place := range found.Topology.Places {
+			if err := c.engine.SetPeerProcess(rank, place.PID); err != nil {
+				return 0, c.observer.WrapError("init", err)
+			}
+		}
+	}
+	c.plans.NVLink, err = ranks.NVLink(ctx)
+	return found.ID, err
 }
 
 // open opens one endpoint of every transport.

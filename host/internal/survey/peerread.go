@@ -1,4 +1,4 @@
-package host
+package survey
 
 import (
 	"bytes"
@@ -35,8 +35,8 @@ func (p probe) published() (address, value uint64) {
 	return uint64(uintptr(unsafe.Pointer(p.word))), binary.LittleEndian.Uint64(p.word[:])
 }
 
-// processRead is the kernel's part, which tests replace.
-var processRead = unix.ProcessVMReadv
+// ProcessRead is the kernel's part. Tests replace it.
+var ProcessRead = unix.ProcessVMReadv
 
 // look reads another process's word and compares it with what it must say.
 func look(pid int, address, value uint64) error {
@@ -46,7 +46,7 @@ func look(pid int, address, value uint64) error {
 	var got [8]byte
 	here := []unix.Iovec{{Base: &got[0], Len: uint64(len(got))}}
 	there := []unix.RemoteIovec{{Base: uintptr(address), Len: len(got)}}
-	n, err := processRead(pid, here, there, 0)
+	n, err := ProcessRead(pid, here, there, 0)
 	switch {
 	case err != nil:
 		return fmt.Errorf("process_vm_readv of pid %d: %w", pid, err)
@@ -59,47 +59,38 @@ func look(pid int, address, value uint64) error {
 // Answers to whether a rank can read every other rank's memory.
 var canRead, cannotRead = []byte{1}, []byte{0}
 
-// agreePeerRead finds out whether every rank can read every other rank's
-// memory, and if so tells the executor which processes they are. introductions
-// are those of all ranks, so all ranks come to the same answer; mine is the probe
-// that was published in this rank's.
-func (c *Communicator) agreePeerRead(ctx context.Context, mine probe, introductions []introduction) error {
-	defer runtime.KeepAlive(mine.word) // until everybody has looked
-	if c.world == 1 || len(c.observer.Topology.Hosts()) > 1 {
-		return nil
+// PeerRead finds out whether every rank can read every other rank's memory. All ranks come to the same answer.
+func (s *Survey) PeerRead(ctx context.Context, found *Found) (bool, error) {
+	defer runtime.KeepAlive(found.word.word) // until everybody has looked
+	if s.World == 1 || len(found.Topology.Hosts()) > 1 {
+		return false, nil
 	}
-	for rank, i := range introductions {
+	for rank, i := range found.introductions {
 		if i.Probe == 0 {
-			c.logger.Debug("ranks do not read each other's memory", "communicator", c.label, "reason", fmt.Sprintf("SHUNT_PEER_READ is off on rank %d", rank))
-			return nil
+			s.Logger.Debug("ranks do not read each other's memory", "communicator", s.Label, "reason", fmt.Sprintf("SHUNT_PEER_READ is off on rank %d", rank))
+			return false, nil
 		}
 	}
-	answer := canRead
-	for rank, i := range introductions {
-		if err := look(c.observer.Topology.Places[rank].PID, i.Probe, i.Value); err != nil {
-			c.logger.Info("cannot read the memory of a rank; bytes go through shared memory instead", "communicator", c.label, "rank", c.rank, "peer", rank, "reason", err)
-			answer = cannotRead
+	mine := canRead
+	for rank, i := range found.introductions {
+		if err := look(found.Topology.Places[rank].PID, i.Probe, i.Value); err != nil {
+			s.Logger.Info("cannot read the memory of a rank; bytes go through shared memory instead", "communicator", s.Label, "rank", s.Rank, "peer", rank, "reason", err)
+			mine = cannotRead
 			break
 		}
 	}
-	answers, err := c.group.AllGather(ctx, "peer read "+c.label, answer)
+	answers, err := s.Group.AllGather(ctx, "peer read "+s.Label, mine)
 	if err != nil {
-		return c.observer.WrapError("init", err)
+		return false, s.WrapError("init", err)
 	}
 	for rank, a := range answers {
 		if len(a) != 1 || a[0] > 1 {
-			return plugin.Errorf(plugin.Protocol, "init: rank %d answered %d bytes to whether it can read its peers' memory", rank, len(a))
+			return false, plugin.Errorf(plugin.Protocol, "init: rank %d answered %d bytes to whether it can read its peers' memory", rank, len(a))
 		}
 		if !bytes.Equal(a, canRead) {
-			c.logger.Debug("ranks do not read each other's memory", "communicator", c.label, "reason", fmt.Sprintf("rank %d cannot", rank))
-			return nil
+			s.Logger.Debug("ranks do not read each other's memory", "communicator", s.Label, "reason", fmt.Sprintf("rank %d cannot", rank))
+			return false, nil
 		}
 	}
-	for rank, place := range c.observer.Topology.Places {
-		if err := c.engine.SetPeerProcess(rank, place.PID); err != nil {
-			return c.observer.WrapError("init", err)
-		}
-	}
-	c.plans.PeerRead = true
-	return nil
+	return true, nil
 }

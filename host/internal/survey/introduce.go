@@ -1,0 +1,106 @@
+package survey
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/shunt-ccl/shunt/host/topology"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Introduction is what a rank says about itself when a communicator is made.
+type Introduction struct {
+	ID         uint64 `json:"id"`    // proposal for the communicator's number; rank 0's counts
+	Place      []byte `json:"place"` // topology.Place, encoded
+	Transports string `json:"transports"`
+	Choice     string `json:"choice"`            // digest of what decides the choice of algorithms
+	Memory     string `json:"memory"`            // kind of memory that the communicator moves
+	MaxSMs     int    `json:"max_sms,omitempty"` // most multiprocessors that this rank lets the communicator's kernels occupy; 0: any
+	Probe      uint64 `json:"probe"`             // address of a word in this process, 0: peers are not to read its memory
+	Value      uint64 `json:"value"`             // what the word says
+}
+
+// maxIntroduction bounds what a peer may send.
+const maxIntroduction = 256 << 10
+
+func (i Introduction) encode() []byte {
+	data, err := json.Marshal(i)
+	if err != nil {
+		panic(err) // strings and numbers always encode
+	}
+	return data
+}
+
+func decodeIntroduction(data []byte) (Introduction, topology.Place, error) {
+	var i Introduction
+	if len(data) > maxIntroduction {
+		return i, topology.Place{}, plugin.Errorf(plugin.Protocol, "introduction of %d bytes, at most %d", len(data), maxIntroduction)
+	}
+	if err := json.Unmarshal(data, &i); err != nil {
+		return i, topology.Place{}, plugin.Errorf(plugin.Protocol, "malformed introduction: %w", err)
+	}
+	place, err := topology.Decode(i.Place)
+	return i, place, err
+}
+
+// Found is what the ranks have said of themselves.
+type Found struct {
+	ID       uint64 // the communicator's number
+	MaxSMs   int    // the smallest budget of multiprocessors; 0: none
+	Topology *topology.Topology
+
+	introductions []Introduction
+	word          probe // for PeerRead
+}
+
+// Introduce gathers the places of all ranks and checks that they load the same transports. mine is this rank's; with
+// peerRead, peers may find out whether they can read its memory.
+func (s *Survey) Introduce(ctx context.Context, mine Introduction, peerRead bool) (*Found, error) {
+	var word probe
+	if peerRead && s.Memory == plugin.MemoryKindHost {
+		word = newProbe()
+		mine.Probe, mine.Value = word.published()
+	}
+	answers, err := s.Group.AllGather(ctx, "introduce "+s.Label, mine.encode())
+	if err != nil {
+		return nil, s.WrapError("init", err)
+	}
+	places := make([]topology.Place, len(answers))
+	found := &Found{introductions: make([]Introduction, len(answers)), word: word}
+	for rank, answer := range answers {
+		peer, place, err := decodeIntroduction(answer)
+		if err != nil {
+			return nil, plugin.Errorf(plugin.Protocol, "init: rank %d introduced itself badly: %w", rank, err)
+		}
+		if rank == 0 {
+			found.ID = peer.ID
+		}
+		if peer.Transports != mine.Transports {
+			return nil, &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("init: ranks load different transports: rank %d has %q, rank %d has %q", s.Rank, mine.Transports, rank, peer.Transports)}
+		}
+		if peer.Choice != mine.Choice {
+			return nil, &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("init: SHUNT_ALGO or the tuning file differs between rank %d and rank %d", s.Rank, rank)}
+		}
+		if peer.MaxSMs < 0 {
+			return nil, plugin.Errorf(plugin.Protocol, "init: rank %d has a budget of %d multiprocessors", rank, peer.MaxSMs)
+		}
+		if peer.MaxSMs > 0 && (found.MaxSMs == 0 || peer.MaxSMs < found.MaxSMs) {
+			found.MaxSMs = peer.MaxSMs
+		}
+		place.Rank = rank
+		places[rank], found.introductions[rank] = place, peer
+	}
+	for rank, i := range found.introductions {
+		if i.Memory != mine.Memory {
+			return nil, &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("init: rank %d is on %s memory, rank %d on %s memory", s.Rank, mine.Memory, rank, i.Memory)}
+		}
+	}
+	found.Topology = topology.New(places)
+	if a, b, g, shared := found.Topology.SharedGPU(); shared && !s.ShareGPU {
+		return nil, &plugin.Error{Code: plugin.InvalidArgument, Rank: b, Message: fmt.Sprintf(
+			"init: ranks %d (pid %d) and %d (pid %d) both use GPU %s (%s) of host %s; give each rank a GPU of its own, as with Options.Device or CUDA_VISIBLE_DEVICES, or set SHUNT_SHARE_GPU=on on all ranks",
+			a, places[a].PID, b, places[b].PID, g.UUID, g.PCI, places[b].Host)}
+	}
+	return found, nil
+}
