@@ -62,7 +62,7 @@ race: ## the Go tests under the race detector
 	$(GO) test -p 1 -race -vet=off -timeout 25m $(TEST_FLAGS) $(PKG)
 
 # What runs on GPUs, on the driver in memory; the emulator of kernels is C++.
-RACE_CUDA = ./cuda/... ./host/... $$($(GO) list ./transports/cudaipc/... | grep -v /emulate) ./tests/device ./tests/rules ./tests/faults
+RACE_CUDA = ./cuda/... ./host/... $$($(GO) list ./transports/cudaipc/... | grep -v /emulate) ./tests/internal/device ./tests/internal/rules ./tests/internal/faults
 
 .PHONY: race-cuda
 race-cuda: race-cuda-compile ## the GPUs' host side under the race detector, without a GPU
@@ -131,7 +131,7 @@ fuzz: ## run every fuzzer for FUZZTIME
 STORM ?= 500
 .PHONY: storm
 storm: ## STORM random faults in random worlds, of which every survivor must name the cause
-	$(GO) test -vet=off -timeout 60m -run '^TestStorm$$' -v ./tests/faults -faults.storm=$(STORM)
+	$(GO) test -vet=off -timeout 60m -run '^TestStorm$$' -v ./tests/internal/faults -faults.storm=$(STORM)
 
 # Seeds of the delays that each mutant is run with; `make test` has two.
 DELAYS ?= 20

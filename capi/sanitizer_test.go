@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/shunt-ccl/shunt/tests/ctransport"
-	"github.com/shunt-ccl/shunt/tests/snippets"
+	"github.com/shunt-ccl/shunt/internal/ctransport"
+	"github.com/shunt-ccl/shunt/internal/snippets"
 )
 
 // sanitized compiles a program as users do who look for their own mistakes: with

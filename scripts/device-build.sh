@@ -32,7 +32,7 @@ for name in cudaipc; do
 done
 
 # Those that use a GPU; the conformance suite is in the command. They run in a copy of their folder's test data.
-for package in host/executor tests/device tests/faults; do
+for package in host/executor tests/internal/device tests/internal/faults; do
   if ! compgen -G "$package/*_test.go" >/dev/null; then continue; fi
   step "tests of $package"
   mkdir -p "$stage/tests/$package"
@@ -41,7 +41,7 @@ for package in host/executor tests/device tests/faults; do
 done
 
 step "programs in C"
-for source in capi/test/gpu.c capi/bench/bench_stream.c; do
+for source in capi/test/gpu.c bench/c/bench_stream.c; do
   ${CC:-cc} -std=gnu99 -O2 -Wall -Wextra -Icapi/include -Iplugin -o "$stage/bin/$(basename "$source" .c)" "$source" \
     -L"$stage/lib" -Wl,-rpath,'$ORIGIN/../lib' -lshunt -ldl -lpthread
 done
@@ -52,11 +52,11 @@ fi
 
 step "the Python package, its tests and examples"
 if [ ! -e python/shunt/_calls.abi3.so ]; then step "without shunt._calls (make python-calls builds it): calls from Python are slower"; fi
-cp -r python/shunt python/tests python/bench tests/internal/torchfuzz "$stage/python/"
+cp -r python/shunt python/tests tests/internal/torchfuzz "$stage/python/"
 cp -r examples LICENSE "$stage/" # a text that the examples read
 mkdir -p "$stage/bench"
-cp -r bench/loads "$stage/bench/"
-find "$stage/python" -name __pycache__ -prune -exec rm -rf {} +
+cp -r bench/loads bench/python "$stage/bench/"
+find "$stage/python" "$stage/bench" -name __pycache__ -prune -exec rm -rf {} +
 
 step "kernels, their check and benchmark"
 cp -r transports/cudaipc/{bench,kernels,images} "$stage/src/transports/cudaipc/"

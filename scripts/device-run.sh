@@ -34,7 +34,7 @@ conformance() {
 tests() {
   # Those that use a GPU; the others need compilers and sources, and run where those are.
   part test-host-executor 240 env -C tests/host/executor ./run.test -test.v -test.timeout 230s -test.run OnAGPU
-  part test-device 240 env -C tests/tests/device ./run.test -test.v -test.timeout 230s
+  part test-device 240 env -C tests/tests/internal/device ./run.test -test.v -test.timeout 230s
   need python || return
   part test-python 120 "$shunt" run -n 2 python3 python/tests/gpu_programs.py all
   part test-signals 180 "$shunt" run -n "$gpus" python3 python/tests/gpu_signals.py
@@ -42,18 +42,18 @@ tests() {
   part freed-memory-expandable 90 env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "$shunt" run -n 2 python3 python/tests/gpu_memory.py 20
   part host-time-go 60 env -C tests/host/executor ./run.test -test.run '^$' -test.bench OnAGPU -test.benchmem
   part host-time-c 60 "$shunt" run -n 2 bin/bench_stream
-  part host-time-python 60 "$shunt" run -n 2 python3 python/bench/bench_stream.py
+  part host-time-python 60 "$shunt" run -n 2 python3 bench/python/bench_stream.py
 }
 
 graphs() { # issue of long runs: replays, changing splits, many communicators
   need graphs || return
-  if [ ! -x tests/tests/device/run.test ]; then skip graphs "this build has no such tests"; return; fi
-  part graphs 560 env -C tests/tests/device ./run.test -test.v -test.timeout 550s -test.run 'Graph|Streams|Memory'
+  if [ ! -x tests/tests/internal/device/run.test ]; then skip graphs "this build has no such tests"; return; fi
+  part graphs 560 env -C tests/tests/internal/device ./run.test -test.v -test.timeout 550s -test.run 'Graph|Streams|Memory'
 }
 
 faults() {
   need faults || return
-  part faults 560 env -C tests/tests/faults ./run.test -test.v -test.timeout 550s -test.run OnDevices
+  part faults 560 env -C tests/tests/internal/faults ./run.test -test.v -test.timeout 550s -test.run OnDevices
 }
 
 fuzz() { # random programs of torch in every carrier, with and without expandable segments, as processes and threads
@@ -91,7 +91,7 @@ bench() {
     part "bench-$n" 560 "$shunt" bench --memory cuda -n "$n" --graph --eager --no-in-place --max "${MAX:-1G}" "${against[@]}" \
       --save "$OUT/bench-$n.json" --collective all_reduce,all_gather,reduce_scatter,all_to_all,all_to_all_v,broadcast,reduce,sendrecv
     cat "$OUT/bench-$n.log"
-    part "symm-mem-$n" 180 "$shunt" run -n "$n" python3 python/bench/bench_symm_mem.py --max "$(bytes "${MAX:-1G}")" --json "$OUT/symm-mem-$n.json"
+    part "symm-mem-$n" 180 "$shunt" run -n "$n" python3 bench/python/bench_symm_mem.py --max "$(bytes "${MAX:-1G}")" --json "$OUT/symm-mem-$n.json"
     cat "$OUT/symm-mem-$n.log"
   done
   for n in $(worlds); do

@@ -68,7 +68,7 @@ check() {
   step kernels-check 60 bash -c 'kernels check 15'
   step executor 40 bash -c 'test_of host/executor -test.timeout 35s -test.run GPU -test.bench OnAGPU -test.benchmem'
   step host-time-c 30 "$shunt" run -n 2 bin/bench_stream
-  step host-time-python 40 "$shunt" run -n 2 python3 python/bench/bench_stream.py
+  step host-time-python 40 "$shunt" run -n 2 python3 bench/python/bench_stream.py
   step example-experts 40 python3 examples/experts/experts.py
   for n in "$gpus" $(two); do
     for carrier in "${carriers[@]}"; do
@@ -94,7 +94,7 @@ check() {
     --collective all_reduce,all_gather,broadcast,sendrecv
   step large-float32 60 "$shunt" bench --memory cuda -n "$gpus" --min 6G --max 6G --iters 2 --no-in-place --apart --limit 30s \
     --collective all_reduce,all_to_all,reduce_scatter
-  step tests-device 60 bash -c 'test_of tests/device -test.timeout 55s -device.replays=1000 -device.inits=10'
+  step tests-device 60 bash -c 'test_of tests/internal/device -test.timeout 55s -device.replays=1000 -device.inits=10'
   for carrier in "${carriers[@]}"; do # as far as time allows
     step "conformance-full-${carrier%%:*}" 130 "$shunt" conformance --memory cuda --timeout 10s --max-failures 40 --stop-after 110s --transport "$carrier" -n "$gpus"
   done
@@ -110,7 +110,7 @@ table() {
   for n in "$gpus" $(two); do
     step "bench-$n" 260 "$shunt" bench "${bench[@]}" "${against[@]}" -n "$n" --save "$OUT/bench-$n.json"
     cut -c1-250 "$logs/bench-$n.log" 2>/dev/null | grep -v '^\[' || true
-    shown "symm-mem-$n" 90 "$shunt" run -n "$n" python3 python/bench/bench_symm_mem.py --max "$(numfmt --from=iec "${MAX:-1G}")" --seconds 60 --json "$OUT/symm-mem-$n.json"
+    shown "symm-mem-$n" 90 "$shunt" run -n "$n" python3 bench/python/bench_symm_mem.py --max "$(numfmt --from=iec "${MAX:-1G}")" --seconds 60 --json "$OUT/symm-mem-$n.json"
   done
   step report 20 python3 src/scripts/device-report.py "$OUT"/bench-*.json --symmetric-memory "$OUT"/symm-mem-*.json --output "$OUT/table.md"
   sed -n '1,60p' "$OUT/table.md" 2>/dev/null || true
@@ -126,18 +126,18 @@ faults() {
   # Whether streams that share a connection to the GPU matter beside other work.
   shown carriers-busy50-connections 40 env CUDA_DEVICE_MAX_CONNECTIONS=32 "$shunt" bench --memory cuda -n "$gpus" --busy 50 --no-in-place \
     --max 16M --factor 64 --collective all_reduce
-  step soak-splits 60 bash -c "test_of tests/faults -test.timeout 55s -faults.calls=60000 $plugin -test.run SoakChangingSplitsOnDevices"
-  step soak-counts 60 bash -c "test_of tests/faults -test.timeout 55s -faults.calls=60000 $plugin -test.run SoakCountsOnDevices"
-  step wrong-counts 60 bash -c "test_of tests/faults -test.timeout 55s $plugin -test.run 'ImpossibleCountsOnDevices|DifferentLengthsOnDevices'"
-  shown soak-communicators 120 bash -c "test_of tests/faults -test.timeout 115s -faults.communicators=1000 $plugin -test.run SoakCommunicatorsOnDevices"
-  step replays 60 bash -c 'test_of tests/device -test.timeout 55s -device.replays=10000'
-  step killed-plugin 60 bash -c "test_of tests/faults -test.timeout 55s -faults.loops=4 $plugin -test.run KilledPluginOnDevices"
-  shown killed-rank 90 bash -c "test_of tests/faults -test.timeout 85s -faults.loops=50 $plugin -test.run KilledRankOnDevices"
+  step soak-splits 60 bash -c "test_of tests/internal/faults -test.timeout 55s -faults.calls=60000 $plugin -test.run SoakChangingSplitsOnDevices"
+  step soak-counts 60 bash -c "test_of tests/internal/faults -test.timeout 55s -faults.calls=60000 $plugin -test.run SoakCountsOnDevices"
+  step wrong-counts 60 bash -c "test_of tests/internal/faults -test.timeout 55s $plugin -test.run 'ImpossibleCountsOnDevices|DifferentLengthsOnDevices'"
+  shown soak-communicators 120 bash -c "test_of tests/internal/faults -test.timeout 115s -faults.communicators=1000 $plugin -test.run SoakCommunicatorsOnDevices"
+  step replays 60 bash -c 'test_of tests/internal/device -test.timeout 55s -device.replays=10000'
+  step killed-plugin 60 bash -c "test_of tests/internal/faults -test.timeout 55s -faults.loops=4 $plugin -test.run KilledPluginOnDevices"
+  shown killed-rank 90 bash -c "test_of tests/internal/faults -test.timeout 85s -faults.loops=50 $plugin -test.run KilledRankOnDevices"
 }
 
 loads() {
   local n
-  step beside 150 bash -c "test_of tests/device -test.timeout 145s -test.run 'Beside|AnotherOrder'"
+  step beside 150 bash -c "test_of tests/internal/device -test.timeout 145s -test.run 'Beside|AnotherOrder'"
   for n in "$gpus" $(two); do
     shown "loads-$n" 180 "$shunt" run -n "$n" python3 bench/loads/loads.py --max-sms 8,16 --rounds 11 --seconds 140 --json "$OUT/loads-$n.json"
   done

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/plugin"
-	"github.com/shunt-ccl/shunt/tests/ctransport"
+	"github.com/shunt-ccl/shunt/internal/ctransport"
 )
 
 // A copy that was interrupted must not end the process that loads it.

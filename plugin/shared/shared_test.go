@@ -23,7 +23,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/plugin/internal/probe"
 	"github.com/shunt-ccl/shunt/plugin/shared/internal/rawload"
-	"github.com/shunt-ccl/shunt/tests/ctransport"
+	"github.com/shunt-ccl/shunt/internal/ctransport"
 )
 
 // modeEnv has the test binary load objects and see whether it still preempts;

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shunt-ccl/shunt/internal/ctransport"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/conformance"
-	"github.com/shunt-ccl/shunt/tests/ctransport"
-	"github.com/shunt-ccl/shunt/tests/device/machine"
+	"github.com/shunt-ccl/shunt/tests/internal/device/machine"
 	"github.com/shunt-ccl/shunt/transports/cudaipc/cudaipctest"
 )
 
@@ -49,7 +49,7 @@ func TestSharedC99(t *testing.T) {
 }
 
 // inMemory is for GPUs in memory: ranks are goroutines of this process, and kernels
-// are slow. tests/device replays the graph of a hundred operations more often.
+// are slow. tests/internal/device replays the graph of a hundred operations more often.
 func inMemory(cfg *conformance.Config, worlds []int) {
 	cfg.Local, cfg.Timeout = true, 5*time.Minute // only what hangs is not done by then, however busy the machine is
 	if !*full {

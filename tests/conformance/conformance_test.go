@@ -9,7 +9,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/tests/conformance"
-	"github.com/shunt-ccl/shunt/tests/device/machine"
+	"github.com/shunt-ccl/shunt/tests/internal/device/machine"
 	"github.com/shunt-ccl/shunt/tests/pool"
 	"github.com/shunt-ccl/shunt/transports/shm"
 )

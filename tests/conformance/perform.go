@@ -7,7 +7,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
-	"github.com/shunt-ccl/shunt/tests/device"
+	"github.com/shunt-ccl/shunt/tests/internal/device"
 	"github.com/shunt-ccl/shunt/tests/pool"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
-	"github.com/shunt-ccl/shunt/tests/device"
+	"github.com/shunt-ccl/shunt/tests/internal/device"
 )
 
 // several are a few different operations to have in flight together.

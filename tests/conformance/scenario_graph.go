@@ -11,7 +11,7 @@ import (
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
-	"github.com/shunt-ccl/shunt/tests/device"
+	"github.com/shunt-ccl/shunt/tests/internal/device"
 )
 
 // score is operations in parts, each of which is called eagerly or captured,

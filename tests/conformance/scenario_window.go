@@ -8,7 +8,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
-	"github.com/shunt-ccl/shunt/tests/device"
+	"github.com/shunt-ccl/shunt/tests/internal/device"
 )
 
 // part is this rank's bytes of a window as a buffer that can be checked: its

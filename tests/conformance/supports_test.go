@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shunt-ccl/shunt/internal/ctransport"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/conformance"
-	"github.com/shunt-ccl/shunt/tests/ctransport"
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
 

@@ -1,0 +1,115 @@
+// Package machine gives test ranks GPUs: those of the machine, or where it has
+// none, GPUs in memory, each with a driver of its own, as each rank's process
+// has one, and with kernels in Go in the place of cudaipc's.
+//
+// It is for the TestMain of test binaries. What needs a real GPU asks Real.
+package machine
+
+import (
+	"context"
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/cuda/cudatest"
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/internal/device"
+	"github.com/shunt-ccl/shunt/transports/cudaipc"
+	"github.com/shunt-ccl/shunt/transports/cudaipc/cudaipctest"
+)
+
+// Builtin is the spec of the transport that Register registers.
+const Builtin = "builtin:cudaipc"
+
+// count is how many GPUs a machine in memory has.
+const count = 8
+
+var memory struct {
+	sync.Mutex
+	drivers map[int]*cudatest.Driver // by device; made when first used
+	used    bool
+}
+
+// Register registers cudaipc as a builtin transport and decides where ranks run.
+// Every process of a test calls it, ranks included.
+func Register() { host.Register(Transport()) }
+
+// Transport is cudaipc on the GPUs that ranks of this process have.
+func Transport() plugin.Transport {
+	if _, err := cuda.Open(); err == nil {
+		return cudaipc.Transport{}
+	}
+	memory.Lock()
+	defer memory.Unlock()
+	memory.used, memory.drivers = true, map[int]*cudatest.Driver{}
+	device.Use(func(ordinal int) (cuda.Driver, error) { return driver(ordinal), nil })
+	return transport{}
+}
+
+// Real says whether ranks run on real GPUs.
+func Real() bool { return !memory.used }
+
+func driver(ordinal int) *cudatest.Driver {
+	memory.Lock()
+	defer memory.Unlock()
+	d := memory.drivers[ordinal]
+	if d == nil {
+		kernels := cudaipctest.Kernels()
+		kernels[device.HoldKernel] = hold
+		d = cudatest.New(cudatest.Options{Devices: count, Kernels: kernels})
+		memory.drivers[ordinal] = d
+	}
+	return d
+}
+
+// hold is device.HoldKernel on GPUs in memory, which have no multiprocessors: the stream
+// alone is held.
+func hold(g cudatest.Grid) {
+	parameter := func(i int) uint64 { return binary.LittleEndian.Uint64(g.Launch.Params[8*i:]) }
+	word := (*uint64)(device.Pointer(cuda.Ptr(parameter(0))))
+	atomic.AddUint64((*uint64)(device.Pointer(cuda.Ptr(parameter(3)))), 2*parameter(2))
+	limit := time.After(time.Duration(parameter(1)))
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for atomic.LoadUint64(word) == 0 {
+		select {
+		case <-limit:
+			return
+		case <-g.Done:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Leaks lists what ranks of this process made on GPUs in memory and did not
+// give back. It is nil on real ones.
+func Leaks() []string {
+	memory.Lock()
+	defer memory.Unlock()
+	var leaks []string
+	for _, d := range memory.drivers {
+		leaks = append(leaks, d.Leaks()...)
+	}
+	return leaks
+}
+
+// Close ends the GPUs in memory; the next use makes new ones.
+func Close() {
+	memory.Lock()
+	defer memory.Unlock()
+	for _, d := range memory.drivers {
+		d.Close()
+	}
+	clear(memory.drivers)
+}
+
+// transport opens endpoints on the driver of the rank's device.
+type transport struct{ cudaipc.Transport }
+
+func (t transport) Open(ctx context.Context, c plugin.OpenConfig) (plugin.Endpoint, error) {
+	return cudaipc.Transport{Driver: driver(c.Device)}.Open(ctx, c)
+}

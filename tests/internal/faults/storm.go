@@ -1,0 +1,186 @@
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/internal/job"
+	"github.com/shunt-ccl/shunt/tests/pool"
+)
+
+func init() { pool.Handle("faults storm", stormHandler) }
+
+// phases are what the ranks of a storm do when a fault hits them.
+var phases = []string{"traffic", "split", "shrink", "life"}
+
+// stormRequest is what the ranks of a storm are told.
+type stormRequest struct {
+	request
+	Phase string
+	For   time.Duration // without a failure they end together after so long
+	// After is when the rank Limited loses all descriptors but Spare.
+	After time.Duration
+}
+
+// weathered is what a rank of a storm says.
+type weathered struct {
+	Failed answer
+	Rounds int     // before the failure
+	Left   []int32 // ranks of the world that this one went on with, in order; nil: it did not
+	Why    string  // it did not
+	Leaks  []string
+}
+
+// stormHandler does one thing over and over until it fails, or all ranks agree
+// that the time is over, and then goes on with those that are left.
+func stormHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
+	var r stormRequest
+	if err := json.Unmarshal(payload, &r); err != nil {
+		return nil, err
+	}
+	j, ok := w.State.(*rank)
+	if !ok {
+		return nil, errors.New("no rank is open")
+	}
+	if r.Limited == w.Rank {
+		var old unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+			return nil, err
+		}
+		timer := time.AfterFunc(r.After, func() {
+			_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limitFor(r.Spare), Max: old.Max}) // no fault then, which the test notices
+		})
+		defer timer.Stop()
+		defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &old) }()
+	}
+	var s weathered
+	began := time.Now()
+	for ctx.Err() == nil {
+		err := j.stormRound(ctx, r, s.Rounds)
+		over := false
+		if err == nil {
+			over, err = j.agree(time.Since(began) > r.For)
+		}
+		if errors.Is(err, errWrong) {
+			return nil, err
+		}
+		if err != nil {
+			s.Failed.fail(err)
+			break
+		}
+		s.Rounds++
+		if over {
+			break
+		}
+	}
+	if s.Failed.Code != plugin.OK && j.Comm != nil && r.Phase != "life" {
+		if err := j.goOn(ctx, &s); err != nil {
+			s.Left, s.Why = nil, err.Error()
+		}
+	}
+	s.Failed.closed(j.Leave())
+	s.Leaks = j.leaks()
+	if err := j.Close(); err != nil {
+		return nil, err
+	}
+	return json.Marshal(s)
+}
+
+func (j *rank) stormRound(ctx context.Context, r stormRequest, number int) error {
+	switch r.Phase {
+	case "split":
+		c, err := j.Comm.Split(ctx, 0, j.Comm.Rank())
+		if err != nil {
+			return err
+		}
+		return errors.Join(j.Sum(c), c.Close())
+	case "shrink":
+		next, err := j.Comm.Shrink(ctx)
+		if err != nil {
+			return err
+		}
+		if next.World() != j.Comm.World() {
+			// Whoever is missing is so for a reason that the old one knows, or will soon.
+			err := j.Comm.Err()
+			for deadline := time.Now().Add(2 * time.Second); err == nil && time.Now().Before(deadline); err = j.Comm.Err() {
+				runtime.Gosched()
+			}
+			if err == nil {
+				err = fmt.Errorf("%w: a world of %d shrank to %d without a failure", errWrong, j.Comm.World(), next.World())
+			}
+			return errors.Join(err, next.Close())
+		}
+		if err := j.Leave(); err != nil {
+			return err
+		}
+		j.Comm = next
+		return j.Sum(next)
+	case "life":
+		if number > 0 {
+			if err := j.Leave(); err != nil {
+				return err
+			}
+			again := r.Request
+			again.ID += fmt.Sprint("-", number)
+			if err := j.Join(ctx, again); err != nil {
+				return err
+			}
+		}
+		return j.Sum(j.Comm)
+	}
+	return j.operation(number, r.Bytes)
+}
+
+// agree reports whether a rank says that it is over.
+func (j *rank) agree(over bool) (bool, error) {
+	send, recv := (*int32)(unsafe.Pointer(&j.Bytes[0])), (*int32)(unsafe.Pointer(&j.Bytes[4]))
+	old := [2]int32{*send, *recv} // operation fills the memory once only
+	defer func() { *send, *recv = old[0], old[1] }()
+	*send = 0
+	if over {
+		*send = 1
+	}
+	err := j.Comm.AllReduce(j.Pointer(0), j.Pointer(4), 1, plugin.Int32, plugin.OpMax, nil)
+	return *recv != 0, err
+}
+
+// goOn makes a communicator of those that are left, who say who they were.
+func (j *rank) goOn(ctx context.Context, s *weathered) error {
+	me := int32(j.Comm.Rank()) // in every phase that comes here, that of the first world
+	for {
+		next, err := j.Comm.Shrink(ctx)
+		if err != nil {
+			return err
+		}
+		if err := j.Leave(); err != nil {
+			return errors.Join(err, next.Close())
+		}
+		j.Comm = next
+		left, err := gather(j.Job, next, me)
+		if err == nil {
+			s.Left = left
+			return nil
+		}
+		if plugin.CodeOf(err) != plugin.PeerDied || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+func gather(j *job.Job, c *host.Communicator, mine int32) ([]int32, error) {
+	all := unsafe.Slice((*int32)(unsafe.Pointer(&j.Bytes[0])), 1+c.World())
+	all[0] = mine
+	if err := c.AllGather(j.Pointer(0), j.Pointer(4), 1, plugin.Int32, nil); err != nil {
+		return nil, err
+	}
+	return append([]int32(nil), all[1:]...), nil
+}

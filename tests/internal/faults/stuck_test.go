@@ -1,0 +1,159 @@
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/internal/ctransport"
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/internal/stuck"
+	"github.com/shunt-ccl/shunt/tests/pool"
+)
+
+// stuckEnv says in which phase the builtin transport stuck is stuck.
+const stuckEnv = "SHUNT_TEST_STUCK"
+
+func init() {
+	host.Register(stuck.Transport{Phase: func() string { return os.Getenv(stuckEnv) }})
+	pool.Handle("faults stuck", stuckHandler)
+}
+
+// stuckHandler joins, calls all_reduce twice and leaves: the error is the first of these
+// that fails, and Operations says how far the rank came.
+func stuckHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
+	r, err := parse(payload)
+	if err != nil {
+		return nil, err
+	}
+	var a answer
+	begun := time.Now()
+	j, err := openRank(ctx, w, r)
+	switch {
+	case err != nil:
+		a.fail(err)
+	default:
+		x := j.Pointer(0)
+		for a.Code == plugin.OK && a.Operations < 2 {
+			if err := j.Comm.AllReduce(x, x, 1, plugin.Float32, plugin.OpSum, nil); err != nil {
+				a.fail(err)
+				// The communicator is aborted: nothing waits for the transport again.
+				again := time.Now()
+				if err := j.Comm.AllReduce(x, x, 1, plugin.Float32, plugin.OpSum, nil); err == nil || time.Since(again) > time.Second {
+					return nil, errors.New("the communicator goes on after " + a.Message)
+				}
+				break
+			}
+			a.Operations++
+		}
+		a.closed(j.Leave())
+	}
+	a.Took = time.Since(begun)
+	return json.Marshal(a)
+}
+
+// stuckIn is the spec of a transport that is stuck in a phase, and what its ranks need
+// in their environment.
+func stuckIn(t *testing.T, carrier, phase string) (spec string, env []string) {
+	t.Helper()
+	switch carrier {
+	case "builtin":
+		return "builtin:stuck", []string{stuckEnv + "=" + phase}
+	case "shared":
+		path, err := ctransport.BuildStuck(t.TempDir(), phase)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "shared:" + path, nil
+	}
+	_, path := carried(t, buildStuck)
+	named := filepath.Join(t.TempDir(), "stuck-"+phase)
+	if out, err := exec.Command("cp", path, named).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return "process:" + named, nil
+}
+
+var buildStuck = build("stuck", "tests/internal/stuck/plugin")
+
+// A transport that never returns costs the caller two thirds of the timeout, in whatever
+// it is stuck; every rank learns which transport it is and what it was asked.
+func TestStuckTransportIsNamedByEveryRank(t *testing.T) {
+	const timeout = 3 * time.Second
+	for _, carrier := range []string{"builtin", "shared", "process"} {
+		for _, phase := range stuck.Phases {
+			t.Run(carrier+" "+phase, func(t *testing.T) {
+				spec, env := stuckIn(t, carrier, phase)
+				w := newWorldIn(t, 2, env...)
+				answers, result := w.ask("faults stuck", w.meet(spec, timeout), 30*time.Second, nil)
+				for rank, a := range answers {
+					if a == nil {
+						t.Fatalf("rank %d: %v", rank, result.Outcomes[rank])
+					}
+					message, code := a.Message, a.Code
+					if phase == "close" {
+						if message, code = a.Close, a.CloseCode; rank == 0 {
+							continue // it has closed long before
+						}
+					}
+					want := plugin.Timeout
+					if carrier == "process" {
+						want = plugin.PluginDied
+					}
+					if code != want || !strings.Contains(message, "stuck") || !strings.Contains(message, phase) || !strings.Contains(message, " within ") {
+						t.Errorf("rank %d: %s: %s", rank, code, message)
+					}
+					if limit := timeout + 5*time.Second; a.Took > limit {
+						t.Errorf("rank %d: it took %v", rank, a.Took)
+					}
+					for _, opaque := range []string{"context deadline exceeded", "RST_STREAM", "rpc error", "waited 0s"} {
+						if strings.Contains(message, opaque) {
+							t.Errorf("rank %d: %s", rank, message)
+						}
+					}
+					t.Logf("rank %d after %v: %s", rank, a.Took.Round(time.Millisecond), message)
+				}
+			})
+		}
+	}
+}
+
+// A native function runs in the rank's process: the call ends without it.
+func TestStuckNativeFunctionIsNamedByEveryRank(t *testing.T) {
+	spec, env := stuckIn(t, "shared", "native")
+	w := newWorldIn(t, 2, env...)
+	answers, result := w.ask("faults stuck", w.meet(spec, 2*time.Second), 30*time.Second, nil)
+	for rank, a := range answers {
+		if a == nil {
+			t.Fatalf("rank %d: %v", rank, result.Outcomes[rank])
+		}
+		t.Logf("rank %d after %v: %s; closing: %s", rank, a.Took.Round(time.Millisecond), a.Message, a.Close)
+		if a.Code != plugin.Timeout || rank == 1 && (!strings.Contains(a.Message, "all_reduce by stuck/one_shot") || !strings.Contains(a.Message, "native function has not returned") ||
+			!strings.Contains(a.Close, "its endpoint was not closed")) {
+			t.Errorf("rank %d: %s: %s; closing: %s", rank, a.Code, a.Message, a.Close)
+		}
+	}
+}
+
+// A status that is in no table is told to every rank as what it is, with the sentence
+// that the transport left.
+func TestUnknownStatusIsToldToEveryRank(t *testing.T) {
+	spec, env := stuckIn(t, "shared", "fails")
+	w := newWorldIn(t, 2, env...)
+	answers, result := w.ask("faults stuck", w.meet(spec, 5*time.Second), 30*time.Second, nil)
+	for rank, a := range answers {
+		if a == nil {
+			t.Fatalf("rank %d: %v", rank, result.Outcomes[rank])
+		}
+		if a.Code != plugin.Internal || !strings.Contains(a.Message, "12345") || !strings.Contains(a.Message, "rail 3 is down") || !strings.Contains(a.Message, "stuck/one_shot") || a.Close != "" {
+			t.Errorf("rank %d: %s: %s; closing: %s", rank, a.Code, a.Message, a.Close)
+		}
+	}
+}
