@@ -16,6 +16,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
 	"github.com/shunt-ccl/shunt/host/internal/plans"
+	"github.com/shunt-ccl/shunt/host/internal/turn"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -42,7 +43,7 @@ type Communicator struct {
 	attached    []*attached
 	logger      *slog.Logger
 
-	turn          turn // who holds it may touch what follows
+	turn          turn.Turn[*Request] // who holds it may touch what follows
 	sequence      call.Sequence
 	splits        int
 	shrinks       atomic.Int32
@@ -85,7 +86,7 @@ func (c *Communicator) Topology() *topology.Topology { return c.observer.Topolog
 // Do runs one operation and waits for it. It allocates nothing when it
 // succeeds and its plan was prepared by an earlier call.
 func (c *Communicator) Do(op *Operation) error {
-	if !c.turn.try() {
+	if !c.turn.Try() {
 		if !c.threads(op) {
 			request, err := c.enqueue([]Operation{*op})
 			if err != nil {
@@ -108,7 +109,7 @@ func (c *Communicator) Do(op *Operation) error {
 
 // release gives the turn back, to the oldest waiting request if there is one.
 func (c *Communicator) release() {
-	if !c.turn.leave() {
+	if !c.turn.Leave() {
 		go c.drain()
 	}
 }
@@ -313,7 +314,7 @@ func (c *Communicator) Close() error {
 }
 
 func (c *Communicator) close() error {
-	c.turn.shut()
+	c.turn.Shut()
 	c.observer.Failure.Close(c.Err() != nil)
 	if c.control != nil { // peers that still wait for this rank learn why in vain
 		c.engine.Record(c.sequence.Collectives+1, c.sequence.Number+1, uint32(diagnosis.Closed), 0, 0, 0, 0)

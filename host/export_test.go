@@ -63,7 +63,7 @@ func Exports(c *Communicator) (list [][2]int64) {
 // TakeTurn takes a communicator's turn; waited says whether somebody waits for it.
 func TakeTurn(c *Communicator) (waited func() bool, release func()) {
 	_ = c.waitTurn("test")
-	return func() bool { return c.turn.state.Load() == contended }, c.release
+	return func() bool { return c.turn.Contended() }, c.release
 }
 
 // Awaited is how many exports were withdrawn that kernels may still use.

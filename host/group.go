@@ -19,7 +19,7 @@ func (c *Communicator) doGroup(ctx context.Context, operations []Operation) erro
 	if len(operations) == 0 {
 		return nil
 	}
-	if !c.turn.try() {
+	if !c.turn.Try() {
 		if !c.anyThreads(operations) {
 			request, err := c.enqueue(operations)
 			if err != nil {

@@ -29,6 +29,7 @@ var rooms = []struct {
 	{"host/internal/buffers", []string{"host/internal/plans", "host/bootstrap", "host/selector", "host/algorithm"}},
 	{"host/internal/plans", []string{"host/internal/buffers", "host/bootstrap", "host/memory", "cuda"}},
 	{"host/internal/survey", []string{"host/internal/call", "host/internal/buffers", "host/internal/plans", "host/bootstrap", "host/executor"}},
+	{"host/internal/turn", []string{"host", "plugin", "cuda"}},
 	{"host/report", []string{"host/internal", "host/bootstrap", "host/memory"}},
 }
 

@@ -229,7 +229,6 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	}
 	c.symmetric = buffers.NewSymmetric(&c.observer)
 	c.plans = plans.Planner{Observer: &c.observer, Table: j.table, Memory: j.memory, Stall: j.options.Stall(), Fail: c.fail}
-	c.turn.idle.L = &c.turn.mu
 	c.observer.Failure.SetUp(j.options.RecordsDir())
 	c.scratch.arrays = make([]int64, 4*c.world)
 	j.hold()

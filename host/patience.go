@@ -33,7 +33,7 @@ func (c *Communicator) DoFor(op *Operation, patience time.Duration) (*Request, e
 	if patience <= 0 || c.threads(op) {
 		return nil, c.Do(op)
 	}
-	if !c.turn.try() {
+	if !c.turn.Try() {
 		return c.enqueueFor([]Operation{*op}, patience)
 	}
 	if c.quick(op) {
@@ -63,7 +63,7 @@ func (g *Group) RunFor(c *Communicator, patience time.Duration) (*Request, error
 	}
 	operations := append([]Operation(nil), g.operations...)
 	g.operations = g.operations[:0]
-	if !c.turn.try() {
+	if !c.turn.Try() {
 		return c.enqueueFor(operations, patience)
 	}
 	state, err := c.runGroup(operations, patience)

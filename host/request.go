@@ -53,7 +53,7 @@ func newRequest(operations []Operation) *Request {
 // enqueue puts operations, run as one group, behind everything started before.
 func (c *Communicator) enqueue(operations []Operation) (*Request, error) {
 	r := newRequest(operations)
-	start, err := c.turn.push(r, func() error { return c.observer.ClosedError("start") })
+	start, err := c.turn.Push(r, func() error { return c.observer.ClosedError("start") })
 	if err != nil {
 		r.pinner.Unpin()
 		return nil, err
@@ -66,7 +66,7 @@ func (c *Communicator) enqueue(operations []Operation) (*Request, error) {
 
 // drain runs waiting requests until none is left. It holds the turn.
 func (c *Communicator) drain() {
-	for r := c.turn.pop(); r != nil; r = c.turn.pop() {
+	for r, ok := c.turn.Pop(); ok; r, ok = c.turn.Pop() {
 		r.end(c.perform(r.operations))
 	}
 }

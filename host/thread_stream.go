@@ -33,5 +33,5 @@ func (c *Communicator) rejectThreadStream(operations []Operation) error {
 
 // waitTurn takes the turn on the caller's thread.
 func (c *Communicator) waitTurn(what string) error {
-	return c.turn.wait(func() error { return c.observer.ClosedError(what) })
+	return c.turn.Wait(func() error { return c.observer.ClosedError(what) })
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -89,4 +90,35 @@ func (o *Observer) PeerLost(rank, jobRank int, failure *plugin.Error) *plugin.Er
 		return failure
 	}
 	return &plugin.Error{Code: failure.Code, Rank: rank, Cause: failure, Message: message}
+}
+
+// rejected words the call that a rank rejected last, for the message of one that waits, or of one that found a
+// contradiction. It is empty where it explains nothing: the rank has come to the same collective since, or it was a later
+// one. The fields of a rejection came from another process and may hold anything, but its text is printable and bounded.
+func rejected(rank int, rejection executor.Refusal, mine, theirs State) string {
+	if !rejection.Valid {
+		return ""
+	}
+	last := rejection.Since == 0 || (rejection.Since == 1 && theirs.HasClosed()) // it has done nothing since, or closed
+	if !last {
+		return ""
+	}
+	behind := !theirs.Valid || theirs.HasClosed() || int64(theirs.Seq-mine.Seq) < 0
+	switch {
+	case !mine.Valid || mine.Collective.PointToPoint():
+	case rejection.Seq != 0 && rejection.Seq <= mine.Seq:
+	case rejection.Seq == 0 && behind:
+	default:
+		return ""
+	}
+	return fmt.Sprintf("rank %d refused its %s", rank, rejection.Text)
+}
+
+// rejectedBefore words a rejected call that a rank has gone on from. A rank that skips a call which the others make is off
+// by one from then on, which shows only later: when the ranks' calls contradict each other, or when the rank has closed.
+func rejectedBefore(rank int, rejection executor.Refusal, mine State) string {
+	if !rejection.Valid || rejection.Since == 0 || rejection.Seq == 0 || rejection.Seq > mine.Seq {
+		return ""
+	}
+	return fmt.Sprintf("rank %d had refused its call #%d, %s", rank, rejection.Seq, rejection.Text)
 }

@@ -3,23 +3,24 @@ package diagnosis
 import (
 	"testing"
 
+	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-func TestRefusalsExplainOnlyWhatTheyMay(t *testing.T) {
+func TestRejectionsExplainOnlyWhatTheyMay(t *testing.T) {
 	sum := func(seq uint64) State { return State{Valid: true, Seq: seq, Collective: plugin.AllReduce} }
 	closed := func(seq uint64) State { return State{Valid: true, Seq: seq, Collective: Closed} }
 	receive := State{Valid: true, Seq: 9, Collective: plugin.Recv}
-	refusal := func(seq, since uint64) Refusal {
-		return Refusal{Valid: true, Seq: seq, Since: since, Text: "all_reduce: count -1 is negative"}
+	refusal := func(seq, since uint64) executor.Refusal {
+		return executor.Refusal{Valid: true, Seq: seq, Since: since, Text: "all_reduce: count -1 is negative"}
 	}
 	const now, before = "rank 2 refused its all_reduce: count -1 is negative", "rank 2 had refused its call #5, all_reduce: count -1 is negative"
 	for name, test := range map[string]struct {
-		refusal       Refusal
+		refusal       executor.Refusal
 		mine, theirs  State
 		refused, past string
 	}{
-		"none":                                 {Refusal{}, sum(5), sum(4), "", ""},
+		"none":                                 {executor.Refusal{}, sum(5), sum(4), "", ""},
 		"of this call":                         {refusal(5, 0), sum(5), sum(4), now, ""},
 		"of the first call":                    {refusal(1, 0), sum(1), State{}, now, ""},
 		"of this call, whose record was there": {refusal(5, 0), sum(5), sum(5), now, ""},

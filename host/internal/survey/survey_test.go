@@ -1,0 +1,96 @@
+package survey
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/host/topology"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// answers is a group of which this rank hears what it is told to, and itself.
+type answers struct {
+	rank  int
+	other []byte // what the only other rank says
+}
+
+func (a answers) Agree(_ context.Context, _ string, err error) error { return err }
+func (a answers) AllGather(_ context.Context, _ string, payload []byte) ([][]byte, error) {
+	all := [][]byte{a.other, a.other}
+	all[a.rank] = payload
+	return all, nil
+}
+
+func of(rank int, other []byte) *Survey {
+	o := &diagnosis.Observer{Rank: rank, World: 2, Label: "world", Logger: slog.New(slog.DiscardHandler)}
+	return &Survey{Observer: o, Group: answers{rank, other}, Memory: plugin.MemoryKindHost}
+}
+
+func introduction(rank int) Introduction {
+	place := topology.Local()
+	place.Rank = rank
+	return Introduction{ID: uint64(10 + rank), Place: place.Encode(), Transports: "shm 1", Choice: "abc", Memory: "host", MaxSMs: 24 * rank}
+}
+
+// What ranks must have alike is compared; what else they say is taken together.
+func TestIntroductions(t *testing.T) {
+	found, err := of(1, introduction(0).encode()).Introduce(t.Context(), introduction(1), false)
+	require.NoError(t, err)
+	require.EqualValues(t, 10, found.ID, "rank 0's counts")
+	require.Equal(t, 24, found.MaxSMs, "0 is no budget")
+	require.Equal(t, []int{0, 1}, []int{found.Topology.Places[0].Rank, found.Topology.Places[1].Rank})
+	for want, change := range map[string]func(*Introduction){
+		"ranks load different transports":          func(i *Introduction) { i.Transports = "shm 2" },
+		"SHUNT_ALGO or the tuning file":            func(i *Introduction) { i.Choice = "abd" },
+		"a budget of -1 multiprocessors":           func(i *Introduction) { i.MaxSMs = -1 },
+		"rank 0 is on host memory, rank 1 on cuda": func(i *Introduction) { i.Memory = "cuda" },
+		"rank 1 introduced itself badly":           func(i *Introduction) { i.Place = []byte("nowhere") },
+	} {
+		theirs := introduction(1)
+		change(&theirs)
+		_, err := of(0, theirs.encode()).Introduce(t.Context(), introduction(0), false)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// Ranks read each other's memory if all of them can, and none if one cannot.
+func TestPeerReadNeedsAllRanks(t *testing.T) {
+	s := of(0, nil)
+	mine := introduction(0)
+	word := newProbe()
+	mine.Probe, mine.Value = word.published()
+	found := &Found{Topology: topology.New([]topology.Place{topology.Local(), topology.Local()}), introductions: []Introduction{mine, mine}, word: word}
+	for name, test := range map[string]struct {
+		theirs []byte
+		fails  bool
+		want   bool
+	}{
+		"all can":          {canRead, false, true},
+		"the other cannot": {cannotRead, false, false},
+		"this one cannot":  {canRead, true, false},
+	} {
+		func() {
+			defer func(before func(int, []unix.Iovec, []unix.RemoteIovec, uint) (int, error)) { ProcessRead = before }(ProcessRead)
+			ProcessRead = func(_ int, here []unix.Iovec, _ []unix.RemoteIovec, _ uint) (int, error) {
+				if test.fails {
+					return 0, errors.New("not permitted")
+				}
+				return copy((*[8]byte)(unsafe.Pointer(here[0].Base))[:], word.word[:]), nil
+			}
+			s.Group = answers{0, test.theirs}
+			reads, err := s.PeerRead(t.Context(), found)
+			require.NoError(t, err, name)
+			require.Equal(t, test.want, reads, name)
+		}()
+	}
+	s.Group = answers{0, []byte("yes")}
+	_, err := s.PeerRead(t.Context(), found)
+	require.ErrorIs(t, err, plugin.Protocol)
+}
