@@ -130,7 +130,7 @@ type deviceMapping struct {
 
 func (m deviceMapping) Close() error { return m.device.exec.Later(m.mapping.Close) }
 
-// abort ends the kernels that wait, and refuses what comes.
+// abort ends the kernels that wait, and rejects what comes.
 func (d *device) abort() {
 	if d != nil {
 		d.exec.Abort()
@@ -198,7 +198,7 @@ func (d *device) explain(what string, err error, stream cuda.Stream) error {
 	return d.comm.failRun(what, err)
 }
 
-// inspect refuses, where SHUNT_CHECK is on, memory that the GPU does not know: a
+// inspect rejects, where SHUNT_CHECK is on, memory that the GPU does not know: a
 // kernel that touched it would break the context for good.
 func (d *device) inspect(call *call.Call) error {
 	if !d.comm.job.checks {

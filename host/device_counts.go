@@ -14,8 +14,8 @@ import (
 // what runs before it in the stream may compute them, and a graph uses those of each
 // replay. They must not change while it runs, nor lie in its receive memory.
 //
-// As the host does not see them, it is the kernel that refuses counts that cannot
-// be: negative ones, those that reach past the capacities, and a count to this rank
+// As the host does not see them, the kernel rejects invalid counts: negative
+// ones, those that reach past the capacities, and a count to this rank
 // itself that is not the one from itself. The communicator fails then, on all ranks,
 // with InvalidArgument, which the next call, Synchronize or Err tells. Such a rank has
 // sent and stored nothing; the others may have exchanged what is between them.

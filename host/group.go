@@ -144,7 +144,7 @@ func (c *Communicator) runGroup(operations []Operation, patience time.Duration) 
 		launch.Arguments.Slots, launch.Arguments.Arrays = call.Slots, call.Arrays
 		launches = append(launches, launch)
 	}
-	for i := range remaining { // nothing can refuse the group any more
+	for i := range remaining { // nothing can reject the group any more
 		c.compareLater(&remaining[i], remaining[i].ComparesLength)
 		if messages, message := c.messages(&remaining[i]); messages != nil {
 			launches[i].Note = messages.Take(message)

@@ -23,7 +23,7 @@ const (
 )
 
 // DoFor is Do for callers with patience: an operation that has not ended when it
-// is over goes on as a request, which is answered, and its memory belongs to the
+// is over goes on as a request, which is returned, and its memory belongs to the
 // library until that has ended. Otherwise the request is nil, and the error is
 // the operation's. A call that ends in time costs what Do costs. Patience of 0 or
 // less is any amount. On device memory what is waited for is the putting into

@@ -22,7 +22,7 @@ func (c *Communicator) anyThreads(operations []Operation) bool {
 	return c.device != nil && slices.ContainsFunc(operations, func(op Operation) bool { return c.threads(&op) })
 }
 
-// rejectThreadStream refuses what another thread would put into its own stream.
+// rejectThreadStream rejects what another thread would put into its own stream.
 func (c *Communicator) rejectThreadStream(operations []Operation) error {
 	if !c.anyThreads(operations) {
 		return nil
