@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/internal/ctransport"
+	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // A copy that was interrupted must not end the process that loads it.

@@ -20,10 +20,10 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/shunt-ccl/shunt/internal/ctransport"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/plugin/internal/probe"
 	"github.com/shunt-ccl/shunt/plugin/shared/internal/rawload"
-	"github.com/shunt-ccl/shunt/internal/ctransport"
 )
 
 // modeEnv has the test binary load objects and see whether it still preempts;
