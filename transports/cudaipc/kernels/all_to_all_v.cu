@@ -52,9 +52,10 @@ struct Ahead {
 };
 
 // A warp serves both directions of its lanes, whichever can move, so that no two
-// ranks can wait for each other; each lane reads ahead by one unit.
+// ranks can wait for each other; each lane reads ahead by one unit. alone says that the
+// block waits for no other peer.
 template <int kLanes>
-__device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, int peer, int lane, int warps, const Flow &out, const Flow &in, const Ahead &ahead) {
+__device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, int peer, int lane, int warps, const Flow &out, const Flow &in, const Ahead &ahead, bool alone) {
   const Lane l(a);
   Outlet outlet[kLanes] = {Outlet(a, peer, lane, out.bytes)};
   Inlet inlet[kLanes] = {Inlet(a, peer, lane, in.bytes)};
@@ -62,7 +63,7 @@ __device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, int peer,
     outlet[kLanes - 1] = Outlet(a, peer, lane + warps, out.bytes);
     inlet[kLanes - 1] = Inlet(a, peer, lane + warps, in.bytes);
   }
-  const u32 fault = fault_of(a);  // of an earlier kernel
+  const u32 fault = earlier_fault(a);  // of an earlier kernel
   int64_t to_send[kLanes], to_receive[kLanes], sent[kLanes], received[kLanes], left = 0;
   word2 next[kLanes];
 #pragma unroll
@@ -91,6 +92,7 @@ __device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, int peer,
     for (int i = 0; i < kLanes; i++) {
       word2 w;
       if (received[i] < to_receive[i] && inlet[i].take(l, w)) {
+        if (alone && received[i] == 0) heard_from_peers();
         store_unit<uint8_t>(l, in.base, in.offset(lane + i * warps, received[i]), in.bytes, w);
         received[i]++;
         left--;
@@ -176,7 +178,7 @@ template <class Between>
   const int here = block_index() * SHUNT_MAX_RANKS + p, there = block_index() * SHUNT_MAX_RANKS + a.rank;
   u64 *made = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_OFFERED) + here, *taken = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_ACCEPTED) + here;
   // Read while find_export reads, not behind it.
-  const u32 fault = fault_of(a);  // of an earlier kernel
+  const u32 fault = earlier_fault(a);  // of an earlier kernel
   u64 making = 0, taking = 0, incoming = 0, outgoing = 0;
   if (peer) {
     making = *made + 1;
@@ -333,9 +335,9 @@ __device__ __forceinline__ void serve_channel(const shunt_kernel_args &a, const 
   const Flow out(a.send, m.send_displ[peer], offers && offers->to[peer] != 0 ? 0 : send_count, s.warps);
   const Flow in(a.recv, m.recv_displ[peer], offers && offers->landing[peer] ? 0 : recv_count, s.warps);
   if (out.lanes > s.warps || in.lanes > s.warps)
-    serve_pair<2>(a, peer, s.lane, s.warps, out, in, ahead);
+    serve_pair<2>(a, peer, s.lane, s.warps, out, in, ahead, offers == nullptr);
   else
-    serve_pair<1>(a, peer, s.lane, s.warps, out, in, ahead);
+    serve_pair<1>(a, peer, s.lane, s.warps, out, in, ahead, offers == nullptr);
 }
 
 // A grid of fewer blocks, which is then equal on all ranks, takes them in turns: all

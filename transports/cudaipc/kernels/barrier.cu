@@ -9,7 +9,7 @@ __device__ __forceinline__ void barrier(const shunt_kernel_args &a) {
   begin();
   u64 *epoch = epoch_of(a, SHUNT_CLASS_LL);
   const u64 e = *epoch + 1;
-  const bool lost = fault_of(a) != SHUNT_FAULT_NONE;  // a wait of an earlier kernel
+  const bool lost = earlier_fault(a) != SHUNT_FAULT_NONE;  // a wait of an earlier kernel
   if (!lost) ll_refresh(a, e, threadIdx.x == 0);
   if (threadIdx.x == 0 && !lost) {
     fence_system();  // what this stream wrote before is visible to all before the packets are

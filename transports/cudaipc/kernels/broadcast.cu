@@ -55,7 +55,7 @@ __device__ __forceinline__ bool broadcast_ll128_block(const shunt_kernel_args &a
   if (a.rank == a.root) {
     Outlet outlet(a, owner, lane, a.bytes);
     for (int64_t k = 0; k < mine; k++) {
-      const u32 fault = k == 0 ? fault_of(a) : 0;  // of an earlier kernel
+      const u32 fault = k == 0 ? earlier_fault(a) : 0;  // of an earlier kernel
       const word2 w = load_unit<uint8_t>(l, send, offset(k), a.bytes);
       if (k == 0) outlet.settle();
       if (__any_sync(~0u, fault != SHUNT_FAULT_NONE) || !outlet.wait(a)) return false;
@@ -64,7 +64,7 @@ __device__ __forceinline__ bool broadcast_ll128_block(const shunt_kernel_args &a
     outlet.close();
   } else if (a.rank != owner) {
     Inlet inlet(a, owner, lane, a.bytes);
-    if (__any_sync(~0u, fault_of(a) != SHUNT_FAULT_NONE)) return false;
+    if (__any_sync(~0u, earlier_fault(a) != SHUNT_FAULT_NONE)) return false;
     for (int64_t k = 0; k < mine; k++) {
       word2 w;
       if (!inlet.wait(a, l, w, in_vain)) return false;
@@ -80,7 +80,7 @@ __device__ __forceinline__ bool broadcast_ll128_block(const shunt_kernel_args &a
     for (int p = 0; p < SHUNT_MAX_RANKS; p++)
       if (p < a.world && p != a.root && p != a.rank) sent[p] = *reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_SENT + channel_word(p, lane));
     const int64_t out = channel_offset(a.world, a.rank, lane);
-    if (__any_sync(~0u, fault_of(a) != SHUNT_FAULT_NONE)) return false;
+    if (__any_sync(~0u, earlier_fault(a) != SHUNT_FAULT_NONE)) return false;
     for (int64_t k = 0; k < mine; k++) {
       word2 w;
       if (!inlet.wait(a, l, w, in_vain)) return false;

@@ -134,7 +134,11 @@ class Inlet {
   __device__ __forceinline__ bool take(const Lane &l, word2 &w) {
     w = load_line(slot_ + ring(received_ + 1));
     if (__any_sync(~0u, l.flag && w.y != next())) return false;
-    reload_fenced(l, [&] { w = load_line(slot_ + ring(received_ + 1)); });
+    if (l.fenced) {
+      fence_unit();
+      w = load_line(slot_ + ring(received_ + 1));
+      fence_unit();
+    }
     received_++;
     // The vote needed the loads of the whole warp, so every lane has read its
     // part of the slot before the credit is stored: no fence.

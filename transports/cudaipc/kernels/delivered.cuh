@@ -114,7 +114,7 @@ __device__ __forceinline__ void all_reduce_delivered(const shunt_kernel_args &a)
   begin();
   const u64 base = *turn_of(a);  // the turn that moves it on waits for all blocks to have combined
   const int p = threadIdx.x;
-  bool met = fault_of(a) == SHUNT_FAULT_NONE;  // of an earlier kernel
+  bool met = earlier_fault(a) == SHUNT_FAULT_NONE;  // of an earlier kernel
   int64_t at = 0, length = first_delivery(a.bytes);
 #pragma unroll 1
   for (int chunk = 0; chunk < kDeliveries; chunk++) {

@@ -122,11 +122,13 @@ __device__ __forceinline__ void join_warps() {
 
 // ---- launch order ---------------------------------------------------------
 
-// With programmatic dependent launch the next kernel of the stream may be scheduled
-// while this one runs, and holds its multiprocessors while it waits for this one's end.
-// So a kernel of many blocks lets it begin only once it waits for no peer any more:
-// two of them, waiting, would leave no place for work of another stream that the peer
-// waits for. Few blocks leave enough.
+// With programmatic dependent launch the next kernel of the stream may be scheduled while
+// this one runs. It holds multiprocessors while it waits for this one's end, and those may
+// be the last ones that a kernel of another stream needs, for which a peer waits. So a
+// kernel of many blocks lets the next one begin only when each of its blocks has heard from
+// its peers' blocks of this call: then all of them run, need no more room to end, and a
+// waiting kernel can delay nobody for long. Kernels without such a moment let the next one
+// begin at their end, and kernels of few blocks at once: they leave enough room.
 constexpr int kFewBlocks = 16;
 
 __device__ __forceinline__ void let_next_begin() {
@@ -142,6 +144,12 @@ __device__ __forceinline__ void begin() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+
+// A block calls this when one of its threads has heard, in this call, from the blocks of
+// all peers that it will wait for. One thread is enough, and more do no harm.
+__device__ __forceinline__ void heard_from_peers() {
+  if (block_count() > kFewBlocks) let_next_begin();
 }
 
 // Every kernel that waits for peers ends with this.
@@ -163,11 +171,21 @@ __device__ __forceinline__ char *own(const shunt_kernel_args &a) { return reinte
 
 constexpr u32 kLook = 512;  // spins of a wait from one look at why it may be given up to the next
 
-// The kind of this rank's fault: not SHUNT_FAULT_NONE once a wait was given up, in this
-// kernel or in one before it. A kernel loads it beside its epoch, before it stores to a
-// peer; to be under way beside other loads, and not before them, it is used behind them.
+// The kind of this rank's fault: not SHUNT_FAULT_NONE once a wait was given up.
 __device__ __forceinline__ u32 fault_of(const shunt_kernel_args &a) {
   return *reinterpret_cast<const volatile u32 *>(own(a) + SHUNT_OFF_FAULT);
+}
+
+// The same of the kernels before this one, which a kernel loads beside its epoch, before it
+// stores to a peer; to be under way beside other loads, and not before them, it is used
+// behind them. One word that every warp loads past L1 would cost up to 0.1 us.
+__device__ __forceinline__ u32 earlier_fault(const shunt_kernel_args &a) {
+  return *reinterpret_cast<const u32 *>(own(a) + SHUNT_OFF_FAULT);
+}
+
+// Sets the mark of every epoch, behind a fault.
+__device__ __noinline__ void mark_epochs(const shunt_kernel_args &a) {
+  for (int i = 0; i < SHUNT_CLASSES * SHUNT_MAX_BLOCKS; i++) store_relaxed(own(a) + SHUNT_OFF_EPOCH + i * SHUNT_EPOCH_BYTES + 8, 1);
 }
 
 // What a warp that has given up leaves in a word that other warps of its block wait for.
@@ -220,6 +238,7 @@ class Wait {
     if (kind == SHUNT_FAULT_NONE && limit != 0 && now - since > limit) kind = SHUNT_FAULT_TIMEOUT;
     if (kind == SHUNT_FAULT_NONE) return since;
     if (atomicCAS(&fault->kind, u32(SHUNT_FAULT_NONE), kind) == SHUNT_FAULT_NONE) {
+      mark_epochs(a);
       fault->peer = peer;
       fault->epoch = epoch;
       if (a.abort != 0) {
@@ -244,6 +263,7 @@ template <class Write>
 __device__ __forceinline__ void tell_contradiction(const shunt_kernel_args &a, u32 kind, int peer, u64 epoch, Write write) {
   shunt_fault *fault = reinterpret_cast<shunt_fault *>(own(a) + SHUNT_OFF_FAULT);
   if (atomicCAS(&fault->kind, u32(SHUNT_FAULT_NONE), kind) != SHUNT_FAULT_NONE) return;
+  mark_epochs(a);
   fault->peer = peer;
   fault->epoch = epoch;
   if (a.abort == 0) return;
@@ -265,9 +285,11 @@ __device__ __forceinline__ void tell_contradiction(const shunt_kernel_args &a, u
 }
 
 // ---- epochs ---------------------------------------------------------------
+// Beside each block's epochs stands whether a wait was given up, for kernels to whom a load
+// of its own, however early, is too much: every epoch's mark is set, once, with the fault.
 
 __device__ __forceinline__ u64 *epoch_of(const shunt_kernel_args &a, int protocol) {
-  return reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_EPOCH) + protocol * SHUNT_MAX_BLOCKS + block_index();
+  return reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_EPOCH + (protocol * SHUNT_MAX_BLOCKS + block_index()) * SHUNT_EPOCH_BYTES);
 }
 
 // Ends a block: every thread has read the epoch and finished its rounds.
@@ -275,6 +297,24 @@ __device__ __forceinline__ void advance(u64 *epoch, u64 value) {
   __syncthreads();
   if (threadIdx.x == 0) *epoch = value;
 }
+
+// A block's epoch of a protocol, and what earlier_fault would say, in one load.
+class Epoch {
+ public:
+  __device__ __forceinline__ Epoch(const shunt_kernel_args &a, int protocol) : place(epoch_of(a, protocol)) {
+    const word2 w = *reinterpret_cast<const word2 *>(place);
+    value = w.x;
+    lost = w.y != 0;
+  }
+  __device__ __forceinline__ void advance(u64 to) const { shunt::advance(place, to); }
+
+ private:
+  u64 *place;
+
+ public:
+  u64 value;
+  bool lost;
+};
 
 // ---- the caller's memory ---------------------------------------------------
 // Everything is aligned to the size of its element at least. Memory that is

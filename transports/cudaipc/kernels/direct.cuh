@@ -107,7 +107,7 @@ __device__ __forceinline__ u64 import_address(const shunt_kernel_args &a, int pe
 // at least SHUNT_MAX_EXPORTS; join is a barrier among them.
 template <class Join>
 [[nodiscard]] __device__ __forceinline__ Met meet(const shunt_kernel_args &a, Meeting &m, Kind kind, u64 e, int64_t send_bytes, int64_t recv_bytes, int t, Join join) {
-  const u32 fault = fault_of(a);  // of an earlier kernel; under way beside the exports
+  const u32 fault = earlier_fault(a);  // of an earlier kernel; under way beside the exports
   if (t == 0) {
     m.mine[0] = send_bytes == 0 ? kNothing : 0;
     m.mine[1] = recv_bytes == 0 ? kNothing : 0;
@@ -173,6 +173,7 @@ template <class Join>
     }
   }
   join();
+  if (t == 0 && !m.lost) heard_from_peers();
   return m.lost ? Met::kLost : m.strangers ? Met::kStrangers : Met::kAll;
 }
 

@@ -15,16 +15,15 @@ namespace shunt {
 // the element.
 template <class T, bool kSpread, class Source, class Sink>
 __device__ __forceinline__ void exchange_ll(const shunt_kernel_args &a, u64 from, Source source, Sink sink) {
-  u64 *epoch = epoch_of(a, SHUNT_CLASS_LL);
-  const u64 base = *epoch;
+  const Epoch epoch(a, SHUNT_CLASS_LL);
+  const u64 base = epoch.value;
   const char *send = reinterpret_cast<const char *>(from);
   const int64_t packets = (a.bytes + 7) / 8, step = int64_t(block_count()) * blockDim.x;
   const int64_t rounds = packets <= step ? 1 : (packets + step - 1) / step;
   int64_t i = int64_t(block_index()) * blockDim.x + threadIdx.x;
   for (int64_t round = 0; round < rounds; round++, i += step) {
     // The caller's memory is read before anything depends on the epoch, so that
-    // both reads are under way at once; and so is the fault of an earlier kernel.
-    const u32 fault = round == 0 ? fault_of(a) : 0;
+    // both reads are under way at once.
     u64 outgoing[kSpread ? SHUNT_MAX_RANKS : 1], mine = 0;
     if (kSpread) {
 #pragma unroll
@@ -33,7 +32,7 @@ __device__ __forceinline__ void exchange_ll(const shunt_kernel_args &a, u64 from
     } else {
       mine = source(load_word<T>(send, i * 8, a.bytes));
     }
-    if (fault != SHUNT_FAULT_NONE) break;
+    if (epoch.lost) break;
     const u64 e = base + 1 + round;
     const bool active = i < packets || rounds > 1 || threadIdx.x == 0;
     ll_refresh(a, e, active);
@@ -51,20 +50,21 @@ __device__ __forceinline__ void exchange_ll(const shunt_kernel_args &a, u64 from
       }
       u64 words[SHUNT_MAX_RANKS];
       if (!ll_wait_all(a, e, words)) break;
+      if (round == 0) heard_from_peers();
 #pragma unroll
       for (int s = 0; s < SHUNT_MAX_RANKS; s++) words[s] = s == a.rank ? mine : words[s];
       sink(i * 8, words);
     }
   }
-  advance(epoch, base + rounds);
+  epoch.advance(base + rounds);
 }
 
 // The same in units of a warp: sink(lane, offset, lines). A warp that has given up gets
 // false.
 template <class T, bool kSpread, class Source, class Sink>
 __device__ __forceinline__ bool exchange_ll128(const shunt_kernel_args &a, Source source, Sink sink) {
-  u64 *epoch = epoch_of(a, SHUNT_CLASS_LL128);
-  const u64 base = *epoch + 1;
+  const Epoch epoch(a, SHUNT_CLASS_LL128);
+  const u64 base = epoch.value + 1;
   const Lane l(a);
   const Deal deal(a.bytes);
   const char *send = reinterpret_cast<const char *>(a.send);
@@ -75,7 +75,6 @@ __device__ __forceinline__ bool exchange_ll128(const shunt_kernel_args &a, Sourc
     return word2{source(w.x), source(w.y)};
   };
   auto emit = [&](int64_t round) {
-    const u32 fault = round == 0 ? fault_of(a) : 0;  // of an earlier kernel
     const u64 unit = base + round;
     const int64_t slot = out + ring(unit);
     word2 lines[SHUNT_MAX_RANKS];
@@ -84,7 +83,7 @@ __device__ __forceinline__ bool exchange_ll128(const shunt_kernel_args &a, Sourc
       if (k >= a.world) break;
       if (kSpread || k == 1) lines[k] = load(a.rank + k < a.world ? a.rank + k : a.rank + k - a.world, round);
     }
-    if (__any_sync(~0u, fault != SHUNT_FAULT_NONE)) return false;
+    if (round == 0 && __any_sync(~0u, epoch.lost)) return false;
     with_store(l, [&](auto store) {
 #pragma unroll
       for (int k = 1; k < SHUNT_MAX_RANKS; k++) {
@@ -96,19 +95,20 @@ __device__ __forceinline__ bool exchange_ll128(const shunt_kernel_args &a, Sourc
     return true;
   };
   bool met = true;
-  for (int64_t round = -int64_t(deal.ahead); round < deal.mine; round++) {
+  for (int64_t round = 0; met && round < deal.ahead; round++) met = emit(round);
+  for (int64_t round = 0; met && round < deal.mine; round++) {
     if (round + deal.ahead < deal.mine) met = emit(round + deal.ahead);
     if (!met) break;
-    if (round < 0) continue;
     const word2 mine = load(a.rank, round);
     word2 lines[SHUNT_MAX_RANKS];
     met = ll128_wait_all(a, l, in + ring(base + round), base + round, lines);
     if (!met) break;
+    if (round == 0) heard_from_peers();
 #pragma unroll
     for (int s = 0; s < SHUNT_MAX_RANKS; s++) lines[s] = select(s == a.rank, mine, lines[s]);
     sink(l, deal.offset(round), lines);
   }
-  advance(epoch, base - 1 + deal.rounds);
+  epoch.advance(base - 1 + deal.rounds);
   return met;
 }
 

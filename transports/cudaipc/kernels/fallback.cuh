@@ -44,7 +44,7 @@ __device__ __forceinline__ void reduce_ll128_body(const shunt_kernel_args &a) {
   const int64_t units = (a.bytes + kUnit - 1) / kUnit;
   const int64_t mine = units_of_lane(units_of_lane(units, index, owners), lane, lanes);
   if (mine == 0) return;
-  const u32 fault = fault_of(a);  // of an earlier kernel
+  const u32 fault = earlier_fault(a);  // of an earlier kernel
   const char *send = reinterpret_cast<const char *>(a.send);
   char *recv = reinterpret_cast<char *>(a.recv);
   auto offset = [&](int64_t k) { return ((lane + k * lanes) * owners + index) * kUnit; };

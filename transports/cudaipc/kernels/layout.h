@@ -139,8 +139,9 @@ enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASS_STAGED
 
 /* Offsets within a region. */
 #define SHUNT_OFF_FAULT 0
-#define SHUNT_OFF_EPOCH 4096 /* [class][block] u64 */
-#define SHUNT_OFF_SENT (SHUNT_OFF_EPOCH + SHUNT_CLASSES * SHUNT_MAX_BLOCKS * 8)
+#define SHUNT_OFF_EPOCH 4096 /* [class][block]: a u64, and one that is not 0 once a wait was given up */
+#define SHUNT_EPOCH_BYTES 16
+#define SHUNT_OFF_SENT (SHUNT_OFF_EPOCH + SHUNT_CLASSES * SHUNT_MAX_BLOCKS * SHUNT_EPOCH_BYTES)
                                          /* [peer][lane] u64: units sent to peer */
 #define SHUNT_CHANNEL_WORDS (SHUNT_MAX_RANKS * SHUNT_CHANNEL_LANES)
 #define SHUNT_OFF_RECEIVED (SHUNT_OFF_SENT + SHUNT_CHANNEL_WORDS * 8)   /* same shape: units consumed from peer */

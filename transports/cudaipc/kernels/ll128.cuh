@@ -79,15 +79,12 @@ __device__ __forceinline__ void with_store(const Lane &l, Body body) {
   }
 }
 
-// The flags of a unit are there, as the warp has voted. Of lines that are fenced, words may
-// have been loaded before they came: load() loads them anew. The whole warp calls it.
-template <class Load>
-__device__ __forceinline__ void reload_fenced(const Lane &l, Load load) {
-  if (!l.fenced) return;
+// For units that are fenced: a fence of the whole warp. Between the vote that the flags of
+// a unit have come and the loads of its words it acquires what was stored before the flags;
+// behind those loads it keeps them before what says that the slot is free.
+__device__ __forceinline__ void fence_unit() {
   __syncwarp();
-  fence_system();  // acquire: what was stored before the flags is visible from here
-  load();
-  fence_system();  // the whole warp has read the unit before one of it says so
+  fence_system();
   __syncwarp();
 }
 
@@ -97,6 +94,7 @@ __device__ __forceinline__ void reload_fenced(const Lane &l, Load load) {
 template <class Slot, class Flag, class InVain>
 [[nodiscard]] __device__ __forceinline__ bool ll128_wait_each(const shunt_kernel_args &a, const Lane &l, Slot slot, Flag flag, InVain in_vain, word2 (&w)[SHUNT_MAX_RANKS]) {
   Wait wait(a);
+  bool again = l.fenced;  // words may have been loaded before they came: once more
   for (;;) {
     int missing = -1;
 #pragma unroll
@@ -110,13 +108,11 @@ template <class Slot, class Flag, class InVain>
       if (s != a.rank && l.flag && w[s].y != flag(s)) missing = s;
     }
     if (!__any_sync(~0u, missing >= 0)) {
-      reload_fenced(l, [&] {
-#pragma unroll
-        for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
-          if (s >= a.world) break;
-          if (s != a.rank) w[s] = load_line(slot(s));
-        }
-      });
+      if (l.fenced) fence_unit();
+      if (again) {
+        again = false;
+        continue;
+      }
       return true;
     }
     if (__any_sync(~0u, wait.over(missing < 0 ? 0 : missing, flag(0), in_vain))) return false;

@@ -23,7 +23,7 @@ __device__ __forceinline__ void one_sided_signal(const shunt_kernel_args &a) {
   begin();
   if (threadIdx.x != 0) return;
   u64 *raised = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_SIGNALED) + a.root;
-  const u32 fault = fault_of(a);  // of an earlier kernel
+  const u32 fault = earlier_fault(a);  // of an earlier kernel
   const u64 value = *raised + 1;
   if (fault != SHUNT_FAULT_NONE) return;
   *raised = value;
@@ -53,7 +53,7 @@ __device__ __forceinline__ void window_signal(const shunt_kernel_args &a) {
   begin();
   if (threadIdx.x != 0) return;
   u64 *raised = reinterpret_cast<u64 *>(a.send);
-  const u32 fault = fault_of(a);  // of an earlier kernel
+  const u32 fault = earlier_fault(a);  // of an earlier kernel
   const u64 value = *raised + 1;
   if (fault != SHUNT_FAULT_NONE) return;
   *raised = value;

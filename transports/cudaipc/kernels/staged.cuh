@@ -235,7 +235,7 @@ template <class T, int kStagers, class First>
   int chunks = share.chunks;
   for (int k = 0; k < chunks; k++) {
     const u64 n = share.base + k;
-    const u32 fault = k == 0 ? fault_of(a) : 0;  // of an earlier kernel
+    const u32 fault = k == 0 ? earlier_fault(a) : 0;  // of an earlier kernel
     // Acquire: the owner had read the stage before it said so.
     const bool met = wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen, fault);
     if (met) with_chunks<T>(a, deed, is_whole(a, deed, share.at(a, k)), [&](auto c) { c.template stage<kStagers>(warp, share.at(a, k), stage_of(a.world, a.rank, n)); });
@@ -283,9 +283,10 @@ template <class T, int kCombiners, class Sink>
   u64 seen = 0;
   for (int k = 0; k < share.chunks; k++) {
     const u64 n = share.base + k;
-    const u32 fault = k == 0 ? fault_of(a) : 0;  // of an earlier kernel
+    const u32 fault = k == 0 ? earlier_fault(a) : 0;  // of an earlier kernel
     // Acquire: what the peers staged is visible from here, past L1.
     if (!wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen, fault)) return false;
+    if (k == 0) heard_from_peers();
     with_chunks<T>(a, deed, straight && is_whole(a, deed, share.at(a, k)), [&](auto c) { c.template combine<kCombiners>(warp, share.at(a, k), own(a) + stage_of(a.world, 0, n), sink); });
     __syncwarp();
     u32 before = 0;
@@ -320,7 +321,7 @@ template <class T, class Ready, class Aligned, class Sink>
   const Share share(a, deed);
   clear(progress, share);
   const int warp = threadIdx.x >> 5;
-  bool met = share.chunks > 0 || fault_of(a) == SHUNT_FAULT_NONE;  // who has chunks looks behind the first loads
+  bool met = share.chunks > 0 || earlier_fault(a) == SHUNT_FAULT_NONE;  // who has chunks looks behind the first loads
   if (warp < kStagers) {
     met &= stage_chunks<T, kStagers>(a, deed, share, progress, warp, [&] {
       join_stagers_and_combiners();
@@ -387,7 +388,7 @@ __device__ __forceinline__ void reduce_pair_staged(const shunt_kernel_args &a) {
   const Share share(a, deed);
   clear(progress, share);
   const int warp = threadIdx.x >> 5;
-  bool met = share.chunks > 0 || fault_of(a) == SHUNT_FAULT_NONE;  // who has chunks looks behind the first loads
+  bool met = share.chunks > 0 || earlier_fault(a) == SHUNT_FAULT_NONE;  // who has chunks looks behind the first loads
   if (root) {
     met &= combine_chunks<T, SHUNT_MAX_WARPS>(a, deed, share, progress, warp, a.recv % 16 == 0, [&](auto whole, int64_t offset, word2 w) { store_result<T>(whole, a.recv, offset, a.bytes, w); });
   } else if (warp < SHUNT_MAX_WARPS - 1) {

@@ -47,7 +47,7 @@ __device__ __forceinline__ void symmetric_begin(const shunt_kernel_args &a) {
   const int lane = threadIdx.x;
   const bool active = lane < 3;
   const u64 mine = lane == 0 ? a.send : lane == 1 ? a.recv : u64(a.bytes);
-  bool met = !__any_sync(~0u, fault_of(a) != SHUNT_FAULT_NONE);  // a wait of an earlier kernel
+  bool met = !__any_sync(~0u, earlier_fault(a) != SHUNT_FAULT_NONE);  // a wait of an earlier kernel
   if (met) ll_refresh(a, e, active);
   u32 differing = 0;
   u64 words[SHUNT_MAX_RANKS];
@@ -94,7 +94,7 @@ __device__ __forceinline__ void symmetric_turn(const shunt_kernel_args &a) {
   const u64 base = *turn;
   const int p = threadIdx.x;
   const bool peer = p < a.world && p != a.rank;
-  bool met = !__any_sync(~0u, fault_of(a) != SHUNT_FAULT_NONE);  // a wait of an earlier kernel
+  bool met = !__any_sync(~0u, earlier_fault(a) != SHUNT_FAULT_NONE);  // a wait of an earlier kernel
   if (a.root < kDeliveries && peer && met) {
     fence_system();  // release: the copies before this kernel come before the count
     store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DELIVERED + a.rank * 8), base + a.root + 1);

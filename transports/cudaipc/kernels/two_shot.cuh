@@ -42,8 +42,8 @@ static_assert(kAhead - SHUNT_RING <= -2 - (kAhead + 1), "a unit of the call befo
 // A warp that has given up gets false.
 template <class T, bool kRooted>
 __device__ __forceinline__ bool two_shot_ll128(const shunt_kernel_args &a) {
-  u64 *epoch = epoch_of(a, SHUNT_CLASS_LL128);
-  const u64 base = *epoch + 1;
+  const Epoch epoch(a, SHUNT_CLASS_LL128);
+  const u64 base = epoch.value + 1;
   const Lane l(a);
   const char *send = reinterpret_cast<const char *>(a.send);
   char *recv = reinterpret_cast<char *>(a.recv);
@@ -61,7 +61,6 @@ __device__ __forceinline__ bool two_shot_ll128(const shunt_kernel_args &a) {
     return word2{premultiply<T>(a.op, a.scalar, w.x), premultiply<T>(a.op, a.scalar, w.y)};
   };
   auto emit = [&](int64_t round) {
-    const u32 fault = round == 0 ? fault_of(a) : 0;  // of an earlier kernel
     const u64 unit = base + round;
     word2 lines[SHUNT_MAX_RANKS];
 #pragma unroll
@@ -70,7 +69,7 @@ __device__ __forceinline__ bool two_shot_ll128(const shunt_kernel_args &a) {
       const int p = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
       if (!apart || p != a.root) lines[k] = load(p, round);
     }
-    if (__any_sync(~0u, fault != SHUNT_FAULT_NONE)) return false;
+    if (round == 0 && __any_sync(~0u, epoch.lost)) return false;
     with_store(l, [&](auto store) {
 #pragma unroll
       for (int k = 1; k < SHUNT_MAX_RANKS; k++) {
@@ -87,6 +86,7 @@ __device__ __forceinline__ bool two_shot_ll128(const shunt_kernel_args &a) {
     const word2 mine = load(a.rank, round);
     word2 lines[SHUNT_MAX_RANKS];
     if (!ll128_wait_all(a, l, in + ring(unit), unit, lines)) return false;
+    if (round == 0) heard_from_peers();
 #pragma unroll
     for (int s = 0; s < SHUNT_MAX_RANKS; s++) lines[s] = select(s == a.rank, mine, lines[s]);
     const word2 result = reduce_lines<T>(a, lines);
@@ -105,6 +105,7 @@ __device__ __forceinline__ bool two_shot_ll128(const shunt_kernel_args &a) {
     const u64 unit = base + round;
     word2 lines[SHUNT_MAX_RANKS];
     if (!ll128_wait_all(a, l, result_in + ring(unit), unit, lines)) return false;
+    if (idle && round == 0) heard_from_peers();
 #pragma unroll
     for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
       if (s >= a.world) break;
@@ -114,12 +115,15 @@ __device__ __forceinline__ bool two_shot_ll128(const shunt_kernel_args &a) {
   };
   const int64_t behind = idle ? 0 : max(min(deal.mine - 1, int64_t(kBehind)), int64_t(0));
   bool met = true;
-  for (int64_t round = -int64_t(deal.ahead); met && round < deal.mine + behind; round++) {
+  for (int64_t round = 0; met && round < deal.ahead; round++) met = emit(round);
+  for (int64_t round = 0; met && round < deal.mine; round++) {
     if (round + deal.ahead < deal.mine) met = emit(round + deal.ahead);
-    if (met && round >= 0 && round < deal.mine) met = reduce(round);
+    if (!met) break;
+    met = reduce(round);
     if (met && round >= behind) met = collect(round - behind);
   }
-  advance(epoch, base - 1 + deal.rounds);
+  for (int64_t round = deal.mine - behind; met && round < deal.mine; round++) met = collect(round);
+  epoch.advance(base - 1 + deal.rounds);
   return met;
 }
 
