@@ -38,7 +38,7 @@ func TestFailureIsToldToWhoAsks(t *testing.T) { succeed(t, 2, program(t, "test/f
 func TestPatience(t *testing.T) { succeed(t, 2, program(t, "test/patience.c")) }
 
 func TestBenchmarkChecksItsResult(t *testing.T) {
-	binary := program(t, "bench/bench_all_reduce.c")
+	binary := program(t, "../bench/c/bench_all_reduce.c")
 	results := succeed(t, 2, binary, "100")
 	require.Contains(t, results[0].output, `"world": 2`)
 	require.Empty(t, results[1].output)
@@ -46,7 +46,7 @@ func TestBenchmarkChecksItsResult(t *testing.T) {
 
 // The programs for GPUs are built everywhere and run where there are two.
 func TestOnGPUs(t *testing.T) {
-	for _, source := range []string{"test/gpu.c", "bench/bench_stream.c"} {
+	for _, source := range []string{"test/gpu.c", "../bench/c/bench_stream.c"} {
 		binary := program(t, source)
 		results := world(t, 2, binary)
 		var exit *exec.ExitError
@@ -93,7 +93,7 @@ func collections(t *testing.T, binary string, calls int) int {
 // collections; a few more have been
 // seen on a busy machine, for reasons not known.
 func TestBlockingCallsAllocateNothing(t *testing.T) {
-	binary := program(t, "bench/bench_all_reduce.c")
+	binary := program(t, "../bench/c/bench_all_reduce.c")
 	few, many := collections(t, binary, 10), collections(t, binary, 100000)
 	require.LessOrEqual(t, many, few+8, "collections in 60 calls: %d; in 600,000: %d", few, many)
 }
