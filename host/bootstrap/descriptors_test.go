@@ -1,7 +1,9 @@
 package bootstrap
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -170,6 +172,30 @@ func TestStrangersLeaveDescriptors(t *testing.T) {
 	if err := stranger.stdin.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// Whoever lacks descriptors waits for strangers that have just come: they may be
+// ranks, and many that come at once would drop each other for ever. The one that has
+// said nothing for long makes room.
+func TestLackOfDescriptorsDropsNoNewcomer(t *testing.T) {
+	old, _ := net.Pipe()
+	young, peer := net.Pipe()
+	h := &hub{strangers: []stranger{{old, time.Now().Add(-2 * fairTime)}, {young, time.Now()}}}
+	for range 3 {
+		if !h.makeRoom() {
+			t.Fatal("no room, with a stranger there")
+		}
+	}
+	if len(h.strangers) != 1 || h.strangers[0].conn != young {
+		t.Fatalf("%d strangers are left, want the young one", len(h.strangers))
+	}
+	if _, err := old.Write([]byte{0}); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("writing to the old one: %v, want a closed connection", err)
+	}
+	if !h.leave(young) || h.makeRoom() {
+		t.Error("there is room to make without strangers")
+	}
+	_, _ = young.Close(), peer.Close()
 }
 
 // beStranger holds connections that never say anything until stdin ends.

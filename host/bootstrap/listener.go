@@ -25,9 +25,21 @@ func (p place) String() string { return p.network + " " + p.address }
 
 // mostStrangers bounds the connections of one listener that have not proved the
 // secret yet: 256, and at most a quarter of the descriptors that the process may
-// open. One more drops the oldest, so a flood costs strangers their place, and a
-// rank, which needs a millisecond, gets through.
-func mostStrangers() int { return min(256, descriptors.Limit()/4) }
+// open, if that is not too few for ranks that come at once. One more drops the
+// oldest, so a flood costs strangers their place, and a rank, which needs a
+// millisecond, gets through.
+func mostStrangers() int { return min(256, max(32, descriptors.Limit()/4)) }
+
+// fairTime is what a stranger has to prove the secret in before it is dropped for
+// lack of descriptors. Without it, many ranks that come at once to a busy process
+// would drop each other for ever.
+const fairTime = time.Second
+
+// stranger is a connection that has not proved the secret yet.
+type stranger struct {
+	conn  net.Conn
+	since time.Time
+}
 
 // hub is a listener that serves every store and standby of this process.
 type hub struct {
@@ -39,7 +51,7 @@ type hub struct {
 	warnings throttle // of what strangers can cause
 
 	mu        sync.Mutex
-	strangers []net.Conn // oldest first
+	strangers []stranger // oldest first
 	closed    bool
 	restore   []func() // of the reserve of descriptors; the accepting goroutine's
 }
@@ -164,8 +176,8 @@ func (h *hub) release() {
 	h.listener.Close()
 	h.mu.Lock()
 	h.closed = true
-	for _, conn := range h.strangers {
-		conn.Close()
+	for _, s := range h.strangers {
+		s.conn.Close()
 	}
 	h.mu.Unlock()
 	h.done.Wait()
@@ -184,10 +196,10 @@ func (h *hub) accept() {
 			return
 		}
 		if err != nil {
-			// Out of descriptors, most likely: dropping strangers makes room, or the
-			// reserve does, so that ranks are at least told why they cannot join.
+			// Out of descriptors, most likely. Strangers become ranks or make room soon;
+			// without any, the reserve serves to tell the ranks why they cannot join.
 			h.warnings.warn(h.logger, "rendezvous: cannot accept a connection", "at", h.listener.Addr().String(), "error", err)
-			if !h.dropOldest() && descriptors.Lacking(err) {
+			if !h.makeRoom() && descriptors.Lacking(err) {
 				h.fail(descriptors.Error(err, 1))
 			}
 			wait, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
@@ -217,22 +229,28 @@ func (h *hub) enter(conn net.Conn) bool {
 		return false
 	}
 	if len(h.strangers) >= mostStrangers() {
-		h.strangers[0].Close()
-		h.strangers = slices.Delete(h.strangers, 0, 1)
+		h.dropOldest()
 	}
-	h.strangers = append(h.strangers, conn)
+	h.strangers = append(h.strangers, stranger{conn, time.Now()})
 	return true
 }
 
-// dropOldest makes room; false if there is no stranger to drop.
-func (h *hub) dropOldest() bool {
+// dropOldest drops a stranger. The caller holds mu.
+func (h *hub) dropOldest() {
+	h.strangers[0].conn.Close()
+	h.strangers = slices.Delete(h.strangers, 0, 1)
+}
+
+// makeRoom drops the oldest stranger if it has had its time; false if there is none.
+func (h *hub) makeRoom() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.strangers) == 0 {
 		return false
 	}
-	h.strangers[0].Close()
-	h.strangers = slices.Delete(h.strangers, 0, 1)
+	if time.Since(h.strangers[0].since) > fairTime {
+		h.dropOldest()
+	}
 	return true
 }
 
@@ -263,20 +281,22 @@ func (h *hub) fail(reason *plugin.Error) {
 func (h *hub) leave(conn net.Conn) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	i := slices.Index(h.strangers, conn)
-	if i < 0 || h.closed {
+	i := slices.IndexFunc(h.strangers, func(s stranger) bool { return s.conn == conn })
+	if i < 0 {
 		return false
 	}
 	h.strangers = slices.Delete(h.strangers, i, i+1)
-	return true
+	return !h.closed
 }
 
 // receive turns a stranger into a rank of one of the stores, or drops it.
 func (h *hub) receive(conn net.Conn) {
 	defer h.done.Done()
 	f, d, first, err := admit(conn, findDoor)
-	if err != nil || !h.leave(conn) {
-		h.dropOf(conn)
+	if err != nil {
+		conn.Close() // before it leaves, as who looks for room counts the strangers
+	}
+	if here := h.leave(conn); err != nil || !here {
 		conn.Close()
 		switch {
 		case errors.Is(err, errNoSuchStore):
@@ -288,12 +308,4 @@ func (h *hub) receive(conn net.Conn) {
 	}
 	h.logger.Debug("rendezvous: rank arrived", "rank", first.Member.Rank, "from", conn.RemoteAddr().String())
 	d.enroll(f, first, false)
-}
-
-func (h *hub) dropOf(conn net.Conn) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if i := slices.Index(h.strangers, conn); i >= 0 {
-		h.strangers = slices.Delete(h.strangers, i, i+1)
-	}
 }
