@@ -81,7 +81,8 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 	if budget < 0 || budget > math.MaxInt32 {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "init: a budget of %d multiprocessors; want 1 or more, or 0 for SHUNT_MAX_SMS", budget)
 	}
-	if _, err := executor.ParseDelays(options.Delays()); err != nil {
+	delays, err := executor.ParseDelays(options.Delays())
+	if err != nil {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "init: SHUNT_DELAYS: %w", err)
 	}
 	config, err := rendezvous(o, options, timeout)
@@ -92,7 +93,7 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 
 	j := &job{
 		place: topology.Local(), options: options, memory: o.Memory,
-		timeout: timeout, maxSMs: budget, checks: options.Check(), logger: logger, members: map[*Communicator]bool{},
+		timeout: timeout, maxSMs: budget, delays: delays, checks: options.Check(), logger: logger, members: map[*Communicator]bool{},
 	}
 	if j.table, err = newTable(o, options); err != nil {
 		return nil, err
@@ -263,6 +264,9 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	if err = failed; err == nil {
 		err = c.open(ctx, id)
 	}
+	if err == nil && c.device == nil {
+		err = c.engine.SetDelays(j.delays)
+	}
 	if err := c.group.Agree(ctx, "open "+label, err); err != nil {
 		return nil, c.observer.WrapError("init", err)
 	}
@@ -285,15 +289,21 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	if err := c.plans.CompareChoices(ctx, "choices "+label); err != nil {
 		return nil, c.observer.WrapError("init", err)
 	}
+	c.begin(ctx)
+	return c, nil
+}
+
+var failAgreed = failpoint.New("communicator.agreed", "when the ranks have agreed on a new communicator, before it is returned")
+
+// begin is what a communicator does once its ranks have agreed that it is there.
+// Nothing of it may fail: the others have the communicator then, and this rank would not.
+func (c *Communicator) begin(ctx context.Context) {
+	_ = failAgreed.Hit() // late, stopped or dead; an error has no place here
 	if c.device != nil {
 		c.device.start()
-		return c, nil
-	}
-	if err := c.SetDelays(j.options.Delays()); err != nil {
-		return nil, err
+		return
 	}
 	c.inform(ctx)
-	return c, nil
 }
 
 // introduce tells the ranks about this one, and learns who they are. It returns the communicator's number.

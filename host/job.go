@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/option"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/host/topology"
@@ -28,7 +29,8 @@ type job struct {
 	memory  plugin.MemoryKind
 	gpu     *gpu // nil for host memory
 	timeout time.Duration
-	maxSMs  int  // budget of this rank's communicators, 0: none
+	maxSMs  int // budget of this rank's communicators, 0: none
+	delays  *executor.Delays
 	checks  bool // SHUNT_CHECK: compare every collective across ranks
 	logger  *slog.Logger
 	table   *selector.Table

@@ -7,10 +7,14 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/tests/pool"
 )
 
 func init() { pool.Handle("faults shrink", shrinkHandler) }
+
+// lateness is how late the rank Late is. A rank that dies then dies after half of it.
+const lateness = 400 * time.Millisecond
 
 // shrunk is what a survivor says once as many ranks as expected are left.
 type shrunk struct {
@@ -26,6 +30,13 @@ func shrinkHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte,
 	r, j, err := opened(w, payload)
 	if err != nil {
 		return nil, err
+	}
+	if r.Late == w.Rank {
+		restore, err := failpoint.Arm("communicator.agreed=delay(" + lateness.String() + ")")
+		if err != nil {
+			return nil, err
+		}
+		defer restore()
 	}
 	var s shrunk
 	for number := 0; j.Comm.World() > r.Left && ctx.Err() == nil; number++ {

@@ -18,8 +18,16 @@ import (
 // random moment after the one before, and checks that the others go on.
 func shrink(t *testing.T, random *rand.Rand, on place, size int, victims ...int) {
 	t.Helper()
+	shrinkWith(t, func(ctx context.Context, _ int) { moment(ctx, random) }, -1, on, size, victims...)
+}
+
+// shrinkWith is shrink with a pause of the caller's before each death, and a rank
+// that may be late.
+func shrinkWith(t *testing.T, pause func(ctx context.Context, death int), late int, on place, size int, victims ...int) {
+	t.Helper()
 	w := newWorld(t, size)
 	r := on.meet(w, 20*time.Second)
+	r.Late = late
 	r.Left = size - len(victims)
 	w.mustAsk("faults open", r, 30*time.Second)
 	killed := make([]time.Time, len(victims))
@@ -27,7 +35,7 @@ func shrink(t *testing.T, random *rand.Rand, on place, size int, victims ...int)
 	result := w.raw("faults shrink", r, 20*time.Second, func(ctx context.Context, processes []int) {
 		copy(pids, processes)
 		for i, victim := range victims {
-			moment(ctx, random)
+			pause(ctx, i)
 			killed[i] = time.Now()
 			if err := unix.Kill(pids[victim], unix.SIGKILL); err != nil {
 				t.Error(err)
@@ -72,6 +80,23 @@ func shrink(t *testing.T, random *rand.Rand, on place, size int, victims ...int)
 		}
 	}
 	w.close()
+}
+
+// The communicator that the survivors have agreed on loses a rank before one of them
+// has it in hand. All the others use it already, so that one must have it too.
+func TestShrinkWhenARankDiesRightAfterTheAgreement(t *testing.T) {
+	for _, late := range []int{2, 3} {
+		t.Run(fmt.Sprintf("late=%d", late), func(t *testing.T) {
+			shrinkWith(t, func(ctx context.Context, death int) {
+				timer := time.NewTimer(time.Duration(death) * lateness / 2)
+				defer timer.Stop()
+				select {
+				case <-timer.C:
+				case <-ctx.Done():
+				}
+			}, late, onHost, 4, 1, 0)
+		})
+	}
 }
 
 // The process of rank 0 runs the rendezvous store; the others do without it.

@@ -37,6 +37,7 @@ type request struct {
 	Rounds  int   // soak
 	Bytes   int64 // traffic: size of the largest message
 	Left    int   // shrink: ranks that go on
+	Late    int   // shrink: this rank is late when a new communicator has been agreed on; -1: none
 	Counted bool  // soak: counts are on the device
 }
 

@@ -172,7 +172,7 @@ func (w *world) meet(transport string, timeout time.Duration) request {
 	w.joins++
 	return request{
 		Request: job.Request{Transport: transport, Timeout: timeout, ID: "file://" + filepath.Join(w.meets, fmt.Sprintf("meet-%d", w.joins))},
-		Absent:  -1, Limited: -1, Bytes: 1 << 20,
+		Absent:  -1, Limited: -1, Late: -1, Bytes: 1 << 20,
 	}
 }
 
