@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/pool"
@@ -31,21 +29,15 @@ func splitsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	var old unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-		return nil, err
-	}
 	j, err := newRank(w, r)
 	if err != nil {
 		return nil, err
 	}
-	if r.Limited == w.Rank || r.Limited < 0 {
-		limit := unix.Rlimit{Cur: limitFor(r.Spare), Max: old.Max}
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-			return nil, err
-		}
-		defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &old) }()
+	restore, err := r.limit(w.Rank)
+	if err != nil {
+		return nil, err
 	}
+	defer func() { _ = restore() }() // of a way out on which another error counts
 	if err := j.Join(ctx, r.Request); err != nil {
 		return nil, err
 	}
@@ -80,7 +72,7 @@ func splitsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte,
 	if err := j.Leave(); err != nil {
 		return nil, err
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+	if err := restore(); err != nil {
 		return nil, err
 	}
 	s.Leaks = j.leaks()

@@ -242,24 +242,18 @@ func limitHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 	if err != nil {
 		return nil, err
 	}
-	var old unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-		return nil, err
-	}
 	j, err := newRank(w, r)
 	if err != nil {
 		return nil, err
 	}
-	if w.Rank == r.Limited {
-		limit := unix.Rlimit{Cur: limitFor(r.Spare), Max: old.Max}
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-			return nil, err
-		}
+	restore, err := r.limit(w.Rank)
+	if err != nil {
+		return nil, err
 	}
 	var a answer
 	err = j.Join(ctx, r.Request)
-	if restore := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); restore != nil {
-		return nil, restore
+	if err := restore(); err != nil {
+		return nil, err
 	}
 	if err != nil {
 		a.fail(err)
@@ -274,6 +268,20 @@ func limitHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 		return nil, err
 	}
 	return json.Marshal(a)
+}
+
+// limit leaves Spare descriptors to the rank Limited, or to every one if that is -1.
+// restore lifts the limit; on the other ranks it does nothing.
+func (r request) limit(rank int) (restore func() error, err error) {
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		return nil, err
+	}
+	if r.Limited != rank && r.Limited >= 0 {
+		return func() error { return nil }, nil
+	}
+	few := unix.Rlimit{Cur: limitFor(r.Spare), Max: old.Max}
+	return func() error { return unix.Setrlimit(unix.RLIMIT_NOFILE, &old) }, unix.Setrlimit(unix.RLIMIT_NOFILE, &few)
 }
 
 // limitFor is the limit on descriptor numbers that leaves spare free ones.
