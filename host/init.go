@@ -98,6 +98,10 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 	if j.table, err = newTable(o, options); err != nil {
 		return nil, err
 	}
+	transports := specs(o, options, logger)
+	if err := worldTooLarge(builtinInfos(transports), o.Memory, config.World); err != nil { // before all those ranks meet
+		return nil, fmt.Errorf("init: %w", err)
+	}
 	joinCtx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if j.session, err = bootstrap.Join(joinCtx, config); err != nil {
@@ -107,7 +111,7 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 	j.place.Rank = config.Rank
 	loadCtx, cancelLoad := plans.TransportTime(joinCtx)
 	defer cancelLoad()
-	j.loaded, err = loadAll(loadCtx, specs(o, options, logger), logger)
+	j.loaded, err = loadAll(loadCtx, transports, logger)
 	if err == nil && o.Memory == plugin.MemoryKindCuda {
 		if j.gpu, err = openGPU(o, config.Rank, os.Getenv); err == nil {
 			j.place.GPUs = []topology.GPU{j.gpu.place()}
@@ -344,8 +348,10 @@ func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
 func (c *Communicator) open(ctx context.Context, id uint64) error {
 	ctx, cancel := plans.TransportTime(ctx)
 	defer cancel()
+	infos := make([]plugin.Info, 0, len(c.loaded))
 	for _, l := range c.loaded {
-		if !slices.Contains(l.Info.Memory, c.job.memory) {
+		infos = append(infos, l.Info)
+		if !slices.Contains(l.Info.Memory, c.job.memory) || !serves(l.Info, c.world) {
 			continue
 		}
 		if len(c.observer.Topology.Hosts()) > 1 && l.Info.Features&plugin.FeatureMultiHost == 0 {
@@ -375,6 +381,9 @@ func (c *Communicator) open(ctx context.Context, id uint64) error {
 		}
 	}
 	if len(c.attached) == 0 {
+		if err := worldTooLarge(infos, c.job.memory, c.world); err != nil {
+			return err
+		}
 		if hosts := len(c.observer.Topology.Hosts()); hosts > 1 {
 			return plugin.Errorf(plugin.Unsupported, "the ranks run on %d hosts and no transport reaches other hosts", hosts)
 		}

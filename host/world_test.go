@@ -24,6 +24,7 @@ func TestMain(m *testing.M) {
 	host.Register(plain{})
 	host.Register(onMachine)
 	host.Register(budgets)
+	host.Register(small{})
 	goleak.VerifyTestMain(m)
 }
 

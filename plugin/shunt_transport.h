@@ -320,7 +320,7 @@ typedef struct shunt_transport_v1 {
   const char *doc;
   const shunt_memory_kind *memory;
   uint32_t count_memory;
-  uint32_t reserved;
+  uint32_t max_world; /* largest world that it serves; 0: SHUNT_MAX_WORLD */
 
   void (*supports)(const shunt_request *request, shunt_support *support);
   shunt_status (*open)(const shunt_open_config *config, shunt_endpoint **endpoint,

@@ -91,6 +91,7 @@ type Info struct {
 	Features Feature
 	Memory   []MemoryKind // kinds of user memory that plans may touch
 	Doc      string       // one line
+	MaxWorld int          // largest world that it serves; 0: the contract's MaxWorld
 }
 
 // Request is one operation as every rank sees it: facts that are equal on all

@@ -11,7 +11,7 @@ import (
 func FromInfo(i plugin.Info) *InfoReply {
 	m := &InfoReply{
 		Name: i.Name, Version: i.Version, Features: uint64(i.Features), Doc: i.Doc,
-		VersionMajor: plugin.VersionMajor, VersionMinor: plugin.VersionMinor,
+		VersionMajor: plugin.VersionMajor, VersionMinor: plugin.VersionMinor, MaxWorld: uint32(i.MaxWorld),
 	}
 	for _, k := range i.Memory {
 		m.Memory = append(m.Memory, uint32(k))
@@ -22,7 +22,7 @@ func FromInfo(i plugin.Info) *InfoReply {
 // ToInfo is the description that a message holds, without its contract version.
 func ToInfo(m *InfoReply) plugin.Info {
 	i := plugin.Info{
-		Name: m.GetName(), Version: m.GetVersion(), Features: plugin.Feature(m.GetFeatures()), Doc: m.GetDoc(),
+		Name: m.GetName(), Version: m.GetVersion(), Features: plugin.Feature(m.GetFeatures()), Doc: m.GetDoc(), MaxWorld: int(m.GetMaxWorld()),
 	}
 	for _, k := range m.GetMemory() {
 		i.Memory = append(i.Memory, plugin.MemoryKind(k))

@@ -44,7 +44,7 @@ func everyFieldPlan(t testing.TB) *plugin.Plan {
 func TestEverythingSurvivesTheWayThere(t *testing.T) {
 	require.Equal(t, request, ToRequest(through(t, FromRequest(request), &Request{})))
 
-	info := plugin.Info{Name: "n", Version: "v", Features: 1<<63 | 5, Memory: []plugin.MemoryKind{0, 1}, Doc: "d"}
+	info := plugin.Info{Name: "n", Version: "v", Features: 1<<63 | 5, Memory: []plugin.MemoryKind{0, 1}, Doc: "d", MaxWorld: 7}
 	m := through(t, FromInfo(info), &InfoReply{})
 	require.Equal(t, info, ToInfo(m))
 	require.Equal(t, uint32(plugin.VersionMajor), m.VersionMajor)

@@ -140,6 +140,7 @@ type InfoReply struct {
 	Doc           string                 `protobuf:"bytes,5,opt,name=doc,proto3" json:"doc,omitempty"`                                        // one line
 	VersionMajor  uint32                 `protobuf:"varint,6,opt,name=version_major,json=versionMajor,proto3" json:"version_major,omitempty"` // of the contract that the plugin was built with
 	VersionMinor  uint32                 `protobuf:"varint,7,opt,name=version_minor,json=versionMinor,proto3" json:"version_minor,omitempty"`
+	MaxWorld      uint32                 `protobuf:"varint,8,opt,name=max_world,json=maxWorld,proto3" json:"max_world,omitempty"` // largest world that it serves; 0: 1024
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -219,6 +220,13 @@ func (x *InfoReply) GetVersionMajor() uint32 {
 func (x *InfoReply) GetVersionMinor() uint32 {
 	if x != nil {
 		return x.VersionMinor
+	}
+	return 0
+}
+
+func (x *InfoReply) GetMaxWorld() uint32 {
+	if x != nil {
+		return x.MaxWorld
 	}
 	return 0
 }
@@ -2148,7 +2156,7 @@ const file_transport_proto_rawDesc = "" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x12\n" +
 	"\x04rank\x18\x02 \x01(\x05R\x04rank\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\"\r\n" +
-	"\vInfoRequest\"\xc9\x01\n" +
+	"\vInfoRequest\"\xe6\x01\n" +
 	"\tInfoReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1a\n" +
@@ -2156,7 +2164,8 @@ const file_transport_proto_rawDesc = "" +
 	"\x06memory\x18\x04 \x03(\rR\x06memory\x12\x10\n" +
 	"\x03doc\x18\x05 \x01(\tR\x03doc\x12#\n" +
 	"\rversion_major\x18\x06 \x01(\rR\fversionMajor\x12#\n" +
-	"\rversion_minor\x18\a \x01(\rR\fversionMinor\"\xb5\x02\n" +
+	"\rversion_minor\x18\a \x01(\rR\fversionMinor\x12\x1b\n" +
+	"\tmax_world\x18\b \x01(\rR\bmaxWorld\"\xb5\x02\n" +
 	"\aRequest\x12\x1e\n" +
 	"\n" +
 	"collective\x18\x01 \x01(\rR\n" +

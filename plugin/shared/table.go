@@ -73,6 +73,7 @@ func (t *transport) describe() error {
 		return plugin.Errorf(plugin.PluginRejected, "its table's doc line: %w", err)
 	}
 	t.info.Features = plugin.Feature(table.features)
+	t.info.MaxWorld = int(table.max_world)
 	if table.memory == nil || table.count_memory == 0 || table.count_memory > 16 {
 		return plugin.Errorf(plugin.PluginRejected, "its table names %d memory kinds", uint32(table.count_memory))
 	}

@@ -22,7 +22,7 @@ type Transport struct {
 func (t Transport) Info() plugin.Info {
 	return plugin.Info{
 		Name: "cudaipc", Version: "0.1.0", Features: plugin.FeaturePlans | plugin.FeatureBuffers | plugin.FeatureDeviceCounts,
-		Memory: []plugin.MemoryKind{plugin.MemoryKindCuda}, Doc: "GPUs of one host through peer memory, over NVLink",
+		Memory: []plugin.MemoryKind{plugin.MemoryKindCuda}, Doc: "GPUs of one host through peer memory, over NVLink", MaxWorld: maxRanks,
 	}
 }
 

@@ -22,6 +22,7 @@ func (Transport) Info() plugin.Info {
 		Features: plugin.FeatureMemory | plugin.FeaturePlans | plugin.FeatureBuffers | plugin.FeatureLengths | plugin.FeatureMarks,
 		Memory:   []plugin.MemoryKind{plugin.MemoryKindHost},
 		Doc:      "host memory shared by the ranks of one host",
+		MaxWorld: maxWorld,
 	}
 }
 

@@ -43,6 +43,9 @@ func Info(i plugin.Info) error {
 	if err := text("doc line", i.Doc); err != nil {
 		return err
 	}
+	if i.MaxWorld < 0 || i.MaxWorld > plugin.MaxWorld {
+		return plugin.Errorf(plugin.Protocol, "transport %s serves worlds of up to %d ranks, want 0 to %d", i.Name, i.MaxWorld, plugin.MaxWorld)
+	}
 	if len(i.Memory) == 0 || len(i.Memory) > 16 {
 		return plugin.Errorf(plugin.Protocol, "transport %s names %d memory kinds, want 1 to 16", i.Name, len(i.Memory))
 	}

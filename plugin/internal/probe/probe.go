@@ -53,7 +53,7 @@ func (Transport) Info() plugin.Info {
 	return plugin.Info{
 		Name: "probe", Version: "1.2.3", Doc: "a transport for tests",
 		Features: plugin.FeatureMemory | plugin.FeaturePlans | plugin.FeatureBuffers | plugin.FeatureExchange,
-		Memory:   []plugin.MemoryKind{plugin.MemoryKindHost},
+		Memory:   []plugin.MemoryKind{plugin.MemoryKindHost}, MaxWorld: 1000,
 	}
 }
 

@@ -53,7 +53,7 @@ func Transport(t plugin.Transport) {
 	for k, m := range i.Memory {
 		memory[k] = C.uint32_t(m)
 	}
-	if C.shunt_export_describe(name, version, doc, C.uint64_t(i.Features), &memory[0], C.uint32_t(len(i.Memory))) == 0 {
+	if C.shunt_export_describe(name, version, doc, C.uint64_t(i.Features), &memory[0], C.uint32_t(len(i.Memory)), C.uint32_t(i.MaxWorld)) == 0 {
 		panic("export: the transport's description does not fit the table")
 	}
 	exported = t

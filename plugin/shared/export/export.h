@@ -19,7 +19,7 @@ struct shunt_endpoint {
 
 /* Fills in the table's description; 0 if a text does not fit. */
 int shunt_export_describe(const char *name, const char *version, const char *doc, uint64_t features,
-                          const uint32_t *memory, uint32_t count_memory);
+                          const uint32_t *memory, uint32_t count_memory, uint32_t max_world);
 
 /* Zeroed memory for an array of an owned structure; never null for n > 0. */
 void *shunt_export_array(size_t n, size_t bytes);

@@ -96,13 +96,14 @@ static int put(char *to, size_t room, const char *from) {
 }
 
 int shunt_export_describe(const char *n, const char *v, const char *d, uint64_t features, const uint32_t *kinds,
-                          uint32_t count) {
+                          uint32_t count, uint32_t max_world) {
   if (!put(name, sizeof name, n) || !put(version, sizeof version, v) || !put(doc, sizeof doc, d) ||
       count > sizeof memory / sizeof memory[0])
     return 0;
   for (uint32_t i = 0; i < count; i++) memory[i] = kinds[i];
   shunt_transport_v1_table.count_memory = count;
   shunt_transport_v1_table.features = features;
+  shunt_transport_v1_table.max_world = max_world;
   return 1;
 }
 
