@@ -71,7 +71,7 @@ func (d *device) probe(ctx context.Context, id uint64) error {
 		for rank := range first {
 			first[rank] = a.mappings[rank].(deviceMapping).mapping.Address()
 		}
-		if err := gpus.Probe(ctx, fmt.Sprintf("probe %s %d", c.label, i), id, first); err != nil {
+		if err := gpus.Probe(ctx, fmt.Sprintf("probe the memory of peers (%s %d)", c.label, i), id, first); err != nil {
 			return err
 		}
 	}

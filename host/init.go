@@ -271,7 +271,7 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	if err == nil && c.device == nil {
 		err = c.engine.SetDelays(j.delays)
 	}
-	if err := c.group.Agree(ctx, "open "+label, err); err != nil {
+	if err := c.group.Agree(ctx, "open their transports ("+label+")", err); err != nil {
 		return nil, c.observer.WrapError("init", err)
 	}
 	if err := c.plans.ExchangeBytes(ctx); err != nil {
@@ -287,10 +287,10 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 		}
 		alone = c.device.alone()
 	}
-	if err := c.group.Agree(ctx, "plans "+label, c.plans.PrepareAlone(ctx, alone...)); err != nil {
+	if err := c.group.Agree(ctx, "prepare their plans ("+label+")", c.plans.PrepareAlone(ctx, alone...)); err != nil {
 		return nil, c.observer.WrapError("init", err)
 	}
-	if err := c.plans.CompareChoices(ctx, "choices "+label); err != nil {
+	if err := c.plans.CompareChoices(ctx, "compare their choices ("+label+")"); err != nil {
 		return nil, c.observer.WrapError("init", err)
 	}
 	c.begin(ctx)
@@ -408,10 +408,10 @@ func (c *Communicator) connect(ctx context.Context) error {
 	if err == nil {
 		defer func() { _ = page.CloseFD() }() // also when another rank has none; the mapping lives on
 	}
-	if err = c.group.Agree(ctx, "control page "+c.label, err); err != nil {
+	if err = c.group.Agree(ctx, "make control pages ("+c.label+")", err); err != nil {
 		return err
 	}
-	c.control, err = c.exchange(ctx, "control "+c.label, []plugin.Region{page.Region()}, func(r plugin.Region, rank int) (io.Closer, error) {
+	c.control, err = c.exchange(ctx, "share control pages ("+c.label+")", []plugin.Region{page.Region()}, func(r plugin.Region, rank int) (io.Closer, error) {
 		if !c.observer.Topology.SameHost(c.rank, rank) {
 			return nil, nil // such a rank rings no doorbell here, and what it calls is not seen
 		}
@@ -421,7 +421,7 @@ func (c *Communicator) connect(ctx context.Context) error {
 		return err
 	}
 	for i, a := range c.attached {
-		tag := fmt.Sprintf("regions %s %d", c.label, i)
+		tag := fmt.Sprintf("share memory regions (%s %d)", c.label, i)
 		mappings, err := c.mapRegions(ctx, tag, a.Base, a.Endpoint.Regions())
 		a.mappings = mappings
 		if err != nil {

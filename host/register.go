@@ -33,7 +33,7 @@ func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 	ctx, cancel := c.observer.Deadline(c.job.ctx)
 	defer cancel()
 	c.registrations++
-	if err := c.device.buffers.Register(ctx, c.group, fmt.Sprintf("register %s %d", c.label, c.registrations), cuda.Ptr(uintptr(p)), bytes); err != nil {
+	if err := c.device.buffers.Register(ctx, c.group, fmt.Sprintf("register memory (%s %d)", c.label, c.registrations), cuda.Ptr(uintptr(p)), bytes); err != nil {
 		return c.observer.WrapError("register", err)
 	}
 	return nil

@@ -31,7 +31,7 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 	var mine [16]byte
 	binary.LittleEndian.PutUint64(mine[:], uint64(color))
 	binary.LittleEndian.PutUint64(mine[8:], uint64(key))
-	answers, err := c.group.AllGather(ctx, "split "+label, mine[:])
+	answers, err := c.group.AllGather(ctx, "split ("+label+")", mine[:])
 	if err != nil {
 		return nil, c.observer.WrapError("split", err)
 	}
@@ -65,7 +65,7 @@ func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
 	defer cancel()
 	for {
 		label := fmt.Sprintf("%s-%d", c.label, c.shrinks.Add(1))
-		ranks, err := c.group.Survivors(ctx, "shrink "+label)
+		ranks, err := c.group.Survivors(ctx, "shrink ("+label+")")
 		if err != nil {
 			return nil, plugin.Errorf(plugin.CodeOf(err), "shrink on rank %d: %w", c.rank, err)
 		}

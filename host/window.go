@@ -67,7 +67,7 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 		total, w.user = algorithm.WindowBytes(c.world, bytes)
 		mine, err = a.Endpoint.Allocate(ctx, id, total)
 	}
-	tag := fmt.Sprintf("window %s %d", c.label, c.windowCount)
+	tag := fmt.Sprintf("make a window (%s %d)", c.label, c.windowCount)
 	err = c.group.Agree(ctx, tag, err)
 	if err == nil {
 		err = c.sameSize(ctx, tag+" bytes", bytes)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -195,6 +196,16 @@ func (s *Session) begin(k waitKey, w *waiter, key string) error {
 	return nil
 }
 
+// purposeOf says in words what the ranks of a group meet for: a tag is a verb phrase,
+// and what tells it from others of its kind stands in brackets behind it.
+func purposeOf(tag, group string) string {
+	words, _, _ := strings.Cut(tag, " (")
+	if group == "" {
+		return "all ranks to " + words
+	}
+	return fmt.Sprintf("the ranks of %q to %s", group, words)
+}
+
 // await waits for the answer. When the context ends first, the store is asked
 // to fail the collective for everybody, and its verdict is waited for, so that
 // all ranks hear the same.
@@ -206,9 +217,9 @@ func (s *Session) await(ctx context.Context, k waitKey, w *waiter, key string, b
 		return s.afterEnd(k, w)
 	case <-ctx.Done():
 	}
-	err := rankError(plugin.Aborted, s.rank, "rank %d cancelled %q in group %q", s.rank, k.tag, key)
+	err := rankError(plugin.Aborted, s.rank, "rank %d gave up waiting for %s", s.rank, purposeOf(k.tag, key))
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		err = rankError(plugin.Timeout, s.rank, "rank %d waited %v for %q in group %q", s.rank, time.Since(began).Round(time.Millisecond), k.tag, key)
+		err = rankError(plugin.Timeout, s.rank, "rank %d waited %v for %s", s.rank, time.Since(began).Round(time.Millisecond), purposeOf(k.tag, key))
 	}
 	s.cancel(k, w, err)
 	timer := time.NewTimer(s.heartbeat + time.Second)

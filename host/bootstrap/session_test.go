@@ -184,27 +184,31 @@ func TestRanksThatDisagreeAboutACollective(t *testing.T) {
 
 func TestTimeoutNamesWhoIsMissingOnEveryRank(t *testing.T) {
 	const n = 4
+	const tag = "agree on a call (world 1)"
 	s := joinAll(t, n, nil)
 	errs := make([]error, n)
 	late := each(3, func(i int) error {
 		rank := []int{0, 1, 3}[i]
 		ctx := t.Context()
 		if rank == 1 { // gives up when the others are there
-			for st := s[1].root.store; st.waiting("slow") < 2; {
+			for st := s[1].root.store; st.waiting(tag) < 2; {
 				runtimeYield()
 			}
 			ctx = short(t, 50*time.Millisecond)
 		}
-		errs[rank] = s[rank].All().Barrier(ctx, "slow")
+		errs[rank] = s[rank].All().Barrier(ctx, tag)
 		return errs[rank]
 	})
-	errs[2] = s[2].All().Barrier(t.Context(), "slow") // comes after it has failed
+	errs[2] = s[2].All().Barrier(t.Context(), tag) // comes after it has failed
 	same(t, plugin.Timeout, errs)
-	if !strings.Contains(late[0].Error(), "still without rank 2") {
+	if !strings.Contains(late[0].Error(), " for all ranks to agree on a call, still without rank 2") {
 		t.Errorf("%v", late[0])
 	}
+	if got := purposeOf(tag, "world"); got != `the ranks of "world" to agree on a call` {
+		t.Error(got)
+	}
 	// Everybody has heard of it, so the tag is free.
-	noErrors(t, each(n, func(rank int) error { return s[rank].All().Barrier(short(t, 10*time.Second), "slow") }))
+	noErrors(t, each(n, func(rank int) error { return s[rank].All().Barrier(short(t, 10*time.Second), tag) }))
 }
 
 // waiting is how many ranks have come to a collective of all ranks.

@@ -63,7 +63,7 @@ func NewShare(group *bootstrap.Group) (*Share, error) {
 	w.String(socket)
 	w.String(topology.Local().HostID)
 	var all [][]byte
-	if all, err = group.AllGather(ctx, "share", w.B); err == nil {
+	if all, err = group.AllGather(ctx, "share sockets", w.B); err == nil {
 		s.peers, err = decodePeers(all)
 	}
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *Share) Exchange(ctx context.Context, tag string, mine []plugin.Region) 
 		local.Regions = mine
 	}
 	local.Err = asError(s.group.Rank(), err)
-	published, err := s.group.AllGather(ctx, "exchange "+tag, local.encode())
+	published, err := s.group.AllGather(ctx, tag+" exchanged", local.encode())
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (s *Share) Exchange(ctx context.Context, tag string, mine []plugin.Region) 
 	}
 	// Peers fetch from this rank's server until all have agreed that they are
 	// done; only then is the offer withdrawn.
-	if err := s.group.Agree(ctx, "fetched "+tag, err); err != nil {
+	if err := s.group.Agree(ctx, tag+" fetched", err); err != nil {
 		CloseAll(all)
 		return nil, err
 	}

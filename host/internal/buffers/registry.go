@@ -156,11 +156,11 @@ func (t *Registry) SharePages(ctx context.Context, group Group, exchange Exchang
 	if err == nil {
 		defer func() { _ = own.CloseFD() }() // the mappings live on
 	}
-	if err = group.Agree(ctx, "directory page "+t.Label, err); err != nil {
+	if err = group.Agree(ctx, "make the table of buffers ("+t.Label+")", err); err != nil {
 		return nil, err
 	}
 	pages := make([]page, t.World)
-	mappings, err := exchange(ctx, "directory "+t.Label, own.Region(), func(rank int, base unsafe.Pointer) { pages[rank] = page{base} })
+	mappings, err := exchange(ctx, "share the table of buffers ("+t.Label+")", own.Region(), func(rank int, base unsafe.Pointer) { pages[rank] = page{base} })
 	if err == nil {
 		t.pages = pages
 	}

@@ -45,7 +45,7 @@ type Range struct {
 // For host memory it only compares those. registry is nil where no transport reaches the buffers of peers.
 func (s *Symmetric) Register(ctx context.Context, group Group, registry *Registry, p cuda.Ptr, bytes int64) error {
 	s.count++
-	tag := fmt.Sprintf("symmetric %s %d", s.observer.Label, s.count)
+	tag := fmt.Sprintf("register symmetric memory (%s %d)", s.observer.Label, s.count)
 	r := &Range{base: p, bytes: bytes, number: s.count, export: -1}
 	all, err := s.gather(ctx, group, tag, registry, r)
 	if err == nil && s.observer.OnDevice {

@@ -69,7 +69,7 @@ func (pl *Planner) callInfo(number uint64, call *call.Call) callInfo {
 func (pl *Planner) compare(ctx context.Context, mine callInfo) error {
 	what := mine.Collective.String()
 	pl.agreements++
-	tag := fmt.Sprintf("ask %s %d", pl.Label, pl.agreements)
+	tag := fmt.Sprintf("agree on a call (%s %d)", pl.Label, pl.agreements)
 	payload, err := json.Marshal(mine)
 	if err != nil {
 		return plugin.Errorf(plugin.Internal, "%s: %w", what, err)

@@ -53,11 +53,11 @@ func (pl *Planner) ExchangeBytes(ctx context.Context) error {
 	if len(items) == 0 {
 		return nil
 	}
-	all, err := pl.publications(ctx, "exchange "+pl.Label, publication{}, items)
+	all, err := pl.publications(ctx, "exchange what their transports publish ("+pl.Label+")", publication{}, items)
 	if err != nil {
 		return err
 	}
-	return pl.Group.Agree(ctx, "connect "+pl.Label, connectItems(ctx, items, all))
+	return pl.Group.Agree(ctx, "connect their endpoints ("+pl.Label+")", connectItems(ctx, items, all))
 }
 
 // exchangeForPlans is the round that precedes the preparation of a choice's plans. It
@@ -77,7 +77,7 @@ func (pl *Planner) exchangeForPlans(ctx context.Context, key call.Signature, cho
 		mine.Code, mine.Message = plugin.CodeOf(failed), failed.Error()
 	}
 	pl.exchanges++
-	all, err := pl.publications(ctx, fmt.Sprintf("exchange %s %d", pl.Label, pl.exchanges), mine, items)
+	all, err := pl.publications(ctx, fmt.Sprintf("exchange what their transports publish (%s %d)", pl.Label, pl.exchanges), mine, items)
 	if err != nil {
 		return err
 	}

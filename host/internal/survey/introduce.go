@@ -62,7 +62,7 @@ func (s *Survey) Introduce(ctx context.Context, mine Introduction, peerRead bool
 		word = newProbe()
 		mine.Probe, mine.Value = word.published()
 	}
-	answers, err := s.Group.AllGather(ctx, "introduce "+s.Label, mine.encode())
+	answers, err := s.Group.AllGather(ctx, "introduce themselves ("+s.Label+")", mine.encode())
 	if err != nil {
 		return nil, s.WrapError("init", err)
 	}

@@ -35,7 +35,7 @@ func (s *Survey) NVLink(ctx context.Context) (bool, error) {
 		s.Logger.Info("GPUs without NVLink between them: what ranks store at each other is fenced, which is slower", "communicator", s.Label, "rank", s.Rank, "reason", reason)
 		answer = isNotLinked
 	}
-	answers, err := s.Group.AllGather(ctx, "nvlink "+s.Label, answer)
+	answers, err := s.Group.AllGather(ctx, "compare their links ("+s.Label+")", answer)
 	if err != nil {
 		return false, s.WrapError("init", err)
 	}

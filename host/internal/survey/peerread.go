@@ -79,7 +79,7 @@ func (s *Survey) PeerRead(ctx context.Context, found *Found) (bool, error) {
 			break
 		}
 	}
-	answers, err := s.Group.AllGather(ctx, "peer read "+s.Label, mine)
+	answers, err := s.Group.AllGather(ctx, "read each other's memory ("+s.Label+")", mine)
 	if err != nil {
 		return false, s.WrapError("init", err)
 	}
