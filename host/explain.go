@@ -11,16 +11,16 @@ import (
 // bytes is one rank's message: count times element size. It is local and
 // prepares nothing.
 func (c *Communicator) Explain(collective plugin.Collective, dtype plugin.DType, op plugin.Op, bytes int64) (selector.Explanation, error) {
-	if !collective.Valid() || !dtype.Valid() || (collective.Reduces() && !op.Valid()) || bytes < 0 {
-		return selector.Explanation{}, plugin.Errorf(plugin.InvalidArgument, "explain: collective %d, dtype %d, op %d, %d bytes", collective, dtype, op, bytes)
+	if err := explainable(collective, dtype, op, bytes); err != nil {
+		return selector.Explanation{}, err
 	}
 	return c.explain(call.SignatureOf(collective, dtype, op), bytes)
 }
 
 // ExplainSymmetric is Explain for receive memory that is registered as symmetric.
 func (c *Communicator) ExplainSymmetric(collective plugin.Collective, dtype plugin.DType, op plugin.Op, bytes int64) (selector.Explanation, error) {
-	if !collective.Valid() || !dtype.Valid() || (collective.Reduces() && !op.Valid()) || bytes < 0 {
-		return selector.Explanation{}, plugin.Errorf(plugin.InvalidArgument, "explain: collective %d, dtype %d, op %d, %d bytes", collective, dtype, op, bytes)
+	if err := explainable(collective, dtype, op, bytes); err != nil {
+		return selector.Explanation{}, err
 	}
 	key := call.SignatureOf(collective, dtype, op)
 	key.Symmetric = c.device != nil && c.world > 1 && key.CanBeSymmetric()
@@ -31,6 +31,36 @@ func (c *Communicator) explain(key call.Signature, bytes int64) (selector.Explan
 	ctx, cancel := c.observer.Deadline(c.job.ctx)
 	defer cancel()
 	return c.plans.Explain(ctx, key, bytes)
+}
+
+// PlanTexts returns the plan of each rank, by rank, that Explain says an operation would run, as text: a line for each step
+// (plugin.Plan.Text). It is collective: all ranks call it with the same arguments and return the same, also if one of them
+// cannot prepare its plan. It prepares nothing for later operations.
+func (c *Communicator) PlanTexts(collective plugin.Collective, dtype plugin.DType, op plugin.Op, bytes int64) ([]string, error) {
+	if err := explainable(collective, dtype, op, bytes); err != nil {
+		return nil, err
+	}
+	release, err := c.enter("plan of " + collective.String())
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return c.plans.Texts(c.job.ctx, call.SignatureOf(collective, dtype, op), bytes)
+}
+
+// explainable is what is wrong with the arguments of an explanation; nil if nothing is.
+func explainable(collective plugin.Collective, dtype plugin.DType, op plugin.Op, bytes int64) error {
+	switch {
+	case !collective.Valid():
+		return plugin.Errorf(plugin.InvalidArgument, "explain: collective %d is unknown", uint32(collective))
+	case !dtype.Valid():
+		return plugin.Errorf(plugin.InvalidArgument, "explain %s: dtype %d is unknown", collective, uint32(dtype))
+	case collective.Reduces() && !op.Valid():
+		return plugin.Errorf(plugin.InvalidArgument, "explain %s: reduction op %d is unknown", collective, uint32(op))
+	case bytes < 0:
+		return plugin.Errorf(plugin.InvalidArgument, "explain %s: a message has %d bytes, want 0 or more", collective, bytes)
+	}
+	return nil
 }
 
 // Transports are the transports of this communicator, in order of preference.

@@ -26,13 +26,15 @@ type explainConfig struct {
 	Bytes       []int64 // nil: every range of sizes with one answer
 	Transports  []string
 	Memory      plugin.MemoryKind
+	Plan        bool // show the plans too
 }
 
 // explained is one answer of explain: a choice, or why there is none.
 type explained struct {
 	*selector.Explanation
-	DeviceBytes int64  `json:"device_bytes,omitempty"` // of rank 0's GPU that the communicator holds
-	Error       string `json:"error,omitempty"`
+	Plans       []string `json:"plans,omitempty"`        // by rank
+	DeviceBytes int64    `json:"device_bytes,omitempty"` // of rank 0's GPU that the communicator holds
+	Error       string   `json:"error,omitempty"`
 }
 
 func newExplain() *cobra.Command {
@@ -41,6 +43,7 @@ func newExplain() *cobra.Command {
 	var sizes sizesFlag
 	var transports []string
 	var algo string
+	var plan bool
 	memory := memoryFlag{auto: true}
 	c := &cobra.Command{
 		Use:   "explain [COLLECTIVE...]",
@@ -51,10 +54,15 @@ Makes a communicator of real ranks under the present environment (SHUNT_ALGO,
 SHUNT_TRANSPORTS, the tuning file), and prints for every collective and size who
 is chosen, what it would fall back to, and why each other cannot. Without
 --bytes, all ranges of sizes with one answer are shown. Exit status 1 when
-nothing can serve a call.`,
-		Example: "  shunt explain all_reduce --bytes 8,64K,16M\n  SHUNT_ALGO='all_reduce=shm/two_shot' shunt explain all_reduce -n 2",
+nothing can serve a call.
+
+With --plan, the plan of each rank follows: the list of steps that a call runs.
+A step names the memory it touches as [send], [recv] or [rank 1 region 0+64],
+semaphores and kernels likewise; what a call fills in has a name (count,
+send_bytes, recv_at[2]), and t0, t1 and so on are computed by earlier steps.`,
+		Example: "  shunt explain all_reduce -n 2 --bytes 64K --plan\n  shunt explain all_reduce --bytes 8,64K,16M\n  SHUNT_ALGO='all_reduce=shm/two_shot' shunt explain all_reduce -n 2",
 		RunE: func(c *cobra.Command, args []string) error {
-			config := explainConfig{DType: plugin.DType(dtype), Op: plugin.Op(op), Bytes: sizes, Transports: transports}
+			config := explainConfig{DType: plugin.DType(dtype), Op: plugin.Op(op), Bytes: sizes, Transports: transports, Plan: plan}
 			for _, name := range args {
 				v, err := plugin.ParseCollective(name)
 				if err != nil {
@@ -99,6 +107,7 @@ nothing can serve a call.`,
 	f.Var(&sizes, "bytes", "sizes of one rank's message, as 8,64K,16M")
 	f.StringSliceVar(&transports, "transports", nil, "as SHUNT_TRANSPORTS")
 	f.StringVar(&algo, "algo", "", "as SHUNT_ALGO")
+	f.BoolVar(&plan, "plan", false, "show the steps of each rank's plan")
 	return c
 }
 
@@ -118,6 +127,9 @@ func printExplained(c *cobra.Command, answers []explained) error {
 				continue
 			}
 			fmt.Fprintln(c.OutOrStdout(), a.Explanation)
+			for _, plan := range a.Plans {
+				fmt.Fprintln(c.OutOrStdout(), plan)
+			}
 		}
 		if len(answers) > 0 && answers[0].DeviceBytes > 0 {
 			fmt.Fprintf(c.OutOrStdout(), "the communicator holds %s of each GPU\n", selector.FormatSize(answers[0].DeviceBytes))
@@ -144,7 +156,7 @@ func explainRank(ctx context.Context, text []byte, report io.Writer) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, comm.Close()) }()
-	if comm.Rank() != 0 {
+	if comm.Rank() != 0 && !config.Plan { // plans are every rank's
 		return nil
 	}
 	var answers []explained
@@ -159,7 +171,13 @@ func explainRank(ctx context.Context, text []byte, report io.Writer) (err error)
 				answers = append(answers, explained{Error: err.Error()})
 				break
 			}
-			answers = append(answers, explained{Explanation: &e})
+			answer := explained{Explanation: &e}
+			if config.Plan && e.Chosen != "" {
+				if answer.Plans, err = comm.PlanTexts(v, config.DType, config.Op, sizes[i]); err != nil {
+					return err
+				}
+			}
+			answers = append(answers, answer)
 			if all && e.To < math.MaxInt64 {
 				sizes = append(sizes, e.To+1)
 			}

@@ -279,6 +279,32 @@ func TestExplain(t *testing.T) {
 	require.Contains(t, stdout, "did you mean shm/one_shot?")
 }
 
+// TestExplainPlan: with --plan the steps of what is chosen follow, rank by rank; without it there is none.
+func TestExplainPlan(t *testing.T) {
+	line := []string{"explain", "all_gather", "-n", "3", "--memory", "host", "--dtype", "float64", "--bytes", "64", "--algo", "all_gather=shm/generic/put_direct"}
+	stdout, stderr, code := shunt(t, line...)
+	require.Zero(t, code, stderr)
+	require.NotContains(t, stdout, "plan ")
+	stdout, stderr, code = shunt(t, append(line, "--plan")...)
+	require.Zero(t, code, stderr)
+	_, plans, found := strings.Cut(stdout, "  runs shm/generic/put_direct")
+	require.True(t, found, stdout)
+	at := 0
+	for _, want := range []string{"rank 0 of 3: ", "rank 1 of 3: ", "rank 2 of 3: "} {
+		next := strings.Index(plans, "plan generic/put_direct: all_gather of int64, "+want)
+		require.Greater(t, next, at, plans)
+		at = next
+		require.Regexp(t, `^plan .*\ntrack 0\n +0  `, plans[at:])
+		require.Contains(t, plans[at:], "  wait    [")
+	}
+	stdout, _, code = shunt(t, append(line, "--plan", "--json")...)
+	require.Zero(t, code)
+	var answers []explained
+	require.NoError(t, json.Unmarshal([]byte(stdout), &answers))
+	require.Len(t, answers, 1)
+	require.Len(t, answers[0].Plans, 3)
+}
+
 func TestTransports(t *testing.T) {
 	stdout, stderr, code := shunt(t, "transports")
 	require.Zero(t, code, stderr)

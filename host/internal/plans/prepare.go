@@ -15,16 +15,7 @@ import (
 // that the choice may pick. A failure of before is told to the ranks that exchange
 // bytes with this one.
 func (pl *Planner) build(ctx context.Context, key call.Signature, before error) (*prepared, error) {
-	var choice *selector.Choice
-	err := before
-	if err == nil {
-		ctx, cancel := TransportTime(ctx)
-		choice, err = pl.Choose(ctx, key)
-		cancel()
-	}
-	if pl.exchangesBytes() {
-		err = pl.exchangeForPlans(ctx, key, choice, err)
-	}
+	choice, err := pl.chooseTogether(ctx, key, before)
 	if err != nil {
 		return nil, err
 	}
@@ -40,6 +31,21 @@ func (pl *Planner) build(ctx context.Context, key call.Signature, before error) 
 		p.programs = append(p.programs, program)
 	}
 	return p, nil
+}
+
+// chooseTogether is Choose, and the exchange of bytes that preparing what was chosen
+// needs; without endpoints that exchange any it is local.
+func (pl *Planner) chooseTogether(ctx context.Context, key call.Signature, before error) (choice *selector.Choice, err error) {
+	err = before
+	if err == nil {
+		ctx, cancel := TransportTime(ctx)
+		choice, err = pl.Choose(ctx, key)
+		cancel()
+	}
+	if pl.exchangesBytes() {
+		err = pl.exchangeForPlans(ctx, key, choice, err)
+	}
+	return choice, err
 }
 
 // Request is what transports are asked about a signature. Bytes is left 0:
@@ -134,8 +140,8 @@ func WithoutRank(req plugin.Request) plugin.Request {
 	return req
 }
 
-// load prepares one candidate's plan and gives it to the executor.
-func (pl *Planner) load(ctx context.Context, key call.Signature, candidate selector.Candidate) (Program, error) {
+// prepare has one candidate's plan written.
+func (pl *Planner) prepare(ctx context.Context, key call.Signature, candidate selector.Candidate) (*plugin.Plan, error) {
 	a := pl.Transports[candidate.Endpoint]
 	req := pl.Request(key)
 	var plan *plugin.Plan
@@ -145,12 +151,22 @@ func (pl *Planner) load(ctx context.Context, key call.Signature, candidate selec
 	} else {
 		plan, err = a.Endpoint.Prepare(ctx, req, candidate.Algorithm.Name)
 	}
+	if err == nil {
+		err = plan.ValidateFor(req)
+	}
 	if err != nil {
-		return Program{}, fmt.Errorf("preparing %s: %w", candidate.Qualified, err)
+		return nil, fmt.Errorf("preparing %s: %w", candidate.Qualified, err)
 	}
-	if err := plan.ValidateFor(req); err != nil {
-		return Program{}, fmt.Errorf("preparing %s: %w", candidate.Qualified, err)
+	return plan, nil
+}
+
+// load prepares one candidate's plan and gives it to the executor.
+func (pl *Planner) load(ctx context.Context, key call.Signature, candidate selector.Candidate) (Program, error) {
+	plan, err := pl.prepare(ctx, key, candidate)
+	if err != nil {
+		return Program{}, err
 	}
+	a := pl.Transports[candidate.Endpoint]
 	var loaded Program
 	loaded.ComparesLengths = algorithm.IsGeneric(candidate.Algorithm.Name) || a.Features&plugin.FeatureLengths != 0
 	loaded.Marked = algorithm.IsGeneric(candidate.Algorithm.Name) || a.Features&plugin.FeatureMarks != 0

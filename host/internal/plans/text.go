@@ -1,0 +1,79 @@
+package plans
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/shunt-ccl/shunt/host/internal/call"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// planText is what one rank says of the plan that a call would run.
+type planText struct {
+	Call    string // in words
+	Text    string
+	Code    plugin.Code
+	Message string
+}
+
+// Texts is the plan of each rank, by rank, that a call of a signature and size would run. It is collective: every rank
+// prepares its plan, and nothing is kept for calls. All ranks return the same error.
+func (pl *Planner) Texts(ctx context.Context, key call.Signature, bytes int64) ([]string, error) {
+	ctx, cancel := pl.Deadline(ctx)
+	defer cancel()
+	what := key.Collective.String()
+	mine := planText{Call: fmt.Sprintf("%s of %s, %d bytes", what, key.DType, bytes)}
+	if key.Collective.Reduces() {
+		mine.Call += ", op " + key.Op.String()
+	}
+	text, err := pl.text(ctx, key, bytes)
+	if mine.Text = text; err != nil {
+		mine.Code, mine.Message = plugin.CodeOf(err), err.Error()
+	}
+	payload, err := json.Marshal(mine)
+	if err != nil {
+		return nil, plugin.Errorf(plugin.Internal, "%s: %w", what, err)
+	}
+	pl.agreements++
+	answers, err := pl.Group.AllGather(ctx, fmt.Sprintf("show their plans (%s %d)", pl.Label, pl.agreements), payload)
+	if err != nil {
+		return nil, pl.WrapError(what, err)
+	}
+	all := make([]planText, len(answers))
+	for rank, answer := range answers {
+		if err := json.Unmarshal(answer, &all[rank]); err != nil {
+			return nil, plugin.Errorf(plugin.Protocol, "%s: rank %d sent a malformed plan: %w", what, rank, err)
+		}
+	}
+	texts := make([]string, len(all))
+	for rank, theirs := range all {
+		if theirs.Call != all[0].Call {
+			return nil, &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("ranks ask for different plans: rank 0 for %s, rank %d for %s", all[0].Call, rank, theirs.Call)}
+		}
+		if theirs.Code != plugin.OK {
+			return nil, &plugin.Error{Code: theirs.Code, Rank: rank, Message: fmt.Sprintf("%s on rank %d: %s", what, rank, theirs.Message)}
+		}
+		texts[rank] = theirs.Text
+	}
+	return texts, nil
+}
+
+// text is this rank's plan.
+func (pl *Planner) text(ctx context.Context, key call.Signature, bytes int64) (string, error) {
+	choice, err := pl.chooseTogether(ctx, key, nil)
+	if err != nil {
+		return "", err
+	}
+	i := choice.Pick(bytes)
+	if i < 0 {
+		return "", choice.Unsupported(bytes)
+	}
+	ctx, cancel := TransportTime(ctx)
+	defer cancel()
+	plan, err := pl.prepare(ctx, key, choice.Candidates()[i])
+	if err != nil {
+		return "", err
+	}
+	return plan.Text(), nil
+}
