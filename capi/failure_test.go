@@ -146,7 +146,7 @@ func TestDeathOfAPluginIsToldOnce(t *testing.T) {
 		t.Skip("no Go toolchain to build a plugin with: the command go is not installed")
 	}
 	path := filepath.Join(t.TempDir(), "shunt-transport-shm")
-	output, err := exec.Command("go", "build", "-o", path, "../transports/shm/plugin").CombinedOutput()
+	output, err := exec.Command("go", "build", "-o", path, "../transports/shm/process").CombinedOutput()
 	require.NoError(t, err, string(output))
 	t.Setenv("SHUNT_TRANSPORTS", "process:"+path)
 	binary := program(t, "test/plugin_death.c")

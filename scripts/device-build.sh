@@ -10,7 +10,7 @@ GO=${GO:-go}
 out=$PWD/build/device
 stage=$PWD/build/device-stage
 rm -rf "$stage" "$out"
-mkdir -p "$out" "$stage"/{bin,lib,tests,python,kernels,src/transports/cudaipc,src/host/executor}
+mkdir -p "$out" "$stage"/{bin,lib,tests,python,kernels,src/{transports/cudaipc,host/executor,bench}}
 
 step() { printf 'device-build: %s\n' "$*"; }
 small=(-trimpath -ldflags "-s -w")
@@ -22,8 +22,8 @@ ln -s libshunt.so "$stage/lib/libshunt.so.1"
 
 step "transports as plugins"
 for name in cudaipc; do
-  if [ -d "transports/$name/plugin" ]; then
-    $GO build "${small[@]}" -o "$stage/bin/shunt-transport-$name" "./transports/$name/plugin"
+  if [ -d "transports/$name/process" ]; then
+    $GO build "${small[@]}" -o "$stage/bin/shunt-transport-$name" "./transports/$name/process"
   fi
   if [ -d "transports/$name/shared" ]; then
     $GO build "${small[@]}" -buildmode=c-shared -o "$stage/lib/shunt-transport-$name.so" "./transports/$name/shared"
@@ -59,14 +59,15 @@ cp -r bench/loads bench/python "$stage/bench/"
 find "$stage/python" "$stage/bench" -name __pycache__ -prune -exec rm -rf {} +
 
 step "kernels, their check and benchmark"
-cp -r transports/cudaipc/{bench,kernels,images} "$stage/src/transports/cudaipc/"
+cp -r transports/cudaipc/{kernels,images} "$stage/src/transports/cudaipc/"
+cp -r bench/kernels "$stage/src/bench/"
 cp host/executor/float.h "$stage/src/host/executor/" # the reference's, of check.cu
 mkdir -p "$stage/src/scripts"
 cp scripts/device-report.py scripts/device-counters.sh "$stage/src/scripts/"
 if nvcc=$(command -v nvcc); then
   for program in check bench; do
-    # Newer than its source, so that bench/run takes it.
-    "$nvcc" -std=c++17 -O2 -arch=sm_90 -cudart static -L"$(dirname "$nvcc")/../lib" "transports/cudaipc/bench/$program.cu" -o "$stage/kernels/$program" -ldl ||
+    # Newer than its source, so that bench/kernels/run takes it.
+    "$nvcc" -std=c++17 -O2 -arch=sm_90 -cudart static -L"$(dirname "$nvcc")/../lib" "bench/kernels/$program.cu" -o "$stage/kernels/$program" -ldl ||
       step "$program of the kernels could not be built here; the machine with the GPUs will try"
   done
 fi

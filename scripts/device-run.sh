@@ -70,14 +70,14 @@ fuzz() { # random programs of torch in every carrier, with and without expandabl
 kernels() {
   need kernels || return
   part kernels-check 300 env OUT="$OUT" BIN="$root/kernels" IMAGES="$root/src/transports/cudaipc/images" \
-    sh src/transports/cudaipc/bench/run check 20
+    sh src/bench/kernels/run check 20
 }
 
 sanitize() {
   need sanitize || return
   if ! command -v compute-sanitizer >/dev/null; then skip sanitize "compute-sanitizer is not installed"; return; fi
   part sanitize 560 env OUT="$OUT" BIN="$root/kernels" IMAGES="$root/src/transports/cudaipc/images" \
-    sh src/transports/cudaipc/bench/run sanitize
+    sh src/bench/kernels/run sanitize
 }
 
 bench() {

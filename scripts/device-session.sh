@@ -44,7 +44,7 @@ shown() {
   if [ -e "$logs/$1.log" ]; then tail -n 60 "$logs/$1.log" | cut -c1-260; fi
 }
 kernels() { # kernels COMMAND ARGS...: of the benchmark of the kernels
-  env OUT="$logs" BIN="$root/kernels" IMAGES="$root/src/transports/cudaipc/images" sh src/transports/cudaipc/bench/run "$@"
+  env OUT="$logs" BIN="$root/kernels" IMAGES="$root/src/transports/cudaipc/images" sh src/bench/kernels/run "$@"
 }
 export -f kernels
 export logs root
@@ -153,7 +153,7 @@ tune() {
 }
 
 diagnose() {
-  shown nccl-reuse 150 python3 src/transports/cudaipc/bench/nccl_reuse.py ${nccl:+"$nccl"}
+  shown nccl-reuse 150 python3 src/bench/kernels/nccl_reuse.py ${nccl:+"$nccl"}
   shown counters 330 bash src/scripts/device-counters.sh "$shunt" "$gpus"
 }
 

@@ -109,7 +109,7 @@ def plugin(tmp_path_factory):
     if shutil.which("go") is None:
         pytest.skip("no Go toolchain to build a plugin with: the command go is not installed")
     path = tmp_path_factory.mktemp("plugin") / "shunt-transport-shm"
-    subprocess.run(["go", "build", "-o", str(path), "./transports/shm/plugin"], cwd=ROOT, check=True)
+    subprocess.run(["go", "build", "-o", str(path), "./transports/shm/process"], cwd=ROOT, check=True)
     return path
 
 

@@ -34,7 +34,7 @@ func TestSharedShm(t *testing.T) {
 }
 
 func TestProcessShm(t *testing.T) {
-	path := build(t, "shunt-transport-shm", "github.com/shunt-ccl/shunt/transports/shm/plugin")
+	path := build(t, "shunt-transport-shm", "github.com/shunt-ccl/shunt/transports/shm/process")
 	conformance.Test(t, carried(t, "process:"+path))
 }
 

@@ -81,7 +81,7 @@ func stuckIn(t *testing.T, carrier, phase string) (spec string, env []string) {
 	return "process:" + named, nil
 }
 
-var buildStuck = build("stuck", "tests/internal/stuck/plugin")
+var buildStuck = build("stuck", "tests/internal/stuck/process")
 
 // A transport that never returns costs the caller two thirds of the timeout, in whatever
 // it is stuck; every rank learns which transport it is and what it was asked.

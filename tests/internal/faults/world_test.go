@@ -80,8 +80,8 @@ func build(name, main string) func() (string, error) {
 }
 
 var (
-	buildShm     = build("shunt-transport-shm", "transports/shm/plugin")
-	buildCudaipc = build("shunt-transport-cudaipc", "tests/internal/device/machine/plugin")
+	buildShm     = build("shunt-transport-shm", "transports/shm/process")
+	buildCudaipc = build("shunt-transport-cudaipc", "tests/internal/device/machine/process")
 )
 
 func processTransport(t *testing.T) (spec, path string) {

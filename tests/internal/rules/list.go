@@ -23,7 +23,7 @@ const (
 	inExecutor    = "host/executor"
 	inDevice      = "tests/internal/device"
 	inHost        = "host"
-	inEmulate     = "transports/cudaipc/emulate"
+	inEmulate     = "transports/cudaipc/internal/emulate"
 	inFragile     = "tests/internal/fragile"
 )
 

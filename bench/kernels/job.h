@@ -22,7 +22,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "../kernels/layout.h"
+#include "../../transports/cudaipc/kernels/layout.h"
 
 #define CHECK(x)                                                                                                 \
   do {                                                                                                           \

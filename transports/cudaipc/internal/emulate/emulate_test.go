@@ -44,7 +44,7 @@ func sources() string {
 	if other := os.Getenv("SHUNT_EMULATE_KERNELS"); other != "" {
 		return other
 	}
-	return "../kernels"
+	return "../../kernels"
 }
 
 // harness is compiled once for each number of blocks, the only constant of which there

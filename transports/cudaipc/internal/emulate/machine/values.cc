@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "../../../../host/executor/float.h"
+#include "../../../../../host/executor/float.h"
 #include "cuda.h"
 
 namespace emulate {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "../../../host/executor/float.h"
+#include "../../host/executor/float.h"
 #include "job.h"
 
 using job::rank;
