@@ -174,7 +174,7 @@ func (d *device) run(call *call.Call, r *buffers.Range, program *executor.Device
 	a.PeerRecv = c.symmetric.PeerRecv(r, call.Slots[plugin.SlotOffset])
 	c.publish(call)
 	c.engine.Announce()
-	d.flights.Begin(c.sequence.Number, call)
+	d.flights.Begin(c.sequence.Number, c.sequence.Collectives, call, program.Title())
 	err := d.exec.Run(program, a, stream)
 	d.flights.Enqueued(c.sequence.Number, err != nil)
 	if err == nil {

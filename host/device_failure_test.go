@@ -3,6 +3,7 @@ package host_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,8 +61,33 @@ func TestDeviceTimeoutNamesTheAbsentRank(t *testing.T) {
 		require.ErrorIs(t, err, plugin.Timeout, "rank %d", rank)
 		require.ErrorContains(t, err, "no answer from peer rank 2", "rank %d", rank)
 		require.ErrorContains(t, err, "rank 2 is in the same process, where cudaFree", "rank %d", rank)
+		require.Regexp(t, `rank 2 has not called all_reduce #2, in which rank [01] runs cudaipc/\w+, kernel \w+ \(step \d+ of track 0\)`, err.Error(), "rank %d", rank)
 	}
 	require.ErrorContains(t, errs[0], "call Shrink or re-create it")
+}
+
+// Of a message the other rank's number says nothing: the timeout names what was enqueued last, as do the records.
+func TestDeviceTimeoutOfAMessageNamesItsPlan(t *testing.T) {
+	errs := deviceErrors(t, gpus(t, 2), func(_ int, o *host.Options) { o.Timeout = 1500 * time.Millisecond }, func(r *rank) error {
+		b, done := r.buffers(10, 10)
+		defer func() { _ = done(nil) }()
+		if err := errors.Join(r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r), r.sync()); err != nil {
+			return err
+		}
+		if r.Rank() == 0 {
+			err := errors.Join(r.Recv(pointer(b[1]), 10, plugin.Float32, 1, r), r.sync())
+			all := r.Records()
+			if last := all[len(all)-1]; !strings.HasPrefix(last.Plan, "cudaipc/") || !strings.Contains(last.Plan, ", kernel ") {
+				return fmt.Errorf("the record of %s says that %q ran", last.Collective, last.Plan)
+			}
+			return err
+		}
+		return errors.Join(eventually("the timeout", func() bool { return r.Err() != nil }), r.Err())
+	})
+	for rank, err := range errs {
+		require.ErrorIs(t, err, plugin.Timeout, "rank %d", rank)
+		require.Regexp(t, `rank 0 enqueued recv last, in which it runs cudaipc/\w+, kernel \w+ \(step \d+ of track 0\)`, err.Error(), "rank %d", rank)
+	}
 }
 
 func TestDeviceAbortEndsKernelsThatWait(t *testing.T) {

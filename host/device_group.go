@@ -161,7 +161,7 @@ func (d *device) runBatch(first *call.Call, stream cuda.Stream) error {
 	}
 	c.publish(first)
 	c.engine.Announce()
-	d.flights.Begin(c.sequence.Number, first)
+	d.flights.Begin(c.sequence.Number, c.sequence.Collectives, first, p.Kernels.Title())
 	err = d.exec.RunBatch(b.launch, stream)
 	d.flights.Enqueued(c.sequence.Number, err != nil)
 	if err != nil {

@@ -42,7 +42,7 @@ func (d *device) watch(ctx context.Context) {
 func (d *device) look() {
 	kind, peer, _ := d.exec.Fault()
 	if kind != plugin.FaultNone && d.comm.observer.Failure.Reason() == nil {
-		d.comm.fail(d.comm.observer.Fault(kind, peer, d.exec.Compared), true)
+		d.comm.fail(d.comm.observer.Fault(kind, peer, d.exec.Compared, &d.flights), true)
 	}
 }
 

@@ -1,7 +1,9 @@
 package executor
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -14,9 +16,11 @@ const maxParams = 4 << 10
 type DeviceProgram struct {
 	device  *Device // nil: freed
 	name    string
+	title   string
 	base    uint32
 	plan    plugin.Plan // a copy
 	kernels []deviceKernel
+	names   []string // of the kernels
 
 	// The register file. Slots are filled at launch and temporaries cleared
 	// before each track; constants are never written.
@@ -85,7 +89,7 @@ func (d *Device) Load(p *plugin.Plan, base uint32) (*DeviceProgram, error) {
 		if err != nil {
 			return nil, err
 		}
-		program.kernels = append(program.kernels, k)
+		program.kernels, program.names = append(program.kernels, k), append(program.names, p.Kernels[i].Name)
 	}
 	if program.last.able = repeatable(own); program.last.able {
 		program.last.makeRoom(program.kernels)
@@ -101,6 +105,37 @@ func (d *Device) Load(p *plugin.Plan, base uint32) (*DeviceProgram, error) {
 		}
 	}
 	return program, nil
+}
+
+// Entitle says what the plan is called in errors: its algorithm with the transport.
+func (p *DeviceProgram) Entitle(qualified string) { p.title = qualified + works(&p.plan, p.names) }
+
+// Title is the plan's name for errors, with the steps that are work for the GPU; "" if it has none.
+func (p *DeviceProgram) Title() string { return p.title }
+
+// maxWorks is how many of a plan's steps a title names.
+const maxWorks = 3
+
+// works names the kernels and native functions among a plan's steps, which are what may wait for peers.
+func works(p *plugin.Plan, kernels []string) string {
+	var named []string
+	for t, track := range p.Tracks {
+		for i := int(track.First); i < int(track.First)+int(track.Count); i++ {
+			switch s := &p.Steps[i]; s.Kind {
+			case plugin.StepLaunch:
+				named = append(named, fmt.Sprintf("kernel %s (step %d of track %d)", kernels[s.A], i, t))
+			case plugin.StepNative:
+				named = append(named, fmt.Sprintf("a native function (step %d of track %d)", i, t))
+			}
+		}
+	}
+	switch {
+	case len(named) == 0:
+		return ""
+	case len(named) > maxWorks:
+		return fmt.Sprintf(", %s and %d more", strings.Join(named[:maxWorks], ", "), len(named)-maxWorks)
+	}
+	return ", " + strings.Join(named, ", ")
 }
 
 // Free ends the use of the program; operations that are in streams or graphs

@@ -28,6 +28,8 @@ type Flight struct {
 	End        time.Duration // 0: still running
 	Failed     bool          // ended, and not well
 	Enqueued   bool          // what ended is only the putting into a stream
+	Seq        uint64        // on a GPU: its number among the collectives, 0 for others
+	Plan       string        // on a GPU: what it runs, see DeviceProgram.Title
 }
 
 // maxFlights bounds the recorder's memory.

@@ -21,9 +21,10 @@ type Entry struct {
 	Root       int           `json:"root"`
 	Symmetric  bool          `json:"symmetric,omitempty"`
 	OnDevice   bool          `json:"counts_on_device,omitempty"`
-	Begin      time.Duration `json:"begin_ns"` // since the communicator was made
-	End        time.Duration `json:"end_ns"`   // 0: had not ended
-	State      string        `json:"state"`    // running, ended or failed; on a GPU enqueued, as its end there is not seen
+	Begin      time.Duration `json:"begin_ns"`       // since the communicator was made
+	End        time.Duration `json:"end_ns"`         // 0: had not ended
+	Plan       string        `json:"plan,omitempty"` // on a GPU: the algorithm and the kernels that ran
+	State      string        `json:"state"`          // running, ended or failed; on a GPU enqueued, as its end there is not seen
 }
 
 // Entries words what the executor recorded.
@@ -32,7 +33,7 @@ func Entries(flights []executor.Flight) []Entry {
 	for i, f := range flights {
 		e := Entry{
 			Number: f.Number, Collective: f.Collective.String(), DType: f.DType.String(), Count: f.Count, Root: f.Root, Symmetric: f.Symmetric, OnDevice: f.OnDevice,
-			Begin: f.Begin, End: f.End, State: "running",
+			Begin: f.Begin, End: f.End, Plan: f.Plan, State: "running",
 		}
 		if f.Collective.Reduces() {
 			e.Op = f.Op.String()

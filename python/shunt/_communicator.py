@@ -198,8 +198,9 @@ class Communicator(Collectives):
 
         Each has number, collective, dtype, op (of reductions), count, root,
         symmetric (where it is), begin_ns and end_ns since the communicator was
-        made, and state: running, ended or failed; on a GPU enqueued, as whether an
-        operation has ended in its stream is not seen."""
+        made, plan (on a GPU: the algorithm and the kernels that ran), and state:
+        running, ended or failed; on a GPU enqueued, as whether an operation has
+        ended in its stream is not seen."""
         operations: list[dict[str, Any]] = json.loads(self._record())["operations"]
         return operations
 

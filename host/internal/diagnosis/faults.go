@@ -8,7 +8,7 @@ import (
 
 // Fault is why a kernel of this rank has given up: which fault it reported, of which peer, and what it compared, its own
 // and the peer's. Where the peer has called something else, that is the reason.
-func (o *Observer) Fault(kind plugin.Fault, peer int, compared func() (own, theirs [3]uint64)) *plugin.Error {
+func (o *Observer) Fault(kind plugin.Fault, peer int, compared func() (own, theirs [3]uint64), flights *Flights) *plugin.Error {
 	switch kind {
 	case plugin.FaultAborted:
 		return &plugin.Error{Code: plugin.Aborted, Rank: o.Rank, Message: fmt.Sprintf("a kernel of rank %d was aborted", o.Rank)}
@@ -31,7 +31,9 @@ func (o *Observer) Fault(kind plugin.Fault, peer int, compared func() (own, thei
 		own, theirs := compared()
 		return o.invalidCount(peer, own, theirs)
 	}
-	return o.NoAnswer(peer, "")
+	reason := o.NoAnswer(peer, "")
+	reason.Message += flights.Awaiting(o, peer)
+	return reason
 }
 
 // asymmetric is why a kernel found that symmetric memory is not used alike.

@@ -52,6 +52,17 @@ func (s State) String() string {
 // more comes from it.
 func (s State) HasClosed() bool { return s.Valid && s.Collective == Closed }
 
+// Collectives is how many collectives the rank has called.
+func (s State) Collectives() uint64 {
+	switch {
+	case !s.Valid:
+		return 0
+	case s.HasClosed(): // which takes a number
+		return s.Seq - 1
+	}
+	return s.Seq
+}
+
 // PassedBy says that a waited-for rank has gone on to a later collective than
 // the one it is waited for in, or "" if it has not. Whoever ends a collective
 // has sent all that others wait for, so the two called different ones. What the

@@ -171,7 +171,9 @@ func (pl *Planner) load(ctx context.Context, key call.Signature, candidate selec
 	loaded.ComparesLengths = algorithm.IsGeneric(candidate.Algorithm.Name) || a.Features&plugin.FeatureLengths != 0
 	loaded.Marked = algorithm.IsGeneric(candidate.Algorithm.Name) || a.Features&plugin.FeatureMarks != 0
 	if pl.Device != nil {
-		loaded.Kernels, err = pl.Device.Load(plan, a.Base)
+		if loaded.Kernels, err = pl.Device.Load(plan, a.Base); err == nil {
+			loaded.Kernels.Entitle(candidate.Qualified)
+		}
 	} else {
 		loaded.Host, err = pl.Engine.Load(plan, a.Base)
 		if err == nil && loaded.Marked {
