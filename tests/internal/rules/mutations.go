@@ -123,7 +123,7 @@ var Mutations = []Mutation{
 	{
 		Rule: 10, Why: "a rank that cannot open its endpoint keeps that to itself",
 		File:  "host/init.go",
-		Old:   `	if err := c.group.Agree(ctx, "open "+label, err); err != nil {`,
+		Old:   `	if err := c.group.Agree(ctx, "open their transports ("+label+")", err); err != nil {`,
 		New:   `	if err != nil {`,
 		Guard: Test{inRules, "TestRule10LocalFailureIsEverybodys"},
 	},
