@@ -58,6 +58,7 @@ type Communicator struct {
 	plans         plans.Planner
 	unchecked     diagnosis.Unchecked // messages of the operation in flight
 	watchdog      diagnosis.Watchdog  // the watchdog goroutine's alone
+	opened        atomic.Bool         // every endpoint
 	closeOnce     sync.Once
 	closeErr      error
 }
@@ -287,6 +288,11 @@ func (c *Communicator) fail(reason *plugin.Error, spread bool) {
 	}
 	c.engine.Abort(reason.Code, reason.Rank)
 	c.abortDevice(reason)
+	if c.opened.Load() { // else the list of endpoints still grows
+		for _, a := range c.attached {
+			go a.Abort(reason.Message)
+		}
+	}
 	c.observer.Failure.File(c.logger, c.report)
 }
 

@@ -380,6 +380,7 @@ func (c *Communicator) open(ctx context.Context, id uint64) error {
 			}
 		}
 	}
+	c.opened.Store(true)
 	if len(c.attached) == 0 {
 		if err := worldTooLarge(infos, c.job.memory, c.world); err != nil {
 			return err
@@ -411,7 +412,7 @@ func (c *Communicator) connect(ctx context.Context) error {
 	if err = c.group.Agree(ctx, "make control pages ("+c.label+")", err); err != nil {
 		return err
 	}
-	c.control, err = c.exchange(ctx, "share control pages ("+c.label+")", []plugin.Region{page.Region()}, func(r plugin.Region, rank int) (io.Closer, error) {
+	c.control, err = c.exchange(ctx, "share control pages ("+c.label+")", []plugin.Region{page.Region()}, nil, func(r plugin.Region, rank int) (io.Closer, error) {
 		if !c.observer.Topology.SameHost(c.rank, rank) {
 			return nil, nil // such a rank rings no doorbell here, and what it calls is not seen
 		}
@@ -443,7 +444,7 @@ func (c *Communicator) connect(ctx context.Context) error {
 
 // exchangeHost is exchange for one region of host memory.
 func (c *Communicator) exchangeHost(ctx context.Context, tag string, mine plugin.Region, enter func(rank int, base unsafe.Pointer)) ([]io.Closer, error) {
-	return c.exchange(ctx, tag, []plugin.Region{mine}, func(r plugin.Region, rank int) (io.Closer, error) {
+	return c.exchange(ctx, tag, []plugin.Region{mine}, nil, func(r plugin.Region, rank int) (io.Closer, error) {
 		return mapHost(r, func(m executor.Memory) error {
 			enter(rank, m.Base)
 			return nil
@@ -451,10 +452,25 @@ func (c *Communicator) exchangeHost(ctx context.Context, tag string, mine plugin
 	})
 }
 
-// mapRegions exchanges regions with all ranks, maps those of this host's ranks and
-// enters them in the executor's table.
+// mapRegions maps the regions of role local, which are this rank's alone, exchanges the others with all ranks, maps those of
+// this host's ranks and enters them in the executor's table.
 func (c *Communicator) mapRegions(ctx context.Context, tag string, base uint32, regions []plugin.Region) ([]io.Closer, error) {
-	return c.exchange(ctx, tag, regions, func(r plugin.Region, rank int) (io.Closer, error) {
+	var shared []plugin.Region
+	var mappings []io.Closer
+	var failed error
+	for _, r := range regions {
+		if r.Role != plugin.RegionRoleLocal {
+			shared = append(shared, r)
+			continue
+		}
+		m, err := mapHost(r, func(m executor.Memory) error { return c.engine.SetRegion(base, r.ID, c.rank, m) })
+		if err != nil {
+			failed = fmt.Errorf("mapping region %d of role local: %w", r.ID, err)
+			continue
+		}
+		mappings = append(mappings, m)
+	}
+	mapped, err := c.exchange(ctx, tag, shared, failed, func(r plugin.Region, rank int) (io.Closer, error) {
 		if !c.observer.Topology.SameHost(c.rank, rank) {
 			return nil, nil
 		}
@@ -463,6 +479,7 @@ func (c *Communicator) mapRegions(ctx context.Context, tag string, base uint32, 
 		}
 		return mapHost(r, func(m executor.Memory) error { return c.engine.SetRegion(base, r.ID, rank, m) })
 	})
+	return append(mappings, mapped...), err
 }
 
 // mapHost maps a region of host memory and enters it where it belongs.
@@ -483,10 +500,10 @@ func mapHost(r plugin.Region, enter func(executor.Memory) error) (io.Closer, err
 }
 
 // exchange hands this rank's regions to all ranks, maps everyone's, region by
-// region in rank order, and agrees that all could. enter maps one; nil means
-// that the region needs no mapping here. The mappings are returned also on
-// error, for the caller to close.
-func (c *Communicator) exchange(ctx context.Context, tag string, mine []plugin.Region, enter func(plugin.Region, int) (io.Closer, error)) ([]io.Closer, error) {
+// region in rank order, and agrees that all could, and that nothing failed before on
+// any rank. enter maps one; nil means that the region needs no mapping here. The mappings
+// are returned also on error, for the caller to close.
+func (c *Communicator) exchange(ctx context.Context, tag string, mine []plugin.Region, failed error, enter func(plugin.Region, int) (io.Closer, error)) ([]io.Closer, error) {
 	all := [][]plugin.Region{mine}
 	if c.share != nil {
 		var err error
@@ -497,6 +514,9 @@ func (c *Communicator) exchange(ctx context.Context, tag string, mine []plugin.R
 	}
 	var mappings []io.Closer
 	mapAll := func() error {
+		if failed != nil {
+			return failed
+		}
 		for rank := range all {
 			if len(all[rank]) != len(mine) {
 				return plugin.Errorf(plugin.Mismatch, "rank %d shares %d regions, rank %d %d", c.rank, len(mine), rank, len(all[rank]))

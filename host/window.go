@@ -142,6 +142,9 @@ func (c *Communicator) freeWindow() uint32 {
 // windowTransport is the first transport that allocates buffers which its own
 // one-sided plans, or the generic ones, can reach.
 func (c *Communicator) windowTransport(ctx context.Context) (*attached, error) {
+	if hosts := len(c.observer.Topology.Hosts()); hosts > 1 {
+		return nil, plugin.Errorf(plugin.Unsupported, "windows reach the ranks of one host, and these run on %d", hosts)
+	}
 	for _, a := range c.attached {
 		if a.loaded.Info.Features&plugin.FeatureBuffers == 0 {
 			continue

@@ -53,6 +53,9 @@ func (b *Builder) fail(format string, args ...any) {
 // Slot is the register of a scalar slot.
 func (b *Builder) Slot(s Slot) Reg { return Reg(s) }
 
+// Rank is the number of the plan's rank.
+func (b *Builder) Rank() Reg { return b.Const(int64(b.plan.Rank)) }
+
 // SendCount, SendDispl, RecvCount and RecvDispl are the registers of the
 // per-rank arrays, in bytes.
 func (b *Builder) SendCount(rank int) Reg { return Reg(SlotSendCount(b.plan.World, rank)) }
@@ -286,6 +289,21 @@ func (b *Builder) Wait(semaphore RefID, value, rank Reg) {
 // alone; semaphore is read by all.
 func (b *Builder) Barrier(semaphore, counter RefID) {
 	b.step(Step{Kind: StepBarrier, Dst: uint16(semaphore), A: uint16(counter), C: None})
+}
+
+// Remote posts a command to the ring at a place in a region of role local, and waits
+// until the plugin has done it. slots is how many commands the ring holds; operation and
+// args, at most MaxCommandArgs, are what the plugin gets. What it has left is the error
+// of the call, if it failed. Package ring is the plugin's side of it, and
+// shunt_ring.h says what lies in the memory.
+func (b *Builder) Remote(ring RefID, slots int, operation int64, args ...Reg) {
+	first := len(b.plan.Args)
+	for _, a := range args {
+		b.plan.Args = append(b.plan.Args, Arg{Ref: None, Value: uint16(a), Bytes: 8})
+	}
+	b.step(Step{
+		Kind: StepRemote, Dst: uint16(ring), A: uint16(b.Const(operation)), B: uint16(first), C: uint16(b.Const(int64(slots))), N: uint16(len(args)),
+	})
 }
 
 // Loop repeats the body n times with the index 0, 1, ….

@@ -15,6 +15,9 @@ const (
 	MaxRefs      = 32768
 	MaxTracks    = 2 * MaxWorld
 	MaxLoopDepth = 4
+
+	MaxCommandArgs = 16   // of a remote step
+	MaxRingSlots   = 4096 // commands that a ring holds
 )
 
 // Plan is a template of one operation, for one rank: what the executor does at
@@ -285,7 +288,10 @@ func (p *Plan) validateTrack(track Track, firstTemp int, bad func(string, ...any
 		case StepNative:
 			ok = int(s.A) < len(p.Natives) && p.Natives[s.A].Function != 0
 		case StepRemote:
-			ok = isWord(s.Dst) && isReg(s.A) && isWord(s.B) && isReg(s.C)
+			ok = isWord(s.Dst) && isReg(s.A) && isReg(s.C) && s.N <= MaxCommandArgs && int(s.B)+int(s.N) <= len(p.Args)
+			for n := s.B; ok && n < s.B+s.N; n++ {
+				ok = p.Args[n].Value != None
+			}
 		case StepAddress:
 			ok = isTemp(s.Dst) && isRef(s.A) && (p.Refs[s.A].Space == SpaceSend || p.Refs[s.A].Space == SpaceRecv)
 		default:

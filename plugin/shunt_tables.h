@@ -112,6 +112,7 @@ enum {
   SHUNT_ROLE_SCRATCH = 1, /* zero-filled, at the disposal of the host's generic algorithms */
   SHUNT_ROLE_BUFFER = 2, /* allocated for a user */
   SHUNT_ROLE_DIRECTORY = 3, /* the users' buffers that peers reach directly, entered by the host: a shunt_directory */
+  SHUNT_ROLE_LOCAL = 4, /* host memory of this rank's own, which no peer maps and whose size may differ: a ring of commands and what they work on */
 };
 
 /* Space says which memory a Ref points into. */
@@ -140,7 +141,7 @@ enum {
   SHUNT_STEP_IF = 10, /* skip the next b steps if register a is zero */
   SHUNT_STEP_LAUNCH = 11, /* kernel a of the plan with its grid, block and arguments, on the stream; b is 1 (LaunchDependent) if the kernel itself waits for what is before it there, else 0 */
   SHUNT_STEP_NATIVE = 12, /* call native function a of the plan in this address space (builtin and shared carriers only) */
-  SHUNT_STEP_REMOTE = 13, /* hand over to the plugin's process: signal the semaphore at ref dst with register a, then wait until the one at ref b is at least register c */
+  SHUNT_STEP_REMOTE = 13, /* post command [register a] with the values of arguments b..b+n-1 to the ring of [register c] commands at ref dst, then wait until the plugin has done it; see shunt_ring.h */
   SHUNT_STEP_ADDRESS = 14, /* register dst = address of ref a, in send or receive memory, in this process; for a peer to copy from (space peer) */
 };
 

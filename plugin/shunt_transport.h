@@ -357,6 +357,10 @@ typedef struct shunt_transport_v1 {
    * timeout nanoseconds. */
   shunt_status (*connect)(shunt_endpoint *endpoint, const shunt_request *request, const char *algorithm,
                           const shunt_published *published, uint32_t count, int64_t timeout);
+  /* May be null. The communicator has failed or was aborted: what was begun for its plans,
+   * in threads of the transport's own, is in vain and should end soon. Called while
+   * other functions may run on the endpoint, at most once; returns at once. */
+  void (*abort)(shunt_endpoint *endpoint, const char *reason);
 } shunt_transport_v1;
 
 #ifdef __cplusplus

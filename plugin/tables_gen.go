@@ -459,6 +459,8 @@ const (
 	RegionRoleBuffer RegionRole = 2
 	// RegionRoleDirectory: the users' buffers that peers reach directly, entered by the host: a shunt_directory.
 	RegionRoleDirectory RegionRole = 3
+	// RegionRoleLocal: host memory of this rank's own, which no peer maps and whose size may differ: a ring of commands and what they work on.
+	RegionRoleLocal RegionRole = 4
 )
 
 var regionRoleNames = map[RegionRole]string{
@@ -466,6 +468,7 @@ var regionRoleNames = map[RegionRole]string{
 	RegionRoleScratch:   "scratch",
 	RegionRoleBuffer:    "buffer",
 	RegionRoleDirectory: "directory",
+	RegionRoleLocal:     "local",
 }
 
 var regionRoleDocs = map[RegionRole]string{
@@ -473,11 +476,12 @@ var regionRoleDocs = map[RegionRole]string{
 	RegionRoleScratch:   "zero-filled, at the disposal of the host's generic algorithms",
 	RegionRoleBuffer:    "allocated for a user",
 	RegionRoleDirectory: "the users' buffers that peers reach directly, entered by the host: a shunt_directory",
+	RegionRoleLocal:     "host memory of this rank's own, which no peer maps and whose size may differ: a ring of commands and what they work on",
 }
 
 // RegionRoles lists every RegionRole in the order of its value.
 func RegionRoles() []RegionRole {
-	return []RegionRole{RegionRolePrivate, RegionRoleScratch, RegionRoleBuffer, RegionRoleDirectory}
+	return []RegionRole{RegionRolePrivate, RegionRoleScratch, RegionRoleBuffer, RegionRoleDirectory, RegionRoleLocal}
 }
 
 // String is the name used in messages, options and files.
@@ -561,7 +565,7 @@ const (
 	StepLaunch StepKind = 11
 	// StepNative: call native function a of the plan in this address space (builtin and shared carriers only).
 	StepNative StepKind = 12
-	// StepRemote: hand over to the plugin's process: signal the semaphore at ref dst with register a, then wait until the one at ref b is at least register c.
+	// StepRemote: post command [register a] with the values of arguments b..b+n-1 to the ring of [register c] commands at ref dst, then wait until the plugin has done it; see shunt_ring.h.
 	StepRemote StepKind = 13
 	// StepAddress: register dst = address of ref a, in send or receive memory, in this process; for a peer to copy from (space peer).
 	StepAddress StepKind = 14
@@ -597,7 +601,7 @@ var stepKindDocs = map[StepKind]string{
 	StepIf:      "skip the next b steps if register a is zero",
 	StepLaunch:  "kernel a of the plan with its grid, block and arguments, on the stream; b is 1 (LaunchDependent) if the kernel itself waits for what is before it there, else 0",
 	StepNative:  "call native function a of the plan in this address space (builtin and shared carriers only)",
-	StepRemote:  "hand over to the plugin's process: signal the semaphore at ref dst with register a, then wait until the one at ref b is at least register c",
+	StepRemote:  "post command [register a] with the values of arguments b..b+n-1 to the ring of [register c] commands at ref dst, then wait until the plugin has done it; see shunt_ring.h",
 	StepAddress: "register dst = address of ref a, in send or receive memory, in this process; for a peer to copy from (space peer)",
 }
 

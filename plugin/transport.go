@@ -84,6 +84,15 @@ type Exchange struct {
 	Algorithm string
 }
 
+// Aborter is an Endpoint that wants to hear when its communicator fails or is aborted:
+// what it has begun for plans of this communicator, in threads or processes of its own,
+// is in vain from then on and should end soon.
+type Aborter interface {
+	// Abort may be called while another method runs, and at most once. It returns at
+	// once. Close follows.
+	Abort(reason string)
+}
+
 // Info describes a transport.
 type Info struct {
 	Name     string // as in SHUNT_ALGO and in messages: lower case, at most MaxName bytes

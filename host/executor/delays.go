@@ -36,7 +36,7 @@ const MaxDelay = time.Second
 var delayable = map[plugin.StepKind][]C.uint32_t{
 	plugin.StepLoad: {C.SX_LOAD}, plugin.StepStore: {C.SX_STORE}, plugin.StepCopy: {C.SX_COPY}, plugin.StepReduce: {C.SX_REDUCE},
 	plugin.StepSignal: {C.SX_SIGNAL}, plugin.StepWait: {C.SX_WAIT}, plugin.StepBarrier: {C.SX_ARRIVE, C.SX_GATHER},
-	plugin.StepNative: {C.SX_NATIVE}, plugin.StepRemote: {C.SX_REMOTE, C.SX_WAIT_REMOTE},
+	plugin.StepNative: {C.SX_NATIVE}, plugin.StepRemote: {C.SX_REMOTE},
 }
 
 // DelayableSteps are the kinds of step that a delay may come before.

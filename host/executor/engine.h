@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "shunt_ring.h"
 #include "shunt_transport.h"
 
 #define SX_CONTROL_BYTES 4096
@@ -100,8 +101,9 @@ enum {
   SX_REPEAT,  /* dst index, a counter, b limit; c: first step of the body */
   SX_IF,      /* a register; c: step to go to when zero */
   SX_NATIVE,  /* a native */
-  SX_REMOTE,  /* dst ref, a register: the signal half; SX_WAIT_REMOTE follows */
-  SX_WAIT_REMOTE, /* a ref, b register */
+  SX_ARGUMENT_OF, /* a register, n: which argument of the remote step that follows */
+  SX_REMOTE,  /* dst ref, a register, b count of arguments, c register for slots: posts; SX_WAIT_REMOTE follows */
+  SX_WAIT_REMOTE,
   SX_END
 };
 
@@ -165,8 +167,11 @@ typedef struct sx_track {
   int64_t value;
   int32_t rank;  /* who is waited for, or -1 */
   uint32_t step; /* the waiting step's number */
-  uint32_t remote;
+  uint32_t remote; /* word is done of a command */
   uint32_t taken; /* steps of this launch that a delay was considered for */
+  shunt_ring *ring;
+  shunt_ring_command *command;
+  int64_t number; /* of the command */
 } sx_track;
 
 typedef struct sx_source {
@@ -224,6 +229,8 @@ enum {
   SX_ARGUMENT,    /* x: send bytes, y: recv bytes */
   SX_NO_PROCESS,  /* rank */
   SX_DISAGREE,    /* rank: who called another collective, or -1 */
+  SX_REMOTE_FAILED, /* x: code; rank; engine->message */
+  SX_SLOTS,       /* x: commands of a ring */
   SX_PEER_READ    /* x: errno, y: bytes, region: address; rank */
 };
 
@@ -301,6 +308,8 @@ typedef struct sx_engine {
   sx_flight *flights;
   uint32_t count_flights, next_flight;
   const sx_note *notes; /* of a group's launches, by index; null for a run of one */
+  int64_t args[SHUNT_RING_ARGS]; /* of the remote step that comes next */
+  char message[SHUNT_MAX_MESSAGE]; /* of a transport, for the failure */
   sx_worker *worker;    /* or null: made by the first native step */
   sx_delays delays;
 
@@ -405,6 +414,21 @@ int sx_interpret_delayed(sx_engine *engine, sx_track *track);
 uint32_t sx_fail(sx_engine *engine, const sx_track *track, uint32_t reason);
 /* Pay for work, in steps or 4 KiB moved: SX_FINE or why to stop. */
 uint32_t sx_spend(sx_engine *engine, const sx_track *track, int32_t work);
+
+/* ---- remote.c ----------------------------------------------------------------- */
+
+/* The size of a ring, or -1. */
+int64_t sx_remote_bytes(int64_t slots);
+/* Post a command for a track, whose arguments are the engine's: 1, or 0 when no slot is
+ * free; then the track's command is one to wait for. */
+int sx_remote_post(sx_engine *engine, sx_track *track, shunt_ring *ring, uint32_t slots, int64_t operation, uint32_t count);
+/* The rank that the track's command waits for, or -1. */
+int32_t sx_remote_peer(const sx_engine *engine, const sx_track *track);
+/* What the track's command, which is done, has come to: 0, or -1 after recording why. */
+int sx_remote_end(sx_engine *engine, sx_track *track);
+/* Sleep until a ring of the live tracks or the doorbell, last seen as given, is raised;
+ * 0 at once if no track waits for a command. */
+int sx_remote_sleep(sx_engine *engine, uint32_t seen, int64_t nanoseconds, int (*ready)(sx_engine *));
 
 /* ---- native.c ----------------------------------------------------------------- */
 

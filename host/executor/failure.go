@@ -7,8 +7,10 @@ import "C"
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -25,6 +27,7 @@ type Failure struct {
 	Cause  plugin.Code // Aborted: what Abort was told; else OK
 	Origin int         // Aborted: the rank that Abort was told; else -1
 	Reason string      // one clause without a full stop
+	Said   string      // by the transport, about its command or native function
 	Native bool        // a native function failed: its endpoint may say more
 	Stuck  bool        // and has not returned: its endpoint cannot be used any more
 }
@@ -47,6 +50,16 @@ func (f *Failure) Unwrap() error {
 		return nil
 	}
 	return f.Cause
+}
+
+// said is a sentence of a transport, bounded and printable.
+func said(text *C.char) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7F || r == utf8.RuneError {
+			return '?'
+		}
+		return r
+	}, C.GoString(text))
 }
 
 func (e *Engine) fail(f *Failure) error {
@@ -127,6 +140,17 @@ func (e *Engine) failure(reason C.uint32_t) error {
 		if plugin.CodeOf(f.Code) != f.Code {
 			f.Code, f.Reason = plugin.Internal, fmt.Sprintf("the transport's native function returned status %d, which is unknown", x)
 		}
+	case C.SX_REMOTE_FAILED:
+		f.Code, f.Said = plugin.Code(x), said(&e.c.message[0])
+		f.Reason = fmt.Sprintf("the transport's command failed: %s", f.Code)
+		if plugin.CodeOf(f.Code) != f.Code {
+			f.Code, f.Reason = plugin.Internal, fmt.Sprintf("the transport's command returned status %d, which is unknown", x)
+		}
+		if f.Said != "" {
+			f.Reason += ": " + f.Said
+		}
+	case C.SX_SLOTS:
+		f.Reason = fmt.Sprintf("a ring of %d commands, want 1 to %d", x, C.SHUNT_RING_SLOTS)
 	case C.SX_NATIVE_STUCK:
 		f.Native, f.Stuck, f.Code = true, true, plugin.Timeout
 		f.Reason = fmt.Sprintf("the transport's native function has not returned for %v; its thread is lost, and may still use the memory of the call", time.Duration(y).Round(100*time.Millisecond))

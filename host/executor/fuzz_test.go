@@ -113,7 +113,7 @@ func planOf(data []byte) *plugin.Plan {
 		case plugin.StepIf:
 			s.A, s.B = register(), 1+next()%8
 		case plugin.StepRemote:
-			s.Dst, s.A, s.B, s.C = word(), register(), word(), register()
+			s.Dst, s.A, s.C = word(), register(), register()
 		}
 		p.Steps = append(p.Steps, s)
 	}

@@ -417,20 +417,33 @@ static inline __attribute__((always_inline)) int interpret(sx_engine *e, sx_trac
       t->at = s;
       if (sx_native(e, t, &t->launch->program->natives[s->a])) FAIL();
       break;
-    case SX_REMOTE:
-      t->at = s;
-      if (!(w = word(e, t, &refs[s->dst]))) FAIL();
-      /* release: the plugin's process sees what this rank wrote before */
-      atomic_store_explicit(w, R(a), memory_order_release);
-      sx_futex_wake((void *)w);
+    case SX_ARGUMENT_OF:
+      e->args[s->n] = R(a);
       break;
+    case SX_REMOTE: {
+      t->at = s;
+      int64_t slots = R(c), bytes = sx_remote_bytes(slots);
+      if (bytes < 0) {
+        sx_fail(e, t, SX_SLOTS);
+        e->failure.x = slots;
+        FAIL();
+      }
+      w = aligned_at(e, t, &refs[s->dst], t->frame[refs[s->dst].rank], bytes);
+      if (!w) FAIL();
+      if (sx_remote_post(e, t, (shunt_ring *)(void *)w, (uint32_t)slots, R(a), s->b)) break;
+      t->at = s - s->b; /* its arguments are the engine's, and others' by the time a slot is free */
+      t->remote = 1;
+      shunt_ring_command *oldest = t->command;
+      return block(t, s, (const _Atomic int64_t *)&oldest->done, __atomic_load_n(&oldest->number, __ATOMIC_RELAXED), -1);
+    }
     case SX_WAIT_REMOTE:
       t->at = s;
-      if (!(w = word(e, t, &refs[s->a]))) FAIL();
-      if (reached(w, R(b))) break;
-      t->at = s + 1;
-      t->remote = 1;
-      return block(t, s, w, R(b), -1);
+      if (!reached((const _Atomic int64_t *)&t->command->done, t->number)) {
+        t->remote = 1;
+        return block(t, s, (const _Atomic int64_t *)&t->command->done, t->number, -1);
+      }
+      if (sx_remote_end(e, t)) FAIL();
+      break;
 
     default: /* SX_END */
       t->at = s;

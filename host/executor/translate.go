@@ -58,6 +58,9 @@ func (t *translation) tooLarge() bool {
 		for _, s := range t.plan.Steps[track.First : int(track.First)+int(track.Count)] {
 			steps += 2
 			refs += 2
+			if s.Kind == plugin.StepRemote {
+				steps += int(s.N)
+			}
 			if s.Kind == plugin.StepReduce {
 				refs += int(s.B)
 			}
@@ -152,6 +155,10 @@ func (t *translation) track(track plugin.Track) error {
 			f.hidden += 2
 		case plugin.StepNative:
 			f.whole = true
+		case plugin.StepRemote:
+			for _, a := range t.plan.Args[s.B : s.B+s.N] {
+				f.use(a.Value)
+			}
 		case plugin.StepLaunch:
 			return plugin.Errorf(plugin.Unsupported, "plan %s: step %d launches a kernel, which needs a stream", t.plan.Algorithm, int(track.First)+i)
 		}
@@ -204,8 +211,8 @@ func operands(s *plugin.Step) (registers, refs []uint16) {
 		return []uint16{s.Dst, s.N}, nil
 	case plugin.StepIf:
 		return []uint16{s.A}, nil
-	case plugin.StepRemote:
-		return []uint16{s.A, s.C}, []uint16{s.Dst, s.B}
+	case plugin.StepRemote: // and its arguments, see track
+		return []uint16{s.A, s.C}, []uint16{s.Dst}
 	}
 	return nil, nil
 }
@@ -306,8 +313,11 @@ func (t *translation) code(steps []plugin.Step, number int, f *frame) {
 		case plugin.StepNative:
 			emit(i, C.sx_step{code: C.SX_NATIVE, a: C.uint32_t(s.A)})
 		case plugin.StepRemote:
-			emit(i, C.sx_step{code: C.SX_REMOTE, dst: t.ref(f, s.Dst), a: f.place(s.A)})
-			emit(i, C.sx_step{code: C.SX_WAIT_REMOTE, a: t.ref(f, s.B), b: f.place(s.C)})
+			for n, a := range t.plan.Args[s.B : s.B+s.N] {
+				emit(i, C.sx_step{code: C.SX_ARGUMENT_OF, a: f.place(a.Value), n: C.uint32_t(n)})
+			}
+			emit(i, C.sx_step{code: C.SX_REMOTE, dst: t.ref(f, s.Dst), a: f.place(s.A), b: C.uint32_t(s.N), c: f.place(s.C)})
+			emit(i, C.sx_step{code: C.SX_WAIT_REMOTE})
 		}
 	}
 	shut(len(steps))

@@ -156,10 +156,18 @@ void sx_rest(sx_engine *e, int64_t nanoseconds) {
   sleep_on(e->own, atomic_load_explicit(&e->own->doorbell, memory_order_acquire), nanoseconds);
 }
 
+static int any_ready(sx_engine *e) { return ready(e) != NULL; }
+
+/* Whom the first track waits for, where a command says so only while it runs. */
+static void name_peer(sx_engine *e) {
+  if (e->live[0]->remote) e->live[0]->rank = sx_remote_peer(e, e->live[0]);
+}
+
 /* Yield, then sleep, until a track is ready. */
 static uint32_t wait_slowly(sx_engine *e) {
   const sx_track *first = e->live[0];
   int64_t now = sx_clock();
+  name_peer(e);
   uint32_t reason = late(e, first, now);
   if (reason) return reason;
   if (impatient(e, now)) return SX_PAUSED;
@@ -178,8 +186,6 @@ static uint32_t wait_slowly(sx_engine *e) {
   }
 
   int64_t slice = (int64_t)e->policy.slice_usec * 1000;
-  for (uint32_t i = 0; i < e->count_live; i++)
-    if (e->live[i]->remote) slice = 200000; /* nobody rings for a plugin's process */
   sx_control *own = e->own;
   for (;;) {
     uint32_t seen = atomic_load_explicit(&own->doorbell, memory_order_acquire);
@@ -189,13 +195,14 @@ static uint32_t wait_slowly(sx_engine *e) {
      * the semaphores and the abort word are looked at once more. */
     atomic_thread_fence(memory_order_seq_cst);
     int64_t limit = slice;
+    name_peer(e);
     if (ready(e)) reason = SX_FINE;
     else if (!(reason = aborted(e, first)) && !(reason = late(e, first, now = sx_clock())) && !(reason = elsewhere(e, first))) {
       if (impatient(e, now)) reason = SX_PAUSED;
       else {
         if (e->deadline > 0 && e->started + e->deadline - now < limit) limit = e->started + e->deadline - now;
         if (e->patience > 0 && e->started + e->patience - now < limit) limit = e->started + e->patience - now;
-        sleep_on(own, seen, limit);
+        if (!sx_remote_sleep(e, seen, limit, any_ready)) sleep_on(own, seen, limit);
         atomic_store_explicit(&own->sleeping, 0, memory_order_relaxed);
         sx_here(e);
         if (!ready(e)) continue;

@@ -228,38 +228,6 @@ func TestCloseEndsTheRunInFlight(t *testing.T) {
 	}
 }
 
-// TestRemoteHandsOverAndBack plays the plugin's process.
-func TestRemoteHandsOverAndBack(t *testing.T) {
-	w := newWorld(t, 1, 8192)
-	e := w.engines[0]
-	b := plan(t, 0, 1, plugin.Int32, plugin.OpSum, func(b *plugin.Builder) {
-		own(b, 0, 0)
-		own(b, 0, 64)
-		b.Track(func() { b.Load(own(b, 0, 128)) })
-	})
-	five, six := uint16(len(b.Consts)), uint16(len(b.Consts)+1)
-	first := uint16(plugin.SlotCountOf(1))
-	for i := range b.Steps { // two more constants push the temporaries up
-		b.Steps[i].Dst += 2
-	}
-	b.Consts = append(b.Consts, 5, 6)
-	b.Steps = append(b.Steps, plugin.Step{Kind: plugin.StepRemote, Dst: 0, A: first + five, B: 1, C: first + six})
-	b.Tracks[0].Count++
-	p, err := e.Load(b, 0)
-	must(t, err)
-	defer p.Free()
-	request := (*atomic.Int64)(unsafe.Pointer(&w.regions[0][0]))
-	answer := (*atomic.Int64)(unsafe.Pointer(&w.regions[0][64]))
-	go func() {
-		for request.Load() != 5 {
-			runtime.Gosched()
-		}
-		waitForWaiting(e)
-		answer.Store(6)
-	}()
-	must(t, e.Run(p, arguments(nil, nil, 0, 0), testDeadline))
-}
-
 func TestRecordsReachPeers(t *testing.T) {
 	w := newWorld(t, 2, 8192)
 	reader := w.engines[0]

@@ -200,6 +200,14 @@ func purpose(x plugin.Exchange) string {
 	return fmt.Sprintf(" for %s/%s", x.Request.Collective, clip(x.Algorithm, plugin.MaxName))
 }
 
+// Abort tells the plugin that the communicator has failed. What it answers changes
+// nothing: Close follows.
+func (e *endpoint) Abort(reason string) {
+	ctx, cancel := context.WithTimeout(e.client.life, settleTimeout)
+	defer cancel()
+	_, _ = e.client.rpc.Abort(ctx, &proto.AbortRequest{Endpoint: e.id, Reason: check.Clip(reason)})
+}
+
 // Close closes the endpoint in the plugin and releases its descriptors here,
 // whether the plugin answers or not.
 func (e *endpoint) Close() error {

@@ -25,6 +25,9 @@ type served struct {
 	mu       sync.Mutex
 	endpoint plugin.Endpoint // nil before it is opened
 	closed   bool
+
+	aborting sync.Mutex     // held by Abort; taken after mu
+	aborter  plugin.Aborter // nil: not open, or it does not want to hear
 }
 
 func newService(t plugin.Transport, conn *net.UnixConn) *service {
@@ -98,6 +101,9 @@ func (s *service) Open(ctx context.Context, m *proto.OpenRequest) (*proto.OpenRe
 		reply.Regions = append(reply.Regions, proto.FromRegion(r))
 	}
 	e.endpoint, opened = endpoint, true
+	e.aborting.Lock()
+	e.aborter, _ = endpoint.(plugin.Aborter)
+	e.aborting.Unlock()
 	return reply, nil
 }
 
@@ -181,6 +187,22 @@ func (s *service) Connect(ctx context.Context, m *proto.ConnectRequest) (*proto.
 	return &proto.ConnectReply{}, err
 }
 
+// Abort does not wait for the calls on the endpoint, one of which it may be to end.
+func (s *service) Abort(_ context.Context, m *proto.AbortRequest) (*proto.AbortReply, error) {
+	s.mu.Lock()
+	e := s.endpoints[m.GetEndpoint()]
+	s.mu.Unlock()
+	if e == nil {
+		return &proto.AbortReply{}, nil
+	}
+	e.aborting.Lock()
+	defer e.aborting.Unlock()
+	if e.aborter != nil {
+		e.aborter.Abort(m.GetReason())
+	}
+	return &proto.AbortReply{}, nil
+}
+
 // Close of an endpoint that is not open yet keeps it from being opened.
 func (s *service) Close(_ context.Context, m *proto.CloseRequest) (*proto.CloseReply, error) {
 	e := s.slot(m.GetEndpoint())
@@ -191,6 +213,9 @@ func (s *service) Close(_ context.Context, m *proto.CloseRequest) (*proto.CloseR
 		return &proto.CloseReply{}, nil
 	}
 	s.remove(m.GetEndpoint())
+	e.aborting.Lock()
+	e.aborter = nil
+	e.aborting.Unlock()
 	return &proto.CloseReply{}, toRPC(e.endpoint.Close())
 }
 

@@ -1546,6 +1546,94 @@ func (*ConnectReply) Descriptor() ([]byte, []int) {
 	return file_transport_proto_rawDescGZIP(), []int{24}
 }
 
+type AbortRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Endpoint      uint64                 `protobuf:"varint,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AbortRequest) Reset() {
+	*x = AbortRequest{}
+	mi := &file_transport_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AbortRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AbortRequest) ProtoMessage() {}
+
+func (x *AbortRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AbortRequest.ProtoReflect.Descriptor instead.
+func (*AbortRequest) Descriptor() ([]byte, []int) {
+	return file_transport_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *AbortRequest) GetEndpoint() uint64 {
+	if x != nil {
+		return x.Endpoint
+	}
+	return 0
+}
+
+func (x *AbortRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type AbortReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AbortReply) Reset() {
+	*x = AbortReply{}
+	mi := &file_transport_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AbortReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AbortReply) ProtoMessage() {}
+
+func (x *AbortReply) ProtoReflect() protoreflect.Message {
+	mi := &file_transport_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AbortReply.ProtoReflect.Descriptor instead.
+func (*AbortReply) Descriptor() ([]byte, []int) {
+	return file_transport_proto_rawDescGZIP(), []int{26}
+}
+
 type CloseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Endpoint      uint64                 `protobuf:"varint,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
@@ -1555,7 +1643,7 @@ type CloseRequest struct {
 
 func (x *CloseRequest) Reset() {
 	*x = CloseRequest{}
-	mi := &file_transport_proto_msgTypes[25]
+	mi := &file_transport_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1567,7 +1655,7 @@ func (x *CloseRequest) String() string {
 func (*CloseRequest) ProtoMessage() {}
 
 func (x *CloseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_proto_msgTypes[25]
+	mi := &file_transport_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1580,7 +1668,7 @@ func (x *CloseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseRequest.ProtoReflect.Descriptor instead.
 func (*CloseRequest) Descriptor() ([]byte, []int) {
-	return file_transport_proto_rawDescGZIP(), []int{25}
+	return file_transport_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CloseRequest) GetEndpoint() uint64 {
@@ -1598,7 +1686,7 @@ type CloseReply struct {
 
 func (x *CloseReply) Reset() {
 	*x = CloseReply{}
-	mi := &file_transport_proto_msgTypes[26]
+	mi := &file_transport_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1610,7 +1698,7 @@ func (x *CloseReply) String() string {
 func (*CloseReply) ProtoMessage() {}
 
 func (x *CloseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_proto_msgTypes[26]
+	mi := &file_transport_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1623,7 +1711,7 @@ func (x *CloseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseReply.ProtoReflect.Descriptor instead.
 func (*CloseReply) Descriptor() ([]byte, []int) {
-	return file_transport_proto_rawDescGZIP(), []int{26}
+	return file_transport_proto_rawDescGZIP(), []int{28}
 }
 
 // Plan is a template of one operation, for one rank. Registers: slots (8
@@ -1651,7 +1739,7 @@ type Plan struct {
 
 func (x *Plan) Reset() {
 	*x = Plan{}
-	mi := &file_transport_proto_msgTypes[27]
+	mi := &file_transport_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +1751,7 @@ func (x *Plan) String() string {
 func (*Plan) ProtoMessage() {}
 
 func (x *Plan) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_proto_msgTypes[27]
+	mi := &file_transport_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +1764,7 @@ func (x *Plan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plan.ProtoReflect.Descriptor instead.
 func (*Plan) Descriptor() ([]byte, []int) {
-	return file_transport_proto_rawDescGZIP(), []int{27}
+	return file_transport_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Plan) GetAlgorithm() string {
@@ -1784,7 +1872,7 @@ type Ref struct {
 
 func (x *Ref) Reset() {
 	*x = Ref{}
-	mi := &file_transport_proto_msgTypes[28]
+	mi := &file_transport_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1796,7 +1884,7 @@ func (x *Ref) String() string {
 func (*Ref) ProtoMessage() {}
 
 func (x *Ref) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_proto_msgTypes[28]
+	mi := &file_transport_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1809,7 +1897,7 @@ func (x *Ref) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ref.ProtoReflect.Descriptor instead.
 func (*Ref) Descriptor() ([]byte, []int) {
-	return file_transport_proto_rawDescGZIP(), []int{28}
+	return file_transport_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Ref) GetSpace() uint32 {
@@ -1863,7 +1951,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_transport_proto_msgTypes[29]
+	mi := &file_transport_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +1963,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_proto_msgTypes[29]
+	mi := &file_transport_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +1976,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_transport_proto_rawDescGZIP(), []int{29}
+	return file_transport_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Step) GetKind() uint32 {
@@ -1951,7 +2039,7 @@ type Track struct {
 
 func (x *Track) Reset() {
 	*x = Track{}
-	mi := &file_transport_proto_msgTypes[30]
+	mi := &file_transport_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1963,7 +2051,7 @@ func (x *Track) String() string {
 func (*Track) ProtoMessage() {}
 
 func (x *Track) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_proto_msgTypes[30]
+	mi := &file_transport_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1976,7 +2064,7 @@ func (x *Track) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Track.ProtoReflect.Descriptor instead.
 func (*Track) Descriptor() ([]byte, []int) {
-	return file_transport_proto_rawDescGZIP(), []int{30}
+	return file_transport_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Track) GetFirst() uint32 {
@@ -2009,7 +2097,7 @@ type Kernel struct {
 
 func (x *Kernel) Reset() {
 	*x = Kernel{}
-	mi := &file_transport_proto_msgTypes[31]
+	mi := &file_transport_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2109,7 @@ func (x *Kernel) String() string {
 func (*Kernel) ProtoMessage() {}
 
 func (x *Kernel) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_proto_msgTypes[31]
+	mi := &file_transport_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2122,7 @@ func (x *Kernel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kernel.ProtoReflect.Descriptor instead.
 func (*Kernel) Descriptor() ([]byte, []int) {
-	return file_transport_proto_rawDescGZIP(), []int{31}
+	return file_transport_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Kernel) GetImage() string {
@@ -2098,7 +2186,7 @@ type Arg struct {
 
 func (x *Arg) Reset() {
 	*x = Arg{}
-	mi := &file_transport_proto_msgTypes[32]
+	mi := &file_transport_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2110,7 +2198,7 @@ func (x *Arg) String() string {
 func (*Arg) ProtoMessage() {}
 
 func (x *Arg) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_proto_msgTypes[32]
+	mi := &file_transport_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2123,7 +2211,7 @@ func (x *Arg) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arg.ProtoReflect.Descriptor instead.
 func (*Arg) Descriptor() ([]byte, []int) {
-	return file_transport_proto_rawDescGZIP(), []int{32}
+	return file_transport_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Arg) GetRef() uint32 {
@@ -2261,7 +2349,12 @@ const file_transport_proto_rawDesc = "" +
 	"\bendpoint\x18\x01 \x01(\x04R\bendpoint\x128\n" +
 	"\bexchange\x18\x02 \x01(\v2\x1c.shunt.transport.v1.ExchangeR\bexchange\x12\x1c\n" +
 	"\tpublished\x18\x03 \x03(\fR\tpublished\"\x0e\n" +
-	"\fConnectReply\"*\n" +
+	"\fConnectReply\"B\n" +
+	"\fAbortRequest\x12\x1a\n" +
+	"\bendpoint\x18\x01 \x01(\x04R\bendpoint\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\f\n" +
+	"\n" +
+	"AbortReply\"*\n" +
 	"\fCloseRequest\x12\x1a\n" +
 	"\bendpoint\x18\x01 \x01(\x04R\bendpoint\"\f\n" +
 	"\n" +
@@ -2312,7 +2405,7 @@ const file_transport_proto_rawDesc = "" +
 	"\x03Arg\x12\x10\n" +
 	"\x03ref\x18\x01 \x01(\rR\x03ref\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value\x12\x14\n" +
-	"\x05bytes\x18\x03 \x01(\rR\x05bytes2\x97\x06\n" +
+	"\x05bytes\x18\x03 \x01(\rR\x05bytes2\xe2\x06\n" +
 	"\tTransport\x12F\n" +
 	"\x04Info\x12\x1f.shunt.transport.v1.InfoRequest\x1a\x1d.shunt.transport.v1.InfoReply\x12R\n" +
 	"\bSupports\x12#.shunt.transport.v1.SupportsRequest\x1a!.shunt.transport.v1.SupportsReply\x12F\n" +
@@ -2323,6 +2416,7 @@ const file_transport_proto_rawDesc = "" +
 	"\aPrepare\x12\".shunt.transport.v1.PrepareRequest\x1a .shunt.transport.v1.PrepareReply\x12O\n" +
 	"\aPublish\x12\".shunt.transport.v1.PublishRequest\x1a .shunt.transport.v1.PublishReply\x12O\n" +
 	"\aConnect\x12\".shunt.transport.v1.ConnectRequest\x1a .shunt.transport.v1.ConnectReply\x12I\n" +
+	"\x05Abort\x12 .shunt.transport.v1.AbortRequest\x1a\x1e.shunt.transport.v1.AbortReply\x12I\n" +
 	"\x05Close\x12 .shunt.transport.v1.CloseRequest\x1a\x1e.shunt.transport.v1.CloseReplyB)Z'github.com/shunt-ccl/shunt/plugin/protob\x06proto3"
 
 var (
@@ -2337,7 +2431,7 @@ func file_transport_proto_rawDescGZIP() []byte {
 	return file_transport_proto_rawDescData
 }
 
-var file_transport_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_transport_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_transport_proto_goTypes = []any{
 	(*Error)(nil),           // 0: shunt.transport.v1.Error
 	(*InfoRequest)(nil),     // 1: shunt.transport.v1.InfoRequest
@@ -2364,34 +2458,36 @@ var file_transport_proto_goTypes = []any{
 	(*PublishReply)(nil),    // 22: shunt.transport.v1.PublishReply
 	(*ConnectRequest)(nil),  // 23: shunt.transport.v1.ConnectRequest
 	(*ConnectReply)(nil),    // 24: shunt.transport.v1.ConnectReply
-	(*CloseRequest)(nil),    // 25: shunt.transport.v1.CloseRequest
-	(*CloseReply)(nil),      // 26: shunt.transport.v1.CloseReply
-	(*Plan)(nil),            // 27: shunt.transport.v1.Plan
-	(*Ref)(nil),             // 28: shunt.transport.v1.Ref
-	(*Step)(nil),            // 29: shunt.transport.v1.Step
-	(*Track)(nil),           // 30: shunt.transport.v1.Track
-	(*Kernel)(nil),          // 31: shunt.transport.v1.Kernel
-	(*Arg)(nil),             // 32: shunt.transport.v1.Arg
-	nil,                     // 33: shunt.transport.v1.OpenRequest.OptionsEntry
+	(*AbortRequest)(nil),    // 25: shunt.transport.v1.AbortRequest
+	(*AbortReply)(nil),      // 26: shunt.transport.v1.AbortReply
+	(*CloseRequest)(nil),    // 27: shunt.transport.v1.CloseRequest
+	(*CloseReply)(nil),      // 28: shunt.transport.v1.CloseReply
+	(*Plan)(nil),            // 29: shunt.transport.v1.Plan
+	(*Ref)(nil),             // 30: shunt.transport.v1.Ref
+	(*Step)(nil),            // 31: shunt.transport.v1.Step
+	(*Track)(nil),           // 32: shunt.transport.v1.Track
+	(*Kernel)(nil),          // 33: shunt.transport.v1.Kernel
+	(*Arg)(nil),             // 34: shunt.transport.v1.Arg
+	nil,                     // 35: shunt.transport.v1.OpenRequest.OptionsEntry
 }
 var file_transport_proto_depIdxs = []int32{
 	3,  // 0: shunt.transport.v1.SupportsRequest.request:type_name -> shunt.transport.v1.Request
 	6,  // 1: shunt.transport.v1.SupportsReply.algorithms:type_name -> shunt.transport.v1.Algorithm
-	33, // 2: shunt.transport.v1.OpenRequest.options:type_name -> shunt.transport.v1.OpenRequest.OptionsEntry
+	35, // 2: shunt.transport.v1.OpenRequest.options:type_name -> shunt.transport.v1.OpenRequest.OptionsEntry
 	9,  // 3: shunt.transport.v1.OpenReply.regions:type_name -> shunt.transport.v1.Region
 	10, // 4: shunt.transport.v1.Region.handle:type_name -> shunt.transport.v1.Handle
 	13, // 5: shunt.transport.v1.ImagesReply.images:type_name -> shunt.transport.v1.Image
 	9,  // 6: shunt.transport.v1.AllocateReply.region:type_name -> shunt.transport.v1.Region
 	3,  // 7: shunt.transport.v1.PrepareRequest.request:type_name -> shunt.transport.v1.Request
-	27, // 8: shunt.transport.v1.PrepareReply.plan:type_name -> shunt.transport.v1.Plan
+	29, // 8: shunt.transport.v1.PrepareReply.plan:type_name -> shunt.transport.v1.Plan
 	3,  // 9: shunt.transport.v1.Exchange.request:type_name -> shunt.transport.v1.Request
 	20, // 10: shunt.transport.v1.PublishRequest.exchange:type_name -> shunt.transport.v1.Exchange
 	20, // 11: shunt.transport.v1.ConnectRequest.exchange:type_name -> shunt.transport.v1.Exchange
-	28, // 12: shunt.transport.v1.Plan.refs:type_name -> shunt.transport.v1.Ref
-	29, // 13: shunt.transport.v1.Plan.steps:type_name -> shunt.transport.v1.Step
-	30, // 14: shunt.transport.v1.Plan.tracks:type_name -> shunt.transport.v1.Track
-	31, // 15: shunt.transport.v1.Plan.kernels:type_name -> shunt.transport.v1.Kernel
-	32, // 16: shunt.transport.v1.Plan.args:type_name -> shunt.transport.v1.Arg
+	30, // 12: shunt.transport.v1.Plan.refs:type_name -> shunt.transport.v1.Ref
+	31, // 13: shunt.transport.v1.Plan.steps:type_name -> shunt.transport.v1.Step
+	32, // 14: shunt.transport.v1.Plan.tracks:type_name -> shunt.transport.v1.Track
+	33, // 15: shunt.transport.v1.Plan.kernels:type_name -> shunt.transport.v1.Kernel
+	34, // 16: shunt.transport.v1.Plan.args:type_name -> shunt.transport.v1.Arg
 	1,  // 17: shunt.transport.v1.Transport.Info:input_type -> shunt.transport.v1.InfoRequest
 	4,  // 18: shunt.transport.v1.Transport.Supports:input_type -> shunt.transport.v1.SupportsRequest
 	7,  // 19: shunt.transport.v1.Transport.Open:input_type -> shunt.transport.v1.OpenRequest
@@ -2401,19 +2497,21 @@ var file_transport_proto_depIdxs = []int32{
 	18, // 23: shunt.transport.v1.Transport.Prepare:input_type -> shunt.transport.v1.PrepareRequest
 	21, // 24: shunt.transport.v1.Transport.Publish:input_type -> shunt.transport.v1.PublishRequest
 	23, // 25: shunt.transport.v1.Transport.Connect:input_type -> shunt.transport.v1.ConnectRequest
-	25, // 26: shunt.transport.v1.Transport.Close:input_type -> shunt.transport.v1.CloseRequest
-	2,  // 27: shunt.transport.v1.Transport.Info:output_type -> shunt.transport.v1.InfoReply
-	5,  // 28: shunt.transport.v1.Transport.Supports:output_type -> shunt.transport.v1.SupportsReply
-	8,  // 29: shunt.transport.v1.Transport.Open:output_type -> shunt.transport.v1.OpenReply
-	12, // 30: shunt.transport.v1.Transport.Images:output_type -> shunt.transport.v1.ImagesReply
-	15, // 31: shunt.transport.v1.Transport.Allocate:output_type -> shunt.transport.v1.AllocateReply
-	17, // 32: shunt.transport.v1.Transport.Free:output_type -> shunt.transport.v1.FreeReply
-	19, // 33: shunt.transport.v1.Transport.Prepare:output_type -> shunt.transport.v1.PrepareReply
-	22, // 34: shunt.transport.v1.Transport.Publish:output_type -> shunt.transport.v1.PublishReply
-	24, // 35: shunt.transport.v1.Transport.Connect:output_type -> shunt.transport.v1.ConnectReply
-	26, // 36: shunt.transport.v1.Transport.Close:output_type -> shunt.transport.v1.CloseReply
-	27, // [27:37] is the sub-list for method output_type
-	17, // [17:27] is the sub-list for method input_type
+	25, // 26: shunt.transport.v1.Transport.Abort:input_type -> shunt.transport.v1.AbortRequest
+	27, // 27: shunt.transport.v1.Transport.Close:input_type -> shunt.transport.v1.CloseRequest
+	2,  // 28: shunt.transport.v1.Transport.Info:output_type -> shunt.transport.v1.InfoReply
+	5,  // 29: shunt.transport.v1.Transport.Supports:output_type -> shunt.transport.v1.SupportsReply
+	8,  // 30: shunt.transport.v1.Transport.Open:output_type -> shunt.transport.v1.OpenReply
+	12, // 31: shunt.transport.v1.Transport.Images:output_type -> shunt.transport.v1.ImagesReply
+	15, // 32: shunt.transport.v1.Transport.Allocate:output_type -> shunt.transport.v1.AllocateReply
+	17, // 33: shunt.transport.v1.Transport.Free:output_type -> shunt.transport.v1.FreeReply
+	19, // 34: shunt.transport.v1.Transport.Prepare:output_type -> shunt.transport.v1.PrepareReply
+	22, // 35: shunt.transport.v1.Transport.Publish:output_type -> shunt.transport.v1.PublishReply
+	24, // 36: shunt.transport.v1.Transport.Connect:output_type -> shunt.transport.v1.ConnectReply
+	26, // 37: shunt.transport.v1.Transport.Abort:output_type -> shunt.transport.v1.AbortReply
+	28, // 38: shunt.transport.v1.Transport.Close:output_type -> shunt.transport.v1.CloseReply
+	28, // [28:39] is the sub-list for method output_type
+	17, // [17:28] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
 	17, // [17:17] is the sub-list for extension extendee
 	0,  // [0:17] is the sub-list for field type_name
@@ -2430,7 +2528,7 @@ func file_transport_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_proto_rawDesc), len(file_transport_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   34,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

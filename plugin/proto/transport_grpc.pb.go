@@ -40,6 +40,7 @@ const (
 	Transport_Prepare_FullMethodName  = "/shunt.transport.v1.Transport/Prepare"
 	Transport_Publish_FullMethodName  = "/shunt.transport.v1.Transport/Publish"
 	Transport_Connect_FullMethodName  = "/shunt.transport.v1.Transport/Connect"
+	Transport_Abort_FullMethodName    = "/shunt.transport.v1.Transport/Abort"
 	Transport_Close_FullMethodName    = "/shunt.transport.v1.Transport/Close"
 )
 
@@ -83,6 +84,10 @@ type TransportClient interface {
 	// failure on one rank is every rank's error. Publish talks to no peer.
 	Publish(ctx context.Context, in *PublishRequest, opts ...grpc.CallOption) (*PublishReply, error)
 	Connect(ctx context.Context, in *ConnectRequest, opts ...grpc.CallOption) (*ConnectReply, error)
+	// Abort tells an endpoint that its communicator has failed or was aborted: what was
+	// begun for its plans is in vain and should end soon. It may be called while another
+	// call on the endpoint is in progress.
+	Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortReply, error)
 	// Close releases everything of one endpoint.
 	Close(ctx context.Context, in *CloseRequest, opts ...grpc.CallOption) (*CloseReply, error)
 }
@@ -185,6 +190,16 @@ func (c *transportClient) Connect(ctx context.Context, in *ConnectRequest, opts 
 	return out, nil
 }
 
+func (c *transportClient) Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AbortReply)
+	err := c.cc.Invoke(ctx, Transport_Abort_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *transportClient) Close(ctx context.Context, in *CloseRequest, opts ...grpc.CallOption) (*CloseReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CloseReply)
@@ -235,6 +250,10 @@ type TransportServer interface {
 	// failure on one rank is every rank's error. Publish talks to no peer.
 	Publish(context.Context, *PublishRequest) (*PublishReply, error)
 	Connect(context.Context, *ConnectRequest) (*ConnectReply, error)
+	// Abort tells an endpoint that its communicator has failed or was aborted: what was
+	// begun for its plans is in vain and should end soon. It may be called while another
+	// call on the endpoint is in progress.
+	Abort(context.Context, *AbortRequest) (*AbortReply, error)
 	// Close releases everything of one endpoint.
 	Close(context.Context, *CloseRequest) (*CloseReply, error)
 	mustEmbedUnimplementedTransportServer()
@@ -273,6 +292,9 @@ func (UnimplementedTransportServer) Publish(context.Context, *PublishRequest) (*
 }
 func (UnimplementedTransportServer) Connect(context.Context, *ConnectRequest) (*ConnectReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Connect not implemented")
+}
+func (UnimplementedTransportServer) Abort(context.Context, *AbortRequest) (*AbortReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Abort not implemented")
 }
 func (UnimplementedTransportServer) Close(context.Context, *CloseRequest) (*CloseReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Close not implemented")
@@ -460,6 +482,24 @@ func _Transport_Connect_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Transport_Abort_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AbortRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TransportServer).Abort(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Transport_Abort_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TransportServer).Abort(ctx, req.(*AbortRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Transport_Close_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CloseRequest)
 	if err := dec(in); err != nil {
@@ -520,6 +560,10 @@ var Transport_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Connect",
 			Handler:    _Transport_Connect_Handler,
+		},
+		{
+			MethodName: "Abort",
+			Handler:    _Transport_Abort_Handler,
 		},
 		{
 			MethodName: "Close",

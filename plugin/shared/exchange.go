@@ -68,6 +68,17 @@ func (e *endpoint) Connect(ctx context.Context, x plugin.Exchange, published [][
 	})
 }
 
+// Abort tells the object that the communicator has failed. The host does not close the
+// endpoint meanwhile.
+func (e *endpoint) Abort(reason string) {
+	if e.handle == nil || e.transport.table.abort == nil {
+		return
+	}
+	text := C.CString(check.Clip(reason))
+	defer C.free(unsafe.Pointer(text))
+	C.shunt_call_abort(e.transport.table, e.handle, text)
+}
+
 // left is the time until ctx ends, which C is told because it cannot be interrupted.
 func left(ctx context.Context) time.Duration {
 	deadline, bounded := ctx.Deadline()

@@ -14,6 +14,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -83,7 +84,7 @@ func (t *Transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.
 	if err != nil {
 		return nil, err
 	}
-	return &Endpoint{inner: opened, where: where, gate: gate{who: t.gate.who}}, nil
+	return &Endpoint{inner: opened, where: where, gate: gate{who: t.gate.who}, aborting: gate{who: t.gate.who}}, nil
 }
 
 // Endpoint is an endpoint of a guarded transport.
@@ -91,6 +92,9 @@ type Endpoint struct {
 	inner plugin.Endpoint
 	where string
 	gate  gate
+
+	aborting gate
+	stuck    atomic.Bool // in Abort
 }
 
 // Regions are the endpoint's.
@@ -145,6 +149,24 @@ func (e *Endpoint) Connect(ctx context.Context, x plugin.Exchange, published [][
 	return err
 }
 
+// Abort tells the endpoint that its communicator has failed, whatever else it does.
+func (e *Endpoint) Abort(reason string) {
+	aborter, ok := e.inner.(plugin.Aborter)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lag)
+	defer cancel()
+	_, _ = call(ctx, &e.aborting, "abort"+e.where, func() (none, error) {
+		aborter.Abort(reason)
+		return none{}, nil
+	}, nil)
+	// One that does not return keeps the endpoint: it is closed when that does.
+	if e.aborting.busy("") != nil {
+		e.stuck.Store(true)
+	}
+}
+
 func (e *Endpoint) exchanger() (plugin.Exchanger, error) {
 	exchanger, ok := e.inner.(plugin.Exchanger)
 	if !ok {
@@ -171,6 +193,11 @@ func (e *Endpoint) LastError() string {
 func (e *Endpoint) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), CloseTimeout)
 	defer cancel()
+	if e.stuck.Load() {
+		err := e.aborting.busy("close" + e.where)
+		e.aborting.whenFree(func() { _ = e.inner.Close() })
+		return err
+	}
 	_, err := call(ctx, &e.gate, "close"+e.where, func() (none, error) { return none{}, e.inner.Close() }, nil)
 	if errors.Is(err, errBusy) {
 		e.gate.whenFree(func() { _ = e.inner.Close() })

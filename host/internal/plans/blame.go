@@ -66,13 +66,24 @@ func (b Blame) NativeFailed(f *executor.Failure) string {
 	return text
 }
 
+// Abort tells the endpoint that its communicator has failed.
+func (t *Transport) Abort(reason string) {
+	t.aborting.Lock()
+	defer t.aborting.Unlock()
+	if aborter, ok := t.Endpoint.(plugin.Aborter); ok {
+		aborter.Abort(reason)
+	}
+}
+
 // Close lets go of the endpoint, unless one of its functions still runs.
 func (t *Transport) Close() error {
 	if t.Endpoint == nil {
 		return nil
 	}
 	endpoint := t.Endpoint
+	t.aborting.Lock() // Abort has returned, or comes no more
 	t.Endpoint = nil
+	t.aborting.Unlock()
 	if t.stuck != "" {
 		return plugin.Errorf(plugin.Timeout, "transport %s: its endpoint was not closed, because %s has not returned", t.Name, t.stuck)
 	}

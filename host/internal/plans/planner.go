@@ -2,6 +2,7 @@ package plans
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/executor"
@@ -43,7 +44,8 @@ type Transport struct {
 	Base     uint32         // of the endpoint's regions in the executor's table
 	Scratch  *plugin.Region // region of role scratch, if the transport has one
 
-	stuck string // a function of the endpoint that has not returned, for the error of closing it
+	aborting sync.Mutex // held while the endpoint is told of a failure
+	stuck    string     // a function of the endpoint that has not returned, for the error of closing it
 }
 
 // Known reports whether the plans of a call are prepared.

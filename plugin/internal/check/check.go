@@ -67,8 +67,14 @@ func Regions(regions []plugin.Region, features plugin.Feature) error {
 		if r.ID != uint32(i) {
 			return plugin.Errorf(plugin.Protocol, "region %d has id %d", i, r.ID)
 		}
-		if r.Role != plugin.RegionRolePrivate && r.Role != plugin.RegionRoleScratch && r.Role != plugin.RegionRoleDirectory {
-			return plugin.Errorf(plugin.Protocol, "region %d has role %d, want private, scratch or directory", i, uint32(r.Role))
+		switch r.Role {
+		case plugin.RegionRolePrivate, plugin.RegionRoleScratch, plugin.RegionRoleDirectory:
+		case plugin.RegionRoleLocal:
+			if r.Memory != plugin.MemoryKindHost || r.Handle.Kind != plugin.HandleKindMemfd {
+				return plugin.Errorf(plugin.Protocol, "region %d of role local is %s memory with a %s handle, want host memory with a memfd", i, r.Memory, r.Handle.Kind)
+			}
+		default:
+			return plugin.Errorf(plugin.Protocol, "region %d has role %d, want private, scratch, directory or local", i, uint32(r.Role))
 		}
 		if r.Role == plugin.RegionRoleDirectory {
 			directories++

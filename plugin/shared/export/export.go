@@ -247,6 +247,16 @@ func shunt_export_connect(e *C.shunt_endpoint, r *C.shunt_request, algorithm *C.
 	})
 }
 
+//export shunt_export_abort
+func shunt_export_abort(e *C.shunt_endpoint, reason *C.char) {
+	_ = guard(func() error {
+		if a, ok := endpointOf(e).(plugin.Aborter); ok {
+			a.Abort(C.GoString(reason))
+		}
+		return nil
+	})
+}
+
 //export shunt_export_close
 func shunt_export_close(e *C.shunt_endpoint) C.shunt_status {
 	return status(guard(func() error {

@@ -48,6 +48,9 @@ static shunt_status connect_endpoint(shunt_endpoint *endpoint, const shunt_reque
   if (endpoint == NULL || (count > 0 && published == NULL)) return SHUNT_INVALID_ARGUMENT;
   return shunt_export_connect(endpoint, (shunt_request *)request, (char *)algorithm, (shunt_published *)published, count, timeout);
 }
+static void abort_endpoint(shunt_endpoint *endpoint, const char *reason) {
+  if (endpoint != NULL && reason != NULL) shunt_export_abort(endpoint, (char *)reason);
+}
 static const char *last_error(shunt_endpoint *endpoint) { return endpoint == NULL ? "no endpoint" : endpoint->message; }
 static shunt_status close_endpoint(shunt_endpoint *endpoint) {
   if (endpoint == NULL) return SHUNT_INVALID_ARGUMENT;
@@ -83,6 +86,7 @@ shunt_transport_v1 shunt_transport_v1_table = {
     .close = close_endpoint,
     .publish = publish,
     .connect = connect_endpoint,
+    .abort = abort_endpoint,
 };
 
 /* Any call into Go waits until every init function has run. */

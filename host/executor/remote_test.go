@@ -1,0 +1,227 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/ring"
+)
+
+// ringWorld is an engine of one rank with a ring as region 9, served by do.
+func ringWorld(t testing.TB, world int, do func(context.Context, *ring.Command) error) (*Engine, *ring.Ring) {
+	t.Helper()
+	w := newWorld(t, world, 8192)
+	r, err := ring.New(9, world, 4096)
+	must(t, err)
+	memory, err := unix.Mmap(r.Region().Handle.FD, 0, int(r.Region().Bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	must(t, err)
+	must(t, w.engines[0].SetRegion(0, 9, 0, Memory{Base: unsafe.Pointer(&memory[0]), Bytes: r.Region().Bytes}))
+	if do != nil {
+		r.Serve(do)
+	}
+	t.Cleanup(func() {
+		w.engines[0].Close()
+		must(t, r.Close())
+		must(t, unix.Munmap(memory))
+	})
+	return w.engines[0], r
+}
+
+func posting(t testing.TB, e *Engine, world int, body func(b *plugin.Builder)) *Program {
+	t.Helper()
+	p, err := e.Load(plan(t, 0, world, plugin.Int32, plugin.OpSum, body), 0)
+	must(t, err)
+	t.Cleanup(p.Free)
+	return p
+}
+
+// The plugin gets the operation and every argument, works on what the plan has copied,
+// and the plan goes on when it is done, again and again.
+func TestRemoteHandsOverAndBack(t *testing.T) {
+	var r *ring.Ring
+	var seen []int64
+	e, r := ringWorld(t, 1, func(_ context.Context, c *ring.Command) error {
+		seen = append(append(seen, c.Operation), c.Args...)
+		for i, v := range r.Staging()[:4] {
+			r.Staging()[i] = v + 1
+		}
+		return nil
+	})
+	p := posting(t, e, 1, func(b *plugin.Builder) {
+		b.Track(func() {
+			place := r.Place(b, b.Const(0))
+			b.Copy(place, b.Send(b.Const(0)), b.Const(4))
+			args := []plugin.Reg{b.Slot(plugin.SlotCount), b.Add(b.Const(40), b.Const(2))}
+			for i := len(args); i < plugin.MaxCommandArgs; i++ {
+				args = append(args, b.Const(int64(-i)))
+			}
+			r.Post(b, 7, args...)
+			b.Copy(b.Recv(b.Const(0)), place, b.Const(4))
+			r.Post(b, 8)
+		})
+	})
+	for round := range 50 {
+		seen = nil
+		send, recv := []byte{1, 2, 3, byte(round)}, make([]byte, 4)
+		a := arguments(send, recv, int64(round), 4)
+		must(t, e.Run(p, a, testDeadline))
+		want := []int64{7, a.Slots[plugin.SlotCount], 42}
+		for i := 2; i < plugin.MaxCommandArgs; i++ {
+			want = append(want, int64(-i))
+		}
+		if want = append(want, 8); !slices.Equal(seen, want) {
+			t.Fatalf("the plugin got %v, want %v", seen, want)
+		}
+		if want := []byte{2, 3, 4, byte(round) + 1}; !slices.Equal(recv, want) {
+			t.Fatalf("received %v, want %v", recv, want)
+		}
+	}
+}
+
+// Commands of tracks run at the same time, although one ends only when all have begun;
+// and tracks that find no free slot wait for one.
+func TestCommandsRunAtTheSameTime(t *testing.T) {
+	const world = 3 // six slots
+	var begun sync.WaitGroup
+	begun.Add(2 * world)
+	var count atomic.Int64
+	e, r := ringWorld(t, world, func(_ context.Context, c *ring.Command) error {
+		if c.Operation == 1 {
+			begun.Done()
+			begun.Wait()
+		}
+		count.Add(1)
+		return nil
+	})
+	p := posting(t, e, world, func(b *plugin.Builder) {
+		for range 2 * world {
+			b.Track(func() { r.Post(b, 1) })
+		}
+		b.Track(func() { b.Loop(b.Const(100), func(plugin.Reg) { r.Post(b, 2) }) })
+		b.Track(func() { b.Loop(b.Const(100), func(plugin.Reg) { r.Post(b, 2) }) })
+	})
+	must(t, e.Run(p, arguments(nil, nil, 0, 0), testDeadline))
+	if n := count.Load(); n != 2*world+200 {
+		t.Errorf("%d commands, want %d", n, 2*world+200)
+	}
+}
+
+// What a command leaves is the error of the run: code, text and rank.
+func TestACommandsErrorIsTheRuns(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		code plugin.Code
+		rank int
+		text string
+	}{
+		"with a rank":  {&plugin.Error{Code: plugin.Mismatch, Rank: 1, Message: "rank 1 sent\x01 less"}, plugin.Mismatch, 1, "rank 1 sent? less"},
+		"plain":        {fmt.Errorf("the cable is cut"), plugin.Internal, -1, "the cable is cut"},
+		"no such code": {&plugin.Error{Code: 4711, Rank: -1, Message: "odd"}, plugin.Internal, -1, "odd"},
+		"long":         {plugin.Errorf(plugin.System, "%s", strings.Repeat("x", 4000)), plugin.System, -1, "xxx"},
+		"peer died":    {&plugin.Error{Code: plugin.PeerDied, Rank: 0, Message: "gone"}, plugin.PeerDied, 0, "gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, r := ringWorld(t, 2, func(context.Context, *ring.Command) error { return test.err })
+			e.setGrace(time.Millisecond)
+			p := posting(t, e, 2, func(b *plugin.Builder) { b.Track(func() { r.Post(b, 1) }) })
+			f := failureOf(t, e.Run(p, arguments(nil, nil, 0, 0), testDeadline))
+			if f.Code != test.code || f.Rank != test.rank || !strings.Contains(f.Reason, test.text) || f.Step < 0 {
+				t.Errorf("got %+v, want %s, rank %d and %q", f, test.code, test.rank, test.text)
+			}
+		})
+	}
+	e, r := ringWorld(t, 1, func(context.Context, *ring.Command) error { panic("oops") })
+	p := posting(t, e, 1, func(b *plugin.Builder) { b.Track(func() { r.Post(b, 6) }) })
+	if f := failureOf(t, e.Run(p, arguments(nil, nil, 0, 0), testDeadline)); f.Code != plugin.Internal || !strings.Contains(f.Reason, "panicked in command 6: oops") {
+		t.Errorf("got %+v", f)
+	}
+}
+
+// Whoever waits for a command that does not end gets away at the deadline and at an
+// abort, and is told which rank the command waits for.
+func TestACommandThatDoesNotEnd(t *testing.T) {
+	e, r := ringWorld(t, 2, func(ctx context.Context, c *ring.Command) error {
+		c.WaitsFor(1)
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	p := posting(t, e, 2, func(b *plugin.Builder) { b.Track(func() { r.Post(b, 1) }) })
+	f := failureOf(t, e.Run(p, arguments(nil, nil, 0, 0), 50*time.Millisecond))
+	if f.Code != plugin.Timeout || f.Rank != 1 {
+		t.Errorf("at the deadline: %+v", f)
+	}
+	ended := make(chan error)
+	go func() { ended <- e.Run(p, arguments(nil, nil, 0, 0), 0) }()
+	waitForWaiting(e)
+	e.Abort(plugin.PeerDied, 1)
+	if f := failureOf(t, <-ended); f.Code != plugin.Aborted || f.Cause != plugin.PeerDied {
+		t.Errorf("at an abort: %+v", f)
+	}
+	r.Abort("it is over")
+}
+
+// The ring's memory is the plugin's: whatever stands there, the run ends, with an error or
+// at its deadline, and touches nothing else.
+func TestAHostileRing(t *testing.T) {
+	for name, spoil := range map[string]func(memory []byte){
+		"ones":     func(m []byte) { fill(m, 0xFF) },
+		"minimum":  func(m []byte) { fill(m, 0); m[7] = 0x80 },
+		"negative": func(m []byte) { fill(m, 0); fill(m[:8], 0xFF) },
+		"pattern":  func(m []byte) { fill(m, 0x7A) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, r := ringWorld(t, 2, nil)
+			head := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(&r.Staging()[0]), -4096)), 4096)
+			spoil(head)
+			p := posting(t, e, 2, func(b *plugin.Builder) { b.Track(func() { r.Post(b, 1, b.Const(5)) }) })
+			if err := e.Run(p, arguments(nil, nil, 0, 0), 20*time.Millisecond); err == nil {
+				t.Error("a command that nobody serves has ended well")
+			}
+			for i, v := range r.Staging() {
+				if v != 0 {
+					t.Fatalf("staging byte %d is %d", i, v)
+				}
+			}
+		})
+	}
+	for _, slots := range []int64{-1, 0, 4097, 1 << 40} {
+		e, r := ringWorld(t, 1, nil)
+		p := plan(t, 0, 1, plugin.Int32, plugin.OpSum, func(b *plugin.Builder) { b.Track(func() { r.Post(b, 1) }) })
+		for i, v := range p.Consts {
+			if v == 2 { // the slots of a world of one
+				p.Consts[i] = slots
+			}
+		}
+		program, err := e.Load(p, 0)
+		must(t, err)
+		if f := failureOf(t, e.Run(program, arguments(nil, nil, 0, 0), testDeadline)); f.Code != plugin.Internal || !strings.Contains(f.Reason, "a ring of") {
+			t.Errorf("%d slots: %+v", slots, f)
+		}
+		program.Free()
+	}
+}
+
+func fill(m []byte, v byte) {
+	for i := range m {
+		m[i] = v
+	}
+}
+
+func BenchmarkRemote(b *testing.B) {
+	e, r := ringWorld(b, 1, func(context.Context, *ring.Command) error { return nil })
+	p := posting(b, e, 1, func(b *plugin.Builder) { b.Track(func() { r.Post(b, 1) }) })
+	a := arguments(nil, nil, 0, 0)
+	for b.Loop() {
+		must(b, e.Run(p, a, testDeadline))
+	}
+}

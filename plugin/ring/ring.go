@@ -1,0 +1,253 @@
+// Package ring is the plugin's side of command rings, through which plans hand work to
+// code that is not a kernel: in the plugin's own process, or in the host's. A transport
+// makes one Ring for each endpoint, publishes its region, posts commands in its plans,
+// and serves them:
+//
+//	r, err := ring.New(0, config.World, staging)
+//	r.Serve(func(ctx context.Context, c *ring.Command) error { … })
+//
+// A command works on the ring's staging memory, which the plan copies the caller's data
+// to and from. Each runs on a goroutine of its own, so that one may wait for a peer that
+// waits for another. Its error reaches whoever called the operation, with its code, text
+// and rank. shunt_ring.h is the same in C, and describes the memory.
+package ring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// What shunt_ring.h says of the layout.
+const (
+	headerBytes  = 192
+	commandBytes = 512
+	textBytes    = 320
+)
+
+// header is shunt_ring.
+type header struct {
+	posted    atomic.Int64
+	_         [56]byte
+	doorbell  atomic.Uint32
+	sleeping  atomic.Uint32
+	_         [56]byte
+	completed atomic.Uint32
+	waiting   atomic.Uint32
+	_         [56]byte
+}
+
+// command is shunt_ring_command.
+type command struct {
+	number    int64
+	done      atomic.Int64
+	operation int64
+	args      [plugin.MaxCommandArgs]int64
+	count     uint32
+	status    int32
+	peer      atomic.Int32
+	_         uint32
+	message   [textBytes]byte
+	_         [24]byte
+}
+
+// Ring is the ring of one endpoint, and its staging memory.
+type Ring struct {
+	region  plugin.Region
+	slots   int
+	memory  []byte
+	staging int64 // offset
+	posted  int64 // commands taken
+
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	closed  atomic.Bool
+	serving sync.WaitGroup
+}
+
+// New makes the ring of an endpoint in a world of the given size, with so many bytes of
+// staging memory behind it. id is the region's.
+func New(id uint32, world int, staging int64) (*Ring, error) {
+	if world < 1 || world > plugin.MaxWorld || staging < 0 {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "a ring for a world of %d with %d bytes of staging memory", world, staging)
+	}
+	r := &Ring{slots: 2 * world} // tracks that a group has at most
+	r.staging = (headerBytes + int64(r.slots)*(commandBytes+4) + 4095) &^ 4095
+	total := r.staging + staging
+	fd, err := unix.MemfdCreate("shunt-ring", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, plugin.Errorf(plugin.System, "memory of a ring: %w", err)
+	}
+	if err = unix.Ftruncate(fd, total); err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
+	}
+	if err == nil {
+		r.memory, err = unix.Mmap(fd, 0, int(total), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, plugin.Errorf(plugin.OutOfMemory, "memory of a ring of %d bytes: %w", total, err)
+	}
+	r.region = plugin.Region{
+		ID: id, Role: plugin.RegionRoleLocal, Memory: plugin.MemoryKindHost, Bytes: total,
+		Handle: plugin.Handle{Kind: plugin.HandleKindMemfd, Generation: 1, Bytes: total, FD: fd},
+	}
+	r.ctx, r.cancel = context.WithCancelCause(context.Background())
+	return r, nil
+}
+
+// Region is what the endpoint publishes.
+func (r *Ring) Region() plugin.Region { return r.region }
+
+// Staging is the staging memory.
+func (r *Ring) Staging() []byte { return r.memory[r.staging:] }
+
+// Post writes the step that posts a command and waits until it is done.
+func (r *Ring) Post(b *plugin.Builder, operation int64, args ...plugin.Reg) {
+	zero := b.Const(0)
+	b.Remote(b.Region(b.Const(int64(r.region.ID)), b.Rank(), zero), r.slots, operation, args...)
+}
+
+// Place is a place in the staging memory, for the plan's copies, loads and stores.
+func (r *Ring) Place(b *plugin.Builder, offset plugin.Reg) plugin.RefID {
+	return b.Region(b.Const(int64(r.region.ID)), b.Rank(), b.Add(offset, b.Const(r.staging)))
+}
+
+// Command is what a plan has posted.
+type Command struct {
+	Operation int64
+	Args      []int64
+	at        *command
+}
+
+// WaitsFor says which rank the command waits for, which errors and reports of calls that
+// take long then name; -1: none.
+func (c *Command) WaitsFor(rank int) { c.at.peer.Store(int32(rank) + 1) }
+
+// Serve starts serving commands with do, until Close. Its context ends with Abort and
+// Close; commands that come later get one that has ended. An error may be a *plugin.Error
+// whose Rank is the peer that it is about. A panic is an error too.
+func (r *Ring) Serve(do func(ctx context.Context, c *Command) error) {
+	r.serving.Add(1)
+	go func() {
+		defer r.serving.Done()
+		for r.await() {
+			c := r.take()
+			r.serving.Add(1)
+			go func() {
+				defer r.serving.Done()
+				r.finish(c.at, run(r.ctx, c, do))
+			}()
+		}
+	}()
+}
+
+func run(ctx context.Context, c *Command, do func(context.Context, *Command) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = plugin.Errorf(plugin.Internal, "the transport panicked in command %d: %v", c.Operation, p)
+		}
+	}()
+	return do(ctx, c)
+}
+
+// Abort ends the context of all commands; the endpoint's Abort calls it.
+func (r *Ring) Abort(reason string) {
+	r.cancel(plugin.Errorf(plugin.Aborted, "aborted: %s", reason))
+}
+
+// Close ends serving, waits for the commands in progress, which must watch their
+// context, and gives the memory back.
+func (r *Ring) Close() error {
+	if r.closed.Swap(true) {
+		return nil
+	}
+	r.cancel(plugin.Errorf(plugin.Closed, "the endpoint is closed"))
+	r.header().doorbell.Add(1)
+	futex(&r.header().doorbell, futexWake, 1, nil)
+	r.serving.Wait()
+	return errors.Join(unix.Munmap(r.memory), unix.Close(r.region.Handle.FD))
+}
+
+func (r *Ring) header() *header { return (*header)(unsafe.Pointer(&r.memory[0])) }
+
+// spins is how often a ring is looked at before its goroutine sleeps, which takes a
+// thread some microseconds to wake from.
+const spins = 200
+
+// await waits for a command; false: the ring is closed.
+func (r *Ring) await() bool {
+	h := r.header()
+	for i := 0; ; i++ {
+		if r.closed.Load() {
+			return false
+		}
+		if h.posted.Load() > r.posted {
+			return true
+		}
+		if i < spins {
+			runtime.Gosched()
+			continue
+		}
+		i = 0
+		bell := h.doorbell.Load()
+		h.sleeping.Store(1)
+		// Both sides store, then look, in one order that both agree on (Go's atomics
+		// are sequentially consistent): either this look sees the command, or the host
+		// sees that this side sleeps.
+		if h.posted.Load() <= r.posted && !r.closed.Load() {
+			futex(&h.doorbell, futexWait, bell, &unix.Timespec{Sec: 1})
+		}
+		h.sleeping.Store(0)
+	}
+}
+
+// take is the next command. Its fields were written before posted was raised.
+func (r *Ring) take() *Command {
+	queue := unsafe.Slice((*uint32)(unsafe.Pointer(&r.memory[headerBytes+r.slots*commandBytes])), r.slots)
+	at := atomic.LoadUint32(&queue[r.posted%int64(r.slots)]) % uint32(r.slots)
+	r.posted++
+	c := (*command)(unsafe.Pointer(&r.memory[headerBytes+int(at)*commandBytes]))
+	args := make([]int64, min(c.count, plugin.MaxCommandArgs))
+	copy(args, c.args[:])
+	return &Command{Operation: c.operation, Args: args, at: c}
+}
+
+// finish ends a command.
+func (r *Ring) finish(c *command, err error) {
+	c.status = int32(plugin.CodeOf(err))
+	peer := c.peer.Load()
+	if err != nil {
+		var e *plugin.Error
+		if errors.As(err, &e) && e.Rank >= 0 {
+			peer = int32(e.Rank) + 1
+		}
+		n := copy(c.message[:textBytes-1], fmt.Sprint(err))
+		c.message[n] = 0
+	}
+	c.peer.Store(peer)
+	h := r.header()
+	c.done.Store(c.number)
+	h.completed.Add(1)
+	if h.waiting.Load() != 0 {
+		futex(&h.completed, futexWake, 1<<30, nil)
+	}
+}
+
+// Operations of futex(2), between processes.
+const (
+	futexWait = 0
+	futexWake = 1
+)
+
+func futex(word *atomic.Uint32, operation int, value uint32, timeout *unix.Timespec) {
+	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), uintptr(operation), uintptr(value), uintptr(unsafe.Pointer(timeout)), 0, 0)
+}

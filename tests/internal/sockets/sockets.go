@@ -1,0 +1,165 @@
+// Package sockets is an engine for tests, as somebody else would write one: a transport
+// that moves bytes over TCP connections between its endpoints and shares no memory with
+// its peers, so that its ranks may be on any number of hosts. It serves every collective
+// but one-sided ones, on host memory, in every carrier.
+//
+// An endpoint listens, publishes its address, and connects to all others when it has
+// theirs. Plans copy the caller's data into the staging memory of a command ring and
+// post commands that send and receive it. Every message has a header that says which
+// plan it is for and how long it is: ranks that disagree are told.
+package sockets
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"net"
+	"strconv"
+	"sync"
+
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/ring"
+)
+
+// Transport is the engine.
+type Transport struct{}
+
+const (
+	direct   = "direct"
+	maxWorld = 32
+	chunk    = 32 << 10 // bytes of one message, a multiple of every element size
+)
+
+// Info describes the transport.
+func (Transport) Info() plugin.Info {
+	return plugin.Info{
+		Name: "sockets", Version: "1.0.0", Doc: "an engine for tests: TCP connections, no shared memory",
+		Features: plugin.FeaturePlans | plugin.FeatureMultiHost | plugin.FeatureExchange | plugin.FeatureLengths,
+		Memory:   []plugin.MemoryKind{plugin.MemoryKindHost},
+	}
+}
+
+// Supports answers for everything but one-sided operations.
+func (Transport) Supports(req plugin.Request) plugin.Support {
+	switch {
+	case req.Memory != plugin.MemoryKindHost:
+		return plugin.Support{Reason: "sockets moves host memory only"}
+	case req.World > maxWorld:
+		return plugin.Support{Reason: "sockets serves up to " + strconv.Itoa(maxWorld) + " ranks"}
+	case req.Collective >= plugin.Put:
+		return plugin.Support{Reason: "sockets has no plan for " + req.Collective.String()}
+	}
+	return plugin.Support{Algorithms: []plugin.Algorithm{{Name: direct, Latency: 30, Bandwidth: 500}}}
+}
+
+// card is what an endpoint publishes.
+type card struct {
+	Address string
+	Key     []byte // whoever connects must know it
+}
+
+type endpoint struct {
+	config   plugin.OpenConfig
+	ring     *ring.Ring
+	listener net.Listener
+	key      []byte
+	peers    []*peer // nil for this rank
+
+	mu   sync.Mutex
+	tags map[plan][]int64 // what each rank calls a plan in the headers of messages to it
+	next int64            // this rank's own
+}
+
+// plan is what a tag stands for.
+type plan struct {
+	collective plugin.Collective
+	dtype      plugin.DType
+	op         plugin.Op
+}
+
+func planOf(req plugin.Request) plan { return plan{req.Collective, req.DType, req.Op} }
+
+// Open makes the ring and listens. It talks to nobody.
+func (Transport) Open(_ context.Context, config plugin.OpenConfig) (plugin.Endpoint, error) {
+	if config.World > maxWorld {
+		return nil, plugin.Errorf(plugin.Unsupported, "sockets serves up to %d ranks, the world has %d", maxWorld, config.World)
+	}
+	e := &endpoint{config: config, key: make([]byte, 16), peers: make([]*peer, config.World), tags: map[plan][]int64{}}
+	rand.Read(e.key)
+	var err error
+	if e.ring, err = ring.New(0, config.World, int64(stagingBytes(config.World))); err != nil {
+		return nil, err
+	}
+	if e.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return nil, errors.Join(plugin.Errorf(plugin.System, "sockets: %w", err), e.Close())
+	}
+	e.ring.Serve(e.do)
+	return e, nil
+}
+
+func (e *endpoint) Regions() []plugin.Region { return []plugin.Region{e.ring.Region()} }
+
+func (e *endpoint) Images() []plugin.Image { return nil }
+
+func (e *endpoint) Allocate(context.Context, uint32, int64) (plugin.Region, error) {
+	return plugin.Region{}, plugin.Errorf(plugin.Unsupported, "sockets has no buffers")
+}
+
+func (e *endpoint) Free(context.Context, uint32) error {
+	return plugin.Errorf(plugin.Unsupported, "sockets has no buffers")
+}
+
+// Publish gives the address at first, and for each plan this rank's tag for it.
+func (e *endpoint) Publish(_ context.Context, x plugin.Exchange) ([]byte, error) {
+	if x.Algorithm == "" {
+		return json.Marshal(card{e.listener.Addr().String(), e.key})
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.next++
+	return json.Marshal(e.next)
+}
+
+// Connect connects to all peers at first, and keeps their tags for each plan.
+func (e *endpoint) Connect(ctx context.Context, x plugin.Exchange, published [][]byte) error {
+	if x.Algorithm == "" {
+		cards := make([]card, len(published))
+		for rank, b := range published {
+			if err := json.Unmarshal(b, &cards[rank]); err != nil {
+				return plugin.Errorf(plugin.Protocol, "sockets: rank %d published %q: %w", rank, b, err)
+			}
+		}
+		return e.dial(ctx, cards)
+	}
+	tags := make([]int64, len(published))
+	for rank, b := range published {
+		if err := json.Unmarshal(b, &tags[rank]); err != nil {
+			return plugin.Errorf(plugin.Protocol, "sockets: rank %d published %q: %w", rank, b, err)
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tags[planOf(x.Request)] = tags
+	return nil
+}
+
+// Abort ends what waits for peers.
+func (e *endpoint) Abort(reason string) { e.ring.Abort(reason) }
+
+// Close ends the commands, then the connections.
+func (e *endpoint) Close() error {
+	var errs []error
+	if e.ring != nil {
+		errs = append(errs, e.ring.Close())
+	}
+	if e.listener != nil {
+		errs = append(errs, e.listener.Close())
+	}
+	for _, p := range e.peers {
+		if p != nil {
+			errs = append(errs, p.conn.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

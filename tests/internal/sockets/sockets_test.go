@@ -1,0 +1,47 @@
+package sockets_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/tests/conformance"
+	"github.com/shunt-ccl/shunt/tests/internal/sockets"
+	"github.com/shunt-ccl/shunt/tests/pool"
+)
+
+func TestMain(m *testing.M) {
+	host.Register(sockets.Transport{})
+	pool.Main() // ranks are copies of this binary
+	os.Exit(m.Run())
+}
+
+// spec is the engine in a carrier, built from its command.
+func spec(t *testing.T, carrier string) string {
+	t.Helper()
+	if carrier == "builtin" {
+		return "builtin:sockets"
+	}
+	path := filepath.Join(t.TempDir(), "sockets")
+	arguments := []string{"build", "-o", path}
+	if carrier == "shared" {
+		arguments = append(arguments, "-buildmode=c-shared")
+	}
+	if out, err := exec.Command("go", append(arguments, "./"+carrier)...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return carrier + ":" + path
+}
+
+// An engine without shared memory passes on one host and on several, in every carrier.
+func TestConformance(t *testing.T) {
+	for _, carrier := range []string{"builtin", "shared", "process"} {
+		t.Run(carrier, func(t *testing.T) {
+			conformance.Test(t, conformance.Config{
+				Transport: spec(t, carrier), Worlds: []int{1, 3}, Hosts: []int{1, 2, 3}, Short: true, MaxBytes: 1 << 20, MaxRounds: 3,
+			})
+		})
+	}
+}
