@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"sync/atomic"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/shunt-ccl/shunt/plugin"
 	"golang.org/x/sys/unix"
