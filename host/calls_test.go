@@ -217,7 +217,7 @@ func TestRanksThatDisagreeAreTold(t *testing.T) {
 				for _, count := range []int64{2, 3000, 50_000} {
 					w := callOf{collective: collective, dtype: plugin.Float32, count: count}
 					for difference, other := range differences(w) {
-						for _, known := range []int{0, 1000} {
+						for _, known := range []int{0, manyCalls} {
 							if count > 2 && known > 0 {
 								known = 20
 							}

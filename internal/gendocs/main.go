@@ -17,6 +17,7 @@ import (
 	"regexp"
 
 	"github.com/shunt-ccl/shunt/host/option"
+	"github.com/shunt-ccl/shunt/internal/generated"
 )
 
 func main() {
@@ -40,7 +41,7 @@ func main() {
 }
 
 func write(path, text string) {
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+	if err := generated.Write(path, []byte(text)); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/shunt-ccl/shunt/internal/generated"
 )
 
 const file = "THIRD_PARTY_NOTICES"
@@ -41,7 +43,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := os.WriteFile(file, text, 0o644); err != nil {
+	if err := generated.Write(file, text); err != nil {
 		log.Fatal(err)
 	}
 }

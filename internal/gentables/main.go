@@ -10,6 +10,8 @@ import (
 	"log"
 	"os"
 	"strings"
+
+	"github.com/shunt-ccl/shunt/internal/generated"
 )
 
 type value struct {
@@ -54,7 +56,7 @@ func main() {
 }
 
 func write(path string, data []byte) {
-	if err := os.WriteFile(path, data, 0o644); err != nil {
+	if err := generated.Write(path, data); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -29,7 +29,7 @@ import (
 const defaultComms = 30
 
 var (
-	loops      = flag.Int("faults.loops", 3, "how often each process is killed; from 10 on, other faults are tried at every place too")
+	loops      = flag.Int("faults.loops", defaultLoops, "how often each process is killed; from 10 on, other faults are tried at every place too")
 	calls      = flag.Int("faults.calls", 2000, "all_to_all_v calls of the soak test")
 	comms      = flag.Int("faults.communicators", defaultComms, "communicators made and closed by the soak test")
 	cudaPlugin = flag.String("faults.cudaipc", "", "binary of the cudaipc transport's process; built where it is needed and Go is there")
