@@ -18,6 +18,7 @@ import "C"
 
 import (
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/internal/processors"
 	"github.com/shunt-ccl/shunt/transports/cudaipc"
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
@@ -26,6 +27,7 @@ import (
 func init() {
 	host.Register(shm.Transport{})
 	host.Register(cudaipc.Transport{})
+	processors.Spare()
 	C.shunt_is_up(1) // this package is initialized last
 }
 

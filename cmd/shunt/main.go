@@ -28,6 +28,7 @@ import (
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/internal/nearest"
+	"github.com/shunt-ccl/shunt/internal/processors"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/pool"
 	"github.com/shunt-ccl/shunt/transports/cudaipc"
@@ -49,6 +50,7 @@ func init() {
 }
 
 func main() {
+	processors.Spare()
 	pool.Main() // a rank of the conformance suite goes no further
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }

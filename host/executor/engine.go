@@ -63,13 +63,11 @@ type Engine struct {
 }
 
 // NewEngine makes the engine of one rank. It spins briefly before it sleeps;
-// see SetOversubscribed. The first engine gives a Go runtime of one processor a
-// second one, unless GOMAXPROCS is set; turn.go says why.
+// see SetOversubscribed.
 func NewEngine(rank, world int) (*Engine, error) {
 	if world < 1 || world > plugin.MaxWorld || rank < 0 || rank >= world {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "executor of rank %d in a world of %d", rank, world)
 	}
-	spareProcessor()
 	c := C.sx_engine_new(C.int32_t(rank), C.int32_t(world))
 	if c == nil {
 		return nil, plugin.Errorf(plugin.OutOfMemory, "executor of rank %d: no memory for an engine of %d ranks", rank, world)

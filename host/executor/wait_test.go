@@ -298,3 +298,17 @@ func TestOversubscribedWorldsMakeProgress(t *testing.T) {
 		return nil
 	})
 }
+
+// The number of Go's processors is the program's: a rank bound to one CPU keeps its one.
+func TestEnginesLeaveTheProcessorsAlone(t *testing.T) {
+	before := runtime.GOMAXPROCS(1)
+	defer runtime.GOMAXPROCS(before)
+	e, err := NewEngine(0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := runtime.GOMAXPROCS(0); n != 1 {
+		t.Errorf("%d processors, want the program's 1", n)
+	}
+	e.Close()
+}
