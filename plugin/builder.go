@@ -306,6 +306,12 @@ func (b *Builder) Remote(ring RefID, slots int, operation int64, args ...Reg) {
 	})
 }
 
+// Native calls C code in the host's address space, in the builtin and shared carriers.
+func (b *Builder) Native(n Native) {
+	b.plan.Natives = append(b.plan.Natives, n)
+	b.step(Step{Kind: StepNative, A: uint16(len(b.plan.Natives) - 1)})
+}
+
 // Loop repeats the body n times with the index 0, 1, ….
 func (b *Builder) Loop(n Reg, body func(i Reg)) {
 	i := b.Temp()

@@ -94,11 +94,18 @@ type Arg struct {
 	Bytes uint16 // size of the parameter: 1, 2, 4 or 8
 }
 
-// Native is a C function in the host's address space, called as
-// Function(Context, registers, send, recv, stream); it returns a Code.
+// Native is C code in the host's address space: either Function, called as
+// Function(Context, registers, send, recv, stream), which returns a Code; or, on host
+// memory, Start and Poll, which never block. shunt_transport.h has their prototypes.
 type Native struct {
 	Function uintptr
 	Context  uintptr
+	Start    uintptr
+	Poll     uintptr
+}
+
+func (n *Native) valid() bool {
+	return (n.Function != 0) != (n.Start != 0) && (n.Start != 0) == (n.Poll != 0)
 }
 
 // SlotCountOf is the number of slots of a plan for a world of the given size.
@@ -286,7 +293,7 @@ func (p *Plan) validateTrack(track Track, firstTemp int, bad func(string, ...any
 		case StepLaunch:
 			ok = int(s.A) < len(p.Kernels) && s.B <= LaunchDependent
 		case StepNative:
-			ok = int(s.A) < len(p.Natives) && p.Natives[s.A].Function != 0
+			ok = int(s.A) < len(p.Natives) && p.Natives[s.A].valid()
 		case StepRemote:
 			ok = isWord(s.Dst) && isReg(s.A) && isReg(s.C) && s.N <= MaxCommandArgs && int(s.B)+int(s.N) <= len(p.Args)
 			for n := s.B; ok && n < s.B+s.N; n++ {

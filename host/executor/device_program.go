@@ -155,7 +155,11 @@ func (d *Device) suits(p *plugin.Plan) error {
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		switch s.Kind {
-		case plugin.StepSet, plugin.StepIf, plugin.StepLoop, plugin.StepAddress, plugin.StepLaunch, plugin.StepNative:
+		case plugin.StepSet, plugin.StepIf, plugin.StepLoop, plugin.StepAddress, plugin.StepLaunch:
+		case plugin.StepNative:
+			if p.Natives[s.A].Start != 0 {
+				return d.refuse(plugin.Unsupported, "plan %s: step %d starts an operation and polls it, which is for host memory; on a stream a native function enqueues", p.Algorithm, i)
+			}
 		case plugin.StepCopy:
 			for _, r := range []uint16{s.Dst, s.A} {
 				if p.Refs[r].Scale != plugin.None {

@@ -100,7 +100,8 @@ enum {
   SX_LOOP,    /* dst index, a counter, b limit, n register; c: step after the loop */
   SX_REPEAT,  /* dst index, a counter, b limit; c: first step of the body */
   SX_IF,      /* a register; c: step to go to when zero */
-  SX_NATIVE,  /* a native */
+  SX_NATIVE,  /* a native; SX_NATIVE_END follows */
+  SX_NATIVE_END,
   SX_ARGUMENT_OF, /* a register, n: which argument of the remote step that follows */
   SX_REMOTE,  /* dst ref, a register, b count of arguments, c register for slots: posts; SX_WAIT_REMOTE follows */
   SX_WAIT_REMOTE,
@@ -167,12 +168,18 @@ typedef struct sx_track {
   int64_t value;
   int32_t rank;  /* who is waited for, or -1 */
   uint32_t step; /* the waiting step's number */
-  uint32_t remote; /* word is done of a command */
+  uint32_t remote; /* 0: word is a semaphore; SX_OF_COMMAND: done of one; SX_OF_NATIVE: ended */
   uint32_t taken; /* steps of this launch that a delay was considered for */
   shunt_ring *ring;
   shunt_ring_command *command;
   int64_t number; /* of the command */
+  const shunt_native *native; /* whose request is polled, or null */
+  void *request;
+  _Atomic int64_t ended; /* 1: the request is done, with this status */
+  shunt_status status;
 } sx_track;
+
+enum { SX_OF_COMMAND = 1, SX_OF_NATIVE };
 
 typedef struct sx_source {
   const char *at;
@@ -222,7 +229,7 @@ enum {
   SX_LENGTH,      /* x: the length, negative or overflowing */
   SX_PARTIAL,     /* x: bytes of a scaled copy, y: element size */
   SX_NATIVE_FAILED, /* x: code */
-  SX_NATIVE_STUCK,  /* y: nanoseconds that it has not returned for */
+  SX_NATIVE_STUCK,  /* y: nanoseconds that it has not returned for; x: 1 if it is a request that does not end */
   SX_MEMORY,      /* y: bytes */
   SX_BUSY,
   SX_CLOSED,
@@ -310,6 +317,8 @@ typedef struct sx_engine {
   const sx_note *notes; /* of a group's launches, by index; null for a run of one */
   int64_t args[SHUNT_RING_ARGS]; /* of the remote step that comes next */
   char message[SHUNT_MAX_MESSAGE]; /* of a transport, for the failure */
+  uint32_t polled;                 /* live tracks with a request */
+  const sx_track *said;            /* whose request message is of */
   sx_worker *worker;    /* or null: made by the first native step */
   sx_delays delays;
 
@@ -435,6 +444,14 @@ int sx_remote_sleep(sx_engine *engine, uint32_t seen, int64_t nanoseconds, int (
 /* Run a native step: 0, or -1 after recording why not. */
 int sx_native(sx_engine *engine, sx_track *track, const shunt_native *native);
 void sx_worker_dismiss(sx_engine *engine);
+/* Start a request: 1 if it is to be polled, 0 if it is done. */
+int sx_native_start(sx_engine *engine, sx_track *track, const shunt_native *native);
+/* Poll the requests of all live tracks. */
+void sx_native_poll(sx_engine *engine);
+/* What the track's native code, which is done, has come to: 0, or -1 after recording why. */
+int sx_native_end(sx_engine *engine, sx_track *track);
+/* End all requests of a run that has failed: SX_FINE, or SX_NATIVE_STUCK after recording it. */
+uint32_t sx_native_stop(sx_engine *engine);
 
 /* ---- wait.c ------------------------------------------------------------------- */
 

@@ -27,8 +27,9 @@ type Failure struct {
 	Cause  plugin.Code // Aborted: what Abort was told; else OK
 	Origin int         // Aborted: the rank that Abort was told; else -1
 	Reason string      // one clause without a full stop
-	Said   string      // by the transport, about its command or native function
-	Native bool        // a native function failed: its endpoint may say more
+	Said   string      // by the transport, about its command or native code; part of Reason
+	Native bool        // the transport's own code failed: a command or native code
+	Silent bool        // and it was a function that left its words with the endpoint
 	Stuck  bool        // and has not returned: its endpoint cannot be used any more
 }
 
@@ -60,6 +61,18 @@ func said(text *C.char) string {
 		}
 		return r
 	}, C.GoString(text))
+}
+
+// own words the failure of the transport's own code.
+func (f *Failure) own(what string, status plugin.Code, said string) {
+	f.Native, f.Code, f.Said = true, status, said
+	f.Reason = fmt.Sprintf("the transport's %s failed: %s", what, f.Code)
+	if plugin.CodeOf(f.Code) != f.Code {
+		f.Code, f.Reason = plugin.Internal, fmt.Sprintf("the transport's %s returned status %d, which is unknown", what, int32(status))
+	}
+	if said != "" {
+		f.Reason += ": " + said
+	}
 }
 
 func (e *Engine) fail(f *Failure) error {
@@ -134,26 +147,18 @@ func (e *Engine) failure(reason C.uint32_t) error {
 	case C.SX_PARTIAL:
 		f.Reason = fmt.Sprintf("a scaled copy of %d bytes is not a whole number of elements of %d", x, y)
 	case C.SX_NATIVE_FAILED:
-		f.Native = true
-		f.Code = plugin.Code(x)
-		f.Reason = fmt.Sprintf("the transport's native function failed: %s", f.Code)
-		if plugin.CodeOf(f.Code) != f.Code {
-			f.Code, f.Reason = plugin.Internal, fmt.Sprintf("the transport's native function returned status %d, which is unknown", x)
-		}
+		f.own("native function", plugin.Code(x), said(&e.c.message[0]))
+		f.Silent = f.Said == ""
 	case C.SX_REMOTE_FAILED:
-		f.Code, f.Said = plugin.Code(x), said(&e.c.message[0])
-		f.Reason = fmt.Sprintf("the transport's command failed: %s", f.Code)
-		if plugin.CodeOf(f.Code) != f.Code {
-			f.Code, f.Reason = plugin.Internal, fmt.Sprintf("the transport's command returned status %d, which is unknown", x)
-		}
-		if f.Said != "" {
-			f.Reason += ": " + f.Said
-		}
+		f.own("command", plugin.Code(x), said(&e.c.message[0]))
 	case C.SX_SLOTS:
 		f.Reason = fmt.Sprintf("a ring of %d commands, want 1 to %d", x, C.SHUNT_RING_SLOTS)
 	case C.SX_NATIVE_STUCK:
 		f.Native, f.Stuck, f.Code = true, true, plugin.Timeout
 		f.Reason = fmt.Sprintf("the transport's native function has not returned for %v; its thread is lost, and may still use the memory of the call", time.Duration(y).Round(100*time.Millisecond))
+		if x == 1 {
+			f.Reason = fmt.Sprintf("the transport's native function was told to stop and has not ended for %v; it may still use the memory of the call", time.Duration(y).Round(100*time.Millisecond))
+		}
 	case C.SX_MEMORY:
 		f.Code = plugin.OutOfMemory
 		f.Reason = fmt.Sprintf("no memory for a launch of %d bytes", y)

@@ -413,9 +413,22 @@ static inline __attribute__((always_inline)) int interpret(sx_engine *e, sx_trac
       if (!R(a)) s = t->steps + s->c - 1;
       break;
 
-    case SX_NATIVE:
+    case SX_NATIVE: {
       t->at = s;
-      if (sx_native(e, t, &t->launch->program->natives[s->a])) FAIL();
+      const shunt_native *native = &t->launch->program->natives[s->a];
+      t->status = SHUNT_OK;
+      if (!native->start) {
+        if (sx_native(e, t, native)) FAIL();
+        break;
+      }
+      if (!sx_native_start(e, t, native)) break;
+      t->at = s + 1;
+      t->remote = SX_OF_NATIVE;
+      return block(t, s, &t->ended, 1, t->rank);
+    }
+    case SX_NATIVE_END:
+      t->at = s;
+      if (sx_native_end(e, t)) FAIL();
       break;
     case SX_ARGUMENT_OF:
       e->args[s->n] = R(a);
@@ -432,14 +445,14 @@ static inline __attribute__((always_inline)) int interpret(sx_engine *e, sx_trac
       if (!w) FAIL();
       if (sx_remote_post(e, t, (shunt_ring *)(void *)w, (uint32_t)slots, R(a), s->b)) break;
       t->at = s - s->b; /* its arguments are the engine's, and others' by the time a slot is free */
-      t->remote = 1;
+      t->remote = SX_OF_COMMAND;
       shunt_ring_command *oldest = t->command;
       return block(t, s, (const _Atomic int64_t *)&oldest->done, __atomic_load_n(&oldest->number, __ATOMIC_RELAXED), -1);
     }
     case SX_WAIT_REMOTE:
       t->at = s;
       if (!reached((const _Atomic int64_t *)&t->command->done, t->number)) {
-        t->remote = 1;
+        t->remote = SX_OF_COMMAND;
         return block(t, s, (const _Atomic int64_t *)&t->command->done, t->number, -1);
       }
       if (sx_remote_end(e, t)) FAIL();

@@ -2,13 +2,15 @@
  * native.c: native steps. A transport's function may never return, and nothing can
  * stop it; so it runs on a thread of the engine's own, and when the run's time is up
  * the run ends without it. That thread is lost then, with the registers that the
- * function still uses.
+ * function still uses. Code that starts requests and polls them never blocks, so it runs
+ * on the caller's thread: while it waits, the run polls.
  */
 #define _GNU_SOURCE
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -130,7 +132,81 @@ int sx_native(sx_engine *e, sx_track *t, const shunt_native *native) {
   atomic_store_explicit(&w->state, IDLE, memory_order_relaxed);
   if (reason) return -1; /* aborted while it ran: sx_look has told why */
   if (w->status == SHUNT_OK) return 0;
+  t->status = w->status;
+  e->said = NULL;
+  return 0;
+}
+
+/* Take what a request has come to, if it is done. */
+static void take(sx_engine *e, sx_track *t, shunt_status status, const shunt_native_report *report) {
+  t->rank = report->peer > 0 && report->peer <= e->world ? report->peer - 1 : -1;
+  if (status == SHUNT_PENDING) return;
+  if (t->native) e->polled--;
+  t->native = NULL;
+  t->status = status;
+  if (status != SHUNT_OK && !e->said) {
+    e->said = t;
+    memcpy(e->message, report->message, SHUNT_NATIVE_TEXT);
+    e->message[SHUNT_NATIVE_TEXT - 1] = 0;
+  }
+  /* relaxed: the same thread reads it */
+  atomic_store_explicit(&t->ended, 1, memory_order_relaxed);
+}
+
+int sx_native_start(sx_engine *e, sx_track *t, const shunt_native *native) {
+  sx_ring(e);
+  shunt_native_report report = {0};
+  t->request = NULL;
+  atomic_store_explicit(&t->ended, 0, memory_order_relaxed);
+  shunt_status status = native->start(native->context, t->frame, t->launch->send, t->launch->recv, &t->request, &report);
+  take(e, t, status, &report);
+  if (status != SHUNT_PENDING) return 0;
+  t->native = native;
+  e->polled++;
+  return 1;
+}
+
+static void poll(sx_engine *e, sx_track *t, int32_t stop) {
+  shunt_native_report report = {.peer = t->rank + 1};
+  shunt_status status = t->native->poll(t->native->context, t->request, stop, &report);
+  if (stop && status != SHUNT_PENDING) status = SHUNT_OK; /* why the run has failed is known */
+  take(e, t, status, &report);
+}
+
+void sx_native_poll(sx_engine *e) {
+  for (uint32_t i = 0; i < e->count_live; i++)
+    if (e->live[i]->native) poll(e, e->live[i], 0);
+}
+
+int sx_native_end(sx_engine *e, sx_track *t) {
+  if (SX_LIKELY(t->status == SHUNT_OK)) return 0;
+  /* Who ends a peer knows better why than who has lost its connection. */
+  if (t->status == SHUNT_PEER_DIED && t->rank >= 0 && sx_await_abort(e, t)) return -1;
+  if (e->said != t) e->message[0] = 0;
   sx_fail(e, t, SX_NATIVE_FAILED);
-  e->failure.x = w->status;
+  e->failure.x = t->status;
+  e->failure.rank = t->rank;
   return -1;
+}
+
+uint32_t sx_native_stop(sx_engine *e) {
+  int64_t begun = sx_clock(), now = begun;
+  for (;;) {
+    sx_track *stuck = NULL;
+    for (uint32_t i = 0; i < e->count_live; i++) {
+      sx_track *t = e->live[i];
+      if (t->native) poll(e, t, 1);
+      if (t->native) stuck = t;
+    }
+    if (!stuck) return SX_FINE;
+    if ((now = sx_clock()) - begun >= e->grace) {
+      sx_fail(e, stuck, SX_NATIVE_STUCK);
+      e->failure.x = 1;
+      e->failure.y = now - begun;
+      e->polled = 0;
+      return SX_NATIVE_STUCK;
+    }
+    struct timespec moment = {0, 50000};
+    nanosleep(&moment, NULL);
+  }
 }

@@ -87,10 +87,10 @@ func (t *translation) program() *C.sx_program {
 	c.fills = layOut(block, fills, t.fills)
 	c.tracks = layOut(block, tracks, t.tracks)
 	c.registers = layOut(block, registers, t.registers)
-	type native struct{ function, context uintptr } // as shunt_native, without cgo's pointer types
+	type native struct{ function, context, start, poll uintptr } // as shunt_native, without cgo's pointer types
 	all := make([]native, len(t.plan.Natives))
 	for i, n := range t.plan.Natives {
-		all[i] = native{n.Function, n.Context}
+		all[i] = native{n.Function, n.Context, n.Start, n.Poll}
 	}
 	c.natives = (*C.shunt_native)(unsafe.Pointer(layOut(block, natives, all)))
 	return c

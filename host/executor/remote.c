@@ -87,7 +87,7 @@ int sx_remote_sleep(sx_engine *e, uint32_t seen, int64_t nanoseconds, int (*read
   shunt_ring *rings[MOST_RINGS];
   uint32_t count = 0;
   for (uint32_t i = 0; i < e->count_live && count < MOST_RINGS; i++) {
-    if (!e->live[i]->remote) continue;
+    if (e->live[i]->remote != SX_OF_COMMAND) continue;
     shunt_ring *ring = e->live[i]->ring;
     uint32_t k = 0;
     while (k < count && rings[k] != ring) k++;

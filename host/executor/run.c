@@ -87,6 +87,7 @@ static uint32_t start(sx_engine *e, sx_launch *l) {
     t->word = NULL;
     t->rank = -1;
     t->remote = 0;
+    t->native = NULL;
     e->live[e->count_live++] = t;
   }
   l->live = p->count_tracks;
@@ -222,6 +223,8 @@ static void reclaim(sx_launch *l) {
 static uint32_t finish(sx_engine *e, uint32_t reason, const uint64_t *record) {
   if (SX_UNLIKELY(reason)) {
     if (reason == SX_PAUSED) return reason;
+    if (e->polled && sx_native_stop(e)) reason = SX_NATIVE_STUCK;
+    e->said = NULL;
     for (uint32_t i = 0; i < e->count_lanes; i++) reclaim(e->lanes[i]);
   }
   e->notes = NULL;

@@ -312,6 +312,7 @@ func (t *translation) code(steps []plugin.Step, number int, f *frame) {
 			emit(i, C.sx_step{code: C.SX_IF, a: f.place(s.A)})
 		case plugin.StepNative:
 			emit(i, C.sx_step{code: C.SX_NATIVE, a: C.uint32_t(s.A)})
+			emit(i, C.sx_step{code: C.SX_NATIVE_END})
 		case plugin.StepRemote:
 			for n, a := range t.plan.Args[s.B : s.B+s.N] {
 				emit(i, C.sx_step{code: C.SX_ARGUMENT_OF, a: f.place(a.Value), n: C.uint32_t(n)})

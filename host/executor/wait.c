@@ -25,6 +25,9 @@
  * takes are cheap, and those that somebody takes are well spent. */
 #define PATIENCE 300000
 
+/* Longest sleep while requests of engines are polled, in nanoseconds. */
+#define POLL_SLICE 50000
+
 static inline void relax(void) {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -104,6 +107,7 @@ uint32_t sx_look(sx_engine *e, const sx_track *t) {
 
 /* A live track that can go on, or null. */
 static inline sx_track *ready(sx_engine *e) {
+  if (SX_UNLIKELY(e->polled)) sx_native_poll(e);
   for (uint32_t i = 0; i < e->count_live; i++) {
     const sx_track *t = e->live[i];
     /* relaxed: the scheduler loads again with acquire before it goes on */
@@ -160,7 +164,7 @@ static int any_ready(sx_engine *e) { return ready(e) != NULL; }
 
 /* Whom the first track waits for, where a command says so only while it runs. */
 static void name_peer(sx_engine *e) {
-  if (e->live[0]->remote) e->live[0]->rank = sx_remote_peer(e, e->live[0]);
+  if (e->live[0]->remote == SX_OF_COMMAND) e->live[0]->rank = sx_remote_peer(e, e->live[0]);
 }
 
 /* Yield, then sleep, until a track is ready. */
@@ -203,6 +207,7 @@ static uint32_t wait_slowly(sx_engine *e) {
       else {
         if (e->deadline > 0 && e->started + e->deadline - now < limit) limit = e->started + e->deadline - now;
         if (e->patience > 0 && e->started + e->patience - now < limit) limit = e->started + e->patience - now;
+        if (e->polled && limit > POLL_SLICE) limit = POLL_SLICE;
         if (!sx_remote_sleep(e, seen, limit, any_ready)) sleep_on(own, seen, limit);
         atomic_store_explicit(&own->sleeping, 0, memory_order_relaxed);
         sx_here(e);

@@ -64,7 +64,10 @@ func plan(c *C.shunt_plan, algorithm string) (*plugin.Plan, error) {
 		return plugin.Arg{Ref: uint16(a.ref), Value: uint16(a.value), Bytes: uint16(a.bytes)}, nil
 	})
 	p.Natives, err = array(err, "native functions", c.natives, c.count_natives, plugin.MaxSteps, func(n *C.shunt_native) (plugin.Native, error) {
-		return plugin.Native{Function: uintptr(unsafe.Pointer(n.function)), Context: uintptr(n.context)}, nil
+		return plugin.Native{
+			Function: uintptr(unsafe.Pointer(n.function)), Context: uintptr(n.context),
+			Start: uintptr(unsafe.Pointer(n.start)), Poll: uintptr(unsafe.Pointer(n.poll)),
+		}, nil
 	})
 	if err != nil {
 		return nil, err

@@ -53,14 +53,19 @@ func (o *Observer) disagreementWith(rank int) *plugin.Error {
 	return &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: Disagree(o.Rank, mine, rank, theirs) + o.rejections(contradiction)}
 }
 
-// disagreed is why a run has stopped at a signal of another call: of the rank that it waited for, or else of any.
-func (o *Observer) disagreed(rank int) *plugin.Error {
+// contradiction is how a rank's calls, or else any rank's, contradict this one's; nil if none is known to.
+func (o *Observer) contradiction(rank int) *plugin.Error {
 	if rank >= 0 {
 		if reason := o.disagreementWith(rank); reason != nil {
 			return reason
 		}
 	}
-	if reason := o.Disagreement(); reason != nil {
+	return o.Disagreement()
+}
+
+// disagreed is why a run has stopped at a signal of another call: of the rank that it waited for, or else of any.
+func (o *Observer) disagreed(rank int) *plugin.Error {
+	if reason := o.contradiction(rank); reason != nil {
 		return reason
 	}
 	who := "a rank"

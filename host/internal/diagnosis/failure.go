@@ -75,7 +75,7 @@ func (o *Observer) ClosedError(what string) error {
 type Plans interface {
 	// Where says in which step of which plan it stopped; "" if that is not known.
 	Where(f *executor.Failure) string
-	// NativeFailed words the failure of a transport's own function.
+	// NativeFailed words the failure of a transport's command or native function.
 	NativeFailed(f *executor.Failure) string
 }
 
@@ -89,6 +89,15 @@ func (o *Observer) RunFailure(err error, plans Plans) *plugin.Error {
 	switch {
 	case detail.Native:
 		reason.Message = fmt.Sprintf("rank %d: %s", o.Rank, plans.NativeFailed(detail))
+		if detail.Rank >= 0 {
+			reason.Rank = detail.Rank
+		}
+		if detail.Code == plugin.Mismatch { // what the ranks have called says more, where it is known
+			if known := o.contradiction(detail.Rank); known != nil {
+				return known
+			}
+		}
+		return reason
 	case detail.Code == plugin.Timeout:
 		reason = o.NoAnswer(detail.Rank, plans.Where(detail))
 		reason.Cause = err

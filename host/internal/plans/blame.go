@@ -46,7 +46,7 @@ func (b Blame) Where(f *executor.Failure) string {
 	return fmt.Sprintf("in step %d of track %d of %s", f.Step, f.Track, name)
 }
 
-// NativeFailed words the failure of a transport's native function, in the transport's own words where it has any. One
+// NativeFailed words the failure of a transport's command or native function, in the transport's own words where it has any. One
 // that has not returned takes its endpoint with it.
 func (b Blame) NativeFailed(f *executor.Failure) string {
 	t, name := b.serving(f.Launch)
@@ -56,6 +56,9 @@ func (b Blame) NativeFailed(f *executor.Failure) string {
 	text := fmt.Sprintf("%s, step %d of track %d: %s", name, f.Step, f.Track, f.Reason)
 	if f.Stuck {
 		t.stuck = "a native function of " + name
+		return text
+	}
+	if !f.Silent {
 		return text
 	}
 	if l, ok := t.Endpoint.(interface{ LastError() string }); ok {

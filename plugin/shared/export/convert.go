@@ -94,6 +94,8 @@ func cPlan(p *plugin.Plan) (*C.shunt_plan, error) {
 		var out C.shunt_native
 		*(*uintptr)(unsafe.Pointer(&out.function)) = n.Function
 		*(*uintptr)(unsafe.Pointer(&out.context)) = n.Context
+		*(*uintptr)(unsafe.Pointer(&out.start)) = n.Start
+		*(*uintptr)(unsafe.Pointer(&out.poll)) = n.Poll
 		return out
 	})
 	return c, nil

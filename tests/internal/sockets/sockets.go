@@ -95,7 +95,23 @@ func (Transport) Open(_ context.Context, config plugin.OpenConfig) (plugin.Endpo
 		return nil, errors.Join(plugin.Errorf(plugin.System, "sockets: %w", err), e.Close())
 	}
 	e.ring.Serve(e.do)
+	open.Store(e, true)
 	return e, nil
+}
+
+var open sync.Map // endpoints of this process
+
+// Break cuts the connections of this process's endpoints, as a network may.
+func Break() {
+	open.Range(func(e, _ any) bool {
+		for _, p := range e.(*endpoint).peers {
+			if p != nil {
+				_ = p.conn.(*net.TCPConn).CloseWrite()
+				_ = p.conn.(*net.TCPConn).CloseRead()
+			}
+		}
+		return true
+	})
 }
 
 func (e *endpoint) Regions() []plugin.Region { return []plugin.Region{e.ring.Region()} }
@@ -149,6 +165,7 @@ func (e *endpoint) Abort(reason string) { e.ring.Abort(reason) }
 
 // Close ends the commands, then the connections.
 func (e *endpoint) Close() error {
+	open.Delete(e)
 	var errs []error
 	if e.ring != nil {
 		errs = append(errs, e.ring.Close())

@@ -3,10 +3,15 @@
 package nativetest
 
 /*
+#cgo CFLAGS: -I${SRCDIR}/../../../../plugin
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+
+#include "shunt_transport.h"
 
 typedef struct nt_seen {
   int64_t calls, registers[64];
@@ -45,6 +50,51 @@ static uintptr_t holder(void) { return (uintptr_t)hold; }
 static int32_t entered(nt_stuck *s) { return s->entered; }
 static int32_t left(nt_stuck *s) { return s->left; }
 static void let(nt_stuck *s) { s->release = 1; }
+
+// A request ends after some polls, or when another one has been started; it copies then.
+typedef struct nt_engine {
+  const char *send;
+  char *recv;
+  int64_t bytes, polls, until, starts, stops, after;
+  int32_t status, peer, deaf;
+  const char *text;
+} nt_engine;
+
+typedef struct nt_request {
+  nt_engine *engine;
+  const void *send;
+  void *recv;
+  int64_t bytes;
+} nt_request;
+
+static int32_t start(void *context, const int64_t *registers, const void *send, void *recv, void **request, shunt_native_report *report) {
+  nt_engine *e = context;
+  nt_request *r = malloc(sizeof *r);
+  *r = (nt_request){e, send, recv, registers[SHUNT_SLOT_BYTES]};
+  *request = r;
+  report->peer = e->peer;
+  e->starts++;
+  return SHUNT_PENDING;
+}
+
+static int32_t poll(void *context, void *request, int32_t stop, shunt_native_report *report) {
+  nt_engine *e = context;
+  nt_request *r = request;
+  if (stop) {
+    e->stops++;
+    if (e->deaf) return SHUNT_PENDING;
+    free(r);
+    return SHUNT_ABORTED;
+  }
+  if (++e->polls < e->until || e->starts < e->after) return SHUNT_PENDING;
+  if (e->status) snprintf(report->message, sizeof report->message, "%s", e->text);
+  else memcpy(r->recv, r->send, (size_t)r->bytes);
+  free(r);
+  return e->status;
+}
+
+static uintptr_t starter(void) { return (uintptr_t)start; }
+static uintptr_t poller(void) { return (uintptr_t)poll; }
 */
 import "C"
 
@@ -99,3 +149,23 @@ func (s *Seen) Memory() (send, recv unsafe.Pointer) { return s.c.send, s.c.recv 
 
 // Free ends the use of the native.
 func (s *Seen) Free() { s.pinner.Unpin() }
+
+// Requests is a native whose requests copy send memory to receive memory when they end.
+type Requests struct{ c *C.nt_engine }
+
+// NewRequests makes one whose requests end at the given poll of all of them, and not before
+// so many were started, with an answer, about a rank, and its words; -1: no rank. The words
+// stay.
+func NewRequests(polls, starts int, answer plugin.Code, rank int, words string) (plugin.Native, Requests) {
+	r := Requests{(*C.nt_engine)(C.calloc(1, C.sizeof_nt_engine))}
+	r.c.until, r.c.after, r.c.status, r.c.peer, r.c.text = C.int64_t(polls), C.int64_t(starts), C.int32_t(answer), C.int32_t(rank+1), C.CString(words)
+	return plugin.Native{Start: uintptr(C.starter()), Poll: uintptr(C.poller()), Context: uintptr(unsafe.Pointer(r.c))}, r
+}
+
+// Deafen makes requests ignore that they are to stop.
+func (r Requests) Deafen() { r.c.deaf = 1 }
+
+// Counts are the calls of start, of poll, and of poll with stop.
+func (r Requests) Counts() (starts, polls, stops int) {
+	return int(r.c.starts), int(r.c.polls), int(r.c.stops)
+}
