@@ -1,8 +1,8 @@
 // Package faults breaks jobs on purpose and looks at what is left.
 //
 // Ranks are processes of tests/pool. A test kills or stops one, or one of its
-// plugins, at a random moment in traffic; takes descriptors away from one;
-// keeps one from joining. Every survivor must then answer with an error that
+// plugins, at a random moment in traffic; takes descriptors or memory away from
+// one; has a plugin answer nothing but pings; keeps one from joining. Every survivor must then answer with an error that
 // names the one who failed, soon; and afterwards no process, socket, memory
 // file, mapping or entry of /dev/shm may remain. Soak tests run one job for
 // long and look for growth.

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -25,18 +27,20 @@ var phases = []string{"traffic", "split", "shrink", "life"}
 // stormRequest is what the ranks of a storm are told.
 type stormRequest struct {
 	request
-	Phase string
-	For   time.Duration // without a failure they end together after so long
-	// After is when the rank Limited loses all descriptors but Spare.
-	After time.Duration
+	Phase   string
+	For     time.Duration // without a failure they end together after so long
+	After   time.Duration // when the rank Limited loses all descriptors but Spare, and the rank Starved all memory but Room
+	Starved int           // -1: none
+	Room    uint64
 }
 
 // weathered is what a rank of a storm says.
 type weathered struct {
 	Failed answer
-	Rounds int     // before the failure
-	Left   []int32 // ranks of the world that this one went on with, in order; nil: it did not
-	Why    string  // it did not
+	Rounds int           // before the failure
+	Left   []int32       // ranks of the world that this one went on with, in order; nil: it did not
+	Why    string        // it did not
+	Took   time.Duration // the round that failed
 	Leaks  []string
 }
 
@@ -51,20 +55,15 @@ func stormHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 	if !ok {
 		return nil, errors.New("no rank is open")
 	}
-	if r.Limited == w.Rank {
-		var old unix.Rlimit
-		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-			return nil, err
-		}
-		timer := time.AfterFunc(r.After, func() {
-			_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limitFor(r.Spare), Max: old.Max}) // no fault then, which the test notices
-		})
-		defer timer.Stop()
-		defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &old) }()
+	restore, err := r.curtail(w.Rank)
+	if err != nil {
+		return nil, err
 	}
+	defer restore()
 	var s weathered
 	began := time.Now()
 	for ctx.Err() == nil {
+		round := time.Now()
 		err := j.stormRound(ctx, r, s.Rounds)
 		over := false
 		if err == nil {
@@ -75,6 +74,7 @@ func stormHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 		}
 		if err != nil {
 			s.Failed.fail(err)
+			s.Took = time.Since(round)
 			break
 		}
 		s.Rounds++
@@ -82,6 +82,7 @@ func stormHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 			break
 		}
 	}
+	restore()
 	if s.Failed.Code != plugin.OK && j.Comm != nil && r.Phase != "life" {
 		if err := j.goOn(ctx, &s); err != nil {
 			s.Left, s.Why = nil, err.Error()
@@ -93,6 +94,53 @@ func stormHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 		return nil, err
 	}
 	return json.Marshal(s)
+}
+
+// curtail takes descriptors or address space from a rank when the time comes; restore gives them back.
+func (r stormRequest) curtail(rank int) (restore func(), err error) {
+	var resource int
+	var limit func() uint64
+	switch rank {
+	case r.Limited:
+		resource, limit = unix.RLIMIT_NOFILE, func() uint64 { return limitFor(r.Spare) }
+	case r.Starved:
+		resource, limit = unix.RLIMIT_AS, func() uint64 { return addressSpace() + r.Room }
+	default:
+		return func() {}, nil
+	}
+	var old unix.Rlimit
+	if err := unix.Getrlimit(resource, &old); err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	over := false
+	timer := time.AfterFunc(r.After, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !over {
+			_ = unix.Setrlimit(resource, &unix.Rlimit{Cur: limit(), Max: old.Max}) // no fault then, which the test notices
+		}
+	})
+	return func() {
+		timer.Stop()
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		_ = unix.Setrlimit(resource, &old) // back to what it was
+	}, nil
+}
+
+// addressSpace is how many bytes of address space this process uses.
+func addressSpace() uint64 {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	var pages uint64
+	if _, err := fmt.Sscan(string(text), &pages); err != nil {
+		return 0
+	}
+	return pages * uint64(os.Getpagesize())
 }
 
 func (j *rank) stormRound(ctx context.Context, r stormRequest, number int) error {

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/internal/stuck"
+	"github.com/shunt-ccl/shunt/tests/pool"
 )
 
 var storms = flag.Int("faults.storm", 24, "random faults of the storm; 500 is its long form")
@@ -26,30 +28,33 @@ const (
 
 // blow is one fault of a storm, with all that decides what must come of it.
 type blow struct {
-	world  int
-	phase  string
-	killed []int                 // ranks
-	halted map[int]time.Duration // ranks, and for how long they are stopped
-	lacks  int                   // rank without descriptors, or -1
-	spare  int
-	plugin unix.Signal // to the plugin of rank owner, if not 0
-	owner  int
-	first  time.Duration // moment of the first
-	second time.Duration // between two
+	world   int
+	phase   string
+	killed  []int                 // ranks
+	halted  map[int]time.Duration // ranks, and for how long they are stopped
+	lacks   int                   // rank without descriptors, or -1
+	spare   int
+	plugin  unix.Signal // to the plugin of rank owner, if not 0
+	owner   int
+	wedged  string        // phase in which the plugin of rank 1 is stuck for ever, which still answers pings; or ""
+	starved int           // rank without memory, or -1
+	room    uint64        // what it has left
+	first   time.Duration // moment of the first
+	second  time.Duration // between two
 }
 
 func (b blow) String() string {
-	return fmt.Sprintf("world of %d in %s: killed %v, stopped %v, without descriptors %d (%d left), signal %d to the plugin of rank %d, after %v and %v",
-		b.world, b.phase, b.killed, b.halted, b.lacks, b.spare, b.plugin, b.owner, b.first, b.second)
+	return fmt.Sprintf("world of %d in %s: killed %v, stopped %v, without descriptors %d (%d left), without memory %d (%d left), signal %d to the plugin of rank %d, plugin wedged in %q, after %v and %v",
+		b.world, b.phase, b.killed, b.halted, b.lacks, b.spare, b.starved, b.room, b.plugin, b.owner, b.wedged, b.first, b.second)
 }
 
 func newBlow(random *rand.Rand) blow {
-	b := blow{world: 2 + random.IntN(7), phase: phases[random.IntN(len(phases))], halted: map[int]time.Duration{}, lacks: -1}
+	b := blow{world: 2 + random.IntN(7), phase: phases[random.IntN(len(phases))], halted: map[int]time.Duration{}, lacks: -1, starved: -1}
 	b.first, b.second = time.Duration(random.Int64N(int64(60*time.Millisecond))), time.Duration(random.Int64N(int64(20*time.Millisecond)))
 	ranks := random.Perm(b.world)
 	// A fifth to six fifths of what silence is allowed, as 0.5 to 12 s is by default.
 	halt := func() time.Duration { return stormSilence/20 + time.Duration(random.Int64N(int64(stormSilence*23/20))) }
-	switch random.IntN(9) {
+	switch random.IntN(11) {
 	case 0, 1, 2:
 		b.killed = ranks[:1]
 	case 3, 4:
@@ -64,6 +69,10 @@ func newBlow(random *rand.Rand) blow {
 	case 8:
 		b.phase, b.owner = []string{"traffic", "split"}[random.IntN(2)], ranks[0]
 		b.plugin = []unix.Signal{unix.SIGKILL, unix.SIGSTOP}[random.IntN(2)]
+	case 9:
+		b.wedged = stuck.Phases[random.IntN(len(stuck.Phases))]
+	case 10:
+		b.phase, b.starved, b.room = []string{"split", "shrink", "life"}[random.IntN(3)], ranks[0], uint64(random.IntN(64<<20))
 	}
 	return b
 }
@@ -93,6 +102,10 @@ func TestStorm(t *testing.T) {
 }
 
 func (b blow) strike(t *testing.T) {
+	if b.wedged != "" {
+		b.wedge(t)
+		return
+	}
 	w := newWorldIn(t, b.world, fmt.Sprint("SHUNT_HEARTBEAT=", stormHeartbeat))
 	spec, binary := builtin, ""
 	if b.plugin != 0 {
@@ -102,7 +115,7 @@ func (b blow) strike(t *testing.T) {
 	if b.phase == "life" {
 		r.Timeout = stormJoin
 	}
-	r.Limited, r.Spare = b.lacks, b.spare
+	r.Limited, r.Spare, r.Starved, r.Room = b.lacks, b.spare, b.starved, b.room
 	r.Bytes = 1 << 16
 	open := r.request
 	open.Limited = -1
@@ -132,6 +145,9 @@ func (b blow) strike(t *testing.T) {
 			b.signal(t, pids[rank], unix.SIGKILL)
 		}
 	})
+	if b.starved >= 0 && ranOutOfMemory(result.Outcomes[b.starved]) {
+		b.killed = []int{b.starved} // as good as
+	}
 	went := map[int][]int32{}
 	for rank, o := range result.Outcomes {
 		if slices.Contains(b.killed, rank) {
@@ -145,7 +161,7 @@ func (b blow) strike(t *testing.T) {
 		b.judge(t, rank, s, struck, pids, process)
 		if s.Left != nil {
 			went[rank] = s.Left
-		} else if s.Failed.Code != plugin.OK && b.phase != "life" && len(b.halted) == 0 && b.lacks < 0 && b.plugin == 0 {
+		} else if s.Failed.Code != plugin.OK && b.phase != "life" && len(b.halted) == 0 && b.lacks < 0 && b.starved < 0 && b.plugin == 0 {
 			t.Errorf("survivor %d did not go on: %s", rank, s.Why)
 		}
 	}
@@ -168,6 +184,28 @@ func (b blow) strike(t *testing.T) {
 	w.close()
 }
 
+// lack is what which rank has too little of, in the system's words; -1 if none has.
+func (b blow) lack() (rank int, words string) {
+	if b.starved >= 0 {
+		return b.starved, "cannot allocate memory"
+	}
+	return b.lacks, "too many open files"
+}
+
+// ranOutOfMemory reports whether a rank has ended because the language's runtime, or a thread's stack, got no memory.
+func ranOutOfMemory(o pool.Outcome) bool {
+	return o.Error != "" && (strings.Contains(o.Stderr, "out of memory") || strings.Contains(o.Stderr, "pthread_create failed") || strings.Contains(o.Stderr, "cannot allocate memory"))
+}
+
+// wedge has a plugin's process stop answering calls in one phase, while it answers pings.
+func (b blow) wedge(t *testing.T) {
+	spec, _ := stuckIn(t, "process", b.wedged)
+	w := newWorldIn(t, b.world, fmt.Sprint("SHUNT_HEARTBEAT=", stormHeartbeat))
+	answers, result := w.ask("faults stuck", w.meet(spec, stormJoin), 60*time.Second, nil)
+	judgeStuck(t, answers, result, "process", b.wedged, stormJoin)
+	w.gone(strings.TrimPrefix(spec, "process:"))
+}
+
 func (b blow) signal(t *testing.T, pid int, s unix.Signal) {
 	if err := unix.Kill(pid, s); err != nil {
 		t.Errorf("signal %v: %v", s, err)
@@ -185,10 +223,13 @@ func (b blow) judge(t *testing.T, rank int, s weathered, struck time.Time, pids 
 	if len(s.Leaks) > 0 {
 		say("still holds %v", s.Leaks)
 	}
-	if b.lacks >= 0 {
-		// Descriptors that a split under way has are free afterwards, and may be enough.
-		if f.Code != plugin.OK && f.Code != plugin.OutOfMemory || f.Code != plugin.OK && !strings.Contains(f.Message, "too many open files") {
-			say("want the lack of descriptors of rank %d", b.lacks)
+	if rank, lack := b.lack(); rank >= 0 && len(b.killed) == 0 {
+		// What a split under way has is free afterwards, and may be enough.
+		if f.Code != plugin.OK && (f.Code != plugin.OutOfMemory || !strings.Contains(f.Message, lack) || !strings.Contains(f.Message, fmt.Sprintf("rank %d", rank))) {
+			say("want the lack of rank %d: %s", rank, lack)
+		}
+		if s.Took > 3*time.Second {
+			say("the error came after %v", s.Took)
 		}
 		return
 	}
