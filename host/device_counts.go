@@ -39,7 +39,7 @@ func (c *Communicator) AllToAllVOnDevice(send, recv unsafe.Pointer, counts Devic
 // may be of any length.
 func (c *Communicator) ExplainOnDevice(dtype plugin.DType) (selector.Explanation, error) {
 	if !dtype.Valid() {
-		return selector.Explanation{}, plugin.Errorf(plugin.InvalidArgument, "explain: dtype %d", dtype)
+		return selector.Explanation{}, plugin.Errorf(plugin.InvalidArgument, "explain: dtype %d is unknown", dtype)
 	}
 	if c.device == nil {
 		return selector.Explanation{}, plugin.Errorf(plugin.Unsupported, "all_to_all_v, counts on the device: this communicator is not on CUDA memory")

@@ -186,7 +186,7 @@ func TestAnExchangeThatFailsOnOneRankFailsOnAll(t *testing.T) {
 					return make([]byte, plugin.MaxPublished+1), nil
 				}
 				return bytes.Repeat([]byte{255}, plugin.MaxPublished), nil
-			}}, "2049 bytes, at most 2048"},
+			}}, "it has 2049 bytes, want at most 2048"},
 			"connect": {manner{connect: func(rank int, x plugin.Exchange) error {
 				if rank == 1 && is(x) {
 					return plugin.Errorf(plugin.OutOfMemory, "no route to rank 2")

@@ -53,7 +53,7 @@ func openGPU(o Options, rank int, getenv func(string) string) (*gpu, error) {
 		ordinal %= len(devices)
 	}
 	if ordinal < 0 || ordinal >= len(devices) {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "device %d of %d", ordinal, len(devices))
+		return nil, plugin.Errorf(plugin.InvalidArgument, "device %d is out of range: %d visible", ordinal, len(devices))
 	}
 	context, err := driver.Retain(ordinal)
 	if err != nil {

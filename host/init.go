@@ -72,7 +72,7 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "init: timeout %v is negative", timeout)
 	}
 	if o.Memory != plugin.MemoryKindHost && o.Memory != plugin.MemoryKindCuda {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "init: memory kind %d", uint32(o.Memory))
+		return nil, plugin.Errorf(plugin.InvalidArgument, "init: memory kind %d is unknown", uint32(o.Memory))
 	}
 	budget := o.MaxSMs
 	if budget == 0 {
@@ -152,7 +152,7 @@ func rendezvous(o Options, options *option.Options, timeout time.Duration) (boot
 		}
 	}
 	if config.World < 1 || config.World > plugin.MaxWorld || config.Rank < 0 || config.Rank >= config.World {
-		return config, plugin.Errorf(plugin.InvalidArgument, "init: rank %d of world %d (1 to %d)", config.Rank, config.World, plugin.MaxWorld)
+		return config, plugin.Errorf(plugin.InvalidArgument, "init: rank %d of world %d is out of range, want a world of 1 to %d ranks", config.Rank, config.World, plugin.MaxWorld)
 	}
 	if o.ID != "" && o.ID != "env" {
 		config.URL = o.ID
@@ -369,7 +369,7 @@ func (c *Communicator) open(ctx context.Context, id uint64) error {
 		c.plans.Transports = append(c.plans.Transports, &a.Transport)
 		regions := endpoint.Regions()
 		if len(regions) > plugin.MaxRegions {
-			return plugin.Errorf(plugin.Protocol, "transport %s publishes %d regions, at most %d", l.Info.Name, len(regions), plugin.MaxRegions)
+			return plugin.Errorf(plugin.Protocol, "transport %s publishes %d regions, want at most %d", l.Info.Name, len(regions), plugin.MaxRegions)
 		}
 		for i := range regions {
 			if regions[i].ID != uint32(i) || regions[i].Bytes < 0 {
@@ -489,7 +489,7 @@ func mapHost(r plugin.Region, enter func(executor.Memory) error) (io.Closer, err
 		return nil, err
 	}
 	if m.Bytes() < r.Bytes {
-		err = plugin.Errorf(plugin.Protocol, "%d bytes mapped, %d promised", m.Bytes(), r.Bytes)
+		err = plugin.Errorf(plugin.Protocol, "the mapping has %d bytes, want %d", m.Bytes(), r.Bytes)
 	} else {
 		err = enter(executor.Memory{Base: m.Base(), Bytes: r.Bytes})
 	}

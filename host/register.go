@@ -20,7 +20,7 @@ import (
 // forgotten by itself. For host memory there is nothing to do.
 func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 	if bytes <= 0 || p == nil {
-		return c.rejectNamed("register", plugin.Errorf(plugin.InvalidArgument, "register on rank %d: %d bytes at %p", c.rank, bytes, p))
+		return c.rejectNamed("register", plugin.Errorf(plugin.InvalidArgument, "register on rank %d: the buffer has %d bytes at %p, want one byte or more at an address", c.rank, bytes, p))
 	}
 	release, err := c.enter("register")
 	if err != nil {

@@ -154,7 +154,7 @@ func TestRegisterSymmetricFailsAlike(t *testing.T) {
 			{"too much", m.Address, mine(1<<40, 400), plugin.OK, "rank 1: "},
 			{"no bytes", m.Address, mine(0, 400), plugin.InvalidArgument, "rank 1: 0 bytes at"},
 			{"negative", m.Address, mine(-1, 400), plugin.InvalidArgument, "rank 1: -1 bytes at"},
-			{"null", cuda.Ptr(mine(0, int64(m.Address))), 400, plugin.InvalidArgument, "rank 1: 400 bytes at 0x0"},
+			{"null", cuda.Ptr(mine(0, int64(m.Address))), 400, plugin.InvalidArgument, "rank 1: the range has 400 bytes at 0x0"},
 			{"wraps", cuda.Ptr(mine(-8, int64(m.Address))), 400, plugin.InvalidArgument, "rank 1: 400 bytes"},
 			{"unknown", 4096, 400, plugin.OK, "rank 0: "},
 		} {

@@ -11,10 +11,10 @@ import (
 // that breaks it for no, and the conformance suite for a failed case.
 func (s Support) Validate() error {
 	if len(s.Algorithms) > MaxAlgorithms {
-		return Errorf(Protocol, "%d algorithms, at most %d", len(s.Algorithms), MaxAlgorithms)
+		return Errorf(Protocol, "it offers %d algorithms, want at most %d", len(s.Algorithms), MaxAlgorithms)
 	}
 	if len(s.Reason) > MaxText {
-		return Errorf(Protocol, "reason of %d bytes, at most %d", len(s.Reason), MaxText)
+		return Errorf(Protocol, "the reason has %d bytes, want at most %d", len(s.Reason), MaxText)
 	}
 	if !printable(s.Reason) {
 		return Errorf(Protocol, "reason %q is not printable UTF-8", s.Reason)
@@ -30,7 +30,7 @@ func (s Support) Validate() error {
 			return Errorf(Protocol, "algorithm name %q is not printable UTF-8", a.Name)
 		}
 		if a.MinBytes < 0 || a.MaxBytes < 0 || (a.MaxBytes != 0 && a.MaxBytes < a.MinBytes) {
-			return Errorf(Protocol, "algorithm %s: limits %d to %d bytes", a.Name, a.MinBytes, a.MaxBytes)
+			return Errorf(Protocol, "algorithm %s: its limits are %d to %d bytes, want 0 or more in order", a.Name, a.MinBytes, a.MaxBytes)
 		}
 		if !(a.Latency >= 0) || math.IsInf(a.Latency, 0) || !(a.Bandwidth > 0) || math.IsInf(a.Bandwidth, 0) {
 			return Errorf(Protocol, "algorithm %s: latency %v, bandwidth %v; want finite, not negative, and above 0", a.Name, a.Latency, a.Bandwidth)

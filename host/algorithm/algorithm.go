@@ -116,7 +116,7 @@ func Plan(req plugin.Request, name string, scratchRegion uint32, scratchBytes in
 		return nil, plugin.Errorf(plugin.Unsupported, "%s of %s on rank %d: %s", name, req.Collective, req.Rank, reason)
 	}
 	if req.Rank < 0 || req.Rank >= req.World {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "%s of %s: rank %d of a world of %d", name, req.Collective, req.Rank, req.World)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "%s of %s: rank %d is not in a world of %d ranks", name, req.Collective, req.Rank, req.World)
 	}
 	for _, r := range inWorld(req.Collective, req.World) {
 		if r.name != name {
@@ -131,5 +131,5 @@ func Plan(req plugin.Request, name string, scratchRegion uint32, scratchBytes in
 		r.write(w)
 		return w.Plan()
 	}
-	return nil, plugin.Errorf(plugin.Unsupported, "%s of %s on rank %d: no such algorithm in a world of %d", name, req.Collective, req.Rank, req.World)
+	return nil, plugin.Errorf(plugin.Unsupported, "%s of %s on rank %d: there is no algorithm of this name in a world of %d ranks", name, req.Collective, req.Rank, req.World)
 }

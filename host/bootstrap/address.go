@@ -72,7 +72,7 @@ type meeting struct {
 //	file:///path                         rank 0 leaves a unique id there
 func parseMeeting(text, extra string) (meeting, error) {
 	if len(text) > maxURL {
-		return meeting{}, plugin.Errorf(plugin.InvalidArgument, "meeting place of %d characters, at most %d", len(text), maxURL)
+		return meeting{}, plugin.Errorf(plugin.InvalidArgument, "the meeting place has %d characters, want at most %d", len(text), maxURL)
 	}
 	bad := func(format string, args ...any) (meeting, error) {
 		return meeting{}, plugin.Errorf(plugin.InvalidArgument, "meeting place %q: "+format, append([]any{withoutSecret(text)}, args...)...)
@@ -173,11 +173,11 @@ func parsePorts(address string) ([]place, error) {
 	}
 	host, ports := address[:i], address[i+1:]
 	if strings.HasPrefix(host, "[") != strings.HasSuffix(host, "]") || (strings.Contains(host, ":") && !strings.HasPrefix(host, "[")) {
-		return nil, fmt.Errorf("malformed host %q", host)
+		return nil, fmt.Errorf("host %q is malformed", host)
 	}
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	if host == "" || strings.ContainsAny(host, "/@ \x00") {
-		return nil, fmt.Errorf("malformed host %q", host)
+		return nil, fmt.Errorf("host %q is malformed", host)
 	}
 	first, last, ranged := strings.Cut(ports, "-")
 	if !ranged {

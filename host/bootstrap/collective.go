@@ -46,7 +46,7 @@ func (st *store) joinGroup(m *member, msg *message) error {
 		return plugin.Errorf(plugin.Protocol, "group %d is there already", msg.Group)
 	}
 	if len(m.groups) >= maxGroups {
-		return plugin.Errorf(plugin.Protocol, "more than %d groups", maxGroups)
+		return plugin.Errorf(plugin.Protocol, "there are more than %d groups", maxGroups)
 	}
 	if err := checkRanks(msg.Ranks, st.world, m.who.Rank); err != nil {
 		return plugin.Errorf(plugin.Protocol, "%w", err)
@@ -142,10 +142,10 @@ func (st *store) leaveGroup(m *member, id uint32) {
 func (st *store) contribute(m *member, msg *message) error {
 	g := m.groups[msg.Group]
 	if g == nil {
-		return plugin.Errorf(plugin.Protocol, "a collective of unknown group %d", msg.Group)
+		return plugin.Errorf(plugin.Protocol, "a collective is of group %d, which is unknown", msg.Group)
 	}
 	if msg.Op == opRoot && msg.Root >= len(g.ranks) {
-		return plugin.Errorf(plugin.Protocol, "root %d of %d", msg.Root, len(g.ranks))
+		return plugin.Errorf(plugin.Protocol, "root %d is out of range: the group has %d ranks", msg.Root, len(g.ranks))
 	}
 	me := g.index[m.who.Rank]
 	if g.failed != nil && msg.Op != opSurvivors {
@@ -155,17 +155,17 @@ func (st *store) contribute(m *member, msg *message) error {
 	c := g.pending[msg.Tag]
 	if c == nil {
 		if len(g.pending) >= maxPending {
-			return plugin.Errorf(plugin.Protocol, "more than %d collectives at once in group %q", maxPending, g.key)
+			return plugin.Errorf(plugin.Protocol, "waiting for %s: at most %d exchanges may wait at once", purposeOf(msg.Tag, g.key), maxPending)
 		}
 		c = &collective{kind: msg.Op, root: msg.Root, data: make([][]byte, len(g.ranks)), have: make([]bool, len(g.ranks))}
 		g.pending[msg.Tag] = c
 	}
 	if c.have[me] {
-		return plugin.Errorf(plugin.Protocol, "collective %q of group %q twice at once", msg.Tag, g.key)
+		return plugin.Errorf(plugin.Protocol, "rank %d waits for %s twice at once", m.who.Rank, purposeOf(msg.Tag, g.key))
 	}
 	c.have[me], c.count = true, c.count+1
 	if m.held+len(msg.Data) > maxHeld {
-		err := rankError(plugin.OutOfMemory, m.who.Rank, "%q in group %q: rank %d has %d bytes in collectives that wait for other ranks, at most %d", msg.Tag, g.key, m.who.Rank, m.held+len(msg.Data), maxHeld)
+		err := rankError(plugin.OutOfMemory, m.who.Rank, "waiting for %s: rank %d has %d bytes in exchanges that wait for other ranks, want at most %d", purposeOf(msg.Tag, g.key), m.who.Rank, m.held+len(msg.Data), maxHeld)
 		if c.err == nil {
 			g.failOne(msg.Tag, c, err, me)
 		}
@@ -178,8 +178,8 @@ func (st *store) contribute(m *member, msg *message) error {
 		if other == me {
 			other = me + 1 + slices.Index(c.have[me+1:], true)
 		}
-		g.failOne(msg.Tag, c, rankError(plugin.Mismatch, m.who.Rank, "ranks disagree about %q in group %q: rank %d asks for another operation or root than rank %d",
-			msg.Tag, g.key, m.who.Rank, g.ranks[other]), me)
+		g.failOne(msg.Tag, c, rankError(plugin.Mismatch, m.who.Rank, "ranks disagree, waiting for %s: rank %d asks for another operation or root than rank %d",
+			purposeOf(msg.Tag, g.key), m.who.Rank, g.ranks[other]), me)
 	}
 	if c.err != nil {
 		g.answer(m.who.Rank, msg.Tag, c.err)
@@ -218,7 +218,7 @@ func (g *storeGroup) complete(tag string, c *collective) {
 			total += 4 + len(d)
 		}
 		if total > maxFrame/2 {
-			err := rankError(plugin.InvalidArgument, -1, "%q in group %q gathers %d bytes, at most %d", tag, g.key, total, maxFrame/2)
+			err := rankError(plugin.InvalidArgument, -1, "waiting for %s: they have %d bytes to exchange, want at most %d", purposeOf(tag, g.key), total, maxFrame/2)
 			for _, rank := range g.ranks {
 				g.answer(rank, tag, err)
 			}
@@ -332,7 +332,7 @@ func (g *storeGroup) fail(err *plugin.Error) {
 func (st *store) cancel(m *member, msg *message) error {
 	g := m.groups[msg.Group]
 	if g == nil {
-		return plugin.Errorf(plugin.Protocol, "cancel in unknown group %d", msg.Group)
+		return plugin.Errorf(plugin.Protocol, "what was cancelled is of group %d, which is unknown", msg.Group)
 	}
 	c := g.pending[msg.Tag]
 	if c == nil || !c.have[g.index[m.who.Rank]] || c.err != nil {
@@ -366,7 +366,7 @@ func (st *store) giveUp(m *member, msg *message) error {
 	}
 	g := m.groups[msg.Group]
 	if g == nil {
-		return plugin.Errorf(plugin.Protocol, "failure of unknown group %d", msg.Group)
+		return plugin.Errorf(plugin.Protocol, "the failure is of group %d, which is unknown", msg.Group)
 	}
 	fr := (&message{Kind: msgEvent, Rank: m.who.Rank, State: m.state, Key: g.key, Err: msg.Err}).frame()
 	for _, rank := range g.ranks {

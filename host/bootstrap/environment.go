@@ -241,7 +241,7 @@ func meetSlurm(e env) (string, error) {
 // firstHost is the first host of a list such as "gpu[07-09,12],login1".
 func firstHost(list string) (string, error) {
 	bad := func() (string, error) {
-		return "", plugin.Errorf(plugin.InvalidArgument, "environment of Slurm: malformed node list %.80q; set SHUNT_ID", list)
+		return "", plugin.Errorf(plugin.InvalidArgument, "environment of Slurm: the node list %.80q is malformed; set SHUNT_ID", list)
 	}
 	var host strings.Builder
 	for rest := list; rest != ""; {

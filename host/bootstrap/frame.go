@@ -64,7 +64,7 @@ func (f *frameConn) write(fr frame) error {
 	defer f.mu.Unlock()
 	length := 1 + len(fr.head) + len(fr.payload)
 	if length > maxFrame {
-		return plugin.Errorf(plugin.InvalidArgument, "a message of %d bytes, at most %d", length, maxFrame)
+		return plugin.Errorf(plugin.InvalidArgument, "a message has %d bytes, want at most %d", length, maxFrame)
 	}
 	b := binary.LittleEndian.AppendUint32(f.buffer[:0], uint32(length))
 	b = append(b, byte(fr.kind))
@@ -105,7 +105,7 @@ func readFrame(r io.Reader, receives cipher.AEAD, seq uint64) (msgKind, []byte, 
 	}
 	length := binary.LittleEndian.Uint32(header[:])
 	if length < 1 || length > maxFrame {
-		return 0, nil, plugin.Errorf(plugin.Protocol, "a frame of %d bytes, at most %d", length, maxFrame)
+		return 0, nil, plugin.Errorf(plugin.Protocol, "a frame has %d bytes, want at most %d", length, maxFrame)
 	}
 	const step = 64 << 10
 	rest := int(length) + tagBytes

@@ -40,7 +40,7 @@ type Group struct {
 // message and waits for nobody.
 func (s *Session) Group(key string, ranks []int) (*Group, error) {
 	if len(key) > maxKey {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "group key of %d characters, at most %d", len(key), maxKey)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "the key of a group has %d characters, want at most %d", len(key), maxKey)
 	}
 	if err := checkRanks(ranks, len(s.members), s.rank); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (g *Group) AllGather(ctx context.Context, tag string, data []byte) ([][]byt
 // is a number within the group.
 func (g *Group) Broadcast(ctx context.Context, tag string, root int, data []byte) ([]byte, error) {
 	if root < 0 || root >= len(g.ranks) {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "broadcast %q: root %d of %d ranks", tag, root, len(g.ranks))
+		return nil, plugin.Errorf(plugin.InvalidArgument, "broadcast %q: root %d is out of range: the group has %d ranks", tag, root, len(g.ranks))
 	}
 	if root != g.rank {
 		data = nil
@@ -143,7 +143,7 @@ func (g *Group) Agree(ctx context.Context, tag string, mine error) error {
 		return err
 	}
 	if agreed == nil {
-		return plugin.Errorf(plugin.Protocol, "agreement %q on rank %d: an empty answer", tag, g.rank)
+		return plugin.Errorf(plugin.Protocol, "agreement %q on rank %d: the answer is empty", tag, g.rank)
 	}
 	if agreed.Rank == g.rank {
 		agreed.Cause = mine // errors.Is and errors.As see it on the rank where it began
@@ -178,7 +178,7 @@ func (g *Group) Survivors(ctx context.Context, tag string) ([]int, error) {
 		return nil, err
 	}
 	if len(payload) != len(g.ranks) {
-		return nil, plugin.Errorf(plugin.Protocol, "survivors %q on rank %d: news of %d ranks instead of %d", tag, g.rank, len(payload), len(g.ranks))
+		return nil, plugin.Errorf(plugin.Protocol, "survivors %q on rank %d: the answer has news of %d ranks, want %d", tag, g.rank, len(payload), len(g.ranks))
 	}
 	var ranks []int
 	for i, alive := range payload {

@@ -171,7 +171,7 @@ func admit(conn net.Conn, find func(storeID) door) (*frameConn, door, *message, 
 	if d == nil {
 		if (name != storeID{}) && lookupName(name) {
 			_, _ = conn.Write(encodeOtherSecret()) // a stranger; who cannot read it does not learn it
-			return nil, nil, nil, plugin.Errorf(plugin.Protocol, "a rank with another secret")
+			return nil, nil, nil, plugin.Errorf(plugin.Protocol, "it is a rank with another secret")
 		}
 		return nil, nil, nil, errNoSuchStore
 	}
@@ -187,7 +187,7 @@ func admit(conn net.Conn, find func(storeID) door) (*frameConn, door, *message, 
 		return nil, nil, nil, plugin.Errorf(plugin.Protocol, "no proof of the secret: %w", err)
 	}
 	if !hmac.Equal(proof[:], d.key().derive("client", string(c[:]), string(n[:]))) {
-		return nil, nil, nil, plugin.Errorf(plugin.Protocol, "wrong proof of the secret")
+		return nil, nil, nil, plugin.Errorf(plugin.Protocol, "its proof of the secret is wrong")
 	}
 	f := newFrameConn(conn, r, d.key(), c, n)
 	f.sends, f.receives = f.toClient, f.toStore
@@ -199,7 +199,7 @@ func admit(conn net.Conn, find func(storeID) door) (*frameConn, door, *message, 
 		return nil, nil, nil, err
 	}
 	if kind != d.awaits() {
-		return nil, nil, nil, plugin.Errorf(plugin.Protocol, "message %d instead of message %d", kind, d.awaits())
+		return nil, nil, nil, plugin.Errorf(plugin.Protocol, "message %d came, want message %d", kind, d.awaits())
 	}
 	first, err := decode(kind, body)
 	if err != nil {

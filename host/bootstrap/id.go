@@ -93,7 +93,7 @@ func (id UniqueID) Bytes() (b [IDBytes]byte) {
 // FromBytes reads what Bytes wrote. Bytes behind it, up to IDBytes, must be zero.
 func FromBytes(b []byte) (UniqueID, error) {
 	if len(b) != IDBytes {
-		return UniqueID{}, plugin.Errorf(plugin.InvalidArgument, "unique id: %d bytes instead of %d", len(b), IDBytes)
+		return UniqueID{}, plugin.Errorf(plugin.InvalidArgument, "unique id: it has %d bytes, want %d", len(b), IDBytes)
 	}
 	id, used, err := decodeID(b)
 	if err != nil {
@@ -170,7 +170,7 @@ func ParseID(text string) (UniqueID, error) {
 		return UniqueID{}, err
 	}
 	if used != len(b) || id.String() != text {
-		return UniqueID{}, plugin.Errorf(plugin.InvalidArgument, "unique id: characters after its end")
+		return UniqueID{}, plugin.Errorf(plugin.InvalidArgument, "unique id: there are characters after its end")
 	}
 	return id, nil
 }

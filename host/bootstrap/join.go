@@ -53,10 +53,10 @@ func (c *Config) complete() error {
 		}
 	}
 	if c.World < 1 || c.World > plugin.MaxWorld || c.Rank < 0 || c.Rank >= c.World {
-		return plugin.Errorf(plugin.InvalidArgument, "join: rank %d of world %d (1 to %d)", c.Rank, c.World, plugin.MaxWorld)
+		return plugin.Errorf(plugin.InvalidArgument, "join: rank %d of world %d is out of range, want a world of 1 to %d ranks", c.Rank, c.World, plugin.MaxWorld)
 	}
 	if c.Timeout < 0 || c.Heartbeat < 0 || c.Silence < 0 {
-		return plugin.Errorf(plugin.InvalidArgument, "join: negative timeout %v, heartbeat %v or silence %v", c.Timeout, c.Heartbeat, c.Silence)
+		return plugin.Errorf(plugin.InvalidArgument, "join: timeout %v, heartbeat %v or silence %v is negative", c.Timeout, c.Heartbeat, c.Silence)
 	}
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout
@@ -345,7 +345,7 @@ func (j *joiner) enter(ctx context.Context, conn net.Conn) (*Session, error) {
 	}
 	if len(answer.Members) != c.World {
 		conn.Close()
-		return nil, plugin.Errorf(plugin.Internal, "join: the store welcomed %d ranks instead of %d", len(answer.Members), c.World)
+		return nil, plugin.Errorf(plugin.Internal, "join: the store welcomed %d ranks, want %d", len(answer.Members), c.World)
 	}
 	return newSession(f, answer, c.Rank, j.root, j.hub, j.meeting.secret, c.Timeout, c.Logger), nil
 }
@@ -427,7 +427,7 @@ func (j *joiner) wait(f *frameConn, deadline time.Time) (*message, error) {
 		case msgWelcome, msgRefuse:
 			return m, nil
 		default:
-			return nil, plugin.Errorf(plugin.Protocol, "message %d instead of a welcome", m.Kind)
+			return nil, plugin.Errorf(plugin.Protocol, "message %d came, want a welcome", m.Kind)
 		}
 	}
 }

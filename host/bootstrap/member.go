@@ -200,7 +200,7 @@ func (m *member) drain(err error) {
 }
 
 // errParted ends a reader whose member has been told goodbye.
-var errParted = plugin.Errorf(plugin.Closed, "parted")
+var errParted = plugin.Errorf(plugin.Closed, "the rank has parted")
 
 // lost is called when a connection has ended, for whatever reason.
 func (st *store) lost(m *member, err error) {

@@ -154,10 +154,10 @@ func (s *Session) say(m *message) {
 // call runs one collective of a group: contribute, then wait for the answer.
 func (s *Session) call(ctx context.Context, group uint32, key string, op opKind, root int, tag string, data []byte) ([]byte, error) {
 	if len(tag) > maxTag {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "tag of %d characters, at most %d", len(tag), maxTag)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "a tag has %d characters, want at most %d", len(tag), maxTag)
 	}
 	if len(data) > maxFrame/2 {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "%q on rank %d: %d bytes, at most %d", tag, s.rank, len(data), maxFrame/2)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "%q on rank %d: the message has %d bytes, want at most %d", tag, s.rank, len(data), maxFrame/2)
 	}
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -188,7 +188,7 @@ func (s *Session) begin(k waitKey, w *waiter, key string) error {
 	}
 	if s.waiters[k] != nil {
 		defer s.mu.Unlock()
-		return plugin.Errorf(plugin.InvalidArgument, "%q in group %q is called twice at once on rank %d", k.tag, key, s.rank)
+		return plugin.Errorf(plugin.InvalidArgument, "rank %d waits for %s twice at once", s.rank, purposeOf(k.tag, key))
 	}
 	s.waiters[k] = w
 	s.mu.Unlock()

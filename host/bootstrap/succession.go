@@ -194,7 +194,7 @@ func (s *Session) resumeAt(ctx context.Context, conn net.Conn, key secret) (*fra
 	defer stop()
 	welcome, f, err := s.introduceAgain(conn, key, false)
 	if err == nil && len(welcome.Members) != len(s.members) {
-		err = plugin.Errorf(plugin.Protocol, "a welcome to %d ranks instead of %d", len(welcome.Members), len(s.members))
+		err = plugin.Errorf(plugin.Protocol, "a welcome is to %d ranks, want %d", len(welcome.Members), len(s.members))
 	}
 	if err == nil {
 		err = f.SetReadDeadline(time.Time{})
@@ -246,7 +246,7 @@ func (s *Session) introduceAgain(conn net.Conn, key secret, question bool) (*mes
 		case msgRefuse:
 			return nil, nil, &refused{answer.Err, answer.Retry}
 		default:
-			return nil, nil, plugin.Errorf(plugin.Protocol, "message %d instead of a welcome", kind)
+			return nil, nil, plugin.Errorf(plugin.Protocol, "message %d came, want a welcome", kind)
 		}
 	}
 }

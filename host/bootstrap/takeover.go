@@ -278,7 +278,7 @@ func (st *store) endResuming() {
 func (st *store) contributeAgain(m *member, msg *message) error {
 	g := m.groups[msg.Group]
 	if g == nil || g.history == nil {
-		return plugin.Errorf(plugin.Protocol, "a collective of unknown group %d", msg.Group)
+		return plugin.Errorf(plugin.Protocol, "a collective is of group %d, which is unknown", msg.Group)
 	}
 	rank := m.who.Rank
 	for _, r := range g.history.recent {
@@ -286,7 +286,7 @@ func (st *store) contributeAgain(m *member, msg *message) error {
 			continue
 		}
 		if r.lost {
-			g.answer(rank, msg.Tag, rankError(plugin.Aborted, st.self.Rank, "%q in group %q: the answer was lost with the job's store, and rank %d (pid %d) has not kept it", msg.Tag, g.key, st.self.Rank, os.Getpid()))
+			g.answer(rank, msg.Tag, rankError(plugin.Aborted, st.self.Rank, "waiting for %s: the answer was lost with the job's store, and rank %d (pid %d) has not kept it", purposeOf(msg.Tag, g.key), st.self.Rank, os.Getpid()))
 		} else {
 			g.tell(rank, &message{Kind: msgResult, Tag: msg.Tag, Seq: r.seq, Data: r.data})
 		}

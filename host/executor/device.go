@@ -66,7 +66,7 @@ type deviceRegion struct {
 // need. It also frees what graphs of closed Devices no longer use.
 func NewDevice(driver cuda.Driver, ordinal, rank, world int) (*Device, error) {
 	if world < 1 || world > plugin.MaxWorld || rank < 0 || rank >= world {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "executor of rank %d in a world of %d", rank, world)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "the executor's rank %d is not in a world of %d ranks", rank, world)
 	}
 	d := &Device{
 		driver: driver, ordinal: ordinal, rank: rank, world: world,

@@ -136,13 +136,13 @@ func TestDeviceRefusesPlansAtLoad(t *testing.T) {
 	require.ErrorIs(t, err, plugin.InvalidArgument)
 	p := devicePlan(t, 2, func(b *plugin.Builder) { b.Track(func() { b.Add(b.Const(1), b.Const(1)) }) })
 	_, err = g.device.Load(p, 3)
-	require.ErrorContains(t, err, "base 3")
+	require.ErrorContains(t, err, "its base is 3")
 	p.Rank = 1
 	_, err = g.device.Load(p, 0)
 	require.ErrorContains(t, err, "is for rank 1 of 2, this is rank 0 of 2")
 	require.ErrorContains(t, g.device.SetRegion(0, 0, 2, g.words, 8), "outside the table")
 	require.ErrorContains(t, g.device.SetRegion(0, 0, 1, 0, 8), "has 8 bytes at 0x0")
-	require.ErrorContains(t, g.device.AddImages(0, []plugin.Image{{Name: "x"}}), `image "x" of 0 bytes`)
+	require.ErrorContains(t, g.device.AddImages(0, []plugin.Image{{Name: "x"}}), `image "x" has 0 bytes`)
 }
 
 func make513(b *plugin.Builder) []plugin.KernelArg {

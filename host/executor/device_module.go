@@ -41,11 +41,11 @@ var modules = struct {
 // change. An image that was told before is replaced for plans yet to come.
 func (d *Device) AddImages(base uint32, images []plugin.Image) error {
 	if base%BaseMultiple != 0 || base >= MaxEntries {
-		return d.refuse(plugin.InvalidArgument, "images at base %d", base)
+		return d.refuse(plugin.InvalidArgument, "the images' base is %d, which no endpoint has", base)
 	}
 	for _, i := range images {
 		if i.Name == "" || len(i.Name) > plugin.MaxName || len(i.Data) == 0 {
-			return d.refuse(plugin.InvalidArgument, "image %q of %d bytes", i.Name, len(i.Data))
+			return d.refuse(plugin.InvalidArgument, "image %q has %d bytes, want a name and one byte or more", i.Name, len(i.Data))
 		}
 	}
 	d.mu.Lock()

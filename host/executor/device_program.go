@@ -55,7 +55,7 @@ type deviceArg struct {
 // launches that wait for each other.
 func (d *Device) Load(p *plugin.Plan, base uint32) (*DeviceProgram, error) {
 	if p == nil {
-		return nil, d.refuse(plugin.InvalidArgument, "no plan")
+		return nil, d.refuse(plugin.InvalidArgument, "the plan is missing")
 	}
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (d *Device) Load(p *plugin.Plan, base uint32) (*DeviceProgram, error) {
 		return nil, d.refuse(plugin.Protocol, "plan %s is for rank %d of %d, this is rank %d of %d", p.Algorithm, p.Rank, p.World, d.rank, d.world)
 	}
 	if base%BaseMultiple != 0 || base >= MaxEntries {
-		return nil, d.refuse(plugin.InvalidArgument, "plan %s: base %d", p.Algorithm, base)
+		return nil, d.refuse(plugin.InvalidArgument, "plan %s: its base is %d, which no endpoint has", p.Algorithm, base)
 	}
 	if err := d.suits(p); err != nil {
 		return nil, err

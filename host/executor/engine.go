@@ -66,11 +66,11 @@ type Engine struct {
 // see SetOversubscribed.
 func NewEngine(rank, world int) (*Engine, error) {
 	if world < 1 || world > plugin.MaxWorld || rank < 0 || rank >= world {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "executor of rank %d in a world of %d", rank, world)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "the executor's rank %d is not in a world of %d ranks", rank, world)
 	}
 	c := C.sx_engine_new(C.int32_t(rank), C.int32_t(world))
 	if c == nil {
-		return nil, plugin.Errorf(plugin.OutOfMemory, "executor of rank %d: no memory for an engine of %d ranks", rank, world)
+		return nil, plugin.Errorf(plugin.OutOfMemory, "executor of rank %d: there is no memory for an engine of %d ranks", rank, world)
 	}
 	e := &Engine{c: c, rank: rank, world: world, controls: make([]Memory, world), messages: make([][kinds][2]Messages, world)}
 	e.SetOversubscribed(false)
@@ -107,7 +107,7 @@ func (e *Engine) Close() {
 // tenth of a second. No run may be in flight.
 func (e *Engine) SetControl(rank int, page Memory) error {
 	if rank < 0 || rank >= e.world {
-		return e.refuse(plugin.InvalidArgument, "control page of rank %d in a world of %d", rank, e.world)
+		return e.refuse(plugin.InvalidArgument, "rank %d, whose control page it is, is not in a world of %d ranks", rank, e.world)
 	}
 	if page.Base != nil && (page.Bytes < ControlBytes || uintptr(page.Base)%64 != 0) {
 		return e.refuse(plugin.InvalidArgument, "control page of rank %d has %d bytes at %p, needs %d aligned to 64", rank, page.Bytes, page.Base, ControlBytes)
@@ -144,7 +144,7 @@ func (e *Engine) SetRegion(base, id uint32, rank int, m Memory) error {
 	}
 	e.tables.Add(1)
 	if C.sx_engine_set_region(e.c, C.uint64_t(uint64(base)+uint64(id)), C.int32_t(rank), m.Base, C.int64_t(m.Bytes)) != 0 {
-		return e.refuse(plugin.OutOfMemory, "no memory for the table of regions")
+		return e.refuse(plugin.OutOfMemory, "there is no memory for the table of regions")
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func (e *Engine) ClearRegion(base, id uint32) {
 // are not limited to any range. 0 forbids it again. No run may be in flight.
 func (e *Engine) SetPeerProcess(rank, pid int) error {
 	if rank < 0 || rank >= e.world || pid < 0 || pid > math.MaxInt32 {
-		return e.refuse(plugin.InvalidArgument, "process %d of rank %d in a world of %d", pid, rank, e.world)
+		return e.refuse(plugin.InvalidArgument, "process %d is said to be of rank %d in a world of %d ranks", pid, rank, e.world)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

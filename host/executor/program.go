@@ -25,7 +25,7 @@ type Program struct {
 // stream and are refused with Unsupported.
 func (e *Engine) Load(p *plugin.Plan, base uint32) (*Program, error) {
 	if p == nil {
-		return nil, e.refuse(plugin.InvalidArgument, "no plan")
+		return nil, e.refuse(plugin.InvalidArgument, "the plan is missing")
 	}
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (e *Engine) Load(p *plugin.Plan, base uint32) (*Program, error) {
 		return nil, e.refuse(plugin.Protocol, "plan %s is for rank %d of %d, this is rank %d of %d", p.Algorithm, p.Rank, p.World, e.rank, e.world)
 	}
 	if base%BaseMultiple != 0 || base >= MaxEntries {
-		return nil, e.refuse(plugin.InvalidArgument, "plan %s: base %d", p.Algorithm, base)
+		return nil, e.refuse(plugin.InvalidArgument, "plan %s: its base is %d, which no endpoint has", p.Algorithm, base)
 	}
 	t := translation{plan: p}
 	if err := t.translate(); err != nil {
@@ -42,7 +42,7 @@ func (e *Engine) Load(p *plugin.Plan, base uint32) (*Program, error) {
 	}
 	c := t.program()
 	if c == nil {
-		return nil, e.refuse(plugin.OutOfMemory, "no memory for plan %s", p.Algorithm)
+		return nil, e.refuse(plugin.OutOfMemory, "there is no memory for plan %s", p.Algorithm)
 	}
 	c.base = C.uint32_t(base)
 	loaded := &Program{engine: e, c: c}

@@ -118,7 +118,7 @@ func decodeReply(b, key, server, client []byte, tag string) (o outcome, count in
 		return unknown, 0, plugin.Errorf(plugin.Protocol, "the answer is not authentic")
 	}
 	if o > lacking {
-		return unknown, 0, plugin.Errorf(plugin.Protocol, "unknown outcome %d", o)
+		return unknown, 0, plugin.Errorf(plugin.Protocol, "outcome %d is unknown", o)
 	}
 	return o, count, nil
 }
@@ -257,7 +257,7 @@ func (s *Share) fetch(ctx context.Context, rank int, tag string, wanted int) ([]
 	}
 	if len(fds) != wanted {
 		closeAll(fds)
-		return nil, plugin.Errorf(plugin.Protocol, "%d descriptors arrived instead of %d", len(fds), wanted)
+		return nil, plugin.Errorf(plugin.Protocol, "%d descriptors arrived, want %d", len(fds), wanted)
 	}
 	return fds, nil
 }
@@ -331,7 +331,7 @@ func (s *Share) request(conn *net.UnixConn, tag string) ([]int, error) {
 	case count > len(fds):
 		err = plugin.Errorf(plugin.OutOfMemory, "%d of %d descriptors arrived: %w", len(fds), count, descriptors.Error(unix.EMFILE, count-len(fds)))
 	case count < len(fds):
-		err = plugin.Errorf(plugin.Protocol, "%d descriptors arrived instead of %d", len(fds), count)
+		err = plugin.Errorf(plugin.Protocol, "%d descriptors arrived, want %d", len(fds), count)
 	}
 	if err != nil {
 		closeAll(fds)

@@ -70,10 +70,10 @@ func decodeOffer(b []byte) (offer, error) {
 // checkRegion checks what a region says of itself.
 func checkRegion(r plugin.Region) error {
 	if r.Role > plugin.RegionRoleDirectory || r.Memory > plugin.MemoryKindCuda || r.Handle.Kind > plugin.HandleKindCudaIpc {
-		return plugin.Errorf(plugin.Protocol, "region %d: role %d, memory %d, handle kind %d", r.ID, r.Role, r.Memory, r.Handle.Kind)
+		return plugin.Errorf(plugin.Protocol, "region %d has role %d, memory kind %d and handle kind %d, not all of which are known", r.ID, r.Role, r.Memory, r.Handle.Kind)
 	}
 	if r.Bytes < 0 {
-		return plugin.Errorf(plugin.Protocol, "region %d: %d bytes", r.ID, r.Bytes)
+		return plugin.Errorf(plugin.Protocol, "region %d has %d bytes", r.ID, r.Bytes)
 	}
 	if r.Handle.Kind == plugin.HandleKindNone {
 		return nil
@@ -82,7 +82,7 @@ func checkRegion(r plugin.Region) error {
 		return plugin.Errorf(plugin.Protocol, "region %d: %w", r.ID, err)
 	}
 	if r.Handle.Kind == plugin.HandleKindMemfd && r.Memory != plugin.MemoryKindHost {
-		return plugin.Errorf(plugin.Protocol, "region %d: a memfd handle of %s memory", r.ID, r.Memory)
+		return plugin.Errorf(plugin.Protocol, "region %d has a memfd handle of %s memory, want host memory", r.ID, r.Memory)
 	}
 	return nil
 }

@@ -176,10 +176,10 @@ func (s *Share) Exchange(ctx context.Context, tag string, mine []plugin.Region) 
 // publish keeps copies of the descriptors for peers to fetch.
 func (s *Share) publish(tag string, mine []plugin.Region) error {
 	if len(mine) > MaxShared {
-		return plugin.Errorf(plugin.InvalidArgument, "exchange %q: %d regions, at most %d", tag, len(mine), MaxShared)
+		return plugin.Errorf(plugin.InvalidArgument, "exchange %q: a rank shares %d regions, want at most %d", tag, len(mine), MaxShared)
 	}
 	if len(tag) > maxFetchTag {
-		return plugin.Errorf(plugin.InvalidArgument, "exchange: a tag of %d characters, at most %d", len(tag), maxFetchTag)
+		return plugin.Errorf(plugin.InvalidArgument, "exchange: a tag has %d characters, want at most %d", len(tag), maxFetchTag)
 	}
 	for _, r := range mine {
 		if err := checkRegion(r); err != nil {

@@ -137,7 +137,7 @@ func (o *Options) parse(i index, value string) error {
 	case Text, List:
 		for _, r := range value {
 			if r < ' ' || r == 0x7f {
-				return fmt.Errorf("control character %q", r)
+				return fmt.Errorf("it has control character %q", r)
 			}
 		}
 	case Integer:

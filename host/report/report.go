@@ -60,7 +60,7 @@ func ReadHead(r io.Reader) (Head, error) {
 	case err != nil:
 		return h, plugin.Errorf(plugin.System, "%w", err)
 	case len(text) > MaxReport:
-		return h, plugin.Errorf(plugin.Protocol, "longer than %d bytes", MaxReport)
+		return h, plugin.Errorf(plugin.Protocol, "it is longer than %d bytes", MaxReport)
 	}
 	if err := json.Unmarshal(text, &h); err != nil {
 		return Head{}, plugin.Errorf(plugin.Protocol, "not a report: %w", err)

@@ -108,7 +108,7 @@ func (c Clause) contradicts(d Clause) bool {
 func Parse(spec string) (Override, error) {
 	var o Override
 	if len(spec) > maxText {
-		return o, plugin.Errorf(plugin.InvalidArgument, "SHUNT_ALGO: %d bytes, at most %d", len(spec), maxText)
+		return o, plugin.Errorf(plugin.InvalidArgument, "SHUNT_ALGO has %d bytes, want at most %d", len(spec), maxText)
 	}
 	at := 0
 	for _, part := range strings.Split(spec, ";") {
@@ -123,7 +123,7 @@ func Parse(spec string) (Override, error) {
 				}
 			}
 			if o.clauses = append(o.clauses, clause); len(o.clauses) > maxClauses {
-				return Override{}, plugin.Errorf(plugin.InvalidArgument, "SHUNT_ALGO: more than %d clauses", maxClauses)
+				return Override{}, plugin.Errorf(plugin.InvalidArgument, "SHUNT_ALGO has more than %d clauses", maxClauses)
 			}
 		}
 		at += len(part) + 1

@@ -83,7 +83,7 @@ func ReadTuning(path string) (*Tuning, error) {
 // unknown names and costs that are not finite and positive are refused.
 func ParseTuning(data []byte) (*Tuning, error) {
 	if len(data) > maxTuningBytes {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "more than %d bytes", maxTuningBytes)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "it has more than %d bytes", maxTuningBytes)
 	}
 	var version struct {
 		Version int `json:"shunt_tuning"`
@@ -101,7 +101,7 @@ func ParseTuning(data []byte) (*Tuning, error) {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "%w", err)
 	}
 	if len(t.Entries) > maxTuningEntries {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "%d entries, at most %d", len(t.Entries), maxTuningEntries)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "it has %d entries, want at most %d", len(t.Entries), maxTuningEntries)
 	}
 	for i := range t.Entries {
 		if err := t.Entries[i].check(); err != nil {
@@ -129,13 +129,13 @@ func (e *Entry) check() error {
 		}
 	}
 	if e.Memory != "" && !slices.ContainsFunc(plugin.MemoryKinds(), func(k plugin.MemoryKind) bool { return k.String() == e.Memory }) {
-		return plugin.Errorf(plugin.InvalidArgument, "unknown memory kind %.80q", e.Memory)
+		return plugin.Errorf(plugin.InvalidArgument, "memory kind %.80q is unknown", e.Memory)
 	}
 	if e.World < 0 || e.World > plugin.MaxWorld || e.Hosts < 0 || e.Hosts > plugin.MaxWorld {
-		return plugin.Errorf(plugin.InvalidArgument, "world %d on %d hosts", e.World, e.Hosts)
+		return plugin.Errorf(plugin.InvalidArgument, "a world of %d ranks on %d hosts is out of range", e.World, e.Hosts)
 	}
 	if len(e.Points) == 0 || len(e.Points) > maxTuningPoints {
-		return plugin.Errorf(plugin.InvalidArgument, "%d points, want 1 to %d", len(e.Points), maxTuningPoints)
+		return plugin.Errorf(plugin.InvalidArgument, "it has %d points, want 1 to %d", len(e.Points), maxTuningPoints)
 	}
 	last := int64(-1)
 	for _, p := range e.Points {
@@ -143,7 +143,7 @@ func (e *Entry) check() error {
 			return plugin.Errorf(plugin.InvalidArgument, "point at %d bytes after %d: sizes must ascend, up to 2^50", p.Bytes, last)
 		}
 		if !(p.Microseconds > 0 && p.Microseconds <= 1e12) || math.IsNaN(p.Microseconds) {
-			return plugin.Errorf(plugin.InvalidArgument, "cost of %v µs at %d bytes", p.Microseconds, p.Bytes)
+			return plugin.Errorf(plugin.InvalidArgument, "the cost of %v µs at %d bytes is out of range", p.Microseconds, p.Bytes)
 		}
 		last = p.Bytes
 	}

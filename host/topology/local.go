@@ -179,7 +179,7 @@ func parseList(text string) ([]int, error) {
 		a, errA := strconv.ParseUint(first, 10, 16)
 		b, errB := strconv.ParseUint(last, 10, 16)
 		if errA != nil || errB != nil || b < a || len(list)+int(b-a)+1 > maxList {
-			return nil, fmt.Errorf("malformed list %.80q", text)
+			return nil, fmt.Errorf("list %.80q is malformed", text)
 		}
 		for v := a; v <= b; v++ {
 			list = append(list, int(v))

@@ -98,7 +98,7 @@ func (p Place) Encode() []byte {
 // Decode reads what Encode wrote. The error has code Protocol.
 func Decode(b []byte) (Place, error) {
 	if len(b) > maxEncoded {
-		return Place{}, plugin.Errorf(plugin.Protocol, "a place of %d bytes, at most %d", len(b), maxEncoded)
+		return Place{}, plugin.Errorf(plugin.Protocol, "a place has %d bytes, want at most %d", len(b), maxEncoded)
 	}
 	r := wire.NewReader(b)
 	if v := r.U8(); v != version {

@@ -47,7 +47,7 @@ func Refused() []Flaw {
 // Misbehaving are the flaws that are seen when the transport is used.
 func Misbehaving() []Flaw {
 	return []Flaw{
-		{"MANY_ALGORITHMS", "1000 algorithms, at most 32"},
+		{"MANY_ALGORITHMS", "1000 algorithms, want at most 32"},
 		{"ENDLESS_NAME", "the name of algorithm 0: it is longer than 63 bytes"},
 		{"NAN_COST", "latency NaN"},
 		{"NO_ENDPOINT", "it succeeded without an endpoint"},
@@ -55,7 +55,7 @@ func Misbehaving() []Flaw {
 		{"MANY_REGIONS", "1000000 regions"},
 		{"NULL_REGIONS", "1 regions at"},
 		{"BIG_REGION", "4096 bytes at offset 0 do not fit the handle's 100 bytes"},
-		{"MANY_STEPS", "2147483648 steps, at most 32768"},
+		{"MANY_STEPS", "2147483648 steps, want at most 32768"},
 		{"NULL_STEPS", "1 steps at a null address"},
 		{"BAD_INDEX", "operand out of range"},
 		{"NO_PLAN", "it succeeded without a plan"},

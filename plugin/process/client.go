@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os/exec"
@@ -194,7 +195,7 @@ func (c *Client) describe(ctx context.Context) error {
 		return err
 	}
 	if len(reply.GetMemory()) > 16 {
-		return plugin.Errorf(plugin.Protocol, "%d memory kinds, at most 16", len(reply.GetMemory()))
+		return plugin.Errorf(plugin.Protocol, "it names %d memory kinds, want at most 16", len(reply.GetMemory()))
 	}
 	c.info = proto.ToInfo(reply)
 	return check.Info(c.info)
@@ -229,7 +230,7 @@ func (c *Client) startFailed(ctx context.Context, err error) error {
 	case givenUp != nil:
 		reason = fmt.Errorf("start was given up: %w", givenUp)
 	case exitedByItself:
-		reason = fmt.Errorf("%s before it could be used", child.status)
+		reason = errors.New(child.status + " before it could be used")
 	default:
 		reason = err
 	}

@@ -26,7 +26,7 @@ type endpoint struct {
 }
 
 func (e *endpoint) operation(name string) string {
-	return fmt.Sprintf("%s: %s on rank %d of communicator %x", e.client.info.Name, name, e.config.Rank, e.config.Communicator)
+	return fmt.Sprintf("%s: %s on rank %d", e.client.info.Name, name, e.config.Rank)
 }
 
 func (e *endpoint) call(ctx context.Context, name string, f func(context.Context) error) error {

@@ -50,7 +50,7 @@ func TestPublishedBytesAreBounded(t *testing.T) {
 		if err == nil {
 			require.Len(t, published, plugin.MaxPublished)
 		} else {
-			require.ErrorContains(t, err, "2049 bytes published, at most 2048")
+			require.ErrorContains(t, err, "it publishes 2049 bytes, want at most 2048")
 		}
 		require.NoError(t, e.Close())
 	}

@@ -111,12 +111,12 @@ func TestErrorsCarryCodeRankAndMessage(t *testing.T) {
 	require.ErrorAs(t, err, &e)
 	require.Equal(t, plugin.OutOfMemory, e.Code)
 	require.Equal(t, 3, e.Rank)
-	require.Equal(t, "probe: open on rank 1 of communicator c0ffee: no huge pages left", e.Message)
+	require.Equal(t, "probe: open on rank 1: no huge pages left", e.Message)
 
 	ep := open(t, c)
 	_, err = ep.Prepare(context.Background(), allReduce, "ring")
 	require.ErrorIs(t, err, plugin.Unsupported)
-	require.ErrorContains(t, err, `probe: prepare all_reduce/ring on rank 1 of communicator c0ffee: algorithm "ring" is not the probe's`)
+	require.ErrorContains(t, err, `probe: prepare all_reduce/ring on rank 1: algorithm "ring" is not the probe's`)
 	require.ErrorIs(t, ep.Free(context.Background(), 77), plugin.InvalidArgument)
 	require.NoError(t, ep.Close())
 	_, err = ep.Prepare(context.Background(), allReduce, probe.Algorithm)
@@ -140,15 +140,15 @@ func TestHostileAnswersAreRefused(t *testing.T) {
 	c := start(t, "probe")
 	for world, want := range map[int]string{
 		1001: "latency NaN",
-		1002: "reason of 65536 bytes, at most 512",
-		1003: "1000 algorithms, at most 32",
+		1002: "reason has 65536 bytes, want at most 512",
+		1003: "1000 algorithms, want at most 32",
 	} {
 		s := c.Transport().Supports(plugin.Request{World: world})
 		require.Empty(t, s.Algorithms)
 		require.Contains(t, s.Reason, want)
 	}
 	for option, want := range map[string]string{
-		"steps":  "32769 steps, at most 32768",
+		"steps":  "32769 steps, want at most 32768",
 		"index":  "operand out of range",
 		"other":  "got a plan of all_reduce/another",
 		"native": "native functions",

@@ -108,7 +108,7 @@ func (t transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.E
 			return err
 		}
 		if n := len(reply.GetRegions()); n > plugin.MaxRegions {
-			return plugin.Errorf(plugin.Protocol, "%d regions, at most %d", n, plugin.MaxRegions)
+			return plugin.Errorf(plugin.Protocol, "it publishes %d regions, want at most %d", n, plugin.MaxRegions)
 		}
 		for _, m := range reply.GetRegions() {
 			r, err := e.receive(ctx, m)

@@ -174,7 +174,7 @@ func ToError(m *Error) *plugin.Error {
 
 func atMost(what string, n, limit int) error {
 	if n > limit {
-		return plugin.Errorf(plugin.Protocol, "%d %s, at most %d", n, what, limit)
+		return plugin.Errorf(plugin.Protocol, "it has %d %s, want at most %d", n, what, limit)
 	}
 	return nil
 }

@@ -103,17 +103,17 @@ func TestLargestPlanFitsAMessage(t *testing.T) {
 
 func TestPlansThatDoNotFitAreRefused(t *testing.T) {
 	for want, change := range map[string]func(*Plan){
-		"step 1: operand 65536 does not fit 16 bits":     func(p *Plan) { p.Steps[1].A = 1 << 16 },
-		"ref 0: operand 4294967295 does not fit 16 bits": func(p *Plan) { p.Refs[0].Offset = math.MaxUint32 },
-		"32769 steps, at most 32768":                     func(p *Plan) { p.Steps = make([]*Step, 32769) },
-		"32769 refs, at most 32768":                      func(p *Plan) { p.Refs = make([]*Ref, 32769) },
-		"32769 constants, at most 32768":                 func(p *Plan) { p.Consts = make([]int64, 32769) },
-		"2049 tracks, at most 2048":                      func(p *Plan) { p.Tracks = make([]*Track, 2049) },
-		"4294967295 temporaries, at most 32768":          func(p *Plan) { p.Temps = math.MaxUint32 },
-		"100000 bytes of algorithm name, at most 64":     func(p *Plan) { p.Algorithm = strings.Repeat("x", 100000) },
-		"kernel 0: 2 dimensions, want 3":                 func(p *Plan) { p.Kernels[0].Grid = p.Kernels[0].Grid[:2] },
-		"argument 1: operand 70000 does not fit 16 bits": func(p *Plan) { p.Args[1].Bytes = 70000 },
-		"track 0: operand 65537 does not fit 16 bits":    func(p *Plan) { p.Tracks[0].Count = 65537 },
+		"step 1: operand 65536 does not fit 16 bits":      func(p *Plan) { p.Steps[1].A = 1 << 16 },
+		"ref 0: operand 4294967295 does not fit 16 bits":  func(p *Plan) { p.Refs[0].Offset = math.MaxUint32 },
+		"32769 steps, want at most 32768":                 func(p *Plan) { p.Steps = make([]*Step, 32769) },
+		"32769 refs, want at most 32768":                  func(p *Plan) { p.Refs = make([]*Ref, 32769) },
+		"32769 constants, want at most 32768":             func(p *Plan) { p.Consts = make([]int64, 32769) },
+		"2049 tracks, want at most 2048":                  func(p *Plan) { p.Tracks = make([]*Track, 2049) },
+		"4294967295 temporaries, at most 32768":      func(p *Plan) { p.Temps = math.MaxUint32 },
+		"100000 bytes of algorithm name, want at most 64": func(p *Plan) { p.Algorithm = strings.Repeat("x", 100000) },
+		"kernel 0: 2 dimensions, want 3":                  func(p *Plan) { p.Kernels[0].Grid = p.Kernels[0].Grid[:2] },
+		"argument 1: operand 70000 does not fit 16 bits":  func(p *Plan) { p.Args[1].Bytes = 70000 },
+		"track 0: operand 65537 does not fit 16 bits":     func(p *Plan) { p.Tracks[0].Count = 65537 },
 	} {
 		m, err := FromPlan(everyFieldPlan(t))
 		require.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 func region(c *C.shunt_region) (plugin.Region, error) {
 	h := &c.handle
 	if h.data_bytes > C.SHUNT_MAX_HANDLE_DATA {
-		return plugin.Region{}, plugin.Errorf(plugin.Protocol, "region %d: handle of %d bytes, at most %d", uint32(c.id), uint32(h.data_bytes), plugin.MaxHandleData)
+		return plugin.Region{}, plugin.Errorf(plugin.Protocol, "region %d: its handle has %d bytes, want at most %d", uint32(c.id), uint32(h.data_bytes), plugin.MaxHandleData)
 	}
 	r := plugin.Region{
 		ID: uint32(c.id), Role: plugin.RegionRole(c.role), Memory: plugin.MemoryKind(c.memory), Bytes: int64(c.bytes),
@@ -32,10 +32,10 @@ func region(c *C.shunt_region) (plugin.Region, error) {
 // read; what the plan means is for plugin.Plan.Validate.
 func plan(c *C.shunt_plan, algorithm string) (*plugin.Plan, error) {
 	if c.struct_size < C.sizeof_shunt_plan {
-		return nil, plugin.Errorf(plugin.Protocol, "a plan of %d bytes, want %d", uint32(c.struct_size), uint32(C.sizeof_shunt_plan))
+		return nil, plugin.Errorf(plugin.Protocol, "the plan's structure has %d bytes, want %d", uint32(c.struct_size), uint32(C.sizeof_shunt_plan))
 	}
 	if c.count_temps > plugin.MaxRegisters {
-		return nil, plugin.Errorf(plugin.Protocol, "%d temporaries, at most %d", uint32(c.count_temps), plugin.MaxRegisters)
+		return nil, plugin.Errorf(plugin.Protocol, "the plan has %d temporaries, want at most %d", uint32(c.count_temps), plugin.MaxRegisters)
 	}
 	p := &plugin.Plan{
 		Algorithm: algorithm, Collective: plugin.Collective(c.collective), DType: plugin.DType(c.dtype), Op: plugin.Op(c.op),
@@ -81,11 +81,11 @@ func array[From, To any](earlier error, what string, first *From, n C.uint32_t, 
 	case earlier != nil:
 		return nil, earlier
 	case int64(n) > int64(limit):
-		return nil, plugin.Errorf(plugin.Protocol, "%d %s, at most %d", uint32(n), what, limit)
+		return nil, plugin.Errorf(plugin.Protocol, "it has %d %s, want at most %d", uint32(n), what, limit)
 	case n == 0:
 		return nil, nil
 	case first == nil:
-		return nil, plugin.Errorf(plugin.Protocol, "%d %s at a null address", uint32(n), what)
+		return nil, plugin.Errorf(plugin.Protocol, "it has %d %s at a null address", uint32(n), what)
 	}
 	out := make([]To, n)
 	for i := range out {

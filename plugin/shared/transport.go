@@ -74,7 +74,7 @@ func support(answer *C.shunt_support) (plugin.Support, error) {
 		return plugin.Support{}, plugin.Errorf(plugin.Internal, "supports failed: %s", check.Clip(reason))
 	}
 	if answer.count > C.SHUNT_MAX_ALGORITHMS {
-		return plugin.Support{}, plugin.Errorf(plugin.Protocol, "%d algorithms, at most %d", uint32(answer.count), plugin.MaxAlgorithms)
+		return plugin.Support{}, plugin.Errorf(plugin.Protocol, "it offers %d algorithms, want at most %d", uint32(answer.count), plugin.MaxAlgorithms)
 	}
 	s := plugin.Support{}
 	var err error
@@ -162,6 +162,6 @@ func (e *endpoint) failed(operation string, status C.shunt_status, message strin
 }
 
 func (e *endpoint) errorf(operation string, code plugin.Code, format string, args ...any) error {
-	where := fmt.Sprintf("%s: %s on rank %d of communicator %x: ", e.transport.info.Name, operation, e.config.Rank, e.config.Communicator)
+	where := fmt.Sprintf("%s: %s on rank %d: ", e.transport.info.Name, operation, e.config.Rank)
 	return plugin.Errorf(code, "%s"+format, append([]any{where}, args...)...)
 }

@@ -219,7 +219,7 @@ def _no_references(found: bool, of: str, what: str) -> None:
 
 def _native(found: bool, of: str, what: str) -> None:
     if not found:
-        raise InvalidArgumentError(f"{what}: {of} in foreign byte order; convert it first")
+        raise InvalidArgumentError(f"{what}: {of} has foreign byte order; convert it first")
 
 
 def _own(dtype: DType | None, of: str, what: str) -> DType:

@@ -109,7 +109,7 @@ class Communicator(Collectives):
         handle, base = ctypes.c_void_p(), ctypes.c_void_p()
         size = whole(size, "window: size")
         if not 0 <= size < 1 << 62:
-            raise InvalidArgumentError(f"window of {size} bytes")
+            raise InvalidArgumentError(f"window: size is {size} bytes, want 0 or more and less than 2**62")
         alive = self._alive()
         interruptible(lambda: _library.check(self._lib.shunt_window_create(alive, size, _byref(handle), _byref(base))),
                       self._end, lambda _: self._lib.shunt_window_free(handle.value))

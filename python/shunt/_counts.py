@@ -43,7 +43,7 @@ def on_device(arrays: tuple[Any, Any, Any, Any], world: int, cuda: bool, send: M
         if memory.dimensions != 1:
             raise InvalidArgumentError(f"{name}: {kind} of {memory.dimensions} dimensions, want 1")
         if memory.count != world:
-            raise InvalidArgumentError(f"{memory.count} {name} for a world of {world}")
+            raise InvalidArgumentError(f"there are {memory.count} {name} for a world of {world}")
         for buffer, what in ((send, "send"), (recv, "recv")):
             if None not in (memory.gpu, buffer.gpu) and memory.gpu != buffer.gpu:
                 raise InvalidArgumentError(f"{name}: {kind} lies on GPU {memory.gpu}, but {what} on GPU {buffer.gpu}")

@@ -109,7 +109,7 @@ def _of_interface(interface: Any, obj: Any, what: str) -> OnDevice:
         count = 1
         for n in shape:
             if n < 0:
-                raise ValueError(f"shape {shape}")
+                raise ValueError(f"shape {shape} has a negative length")
             count *= n
         address = int(address or 0)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as err:

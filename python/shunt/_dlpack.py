@@ -110,7 +110,7 @@ def borrow(obj: Any, what: str, cuda: bool = False) -> Lent:
     elif _is_valid(capsule, b"dltensor"):
         tensor = _Tensor.from_address(_pointer(capsule, b"dltensor"))
     else:
-        raise InvalidArgumentError(f"{what}: {name}.__dlpack__ answers no DLPack capsule")
+        raise InvalidArgumentError(f"{what}: {name}.__dlpack__ returned no DLPack capsule")
     if tensor.device_type not in (CUDA_DEVICES if cuda else _HOST_DEVICES):
         raise UnsupportedError(f"{what}: {name} lies on a device of DLPack type {tensor.device_type}; want {'CUDA' if cuda else 'host'} memory")
     shape = [tensor.shape[i] for i in range(tensor.ndim)]

@@ -37,7 +37,7 @@ def init(rank: int | None = None, world: int | None = None, id: str | None = Non
         raise InvalidArgumentError("init: rank and world go together: give both or neither")
     rank, world = None if rank is None else int32(rank, "init: rank"), None if world is None else int32(world, "init: world")
     if world is not None and (world < 1 or rank is None or not 0 <= rank < world):
-        raise InvalidArgumentError(f"init: rank {rank} of world {world}")
+        raise InvalidArgumentError(f"init: rank {rank} of world {world} is out of range")
     if timeout is not None and not 0.001 <= timeout < 1 << 40:
         raise InvalidArgumentError(f"init: timeout {timeout} s; want at least 0.001")
     if max_sms is not None and int32(max_sms, "init: max_sms") < 1:

@@ -96,7 +96,7 @@ def _array(values: Sequence[int] | None, place: Place, what: str) -> Any:
     if values is None:
         return None
     if len(values) != place.world:
-        raise InvalidArgumentError(f"{len(values)} {what} for a world of {place.world}")
+        raise InvalidArgumentError(f"there are {len(values)} {what} for a world of {place.world}")
     array = (ctypes.c_int64 * place.world)()
     for i, v in enumerate(values):
         v = v.__index__() if hasattr(v, "__index__") else None

@@ -37,7 +37,7 @@ func (e *endpoint) Prepare(_ context, r plugin.Request, name string) (*plugin.Pl
 	}
 	a, ok := find(r.Collective, name, r.World)
 	if !ok || r.World == 1 || r.Memory != plugin.MemoryKindCuda {
-		return nil, plugin.Errorf(plugin.Unsupported, "cudaipc: no algorithm %s for %s in a world of %d", name, r.Collective, r.World)
+		return nil, plugin.Errorf(plugin.Unsupported, "cudaipc: there is no algorithm %s for %s in a world of %d", name, r.Collective, r.World)
 	}
 	w.Track(func() {
 		switch bytes := w.Slot(plugin.SlotBytes); a.grid {

@@ -32,7 +32,7 @@ func (t Transport) Open(_ context, c plugin.OpenConfig) (plugin.Endpoint, error)
 		return nil, plugin.Errorf(plugin.InvalidArgument, "cudaipc: rank %d of a world of %d; it serves at most %d ranks", c.Rank, c.World, maxRanks)
 	}
 	if c.Memory != plugin.MemoryKindCuda || c.Device < 0 {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "cudaipc: memory %s on device %d", c.Memory, c.Device)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "cudaipc: %s memory on device %d cannot be served, want CUDA memory of a device", c.Memory, c.Device)
 	}
 	for name := range c.Options {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "cudaipc: unknown option %q; it has none", name)
@@ -76,7 +76,7 @@ func suits(driver cuda.Driver, device int) error {
 		return err
 	}
 	if device >= len(devices) {
-		return plugin.Errorf(plugin.InvalidArgument, "cudaipc: device %d of %d", device, len(devices))
+		return plugin.Errorf(plugin.InvalidArgument, "cudaipc: device %d is out of range: %d visible", device, len(devices))
 	}
 	d := devices[device]
 	switch {

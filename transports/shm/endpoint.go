@@ -67,7 +67,7 @@ func (e *endpoint) Allocate(_ context.Context, id uint32, bytes int64) (plugin.R
 func (e *endpoint) Free(_ context.Context, id uint32) error {
 	r, ok := e.buffers[id]
 	if !ok {
-		return plugin.Errorf(plugin.InvalidArgument, "shm: free on rank %d: no buffer %d", e.rank, id)
+		return plugin.Errorf(plugin.InvalidArgument, "shm: free on rank %d: there is no buffer %d", e.rank, id)
 	}
 	delete(e.buffers, id)
 	if err := closeMemfd(r.Handle); err != nil {
@@ -91,7 +91,7 @@ func (e *endpoint) Prepare(_ context.Context, req plugin.Request, name string) (
 			return write(req, e.layout, a)
 		}
 	}
-	return nil, plugin.Errorf(plugin.Unsupported, "shm: prepare %s on rank %d: no algorithm %q in a world of %d", req.Collective, e.rank, name, e.world)
+	return nil, plugin.Errorf(plugin.Unsupported, "shm: prepare %s on rank %d: there is no algorithm %q in a world of %d", req.Collective, e.rank, name, e.world)
 }
 
 func write(req plugin.Request, l layout, a algorithm) (*plugin.Plan, error) {

@@ -127,7 +127,7 @@ func lengths(chunks []cuda.Chunk) (int, error) {
 // readLengths is what lengths has written, by a peer, where anything may stand.
 func readLengths(b []byte, pieces int, total int64) ([]int64, error) {
 	if pieces < 1 || pieces > maxPieces || len(b) != 8*pieces {
-		return nil, plugin.Errorf(plugin.Protocol, "%d bytes of lengths for %d pieces", len(b), pieces)
+		return nil, plugin.Errorf(plugin.Protocol, "a peer sent %d bytes of lengths for %d pieces", len(b), pieces)
 	}
 	list, left := make([]int64, pieces), total
 	for i := range list {

@@ -123,13 +123,13 @@ func (s *Symmetric) gather(ctx context.Context, group Group, tag string, registr
 func (s *Symmetric) export(t *Registry, r *Range) (rangeExport, error) {
 	o := rangeExport{Bytes: r.bytes}
 	if r.base == 0 || r.bytes <= 0 || uint64(r.base) > math.MaxUint64-uint64(r.bytes) {
-		return o, plugin.Errorf(plugin.InvalidArgument, "%d bytes at %#x", r.bytes, uint64(r.base))
+		return o, plugin.Errorf(plugin.InvalidArgument, "the range has %d bytes at %#x, want one byte or more at an address that holds them", r.bytes, uint64(r.base))
 	}
 	if !s.observer.OnDevice {
 		return o, nil
 	}
 	if other := s.overlapping(r); other != nil {
-		return o, plugin.Errorf(plugin.InvalidArgument, "%d bytes at %#x overlap symmetric range %d, %d bytes at %#x", r.bytes, uint64(r.base), other.number, other.bytes, uint64(other.base))
+		return o, plugin.Errorf(plugin.InvalidArgument, "the %d bytes at %#x overlap symmetric range %d, %d bytes at %#x", r.bytes, uint64(r.base), other.number, other.bytes, uint64(other.base))
 	}
 	if t == nil {
 		return o, plugin.Errorf(plugin.Unsupported, "no transport reaches the buffers of peers")

@@ -124,10 +124,10 @@ func (c *Checker) fillEven(op *Arguments, counts, displs []int64, bytes int64) (
 // bytes and returns the extent they reach to and the largest count.
 func (c *Checker) fillVarying(op *Arguments, side string, counts, displs, userCounts, userDispls []int64, size int64) (extent, largest int64, err error) {
 	if len(userCounts) != c.World {
-		return 0, 0, c.Invalid(op.Collective, "%d %s counts for a world of %d", len(userCounts), side, c.World)
+		return 0, 0, c.Invalid(op.Collective, "there are %d %s counts for a world of %d", len(userCounts), side, c.World)
 	}
 	if userDispls != nil && len(userDispls) != c.World {
-		return 0, 0, c.Invalid(op.Collective, "%d %s displacements for a world of %d", len(userDispls), side, c.World)
+		return 0, 0, c.Invalid(op.Collective, "there are %d %s displacements for a world of %d", len(userDispls), side, c.World)
 	}
 	at := int64(0)
 	for r, count := range userCounts {

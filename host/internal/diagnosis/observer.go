@@ -38,7 +38,7 @@ func (o *Observer) PeerName(rank int) string {
 
 // Deadline bounds a call that talks to peers over the rendezvous store.
 func (o *Observer) Deadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, o.Timeout, plugin.Errorf(plugin.Timeout, "no agreement within %v", o.Timeout))
+	return context.WithTimeoutCause(ctx, o.Timeout, plugin.Errorf(plugin.Timeout, "the ranks did not agree within %v", o.Timeout))
 }
 
 // NoAnswer is the timeout of a rank that waited for peer, as all ranks are told it; where says in which step, if that is

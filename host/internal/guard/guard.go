@@ -74,7 +74,7 @@ func (t *Transport) Ask(ctx context.Context, req plugin.Request) (plugin.Support
 
 // Open opens an endpoint. One that comes too late is closed again.
 func (t *Transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.Endpoint, error) {
-	where := fmt.Sprintf(" on rank %d of communicator %x", config.Rank, config.Communicator)
+	where := fmt.Sprintf(" on rank %d", config.Rank)
 	opened, err := call(ctx, &t.gate, "open"+where, func() (plugin.Endpoint, error) { return t.inner.Open(ctx, config) },
 		func(e plugin.Endpoint, err error) {
 			if err == nil {
@@ -213,7 +213,7 @@ func Call[T any](ctx context.Context, who, what string, f func() (T, error)) (T,
 type none struct{}
 
 // errBusy is the cause of what is refused because an earlier call has not returned.
-var errBusy = errors.New("busy")
+var errBusy = errors.New("an earlier call has not returned")
 
 // gate remembers the calls that have not returned in time: nothing else is called
 // until they have.

@@ -150,7 +150,7 @@ func (i exchangeItem) publish(ctx context.Context) ([]byte, error) {
 	defer cancel()
 	b, err := exchanger.Publish(ctx, i.exchange)
 	if err == nil && len(b) > plugin.MaxPublished {
-		err = plugin.Errorf(plugin.Protocol, "%d bytes, at most %d", len(b), plugin.MaxPublished)
+		err = plugin.Errorf(plugin.Protocol, "it has %d bytes, want at most %d", len(b), plugin.MaxPublished)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("publishing%s: %w", i, err)

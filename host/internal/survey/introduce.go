@@ -35,7 +35,7 @@ func (i Introduction) encode() []byte {
 func decodeIntroduction(data []byte) (Introduction, topology.Place, error) {
 	var i Introduction
 	if len(data) > maxIntroduction {
-		return i, topology.Place{}, plugin.Errorf(plugin.Protocol, "introduction of %d bytes, at most %d", len(data), maxIntroduction)
+		return i, topology.Place{}, plugin.Errorf(plugin.Protocol, "an introduction has %d bytes, want at most %d", len(data), maxIntroduction)
 	}
 	if err := json.Unmarshal(data, &i); err != nil {
 		return i, topology.Place{}, plugin.Errorf(plugin.Protocol, "malformed introduction: %w", err)
@@ -71,7 +71,7 @@ func (s *Survey) Introduce(ctx context.Context, mine Introduction, peerRead bool
 	for rank, answer := range answers {
 		peer, place, err := decodeIntroduction(answer)
 		if err != nil {
-			return nil, plugin.Errorf(plugin.Protocol, "init: rank %d introduced itself badly: %w", rank, err)
+			return nil, plugin.Errorf(plugin.Protocol, "init: rank %d sent a malformed introduction: %w", rank, err)
 		}
 		if rank == 0 {
 			found.ID = peer.ID

@@ -41,7 +41,7 @@ var ProcessRead = unix.ProcessVMReadv
 // look reads another process's word and compares it with what it must say.
 func look(pid int, address, value uint64) error {
 	if pid <= 0 || address > uint64(^uintptr(0)) {
-		return fmt.Errorf("process %d, address %#x", pid, address)
+		return fmt.Errorf("process %d cannot have address %#x", pid, address)
 	}
 	var got [8]byte
 	here := []unix.Iovec{{Base: &got[0], Len: uint64(len(got))}}

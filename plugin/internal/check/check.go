@@ -60,7 +60,7 @@ func Info(i plugin.Info) error {
 // Regions checks what an endpoint publishes.
 func Regions(regions []plugin.Region, features plugin.Feature) error {
 	if len(regions) > plugin.MaxRegions {
-		return plugin.Errorf(plugin.Protocol, "%d regions, at most %d", len(regions), plugin.MaxRegions)
+		return plugin.Errorf(plugin.Protocol, "it publishes %d regions, want at most %d", len(regions), plugin.MaxRegions)
 	}
 	scratch, directories := 0, 0
 	for i, r := range regions {
@@ -87,10 +87,10 @@ func Regions(regions []plugin.Region, features plugin.Feature) error {
 		}
 	}
 	if features&plugin.FeatureMemory != 0 && scratch != 1 {
-		return plugin.Errorf(plugin.Protocol, "%d regions of role scratch, want 1 with feature memory", scratch)
+		return plugin.Errorf(plugin.Protocol, "it has %d regions of role scratch, want 1 with feature memory", scratch)
 	}
 	if directories > 1 {
-		return plugin.Errorf(plugin.Protocol, "%d regions of role directory, at most 1", directories)
+		return plugin.Errorf(plugin.Protocol, "it has %d regions of role directory, want at most 1", directories)
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func Region(r plugin.Region) error {
 // Images checks the device code that an endpoint publishes.
 func Images(images []plugin.Image) error {
 	if len(images) > MaxImages {
-		return plugin.Errorf(plugin.Protocol, "%d images, at most %d", len(images), MaxImages)
+		return plugin.Errorf(plugin.Protocol, "it publishes %d images, want at most %d", len(images), MaxImages)
 	}
 	for _, i := range images {
 		if err := name("image name", i.Name); err != nil {
@@ -149,7 +149,7 @@ func Images(images []plugin.Image) error {
 // Published checks what an endpoint gives to every rank.
 func Published(b []byte) error {
 	if len(b) > plugin.MaxPublished {
-		return plugin.Errorf(plugin.Protocol, "%d bytes published, at most %d", len(b), plugin.MaxPublished)
+		return plugin.Errorf(plugin.Protocol, "it publishes %d bytes, want at most %d", len(b), plugin.MaxPublished)
 	}
 	return nil
 }
@@ -188,14 +188,14 @@ func memory(m plugin.MemoryKind) bool { return m <= plugin.MemoryKindCuda }
 
 func name(what, s string) error {
 	if s == "" || len(s) > plugin.MaxName {
-		return plugin.Errorf(plugin.Protocol, "%s of %d bytes, want 1 to %d", what, len(s), plugin.MaxName)
+		return plugin.Errorf(plugin.Protocol, "%s has %d bytes, want 1 to %d", what, len(s), plugin.MaxName)
 	}
 	return printable(what, s)
 }
 
 func text(what, s string) error {
 	if len(s) > MaxText {
-		return plugin.Errorf(plugin.Protocol, "%s of %d bytes, at most %d", what, len(s), MaxText)
+		return plugin.Errorf(plugin.Protocol, "%s has %d bytes, want at most %d", what, len(s), MaxText)
 	}
 	return printable(what, s)
 }

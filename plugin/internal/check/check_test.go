@@ -17,10 +17,10 @@ func info() plugin.Info {
 func TestInfo(t *testing.T) {
 	require.NoError(t, Info(info()))
 	for want, change := range map[string]func(*plugin.Info){
-		"transport name of 0 bytes":           func(i *plugin.Info) { i.Name = "" },
-		"transport name of 65 bytes":          func(i *plugin.Info) { i.Name = strings.Repeat("a", 65) },
+		"transport name has 0 bytes":          func(i *plugin.Info) { i.Name = "" },
+		"transport name has 65 bytes":         func(i *plugin.Info) { i.Name = strings.Repeat("a", 65) },
 		"is not made of":                      func(i *plugin.Info) { i.Name = "../shm" },
-		"version of 513 bytes":                func(i *plugin.Info) { i.Version = strings.Repeat("1", 513) },
+		"version has 513 bytes":               func(i *plugin.Info) { i.Version = strings.Repeat("1", 513) },
 		"is not printable":                    func(i *plugin.Info) { i.Doc = "a\x1b[2J" },
 		"names 0 memory kinds":                func(i *plugin.Info) { i.Memory = nil },
 		"names memory kind 9, which is unkno": func(i *plugin.Info) { i.Memory = []plugin.MemoryKind{9} },

@@ -16,7 +16,7 @@ import (
 func publish(e plugin.Endpoint) (*C.shunt_endpoint, error) {
 	regions, images := e.Regions(), e.Images()
 	if len(regions) > plugin.MaxRegions {
-		return nil, plugin.Errorf(plugin.Protocol, "%d regions, at most %d", len(regions), plugin.MaxRegions)
+		return nil, plugin.Errorf(plugin.Protocol, "it publishes %d regions, want at most %d", len(regions), plugin.MaxRegions)
 	}
 	if err := check.Images(images); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func publish(e plugin.Endpoint) (*C.shunt_endpoint, error) {
 func putRegion(c *C.shunt_region, r plugin.Region) error {
 	h := r.Handle
 	if len(h.Data) > plugin.MaxHandleData {
-		return plugin.Errorf(plugin.Protocol, "region %d: handle of %d bytes, at most %d", r.ID, len(h.Data), plugin.MaxHandleData)
+		return plugin.Errorf(plugin.Protocol, "region %d: its handle has %d bytes, want at most %d", r.ID, len(h.Data), plugin.MaxHandleData)
 	}
 	*c = C.shunt_region{
 		id: C.uint32_t(r.ID), role: C.shunt_region_role(r.Role), memory: C.shunt_memory_kind(r.Memory), bytes: C.int64_t(r.Bytes),

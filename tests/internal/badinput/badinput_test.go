@@ -132,10 +132,10 @@ func named(t *testing.T, handler string, want map[string]string, code plugin.Cod
 
 func TestWindows(t *testing.T) {
 	named(t, "badinput window", map[string]string{
-		"symmetric null":                 "register_symmetric on rank %r: rank 0: 16 bytes at 0x0",
-		"symmetric of nothing":           "register_symmetric on rank %r: rank 0: 0 bytes at 0x",
-		"symmetric of less than nothing": "register_symmetric on rank %r: rank 0: -9223372036854775808 bytes at 0x",
-		"symmetric on one rank":          "register_symmetric on rank %r: rank 0: 0 bytes at 0x",
+		"symmetric null":                 "register_symmetric on rank %r: rank 0: the range has 16 bytes at 0x0",
+		"symmetric of nothing":           "register_symmetric on rank %r: rank 0: the range has 0 bytes at 0x",
+		"symmetric of less than nothing": "register_symmetric on rank %r: rank 0: the range has -9223372036854775808 bytes at 0x",
+		"symmetric on one rank":          "register_symmetric on rank %r: rank 0: the range has 0 bytes at 0x",
 		"negative window":                "new_window on rank %r: -1 bytes",
 		"put behind the end":             "2 bytes at offset 99 exceed the window's 100",
 		"get behind the end":             "101 bytes at offset 0 exceed the window's 100",
