@@ -55,7 +55,7 @@ func TestDeviceOfTheLauncher(t *testing.T) {
 		"Slurm":          {"SLURM_LOCALID", "3", host.AutoDevice, "ok"}, // of two devices
 		"rank":           {"NOTHING", "", host.AutoDevice, "device 0"},
 		"none such":      {"NOTHING", "", 2, "device 2 is out of range: 2 visible"},
-		"negative":       {"NOTHING", "", -2, "device -2 of 2"},
+		"negative":       {"NOTHING", "", -2, "device -2 is out of range: 2 visible"},
 		"not a number":   {"LOCAL_RANK", "x", host.AutoDevice, "device 0"},
 		"first one wins": {"LOCAL_RANK", "1", 0, "device 0"},
 	} {

@@ -135,7 +135,7 @@ func TestWhateverIsRefusedIsTold(t *testing.T) {
 			_, err := c.NewWindow(context.Background(), -1)
 			return err
 		},
-		"register: 0 bytes": func(c *host.Communicator) error { return c.Register(at(x), 0) },
+		"register: the buffer has 0 bytes": func(c *host.Communicator) error { return c.Register(at(x), 0) },
 		"all_reduce: send memory": func(c *host.Communicator) error { // of a call that is known but for its addresses
 			good := *summed(x[:8])
 			if err := c.Do(&good); err != nil {

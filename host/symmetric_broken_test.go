@@ -152,10 +152,10 @@ func TestRegisterSymmetricFailsAlike(t *testing.T) {
 		}{
 			{"other bytes", m.Address, mine(400, 404), plugin.Mismatch, "rank 0 registers 404 bytes of symmetric memory, rank 1 400"},
 			{"too much", m.Address, mine(1<<40, 400), plugin.OK, "rank 1: "},
-			{"no bytes", m.Address, mine(0, 400), plugin.InvalidArgument, "rank 1: 0 bytes at"},
-			{"negative", m.Address, mine(-1, 400), plugin.InvalidArgument, "rank 1: -1 bytes at"},
+			{"no bytes", m.Address, mine(0, 400), plugin.InvalidArgument, "rank 1: the range has 0 bytes at"},
+			{"negative", m.Address, mine(-1, 400), plugin.InvalidArgument, "rank 1: the range has -1 bytes at"},
 			{"null", cuda.Ptr(mine(0, int64(m.Address))), 400, plugin.InvalidArgument, "rank 1: the range has 400 bytes at 0x0"},
-			{"wraps", cuda.Ptr(mine(-8, int64(m.Address))), 400, plugin.InvalidArgument, "rank 1: 400 bytes"},
+			{"wraps", cuda.Ptr(mine(-8, int64(m.Address))), 400, plugin.InvalidArgument, "rank 1: the range has 400 bytes"},
 			{"unknown", 4096, 400, plugin.OK, "rank 0: "},
 		} {
 			err := r.RegisterSymmetric(pointer(test.p), test.bytes)

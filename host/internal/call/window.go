@@ -6,7 +6,7 @@ import "github.com/shunt-ccl/shunt/plugin"
 func (c *Checker) windowExtents(op *Arguments, call *Call, bytes int64) (send, recv int64, err error) {
 	w := op.Window
 	if w == nil {
-		return 0, 0, c.Invalid(op.Collective, "there is no window")
+		return 0, 0, c.Invalid(op.Collective, "no window")
 	}
 	if w.Owner != c {
 		return 0, 0, c.Invalid(op.Collective, "the window belongs to another communicator")
