@@ -64,15 +64,15 @@ func TestDeviceHandlesAreChecked(t *testing.T) {
 	require.NoError(t, err)
 	defer unix.Close(fd)
 	for want, change := range map[string]func(*plugin.Region){
-		"host memory is not a device's":                func(r *plugin.Region) { r.Memory = plugin.MemoryKindHost },
-		"was not exported":                             func(r *plugin.Region) { r.Handle.Kind = plugin.HandleKindNone },
-		"a memfd handle of cuda memory":                func(r *plugin.Region) { r.Handle.Kind = plugin.HandleKindMemfd },
-		"cannot hold 100 bytes at offset 2097152":             func(r *plugin.Region) { r.Handle.Offset = made.Bytes },
-		"cannot hold 100 bytes at offset -8":                  func(r *plugin.Region) { r.Handle.Offset = -8 },
-		"has no generation":                         func(r *plugin.Region) { r.Handle.Generation = 0 },
-		"the memory is on another host":                func(r *plugin.Region) { r.Handle.FD = -1 },
-		"a cuda_ipc handle of 3 bytes, want 64":        func(r *plugin.Region) { r.Handle.Kind, r.Handle.Data = plugin.HandleKindCudaIpc, []byte("abc") },
-		"mapping region 9: ":                           func(r *plugin.Region) { r.ID, r.Handle.Bytes = 9, 1<<30 },
+		"host memory is not a device's":                    func(r *plugin.Region) { r.Memory = plugin.MemoryKindHost },
+		"was not exported":                                 func(r *plugin.Region) { r.Handle.Kind = plugin.HandleKindNone },
+		"a memfd handle of cuda memory":                    func(r *plugin.Region) { r.Handle.Kind = plugin.HandleKindMemfd },
+		"cannot hold 100 bytes at offset 2097152":          func(r *plugin.Region) { r.Handle.Offset = made.Bytes },
+		"cannot hold 100 bytes at offset -8":               func(r *plugin.Region) { r.Handle.Offset = -8 },
+		"has no generation":                                func(r *plugin.Region) { r.Handle.Generation = 0 },
+		"the memory is on another host":                    func(r *plugin.Region) { r.Handle.FD = -1 },
+		"a cuda_ipc handle of 3 bytes, want 64":            func(r *plugin.Region) { r.Handle.Kind, r.Handle.Data = plugin.HandleKindCudaIpc, []byte("abc") },
+		"mapping region 9: ":                               func(r *plugin.Region) { r.ID, r.Handle.Bytes = 9, 1<<30 },
 		"a handle has 300 bytes of data, want at most 256": func(r *plugin.Region) { r.Handle.Data = make([]byte, 300) },
 	} {
 		r := plugin.Region{Memory: plugin.MemoryKindCuda, Bytes: 100, Handle: plugin.Handle{Kind: plugin.HandleKindCudaVmm, Generation: 1, Bytes: made.Bytes, FD: fd}}

@@ -109,7 +109,7 @@ func TestPlansThatDoNotFitAreRefused(t *testing.T) {
 		"32769 refs, want at most 32768":                  func(p *Plan) { p.Refs = make([]*Ref, 32769) },
 		"32769 constants, want at most 32768":             func(p *Plan) { p.Consts = make([]int64, 32769) },
 		"2049 tracks, want at most 2048":                  func(p *Plan) { p.Tracks = make([]*Track, 2049) },
-		"4294967295 temporaries, at most 32768":      func(p *Plan) { p.Temps = math.MaxUint32 },
+		"4294967295 temporaries, at most 32768":           func(p *Plan) { p.Temps = math.MaxUint32 },
 		"100000 bytes of algorithm name, want at most 64": func(p *Plan) { p.Algorithm = strings.Repeat("x", 100000) },
 		"kernel 0: 2 dimensions, want 3":                  func(p *Plan) { p.Kernels[0].Grid = p.Kernels[0].Grid[:2] },
 		"argument 1: operand 70000 does not fit 16 bits":  func(p *Plan) { p.Args[1].Bytes = 70000 },

@@ -51,7 +51,7 @@ func TestIntroductions(t *testing.T) {
 		"SHUNT_ALGO or the tuning file":            func(i *Introduction) { i.Choice = "abd" },
 		"a budget of -1 multiprocessors":           func(i *Introduction) { i.MaxSMs = -1 },
 		"rank 0 is on host memory, rank 1 on cuda": func(i *Introduction) { i.Memory = "cuda" },
-		"rank 1 sent a malformed introduction":           func(i *Introduction) { i.Place = []byte("nowhere") },
+		"rank 1 sent a malformed introduction":     func(i *Introduction) { i.Place = []byte("nowhere") },
 	} {
 		theirs := introduction(1)
 		change(&theirs)
