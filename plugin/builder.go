@@ -297,19 +297,25 @@ func (b *Builder) Barrier(semaphore, counter RefID) {
 // of the call, if it failed. Package ring is the plugin's side of it, and
 // shunt_ring.h says what lies in the memory.
 func (b *Builder) Remote(ring RefID, slots int, operation int64, args ...Reg) {
-	first := len(b.plan.Args)
-	for _, a := range args {
-		b.plan.Args = append(b.plan.Args, Arg{Ref: None, Value: uint16(a), Bytes: 8})
-	}
 	b.step(Step{
-		Kind: StepRemote, Dst: uint16(ring), A: uint16(b.Const(operation)), B: uint16(first), C: uint16(b.Const(int64(slots))), N: uint16(len(args)),
+		Kind: StepRemote, Dst: uint16(ring), A: uint16(b.Const(operation)), B: b.args(args), C: uint16(b.Const(int64(slots))), N: uint16(len(args)),
 	})
 }
 
 // Native calls C code in the host's address space, in the builtin and shared carriers.
-func (b *Builder) Native(n Native) {
+// Start gets args, at most MaxCommandArgs; Function gets none.
+func (b *Builder) Native(n Native, args ...Reg) {
 	b.plan.Natives = append(b.plan.Natives, n)
-	b.step(Step{Kind: StepNative, A: uint16(len(b.plan.Natives) - 1)})
+	b.step(Step{Kind: StepNative, A: uint16(len(b.plan.Natives) - 1), B: b.args(args), N: uint16(len(args))})
+}
+
+// args appends arguments of a command or a native step, and returns where they begin.
+func (b *Builder) args(args []Reg) uint16 {
+	first := len(b.plan.Args)
+	for _, a := range args {
+		b.plan.Args = append(b.plan.Args, Arg{Ref: None, Value: uint16(a), Bytes: 8})
+	}
+	return uint16(first)
 }
 
 // Loop repeats the body n times with the index 0, 1, ….

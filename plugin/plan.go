@@ -215,6 +215,19 @@ func (p *Plan) isLocal(ref uint16) bool {
 	return p.isCopied(ref) && p.Refs[ref].Space != SpacePeerRecv
 }
 
+// areValues reports whether a command or native step can have these arguments.
+func (p *Plan) areValues(first, count uint16) bool {
+	if count > MaxCommandArgs || int(first)+int(count) > len(p.Args) {
+		return false
+	}
+	for _, a := range p.Args[first : int(first)+int(count)] {
+		if a.Value == None {
+			return false
+		}
+	}
+	return true
+}
+
 // isCopied reports whether a ref exists and is in memory that copies and kernels
 // of this rank write.
 func (p *Plan) isCopied(ref uint16) bool {
@@ -293,12 +306,9 @@ func (p *Plan) validateTrack(track Track, firstTemp int, bad func(string, ...any
 		case StepLaunch:
 			ok = int(s.A) < len(p.Kernels) && s.B <= LaunchDependent
 		case StepNative:
-			ok = int(s.A) < len(p.Natives) && p.Natives[s.A].valid()
+			ok = int(s.A) < len(p.Natives) && p.Natives[s.A].valid() && p.areValues(s.B, s.N) && (s.N == 0 || p.Natives[s.A].Start != 0)
 		case StepRemote:
-			ok = isWord(s.Dst) && isReg(s.A) && isReg(s.C) && s.N <= MaxCommandArgs && int(s.B)+int(s.N) <= len(p.Args)
-			for n := s.B; ok && n < s.B+s.N; n++ {
-				ok = p.Args[n].Value != None
-			}
+			ok = isWord(s.Dst) && isReg(s.A) && isReg(s.C) && p.areValues(s.B, s.N)
 		case StepAddress:
 			ok = isTemp(s.Dst) && isRef(s.A) && (p.Refs[s.A].Space == SpaceSend || p.Refs[s.A].Space == SpaceRecv)
 		default:

@@ -76,9 +76,9 @@ func (p *Plan) stepText(s *Step) string {
 	case StepLaunch:
 		return "launch  " + p.kernelText(s)
 	case StepNative:
-		return fmt.Sprintf("native  function %d", s.A)
+		return fmt.Sprintf("native  function %d%s", s.A, p.valuesText(s))
 	case StepRemote:
-		return fmt.Sprintf("remote  post %s = %s, then until %s >= %s", ref(s.Dst), reg(s.A), ref(s.B), reg(s.C))
+		return fmt.Sprintf("remote  command %s%s to the ring of %s at %s", reg(s.A), p.valuesText(s), reg(s.C), ref(s.Dst))
 	case StepAddress:
 		return fmt.Sprintf("address %s = of %s", reg(s.Dst), ref(s.A))
 	}
@@ -161,4 +161,16 @@ func (p *Plan) registerText(r uint16) string {
 	default:
 		return "t" + strconv.Itoa(i-slots-len(p.Consts))
 	}
+}
+
+// valuesText is the arguments of a command or native step.
+func (p *Plan) valuesText(s *Step) string {
+	if !p.areValues(s.B, s.N) {
+		return fmt.Sprintf("(arguments %d to %d, which are none)", s.B, int(s.B)+int(s.N)-1)
+	}
+	var list []string
+	for _, a := range p.Args[s.B : s.B+s.N] {
+		list = append(list, p.registerText(a.Value))
+	}
+	return "(" + strings.Join(list, ", ") + ")"
 }

@@ -140,7 +140,7 @@ enum {
   SHUNT_STEP_LOOP = 9, /* repeat the next b steps [register n] times; register dst holds the index 0, 1, … */
   SHUNT_STEP_IF = 10, /* skip the next b steps if register a is zero */
   SHUNT_STEP_LAUNCH = 11, /* kernel a of the plan with its grid, block and arguments, on the stream; b is 1 (LaunchDependent) if the kernel itself waits for what is before it there, else 0 */
-  SHUNT_STEP_NATIVE = 12, /* call native function a of the plan in this address space (builtin and shared carriers only) */
+  SHUNT_STEP_NATIVE = 12, /* call native function a of the plan in this address space (builtin and shared carriers only), with the values of arguments b..b+n-1 if it is one that starts and is polled */
   SHUNT_STEP_REMOTE = 13, /* post command [register a] with the values of arguments b..b+n-1 to the ring of [register c] commands at ref dst, then wait until the plugin has done it; see shunt_ring.h */
   SHUNT_STEP_ADDRESS = 14, /* register dst = address of ref a, in send or receive memory, in this process; for a peer to copy from (space peer) */
 };

@@ -278,14 +278,14 @@ typedef struct shunt_native_report {
 #define SHUNT_PENDING ((shunt_status)-1) /* of start and poll: not done yet */
 
 /* Start an operation of an engine on host memory; poll it. Neither ever blocks. start
- * returns SHUNT_PENDING after setting *request, or the status of what is done already; the
- * registers are valid until it returns. poll is called, on any thread, one call at a time,
+ * returns SHUNT_PENDING after setting *request, or the status of what is done already; args
+ * are the step's, valid until it returns. poll is called, on any thread, one call at a time,
  * until it returns another status than SHUNT_PENDING; then the request is the engine's
  * again. Between two calls the host looks at abort and deadline. stop is not 0 when the run
  * is over without the operation: the engine lets go of the caller's memory and returns any
  * status as soon as it has; the host waits a second for it. */
-typedef shunt_status (*shunt_start_fn)(void *context, const int64_t *registers, const void *send, void *recv,
-                                       void **request, shunt_native_report *report);
+typedef shunt_status (*shunt_start_fn)(void *context, const int64_t *args, uint32_t count, const void *send,
+                                       void *recv, void **request, shunt_native_report *report);
 typedef shunt_status (*shunt_poll_fn)(void *context, void *request, int32_t stop, shunt_native_report *report);
 
 /* Either function, or start and poll. */

@@ -563,7 +563,7 @@ const (
 	StepIf StepKind = 10
 	// StepLaunch: kernel a of the plan with its grid, block and arguments, on the stream; b is 1 (LaunchDependent) if the kernel itself waits for what is before it there, else 0.
 	StepLaunch StepKind = 11
-	// StepNative: call native function a of the plan in this address space (builtin and shared carriers only).
+	// StepNative: call native function a of the plan in this address space (builtin and shared carriers only), with the values of arguments b..b+n-1 if it is one that starts and is polled.
 	StepNative StepKind = 12
 	// StepRemote: post command [register a] with the values of arguments b..b+n-1 to the ring of [register c] commands at ref dst, then wait until the plugin has done it; see shunt_ring.h.
 	StepRemote StepKind = 13
@@ -600,7 +600,7 @@ var stepKindDocs = map[StepKind]string{
 	StepLoop:    "repeat the next b steps [register n] times; register dst holds the index 0, 1, …",
 	StepIf:      "skip the next b steps if register a is zero",
 	StepLaunch:  "kernel a of the plan with its grid, block and arguments, on the stream; b is 1 (LaunchDependent) if the kernel itself waits for what is before it there, else 0",
-	StepNative:  "call native function a of the plan in this address space (builtin and shared carriers only)",
+	StepNative:  "call native function a of the plan in this address space (builtin and shared carriers only), with the values of arguments b..b+n-1 if it is one that starts and is polled",
 	StepRemote:  "post command [register a] with the values of arguments b..b+n-1 to the ring of [register c] commands at ref dst, then wait until the plugin has done it; see shunt_ring.h",
 	StepAddress: "register dst = address of ref a, in send or receive memory, in this process; for a peer to copy from (space peer)",
 }

@@ -100,9 +100,9 @@ enum {
   SX_LOOP,    /* dst index, a counter, b limit, n register; c: step after the loop */
   SX_REPEAT,  /* dst index, a counter, b limit; c: first step of the body */
   SX_IF,      /* a register; c: step to go to when zero */
-  SX_NATIVE,  /* a native; SX_NATIVE_END follows */
+  SX_NATIVE,  /* a native, b count of arguments; SX_NATIVE_END follows */
   SX_NATIVE_END,
-  SX_ARGUMENT_OF, /* a register, n: which argument of the remote step that follows */
+  SX_ARGUMENT_OF, /* a register, n: which argument of the step that follows */
   SX_REMOTE,  /* dst ref, a register, b count of arguments, c register for slots: posts; SX_WAIT_REMOTE follows */
   SX_WAIT_REMOTE,
   SX_END
@@ -315,7 +315,7 @@ typedef struct sx_engine {
   sx_flight *flights;
   uint32_t count_flights, next_flight;
   const sx_note *notes; /* of a group's launches, by index; null for a run of one */
-  int64_t args[SHUNT_RING_ARGS]; /* of the remote step that comes next */
+  int64_t args[SHUNT_RING_ARGS]; /* of the step that comes next */
   char message[SHUNT_MAX_MESSAGE]; /* of a transport, for the failure */
   uint32_t polled;                 /* live tracks with a request */
   const sx_track *said;            /* whose request message is of */
@@ -445,7 +445,7 @@ int sx_remote_sleep(sx_engine *engine, uint32_t seen, int64_t nanoseconds, int (
 int sx_native(sx_engine *engine, sx_track *track, const shunt_native *native);
 void sx_worker_dismiss(sx_engine *engine);
 /* Start a request: 1 if it is to be polled, 0 if it is done. */
-int sx_native_start(sx_engine *engine, sx_track *track, const shunt_native *native);
+int sx_native_start(sx_engine *engine, sx_track *track, const shunt_native *native, uint32_t count);
 /* Poll the requests of all live tracks. */
 void sx_native_poll(sx_engine *engine);
 /* What the track's native code, which is done, has come to: 0, or -1 after recording why. */

@@ -421,7 +421,7 @@ static inline __attribute__((always_inline)) int interpret(sx_engine *e, sx_trac
         if (sx_native(e, t, native)) FAIL();
         break;
       }
-      if (!sx_native_start(e, t, native)) break;
+      if (!sx_native_start(e, t, native, s->b)) break;
       t->at = s + 1;
       t->remote = SX_OF_NATIVE;
       return block(t, s, &t->ended, 1, t->rank);

@@ -153,12 +153,12 @@ static void take(sx_engine *e, sx_track *t, shunt_status status, const shunt_nat
   atomic_store_explicit(&t->ended, 1, memory_order_relaxed);
 }
 
-int sx_native_start(sx_engine *e, sx_track *t, const shunt_native *native) {
+int sx_native_start(sx_engine *e, sx_track *t, const shunt_native *native, uint32_t count) {
   sx_ring(e);
   shunt_native_report report = {0};
   t->request = NULL;
   atomic_store_explicit(&t->ended, 0, memory_order_relaxed);
-  shunt_status status = native->start(native->context, t->frame, t->launch->send, t->launch->recv, &t->request, &report);
+  shunt_status status = native->start(native->context, e->args, count, t->launch->send, t->launch->recv, &t->request, &report);
   take(e, t, status, &report);
   if (status != SHUNT_PENDING) return 0;
   t->native = native;

@@ -15,7 +15,7 @@ func requesting(t *testing.T, e *Engine, native plugin.Native, tracks int) *Prog
 	t.Helper()
 	p := plan(t, 0, 2, plugin.Uint8, plugin.OpSum, func(b *plugin.Builder) {
 		for range tracks {
-			b.Track(func() { b.Native(native) })
+			b.Track(func() { b.Native(native, b.Add(b.Slot(plugin.SlotBytes), b.Const(0))) })
 		}
 	})
 	program, err := e.Load(p, 0)

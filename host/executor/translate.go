@@ -154,7 +154,10 @@ func (t *translation) track(track plugin.Track) error {
 		case plugin.StepLoop, plugin.StepBarrier:
 			f.hidden += 2
 		case plugin.StepNative:
-			f.whole = true
+			f.whole = f.whole || t.plan.Natives[s.A].Function != 0
+			for _, a := range t.plan.Args[s.B : s.B+s.N] {
+				f.use(a.Value)
+			}
 		case plugin.StepRemote:
 			for _, a := range t.plan.Args[s.B : s.B+s.N] {
 				f.use(a.Value)
@@ -311,7 +314,10 @@ func (t *translation) code(steps []plugin.Step, number int, f *frame) {
 			open = append(open, block{end: i + 1 + int(s.B), at: len(t.steps)})
 			emit(i, C.sx_step{code: C.SX_IF, a: f.place(s.A)})
 		case plugin.StepNative:
-			emit(i, C.sx_step{code: C.SX_NATIVE, a: C.uint32_t(s.A)})
+			for n, a := range t.plan.Args[s.B : s.B+s.N] {
+				emit(i, C.sx_step{code: C.SX_ARGUMENT_OF, a: f.place(a.Value), n: C.uint32_t(n)})
+			}
+			emit(i, C.sx_step{code: C.SX_NATIVE, a: C.uint32_t(s.A), b: C.uint32_t(s.N)})
 			emit(i, C.sx_step{code: C.SX_NATIVE_END})
 		case plugin.StepRemote:
 			for n, a := range t.plan.Args[s.B : s.B+s.N] {

@@ -107,6 +107,12 @@ func New(id uint32, world int, staging int64) (*Ring, error) {
 // Region is what the endpoint publishes.
 func (r *Ring) Region() plugin.Region { return r.region }
 
+// Memory is where the ring begins, and Slots how many commands it holds, for C.
+func (r *Ring) Memory() unsafe.Pointer { return unsafe.Pointer(&r.memory[0]) }
+
+// Slots is how many commands the ring holds.
+func (r *Ring) Slots() int { return r.slots }
+
 // Staging is the staging memory.
 func (r *Ring) Staging() []byte { return r.memory[r.staging:] }
 

@@ -76,6 +76,15 @@ type writer struct {
 	tags []int64
 }
 
+// post writes the step of a command, in either way.
+func (w *writer) post(operation int64, args ...plugin.Reg) {
+	if w.e.native != nil {
+		w.e.native.post(w.Builder, operation, args...)
+		return
+	}
+	w.e.ring.Post(w.Builder, operation, args...)
+}
+
 // message writes send and recv: chunk by chunk, at least one.
 func (w *writer) message(operation int64, slot int) {
 	w.Track(func() {
@@ -89,7 +98,7 @@ func (w *writer) message(operation int64, slot int) {
 				w.Copy(place, w.Send(offset), n)
 			}
 			// The two ends of a message are different plans: its length is all they share.
-			w.e.ring.Post(w.Builder, operation, root, at, n, bytes, w.Const(0))
+			w.post(operation, root, at, n, bytes, w.Const(0))
 			if operation == opRecv {
 				w.Copy(w.Recv(offset), place, n)
 			}
@@ -152,7 +161,7 @@ func (w *writer) rounds() {
 					}
 				}
 			}
-			w.e.ring.Post(w.Builder, opExchange, args...)
+			w.post(opExchange, args...)
 			if reduced.at == nil {
 				for rank := range w.req.World {
 					if rank != me {

@@ -62,6 +62,7 @@ type card struct {
 type endpoint struct {
 	config   plugin.OpenConfig
 	ring     *ring.Ring
+	native   *native // nil: commands are posted by remote steps
 	listener net.Listener
 	key      []byte
 	peers    []*peer // nil for this rank
@@ -90,6 +91,13 @@ func (Transport) Open(_ context.Context, config plugin.OpenConfig) (plugin.Endpo
 	var err error
 	if e.ring, err = ring.New(0, config.World, int64(stagingBytes(config.World))); err != nil {
 		return nil, err
+	}
+	switch steps := config.Options["steps"]; steps {
+	case "", "remote":
+	case "native", "hasty":
+		e.native = newNative(e.ring.Memory(), e.ring.Slots(), steps == "hasty")
+	default:
+		return nil, errors.Join(plugin.Errorf(plugin.InvalidArgument, "sockets: SHUNT_SOCKETS_STEPS=%s, want remote or native", steps), e.Close())
 	}
 	if e.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return nil, errors.Join(plugin.Errorf(plugin.System, "sockets: %w", err), e.Close())
@@ -169,6 +177,9 @@ func (e *endpoint) Close() error {
 	var errs []error
 	if e.ring != nil {
 		errs = append(errs, e.ring.Close())
+	}
+	if e.native != nil {
+		e.native.free()
 	}
 	if e.listener != nil {
 		errs = append(errs, e.listener.Close())

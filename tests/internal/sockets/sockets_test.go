@@ -5,7 +5,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/tests/conformance"
@@ -52,5 +55,37 @@ func TestConformance(t *testing.T) {
 				Filter: regexp.MustCompile(kept[carrier]),
 			})
 		})
+	}
+}
+
+// The same engine behind native steps, which start requests and poll them.
+func TestNativeConformance(t *testing.T) {
+	for _, carrier := range []string{"builtin", "shared"} {
+		t.Run(carrier, func(t *testing.T) {
+			conformance.Test(t, native(t, carrier, "native"))
+		})
+	}
+}
+
+func native(t *testing.T, carrier, steps string) conformance.Config {
+	return conformance.Config{
+		Transport: spec(t, carrier), Worlds: []int{3}, Hosts: []int{1, 3}, Short: true, MaxBytes: 80 << 10, MaxRounds: 2,
+		Filter: regexp.MustCompile(`^([^hlr]|re|hosts\d/([^lr]|re)).*(float32|barrier)`), Env: []string{"SHUNT_SOCKETS_STEPS=" + steps},
+	}
+}
+
+// A request that ends before its bytes have moved is found.
+func TestConformanceFindsHastyRequests(t *testing.T) {
+	config := native(t, "builtin", "hasty")
+	config.Hosts, config.Filter = nil, regexp.MustCompile(`^all_(gather|reduce)/.*float32`)
+	config.Timeout = 5 * time.Second
+	report, err := conformance.Run(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := report.Err(); err == nil {
+		t.Error("a transport whose requests end early passes")
+	} else if !slices.ContainsFunc(report.Results, func(c conformance.CaseResult) bool { return strings.Contains(c.Detail, ", want ") }) {
+		t.Errorf("it fails, but not by wrong results: %v", err)
 	}
 }

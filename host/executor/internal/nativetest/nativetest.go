@@ -67,10 +67,10 @@ typedef struct nt_request {
   int64_t bytes;
 } nt_request;
 
-static int32_t start(void *context, const int64_t *registers, const void *send, void *recv, void **request, shunt_native_report *report) {
+static int32_t start(void *context, const int64_t *args, uint32_t count, const void *send, void *recv, void **request, shunt_native_report *report) {
   nt_engine *e = context;
   nt_request *r = malloc(sizeof *r);
-  *r = (nt_request){e, send, recv, registers[SHUNT_SLOT_BYTES]};
+  *r = (nt_request){e, send, recv, count ? args[0] : 0};
   *request = r;
   report->peer = e->peer;
   e->starts++;
@@ -150,7 +150,7 @@ func (s *Seen) Memory() (send, recv unsafe.Pointer) { return s.c.send, s.c.recv 
 // Free ends the use of the native.
 func (s *Seen) Free() { s.pinner.Unpin() }
 
-// Requests is a native whose requests copy send memory to receive memory when they end.
+// Requests is a native whose requests copy as many bytes as their argument says from send to receive memory when they end.
 type Requests struct{ c *C.nt_engine }
 
 // NewRequests makes one whose requests end at the given poll of all of them, and not before
