@@ -74,7 +74,7 @@ race-cuda-compile:
 	$(call compile,-race $(RACE_CUDA) ./tests/conformance)
 
 .PHONY: check
-check: fmt-check mod-check vet lint generate-check images-check python-calls ## format, modules, vet, linters, generated code and images, warnings of the extension
+check: fmt-check width-check mod-check vet lint generate-check images-check python-calls ## format, width of lines, modules, vet, linters, generated code and images, warnings of the extension
 
 .PHONY: fmt
 fmt: ## format the Go code in place
@@ -84,6 +84,10 @@ fmt: ## format the Go code in place
 fmt-check: ## list Go files that are not formatted
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
+
+.PHONY: width-check
+width-check: ## list lines of Go and Markdown of more than 120 characters
+	sh scripts/check-width.sh
 
 .PHONY: mod-check
 mod-check: ## fail when go.mod and go.sum are not what go mod tidy writes

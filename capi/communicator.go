@@ -58,7 +58,9 @@ func go_get_unique_id(text *C.char, capacity C.uint64_t) (result C.int32_t) {
 		return 0
 	}
 	root.Close() // nobody can learn the id any more
-	return status(nil, plugin.Errorf(plugin.InvalidArgument, "shunt_get_unique_id: the id takes %d bytes, capacity is %d; want SHUNT_UNIQUE_ID_BYTES", len(id.String())+1, uint64(capacity)))
+	return status(nil, plugin.Errorf(plugin.InvalidArgument,
+		"shunt_get_unique_id: the id takes %d bytes, capacity is %d; want SHUNT_UNIQUE_ID_BYTES", len(id.String())+1,
+		uint64(capacity)))
 }
 
 //export go_comm_init
@@ -71,7 +73,7 @@ func go_comm_init(given *C.shunt_options, number *C.uint64_t) (result C.int32_t)
 	if err != nil {
 		return status(nil, err)
 	}
-	ctx, cancel := untilGivenUp((*int32)(given.give_up))
+	ctx, cancel := untilGivenUp((*int32)(given.cancel))
 	defer cancel()
 	c, err := host.Init(ctx, options)
 	if err != nil {
@@ -109,14 +111,17 @@ func optionsOf(given *C.shunt_options) (host.Options, error) {
 	options.Transports = option.SplitList(transports)
 	options.Rank, options.World = int(given.rank), int(given.world)
 	if options.World < 0 {
-		return options, plugin.Errorf(plugin.InvalidArgument, "shunt_options.world is %d; want 0 (environment) or the number of ranks", options.World)
+		return options, plugin.Errorf(plugin.InvalidArgument,
+			"shunt_options.world is %d; want 0 (environment) or the number of ranks", options.World)
 	}
 	if given.timeout_ms < 0 || int64(given.timeout_ms) > math.MaxInt64/int64(time.Millisecond) {
-		return options, plugin.Errorf(plugin.InvalidArgument, "shunt_options.timeout_ms is %d; want 0 (SHUNT_TIMEOUT) or milliseconds", int64(given.timeout_ms))
+		return options, plugin.Errorf(plugin.InvalidArgument,
+			"shunt_options.timeout_ms is %d; want 0 (SHUNT_TIMEOUT) or milliseconds", int64(given.timeout_ms))
 	}
 	options.Timeout = time.Duration(given.timeout_ms) * time.Millisecond
 	if given.max_sms < 0 {
-		return options, plugin.Errorf(plugin.InvalidArgument, "shunt_options.max_sms is %d; want 0 (SHUNT_MAX_SMS) or a number of multiprocessors", int32(given.max_sms))
+		return options, plugin.Errorf(plugin.InvalidArgument,
+			"shunt_options.max_sms is %d; want 0 (SHUNT_MAX_SMS) or a number of multiprocessors", int32(given.max_sms))
 	}
 	options.MaxSMs = int(given.max_sms)
 	options.Device = int(given.device)
@@ -203,7 +208,8 @@ func go_close(number C.uint64_t) (result C.int32_t) {
 }
 
 //export go_explain
-func go_explain(number C.uint64_t, collective, dtype, op C.uint32_t, count C.int64_t, text *C.char, capacity C.uint64_t, needed *C.uint64_t) (result C.int32_t) {
+func go_explain(number C.uint64_t, collective, dtype, op C.uint32_t, count C.int64_t, text *C.char, capacity C.uint64_t,
+	needed *C.uint64_t) (result C.int32_t) {
 	defer recovered(&result)
 	c, err := communicators.find(handle(number))
 	if err != nil {

@@ -167,7 +167,8 @@ func (r *onGPU) exchange() error {
 	counts := r.put(make([]int64, 8)...) // send counts and displacements, receive counts and displacements
 	array := func(i int) unsafe.Pointer { return unsafe.Add(pointer(counts), 16*i) }
 	good := operation{
-		collective: plugin.AllToAllV, dtype: plugin.Int64, send: pointer(send), recv: pointer(recv), stream: pointer(cuda.Ptr(r.stream)),
+		collective: plugin.AllToAllV, dtype: plugin.Int64, send: pointer(send), recv: pointer(recv),
+		stream:         pointer(cuda.Ptr(r.stream)),
 		countsOnDevice: 1, sendCounts: array(0), recvCounts: array(2), sendCapacity: room, recvCapacity: room,
 	}
 	err := errors.Join(r.refusals(good), r.exchanges(good, send, recv, counts))
@@ -270,7 +271,8 @@ func (r *onGPU) impossible(op operation, recv, counts cuda.Ptr) error {
 	if code != plugin.OK && code != plugin.InvalidArgument {
 		return fmt.Errorf("%v: %s", code, said)
 	}
-	if code = synchronize(go_synchronize, r); code != plugin.InvalidArgument || !strings.Contains(communicators.get(r.handle).last.get(), want) {
+	if code = synchronize(go_synchronize, r); code != plugin.InvalidArgument ||
+		!strings.Contains(communicators.get(r.handle).last.get(), want) {
 		return fmt.Errorf("synchronize answers %v: %s", code, communicators.get(r.handle).last.get())
 	}
 	if answer, failed := ask(go_get_async_error, r.handle); answer != plugin.OK || failed != plugin.InvalidArgument {

@@ -39,7 +39,8 @@ func (c *communicator) failure() error {
 	}
 	return &plugin.Error{
 		Code: plugin.CodeOf(reason), Rank: c.rank, Cause: reason,
-		Message: fmt.Sprintf("communicator %s on rank %d has failed: %v; call Shrink or re-create it", c.host.Label(), c.rank, reason),
+		Message: fmt.Sprintf("communicator %s on rank %d has failed: %v; call Shrink or re-create it", c.host.Label(), c.rank,
+			reason),
 	}
 }
 
@@ -57,7 +58,9 @@ func go_records(number C.uint64_t, json *C.char, capacity C.uint64_t, needed *C.
 	record := bytes.TrimRight(text.Bytes(), "\n")
 	*needed = C.uint64_t(len(record) + 1)
 	if capacity != 0 && capacity < *needed {
-		return status(c, plugin.Errorf(plugin.InvalidArgument, "shunt_records: the record takes %d bytes, capacity is %d; it may grow between two calls, so leave room", len(record)+1, uint64(capacity)))
+		return status(c, plugin.Errorf(plugin.InvalidArgument,
+			"shunt_records: the record takes %d bytes, capacity is %d; it may grow between two calls, so leave room",
+			len(record)+1, uint64(capacity)))
 	}
 	copyText(json, capacity, unsafe.String(unsafe.SliceData(record), len(record)))
 	return 0

@@ -25,7 +25,8 @@ func ask[N ~uint64, S ~int32](export func(N, *S) S, h handle) (answer, failed pl
 	return plugin.Code(export(N(h), &s)), plugin.Code(s)
 }
 
-func records[N ~uint64, B ~int8, S ~int32](export func(N, *B, N, *N) S, h handle, room []byte) (answer plugin.Code, needed int) {
+func records[N ~uint64, B ~int8, S ~int32](export func(N, *B, N, *N) S, h handle, room []byte) (answer plugin.Code,
+	needed int) {
 	var n N
 	s := export(N(h), (*B)(unsafe.Pointer(unsafe.SliceData(room))), N(len(room)), &n)
 	return plugin.Code(s), int(n)
@@ -41,7 +42,8 @@ func pair(t *testing.T) (ranks [2]handle) {
 	var errs [2]error
 	for rank := range ranks {
 		making.Go(func() {
-			c, err := host.Init(context.Background(), host.Options{ID: id.String(), Rank: rank, World: 2, Transports: []string{"builtin:shm"}, Timeout: time.Minute})
+			c, err := host.Init(context.Background(), host.Options{ID: id.String(), Rank: rank, World: 2,
+				Transports: []string{"builtin:shm"}, Timeout: time.Minute})
 			if err == nil {
 				ranks[rank], err = communicators.add(&communicator{host: c, rank: rank, world: 2})
 			}
@@ -84,7 +86,8 @@ func TestQuestionsDuringACall(t *testing.T) {
 						continue // grown
 					}
 					var report report.Report
-					if err := json.Unmarshal(room[:needed-1], &report); err != nil || report.Rank != rank || (failed != plugin.OK && report.Failure == "") {
+					if err := json.Unmarshal(room[:needed-1], &report); err != nil || report.Rank != rank ||
+						(failed != plugin.OK && report.Failure == "") {
 						t.Errorf("rank %d: %s, %v", rank, room, err)
 						return
 					}

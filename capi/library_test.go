@@ -68,7 +68,8 @@ func TestLibraryIsHardened(t *testing.T) {
 	kinds := map[elf.ProgType]elf.ProgFlag{}
 	for _, segment := range file.Progs {
 		kinds[segment.Type] = segment.Flags
-		require.NotEqual(t, elf.PF_W|elf.PF_X, segment.Flags&(elf.PF_W|elf.PF_X), "%v is writable and executable", segment.Type)
+		require.NotEqual(t, elf.PF_W|elf.PF_X, segment.Flags&(elf.PF_W|elf.PF_X), "%v is writable and executable",
+			segment.Type)
 	}
 	require.Contains(t, kinds, elf.PT_GNU_RELRO, "linked without -z relro")
 	require.Contains(t, kinds, elf.PT_GNU_STACK, "its stack may be executable")
@@ -76,7 +77,8 @@ func TestLibraryIsHardened(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, text, "its code is relocated")
 	// Every package whose C is in the library, or one of them could be forgotten.
-	out, err := exec.Command("go", "list", "-deps", "-f", "{{if and .CgoFiles (not .Standard) .CFiles}}{{.ImportPath}} {{.CgoCFLAGS}}{{end}}", ".").Output()
+	out, err := exec.Command("go", "list", "-deps", "-f",
+		"{{if and .CgoFiles (not .Standard) .CFiles}}{{.ImportPath}} {{.CgoCFLAGS}}{{end}}", ".").Output()
 	require.NoError(t, err)
 	packages := strings.Fields(strings.ReplaceAll(string(out), " ", "_"))
 	require.NotEmpty(t, packages)
@@ -176,7 +178,8 @@ func TestInstalledTreeServesPkgConfig(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "small.c")
 	require.NoError(t, os.WriteFile(source, []byte(smallProgram), 0o644))
 	cmd := exec.Command("pkg-config", "--cflags", "--libs", "shunt >= 1.0")
-	cmd.Env = append(os.Environ(), "PKG_CONFIG_PATH="+filepath.Join(prefix, "lib/pkgconfig"), "PKG_CONFIG_SYSROOT_DIR="+stage)
+	cmd.Env = append(os.Environ(), "PKG_CONFIG_PATH="+filepath.Join(prefix, "lib/pkgconfig"), "PKG_CONFIG_SYSROOT_DIR="+
+		stage)
 	flags, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(flags))
 	binary := filepath.Join(t.TempDir(), "small")

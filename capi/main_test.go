@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 func library(t testing.TB) string {
 	t.Helper()
 	built.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "capi"); built.err != nil { //nolint:usetesting // outlives the test that makes it
+		if built.dir, built.err = os.MkdirTemp("", "capi"); built.err != nil { //nolint:usetesting // outlives its test
 			return
 		}
 		path := filepath.Join(built.dir, "libshunt.so")
@@ -94,7 +94,8 @@ func world(t testing.TB, size int, binary string, args ...string) []result {
 	for rank := range size {
 		group.Go(func() {
 			cmd := exec.CommandContext(ctx, binary, args...)
-			cmd.Env = append(os.Environ(), "SHUNT_RANK="+strconv.Itoa(rank), "SHUNT_WORLD="+strconv.Itoa(size), "SHUNT_ID="+meeting)
+			cmd.Env = append(os.Environ(), "SHUNT_RANK="+strconv.Itoa(rank), "SHUNT_WORLD="+strconv.Itoa(size), "SHUNT_ID="+
+				meeting)
 			var output, errors bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &output, &errors
 			err := cmd.Run()

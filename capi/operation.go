@@ -71,7 +71,8 @@ func go_run_group(number C.uint64_t, given *C.shunt_operation, count C.int64_t) 
 	var group host.Group
 	for i := range unsafe.Slice(given, int(count)) {
 		var op host.Operation
-		if err := c.translate((*C.shunt_operation)(unsafe.Add(unsafe.Pointer(given), uintptr(i)*unsafe.Sizeof(*given))), &op); err != nil {
+		if err := c.translate((*C.shunt_operation)(unsafe.Add(unsafe.Pointer(given), uintptr(i)*unsafe.Sizeof(*given))),
+			&op); err != nil {
 			return status(c, err)
 		}
 		keep(&op) // what C has copied goes when this returns
@@ -142,7 +143,8 @@ func (c *communicator) translate(given *C.shunt_operation, op *host.Operation) e
 func (c *communicator) countsOnDevice(given *C.shunt_operation, op *host.Operation) error {
 	if op.Collective != plugin.AllToAllV {
 		// Said here, as the host does not look at what a collective has no use for.
-		return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: only all_to_all_v takes counts in device memory", op.Collective, c.rank)
+		return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: only all_to_all_v takes counts in device memory",
+			op.Collective, c.rank)
 	}
 	op.DeviceCounts = host.DeviceCounts{
 		SendCounts: unsafe.Pointer(given.send_counts), SendDispls: unsafe.Pointer(given.send_displs),

@@ -1,6 +1,6 @@
 /*
  * pending.c: calls that their thread's patience did not suffice for. They are
- * kept here, for each thread, between SHUNT_PENDING and shunt_resume. A signal
+ * kept here, for each thread, between SHUNT_PENDING and shunt_continue. A signal
  * handler may use Shunt as well before it comes to that, hence a stack.
  */
 #include "internal.h"
@@ -33,28 +33,28 @@ static void forget(int i) {
     pending[i] = pending[i + 1];
 }
 
-shunt_status shunt_set_patience(shunt_comm comm, int64_t patience_ms) {
+shunt_status shunt_set_block_limit(shunt_comm comm, int64_t block_limit_ms) {
   if (shunt_forked())
     return SHUNT_FORKED;
-  if (patience_ms < 0)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_set_patience: patience_ms is %lld; want 0 or more",
-                      (long long)patience_ms);
-  return go_set_patience(SHUNT_NUMBER(comm), patience_ms);
+  if (block_limit_ms < 0)
+    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_set_block_limit: block_limit_ms is %lld; want 0 or more",
+                      (long long)block_limit_ms);
+  return go_set_block_limit(SHUNT_NUMBER(comm), block_limit_ms);
 }
 
-shunt_status shunt_resume(shunt_comm comm) {
+shunt_status shunt_continue(shunt_comm comm) {
   if (shunt_forked())
     return SHUNT_FORKED;
   int i = latest(SHUNT_NUMBER(comm));
   if (i < 0)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_resume: this thread has nothing pending on this communicator");
-  shunt_status status = go_resume(pending[i].request);
+    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_continue: this thread has nothing pending on this communicator");
+  shunt_status status = go_continue(pending[i].request);
   if (status != SHUNT_PENDING)
     forget(i);
   return status;
 }
 
-shunt_status shunt_give_up(shunt_comm comm, const char *reason) {
+shunt_status shunt_cancel(shunt_comm comm, const char *reason) {
   if (shunt_forked())
     return SHUNT_FORKED;
   int i = latest(SHUNT_NUMBER(comm));

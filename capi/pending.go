@@ -30,8 +30,8 @@ func (c *communicator) pending(number C.uint64_t, going *host.Request) C.int32_t
 	return status(c, going.Wait(context.Background()))
 }
 
-//export go_set_patience
-func go_set_patience(number C.uint64_t, milliseconds C.int64_t) (result C.int32_t) {
+//export go_set_block_limit
+func go_set_block_limit(number C.uint64_t, milliseconds C.int64_t) (result C.int32_t) {
 	defer recovered(&result)
 	c, err := communicators.find(handle(number))
 	if err != nil {
@@ -41,8 +41,8 @@ func go_set_patience(number C.uint64_t, milliseconds C.int64_t) (result C.int32_
 	return 0
 }
 
-//export go_resume
-func go_resume(number C.uint64_t) (result C.int32_t) {
+//export go_continue
+func go_continue(number C.uint64_t) (result C.int32_t) {
 	defer recovered(&result)
 	r, err := requests.find(handle(number))
 	if err != nil {

@@ -19,7 +19,8 @@ func sanitized(t *testing.T, source string) string {
 	const flag = "-fsanitize=address"
 	empty := filepath.Join(t.TempDir(), "empty.c")
 	require.NoError(t, os.WriteFile(empty, []byte("int main(void) { return 0; }\n"), 0o600))
-	if out, err := exec.Command("cc", flag, "-o", filepath.Join(t.TempDir(), "empty"), empty).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cc", flag, "-o", filepath.Join(t.TempDir(), "empty"),
+		empty).CombinedOutput(); err != nil {
 		t.Skipf("the compiler has no AddressSanitizer: %s", out)
 	}
 	return program(t, source, flag)

@@ -8,7 +8,7 @@
 #include "internal.h"
 
 /* The first version of each struct, which is the shortest that is valid. */
-#define OPTIONS_FIRST offsetof(shunt_options, give_up)
+#define OPTIONS_FIRST offsetof(shunt_options, cancel)
 #define OPERATION_FIRST offsetof(shunt_operation, counts_on_device)
 
 /* No struct of ours will ever be longer; guards against a garbage size. */

@@ -29,7 +29,7 @@ enum {
   } while (0)
 
 /* Lets this thread allocate, query and free while some stream of the process is
- * being captured in a mode that forbids that; answers the mode to put back. */
+ * being captured in a mode that forbids that; returns the mode to put back. */
 static inline int sc_relax(void) {
   int mode = 2; /* relaxed */
   if (!cu.ThreadExchangeStreamCaptureMode || cu.ThreadExchangeStreamCaptureMode(&mode)) return -1;

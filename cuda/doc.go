@@ -2,7 +2,7 @@
 // needs, found at run time: building needs no toolkit and no header, and a
 // machine without a driver gets an error that says so.
 //
-// Driver is the interface; Open answers the real one, cudatest.New one in
+// Driver is the interface; Open returns the real one, cudatest.New one in
 // memory for tests. The driver's calls are thin: what belongs together crosses
 // into C once, the caller's current context is always put back, and a function
 // that the installed driver lacks is an error that names it and the driver's

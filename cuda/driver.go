@@ -82,8 +82,10 @@ func (d *driver) Devices() ([]DeviceInfo, error) {
 		}
 		infos[i] = DeviceInfo{
 			Ordinal: i, Name: C.GoString(&raw.name[0]), Bus: C.GoString(&raw.bus[0]), Memory: int64(raw.total_memory),
-			Major: int(raw.major), Minor: int(raw.minor), Multiprocessors: int(raw.multiprocessors), MaxShared: int(raw.max_shared),
-			VirtualMemory: raw.virtual_memory != 0, ExportFD: raw.posix_handles != 0, StreamMemoryOps: raw.stream_memory_ops != 0,
+			Major: int(raw.major), Minor: int(raw.minor), Multiprocessors: int(raw.multiprocessors),
+			MaxShared:     int(raw.max_shared),
+			VirtualMemory: raw.virtual_memory != 0, ExportFD: raw.posix_handles != 0,
+			StreamMemoryOps: raw.stream_memory_ops != 0,
 		}
 		copy(infos[i].UUID[:], C.GoBytes(unsafe.Pointer(&raw.uuid[0]), 16))
 	}

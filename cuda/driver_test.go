@@ -108,7 +108,8 @@ func TestLaunchKernels(t *testing.T) {
 	require.NoError(t, err)
 	launches := make([]cuda.Launch, 3)
 	for i := range launches {
-		launches[i] = cuda.Launch{Function: f, Grid: [3]uint32{uint32(i + 1), 1, 1}, Block: [3]uint32{32, 1, 1}, Bytes: 8, Flags: cuda.LaunchDependent}
+		launches[i] = cuda.Launch{Function: f, Grid: [3]uint32{uint32(i + 1), 1, 1}, Block: [3]uint32{32, 1, 1}, Bytes: 8,
+			Flags: cuda.LaunchDependent}
 		binary.LittleEndian.PutUint64(launches[i].Params[:], uint64(i))
 	}
 	n, err := d.LaunchKernels(0x1000, 0, launches)
@@ -143,9 +144,11 @@ func TestSubmitPutsWorkIntoStreamsInOrder(t *testing.T) {
 	b := &cuda.Batch{Stream: 0x10, Params: make([]byte, 32), Work: []cuda.Work{
 		{Kind: cuda.WorkRecord, Stream: 0x10, Handle: 0xE1},
 		{Kind: cuda.WorkWait, Stream: 0x11, Handle: 0xE1},
-		{Kind: cuda.WorkLaunch, Stream: 0x10, Handle: uint64(f), Grid: [3]uint32{3, 1, 1}, Block: one, Flags: cuda.LaunchDependent, Params: 16, ParamBytes: 16},
+		{Kind: cuda.WorkLaunch, Stream: 0x10, Handle: uint64(f), Grid: [3]uint32{3, 1, 1}, Block: one,
+			Flags: cuda.LaunchDependent, Params: 16, ParamBytes: 16},
 		{Kind: cuda.WorkCopy, Stream: 0x11, To: 0x2000, From: 0x3000, Bytes: 5 << 30},
-		{Kind: cuda.WorkLaunch, Stream: 0x10, Handle: 0xF01, Grid: [3]uint32{4, 1, 1}, Block: one, Flags: cuda.LaunchDependent},
+		{Kind: cuda.WorkLaunch, Stream: 0x10, Handle: 0xF01, Grid: [3]uint32{4, 1, 1}, Block: one,
+			Flags: cuda.LaunchDependent},
 	}}
 	done, c, err := d.Submit(0x1000, b)
 	require.NoError(t, err)
@@ -228,7 +231,8 @@ func TestRangeIsExportedChunkByChunk(t *testing.T) {
 		var s unix.Stat_t
 		require.NoError(t, unix.Fstat(c.FD, &s))
 		c.FD = 0
-		require.Equal(t, cuda.Chunk{Address: 0x11000 + cuda.Ptr(i)<<12, Bytes: 0x1000, BufferID: 0x11 + uint64(i), Device: 1}, c)
+		require.Equal(t, cuda.Chunk{Address: 0x11000 + cuda.Ptr(i)<<12, Bytes: 0x1000, BufferID: 0x11 + uint64(i), Device: 1},
+			c)
 	}
 	cuda.CloseChunks(chunks)
 	for _, test := range []struct {
@@ -331,7 +335,8 @@ func BenchmarkSubmit(b *testing.B) {
 	f, err := d.Function(0x1000, 1, "kernel", 0)
 	require.NoError(b, err)
 	batch := &cuda.Batch{Stream: 0x10, Params: make([]byte, 136), Work: []cuda.Work{
-		{Kind: cuda.WorkLaunch, Stream: 0x10, Handle: uint64(f), Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{32, 1, 1}, ParamBytes: 136},
+		{Kind: cuda.WorkLaunch, Stream: 0x10, Handle: uint64(f), Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{32, 1, 1},
+			ParamBytes: 136},
 	}}
 	b.ReportAllocs()
 	for b.Loop() {

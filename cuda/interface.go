@@ -113,7 +113,7 @@ type Driver interface {
 	Released(tokens []uint64) []uint64
 
 	// LoadModule loads a cubin, fatbin or PTX; the image is not kept. In a primary
-	// context libcuda's driver answers the same module for the same image, which
+	// context libcuda's driver returns the same module for the same image, which
 	// stays loaded, and the context retained, for the rest of the process;
 	// UnloadModule then does nothing.
 	LoadModule(ctx Context, image []byte) (Module, error)

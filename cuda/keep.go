@@ -42,7 +42,7 @@ func notePrimary(ctx Context, device int) {
 	kept.primary[ctx] = device
 }
 
-// keep answers the module of an image in a primary context, loaded at most once.
+// keep returns the module of an image in a primary context, loaded at most once.
 // Other contexts, which end when their owners like, get one of their own.
 func (d *driver) keep(ctx Context, image []byte) (Module, error) {
 	key := keptKey{ctx, sha256.Sum256(image)}

@@ -87,7 +87,8 @@ func (d *driver) ImportMemory(ctx Context, device, fd int, bytes int64) (Mapping
 		return Mapping{}, err
 	}
 	if r := C.sc_import(C.sc_handle(ctx), C.int(device), C.int(fd), C.uint64_t(bytes), &m); r != 0 {
-		return Mapping{}, d.fail(r, "cuMemImportFromShareableHandle of file descriptor %d, %d bytes, for device %d", fd, bytes, device)
+		return Mapping{}, d.fail(r, "cuMemImportFromShareableHandle of file descriptor %d, %d bytes, for device %d", fd,
+			bytes, device)
 	}
 	return Mapping{Address: Ptr(m.address), Bytes: int64(m.bytes), Handle: uint64(m.handle)}, nil
 }
@@ -106,8 +107,9 @@ func (d *driver) Pointer(ctx Context, p Ptr) (PointerInfo, error) {
 		return PointerInfo{}, d.fail(r, "cuPointerGetAttribute of %#x", uint64(p))
 	}
 	return PointerInfo{
-		Kind: PointerKind(raw.kind), Device: int(raw.device), Base: Ptr(raw.base), Bytes: int64(raw.bytes), BufferID: uint64(raw.buffer_id),
-		Managed: raw.managed != 0, LegacyIPC: raw.legacy_ipc != 0, Shareable: raw.shareable != 0,
+		Kind: PointerKind(raw.kind), Device: int(raw.device), Base: Ptr(raw.base), Bytes: int64(raw.bytes),
+		BufferID: uint64(raw.buffer_id),
+		Managed:  raw.managed != 0, LegacyIPC: raw.legacy_ipc != 0, Shareable: raw.shareable != 0,
 	}, nil
 }
 

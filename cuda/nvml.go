@@ -57,7 +57,8 @@ func (m *Management) Link(device, peer string) (Link, error) {
 		{"nvmlDeviceGetTopologyCommonAncestor", C.sm_distance(a, b, &level)},
 	} {
 		if call.r != 0 {
-			return Link{}, plugin.Errorf(plugin.Device, "%s of %s and %s: %s", call.name, device, peer, C.GoString(C.sm_error(call.r)))
+			return Link{}, plugin.Errorf(plugin.Device, "%s of %s and %s: %s", call.name, device, peer,
+				C.GoString(C.sm_error(call.r)))
 		}
 	}
 	return Link{NVLink: status == 0, Links: int(links), Distance: int(level)}, nil

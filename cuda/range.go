@@ -20,7 +20,8 @@ func (d *driver) ExportRange(ctx Context, p Ptr, bytes int64, most int) ([]Chunk
 		if r := C.sc_export_chunk(C.sc_handle(ctx), C.sc_ptr(at), &c); r != 0 {
 			return Chunk{}, d.fail(r, "exporting what is mapped at %#x", uint64(at))
 		}
-		return Chunk{Address: Ptr(c.address), Bytes: int64(c.bytes), BufferID: uint64(c.buffer_id), Device: int(c.device), FD: int(c.fd)}, nil
+		return Chunk{Address: Ptr(c.address), Bytes: int64(c.bytes), BufferID: uint64(c.buffer_id), Device: int(c.device),
+			FD: int(c.fd)}, nil
 	})
 }
 
@@ -32,7 +33,8 @@ func (d *driver) StillMapped(ctx Context, at []Ptr, ids []uint64) (bool, error) 
 		return true, nil
 	}
 	var same C.int
-	r := C.sc_still_mapped(C.sc_handle(ctx), (*C.sc_ptr)(unsafe.Pointer(&at[0])), (*C.uint64_t)(unsafe.Pointer(&ids[0])), C.int(len(at)), &same)
+	r := C.sc_still_mapped(C.sc_handle(ctx), (*C.sc_ptr)(unsafe.Pointer(&at[0])), (*C.uint64_t)(unsafe.Pointer(&ids[0])),
+		C.int(len(at)), &same)
 	if r != 0 {
 		return false, d.fail(r, "cuPointerGetAttribute of %d addresses from %#x on", len(at), uint64(at[0]))
 	}
@@ -55,7 +57,8 @@ func ExportChunks(p Ptr, bytes int64, most int, chunk func(at Ptr) (Chunk, error
 		} else if c, err = chunk(at); err == nil {
 			chunks = append(chunks, c)
 			if c.Address > at || c.Address+Ptr(c.Bytes) <= at {
-				err = plugin.Errorf(plugin.Unsupported, "what is mapped at %#x is %d bytes at %#x to the driver", uint64(at), c.Bytes, uint64(c.Address))
+				err = plugin.Errorf(plugin.Unsupported, "what is mapped at %#x is %d bytes at %#x to the driver", uint64(at),
+					c.Bytes, uint64(c.Address))
 			}
 		}
 		if err != nil {
@@ -78,7 +81,8 @@ func CloseChunks(chunks []Chunk) {
 // Driver.
 func CheckRange(fds []int, bytes []int64) error {
 	if len(fds) == 0 || len(fds) != len(bytes) || len(fds) > MaxChunks {
-		return plugin.Errorf(plugin.InvalidArgument, "import of %d file descriptors of %d chunks; at most %d", len(fds), len(bytes), MaxChunks)
+		return plugin.Errorf(plugin.InvalidArgument, "import of %d file descriptors of %d chunks; at most %d", len(fds),
+			len(bytes), MaxChunks)
 	}
 	total := int64(0)
 	for _, n := range bytes {
@@ -100,7 +104,8 @@ func (d *driver) ImportRange(ctx Context, device int, fds []int, bytes []int64) 
 	}
 	var address C.sc_ptr
 	var total C.uint64_t
-	if r := C.sc_import_range(C.sc_handle(ctx), C.int(device), &numbers[0], &chunks[0], C.int(len(fds)), &address, &total); r != 0 {
+	if r := C.sc_import_range(C.sc_handle(ctx), C.int(device), &numbers[0], &chunks[0], C.int(len(fds)), &address,
+		&total); r != 0 {
 		return Range{}, d.fail(r, "importing %d chunks, %d bytes, for device %d", len(fds), uint64(total), device)
 	}
 	m := Range{Address: Ptr(address), Bytes: int64(total)}
@@ -118,7 +123,8 @@ func (d *driver) UnmapRange(ctx Context, m Range) error {
 	for i, c := range m.Chunks {
 		chunks[i] = C.sc_mapping{address: C.sc_ptr(c.Address), handle: C.uint64_t(c.Handle), bytes: C.uint64_t(c.Bytes)}
 	}
-	if r := C.sc_unmap_range(C.sc_handle(ctx), &chunks[0], C.int(len(chunks)), C.sc_ptr(m.Address), C.uint64_t(m.Bytes)); r != 0 {
+	if r := C.sc_unmap_range(C.sc_handle(ctx), &chunks[0], C.int(len(chunks)), C.sc_ptr(m.Address),
+		C.uint64_t(m.Bytes)); r != 0 {
 		return d.fail(r, "unmapping %d chunks, %d bytes at %#x", len(chunks), m.Bytes, uint64(m.Address))
 	}
 	return nil

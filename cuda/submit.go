@@ -18,7 +18,8 @@ func (d *driver) LaunchKernels(ctx Context, s Stream, launches []Launch) (int, e
 		return 0, nil
 	}
 	var done C.int
-	r := C.sc_launch_all(C.sc_handle(ctx), C.sc_handle(s), (*C.sc_kernel_launch)(unsafe.Pointer(&launches[0])), C.int(len(launches)), &done)
+	r := C.sc_launch_all(C.sc_handle(ctx), C.sc_handle(s), (*C.sc_kernel_launch)(unsafe.Pointer(&launches[0])),
+		C.int(len(launches)), &done)
 	if r != 0 {
 		return int(done), d.fail(r, "cuLaunchKernelEx of launch %d of %d", int(done)+1, len(launches))
 	}
@@ -35,13 +36,16 @@ func (d *driver) Submit(ctx Context, b *Batch) (int, Capture, error) {
 	if len(b.Params) > 0 {
 		params = (*C.uchar)(unsafe.Pointer(&b.Params[0]))
 	}
-	r := C.sc_submit(C.sc_handle(ctx), C.sc_handle(b.Stream), C.uint64_t(b.StreamID), C.uint64_t(b.Capture), work, C.int(len(b.Work)), params, &out)
-	capture := Capture{Stream: uint64(out.stream), Status: CaptureStatus(out.capture_status), ID: uint64(out.capture), Graph: Graph(out.graph)}
+	r := C.sc_submit(C.sc_handle(ctx), C.sc_handle(b.Stream), C.uint64_t(b.StreamID), C.uint64_t(b.Capture), work,
+		C.int(len(b.Work)), params, &out)
+	capture := Capture{Stream: uint64(out.stream), Status: CaptureStatus(out.capture_status), ID: uint64(out.capture),
+		Graph: Graph(out.graph)}
 	switch {
 	case r == 0:
 		return int(out.done), capture, nil
 	case r == C.SC_CALL_FAILED:
-		return int(out.done), capture, plugin.Errorf(plugin.Code(out.call_status), "native function: %w", plugin.Code(out.call_status))
+		return int(out.done), capture, plugin.Errorf(plugin.Code(out.call_status), "native function: %w",
+			plugin.Code(out.call_status))
 	case out.capture_status < 0:
 		return 0, Capture{}, d.fail(r, "cuStreamGetCaptureInfo")
 	case int(out.done) < len(b.Work):

@@ -15,16 +15,21 @@ import (
 // environment: rank and world from torchrun, Open MPI, MPICH or Slurm, the
 // rest from SHUNT_* variables.
 type Options struct {
-	Rank, World int               // World 0: both from the environment
-	ID          string            // where the ranks meet: "tcp://host:port", "file:///path" or a unique id, see bootstrap.NewID; "" and "env": from the environment
-	Transports  []string          // as in SHUNT_TRANSPORTS; none: from there, else all that are registered and those of SHUNT_PLUGIN_DIR
-	Algo        string            // as SHUNT_ALGO, equal on all ranks; "": from there
-	Timeout     time.Duration     // deadline of one operation; 0: SHUNT_TIMEOUT
-	Memory      plugin.MemoryKind // where all send and receive memory lies
-	Device      int               // with Memory cuda: the CUDA ordinal, or AutoDevice
-	MaxSMs      int               // most multiprocessors that a communicator's kernels occupy at once, the smallest of the ranks' values; 0: SHUNT_MAX_SMS
-	Driver      cuda.Driver       // with Memory cuda; nil: cuda.Open
-	Logger      *slog.Logger      // nil: text on standard error, from SHUNT_LOG on
+	Rank, World int // World 0: both from the environment
+	// where the ranks meet: "tcp://host:port", "file:///path" or a unique id, see bootstrap.NewID; "" and "env": from the
+	// environment
+	ID string
+	// as in SHUNT_TRANSPORTS; none: from there, else all that are registered and those of SHUNT_PLUGIN_DIR
+	Transports []string
+	Algo       string            // as SHUNT_ALGO, equal on all ranks; "": from there
+	Timeout    time.Duration     // deadline of one operation; 0: SHUNT_TIMEOUT
+	Memory     plugin.MemoryKind // where all send and receive memory lies
+	Device     int               // with Memory cuda: the CUDA ordinal, or AutoDevice
+	// most multiprocessors that a communicator's kernels occupy at once, the smallest of the ranks' values; 0:
+	// SHUNT_MAX_SMS
+	MaxSMs int
+	Driver cuda.Driver  // with Memory cuda; nil: cuda.Open
+	Logger *slog.Logger // nil: text on standard error, from SHUNT_LOG on
 }
 
 // Stream is a CUDA stream, such as a cuda.Stream; nil is the default stream.
@@ -81,30 +86,39 @@ func (op *Operation) arguments() *call.Arguments { return (*call.Arguments)(unsa
 // Do, which takes any Operation; Start is its non-blocking form.
 
 // AllReduce reduces count elements over all ranks into every rank's recv.
-func (c *Communicator) AllReduce(send, recv unsafe.Pointer, count int64, dtype plugin.DType, op plugin.Op, stream Stream) error {
-	return c.Do(&Operation{Collective: plugin.AllReduce, Send: send, Recv: recv, Count: count, DType: dtype, Op: op, Stream: stream})
+func (c *Communicator) AllReduce(send, recv unsafe.Pointer, count int64, dtype plugin.DType, op plugin.Op,
+	stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.AllReduce, Send: send, Recv: recv, Count: count, DType: dtype, Op: op,
+		Stream: stream})
 }
 
 // Reduce reduces count elements over all ranks into root's recv.
-func (c *Communicator) Reduce(send, recv unsafe.Pointer, count int64, dtype plugin.DType, op plugin.Op, root int, stream Stream) error {
-	return c.Do(&Operation{Collective: plugin.Reduce, Send: send, Recv: recv, Count: count, DType: dtype, Op: op, Root: root, Stream: stream})
+func (c *Communicator) Reduce(send, recv unsafe.Pointer, count int64, dtype plugin.DType, op plugin.Op, root int,
+	stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.Reduce, Send: send, Recv: recv, Count: count, DType: dtype, Op: op,
+		Root: root, Stream: stream})
 }
 
 // Broadcast sends root's count elements at send to every rank's recv.
-func (c *Communicator) Broadcast(send, recv unsafe.Pointer, count int64, dtype plugin.DType, root int, stream Stream) error {
-	return c.Do(&Operation{Collective: plugin.Broadcast, Send: send, Recv: recv, Count: count, DType: dtype, Root: root, Stream: stream})
+func (c *Communicator) Broadcast(send, recv unsafe.Pointer, count int64, dtype plugin.DType, root int,
+	stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.Broadcast, Send: send, Recv: recv, Count: count, DType: dtype, Root: root,
+		Stream: stream})
 }
 
 // AllGather concatenates every rank's count elements, in rank order, into
 // every rank's recv of world*count elements.
 func (c *Communicator) AllGather(send, recv unsafe.Pointer, count int64, dtype plugin.DType, stream Stream) error {
-	return c.Do(&Operation{Collective: plugin.AllGather, Send: send, Recv: recv, Count: count, DType: dtype, Stream: stream})
+	return c.Do(&Operation{Collective: plugin.AllGather, Send: send, Recv: recv, Count: count, DType: dtype,
+		Stream: stream})
 }
 
 // AllGatherV is AllGather with counts[r] elements of rank r placed at
 // displs[r]; nil displacements mean packed.
-func (c *Communicator) AllGatherV(send, recv unsafe.Pointer, counts, displs []int64, dtype plugin.DType, stream Stream) error {
-	op := Operation{Collective: plugin.AllGatherV, Send: send, Recv: recv, RecvCounts: counts, RecvDispls: displs, DType: dtype, Stream: stream}
+func (c *Communicator) AllGatherV(send, recv unsafe.Pointer, counts, displs []int64, dtype plugin.DType,
+	stream Stream) error {
+	op := Operation{Collective: plugin.AllGatherV, Send: send, Recv: recv, RecvCounts: counts, RecvDispls: displs,
+		DType: dtype, Stream: stream}
 	if c.rank < len(counts) {
 		op.Count = counts[c.rank]
 	}
@@ -113,48 +127,63 @@ func (c *Communicator) AllGatherV(send, recv unsafe.Pointer, counts, displs []in
 
 // ReduceScatter reduces world*count elements; rank r receives block r of count
 // elements.
-func (c *Communicator) ReduceScatter(send, recv unsafe.Pointer, count int64, dtype plugin.DType, op plugin.Op, stream Stream) error {
-	return c.Do(&Operation{Collective: plugin.ReduceScatter, Send: send, Recv: recv, Count: count, DType: dtype, Op: op, Stream: stream})
+func (c *Communicator) ReduceScatter(send, recv unsafe.Pointer, count int64, dtype plugin.DType, op plugin.Op,
+	stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.ReduceScatter, Send: send, Recv: recv, Count: count, DType: dtype, Op: op,
+		Stream: stream})
 }
 
 // ReduceScatterV is ReduceScatter with blocks of counts[r] elements at
 // displs[r] of send; nil displacements mean packed.
-func (c *Communicator) ReduceScatterV(send, recv unsafe.Pointer, counts, displs []int64, dtype plugin.DType, op plugin.Op, stream Stream) error {
-	return c.Do(&Operation{Collective: plugin.ReduceScatterV, Send: send, Recv: recv, SendCounts: counts, SendDispls: displs, DType: dtype, Op: op, Stream: stream})
+func (c *Communicator) ReduceScatterV(send, recv unsafe.Pointer, counts, displs []int64, dtype plugin.DType,
+	op plugin.Op, stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.ReduceScatterV, Send: send, Recv: recv, SendCounts: counts,
+		SendDispls: displs, DType: dtype, Op: op, Stream: stream})
 }
 
 // AllToAll sends block r of count elements to rank r.
 func (c *Communicator) AllToAll(send, recv unsafe.Pointer, count int64, dtype plugin.DType, stream Stream) error {
-	return c.Do(&Operation{Collective: plugin.AllToAll, Send: send, Recv: recv, Count: count, DType: dtype, Stream: stream})
+	return c.Do(&Operation{Collective: plugin.AllToAll, Send: send, Recv: recv, Count: count, DType: dtype,
+		Stream: stream})
 }
 
 // AllToAllV sends sendCounts[r] elements at sendDispls[r] to rank r and
 // receives recvCounts[r] elements from it at recvDispls[r]. Each pair of ranks
 // must agree on its two counts. Nil displacements mean packed.
-func (c *Communicator) AllToAllV(send unsafe.Pointer, sendCounts, sendDispls []int64, recv unsafe.Pointer, recvCounts, recvDispls []int64, dtype plugin.DType, stream Stream) error {
-	return c.Do(&Operation{Collective: plugin.AllToAllV, Send: send, SendCounts: sendCounts, SendDispls: sendDispls, Recv: recv, RecvCounts: recvCounts, RecvDispls: recvDispls, DType: dtype, Stream: stream})
+func (c *Communicator) AllToAllV(send unsafe.Pointer, sendCounts, sendDispls []int64, recv unsafe.Pointer, recvCounts,
+	recvDispls []int64, dtype plugin.DType, stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.AllToAllV, Send: send, SendCounts: sendCounts, SendDispls: sendDispls,
+		Recv: recv, RecvCounts: recvCounts, RecvDispls: recvDispls, DType: dtype, Stream: stream})
 }
 
 // Gather concatenates every rank's count elements, in rank order, at root.
-func (c *Communicator) Gather(send, recv unsafe.Pointer, count int64, dtype plugin.DType, root int, stream Stream) error {
-	return c.Do(&Operation{Collective: plugin.Gather, Send: send, Recv: recv, Count: count, DType: dtype, Root: root, Stream: stream})
+func (c *Communicator) Gather(send, recv unsafe.Pointer, count int64, dtype plugin.DType, root int,
+	stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.Gather, Send: send, Recv: recv, Count: count, DType: dtype, Root: root,
+		Stream: stream})
 }
 
 // GatherV gathers count elements of this rank at root, which gives every
 // rank's count and displacement; other ranks may pass nil for both.
-func (c *Communicator) GatherV(send unsafe.Pointer, count int64, recv unsafe.Pointer, counts, displs []int64, dtype plugin.DType, root int, stream Stream) error {
-	return c.Do(&Operation{Collective: plugin.GatherV, Send: send, Count: count, Recv: recv, RecvCounts: counts, RecvDispls: displs, DType: dtype, Root: root, Stream: stream})
+func (c *Communicator) GatherV(send unsafe.Pointer, count int64, recv unsafe.Pointer, counts, displs []int64,
+	dtype plugin.DType, root int, stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.GatherV, Send: send, Count: count, Recv: recv, RecvCounts: counts,
+		RecvDispls: displs, DType: dtype, Root: root, Stream: stream})
 }
 
 // Scatter sends root's block r of count elements to rank r.
-func (c *Communicator) Scatter(send, recv unsafe.Pointer, count int64, dtype plugin.DType, root int, stream Stream) error {
-	return c.Do(&Operation{Collective: plugin.Scatter, Send: send, Recv: recv, Count: count, DType: dtype, Root: root, Stream: stream})
+func (c *Communicator) Scatter(send, recv unsafe.Pointer, count int64, dtype plugin.DType, root int,
+	stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.Scatter, Send: send, Recv: recv, Count: count, DType: dtype, Root: root,
+		Stream: stream})
 }
 
 // ScatterV scatters root's blocks, of which this rank receives count elements;
 // ranks other than root may pass nil counts and displacements.
-func (c *Communicator) ScatterV(send unsafe.Pointer, counts, displs []int64, recv unsafe.Pointer, count int64, dtype plugin.DType, root int, stream Stream) error {
-	return c.Do(&Operation{Collective: plugin.ScatterV, Send: send, SendCounts: counts, SendDispls: displs, Recv: recv, Count: count, DType: dtype, Root: root, Stream: stream})
+func (c *Communicator) ScatterV(send unsafe.Pointer, counts, displs []int64, recv unsafe.Pointer, count int64,
+	dtype plugin.DType, root int, stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.ScatterV, Send: send, SendCounts: counts, SendDispls: displs, Recv: recv,
+		Count: count, DType: dtype, Root: root, Stream: stream})
 }
 
 // Send sends count elements to peer; it may return once they are buffered. The

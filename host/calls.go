@@ -11,7 +11,8 @@ import (
 
 // publish puts the operation into this rank's control page, where peers' watchdogs read it.
 func (c *Communicator) publish(call *call.Call) {
-	c.engine.Record(c.sequence.Collectives, c.sequence.Number, uint32(call.Collective), call.RecordedType(), uint32(call.Op), call.Count, int32(call.Root))
+	c.engine.Record(c.sequence.Collectives, c.sequence.Number, uint32(call.Collective), call.RecordedType(),
+		uint32(call.Op), call.Count, int32(call.Root))
 	if !call.Collective.PointToPoint() {
 		c.engine.Mark(c.sequence.Mark)
 	}
@@ -58,16 +59,16 @@ func (c *Communicator) compareLater(call *call.Call, lengths bool) {
 	}
 }
 
-// compareMessages compares the messages that have come with what their senders say of them, and fails the communicator if
-// one is of another length.
+// compareMessages compares the messages that have come with what their senders say of them, and fails the communicator
+// if one is of another length.
 func (c *Communicator) compareMessages() {
 	if reason := c.unchecked.Compare(&c.observer); reason != nil {
 		c.fail(reason, true)
 	}
 }
 
-// compareCalls looks whether a rank has called another collective than this one, and fails the communicator if so. It may
-// be called from any goroutine.
+// compareCalls looks whether a rank has called another collective than this one, and fails the communicator if so. It
+// may be called from any goroutine.
 func (c *Communicator) compareCalls() {
 	if c.observer.Failure.Reason() != nil {
 		return

@@ -130,7 +130,8 @@ func newFence(t *testing.T) *fence {
 	f := &fence{t: t}
 	page := syscall.Getpagesize()
 	for i := range f.areas {
-		area, err := syscall.Mmap(-1, 0, fenceBytes+page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+		area, err := syscall.Mmap(-1, 0, fenceBytes+page, syscall.PROT_READ|syscall.PROT_WRITE,
+			syscall.MAP_PRIVATE|syscall.MAP_ANON)
 		require.NoError(t, err)
 		require.NoError(t, syscall.Mprotect(area[fenceBytes:], syscall.PROT_NONE))
 		f.areas[i] = area[:fenceBytes]
@@ -263,7 +264,8 @@ func testDissent(t *testing.T, transport string, all, other callOf, known int) {
 		began := time.Now()
 		err := c.Do(op)
 		switch all.collective {
-		case plugin.AllReduce, plugin.AllGather, plugin.AllGatherV, plugin.ReduceScatter, plugin.ReduceScatterV, plugin.AllToAll, plugin.AllToAllV, plugin.Barrier:
+		case plugin.AllReduce, plugin.AllGather, plugin.AllGatherV, plugin.ReduceScatter, plugin.ReduceScatterV,
+			plugin.AllToAll, plugin.AllToAllV, plugin.Barrier:
 			// Everybody waits for everybody, so nobody gets away with it; but who gives a
 			// block of another length has received all of its own.
 			if err == nil && !(w.uneven && w.collective == plugin.AllToAllV) {

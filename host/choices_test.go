@@ -88,7 +88,8 @@ func TestRanksThatChooseDifferentlyAreTold(t *testing.T) {
 				}
 			}, func(c *host.Communicator) error {
 				x := make([]float32, 6)
-				err := c.Do(&host.Operation{Collective: test.collective, Send: at(x[3:]), Recv: at(x[:3]), Count: 1, DType: plugin.Float32})
+				err := c.Do(&host.Operation{Collective: test.collective, Send: at(x[3:]), Recv: at(x[:3]), Count: 1,
+					DType: plugin.Float32})
 				if err == nil {
 					return errWrong
 				}

@@ -144,7 +144,8 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 		}
 		a.symmetric = c.symmetric.Mark(&a.call)
 		if op.Collective.PointToPoint() && op.Collective <= plugin.Recv && op.Root == c.rank {
-			return ended, c.rejectCall(op.Collective, c.checker.Invalid(op.Collective, "a rank cannot %s to itself outside a group", op.Collective))
+			return ended, c.rejectCall(op.Collective, c.checker.Invalid(op.Collective,
+				"a rank cannot %s to itself outside a group", op.Collective))
 		}
 		if patience > 0 && c.needsAgreement(&a.call) {
 			return untried, nil
@@ -266,8 +267,8 @@ func (c *Communicator) blame() plans.Blame {
 	return plans.Blame{Planner: &c.plans, Call: &c.scratch.call, Group: c.inFlight}
 }
 
-// failRun makes the communicator fail, for every rank, by what the executor says of an operation. The result is the error
-// that users see.
+// failRun makes the communicator fail, for every rank, by what the executor says of an operation. The result is the
+// error that users see.
 func (c *Communicator) failRun(what string, err error) error {
 	if c.observer.Failure.Reason() != nil {
 		return c.observer.FailedAlready(what, err, c.blame())
@@ -299,7 +300,8 @@ func (c *Communicator) fail(reason *plugin.Error, spread bool) {
 // Abort makes the communicator fail here and on every peer: operations in
 // flight return an error at once. It may be called from any goroutine.
 func (c *Communicator) Abort(reason string) {
-	c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.rank, Message: fmt.Sprintf("rank %d aborted: %s", c.rank, reason)}, true)
+	c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.rank, Message: fmt.Sprintf("rank %d aborted: %s", c.rank, reason)},
+		true)
 	c.observer.Failure.Wait()
 }
 

@@ -54,7 +54,8 @@ func TestGroupExchangesWithEveryRankAtOnce(t *testing.T) {
 		received := make([][]float32, n)
 		for peer := range n {
 			received[peer] = make([]float32, count)
-			g.Add(host.Operation{Collective: plugin.Recv, Recv: at(received[peer]), Count: count, DType: plugin.Float32, Root: peer})
+			g.Add(host.Operation{Collective: plugin.Recv, Recv: at(received[peer]), Count: count, DType: plugin.Float32,
+				Root: peer})
 			mine := ramp(c.Rank(), count)
 			g.Add(host.Operation{Collective: plugin.Send, Send: at(mine), Count: count, DType: plugin.Float32, Root: peer})
 		}
@@ -75,7 +76,8 @@ func TestStartRunsInOrderAndWaits(t *testing.T) {
 		x := []int64{int64(c.Rank() + 1)}
 		var requests []*host.Request
 		for range 10 {
-			r, err := c.Start(&host.Operation{Collective: plugin.AllReduce, Send: at(x), Recv: at(x), Count: 1, DType: plugin.Int64, Op: plugin.OpSum})
+			r, err := c.Start(&host.Operation{Collective: plugin.AllReduce, Send: at(x), Recv: at(x), Count: 1,
+				DType: plugin.Int64, Op: plugin.OpSum})
 			if err != nil {
 				return err
 			}
@@ -172,7 +174,8 @@ func TestMismatchedLaterCallIsFoundByTheWatchdog(t *testing.T) {
 	errs := worldErrors(t, 2, nil, func(c *host.Communicator) error {
 		x := make([]float32, 8)
 		for range 2 {
-			if err := errors.Join(c.AllReduce(at(x), at(x), 8, plugin.Float32, plugin.OpSum, nil), c.Broadcast(at(x), at(x), 8, plugin.Float32, 1, nil)); err != nil {
+			if err := errors.Join(c.AllReduce(at(x), at(x), 8, plugin.Float32, plugin.OpSum, nil),
+				c.Broadcast(at(x), at(x), 8, plugin.Float32, 1, nil)); err != nil {
 				return err
 			}
 		}
@@ -205,12 +208,14 @@ func TestRecordsTellWhatRan(t *testing.T) {
 		}
 		for i, e := range entries {
 			name := [2]string{"barrier", "all_reduce"}[i%2]
-			if e.Number != uint64(i+1) || e.Collective != name || e.State != "ended" || e.End < e.Begin || (i > 0 && e.Begin < entries[i-1].Begin) {
+			if e.Number != uint64(i+1) || e.Collective != name || e.State != "ended" || e.End < e.Begin ||
+				(i > 0 && e.Begin < entries[i-1].Begin) {
 				return fmt.Errorf("record %d is %+v", i, e)
 			}
 		}
 		var out strings.Builder
-		if err := c.WriteRecords(&out); err != nil || !strings.Contains(out.String(), `"collective":"all_reduce","dtype":"float32","op":"max","count":4`) {
+		if err := c.WriteRecords(&out); err != nil || !strings.Contains(out.String(),
+			`"collective":"all_reduce","dtype":"float32","op":"max","count":4`) {
 			return fmt.Errorf("%s, %w", out.String(), err)
 		}
 		return nil
@@ -234,18 +239,19 @@ func TestEveryCallIsCompared(t *testing.T) {
 }
 
 func TestRankThatStaysAwayIsNamed(t *testing.T) {
-	errs := worldErrors(t, 3, func(_ int, o *host.Options) { o.Timeout = 2 * time.Second }, func(c *host.Communicator) error {
-		if err := c.Barrier(nil); err != nil {
-			return err
-		}
-		if c.Rank() == 2 {
-			for c.Err() == nil {
-				runtime.Gosched()
+	errs := worldErrors(t, 3, func(_ int, o *host.Options) { o.Timeout = 2 * time.Second },
+		func(c *host.Communicator) error {
+			if err := c.Barrier(nil); err != nil {
+				return err
 			}
-			return nil
-		}
-		return c.Barrier(nil)
-	})
+			if c.Rank() == 2 {
+				for c.Err() == nil {
+					runtime.Gosched()
+				}
+				return nil
+			}
+			return c.Barrier(nil)
+		})
 	for _, err := range errs[:2] {
 		require.ErrorIs(t, err, plugin.Timeout)
 		assert.Contains(t, err.Error(), "rank 2")
@@ -296,29 +302,43 @@ func TestBadArguments(t *testing.T) {
 		op   host.Operation
 		want string
 	}{
-		"negative count":  {host.Operation{Collective: plugin.AllReduce, Count: -1, DType: plugin.Float32}, "count -1 is negative"},
-		"overflow":        {host.Operation{Collective: plugin.AllReduce, Count: math.MaxInt64, DType: plugin.Float32}, "overflows"},
-		"world overflow":  {host.Operation{Collective: plugin.AllGather, Count: math.MaxInt64 / 4, DType: plugin.Float32}, "times world 2 overflows"},
-		"null send":       {host.Operation{Collective: plugin.AllReduce, Count: 1, DType: plugin.Float32, Recv: at(x)}, "send memory is null"},
-		"null recv":       {host.Operation{Collective: plugin.AllReduce, Count: 1, DType: plugin.Float32, Send: at(x)}, "recv memory is null"},
-		"misaligned":      {host.Operation{Collective: plugin.AllReduce, Count: 1, DType: plugin.Float32, Send: odd, Recv: at(x)}, "not aligned"},
-		"dtype":           {host.Operation{Collective: plugin.AllReduce, DType: 99}, "unknown dtype 99"},
-		"op":              {host.Operation{Collective: plugin.AllReduce, DType: plugin.Float32, Op: 77}, "unknown reduction op 77"},
-		"collective":      {host.Operation{Collective: 1234}, "unknown collective 1234"},
-		"root":            {host.Operation{Collective: plugin.Broadcast, DType: plugin.Float32, Root: 2}, "root 2 is not a rank of a world of 2"},
-		"peer":            {host.Operation{Collective: plugin.Send, DType: plugin.Float32, Root: -1}, "peer -1 is not a rank of a world of 2"},
-		"counts":          {host.Operation{Collective: plugin.AllToAllV, DType: plugin.Float32, SendCounts: []int64{1}}, "1 send counts for a world of 2"},
-		"negative counts": {host.Operation{Collective: plugin.AllToAllV, DType: plugin.Float32, SendCounts: []int64{1, -2}}, "send count -2 for rank 1 is negative"},
-		"displacements":   {host.Operation{Collective: plugin.AllGatherV, DType: plugin.Float32, RecvCounts: []int64{1, 1}, RecvDispls: []int64{0, -4}}, "receive displacement -4 for rank 1 is negative"},
-		"overlap":         {host.Operation{Collective: plugin.AllReduce, Count: 32, DType: plugin.Float32, Send: at(x), Recv: at(x[8:])}, "overlap but are not in place"},
-		"window":          {host.Operation{Collective: plugin.Put, DType: plugin.Float32}, "no window"},
+		"negative count": {host.Operation{Collective: plugin.AllReduce, Count: -1, DType: plugin.Float32},
+			"count -1 is negative"},
+		"overflow": {host.Operation{Collective: plugin.AllReduce, Count: math.MaxInt64, DType: plugin.Float32},
+			"overflows"},
+		"world overflow": {host.Operation{Collective: plugin.AllGather, Count: math.MaxInt64 / 4, DType: plugin.Float32},
+			"times world 2 overflows"},
+		"null send": {host.Operation{Collective: plugin.AllReduce, Count: 1, DType: plugin.Float32, Recv: at(x)},
+			"send memory is null"},
+		"null recv": {host.Operation{Collective: plugin.AllReduce, Count: 1, DType: plugin.Float32, Send: at(x)},
+			"recv memory is null"},
+		"misaligned": {host.Operation{Collective: plugin.AllReduce, Count: 1, DType: plugin.Float32, Send: odd,
+			Recv: at(x)}, "not aligned"},
+		"dtype": {host.Operation{Collective: plugin.AllReduce, DType: 99}, "unknown dtype 99"},
+		"op": {host.Operation{Collective: plugin.AllReduce, DType: plugin.Float32, Op: 77},
+			"unknown reduction op 77"},
+		"collective": {host.Operation{Collective: 1234}, "unknown collective 1234"},
+		"root": {host.Operation{Collective: plugin.Broadcast, DType: plugin.Float32, Root: 2},
+			"root 2 is not a rank of a world of 2"},
+		"peer": {host.Operation{Collective: plugin.Send, DType: plugin.Float32, Root: -1},
+			"peer -1 is not a rank of a world of 2"},
+		"counts": {host.Operation{Collective: plugin.AllToAllV, DType: plugin.Float32, SendCounts: []int64{1}},
+			"1 send counts for a world of 2"},
+		"negative counts": {host.Operation{Collective: plugin.AllToAllV, DType: plugin.Float32, SendCounts: []int64{1, -2}},
+			"send count -2 for rank 1 is negative"},
+		"displacements": {host.Operation{Collective: plugin.AllGatherV, DType: plugin.Float32, RecvCounts: []int64{1, 1},
+			RecvDispls: []int64{0, -4}}, "receive displacement -4 for rank 1 is negative"},
+		"overlap": {host.Operation{Collective: plugin.AllReduce, Count: 32, DType: plugin.Float32, Send: at(x),
+			Recv: at(x[8:])}, "overlap but are not in place"},
+		"window": {host.Operation{Collective: plugin.Put, DType: plugin.Float32}, "no window"},
 	} {
 		table = append(table, badCase{name, c.op, c.want})
 	}
 	world(t, 2, func(c *host.Communicator) error {
 		for _, bad := range table {
 			err := c.Do(&bad.op)
-			if plugin.CodeOf(err) != plugin.InvalidArgument || !strings.Contains(err.Error(), bad.want) || !strings.Contains(err.Error(), bad.rank(c)) {
+			if plugin.CodeOf(err) != plugin.InvalidArgument || !strings.Contains(err.Error(), bad.want) ||
+				!strings.Contains(err.Error(), bad.rank(c)) {
 				return fmt.Errorf("%s: want %q, got %w", bad.name, bad.want, err)
 			}
 		}
@@ -353,10 +373,12 @@ func TestMeetingPlaceFromEnvironmentWithRankFromOptions(t *testing.T) {
 			t.Setenv("SHUNT_ID", id.String())
 		}
 		adjust := func(_ int, o *host.Options) { o.ID = place }
-		require.NoError(t, errors.Join(worldErrors(t, 2, adjust, func(c *host.Communicator) error { return c.Barrier(nil) })...))
+		require.NoError(t, errors.Join(worldErrors(t, 2, adjust,
+			func(c *host.Communicator) error { return c.Barrier(nil) })...))
 	}
 	// A world of one in a process of a job is no part of that job.
-	alone, err := host.Init(context.Background(), host.Options{World: 1, Transports: []string{"builtin:shm"}, Logger: silent})
+	alone, err := host.Init(context.Background(), host.Options{World: 1, Transports: []string{"builtin:shm"},
+		Logger: silent})
 	require.NoError(t, err)
 	require.NoError(t, alone.Close())
 }

@@ -45,7 +45,8 @@ func newDevice(c *Communicator) (*device, error) {
 	}
 	exec.SetTimeout(c.observer.Timeout)
 	c.plans.Device = exec
-	d := &device{gpu: g, comm: c, exec: exec, flights: diagnosis.NewFlights(c.job.options.Records()), stop: func() {}, starts: map[handleKey]cuda.Ptr{}}
+	d := &device{gpu: g, comm: c, exec: exec, flights: diagnosis.NewFlights(c.job.options.Records()), stop: func() {},
+		starts: map[handleKey]cuda.Ptr{}}
 	if d.copies, err = memory.NewStaging(g.driver, g.context, survey.PatternBytes); err != nil {
 		return nil, errors.Join(err, exec.Close())
 	}
@@ -60,7 +61,8 @@ func (d *device) probe(ctx context.Context, id uint64) error {
 		return nil
 	}
 	gpus := survey.GPUs{
-		Survey: &survey.Survey{Observer: &c.observer, Group: c.group}, Driver: d.driver, Context: d.context, Bus: d.info.Bus, Copies: d.copies,
+		Survey: &survey.Survey{Observer: &c.observer, Group: c.group}, Driver: d.driver, Context: d.context, Bus: d.info.Bus,
+		Copies: d.copies,
 	}
 	for i, a := range c.attached {
 		regions := a.Endpoint.Regions()
@@ -85,7 +87,8 @@ func (d *device) mapRegion(base uint32, r plugin.Region, rank int) (io.Closer, e
 		return nil, nil
 	}
 	if r.Role == plugin.RegionRoleDirectory && r.Bytes < plugin.DirectoryBytes(d.comm.world) {
-		return nil, plugin.Errorf(plugin.Protocol, "a directory of %d bytes for %d ranks, want %d", r.Bytes, d.comm.world, plugin.DirectoryBytes(d.comm.world))
+		return nil, plugin.Errorf(plugin.Protocol, "a directory of %d bytes for %d ranks, want %d", r.Bytes, d.comm.world,
+			plugin.DirectoryBytes(d.comm.world))
 	}
 	key := handleKey{rank, r.Handle.Generation}
 	if start, mapped := d.starts[key]; mapped && r.Role != plugin.RegionRoleBuffer {
@@ -117,7 +120,8 @@ type handleKey struct {
 // enter puts a region into the executor's table.
 func (d *device) enter(base uint32, r plugin.Region, rank int, address cuda.Ptr) error {
 	if r.Role == plugin.RegionRoleDirectory && d.buffers == nil {
-		d.buffers = buffers.New(&d.comm.observer, buffers.GPU{Driver: d.driver, Context: d.context, Ordinal: d.info.Ordinal}, d.exec, d.copies, d.comm.share, address)
+		d.buffers = buffers.New(&d.comm.observer, buffers.GPU{Driver: d.driver, Context: d.context, Ordinal: d.info.Ordinal},
+			d.exec, d.copies, d.comm.share, address)
 	}
 	return d.exec.SetRegion(base, r.ID, rank, address, r.Bytes)
 }
@@ -162,7 +166,8 @@ func streamOf(s Stream) cuda.Stream {
 }
 
 // run enqueues one operation that was checked and inspected. The caller is admitted.
-func (d *device) run(call *call.Call, r *buffers.Range, program *executor.DeviceProgram, a *executor.Arguments, stream cuda.Stream) error {
+func (d *device) run(call *call.Call, r *buffers.Range, program *executor.DeviceProgram, a *executor.Arguments,
+	stream cuda.Stream) error {
 	c := d.comm
 	if d.buffers != nil {
 		d.buffers.Validate(call)
@@ -217,7 +222,8 @@ func (d *device) inspect(call *call.Call) error {
 			return err
 		}
 		if p.Kind == cuda.PointerUnknown {
-			return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: %s memory %p is not the GPU's", call.Collective, d.comm.rank, side.name, side.at)
+			return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: %s memory %p is not the GPU's", call.Collective,
+				d.comm.rank, side.name, side.at)
 		}
 	}
 	if call.OnDevice {

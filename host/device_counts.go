@@ -31,8 +31,10 @@ type DeviceCounts struct {
 // AllToAllVOnDevice is AllToAllV with counts in the GPU's memory. All ranks must
 // call it, or none. It takes up to a microsecond longer than with counts on the host, as
 // no launch can be fitted to messages that are not known yet.
-func (c *Communicator) AllToAllVOnDevice(send, recv unsafe.Pointer, counts DeviceCounts, dtype plugin.DType, stream Stream) error {
-	return c.Do(&Operation{Collective: plugin.AllToAllV, Send: send, Recv: recv, DeviceCounts: counts, DType: dtype, Stream: stream})
+func (c *Communicator) AllToAllVOnDevice(send, recv unsafe.Pointer, counts DeviceCounts, dtype plugin.DType,
+	stream Stream) error {
+	return c.Do(&Operation{Collective: plugin.AllToAllV, Send: send, Recv: recv, DeviceCounts: counts, DType: dtype,
+		Stream: stream})
 }
 
 // ExplainOnDevice is Explain for all_to_all_v with counts on the device. Its messages
@@ -42,7 +44,8 @@ func (c *Communicator) ExplainOnDevice(dtype plugin.DType) (selector.Explanation
 		return selector.Explanation{}, plugin.Errorf(plugin.InvalidArgument, "explain: dtype %d is unknown", dtype)
 	}
 	if c.device == nil {
-		return selector.Explanation{}, plugin.Errorf(plugin.Unsupported, "all_to_all_v, counts on the device: this communicator is not on CUDA memory")
+		return selector.Explanation{}, plugin.Errorf(plugin.Unsupported,
+			"all_to_all_v, counts on the device: this communicator is not on CUDA memory")
 	}
 	key := call.SignatureOf(plugin.AllToAllV, dtype, 0)
 	key.OnDevice = true
@@ -61,7 +64,8 @@ func (d *device) inspectCounts(call *call.Call) error {
 			return err
 		}
 		if p.Kind == cuda.PointerUnknown {
-			return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: %s %#x are not in the GPU's memory", call.Collective, d.comm.rank, name, at)
+			return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: %s %#x are not in the GPU's memory", call.Collective,
+				d.comm.rank, name, at)
 		}
 	}
 	return nil

@@ -38,19 +38,31 @@ var impossible = []struct {
 }{
 	{"negative send count", false, func(a *[4][]int64) { a[0][0] = -3 }, "send count -3 for rank 0 is negative"},
 	{"negative send count to itself", true, func(a *[4][]int64) { a[0][1] = -1 }, "send count -1 for rank 1 is negative"},
-	{"least send count", false, func(a *[4][]int64) { a[0][2] = math.MinInt64 }, "send count -9223372036854775808 for rank 2 is negative"},
+	{"least send count", false, func(a *[4][]int64) { a[0][2] = math.MinInt64 },
+		"send count -9223372036854775808 for rank 2 is negative"},
 	{"negative receive count", true, func(a *[4][]int64) { a[2][2] = -7 }, "receive count -7 for rank 2 is negative"},
-	{"negative send displacement", true, func(a *[4][]int64) { a[1][0] = -10 }, "send displacement -10 for rank 0 is negative"},
-	{"negative receive displacement", true, func(a *[4][]int64) { a[3][2] = -1 }, "receive displacement -1 for rank 2 is negative"},
-	{"send count past the capacity", false, func(a *[4][]int64) { a[0][2] = 41 }, "send count 41 at displacement 20 for rank 2 reaches past the capacity of 60 elements"},
-	{"receive count past the capacity", true, func(a *[4][]int64) { a[2][0] = 61 }, "receive count 61 at displacement 26 for rank 0 reaches past the capacity of 60 elements"},
-	{"send displacement past the capacity", true, func(a *[4][]int64) { a[1][2] = 51 }, "send count 10 at displacement 51 for rank 2 reaches past the capacity of 60 elements"},
-	{"receive displacement past the capacity", true, func(a *[4][]int64) { a[3][0] = 60 }, "receive count 10 at displacement 60 for rank 0 reaches past the capacity of 60 elements"},
-	{"huge send count", false, func(a *[4][]int64) { a[0][0] = math.MaxInt64 }, "send count 9223372036854775807 at displacement 0 for rank 0 reaches past the capacity of 60 elements"},
-	{"huge receive displacement", true, func(a *[4][]int64) { a[3][0] = math.MaxInt64 }, "receive count 10 at displacement 9223372036854775807 for rank 0 reaches past the capacity of 60 elements"},
-	{"count whose bytes wrap around", true, func(a *[4][]int64) { a[0][2] = 1 << 62 }, "send count 4611686018427387904 at displacement 3 for rank 2 reaches past the capacity of 60 elements"},
-	{"own count", false, func(a *[4][]int64) { a[0][1] = 9 }, "send count 9 of this rank to itself differs from receive count 10"},
-	{"empty own count", true, func(a *[4][]int64) { a[2][1] = 0 }, "send count 10 of this rank to itself differs from receive count 0"},
+	{"negative send displacement", true, func(a *[4][]int64) { a[1][0] = -10 },
+		"send displacement -10 for rank 0 is negative"},
+	{"negative receive displacement", true, func(a *[4][]int64) { a[3][2] = -1 },
+		"receive displacement -1 for rank 2 is negative"},
+	{"send count past the capacity", false, func(a *[4][]int64) { a[0][2] = 41 },
+		"send count 41 at displacement 20 for rank 2 reaches past the capacity of 60 elements"},
+	{"receive count past the capacity", true, func(a *[4][]int64) { a[2][0] = 61 },
+		"receive count 61 at displacement 26 for rank 0 reaches past the capacity of 60 elements"},
+	{"send displacement past the capacity", true, func(a *[4][]int64) { a[1][2] = 51 },
+		"send count 10 at displacement 51 for rank 2 reaches past the capacity of 60 elements"},
+	{"receive displacement past the capacity", true, func(a *[4][]int64) { a[3][0] = 60 },
+		"receive count 10 at displacement 60 for rank 0 reaches past the capacity of 60 elements"},
+	{"huge send count", false, func(a *[4][]int64) { a[0][0] = math.MaxInt64 },
+		"send count 9223372036854775807 at displacement 0 for rank 0 reaches past the capacity of 60 elements"},
+	{"huge receive displacement", true, func(a *[4][]int64) { a[3][0] = math.MaxInt64 },
+		"receive count 10 at displacement 9223372036854775807 for rank 0 reaches past the capacity of 60 elements"},
+	{"count whose bytes wrap around", true, func(a *[4][]int64) { a[0][2] = 1 << 62 },
+		"send count 4611686018427387904 at displacement 3 for rank 2 reaches past the capacity of 60 elements"},
+	{"own count", false, func(a *[4][]int64) { a[0][1] = 9 },
+		"send count 9 of this rank to itself differs from receive count 10"},
+	{"empty own count", true, func(a *[4][]int64) { a[2][1] = 0 },
+		"send count 10 of this rank to itself differs from receive count 0"},
 }
 
 // Counts that cannot be are an error on all ranks, which says whose, in an eager call
@@ -149,7 +161,8 @@ func TestDeviceCountsOfTwoEndsMustAgree(t *testing.T) {
 			})
 			for rank, err := range errs {
 				require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
-				require.ErrorContains(t, err, fmt.Sprintf("rank 0 sends %d bytes to rank 1, which expects %d", 4*lengths[0], 4*lengths[1]), "rank %d", rank)
+				require.ErrorContains(t, err, fmt.Sprintf("rank 0 sends %d bytes to rank 1, which expects %d", 4*lengths[0],
+					4*lengths[1]), "rank %d", rank)
 			}
 		})
 	}
@@ -214,17 +227,23 @@ func TestDeviceCountsAreRefusedBeforehand(t *testing.T) {
 		}{
 			{func(o *host.Operation) { o.DeviceCounts.SendCounts = nil }, "send counts in device memory are null"},
 			{func(o *host.Operation) { o.DeviceCounts.RecvCounts = nil }, "receive counts in device memory are null"},
-			{func(o *host.Operation) { o.DeviceCounts.SendCounts = off(o.DeviceCounts.SendCounts, 4) }, "send counts in device memory, 0x"},
-			{func(o *host.Operation) { o.DeviceCounts.SendDispls = off(o.DeviceCounts.SendDispls, 1) }, "are not aligned to 8 bytes"},
-			{func(o *host.Operation) { o.DeviceCounts.RecvDispls = address(top) }, "receive displacements in device memory, 0xfffffffffffffff8, wrap around the address space"},
+			{func(o *host.Operation) { o.DeviceCounts.SendCounts = off(o.DeviceCounts.SendCounts, 4) },
+				"send counts in device memory, 0x"},
+			{func(o *host.Operation) { o.DeviceCounts.SendDispls = off(o.DeviceCounts.SendDispls, 1) },
+				"are not aligned to 8 bytes"},
+			{func(o *host.Operation) { o.DeviceCounts.RecvDispls = address(top) },
+				"receive displacements in device memory, 0xfffffffffffffff8, wrap around the address space"},
 			{func(o *host.Operation) { o.DeviceCounts.SendCapacity = -1 }, "send capacity -1 is negative"},
 			{func(o *host.Operation) { o.DeviceCounts.RecvCapacity = -2 }, "receive capacity -2 is negative"},
-			{func(o *host.Operation) { o.DeviceCounts.SendCapacity = math.MaxInt64 / 3 }, "send capacity 3074457345618258602 of float32 overflows"},
-			{func(o *host.Operation) { o.DeviceCounts.RecvCapacity = 1 << 61 }, "receive capacity 2305843009213693952 of float32 overflows"},
+			{func(o *host.Operation) { o.DeviceCounts.SendCapacity = math.MaxInt64 / 3 },
+				"send capacity 3074457345618258602 of float32 overflows"},
+			{func(o *host.Operation) { o.DeviceCounts.RecvCapacity = 1 << 61 },
+				"receive capacity 2305843009213693952 of float32 overflows"},
 			{func(o *host.Operation) { o.SendCounts = arrays[0] }, "counts are either on the device or on the host, not both"},
 			{func(o *host.Operation) { o.RecvDispls = arrays[3] }, "counts are either on the device or on the host, not both"},
 			{func(o *host.Operation) { o.Collective = plugin.AllToAll }, "only all_to_all_v takes counts in device memory"},
-			{func(o *host.Operation) { o.Collective, o.Op = plugin.AllReduce, plugin.OpSum }, "only all_to_all_v takes counts in device memory"},
+			{func(o *host.Operation) { o.Collective, o.Op = plugin.AllReduce, plugin.OpSum },
+				"only all_to_all_v takes counts in device memory"},
 			{func(o *host.Operation) { o.DeviceCounts.RecvCounts = o.Recv }, "receive counts in device memory, 0x"},
 			{func(o *host.Operation) { o.DeviceCounts.SendDispls = off(o.Recv, 4*x.capacity-8) }, "lie in the receive memory"},
 			{func(o *host.Operation) { o.DeviceCounts.SendCounts = off(o.Recv, -8) }, "lie in the receive memory"},
@@ -233,10 +252,12 @@ func TestDeviceCountsAreRefusedBeforehand(t *testing.T) {
 			{func(o *host.Operation) { o.Recv = off(o.Recv, 2) }, "recv memory"},
 			{func(o *host.Operation) { o.Recv = o.Send }, "overlap but are not in place"},
 		} {
-			op := host.Operation{Collective: plugin.AllToAllV, Send: pointer(x.send), Recv: pointer(x.recv), DType: x.dtype, DeviceCounts: x.given(true), Stream: r}
+			op := host.Operation{Collective: plugin.AllToAllV, Send: pointer(x.send), Recv: pointer(x.recv), DType: x.dtype,
+				DeviceCounts: x.given(true), Stream: r}
 			test.change(&op)
 			err := r.Do(&op)
-			if !errors.Is(err, plugin.InvalidArgument) || !contains(err, test.text) || !contains(err, fmt.Sprintf("rank %d", r.Rank())) {
+			if !errors.Is(err, plugin.InvalidArgument) || !contains(err, test.text) ||
+				!contains(err, fmt.Sprintf("rank %d", r.Rank())) {
 				return fmt.Errorf("want %q: %w", test.text, err)
 			}
 		}
@@ -249,7 +270,8 @@ func TestDeviceCountsAreRefusedBeforehand(t *testing.T) {
 		if e, err := r.ExplainOnDevice(x.dtype); err != nil || e.Chosen != "cudaipc/ll128" {
 			return fmt.Errorf("%q would run, %w", e.Chosen, err)
 		}
-		err = errors.Join(x.put([4][]int64{{0, 0}, {5, 5}, {0, 0}, {9, 9}}), r.AllToAllVOnDevice(nil, nil, none, x.dtype, r), x.check(x.nothing()))
+		err = errors.Join(x.put([4][]int64{{0, 0}, {5, 5}, {0, 0}, {9, 9}}), r.AllToAllVOnDevice(nil, nil, none, x.dtype, r),
+			x.check(x.nothing()))
 		return errors.Join(err, x.once(splitsOf(n, 2, 10), true), x.free())
 	})
 }
@@ -261,8 +283,11 @@ func address(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointe
 func TestDeviceCountsNeedCudaMemory(t *testing.T) {
 	world(t, 2, func(c *host.Communicator) error {
 		x, counts := make([]float32, 8), make([]int64, 2)
-		err := c.AllToAllVOnDevice(at(x[:4]), at(x[4:]), host.DeviceCounts{SendCounts: at(counts), RecvCounts: at(counts), SendCapacity: 4, RecvCapacity: 4}, plugin.Float32, nil)
-		if !errors.Is(err, plugin.InvalidArgument) || !contains(err, "counts in device memory need a communicator on CUDA memory") {
+		err := c.AllToAllVOnDevice(at(x[:4]), at(x[4:]),
+			host.DeviceCounts{SendCounts: at(counts), RecvCounts: at(counts), SendCapacity: 4, RecvCapacity: 4}, plugin.Float32,
+			nil)
+		if !errors.Is(err, plugin.InvalidArgument) || !contains(err,
+			"counts in device memory need a communicator on CUDA memory") {
 			return fmt.Errorf("got %w", err)
 		}
 		if _, err := c.ExplainOnDevice(plugin.Float32); !errors.Is(err, plugin.Unsupported) {
@@ -284,7 +309,8 @@ func TestCheckFindsCountsThatAreNotInTheGPUsMemory(t *testing.T) {
 			counts := x.given(true)
 			*[]*unsafe.Pointer{&counts.SendCounts, &counts.SendDispls, &counts.RecvCounts, &counts.RecvDispls}[i] = at(mine)
 			err := r.AllToAllVOnDevice(pointer(x.send), pointer(x.recv), counts, x.dtype, r)
-			if !errors.Is(err, plugin.InvalidArgument) || !contains(err, fmt.Sprintf("all_to_all_v on rank %d: %s %#x are not in the GPU's memory", r.Rank(), name, at(mine))) {
+			if !errors.Is(err, plugin.InvalidArgument) || !contains(err,
+				fmt.Sprintf("all_to_all_v on rank %d: %s %#x are not in the GPU's memory", r.Rank(), name, at(mine))) {
 				return fmt.Errorf("%s on the host: %w", name, err)
 			}
 		}
@@ -293,7 +319,10 @@ func TestCheckFindsCountsThatAreNotInTheGPUsMemory(t *testing.T) {
 }
 
 func TestTransportsWithoutDeviceCountsSayWhy(t *testing.T) {
-	deviceErrs := deviceErrors(t, gpus(t, 2), func(_ int, o *host.Options) { o.Transports = []string{"builtin:uncounted"} }, func(r *rank) error {
+	deviceErrs := deviceErrors(t, gpus(t, 2), func(_ int,
+		o *host.Options) {
+		o.Transports = []string{"builtin:uncounted"}
+	}, func(r *rank) error {
 		x, err := r.exchange(plugin.Float32, 10)
 		if err != nil {
 			return err
@@ -302,7 +331,8 @@ func TestTransportsWithoutDeviceCountsSayWhy(t *testing.T) {
 		if err := errors.Join(x.hostCall(s, false), x.check(x.expected(s, false))); err != nil {
 			return err
 		}
-		if _, err := x.ExplainOnDevice(x.dtype); !errors.Is(err, plugin.Unsupported) || !contains(err, "it takes no counts from device memory") {
+		if _, err := x.ExplainOnDevice(x.dtype); !errors.Is(err, plugin.Unsupported) ||
+			!contains(err, "it takes no counts from device memory") {
 			return fmt.Errorf("explained %w", err)
 		}
 		return errors.Join(x.call(false), x.free())

@@ -73,7 +73,8 @@ type exchange struct {
 func (r *rank) exchange(dtype plugin.DType, most int64) (x *exchange, err error) {
 	world := int64(r.World())
 	x = &exchange{rank: r, dtype: dtype, capacity: world * (most + world)}
-	for p, b := range map[*cuda.Ptr][]byte{&x.send: x.content(r.Rank()), &x.recv: x.nothing(), &x.counts: make([]byte, 32*world)} {
+	for p, b := range map[*cuda.Ptr][]byte{&x.send: x.content(r.Rank()), &x.recv: x.nothing(),
+		&x.counts: make([]byte, 32*world)} {
 		var failed error
 		if *p, failed = r.driver.Alloc(r.ctx, int64(len(b))); failed == nil {
 			failed = r.driver.Write(r.ctx, *p, b)
@@ -151,7 +152,8 @@ func (x *exchange) hostCall(s splits, placed bool) error {
 // check compares receive memory, and clears it for the next call.
 func (x *exchange) check(want []byte) error {
 	got := make([]byte, len(want))
-	if err := errors.Join(x.sync(), x.driver.Read(x.ctx, got, x.recv), x.driver.Write(x.ctx, x.recv, x.nothing())); err != nil {
+	if err := errors.Join(x.sync(), x.driver.Read(x.ctx, got, x.recv),
+		x.driver.Write(x.ctx, x.recv, x.nothing())); err != nil {
 		return err
 	}
 	return equal(got, want)
@@ -222,7 +224,8 @@ func (x *exchange) receiving(calls []splits, placed bool) (recv []cuda.Ptr, chec
 	return recv, func() (err error) {
 		got := make([]byte, len(x.nothing()))
 		for i, s := range calls {
-			if err = errors.Join(err, x.driver.Read(x.ctx, got, recv[i])); err == nil && !bytes.Equal(got, x.expected(s, placed)) {
+			if err = errors.Join(err, x.driver.Read(x.ctx, got, recv[i])); err == nil &&
+				!bytes.Equal(got, x.expected(s, placed)) {
 				err = fmt.Errorf("call %d: %w", i, errWrong)
 			}
 		}
@@ -245,7 +248,8 @@ func TestDeviceCountsAreThoseOfTheStream(t *testing.T) {
 		}
 		recv, check, err := x.receiving(calls, true)
 		for i := range calls {
-			err = errors.Join(err, x.compute(from[i]), x.AllToAllVOnDevice(pointer(x.send), pointer(recv[i]), x.given(true), x.dtype, x))
+			err = errors.Join(err, x.compute(from[i]), x.AllToAllVOnDevice(pointer(x.send), pointer(recv[i]), x.given(true),
+				x.dtype, x))
 		}
 		return errors.Join(err, x.sync(), check(), done(), x.free())
 	})
@@ -349,14 +353,16 @@ func TestDeviceCountsHoweverTheCallIsMade(t *testing.T) {
 			for _, p := range []*unsafe.Pointer{&given.SendCounts, &given.SendDispls, &given.RecvCounts, &given.RecvDispls} {
 				*p = unsafe.Add(*p, int64(from[i])-int64(x.counts))
 			}
-			return host.Operation{Collective: plugin.AllToAllV, Send: pointer(x.send), Recv: pointer(recv[i]), DType: x.dtype, DeviceCounts: given, Stream: r}
+			return host.Operation{Collective: plugin.AllToAllV, Send: pointer(x.send), Recv: pointer(recv[i]), DType: x.dtype,
+				DeviceCounts: given, Stream: r}
 		}
 		started := operation(0)
 		request, err := r.Start(&started)
 		if err == nil {
 			err = request.Wait(t.Context())
 		}
-		err = errors.Join(err, host.RunTogether(host.Part{Comm: r.Communicator, Operations: []host.Operation{operation(1), operation(2)}}))
+		err = errors.Join(err, host.RunTogether(host.Part{Comm: r.Communicator,
+			Operations: []host.Operation{operation(1), operation(2)}}))
 		return errors.Join(err, x.sync(), check(), done(), x.free())
 	})
 }

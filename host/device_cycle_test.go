@@ -56,21 +56,25 @@ func TestCommunicatorsLeaveNothing(t *testing.T) {
 		if i == warm {
 			first = look(t, drivers)
 		}
-		require.NoError(t, errors.Join(deviceErrors(t, drivers, nil, func(r *rank) error { return r.live(i) })...), "communicator %d", i)
+		require.NoError(t, errors.Join(deviceErrors(t, drivers, nil, func(r *rank) error { return r.live(i) })...),
+			"communicator %d", i)
 		if every := *cycles / 6; every > 0 && i%every == every-1 {
 			h := look(t, drivers)
-			t.Logf("%d communicators: %d objects, %d goroutines, %d descriptors, %d mappings, rank 0's GPU %v", i+1, h.objects, h.goroutines, h.files, h.lines, h.drivers[0])
+			t.Logf("%d communicators: %d objects, %d goroutines, %d descriptors, %d mappings, rank 0's GPU %v", i+1, h.objects,
+				h.goroutines, h.files, h.lines, h.drivers[0])
 		}
 	}
 	// What has ended may still be on its way out.
 	var last holdings
 	err := eventually("what was closed to be gone", func() bool {
 		last = look(t, drivers)
-		return last.goroutines <= first.goroutines && last.files <= first.files && reflect.DeepEqual(last.drivers, first.drivers)
+		return last.goroutines <= first.goroutines && last.files <= first.files &&
+			reflect.DeepEqual(last.drivers, first.drivers)
 	})
 	require.NoError(t, err, "%+v, then %+v", first, last)
 	made := *cycles - warm
-	require.LessOrEqual(t, last.objects-first.objects, 2000+made/2, "%d objects, then %d, after %d communicators", first.objects, last.objects, made)
+	require.LessOrEqual(t, last.objects-first.objects, 2000+made/2, "%d objects, then %d, after %d communicators",
+		first.objects, last.objects, made)
 	// The Go heap has mappings of its own, which come as it is used.
 	require.LessOrEqual(t, last.lines-first.lines, 20+made/20, "mappings")
 }

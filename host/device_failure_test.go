@@ -23,12 +23,14 @@ func TestDeviceProbeNamesThePairThatDoesNotWork(t *testing.T) {
 	for rank, err := range errs {
 		require.ErrorIs(t, err, plugin.Device, "rank %d", rank)
 		require.ErrorContains(t, err, "peer-to-peer access between the two does not work")
-		require.Equal(t, errs[0].Error()[len("init on rank 0"):], err.Error()[len("init on rank 0"):], "all ranks say the same")
+		require.Equal(t, errs[0].Error()[len("init on rank 0"):], err.Error()[len("init on rank 0"):],
+			"all ranks say the same")
 	}
 }
 
 func TestDeviceInitFailsAlikeEverywhere(t *testing.T) {
-	for _, method := range []string{"Devices", "Retain", "AllocHost", "NewEvent", "NewStream", "CreateMemory", "ExportMemory", "ImportMemory", "Copy", "LoadModule", "Function"} {
+	for _, method := range []string{"Devices", "Retain", "AllocHost", "NewEvent", "NewStream", "CreateMemory",
+		"ExportMemory", "ImportMemory", "Copy", "LoadModule", "Function"} {
 		t.Run(method, func(t *testing.T) {
 			drivers := gpus(t, 3)
 			drivers[1].Fail(method, 0, cuda.OutOfMemory)
@@ -42,21 +44,22 @@ func TestDeviceInitFailsAlikeEverywhere(t *testing.T) {
 }
 
 func TestDeviceTimeoutNamesTheAbsentRank(t *testing.T) {
-	errs := deviceErrors(t, gpus(t, 3), func(_ int, o *host.Options) { o.Timeout = 1500 * time.Millisecond }, func(r *rank) error {
-		b, done := r.buffers(10, 10)
-		defer func() { _ = done(nil) }()
-		err := r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r)
-		err = errors.Join(err, r.sync())
-		if err != nil {
+	errs := deviceErrors(t, gpus(t, 3), func(_ int, o *host.Options) { o.Timeout = 1500 * time.Millisecond },
+		func(r *rank) error {
+			b, done := r.buffers(10, 10)
+			defer func() { _ = done(nil) }()
+			err := r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r)
+			err = errors.Join(err, r.sync())
+			if err != nil {
+				return err
+			}
+			if r.Rank() != 2 {
+				err = errors.Join(r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r), r.sync())
+			} else if err = eventually("somebody's timeout", func() bool { return r.Err() != nil }); err == nil {
+				err = r.Err()
+			}
 			return err
-		}
-		if r.Rank() != 2 {
-			err = errors.Join(r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r), r.sync())
-		} else if err = eventually("somebody's timeout", func() bool { return r.Err() != nil }); err == nil {
-			err = r.Err()
-		}
-		return err
-	})
+		})
 	for rank, err := range errs {
 		require.ErrorIs(t, err, plugin.Timeout, "rank %d", rank)
 		require.ErrorContains(t, err, "no answer from peer rank 2", "rank %d", rank)
@@ -68,25 +71,28 @@ func TestDeviceTimeoutNamesTheAbsentRank(t *testing.T) {
 
 // Of a message the other rank's number says nothing: the timeout names what was enqueued last, as do the records.
 func TestDeviceTimeoutOfAMessageNamesItsPlan(t *testing.T) {
-	errs := deviceErrors(t, gpus(t, 2), func(_ int, o *host.Options) { o.Timeout = 1500 * time.Millisecond }, func(r *rank) error {
-		b, done := r.buffers(10, 10)
-		defer func() { _ = done(nil) }()
-		if err := errors.Join(r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r), r.sync()); err != nil {
-			return err
-		}
-		if r.Rank() == 0 {
-			err := errors.Join(r.Recv(pointer(b[1]), 10, plugin.Float32, 1, r), r.sync())
-			all := r.Records()
-			if last := all[len(all)-1]; !strings.HasPrefix(last.Plan, "cudaipc/") || !strings.Contains(last.Plan, ", kernel ") {
-				return fmt.Errorf("the record of %s says that %q ran", last.Collective, last.Plan)
+	errs := deviceErrors(t, gpus(t, 2), func(_ int, o *host.Options) { o.Timeout = 1500 * time.Millisecond },
+		func(r *rank) error {
+			b, done := r.buffers(10, 10)
+			defer func() { _ = done(nil) }()
+			if err := errors.Join(r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r),
+				r.sync()); err != nil {
+				return err
 			}
-			return err
-		}
-		return errors.Join(eventually("the timeout", func() bool { return r.Err() != nil }), r.Err())
-	})
+			if r.Rank() == 0 {
+				err := errors.Join(r.Recv(pointer(b[1]), 10, plugin.Float32, 1, r), r.sync())
+				all := r.Records()
+				if last := all[len(all)-1]; !strings.HasPrefix(last.Plan, "cudaipc/") || !strings.Contains(last.Plan, ", kernel ") {
+					return fmt.Errorf("the record of %s says that %q ran", last.Collective, last.Plan)
+				}
+				return err
+			}
+			return errors.Join(eventually("the timeout", func() bool { return r.Err() != nil }), r.Err())
+		})
 	for rank, err := range errs {
 		require.ErrorIs(t, err, plugin.Timeout, "rank %d", rank)
-		require.Regexp(t, `rank 0 enqueued recv last, in which it runs cudaipc/\w+, kernel \w+ \(step \d+ of track 0\)`, err.Error(), "rank %d", rank)
+		require.Regexp(t, `rank 0 enqueued recv last, in which it runs cudaipc/\w+, kernel \w+ \(step \d+ of track 0\)`,
+			err.Error(), "rank %d", rank)
 	}
 }
 
@@ -94,7 +100,8 @@ func TestDeviceAbortEndsKernelsThatWait(t *testing.T) {
 	errs := deviceErrors(t, gpus(t, 2), nil, func(r *rank) error {
 		b, done := r.buffers(10, 10)
 		defer func() { _ = done(nil) }()
-		err := errors.Join(r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r), r.driver.SynchronizeStream(r.ctx, r.stream), r.Barrier(r))
+		err := errors.Join(r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r),
+			r.driver.SynchronizeStream(r.ctx, r.stream), r.Barrier(r))
 		if err != nil {
 			return err
 		}
@@ -118,25 +125,26 @@ func TestDeviceAbortEndsKernelsThatWait(t *testing.T) {
 }
 
 func TestDeviceContradictionsAreFound(t *testing.T) {
-	errs := deviceErrors(t, gpus(t, 2), func(_ int, o *host.Options) { o.Timeout = 20 * time.Second }, func(r *rank) error {
-		b, done := r.buffers(20, 20)
-		defer func() { _ = done(nil) }()
-		for _, op := range []func() error{
-			func() error { return r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r) },
-			func() error { return r.Broadcast(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, 0, r) },
-		} {
-			if err := errors.Join(op(), r.sync()); err != nil {
-				return err
+	errs := deviceErrors(t, gpus(t, 2), func(_ int, o *host.Options) { o.Timeout = 20 * time.Second },
+		func(r *rank) error {
+			b, done := r.buffers(20, 20)
+			defer func() { _ = done(nil) }()
+			for _, op := range []func() error{
+				func() error { return r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r) },
+				func() error { return r.Broadcast(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, 0, r) },
+			} {
+				if err := errors.Join(op(), r.sync()); err != nil {
+					return err
+				}
 			}
-		}
-		var err error
-		if r.Rank() == 0 {
-			err = r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r)
-		} else {
-			err = r.Broadcast(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, 1, r)
-		}
-		return errors.Join(err, eventually("the verdict", func() bool { return r.Err() != nil }), r.Err())
-	})
+			var err error
+			if r.Rank() == 0 {
+				err = r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r)
+			} else {
+				err = r.Broadcast(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, 1, r)
+			}
+			return errors.Join(err, eventually("the verdict", func() bool { return r.Err() != nil }), r.Err())
+		})
 	for rank, err := range errs {
 		require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
 		require.ErrorContains(t, err, "ranks disagree", "rank %d", rank)

@@ -74,7 +74,8 @@ func (d *device) runGroup(operations []Operation, calls []call.Call) error {
 	stream := streamOf(operations[0].Stream)
 	for i := range operations {
 		if s := streamOf(operations[i].Stream); s != stream {
-			return c.checker.Invalid(operations[i].Collective, "a group's operations are of one stream; this one is of %#x, the first of %#x", uint64(s), uint64(stream))
+			return c.checker.Invalid(operations[i].Collective,
+				"a group's operations are of one stream; this one is of %#x, the first of %#x", uint64(s), uint64(stream))
 		}
 	}
 	b := &d.batch
@@ -127,7 +128,8 @@ func (d *device) runGroup(operations []Operation, calls []call.Call) error {
 // matchSelf checks the messages of a rank to itself, which nobody else looks at.
 func (b *batch) matchSelf(c *Communicator) error {
 	if sends, recvs := b.next[2*c.rank], b.next[2*c.rank+1]; sends != recvs {
-		return plugin.Errorf(plugin.InvalidArgument, "group on rank %d: %d sends to itself but %d receives from itself", c.rank, sends, recvs)
+		return plugin.Errorf(plugin.InvalidArgument, "group on rank %d: %d sends to itself but %d receives from itself",
+			c.rank, sends, recvs)
 	}
 	for _, r := range b.rounds[:b.used] {
 		if n, m := r.arrays[c.rank], r.arrays[2*c.world+c.rank]; n != m {
@@ -156,7 +158,8 @@ func (d *device) runBatch(first *call.Call, stream cuda.Stream) error {
 	b.launch = b.launch[:0]
 	for _, r := range b.rounds[:b.used] {
 		b.launch = append(b.launch, executor.DeviceLaunch{
-			Program: p.Kernels, Arguments: executor.Arguments{Send: unsafe.Pointer(nil), Recv: unsafe.Pointer(nil), Arrays: r.arrays},
+			Program: p.Kernels, Arguments: executor.Arguments{Send: unsafe.Pointer(nil), Recv: unsafe.Pointer(nil),
+				Arrays: r.arrays},
 		})
 	}
 	c.publish(first)

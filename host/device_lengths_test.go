@@ -34,9 +34,11 @@ func TestDeviceMessagesOfDifferentLengthsAreErrors(t *testing.T) {
 			for _, counts := range [][2]int{{right, right}, {sent, expected}} {
 				switch r.Rank() {
 				case 0:
-					g.Add(host.Operation{Collective: plugin.Send, Send: pointer(b[0]), Count: int64(counts[0]), DType: plugin.Float32, Root: 1, Stream: r})
+					g.Add(host.Operation{Collective: plugin.Send, Send: pointer(b[0]), Count: int64(counts[0]), DType: plugin.Float32,
+						Root: 1, Stream: r})
 				case 1:
-					g.Add(host.Operation{Collective: plugin.Recv, Recv: pointer(b[1]), Count: int64(counts[1]), DType: plugin.Float32, Root: 0, Stream: r})
+					g.Add(host.Operation{Collective: plugin.Recv, Recv: pointer(b[1]), Count: int64(counts[1]), DType: plugin.Float32,
+						Root: 0, Stream: r})
 				}
 			}
 			return done(g.Run(r.Communicator))
@@ -70,7 +72,8 @@ func TestDeviceMessagesOfDifferentLengthsAreErrors(t *testing.T) {
 				})
 				for rank, err := range errs {
 					require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
-					require.ErrorContains(t, err, fmt.Sprintf("rank 0 sends %d bytes to rank 1, which expects %d", 4*lengths[0], 4*lengths[1]), "rank %d", rank)
+					require.ErrorContains(t, err, fmt.Sprintf("rank 0 sends %d bytes to rank 1, which expects %d", 4*lengths[0],
+						4*lengths[1]), "rank %d", rank)
 					require.NotContains(t, err.Error(), "ends that are alike")
 				}
 			})

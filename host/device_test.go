@@ -34,7 +34,8 @@ func TestDeviceCollectives(t *testing.T) {
 			for p := range n {
 				want = append(want, ramp(p, count)...)
 			}
-			return done(errors.Join(err, r.AllGather(pointer(own), pointer(b[1]), count, plugin.Float32, r), r.expect(b[1], want), r.free(p)))
+			return done(errors.Join(err, r.AllGather(pointer(own), pointer(b[1]), count, plugin.Float32, r),
+				r.expect(b[1], want), r.free(p)))
 		},
 		"reduce_scatter": func(r *rank) error {
 			b, done := r.buffers(n*count, count)
@@ -44,7 +45,8 @@ func TestDeviceCollectives(t *testing.T) {
 					want[i] += v
 				}
 			}
-			return done(errors.Join(r.ReduceScatter(pointer(b[0]), pointer(b[1]), count, plugin.Float32, plugin.OpSum, r), r.expect(b[1], want)))
+			return done(errors.Join(r.ReduceScatter(pointer(b[0]), pointer(b[1]), count, plugin.Float32, plugin.OpSum, r),
+				r.expect(b[1], want)))
 		},
 		"all_to_all": func(r *rank) error {
 			b, done := r.buffers(n*count, n*count)
@@ -69,12 +71,14 @@ func TestDeviceCollectives(t *testing.T) {
 				want = append(want, block(p, offset, r.Rank()+p+1)...)
 			}
 			b, done := r.buffers(total, total)
-			return done(errors.Join(r.AllToAllV(pointer(b[0]), sends, nil, pointer(b[1]), recvs, nil, plugin.Float32, r), r.expect(b[1], want)))
+			return done(errors.Join(r.AllToAllV(pointer(b[0]), sends, nil, pointer(b[1]), recvs, nil, plugin.Float32, r),
+				r.expect(b[1], want)))
 		},
 		"broadcast and reduce": func(r *rank) error {
 			b, done := r.buffers(count, count, count)
 			err := r.Broadcast(pointer(b[0]), pointer(b[1]), count, plugin.Float32, 1, r)
-			err = errors.Join(err, r.expect(b[1], ramp(1, count)), r.Reduce(pointer(b[1]), pointer(b[2]), count, plugin.Float32, plugin.OpMax, 2, r))
+			err = errors.Join(err, r.expect(b[1], ramp(1, count)),
+				r.Reduce(pointer(b[1]), pointer(b[2]), count, plugin.Float32, plugin.OpMax, 2, r))
 			if r.Rank() == 2 {
 				err = errors.Join(err, r.expect(b[2], ramp(1, count)))
 			}
@@ -103,7 +107,8 @@ func TestDeviceCollectives(t *testing.T) {
 			return done(errors.Join(err, r.Synchronize(nil), r.expect(b[1], ramp(0, count))))
 		},
 		"nothing": func(r *rank) error {
-			return errors.Join(r.AllReduce(nil, nil, 0, plugin.Float32, plugin.OpSum, r), r.AllGather(nil, nil, 0, plugin.Int8, r), r.sync())
+			return errors.Join(r.AllReduce(nil, nil, 0, plugin.Float32, plugin.OpSum, r),
+				r.AllGather(nil, nil, 0, plugin.Int8, r), r.sync())
 		},
 	}
 	for name, body := range cases {
@@ -137,8 +142,10 @@ func TestDeviceGroupKeepsTheOrderOfEachPair(t *testing.T) {
 				}
 				free = append(free, send, recv)
 				arrivals = append(arrivals, arrival{recv, ramp(p+k, in)})
-				g.Add(host.Operation{Collective: plugin.Recv, Recv: pointer(recv), Count: int64(in), DType: plugin.Float32, Root: p, Stream: r})
-				g.Add(host.Operation{Collective: plugin.Send, Send: pointer(send), Count: int64(out), DType: plugin.Float32, Root: p, Stream: r})
+				g.Add(host.Operation{Collective: plugin.Recv, Recv: pointer(recv), Count: int64(in), DType: plugin.Float32, Root: p,
+					Stream: r})
+				g.Add(host.Operation{Collective: plugin.Send, Send: pointer(send), Count: int64(out), DType: plugin.Float32,
+					Root: p, Stream: r})
 			}
 		}
 		if err := g.Run(r.Communicator); err != nil {
@@ -157,7 +164,8 @@ func TestDeviceGroupRefusesWhatCannotMatch(t *testing.T) {
 	deviceWorld(t, 2, func(r *rank) error {
 		b, done := r.buffers(4, 4)
 		op := func(c plugin.Collective, count int64, s host.Stream) host.Operation {
-			return host.Operation{Collective: c, Send: pointer(b[0]), Recv: pointer(b[1]), Count: count, DType: plugin.Float32, Root: r.Rank(), Stream: s}
+			return host.Operation{Collective: c, Send: pointer(b[0]), Recv: pointer(b[1]), Count: count, DType: plugin.Float32,
+				Root: r.Rank(), Stream: s}
 		}
 		for want, operations := range map[string][]host.Operation{
 			"1 sends to itself but 0 receives":           {op(plugin.Send, 4, r)},
@@ -209,7 +217,8 @@ func driveAll(ranks []*rank, count int) error {
 		b, done := r.buffers(count, count, count)
 		next, before := (r.Rank()+1)%len(ranks), (r.Rank()+len(ranks)-1)%len(ranks)
 		parts = append(parts, host.Part{Comm: r.Communicator, Operations: []host.Operation{
-			{Collective: plugin.AllReduce, Send: pointer(b[0]), Recv: pointer(b[1]), Count: int64(count), DType: plugin.Float32, Op: plugin.OpMax, Stream: r},
+			{Collective: plugin.AllReduce, Send: pointer(b[0]), Recv: pointer(b[1]), Count: int64(count), DType: plugin.Float32,
+				Op: plugin.OpMax, Stream: r},
 			{Collective: plugin.Send, Send: pointer(b[0]), Count: int64(count), DType: plugin.Float32, Root: next, Stream: r},
 			{Collective: plugin.Recv, Recv: pointer(b[2]), Count: int64(count), DType: plugin.Float32, Root: before, Stream: r},
 		}})
@@ -233,7 +242,8 @@ func TestDeviceWindows(t *testing.T) {
 		}
 		b, done := r.buffers(count, n*count)
 		one := func(c plugin.Collective, peer int, offset, count int64) error {
-			return r.Do(&host.Operation{Collective: c, Window: w, Root: peer, Offset: offset, Count: count, DType: plugin.Float32, Send: pointer(b[0]), Recv: pointer(b[1]), Stream: r})
+			return r.Do(&host.Operation{Collective: c, Window: w, Root: peer, Offset: offset, Count: count,
+				DType: plugin.Float32, Send: pointer(b[0]), Recv: pointer(b[1]), Stream: r})
 		}
 		for p := range n {
 			if p != r.Rank() {
@@ -268,7 +278,8 @@ func TestDeviceRecordsItsOperations(t *testing.T) {
 			return err
 		}
 		records := r.Records()
-		if len(records) != 1 || records[0].Collective != "all_reduce" || records[0].Count != 7 || records[0].State != "enqueued" {
+		if len(records) != 1 || records[0].Collective != "all_reduce" || records[0].Count != 7 ||
+			records[0].State != "enqueued" {
 			return fmt.Errorf("recorded %+v", records)
 		}
 		if bytes := r.DeviceBytes(); bytes <= 0 || bytes > 64<<20 {

@@ -18,7 +18,7 @@ import (
 // A kernel gives up on an absent rank. Nobody synchronizes or calls anything, and
 // the watchdog of stalls sleeps: whoever asks is told all the same.
 func TestDeviceFaultIsKnownWithoutACall(t *testing.T) {
-	t.Setenv("SHUNT_STALL", "1h")
+	t.Setenv("SHUNT_STALL_WARNING", "1h")
 	errs := deviceErrors(t, gpus(t, 3), func(_ int, o *host.Options) { o.Timeout = time.Second }, func(r *rank) error {
 		b, done := r.buffers(10, 10)
 		defer func() { _ = done(nil) }()
@@ -44,7 +44,8 @@ func TestDeviceFaultIsKnownWithoutACall(t *testing.T) {
 		if r.Rank() == 2 {
 			calls = 1
 		}
-		if len(report.Operations) != calls || report.Operations[calls-1].State != "enqueued" || report.Failure != r.Err().Error() {
+		if len(report.Operations) != calls || report.Operations[calls-1].State != "enqueued" ||
+			report.Failure != r.Err().Error() {
 			return fmt.Errorf("reported %s", out.String())
 		}
 		return r.Err()

@@ -19,7 +19,7 @@ func (d *device) start() {
 
 // lookout is how long a kernel's fault may go unseen while nobody calls. Who asks
 // for the communicator's error without a call, as a framework's watchdog does,
-// learns of it so late at most, whatever SHUNT_STALL says.
+// learns of it so late at most, whatever SHUNT_STALL_WARNING says.
 const lookout = 250 * time.Millisecond
 
 // watch looks until the communicator is closed.

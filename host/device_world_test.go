@@ -123,7 +123,8 @@ func deviceWorld(t *testing.T, n int, body func(r *rank) error) {
 }
 
 // deviceErrors is deviceWorld for bodies and inits that are meant to fail.
-func deviceErrors(t testing.TB, drivers []*cudatest.Driver, adjust func(rank int, o *host.Options), body func(r *rank) error) []error {
+func deviceErrors(t testing.TB, drivers []*cudatest.Driver, adjust func(rank int, o *host.Options),
+	body func(r *rank) error) []error {
 	t.Helper()
 	id, root, err := bootstrap.NewID("")
 	require.NoError(t, err)
@@ -137,7 +138,8 @@ func deviceErrors(t testing.TB, drivers []*cudatest.Driver, adjust func(rank int
 	return errs
 }
 
-func deviceRank(id bootstrap.UniqueID, i int, drivers []*cudatest.Driver, adjust func(int, *host.Options), body func(*rank) error) (err error) {
+func deviceRank(id bootstrap.UniqueID, i int, drivers []*cudatest.Driver, adjust func(int, *host.Options),
+	body func(*rank) error) (err error) {
 	o := options(id, i, len(drivers))
 	o.Transports, o.Memory, o.Device, o.Driver = []string{"builtin:cudaipc"}, plugin.MemoryKindCuda, i, drivers[i]
 	if adjust != nil {

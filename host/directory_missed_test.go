@@ -71,7 +71,8 @@ func TestCapturedMemoryByHandleIsReachedByReplays(t *testing.T) {
 		}
 		replay := func() (int64, error) {
 			before := cudaipctest.Direct.Load()
-			err := errors.Join(r.meet(), r.driver.LaunchGraph(r.ctx, x, r.stream), r.driver.SynchronizeStream(r.ctx, r.stream), r.meet())
+			err := errors.Join(r.meet(), r.driver.LaunchGraph(r.ctx, x, r.stream), r.driver.SynchronizeStream(r.ctx, r.stream),
+				r.meet())
 			return cudaipctest.Direct.Load() - before, err
 		}
 		for round := 0; ; round++ {
@@ -80,7 +81,8 @@ func TestCapturedMemoryByHandleIsReachedByReplays(t *testing.T) {
 				return errors.Join(err, errors.New("replays never went directly"))
 			}
 			if all, err := everyoneSays(r, direct == n); err != nil || all {
-				return done(errors.Join(err, r.driver.DestroyGraphExec(x), r.driver.DestroyGraph(graph), r.Communicator.Close(), s.Free()))
+				return done(errors.Join(err, r.driver.DestroyGraphExec(x), r.driver.DestroyGraph(graph), r.Communicator.Close(),
+					s.Free()))
 			}
 		}
 	})
@@ -124,8 +126,10 @@ func TestGroupsExportTheMemoryOfAllTheirReceives(t *testing.T) {
 					continue
 				}
 				at := s.Address() + cuda.Ptr(p*count*4)
-				group.Add(host.Operation{Collective: plugin.Send, DType: plugin.Float32, Send: pointer(b[0]), Count: count, Root: p, Stream: r})
-				group.Add(host.Operation{Collective: plugin.Recv, DType: plugin.Float32, Recv: pointer(at), Count: count, Root: p, Stream: r})
+				group.Add(host.Operation{Collective: plugin.Send, DType: plugin.Float32, Send: pointer(b[0]), Count: count, Root: p,
+					Stream: r})
+				group.Add(host.Operation{Collective: plugin.Recv, DType: plugin.Float32, Recv: pointer(at), Count: count, Root: p,
+					Stream: r})
 			}
 			if err := errors.Join(group.Run(r.Communicator), r.meet()); err != nil || round > 500 {
 				return errors.Join(err, errors.New("the group's memory was never exported as one"))
@@ -274,6 +278,9 @@ func TestWithdrawnMemoryStaysMappedForTheKernelInFlight(t *testing.T) {
 				return fmt.Errorf("rank %d's block is %v, %w", p, got, err)
 			}
 		}
-		return done(eventually("the withdrawal to end", func() bool { return r.Rank() == 1 || host.Awaited(r.Communicator) == 0 }))
+		return done(eventually("the withdrawal to end", func() bool {
+			return r.Rank() == 1 ||
+				host.Awaited(r.Communicator) == 0
+		}))
 	})
 }

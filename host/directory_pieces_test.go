@@ -78,7 +78,8 @@ func TestRegisterServesMemoryInPieces(t *testing.T) {
 		if err := gatherDirectly(r, b[0], recv, count, 3); err != nil {
 			return err
 		}
-		if err := r.Register(pointer(recv+2*mib), 8*mib); !errors.Is(err, plugin.Unsupported) && !errors.Is(err, plugin.InvalidArgument) {
+		if err := r.Register(pointer(recv+2*mib), 8*mib); !errors.Is(err, plugin.Unsupported) &&
+			!errors.Is(err, plugin.InvalidArgument) {
 			return fmt.Errorf("registering what is not mapped gave %w", err)
 		}
 		if err := r.Deregister(pointer(recv)); err != nil {
@@ -244,7 +245,8 @@ func TestPiecesWithoutDescriptors(t *testing.T) {
 			return err
 		}
 		err = r.Register(pointer(s.Address()), pieces*2*mib)
-		if err == nil || !contains(err, "memory in pieces, of which each needs a descriptor") && !contains(err, "descriptors of 60 pieces") && !contains(err, "cannot map") {
+		if err == nil || !contains(err, "memory in pieces, of which each needs a descriptor") &&
+			!contains(err, "descriptors of 60 pieces") && !contains(err, "cannot map") {
 			return fmt.Errorf("registering without descriptors gave %w", err)
 		}
 		if _, err := gatherLong(r, b[0], s.Address()+mib, count, 3); err != nil {

@@ -138,7 +138,8 @@ func TestRegisterFailsAlike(t *testing.T) {
 			bytes = 1 << 30
 		}
 		err := r.Register(pointer(p), bytes)
-		if !errors.Is(err, plugin.Unsupported) || !contains(err, "rank 1") || !contains(err, "are not within one allocation") {
+		if !errors.Is(err, plugin.Unsupported) || !contains(err, "rank 1") ||
+			!contains(err, "are not within one allocation") {
 			return fmt.Errorf("registering too much gave %w", err)
 		}
 		if r.Rank() == 0 {
@@ -332,7 +333,8 @@ func (r *rank) graph(body func() error) (g captured, err error) {
 }
 
 func (g captured) replay() error {
-	return errors.Join(g.rank.driver.LaunchGraph(g.rank.ctx, g.exec, g.rank.stream), g.rank.driver.SynchronizeStream(g.rank.ctx, g.rank.stream))
+	return errors.Join(g.rank.driver.LaunchGraph(g.rank.ctx, g.exec, g.rank.stream),
+		g.rank.driver.SynchronizeStream(g.rank.ctx, g.rank.stream))
 }
 
 func (g captured) destroy() error {
@@ -345,7 +347,8 @@ func everyone(r *rank, send, recv cuda.Ptr, yes bool) (bool, error) {
 	if yes {
 		v = 1
 	}
-	err := errors.Join(r.fill(send, 1, v), r.AllReduce(pointer(send), pointer(recv), 1, plugin.Float32, plugin.OpMin, r), r.sync())
+	err := errors.Join(r.fill(send, 1, v), r.AllReduce(pointer(send), pointer(recv), 1, plugin.Float32, plugin.OpMin, r),
+		r.sync())
 	if err != nil {
 		return false, err
 	}

@@ -5,13 +5,14 @@
 // one registers it, as database/sql drivers do, and others are named in
 // Options.Transports.
 //
-// What lives here is the communicator: its life, its calls, groups and sub-groups, and the thread from a call to its plan.
-// The rooms under internal have the rest of the host, and none of them knows the communicator: call checks arguments, plans
-// finds the plan, buffers keeps the memory that peers reach, diagnosis words what goes wrong, survey is what ranks find out
-// about each other at first, turn admits one caller at a time. Rendezvous is in bootstrap, places in topology, the choice
-// of an algorithm in selector, generic algorithms in algorithm, running plans in executor, handles and mappings in memory,
-// records in report, and the table of SHUNT_* variables in option. No memory is moved here, and no kernel is known.
+// What lives here is the communicator: its life, its calls, groups and sub-groups, and the thread from a call to its
+// plan. The rooms under internal have the rest of the host, and none of them knows the communicator: call checks
+// arguments, plans finds the plan, buffers keeps the memory that peers reach, diagnosis words what goes wrong, survey
+// is what ranks find out about each other at first, turn admits one caller at a time. Rendezvous is in bootstrap,
+// places in topology, the choice of an algorithm in selector, generic algorithms in algorithm, running plans in
+// executor, handles and mappings in memory, records in report, and the table of SHUNT_* variables in option. No memory
+// is moved here, and no kernel is known.
 //
-// On CUDA memory operations are enqueued on the caller's stream; what is special to it is in device*.go (running, groups,
-// faults), register.go and gpu.go.
+// On CUDA memory operations are enqueued on the caller's stream; what is special to it is in device*.go (running,
+// groups, faults), register.go and gpu.go.
 package host

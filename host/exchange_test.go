@@ -113,7 +113,8 @@ func exchanged(t *testing.T, of manner, body func(c *host.Communicator) error) [
 func broadcastTwice(c *host.Communicator) error {
 	for range 2 {
 		x := []float32{float32(c.Rank() + 1)}
-		if err := c.Do(&host.Operation{Collective: plugin.Broadcast, Send: at(x), Recv: at(x), Count: 1, DType: plugin.Float32}); err != nil {
+		if err := c.Do(&host.Operation{Collective: plugin.Broadcast, Send: at(x), Recv: at(x), Count: 1,
+			DType: plugin.Float32}); err != nil {
 			return err
 		}
 		if err := equal(x, []float32{1}); err != nil {
@@ -214,7 +215,8 @@ func TestRanksThatCallDifferentlyAreToldBeforeTheyExchange(t *testing.T) {
 		if c.Rank() == 2 {
 			collective = plugin.ReduceScatter
 		}
-		return c.Do(&host.Operation{Collective: collective, Send: at(x[3:]), Recv: at(x[:3]), Count: 1, DType: plugin.Float32})
+		return c.Do(&host.Operation{Collective: collective, Send: at(x[3:]), Recv: at(x[:3]), Count: 1,
+			DType: plugin.Float32})
 	})
 	for rank, err := range errs {
 		require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)

@@ -10,7 +10,8 @@ import (
 // would use, what it would fall back to, and why each other was not chosen.
 // bytes is one rank's message: count times element size. It is local and
 // prepares nothing.
-func (c *Communicator) Explain(collective plugin.Collective, dtype plugin.DType, op plugin.Op, bytes int64) (selector.Explanation, error) {
+func (c *Communicator) Explain(collective plugin.Collective, dtype plugin.DType, op plugin.Op,
+	bytes int64) (selector.Explanation, error) {
 	if err := explainable(collective, dtype, op, bytes); err != nil {
 		return selector.Explanation{}, err
 	}
@@ -18,7 +19,8 @@ func (c *Communicator) Explain(collective plugin.Collective, dtype plugin.DType,
 }
 
 // ExplainSymmetric is Explain for receive memory that is registered as symmetric.
-func (c *Communicator) ExplainSymmetric(collective plugin.Collective, dtype plugin.DType, op plugin.Op, bytes int64) (selector.Explanation, error) {
+func (c *Communicator) ExplainSymmetric(collective plugin.Collective, dtype plugin.DType, op plugin.Op,
+	bytes int64) (selector.Explanation, error) {
 	if err := explainable(collective, dtype, op, bytes); err != nil {
 		return selector.Explanation{}, err
 	}
@@ -33,10 +35,11 @@ func (c *Communicator) explain(key call.Signature, bytes int64) (selector.Explan
 	return c.plans.Explain(ctx, key, bytes)
 }
 
-// PlanTexts returns the plan of each rank, by rank, that Explain says an operation would run, as text: a line for each step
-// (plugin.Plan.Text). It is collective: all ranks call it with the same arguments and return the same, also if one of them
-// cannot prepare its plan. It prepares nothing for later operations.
-func (c *Communicator) PlanTexts(collective plugin.Collective, dtype plugin.DType, op plugin.Op, bytes int64) ([]string, error) {
+// PlanTexts returns the plan of each rank, by rank, that Explain says an operation would run, as text: a line for each
+// step (plugin.Plan.Text). It is collective: all ranks call it with the same arguments and return the same, also if one
+// of them cannot prepare its plan. It prepares nothing for later operations.
+func (c *Communicator) PlanTexts(collective plugin.Collective, dtype plugin.DType, op plugin.Op, bytes int64) ([]string,
+	error) {
 	if err := explainable(collective, dtype, op, bytes); err != nil {
 		return nil, err
 	}

@@ -16,7 +16,8 @@ import (
 func TestPlanTexts(t *testing.T) {
 	const n = 3
 	all := make([][]string, n)
-	check := func(rank int, explain func(plugin.Collective, int64) (string, error), texts func(plugin.Collective, int64) ([]string, error), must string) error {
+	check := func(rank int, explain func(plugin.Collective, int64) (string, error),
+		texts func(plugin.Collective, int64) ([]string, error), must string) error {
 		for _, bytes := range []int64{8, 16 << 20} {
 			chosen, err := explain(plugin.AllReduce, bytes)
 			if err != nil {
@@ -28,7 +29,8 @@ func TestPlanTexts(t *testing.T) {
 			}
 			_, algorithm, _ := strings.Cut(chosen, "/")
 			for of, text := range plans {
-				if want := fmt.Sprintf("plan %s: all_reduce of float32, op max, rank %d of %d: ", algorithm, of, n); !strings.HasPrefix(text, want) || !strings.Contains(text, must) {
+				if want := fmt.Sprintf("plan %s: all_reduce of float32, op max, rank %d of %d: ", algorithm, of,
+					n); !strings.HasPrefix(text, want) || !strings.Contains(text, must) {
 					return fmt.Errorf("want %q and %q: %s", want, must, text)
 				}
 			}
@@ -36,7 +38,8 @@ func TestPlanTexts(t *testing.T) {
 		}
 		return nil
 	}
-	of := func(c *host.Communicator) (func(plugin.Collective, int64) (string, error), func(plugin.Collective, int64) ([]string, error)) {
+	of := func(c *host.Communicator) (func(plugin.Collective, int64) (string, error),
+		func(plugin.Collective, int64) ([]string, error)) {
 		return func(collective plugin.Collective, bytes int64) (string, error) {
 				e, err := c.Explain(collective, plugin.Float32, plugin.OpMax, bytes)
 				return e.Chosen, err
@@ -94,7 +97,10 @@ func TestExplainNamesBadArguments(t *testing.T) {
 			"explain all_reduce: dtype 77 is unknown": func() (any, error) {
 				return c.PlanTexts(plugin.AllReduce, 77, plugin.OpSum, 1)
 			},
-			"explain all_reduce: reduction op 55 is unknown": func() (any, error) { return c.Explain(plugin.AllReduce, plugin.Float32, 55, 1) },
+			"explain all_reduce: reduction op 55 is unknown": func() (any,
+				error) {
+				return c.Explain(plugin.AllReduce, plugin.Float32, 55, 1)
+			},
 			"explain barrier: a message has -1 bytes, want 0 or more": func() (any, error) {
 				return c.ExplainSymmetric(plugin.Barrier, plugin.Float32, plugin.OpSum, -1)
 			},

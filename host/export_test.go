@@ -15,7 +15,8 @@ import (
 // ReplaceProcessRead puts another function in the kernel's place where ranks
 // find out whether they can read each other's memory, and returns how to undo
 // it. No communicator may be in the making.
-func ReplaceProcessRead(f func(pid int, here []unix.Iovec, there []unix.RemoteIovec, flags uint) (int, error)) (undo func()) {
+func ReplaceProcessRead(f func(pid int, here []unix.Iovec, there []unix.RemoteIovec, flags uint) (int,
+	error)) (undo func()) {
 	before := survey.ProcessRead
 	survey.ProcessRead = f
 	return func() { survey.ProcessRead = before }

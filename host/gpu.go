@@ -39,7 +39,8 @@ func openGPU(o Options, rank int, getenv func(string) string) (*gpu, error) {
 		return nil, err
 	}
 	if len(devices) == 0 {
-		return nil, plugin.Errorf(plugin.Unsupported, "the CUDA driver sees no device (CUDA_VISIBLE_DEVICES is %q)", getenv("CUDA_VISIBLE_DEVICES"))
+		return nil, plugin.Errorf(plugin.Unsupported, "the CUDA driver sees no device (CUDA_VISIBLE_DEVICES is %q)",
+			getenv("CUDA_VISIBLE_DEVICES"))
 	}
 	ordinal := o.Device
 	if ordinal == AutoDevice {
@@ -65,7 +66,8 @@ func openGPU(o Options, rank int, getenv func(string) string) (*gpu, error) {
 // place is the device as other ranks are told of it.
 func (g *gpu) place() topology.GPU {
 	return topology.GPU{
-		UUID: g.info.UUIDString(), Name: g.info.Name, PCI: g.info.Bus, Ordinal: g.info.Ordinal, NUMA: topology.NodeOfPCI(os.DirFS("/"), g.info.Bus),
+		UUID: g.info.UUIDString(), Name: g.info.Name, PCI: g.info.Bus, Ordinal: g.info.Ordinal,
+		NUMA: topology.NodeOfPCI(os.DirFS("/"), g.info.Bus),
 	}
 }
 

@@ -116,7 +116,8 @@ func (c *Communicator) runGroup(operations []Operation, patience time.Duration) 
 			return ended, c.rejectCall(op.Collective, err)
 		}
 		if !op.Collective.PointToPoint() {
-			return ended, c.rejectCall(op.Collective, c.checker.Invalid(op.Collective, "a group takes send, recv and one-sided operations only"))
+			return ended, c.rejectCall(op.Collective, c.checker.Invalid(op.Collective,
+				"a group takes send, recv and one-sided operations only"))
 		}
 	}
 	if c.device != nil {
@@ -188,13 +189,15 @@ func (c *Communicator) copyToSelf(calls []call.Call) ([]call.Call, error) {
 		}
 	}
 	if len(sends) != len(recvs) {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "group on rank %d: %d sends to itself but %d receives from itself", c.rank, len(sends), len(recvs))
+		return nil, plugin.Errorf(plugin.InvalidArgument, "group on rank %d: %d sends to itself but %d receives from itself",
+			c.rank, len(sends), len(recvs))
 	}
 	var errs []error
 	for i := range sends {
 		n := sends[i].Slots[plugin.SlotBytes]
 		if m := recvs[i].Slots[plugin.SlotBytes]; m != n {
-			errs = append(errs, plugin.Errorf(plugin.Mismatch, "group on rank %d: sends %d bytes to itself but receives %d", c.rank, n, m))
+			errs = append(errs, plugin.Errorf(plugin.Mismatch, "group on rank %d: sends %d bytes to itself but receives %d",
+				c.rank, n, m))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

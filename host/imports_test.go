@@ -24,11 +24,14 @@ var rooms = []struct {
 	{"transports", []string{"host", "capi", "cmd", "bench"}},
 	{"host", []string{"transports", "capi", "cmd", "tests", "bench"}},
 	{"host/internal", []string{"=host"}},
-	{"host/internal/call", []string{"host/internal", "host/memory", "host/bootstrap", "host/topology", "host/selector", "host/algorithm", "cuda"}},
-	{"host/internal/diagnosis", []string{"host/internal/buffers", "host/internal/plans", "host/bootstrap", "host/memory", "host/selector", "host/algorithm", "cuda"}},
+	{"host/internal/call", []string{"host/internal", "host/memory", "host/bootstrap", "host/topology", "host/selector",
+		"host/algorithm", "cuda"}},
+	{"host/internal/diagnosis", []string{"host/internal/buffers", "host/internal/plans", "host/bootstrap", "host/memory",
+		"host/selector", "host/algorithm", "cuda"}},
 	{"host/internal/buffers", []string{"host/internal/plans", "host/bootstrap", "host/selector", "host/algorithm"}},
 	{"host/internal/plans", []string{"host/internal/buffers", "host/bootstrap", "host/memory", "cuda"}},
-	{"host/internal/survey", []string{"host/internal/call", "host/internal/buffers", "host/internal/plans", "host/bootstrap", "host/executor"}},
+	{"host/internal/survey", []string{"host/internal/call", "host/internal/buffers", "host/internal/plans",
+		"host/bootstrap", "host/executor"}},
 	{"host/internal/turn", []string{"host", "plugin", "cuda"}},
 	{"host/report", []string{"host/internal", "host/bootstrap", "host/memory"}},
 }
@@ -38,32 +41,34 @@ func TestImportsPointOneWay(t *testing.T) {
 	const module = "github.com/shunt-ccl/shunt/"
 	for _, room := range rooms {
 		files := 0
-		require.NoError(t, filepath.WalkDir(filepath.Join("..", room.folder), func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "test/") {
-				return err
-			}
-			files++
-			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
-			if err != nil {
-				return err
-			}
-			for _, spec := range file.Imports {
-				imported, err := strconv.Unquote(spec.Path.Value)
+		require.NoError(t, filepath.WalkDir(filepath.Join("..", room.folder),
+			func(path string, entry fs.DirEntry, err error) error {
+				if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
+					strings.Contains(path, "test/") {
+					return err
+				}
+				files++
+				file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
 				if err != nil {
 					return err
 				}
-				imported, ours := strings.CutPrefix(imported, module)
-				if own := filepath.ToSlash(filepath.Dir(strings.TrimPrefix(path, "../"))); !ours || imported == own {
-					continue
+				for _, spec := range file.Imports {
+					imported, err := strconv.Unquote(spec.Path.Value)
+					if err != nil {
+						return err
+					}
+					imported, ours := strings.CutPrefix(imported, module)
+					if own := filepath.ToSlash(filepath.Dir(strings.TrimPrefix(path, "../"))); !ours || imported == own {
+						continue
+					}
+					if slices.ContainsFunc(room.forbidden, func(forbidden string) bool {
+						return "="+imported == forbidden || imported == forbidden || strings.HasPrefix(imported, forbidden+"/")
+					}) {
+						t.Errorf("%s imports %s, which packages in %s may not", path, imported, room.folder)
+					}
 				}
-				if slices.ContainsFunc(room.forbidden, func(forbidden string) bool {
-					return "="+imported == forbidden || imported == forbidden || strings.HasPrefix(imported, forbidden+"/")
-				}) {
-					t.Errorf("%s imports %s, which packages in %s may not", path, imported, room.folder)
-				}
-			}
-			return nil
-		}))
+				return nil
+			}))
 		require.NotZero(t, files, "no files in %s", room.folder)
 	}
 }

@@ -68,7 +68,8 @@ func TestInfoSaysWhatIsLoadedAndChosen(t *testing.T) {
 	require.Len(t, made, 2, log.b.String())
 	for i, want := range []string{"communicator=world", "communicator=world/"} {
 		require.Contains(t, made[i], want)
-		for _, want := range []string{"rank=1", "world=2", "memory=host", "transports=shm", `all_reduce="shm/`, "all_to_all=", "send="} {
+		for _, want := range []string{"rank=1", "world=2", "memory=host", "transports=shm", `all_reduce="shm/`, "all_to_all=",
+			"send="} {
 			require.Contains(t, made[i], want)
 		}
 	}

@@ -79,7 +79,8 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 		budget = options.MaxSMs()
 	}
 	if budget < 0 || budget > math.MaxInt32 {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "init: a budget of %d multiprocessors; want 1 or more, or 0 for SHUNT_MAX_SMS", budget)
+		return nil, plugin.Errorf(plugin.InvalidArgument,
+			"init: a budget of %d multiprocessors; want 1 or more, or 0 for SHUNT_MAX_SMS", budget)
 	}
 	delays, err := executor.ParseDelays(options.Delays())
 	if err != nil {
@@ -93,7 +94,8 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 
 	j := &job{
 		place: topology.Local(), options: options, memory: o.Memory,
-		timeout: timeout, maxSMs: budget, delays: delays, checks: options.Check(), logger: logger, members: map[*Communicator]bool{},
+		timeout: timeout, maxSMs: budget, delays: delays, checks: options.Check(), logger: logger,
+		members: map[*Communicator]bool{},
 	}
 	if j.table, err = newTable(o, options); err != nil {
 		return nil, err
@@ -152,7 +154,9 @@ func rendezvous(o Options, options *option.Options, timeout time.Duration) (boot
 		}
 	}
 	if config.World < 1 || config.World > plugin.MaxWorld || config.Rank < 0 || config.Rank >= config.World {
-		return config, plugin.Errorf(plugin.InvalidArgument, "init: rank %d of world %d is out of range, want a world of 1 to %d ranks", config.Rank, config.World, plugin.MaxWorld)
+		return config, plugin.Errorf(plugin.InvalidArgument,
+			"init: rank %d of world %d is out of range, want a world of 1 to %d ranks", config.Rank, config.World,
+			plugin.MaxWorld)
 	}
 	if o.ID != "" && o.ID != "env" {
 		config.URL = o.ID
@@ -229,11 +233,13 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	c := &Communicator{
 		rank: rank, world: len(ranks), label: label, ranks: ranks,
 		job: j, logger: j.logger, windows: map[uint32]*Window{},
-		checker:  call.Checker{Rank: rank, World: len(ranks), OnDevice: j.gpu != nil},
-		observer: diagnosis.Observer{Rank: rank, World: len(ranks), Label: label, OnDevice: j.gpu != nil, Timeout: j.timeout, Logger: j.logger},
+		checker: call.Checker{Rank: rank, World: len(ranks), OnDevice: j.gpu != nil},
+		observer: diagnosis.Observer{Rank: rank, World: len(ranks), Label: label, OnDevice: j.gpu != nil, Timeout: j.timeout,
+			Logger: j.logger},
 	}
 	c.symmetric = buffers.NewSymmetric(&c.observer)
-	c.plans = plans.Planner{Observer: &c.observer, Table: j.table, Memory: j.memory, Stall: j.options.Stall(), Fail: c.fail}
+	c.plans = plans.Planner{Observer: &c.observer, Table: j.table, Memory: j.memory, Stall: j.options.Stall(),
+		Fail: c.fail}
 	c.observer.Failure.SetUp(j.options.RecordsDir())
 	c.scratch.arrays = make([]int64, 4*c.world)
 	j.hold()
@@ -297,7 +303,8 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 	return c, nil
 }
 
-var failAgreed = failpoint.New("communicator.agreed", "when the ranks have agreed on a new communicator, before it is returned")
+var failAgreed = failpoint.New("communicator.agreed",
+	"when the ranks have agreed on a new communicator, before it is returned")
 
 // begin is what a communicator does once its ranks have agreed that it is there.
 // Nothing of it may fail: the others have the communicator then, and this rank would not.
@@ -364,16 +371,19 @@ func (c *Communicator) open(ctx context.Context, id uint64) error {
 		if err != nil {
 			return fmt.Errorf("opening transport %s: %w", l.Info.Name, err)
 		}
-		a := &attached{loaded: l, Transport: plans.Transport{Name: l.Info.Name, Features: l.Info.Features, Ask: l.Ask, Endpoint: endpoint, Base: uint32(len(c.attached) * plugin.MaxRegions)}}
+		a := &attached{loaded: l, Transport: plans.Transport{Name: l.Info.Name, Features: l.Info.Features, Ask: l.Ask,
+			Endpoint: endpoint, Base: uint32(len(c.attached) * plugin.MaxRegions)}}
 		c.attached = append(c.attached, a)
 		c.plans.Transports = append(c.plans.Transports, &a.Transport)
 		regions := endpoint.Regions()
 		if len(regions) > plugin.MaxRegions {
-			return plugin.Errorf(plugin.Protocol, "transport %s publishes %d regions, want at most %d", l.Info.Name, len(regions), plugin.MaxRegions)
+			return plugin.Errorf(plugin.Protocol, "transport %s publishes %d regions, want at most %d", l.Info.Name,
+				len(regions), plugin.MaxRegions)
 		}
 		for i := range regions {
 			if regions[i].ID != uint32(i) || regions[i].Bytes < 0 {
-				return plugin.Errorf(plugin.Protocol, "transport %s: region %d has id %d and %d bytes", l.Info.Name, i, regions[i].ID, regions[i].Bytes)
+				return plugin.Errorf(plugin.Protocol, "transport %s: region %d has id %d and %d bytes", l.Info.Name, i,
+					regions[i].ID, regions[i].Bytes)
 			}
 			if regions[i].Role == plugin.RegionRoleScratch && a.Scratch == nil {
 				a.Scratch = &regions[i]
@@ -412,12 +422,13 @@ func (c *Communicator) connect(ctx context.Context) error {
 	if err = c.group.Agree(ctx, "make control pages ("+c.label+")", err); err != nil {
 		return err
 	}
-	c.control, err = c.exchange(ctx, "share control pages ("+c.label+")", []plugin.Region{page.Region()}, nil, func(r plugin.Region, rank int) (io.Closer, error) {
-		if !c.observer.Topology.SameHost(c.rank, rank) {
-			return nil, nil // such a rank rings no doorbell here, and what it calls is not seen
-		}
-		return mapHost(r, func(m executor.Memory) error { return c.engine.SetControl(rank, m) })
-	})
+	c.control, err = c.exchange(ctx, "share control pages ("+c.label+")", []plugin.Region{page.Region()}, nil,
+		func(r plugin.Region, rank int) (io.Closer, error) {
+			if !c.observer.Topology.SameHost(c.rank, rank) {
+				return nil, nil // such a rank rings no doorbell here, and what it calls is not seen
+			}
+			return mapHost(r, func(m executor.Memory) error { return c.engine.SetControl(rank, m) })
+		})
 	if err != nil {
 		return err
 	}
@@ -443,7 +454,8 @@ func (c *Communicator) connect(ctx context.Context) error {
 }
 
 // exchangeHost is exchange for one region of host memory.
-func (c *Communicator) exchangeHost(ctx context.Context, tag string, mine plugin.Region, enter func(rank int, base unsafe.Pointer)) ([]io.Closer, error) {
+func (c *Communicator) exchangeHost(ctx context.Context, tag string, mine plugin.Region,
+	enter func(rank int, base unsafe.Pointer)) ([]io.Closer, error) {
 	return c.exchange(ctx, tag, []plugin.Region{mine}, nil, func(r plugin.Region, rank int) (io.Closer, error) {
 		return mapHost(r, func(m executor.Memory) error {
 			enter(rank, m.Base)
@@ -452,9 +464,10 @@ func (c *Communicator) exchangeHost(ctx context.Context, tag string, mine plugin
 	})
 }
 
-// mapRegions maps the regions of role local, which are this rank's alone, exchanges the others with all ranks, maps those of
-// this host's ranks and enters them in the executor's table.
-func (c *Communicator) mapRegions(ctx context.Context, tag string, base uint32, regions []plugin.Region) ([]io.Closer, error) {
+// mapRegions maps the regions of role local, which are this rank's alone, exchanges the others with all ranks, maps
+// those of this host's ranks and enters them in the executor's table.
+func (c *Communicator) mapRegions(ctx context.Context, tag string, base uint32, regions []plugin.Region) ([]io.Closer,
+	error) {
 	var shared []plugin.Region
 	var mappings []io.Closer
 	var failed error
@@ -503,7 +516,8 @@ func mapHost(r plugin.Region, enter func(executor.Memory) error) (io.Closer, err
 // region in rank order, and agrees that all could, and that nothing failed before on
 // any rank. enter maps one; nil means that the region needs no mapping here. The mappings
 // are returned also on error, for the caller to close.
-func (c *Communicator) exchange(ctx context.Context, tag string, mine []plugin.Region, failed error, enter func(plugin.Region, int) (io.Closer, error)) ([]io.Closer, error) {
+func (c *Communicator) exchange(ctx context.Context, tag string, mine []plugin.Region, failed error,
+	enter func(plugin.Region, int) (io.Closer, error)) ([]io.Closer, error) {
 	all := [][]plugin.Region{mine}
 	if c.share != nil {
 		var err error
@@ -519,7 +533,8 @@ func (c *Communicator) exchange(ctx context.Context, tag string, mine []plugin.R
 		}
 		for rank := range all {
 			if len(all[rank]) != len(mine) {
-				return plugin.Errorf(plugin.Mismatch, "rank %d shares %d regions, rank %d %d", c.rank, len(mine), rank, len(all[rank]))
+				return plugin.Errorf(plugin.Mismatch, "rank %d shares %d regions, rank %d %d", c.rank, len(mine), rank,
+					len(all[rank]))
 			}
 		}
 		for i := range mine {

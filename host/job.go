@@ -71,7 +71,8 @@ func (j *job) revive(ctx context.Context) ([]*Loaded, error) {
 		}
 		again, err := Load(ctx, l.Spec, j.logger)
 		if err != nil {
-			return j.transports(), plugin.Errorf(plugin.CodeOf(err), "transport %s died (%v) and could not be started again: %w", l.Info.Name, l.client.Err(), err)
+			return j.transports(), plugin.Errorf(plugin.CodeOf(err), "transport %s died (%v) and could not be started again: %w",
+				l.Info.Name, l.client.Err(), err)
 		}
 		if again.Info.Name != l.Info.Name || again.Info.Version != l.Info.Version || again.Info.Features != l.Info.Features {
 			err := plugin.Errorf(plugin.PluginRejected, "transport %s died and its binary has changed since: it was version %s, and is %s version %s now",

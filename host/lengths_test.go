@@ -17,7 +17,8 @@ import (
 
 // message is one end of a message, of bytes.
 func message(collective plugin.Collective, memory []byte, peer int) *host.Operation {
-	return &host.Operation{Collective: collective, Send: at(memory), Recv: at(memory), Count: int64(len(memory)), DType: plugin.Uint8, Root: peer}
+	return &host.Operation{Collective: collective, Send: at(memory), Recv: at(memory), Count: int64(len(memory)),
+		DType: plugin.Uint8, Root: peer}
 }
 
 // ways are the ways to make a call.
@@ -48,12 +49,14 @@ var ways = map[string]func(*host.Communicator, *host.Operation) error{
 // algorithms the two ends go to, whether short forms are known, and however the
 // calls are made.
 func TestMessagesOfDifferentLengthsAreErrors(t *testing.T) {
-	t.Setenv("SHUNT_STALL", "100ms")
-	for _, algo := range []string{"*=*", "send=shm/direct", "send=shm/generic/put_direct", "send:-5000=shm/single_copy;send=shm/generic/put_direct", "send=plain/single_copy"} {
+	t.Setenv("SHUNT_STALL_WARNING", "100ms")
+	for _, algo := range []string{"*=*", "send=shm/direct", "send=shm/generic/put_direct",
+		"send:-5000=shm/single_copy;send=shm/generic/put_direct", "send=plain/single_copy"} {
 		t.Run(algo, func(t *testing.T) {
 			t.Setenv("SHUNT_ALGO", algo)
 			for way, do := range ways {
-				for _, lengths := range [][2]int{{8, 4}, {4, 8}, {0, 8}, {8, 0}, {4096, 8192}, {8192, 4096}, {40, 100_000}, {1 << 20, 12}, {1 << 19, 1 << 20}, {300_000, 299_999}} {
+				for _, lengths := range [][2]int{{8, 4}, {4, 8}, {0, 8}, {8, 0}, {4096, 8192}, {8192, 4096}, {40, 100_000},
+					{1 << 20, 12}, {1 << 19, 1 << 20}, {300_000, 299_999}} {
 					for _, known := range []int{0, 6} {
 						t.Run(fmt.Sprintf("%s %d to %d after %d", way, lengths[0], lengths[1], known), func(t *testing.T) {
 							t.Parallel()
@@ -136,7 +139,7 @@ func testLengths(t *testing.T, do func(*host.Communicator, *host.Operation) erro
 // A receiver behind a sender that is far ahead finds the message that differs, not
 // one before or after it.
 func TestAMessageAmongManyIsNamed(t *testing.T) {
-	t.Setenv("SHUNT_STALL", "100ms")
+	t.Setenv("SHUNT_STALL_WARNING", "100ms")
 	for name, wrong := range map[string]int{"first": 0, "later": 300} {
 		t.Run(name, func(t *testing.T) {
 			var sent atomic.Int64
@@ -166,7 +169,8 @@ func TestAMessageAmongManyIsNamed(t *testing.T) {
 				}
 				return errors.Join(eventually("the verdict", func() bool { return c.Err() != nil }), c.Err())
 			})
-			want := fmt.Sprintf("rank 0 sends %d bytes of uint8 to rank 1, which expects %d of uint8", 8+8*(wrong%40), 12+8*(wrong%40))
+			want := fmt.Sprintf("rank 0 sends %d bytes of uint8 to rank 1, which expects %d of uint8", 8+8*(wrong%40),
+				12+8*(wrong%40))
 			for rank, err := range errs {
 				require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
 				require.ErrorContains(t, err, want, "rank %d", rank)
@@ -177,7 +181,7 @@ func TestAMessageAmongManyIsNamed(t *testing.T) {
 
 // In a group every message counts, those beyond what a rank keeps note of too.
 func TestGroupsOfManyMessagesCompareEach(t *testing.T) {
-	t.Setenv("SHUNT_STALL", "100ms")
+	t.Setenv("SHUNT_STALL_WARNING", "100ms")
 	const n = 200
 	for _, wrong := range []int{0, 100, n - 1, n} {
 		t.Run(fmt.Sprint(wrong), func(t *testing.T) {
@@ -204,7 +208,8 @@ func TestGroupsOfManyMessagesCompareEach(t *testing.T) {
 					continue
 				}
 				require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
-				require.ErrorContains(t, err, fmt.Sprintf("rank 0 sends %d bytes of uint8 to rank 1, which expects %d of uint8", 16*(wrong%9), 16*(wrong%9)+1), "rank %d", rank)
+				require.ErrorContains(t, err, fmt.Sprintf("rank 0 sends %d bytes of uint8 to rank 1, which expects %d of uint8",
+					16*(wrong%9), 16*(wrong%9)+1), "rank %d", rank)
 			}
 		})
 	}
@@ -236,7 +241,7 @@ func TestMessagesOfOneLengthMayBeOfDifferentElements(t *testing.T) {
 
 // Both elements are named.
 func TestElementsOfMessagesAreNamed(t *testing.T) {
-	t.Setenv("SHUNT_STALL", "100ms")
+	t.Setenv("SHUNT_STALL_WARNING", "100ms")
 	errs := worldErrors(t, 2, nil, func(c *host.Communicator) error {
 		x := make([]float64, 8)
 		if c.Rank() == 0 {
@@ -246,6 +251,7 @@ func TestElementsOfMessagesAreNamed(t *testing.T) {
 	})
 	for rank, err := range errs {
 		require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
-		require.ErrorContains(t, err, "rank 0 sends 32 bytes of float32 to rank 1, which expects 64 of float64", "rank %d", rank)
+		require.ErrorContains(t, err, "rank 0 sends 32 bytes of float32 to rank 1, which expects 64 of float64", "rank %d",
+			rank)
 	}
 }

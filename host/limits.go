@@ -27,7 +27,8 @@ func worldTooLarge(infos []plugin.Info, memory plugin.MemoryKind, world int) err
 	if limits == nil {
 		return nil
 	}
-	return plugin.Errorf(plugin.Unsupported, "no transport serves a world of %d ranks on %s memory: %s", world, memory, strings.Join(limits, ", "))
+	return plugin.Errorf(plugin.Unsupported, "no transport serves a world of %d ranks on %s memory: %s", world, memory,
+		strings.Join(limits, ", "))
 }
 
 // builtinInfos describes the transports of a list that consists of builtin ones;

@@ -45,14 +45,15 @@ func TestWorldsBeyondTheTransportsLimit(t *testing.T) {
 // Beside one that serves it, a transport with a lower limit is left out.
 func TestTransportWithALowerLimitIsLeftOut(t *testing.T) {
 	for _, n := range []int{2, 3} {
-		for _, err := range worldErrors(t, n, func(_ int, o *host.Options) { o.Transports = []string{"small", "shm"} }, func(c *host.Communicator) error {
-			var names []string
-			for _, l := range c.Transports() {
-				names = append(names, l.Info.Name)
-			}
-			require.Equal(t, map[int]string{2: "small shm", 3: "shm"}[n], strings.Join(names, " "))
-			return c.Barrier(nil)
-		}) {
+		for _, err := range worldErrors(t, n, func(_ int, o *host.Options) { o.Transports = []string{"small", "shm"} },
+			func(c *host.Communicator) error {
+				var names []string
+				for _, l := range c.Transports() {
+					names = append(names, l.Info.Name)
+				}
+				require.Equal(t, map[int]string{2: "small shm", 3: "shm"}[n], strings.Join(names, " "))
+				return c.Barrier(nil)
+			}) {
 			require.NoError(t, err)
 		}
 	}

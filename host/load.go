@@ -48,7 +48,8 @@ func ParseSpec(text string) (Spec, error) {
 	switch spec.Carrier {
 	case Builtin, Shared, Process:
 	default:
-		return Spec{}, plugin.Errorf(plugin.InvalidArgument, "transport %q: unknown carrier %q; known are builtin, shared and process", text, carrier)
+		return Spec{}, plugin.Errorf(plugin.InvalidArgument,
+			"transport %q: unknown carrier %q; known are builtin, shared and process", text, carrier)
 	}
 	if path, pin, pinned := strings.Cut(target, "#"); pinned {
 		var err error
@@ -69,7 +70,8 @@ func (s Spec) parsePin(pin string) (string, error) {
 	key, value, _ := strings.Cut(pin, "=")
 	switch {
 	case s.Carrier != Process:
-		return "", plugin.Errorf(plugin.InvalidArgument, "only process transports can be pinned, and targets cannot contain #")
+		return "", plugin.Errorf(plugin.InvalidArgument,
+			"only process transports can be pinned, and targets cannot contain #")
 	case key != "sha256":
 		return "", plugin.Errorf(plugin.InvalidArgument, "unknown pin %q; want #sha256= and 64 hexadecimal digits", key)
 	case len(value) != 64 || strings.Trim(value, "0123456789abcdefABCDEF") != "":
@@ -123,7 +125,8 @@ func Registered() []string {
 }
 
 func checkInfo(info plugin.Info) error {
-	if info.Name == "" || len(info.Name) > plugin.MaxName || strings.Trim(info.Name, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
+	if info.Name == "" || len(info.Name) > plugin.MaxName ||
+		strings.Trim(info.Name, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
 		return plugin.Errorf(plugin.PluginRejected, "transport name %q: want lower-case letters, digits and underscores, at most %d", info.Name, plugin.MaxName)
 	}
 	if len(info.Memory) == 0 {
@@ -158,11 +161,13 @@ func Load(ctx context.Context, spec Spec, logger *slog.Logger) (*Loaded, error) 
 		t, ok := registry.builtin[spec.Target]
 		registry.Unlock()
 		if !ok {
-			return nil, plugin.Errorf(plugin.PluginRejected, "no builtin transport %q; this binary has %s", spec.Target, orNone(Registered()))
+			return nil, plugin.Errorf(plugin.PluginRejected, "no builtin transport %q; this binary has %s", spec.Target,
+				orNone(Registered()))
 		}
 		l.Transport = guard.New(t, spec.String())
 	case Shared:
-		t, err := guard.Call(ctx, spec.String(), "load", func() (plugin.Transport, error) { return shared.Open(spec.Target, logger) })
+		t, err := guard.Call(ctx, spec.String(), "load",
+			func() (plugin.Transport, error) { return shared.Open(spec.Target, logger) })
 		if err != nil {
 			return nil, err
 		}
@@ -180,7 +185,8 @@ func Load(ctx context.Context, spec Spec, logger *slog.Logger) (*Loaded, error) 
 		return nil, errors.Join(plugin.Errorf(plugin.PluginRejected, "%s: %w", spec, err), l.Close())
 	}
 	if logger != nil {
-		logger.Info("transport loaded", "transport", l.Info.Name, "version", l.Info.Version, "carrier", string(spec.Carrier), "from", spec.Target, "pid", l.PID())
+		logger.Info("transport loaded", "transport", l.Info.Name, "version", l.Info.Version, "carrier", string(spec.Carrier),
+			"from", spec.Target, "pid", l.PID())
 	}
 	return l, nil
 }
@@ -196,7 +202,8 @@ func (l *Loaded) Ask(ctx context.Context, req plugin.Request) (plugin.Support, e
 	}
 	support, err := a.Ask(ctx, req)
 	if err != nil && l.logger != nil {
-		l.logger.Warn("a transport's answer to supports is unusable", "transport", l.Info.Name, "collective", req.Collective.String(), "error", err)
+		l.logger.Warn("a transport's answer to supports is unusable", "transport", l.Info.Name, "collective",
+			req.Collective.String(), "error", err)
 	}
 	return support, err
 }
@@ -231,7 +238,8 @@ func loadAll(ctx context.Context, specs []string, logger *slog.Logger) ([]*Loade
 		for _, other := range loaded {
 			if other.Info.Name == l.Info.Name {
 				loaded = append(loaded, l)
-				return nil, undo(plugin.Errorf(plugin.PluginRejected, "transport %s is named twice: %s and %s", l.Info.Name, other.Spec, l.Spec))
+				return nil, undo(plugin.Errorf(plugin.PluginRejected, "transport %s is named twice: %s and %s", l.Info.Name,
+					other.Spec, l.Spec))
 			}
 		}
 		loaded = append(loaded, l)

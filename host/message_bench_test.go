@@ -32,7 +32,8 @@ func BenchmarkCollectiveInTurn(b *testing.B) {
 				}
 				ops := [2]host.Operation{}
 				for rank, memory := range [2][]byte{x, y} {
-					ops[rank] = host.Operation{Collective: collective, Send: at(memory), Recv: at(memory), Count: 2, DType: plugin.Float32, Root: root}
+					ops[rank] = host.Operation{Collective: collective, Send: at(memory), Recv: at(memory), Count: 2,
+						DType: plugin.Float32, Root: root}
 				}
 				prepared := make(chan error) // the first call of its kind is an agreement
 				go func() { prepared <- ends[1].Do(&ops[1]) }()

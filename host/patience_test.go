@@ -16,7 +16,8 @@ const little = 2 * time.Millisecond // patience that is soon over
 
 // summed is an all_reduce of one element in place.
 func summed(x []float32) *host.Operation {
-	return &host.Operation{Collective: plugin.AllReduce, Send: at(x), Recv: at(x), Count: int64(len(x)), DType: plugin.Float32, Op: plugin.OpSum}
+	return &host.Operation{Collective: plugin.AllReduce, Send: at(x), Recv: at(x), Count: int64(len(x)),
+		DType: plugin.Float32, Op: plugin.OpSum}
 }
 
 // A rank waits for one that comes only when told to, with the call new to both
@@ -58,8 +59,10 @@ func TestAGroupGoesOnAsARequestWhenPatienceIsOver(t *testing.T) {
 		mine, theirs := ramp(c.Rank(), 100000), make([]float32, 100000)
 		exchange := func(patience time.Duration) (*host.Request, error) {
 			var g host.Group
-			g.Add(host.Operation{Collective: plugin.Send, Send: at(mine), Count: 100000, DType: plugin.Float32, Root: 1 - c.Rank()})
-			g.Add(host.Operation{Collective: plugin.Recv, Recv: at(theirs), Count: 100000, DType: plugin.Float32, Root: 1 - c.Rank()})
+			g.Add(host.Operation{Collective: plugin.Send, Send: at(mine), Count: 100000, DType: plugin.Float32,
+				Root: 1 - c.Rank()})
+			g.Add(host.Operation{Collective: plugin.Recv, Recv: at(theirs), Count: 100000, DType: plugin.Float32,
+				Root: 1 - c.Rank()})
 			return g.RunFor(c, patience)
 		}
 		if c.Rank() == 1 {
@@ -133,7 +136,8 @@ func TestAnAbortEndsWhatHasGoneOn(t *testing.T) {
 				return request.Wait(context.Background()) // rank 1 has not come
 			})
 			for rank, err := range errs {
-				if plugin.CodeOf(err) != plugin.Aborted || !strings.Contains(err.Error(), "rank 0 aborted: interrupted by KeyboardInterrupt") {
+				if plugin.CodeOf(err) != plugin.Aborted || !strings.Contains(err.Error(),
+					"rank 0 aborted: interrupted by KeyboardInterrupt") {
 					t.Errorf("rank %d: %v", rank, err)
 				}
 			}

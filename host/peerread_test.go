@@ -29,7 +29,10 @@ func singleCopies(t *testing.T, n int) []bool {
 		for _, a := range explanation.Fallback {
 			names = append(names, a.Name)
 		}
-		offered[c.Rank()] = slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, "/single_copy") })
+		offered[c.Rank()] = slices.ContainsFunc(names, func(name string) bool {
+			return strings.HasSuffix(name,
+				"/single_copy")
+		})
 		for _, count := range []int{1, 5000, 200000} {
 			if err := moveAround(c, count); err != nil {
 				return err
@@ -74,7 +77,8 @@ func moveAround(c *host.Communicator, count int) error {
 func needsPeerRead(t *testing.T) {
 	t.Helper()
 	var word, copied [8]byte
-	if _, err := unix.ProcessVMReadv(unix.Getpid(), []unix.Iovec{{Base: &copied[0], Len: 8}}, []unix.RemoteIovec{{Base: uintptr(unsafe.Pointer(&word)), Len: 8}}, 0); err != nil {
+	if _, err := unix.ProcessVMReadv(unix.Getpid(), []unix.Iovec{{Base: &copied[0], Len: 8}},
+		[]unix.RemoteIovec{{Base: uintptr(unsafe.Pointer(&word)), Len: 8}}, 0); err != nil {
 		t.Skipf("process_vm_readv is not permitted here: %v", err)
 	}
 }

@@ -37,7 +37,7 @@ func (l *lines) Write(p []byte) (int, error) {
 // The first call of a kind begins with an agreement: who stays away from it is
 // reported as soon as in later calls.
 func TestWhoStaysAwayFromAFirstCallIsReported(t *testing.T) {
-	t.Setenv("SHUNT_STALL", "50ms")
+	t.Setenv("SHUNT_STALL_WARNING", "50ms")
 	log := &lines{want: `collective=all_reduce for="peer rank 1 (pid`, found: make(chan struct{})}
 	errs := worldErrors(t, 2, func(rank int, o *host.Options) {
 		if rank == 0 {

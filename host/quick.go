@@ -142,7 +142,8 @@ func (c *Communicator) repeat(op *Operation, call *call.Call, program plans.Prog
 	}
 	r.send, r.recv = uintptr(call.Slots[plugin.SlotSendBytes]), uintptr(call.Slots[plugin.SlotRecvBytes])
 	r.element = uintptr(op.DType.Bytes())
-	r.record = executor.RecordOf(uint32(call.Collective), uint32(call.DType), uint32(call.Op), call.Count, int32(call.Root))
+	r.record = executor.RecordOf(uint32(call.Collective), uint32(call.DType), uint32(call.Op), call.Count,
+		int32(call.Root))
 	r.identity = call.Identity
 	r.messages, r.message = c.messages(call)
 	r.compared = op.Collective != plugin.Recv || program.ComparesLengths

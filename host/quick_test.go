@@ -35,7 +35,8 @@ func TestRepeatedMessagesBringWhatWasSent(t *testing.T) {
 						clear(x)
 					}
 				}
-				op := &host.Operation{Collective: plugin.Broadcast, Send: at(x), Recv: at(y), Count: count, DType: plugin.Float32, Root: root}
+				op := &host.Operation{Collective: plugin.Broadcast, Send: at(x), Recv: at(y), Count: count, DType: plugin.Float32,
+					Root: root}
 				if c.Rank() != root {
 					op.Send = nil
 				}
@@ -124,7 +125,8 @@ func TestRepeatedMessagesAreRecorded(t *testing.T) {
 			return fmt.Errorf("%d records", len(entries))
 		}
 		for i, e := range entries {
-			if e.Number != uint64(i+1) || e.Collective != "broadcast" || e.State != "ended" || e.End < e.Begin || e.Count != 4 || e.Root != 0 {
+			if e.Number != uint64(i+1) || e.Collective != "broadcast" || e.State != "ended" || e.End < e.Begin || e.Count != 4 ||
+				e.Root != 0 {
 				return fmt.Errorf("record %d is %+v", i, e)
 			}
 		}
@@ -199,7 +201,8 @@ func TestRepeatedCallsOfAllCollectives(t *testing.T) {
 					}
 				}
 			case 3:
-				err = c.Do(&host.Operation{Collective: plugin.AllGatherV, Send: at(x), Recv: at(y), Count: counts[me], RecvCounts: counts, DType: plugin.Float64})
+				err = c.Do(&host.Operation{Collective: plugin.AllGatherV, Send: at(x), Recv: at(y), Count: counts[me],
+					RecvCounts: counts, DType: plugin.Float64})
 				for from := range n {
 					for i := range int(counts[from]) {
 						want = append(want, value(from, i, call))

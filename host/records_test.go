@@ -42,30 +42,32 @@ func filed(dir, name string) (report.Head, error) {
 
 func TestFailedCommunicatorsLeaveTheirRecords(t *testing.T) {
 	dir := recordsDir(t)
-	errs := worldErrors(t, 3, func(_ int, o *host.Options) { o.Timeout = 2 * time.Second }, func(c *host.Communicator) error {
-		if err := c.Barrier(nil); err != nil {
-			return err
-		}
-		if c.Rank() == 2 { // calls nothing, and hears of it all the same
-			for c.Err() == nil {
-				runtime.Gosched()
+	errs := worldErrors(t, 3, func(_ int, o *host.Options) { o.Timeout = 2 * time.Second },
+		func(c *host.Communicator) error {
+			if err := c.Barrier(nil); err != nil {
+				return err
 			}
-			return nil
-		}
-		err := c.Barrier(nil)
-		if _, missing := filed(dir, fmt.Sprintf("world.%d.json", c.Rank())); missing != nil { // a program may end now
-			return missing
-		}
-		return err
-	})
+			if c.Rank() == 2 { // calls nothing, and hears of it all the same
+				for c.Err() == nil {
+					runtime.Gosched()
+				}
+				return nil
+			}
+			err := c.Barrier(nil)
+			if _, missing := filed(dir, fmt.Sprintf("world.%d.json", c.Rank())); missing != nil { // a program may end now
+				return missing
+			}
+			return err
+		})
 	job := ""
 	for rank := range 3 {
 		h, err := filed(dir, fmt.Sprintf("world.%d.json", rank))
 		require.NoError(t, err)
 		job = max(job, h.Job)
 		want := report.Head{
-			Communicator: "world", Job: job, Rank: rank, World: 3, PID: os.Getpid(), Host: h.Host, Code: "timeout", Failure: h.Failure,
-			Last: &report.Call{Number: 2, Collective: "barrier", State: report.Called},
+			Communicator: "world", Job: job, Rank: rank, World: 3, PID: os.Getpid(), Host: h.Host, Code: "timeout",
+			Failure: h.Failure,
+			Last:    &report.Call{Number: 2, Collective: "barrier", State: report.Called},
 		}
 		if rank == 2 {
 			require.NoError(t, errs[rank])
@@ -137,7 +139,8 @@ func TestRecordsTellOfCallsThatNeverBegan(t *testing.T) {
 		h, err := filed(dir, fmt.Sprintf("world.%d.json", rank))
 		require.NoError(t, err)
 		require.Equal(t, "mismatch", h.Code)
-		require.Equal(t, &report.Call{Number: 1, Collective: [2]string{"all_reduce", "broadcast"}[rank], State: report.Called}, h.Last)
+		require.Equal(t, &report.Call{Number: 1, Collective: [2]string{"all_reduce", "broadcast"}[rank],
+			State: report.Called}, h.Last)
 	}
 }
 
@@ -174,7 +177,10 @@ func TestUnwritableRecordsChangeNoError(t *testing.T) {
 	recordsDir(t)
 	t.Setenv("SHUNT_RECORDS_DIR", "/dev/null/records")
 	var log [2]bytes.Buffer
-	errs := worldErrors(t, 2, func(rank int, o *host.Options) { o.Logger = slog.New(slog.NewTextHandler(&log[rank], nil)) }, func(c *host.Communicator) error {
+	errs := worldErrors(t, 2, func(rank int, o *host.Options) {
+		o.Logger = slog.New(slog.NewTextHandler(&log[rank],
+			nil))
+	}, func(c *host.Communicator) error {
 		if c.Rank() == 0 {
 			c.Abort("had enough")
 		}

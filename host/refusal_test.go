@@ -52,11 +52,11 @@ func patient(timeout time.Duration, log *heard) func(int, *host.Options) {
 const sumRefused = "rank 2 refused its all_reduce: count -1 is negative"
 
 // Rank 2's arguments are wrong. It learns so at once; the others, who wait for it,
-// after SHUNT_STALL from the log and in the end from their error.
+// after SHUNT_STALL_WARNING from the log and in the end from their error.
 func TestARefusedCallIsNamedToThoseWhoWait(t *testing.T) {
 	for name, known := range map[string]int{"first call": 0, "later call": 1} {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv("SHUNT_STALL", "100ms")
+			t.Setenv("SHUNT_STALL_WARNING", "100ms")
 			var log heard
 			errs := worldErrors(t, 4, patient(1500*time.Millisecond, &log), func(c *host.Communicator) error {
 				x := make([]float32, 4)
@@ -112,20 +112,26 @@ func TestWhateverIsRefusedIsTold(t *testing.T) {
 		return func(c *host.Communicator) error { return c.Do(&op) }
 	}
 	cases := map[string]func(*host.Communicator) error{
-		"all_reduce: count -1 is negative":                       do(f32(host.Operation{Collective: plugin.AllReduce, Count: -1})),
-		"all_reduce: unknown dtype 99":                           do(host.Operation{Collective: plugin.AllReduce, DType: 99}),
-		"all_reduce: unknown reduction op 77":                    do(f32(host.Operation{Collective: plugin.AllReduce, Op: 77})),
-		"all_reduce: send memory is null but 4 bytes are needed": do(f32(host.Operation{Collective: plugin.AllReduce, Count: 1, Recv: at(x)})),
-		"broadcast: root 2 is not a rank of a world of 2":        do(f32(host.Operation{Collective: plugin.Broadcast, Root: 2})),
-		"send: peer -1 is not a rank of a world of 2":            do(f32(host.Operation{Collective: plugin.Send, Root: -1})),
-		"send: a rank cannot send to itself outside a group":     do(f32(host.Operation{Collective: plugin.Send, Root: 1})),
-		"is not aligned to the 4 bytes of float32":               do(f32(host.Operation{Collective: plugin.Recv, Count: 1, Recv: unsafe.Add(at(x), 1)})),
+		"all_reduce: count -1 is negative": do(f32(host.Operation{Collective: plugin.AllReduce,
+			Count: -1})),
+		"all_reduce: unknown dtype 99": do(host.Operation{Collective: plugin.AllReduce, DType: 99}),
+		"all_reduce: unknown reduction op 77": do(f32(host.Operation{Collective: plugin.AllReduce,
+			Op: 77})),
+		"all_reduce: send memory is null but 4 bytes are needed": do(f32(host.Operation{Collective: plugin.AllReduce,
+			Count: 1, Recv: at(x)})),
+		"broadcast: root 2 is not a rank of a world of 2":    do(f32(host.Operation{Collective: plugin.Broadcast, Root: 2})),
+		"send: peer -1 is not a rank of a world of 2":        do(f32(host.Operation{Collective: plugin.Send, Root: -1})),
+		"send: a rank cannot send to itself outside a group": do(f32(host.Operation{Collective: plugin.Send, Root: 1})),
+		"is not aligned to the 4 bytes of float32": do(f32(host.Operation{Collective: plugin.Recv, Count: 1,
+			Recv: unsafe.Add(at(x), 1)})),
 		"put: no window":             do(f32(host.Operation{Collective: plugin.Put})),
 		"unknown collective 1234":    do(host.Operation{Collective: 1234}),
 		"recv: count -3 is negative": group(f32(host.Operation{Collective: plugin.Recv, Count: -3})),
 		"barrier: a group takes send, recv and one-sided operation": group(host.Operation{Collective: plugin.Barrier}),
-		"group: 1 sends to itself but 0 receives from itself":       group(f32(host.Operation{Collective: plugin.Send, Root: 1})),
-		"sends 4 bytes to itself but receives 8": group(f32(host.Operation{Collective: plugin.Send, Count: 1, Send: at(x), Root: 1}),
+		"group: 1 sends to itself but 0 receives from itself": group(f32(host.Operation{Collective: plugin.Send,
+			Root: 1})),
+		"sends 4 bytes to itself but receives 8": group(f32(host.Operation{Collective: plugin.Send, Count: 1, Send: at(x),
+			Root: 1}),
 			f32(host.Operation{Collective: plugin.Recv, Count: 2, Recv: at(x[8:]), Root: 1})),
 		"split: color -7 is negative": func(c *host.Communicator) error {
 			_, err := c.Split(context.Background(), -7, 0)
@@ -157,7 +163,8 @@ func TestWhateverIsRefusedIsTold(t *testing.T) {
 			if err := refuse(c); plugin.CodeOf(err) != plugin.InvalidArgument && plugin.CodeOf(err) != plugin.Mismatch {
 				errs = append(errs, fmt.Errorf("%q: %w", want, err))
 			}
-			if text := host.Refused(theirs, 1); !strings.HasPrefix(text, "rank 1 refused its ") || !strings.Contains(text, want) {
+			if text := host.Refused(theirs, 1); !strings.HasPrefix(text, "rank 1 refused its ") ||
+				!strings.Contains(text, want) {
 				errs = append(errs, fmt.Errorf("%q is told as %q", want, text))
 			}
 		}
@@ -197,7 +204,7 @@ func TestARefusedCallMayBeMadeAgain(t *testing.T) {
 func TestARefusalIsToldOfARankThatHasClosed(t *testing.T) {
 	for name, known := range map[string]int{"first call": 0, "later call": 1} {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv("SHUNT_STALL", "100ms")
+			t.Setenv("SHUNT_STALL_WARNING", "100ms")
 			errs := worldErrors(t, 3, nil, func(c *host.Communicator) error {
 				x := make([]float32, 4)
 				for range known {
@@ -221,7 +228,7 @@ func TestARefusalIsToldOfARankThatHasClosed(t *testing.T) {
 
 // A rank that skips what it was refused is off by one, which shows later.
 func TestARefusalIsToldWhenRanksDisagreeLater(t *testing.T) {
-	t.Setenv("SHUNT_STALL", "100ms")
+	t.Setenv("SHUNT_STALL_WARNING", "100ms")
 	errs := worldErrors(t, 2, nil, func(c *host.Communicator) error {
 		x := make([]float32, 4)
 		if err := errors.Join(c.Do(summed(x)), c.Barrier(nil)); err != nil {
@@ -244,7 +251,7 @@ func TestARefusalIsToldWhenRanksDisagreeLater(t *testing.T) {
 
 // What ranks wait for in a message to one of them is told as well.
 func TestARefusedSendIsToldToItsReceiver(t *testing.T) {
-	t.Setenv("SHUNT_STALL", "100ms")
+	t.Setenv("SHUNT_STALL_WARNING", "100ms")
 	var log heard
 	errs := worldErrors(t, 2, patient(time.Second, &log), func(c *host.Communicator) error {
 		x := make([]float32, 4)
@@ -265,7 +272,7 @@ func TestARefusedSendIsToldToItsReceiver(t *testing.T) {
 
 // On GPUs, where nobody sees an operation wait, likewise.
 func TestDeviceRefusedCallIsNamedToThoseWhoWait(t *testing.T) {
-	t.Setenv("SHUNT_STALL", "100ms")
+	t.Setenv("SHUNT_STALL_WARNING", "100ms")
 	var log heard
 	errs := deviceErrors(t, gpus(t, 3), patient(1500*time.Millisecond, &log), func(r *rank) error {
 		b, done := r.buffers(10, 10)

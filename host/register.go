@@ -20,7 +20,8 @@ import (
 // forgotten by itself. For host memory there is nothing to do.
 func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 	if bytes <= 0 || p == nil {
-		return c.rejectNamed("register", plugin.Errorf(plugin.InvalidArgument, "register on rank %d: the buffer has %d bytes at %p, want one byte or more at an address", c.rank, bytes, p))
+		return c.rejectNamed("register", plugin.Errorf(plugin.InvalidArgument,
+			"register on rank %d: the buffer has %d bytes at %p, want one byte or more at an address", c.rank, bytes, p))
 	}
 	release, err := c.enter("register")
 	if err != nil {
@@ -33,7 +34,8 @@ func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 	ctx, cancel := c.observer.Deadline(c.job.ctx)
 	defer cancel()
 	c.registrations++
-	if err := c.device.buffers.Register(ctx, c.group, fmt.Sprintf("register memory (%s %d)", c.label, c.registrations), cuda.Ptr(uintptr(p)), bytes); err != nil {
+	if err := c.device.buffers.Register(ctx, c.group, fmt.Sprintf("register memory (%s %d)", c.label, c.registrations),
+		cuda.Ptr(uintptr(p)), bytes); err != nil {
 		return c.observer.WrapError("register", err)
 	}
 	return nil

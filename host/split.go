@@ -17,7 +17,8 @@ const NoColor = -1
 // gives NoColor gets nil.
 func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator, error) {
 	if color < NoColor {
-		return nil, c.rejectNamed("split", plugin.Errorf(plugin.InvalidArgument, "split on rank %d: color %d is negative", c.rank, color))
+		return nil, c.rejectNamed("split", plugin.Errorf(plugin.InvalidArgument, "split on rank %d: color %d is negative",
+			c.rank, color))
 	}
 	release, err := c.enter("split")
 	if err != nil {

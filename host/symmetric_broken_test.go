@@ -34,11 +34,13 @@ func TestABrokenPromiseIsNamedOnAllRanks(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				return r.broken(r.AllGather(pointer(b[0]), pointer(at), count, plugin.Float32, r), ended, guards, r.Close, func() error { return r.free(b...) }, done)
+				return r.broken(r.AllGather(pointer(b[0]), pointer(at), count, plugin.Float32, r), ended, guards, r.Close,
+					func() error { return r.free(b...) }, done)
 			})
 			for rank, err := range errs {
 				require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
-				require.ErrorContains(t, err, fmt.Sprintf("%d bytes at offset %d of symmetric range 1", 4*n*count, 4*off), "rank %d", rank)
+				require.ErrorContains(t, err, fmt.Sprintf("%d bytes at offset %d of symmetric range 1", 4*n*count, 4*off),
+					"rank %d", rank)
 				require.ErrorContains(t, err, fmt.Sprintf("%d bytes at offset 0 of symmetric range 1", 4*n*count), "rank %d", rank)
 				require.ErrorContains(t, err, fmt.Sprintf("rank %d", n-1), "rank %d", rank)
 			}
@@ -64,7 +66,7 @@ func (r *rank) broken(called error, ended func() error, then ...func() error) er
 // An all_reduce that is in place on one rank alone is told so, as others deliver into
 // receive memory.
 func TestInPlaceOnOneRankAloneIsNamed(t *testing.T) {
-	t.Setenv("SHUNT_ALGO", "all_reduce=cudaipc/delivered,*")
+	t.Setenv("SHUNT_ALGO", "all_reduce=cudaipc/ce_reduce,*")
 	const n, count = 3, 1000
 	ended := meeting(n)
 	errs := deviceErrors(t, gpus(t, n), nil, func(r *rank) error {
@@ -87,8 +89,10 @@ func TestInPlaceOnOneRankAloneIsNamed(t *testing.T) {
 	})
 	for rank, err := range errs {
 		require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
-		require.ErrorContains(t, err, fmt.Sprintf("%d bytes at offset 0 of symmetric range 1, in place", 4*count), "rank %d", rank)
-		require.ErrorContains(t, err, fmt.Sprintf("%d bytes at offset 0 of symmetric range 1, out of place", 4*count), "rank %d", rank)
+		require.ErrorContains(t, err, fmt.Sprintf("%d bytes at offset 0 of symmetric range 1, in place", 4*count), "rank %d",
+			rank)
+		require.ErrorContains(t, err, fmt.Sprintf("%d bytes at offset 0 of symmetric range 1, out of place", 4*count),
+			"rank %d", rank)
 	}
 }
 
@@ -150,7 +154,8 @@ func TestRegisterSymmetricFailsAlike(t *testing.T) {
 			code  plugin.Code // OK: as exporting fails
 			text  string
 		}{
-			{"other bytes", m.Address, mine(400, 404), plugin.Mismatch, "rank 0 registers 404 bytes of symmetric memory, rank 1 400"},
+			{"other bytes", m.Address, mine(400, 404), plugin.Mismatch,
+				"rank 0 registers 404 bytes of symmetric memory, rank 1 400"},
 			{"too much", m.Address, mine(1<<40, 400), plugin.OK, "rank 1: "},
 			{"no bytes", m.Address, mine(0, 400), plugin.InvalidArgument, "rank 1: the range has 0 bytes at"},
 			{"negative", m.Address, mine(-1, 400), plugin.InvalidArgument, "rank 1: the range has -1 bytes at"},
@@ -171,11 +176,13 @@ func TestRegisterSymmetricFailsAlike(t *testing.T) {
 				continue
 			}
 			other := m.Address + cuda.Ptr(mine(int64(at), 2000)) // on one rank it would do
-			if err := r.RegisterSymmetric(pointer(other), bytes); !errors.Is(err, plugin.InvalidArgument) || !contains(err, "rank 1: ") || !contains(err, "overlap symmetric range") {
+			if err := r.RegisterSymmetric(pointer(other), bytes); !errors.Is(err, plugin.InvalidArgument) ||
+				!contains(err, "rank 1: ") || !contains(err, "overlap symmetric range") {
 				return fmt.Errorf("%d bytes at %d gave %w", bytes, at, err)
 			}
 		}
-		return errors.Join(r.RegisterSymmetric(pointer(m.Address+1600), 400), r.RegisterSymmetric(pointer(m.Address+400), 400), r.Close(), r.driver.Unmap(r.ctx, m))
+		return errors.Join(r.RegisterSymmetric(pointer(m.Address+1600), 400),
+			r.RegisterSymmetric(pointer(m.Address+400), 400), r.Close(), r.driver.Unmap(r.ctx, m))
 	})
 }
 

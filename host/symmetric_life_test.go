@@ -53,7 +53,8 @@ func TestGraphsKeepSymmetricMemoryMapped(t *testing.T) {
 				return fmt.Errorf("replay %d: %w", round, err)
 			}
 		}
-		if err := errors.Join(r.Barrier(r), r.sync(), r.driver.DestroyGraphExec(exec), end(nil)); plugin.CodeOf(err) != plugin.InvalidArgument {
+		if err := errors.Join(r.Barrier(r), r.sync(), r.driver.DestroyGraphExec(exec),
+			end(nil)); plugin.CodeOf(err) != plugin.InvalidArgument {
 			return fmt.Errorf("deregistering twice gave %w", err)
 		}
 		return done(eventually("peers' memory to be unmapped", func() bool {
@@ -104,14 +105,16 @@ func TestSymmetricMemoryInPiecesOutlivesItsNeighbours(t *testing.T) {
 			return err
 		}
 		b, done := r.buffers(count, 1, 1)
-		err = errors.Join(r.Register(pointer(s.Address()), 6*mib), r.RegisterSymmetric(pointer(s.Address()), 4*mib), r.Deregister(pointer(s.Address()+5*mib)))
+		err = errors.Join(r.Register(pointer(s.Address()), 6*mib), r.RegisterSymmetric(pointer(s.Address()), 4*mib),
+			r.Deregister(pointer(s.Address()+5*mib)))
 		if err != nil {
 			return err
 		}
 		recv := s.Address() + mib // over the end of the first piece
 		gather := func(v float32) error {
 			by, err := copied(r, func() error {
-				return errors.Join(r.fill(b[0], count, v+float32(r.Rank())), r.AllGather(pointer(b[0]), pointer(recv), count, plugin.Float32, r))
+				return errors.Join(r.fill(b[0], count, v+float32(r.Rank())),
+					r.AllGather(pointer(b[0]), pointer(recv), count, plugin.Float32, r))
 			})
 			if err == nil && by != n {
 				err = fmt.Errorf("%d ranks by copies", by)

@@ -30,8 +30,10 @@ func symmetricCalls(r *rank, send, recv cuda.Ptr, count, root int) []struct {
 		call   func() error
 		result []float32
 	}{
-		{"all_gather", func() error { return r.AllGather(pointer(send), pointer(recv), int64(count), plugin.Float32, r) }, gathered},
-		{"all_to_all", func() error { return r.AllToAll(pointer(send), pointer(recv), int64(count), plugin.Float32, r) }, exchanged},
+		{"all_gather", func() error { return r.AllGather(pointer(send), pointer(recv), int64(count), plugin.Float32, r) },
+			gathered},
+		{"all_to_all", func() error { return r.AllToAll(pointer(send), pointer(recv), int64(count), plugin.Float32, r) },
+			exchanged},
 		{"broadcast", func() error {
 			return r.Broadcast(pointer(send), pointer(recv), int64(count), plugin.Float32, root, r)
 		}, block(root, 0, count)},
@@ -88,7 +90,7 @@ func TestSymmetricAllReduceByCopies(t *testing.T) {
 	for _, test := range []struct {
 		algorithm string
 		n         int
-	}{{"copy", 2}, {"copy", 4}, {"copy", 8}, {"delivered", 2}, {"delivered", 3}, {"delivered", 4}, {"delivered", 8}} {
+	}{{"ce", 2}, {"ce", 4}, {"ce", 8}, {"ce_reduce", 2}, {"ce_reduce", 3}, {"ce_reduce", 4}, {"ce_reduce", 8}} {
 		n := test.n
 		t.Run(fmt.Sprint(test.algorithm, ", world ", n), func(t *testing.T) {
 			t.Setenv("SHUNT_ALGO", "all_reduce=cudaipc/"+test.algorithm+",*")
@@ -111,7 +113,8 @@ func TestSymmetricAllReduceByCopies(t *testing.T) {
 							err = errors.Join(err, r.meet())
 							before := cudaipctest.Delivered.Load()
 							by, failed := copied(r, func() error {
-								return r.Do(&host.Operation{Collective: plugin.AllReduce, Send: pointer(send), Recv: pointer(recv), Count: int64(count), DType: plugin.Float32, Op: op, Scalar: 2, Stream: r})
+								return r.Do(&host.Operation{Collective: plugin.AllReduce, Send: pointer(send), Recv: pointer(recv),
+									Count: int64(count), DType: plugin.Float32, Op: op, Scalar: 2, Stream: r})
 							})
 							switch op {
 							case plugin.OpMax:
@@ -119,14 +122,16 @@ func TestSymmetricAllReduceByCopies(t *testing.T) {
 							case plugin.OpPremulSum:
 								want *= 2
 							}
-							if test.algorithm == "copy" || inPlace || op == plugin.OpPremulSum || count < 4*n { // engines alone carry the others
+							if test.algorithm == "ce" || inPlace || op == plugin.OpPremulSum ||
+								count < 4*n { // engines alone carry the others
 								if d := cudaipctest.Delivered.Load() - before; d != 0 {
 									return fmt.Errorf("%d elements, in place %v, %s: %d chunks delivered", count, inPlace, op, d)
 								}
 							} else if d := cudaipctest.Delivered.Load() - before; d != int64(2*n) {
 								return fmt.Errorf("%d elements, in place %v, %s: %d chunks delivered, want %d", count, inPlace, op, d, 2*n)
 							}
-							if err := errors.Join(err, failed, r.expect(recv, append(repeated(want, count), repeated(-1, most-count)...))); err != nil || by != int64(n) {
+							if err := errors.Join(err, failed, r.expect(recv,
+								append(repeated(want, count), repeated(-1, most-count)...))); err != nil || by != int64(n) {
 								return fmt.Errorf("%d elements, in place %v, %s: %d ranks by copies, %w", count, inPlace, op, by, err)
 							}
 						}
@@ -210,7 +215,8 @@ func TestMemoryOutsideOfRangesIsNotSymmetric(t *testing.T) {
 			return err
 		}
 		first, second := m.Address, m.Address+4*2*n*count // between them is memory that is in none
-		if err := errors.Join(r.RegisterSymmetric(pointer(second), 4*n*count), r.RegisterSymmetric(pointer(first), 4*n*count)); err != nil {
+		if err := errors.Join(r.RegisterSymmetric(pointer(second), 4*n*count),
+			r.RegisterSymmetric(pointer(first), 4*n*count)); err != nil {
 			return err
 		}
 		b, done := r.buffers(count)
@@ -222,13 +228,15 @@ func TestMemoryOutsideOfRangesIsNotSymmetric(t *testing.T) {
 				return r.AllGather(pointer(b[0]), pointer(test.at), count, plugin.Float32, r)
 			})
 			if err != nil || by != test.want {
-				return fmt.Errorf("%d bytes from the first range on: %d ranks by copies, want %d, %w", test.at-first, by, test.want, err)
+				return fmt.Errorf("%d bytes from the first range on: %d ranks by copies, want %d, %w", test.at-first, by, test.want,
+					err)
 			}
 			if err := r.expect(test.at, append(block(0, 0, count), block(1, 0, count)...)); err != nil {
 				return err
 			}
 		}
-		return done(errors.Join(r.Deregister(pointer(first)), r.Deregister(pointer(second)), r.sync(), r.driver.Unmap(r.ctx, m)))
+		return done(errors.Join(r.Deregister(pointer(first)), r.Deregister(pointer(second)), r.sync(),
+			r.driver.Unmap(r.ctx, m)))
 	})
 }
 
@@ -257,11 +265,12 @@ func TestSymmetricAlgorithmsAreExplained(t *testing.T) {
 			bytes      int64
 			chosen     string
 		}{
-			{plugin.AllGather, 8 << 20, "cudaipc/direct"}, {plugin.AllGather, 32 << 20, "cudaipc/copy"},
-			{plugin.AllToAll, 8 << 20, "cudaipc/direct"}, {plugin.AllToAll, 128 << 20, "cudaipc/copy"},
+			{plugin.AllGather, 8 << 20, "cudaipc/direct"}, {plugin.AllGather, 32 << 20, "cudaipc/ce"},
+			{plugin.AllToAll, 8 << 20, "cudaipc/direct"}, {plugin.AllToAll, 128 << 20, "cudaipc/ce"},
 			{plugin.AllGather, 1 << 10, "cudaipc/ll"}, {plugin.Broadcast, 512 << 20, "cudaipc/chain"},
-			{plugin.Scatter, 64 << 20, "cudaipc/copy"}, {plugin.Scatter, 1 << 10, "cudaipc/ll128"},
-			{plugin.AllGatherV, 64 << 20, "cudaipc/ll128"}, {plugin.AllReduce, 512 << 20, "cudaipc/copy"}, {plugin.AllReduce, 2 << 30, "cudaipc/delivered"}, {plugin.AllReduce, 64 << 20, "cudaipc/staged"},
+			{plugin.Scatter, 64 << 20, "cudaipc/ce"}, {plugin.Scatter, 1 << 10, "cudaipc/ll128"},
+			{plugin.AllGatherV, 64 << 20, "cudaipc/ll128"}, {plugin.AllReduce, 512 << 20, "cudaipc/ce"},
+			{plugin.AllReduce, 2 << 30, "cudaipc/ce_reduce"}, {plugin.AllReduce, 64 << 20, "cudaipc/staged"},
 		} {
 			e, err := r.ExplainSymmetric(test.collective, plugin.Float32, plugin.OpSum, test.bytes)
 			if err != nil || e.Chosen != test.chosen {
@@ -273,7 +282,7 @@ func TestSymmetricAlgorithmsAreExplained(t *testing.T) {
 			return fmt.Errorf("all_gather without symmetric memory runs %s, %w", e.Chosen, err)
 		}
 		for _, rejected := range e.Rejected {
-			if rejected.Name == "cudaipc/copy" && rejected.Reason == "needs receive memory that is registered as symmetric" {
+			if rejected.Name == "cudaipc/ce" && rejected.Reason == "needs receive memory that is registered as symmetric" {
 				return nil
 			}
 		}

@@ -12,9 +12,9 @@ import (
 
 // byCopy forces the algorithm that needs symmetric memory, where there is any.
 func byCopy(t *testing.T, world int) {
-	clauses := "all_gather=cudaipc/copy,*;all_to_all=cudaipc/copy,*;scatter=cudaipc/copy,*"
+	clauses := "all_gather=cudaipc/ce,*;all_to_all=cudaipc/ce,*;scatter=cudaipc/ce,*"
 	if world == 2 {
-		clauses += ";broadcast=cudaipc/copy,*"
+		clauses += ";broadcast=cudaipc/ce,*"
 	}
 	t.Setenv("SHUNT_ALGO", clauses)
 }

@@ -28,7 +28,8 @@ func (c *Communicator) rejectThreadStream(operations []Operation) error {
 		return nil
 	}
 	return plugin.Errorf(plugin.InvalidArgument, "start on rank %d: stream %d is the calling thread's own (CU_STREAM_PER_THREAD), "+
-		"and another thread puts started operations into streams; pass a stream that was created", c.rank, cuda.PerThreadStream)
+		"and another thread puts started operations into streams; pass a stream that was created", c.rank,
+		cuda.PerThreadStream)
 }
 
 // waitTurn takes the turn on the caller's thread.

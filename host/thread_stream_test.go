@@ -63,7 +63,8 @@ func TestTheThreadsOwnStreamIsTheCallers(t *testing.T) {
 				for round := range 5 {
 					err = errors.Join(r.driver.WaitValue(r.ctx, own, word.Device, uint64(round+1)),
 						r.driver.Set(r.ctx, b[0], byte(round), 32, own),
-						call(r, &host.Operation{Collective: plugin.AllReduce, Send: pointer(b[0]), Recv: pointer(b[1]), Count: 8, DType: plugin.Float32, Stream: own}))
+						call(r, &host.Operation{Collective: plugin.AllReduce, Send: pointer(b[0]), Recv: pointer(b[1]), Count: 8,
+							DType: plugin.Float32, Stream: own}))
 					// The thread's work begins now: what is not behind it would have seen other data.
 					time.Sleep(time.Millisecond)
 					err = errors.Join(err, r.driver.WriteValue(r.ctx, 0, word.Device, uint64(round+1)), r.Synchronize(own))
@@ -88,7 +89,8 @@ func TestTheThreadsOwnStreamIsTheCallers(t *testing.T) {
 func TestTheThreadsOwnStreamCannotBeStarted(t *testing.T) {
 	deviceWorld(t, 1, func(r *rank) error {
 		b, done := r.buffers(8, 8)
-		op := host.Operation{Collective: plugin.AllReduce, Send: pointer(b[0]), Recv: pointer(b[1]), Count: 8, DType: plugin.Float32, Stream: cuda.PerThreadStream}
+		op := host.Operation{Collective: plugin.AllReduce, Send: pointer(b[0]), Recv: pointer(b[1]), Count: 8,
+			DType: plugin.Float32, Stream: cuda.PerThreadStream}
 		var g host.Group
 		g.Add(host.Operation{Collective: plugin.Send, Send: op.Send, Count: 8, DType: plugin.Float32, Stream: op.Stream})
 		g.Add(host.Operation{Collective: plugin.Recv, Recv: op.Recv, Count: 8, DType: plugin.Float32, Stream: op.Stream})

@@ -42,7 +42,8 @@ const (
 // RegisterSymmetric.
 func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, error) {
 	if bytes < 0 || bytes > maxWindowBytes {
-		return nil, c.rejectNamed("new_window", plugin.Errorf(plugin.InvalidArgument, "new_window on rank %d: %d bytes; want 0 to %d", c.rank, bytes, int64(maxWindowBytes)))
+		return nil, c.rejectNamed("new_window", plugin.Errorf(plugin.InvalidArgument,
+			"new_window on rank %d: %d bytes; want 0 to %d", c.rank, bytes, int64(maxWindowBytes)))
 	}
 	release, err := c.enter("new_window")
 	if err != nil {
@@ -110,13 +111,15 @@ func (c *Communicator) sameSize(ctx context.Context, tag string, bytes int64) er
 	for rank, answer := range answers {
 		theirs, err := strconv.ParseInt(string(answer), 10, 64)
 		if err != nil {
-			return &plugin.Error{Code: plugin.Protocol, Rank: rank, Message: fmt.Sprintf("rank %d sent a malformed size of its window", rank)}
+			return &plugin.Error{Code: plugin.Protocol, Rank: rank,
+				Message: fmt.Sprintf("rank %d sent a malformed size of its window", rank)}
 		}
 		if rank == 0 {
 			first = theirs
 		}
 		if theirs != first {
-			return &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("ranks disagree: rank 0 makes a window of %d bytes, rank %d one of %d", first, rank, theirs)}
+			return &plugin.Error{Code: plugin.Mismatch, Rank: rank,
+				Message: fmt.Sprintf("ranks disagree: rank 0 makes a window of %d bytes, rank %d one of %d", first, rank, theirs)}
 		}
 	}
 	return nil
@@ -249,7 +252,8 @@ func (w *Window) unmap() {
 	w.comm.symmetric.Remove(w.symmetric)
 	if w.comm.device != nil {
 		if err := w.comm.device.buffers.DropWindow(w.attached.Base + w.facts.ID); err != nil {
-			w.comm.logger.Warn("a window could not be withdrawn from the directory of buffers", "communicator", w.comm.label, "rank", w.comm.rank, "reason", err)
+			w.comm.logger.Warn("a window could not be withdrawn from the directory of buffers", "communicator", w.comm.label,
+				"rank", w.comm.rank, "reason", err)
 		}
 		w.comm.device.exec.ClearRegion(w.attached.Base, w.facts.ID)
 	} else {

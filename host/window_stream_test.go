@@ -21,7 +21,8 @@ func TestAWindowsOperationsRunInTheStreamGiven(t *testing.T) {
 		peer := 1 - r.Rank()
 		in, local := w.On(r), cuda.Ptr(uintptr(w.Local()))
 		err = errors.Join(r.Barrier(r), r.sync(), r.driver.BeginCapture(r.ctx, r.stream))
-		err = errors.Join(err, in.Put(peer, 0, pointer(b[0]), count*4), in.Signal(peer), in.Wait(peer, 1), in.Get(peer, 0, pointer(b[1]), count*4))
+		err = errors.Join(err, in.Put(peer, 0, pointer(b[0]), count*4), in.Signal(peer), in.Wait(peer, 1),
+			in.Get(peer, 0, pointer(b[1]), count*4))
 		graph, ended := r.driver.EndCapture(r.ctx, r.stream)
 		if err = errors.Join(err, ended); err != nil {
 			return err
@@ -33,6 +34,7 @@ func TestAWindowsOperationsRunInTheStreamGiven(t *testing.T) {
 		err = r.expect(local, make([]float32, count)) // nothing has run
 		err = errors.Join(err, r.Barrier(r), r.driver.LaunchGraph(r.ctx, exec, r.stream), r.sync())
 		err = errors.Join(err, r.expect(local, ramp(peer, count)), r.expect(b[1], ramp(r.Rank(), count)))
-		return done(errors.Join(err, r.Barrier(r), r.sync(), r.driver.DestroyGraph(graph), r.driver.DestroyGraphExec(exec), w.Close()))
+		return done(errors.Join(err, r.Barrier(r), r.sync(), r.driver.DestroyGraph(graph), r.driver.DestroyGraphExec(exec),
+			w.Close()))
 	})
 }

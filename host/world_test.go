@@ -47,7 +47,8 @@ func world(t *testing.T, n int, body func(c *host.Communicator) error) {
 
 // worldErrors is world for bodies that are meant to fail: it returns each
 // rank's error. adjust may change a rank's options.
-func worldErrors(t *testing.T, n int, adjust func(rank int, o *host.Options), body func(c *host.Communicator) error) []error {
+func worldErrors(t *testing.T, n int, adjust func(rank int, o *host.Options),
+	body func(c *host.Communicator) error) []error {
 	t.Helper()
 	id, root, err := bootstrap.NewID("")
 	require.NoError(t, err)

@@ -298,7 +298,8 @@ func (b *Builder) Barrier(semaphore, counter RefID) {
 // shunt_ring.h says what lies in the memory.
 func (b *Builder) Remote(ring RefID, slots int, operation int64, args ...Reg) {
 	b.step(Step{
-		Kind: StepRemote, Dst: uint16(ring), A: uint16(b.Const(operation)), B: b.args(args), C: uint16(b.Const(int64(slots))), N: uint16(len(args)),
+		Kind: StepRemote, Dst: uint16(ring), A: uint16(b.Const(operation)), B: b.args(args), C: uint16(b.Const(int64(slots))),
+		N: uint16(len(args)),
 	})
 }
 

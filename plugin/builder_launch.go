@@ -39,7 +39,8 @@ func (b *Builder) LaunchGrid(image, name string, grid [2]Reg, block Reg, args ..
 	}
 	one := uint16(b.Const(1))
 	b.plan.Kernels = append(b.plan.Kernels, Kernel{
-		Image: image, Name: name, Grid: [3]uint16{uint16(grid[0]), uint16(grid[1]), one}, Block: [3]uint16{uint16(block), one, one},
+		Image: image, Name: name, Grid: [3]uint16{uint16(grid[0]), uint16(grid[1]), one},
+		Block:  [3]uint16{uint16(block), one, one},
 		Shared: None, FirstArg: uint16(first), CountArgs: uint16(len(args)),
 	})
 	b.step(Step{Kind: StepLaunch, A: uint16(len(b.plan.Kernels) - 1)})

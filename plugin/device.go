@@ -7,13 +7,18 @@ package plugin
 // one communicator on one device. The first line is the host's: kernels look at
 // it while they wait long. The others are the kernels'.
 const (
-	WatchAbort       = 0   // uint32: not 0 once the communicator is aborted
-	WatchTimeout     = 8   // uint64: nanoseconds a wait may last; 0: no limit
-	WatchFault       = 64  // uint32: why a kernel gave up, a Fault; written last, the first one stays
-	WatchFaultPeer   = 68  // int32: rank that was waited for, or differs
-	WatchFaultEpoch  = 72  // uint64: value that was waited for
-	WatchFaultOwn    = 80  // 3 uint64, of FaultAsymmetric: this rank's range, offset of its receive memory there, and bytes, which InPlace may be added to; the first of FaultLength: bytes; of FaultCounts: count and displacement in elements, and 0 for send memory, 1 for receive memory, 2 for what this rank sends to itself
-	WatchFaultTheirs = 104 // 3 uint64: and what the peer has instead; the first of FaultCounts: elements that there is room for, or that this rank receives from itself
+	WatchAbort      = 0  // uint32: not 0 once the communicator is aborted
+	WatchTimeout    = 8  // uint64: nanoseconds a wait may last; 0: no limit
+	WatchFault      = 64 // uint32: why a kernel gave up, a Fault; written last, the first one stays
+	WatchFaultPeer  = 68 // int32: rank that was waited for, or differs
+	WatchFaultEpoch = 72 // uint64: value that was waited for
+	// 3 uint64, of FaultAsymmetric: this rank's range, offset of its receive memory there, and bytes, which InPlace may be
+	// added to; the first of FaultLength: bytes; of FaultCounts: count and displacement in elements, and 0 for send
+	// memory, 1 for receive memory, 2 for what this rank sends to itself
+	WatchFaultOwn = 80
+	// 3 uint64: and what the peer has instead; the first of FaultCounts: elements that there is room for, or that this
+	// rank receives from itself
+	WatchFaultTheirs = 104
 	WatchMissed      = 128 // uint64: an address of the caller's that the directory lacks; any later one replaces it
 	WatchMissedBytes = 136 // uint64: and how many bytes of it a kernel would have needed
 	WatchBytes       = 192
@@ -65,11 +70,14 @@ const (
 // are uint64, start at 0 and only grow. A launch of one block, or one whose blocks
 // each look for themselves, may leave out what is decided and forgotten.
 const (
-	DirectoryBegun     = 0  // blocks that are about to read entries; raised before they do
-	DirectoryDecided   = 8  // findings of a launch, at most two, that blocks which begin later will use
-	DirectoryEnded     = 16 // blocks that have ended, as have the accesses of peers to this rank's memory for them; never raised by one that has given up a wait
+	DirectoryBegun   = 0 // blocks that are about to read entries; raised before they do
+	DirectoryDecided = 8 // findings of a launch, at most two, that blocks which begin later will use
+	// blocks that have ended, as have the accesses of peers to this rank's memory for them; never raised by one that has
+	// given up a wait
+	DirectoryEnded     = 16
 	DirectoryForgotten = 24 // findings that are not used any more: all blocks of their launch have begun
-	DirectoryUsed      = 64 // DirectoryExports uint64: how often each export was found, so that the host keeps those in use
+	// DirectoryExports uint64: how often each export was found, so that the host keeps those in use
+	DirectoryUsed = 64
 
 	DirectoryCountBytes = DirectoryUsed + 8*DirectoryExports
 )

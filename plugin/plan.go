@@ -306,7 +306,8 @@ func (p *Plan) validateTrack(track Track, firstTemp int, bad func(string, ...any
 		case StepLaunch:
 			ok = int(s.A) < len(p.Kernels) && s.B <= LaunchDependent
 		case StepNative:
-			ok = int(s.A) < len(p.Natives) && p.Natives[s.A].valid() && p.areValues(s.B, s.N) && (s.N == 0 || p.Natives[s.A].Start != 0)
+			ok = int(s.A) < len(p.Natives) && p.Natives[s.A].valid() && p.areValues(s.B, s.N) &&
+				(s.N == 0 || p.Natives[s.A].Start != 0)
 		case StepRemote:
 			ok = isWord(s.Dst) && isReg(s.A) && isReg(s.C) && p.areValues(s.B, s.N)
 		case StepAddress:

@@ -8,14 +8,16 @@ func (p *Plan) ValidateFor(r Request) error {
 		return err
 	}
 	if p.World != r.World || p.Rank != r.Rank {
-		return Errorf(Protocol, "plan %s is for rank %d of %d, want rank %d of %d", p.Algorithm, p.Rank, p.World, r.Rank, r.World)
+		return Errorf(Protocol, "plan %s is for rank %d of %d, want rank %d of %d", p.Algorithm, p.Rank, p.World, r.Rank,
+			r.World)
 	}
 	if r.Symmetric {
 		return nil
 	}
 	for i := range p.Steps {
 		if s := &p.Steps[i]; p.reachesPeerRecv(s) {
-			return Errorf(Protocol, "plan %s: step %d (%s) reaches receive memory of a peer, but the request is not symmetric", p.Algorithm, i, s.Kind)
+			return Errorf(Protocol, "plan %s: step %d (%s) reaches receive memory of a peer, but the request is not symmetric",
+				p.Algorithm, i, s.Kind)
 		}
 	}
 	return nil

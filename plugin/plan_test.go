@@ -13,11 +13,14 @@ func TestValidatePeerMemory(t *testing.T) {
 		valid bool
 		body  func(b *Builder, peer, region RefID)
 	}{
-		"copy from":         {true, func(b *Builder, peer, _ RefID) { b.Copy(b.Recv(b.Const(0)), peer, b.Const(8)) }},
-		"address of send":   {true, func(b *Builder, _, region RefID) { b.Store(region, b.Address(b.Send(b.Const(0)))) }},
-		"address of recv":   {true, func(b *Builder, _, region RefID) { b.Store(region, b.Address(b.Recv(b.Const(0)))) }},
-		"copy to":           {false, func(b *Builder, peer, _ RefID) { b.Copy(peer, b.Send(b.Const(0)), b.Const(8)) }},
-		"reduce from":       {false, func(b *Builder, peer, _ RefID) { b.Reduce(b.Recv(b.Const(0)), b.Const(1), b.Send(b.Const(0)), peer) }},
+		"copy from":       {true, func(b *Builder, peer, _ RefID) { b.Copy(b.Recv(b.Const(0)), peer, b.Const(8)) }},
+		"address of send": {true, func(b *Builder, _, region RefID) { b.Store(region, b.Address(b.Send(b.Const(0)))) }},
+		"address of recv": {true, func(b *Builder, _, region RefID) { b.Store(region, b.Address(b.Recv(b.Const(0)))) }},
+		"copy to":         {false, func(b *Builder, peer, _ RefID) { b.Copy(peer, b.Send(b.Const(0)), b.Const(8)) }},
+		"reduce from": {false, func(b *Builder, peer,
+			_ RefID) {
+			b.Reduce(b.Recv(b.Const(0)), b.Const(1), b.Send(b.Const(0)), peer)
+		}},
 		"reduce to":         {false, func(b *Builder, peer, _ RefID) { b.Reduce(peer, b.Const(1), b.Send(b.Const(0))) }},
 		"load":              {false, func(b *Builder, peer, _ RefID) { b.Load(peer) }},
 		"store":             {false, func(b *Builder, peer, _ RefID) { b.Store(peer, b.Const(1)) }},
@@ -58,16 +61,22 @@ func TestValidatePeerRecv(t *testing.T) {
 		valid bool
 		body  func(b *Builder, peer RefID)
 	}{
-		"copy to":         {true, func(b *Builder, peer RefID) { b.Copy(peer, b.Send(b.Const(0)), b.Const(8)) }},
-		"copy from":       {true, func(b *Builder, peer RefID) { b.Copy(b.Recv(b.Const(0)), peer, b.Const(8)) }},
-		"kernel argument": {true, func(b *Builder, peer RefID) { b.Launch("image", "kernel", b.Const(1), b.Const(1), Address(peer)) }},
-		"reduce from":     {false, func(b *Builder, peer RefID) { b.Reduce(b.Recv(b.Const(0)), b.Const(1), b.Send(b.Const(0)), peer) }},
-		"reduce to":       {false, func(b *Builder, peer RefID) { b.Reduce(peer, b.Const(1), b.Send(b.Const(0))) }},
-		"load":            {false, func(b *Builder, peer RefID) { b.Load(peer) }},
-		"store":           {false, func(b *Builder, peer RefID) { b.Store(peer, b.Const(1)) }},
-		"signal":          {false, func(b *Builder, peer RefID) { b.SignalAll(peer, b.Const(1)) }},
-		"wait":            {false, func(b *Builder, peer RefID) { b.Wait(peer, b.Const(1), b.Const(0)) }},
-		"address":         {false, func(b *Builder, peer RefID) { b.Address(peer) }},
+		"copy to":   {true, func(b *Builder, peer RefID) { b.Copy(peer, b.Send(b.Const(0)), b.Const(8)) }},
+		"copy from": {true, func(b *Builder, peer RefID) { b.Copy(b.Recv(b.Const(0)), peer, b.Const(8)) }},
+		"kernel argument": {true, func(b *Builder, peer RefID) {
+			b.Launch("image", "kernel", b.Const(1), b.Const(1),
+				Address(peer))
+		}},
+		"reduce from": {false, func(b *Builder, peer RefID) {
+			b.Reduce(b.Recv(b.Const(0)), b.Const(1), b.Send(b.Const(0)),
+				peer)
+		}},
+		"reduce to": {false, func(b *Builder, peer RefID) { b.Reduce(peer, b.Const(1), b.Send(b.Const(0))) }},
+		"load":      {false, func(b *Builder, peer RefID) { b.Load(peer) }},
+		"store":     {false, func(b *Builder, peer RefID) { b.Store(peer, b.Const(1)) }},
+		"signal":    {false, func(b *Builder, peer RefID) { b.SignalAll(peer, b.Const(1)) }},
+		"wait":      {false, func(b *Builder, peer RefID) { b.Wait(peer, b.Const(1), b.Const(0)) }},
+		"address":   {false, func(b *Builder, peer RefID) { b.Address(peer) }},
 		"scaled": {false, func(b *Builder, peer RefID) {
 			b.plan.Refs[peer].Scale = uint16(SlotScalar)
 			b.Copy(peer, b.Send(b.Const(0)), b.Const(8))

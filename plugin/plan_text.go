@@ -19,7 +19,8 @@ func (p *Plan) Text() string {
 	if p.Collective.Reduces() {
 		fmt.Fprintf(&b, ", op %s", p.Op)
 	}
-	fmt.Fprintf(&b, ", rank %d of %d: %d steps, %d tracks, %d kernels, %d registers\n", p.Rank, p.World, len(p.Steps), len(p.Tracks), len(p.Kernels), p.Registers())
+	fmt.Fprintf(&b, ", rank %d of %d: %d steps, %d tracks, %d kernels, %d registers\n", p.Rank, p.World, len(p.Steps),
+		len(p.Tracks), len(p.Kernels), p.Registers())
 	for t, track := range p.Tracks {
 		fmt.Fprintf(&b, "track %d\n", t)
 		var ends []int // of the open loops and ifs

@@ -97,7 +97,7 @@ enum {
 /* Feature is a bit of what a transport can do. */
 typedef uint64_t shunt_feature;
 #define SHUNT_FEATURE_MEMORY UINT64_C(1) /* allocates regions that every peer maps; the host's generic algorithms run over the region of role scratch */
-#define SHUNT_FEATURE_PLANS UINT64_C(2) /* answers plans of its own for some collectives */
+#define SHUNT_FEATURE_PLANS UINT64_C(2) /* returns plans of its own for some collectives */
 #define SHUNT_FEATURE_BUFFERS UINT64_C(4) /* allocates buffers for users (windows, one-sided operations) */
 #define SHUNT_FEATURE_MULTI_HOST UINT64_C(8) /* reaches ranks on other hosts */
 #define SHUNT_FEATURE_LENGTHS UINT64_C(16) /* its messages carry their length: its plans of recv never end with one of another length than theirs, they wait in vain */

@@ -30,10 +30,12 @@ func (s Support) Validate() error {
 			return Errorf(Protocol, "algorithm name %q is not printable UTF-8", a.Name)
 		}
 		if a.MinBytes < 0 || a.MaxBytes < 0 || (a.MaxBytes != 0 && a.MaxBytes < a.MinBytes) {
-			return Errorf(Protocol, "algorithm %s: its limits are %d to %d bytes, want 0 or more in order", a.Name, a.MinBytes, a.MaxBytes)
+			return Errorf(Protocol, "algorithm %s: its limits are %d to %d bytes, want 0 or more in order", a.Name, a.MinBytes,
+				a.MaxBytes)
 		}
 		if !(a.Latency >= 0) || math.IsInf(a.Latency, 0) || !(a.Bandwidth > 0) || math.IsInf(a.Bandwidth, 0) {
-			return Errorf(Protocol, "algorithm %s: latency %v, bandwidth %v; want finite, not negative, and above 0", a.Name, a.Latency, a.Bandwidth)
+			return Errorf(Protocol, "algorithm %s: latency %v, bandwidth %v; want finite, not negative, and above 0", a.Name,
+				a.Latency, a.Bandwidth)
 		}
 		for _, b := range s.Algorithms[:i] {
 			if a.Name == b.Name {

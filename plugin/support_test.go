@@ -23,11 +23,15 @@ func TestSupportIsValidated(t *testing.T) {
 		require.ErrorIs(t, s.Validate(), Protocol, name)
 	}
 	for name, change := range map[string]func(*Algorithm){
-		"no name": func(a *Algorithm) { a.Name = "" }, "long name": func(a *Algorithm) { a.Name = strings.Repeat("a", MaxName+1) },
+		"no name": func(a *Algorithm) { a.Name = "" }, "long name": func(a *Algorithm) {
+			a.Name = strings.Repeat("a",
+				MaxName+1)
+		},
 		"broken name": func(a *Algorithm) { a.Name = "a\x00" }, "empty range": func(a *Algorithm) { a.MinBytes = 3 },
 		"negative": func(a *Algorithm) { a.MaxBytes = -1 }, "NaN": func(a *Algorithm) { a.Latency = math.NaN() },
 		"infinite": func(a *Algorithm) { a.Bandwidth = math.Inf(1) }, "no bandwidth": func(a *Algorithm) { a.Bandwidth = 0 },
-		"NaN bandwidth": func(a *Algorithm) { a.Bandwidth = math.NaN() }, "negative latency": func(a *Algorithm) { a.Latency = -1 },
+		"NaN bandwidth":    func(a *Algorithm) { a.Bandwidth = math.NaN() },
+		"negative latency": func(a *Algorithm) { a.Latency = -1 },
 	} {
 		a := good
 		change(&a)

@@ -401,7 +401,7 @@ type Feature uint64
 const (
 	// FeatureMemory: allocates regions that every peer maps; the host's generic algorithms run over the region of role scratch.
 	FeatureMemory Feature = 1
-	// FeaturePlans: answers plans of its own for some collectives.
+	// FeaturePlans: returns plans of its own for some collectives.
 	FeaturePlans Feature = 2
 	// FeatureBuffers: allocates buffers for users (windows, one-sided operations).
 	FeatureBuffers Feature = 4
@@ -430,7 +430,7 @@ var featureNames = map[Feature]string{
 
 var featureDocs = map[Feature]string{
 	FeatureMemory:       "allocates regions that every peer maps; the host's generic algorithms run over the region of role scratch",
-	FeaturePlans:        "answers plans of its own for some collectives",
+	FeaturePlans:        "returns plans of its own for some collectives",
 	FeatureBuffers:      "allocates buffers for users (windows, one-sided operations)",
 	FeatureMultiHost:    "reaches ranks on other hosts",
 	FeatureLengths:      "its messages carry their length: its plans of recv never end with one of another length than theirs, they wait in vain",

@@ -50,7 +50,7 @@ type Endpoint interface {
 	// Free releases a region that Allocate made. Peers that still map it keep
 	// the memory alive; this rank's mapping is the host's.
 	Free(ctx context.Context, id uint32) error
-	// Prepare answers the plan of one algorithm that Supports offered. The
+	// Prepare returns the plan of one algorithm that Supports offered. The
 	// plan depends on the request's collective, dtype, op, world, rank and
 	// memory only, never on its bytes: sizes are slots.
 	// The dtype of a collective that only moves bytes is canonical: uint8,
@@ -109,12 +109,13 @@ type Request struct {
 	Collective Collective
 	DType      DType
 	Op         Op
-	Bytes      int64 // of one rank's message: count × element size; for varying counts the largest pair's, where known, else 0
-	World      int
-	Hosts      int // distinct hosts among the ranks
-	Memory     MemoryKind
-	Rank       int  // Prepare only; Supports must not look at it
-	PeerRead   bool // every rank can read every other rank's memory: plans may use SpacePeer
+	// of one rank's message: count × element size; for varying counts the largest pair's, where known, else 0
+	Bytes    int64
+	World    int
+	Hosts    int // distinct hosts among the ranks
+	Memory   MemoryKind
+	Rank     int  // Prepare only; Supports must not look at it
+	PeerRead bool // every rank can read every other rank's memory: plans may use SpacePeer
 	// NVLink: every two GPUs of the ranks are joined by NVLink, or are one. What is
 	// stored at a peer otherwise goes over PCIe, which may tear lines apart.
 	NVLink bool
@@ -153,9 +154,10 @@ type OpenConfig struct {
 	Communicator uint64 // equal on all ranks, unique within a job
 	Rank, World  int
 	Memory       MemoryKind
-	Device       int               // CUDA ordinal, or -1
-	MaxSMs       int               // multiprocessors that kernels may occupy at once, equal on all ranks; 0: the transport decides
-	Options      map[string]string // the transport's own options: SHUNT_<NAME>_<KEY>, by KEY in lower case
+	Device       int // CUDA ordinal, or -1
+	// multiprocessors that kernels may occupy at once, equal on all ranks; 0: the transport decides
+	MaxSMs  int
+	Options map[string]string // the transport's own options: SHUNT_<NAME>_<KEY>, by KEY in lower case
 }
 
 // Region is memory that peers can map.

@@ -84,7 +84,7 @@ check() {
   if command -v compute-sanitizer >/dev/null; then
     step sanitize-kernels 100 bash -c 'kernels sanitize'
     # The kernels of symmetric memory have copies behind and beside them; rank 0 is watched.
-    step sanitize-symmetric 60 env "SHUNT_ALGO=all_reduce=cudaipc/delivered,*" "$shunt" bench --memory cuda -n 2 --symmetric --no-in-place --eager --min 1M --max 64M --factor 64 --iters 4 \
+    step sanitize-symmetric 60 env "SHUNT_ALGO=all_reduce=cudaipc/ce_reduce,*" "$shunt" bench --memory cuda -n 2 --symmetric --no-in-place --eager --min 1M --max 64M --factor 64 --iters 4 \
       --collective all_gather,all_to_all,all_reduce --under 'compute-sanitizer --tool memcheck --target-processes all --error-exitcode 9'
   else
     skip sanitize "compute-sanitizer is not installed"

@@ -7,7 +7,7 @@ struct Counts {
   std::vector<int64_t> send = std::vector<int64_t>(world), recv = send;
 };
 
-// Launches all_to_all_v with counts on the device. Rank 0 answers whether its kernel has
+// Launches all_to_all_v with counts on the device. Rank 0 returns whether its kernel has
 // told of anything but the given fault within a second.
 static bool told_otherwise(const Counts &counts, const shunt_fault &want, std::vector<uint64_t> own, uint64_t theirs, const char *what) {
   shunt_kernel_args_on_device d{};

@@ -1,7 +1,7 @@
 /*
  * shunt.h: Shunt's collectives for C and C++.
  *
- * Link with -lshunt, or load libshunt.so with dlopen. Every function answers a
+ * Link with -lshunt, or load libshunt.so with dlopen. Every function returns a
  * shunt_status; SHUNT_OK is 0, and shunt_last_error says in one sentence what
  * went wrong, on which rank, with which peer and why.
  *
@@ -90,7 +90,7 @@ typedef struct shunt_options {
   int32_t device;           /* CUDA ordinal or SHUNT_DEVICE_AUTO; used with memory cuda */
   shunt_memory_kind memory; /* where send and recv memory lives */
   uint64_t flags;           /* 0 */
-  const int32_t *give_up;   /* NULL, or a word that ends shunt_comm_init with SHUNT_ABORTED, here and on every
+  const int32_t *cancel;    /* NULL, or a word that ends shunt_comm_init with SHUNT_ABORTED, here and on every
                                rank, within a tenth of a second after it was set to other than 0, by any thread
                                or signal handler; since 1.1 */
   int32_t max_sms;          /* most multiprocessors of a GPU that the kernels of a communicator occupy at once; the
@@ -201,7 +201,7 @@ SHUNT_API shunt_status shunt_explain(shunt_comm comm, shunt_collective collectiv
 SHUNT_API shunt_status shunt_get_async_error(shunt_comm comm, shunt_status *async_error);
 
 /* The flight recorder: the latest operations of this rank, as many as
- * SHUNT_RECORDS says, as the text of one JSON object in UTF-8:
+ * SHUNT_FLIGHT_RECORDER_SIZE says, as the text of one JSON object in UTF-8:
  *   {"communicator":"world","job":"59...","rank":1,"world":4,"pid":4711,"host":"a",
  *    "last":{"number":5,"collective":"all_reduce","state":"called"},
  *    "code":"timeout","failure":"rank 1 had no answer ...","operations":[
@@ -285,7 +285,7 @@ SHUNT_API shunt_status shunt_all_to_all_v(shunt_comm comm, const void *send, con
  * rank 0 is negative", as the next call, shunt_synchronize and shunt_get_async_error
  * tell. Ends of a pair that disagree are SHUNT_MISMATCH in the same way. So are ranks
  * of which only some have their counts on the device. A communicator on host memory
- * answers SHUNT_INVALID_ARGUMENT. Since 1.1. */
+ * returns SHUNT_INVALID_ARGUMENT. Since 1.1. */
 SHUNT_API shunt_status shunt_all_to_all_v_on_device(shunt_comm comm, const void *send, int64_t send_capacity,
                                                     const int64_t *send_counts, const int64_t *send_displs, void *recv,
                                                     int64_t recv_capacity, const int64_t *recv_counts,
@@ -323,7 +323,7 @@ SHUNT_API shunt_status shunt_recv(shunt_comm comm, void *recv, int64_t count, sh
 /* No rank returns before every rank has called. */
 SHUNT_API shunt_status shunt_barrier(shunt_comm comm, void *stream);
 
-/* Waits until everything in a stream has ended, and answers how the
+/* Waits until everything in a stream has ended, and returns how the
  * communicator is then: operations that were aborted end too. With host memory
  * there is nothing to wait for. */
 SHUNT_API shunt_status shunt_synchronize(shunt_comm comm, void *stream);
@@ -355,7 +355,7 @@ SHUNT_API shunt_status shunt_start(shunt_comm comm, const shunt_operation *opera
  * ended, well or badly, else 0. The request stays until shunt_request_wait. */
 SHUNT_API shunt_status shunt_request_test(shunt_request request, int64_t timeout_ms, int32_t *done);
 
-/* Waits for the end of the operation, answers how it ended, and releases the
+/* Waits for the end of the operation, returns how it ended, and releases the
  * request. Every request must be waited for once, or its communicator
  * closed. */
 SHUNT_API shunt_status shunt_request_wait(shunt_request request);
@@ -364,22 +364,22 @@ SHUNT_API shunt_status shunt_request_wait(shunt_request request);
 
 /* For languages whose signal handlers run between calls. From now on a
  * collective, shunt_run, shunt_group_end or shunt_synchronize on comm that takes
- * longer than patience_ms answers SHUNT_PENDING, which is neither success nor failure: the
+ * longer than block_limit_ms returns SHUNT_PENDING, which is neither success nor failure: the
  * operation goes on, with the memory, until the same thread has called
- * shunt_resume as often as it takes, or shunt_give_up. Calls that end in time
+ * shunt_continue as often as it takes, or shunt_cancel. Calls that end in time
  * cost what they cost without it. 0, the default: never. On memory of a CUDA
  * device calls return anyway, but for the first of its kind. Since 1.1. */
 #define SHUNT_PENDING (-1)
-SHUNT_API shunt_status shunt_set_patience(shunt_comm comm, int64_t patience_ms);
+SHUNT_API shunt_status shunt_set_block_limit(shunt_comm comm, int64_t block_limit_ms);
 
 /* Waits as long again for what this thread's latest call on comm has left
  * pending: what that call would have answered, or SHUNT_PENDING. */
-SHUNT_API shunt_status shunt_resume(shunt_comm comm);
+SHUNT_API shunt_status shunt_continue(shunt_comm comm);
 
 /* Aborts comm, as shunt_abort does, and waits until what this thread has left
  * pending on it has ended, so that nothing touches the memory any more; the
  * answer is how it has ended. With nothing pending it does nothing. */
-SHUNT_API shunt_status shunt_give_up(shunt_comm comm, const char *reason);
+SHUNT_API shunt_status shunt_cancel(shunt_comm comm, const char *reason);
 
 /* ---- registered memory --------------------------------------------------- */
 

@@ -64,9 +64,9 @@ int main(void) {
   TRY(shunt_register(closed, a, sizeof a));
   TRY(shunt_register_symmetric(closed, a, sizeof a));
   TRY(shunt_deregister(closed, a));
-  TRY(shunt_set_patience(closed, 1));
-  TRY(shunt_set_patience(comm, -1));
-  TRY(shunt_resume(comm));
+  TRY(shunt_set_block_limit(closed, 1));
+  TRY(shunt_set_block_limit(comm, -1));
+  TRY(shunt_continue(comm));
   TRY(shunt_get_async_error(NULL, &number));
   TRY(shunt_get_async_error(closed, &number));
   TRY(shunt_get_async_error((shunt_comm)(void *)window, &number));

@@ -1,5 +1,5 @@
 /*
- * forked.c: after fork() every function answers SHUNT_FORKED at once, in a
+ * forked.c: after fork() every function returns SHUNT_FORKED at once, in a
  * child with and without a communicator; the parent goes on unharmed.
  */
 #include <sys/wait.h>

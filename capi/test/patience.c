@@ -38,13 +38,13 @@ static void resume(shunt_status status) {
     return;
   }
   CHECK(status == SHUNT_PENDING);
-  CHECK(shunt_resume(side) == SHUNT_INVALID_ARGUMENT);
-  CHECK(shunt_resume(comm) == SHUNT_PENDING);
+  CHECK(shunt_continue(side) == SHUNT_INVALID_ARGUMENT);
+  CHECK(shunt_continue(comm) == SHUNT_PENDING);
   meet();
-  while ((status = shunt_resume(comm)) == SHUNT_PENDING) {
+  while ((status = shunt_continue(comm)) == SHUNT_PENDING) {
   }
   OK(status);
-  CHECK(shunt_resume(comm) == SHUNT_INVALID_ARGUMENT);
+  CHECK(shunt_continue(comm) == SHUNT_INVALID_ARGUMENT);
 }
 
 static int32_t interrupted;
@@ -56,7 +56,7 @@ static void joining_is_given_up(void) {
   options.rank = 1;
   options.world = 2;
   options.id = "tcp://127.0.0.1:9";
-  options.give_up = &interrupted;
+  options.cancel = &interrupted;
   CHECK(signal(SIGALRM, interrupt) != SIG_ERR);
   alarm(1);
   CHECK(shunt_comm_init(&options, &never) == SHUNT_ABORTED);
@@ -68,9 +68,9 @@ static void joining_is_given_up(void) {
 static void options_of_before_are_taken(void) {
   shunt_options options = SHUNT_OPTIONS_INIT;
   shunt_comm alone;
-  options.struct_size = offsetof(shunt_options, give_up);
+  options.struct_size = offsetof(shunt_options, cancel);
   options.world = 1;
-  options.give_up = (const int32_t *)8; /* lies behind the struct */
+  options.cancel = (const int32_t *)8; /* lies behind the struct */
   OK(shunt_comm_init(&options, &alone));
   OK(shunt_close(alone));
 }
@@ -93,14 +93,14 @@ static void closed_meanwhile(void) {
     OK(shunt_close(part));
     return;
   }
-  OK(shunt_set_patience(part, 20));
+  OK(shunt_set_block_limit(part, 20));
   CHECK(shunt_all_reduce(part, &x, &x, 1, SHUNT_DTYPE_FLOAT32, SHUNT_OP_SUM, NULL) == SHUNT_PENDING);
   CHECK(pthread_create(&other, NULL, close_it, part) == 0);
   meet();
   CHECK(pthread_join(other, NULL) == 0);
-  CHECK(shunt_resume(part) == SHUNT_ABORTED);
+  CHECK(shunt_continue(part) == SHUNT_ABORTED);
   CHECK(strstr(shunt_last_error(NULL), "all_reduce on rank 0: rank 1 aborted: nobody comes") != NULL);
-  CHECK(shunt_resume(part) == SHUNT_INVALID_ARGUMENT);
+  CHECK(shunt_continue(part) == SHUNT_INVALID_ARGUMENT);
 }
 
 int main(void) {
@@ -109,9 +109,9 @@ int main(void) {
   OK(shunt_comm_init_env(&comm));
   OK(shunt_rank(comm, &rank));
   OK(shunt_split(comm, 0, 0, &side));
-  OK(shunt_give_up(comm, "nothing is pending"));
+  OK(shunt_cancel(comm, "nothing is pending"));
   if (rank == 0) {
-    OK(shunt_set_patience(comm, 20));
+    OK(shunt_set_block_limit(comm, 20));
     joining_is_given_up();
     options_of_before_are_taken();
   }
@@ -140,11 +140,11 @@ int main(void) {
     CHECK(sum(&y) == SHUNT_PENDING);
     meet();
     shunt_status status;
-    while ((status = shunt_resume(comm)) == SHUNT_PENDING) {
+    while ((status = shunt_continue(comm)) == SHUNT_PENDING) {
     }
     OK(status);
     CHECK(y == 20);
-    while ((status = shunt_resume(comm)) == SHUNT_PENDING) {
+    while ((status = shunt_continue(comm)) == SHUNT_PENDING) {
     }
     OK(status);
   } else {
@@ -156,7 +156,7 @@ int main(void) {
 
   if (rank == 0) {
     CHECK(sum(&x) == SHUNT_PENDING);
-    CHECK(shunt_give_up(comm, "interrupted") == SHUNT_ABORTED);
+    CHECK(shunt_cancel(comm, "interrupted") == SHUNT_ABORTED);
     CHECK(strstr(shunt_last_error(NULL), "rank 0 aborted: interrupted") != NULL);
     meet();
   } else {

@@ -121,7 +121,8 @@ func (r *benchRun) part(config bench.Config, table *bench.Table, result *benchRe
 	if r.under != "" {
 		job.Path = "/bin/sh"
 		args = func(text string) []string {
-			return []string{"-c", `if [ "$SHUNT_RANK" = 0 ]; then exec ` + r.under + ` "$@"; fi; exec "$@"`, "sh", self, "rank", "bench", text}
+			return []string{"-c", `if [ "$SHUNT_RANK" = 0 ]; then exec ` + r.under + ` "$@"; fi; exec "$@"`, "sh", self, "rank",
+				"bench", text}
 		}
 	}
 	err = bench.Run(ctx, config, bench.Launch{Job: job, Signals: received, Args: args}, func(row bench.Row) {

@@ -47,7 +47,8 @@ symmetric, and the collectives run that have algorithms of their own for it.`,
 				return usage("--memory: %q is none of %v", memory, plugin.MemoryKinds())
 			}
 			kind := plugin.MemoryKinds()[at]
-			config := conformance.Config{Transport: transport, Worlds: worlds, Hosts: hosts, Memory: kind, Short: short, Timeout: timeout, MaxFailures: maxFailures, Symmetric: symmetric, Seed: seed}
+			config := conformance.Config{Transport: transport, Worlds: worlds, Hosts: hosts, Memory: kind, Short: short,
+				Timeout: timeout, MaxFailures: maxFailures, Symmetric: symmetric, Seed: seed}
 			if symmetric && kind != plugin.MemoryKindCuda {
 				return usage("--symmetric: symmetric memory is that of GPUs, --memory cuda")
 			}
@@ -60,7 +61,8 @@ symmetric, and the collectives run that have algorithms of their own for it.`,
 				}
 			}
 			if timeout <= 0 || stopAfter < 0 || maxFailures < 0 {
-				return usage("--timeout %v, --stop-after %v, --max-failures %d: want more than 0, 0 or more, and 0 or more", timeout, stopAfter, maxFailures)
+				return usage("--timeout %v, --stop-after %v, --max-failures %d: want more than 0, 0 or more, and 0 or more",
+					timeout, stopAfter, maxFailures)
 			}
 			for _, n := range hosts {
 				if n < 1 || n > plugin.MaxWorld {
@@ -110,7 +112,8 @@ symmetric, and the collectives run that have algorithms of their own for it.`,
 				if n := len(report.Results); n > 0 && report.Results[n-1].Outcome != conformance.Passed {
 					report.Results = report.Results[:n-1]
 				}
-				fmt.Fprintf(c.ErrOrStderr(), "shunt conformance: stopped after %s; what follows is of the cases until then\n", stopAfter)
+				fmt.Fprintf(c.ErrOrStderr(), "shunt conformance: stopped after %s; what follows is of the cases until then\n",
+					stopAfter)
 				err = nil
 			}
 			if err != nil {
@@ -122,7 +125,8 @@ symmetric, and the collectives run that have algorithms of their own for it.`,
 	f := c.Flags()
 	f.IntSliceVarP(&worlds, "ranks", "n", nil, fmt.Sprintf("numbers of ranks (default %v)", conformance.DefaultWorlds()))
 	f.IntSliceVar(&hosts, "hosts", nil, "numbers of hosts that the ranks of each world pretend to run on, in turn; worlds of fewer ranks are left out (default [1])")
-	f.StringVar(&transport, "transport", "builtin:shm", "builtin:NAME, shared:PATH or process:PATH; with --memory cuda the default is builtin:cudaipc")
+	f.StringVar(&transport, "transport", "builtin:shm",
+		"builtin:NAME, shared:PATH or process:PATH; with --memory cuda the default is builtin:cudaipc")
 	f.StringVar(&memory, "memory", plugin.MemoryKindHost.String(), "where buffers are: host or cuda")
 	f.StringSliceVar(&modes, "mode", nil, fmt.Sprintf("with --memory cuda: how operations come to run, of %v (default all)", conformance.Modes()))
 	f.BoolVar(&symmetric, "symmetric", false, "with --memory cuda: register receive memory as symmetric, and run what has algorithms of its own for it")

@@ -116,7 +116,8 @@ func checkFailpoints(context.Context, int) []finding {
 	}
 	for _, p := range failpoint.Points() {
 		if p.Armed != "" {
-			list = append(list, finding{Level: warn, Detail: p.Armed + " is armed", Advice: "unset " + failpoint.Variable + " outside of tests"})
+			list = append(list, finding{Level: warn, Detail: p.Armed + " is armed", Advice: "unset " + failpoint.Variable +
+				" outside of tests"})
 		}
 	}
 	if len(list) == 0 {
@@ -138,7 +139,8 @@ func checkTransports(ctx context.Context, world int) []finding {
 	for _, spec := range specs {
 		r := inspect(ctx, spec, world, slog.New(slog.DiscardHandler))
 		if r.Rejected != "" {
-			list = append(list, finding{Level: broken, Detail: spec + " is rejected: " + r.Rejected, Advice: "remove it from SHUNT_TRANSPORTS or SHUNT_PLUGIN_DIR, or repair it"})
+			list = append(list, finding{Level: broken, Detail: spec + " is rejected: " + r.Rejected,
+				Advice: "remove it from SHUNT_TRANSPORTS or SHUNT_PLUGIN_DIR, or repair it"})
 			continue
 		}
 		list = append(list, finding{Level: fine, Detail: fmt.Sprintf("%s is %s %s", spec, r.Name, r.Version)})
@@ -175,7 +177,8 @@ func tryRanks(ctx context.Context, world int, memory plugin.MemoryKind) []findin
 	if err := askRanks(ctx, "probe", probeConfig{memory}, job, &answer); err != nil {
 		return []finding{{Level: broken, Detail: err.Error(), Advice: "see what is broken above; SHUNT_LOG=debug says more"}}
 	}
-	return []finding{{Level: fine, Detail: fmt.Sprintf("%d ranks joined in %s; an all_reduce of 8 bytes takes %.2f µs", world, answer.Init.Round(100*time.Microsecond), answer.Microseconds)}}
+	return []finding{{Level: fine, Detail: fmt.Sprintf("%d ranks joined in %s; an all_reduce of 8 bytes takes %.2f µs",
+		world, answer.Init.Round(100*time.Microsecond), answer.Microseconds)}}
 }
 
 // probeRank is a rank of the trial: it joins, reduces, checks the sum and times
@@ -217,7 +220,8 @@ func probeRank(ctx context.Context, text []byte, report io.Writer) (err error) {
 			return err
 		}
 		if want := int64(comm.World()) * int64(comm.World()+1) / 2; value != want {
-			return plugin.Errorf(plugin.Internal, "all_reduce of 1 to %d gave %d on rank %d, not %d", comm.World(), value, comm.Rank(), want)
+			return plugin.Errorf(plugin.Internal, "all_reduce of 1 to %d gave %d on rank %d, not %d", comm.World(), value,
+				comm.Rank(), want)
 		}
 	}
 	if err := word.set(0); err != nil {
@@ -253,7 +257,8 @@ func printFindings(c *cobra.Command, findings []finding) error {
 		}
 	} else {
 		for _, f := range findings {
-			fmt.Fprintf(c.OutOrStdout(), "%-4s  %-14s %s\n", f.Level, f.Check, strings.ReplaceAll(f.Detail, "\n", "\n"+strings.Repeat(" ", 21)))
+			fmt.Fprintf(c.OutOrStdout(), "%-4s  %-14s %s\n", f.Level, f.Check,
+				strings.ReplaceAll(f.Detail, "\n", "\n"+strings.Repeat(" ", 21)))
 			if f.Advice != "" {
 				fmt.Fprintf(c.OutOrStdout(), "%20s → %s\n", "", f.Advice)
 			}

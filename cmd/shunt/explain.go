@@ -62,7 +62,8 @@ semaphores and kernels likewise; what a call fills in has a name (count,
 send_bytes, recv_at[2]), and t0, t1 and so on are computed by earlier steps.`,
 		Example: "  shunt explain all_reduce -n 2 --bytes 64K --plan\n  shunt explain all_reduce --bytes 8,64K,16M\n  SHUNT_ALGO='all_reduce=shm/two_shot' shunt explain all_reduce -n 2",
 		RunE: func(c *cobra.Command, args []string) error {
-			config := explainConfig{DType: plugin.DType(dtype), Op: plugin.Op(op), Bytes: sizes, Transports: transports, Plan: plan}
+			config := explainConfig{DType: plugin.DType(dtype), Op: plugin.Op(op), Bytes: sizes, Transports: transports,
+				Plan: plan}
 			for _, name := range args {
 				v, err := plugin.ParseCollective(name)
 				if err != nil {

@@ -49,7 +49,8 @@ func machineGPUs() (list []gpu, version int, err error) {
 	}
 	management, unmanaged := cuda.OpenManagement()
 	for _, d := range devices {
-		g := gpu{Ordinal: d.Ordinal, Name: d.Name, UUID: d.UUIDString(), PCI: d.Bus, Memory: d.Memory, Capability: fmt.Sprintf("%d.%d", d.Major, d.Minor)}
+		g := gpu{Ordinal: d.Ordinal, Name: d.Name, UUID: d.UUIDString(), PCI: d.Bus, Memory: d.Memory,
+			Capability: fmt.Sprintf("%d.%d", d.Major, d.Minor)}
 		for _, other := range devices {
 			if other.Ordinal == d.Ordinal {
 				continue
@@ -93,7 +94,8 @@ func (p gpuPeer) path() string {
 // String is one line.
 func (g gpu) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "GPU %d: %s %s at %s, %s, compute capability %s", g.Ordinal, g.Name, g.UUID, g.PCI, selector.FormatSize(g.Memory>>20<<20), g.Capability)
+	fmt.Fprintf(&b, "GPU %d: %s %s at %s, %s, compute capability %s", g.Ordinal, g.Name, g.UUID, g.PCI,
+		selector.FormatSize(g.Memory>>20<<20), g.Capability)
 	for i, p := range g.Peers {
 		separator := "; to "
 		if i > 0 {
@@ -111,14 +113,18 @@ func checkGPUs(context.Context, int) []finding {
 		if version == 0 {
 			return []finding{{Level: fine, Detail: fmt.Sprintf("none (%v); host memory only", err)}}
 		}
-		return []finding{{Level: warn, Detail: err.Error(), Advice: "CUDA_VISIBLE_DEVICES may hide them, or the container have none"}}
+		return []finding{{Level: warn, Detail: err.Error(),
+			Advice: "CUDA_VISIBLE_DEVICES may hide them, or the container have none"}}
 	}
-	findings := []finding{{Level: fine, Detail: fmt.Sprintf("the driver supports CUDA %d.%d", version/1000, version%1000/10)}}
+	findings := []finding{{Level: fine, Detail: fmt.Sprintf("the driver supports CUDA %d.%d", version/1000,
+		version%1000/10)}}
 	for _, g := range list {
 		findings = append(findings, finding{Level: fine, Detail: g.String()})
 		for _, p := range g.Peers {
 			if !p.Access {
-				findings = append(findings, finding{Level: warn, Detail: fmt.Sprintf("GPU %d cannot reach GPU %d's memory", g.Ordinal, p.Ordinal), Advice: "the IOMMU or the virtual machine may forbid peer access: nvidia-smi topo -p2p rw"})
+				findings = append(findings, finding{Level: warn,
+					Detail: fmt.Sprintf("GPU %d cannot reach GPU %d's memory", g.Ordinal, p.Ordinal),
+					Advice: "the IOMMU or the virtual machine may forbid peer access: nvidia-smi topo -p2p rw"})
 			}
 		}
 	}
@@ -139,12 +145,14 @@ func checkCudaipc(ctx context.Context, _ int) []finding {
 	}
 	var findings []finding
 	for _, g := range list {
-		endpoint, err := cudaipc.Transport{}.Open(ctx, plugin.OpenConfig{World: 2, Memory: plugin.MemoryKindCuda, Device: g.Ordinal})
+		endpoint, err := cudaipc.Transport{}.Open(ctx, plugin.OpenConfig{World: 2, Memory: plugin.MemoryKindCuda,
+			Device: g.Ordinal})
 		if err == nil {
 			err = endpoint.Close()
 		}
 		if err != nil {
-			findings = append(findings, finding{Level: warn, Detail: fmt.Sprintf("not usable on GPU %d: %v", g.Ordinal, err), Advice: "ranks on this GPU need another transport"})
+			findings = append(findings, finding{Level: warn, Detail: fmt.Sprintf("not usable on GPU %d: %v", g.Ordinal, err),
+				Advice: "ranks on this GPU need another transport"})
 		}
 	}
 	if len(findings) == 0 {

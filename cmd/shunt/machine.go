@@ -29,7 +29,8 @@ func checkKernel(context.Context, int) []finding {
 	}
 	fd, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {
-		return append(list, finding{Level: broken, Detail: fmt.Sprintf("pidfd_open: %v", err), Advice: "a seccomp filter may forbid it: deaths of ranks and plugins are noticed by it"})
+		return append(list, finding{Level: broken, Detail: fmt.Sprintf("pidfd_open: %v", err),
+			Advice: "a seccomp filter may forbid it: deaths of ranks and plugins are noticed by it"})
 	}
 	_ = unix.Close(fd)
 	return list
@@ -38,7 +39,8 @@ func checkKernel(context.Context, int) []finding {
 func checkMemfd(context.Context, int) []finding {
 	fd, err := unix.MemfdCreate("shunt-doctor", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return []finding{{Level: broken, Detail: fmt.Sprintf("memfd_create: %v", err), Advice: "a seccomp filter may forbid it: ranks share memory by it"}}
+		return []finding{{Level: broken, Detail: fmt.Sprintf("memfd_create: %v", err),
+			Advice: "a seccomp filter may forbid it: ranks share memory by it"}}
 	}
 	defer func() { _ = unix.Close(fd) }()
 	const size = 1 << 20
@@ -47,7 +49,8 @@ func checkMemfd(context.Context, int) []finding {
 	}
 	memory, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return []finding{{Level: broken, Detail: fmt.Sprintf("mapping a memfd: %v", err), Advice: "the limit on address space may be too small: ulimit -v"}}
+		return []finding{{Level: broken, Detail: fmt.Sprintf("mapping a memfd: %v", err),
+			Advice: "the limit on address space may be too small: ulimit -v"}}
 	}
 	memory[size-1] = 1
 	if err := unix.Munmap(memory); err != nil {
@@ -60,7 +63,8 @@ func checkDescriptors(_ context.Context, world int) []finding {
 	limit := descriptors.Limit()
 	least := descriptors.OfProcess + descriptors.OfCommunicators(world, 1)
 	if limit < least {
-		return []finding{{Level: broken, Detail: fmt.Sprintf("up to %d open files", limit), Advice: fmt.Sprintf("a communicator of %d ranks needs about %d: ulimit -n %d", world, least, least)}}
+		return []finding{{Level: broken, Detail: fmt.Sprintf("up to %d open files", limit),
+			Advice: fmt.Sprintf("a communicator of %d ranks needs about %d: ulimit -n %d", world, least, least)}}
 	}
 	count := 1 + (limit-least)/(descriptors.OfCommunicators(world, 2)-descriptors.OfCommunicators(world, 1))
 	return []finding{{Level: fine, Detail: fmt.Sprintf("up to %d open files, enough for about %d communicators of %d ranks in host memory", limit, count, world)}}
@@ -74,10 +78,12 @@ func checkCPUs(_ context.Context, world int) []finding {
 	cpus := set.Count()
 	list := []finding{{Level: fine, Detail: fmt.Sprintf("%d for this process", cpus)}}
 	if world > cpus {
-		list = append(list, finding{Level: warn, Detail: fmt.Sprintf("%d ranks share %d CPUs", world, cpus), Advice: "ranks will sleep instead of spinning; times grow"})
+		list = append(list, finding{Level: warn, Detail: fmt.Sprintf("%d ranks share %d CPUs", world, cpus),
+			Advice: "ranks will sleep instead of spinning; times grow"})
 	}
 	if quota, ok := cpuQuota(); ok && quota < float64(min(world, cpus)) {
-		list = append(list, finding{Level: warn, Detail: fmt.Sprintf("the control group allows %.2g CPUs", quota), Advice: "a throttled rank stalls all others for up to 0.1 s; raise the quota"})
+		list = append(list, finding{Level: warn, Detail: fmt.Sprintf("the control group allows %.2g CPUs", quota),
+			Advice: "a throttled rank stalls all others for up to 0.1 s; raise the quota"})
 	}
 	return list
 }
@@ -110,7 +116,8 @@ func checkMemory(context.Context, int) []finding {
 	list := []finding{{Level: fine, Detail: fmt.Sprintf("%s in all", selector.FormatSize(total>>20<<20))}}
 	var lock unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_AS, &lock); err == nil && lock.Cur != unix.RLIM_INFINITY {
-		list = append(list, finding{Level: warn, Detail: fmt.Sprintf("address space is limited to %s", selector.FormatSize(int64(lock.Cur))), Advice: "ulimit -v unlimited"})
+		list = append(list, finding{Level: warn, Detail: fmt.Sprintf("address space is limited to %s",
+			selector.FormatSize(int64(lock.Cur))), Advice: "ulimit -v unlimited"})
 	}
 	return list
 }

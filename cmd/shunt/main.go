@@ -114,7 +114,8 @@ func newRoot() *cobra.Command {
 	})
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentFlags().Bool("json", false, "print JSON instead of text")
-	root.AddCommand(newRun(), newRecords(), newBench(), newBenchPeers(), newTune(), newConformance(), newExplain(), newTransports(), newTopo(), newDoctor(), newRank())
+	root.AddCommand(newRun(), newRecords(), newBench(), newBenchPeers(), newTune(), newConformance(), newExplain(),
+		newTransports(), newTopo(), newDoctor(), newRank())
 	for _, c := range root.Commands() {
 		c.Args = usageArgs(c.Args)
 	}

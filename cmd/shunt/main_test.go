@@ -112,7 +112,8 @@ func TestFullDisk(t *testing.T) {
 			"bench --memory host -n 1 --collective all_reduce --max 8 --iters 1 --json",
 		},
 		"bench-peers": {"bench-peers --against builtin:shm -n 2 --collective barrier --max 8 --rounds 1"},
-		"tune":        {"tune --memory host -n 2 --collective all_reduce --max 8 --iters 1 -o " + filepath.Join(t.TempDir(), "tuning.json")},
+		"tune": {"tune --memory host -n 2 --collective all_reduce --max 8 --iters 1 -o " +
+			filepath.Join(t.TempDir(), "tuning.json")},
 		"conformance": {"conformance -n 1 --filter barrier", "conformance -n 1 --filter barrier --json"},
 		"explain":     {"explain all_reduce", "explain all_reduce --json"},
 		"transports":  {"transports", "transports --json"},
@@ -153,11 +154,13 @@ func recordsFile(t *testing.T) string {
 }
 
 func TestRun(t *testing.T) {
-	stdout, stderr, code := shunt(t, "run", "-n", "2", "--prefix", "--env", "A=b", "--", "sh", "-c", "echo $SHUNT_RANK $A --json")
+	stdout, stderr, code := shunt(t, "run", "-n", "2", "--prefix", "--env", "A=b", "--", "sh", "-c",
+		"echo $SHUNT_RANK $A --json")
 	require.Zero(t, code, stderr)
 	require.Contains(t, stdout, "[0] 0 b --json\n")
 	require.Contains(t, stdout, "[1] 1 b --json\n")
-	_, stderr, code = shunt(t, "run", "-n", "2", "--grace", "10ms", "--", "sh", "-c", "[ $SHUNT_RANK = 1 ] && exit 7; sleep 300")
+	_, stderr, code = shunt(t, "run", "-n", "2", "--grace", "10ms", "--", "sh", "-c",
+		"[ $SHUNT_RANK = 1 ] && exit 7; sleep 300")
 	require.Equal(t, 7, code)
 	require.Regexp(t, `^shunt: shunt run: rank 1 \(pid \d+\) exited with status 7 after \S+; the job of 2 ended with it\nshunt run: rank 0 \(pid \d+\) had to be ended\n$`, stderr)
 	stdout, _, code = shunt(t, "run", "--json", "-n", "2", "--", "sh", "-c", "kill -9 $$")
@@ -186,7 +189,8 @@ func TestBench(t *testing.T) {
 }
 
 func TestBenchJSON(t *testing.T) {
-	stdout, stderr, code := shunt(t, "bench", "--json", "-n", "1,2", "--collective", "all_reduce", "--min", "64", "--max", "64", "--dtype", "bfloat16", "--op", "avg", "--iters", "10")
+	stdout, stderr, code := shunt(t, "bench", "--json", "-n", "1,2", "--collective", "all_reduce", "--min", "64", "--max",
+		"64", "--dtype", "bfloat16", "--op", "avg", "--iters", "10")
 	require.Zero(t, code, stderr)
 	var results []benchResult
 	require.NoError(t, json.Unmarshal([]byte(stdout), &results))
@@ -204,16 +208,19 @@ func TestBenchJSON(t *testing.T) {
 // A wrong result is noticed: one element of one rank, once.
 func TestBenchNoticesWrongResults(t *testing.T) {
 	t.Setenv(failpoint.Variable, "bench.corrupt[1]=corrupt@2")
-	stdout, _, code := shunt(t, "bench", "-n", "2", "--max", "64", "--factor", "8", "--budget", "1ms", "--collective", "all_gather,broadcast")
+	stdout, _, code := shunt(t, "bench", "-n", "2", "--max", "64", "--factor", "8", "--budget", "1ms", "--collective",
+		"all_gather,broadcast")
 	require.Equal(t, exitWrong, code)
 	require.Contains(t, stdout, "# #wrong over all rows : 1 FAILED\n")
 }
 
 // Where collectives are apart, one that fails costs its own rows only.
 func TestBenchApart(t *testing.T) {
-	t.Setenv(failpoint.Variable, "bench.corrupt[1]=exit@3") // results that are checked: four of all_reduce, two of sendrecv
+	// results that are checked: four of all_reduce, two of sendrecv
+	t.Setenv(failpoint.Variable, "bench.corrupt[1]=exit@3")
 	saved := filepath.Join(t.TempDir(), "saved.json")
-	stdout, stderr, code := shunt(t, "bench", "-n", "2", "--min", "8", "--max", "8", "--budget", "1ms", "--collective", "all_reduce,sendrecv,barrier", "--apart", "--save", saved)
+	stdout, stderr, code := shunt(t, "bench", "-n", "2", "--min", "8", "--max", "8", "--budget", "1ms", "--collective",
+		"all_reduce,sendrecv,barrier", "--apart", "--save", saved)
 	require.NotZero(t, code)
 	require.Contains(t, stdout, "# all_reduce FAILED: ")
 	require.Contains(t, stdout, "# sendrecv\n            8             2")
@@ -232,18 +239,21 @@ func TestBenchApart(t *testing.T) {
 		page, err := exec.Command("python3", "../../scripts/device-report.py", saved).CombinedOutput()
 		require.NoError(t, err, string(page))
 		require.Contains(t, string(page), "**all_reduce on 2 GPUs ended with an error:**")
-		require.Regexp(t, `### sendrecv, 2 GPUs, eager\n\n.*\n.*\n\| 8 B \|  \|  \| [0-9.]+ \| [0-9.]+ \|  \| [0-9]+ \| shm/`, string(page))
+		require.Regexp(t, `### sendrecv, 2 GPUs, eager\n\n.*\n.*\n\| 8 B \|  \|  \| [0-9.]+ \| [0-9.]+ \|  \| [0-9]+ \| shm/`,
+			string(page))
 	}
 
 	t.Setenv(failpoint.Variable, "")
-	stdout, stderr, code = shunt(t, "bench", "-n", "2", "--max", "64M", "--collective", "all_reduce", "--apart", "--limit", "1ms")
+	stdout, stderr, code = shunt(t, "bench", "-n", "2", "--max", "64M", "--collective", "all_reduce", "--apart", "--limit",
+		"1ms")
 	require.NotZero(t, code)
 	require.Contains(t, stdout+stderr, "not done after 1ms")
 }
 
 // Rank 0 alone runs under another command.
 func TestBenchUnder(t *testing.T) {
-	stdout, stderr, code := shunt(t, "bench", "-n", "2", "--min", "64", "--max", "64", "--budget", "1ms", "--collective", "all_reduce", "--under", "env FROM='a shell' sh -c 'echo under $SHUNT_RANK $FROM >&2; exec \"$@\"' x")
+	stdout, stderr, code := shunt(t, "bench", "-n", "2", "--min", "64", "--max", "64", "--budget", "1ms", "--collective",
+		"all_reduce", "--under", "env FROM='a shell' sh -c 'echo under $SHUNT_RANK $FROM >&2; exec \"$@\"' x")
 	require.Zero(t, code, stderr)
 	require.Contains(t, stdout, "shm/")
 	require.Equal(t, 1, strings.Count(stderr, "under"), stderr)
@@ -266,7 +276,8 @@ func TestExplain(t *testing.T) {
 	require.Contains(t, stdout, "all_reduce float32 sum, 8 bytes, world 2 on 1 host(s), host memory\n  runs shm/")
 	require.Contains(t, stdout, "16M bytes")
 	require.Contains(t, stdout, "  else shm/")
-	stdout, _, code = shunt(t, "explain", "all_reduce", "-n", "2", "--json", "--algo", "all_reduce:64K-=shm/generic/put_two_shot")
+	stdout, _, code = shunt(t, "explain", "all_reduce", "-n", "2", "--json", "--algo",
+		"all_reduce:64K-=shm/generic/put_two_shot")
 	require.Zero(t, code)
 	var answers []explained
 	require.NoError(t, json.Unmarshal([]byte(stdout), &answers))
@@ -281,7 +292,8 @@ func TestExplain(t *testing.T) {
 
 // TestExplainPlan: with --plan the steps of what is chosen follow, rank by rank; without it there is none.
 func TestExplainPlan(t *testing.T) {
-	line := []string{"explain", "all_gather", "-n", "3", "--memory", "host", "--dtype", "float64", "--bytes", "64", "--algo", "all_gather=shm/generic/put_direct"}
+	line := []string{"explain", "all_gather", "-n", "3", "--memory", "host", "--dtype", "float64", "--bytes", "64",
+		"--algo", "all_gather=shm/generic/put_direct"}
 	stdout, stderr, code := shunt(t, line...)
 	require.Zero(t, code, stderr)
 	require.NotContains(t, stdout, "plan ")
@@ -370,7 +382,8 @@ func TestDoctor(t *testing.T) {
 func TestConformance(t *testing.T) {
 	dir := t.TempDir()
 	junit, file := filepath.Join(dir, "report.xml"), filepath.Join(dir, "report.json")
-	stdout, stderr, code := shunt(t, "conformance", "--short", "-n", "2", "--filter", "^all_gather/", "--junit", junit, "--json-file", file)
+	stdout, stderr, code := shunt(t, "conformance", "--short", "-n", "2", "--filter", "^all_gather/", "--junit", junit,
+		"--json-file", file)
 	require.Zero(t, code, "%s\n%s", stdout, stderr)
 	text, err := os.ReadFile(junit)
 	require.NoError(t, err)
@@ -394,7 +407,8 @@ func TestConformance(t *testing.T) {
 func TestBenchPeersOfCarriers(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "page.md")
 	require.NoError(t, os.WriteFile(page, []byte("before\n<!-- bench-peers:begin -->\nold\n<!-- bench-peers:end -->\nafter\n"), 0o600))
-	stdout, stderr, code := shunt(t, "bench-peers", "-n", "2", "--against", "builtin:shm", "--collective", "all_reduce", "--max", "64", "--budget", "1ms", "--rounds", "1", "--write", page)
+	stdout, stderr, code := shunt(t, "bench-peers", "-n", "2", "--against", "builtin:shm", "--collective", "all_reduce",
+		"--max", "64", "--budget", "1ms", "--rounds", "1", "--write", page)
 	require.Zero(t, code, stderr)
 	require.Contains(t, stdout, "| bytes | all_reduce |\n")
 	require.Contains(t, stdout, "| geometric mean | **1.00** |\n")
@@ -403,7 +417,8 @@ func TestBenchPeersOfCarriers(t *testing.T) {
 	require.True(t, strings.HasPrefix(string(text), "before\n<!-- bench-peers:begin -->\nMeasured on "), string(text))
 	require.True(t, strings.HasSuffix(string(text), "<!-- bench-peers:end -->\nafter\n"))
 	require.NotContains(t, string(text), "old")
-	_, stderr, code = shunt(t, "bench-peers", "-n", "2", "--against", "builtin:shm", "--collective", "all_reduce", "--min", "8", "--max", "8", "--budget", "1ms", "--rounds", "1", "--require", "1000")
+	_, stderr, code = shunt(t, "bench-peers", "-n", "2", "--against", "builtin:shm", "--collective", "all_reduce", "--min",
+		"8", "--max", "8", "--budget", "1ms", "--rounds", "1", "--require", "1000")
 	require.Equal(t, exitWrong, code)
 	require.Contains(t, stderr, "1 ratios are below 1000")
 }
@@ -439,8 +454,10 @@ func TestGPUOptions(t *testing.T) {
 }
 
 func TestGPUInWords(t *testing.T) {
-	g := gpu{Ordinal: 1, Name: "H", UUID: "GPU-1", PCI: "0000:18:00.0", Memory: 139 << 30, Capability: "9.0", Peers: []gpuPeer{
-		{Ordinal: 0, Access: true, NVLinks: 18}, {Ordinal: 2, Access: true}, {Ordinal: 3}, {Ordinal: 4, Access: true, Problem: "no NVML"},
-	}}
+	g := gpu{Ordinal: 1, Name: "H", UUID: "GPU-1", PCI: "0000:18:00.0", Memory: 139 << 30, Capability: "9.0",
+		Peers: []gpuPeer{
+			{Ordinal: 0, Access: true, NVLinks: 18}, {Ordinal: 2, Access: true}, {Ordinal: 3},
+			{Ordinal: 4, Access: true, Problem: "no NVML"},
+		}}
 	require.Equal(t, "GPU 1: H GPU-1 at 0000:18:00.0, 139G, compute capability 9.0; to GPU 0: NVLink (18), GPU 2: PCIe, GPU 3: no access, GPU 4: access", g.String())
 }

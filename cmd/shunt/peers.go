@@ -72,7 +72,8 @@ needs mpicc and mpirun, or a transport as SHUNT_TRANSPORTS names it.`,
 				defer done()
 				contenders = append(contenders, mpi)
 			}
-			config := bench.Config{Min: int64(least), Max: int64(most), Factor: int64(factor), DType: plugin.Float32, Op: plugin.OpSum, Budget: budget}
+			config := bench.Config{Min: int64(least), Max: int64(most), Factor: int64(factor), DType: plugin.Float32,
+				Op: plugin.OpSum, Budget: budget}
 			line := newProgress(c)
 			list, err := bench.Contend(c.Context(), contenders, worlds, collectives, config, rounds,
 				func(world int, collective, contender string, round int) {
@@ -102,7 +103,8 @@ needs mpicc and mpirun, or a transport as SHUNT_TRANSPORTS names it.`,
 
 // shuntContender measures Shunt over one transport.
 func shuntContender(c *cobra.Command, transport string) bench.Contender {
-	return bench.Contender{Name: transport, Measure: func(ctx context.Context, config bench.Config) (map[int64]float64, error) {
+	return bench.Contender{Name: transport, Measure: func(ctx context.Context, config bench.Config) (map[int64]float64,
+		error) {
 		self, err := os.Executable()
 		if err != nil {
 			return nil, plugin.Errorf(plugin.System, "%w", err)
@@ -114,7 +116,8 @@ func shuntContender(c *cobra.Command, transport string) bench.Contender {
 		defer stop()
 		times, wrong := map[int64]float64{}, int64(0)
 		err = bench.Run(ctx, config, bench.Launch{
-			Job:     launch.Job{Path: self, Bind: true, Label: "shunt bench-peers", Stdout: c.ErrOrStderr(), Stderr: c.ErrOrStderr(), Prefix: true},
+			Job: launch.Job{Path: self, Bind: true, Label: "shunt bench-peers", Stdout: c.ErrOrStderr(),
+				Stderr: c.ErrOrStderr(), Prefix: true},
 			Signals: received,
 			Args:    func(text string) []string { return []string{"rank", "bench", text} },
 		}, func(r bench.Row) {
@@ -139,7 +142,8 @@ func shuntContender(c *cobra.Command, transport string) bench.Contender {
 func mpiContender(c *cobra.Command) (bench.Contender, func(), error) {
 	for _, tool := range []string{"mpicc", "mpirun"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return bench.Contender{}, nil, plugin.Errorf(plugin.Unsupported, "Open MPI is not installed (no %s); on Debian: apt-get install openmpi-bin libopenmpi-dev", tool)
+			return bench.Contender{}, nil, plugin.Errorf(plugin.Unsupported,
+				"Open MPI is not installed (no %s); on Debian: apt-get install openmpi-bin libopenmpi-dev", tool)
 		}
 	}
 	dir, err := os.MkdirTemp("", "shunt-peers-")
@@ -154,7 +158,8 @@ func mpiContender(c *cobra.Command) (bench.Contender, func(), error) {
 		done()
 		return bench.Contender{}, nil, plugin.Errorf(plugin.System, "mpicc: %w\n%s", err, said)
 	}
-	return bench.Contender{Name: openMPI, Measure: func(ctx context.Context, config bench.Config) (map[int64]float64, error) {
+	return bench.Contender{Name: openMPI, Measure: func(ctx context.Context, config bench.Config) (map[int64]float64,
+		error) {
 		// The path that is fastest between processes of one machine: shared memory
 		// with single copies by cross-memory attach.
 		// Ranks are bound as those of shunt bench are.
@@ -202,7 +207,8 @@ func parseMPI(output []byte) (map[int64]float64, error) {
 }
 
 // reportPeers prints the comparison and writes it where it is wanted.
-func reportPeers(c *cobra.Command, list []bench.Comparison, reference string, against []string, path string, atLeast float64) error {
+func reportPeers(c *cobra.Command, list []bench.Comparison, reference string, against []string, path string,
+	atLeast float64) error {
 	if wantsJSON(c) {
 		if err := printJSON(c, list); err != nil {
 			return err
@@ -250,8 +256,10 @@ func writePeers(w io.Writer, list []bench.Comparison, reference string, against 
 	collectives = slices.Compact(collectives)
 	for _, world := range worlds {
 		for _, other := range against {
-			fmt.Fprintf(w, "%d ranks, %s over %s: ratio of times (µs: %s / %s); above 1 %s is faster\n\n", world, other, reference, other, reference, reference)
-			fmt.Fprintf(w, "| bytes | %s |\n|---:|%s\n", strings.Join(collectives, " | "), strings.Repeat("---:|", len(collectives)))
+			fmt.Fprintf(w, "%d ranks, %s over %s: ratio of times (µs: %s / %s); above 1 %s is faster\n\n", world, other,
+				reference, other, reference, reference)
+			fmt.Fprintf(w, "| bytes | %s |\n|---:|%s\n", strings.Join(collectives, " | "),
+				strings.Repeat("---:|", len(collectives)))
 			ratios := map[string][]float64{}
 			for _, size := range sizes {
 				cells, measured := []string{selector.FormatSize(size)}, false
@@ -266,7 +274,8 @@ func writePeers(w io.Writer, list []bench.Comparison, reference string, against 
 					measured = true
 					r := list[i].Ratio(other, reference)
 					ratios[collective] = append(ratios[collective], r)
-					cells = append(cells, fmt.Sprintf("%.2f (%s / %s)", r, threeDigits(list[i].Microseconds[other]), threeDigits(list[i].Microseconds[reference])))
+					cells = append(cells, fmt.Sprintf("%.2f (%s / %s)", r, threeDigits(list[i].Microseconds[other]),
+						threeDigits(list[i].Microseconds[reference])))
 				}
 				if measured {
 					fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | "))

@@ -55,7 +55,8 @@ func failIn(c *host.Communicator, how, fifo string) error {
 	}
 	defer inside.Close()
 	if c.Rank() != 2 {
-		sum, err := c.Start(&host.Operation{Collective: plugin.AllReduce, DType: plugin.Float32, Op: plugin.OpSum, Send: p, Recv: p, Count: 8})
+		sum, err := c.Start(&host.Operation{Collective: plugin.AllReduce, DType: plugin.Float32, Op: plugin.OpSum, Send: p,
+			Recv: p, Count: 8})
 		if err != nil {
 			return err
 		}

@@ -134,7 +134,8 @@ func inspect(ctx context.Context, text string, world int, logger *slog.Logger) (
 	r.Unusable = usable(r.Memory)
 	r.Algorithms, r.Reasons = map[string][]string{}, map[string]string{}
 	for _, v := range plugin.Collectives() {
-		support := loaded.Transport.Supports(plugin.Request{Collective: v, DType: plugin.Float32, Op: plugin.OpSum, World: world, Hosts: 1, Memory: loaded.Info.Memory[0]})
+		support := loaded.Transport.Supports(plugin.Request{Collective: v, DType: plugin.Float32, Op: plugin.OpSum,
+			World: world, Hosts: 1, Memory: loaded.Info.Memory[0]})
 		for _, a := range support.Algorithms {
 			r.Algorithms[v.String()] = append(r.Algorithms[v.String()], algorithmText(a))
 		}

@@ -70,7 +70,8 @@ result was wrong (then no file is written), or a collective could not be measure
 				return classify(err)
 			}
 			config := bench.Config{
-				Collectives: collectives, Min: int64(least), Max: int64(most), Factor: int64(factor), DType: plugin.DType(dtype), Op: plugin.Op(op),
+				Collectives: collectives, Min: int64(least), Max: int64(most), Factor: int64(factor), DType: plugin.DType(dtype),
+				Op:   plugin.Op(op),
 				Root: root, Iterations: iterations, Budget: budget, Transport: transports, Memory: kind, Tune: true,
 			}
 			if kind == plugin.MemoryKindCuda {
@@ -103,7 +104,8 @@ result was wrong (then no file is written), or a collective could not be measure
 				return usage("%d sizes; at most %d", n, maxTuneSizes)
 			}
 			run := tuneRun{
-				command: c, job: launch.Job{Env: []string{"SHUNT_ALGO=", "SHUNT_TUNING_FILE="}, Bind: kind == plugin.MemoryKindHost},
+				command: c, job: launch.Job{Env: []string{"SHUNT_ALGO=", "SHUNT_TUNING_FILE="},
+					Bind: kind == plugin.MemoryKindHost},
 				limit: limit, output: output, dtype: c.Flags().Changed("dtype"), op: c.Flags().Changed("op"),
 				tuning: selector.Tuning{Comment: tuneComment(c, kind)},
 			}
@@ -116,7 +118,8 @@ result was wrong (then no file is written), or a collective could not be measure
 	f.Var(&memory, "memory", "where buffers lie: host, cuda, or auto: cuda where there are two GPUs at least")
 	f.BoolVar(&graph, "graph", false, "on GPUs: replay graphs (the default)")
 	f.BoolVar(&eager, "eager", false, "on GPUs: call one operation after the other")
-	f.StringSliceVar(&collectives, "collective", nil, "what to tune (default: all): "+strings.Join(bench.TuneNames(), ", "))
+	f.StringSliceVar(&collectives, "collective", nil, "what to tune (default: all): "+
+		strings.Join(bench.TuneNames(), ", "))
 	f.Var(&least, "min", "smallest size, of the whole buffer")
 	f.Var(&most, "max", "largest size; on GPUs the default is 256M")
 	f.IntVar(&factor, "factor", factor, "from one size to the next")

@@ -26,7 +26,8 @@ func TestTune(t *testing.T) {
 	t.Setenv(failpoint.Variable, "bench.first_algorithm=delay(20ms)")
 	t.Setenv("SHUNT_ALGO", "all_reduce=shm/two_shot")
 	t.Setenv("SHUNT_TUNING_FILE", "/does/not/exist")
-	stdout, stderr, code := shunt(t, "tune", "-n", "2,3", "--memory", "host", "--max", "512", "--factor", "64", "--iters", "3", "--collective", "all_reduce", "-o", path)
+	stdout, stderr, code := shunt(t, "tune", "-n", "2,3", "--memory", "host", "--max", "512", "--factor", "64", "--iters",
+		"3", "--collective", "all_reduce", "-o", path)
 	require.Zero(t, code, stderr)
 	require.Contains(t, stderr, "shunt tune: 2 ranks, 1 collectives, about ")
 	require.Regexp(t, `# all_reduce: .* 3 ranks, host memory, float32 sum\n# +buffer +message +shm/one_shot .* best +untuned +loss\n +8 +8 +\d{5} `, stdout)
@@ -59,7 +60,8 @@ func TestTune(t *testing.T) {
 func TestTuneJSON(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "t.json")
-	stdout, stderr, code := shunt(t, "tune", "--json", "-n", "2", "--memory", "host", "--min", "64", "--max", "64", "--iters", "9", "--dtype", "bfloat16", "--op", "max",
+	stdout, stderr, code := shunt(t, "tune", "--json", "-n", "2", "--memory", "host", "--min", "64", "--max", "64",
+		"--iters", "9", "--dtype", "bfloat16", "--op", "max",
 		"--collective", "all_reduce,sendrecv,all_to_all_v,barrier", "-o", path)
 	require.Zero(t, code, stderr)
 	var report tuneReport
@@ -71,12 +73,14 @@ func TestTuneJSON(t *testing.T) {
 		require.Greater(t, len(row.Times), 1)
 		require.Positive(t, row.Times[row.Plain.Best])
 		require.NotEmpty(t, row.Plain.Tuned)
-		require.LessOrEqual(t, row.Times[row.Plain.Tuned]-row.Times[row.Plain.Best], 0.0015, "%s: of one size the best is taken, to a nanosecond", row.Collective)
+		require.LessOrEqual(t, row.Times[row.Plain.Tuned]-row.Times[row.Plain.Best], 0.0015,
+			"%s: of one size the best is taken, to a nanosecond", row.Collective)
 	}
 	file, err := selector.ReadTuning(path)
 	require.NoError(t, err)
 	require.Equal(t, report.Tuning.Entries, file.Entries)
-	require.True(t, slices.ContainsFunc(file.Entries, func(e selector.Entry) bool { return e.Collective == "send" }), "and of recv")
+	require.True(t, slices.ContainsFunc(file.Entries, func(e selector.Entry) bool { return e.Collective == "send" }),
+		"and of recv")
 	for _, e := range file.Entries {
 		if e.Collective == "all_reduce" {
 			require.Equal(t, "bfloat16 max", e.DType+" "+e.Op)
@@ -91,7 +95,8 @@ func TestTuneWritesNoBadFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "t.json")
 	t.Setenv(failpoint.Variable, "bench.corrupt[1]=corrupt@2")
-	args := []string{"tune", "-n", "2", "--memory", "host", "--min", "64", "--max", "64", "--iters", "3", "-o", path, "--collective"}
+	args := []string{"tune", "-n", "2", "--memory", "host", "--min", "64", "--max", "64", "--iters", "3", "-o", path,
+		"--collective"}
 	stdout, stderr, code := shunt(t, append(args, "broadcast")...)
 	require.Equal(t, exitWrong, code)
 	require.Contains(t, stdout, " wrong ")
@@ -112,7 +117,8 @@ func TestTuneInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "t.json")
 	require.NoError(t, os.WriteFile(path, []byte("older"), 0o600))
-	c := exec.Command(os.Args[0], "tune", "-n", "2", "--memory", "host", "--max", "64", "--collective", "all_reduce,broadcast", "-o", path)
+	c := exec.Command(os.Args[0], "tune", "-n", "2", "--memory", "host", "--max", "64", "--collective",
+		"all_reduce,broadcast", "-o", path)
 	c.Env = append(os.Environ(), failpoint.Variable+"=bench.first_algorithm=delay(500ms)")
 	pipe, err := c.StderrPipe()
 	require.NoError(t, err)

@@ -60,7 +60,8 @@ type tuneRun struct {
 // all measures the worlds, writes the file and asks what it changes.
 func (r *tuneRun) all(config bench.Config, worlds []int) error {
 	// Between jobs there is nobody else to notice a signal.
-	ctx, stop := signal.NotifyContext(r.command.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	ctx, stop := signal.NotifyContext(r.command.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP,
+		syscall.SIGQUIT)
 	defer stop()
 	// Before anything is measured: it would be a pity to find out afterwards.
 	path, err := filepath.Abs(r.output)
@@ -131,9 +132,11 @@ func (r *tuneRun) measure(ctx context.Context, result *tuneResult) error {
 		parts = append(parts, part)
 		estimate += part.EstimateTune(of(answers, name))
 	}
-	fmt.Fprintf(r.command.ErrOrStderr(), "shunt tune: %d ranks, %d collectives, about %s\n", config.World, len(parts), max(estimate, time.Second))
+	fmt.Fprintf(r.command.ErrOrStderr(), "shunt tune: %d ranks, %d collectives, about %s\n", config.World, len(parts),
+		max(estimate, time.Second))
 	if !wantsJSON(r.command) && len(result.Single) > 0 {
-		fmt.Fprintf(r.command.OutOrStdout(), "# %d ranks: nothing to choose for %s\n\n", config.World, strings.Join(result.Single, ", "))
+		fmt.Fprintf(r.command.OutOrStdout(), "# %d ranks: nothing to choose for %s\n\n", config.World,
+			strings.Join(result.Single, ", "))
 	}
 	for _, part := range parts {
 		name := part.Collectives[0]
@@ -271,7 +274,8 @@ func tuneComment(c *cobra.Command, kind plugin.MemoryKind) string {
 	if name, err := os.Hostname(); err == nil {
 		where = name
 	}
-	text := fmt.Sprintf("%s, version %s, %s; %s, %s, %d CPUs", strings.Join(words, " "), version(), time.Now().UTC().Format(time.RFC3339), where, cpuModel(), runtime.NumCPU())
+	text := fmt.Sprintf("%s, version %s, %s; %s, %s, %d CPUs", strings.Join(words, " "), version(),
+		time.Now().UTC().Format(time.RFC3339), where, cpuModel(), runtime.NumCPU())
 	if kind != plugin.MemoryKindCuda {
 		return text
 	}

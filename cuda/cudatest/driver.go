@@ -142,9 +142,12 @@ func (d *Driver) Held() map[string]int {
 	}
 	opened.Unlock()
 	return map[string]int{
-		"allocations": len(d.memory.blocks), "memory handles": d.memory.openHandles(), "segments": len(d.memory.segments), "IPC handles": exports,
-		"streams": len(d.streams), "destroyed streams": len(d.dying), "events": len(d.events), "graphs": len(d.graphs), "graph executables": len(d.execs),
-		"released tokens": len(d.released), "modules": len(d.modules), "functions": len(d.kernels), "retained contexts": contexts,
+		"allocations": len(d.memory.blocks), "memory handles": d.memory.openHandles(), "segments": len(d.memory.segments),
+		"IPC handles": exports,
+		"streams":     len(d.streams), "destroyed streams": len(d.dying), "events": len(d.events), "graphs": len(d.graphs),
+		"graph executables": len(d.execs),
+		"released tokens":   len(d.released), "modules": len(d.modules), "functions": len(d.kernels),
+		"retained contexts": contexts,
 	}
 }
 
@@ -193,12 +196,15 @@ var resultNames = map[cuda.Result][2]string{
 	cuda.NotFound:           {"CUDA_ERROR_NOT_FOUND", "named symbol not found"},
 	cuda.NotSupported:       {"CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
 	cuda.CaptureUnsupported: {"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
-	cuda.CaptureInvalid:     {"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
-	cuda.CaptureUnjoined:    {"CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
-	cuda.CaptureIsolation:   {"CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "dependency created on uncaptured work in another stream"},
-	cuda.CapturedEvent:      {"CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"},
-	cuda.IllegalAddress:     {"CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
-	cuda.LaunchFailed:       {"CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+	cuda.CaptureInvalid: {"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+		"operation failed due to a previous error during capture"},
+	cuda.CaptureUnjoined: {"CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
+	cuda.CaptureIsolation: {"CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
+		"dependency created on uncaptured work in another stream"},
+	cuda.CapturedEvent: {"CUDA_ERROR_CAPTURED_EVENT",
+		"operation not permitted on an event last recorded in a capturing stream"},
+	cuda.IllegalAddress: {"CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+	cuda.LaunchFailed:   {"CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
 }
 
 func failed(r cuda.Result, format string, args ...any) error {
@@ -223,8 +229,10 @@ func (d *Driver) Devices() ([]cuda.DeviceInfo, error) {
 	infos := make([]cuda.DeviceInfo, d.options.Devices)
 	for i := range infos {
 		infos[i] = cuda.DeviceInfo{
-			Ordinal: i, Name: "In memory", Bus: fmt.Sprintf("0000:%02x:00.0", i+1), UUID: [16]byte{15: byte(i + 1)}, Memory: 1 << 30,
-			Major: 9, Minor: 0, Multiprocessors: 132, MaxShared: 227 << 10, VirtualMemory: true, ExportFD: true, StreamMemoryOps: true,
+			Ordinal: i, Name: "In memory", Bus: fmt.Sprintf("0000:%02x:00.0", i+1), UUID: [16]byte{15: byte(i + 1)},
+			Memory: 1 << 30,
+			Major:  9, Minor: 0, Multiprocessors: 132, MaxShared: 227 << 10, VirtualMemory: true, ExportFD: true,
+			StreamMemoryOps: true,
 		}
 	}
 	return infos, nil

@@ -135,7 +135,8 @@ func TestGraphsReplayWhatWasCaptured(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, cuda.CaptureActive, info.Status)
 	require.NoError(t, d.RetainOnGraph(info.Graph, 99))
-	require.Equal(t, cuda.CaptureUnsupported, cuda.ResultOf(d.SynchronizeStream(ctx, s)), "a stream under capture cannot be waited for")
+	require.Equal(t, cuda.CaptureUnsupported, cuda.ResultOf(d.SynchronizeStream(ctx, s)),
+		"a stream under capture cannot be waited for")
 	require.NoError(t, d.Record(ctx, e, side))
 	require.NoError(t, d.WaitEvent(ctx, s, e), "join")
 	g, err := d.EndCapture(ctx, s)

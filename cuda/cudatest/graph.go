@@ -85,7 +85,7 @@ func (d *Driver) BeginCapture(ctx cuda.Context, s cuda.Stream) error {
 	return nil
 }
 
-// EndCapture answers the graph; every stream that joined the capture runs
+// EndCapture returns the graph; every stream that joined the capture runs
 // again. Branches that were not joined are an error, and then there is no graph.
 func (d *Driver) EndCapture(ctx cuda.Context, s cuda.Stream) (cuda.Graph, error) {
 	if err := d.in(ctx, "EndCapture", "cuStreamEndCapture"); err != nil {

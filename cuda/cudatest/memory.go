@@ -313,7 +313,8 @@ func (d *Driver) adopt(fd, device int, bytes int64) (cuda.Mapping, error) {
 	}
 	handle := d.id()
 	d.memory.handles[handle] = &shared{fd: fd, uses: 1}
-	p := d.memory.add(&block{data: data, kind: cuda.PointerDevice, device: device, id: d.id(), handle: handle, owner: goroutine()})
+	p := d.memory.add(&block{data: data, kind: cuda.PointerDevice, device: device, id: d.id(), handle: handle,
+		owner: goroutine()})
 	return cuda.Mapping{Address: p, Bytes: bytes, Handle: handle}, nil
 }
 
@@ -342,7 +343,8 @@ func (d *Driver) ImportMemory(ctx cuda.Context, device, fd int, bytes int64) (cu
 	}
 	defer d.mu.Unlock()
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || bytes <= 0 || bytes > st.Size || bytes%granularity != 0 || !d.has(device) {
+	if err := unix.Fstat(fd, &st); err != nil || bytes <= 0 || bytes > st.Size || bytes%granularity != 0 ||
+		!d.has(device) {
 		return cuda.Mapping{}, failed(cuda.InvalidValue, call, fd, bytes, device)
 	}
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)

@@ -16,7 +16,8 @@ import (
 func unmap(b *block) {
 	if b.reserved {
 		// Nothing else may come to lie between the pieces.
-		_, _ = unix.MmapPtr(-1, 0, unsafe.Pointer(&b.data[0]), uintptr(len(b.data)), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED)
+		_, _ = unix.MmapPtr(-1, 0, unsafe.Pointer(&b.data[0]), uintptr(len(b.data)), unix.PROT_NONE,
+			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED)
 		return
 	}
 	if b.chunk {
@@ -44,7 +45,8 @@ func (d *Driver) ExportRange(ctx cuda.Context, p cuda.Ptr, bytes int64, most int
 			return cuda.Chunk{}, failed(cuda.InvalidValue, call, uint64(at))
 		}
 		if me := goroutine(); me != b.owner {
-			d.hazards = append(d.hazards, fmt.Sprintf("memory at %#x, mapped by goroutine %d, was exported by goroutine %d:\n%s", base, b.owner, me, debug.Stack()))
+			d.hazards = append(d.hazards, fmt.Sprintf("memory at %#x, mapped by goroutine %d, was exported by goroutine %d:\n%s",
+				base, b.owner, me, debug.Stack()))
 		}
 		fd, err := unix.FcntlInt(uintptr(d.memory.handles[b.handle].fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
@@ -109,7 +111,8 @@ func (d *Driver) ImportRange(ctx cuda.Context, device int, fds []int, bytes []in
 	for i, n := range bytes {
 		own, err := unix.FcntlInt(uintptr(fds[i]), unix.F_DUPFD_CLOEXEC, 0)
 		if err == nil {
-			if _, err = unix.MmapPtr(own, 0, at, uintptr(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
+			if _, err = unix.MmapPtr(own, 0, at, uintptr(n), unix.PROT_READ|unix.PROT_WRITE,
+				unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
 				_ = unix.Close(own)
 			}
 		}
@@ -122,7 +125,8 @@ func (d *Driver) ImportRange(ctx cuda.Context, device int, fds []int, bytes []in
 		}
 		handle := d.id()
 		d.memory.handles[handle] = &shared{fd: own, uses: 1}
-		p := d.memory.add(&block{data: unsafe.Slice((*byte)(at), n), kind: cuda.PointerDevice, device: device, id: d.id(), handle: handle, chunk: true, owner: goroutine()})
+		p := d.memory.add(&block{data: unsafe.Slice((*byte)(at), n), kind: cuda.PointerDevice, device: device, id: d.id(),
+			handle: handle, chunk: true, owner: goroutine()})
 		r.Chunks = append(r.Chunks, cuda.Mapping{Address: p, Bytes: n, Handle: handle})
 		at = unsafe.Add(at, n)
 	}
@@ -137,7 +141,10 @@ func (d *Driver) UnmapRange(ctx cuda.Context, r cuda.Range) error {
 	}
 	defer d.mu.Unlock()
 	for _, c := range r.Chunks {
-		if !d.drop(c.Address, func(b *block) bool { return b.chunk && b.handle == c.Handle && int64(len(b.data)) == c.Bytes }) {
+		if !d.drop(c.Address, func(b *block) bool {
+			return b.chunk && b.handle == c.Handle &&
+				int64(len(b.data)) == c.Bytes
+		}) {
 			return failed(cuda.InvalidValue, call, r.Bytes, uint64(r.Address))
 		}
 	}

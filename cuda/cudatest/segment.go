@@ -63,13 +63,15 @@ func (s *Segment) Map(offset, bytes int64) error {
 		return failed(cuda.OutOfMemory, call, bytes, offset)
 	}
 	at := unsafe.Add(s.space, offset)
-	if _, err := unix.MmapPtr(fd, 0, at, uintptr(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
+	if _, err := unix.MmapPtr(fd, 0, at, uintptr(bytes), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
 		_ = unix.Close(fd)
 		return failed(cuda.OutOfMemory, call, bytes, offset)
 	}
 	handle := d.id()
 	d.memory.handles[handle] = &shared{fd: fd, uses: 1}
-	d.memory.add(&block{data: unsafe.Slice((*byte)(at), bytes), kind: cuda.PointerDevice, device: s.device, id: d.id(), handle: handle, chunk: true, reserved: true, owner: goroutine()})
+	d.memory.add(&block{data: unsafe.Slice((*byte)(at), bytes), kind: cuda.PointerDevice, device: s.device, id: d.id(),
+		handle: handle, chunk: true, reserved: true, owner: goroutine()})
 	return nil
 }
 
@@ -82,7 +84,8 @@ func (s *Segment) Unmap(offset int64) error {
 		return err
 	}
 	defer d.mu.Unlock()
-	if offset < 0 || offset >= s.bytes || !d.drop(s.Address()+cuda.Ptr(offset), func(b *block) bool { return b.reserved }) {
+	if offset < 0 || offset >= s.bytes || !d.drop(s.Address()+cuda.Ptr(offset),
+		func(b *block) bool { return b.reserved }) {
 		return failed(cuda.InvalidValue, call, offset)
 	}
 	return nil

@@ -1,9 +1,10 @@
 package cudatest
 
 // #include <stdint.h>
-// static int call(uintptr_t f, uintptr_t context, const void *registers, uintptr_t send, uintptr_t recv, uintptr_t stream) {
-//   return ((int (*)(void *, const int64_t *, void *, void *, void *))f)((void *)context, registers, (void *)send, (void *)recv, (void *)stream);
-// }
+// static int call(uintptr_t f, uintptr_t context, const void *registers, uintptr_t send, uintptr_t recv, uintptr_t
+// stream) {
+//   return ((int (*)(void *, const int64_t *, void *, void *, void *))f)((void *)context, registers, (void *)send,
+// (void *)recv, (void *)stream); }
 import "C"
 
 import (
@@ -63,7 +64,8 @@ func (d *Driver) Submit(ctx cuda.Context, b *cuda.Batch) (int, cuda.Capture, err
 }
 
 var methods = map[cuda.WorkKind]string{
-	cuda.WorkLaunch: "LaunchKernels", cuda.WorkCopy: "Copy", cuda.WorkRecord: "Record", cuda.WorkWait: "WaitEvent", cuda.WorkCall: "Call",
+	cuda.WorkLaunch: "LaunchKernels", cuda.WorkCopy: "Copy", cuda.WorkRecord: "Record", cuda.WorkWait: "WaitEvent",
+	cuda.WorkCall: "Call",
 }
 
 func (d *Driver) put(b *cuda.Batch, i int) error {
@@ -73,7 +75,8 @@ func (d *Driver) put(b *cuda.Batch, i int) error {
 	}
 	switch w.Kind {
 	case cuda.WorkLaunch:
-		l := cuda.Launch{Function: cuda.Function(w.Handle), Grid: w.Grid, Block: w.Block, Shared: w.Shared, Flags: w.Flags, Bytes: w.ParamBytes}
+		l := cuda.Launch{Function: cuda.Function(w.Handle), Grid: w.Grid, Block: w.Block, Shared: w.Shared, Flags: w.Flags,
+			Bytes: w.ParamBytes}
 		if copy(l.Params[:], b.Params[w.Params:w.Params+uint64(w.ParamBytes)]) < int(w.ParamBytes) {
 			return failed(cuda.InvalidValue, "%s, piece %d of %d", w.Kind, i+1, len(b.Work))
 		}
@@ -86,7 +89,8 @@ func (d *Driver) put(b *cuda.Batch, i int) error {
 		return d.wait(w.Stream, cuda.Event(w.Handle))
 	case cuda.WorkCall:
 		d.mu.Unlock() // it may call the driver
-		code := C.call(C.uintptr_t(w.Handle), C.uintptr_t(w.Bytes), unsafe.Pointer(&b.Params[w.Params]), C.uintptr_t(w.From), C.uintptr_t(w.To), C.uintptr_t(w.Stream))
+		code := C.call(C.uintptr_t(w.Handle), C.uintptr_t(w.Bytes), unsafe.Pointer(&b.Params[w.Params]), C.uintptr_t(w.From),
+			C.uintptr_t(w.To), C.uintptr_t(w.Stream))
 		d.mu.Lock()
 		if code != 0 {
 			return plugin.Errorf(plugin.Code(code), "native function: %w", plugin.Code(code))

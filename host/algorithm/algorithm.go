@@ -99,7 +99,8 @@ func refusal(req plugin.Request, scratchBytes int64) string {
 		return "the generic algorithms move host memory only"
 	}
 	if req.World < 1 || req.World > maxWorld {
-		return "the generic algorithms serve worlds of 1 to " + strconv.Itoa(maxWorld) + " ranks, not " + strconv.Itoa(req.World)
+		return "the generic algorithms serve worlds of 1 to " + strconv.Itoa(maxWorld) + " ranks, not " +
+			strconv.Itoa(req.World)
 	}
 	if _, ok := newLayout(req.World, scratchBytes); !ok {
 		return strconv.FormatInt(scratchBytes, 10) + " bytes of scratch are too few for " + strconv.Itoa(req.World) + " ranks"
@@ -116,7 +117,8 @@ func Plan(req plugin.Request, name string, scratchRegion uint32, scratchBytes in
 		return nil, plugin.Errorf(plugin.Unsupported, "%s of %s on rank %d: %s", name, req.Collective, req.Rank, reason)
 	}
 	if req.Rank < 0 || req.Rank >= req.World {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "%s of %s: rank %d is not in a world of %d ranks", name, req.Collective, req.Rank, req.World)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "%s of %s: rank %d is not in a world of %d ranks", name,
+			req.Collective, req.Rank, req.World)
 	}
 	for _, r := range inWorld(req.Collective, req.World) {
 		if r.name != name {

@@ -15,9 +15,10 @@ import (
 // given size.
 func openWorld(t testing.TB, world int, scratchBytes int64) *plantest.World {
 	t.Helper()
-	return plantest.Open(t, plantest.ScratchEndpoints(t, world, scratchBytes), func(req plugin.Request, name string) (*plugin.Plan, error) {
-		return Plan(req, name, 0, scratchBytes)
-	})
+	return plantest.Open(t, plantest.ScratchEndpoints(t, world, scratchBytes),
+		func(req plugin.Request, name string) (*plugin.Plan, error) {
+			return Plan(req, name, 0, scratchBytes)
+		})
 }
 
 func names(t testing.TB, c plugin.Collective, world int, scratchBytes int64) []string {
@@ -66,7 +67,8 @@ func TestEveryPlanIsValid(t *testing.T) {
 		for _, c := range plugin.Collectives() {
 			for _, name := range names(t, c, world, scratchBytes) {
 				for _, r := range []int{0, world - 1} {
-					req := plugin.Request{Collective: c, DType: plugin.Float32, Op: plugin.OpPremulSum, World: world, Hosts: 1, Rank: r}
+					req := plugin.Request{Collective: c, DType: plugin.Float32, Op: plugin.OpPremulSum, World: world, Hosts: 1,
+						Rank: r}
 					if _, err := Plan(req, name, 2, scratchBytes); err != nil {
 						t.Errorf("%s/%s, rank %d of %d: %v", c, name, r, world, err)
 					}
@@ -129,7 +131,8 @@ func TestLayout(t *testing.T) {
 func FuzzPlan(f *testing.F) {
 	f.Add(uint32(0), uint32(7), uint32(0), 2, uint32(0), 0, "generic/put_one_shot", uint32(0), int64(1<<20))
 	f.Add(uint32(16), uint32(1), uint32(5), 3, uint32(1), -1, "generic/put_direct", uint32(9), int64(-1))
-	f.Fuzz(func(t *testing.T, collective, dtype, op uint32, world int, memory uint32, rank int, name string, region uint32, scratchBytes int64) {
+	f.Fuzz(func(t *testing.T, collective, dtype, op uint32, world int, memory uint32, rank int, name string, region uint32,
+		scratchBytes int64) {
 		if world > 16 {
 			world %= 300 // larger plans are slow to write and no different
 		}
@@ -137,7 +140,8 @@ func FuzzPlan(f *testing.F) {
 			Collective: plugin.Collective(collective), DType: plugin.DType(dtype), Op: plugin.Op(op),
 			World: world, Hosts: 1, Memory: plugin.MemoryKind(memory), Rank: rank,
 		}
-		offered := slices.ContainsFunc(Supports(req, scratchBytes).Algorithms, func(a plugin.Algorithm) bool { return a.Name == name })
+		offered := slices.ContainsFunc(Supports(req, scratchBytes).Algorithms,
+			func(a plugin.Algorithm) bool { return a.Name == name })
 		plan, err := Plan(req, name, region, scratchBytes)
 		switch {
 		case err == nil && !offered:

@@ -45,7 +45,8 @@ func Absent(ctx context.Context, url string, rank, world int, reason *plugin.Err
 			}
 		} else {
 			j := &joiner{
-				config:  Config{Rank: rank, World: world, Timeout: time.Second, Heartbeat: DefaultHeartbeat, Silence: 10 * DefaultHeartbeat, Logger: quiet},
+				config: Config{Rank: rank, World: world, Timeout: time.Second, Heartbeat: DefaultHeartbeat,
+					Silence: 10 * DefaultHeartbeat, Logger: quiet},
 				meeting: m, self: Member{Rank: rank, Host: "launcher"}, unable: reason, restore: func() {},
 			}
 			attempt, cancel := context.WithTimeout(ctx, time.Second)

@@ -72,10 +72,12 @@ type meeting struct {
 //	file:///path                         rank 0 leaves a unique id there
 func parseMeeting(text, extra string) (meeting, error) {
 	if len(text) > maxURL {
-		return meeting{}, plugin.Errorf(plugin.InvalidArgument, "the meeting place has %d characters, want at most %d", len(text), maxURL)
+		return meeting{}, plugin.Errorf(plugin.InvalidArgument, "the meeting place has %d characters, want at most %d",
+			len(text), maxURL)
 	}
 	bad := func(format string, args ...any) (meeting, error) {
-		return meeting{}, plugin.Errorf(plugin.InvalidArgument, "meeting place %q: "+format, append([]any{withoutSecret(text)}, args...)...)
+		return meeting{}, plugin.Errorf(plugin.InvalidArgument, "meeting place %q: "+format,
+			append([]any{withoutSecret(text)}, args...)...)
 	}
 	if strings.HasPrefix(strings.ToLower(strings.TrimSpace(text)), idPrefix) {
 		id, err := ParseID(text)
@@ -172,7 +174,8 @@ func parsePorts(address string) ([]place, error) {
 		return nil, fmt.Errorf("a port is missing")
 	}
 	host, ports := address[:i], address[i+1:]
-	if strings.HasPrefix(host, "[") != strings.HasSuffix(host, "]") || (strings.Contains(host, ":") && !strings.HasPrefix(host, "[")) {
+	if strings.HasPrefix(host, "[") != strings.HasSuffix(host, "]") ||
+		(strings.Contains(host, ":") && !strings.HasPrefix(host, "[")) {
 		return nil, fmt.Errorf("host %q is malformed", host)
 	}
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")

@@ -22,7 +22,7 @@ type storeGroup struct {
 	ids     map[int]uint32         // what a rank calls the group
 	parted  map[int]bool           // ranks that have closed it
 	pending map[string]*collective // by tag
-	failed  *plugin.Error          // every collective but survivors answers this
+	failed  *plugin.Error          // every collective but survivors returns this
 	seq     uint64                 // results so far
 	history *history               // what the ranks have heard from a lost store; nil: there was none
 }
@@ -60,7 +60,8 @@ func (st *store) joinGroup(m *member, msg *message) error {
 		}
 	}
 	if g == nil {
-		g = &storeGroup{store: st, key: msg.Key, ranks: msg.Ranks, index: map[int]int{}, ids: map[int]uint32{}, parted: map[int]bool{}, pending: map[string]*collective{}}
+		g = &storeGroup{store: st, key: msg.Key, ranks: msg.Ranks, index: map[int]int{}, ids: map[int]uint32{},
+			parted: map[int]bool{}, pending: map[string]*collective{}}
 		for i, rank := range msg.Ranks {
 			g.index[rank] = i
 		}
@@ -91,7 +92,8 @@ func absence(who Member, reason *plugin.Error) *plugin.Error {
 	if reason != nil {
 		return reason
 	}
-	return rankError(plugin.Closed, who.Rank, "rank %d (pid %d on host %s) has closed its session", who.Rank, who.PID, who.Host)
+	return rankError(plugin.Closed, who.Rank, "rank %d (pid %d on host %s) has closed its session", who.Rank, who.PID,
+		who.Host)
 }
 
 // checkRanks checks a list of members: distinct, in range, with self among them.
@@ -99,7 +101,8 @@ func checkRanks(ranks []int, world, self int) error {
 	seen := make([]bool, world)
 	for _, rank := range ranks {
 		if rank < 0 || rank >= world || seen[rank] {
-			return plugin.Errorf(plugin.InvalidArgument, "group of ranks %v: rank %d is twice in it or outside of 0 to %d", ranks, rank, world-1)
+			return plugin.Errorf(plugin.InvalidArgument, "group of ranks %v: rank %d is twice in it or outside of 0 to %d",
+				ranks, rank, world-1)
 		}
 		seen[rank] = true
 	}
@@ -120,7 +123,8 @@ func (st *store) leaveGroup(m *member, id uint32) {
 	delete(g.ids, m.who.Rank)
 	g.parted[m.who.Rank] = true
 	if !m.gone && len(g.ids) > 0 {
-		g.fail(rankError(plugin.Closed, m.who.Rank, "rank %d (pid %d on host %s) has closed group %q", m.who.Rank, m.who.PID, m.who.Host, g.key))
+		g.fail(rankError(plugin.Closed, m.who.Rank, "rank %d (pid %d on host %s) has closed group %q", m.who.Rank, m.who.PID,
+			m.who.Host, g.key))
 	}
 	g.recount()
 	if len(g.ids) > 0 {
@@ -155,7 +159,8 @@ func (st *store) contribute(m *member, msg *message) error {
 	c := g.pending[msg.Tag]
 	if c == nil {
 		if len(g.pending) >= maxPending {
-			return plugin.Errorf(plugin.Protocol, "waiting for %s: at most %d exchanges may wait at once", purposeOf(msg.Tag, g.key), maxPending)
+			return plugin.Errorf(plugin.Protocol, "waiting for %s: at most %d exchanges may wait at once",
+				purposeOf(msg.Tag, g.key), maxPending)
 		}
 		c = &collective{kind: msg.Op, root: msg.Root, data: make([][]byte, len(g.ranks)), have: make([]bool, len(g.ranks))}
 		g.pending[msg.Tag] = c
@@ -165,7 +170,9 @@ func (st *store) contribute(m *member, msg *message) error {
 	}
 	c.have[me], c.count = true, c.count+1
 	if m.held+len(msg.Data) > maxHeld {
-		err := rankError(plugin.OutOfMemory, m.who.Rank, "waiting for %s: rank %d has %d bytes in exchanges that wait for other ranks, want at most %d", purposeOf(msg.Tag, g.key), m.who.Rank, m.held+len(msg.Data), maxHeld)
+		err := rankError(plugin.OutOfMemory, m.who.Rank,
+			"waiting for %s: rank %d has %d bytes in exchanges that wait for other ranks, want at most %d",
+			purposeOf(msg.Tag, g.key), m.who.Rank, m.held+len(msg.Data), maxHeld)
 		if c.err == nil {
 			g.failOne(msg.Tag, c, err, me)
 		}
@@ -178,7 +185,8 @@ func (st *store) contribute(m *member, msg *message) error {
 		if other == me {
 			other = me + 1 + slices.Index(c.have[me+1:], true)
 		}
-		g.failOne(msg.Tag, c, rankError(plugin.Mismatch, m.who.Rank, "ranks disagree, waiting for %s: rank %d asks for another operation or root than rank %d",
+		g.failOne(msg.Tag, c, rankError(plugin.Mismatch, m.who.Rank,
+			"ranks disagree, waiting for %s: rank %d asks for another operation or root than rank %d",
 			purposeOf(msg.Tag, g.key), m.who.Rank, g.ranks[other]), me)
 	}
 	if c.err != nil {
@@ -218,7 +226,8 @@ func (g *storeGroup) complete(tag string, c *collective) {
 			total += 4 + len(d)
 		}
 		if total > maxFrame/2 {
-			err := rankError(plugin.InvalidArgument, -1, "waiting for %s: they have %d bytes to exchange, want at most %d", purposeOf(tag, g.key), total, maxFrame/2)
+			err := rankError(plugin.InvalidArgument, -1, "waiting for %s: they have %d bytes to exchange, want at most %d",
+				purposeOf(tag, g.key), total, maxFrame/2)
 			for _, rank := range g.ranks {
 				g.answer(rank, tag, err)
 			}

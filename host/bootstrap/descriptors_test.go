@@ -107,7 +107,8 @@ func TestRankWithoutDescriptorsTellsAll(t *testing.T) {
 					}
 					for rank, p := range ranks {
 						line := p.line()
-						if !strings.Contains(line, fmt.Sprintf("rank %d (pid %d", lacking, ranks[lacking].cmd.Process.Pid)) || !strings.Contains(line, "EMFILE") {
+						if !strings.Contains(line, fmt.Sprintf("rank %d (pid %d", lacking, ranks[lacking].cmd.Process.Pid)) ||
+							!strings.Contains(line, "EMFILE") {
 							t.Errorf("rank %d says %q", rank, line)
 						}
 					}
@@ -163,7 +164,8 @@ func TestStrangersLeaveDescriptors(t *testing.T) {
 		t.Errorf("beside strangers: %v", err)
 	}
 	noErrors(t, each(3, func(rank int) error {
-		s, err := Join(t.Context(), Config{Rank: rank, World: 3, ID: id, HaveID: true, Timeout: 20 * time.Second, Logger: quiet})
+		s, err := Join(t.Context(), Config{Rank: rank, World: 3, ID: id, HaveID: true, Timeout: 20 * time.Second,
+			Logger: quiet})
 		if err == nil {
 			err = s.Close()
 		}
@@ -216,7 +218,8 @@ func beStranger() int {
 
 func TestCodeOfLackIsOutOfMemory(t *testing.T) {
 	err := descriptors.Error(unix.EMFILE, 3)
-	if plugin.CodeOf(err) != plugin.OutOfMemory || !descriptors.Lacking(err) || !strings.Contains(err.Error(), "ulimit -n") {
+	if plugin.CodeOf(err) != plugin.OutOfMemory || !descriptors.Lacking(err) ||
+		!strings.Contains(err.Error(), "ulimit -n") {
 		t.Error(err)
 	}
 }

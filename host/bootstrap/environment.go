@@ -24,10 +24,13 @@ type launcher struct {
 // launchers, in the order they are looked for.
 var launchers = []launcher{
 	{name: "SHUNT_*", rank: "SHUNT_RANK", world: "SHUNT_WORLD", nested: []string{"SHUNT_RANK"}, meet: meetAnywhere},
-	{name: "torchrun", rank: "RANK", world: "WORLD_SIZE", local: "LOCAL_RANK", nested: []string{"TORCHELASTIC_RUN_ID"}, meet: meetMaster},
-	{name: "Open MPI", rank: "OMPI_COMM_WORLD_RANK", world: "OMPI_COMM_WORLD_SIZE", local: "OMPI_COMM_WORLD_LOCAL_RANK", meet: meetOpenMPI},
+	{name: "torchrun", rank: "RANK", world: "WORLD_SIZE", local: "LOCAL_RANK", nested: []string{"TORCHELASTIC_RUN_ID"},
+		meet: meetMaster},
+	{name: "Open MPI", rank: "OMPI_COMM_WORLD_RANK", world: "OMPI_COMM_WORLD_SIZE", local: "OMPI_COMM_WORLD_LOCAL_RANK",
+		meet: meetOpenMPI},
 	{name: "MPICH", rank: "PMI_RANK", world: "PMI_SIZE", local: "MPI_LOCALRANKID", meet: meetMPICH},
-	{name: "Slurm", rank: "SLURM_PROCID", world: "SLURM_NTASKS", local: "SLURM_LOCALID", require: []string{"SLURM_STEP_ID", "SLURM_STEPID"}, outer: true, partial: true, meet: meetSlurm},
+	{name: "Slurm", rank: "SLURM_PROCID", world: "SLURM_NTASKS", local: "SLURM_LOCALID",
+		require: []string{"SLURM_STEP_ID", "SLURM_STEPID"}, outer: true, partial: true, meet: meetSlurm},
 }
 
 type env func(string) string
@@ -50,7 +53,8 @@ type identity struct {
 func (e env) number(launcher, name string, least, most int) (int, error) {
 	v, err := strconv.Atoi(strings.TrimSpace(e(name)))
 	if err != nil || v < least || v > most {
-		return 0, plugin.Errorf(plugin.InvalidArgument, "environment of %s: %s=%.40q is not a number from %d to %d", launcher, name, e(name), least, most)
+		return 0, plugin.Errorf(plugin.InvalidArgument, "environment of %s: %s=%.40q is not a number from %d to %d", launcher,
+			name, e(name), least, most)
 	}
 	return v, nil
 }
@@ -66,7 +70,8 @@ func (l *launcher) read(e env) (*identity, error) {
 		if hasWorld {
 			missing, there = l.rank, l.world
 		}
-		return nil, plugin.Errorf(plugin.InvalidArgument, "environment of %s: %s is set but %s is not", l.name, there, missing)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "environment of %s: %s is set but %s is not", l.name, there,
+			missing)
 	}
 	id := &identity{launcher: l, local: -1}
 	var err error
@@ -91,8 +96,12 @@ func (l *launcher) read(e env) (*identity, error) {
 // disagree are an error. SHUNT_ID gives the meeting place; without it that
 // is, by launcher:
 //
-//   - torchrun, or MASTER_ADDR and MASTER_PORT beside any other: one of the eight ports above MASTER_PORT, which torch itself uses;
-//   - Open MPI and MPICH: an abstract socket named after the job, which serves ranks of one host (and of one network namespace) only;
+//   - torchrun, or MASTER_ADDR and MASTER_PORT beside any other: one of the eight ports above MASTER_PORT, which torch
+//
+// itself uses;
+//   - Open MPI and MPICH: an abstract socket named after the job, which serves ranks of one host (and of one network
+//
+// namespace) only;
 //   - Slurm: the same on one node, else a port derived from the job's number on the first node of the step.
 //
 // MPICH gives the job no name, so it is called after the ranks' parent process: ranks
@@ -112,7 +121,8 @@ func FromEnvironment(getenv func(string) string) (Config, error) {
 	}
 	if id == nil {
 		if c.URL != "" {
-			return Config{}, plugin.Errorf(plugin.InvalidArgument, "environment: SHUNT_ID is set but no rank; set SHUNT_RANK and SHUNT_WORLD, or use a launcher")
+			return Config{}, plugin.Errorf(plugin.InvalidArgument,
+				"environment: SHUNT_ID is set but no rank; set SHUNT_RANK and SHUNT_WORLD, or use a launcher")
 		}
 		return c, nil
 	}
@@ -155,7 +165,8 @@ func whoAmI(e env) (*identity, error) {
 	}
 	for _, other := range found[1:] {
 		if a := found[0]; a.rank != other.rank || a.world != other.world {
-			return nil, plugin.Errorf(plugin.InvalidArgument, "environment: %s says rank %d of %d (%s, %s), %s says rank %d of %d (%s, %s); unset one or set SHUNT_RANK and SHUNT_WORLD",
+			return nil, plugin.Errorf(plugin.InvalidArgument,
+				"environment: %s says rank %d of %d (%s, %s), %s says rank %d of %d (%s, %s); unset one or set SHUNT_RANK and SHUNT_WORLD",
 				a.launcher.name, a.rank, a.world, a.launcher.rank, a.launcher.world,
 				other.launcher.name, other.rank, other.world, other.launcher.rank, other.launcher.world)
 		}
@@ -173,7 +184,8 @@ const portsOf = 8
 func meetMaster(e env) (string, error) {
 	host := e("MASTER_ADDR")
 	if host == "" || e("MASTER_PORT") == "" {
-		return "", plugin.Errorf(plugin.InvalidArgument, "environment: RANK and WORLD_SIZE are set but not MASTER_ADDR and MASTER_PORT; set them or SHUNT_ID")
+		return "", plugin.Errorf(plugin.InvalidArgument,
+			"environment: RANK and WORLD_SIZE are set but not MASTER_ADDR and MASTER_PORT; set them or SHUNT_ID")
 	}
 	port, err := e.number("torchrun", "MASTER_PORT", 1, 65535)
 	if err != nil {
@@ -201,7 +213,8 @@ func localURL(job ...string) string {
 func meetOpenMPI(e env) (string, error) {
 	job := e.any("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid")
 	if job == "" {
-		return "", plugin.Errorf(plugin.InvalidArgument, "environment of Open MPI: it does not say the job's name (PMIX_NAMESPACE); set SHUNT_ID")
+		return "", plugin.Errorf(plugin.InvalidArgument,
+			"environment of Open MPI: it does not say the job's name (PMIX_NAMESPACE); set SHUNT_ID")
 	}
 	return oneHost(e, "Open MPI", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE", "openmpi", job)
 }
@@ -213,7 +226,8 @@ func meetMPICH(e env) (string, error) {
 
 func oneHost(e env, name, local, world string, job ...string) (string, error) {
 	if e(local) != "" && e(local) != e(world) {
-		return "", plugin.Errorf(plugin.InvalidArgument, "environment of %s: the ranks run on several hosts (%s=%.20s of %.20s) and it gives no address; set MASTER_ADDR and MASTER_PORT, or SHUNT_ID", name, local, e(local), e(world))
+		return "", plugin.Errorf(plugin.InvalidArgument,
+			"environment of %s: the ranks run on several hosts (%s=%.20s of %.20s) and it gives no address; set MASTER_ADDR and MASTER_PORT, or SHUNT_ID", name, local, e(local), e(world))
 	}
 	return localURL(job...), nil
 }
@@ -241,7 +255,8 @@ func meetSlurm(e env) (string, error) {
 // firstHost is the first host of a list such as "gpu[07-09,12],login1".
 func firstHost(list string) (string, error) {
 	bad := func() (string, error) {
-		return "", plugin.Errorf(plugin.InvalidArgument, "environment of Slurm: the node list %.80q is malformed; set SHUNT_ID", list)
+		return "", plugin.Errorf(plugin.InvalidArgument,
+			"environment of Slurm: the node list %.80q is malformed; set SHUNT_ID", list)
 	}
 	var host strings.Builder
 	for rest := list; rest != ""; {

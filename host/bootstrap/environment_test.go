@@ -26,14 +26,19 @@ func TestFromEnvironment(t *testing.T) {
 		{"own", "SHUNT_RANK=2 SHUNT_WORLD=4 SHUNT_ID=tcp://h:1", "2/4/-1 tcp://h:1"},
 		{"own, alone", "SHUNT_RANK=0 SHUNT_WORLD=1", "0/1/-1 "},
 		{"own without place", "SHUNT_RANK=0 SHUNT_WORLD=2", "!SHUNT_ID"},
-		{"own with master", "SHUNT_RANK=0 SHUNT_WORLD=2 MASTER_ADDR=h MASTER_PORT=100", "0/2/-1 tcp://h:101-108?job=" + shortHash("torch", "", "")},
-		{"own goes before all", "SHUNT_RANK=1 SHUNT_WORLD=2 SHUNT_ID=tcp://h:1 RANK=0 WORLD_SIZE=8 OMPI_COMM_WORLD_RANK=x", "1/2/-1 tcp://h:1"},
+		{"own with master", "SHUNT_RANK=0 SHUNT_WORLD=2 MASTER_ADDR=h MASTER_PORT=100", "0/2/-1 tcp://h:101-108?job=" +
+			shortHash("torch", "", "")},
+		{"own goes before all", "SHUNT_RANK=1 SHUNT_WORLD=2 SHUNT_ID=tcp://h:1 RANK=0 WORLD_SIZE=8 OMPI_COMM_WORLD_RANK=x",
+			"1/2/-1 tcp://h:1"},
 		{"own half", "SHUNT_RANK=1", "!SHUNT_RANK is set but SHUNT_WORLD is not"},
 		{"own other half", "SHUNT_WORLD=1", "!SHUNT_WORLD is set but SHUNT_RANK is not"},
 		{"id alone", "SHUNT_ID=tcp://h:1", "!SHUNT_ID is set but no rank"},
-		{"torchrun", "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 MASTER_ADDR=node-0 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=r", "5/8/1 tcp://node-0:29501-29508?job=" + shortHash("torch", "r", "")},
-		{"torchrun v6", "RANK=1 WORLD_SIZE=2 MASTER_ADDR=::1 MASTER_PORT=29500", "1/2/-1 tcp://[::1]:29501-29508?job=" + shortHash("torch", "", "")},
-		{"torchrun high port", "RANK=1 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=65530", "1/2/-1 tcp://h:65522-65529?job=" + shortHash("torch", "", "")},
+		{"torchrun", "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 MASTER_ADDR=node-0 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=r",
+			"5/8/1 tcp://node-0:29501-29508?job=" + shortHash("torch", "r", "")},
+		{"torchrun v6", "RANK=1 WORLD_SIZE=2 MASTER_ADDR=::1 MASTER_PORT=29500", "1/2/-1 tcp://[::1]:29501-29508?job=" +
+			shortHash("torch", "", "")},
+		{"torchrun high port", "RANK=1 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=65530", "1/2/-1 tcp://h:65522-65529?job=" +
+			shortHash("torch", "", "")},
 		{"torchrun and id", "RANK=1 WORLD_SIZE=2 SHUNT_ID=file:///x", "1/2/-1 file:///x"},
 		{"torchrun without master", "RANK=1 WORLD_SIZE=2", "!MASTER_ADDR"},
 		{"torchrun half", "RANK=1", "!RANK is set but WORLD_SIZE is not"},
@@ -43,14 +48,18 @@ func TestFromEnvironment(t *testing.T) {
 		{"torchrun bad address", "RANK=1 WORLD_SIZE=2 MASTER_ADDR=a/b MASTER_PORT=1", "!is malformed"},
 		{"torchrun in mpirun", "RANK=5 WORLD_SIZE=8 MASTER_ADDR=h MASTER_PORT=1 TORCHELASTIC_RUN_ID=r OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2", "5/8/-1 tcp://h:2-9?job=" + shortHash("torch", "r", "")},
 		{"open mpi", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=4 PMIX_NAMESPACE=j", "1/4/1 " + local("openmpi", "j")},
-		{"open mpi, hosts", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=j", "!several hosts"},
+		{"open mpi, hosts", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=j",
+			"!several hosts"},
 		{"open mpi, master", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 MASTER_ADDR=h MASTER_PORT=1", "1/4/-1 tcp://h:2-9?job=" + shortHash("torch", "", "")},
 		{"open mpi, no job", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4", "!PMIX_NAMESPACE"},
-		{"open mpi and rank differ", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 RANK=0 WORLD_SIZE=4", "!torchrun says rank 0 of 4 (RANK, WORLD_SIZE), Open MPI says rank 1 of 4"},
+		{"open mpi and rank differ", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 RANK=0 WORLD_SIZE=4",
+			"!torchrun says rank 0 of 4 (RANK, WORLD_SIZE), Open MPI says rank 1 of 4"},
 		{"open mpi and rank agree", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 RANK=1 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=1", "1/4/-1 tcp://h:2-9?job=" + shortHash("torch", "", "")},
-		{"mpich", "PMI_RANK=0 PMI_SIZE=2 MPI_LOCALNRANKS=2 MPI_LOCALRANKID=0", "0/2/0 " + local("mpich", fmt.Sprint(parent.pid), parent.start)},
+		{"mpich", "PMI_RANK=0 PMI_SIZE=2 MPI_LOCALNRANKS=2 MPI_LOCALRANKID=0", "0/2/0 " +
+			local("mpich", fmt.Sprint(parent.pid), parent.start)},
 		{"mpich, hosts", "PMI_RANK=0 PMI_SIZE=2 MPI_LOCALNRANKS=1", "!several hosts"},
-		{"slurm", "SLURM_PROCID=3 SLURM_NTASKS=4 SLURM_LOCALID=3 SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_NNODES=1", "3/4/3 " + local("slurm", "77", "0")},
+		{"slurm", "SLURM_PROCID=3 SLURM_NTASKS=4 SLURM_LOCALID=3 SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_NNODES=1", "3/4/3 " +
+			local("slurm", "77", "0")},
 		{"slurm, nodes", "SLURM_PROCID=3 SLURM_NTASKS=4 SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_NNODES=2 SLURM_STEP_NODELIST=gpu[07-09,12],x", "3/4/-1 tcp://gpu07:"},
 		{"slurm, bad nodes", "SLURM_PROCID=3 SLURM_NTASKS=4 SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_NNODES=2 SLURM_STEP_NODELIST=gpu[07", "!is malformed"},
 		{"slurm batch script", "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=77", "0/1/-1 "},
@@ -82,7 +91,8 @@ func TestFromEnvironment(t *testing.T) {
 }
 
 func TestFirstHost(t *testing.T) {
-	for list, want := range map[string]string{"a": "a", "a,b": "a", "gpu[07-09,12]": "gpu07", "r[1-2]n[3,4]x,y": "r1n3x", "n[5]": "n5", "a.b-c_d": "a.b-c_d"} {
+	for list, want := range map[string]string{"a": "a", "a,b": "a", "gpu[07-09,12]": "gpu07", "r[1-2]n[3,4]x,y": "r1n3x",
+		"n[5]": "n5", "a.b-c_d": "a.b-c_d"} {
 		if got, err := firstHost(list); err != nil || got != want {
 			t.Errorf("%q: %q, %v", list, got, err)
 		}
@@ -136,14 +146,17 @@ func TestLaunchersBringRanksTogether(t *testing.T) {
 	for name, env := range map[string]func(rank int) []string{
 		"SHUNT_*": func(rank int) []string { return rankEnv(rank, 2, fmt.Sprintf("tcp://127.0.0.1:%d", port)) },
 		"torchrun": func(rank int) []string {
-			return []string{fmt.Sprint("RANK=", rank), "WORLD_SIZE=2", "MASTER_ADDR=localhost", fmt.Sprint("MASTER_PORT=", port), "TORCHELASTIC_RUN_ID=x"}
+			return []string{fmt.Sprint("RANK=", rank), "WORLD_SIZE=2", "MASTER_ADDR=localhost", fmt.Sprint("MASTER_PORT=", port),
+				"TORCHELASTIC_RUN_ID=x"}
 		},
 		"Open MPI": func(rank int) []string {
-			return []string{fmt.Sprint("OMPI_COMM_WORLD_RANK=", rank), "OMPI_COMM_WORLD_SIZE=2", "PMIX_NAMESPACE=test-" + fmt.Sprint(port)}
+			return []string{fmt.Sprint("OMPI_COMM_WORLD_RANK=", rank), "OMPI_COMM_WORLD_SIZE=2", "PMIX_NAMESPACE=test-" +
+				fmt.Sprint(port)}
 		},
 		"MPICH": func(rank int) []string { return []string{fmt.Sprint("PMI_RANK=", rank), "PMI_SIZE=2"} },
 		"Slurm": func(rank int) []string {
-			return []string{fmt.Sprint("SLURM_PROCID=", rank), "SLURM_NTASKS=2", "SLURM_JOB_ID=" + fmt.Sprint(port), "SLURM_STEP_ID=0", "SLURM_NNODES=1"}
+			return []string{fmt.Sprint("SLURM_PROCID=", rank), "SLURM_NTASKS=2", "SLURM_JOB_ID=" + fmt.Sprint(port),
+				"SLURM_STEP_ID=0", "SLURM_NNODES=1"}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -24,7 +24,8 @@ func withProcess(t *testing.T, what string, heartbeat time.Duration) ([]*Session
 	p := start(t, what, append(rankEnv(1, 3, id.String()), "SHUNT_TEST_HEARTBEAT="+heartbeat.String())...)
 	sessions := make([]*Session, 3)
 	noErrors(t, each(2, func(i int) (err error) {
-		c := Config{Rank: 2 * i, World: 3, ID: id, HaveID: true, Timeout: 20 * time.Second, Heartbeat: heartbeat, Logger: quiet}
+		c := Config{Rank: 2 * i, World: 3, ID: id, HaveID: true, Timeout: 20 * time.Second, Heartbeat: heartbeat,
+			Logger: quiet}
 		sessions[2*i], err = Join(t.Context(), c)
 		return err
 	}))
@@ -159,7 +160,8 @@ func TestKilledStore(t *testing.T) {
 	p := start(t, "wait", rankEnv(0, 3, url)...)
 	sessions := make([]*Session, 3)
 	noErrors(t, each(2, func(i int) (err error) {
-		sessions[i+1], err = Join(t.Context(), Config{Rank: i + 1, World: 3, URL: url, Timeout: 20 * time.Second, Logger: quiet})
+		sessions[i+1], err = Join(t.Context(), Config{Rank: i + 1, World: 3, URL: url, Timeout: 20 * time.Second,
+			Logger: quiet})
 		return err
 	}))
 	if t.Failed() {
@@ -182,7 +184,8 @@ func TestKilledStore(t *testing.T) {
 		t.Errorf("noticed after %v", since)
 	}
 	for i, err := range waiting {
-		if plugin.CodeOf(err) != plugin.PeerDied || !strings.Contains(err.Error(), fmt.Sprintf("rank 0 (pid %d on host", p.cmd.Process.Pid)) {
+		if plugin.CodeOf(err) != plugin.PeerDied || !strings.Contains(err.Error(),
+			fmt.Sprintf("rank 0 (pid %d on host", p.cmd.Process.Pid)) {
 			t.Errorf("rank %d: %v", i+1, err)
 		}
 		f := <-sessions[i+1].Failures()

@@ -34,7 +34,8 @@ func encodeFile(id UniqueID, p processID) []byte {
 		}
 		return s
 	}
-	return fmt.Appendf(nil, "%s\nid %s\nprocess %s %s %d %s\nend\n", fileHeader, id, word(p.boot), word(p.namespace), p.pid, word(p.start))
+	return fmt.Appendf(nil, "%s\nid %s\nprocess %s %s %d %s\nend\n", fileHeader, id, word(p.boot), word(p.namespace),
+		p.pid, word(p.start))
 }
 
 func decodeFile(b []byte) (UniqueID, processID, error) {
@@ -104,11 +105,13 @@ func hostFile(path string, logger *slog.Logger) (*Root, error) {
 	default:
 		_, owner, err := decodeFile(b)
 		if err != nil {
-			return nil, plugin.Errorf(plugin.InvalidArgument, "rendezvous file %s: it is there and is something else (%w); remove it or choose another path", path, err)
+			return nil, plugin.Errorf(plugin.InvalidArgument,
+				"rendezvous file %s: it is there and is something else (%w); remove it or choose another path", path, err)
 		}
 		self := thisProcess()
 		if !owner.ended() && owner.boot == self.boot && owner.namespace == self.namespace && owner.pid != self.pid {
-			return nil, plugin.Errorf(plugin.InvalidArgument, "rendezvous file %s: in use by a job whose rank 0 is process %d; choose another path", path, owner.pid)
+			return nil, plugin.Errorf(plugin.InvalidArgument,
+				"rendezvous file %s: in use by a job whose rank 0 is process %d; choose another path", path, owner.pid)
 		}
 		logger.Info("rendezvous: replacing the file of a job that has ended", "path", path, "pid", owner.pid)
 	}

@@ -15,7 +15,8 @@ func arriving(t *testing.T, url string, ranks ...int) *company {
 	t.Helper()
 	c := &company{t: t}
 	for _, rank := range ranks {
-		c.ranks = append(c.ranks, start(t, "barrier", append(rankEnv(rank, 4, url), "SHUNT_TEST_HEARTBEAT=200ms", "SHUNT_TEST_ADMITTED=1")...))
+		c.ranks = append(c.ranks, start(t, "barrier", append(rankEnv(rank, 4, url), "SHUNT_TEST_HEARTBEAT=200ms",
+			"SHUNT_TEST_ADMITTED=1")...))
 	}
 	for _, p := range c.ranks {
 		p.expect("admitted")
@@ -30,7 +31,8 @@ func TestStoreIsLostWhileOthersAreWaitedFor(t *testing.T) {
 		signal syscall.Signal
 		within time.Duration
 		why    string
-	}{{syscall.SIGKILL, 2 * time.Second, "its process has ended"}, {syscall.SIGSTOP, 4 * time.Second, "no sign of life for 2s"}} {
+	}{{syscall.SIGKILL, 2 * time.Second, "its process has ended"},
+		{syscall.SIGSTOP, 4 * time.Second, "no sign of life for 2s"}} {
 		for how, url := range meetingPlaces(t) {
 			t.Run(fmt.Sprint(how, " ", fault.signal), func(t *testing.T) {
 				c := arriving(t, url+fmt.Sprint(int(fault.signal)), 0, 1, 3)
@@ -38,7 +40,8 @@ func TestStoreIsLostWhileOthersAreWaitedFor(t *testing.T) {
 				began := time.Now()
 				for _, p := range c.ranks[1:] {
 					line := p.line()
-					if !strings.Contains(line, fmt.Sprintf("rank 0 (pid %d", c.ranks[0].cmd.Process.Pid)) || !strings.Contains(line, fault.why) {
+					if !strings.Contains(line, fmt.Sprintf("rank 0 (pid %d", c.ranks[0].cmd.Process.Pid)) ||
+						!strings.Contains(line, fault.why) {
 						t.Errorf("a survivor says %q", line)
 					}
 				}
@@ -64,7 +67,8 @@ func TestRankHangsWhileOthersAreWaitedFor(t *testing.T) {
 // A rank with another secret is told so as soon as it meets the store, which goes
 // on waiting for the rank with the right one.
 func TestWrongSecret(t *testing.T) {
-	for name, url := range map[string]string{"unix": "unix://@shunt-secret-test", "tcp": fmt.Sprintf("tcp://127.0.0.1:%d", freePort(t))} {
+	for name, url := range map[string]string{"unix": "unix://@shunt-secret-test",
+		"tcp": fmt.Sprintf("tcp://127.0.0.1:%d", freePort(t))} {
 		t.Run(name, func(t *testing.T) {
 			rank := func(rank int, secret string) Config {
 				return Config{Rank: rank, World: 2, URL: url, Secret: secret, Timeout: time.Minute, Logger: quiet}
@@ -72,7 +76,8 @@ func TestWrongSecret(t *testing.T) {
 			done := make(chan []error, 1)
 			go func() { done <- joinErrors(t, rank(0, "right")) }()
 			_, err := Join(t.Context(), rank(1, "wrong"))
-			if plugin.CodeOf(err) != plugin.Mismatch || !strings.Contains(err.Error(), "another secret: SHUNT_SECRET or secret= is not the same on all ranks") {
+			if plugin.CodeOf(err) != plugin.Mismatch || !strings.Contains(err.Error(),
+				"another secret: SHUNT_SECRET or secret= is not the same on all ranks") {
 				t.Error(err)
 			}
 			noErrors(t, joinErrors(t, rank(1, "right")))

@@ -40,7 +40,8 @@ type Group struct {
 // message and waits for nobody.
 func (s *Session) Group(key string, ranks []int) (*Group, error) {
 	if len(key) > maxKey {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "the key of a group has %d characters, want at most %d", len(key), maxKey)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "the key of a group has %d characters, want at most %d", len(key),
+			maxKey)
 	}
 	if err := checkRanks(ranks, len(s.members), s.rank); err != nil {
 		return nil, err
@@ -106,7 +107,8 @@ func (g *Group) AllGather(ctx context.Context, tag string, data []byte) ([][]byt
 // is a number within the group.
 func (g *Group) Broadcast(ctx context.Context, tag string, root int, data []byte) ([]byte, error) {
 	if root < 0 || root >= len(g.ranks) {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "broadcast %q: root %d is out of range: the group has %d ranks", tag, root, len(g.ranks))
+		return nil, plugin.Errorf(plugin.InvalidArgument, "broadcast %q: root %d is out of range: the group has %d ranks",
+			tag, root, len(g.ranks))
 	}
 	if root != g.rank {
 		data = nil
@@ -178,7 +180,8 @@ func (g *Group) Survivors(ctx context.Context, tag string) ([]int, error) {
 		return nil, err
 	}
 	if len(payload) != len(g.ranks) {
-		return nil, plugin.Errorf(plugin.Protocol, "survivors %q on rank %d: the answer has news of %d ranks, want %d", tag, g.rank, len(payload), len(g.ranks))
+		return nil, plugin.Errorf(plugin.Protocol, "survivors %q on rank %d: the answer has news of %d ranks, want %d", tag,
+			g.rank, len(payload), len(g.ranks))
 	}
 	var ranks []int
 	for i, alive := range payload {

@@ -159,7 +159,8 @@ func ParseID(text string) (UniqueID, error) {
 	text = strings.ToLower(strings.TrimSpace(text))
 	rest, ok := strings.CutPrefix(text, idPrefix)
 	if !ok || len(text) > maxIDText {
-		return UniqueID{}, plugin.Errorf(plugin.InvalidArgument, "unique id: want at most %d characters that begin with %q", maxIDText, idPrefix)
+		return UniqueID{}, plugin.Errorf(plugin.InvalidArgument, "unique id: want at most %d characters that begin with %q",
+			maxIDText, idPrefix)
 	}
 	b, err := idEncoding.DecodeString(strings.ToUpper(rest))
 	if err != nil {

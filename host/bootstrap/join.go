@@ -56,7 +56,8 @@ func (c *Config) complete() error {
 		return plugin.Errorf(plugin.InvalidArgument, "join: rank %d of world %d is out of range, want a world of 1 to %d ranks", c.Rank, c.World, plugin.MaxWorld)
 	}
 	if c.Timeout < 0 || c.Heartbeat < 0 || c.Silence < 0 {
-		return plugin.Errorf(plugin.InvalidArgument, "join: timeout %v, heartbeat %v or silence %v is negative", c.Timeout, c.Heartbeat, c.Silence)
+		return plugin.Errorf(plugin.InvalidArgument, "join: timeout %v, heartbeat %v or silence %v is negative", c.Timeout,
+			c.Heartbeat, c.Silence)
 	}
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout
@@ -68,7 +69,8 @@ func (c *Config) complete() error {
 		c.Silence = 10 * c.Heartbeat
 	}
 	if c.Silence < 2*c.Heartbeat {
-		return plugin.Errorf(plugin.InvalidArgument, "join: silence %v is less than two heartbeats of %v", c.Silence, c.Heartbeat)
+		return plugin.Errorf(plugin.InvalidArgument, "join: silence %v is less than two heartbeats of %v", c.Silence,
+			c.Heartbeat)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -88,7 +90,8 @@ func (c *Config) meeting() (meeting, error) {
 	}
 	if c.URL == "" {
 		if c.World > 1 {
-			return meeting{}, plugin.Errorf(plugin.InvalidArgument, "join: rank %d of world %d has no meeting place: give a unique id, tcp://host:port or file:///path, or set SHUNT_ID", c.Rank, c.World)
+			return meeting{}, plugin.Errorf(plugin.InvalidArgument,
+				"join: rank %d of world %d has no meeting place: give a unique id, tcp://host:port or file:///path, or set SHUNT_ID", c.Rank, c.World)
 		}
 		m := meeting{hosted: true, once: true, text: "this process"}
 		if _, err := rand.Read(m.secret[:]); err != nil {
@@ -169,7 +172,8 @@ func (j *joiner) lacks(err error) bool {
 	if !errors.As(err, &worded) || worded.Code != plugin.OutOfMemory {
 		worded = descriptors.Error(err, ofRank)
 	}
-	j.unable = rankError(plugin.OutOfMemory, j.config.Rank, "rank %d (pid %d on host %s) cannot join: %s", j.config.Rank, j.self.PID, j.self.Host, worded.Message)
+	j.unable = rankError(plugin.OutOfMemory, j.config.Rank, "rank %d (pid %d on host %s) cannot join: %s", j.config.Rank,
+		j.self.PID, j.self.Host, worded.Message)
 	j.restore = descriptors.Release()
 	return true
 }
@@ -231,7 +235,8 @@ func (j *joiner) late(ctx context.Context) error {
 		last = "last attempt: " + j.last.Error()
 	}
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return &plugin.Error{Code: plugin.Aborted, Rank: c.Rank, Cause: ctx.Err(), Message: fmt.Sprintf("rank %d was told to stop joining (%s)", c.Rank, last)}
+		return &plugin.Error{Code: plugin.Aborted, Rank: c.Rank, Cause: ctx.Err(),
+			Message: fmt.Sprintf("rank %d was told to stop joining (%s)", c.Rank, last)}
 	}
 	return &plugin.Error{Code: plugin.Timeout, Rank: c.Rank, Cause: j.last, Message: fmt.Sprintf(
 		"rank %d of %d did not find the job's store at %s in time; rank 0 has not started, or the place or the secret differs (%s)", c.Rank, c.World, j.meeting.text, last)}
@@ -320,7 +325,8 @@ func (j *joiner) enter(ctx context.Context, conn net.Conn) (*Session, error) {
 		conn.Close()
 		return nil, plugin.Errorf(plugin.Protocol, "%w", err)
 	}
-	hello := message{Kind: msgHello, Err: j.unable, Standby: j.stand(), Member: j.self, World: c.World, Left: max(time.Until(deadline), 0), Heartbeat: c.Heartbeat, Silence: c.Silence, Process: thisProcess()}
+	hello := message{Kind: msgHello, Err: j.unable, Standby: j.stand(), Member: j.self, World: c.World,
+		Left: max(time.Until(deadline), 0), Heartbeat: c.Heartbeat, Silence: c.Silence, Process: thisProcess()}
 	if err := f.write(hello.frame()); err != nil {
 		conn.Close()
 		return nil, plugin.Errorf(plugin.Protocol, "%w", err)
@@ -403,7 +409,8 @@ func (j *joiner) wait(f *frameConn, deadline time.Time) (*message, error) {
 			if name == "" {
 				return nil, plugin.Errorf(plugin.Protocol, "the store dropped rank %d: %w", c.Rank, err)
 			}
-			return nil, rankError(plugin.PeerDied, 0, "%s died while rank %d waited for other ranks to join: %s", name, c.Rank, why)
+			return nil, rankError(plugin.PeerDied, 0, "%s died while rank %d waited for other ranks to join: %s", name, c.Rank,
+				why)
 		}
 		switch m.Kind {
 		case msgAdmit:
@@ -413,7 +420,8 @@ func (j *joiner) wait(f *frameConn, deadline time.Time) (*message, error) {
 			}
 			name = fmt.Sprintf("the job's store (pid %d on host %s)", m.Store.PID, m.Store.Host)
 			if m.Store.Rank >= 0 {
-				name = fmt.Sprintf("rank %d (pid %d on host %s), which runs the job's store,", m.Store.Rank, m.Store.PID, m.Store.Host)
+				name = fmt.Sprintf("rank %d (pid %d on host %s), which runs the job's store,", m.Store.Rank, m.Store.PID,
+					m.Store.Host)
 			}
 			if m.Process == thisProcess() {
 				silence = neverSilent
@@ -438,7 +446,8 @@ func (j *joiner) stand() []place {
 	if j.root == nil && j.hub == nil && j.config.World > 1 && j.unable == nil {
 		var err error
 		if j.hub, j.standby, err = listenOnStandby(j.meeting.places, j.config.Logger); err != nil {
-			j.config.Logger.Warn("rendezvous: this rank cannot run the store if it is lost", "rank", j.config.Rank, "reason", err)
+			j.config.Logger.Warn("rendezvous: this rank cannot run the store if it is lost", "rank", j.config.Rank, "reason",
+				err)
 		}
 	}
 	if j.root != nil {

@@ -108,7 +108,8 @@ func runtimeYield() {
 func TestTwoJobsInOneRangeOfPorts(t *testing.T) {
 	dialing(t)
 	noErrors(t, each(6, func(i int) error {
-		s, err := Join(t.Context(), Config{Rank: i / 2, World: 3, URL: fmt.Sprintf("tcp://127.0.0.1:42000-42007?job=%d", i%2), Timeout: 10 * time.Second, Logger: quiet})
+		s, err := Join(t.Context(), Config{Rank: i / 2, World: 3, URL: fmt.Sprintf("tcp://127.0.0.1:42000-42007?job=%d", i%2),
+			Timeout: 10 * time.Second, Logger: quiet})
 		if err != nil {
 			return err
 		}
@@ -150,15 +151,18 @@ func TestMissingRanksAreNamed(t *testing.T) {
 		Config{Rank: 0, World: 5, ID: id, HaveID: true, Timeout: 5 * time.Second},
 		Config{Rank: 3, World: 5, ID: id, HaveID: true, Timeout: time.Second}) // the least patient decides
 	same(t, plugin.Timeout, errs)
-	if !strings.Contains(errs[0].Error(), "3 of 5 ranks have not joined") || !strings.Contains(errs[0].Error(), "ranks 1, 2, 4") {
+	if !strings.Contains(errs[0].Error(), "3 of 5 ranks have not joined") ||
+		!strings.Contains(errs[0].Error(), "ranks 1, 2, 4") {
 		t.Error(errs[0])
 	}
 }
 
 func TestNoStore(t *testing.T) {
-	for _, url := range []string{fmt.Sprintf("tcp://127.0.0.1:%d", freePort(t)), "unix://@shunt-nobody", "file://" + t.TempDir() + "/nothing"} {
+	for _, url := range []string{fmt.Sprintf("tcp://127.0.0.1:%d", freePort(t)), "unix://@shunt-nobody", "file://" +
+		t.TempDir() + "/nothing"} {
 		errs := joinErrors(t, Config{Rank: 1, World: 2, URL: url, Timeout: 50 * time.Millisecond})
-		if plugin.CodeOf(errs[0]) != plugin.Timeout || !strings.Contains(errs[0].Error(), "rank 1 of 2 did not find the job's store") || !strings.Contains(errs[0].Error(), "last attempt") {
+		if plugin.CodeOf(errs[0]) != plugin.Timeout || !strings.Contains(errs[0].Error(),
+			"rank 1 of 2 did not find the job's store") || !strings.Contains(errs[0].Error(), "last attempt") {
 			t.Errorf("%s: %v", url, errs[0])
 		}
 	}
@@ -200,7 +204,8 @@ func TestRankThatDiesWhileOthersJoin(t *testing.T) {
 		_ = p.cmd.Process.Kill()
 	}()
 	errs := joinErrors(t, Config{Rank: 0, World: 3, ID: id, HaveID: true, Timeout: 10 * time.Second})
-	if plugin.CodeOf(errs[0]) != plugin.PeerDied || !strings.Contains(errs[0].Error(), fmt.Sprintf("rank 1 (pid %d", p.cmd.Process.Pid)) {
+	if plugin.CodeOf(errs[0]) != plugin.PeerDied || !strings.Contains(errs[0].Error(),
+		fmt.Sprintf("rank 1 (pid %d", p.cmd.Process.Pid)) {
 		t.Error(errs[0])
 	}
 }
@@ -307,7 +312,8 @@ func TestStrangers(t *testing.T) {
 		})
 	}
 	noErrors(t, each(3, func(rank int) error {
-		s, err := Join(t.Context(), Config{Rank: rank, World: 3, ID: id, HaveID: true, Timeout: 10 * time.Second, Logger: quiet})
+		s, err := Join(t.Context(), Config{Rank: rank, World: 3, ID: id, HaveID: true, Timeout: 10 * time.Second,
+			Logger: quiet})
 		if err != nil {
 			return err
 		}
@@ -333,7 +339,8 @@ func TestMalformedMessageOfARank(t *testing.T) {
 				t.Fatal(err)
 			}
 			err := s[0].All().Barrier(t.Context(), "b")
-			if plugin.CodeOf(err) != plugin.PeerDied || !strings.Contains(err.Error(), "rank 1") || !strings.Contains(err.Error(), "malformed") {
+			if plugin.CodeOf(err) != plugin.PeerDied || !strings.Contains(err.Error(), "rank 1") ||
+				!strings.Contains(err.Error(), "malformed") {
 				t.Error(err)
 			}
 		})

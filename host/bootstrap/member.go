@@ -50,7 +50,8 @@ type member struct {
 
 func newMember(st *store, f *frameConn, hello *message, inProcess bool) *member {
 	return &member{
-		store: st, heartbeat: hello.Heartbeat, silence: hello.Silence, who: hello.Member, process: hello.Process, conn: f, inProcess: inProcess, groups: map[uint32]*storeGroup{},
+		store: st, heartbeat: hello.Heartbeat, silence: hello.Silence, who: hello.Member, process: hello.Process, conn: f,
+		inProcess: inProcess, groups: map[uint32]*storeGroup{},
 		wake: make(chan struct{}, 1), read: make(chan struct{}),
 	}
 }
@@ -225,7 +226,8 @@ func (st *store) lost(m *member, err error) {
 	if m.exited.Load() {
 		why = "its process has ended"
 	}
-	reason := rankError(plugin.PeerDied, m.who.Rank, "rank %d (pid %d on host %s) died: %s", m.who.Rank, m.who.PID, m.who.Host, why)
+	reason := rankError(plugin.PeerDied, m.who.Rank, "rank %d (pid %d on host %s) died: %s", m.who.Rank, m.who.PID,
+		m.who.Host, why)
 	if st.phase == gathering {
 		m.state = Dead
 		st.failJoin(reason)
@@ -307,7 +309,8 @@ func (st *store) handle(m *member, msg *message) error {
 		return nil
 	case msgBye:
 		if st.phase == gathering {
-			st.failJoin(rankError(plugin.Aborted, m.who.Rank, "rank %d (pid %d on host %s) stopped waiting for the other ranks", m.who.Rank, m.who.PID, m.who.Host))
+			st.failJoin(rankError(plugin.Aborted, m.who.Rank, "rank %d (pid %d on host %s) stopped waiting for the other ranks",
+				m.who.Rank, m.who.PID, m.who.Host))
 			return errParted
 		}
 		m.send((&message{Kind: msgBye}).frame())

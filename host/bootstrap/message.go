@@ -18,9 +18,10 @@ const (
 	msgOp                         // my part of a collective
 	msgCancel                     // I wait no longer for a collective; everybody in it fails
 	msgFail                       // I give up, the job or one group
-	msgResume                     // instead of hello, to the successor of a lost store: who I am and whom I know to be gone
-	msgRegroup                    // a group that I spoke of to the lost store
-	msgResumed                    // that was all that I had said to the lost store
+	// instead of hello, to the successor of a lost store: who I am and whom I know to be gone
+	msgResume
+	msgRegroup // a group that I spoke of to the lost store
+	msgResumed // that was all that I had said to the lost store
 	// from the store to a rank
 	msgAdmit   // the rank is known, and others are waited for: where the store runs
 	msgWelcome // everybody is here
@@ -112,10 +113,12 @@ type message struct {
 	Epoch              uint32     // resume: how many stores the rank has had
 	Question           bool       // resume: the rank only asks what has become of it
 	Standings          []standing // resume: of all ranks
-	Seq                uint64     // result: number within the group, of those that are no errors; regroup: the latest one that the rank knows; ping, pong: the round
-	Recent             []recent   // regroup: the latest results
-	Parted             bool       // regroup: the rank has closed it since
-	Again              bool       // op, cancel, ungroup: said to the lost store before
+	// result: number within the group, of those that are no errors; regroup: the latest one that the rank knows; ping,
+	// pong: the round
+	Seq    uint64
+	Recent []recent // regroup: the latest results
+	Parted bool     // regroup: the rank has closed it since
+	Again  bool     // op, cancel, ungroup: said to the lost store before
 }
 
 func writeProcess(w *wire.Writer, p processID) {

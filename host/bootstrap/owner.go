@@ -43,7 +43,8 @@ func SameUser(conn net.Conn) error {
 		return credErr
 	}
 	if int(cred.Uid) != os.Geteuid() {
-		return plugin.Errorf(plugin.Protocol, "process %d belongs to user %d, not to user %d", cred.Pid, cred.Uid, os.Geteuid())
+		return plugin.Errorf(plugin.Protocol, "process %d belongs to user %d, not to user %d", cred.Pid, cred.Uid,
+			os.Geteuid())
 	}
 	return nil
 }

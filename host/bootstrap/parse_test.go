@@ -113,7 +113,8 @@ func FuzzIDBytes(f *testing.F) {
 }
 
 func FuzzMeeting(f *testing.F) {
-	for _, s := range []string{sampleID().String(), "tcp://[::1]:10-20?secret=a&job=b", "unix://@name", "file:///a/b", "tcp://host:1?%zz"} {
+	for _, s := range []string{sampleID().String(), "tcp://[::1]:10-20?secret=a&job=b", "unix://@name", "file:///a/b",
+		"tcp://host:1?%zz"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -136,7 +137,8 @@ func TestMeetings(t *testing.T) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	secrets := map[secret]string{}
-	for _, url := range []string{"tcp://h:1", "tcp://h:2", "tcp://g:1", "tcp://h:1?job=a", "tcp://h:1?secret=a", "unix://@h:1"} {
+	for _, url := range []string{"tcp://h:1", "tcp://h:2", "tcp://g:1", "tcp://h:1?job=a", "tcp://h:1?secret=a",
+		"unix://@h:1"} {
 		for _, extra := range []string{"", "x"} {
 			m, err := parseMeeting(url, extra)
 			if err != nil {
@@ -159,7 +161,8 @@ func messages() []*message {
 	p := processID{boot: "b", namespace: "pid:[1]", pid: 77, start: "123"}
 	at := []place{{"tcp", "127.0.0.1:77"}, {"tcp", "[::1]:78"}, {"unix", "@name"}}
 	return []*message{
-		{Kind: msgHello, Member: Member{1, 2, "host"}, World: 4, Left: time.Second, Heartbeat: 1, Silence: 2, Process: p, Standby: at},
+		{Kind: msgHello, Member: Member{1, 2, "host"}, World: 4, Left: time.Second, Heartbeat: 1, Silence: 2, Process: p,
+			Standby: at},
 		{Kind: msgGroup, Group: 5, Key: "key", Ranks: []int{3, 0, 1}},
 		{Kind: msgUngroup, Group: 6},
 		{Kind: msgOp, Group: 7, Op: opRoot, Root: 2, Tag: "tag", Data: []byte("data")},
@@ -168,10 +171,13 @@ func messages() []*message {
 		{Kind: msgAdmit, Store: Member{Rank: -1, PID: 3, Host: "h"}, Process: processID{"b", "n", 3, "9"}},
 		{Kind: msgPing, Seq: 7},
 		{Kind: msgPong, Seq: 1 << 40},
-		{Kind: msgWelcome, Heartbeat: 1, Silence: 2, Store: Member{-1, 9, "there"}, Process: p, Members: []Member{{0, 1, "a"}, {1, 2, "b"}}, Contacts: []contact{{p, []place{}}, {p, at}}, Job: nonce{1, 2, 3}},
+		{Kind: msgWelcome, Heartbeat: 1, Silence: 2, Store: Member{-1, 9, "there"}, Process: p,
+			Members: []Member{{0, 1, "a"}, {1, 2, "b"}}, Contacts: []contact{{p, []place{}}, {p, at}}, Job: nonce{1, 2, 3}},
 		{Kind: msgRefuse, Retry: true, Err: e},
-		{Kind: msgResume, Member: Member{1, 2, "host"}, World: 3, Epoch: 4, Process: p, Standings: []standing{{Dead, e}, {}, {Left, nil}}},
-		{Kind: msgRegroup, Group: 5, Key: "key", Ranks: []int{3, 0, 1}, Parted: true, Err: e, Seq: 6, Recent: []recent{{seq: 5, tag: "a", data: []byte("b")}, {seq: 6, tag: "c", lost: true, data: []byte{}}}},
+		{Kind: msgResume, Member: Member{1, 2, "host"}, World: 3, Epoch: 4, Process: p,
+			Standings: []standing{{Dead, e}, {}, {Left, nil}}},
+		{Kind: msgRegroup, Group: 5, Key: "key", Ranks: []int{3, 0, 1}, Parted: true, Err: e, Seq: 6,
+			Recent: []recent{{seq: 5, tag: "a", data: []byte("b")}, {seq: 6, tag: "c", lost: true, data: []byte{}}}},
 		{Kind: msgResumed},
 		{Kind: msgUngroup, Group: 6, Again: true},
 		{Kind: msgResult, Seq: 1 << 40, Group: 9, Tag: "tag", Data: []byte("data")},

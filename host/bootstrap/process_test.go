@@ -41,7 +41,8 @@ func rankProcess() int {
 	if os.Getenv("SHUNT_TEST_ADMITTED") != "" {
 		admitted = func() { fmt.Println("admitted") }
 	}
-	s, err := Join(context.Background(), Config{URL: "env", Timeout: 20 * time.Second, Heartbeat: heartbeat, Logger: quiet})
+	s, err := Join(context.Background(), Config{URL: "env", Timeout: 20 * time.Second, Heartbeat: heartbeat,
+		Logger: quiet})
 	if err != nil {
 		fmt.Println("error", err)
 		return 1
@@ -156,7 +157,8 @@ func start(t testing.TB, what string, env ...string) *process {
 	p := &process{t: t, cmd: exec.Command(os.Args[0])}
 	for _, v := range os.Environ() { // of no launcher that the tests may run under
 		name, _, _ := strings.Cut(v, "=")
-		if strings.HasPrefix(name, "SHUNT_") || strings.HasPrefix(name, "SLURM_") || strings.HasPrefix(name, "OMPI_") || strings.HasPrefix(name, "PMI") ||
+		if strings.HasPrefix(name, "SHUNT_") || strings.HasPrefix(name, "SLURM_") || strings.HasPrefix(name, "OMPI_") ||
+			strings.HasPrefix(name, "PMI") ||
 			name == "RANK" || name == "WORLD_SIZE" || strings.HasPrefix(name, "MASTER_") {
 			continue
 		}

@@ -56,7 +56,10 @@ func atMostBits(text string) float64 {
 	if hex := strings.Trim(strings.ToLower(text), "0123456789abcdef"); hex == "" && alphabet > 10 {
 		alphabet = 16
 	}
-	if strings.ContainsFunc(text, func(r rune) bool { return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z') }) {
+	if strings.ContainsFunc(text, func(r rune) bool {
+		return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' &&
+			r <= 'Z')
+	}) {
 		alphabet += 33
 	}
 	distinct := map[rune]bool{}

@@ -75,15 +75,20 @@ type waiter struct {
 
 // newSession takes a welcomed connection over, and the hub, if there is one,
 // for the case that this rank must run the store.
-func newSession(conn *frameConn, welcome *message, rank int, root *Root, h *hub, s secret, timeout time.Duration, logger *slog.Logger) *Session {
+func newSession(conn *frameConn, welcome *message, rank int, root *Root, h *hub, s secret, timeout time.Duration,
+	logger *slog.Logger) *Session {
 	session := &Session{
-		rank: rank, members: welcome.Members, contacts: welcome.Contacts, job: welcome.Job, store: welcome.Store, process: welcome.Process, root: root, secret: s, timeout: timeout, logger: logger,
+		rank: rank, members: welcome.Members, contacts: welcome.Contacts, job: welcome.Job, store: welcome.Store,
+		process: welcome.Process, root: root, secret: s, timeout: timeout, logger: logger,
 		heartbeat: welcome.Heartbeat, silence: welcome.Silence,
 		failures: make(chan Failure), ended: make(chan struct{}), closing: make(chan struct{}), read: make(chan struct{}),
-		states: make([]State, len(welcome.Members)), reasons: make([]*plugin.Error, len(welcome.Members)), changed: make(chan struct{}), arrived: make(chan struct{}, 1), waiters: map[waitKey]*waiter{}, groups: map[uint32]*Group{},
+		states: make([]State, len(welcome.Members)), reasons: make([]*plugin.Error, len(welcome.Members)),
+		changed: make(chan struct{}), arrived: make(chan struct{}, 1), waiters: map[waitKey]*waiter{},
+		groups: map[uint32]*Group{},
 	}
 	if h != nil {
-		session.standby = newStandby(h, s.successor(session.job, rank), rank, session.heartbeat, session.patience(), session.fate)
+		session.standby = newStandby(h, s.successor(session.job, rank), rank, session.heartbeat, session.patience(),
+			session.fate)
 	}
 	conn.setSilence(session.silence)
 	session.link.Store(conn)
@@ -152,12 +157,14 @@ func (s *Session) say(m *message) {
 }
 
 // call runs one collective of a group: contribute, then wait for the answer.
-func (s *Session) call(ctx context.Context, group uint32, key string, op opKind, root int, tag string, data []byte) ([]byte, error) {
+func (s *Session) call(ctx context.Context, group uint32, key string, op opKind, root int, tag string,
+	data []byte) ([]byte, error) {
 	if len(tag) > maxTag {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "a tag has %d characters, want at most %d", len(tag), maxTag)
 	}
 	if len(data) > maxFrame/2 {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "%q on rank %d: the message has %d bytes, want at most %d", tag, s.rank, len(data), maxFrame/2)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "%q on rank %d: the message has %d bytes, want at most %d", tag,
+			s.rank, len(data), maxFrame/2)
 	}
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -166,7 +173,8 @@ func (s *Session) call(ctx context.Context, group uint32, key string, op opKind,
 	}
 	began := time.Now()
 	k := waitKey{group, tag}
-	w := &waiter{answer: make(chan *message, 1), op: message{Kind: msgOp, Group: group, Op: op, Root: root, Tag: tag, Data: data}}
+	w := &waiter{answer: make(chan *message, 1), op: message{Kind: msgOp, Group: group, Op: op, Root: root, Tag: tag,
+		Data: data}}
 	if err := s.begin(k, w, key); err != nil {
 		return nil, err
 	}
@@ -219,7 +227,8 @@ func (s *Session) await(ctx context.Context, k waitKey, w *waiter, key string, b
 	}
 	err := rankError(plugin.Aborted, s.rank, "rank %d gave up waiting for %s", s.rank, purposeOf(k.tag, key))
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		err = rankError(plugin.Timeout, s.rank, "rank %d waited %v for %s", s.rank, time.Since(began).Round(time.Millisecond), purposeOf(k.tag, key))
+		err = rankError(plugin.Timeout, s.rank, "rank %d waited %v for %s", s.rank, time.Since(began).Round(time.Millisecond),
+			purposeOf(k.tag, key))
 	}
 	s.cancel(k, w, err)
 	timer := time.NewTimer(s.heartbeat + time.Second)

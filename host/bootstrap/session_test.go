@@ -138,7 +138,8 @@ func TestGroups(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if got := strings.Join(strings.Fields(strings.NewReplacer(`"`, "", "[", "", "]", "").Replace(parts(all))), " "); got != strings.Trim(fmt.Sprint(list), "[]") {
+		if got := strings.Join(strings.Fields(strings.NewReplacer(`"`, "", "[", "", "]", "").Replace(parts(all))),
+			" "); got != strings.Trim(fmt.Sprint(list), "[]") {
 			return fmt.Errorf("members %s, want %v", got, list)
 		}
 		if g.Member(g.Rank()).Rank != rank {

@@ -88,8 +88,10 @@ func listenOnStandby(store []place, logger *slog.Logger) (*hub, []place, error) 
 }
 
 // newStandby takes the hub over.
-func newStandby(h *hub, key secret, rank int, heartbeat, patience time.Duration, fate func(rank int) *plugin.Error) *standby {
-	s := &standby{id: key.id(), secret: key, rank: rank, heartbeat: heartbeat, patience: patience, fate: fate, hub: h, refs: 1, changed: make(chan struct{})}
+func newStandby(h *hub, key secret, rank int, heartbeat, patience time.Duration,
+	fate func(rank int) *plugin.Error) *standby {
+	s := &standby{id: key.id(), secret: key, rank: rank, heartbeat: heartbeat, patience: patience, fate: fate, hub: h,
+		refs: 1, changed: make(chan struct{})}
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
 	registry.standbies[s.id] = s

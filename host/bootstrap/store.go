@@ -104,7 +104,8 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 		return
 	case running:
 		refuse(true, rankError(plugin.Mismatch, hello.Member.Rank,
-			"rank %d (pid %d on host %s) came to a job whose %d ranks are complete", hello.Member.Rank, hello.Member.PID, hello.Member.Host, st.world))
+			"rank %d (pid %d on host %s) came to a job whose %d ranks are complete", hello.Member.Rank, hello.Member.PID,
+			hello.Member.Host, st.world))
 		return
 	case failed:
 		st.arrived++ // linger waits for all to have heard
@@ -116,8 +117,10 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 		st.members = make([]*member, st.world)
 	}
 	if hello.World != st.world {
-		err := rankError(plugin.Mismatch, hello.Member.Rank, "ranks disagree about the world size: rank %d (pid %d on host %s) says %d, rank %d (pid %d on host %s) says %d",
-			st.first.Rank, st.first.PID, st.first.Host, st.world, hello.Member.Rank, hello.Member.PID, hello.Member.Host, hello.World)
+		err := rankError(plugin.Mismatch, hello.Member.Rank,
+			"ranks disagree about the world size: rank %d (pid %d on host %s) says %d, rank %d (pid %d on host %s) says %d",
+			st.first.Rank, st.first.PID, st.first.Host, st.world, hello.Member.Rank, hello.Member.PID, hello.Member.Host,
+			hello.World)
 		st.failJoin(err)
 		refuse(false, err)
 		return
@@ -127,7 +130,8 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 		return
 	}
 	if other := st.members[hello.Member.Rank]; other != nil {
-		err := rankError(plugin.Mismatch, hello.Member.Rank, "rank %d joined twice: as pid %d on host %s and as pid %d on host %s",
+		err := rankError(plugin.Mismatch, hello.Member.Rank,
+			"rank %d joined twice: as pid %d on host %s and as pid %d on host %s",
 			hello.Member.Rank, other.who.PID, other.who.Host, hello.Member.PID, hello.Member.Host)
 		st.failJoin(err)
 		refuse(false, err)
@@ -230,7 +234,8 @@ func (st *store) begin() {
 
 // welcome is the frame that tells a rank who everybody is. The caller holds mu.
 func (st *store) welcome() frame {
-	welcome := message{Kind: msgWelcome, Heartbeat: st.heartbeat, Silence: st.silence, Store: st.self, Process: thisProcess(), Job: st.job}
+	welcome := message{Kind: msgWelcome, Heartbeat: st.heartbeat, Silence: st.silence, Store: st.self,
+		Process: thisProcess(), Job: st.job}
 	for _, m := range st.members {
 		welcome.Members = append(welcome.Members, m.who)
 		welcome.Contacts = append(welcome.Contacts, contact{m.process, m.standby})

@@ -38,7 +38,7 @@ func (s *Session) standings() []standing {
 // errAlone ends the search for a successor.
 var errAlone = plugin.Errorf(plugin.Aborted, "there is no other place for the job's store")
 
-// succeed finds or becomes the successor of the lost store, and answers the
+// succeed finds or becomes the successor of the lost store, and returns the
 // connection to it.
 func (s *Session) succeed() (*frameConn, error) {
 	if s.standby == nil {
@@ -220,7 +220,8 @@ func (s *Session) introduceAgain(conn net.Conn, key secret, question bool) (*mes
 	if err != nil {
 		return nil, nil, err
 	}
-	hello := message{Kind: msgResume, Member: s.members[s.rank], World: len(s.members), Epoch: s.epoch, Question: question, Process: thisProcess(), Standings: s.standings()}
+	hello := message{Kind: msgResume, Member: s.members[s.rank], World: len(s.members), Epoch: s.epoch, Question: question,
+		Process: thisProcess(), Standings: s.standings()}
 	if err := f.write(hello.frame()); err != nil {
 		return nil, nil, err
 	}
@@ -260,7 +261,8 @@ func (s *Session) sayAgain(f *frameConn) {
 	s.mu.Lock()
 	var all []*message
 	regroup := func(g *Group, parted bool) {
-		all = append(all, &message{Kind: msgRegroup, Group: g.id, Key: g.key, Ranks: g.ranks, Parted: parted, Err: g.failed, Seq: g.heard, Recent: slices.Clone(g.recent)})
+		all = append(all, &message{Kind: msgRegroup, Group: g.id, Key: g.key, Ranks: g.ranks, Parted: parted, Err: g.failed,
+			Seq: g.heard, Recent: slices.Clone(g.recent)})
 	}
 	open := make([]*Group, 0, len(s.groups))
 	for _, g := range s.groups {

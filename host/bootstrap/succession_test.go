@@ -45,7 +45,8 @@ func (c *company) all(want, command string, ranks ...int) {
 	began := time.Now()
 	c.tell(command, ranks...)
 	for _, rank := range ranks {
-		if got := c.ranks[rank].line(); got != want && !(strings.HasSuffix(want, "…") && strings.HasPrefix(got, strings.TrimSuffix(want, "…"))) {
+		if got := c.ranks[rank].line(); got != want && !(strings.HasSuffix(want, "…") &&
+			strings.HasPrefix(got, strings.TrimSuffix(want, "…"))) {
 			c.t.Errorf("%s: rank %d says %q, want %q", command, rank, got, want)
 		}
 	}
@@ -159,7 +160,8 @@ func TestNoSecondWorldOfALateStore(t *testing.T) {
 }
 
 func meetingPlaces(t *testing.T) map[string]string {
-	return map[string]string{"file": "file://" + t.TempDir() + "/id", "unix": "unix://@shunt-succession-" + strings.ReplaceAll(t.Name(), "/", "-")}
+	return map[string]string{"file": "file://" + t.TempDir() + "/id", "unix": "unix://@shunt-succession-" +
+		strings.ReplaceAll(t.Name(), "/", "-")}
 }
 
 // The store ends with rank 0. The ranks that are left find a successor, hear of
@@ -275,7 +277,8 @@ type understudy struct {
 }
 
 func newUnderstudy(t *testing.T, world int) *understudy {
-	u := &understudy{t: t, s: &Session{rank: 1, logger: quiet, heartbeat: time.Second, silence: 10 * time.Second, states: make([]State, world), reasons: make([]*plugin.Error, world)}}
+	u := &understudy{t: t, s: &Session{rank: 1, logger: quiet, heartbeat: time.Second, silence: 10 * time.Second,
+		states: make([]State, world), reasons: make([]*plugin.Error, world)}}
 	for rank := range world {
 		u.s.members = append(u.s.members, Member{rank, 100 + rank, "host"})
 	}
@@ -355,19 +358,22 @@ func TestResultThatOneRankHasHeard(t *testing.T) {
 		group(0, "", []int{0, 1, 2}, 7, old), group(1, "pair", []int{1, 2}, 7, old), group(2, "big", []int{1, 2}, 3),
 		op(0, "t", "x"), op(1, "t", "x"), op(2, "t", "x"), op(0, "other", "x"), &message{Kind: msgResumed})
 	one := u.arrive(1,
-		group(0, "", []int{0, 1, 2}, 8, old, latest), group(1, "pair", []int{1, 2}, 8, old, latest), group(2, "big", []int{1, 2}, 4, recent{seq: 4, tag: "t", lost: true}),
+		group(0, "", []int{0, 1, 2}, 8, old, latest), group(1, "pair", []int{1, 2}, 8, old, latest),
+		group(2, "big", []int{1, 2}, 4, recent{seq: 4, tag: "t", lost: true}),
 		op(1, "t", "again"), &message{Kind: msgResumed})
 	for id, want := range []string{"latest", "latest", "", ""} {
 		m := u.expect(two, msgResult)
 		if int(m.Group) != id%3 || string(m.Data) != want {
 			t.Errorf("rank 2 heard %q in group %d, want %q", m.Data, m.Group, want)
 		}
-		if code := []plugin.Code{plugin.OK, plugin.OK, plugin.Aborted, plugin.PeerDied}[id]; plugin.CodeOf(errorOf(m)) != code {
+		if code := []plugin.Code{plugin.OK, plugin.OK, plugin.Aborted,
+			plugin.PeerDied}[id]; plugin.CodeOf(errorOf(m)) != code {
 			t.Errorf("rank 2 heard error %v in group %d, want %v", m.Err, m.Group, code)
 		}
 	}
 	// Rank 1 has begun the next collective with the same tag; rank 2 joins it.
-	if err := two.write((&message{Kind: msgOp, Group: 1, Op: opGather, Tag: "t", Data: []byte("too")}).frame()); err != nil {
+	if err := two.write((&message{Kind: msgOp, Group: 1, Op: opGather, Tag: "t",
+		Data: []byte("too")}).frame()); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range []*frameConn{one, two} {
@@ -405,7 +411,8 @@ func TestRankThatDoesNotFindTheSuccessor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := f.write((&message{Kind: msgResume, Member: u.s.members[2], World: 5, Standings: u.s.standings()}).frame()); err != nil {
+	if err := f.write((&message{Kind: msgResume, Member: u.s.members[2], World: 5,
+		Standings: u.s.standings()}).frame()); err != nil {
 		t.Fatal(err)
 	}
 	if m := u.expect(f, msgRefuse); m.Retry || m.Err.Code != plugin.PeerDied || m.Err.Rank != 2 {
@@ -422,7 +429,8 @@ func TestStoreFoldsWithoutQuorum(t *testing.T) {
 	all := []*frameConn{u.arrive(1, said...), u.arrive(3, said...)}
 	u.root.store.outOfPatience()
 	for _, f := range all {
-		if m := u.expect(f, msgRefuse); m.Err.Code != plugin.PeerDied || !strings.Contains(m.Err.Message, "ranks 1, 3 of the job's 4 may not go on without ranks 0, 2") {
+		if m := u.expect(f, msgRefuse); m.Err.Code != plugin.PeerDied ||
+			!strings.Contains(m.Err.Message, "ranks 1, 3 of the job's 4 may not go on without ranks 0, 2") {
 			t.Errorf("%v", m.Err)
 		}
 	}
@@ -431,7 +439,8 @@ func TestStoreFoldsWithoutQuorum(t *testing.T) {
 // What only a rank that comes over may say ends the connection of another.
 func TestOldNewsWhereNoStoreWasLost(t *testing.T) {
 	for _, m := range []*message{
-		{Kind: msgRegroup, Group: 77, Key: "k", Ranks: []int{0, 1}}, {Kind: msgResumed}, {Kind: msgOp, Again: true, Op: opFirst, Tag: "t"}, {Kind: msgUngroup, Again: true},
+		{Kind: msgRegroup, Group: 77, Key: "k", Ranks: []int{0, 1}}, {Kind: msgResumed},
+		{Kind: msgOp, Again: true, Op: opFirst, Tag: "t"}, {Kind: msgUngroup, Again: true},
 	} {
 		s := joinAll(t, 2, nil)
 		s[1].send(m)

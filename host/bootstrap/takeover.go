@@ -47,7 +47,8 @@ func newSuccessor(s *Session, key secret) *Root {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	for rank, who := range s.members {
-		m := newMember(st, nil, &message{Member: who, Process: s.contacts[rank].process, Heartbeat: s.heartbeat, Silence: s.silence}, false)
+		m := newMember(st, nil, &message{Member: who, Process: s.contacts[rank].process, Heartbeat: s.heartbeat,
+			Silence: s.silence}, false)
 		m.standby = s.contacts[rank].standby
 		m.state, m.reason = standings[rank].state, standings[rank].err
 		if m.state == Dead || m.state == Left {
@@ -93,7 +94,8 @@ func (st *store) absentee(rank int, why string) {
 	if why == "" {
 		why = "it did not find the successor of " + st.resuming.from + " within " + st.resuming.patient.String()
 	}
-	m.suspicion = rankError(plugin.PeerDied, rank, "rank %d (pid %d on host %s) died: %s", rank, m.who.PID, m.who.Host, why)
+	m.suspicion = rankError(plugin.PeerDied, rank, "rank %d (pid %d on host %s) died: %s", rank, m.who.PID, m.who.Host,
+		why)
 	m.finish()
 	st.asked = 0
 	st.decide()
@@ -118,7 +120,8 @@ func (st *store) takeIn(f *frameConn, msg *message, inProcess bool) {
 	}
 	rank := msg.Member.Rank
 	if msg.World != st.world || msg.Member.PID != st.members[rank].who.PID {
-		turnAway(f, false, rankError(plugin.Mismatch, rank, "rank %d (pid %d) of world %d came to the successor of another job", rank, msg.Member.PID, msg.World))
+		turnAway(f, false, rankError(plugin.Mismatch, rank,
+			"rank %d (pid %d) of world %d came to the successor of another job", rank, msg.Member.PID, msg.World))
 		return
 	}
 	m := st.members[rank]
@@ -128,7 +131,8 @@ func (st *store) takeIn(f *frameConn, msg *message, inProcess bool) {
 			reason = m.suspicion
 		}
 		if reason == nil {
-			reason = rankError(plugin.Protocol, rank, "rank %d (pid %d on host %s) came to rank %d's store twice", rank, m.who.PID, m.who.Host, st.self.Rank)
+			reason = rankError(plugin.Protocol, rank, "rank %d (pid %d on host %s) came to rank %d's store twice", rank,
+				m.who.PID, m.who.Host, st.self.Rank)
 		}
 		turnAway(f, false, reason)
 		return
@@ -202,7 +206,8 @@ func (st *store) rejoinGroup(m *member, msg *message) error {
 // hold keeps something said again, or said to a store that does not know yet
 // whether it may go on, until everybody has come. The caller holds mu.
 func (st *store) hold(m *member, msg *message) error {
-	if st.resuming == nil || (msg.Again && st.resuming.said[m.who.Rank]) || len(st.resuming.held) >= maxPending*st.world || m.again+len(msg.Data) > maxHeld {
+	if st.resuming == nil || (msg.Again && st.resuming.said[m.who.Rank]) || len(st.resuming.held) >= maxPending*st.world ||
+		m.again+len(msg.Data) > maxHeld {
 		return plugin.Errorf(plugin.Protocol, "message %d again where no store was lost", msg.Kind)
 	}
 	m.again += len(msg.Data) // of one succession, as a store takes over once
@@ -286,7 +291,9 @@ func (st *store) contributeAgain(m *member, msg *message) error {
 			continue
 		}
 		if r.lost {
-			g.answer(rank, msg.Tag, rankError(plugin.Aborted, st.self.Rank, "waiting for %s: the answer was lost with the job's store, and rank %d (pid %d) has not kept it", purposeOf(msg.Tag, g.key), st.self.Rank, os.Getpid()))
+			g.answer(rank, msg.Tag, rankError(plugin.Aborted, st.self.Rank,
+				"waiting for %s: the answer was lost with the job's store, and rank %d (pid %d) has not kept it",
+				purposeOf(msg.Tag, g.key), st.self.Rank, os.Getpid()))
 		} else {
 			g.tell(rank, &message{Kind: msgResult, Tag: msg.Tag, Seq: r.seq, Data: r.data})
 		}

@@ -34,7 +34,8 @@ const MaxDelay = time.Second
 // delayable are the codes of the steps that touch memory which ranks share. The
 // others change registers only: a delay there is one before the step that follows.
 var delayable = map[plugin.StepKind][]C.uint32_t{
-	plugin.StepLoad: {C.SX_LOAD}, plugin.StepStore: {C.SX_STORE}, plugin.StepCopy: {C.SX_COPY}, plugin.StepReduce: {C.SX_REDUCE},
+	plugin.StepLoad: {C.SX_LOAD}, plugin.StepStore: {C.SX_STORE}, plugin.StepCopy: {C.SX_COPY},
+	plugin.StepReduce: {C.SX_REDUCE},
 	plugin.StepSignal: {C.SX_SIGNAL}, plugin.StepWait: {C.SX_WAIT}, plugin.StepBarrier: {C.SX_ARRIVE, C.SX_GATHER},
 	plugin.StepNative: {C.SX_NATIVE}, plugin.StepRemote: {C.SX_REMOTE},
 }
@@ -53,7 +54,8 @@ func (d *Delays) String() string {
 	if len(d.Steps) > 0 {
 		parts = append(parts, "steps="+joined(d.Steps))
 	}
-	return strings.Join(append(parts, fmt.Sprintf("probability=%v,longest=%v,seed=%d", d.Probability, d.Longest, d.Seed)), ",")
+	return strings.Join(append(parts, fmt.Sprintf("probability=%v,longest=%v,seed=%d", d.Probability, d.Longest, d.Seed)),
+		",")
 }
 
 func joined[T any](list []T) string {
@@ -75,7 +77,8 @@ func ParseDelays(text string) (*Delays, error) {
 		name, value, _ := strings.Cut(part, "=")
 		if !d.parse(name, value) {
 			return nil, plugin.Errorf(plugin.InvalidArgument,
-				"delays %q: %q is not ranks=1+2, steps=copy+wait (of %v), probability=0.1, longest=2ms (at most %v) or seed=7", text, part, DelayableSteps(), MaxDelay)
+				"delays %q: %q is not ranks=1+2, steps=copy+wait (of %v), probability=0.1, longest=2ms (at most %v) or seed=7",
+				text, part, DelayableSteps(), MaxDelay)
 		}
 	}
 	return d, nil
@@ -151,6 +154,7 @@ func (e *Engine) SetDelays(d *Delays) error {
 			steps |= 1 << code
 		}
 	}
-	e.c.delays = C.sx_delays{steps: C.uint64_t(steps), chance: C.uint64_t(chance), longest: C.int64_t(d.Longest), seed: C.uint64_t(d.Seed)}
+	e.c.delays = C.sx_delays{steps: C.uint64_t(steps), chance: C.uint64_t(chance), longest: C.int64_t(d.Longest),
+		seed: C.uint64_t(d.Seed)}
 	return nil
 }

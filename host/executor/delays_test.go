@@ -112,7 +112,7 @@ func TestDelaysRepeat(t *testing.T) {
 
 // A late rank looks at the abort word and at the deadline.
 func TestDelaysEnd(t *testing.T) {
-	run := func(t *testing.T, deadline time.Duration, meanwhile func(e *Engine)) (error, time.Duration) {
+	run := func(t *testing.T, deadline time.Duration, meanwhile func(e *Engine)) (time.Duration, error) {
 		w := newWorld(t, 2, 4096)
 		late(t, w, "ranks=0,probability=1,longest=1s")
 		e := w.engines[0]
@@ -121,10 +121,11 @@ func TestDelaysEnd(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- e.Run(p, &Arguments{}, deadline) }()
 		meanwhile(e)
-		return <-done, time.Since(start)
+		err := <-done
+		return time.Since(start), err
 	}
 	t.Run("abort", func(t *testing.T) {
-		err, took := run(t, 0, func(e *Engine) {
+		took, err := run(t, 0, func(e *Engine) {
 			for delaysOf(e) == 0 {
 				runtime.Gosched()
 			}
@@ -135,7 +136,7 @@ func TestDelaysEnd(t *testing.T) {
 		}
 	})
 	t.Run("deadline", func(t *testing.T) {
-		err, took := run(t, 20*time.Millisecond, func(*Engine) {})
+		took, err := run(t, 20*time.Millisecond, func(*Engine) {})
 		if plugin.CodeOf(err) != plugin.Timeout || took > time.Second/2 {
 			t.Errorf("after %v: %v", took, err)
 		}
@@ -143,7 +144,8 @@ func TestDelaysEnd(t *testing.T) {
 }
 
 func TestParseDelays(t *testing.T) {
-	all := &Delays{Ranks: []int{0, 3}, Steps: []plugin.StepKind{plugin.StepCopy, plugin.StepWait}, Probability: 0.25, Longest: 300 * time.Microsecond, Seed: 1 << 63}
+	all := &Delays{Ranks: []int{0, 3}, Steps: []plugin.StepKind{plugin.StepCopy, plugin.StepWait}, Probability: 0.25,
+		Longest: 300 * time.Microsecond, Seed: 1 << 63}
 	for text, want := range map[string]*Delays{
 		"seed=7":     {Probability: 0.1, Longest: 2 * time.Millisecond, Seed: 7},
 		all.String(): all,
@@ -156,8 +158,10 @@ func TestParseDelays(t *testing.T) {
 	if d, err := ParseDelays(""); d != nil || err != nil {
 		t.Errorf("no text: %v, %v", d, err)
 	}
-	for _, bad := range []string{",", "seed", "rank=1", "ranks=", "ranks=-1", "ranks=1+", "steps=set", "steps=copy,wait", "probability=2", "probability=NaN", "longest=2", "longest=2s", "seed=-1"} {
-		if d, err := ParseDelays(bad); plugin.CodeOf(err) != plugin.InvalidArgument || !strings.Contains(err.Error(), bad[:1]) {
+	for _, bad := range []string{",", "seed", "rank=1", "ranks=", "ranks=-1", "ranks=1+", "steps=set", "steps=copy,wait",
+		"probability=2", "probability=NaN", "longest=2", "longest=2s", "seed=-1"} {
+		if d, err := ParseDelays(bad); plugin.CodeOf(err) != plugin.InvalidArgument ||
+			!strings.Contains(err.Error(), bad[:1]) {
 			t.Errorf("%q: %v, %v", bad, d, err)
 		}
 	}

@@ -130,7 +130,8 @@ func (d *Device) SetRegion(base, id uint32, rank int, address cuda.Ptr, bytes in
 		return d.refuse(plugin.InvalidArgument, "region %d+%d of rank %d is outside the table", base, id, rank)
 	}
 	if bytes < 0 || (address == 0 && bytes > 0) || uint64(address) > ^uint64(0)-uint64(bytes) {
-		return d.refuse(plugin.InvalidArgument, "region %d+%d of rank %d has %d bytes at %#x", base, id, rank, bytes, uint64(address))
+		return d.refuse(plugin.InvalidArgument, "region %d+%d of rank %d has %d bytes at %#x", base, id, rank, bytes,
+			uint64(address))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -25,7 +25,8 @@ func (r *deviceRun) address(number uint16, n int64) (uint64, *Failure) {
 		}
 		rank = int(peer)
 		if len(r.a.PeerRecv) == 0 {
-			return 0, r.failure(plugin.Protocol, rank, "the receive memory of rank %d is needed, but the call is not symmetric", rank)
+			return 0, r.failure(plugin.Protocol, rank, "the receive memory of rank %d is needed, but the call is not symmetric",
+				rank)
 		}
 		base, length = uint64(r.a.PeerRecv[rank]), r.a.Slots[plugin.SlotRecvBytes]
 	case plugin.SpaceAbort:

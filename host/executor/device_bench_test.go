@@ -34,7 +34,8 @@ func allReduce(t testing.TB, world int) *plugin.Plan {
 			threads := b.Mul(b.CeilDiv(b.Max(b.Min(n, most), b.Const(1)), b.Const(32)), b.Const(32))
 			blocks := b.Max(b.Min(b.CeilDiv(n, threads), b.Const(64)), b.Const(1))
 			args := []plugin.KernelArg{
-				plugin.Address(b.Send(zero)), plugin.Address(b.Recv(zero)), plugin.Value(bytes, 8), plugin.Value(b.Slot(plugin.SlotScalar), 8),
+				plugin.Address(b.Send(zero)), plugin.Address(b.Recv(zero)), plugin.Value(bytes, 8),
+				plugin.Value(b.Slot(plugin.SlotScalar), 8),
 				plugin.Address(b.Abort()), plugin.Value(zero, 8), plugin.Value(zero, 4), plugin.Value(b.Const(int64(world)), 4),
 				plugin.Value(zero, 4), plugin.Value(b.Slot(plugin.SlotRoot), 4),
 			}

@@ -42,7 +42,8 @@ func (d *Device) partly(ls []DeviceLaunch, done int, err error) error {
 	}
 	doing := "plan " + ls[at].Program.name
 	if len(ls) > 1 {
-		doing = fmt.Sprintf("operation %d of %d, plan %s, after those before it were put into the stream", at+1, len(ls), ls[at].Program.name)
+		doing = fmt.Sprintf("operation %d of %d, plan %s, after those before it were put into the stream", at+1, len(ls),
+			ls[at].Program.name)
 	}
 	if done > d.pieces[at] {
 		doing += fmt.Sprintf(" (%d of its pieces were)", done-d.pieces[at])

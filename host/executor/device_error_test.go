@@ -32,21 +32,28 @@ func TestDeviceChecksEveryAddress(t *testing.T) {
 		return func(b *plugin.Builder) { b.Launch("image", "add", b.Const(grid), b.Const(block)) }
 	}
 	for name, c := range map[string]call{
-		"past the receive memory": {copies(recv(16), 1), nil, "1 bytes at offset 16 exceed the receive memory of 16 bytes", plugin.InvalidArgument},
-		"before it":               {copies(recv(-1), 1), nil, "1 bytes at offset -1 exceed the receive memory", plugin.InvalidArgument},
-		"past the send memory":    {copies(recv(0), 17), func(a *Arguments) { a.Slots[plugin.SlotRecvBytes] = 64 }, "17 bytes at offset 0 exceed the send memory of 16 bytes", plugin.InvalidArgument},
-		"past a region":           {copies(region(0, 1, 500), 16), nil, "16 bytes at offset 500 exceed region 0 of rank 1 of 512 bytes", plugin.Internal},
-		"an address that wraps":   {copies(region(0, 1, 1<<62), 16), nil, "exceed region 0 of rank 1", plugin.Internal},
-		"no region":               {copies(region(3, 1, 0), 16), nil, "there is no region 3 of rank 1", plugin.Internal},
-		"a huge region":           {copies(region(1<<40, 1, 0), 16), nil, "there is no region 1099511627776", plugin.Internal},
-		"no rank":                 {copies(region(0, 2, 0), 16), nil, "there is no rank 2 in a world of 2", plugin.Internal},
-		"a negative rank":         {copies(region(0, -1, 0), 16), nil, "there is no rank -1", plugin.Internal},
-		"a negative length":       {copies(recv(0), -1), nil, "a length of -1", plugin.Internal},
-		"null memory":             {copies(recv(0), 8), func(a *Arguments) { a.Recv = nil }, "the receive memory is null but has 16 bytes", plugin.InvalidArgument},
-		"a negative size":         {copies(recv(0), 8), func(a *Arguments) { a.Slots[plugin.SlotSendBytes] = -1 }, "negative length of send (-1)", plugin.InvalidArgument},
-		"short arrays":            {copies(recv(0), 8), func(a *Arguments) { a.Arrays = make([]int64, 3) }, "3 entries of per-rank arrays, want 8", plugin.InvalidArgument},
-		"an empty grid":           {sized(0, 1), nil, "a grid of 0 blocks of 1 threads", plugin.Internal},
-		"a large block":           {sized(1, 1025), nil, "a grid of 1 blocks of 1025 threads", plugin.Internal},
+		"past the receive memory": {copies(recv(16), 1), nil, "1 bytes at offset 16 exceed the receive memory of 16 bytes",
+			plugin.InvalidArgument},
+		"before it": {copies(recv(-1), 1), nil, "1 bytes at offset -1 exceed the receive memory",
+			plugin.InvalidArgument},
+		"past the send memory": {copies(recv(0), 17), func(a *Arguments) { a.Slots[plugin.SlotRecvBytes] = 64 },
+			"17 bytes at offset 0 exceed the send memory of 16 bytes", plugin.InvalidArgument},
+		"past a region": {copies(region(0, 1, 500), 16), nil,
+			"16 bytes at offset 500 exceed region 0 of rank 1 of 512 bytes", plugin.Internal},
+		"an address that wraps": {copies(region(0, 1, 1<<62), 16), nil, "exceed region 0 of rank 1", plugin.Internal},
+		"no region":             {copies(region(3, 1, 0), 16), nil, "there is no region 3 of rank 1", plugin.Internal},
+		"a huge region":         {copies(region(1<<40, 1, 0), 16), nil, "there is no region 1099511627776", plugin.Internal},
+		"no rank":               {copies(region(0, 2, 0), 16), nil, "there is no rank 2 in a world of 2", plugin.Internal},
+		"a negative rank":       {copies(region(0, -1, 0), 16), nil, "there is no rank -1", plugin.Internal},
+		"a negative length":     {copies(recv(0), -1), nil, "a length of -1", plugin.Internal},
+		"null memory": {copies(recv(0), 8), func(a *Arguments) { a.Recv = nil },
+			"the receive memory is null but has 16 bytes", plugin.InvalidArgument},
+		"a negative size": {copies(recv(0), 8), func(a *Arguments) { a.Slots[plugin.SlotSendBytes] = -1 },
+			"negative length of send (-1)", plugin.InvalidArgument},
+		"short arrays": {copies(recv(0), 8), func(a *Arguments) { a.Arrays = make([]int64, 3) },
+			"3 entries of per-rank arrays, want 8", plugin.InvalidArgument},
+		"an empty grid": {sized(0, 1), nil, "a grid of 0 blocks of 1 threads", plugin.Internal},
+		"a large block": {sized(1, 1025), nil, "a grid of 1 blocks of 1025 threads", plugin.Internal},
 		"an argument out of a region": {func(b *plugin.Builder) {
 			kernel(b, "add", plugin.Address(region(0, 0, 513)(b)))
 		}, nil, "0 bytes at offset 513 exceed region 0 of rank 0 of 512 bytes", plugin.Internal},
@@ -114,7 +121,8 @@ func TestDeviceRefusesPlansAtLoad(t *testing.T) {
 		"peer": {func(b *plugin.Builder) {
 			b.Copy(b.Recv(b.Const(0)), b.Peer(b.Const(0), b.Const(0), b.Const(0)), b.Const(1))
 		}, "copies from a peer's process", plugin.Unsupported},
-		"image":     {func(b *plugin.Builder) { b.Launch("other", "add", b.Const(1), b.Const(1)) }, `published no image "other"`, plugin.Protocol},
+		"image": {func(b *plugin.Builder) { b.Launch("other", "add", b.Const(1), b.Const(1)) },
+			`published no image "other"`, plugin.Protocol},
 		"kernel":    {func(b *plugin.Builder) { kernel(b, "nothing") }, "loading kernel nothing", plugin.Device},
 		"arguments": {func(b *plugin.Builder) { kernel(b, "add", make513(b)...) }, "longer than 4096 bytes", plugin.Protocol},
 		"address": {func(b *plugin.Builder) {
@@ -212,7 +220,12 @@ func TestDevicesOfOneGPUShareTheirModules(t *testing.T) {
 	require.Contains(t, a.heard(), "LoadModule")
 	other := g.newDevice(a, 1)
 	a.heard()
-	_, err := other.Load(devicePlan(t, 1, func(b *plugin.Builder) { b.Track(func() { kernel(b, "increment", place(b, 2)) }) }), 0)
+	_, err := other.Load(devicePlan(t, 1, func(b *plugin.Builder) {
+		b.Track(func() {
+			kernel(b, "increment",
+				place(b, 2))
+		})
+	}), 0)
 	require.NoError(t, err)
 	require.NotContains(t, a.heard(), "LoadModule")
 	require.NoError(t, other.Close())
@@ -289,8 +302,10 @@ func TestDeviceNamesTheOperationOfABatchThatFailed(t *testing.T) {
 // error names the call, and nothing is left behind.
 func TestDeviceFailsCleanlyAtEveryCall(t *testing.T) {
 	methods := []string{
-		"Devices", "Retain", "AllocHost", "NewEvent", "LoadModule", "Function", "NewStream", "Submit", "LaunchKernels", "Copy", "Record",
-		"WaitEvent", "CaptureInfo", "RetainOnGraph", "EventDone", "DestroyEvent", "DestroyStream", "UnloadModule", "FreeHost", "Release",
+		"Devices", "Retain", "AllocHost", "NewEvent", "LoadModule", "Function", "NewStream", "Submit", "LaunchKernels",
+		"Copy", "Record",
+		"WaitEvent", "CaptureInfo", "RetainOnGraph", "EventDone", "DestroyEvent", "DestroyStream", "UnloadModule", "FreeHost",
+		"Release",
 	}
 	for _, method := range methods {
 		for after := 0; ; after++ {
@@ -341,7 +356,8 @@ func failAt(t *testing.T, method string, after int) bool {
 			for i := range 3 {
 				b.Track(func() {
 					kernel(b, "increment", place(b, i))
-					b.Copy(b.Region(b.Const(0), b.Const(0), b.Const(int64(64+8*i))), b.Region(b.Const(0), b.Const(0), b.Const(int64(8*i))), b.Const(8))
+					b.Copy(b.Region(b.Const(0), b.Const(0), b.Const(int64(64+8*i))),
+						b.Region(b.Const(0), b.Const(0), b.Const(int64(8*i))), b.Const(8))
 				})
 			}
 		}), 0)

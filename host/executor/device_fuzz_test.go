@@ -70,7 +70,8 @@ func FuzzDevice(f *testing.F) {
 		defer program.Free()
 		inside := func(at, n uint64) bool {
 			for _, m := range []struct{ base, bytes uint64 }{
-				{send, uint64(sendBytes)}, {recv, uint64(recvBytes)}, {region, each}, {region + 0x10000, each}, {uint64(d.word.Device), 0},
+				{send, uint64(sendBytes)}, {recv, uint64(recvBytes)}, {region, each}, {region + 0x10000, each},
+				{uint64(d.word.Device), 0},
 				{peerRecv, uint64(recvBytes)},
 			} {
 				if at >= m.base && n <= m.bytes && at-m.base <= m.bytes-n {
@@ -98,7 +99,8 @@ func FuzzDevice(f *testing.F) {
 				}
 			}
 		}
-		a := &Arguments{Send: pointer(send), Recv: pointer(recv), Arrays: []int64{1, 2, 3, 4, 5, 6, 7, 8}, PeerRecv: []cuda.Ptr{recv, peerRecv}}
+		a := &Arguments{Send: pointer(send), Recv: pointer(recv), Arrays: []int64{1, 2, 3, 4, 5, 6, 7, 8},
+			PeerRecv: []cuda.Ptr{recv, peerRecv}}
 		a.Slots[plugin.SlotBytes], a.Slots[plugin.SlotSendBytes], a.Slots[plugin.SlotRecvBytes] = 16, sendBytes, recvBytes
 		a.Slots[plugin.SlotWindow] = 1
 		_ = d.Run(program, a, 0) // it may fail

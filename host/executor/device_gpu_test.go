@@ -28,7 +28,8 @@ type single struct {
 
 func newSingle(t testing.TB, driver cuda.Driver) *single {
 	s := &single{driver: driver}
-	endpoint, err := cudaipc.Transport{Driver: driver}.Open(t.Context(), plugin.OpenConfig{World: 1, Memory: plugin.MemoryKindCuda})
+	endpoint, err := cudaipc.Transport{Driver: driver}.Open(t.Context(),
+		plugin.OpenConfig{World: 1, Memory: plugin.MemoryKindCuda})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, endpoint.Close()) })
 	s.device, err = executor.NewDevice(driver, 0, 0, 1)
@@ -41,10 +42,12 @@ func newSingle(t testing.TB, driver cuda.Driver) *single {
 		t.Cleanup(func() { require.NoError(t, driver.Unmap(s.ctx, m)) })
 	}
 	require.NoError(t, s.device.AddImages(0, endpoint.Images()))
-	support := cudaipc.Transport{}.Supports(plugin.Request{Collective: plugin.AllReduce, World: 1, Hosts: 1, Memory: plugin.MemoryKindCuda})
+	support := cudaipc.Transport{}.Supports(plugin.Request{Collective: plugin.AllReduce, World: 1, Hosts: 1,
+		Memory: plugin.MemoryKindCuda})
 	require.NotEmpty(t, support.Algorithms, support.Reason)
 	plan, err := endpoint.Prepare(t.Context(), plugin.Request{
-		Collective: plugin.AllReduce, DType: plugin.Float32, Op: plugin.OpPremulSum, World: 1, Hosts: 1, Memory: plugin.MemoryKindCuda,
+		Collective: plugin.AllReduce, DType: plugin.Float32, Op: plugin.OpPremulSum, World: 1, Hosts: 1,
+		Memory: plugin.MemoryKindCuda,
 	}, support.Algorithms[0].Name)
 	require.NoError(t, err)
 	s.program, err = s.device.Load(plan, 0)
@@ -61,7 +64,8 @@ func newSingle(t testing.TB, driver cuda.Driver) *single {
 	})
 	at := func(p cuda.Ptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
 	s.a.Send, s.a.Recv = at(p), at(p+32)
-	s.a.Slots[plugin.SlotCount], s.a.Slots[plugin.SlotBytes], s.a.Slots[plugin.SlotSendBytes], s.a.Slots[plugin.SlotRecvBytes] = 2, 8, 8, 8
+	s.a.Slots[plugin.SlotCount], s.a.Slots[plugin.SlotBytes], s.a.Slots[plugin.SlotSendBytes],
+		s.a.Slots[plugin.SlotRecvBytes] = 2, 8, 8, 8
 	s.a.Slots[plugin.SlotScalar] = int64(math.Float64bits(0.5))
 	return s
 }
@@ -89,14 +93,15 @@ func TestDeviceOnAGPU(t *testing.T) {
 	for name, driver := range map[string]func(t testing.TB) cuda.Driver{
 		"GPU": gpuDriver,
 		"in memory": func(t testing.TB) cuda.Driver {
-			d := cudatest.New(cudatest.Options{Kernels: map[string]cudatest.Kernel{"shunt_all_reduce_one_shot_ll_float32": func(g cudatest.Grid) {
-				param := func(i int) uint64 { return binary.LittleEndian.Uint64(g.Launch.Params[8*i:]) }
-				send, recv := param(0), param(1)
-				for i := range int(param(2)) / 4 {
-					from, to := *(**[2]float32)(unsafe.Pointer(&send)), *(**[2]float32)(unsafe.Pointer(&recv))
-					to[i] = from[i] * float32(math.Float64frombits(param(3)))
-				}
-			}}})
+			d := cudatest.New(cudatest.Options{Kernels: map[string]cudatest.Kernel{
+				"shunt_all_reduce_one_shot_ll_float32": func(g cudatest.Grid) {
+					param := func(i int) uint64 { return binary.LittleEndian.Uint64(g.Launch.Params[8*i:]) }
+					send, recv := param(0), param(1)
+					for i := range int(param(2)) / 4 {
+						from, to := *(**[2]float32)(unsafe.Pointer(&send)), *(**[2]float32)(unsafe.Pointer(&recv))
+						to[i] = from[i] * float32(math.Float64frombits(param(3)))
+					}
+				}}})
 			t.Cleanup(d.Close)
 			return d
 		},

@@ -46,7 +46,8 @@ func (r *deviceRun) launch() *Failure {
 	}
 	r.track, r.step = -1, -1
 	if a.Slots[plugin.SlotSendBytes] < 0 || a.Slots[plugin.SlotRecvBytes] < 0 {
-		return r.failure(plugin.InvalidArgument, -1, "negative length of send (%d) or receive memory (%d)", a.Slots[plugin.SlotSendBytes], a.Slots[plugin.SlotRecvBytes])
+		return r.failure(plugin.InvalidArgument, -1, "negative length of send (%d) or receive memory (%d)",
+			a.Slots[plugin.SlotSendBytes], a.Slots[plugin.SlotRecvBytes])
 	}
 	copy(p.frame, a.Slots[:])
 	if slots := p.frame[plugin.SlotArrays:plugin.SlotCountOf(p.plan.World)]; len(a.Arrays) > 0 {
@@ -108,7 +109,8 @@ func (r *deviceRun) join() {
 }
 
 func (r *deviceRun) failure(code plugin.Code, rank int, format string, args ...any) *Failure {
-	return &Failure{Code: code, Launch: -1, Track: r.track, Step: r.step, Rank: rank, Origin: -1, Reason: fmt.Sprintf(format, args...)}
+	return &Failure{Code: code, Launch: -1, Track: r.track, Step: r.step, Rank: rank, Origin: -1,
+		Reason: fmt.Sprintf(format, args...)}
 }
 
 // loop is an open loop.

@@ -45,7 +45,8 @@ func (d *Device) AddImages(base uint32, images []plugin.Image) error {
 	}
 	for _, i := range images {
 		if i.Name == "" || len(i.Name) > plugin.MaxName || len(i.Data) == 0 {
-			return d.refuse(plugin.InvalidArgument, "image %q has %d bytes, want a name and one byte or more", i.Name, len(i.Data))
+			return d.refuse(plugin.InvalidArgument, "image %q has %d bytes, want a name and one byte or more", i.Name,
+				len(i.Data))
 		}
 	}
 	d.mu.Lock()

@@ -61,7 +61,8 @@ func (d *Device) Load(p *plugin.Plan, base uint32) (*DeviceProgram, error) {
 		return nil, err
 	}
 	if p.World != d.world || p.Rank != d.rank {
-		return nil, d.refuse(plugin.Protocol, "plan %s is for rank %d of %d, this is rank %d of %d", p.Algorithm, p.Rank, p.World, d.rank, d.world)
+		return nil, d.refuse(plugin.Protocol, "plan %s is for rank %d of %d, this is rank %d of %d", p.Algorithm, p.Rank,
+			p.World, d.rank, d.world)
 	}
 	if base%BaseMultiple != 0 || base >= MaxEntries {
 		return nil, d.refuse(plugin.InvalidArgument, "plan %s: its base is %d, which no endpoint has", p.Algorithm, base)
@@ -163,14 +164,17 @@ func (d *Device) suits(p *plugin.Plan) error {
 		case plugin.StepCopy:
 			for _, r := range []uint16{s.Dst, s.A} {
 				if p.Refs[r].Scale != plugin.None {
-					return d.refuse(plugin.Unsupported, "plan %s: step %d copies with a factor, which on a GPU is a kernel's", p.Algorithm, i)
+					return d.refuse(plugin.Unsupported, "plan %s: step %d copies with a factor, which on a GPU is a kernel's",
+						p.Algorithm, i)
 				}
 				if p.Refs[r].Space == plugin.SpacePeer {
-					return d.refuse(plugin.Unsupported, "plan %s: step %d copies from a peer's process, which a GPU cannot", p.Algorithm, i)
+					return d.refuse(plugin.Unsupported, "plan %s: step %d copies from a peer's process, which a GPU cannot",
+						p.Algorithm, i)
 				}
 			}
 		default:
-			return d.refuse(plugin.Unsupported, "plan %s: step %d (%s) cannot be put into a stream; on a GPU it is a kernel's", p.Algorithm, i, s.Kind)
+			return d.refuse(plugin.Unsupported, "plan %s: step %d (%s) cannot be put into a stream; on a GPU it is a kernel's",
+				p.Algorithm, i, s.Kind)
 		}
 	}
 	return nil
@@ -186,10 +190,12 @@ func (d *Device) kernel(p *plugin.Plan, program *DeviceProgram, i int) (deviceKe
 		size := int(a.Bytes)
 		at := (len(k.template) + size - 1) / size * size
 		if at+size > maxParams {
-			return k, d.refuse(plugin.Protocol, "plan %s: the arguments of kernel %s are longer than %d bytes", p.Algorithm, source.Name, maxParams)
+			return k, d.refuse(plugin.Protocol, "plan %s: the arguments of kernel %s are longer than %d bytes", p.Algorithm,
+				source.Name, maxParams)
 		}
 		if a.Ref != plugin.None && size != 8 {
-			return k, d.refuse(plugin.Protocol, "plan %s: argument %d of kernel %s is an address of %d bytes", p.Algorithm, j, source.Name, size)
+			return k, d.refuse(plugin.Protocol, "plan %s: argument %d of kernel %s is an address of %d bytes", p.Algorithm, j,
+				source.Name, size)
 		}
 		k.template = append(k.template, make([]byte, at+size-len(k.template))...)
 		if a.Value != plugin.None && isConst(a.Value) {
@@ -204,7 +210,8 @@ func (d *Device) kernel(p *plugin.Plan, program *DeviceProgram, i int) (deviceKe
 	case isConst(source.Shared):
 		n := program.frame[source.Shared]
 		if n < 0 || n > int64(d.maxShared) {
-			return k, d.refuse(plugin.Unsupported, "plan %s: kernel %s wants %d bytes of shared memory, the device has %d", p.Algorithm, source.Name, n, d.maxShared)
+			return k, d.refuse(plugin.Unsupported, "plan %s: kernel %s wants %d bytes of shared memory, the device has %d",
+				p.Algorithm, source.Name, n, d.maxShared)
 		}
 		shared = int(n)
 	default:

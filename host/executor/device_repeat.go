@@ -88,7 +88,8 @@ func (r *deviceRun) remember() {
 	if len(a.Arrays) != 0 || len(a.PeerRecv) != 0 || len(b.Work) != r.first+1 {
 		return
 	}
-	m.known, m.slots, m.send, m.recv, m.regions, m.flags = true, a.Slots, a.Send != nil, a.Recv != nil, r.d.changes, r.flags
+	m.known, m.slots, m.send, m.recv, m.regions, m.flags = true, a.Slots, a.Send != nil, a.Recv != nil, r.d.changes,
+		r.flags
 	m.work = b.Work[r.first]
 	m.params = append(m.params[:0], b.Params[m.work.Params:m.work.Params+uint64(m.work.ParamBytes)]...)
 	m.addresses = m.addresses[:0]

@@ -187,7 +187,8 @@ func TestRule05WhatAGraphCapturedStaysUntilItIsDestroyed(t *testing.T) {
 	require.Zero(t, Detached())
 	require.NoError(t, other.Close())
 	require.NoError(t, g.DestroyStream(g.ctx, s))
-	require.Equal(t, []string{"1 allocations", "1 memory handles", "1 retained contexts"}, g.Leaks(), "the test's own alone")
+	require.Equal(t, []string{"1 allocations", "1 memory handles", "1 retained contexts"}, g.Leaks(),
+		"the test's own alone")
 }
 
 // Rule 8: what is left on one GPU is not freed by whoever works on another, who
@@ -288,7 +289,10 @@ func TestRule07NothingButStreamWorkUnderCapture(t *testing.T) {
 		g.run(p, s)
 		calls := l.heard()
 		require.Contains(t, calls, "RetainOnGraph")
-		calls = slices.DeleteFunc(calls, func(c string) bool { return c == "Submit" || c == "CaptureInfo" || c == "RetainOnGraph" })
+		calls = slices.DeleteFunc(calls, func(c string) bool {
+			return c == "Submit" || c == "CaptureInfo" ||
+				c == "RetainOnGraph"
+		})
 		require.Empty(t, calls, "no allocation, no registration, no wait")
 		g.run(p, s)
 		require.Equal(t, []string{"Submit"}, l.heard())

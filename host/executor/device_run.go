@@ -119,7 +119,8 @@ func (d *Device) build(ls []DeviceLaunch, stream cuda.Stream, follows bool, c *c
 			return err
 		}
 		d.pieces = append(d.pieces, len(b.Work))
-		r := deviceRun{d: d, p: p, a: &ls[i].Arguments, main: stream, sides: sides, budget: maxDeviceSteps, first: len(b.Work)}
+		r := deviceRun{d: d, p: p, a: &ls[i].Arguments, main: stream, sides: sides, budget: maxDeviceSteps,
+			first: len(b.Work)}
 		if dependent {
 			r.flags = cuda.LaunchDependent
 		}

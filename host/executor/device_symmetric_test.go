@@ -12,7 +12,8 @@ import (
 // pushPlan copies slot bytes of send to the place at slot offset of the receive
 // memory of the rank at slot root, and gives a kernel that address.
 func pushPlan(t testing.TB, world int) *plugin.Plan {
-	b := plugin.NewBuilder(plugin.Request{Collective: plugin.AllGather, DType: plugin.Uint8, World: world, Symmetric: true}, "test")
+	b := plugin.NewBuilder(plugin.Request{Collective: plugin.AllGather, DType: plugin.Uint8, World: world,
+		Symmetric: true}, "test")
 	b.Track(func() {
 		there := b.PeerRecv(b.Slot(plugin.SlotRoot), b.Slot(plugin.SlotOffset))
 		b.Copy(there, b.Send(b.Const(0)), b.Slot(plugin.SlotBytes))
@@ -58,14 +59,18 @@ func TestDeviceRefusesReceiveMemoryThatItWasNotGiven(t *testing.T) {
 		code plugin.Code
 		text string
 	}{
-		"not symmetric":   {pushArguments(g.words, nil, 1, 0, 8, 16), plugin.Protocol, "not symmetric"},
-		"past the end":    {pushArguments(g.words, peers, 1, 9, 8, 16), plugin.Internal, "8 bytes at offset 9 exceed the receive memory of rank 1 of 16 bytes"},
-		"before":          {pushArguments(g.words, peers, 1, -1, 8, 16), plugin.Internal, "offset -1"},
-		"no such rank":    {pushArguments(g.words, peers, 2, 0, 8, 16), plugin.Internal, "no rank 2"},
-		"negative rank":   {pushArguments(g.words, peers, -1, 0, 8, 16), plugin.Internal, "no rank -1"},
-		"null":            {pushArguments(g.words, []cuda.Ptr{g.words, 0}, 1, 0, 8, 16), plugin.InvalidArgument, "the receive memory of rank 1 is null"},
-		"too few ranks":   {pushArguments(g.words, peers[:1], 0, 0, 8, 16), plugin.InvalidArgument, "receive memory of 1 ranks, want 2"},
-		"too many, third": {pushArguments(g.words, append(peers, 0), 0, 0, 8, 16), plugin.InvalidArgument, "receive memory of 3 ranks"},
+		"not symmetric": {pushArguments(g.words, nil, 1, 0, 8, 16), plugin.Protocol, "not symmetric"},
+		"past the end": {pushArguments(g.words, peers, 1, 9, 8, 16), plugin.Internal,
+			"8 bytes at offset 9 exceed the receive memory of rank 1 of 16 bytes"},
+		"before":        {pushArguments(g.words, peers, 1, -1, 8, 16), plugin.Internal, "offset -1"},
+		"no such rank":  {pushArguments(g.words, peers, 2, 0, 8, 16), plugin.Internal, "no rank 2"},
+		"negative rank": {pushArguments(g.words, peers, -1, 0, 8, 16), plugin.Internal, "no rank -1"},
+		"null": {pushArguments(g.words, []cuda.Ptr{g.words, 0}, 1, 0, 8, 16), plugin.InvalidArgument,
+			"the receive memory of rank 1 is null"},
+		"too few ranks": {pushArguments(g.words, peers[:1], 0, 0, 8, 16), plugin.InvalidArgument,
+			"receive memory of 1 ranks, want 2"},
+		"too many, third": {pushArguments(g.words, append(peers, 0), 0, 0, 8, 16), plugin.InvalidArgument,
+			"receive memory of 3 ranks"},
 	} {
 		err := g.device.Run(p, test.a, 0)
 		require.Equal(t, test.code, plugin.CodeOf(err), "%s: %v", name, err)
@@ -116,7 +121,8 @@ func TestDeviceRunWithPeersAllocatesNothing(t *testing.T) {
 // The CPU's engine has no addresses of peers' receive memory.
 func TestEngineRefusesReceiveMemoryOfPeers(t *testing.T) {
 	w := newWorld(t, 2, 8192)
-	b := plugin.NewBuilder(plugin.Request{Collective: plugin.AllGather, DType: plugin.Uint8, World: 2, Symmetric: true}, "test")
+	b := plugin.NewBuilder(plugin.Request{Collective: plugin.AllGather, DType: plugin.Uint8, World: 2, Symmetric: true},
+		"test")
 	b.Track(func() {
 		b.Copy(b.PeerRecv(b.Const(1), b.Const(0)), b.Send(b.Const(0)), b.Slot(plugin.SlotBytes))
 	})

@@ -77,7 +77,8 @@ func TestDeviceLaysOutArgumentBlocks(t *testing.T) {
 	b := g.Bytes(g.words, 512)
 	u32 := func(at int) uint32 { return binary.LittleEndian.Uint32(b[at:]) }
 	u64 := func(at int) uint64 { return binary.LittleEndian.Uint64(b[64+at:]) }
-	require.Equal(t, []uint32{300, 1, 1, 600, 1, 1, 300, 48, cuda.LaunchDependent}, []uint32{u32(0), u32(4), u32(8), u32(12), u32(16), u32(20), u32(24), u32(28), u32(32)})
+	require.Equal(t, []uint32{300, 1, 1, 600, 1, 1, 300, 48, cuda.LaunchDependent},
+		[]uint32{u32(0), u32(4), u32(8), u32(12), u32(16), u32(20), u32(24), u32(28), u32(32)})
 	require.Equal(t, byte(300&0xFF), b[64+8])
 	require.Equal(t, uint16(0x1234), binary.LittleEndian.Uint16(b[64+10:]), "aligned to its size")
 	require.Equal(t, int32(-2), int32(u32(64+12)))

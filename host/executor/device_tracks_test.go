@@ -21,7 +21,8 @@ func TestRule11TracksAreForkedAndJoined(t *testing.T) {
 			b.Track(func() {
 				if i < 8 {
 					kernel(b, "add", place(b, 2), plugin.Value(b.Const(1), 8))
-					kernel(b, "await", place(b, 2), plugin.Value(b.Mul(b.Slot(plugin.SlotBytes), b.Const(8)), 8), plugin.Value(b.Const(0), 8))
+					kernel(b, "await", place(b, 2), plugin.Value(b.Mul(b.Slot(plugin.SlotBytes), b.Const(8)), 8),
+						plugin.Value(b.Const(0), 8))
 				}
 				kernel(b, "increment", place(b, 8+i))
 			})

@@ -157,7 +157,12 @@ func (g *gpu) bump(i int) *DeviceProgram {
 }
 
 func (g *gpu) bumpPlan(i int) *plugin.Plan {
-	return devicePlan(g.t, g.device.world, func(b *plugin.Builder) { b.Track(func() { kernel(b, "increment", place(b, i)) }) })
+	return devicePlan(g.t, g.device.world, func(b *plugin.Builder) {
+		b.Track(func() {
+			kernel(b, "increment",
+				place(b, i))
+		})
+	})
 }
 
 // follow is a plan whose every run must come behind the one before it, counted

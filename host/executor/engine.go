@@ -70,9 +70,11 @@ func NewEngine(rank, world int) (*Engine, error) {
 	}
 	c := C.sx_engine_new(C.int32_t(rank), C.int32_t(world))
 	if c == nil {
-		return nil, plugin.Errorf(plugin.OutOfMemory, "executor of rank %d: there is no memory for an engine of %d ranks", rank, world)
+		return nil, plugin.Errorf(plugin.OutOfMemory, "executor of rank %d: there is no memory for an engine of %d ranks",
+			rank, world)
 	}
-	e := &Engine{c: c, rank: rank, world: world, controls: make([]Memory, world), messages: make([][kinds][2]Messages, world)}
+	e := &Engine{c: c, rank: rank, world: world, controls: make([]Memory, world),
+		messages: make([][kinds][2]Messages, world)}
 	e.SetOversubscribed(false)
 	// The header outlives Close, so that a late Run or Abort finds a closed
 	// engine rather than freed memory.
@@ -107,10 +109,12 @@ func (e *Engine) Close() {
 // tenth of a second. No run may be in flight.
 func (e *Engine) SetControl(rank int, page Memory) error {
 	if rank < 0 || rank >= e.world {
-		return e.refuse(plugin.InvalidArgument, "rank %d, whose control page it is, is not in a world of %d ranks", rank, e.world)
+		return e.refuse(plugin.InvalidArgument, "rank %d, whose control page it is, is not in a world of %d ranks", rank,
+			e.world)
 	}
 	if page.Base != nil && (page.Bytes < ControlBytes || uintptr(page.Base)%64 != 0) {
-		return e.refuse(plugin.InvalidArgument, "control page of rank %d has %d bytes at %p, needs %d aligned to 64", rank, page.Bytes, page.Base, ControlBytes)
+		return e.refuse(plugin.InvalidArgument, "control page of rank %d has %d bytes at %p, needs %d aligned to 64", rank,
+			page.Bytes, page.Base, ControlBytes)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -165,7 +169,8 @@ func (e *Engine) ClearRegion(base, id uint32) {
 // are not limited to any range. 0 forbids it again. No run may be in flight.
 func (e *Engine) SetPeerProcess(rank, pid int) error {
 	if rank < 0 || rank >= e.world || pid < 0 || pid > math.MaxInt32 {
-		return e.refuse(plugin.InvalidArgument, "process %d is said to be of rank %d in a world of %d ranks", pid, rank, e.world)
+		return e.refuse(plugin.InvalidArgument, "process %d is said to be of rank %d in a world of %d ranks", pid, rank,
+			e.world)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -402,7 +402,7 @@ static inline void sx_leave_mark(const sx_engine *e, _Atomic int64_t *semaphore)
  * sx_run takes addresses as numbers, because cgo would spend a fifth of a short
  * run on checking pointers. slots, arrays and lanes stay valid until the run has
  * ended; record, if not null, is {seq, what, how, count, number, mark}. With patience,
- * in nanoseconds, a run that waits for longer answers SX_PAUSED and stays in
+ * in nanoseconds, a run that waits for longer returns SX_PAUSED and stays in
  * flight until sx_resume, on any thread, has taken it to its end. The result is a
  * reason; details are in engine->failure. */
 uint32_t sx_run(uintptr_t engine, uintptr_t program, uintptr_t send, uintptr_t recv, const int64_t *slots,

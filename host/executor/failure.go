@@ -68,7 +68,8 @@ func (f *Failure) own(what string, status plugin.Code, said string) {
 	f.Native, f.Code, f.Said = true, status, said
 	f.Reason = fmt.Sprintf("the transport's %s failed: %s", what, f.Code)
 	if plugin.CodeOf(f.Code) != f.Code {
-		f.Code, f.Reason = plugin.Internal, fmt.Sprintf("the transport's %s returned status %d, which is unknown", what, int32(status))
+		f.Code, f.Reason = plugin.Internal, fmt.Sprintf("the transport's %s returned status %d, which is unknown", what,
+			int32(status))
 	}
 	if said != "" {
 		f.Reason += ": " + said
@@ -172,7 +173,8 @@ func (e *Engine) failure(reason C.uint32_t) error {
 		f.Reason = fmt.Sprintf("the memory of rank %d cannot be read from here, and the plan needs it", f.Rank)
 	case C.SX_PEER_READ:
 		f.Code = plugin.System
-		f.Reason = fmt.Sprintf("reading %d bytes of rank %d's memory at %#x: %v", y, f.Rank, uint64(c.region), syscall.Errno(x))
+		f.Reason = fmt.Sprintf("reading %d bytes of rank %d's memory at %#x: %v", y, f.Rank, uint64(c.region),
+			syscall.Errno(x))
 		if syscall.Errno(x) == syscall.ESRCH {
 			f.Code = plugin.PeerDied
 			f.Reason = fmt.Sprintf("rank %d's process has ended while its memory was read", f.Rank)

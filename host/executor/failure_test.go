@@ -77,7 +77,8 @@ func TestEveryRefIsChecked(t *testing.T) {
 			err := e.Run(p, arguments(make([]byte, 64), make([]byte, 64), 16, 64), testDeadline)
 			f := failureOf(t, err)
 			if f.Code != c.code || plugin.CodeOf(err) != c.code || f.Reason != c.reason || f.Track != 1 || f.Step != 1 {
-				t.Errorf("got %v %q at step %d of track %d, want %v %q at step 1 of track 1", f.Code, f.Reason, f.Step, f.Track, c.code, c.reason)
+				t.Errorf("got %v %q at step %d of track %d, want %v %q at step 1 of track 1", f.Code, f.Reason, f.Step, f.Track,
+					c.code, c.reason)
 			}
 			if !strings.HasPrefix(err.Error(), "executor of rank 0: step 1 of track 1: ") {
 				t.Errorf("message %q", err)
@@ -196,7 +197,10 @@ func TestEndlessPlansEnd(t *testing.T) {
 			b.Loop(b.Const(math.MaxInt64), func(i plugin.Reg) { b.Add(i, i) })
 		},
 		"loop of copies": func(b *plugin.Builder) {
-			b.Loop(b.Const(math.MaxInt64), func(plugin.Reg) { b.Copy(b.Recv(b.Const(0)), b.Send(b.Const(0)), b.Slot(plugin.SlotBytes)) })
+			b.Loop(b.Const(math.MaxInt64), func(plugin.Reg) {
+				b.Copy(b.Recv(b.Const(0)), b.Send(b.Const(0)),
+					b.Slot(plugin.SlotBytes))
+			})
 		},
 		"nested loops": func(b *plugin.Builder) {
 			b.Loop(b.Const(math.MaxInt64), func(plugin.Reg) {

@@ -57,9 +57,11 @@ func planOf(data []byte) *plugin.Plan {
 		return plugin.None
 	}
 	temp := func() uint16 { return uint16(p.Registers()-p.Temps) + next()%uint16(p.Temps) }
-	p.Refs = []plugin.Ref{{Space: plugin.SpaceRegion, Region: register(), Rank: register(), Offset: register(), Scale: plugin.None}}
+	p.Refs = []plugin.Ref{{Space: plugin.SpaceRegion, Region: register(), Rank: register(), Offset: register(),
+		Scale: plugin.None}}
 	for range next() % 12 {
-		r := plugin.Ref{Space: plugin.Space(next() % 4), Region: register(), Rank: register(), Offset: register(), Scale: optional()}
+		r := plugin.Ref{Space: plugin.Space(next() % 4), Region: register(), Rank: register(), Offset: register(),
+			Scale: optional()}
 		if r.Space == plugin.SpacePeer {
 			r.Scale = plugin.None
 		}
@@ -181,7 +183,8 @@ func FuzzPlan(f *testing.F) {
 
 	one := uint16(plugin.SlotCountOf(2)) // the first constant
 	f.Add(seedPlan(7, 0, 2, 2, 8, 1, 16, 1, 2, 0, one, one, one, 1, 2, one, one, one, 1, 3, 0, 0, 1, one, 4, 0, 0, 1, one))
-	f.Add(seedPlan(1, 5, 3, 3, 1, 1, 0xFFFF, 3, 64, 1, 3, 2, one, one, one, 0, one, 1, one, one, one, 1, 0, 0, 0, one, 0, one, 0, 8, 0, 0, 2, one, 0, 5, 0, 0, 1, one))
+	f.Add(seedPlan(1, 5, 3, 3, 1, 1, 0xFFFF, 3, 64, 1, 3, 2, one, one, one, 0, one, 1, one, one, one, 1, 0, 0, 0, one, 0,
+		one, 0, 8, 0, 0, 2, one, 0, 5, 0, 0, 1, one))
 	// The address of the send memory, and a copy from there as from a peer.
 	f.Add(seedPlan(1, 0, 2, 1, 0, 1, one, one, one, 3, 0, one, one, one, 0, 3, one+1, one, one, 0, 1, one, one, one, 0,
 		13, 0, 0, 1, 3, 0, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
@@ -209,7 +212,8 @@ func FuzzPlan(f *testing.F) {
 		if took := time.Since(start); took > 10*time.Second {
 			t.Errorf("took %v", took)
 		}
-		if err != nil && plugin.CodeOf(err) != plugin.Timeout && plugin.CodeOf(err) != plugin.InvalidArgument && plugin.CodeOf(err) != plugin.Internal && plugin.CodeOf(err) != plugin.System {
+		if err != nil && plugin.CodeOf(err) != plugin.Timeout && plugin.CodeOf(err) != plugin.InvalidArgument &&
+			plugin.CodeOf(err) != plugin.Internal && plugin.CodeOf(err) != plugin.System {
 			t.Errorf("unexpected %v", err)
 		}
 		for i, w := range wholes {

@@ -99,7 +99,7 @@ func (d *Device) hold(free func() error) bool {
 	return true
 }
 
-// retain ties this Device to a graph and answers the token. d.mu is held.
+// retain ties this Device to a graph and returns the token. d.mu is held.
 func (d *Device) retain(g cuda.Graph) (uint64, error) {
 	registry.mu.Lock()
 	registry.next++
@@ -279,5 +279,6 @@ func takeErrors(errs []error) error {
 		}
 		return nil
 	}
-	return &plugin.Error{Code: plugin.CodeOf(errs[0]), Rank: -1, Message: errors.Join(errs...).Error(), Cause: errors.Join(errs...)}
+	return &plugin.Error{Code: plugin.CodeOf(errs[0]), Rank: -1, Message: errors.Join(errs...).Error(),
+		Cause: errors.Join(errs...)}
 }

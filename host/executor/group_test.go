@@ -66,7 +66,8 @@ func TestLaunchesOfALaneRunInOrder(t *testing.T) {
 			for i := range int(wordAt(w.regions[0], 1024*lane)) {
 				got = append(got, wordAt(w.regions[0], 1024*lane+8+8*i))
 			}
-			if want := []int64{int64(lane), int64(lane + 2), int64(lane + 4), int64(lane + 6), int64(lane + 8)}; !slices.Equal(got, want) {
+			if want := []int64{int64(lane), int64(lane + 2), int64(lane + 4), int64(lane + 6),
+				int64(lane + 8)}; !slices.Equal(got, want) {
 				t.Errorf("lane %d ran %v, want %v", lane, got, want)
 			}
 		}

@@ -58,7 +58,8 @@ type Disagreement struct{ Mine, Theirs Record }
 func (e *Engine) Disagreement(peer int, latest uint64) (d Disagreement, found bool) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	if peer < 0 || peer >= e.world || peer == e.rank || e.closed || e.controls[peer].Base == nil || e.controls[e.rank].Base == nil {
+	if peer < 0 || peer >= e.world || peer == e.rank || e.closed || e.controls[peer].Base == nil ||
+		e.controls[e.rank].Base == nil {
 		return Disagreement{}, false
 	}
 	own, theirs := (*C.sx_control)(e.controls[e.rank].Base), (*C.sx_control)(e.controls[peer].Base)
@@ -70,7 +71,8 @@ func (e *Engine) Disagreement(peer int, latest uint64) (d Disagreement, found bo
 		}
 		// The first that differs in words too is the cause of those behind it.
 		before := int64(mine.Seq-d.Mine.Seq) < 0
-		if told := mine != other; !found || told && (d.Mine == d.Theirs || before) || (!told && d.Mine == d.Theirs && before) {
+		if told := mine != other; !found || told && (d.Mine == d.Theirs || before) ||
+			(!told && d.Mine == d.Theirs && before) {
 			d, found = Disagreement{mine, other}, true
 		}
 	}

@@ -56,7 +56,8 @@ const (
 
 // MessageOf is the note of a message. Lengths that no memory has are all one.
 func MessageOf(bytes int64, dtype plugin.DType) Message {
-	return Message(uint64(min(bytes, maxMessage))<<messageLength | uint64(dtype)&(1<<messageDTypeBits-1)<<messageDType | messageValid)
+	return Message(uint64(min(bytes, maxMessage))<<messageLength |
+		uint64(dtype)&(1<<messageDTypeBits-1)<<messageDType | messageValid)
 }
 
 // Bytes is the length.

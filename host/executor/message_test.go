@@ -68,10 +68,12 @@ func TestContradictionsAreFoundAmongKeptMessages(t *testing.T) {
 		}
 	}
 	receive(b, 0, 8*(501-keptMessages)+1, plugin.Int32)
-	want := Contradiction{Sender: 0, Receiver: 2, Sent: MessageOf(8*(501-keptMessages), plugin.Float32), Expected: MessageOf(8*(501-keptMessages)+1, plugin.Int32)}
+	want := Contradiction{Sender: 0, Receiver: 2, Sent: MessageOf(8*(501-keptMessages), plugin.Float32),
+		Expected: MessageOf(8*(501-keptMessages)+1, plugin.Int32)}
 	for _, pair := range [][2]int{{0, 2}, {2, 0}} {
 		c, found := w.engines[pair[0]].Contradiction(pair[1])
-		if !found || c.Sender != 0 || c.Receiver != 2 || c.Sent.Bytes() != want.Sent.Bytes() || c.Expected.Bytes() != want.Expected.Bytes() ||
+		if !found || c.Sender != 0 || c.Receiver != 2 || c.Sent.Bytes() != want.Sent.Bytes() ||
+			c.Expected.Bytes() != want.Expected.Bytes() ||
 			c.Sent.DType() != want.Sent.DType() || c.Expected.DType() != want.Expected.DType() {
 			t.Errorf("rank %d finds %+v, %v", pair[0], c, found)
 		}
@@ -126,7 +128,8 @@ func TestLaunchesOfAGroupAreNotedAsTheyBegin(t *testing.T) {
 	go func() {
 		launches := make([]Launch, 3)
 		for i := range launches {
-			launches[i] = Launch{Program: program, Lane: i / 2, Note: e.Sent(Single, 1).Take(MessageOf(int64(i+1), plugin.Uint8))}
+			launches[i] = Launch{Program: program, Lane: i / 2,
+				Note: e.Sent(Single, 1).Take(MessageOf(int64(i+1), plugin.Uint8))}
 		}
 		done <- e.RunGroup(launches, 0)
 	}()

@@ -49,7 +49,8 @@ func TestNativeFunctionThatDoesNotReturnEndsTheRun(t *testing.T) {
 				_, err = e.RunFor(p, arguments(nil, nil, 0, 0), deadline, time.Millisecond)
 			}
 			f := failureOf(t, err)
-			if f.Code != plugin.Timeout || !f.Native || !f.Stuck || f.Step != 1 || !strings.Contains(f.Reason, "has not returned for") {
+			if f.Code != plugin.Timeout || !f.Native || !f.Stuck || f.Step != 1 ||
+				!strings.Contains(f.Reason, "has not returned for") {
 				t.Errorf("got %+v", f)
 			}
 			if took := time.Since(begin); took < deadline || took > 3*time.Second {
@@ -102,7 +103,8 @@ func TestUnknownStatusOfANativeFunctionIsInternal(t *testing.T) {
 		p := calling(t, w.engines[0], native)
 		err := w.engines[0].Run(p, arguments(nil, nil, 0, 0), testDeadline)
 		f := failureOf(t, err)
-		if f.Code != plugin.Internal || plugin.CodeOf(err) != plugin.Internal || !strings.Contains(f.Reason, strings.TrimSuffix(strings.TrimPrefix(status.String(), "unknown("), ")")) {
+		if f.Code != plugin.Internal || plugin.CodeOf(err) != plugin.Internal ||
+			!strings.Contains(f.Reason, strings.TrimSuffix(strings.TrimPrefix(status.String(), "unknown("), ")")) {
 			t.Errorf("status %d: %+v", status, f)
 		}
 		p.Free()
@@ -114,7 +116,8 @@ func BenchmarkNative(b *testing.B) {
 	w := newWorld(b, 1, 8192)
 	native, seen := nativetest.New(plugin.OK)
 	defer seen.Free()
-	p := load(b, w.engines[0], plugin.Int32, plugin.OpSum, func(b *plugin.Builder) { b.Track(func() { b.Load(own(b, 0, 0)) }) })
+	p := load(b, w.engines[0], plugin.Int32, plugin.OpSum,
+		func(b *plugin.Builder) { b.Track(func() { b.Load(own(b, 0, 0)) }) })
 	defer p.Free()
 	plan := plan(b, 0, 1, plugin.Int32, plugin.OpSum, func(b *plugin.Builder) { b.Track(func() { b.Load(own(b, 0, 0)) }) })
 	plan.Natives, plan.Steps = []plugin.Native{native}, append(plan.Steps, plugin.Step{Kind: plugin.StepNative})

@@ -21,7 +21,8 @@ func raise(t testing.TB, w *world) {
 }
 
 func TestARunThatWaitsPauses(t *testing.T) {
-	for name, policy := range map[string]Policy{"asleep": {}, "yielding": {Yields: 1 << 30}, "spinning": {Spins: 2000, Yields: 2000}} {
+	for name, policy := range map[string]Policy{"asleep": {}, "yielding": {Yields: 1 << 30},
+		"spinning": {Spins: 2000, Yields: 2000}} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 2, 8192)
 			e := w.engines[0]
@@ -115,7 +116,8 @@ func waitABit(t testing.TB) {
 func TestCloseWaitsForAPausedRun(t *testing.T) {
 	w := newWorld(t, 2, 8192)
 	e := w.engines[0]
-	if paused, err := e.RunFor(waits(t, e), arguments(nil, nil, 0, 0), testDeadline, time.Millisecond); !paused || err != nil {
+	if paused, err := e.RunFor(waits(t, e), arguments(nil, nil, 0, 0), testDeadline, time.Millisecond); !paused ||
+		err != nil {
 		t.Fatal(paused, err)
 	}
 	closed := make(chan struct{})

@@ -94,11 +94,16 @@ func TestPeerMemoryThatCannotBeRead(t *testing.T) {
 		reason        string
 	}{
 		{"null", 0, 1, 0, 8, os.Getpid(), plugin.System, "reading 8 bytes of rank 1's memory at 0x0: bad address"},
-		{"kernel memory", math.MinInt64, 1, 0, 8, os.Getpid(), plugin.System, "reading 8 bytes of rank 1's memory at 0x8000000000000000: bad address"},
-		{"a sum that wraps", -8, 1, 16, 8, os.Getpid(), plugin.System, "reading 8 bytes of rank 1's memory at 0x8: bad address"},
-		{"an end that wraps", -8, 1, 0, 64, os.Getpid(), plugin.System, "reading 64 bytes of rank 1's memory at 0xfffffffffffffff8: bad address"},
-		{"protected", last + page, 1, 0, 8, os.Getpid(), plugin.System, fmt.Sprintf("reading 8 bytes of rank 1's memory at %#x: bad address", last+page)},
-		{"protected in its second page", last, 1, 0, page + 8, os.Getpid(), plugin.System, fmt.Sprintf("reading 8 bytes of rank 1's memory at %#x: bad address", last+page)},
+		{"kernel memory", math.MinInt64, 1, 0, 8, os.Getpid(), plugin.System,
+			"reading 8 bytes of rank 1's memory at 0x8000000000000000: bad address"},
+		{"a sum that wraps", -8, 1, 16, 8, os.Getpid(), plugin.System,
+			"reading 8 bytes of rank 1's memory at 0x8: bad address"},
+		{"an end that wraps", -8, 1, 0, 64, os.Getpid(), plugin.System,
+			"reading 64 bytes of rank 1's memory at 0xfffffffffffffff8: bad address"},
+		{"protected", last + page, 1, 0, 8, os.Getpid(), plugin.System,
+			fmt.Sprintf("reading 8 bytes of rank 1's memory at %#x: bad address", last+page)},
+		{"protected in its second page", last, 1, 0, page + 8, os.Getpid(), plugin.System,
+			fmt.Sprintf("reading 8 bytes of rank 1's memory at %#x: bad address", last+page)},
 		{"own", 8, 0, 0, 8, os.Getpid(), plugin.System, "reading 8 bytes of rank 0's memory at 0x8: bad address"},
 		{"dead", last, 1, 0, 8, gone, plugin.PeerDied, "rank 1's process has ended while its memory was read"},
 		{"unknown", last, 1, 0, 8, 0, plugin.Internal, "the memory of rank 1 cannot be read from here, and the plan needs it"},
@@ -138,7 +143,8 @@ func TestCopyFromAPeerStaysInItsDestination(t *testing.T) {
 		b.Track(func() { b.Copy(b.Recv(b.Const(1)), b.Peer(address, b.Const(1), b.Const(0)), b.Const(64)) })
 	})
 	err := e.Run(p, arguments(nil, make([]byte, 64), 0, 0), testDeadline)
-	if !errors.Is(err, plugin.InvalidArgument) || !strings.Contains(err.Error(), "64 bytes at offset 1 exceed the receive memory of 64 bytes") {
+	if !errors.Is(err, plugin.InvalidArgument) || !strings.Contains(err.Error(),
+		"64 bytes at offset 1 exceed the receive memory of 64 bytes") {
 		t.Error(err)
 	}
 }

@@ -52,7 +52,8 @@ func TestFailureOfARequestHasItsCodeWordsAndRank(t *testing.T) {
 	native, _ := nativetest.NewRequests(2, 1, plugin.System, 1, "rank 1's queue\nis gone")
 	err := e.Run(requesting(t, e, native, 1), arguments([]byte("x"), make([]byte, 1), 1, 1), testDeadline)
 	f := failureOf(t, err)
-	if f.Code != plugin.System || f.Rank != 1 || !f.Native || f.Silent || f.Said != "rank 1's queue?is gone" || !strings.Contains(f.Reason, f.Said) {
+	if f.Code != plugin.System || f.Rank != 1 || !f.Native || f.Silent || f.Said != "rank 1's queue?is gone" ||
+		!strings.Contains(f.Reason, f.Said) {
 		t.Errorf("got %+v", f)
 	}
 	native, _ = nativetest.NewRequests(1, 1, 4321, 9, "what?")
@@ -99,7 +100,8 @@ func TestRunThatFailsStopsItsRequests(t *testing.T) {
 }
 
 func TestNativeIsAFunctionOrStartAndPoll(t *testing.T) {
-	for _, n := range []plugin.Native{{}, {Start: 1}, {Poll: 1}, {Function: 1, Start: 1, Poll: 1}, {Function: 1, Poll: 1}} {
+	for _, n := range []plugin.Native{{}, {Start: 1}, {Poll: 1}, {Function: 1, Start: 1, Poll: 1},
+		{Function: 1, Poll: 1}} {
 		b := plugin.NewBuilder(plugin.Request{Collective: plugin.AllReduce, DType: plugin.Uint8, World: 2}, "test")
 		b.Track(func() { b.Native(n) })
 		if _, err := b.Plan(); err == nil {

@@ -31,7 +31,8 @@ func (e *Engine) Load(p *plugin.Plan, base uint32) (*Program, error) {
 		return nil, err
 	}
 	if p.World != e.world || p.Rank != e.rank {
-		return nil, e.refuse(plugin.Protocol, "plan %s is for rank %d of %d, this is rank %d of %d", p.Algorithm, p.Rank, p.World, e.rank, e.world)
+		return nil, e.refuse(plugin.Protocol, "plan %s is for rank %d of %d, this is rank %d of %d", p.Algorithm, p.Rank,
+			p.World, e.rank, e.world)
 	}
 	if base%BaseMultiple != 0 || base >= MaxEntries {
 		return nil, e.refuse(plugin.InvalidArgument, "plan %s: its base is %d, which no endpoint has", p.Algorithm, base)
@@ -81,7 +82,8 @@ func (t *translation) program() *C.sx_program {
 	}
 	c := (*C.sx_program)(unsafe.Add(block, head))
 	c.dtype, c.op, c.element = C.uint32_t(t.plan.DType), C.uint32_t(t.plan.Op), C.uint32_t(t.plan.DType.Bytes())
-	c.count_tracks, c.count_registers, c.max_sources = C.uint32_t(len(t.tracks)), C.uint32_t(len(t.registers)), C.uint32_t(t.sources)
+	c.count_tracks, c.count_registers, c.max_sources = C.uint32_t(len(t.tracks)), C.uint32_t(len(t.registers)),
+		C.uint32_t(t.sources)
 	c.steps = layOut(block, steps, t.steps)
 	c.refs = layOut(block, refs, t.refs)
 	c.fills = layOut(block, fills, t.fills)

@@ -67,7 +67,8 @@ func shortPlanOf(data []byte) *plugin.Plan {
 		case 5:
 			s.Kind, s.A, s.B = plugin.StepIf, temp(), uint16(1+next(4))
 		default:
-			s.Kind, s.Alu, s.Dst, s.A, s.B, s.C = plugin.StepSet, alus[next(len(alus))], temp(), register(), register(), register()
+			s.Kind, s.Alu, s.Dst, s.A, s.B, s.C = plugin.StepSet, alus[next(len(alus))], temp(), register(), register(),
+				register()
 		}
 		p.Steps = append(p.Steps, s)
 	}

@@ -26,7 +26,7 @@ func suits(p *plugin.Plan) bool {
 	return stamp.Available && len(p.Tracks) == 1 && p.Tracks[0].Count <= 1024
 }
 
-// Quick makes the short form of a program for the slots of a. It answers nil
+// Quick makes the short form of a program for the slots of a. It returns nil
 // where there is none: for plans of several tracks or with loops, reductions or
 // long copies, for those that do something before they wait, and while runs are delayed.
 func (p *Program) Quick(a *Arguments) *Quick {

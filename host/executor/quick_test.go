@@ -292,7 +292,8 @@ func TestQuickIsRecorded(t *testing.T) {
 			t.Fatal("the root had to wait")
 		}
 		seen := w.engines[1].PeerRecord(0)
-		if !seen.Valid || !seen.Ended || seen.Seq != uint64(i+1) || seen.Collective != plugin.Broadcast || seen.DType != plugin.Uint8 || seen.Count != 8 {
+		if !seen.Valid || !seen.Ended || seen.Seq != uint64(i+1) || seen.Collective != plugin.Broadcast ||
+			seen.DType != plugin.Uint8 || seen.Count != 8 {
 			t.Fatalf("peers see %+v", seen)
 		}
 	}

@@ -104,8 +104,9 @@ func (e *Engine) PeerRecord(rank int) Record {
 // recordFrom unpacks what RecordOf packs.
 func recordFrom(seq, what, how, count uint64) Record {
 	return Record{
-		Valid: true, Seq: seq, Collective: plugin.Collective(uint32(what)), DType: plugin.DType(what >> 32 &^ (RecordSymmetric | RecordDeviceCounts)),
-		Op: plugin.Op(uint32(how)), Root: int32(how >> 32), Count: int64(count),
+		Valid: true, Seq: seq, Collective: plugin.Collective(uint32(what)),
+		DType: plugin.DType(what >> 32 &^ (RecordSymmetric | RecordDeviceCounts)),
+		Op:    plugin.Op(uint32(how)), Root: int32(how >> 32), Count: int64(count),
 		Symmetric: what>>32&RecordSymmetric != 0, DeviceCounts: what>>32&RecordDeviceCounts != 0,
 	}
 }

@@ -79,13 +79,16 @@ func interesting(dtype plugin.DType, rng *rand.Rand, n int) []uint64 {
 			out = append(out, v)
 		}
 	case minifloats[dtype] != nil:
-		out = append(out, 0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x3C00, 0x7BFF, 0x7C00, 0xFC00, 0x7E01, 0x3F80, 0x7F7F, 0x7F80, 0x7FC1, 0x7F, 0x80)
+		out = append(out, 0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x3C00, 0x7BFF, 0x7C00, 0xFC00, 0x7E01, 0x3F80, 0x7F7F, 0x7F80,
+			0x7FC1, 0x7F, 0x80)
 	case dtype == plugin.Float32:
-		for _, f := range []float32{0, float32(math.Copysign(0, -1)), 1, -1, 1.5, math.MaxFloat32, math.SmallestNonzeroFloat32, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())} {
+		for _, f := range []float32{0, float32(math.Copysign(0, -1)), 1, -1, 1.5, math.MaxFloat32,
+			math.SmallestNonzeroFloat32, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())} {
 			out = append(out, uint64(math.Float32bits(f)))
 		}
 	case dtype == plugin.Float64:
-		for _, f := range []float64{0, math.Copysign(0, -1), 1, -1, 1.5, math.MaxFloat64, math.SmallestNonzeroFloat64, math.Inf(1), math.Inf(-1), math.NaN()} {
+		for _, f := range []float64{0, math.Copysign(0, -1), 1, -1, 1.5, math.MaxFloat64, math.SmallestNonzeroFloat64,
+			math.Inf(1), math.Inf(-1), math.NaN()} {
 			out = append(out, math.Float64bits(f))
 		}
 	default:
@@ -159,7 +162,8 @@ func TestScaledSourcesRoundBeforeTheSum(t *testing.T) {
 
 // checkReduce compares a reduction of interesting elements with the
 // reference; inPlace writes over the last source.
-func checkReduce(t *testing.T, r *reducer, dtype plugin.DType, op plugin.Op, n int, rng *rand.Rand, factors []float64, inPlace bool) {
+func checkReduce(t *testing.T, r *reducer, dtype plugin.DType, op plugin.Op, n int, rng *rand.Rand, factors []float64,
+	inPlace bool) {
 	t.Helper()
 	size := int(dtype.Bytes())
 	// An odd start puts every element out of alignment.
@@ -206,7 +210,8 @@ func TestNarrowFormatsConvertExactly(t *testing.T) {
 			largest := f.values[len(f.values)-1]
 			half := (largest - f.values[len(f.values)-2]) / 2
 			beyond := float32(largest + half)
-			values = append(values, beyond, math.Nextafter32(beyond, 0), math.Nextafter32(beyond, float32(math.Inf(1))), math.MaxFloat32, float32(math.Inf(1)), float32(math.NaN()))
+			values = append(values, beyond, math.Nextafter32(beyond, 0), math.Nextafter32(beyond, float32(math.Inf(1))),
+				math.MaxFloat32, float32(math.Inf(1)), float32(math.NaN()))
 
 			e, err := NewEngine(0, 1)
 			must(t, err)
@@ -268,7 +273,8 @@ func TestEveryCodeSurvives(t *testing.T) {
 }
 
 func BenchmarkReduce(b *testing.B) {
-	for _, dtype := range []plugin.DType{plugin.Float32, plugin.Bfloat16, plugin.Float16, plugin.Float8E4m3, plugin.Int32, plugin.Int8, plugin.Float64} {
+	for _, dtype := range []plugin.DType{plugin.Float32, plugin.Bfloat16, plugin.Float16, plugin.Float8E4m3, plugin.Int32,
+		plugin.Int8, plugin.Float64} {
 		for _, sources := range []int{2, 4, 8} {
 			for _, bytes := range []int{64 << 10, 16 << 20} {
 				b.Run(fmt.Sprintf("%s/sources=%d/bytes=%d", dtype, sources, bytes), func(b *testing.B) {

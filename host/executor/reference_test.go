@@ -120,19 +120,26 @@ func referenceReduce(dtype plugin.DType, op plugin.Op, world int, sources []uint
 	case plugin.Float64:
 		return math.Float64bits(referenceFold(op, float64(world), sources, math.Float64frombits))
 	case plugin.Float32:
-		return uint64(math.Float32bits(referenceFold(op, float32(world), sources, func(s uint64) float32 { return math.Float32frombits(uint32(s)) })))
+		return uint64(math.Float32bits(referenceFold(op, float32(world), sources,
+			func(s uint64) float32 { return math.Float32frombits(uint32(s)) })))
 	case plugin.Int8:
-		return uint64(uint8(referenceInteger(op, sources, func(s uint64) int8 { return int8(s) }, func(s int8) int8 { return int8(int64(s) / int64(world)) })))
+		return uint64(uint8(referenceInteger(op, sources, func(s uint64) int8 { return int8(s) },
+			func(s int8) int8 { return int8(int64(s) / int64(world)) })))
 	case plugin.Uint8:
-		return uint64(referenceInteger(op, sources, func(s uint64) uint8 { return uint8(s) }, func(s uint8) uint8 { return uint8(int64(s) / int64(world)) }))
+		return uint64(referenceInteger(op, sources, func(s uint64) uint8 { return uint8(s) },
+			func(s uint8) uint8 { return uint8(int64(s) / int64(world)) }))
 	case plugin.Int32:
-		return uint64(uint32(referenceInteger(op, sources, func(s uint64) int32 { return int32(s) }, func(s int32) int32 { return s / int32(world) })))
+		return uint64(uint32(referenceInteger(op, sources, func(s uint64) int32 { return int32(s) },
+			func(s int32) int32 { return s / int32(world) })))
 	case plugin.Uint32:
-		return uint64(referenceInteger(op, sources, func(s uint64) uint32 { return uint32(s) }, func(s uint32) uint32 { return s / uint32(world) }))
+		return uint64(referenceInteger(op, sources, func(s uint64) uint32 { return uint32(s) },
+			func(s uint32) uint32 { return s / uint32(world) }))
 	case plugin.Int64:
-		return uint64(referenceInteger(op, sources, func(s uint64) int64 { return int64(s) }, func(s int64) int64 { return s / int64(world) }))
+		return uint64(referenceInteger(op, sources, func(s uint64) int64 { return int64(s) },
+			func(s int64) int64 { return s / int64(world) }))
 	case plugin.Uint64:
-		return referenceInteger(op, sources, func(s uint64) uint64 { return s }, func(s uint64) uint64 { return s / uint64(world) })
+		return referenceInteger(op, sources, func(s uint64) uint64 { return s },
+			func(s uint64) uint64 { return s / uint64(world) })
 	}
 	f := minifloats[dtype]
 	sum := referenceFold(op, float32(world), sources, func(s uint64) float32 { return float32(f.decode(uint16(s))) })
@@ -164,7 +171,8 @@ func referenceFold[F float32 | float64](op plugin.Op, world F, sources []uint64,
 	return acc
 }
 
-func referenceInteger[I int8 | uint8 | int32 | uint32 | int64 | uint64](op plugin.Op, sources []uint64, value func(uint64) I, divide func(I) I) I {
+func referenceInteger[I int8 | uint8 | int32 | uint32 | int64 | uint64](op plugin.Op, sources []uint64,
+	value func(uint64) I, divide func(I) I) I {
 	acc := value(sources[0])
 	for _, s := range sources[1:] {
 		switch v := value(s); op {

@@ -44,7 +44,8 @@ func (e *Engine) Refuse(seq uint64, text string) {
 	version := atomic.LoadUint64(shared(unsafe.Pointer(&r.version))) | 1
 	atomic.StoreUint64(shared(unsafe.Pointer(&r.version)), version)
 	atomic.StoreUint64(shared(unsafe.Pointer(&r.seq)), seq)
-	atomic.StoreUint64(shared(unsafe.Pointer(&r.record)), atomic.LoadUint64(shared(unsafe.Pointer(&control.record.version))))
+	atomic.StoreUint64(shared(unsafe.Pointer(&r.record)),
+		atomic.LoadUint64(shared(unsafe.Pointer(&control.record.version))))
 	atomic.StoreUint64(shared(unsafe.Pointer(&r.length)), uint64(length))
 	for i := range r.text {
 		atomic.StoreUint64(shared(unsafe.Pointer(&r.text[i])), binary.LittleEndian.Uint64(bytes[8*i:]))
@@ -69,7 +70,8 @@ func (e *Engine) PeerRefusal(rank int) Refusal {
 			return Refusal{}
 		}
 		refusal := Refusal{Valid: true, Seq: atomic.LoadUint64(shared(unsafe.Pointer(&r.seq)))}
-		record, length := atomic.LoadUint64(shared(unsafe.Pointer(&r.record))), atomic.LoadUint64(shared(unsafe.Pointer(&r.length)))
+		record, length := atomic.LoadUint64(shared(unsafe.Pointer(&r.record))),
+			atomic.LoadUint64(shared(unsafe.Pointer(&r.length)))
 		for i := range r.text {
 			binary.LittleEndian.PutUint64(bytes[8*i:], atomic.LoadUint64(shared(unsafe.Pointer(&r.text[i]))))
 		}

@@ -19,7 +19,8 @@ func TestARefusalReachesPeersWithWhatCameSince(t *testing.T) {
 	}
 	owner.Refuse(7, "all_reduce: count -1 is negative")
 	for since := range uint64(3) {
-		if r := peer.PeerRefusal(1); !r.Valid || r.Seq != 7 || r.Since != since || r.Text != "all_reduce: count -1 is negative" {
+		if r := peer.PeerRefusal(1); !r.Valid || r.Seq != 7 || r.Since != since ||
+			r.Text != "all_reduce: count -1 is negative" {
 			t.Fatalf("after %d operations: %+v", since, r)
 		}
 		owner.Record(since+7, since+7, uint32(plugin.Barrier), 0, 0, 0, 0)

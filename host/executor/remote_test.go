@@ -23,7 +23,8 @@ func ringWorld(t testing.TB, world int, do func(context.Context, *ring.Command) 
 	w := newWorld(t, world, 8192)
 	r, err := ring.New(9, world, 4096)
 	must(t, err)
-	memory, err := unix.Mmap(r.Region().Handle.FD, 0, int(r.Region().Bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	memory, err := unix.Mmap(r.Region().Handle.FD, 0, int(r.Region().Bytes), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED)
 	must(t, err)
 	must(t, w.engines[0].SetRegion(0, 9, 0, Memory{Base: unsafe.Pointer(&memory[0]), Bytes: r.Region().Bytes}))
 	if do != nil {
@@ -124,7 +125,8 @@ func TestACommandsErrorIsTheRuns(t *testing.T) {
 		rank int
 		text string
 	}{
-		"with a rank":  {&plugin.Error{Code: plugin.Mismatch, Rank: 1, Message: "rank 1 sent\x01 less"}, plugin.Mismatch, 1, "rank 1 sent? less"},
+		"with a rank": {&plugin.Error{Code: plugin.Mismatch, Rank: 1, Message: "rank 1 sent\x01 less"}, plugin.Mismatch, 1,
+			"rank 1 sent? less"},
 		"plain":        {fmt.Errorf("the cable is cut"), plugin.Internal, -1, "the cable is cut"},
 		"no such code": {&plugin.Error{Code: 4711, Rank: -1, Message: "odd"}, plugin.Internal, -1, "odd"},
 		"long":         {plugin.Errorf(plugin.System, "%s", strings.Repeat("x", 4000)), plugin.System, -1, "xxx"},
@@ -142,7 +144,8 @@ func TestACommandsErrorIsTheRuns(t *testing.T) {
 	}
 	e, r := ringWorld(t, 1, func(context.Context, *ring.Command) error { panic("oops") })
 	p := posting(t, e, 1, func(b *plugin.Builder) { b.Track(func() { r.Post(b, 6) }) })
-	if f := failureOf(t, e.Run(p, arguments(nil, nil, 0, 0), testDeadline)); f.Code != plugin.Internal || !strings.Contains(f.Reason, "panicked in command 6: oops") {
+	if f := failureOf(t, e.Run(p, arguments(nil, nil, 0, 0), testDeadline)); f.Code != plugin.Internal ||
+		!strings.Contains(f.Reason, "panicked in command 6: oops") {
 		t.Errorf("got %+v", f)
 	}
 }
@@ -203,7 +206,8 @@ func TestAHostileRing(t *testing.T) {
 		}
 		program, err := e.Load(p, 0)
 		must(t, err)
-		if f := failureOf(t, e.Run(program, arguments(nil, nil, 0, 0), testDeadline)); f.Code != plugin.Internal || !strings.Contains(f.Reason, "a ring of") {
+		if f := failureOf(t, e.Run(program, arguments(nil, nil, 0, 0), testDeadline)); f.Code != plugin.Internal ||
+			!strings.Contains(f.Reason, "a ring of") {
 			t.Errorf("%d slots: %+v", slots, f)
 		}
 		program.Free()

@@ -211,7 +211,8 @@ func (e *Engine) RunGroupFor(ls []Launch, deadline, patience time.Duration) (pau
 	if e.recorded {
 		record, e.recorded = (*C.uint64_t)(&e.record[0]), false
 	}
-	reason := C.sx_run_group(e.c, &heads[0], C.uint32_t(lanes), C.uint64_t(tracks), &notes[0], C.int64_t(deadline), C.int64_t(patience), record)
+	reason := C.sx_run_group(e.c, &heads[0], C.uint32_t(lanes), C.uint64_t(tracks), &notes[0], C.int64_t(deadline),
+		C.int64_t(patience), record)
 	runtime.KeepAlive(ls)
 	runtime.KeepAlive(e)
 	switch reason {

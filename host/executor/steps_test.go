@@ -26,7 +26,7 @@ func setWord(region []byte, offset int, v int64) {
 	binary.LittleEndian.PutUint64(region[offset:], uint64(v))
 }
 
-// alone runs a plan in a world of one and answers the region and the error.
+// alone runs a plan in a world of one and returns the region and the error.
 func alone(t testing.TB, send, recv []byte, body func(b *plugin.Builder)) ([]byte, error) {
 	t.Helper()
 	w := newWorld(t, 1, 8192)
@@ -43,9 +43,12 @@ func TestSetComputesEveryAlu(t *testing.T) {
 		{plugin.AluMov, 7, 0, 0, 7},
 		{plugin.AluAdd, most, 1, 0, least}, {plugin.AluSub, least, 1, 0, most}, {plugin.AluMul, most, 2, 0, -2},
 		{plugin.AluDiv, 7, 2, 0, 3}, {plugin.AluDiv, -7, 2, 0, -3}, {plugin.AluDiv, 1 << 40, 3, 0, (1 << 40) / 3},
-		{plugin.AluDiv, 5, 0, 0, 0}, {plugin.AluDiv, 1 << 50, 0, 0, 0}, {plugin.AluDiv, least, -1, 0, least}, {plugin.AluDiv, 6, -1, 0, -6},
-		{plugin.AluMod, 7, 3, 0, 1}, {plugin.AluMod, 7, 4, 0, 3}, {plugin.AluMod, -7, 4, 0, -3}, {plugin.AluMod, -7, 3, 0, -1},
-		{plugin.AluMod, 7, 0, 0, 0}, {plugin.AluMod, least, -1, 0, 0}, {plugin.AluMod, 7, -4, 0, 3}, {plugin.AluMod, most, 1, 0, 0},
+		{plugin.AluDiv, 5, 0, 0, 0}, {plugin.AluDiv, 1 << 50, 0, 0, 0}, {plugin.AluDiv, least, -1, 0, least},
+		{plugin.AluDiv, 6, -1, 0, -6},
+		{plugin.AluMod, 7, 3, 0, 1}, {plugin.AluMod, 7, 4, 0, 3}, {plugin.AluMod, -7, 4, 0, -3},
+		{plugin.AluMod, -7, 3, 0, -1},
+		{plugin.AluMod, 7, 0, 0, 0}, {plugin.AluMod, least, -1, 0, 0}, {plugin.AluMod, 7, -4, 0, 3},
+		{plugin.AluMod, most, 1, 0, 0},
 		{plugin.AluMin, -3, 2, 0, -3}, {plugin.AluMax, -3, 2, 0, 2},
 		{plugin.AluLt, 1, 2, 0, 1}, {plugin.AluLt, 2, 2, 0, 0}, {plugin.AluLe, 2, 2, 0, 1}, {plugin.AluLe, 3, 2, 0, 0},
 		{plugin.AluEq, 4, 4, 0, 1}, {plugin.AluEq, 4, 5, 0, 0}, {plugin.AluNe, 4, 5, 0, 1}, {plugin.AluNe, 4, 4, 0, 0},

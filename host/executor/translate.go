@@ -139,7 +139,8 @@ func (t *translation) track(track plugin.Track) error {
 		for _, number := range refs {
 			r := &t.plan.Refs[number]
 			if r.Space == plugin.SpacePeerRecv {
-				return plugin.Errorf(plugin.Unsupported, "plan %s: step %d reaches the receive memory of a peer, which needs a GPU", t.plan.Algorithm, int(track.First)+i)
+				return plugin.Errorf(plugin.Unsupported, "plan %s: step %d reaches the receive memory of a peer, which needs a GPU",
+					t.plan.Algorithm, int(track.First)+i)
 			}
 			f.use(r.Offset)
 			if r.Space == plugin.SpaceRegion || r.Space == plugin.SpacePeer {
@@ -163,7 +164,8 @@ func (t *translation) track(track plugin.Track) error {
 				f.use(a.Value)
 			}
 		case plugin.StepLaunch:
-			return plugin.Errorf(plugin.Unsupported, "plan %s: step %d launches a kernel, which needs a stream", t.plan.Algorithm, int(track.First)+i)
+			return plugin.Errorf(plugin.Unsupported, "plan %s: step %d launches a kernel, which needs a stream",
+				t.plan.Algorithm, int(track.First)+i)
 		}
 	}
 	first := len(t.steps)
@@ -220,7 +222,7 @@ func operands(s *plugin.Step) (registers, refs []uint16) {
 	return nil, nil
 }
 
-// ref appends a ref with its registers placed and answers its number.
+// ref appends a ref with its registers placed and returns its number.
 func (t *translation) ref(f *frame, number uint16) C.uint32_t {
 	r := &t.plan.Refs[number]
 	c := C.sx_ref{space: C.uint32_t(r.Space), offset: f.place(r.Offset), scale: C.SX_ABSENT}
@@ -289,7 +291,8 @@ func (t *translation) code(steps []plugin.Step, number int, f *frame) {
 		case plugin.StepCopy:
 			emit(i, C.sx_step{code: C.SX_COPY, dst: t.ref(f, s.Dst), a: t.ref(f, s.A), n: f.place(s.N)})
 		case plugin.StepReduce:
-			c := C.sx_step{code: C.SX_REDUCE, dst: t.ref(f, s.Dst), a: C.uint32_t(len(t.refs)), b: C.uint32_t(s.B), n: f.place(s.N)}
+			c := C.sx_step{code: C.SX_REDUCE, dst: t.ref(f, s.Dst), a: C.uint32_t(len(t.refs)), b: C.uint32_t(s.B),
+				n: f.place(s.N)}
 			c.a = C.uint32_t(len(t.refs))
 			for k := range s.B {
 				t.ref(f, s.A+k)
@@ -308,7 +311,8 @@ func (t *translation) code(steps []plugin.Step, number int, f *frame) {
 			emit(i, C.sx_step{code: C.SX_GATHER, dst: semaphore, b: value, c: peer})
 		case plugin.StepLoop:
 			open = append(open, block{end: i + 1 + int(s.B), at: len(t.steps), loop: true})
-			emit(i, C.sx_step{code: C.SX_LOOP, dst: f.place(s.Dst), a: f.secret(secrets), b: f.secret(secrets + 1), n: f.place(s.N)})
+			emit(i, C.sx_step{code: C.SX_LOOP, dst: f.place(s.Dst), a: f.secret(secrets), b: f.secret(secrets + 1),
+				n: f.place(s.N)})
 			secrets += 2
 		case plugin.StepIf:
 			open = append(open, block{end: i + 1 + int(s.B), at: len(t.steps)})
@@ -333,7 +337,8 @@ func (t *translation) code(steps []plugin.Step, number int, f *frame) {
 
 // frame appends a track's registers and how to fill them.
 func (t *translation) frame(f *frame, firstStep int) {
-	code := C.sx_code{first_step: C.uint32_t(firstStep), first_fill: C.uint32_t(len(t.fills)), frame: C.uint32_t(len(t.registers))}
+	code := C.sx_code{first_step: C.uint32_t(firstStep), first_fill: C.uint32_t(len(t.fills)),
+		frame: C.uint32_t(len(t.registers))}
 	slots := plugin.SlotCountOf(t.plan.World)
 	if f.whole {
 		// Slots, constants, temporaries, then the executor's own. Slots and

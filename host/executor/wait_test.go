@@ -151,7 +151,8 @@ func TestAbortWakesASleeper(t *testing.T) {
 	e.Abort(plugin.Closed, 0) // comes too late to matter
 	for _, err := range []error{<-done, e.Run(p, arguments(nil, nil, 0, 0), 0)} {
 		f := failureOf(t, err)
-		if !errors.Is(err, plugin.Aborted) || !errors.Is(err, plugin.PeerDied) || f.Cause != plugin.PeerDied || f.Origin != 1 {
+		if !errors.Is(err, plugin.Aborted) || !errors.Is(err, plugin.PeerDied) || f.Cause != plugin.PeerDied ||
+			f.Origin != 1 {
 			t.Errorf("got %v (%+v)", err, f)
 		}
 	}
@@ -236,7 +237,8 @@ func TestRecordsReachPeers(t *testing.T) {
 	empty := load(t, e, plugin.Int32, plugin.OpSum, func(b *plugin.Builder) { b.Track(func() {}) })
 	e.Record(7, 7, uint32(plugin.Broadcast), uint32(plugin.Bfloat16), uint32(plugin.OpMax), 1<<40, -3)
 	must(t, e.Run(empty, arguments(nil, nil, 0, 0), 0))
-	want := Record{Valid: true, Ended: true, Seq: 7, Collective: plugin.Broadcast, DType: plugin.Bfloat16, Op: plugin.OpMax, Count: 1 << 40, Root: -3}
+	want := Record{Valid: true, Ended: true, Seq: 7, Collective: plugin.Broadcast, DType: plugin.Bfloat16,
+		Op: plugin.OpMax, Count: 1 << 40, Root: -3}
 	if got := reader.PeerRecord(1); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

@@ -109,7 +109,8 @@ func must(t testing.TB, err error) {
 // plan builds a plan for one rank.
 func plan(t testing.TB, rank, world int, dtype plugin.DType, op plugin.Op, body func(b *plugin.Builder)) *plugin.Plan {
 	t.Helper()
-	b := plugin.NewBuilder(plugin.Request{Collective: plugin.AllReduce, DType: dtype, Op: op, World: world, Rank: rank}, "test")
+	b := plugin.NewBuilder(plugin.Request{Collective: plugin.AllReduce, DType: dtype, Op: op, World: world, Rank: rank},
+		"test")
 	body(b)
 	p, err := b.Plan()
 	must(t, err)

@@ -85,7 +85,8 @@ func (c *Cache) Release(key Key, m *Mapping) error {
 	e := c.entries[key]
 	if e == nil || e.mapping != m || e.refs == 0 {
 		c.mu.Unlock()
-		return plugin.Errorf(plugin.InvalidArgument, "release of generation %d of rank %d, which is not in use", key.Generation, key.Rank)
+		return plugin.Errorf(plugin.InvalidArgument, "release of generation %d of rank %d, which is not in use",
+			key.Generation, key.Rank)
 	}
 	e.refs--
 	var drop []*Mapping

@@ -58,7 +58,8 @@ func TestPeerDiesInTheMiddleOfAnExchange(t *testing.T) {
 				t.Fatal(err)
 			}
 			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), "SHUNT_TEST_SHARE_PROCESS="+when, "SHUNT_RANK=1", "SHUNT_WORLD=3", "SHUNT_ID="+id.String())
+			cmd.Env = append(os.Environ(), "SHUNT_TEST_SHARE_PROCESS="+when, "SHUNT_RANK=1", "SHUNT_WORLD=3", "SHUNT_ID="+
+				id.String())
 			out, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -79,7 +80,8 @@ func TestPeerDiesInTheMiddleOfAnExchange(t *testing.T) {
 			var wg sync.WaitGroup
 			for _, rank := range []int{0, 2} {
 				wg.Go(func() {
-					s, err := bootstrap.Join(t.Context(), bootstrap.Config{Rank: rank, World: 3, ID: id, HaveID: true, Timeout: 15 * time.Second})
+					s, err := bootstrap.Join(t.Context(), bootstrap.Config{Rank: rank, World: 3, ID: id, HaveID: true,
+						Timeout: 15 * time.Second})
 					if err != nil {
 						errs[rank] = err
 						return
@@ -107,7 +109,8 @@ func TestPeerDiesInTheMiddleOfAnExchange(t *testing.T) {
 			_ = cmd.Wait() // killed
 			for _, rank := range []int{0, 2} {
 				err := errs[rank]
-				if plugin.CodeOf(err) != plugin.PeerDied || !strings.Contains(err.Error(), fmt.Sprintf("rank 1 (pid %d", cmd.Process.Pid)) || err.Error() != errs[0].Error() {
+				if plugin.CodeOf(err) != plugin.PeerDied || !strings.Contains(err.Error(),
+					fmt.Sprintf("rank 1 (pid %d", cmd.Process.Pid)) || err.Error() != errs[0].Error() {
 					t.Errorf("rank %d: %v", rank, err)
 				}
 			}

@@ -51,7 +51,8 @@ func MapDevice(driver cuda.Driver, context cuda.Context, device int, r plugin.Re
 		m.mapping, m.address = mapping, mapping.Address+cuda.Ptr(h.Offset)
 	case plugin.HandleKindCudaIpc:
 		if len(h.Data) != ipcBytes {
-			return nil, plugin.Errorf(plugin.Protocol, "mapping region %d: a cuda_ipc handle of %d bytes, want %d", r.ID, len(h.Data), ipcBytes)
+			return nil, plugin.Errorf(plugin.Protocol, "mapping region %d: a cuda_ipc handle of %d bytes, want %d", r.ID,
+				len(h.Data), ipcBytes)
 		}
 		base, err := driver.OpenIPC(context, cuda.IPCHandle(h.Data))
 		if err != nil {
@@ -66,12 +67,14 @@ func MapDevice(driver cuda.Driver, context cuda.Context, device int, r plugin.Re
 
 // MapDevicePieces maps memory of several handles, whose descriptors stay the
 // caller's, behind each other for a device. bytes are their lengths.
-func MapDevicePieces(driver cuda.Driver, context cuda.Context, device int, fds []int, bytes []int64) (*DeviceMapping, error) {
+func MapDevicePieces(driver cuda.Driver, context cuda.Context, device int, fds []int, bytes []int64) (*DeviceMapping,
+	error) {
 	pieces, err := driver.ImportRange(context, device, fds, bytes)
 	if err != nil {
 		return nil, plugin.Errorf(plugin.CodeOf(err), "mapping %d pieces: %w", len(fds), err)
 	}
-	return &DeviceMapping{driver: driver, context: context, bytes: pieces.Bytes, address: pieces.Address, pieces: pieces}, nil
+	return &DeviceMapping{driver: driver, context: context, bytes: pieces.Bytes, address: pieces.Address, pieces: pieces},
+		nil
 }
 
 // Address is where the region begins, 0 once closed.

@@ -28,7 +28,8 @@ func TestDeviceMemoryIsMappedByDescriptor(t *testing.T) {
 	fd, err := a.ExportMemory(actx, made.Handle)
 	require.NoError(t, err)
 	defer unix.Close(fd)
-	r := plugin.Region{ID: 3, Memory: plugin.MemoryKindCuda, Bytes: 100, Handle: plugin.Handle{Kind: plugin.HandleKindCudaVmm, Generation: 1, Offset: 4096, Bytes: made.Bytes, FD: fd}}
+	r := plugin.Region{ID: 3, Memory: plugin.MemoryKindCuda, Bytes: 100,
+		Handle: plugin.Handle{Kind: plugin.HandleKindCudaVmm, Generation: 1, Offset: 4096, Bytes: made.Bytes, FD: fd}}
 	m, err := MapDevice(b, bctx, 0, r)
 	require.NoError(t, err)
 	require.Equal(t, int64(100), m.Bytes())
@@ -47,7 +48,8 @@ func TestDeviceMemoryIsMappedByIPCHandle(t *testing.T) {
 	require.NoError(t, err)
 	h, err := a.ExportIPC(actx, p)
 	require.NoError(t, err)
-	r := plugin.Region{Memory: plugin.MemoryKindCuda, Bytes: 500, Handle: plugin.Handle{Kind: plugin.HandleKindCudaIpc, Generation: 1, Offset: 8, Bytes: 1000, Data: h[:], FD: -1}}
+	r := plugin.Region{Memory: plugin.MemoryKindCuda, Bytes: 500,
+		Handle: plugin.Handle{Kind: plugin.HandleKindCudaIpc, Generation: 1, Offset: 8, Bytes: 1000, Data: h[:], FD: -1}}
 	m, err := MapDevice(b, bctx, 0, r)
 	require.NoError(t, err)
 	require.NoError(t, a.Write(actx, p+8, []byte("here")))
@@ -64,18 +66,22 @@ func TestDeviceHandlesAreChecked(t *testing.T) {
 	require.NoError(t, err)
 	defer unix.Close(fd)
 	for want, change := range map[string]func(*plugin.Region){
-		"host memory is not a device's":                    func(r *plugin.Region) { r.Memory = plugin.MemoryKindHost },
-		"was not exported":                                 func(r *plugin.Region) { r.Handle.Kind = plugin.HandleKindNone },
-		"a memfd handle of cuda memory":                    func(r *plugin.Region) { r.Handle.Kind = plugin.HandleKindMemfd },
-		"cannot hold 100 bytes at offset 2097152":          func(r *plugin.Region) { r.Handle.Offset = made.Bytes },
-		"cannot hold 100 bytes at offset -8":               func(r *plugin.Region) { r.Handle.Offset = -8 },
-		"has no generation":                                func(r *plugin.Region) { r.Handle.Generation = 0 },
-		"the memory is on another host":                    func(r *plugin.Region) { r.Handle.FD = -1 },
-		"a cuda_ipc handle of 3 bytes, want 64":            func(r *plugin.Region) { r.Handle.Kind, r.Handle.Data = plugin.HandleKindCudaIpc, []byte("abc") },
-		"mapping region 9: ":                               func(r *plugin.Region) { r.ID, r.Handle.Bytes = 9, 1<<30 },
+		"host memory is not a device's":           func(r *plugin.Region) { r.Memory = plugin.MemoryKindHost },
+		"was not exported":                        func(r *plugin.Region) { r.Handle.Kind = plugin.HandleKindNone },
+		"a memfd handle of cuda memory":           func(r *plugin.Region) { r.Handle.Kind = plugin.HandleKindMemfd },
+		"cannot hold 100 bytes at offset 2097152": func(r *plugin.Region) { r.Handle.Offset = made.Bytes },
+		"cannot hold 100 bytes at offset -8":      func(r *plugin.Region) { r.Handle.Offset = -8 },
+		"has no generation":                       func(r *plugin.Region) { r.Handle.Generation = 0 },
+		"the memory is on another host":           func(r *plugin.Region) { r.Handle.FD = -1 },
+		"a cuda_ipc handle of 3 bytes, want 64": func(r *plugin.Region) {
+			r.Handle.Kind,
+				r.Handle.Data = plugin.HandleKindCudaIpc, []byte("abc")
+		},
+		"mapping region 9: ": func(r *plugin.Region) { r.ID, r.Handle.Bytes = 9, 1<<30 },
 		"a handle has 300 bytes of data, want at most 256": func(r *plugin.Region) { r.Handle.Data = make([]byte, 300) },
 	} {
-		r := plugin.Region{Memory: plugin.MemoryKindCuda, Bytes: 100, Handle: plugin.Handle{Kind: plugin.HandleKindCudaVmm, Generation: 1, Bytes: made.Bytes, FD: fd}}
+		r := plugin.Region{Memory: plugin.MemoryKindCuda, Bytes: 100,
+			Handle: plugin.Handle{Kind: plugin.HandleKindCudaVmm, Generation: 1, Bytes: made.Bytes, FD: fd}}
 		change(&r)
 		_, err := MapDevice(d, ctx, 0, r)
 		require.ErrorContains(t, err, want)

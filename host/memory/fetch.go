@@ -236,7 +236,8 @@ func (s *Share) give(conn *net.UnixConn, lack bool) error {
 		return err
 	}
 	defer closeAll(fds)
-	_, _, err = conn.WriteMsgUnix(encodeReply(s.key, server[:], client, string(tag), answer, len(fds)), unix.UnixRights(fds...), nil)
+	_, _, err = conn.WriteMsgUnix(encodeReply(s.key, server[:], client, string(tag), answer, len(fds)),
+		unix.UnixRights(fds...), nil)
 	return err
 }
 
@@ -329,7 +330,8 @@ func (s *Share) request(conn *net.UnixConn, tag string) ([]int, error) {
 	case answer == unknown:
 		err = plugin.Errorf(plugin.Protocol, "it has published nothing of that name")
 	case count > len(fds):
-		err = plugin.Errorf(plugin.OutOfMemory, "%d of %d descriptors arrived: %w", len(fds), count, descriptors.Error(unix.EMFILE, count-len(fds)))
+		err = plugin.Errorf(plugin.OutOfMemory, "%d of %d descriptors arrived: %w", len(fds), count,
+			descriptors.Error(unix.EMFILE, count-len(fds)))
 	case count < len(fds):
 		err = plugin.Errorf(plugin.Protocol, "%d descriptors arrived, want %d", len(fds), count)
 	}
@@ -342,7 +344,8 @@ func (s *Share) request(conn *net.UnixConn, tag string) ([]int, error) {
 
 // lost words the end of a connection.
 func lost(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, syscall.EPIPE) {
 		return plugin.Errorf(plugin.PeerDied, "it closed the connection: %w", err)
 	}
 	return err
@@ -369,7 +372,8 @@ func receive(conn *net.UnixConn, b []byte) (n int, fds []int, err error) {
 		err = io.EOF
 	}
 	if err == nil && flags&unix.MSG_CTRUNC != 0 {
-		err = plugin.Errorf(plugin.OutOfMemory, "only %d descriptors arrived: %w", len(fds), descriptors.Error(unix.EMFILE, 1))
+		err = plugin.Errorf(plugin.OutOfMemory, "only %d descriptors arrived: %w", len(fds),
+			descriptors.Error(unix.EMFILE, 1))
 	}
 	return n, fds, err
 }

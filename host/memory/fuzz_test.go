@@ -8,7 +8,9 @@ import (
 )
 
 func FuzzOffer(f *testing.F) {
-	f.Add(offer{Regions: []plugin.Region{{ID: 1, Role: plugin.RegionRoleScratch, Bytes: 64, Handle: plugin.Handle{Kind: plugin.HandleKindMemfd, Generation: 7, Offset: 64, Bytes: 128, Data: []byte("abc")}}}}.encode())
+	f.Add(offer{Regions: []plugin.Region{{ID: 1, Role: plugin.RegionRoleScratch, Bytes: 64,
+		Handle: plugin.Handle{Kind: plugin.HandleKindMemfd, Generation: 7, Offset: 64, Bytes: 128,
+			Data: []byte("abc")}}}}.encode())
 	f.Add(offer{Err: &plugin.Error{Code: plugin.System, Rank: 2, Message: "no"}}.encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -17,7 +19,8 @@ func FuzzOffer(f *testing.F) {
 			return
 		}
 		for _, r := range o.Regions {
-			if r.Handle.Kind != plugin.HandleKindNone && (r.Bytes < 0 || r.Handle.Offset < 0 || r.Bytes > r.Handle.Bytes-r.Handle.Offset) {
+			if r.Handle.Kind != plugin.HandleKindNone && (r.Bytes < 0 || r.Handle.Offset < 0 ||
+				r.Bytes > r.Handle.Bytes-r.Handle.Offset) {
 				t.Fatalf("accepted %+v", r)
 			}
 		}

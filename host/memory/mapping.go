@@ -74,10 +74,12 @@ func mapPart(h plugin.Handle, bytes int64) (*Mapping, error) {
 // checkHandle checks the numbers of a handle, of which bytes are wanted.
 func checkHandle(h plugin.Handle, bytes int64) error {
 	if h.Bytes < 0 || h.Bytes > maxMapping || h.Offset < 0 || h.Offset > h.Bytes || bytes < 0 || bytes > h.Bytes-h.Offset {
-		return plugin.Errorf(plugin.Protocol, "a handle of %d bytes cannot hold %d bytes at offset %d", h.Bytes, bytes, h.Offset)
+		return plugin.Errorf(plugin.Protocol, "a handle of %d bytes cannot hold %d bytes at offset %d", h.Bytes, bytes,
+			h.Offset)
 	}
 	if len(h.Data) > plugin.MaxHandleData {
-		return plugin.Errorf(plugin.Protocol, "a handle has %d bytes of data, want at most %d", len(h.Data), plugin.MaxHandleData)
+		return plugin.Errorf(plugin.Protocol, "a handle has %d bytes of data, want at most %d", len(h.Data),
+			plugin.MaxHandleData)
 	}
 	if h.Generation == 0 && h.Kind != plugin.HandleKindNone {
 		return plugin.Errorf(plugin.Protocol, "a %s handle has no generation", h.Kind)

@@ -57,7 +57,8 @@ func join(t testing.TB, n int) []*bootstrap.Session {
 	t.Cleanup(func() { root.Close() })
 	sessions := make([]*bootstrap.Session, n)
 	noErrors(t, each(n, func(rank int) (err error) {
-		sessions[rank], err = bootstrap.Join(t.Context(), bootstrap.Config{Rank: rank, World: n, ID: id, HaveID: true, Timeout: 15 * time.Second})
+		sessions[rank], err = bootstrap.Join(t.Context(),
+			bootstrap.Config{Rank: rank, World: n, ID: id, HaveID: true, Timeout: 15 * time.Second})
 		return err
 	}))
 	if t.Failed() {
@@ -170,7 +171,8 @@ func TestMapOffset(t *testing.T) {
 		if err != nil {
 			t.Fatalf("offset %d: %v", offset, err)
 		}
-		if m.Bytes() != r.Bytes || *(*byte)(m.Base()) != byte(offset%251) || *(*byte)(unsafe.Add(m.Base(), r.Bytes-1)) != byte((offset+r.Bytes-1)%251) {
+		if m.Bytes() != r.Bytes || *(*byte)(m.Base()) != byte(offset%251) ||
+			*(*byte)(unsafe.Add(m.Base(), r.Bytes-1)) != byte((offset+r.Bytes-1)%251) {
 			t.Errorf("offset %d: %d bytes, wrong contents", offset, m.Bytes())
 		}
 		if err := m.Close(); err != nil {
@@ -208,23 +210,26 @@ func TestMapHandleRefusals(t *testing.T) {
 		code   plugin.Code
 		text   string
 	}{
-		"none":         {func(h *plugin.Handle) { h.Kind = plugin.HandleKindNone }, plugin.Unsupported, "not exported"},
-		"vmm":          {func(h *plugin.Handle) { h.Kind = plugin.HandleKindCudaVmm }, plugin.Unsupported, "cuda_vmm"},
-		"ipc":          {func(h *plugin.Handle) { h.Kind = plugin.HandleKindCudaIpc }, plugin.Unsupported, "cuda_ipc"},
-		"unknown":      {func(h *plugin.Handle) { h.Kind = 77 }, plugin.Unsupported, "unknown(77)"},
-		"no fd":        {func(h *plugin.Handle) { h.FD = -1 }, plugin.Unsupported, "another host"},
-		"empty":        {func(h *plugin.Handle) { h.Bytes = 0 }, plugin.InvalidArgument, "nothing to map"},
-		"negative":     {func(h *plugin.Handle) { h.Bytes = -1 }, plugin.Protocol, "-1 bytes"},
-		"offset":       {func(h *plugin.Handle) { h.Offset = 8193 }, plugin.Protocol, "offset 8193"},
-		"before":       {func(h *plugin.Handle) { h.Offset = -4096 }, plugin.Protocol, "offset -4096"},
-		"overflow":     {func(h *plugin.Handle) { h.Offset, h.Bytes = 1<<62, 1<<62+4096 }, plugin.Protocol, "offset"},
-		"generation":   {func(h *plugin.Handle) { h.Generation = 0 }, plugin.Protocol, "generation"},
-		"data":         {func(h *plugin.Handle) { h.Data = make([]byte, plugin.MaxHandleData+1) }, plugin.Protocol, "data"},
-		"short file":   {func(h *plugin.Handle) { h.Bytes = 8193 }, plugin.Protocol, "promises 8193 bytes and its file holds 8192"},
-		"short memfd":  {func(h *plugin.Handle) { h.FD = memfd(unix.MFD_ALLOW_SEALING, 100, 0) }, plugin.Protocol, "holds 100"},
-		"sealed write": {func(h *plugin.Handle) { h.FD = memfd(unix.MFD_ALLOW_SEALING, 8192, unix.F_SEAL_WRITE) }, plugin.Protocol, "sealed against writing"},
-		"pipe":         {func(h *plugin.Handle) { h.FD = pipe[0] }, plugin.Protocol, "not a memfd"},
-		"closed":       {func(h *plugin.Handle) { h.FD = 1 << 20 }, plugin.System, "bad file descriptor"},
+		"none":       {func(h *plugin.Handle) { h.Kind = plugin.HandleKindNone }, plugin.Unsupported, "not exported"},
+		"vmm":        {func(h *plugin.Handle) { h.Kind = plugin.HandleKindCudaVmm }, plugin.Unsupported, "cuda_vmm"},
+		"ipc":        {func(h *plugin.Handle) { h.Kind = plugin.HandleKindCudaIpc }, plugin.Unsupported, "cuda_ipc"},
+		"unknown":    {func(h *plugin.Handle) { h.Kind = 77 }, plugin.Unsupported, "unknown(77)"},
+		"no fd":      {func(h *plugin.Handle) { h.FD = -1 }, plugin.Unsupported, "another host"},
+		"empty":      {func(h *plugin.Handle) { h.Bytes = 0 }, plugin.InvalidArgument, "nothing to map"},
+		"negative":   {func(h *plugin.Handle) { h.Bytes = -1 }, plugin.Protocol, "-1 bytes"},
+		"offset":     {func(h *plugin.Handle) { h.Offset = 8193 }, plugin.Protocol, "offset 8193"},
+		"before":     {func(h *plugin.Handle) { h.Offset = -4096 }, plugin.Protocol, "offset -4096"},
+		"overflow":   {func(h *plugin.Handle) { h.Offset, h.Bytes = 1<<62, 1<<62+4096 }, plugin.Protocol, "offset"},
+		"generation": {func(h *plugin.Handle) { h.Generation = 0 }, plugin.Protocol, "generation"},
+		"data":       {func(h *plugin.Handle) { h.Data = make([]byte, plugin.MaxHandleData+1) }, plugin.Protocol, "data"},
+		"short file": {func(h *plugin.Handle) { h.Bytes = 8193 }, plugin.Protocol,
+			"promises 8193 bytes and its file holds 8192"},
+		"short memfd": {func(h *plugin.Handle) { h.FD = memfd(unix.MFD_ALLOW_SEALING, 100, 0) }, plugin.Protocol,
+			"holds 100"},
+		"sealed write": {func(h *plugin.Handle) { h.FD = memfd(unix.MFD_ALLOW_SEALING, 8192, unix.F_SEAL_WRITE) },
+			plugin.Protocol, "sealed against writing"},
+		"pipe":   {func(h *plugin.Handle) { h.FD = pipe[0] }, plugin.Protocol, "not a memfd"},
+		"closed": {func(h *plugin.Handle) { h.FD = 1 << 20 }, plugin.System, "bad file descriptor"},
 	} {
 		h := good
 		c.change(&h)
@@ -269,8 +274,9 @@ func TestNothingThatCanShrinkIsMapped(t *testing.T) {
 		open   func() (int, error)
 		mapped bool
 	}{
-		"memfd that can be sealed":                 {memfd(unix.MFD_ALLOW_SEALING, 0), true},
-		"memfd sealed against shrinking":           {memfd(unix.MFD_ALLOW_SEALING, unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL), true},
+		"memfd that can be sealed": {memfd(unix.MFD_ALLOW_SEALING, 0), true},
+		"memfd sealed against shrinking": {memfd(unix.MFD_ALLOW_SEALING, unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL),
+			true},
 		"memfd that cannot be sealed":              {memfd(0, 0), false},
 		"memfd sealed against nothing but sealing": {memfd(unix.MFD_ALLOW_SEALING, unix.F_SEAL_SEAL), false},
 		"file of a disk":                           {file(t.TempDir()), false},

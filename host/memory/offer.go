@@ -24,7 +24,9 @@ func (s *Share) Withdraw(tag string) { s.withdraw(tag) }
 // fails if there are not as many as wanted. They belong to the caller.
 func (s *Share) Fetch(ctx context.Context, rank int, tag string, wanted int) ([]int, error) {
 	if rank < 0 || rank >= len(s.peers) || wanted < 0 || wanted > MaxShared {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "fetch %q: %d descriptors are wanted of rank %d in a world of %d, want one or more of a rank of it", tag, wanted, rank, len(s.peers))
+		return nil, plugin.Errorf(plugin.InvalidArgument,
+			"fetch %q: %d descriptors are wanted of rank %d in a world of %d, want one or more of a rank of it", tag, wanted,
+			rank, len(s.peers))
 	}
 	if s.peers[rank].hostID != s.peers[s.group.Rank()].hostID {
 		return nil, plugin.Errorf(plugin.Unsupported, "fetch %q: rank %d is on another host", tag, rank)

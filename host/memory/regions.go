@@ -46,7 +46,8 @@ func decodeOffer(b []byte) (offer, error) {
 	r := wire.NewReader(b)
 	o := offer{Err: r.Error()}
 	for range r.Count(MaxShared, 44) {
-		region := plugin.Region{ID: r.U32(), Role: plugin.RegionRole(r.U8()), Memory: plugin.MemoryKind(r.U8()), Bytes: r.I64()}
+		region := plugin.Region{ID: r.U32(), Role: plugin.RegionRole(r.U8()), Memory: plugin.MemoryKind(r.U8()),
+			Bytes: r.I64()}
 		h := plugin.Handle{Kind: plugin.HandleKind(r.U8()), Generation: r.U64(), Offset: r.I64(), Bytes: r.I64(), FD: -1}
 		if r.Bool() {
 			h.FD = 0
@@ -69,7 +70,8 @@ func decodeOffer(b []byte) (offer, error) {
 
 // checkRegion checks what a region says of itself.
 func checkRegion(r plugin.Region) error {
-	if r.Role > plugin.RegionRoleDirectory || r.Memory > plugin.MemoryKindCuda || r.Handle.Kind > plugin.HandleKindCudaIpc {
+	if r.Role > plugin.RegionRoleDirectory || r.Memory > plugin.MemoryKindCuda ||
+		r.Handle.Kind > plugin.HandleKindCudaIpc {
 		return plugin.Errorf(plugin.Protocol, "region %d has role %d, memory kind %d and handle kind %d, not all of which are known", r.ID, r.Role, r.Memory, r.Handle.Kind)
 	}
 	if r.Bytes < 0 {

@@ -27,7 +27,8 @@ type Segment struct {
 // more. name shows up in /proc/PID/maps.
 func NewSegment(name string, bytes int64) (*Segment, error) {
 	if bytes <= 0 || bytes > maxMapping {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "segment %s: %d bytes, want 1 to %d", name, bytes, int64(maxMapping))
+		return nil, plugin.Errorf(plugin.InvalidArgument, "segment %s: %d bytes, want 1 to %d", name, bytes,
+			int64(maxMapping))
 	}
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -37,7 +38,8 @@ func NewSegment(name string, bytes int64) (*Segment, error) {
 		unix.Close(fd)
 		return nil, systemError(err, "segment %s of %d bytes: ftruncate", name, bytes)
 	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS,
+		unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
 		unix.Close(fd)
 		return nil, systemError(err, "segment %s of %d bytes: sealing", name, bytes)
 	}
@@ -54,7 +56,8 @@ func (s *Segment) Handle() plugin.Handle { return s.handle }
 
 // Region is the whole segment as region 0.
 func (s *Segment) Region() plugin.Region {
-	return plugin.Region{Role: plugin.RegionRolePrivate, Memory: plugin.MemoryKindHost, Bytes: s.handle.Bytes, Handle: s.handle}
+	return plugin.Region{Role: plugin.RegionRolePrivate, Memory: plugin.MemoryKindHost, Bytes: s.handle.Bytes,
+		Handle: s.handle}
 }
 
 // Map maps the segment here.

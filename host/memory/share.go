@@ -107,7 +107,8 @@ func decodePeers(all [][]byte) ([]peer, error) {
 		failure := r.Error()
 		peers[rank] = peer{socket: r.String(maxSocketName), hostID: r.String(maxHostID)}
 		if err := r.End(); err != nil {
-			return nil, &plugin.Error{Code: plugin.Protocol, Rank: rank, Cause: err, Message: fmt.Sprintf("share: what rank %d says of itself: %v", rank, err)}
+			return nil, &plugin.Error{Code: plugin.Protocol, Rank: rank, Cause: err,
+				Message: fmt.Sprintf("share: what rank %d says of itself: %v", rank, err)}
 		}
 		if failure != nil {
 			return nil, failure
@@ -150,7 +151,8 @@ func (s *Share) Exchange(ctx context.Context, tag string, mine []plugin.Region) 
 	for rank, b := range published {
 		o, err := decodeOffer(b)
 		if err != nil {
-			return nil, &plugin.Error{Code: plugin.Protocol, Rank: rank, Cause: err, Message: fmt.Sprintf("exchange %q: what rank %d offers: %v", tag, rank, err)}
+			return nil, &plugin.Error{Code: plugin.Protocol, Rank: rank, Cause: err,
+				Message: fmt.Sprintf("exchange %q: what rank %d offers: %v", tag, rank, err)}
 		}
 		if o.Err != nil {
 			return nil, o.Err
@@ -176,10 +178,12 @@ func (s *Share) Exchange(ctx context.Context, tag string, mine []plugin.Region) 
 // publish keeps copies of the descriptors for peers to fetch.
 func (s *Share) publish(tag string, mine []plugin.Region) error {
 	if len(mine) > MaxShared {
-		return plugin.Errorf(plugin.InvalidArgument, "exchange %q: a rank shares %d regions, want at most %d", tag, len(mine), MaxShared)
+		return plugin.Errorf(plugin.InvalidArgument, "exchange %q: a rank shares %d regions, want at most %d", tag, len(mine),
+			MaxShared)
 	}
 	if len(tag) > maxFetchTag {
-		return plugin.Errorf(plugin.InvalidArgument, "exchange: a tag has %d characters, want at most %d", len(tag), maxFetchTag)
+		return plugin.Errorf(plugin.InvalidArgument, "exchange: a tag has %d characters, want at most %d", len(tag),
+			maxFetchTag)
 	}
 	for _, r := range mine {
 		if err := checkRegion(r); err != nil {
@@ -223,7 +227,8 @@ func (s *Share) withdraw(tag string) {
 
 // fetchAll gathers the descriptors of all ranks, starting with the next one,
 // so that not all ask the same rank at once.
-func (s *Share) fetchAll(ctx context.Context, tag string, offers []offer, mine []plugin.Region) ([][]plugin.Region, error) {
+func (s *Share) fetchAll(ctx context.Context, tag string, offers []offer, mine []plugin.Region) ([][]plugin.Region,
+	error) {
 	// Leave time to agree on a failure before the caller's deadline.
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -252,7 +257,8 @@ func (s *Share) fetchAll(ctx context.Context, tag string, offers []offer, mine [
 		default:
 			if fds, err = s.fetch(ctx, rank, tag, wanted); err != nil {
 				who := s.group.Member(rank)
-				err = plugin.Errorf(plugin.CodeOf(err), "fetching the descriptors %q of rank %d (pid %d on host %s): %w", tag, rank, who.PID, who.Host, err)
+				err = plugin.Errorf(plugin.CodeOf(err), "fetching the descriptors %q of rank %d (pid %d on host %s): %w", tag, rank,
+					who.PID, who.Host, err)
 			}
 		}
 		if err != nil {

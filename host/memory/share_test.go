@@ -263,7 +263,8 @@ func TestRanksOfOtherHostsGetNoDescriptors(t *testing.T) {
 		if r := got[1-rank][0]; r.Handle.FD != -1 || r.Bytes != 4096 {
 			return fmt.Errorf("%+v", r)
 		}
-		if _, err := MapRegion(got[1-rank][0]); plugin.CodeOf(err) != plugin.Unsupported || !strings.Contains(err.Error(), "another host") {
+		if _, err := MapRegion(got[1-rank][0]); plugin.CodeOf(err) != plugin.Unsupported ||
+			!strings.Contains(err.Error(), "another host") {
 			return err
 		}
 		return nil

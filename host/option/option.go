@@ -79,7 +79,7 @@ func Load(environ []string) (*Options, []Warning) {
 	return o, warnings
 }
 
-// take stores one variable; it answers the warning, or "".
+// take stores one variable; it returns the warning, or "".
 func (o *Options) take(name, value string) string {
 	if len(name) > maxName || len(value) > maxValue {
 		return fmt.Sprintf("%s is longer than a variable may be (name %d of %d bytes, value %d of %d) and is ignored",

@@ -31,8 +31,9 @@ func TestDefaults(t *testing.T) {
 func TestValues(t *testing.T) {
 	o, warnings := Load([]string{
 		"PATH=/bin", "SHUNT_RANK=3", "SHUNT_WORLD=4", "SHUNT_ID=tcp://a:1", "SHUNT_HOST_ID=left",
-		"SHUNT_LIBCUDA=/opt/libcuda.so.1", "SHUNT_TRANSPORTS=builtin:shm, process:/x/y,,", "SHUNT_TIMEOUT=1.5", "SHUNT_STALL=250ms", "SHUNT_CHECK=Yes",
-		"SHUNT_LOG=DEBUG", "SHUNT_SPIN=100", "SHUNT_ALGO=all_reduce=shm", "SHUNT_RECORDS=", "SHUNT_RANK=2",
+		"SHUNT_LIBCUDA=/opt/libcuda.so.1", "SHUNT_TRANSPORTS=builtin:shm, process:/x/y,,", "SHUNT_TIMEOUT=1.5",
+		"SHUNT_STALL_WARNING=250ms", "SHUNT_CHECK=Yes",
+		"SHUNT_LOG=DEBUG", "SHUNT_SPIN_COUNT=100", "SHUNT_ALGO=all_reduce=shm", "SHUNT_FLIGHT_RECORDER_SIZE=", "SHUNT_RANK=2",
 	})
 	require.Empty(t, warnings)
 	rank, set := o.Rank()

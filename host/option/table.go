@@ -69,7 +69,8 @@ const (
 )
 
 // The groups, in the order of the documentation.
-var groups = [...]string{"Rendezvous", "Transports", "Choice of algorithm", "Deadlines", "Execution", "Diagnosis", "Tools"}
+var groups = [...]string{"Rendezvous", "Transports", "Choice of algorithm", "Deadlines", "Execution", "Diagnosis",
+	"Tools"}
 
 var table = [count]Variable{
 	idRank: {Name: "SHUNT_RANK", Kind: Integer, Min: 0, Max: 1023, Group: "Rendezvous",
@@ -92,14 +93,15 @@ var table = [count]Variable{
 		Doc: "JSON file of measured costs that replace the transports' own estimates; `shunt tune` writes one. Must be equal on all ranks."},
 	idTimeout: {Name: "SHUNT_TIMEOUT", Kind: Duration, Default: "60s", Min: second / 1000, Max: day, Group: "Deadlines",
 		Doc: "Longest time one operation, or joining, may take. Then the communicator aborts with an error that names the rank that was waited for."},
-	idStall: {Name: "SHUNT_STALL", Kind: Duration, Default: "1s", Min: second / 1000, Max: day, Group: "Deadlines",
+	idStall: {Name: "SHUNT_STALL_WARNING", Kind: Duration, Default: "1s", Min: second / 1000, Max: day, Group: "Deadlines",
 		Doc: "How long an operation may wait before the watchdog compares the ranks' records: it then reports the laggard, or ends the operation when ranks disagree about what to run."},
 	idHeartbeat: {Name: "SHUNT_HEARTBEAT", Kind: Duration, Default: "1s", Min: second / 100, Max: day, Group: "Deadlines",
 		Doc: "Interval of the ranks' signs of life. A rank that is silent for ten intervals counts as dead; a rank whose process ends is noticed at once."},
-	idSpin: {Name: "SHUNT_SPIN", Kind: Integer, Default: "-1", Min: -1, Max: 1 << 30, Group: "Execution",
+	idSpin: {Name: "SHUNT_SPIN_COUNT", Kind: Integer, Default: "-1", Min: -1, Max: 1 << 30, Group: "Execution",
 		Doc: "How many times a waiting rank looks at memory before it yields and then sleeps. -1: chosen by whether the ranks of this host outnumber its CPUs."},
-	idPeerRead: {Name: "SHUNT_PEER_READ", Kind: Choice, Default: "auto", Choices: []string{"auto", "off"}, Group: "Execution",
-		Doc: "Whether ranks of one host copy long messages straight out of each other's memory (process_vm_readv). `auto`: where every rank finds, when a communicator is made, that it can, as ptrace's rules decide. `off`, on any rank: bytes always go through shared memory."},
+	idPeerRead: {Name: "SHUNT_PEER_READ", Kind: Choice, Default: "auto", Choices: []string{"auto", "off"},
+		Group: "Execution",
+		Doc:   "Whether ranks of one host copy long messages straight out of each other's memory (process_vm_readv). `auto`: where every rank finds, when a communicator is made, that it can, as ptrace's rules decide. `off`, on any rank: bytes always go through shared memory."},
 	idMaxSMs: {Name: "SHUNT_MAX_SMS", Kind: Integer, Min: 1, Max: 1024, Group: "Execution",
 		Doc: "Most multiprocessors of a GPU that the kernels of a communicator occupy at once; the smallest of the ranks' values counts. Less leaves more to computation beside it and lets more communicators run at the same time, and costs bandwidth. Unset: chosen by message size, at most 64. The guide says how to choose."},
 	idCheck: {Name: "SHUNT_CHECK", Kind: Boolean, Default: "off", Group: "Execution",
@@ -108,10 +110,12 @@ var table = [count]Variable{
 		Doc: "Let ranks use the same GPU, to try a program where there are fewer GPUs than ranks. Results are the same, but processes that share a GPU take turns on it, so that a call takes milliseconds. Off: such ranks are refused."},
 	idLibcuda: {Name: "SHUNT_LIBCUDA", Kind: Text, Group: "Execution",
 		Doc: "File name or path of the CUDA driver. Unset: `libcuda.so.1`."},
-	idLog: {Name: "SHUNT_LOG", Kind: Choice, Default: "warn", Choices: []string{"error", "warn", "info", "debug"}, Group: "Diagnosis",
-		Doc: "Least severe message that is written to standard error when the program brings no logger of its own."},
-	idRecords: {Name: "SHUNT_RECORDS", Kind: Integer, Default: "256", Min: 0, Max: 1 << 20, Group: "Diagnosis",
-		Doc: "How many of the last operations the flight recorder keeps, for `Records` and `WriteRecords` in Go, `shunt_records` in C, `records` and `write_records` in Python."},
+	idLog: {Name: "SHUNT_LOG", Kind: Choice, Default: "warn", Choices: []string{"error", "warn", "info", "debug"},
+		Group: "Diagnosis",
+		Doc:   "Least severe message that is written to standard error when the program brings no logger of its own."},
+	idRecords: {Name: "SHUNT_FLIGHT_RECORDER_SIZE", Kind: Integer, Default: "256", Min: 0, Max: 1 << 20,
+		Group: "Diagnosis",
+		Doc:   "How many of the last operations the flight recorder keeps, for `Records` and `WriteRecords` in Go, `shunt_records` in C, `records` and `write_records` in Python."},
 	idRecordsDir: {Name: "SHUNT_RECORDS_DIR", Kind: Text, Group: "Diagnosis",
 		Doc: "Directory in which a rank whose communicator fails writes what `WriteRecords` writes, as `COMMUNICATOR.RANK.json`; it is made if need be. `shunt run --records` sets it, `shunt records` sums it up. Unset: nothing is written."},
 	idFailpoints: {Name: "SHUNT_FAILPOINTS", Kind: Text, Group: "Diagnosis",

@@ -45,13 +45,13 @@ func (o *Options) TuningFile() string { return o.texts[idTuningFile] }
 // Timeout is SHUNT_TIMEOUT.
 func (o *Options) Timeout() time.Duration { return time.Duration(o.integers[idTimeout]) }
 
-// Stall is SHUNT_STALL.
+// Stall is SHUNT_STALL_WARNING.
 func (o *Options) Stall() time.Duration { return time.Duration(o.integers[idStall]) }
 
 // Heartbeat is SHUNT_HEARTBEAT.
 func (o *Options) Heartbeat() time.Duration { return time.Duration(o.integers[idHeartbeat]) }
 
-// Spin is SHUNT_SPIN: looks at memory before a yield, or -1 for automatic.
+// Spin is SHUNT_SPIN_COUNT: looks at memory before a yield, or -1 for automatic.
 func (o *Options) Spin() int { return int(o.integers[idSpin]) }
 
 // PeerRead is SHUNT_PEER_READ: whether peers may read this rank's memory, and it
@@ -80,7 +80,7 @@ func (o *Options) LogLevel() slog.Level {
 	return slog.LevelWarn
 }
 
-// Records is SHUNT_RECORDS: operations that the flight recorder keeps.
+// Records is SHUNT_FLIGHT_RECORDER_SIZE: operations that the flight recorder keeps.
 func (o *Options) Records() int { return int(o.integers[idRecords]) }
 
 // RecordsDir is SHUNT_RECORDS_DIR, or "".

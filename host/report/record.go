@@ -24,7 +24,8 @@ type Entry struct {
 	Begin      time.Duration `json:"begin_ns"`       // since the communicator was made
 	End        time.Duration `json:"end_ns"`         // 0: had not ended
 	Plan       string        `json:"plan,omitempty"` // on a GPU: the algorithm and the kernels that ran
-	State      string        `json:"state"`          // running, ended or failed; on a GPU enqueued, as its end there is not seen
+	// running, ended or failed; on a GPU enqueued, as its end there is not seen
+	State string `json:"state"`
 }
 
 // Entries words what the executor recorded.
@@ -32,7 +33,8 @@ func Entries(flights []executor.Flight) []Entry {
 	entries := make([]Entry, len(flights))
 	for i, f := range flights {
 		e := Entry{
-			Number: f.Number, Collective: f.Collective.String(), DType: f.DType.String(), Count: f.Count, Root: f.Root, Symmetric: f.Symmetric, OnDevice: f.OnDevice,
+			Number: f.Number, Collective: f.Collective.String(), DType: f.DType.String(), Count: f.Count, Root: f.Root,
+			Symmetric: f.Symmetric, OnDevice: f.OnDevice,
 			Begin: f.Begin, End: f.End, Plan: f.Plan, State: "running",
 		}
 		if f.Collective.Reduces() {

@@ -16,8 +16,9 @@ import (
 func sample() Report {
 	return Report{
 		Head: Head{
-			Communicator: "world/1.0", Job: "5f", Rank: 3, World: 4, PID: 4711, Host: "a", Code: "timeout", Failure: "rank 2 did not come",
-			Last: &Call{Number: 7, Collective: "all_reduce", State: Called},
+			Communicator: "world/1.0", Job: "5f", Rank: 3, World: 4, PID: 4711, Host: "a", Code: "timeout",
+			Failure: "rank 2 did not come",
+			Last:    &Call{Number: 7, Collective: "all_reduce", State: Called},
 		},
 		Operations: []Entry{{Number: 1, Collective: "barrier", DType: "int8", State: Ended}},
 	}
@@ -59,7 +60,8 @@ func TestFileNames(t *testing.T) {
 	long := strings.Repeat("world/1.0", 100)
 	seen := map[string]string{}
 	for _, label := range []string{
-		"world", "world/1.0", "world_1.0", "world%2F1.0", "world-1", "..", ".", "../../etc/passwd", "a\x00b", "a\nb", "Ünï", "a~b", long, long + "/1.0", long + "/2.0",
+		"world", "world/1.0", "world_1.0", "world%2F1.0", "world-1", "..", ".", "../../etc/passwd", "a\x00b", "a\nb", "Ünï",
+		"a~b", long, long + "/1.0", long + "/2.0",
 	} {
 		h := Head{Communicator: label, Rank: 1023}
 		name := h.FileName()

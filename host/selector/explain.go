@@ -78,7 +78,8 @@ func (c *Choice) Explain(bytes int64) Explanation {
 		case !fits(candidate.Algorithm, size, c.fixed):
 			e.Rejected = append(e.Rejected, Rejection{Name: candidate.Qualified, Reason: c.misfit(i, size), Limits: !c.fixed})
 		case clause != nil && !clause.allows(candidate):
-			e.Rejected = append(e.Rejected, Rejection{Name: candidate.Qualified, Reason: fmt.Sprintf("SHUNT_ALGO clause %q does not name it", clause)})
+			e.Rejected = append(e.Rejected, Rejection{Name: candidate.Qualified,
+				Reason: fmt.Sprintf("SHUNT_ALGO clause %q does not name it", clause)})
 		default:
 			e.Fallback = append(e.Fallback, Alternative{Name: candidate.Qualified, Cost: round(cost), Source: c.source(i)})
 		}
@@ -123,7 +124,8 @@ func (c *Choice) why(e *Explanation, clause *Clause, chosen int, size int64) {
 		e.Why = "cheapest of " + fmt.Sprint(len(e.Fallback)+1)
 	}
 	if c.fixed {
-		e.Why += fmt.Sprintf("; ranks see different sizes, so one algorithm serves all (costs are for %s)", FormatSize(nominalBytes))
+		e.Why += fmt.Sprintf("; ranks see different sizes, so one algorithm serves all (costs are for %s)",
+			FormatSize(nominalBytes))
 	}
 }
 
@@ -170,7 +172,8 @@ func (e Explanation) String() string {
 	if e.Symmetric {
 		what += ", symmetric"
 	}
-	fmt.Fprintf(&b, "%s, %s bytes, world %d on %d host(s), %s memory\n", what, FormatSize(e.Bytes), e.World, e.Hosts, e.Memory)
+	fmt.Fprintf(&b, "%s, %s bytes, world %d on %d host(s), %s memory\n", what, FormatSize(e.Bytes), e.World, e.Hosts,
+		e.Memory)
 	if e.Chosen == "" {
 		fmt.Fprintf(&b, "  none: %s", e.Why)
 	} else {
@@ -178,7 +181,8 @@ func (e Explanation) String() string {
 		if e.To < math.MaxInt64 {
 			until = FormatSize(e.To)
 		}
-		fmt.Fprintf(&b, "  runs %s, %.2f µs (%s): %s; the same from %s to %s", e.Chosen, e.Cost, e.Source, e.Why, FormatSize(e.From), until)
+		fmt.Fprintf(&b, "  runs %s, %.2f µs (%s): %s; the same from %s to %s", e.Chosen, e.Cost, e.Source, e.Why,
+			FormatSize(e.From), until)
 	}
 	for _, a := range e.Fallback {
 		fmt.Fprintf(&b, "\n  else %s, %.2f µs (%s): %s", a.Name, a.Cost, a.Source, a.Why)

@@ -94,11 +94,12 @@ type Choice struct {
 // Compile makes the choice for one signature; req.Bytes and req.Rank are not
 // looked at. Candidates stand in order of preference, which decides between
 // equal costs; rejections say for each transport without a candidate why it has
-// none, and for an algorithm (qualified) that only other calls have, why. It fails with Unsupported when there is no candidate, and with
-// InvalidArgument when the override asks for what does not exist.
+// none, and for an algorithm (qualified) that only other calls have, why. It fails with Unsupported when there is no
+// candidate, and with InvalidArgument when the override asks for what does not exist.
 func (t *Table) Compile(req plugin.Request, candidates []Candidate, rejections map[string]string) (*Choice, error) {
 	req.Rank, req.Bytes = 0, 0
-	c := &Choice{request: req, candidates: append([]Candidate(nil), candidates...), rejections: map[string]string{}, fixed: sizesDiffer(req.Collective)}
+	c := &Choice{request: req, candidates: append([]Candidate(nil), candidates...), rejections: map[string]string{},
+		fixed: sizesDiffer(req.Collective)}
 	for transport, reason := range rejections {
 		c.rejections[transport] = reason
 	}
@@ -126,7 +127,9 @@ func (t *Table) Compile(req plugin.Request, candidates []Candidate, rejections m
 			if clause.Collective == "*" {
 				continue
 			}
-			return nil, plugin.Errorf(plugin.InvalidArgument, "SHUNT_ALGO clause %q: ranks see different sizes of one %s, so the clause can have no size range", clause, req.Collective)
+			return nil, plugin.Errorf(plugin.InvalidArgument,
+				"SHUNT_ALGO clause %q: ranks see different sizes of one %s, so the clause can have no size range", clause,
+				req.Collective)
 		}
 		if err := c.known(clause); err != nil {
 			return nil, err
@@ -170,7 +173,8 @@ func (c *Choice) known(clause Clause) error {
 			continue // an algorithm that other calls of the collective have
 		}
 		if ok {
-			return plugin.Errorf(plugin.Unsupported, "SHUNT_ALGO clause %q: %s: transport %s cannot do this: %s", clause, signatureText(c.request), name, reason)
+			return plugin.Errorf(plugin.Unsupported, "SHUNT_ALGO clause %q: %s: transport %s cannot do this: %s", clause,
+				signatureText(c.request), name, reason)
 		}
 		hint := ""
 		if near := nearest.Of(name, names); near != "" {

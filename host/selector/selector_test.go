@@ -15,7 +15,8 @@ import (
 func candidate(qualified string, latency, bandwidth float64, minBytes, maxBytes int64) Candidate {
 	transport, name, _ := strings.Cut(qualified, "/")
 	return Candidate{Transport: transport, Qualified: qualified,
-		Algorithm: plugin.Algorithm{Name: name, Latency: latency, Bandwidth: bandwidth, MinBytes: minBytes, MaxBytes: maxBytes}}
+		Algorithm: plugin.Algorithm{Name: name, Latency: latency, Bandwidth: bandwidth, MinBytes: minBytes,
+			MaxBytes: maxBytes}}
 }
 
 var (
@@ -165,7 +166,8 @@ func TestExplain(t *testing.T) {
 	var back Explanation
 	require.NoError(t, json.Unmarshal(text, &back))
 	require.Equal(t, e, back)
-	require.Equal(t, []Rejection{{Name: "shm/one_shot", Reason: "takes at most 64K bytes", Limits: true}, {Name: "rdma", Reason: "no device"}}, c.Explain(1<<20).Rejected)
+	require.Equal(t, []Rejection{{Name: "shm/one_shot", Reason: "takes at most 64K bytes", Limits: true},
+		{Name: "rdma", Reason: "no device"}}, c.Explain(1<<20).Rejected)
 	forced := compile(t, "*=nccl,shm/two_shot", three).Explain(100)
 	require.Equal(t, "nccl/ring", forced.Chosen)
 	require.Equal(t, "later in SHUNT_ALGO's order", forced.Fallback[0].Why)
@@ -226,7 +228,8 @@ func TestDigest(t *testing.T) {
 		return WithOverride(o)
 	}
 	tuned := func(us float64, comment string) Setting {
-		return WithTuning(&Tuning{Comment: comment, Entries: []Entry{{Collective: "all_reduce", Algorithm: "a/b", Points: []Point{{8, us}}}}})
+		return WithTuning(&Tuning{Comment: comment, Entries: []Entry{{Collective: "all_reduce", Algorithm: "a/b",
+			Points: []Point{{8, us}}}}})
 	}
 	require.Equal(t, New().Digest(), New(parse(" ; ")).Digest())
 	require.Equal(t, New(parse("*:0-1024=shm")).Digest(), New(parse("* : -1K = shm")).Digest())
@@ -252,7 +255,8 @@ func BenchmarkPick(b *testing.B) {
 // override, and is passed over: the next name counts, or nothing runs.
 func TestAnOverrideMayNameWhatOnlyOtherCallsHave(t *testing.T) {
 	missing := map[string]string{"nccl/copy": "needs receive memory that is registered as symmetric"}
-	for spec, want := range map[string]string{"all_reduce=nccl/copy,nccl": "nccl/ring", "all_reduce=nccl/copy,*": "shm/one_shot", "all_reduce=nccl/copy": ""} {
+	for spec, want := range map[string]string{"all_reduce=nccl/copy,nccl": "nccl/ring",
+		"all_reduce=nccl/copy,*": "shm/one_shot", "all_reduce=nccl/copy": ""} {
 		o, err := Parse(spec)
 		require.NoError(t, err)
 		c, err := New(WithOverride(o)).Compile(request, three, missing)

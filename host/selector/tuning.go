@@ -92,7 +92,8 @@ func ParseTuning(data []byte) (*Tuning, error) {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "not JSON of the right form: %w", err)
 	}
 	if version.Version != TuningVersion {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "field shunt_tuning is %d; this version reads %d", version.Version, TuningVersion)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "field shunt_tuning is %d; this version reads %d", version.Version,
+			TuningVersion)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
@@ -101,7 +102,8 @@ func ParseTuning(data []byte) (*Tuning, error) {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "%w", err)
 	}
 	if len(t.Entries) > maxTuningEntries {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "it has %d entries, want at most %d", len(t.Entries), maxTuningEntries)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "it has %d entries, want at most %d", len(t.Entries),
+			maxTuningEntries)
 	}
 	for i := range t.Entries {
 		if err := t.Entries[i].check(); err != nil {
@@ -128,7 +130,8 @@ func (e *Entry) check() error {
 			return err
 		}
 	}
-	if e.Memory != "" && !slices.ContainsFunc(plugin.MemoryKinds(), func(k plugin.MemoryKind) bool { return k.String() == e.Memory }) {
+	if e.Memory != "" && !slices.ContainsFunc(plugin.MemoryKinds(),
+		func(k plugin.MemoryKind) bool { return k.String() == e.Memory }) {
 		return plugin.Errorf(plugin.InvalidArgument, "memory kind %.80q is unknown", e.Memory)
 	}
 	if e.World < 0 || e.World > plugin.MaxWorld || e.Hosts < 0 || e.Hosts > plugin.MaxWorld {
@@ -140,10 +143,12 @@ func (e *Entry) check() error {
 	last := int64(-1)
 	for _, p := range e.Points {
 		if p.Bytes <= last || p.Bytes > 1<<50 {
-			return plugin.Errorf(plugin.InvalidArgument, "point at %d bytes after %d: sizes must ascend, up to 2^50", p.Bytes, last)
+			return plugin.Errorf(plugin.InvalidArgument, "point at %d bytes after %d: sizes must ascend, up to 2^50", p.Bytes,
+				last)
 		}
 		if !(p.Microseconds > 0 && p.Microseconds <= 1e12) || math.IsNaN(p.Microseconds) {
-			return plugin.Errorf(plugin.InvalidArgument, "the cost of %v µs at %d bytes is out of range", p.Microseconds, p.Bytes)
+			return plugin.Errorf(plugin.InvalidArgument, "the cost of %v µs at %d bytes is out of range", p.Microseconds,
+				p.Bytes)
 		}
 		last = p.Bytes
 	}

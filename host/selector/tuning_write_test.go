@@ -66,7 +66,8 @@ func TestGivenUpCurves(t *testing.T) {
 		for range 50 {
 			bytes := points[end-1].Bytes + random.Int64N(1<<(8+2*sizes))
 			for _, other := range others {
-				require.GreaterOrEqual(t, given.cost(bytes), pointCurve(other).cost(bytes), "%d bytes, given up %v, other %v", bytes, list, other)
+				require.GreaterOrEqual(t, given.cost(bytes), pointCurve(other).cost(bytes), "%d bytes, given up %v, other %v",
+					bytes, list, other)
 			}
 		}
 	}
@@ -77,7 +78,8 @@ func TestGivenUpCurves(t *testing.T) {
 func TestTuningIsWrittenWhole(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "tuning.json")
-	tuning := &Tuning{Comment: "here", Entries: []Entry{{Collective: "barrier", Algorithm: "shm/one_shot", World: 2, Hosts: 1, Memory: "host", Points: []Point{{0, 1.5}}}}}
+	tuning := &Tuning{Comment: "here", Entries: []Entry{{Collective: "barrier", Algorithm: "shm/one_shot", World: 2,
+		Hosts: 1, Memory: "host", Points: []Point{{0, 1.5}}}}}
 	require.NoError(t, tuning.WriteFile(path))
 	back, err := ReadTuning(path)
 	require.NoError(t, err)

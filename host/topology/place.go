@@ -123,7 +123,8 @@ func Decode(b []byte) (Place, error) {
 		r.Fail("NUMA nodes out of order")
 	}
 	for range r.Count(maxGPUs, 16) {
-		g := GPU{UUID: r.String(maxText), Name: r.String(maxText), PCI: r.String(maxText), Ordinal: number(-1), NUMA: number(-1)}
+		g := GPU{UUID: r.String(maxText), Name: r.String(maxText), PCI: r.String(maxText), Ordinal: number(-1),
+			NUMA: number(-1)}
 		for range r.Count(maxNVLinks, 10) {
 			g.NVLinks = append(g.NVLinks, NVLink{Peer: r.String(maxText), Links: number(0), Speed: number(0)})
 		}

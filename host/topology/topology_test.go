@@ -12,7 +12,8 @@ import (
 func sample() Place {
 	return Place{
 		Rank: 3, Host: "node-1", HostID: "abc", PID: 4711, NUMA: []int{0, 2}, CPUs: 6, Cores: 8, CPUSet: "0-3,8,10",
-		GPUs: []GPU{{UUID: "GPU-1", Name: "H200", PCI: "0000:3b:00.0", Ordinal: 1, NUMA: -1, NVLinks: []NVLink{{Peer: "0000:5e:00.0", Links: 18, Speed: 26562}}}},
+		GPUs: []GPU{{UUID: "GPU-1", Name: "H200", PCI: "0000:3b:00.0", Ordinal: 1, NUMA: -1,
+			NVLinks: []NVLink{{Peer: "0000:5e:00.0", Links: 18, Speed: 26562}}}},
 	}
 }
 
@@ -132,14 +133,16 @@ func TestTopology(t *testing.T) {
 	place := func(host, set string, cpus int) Place {
 		return Place{Host: "name of " + host, HostID: host, PID: 1, CPUSet: set, CPUs: cpus}
 	}
-	top := New([]Place{place("a", "0-1", 2), place("b", "0-3", 4), place("a", "0-1", 2), place("a", "0-1", 2), place("a", "4", 1), place("b", "0-3", 1)})
+	top := New([]Place{place("a", "0-1", 2), place("b", "0-3", 4), place("a", "0-1", 2), place("a", "0-1", 2),
+		place("a", "4", 1), place("b", "0-3", 1)})
 	if got := top.Hosts(); !reflect.DeepEqual(got, []string{"a", "b"}) {
 		t.Errorf("hosts %v", got)
 	}
 	if got := top.LocalRanks(2); !reflect.DeepEqual(got, []int{0, 2, 3, 4}) {
 		t.Errorf("local ranks %v", got)
 	}
-	if top.SameHost(0, 1) || !top.SameHost(0, 4) || top.LocalIndex(3) != 2 || !top.SameProcess(0, 2) || top.SameProcess(0, 1) {
+	if top.SameHost(0, 1) || !top.SameHost(0, 4) || top.LocalIndex(3) != 2 || !top.SameProcess(0, 2) ||
+		top.SameProcess(0, 1) {
 		t.Error("hosts or processes confused")
 	}
 	// Ranks 0, 2 and 3 share two CPUs; rank 4 has its own; 1 and 5 share four, of which a quota leaves one.
@@ -149,7 +152,8 @@ func TestTopology(t *testing.T) {
 		}
 	}
 	text := top.String()
-	for _, want := range []string{"host 0: name of a, ranks 0,2-4\n", "rank 4: pid 1, 1 CPUs of set 4\n", "more ranks than CPUs"} {
+	for _, want := range []string{"host 0: name of a, ranks 0,2-4\n", "rank 4: pid 1, 1 CPUs of set 4\n",
+		"more ranks than CPUs"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}
@@ -182,7 +186,8 @@ func TestNodeOfPCI(t *testing.T) {
 		"sys/bus/pci/devices/0000:3b:00.0/numa_node": {Data: []byte("1\n")},
 		"sys/bus/pci/devices/0000:5e:00.0/numa_node": {Data: []byte("-1\n")},
 	}
-	for address, want := range map[string]int{"0000:3B:00.0": 1, "0000:5e:00.0": -1, "0000:99:00.0": -1, "../../x": -1, "": -1} {
+	for address, want := range map[string]int{"0000:3B:00.0": 1, "0000:5e:00.0": -1, "0000:99:00.0": -1, "../../x": -1,
+		"": -1} {
 		if got := NodeOfPCI(root, address); got != want {
 			t.Errorf("%q is at node %d, want %d", address, got, want)
 		}

@@ -90,7 +90,8 @@ func SamePlans(t *testing.T, carried, local plugin.Transport) {
 	t.Helper()
 	const world, rank = 4, 2
 	request := func(c plugin.Collective) plugin.Request {
-		return plugin.Request{Collective: c, DType: plugin.Bfloat16, Op: plugin.OpPremulSum, World: world, Hosts: 1, Rank: rank, Bytes: 1 << 12}
+		return plugin.Request{Collective: c, DType: plugin.Bfloat16, Op: plugin.OpPremulSum, World: world, Hosts: 1,
+			Rank: rank, Bytes: 1 << 12}
 	}
 	Same(t, carried, local, request)
 	config := plugin.OpenConfig{Communicator: 1, Rank: rank, World: world, Device: -1}

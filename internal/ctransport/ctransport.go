@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Build compiles the C99 transport into dir and answers the path of the
+// Build compiles the C99 transport into dir and returns the path of the
 // shared object.
 func Build(dir string) (string, error) {
 	return compile(dir, "shunt-transport-c99.so", "internal/ctransport/c99/shunt_c99.c")

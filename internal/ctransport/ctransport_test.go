@@ -143,8 +143,10 @@ func TestEndpointRefusesWithReasons(t *testing.T) {
 		require.ErrorIs(t, err, plugin.InvalidArgument)
 		require.ErrorContains(t, err, want)
 	}
-	require.Contains(t, transport.Supports(plugin.Request{Collective: plugin.AllReduce, World: 65, Hosts: 1}).Reason, "1 to 64 ranks")
-	require.Contains(t, transport.Supports(plugin.Request{Collective: plugin.Send, World: 2, Hosts: 1}).Reason, "generic algorithms")
+	require.Contains(t, transport.Supports(plugin.Request{Collective: plugin.AllReduce, World: 65, Hosts: 1}).Reason,
+		"1 to 64 ranks")
+	require.Contains(t, transport.Supports(plugin.Request{Collective: plugin.Send, World: 2, Hosts: 1}).Reason,
+		"generic algorithms")
 
 	e := openAll(t, 1)[0]
 	defer e.Close()

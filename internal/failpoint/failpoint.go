@@ -233,7 +233,8 @@ func check(c clause) error {
 	}
 	sort.Strings(known)
 	if near := nearest.Of(c.name, known); near != "" {
-		return plugin.Errorf(plugin.InvalidArgument, "failpoint %q does not exist in this program; did you mean %s?", c.name, near)
+		return plugin.Errorf(plugin.InvalidArgument, "failpoint %q does not exist in this program; did you mean %s?", c.name,
+			near)
 	}
 	return plugin.Errorf(plugin.InvalidArgument, "failpoint %q does not exist in this program", c.name)
 }

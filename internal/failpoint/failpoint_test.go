@@ -156,7 +156,8 @@ func TestEnvironment(t *testing.T) {
 		signal             syscall.Signal
 	}{
 		{name: "off", output: "hit 1\nhit 2\nhit 3\n"},
-		{name: "error", spec: "failpoint.test=error@2", output: "hit 1\nfailpoint failpoint.test: injected error at hit 2\n", status: 9},
+		{name: "error", spec: "failpoint.test=error@2", output: "hit 1\nfailpoint failpoint.test: injected error at hit 2\n",
+			status: 9},
 		{name: "kill", spec: "failpoint.test=exit@3", output: "hit 1\nhit 2\n", signal: syscall.SIGKILL},
 		{name: "exit", spec: "failpoint.test=exit(4)", status: 4},
 		{name: "this rank", spec: "failpoint.test[1]=exit(4)@2", output: "hit 1\n", status: 4},

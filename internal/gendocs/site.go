@@ -20,7 +20,8 @@ const module = "github.com/shunt-ccl/shunt"
 
 // packages are those that users and authors of transports import.
 var packages = []string{
-	"host", "plugin", "plugin/process", "plugin/shared", "plugin/shared/export", "host/algorithm", "host/topology", "host/selector",
+	"host", "plugin", "plugin/process", "plugin/shared", "plugin/shared/export", "host/algorithm", "host/topology",
+	"host/selector",
 	"host/option", "tests/conformance", "tests/pool", "transports/shm", "transports/cudaipc",
 }
 

@@ -111,7 +111,8 @@ func goTables(enums []enum) []byte {
 			fmt.Fprintf(&b, "\t%s: %q,\n", goName(e, v), v.Doc)
 		}
 		b.WriteString("}\n\n")
-		fmt.Fprintf(&b, "// %ss lists every %s in the order of its value.\nfunc %ss() []%s {\n\treturn []%s{", e.Name, e.Name, e.Name, e.Name, e.Name)
+		fmt.Fprintf(&b, "// %ss lists every %s in the order of its value.\nfunc %ss() []%s {\n\treturn []%s{", e.Name, e.Name,
+			e.Name, e.Name, e.Name)
 		for i, v := range e.Values {
 			if i > 0 {
 				b.WriteString(", ")
@@ -122,7 +123,8 @@ func goTables(enums []enum) []byte {
 		if !e.Flags {
 			fmt.Fprintf(&b, "// String is the name used in messages, options and files.\nfunc (v %s) String() string { return nameOf(%sNames, v) }\n\n", e.Name, lower)
 		}
-		fmt.Fprintf(&b, "// Doc is the table's one-line explanation.\nfunc (v %s) Doc() string { return %sDocs[v] }\n\n", e.Name, lower)
+		fmt.Fprintf(&b, "// Doc is the table's one-line explanation.\nfunc (v %s) Doc() string { return %sDocs[v] }\n\n",
+			e.Name, lower)
 		for _, x := range e.Extra {
 			fmt.Fprintf(&b, "var %s%s = [...]int64{\n", lower, camel(x))
 			for _, v := range e.Values {
@@ -162,7 +164,8 @@ func cTables(enums []enum) []byte {
 
 // pythonBases are Python's own exceptions for what a code means: programs catch
 // those too.
-var pythonBases = map[string]string{"invalid_argument": "ValueError", "timeout": "TimeoutError", "out_of_memory": "MemoryError"}
+var pythonBases = map[string]string{"invalid_argument": "ValueError", "timeout": "TimeoutError",
+	"out_of_memory": "MemoryError"}
 
 func pyTables(enums []enum) []byte {
 	var b bytes.Buffer
@@ -193,7 +196,8 @@ func pyTables(enums []enum) []byte {
 			if known := pythonBases[v.Name]; known != "" {
 				bases += ", builtins." + known
 			}
-			fmt.Fprintf(&b, "\n\nclass %sError(%s):\n    \"\"\"%s\"\"\"\n\n    code = Code.%s\n", camel(v.Name), bases, v.Doc, strings.ToUpper(v.Name))
+			fmt.Fprintf(&b, "\n\nclass %sError(%s):\n    \"\"\"%s\"\"\"\n\n    code = Code.%s\n", camel(v.Name), bases, v.Doc,
+				strings.ToUpper(v.Name))
 		}
 		b.WriteString("\n\nERRORS = {\n")
 		for _, v := range e.Values[1:] {

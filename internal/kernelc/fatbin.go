@@ -32,8 +32,8 @@ package main
 //   return fatbin.create(handle, options, sizeof options / sizeof *options);
 // }
 // static int add(void *handle, int ptx, const void *code, size_t bytes, const char *architecture, const char *name) {
-//   return ptx ? fatbin.add_ptx(handle, code, bytes, architecture, name, "") : fatbin.add_cubin(handle, code, bytes, architecture, name);
-// }
+//   return ptx ? fatbin.add_ptx(handle, code, bytes, architecture, name, "") : fatbin.add_cubin(handle, code, bytes,
+// architecture, name); }
 // static int size(void *handle, size_t *bytes) { return fatbin.size(handle, bytes); }
 // static int get(void *handle, void *to) { return fatbin.get(handle, to); }
 // static void destroy(void *handle) { fatbin.destroy(&handle); }

@@ -61,7 +61,8 @@ func run() error {
 		}
 		p := part{architecture: number, ptx: kind == "compute"}
 		// The file's name alone, so that no path enters an image.
-		p.code, err = compiler.Compile(filepath.Base(flag.Arg(0)), string(source), p.ptx, append(options, "-arch="+architecture)...)
+		p.code, err = compiler.Compile(filepath.Base(flag.Arg(0)), string(source), p.ptx,
+			append(options, "-arch="+architecture)...)
 		if err != nil {
 			return err
 		}

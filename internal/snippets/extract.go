@@ -13,7 +13,7 @@ type Snippet struct {
 	Text     string
 }
 
-// Extract answers the marked programs of a Markdown document. A marker without
+// Extract returns the marked programs of a Markdown document. A marker without
 // a fence behind it, a fence that does not end, and a name that is used twice
 // are errors.
 func Extract(document string) ([]Snippet, error) {

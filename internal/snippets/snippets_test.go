@@ -13,7 +13,7 @@ import (
 
 const root = "../.."
 
-// run executes a command in the module's root and answers what it wrote to
+// run executes a command in the module's root and returns what it wrote to
 // standard output.
 func run(t *testing.T, env []string, name string, arguments ...string) string {
 	t.Helper()
@@ -143,7 +143,8 @@ func TestReadmeC(t *testing.T) {
 	prefix := t.TempDir()
 	run(t, []string{"PREFIX=" + prefix}, "sh", "capi/install.sh", library(t))
 	program := filepath.Join(t.TempDir(), "hello")
-	paths := []string{"PKG_CONFIG_PATH=" + filepath.Join(prefix, "lib", "pkgconfig"), "LD_LIBRARY_PATH=" + filepath.Join(prefix, "lib")}
+	paths := []string{"PKG_CONFIG_PATH=" + filepath.Join(prefix, "lib", "pkgconfig"), "LD_LIBRARY_PATH=" +
+		filepath.Join(prefix, "lib")}
 	run(t, paths, "sh", "-c", `cc -o "$0" "$1" $(pkg-config --cflags --libs shunt)`, program, source)
 	fourSums(t, run(t, paths, shunt(t), "run", "-n", "4", program))
 }
@@ -167,7 +168,8 @@ func TestReadmePython(t *testing.T) {
 
 func TestExtract(t *testing.T) {
 	list, err := Extract("text\n<!-- snippet: a -->\n```go\none\n\ntwo\n```\n```\nnot this\n```\n  <!-- snippet: b -->\n```c\n```\n")
-	if err != nil || len(list) != 2 || list[0] != (Snippet{"a", "go", 3, "one\n\ntwo\n"}) || list[1] != (Snippet{"b", "c", 12, ""}) {
+	if err != nil || len(list) != 2 || list[0] != (Snippet{"a", "go", 3, "one\n\ntwo\n"}) ||
+		list[1] != (Snippet{"b", "c", 12, ""}) {
 		t.Errorf("%+v, %v", list, err)
 	}
 	for _, bad := range []string{

@@ -99,7 +99,8 @@ func Start(ctx context.Context, config Config) (*Client, error) {
 	if !c.runner.started() {
 		<-c.runner.child.exited // killed as ctx ended: watch is about to say so
 	}
-	c.config.Logger.Debug("transport plugin started", "name", c.info.Name, "version", c.info.Version, "pid", c.PID(), "path", config.Path)
+	c.config.Logger.Debug("transport plugin started", "name", c.info.Name, "version", c.info.Version, "pid", c.PID(),
+		"path", config.Path)
 	return c, nil
 }
 

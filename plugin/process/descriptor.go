@@ -151,7 +151,7 @@ func newArrivals() *arrivals {
 	return &arrivals{pending: map[uint64]map[uint32]int{}, changed: make(chan struct{})}
 }
 
-// serve reads frames until the socket ends. It answers nil when the plugin is
+// serve reads frames until the socket ends. It returns nil when the plugin is
 // gone or the host closed the socket, and an error when the plugin misbehaves.
 func (a *arrivals) serve(conn *net.UnixConn) error {
 	defer a.end()

@@ -90,7 +90,8 @@ func checkDescriptor(r plugin.Region) error {
 		return plugin.Errorf(plugin.System, "region %d: fstat: %w", r.ID, err)
 	}
 	if st.Size < r.Handle.Bytes {
-		return plugin.Errorf(plugin.Protocol, "region %d: its memfd has %d bytes, its handle says %d", r.ID, st.Size, r.Handle.Bytes)
+		return plugin.Errorf(plugin.Protocol, "region %d: its memfd has %d bytes, its handle says %d", r.ID, st.Size,
+			r.Handle.Bytes)
 	}
 	return nil
 }
@@ -156,7 +157,8 @@ func (e *endpoint) Free(ctx context.Context, id uint32) error {
 func (e *endpoint) Prepare(ctx context.Context, req plugin.Request, algorithm string) (p *plugin.Plan, err error) {
 	name := fmt.Sprintf("prepare %s/%s", req.Collective, clip(algorithm, plugin.MaxName))
 	err = e.call(ctx, name, func(ctx context.Context) error {
-		reply, err := e.client.rpc.Prepare(ctx, &proto.PrepareRequest{Endpoint: e.id, Request: proto.FromRequest(req), Algorithm: algorithm})
+		reply, err := e.client.rpc.Prepare(ctx, &proto.PrepareRequest{Endpoint: e.id, Request: proto.FromRequest(req),
+			Algorithm: algorithm})
 		if err != nil {
 			return err
 		}
@@ -187,7 +189,8 @@ func (e *endpoint) Publish(ctx context.Context, x plugin.Exchange) (published []
 // Connect gives the plugin what all ranks have published.
 func (e *endpoint) Connect(ctx context.Context, x plugin.Exchange, published [][]byte) error {
 	return e.call(ctx, "connect"+purpose(x), func(ctx context.Context) error {
-		_, err := e.client.rpc.Connect(ctx, &proto.ConnectRequest{Endpoint: e.id, Exchange: proto.FromExchange(x), Published: published})
+		_, err := e.client.rpc.Connect(ctx, &proto.ConnectRequest{Endpoint: e.id, Exchange: proto.FromExchange(x),
+			Published: published})
 		return err
 	})
 }

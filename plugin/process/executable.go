@@ -51,7 +51,8 @@ func openExecutable(path, checksum string) (*executable, error) {
 	}
 	want, err := hex.DecodeString(checksum)
 	if err != nil || len(want) != sha256.Size {
-		return reject("plugin %s: its pinned checksum %q is not %d hexadecimal digits", path, clip(checksum, 80), 2*sha256.Size)
+		return reject("plugin %s: its pinned checksum %q is not %d hexadecimal digits", path, clip(checksum, 80),
+			2*sha256.Size)
 	}
 	source, err := os.Open(path)
 	if err != nil {

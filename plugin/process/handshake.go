@@ -49,12 +49,15 @@ func checkHandshake(line, dir string) error {
 		return plugin.Errorf(plugin.PluginRejected, "says contract version %q", clip(parts[1], 40))
 	}
 	if version != plugin.VersionMajor {
-		return plugin.Errorf(plugin.PluginRejected, "speaks contract version %d, this host speaks %d", version, plugin.VersionMajor)
+		return plugin.Errorf(plugin.PluginRejected, "speaks contract version %d, this host speaks %d", version,
+			plugin.VersionMajor)
 	}
 	if parts[2] != "unix" || parts[4] != "grpc" {
-		return plugin.Errorf(plugin.PluginRejected, "offers %s over %s, want grpc over unix", clip(parts[4], 40), clip(parts[2], 40))
+		return plugin.Errorf(plugin.PluginRejected, "offers %s over %s, want grpc over unix", clip(parts[4], 40),
+			clip(parts[2], 40))
 	}
-	if rel, err := filepath.Rel(dir, parts[3]); err != nil || !filepath.IsAbs(parts[3]) || rel == "." || rel == ".." || strings.HasPrefix(rel, "../") {
+	if rel, err := filepath.Rel(dir, parts[3]); err != nil || !filepath.IsAbs(parts[3]) || rel == "." || rel == ".." ||
+		strings.HasPrefix(rel, "../") {
 		return plugin.Errorf(plugin.PluginRejected, "listens at %q, outside its run directory", clip(parts[3], 200))
 	}
 	if der, err := base64.RawStdEncoding.DecodeString(parts[5]); err != nil || len(der) < 50 {

@@ -149,7 +149,8 @@ func (s *suspicion) look(p process, since time.Duration, prompt bool) string {
 // stuck kills a plugin that has not answered a call, and returns why. It may answer
 // pings all the same, as it does while one of its threads waits for ever.
 func (c *Client) stuck(what string, since time.Duration) error {
-	err := plugin.Errorf(plugin.PluginDied, "%s did not answer %s within %s and was killed%s", c, what, seconds(since), c.quoteStderr())
+	err := plugin.Errorf(plugin.PluginDied, "%s did not answer %s within %s and was killed%s", c, what, seconds(since),
+		c.quoteStderr())
 	c.condemn(err)
 	if first := c.Err(); first != nil {
 		return first
@@ -197,7 +198,7 @@ func (c *Client) finish(err error) {
 // Close asks the plugin to shut down, kills it if it has not ended within
 // KillTimeout, and releases everything. It takes little longer than that even
 // if the plugin is stopped. Its error says that the plugin had to be killed, or
-// did not end with status 0; a plugin that was dead before is no error. Calling it again answers the same.
+// did not end with status 0; a plugin that was dead before is no error. Calling it again returns the same.
 func (c *Client) Close() error {
 	c.teardown.Do(func() {
 		c.mu.Lock()

@@ -84,7 +84,8 @@ func TestStoppedPluginIsReportedAndKilled(t *testing.T) {
 func TestWedgedPluginIsReportedAndKilled(t *testing.T) {
 	for how, states := range map[string][]string{
 		"sleep": {"the process sleeps and does not wake up"},
-		"spin":  {"the process spins without end", "the process runs but is wedged"}, // the latter on a machine that is too busy to let it spin
+		// the latter on a machine that is too busy to let it spin
+		"spin": {"the process spins without end", "the process runs but is wedged"},
 	} {
 		t.Run(how, func(t *testing.T) {
 			c := start(t, "probe", func(c *Config) { c.PingInterval, c.PingTimeout = 50*time.Millisecond, 400*time.Millisecond })
@@ -92,7 +93,8 @@ func TestWedgedPluginIsReportedAndKilled(t *testing.T) {
 			begin := time.Now()
 			_, err := e.Prepare(context.Background(), allReduce, probe.Algorithm)
 			require.ErrorIs(t, err, plugin.PluginDied)
-			require.True(t, slices.ContainsFunc(states, func(state string) bool { return strings.Contains(err.Error(), state) }), err.Error())
+			require.True(t, slices.ContainsFunc(states, func(state string) bool { return strings.Contains(err.Error(), state) }),
+				err.Error())
 			eventually(t, time.Second, "the process is killed", func() bool { return gone(c.PID()) })
 			t.Logf("reported after %v", time.Since(begin))
 		})

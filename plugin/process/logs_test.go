@@ -104,7 +104,8 @@ func FuzzCheckHandshake(f *testing.F) {
 	f.Add("||||||||")
 	f.Fuzz(func(t *testing.T, line string) {
 		err := checkHandshake(line, "/run/x")
-		if err == nil && !strings.Contains(line, "|/run/x/") && !strings.Contains(line, "/run/x/") && !strings.Contains(line, "x") {
+		if err == nil && !strings.Contains(line, "|/run/x/") && !strings.Contains(line, "/run/x/") &&
+			!strings.Contains(line, "x") {
 			t.Fatalf("accepted %q", line)
 		}
 		if err != nil && len(err.Error()) > 1000 {

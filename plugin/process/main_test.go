@@ -196,7 +196,8 @@ func openConfig(options ...string) plugin.OpenConfig {
 	return config
 }
 
-var allReduce = plugin.Request{Collective: plugin.AllReduce, DType: plugin.Float32, World: 4, Hosts: 1, Rank: 1, Bytes: 1024}
+var allReduce = plugin.Request{Collective: plugin.AllReduce, DType: plugin.Float32, World: 4, Hosts: 1, Rank: 1,
+	Bytes: 1024}
 
 // records is a slog handler that keeps what it is given.
 type records struct {

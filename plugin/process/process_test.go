@@ -204,16 +204,27 @@ func TestWhoeverNoticesTheEndOfACallFirst(t *testing.T) {
 		code   plugin.Code
 		text   string
 	}{
-		"the host, deadline":                       {expired, status.FromContextError(context.DeadlineExceeded).Err(), context.DeadlineExceeded, plugin.Timeout, "open: plugin probe (pid "},
-		"the host, canceled":                       {canceled, status.FromContextError(context.Canceled).Err(), context.Canceled, plugin.Aborted, "open: the caller gave the call up"},
-		"the plugin, deadline":                     {lives, byPlugin(plugin.Timeout), context.DeadlineExceeded, plugin.Timeout, " s; the plugin said: open was given up"},
-		"the plugin, deadline, no code":            {expired, byPlugin(plugin.Internal), context.DeadlineExceeded, plugin.Timeout, ") did not answer within "},
-		"the plugin, canceled":                     {canceled, byPlugin(plugin.Aborted), context.Canceled, plugin.Aborted, "open: the caller gave the call up; the plugin said: open was given up"},
-		"the plugin, canceled, called late":        {canceled, byPlugin(plugin.Timeout), context.Canceled, plugin.Aborted, "open was given up"},
-		"gRPC of the plugin, deadline":             {lives, status.Error(codes.DeadlineExceeded, "too late"), context.DeadlineExceeded, plugin.Timeout, ") did not answer within "},
-		"the carrier's wait for a descriptor":      {canceled, plugin.Errorf(plugin.Timeout, "waiting for a descriptor: %w", context.Canceled), context.Canceled, plugin.Aborted, "open: the caller gave the call up"},
-		"a verdict that has nothing to do with it": {expired, byPlugin(plugin.OutOfMemory), plugin.OutOfMemory, plugin.OutOfMemory, "open: open was given up"},
-		"the plugin, and nothing has ended":        {context.Background(), byPlugin(plugin.Timeout), plugin.Timeout, plugin.Timeout, "open: open was given up"},
+		"the host, deadline": {expired, status.FromContextError(context.DeadlineExceeded).Err(),
+			context.DeadlineExceeded, plugin.Timeout, "open: plugin probe (pid "},
+		"the host, canceled": {canceled, status.FromContextError(context.Canceled).Err(),
+			context.Canceled, plugin.Aborted, "open: the caller gave the call up"},
+		"the plugin, deadline": {lives, byPlugin(plugin.Timeout), context.DeadlineExceeded,
+			plugin.Timeout, " s; the plugin said: open was given up"},
+		"the plugin, deadline, no code": {expired, byPlugin(plugin.Internal), context.DeadlineExceeded,
+			plugin.Timeout, ") did not answer within "},
+		"the plugin, canceled": {canceled, byPlugin(plugin.Aborted), context.Canceled, plugin.Aborted,
+			"open: the caller gave the call up; the plugin said: open was given up"},
+		"the plugin, canceled, called late": {canceled, byPlugin(plugin.Timeout), context.Canceled, plugin.Aborted,
+			"open was given up"},
+		"gRPC of the plugin, deadline": {lives, status.Error(codes.DeadlineExceeded, "too late"),
+			context.DeadlineExceeded, plugin.Timeout, ") did not answer within "},
+		"the carrier's wait for a descriptor": {canceled,
+			plugin.Errorf(plugin.Timeout, "waiting for a descriptor: %w", context.Canceled), context.Canceled, plugin.Aborted,
+			"open: the caller gave the call up"},
+		"a verdict that has nothing to do with it": {expired, byPlugin(plugin.OutOfMemory), plugin.OutOfMemory,
+			plugin.OutOfMemory, "open: open was given up"},
+		"the plugin, and nothing has ended": {context.Background(), byPlugin(plugin.Timeout), plugin.Timeout, plugin.Timeout,
+			"open: open was given up"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := c.call(the.given, "open", func(context.Context) error { return the.answer })

@@ -93,11 +93,13 @@ func TestPinnedChecksum(t *testing.T) {
 
 	message := startFails(t, "probe", func(c *Config) { c.SHA256 = wrong })
 	require.Contains(t, message, "has checksum "+right+", pinned is "+wrong)
-	require.Contains(t, startFails(t, "probe", func(c *Config) { c.SHA256 = "abc" }), `its pinned checksum "abc" is not 64 hexadecimal digits`)
+	require.Contains(t, startFails(t, "probe", func(c *Config) { c.SHA256 = "abc" }),
+		`its pinned checksum "abc" is not 64 hexadecimal digits`)
 
 	script := filepath.Join(t.TempDir(), "plugin.sh")
 	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nexit 0\n"), 0o755))
-	require.Contains(t, startFails(t, "probe", func(c *Config) { c.Path, c.SHA256 = script, checksum(t, script) }), "a pinned plugin must be a binary")
+	require.Contains(t, startFails(t, "probe", func(c *Config) { c.Path, c.SHA256 = script, checksum(t, script) }),
+		"a pinned plugin must be a binary")
 }
 
 // The file may be replaced after the check: what runs is the copy, which

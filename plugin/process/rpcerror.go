@@ -137,7 +137,7 @@ func unanswered(err error) bool {
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
 // call makes one call to the plugin. It ends when the plugin does, and then
-// answers why the plugin ended rather than how that looked from the call. When
+// returns why the plugin ended rather than how that looked from the call. When
 // ctx ends, so does the call, with ctx's error.
 func (c *Client) call(given context.Context, operation string, f func(context.Context) error) error {
 	if err := c.Err(); err != nil {

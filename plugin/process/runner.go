@@ -110,7 +110,8 @@ func (r *pluginRunner) readStdout(pipe *os.File) {
 	line, err := in.ReadSlice('\n')
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):
-		r.reject(plugin.Errorf(plugin.PluginRejected, "wrote %q… to stdout where its handshake should be", clip(string(line), 100)))
+		r.reject(plugin.Errorf(plugin.PluginRejected, "wrote %q… to stdout where its handshake should be",
+			clip(string(line), 100)))
 	case len(line) > 0:
 		if bad := checkHandshake(string(line), r.dir); bad != nil {
 			r.reject(bad)

@@ -72,7 +72,8 @@ func exitWithHost(conn *net.UnixConn) {
 
 // recoverPanics turns a panic of the transport into an error of that call. Go
 // routines that the transport starts are its own affair, and end the process.
-func recoverPanics(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
+func recoverPanics(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any,
+	err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			slog.Error("the transport panicked", "call", info.FullMethod, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))

@@ -21,10 +21,12 @@ func TestPluginInheritsNoDescriptorsButItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	defer unix.Close(high)
 	c := start(t, "descriptors")
-	eventually(t, 5*time.Second, "the list is complete", func() bool { return strings.Contains(c.runner.errLines.Tail(), "that is all") })
+	eventually(t, 5*time.Second, "the list is complete",
+		func() bool { return strings.Contains(c.runner.errLines.Tail(), "that is all") })
 	var inherited []string
 	for _, line := range strings.Split(c.runner.errLines.Tail(), "\n") {
-		if number, _, ok := strings.Cut(strings.TrimPrefix(line, "inherited "), " "); ok && strings.HasPrefix(line, "inherited ") {
+		if number, _, ok := strings.Cut(strings.TrimPrefix(line, "inherited "), " "); ok &&
+			strings.HasPrefix(line, "inherited ") {
 			inherited = append(inherited, number)
 		}
 	}

@@ -32,7 +32,8 @@ func (t transport) Supports(r plugin.Request) plugin.Support {
 	defer cancel()
 	s, err := t.Ask(ctx, r)
 	if err != nil {
-		t.client.config.Logger.Warn("a plugin's answer to supports is unusable", "collective", r.Collective.String(), "error", err)
+		t.client.config.Logger.Warn("a plugin's answer to supports is unusable", "collective", r.Collective.String(), "error",
+			err)
 		return plugin.Support{Reason: check.Clip(err.Error())}
 	}
 	return s

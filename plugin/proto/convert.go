@@ -22,7 +22,8 @@ func FromInfo(i plugin.Info) *InfoReply {
 // ToInfo is the description that a message holds, without its contract version.
 func ToInfo(m *InfoReply) plugin.Info {
 	i := plugin.Info{
-		Name: m.GetName(), Version: m.GetVersion(), Features: plugin.Feature(m.GetFeatures()), Doc: m.GetDoc(), MaxWorld: int(m.GetMaxWorld()),
+		Name: m.GetName(), Version: m.GetVersion(), Features: plugin.Feature(m.GetFeatures()), Doc: m.GetDoc(),
+		MaxWorld: int(m.GetMaxWorld()),
 	}
 	for _, k := range m.GetMemory() {
 		i.Memory = append(i.Memory, plugin.MemoryKind(k))
@@ -68,7 +69,8 @@ func ToSupport(m *SupportsReply) (plugin.Support, error) {
 	s := plugin.Support{Reason: m.GetReason()}
 	for _, a := range m.GetAlgorithms() {
 		s.Algorithms = append(s.Algorithms, plugin.Algorithm{
-			Name: a.GetName(), MinBytes: a.GetMinBytes(), MaxBytes: a.GetMaxBytes(), Latency: a.GetLatency(), Bandwidth: a.GetBandwidth(),
+			Name: a.GetName(), MinBytes: a.GetMinBytes(), MaxBytes: a.GetMaxBytes(), Latency: a.GetLatency(),
+			Bandwidth: a.GetBandwidth(),
 		})
 	}
 	return s, nil

@@ -16,7 +16,8 @@ func FromPlan(p *plugin.Plan) (*Plan, error) {
 		return nil, plugin.Errorf(plugin.Protocol, "plan %s has native functions, which only the builtin and shared carriers can run", p.Algorithm)
 	}
 	if p.Temps < 0 || p.Temps > plugin.MaxRegisters {
-		return nil, plugin.Errorf(plugin.Protocol, "plan %s has %d temporaries, at most %d", p.Algorithm, p.Temps, plugin.MaxRegisters)
+		return nil, plugin.Errorf(plugin.Protocol, "plan %s has %d temporaries, at most %d", p.Algorithm, p.Temps,
+			plugin.MaxRegisters)
 	}
 	m := &Plan{
 		Algorithm: p.Algorithm, Collective: uint32(p.Collective), Dtype: uint32(p.DType), Op: uint32(p.Op),
@@ -24,7 +25,8 @@ func FromPlan(p *plugin.Plan) (*Plan, error) {
 	}
 	for _, r := range p.Refs {
 		m.Refs = append(m.Refs, &Ref{
-			Space: uint32(r.Space), Region: uint32(r.Region), Rank: uint32(r.Rank), Offset: uint32(r.Offset), Scale: uint32(r.Scale),
+			Space: uint32(r.Space), Region: uint32(r.Region), Rank: uint32(r.Rank), Offset: uint32(r.Offset),
+			Scale: uint32(r.Scale),
 		})
 	}
 	for _, s := range p.Steps {
@@ -76,13 +78,16 @@ func ToPlan(m *Plan) (*plugin.Plan, error) {
 		}
 	}
 	if m.Temps > plugin.MaxRegisters {
-		return nil, plugin.Errorf(plugin.Protocol, "plan %s has %d temporaries, at most %d", m.Algorithm, m.Temps, plugin.MaxRegisters)
+		return nil, plugin.Errorf(plugin.Protocol, "plan %s has %d temporaries, at most %d", m.Algorithm, m.Temps,
+			plugin.MaxRegisters)
 	}
 	var n narrow
 	p := &plugin.Plan{
-		Algorithm: m.Algorithm, Collective: plugin.Collective(m.Collective), DType: plugin.DType(m.Dtype), Op: plugin.Op(m.Op),
+		Algorithm: m.Algorithm, Collective: plugin.Collective(m.Collective), DType: plugin.DType(m.Dtype),
+		Op:    plugin.Op(m.Op),
 		World: int(m.World), Rank: int(m.Rank), Consts: m.Consts, Temps: int(m.Temps),
-		Refs: make([]plugin.Ref, len(m.Refs)), Steps: make([]plugin.Step, len(m.Steps)), Tracks: make([]plugin.Track, len(m.Tracks)),
+		Refs: make([]plugin.Ref, len(m.Refs)), Steps: make([]plugin.Step, len(m.Steps)),
+		Tracks:  make([]plugin.Track, len(m.Tracks)),
 		Kernels: make([]plugin.Kernel, len(m.Kernels)), Args: make([]plugin.Arg, len(m.Args)),
 	}
 	for i, r := range m.Refs {

@@ -29,14 +29,16 @@ func through[M protobuf.Message](t *testing.T, from, to M) M {
 
 var request = plugin.Request{
 	Collective: plugin.AllReduce, DType: plugin.Float8E5m2, Op: plugin.OpPremulSum, Bytes: math.MaxInt64,
-	World: 3, Hosts: 2, Memory: plugin.MemoryKindCuda, Rank: 2, PeerRead: true, NVLink: true, Symmetric: true, DeviceCounts: true,
+	World: 3, Hosts: 2, Memory: plugin.MemoryKindCuda, Rank: 2, PeerRead: true, NVLink: true, Symmetric: true,
+	DeviceCounts: true,
 }
 
 func everyFieldPlan(t testing.TB) *plugin.Plan {
 	p, err := probe.Plan(request)
 	require.NoError(t, err)
 	p.Consts = append(p.Consts, math.MinInt64, math.MaxInt64, -1)
-	p.Kernels = []plugin.Kernel{{Image: "i", Name: "n", Grid: [3]uint16{1, 2, 3}, Block: [3]uint16{4, 5, 6}, Shared: plugin.None, FirstArg: 1, CountArgs: 1}}
+	p.Kernels = []plugin.Kernel{{Image: "i", Name: "n", Grid: [3]uint16{1, 2, 3}, Block: [3]uint16{4, 5, 6},
+		Shared: plugin.None, FirstArg: 1, CountArgs: 1}}
 	p.Args = []plugin.Arg{{Ref: 1, Value: plugin.None, Bytes: 8}, {Ref: plugin.None, Value: 9, Bytes: 4}}
 	return p
 }
@@ -44,22 +46,26 @@ func everyFieldPlan(t testing.TB) *plugin.Plan {
 func TestEverythingSurvivesTheWayThere(t *testing.T) {
 	require.Equal(t, request, ToRequest(through(t, FromRequest(request), &Request{})))
 
-	info := plugin.Info{Name: "n", Version: "v", Features: 1<<63 | 5, Memory: []plugin.MemoryKind{0, 1}, Doc: "d", MaxWorld: 7}
+	info := plugin.Info{Name: "n", Version: "v", Features: 1<<63 | 5, Memory: []plugin.MemoryKind{0, 1}, Doc: "d",
+		MaxWorld: 7}
 	m := through(t, FromInfo(info), &InfoReply{})
 	require.Equal(t, info, ToInfo(m))
 	require.Equal(t, uint32(plugin.VersionMajor), m.VersionMajor)
 
-	support := plugin.Support{Reason: "r", Algorithms: []plugin.Algorithm{{Name: "a", MinBytes: 1, MaxBytes: 2, Latency: 3.5, Bandwidth: 4.5}}}
+	support := plugin.Support{Reason: "r", Algorithms: []plugin.Algorithm{{Name: "a", MinBytes: 1, MaxBytes: 2,
+		Latency: 3.5, Bandwidth: 4.5}}}
 	s, err := ToSupport(through(t, FromSupport(support), &SupportsReply{}))
 	require.NoError(t, err)
 	require.Equal(t, support, s)
 
-	config := plugin.OpenConfig{Communicator: math.MaxUint64, Rank: 1, World: 2, Memory: 1, Device: -1, Options: map[string]string{"a": "b"}}
+	config := plugin.OpenConfig{Communicator: math.MaxUint64, Rank: 1, World: 2, Memory: 1, Device: -1,
+		Options: map[string]string{"a": "b"}}
 	open := through(t, FromOpenConfig(77, config), &OpenRequest{})
 	require.Equal(t, config, ToOpenConfig(open))
 	require.Equal(t, uint64(77), open.Endpoint)
 
-	region := plugin.Region{ID: 3, Role: 2, Memory: 1, Bytes: 4, Handle: plugin.Handle{Kind: 3, Generation: 5, Offset: 6, Bytes: 7, Data: []byte("x"), FD: 8}}
+	region := plugin.Region{ID: 3, Role: 2, Memory: 1, Bytes: 4,
+		Handle: plugin.Handle{Kind: 3, Generation: 5, Offset: 6, Bytes: 7, Data: []byte("x"), FD: 8}}
 	rm := through(t, FromRegion(region), &Region{})
 	require.True(t, rm.GetHandle().GetHasFd())
 	r, err := ToRegion(rm)
@@ -86,7 +92,8 @@ func TestEverythingSurvivesTheWayThere(t *testing.T) {
 }
 
 func TestLargestPlanFitsAMessage(t *testing.T) {
-	p := &plugin.Plan{Algorithm: "a", World: 1, Consts: make([]int64, plugin.MaxRegisters), Refs: make([]plugin.Ref, plugin.MaxRefs), Steps: make([]plugin.Step, plugin.MaxSteps)}
+	p := &plugin.Plan{Algorithm: "a", World: 1, Consts: make([]int64, plugin.MaxRegisters),
+		Refs: make([]plugin.Ref, plugin.MaxRefs), Steps: make([]plugin.Step, plugin.MaxSteps)}
 	for i := range p.Consts {
 		p.Consts[i] = math.MinInt64
 	}
@@ -94,7 +101,8 @@ func TestLargestPlanFitsAMessage(t *testing.T) {
 		p.Refs[i] = plugin.Ref{Space: 2, Region: plugin.None, Rank: plugin.None, Offset: plugin.None, Scale: plugin.None}
 	}
 	for i := range p.Steps {
-		p.Steps[i] = plugin.Step{Kind: 9, Alu: 9, Dst: plugin.None, A: plugin.None, B: plugin.None, C: plugin.None, N: plugin.None}
+		p.Steps[i] = plugin.Step{Kind: 9, Alu: 9, Dst: plugin.None, A: plugin.None, B: plugin.None, C: plugin.None,
+			N: plugin.None}
 	}
 	m, err := FromPlan(p)
 	require.NoError(t, err)
@@ -182,7 +190,8 @@ func FuzzSupports(f *testing.F) {
 }
 
 func FuzzRegions(f *testing.F) {
-	b, err := protobuf.Marshal(&OpenReply{Regions: []*Region{FromRegion(plugin.Region{Bytes: 1, Handle: plugin.Handle{Kind: 1, Generation: 1, Bytes: 1}})}})
+	b, err := protobuf.Marshal(&OpenReply{Regions: []*Region{FromRegion(plugin.Region{Bytes: 1,
+		Handle: plugin.Handle{Kind: 1, Generation: 1, Bytes: 1}})}})
 	require.NoError(f, err)
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -204,7 +213,8 @@ func FuzzRegions(f *testing.F) {
 		}
 		for _, r := range regions {
 			h := r.Handle
-			if h.Kind != plugin.HandleKindNone && (h.Offset < 0 || r.Bytes <= 0 || h.Offset+r.Bytes > h.Bytes || h.Offset+r.Bytes < 0) {
+			if h.Kind != plugin.HandleKindNone && (h.Offset < 0 || r.Bytes <= 0 || h.Offset+r.Bytes > h.Bytes ||
+				h.Offset+r.Bytes < 0) {
 				t.Fatalf("accepted %+v", r)
 			}
 		}
@@ -219,7 +229,8 @@ func TestMessagesHaveTheFieldsOfTheHeader(t *testing.T) {
 	require.NoError(t, err)
 	for c, m := range map[string]string{
 		"shunt_request": "Request", "shunt_algorithm": "Algorithm", "shunt_handle": "Handle", "shunt_region": "Region",
-		"shunt_ref": "Ref", "shunt_step": "Step", "shunt_track": "Track", "shunt_kernel": "Kernel", "shunt_arg": "Arg", "shunt_image": "Image",
+		"shunt_ref": "Ref", "shunt_step": "Step", "shunt_track": "Track", "shunt_kernel": "Kernel", "shunt_arg": "Arg",
+		"shunt_image": "Image",
 	} {
 		inHeader := fields(t, string(header), `typedef struct `+c+` \{([^}]*)\}`, `(\w+)(?:\[\w+\])?;`)
 		inProto := fields(t, string(messages), `message `+m+` \{([^}]*)\}`, `(\w+) = \d+;`)

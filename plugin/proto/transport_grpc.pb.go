@@ -71,13 +71,13 @@ type TransportClient interface {
 	// Free releases a region that Allocate made. Whoever still maps it keeps the
 	// memory alive.
 	Free(ctx context.Context, in *FreeRequest, opts ...grpc.CallOption) (*FreeReply, error)
-	// Prepare answers the plan of one algorithm that Supports offered. The dtype of
+	// Prepare returns the plan of one algorithm that Supports offered. The dtype of
 	// a collective that only moves bytes is canonical: uint8, float16, int32 or
 	// int64, one for each element size. Plans of one endpoint may run concurrently
 	// within a group, for different peers or directions, so counters of send and
 	// recv belong to one peer and one direction.
 	Prepare(ctx context.Context, in *PrepareRequest, opts ...grpc.CallOption) (*PrepareReply, error)
-	// Publish answers the bytes that every rank is to get of this one, and Connect gets
+	// Publish returns the bytes that every rank is to get of this one, and Connect gets
 	// what every rank has published: unique ids, worker addresses, remote keys. Only
 	// asked of transports with feature exchange, on all ranks and in the same order,
 	// when all have opened their endpoints and for each plan before all prepare it. A
@@ -237,13 +237,13 @@ type TransportServer interface {
 	// Free releases a region that Allocate made. Whoever still maps it keeps the
 	// memory alive.
 	Free(context.Context, *FreeRequest) (*FreeReply, error)
-	// Prepare answers the plan of one algorithm that Supports offered. The dtype of
+	// Prepare returns the plan of one algorithm that Supports offered. The dtype of
 	// a collective that only moves bytes is canonical: uint8, float16, int32 or
 	// int64, one for each element size. Plans of one endpoint may run concurrently
 	// within a group, for different peers or directions, so counters of send and
 	// recv belong to one peer and one direction.
 	Prepare(context.Context, *PrepareRequest) (*PrepareReply, error)
-	// Publish answers the bytes that every rank is to get of this one, and Connect gets
+	// Publish returns the bytes that every rank is to get of this one, and Connect gets
 	// what every rank has published: unique ids, worker addresses, remote keys. Only
 	// asked of transports with feature exchange, on all ranks and in the same order,
 	// when all have opened their endpoints and for each plan before all prepare it. A

@@ -77,7 +77,8 @@ type Ring struct {
 // staging memory behind it. id is the region's.
 func New(id uint32, world int, staging int64) (*Ring, error) {
 	if world < 1 || world > plugin.MaxWorld || staging < 0 {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "a ring cannot serve a world of %d with %d bytes of staging memory", world, staging)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "a ring cannot serve a world of %d with %d bytes of staging memory",
+			world, staging)
 	}
 	r := &Ring{slots: 2 * world} // tracks that a group has at most
 	r.staging = (headerBytes + int64(r.slots)*(commandBytes+4) + 4095) &^ 4095
@@ -255,5 +256,6 @@ const (
 )
 
 func futex(word *atomic.Uint32, operation int, value uint32, timeout *unix.Timespec) {
-	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), uintptr(operation), uintptr(value), uintptr(unsafe.Pointer(timeout)), 0, 0)
+	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), uintptr(operation), uintptr(value),
+		uintptr(unsafe.Pointer(timeout)), 0, 0)
 }

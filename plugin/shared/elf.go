@@ -38,7 +38,8 @@ func wholeELF(f io.ReaderAt, size int64) error {
 		return err
 	}
 	if start = start[:n]; !bytes.HasPrefix(start, []byte(elf.ELFMAG)) {
-		return plugin.Errorf(plugin.PluginRejected, "it is not a shared object: it begins with %q", start[:min(n, elf.EI_NIDENT)])
+		return plugin.Errorf(plugin.PluginRejected, "it is not a shared object: it begins with %q",
+			start[:min(n, elf.EI_NIDENT)])
 	}
 	if n < cap(start) {
 		return plugin.Errorf(plugin.PluginRejected, "it is cut off: %d bytes are not even an ELF header", n)
@@ -61,8 +62,10 @@ func wholeELF(f io.ReaderAt, size int64) error {
 		if err := binary.Read(table, binary.LittleEndian, &segment); err != nil {
 			return plugin.Errorf(plugin.PluginRejected, "it is cut off: its %d bytes end before its program headers", size)
 		}
-		if end := segment.Off + segment.Filesz; segment.Type == uint32(elf.PT_LOAD) && (end < segment.Off || end > uint64(size)) {
-			return plugin.Errorf(plugin.PluginRejected, "it is cut off: it has %d bytes, and a segment of %d at %d", size, segment.Filesz, segment.Off)
+		if end := segment.Off + segment.Filesz; segment.Type == uint32(elf.PT_LOAD) &&
+			(end < segment.Off || end > uint64(size)) {
+			return plugin.Errorf(plugin.PluginRejected, "it is cut off: it has %d bytes, and a segment of %d at %d", size,
+				segment.Filesz, segment.Off)
 		}
 	}
 	return nil

@@ -116,7 +116,8 @@ func (e *endpoint) Allocate(ctx context.Context, id uint32, bytes int64) (plugin
 		return plugin.Region{}, e.errorf(operation, plugin.Unsupported, "the transport has no buffers")
 	}
 	c := C.shunt_region{handle: C.shunt_handle{fd: -1}}
-	if err := e.end(operation, C.shunt_call_allocate(e.transport.table, e.handle, C.uint32_t(id), C.int64_t(bytes), &c)); err != nil {
+	if err := e.end(operation, C.shunt_call_allocate(e.transport.table, e.handle, C.uint32_t(id), C.int64_t(bytes),
+		&c)); err != nil {
 		return plugin.Region{}, err
 	}
 	r, err := region(&c)

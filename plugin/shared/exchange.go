@@ -17,7 +17,8 @@ import (
 
 // exchanges looks whether the object exchanges bytes, and puts what it is told of the
 // exchange where C reads it.
-func (e *endpoint) exchanges(ctx context.Context, operation string, x plugin.Exchange, call func(*C.shunt_request, *C.char) error) error {
+func (e *endpoint) exchanges(ctx context.Context, operation string, x plugin.Exchange,
+	call func(*C.shunt_request, *C.char) error) error {
 	if err := e.begin(ctx, operation); err != nil {
 		return err
 	}
@@ -41,7 +42,8 @@ func (e *endpoint) Publish(ctx context.Context, x plugin.Exchange) (published []
 			return err
 		}
 		if out.bytes > C.SHUNT_MAX_PUBLISHED || (out.bytes > 0 && out.data == nil) {
-			return e.errorf("publish", plugin.Protocol, "%d bytes published at %p, at most %d", uint64(out.bytes), out.data, plugin.MaxPublished)
+			return e.errorf("publish", plugin.Protocol, "%d bytes published at %p, at most %d", uint64(out.bytes), out.data,
+				plugin.MaxPublished)
 		}
 		published = C.GoBytes(out.data, C.int(out.bytes))
 		return nil
@@ -64,7 +66,8 @@ func (e *endpoint) Connect(ctx context.Context, x plugin.Exchange, published [][
 				all[rank].data = unsafe.Pointer(&b[0])
 			}
 		}
-		return e.end("connect", C.shunt_call_connect(e.transport.table, e.handle, r, algorithm, unsafe.SliceData(all), C.uint32_t(len(all)), C.int64_t(left(ctx))))
+		return e.end("connect", C.shunt_call_connect(e.transport.table, e.handle, r, algorithm, unsafe.SliceData(all),
+			C.uint32_t(len(all)), C.int64_t(left(ctx))))
 	})
 }
 

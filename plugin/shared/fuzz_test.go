@@ -30,7 +30,8 @@ func FuzzRegion(f *testing.F) {
 			return
 		}
 		h := r.Handle
-		if err := check.Region(r); err == nil && h.Kind != plugin.HandleKindNone && (h.Offset < 0 || r.Bytes > h.Bytes-h.Offset || len(h.Data) > plugin.MaxHandleData) {
+		if err := check.Region(r); err == nil && h.Kind != plugin.HandleKindNone &&
+			(h.Offset < 0 || r.Bytes > h.Bytes-h.Offset || len(h.Data) > plugin.MaxHandleData) {
 			t.Fatalf("accepted %+v", r)
 		}
 	})
@@ -50,7 +51,8 @@ func FuzzPlan(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(p.Steps) > plugin.MaxSteps || len(p.Refs) > plugin.MaxRefs || len(p.Tracks) > plugin.MaxTracks || len(p.Consts) > plugin.MaxRegisters {
+		if len(p.Steps) > plugin.MaxSteps || len(p.Refs) > plugin.MaxRefs || len(p.Tracks) > plugin.MaxTracks ||
+			len(p.Consts) > plugin.MaxRegisters {
 			t.Fatalf("%d steps, %d refs, %d tracks, %d constants", len(p.Steps), len(p.Refs), len(p.Tracks), len(p.Consts))
 		}
 		_ = p.Validate()

@@ -76,7 +76,8 @@ func openConfig(options ...string) plugin.OpenConfig {
 	return config
 }
 
-var allReduce = plugin.Request{Collective: plugin.AllReduce, DType: plugin.Float32, World: 4, Hosts: 1, Rank: 1, Bytes: 1024}
+var allReduce = plugin.Request{Collective: plugin.AllReduce, DType: plugin.Float32, World: 4, Hosts: 1, Rank: 1,
+	Bytes: 1024}
 
 // The host cannot tell a transport in a shared object from one linked in.
 func TestSharedAnswersAsTheTransportItself(t *testing.T) {
@@ -259,7 +260,8 @@ func FuzzCheckHead(f *testing.F) {
 	f.Add(uint64(0x315854544e554853), uint32(1), uint32(9), uint64(1)<<63, uint64(0))
 	f.Fuzz(func(t *testing.T, magic uint64, major, minor uint32, structBytes, symbolBytes uint64) {
 		n, err := checkHead(magic, major, minor, structBytes, symbolBytes)
-		if err == nil && (n > tableBytes[len(tableBytes)-1] || n > structBytes || (symbolBytes != 0 && n > symbolBytes) || n < tableBytes[0]) {
+		if err == nil && (n > tableBytes[len(tableBytes)-1] || n > structBytes || (symbolBytes != 0 && n > symbolBytes) ||
+			n < tableBytes[0]) {
 			t.Fatalf("reads %d of %d bytes, the symbol has %d", n, structBytes, symbolBytes)
 		}
 	})

@@ -24,17 +24,20 @@ func checkHead(magic uint64, major, minor uint32, structBytes, symbolBytes uint6
 		return 0, plugin.Errorf(plugin.PluginRejected, "its table is truncated: the symbol has %d bytes", symbolBytes)
 	}
 	if magic != C.SHUNT_TRANSPORT_MAGIC {
-		return 0, plugin.Errorf(plugin.PluginRejected, "its table has magic %016x, want %016x", magic, uint64(C.SHUNT_TRANSPORT_MAGIC))
+		return 0, plugin.Errorf(plugin.PluginRejected, "its table has magic %016x, want %016x", magic,
+			uint64(C.SHUNT_TRANSPORT_MAGIC))
 	}
 	if err := check.Version(major, minor); err != nil {
 		return 0, err
 	}
 	want := tableBytes[min(int(minor), len(tableBytes)-1)]
 	if structBytes < want {
-		return 0, plugin.Errorf(plugin.PluginRejected, "its table is truncated: it says %d bytes, version %d.%d has %d", structBytes, major, minor, want)
+		return 0, plugin.Errorf(plugin.PluginRejected, "its table is truncated: it says %d bytes, version %d.%d has %d",
+			structBytes, major, minor, want)
 	}
 	if symbolBytes != 0 && symbolBytes < structBytes {
-		return 0, plugin.Errorf(plugin.PluginRejected, "its table is truncated: it says %d bytes, the symbol has %d", structBytes, symbolBytes)
+		return 0, plugin.Errorf(plugin.PluginRejected, "its table is truncated: it says %d bytes, the symbol has %d",
+			structBytes, symbolBytes)
 	}
 	return min(structBytes, C.sizeof_shunt_transport_v1), nil
 }
@@ -46,7 +49,8 @@ func adopt(path string, table unsafe.Pointer, symbolBytes uint64) (*transport, e
 	if symbolBytes == 0 || symbolBytes >= C.sizeof_shunt_table_head {
 		head = *(*C.shunt_table_head)(table)
 	}
-	bytes, err := checkHead(uint64(head.magic), uint32(head.version_major), uint32(head.version_minor), uint64(head.struct_size), symbolBytes)
+	bytes, err := checkHead(uint64(head.magic), uint32(head.version_major), uint32(head.version_minor),
+		uint64(head.struct_size), symbolBytes)
 	if err != nil {
 		return nil, rejected(path, "%w", err)
 	}
@@ -106,7 +110,8 @@ func (t *transport) describe() error {
 		case f.feature == 0:
 			return plugin.Errorf(plugin.PluginRejected, "its table has no function %s", f.name)
 		default:
-			return plugin.Errorf(plugin.PluginRejected, "its table has no function %s, which feature %s needs", f.name, f.feature)
+			return plugin.Errorf(plugin.PluginRejected, "its table has no function %s, which feature %s needs", f.name,
+				f.feature)
 		}
 	}
 	return nil

@@ -35,7 +35,8 @@ func request(r plugin.Request) C.shunt_request {
 		struct_size: C.sizeof_shunt_request,
 		collective:  C.shunt_collective(r.Collective), dtype: C.shunt_dtype(r.DType), op: C.shunt_op(r.Op),
 		bytes: C.int64_t(r.Bytes), world: C.int32_t(r.World), hosts: C.int32_t(r.Hosts),
-		memory: C.shunt_memory_kind(r.Memory), rank: C.int32_t(r.Rank), peer_read: truth(r.PeerRead), symmetric: truth(r.Symmetric),
+		memory: C.shunt_memory_kind(r.Memory), rank: C.int32_t(r.Rank), peer_read: truth(r.PeerRead),
+		symmetric:     truth(r.Symmetric),
 		device_counts: truth(r.DeviceCounts), nvlink: truth(r.NVLink),
 	}
 }
@@ -74,7 +75,8 @@ func support(answer *C.shunt_support) (plugin.Support, error) {
 		return plugin.Support{}, plugin.Errorf(plugin.Internal, "supports failed: %s", check.Clip(reason))
 	}
 	if answer.count > C.SHUNT_MAX_ALGORITHMS {
-		return plugin.Support{}, plugin.Errorf(plugin.Protocol, "it offers %d algorithms, want at most %d", uint32(answer.count), plugin.MaxAlgorithms)
+		return plugin.Support{}, plugin.Errorf(plugin.Protocol, "it offers %d algorithms, want at most %d",
+			uint32(answer.count), plugin.MaxAlgorithms)
 	}
 	s := plugin.Support{}
 	var err error

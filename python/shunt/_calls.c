@@ -43,7 +43,7 @@ static int number(PyObject *given, char kind, uint64_t *into) {
   return 0;
 }
 
-/* run answers the status. Other threads run meanwhile. */
+/* run returns the status. Other threads run meanwhile. */
 static PyObject *run(const struct function *function, const uint64_t v[MOST]) {
   int32_t status;
   Py_BEGIN_ALLOW_THREADS

@@ -194,7 +194,7 @@ class Communicator(Collectives):
 
     def records(self) -> list[dict[str, Any]]:
         """The flight recorder: this rank's latest operations, oldest first, as
-        many as SHUNT_RECORDS says. Waits for nothing, as error.
+        many as SHUNT_FLIGHT_RECORDER_SIZE says. Waits for nothing, as error.
 
         Each has number, collective, dtype, op (of reductions), count, root,
         symmetric (where it is), begin_ns and end_ns since the communicator was

@@ -1,7 +1,7 @@
 """The arguments of each collective as an Operation.
 
 Each function checks what the library cannot see, the length and the type of
-the caller's buffers, and answers the Operation and what must stay alive until
+the caller's buffers, and returns the Operation and what must stay alive until
 it has ended. Counts and displacements are in elements. The library checks all
 the rest, so that C, Go and Python answer alike.
 """

@@ -39,7 +39,7 @@ _KINDS = {ctypes.c_void_p: "p", ctypes.c_int64: "q", ctypes.c_uint32: "I", ctype
 
 def function(of_ctypes: Any) -> Any:
     """The quickest callable that calls what a function of ctypes calls. It lets go
-    of the GIL, takes whole numbers and None, and answers the status."""
+    of the GIL, takes whole numbers and None, and returns the status."""
     kinds = [_KINDS.get(kind) for kind in of_ctypes.argtypes]
     if _calls is None or None in kinds:
         return of_ctypes

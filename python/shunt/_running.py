@@ -46,7 +46,7 @@ class Running:
         _library.check(lib.shunt_world(handle, _byref(number)))
         #: Number of ranks.
         self.world: int = number.value
-        _library.check(lib.shunt_set_patience(handle, PATIENCE))
+        _library.check(lib.shunt_set_block_limit(handle, PATIENCE))
         self._groups: dict[int, Group] = {}
         self._works: dict[Work, None] = {}  # in flight, oldest first
         self._windows: set[Window] = set()
@@ -60,7 +60,7 @@ class Running:
         return self._handle
 
     def _call(self, function: Any, *arguments: Any) -> bool:
-        """Calls a function that runs operations, to its end; answers whether it has
+        """Calls a function that runs operations, to its end; returns whether it has
         run one, which those of _quick may leave."""
         handle = self._handle
         # A handler may raise as soon as the library comes back, so even that
@@ -84,7 +84,7 @@ class Running:
     def _settle(self, handle: int | None, status: int) -> None:
         """Goes on with a call that did not answer OK."""
         while status == _library.PENDING:
-            status = self._lib.shunt_resume(handle)
+            status = self._lib.shunt_continue(handle)
         if status == Code.INVALID_ARGUMENT:
             self._alive()  # raises ClosedError, which says more than a null handle
         if status:
@@ -93,7 +93,7 @@ class Running:
     def _interrupted(self, handle: int | None, error: BaseException) -> None:
         """Gives up what the call has left pending, if anything."""
         if not isinstance(error, ShuntError):
-            self._lib.shunt_give_up(handle, f"interrupted by {type(error).__name__}".encode())
+            self._lib.shunt_cancel(handle, f"interrupted by {type(error).__name__}".encode())
 
     def _stream(self, prepared: Prepared, stream: StreamLike) -> None:
         """Enters the stream that an operation on a GPU runs in."""

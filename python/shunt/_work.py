@@ -69,7 +69,7 @@ class Work:
 
         timeout is in seconds; TimeoutError says that it passed, and the
         operation goes on. Other errors are the operation's. May be called
-        again, and answers the same.
+        again, and returns the same.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:

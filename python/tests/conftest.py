@@ -48,7 +48,7 @@ class World:
         return [(rank.returncode, out, err) for rank, (out, err) in zip(ranks, outputs)]
 
     def run(self, size: int, program: str, *arguments: str, **env: str) -> list[str]:
-        """Runs a program that must succeed on every rank; answers the outputs."""
+        """Runs a program that must succeed on every rank; returns the outputs."""
         results = self.finish(self.start(size, program, *arguments, **env))
         for rank, (status, _, err) in enumerate(results):
             assert status == 0, f"rank {rank} of {size} ended with {status}:\n{err}"
@@ -62,7 +62,7 @@ def world(tmp_path):
 
 @pytest.fixture
 def python():
-    """Runs code in a fresh interpreter; answers its output."""
+    """Runs code in a fresh interpreter; returns its output."""
     def run(code, timeout=60, **env):
         return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env={**os.environ, "PYTHONPATH": str(PACKAGE), **env},
                               capture_output=True, text=True, timeout=timeout)

@@ -18,7 +18,7 @@ TYPES = {np.dtype("f4"): DType.FLOAT32, np.dtype("f8"): DType.FLOAT64}
 
 
 class Noted:
-    """A function in C that notes its arguments and answers a status."""
+    """A function in C that notes its arguments and returns a status."""
 
     def __init__(self, *kinds, status=0):
         self.asked = []

@@ -56,7 +56,7 @@ def test_a_failure_is_answered_until_the_end(comm):
 
 @pytest.mark.parametrize("number", ["0", "1", "5"])
 def test_as_many_records_as_asked_for(world, number):
-    world.run(1, "keeps", number, SHUNT_RECORDS=number)
+    world.run(1, "keeps", number, SHUNT_FLIGHT_RECORDER_SIZE=number)
 
 
 def test_text_that_grows_while_it_is_asked_for():

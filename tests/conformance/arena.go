@@ -56,7 +56,8 @@ func (a *arena) reset(need int64) error {
 		a.memory = a.image.Bytes
 		return nil
 	}
-	memory, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	memory, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		return fmt.Errorf("mapping %d bytes for buffers: %w", size, err)
 	}
@@ -198,7 +199,8 @@ func (b *buffer) check(c *Case, expected []block) error {
 		// The next block by displacement; there are few.
 		next := -1
 		for i, e := range expected {
-			if !covered[i] && (next < 0 || e.at < expected[next].at || e.at == expected[next].at && e.count < expected[next].count) {
+			if !covered[i] && (next < 0 || e.at < expected[next].at || e.at == expected[next].at &&
+				e.count < expected[next].count) {
 				next = i
 			}
 		}
@@ -226,7 +228,8 @@ func (b *buffer) checkNoise(noise []byte, from, to, head int64) error {
 		if !bytes.Equal(b.all[i:i+n], noise[phase:phase+n]) {
 			for k := range n {
 				if b.all[i+k] != noise[phase+k] {
-					return fmt.Errorf("%s buffer: byte %d was overwritten with 0x%02x; it is %s", b.name, i+k-head, b.all[i+k], b.where(i+k-head))
+					return fmt.Errorf("%s buffer: byte %d was overwritten with 0x%02x; it is %s", b.name, i+k-head, b.all[i+k],
+						b.where(i+k-head))
 				}
 			}
 		}
@@ -264,7 +267,8 @@ func (b *buffer) checkBlock(c *Case, e block, number int) error {
 				continue
 			}
 			return fmt.Errorf("%s buffer: element %d (of block %d: %d of %d) is %s, want %s%s", b.name,
-				e.at+(at+i)/size, number, (at+i)/size, e.count, format(b.dtype, got), format(b.dtype, want), b.hint(data, e, at+i, got))
+				e.at+(at+i)/size, number, (at+i)/size, e.count, format(b.dtype, got), format(b.dtype, want),
+				b.hint(data, e, at+i, got))
 		}
 	}
 	return nil

@@ -8,7 +8,8 @@ import (
 )
 
 func TestArenaSeesEveryStrayByte(t *testing.T) {
-	c := &Case{Collective: plugin.AllGatherV, DType: plugin.Int32, Count: 5, World: 3, Split: Even, Displ: Gapped, Seed: 3, Family: Exact}
+	c := &Case{Collective: plugin.AllGatherV, DType: plugin.Int32, Count: 5, World: 3, Split: Even, Displ: Gapped, Seed: 3,
+		Family: Exact}
 	l := c.layoutOf(0)
 	var a arena
 	defer a.close()

@@ -94,8 +94,9 @@ func (u uncounted) Info() plugin.Info {
 // What a transport does not offer is skipped, and the reason names it.
 func TestCountsOnTheDeviceAreSkippedByName(t *testing.T) {
 	cfg := conformance.Config{
-		Transport: "builtin:uncounted", Worlds: []int{2}, Memory: plugin.MemoryKindCuda, Local: !machine.Real(), Short: true, MaxBytes: 1 << 10,
-		Timeout: 5 * time.Minute, Filter: regexp.MustCompile(`^(all_to_all_v|changing_splits)/.*/n(0|1|7|33)/`),
+		Transport: "builtin:uncounted", Worlds: []int{2}, Memory: plugin.MemoryKindCuda, Local: !machine.Real(), Short: true,
+		MaxBytes: 1 << 10,
+		Timeout:  5 * time.Minute, Filter: regexp.MustCompile(`^(all_to_all_v|changing_splits)/.*/n(0|1|7|33)/`),
 	}
 	report, err := conformance.Run(t.Context(), cfg)
 	if err != nil {

@@ -23,14 +23,17 @@ type Case struct {
 	RecvShift  int64             `json:"recv_shift,omitempty"`
 	Split      Split             `json:"split,omitempty"`
 	Displ      Displ             `json:"displ,omitempty"`
-	OnDevice   bool              `json:"counts_on_device,omitempty"` // all_to_all_v: counts and displacements are in device memory
-	Axis       Axis              `json:"axis"`
-	Comm       int               `json:"comm,omitempty"`      // which of two communicators
-	Algorithm  string            `json:"algorithm,omitempty"` // as in SHUNT_ALGO; "" lets the selector choose
-	Set        int               `json:"set,omitempty"`       // 0: nothing is forced; k: every collective's k-th algorithm, where it fits
-	Repeat     int               `json:"repeat,omitempty"`    // times in a row; 0 means once
-	Seed       uint64            `json:"seed"`
-	Turn       uint64            `json:"turn,omitempty"` // of a graph's replays: other input, the same roots and scalars, and the same counts unless they are on the device
+	// all_to_all_v: counts and displacements are in device memory
+	OnDevice  bool   `json:"counts_on_device,omitempty"`
+	Axis      Axis   `json:"axis"`
+	Comm      int    `json:"comm,omitempty"`      // which of two communicators
+	Algorithm string `json:"algorithm,omitempty"` // as in SHUNT_ALGO; "" lets the selector choose
+	// 0: nothing is forced; k: every collective's k-th algorithm, where it fits
+	Set    int    `json:"set,omitempty"`
+	Repeat int    `json:"repeat,omitempty"` // times in a row; 0 means once
+	Seed   uint64 `json:"seed"`
+	// of a graph's replays: other input, the same roots and scalars, and the same counts unless they are on the device
+	Turn uint64 `json:"turn,omitempty"`
 }
 
 // Split says how the counts of a varying collective differ between ranks.

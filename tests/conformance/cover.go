@@ -74,7 +74,8 @@ func complete(row, levels []int, covered *pairs, salt uint64, allowed func([]int
 		}
 		gain := 0
 		for other, y := range row {
-			if other != axis && y != unset && !covered.has(min(axis, other), row[min(axis, other)], max(axis, other), row[max(axis, other)]) {
+			if other != axis && y != unset && !covered.has(min(axis, other), row[min(axis, other)], max(axis, other),
+				row[max(axis, other)]) {
 				gain++
 			}
 		}

@@ -11,7 +11,8 @@ func TestLayoutsFitTogether(t *testing.T) {
 	for _, collective := range plugin.Collectives()[:plugin.Send] {
 		for _, split := range []Split{Even, Ragged, Single, Sparse} {
 			for _, displ := range []Displ{NoDispl, Packed, Gapped, Reversed} {
-				c := Case{Collective: collective, DType: plugin.Float16, Count: 37, World: 3, Root: 1, Split: split, Displ: displ, Seed: 11, Family: Exact}
+				c := Case{Collective: collective, DType: plugin.Float16, Count: 37, World: 3, Root: 1, Split: split, Displ: displ,
+					Seed: 11, Family: Exact}
 				sent, received := int64(0), int64(0)
 				for rank := range c.World {
 					l := c.layoutOf(rank)
@@ -33,7 +34,8 @@ func TestLayoutsFitTogether(t *testing.T) {
 						}
 					}
 				}
-				exchange := collective == plugin.AllToAll || collective == plugin.AllToAllV || collective == plugin.Scatter || collective == plugin.ScatterV || collective == plugin.Gather || collective == plugin.GatherV
+				exchange := collective == plugin.AllToAll || collective == plugin.AllToAllV || collective == plugin.Scatter ||
+					collective == plugin.ScatterV || collective == plugin.Gather || collective == plugin.GatherV
 				if exchange && sent != received {
 					t.Errorf("%s: %d elements sent, %d received", c.Name(), sent, received)
 				}

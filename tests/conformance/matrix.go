@@ -12,7 +12,8 @@ import (
 // two and their neighbours, around every boundary of slots and chunks, and
 // large ones. Large ones are cut so that a rank's message stays below
 // maxMessage.
-var counts = []int64{0, 1, 3, 7, 31, 32, 33, 127, 129, 511, 513, 1023, 1024, 1025, 4095, 4097, 16383, 16385, 65535, 65537, 131071, 262145, 524287, 1048577}
+var counts = []int64{0, 1, 3, 7, 31, 32, 33, 127, 129, 511, 513, 1023, 1024, 1025, 4095, 4097, 16383, 16385, 65535,
+	65537, 131071, 262145, 524287, 1048577}
 
 // shortCounts is the subset of a short run.
 var shortCounts = []int64{0, 1, 7, 33, 513, 1025, 4097, 16385, 65537, 262145}
@@ -76,10 +77,11 @@ type matrix struct {
 	kinds  map[string]bool // short: what some case is of already
 }
 
-// cases answers the cases of a world: for every collective all pairs of all
+// cases returns the cases of a world: for every collective all pairs of all
 // axes, and full products where mistakes hide in combinations.
 func cases(world int, short bool, axes []Axis, offers []offer) []Case {
-	m := &matrix{world: world, short: short, offers: offers, axes: axes, names: map[string]bool{}, kinds: map[string]bool{}}
+	m := &matrix{world: world, short: short, offers: offers, axes: axes, names: map[string]bool{},
+		kinds: map[string]bool{}}
 	for _, collective := range plugin.Collectives() {
 		if collective > plugin.Barrier || collective.PointToPoint() {
 			continue // scenarios
@@ -228,9 +230,12 @@ func (m *matrix) pairs(collective plugin.Collective) {
 	}
 	for _, row := range pairwise(levels, uint64(collective), allowed) {
 		c := Case{
-			Collective: collective, DType: plugin.DTypes()[row[aDType]], Op: plugin.Ops()[row[aOp]], Family: Families()[row[aFamily]],
-			Count: sizes[row[aCount]], InPlace: row[aPlace] == 1, SendShift: shifts[row[aShift]][0], RecvShift: shifts[row[aShift]][1],
-			Root: row[aRoot], Comm: row[aComm], Axis: m.axes[row[aAxis]], Algorithm: algorithms[row[aAlgorithm]].Algorithm, Set: algorithms[row[aAlgorithm]].set,
+			Collective: collective, DType: plugin.DTypes()[row[aDType]], Op: plugin.Ops()[row[aOp]],
+			Family: Families()[row[aFamily]],
+			Count:  sizes[row[aCount]], InPlace: row[aPlace] == 1, SendShift: shifts[row[aShift]][0],
+			RecvShift: shifts[row[aShift]][1],
+			Root:      row[aRoot], Comm: row[aComm], Axis: m.axes[row[aAxis]], Algorithm: algorithms[row[aAlgorithm]].Algorithm,
+			Set: algorithms[row[aAlgorithm]].set,
 		}
 		if collective.Varying() {
 			c.Split, c.Displ = splits[row[aSplit]], displs[row[aDispl]]
@@ -256,8 +261,10 @@ func (m *matrix) reductions(collective plugin.Collective) {
 						if n*d.Bytes() > maxMessage && (i+j+k)%3 != 0 {
 							continue // large; each dtype, op and family is had, not all of their triples
 						}
-						m.add(Case{Collective: collective, DType: d, Op: op, Family: family, Count: n, Algorithm: algorithm.Algorithm, Set: algorithm.set,
-							Root: (i + j) % m.world, Split: []Split{Even, Ragged}[(i+j+k)%2], Displ: []Displ{NoDispl, Gapped}[(i+j)%2], InPlace: j%2 == 1})
+						m.add(Case{Collective: collective, DType: d, Op: op, Family: family, Count: n, Algorithm: algorithm.Algorithm,
+							Set:  algorithm.set,
+							Root: (i + j) % m.world, Split: []Split{Even, Ragged}[(i+j+k)%2], Displ: []Displ{NoDispl, Gapped}[(i+j)%2],
+							InPlace: j%2 == 1})
 					}
 				}
 			}
@@ -318,7 +325,8 @@ func (m *matrix) sizes(collective plugin.Collective) {
 				if inPlace {
 					repeat = 0
 				}
-				m.add(Case{Collective: collective, DType: d, Count: n, InPlace: inPlace, Algorithm: algorithm.Algorithm, Set: algorithm.set, Repeat: repeat,
+				m.add(Case{Collective: collective, DType: d, Count: n, InPlace: inPlace, Algorithm: algorithm.Algorithm,
+					Set: algorithm.set, Repeat: repeat,
 					Root: i % m.world, Split: []Split{Ragged, Even, Sparse}[i%3], Displ: []Displ{Gapped, NoDispl, Reversed}[(i+a)%3]})
 			}
 		}
@@ -367,7 +375,8 @@ func (m *matrix) scenarios() {
 				}
 				for _, d := range s.dtypes {
 					for _, axis := range m.scenarioAxes(&s) {
-						m.add(Case{Scenario: s.name, Collective: plugin.AllToAllV, DType: d, Count: n, Set: set, Axis: axis, Repeat: s.repeat(m.short)})
+						m.add(Case{Scenario: s.name, Collective: plugin.AllToAllV, DType: d, Count: n, Set: set, Axis: axis,
+							Repeat: s.repeat(m.short)})
 					}
 				}
 			}

@@ -22,7 +22,8 @@ func twoEach(memory plugin.MemoryKind) []offer {
 				large = append(large, bytes)
 			}
 		}
-		offers = append(offers, offer{Collective: v, Algorithm: "t/small", Bytes: small}, offer{Collective: v, Algorithm: "t/large", Bytes: large})
+		offers = append(offers, offer{Collective: v, Algorithm: "t/small", Bytes: small},
+			offer{Collective: v, Algorithm: "t/large", Bytes: large})
 	}
 	return offers
 }
@@ -81,7 +82,8 @@ func matrixCovers(t *testing.T, memory plugin.MemoryKind) {
 				continue
 			}
 			have[fmt.Sprint(c.Collective, mode, stream)] = true
-			if c.Algorithm == "t/small" && c.bytes() > 16<<10 || c.Algorithm == "t/large" && c.bytes() < 1<<10 && c.Collective != plugin.Barrier {
+			if c.Algorithm == "t/small" && c.bytes() > 16<<10 || c.Algorithm == "t/large" && c.bytes() < 1<<10 &&
+				c.Collective != plugin.Barrier {
 				t.Errorf("%s has %d bytes, which the algorithm does not serve", c.Name(), c.bytes())
 			}
 			if (c.Algorithm == "") != (c.Set == 0) {

@@ -34,7 +34,8 @@ func (m *matrix) counted() {
 		if n*d.Bytes() > most {
 			d = plugin.Uint8
 		}
-		m.add(Case{Collective: plugin.AllToAllV, OnDevice: true, DType: d, Count: n, Repeat: 2, Split: []Split{Ragged, Even, Sparse}[i%3], Displ: []Displ{Gapped, NoDispl, Reversed}[i%3]})
+		m.add(Case{Collective: plugin.AllToAllV, OnDevice: true, DType: d, Count: n, Repeat: 2,
+			Split: []Split{Ragged, Even, Sparse}[i%3], Displ: []Displ{Gapped, NoDispl, Reversed}[i%3]})
 	}
 	s := scenarioNamed("changing_splits")
 	for i, n := range s.counts {
@@ -43,7 +44,8 @@ func (m *matrix) counted() {
 		}
 		for _, d := range s.dtypes {
 			for _, axis := range m.scenarioAxes(s) {
-				m.add(Case{Scenario: s.name, OnDevice: true, Collective: plugin.AllToAllV, DType: d, Count: n, Axis: axis, Repeat: s.repeat(m.short)})
+				m.add(Case{Scenario: s.name, OnDevice: true, Collective: plugin.AllToAllV, DType: d, Count: n, Axis: axis,
+					Repeat: s.repeat(m.short)})
 			}
 		}
 	}
@@ -68,13 +70,15 @@ func (m *matrix) countedPairs() {
 	levels[aDType], levels[aCount], levels[aShift] = len(plugin.DTypes()), len(sizes), len(shifts)
 	levels[aSplit], levels[aDispl], levels[aComm], levels[aAxis] = len(splits), len(displs), 2, len(m.axes)
 	allowed := func(row []int) bool {
-		return row[aDType] == unset || row[aCount] == unset || sizes[row[aCount]]*plugin.DTypes()[row[aDType]].Bytes() <= maxMessage
+		return row[aDType] == unset || row[aCount] == unset ||
+			sizes[row[aCount]]*plugin.DTypes()[row[aDType]].Bytes() <= maxMessage
 	}
 	for _, row := range pairwise(levels, uint64(plugin.AllToAllV)<<8, allowed) {
 		m.add(Case{
 			Collective: plugin.AllToAllV, OnDevice: true, DType: plugin.DTypes()[row[aDType]], Count: sizes[row[aCount]],
-			SendShift: shifts[row[aShift]][0], RecvShift: shifts[row[aShift]][1], Split: splits[row[aSplit]], Displ: displs[row[aDispl]],
-			Comm: row[aComm], Axis: m.axes[row[aAxis]],
+			SendShift: shifts[row[aShift]][0], RecvShift: shifts[row[aShift]][1], Split: splits[row[aSplit]],
+			Displ: displs[row[aDispl]],
+			Comm:  row[aComm], Axis: m.axes[row[aAxis]],
 		})
 	}
 }

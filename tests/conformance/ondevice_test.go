@@ -14,8 +14,10 @@ func countedParts(c *Case) (parts []string) {
 	for _, part := range []any{c.DType, c.Count, c.Split, c.Displ, c.Axis} {
 		parts = append(parts, fmt.Sprint("counts on the device", part))
 	}
-	return append(parts, fmt.Sprint("counts on the device", "comm", c.Comm), fmt.Sprint("counts on the device", "repeat", c.Repeat),
-		fmt.Sprint("counts on the device", "shift", c.SendShift, c.RecvShift), fmt.Sprint("counts on the device", c.Split, c.Displ))
+	return append(parts, fmt.Sprint("counts on the device", "comm", c.Comm),
+		fmt.Sprint("counts on the device", "repeat", c.Repeat),
+		fmt.Sprint("counts on the device", "shift", c.SendShift, c.RecvShift),
+		fmt.Sprint("counts on the device", c.Split, c.Displ))
 }
 
 // countedAll are what the cases of a world must cover.
@@ -48,7 +50,8 @@ func countedAll(memory plugin.MemoryKind) (parts []string) {
 func TestCountsOnTheDeviceFitInEveryTurn(t *testing.T) {
 	for _, split := range []Split{Even, Ragged, Single, Sparse} {
 		for _, displ := range []Displ{NoDispl, Packed, Gapped, Reversed} {
-			first := Case{Collective: plugin.AllToAllV, OnDevice: true, DType: plugin.Float16, Count: 37, World: 3, Split: split, Displ: displ, Seed: 11, Family: Exact}
+			first := Case{Collective: plugin.AllToAllV, OnDevice: true, DType: plugin.Float16, Count: 37, World: 3, Split: split,
+				Displ: displ, Seed: 11, Family: Exact}
 			changed, reached := false, false
 			for turn := range uint64(5) {
 				c := first.at(turn)
@@ -59,7 +62,8 @@ func TestCountsOnTheDeviceFitInEveryTurn(t *testing.T) {
 					}
 					for i, b := range slices.Concat(l.input, l.output) {
 						if b.at < 0 || b.at+b.count > first.capacity() {
-							t.Errorf("%s turn %d rank %d: block %d is [%d,+%d) of %d", c.Name(), turn, rank, i, b.at, b.count, first.capacity())
+							t.Errorf("%s turn %d rank %d: block %d is [%d,+%d) of %d", c.Name(), turn, rank, i, b.at, b.count,
+								first.capacity())
 						}
 						reached = reached || b.at+b.count == first.capacity()
 					}

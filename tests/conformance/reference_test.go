@@ -111,7 +111,8 @@ func TestEveryRankCounts(t *testing.T) {
 					seen = reduceReference(c.DType, c.Op, full, scalars) != reduceReference(c.DType, c.Op, without, scalars)
 				}
 				if !seen {
-					t.Errorf("%s %s %s world %d seed %d: rank %d's data may be replaced unnoticed", c.DType, c.Op, family, c.World, c.Seed, left)
+					t.Errorf("%s %s %s world %d seed %d: rank %d's data may be replaced unnoticed", c.DType, c.Op, family, c.World,
+						c.Seed, left)
 				}
 			}
 		}
@@ -173,14 +174,21 @@ func TestReferenceKnownResults(t *testing.T) {
 		{"signed max", plugin.Int8, plugin.OpMax, []uint64{0x80, 0x7f}, nil, 0x7f},
 		{"unsigned 64 min", plugin.Uint64, plugin.OpMin, []uint64{1 << 63, 5}, nil, 5},
 		{"one rounding", plugin.Float16, plugin.OpSum, []uint64{half(2048), half(1), half(1)}, nil, half(2050)},
-		{"NaN wins", plugin.Float32, plugin.OpMax, []uint64{floatBits(plugin.Float32, math.NaN()), floatBits(plugin.Float32, 1)}, nil, floatBits(plugin.Float32, math.NaN())},
-		{"NaN wins over infinity", plugin.Float64, plugin.OpMin, []uint64{math.Float64bits(math.Inf(-1)), math.Float64bits(math.NaN())}, nil, math.Float64bits(math.NaN())},
+		{"NaN wins", plugin.Float32, plugin.OpMax, []uint64{floatBits(plugin.Float32, math.NaN()),
+			floatBits(plugin.Float32, 1)}, nil, floatBits(plugin.Float32, math.NaN())},
+		{"NaN wins over infinity", plugin.Float64, plugin.OpMin,
+			[]uint64{math.Float64bits(math.Inf(-1)), math.Float64bits(math.NaN())}, nil, math.Float64bits(math.NaN())},
 		{"saturates", plugin.Float8E4m3, plugin.OpSum, []uint64{0x7e, 0x7e}, nil, 0x7e},
 		{"overflows", plugin.Float8E5m2, plugin.OpSum, []uint64{0x7b, 0x7b}, nil, 0x7c},
 		{"infinity stays", plugin.Float8E5m2, plugin.OpMax, []uint64{0x7c, 0x3c}, nil, 0x7c},
-		{"avg is rounded once", plugin.Float32, plugin.OpAvg, []uint64{floatBits(plugin.Float32, 5), floatBits(plugin.Float32, 5), floatBits(plugin.Float32, 5)}, nil, floatBits(plugin.Float32, 5)},
-		{"avg of halves accumulates in float32", plugin.Float16, plugin.OpAvg, []uint64{half(65504), half(65504)}, nil, half(65504)},
-		{"avg overflows as its sum does", plugin.Float32, plugin.OpAvg, []uint64{floatBits(plugin.Float32, math.MaxFloat32), floatBits(plugin.Float32, math.MaxFloat32)}, nil, floatBits(plugin.Float32, math.Inf(1))},
+		{"avg is rounded once", plugin.Float32, plugin.OpAvg,
+			[]uint64{floatBits(plugin.Float32, 5), floatBits(plugin.Float32, 5), floatBits(plugin.Float32, 5)}, nil,
+			floatBits(plugin.Float32, 5)},
+		{"avg of halves accumulates in float32", plugin.Float16, plugin.OpAvg, []uint64{half(65504), half(65504)}, nil,
+			half(65504)},
+		{"avg overflows as its sum does", plugin.Float32, plugin.OpAvg,
+			[]uint64{floatBits(plugin.Float32, math.MaxFloat32), floatBits(plugin.Float32, math.MaxFloat32)}, nil,
+			floatBits(plugin.Float32, math.Inf(1))},
 		{"product rounded first", plugin.Float8E5m2, plugin.OpPremulSum, []uint64{1, 1}, []float64{0.5, 0.5}, 0},
 		{"integer scalars", plugin.Int32, plugin.OpPremulSum, []uint64{3, 5}, []float64{-2, 1}, 0xffffffff},
 	} {

@@ -25,10 +25,11 @@ const (
 
 // CaseResult is one case's end.
 type CaseResult struct {
-	Name      string        `json:"name"`
-	Case      *Case         `json:"case,omitempty"` // nil for opening and closing communicators
-	Outcome   Outcome       `json:"outcome"`
-	Detail    string        `json:"detail,omitempty"`    // failed: every rank's error and output; skipped: the capability that is absent
+	Name    string  `json:"name"`
+	Case    *Case   `json:"case,omitempty"` // nil for opening and closing communicators
+	Outcome Outcome `json:"outcome"`
+	// failed: every rank's error and output; skipped: the capability that is absent
+	Detail    string        `json:"detail,omitempty"`
 	Algorithm string        `json:"algorithm,omitempty"` // that ran
 	Time      time.Duration `json:"nanoseconds"`
 }
@@ -157,12 +158,14 @@ func (r *Report) skips() (reasons []string, times map[string]int) {
 // in full, every reason for a skip.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s (%s %s), %s memory, worlds %v, hosts %v\n\n", r.Transport, r.Info.Name, r.Info.Version, r.Memory, r.Worlds, r.Hosts)
+	fmt.Fprintf(&b, "%s (%s %s), %s memory, worlds %v, hosts %v\n\n", r.Transport, r.Info.Name, r.Info.Version, r.Memory,
+		r.Worlds, r.Hosts)
 	fmt.Fprintf(&b, "%-20s %8s %8s %8s %10s\n", "", "passed", "failed", "skipped", "seconds")
 	for _, t := range r.summary() {
 		fmt.Fprintf(&b, "%-20s %8d %8d %8d %10.2f\n", t.name, t.passed, t.failed, t.skipped, t.time.Seconds())
 	}
-	fmt.Fprintf(&b, "%-20s %8d %8d %8d %10.2f\n", "all", r.Count(Passed), r.Count(Failed), r.Count(Skipped), r.Duration.Seconds())
+	fmt.Fprintf(&b, "%-20s %8d %8d %8d %10.2f\n", "all", r.Count(Passed), r.Count(Failed), r.Count(Skipped),
+		r.Duration.Seconds())
 	reasons, times := r.skips()
 	for _, reason := range reasons {
 		fmt.Fprintf(&b, "\nskipped %d: %s\n", times[reason], reason)

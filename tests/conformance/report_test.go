@@ -70,7 +70,8 @@ func TestReportJUnitIsWellFormed(t *testing.T) {
 	if err := xml.Unmarshal(b.Bytes(), &back); err != nil {
 		t.Fatalf("%v in\n%s", err, b.String())
 	}
-	if len(back.Suites) != 2 || back.Suites[0].Failures != 1 || back.Suites[1].Skipped != 1 || back.Suites[0].Cases[1].Failure.Text != "rank 1: [31mwrong\n<&>" {
+	if len(back.Suites) != 2 || back.Suites[0].Failures != 1 || back.Suites[1].Skipped != 1 ||
+		back.Suites[0].Cases[1].Failure.Text != "rank 1: [31mwrong\n<&>" {
 		t.Errorf("%+v", back)
 	}
 }

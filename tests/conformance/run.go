@@ -102,7 +102,8 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	report := &Report{Transport: cfg.Transport, Memory: cfg.Memory.String(), Short: cfg.Short, Seed: cfg.Seed, Worlds: cfg.Worlds, Started: time.Now()}
+	report := &Report{Transport: cfg.Transport, Memory: cfg.Memory.String(), Short: cfg.Short, Seed: cfg.Seed,
+		Worlds: cfg.Worlds, Started: time.Now()}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		report.Go = info.GoVersion
 	}
@@ -203,7 +204,8 @@ func (r *runner) world(ctx context.Context, world int) (err error) {
 	}
 	r.offers, r.report.Info = answer.Offers, answer.Info
 	for _, b := range answer.Broken {
-		r.report.Results = append(r.report.Results, CaseResult{Name: fmt.Sprintf("supports/w%d/%s", world, b.Request), Outcome: Failed, Detail: b.Detail})
+		r.report.Results = append(r.report.Results, CaseResult{Name: fmt.Sprintf("supports/w%d/%s", world, b.Request),
+			Outcome: Failed, Detail: b.Detail})
 	}
 	list := cases(world, r.cfg.Short, Axes(r.cfg.Memory, r.cfg.Modes...), r.offers)
 	if r.cfg.Symmetric {
@@ -275,7 +277,8 @@ func (r *runner) trouble(ctx context.Context, what string, err error) error {
 func (r *runner) setup() (string, [][]byte, error) {
 	r.opened++
 	request := openRequest{
-		Transport: r.cfg.Transport, Memory: r.cfg.Memory, Dir: r.dir, Algorithm: override(r.offers, r.set), Timeout: r.cfg.Timeout * 2 / 3,
+		Transport: r.cfg.Transport, Memory: r.cfg.Memory, Dir: r.dir, Algorithm: override(r.offers, r.set),
+		Timeout:   r.cfg.Timeout * 2 / 3,
 		Symmetric: r.cfg.Symmetric, Hosts: r.hosts,
 		ID: "file://" + filepath.Join(r.dir, fmt.Sprintf("rendezvous-%d", r.opened)),
 	}
@@ -329,7 +332,8 @@ func (r *runner) runCase(ctx context.Context, c *Case) (_ CaseResult, poolErr bo
 	if s := scenarioNamed(c.Scenario); s != nil && s.where == onHost {
 		timeout *= 4 // ranks that are late take longer; each operation still has its own deadline
 	}
-	result, err := r.pool.Run(ctx, pool.Case{Handler: handlerCase, Seed: c.Seed, Payloads: [][]byte{payload}, Timeout: timeout})
+	result, err := r.pool.Run(ctx, pool.Case{Handler: handlerCase, Seed: c.Seed, Payloads: [][]byte{payload},
+		Timeout: timeout})
 	if err != nil {
 		out.Outcome, out.Detail = Failed, err.Error()
 		return out, true
@@ -346,7 +350,8 @@ func (r *runner) runCase(ctx context.Context, c *Case) (_ CaseResult, poolErr bo
 // repetition says how a case is run again as it was, by its flags; a Config has the
 // same names.
 func (r *runner) repetition(c *Case) string {
-	flags := fmt.Sprintf("--transport %s -n %d --seed %d --filter '^%s$'", r.cfg.Transport, c.World, r.cfg.Seed, regexp.QuoteMeta(c.Name()))
+	flags := fmt.Sprintf("--transport %s -n %d --seed %d --filter '^%s$'", r.cfg.Transport, c.World, r.cfg.Seed,
+		regexp.QuoteMeta(c.Name()))
 	if r.cfg.Short {
 		flags = "--short " + flags
 	}
@@ -371,7 +376,8 @@ func (r *CaseResult) judge(outcomes []pool.Outcome) {
 		}
 		if (a.Skip == "") != (first.Skip == "") || a.Ran != first.Ran {
 			r.Outcome = Failed
-			r.Detail = fmt.Sprintf("ranks disagree: rank 0 ran %q (skip %q), rank %d ran %q (skip %q)", first.Ran, first.Skip, rank, a.Ran, a.Skip)
+			r.Detail = fmt.Sprintf("ranks disagree: rank 0 ran %q (skip %q), rank %d ran %q (skip %q)", first.Ran, first.Skip,
+				rank, a.Ran, a.Skip)
 			return
 		}
 	}

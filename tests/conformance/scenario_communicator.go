@@ -18,7 +18,8 @@ import (
 // several are a few different operations to have in flight together.
 func (s *stage) several(round int, count int64) []*Case {
 	var cases []*Case
-	for i, collective := range []plugin.Collective{plugin.AllReduce, plugin.AllToAllV, plugin.Broadcast, plugin.AllGather, plugin.Barrier, plugin.ReduceScatter} {
+	for i, collective := range []plugin.Collective{plugin.AllReduce, plugin.AllToAllV, plugin.Broadcast, plugin.AllGather,
+		plugin.Barrier, plugin.ReduceScatter} {
 		c := s.with(round*10+i, collective, count>>(i%3))
 		c.Root = (round + i) % c.World
 		cases = append(cases, c)

@@ -40,7 +40,8 @@ func (s *stage) score(comm *host.Communicator, salt int, sizes ...int) *score {
 				c.Count %= 1025 // most are small
 			}
 			c.Root = int(h >> 32 % uint64(c.World))
-			c.Split, c.Displ = []Split{Ragged, Even, Sparse, Single}[h>>44%4], []Displ{NoDispl, Gapped, Packed, Reversed}[h>>48%4]
+			c.Split, c.Displ = []Split{Ragged, Even, Sparse, Single}[h>>44%4],
+				[]Displ{NoDispl, Gapped, Packed, Reversed}[h>>48%4]
 			c.OnDevice = s.onDevice(c.Collective, h>>56)
 			part = append(part, c)
 		}
@@ -287,7 +288,8 @@ func (s *stage) quiet(before holdings) (h holdings, err error) {
 		return h, err
 	}
 	deadline := time.Now().Add(2 * time.Second)
-	for h, err = s.holdings(); err == nil && before != (holdings{}) && h.more(before) && time.Now().Before(deadline); h, err = s.holdings() {
+	for h, err = s.holdings(); err == nil && before != (holdings{}) && h.more(before) && time.Now().Before(deadline); h,
+		err = s.holdings() {
 		runtime.Gosched()
 	}
 	return h, errors.Join(err, s.run(0, s.comm, barrier))

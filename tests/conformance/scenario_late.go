@@ -76,7 +76,8 @@ func lateRank(_ context.Context, s *stage) error {
 				break
 			}
 			late := int(h%uint64(world)) + i
-			d := executor.Delays{Ranks: []int{late % world}, Probability: 0.2, Longest: 3 * time.Millisecond, Seed: hash(h, uint64(i))}
+			d := executor.Delays{Ranks: []int{late % world}, Probability: 0.2, Longest: 3 * time.Millisecond,
+				Seed: hash(h, uint64(i))}
 			if err := s.under(d, func() error { return s.everyStreak(round*world+i, late%world) }); err != nil {
 				return err
 			}
@@ -163,7 +164,8 @@ func runAhead(_ context.Context, s *stage) error {
 	if s.comm.World() == 1 {
 		return nil
 	}
-	oneWay := []plugin.Collective{plugin.Broadcast, plugin.Scatter, plugin.ScatterV, plugin.Reduce, plugin.Gather, plugin.GatherV, plugin.Send}
+	oneWay := []plugin.Collective{plugin.Broadcast, plugin.Scatter, plugin.ScatterV, plugin.Reduce, plugin.Gather,
+		plugin.GatherV, plugin.Send}
 	world := s.comm.World()
 	for i, collective := range oneWay {
 		// Whoever is ahead is to come to the same slot again. What one writes for all

@@ -61,7 +61,8 @@ func changingSplits(_ context.Context, s *stage) error {
 }
 
 func changingRoots(_ context.Context, s *stage) error {
-	rooted := []plugin.Collective{plugin.Broadcast, plugin.Reduce, plugin.Gather, plugin.Scatter, plugin.GatherV, plugin.ScatterV}
+	rooted := []plugin.Collective{plugin.Broadcast, plugin.Reduce, plugin.Gather, plugin.Scatter, plugin.GatherV,
+		plugin.ScatterV}
 	for step := range s.c.Repeat {
 		h := hash(s.c.Seed, uint64(step))
 		c := s.with(step, rooted[h%uint64(len(rooted))], s.c.Count)

@@ -31,28 +31,32 @@ func (s *stage) put(w *host.Window, peer int, offset int64, src unsafe.Pointer, 
 	if s.rank.device == nil {
 		return w.Put(peer, offset, src, bytes)
 	}
-	return s.comm.Do(&host.Operation{Collective: plugin.Put, Window: w, Root: peer, Offset: offset, Send: src, Count: bytes, DType: plugin.Uint8, Stream: device.Stream(s.line())})
+	return s.comm.Do(&host.Operation{Collective: plugin.Put, Window: w, Root: peer, Offset: offset, Send: src,
+		Count: bytes, DType: plugin.Uint8, Stream: device.Stream(s.line())})
 }
 
 func (s *stage) get(w *host.Window, peer int, offset int64, dst unsafe.Pointer, bytes int64) error {
 	if s.rank.device == nil {
 		return w.Get(peer, offset, dst, bytes)
 	}
-	return s.comm.Do(&host.Operation{Collective: plugin.Get, Window: w, Root: peer, Offset: offset, Recv: dst, Count: bytes, DType: plugin.Uint8, Stream: device.Stream(s.line())})
+	return s.comm.Do(&host.Operation{Collective: plugin.Get, Window: w, Root: peer, Offset: offset, Recv: dst,
+		Count: bytes, DType: plugin.Uint8, Stream: device.Stream(s.line())})
 }
 
 func (s *stage) signal(w *host.Window, peer int) error {
 	if s.rank.device == nil {
 		return w.Signal(peer)
 	}
-	return s.comm.Do(&host.Operation{Collective: plugin.Signal, Window: w, Root: peer, DType: plugin.Uint8, Stream: device.Stream(s.line())})
+	return s.comm.Do(&host.Operation{Collective: plugin.Signal, Window: w, Root: peer, DType: plugin.Uint8,
+		Stream: device.Stream(s.line())})
 }
 
 func (s *stage) wait(w *host.Window, peer int) error {
 	if s.rank.device == nil {
 		return w.Wait(peer, 1)
 	}
-	return s.comm.Do(&host.Operation{Collective: plugin.Wait, Window: w, Root: peer, Offset: 1, DType: plugin.Uint8, Stream: device.Stream(s.line())})
+	return s.comm.Do(&host.Operation{Collective: plugin.Wait, Window: w, Root: peer, Offset: 1, DType: plugin.Uint8,
+		Stream: device.Stream(s.line())})
 }
 
 // look brings a buffer back, in stream order, and checks it.

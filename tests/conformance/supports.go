@@ -58,7 +58,8 @@ func brokenAnswer(ctx context.Context, l *host.Loaded, req plugin.Request) strin
 }
 
 // requests are what a transport is asked about a collective.
-func requests(collective plugin.Collective, features plugin.Feature, world int, memory plugin.MemoryKind) []plugin.Request {
+func requests(collective plugin.Collective, features plugin.Feature, world int,
+	memory plugin.MemoryKind) []plugin.Request {
 	ops := []plugin.Op{plugin.OpSum}
 	if collective.Reduces() {
 		ops = plugin.Ops()
@@ -75,7 +76,8 @@ func requests(collective plugin.Collective, features plugin.Feature, world int, 
 		for _, dtype := range plugin.DTypes() {
 			for _, op := range ops {
 				for _, req := range flags {
-					req.Collective, req.DType, req.Op, req.World, req.Hosts, req.Memory = collective, dtype, op, of.world, of.hosts, memory
+					req.Collective, req.DType, req.Op, req.World, req.Hosts, req.Memory = collective, dtype, op, of.world, of.hosts,
+						memory
 					list = append(list, req)
 				}
 			}

@@ -29,15 +29,18 @@ var answers = map[string]struct {
 	support func(plugin.Request) plugin.Support
 	want    string
 }{
-	"panic":    {func(plugin.Request) plugin.Support { panic("no such rail") }, "panicked in supports scatter_v: no such rail"},
+	"panic": {func(plugin.Request) plugin.Support { panic("no such rail") },
+		"panicked in supports scatter_v: no such rail"},
 	"neither":  {func(plugin.Request) plugin.Support { return plugin.Support{} }, "neither algorithms nor a reason"},
 	"latency":  {one(func(a *plugin.Algorithm) { a.Latency = -1 }), "latency -1"},
 	"nan":      {one(func(a *plugin.Algorithm) { a.Latency = math.NaN() }), "latency NaN"},
 	"still":    {one(func(a *plugin.Algorithm) { a.Bandwidth = 0 }), "bandwidth 0"},
 	"limits":   {one(func(a *plugin.Algorithm) { a.MinBytes, a.MaxBytes = 9, 8 }), "its limits are 9 to 8 bytes"},
 	"unending": {one(func(a *plugin.Algorithm) { a.Name = strings.Repeat("x", 100) }), "algorithm name of 100 bytes"},
-	"many":     {func(plugin.Request) plugin.Support { return plugin.Support{Algorithms: make([]plugin.Algorithm, 1000)} }, "1000 algorithms, want at most 32"},
-	"binary":   {func(plugin.Request) plugin.Support { return plugin.Support{Reason: "no\x00\xff"} }, "is not printable UTF-8"},
+	"many": {func(plugin.Request) plugin.Support { return plugin.Support{Algorithms: make([]plugin.Algorithm, 1000)} },
+		"1000 algorithms, want at most 32"},
+	"binary": {func(plugin.Request) plugin.Support { return plugin.Support{Reason: "no\x00\xff"} },
+		"is not printable UTF-8"},
 	"rank": {func(r plugin.Request) plugin.Support {
 		return plugin.Support{Reason: strings.Repeat("x", 1+r.Rank)}
 	}, "asked by the last rank it answers otherwise"},

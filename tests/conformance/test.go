@@ -45,7 +45,8 @@ func Test(t *testing.T, cfg Config) {
 	for _, reason := range reasons {
 		t.Logf("skipped %d: %s", times[reason], reason)
 	}
-	t.Logf("%s: %d passed, %d failed, %d skipped in %v", cfg.Transport, report.Count(Passed), report.Count(Failed), report.Count(Skipped), report.Duration)
+	t.Logf("%s: %d passed, %d failed, %d skipped in %v", cfg.Transport, report.Count(Passed), report.Count(Failed),
+		report.Count(Skipped), report.Duration)
 	if err != nil { // ranks may still run: nothing that they use must be taken away
 		t.Fatal(errors.Join(err, report.Err()))
 	}

@@ -164,7 +164,8 @@ func (c *Case) specialInput(h uint64) uint64 {
 		return h & mask(c.DType)
 	}
 	largest := map[plugin.DType]float64{plugin.Float32: math.MaxFloat32, plugin.Float64: math.MaxFloat64}[c.DType]
-	smallest := map[plugin.DType]float64{plugin.Float32: math.SmallestNonzeroFloat32, plugin.Float64: math.SmallestNonzeroFloat64}[c.DType]
+	smallest := map[plugin.DType]float64{plugin.Float32: math.SmallestNonzeroFloat32,
+		plugin.Float64: math.SmallestNonzeroFloat64}[c.DType]
 	infinity := math.Inf(1)
 	if f, small := formats[c.DType]; small {
 		largest, smallest = f.largest, math.Ldexp(1, 1-f.bias-f.mantissa)

@@ -40,7 +40,7 @@ type openRequest struct {
 	Symmetric bool   // as in Config
 	Hosts     int
 	Timeout   time.Duration
-	Probes    []int64 // when not nil, rank 0 answers what is offered at these sizes
+	Probes    []int64 // when not nil, rank 0 returns what is offered at these sizes
 }
 
 // openAnswer is rank 0's.
@@ -131,7 +131,8 @@ func openHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 		}
 	}
 	options := host.Options{
-		Rank: w.Rank, World: w.World, ID: request.ID, Transports: []string{request.Transport}, Timeout: request.Timeout, Memory: request.Memory,
+		Rank: w.Rank, World: w.World, ID: request.ID, Transports: []string{request.Transport}, Timeout: request.Timeout,
+		Memory: request.Memory,
 	}
 	if r.device != nil {
 		options.Device, options.Driver = r.device.Ordinal, r.device.Driver

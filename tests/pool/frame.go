@@ -48,7 +48,8 @@ type frame struct {
 
 func (f *frame) encode() ([]byte, error) {
 	if len(f.Name) > MaxName || len(f.Payload) > MaxPayload {
-		return nil, fmt.Errorf("frame too large: name %d of %d bytes, payload %d of %d", len(f.Name), MaxName, len(f.Payload), MaxPayload)
+		return nil, fmt.Errorf("frame too large: name %d of %d bytes, payload %d of %d", len(f.Name), MaxName, len(f.Payload),
+			MaxPayload)
 	}
 	text := f.Error
 	if len(text) > MaxError {

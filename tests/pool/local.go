@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Local is a world whose ranks are goroutines of this process. It answers the
+// Local is a world whose ranks are goroutines of this process. It returns the
 // same requests as a Pool, for what processes cannot have: a device that exists
 // in this process's memory alone, or all ranks under one race detector.
 //
@@ -91,7 +91,8 @@ func (l *Local) start(ctx context.Context) error {
 	name, payloads, err := l.options.Setup()
 	if err == nil {
 		var result *Result
-		if result, err = l.runCase(ctx, Case{Handler: name, Payloads: payloads, Timeout: l.options.SetupTimeout}); err == nil {
+		if result, err = l.runCase(ctx, Case{Handler: name, Payloads: payloads,
+			Timeout: l.options.SetupTimeout}); err == nil {
 			l.setup, err = result.Outcomes, result.Err()
 		}
 	}
@@ -142,7 +143,8 @@ func (l *Local) runCase(ctx context.Context, c Case) (*Result, error) {
 		if len(c.Payloads) > 1 {
 			payload = c.Payloads[rank]
 		}
-		request := &frame{Kind: frameRequest, Sequence: l.sequence, Seed: c.Seed, Time: c.Timeout, Name: c.Handler, Payload: payload}
+		request := &frame{Kind: frameRequest, Sequence: l.sequence, Seed: c.Seed, Time: c.Timeout, Name: c.Handler,
+			Payload: payload}
 		go func() { replies <- reply{rank, w.run(request)} }()
 	}
 	start := time.Now()

@@ -65,7 +65,10 @@ func (l *Local) mustRun(t *testing.T, c Case) *Result {
 }
 
 func TestLocalRanksKeepTheirStateUntilOneBreaks(t *testing.T) {
-	l := newLocal(t, Options{World: 2, Setup: func() (string, [][]byte, error) { return "echo", [][]byte{[]byte("a"), []byte("b")}, nil }})
+	l := newLocal(t, Options{World: 2, Setup: func() (string, [][]byte, error) {
+		return "echo",
+			[][]byte{[]byte("a"), []byte("b")}, nil
+	}})
 	fresh := func(payload string) (all string) {
 		for _, o := range l.mustRun(t, Case{Handler: "local state", Payloads: [][]byte{[]byte(payload)}}).Outcomes {
 			all += string(o.Payload) + o.Error + " "
@@ -90,7 +93,8 @@ func TestLocalRanksKeepTheirStateUntilOneBreaks(t *testing.T) {
 	if err := l.Close(); err != nil || len(localClosed) != 4 {
 		t.Errorf("close: %v, %d closed", err, len(localClosed))
 	}
-	if _, err := l.Run(t.Context(), Case{Handler: "echo", Payloads: [][]byte{nil}, Timeout: time.Second}); err != ErrClosed {
+	if _, err := l.Run(t.Context(), Case{Handler: "echo", Payloads: [][]byte{nil},
+		Timeout: time.Second}); err != ErrClosed {
 		t.Errorf("after close: %v", err)
 	}
 }
@@ -104,7 +108,8 @@ func TestLocalDeadlineShowsStacks(t *testing.T) {
 	timer := time.AfterFunc(500*time.Millisecond, func() { close(localGate) })
 	defer timer.Stop()
 	result := <-done
-	if o := result.Outcomes[1]; !strings.Contains(o.Error, "no answer within 50ms") || !strings.Contains(o.Stderr, "pool.init") {
+	if o := result.Outcomes[1]; !strings.Contains(o.Error, "no answer within 50ms") ||
+		!strings.Contains(o.Stderr, "pool.init") {
 		t.Errorf("%q, stacks %q", o.Error, o.Stderr)
 	}
 	if result.Outcomes[0].Error != "" || !result.Respawn {
@@ -122,7 +127,8 @@ func TestLocalIsLostWhenARankNeverEnds(t *testing.T) {
 	if result := l.mustRun(t, Case{Handler: "local wait", Timeout: 50 * time.Millisecond}); result.Err() == nil {
 		t.Error("no error")
 	}
-	if _, err := l.Run(t.Context(), Case{Handler: "echo", Payloads: [][]byte{nil}, Timeout: time.Second}); err == nil || !strings.Contains(err.Error(), "never ended") {
+	if _, err := l.Run(t.Context(), Case{Handler: "echo", Payloads: [][]byte{nil}, Timeout: time.Second}); err == nil ||
+		!strings.Contains(err.Error(), "never ended") {
 		t.Errorf("%v", err)
 	}
 	if err := l.Close(); err == nil {

@@ -15,7 +15,7 @@ type Options struct {
 	// Env is appended to the environment of every worker.
 	Env []string
 	// Setup, if not nil, is run as the first case of every fresh set of
-	// workers. It answers the handler's name and one payload per rank. When the
+	// workers. It returns the handler's name and one payload per rank. When the
 	// case fails, so does the one that made the pool start.
 	Setup func() (name string, payloads [][]byte, err error)
 	// SetupTimeout bounds Setup's case; 0 means 60 s.
@@ -238,7 +238,8 @@ func (p *Pool) runCase(ctx context.Context, c Case) (*Result, error) {
 		if len(c.Payloads) > 1 {
 			payload = c.Payloads[rank]
 		}
-		request := &frame{Kind: frameRequest, Sequence: p.sequence, Seed: c.Seed, Time: c.Timeout, Name: c.Handler, Payload: payload}
+		request := &frame{Kind: frameRequest, Sequence: p.sequence, Seed: c.Seed, Time: c.Timeout, Name: c.Handler,
+			Payload: payload}
 		if _, err := request.encode(); err != nil {
 			p.kill()
 			return nil, fmt.Errorf("pool: %w", err)
@@ -297,9 +298,10 @@ func (p *Pool) runCase(ctx context.Context, c Case) (*Result, error) {
 }
 
 // collect waits for every rank's answer, for the deadline, or for the grace
-// period after a first failure. It answers the ranks that stayed silent and
+// period after a first failure. It returns the ranks that stayed silent and
 // whether the processes must be replaced.
-func (p *Pool) collect(ctx context.Context, result *Result, answers <-chan answer) (pending map[int]struct{}, broken bool) {
+func (p *Pool) collect(ctx context.Context, result *Result, answers <-chan answer) (pending map[int]struct{},
+	broken bool) {
 	pending = map[int]struct{}{}
 	for rank := range p.workers {
 		pending[rank] = struct{}{}

@@ -144,7 +144,8 @@ func TestSeedIsResetBeforeEachCase(t *testing.T) {
 	if !bytes.Equal(a.Outcomes[0].Payload, b.Outcomes[0].Payload) {
 		t.Error("the same seed gave other numbers")
 	}
-	if bytes.Equal(a.Outcomes[0].Payload, c.Outcomes[0].Payload) || bytes.Equal(a.Outcomes[0].Payload, a.Outcomes[1].Payload) {
+	if bytes.Equal(a.Outcomes[0].Payload, c.Outcomes[0].Payload) ||
+		bytes.Equal(a.Outcomes[0].Payload, a.Outcomes[1].Payload) {
 		t.Error("another seed or rank gave the same numbers")
 	}
 }
@@ -172,7 +173,8 @@ func TestDeathIsNamedWithEveryRanksOutput(t *testing.T) {
 	before := run(t, p, Case{Handler: "pid"})
 	r := run(t, p, Case{Handler: "die on 1"})
 	err := r.Err()
-	if err == nil || !strings.Contains(err.Error(), "rank 1: process was killed by signal killed") || !strings.Contains(err.Error(), "last words") {
+	if err == nil || !strings.Contains(err.Error(), "rank 1: process was killed by signal killed") ||
+		!strings.Contains(err.Error(), "last words") {
 		t.Fatalf("error %v", err)
 	}
 	if !r.Respawn {
@@ -193,7 +195,8 @@ func TestTimeoutShowsWhereTheRankIsStuck(t *testing.T) {
 	p := newPool(t, Options{World: 2, Stderr: 64 << 10})
 	r := run(t, p, Case{Handler: "hang on 0", Timeout: 300 * time.Millisecond})
 	err := r.Err()
-	if err == nil || !strings.Contains(err.Error(), "rank 0: no answer within 300ms") || !strings.Contains(err.Error(), "pool_test.go") {
+	if err == nil || !strings.Contains(err.Error(), "rank 0: no answer within 300ms") ||
+		!strings.Contains(err.Error(), "pool_test.go") {
 		t.Fatalf("error %v", err)
 	}
 	if !r.Respawn || r.Outcomes[1].Error != "" {
@@ -203,11 +206,12 @@ func TestTimeoutShowsWhereTheRankIsStuck(t *testing.T) {
 
 func TestStoppedRankIsKilled(t *testing.T) {
 	p := newPool(t, Options{World: 2, Grace: 100 * time.Millisecond})
-	r := run(t, p, Case{Handler: "until deadline", Timeout: 400 * time.Millisecond, During: func(_ context.Context, pids []int) {
-		if err := unix.Kill(pids[1], unix.SIGSTOP); err != nil {
-			t.Error(err)
-		}
-	}})
+	r := run(t, p, Case{Handler: "until deadline", Timeout: 400 * time.Millisecond,
+		During: func(_ context.Context, pids []int) {
+			if err := unix.Kill(pids[1], unix.SIGSTOP); err != nil {
+				t.Error(err)
+			}
+		}})
 	if !strings.Contains(r.Outcomes[1].Error, "no answer") || !r.Respawn {
 		t.Errorf("outcome %+v", r.Outcomes[1])
 	}
@@ -236,7 +240,8 @@ func TestOtherRanksGetAGracePeriodOnly(t *testing.T) {
 func TestPanicIsFatal(t *testing.T) {
 	p := newPool(t, Options{World: 1})
 	r := run(t, p, Case{Handler: "panic"})
-	if !strings.Contains(r.Outcomes[0].Error, "panic: at the disco") || !strings.Contains(r.Outcomes[0].Error, "worker.go") || !r.Respawn {
+	if !strings.Contains(r.Outcomes[0].Error, "panic: at the disco") ||
+		!strings.Contains(r.Outcomes[0].Error, "worker.go") || !r.Respawn {
 		t.Errorf("outcome %+v", r.Outcomes[0])
 	}
 }
@@ -379,7 +384,8 @@ func assertGone(t *testing.T, pid string) {
 }
 
 func TestFramesSurviveTheWire(t *testing.T) {
-	in := &frame{Kind: frameResponse, Flags: flagError, Sequence: 1 << 40, Seed: 9, Time: time.Second, Name: "n", Payload: []byte{0, 1}, Error: "e"}
+	in := &frame{Kind: frameResponse, Flags: flagError, Sequence: 1 << 40, Seed: 9, Time: time.Second, Name: "n",
+		Payload: []byte{0, 1}, Error: "e"}
 	b, err := in.encode()
 	if err != nil {
 		t.Fatal(err)
@@ -451,7 +457,8 @@ func BenchmarkCase(b *testing.B) {
 			}
 			defer func() { _ = p.Close() }()
 			for b.Loop() {
-				if _, err := p.Run(context.Background(), Case{Handler: "pid", Payloads: [][]byte{nil}, Timeout: time.Minute}); err != nil {
+				if _, err := p.Run(context.Background(), Case{Handler: "pid", Payloads: [][]byte{nil},
+					Timeout: time.Minute}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -14,7 +14,8 @@ func gridsOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays [
 	tracks := make([][]int64, len(p.Tracks))
 	eachStep(t, p, 1<<40, slots, arrays, func(track int, s *plugin.Step, regs []int64, _ func(uint16) (int64, string)) {
 		if s.Kind == plugin.StepLaunch {
-			require.NotEqual(t, plugin.LaunchDependent, s.B, "one that begins beside the one before it takes its multiprocessors again")
+			require.NotEqual(t, plugin.LaunchDependent, s.B,
+				"one that begins beside the one before it takes its multiprocessors again")
 			k := p.Kernels[s.A]
 			tracks[track] = append(tracks[track], regs[k.Grid[0]]*max(regs[k.Grid[1]], 1))
 		}
@@ -57,7 +58,8 @@ func TestNoLaunchExceedsTheBudget(t *testing.T) {
 								}
 								sum += most
 							}
-							require.LessOrEqual(t, sum, int64(max(budget, len(p.Tracks))), "%s %s of %d bytes, rank %d of %d", r.Collective, a.Name, bytes, rank, world)
+							require.LessOrEqual(t, sum, int64(max(budget, len(p.Tracks))), "%s %s of %d bytes, rank %d of %d", r.Collective,
+								a.Name, bytes, rank, world)
 						}
 					}
 				}
@@ -79,7 +81,8 @@ func TestGridsOfABudgetDoNotDependOnWhatARankSends(t *testing.T) {
 				for _, bytes := range []int64{0, 1, 480, 8 * kib, 512 * kib, 2 * mib, 1 << 30} {
 					arrays := make([]int64, 4*world)
 					arrays[world-1] = bytes // only one pair has a message
-					for _, blocks := range gridsOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: bytes, plugin.SlotRoot: int64(world - 1)}, arrays)[0] {
+					for _, blocks := range gridsOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: bytes,
+						plugin.SlotRoot: int64(world - 1)}, arrays)[0] {
 						grids[blocks] = true
 					}
 				}

@@ -7,8 +7,8 @@ import "github.com/shunt-ccl/shunt/plugin"
 // is a kernel's reduce_scatter, whose results the engines give to all; where it is
 // delivered, they carry the parts as well.
 const (
-	copyName      = "copy"
-	deliveredName = "delivered"
+	copyName      = "ce"
+	deliveredName = "ce_reduce"
 )
 
 // copies are the collectives that they do. Costs are what 4 H200 and 2 H200
@@ -126,7 +126,8 @@ func (w writer) copyOwn() {
 		blocks := min(32, w.beside()) // 32 are enough for the memory's rate
 		args := w.arguments(bytes)
 		args[argSend], args[argRecv] = plugin.Address(w.Send(from)), plugin.Address(w.Recv(to))
-		w.Launch("one_sided", "shunt_copy", w.clamp(w.CeilDiv(bytes, w.Const(16*maxThreads)), 1, blocks), w.Const(maxThreads), args...)
+		w.Launch("one_sided", "shunt_copy", w.clamp(w.CeilDiv(bytes, w.Const(16*maxThreads)), 1, blocks), w.Const(maxThreads),
+			args...)
 	})
 }
 
@@ -223,7 +224,8 @@ func (w writer) combineDelivered() {
 	shard := w.shard()
 	w.If(w.Mul(w.apart(), w.Lt(w.Const(0), shard)), func() {
 		combine := func(kernel string) {
-			w.Launch("all_reduce_"+w.r.DType.String(), kernel+"_"+w.r.DType.String(), w.Const(w.beside()), w.Const(maxThreads), w.arguments(shard)...)
+			w.Launch("all_reduce_"+w.r.DType.String(), kernel+"_"+w.r.DType.String(), w.Const(w.beside()), w.Const(maxThreads),
+				w.arguments(shard)...)
 		}
 		const aligned, other = "shunt_all_reduce_delivered", "shunt_all_reduce_delivered_any"
 		if w.r.World > 4 {

@@ -19,13 +19,18 @@ func symmetricRequest(c plugin.Collective, world, rank int) plugin.Request {
 
 // eachStep runs a plan's registers for given slots, track by track, and calls do for every
 // copy and launch. Receive memory is at 2 << 40, that of other ranks beyond.
-func eachStep(t *testing.T, p *plugin.Plan, send int64, slots map[plugin.Slot]int64, arrays []int64, do func(track int, s *plugin.Step, regs []int64, address func(uint16) (int64, string))) {
+func eachStep(t *testing.T, p *plugin.Plan, send int64, slots map[plugin.Slot]int64, arrays []int64,
+	do func(track int, s *plugin.Step, regs []int64, address func(uint16) (int64, string))) {
 	alu := map[plugin.Alu]func(a, b int64) int64{
 		plugin.AluAdd: func(a, b int64) int64 { return a + b }, plugin.AluSub: func(a, b int64) int64 { return a - b },
-		plugin.AluMul: func(a, b int64) int64 { return a * b }, plugin.AluDiv: func(a, b int64) int64 { return a / b }, plugin.AluMod: func(a, b int64) int64 { return a % b },
-		plugin.AluMin: func(a, b int64) int64 { return min(a, b) }, plugin.AluMax: func(a, b int64) int64 { return max(a, b) },
-		plugin.AluLt: func(a, b int64) int64 { return truth(a < b) }, plugin.AluLe: func(a, b int64) int64 { return truth(a <= b) },
-		plugin.AluEq: func(a, b int64) int64 { return truth(a == b) }, plugin.AluNe: func(a, b int64) int64 { return truth(a != b) },
+		plugin.AluMul: func(a, b int64) int64 { return a * b }, plugin.AluDiv: func(a, b int64) int64 { return a / b },
+		plugin.AluMod: func(a, b int64) int64 { return a % b },
+		plugin.AluMin: func(a, b int64) int64 { return min(a, b) },
+		plugin.AluMax: func(a, b int64) int64 { return max(a, b) },
+		plugin.AluLt:  func(a, b int64) int64 { return truth(a < b) },
+		plugin.AluLe:  func(a, b int64) int64 { return truth(a <= b) },
+		plugin.AluEq:  func(a, b int64) int64 { return truth(a == b) },
+		plugin.AluNe:  func(a, b int64) int64 { return truth(a != b) },
 	}
 	for number, track := range p.Tracks {
 		regs := make([]int64, p.Registers())
@@ -74,7 +79,8 @@ func eachStep(t *testing.T, p *plugin.Plan, send int64, slots map[plugin.Slot]in
 // did is what a plan does on a rank for given slots, track by track.
 func did(t *testing.T, p *plugin.Plan, send int64, slots map[plugin.Slot]int64, arrays []int64) [][]string {
 	tracks := make([][]string, len(p.Tracks))
-	eachStep(t, p, send, slots, arrays, func(track int, s *plugin.Step, regs []int64, address func(uint16) (int64, string)) {
+	eachStep(t, p, send, slots, arrays, func(track int, s *plugin.Step, regs []int64,
+		address func(uint16) (int64, string)) {
 		list := &tracks[track]
 		if s.Kind == plugin.StepCopy {
 			_, to := address(s.Dst)
@@ -92,10 +98,12 @@ func did(t *testing.T, p *plugin.Plan, send int64, slots map[plugin.Slot]int64, 
 			return place
 		}
 		if k.Name == "shunt_symmetric_turn" {
-			*list = append(*list, fmt.Sprintf("turn %s %dx%d %d: %s", text(argRoot), regs[k.Grid[0]], regs[k.Block[0]], s.B, text(argBytes)))
+			*list = append(*list, fmt.Sprintf("turn %s %dx%d %d: %s", text(argRoot), regs[k.Grid[0]], regs[k.Block[0]], s.B,
+				text(argBytes)))
 			return
 		}
-		*list = append(*list, fmt.Sprintf("%s %s %dx%d %d: %s %s %s", k.Image, k.Name, regs[k.Grid[0]], regs[k.Block[0]], s.B, text(argRecv), text(argSend), text(argBytes)))
+		*list = append(*list, fmt.Sprintf("%s %s %dx%d %d: %s %s %s", k.Image, k.Name, regs[k.Grid[0]], regs[k.Block[0]], s.B,
+			text(argRecv), text(argSend), text(argBytes)))
 	})
 	return tracks
 }
@@ -109,7 +117,8 @@ func TestCopiesGoRoundBetweenTheCheckAndABarrier(t *testing.T) {
 		even[2*world+r], even[3*world+r] = bytes, int64(r)*bytes
 	}
 	slots := map[plugin.Slot]int64{
-		plugin.SlotBytes: bytes, plugin.SlotRecvBytes: world * bytes, plugin.SlotWindow: 5, plugin.SlotOffset: 640, plugin.SlotRoot: root,
+		plugin.SlotBytes: bytes, plugin.SlotRecvBytes: world * bytes, plugin.SlotWindow: 5, plugin.SlotOffset: 640,
+		plugin.SlotRoot: root,
 	}
 	for _, c := range []plugin.Collective{plugin.AllGather, plugin.AllToAll, plugin.Scatter} {
 		for rank := range world {
@@ -155,8 +164,11 @@ func TestAllReduceByCopies(t *testing.T) {
 			flag      int64 // that peers must have, too
 		}{
 			"by copy": {copyName, 1 << 40, plugin.OpSum, 0}, "by copy, in place": {copyName, 2 << 40, plugin.OpSum, 0},
-			"out of place": {deliveredName, 1 << 40, plugin.OpSum, 0}, "not aligned": {deliveredName, 1<<40 + 4, plugin.OpSum, 0}, "in place": {deliveredName, 2 << 40, plugin.OpSum, plugin.InPlace},
-			"factors": {deliveredName, 1 << 40, plugin.OpPremulSum, 0}, "factors in place": {deliveredName, 2 << 40, plugin.OpPremulSum, 0},
+			"out of place":     {deliveredName, 1 << 40, plugin.OpSum, 0},
+			"not aligned":      {deliveredName, 1<<40 + 4, plugin.OpSum, 0},
+			"in place":         {deliveredName, 2 << 40, plugin.OpSum, plugin.InPlace},
+			"factors":          {deliveredName, 1 << 40, plugin.OpPremulSum, 0},
+			"factors in place": {deliveredName, 2 << 40, plugin.OpPremulSum, 0},
 		} {
 			e := &endpoint{world: world, rank: 1}
 			r := symmetricRequest(plugin.AllReduce, world, 1)
@@ -180,10 +192,13 @@ func TestAllReduceByCopies(t *testing.T) {
 			switch {
 			case shard == 0:
 			case name == "out of place", name == "not aligned":
-				want = append(want, fmt.Sprintf("recv of 2+%d = send+%d, %d", shard, 2*shard, shard), fmt.Sprintf("recv of 0+%d = send+0, %d", shard, first), turn(0),
+				want = append(want, fmt.Sprintf("recv of 2+%d = send+%d, %d", shard, 2*shard, shard),
+					fmt.Sprintf("recv of 0+%d = send+0, %d", shard, first), turn(0),
 					fmt.Sprintf("recv of 0+%d = send+%d, %d", shard+first, first, shard-first), turn(1),
-					fmt.Sprintf("recv of 2+%d = recv+%d, %d", shard, shard, first), fmt.Sprintf("recv of 0+%d = recv+%d, %d", shard, shard, first), turn(2),
-					fmt.Sprintf("recv of 2+%d = recv+%d, %d", shard+first, shard+first, shard-first), fmt.Sprintf("recv of 0+%d = recv+%d, %d", shard+first, shard+first, shard-first))
+					fmt.Sprintf("recv of 2+%d = recv+%d, %d", shard, shard, first),
+					fmt.Sprintf("recv of 0+%d = recv+%d, %d", shard, shard, first), turn(2),
+					fmt.Sprintf("recv of 2+%d = recv+%d, %d", shard+first, shard+first, shard-first),
+					fmt.Sprintf("recv of 0+%d = recv+%d, %d", shard+first, shard+first, shard-first))
 				kernel := "shunt_all_reduce_delivered_float32"
 				if name == "not aligned" {
 					kernel = "shunt_all_reduce_delivered_any_float32"
@@ -191,10 +206,12 @@ func TestAllReduceByCopies(t *testing.T) {
 				beside = []string{fmt.Sprintf("all_reduce_float32 %s 64x512 0: recv+0 send+0 %d", kernel, shard)}
 			default:
 				want = append(want, fmt.Sprintf("reduce_scatter_float32 shunt_reduce_scatter_staged_float32 64x512 1: recv+%d send+0 %d", shard, shard),
-					fmt.Sprintf("recv of 2+%d = recv+%d, %d", shard, shard, shard), fmt.Sprintf("recv of 0+%d = recv+%d, %d", shard, shard, shard))
+					fmt.Sprintf("recv of 2+%d = recv+%d, %d", shard, shard, shard),
+					fmt.Sprintf("recv of 0+%d = recv+%d, %d", shard, shard, shard))
 			}
 			want = append(want, fmt.Sprintf("barrier shunt_barrier 1x32 0: recv+0 send+0 %d", bytes))
-			slots := map[plugin.Slot]int64{plugin.SlotBytes: bytes, plugin.SlotRecvBytes: bytes, plugin.SlotWindow: 5, plugin.SlotOffset: 640}
+			slots := map[plugin.Slot]int64{plugin.SlotBytes: bytes, plugin.SlotRecvBytes: bytes, plugin.SlotWindow: 5,
+				plugin.SlotOffset: 640}
 			tracks := [][]string{want}
 			if delivers {
 				tracks = [][]string{beside, want}
@@ -206,11 +223,13 @@ func TestAllReduceByCopies(t *testing.T) {
 
 func TestCopiesAreOfferedForSymmetricRequestsAlone(t *testing.T) {
 	offered := func(r plugin.Request) bool {
-		return slices.ContainsFunc(Transport{}.Supports(r).Algorithms, func(a plugin.Algorithm) bool { return a.Name == copyName })
+		return slices.ContainsFunc(Transport{}.Supports(r).Algorithms,
+			func(a plugin.Algorithm) bool { return a.Name == copyName })
 	}
 	for c := plugin.AllReduce; c.Valid(); c++ {
 		for world := 1; world <= maxRanks; world++ {
-			want := world > 1 && (c == plugin.AllReduce || c == plugin.AllGather || c == plugin.AllToAll || c == plugin.Scatter || (c == plugin.Broadcast && world == 2))
+			want := world > 1 && (c == plugin.AllReduce || c == plugin.AllGather || c == plugin.AllToAll ||
+				c == plugin.Scatter || (c == plugin.Broadcast && world == 2))
 			r := symmetricRequest(c, world, 0)
 			require.Equal(t, want, offered(r), "%s among %d", c, world)
 			e := &endpoint{world: world}

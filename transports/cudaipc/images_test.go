@@ -45,7 +45,8 @@ func TestImagesBelongToTheirSources(t *testing.T) {
 		require.NoError(t, err)
 		for _, e := range entries {
 			if e.Name() != "SOURCES" {
-				require.True(t, slices.Contains(listed[folder], e.Name()), "%s/%s is new since kernels/compile ran", folder, e.Name())
+				require.True(t, slices.Contains(listed[folder], e.Name()), "%s/%s is new since kernels/compile ran", folder,
+					e.Name())
 			}
 		}
 	}
@@ -74,7 +75,8 @@ func TestImagesLoadIntoOldDrivers(t *testing.T) {
 			if kind == kindELF {
 				list = append(list, architecture)
 				if architecture < 100 { // LZ4 begins with bytes as they are
-					require.True(t, bytes.HasPrefix(code[1:], []byte("\x7fELF\x02\x01\x01\x33\x07")), "%s for %d: % x", image.Name, architecture, code[:12])
+					require.True(t, bytes.HasPrefix(code[1:], []byte("\x7fELF\x02\x01\x01\x33\x07")), "%s for %d: % x", image.Name,
+						architecture, code[:12])
 				}
 			} else {
 				require.EqualValues(t, kindPTX, kind, image.Name)

@@ -36,7 +36,8 @@ func watchPage() map[string]uintptr {
 	return map[string]uintptr{
 		"abort": unsafe.Offsetof(w.abort), "timeout": unsafe.Offsetof(w.timeout),
 		"own": unsafe.Offsetof(w.fault_own), "theirs": unsafe.Offsetof(w.fault_theirs),
-		"fault": fault + unsafe.Offsetof(f.kind), "peer": fault + unsafe.Offsetof(f.peer), "epoch": fault + unsafe.Offsetof(f.epoch),
+		"fault": fault + unsafe.Offsetof(f.kind), "peer": fault + unsafe.Offsetof(f.peer),
+		"epoch":  fault + unsafe.Offsetof(f.epoch),
 		"missed": unsafe.Offsetof(w.missed), "missed bytes": unsafe.Offsetof(w.missed_bytes), "end": unsafe.Sizeof(w),
 	}
 }
@@ -46,10 +47,14 @@ func directoryLayout() map[string]int64 {
 	var e C.shunt_export
 	var n C.shunt_counts
 	return map[string]int64{
-		"exports": C.SHUNT_MAX_EXPORTS, "entry": int64(unsafe.Sizeof(e)), "imports": C.SHUNT_OFF_IMPORTS - C.SHUNT_OFF_EXPORTS,
-		"bytes": int64(unsafe.Offsetof(e.bytes)), "known": int64(unsafe.Offsetof(e.known)), "generation": int64(unsafe.Offsetof(e.generation)),
-		"counts of 3": int64(C.counts_offset(3)) - C.SHUNT_OFF_EXPORTS, "begun": int64(unsafe.Offsetof(n.begun)), "decided": int64(unsafe.Offsetof(n.decided)),
-		"ended": int64(unsafe.Offsetof(n.ended)), "forgotten": int64(unsafe.Offsetof(n.forgotten)), "used": int64(unsafe.Offsetof(n.used)), "count bytes": int64(unsafe.Sizeof(n)),
+		"exports": C.SHUNT_MAX_EXPORTS, "entry": int64(unsafe.Sizeof(e)),
+		"imports": C.SHUNT_OFF_IMPORTS - C.SHUNT_OFF_EXPORTS,
+		"bytes":   int64(unsafe.Offsetof(e.bytes)), "known": int64(unsafe.Offsetof(e.known)),
+		"generation":  int64(unsafe.Offsetof(e.generation)),
+		"counts of 3": int64(C.counts_offset(3)) - C.SHUNT_OFF_EXPORTS, "begun": int64(unsafe.Offsetof(n.begun)),
+		"decided": int64(unsafe.Offsetof(n.decided)),
+		"ended":   int64(unsafe.Offsetof(n.ended)), "forgotten": int64(unsafe.Offsetof(n.forgotten)),
+		"used": int64(unsafe.Offsetof(n.used)), "count bytes": int64(unsafe.Sizeof(n)),
 	}
 }
 

@@ -23,7 +23,8 @@ func local(c plugin.Collective) bool {
 // one a copy.
 func (e *endpoint) Prepare(_ context, r plugin.Request, name string) (*plugin.Plan, error) {
 	if r.World != e.world || r.Rank != e.rank {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "cudaipc: plan for rank %d of %d asked of the endpoint of rank %d of %d", r.Rank, r.World, e.rank, e.world)
+		return nil, plugin.Errorf(plugin.InvalidArgument,
+			"cudaipc: plan for rank %d of %d asked of the endpoint of rank %d of %d", r.Rank, r.World, e.rank, e.world)
 	}
 	w := e.newWriter(r, name)
 	if oneSided(r.Collective) && name == windowName && r.Memory == plugin.MemoryKindCuda {
@@ -32,12 +33,14 @@ func (e *endpoint) Prepare(_ context, r plugin.Request, name string) (*plugin.Pl
 	if r.World == 1 && name == localName && local(r.Collective) {
 		return w.localPlan()
 	}
-	if r.Memory == plugin.MemoryKindCuda && slices.ContainsFunc(copied(r), func(a plugin.Algorithm) bool { return a.Name == name }) {
+	if r.Memory == plugin.MemoryKindCuda && slices.ContainsFunc(copied(r),
+		func(a plugin.Algorithm) bool { return a.Name == name }) {
 		return w.copyPlan(name)
 	}
 	a, ok := find(r.Collective, name, r.World)
 	if !ok || r.World == 1 || r.Memory != plugin.MemoryKindCuda {
-		return nil, plugin.Errorf(plugin.Unsupported, "cudaipc: there is no algorithm %s for %s in a world of %d", name, r.Collective, r.World)
+		return nil, plugin.Errorf(plugin.Unsupported, "cudaipc: there is no algorithm %s for %s in a world of %d", name,
+			r.Collective, r.World)
 	}
 	w.Track(func() {
 		switch bytes := w.Slot(plugin.SlotBytes); a.grid {
@@ -264,7 +267,8 @@ func (w writer) size(g grid, bytes plugin.Reg) (blocks, threads plugin.Reg) {
 		}
 		n := w.CeilDiv(bytes, w.Const(480))
 		// 4 warps a block until the grid is full, then 8, then 16.
-		most := w.Select(w.Le(n, w.Const(4*w.most)), w.Const(4), w.Select(w.Le(n, w.Const(8*w.most)), w.Const(8), w.Const(16)))
+		most := w.Select(w.Le(n, w.Const(4*w.most)), w.Const(4),
+			w.Select(w.Le(n, w.Const(8*w.most)), w.Const(8), w.Const(16)))
 		warps := w.clamp(w.Min(n, most), 1, 16)
 		blocks = w.clamp(w.CeilDiv(n, warps), 1, w.most)
 		if g == unitsRooted && world > 2 {
@@ -274,13 +278,15 @@ func (w writer) size(g grid, bytes plugin.Reg) (blocks, threads plugin.Reg) {
 		return blocks, w.Mul(warps, w.Const(32))
 	case owners:
 		const copyBlocks = 8 // kCopyBlocks of kernels/broadcast.cu
-		return w.Const(min(w.most, (world-1)*min(channelBlocks, (maxBlocks-copyBlocks)/(world-1))+copyBlocks)), w.Const(maxThreads)
+		return w.Const(min(w.most, (world-1)*min(channelBlocks, (maxBlocks-copyBlocks)/(world-1))+copyBlocks)),
+			w.Const(maxThreads)
 	case reducers:
 		return w.Const(min(w.most, (world-1)*min(channelBlocks, maxBlocks/(world-1)))), w.Const(maxThreads)
 	case few:
 		return w.Const(min(fewBlocks, w.most)), w.Const(maxThreads)
 	case some:
-		return w.Select(w.Lt(bytes, w.Const(2*spreadFrom)), w.Const(min(fewBlocks, w.most)), w.Const(min(2*fewBlocks, w.most))), w.Const(maxThreads)
+		return w.Select(w.Lt(bytes, w.Const(2*spreadFrom)), w.Const(min(fewBlocks, w.most)),
+			w.Const(min(2*fewBlocks, w.most))), w.Const(maxThreads)
 	case staging:
 		blocks = w.Select(w.Le(bytes, w.Const(128*mib)), w.Const(min(maxBlocks*3/4, w.most)), w.Const(w.most))
 		return w.Select(w.Le(bytes, w.Const(32*mib)), w.Const(min(maxBlocks/2, w.most)), blocks), w.Const(maxThreads)
@@ -328,7 +334,8 @@ func (w writer) longExchange() int64 { return 1 << (bits.Len64(uint64(w.most)) -
 func (w writer) exchangeOnDevice(a algorithm) {
 	sendBytes, recvBytes, element := w.Slot(plugin.SlotSendBytes), w.Slot(plugin.SlotRecvBytes), w.Const(w.r.DType.Bytes())
 	args := append(w.arguments(w.Const(0)), // then the fields of shunt_kernel_args_on_device
-		plugin.Value(w.SendCount(0), 8), plugin.Value(w.SendDispl(0), 8), plugin.Value(w.RecvCount(0), 8), plugin.Value(w.RecvDispl(0), 8),
+		plugin.Value(w.SendCount(0), 8), plugin.Value(w.SendDispl(0), 8), plugin.Value(w.RecvCount(0), 8),
+		plugin.Value(w.RecvDispl(0), 8),
 		plugin.Value(element, 8), plugin.Value(w.Div(sendBytes, element), 8), plugin.Value(w.Div(recvBytes, element), 8))
 	kernel := a.kernel + "_on_device"
 	spread := w.Le(w.Const(spreadFrom*int64(w.r.World)), w.Max(sendBytes, recvBytes))

@@ -25,7 +25,8 @@ type launch struct {
 }
 
 // launchOf is the one launch of a plan.
-func launchOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays []int64) (k *plugin.Kernel, grid, block int64, values map[int]int64) {
+func launchOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays []int64) (k *plugin.Kernel, grid,
+	block int64, values map[int]int64) {
 	l := launchesOf(t, p, slots, arrays)
 	require.Len(t, l, 1, "one launch an operation")
 	return l[0].Kernel, l[0].grid, l[0].block, l[0].values
@@ -42,9 +43,11 @@ func launchesOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, array
 	alu := map[plugin.Alu]func(a, b, c int64) int64{
 		plugin.AluAdd: func(a, b, _ int64) int64 { return a + b }, plugin.AluSub: func(a, b, _ int64) int64 { return a - b },
 		plugin.AluMul: func(a, b, _ int64) int64 { return a * b }, plugin.AluDiv: func(a, b, _ int64) int64 { return a / b },
-		plugin.AluMin: func(a, b, _ int64) int64 { return min(a, b) }, plugin.AluMax: func(a, b, _ int64) int64 { return max(a, b) },
-		plugin.AluLt: func(a, b, _ int64) int64 { return truth(a < b) },
-		plugin.AluLe: func(a, b, _ int64) int64 { return truth(a <= b) }, plugin.AluEq: func(a, b, _ int64) int64 { return truth(a == b) },
+		plugin.AluMin: func(a, b, _ int64) int64 { return min(a, b) },
+		plugin.AluMax: func(a, b, _ int64) int64 { return max(a, b) },
+		plugin.AluLt:  func(a, b, _ int64) int64 { return truth(a < b) },
+		plugin.AluLe:  func(a, b, _ int64) int64 { return truth(a <= b) },
+		plugin.AluEq:  func(a, b, _ int64) int64 { return truth(a == b) },
 		plugin.AluSelect: func(a, b, c int64) int64 {
 			if a != 0 {
 				return b
@@ -73,7 +76,8 @@ func launchesOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, array
 				require.EqualValues(t, 2, l.grid, "columns")
 				l.grid = regs[k.Grid[1]]
 			}
-			require.Equal(t, !l.spread, s.B == plugin.LaunchDependent, "a kernel that is not spread begins by waiting for those before it")
+			require.Equal(t, !l.spread, s.B == plugin.LaunchDependent,
+				"a kernel that is not spread begins by waiting for those before it")
 			for j := range int(k.CountArgs) {
 				if a := p.Args[int(k.FirstArg)+j]; a.Value != plugin.None {
 					l.values[j] = regs[a.Value]
@@ -187,7 +191,8 @@ func TestCountsOnTheDeviceAreLeftToTheKernel(t *testing.T) {
 		spread     bool
 	}{
 		{1, localName, 64, 72, false}, {3, "ll128", 64, 72, false},
-		{3, "ll128", 3*spreadFrom - 1, 0, false}, {3, "ll128", 3 * spreadFrom, 0, true}, {3, "ll128", 0, 3 * spreadFrom, true},
+		{3, "ll128", 3*spreadFrom - 1, 0, false}, {3, "ll128", 3 * spreadFrom, 0, true},
+		{3, "ll128", 0, 3 * spreadFrom, true},
 	} {
 		e := &endpoint{world: test.world}
 		p, err := e.Prepare(stdcontext.Background(), counted(test.world, 0), test.name)
@@ -267,10 +272,12 @@ func TestGridsFitTheMessage(t *testing.T) {
 		p, err := e.Prepare(stdcontext.Background(), request(test.c, 4, 2), test.name)
 		require.NoError(t, err)
 		_, blocks, width, _ := launchOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: test.bytes}, nil)
-		require.Equal(t, [2]int64{test.blocks, test.width}, [2]int64{blocks, width}, "%s %s of %d bytes", test.c, test.name, test.bytes)
+		require.Equal(t, [2]int64{test.blocks, test.width}, [2]int64{blocks, width}, "%s %s of %d bytes", test.c, test.name,
+			test.bytes)
 		for bytes := int64(1); bytes < 1<<40; bytes *= 3 {
 			_, blocks, width, _ := launchOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: bytes}, nil)
-			require.True(t, blocks >= 1 && blocks <= maxBlocks && width >= 32 && width <= maxThreads && width%32 == 0, "%d x %d", blocks, width)
+			require.True(t, blocks >= 1 && blocks <= maxBlocks && width >= 32 && width <= maxThreads && width%32 == 0, "%d x %d",
+				blocks, width)
 		}
 	}
 }
@@ -293,7 +300,9 @@ func TestLongMessagesAreSpread(t *testing.T) {
 			arrays[0], arrays[2*a.world()] = bytes, bytes
 			l := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: bytes}, arrays)
 			require.Len(t, l, 1)
-			stores := a.grid == pairs || slices.Contains([]string{"shunt_all_reduce_staged", "shunt_reduce_scatter_staged", "shunt_reduce_staged", "shunt_all_gather_direct", "shunt_all_to_all_direct", "shunt_broadcast_direct", "shunt_broadcast_chain"}, a.kernel)
+			stores := a.grid == pairs || slices.Contains([]string{"shunt_all_reduce_staged", "shunt_reduce_scatter_staged",
+				"shunt_reduce_staged", "shunt_all_gather_direct", "shunt_all_to_all_direct", "shunt_broadcast_direct",
+				"shunt_broadcast_chain"}, a.kernel)
 			require.Equal(t, stores && bytes >= from, l[0].spread, "%s %s of %d bytes", a.collective, a.name, bytes)
 			require.True(t, !l[0].spread || (l[0].grid > 1 && l[0].grid <= maxBlocks), "%d blocks", l[0].grid)
 		}
@@ -332,9 +341,11 @@ func TestPairsGetTheirCountsAndLongOnesTheLongKernel(t *testing.T) {
 
 	k, _, _, values = launchOf(t, plan(plugin.Send), map[plugin.Slot]int64{plugin.SlotBytes: 77, plugin.SlotRoot: 2}, nil)
 	require.Equal(t, "shunt_all_to_all_v", k.Name)
-	require.Equal(t, [3]int64{0, 0, 77}, [3]int64{value(values, "send_count", 0), value(values, "send_count", 1), value(values, "send_count", 2)})
+	require.Equal(t, [3]int64{0, 0, 77}, [3]int64{value(values, "send_count", 0), value(values, "send_count", 1),
+		value(values, "send_count", 2)})
 	require.Zero(t, value(values, "recv_count", 2))
-	k, _, _, values = launchOf(t, plan(plugin.Recv), map[plugin.Slot]int64{plugin.SlotBytes: longMessage(3), plugin.SlotRoot: 0}, nil)
+	k, _, _, values = launchOf(t, plan(plugin.Recv), map[plugin.Slot]int64{plugin.SlotBytes: longMessage(3),
+		plugin.SlotRoot: 0}, nil)
 	require.Equal(t, "shunt_all_to_all_v_long", k.Name)
 	require.Equal(t, longMessage(3), value(values, "recv_count", 0))
 }
@@ -364,7 +375,8 @@ func TestReduceScatterVReducesToEachRankByTheKernelThatSuitsItsBlock(t *testing.
 		}
 	}
 	base, _, _ := argumentBlock()
-	require.Equal(t, []string{"send", "recv", "bytes", "root"}, []string{base[argSend].name, base[argRecv].name, base[argBytes].name, base[argRoot].name})
+	require.Equal(t, []string{"send", "recv", "bytes", "root"},
+		[]string{base[argSend].name, base[argRecv].name, base[argBytes].name, base[argRoot].name})
 
 	alone := &endpoint{world: 1}
 	p, err := alone.Prepare(stdcontext.Background(), request(plugin.ReduceScatterV, 1, 0), localName)

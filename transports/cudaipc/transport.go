@@ -22,17 +22,20 @@ type Transport struct {
 func (t Transport) Info() plugin.Info {
 	return plugin.Info{
 		Name: "cudaipc", Version: "0.1.0", Features: plugin.FeaturePlans | plugin.FeatureBuffers | plugin.FeatureDeviceCounts,
-		Memory: []plugin.MemoryKind{plugin.MemoryKindCuda}, Doc: "GPUs of one host through peer memory, over NVLink", MaxWorld: maxRanks,
+		Memory: []plugin.MemoryKind{plugin.MemoryKindCuda}, Doc: "GPUs of one host through peer memory, over NVLink",
+		MaxWorld: maxRanks,
 	}
 }
 
 // Open allocates the endpoint's region on its device and exports it.
 func (t Transport) Open(_ context, c plugin.OpenConfig) (plugin.Endpoint, error) {
 	if c.World < 1 || c.World > maxRanks || c.Rank < 0 || c.Rank >= c.World {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "cudaipc: rank %d of a world of %d; it serves at most %d ranks", c.Rank, c.World, maxRanks)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "cudaipc: rank %d of a world of %d; it serves at most %d ranks",
+			c.Rank, c.World, maxRanks)
 	}
 	if c.Memory != plugin.MemoryKindCuda || c.Device < 0 {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "cudaipc: %s memory on device %d cannot be served, want CUDA memory of a device", c.Memory, c.Device)
+		return nil, plugin.Errorf(plugin.InvalidArgument,
+			"cudaipc: %s memory on device %d cannot be served, want CUDA memory of a device", c.Memory, c.Device)
 	}
 	for name := range c.Options {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "cudaipc: unknown option %q; it has none", name)
@@ -51,7 +54,8 @@ func (t Transport) Open(_ context, c plugin.OpenConfig) (plugin.Endpoint, error)
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{driver: driver, ctx: ctx, device: c.Device, rank: c.Rank, world: c.World, maxSMs: c.MaxSMs, buffers: map[uint32]buffer{}}
+	e := &endpoint{driver: driver, ctx: ctx, device: c.Device, rank: c.Rank, world: c.World, maxSMs: c.MaxSMs,
+		buffers: map[uint32]buffer{}}
 	own, err := e.allocate(0, plugin.RegionRolePrivate, regionBytes(c.World))
 	if err != nil {
 		_ = driver.Release(c.Device)
@@ -81,11 +85,14 @@ func suits(driver cuda.Driver, device int) error {
 	d := devices[device]
 	switch {
 	case d.Major < 8:
-		return plugin.Errorf(plugin.Unsupported, "cudaipc: device %d (%s) has compute capability %d.%d; 8.0 is the least", device, d.Name, d.Major, d.Minor)
+		return plugin.Errorf(plugin.Unsupported, "cudaipc: device %d (%s) has compute capability %d.%d; 8.0 is the least",
+			device, d.Name, d.Major, d.Minor)
 	case !d.VirtualMemory || !d.ExportFD:
-		return plugin.Errorf(plugin.Unsupported, "cudaipc: device %d (%s) cannot export memory as a file descriptor", device, d.Name)
+		return plugin.Errorf(plugin.Unsupported, "cudaipc: device %d (%s) cannot export memory as a file descriptor", device,
+			d.Name)
 	case d.Multiprocessors <= maxBlocks:
-		return plugin.Errorf(plugin.Unsupported, "cudaipc: device %d (%s) has %d multiprocessors; kernels need more than %d", device, d.Name, d.Multiprocessors, maxBlocks)
+		return plugin.Errorf(plugin.Unsupported, "cudaipc: device %d (%s) has %d multiprocessors; kernels need more than %d",
+			device, d.Name, d.Multiprocessors, maxBlocks)
 	}
 	return nil
 }

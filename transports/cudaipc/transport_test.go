@@ -17,14 +17,16 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func request(c plugin.Collective, world, rank int) plugin.Request {
-	return plugin.Request{Collective: c, DType: plugin.Float32, World: world, Rank: rank, Hosts: 1, Memory: plugin.MemoryKindCuda}
+	return plugin.Request{Collective: c, DType: plugin.Float32, World: world, Rank: rank, Hosts: 1,
+		Memory: plugin.MemoryKindCuda}
 }
 
 // open is an endpoint on a driver in memory.
 func open(t *testing.T, world, rank int) (*endpoint, *cudatest.Driver) {
 	d := cudatest.New(cudatest.Options{})
 	t.Cleanup(d.Close)
-	e, err := Transport{Driver: d}.Open(stdcontext.Background(), plugin.OpenConfig{Rank: rank, World: world, Memory: plugin.MemoryKindCuda})
+	e, err := Transport{Driver: d}.Open(stdcontext.Background(),
+		plugin.OpenConfig{Rank: rank, World: world, Memory: plugin.MemoryKindCuda})
 	require.NoError(t, err)
 	return e.(*endpoint), d
 }
@@ -33,12 +35,14 @@ func TestWatchPageAndDirectoryAreTheContracts(t *testing.T) {
 	require.Equal(t, map[string]uintptr{
 		"abort": plugin.WatchAbort, "timeout": plugin.WatchTimeout, "fault": plugin.WatchFault, "peer": plugin.WatchFaultPeer,
 		"own": plugin.WatchFaultOwn, "theirs": plugin.WatchFaultTheirs,
-		"epoch": plugin.WatchFaultEpoch, "missed": plugin.WatchMissed, "missed bytes": plugin.WatchMissedBytes, "end": plugin.WatchBytes,
+		"epoch": plugin.WatchFaultEpoch, "missed": plugin.WatchMissed, "missed bytes": plugin.WatchMissedBytes,
+		"end": plugin.WatchBytes,
 	}, watchPage())
 	require.Equal(t, map[string]int64{
 		"exports": plugin.DirectoryExports, "entry": plugin.DirectoryEntryBytes, "imports": plugin.DirectoryImport(0, 0),
 		"bytes": 8, "known": 16, "generation": 24,
-		"counts of 3": plugin.DirectoryCounts(3), "begun": plugin.DirectoryBegun, "decided": plugin.DirectoryDecided, "ended": plugin.DirectoryEnded,
+		"counts of 3": plugin.DirectoryCounts(3), "begun": plugin.DirectoryBegun, "decided": plugin.DirectoryDecided,
+		"ended":     plugin.DirectoryEnded,
 		"forgotten": plugin.DirectoryForgotten, "used": plugin.DirectoryUsed, "count bytes": plugin.DirectoryCountBytes,
 	}, directoryLayout())
 }
@@ -59,7 +63,8 @@ func TestSupportsSaysWhyNot(t *testing.T) {
 		for _, a := range (Transport{}).Supports(request(plugin.AllReduce, world, 0)).Algorithms {
 			names = append(names, a.Name)
 		}
-		require.Equal(t, append([]string{"one_shot_ll", "one_shot_ll128", "two_shot_ll128"}, last...), names, "world %d", world)
+		require.Equal(t, append([]string{"one_shot_ll", "one_shot_ll128", "two_shot_ll128"}, last...), names, "world %d",
+			world)
 	}
 	a, b := request(plugin.AllReduce, 4, 0), request(plugin.AllReduce, 4, 3)
 	require.Equal(t, Transport{}.Supports(a), Transport{}.Supports(b), "every rank gets the same answer")
@@ -72,7 +77,8 @@ func TestRegionIsZeroedExportedAndFreed(t *testing.T) {
 	require.Len(t, r, 2)
 	require.Equal(t, plugin.Region{
 		ID: 1, Role: plugin.RegionRoleDirectory, Memory: plugin.MemoryKindCuda, Bytes: plugin.DirectoryBytes(4),
-		Handle: plugin.Handle{Kind: plugin.HandleKindCudaVmm, Generation: r[0].Handle.Generation, Offset: directoryOffset, Bytes: r[0].Handle.Bytes, FD: r[0].Handle.FD},
+		Handle: plugin.Handle{Kind: plugin.HandleKindCudaVmm, Generation: r[0].Handle.Generation, Offset: directoryOffset,
+			Bytes: r[0].Handle.Bytes, FD: r[0].Handle.FD},
 	}, r[1], "a part of the first")
 	require.LessOrEqual(t, r[0].Bytes, int64(64*mib), "device memory of a communicator of 4")
 	require.Equal(t, plugin.HandleKindCudaVmm, r[0].Handle.Kind)
@@ -106,12 +112,14 @@ func TestRegionIsZeroedExportedAndFreed(t *testing.T) {
 }
 
 func TestOpenFreesWhatItMadeWhenAnythingFails(t *testing.T) {
-	for _, method := range []string{"Devices", "Retain", "CreateMemory", "NewStream", "Set", "SynchronizeStream", "ExportMemory"} {
+	for _, method := range []string{"Devices", "Retain", "CreateMemory", "NewStream", "Set", "SynchronizeStream",
+		"ExportMemory"} {
 		t.Run(method, func(t *testing.T) {
 			d := cudatest.New(cudatest.Options{})
 			defer d.Close()
 			d.Fail(method, 0, cuda.OutOfMemory)
-			_, err := Transport{Driver: d}.Open(stdcontext.Background(), plugin.OpenConfig{World: 2, Memory: plugin.MemoryKindCuda})
+			_, err := Transport{Driver: d}.Open(stdcontext.Background(),
+				plugin.OpenConfig{World: 2, Memory: plugin.MemoryKindCuda})
 			require.ErrorIs(t, err, plugin.OutOfMemory)
 			require.Empty(t, d.Leaks())
 		})
@@ -141,7 +149,8 @@ func (oldDriver) Version() int { return 11080 }
 func TestDriversThatAreTooOldAreNamed(t *testing.T) {
 	d := cudatest.New(cudatest.Options{})
 	t.Cleanup(d.Close)
-	_, err := Transport{Driver: oldDriver{d}}.Open(stdcontext.Background(), plugin.OpenConfig{World: 2, Memory: plugin.MemoryKindCuda})
+	_, err := Transport{Driver: oldDriver{d}}.Open(stdcontext.Background(),
+		plugin.OpenConfig{World: 2, Memory: plugin.MemoryKindCuda})
 	require.ErrorContains(t, err, "the CUDA driver supports CUDA 11.8; 12.0 (driver 525) is the least")
 	require.Equal(t, plugin.Unsupported, plugin.CodeOf(err))
 	require.Zero(t, d.Held()["retained contexts"])

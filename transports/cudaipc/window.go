@@ -39,16 +39,19 @@ func (w writer) windowPlan() (*plugin.Plan, error) {
 				args := w.arguments(bytes)
 				args[argRecv] = plugin.Address(there())
 				threads := w.CeilDiv(bytes, w.Const(16)) // each copies 16 bytes
-				w.LaunchDependent("one_sided", "shunt_copy", w.clamp(w.CeilDiv(threads, w.Const(256)), 1, w.most), w.Const(256), args...)
+				w.LaunchDependent("one_sided", "shunt_copy", w.clamp(w.CeilDiv(threads, w.Const(256)), 1, w.most), w.Const(256),
+					args...)
 			})
 			w.If(w.Eq(short, zero), func() { w.Copy(there(), w.Send(zero), bytes) })
 		case plugin.Get:
 			w.Copy(w.Recv(zero), there(), bytes)
 		case plugin.Signal:
 			semaphore := w.Region(window, peer, w.Const(plugin.WindowSemaphore(r.Rank)))
-			w.LaunchDependent("one_sided", "shunt_window_signal", w.Const(1), w.Const(32), w.words(ofPeer(plugin.WindowRaised(0)), semaphore, bytes)...)
+			w.LaunchDependent("one_sided", "shunt_window_signal", w.Const(1), w.Const(32),
+				w.words(ofPeer(plugin.WindowRaised(0)), semaphore, bytes)...)
 		case plugin.Wait:
-			w.LaunchDependent("one_sided", "shunt_window_wait", w.Const(1), w.Const(32), w.words(ofPeer(plugin.WindowAwaited(0)), ofPeer(plugin.WindowSemaphore(0)), w.Slot(plugin.SlotOffset))...)
+			w.LaunchDependent("one_sided", "shunt_window_wait", w.Const(1), w.Const(32),
+				w.words(ofPeer(plugin.WindowAwaited(0)), ofPeer(plugin.WindowSemaphore(0)), w.Slot(plugin.SlotOffset))...)
 		}
 	})
 	return w.Plan()

@@ -13,7 +13,8 @@ func TestSingleCopyBroadcastsAroundTheCachedLength(t *testing.T) {
 	const world = 3
 	w := openWorld(t, world)
 	var operations []plantest.Operation
-	for i, bytes := range []int64{cachedBytes + 4, cachedBytes, 4, cachedBytes + largeBytes*largeSlots, 0, cachedBytes - 4, 2*cachedBytes + 4} {
+	for i, bytes := range []int64{cachedBytes + 4, cachedBytes, 4, cachedBytes + largeBytes*largeSlots, 0, cachedBytes - 4,
+		2*cachedBytes + 4} {
 		for _, inPlace := range []bool{false, true} {
 			operations = append(operations, plantest.Operation{
 				Collective: plugin.Broadcast, DType: plugin.Int32, Algorithm: "single_copy",

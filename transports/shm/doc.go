@@ -3,7 +3,7 @@
 //
 // An endpoint owns two memfds: one that the plans of this package lay out (see
 // layout.go), one of role scratch for the host's generic algorithms. The
-// package answers plans; it maps nothing, runs nothing and starts no
+// package returns plans; it maps nothing, runs nothing and starts no
 // goroutine. One file holds one collective, and four more hold what they are
 // written in: exchange.go (everybody publishes, everybody reads), blocks.go (the
 // same, block after block, for large messages), ring.go (one writer, credits)

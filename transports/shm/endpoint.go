@@ -50,7 +50,8 @@ func (e *endpoint) Allocate(_ context.Context, id uint32, bytes int64) (plugin.R
 	case e.closed:
 		return plugin.Region{}, plugin.Errorf(plugin.Closed, "shm: allocate on rank %d: the endpoint is closed", e.rank)
 	case taken || int(id) < len(e.regions):
-		return plugin.Region{}, plugin.Errorf(plugin.InvalidArgument, "shm: allocate on rank %d: region %d exists", e.rank, id)
+		return plugin.Region{}, plugin.Errorf(plugin.InvalidArgument, "shm: allocate on rank %d: region %d exists", e.rank,
+			id)
 	case bytes < 0 || bytes > 1<<60:
 		return plugin.Region{}, plugin.Errorf(plugin.InvalidArgument, "shm: allocate on rank %d: %d bytes", e.rank, bytes)
 	}
@@ -81,7 +82,9 @@ func (e *endpoint) Prepare(_ context.Context, req plugin.Request, name string) (
 		return nil, plugin.Errorf(plugin.Closed, "shm: prepare %s on rank %d: the endpoint is closed", req.Collective, e.rank)
 	}
 	if req.Rank != e.rank || req.World != e.world {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "shm: prepare %s: rank %d of %d asked the endpoint of rank %d of %d", req.Collective, req.Rank, req.World, e.rank, e.world)
+		return nil, plugin.Errorf(plugin.InvalidArgument,
+			"shm: prepare %s: rank %d of %d asked the endpoint of rank %d of %d", req.Collective, req.Rank, req.World, e.rank,
+			e.world)
 	}
 	if reason := refusal(req); reason != "" {
 		return nil, plugin.Errorf(plugin.Unsupported, "shm: prepare %s on rank %d: %s", req.Collective, e.rank, reason)
@@ -91,7 +94,8 @@ func (e *endpoint) Prepare(_ context.Context, req plugin.Request, name string) (
 			return write(req, e.layout, a)
 		}
 	}
-	return nil, plugin.Errorf(plugin.Unsupported, "shm: prepare %s on rank %d: there is no algorithm %q in a world of %d", req.Collective, e.rank, name, e.world)
+	return nil, plugin.Errorf(plugin.Unsupported, "shm: prepare %s on rank %d: there is no algorithm %q in a world of %d",
+		req.Collective, e.rank, name, e.world)
 }
 
 func write(req plugin.Request, l layout, a algorithm) (*plugin.Plan, error) {

@@ -140,7 +140,8 @@ func newLayout(world int) layout {
 		p.large.span = lay(&p.large.slots, n, largeSlots, line, large)
 	}
 	for i, stride := range tinyStrides {
-		l.tiny[i].slots = slots{base: take(tinySlots*stride, page), stride: stride, head: behind, capacity: stride - behind, count: tinySlots}
+		l.tiny[i].slots = slots{base: take(tinySlots*stride, page), stride: stride, head: behind, capacity: stride - behind,
+			count: tinySlots}
 	}
 	lay(&l.broadcast.small.slots, 1, manySlots, behind, smallBytes)
 	lay(&l.broadcast.large.slots, 1, largeSlots, line, largeBytes)

@@ -23,7 +23,8 @@ func newMemfd(name string, bytes int64) (plugin.Handle, error) {
 	if err := unix.Ftruncate(fd, bytes); err != nil {
 		return plugin.Handle{}, errors.Join(systemError("ftruncate", err), unix.Close(fd))
 	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS,
+		unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
 		return plugin.Handle{}, errors.Join(systemError("sealing a memfd", err), unix.Close(fd))
 	}
 	return plugin.Handle{Kind: plugin.HandleKindMemfd, Generation: generations.Add(1), Bytes: bytes, FD: fd}, nil
@@ -41,7 +42,8 @@ func closeMemfd(h plugin.Handle) error {
 func systemError(call string, err error) error {
 	code := plugin.System
 	switch {
-	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EFBIG):
+	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE),
+		errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EFBIG):
 		code = plugin.OutOfMemory
 	}
 	return plugin.Errorf(code, "%s: %w", call, err)

@@ -21,7 +21,8 @@ func (w *writer) singleBytes() plugin.Reg { return w.Const(4 << 10 * int64(min(w
 
 // offers is a protocol class of offers.
 type offers struct {
-	offered int64 // lines of the writer, a semaphore, an address and perhaps a length each: one for each reader, or one for all
+	// lines of the writer, a semaphore, an address and perhaps a length each: one for each reader, or one for all
+	offered int64
 	taken   int64 // semaphores of the reader: a line for each writer, or one for all
 }
 
@@ -89,7 +90,8 @@ func (w *writer) takeOffer(at plugin.Reg, p pair, source rank, n plugin.Reg, to 
 	epoch := w.next(w.Load(taken))
 	w.Wait(w.of(source, at), epoch, source.reg)
 	if p.lengths {
-		w.expect(w.of(source, at), func() plugin.Reg { return w.Load(w.of(source, w.Add(at, w.Const(behind+word)))) }, n, source)
+		w.expect(w.of(source, at), func() plugin.Reg { return w.Load(w.of(source, w.Add(at, w.Const(behind+word)))) }, n,
+			source)
 	}
 	w.Copy(to, w.offeredBy(source, at, w.Const(0)), n)
 	// Releases the reads: the writer, which acquires this value, gives the

@@ -14,7 +14,8 @@ func openEndpoints(t testing.TB, world int) []plugin.Endpoint {
 	t.Helper()
 	endpoints := make([]plugin.Endpoint, world)
 	for r := range endpoints {
-		e, err := Transport{}.Open(context.Background(), plugin.OpenConfig{Rank: r, World: world, Memory: plugin.MemoryKindHost, Device: -1})
+		e, err := Transport{}.Open(context.Background(),
+			plugin.OpenConfig{Rank: r, World: world, Memory: plugin.MemoryKindHost, Device: -1})
 		if err != nil {
 			t.Fatal(err)
 		}

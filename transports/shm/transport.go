@@ -17,9 +17,10 @@ var _ plugin.Transport = Transport{}
 // Info describes the transport.
 func (Transport) Info() plugin.Info {
 	return plugin.Info{
-		Name:     "shm",
-		Version:  "1.0.0",
-		Features: plugin.FeatureMemory | plugin.FeaturePlans | plugin.FeatureBuffers | plugin.FeatureLengths | plugin.FeatureMarks,
+		Name:    "shm",
+		Version: "1.0.0",
+		Features: plugin.FeatureMemory | plugin.FeaturePlans | plugin.FeatureBuffers | plugin.FeatureLengths |
+			plugin.FeatureMarks,
 		Memory:   []plugin.MemoryKind{plugin.MemoryKindHost},
 		Doc:      "host memory shared by the ranks of one host",
 		MaxWorld: maxWorld,
@@ -65,7 +66,8 @@ func refusal(req plugin.Request) string {
 // OutOfMemory or System when the memory cannot be had.
 func (Transport) Open(_ context.Context, config plugin.OpenConfig) (plugin.Endpoint, error) {
 	if config.World < 1 || config.World > maxWorld || config.Rank < 0 || config.Rank >= config.World {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "shm: rank %d of a world of %d; worlds have 1 to %d ranks", config.Rank, config.World, maxWorld)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "shm: rank %d of a world of %d; worlds have 1 to %d ranks",
+			config.Rank, config.World, maxWorld)
 	}
 	if config.Memory != plugin.MemoryKindHost {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "shm: moves host memory only, not %s", config.Memory)

@@ -146,7 +146,8 @@ func TestPrepareRefuses(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Prepare(context.Background(), request(plugin.AllReduce, 2), "one_shot"); !errors.Is(err, plugin.Closed) {
+	if _, err := e.Prepare(context.Background(), request(plugin.AllReduce, 2), "one_shot"); !errors.Is(err,
+		plugin.Closed) {
 		t.Errorf("after Close: %v, want closed", err)
 	}
 }
@@ -245,7 +246,8 @@ func TestBuffers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.ID != 7 || r.Role != plugin.RegionRoleBuffer || r.Bytes != 8192 || r.Handle.Generation == 0 || r.Handle.Bytes != 8192 {
+	if r.ID != 7 || r.Role != plugin.RegionRoleBuffer || r.Bytes != 8192 || r.Handle.Generation == 0 ||
+		r.Handle.Bytes != 8192 {
 		t.Errorf("region %+v", r)
 	}
 	// Nobody who has the descriptor can make others fault by shrinking it.
@@ -321,12 +323,14 @@ func FuzzPrepare(f *testing.F) {
 	f.Add(uint32(0), uint32(7), uint32(0), int64(8), 2, 1, uint32(0), 0, false, "one_shot")
 	f.Add(uint32(3), uint32(1), uint32(0), int64(1<<20), 3, 1, uint32(0), 2, true, "single_copy")
 	f.Add(uint32(8), uint32(1), uint32(5), int64(-1), 0, 2, uint32(1), -1, true, "direct")
-	f.Fuzz(func(t *testing.T, collective, dtype, op uint32, bytes int64, world, hosts int, memory uint32, rank int, peerRead bool, name string) {
+	f.Fuzz(func(t *testing.T, collective, dtype, op uint32, bytes int64, world, hosts int, memory uint32, rank int,
+		peerRead bool, name string) {
 		req := plugin.Request{
 			Collective: plugin.Collective(collective), DType: plugin.DType(dtype), Op: plugin.Op(op), Bytes: bytes,
 			World: world, Hosts: hosts, Memory: plugin.MemoryKind(memory), Rank: rank, PeerRead: peerRead,
 		}
-		offered := slices.ContainsFunc(Transport{}.Supports(req).Algorithms, func(a plugin.Algorithm) bool { return a.Name == name })
+		offered := slices.ContainsFunc(Transport{}.Supports(req).Algorithms,
+			func(a plugin.Algorithm) bool { return a.Name == name })
 		size := min(max(world, 1), 8)
 		e := &endpoint{rank: min(max(rank, 0), size-1), world: size, layout: newLayout(size)}
 		plan, err := e.Prepare(context.Background(), req, name)

@@ -172,7 +172,8 @@ func newRegion(id uint32, role plugin.RegionRole, bytes int64) (plugin.Region, e
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
 	}
 	if err != nil {
-		return plugin.Region{}, errors.Join(plugin.Errorf(plugin.OutOfMemory, "postbox: %d bytes: %w", bytes, err), closeRegion(r))
+		return plugin.Region{}, errors.Join(plugin.Errorf(plugin.OutOfMemory, "postbox: %d bytes: %w", bytes, err),
+			closeRegion(r))
 	}
 	return r, nil
 }

@@ -14,7 +14,8 @@ import (
 //
 //go:norace
 func mix(a, b, c, d int) uint64 {
-	x := uint64(a)*0x9E3779B97F4A7C15 ^ uint64(b)*0xC2B2AE3D27D4EB4F ^ uint64(c)*0x165667B19E3779F9 ^ uint64(d)*0xD6E8FEB86659FD93
+	x := uint64(a)*0x9E3779B97F4A7C15 ^ uint64(b)*0xC2B2AE3D27D4EB4F ^
+		uint64(c)*0x165667B19E3779F9 ^ uint64(d)*0xD6E8FEB86659FD93
 	x ^= x >> 29
 	x *= 0xBF58476D1CE4E5B9
 	return x ^ x>>32

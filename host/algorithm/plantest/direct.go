@@ -10,7 +10,8 @@ import (
 
 // AllReduce runs one rank's part of an all_reduce of the given bytes and
 // returns the result. All ranks must call it, in World.Each.
-func (w *World) AllReduce(rank int, algorithm string, dtype plugin.DType, op plugin.Op, scalar float64, send []byte) ([]byte, error) {
+func (w *World) AllReduce(rank int, algorithm string, dtype plugin.DType, op plugin.Op, scalar float64,
+	send []byte) ([]byte, error) {
 	o := Operation{Collective: plugin.AllReduce, DType: dtype, Op: op, Algorithm: algorithm}
 	p, err := w.program(w.ranks[rank], &o, o.Collective)
 	if err != nil {

@@ -32,7 +32,8 @@ func Matrix(c plugin.Collective, algorithm string, world int) []Operation {
 	case c == plugin.Recv:
 		// The other half of Send.
 	case c.Reduces():
-		for _, dtype := range []plugin.DType{plugin.Int32, plugin.Float32, plugin.Bfloat16, plugin.Uint8, plugin.Float64, plugin.Int64} {
+		for _, dtype := range []plugin.DType{plugin.Int32, plugin.Float32, plugin.Bfloat16, plugin.Uint8, plugin.Float64,
+			plugin.Int64} {
 			for op, last := plugin.OpSum, plugin.OpPremulSum; op <= last; op++ {
 				if op == plugin.OpAvg && dtype == plugin.Bfloat16 && world&(world-1) != 0 {
 					continue // not exact
@@ -51,7 +52,8 @@ func Matrix(c plugin.Collective, algorithm string, world int) []Operation {
 	default:
 		for i, n := range counts {
 			inPlace := i%2 == 0 && c != plugin.AllToAll && c != plugin.AllToAllV
-			add(Operation{DType: plugin.Uint8, Count: n, Counts: varied(n, world), Matrix: square(n, world), Gap: n % 3, InPlace: inPlace})
+			add(Operation{DType: plugin.Uint8, Count: n, Counts: varied(n, world), Matrix: square(n, world), Gap: n % 3,
+				InPlace: inPlace})
 			if n > 20000 {
 				n /= 2
 			}

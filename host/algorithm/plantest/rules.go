@@ -129,7 +129,8 @@ func Rule02(t *testing.T, s Subject, region uint32, words func(world int) []int6
 	err := w.Run(operations, func(rank, index int) {
 		for i, v := range w.Words(region, rank, offsets) {
 			if v < last[rank][i] {
-				t.Errorf("before operation %d (%s) the word at %d of rank %d fell from %d to %d", index, &operations[index], offsets[i], rank, last[rank][i], v)
+				t.Errorf("before operation %d (%s) the word at %d of rank %d fell from %d to %d", index, &operations[index],
+					offsets[i], rank, last[rank][i], v)
 			}
 			last[rank][i] = v
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Planner answers the plan of req.Rank for one algorithm.
+// Planner returns the plan of req.Rank for one algorithm.
 type Planner func(req plugin.Request, algorithm string) (*plugin.Plan, error)
 
 // World is the ranks of a test.
@@ -56,7 +56,8 @@ type programKey struct {
 // endpoints included.
 func Open(t testing.TB, endpoints []plugin.Endpoint, planner Planner) *World {
 	t.Helper()
-	w := &World{Size: len(endpoints), t: t, planner: planner, deadline: 20 * time.Second, memory: map[place]executor.Memory{}}
+	w := &World{Size: len(endpoints), t: t, planner: planner, deadline: 20 * time.Second,
+		memory: map[place]executor.Memory{}}
 	if planner == nil {
 		w.planner = func(req plugin.Request, algorithm string) (*plugin.Plan, error) {
 			return endpoints[req.Rank].Prepare(context.Background(), req, algorithm)

@@ -59,7 +59,8 @@ func TestViolations(t *testing.T) {
 		if plugin.CodeOf(first) != plugin.Protocol {
 			t.Errorf("%s: %v", name, first)
 		}
-		if r.U64() != 0 || r.String(9) != "" || r.Bytes(9) != nil || r.Count(9, 1) != 0 || r.Error() != nil || r.Err() != first {
+		if r.U64() != 0 || r.String(9) != "" || r.Bytes(9) != nil || r.Count(9, 1) != 0 || r.Error() != nil ||
+			r.Err() != first {
 			t.Errorf("%s: something was read after the violation", name)
 		}
 	}

@@ -95,7 +95,8 @@ type position struct{ export, piece int }
 func (t *Registry) step(ctx context.Context) {
 	for p, bytes := t.exec.Missed(); p != 0; p, bytes = 0, 0 {
 		if err := t.note(span{p, bytes}); err != nil {
-			t.Logger.Debug("a buffer is staged", "communicator", t.Label, "rank", t.Rank, "address", uint64(p), "bytes", bytes, "reason", err)
+			t.Logger.Debug("a buffer is staged", "communicator", t.Label, "rank", t.Rank, "address", uint64(p), "bytes", bytes,
+				"reason", err)
 		}
 	}
 	t.adoptCandidates()
@@ -132,14 +133,16 @@ func (t *Registry) tellKernels() {
 		} else if e.shared && time.Since(e.entered) > offerTime {
 			// Its descriptors are given back. When it is missed again it is exported anew.
 			if err := t.withdraw(i); err != nil {
-				t.Logger.Warn("a buffer that peers cannot map could not be withdrawn", "communicator", t.Label, "rank", t.Rank, "reason", err)
+				t.Logger.Warn("a buffer that peers cannot map could not be withdrawn", "communicator", t.Label, "rank", t.Rank,
+					"reason", err)
 			}
 			continue
 		}
 		if known == e.known {
 			continue
 		}
-		if err := t.copies.Put(t.table+cuda.Ptr(plugin.DirectoryEntry(i))+16, binary.LittleEndian.AppendUint64(nil, known)); err != nil {
+		if err := t.copies.Put(t.table+cuda.Ptr(plugin.DirectoryEntry(i))+16,
+			binary.LittleEndian.AppendUint64(nil, known)); err != nil {
 			t.Logger.Warn("the directory of buffers cannot be written", "communicator", t.Label, "rank", t.Rank, "reason", err)
 			return
 		}
@@ -147,7 +150,8 @@ func (t *Registry) tellKernels() {
 		if known == t.everyone() {
 			t.supersede(i)
 		}
-		t.Logger.Debug("a buffer is mapped by peers", "communicator", t.Label, "rank", t.Rank, "address", uint64(e.base), "bytes", e.bytes, "peers", bits.OnesCount64(known))
+		t.Logger.Debug("a buffer is mapped by peers", "communicator", t.Label, "rank", t.Rank, "address", uint64(e.base),
+			"bytes", e.bytes, "peers", bits.OnesCount64(known))
 	}
 }
 
@@ -173,7 +177,8 @@ func (t *Registry) followPeer(ctx context.Context, rank int, again bool) {
 			atomic.StoreUint64(mine.mapped(rank, i), 0)
 			err := errors.Join(t.copies.Put(place, make([]byte, 8)), have.mapping.Close())
 			if err != nil {
-				t.Logger.Warn("a peer's buffer cannot be unmapped", "communicator", t.Label, "rank", t.Rank, "peer", rank, "reason", err)
+				t.Logger.Warn("a peer's buffer cannot be unmapped", "communicator", t.Label, "rank", t.Rank, "peer", rank, "reason",
+					err)
 			}
 		}
 		if s.kind == kindWindow && !t.hasWindow(s.ordinal) {
@@ -202,7 +207,8 @@ func (t *Registry) followPeer(ctx context.Context, rank int, again bool) {
 			}
 			pause = min(max(2*pause, leastPause), longestPause)
 			t.noteImport(have, imported{generation: s.generation, retry: now.Add(pause), pause: pause})
-			t.Logger.Log(ctx, level, "a peer's buffer cannot be mapped and is staged until it can", "communicator", t.Label, "rank", t.Rank, "peer", rank, "bytes", s.bytes, "reason", err)
+			t.Logger.Log(ctx, level, "a peer's buffer cannot be mapped and is staged until it can", "communicator", t.Label,
+				"rank", t.Rank, "peer", rank, "bytes", s.bytes, "reason", err)
 			continue
 		}
 		atomic.StoreUint64(mine.mapped(rank, i), s.generation)

@@ -45,7 +45,8 @@ func (t *Registry) take(info cuda.PointerInfo, p cuda.Ptr, bytes int64) candidat
 	m := candidate{info: info, p: p, bytes: bytes}
 	if info.Shareable {
 		if m.bytes = max(bytes, 1); m.bytes > maxExport || uint64(p) > math.MaxUint64-uint64(m.bytes) {
-			m.err = plugin.Errorf(plugin.InvalidArgument, "the range of %d bytes at %#x does not fit into the address space", m.bytes, uint64(p))
+			m.err = plugin.Errorf(plugin.InvalidArgument, "the range of %d bytes at %#x does not fit into the address space",
+				m.bytes, uint64(p))
 			return m
 		}
 		if m.chunks, m.err = t.gpu.Driver.ExportRange(t.gpu.Context, p, m.bytes, maxPieces); m.err != nil {
@@ -173,7 +174,8 @@ func (t *Registry) adoptCandidates() {
 	t.mu.Unlock()
 	for _, m := range list {
 		if _, err := t.adopt(m, false); err != nil {
-			t.Logger.Debug("a buffer is staged", "communicator", t.Label, "rank", t.Rank, "address", uint64(m.p), "bytes", m.bytes, "reason", err)
+			t.Logger.Debug("a buffer is staged", "communicator", t.Label, "rank", t.Rank, "address", uint64(m.p), "bytes",
+				m.bytes, "reason", err)
 		}
 	}
 }

@@ -95,7 +95,8 @@ func (p page) read(export int) (s pageEntry, ok bool) {
 	base := atomic.LoadUint64(p.word(export, entryBase))
 	length := atomic.LoadUint64(p.word(export, entryLength))
 	ordinal := atomic.LoadUint64(p.word(export, entryOrdinal))
-	s = pageEntry{generation: generation, kind: plugin.HandleKind(kind), base: cuda.Ptr(base), bytes: int64(length), ordinal: int(ordinal)}
+	s = pageEntry{generation: generation, kind: plugin.HandleKind(kind), base: cuda.Ptr(base), bytes: int64(length),
+		ordinal: int(ordinal)}
 	for i := range len(s.ipc) / 8 {
 		*(*uint64)(unsafe.Pointer(&s.ipc[8*i])) = atomic.LoadUint64(p.word(export, entryHandle+i))
 	}
@@ -106,7 +107,8 @@ func (p page) read(export int) (s pageEntry, ok bool) {
 		}
 		s.pieces = int(pieces)
 	}
-	sound := (kind == uint64(plugin.HandleKindCudaVmm) || kind == uint64(plugin.HandleKindCudaIpc) || kind == uint64(kindWindow)) &&
+	sound := (kind == uint64(plugin.HandleKindCudaVmm) || kind == uint64(plugin.HandleKindCudaIpc) ||
+		kind == uint64(kindWindow)) &&
 		length > 0 && length <= maxExport && base <= ^uint64(0)-length && ordinal < 1<<16
 	return s, sound && atomic.LoadUint64(p.word(export, entryGeneration)) == generation
 }

@@ -51,7 +51,9 @@ func FuzzDirectoryPage(f *testing.F) {
 			if !ok {
 				continue
 			}
-			if s.generation == 0 || s.pieces < 0 || s.pieces > maxPieces || (s.kind == plugin.HandleKindCudaVmm) != (s.pieces > 0) || s.bytes <= 0 || s.bytes > maxExport || s.ordinal < 0 || s.ordinal >= 1<<16 || uint64(s.base)+uint64(s.bytes) < uint64(s.base) {
+			if s.generation == 0 || s.pieces < 0 || s.pieces > maxPieces ||
+				(s.kind == plugin.HandleKindCudaVmm) != (s.pieces > 0) || s.bytes <= 0 || s.bytes > maxExport || s.ordinal < 0 ||
+				s.ordinal >= 1<<16 || uint64(s.base)+uint64(s.bytes) < uint64(s.base) {
 				t.Fatalf("entry %d: %+v", i, s)
 			}
 			switch s.kind {

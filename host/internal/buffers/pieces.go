@@ -28,7 +28,8 @@ func (t *Registry) sharePieces(at int, s *pageEntry, chunks []cuda.Chunk) (expor
 	e := export{base: chunks[0].Address, generation: s.generation}
 	for _, m := range chunks {
 		if m.Device != t.gpu.Ordinal {
-			return export{}, plugin.Errorf(plugin.Unsupported, "%#x is memory of device %d, not of %d", uint64(m.Address), m.Device, t.gpu.Ordinal)
+			return export{}, plugin.Errorf(plugin.Unsupported, "%#x is memory of device %d, not of %d", uint64(m.Address),
+				m.Device, t.gpu.Ordinal)
 		}
 		e.bytes += m.Bytes
 		e.pieces, e.ids = append(e.pieces, m.Address), append(e.ids, m.BufferID)
@@ -156,7 +157,8 @@ func (t *Registry) openPieces(ctx context.Context, rank, at int, s pageEntry) (i
 	}()
 	messages, descriptors := parts(s.pieces)
 	for part := range messages {
-		got, err := t.share.Fetch(ctx, rank, partTag(t.Label, at, s.generation, part), min(descriptors-part*memory.MaxShared, memory.MaxShared))
+		got, err := t.share.Fetch(ctx, rank, partTag(t.Label, at, s.generation, part),
+			min(descriptors-part*memory.MaxShared, memory.MaxShared))
 		if err != nil {
 			if limit, known := openFiles(); known && s.pieces > 1 {
 				err = plugin.Errorf(plugin.CodeOf(err), "message %d of %d with descriptors of %d pieces, while this process may have %d files open: %w", part+1, messages, s.pieces, limit, err)
@@ -210,7 +212,8 @@ func (t *Registry) supersede(by int) {
 			continue
 		}
 		if err := t.withdraw(i); err != nil {
-			t.Logger.Warn("a buffer that lies in a longer one could not be withdrawn", "communicator", t.Label, "rank", t.Rank, "reason", err)
+			t.Logger.Warn("a buffer that lies in a longer one could not be withdrawn", "communicator", t.Label, "rank", t.Rank,
+				"reason", err)
 		}
 	}
 }

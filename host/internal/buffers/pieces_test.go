@@ -18,7 +18,8 @@ func TestPiecesThatAnAddressRangeSpans(t *testing.T) {
 		bytes    int64
 		from, to int
 	}{
-		{100, 60, 0, 3}, {100, 1, 0, 1}, {109, 1, 0, 1}, {109, 2, 0, 2}, {110, 30, 1, 2}, {110, 31, 1, 3}, {159, 1, 2, 3}, {150, 100, 2, 3}, {50, 51, 0, 1}, {50, 100, 0, 3},
+		{100, 60, 0, 3}, {100, 1, 0, 1}, {109, 1, 0, 1}, {109, 2, 0, 2}, {110, 30, 1, 2}, {110, 31, 1, 3}, {159, 1, 2, 3},
+		{150, 100, 2, 3}, {50, 51, 0, 1}, {50, 100, 0, 3},
 	} {
 		from, to := e.spanned(test.p, test.bytes)
 		require.Equal(t, [2]int{test.from, test.to}, [2]int{from, to}, "%d bytes at %d", test.bytes, test.p)
@@ -26,7 +27,8 @@ func TestPiecesThatAnAddressRangeSpans(t *testing.T) {
 }
 
 func TestDescriptorsOfPiecesComeInFullMessages(t *testing.T) {
-	for pieces, want := range map[int][2]int{1: {1, 1}, 2: {1, 3}, memory.MaxShared - 1: {1, memory.MaxShared}, memory.MaxShared: {2, memory.MaxShared + 1}, maxPieces: {9, maxPieces + 1}} {
+	for pieces, want := range map[int][2]int{1: {1, 1}, 2: {1, 3}, memory.MaxShared - 1: {1, memory.MaxShared},
+		memory.MaxShared: {2, memory.MaxShared + 1}, maxPieces: {9, maxPieces + 1}} {
 		messages, descriptors := parts(pieces)
 		require.Equal(t, want, [2]int{messages, descriptors}, "%d pieces", pieces)
 	}

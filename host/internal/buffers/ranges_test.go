@@ -68,10 +68,13 @@ func TestCallsAreSymmetricWhereAllOfTheirMemoryIs(t *testing.T) {
 		world      int
 		is         bool
 	}{
-		{plugin.AllGather, 1000, 100, 2, true}, {plugin.AllToAll, 1096, 4, 2, true}, {plugin.Broadcast, 1000, 1, 2, true}, {plugin.Scatter, 1050, 50, 2, true},
-		{plugin.AllGather, 1000, 101, 2, false}, {plugin.AllGather, 999, 100, 2, false}, {plugin.AllGather, 1100, 1, 2, false},
+		{plugin.AllGather, 1000, 100, 2, true}, {plugin.AllToAll, 1096, 4, 2, true}, {plugin.Broadcast, 1000, 1, 2, true},
+		{plugin.Scatter, 1050, 50, 2, true},
+		{plugin.AllGather, 1000, 101, 2, false}, {plugin.AllGather, 999, 100, 2, false},
+		{plugin.AllGather, 1100, 1, 2, false},
 		{plugin.AllGather, 1000, 0, 2, false}, {plugin.AllGather, 1000, 100, 1, false},
-		{plugin.Gather, 1000, 100, 2, false}, {plugin.AllGatherV, 1000, 100, 2, false}, {plugin.Recv, 1000, 100, 2, false}, {plugin.Get, 1000, 100, 2, false},
+		{plugin.Gather, 1000, 100, 2, false}, {plugin.AllGatherV, 1000, 100, 2, false}, {plugin.Recv, 1000, 100, 2, false},
+		{plugin.Get, 1000, 100, 2, false},
 	} {
 		c := symmetricCall(test.collective, far+test.recv, test.bytes)
 		s.observer.World = test.world
@@ -119,7 +122,8 @@ func BenchmarkCallOutsideOfSymmetricRanges(b *testing.B) {
 }
 
 func FuzzSymmetricOffer(f *testing.F) {
-	for _, seed := range []string{"", "{}", `{"Bytes":400,"Export":3,"Generation":1,"Offset":8}`, `{"Code":2,"Message":"no"}`, `{"Bytes":9223372036854775807,"Offset":1}`, `{"Bytes":1,"Export":128}`} {
+	for _, seed := range []string{"", "{}", `{"Bytes":400,"Export":3,"Generation":1,"Offset":8}`,
+		`{"Code":2,"Message":"no"}`, `{"Bytes":9223372036854775807,"Offset":1}`, `{"Bytes":1,"Export":128}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -128,7 +132,8 @@ func FuzzSymmetricOffer(f *testing.F) {
 			require.ErrorIs(t, err, plugin.Protocol)
 			return
 		}
-		if o.Code == plugin.OK && (o.Export < 0 || o.Export >= plugin.DirectoryExports || o.Bytes < 1 || o.Offset < 0 || o.Offset+o.Bytes < 0) {
+		if o.Code == plugin.OK && (o.Export < 0 || o.Export >= plugin.DirectoryExports || o.Bytes < 1 || o.Offset < 0 ||
+			o.Offset+o.Bytes < 0) {
 			t.Errorf("accepted %+v", o)
 		}
 	})

@@ -9,10 +9,11 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Register exports what a buffer lies in, and returns when peers have mapped it. It is collective: every rank registers a
-// buffer of its own, under one tag. t is nil where no transport moves messages past its staging.
+// Register exports what a buffer lies in, and returns when peers have mapped it. It is collective: every rank registers
+// a buffer of its own, under one tag. t is nil where no transport moves messages past its staging.
 func (t *Registry) Register(ctx context.Context, group Group, tag string, p cuda.Ptr, bytes int64) error {
-	at, err := -1, error(plugin.Errorf(plugin.Unsupported, "no transport moves messages past its staging"))
+	at := -1
+	var err error = plugin.Errorf(plugin.Unsupported, "no transport moves messages past its staging")
 	if t != nil {
 		at, err = t.register(p, bytes)
 	}
@@ -29,8 +30,8 @@ func (t *Registry) Register(ctx context.Context, group Group, tag string, p cuda
 	return nil
 }
 
-// Deregister undoes one Register of the memory at p, or withdraws what came to be exported by itself there. found is false
-// if there is neither.
+// Deregister undoes one Register of the memory at p, or withdraws what came to be exported by itself there. found is
+// false if there is neither.
 func (t *Registry) Deregister(p cuda.Ptr) (found bool, err error) {
 	if t == nil {
 		return false, nil
@@ -105,13 +106,15 @@ func (t *Registry) settle(ctx context.Context, at int) error {
 		}
 		for rank := range t.pages {
 			if rank != t.Rank && atomic.LoadUint64(t.pages[rank].mapped(t.Rank, at)) == e.generation|cannotMap {
-				return plugin.Errorf(plugin.Unsupported, "%s cannot map %d bytes at %#x of rank %d; its log says why", t.PeerName(rank), e.bytes, uint64(e.base), t.Rank)
+				return plugin.Errorf(plugin.Unsupported, "%s cannot map %d bytes at %#x of rank %d; its log says why",
+					t.PeerName(rank), e.bytes, uint64(e.base), t.Rank)
 			}
 		}
 		t.hurry()
 		select {
 		case <-ctx.Done():
-			return plugin.Errorf(plugin.Timeout, "peers have not mapped %d bytes at %#x of rank %d within %v", e.bytes, uint64(e.base), t.Rank, t.Timeout)
+			return plugin.Errorf(plugin.Timeout, "peers have not mapped %d bytes at %#x of rank %d within %v", e.bytes,
+				uint64(e.base), t.Rank, t.Timeout)
 		case <-time.After(time.Millisecond):
 		}
 	}

@@ -19,10 +19,10 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Registry keeps the table by which kernels find out whether peers can reach a caller's buffer directly. A buffer enters
-// it by Register, or by itself after a kernel has missed it: this rank exports the allocation that it lies in, each peer
-// maps it as it sees it in this rank's page, and once all have, kernels are told. Until then, and where an export is
-// impossible, calls are staged.
+// Registry keeps the table by which kernels find out whether peers can reach a caller's buffer directly. A buffer
+// enters it by Register, or by itself after a kernel has missed it: this rank exports the allocation that it lies in,
+// each peer maps it as it sees it in this rank's page, and once all have, kernels are told. Until then, and where an
+// export is impossible, calls are staged.
 //
 // Memory by handle is exported by a call that was given it, on the call's own thread (missed.go): at any other time its
 // owner may be unmapping it, which the driver does not survive.
@@ -126,7 +126,8 @@ type GPU struct {
 }
 
 // New makes the registry over a table in the GPU's memory. share is nil in a world of one.
-func New(o *diagnosis.Observer, gpu GPU, exec *executor.Device, copies *memory.Staging, share *memory.Share, table cuda.Ptr) *Registry {
+func New(o *diagnosis.Observer, gpu GPU, exec *executor.Device, copies *memory.Staging, share *memory.Share,
+	table cuda.Ptr) *Registry {
 	return &Registry{
 		Observer: o, gpu: gpu, exec: exec, copies: copies, share: share, table: table,
 		imports: make([][plugin.DirectoryExports]imported, o.World), failed: map[allocation]exportFailure{},
@@ -142,9 +143,10 @@ type Group interface {
 	AllGather(ctx context.Context, tag string, payload []byte) ([][]byte, error)
 }
 
-// Exchange hands a region of host memory to all ranks and maps everyone's: enter is called with where each is mapped. The
-// mappings are returned also on error, for the caller to close.
-type Exchange func(ctx context.Context, tag string, mine plugin.Region, enter func(rank int, base unsafe.Pointer)) ([]io.Closer, error)
+// Exchange hands a region of host memory to all ranks and maps everyone's: enter is called with where each is mapped.
+// The mappings are returned also on error, for the caller to close.
+type Exchange func(ctx context.Context, tag string, mine plugin.Region,
+	enter func(rank int, base unsafe.Pointer)) ([]io.Closer, error)
 
 // SharePages exchanges the pages in which the ranks of a host describe their users' buffers. It is collective; whether
 // there is a registry is alike on all ranks, as regions are. The mappings are the caller's to close.
@@ -160,7 +162,8 @@ func (t *Registry) SharePages(ctx context.Context, group Group, exchange Exchang
 		return nil, err
 	}
 	pages := make([]page, t.World)
-	mappings, err := exchange(ctx, "share the table of buffers ("+t.Label+")", own.Region(), func(rank int, base unsafe.Pointer) { pages[rank] = page{base} })
+	mappings, err := exchange(ctx, "share the table of buffers ("+t.Label+")", own.Region(),
+		func(rank int, base unsafe.Pointer) { pages[rank] = page{base} })
 	if err == nil {
 		t.pages = pages
 	}
@@ -256,7 +259,8 @@ func (t *Registry) adopt(m candidate, asked bool) (int, error) {
 	if err != nil {
 		t.noteFailure(key, m.bytes)
 		if !again {
-			t.Logger.Info("a buffer cannot be reached by peers and is staged", "communicator", t.Label, "rank", t.Rank, "address", uint64(m.p), "bytes", max(m.bytes, m.info.Bytes), "reason", err)
+			t.Logger.Info("a buffer cannot be reached by peers and is staged", "communicator", t.Label, "rank", t.Rank,
+				"address", uint64(m.p), "bytes", max(m.bytes, m.info.Bytes), "reason", err)
 		}
 		return -1, err
 	}
@@ -373,7 +377,8 @@ func (t *Registry) makeExport(at int, s *pageEntry, m candidate) (export, error)
 		var err error
 		s.kind = plugin.HandleKindCudaIpc
 		s.ipc, err = t.gpu.Driver.ExportIPC(t.gpu.Context, s.base)
-		return export{base: s.base, bytes: s.bytes, pieces: []cuda.Ptr{s.base}, ids: []uint64{m.info.BufferID}, generation: s.generation}, err
+		return export{base: s.base, bytes: s.bytes, pieces: []cuda.Ptr{s.base}, ids: []uint64{m.info.BufferID},
+			generation: s.generation}, err
 	}
 	return export{}, plugin.Errorf(plugin.Unsupported, "the allocation at %#x was not made to be shared", uint64(s.base))
 }

@@ -80,14 +80,17 @@ func readRangeExport(b []byte) (rangeExport, error) {
 	if err := json.Unmarshal(b, &o); err != nil {
 		return o, plugin.Errorf(plugin.Protocol, "a malformed offer of symmetric memory: %w", err)
 	}
-	if o.Code == plugin.OK && (o.Bytes <= 0 || o.Offset < 0 || o.Offset > math.MaxInt64-o.Bytes || o.Export < 0 || o.Export >= plugin.DirectoryExports) {
-		return o, plugin.Errorf(plugin.Protocol, "an offer of %d bytes of symmetric memory at offset %d of export %d", o.Bytes, o.Offset, o.Export)
+	if o.Code == plugin.OK && (o.Bytes <= 0 || o.Offset < 0 || o.Offset > math.MaxInt64-o.Bytes || o.Export < 0 ||
+		o.Export >= plugin.DirectoryExports) {
+		return o, plugin.Errorf(plugin.Protocol, "an offer of %d bytes of symmetric memory at offset %d of export %d",
+			o.Bytes, o.Offset, o.Export)
 	}
 	return o, nil
 }
 
 // gather exports a range and returns what all ranks have exported. Every rank comes to the same verdict.
-func (s *Symmetric) gather(ctx context.Context, group Group, tag string, registry *Registry, r *Range) ([]rangeExport, error) {
+func (s *Symmetric) gather(ctx context.Context, group Group, tag string, registry *Registry, r *Range) ([]rangeExport,
+	error) {
 	mine, err := s.export(registry, r)
 	if err != nil {
 		mine.Code, mine.Message = plugin.CodeOf(err), err.Error()
@@ -113,7 +116,9 @@ func (s *Symmetric) gather(ctx context.Context, group Group, tag string, registr
 	}
 	for rank, o := range all {
 		if o.Bytes != all[0].Bytes {
-			return nil, &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("ranks disagree: rank 0 registers %d bytes of symmetric memory, rank %d %d", all[0].Bytes, rank, o.Bytes)}
+			return nil, &plugin.Error{Code: plugin.Mismatch, Rank: rank,
+				Message: fmt.Sprintf("ranks disagree: rank 0 registers %d bytes of symmetric memory, rank %d %d", all[0].Bytes,
+					rank, o.Bytes)}
 		}
 	}
 	return all, nil
@@ -129,7 +134,8 @@ func (s *Symmetric) export(t *Registry, r *Range) (rangeExport, error) {
 		return o, nil
 	}
 	if other := s.overlapping(r); other != nil {
-		return o, plugin.Errorf(plugin.InvalidArgument, "the %d bytes at %#x overlap symmetric range %d, %d bytes at %#x", r.bytes, uint64(r.base), other.number, other.bytes, uint64(other.base))
+		return o, plugin.Errorf(plugin.InvalidArgument, "the %d bytes at %#x overlap symmetric range %d, %d bytes at %#x",
+			r.bytes, uint64(r.base), other.number, other.bytes, uint64(other.base))
 	}
 	if t == nil {
 		return o, plugin.Errorf(plugin.Unsupported, "no transport reaches the buffers of peers")
@@ -159,7 +165,8 @@ func (t *Registry) hold(r *Range, all []rangeExport) error {
 		}
 		have := &t.imports[rank][o.Export]
 		if have.generation != o.Generation || have.mapping == nil || o.Offset > have.bytes-o.Bytes {
-			return plugin.Errorf(plugin.Unsupported, "%d bytes at offset %d of export %d of rank %d are not mapped", o.Bytes, o.Offset, o.Export, rank)
+			return plugin.Errorf(plugin.Unsupported, "%d bytes at offset %d of export %d of rank %d are not mapped", o.Bytes,
+				o.Offset, o.Export, rank)
 		}
 		have.mapping.hold()
 		r.held = append(r.held, have.mapping)
@@ -168,8 +175,8 @@ func (t *Registry) hold(r *Range, all []rangeExport) error {
 	return nil
 }
 
-// letGo ends a registration here: peers are told to unmap, and what this rank holds of theirs goes once no operation and
-// no graph uses it.
+// letGo ends a registration here: peers are told to unmap, and what this rank holds of theirs goes once no operation
+// and no graph uses it.
 func (t *Registry) letGo(r *Range) error {
 	var errs []error
 	for _, m := range r.held {
@@ -206,8 +213,8 @@ func (s *Symmetric) Release(registry *Registry) error {
 	return errors.Join(errs...)
 }
 
-// AddWindow makes the user's part of a window, which all ranks have mapped at these addresses, symmetric memory. The range
-// is nil where there is no memory.
+// AddWindow makes the user's part of a window, which all ranks have mapped at these addresses, symmetric memory. The
+// range is nil where there is no memory.
 func (s *Symmetric) AddWindow(addresses []cuda.Ptr, bytes int64) *Range {
 	s.count++
 	if bytes == 0 {

@@ -20,12 +20,14 @@ func TestWindowsOfFasterPeersAreMappedLater(t *testing.T) {
 	said := registry.pages[0].mapped(peer, at)
 	address := func() cuda.Ptr {
 		b := make([]byte, 8)
-		require.NoError(t, registry.gpu.Driver.Read(registry.gpu.Context, b, registry.table+cuda.Ptr(plugin.DirectoryImport(peer, at))))
+		require.NoError(t, registry.gpu.Driver.Read(registry.gpu.Context, b,
+			registry.table+cuda.Ptr(plugin.DirectoryImport(peer, at))))
 		return cuda.Ptr(binary.LittleEndian.Uint64(b))
 	}
 	follow := func() { registry.followPeer(t.Context(), peer, false) }
 
-	registry.pages[peer].write(at, pageEntry{generation: generation, kind: kindWindow, base: 0x1000, bytes: 4096, ordinal: region})
+	registry.pages[peer].write(at, pageEntry{generation: generation, kind: kindWindow, base: 0x1000, bytes: 4096,
+		ordinal: region})
 	follow()
 	require.Zero(t, atomic.LoadUint64(said), "it was given up before it was open here")
 	registry.windows[region] = []cuda.Ptr{0x2000, 0x3000}
@@ -38,7 +40,8 @@ func TestWindowsOfFasterPeersAreMappedLater(t *testing.T) {
 	require.Zero(t, atomic.LoadUint64(said))
 	require.Zero(t, address())
 	delete(registry.windows, region)
-	registry.pages[peer].write(at, pageEntry{generation: generation + 1, kind: kindWindow, base: 0x1000, bytes: 4096, ordinal: region})
+	registry.pages[peer].write(at, pageEntry{generation: generation + 1, kind: kindWindow, base: 0x1000, bytes: 4096,
+		ordinal: region})
 	follow()
 	require.Zero(t, atomic.LoadUint64(said))
 	require.Zero(t, address())

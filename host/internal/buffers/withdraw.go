@@ -78,8 +78,10 @@ func (t *Registry) depart() error {
 			t.release(i)
 		case e.leaving == withdrawn:
 			e.leaving, e.until = awaited, after.decided+3
-			t.Logger.Debug("a buffer that was freed waits for kernels that may use it", "communicator", t.Label, "rank", t.Rank, "address", uint64(e.base),
-				"bytes", e.bytes, "begun", after.begun, "ended", before.ended, "decided", after.decided, "forgotten", before.forgotten)
+			t.Logger.Debug("a buffer that was freed waits for kernels that may use it", "communicator", t.Label, "rank", t.Rank,
+				"address", uint64(e.base),
+				"bytes", e.bytes, "begun", after.begun, "ended", before.ended, "decided", after.decided, "forgotten",
+				before.forgotten)
 		}
 	}
 	return nil
@@ -88,7 +90,8 @@ func (t *Registry) depart() error {
 // release lets peers unmap an export. t.mu is held.
 func (t *Registry) release(at int) {
 	e := &t.exports[at]
-	t.Logger.Debug("a buffer is withdrawn from peers", "communicator", t.Label, "rank", t.Rank, "address", uint64(e.base), "bytes", e.bytes, "after", time.Since(e.left))
+	t.Logger.Debug("a buffer is withdrawn from peers", "communicator", t.Label, "rank", t.Rank, "address", uint64(e.base),
+		"bytes", e.bytes, "after", time.Since(e.left))
 	if len(t.pages) > 0 {
 		t.pages[t.Rank].clear(at)
 	}
@@ -107,7 +110,8 @@ func (t *Registry) counts() (kernelCounts, error) {
 	raw := make([]byte, plugin.DirectoryUsed)
 	err := t.copies.Get(raw, t.table+cuda.Ptr(plugin.DirectoryCounts(t.World)))
 	word := func(at int) uint64 { return binary.LittleEndian.Uint64(raw[at:]) }
-	return kernelCounts{word(plugin.DirectoryBegun), word(plugin.DirectoryDecided), word(plugin.DirectoryEnded), word(plugin.DirectoryForgotten)}, err
+	return kernelCounts{word(plugin.DirectoryBegun), word(plugin.DirectoryDecided), word(plugin.DirectoryEnded),
+		word(plugin.DirectoryForgotten)}, err
 }
 
 // Places are scarce when fewer than spareExports are free. Then exports that kernels
@@ -168,6 +172,7 @@ func (t *Registry) Validate(call *call.Call) {
 	}
 }
 
+// ValidateRanges looks whether the memory that a call names is still what peers have mapped.
 func (t *Registry) ValidateRanges(call *call.Call) {
 	if t.count.Load() == 0 {
 		return
@@ -230,7 +235,8 @@ func (t *Registry) lose(at int, generation uint64) {
 
 func (t *Registry) withdrawFreed(at int) {
 	if err := t.withdraw(at); err != nil {
-		t.Logger.Warn("a buffer that was freed could not be withdrawn", "communicator", t.Label, "rank", t.Rank, "reason", err)
+		t.Logger.Warn("a buffer that was freed could not be withdrawn", "communicator", t.Label, "rank", t.Rank, "reason",
+			err)
 	}
 }
 

@@ -40,14 +40,16 @@ func (t *Registry) export(test *testing.T) int {
 	require.NoError(test, err)
 	base := cuda.Ptr(at+1) << 32
 	s := pageEntry{generation: t.next, kind: plugin.HandleKindCudaIpc, base: base, bytes: 4096}
-	require.NoError(test, t.enter(at, s, export{base: base, bytes: 4096, pieces: []cuda.Ptr{base}, ids: []uint64{1}, generation: t.next}))
+	require.NoError(test, t.enter(at, s, export{base: base, bytes: 4096, pieces: []cuda.Ptr{base}, ids: []uint64{1},
+		generation: t.next}))
 	return at
 }
 
 // count writes what kernels have counted.
 func (t *Registry) count4(test *testing.T, begun, decided, ended, forgotten uint64) {
 	b := make([]byte, 32)
-	for offset, n := range map[int]uint64{plugin.DirectoryBegun: begun, plugin.DirectoryDecided: decided, plugin.DirectoryEnded: ended, plugin.DirectoryForgotten: forgotten} {
+	for offset, n := range map[int]uint64{plugin.DirectoryBegun: begun, plugin.DirectoryDecided: decided,
+		plugin.DirectoryEnded: ended, plugin.DirectoryForgotten: forgotten} {
 		binary.LittleEndian.PutUint64(b[offset:], n)
 	}
 	require.NoError(test, t.gpu.Driver.Write(t.gpu.Context, t.table+cuda.Ptr(plugin.DirectoryCounts(2)), b))
@@ -61,14 +63,15 @@ func TestWithdrawnExportsStayWhileKernelsUseThem(t *testing.T) {
 		stays []counted
 		goes  counted
 	}{
-		"idle":                                {nil, counted{64, 2, 64, 2}},
-		"never used":                          {nil, counted{}},
-		"a block is at work":                  {[]counted{{65, 2, 64, 2}, {65, 3, 64, 2}}, counted{65, 3, 65, 3}},
-		"blocks have still to begin":          {[]counted{{65, 3, 65, 2}}, counted{128, 3, 128, 3}},
-		"its last findings are forgotten":     {[]counted{{65, 4, 64, 2}, {128, 4, 65, 4}}, counted{128, 4, 128, 4}},
-		"its findings came after a look":      {[]counted{{65, 2, 64, 2}, {128, 4, 127, 4}}, counted{128, 4, 128, 4}},
-		"a later kernel is at work":           {[]counted{{65, 3, 64, 2}, {129, 5, 128, 5}}, counted{193, 6, 192, 6}},
-		"of two findings, and the sum passes": {[]counted{{wrapped, wrapped, wrapped - 1, wrapped - 1}, {63, 1, 62, 1}}, counted{127, 3, 126, 2}},
+		"idle":                            {nil, counted{64, 2, 64, 2}},
+		"never used":                      {nil, counted{}},
+		"a block is at work":              {[]counted{{65, 2, 64, 2}, {65, 3, 64, 2}}, counted{65, 3, 65, 3}},
+		"blocks have still to begin":      {[]counted{{65, 3, 65, 2}}, counted{128, 3, 128, 3}},
+		"its last findings are forgotten": {[]counted{{65, 4, 64, 2}, {128, 4, 65, 4}}, counted{128, 4, 128, 4}},
+		"its findings came after a look":  {[]counted{{65, 2, 64, 2}, {128, 4, 127, 4}}, counted{128, 4, 128, 4}},
+		"a later kernel is at work":       {[]counted{{65, 3, 64, 2}, {129, 5, 128, 5}}, counted{193, 6, 192, 6}},
+		"of two findings, and the sum passes": {[]counted{{wrapped, wrapped, wrapped - 1, wrapped - 1}, {63, 1, 62, 1}},
+			counted{127, 3, 126, 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := aRegistry(t)
@@ -115,7 +118,8 @@ func TestUnusedExportsGiveWay(t *testing.T) {
 				binary.LittleEndian.PutUint64(used[8*i:], binary.LittleEndian.Uint64(used[8*i:])+1)
 			}
 		}
-		require.NoError(t, d.gpu.Driver.Write(d.gpu.Context, d.table+cuda.Ptr(plugin.DirectoryCounts(2)+plugin.DirectoryUsed), used))
+		require.NoError(t, d.gpu.Driver.Write(d.gpu.Context, d.table+cuda.Ptr(plugin.DirectoryCounts(2)+plugin.DirectoryUsed),
+			used))
 		before := d.exports
 		d.lookedAt = time.Time{}
 		require.NoError(t, d.evict())
@@ -131,7 +135,8 @@ func TestUnusedExportsGiveWay(t *testing.T) {
 		require.Empty(t, look(all), "all are in use")
 	}
 	require.Empty(t, look(func(i int) bool { return i >= 10 && i != 20 }), "for one look")
-	require.ElementsMatch(t, []int{0, 3, 4, 5, 6, 7, 8, 9, 20}, look(func(i int) bool { return i >= 10 && i != 20 }), "but those that were registered")
+	require.ElementsMatch(t, []int{0, 3, 4, 5, 6, 7, 8, 9, 20}, look(func(i int) bool { return i >= 10 && i != 20 }),
+		"but those that were registered")
 	require.Empty(t, look(all))
 	// More are unused than have to go: those which have been so for longer do.
 	require.Empty(t, look(func(i int) bool { return i >= 60 }))

@@ -64,20 +64,20 @@ type Call struct {
 }
 
 // RecordedType is the dtype with the flags of the call, as control pages record it.
-func (c *Call) RecordedType() uint32 {
-	recorded := uint32(c.DType)
-	if c.Symmetric {
+func (call *Call) RecordedType() uint32 {
+	recorded := uint32(call.DType)
+	if call.Symmetric {
 		recorded |= executor.RecordSymmetric
 	}
-	if c.OnDevice {
+	if call.OnDevice {
 		recorded |= executor.RecordDeviceCounts
 	}
 	return recorded
 }
 
 // Message is the length and type of a send or receive, as the two ranks note it for each other.
-func (c *Call) Message() executor.Message {
-	return executor.MessageOf(c.Slots[plugin.SlotBytes], c.DType)
+func (call *Call) Message() executor.Message {
+	return executor.MessageOf(call.Slots[plugin.SlotBytes], call.DType)
 }
 
 // Checker checks the arguments that one rank of a world gives.

@@ -30,17 +30,19 @@ func TestMemoryInPlace(t *testing.T) {
 		a          Arguments
 		send, recv uintptr // where they are in place
 	}{
-		"all_reduce":       {Arguments{Collective: plugin.AllReduce, Count: 8}, 0, 0},
-		"reduce":           {Arguments{Collective: plugin.Reduce, Count: 8, Root: 1}, 0, 0},
-		"broadcast":        {Arguments{Collective: plugin.Broadcast, Count: 8, Root: 1}, 0, 0},
-		"all_gather":       {Arguments{Collective: plugin.AllGather, Count: 8}, 32, 0},
-		"gather":           {Arguments{Collective: plugin.Gather, Count: 8, Root: 1}, 32, 0},
-		"reduce_scatter":   {Arguments{Collective: plugin.ReduceScatter, Count: 8}, 0, 32},
-		"scatter":          {Arguments{Collective: plugin.Scatter, Count: 8, Root: 1}, 0, 32},
-		"all_gather_v":     {Arguments{Collective: plugin.AllGatherV, Count: 5, RecvCounts: counts}, 12, 0},
-		"gather_v":         {Arguments{Collective: plugin.GatherV, Count: 5, Root: 1, RecvCounts: counts, RecvDispls: []int64{9, 4, 20}}, 16, 0},
+		"all_reduce":     {Arguments{Collective: plugin.AllReduce, Count: 8}, 0, 0},
+		"reduce":         {Arguments{Collective: plugin.Reduce, Count: 8, Root: 1}, 0, 0},
+		"broadcast":      {Arguments{Collective: plugin.Broadcast, Count: 8, Root: 1}, 0, 0},
+		"all_gather":     {Arguments{Collective: plugin.AllGather, Count: 8}, 32, 0},
+		"gather":         {Arguments{Collective: plugin.Gather, Count: 8, Root: 1}, 32, 0},
+		"reduce_scatter": {Arguments{Collective: plugin.ReduceScatter, Count: 8}, 0, 32},
+		"scatter":        {Arguments{Collective: plugin.Scatter, Count: 8, Root: 1}, 0, 32},
+		"all_gather_v":   {Arguments{Collective: plugin.AllGatherV, Count: 5, RecvCounts: counts}, 12, 0},
+		"gather_v": {Arguments{Collective: plugin.GatherV, Count: 5, Root: 1, RecvCounts: counts,
+			RecvDispls: []int64{9, 4, 20}}, 16, 0},
 		"reduce_scatter_v": {Arguments{Collective: plugin.ReduceScatterV, SendCounts: counts}, 0, 12},
-		"scatter_v":        {Arguments{Collective: plugin.ScatterV, Count: 5, Root: 1, SendCounts: counts, SendDispls: []int64{9, 4, 20}}, 0, 16},
+		"scatter_v": {Arguments{Collective: plugin.ScatterV, Count: 5, Root: 1, SendCounts: counts,
+			SendDispls: []int64{9, 4, 20}}, 0, 16},
 	} {
 		a := test.a
 		a.DType = plugin.Float32
@@ -54,11 +56,13 @@ func TestMemoryInPlace(t *testing.T) {
 			}
 			require.NoError(t, err, name)
 			require.Equal(t, a.Send, call.Send)
-			require.NoError(t, c.Readdress(call, address(base+test.send+4096), address(base+test.recv+4096), call.Slots[plugin.SlotBytes]))
+			require.NoError(t, c.Readdress(call, address(base+test.send+4096), address(base+test.recv+4096),
+				call.Slots[plugin.SlotBytes]))
 		}
 	}
 	for _, collective := range []plugin.Collective{plugin.AllToAll, plugin.AllToAllV} { // never in place
-		_, err := check(t, c, Arguments{Collective: collective, DType: plugin.Float32, Count: 8, SendCounts: counts, RecvCounts: []int64{3, 5, 7}, Send: address(base), Recv: address(base)})
+		_, err := check(t, c, Arguments{Collective: collective, DType: plugin.Float32, Count: 8, SendCounts: counts,
+			RecvCounts: []int64{3, 5, 7}, Send: address(base), Recv: address(base)})
 		require.ErrorContains(t, err, "overlap", "%s", collective)
 	}
 }
@@ -66,42 +70,48 @@ func TestMemoryInPlace(t *testing.T) {
 func TestBadArgumentsAreNamed(t *testing.T) {
 	c := &Checker{Rank: 1, World: 2}
 	other := &Checker{Rank: 1, World: 2}
-	sum := Arguments{Collective: plugin.AllReduce, DType: plugin.Float32, Count: 4, Send: address(base), Recv: address(base)}
+	sum := Arguments{Collective: plugin.AllReduce, DType: plugin.Float32, Count: 4, Send: address(base),
+		Recv: address(base)}
 	with := func(change func(a *Arguments)) Arguments {
 		a := sum
 		change(&a)
 		return a
 	}
 	put := func(w *Window, count, offset int64) Arguments {
-		return Arguments{Collective: plugin.Put, DType: plugin.Float32, Count: count, Offset: offset, Window: w, Send: address(base)}
+		return Arguments{Collective: plugin.Put, DType: plugin.Float32, Count: count, Offset: offset, Window: w,
+			Send: address(base)}
 	}
 	for want, a := range map[string]Arguments{
-		"":                            sum,
-		"unknown collective 999":      with(func(a *Arguments) { a.Collective = 999 }),
-		"unknown dtype 99":            with(func(a *Arguments) { a.DType = 99 }),
-		"unknown reduction op 99":     with(func(a *Arguments) { a.Op = 99 }),
-		"count -1 is negative":        with(func(a *Arguments) { a.Count = -1 }),
-		"of float32 overflows":        with(func(a *Arguments) { a.Count = math.MaxInt64 / 2 }),
-		"send memory is null":         with(func(a *Arguments) { a.Send = nil }),
-		"is not aligned to the 4":     with(func(a *Arguments) { a.Recv = address(base + 2) }),
-		"wraps around":                with(func(a *Arguments) { a.Recv = address(^uintptr(7)) }),
-		"root 2 is not a rank":        with(func(a *Arguments) { a.Collective, a.Root = plugin.Reduce, 2 }),
-		"peer -1 is not a rank":       with(func(a *Arguments) { a.Collective, a.Root = plugin.Send, -1 }),
-		"0 send counts for a world":   with(func(a *Arguments) { a.Collective = plugin.AllToAllV }),
-		"only all_to_all_v takes":     with(func(a *Arguments) { a.DeviceCounts.SendCapacity = 1 }),
-		"need a communicator on CUDA": with(func(a *Arguments) { a.Collective, a.DeviceCounts.SendCapacity = plugin.AllToAllV, 1 }),
-		"no window":                   put(nil, 1, 0),
-		"belongs to another":          put(&Window{Owner: other, Bytes: 64}, 1, 0),
-		"the window is closed":        put(&Window{Owner: c, Bytes: 64, Closed: true}, 1, 0),
-		"exceed the window's 64":      put(&Window{Owner: c, Bytes: 64}, 8, 36),
-		"offset -4 is negative":       put(&Window{Owner: c, Bytes: 64}, 1, -4),
-		"is not a multiple of the 4":  put(&Window{Owner: c, Bytes: 64}, 1, 2),
+		"":                          sum,
+		"unknown collective 999":    with(func(a *Arguments) { a.Collective = 999 }),
+		"unknown dtype 99":          with(func(a *Arguments) { a.DType = 99 }),
+		"unknown reduction op 99":   with(func(a *Arguments) { a.Op = 99 }),
+		"count -1 is negative":      with(func(a *Arguments) { a.Count = -1 }),
+		"of float32 overflows":      with(func(a *Arguments) { a.Count = math.MaxInt64 / 2 }),
+		"send memory is null":       with(func(a *Arguments) { a.Send = nil }),
+		"is not aligned to the 4":   with(func(a *Arguments) { a.Recv = address(base + 2) }),
+		"wraps around":              with(func(a *Arguments) { a.Recv = address(^uintptr(7)) }),
+		"root 2 is not a rank":      with(func(a *Arguments) { a.Collective, a.Root = plugin.Reduce, 2 }),
+		"peer -1 is not a rank":     with(func(a *Arguments) { a.Collective, a.Root = plugin.Send, -1 }),
+		"0 send counts for a world": with(func(a *Arguments) { a.Collective = plugin.AllToAllV }),
+		"only all_to_all_v takes":   with(func(a *Arguments) { a.DeviceCounts.SendCapacity = 1 }),
+		"need a communicator on CUDA": with(func(a *Arguments) {
+			a.Collective, a.DeviceCounts.SendCapacity = plugin.AllToAllV,
+				1
+		}),
+		"no window":                  put(nil, 1, 0),
+		"belongs to another":         put(&Window{Owner: other, Bytes: 64}, 1, 0),
+		"the window is closed":       put(&Window{Owner: c, Bytes: 64, Closed: true}, 1, 0),
+		"exceed the window's 64":     put(&Window{Owner: c, Bytes: 64}, 8, 36),
+		"offset -4 is negative":      put(&Window{Owner: c, Bytes: 64}, 1, -4),
+		"is not a multiple of the 4": put(&Window{Owner: c, Bytes: 64}, 1, 2),
 	} {
 		call, err := check(t, c, a)
 		if want == "" {
 			require.NoError(t, err)
 			require.Equal(t, [2]int64{16, 16}, [2]int64{call.Slots[plugin.SlotSendBytes], call.Slots[plugin.SlotRecvBytes]})
-			require.False(t, call.Symmetric || call.OnDevice || call.ComparesLength || call.Arrays != nil, "left of an earlier call: %+v", call)
+			require.False(t, call.Symmetric || call.OnDevice || call.ComparesLength || call.Arrays != nil,
+				"left of an earlier call: %+v", call)
 			continue
 		}
 		require.ErrorIs(t, err, plugin.InvalidArgument, want)
@@ -114,7 +124,8 @@ func TestChecksAllocateNothing(t *testing.T) {
 	c, call, arrays := &Checker{Rank: 1, World: 4}, &Call{}, make([]int64, 16)
 	counts := []int64{1, 2, 3, 4}
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		a := Arguments{Collective: plugin.AllToAllV, DType: plugin.Float32, SendCounts: counts, RecvCounts: counts, Send: address(base), Recv: address(base + 4096)}
+		a := Arguments{Collective: plugin.AllToAllV, DType: plugin.Float32, SendCounts: counts, RecvCounts: counts,
+			Send: address(base), Recv: address(base + 4096)}
 		if err := c.Check(&a, arrays, call); err != nil {
 			panic(err)
 		}
@@ -122,11 +133,12 @@ func TestChecksAllocateNothing(t *testing.T) {
 	}))
 }
 
-// Calls that ranks must make alike have one identity, whatever else differs; a difference in anything that they must say
-// alike shows.
+// Calls that ranks must make alike have one identity, whatever else differs; a difference in anything that they must
+// say alike shows.
 func TestIdentity(t *testing.T) {
 	identity := func(rank int, change func(*Arguments)) Identity {
-		a := Arguments{Collective: plugin.Broadcast, DType: plugin.Float32, Count: 4, Root: 1, Send: address(base), Recv: address(base + 64)}
+		a := Arguments{Collective: plugin.Broadcast, DType: plugin.Float32, Count: 4, Root: 1, Send: address(base),
+			Recv: address(base + 64)}
 		change(&a)
 		call, err := check(t, &Checker{Rank: rank, World: 2}, a)
 		require.NoError(t, err)

@@ -51,7 +51,8 @@ func (c *Checker) deviceCounts(op *Arguments, call *Call, size int64, arrays []i
 		case carry != 0:
 			return 0, 0, c.Invalid(op.Collective, "%s in device memory, %p, wrap around the address space", array.name, array.at)
 		case at < from+length && from < at+bytes:
-			return 0, 0, c.Invalid(op.Collective, "%s in device memory, %p, lie in the receive memory %p of %d bytes", array.name, array.at, op.Recv, length)
+			return 0, 0, c.Invalid(op.Collective, "%s in device memory, %p, lie in the receive memory %p of %d bytes",
+				array.name, array.at, op.Recv, length)
 		}
 		arrays[i*c.World] = int64(at)
 	}

@@ -49,16 +49,19 @@ func (c *Checker) extents(op *Arguments, call *Call, size, bytes int64, arrays [
 		recv, err = c.fillEven(op, recvCounts, recvDispls, bytes)
 		send = bytes
 	case plugin.AllGatherV:
-		if recv, call.Size, err = c.fillVarying(op, "receive", recvCounts, recvDispls, op.RecvCounts, op.RecvDispls, size); err == nil {
+		if recv, call.Size, err = c.fillVarying(op, "receive", recvCounts, recvDispls, op.RecvCounts, op.RecvDispls,
+			size); err == nil {
 			if send = recvCounts[c.Rank]; send != bytes {
-				err = c.Invalid(op.Collective, "count %d differs from receive count %d of this rank", op.Count, op.RecvCounts[c.Rank])
+				err = c.Invalid(op.Collective, "count %d differs from receive count %d of this rank", op.Count,
+					op.RecvCounts[c.Rank])
 			}
 		}
 	case plugin.ReduceScatter:
 		send, err = c.fillEven(op, sendCounts, sendDispls, bytes)
 		recv = bytes
 	case plugin.ReduceScatterV:
-		if send, call.Size, err = c.fillVarying(op, "send", sendCounts, sendDispls, op.SendCounts, op.SendDispls, size); err == nil {
+		if send, call.Size, err = c.fillVarying(op, "send", sendCounts, sendDispls, op.SendCounts, op.SendDispls,
+			size); err == nil {
 			recv = sendCounts[c.Rank]
 			call.Count = recv / size
 			call.Slots[plugin.SlotCount], call.Slots[plugin.SlotBytes] = call.Count, recv
@@ -74,7 +77,8 @@ func (c *Checker) extents(op *Arguments, call *Call, size, bytes int64, arrays [
 			recv, _, err = c.fillVarying(op, "receive", recvCounts, recvDispls, op.RecvCounts, op.RecvDispls, size)
 		}
 		if err == nil && sendCounts[c.Rank] != recvCounts[c.Rank] {
-			err = c.Invalid(op.Collective, "send count %d of this rank to itself differs from receive count %d", op.SendCounts[c.Rank], op.RecvCounts[c.Rank])
+			err = c.Invalid(op.Collective, "send count %d of this rank to itself differs from receive count %d",
+				op.SendCounts[c.Rank], op.RecvCounts[c.Rank])
 		}
 	case plugin.Gather, plugin.GatherV:
 		sendCounts[op.Root] = bytes
@@ -82,7 +86,8 @@ func (c *Checker) extents(op *Arguments, call *Call, size, bytes int64, arrays [
 		if isRoot {
 			if op.Collective == plugin.Gather {
 				recv, err = c.fillEven(op, recvCounts, recvDispls, bytes)
-			} else if recv, _, err = c.fillVarying(op, "receive", recvCounts, recvDispls, op.RecvCounts, op.RecvDispls, size); err == nil && recvCounts[c.Rank] != bytes {
+			} else if recv, _, err = c.fillVarying(op, "receive", recvCounts, recvDispls, op.RecvCounts, op.RecvDispls,
+				size); err == nil && recvCounts[c.Rank] != bytes {
 				err = c.Invalid(op.Collective, "count %d differs from receive count %d of this rank", op.Count, op.RecvCounts[c.Rank])
 			}
 		}
@@ -95,7 +100,8 @@ func (c *Checker) extents(op *Arguments, call *Call, size, bytes int64, arrays [
 		if isRoot {
 			if op.Collective == plugin.Scatter {
 				send, err = c.fillEven(op, sendCounts, sendDispls, bytes)
-			} else if send, _, err = c.fillVarying(op, "send", sendCounts, sendDispls, op.SendCounts, op.SendDispls, size); err == nil && sendCounts[c.Rank] != bytes {
+			} else if send, _, err = c.fillVarying(op, "send", sendCounts, sendDispls, op.SendCounts, op.SendDispls,
+				size); err == nil && sendCounts[c.Rank] != bytes {
 				err = c.Invalid(op.Collective, "count %d differs from send count %d of this rank", op.Count, op.SendCounts[c.Rank])
 			}
 		}
@@ -122,12 +128,14 @@ func (c *Checker) fillEven(op *Arguments, counts, displs []int64, bytes int64) (
 
 // fillVarying checks a caller's counts and displacements, lays them out in
 // bytes and returns the extent they reach to and the largest count.
-func (c *Checker) fillVarying(op *Arguments, side string, counts, displs, userCounts, userDispls []int64, size int64) (extent, largest int64, err error) {
+func (c *Checker) fillVarying(op *Arguments, side string, counts, displs, userCounts, userDispls []int64,
+	size int64) (extent, largest int64, err error) {
 	if len(userCounts) != c.World {
 		return 0, 0, c.Invalid(op.Collective, "there are %d %s counts for a world of %d", len(userCounts), side, c.World)
 	}
 	if userDispls != nil && len(userDispls) != c.World {
-		return 0, 0, c.Invalid(op.Collective, "there are %d %s displacements for a world of %d", len(userDispls), side, c.World)
+		return 0, 0, c.Invalid(op.Collective, "there are %d %s displacements for a world of %d", len(userDispls), side,
+			c.World)
 	}
 	at := int64(0)
 	for r, count := range userCounts {
@@ -144,7 +152,8 @@ func (c *Checker) fillVarying(op *Arguments, side string, counts, displs, userCo
 				return 0, 0, c.Invalid(op.Collective, "%s displacement %d for rank %d is negative", side, userDispls[r], r)
 			}
 			if displ, ok = mulBytes(userDispls[r], size); !ok {
-				return 0, 0, c.Invalid(op.Collective, "%s displacement %d of %s for rank %d overflows", side, userDispls[r], op.DType, r)
+				return 0, 0, c.Invalid(op.Collective, "%s displacement %d of %s for rank %d overflows", side, userDispls[r],
+					op.DType, r)
 			}
 		}
 		if displ > math.MaxInt64-bytes {

@@ -27,7 +27,8 @@ func (call *Call) Identify(world int) {
 	case call.Collective == plugin.ReduceScatterV:
 		counts = hashed(call.Arrays[:world])
 	}
-	call.Identity = Identity{uint64(call.Collective) | uint64(call.RecordedType())<<32, uint64(op) | uint64(uint32(root))<<32, uint64(count), counts}
+	call.Identity = Identity{uint64(call.Collective) | uint64(call.RecordedType())<<32,
+		uint64(op) | uint64(uint32(root))<<32, uint64(count), counts}
 }
 
 func hashed(counts []int64) uint64 {

@@ -2,8 +2,8 @@ package call
 
 import "github.com/shunt-ccl/shunt/host/executor"
 
-// Sequence numbers the operations of a communicator, and hashes every collective together with all before it: ranks whose
-// hashes differ have called different collectives.
+// Sequence numbers the operations of a communicator, and hashes every collective together with all before it: ranks
+// whose hashes differ have called different collectives.
 type Sequence struct {
 	Number      uint64        // of operations, for messages and records
 	Collectives uint64        // of collective ones alone, which all ranks count alike

@@ -42,8 +42,8 @@ func (call *Call) Signature() Signature {
 	return key
 }
 
-// CanBeSymmetric reports whether calls of the signature's collective can be symmetric: every rank receives, equally much,
-// and there are algorithms for it.
+// CanBeSymmetric reports whether calls of the signature's collective can be symmetric: every rank receives, equally
+// much, and there are algorithms for it.
 func (s *Signature) CanBeSymmetric() bool { return canBeSymmetric(s.Collective) }
 
 // CanBeSymmetric is Signature.CanBeSymmetric of a call.

@@ -28,7 +28,8 @@ func (c *Checker) windowExtents(op *Arguments, call *Call, bytes int64) (send, r
 			return 0, 0, c.Invalid(op.Collective, "%d bytes at offset %d exceed the window's %d", bytes, op.Offset, w.Bytes)
 		}
 		if op.Offset%op.DType.Bytes() != 0 {
-			return 0, 0, c.Invalid(op.Collective, "offset %d is not a multiple of the %d bytes of %s", op.Offset, op.DType.Bytes(), op.DType)
+			return 0, 0, c.Invalid(op.Collective, "offset %d is not a multiple of the %d bytes of %s", op.Offset,
+				op.DType.Bytes(), op.DType)
 		}
 	}
 	switch op.Collective {

@@ -8,14 +8,14 @@ import (
 )
 
 // Ranks that call different collectives in the same place are always told. Every collective is hashed together with all
-// before it, which gives its mark (executor.Mark). Marks travel behind the semaphores that the ranks wait for anyway, so
-// a rank that meets the signal of another call stops before it has touched what that call put there. And each rank keeps
-// its latest calls where its peers can look: a rank that waits for long does, the watchdog does every quarter of a
-// second, and the words of the error come from there.
+// before it, which gives its mark (executor.Mark). Marks travel behind the semaphores that the ranks wait for anyway,
+// so a rank that meets the signal of another call stops before it has touched what that call put there. And each rank
+// keeps its latest calls where its peers can look: a rank that waits for long does, the watchdog does every quarter of
+// a second, and the words of the error come from there.
 //
-// A mark covers what all ranks must say alike (call.Identity). What they say of each pair, in all_to_all_v, gather_v and
-// scatter_v, is compared as the lengths of messages are. Which algorithm runs follows from the same arguments by a choice
-// that the ranks have compared when they prepared it, so it needs no place in the mark.
+// A mark covers what all ranks must say alike (call.Identity). What they say of each pair, in all_to_all_v, gather_v
+// and scatter_v, is compared as the lengths of messages are. Which algorithm runs follows from the same arguments by a
+// choice that the ranks have compared when they prepared it, so it needs no place in the mark.
 
 // Disagreement is why this rank and any other have called differently; nil if nothing is known.
 func (o *Observer) Disagreement() *plugin.Error {
@@ -50,7 +50,8 @@ func (o *Observer) disagreementWith(rank int) *plugin.Error {
 			return reason
 		}
 	}
-	return &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: Disagree(o.Rank, mine, rank, theirs) + o.rejections(contradiction)}
+	return &plugin.Error{Code: plugin.Mismatch, Rank: rank,
+		Message: Disagree(o.Rank, mine, rank, theirs) + o.rejections(contradiction)}
 }
 
 // contradiction is how a rank's calls, or else any rank's, contradict this one's; nil if none is known to.
@@ -72,7 +73,8 @@ func (o *Observer) disagreed(rank int) *plugin.Error {
 	if rank >= 0 {
 		who = o.PeerName(rank)
 	}
-	return &plugin.Error{Code: plugin.Mismatch, Rank: max(rank, 0), Message: "ranks disagree: " + who + fmt.Sprintf(" has called another collective than rank %d, longer ago than is remembered", o.Rank)}
+	return &plugin.Error{Code: plugin.Mismatch, Rank: max(rank, 0), Message: "ranks disagree: " +
+		who + fmt.Sprintf(" has called another collective than rank %d, longer ago than is remembered", o.Rank)}
 }
 
 // Conflict is why a peer's latest call contradicts this rank's; nil if none does.

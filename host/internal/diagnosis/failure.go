@@ -21,8 +21,8 @@ func (f *Failure) Reason() *plugin.Error { return f.reason.Load() }
 // Set gives the reason, and reports whether it is the first.
 func (f *Failure) Set(reason *plugin.Error) bool { return f.reason.CompareAndSwap(nil, reason) }
 
-// Numbered names an operation for its errors: a collective with its number, which is the same on all ranks and what their
-// records and watchdogs say.
+// Numbered names an operation for its errors: a collective with its number, which is the same on all ranks and what
+// their records and watchdogs say.
 func Numbered(collective plugin.Collective, number uint64) string {
 	if collective.PointToPoint() {
 		return collective.String()
@@ -43,7 +43,8 @@ func (o *Observer) FailureError(what string, reason *plugin.Error) error {
 	o.Failure.Wait()
 	return &plugin.Error{
 		Code: reason.Code, Rank: reason.Rank, Cause: reason,
-		Message: fmt.Sprintf("%s on rank %d: %s; communicator %s is aborted, call Shrink or re-create it", what, o.Rank, reason.Message, o.Label),
+		Message: fmt.Sprintf("%s on rank %d: %s; communicator %s is aborted, call Shrink or re-create it", what, o.Rank,
+			reason.Message, o.Label),
 	}
 }
 
@@ -68,7 +69,8 @@ func (o *Observer) WrapError(what string, err error) error {
 
 // ClosedError is the error of a call on a closed communicator.
 func (o *Observer) ClosedError(what string) error {
-	return &plugin.Error{Code: plugin.Closed, Rank: o.Rank, Message: fmt.Sprintf("%s on rank %d: communicator %s is closed", what, o.Rank, o.Label)}
+	return &plugin.Error{Code: plugin.Closed, Rank: o.Rank,
+		Message: fmt.Sprintf("%s on rank %d: communicator %s is closed", what, o.Rank, o.Label)}
 }
 
 // Plans knows whose plan an operation ran that has failed.

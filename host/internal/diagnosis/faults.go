@@ -6,12 +6,14 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Fault is why a kernel of this rank has given up: which fault it reported, of which peer, and what it compared, its own
-// and the peer's. Where the peer has called something else, that is the reason.
-func (o *Observer) Fault(kind plugin.Fault, peer int, compared func() (own, theirs [3]uint64), flights *Flights) *plugin.Error {
+// Fault is why a kernel of this rank has given up: which fault it reported, of which peer, and what it compared, its
+// own and the peer's. Where the peer has called something else, that is the reason.
+func (o *Observer) Fault(kind plugin.Fault, peer int, compared func() (own, theirs [3]uint64),
+	flights *Flights) *plugin.Error {
 	switch kind {
 	case plugin.FaultAborted:
-		return &plugin.Error{Code: plugin.Aborted, Rank: o.Rank, Message: fmt.Sprintf("a kernel of rank %d was aborted", o.Rank)}
+		return &plugin.Error{Code: plugin.Aborted, Rank: o.Rank,
+			Message: fmt.Sprintf("a kernel of rank %d was aborted", o.Rank)}
 	case plugin.FaultAsymmetric:
 		if reason := o.Conflict(); reason != nil { // a peer whose memory is not symmetric has told other things
 			return reason
@@ -73,7 +75,9 @@ func (o *Observer) invalidCount(peer int, own, theirs [3]uint64) *plugin.Error {
 	case displ < 0:
 		text = fmt.Sprintf("%s displacement %d for rank %d is negative", side, displ, peer)
 	default:
-		text = fmt.Sprintf("%s count %d at displacement %d for rank %d reaches past the capacity of %d elements", side, count, displ, peer, room)
+		text = fmt.Sprintf("%s count %d at displacement %d for rank %d reaches past the capacity of %d elements", side, count,
+			displ, peer, room)
 	}
-	return &plugin.Error{Code: plugin.InvalidArgument, Rank: o.Rank, Message: fmt.Sprintf("counts in device memory on rank %d: %s", o.Rank, text)}
+	return &plugin.Error{Code: plugin.InvalidArgument, Rank: o.Rank,
+		Message: fmt.Sprintf("counts in device memory on rank %d: %s", o.Rank, text)}
 }

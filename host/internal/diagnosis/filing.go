@@ -10,10 +10,10 @@ import (
 	"github.com/shunt-ccl/shunt/host/report"
 )
 
-// A communicator that fails leaves behind what this rank ran last, as a file in SHUNT_RECORDS_DIR. A goroutine of its own
-// writes it, once all ranks have been told of the failure: a disk delays no other rank. Here it delays the error of calls
-// by FilingDelay at most, and Close by ClosingDelay, so that a program which ends as soon as it has either has its file,
-// unless the disk is slower than that.
+// A communicator that fails leaves behind what this rank ran last, as a file in SHUNT_RECORDS_DIR. A goroutine of its
+// own writes it, once all ranks have been told of the failure: a disk delays no other rank. Here it delays the error of
+// calls by FilingDelay at most, and Close by ClosingDelay, so that a program which ends as soon as it has either has
+// its file, unless the disk is slower than that.
 
 // How long calls and Close wait for the file. Tests change them.
 var (
@@ -45,8 +45,8 @@ func (f *Filing) SetUp(dir string) {
 	f.dir, f.done = dir, make(chan struct{})
 }
 
-// File begins to write what make returns, for a communicator that has failed. It is called once.
-func (f *Filing) File(logger *slog.Logger, make func() report.Report) {
+// File begins to write what collect returns, for a communicator that has failed. It is called once.
+func (f *Filing) File(logger *slog.Logger, collect func() report.Report) {
 	if f.dir == "" {
 		return
 	}
@@ -55,14 +55,15 @@ func (f *Filing) File(logger *slog.Logger, make func() report.Report) {
 		f.mu.Lock()
 		closed, r := f.closed, report.Report{}
 		if !closed {
-			r = make()
+			r = collect()
 		}
 		f.mu.Unlock()
 		if closed {
 			return
 		}
 		if err := WriteReport(r, f.dir); err != nil {
-			logger.Warn("the records were not written", "communicator", r.Communicator, "rank", r.Rank, "directory", f.dir, "reason", err)
+			logger.Warn("the records were not written", "communicator", r.Communicator, "rank", r.Rank, "directory", f.dir,
+				"reason", err)
 		}
 	}()
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/shunt-ccl/shunt/host/internal/call"
 )
 
-// Flights is the flight recorder of operations on a GPU. Only who waits for its stream sees that an operation has ended,
-// so it records when operations were enqueued.
+// Flights is the flight recorder of operations on a GPU. Only who waits for its stream sees that an operation has
+// ended, so it records when operations were enqueued.
 type Flights struct {
 	made time.Time
 
@@ -65,8 +65,8 @@ func (f *Flights) List() []executor.Flight {
 }
 
 // Awaiting says, to be put behind a message, what this rank runs in the first collective that a peer has not called, or
-// else in the last operation; "" if that is not recorded. A kernel says for which rank it waits, not in which operation:
-// these are what the host knows of that.
+// else in the last operation; "" if that is not recorded. A kernel says for which rank it waits, not in which
+// operation: these are what the host knows of that.
 func (f *Flights) Awaiting(o *Observer, peer int) string {
 	list := f.List()
 	latest := func(that func(*executor.Flight) bool) *executor.Flight {
@@ -80,11 +80,13 @@ func (f *Flights) Awaiting(o *Observer, peer int) string {
 	if peer >= 0 && peer < o.World && o.Topology.SameHost(o.Rank, peer) {
 		called := o.State(peer).Collectives()
 		if missed := latest(func(flight *executor.Flight) bool { return flight.Seq == called+1 }); missed != nil {
-			return fmt.Sprintf("; rank %d has not called %s, in which rank %d runs %s", peer, Numbered(missed.Collective, missed.Seq), o.Rank, missed.Plan)
+			return fmt.Sprintf("; rank %d has not called %s, in which rank %d runs %s", peer,
+				Numbered(missed.Collective, missed.Seq), o.Rank, missed.Plan)
 		}
 	}
 	if last := latest(func(*executor.Flight) bool { return true }); last != nil {
-		return fmt.Sprintf("; rank %d enqueued %s last, in which it runs %s", o.Rank, Numbered(last.Collective, last.Seq), last.Plan)
+		return fmt.Sprintf("; rank %d enqueued %s last, in which it runs %s", o.Rank, Numbered(last.Collective, last.Seq),
+			last.Plan)
 	}
 	return ""
 }

@@ -38,13 +38,15 @@ func (o *Observer) PeerName(rank int) string {
 
 // Deadline bounds a call that talks to peers over the rendezvous store.
 func (o *Observer) Deadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, o.Timeout, plugin.Errorf(plugin.Timeout, "the ranks did not agree within %v", o.Timeout))
+	return context.WithTimeoutCause(ctx, o.Timeout, plugin.Errorf(plugin.Timeout, "the ranks did not agree within %v",
+		o.Timeout))
 }
 
-// NoAnswer is the timeout of a rank that waited for peer, as all ranks are told it; where says in which step, if that is
-// known.
+// NoAnswer is the timeout of a rank that waited for peer, as all ranks are told it; where says in which step, if that
+// is known.
 func (o *Observer) NoAnswer(peer int, where string) *plugin.Error {
-	reason := &plugin.Error{Code: plugin.Timeout, Rank: o.Rank, Message: fmt.Sprintf("rank %d had no answer from %s for %v", o.Rank, o.PeerName(peer), o.Timeout)}
+	reason := &plugin.Error{Code: plugin.Timeout, Rank: o.Rank,
+		Message: fmt.Sprintf("rank %d had no answer from %s for %v", o.Rank, o.PeerName(peer), o.Timeout)}
 	if where != "" {
 		reason.Message += " " + where
 	}
@@ -62,7 +64,8 @@ func (o *Observer) NoAnswer(peer int, where string) *plugin.Error {
 // stateOf reads a control page's record, which a peer may have filled with anything.
 func stateOf(r executor.Record) State {
 	return State{
-		Valid: r.Valid, Ended: r.Ended, Seq: r.Seq, Collective: r.Collective, DType: r.DType, Op: r.Op, Count: r.Count, Root: int(r.Root),
+		Valid: r.Valid, Ended: r.Ended, Seq: r.Seq, Collective: r.Collective, DType: r.DType, Op: r.Op, Count: r.Count,
+		Root:      int(r.Root),
 		Symmetric: r.Symmetric, DeviceCounts: r.DeviceCounts,
 	}
 }

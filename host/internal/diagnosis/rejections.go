@@ -9,8 +9,8 @@ import (
 )
 
 // A call that a rank rejects for its arguments has not happened: the communicator stays as good as it was, and the rank
-// may make the call as it should be. But its peers have made theirs and wait. So it notes in its control page what it has
-// rejected, and a rank that waits for it, or finds it closed, dead or off by one, can say why.
+// may make the call as it should be. But its peers have made theirs and wait. So it notes in its control page what it
+// has rejected, and a rank that waits for it, or finds it closed, dead or off by one, can say why.
 
 // maxNamed is how many ranks' rejected calls one message names.
 const maxNamed = 4
@@ -33,8 +33,8 @@ const (
 	contradiction                     // ranks' calls contradict each other, or one has closed
 )
 
-// rejections words what ranks have rejected, as far as it may explain what has come of the call that this rank is in, to
-// be put behind a message; "" if nothing does.
+// rejections words what ranks have rejected, as far as it may explain what has come of the call that this rank is in,
+// to be put behind a message; "" if nothing does.
 func (o *Observer) rejections(in circumstance) string {
 	var text strings.Builder
 	named, more := 0, 0
@@ -67,7 +67,8 @@ func (o *Observer) rejections(in circumstance) string {
 	return text.String()
 }
 
-// RejectedBy is the last thing that a rank which is gone has rejected, to be put behind a message; "" if it went on since.
+// RejectedBy is the last thing that a rank which is gone has rejected, to be put behind a message; "" if it went on
+// since.
 func (o *Observer) RejectedBy(rank int) string {
 	if text := rejected(rank, o.Engine.PeerRefusal(rank), State{}, o.State(rank)); text != "" {
 		return "; " + text
@@ -93,8 +94,9 @@ func (o *Observer) PeerLost(rank, jobRank int, failure *plugin.Error) *plugin.Er
 }
 
 // rejected words the call that a rank rejected last, for the message of one that waits, or of one that found a
-// contradiction. It is empty where it explains nothing: the rank has come to the same collective since, or it was a later
-// one. The fields of a rejection came from another process and may hold anything, but its text is printable and bounded.
+// contradiction. It is empty where it explains nothing: the rank has come to the same collective since, or it was a
+// later one. The fields of a rejection came from another process and may hold anything, but its text is printable and
+// bounded.
 func rejected(rank int, rejection executor.Refusal, mine, theirs State) string {
 	if !rejection.Valid {
 		return ""
@@ -114,8 +116,9 @@ func rejected(rank int, rejection executor.Refusal, mine, theirs State) string {
 	return fmt.Sprintf("rank %d refused its %s", rank, rejection.Text)
 }
 
-// rejectedBefore words a rejected call that a rank has gone on from. A rank that skips a call which the others make is off
-// by one from then on, which shows only later: when the ranks' calls contradict each other, or when the rank has closed.
+// rejectedBefore words a rejected call that a rank has gone on from. A rank that skips a call which the others make is
+// off by one from then on, which shows only later: when the ranks' calls contradict each other, or when the rank has
+// closed.
 func rejectedBefore(rank int, rejection executor.Refusal, mine State) string {
 	if !rejection.Valid || rejection.Since == 0 || rejection.Seq == 0 || rejection.Seq > mine.Seq {
 		return ""

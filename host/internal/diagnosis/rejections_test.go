@@ -14,7 +14,8 @@ func TestRejectionsExplainOnlyWhatTheyMay(t *testing.T) {
 	refusal := func(seq, since uint64) executor.Refusal {
 		return executor.Refusal{Valid: true, Seq: seq, Since: since, Text: "all_reduce: count -1 is negative"}
 	}
-	const now, before = "rank 2 refused its all_reduce: count -1 is negative", "rank 2 had refused its call #5, all_reduce: count -1 is negative"
+	const now, before = "rank 2 refused its all_reduce: count -1 is negative",
+		"rank 2 had refused its call #5, all_reduce: count -1 is negative"
 	for name, test := range map[string]struct {
 		refusal       executor.Refusal
 		mine, theirs  State

@@ -48,8 +48,8 @@ func (w *Watchdog) LookAtStall(o *Observer, stall time.Duration) *plugin.Error {
 }
 
 // waitsInVain takes a second look at a rank that will not come, as the first may have been too early: the rank's record
-// was written after its last signal. So if the semaphore still lacks that signal now, and this rank is still in the same
-// call, it will never come.
+// was written after its last signal. So if the semaphore still lacks that signal now, and this rank is still in the
+// same call, it will never come.
 func (w *Watchdog) waitsInVain(o *Observer, peer int, seq uint64, vain string) *plugin.Error {
 	_, again, _, _ := o.Engine.Waiting()
 	if again != peer || o.State(o.Rank).Seq != seq || !o.Engine.Unsatisfied() {
@@ -73,7 +73,8 @@ func (w *Watchdog) warn(o *Observer, peer int, since time.Duration, mine, theirs
 	o.warnWaiting(peer, since, mine.Seq, mine.Collective, theirs, rejections)
 }
 
-func (o *Observer) warnWaiting(peer int, since time.Duration, seq uint64, collective plugin.Collective, theirs State, rejections string) {
+func (o *Observer) warnWaiting(peer int, since time.Duration, seq uint64, collective plugin.Collective, theirs State,
+	rejections string) {
 	attributes := []any{"communicator", o.Label, "rank", o.Rank, "seq", seq, "collective", collective.String(),
 		"for", o.PeerName(peer), "since", since, "peer_state", theirs.String()}
 	if rejections != "" {
@@ -82,12 +83,13 @@ func (o *Observer) warnWaiting(peer int, since time.Duration, seq uint64, collec
 	o.Logger.Warn("operation is waiting", attributes...)
 }
 
-// WarnAbsent warns of the ranks that have not come to the agreement about a collective, as LookAtStall does of operations
-// that run. It looks at control pages alone, so it may come late.
+// WarnAbsent warns of the ranks that have not come to the agreement about a collective, as LookAtStall does of
+// operations that run. It looks at control pages alone, so it may come late.
 func (o *Observer) WarnAbsent(seq uint64, collective plugin.Collective, stall time.Duration) {
 	for rank := range o.World {
 		if theirs := o.State(rank); rank != o.Rank && (!theirs.Valid || theirs.Seq < seq) {
-			o.warnWaiting(rank, stall, seq, collective, theirs, rejected(rank, o.Engine.PeerRefusal(rank), o.State(o.Rank), theirs))
+			o.warnWaiting(rank, stall, seq, collective, theirs,
+				rejected(rank, o.Engine.PeerRefusal(rank), o.State(o.Rank), theirs))
 		}
 	}
 }
@@ -111,5 +113,6 @@ func (w *Watchdog) LookAtRejections(o *Observer, stall time.Duration) {
 	}
 	look.warned = true
 	mine := o.State(o.Rank)
-	o.Logger.Warn("a call was refused", "communicator", o.Label, "rank", o.Rank, "seq", mine.Seq, "collective", mine.Collective.String(), "refused", strings.TrimPrefix(text, "; "))
+	o.Logger.Warn("a call was refused", "communicator", o.Label, "rank", o.Rank, "seq", mine.Seq, "collective",
+		mine.Collective.String(), "refused", strings.TrimPrefix(text, "; "))
 }

@@ -68,10 +68,12 @@ func (s State) Collectives() uint64 {
 // has sent all that others wait for, so the two called different ones. What the
 // rank sent last may still be on its way: only a second look is proof.
 func PassedBy(rank int, mine State, peer int, theirs State) string {
-	if !mine.Valid || !theirs.Valid || mine.Collective.PointToPoint() || theirs.Collective == Closed || int64(theirs.Seq-mine.Seq) <= 0 {
+	if !mine.Valid || !theirs.Valid || mine.Collective.PointToPoint() || theirs.Collective == Closed ||
+		int64(theirs.Seq-mine.Seq) <= 0 {
 		return ""
 	}
-	return fmt.Sprintf("ranks disagree: rank %d %s and waits for rank %d, which has gone on: it %s", rank, mine, peer, theirs)
+	return fmt.Sprintf("ranks disagree: rank %d %s and waits for rank %d, which has gone on: it %s", rank, mine, peer,
+		theirs)
 }
 
 // Disagree words two calls of one number that cannot both be right. Where they read
@@ -85,7 +87,8 @@ func Disagree(rank int, mine State, peer int, theirs State) string {
 		return text
 	}
 	if mine.Collective.Varying() {
-		return fmt.Sprintf("ranks disagree: rank %d and rank %d called #%d %s with different counts", rank, peer, mine.Seq, mine.Collective)
+		return fmt.Sprintf("ranks disagree: rank %d and rank %d called #%d %s with different counts", rank, peer, mine.Seq,
+			mine.Collective)
 	}
 	return fmt.Sprintf("ranks disagree: rank %d and rank %d called different collectives before #%d", rank, peer, mine.Seq)
 }
@@ -94,11 +97,13 @@ func Disagree(rank int, mine State, peer int, theirs State) string {
 // both be right. Only equal sequence numbers are compared: a rank that is
 // behind may yet catch up.
 func Conflict(rank int, mine State, peer int, theirs State) string {
-	if !mine.Valid || !theirs.Valid || mine.Seq != theirs.Seq || mine.Collective.PointToPoint() || theirs.Collective.PointToPoint() || theirs.Collective == Closed {
+	if !mine.Valid || !theirs.Valid || mine.Seq != theirs.Seq || mine.Collective.PointToPoint() ||
+		theirs.Collective.PointToPoint() || theirs.Collective == Closed {
 		return ""
 	}
 	if mine.Collective == theirs.Collective {
-		same := mine.DType == theirs.DType && mine.Symmetric == theirs.Symmetric && mine.DeviceCounts == theirs.DeviceCounts && (mine.Op == theirs.Op || !mine.Collective.Reduces()) &&
+		same := mine.DType == theirs.DType && mine.Symmetric == theirs.Symmetric &&
+			mine.DeviceCounts == theirs.DeviceCounts && (mine.Op == theirs.Op || !mine.Collective.Reduces()) &&
 			(mine.Root == theirs.Root || !mine.Collective.Rooted()) &&
 			(mine.Count == theirs.Count || mine.Collective.Varying())
 		if same {

@@ -116,7 +116,8 @@ func (e *Endpoint) Allocate(ctx context.Context, id uint32, bytes int64) (plugin
 
 // Free frees a buffer.
 func (e *Endpoint) Free(ctx context.Context, id uint32) error {
-	_, err := call(ctx, &e.gate, fmt.Sprintf("free buffer %d%s", id, e.where), func() (none, error) { return none{}, e.inner.Free(ctx, id) }, nil)
+	_, err := call(ctx, &e.gate, fmt.Sprintf("free buffer %d%s", id, e.where),
+		func() (none, error) { return none{}, e.inner.Free(ctx, id) }, nil)
 	return err
 }
 
@@ -170,7 +171,8 @@ func (e *Endpoint) Abort(reason string) {
 func (e *Endpoint) exchanger() (plugin.Exchanger, error) {
 	exchanger, ok := e.inner.(plugin.Exchanger)
 	if !ok {
-		return nil, plugin.Errorf(plugin.Protocol, "%s has feature %s and its endpoint no methods Publish and Connect", e.gate.who, plugin.FeatureExchange)
+		return nil, plugin.Errorf(plugin.Protocol, "%s has feature %s and its endpoint no methods Publish and Connect",
+			e.gate.who, plugin.FeatureExchange)
 	}
 	return exchanger, nil
 }
@@ -303,7 +305,8 @@ func call[T any](ctx context.Context, g *gate, what string, f func() (T, error),
 		code = plugin.Aborted
 	}
 	return zero, &plugin.Error{Code: code, Rank: -1, Cause: ctx.Err(), Message: fmt.Sprintf(
-		"%s did not return from %s within %s; the thread that called it is lost until it does", g.who, what, seconds(time.Since(p.begun)))}
+		"%s did not return from %s within %s; the thread that called it is lost until it does", g.who, what,
+		seconds(time.Since(p.begun)))}
 }
 
 // protect turns a panic of a builtin transport into an error.

@@ -107,13 +107,15 @@ func TestEveryCallReturnsInTime(t *testing.T) {
 			if took := time.Since(begin); took > 3*time.Second {
 				t.Errorf("it took %v", took)
 			}
-			if plugin.CodeOf(err) != plugin.Timeout || !strings.HasPrefix(err.Error(), "transport stuck (builtin:stuck) did not return from "+phase) {
+			if plugin.CodeOf(err) != plugin.Timeout || !strings.HasPrefix(err.Error(),
+				"transport stuck (builtin:stuck) did not return from "+phase) {
 				t.Errorf("%v: %v", plugin.CodeOf(err), err)
 			}
 			// Another communicator is told at once where the transport's own functions are stuck.
 			if phase == "supports" || phase == "open" {
 				begin = time.Now()
-				if err := calls(t.Context(), guarded); plugin.CodeOf(err) != plugin.Timeout || !strings.Contains(err.Error(), phase+" ") {
+				if err := calls(t.Context(), guarded); plugin.CodeOf(err) != plugin.Timeout ||
+					!strings.Contains(err.Error(), phase+" ") {
 					t.Errorf("again: %v", err)
 				}
 				if s := guarded.Supports(plugin.Request{}); !strings.Contains(s.Reason, "has not returned for") {
@@ -125,7 +127,8 @@ func TestEveryCallReturnsInTime(t *testing.T) {
 			}
 			// What comes late is given back, in order, and the transport serves again.
 			close(s.release)
-			want := map[string][]string{"open": {"endpoint"}, "allocate": {"buffer", "endpoint"}, "free": {"buffer", "endpoint"}, "prepare": {"buffer", "endpoint"}}
+			want := map[string][]string{"open": {"endpoint"}, "allocate": {"buffer", "endpoint"}, "free": {"buffer", "endpoint"},
+				"prepare": {"buffer", "endpoint"}}
 			for _, w := range want[phase] {
 				if got := <-s.closed; got != w {
 					t.Errorf("%s came late: closed %s, want %s", phase, got, w)
@@ -163,7 +166,8 @@ func TestPanicIsAnErrorThatNamesTheCall(t *testing.T) {
 	for _, phase := range []string{"supports", "open", "allocate", "free", "prepare"} {
 		s := &stuck{phase: phase, panics: true, closed: make(chan string, 4)}
 		err := calls(t.Context(), New(s, "builtin:stuck"))
-		if plugin.CodeOf(err) != plugin.Internal || !strings.HasPrefix(err.Error(), "transport stuck (builtin:stuck) panicked in "+phase) || !strings.Contains(err.Error(), "no such rail") {
+		if plugin.CodeOf(err) != plugin.Internal || !strings.HasPrefix(err.Error(),
+			"transport stuck (builtin:stuck) panicked in "+phase) || !strings.Contains(err.Error(), "no such rail") {
 			t.Errorf("%s: %v", phase, err)
 		}
 	}
@@ -173,7 +177,8 @@ func TestCanceledCallReturns(t *testing.T) {
 	s := &stuck{phase: "open", release: make(chan struct{}), closed: make(chan string, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := New(s, "builtin:stuck").Open(ctx, plugin.OpenConfig{}); plugin.CodeOf(err) != plugin.Aborted || !errors.Is(err, context.Canceled) {
+	if _, err := New(s, "builtin:stuck").Open(ctx, plugin.OpenConfig{}); plugin.CodeOf(err) != plugin.Aborted ||
+		!errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	close(s.release)

@@ -53,7 +53,8 @@ func (a callInfo) String() string {
 
 // callInfo is what this rank says about the collective of that number.
 func (pl *Planner) callInfo(number uint64, call *call.Call) callInfo {
-	mine := callInfo{Seq: number, Collective: call.Collective, DType: call.DType, Op: call.Op, Size: call.Size, Root: -1, Symmetric: call.Symmetric, OnDevice: call.OnDevice, Counts: call.Counts(pl.World)}
+	mine := callInfo{Seq: number, Collective: call.Collective, DType: call.DType, Op: call.Op, Size: call.Size, Root: -1,
+		Symmetric: call.Symmetric, OnDevice: call.OnDevice, Counts: call.Counts(pl.World)}
 	switch call.Collective {
 	case plugin.AllToAllV, plugin.GatherV, plugin.ScatterV:
 		mine.Size = -1
@@ -98,15 +99,18 @@ func (pl *Planner) compare(ctx context.Context, mine callInfo) error {
 		if rank == 0 {
 			first = a
 		}
-		if a.Collective != first.Collective || a.DType != first.DType || a.Op != first.Op || a.Size != first.Size || a.Root != first.Root || a.Symmetric != first.Symmetric || a.OnDevice != first.OnDevice || a.Seq != first.Seq {
-			reason := pl.Mismatch(rank, fmt.Sprintf("ranks disagree: rank 0 called #%d %s, rank %d called #%d %s", first.Seq, first, rank, a.Seq, a))
+		if a.Collective != first.Collective || a.DType != first.DType || a.Op != first.Op || a.Size != first.Size ||
+			a.Root != first.Root || a.Symmetric != first.Symmetric || a.OnDevice != first.OnDevice || a.Seq != first.Seq {
+			reason := pl.Mismatch(rank, fmt.Sprintf("ranks disagree: rank 0 called #%d %s, rank %d called #%d %s", first.Seq,
+				first, rank, a.Seq, a))
 			pl.Fail(reason, false)
 			return pl.FailureError(what, reason)
 		}
 		all[rank] = a.Counts
 	}
 	if rank, text := call.DifferentCounts(mine.Collective, all); text != "" {
-		reason := &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("ranks disagree about #%d %s: %s", first.Seq, first, text)}
+		reason := &plugin.Error{Code: plugin.Mismatch, Rank: rank,
+			Message: fmt.Sprintf("ranks disagree about #%d %s: %s", first.Seq, first, text)}
 		pl.Fail(reason, false)
 		return pl.FailureError(what, reason)
 	}
@@ -115,7 +119,7 @@ func (pl *Planner) compare(ctx context.Context, mine callInfo) error {
 		var a callInfo
 		if err := json.Unmarshal(answer, &a); err == nil && a.Code != plugin.OK {
 			reason := &plugin.Error{Code: a.Code, Rank: rank, Message: fmt.Sprintf("%s on rank %d: %s", what, rank, a.Message)}
-			if a.Code == plugin.Timeout || a.Code == plugin.PluginDied { // a transport that does not answer will not do so later either
+			if a.Code == plugin.Timeout || a.Code == plugin.PluginDied { // a transport that is stuck stays so
 				pl.Fail(reason, false)
 				return pl.FailureError(what, reason)
 			}

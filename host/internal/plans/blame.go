@@ -46,8 +46,8 @@ func (b Blame) Where(f *executor.Failure) string {
 	return fmt.Sprintf("in step %d of track %d of %s", f.Step, f.Track, name)
 }
 
-// NativeFailed words the failure of a transport's command or native function, in the transport's own words where it has any. One
-// that has not returned takes its endpoint with it.
+// NativeFailed words the failure of a transport's command or native function, in the transport's own words where it has
+// any. One that has not returned takes its endpoint with it.
 func (b Blame) NativeFailed(f *executor.Failure) string {
 	t, name := b.serving(f.Launch)
 	if t == nil {
@@ -70,25 +70,26 @@ func (b Blame) NativeFailed(f *executor.Failure) string {
 }
 
 // Abort tells the endpoint that its communicator has failed.
-func (t *Transport) Abort(reason string) {
-	t.aborting.Lock()
-	defer t.aborting.Unlock()
-	if aborter, ok := t.Endpoint.(plugin.Aborter); ok {
+func (a *Transport) Abort(reason string) {
+	a.aborting.Lock()
+	defer a.aborting.Unlock()
+	if aborter, ok := a.Endpoint.(plugin.Aborter); ok {
 		aborter.Abort(reason)
 	}
 }
 
 // Close lets go of the endpoint, unless one of its functions still runs.
-func (t *Transport) Close() error {
-	if t.Endpoint == nil {
+func (a *Transport) Close() error {
+	if a.Endpoint == nil {
 		return nil
 	}
-	endpoint := t.Endpoint
-	t.aborting.Lock() // Abort has returned, or comes no more
-	t.Endpoint = nil
-	t.aborting.Unlock()
-	if t.stuck != "" {
-		return plugin.Errorf(plugin.Timeout, "transport %s: its endpoint was not closed, because %s has not returned", t.Name, t.stuck)
+	endpoint := a.Endpoint
+	a.aborting.Lock() // Abort has returned, or comes no more
+	a.Endpoint = nil
+	a.aborting.Unlock()
+	if a.stuck != "" {
+		return plugin.Errorf(plugin.Timeout, "transport %s: its endpoint was not closed, because %s has not returned", a.Name,
+			a.stuck)
 	}
 	return endpoint.Close()
 }

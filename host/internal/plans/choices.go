@@ -31,7 +31,9 @@ func unlikeChoices(all []choice) *plugin.Error {
 		if other.Choice == first.Choice {
 			continue
 		}
-		reason := &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("ranks choose different algorithms for %s: rank 0 %s; rank %d %s", first.Call, first.Choice, rank, other.Choice)}
+		reason := &plugin.Error{Code: plugin.Mismatch, Rank: rank,
+			Message: fmt.Sprintf("ranks choose different algorithms for %s: rank 0 %s; rank %d %s", first.Call, first.Choice,
+				rank, other.Choice)}
 		names := slices.Sorted(maps.Keys(first.Offers))
 		for name := range other.Offers {
 			if _, known := first.Offers[name]; !known {
@@ -60,7 +62,8 @@ func (pl *Planner) CompareChoices(ctx context.Context, tag string) error {
 	var mine []choice
 	pl.cache.mu.Lock()
 	for key, p := range pl.cache.known {
-		mine = append(mine, choice{key.Collective.String() + " of " + key.DType.String(), p.choice.String(), p.choice.Offers()})
+		mine = append(mine, choice{key.Collective.String() + " of " + key.DType.String(), p.choice.String(),
+			p.choice.Offers()})
 	}
 	pl.cache.mu.Unlock()
 	slices.SortFunc(mine, func(a, b choice) int { return cmp.Compare(a.Call, b.Call) })

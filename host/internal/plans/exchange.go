@@ -63,13 +63,15 @@ func (pl *Planner) ExchangeBytes(ctx context.Context) error {
 // exchangeForPlans is the round that precedes the preparation of a choice's plans. It
 // fails on all ranks alike where one has failed before, cannot publish, or chooses other
 // algorithms; that a rank cannot connect is agreed on with what follows.
-func (pl *Planner) exchangeForPlans(ctx context.Context, key call.Signature, chosen *selector.Choice, failed error) error {
+func (pl *Planner) exchangeForPlans(ctx context.Context, key call.Signature, chosen *selector.Choice,
+	failed error) error {
 	var items []exchangeItem
 	mine := publication{}
 	if failed == nil {
 		for _, candidate := range chosen.Candidates() {
 			if a := pl.Transports[candidate.Endpoint]; a.exchanges() {
-				items = append(items, exchangeItem{a, plugin.Exchange{Request: pl.Request(key), Algorithm: candidate.Algorithm.Name}})
+				items = append(items, exchangeItem{a, plugin.Exchange{Request: pl.Request(key),
+					Algorithm: candidate.Algorithm.Name}})
 			}
 		}
 		mine.Choice = choice{key.Collective.String() + " of " + key.DType.String(), chosen.String(), chosen.Offers()}
@@ -77,7 +79,8 @@ func (pl *Planner) exchangeForPlans(ctx context.Context, key call.Signature, cho
 		mine.Code, mine.Message = plugin.CodeOf(failed), failed.Error()
 	}
 	pl.exchanges++
-	all, err := pl.publications(ctx, fmt.Sprintf("exchange what their transports publish (%s %d)", pl.Label, pl.exchanges), mine, items)
+	all, err := pl.publications(ctx, fmt.Sprintf("exchange what their transports publish (%s %d)", pl.Label, pl.exchanges),
+		mine, items)
 	if err != nil {
 		return err
 	}
@@ -97,7 +100,8 @@ func (pl *Planner) exchangesBytes() bool {
 
 // publications is what every rank publishes, by rank and item; mine says already what
 // is not published.
-func (pl *Planner) publications(ctx context.Context, tag string, mine publication, items []exchangeItem) ([][][]byte, error) {
+func (pl *Planner) publications(ctx context.Context, tag string, mine publication, items []exchangeItem) ([][][]byte,
+	error) {
 	for _, item := range items {
 		b, err := item.publish(ctx)
 		if err != nil {
@@ -118,7 +122,8 @@ func (pl *Planner) publications(ctx context.Context, tag string, mine publicatio
 	choices := make([]choice, len(answers))
 	for rank, answer := range answers {
 		if err := json.Unmarshal(answer, &ranks[rank]); err != nil {
-			return nil, &plugin.Error{Code: plugin.Protocol, Rank: rank, Cause: err, Message: fmt.Sprintf("rank %d sent a malformed publication: %v", rank, err)}
+			return nil, &plugin.Error{Code: plugin.Protocol, Rank: rank, Cause: err,
+				Message: fmt.Sprintf("rank %d sent a malformed publication: %v", rank, err)}
 		}
 		choices[rank] = ranks[rank].Choice
 	}
@@ -133,7 +138,8 @@ func (pl *Planner) publications(ctx context.Context, tag string, mine publicatio
 	all := make([][][]byte, len(ranks))
 	for rank, p := range ranks {
 		if len(p.Published) != len(items) {
-			return nil, &plugin.Error{Code: plugin.Protocol, Rank: rank, Message: fmt.Sprintf("rank %d published for %d endpoints and plans, want %d", rank, len(p.Published), len(items))}
+			return nil, &plugin.Error{Code: plugin.Protocol, Rank: rank,
+				Message: fmt.Sprintf("rank %d published for %d endpoints and plans, want %d", rank, len(p.Published), len(items))}
 		}
 		all[rank] = p.Published
 	}

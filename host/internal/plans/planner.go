@@ -69,8 +69,8 @@ func (pl *Planner) pick(p *prepared, call *call.Call) (Program, error) {
 	return p.programs[i], nil
 }
 
-// Prepare compiles and loads the plans of a call's signature, and agrees with all ranks that they asked for the same and
-// that all can. It is collective; number is the call's among the collectives.
+// Prepare compiles and loads the plans of a call's signature, and agrees with all ranks that they asked for the same
+// and that all can. It is collective; number is the call's among the collectives.
 func (pl *Planner) Prepare(ctx context.Context, number uint64, call *call.Call) (Program, error) {
 	key := call.Signature()
 	mine := pl.callInfo(number, call)

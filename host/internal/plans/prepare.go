@@ -35,7 +35,8 @@ func (pl *Planner) build(ctx context.Context, key call.Signature, before error) 
 
 // chooseTogether is Choose, and the exchange of bytes that preparing what was chosen
 // needs; without endpoints that exchange any it is local.
-func (pl *Planner) chooseTogether(ctx context.Context, key call.Signature, before error) (choice *selector.Choice, err error) {
+func (pl *Planner) chooseTogether(ctx context.Context, key call.Signature, before error) (choice *selector.Choice,
+	err error) {
 	err = before
 	if err == nil {
 		ctx, cancel := TransportTime(ctx)
@@ -70,7 +71,8 @@ func (pl *Planner) Choose(ctx context.Context, key call.Signature) (*selector.Ch
 			return nil, err
 		}
 		for _, alg := range support.Algorithms {
-			candidates = append(candidates, selector.Candidate{Transport: name, Endpoint: i, Algorithm: alg, Qualified: name + "/" + alg.Name})
+			candidates = append(candidates, selector.Candidate{Transport: name, Endpoint: i, Algorithm: alg, Qualified: name +
+				"/" + alg.Name})
 		}
 		if len(support.Algorithms) == 0 {
 			rejections[name] = support.Reason
@@ -86,7 +88,8 @@ func (pl *Planner) Choose(ctx context.Context, key call.Signature) (*selector.Ch
 
 // missingSymmetric notes what a transport would offer besides, if receive memory
 // were symmetric.
-func (pl *Planner) missingSymmetric(ctx context.Context, req plugin.Request, a *Transport, offered plugin.Support, rejections map[string]string) error {
+func (pl *Planner) missingSymmetric(ctx context.Context, req plugin.Request, a *Transport, offered plugin.Support,
+	rejections map[string]string) error {
 	if pl.Device == nil || !(&call.Signature{Collective: req.Collective}).CanBeSymmetric() {
 		return nil
 	}
@@ -141,7 +144,8 @@ func WithoutRank(req plugin.Request) plugin.Request {
 }
 
 // prepare has one candidate's plan written.
-func (pl *Planner) prepare(ctx context.Context, key call.Signature, candidate selector.Candidate) (*plugin.Plan, error) {
+func (pl *Planner) prepare(ctx context.Context, key call.Signature, candidate selector.Candidate) (*plugin.Plan,
+	error) {
 	a := pl.Transports[candidate.Endpoint]
 	req := pl.Request(key)
 	var plan *plugin.Plan

@@ -28,7 +28,8 @@ func TestGenericAlgorithmsReachAsFarAsTheTransport(t *testing.T) {
 		{own, 1, "own generic/put_one_shot generic/put_two_shot"},
 		{own, 2, "own generic/put_one_shot generic/put_two_shot"},
 	} {
-		req := plugin.Request{Collective: plugin.AllReduce, DType: plugin.Float32, World: 4, Hosts: test.hosts, Memory: plugin.MemoryKindHost}
+		req := plugin.Request{Collective: plugin.AllReduce, DType: plugin.Float32, World: 4, Hosts: test.hosts,
+			Memory: plugin.MemoryKindHost}
 		a := &Transport{Ask: offering(test.support), Scratch: &plugin.Region{Bytes: 16 << 20}}
 		got, err := a.Supports(t.Context(), req)
 		if err != nil {

@@ -49,10 +49,13 @@ func (pl *Planner) Texts(ctx context.Context, key call.Signature, bytes int64) (
 	texts := make([]string, len(all))
 	for rank, theirs := range all {
 		if theirs.Call != all[0].Call {
-			return nil, &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("ranks ask for different plans: rank 0 for %s, rank %d for %s", all[0].Call, rank, theirs.Call)}
+			return nil, &plugin.Error{Code: plugin.Mismatch, Rank: rank,
+				Message: fmt.Sprintf("ranks ask for different plans: rank 0 for %s, rank %d for %s", all[0].Call, rank,
+					theirs.Call)}
 		}
 		if theirs.Code != plugin.OK {
-			return nil, &plugin.Error{Code: theirs.Code, Rank: rank, Message: fmt.Sprintf("%s on rank %d: %s", what, rank, theirs.Message)}
+			return nil, &plugin.Error{Code: theirs.Code, Rank: rank,
+				Message: fmt.Sprintf("%s on rank %d: %s", what, rank, theirs.Message)}
 		}
 		texts[rank] = theirs.Text
 	}

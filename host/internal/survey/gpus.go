@@ -42,8 +42,8 @@ type GPUs struct {
 func (g *GPUs) ProbeBytes() int64 { return 2 * int64(g.World) * PatternBytes }
 
 // Probe moves a pattern between every pair of GPUs in both directions, by writing and by reading peer memory, before
-// anything relies on it: some machines report peer access and then lose or mix up bytes. id is the communicator's number,
-// memory is where this rank reaches ProbeBytes of each rank, which are zero before and after.
+// anything relies on it: some machines report peer access and then lose or mix up bytes. id is the communicator's
+// number, memory is where this rank reaches ProbeBytes of each rank, which are zero before and after.
 func (g *GPUs) Probe(ctx context.Context, tag string, id uint64, memory []cuda.Ptr) error {
 	// Places for what peers write, then for what this rank writes to each.
 	at := func(rank, place int) cuda.Ptr { return memory[rank] + cuda.Ptr(place*PatternBytes) }
@@ -102,7 +102,8 @@ func (g *GPUs) readPatterns(id uint64, at func(rank, place int) cuda.Ptr) error 
 			return fmt.Errorf("reading the GPU memory of %s: %w", g.PeerName(peer), err)
 		}
 		if want := pattern(id, g.Rank, peer); !bytes.Equal(got, want) {
-			return plugin.Errorf(plugin.Device, "rank %d's GPU (%s) read %d bytes of the memory of %s's (%s), and %s", g.Rank, g.Bus, PatternBytes, g.PeerName(peer), g.busOf(peer), difference(got, want))
+			return plugin.Errorf(plugin.Device, "rank %d's GPU (%s) read %d bytes of the memory of %s's (%s), and %s", g.Rank,
+				g.Bus, PatternBytes, g.PeerName(peer), g.busOf(peer), difference(got, want))
 		}
 	}
 	return nil
@@ -110,7 +111,8 @@ func (g *GPUs) readPatterns(id uint64, at func(rank, place int) cuda.Ptr) error 
 
 // broken is the error of a pattern that did not arrive.
 func (g *GPUs) broken(did string, peer int, got, want []byte) error {
-	return plugin.Errorf(plugin.Device, "the GPU (%s) of %s "+did+" the memory of rank %d's (%s), and %s; peer-to-peer access between the two does not work: look for an IOMMU or PCIe ACS that is on, or SHUNT_TRANSPORTS",
+	return plugin.Errorf(plugin.Device, "the GPU (%s) of %s "+did+
+		" the memory of rank %d's (%s), and %s; peer-to-peer access between the two does not work: look for an IOMMU or PCIe ACS that is on, or SHUNT_TRANSPORTS",
 		g.busOf(peer), g.PeerName(peer), PatternBytes, g.Rank, g.Bus, difference(got, want))
 }
 
@@ -131,5 +133,6 @@ func difference(got, want []byte) string {
 			}
 		}
 	}
-	return fmt.Sprintf("%d of them are wrong, the first at offset %d: %#02x instead of %#02x", wrong, first, got[first], want[first])
+	return fmt.Sprintf("%d of them are wrong, the first at offset %d: %#02x instead of %#02x", wrong, first, got[first],
+		want[first])
 }

@@ -14,11 +14,12 @@ type Introduction struct {
 	ID         uint64 `json:"id"`    // proposal for the communicator's number; rank 0's counts
 	Place      []byte `json:"place"` // topology.Place, encoded
 	Transports string `json:"transports"`
-	Choice     string `json:"choice"`            // digest of what decides the choice of algorithms
-	Memory     string `json:"memory"`            // kind of memory that the communicator moves
-	MaxSMs     int    `json:"max_sms,omitempty"` // most multiprocessors that this rank lets the communicator's kernels occupy; 0: any
-	Probe      uint64 `json:"probe"`             // address of a word in this process, 0: peers are not to read its memory
-	Value      uint64 `json:"value"`             // what the word says
+	Choice     string `json:"choice"` // digest of what decides the choice of algorithms
+	Memory     string `json:"memory"` // kind of memory that the communicator moves
+	// most multiprocessors that this rank lets the communicator's kernels occupy; 0: any
+	MaxSMs int    `json:"max_sms,omitempty"`
+	Probe  uint64 `json:"probe"` // address of a word in this process, 0: peers are not to read its memory
+	Value  uint64 `json:"value"` // what the word says
 }
 
 // maxIntroduction bounds what a peer may send.
@@ -35,7 +36,8 @@ func (i Introduction) encode() []byte {
 func decodeIntroduction(data []byte) (Introduction, topology.Place, error) {
 	var i Introduction
 	if len(data) > maxIntroduction {
-		return i, topology.Place{}, plugin.Errorf(plugin.Protocol, "an introduction has %d bytes, want at most %d", len(data), maxIntroduction)
+		return i, topology.Place{}, plugin.Errorf(plugin.Protocol, "an introduction has %d bytes, want at most %d", len(data),
+			maxIntroduction)
 	}
 	if err := json.Unmarshal(data, &i); err != nil {
 		return i, topology.Place{}, plugin.Errorf(plugin.Protocol, "malformed introduction: %w", err)
@@ -77,10 +79,13 @@ func (s *Survey) Introduce(ctx context.Context, mine Introduction, peerRead bool
 			found.ID = peer.ID
 		}
 		if peer.Transports != mine.Transports {
-			return nil, &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("init: ranks load different transports: rank %d has %q, rank %d has %q", s.Rank, mine.Transports, rank, peer.Transports)}
+			return nil, &plugin.Error{Code: plugin.Mismatch, Rank: rank,
+				Message: fmt.Sprintf("init: ranks load different transports: rank %d has %q, rank %d has %q", s.Rank,
+					mine.Transports, rank, peer.Transports)}
 		}
 		if peer.Choice != mine.Choice {
-			return nil, &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("init: SHUNT_ALGO or the tuning file differs between rank %d and rank %d", s.Rank, rank)}
+			return nil, &plugin.Error{Code: plugin.Mismatch, Rank: rank,
+				Message: fmt.Sprintf("init: SHUNT_ALGO or the tuning file differs between rank %d and rank %d", s.Rank, rank)}
 		}
 		if peer.MaxSMs < 0 {
 			return nil, plugin.Errorf(plugin.Protocol, "init: rank %d has a budget of %d multiprocessors", rank, peer.MaxSMs)
@@ -93,7 +98,8 @@ func (s *Survey) Introduce(ctx context.Context, mine Introduction, peerRead bool
 	}
 	for rank, i := range found.introductions {
 		if i.Memory != mine.Memory {
-			return nil, &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: fmt.Sprintf("init: rank %d is on %s memory, rank %d on %s memory", s.Rank, mine.Memory, rank, i.Memory)}
+			return nil, &plugin.Error{Code: plugin.Mismatch, Rank: rank,
+				Message: fmt.Sprintf("init: rank %d is on %s memory, rank %d on %s memory", s.Rank, mine.Memory, rank, i.Memory)}
 		}
 	}
 	found.Topology = topology.New(places)

@@ -32,7 +32,8 @@ func (s *Survey) NVLink(ctx context.Context) (bool, error) {
 	}
 	answer := isLinked
 	if reason := s.withoutNVLink(); reason != "" {
-		s.Logger.Info("GPUs without NVLink between them: what ranks store at each other is fenced, which is slower", "communicator", s.Label, "rank", s.Rank, "reason", reason)
+		s.Logger.Info("GPUs without NVLink between them: what ranks store at each other is fenced, which is slower",
+			"communicator", s.Label, "rank", s.Rank, "reason", reason)
 		answer = isNotLinked
 	}
 	answers, err := s.Group.AllGather(ctx, "compare their links ("+s.Label+")", answer)

@@ -67,14 +67,16 @@ func (s *Survey) PeerRead(ctx context.Context, found *Found) (bool, error) {
 	}
 	for rank, i := range found.introductions {
 		if i.Probe == 0 {
-			s.Logger.Debug("ranks do not read each other's memory", "communicator", s.Label, "reason", fmt.Sprintf("SHUNT_PEER_READ is off on rank %d", rank))
+			s.Logger.Debug("ranks do not read each other's memory", "communicator", s.Label, "reason",
+				fmt.Sprintf("SHUNT_PEER_READ is off on rank %d", rank))
 			return false, nil
 		}
 	}
 	mine := canRead
 	for rank, i := range found.introductions {
 		if err := look(found.Topology.Places[rank].PID, i.Probe, i.Value); err != nil {
-			s.Logger.Info("cannot read the memory of a rank; bytes go through shared memory instead", "communicator", s.Label, "rank", s.Rank, "peer", rank, "reason", err)
+			s.Logger.Info("cannot read the memory of a rank; bytes go through shared memory instead", "communicator", s.Label,
+				"rank", s.Rank, "peer", rank, "reason", err)
 			mine = cannotRead
 			break
 		}
@@ -88,7 +90,8 @@ func (s *Survey) PeerRead(ctx context.Context, found *Found) (bool, error) {
 			return false, plugin.Errorf(plugin.Protocol, "init: rank %d answered %d bytes to whether it can read its peers' memory", rank, len(a))
 		}
 		if !bytes.Equal(a, canRead) {
-			s.Logger.Debug("ranks do not read each other's memory", "communicator", s.Label, "reason", fmt.Sprintf("rank %d cannot", rank))
+			s.Logger.Debug("ranks do not read each other's memory", "communicator", s.Label, "reason",
+				fmt.Sprintf("rank %d cannot", rank))
 			return false, nil
 		}
 	}

@@ -36,7 +36,8 @@ func of(rank int, other []byte) *Survey {
 func introduction(rank int) Introduction {
 	place := topology.Local()
 	place.Rank = rank
-	return Introduction{ID: uint64(10 + rank), Place: place.Encode(), Transports: "shm 1", Choice: "abc", Memory: "host", MaxSMs: 24 * rank}
+	return Introduction{ID: uint64(10 + rank), Place: place.Encode(), Transports: "shm 1", Choice: "abc", Memory: "host",
+		MaxSMs: 24 * rank}
 }
 
 // What ranks must have alike is compared; what else they say is taken together.
@@ -66,7 +67,8 @@ func TestPeerReadNeedsAllRanks(t *testing.T) {
 	mine := introduction(0)
 	word := newProbe()
 	mine.Probe, mine.Value = word.published()
-	found := &Found{Topology: topology.New([]topology.Place{topology.Local(), topology.Local()}), introductions: []Introduction{mine, mine}, word: word}
+	found := &Found{Topology: topology.New([]topology.Place{topology.Local(), topology.Local()}),
+		introductions: []Introduction{mine, mine}, word: word}
 	for name, test := range map[string]struct {
 		theirs []byte
 		fails  bool
@@ -77,7 +79,10 @@ func TestPeerReadNeedsAllRanks(t *testing.T) {
 		"this one cannot":  {canRead, true, false},
 	} {
 		func() {
-			defer func(before func(int, []unix.Iovec, []unix.RemoteIovec, uint) (int, error)) { ProcessRead = before }(ProcessRead)
+			defer func(before func(int, []unix.Iovec, []unix.RemoteIovec, uint) (int,
+				error)) {
+				ProcessRead = before
+			}(ProcessRead)
 			ProcessRead = func(_ int, here []unix.Iovec, _ []unix.RemoteIovec, _ uint) (int, error) {
 				if test.fails {
 					return 0, errors.New("not permitted")

@@ -73,8 +73,8 @@ func (t *Turn[R]) Push(r R, refuse func() error) (start bool, err error) {
 	}
 }
 
-// Pop returns the oldest request, and leaves the turn with its holder; ok is false if there is none, and the turn is free
-// then.
+// Pop returns the oldest request, and leaves the turn with its holder; ok is false if there is none, and the turn is
+// free then.
 func (t *Turn[R]) Pop() (r R, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -29,8 +29,8 @@ func TestOneHolderAtATime(t *testing.T) {
 	for caller := range callers {
 		all.Go(func() {
 			for i := range each {
-				switch {
-				case caller%2 == 0:
+				switch caller % 2 {
+				case 0:
 					if err := turn.Wait(refuse); err != nil {
 						t.Error(err)
 						return

@@ -22,7 +22,8 @@ const (
 // Version checks the contract version that a plugin was built with.
 func Version(major, minor uint32) error {
 	if major != plugin.VersionMajor {
-		return plugin.Errorf(plugin.PluginRejected, "speaks contract version %d.%d, this host speaks %d.%d", major, minor, plugin.VersionMajor, plugin.VersionMinor)
+		return plugin.Errorf(plugin.PluginRejected, "speaks contract version %d.%d, this host speaks %d.%d", major, minor,
+			plugin.VersionMajor, plugin.VersionMinor)
 	}
 	return nil
 }
@@ -44,7 +45,8 @@ func Info(i plugin.Info) error {
 		return err
 	}
 	if i.MaxWorld < 0 || i.MaxWorld > plugin.MaxWorld {
-		return plugin.Errorf(plugin.Protocol, "transport %s serves worlds of up to %d ranks, want 0 to %d", i.Name, i.MaxWorld, plugin.MaxWorld)
+		return plugin.Errorf(plugin.Protocol, "transport %s serves worlds of up to %d ranks, want 0 to %d", i.Name,
+			i.MaxWorld, plugin.MaxWorld)
 	}
 	if len(i.Memory) == 0 || len(i.Memory) > 16 {
 		return plugin.Errorf(plugin.Protocol, "transport %s names %d memory kinds, want 1 to 16", i.Name, len(i.Memory))
@@ -74,7 +76,8 @@ func Regions(regions []plugin.Region, features plugin.Feature) error {
 				return plugin.Errorf(plugin.Protocol, "region %d of role local is %s memory with a %s handle, want host memory with a memfd", i, r.Memory, r.Handle.Kind)
 			}
 		default:
-			return plugin.Errorf(plugin.Protocol, "region %d has role %d, want private, scratch, directory or local", i, uint32(r.Role))
+			return plugin.Errorf(plugin.Protocol, "region %d has role %d, want private, scratch, directory or local", i,
+				uint32(r.Role))
 		}
 		if r.Role == plugin.RegionRoleDirectory {
 			directories++
@@ -98,7 +101,8 @@ func Regions(regions []plugin.Region, features plugin.Feature) error {
 // Buffer checks the answer to Allocate(id, bytes).
 func Buffer(r plugin.Region, id uint32, bytes int64) error {
 	if r.ID != id || r.Role != plugin.RegionRoleBuffer || r.Bytes < bytes {
-		return plugin.Errorf(plugin.Protocol, "asked for buffer %d of %d bytes, got region %d of role %s and %d bytes", id, bytes, r.ID, r.Role, r.Bytes)
+		return plugin.Errorf(plugin.Protocol, "asked for buffer %d of %d bytes, got region %d of role %s and %d bytes", id,
+			bytes, r.ID, r.Role, r.Bytes)
 	}
 	return Region(r)
 }

@@ -34,7 +34,8 @@ func TestInfo(t *testing.T) {
 }
 
 func region(id uint32, role plugin.RegionRole) plugin.Region {
-	return plugin.Region{ID: id, Role: role, Bytes: 100, Handle: plugin.Handle{Kind: plugin.HandleKindMemfd, Generation: 1, Offset: 28, Bytes: 128, FD: 3}}
+	return plugin.Region{ID: id, Role: role, Bytes: 100,
+		Handle: plugin.Handle{Kind: plugin.HandleKindMemfd, Generation: 1, Offset: 28, Bytes: 128, FD: 3}}
 }
 
 func TestRegions(t *testing.T) {
@@ -48,11 +49,15 @@ func TestRegions(t *testing.T) {
 	require.NoError(t, Buffer(region(7, plugin.RegionRoleBuffer), 7, 100))
 	require.Error(t, Buffer(region(7, plugin.RegionRoleBuffer), 7, 101))
 	for name, change := range map[string]func(*plugin.Region){
-		"beyond the handle": func(r *plugin.Region) { r.Handle.Offset = 29 }, "negative offset": func(r *plugin.Region) { r.Handle.Offset = -1 },
-		"overflow": func(r *plugin.Region) { r.Bytes, r.Handle.Offset = math.MaxInt64, math.MaxInt64 },
-		"empty":    func(r *plugin.Region) { r.Bytes = 0 }, "no generation": func(r *plugin.Region) { r.Handle.Generation = 0 },
-		"no descriptor": func(r *plugin.Region) { r.Handle.FD = -1 }, "unknown kind": func(r *plugin.Region) { r.Handle.Kind = 99 },
-		"unknown memory": func(r *plugin.Region) { r.Memory = 99 }, "much data": func(r *plugin.Region) { r.Handle.Data = make([]byte, 257) },
+		"beyond the handle": func(r *plugin.Region) { r.Handle.Offset = 29 },
+		"negative offset":   func(r *plugin.Region) { r.Handle.Offset = -1 },
+		"overflow":          func(r *plugin.Region) { r.Bytes, r.Handle.Offset = math.MaxInt64, math.MaxInt64 },
+		"empty":             func(r *plugin.Region) { r.Bytes = 0 },
+		"no generation":     func(r *plugin.Region) { r.Handle.Generation = 0 },
+		"no descriptor":     func(r *plugin.Region) { r.Handle.FD = -1 },
+		"unknown kind":      func(r *plugin.Region) { r.Handle.Kind = 99 },
+		"unknown memory":    func(r *plugin.Region) { r.Memory = 99 },
+		"much data":         func(r *plugin.Region) { r.Handle.Data = make([]byte, 257) },
 	} {
 		r := region(0, plugin.RegionRolePrivate)
 		change(&r)

@@ -36,13 +36,14 @@ const (
 	OptionSMs   = "sms"   // open fails with the budget that it was given
 	OptionPanic = "panic" // open panics with this message
 	OptionHang  = "hang"  // open waits until its context ends
-	OptionPlan  = "plan"  // prepare answers a broken plan: "steps", "index", "other", "native", "nil", "many"
+	OptionPlan  = "plan"  // prepare returns a broken plan: "steps", "index", "other", "native", "nil", "many"
 	OptionClose = "close" // close fails with this message
-	OptionWedge = "wedge" // prepare wedges the whole process: by SIGSTOP, or with "sleep" or "spin" by a thread that holds the scheduler
+	// prepare wedges the whole process: by SIGSTOP, or with "sleep" or "spin" by a thread that holds the scheduler
+	OptionWedge = "wedge"
 	OptionCrash = "crash" // prepare dereferences null
 	OptionImage = "image" // images has as many bytes
 	OptionBytes = "bytes" // publish answers as many bytes
-	OptionFD    = "fd"    // open answers a region larger than its memfd
+	OptionFD    = "fd"    // open returns a region larger than its memfd
 )
 
 // Transport is the probe. Its zero value is what tests use.
@@ -58,8 +59,8 @@ func (Transport) Info() plugin.Info {
 }
 
 // Supports answers for all_reduce, for broadcast where ranks can read each
-// other's memory, for all_gather where receive memory is symmetric, for all_to_all_v where counts are on the device, and a different hostile answer for each of a few worlds that
-// no test means otherwise.
+// other's memory, for all_gather where receive memory is symmetric, for all_to_all_v where counts are on the device,
+// and a different hostile answer for each of a few worlds that no test means otherwise.
 func (Transport) Supports(r plugin.Request) plugin.Support {
 	switch {
 	case r.World == 1001:
@@ -215,7 +216,7 @@ func (e *endpoint) Prepare(ctx context.Context, req plugin.Request, algorithm st
 	return p, nil
 }
 
-// Publish answers what Published does, or as many bytes as OptionBytes says.
+// Publish returns what Published does, or as many bytes as OptionBytes says.
 func (e *endpoint) Publish(_ context.Context, x plugin.Exchange) ([]byte, error) {
 	if n, err := strconv.Atoi(e.config.Options[OptionBytes]); err == nil {
 		return make([]byte, n), nil
@@ -294,7 +295,8 @@ func Plan(req plugin.Request) (*plugin.Plan, error) {
 		})
 		b.SignalAll(word, epoch)
 		b.If(b.Lt(epoch, b.Const(-7)), func() { b.Wait(word, epoch, me) })
-		b.Reduce(b.Recv(zero), b.Slot(plugin.SlotCount), b.Region(b.Const(1), me, zero), b.Region(b.Const(1), me, b.Const(4096)))
+		b.Reduce(b.Recv(zero), b.Slot(plugin.SlotCount), b.Region(b.Const(1), me, zero),
+			b.Region(b.Const(1), me, b.Const(4096)))
 		b.Store(b.Region(zero, me, b.Const(128)), epoch)
 	})
 	b.Track(func() {

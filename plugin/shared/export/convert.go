@@ -16,7 +16,8 @@ import (
 func publish(e plugin.Endpoint) (*C.shunt_endpoint, error) {
 	regions, images := e.Regions(), e.Images()
 	if len(regions) > plugin.MaxRegions {
-		return nil, plugin.Errorf(plugin.Protocol, "it publishes %d regions, want at most %d", len(regions), plugin.MaxRegions)
+		return nil, plugin.Errorf(plugin.Protocol, "it publishes %d regions, want at most %d", len(regions),
+			plugin.MaxRegions)
 	}
 	if err := check.Images(images); err != nil {
 		return nil, err
@@ -45,10 +46,12 @@ func publish(e plugin.Endpoint) (*C.shunt_endpoint, error) {
 func putRegion(c *C.shunt_region, r plugin.Region) error {
 	h := r.Handle
 	if len(h.Data) > plugin.MaxHandleData {
-		return plugin.Errorf(plugin.Protocol, "region %d: its handle has %d bytes, want at most %d", r.ID, len(h.Data), plugin.MaxHandleData)
+		return plugin.Errorf(plugin.Protocol, "region %d: its handle has %d bytes, want at most %d", r.ID, len(h.Data),
+			plugin.MaxHandleData)
 	}
 	*c = C.shunt_region{
-		id: C.uint32_t(r.ID), role: C.shunt_region_role(r.Role), memory: C.shunt_memory_kind(r.Memory), bytes: C.int64_t(r.Bytes),
+		id: C.uint32_t(r.ID), role: C.shunt_region_role(r.Role), memory: C.shunt_memory_kind(r.Memory),
+		bytes: C.int64_t(r.Bytes),
 		handle: C.shunt_handle{
 			kind: C.shunt_handle_kind(h.Kind), fd: C.int32_t(h.FD), generation: C.uint64_t(h.Generation),
 			offset: C.int64_t(h.Offset), bytes: C.int64_t(h.Bytes), data_bytes: C.uint32_t(len(h.Data)),
@@ -63,11 +66,13 @@ func putRegion(c *C.shunt_region, r plugin.Region) error {
 // cPlan copies a plan into C memory; shunt_export_free_plan frees it.
 func cPlan(p *plugin.Plan) (*C.shunt_plan, error) {
 	if p.Temps < 0 || p.Temps > plugin.MaxRegisters {
-		return nil, plugin.Errorf(plugin.Protocol, "plan %s has %d temporaries, at most %d", p.Algorithm, p.Temps, plugin.MaxRegisters)
+		return nil, plugin.Errorf(plugin.Protocol, "plan %s has %d temporaries, at most %d", p.Algorithm, p.Temps,
+			plugin.MaxRegisters)
 	}
 	c := (*C.shunt_plan)(C.shunt_export_array(1, C.sizeof_shunt_plan))
 	*c = C.shunt_plan{
-		struct_size: C.sizeof_shunt_plan, collective: C.shunt_collective(p.Collective), dtype: C.shunt_dtype(p.DType), op: C.shunt_op(p.Op),
+		struct_size: C.sizeof_shunt_plan, collective: C.shunt_collective(p.Collective), dtype: C.shunt_dtype(p.DType),
+		op:    C.shunt_op(p.Op),
 		world: C.int32_t(p.World), rank: C.int32_t(p.Rank), count_temps: C.uint32_t(p.Temps),
 	}
 	c.consts, c.count_consts = cArray(p.Consts, func(v int64) C.int64_t { return C.int64_t(v) })

@@ -53,7 +53,8 @@ func Transport(t plugin.Transport) {
 	for k, m := range i.Memory {
 		memory[k] = C.uint32_t(m)
 	}
-	if C.shunt_export_describe(name, version, doc, C.uint64_t(i.Features), &memory[0], C.uint32_t(len(i.Memory)), C.uint32_t(i.MaxWorld)) == 0 {
+	if C.shunt_export_describe(name, version, doc, C.uint64_t(i.Features), &memory[0], C.uint32_t(len(i.Memory)),
+		C.uint32_t(i.MaxWorld)) == 0 {
 		panic("export: the transport's description does not fit the table")
 	}
 	exported = t
@@ -67,10 +68,11 @@ func goRequest(r *C.shunt_request) plugin.Request {
 		Collective: plugin.Collective(r.collective), DType: plugin.DType(r.dtype), Op: plugin.Op(r.op), Bytes: int64(r.bytes),
 		World: int(r.world), Hosts: int(r.hosts), Memory: plugin.MemoryKind(r.memory), Rank: int(r.rank),
 		// A host that is older than a field sends a shorter struct.
-		PeerRead:     uintptr(r.struct_size) >= unsafe.Offsetof(r.peer_read)+unsafe.Sizeof(r.peer_read) && r.peer_read != 0,
-		Symmetric:    uintptr(r.struct_size) >= unsafe.Offsetof(r.symmetric)+unsafe.Sizeof(r.symmetric) && r.symmetric != 0,
-		DeviceCounts: uintptr(r.struct_size) >= unsafe.Offsetof(r.device_counts)+unsafe.Sizeof(r.device_counts) && r.device_counts != 0,
-		NVLink:       uintptr(r.struct_size) >= unsafe.Offsetof(r.nvlink)+unsafe.Sizeof(r.nvlink) && r.nvlink != 0,
+		PeerRead:  uintptr(r.struct_size) >= unsafe.Offsetof(r.peer_read)+unsafe.Sizeof(r.peer_read) && r.peer_read != 0,
+		Symmetric: uintptr(r.struct_size) >= unsafe.Offsetof(r.symmetric)+unsafe.Sizeof(r.symmetric) && r.symmetric != 0,
+		DeviceCounts: uintptr(r.struct_size) >= unsafe.Offsetof(r.device_counts)+unsafe.Sizeof(r.device_counts) &&
+			r.device_counts != 0,
+		NVLink: uintptr(r.struct_size) >= unsafe.Offsetof(r.nvlink)+unsafe.Sizeof(r.nvlink) && r.nvlink != 0,
 	}
 }
 
@@ -186,7 +188,8 @@ func shunt_export_free(e *C.shunt_endpoint, id C.uint32_t) C.shunt_status {
 }
 
 //export shunt_export_prepare
-func shunt_export_prepare(e *C.shunt_endpoint, r *C.shunt_request, algorithm *C.char, out **C.shunt_plan) C.shunt_status {
+func shunt_export_prepare(e *C.shunt_endpoint, r *C.shunt_request, algorithm *C.char,
+	out **C.shunt_plan) C.shunt_status {
 	return status(guard(func() error {
 		p, err := endpointOf(e).Prepare(context.Background(), goRequest(r), C.GoString(algorithm))
 		if err != nil {
@@ -201,7 +204,8 @@ func shunt_export_prepare(e *C.shunt_endpoint, r *C.shunt_request, algorithm *C.
 }
 
 // exchanging calls f on the endpoint, which must exchange bytes.
-func exchanging(e *C.shunt_endpoint, r *C.shunt_request, algorithm *C.char, f func(plugin.Exchanger, plugin.Exchange) error) C.shunt_status {
+func exchanging(e *C.shunt_endpoint, r *C.shunt_request, algorithm *C.char,
+	f func(plugin.Exchanger, plugin.Exchange) error) C.shunt_status {
 	return status(guard(func() error {
 		exchanger, ok := endpointOf(e).(plugin.Exchanger)
 		if !ok {
@@ -216,7 +220,8 @@ func exchanging(e *C.shunt_endpoint, r *C.shunt_request, algorithm *C.char, f fu
 }
 
 //export shunt_export_publish
-func shunt_export_publish(e *C.shunt_endpoint, r *C.shunt_request, algorithm *C.char, out *C.shunt_published) C.shunt_status {
+func shunt_export_publish(e *C.shunt_endpoint, r *C.shunt_request, algorithm *C.char,
+	out *C.shunt_published) C.shunt_status {
 	return exchanging(e, r, algorithm, func(exchanger plugin.Exchanger, x plugin.Exchange) error {
 		b, err := exchanger.Publish(context.Background(), x)
 		if err != nil {
@@ -232,12 +237,14 @@ func shunt_export_publish(e *C.shunt_endpoint, r *C.shunt_request, algorithm *C.
 }
 
 //export shunt_export_connect
-func shunt_export_connect(e *C.shunt_endpoint, r *C.shunt_request, algorithm *C.char, all *C.shunt_published, count C.uint32_t, timeout C.int64_t) C.shunt_status {
+func shunt_export_connect(e *C.shunt_endpoint, r *C.shunt_request, algorithm *C.char, all *C.shunt_published,
+	count C.uint32_t, timeout C.int64_t) C.shunt_status {
 	return exchanging(e, r, algorithm, func(exchanger plugin.Exchanger, x plugin.Exchange) error {
 		published := make([][]byte, count)
 		for rank, p := range unsafe.Slice(all, count) {
 			if p.bytes > C.SHUNT_MAX_PUBLISHED {
-				return plugin.Errorf(plugin.Protocol, "rank %d has published %d bytes, at most %d", rank, uint64(p.bytes), plugin.MaxPublished)
+				return plugin.Errorf(plugin.Protocol, "rank %d has published %d bytes, at most %d", rank, uint64(p.bytes),
+					plugin.MaxPublished)
 			}
 			published[rank] = C.GoBytes(p.data, C.int(p.bytes))
 		}

@@ -34,7 +34,8 @@ func ask(t *testing.T, p *pool.Pool, handler string, r request) [][]verdict {
 	if err != nil {
 		t.Fatal(err)
 	}
-	result, err := p.Run(context.Background(), pool.Case{Handler: handler, Payloads: [][]byte{payload}, Timeout: 30 * time.Second})
+	result, err := p.Run(context.Background(), pool.Case{Handler: handler, Payloads: [][]byte{payload},
+		Timeout: 30 * time.Second})
 	if err == nil {
 		err = result.Err()
 	}
@@ -52,7 +53,7 @@ func ask(t *testing.T, p *pool.Pool, handler string, r request) [][]verdict {
 
 func two(t *testing.T, env ...string) *pool.Pool {
 	t.Helper()
-	p, err := pool.New(pool.Options{World: 2, Env: append(env, "SHUNT_STALL=200ms")})
+	p, err := pool.New(pool.Options{World: 2, Env: append(env, "SHUNT_STALL_WARNING=200ms")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,10 +225,14 @@ func TestInit(t *testing.T) {
 		{"huge world", host.Options{World: 1 << 20}, plugin.InvalidArgument, "1048576"},
 		{"negative timeout", host.Options{World: 1, Timeout: -1}, plugin.InvalidArgument, "timeout -1ns is negative"},
 		{"garbage id", host.Options{World: 2, ID: "nonsense"}, plugin.InvalidArgument, "nonsense"},
-		{"unknown transport", host.Options{World: 1, Transports: []string{"builtin:none"}}, plugin.PluginRejected, `no builtin transport "none"; this binary has shm`},
-		{"transport twice", host.Options{World: 1, Transports: []string{"shm", "builtin:shm"}}, plugin.PluginRejected, "named twice"},
-		{"missing plugin", host.Options{World: 1, Transports: []string{"process:/nonexistent"}}, plugin.PluginRejected, "/nonexistent"},
-		{"missing library", host.Options{World: 1, Transports: []string{"shared:/nonexistent.so"}}, plugin.PluginRejected, "/nonexistent.so"},
+		{"unknown transport", host.Options{World: 1, Transports: []string{"builtin:none"}}, plugin.PluginRejected,
+			`no builtin transport "none"; this binary has shm`},
+		{"transport twice", host.Options{World: 1, Transports: []string{"shm", "builtin:shm"}}, plugin.PluginRejected,
+			"named twice"},
+		{"missing plugin", host.Options{World: 1, Transports: []string{"process:/nonexistent"}}, plugin.PluginRejected,
+			"/nonexistent"},
+		{"missing library", host.Options{World: 1, Transports: []string{"shared:/nonexistent.so"}}, plugin.PluginRejected,
+			"/nonexistent.so"},
 		{"memory of another kind", host.Options{World: 1, Memory: plugin.MemoryKindCuda}, plugin.Unsupported, "cuda"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -23,7 +23,7 @@ func TestStrangersAtTheRendezvousAreIgnored(t *testing.T) {
 	}
 }
 
-// pestered runs one job among strangers and answers how many there were.
+// pestered runs one job among strangers and returns how many there were.
 func pestered(t *testing.T, p *pool.Pool) (made int) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,8 +38,9 @@ func pestered(t *testing.T, p *pool.Pool) (made int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	result, err := p.Run(t.Context(), pool.Case{Handler: "badinput calls", Payloads: [][]byte{payload}, Timeout: 60 * time.Second,
-		During: func(ctx context.Context, _ []int) { made = pester(ctx, address, 400) }})
+	result, err := p.Run(t.Context(), pool.Case{Handler: "badinput calls", Payloads: [][]byte{payload},
+		Timeout: 60 * time.Second,
+		During:  func(ctx context.Context, _ []int) { made = pester(ctx, address, 400) }})
 	if err == nil {
 		err = result.Err()
 	}

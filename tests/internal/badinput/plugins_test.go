@@ -22,7 +22,8 @@ func refused(t *testing.T, spec host.Spec, reason string) {
 	if err == nil {
 		t.Fatalf("%s was loaded; close: %v", spec, l.Close())
 	}
-	if plugin.CodeOf(err) != plugin.PluginRejected || !strings.Contains(err.Error(), reason) || !strings.Contains(err.Error(), spec.Target) {
+	if plugin.CodeOf(err) != plugin.PluginRejected || !strings.Contains(err.Error(), reason) ||
+		!strings.Contains(err.Error(), spec.Target) {
 		t.Errorf("%s: %v, want %s with the path and %q", plugin.CodeOf(err), err, plugin.PluginRejected, reason)
 	}
 	t.Logf("%v", err)
@@ -60,8 +61,10 @@ func TestWrongFilesAreRefused(t *testing.T) {
 		{"directory as process", host.Spec{Carrier: host.Process, Target: dir}, "not a regular file"},
 		{"not executable", host.Spec{Carrier: host.Process, Target: file("data", "x", 0o600)}, "not executable"},
 		{"says nothing", host.Spec{Carrier: host.Process, Target: file("mute", "#!/bin/sh\nexit 3\n", 0o755)}, "status 3"},
-		{"says something else", host.Spec{Carrier: host.Process, Target: file("babble", "#!/bin/sh\necho hello; sleep 60\n", 0o755)}, "hello"},
-		{"wrong checksum", host.Spec{Carrier: host.Process, Target: file("sum", "#!/bin/sh\n", 0o755), SHA256: strings.Repeat("0", 64)}, strings.Repeat("0", 64)},
+		{"says something else", host.Spec{Carrier: host.Process,
+			Target: file("babble", "#!/bin/sh\necho hello; sleep 60\n", 0o755)}, "hello"},
+		{"wrong checksum", host.Spec{Carrier: host.Process, Target: file("sum", "#!/bin/sh\n", 0o755),
+			SHA256: strings.Repeat("0", 64)}, strings.Repeat("0", 64)},
 	} {
 		t.Run(test.name, func(t *testing.T) { refused(t, test.spec, test.reason) })
 	}

@@ -69,7 +69,8 @@ func open(ctx context.Context, w *pool.Worker, payload []byte) (*bench, request,
 // operation turns a call into what the Go interface takes.
 func (b *bench) operation(c *Call) (host.Operation, error) {
 	op := host.Operation{
-		Count: c.Count, SendCounts: c.SendCounts, SendDispls: c.SendDispls, RecvCounts: c.RecvCounts, RecvDispls: c.RecvDispls,
+		Count: c.Count, SendCounts: c.SendCounts, SendDispls: c.SendDispls, RecvCounts: c.RecvCounts,
+		RecvDispls: c.RecvDispls,
 	}
 	var err error
 	if op.Collective, err = enum(c.Collective, plugin.ParseCollective); err != nil {
@@ -225,7 +226,8 @@ func windowHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte,
 	add("peer too large", func() error { return window.Signal(2) })
 	add("null source", func() error { return window.Put(peer, 0, nil, 1) })
 	add("misaligned offset", func() error {
-		return b.Comm.Do(&host.Operation{Collective: plugin.Put, Window: window, Root: peer, Offset: 2, Send: memory, Count: 1, DType: plugin.Float32})
+		return b.Comm.Do(&host.Operation{Collective: plugin.Put, Window: window, Root: peer, Offset: 2, Send: memory,
+			Count: 1, DType: plugin.Float32})
 	})
 	other, err := b.Comm.Split(ctx, 0, 0)
 	if err != nil {
@@ -264,9 +266,11 @@ func groupsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte,
 		}))
 	}
 	message := func(v plugin.Collective, count int64) host.Operation {
-		return host.Operation{Collective: v, Send: memory, Recv: unsafe.Add(memory, 4096), Count: count, DType: plugin.Int32, Root: w.Rank}
+		return host.Operation{Collective: v, Send: memory, Recv: unsafe.Add(memory, 4096), Count: count, DType: plugin.Int32,
+			Root: w.Rank}
 	}
-	add("collective in a group", host.Operation{Collective: plugin.AllReduce, Send: memory, Recv: memory, Count: 1, DType: plugin.Int32})
+	add("collective in a group", host.Operation{Collective: plugin.AllReduce, Send: memory, Recv: memory, Count: 1,
+		DType: plugin.Int32})
 	add("send to itself without receive", message(plugin.Send, 1))
 	add("itself with other sizes", message(plugin.Send, 2), message(plugin.Recv, 3))
 	add("second is bad", message(plugin.Send, 1), message(plugin.Recv, -1))

@@ -65,7 +65,8 @@ func (e *elements) operations(bytes int64) (ops []host.Operation, first, last []
 		sum += word(r)
 	}
 	add := func(o host.Operation, from, to int32) {
-		o.DType, o.Op, o.Send, o.Recv, o.Stream = plugin.Int32, plugin.OpSum, device.Pointer(e.send), device.Pointer(e.recv), e.Stream()
+		o.DType, o.Op, o.Send, o.Recv, o.Stream = plugin.Int32, plugin.OpSum, device.Pointer(e.send), device.Pointer(e.recv),
+			e.Stream()
 		ops, first, last = append(ops, o), append(first, from), append(last, to)
 	}
 	at := func(root int, v int32) int32 {
@@ -260,7 +261,8 @@ func handleBesideCommunicators(ctx context.Context, w *pool.Worker, payload []by
 		}
 	}()
 	call := func(l *line) error { // max: repeated, it changes nothing
-		return l.comm.AllReduce(device.Pointer(l.memory), device.Pointer(l.memory), r.Bytes/4, plugin.Int32, plugin.OpMax, device.Stream(l.stream))
+		return l.comm.AllReduce(device.Pointer(l.memory), device.Pointer(l.memory), r.Bytes/4, plugin.Int32, plugin.OpMax,
+			device.Stream(l.stream))
 	}
 	for i := range lines {
 		l := &lines[i]
@@ -326,7 +328,8 @@ func beside(t *testing.T, handler string, r besideRequest, env ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Request = job.Request{ID: "file://" + filepath.Join(t.TempDir(), "meet"), Transport: machine.Builtin, Memory: plugin.MemoryKindCuda, Timeout: 5 * time.Second}
+	r.Request = job.Request{ID: "file://" + filepath.Join(t.TempDir(), "meet"), Transport: machine.Builtin,
+		Memory: plugin.MemoryKindCuda, Timeout: 5 * time.Second}
 	payload, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)

@@ -54,7 +54,8 @@ func size(t *testing.T) int {
 func scenario(t *testing.T, name string, rounds int) {
 	t.Helper()
 	conformance.Test(t, conformance.Config{
-		Transport: machine.Builtin, Worlds: []int{size(t)}, Memory: plugin.MemoryKindCuda, Modes: []conformance.Mode{conformance.Eager},
+		Transport: machine.Builtin, Worlds: []int{size(t)}, Memory: plugin.MemoryKindCuda,
+		Modes: []conformance.Mode{conformance.Eager},
 		Local: !machine.Real(), Rounds: rounds, Timeout: 5 * time.Minute, MaxFailures: 1,
 		Filter: regexp.MustCompile(`^` + name + `/w\d+/uint8/n(1025|4097)/cuda\.eager\.(own|default)/x\d+$`),
 	})
@@ -155,12 +156,14 @@ func TestTimeAndMemoryOfACommunicator(t *testing.T) {
 		job.Request
 		Times int
 	}{job.Request{
-		ID: "file://" + filepath.Join(t.TempDir(), "meet"), Transport: machine.Builtin, Memory: plugin.MemoryKindCuda, Timeout: time.Minute,
+		ID: "file://" + filepath.Join(t.TempDir(), "meet"), Transport: machine.Builtin, Memory: plugin.MemoryKindCuda,
+		Timeout: time.Minute,
 	}, *inits})
 	if err != nil {
 		t.Fatal(err)
 	}
-	result, err := ranks.Run(t.Context(), pool.Case{Handler: "device init", Payloads: [][]byte{payload}, Timeout: 5 * time.Minute})
+	result, err := ranks.Run(t.Context(), pool.Case{Handler: "device init", Payloads: [][]byte{payload},
+		Timeout: 5 * time.Minute})
 	if err == nil {
 		err = errors.Join(result.Err(), ranks.Close())
 	}

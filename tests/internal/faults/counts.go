@@ -32,11 +32,13 @@ var impossible = []struct {
 		}},
 	{"a send count past the capacity", func(a *arrays, _ int, n int64) { a[0][0] = math.MaxInt64 },
 		func(_ int, _, capacity int64) string {
-			return fmt.Sprintf("send count %d at displacement 0 for rank 0 reaches past the capacity of %d elements", math.MaxInt64, capacity)
+			return fmt.Sprintf("send count %d at displacement 0 for rank 0 reaches past the capacity of %d elements",
+				math.MaxInt64, capacity)
 		}},
 	{"a receive displacement past the capacity", func(a *arrays, _ int, n int64) { a[3][0] = n*int64(len(a[3])) - n + 1 },
 		func(_ int, n, capacity int64) string {
-			return fmt.Sprintf("receive count %d at displacement %d for rank 0 reaches past the capacity of %d elements", n, capacity-n+1, capacity)
+			return fmt.Sprintf("receive count %d at displacement %d for rank 0 reaches past the capacity of %d elements", n,
+				capacity-n+1, capacity)
 		}},
 	{"an own count that differs", func(a *arrays, me int, n int64) { a[0][me] = n - 1 },
 		func(_ int, n, _ int64) string {
@@ -101,7 +103,8 @@ func countsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte,
 	for i := range x.recv.Bytes {
 		x.recv.Bytes[i] = untouched
 	}
-	if err := errors.Join(x.give(given), x.recv.Push(x.Device.Streams[0]), j.Comm.Barrier(j.Stream()), x.drained()); err != nil {
+	if err := errors.Join(x.give(given), x.recv.Push(x.Device.Streams[0]), j.Comm.Barrier(j.Stream()),
+		x.drained()); err != nil {
 		return nil, err
 	}
 	a, err := j.told(ctx, call)
@@ -155,7 +158,8 @@ func (j *rank) counted(w *pool.Worker, each int64) (*counted, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &counted{j, w.World, each, image, image.Part(0, bytes), image.Part(at, bytes), image.Part(2*at, 32*int64(w.World))}, nil
+	return &counted{j, w.World, each, image, image.Part(0, bytes), image.Part(at, bytes),
+		image.Part(2*at, 32*int64(w.World))}, nil
 }
 
 // give puts counts where the kernel reads them, in stream order.
@@ -186,7 +190,8 @@ func (x *counted) right(round byte, call func() error) error {
 	}
 	clear(x.recv.Bytes)
 	line := x.Device.Streams[0]
-	if err := errors.Join(x.give(even(x.world, x.each)), x.send.Push(line), x.recv.Push(line), call(), x.recv.Pull(line), x.Settle()); err != nil {
+	if err := errors.Join(x.give(even(x.world, x.each)), x.send.Push(line), x.recv.Push(line), call(), x.recv.Pull(line),
+		x.Settle()); err != nil {
 		return err
 	}
 	for from := range x.world {

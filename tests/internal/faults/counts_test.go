@@ -19,15 +19,18 @@ func TestImpossibleCountsOnDevices(t *testing.T) {
 	for wrong, what := range impossible {
 		for i, elements := range []int64{short, long} {
 			for _, captured := range []bool{false, true} {
-				r := countsRequest{request: onDevice.meet(w, time.Minute), Elements: elements, Wrong: wrong, Who: (wrong + i) % size, Captured: captured}
+				r := countsRequest{request: onDevice.meet(w, time.Minute), Elements: elements, Wrong: wrong,
+					Who: (wrong + i) % size, Captured: captured}
 				r.Bytes = 64
 				name := fmt.Sprintf("%s on rank %d, messages of %d, captured %v", what.name, r.Who, elements, captured)
-				text := fmt.Sprintf("counts in device memory on rank %d: %s", r.Who, what.text(r.Who, elements, elements*int64(size)))
-				allTold(t, name, w.raw("faults counts", r, time.Minute, nil).Outcomes, 500*time.Millisecond, func(rank int, a *toldAnswer) {
-					if a.Code != plugin.InvalidArgument || a.Rank != r.Who || !strings.Contains(a.Message, text) {
-						t.Errorf("%s: rank %d: no %q in %s: %s", name, rank, text, a.Code, a.Message)
-					}
-				})
+				text := fmt.Sprintf("counts in device memory on rank %d: %s", r.Who,
+					what.text(r.Who, elements, elements*int64(size)))
+				allTold(t, name, w.raw("faults counts", r, time.Minute, nil).Outcomes, 500*time.Millisecond,
+					func(rank int, a *toldAnswer) {
+						if a.Code != plugin.InvalidArgument || a.Rank != r.Who || !strings.Contains(a.Message, text) {
+							t.Errorf("%s: rank %d: no %q in %s: %s", name, rank, text, a.Code, a.Message)
+						}
+					})
 			}
 		}
 	}

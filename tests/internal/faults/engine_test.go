@@ -72,7 +72,8 @@ func TestKilledEngineIsNamedByEveryRank(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	judge(t, answers, result, -1, plugin.PluginDied, []string{fmt.Sprint(plugins[owner].Plugin), "sockets", fmt.Sprintf("rank %d", owner)}, killed)
+	judge(t, answers, result, -1, plugin.PluginDied, []string{fmt.Sprint(plugins[owner].Plugin), "sockets",
+		fmt.Sprintf("rank %d", owner)}, killed)
 	w.gone(binary)
 }
 
@@ -107,7 +108,8 @@ func TestBrokenConnectionIsToldAsTheEngineDid(t *testing.T) {
 	w.mustAsk("faults open", r, 30*time.Second)
 	start := time.Now()
 	answers, result := w.ask("faults break", r, 15*time.Second, nil)
-	judge(t, answers, result, -1, plugin.PeerDied, []string{"by sockets/direct", "the transport's command failed", "127.0.0.1:"}, start)
+	judge(t, answers, result, -1, plugin.PeerDied, []string{"by sockets/direct", "the transport's command failed",
+		"127.0.0.1:"}, start)
 	for rank, a := range answers {
 		if a != nil && !strings.Contains(a.Message, fmt.Sprintf("rank %d at 127.0.0.1:", a.Rank)) {
 			t.Errorf("rank %d: the error is about rank %d: %s", rank, a.Rank, a.Message)

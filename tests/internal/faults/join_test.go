@@ -27,7 +27,8 @@ func TestRankThatNeverJoinsIsNamed(t *testing.T) {
 				if rank == absent {
 					continue
 				}
-				if a.Code != plugin.Timeout || !strings.Contains(a.Message, fmt.Sprintf("rank %d", absent)) && !strings.Contains(a.Message, fmt.Sprintf("ranks %d", absent)) {
+				if a.Code != plugin.Timeout || !strings.Contains(a.Message, fmt.Sprintf("rank %d", absent)) &&
+					!strings.Contains(a.Message, fmt.Sprintf("ranks %d", absent)) {
 					t.Errorf("rank %d: %s: %s", rank, a.Code, a.Message)
 				}
 				if took := a.At.Sub(start); took < 500*time.Millisecond || took > time.Second+soon {

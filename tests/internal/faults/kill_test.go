@@ -57,7 +57,8 @@ func TestKilledPluginIsNamedByEveryRank(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		judge(t, answers, result, -1, plugin.PluginDied, []string{fmt.Sprint(plugins[owner].Plugin), "shm", fmt.Sprintf("rank %d", owner)}, killed)
+		judge(t, answers, result, -1, plugin.PluginDied,
+			[]string{fmt.Sprint(plugins[owner].Plugin), "shm", fmt.Sprintf("rank %d", owner)}, killed)
 		w.gone(binary)
 		if t.Failed() {
 			t.Fatalf("loop %d, plugin of rank %d killed", loop, owner)
@@ -106,7 +107,8 @@ func TestStoppedPluginIsReportedAndKilled(t *testing.T) {
 		if a == nil {
 			t.Fatalf("rank %d: %v", rank, result.Err())
 		}
-		if a.Code != plugin.PluginDied || !strings.Contains(a.Message, fmt.Sprint(plugins[1].Plugin)) || !strings.Contains(a.Message, "does not answer") {
+		if a.Code != plugin.PluginDied || !strings.Contains(a.Message, fmt.Sprint(plugins[1].Plugin)) ||
+			!strings.Contains(a.Message, "does not answer") {
 			t.Errorf("rank %d: %s: %s", rank, a.Code, a.Message)
 		}
 		if took := a.At.Sub(stopped); took > 5*time.Second {

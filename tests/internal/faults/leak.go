@@ -184,7 +184,8 @@ func (s System) Since(before System) []string {
 }
 
 func (r Resources) String() string {
-	text := fmt.Sprintf("%d descriptors, %d mappings, %d threads, %d KiB resident, %d KiB of Go", len(r.Descriptors), len(r.Mappings), r.Threads, r.RSS>>10, r.GoHeap>>10)
+	text := fmt.Sprintf("%d descriptors, %d mappings, %d threads, %d KiB resident, %d KiB of Go", len(r.Descriptors),
+		len(r.Mappings), r.Threads, r.RSS>>10, r.GoHeap>>10)
 	if r.DeviceFree > 0 {
 		text += fmt.Sprintf(", %d KiB of device memory free", r.DeviceFree>>10)
 	}

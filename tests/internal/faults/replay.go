@@ -73,7 +73,8 @@ func replayHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte,
 		a.Operations++
 	}
 	from := world * r.Bytes
-	err = errors.Join(j.Pull(from, from+4*n*world), j.Device.Driver.SynchronizeStream(j.Device.Context, line)) // the communicator is not asked
+	// the communicator is not asked
+	err = errors.Join(j.Pull(from, from+4*n*world), j.Device.Driver.SynchronizeStream(j.Device.Context, line))
 	if err == nil {
 		err = j.checkResult(from, n*world, n, func(b int64) float32 { return float32(b + 1) })
 	}

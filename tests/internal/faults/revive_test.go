@@ -92,7 +92,8 @@ func TestShrinkStartsADeadPluginAgain(t *testing.T) {
 					t.Errorf("rank %d: %s\n%s", rank, o.Error, o.Stderr)
 					continue
 				}
-				if v.Failure.Code != plugin.PluginDied || v.World != size || dead[rank] == (v.Plugin == plugins[rank].Plugin) || len(v.Leaks) > 0 {
+				if v.Failure.Code != plugin.PluginDied || v.World != size || dead[rank] == (v.Plugin == plugins[rank].Plugin) ||
+					len(v.Leaks) > 0 {
 					t.Errorf("rank %d of %d, dead plugins %v: %+v", rank, size, dead, v)
 				}
 				t.Logf("rank %d: shrunk within %v after %s", rank, v.Took.Round(time.Millisecond), v.Failure.Message)

@@ -23,7 +23,8 @@ func shrink(t *testing.T, random *rand.Rand, on place, size int, victims ...int)
 
 // shrinkWith is shrink with a pause of the caller's before each death, and a rank
 // that may be late.
-func shrinkWith(t *testing.T, pause func(ctx context.Context, death int), late int, on place, size int, victims ...int) {
+func shrinkWith(t *testing.T, pause func(ctx context.Context, death int), late int, on place, size int,
+	victims ...int) {
 	t.Helper()
 	w := newWorld(t, size)
 	r := on.meet(w, 20*time.Second)
@@ -73,7 +74,8 @@ func shrinkWith(t *testing.T, pause func(ctx context.Context, death int), late i
 			} else if took := f.At.Sub(killed[named]); took > soon {
 				t.Errorf("survivor %d: the error came after %v", rank, took)
 			}
-			t.Logf("survivor %d: heard after %v, shrunk within %v", rank, f.At.Sub(killed[max(named, 0)]).Round(time.Microsecond), s.Took[i].Round(time.Microsecond))
+			t.Logf("survivor %d: heard after %v, shrunk within %v", rank,
+				f.At.Sub(killed[max(named, 0)]).Round(time.Microsecond), s.Took[i].Round(time.Microsecond))
 			if s.Took[i] > soon {
 				t.Errorf("survivor %d: shrink took %v", rank, s.Took[i])
 			}

@@ -10,7 +10,8 @@ import (
 func course(t *testing.T, rank int, a *answer) {
 	t.Helper()
 	for i, r := range a.Course {
-		t.Logf("rank %d after %d communicators: %d KiB resident, %d KiB of them Go's, %d KiB of device memory free", rank, (i+1)*courseStep, r.RSS>>10, r.GoHeap>>10, r.DeviceFree>>10)
+		t.Logf("rank %d after %d communicators: %d KiB resident, %d KiB of them Go's, %d KiB of device memory free", rank,
+			(i+1)*courseStep, r.RSS>>10, r.GoHeap>>10, r.DeviceFree>>10)
 	}
 	if n := len(a.Course); n > 1 {
 		from, to, made := a.Course[(n-1)/2], a.Course[n-1], int64((n-1-(n-1)/2)*courseStep)

@@ -27,10 +27,11 @@ var phases = []string{"traffic", "split", "shrink", "life"}
 // stormRequest is what the ranks of a storm are told.
 type stormRequest struct {
 	request
-	Phase   string
-	For     time.Duration // without a failure they end together after so long
-	After   time.Duration // when the rank Limited loses all descriptors but Spare, and the rank Starved all memory but Room
-	Starved int           // -1: none
+	Phase string
+	For   time.Duration // without a failure they end together after so long
+	// when the rank Limited loses all descriptors but Spare, and the rank Starved all memory but Room
+	After   time.Duration
+	Starved int // -1: none
 	Room    uint64
 }
 

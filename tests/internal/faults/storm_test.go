@@ -45,12 +45,15 @@ type blow struct {
 
 func (b blow) String() string {
 	return fmt.Sprintf("world of %d in %s: killed %v, stopped %v, without descriptors %d (%d left), without memory %d (%d left), signal %d to the plugin of rank %d, plugin wedged in %q, after %v and %v",
-		b.world, b.phase, b.killed, b.halted, b.lacks, b.spare, b.starved, b.room, b.plugin, b.owner, b.wedged, b.first, b.second)
+		b.world, b.phase, b.killed, b.halted, b.lacks, b.spare, b.starved, b.room, b.plugin, b.owner, b.wedged, b.first,
+		b.second)
 }
 
 func newBlow(random *rand.Rand) blow {
-	b := blow{world: 2 + random.IntN(7), phase: phases[random.IntN(len(phases))], halted: map[int]time.Duration{}, lacks: -1, starved: -1}
-	b.first, b.second = time.Duration(random.Int64N(int64(60*time.Millisecond))), time.Duration(random.Int64N(int64(20*time.Millisecond)))
+	b := blow{world: 2 + random.IntN(7), phase: phases[random.IntN(len(phases))], halted: map[int]time.Duration{},
+		lacks: -1, starved: -1}
+	b.first, b.second = time.Duration(random.Int64N(int64(60*time.Millisecond))),
+		time.Duration(random.Int64N(int64(20*time.Millisecond)))
 	ranks := random.Perm(b.world)
 	// A fifth to six fifths of what silence is allowed, as 0.5 to 12 s is by default.
 	halt := func() time.Duration { return stormSilence/20 + time.Duration(random.Int64N(int64(stormSilence*23/20))) }
@@ -72,7 +75,8 @@ func newBlow(random *rand.Rand) blow {
 	case 9:
 		b.wedged = stuck.Phases[random.IntN(len(stuck.Phases))]
 	case 10:
-		b.phase, b.starved, b.room = []string{"split", "shrink", "life"}[random.IntN(3)], ranks[0], uint64(random.IntN(64<<20))
+		b.phase, b.starved, b.room = []string{"split", "shrink", "life"}[random.IntN(3)], ranks[0],
+			uint64(random.IntN(64<<20))
 	}
 	return b
 }
@@ -111,7 +115,8 @@ func (b blow) strike(t *testing.T) {
 	if b.plugin != 0 {
 		spec, binary = processTransport(t)
 	}
-	r := stormRequest{request: w.meet(spec, 20*time.Second), Phase: b.phase, For: b.longest() + 300*time.Millisecond, After: b.first}
+	r := stormRequest{request: w.meet(spec, 20*time.Second), Phase: b.phase, For: b.longest() + 300*time.Millisecond,
+		After: b.first}
 	if b.phase == "life" {
 		r.Timeout = stormJoin
 	}
@@ -161,7 +166,8 @@ func (b blow) strike(t *testing.T) {
 		b.judge(t, rank, s, struck, pids, process)
 		if s.Left != nil {
 			went[rank] = s.Left
-		} else if s.Failed.Code != plugin.OK && b.phase != "life" && len(b.halted) == 0 && b.lacks < 0 && b.starved < 0 && b.plugin == 0 {
+		} else if s.Failed.Code != plugin.OK && b.phase != "life" && len(b.halted) == 0 && b.lacks < 0 && b.starved < 0 &&
+			b.plugin == 0 {
 			t.Errorf("survivor %d did not go on: %s", rank, s.Why)
 		}
 	}
@@ -194,7 +200,8 @@ func (b blow) lack() (rank int, words string) {
 
 // ranOutOfMemory reports whether a rank has ended because the language's runtime, or a thread's stack, got no memory.
 func ranOutOfMemory(o pool.Outcome) bool {
-	return o.Error != "" && (strings.Contains(o.Stderr, "out of memory") || strings.Contains(o.Stderr, "pthread_create failed") || strings.Contains(o.Stderr, "cannot allocate memory"))
+	return o.Error != "" && (strings.Contains(o.Stderr, "out of memory") ||
+		strings.Contains(o.Stderr, "pthread_create failed") || strings.Contains(o.Stderr, "cannot allocate memory"))
 }
 
 // wedge has a plugin's process stop answering calls in one phase, while it answers pings.
@@ -225,7 +232,8 @@ func (b blow) judge(t *testing.T, rank int, s weathered, struck time.Time, pids 
 	}
 	if rank, lack := b.lack(); rank >= 0 && len(b.killed) == 0 {
 		// What a split under way has is free afterwards, and may be enough.
-		if f.Code != plugin.OK && (f.Code != plugin.OutOfMemory || !strings.Contains(f.Message, lack) || !strings.Contains(f.Message, fmt.Sprintf("rank %d", rank))) {
+		if f.Code != plugin.OK && (f.Code != plugin.OutOfMemory || !strings.Contains(f.Message, lack) ||
+			!strings.Contains(f.Message, fmt.Sprintf("rank %d", rank))) {
 			say("want the lack of rank %d: %s", rank, lack)
 		}
 		if s.Took > 3*time.Second {
@@ -256,10 +264,12 @@ func (b blow) judge(t *testing.T, rank int, s weathered, struck time.Time, pids 
 	}
 	named := false
 	for _, gone := range b.killed {
-		named = named || strings.Contains(f.Message, fmt.Sprintf("rank %d", gone)) || strings.Contains(f.Message, fmt.Sprint(pids[gone]))
+		named = named || strings.Contains(f.Message, fmt.Sprintf("rank %d", gone)) ||
+			strings.Contains(f.Message, fmt.Sprint(pids[gone]))
 	}
 	for gone := range b.halted {
-		named = named || strings.Contains(f.Message, fmt.Sprintf("rank %d", gone)) || strings.Contains(f.Message, fmt.Sprint(pids[gone]))
+		named = named || strings.Contains(f.Message, fmt.Sprintf("rank %d", gone)) ||
+			strings.Contains(f.Message, fmt.Sprint(pids[gone]))
 	}
 	if _, late := b.halted[rank]; late {
 		return // what it finds when it goes on may be anything of this, at its own time

@@ -46,7 +46,8 @@ func stuckHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 				a.fail(err)
 				// The communicator is aborted: nothing waits for the transport again.
 				again := time.Now()
-				if err := j.Comm.AllReduce(x, x, 1, plugin.Float32, plugin.OpSum, nil); err == nil || time.Since(again) > time.Second {
+				if err := j.Comm.AllReduce(x, x, 1, plugin.Float32, plugin.OpSum, nil); err == nil ||
+					time.Since(again) > time.Second {
 					return nil, errors.New("the communicator goes on after " + a.Message)
 				}
 				break
@@ -124,7 +125,8 @@ func judgeStuck(t *testing.T, answers []*answer, result *pool.Result, carrier, p
 		if carrier == "process" {
 			want = plugin.PluginDied
 		}
-		if code != want || !strings.Contains(message, "stuck") || !strings.Contains(message, phase) || !strings.Contains(message, " within ") {
+		if code != want || !strings.Contains(message, "stuck") || !strings.Contains(message, phase) ||
+			!strings.Contains(message, " within ") {
 			t.Errorf("rank %d: %s: %s", rank, code, message)
 		}
 		if limit := timeout + 5*time.Second; a.Took > limit {
@@ -152,7 +154,8 @@ func TestStuckNativeFunctionIsNamedByEveryRank(t *testing.T) {
 			t.Fatalf("rank %d: %v", rank, result.Outcomes[rank])
 		}
 		t.Logf("rank %d after %v: %s; closing: %s", rank, a.Took.Round(time.Millisecond), a.Message, a.Close)
-		if a.Code != plugin.Timeout || rank == 1 && (!strings.Contains(a.Message, "all_reduce by stuck/one_shot") || !strings.Contains(a.Message, "native function has not returned") ||
+		if a.Code != plugin.Timeout || rank == 1 && (!strings.Contains(a.Message, "all_reduce by stuck/one_shot") ||
+			!strings.Contains(a.Message, "native function has not returned") ||
 			!strings.Contains(a.Close, "its endpoint was not closed")) {
 			t.Errorf("rank %d: %s: %s; closing: %s", rank, a.Code, a.Message, a.Close)
 		}
@@ -169,7 +172,8 @@ func TestUnknownStatusIsToldToEveryRank(t *testing.T) {
 		if a == nil {
 			t.Fatalf("rank %d: %v", rank, result.Outcomes[rank])
 		}
-		if a.Code != plugin.Internal || !strings.Contains(a.Message, "12345") || !strings.Contains(a.Message, "rail 3 is down") || !strings.Contains(a.Message, "stuck/one_shot") || a.Close != "" {
+		if a.Code != plugin.Internal || !strings.Contains(a.Message, "12345") ||
+			!strings.Contains(a.Message, "rail 3 is down") || !strings.Contains(a.Message, "stuck/one_shot") || a.Close != "" {
 			t.Errorf("rank %d: %s: %s; closing: %s", rank, a.Code, a.Message, a.Close)
 		}
 	}

@@ -11,7 +11,8 @@ import (
 
 // allTold checks that every rank was told in time, by each of its checks, and that
 // nothing is left. limit holds on real GPUs.
-func allTold(t *testing.T, name string, outcomes []pool.Outcome, limit time.Duration, check func(rank int, a *toldAnswer)) {
+func allTold(t *testing.T, name string, outcomes []pool.Outcome, limit time.Duration,
+	check func(rank int, a *toldAnswer)) {
 	t.Helper()
 	if !machine.Real() {
 		limit = soon

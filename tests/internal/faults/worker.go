@@ -160,7 +160,7 @@ func openHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 }
 
 // leaks waits until everything of the job has gone, for at most two seconds,
-// and answers what is still there. A driver may tell that a graph has gone after
+// and returns what is still there. A driver may tell that a graph has gone after
 // the communicator was closed; then it is for Collect to free what the graph held.
 func (j *rank) leaks() []string {
 	deadline := time.Now().Add(2 * time.Second)
@@ -186,7 +186,7 @@ func (j *rank) leaks() []string {
 }
 
 // trafficHandler runs collectives without end until one fails, closes the
-// communicator and answers the error and what is left.
+// communicator and returns the error and what is left.
 func trafficHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
 	r, j, err := opened(w, payload)
 	if err != nil {

@@ -29,7 +29,8 @@ import (
 const defaultComms = 30
 
 var (
-	loops      = flag.Int("faults.loops", defaultLoops, "how often each process is killed; from 10 on, other faults are tried at every place too")
+	loops = flag.Int("faults.loops", defaultLoops,
+		"how often each process is killed; from 10 on, other faults are tried at every place too")
 	calls      = flag.Int("faults.calls", 2000, "all_to_all_v calls of the soak test")
 	comms      = flag.Int("faults.communicators", defaultComms, "communicators made and closed by the soak test")
 	cudaPlugin = flag.String("faults.cudaipc", "", "binary of the cudaipc transport's process; built where it is needed and Go is there")
@@ -171,8 +172,9 @@ func (w *world) gone(binaries ...string) {
 func (w *world) meet(transport string, timeout time.Duration) request {
 	w.joins++
 	return request{
-		Request: job.Request{Transport: transport, Timeout: timeout, ID: "file://" + filepath.Join(w.meets, fmt.Sprintf("meet-%d", w.joins))},
-		Absent:  -1, Limited: -1, Late: -1, Bytes: 1 << 20,
+		Request: job.Request{Transport: transport, Timeout: timeout, ID: "file://" +
+			filepath.Join(w.meets, fmt.Sprintf("meet-%d", w.joins))},
+		Absent: -1, Limited: -1, Late: -1, Bytes: 1 << 20,
 	}
 }
 
@@ -191,7 +193,8 @@ func (p place) meet(w *world, timeout time.Duration) request {
 }
 
 // ask sends one request to every rank. A rank that died has no answer.
-func (w *world) ask(handler string, r request, timeout time.Duration, during func(ctx context.Context, pids []int)) ([]*answer, *pool.Result) {
+func (w *world) ask(handler string, r request, timeout time.Duration,
+	during func(ctx context.Context, pids []int)) ([]*answer, *pool.Result) {
 	w.t.Helper()
 	result := w.raw(handler, r, timeout, during)
 	answers := make([]*answer, len(result.Outcomes))
@@ -209,13 +212,15 @@ func (w *world) ask(handler string, r request, timeout time.Duration, during fun
 
 // raw sends one request to every rank and leaves the answers to the caller. The
 // request may be of a type that holds one.
-func (w *world) raw(handler string, r any, timeout time.Duration, during func(ctx context.Context, pids []int)) *pool.Result {
+func (w *world) raw(handler string, r any, timeout time.Duration,
+	during func(ctx context.Context, pids []int)) *pool.Result {
 	w.t.Helper()
 	payload, err := json.Marshal(r)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	result, err := w.pool.Run(context.Background(), pool.Case{Handler: handler, Payloads: [][]byte{payload}, Timeout: timeout, During: during})
+	result, err := w.pool.Run(context.Background(), pool.Case{Handler: handler, Payloads: [][]byte{payload},
+		Timeout: timeout, During: during})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -255,7 +260,8 @@ func random(t *testing.T) *rand.Rand {
 }
 
 // judge checks what the survivors of a fault answered.
-func judge(t *testing.T, answers []*answer, result *pool.Result, dead int, code plugin.Code, mentions []string, since time.Time) {
+func judge(t *testing.T, answers []*answer, result *pool.Result, dead int, code plugin.Code, mentions []string,
+	since time.Time) {
 	t.Helper()
 	for rank, a := range answers {
 		if rank == dead {

@@ -140,7 +140,8 @@ func reduceScatter(w *writer) {
 			},
 			func(offset, data plugin.Reg) {
 				offset = inBlock(offset)
-				w.sum(w.Recv(offset), w.SendScaled(w.Add(w.SendDispl(w.me), offset)), w.Add(data, w.Const(int64(w.me)*part)), length(offset))
+				w.sum(w.Recv(offset), w.SendScaled(w.Add(w.SendDispl(w.me), offset)), w.Add(data, w.Const(int64(w.me)*part)),
+					length(offset))
 			})
 	})
 }

@@ -68,8 +68,10 @@ func TestMutantsAreFound(t *testing.T) {
 					t.Errorf("rule %d, %s: seed %d: not found in %d cases", mutant.Rule, mutant.Why, seed, len(report.Results))
 					continue
 				}
-				t.Logf("seed %d: found after %.1f s by case %d, %s", seed, time.Since(start).Seconds(), len(report.Results), failed[0].Name)
-				if !strings.Contains(failed[0].Detail, "SHUNT_DELAYS=") || !strings.Contains(failed[0].Detail, "again: shunt conformance ") {
+				t.Logf("seed %d: found after %.1f s by case %d, %s", seed, time.Since(start).Seconds(), len(report.Results),
+					failed[0].Name)
+				if !strings.Contains(failed[0].Detail, "SHUNT_DELAYS=") ||
+					!strings.Contains(failed[0].Detail, "again: shunt conformance ") {
 					t.Errorf("the failure does not say how to repeat it:\n%s", failed[0].Detail)
 				}
 			}
@@ -85,7 +87,9 @@ func peersCanBeRead(t *testing.T) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.ContainsFunc(report.Results, func(r conformance.CaseResult) bool { return r.Algorithm == "fragile/offer" })
+	return slices.ContainsFunc(report.Results, func(r conformance.CaseResult) bool {
+		return r.Algorithm == "fragile/offer"
+	})
 }
 
 func failures(report *conformance.Report) (list []conformance.CaseResult) {

@@ -81,7 +81,8 @@ type endpoint struct {
 func (e *endpoint) Prepare(_ context.Context, req plugin.Request, name string) (*plugin.Plan, error) {
 	for _, a := range algorithms[req.Collective] {
 		if a.name == name {
-			w := &writer{Builder: plugin.NewBuilder(req, name), mutant: e.mutant, me: req.Rank, world: req.World, varying: req.Collective.Varying(), element: req.DType.Bytes()}
+			w := &writer{Builder: plugin.NewBuilder(req, name), mutant: e.mutant, me: req.Rank, world: req.World,
+				varying: req.Collective.Varying(), element: req.DType.Bytes()}
 			if req.World == 1 {
 				w.Alone()
 			} else {

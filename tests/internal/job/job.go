@@ -46,7 +46,8 @@ func New(w *pool.Worker, memory plugin.MemoryKind, bytes int64) (_ *Job, err err
 	j := &Job{rank: w.Rank, world: w.World}
 	if memory != plugin.MemoryKindCuda {
 		if bytes > 0 {
-			j.Bytes, err = unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+			j.Bytes, err = unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE,
+				unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
 		}
 		return j, err
 	}
@@ -67,7 +68,8 @@ func (j *Job) Join(ctx context.Context, r Request) error { return j.JoinWithin(c
 
 // JoinWithin is Join with a budget of multiprocessors.
 func (j *Job) JoinWithin(ctx context.Context, r Request, maxSMs int) (err error) {
-	o := host.Options{Rank: j.rank, World: j.world, ID: r.ID, Transports: []string{r.Transport}, Timeout: r.Timeout, Memory: r.Memory, MaxSMs: maxSMs}
+	o := host.Options{Rank: j.rank, World: j.world, ID: r.ID, Transports: []string{r.Transport}, Timeout: r.Timeout,
+		Memory: r.Memory, MaxSMs: maxSMs}
 	if j.Device != nil {
 		o.Device, o.Driver = j.Device.Ordinal, j.Device.Driver
 	}
@@ -137,7 +139,7 @@ func (j *Job) Pull(from, to int64) error {
 	return j.image.Part(from, to-from).Pull(j.line())
 }
 
-// Settle waits for the stream and answers what the communicator met meanwhile.
+// Settle waits for the stream and returns what the communicator met meanwhile.
 func (j *Job) Settle() error {
 	if j.Comm == nil {
 		return nil

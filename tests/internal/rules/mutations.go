@@ -101,7 +101,7 @@ var Mutations = []Mutation{
 	{
 		Rule: 10, Why: "whether counts are on the device is a rank's own affair",
 		File:  "host/internal/diagnosis/state.go",
-		Old:   ` && mine.DeviceCounts == theirs.DeviceCounts`,
+		Old:   `mine.DeviceCounts == theirs.DeviceCounts && `,
 		New:   ``,
 		Guard: Test{inHost, "TestCountsAreOnTheDeviceOnAllRanksOrNone"},
 	},

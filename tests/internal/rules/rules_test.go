@@ -23,7 +23,8 @@ import (
 func scenarios(t *testing.T, filter string) {
 	t.Helper()
 	suite.Test(t, suite.Config{
-		Transport: "builtin:shm", Worlds: []int{2, 3}, Short: true, Filter: regexp.MustCompile(filter), Timeout: 6 * time.Second, MaxFailures: 1,
+		Transport: "builtin:shm", Worlds: []int{2, 3}, Short: true, Filter: regexp.MustCompile(filter),
+		Timeout: 6 * time.Second, MaxFailures: 1,
 	})
 }
 
@@ -60,7 +61,8 @@ func sameForAll(t *testing.T, errs []error, code plugin.Code, origin int) {
 			t.Errorf("rank %d: %s: %v, want %s", rank, plugin.CodeOf(err), err, code)
 			continue
 		}
-		if !strings.Contains(err.Error(), fmt.Sprintf("rank %d", origin)) || !strings.Contains(err.Error(), errBroken.Error()) {
+		if !strings.Contains(err.Error(), fmt.Sprintf("rank %d", origin)) ||
+			!strings.Contains(err.Error(), errBroken.Error()) {
 			t.Errorf("rank %d does not name rank %d and the cause: %v", rank, origin, err)
 		}
 	}
@@ -144,7 +146,8 @@ func TestRule12EveryWaitCanBeAborted(t *testing.T) {
 					Send: unsafe.Pointer(&memory[0]), Recv: unsafe.Pointer(&memory[32]),
 					SendCounts: []int64{8, 8}, RecvCounts: []int64{8, 8},
 				}
-				if collective == plugin.Broadcast || collective.PointToPoint() || collective == plugin.Scatter || collective == plugin.ScatterV {
+				if collective == plugin.Broadcast || collective.PointToPoint() || collective == plugin.Scatter ||
+					collective == plugin.ScatterV {
 					op.Root = 1 // receives from the one who stays away
 				} else if collective.Rooted() {
 					op.Root = 0
@@ -253,7 +256,10 @@ func TestRule15CleanupOnEveryPath(t *testing.T) {
 	defer breakable.reset()
 	breakable.reset()
 	warm := func() {
-		for _, err := range ranks(t, 2, 5*time.Second, func(c *host.Communicator) error { return errors.Join(sum(c), c.Close()) }) {
+		for _, err := range ranks(t, 2, 5*time.Second, func(c *host.Communicator) error {
+			return errors.Join(sum(c),
+				c.Close())
+		}) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -33,7 +33,8 @@ func (e *endpoint) dial(ctx context.Context, cards []card) error {
 			_, err = conn.Write(append(append([]byte(nil), cards[rank].Key...), byte(me)))
 		}
 		if err != nil {
-			return &plugin.Error{Code: plugin.System, Rank: rank, Message: fmt.Sprintf("sockets: connecting to rank %d at %s: %v", rank, cards[rank].Address, err)}
+			return &plugin.Error{Code: plugin.System, Rank: rank,
+				Message: fmt.Sprintf("sockets: connecting to rank %d at %s: %v", rank, cards[rank].Address, err)}
 		}
 		e.peers[rank] = &peer{rank, conn}
 	}
@@ -46,7 +47,8 @@ func (e *endpoint) dial(ctx context.Context, cards []card) error {
 		_ = conn.SetReadDeadline(deadline)
 		_, err = io.ReadFull(conn, hello)
 		rank := int(hello[len(e.key)])
-		if err != nil || subtle.ConstantTimeCompare(hello[:len(e.key)], e.key) != 1 || rank <= me || rank >= e.config.World || e.peers[rank] != nil {
+		if err != nil || subtle.ConstantTimeCompare(hello[:len(e.key)], e.key) != 1 || rank <= me || rank >= e.config.World ||
+			e.peers[rank] != nil {
 			conn.Close() // a stranger
 			continue
 		}
@@ -83,7 +85,8 @@ func (e *endpoint) do(ctx context.Context, c *ring.Command) error {
 	case opSend, opRecv:
 		rank := int(c.Args[0])
 		if rank < 0 || rank >= len(e.peers) || e.peers[rank] == nil {
-			return plugin.Errorf(plugin.InvalidArgument, "sockets: there is no connection from rank %d to rank %d", e.config.Rank, rank)
+			return plugin.Errorf(plugin.InvalidArgument, "sockets: there is no connection from rank %d to rank %d",
+				e.config.Rank, rank)
 		}
 		c.WaitsFor(rank)
 		return e.move(ctx, e.peers[rank], c.Operation == opSend, c.Args[1], c.Args[2], c.Args[3], c.Args[4])
@@ -129,7 +132,8 @@ func (e *endpoint) exchange(ctx context.Context, c *ring.Command) error {
 		go func() {
 			defer wait.Done()
 			if in.bytes >= 0 {
-				errs[2*rank+1] = e.move(ctx, p, false, int64(slotOf(len(e.peers), rank, slotIn)), in.bytes, in.total, c.Args[e.config.Rank])
+				errs[2*rank+1] = e.move(ctx, p, false, int64(slotOf(len(e.peers), rank, slotIn)), in.bytes, in.total,
+					c.Args[e.config.Rank])
 			}
 			ended(rank)
 		}()
@@ -169,9 +173,13 @@ func (e *endpoint) move(ctx context.Context, p *peer, send bool, at, bytes, tota
 	}
 	switch {
 	case theirs[0] != tag:
-		return &plugin.Error{Code: plugin.Mismatch, Rank: p.rank, Message: fmt.Sprintf("rank %d sent rank %d a message of another operation than rank %d has called", p.rank, e.config.Rank, e.config.Rank)}
+		return &plugin.Error{Code: plugin.Mismatch, Rank: p.rank,
+			Message: fmt.Sprintf("rank %d sent rank %d a message of another operation than rank %d has called", p.rank,
+				e.config.Rank, e.config.Rank)}
 	case theirs[2] != total || theirs[1] != bytes:
-		return &plugin.Error{Code: plugin.Mismatch, Rank: p.rank, Message: fmt.Sprintf("rank %d sent rank %d a message of %d bytes, and rank %d expects %d", p.rank, e.config.Rank, theirs[2], e.config.Rank, total)}
+		return &plugin.Error{Code: plugin.Mismatch, Rank: p.rank,
+			Message: fmt.Sprintf("rank %d sent rank %d a message of %d bytes, and rank %d expects %d", p.rank, e.config.Rank,
+				theirs[2], e.config.Rank, total)}
 	}
 	_, err := io.ReadFull(p.conn, data)
 	return e.lost(ctx, p, "receiving from", err)
@@ -189,5 +197,6 @@ func (e *endpoint) lost(ctx context.Context, p *peer, what string, err error) er
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || isReset(err) {
 		code = plugin.PeerDied
 	}
-	return &plugin.Error{Code: code, Rank: p.rank, Message: fmt.Sprintf("%s rank %d at %s: %v", what, p.rank, p.conn.RemoteAddr(), err)}
+	return &plugin.Error{Code: code, Rank: p.rank, Message: fmt.Sprintf("%s rank %d at %s: %v", what, p.rank,
+		p.conn.RemoteAddr(), err)}
 }

@@ -104,7 +104,8 @@ func (n *native) post(b *plugin.Builder, operation int64, args ...plugin.Reg) {
 		o.engine, o.operation = n.engine, C.int64_t(operation)
 		n.orders[operation] = o
 	}
-	b.Native(plugin.Native{Start: uintptr(C.starter()), Poll: uintptr(C.poller()), Context: uintptr(unsafe.Pointer(o))}, args...)
+	b.Native(plugin.Native{Start: uintptr(C.starter()), Poll: uintptr(C.poller()), Context: uintptr(unsafe.Pointer(o))},
+		args...)
 }
 
 func (n *native) free() {

@@ -227,7 +227,10 @@ func (w *writer) reduced() half {
 	case plugin.Reduce:
 		return half{w.when(w.req.Rank, bytes), w.SendScaled}
 	case plugin.ReduceScatter, plugin.ReduceScatterV:
-		return half{bytes, func(offset plugin.Reg) plugin.RefID { return w.SendScaled(w.Add(w.SendDispl(w.req.Rank), offset)) }}
+		return half{bytes, func(offset plugin.Reg) plugin.RefID {
+			return w.SendScaled(w.Add(w.SendDispl(w.req.Rank),
+				offset))
+		}}
 	}
 	return half{}
 }

@@ -84,7 +84,8 @@ func planOf(req plugin.Request) plan { return plan{req.Collective, req.DType, re
 // Open makes the ring and listens. It talks to nobody.
 func (Transport) Open(_ context.Context, config plugin.OpenConfig) (plugin.Endpoint, error) {
 	if config.World > maxWorld {
-		return nil, plugin.Errorf(plugin.Unsupported, "sockets serves up to %d ranks, the world has %d", maxWorld, config.World)
+		return nil, plugin.Errorf(plugin.Unsupported, "sockets serves up to %d ranks, the world has %d", maxWorld,
+			config.World)
 	}
 	e := &endpoint{config: config, key: make([]byte, 16), peers: make([]*peer, config.World), tags: map[plan][]int64{}}
 	rand.Read(e.key)
@@ -97,7 +98,8 @@ func (Transport) Open(_ context.Context, config plugin.OpenConfig) (plugin.Endpo
 	case "native", "hasty":
 		e.native = newNative(e.ring.Memory(), e.ring.Slots(), steps == "hasty")
 	default:
-		return nil, errors.Join(plugin.Errorf(plugin.InvalidArgument, "sockets: SHUNT_SOCKETS_STEPS=%s, want remote or native", steps), e.Close())
+		return nil, errors.Join(plugin.Errorf(plugin.InvalidArgument,
+			"sockets: SHUNT_SOCKETS_STEPS=%s, want remote or native", steps), e.Close())
 	}
 	if e.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return nil, errors.Join(plugin.Errorf(plugin.System, "sockets: %w", err), e.Close())

@@ -70,7 +70,8 @@ func TestNativeConformance(t *testing.T) {
 func native(t *testing.T, carrier, steps string) conformance.Config {
 	return conformance.Config{
 		Transport: spec(t, carrier), Worlds: []int{3}, Hosts: []int{1, 3}, Short: true, MaxBytes: 80 << 10, MaxRounds: 2,
-		Filter: regexp.MustCompile(`^([^hlr]|re|hosts\d/([^lr]|re)).*(float32|barrier)`), Env: []string{"SHUNT_SOCKETS_STEPS=" + steps},
+		Filter: regexp.MustCompile(`^([^hlr]|re|hosts\d/([^lr]|re)).*(float32|barrier)`),
+		Env:    []string{"SHUNT_SOCKETS_STEPS=" + steps},
 	}
 }
 
@@ -85,7 +86,10 @@ func TestConformanceFindsHastyRequests(t *testing.T) {
 	}
 	if err := report.Err(); err == nil {
 		t.Error("a transport whose requests end early passes")
-	} else if !slices.ContainsFunc(report.Results, func(c conformance.CaseResult) bool { return strings.Contains(c.Detail, ", want ") }) {
+	} else if !slices.ContainsFunc(report.Results, func(c conformance.CaseResult) bool {
+		return strings.Contains(c.Detail,
+			", want ")
+	}) {
 		t.Errorf("it fails, but not by wrong results: %v", err)
 	}
 }

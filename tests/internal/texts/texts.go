@@ -1,6 +1,6 @@
-// Package texts lists the error texts that a user of Shunt may meet, from the source, and checks their form: a subject, a
-// verb and what was expected (see CONTRIBUTING.md). A text is the format of an error's constructor in Go or of a raise in
-// Python.
+// Package texts lists the error texts that a user of Shunt may meet, from the source, and checks their form: a subject,
+// a verb and what was expected (see CONTRIBUTING.md). A text is the format of an error's constructor in Go or of a
+// raise in Python.
 //
 // What lives here is the list and the rules of form that a program can check. What a text means is for its reviewer.
 package texts
@@ -71,8 +71,10 @@ func List(root string) ([]Text, error) {
 // ours reports whether a file is for tests and generators alone, or generated.
 func ours(name string) bool {
 	dir, base := filepath.Split(name)
-	return strings.HasSuffix(base, "_test.go") || strings.HasSuffix(base, ".pb.go") || strings.HasSuffix(base, "_gen.go") ||
-		strings.Contains(dir, "/internal/probe/") || strings.Contains(dir, "test/") || strings.Contains(dir, "/emulate/") || strings.Contains(dir, "/testdata/")
+	return strings.HasSuffix(base, "_test.go") || strings.HasSuffix(base, ".pb.go") ||
+		strings.HasSuffix(base, "_gen.go") ||
+		strings.Contains(dir, "/internal/probe/") || strings.Contains(dir, "test/") || strings.Contains(dir, "/emulate/") ||
+		strings.Contains(dir, "/testdata/")
 }
 
 // goTexts are the formats of a file's calls of constructors.
@@ -86,7 +88,8 @@ func goTexts(path string) ([]Text, error) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		if e := formatIn(n); e != nil {
 			if format, whole, ok := literal(e); ok {
-				found = append(found, Text{Line: set.Position(e.Pos()).Line, Format: format, Whole: whole && !strings.Contains(format, "%w")})
+				found = append(found, Text{Line: set.Position(e.Pos()).Line, Format: format, Whole: whole &&
+					!strings.Contains(format, "%w")})
 			}
 		}
 		return true

@@ -21,7 +21,8 @@ var says = regexp.MustCompile(`\b(is|are|was|were|has|have|had|does|do|did|needs
 
 // opaque are words that tell a user nothing, or that STYLE's table replaces.
 var opaque = []string{
-	"in group %q", "of communicator %x", "introduced itself", "badly", "has patience", " is told", "in vain", "%#v", "%+v", "_tables", "context deadline exceeded", "such a ",
+	"in group %q", "of communicator %x", "introduced itself", "badly", "has patience", " is told", "in vain", "%#v", "%+v",
+	"_tables", "context deadline exceeded", "such a ",
 }
 
 // wrapper is a text whose predicate is another error.
@@ -37,15 +38,16 @@ func (text Text) offends() string {
 	switch {
 	case strings.HasSuffix(text.Format, "\n"), text.Whole && strings.HasSuffix(text.Format, "."):
 		return "ends like a paragraph; others may put words behind it"
-	case !text.Whole || wrapper.MatchString(text.Format) || text.Format == "%s %s%s": // a process and its status, which is a verb
+	case !text.Whole || wrapper.MatchString(text.Format) ||
+		text.Format == "%s %s%s": // a process and its status, which is a verb
 	case !says.MatchString(text.Format):
 		return "has no verb: say what is so, and what was expected"
 	}
 	return ""
 }
 
-// TestErrorTexts looks at every error text of the library; -texts.list prints them for a reader. What it finds is mended
-// where the text stands.
+// TestErrorTexts looks at every error text of the library; -texts.list prints them for a reader. What it finds is
+// mended where the text stands.
 func TestErrorTexts(t *testing.T) {
 	all, err := List("../../..")
 	if err != nil {
@@ -57,11 +59,13 @@ func TestErrorTexts(t *testing.T) {
 			fmt.Printf("%s:%d: %s\n", text.File, text.Line, text.Format)
 		}
 		rooms[strings.SplitN(text.File, "/", 2)[0]]++
-		if why := text.offends(); why != "" && !strings.HasPrefix(text.File, "cmd/") && !strings.HasPrefix(text.File, "cuda/") {
+		if why := text.offends(); why != "" && !strings.HasPrefix(text.File, "cmd/") &&
+			!strings.HasPrefix(text.File, "cuda/") {
 			t.Errorf("%s:%d: %q %s", text.File, text.Line, text.Format, why)
 		}
 	}
-	for _, room := range []string{"capi", "cmd", "cuda", "host", "plugin", "python", "transports"} { // else the list is blind
+	for _, room := range []string{"capi", "cmd", "cuda", "host", "plugin", "python",
+		"transports"} { // else the list is blind
 		if rooms[room] < 3 {
 			t.Errorf("%d texts were found in %s", rooms[room], room)
 		}

@@ -64,7 +64,8 @@ func newCall(g cudatest.Grid, behind arguments) *call {
 	u32 := func(at int) int { return int(int32(binary.LittleEndian.Uint32(p[at:]))) }
 	c := &call{
 		send: u64(argSend), recv: u64(argRecv), bytes: int64(u64(argBytes)), scalar: math.Float64frombits(u64(argScalar)),
-		watch: u64(argAbort), limit: u64(argLimit), rank: u32(argRank), world: u32(argWorld), op: plugin.Op(u32(argOp) & 0xFFFF), root: u32(argRoot),
+		watch: u64(argAbort), limit: u64(argLimit), rank: u32(argRank), world: u32(argWorld),
+		op: plugin.Op(u32(argOp) & 0xFFFF), root: u32(argRoot),
 		done: g.Done,
 	}
 	for i := range maxRanks {

@@ -26,7 +26,8 @@ func TestEveryKernelOfEveryPlanIsHere(t *testing.T) {
 		}
 		for _, c := range plugin.Collectives() {
 			for dtype := plugin.Int8; dtype.Valid(); dtype++ {
-				r := plugin.Request{Collective: c, DType: dtype, World: world, Hosts: 1, Memory: plugin.MemoryKindCuda, Symmetric: true}
+				r := plugin.Request{Collective: c, DType: dtype, World: world, Hosts: 1, Memory: plugin.MemoryKindCuda,
+					Symmetric: true}
 				for _, a := range transport.Supports(r).Algorithms {
 					p, err := e.Prepare(context.Background(), r, a.Name)
 					require.NoError(t, err)

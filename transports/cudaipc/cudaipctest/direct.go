@@ -63,7 +63,8 @@ func (c *call) imported(peer int, reference uint64) uint64 {
 	if reference == 0 || reference == nothing {
 		return 0
 	}
-	base := atomic.LoadUint64(word(c.region[c.rank] + directoryAt + uint64(plugin.DirectoryImport(peer, int(reference>>offsetBits)-1))))
+	base := atomic.LoadUint64(word(c.region[c.rank] + directoryAt + uint64(plugin.DirectoryImport(peer,
+		int(reference>>offsetBits)-1))))
 	return base + reference&(1<<offsetBits-1)
 }
 

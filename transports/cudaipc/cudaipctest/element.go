@@ -111,7 +111,10 @@ func reduceElement(d plugin.DType, op plugin.Op, bits []uint64, scalars []float6
 	size := d.Bytes() * 8
 	switch d {
 	case plugin.Uint8, plugin.Uint32, plugin.Uint64:
-		return fold(op, bits, func(r int) uint64 { return integer(op, bits[r], scalars[r]) & (^uint64(0) >> (64 - size)) }) & (^uint64(0) >> (64 - size))
+		return fold(op, bits, func(r int) uint64 {
+			return integer(op, bits[r],
+				scalars[r]) & (^uint64(0) >> (64 - size))
+		}) & (^uint64(0) >> (64 - size))
 	}
 	extend := func(v uint64) int64 { return int64(v<<(64-size)) >> (64 - size) }
 	wide := fold(op, bits, func(r int) int64 { return extend(integer(op, uint64(extend(bits[r])), scalars[r])) })

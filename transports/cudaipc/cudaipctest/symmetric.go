@@ -51,7 +51,8 @@ func (c *call) asymmetric(peer int, mine, theirs [3]uint64) {
 	if limit == 0 {
 		limit = atomic.LoadUint64(word(c.watch + plugin.WatchTimeout))
 	}
-	for since := time.Now(); atomic.LoadUint32(half(c.watch+plugin.WatchAbort)) == 0 && (limit == 0 || time.Since(since) < time.Duration(limit)); {
+	for since := time.Now(); atomic.LoadUint32(half(c.watch+plugin.WatchAbort)) == 0 &&
+		(limit == 0 || time.Since(since) < time.Duration(limit)); {
 		select {
 		case <-c.done:
 			return

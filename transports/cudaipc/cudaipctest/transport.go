@@ -39,7 +39,8 @@ func (e endpoint) Images() []plugin.Image { return images }
 var images = func() []plugin.Image {
 	var list []plugin.Image
 	add := func(name string) { list = append(list, plugin.Image{Name: name, Data: []byte("no code")}) }
-	for _, name := range []string{"all_gather", "all_reduce", "all_to_all", "all_to_all_v", "barrier", "broadcast", "one_sided", "reduce", "reduce_scatter", "symmetric"} {
+	for _, name := range []string{"all_gather", "all_reduce", "all_to_all", "all_to_all_v", "barrier", "broadcast",
+		"one_sided", "reduce", "reduce_scatter", "symmetric"} {
 		add(name)
 		for d := plugin.Int8; d.Valid(); d++ {
 			add(name + "_" + d.String())

@@ -18,7 +18,8 @@ func TestCarriedTransportIsTheBuiltin(t *testing.T) {
 		return plugin.Request{Collective: c, DType: plugin.Bfloat16, World: 4, Hosts: 1, Memory: plugin.MemoryKindCuda}
 	})
 	carriedtest.Same(t, carried, cudaipc.Transport{}, func(c plugin.Collective) plugin.Request {
-		return plugin.Request{Collective: c, DType: plugin.Bfloat16, World: 4, Hosts: 1, Memory: plugin.MemoryKindCuda, Symmetric: true}
+		return plugin.Request{Collective: c, DType: plugin.Bfloat16, World: 4, Hosts: 1, Memory: plugin.MemoryKindCuda,
+			Symmetric: true}
 	})
 	carriedtest.OnGPU(t, carried, 2)
 }

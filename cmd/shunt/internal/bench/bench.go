@@ -95,7 +95,8 @@ func (c *Config) check() error {
 	}
 	for i, name := range c.Against {
 		if name != NCCL && !strings.Contains(name, ":") {
-			return bad("no comparison with %q; there are %s and transports, as builtin:NAME, shared:PATH or process:PATH", name, NCCL)
+			return bad("no comparison with %q; there are %s and transports, as builtin:NAME, shared:PATH or process:PATH", name,
+				NCCL)
 		}
 		if slices.Contains(c.Against[:i], name) {
 			return bad("two comparisons with %q", name)

@@ -161,7 +161,8 @@ func TestConfig(t *testing.T) {
 }
 
 func TestJobs(t *testing.T) {
-	c := Config{World: 4, Min: 8, Max: 32, Factor: 2, DType: plugin.Float32, InPlace: true, Collectives: []string{"all_gather", "sendrecv", "barrier"}}
+	c := Config{World: 4, Min: 8, Max: 32, Factor: 2, DType: plugin.Float32, InPlace: true,
+		Collectives: []string{"all_gather", "sendrecv", "barrier"}}
 	var list []string
 	for _, j := range c.jobs() {
 		name := j.test.name
@@ -179,7 +180,8 @@ func TestJobs(t *testing.T) {
 func TestTable(t *testing.T) {
 	var out bytes.Buffer
 	table := Table{To: &out, Config: Config{World: 4, Min: 8, Max: 8, Factor: 2}}
-	row := Row{Collective: "all_reduce", Bytes: 1 << 20, Count: 1 << 18, DType: "float32", Op: "sum", Root: -1, Algorithm: "shm/two_shot",
+	row := Row{Collective: "all_reduce", Bytes: 1 << 20, Count: 1 << 18, DType: "float32", Op: "sum", Root: -1,
+		Algorithm:  "shm/two_shot",
 		OutOfPlace: &Timing{Microseconds: 123.456, Algbw: 8.5, Busbw: 12.75}}
 	table.Row(row)
 	row.InPlace = &Timing{Microseconds: 1, Wrong: 7}

@@ -35,7 +35,7 @@ func (c *Comparison) Ratio(other, reference string) float64 {
 }
 
 // Contend measures all contenders in turn, round after round, so that what
-// else happens on the machine happens to all of them, and answers the medians
+// else happens on the machine happens to all of them, and returns the medians
 // over the rounds. Progress is called before every measurement.
 func Contend(ctx context.Context, contenders []Contender, worlds []int, collectives []string, c Config, rounds int,
 	progress func(world int, collective, contender string, round int)) ([]Comparison, error) {

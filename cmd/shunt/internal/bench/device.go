@@ -69,8 +69,10 @@ const rotated = 256 << 20
 
 // newDeviceSpace takes the device's primary context and allocates every buffer
 // that the configuration's jobs need, with at least arena bytes to rotate over.
-func newDeviceSpace(driver cuda.Driver, ordinal int, c *Config, comm barrierer, arena int64) (_ *deviceSpace, err error) {
-	d := &deviceSpace{driver: driver, ordinal: ordinal, comm: comm, blocks: map[source]cuda.Ptr{}, iterations: c.Iterations, busy: c.Busy}
+func newDeviceSpace(driver cuda.Driver, ordinal int, c *Config, comm barrierer, arena int64) (_ *deviceSpace,
+	err error) {
+	d := &deviceSpace{driver: driver, ordinal: ordinal, comm: comm, blocks: map[source]cuda.Ptr{},
+		iterations: c.Iterations, busy: c.Busy}
 	devices, err := driver.Devices()
 	if err != nil {
 		return nil, err
@@ -125,7 +127,8 @@ func newDeviceSpace(driver cuda.Driver, ordinal int, c *Config, comm barrierer, 
 // no transport can use it there is nothing to lose.
 func (d *deviceSpace) register(comm *host.Communicator) error {
 	for _, which := range []bufferName{sendBuffer, recvBuffer} {
-		if err := comm.Register(address(uint64(d.memory[which])), d.bytes[which]); err != nil && !errors.Is(err, plugin.Unsupported) {
+		if err := comm.Register(address(uint64(d.memory[which])), d.bytes[which]); err != nil &&
+			!errors.Is(err, plugin.Unsupported) {
 			return err
 		}
 	}
@@ -164,7 +167,8 @@ func (d *deviceSpace) slots(bytes int64) int {
 // launch puts a kernel of the benchmark into a stream. All its parameters are
 // 64 bits wide.
 func (d *deviceSpace) launch(s cuda.Stream, kernel int, blocks, threads uint32, parameters ...uint64) error {
-	l := cuda.Launch{Function: d.kernels[kernel], Grid: [3]uint32{blocks, 1, 1}, Block: [3]uint32{threads, 1, 1}, Bytes: uint32(8 * len(parameters))}
+	l := cuda.Launch{Function: d.kernels[kernel], Grid: [3]uint32{blocks, 1, 1}, Block: [3]uint32{threads, 1, 1},
+		Bytes: uint32(8 * len(parameters))}
 	for i, v := range parameters {
 		binary.LittleEndian.PutUint64(l.Params[8*i:], v)
 	}
@@ -206,7 +210,8 @@ func (d *deviceSpace) fill(to area, p *pattern, s source, first int64) error {
 		return err
 	}
 	count := to.bytes / size
-	return d.launch(d.own, fillKernel, width(count), 256, uint64(to.pointer()), uint64(count), uint64(block), uint64(first), period, uint64(size))
+	return d.launch(d.own, fillKernel, width(count), 256, uint64(to.pointer()), uint64(count), uint64(block),
+		uint64(first), period, uint64(size))
 }
 
 func (d *deviceSpace) poison(to area) error {
@@ -230,7 +235,8 @@ func (d *deviceSpace) differ(have area, p *pattern, s source, first, size int64)
 		return 0, err
 	}
 	count := have.bytes / size
-	if err := d.launch(d.own, wrongKernel, width(count), 256, uint64(have.pointer()), uint64(count), uint64(block), uint64(first), period, uint64(size), uint64(d.counter)); err != nil {
+	if err := d.launch(d.own, wrongKernel, width(count), 256, uint64(have.pointer()), uint64(count), uint64(block),
+		uint64(first), period, uint64(size), uint64(d.counter)); err != nil {
 		return 0, err
 	}
 	if err := d.finish(); err != nil {

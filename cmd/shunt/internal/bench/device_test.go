@@ -135,7 +135,8 @@ func TestDeviceCountsWhatIsWrong(t *testing.T) {
 func TestDeviceTimesCandidatesInTurn(t *testing.T) {
 	for _, mode := range []Mode{Eager, Graph} {
 		for _, busy := range []int{0, 50} {
-			c := Config{World: 2, Min: 8, Max: 4096, Factor: 4, DType: plugin.Float32, Memory: plugin.MemoryKindCuda, Iterations: 200, Busy: busy}
+			c := Config{World: 2, Min: 8, Max: 4096, Factor: 4, DType: plugin.Float32, Memory: plugin.MemoryKindCuda,
+				Iterations: 200, Busy: busy}
 			d, driver, m := space1(t, &c)
 			rounds, places := 5, map[int]int{0: 28, 1: 26, 2: 26} // of two captures
 			if busy > 0 {                                         // batches are longer
@@ -234,7 +235,10 @@ func TestDeviceCaptureFails(t *testing.T) {
 	c := Config{World: 2, Min: 8, Max: 4096, Factor: 4, DType: plugin.Float32, Memory: plugin.MemoryKindCuda}
 	d, _, _ := space1(t, &c)
 	p := &prepared{shape: shape{elements: 2}, job: job{test: &tests[0], mode: Graph}, slots: make([]slot, 1)}
-	_, err := d.samples(&rank{config: c}, p, []candidate{{call: func(int) error { return plugin.Errorf(plugin.Internal, "no") }}})
+	_, err := d.samples(&rank{config: c}, p, []candidate{{call: func(int) error {
+		return plugin.Errorf(plugin.Internal,
+			"no")
+	}}})
 	require.ErrorContains(t, err, "all_reduce of shunt, 0 elements: no")
 	require.NoError(t, d.driver.BeginCapture(d.ctx, d.own))
 	g, err := d.driver.EndCapture(d.ctx, d.own)
@@ -245,7 +249,8 @@ func TestDeviceCaptureFails(t *testing.T) {
 // Half-made state is given back wherever making it fails.
 func TestDeviceSpaceFails(t *testing.T) {
 	c := Config{World: 2, Min: 8, Max: 4096, Factor: 4, DType: plugin.Float32, Memory: plugin.MemoryKindCuda}
-	for call, times := range map[string]int{"NewStream": 2, "NewEvent": 4, "LoadModule": 1, "AllocHost": 1, "Alloc": 3, "Function": int(deviceKernels)} {
+	for call, times := range map[string]int{"NewStream": 2, "NewEvent": 4, "LoadModule": 1, "AllocHost": 1, "Alloc": 3,
+		"Function": int(deviceKernels)} {
 		for after := range times {
 			driver := cudatest.New(cudatest.Options{Devices: 1, Kernels: goKernels})
 			driver.Fail(call, after, cuda.OutOfMemory)

@@ -55,7 +55,8 @@ func ranksOnGPUs(t *testing.T, c Config, body func(rank int, options host.Option
 	for i := range c.World {
 		group.Go(func() {
 			errs[i] = body(i, host.Options{
-				Rank: i, World: c.World, ID: id.String(), Transports: []string{"builtin:cudaipc"}, Memory: c.Memory, Device: i, Driver: drivers[i],
+				Rank: i, World: c.World, ID: id.String(), Transports: []string{"builtin:cudaipc"}, Memory: c.Memory, Device: i,
+				Driver: drivers[i],
 			})
 		})
 	}

@@ -242,7 +242,8 @@ func (r *rank) prepare(ctx context.Context, j job) (*prepared, error) {
 	}
 	for i := range int64(n) {
 		all := recvs.part(i*recvEach, recvEach)
-		k := slot{before: all.part(0, guard), after: all.part(guard+recv, guard), recv: all.part(guard, recv), send: sends.part(i*sendEach, send)}
+		k := slot{before: all.part(0, guard), after: all.part(guard+recv, guard), recv: all.part(guard, recv),
+			send: sends.part(i*sendEach, send)}
 		if j.inPlace {
 			k.send, k.recv = all.part(guard+s.placeSend*size, s.send*size), all.part(guard+s.placeRecv*size, s.recv*size)
 		}

@@ -118,7 +118,8 @@ func (c *Config) ratios() []string {
 
 func (t *Table) head() {
 	w := t.To
-	fmt.Fprintf(w, "# shunt bench: %d ranks, sizes %d to %d bytes, factor %d\n", t.Config.World, t.Config.Min, t.Config.Max, t.Config.Factor)
+	fmt.Fprintf(w, "# shunt bench: %d ranks, sizes %d to %d bytes, factor %d\n", t.Config.World, t.Config.Min,
+		t.Config.Max, t.Config.Factor)
 	fmt.Fprintf(w, "# time: of one operation, slowest rank, median of batches; #wrong: elements that are not exactly what they must be, over all ranks\n")
 	if t.Config.Memory == plugin.MemoryKindCuda {
 		fmt.Fprintf(w, "# on GPUs; graph: replayed, eager: called one by one; p99: of the same batches\n")
@@ -133,7 +134,8 @@ func (t *Table) head() {
 		}
 		for _, name := range t.Config.Against {
 			if name != NCCL {
-				fmt.Fprintf(w, "# %s: Shunt over %s, in turn in the same processes; its ratio: its time / Shunt's\n", t.Config.carrier(name), name)
+				fmt.Fprintf(w, "# %s: Shunt over %s, in turn in the same processes; its ratio: its time / Shunt's\n",
+					t.Config.carrier(name), name)
 			}
 		}
 	}

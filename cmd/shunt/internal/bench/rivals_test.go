@@ -39,7 +39,8 @@ func TestAgainstAnotherTransport(t *testing.T) {
 func TestOnSymmetricMemory(t *testing.T) {
 	t.Setenv("SHUNT_HEARTBEAT", "1m")
 	c := gpuConfig(3, plugin.Float32)
-	c.Collectives, c.InPlace, c.Symmetric = []string{"all_gather", "all_to_all", "broadcast", "scatter", "gather_v"}, false, true
+	c.Collectives, c.InPlace, c.Symmetric = []string{"all_gather", "all_to_all", "broadcast", "scatter", "gather_v"},
+		false, true
 	for _, r := range onGPUs(t, c) {
 		require.Zero(t, r.Wrong())
 		p := r.Peer(Symmetric)
@@ -67,7 +68,8 @@ func TestRivalsHaveNames(t *testing.T) {
 
 // The row's columns, the better of each side, and what failed.
 func TestTableOfRivals(t *testing.T) {
-	c := Config{World: 4, Memory: plugin.MemoryKindCuda, Against: []string{NCCL, "process:/p"}, Symmetric: true, Busy: 50, Min: 8, Max: 8, Factor: 2}
+	c := Config{World: 4, Memory: plugin.MemoryKindCuda, Against: []string{NCCL, "process:/p"}, Symmetric: true, Busy: 50,
+		Min: 8, Max: 8, Factor: 2}
 	timing := func(us float64, wrong int64) Timing { return Timing{Microseconds: us, P99: us + 1, Wrong: wrong} }
 	ours, covered := timing(20, 0), 0.5
 	row := Row{Collective: "all_gather", Bytes: 8, Algorithm: "a/b", OutOfPlace: &ours, Covered: &covered, Peers: []Peer{
@@ -86,7 +88,8 @@ func TestTableOfRivals(t *testing.T) {
 	var page bytes.Buffer
 	table := Table{To: &page, Config: c}
 	table.Row(row)
-	table.Failed("reduce", errors.Join(errors.New("shunt bench: rank 1 ended"), errors.New("bench: rank 1: out of luck\nmore")))
+	table.Failed("reduce", errors.Join(errors.New("shunt bench: rank 1 ended"),
+		errors.New("bench: rank 1: out of luck\nmore")))
 	table.End()
 	text := page.String()
 	require.Regexp(t, `p99 symmetric +nccl +window +process +ratio +ratio  algorithm`, text)
@@ -115,7 +118,9 @@ func TestTwinHasEveryPlace(t *testing.T) {
 
 func TestParts(t *testing.T) {
 	c := Config{World: 4, Min: 8, Max: 1 << 30, Factor: 4, DType: plugin.Float32, Memory: plugin.MemoryKindCuda,
-		Modes: []Mode{Graph, Eager}, Against: []string{NCCL}, Collectives: strings.Split("all_reduce,all_gather,reduce_scatter,all_to_all,all_to_all_v,broadcast,reduce,sendrecv", ",")}
+		Modes: []Mode{Graph, Eager}, Against: []string{NCCL},
+		Collectives: strings.Split("all_reduce,all_gather,reduce_scatter,all_to_all,all_to_all_v,broadcast,reduce,sendrecv",
+			",")}
 	parts := c.Apart()
 	require.Len(t, parts, 8)
 	var all time.Duration

@@ -251,7 +251,8 @@ func (m *merged) into(row *Row, j job, c *Config) {
 		return
 	}
 	timing := func(samples []float64, wrong int64) Timing {
-		t := Timing{Microseconds: median(samples), P99: percentile(samples, 99), Wrong: wrong, Iterations: m.timing.Iterations}
+		t := Timing{Microseconds: median(samples), P99: percentile(samples, 99), Wrong: wrong,
+			Iterations: m.timing.Iterations}
 		t.bandwidth(j, row.Bytes, c.World)
 		return t
 	}

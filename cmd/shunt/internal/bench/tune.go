@@ -23,7 +23,8 @@ import (
 
 // slowed stands before what the first algorithm does, so that a test can say
 // which one is slow.
-var slowed = failpoint.New("bench.first_algorithm", "before each call of the first algorithm that `shunt tune` measures")
+var slowed = failpoint.New("bench.first_algorithm",
+	"before each call of the first algorithm that `shunt tune` measures")
 
 // TuneNames are the names of what can be tuned: everything but put and get,
 // whose windows belong to one communicator.
@@ -62,7 +63,8 @@ func (a *Answer) only() []string {
 	if a.Symmetric == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(a.Symmetric.Usable), func(name string) bool { return slices.Contains(a.Plain.Usable, name) })
+	return slices.DeleteFunc(slices.Clone(a.Symmetric.Usable),
+		func(name string) bool { return slices.Contains(a.Plain.Usable, name) })
 }
 
 // Ask is what a communicator answers for every job of a configuration.
@@ -218,7 +220,10 @@ func (r *rank) openAlgorithms(ctx context.Context, options host.Options) (_ riva
 }
 
 func (a *algorithms) open(ctx context.Context, r *rank, options host.Options, f forced, symmetric bool) error {
-	if slices.ContainsFunc(a.forced, func(other forced) bool { return other.collective == f.collective && other.name == f.name }) {
+	if slices.ContainsFunc(a.forced, func(other forced) bool {
+		return other.collective == f.collective &&
+			other.name == f.name
+	}) {
 		return nil
 	}
 	options.Algo = find(f.collective).collective.String() + "=" + f.name

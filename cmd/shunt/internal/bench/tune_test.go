@@ -146,7 +146,8 @@ func measured(collective string, chosen string, sizes []int64, times map[string]
 	var rows []Row
 	var answers []Answer
 	for i, size := range sizes {
-		row, a := Row{Collective: collective, Bytes: size}, Answer{Collective: collective, Bytes: size, Message: size, Plain: Offer{Chosen: chosen}}
+		row, a := Row{Collective: collective, Bytes: size},
+			Answer{Collective: collective, Bytes: size, Message: size, Plain: Offer{Chosen: chosen}}
 		for _, name := range []string{"t/a", "t/b", "t/c"} {
 			us, ok := times[name]
 			if !ok {
@@ -165,7 +166,8 @@ func measured(collective string, chosen string, sizes []int64, times map[string]
 // What was given up while it was level does not win at sizes it was not measured
 // for, nor beyond.
 func TestEntriesOfGivenUp(t *testing.T) {
-	c := Config{World: 2, Min: 8, Max: 1 << 20, Factor: 2, DType: plugin.Bfloat16, Op: plugin.OpMax, Tune: true, Collectives: []string{"all_reduce"}}
+	c := Config{World: 2, Min: 8, Max: 1 << 20, Factor: 2, DType: plugin.Bfloat16, Op: plugin.OpMax, Tune: true,
+		Collectives: []string{"all_reduce"}}
 	list := measured("all_reduce", "t/a", []int64{64 << 10, 256 << 10, 1 << 20, 4 << 20},
 		map[string][]float64{"t/a": {10, 40, 160, 2640}, "t/b": {200, 400, 0, 0}, "t/c": {11, 39, 170, 2640}})
 	require.Equal(t, []string{"t/b"}, list[2].Plain.GivenUp)
@@ -177,7 +179,8 @@ func TestEntriesOfGivenUp(t *testing.T) {
 	require.Len(t, entries[1].Points, 4)
 	var candidates []selector.Candidate
 	for _, name := range []string{"a", "b", "c"} {
-		candidates = append(candidates, selector.Candidate{Transport: "t", Qualified: "t/" + name, Algorithm: plugin.Algorithm{Name: name, Latency: 1, Bandwidth: 1}})
+		candidates = append(candidates, selector.Candidate{Transport: "t", Qualified: "t/" + name,
+			Algorithm: plugin.Algorithm{Name: name, Latency: 1, Bandwidth: 1}})
 	}
 	req := plugin.Request{Collective: plugin.AllReduce, DType: plugin.Bfloat16, Op: plugin.OpMax, World: 2, Hosts: 1}
 	choice, err := selector.New(selector.WithTuning(&selector.Tuning{Entries: entries})).Compile(req, candidates, nil)
@@ -191,10 +194,12 @@ func TestEntriesOfGivenUp(t *testing.T) {
 // is best at 64K.
 func TestEntriesOfOneForAll(t *testing.T) {
 	c := Config{World: 2, Tune: true, Collectives: []string{"all_to_all_v", "gather_v"}, DType: plugin.Float32}
-	list := measured("all_to_all_v", "t/b", []int64{1 << 10, 64 << 10, 1 << 20}, map[string][]float64{"t/a": {1, 10, 100}, "t/b": {8, 9, 900}, "t/c": {90, 80, 0}})
+	list := measured("all_to_all_v", "t/b", []int64{1 << 10, 64 << 10, 1 << 20},
+		map[string][]float64{"t/a": {1, 10, 100}, "t/b": {8, 9, 900}, "t/c": {90, 80, 0}})
 	entries := Entries(&c, list, false, false)
 	require.Len(t, entries, 3)
-	require.Equal(t, []selector.Point{{Bytes: 64 << 10, Microseconds: 9.322}}, entries[0].Points, "9 times the cube root of 1, 10/9 and 1")
+	require.Equal(t, []selector.Point{{Bytes: 64 << 10, Microseconds: 9.322}}, entries[0].Points,
+		"9 times the cube root of 1, 10/9 and 1")
 	require.Less(t, entries[0].Points[0].Microseconds, entries[1].Points[0].Microseconds)
 	require.Less(t, entries[1].Points[0].Microseconds, entries[2].Points[0].Microseconds)
 	for i := range list {
@@ -212,7 +217,8 @@ func TestEntriesOfOneForAll(t *testing.T) {
 
 func TestTuneReports(t *testing.T) {
 	c := Config{World: 2, Memory: plugin.MemoryKindHost, DType: plugin.Float32, Op: plugin.OpSum, Tune: true}
-	list := measured("all_reduce", "t/a", []int64{8, 1 << 10, 1 << 20}, map[string][]float64{"t/a": {2, 3, 4}, "t/b": {1, 2, 8}})
+	list := measured("all_reduce", "t/a", []int64{8, 1 << 10, 1 << 20},
+		map[string][]float64{"t/a": {2, 3, 4}, "t/b": {1, 2, 8}})
 	list[2].Wrong = map[string]int64{"t/b": 1}
 	var page bytes.Buffer
 	TuneTable(&page, &c, list)
@@ -225,7 +231,8 @@ func TestTuneReports(t *testing.T) {
 `, page.String())
 	require.Empty(t, Changes(list), "nobody was asked")
 	for i, tuned := range []string{"t/b", "t/b", "t/b"} {
-		list[i].Ask([]Answer{{Collective: "all_reduce", Bytes: list[i].Bytes, Message: list[i].Message, Plain: Offer{Chosen: tuned}}})
+		list[i].Ask([]Answer{{Collective: "all_reduce", Bytes: list[i].Bytes, Message: list[i].Message,
+			Plain: Offer{Chosen: tuned}}})
 	}
 	changes := Changes(list)
 	require.Len(t, changes, 1)
@@ -233,7 +240,8 @@ func TestTuneReports(t *testing.T) {
 	require.Equal(t, []string{"all_reduce, 1M: takes t/b, and t/a is best: 100% slower"}, Misses(list))
 	require.Equal(t, 2, Choices([]Answer{list[0].answer, {Collective: "reduce"}}, "all_reduce"))
 	require.Zero(t, Choices([]Answer{list[0].answer, {Collective: "reduce"}}, "reduce"))
-	unfit := []Answer{{Collective: "reduce", Unfit: []string{"t/a", "t/b"}}, {Collective: "reduce", Plain: Offer{Usable: []string{"t/b"}}, Unfit: []string{"t/a"}}}
+	unfit := []Answer{{Collective: "reduce", Unfit: []string{"t/a", "t/b"}},
+		{Collective: "reduce", Plain: Offer{Usable: []string{"t/b"}}, Unfit: []string{"t/a"}}}
 	require.Equal(t, []string{"t/a"}, Unmeasured(unfit, "reduce"))
 	require.Empty(t, Unmeasured(unfit, "all_reduce"))
 }
@@ -242,7 +250,8 @@ func TestTuneReports(t *testing.T) {
 func TestTuneConfig(t *testing.T) {
 	require.NotContains(t, TuneNames(), "put")
 	require.Contains(t, TuneNames(), "sendrecv")
-	good := Config{World: 2, Min: 8, Max: 64, Factor: 4, DType: plugin.Float32, Tune: true, Memory: plugin.MemoryKindCuda, Modes: []Mode{Graph}}
+	good := Config{World: 2, Min: 8, Max: 64, Factor: 4, DType: plugin.Float32, Tune: true, Memory: plugin.MemoryKindCuda,
+		Modes: []Mode{Graph}}
 	require.NoError(t, good.Check())
 	require.Len(t, good.Apart(), len(TuneNames()))
 	for _, spoil := range []func(*Config){

@@ -39,7 +39,10 @@ const Noise = 0.05
 func NewTuned(rows []Row, answers []Answer) []Tuned {
 	var list []Tuned
 	for _, a := range answers {
-		i := slices.IndexFunc(rows, func(r Row) bool { return r.Collective == a.Collective && r.Bytes == a.Bytes && r.Skipped == "" })
+		i := slices.IndexFunc(rows, func(r Row) bool {
+			return r.Collective == a.Collective && r.Bytes == a.Bytes &&
+				r.Skipped == ""
+		})
 		if i < 0 {
 			continue
 		}
@@ -144,7 +147,8 @@ func Entries(c *Config, list []Tuned, dtype, op bool) []selector.Entry {
 			if !OneForAll(name) && givenUp(rows, a) {
 				points[a] = selector.GivenUp(points[a], whole)
 			}
-			e := selector.Entry{Collective: collective.String(), Algorithm: a, World: c.World, Hosts: 1, Memory: c.Memory.String(), Points: points[a]}
+			e := selector.Entry{Collective: collective.String(), Algorithm: a, World: c.World, Hosts: 1,
+				Memory: c.Memory.String(), Points: points[a]}
 			// What only moves bytes is one for all dtypes.
 			if dtype && collective.Reduces() {
 				e.DType = c.DType.String()
@@ -181,7 +185,8 @@ func overall(rows []Tuned, name string) []selector.Point {
 	}
 	nearest := &rows[0]
 	for i := range rows {
-		if math.Abs(float64(rows[i].Message-selector.NominalBytes)) < math.Abs(float64(nearest.Message-selector.NominalBytes)) {
+		distance := math.Abs(float64(rows[i].Message - selector.NominalBytes))
+		if distance < math.Abs(float64(nearest.Message-selector.NominalBytes)) {
 			nearest = &rows[i]
 		}
 	}

@@ -29,7 +29,8 @@ func TuneTable(w io.Writer, c *Config, rows []Tuned) {
 	if len(c.Modes) > 0 {
 		note = ", " + string(c.Modes[0])
 	}
-	fmt.Fprintf(w, "# %s: µs of one operation, slowest rank, median; %d ranks, %s memory, %s", rows[0].Collective, c.World, c.Memory, c.DType)
+	fmt.Fprintf(w, "# %s: µs of one operation, slowest rank, median; %d ranks, %s memory, %s", rows[0].Collective, c.World,
+		c.Memory, c.DType)
 	if find(rows[0].Collective).collective.Reduces() {
 		fmt.Fprintf(w, " %s", c.Op)
 	}
@@ -134,12 +135,14 @@ func Changes(list []Tuned) []Change {
 			if a, b := t.Times[v.Untuned], t.Times[v.Tuned]; a > 0 && b > 0 {
 				saved = 1 - b/a
 			}
-			if last := len(changes) - 1; open && changes[last].Collective == t.Collective && changes[last].Untuned == v.Untuned && changes[last].Tuned == v.Tuned {
+			if last := len(changes) - 1; open && changes[last].Collective == t.Collective &&
+				changes[last].Untuned == v.Untuned && changes[last].Tuned == v.Tuned {
 				c := &changes[last]
 				c.To, c.Least, c.Most = t.Message, min(c.Least, saved), max(c.Most, saved)
 				continue
 			}
-			changes, open = append(changes, Change{t.Collective, symmetric, t.Message, t.Message, v.Untuned, v.Tuned, saved, saved}), true
+			changes, open = append(changes, Change{t.Collective, symmetric, t.Message, t.Message, v.Untuned, v.Tuned, saved,
+				saved}), true
 		}
 	}
 	return changes
@@ -208,7 +211,8 @@ func Misses(list []Tuned) []string {
 			if v.Left <= 0 {
 				why = "which was given up"
 			}
-			lines = append(lines, fmt.Sprintf("%s, %s: takes %s, and %s is best: %s", what, selector.FormatSize(t.Message), v.Tuned, v.Best, why))
+			lines = append(lines, fmt.Sprintf("%s, %s: takes %s, and %s is best: %s", what, selector.FormatSize(t.Message),
+				v.Tuned, v.Best, why))
 		}
 	}
 	return lines
@@ -224,7 +228,8 @@ func missForAll(rows []Tuned) []string {
 	mine := meanSlower(rows, tuned)
 	for _, name := range rows[0].answer.Plain.Usable {
 		if other := meanSlower(rows, name); other*(1+Noise) < mine {
-			return []string{fmt.Sprintf("%s, all sizes: takes %s, and %s is better: in the mean %s slower", rows[0].Collective, tuned, name, percent(mine/other-1))}
+			return []string{fmt.Sprintf("%s, all sizes: takes %s, and %s is better: in the mean %s slower", rows[0].Collective,
+				tuned, name, percent(mine/other-1))}
 		}
 	}
 	return nil

@@ -114,7 +114,8 @@ func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
 		return plugin.Errorf(plugin.InvalidArgument, "%s: %w", j.Label, err)
 	}
 	telling, stop := context.WithCancel(context.Background())
-	r := &running{job: j, id: bootstrap.NewLocalURL(), telling: telling, ended: make(chan Exit, j.World), began: time.Now()}
+	r := &running{job: j, id: bootstrap.NewLocalURL(), telling: telling, ended: make(chan Exit, j.World),
+		began: time.Now()}
 	defer r.tellers.Wait()
 	defer stop()
 	if err := r.start(path); err != nil {
@@ -335,7 +336,8 @@ func (r *running) environment(rank int) []string {
 	}
 	// All ranks are on this machine, so LOCAL_RANK, which programs of torch choose their GPU by, is the rank.
 	number, world := strconv.Itoa(rank), strconv.Itoa(r.job.World)
-	env = append(env, "SHUNT_RANK="+number, "SHUNT_WORLD="+world, "SHUNT_ID="+r.id, "LOCAL_RANK="+number, "LOCAL_WORLD_SIZE="+world)
+	env = append(env, "SHUNT_RANK="+number, "SHUNT_WORLD="+world, "SHUNT_ID="+r.id, "LOCAL_RANK="+number,
+		"LOCAL_WORLD_SIZE="+world)
 	if r.job.Hosts > 1 {
 		env = append(env, "SHUNT_HOST_ID=host"+strconv.Itoa(rank*r.job.Hosts/r.job.World))
 	}

@@ -24,7 +24,8 @@ import (
 
 func shell(world int, script string) (Job, *bytes.Buffer) {
 	var out bytes.Buffer
-	return Job{World: world, Path: "sh", Args: []string{"-c", script}, Label: "test", Stdout: &out, Stderr: &out, Prefix: true, Grace: 100 * time.Millisecond}, &out
+	return Job{World: world, Path: "sh", Args: []string{"-c", script}, Label: "test", Stdout: &out, Stderr: &out,
+		Prefix: true, Grace: 100 * time.Millisecond}, &out
 }
 
 func lines(b *bytes.Buffer) []string {
@@ -226,7 +227,8 @@ func TestWordsOfRanksDoNotMix(t *testing.T) {
 		_, err := piped.ReadFrom(r)
 		read <- err
 	}()
-	require.NoError(t, Run(context.Background(), Job{World: world, Path: "sh", Args: []string{"-c", script}, Label: "test", Stdout: stdout, Stderr: stderr}, nil))
+	require.NoError(t, Run(context.Background(), Job{World: world, Path: "sh", Args: []string{"-c", script}, Label: "test",
+		Stdout: stdout, Stderr: stderr}, nil))
 	require.NoError(t, stderr.Close())
 	require.NoError(t, <-read)
 	require.NoError(t, r.Close())
@@ -249,7 +251,8 @@ func TestOutputOfOneRankIsUnchanged(t *testing.T) {
 	var out bytes.Buffer
 	long := 3*maxLine + 7
 	script := fmt.Sprintf(`printf "a\n\nb"; head -c %d /dev/zero | tr '\0' x; printf "\n\nno newline"`, long)
-	require.NoError(t, Run(context.Background(), Job{World: 1, Path: "sh", Args: []string{"-c", script}, Label: "test", Stdout: &out, Stderr: &out}, nil))
+	require.NoError(t, Run(context.Background(), Job{World: 1, Path: "sh", Args: []string{"-c", script}, Label: "test",
+		Stdout: &out, Stderr: &out}, nil))
 	require.Equal(t, "a\n\nb"+strings.Repeat("x", long)+"\n\nno newline", out.String())
 }
 
@@ -257,7 +260,8 @@ func TestOutputOfOneRankIsUnchanged(t *testing.T) {
 func TestRanksGetTheTerminalItself(t *testing.T) {
 	terminal := openTerminal(t)
 	var out bytes.Buffer
-	j := Job{World: 2, Path: "sh", Args: []string{"-c", "test -t 1 && test ! -t 2"}, Label: "test", Stdout: terminal, Stderr: &out}
+	j := Job{World: 2, Path: "sh", Args: []string{"-c", "test -t 1 && test ! -t 2"}, Label: "test", Stdout: terminal,
+		Stderr: &out}
 	require.NoError(t, Run(context.Background(), j, nil))
 	j.Prefix = true
 	require.Error(t, Run(context.Background(), j, nil))
@@ -303,7 +307,8 @@ func TestLinesStayWhole(t *testing.T) {
 // The kernel ends the ranks of a launcher that is killed.
 func TestKilledLauncherLeavesNoRank(t *testing.T) {
 	if os.Getenv("LAUNCH_CHILD") != "" {
-		_ = Run(context.Background(), Job{World: 2, Path: "sh", Args: []string{"-c", "echo $$; exec sleep 300"}, Label: "test"}, nil)
+		_ = Run(context.Background(), Job{World: 2, Path: "sh", Args: []string{"-c", "echo $$; exec sleep 300"},
+			Label: "test"}, nil)
 		return
 	}
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestKilledLauncherLeavesNoRank$")
@@ -328,7 +333,8 @@ func TestKilledLauncherLeavesNoRank(t *testing.T) {
 func TestRanksHearOfOneThatWillNotJoin(t *testing.T) {
 	for _, missing := range []int{0, 2} {
 		for _, status := range []int{0, 3} {
-			j, out := shell(3, fmt.Sprintf(`test $SHUNT_RANK = %d && exit %d; exec %s -test.run '^TestJoins$'`, missing, status, os.Args[0]))
+			j, out := shell(3, fmt.Sprintf(`test $SHUNT_RANK = %d && exit %d; exec %s -test.run '^TestJoins$'`, missing, status,
+				os.Args[0]))
 			j.Env = append(j.Env, "SHUNT_TEST_JOIN=1")
 			j.Grace = 20 * time.Second
 			began := time.Now()
@@ -336,7 +342,8 @@ func TestRanksHearOfOneThatWillNotJoin(t *testing.T) {
 			want := fmt.Sprintf("rank %d (pid ", missing)
 			told := 0
 			for _, line := range lines(out) {
-				if !strings.Contains(line, "ERROR") && strings.Contains(line, want) && strings.Contains(line, fmt.Sprintf("exited with status %d", status)) && strings.Contains(line, "joined") {
+				if !strings.Contains(line, "ERROR") && strings.Contains(line, want) &&
+					strings.Contains(line, fmt.Sprintf("exited with status %d", status)) && strings.Contains(line, "joined") {
 					told++
 				}
 			}

@@ -135,7 +135,8 @@ func (c *Communicator) Window(bytes int64) (uintptr, error) {
 
 // Submit puts operations into a stream; several are one group.
 func (c *Communicator) Submit(operations []Operation, stream uint64) error {
-	r := C.bn_submit(c.comm, *(*unsafe.Pointer)(unsafe.Pointer(&stream)), (*C.bn_operation)(unsafe.Pointer(&operations[0])), C.int(len(operations)))
+	r := C.bn_submit(c.comm, *(*unsafe.Pointer)(unsafe.Pointer(&stream)),
+		(*C.bn_operation)(unsafe.Pointer(&operations[0])), C.int(len(operations)))
 	return failed("NCCL", r)
 }
 
@@ -152,7 +153,8 @@ func (c *Communicator) Close() error {
 func DTypeOf(t plugin.DType) (number int32, ok bool) {
 	number, ok = map[plugin.DType]int32{
 		plugin.Int8: 0, plugin.Uint8: 1, plugin.Int32: 2, plugin.Uint32: 3, plugin.Int64: 4, plugin.Uint64: 5,
-		plugin.Float16: 6, plugin.Float32: 7, plugin.Float64: 8, plugin.Bfloat16: 9, plugin.Float8E4m3: 10, plugin.Float8E5m2: 11,
+		plugin.Float16: 6, plugin.Float32: 7, plugin.Float64: 8, plugin.Bfloat16: 9, plugin.Float8E4m3: 10,
+		plugin.Float8E5m2: 11,
 	}[t]
 	return number, ok
 }
@@ -160,6 +162,7 @@ func DTypeOf(t plugin.DType) (number int32, ok bool) {
 // OpOf is NCCL's number for a reduction op; ok is false where it has none that
 // needs no preparation.
 func OpOf(op plugin.Op) (number int32, ok bool) {
-	number, ok = map[plugin.Op]int32{plugin.OpSum: 0, plugin.OpProd: 1, plugin.OpMax: 2, plugin.OpMin: 3, plugin.OpAvg: 4}[op]
+	number, ok = map[plugin.Op]int32{plugin.OpSum: 0, plugin.OpProd: 1, plugin.OpMax: 2, plugin.OpMin: 3,
+		plugin.OpAvg: 4}[op]
 	return number, ok
 }

@@ -80,7 +80,8 @@ func TestOneOfEachKind(t *testing.T) {
 	require.Equal(t, "  in 4 other calls, the last #12: ranks 8-11", lines[12])
 	require.Len(t, lines, 14)
 	require.Equal(t, "communicator world of 1000 had not failed\n  done with send after #3: rank 7\n  no file: ranks 0-6, 8-999 (killed before it was written, or closed before the failure)\n",
-		text([]report.Head{{Communicator: "world", Rank: 7, World: 1000, Last: &report.Call{Number: 3, Collective: "send", State: report.Ended}}}))
+		text([]report.Head{{Communicator: "world", Rank: 7, World: 1000,
+			Last: &report.Call{Number: 3, Collective: "send", State: report.Ended}}}))
 }
 
 func TestWhereSomebodyWaitsComesFirst(t *testing.T) {
@@ -127,7 +128,8 @@ func TestReading(t *testing.T) {
 	s, err := dir.Read()
 	require.NoError(t, err)
 	require.Len(t, s.Communicators, 1)
-	require.Equal(t, []Group{{Call: &report.Call{Number: 2, Collective: "barrier", State: report.Ended}, Members: []Member{{2, 5002, "a"}, {3, 5003, "a"}}}}, s.Communicators[0].Groups)
+	require.Equal(t, []Group{{Call: &report.Call{Number: 2, Collective: "barrier", State: report.Ended},
+		Members: []Member{{2, 5002, "a"}, {3, 5003, "a"}}}}, s.Communicators[0].Groups)
 	require.Len(t, s.Skipped, 1)
 	require.Equal(t, filepath.Join(dir.Path, "bad.json"), s.Skipped[0].Path)
 
@@ -136,7 +138,8 @@ func TestReading(t *testing.T) {
 	require.Len(t, all.Communicators, 1)
 	require.Equal(t, []int{1}, (&all.Communicators[0].Groups[0]).ranks())
 	require.Equal(t, uint64(1), all.Communicators[0].Groups[0].Behind)
-	require.Equal(t, []Skipped{{"/dev/zero", "not a regular file"}, {"made/bad.json", all.Skipped[1].Reason}, {"made/fifo.json", "not a regular file"}}, all.Skipped)
+	require.Equal(t, []Skipped{{"/dev/zero", "not a regular file"}, {"made/bad.json", all.Skipped[1].Reason},
+		{"made/fifo.json", "not a regular file"}}, all.Skipped)
 	_, err = Read("made", "gone")
 	require.ErrorIs(t, err, plugin.InvalidArgument)
 	require.NoError(t, os.RemoveAll("made"))

@@ -98,14 +98,18 @@ func Summarize(heads []report.Head) []Communicator {
 		all = append(all, c)
 	}
 	slices.SortFunc(all, func(a, b Communicator) int {
-		return cmp.Or(cmp.Compare(a.idle(), b.idle()), cmp.Compare(a.Label, b.Label), cmp.Compare(a.Job, b.Job), cmp.Compare(a.World, b.World))
+		return cmp.Or(cmp.Compare(a.idle(), b.idle()), cmp.Compare(a.Label, b.Label), cmp.Compare(a.Job, b.Job),
+			cmp.Compare(a.World, b.World))
 	})
 	return all
 }
 
 // idle is 1 if nobody was in a call or behind when it failed.
 func (c *Communicator) idle() int {
-	if slices.ContainsFunc(c.Groups, func(g Group) bool { return g.Behind > 0 || (g.Call != nil && g.Call.State == report.Called) }) {
+	if slices.ContainsFunc(c.Groups, func(g Group) bool {
+		return g.Behind > 0 ||
+			(g.Call != nil && g.Call.State == report.Called)
+	}) {
 		return 0
 	}
 	return 1

@@ -150,7 +150,8 @@ func (s *Seen) Memory() (send, recv unsafe.Pointer) { return s.c.send, s.c.recv 
 // Free ends the use of the native.
 func (s *Seen) Free() { s.pinner.Unpin() }
 
-// Requests is a native whose requests copy as many bytes as their argument says from send to receive memory when they end.
+// Requests is a native whose requests copy as many bytes as their argument says from send to receive memory when they
+// end.
 type Requests struct{ c *C.nt_engine }
 
 // NewRequests makes one whose requests end at the given poll of all of them, and not before
@@ -158,7 +159,8 @@ type Requests struct{ c *C.nt_engine }
 // stay.
 func NewRequests(polls, starts int, answer plugin.Code, rank int, words string) (plugin.Native, Requests) {
 	r := Requests{(*C.nt_engine)(C.calloc(1, C.sizeof_nt_engine))}
-	r.c.until, r.c.after, r.c.status, r.c.peer, r.c.text = C.int64_t(polls), C.int64_t(starts), C.int32_t(answer), C.int32_t(rank+1), C.CString(words)
+	r.c.until, r.c.after, r.c.status, r.c.peer, r.c.text = C.int64_t(polls), C.int64_t(starts), C.int32_t(answer),
+		C.int32_t(rank+1), C.CString(words)
 	return plugin.Native{Start: uintptr(C.starter()), Poll: uintptr(C.poller()), Context: uintptr(unsafe.Pointer(r.c))}, r
 }
 

@@ -74,7 +74,8 @@ func run(ctx context.Context, only int, verbose bool, w io.Writer) (ok bool, err
 		if passed {
 			verdict, ok = "UNNOTICED", false
 		}
-		fmt.Fprintf(w, "rule %2d  %-9s  %s: %s (%s, %.1f s)\n", m.Rule, verdict, m.Guard.Name, m.Why, m.File, time.Since(start).Seconds())
+		fmt.Fprintf(w, "rule %2d  %-9s  %s: %s (%s, %.1f s)\n", m.Rule, verdict, m.Guard.Name, m.Why, m.File,
+			time.Since(start).Seconds())
 		if verbose || passed {
 			fmt.Fprintf(w, "%s\n", out)
 		}
@@ -109,7 +110,8 @@ func broken(ctx context.Context, dir string, m rules.Mutation) (out string, pass
 func guard(ctx context.Context, dir string, test rules.Test) (out string, passed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute) // most of it builds
 	defer cancel()
-	command := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout=4m", "-run", "^"+test.Name+"$", "-v", "./"+test.Package)
+	command := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout=4m", "-run", "^"+test.Name+"$", "-v", "./"+
+		test.Package)
 	command.Dir = dir
 	command.WaitDelay = 10 * time.Second
 	text, err := command.CombinedOutput()

@@ -51,7 +51,7 @@ type Harness struct {
 // dtype, one that is not, or one without a macro.
 var kernel = regexp.MustCompile(`(?m)^(?:SHUNT_KERNEL_(TYPED|BYTES)\((\w+),.*|extern "C" __global__ (.*?\) (\w+)\())`)
 
-// only leaves those of a source's kernels that are wanted, and answers their names.
+// only leaves those of a source's kernels that are wanted, and returns their names.
 func (b Build) only(source string) (text string, names []string, typed bool) {
 	text = kernel.ReplaceAllStringFunc(source, func(definition string) string {
 		m := kernel.FindStringSubmatch(definition)
@@ -69,7 +69,7 @@ func (b Build) only(source string) (text string, names []string, typed bool) {
 	return text, names, typed
 }
 
-// Compile leaves the program in out and answers its path and the kernels that it
+// Compile leaves the program in out and returns its path and the kernels that it
 // has.
 func (b Build) Compile(ctx context.Context, out string) (program string, kernels []string, err error) {
 	files, err := os.ReadDir(b.Kernels)
@@ -125,7 +125,8 @@ func (b Build) Compile(ctx context.Context, out string) (program string, kernels
 			for _, name := range names {
 				kernels = append(kernels, name+"_"+dtype)
 			}
-			units = append(units, unit{filepath.Join(out, f.Name()), object + "_" + dtype + ".o", append(slices.Clone(flags), "-DSHUNT_DTYPE="+dtype)})
+			units = append(units, unit{filepath.Join(out, f.Name()), object + "_" + dtype + ".o",
+				append(slices.Clone(flags), "-DSHUNT_DTYPE="+dtype)})
 		}
 	}
 	objects, err := compileAll(ctx, units)
@@ -133,7 +134,8 @@ func (b Build) Compile(ctx context.Context, out string) (program string, kernels
 		return "", nil, err
 	}
 	program = filepath.Join(out, "check")
-	return program, kernels, compiler(ctx, slices.Concat([]string{"-rdynamic", "-o", program}, objects, harness.objects, []string{"-ldl"})...)
+	return program, kernels, compiler(ctx, slices.Concat([]string{"-rdynamic", "-o", program}, objects, harness.objects,
+		[]string{"-ldl"})...)
 }
 
 // CompileHarness leaves in out what several programs of the same constants need.
@@ -158,7 +160,8 @@ func (b Build) CompileHarness(ctx context.Context, out string) (*Harness, error)
 	}
 	units := []unit{{header, header + ".gch", append(b.kernelFlags(out), "-x", "c++-header")}}
 	for _, name := range []string{"check", "memory", "machine", "threads", "values", "fiber"} { // the longest first
-		units = append(units, unit{filepath.Join(b.Machine, name+".cc"), filepath.Join(out, "harness_"+name+".o"), append(b.flags(out), "-O2")})
+		units = append(units, unit{filepath.Join(b.Machine, name+".cc"), filepath.Join(out, "harness_"+name+".o"),
+			append(b.flags(out), "-O2")})
 	}
 	objects, err := compileAll(ctx, units)
 	if err != nil {
@@ -183,7 +186,8 @@ func (b Build) flags(out string) []string {
 }
 
 func (b Build) kernelFlags(out string) []string {
-	return append(b.flags(out), "-O1", "-Wno-unknown-pragmas", "-Wno-maybe-uninitialized", "-Wno-uninitialized", "-Wno-unused", "-Wno-array-bounds", "-Werror=unused-result",
+	return append(b.flags(out), "-O1", "-Wno-unknown-pragmas", "-Wno-maybe-uninitialized", "-Wno-uninitialized",
+		"-Wno-unused", "-Wno-array-bounds", "-Werror=unused-result",
 		"-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0")
 }
 
@@ -192,7 +196,7 @@ type unit struct {
 	flags          []string
 }
 
-// compileAll answers the objects, in order.
+// compileAll returns the objects, in order.
 func compileAll(ctx context.Context, units []unit) (objects []string, err error) {
 	failures := make([]error, len(units))
 	free := make(chan struct{}, runtime.GOMAXPROCS(0))

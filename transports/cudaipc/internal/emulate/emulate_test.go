@@ -33,11 +33,14 @@ func compile(t *testing.T, b Build) (program string, kernels []string) {
 	var err error
 	b.Harness, err = harness(b)
 	require.NoError(t, err)
-	out, err := os.MkdirTemp(folder, "")
+	out, err := os.MkdirTemp(folder, "") //nolint:usetesting // outlives the test that compiles it
 	require.NoError(t, err)
 	program, kernels, err = b.Compile(context.Background(), out)
 	require.NoError(t, err)
-	return program, slices.DeleteFunc(kernels, func(k string) bool { return slices.Contains(waitKernels, k) || slices.Contains(besideKernels, k) })
+	return program, slices.DeleteFunc(kernels, func(k string) bool {
+		return slices.Contains(waitKernels, k) ||
+			slices.Contains(besideKernels, k)
+	})
 }
 
 func sources() string {
@@ -56,7 +59,7 @@ func harness(b Build) (*Harness, error) {
 	if h := harnesses.of[blocks]; h != nil {
 		return h, nil
 	}
-	out, err := os.MkdirTemp(folder, "")
+	out, err := os.MkdirTemp(folder, "") //nolint:usetesting // outlives the test that compiles it
 	if err != nil {
 		return nil, err
 	}
@@ -90,14 +93,17 @@ var (
 	// As many ranks as a host may have need more blocks.
 	manyRanks = &variant{Build: Build{Types: float32Only, Constants: map[string]int{"SHUNT_MAX_BLOCKS": 9}}}
 	// The kernels that use channels. Waits look always at why they may be given up.
-	looking          = &variant{Build: Build{Types: float32Only, Only: usesChannels, Constants: map[string]int{"kLook": 1}}}
-	lookingManyRanks = &variant{Build: Build{Types: float32Only, Only: usesChannels, Constants: map[string]int{"kLook": 1, "SHUNT_MAX_BLOCKS": 9}}}
+	looking = &variant{Build: Build{Types: float32Only, Only: usesChannels,
+		Constants: map[string]int{"kLook": 1}}}
+	lookingManyRanks = &variant{Build: Build{Types: float32Only, Only: usesChannels,
+		Constants: map[string]int{"kLook": 1, "SHUNT_MAX_BLOCKS": 9}}}
 
 	float32Only  = map[string][]string{"": {"float32"}}
-	usesChannels = []string{"shunt_all_to_all_v", "shunt_all_to_all_v_long", onDevice, "shunt_broadcast_ll128", "shunt_reduce_ll128"}
+	usesChannels = []string{"shunt_all_to_all_v", "shunt_all_to_all_v_long", onDevice, "shunt_broadcast_ll128",
+		"shunt_reduce_ll128"}
 )
 
-// compiled answers the program and all of its kernels.
+// compiled returns the program and all of its kernels.
 func (v *variant) compiled(t *testing.T) (program string, kernels []string) {
 	t.Helper()
 	v.once.Do(func() { v.program, v.kernels = compile(t, v.Build) })
@@ -107,12 +113,13 @@ func (v *variant) compiled(t *testing.T) (program string, kernels []string) {
 	return v.program, slices.Clone(v.kernels)
 }
 
-// ofFloats answers the program and the kernels that have no dtype or float32.
+// ofFloats returns the program and the kernels that have no dtype or float32.
 func (v *variant) ofFloats(t *testing.T) (program string, kernels []string) {
 	t.Helper()
 	program, kernels = v.compiled(t)
 	return program, slices.DeleteFunc(kernels, func(k string) bool {
-		return slices.ContainsFunc(slices.Concat(slices.Collect(maps.Values(v.Types))...), func(dtype string) bool { return dtype != "float32" && strings.HasSuffix(k, "_"+dtype) })
+		return slices.ContainsFunc(slices.Concat(slices.Collect(maps.Values(v.Types))...),
+			func(dtype string) bool { return dtype != "float32" && strings.HasSuffix(k, "_"+dtype) })
 	})
 }
 
@@ -175,7 +182,8 @@ func testWorlds(t *testing.T, program string, kernels []string, worlds []int, se
 		for seed := range seeds {
 			t.Run(fmt.Sprintf("world %d seed %d", world, seed), func(t *testing.T) {
 				t.Parallel()
-				status, output := check(t.Context(), program, append([]string{strconv.Itoa(world), strconv.Itoa(seed), "12"}, kernels...)...)
+				status, output := check(t.Context(), program, append([]string{strconv.Itoa(world), strconv.Itoa(seed), "12"},
+					kernels...)...)
 				require.Zero(t, status, output)
 			})
 		}
@@ -208,21 +216,25 @@ func TestTornLines(t *testing.T) {
 	t.Parallel()
 	program, kernels := standard.ofFloats(t)
 	whole := map[string]bool{ // that use no lines
-		"shunt_barrier": true, "shunt_symmetric_begin": true, "shunt_copy": true, "shunt_signal": true, "shunt_window_signal": true,
-		"shunt_all_reduce_delivered_float32": true, "shunt_all_reduce_delivered_any_float32": true, "shunt_reduce_scatter_staged_float32": true,
+		"shunt_barrier": true, "shunt_symmetric_begin": true, "shunt_copy": true, "shunt_signal": true,
+		"shunt_window_signal":                true,
+		"shunt_all_reduce_delivered_float32": true, "shunt_all_reduce_delivered_any_float32": true,
+		"shunt_reduce_scatter_staged_float32": true,
 	}
 	for _, kernel := range kernels {
 		t.Run(kernel, func(t *testing.T) {
 			t.Parallel()
 			for seed := range seeds(t, 16) {
-				status, output := check(t.Context(), program, "--torn", "--fenced", strconv.Itoa(2+seed%3), strconv.Itoa(seed), "3", kernel)
+				status, output := check(t.Context(), program, "--torn", "--fenced", strconv.Itoa(2+seed%3), strconv.Itoa(seed), "3",
+					kernel)
 				require.Zero(t, status, "seed %d: %s", seed, output)
 			}
 			if whole[kernel] || strings.Contains(kernel, "_ll_") || strings.HasSuffix(kernel, "_ll") {
 				return
 			}
 			for seed := range 240 {
-				if status, _ := check(t.Context(), program, "--torn", strconv.Itoa(2+seed%3), strconv.Itoa(seed), "6", kernel); status != 0 {
+				if status, _ := check(t.Context(), program, "--torn", strconv.Itoa(2+seed%3), strconv.Itoa(seed), "6",
+					kernel); status != 0 {
 					return
 				}
 			}
@@ -240,7 +252,8 @@ func TestRule16OneResidentBlockIsEnough(t *testing.T) {
 		t.Run(kernel, func(t *testing.T) {
 			t.Parallel()
 			for seed := range seeds(t, 16) {
-				status, output := check(t.Context(), program, "--one-block", strconv.Itoa(2+seed%3), strconv.Itoa(seed), "4", kernel)
+				status, output := check(t.Context(), program, "--one-block", strconv.Itoa(2+seed%3), strconv.Itoa(seed), "4",
+					kernel)
 				require.Zero(t, status, "seed %d: %s", seed, output)
 			}
 		})
@@ -254,7 +267,8 @@ func TestRule16AmongManyRanks(t *testing.T) {
 		for seed := range seeds(t, 4) {
 			t.Run(fmt.Sprintf("world %d seed %d", world, seed), func(t *testing.T) {
 				t.Parallel()
-				status, output := check(t.Context(), program, append([]string{"--one-block", strconv.Itoa(world), strconv.Itoa(seed), strconv.Itoa(len(kernels))}, kernels...)...)
+				status, output := check(t.Context(), program, append([]string{"--one-block", strconv.Itoa(world),
+					strconv.Itoa(seed), strconv.Itoa(len(kernels))}, kernels...)...)
 				require.Zero(t, status, output)
 			})
 		}
@@ -312,7 +326,8 @@ func testLengths(t *testing.T, v *variant, worlds []int, seeds int) {
 			}
 			t.Run(fmt.Sprintf("alike world %d seed %d", world, seed), func(t *testing.T) {
 				t.Parallel()
-				status, output := check(t.Context(), program, append([]string{strconv.Itoa(world), strconv.Itoa(seed), "12"}, kernels...)...)
+				arguments := append([]string{strconv.Itoa(world), strconv.Itoa(seed), "12"}, kernels...)
+				status, output := check(t.Context(), program, arguments...)
 				require.Zero(t, status, output)
 			})
 		}
@@ -343,7 +358,8 @@ func TestCallsThatDifferUseNoAddress(t *testing.T) {
 }
 
 func usesAddresses(kernel string) bool {
-	return !strings.HasPrefix(kernel, "shunt_reduce_scatter_staged") && (strings.Contains(kernel, "_direct") || strings.Contains(kernel, "_staged") || strings.Contains(kernel, "_chain"))
+	return !strings.HasPrefix(kernel, "shunt_reduce_scatter_staged") &&
+		(strings.Contains(kernel, "_direct") || strings.Contains(kernel, "_staged") || strings.Contains(kernel, "_chain"))
 }
 
 // Counts on the device that cannot be are told of, the first of them, and the rank that
@@ -354,7 +370,8 @@ func TestImpossibleCounts(t *testing.T) {
 	for seed := range 3 * seeds(t, 24) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
-			status, output := check(t.Context(), program, "--impossible", strconv.Itoa(2+seed%3), strconv.Itoa(seed), "3", onDevice)
+			status, output := check(t.Context(), program, "--impossible", strconv.Itoa(2+seed%3), strconv.Itoa(seed), "3",
+				onDevice)
 			require.Zero(t, status, output)
 		})
 	}
@@ -377,13 +394,17 @@ func TestRule01ReduceOfTwoWaits(t *testing.T) {
 // A line of device.cuh of each kind.
 func TestTranslate(t *testing.T) {
 	for _, c := range []struct{ from, to string }{
-		{`asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");`, `::emulate::ptx::ld_relaxed_sys_global_u64(v, p);`},
+		{`asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");`,
+			`::emulate::ptx::ld_relaxed_sys_global_u64(v, p);`},
 		{`asm volatile("fence.acq_rel.sys;" ::: "memory");`, `::emulate::ptx::fence_acq_rel_sys();`},
-		{`asm volatile("st" SHUNT_LINE_STORE ".global.v2.u64 [%0], {%1,%2};" ::"l"(p), "l"(v.x), "l"(f(v.y)) : "memory");`, `::emulate::ptx::st_volatile_global_v2_u64(p, v.x, f(v.y));`},
+		{`asm volatile("st" SHUNT_LINE_STORE ".global.v2.u64 [%0], {%1,%2};" ::"l"(p), "l"(v.x), "l"(f(v.y)) : "memory");`,
+			`::emulate::ptx::st_volatile_global_v2_u64(p, v.x, f(v.y));`},
 		{`asm volatile("{ .reg .b32 before; atom.release.cta.shared.exch.b32 before, [%0], %1; }" ::"r"(p), "r"(v) : "memory");`, `::emulate::ptx::atom_release_cta_shared_exch_b32(p, v);`},
-		{`asm volatile("atom.acq_rel.cta.shared.add.u32 %0, [%1], 1;" : "=r"(b) : "r"(p) : "memory");`, `::emulate::ptx::atom_acq_rel_cta_shared_add_u32(b, p, 1);`},
+		{`asm volatile("atom.acq_rel.cta.shared.add.u32 %0, [%1], 1;" : "=r"(b) : "r"(p) : "memory");`,
+			`::emulate::ptx::atom_acq_rel_cta_shared_add_u32(b, p, 1);`},
 		{`asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));`, `::emulate::ptx::mov_u64_globaltimer(t);`},
-		{"#define N 64  /* many */\nconstexpr int kN = 8;  // few\n", "#define N 3  /* many */\nconstexpr int kN = 2;  // few\n"},
+		{"#define N 64  /* many */\nconstexpr int kN = 8;  // few\n",
+			"#define N 3  /* many */\nconstexpr int kN = 2;  // few\n"},
 	} {
 		got, err := Translate(c.from, map[string]int{"N": 3, "kN": 2})
 		require.NoError(t, err)

@@ -150,7 +150,7 @@ var mutants = []mutant{
 	{"the call goes on", "all_to_all_v.cu", edits{{"if (wrong == 0)\n", "\n"}, {"else if (lane == __ffs(wrong", "if (wrong != 0 && lane == __ffs(wrong"}, {"wrong != 0 ? Reading::kImpossible : ", ""}}, onDevice, impossible},
 }
 
-// apply answers a source of the mutant, or the edit that does not apply to it.
+// apply returns a source of the mutant, or the edit that does not apply to it.
 func (m mutant) apply(text string) (mutated, stale string) {
 	for _, edit := range m.edits {
 		if strings.Count(text, edit[0]) != 1 {

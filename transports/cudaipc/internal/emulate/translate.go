@@ -48,7 +48,8 @@ func Translate(source string, constants map[string]int) (string, error) {
 		`static const char ${2}_place = 0; $1 &$2 = *static_cast<$1 *>(::emulate::shared(&${2}_place, sizeof($1), alignof($1)));`)
 	for name, value := range constants {
 		text = regexp.MustCompile(`(?m)^(#define `+name+`) \S+`).ReplaceAllString(text, fmt.Sprintf("$1 %d", value))
-		text = regexp.MustCompile(`(?m)^(constexpr \w+ `+name+` =) [^;]*;`).ReplaceAllString(text, fmt.Sprintf("$1 %d;", value))
+		text = regexp.MustCompile(`(?m)^(constexpr \w+ `+name+` =) [^;]*;`).ReplaceAllString(text,
+			fmt.Sprintf("$1 %d;", value))
 	}
 	return text, nil
 }
