@@ -12,8 +12,7 @@ import (
 // Register exports what a buffer lies in, and returns when peers have mapped it. It is collective: every rank registers
 // a buffer of its own, under one tag. t is nil where no transport moves messages past its staging.
 func (t *Registry) Register(ctx context.Context, group Group, tag string, p cuda.Ptr, bytes int64) error {
-	at := -1
-	var err error = plugin.Errorf(plugin.Unsupported, "no transport moves messages past its staging")
+	at, err := -1, plugin.Errorf(plugin.Unsupported, "no transport moves messages past its staging")
 	if t != nil {
 		at, err = t.register(p, bytes)
 	}
