@@ -373,12 +373,12 @@ SHUNT_API shunt_status shunt_request_wait(shunt_request request);
 SHUNT_API shunt_status shunt_set_block_limit(shunt_comm comm, int64_t block_limit_ms);
 
 /* Waits as long again for what this thread's latest call on comm has left
- * pending: what that call would have answered, or SHUNT_PENDING. */
+ * pending: what that call would have returned, or SHUNT_PENDING. */
 SHUNT_API shunt_status shunt_continue(shunt_comm comm);
 
 /* Aborts comm, as shunt_abort does, and waits until what this thread has left
- * pending on it has ended, so that nothing touches the memory any more; the
- * answer is how it has ended. With nothing pending it does nothing. */
+ * pending on it has ended, so that nothing touches the memory any more; it returns
+ * how that ended. With nothing pending it does nothing. */
 SHUNT_API shunt_status shunt_cancel(shunt_comm comm, const char *reason);
 
 /* ---- registered memory --------------------------------------------------- */
