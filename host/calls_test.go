@@ -220,6 +220,9 @@ func TestRanksThatDisagreeAreTold(t *testing.T) {
 					for difference, other := range differences(w) {
 						for _, known := range []int{0, manyCalls} {
 							if count > 2 && known > 0 {
+								if count == 3000 { // its first call is enough, between the two others
+									continue
+								}
 								known = 20
 							}
 							t.Run(fmt.Sprintf("%s/%s/%d/%d", collective, difference, count, known), func(t *testing.T) {
