@@ -49,15 +49,20 @@ func posting(t testing.TB, e *Engine, world int, body func(b *plugin.Builder)) *
 // The plugin gets the operation and every argument, works on what the plan has copied,
 // and the plan goes on when it is done, again and again.
 func TestRemoteHandsOverAndBack(t *testing.T) {
+	var mu sync.Mutex // the race detector does not see what C orders
 	var r *ring.Ring
 	var seen []int64
+	mu.Lock()
 	e, r := ringWorld(t, 1, func(_ context.Context, c *ring.Command) error {
+		mu.Lock()
+		defer mu.Unlock()
 		seen = append(append(seen, c.Operation), c.Args...)
 		for i, v := range r.Staging()[:4] {
 			r.Staging()[i] = v + 1
 		}
 		return nil
 	})
+	mu.Unlock()
 	p := posting(t, e, 1, func(b *plugin.Builder) {
 		b.Track(func() {
 			place := r.Place(b, b.Const(0))
@@ -72,7 +77,9 @@ func TestRemoteHandsOverAndBack(t *testing.T) {
 		})
 	})
 	for round := range 50 {
+		mu.Lock()
 		seen = nil
+		mu.Unlock()
 		send, recv := []byte{1, 2, 3, byte(round)}, make([]byte, 4)
 		a := arguments(send, recv, int64(round), 4)
 		must(t, e.Run(p, a, testDeadline))
@@ -80,8 +87,11 @@ func TestRemoteHandsOverAndBack(t *testing.T) {
 		for i := 2; i < plugin.MaxCommandArgs; i++ {
 			want = append(want, int64(-i))
 		}
-		if want = append(want, 8); !slices.Equal(seen, want) {
-			t.Fatalf("the plugin got %v, want %v", seen, want)
+		mu.Lock()
+		got := seen
+		mu.Unlock()
+		if want = append(want, 8); !slices.Equal(got, want) {
+			t.Fatalf("the plugin got %v, want %v", got, want)
 		}
 		if want := []byte{2, 3, 4, byte(round) + 1}; !slices.Equal(recv, want) {
 			t.Fatalf("received %v, want %v", recv, want)
