@@ -6,6 +6,9 @@
 // It reads nothing but the strings it is given and imports nothing of this
 // repository that does: what a value means is the business of the package that
 // asks for it.
+//
+// A new variable is a constant and a row (table.go), a method (values.go) and a case
+// of each kind of test (option_test.go); internal/gendocs then writes the page.
 package option
 
 import (

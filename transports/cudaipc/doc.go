@@ -13,4 +13,10 @@
 // symmetric requests, whose bytes the copy engines move). No mapping of
 // peers, no stream and no launch: those are the host's. bench/ measures the
 // kernels against NCCL and checks them, without any Go.
+//
+// Limits only say where an algorithm is offered. Of those offered host/selector takes
+// the one that costs least (latency + bytes / bandwidth), whatever their order in the
+// table; only equal costs go by order. So an upper limit often changes nothing: the
+// next algorithm is cheaper before it is reached. reduce_scatter_v alone chooses
+// among the rows of reduce by order and upper limit (reduceToEach in plans.go).
 package cudaipc

@@ -5,4 +5,7 @@
 // What lives here: reading the control pages of peers, verdicts on them, the text of errors and warnings, the state of
 // a communicator that has failed. What may not: it stops nothing and asks no peer anything. The communicator acts on
 // the verdicts, the executor records, and host/report has the form of reports. It does not import package host.
+//
+// Errors of calls that never ran are worded elsewhere: bad arguments in call, and the outcome of the agreement on a
+// signature's first call in plans.
 package diagnosis
