@@ -154,7 +154,7 @@ bench-peers: deps-mpi ## against Open MPI in one run; rewrites the table of docs
 
 # Where there is no GPU these build only: build/device holds all that a machine
 # with GPUs needs, and DEVICE_STEPS are what its run.sh is asked for. Its session.sh
-# does the same in parts of less than ten minutes: check, table, faults, diagnose.
+# does the same in parts of less than ten minutes: check, table, faults, loads, tune, diagnose.
 DEVICE_STEPS ?=
 .PHONY: device-build
 device-build: python-calls ## everything for a machine with GPUs, into build/device: run.sh, session.sh and their programs

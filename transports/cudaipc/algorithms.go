@@ -53,7 +53,7 @@ const (
 	mib = 1 << 20
 )
 
-// algorithms, best first where the limits of two overlap.
+// algorithms are tried by their costs where the limits of two overlap; reduce_scatter_v takes the first that fits.
 var algorithms = []algorithm{
 	{plugin.AllReduce, "one_shot_ll", "all_reduce", "shunt_all_reduce_one_shot_ll", true, packets, 0, 32 * kib, 2.3, 36000,
 		more},
