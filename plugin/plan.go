@@ -129,8 +129,7 @@ func (p *Plan) Registers() int { return SlotCountOf(p.World) + len(p.Consts) + p
 
 // Validate checks everything about a plan that can be checked before launch:
 // kinds, register and ref indexes, nesting and track bounds. Addresses are
-// checked by the executor at launch. regions is the number of regions that the
-// endpoint published.
+// checked by the executor at launch.
 func (p *Plan) Validate() error {
 	bad := func(format string, args ...any) error {
 		return Errorf(Protocol, "plan %s: "+format, append([]any{p.Algorithm}, args...)...)

@@ -37,9 +37,10 @@ type Transport interface {
 // Endpoint is one transport opened for one rank of one communicator. Its
 // methods are called from one goroutine at a time.
 type Endpoint interface {
-	// Regions are the regions that peers must map before any plan runs. Their
-	// number, order, ids (0, 1, …), sizes, kinds and roles are equal on every
-	// rank. The slice and its descriptors stay owned by the endpoint.
+	// Regions are the regions that must be mapped before any plan runs: by peers too,
+	// but for those of role local. Their number, order, ids (0, 1, …), sizes, kinds and
+	// roles are equal on every rank, but for the sizes of those of role local. The slice
+	// and its descriptors stay owned by the endpoint.
 	Regions() []Region
 	// Images are the device code that launch steps name; nil where plans launch
 	// no kernels.
@@ -160,7 +161,7 @@ type OpenConfig struct {
 	Options map[string]string // the transport's own options: SHUNT_<NAME>_<KEY>, by KEY in lower case
 }
 
-// Region is memory that peers can map.
+// Region is memory that the host maps, and that peers can map unless its role is local.
 type Region struct {
 	ID     uint32
 	Role   RegionRole

@@ -75,7 +75,7 @@ type Ring struct {
 }
 
 // New makes the ring of an endpoint in a world of the given size, with so many bytes of
-// staging memory behind it. id is the region's.
+// staging memory behind it. It holds two commands for each rank. id is the region's.
 func New(id uint32, world int, staging int64) (*Ring, error) {
 	if world < 1 || world > plugin.MaxWorld || staging < 0 {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "a ring cannot serve a world of %d with %d bytes of staging memory",
@@ -118,7 +118,8 @@ func (r *Ring) Slots() int { return r.slots }
 // Staging is the staging memory.
 func (r *Ring) Staging() []byte { return r.memory[r.staging:] }
 
-// Post writes the step that posts a command and waits until it is done.
+// Post writes the step that posts a command and waits until it is done. Where the ring
+// is full it first waits for another track's command to end.
 func (r *Ring) Post(b *plugin.Builder, operation int64, args ...plugin.Reg) {
 	zero := b.Const(0)
 	b.Remote(b.Region(b.Const(int64(r.region.ID)), b.Rank(), zero), r.slots, operation, args...)
