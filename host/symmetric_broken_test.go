@@ -137,7 +137,7 @@ func TestARankWithoutSymmetricMemoryIsNamed(t *testing.T) {
 
 func TestRegisterSymmetricFailsAlike(t *testing.T) {
 	deviceWorld(t, 2, func(r *rank) error {
-		m, err := r.driver.CreateMemory(r.ctx, r.Rank(), 4000)
+		m, err := r.segment(4*mib, 1) // nothing follows the memory, whatever else is mapped
 		if err != nil {
 			return err
 		}
@@ -154,13 +154,13 @@ func TestRegisterSymmetricFailsAlike(t *testing.T) {
 			code  plugin.Code // OK: as exporting fails
 			text  string
 		}{
-			{"other bytes", m.Address, mine(400, 404), plugin.Mismatch,
+			{"other bytes", m.Address(), mine(400, 404), plugin.Mismatch,
 				"rank 0 registers 404 bytes of symmetric memory, rank 1 400"},
-			{"too much", m.Address, mine(1<<40, 400), plugin.OK, "rank 1: "},
-			{"no bytes", m.Address, mine(0, 400), plugin.InvalidArgument, "rank 1: the range has 0 bytes at"},
-			{"negative", m.Address, mine(-1, 400), plugin.InvalidArgument, "rank 1: the range has -1 bytes at"},
-			{"null", cuda.Ptr(mine(0, int64(m.Address))), 400, plugin.InvalidArgument, "rank 1: the range has 400 bytes at 0x0"},
-			{"wraps", cuda.Ptr(mine(-8, int64(m.Address))), 400, plugin.InvalidArgument, "rank 1: the range has 400 bytes"},
+			{"too much", m.Address(), mine(4*mib, 400), plugin.OK, "rank 1: "},
+			{"no bytes", m.Address(), mine(0, 400), plugin.InvalidArgument, "rank 1: the range has 0 bytes at"},
+			{"negative", m.Address(), mine(-1, 400), plugin.InvalidArgument, "rank 1: the range has -1 bytes at"},
+			{"null", cuda.Ptr(mine(0, int64(m.Address()))), 400, plugin.InvalidArgument, "rank 1: the range has 400 bytes at 0x0"},
+			{"wraps", cuda.Ptr(mine(-8, int64(m.Address()))), 400, plugin.InvalidArgument, "rank 1: the range has 400 bytes"},
 			{"unknown", 4096, 400, plugin.OK, "rank 0: "},
 		} {
 			err := r.RegisterSymmetric(pointer(test.p), test.bytes)
@@ -168,21 +168,21 @@ func TestRegisterSymmetricFailsAlike(t *testing.T) {
 				return fmt.Errorf("%s: %w, want %s and %q", test.name, err, test.code, test.text)
 			}
 		}
-		if err := r.RegisterSymmetric(pointer(m.Address+800), 800); err != nil {
+		if err := r.RegisterSymmetric(pointer(m.Address()+800), 800); err != nil {
 			return err
 		}
 		for at, bytes := range []int64{400: 404, 796: 8, 1200: 4, 1599: 4} {
 			if bytes == 0 {
 				continue
 			}
-			other := m.Address + cuda.Ptr(mine(int64(at), 2000)) // on one rank it would do
+			other := m.Address() + cuda.Ptr(mine(int64(at), 2000)) // on one rank it would do
 			if err := r.RegisterSymmetric(pointer(other), bytes); !errors.Is(err, plugin.InvalidArgument) ||
 				!contains(err, "rank 1: ") || !contains(err, "overlap symmetric range") {
 				return fmt.Errorf("%d bytes at %d gave %w", bytes, at, err)
 			}
 		}
-		return errors.Join(r.RegisterSymmetric(pointer(m.Address+1600), 400),
-			r.RegisterSymmetric(pointer(m.Address+400), 400), r.Close(), r.driver.Unmap(r.ctx, m))
+		return errors.Join(r.RegisterSymmetric(pointer(m.Address()+1600), 400),
+			r.RegisterSymmetric(pointer(m.Address()+400), 400), r.Close(), m.Unmap(0), m.Free())
 	})
 }
 
