@@ -41,11 +41,13 @@ install: build ## libshunt.so, headers, pkg-config and CMake files, under DESTDI
 # are the flags and packages. `make check` vets.
 compile = $(GO) list -e -test -deps -export -f '' $(1) >/dev/null
 
+# A failing test in Go must not hide one in Python.
 .PHONY: test
 test: build python-calls ## every test: Go, C and Python
 	$(call compile,$(PKG))
-	$(built) SHUNT_PYTHON=$(VENV)/bin/python $(GO) test -p 1 -vet=off -timeout 15m $(TEST_FLAGS) $(PKG)
-	$(pytest)
+	@status=0; set -x; \
+	$(built) SHUNT_PYTHON=$(VENV)/bin/python $(GO) test -p 1 -vet=off -timeout 15m $(TEST_FLAGS) $(PKG) || status=1; \
+	($(pytest)) || status=1; exit $$status
 
 # Tests use what build has built: libshunt.so takes long, as go build compiles the C
 # of a shared library anew each time.
