@@ -2,5 +2,5 @@
 
 package host_test
 
-// manyCalls go before a call of which ranks disagree.
-const manyCalls = 1000
+// callsBefore go before a call of which ranks disagree.
+var callsBefore = []int{0, 1000}

@@ -2,6 +2,6 @@
 
 package host_test
 
-// manyCalls go before a call of which ranks disagree. The race detector makes ranks
-// several times slower, and a few show it what many do.
-const manyCalls = 20
+// callsBefore go before a call of which ranks disagree. The race detector makes ranks
+// several times slower, and a few calls show it what none and many do.
+var callsBefore = []int{20}

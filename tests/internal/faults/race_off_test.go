@@ -5,4 +5,4 @@ package faults
 const raceDetector = false
 
 // defaultLoops is how often each process is killed unless it is told.
-const defaultLoops = 3
+const defaultLoops = 2

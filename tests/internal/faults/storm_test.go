@@ -18,7 +18,7 @@ import (
 	"github.com/shunt-ccl/shunt/tests/pool"
 )
 
-var storms = flag.Int("faults.storm", 24, "random faults of the storm; 500 is its long form")
+var storms = flag.Int("faults.storm", 16, "random faults of the storm; 500 is its long form")
 
 const (
 	stormHeartbeat = 300 * time.Millisecond
