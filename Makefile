@@ -15,6 +15,11 @@ GOLANGCI_VERSION := v2.15.0
 # Everything is compiled as libshunt.so is, so that nothing is compiled twice.
 export GOFLAGS := $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath
 
+# With -trimpath, Go's cache hands out what cgo wrote for another checkout, with the
+# paths of that one's sources, which vet and linters then open. A flag that names this checkout
+# is a part of the cache's key.
+own_cgo = CGO_CFLAGS="-g -O2 -ffile-prefix-map=$(CURDIR)=."
+
 # How long each fuzzer of `make fuzz` runs.
 FUZZTIME ?= 30s
 # Packages of the Go tests; `make test PKG=./host/selector` runs one.
@@ -27,18 +32,19 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## the shunt command and libshunt.so, into bin/
-	$(GO) build -o $(BIN)/ ./cmd/shunt
+build: ## the shunt command, libshunt.so and the NCCL-compatible library, into bin/
+	$(GO) build -ldflags "$$(sh scripts/release.sh)" -o $(BIN)/ ./cmd/shunt
 	sh capi/build.sh $(BIN)/libshunt.so
+	sh capi/nccl/build.sh $(BIN)/nccl/libnccl.so.2
 
 .PHONY: install
 install: build ## libshunt.so, headers, pkg-config and CMake files, under DESTDIR and PREFIX
 	sh capi/install.sh $(BIN)/libshunt.so
 
-# The tests run one package at a time: their ranks are processes that compete for
-# the CPUs, and some tests look for what processes leave behind. So that they are
-# not compiled one at a time too, they are compiled before, in the same way: these
-# are the flags and packages. `make check` vets.
+# The tests run two packages at a time: many of them wait, and more of their ranks, which
+# are processes, would only compete for the CPUs. So that they are not compiled two at a
+# time too, they are compiled before, in the same way: these are the flags and packages.
+# `make check` vets.
 compile = $(GO) list -e -test -deps -export -f '' $(1) >/dev/null
 
 # A failing test in Go must not hide one in Python.
@@ -46,17 +52,49 @@ compile = $(GO) list -e -test -deps -export -f '' $(1) >/dev/null
 test: build python-calls ## every test: Go, C and Python
 	$(call compile,$(PKG))
 	@status=0; set -x; \
-	$(built) SHUNT_PYTHON=$(VENV)/bin/python $(GO) test -p 1 -vet=off -timeout 15m $(TEST_FLAGS) $(PKG) || status=1; \
+	$(built) SHUNT_PYTHON=$(VENV)/bin/python $(GO) test -p 2 -vet=off -timeout 15m $(TEST_FLAGS) $(PKG) || status=1; \
 	($(pytest)) || status=1; exit $$status
 
 # Tests use what build has built: libshunt.so takes long, as go build compiles the C
 # of a shared library anew each time.
 built = SHUNT_LIBRARY=$(BIN)/libshunt.so SHUNT_COMMAND=$(BIN)/shunt
-pytest = cd python && $(built) $(VENV)/bin/python -m pytest -q
+# They wait most of the time: four at once.
+pytest = cd python && $(built) $(VENV)/bin/python -m pytest -q -n 4
 
 .PHONY: test-python
 test-python: build python-calls ## the tests of the Python package
 	$(pytest)
+
+# Real torch has an environment of its own, outside the checkout and by its version: 4.7 GB.
+# make torch-test TORCH_VERSION=2.15.0 tries another.
+TORCH_VERSION ?= $(shell sed -n 's/^torch==//p' python/requirements-torch.txt)
+TORCH_VENV ?= $(HOME)/.cache/shunt/torch-$(TORCH_VERSION)
+# What else the tests get, as in make torch-test TORCH_FLAGS='--slow -k p2p'.
+TORCH_FLAGS ?=
+torch = cd python && $(built) PYTHONPATH=$(CURDIR)/python $(TORCH_VENV)/bin/python -m
+
+.PHONY: torch-env
+torch-env: ## PyTorch from PyPI, for torch-test: 3 minutes the first time
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(call install,python3-venv); }
+	@PYTHON=$(PYTHON) sh scripts/torch-env.sh $(TORCH_VENV) $(TORCH_VERSION)
+
+.PHONY: torch-build
+torch-build: build torch-env
+	@$(call python-headers,$(TORCH_VENV)/bin/python)
+	$(torch) shunt.torch.build
+
+.PHONY: torch-test
+torch-test: torch-build ## the tests of shunt.torch with PyTorch, on CPU tensors, against gloo
+	$(torch) pytest -q torch_tests $(TORCH_FLAGS)
+
+.PHONY: torch-own-tests
+torch-own-tests: torch-build ## PyTorch's own tests of torch.distributed over Shunt: none that has passed may fail
+	$(torch) torch_tests.own --check torch_tests/own_results.tsv
+
+# The longest test that only computes. Go keeps its result, and `make test` takes it.
+.PHONY: emulate
+emulate: ## the kernels on the emulator
+	$(GO) test -vet=off -timeout 15m $(TEST_FLAGS) ./transports/cudaipc/internal/emulate
 
 .PHONY: race
 race: ## the Go tests under the race detector
@@ -79,6 +117,10 @@ race-cuda-compile:
 .PHONY: check
 check: fmt-check width-check mod-check vet lint generate-check images-check python-calls ## format, width of lines, modules, vet, linters, generated code and images, warnings of the extension
 
+.PHONY: house
+house: ## lines, files and imports of each room of package host, the longest file and function
+	@$(GO) run ./internal/house
+
 .PHONY: fmt
 fmt: ## format the Go code in place
 	gofmt -w $$(git ls-files '*.go')
@@ -98,16 +140,18 @@ mod-check: ## fail when go.mod and go.sum are not what go mod tidy writes
 
 .PHONY: vet
 vet: ## go vet
-	$(GO) vet -unsafeptr=false ./...
+	$(own_cgo) $(GO) vet -unsafeptr=false ./...
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## golangci-lint, staticcheck included
-	$(BIN)/golangci-lint run ./...
+	$(own_cgo) $(BIN)/golangci-lint run ./...
 
 .PHONY: generate
 generate: proto notices ## write every generated file
 	$(GO) run ./internal/gentables
 	$(GO) run ./internal/gendocs
+	$(GO) run ./internal/gennccl
+	$(GO) run ./internal/gencosts
 
 .PHONY: notices
 notices: ## write THIRD_PARTY_NOTICES, the licenses of what is linked
@@ -119,7 +163,7 @@ proto: deps-proto ## write the Go code of plugin/proto
 
 .PHONY: generate-check
 generate-check: generate ## fail when a generated file is not what the generators write
-	@changed=$$(git status --porcelain -- plugin/tables_gen.go plugin/shunt_tables.h python/shunt/_tables.py plugin/proto docs/options.md docs/transport-author.md THIRD_PARTY_NOTICES); \
+	@changed=$$(git status --porcelain -- plugin/tables_gen.go plugin/shunt_tables.h python/shunt/_tables.py plugin/proto docs/options.md docs/transport-author.md THIRD_PARTY_NOTICES capi/nccl host/selector/builtin.json); \
 	if [ -n "$$changed" ]; then echo "generated files differ (commit what make generate wrote):"; echo "$$changed"; exit 1; fi
 
 # Minutes for all images, so a few stand for them: what has the sums of its sources
@@ -129,6 +173,16 @@ images-check: python-deps ## fail when the images of kernels are not what the co
 	transports/cudaipc/kernels/compile --sums
 	transports/cudaipc/kernels/compile --check float32
 	cmd/shunt/internal/bench/kernels/compile --check
+	host/executor/kernels/compile --check
+
+# OLDEST=DIR,NEWEST=DIR: versions of NCCL, and nvidia/nccl of their unpacked packages (nvidia-nccl-cu13 on PyPI).
+.PHONY: nccl-symbols
+nccl-symbols: ## read the functions of NCCL anew, of the packages that NCCL_PACKAGES names
+	$(GO) run ./internal/gennccl -refresh $(NCCL_PACKAGES)
+
+.PHONY: nccl-sanitize
+nccl-sanitize: build ## the tests of the NCCL-compatible library under the sanitizers of addresses and undefined behaviour
+	$(built) SHUNT_NCCL_SANITIZE=1 $(GO) test -count=1 -vet=off $(TEST_FLAGS) ./capi/nccl/test
 
 .PHONY: fuzz
 fuzz: ## run every fuzzer for FUZZTIME
@@ -181,7 +235,7 @@ device-bench: device-build ## the same for the benchmarks: against NCCL and torc
 python-calls: $(CALLS) ## the extension module of the Python package, into python/shunt/
 
 $(CALLS): python/shunt/_calls.c python/setup.py $(VENV)/.ready
-	@$(VENV)/bin/python -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null || { $(call install,python3-dev); }
+	@$(call python-headers,$(VENV)/bin/python)
 	cd python && CFLAGS=-Werror $(VENV)/bin/python setup.py -q build_ext --inplace --force
 
 .PHONY: conformance
@@ -196,6 +250,12 @@ docs: build $(DOCS)/.ready ## the site, into build/site; a broken link is an err
 	$(GO) run ./internal/gendocs -reference docs/reference -shunt $(BIN)/shunt
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build -q
 
+# A browser runs the search only on pages that a server sends, not on files.
+.PHONY: docs-serve
+docs-serve: build $(DOCS)/.ready ## the site with its search at http://127.0.0.1:8000, built anew when a page changes
+	$(GO) run ./internal/gendocs -reference docs/reference -shunt $(BIN)/shunt
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs serve
+
 .PHONY: plots
 plots: $(DOCS)/.ready ## the pictures and the table of docs/benchmarks-cuda.md, from bench/data
 	$(DOCS)/bin/python bench/plot.py
@@ -206,9 +266,47 @@ $(DOCS)/.ready: docs/requirements.txt
 	$(DOCS)/bin/pip install -q -r docs/requirements.txt
 	touch $@
 
+# What users install is built for glibc 2.28 and newer, by an environment of its own: a C compiler of the machine's,
+# and zig as the linker.
+WHEEL := $(CURDIR)/.venv-wheel
+# Versions of torch for which the wheel has the extension of shunt.torch: none, or with make release one of each minor
+# version. Of each the headers and libraries are kept beside the environments: 0.5 GB.
+TORCH_VERSIONS ?=
+TORCH_HEADERS := $(HOME)/.cache/shunt/torch-headers
+
+.PHONY: release
+release: TORCH_VERSIONS = 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
+release: wheel tarball ## what is published, into dist/: the wheel with shunt.torch for every torch, and the archive (15 minutes)
+
+.PHONY: portable
+portable: $(WHEEL)/.ready ## bin/ and lib/ for other machines, glibc 2.28 or newer, into build/portable
+	PYTHON=$(WHEEL)/bin/python sh scripts/portable.sh build/portable
+
 .PHONY: wheel
-wheel: build python-deps ## the Python wheel, into dist/
-	SHUNT_LIBRARY=$(BIN)/libshunt.so $(VENV)/bin/python -m build --wheel --no-isolation --outdir dist python
+wheel: portable ## the Python wheel, into dist/: package, libshunt.so, headers, command, plugins
+	@$(call python-headers,$(PYTHON))
+	for version in $(TORCH_VERSIONS); do PYTHON=$(PYTHON) sh scripts/torch-headers.sh $(TORCH_HEADERS) $$version || exit 1; done
+	PYTHON=$(WHEEL)/bin/python sh scripts/wheel.sh dist $(TORCH_VERSIONS:%=$(TORCH_HEADERS)/%)
+
+# As root it also makes a Debian of another glibc in a directory and installs the wheel there (5 minutes).
+.PHONY: wheel-test
+wheel-test: TORCH_VERSIONS = $(TORCH_VERSION)
+wheel-test: wheel ## install the wheel into fresh environments (venv, uv, other Debians) and use all of it
+	TORCH_PYTHON=$(wildcard $(TORCH_VENV)/bin/python) PYTHON=$(PYTHON) UV=$(WHEEL)/bin/uv bash scripts/wheel-test.sh dist
+
+.PHONY: tarball
+tarball: portable ## the archive for C and the command line, into dist/: prefix, manual pages, completion, install.sh
+	sh scripts/tarball.sh dist
+
+.PHONY: tarball-test
+tarball-test: tarball ## install the archive, build against it by pkg-config and CMake, and remove it
+	bash scripts/tarball-test.sh dist/shunt-*.tar.gz
+
+$(WHEEL)/.ready: python/requirements-wheel.txt
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(call install,python3-venv); }
+	$(PYTHON) -m venv $(WHEEL)
+	$(WHEEL)/bin/pip install -q -r python/requirements-wheel.txt
+	touch $@
 
 .PHONY: clean
 clean: ## remove what was built
@@ -222,7 +320,8 @@ deps: deps-mpi deps-proto python-deps python-calls $(BIN)/golangci-lint ## insta
 # install installs Debian packages; debian does where something does not work: $(call debian,COMMAND LINE,packages).
 # What is tried is what is used: a compiler may be there without its headers.
 install = echo "installing $(1)"; if [ "$$(id -u)" = 0 ]; then sudo=; else sudo=sudo; fi; \
-  $$sudo apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -q --no-install-recommends $(1) >/dev/null
+  $$sudo apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -o DPkg::Lock::Timeout=300 -y -q --no-install-recommends $(1) >/dev/null
+python-headers = $(1) -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null || { $(call install,python3-dev); }
 debian = @{ $(1); } >/dev/null 2>&1 || { $(call install,$(2)); }
 
 .PHONY: deps-mpi

@@ -19,7 +19,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// communicator is what a shunt_comm stands for.
+// communicator is the object behind a shunt_comm.
 type communicator struct {
 	host *host.Communicator
 	rank int
@@ -27,8 +27,8 @@ type communicator struct {
 	// the caller's arrays.
 	world int
 	last  lastError
-	// impatience is how many nanoseconds a call may take before it is left
-	// pending; 0: any number.
+	// impatience is the time in nanoseconds after which a call is left pending;
+	// 0: none.
 	impatience atomic.Int64
 }
 
@@ -126,6 +126,7 @@ func optionsOf(given *C.shunt_options) (host.Options, error) {
 	options.MaxSMs = int(given.max_sms)
 	options.Device = int(given.device)
 	options.Memory = plugin.MemoryKind(given.memory)
+	options.Logger = logger
 	return options, nil
 }
 
@@ -177,6 +178,45 @@ func go_shrink(number C.uint64_t, shrunk *C.uint64_t) (result C.int32_t) {
 		return status(c, err)
 	}
 	return status(c, adopt(rest, shrunk))
+}
+
+//export go_subset
+func go_subset(number C.uint64_t, given *C.int32_t, count C.int32_t, subset *C.uint64_t) (result C.int32_t) {
+	defer recovered(&result)
+	c, err := communicators.find(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	ranks := make([]int, count)
+	for i, rank := range unsafe.Slice((*int32)(unsafe.Pointer(given)), count) {
+		ranks[i] = int(rank)
+	}
+	part, err := c.host.Subset(context.Background(), ranks)
+	if err != nil {
+		return status(c, err)
+	}
+	return status(c, adopt(part, subset))
+}
+
+//export go_exchange
+func go_exchange(number C.uint64_t, send unsafe.Pointer, bytes C.int64_t, recv unsafe.Pointer) (result C.int32_t) {
+	defer recovered(&result)
+	c, err := communicators.find(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	if int64(bytes) > host.MaxExchange {
+		return status(c, plugin.Errorf(plugin.InvalidArgument, "exchange on rank %d: bytes is %d; want at most %d", c.rank,
+			int64(bytes), host.MaxExchange))
+	}
+	answers, err := c.host.Exchange(context.Background(), unsafe.Slice((*byte)(send), bytes))
+	if err != nil {
+		return status(c, err)
+	}
+	for rank, answer := range answers {
+		copy(unsafe.Slice((*byte)(unsafe.Add(recv, rank*int(bytes))), bytes), answer)
+	}
+	return 0
 }
 
 //export go_abort

@@ -79,6 +79,31 @@ shunt_status shunt_shrink(shunt_comm comm, shunt_comm *shrunk) {
   return status;
 }
 
+shunt_status shunt_subset(shunt_comm comm, const int32_t *ranks, int32_t count, shunt_comm *subset) {
+  uint64_t number = 0;
+  shunt_status status;
+  GUARD();
+  NEED(subset);
+  *subset = NULL;
+  NEED(ranks);
+  if (count < 1 || count > 1024)
+    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_subset: %d ranks; want 1 to 1024", (int)count);
+  status = go_subset(SHUNT_NUMBER(comm), (int32_t *)(uintptr_t)ranks, count, &number);
+  *subset = HANDLE(shunt_comm, number);
+  return status;
+}
+
+shunt_status shunt_exchange(shunt_comm comm, const void *send, int64_t bytes, void *recv) {
+  GUARD();
+  if (bytes < 0)
+    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_exchange: bytes is %lld; want 0 or more", (long long)bytes);
+  if (bytes > 0) {
+    NEED(send);
+    NEED(recv);
+  }
+  return go_exchange(SHUNT_NUMBER(comm), (void *)(uintptr_t)send, bytes, recv);
+}
+
 shunt_status shunt_abort(shunt_comm comm, const char *reason) {
   GUARD();
   return go_abort(SHUNT_NUMBER(comm), (char *)(uintptr_t)(reason != NULL ? reason : "no reason given"));
@@ -125,7 +150,7 @@ shunt_status shunt_records(shunt_comm comm, char *json, size_t capacity, size_t 
   if (json == NULL && capacity != 0)
     return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_records: json is NULL and capacity is %zu", capacity);
   if (capacity == 0 && bytes == NULL)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_records: capacity is 0 and bytes is NULL: nothing to answer");
+    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_records: capacity is 0 and bytes is NULL, want one of them");
   if (capacity > 0)
     json[0] = 0;
   if (bytes != NULL)

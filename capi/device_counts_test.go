@@ -57,7 +57,7 @@ type operation struct {
 	sendCapacity, recvCapacity                     int64
 }
 
-// of is an operation as an export takes it.
+// of returns an operation as an export takes it.
 func of[N ~uint64, O any, S ~int32](_ func(N, *O) S, op *operation) *O {
 	var c O
 	if op.size = unsafe.Sizeof(*op); unsafe.Sizeof(c) != op.size {
@@ -185,7 +185,7 @@ func (r *onGPU) exchange() error {
 	return nil
 }
 
-// refusals are what the host sees by itself. Nothing runs.
+// refusals makes the calls that the host rejects by itself. Nothing runs.
 func (r *onGPU) refusals(good operation) error {
 	for text, change := range map[string]func(op *operation){
 		"send counts in device memory are null":    func(op *operation) { op.sendCounts = nil },
@@ -215,7 +215,7 @@ func (r *onGPU) refusals(good operation) error {
 	return nil
 }
 
-// value is element i of what from sends to.
+// value returns element i of what from sends to.
 func value(from, to, i int) int64 { return int64(100*from + 10*to + i + 1) }
 
 // exchanges moves 1 + from + to elements, packed and spread out, in a call and as a
@@ -257,7 +257,8 @@ func (r *onGPU) exchanges(op operation, send, recv, counts cuda.Ptr) error {
 	return nil
 }
 
-// impossible is a count that the kernel of rank 1 refuses: every rank is told.
+// impossible passes a count that the kernel of rank 1 rejects, which every rank must
+// return.
 func (r *onGPU) impossible(op operation, recv, counts cuda.Ptr) error {
 	untouched := slices.Repeat([]int64{-1}, room)
 	r.write(recv, untouched...)

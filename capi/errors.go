@@ -15,7 +15,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// lastError is what the last failed call on a communicator has answered.
+// lastError holds the error of the last failed call on a communicator.
 type lastError struct {
 	mu      sync.Mutex // held for an assignment
 	message string

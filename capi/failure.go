@@ -30,7 +30,7 @@ func go_get_async_error(number C.uint64_t, asyncError *C.int32_t) (result C.int3
 	return 0
 }
 
-// failure is why the communicator failed, or nil, in a sentence that says which
+// failure returns why the communicator failed, or nil, in a sentence that says which
 // communicator it is.
 func (c *communicator) failure() error {
 	reason := c.host.Err()
@@ -66,7 +66,7 @@ func go_records(number C.uint64_t, json *C.char, capacity C.uint64_t, needed *C.
 	return 0
 }
 
-// news is what of an error of closing no call has answered yet: that a plugin died
+// news returns the part of an error of closing that no call has returned yet: that a plugin died
 // is found by all that is let go of in it, and by the operation before.
 func news(err, answered error) error {
 	if err == nil || answered == nil {
@@ -90,7 +90,7 @@ func news(err, answered error) error {
 // joined is the type of what errors.Join makes.
 var joined = reflect.TypeOf(errors.Join(plugin.Closed))
 
-// origins are the errors that an error was made of, itself first. Each is one
+// origins returns the errors that an error was made of, itself first. Each is one
 // event: other errors that were made of it tell of the same.
 func origins(err error) iter.Seq[*plugin.Error] {
 	return func(yield func(*plugin.Error) bool) {

@@ -32,7 +32,7 @@ func records[N ~uint64, B ~int8, S ~int32](export func(N, *B, N, *N) S, h handle
 	return plugin.Code(s), int(n)
 }
 
-// pair is two ranks of this process behind handles.
+// pair returns two ranks of this process behind handles.
 func pair(t *testing.T) (ranks [2]handle) {
 	t.Helper()
 	id, root, err := bootstrap.NewID("")
@@ -143,7 +143,7 @@ func TestClosingTellsOnlyWhatIsNew(t *testing.T) {
 	require.EqualError(t, news(closing, timeout), closing.Error())
 }
 
-// The death of a plugin is answered once, by whoever is asked first.
+// The death of a plugin is returned once, by the first call that meets it.
 func TestDeathOfAPluginIsToldOnce(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("no Go toolchain to build a plugin with: the command go is not installed")

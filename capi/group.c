@@ -25,9 +25,8 @@ struct group {
   shunt_operation *operations;
 };
 
-/* How many groups are open anywhere: while it is zero, no call looks for one.
- * Relaxed is enough: a thread sees its own increment, and cares about no
- * other's. */
+/* The number of groups that are open anywhere: while it is zero, no call looks for
+ * one. Relaxed is enough: a thread sees its own increment, and needs no other's. */
 static atomic_int open_groups;
 
 static pthread_key_t key;
@@ -186,5 +185,36 @@ shunt_status shunt_group_end(shunt_comm comm) {
   if (g->count > 0)
     status = go_run_group(SHUNT_NUMBER(comm), g->operations, g->count);
   free_operations(g);
+  return status;
+}
+
+shunt_status shunt_run_together(const shunt_comm *comms, const shunt_operation *operations, int64_t count) {
+  shunt_status status = SHUNT_OK;
+  if (shunt_forked())
+    return SHUNT_FORKED;
+  if (count == 0)
+    return SHUNT_OK;
+  if (count < 0 || count > INT32_MAX)
+    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_run_together: count is %lld; want 0 to %d", (long long)count,
+                      INT32_MAX);
+  if (comms == NULL || operations == NULL)
+    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_run_together: %s is NULL", comms == NULL ? "comms" : "operations");
+  uint64_t *numbers = malloc((size_t)count * sizeof *numbers);
+  shunt_operation *read = malloc((size_t)count * sizeof *read);
+  if (numbers == NULL || read == NULL)
+    status = shunt_fail(SHUNT_OUT_OF_MEMORY, "no memory for %lld operations", (long long)count);
+  for (int64_t i = 0; i < count && status == SHUNT_OK; i++) {
+    numbers[i] = SHUNT_NUMBER(comms[i]);
+    if (find(comms[i]) != NULL)
+      status = shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_run_together: this thread has an open group on a communicator");
+    else
+      status = shunt_read_operation((const shunt_operation *)(const void *)((const char *)operations +
+                                                                            (size_t)i * operations[0].struct_size),
+                                    &read[i]);
+  }
+  if (status == SHUNT_OK)
+    status = go_run_together(numbers, read, count);
+  free(numbers);
+  free(read);
   return status;
 }

@@ -22,9 +22,10 @@ type handle uint64
 type kind uint8
 
 const (
-	kindComm    kind = 0xC1
-	kindWindow  kind = 0xC2
-	kindRequest kind = 0xC3
+	kindComm      kind = 0xC1
+	kindWindow    kind = 0xC2
+	kindRequest   kind = 0xC3
+	kindAllocator kind = 0xC4
 )
 
 const (
@@ -86,7 +87,7 @@ func (t *table[T]) add(object *T) (handle, error) {
 	return h, nil
 }
 
-// slot is where a number's entry is, or nil for a number never given out.
+// slot returns a number's entry, or nil for a number never given out.
 func (t *table[T]) slot(number uint32) *slot[T] {
 	if number >= maxChunks*chunkSize {
 		return nil
@@ -98,7 +99,7 @@ func (t *table[T]) slot(number uint32) *slot[T] {
 	return &chunk[number&(chunkSize-1)]
 }
 
-// get is the object behind a handle, or nil if there is none.
+// get returns the object behind a handle, or nil if there is none.
 func (t *table[T]) get(h handle) *T {
 	if s := t.slot(uint32(h & (1<<slotBits - 1))); s != nil {
 		if e := s.entry.Load(); e != nil && e.handle == h {
@@ -108,7 +109,7 @@ func (t *table[T]) get(h handle) *T {
 	return nil
 }
 
-// find is get with an error that says what is wrong with the handle.
+// find is get with an error that says why the handle is invalid.
 func (t *table[T]) find(h handle) (*T, error) {
 	if object := t.get(h); object != nil {
 		return object, nil
@@ -122,10 +123,18 @@ func (t *table[T]) unknown(h handle) error {
 		return plugin.Errorf(plugin.InvalidArgument, "%s is NULL", t.what)
 	case kind(h>>56) == t.kind:
 		return plugin.Errorf(plugin.InvalidArgument, "%s %#x is closed or was never made", t.what, uint64(h))
-	case kind(h>>56) == kindComm, kind(h>>56) == kindWindow, kind(h>>56) == kindRequest:
-		return plugin.Errorf(plugin.InvalidArgument, "%#x is a handle of another kind, not of a %s", uint64(h), t.what)
+	case kind(h>>56) >= kindComm && kind(h>>56) <= kindAllocator:
+		return plugin.Errorf(plugin.InvalidArgument, "%#x is a handle of another kind, not of %s", uint64(h), t.one())
 	}
-	return plugin.Errorf(plugin.InvalidArgument, "%#x is not a %s", uint64(h), t.what)
+	return plugin.Errorf(plugin.InvalidArgument, "%#x is not %s", uint64(h), t.one())
+}
+
+// one returns the kind with its article.
+func (t *table[T]) one() string {
+	if t.kind == kindAllocator {
+		return "an " + t.what
+	}
+	return "a " + t.what
 }
 
 // remove takes a handle out of use. Of several callers one gets the object.
@@ -159,7 +168,7 @@ func (t *table[T]) removeIf(match func(*T) bool) {
 	}
 }
 
-// live is how many handles are in use.
+// live returns the number of handles in use.
 func (t *table[T]) live() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -22,6 +22,12 @@ static inline int shunt_forked(void) {
 /* load.c: the Go side has been initialized. */
 void shunt_is_up(int32_t state);
 
+/* load.c: the file that this library was loaded from, or NULL. */
+const char *shunt_file(void);
+
+/* log.c: hands a line to the program's function. */
+void shunt_call_log(shunt_log_function function, void *context, int32_t level, const char *text);
+
 /* message.c: the calling thread's message. */
 void shunt_set_message(const char *text, size_t bytes);
 shunt_status shunt_fail(shunt_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -43,6 +49,7 @@ shunt_status shunt_read_operation(const shunt_operation *given, shunt_operation 
 /* The Go side: one file of Go for each, see the export of the same name. */
 extern int32_t go_run(uint64_t comm, shunt_operation *operation);
 extern int32_t go_run_group(uint64_t comm, shunt_operation *operations, int64_t count);
+extern int32_t go_run_together(uint64_t *comms, shunt_operation *operations, int64_t count);
 extern int32_t go_synchronize(uint64_t comm, void *stream);
 extern int32_t go_world(uint64_t comm, int32_t *world);
 extern int32_t go_start(uint64_t comm, shunt_operation *operation, uint64_t *request);
@@ -55,6 +62,9 @@ extern int32_t go_comm_init(shunt_options *options, uint64_t *comm);
 extern int32_t go_rank(uint64_t comm, int32_t *rank);
 extern int32_t go_split(uint64_t comm, int32_t color, int32_t key, uint64_t *split);
 extern int32_t go_shrink(uint64_t comm, uint64_t *shrunk);
+extern int32_t go_set_log(shunt_log_function function, void *context, int32_t level);
+extern int32_t go_exchange(uint64_t comm, void *send, int64_t bytes, void *recv);
+extern int32_t go_subset(uint64_t comm, int32_t *ranks, int32_t count, uint64_t *subset);
 extern int32_t go_abort(uint64_t comm, char *reason);
 extern int32_t go_close(uint64_t comm);
 extern int32_t go_explain(uint64_t comm, uint32_t collective, uint32_t dtype, uint32_t op, int64_t count, char *text,
@@ -65,6 +75,15 @@ extern int32_t go_last_error(uint64_t comm, char *text, uint64_t capacity);
 extern int32_t go_register(uint64_t comm, void *memory, int64_t bytes);
 extern int32_t go_register_symmetric(uint64_t comm, void *memory, int64_t bytes);
 extern int32_t go_deregister(uint64_t comm, void *memory);
+extern int32_t go_allocator_create(uint64_t comm, int32_t symmetric, int64_t segment_bytes, uint64_t *allocator);
+extern int32_t go_allocator_alloc(uint64_t allocator, int64_t bytes, void *stream, void **memory);
+extern int32_t go_allocator_free(uint64_t allocator, void *memory, void *stream);
+extern int32_t go_allocator_record_stream(uint64_t allocator, void *memory, void *stream);
+extern int32_t go_allocator_reserve(uint64_t allocator, int64_t bytes);
+extern int32_t go_allocator_trim(uint64_t allocator);
+extern int32_t go_allocator_get_stats(uint64_t allocator, shunt_allocator_stats *stats);
+extern int32_t go_allocator_device(uint64_t allocator, int32_t *device);
+extern int32_t go_allocator_destroy(uint64_t allocator);
 extern int32_t go_window_create(uint64_t comm, int64_t bytes, uint64_t *window, void **base);
 extern int32_t go_window_free(uint64_t window);
 

@@ -3,12 +3,14 @@ package main
 import (
 	"debug/buildinfo"
 	"debug/elf"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,7 +21,7 @@ import (
 
 var comment = regexp.MustCompile(`(?s)/\*.*?\*/`)
 
-// declared are the functions of shunt.h.
+// declared returns the functions of shunt.h.
 func declared(t *testing.T) []string {
 	t.Helper()
 	header, err := os.ReadFile("include/shunt.h")
@@ -46,6 +48,28 @@ func TestLibraryShowsTheHeaderAndNothingElse(t *testing.T) {
 	}
 	slices.Sort(shown)
 	require.Equal(t, declared(t), shown)
+}
+
+// TestLibraryLoadsWithoutWaiting: dlopen holds the loader's lock until the Go side is up, so nothing that Go does
+// meanwhile may need that lock; it would wait for the limit of 2 seconds, every time.
+func TestLibraryLoadsWithoutWaiting(t *testing.T) {
+	dir := library(t)
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("no compiler: cc is not installed")
+	}
+	binary, best := filepath.Join(t.TempDir(), "load"), math.MaxInt
+	compiled, err := exec.Command("cc", "-o", binary, "test/load.c", "-ldl").CombinedOutput() // not linked with it
+	require.NoError(t, err, string(compiled))
+	for range 5 { // a machine with a load on it may be slow once
+		output, err := exec.Command(binary, filepath.Join(dir, "libshunt.so")).CombinedOutput()
+		require.NoError(t, err, string(output))
+		ms, err := strconv.Atoi(strings.TrimSpace(string(output)))
+		require.NoError(t, err)
+		if best = min(best, ms); best < 2000 {
+			return
+		}
+	}
+	t.Errorf("libshunt.so took at least %d ms to load, five times: it waits for the loader's lock", best)
 }
 
 // TestLibraryIsHardened: functions of C check their stack and the sizes of what they

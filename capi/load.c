@@ -30,8 +30,8 @@ void shunt_is_up(int32_t state) {
 
 extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden")));
 
-/* Whether this is the program itself, of whose constructors Go waits for the end:
- * so it is in the tests of this package. */
+/* Returns whether this code is linked into the program itself, as in the tests of this
+ * package: Go then waits for the end of the program's constructors. */
 static int is_program(void) { return (uintptr_t)&__ehdr_start + __ehdr_start.e_phoff == getauxval(AT_PHDR); }
 
 /* Go's own constructor, which starts that thread, is linked before this one. */
@@ -40,4 +40,24 @@ __attribute__((constructor)) static void wait_for_go(void) {
   while (!is_program() && atomic_load(&up) == 0)
     if (syscall(SYS_futex, &up, FUTEX_WAIT_PRIVATE, 0, &limit, NULL, 0) != 0 && errno == ETIMEDOUT)
       return; /* the first call waits for it */
+}
+
+/* note_file stops at the object that has this code. */
+static int note_file(struct dl_phdr_info *info, size_t size, void *file) {
+  (void)size;
+  for (int i = 0; i < info->dlpi_phnum; i++)
+    if (info->dlpi_phdr[i].p_type == PT_LOAD &&
+        (uintptr_t)&up - info->dlpi_addr - info->dlpi_phdr[i].p_vaddr < info->dlpi_phdr[i].p_memsz) {
+      *(const char **)file = info->dlpi_name;
+      return 1;
+    }
+  return 0;
+}
+
+/* The file that this library was loaded from, or NULL. Not by dladdr: it waits for the loader's lock, which the thread
+ * that waits above for Go, and so for this, holds. */
+const char *shunt_file(void) {
+  const char *file = NULL;
+  (void)dl_iterate_phdr(note_file, &file);
+  return file;
 }

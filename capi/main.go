@@ -17,9 +17,14 @@ package main
 import "C"
 
 import (
+	"log/slog"
+	"path/filepath"
+
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/internal/processors"
 	"github.com/shunt-ccl/shunt/transports/cudaipc"
+	"github.com/shunt-ccl/shunt/transports/nccl"
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
 
@@ -27,6 +32,11 @@ import (
 func init() {
 	host.Register(shm.Transport{})
 	host.Register(cudaipc.Transport{})
+	host.Register(nccl.Transport{})
+	if file, err := filepath.EvalSymlinks(C.GoString(C.shunt_file())); err == nil {
+		carrier.SetInstalled(filepath.Join(filepath.Dir(file), "shunt", "plugins"))
+	}
+	slog.SetDefault(logger)
 	processors.Spare()
 	C.shunt_is_up(1) // this package is initialized last
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// built is where the library and the C programs are; made once.
+// built holds the paths of the library and the C programs, which are built once.
 var built struct {
 	sync.Once
 	dir string
@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// library is the directory of libshunt.so as users get it: that of SHUNT_LIBRARY, which
-// make test has built, or one that is built here.
+// library returns the directory of libshunt.so as users get it: that of SHUNT_LIBRARY,
+// which make test has built, or one that is built here.
 func library(t testing.TB) string {
 	t.Helper()
 	built.Do(func() {
@@ -77,7 +77,7 @@ func program(t testing.TB, source string, flags ...string) string {
 	return binary
 }
 
-// result is how one process of a world ended.
+// result is the outcome of one process of a world.
 type result struct {
 	output, errors string
 	err            error
@@ -106,7 +106,7 @@ func world(t testing.TB, size int, binary string, args ...string) []result {
 	return results
 }
 
-// succeed is world where every rank must.
+// succeed is world where every rank must succeed.
 func succeed(t testing.TB, size int, binary string, args ...string) []result {
 	t.Helper()
 	results := world(t, size, binary, args...)

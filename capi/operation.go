@@ -17,7 +17,7 @@ import (
 // stream is a CUstream of the caller's.
 type stream struct{ pointer unsafe.Pointer }
 
-// Handle is the CUstream.
+// Handle returns the CUstream.
 func (s stream) Handle() unsafe.Pointer { return s.pointer }
 
 // pool holds operations for the blocking calls, so that they allocate nothing.
@@ -85,6 +85,29 @@ func go_run_group(number C.uint64_t, given *C.shunt_operation, count C.int64_t) 
 	return status(c, err)
 }
 
+//export go_run_together
+func go_run_together(numbers *C.uint64_t, given *C.shunt_operation, count C.int64_t) (result C.int32_t) {
+	defer recovered(&result)
+	parts := make([]host.Part, count)
+	var only *communicator // the one communicator of all operations
+	for i := range parts {
+		c, err := communicators.find(handle(unsafe.Slice(numbers, count)[i]))
+		if err != nil {
+			return status(nil, err)
+		}
+		if only = c; i > 0 && parts[0].Comm != c.host {
+			only = nil
+		}
+		var op host.Operation
+		if err := c.translate(&unsafe.Slice(given, count)[i], &op); err != nil {
+			return status(c, err)
+		}
+		keep(&op) // what C holds goes when this returns
+		parts[i] = host.Part{Comm: c.host, Operations: []host.Operation{op}}
+	}
+	return status(only, host.RunTogether(parts...))
+}
+
 // translate writes what C gave as an operation of the host. Memory and arrays
 // stay the caller's; the host checks everything that is in them.
 func (c *communicator) translate(given *C.shunt_operation, op *host.Operation) error {
@@ -138,8 +161,8 @@ func (c *communicator) translate(given *C.shunt_operation, op *host.Operation) e
 	return nil
 }
 
-// countsOnDevice is translate of counts in device memory: addresses that nothing
-// here may follow.
+// countsOnDevice translates counts in device memory: addresses that are never
+// dereferenced here.
 func (c *communicator) countsOnDevice(given *C.shunt_operation, op *host.Operation) error {
 	if op.Collective != plugin.AllToAllV {
 		// Said here, as the host does not look at what a collective has no use for.
@@ -159,7 +182,7 @@ func (c *communicator) countsOnDevice(given *C.shunt_operation, op *host.Operati
 	return nil
 }
 
-// array is a caller's array of one entry for each rank; nil stays nil.
+// array returns a caller's array of one entry for each rank; nil stays nil.
 func (c *communicator) array(p *C.int64_t) []int64 {
 	if p == nil {
 		return nil

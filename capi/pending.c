@@ -1,7 +1,7 @@
 /*
- * pending.c: calls that their thread's patience did not suffice for. They are
- * kept here, for each thread, between SHUNT_PENDING and shunt_continue. A signal
- * handler may use Shunt as well before it comes to that, hence a stack.
+ * pending.c: calls that took longer than their block limit. They are kept here, for
+ * each thread, between SHUNT_PENDING and shunt_continue. A signal handler may use Shunt
+ * as well before shunt_continue is called, hence a stack.
  */
 #include "internal.h"
 

@@ -15,7 +15,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// patience is how long a call on the communicator may take; 0: any time.
+// patience returns the longest time that a call on the communicator may block; 0: any time.
 func (c *communicator) patience() time.Duration { return time.Duration(c.impatience.Load()) }
 
 // pending ends a call whose operation goes on. The thread finds it again in
@@ -59,7 +59,7 @@ func go_continue(number C.uint64_t) (result C.int32_t) {
 	return go_request_wait(number)
 }
 
-// untilGivenUp is a context that ends soon after the word has become other than
+// untilGivenUp returns a context that ends soon after the word has become other than
 // 0. A null word never does.
 func untilGivenUp(word *int32) (context.Context, context.CancelFunc) {
 	if word == nil {

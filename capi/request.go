@@ -13,7 +13,7 @@ import (
 	"github.com/shunt-ccl/shunt/host"
 )
 
-// request is what a shunt_request stands for.
+// request is the object behind a shunt_request.
 type request struct {
 	host *host.Request
 	comm *communicator

@@ -26,7 +26,7 @@ func sanitized(t *testing.T, source string) string {
 	return program(t, source, flag)
 }
 
-// readmeProgram is the C program that README shows, as a file.
+// readmeProgram returns the C program that README shows, as a file.
 func readmeProgram(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../README.md")

@@ -12,7 +12,7 @@ import (
 	"github.com/shunt-ccl/shunt/host"
 )
 
-// window is what a shunt_window stands for.
+// window is the object behind a shunt_window.
 type window struct {
 	host *host.Window
 	comm *communicator

@@ -1,6 +1,6 @@
 package cuda
 
-// #cgo CFLAGS: -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
+// #cgo CFLAGS: -I${SRCDIR}/../plugin -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
 // #cgo LDFLAGS: -ldl
 // #include "driver.h"
 // #include <stdlib.h>
@@ -26,7 +26,7 @@ var open = sync.OnceValues(func() (Driver, error) {
 	return load(path)
 })
 
-// Open loads the driver; later calls answer the same one. SHUNT_LIBCUDA names
+// Open loads the driver; later calls return the same one. SHUNT_LIBCUDA names
 // another library than libcuda.so.1.
 func Open() (Driver, error) { return open() }
 
@@ -85,7 +85,7 @@ func (d *driver) Devices() ([]DeviceInfo, error) {
 			Major: int(raw.major), Minor: int(raw.minor), Multiprocessors: int(raw.multiprocessors),
 			MaxShared:     int(raw.max_shared),
 			VirtualMemory: raw.virtual_memory != 0, ExportFD: raw.posix_handles != 0,
-			StreamMemoryOps: raw.stream_memory_ops != 0,
+			StreamMemoryOps: raw.stream_memory_ops != 0, Domains: int(raw.domains),
 		}
 		copy(infos[i].UUID[:], C.GoBytes(unsafe.Pointer(&raw.uuid[0]), 16))
 	}
@@ -130,7 +130,7 @@ func (d *driver) EnablePeer(ctx, peer Context) error {
 	return nil
 }
 
-// Current is the context that is current on this thread; 0 if there is none.
+// Current returns the context that is current on this thread; 0 if there is none.
 func Current() (Context, error) {
 	var c C.sc_handle
 	if r := C.sc_current(&c); r != 0 {

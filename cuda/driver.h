@@ -4,13 +4,15 @@
  *
  * Every call that needs a context takes it and makes it current for the length
  * of the call; the caller's own is put back. Calls return the driver's result,
- * or SC_MISSING - i when the library lacks function i of the table.
+ * or SC_MISSING - i when the library does not have function i of the table.
  */
 #ifndef SHUNT_CUDA_DRIVER_H
 #define SHUNT_CUDA_DRIVER_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include "shunt_transport.h" /* native functions */
 
 typedef uint64_t sc_ptr;      /* CUdeviceptr */
 typedef uint64_t sc_handle;   /* CUcontext, CUstream, CUevent, …: opaque pointers */
@@ -46,6 +48,8 @@ typedef uint64_t sc_handle;   /* CUcontext, CUstream, CUevent, …: opaque point
   X(MemGetInfo, cuMemGetInfo_v2, (size_t *, size_t *))                                                     \
   X(MemHostAlloc, cuMemHostAlloc, (void **, size_t, unsigned))                                             \
   X(MemFreeHost, cuMemFreeHost, (void *))                                                                  \
+  X(MemHostRegister, cuMemHostRegister_v2, (void *, size_t, unsigned))                                     \
+  X(MemHostUnregister, cuMemHostUnregister, (void *))                                                      \
   X(MemHostGetDevicePointer, cuMemHostGetDevicePointer_v2, (sc_ptr *, void *, unsigned))                   \
   X(MemGetAddressRange, cuMemGetAddressRange_v2, (sc_ptr *, size_t *, sc_ptr))                             \
   X(PointerGetAttribute, cuPointerGetAttribute, (void *, int, sc_ptr))                                     \
@@ -120,6 +124,8 @@ typedef struct sc_kernel_launch {
 /* The launch may begin before the one before it in the stream has ended; the
  * kernel waits for it itself. */
 #define SC_LAUNCH_DEPENDENT 1u
+/* In the memory synchronization domain for remote traffic; see LaunchRemote in work.go. */
+#define SC_LAUNCH_REMOTE 2u
 
 /* One thing that is put into a stream. It holds no pointers. */
 enum {
@@ -138,7 +144,7 @@ typedef struct sc_work {
   uint64_t to, from, bytes;
 } sc_work;
 
-#define SC_CALL_FAILED (-900) /* a function of SC_WORK_CALL; call_status is what it returned */
+#define SC_CALL_FAILED (-900) /* a function of SC_WORK_CALL failed; call_status is its status */
 
 typedef struct sc_submitted {
   int done;           /* pieces of work that are in their streams */
@@ -147,6 +153,7 @@ typedef struct sc_submitted {
   uint64_t stream;  /* the stream's id, which no other stream of the process ever has; 0: not known (before CUDA 12.0) */
   uint64_t capture; /* id, 0 where the stream is not being captured */
   sc_handle graph;
+  shunt_native_report report; /* of the native function that failed */
 } sc_submitted;
 
 typedef struct sc_device {
@@ -154,7 +161,7 @@ typedef struct sc_device {
   char bus[32];
   unsigned char uuid[16];
   int64_t total_memory;
-  int major, minor, multiprocessors, posix_handles, virtual_memory, cooperative, stream_memory_ops, max_shared;
+  int major, minor, multiprocessors, posix_handles, virtual_memory, cooperative, stream_memory_ops, max_shared, domains;
 } sc_device;
 
 /* Memory of cuMemCreate, mapped with access for one device. */
@@ -198,6 +205,8 @@ int sc_free(sc_handle context, sc_ptr address);
 int sc_memory_info(sc_handle context, uint64_t *available, uint64_t *total);
 int sc_host_alloc(sc_handle context, uint64_t bytes, void **host, sc_ptr *device);
 int sc_host_free(sc_handle context, void *host);
+int sc_host_register(sc_handle context, void *host, uint64_t bytes, sc_ptr *device);
+int sc_host_unregister(sc_handle context, void *host);
 int sc_create(sc_handle context, int device, uint64_t bytes, sc_mapping *mapping);
 int sc_export(sc_handle context, uint64_t handle, int *fd);
 int sc_import(sc_handle context, int device, int fd, uint64_t bytes, sc_mapping *mapping);
@@ -205,7 +214,7 @@ int sc_unmap(sc_handle context, const sc_mapping *mapping);
 /* The mapping that address lies in, exported. The handle is retained inside the
  * call alone, and nobody may unmap the memory meanwhile. */
 int sc_export_chunk(sc_handle context, sc_ptr address, sc_chunk *chunk);
-/* Whether the buffer id of each address is still the one beside it. */
+/* Sets *same to whether the buffer id of every address is still the one beside it. */
 int sc_still_mapped(sc_handle context, const sc_ptr *at, const uint64_t *ids, int count, int *same);
 /* Maps handles behind each other; fills in the chunks, whose bytes are given. */
 int sc_import_range(sc_handle context, int device, const int *fds, sc_mapping *chunks, int count, sc_ptr *address, uint64_t *bytes);

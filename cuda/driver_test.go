@@ -70,6 +70,7 @@ func TestDevices(t *testing.T) {
 	require.Equal(t, 76, devices[0].Minor)
 	require.Equal(t, 16, devices[0].Multiprocessors)
 	require.True(t, devices[0].VirtualMemory)
+	require.Equal(t, 126, devices[0].Domains)
 	require.False(t, devices[0].StreamMemoryOps, "an attribute that the driver does not know reads as no")
 }
 
@@ -128,7 +129,7 @@ func TestLaunchKernels(t *testing.T) {
 	}))
 }
 
-// record is what was put into the fake's streams since the last time.
+// record returns the work put into the fake's streams since the last call.
 func record(t *testing.T, d cuda.Driver) string {
 	raw := make([]byte, 4096)
 	require.NoError(t, d.Read(0x1000, raw, 1))
@@ -154,8 +155,8 @@ func TestSubmitPutsWorkIntoStreamsInOrder(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 5, done)
 	require.Zero(t, c)
-	require.Equal(t, "record 0xe1 on 0x10;wait 0xe1 on 0x11;launch 3 on 0x10 in 0x1000 dependent;copy 5368709120 3000 2000 on 0x11;launch 4 plain;", record(t, d),
-		"what a driver does not take as a dependent launch is launched plainly")
+	require.Equal(t, "record 0xe1 on 0x10;wait 0xe1 on 0x11;launch 3 on 0x10 in 0x1000 dependent;"+
+		"copy 5368709120 3000 2000 on 0x11;launch 4 on 0x10 in 0x1000;", record(t, d))
 	current, err := cuda.Current()
 	require.NoError(t, err)
 	require.Equal(t, cuda.Context(0xAA), current)
@@ -175,6 +176,39 @@ func TestSubmitPutsWorkIntoStreamsInOrder(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, cuda.Context(0xAA), current, "after a failure too")
 	record(t, d)
+}
+
+// A driver that refuses an attribute of a launch gets the launch without it, and with
+// the others that it takes.
+func TestLaunchAttributesArriveAsFarAsTheDriverKnowsThem(t *testing.T) {
+	d := driver(t)
+	record(t, d)
+	const all, none, noDomains = 0xF00, 0xF01, 0xF02 // what the fake's drivers know
+	for _, test := range []struct {
+		driver uint64
+		flags  uint32
+		want   string
+	}{
+		{all, 0, ""},
+		{all, cuda.LaunchDependent, " dependent"},
+		{all, cuda.LaunchRemote, " remote"},
+		{all, cuda.LaunchDependent | cuda.LaunchRemote, " dependent remote"},
+		{none, cuda.LaunchDependent, ""},
+		{none, cuda.LaunchRemote, ""},
+		{none, cuda.LaunchDependent | cuda.LaunchRemote, ""},
+		{noDomains, cuda.LaunchDependent, " dependent"},
+		{noDomains, cuda.LaunchRemote, ""},
+		{noDomains, cuda.LaunchDependent | cuda.LaunchRemote, " dependent"},
+	} {
+		one := [3]uint32{1, 1, 1}
+		done, _, err := d.Submit(0x1000, &cuda.Batch{Stream: 0x10, Params: make([]byte, 8), Work: []cuda.Work{{
+			Kind: cuda.WorkLaunch, Stream: 0x10, Handle: test.driver, Flags: test.flags, Grid: one, Block: one,
+			ParamBytes: 8}}})
+		require.NoError(t, err)
+		require.Equal(t, 1, done)
+		require.Equal(t, "launch 1 on 0x10 in 0x1000"+test.want+";", record(t, d), "driver %x, flags %d", test.driver,
+			test.flags)
+	}
 }
 
 func TestSubmitDoesNothingInAnotherCaptureThanExpected(t *testing.T) {
@@ -203,7 +237,10 @@ func TestSubmitDoesNothingInAnotherCaptureThanExpected(t *testing.T) {
 
 func TestSubmitDoesNotAllocate(t *testing.T) {
 	d := driver(t)
-	b := &cuda.Batch{Stream: 0x10, Work: []cuda.Work{{Kind: cuda.WorkCopy, Stream: 0x10, Bytes: 1}}}
+	one := [3]uint32{1, 1, 1}
+	b := &cuda.Batch{Stream: 0x10, Work: []cuda.Work{{Kind: cuda.WorkCopy, Stream: 0x10, Bytes: 1},
+		{Kind: cuda.WorkLaunch, Stream: 0x10, Handle: 0xF00, Grid: one, Block: one,
+			Flags: cuda.LaunchDependent | cuda.LaunchRemote}}}
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		if _, _, err := d.Submit(0x1000, b); err != nil {
 			t.Error(err)
@@ -244,8 +281,8 @@ func TestRangeIsExportedChunkByChunk(t *testing.T) {
 		{0x1E000, 0x2001, "export 30;release 30;export 31;release 31;", "exporting what is mapped at 0x20000"},
 		{0x1C000, 0x1001, "export 28;release 28;release 29;", "exporting what is mapped at 0x1d000"},
 		{0x11000, 0x4000, "export 17;release 17;export 18;release 18;export 19;release 19;", "of more than 3 handles"},
-		{^cuda.Ptr(0), 2, "", "pass the end of memory"},
-		{0x11000, 0, "", "ExportRange of 0 bytes"},
+		{^cuda.Ptr(0), 2, "", "reach past the end of memory"},
+		{0x11000, 0, "", "ExportRange got 0 bytes"},
 	} {
 		before := descriptors(t)
 		_, err = d.ExportRange(0x1000, test.p, test.bytes, 3)

@@ -16,6 +16,7 @@ const (
 	InvalidValue       Result = 1
 	OutOfMemory        Result = 2
 	NotInitialized     Result = 3
+	Deinitialized      Result = 4 // the process is ending
 	NoDevice           Result = 100
 	InvalidDevice      Result = 101
 	InvalidImage       Result = 200
@@ -63,7 +64,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s (%s)", e.Call, e.Name, e.Text)
 }
 
-// code is how callers that do not know CUDA see a result.
+// code returns the code of a result for callers that do not know CUDA.
 func (r Result) code() plugin.Code {
 	switch r {
 	case OutOfMemory:
@@ -90,7 +91,7 @@ func (r Result) Sticky() bool {
 // Wrap makes the error of a failed call, for implementations of Driver.
 func Wrap(e *Error) error { return plugin.Errorf(e.Result.code(), "%w", e) }
 
-// ResultOf is the driver's result in err's tree; Success if there is none.
+// ResultOf returns the driver's result in err's tree; Success if there is none.
 func ResultOf(err error) Result {
 	var e *Error
 	if errors.As(err, &e) {

@@ -60,7 +60,7 @@ static _Atomic(node *) released;
 static void push(void *data) {
   node *n = data;
   n->next = atomic_load_explicit(&released, memory_order_relaxed);
-  /* Release: whoever takes the stack sees next and token. */
+  /* Release: the thread that takes the stack sees next and token. */
   while (!atomic_compare_exchange_weak_explicit(&released, &n->next, n, memory_order_release, memory_order_relaxed)) {
   }
 }

@@ -1,6 +1,8 @@
 package cuda
 
-// Driver is what Shunt asks of a CUDA driver. Its methods may be called from
+import "unsafe"
+
+// Driver is the part of a CUDA driver that Shunt uses. Its methods may be called from
 // any goroutine. Every error is a *plugin.Error that wraps an *Error; lengths
 // are in bytes. Calls that take a Context run in it and leave the thread's own
 // context as it was.
@@ -24,10 +26,14 @@ type Driver interface {
 	// Alloc is memory that ExportIPC can export. Not zeroed.
 	Alloc(ctx Context, bytes int64) (Ptr, error)
 	Free(ctx Context, p Ptr) error
-	// MemoryInfo is what is left and what there is.
+	// MemoryInfo returns the free and the total memory.
 	MemoryInfo(ctx Context) (available, total int64, err error)
 	AllocHost(ctx Context, bytes int64) (HostMemory, error)
 	FreeHost(ctx Context, m HostMemory) error
+	// RegisterHost lets the GPU reach memory that this process has mapped, whole pages of it,
+	// at the address that it returns. UnregisterHost undoes that, before the memory is unmapped.
+	RegisterHost(ctx Context, p unsafe.Pointer, bytes int64) (Ptr, error)
+	UnregisterHost(ctx Context, p unsafe.Pointer) error
 	// CreateMemory is memory on a device that ExportMemory can export. Not
 	// zeroed.
 	CreateMemory(ctx Context, device int, bytes int64) (Mapping, error)
@@ -61,7 +67,7 @@ type Driver interface {
 	// Pointer describes the allocation that p lies in. Memory that CUDA does
 	// not know is PointerUnknown, not an error.
 	Pointer(ctx Context, p Ptr) (PointerInfo, error)
-	// ExportIPC exports the whole allocation that p lies in; OpenIPC answers
+	// ExportIPC exports the whole allocation that p lies in; OpenIPC returns
 	// its base. A handle cannot be opened in the process that exported it.
 	ExportIPC(ctx Context, p Ptr) (IPCHandle, error)
 	OpenIPC(ctx Context, h IPCHandle) (Ptr, error)
@@ -123,12 +129,12 @@ type Driver interface {
 	// launched with.
 	Function(ctx Context, m Module, name string, maxShared int) (Function, error)
 	// LaunchKernels launches in order on one stream, in one crossing and without
-	// allocating; launched is how many were.
+	// allocating; launched counts those that were launched.
 	LaunchKernels(ctx Context, s Stream, launches []Launch) (launched int, err error)
 	// Submit puts work into streams, in order, in one crossing and without
-	// allocating, if b.Stream is in the capture b.Capture and the stream
-	// b.StreamID. If it is not, nothing is done and there is no error: compare
-	// the Capture, which is b.Stream's.
-	// done is how many pieces of work were put; those before a failure stay.
+	// allocating, if b.Stream is in the capture b.Capture and the stream b.StreamID.
+	// If it is not, nothing is done and there is no error: compare the Capture, which
+	// is b.Stream's. done counts the pieces of work that were put; those before a
+	// failure stay.
 	Submit(ctx Context, b *Batch) (done int, c Capture, err error)
 }

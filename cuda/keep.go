@@ -12,7 +12,7 @@ import (
 // the library's back; a process that has made a communicator must not call it.
 var kept = struct {
 	mu      sync.Mutex
-	primary map[Context]int // ordinals of what Retain has answered
+	primary map[Context]int // ordinals of the contexts that Retain has returned
 	modules map[keptKey]*keptModule
 	handles map[keptHandle]bool
 }{primary: map[Context]int{}, modules: map[keptKey]*keptModule{}, handles: map[keptHandle]bool{}}

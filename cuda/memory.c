@@ -39,6 +39,21 @@ int sc_host_free(sc_handle context, void *host) {
   WITH(context, { result = cu.MemFreeHost(host); });
 }
 
+int sc_host_register(sc_handle context, void *host, uint64_t bytes, sc_ptr *device) {
+  NEED(MemHostRegister);
+  NEED(MemHostGetDevicePointer);
+  NEED(MemHostUnregister);
+  WITH(context, {
+    result = cu.MemHostRegister(host, bytes, 1 | 2); /* portable, mapped */
+    if (!result && (result = cu.MemHostGetDevicePointer(device, host, 0))) cu.MemHostUnregister(host);
+  });
+}
+
+int sc_host_unregister(sc_handle context, void *host) {
+  NEED(MemHostUnregister);
+  WITH(context, { result = cu.MemHostUnregister(host); });
+}
+
 int sc_pointer_info(sc_handle context, sc_ptr address, sc_pointer *info) {
   NEED(PointerGetAttribute);
   memset(info, 0, sizeof *info);

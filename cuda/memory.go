@@ -23,7 +23,7 @@ func (d *driver) Alloc(ctx Context, bytes int64) (Ptr, error) {
 // size refuses what would wrap in C.
 func size(call string, bytes int64) error {
 	if bytes <= 0 {
-		return plugin.Errorf(plugin.InvalidArgument, "%s of %d bytes", call, bytes)
+		return plugin.Errorf(plugin.InvalidArgument, "%s got %d bytes, want 1 or more", call, bytes)
 	}
 	return nil
 }
@@ -58,6 +58,24 @@ func (d *driver) AllocHost(ctx Context, bytes int64) (HostMemory, error) {
 func (d *driver) FreeHost(ctx Context, m HostMemory) error {
 	if r := C.sc_host_free(C.sc_handle(ctx), *(*unsafe.Pointer)(unsafe.Pointer(&m.Address))); r != 0 {
 		return d.fail(r, "cuMemFreeHost of %#x", m.Address)
+	}
+	return nil
+}
+
+func (d *driver) RegisterHost(ctx Context, p unsafe.Pointer, bytes int64) (Ptr, error) {
+	var device C.sc_ptr
+	if err := size("cuMemHostRegister", bytes); err != nil {
+		return 0, err
+	}
+	if r := C.sc_host_register(C.sc_handle(ctx), p, C.uint64_t(bytes), &device); r != 0 {
+		return 0, d.fail(r, "cuMemHostRegister of %d bytes at %p", bytes, p)
+	}
+	return Ptr(device), nil
+}
+
+func (d *driver) UnregisterHost(ctx Context, p unsafe.Pointer) error {
+	if r := C.sc_host_unregister(C.sc_handle(ctx), p); r != 0 {
+		return d.fail(r, "cuMemHostUnregister of %p", p)
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 
 func (d *driver) LoadModule(ctx Context, image []byte) (Module, error) {
 	if len(image) == 0 {
-		return 0, plugin.Errorf(plugin.InvalidArgument, "cuModuleLoadData of an empty image")
+		return 0, plugin.Errorf(plugin.InvalidArgument, "cuModuleLoadData got an empty image")
 	}
 	return d.keep(ctx, image)
 }

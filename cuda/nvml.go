@@ -5,71 +5,133 @@ package cuda
 import "C"
 
 import (
+	"strings"
 	"sync"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Management is NVML: how devices are linked.
-type Management struct{}
+// management is the Management of a table of dlsym. There is one table a process.
+type management struct{}
 
-var openManagement = sync.OnceValues(func() (*Management, error) { return loadManagement("libnvidia-ml.so.1") })
+var openManagement = sync.OnceValues(func() (Management, error) { return loadManagement("libnvidia-ml.so.1") })
 
 // OpenManagement finds NVML, libnvidia-ml.so.1.
-func OpenManagement() (*Management, error) { return openManagement() }
+func OpenManagement() (Management, error) { return openManagement() }
 
-func loadManagement(path string) (*Management, error) {
+func loadManagement(path string) (Management, error) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
 	var message [512]C.char
 	if C.sm_load(name, &message[0], C.size_t(len(message))) != 0 {
 		return nil, plugin.Errorf(plugin.Unsupported, "no NVML: %s", C.GoString(&message[0]))
 	}
-	return &Management{}, nil
+	return management{}, nil
 }
 
-// Link says how two devices are connected.
-type Link struct {
-	NVLink   bool // traffic between them goes over NVLink
-	Links    int  // NVLinks of the first that are up
-	Distance int  // NVML's topology level: 0 one board, 10 one switch, 30 one CPU's PCIe, 40 one CPU, 50 across CPUs
+func managementError(call string, r C.int) error {
+	if r == 0 {
+		return nil
+	}
+	return plugin.Errorf(plugin.Device, "%s: %s", call, C.GoString(C.sm_error(r)))
 }
 
-// Link describes the path between two devices, named by UUID as in
-// DeviceInfo.UUIDString.
-func (m *Management) Link(device, peer string) (Link, error) {
-	a, err := m.device(device)
-	if err != nil {
-		return Link{}, err
+func (management) DriverVersion() (string, error) {
+	var version [C.SM_TEXT]C.char
+	if r := C.sm_driver(&version[0], C.SM_TEXT); r != 0 {
+		return "", managementError("nvmlSystemGetDriverVersion", r)
 	}
-	b, err := m.device(peer)
-	if err != nil {
-		return Link{}, err
+	return C.GoString(&version[0]), nil
+}
+
+func (management) GPUs() ([]ManagedGPU, error) {
+	var count C.uint
+	if r := C.sm_count(&count); r != 0 {
+		return nil, managementError("nvmlDeviceGetCount", r)
 	}
-	var links, status, level C.int
-	for _, call := range []struct {
-		name string
-		r    C.int
-	}{
-		{"nvmlDeviceGetNvLinkState", C.sm_links(a, &links)},
-		{"nvmlDeviceGetP2PStatus", C.sm_peer_status(a, b, &status)},
-		{"nvmlDeviceGetTopologyCommonAncestor", C.sm_distance(a, b, &level)},
-	} {
-		if call.r != 0 {
-			return Link{}, plugin.Errorf(plugin.Device, "%s of %s and %s: %s", call.name, device, peer,
-				C.GoString(C.sm_error(call.r)))
+	gpus := make([]ManagedGPU, 0, count)
+	for index := range int(count) {
+		var device unsafe.Pointer
+		var g ManagedGPU
+		r := C.sm_at(C.uint(index), &device)
+		err := managementError("nvmlDeviceGetHandleByIndex", r)
+		if r == 0 {
+			g, err = describe(device)
 		}
+		if err != nil {
+			g = ManagedGPU{Index: index, Problem: err.Error()}
+		}
+		gpus = append(gpus, g)
 	}
-	return Link{NVLink: status == 0, Links: int(links), Distance: int(level)}, nil
+	return gpus, nil
 }
 
-func (m *Management) device(uuid string) (unsafe.Pointer, error) {
-	name := C.CString(uuid)
-	defer C.free(unsafe.Pointer(name))
-	var device unsafe.Pointer
-	if r := C.sm_device(name, &device); r != 0 {
-		return nil, plugin.Errorf(plugin.Device, "nvmlDeviceGetHandleByUUID of %s: %s", uuid, C.GoString(C.sm_error(r)))
+func (m management) GPU(uuid string) (ManagedGPU, error) {
+	device, mig, err := m.device(uuid)
+	if err != nil {
+		return ManagedGPU{}, err
 	}
-	return device, nil
+	if mig {
+		return ManagedGPU{Index: -1, UUID: uuid, MIG: true}, nil
+	}
+	return describe(device)
+}
+
+func describe(device unsafe.Pointer) (ManagedGPU, error) {
+	var raw C.sm_gpu
+	C.sm_describe(device, &raw)
+	if raw.failed != 0 {
+		return ManagedGPU{}, managementError(C.GoString(raw.call), raw.failed)
+	}
+	g := ManagedGPU{
+		Index: int(raw.index), UUID: C.GoString(&raw.uuid[0]), Name: C.GoString(&raw.name[0]),
+		Bus:    SystemBus(uint32(raw.domain), uint32(raw.bus), uint32(raw.device)),
+		Memory: int64(raw.memory), Major: int(raw.major), Minor: int(raw.minor), MIG: raw.mig != 0,
+	}
+	for _, l := range raw.link[:raw.links] {
+		link := ManagedLink{Number: int(l.number), Version: LinkVersion(uint32(l.version)), Remote: LinkEnd(l.remote)}
+		if l.known != 0 {
+			link.Bus = SystemBus(uint32(l.domain), uint32(l.bus), uint32(l.device))
+		}
+		g.Links = append(g.Links, link)
+	}
+	for i := range raw.mig_device[:raw.mig_devices] {
+		g.MIGDevices = append(g.MIGDevices, C.GoString(&raw.mig_device[i][0]))
+	}
+	return g, nil
+}
+
+func (m management) Path(device, peer string) (Path, error) {
+	a, migA, err := m.device(device)
+	if err != nil {
+		return Path{}, err
+	}
+	b, migB, err := m.device(peer)
+	if err != nil {
+		return Path{}, err
+	}
+	if migA || migB {
+		return MIGPath(), nil
+	}
+	var nvlink, read, write, level C.int
+	C.sm_path(a, b, &nvlink, &read, &write, &level)
+	return Path{PeerStatus(nvlink), PeerStatus(read), PeerStatus(write), Level(level)}, nil
+}
+
+// device finds a device. CUDA does not say whether a UUID is that of a MIG device.
+func (management) device(uuid string) (device unsafe.Pointer, mig bool, err error) {
+	find := func(uuid string) C.int {
+		name := C.CString(uuid)
+		defer C.free(unsafe.Pointer(name))
+		return C.sm_device(name, &device)
+	}
+	r := find(uuid)
+	if number, whole := strings.CutPrefix(uuid, "GPU-"); whole && r == C.SM_NOT_FOUND && find("MIG-"+number) == 0 {
+		return device, true, nil
+	}
+	if r != 0 {
+		return nil, false, managementError("nvmlDeviceGetHandleByUUID of "+uuid, r)
+	}
+	return device, strings.HasPrefix(uuid, "MIG-"), nil
 }

@@ -30,10 +30,10 @@ func LoadCompiler(path string) (*Compiler, error) {
 	return &Compiler{int(major), int(minor)}, nil
 }
 
-// Version is the compiler's CUDA version.
+// Version returns the compiler's CUDA version.
 func (c *Compiler) Version() (major, minor int) { return c.major, c.minor }
 
-// Compile compiles CUDA C. With ptx it answers PTX, else machine code for the
+// Compile compiles CUDA C. With ptx it returns PTX, else machine code for the
 // architecture that an option names (--gpu-architecture=sm_90). An error
 // carries the compiler's log.
 func (c *Compiler) Compile(name, source string, ptx bool, options ...string) ([]byte, error) {
@@ -63,7 +63,7 @@ func (c *Compiler) Compile(name, source string, ptx bool, options ...string) ([]
 		if log != nil {
 			text = ": " + C.GoString(log)
 		}
-		return nil, plugin.Errorf(plugin.Device, "compiling %s: %s%s", name, C.GoString(C.sn_error(r)), text)
+		return nil, plugin.Errorf(plugin.Device, "compiling %s failed: %s%s", name, C.GoString(C.sn_error(r)), text)
 	}
 	return C.GoBytes(unsafe.Pointer(image), C.int(bytes)), nil
 }

@@ -27,7 +27,8 @@ func (d *driver) ExportRange(ctx Context, p Ptr, bytes int64, most int) ([]Chunk
 
 func (d *driver) StillMapped(ctx Context, at []Ptr, ids []uint64) (bool, error) {
 	if len(at) != len(ids) {
-		return false, plugin.Errorf(plugin.InvalidArgument, "%d addresses of %d buffer ids", len(at), len(ids))
+		return false, plugin.Errorf(plugin.InvalidArgument, "the call has %d addresses and %d buffer ids, want one for each", len(at),
+			len(ids))
 	}
 	if len(at) == 0 {
 		return true, nil
@@ -48,7 +49,7 @@ func ExportChunks(p Ptr, bytes int64, most int, chunk func(at Ptr) (Chunk, error
 		return nil, err
 	}
 	if uint64(bytes) > math.MaxUint64-uint64(p) {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "%d bytes at %#x pass the end of memory", bytes, uint64(p))
+		return nil, plugin.Errorf(plugin.InvalidArgument, "%d bytes at %#x reach past the end of memory", bytes, uint64(p))
 	}
 	for at := p; at < p+Ptr(bytes); {
 		var c Chunk
@@ -81,13 +82,13 @@ func CloseChunks(chunks []Chunk) {
 // Driver.
 func CheckRange(fds []int, bytes []int64) error {
 	if len(fds) == 0 || len(fds) != len(bytes) || len(fds) > MaxChunks {
-		return plugin.Errorf(plugin.InvalidArgument, "import of %d file descriptors of %d chunks; at most %d", len(fds),
-			len(bytes), MaxChunks)
+		return plugin.Errorf(plugin.InvalidArgument, "an import has %d file descriptors for %d chunks, want one for each and at most %d",
+			len(fds), len(bytes), MaxChunks)
 	}
 	total := int64(0)
 	for _, n := range bytes {
 		if n <= 0 || n > math.MaxInt64-total {
-			return plugin.Errorf(plugin.InvalidArgument, "import of a chunk of %d bytes", n)
+			return plugin.Errorf(plugin.InvalidArgument, "an import has a chunk of %d bytes", n)
 		}
 		total += n
 	}
@@ -117,7 +118,7 @@ func (d *driver) ImportRange(ctx Context, device int, fds []int, bytes []int64) 
 
 func (d *driver) UnmapRange(ctx Context, m Range) error {
 	if len(m.Chunks) == 0 {
-		return plugin.Errorf(plugin.InvalidArgument, "unmapping a range of no chunks")
+		return plugin.Errorf(plugin.InvalidArgument, "a range to unmap has no chunks")
 	}
 	chunks := make([]C.sc_mapping, len(m.Chunks))
 	for i, c := range m.Chunks {

@@ -37,7 +37,7 @@ func (d *driver) StreamDone(ctx Context, s Stream) (bool, error) {
 
 func (d *driver) Copy(ctx Context, to, from Ptr, bytes int64, s Stream) error {
 	if bytes < 0 {
-		return plugin.Errorf(plugin.InvalidArgument, "cuMemcpyAsync of %d bytes", bytes)
+		return plugin.Errorf(plugin.InvalidArgument, "cuMemcpyAsync got %d bytes, want 0 or more", bytes)
 	}
 	if r := C.sc_copy(C.sc_handle(ctx), C.sc_ptr(to), C.sc_ptr(from), C.uint64_t(bytes), C.sc_handle(s)); r != 0 {
 		return d.fail(r, "cuMemcpyAsync of %d bytes from %#x to %#x", bytes, uint64(from), uint64(to))
@@ -47,7 +47,7 @@ func (d *driver) Copy(ctx Context, to, from Ptr, bytes int64, s Stream) error {
 
 func (d *driver) Set(ctx Context, to Ptr, value byte, bytes int64, s Stream) error {
 	if bytes < 0 {
-		return plugin.Errorf(plugin.InvalidArgument, "cuMemsetD8Async of %d bytes", bytes)
+		return plugin.Errorf(plugin.InvalidArgument, "cuMemsetD8Async got %d bytes, want 0 or more", bytes)
 	}
 	if r := C.sc_set(C.sc_handle(ctx), C.sc_ptr(to), C.uchar(value), C.uint64_t(bytes), C.sc_handle(s)); r != 0 {
 		return d.fail(r, "cuMemsetD8Async of %d bytes at %#x", bytes, uint64(to))

@@ -7,7 +7,7 @@ typedef struct {
   char pad[4];
   union {
     char bytes[64];
-    int programmatic;
+    int programmatic, domain;
   } value;
 } launch_attribute;
 
@@ -20,14 +20,16 @@ typedef struct {
 
 int sc_launch(sc_handle function, sc_handle stream, const uint32_t grid[3], const uint32_t block[3], uint32_t shared, uint32_t flags,
               const void *params, size_t bytes) {
-  launch_attribute dependent = {.id = 6, .value = {.programmatic = 1}}; /* programmatic stream serialization */
+  launch_attribute attributes[2];
   void *extra[] = {(void *)1, (void *)params, (void *)2, &bytes, (void *)0};
-  launch_config config = {{grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, shared, P(stream), &dependent, flags & SC_LAUNCH_DEPENDENT ? 1 : 0};
+  launch_config config = {{grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, shared, P(stream), attributes, 0};
+  if (flags & SC_LAUNCH_DEPENDENT) attributes[config.count++] = (launch_attribute){.id = 6, .value = {.programmatic = 1}}; /* stream serialization */
+  if (flags & SC_LAUNCH_REMOTE) attributes[config.count++] = (launch_attribute){.id = 10, .value = {.domain = 1}};         /* remote */
   int result = cu.LaunchKernelEx(&config, P(function), NULL, extra);
-  /* A driver or device that does not know the attribute, or not under capture:
-   * the kernel is as right without it. */
-  if (config.count && (result == 1 || result == 801 || result == 900)) {
-    config.count = 0;
+  /* A driver or device that does not know an attribute, or not under capture: the
+   * kernel is as right without. The last goes first. */
+  while (config.count && (result == 1 || result == 801 || result == 900)) {
+    config.count--;
     result = cu.LaunchKernelEx(&config, P(function), NULL, extra);
   }
   return result;
@@ -45,7 +47,7 @@ int sc_launch_all(sc_handle context, sc_handle stream, const sc_kernel_launch *l
   });
 }
 
-static int put(const sc_work *w, const unsigned char *params, int *status) {
+static int put(const sc_work *w, const unsigned char *params, sc_submitted *s) {
   switch (w->kind) {
   case SC_WORK_LAUNCH:
     NEED(LaunchKernelEx);
@@ -60,9 +62,11 @@ static int put(const sc_work *w, const unsigned char *params, int *status) {
     NEED(StreamWaitEvent);
     return cu.StreamWaitEvent(P(w->stream), P(w->handle), 0);
   case SC_WORK_CALL: {
-    int (*call)(void *, const int64_t *, void *, void *, void *) = (int (*)(void *, const int64_t *, void *, void *, void *))(uintptr_t)w->handle;
-    *status = call(P(w->bytes), (const int64_t *)(params + w->params), P(w->from), P(w->to), P(w->stream));
-    return *status ? SC_CALL_FAILED : 0;
+    shunt_native_fn call = (shunt_native_fn)(uintptr_t)w->handle;
+    s->report.peer = 0;
+    s->report.message[0] = 0;
+    s->call_status = call(P(w->bytes), (const int64_t *)(params + w->params), P(w->from), P(w->to), P(w->stream), &s->report);
+    return s->call_status ? SC_CALL_FAILED : 0;
   }
   }
   return 1;
@@ -92,7 +96,7 @@ int sc_submit(sc_handle context, sc_handle stream, uint64_t id, uint64_t capture
   int same = !id || !s->stream || s->stream == id;
   if (s->capture_status >= 0 && s->capture_status != 2 && s->capture == capture && same)
     while (!result && s->done < count) {
-      result = put(&work[s->done], params, &s->call_status);
+      result = put(&work[s->done], params, s);
       if (!result) s->done++;
     }
   if (push) {

@@ -44,8 +44,9 @@ func (d *driver) Submit(ctx Context, b *Batch) (int, Capture, error) {
 	case r == 0:
 		return int(out.done), capture, nil
 	case r == C.SC_CALL_FAILED:
-		return int(out.done), capture, plugin.Errorf(plugin.Code(out.call_status), "native function: %w",
-			plugin.Code(out.call_status))
+		report := out.report // of which an address is taken: out stays on the stack
+		return int(out.done), capture, plugin.NativeError("native function", plugin.Code(out.call_status),
+			int(report.peer)-1, C.GoString(&report.message[0]))
 	case out.capture_status < 0:
 		return 0, Capture{}, d.fail(r, "cuStreamGetCaptureInfo")
 	case int(out.done) < len(b.Work):

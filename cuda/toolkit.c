@@ -8,7 +8,7 @@
 
 #include "driver.h"
 
-static int load(const char *path, const char *const *names, void **slots, int count, char *message, size_t bytes) {
+int sk_load(const char *path, const char *const *names, void **slots, int required, int count, char *message, size_t bytes) {
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char *why = dlerror();
@@ -16,7 +16,7 @@ static int load(const char *path, const char *const *names, void **slots, int co
     return -1;
   }
   for (int i = 0; i < count; i++)
-    if (!(slots[i] = dlsym(library, names[i]))) {
+    if (!(slots[i] = dlsym(library, names[i])) && i < required) {
       snprintf(message, bytes, "%s has no function %s", path, names[i]);
       return -1;
     }
@@ -40,7 +40,8 @@ static struct {
 int sn_load(const char *path, char *message, size_t bytes) {
   static const char *const names[] = {"nvrtcVersion", "nvrtcGetErrorString", "nvrtcCreateProgram", "nvrtcCompileProgram", "nvrtcDestroyProgram", "nvrtcGetProgramLogSize",
                                       "nvrtcGetProgramLog", "nvrtcGetPTXSize", "nvrtcGetPTX", "nvrtcGetCUBINSize", "nvrtcGetCUBIN"};
-  return load(path, names, (void **)&rtc, sizeof names / sizeof *names, message, bytes);
+  enum { count = sizeof names / sizeof *names };
+  return sk_load(path, names, (void **)&rtc, count, count, message, bytes);
 }
 
 int sn_version(int *major, int *minor) { return rtc.Version(major, minor); }
@@ -68,43 +69,3 @@ int sn_compile(const char *source, const char *name, const char *const *options,
   rtc.DestroyProgram(&program);
   return result;
 }
-
-static struct {
-  int (*Init)(void);
-  const char *(*ErrorString)(int);
-  int (*DeviceGetHandleByUUID)(const char *, void **);
-  int (*DeviceGetNvLinkState)(void *, unsigned, int *);
-  int (*DeviceGetP2PStatus)(void *, void *, int, int *);
-  int (*DeviceGetTopologyCommonAncestor)(void *, void *, int *);
-} ml;
-
-int sm_load(const char *path, char *message, size_t bytes) {
-  static const char *const names[] = {"nvmlInit_v2", "nvmlErrorString", "nvmlDeviceGetHandleByUUID", "nvmlDeviceGetNvLinkState", "nvmlDeviceGetP2PStatus", "nvmlDeviceGetTopologyCommonAncestor"};
-  if (load(path, names, (void **)&ml, sizeof names / sizeof *names, message, bytes)) return -1;
-  int result = ml.Init();
-  if (result) {
-    snprintf(message, bytes, "nvmlInit: %s", ml.ErrorString(result));
-    return -1;
-  }
-  return 0;
-}
-
-const char *sm_error(int result) { return ml.ErrorString(result); }
-
-int sm_device(const char *uuid, void **device) { return ml.DeviceGetHandleByUUID(uuid, device); }
-
-int sm_links(void *device, int *active) {
-  *active = 0;
-  for (unsigned link = 0; link < 18; link++) {
-    int up = 0;
-    int result = ml.DeviceGetNvLinkState(device, link, &up);
-    if (result == 2 || result == 3) break; /* no such link, or no NVLink at all */
-    if (result) return result;
-    *active += up != 0;
-  }
-  return 0;
-}
-
-int sm_peer_status(void *device, void *peer, int *status) { return ml.DeviceGetP2PStatus(device, peer, 2 /* NVLink */, status); }
-
-int sm_distance(void *device, void *peer, int *level) { return ml.DeviceGetTopologyCommonAncestor(device, peer, level); }

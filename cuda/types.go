@@ -24,7 +24,7 @@ const (
 	PerThreadStream Stream = 2
 )
 
-// Handle is the CUstream as a pointer, which makes a Stream a host.Stream. It
+// Handle returns the CUstream as a pointer, which makes a Stream a host.Stream. It
 // points to no memory of Go.
 func (s Stream) Handle() unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&s)) }
 
@@ -41,9 +41,10 @@ type DeviceInfo struct {
 	VirtualMemory   bool // memory of CreateMemory
 	ExportFD        bool // ExportMemory
 	StreamMemoryOps bool // WriteValue and WaitValue
+	Domains         int  // memory synchronization domains; fewer than 2: no LaunchRemote
 }
 
-// UUIDString is the UUID as nvidia-smi prints it.
+// UUIDString returns the UUID as nvidia-smi prints it.
 func (d DeviceInfo) UUIDString() string {
 	u := d.UUID
 	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
@@ -120,9 +121,9 @@ const (
 	CaptureInvalidated
 )
 
-// Capture is what a stream is being captured into. Stream is known outside
-// captures, from Submit: a number that no other stream of the process has or will
-// have, although handles come back; 0 where the driver does not say.
+// Capture identifies the capture that a stream is in. Stream is known outside
+// captures too, from Submit: a number that no other stream of the process has or will
+// have, although handles are reused; 0 if the driver does not tell.
 type Capture struct {
 	Stream uint64
 	Status CaptureStatus

@@ -3,10 +3,28 @@ package cuda
 // ParamBytes is the size of the largest kernel argument block.
 const ParamBytes = 640
 
-// LaunchDependent lets a kernel be scheduled before the one before it in the
-// stream has ended; the kernel itself waits for that end before it touches
-// memory.
-const LaunchDependent uint32 = 1
+// Flags of a launch. A driver that refuses one launches without it.
+const (
+	// LaunchDependent lets a kernel be scheduled before the one before it in the
+	// stream has ended; the kernel itself waits for that end before it touches
+	// memory.
+	LaunchDependent uint32 = 1
+	// LaunchRemote puts a kernel into the memory synchronization domain for remote
+	// traffic (CUDA 12.0, compute capability 9.0). A system-scope fence waits for all
+	// stores under way in its domain, so beside a kernel that computes, in the
+	// default domain, it no longer waits for that kernel's, nor that kernel's end for
+	// stores over a link. CUDA Programming Guide, "Memory Synchronization Domains":
+	// what is in different domains of one GPU is ordered at system scope alone. That
+	// suffices here:
+	//   - The end of a kernel flushes its writes, and what depends on it (the next
+	//     work of its stream, waiting for an event, griddepcontrol.wait) begins
+	//     behind that, whatever domains the two are in. So a kernel reads what
+	//     another one computed before it, and lets peers read that.
+	//   - What a kernel orders while it runs, against peers' kernels, the host and
+	//     copy engines, it fences at system scope.
+	//   - Blocks of one kernel, and kernels that are all launched so, share a domain.
+	LaunchRemote uint32 = 2
+)
 
 // Launch is one kernel launch. Its layout is that of sc_kernel_launch in driver.h; it
 // holds no pointers.
@@ -20,7 +38,7 @@ type Launch struct {
 	Params      [ParamBytes]byte // the argument block, laid out as the kernel declares it
 }
 
-// WorkKind is what a piece of Work puts into its stream.
+// WorkKind is the kind of work that a piece of Work puts into its stream.
 type WorkKind uint32
 
 // Kinds of work, with the fields that they use besides Stream.
@@ -30,12 +48,12 @@ const (
 	WorkRecord WorkKind = 3 // Handle: Event
 	WorkWait   WorkKind = 4 // Handle: Event
 	// WorkCall calls C code on this thread as it is submitted:
-	// Handle(Bytes, registers at Params, From, To, Stream), which returns a
+	// Handle(Bytes, registers at Params, From, To, Stream, report), which returns a
 	// plugin.Code and must not call Go. See plugin.Native.
 	WorkCall WorkKind = 5
 )
 
-// String is the driver's function.
+// String returns the driver's function.
 func (k WorkKind) String() string {
 	switch k {
 	case WorkLaunch:

@@ -39,6 +39,9 @@ def on_page_markdown(markdown, page, config, files):
 
     def link(match):
         path = (ROOT / "docs" / page.file.src_uri).parent.joinpath(match[1].split("#")[0]).resolve()
+        if path == ROOT / "README.md":  # the front page
+            fragment = match[1].partition("#")[2]
+            return f"]({'../' * page.file.src_uri.count('/')}index.md{fragment and '#' + fragment})"
         inside = path.is_relative_to(ROOT / "docs") and (path.suffix == ".md" or path.suffix in (".svg", ".png"))
         return match[0] if inside or not path.exists() else f"]({REPO}{path.relative_to(ROOT)})"
 

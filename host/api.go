@@ -22,6 +22,7 @@ type Options struct {
 	// as in SHUNT_TRANSPORTS; none: from there, else all that are registered and those of SHUNT_PLUGIN_DIR
 	Transports []string
 	Algo       string            // as SHUNT_ALGO, equal on all ranks; "": from there
+	TuningFile string            // as SHUNT_TUNING_FILE; rank 0's counts; "": from there
 	Timeout    time.Duration     // deadline of one operation; 0: SHUNT_TIMEOUT
 	Memory     plugin.MemoryKind // where all send and receive memory lies
 	Device     int               // with Memory cuda: the CUDA ordinal, or AutoDevice
@@ -76,9 +77,9 @@ func (c *Communicator) check(op *Operation, arrays []int64, into *call.Call) err
 	return c.checker.Check(op.arguments(), arrays, into)
 }
 
-// arguments are the fields of the operation that are checked. call.Arguments begins as Operation does, field by field,
-// and a Window with the facts that it points to; TestOperationsBeginWithTheirArguments keeps it so. A copy would cost
-// every call on a GPU some 50 ns.
+// arguments returns the fields of the operation that are checked. call.Arguments begins as Operation does, field by
+// field, and a Window with the facts that it points to; TestOperationsBeginWithTheirArguments keeps it so. A copy would
+// cost every call on a GPU some 50 ns.
 func (op *Operation) arguments() *call.Arguments { return (*call.Arguments)(unsafe.Pointer(op)) }
 
 // The communicator's collectives. Every method returns when the result is
@@ -113,8 +114,7 @@ func (c *Communicator) AllGather(send, recv unsafe.Pointer, count int64, dtype p
 		Stream: stream})
 }
 
-// AllGatherV is AllGather with counts[r] elements of rank r placed at
-// displs[r]; nil displacements mean packed.
+// AllGatherV is like AllGather, with counts[r] elements of rank r placed at displs[r]; nil displacements mean packed.
 func (c *Communicator) AllGatherV(send, recv unsafe.Pointer, counts, displs []int64, dtype plugin.DType,
 	stream Stream) error {
 	op := Operation{Collective: plugin.AllGatherV, Send: send, Recv: recv, RecvCounts: counts, RecvDispls: displs,
@@ -133,8 +133,8 @@ func (c *Communicator) ReduceScatter(send, recv unsafe.Pointer, count int64, dty
 		Stream: stream})
 }
 
-// ReduceScatterV is ReduceScatter with blocks of counts[r] elements at
-// displs[r] of send; nil displacements mean packed.
+// ReduceScatterV is like ReduceScatter, with blocks of counts[r] elements at displs[r] of send; nil displacements mean
+// packed.
 func (c *Communicator) ReduceScatterV(send, recv unsafe.Pointer, counts, displs []int64, dtype plugin.DType,
 	op plugin.Op, stream Stream) error {
 	return c.Do(&Operation{Collective: plugin.ReduceScatterV, Send: send, Recv: recv, SendCounts: counts,

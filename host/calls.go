@@ -26,8 +26,8 @@ func (c *Communicator) takeBack(collective plugin.Collective) {
 	}
 }
 
-// messages are this rank's to or from the peer of a call, and what is noted of the
-// call there; nil for what is no message.
+// messages returns this rank's messages to or from the peer of a call, and what is noted of the call there; nil if the
+// call is no message.
 func (c *Communicator) messages(call *call.Call) (*executor.Messages, executor.Message) {
 	message := call.Message()
 	switch call.Collective {

@@ -3,6 +3,8 @@ package host_test
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -43,7 +45,7 @@ func init() {
 // odd is the rank of dissenters that calls something else.
 const dissenters, odd = 3, 1
 
-// call is what a test says of a call; operation makes it one.
+// callOf describes a call in a test; operation makes an Operation of it.
 type callOf struct {
 	collective plugin.Collective
 	dtype      plugin.DType
@@ -53,7 +55,7 @@ type callOf struct {
 	uneven     bool // of collectives with counts of their own: one pair's is larger
 }
 
-// operation is the call on a rank, with memory from a fence.
+// operation returns the call on a rank, with memory from a fence.
 func (w callOf) operation(rank int, f *fence) *host.Operation {
 	const n = dissenters
 	op := &host.Operation{Collective: w.collective, DType: w.dtype, Op: w.op, Root: w.root, Count: w.count}
@@ -142,7 +144,8 @@ func newFence(t *testing.T) *fence {
 
 const untouched = 0x5A
 
-// at are so many bytes at the end of an area. What lies before them is marked.
+// at returns the address of so many bytes at the end of an area. What lies before them is
+// marked.
 func (f *fence) at(i int, bytes int64) unsafe.Pointer {
 	before := f.areas[i][:fenceBytes-bytes]
 	before = before[max(0, len(before)-4096):]
@@ -171,7 +174,7 @@ func (f *fence) intact(send, recv unsafe.Pointer) error {
 	return nil
 }
 
-// differences are the ways in which a rank's call can differ from a call.
+// differences returns the ways in which a rank's call can differ from a call.
 func differences(w callOf) map[string]callOf {
 	all := map[string]callOf{}
 	add := func(name string, change func(*callOf)) {
@@ -217,8 +220,13 @@ func TestRanksThatDisagreeAreTold(t *testing.T) {
 				}
 				for _, count := range []int64{2, 3000, 50_000} {
 					w := callOf{collective: collective, dtype: plugin.Float32, count: count}
-					for difference, other := range differences(w) {
-						for _, known := range callsBefore {
+					all := differences(w)
+					for i, difference := range slices.Sorted(maps.Keys(all)) {
+						other := all[difference]
+						for j, known := range callsBefore {
+							if transport != "shm" && count == 2 && (i+int(collective))%len(callsBefore) != j {
+								continue // each difference with one of them; shm has all
+							}
 							if count > 2 && known > 0 {
 								if count == 3000 { // its first call is enough, between the two others
 									continue

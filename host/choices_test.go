@@ -12,7 +12,7 @@ import (
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
 
-// moody is a transport that answers Supports as it likes. It is registered twice
+// moody is a transport whose Supports returns what a test wants. It is registered twice
 // under different names, as the ranks of a test are in one process, and then calls
 // itself the same.
 type moody struct {
@@ -43,7 +43,7 @@ func (m *moody) Supports(req plugin.Request) plugin.Support {
 	return support
 }
 
-// Ranks whose plugin answers differently are told which plugin, before anyone waits.
+// Where a plugin's Supports differs between ranks, they return an error that names the plugin, before anyone waits.
 func TestRanksThatChooseDifferentlyAreTold(t *testing.T) {
 	defer func() { drunk.answer = nil }()
 	odd := map[string]struct {

@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/host/internal/lockorder"
 	"github.com/shunt-ccl/shunt/host/internal/plans"
 	"github.com/shunt-ccl/shunt/host/internal/turn"
 	"github.com/shunt-ccl/shunt/host/memory"
@@ -37,20 +39,23 @@ type Communicator struct {
 	checker     call.Checker
 	observer    diagnosis.Observer
 	share       *memory.Share
-	device      *device     // nil for host memory
-	control     []io.Closer // every rank's control page
-	loaded      []*Loaded   // the transports as the communicator found them
+	device      *device           // nil for host memory
+	control     []io.Closer       // every rank's control page
+	loaded      []*carrier.Loaded // the transports as the communicator found them
 	attached    []*attached
 	logger      *slog.Logger
 
 	turn          turn.Turn[*Request] // who holds it may touch what follows
 	sequence      call.Sequence
 	splits        int
+	exchanges     int
 	shrinks       atomic.Int32
+	subsets       counters
 	windows       map[uint32]*Window
 	windowCount   int
 	registrations int
 	symmetric     buffers.Symmetric
+	allocators    allocators
 	scratch       arguments
 	inFlight      []call.Call // of a group
 	repeats       [quickShapes]repeated
@@ -63,7 +68,7 @@ type Communicator struct {
 	closeErr      error
 }
 
-// arguments is what a single operation needs; it belongs to whoever was
+// arguments is the scratch of a single operation; it belongs to the caller that was
 // admitted, so a call allocates nothing.
 type arguments struct {
 	call      call.Call
@@ -72,10 +77,10 @@ type arguments struct {
 	exec      executor.Arguments
 }
 
-// Rank is this process's number within the communicator.
+// Rank returns this process's number within the communicator.
 func (c *Communicator) Rank() int { return c.rank }
 
-// World is the number of ranks.
+// World returns the number of ranks.
 func (c *Communicator) World() int { return c.world }
 
 // Label names the communicator in messages: "world" for the first one.
@@ -87,7 +92,7 @@ func (c *Communicator) Topology() *topology.Topology { return c.observer.Topolog
 // Do runs one operation and waits for it. It allocates nothing when it
 // succeeds and its plan was prepared by an earlier call.
 func (c *Communicator) Do(op *Operation) error {
-	if !c.turn.Try() {
+	if !c.tryTurn() {
 		if !c.threads(op) {
 			request, err := c.enqueue([]Operation{*op})
 			if err != nil {
@@ -110,9 +115,19 @@ func (c *Communicator) Do(op *Operation) error {
 
 // release gives the turn back, to the oldest waiting request if there is one.
 func (c *Communicator) release() {
+	lockorder.Drop(lockorder.Turn)
 	if !c.turn.Leave() {
 		go c.drain()
 	}
+}
+
+// tryTurn takes the turn if it is free.
+func (c *Communicator) tryTurn() bool {
+	if !c.turn.Try() {
+		return false
+	}
+	lockorder.Take(lockorder.Turn)
+	return true
 }
 
 // enter takes the turn for a call that may wait for it.
@@ -127,7 +142,7 @@ func (c *Communicator) enter(what string) (release func(), err error) {
 	return c.release, nil
 }
 
-// run executes one operation. The caller is admitted. With patience it may come
+// run executes one operation. The caller is admitted. With patience it may return
 // less far than to the end; see outcome.
 func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, error) {
 	if c.observer.Failure.Reason() != nil { // names are looked up for errors only
@@ -235,7 +250,7 @@ func (c *Communicator) forget() {
 	a.call.Send, a.call.Recv = nil, nil
 }
 
-// programs is the plan for a call, from the cache or prepared now, which is collective.
+// programs returns the plan for a call, from the cache or prepared now, which is collective.
 func (c *Communicator) programs(call *call.Call) (plans.Program, error) {
 	if program, known, err := c.plans.Find(call); known {
 		return program, err
@@ -256,7 +271,7 @@ func (c *Communicator) rejectCall(collective plugin.Collective, err error) error
 	return err
 }
 
-// rejectNamed is rejectCall for a call that is no operation.
+// rejectNamed is rejectCall for a call that is not an operation.
 func (c *Communicator) rejectNamed(what string, err error) error {
 	c.observer.RejectCall(0, what, err)
 	return err
@@ -278,7 +293,7 @@ func (c *Communicator) failRun(what string, err error) error {
 }
 
 // fail makes the communicator fail for good; the first reason wins. With
-// spread, the other ranks are told.
+// spread, the other ranks learn it.
 func (c *Communicator) fail(reason *plugin.Error, spread bool) {
 	if !c.observer.Failure.Set(reason) {
 		return
@@ -305,7 +320,7 @@ func (c *Communicator) Abort(reason string) {
 	c.observer.Failure.Wait()
 }
 
-// Err is the reason why the communicator failed, or nil.
+// Err returns the reason why the communicator failed, or nil.
 func (c *Communicator) Err() error {
 	if f := c.observer.Failure.Reason(); f != nil {
 		return f
@@ -315,13 +330,23 @@ func (c *Communicator) Err() error {
 
 // Close ends this rank's part in the communicator and releases everything it
 // holds. It waits for operations in flight here, never for peers, and returns
-// what went wrong in letting go; the communicator is closed all the same.
+// the errors of releasing; the communicator is closed all the same.
 func (c *Communicator) Close() error {
 	c.closeOnce.Do(func() { c.closeErr = c.close() })
 	return c.closeErr
 }
 
+// closeEngine closes an endpoint whose code GPUs have called, when nothing of it runs any more.
+func (c *Communicator) closeEngine(a *attached) error {
+	c.device.exec.AwaitEngines()
+	if base, stuck := c.device.exec.EngineStuck(); stuck && base == a.Base {
+		a.Lose("a native function of " + a.Name)
+	}
+	return a.close()
+}
+
 func (c *Communicator) close() error {
+	c.allocators.end()
 	c.turn.Shut()
 	c.observer.Failure.Close(c.Err() != nil)
 	if c.control != nil { // peers that still wait for this rank learn why in vain
@@ -348,7 +373,11 @@ func (c *Communicator) close() error {
 		errs = append(errs, m.Close())
 	}
 	for _, a := range c.attached {
-		errs = append(errs, a.close())
+		closing := a.close
+		if a.Enqueues.Load() {
+			closing = func() error { return c.device.exec.Later(func() error { return c.closeEngine(a) }) }
+		}
+		errs = append(errs, closing())
 	}
 	errs = append(errs, c.device.close())
 	if c.share != nil {

@@ -352,7 +352,7 @@ type badCase struct {
 	want string
 }
 
-// rank is what the message must say about where the call was made.
+// rank returns the words by which the message must name the rank.
 func (b badCase) rank(c *host.Communicator) string {
 	if !b.op.Collective.Valid() {
 		return "collective"

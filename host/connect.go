@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"unsafe"
 
+	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/internal/plans"
 	"github.com/shunt-ccl/shunt/host/memory"
@@ -17,7 +19,7 @@ import (
 // attached is one transport's endpoint within a communicator.
 type attached struct {
 	plans.Transport
-	loaded   *Loaded
+	loaded   *carrier.Loaded
 	mappings []io.Closer // every rank's regions, mapped here
 }
 
@@ -30,25 +32,32 @@ func (a *attached) close() error {
 	return errors.Join(err, a.Transport.Close())
 }
 
-// open opens one endpoint of every transport.
-func (c *Communicator) open(ctx context.Context, id uint64) error {
+// open opens one endpoint of every transport. Optional ones that do not serve here are absent instead.
+func (c *Communicator) open(ctx context.Context, id uint64) (absent map[string]error, err error) {
 	ctx, cancel := plans.TransportTime(ctx)
 	defer cancel()
+	absent = map[string]error{}
 	infos := make([]plugin.Info, 0, len(c.loaded))
 	for _, l := range c.loaded {
 		infos = append(infos, l.Info)
 		if !slices.Contains(l.Info.Memory, c.job.memory) || !serves(l.Info, c.world) {
 			continue
 		}
-		if len(c.observer.Topology.Hosts()) > 1 && l.Info.Features&plugin.FeatureMultiHost == 0 {
-			continue // Supports says why when an operation finds no transport
+		if reason := c.outOfReach(l.Info); reason != "" {
+			c.plans.Absent[l.Info.Name] = reason
+			continue
 		}
 		endpoint, err := l.Transport.Open(ctx, plugin.OpenConfig{
 			Communicator: id, Rank: c.rank, World: c.world, Memory: c.job.memory, Device: c.job.ordinal(),
 			MaxSMs: c.maxSMs, Options: c.job.options.Transport(l.Info.Name),
 		})
 		if err != nil {
-			return fmt.Errorf("opening transport %s: %w", l.Info.Name, err)
+			err = fmt.Errorf("opening transport %s: %w", l.Info.Name, err)
+			if !c.job.optional || plugin.CodeOf(err) != plugin.Unsupported {
+				return nil, err
+			}
+			absent[l.Info.Name] = err
+			continue
 		}
 		a := &attached{loaded: l, Transport: plans.Transport{Name: l.Info.Name, Features: l.Info.Features, Ask: l.Ask,
 			Endpoint: endpoint, Base: uint32(len(c.attached) * plugin.MaxRegions)}}
@@ -56,12 +65,12 @@ func (c *Communicator) open(ctx context.Context, id uint64) error {
 		c.plans.Transports = append(c.plans.Transports, &a.Transport)
 		regions := endpoint.Regions()
 		if len(regions) > plugin.MaxRegions {
-			return plugin.Errorf(plugin.Protocol, "transport %s publishes %d regions, want at most %d", l.Info.Name,
+			return nil, plugin.Errorf(plugin.Protocol, "transport %s publishes %d regions, want at most %d", l.Info.Name,
 				len(regions), plugin.MaxRegions)
 		}
 		for i := range regions {
 			if regions[i].ID != uint32(i) || regions[i].Bytes < 0 {
-				return plugin.Errorf(plugin.Protocol, "transport %s: region %d has id %d and %d bytes", l.Info.Name, i,
+				return nil, plugin.Errorf(plugin.Protocol, "transport %s: region %d has id %d and %d bytes", l.Info.Name, i,
 					regions[i].ID, regions[i].Bytes)
 			}
 			if regions[i].Role == plugin.RegionRoleScratch && a.Scratch == nil {
@@ -69,17 +78,53 @@ func (c *Communicator) open(ctx context.Context, id uint64) error {
 			}
 		}
 	}
-	c.opened.Store(true)
-	if len(c.attached) == 0 {
+	if len(c.attached) == 0 && len(absent) == 0 {
 		if err := worldTooLarge(infos, c.job.memory, c.world); err != nil {
-			return err
+			return nil, err
 		}
 		if hosts := len(c.observer.Topology.Hosts()); hosts > 1 {
-			return plugin.Errorf(plugin.Unsupported, "the ranks run on %d hosts and no transport reaches other hosts", hosts)
+			return nil, plugin.Errorf(plugin.Unsupported, "the ranks run on %d hosts and no transport reaches other hosts", hosts)
 		}
-		return plugin.Errorf(plugin.Unsupported, "no transport serves %s memory", c.job.memory)
+		if len(c.plans.Absent) > 0 {
+			return absent, nil // settle says why
+		}
+		return nil, plugin.Errorf(plugin.Unsupported, "no transport serves %s memory", c.job.memory)
 	}
-	return nil
+	return absent, nil
+}
+
+// settle closes the endpoints of the transports that the ranks have agreed to do without.
+func (c *Communicator) settle() error {
+	var err error
+	c.attached = slices.DeleteFunc(c.attached, func(a *attached) bool {
+		out := c.plans.Absent[a.Name] != ""
+		if out {
+			err = errors.Join(err, a.close())
+		}
+		return out
+	})
+	if err != nil || len(c.attached) > 0 {
+		return err
+	}
+	reasons := make([]string, 0, len(c.plans.Absent))
+	for name, reason := range c.plans.Absent {
+		reasons = append(reasons, name+": "+reason)
+	}
+	slices.Sort(reasons)
+	return plugin.Errorf(plugin.Unsupported, "no transport serves %s memory: %s", c.job.memory,
+		strings.Join(reasons, "; "))
+}
+
+// outOfReach returns the reason why a transport cannot reach the communicator's ranks, or "". All ranks return the
+// same.
+func (c *Communicator) outOfReach(info plugin.Info) string {
+	if len(c.observer.Topology.Hosts()) > 1 && info.Features&plugin.FeatureMultiHost == 0 {
+		return "it reaches ranks of one host only"
+	}
+	if reason, found := c.observer.Topology.NoPeerAccess(); found && info.Features&plugin.FeaturePeerAccess != 0 {
+		return reason
+	}
+	return ""
 }
 
 // connect exchanges control pages and the endpoints' regions, and maps them.
@@ -101,7 +146,7 @@ func (c *Communicator) connect(ctx context.Context) error {
 	if err = c.group.Agree(ctx, "make control pages ("+c.label+")", err); err != nil {
 		return err
 	}
-	c.control, err = c.exchange(ctx, "share control pages ("+c.label+")", []plugin.Region{page.Region()}, nil,
+	c.control, err = c.mapAll(ctx, "share control pages ("+c.label+")", []plugin.Region{page.Region()}, nil,
 		func(r plugin.Region, rank int) (io.Closer, error) {
 			if !c.observer.Topology.SameHost(c.rank, rank) {
 				return nil, nil // such a rank rings no doorbell here, and what it calls is not seen
@@ -119,6 +164,10 @@ func (c *Communicator) connect(ctx context.Context) error {
 			return err
 		}
 		if c.device != nil {
+			isLocal := func(r plugin.Region) bool { return r.Role == plugin.RegionRoleLocal }
+			if slices.ContainsFunc(a.Endpoint.Regions(), isLocal) {
+				a.Enqueues.Store(true)
+			}
 			if err := c.device.exec.AddImages(a.Base, a.Endpoint.Images()); err != nil {
 				return err
 			}
@@ -132,10 +181,10 @@ func (c *Communicator) connect(ctx context.Context) error {
 	return err
 }
 
-// exchangeHost is exchange for one region of host memory.
+// exchangeHost exchanges one region of host memory with all ranks, and passes each rank's mapping to enter.
 func (c *Communicator) exchangeHost(ctx context.Context, tag string, mine plugin.Region,
 	enter func(rank int, base unsafe.Pointer)) ([]io.Closer, error) {
-	return c.exchange(ctx, tag, []plugin.Region{mine}, nil, func(r plugin.Region, rank int) (io.Closer, error) {
+	return c.mapAll(ctx, tag, []plugin.Region{mine}, nil, func(r plugin.Region, rank int) (io.Closer, error) {
 		return mapHost(r, func(m executor.Memory) error {
 			enter(rank, m.Base)
 			return nil
@@ -155,14 +204,14 @@ func (c *Communicator) mapRegions(ctx context.Context, tag string, base uint32, 
 			shared = append(shared, r)
 			continue
 		}
-		m, err := mapHost(r, func(m executor.Memory) error { return c.engine.SetRegion(base, r.ID, c.rank, m) })
+		m, err := c.mapLocal(base, r)
 		if err != nil {
 			failed = fmt.Errorf("mapping region %d of role local: %w", r.ID, err)
 			continue
 		}
 		mappings = append(mappings, m)
 	}
-	mapped, err := c.exchange(ctx, tag, shared, failed, func(r plugin.Region, rank int) (io.Closer, error) {
+	mapped, err := c.mapAll(ctx, tag, shared, failed, func(r plugin.Region, rank int) (io.Closer, error) {
 		if !c.observer.Topology.SameHost(c.rank, rank) {
 			return nil, nil
 		}
@@ -172,6 +221,14 @@ func (c *Communicator) mapRegions(ctx context.Context, tag string, base uint32, 
 		return mapHost(r, func(m executor.Memory) error { return c.engine.SetRegion(base, r.ID, rank, m) })
 	})
 	return append(mappings, mapped...), err
+}
+
+// mapLocal maps a region of this rank's alone, for its GPU too where it has one.
+func (c *Communicator) mapLocal(base uint32, r plugin.Region) (io.Closer, error) {
+	if c.device != nil {
+		return c.device.mapLocal(base, r)
+	}
+	return mapHost(r, func(m executor.Memory) error { return c.engine.SetRegion(base, r.ID, c.rank, m) })
 }
 
 // mapHost maps a region of host memory and enters it where it belongs.
@@ -191,49 +248,8 @@ func mapHost(r plugin.Region, enter func(executor.Memory) error) (io.Closer, err
 	return m, nil
 }
 
-// exchange hands this rank's regions to all ranks, maps everyone's, region by
-// region in rank order, and agrees that all could, and that nothing failed before on
-// any rank. enter maps one; nil means that the region needs no mapping here. The mappings
-// are returned also on error, for the caller to close.
-func (c *Communicator) exchange(ctx context.Context, tag string, mine []plugin.Region, failed error,
+// mapAll is memory.MapAll among the ranks of the communicator.
+func (c *Communicator) mapAll(ctx context.Context, tag string, mine []plugin.Region, failed error,
 	enter func(plugin.Region, int) (io.Closer, error)) ([]io.Closer, error) {
-	all := [][]plugin.Region{mine}
-	if c.share != nil {
-		var err error
-		if all, err = c.share.Exchange(ctx, tag, mine); err != nil {
-			return nil, err
-		}
-		defer memory.CloseAll(all)
-	}
-	var mappings []io.Closer
-	mapAll := func() error {
-		if failed != nil {
-			return failed
-		}
-		for rank := range all {
-			if len(all[rank]) != len(mine) {
-				return plugin.Errorf(plugin.Mismatch, "rank %d shares %d regions, rank %d %d", c.rank, len(mine), rank,
-					len(all[rank]))
-			}
-		}
-		for i := range mine {
-			for rank := range all {
-				r := all[rank][i]
-				if r.ID != mine[i].ID || r.Bytes != mine[i].Bytes || r.Role != mine[i].Role || r.Memory != mine[i].Memory {
-					return plugin.Errorf(plugin.Mismatch, "region %d: rank %d has id %d, role %s and %d bytes of %s memory, rank %d id %d, role %s and %d bytes of %s memory",
-						i, c.rank, mine[i].ID, mine[i].Role, mine[i].Bytes, mine[i].Memory, rank, r.ID, r.Role, r.Bytes, r.Memory)
-				}
-				m, err := enter(r, rank)
-				if err != nil {
-					return fmt.Errorf("mapping region %d of rank %d: %w", r.ID, rank, err)
-				}
-				if m != nil {
-					mappings = append(mappings, m)
-				}
-			}
-		}
-		return nil
-	}
-	err := c.group.Agree(ctx, tag+" mapped", mapAll()) // fills mappings; the order of operands of a return is not fixed
-	return mappings, err
+	return memory.MapAll(ctx, c.group, c.share, tag, mine, failed, enter)
 }

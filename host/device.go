@@ -30,6 +30,7 @@ type device struct {
 	starts  map[handleKey]cuda.Ptr // where what the endpoints' handles stand for begins
 	flights diagnosis.Flights
 	batch   batch
+	late    late              // which rank is behind; only the watch uses it
 	buffers *buffers.Registry // of users' buffers; nil without a transport that has one
 
 	stop context.CancelFunc // ends the goroutines
@@ -111,6 +112,38 @@ func (d *device) mapRegion(base uint32, r plugin.Region, rank int) (io.Closer, e
 	return deviceMapping{d, m}, nil
 }
 
+// localMapping is a region of role local. Its endpoint is closed once no operation and no graph can use it.
+type localMapping struct {
+	device  *device
+	mapping io.Closer
+	at      unsafe.Pointer
+}
+
+func (m localMapping) Close() error {
+	return errors.Join(m.device.driver.UnregisterHost(m.device.context, m.at), m.mapping.Close())
+}
+
+// mapLocal maps host memory of this rank's alone and lets the GPU reach it.
+func (d *device) mapLocal(base uint32, r plugin.Region) (io.Closer, error) {
+	local := localMapping{device: d}
+	var err error
+	local.mapping, err = mapHost(r, func(m executor.Memory) error {
+		at, err := d.driver.RegisterHost(d.context, m.Base, r.Bytes)
+		if err != nil {
+			return err
+		}
+		if err = d.exec.SetLocal(base, r.ID, at, m.Base, r.Bytes); err != nil {
+			return errors.Join(err, d.driver.UnregisterHost(d.context, m.Base))
+		}
+		local.at = m.Base
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return local, nil
+}
+
 // handleKey names what a rank has exported, of which regions are parts.
 type handleKey struct {
 	rank       int
@@ -157,7 +190,7 @@ func (d *device) close() error {
 	return errors.Join(d.copies.Close(), d.exec.Close())
 }
 
-// streamOf is an operation's stream; nil is the default stream.
+// streamOf returns an operation's stream; nil is the default stream.
 func streamOf(s Stream) cuda.Stream {
 	if s == nil {
 		return 0
@@ -192,7 +225,7 @@ func (d *device) run(call *call.Call, r *buffers.Range, program *executor.Device
 	return nil
 }
 
-// explain is what a failure to enqueue means: the end of the communicator, as
+// explain turns a failure to enqueue into an error: the end of the communicator, as
 // peers will wait for the operation; but nothing to it where the stream was being
 // captured, as then only a graph is not to be had.
 func (d *device) explain(what string, err error, stream cuda.Stream) error {

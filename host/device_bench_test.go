@@ -27,8 +27,8 @@ func (d *blind) Submit(ctx cuda.Context, batch *cuda.Batch) (int, cuda.Capture, 
 	return d.Driver.Submit(ctx, batch)
 }
 
-// BenchmarkDeviceAllReduce8B is what a small operation on a GPU takes of the
-// calling thread besides the driver. It must not allocate.
+// BenchmarkDeviceAllReduce8B measures the time that a small operation on a GPU takes of
+// the calling thread besides the driver. It must not allocate.
 func BenchmarkDeviceAllReduce8B(b *testing.B) {
 	benchmarkDeviceCall(b, func(r *rank) (call, free func() error, err error) {
 		x, err := r.floats([]float32{1, 2})
@@ -39,8 +39,8 @@ func BenchmarkDeviceAllReduce8B(b *testing.B) {
 	})
 }
 
-// BenchmarkDeviceAllToAllV is the same for all_to_all_v with counts on the device,
-// which the host does not look at, and on the host.
+// BenchmarkDeviceAllToAllV measures all_to_all_v with counts on the device, which the
+// host does not read, and on the host.
 func BenchmarkDeviceAllToAllV(b *testing.B) {
 	for _, onDevice := range []bool{true, false} {
 		b.Run(fmt.Sprintf("on device %v", onDevice), func(b *testing.B) {

@@ -28,7 +28,7 @@ type DeviceCounts struct {
 	SendCapacity, RecvCapacity int64
 }
 
-// AllToAllVOnDevice is AllToAllV with counts in the GPU's memory. All ranks must
+// AllToAllVOnDevice is like AllToAllV, with counts in the GPU's memory. All ranks must
 // call it, or none. It takes up to a microsecond longer than with counts on the host, as
 // no launch can be fitted to messages that are not known yet.
 func (c *Communicator) AllToAllVOnDevice(send, recv unsafe.Pointer, counts DeviceCounts, dtype plugin.DType,
@@ -37,8 +37,8 @@ func (c *Communicator) AllToAllVOnDevice(send, recv unsafe.Pointer, counts Devic
 		Stream: stream})
 }
 
-// ExplainOnDevice is Explain for all_to_all_v with counts on the device. Its messages
-// may be of any length.
+// ExplainOnDevice is like Explain, for all_to_all_v with counts on the device. Its
+// messages may be of any length.
 func (c *Communicator) ExplainOnDevice(dtype plugin.DType) (selector.Explanation, error) {
 	if !dtype.Valid() {
 		return selector.Explanation{}, plugin.Errorf(plugin.InvalidArgument, "explain: dtype %d is unknown", dtype)
@@ -52,7 +52,7 @@ func (c *Communicator) ExplainOnDevice(dtype plugin.DType) (selector.Explanation
 	return c.explain(key, 0)
 }
 
-// inspectCounts is inspect of counts on the device.
+// inspectCounts is inspect for counts on the device.
 func (d *device) inspectCounts(call *call.Call) error {
 	for i, name := range []string{"send counts", "send displacements", "receive counts", "receive displacements"} {
 		at := call.Arrays[i*d.comm.world]

@@ -28,7 +28,7 @@ func (u uncounted) Info() plugin.Info {
 
 func init() { host.Register(uncounted{onMachine}) }
 
-// impossible is what rank 1 of three changes of its arrays, and what is said of it.
+// impossible lists changes of rank 1's arrays, of three ranks, and the error of each.
 // Elements are of 4 bytes, each message has 10, and there is room for 60.
 var impossible = []struct {
 	name   string
@@ -120,8 +120,8 @@ func TestImpossibleCountsOnTheDeviceAreNamed(t *testing.T) {
 	}
 }
 
-// told is how a communicator's failure is told: without a call, by Synchronize, or by
-// the next call.
+// told returns a communicator's failure in one of three ways: without a call, by
+// Synchronize, or by the next call.
 func (r *rank) told(way int) error {
 	failed := eventually("the failure", func() bool { return r.Err() != nil })
 	switch {

@@ -19,7 +19,7 @@ import (
 
 var cycles = flag.Int("host.cycles", 12, "communicators that TestCommunicatorsLeaveNothing makes and closes")
 
-// holdings is what a process and its drivers hold.
+// holdings counts the resources of a process and its drivers.
 type holdings struct {
 	drivers                           []map[string]int
 	objects, goroutines, files, lines int

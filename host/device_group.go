@@ -9,9 +9,9 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// alone are the collectives whose plans are prepared when the communicator is
-// made, as no rank can be asked later: all_to_all_v is what groups of send and
-// recv become. A rank that has no peers copies.
+// alone lists the collectives whose plans are prepared when the communicator is
+// made, because the ranks cannot agree on them later: groups of send and recv run as
+// all_to_all_v. A rank without peers copies.
 func (d *device) alone() []plugin.Collective {
 	if d.comm.world == 1 {
 		return nil
@@ -31,7 +31,7 @@ type batch struct {
 	launch []executor.DeviceLaunch
 }
 
-// round is what a rank sends to and receives from each rank, one message each.
+// round holds the messages of one round, at most one to and one from each rank.
 type round struct{ arrays []int64 }
 
 // begin empties the batch.
@@ -159,7 +159,7 @@ func (d *device) runBatch(first *call.Call, stream cuda.Stream) error {
 	for _, r := range b.rounds[:b.used] {
 		b.launch = append(b.launch, executor.DeviceLaunch{
 			Program: p.Kernels, Arguments: executor.Arguments{Send: unsafe.Pointer(nil), Recv: unsafe.Pointer(nil),
-				Arrays: r.arrays},
+				Arrays: r.arrays, Absolute: true},
 		})
 	}
 	c.publish(first)

@@ -56,7 +56,7 @@ func TestDeviceMessagesOfDifferentLengthsAreErrors(t *testing.T) {
 		},
 	}
 	for name, call := range calls {
-		for _, lengths := range [][2]int{{1, 2}, {2000, 1000}, {800_000, 800_001}, {800_000, 10}, {10, 800_000}} {
+		for _, lengths := range fewer([][2]int{{800_000, 800_001}, {800_000, 10}, {1, 2}, {2000, 1000}, {10, 800_000}}...) {
 			t.Run(fmt.Sprintf("%s %d to %d", name, lengths[0], lengths[1]), func(t *testing.T) {
 				errs := deviceErrors(t, gpus(t, n), func(_ int, o *host.Options) { o.Timeout = time.Minute }, func(r *rank) error {
 					for range 3 {

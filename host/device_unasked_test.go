@@ -16,7 +16,7 @@ import (
 )
 
 // A kernel gives up on an absent rank. Nobody synchronizes or calls anything, and
-// the watchdog of stalls sleeps: whoever asks is told all the same.
+// the watchdog of stalls sleeps: Err still returns the failure.
 func TestDeviceFaultIsKnownWithoutACall(t *testing.T) {
 	t.Setenv("SHUNT_STALL_WARNING", "1h")
 	errs := deviceErrors(t, gpus(t, 3), func(_ int, o *host.Options) { o.Timeout = time.Second }, func(r *rank) error {

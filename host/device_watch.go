@@ -2,6 +2,8 @@ package host
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -17,7 +19,7 @@ func (d *device) start() {
 	}
 }
 
-// lookout is how long a kernel's fault may go unseen while nobody calls. Who asks
+// lookout is the longest time that a kernel's fault goes unseen between calls. Whoever asks
 // for the communicator's error without a call, as a framework's watchdog does,
 // learns of it so late at most, whatever SHUNT_STALL_WARNING says.
 const lookout = 250 * time.Millisecond
@@ -32,6 +34,8 @@ func (d *device) watch(ctx context.Context) {
 			return
 		case <-ticker.C:
 			d.look()
+			d.check()
+			d.findLate(time.Now())
 		}
 	}
 }
@@ -41,9 +45,88 @@ func (d *device) watch(ctx context.Context) {
 // result. It calls no driver.
 func (d *device) look() {
 	kind, peer, _ := d.exec.Fault()
-	if kind != plugin.FaultNone && d.comm.observer.Failure.Reason() == nil {
+	if kind == plugin.FaultNone || d.comm.observer.Failure.Reason() != nil {
+		return
+	}
+	if kind == plugin.FaultEngine {
+		d.lookAtEngine()
+	} else {
 		d.comm.fail(d.comm.observer.Fault(kind, peer, d.exec.Compared, &d.flights), true)
 	}
+}
+
+// lookAtEngine fails the communicator as one of its engine steps has failed.
+func (d *device) lookAtEngine() {
+	c := d.comm
+	f, base := d.exec.EngineFailure()
+	if f == nil {
+		c.fail(&plugin.Error{Code: plugin.Timeout, Rank: c.rank, Message: fmt.Sprintf("the proxy of engine steps on rank %d has not answered a kernel for %v: native code of a transport blocks in start or poll", c.rank, c.observer.Timeout)}, true)
+		return
+	}
+	// Who ends a peer knows better why than who has lost its connection.
+	for end := time.Now().Add(time.Second); f.Code == plugin.PeerDied && time.Now().Before(end); {
+		if c.observer.Failure.Reason() != nil {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	reason := &plugin.Error{Code: f.Code, Rank: c.rank}
+	if f.Rank >= 0 {
+		reason.Rank = f.Rank
+	}
+	for _, a := range c.attached {
+		if a.Base == base {
+			reason.Message = fmt.Sprintf("transport %s on rank %d: %s", a.Name, c.rank, f.Reason)
+		}
+	}
+	c.fail(reason, true)
+}
+
+// check finds what has failed in the transports between calls.
+func (d *device) check() {
+	for _, a := range d.comm.attached {
+		if err := a.Check(); err != nil && d.comm.observer.Failure.Reason() == nil {
+			d.comm.fail(&plugin.Error{Code: plugin.CodeOf(err), Rank: d.comm.rank,
+				Message: fmt.Sprintf("transport %s on rank %d: %s", a.Name, d.comm.rank, err)}, true)
+		}
+	}
+}
+
+// late is a rank that has called fewer collectives than this one.
+type late struct {
+	rank   int
+	called uint64
+	since  time.Time
+}
+
+// findLate fails the communicator where work of a transport's own library has waited for a rank that calls nothing, for
+// as long as a call may take. Our kernels have a deadline themselves; such a library's have none.
+func (d *device) findLate(now time.Time) {
+	o := &d.comm.observer
+	if !slices.ContainsFunc(d.comm.attached, func(a *attached) bool { return a.Enqueues.Load() }) {
+		return
+	}
+	own, behind := o.State(o.Rank).Collectives(), -1
+	for rank := range d.comm.world {
+		if rank != d.comm.rank && o.Topology.SameHost(d.comm.rank, rank) && o.State(rank).Collectives() < own {
+			behind = rank
+			break
+		}
+	}
+	if behind < 0 {
+		d.late = late{rank: -1}
+		return
+	}
+	if called := o.State(behind).Collectives(); d.late.rank != behind || d.late.called != called || d.late.since.IsZero() {
+		d.late = late{behind, called, now}
+		return
+	}
+	if now.Sub(d.late.since) < o.Timeout || d.exec.Idle() || o.Failure.Reason() != nil {
+		return
+	}
+	reason := o.NoAnswer(behind, "")
+	reason.Message += d.flights.Awaiting(o, behind)
+	d.comm.fail(reason, true)
 }
 
 // contradictions fails the communicator if a peer has enqueued another operation
@@ -68,7 +151,7 @@ func (c *Communicator) Synchronize(stream Stream) error {
 	return c.observer.Failed("synchronize")
 }
 
-// graceful is how long operations in flight may still take after a failure that
+// graceful is the time that operations in flight have after a failure that
 // does not concern them: the plugin's process is gone, but not what it made.
 const graceful = 2 * time.Second
 
@@ -85,7 +168,7 @@ func (c *Communicator) abortDevice(reason *plugin.Error) {
 	time.AfterFunc(graceful, c.device.abort)
 }
 
-// DeviceBytes is the device memory that the communicator's transports hold on
+// DeviceBytes returns the device memory that the communicator's transports hold on
 // this rank's GPU, windows not included; 0 for host memory.
 func (c *Communicator) DeviceBytes() int64 {
 	var total int64

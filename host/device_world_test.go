@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/transports/cudaipc/cudaipctest"
+	"github.com/shunt-ccl/shunt/transports/nccl/nccltest"
 )
 
 // machine is the drivers of a job's ranks, by device: each rank has one of its
@@ -41,12 +43,23 @@ var onMachine = cudaipctest.Transport{Drivers: func(device int) cuda.Driver {
 // nothing was left on any of them.
 func gpus(t testing.TB, n int) []*cudatest.Driver {
 	t.Helper()
-	drivers := make([]*cudatest.Driver, n)
+	devices := make([]int, n)
+	for i := range devices {
+		devices[i] = i
+	}
+	return gpusOf(t, devices, cudatest.Options{Devices: n})
+}
+
+// gpusOf returns the drivers of ranks on the given devices of a machine.
+func gpusOf(t testing.TB, devices []int, o cudatest.Options) []*cudatest.Driver {
+	t.Helper()
+	drivers := make([]*cudatest.Driver, len(devices))
 	byDevice := map[int]*cudatest.Driver{}
-	kernels := cudaipctest.Kernels()
-	for i := range drivers {
-		drivers[i] = cudatest.New(cudatest.Options{Devices: n, Kernels: kernels})
-		byDevice[i] = drivers[i]
+	o.Kernels = cudaipctest.Kernels()
+	maps.Copy(o.Kernels, nccltest.Kernels())
+	for i, device := range devices {
+		drivers[i] = cudatest.New(o)
+		byDevice[device] = drivers[i]
 	}
 	machine.Lock()
 	machine.drivers = byDevice
@@ -175,16 +188,18 @@ func TestDeviceAllReduce(t *testing.T) {
 	}
 }
 
-// deviceSum is one checked all_reduce, out of place.
-func deviceSum(r *rank, count int) error {
+// deviceSum runs one all_reduce, out of place, and checks it.
+func deviceSum(r *rank, count int) (err error) {
 	send, err := r.floats(ramp(r.Rank(), count))
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, r.free(send)) }()
 	recv, err := r.floats(make([]float32, count))
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, r.free(recv)) }()
 	if err := r.AllReduce(pointer(send), pointer(recv), int64(count), plugin.Float32, plugin.OpSum, r); err != nil {
 		return err
 	}
@@ -201,7 +216,7 @@ func deviceSum(r *rank, count int) error {
 			want[i] += v
 		}
 	}
-	return errors.Join(equal(got, want), r.free(send, recv))
+	return equal(got, want)
 }
 
 // eventually calls f until it is true.
@@ -218,8 +233,7 @@ func eventually(what string, f func() bool) error {
 
 func contains(err error, text string) bool { return strings.Contains(err.Error(), text) }
 
-// buffers are device memory with one float for each element; all are freed by
-// the function.
+// buffers allocates device memory with one float for each element; done frees all of it.
 func (r *rank) buffers(counts ...int) (ps []cuda.Ptr, done func(error) error) {
 	var failed error
 	for i, n := range counts {

@@ -26,7 +26,7 @@ func (r *rank) segment(bytes int64, pieces int) (*cudatest.Segment, error) {
 	return s, err
 }
 
-// acrossPieces is a segment of three pieces with receive memory for two blocks of
+// acrossPieces returns a segment of three pieces with receive memory for two blocks of
 // count elements, which is registered: it begins in the middle of the first piece.
 func (r *rank) acrossPieces(count int64) (s *cudatest.Segment, recv cuda.Ptr, err error) {
 	if s, err = r.segment(8*mib, 3); err != nil {
@@ -36,7 +36,7 @@ func (r *rank) acrossPieces(count int64) (s *cudatest.Segment, recv cuda.Ptr, er
 	return s, recv, r.Register(pointer(recv), 2*count*4)
 }
 
-// allocations is what is mapped on a rank's GPU.
+// allocations returns the number of mappings on a rank's GPU.
 func (r *rank) allocations() (n int) {
 	_, _ = fmt.Sscanf(r.driver.Leaks()[0], "%d allocations", &n)
 	return n

@@ -27,9 +27,9 @@ func (r *rank) fill(p cuda.Ptr, n int, v float32) error {
 	return errors.Join(err, r.driver.Copy(r.ctx, p, q, int64(4*n), r.stream), r.sync(), r.free(q))
 }
 
-// gatherLong is an all_gather of messages that go directly if they can; it
-// checks the result and says how many calls of it went directly, on this process's
-// ranks together.
+// gatherLong runs an all_gather of messages that go directly if they can; it checks the
+// result and returns how many of its calls went directly, on this process's ranks
+// together.
 func gatherLong(r *rank, send, recv cuda.Ptr, count int, v float32) (direct int64, err error) {
 	if err := errors.Join(r.fill(send, count, v+float32(r.Rank())), r.Barrier(r), r.sync()); err != nil {
 		return 0, err
@@ -289,8 +289,8 @@ func TestRule18FreedMemoryIsUnmappedWithoutACall(t *testing.T) {
 	}
 }
 
-// agreement is a barrier of a test's ranks, as often as they like, which answers
-// whether all of them have said yes. It calls no communicator.
+// agreement returns a barrier of a test's ranks, which they may call again and again, and
+// which reports whether all of them said yes. It calls no communicator.
 func agreement(n int) func(yes bool) bool {
 	var mu sync.Mutex
 	all := sync.NewCond(&mu)
@@ -341,7 +341,7 @@ func (g captured) destroy() error {
 	return errors.Join(g.rank.driver.DestroyGraphExec(g.exec), g.rank.driver.DestroyGraph(g.graph))
 }
 
-// everyone is an all_reduce that says whether all ranks say yes.
+// everyone runs an all_reduce and reports whether all ranks say yes.
 func everyone(r *rank, send, recv cuda.Ptr, yes bool) (bool, error) {
 	v := float32(0)
 	if yes {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,10 +25,11 @@ type exchanging struct {
 	given []given
 }
 
-// manner is how a test wants the endpoints to behave; nil: well.
+// manner is the behaviour of endpoints that a test wants; nil: correct.
 type manner struct {
 	publish func(rank int, x plugin.Exchange) ([]byte, error)
 	connect func(rank int, x plugin.Exchange) error
+	prepare func(e plugin.Endpoint, req plugin.Request) (*plugin.Plan, error) // broadcasts only
 }
 
 type given struct {
@@ -62,7 +64,7 @@ func (e *exchanging) Open(ctx context.Context, config plugin.OpenConfig) (plugin
 	return &exchangingEndpoint{endpoint, e, config.Rank, map[string]bool{}}, nil
 }
 
-// saying is what a rank publishes unless a test says otherwise.
+// saying returns what a rank publishes unless a test says otherwise.
 func saying(rank int, x plugin.Exchange) []byte {
 	return fmt.Appendf(nil, "%d %s %s %s", rank, x.Request.Collective, x.Request.DType, x.Algorithm)
 }
@@ -93,6 +95,9 @@ func (e *exchangingEndpoint) Prepare(ctx context.Context, req plugin.Request, al
 	e.of.mu.Unlock()
 	if !known {
 		return nil, plugin.Errorf(plugin.Internal, "prepare of %s/%s before its exchange", req.Collective, algorithm)
+	}
+	if e.of.prepare != nil && req.Collective == plugin.Broadcast {
+		return e.of.prepare(e.Endpoint, req)
 	}
 	return e.Endpoint.Prepare(ctx, req, algorithm)
 }
@@ -221,5 +226,44 @@ func TestRanksThatCallDifferentlyAreToldBeforeTheyExchange(t *testing.T) {
 	for rank, err := range errs {
 		require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
 		require.ErrorContains(t, err, "reduce_scatter", "rank %d", rank)
+	}
+}
+
+// What keeps ranks from making a communicator is said once, behind the name of the call that makes it.
+func TestFailuresNameTheCallThatMakesTheCommunicator(t *testing.T) {
+	for what, prepare := range map[string]func(c *host.Communicator) error{
+		"split":  func(c *host.Communicator) error { _, err := c.Split(context.Background(), 0, 0); return err },
+		"shrink": func(c *host.Communicator) error { _, err := c.Shrink(context.Background()); return err },
+		"init":   nil,
+	} {
+		var broken atomic.Bool
+		broken.Store(prepare == nil)
+		errs := exchanged(t, manner{connect: func(rank int, _ plugin.Exchange) error {
+			if broken.Load() && rank == 1 {
+				return plugin.Errorf(plugin.System, "no queue pair is left")
+			}
+			return nil
+		}}, func(c *host.Communicator) error {
+			if err := c.Barrier(nil); err != nil {
+				return err
+			}
+			broken.Store(true)
+			return prepare(c)
+		})
+		for rank, err := range errs {
+			require.EqualError(t, err,
+				fmt.Sprintf("%s on rank %d: rank 1: connecting transport exchanging: no queue pair is left", what, rank))
+		}
+	}
+}
+
+// A plan that cannot be prepared is told with one name of its algorithm, its call and its rank.
+func TestFailuresToPrepareDoNotRepeatThemselves(t *testing.T) {
+	errs := exchanged(t, manner{prepare: func(e plugin.Endpoint, req plugin.Request) (*plugin.Plan, error) {
+		return e.Prepare(t.Context(), req, "two_shot")
+	}}, broadcastTwice)
+	for _, err := range errs {
+		require.EqualError(t, err, "broadcast on rank 0: preparing exchanging/one_shot: "+
+			`there is no algorithm "two_shot" for broadcast in a world of 3`)
 	}
 }

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -18,7 +19,7 @@ func (c *Communicator) Explain(collective plugin.Collective, dtype plugin.DType,
 	return c.explain(call.SignatureOf(collective, dtype, op), bytes)
 }
 
-// ExplainSymmetric is Explain for receive memory that is registered as symmetric.
+// ExplainSymmetric is like Explain, for receive memory that is registered as symmetric.
 func (c *Communicator) ExplainSymmetric(collective plugin.Collective, dtype plugin.DType, op plugin.Op,
 	bytes int64) (selector.Explanation, error) {
 	if err := explainable(collective, dtype, op, bytes); err != nil {
@@ -51,7 +52,7 @@ func (c *Communicator) PlanTexts(collective plugin.Collective, dtype plugin.DTyp
 	return c.plans.Texts(c.job.ctx, call.SignatureOf(collective, dtype, op), bytes)
 }
 
-// explainable is what is wrong with the arguments of an explanation; nil if nothing is.
+// explainable returns an error if the arguments of an explanation are invalid.
 func explainable(collective plugin.Collective, dtype plugin.DType, op plugin.Op, bytes int64) error {
 	switch {
 	case !collective.Valid():
@@ -66,9 +67,9 @@ func explainable(collective plugin.Collective, dtype plugin.DType, op plugin.Op,
 	return nil
 }
 
-// Transports are the transports of this communicator, in order of preference.
-func (c *Communicator) Transports() []*Loaded {
-	list := make([]*Loaded, len(c.attached))
+// Transports returns the transports of this communicator, in order of preference.
+func (c *Communicator) Transports() []*carrier.Loaded {
+	list := make([]*carrier.Loaded, len(c.attached))
 	for i, a := range c.attached {
 		list[i] = a.loaded
 	}

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
 	"github.com/shunt-ccl/shunt/host/internal/survey"
@@ -22,23 +23,22 @@ func ReplaceProcessRead(f func(pid int, here []unix.Iovec, there []unix.RemoteIo
 	return func() { survey.ProcessRead = before }
 }
 
-// ReplaceNVLink puts another function in the place of the one that looks whether two GPUs
-// are joined by NVLink, likewise.
-func ReplaceNVLink(f func(gpu, peer string) (bool, error)) (undo func()) {
-	before := survey.NVLinked
-	survey.NVLinked = f
-	return func() { survey.NVLinked = before }
+// ReplaceManagement puts another NVML in the place of the machine's; it returns what puts that back.
+func ReplaceManagement(open func() (cuda.Management, error)) (undo func()) {
+	before := survey.OpenManagement
+	survey.OpenManagement = open
+	return func() { survey.OpenManagement = before }
 }
 
-// NVLink is what this rank's transports are told of it.
+// NVLink returns the value in the requests to this rank's transports.
 func NVLink(c *Communicator) bool { return c.plans.Request(call.Signature{}).NVLink }
 
-// Refused is what a rank's control page says of the call that it refused last.
+// Refused returns the text on a rank's control page of the call that it rejected last.
 func Refused(c *Communicator, rank int) string {
 	return strings.TrimPrefix(c.observer.RejectedBy(rank), "; ")
 }
 
-// Collectives is how many collectives this rank has counted.
+// Collectives returns the number of collectives that this rank has counted.
 func Collectives(c *Communicator) uint64 { return c.sequence.Collectives }
 
 // ReplaceFiling puts another function in the place of the one that writes the
@@ -53,7 +53,7 @@ func ReplaceFiling(write func(report.Report, string) error, delay time.Duration)
 	return func() { diagnosis.WriteReport, diagnosis.FilingDelay, diagnosis.ClosingDelay = before, filing, closing }
 }
 
-// Exports are where the exports of this rank begin, and how many bytes they have.
+// Exports returns where the exports of this rank begin, and how many bytes they have.
 func Exports(c *Communicator) (list [][2]int64) {
 	for _, e := range c.device.buffers.Exports() {
 		list = append(list, [2]int64{int64(e.Base), e.Bytes})
@@ -67,8 +67,27 @@ func TakeTurn(c *Communicator) (waited func() bool, release func()) {
 	return func() bool { return c.turn.Contended() }, c.release
 }
 
-// Awaited is how many exports were withdrawn that kernels may still use.
+// Awaited returns the number of withdrawn exports that kernels may still use.
 func Awaited(c *Communicator) int { return c.device.buffers.Awaited() }
 
 // Begun reports whether a kernel that looks for exports is at work.
 func Begun(c *Communicator) bool { return c.device.buffers.Busy() }
+
+// UnderTurn calls f while it holds a communicator's turn.
+func UnderTurn(c *Communicator, f func()) {
+	release, err := c.enter("test")
+	if err == nil {
+		f()
+		release()
+	}
+}
+
+// ReplaceDestroyWait makes Allocator.Destroy wait for less, and returns what undoes that.
+func ReplaceDestroyWait(wait time.Duration) (undo func()) {
+	before := destroyWait
+	destroyWait = wait
+	return func() { destroyWait = before }
+}
+
+// Known reports whether all peers have mapped what an address lies in.
+func Known(c *Communicator, p cuda.Ptr) bool { return c.device.buffers.Known(p) }

@@ -63,7 +63,7 @@ func openGPU(o Options, rank int, getenv func(string) string) (*gpu, error) {
 	return &gpu{driver: driver, context: context, info: devices[ordinal]}, nil
 }
 
-// place is the device as other ranks are told of it.
+// place returns the device as other ranks are told of it.
 func (g *gpu) place() topology.GPU {
 	return topology.GPU{
 		UUID: g.info.UUIDString(), Name: g.info.Name, PCI: g.info.Bus, Ordinal: g.info.Ordinal,

@@ -19,7 +19,7 @@ func (c *Communicator) doGroup(ctx context.Context, operations []Operation) erro
 	if len(operations) == 0 {
 		return nil
 	}
-	if !c.turn.Try() {
+	if !c.tryTurn() {
 		if !c.anyThreads(operations) {
 			request, err := c.enqueue(operations)
 			if err != nil {
@@ -36,7 +36,7 @@ func (c *Communicator) doGroup(ctx context.Context, operations []Operation) erro
 	return err
 }
 
-// Part is what one communicator does in RunTogether.
+// Part holds the operations of one communicator in RunTogether.
 type Part struct {
 	Comm       *Communicator
 	Operations []Operation
@@ -103,7 +103,7 @@ const (
 )
 
 // runGroup checks every operation before it runs any. The caller is admitted. Of
-// the outcomes it knows ended and paused: what a group takes was prepared when
+// the outcomes it returns ended and paused: the plans of a group were prepared when
 // the communicator or the window was made.
 func (c *Communicator) runGroup(operations []Operation, patience time.Duration) (outcome, error) {
 	if err := c.observer.Failed("group"); err != nil {

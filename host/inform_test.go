@@ -26,7 +26,7 @@ func (j *journal) Write(b []byte) (int, error) {
 	return j.b.Write(b)
 }
 
-// lines are those that say the given thing.
+// lines returns the lines that say the given thing.
 func (j *journal) lines(what string) (found []string) {
 	for line := range strings.Lines(j.b.String()) {
 		if strings.Contains(line, `msg="`+what+`"`) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
@@ -42,7 +43,7 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 	for _, w := range warnings {
 		logger.Warn(w.String())
 	}
-	for _, problem := range failpoint.Problems() {
+	if problem := failpoint.Problem(); problem != nil {
 		logger.Warn("SHUNT_FAILPOINTS", "problem", problem)
 	}
 	timeout := o.Timeout
@@ -78,23 +79,27 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 		timeout: timeout, maxSMs: budget, delays: delays, checks: options.Check(), logger: logger,
 		members: map[*Communicator]bool{},
 	}
-	if j.table, err = newTable(o, options); err != nil {
-		return nil, err
-	}
-	transports := specs(o, options, logger)
-	if err := worldTooLarge(builtinInfos(transports), o.Memory, config.World); err != nil { // before all those ranks meet
+	table, refused := newTable(o, options, config.Rank, logger) // every rank is told below
+	j.table = table
+	transports, named := specs(o, options, logger)
+	// What serves host memory serves it everywhere.
+	j.optional = !named && o.Memory == plugin.MemoryKindCuda
+	// Before all those ranks meet.
+	if err := worldTooLarge(carrier.BuiltinInfos(transports), o.Memory, config.World); err != nil {
 		return nil, fmt.Errorf("init: %w", err)
 	}
 	joinCtx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if j.session, err = bootstrap.Join(joinCtx, config); err != nil {
-		return nil, err
+		return nil, errors.Join(refused, err)
 	}
 	j.ctx, j.cancel = context.WithCancelCause(context.Background())
 	j.place.Rank = config.Rank
 	loadCtx, cancelLoad := plans.TransportTime(joinCtx)
 	defer cancelLoad()
-	j.loaded, err = loadAll(loadCtx, transports, logger)
+	if err = refused; err == nil {
+		j.loaded, err = carrier.LoadAll(loadCtx, transports, logger)
+	}
 	if err == nil && o.Memory == plugin.MemoryKindCuda {
 		if j.gpu, err = openGPU(o, config.Rank, os.Getenv); err == nil {
 			j.place.GPUs = []topology.GPU{j.gpu.place()}
@@ -107,6 +112,7 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 	for i, l := range j.loaded {
 		names[i] = l.Info.Name
 	}
+	names = append(names, carrier.Registered()...) // their options are known, whether they are used here or not
 	for _, w := range options.Unclaimed(names) {
 		logger.Warn(w.String())
 	}
@@ -115,7 +121,7 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 	for i := range ranks {
 		ranks[i] = i
 	}
-	return newCommunicator(joinCtx, j, "world", ranks)
+	return newCommunicator(joinCtx, j, "init", "world", ranks)
 }
 
 // rendezvous decides rank, world and meeting place: what the options say goes
@@ -147,20 +153,19 @@ func rendezvous(o Options, options *option.Options, timeout time.Duration) (boot
 	return config, nil
 }
 
-// specs is the list of transports to load.
-func specs(o Options, options *option.Options, logger *slog.Logger) []string {
+// specs returns the list of transports to load, and whether the user has named them.
+func specs(o Options, options *option.Options, logger *slog.Logger) (list []string, named bool) {
 	if len(o.Transports) > 0 {
-		return o.Transports
+		return o.Transports, true
 	}
 	if list := options.Transports(); len(list) > 0 {
-		return list
+		return list, true
 	}
-	var list []string
-	for _, name := range Registered() {
-		list = append(list, string(Builtin)+":"+name)
+	for _, name := range carrier.Registered() {
+		list = append(list, string(carrier.Builtin)+":"+name)
 	}
 	if dir := options.PluginDir(); dir != "" {
-		found, err := Discover(dir)
+		found, err := carrier.Discover(dir)
 		if err != nil {
 			logger.Warn("no plugins found", "reason", err)
 		}
@@ -168,12 +173,13 @@ func specs(o Options, options *option.Options, logger *slog.Logger) []string {
 			list = append(list, spec.String())
 		}
 	}
-	return list
+	return list, false
 }
 
 // newTable reads what the environment and, before it, the options in code say
-// about the choice of algorithms.
-func newTable(o Options, options *option.Options) (*selector.Table, error) {
+// about the choice of algorithms. Rank 0's costs will count for all ranks, so another
+// rank's file need not be there.
+func newTable(o Options, options *option.Options, rank int, logger *slog.Logger) (*selector.Table, error) {
 	algo := o.Algo
 	if algo == "" {
 		algo = options.Algo()
@@ -182,15 +188,47 @@ func newTable(o Options, options *option.Options) (*selector.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	settings := []selector.Setting{selector.WithOverride(override)}
-	if path := options.TuningFile(); path != "" {
-		tuning, err := selector.ReadTuning(path)
-		if err != nil {
-			return nil, err
-		}
-		settings = append(settings, selector.WithTuning(tuning))
+	costs := selector.Costs{Mode: selector.Mode(options.TuningMode())}
+	if o.Memory == plugin.MemoryKindCuda {
+		costs.Builtin = selector.Builtin()
 	}
-	return selector.New(settings...), nil
+	path := o.TuningFile
+	if path == "" {
+		path = options.TuningFile()
+	}
+	if path != "" {
+		if costs.Tuning, err = selector.ReadTuning(path); err != nil {
+			if rank == 0 {
+				return nil, err
+			}
+			logger.Warn("tuning file not read; rank 0's costs count", "reason", err)
+		}
+	}
+	return selector.New(selector.WithOverride(override), selector.WithCosts(costs)), nil
+}
+
+// takeCosts makes rank 0's costs those of this job, where some ranks have others.
+func (j *job) takeCosts(ctx context.Context, ranks *survey.Survey, found *survey.Found) error {
+	if len(found.Unlike) == 0 {
+		return nil
+	}
+	text, err := ranks.RankZeros(ctx, "take rank 0's costs", j.table.Costs().Encode())
+	if err != nil || ranks.Rank == 0 {
+		return err
+	}
+	costs, err := selector.DecodeCosts(text)
+	if err == nil && costs.Digest() != found.Costs {
+		err = plugin.Errorf(plugin.Protocol, "costs have digest %s, want %s", costs.Digest(), found.Costs)
+	}
+	if err != nil {
+		return &plugin.Error{Code: plugin.Protocol, Cause: err,
+			Message: fmt.Sprintf("%s: rank 0's costs: %v", ranks.Call, err)}
+	}
+	if j.table.Digest() != found.Costs {
+		j.logger.Warn("tuning file or SHUNT_TUNING_MODE differs from rank 0's, which counts", "rank", ranks.Rank)
+		j.table = selector.New(selector.WithOverride(j.table.Override()), selector.WithCosts(costs))
+	}
+	return nil
 }
 
 // abandon ends a job that no communicator was made of.
@@ -209,7 +247,7 @@ var communicatorCount atomic.Uint64
 // newCommunicator makes the communicator of the given ranks of the job, each
 // of which calls this with the same label. On error everything made so far is
 // released.
-func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ *Communicator, err error) {
+func newCommunicator(ctx context.Context, j *job, what, label string, ranks []int) (_ *Communicator, err error) {
 	rank := slices.Index(ranks, j.session.Rank())
 	c := &Communicator{
 		rank: rank, world: len(ranks), label: label, ranks: ranks,
@@ -219,8 +257,8 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 			Logger: j.logger},
 	}
 	c.symmetric = buffers.NewSymmetric(&c.observer)
-	c.plans = plans.Planner{Observer: &c.observer, Table: j.table, Memory: j.memory, Stall: j.options.Stall(),
-		Fail: c.fail}
+	c.plans = plans.Planner{Observer: &c.observer, Memory: j.memory, Stall: j.options.Stall(),
+		Fail: c.fail, Absent: map[string]string{}}
 	c.observer.Failure.SetUp(j.options.RecordsDir())
 	c.scratch.arrays = make([]int64, 4*c.world)
 	j.hold()
@@ -248,37 +286,47 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 		c.device, failed = newDevice(c)
 	}
 	j.watch(c)
-	id, err := c.introduce(ctx)
+	id, err := c.introduce(ctx, what)
 	if err != nil {
 		return nil, err
 	}
+	var absent map[string]error
 	if err = failed; err == nil {
-		err = c.open(ctx, id)
+		absent, err = c.open(ctx, id)
 	}
 	if err == nil && c.device == nil {
 		err = c.engine.SetDelays(j.delays)
 	}
 	if err := c.group.Agree(ctx, "open their transports ("+label+")", err); err != nil {
-		return nil, c.observer.WrapError("init", err)
+		return nil, c.observer.WrapError(what, err)
 	}
-	if err := c.plans.ExchangeBytes(ctx); err != nil {
-		return nil, c.observer.WrapError("init", err)
+	if j.gpu != nil {
+		if err := c.plans.LeaveOut(ctx, "leave transports out ("+label+")", absent, j.optional); err != nil {
+			return nil, c.observer.WrapError(what, err)
+		}
 	}
+	if err := c.plans.ExchangeBytes(ctx, j.optional); err != nil {
+		return nil, c.observer.WrapError(what, err)
+	}
+	if err := c.settle(); err != nil { // alike on all ranks
+		return nil, c.observer.WrapError(what, err)
+	}
+	c.opened.Store(true)
 	if err := c.connect(ctx); err != nil {
-		return nil, c.observer.WrapError("init", err)
+		return nil, c.observer.WrapError(what, err)
 	}
 	alone := []plugin.Collective{plugin.Send, plugin.Recv}
 	if c.device != nil {
 		if err := c.device.probe(ctx, id); err != nil {
-			return nil, c.observer.WrapError("init", err)
+			return nil, c.observer.WrapError(what, err)
 		}
 		alone = c.device.alone()
 	}
 	if err := c.group.Agree(ctx, "prepare their plans ("+label+")", c.plans.PrepareAlone(ctx, alone...)); err != nil {
-		return nil, c.observer.WrapError("init", err)
+		return nil, c.observer.WrapError(what, err)
 	}
 	if err := c.plans.CompareChoices(ctx, "compare their choices ("+label+")"); err != nil {
-		return nil, c.observer.WrapError("init", err)
+		return nil, c.observer.WrapError(what, err)
 	}
 	c.begin(ctx)
 	return c, nil
@@ -287,10 +335,10 @@ func newCommunicator(ctx context.Context, j *job, label string, ranks []int) (_ 
 var failAgreed = failpoint.New("communicator.agreed",
 	"when the ranks have agreed on a new communicator, before it is returned")
 
-// begin is what a communicator does once its ranks have agreed that it is there.
+// begin starts a communicator once its ranks have agreed that it is there.
 // Nothing of it may fail: the others have the communicator then, and this rank would not.
 func (c *Communicator) begin(ctx context.Context) {
-	_ = failAgreed.Hit() // late, stopped or dead; an error has no place here
+	failAgreed.Hit()
 	if c.device != nil {
 		c.device.start()
 		return
@@ -298,19 +346,24 @@ func (c *Communicator) begin(ctx context.Context) {
 	c.inform(ctx)
 }
 
-// introduce tells the ranks about this one, and learns who they are. It returns the communicator's number.
-func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
+// introduce tells the ranks about this one, and learns about them. what names the call in errors. It returns the
+// communicator's number.
+func (c *Communicator) introduce(ctx context.Context, what string) (uint64, error) {
 	names := make([]string, len(c.loaded))
 	for i, l := range c.loaded {
 		names[i] = l.Info.Name + " " + l.Info.Version
 	}
-	ranks := survey.Survey{Observer: &c.observer, Group: c.group, Memory: c.job.memory, ShareGPU: c.job.options.ShareGPU()}
+	ranks := survey.Survey{Observer: &c.observer, Group: c.group, Call: what, Memory: c.job.memory,
+		ShareGPU: c.job.options.ShareGPU()}
 	found, err := ranks.Introduce(ctx, survey.Introduction{
 		ID:    uint64(os.Getpid())<<32 | communicatorCount.Add(1)&0xFFFFFFFF,
-		Place: c.job.place.Encode(), Transports: strings.Join(names, ", "), Choice: c.job.table.Digest(),
-		Memory: c.job.memory.String(), MaxSMs: c.job.maxSMs,
+		Place: c.job.place.Encode(), Transports: strings.Join(names, ", "), Choice: c.job.table.Override().Digest(),
+		Costs: c.job.table.Digest(), Memory: c.job.memory.String(), MaxSMs: c.job.maxSMs,
 	}, c.job.options.PeerRead())
 	if err != nil {
+		return 0, err
+	}
+	if err := c.job.takeCosts(ctx, &ranks, found); err != nil {
 		return 0, err
 	}
 	c.maxSMs, c.observer.Topology = found.MaxSMs, found.Topology
@@ -324,10 +377,15 @@ func (c *Communicator) introduce(ctx context.Context) (uint64, error) {
 	if c.plans.PeerRead {
 		for rank, place := range found.Topology.Places {
 			if err := c.engine.SetPeerProcess(rank, place.PID); err != nil {
-				return 0, c.observer.WrapError("init", err)
+				return 0, c.observer.WrapError(what, err)
 			}
 		}
 	}
-	c.plans.NVLink, err = ranks.NVLink(ctx)
-	return found.ID, err
+	if c.job.gpu != nil {
+		if err := ranks.Paths(ctx, c.job.gpu.driver); err != nil {
+			return 0, err
+		}
+	}
+	c.plans.NVLink, c.plans.Table = found.Topology.NVLink(), c.job.table.On(found.Topology.Class())
+	return found.ID, nil
 }

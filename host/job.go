@@ -10,34 +10,38 @@ import (
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/lockorder"
 	"github.com/shunt-ccl/shunt/host/option"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// job is what the communicators of one rendezvous share: the session with the
+// job holds what the communicators of one rendezvous share: the session with the
 // store, the loaded transports, and the goroutine that watches them. It lives
 // as long as its last communicator.
 type job struct {
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	session *bootstrap.Session
-	place   topology.Place
-	options *option.Options
-	memory  plugin.MemoryKind
-	gpu     *gpu // nil for host memory
-	timeout time.Duration
-	maxSMs  int // budget of this rank's communicators, 0: none
-	delays  *executor.Delays
-	checks  bool // SHUNT_CHECK: compare every collective across ranks
-	logger  *slog.Logger
-	table   *selector.Table
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	session   *bootstrap.Session
+	place     topology.Place
+	options   *option.Options
+	memory    plugin.MemoryKind
+	gpu       *gpu // nil for host memory
+	timeout   time.Duration
+	maxSMs    int // budget of this rank's communicators, 0: none
+	delays    *executor.Delays
+	optional  bool   // the transports are those that are there, not those that the user has named
+	checks    bool   // SHUNT_CHECK: compare every collective across ranks
+	unchecked func() // ends the check of the order of locks; nil: there is none
+	logger    *slog.Logger
+	table     *selector.Table
 
 	reviving sync.Mutex
 	mu       sync.Mutex
-	loaded   []*Loaded
+	loaded   []*carrier.Loaded
 	members  map[*Communicator]bool
 	refs     int
 	watchers sync.WaitGroup
@@ -45,6 +49,9 @@ type job struct {
 
 // watchers run until the job's context ends.
 func (j *job) start() {
+	if j.checks {
+		j.unchecked = lockorder.Check(nil)
+	}
 	j.watchers.Add(2)
 	go j.watchPeers()
 	go j.watchStalls()
@@ -53,8 +60,8 @@ func (j *job) start() {
 	}
 }
 
-// transports are the transports as they are loaded now.
-func (j *job) transports() []*Loaded {
+// transports returns the transports as they are loaded now.
+func (j *job) transports() []*carrier.Loaded {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.loaded)
@@ -62,27 +69,20 @@ func (j *job) transports() []*Loaded {
 
 // revive starts the plugins again whose process has died, so that a communicator made
 // after that works, and returns all transports. Older communicators keep what they had.
-func (j *job) revive(ctx context.Context) ([]*Loaded, error) {
+func (j *job) revive(ctx context.Context) ([]*carrier.Loaded, error) {
 	j.reviving.Lock()
 	defer j.reviving.Unlock()
 	for i, l := range j.transports() {
-		if l.client == nil || l.client.Err() == nil {
+		if l.Err() == nil {
 			continue
 		}
-		again, err := Load(ctx, l.Spec, j.logger)
+		again, err := l.Again(ctx)
 		if err != nil {
-			return j.transports(), plugin.Errorf(plugin.CodeOf(err), "transport %s died (%v) and could not be started again: %w",
-				l.Info.Name, l.client.Err(), err)
-		}
-		if again.Info.Name != l.Info.Name || again.Info.Version != l.Info.Version || again.Info.Features != l.Info.Features {
-			err := plugin.Errorf(plugin.PluginRejected, "transport %s died and its binary has changed since: it was version %s, and is %s version %s now",
-				l.Info.Name, l.Info.Version, again.Info.Name, again.Info.Version)
-			return j.transports(), errors.Join(err, again.Close())
+			return j.transports(), err
 		}
 		j.mu.Lock()
 		j.loaded[i] = again
 		j.mu.Unlock()
-		j.logger.Warn("transport started again", "transport", l.Info.Name, "pid", again.PID(), "died", l.PID())
 		j.watchIfProcess(again)
 		_ = l.Close() // it is dead: this collects what is left of it
 	}
@@ -90,8 +90,8 @@ func (j *job) revive(ctx context.Context) ([]*Loaded, error) {
 }
 
 // watchIfProcess has the communicators fail when a plugin's process dies.
-func (j *job) watchIfProcess(l *Loaded) {
-	if l.client != nil {
+func (j *job) watchIfProcess(l *carrier.Loaded) {
+	if l.Died() != nil {
 		j.watchers.Add(1)
 		go j.watchPlugin(l)
 	}
@@ -137,10 +137,13 @@ func (j *job) end() error {
 	for _, l := range j.loaded {
 		err = errors.Join(err, l.Close())
 	}
+	if j.unchecked != nil {
+		j.unchecked()
+	}
 	return errors.Join(err, j.gpu.close())
 }
 
-// ordinal is the job's device, or -1.
+// ordinal returns the job's device, or -1.
 func (j *job) ordinal() int {
 	if j.gpu == nil {
 		return -1
@@ -193,22 +196,22 @@ func (j *job) watchPeers() {
 func (c *Communicator) member(jobRank int) bool { return slices.Contains(c.ranks, jobRank) }
 
 // watchPlugin fails every communicator that uses a plugin's process when that ends.
-func (j *job) watchPlugin(l *Loaded) {
+func (j *job) watchPlugin(l *carrier.Loaded) {
 	defer j.watchers.Done()
 	select {
 	case <-j.ctx.Done():
-	case <-l.client.Done():
+	case <-l.Died():
 		if j.ctx.Err() != nil {
 			return
 		}
-		j.logger.Warn("transport lost", "transport", l.Info.Name, "pid", l.PID(), "reason", l.client.Err())
+		j.logger.Warn("transport lost", "transport", l.Info.Name, "pid", l.PID(), "reason", l.Err())
 		j.each(func(c *Communicator) {
 			if !slices.Contains(c.loaded, l) { // it has the plugin's next process
 				return
 			}
 			c.fail(&plugin.Error{
-				Code: plugin.PluginDied, Rank: c.rank, Cause: l.client.Err(),
-				Message: fmt.Sprintf("rank %d lost its transport %s: %v", c.rank, l.Info.Name, l.client.Err()),
+				Code: plugin.PluginDied, Rank: c.rank, Cause: l.Err(),
+				Message: fmt.Sprintf("rank %d lost its transport %s: %v", c.rank, l.Info.Name, l.Err()),
 			}, true)
 		})
 	}

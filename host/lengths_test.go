@@ -15,7 +15,7 @@ import (
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
 
-// message is one end of a message, of bytes.
+// message returns the operation of one end of a message of bytes.
 func message(collective plugin.Collective, memory []byte, peer int) *host.Operation {
 	return &host.Operation{Collective: collective, Send: at(memory), Recv: at(memory), Count: int64(len(memory)),
 		DType: plugin.Uint8, Root: peer}
@@ -57,7 +57,7 @@ func TestMessagesOfDifferentLengthsAreErrors(t *testing.T) {
 			for way, do := range ways {
 				for _, lengths := range [][2]int{{8, 4}, {4, 8}, {0, 8}, {8, 0}, {4096, 8192}, {8192, 4096}, {40, 100_000},
 					{1 << 20, 12}, {1 << 19, 1 << 20}, {300_000, 299_999}} {
-					for _, known := range []int{0, 6} {
+					for _, known := range fewer(0, 6) {
 						t.Run(fmt.Sprintf("%s %d to %d after %d", way, lengths[0], lengths[1], known), func(t *testing.T) {
 							t.Parallel()
 							testLengths(t, do, lengths, known)

@@ -16,10 +16,10 @@ import (
 // quickShapes is the number of shapes whose short forms are kept.
 const quickShapes = 8
 
-// quickAfter is how many times a shape is run the long way before.
+// quickAfter is the number of times that a shape first takes the full path.
 const quickAfter = 4
 
-// shape is what a short form is made for.
+// shape identifies the calls that a short form serves.
 type shape struct {
 	collective plugin.Collective
 	dtype      plugin.DType

@@ -9,8 +9,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Records are the latest operations of this rank, oldest first, as many as SHUNT_FLIGHT_RECORDER_SIZE says. They are
-// gone once the communicator is closed.
+// Records returns the latest operations of this rank, oldest first, as many as
+// SHUNT_FLIGHT_RECORDER_SIZE says. They are gone once the communicator is closed.
 func (c *Communicator) Records() []report.Entry { return report.Entries(c.flights()) }
 
 // WriteRecords writes the flight recorder as one JSON object.
@@ -31,7 +31,7 @@ func (c *Communicator) report() report.Report {
 	return r
 }
 
-// flights are the recorded operations of either kind of memory.
+// flights returns the recorded operations of either kind of memory.
 func (c *Communicator) flights() []executor.Flight {
 	if c.device != nil {
 		return c.device.flights.List()

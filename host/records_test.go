@@ -21,8 +21,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// recordsDir is what SHUNT_RECORDS_DIR names for the test: a directory that is yet
-// to be made. A file is waited for as long as it takes.
+// recordsDir sets SHUNT_RECORDS_DIR for the test to a directory that does not exist
+// yet, and returns it. A file is waited for as long as it takes.
 func recordsDir(t *testing.T) string {
 	t.Cleanup(host.ReplaceFiling(nil, time.Minute))
 	dir := filepath.Join(t.TempDir(), "records")
@@ -30,7 +30,7 @@ func recordsDir(t *testing.T) string {
 	return dir
 }
 
-// filed is what a rank has left behind.
+// filed reads the records file of a rank.
 func filed(dir, name string) (report.Head, error) {
 	file, err := os.Open(filepath.Join(dir, name))
 	if err != nil {

@@ -42,7 +42,8 @@ func (h *heard) lines(with string) (lines []string) {
 	return lines
 }
 
-// patient are options of a rank whose waits end soon, and whose warnings are heard.
+// patient returns what adjusts a rank's options: its waits end soon, and its warnings are
+// heard.
 func patient(timeout time.Duration, log *heard) func(int, *host.Options) {
 	return func(_ int, o *host.Options) {
 		o.Timeout, o.Logger = timeout, slog.New(slog.NewTextHandler(log, nil))

@@ -46,11 +46,10 @@ func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 // ended. It is local, but what is symmetric must be so on all ranks or on none:
 // they end that between the same two collectives.
 //
-// Of memory that peers have come to map by themselves it makes them unmap it, and no
-// kernel that begins afterwards uses those mappings. A program that maps other memory at
-// an address which graphs hold, and replays them, calls it before: what it does not tell is
-// found out within a fifth of a second, and until then replays reach the memory that was
-// there before.
+// Memory that peers have mapped in the background is unmapped too, and no kernel that
+// begins afterwards uses those mappings. A program that maps other memory at an address
+// which graphs hold, and replays them, must call Deregister before: otherwise replays
+// reach the earlier memory for up to a fifth of a second.
 func (c *Communicator) Deregister(p unsafe.Pointer) error {
 	release, err := c.enter("deregister")
 	if err != nil {
@@ -69,18 +68,17 @@ func (c *Communicator) Deregister(p unsafe.Pointer) error {
 	return plugin.Errorf(plugin.InvalidArgument, "deregister on rank %d: %p is not registered", c.rank, p)
 }
 
-// RegisterSymmetric is Register with a promise, which opens algorithms that write
-// into the receive memory of peers without asking where it is: large messages
+// RegisterSymmetric is like Register, with a guarantee by the caller, which permits
+// algorithms that write into the receive memory of peers without a lookup: large messages
 // then go through the GPUs' copy engines.
 //
-// The promise: whenever the receive memory of a collective lies in the range on
-// one rank, it lies in the same range, at the same offset from the address given
-// here, on every rank. It holds for all_reduce, all_gather, all_to_all, broadcast
-// and scatter, eager and in graphs. Send memory may be anywhere, but an all_reduce
-// is in place on all ranks or on none. Where it is broken the ranks'
-// call is an error on all of them, code mismatch, which names two ranks and their
-// offsets, and the communicator is aborted; other bytes of the ranges may then have
-// been overwritten, and no memory outside of them.
+// The caller guarantees: whenever the receive memory of a collective lies in the range
+// on one rank, it lies in the same range, at the same offset from p, on every rank. That
+// applies to all_reduce, all_gather, all_to_all, broadcast and scatter, eager and in
+// graphs. Send memory may be anywhere, but an all_reduce is in place on all ranks or on
+// none. A call that breaks the guarantee returns Mismatch on all ranks, which names two
+// ranks and their offsets, and aborts the communicator; other bytes of the ranges may
+// then have been overwritten, but no memory outside of them.
 //
 // It is collective: every rank gives a range of its own and the same number of
 // bytes. Ranges do not overlap. The memory must stay allocated until Deregister.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/shunt-ccl/shunt/host/internal/lockorder"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -39,7 +40,7 @@ func (g *Group) Start(c *Communicator) (*Request, error) {
 	return c.enqueue(operations)
 }
 
-// newRequest is a request for operations, whose memory stays in place from now on.
+// newRequest returns a request for operations, whose memory stays in place from now on.
 func newRequest(operations []Operation) *Request {
 	r := &Request{operations: operations, done: make(chan struct{})}
 	for i := range operations {
@@ -66,6 +67,8 @@ func (c *Communicator) enqueue(operations []Operation) (*Request, error) {
 
 // drain runs waiting requests until none is left. It holds the turn.
 func (c *Communicator) drain() {
+	lockorder.Take(lockorder.Turn)
+	defer lockorder.Drop(lockorder.Turn)
 	for r, ok := c.turn.Pop(); ok; r, ok = c.turn.Pop() {
 		r.end(c.perform(r.operations))
 	}
@@ -81,7 +84,7 @@ func (c *Communicator) perform(operations []Operation) (err error) {
 	return err
 }
 
-// end tells who waits.
+// end wakes the callers that wait.
 func (r *Request) end(err error) {
 	r.err = err
 	r.pinner.Unpin()

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"slices"
+	"sync"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -54,7 +56,7 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 	for i, m := range members {
 		ranks[i] = c.ranks[m.rank]
 	}
-	return newCommunicator(ctx, c.job, fmt.Sprintf("%s.%d", label, color), ranks)
+	return newCommunicator(ctx, c.job, "split", fmt.Sprintf("%s.%d", label, color), ranks)
 }
 
 // Shrink makes a new communicator of the ranks that are still there, after a
@@ -73,7 +75,7 @@ func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
 		for i, rank := range ranks {
 			ranks[i] = c.ranks[rank]
 		}
-		comm, err := newCommunicator(ctx, c.job, label, ranks)
+		comm, err := newCommunicator(ctx, c.job, "shrink", label, ranks)
 		code := plugin.CodeOf(err)
 		if err == nil || (code != plugin.PeerDied && code != plugin.PluginDied) || ctx.Err() != nil {
 			return comm, err
@@ -81,4 +83,42 @@ func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
 		// A rank or a plugin died meanwhile. The store tells all survivors the
 		// same, so all of them try again.
 	}
+}
+
+// Subset makes a new communicator of the given ranks of this one, in this order. Only they call it, each with the
+// same ranks; the others need not even be alive, and this communicator may have failed.
+func (c *Communicator) Subset(ctx context.Context, ranks []int) (*Communicator, error) {
+	members := make([]int, len(ranks))
+	name := fnv.New64a()
+	for i, rank := range ranks {
+		if rank < 0 || rank >= c.world || slices.Contains(ranks[:i], rank) {
+			return nil, plugin.Errorf(plugin.InvalidArgument,
+				"subset on rank %d: rank %d is out of range or named twice: the world is %d", c.rank, rank, c.world)
+		}
+		members[i] = c.ranks[rank]
+		_ = binary.Write(name, binary.LittleEndian, uint64(rank)) // a hash takes everything
+	}
+	if !slices.Contains(ranks, c.rank) {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "subset on rank %d: the ranks %v lack this one", c.rank, ranks)
+	}
+	ctx, cancel := c.observer.Deadline(ctx)
+	defer cancel()
+	label := fmt.Sprintf("%s~%x", c.label, name.Sum64())
+	return newCommunicator(ctx, c.job, "subset", fmt.Sprintf("%s.%d", label, c.subsets.next(label)), members)
+}
+
+// counters counts the communicators that were made of the same ranks: all of these have made as many.
+type counters struct {
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+func (c *counters) next(label string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.counts == nil {
+		c.counts = map[string]int{}
+	}
+	c.counts[label]++
+	return c.counts[label]
 }

@@ -48,9 +48,9 @@ func TestABrokenPromiseIsNamedOnAllRanks(t *testing.T) {
 	}
 }
 
-// broken is why a call that broke a promise failed, once what is behind it in the
-// stream, which goes on when the communicator is aborted, has ended on all ranks, and
-// then all else went well.
+// broken returns the error of a call that broke the guarantee. It waits until the work
+// after the call in the stream, which goes on when the communicator is aborted, has ended
+// on all ranks, and checks that all else went well.
 func (r *rank) broken(called error, ended func() error, then ...func() error) error {
 	verdict := r.verdict(called)
 	err := errors.Join(r.driver.SynchronizeStream(r.ctx, r.stream), ended())

@@ -12,7 +12,7 @@ import (
 	"github.com/shunt-ccl/shunt/transports/cudaipc/cudaipctest"
 )
 
-// symmetricCalls are the collectives that run by copies, with what each rank
+// symmetricCalls returns the collectives that run by copies, with what each rank
 // must have received.
 func symmetricCalls(r *rank, send, recv cuda.Ptr, count, root int) []struct {
 	name   string

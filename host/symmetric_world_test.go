@@ -63,7 +63,7 @@ func (r *rank) inGuards(floats, guard int) (p cuda.Ptr, guards func() error, don
 	return p, guards, done, errors.Join(fill, r.RegisterSymmetric(pointer(p), int64(4*floats)))
 }
 
-// verdict is the error of a stream's operations, once they have ended.
+// verdict returns the error of a stream's operations, once they have ended.
 func (r *rank) verdict(err error) error {
 	if err == nil {
 		err = r.sync()
@@ -74,8 +74,8 @@ func (r *rank) verdict(err error) error {
 	return err
 }
 
-// meeting is for ranks whose communicator is aborted: who calls the answer goes on
-// when all have.
+// meeting returns a barrier for ranks whose communicator is aborted: a call returns when
+// all have called.
 func meeting(n int) func() error {
 	var all sync.WaitGroup
 	all.Add(n)
@@ -95,7 +95,7 @@ func meeting(n int) func() error {
 	}
 }
 
-// block is what a rank sends: count elements from a place of its ramp on.
+// block returns a rank's send data: count elements of its ramp, from an index on.
 func block(rank, from, count int) []float32 { return ramp(rank, from+count)[from:] }
 
 func repeated(v float32, n int) []float32 {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/internal/lockorder"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -34,5 +35,10 @@ func (c *Communicator) rejectThreadStream(operations []Operation) error {
 
 // waitTurn takes the turn on the caller's thread.
 func (c *Communicator) waitTurn(what string) error {
-	return c.turn.Wait(func() error { return c.observer.ClosedError(what) })
+	lockorder.Take(lockorder.Turn)
+	err := c.turn.Wait(func() error { return c.observer.ClosedError(what) })
+	if err != nil {
+		lockorder.Drop(lockorder.Turn)
+	}
+	return err
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// One goroutine is inside a call that never ends by itself, a second asks all the
-// time what is the matter, a third aborts: the questions are answered throughout.
+// One goroutine is inside a call that never ends by itself, a second reads Err and the
+// records all the time, a third aborts: the reads return throughout.
 func TestQuestionsAreAnsweredDuringACall(t *testing.T) {
 	errs := worldErrors(t, 2, nil, func(c *host.Communicator) error {
 		x := make([]float32, 1000)

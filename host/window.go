@@ -125,7 +125,7 @@ func (c *Communicator) sameSize(ctx context.Context, tag string, bytes int64) er
 	return nil
 }
 
-// freeWindow is the lowest place in the executor's table, behind the
+// freeWindow returns the lowest place in the executor's table, behind the
 // endpoints' regions, that no open window has. Windows are made and closed in
 // the same order on every rank, so all find the same one.
 func (c *Communicator) freeWindow() uint32 {
@@ -142,7 +142,7 @@ func (c *Communicator) freeWindow() uint32 {
 	}
 }
 
-// windowTransport is the first transport that allocates buffers which its own
+// windowTransport returns the first transport that allocates buffers which its own
 // one-sided plans, or the generic ones, can reach.
 func (c *Communicator) windowTransport(ctx context.Context) (*attached, error) {
 	if hosts := len(c.observer.Topology.Hosts()); hosts > 1 {
@@ -173,10 +173,10 @@ func (c *Communicator) prepareOneSided(ctx context.Context) error {
 	return c.plans.PrepareAlone(ctx, plugin.Put, plugin.Get, plugin.Signal, plugin.Wait)
 }
 
-// Bytes is the size of each rank's part.
+// Bytes returns the size of each rank's part.
 func (w *Window) Bytes() int64 { return w.facts.Bytes }
 
-// Local is this rank's part; it stays valid until Close.
+// Local returns this rank's part; it stays valid until Close.
 func (w *Window) Local() unsafe.Pointer {
 	return unsafe.Add(w.local, w.user)
 }
@@ -205,8 +205,9 @@ func (w *Window) Wait(peer int, times int64) error {
 }
 
 // Close gives up this rank's part. Every rank closes its windows in the same
-// order; nobody may use the window afterwards, though the memory lives for as
-// long as a peer has it mapped. What Communicator.Close says of captures holds.
+// order; no rank may use the window afterwards, though the memory lives for as
+// long as a peer has it mapped. Close waits for nothing but the communicator's own
+// operations, and leaves captures in progress alone.
 func (w *Window) Close() error {
 	release, err := w.comm.enter("window close")
 	if plugin.CodeOf(err) == plugin.Closed {
@@ -230,7 +231,7 @@ func (w *Window) release() error {
 	return w.attached.Endpoint.Free(ctx, w.facts.ID)
 }
 
-// addresses are where the parts of all ranks are mapped for the GPU.
+// addresses returns the GPU's mappings of all ranks' parts.
 func (w *Window) addresses() []cuda.Ptr {
 	list := make([]cuda.Ptr, len(w.mappings))
 	for rank, m := range w.mappings {
@@ -239,7 +240,7 @@ func (w *Window) addresses() []cuda.Ptr {
 	return list
 }
 
-// userAddresses are where the users' parts are mapped.
+// userAddresses returns the addresses of the users' parts in those mappings.
 func (w *Window) userAddresses() []cuda.Ptr {
 	list := w.addresses()
 	for rank := range list {

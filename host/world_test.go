@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 	host.Register(shm.Transport{})
 	host.Register(plain{})
 	host.Register(onMachine)
+	host.Register(anywhere{onMachine})
 	host.Register(budgets)
 	host.Register(small{})
 	goleak.VerifyTestMain(m)
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 
 var silent = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// options are those of one rank of a world in this process.
+// options returns the options of one rank of a world in this process.
 func options(id bootstrap.UniqueID, rank, world int) host.Options {
 	return host.Options{
 		Rank: rank, World: world, ID: id.String(), Transports: []string{"builtin:shm"},
@@ -45,8 +46,8 @@ func world(t *testing.T, n int, body func(c *host.Communicator) error) {
 	require.NoError(t, errors.Join(worldErrors(t, n, nil, body)...))
 }
 
-// worldErrors is world for bodies that are meant to fail: it returns each
-// rank's error. adjust may change a rank's options.
+// worldErrors is world for bodies that are meant to fail: it returns each rank's error.
+// adjust may change a rank's options.
 func worldErrors(t *testing.T, n int, adjust func(rank int, o *host.Options),
 	body func(c *host.Communicator) error) []error {
 	t.Helper()
@@ -82,7 +83,7 @@ func at[T any](s []T) unsafe.Pointer {
 	return unsafe.Pointer(&s[0])
 }
 
-// ramp is n float32 values that tell ranks and places apart.
+// ramp returns n float32 values that tell ranks and places apart.
 func ramp(rank, n int) []float32 {
 	s := make([]float32, n)
 	for i := range s {

@@ -32,7 +32,7 @@ const (
 	tempBase  = 0x8000
 )
 
-// NewBuilder starts the plan that answers a request with the named algorithm.
+// NewBuilder starts the plan that serves a request with the named algorithm.
 func NewBuilder(req Request, algorithm string) *Builder {
 	return &Builder{
 		plan: Plan{
@@ -50,26 +50,26 @@ func (b *Builder) fail(format string, args ...any) {
 	}
 }
 
-// Slot is the register of a scalar slot.
+// Slot returns the register of a scalar slot.
 func (b *Builder) Slot(s Slot) Reg { return Reg(s) }
 
-// Rank is the number of the plan's rank.
+// Rank returns the number of the plan's rank.
 func (b *Builder) Rank() Reg { return b.Const(int64(b.plan.Rank)) }
 
 // SendCount, SendDispl, RecvCount and RecvDispl are the registers of the
 // per-rank arrays, in bytes.
 func (b *Builder) SendCount(rank int) Reg { return Reg(SlotSendCount(b.plan.World, rank)) }
 
-// SendDispl is the register of rank's send displacement, in bytes.
+// SendDispl returns the register of rank's send displacement, in bytes.
 func (b *Builder) SendDispl(rank int) Reg { return Reg(SlotSendDispl(b.plan.World, rank)) }
 
-// RecvCount is the register of rank's receive count, in bytes.
+// RecvCount returns the register of rank's receive count, in bytes.
 func (b *Builder) RecvCount(rank int) Reg { return Reg(SlotRecvCount(b.plan.World, rank)) }
 
-// RecvDispl is the register of rank's receive displacement, in bytes.
+// RecvDispl returns the register of rank's receive displacement, in bytes.
 func (b *Builder) RecvDispl(rank int) Reg { return Reg(SlotRecvDispl(b.plan.World, rank)) }
 
-// Const is a register that holds v.
+// Const returns a register that holds v.
 func (b *Builder) Const(v int64) Reg {
 	i, ok := b.consts[v]
 	if !ok {
@@ -84,7 +84,7 @@ func (b *Builder) Const(v int64) Reg {
 	return Reg(constBase + i)
 }
 
-// Temp is a fresh temporary, zero at launch.
+// Temp returns a fresh temporary, zero at launch.
 func (b *Builder) Temp() Reg {
 	if b.temps >= None-tempBase {
 		b.fail("too many temporaries")
@@ -117,47 +117,47 @@ func (b *Builder) alu(alu Alu, x, y Reg) Reg {
 	return t
 }
 
-// Add is x + y.
+// Add returns x + y.
 func (b *Builder) Add(x, y Reg) Reg { return b.alu(AluAdd, x, y) }
 
-// Sub is x - y.
+// Sub returns x - y.
 func (b *Builder) Sub(x, y Reg) Reg { return b.alu(AluSub, x, y) }
 
-// Mul is x * y.
+// Mul returns x * y.
 func (b *Builder) Mul(x, y Reg) Reg { return b.alu(AluMul, x, y) }
 
-// Div is x / y.
+// Div returns x / y.
 func (b *Builder) Div(x, y Reg) Reg { return b.alu(AluDiv, x, y) }
 
-// Mod is x % y.
+// Mod returns x % y.
 func (b *Builder) Mod(x, y Reg) Reg { return b.alu(AluMod, x, y) }
 
-// Min is the smaller of x and y.
+// Min returns the smaller of x and y.
 func (b *Builder) Min(x, y Reg) Reg { return b.alu(AluMin, x, y) }
 
-// Max is the larger of x and y.
+// Max returns the larger of x and y.
 func (b *Builder) Max(x, y Reg) Reg { return b.alu(AluMax, x, y) }
 
-// Lt is x < y as 0 or 1.
+// Lt returns x < y as 0 or 1.
 func (b *Builder) Lt(x, y Reg) Reg { return b.alu(AluLt, x, y) }
 
-// Le is x <= y as 0 or 1.
+// Le returns x <= y as 0 or 1.
 func (b *Builder) Le(x, y Reg) Reg { return b.alu(AluLe, x, y) }
 
-// Eq is x == y as 0 or 1.
+// Eq returns x == y as 0 or 1.
 func (b *Builder) Eq(x, y Reg) Reg { return b.alu(AluEq, x, y) }
 
-// Ne is x != y as 0 or 1.
+// Ne returns x != y as 0 or 1.
 func (b *Builder) Ne(x, y Reg) Reg { return b.alu(AluNe, x, y) }
 
-// Select is cond != 0 ? x : y.
+// Select returns cond != 0 ? x : y.
 func (b *Builder) Select(cond, x, y Reg) Reg {
 	t := b.Temp()
 	b.Set(t, AluSelect, cond, x, y)
 	return t
 }
 
-// CeilDiv is the quotient rounded up, for x ≥ 0 and y > 0.
+// CeilDiv returns the quotient rounded up, for x ≥ 0 and y > 0.
 func (b *Builder) CeilDiv(x, y Reg) Reg {
 	return b.Div(b.Sub(b.Add(x, y), b.Const(1)), y)
 }
@@ -171,12 +171,12 @@ func (b *Builder) ref(r Ref) RefID {
 	return RefID(len(b.plan.Refs) - 1)
 }
 
-// Send is a place in the caller's send memory.
+// Send returns a place in the caller's send memory.
 func (b *Builder) Send(offset Reg) RefID {
 	return b.ref(Ref{Space: SpaceSend, Offset: uint16(offset), Scale: None})
 }
 
-// SendScaled is a place in the send memory whose elements are multiplied by
+// SendScaled returns a place in the send memory whose elements are multiplied by
 // the premul_sum scalar as they are read; for any other op it is Send.
 func (b *Builder) SendScaled(offset Reg) RefID {
 	r := Ref{Space: SpaceSend, Offset: uint16(offset), Scale: None}
@@ -186,24 +186,24 @@ func (b *Builder) SendScaled(offset Reg) RefID {
 	return b.ref(r)
 }
 
-// Recv is a place in the caller's receive memory.
+// Recv returns a place in the caller's receive memory.
 func (b *Builder) Recv(offset Reg) RefID {
 	return b.ref(Ref{Space: SpaceRecv, Offset: uint16(offset), Scale: None})
 }
 
-// Region is a place in a region of a rank. All three are registers.
+// Region returns a place in a region of a rank. All three are registers.
 func (b *Builder) Region(region, rank, offset Reg) RefID {
 	return b.ref(Ref{Space: SpaceRegion, Region: uint16(region), Rank: uint16(rank), Offset: uint16(offset), Scale: None})
 }
 
-// Peer is a place in the memory of a rank's process, offset bytes behind the
+// Peer returns a place in the memory of a rank's process, offset bytes behind the
 // address that the rank took with Address and published. It can only be copied
 // from, and only where the request said PeerRead. All three are registers.
 func (b *Builder) Peer(address, rank, offset Reg) RefID {
 	return b.ref(Ref{Space: SpacePeer, Region: uint16(address), Rank: uint16(rank), Offset: uint16(offset), Scale: None})
 }
 
-// PeerRecv is a place in the receive memory of a rank, as this rank reaches it:
+// PeerRecv returns a place in the receive memory of a rank, as this rank reaches it:
 // offset bytes behind where that rank's receive memory begins. It can be copied
 // to and from and be a kernel's argument, only where the request said Symmetric.
 // Both are registers.
@@ -244,7 +244,7 @@ func (b *Builder) Load(word RefID) Reg {
 	return t
 }
 
-// Address is where a place in the caller's send or receive memory is, as Peer
+// Address returns the address of a place in the caller's send or receive memory, as Peer
 // wants it. Store it in a word and signal for a peer to load it.
 func (b *Builder) Address(place RefID) Reg {
 	t := b.Temp()
@@ -270,17 +270,17 @@ func (b *Builder) Reduce(dst RefID, n Reg, sources ...RefID) {
 }
 
 // Signal publishes value at a semaphore, making every earlier write of this
-// track visible to who waits for it, and wakes one rank.
+// track visible to ranks that wait for it, and wakes one rank.
 func (b *Builder) Signal(semaphore RefID, value, rank Reg) {
 	b.step(Step{Kind: StepSignal, Dst: uint16(semaphore), A: uint16(value), B: uint16(rank)})
 }
 
-// SignalAll is Signal to every rank.
+// SignalAll is like Signal, to every rank.
 func (b *Builder) SignalAll(semaphore RefID, value Reg) {
 	b.step(Step{Kind: StepSignal, Dst: uint16(semaphore), A: uint16(value), B: None})
 }
 
-// Wait waits until the semaphore has reached value; rank is who raises it.
+// Wait waits until the semaphore has reached value; rank raises it.
 func (b *Builder) Wait(semaphore RefID, value, rank Reg) {
 	b.step(Step{Kind: StepWait, A: uint16(semaphore), B: uint16(value), C: uint16(rank)})
 }
@@ -292,10 +292,11 @@ func (b *Builder) Barrier(semaphore, counter RefID) {
 }
 
 // Remote posts a command to the ring at a place in a region of role local, and waits
-// until the plugin has done it. slots is how many commands the ring holds; operation and
-// args, at most MaxCommandArgs, are what the plugin gets. What it has left is the error
-// of the call, if it failed. Package ring is the plugin's side of it, and
-// shunt_ring.h says what lies in the memory.
+// until the plugin has done it. On CUDA memory a kernel in the stream does so, and a plan
+// with such steps has one track. slots is the number of commands that the ring holds;
+// operation and args, at most MaxCommandArgs, go to the plugin. If the command fails, the
+// plugin's text is the error of the call. Package ring is the plugin's side, and
+// shunt_ring.h describes the memory.
 func (b *Builder) Remote(ring RefID, slots int, operation int64, args ...Reg) {
 	b.step(Step{
 		Kind: StepRemote, Dst: uint16(ring), A: uint16(b.Const(operation)), B: b.args(args), C: uint16(b.Const(int64(slots))),
@@ -304,7 +305,8 @@ func (b *Builder) Remote(ring RefID, slots int, operation int64, args ...Reg) {
 }
 
 // Native calls C code in the host's address space, in the builtin and shared carriers.
-// Start gets args, at most MaxCommandArgs; Function gets none.
+// Start gets args, at most MaxCommandArgs; Function gets none. On CUDA memory a plan with
+// steps that start has one track.
 func (b *Builder) Native(n Native, args ...Reg) {
 	b.plan.Natives = append(b.plan.Natives, n)
 	b.step(Step{Kind: StepNative, A: uint16(len(b.plan.Natives) - 1), B: b.args(args), N: uint16(len(args))})
@@ -392,7 +394,7 @@ func (b *Builder) Plan() (*Plan, error) {
 	return p, nil
 }
 
-// registersOf are the operands of a step that are registers.
+// registersOf returns the operands of a step that are registers.
 func registersOf(s *Step) []*uint16 {
 	switch s.Kind {
 	case StepSet:

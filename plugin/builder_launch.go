@@ -8,13 +8,13 @@ type KernelArg struct {
 	isRef bool
 }
 
-// Address is the address of a place in memory as an argument, 8 bytes.
+// Address returns the address of a place in memory as an argument, 8 bytes.
 func Address(ref RefID) KernelArg { return KernelArg{ref: ref, bytes: 8, isRef: true} }
 
-// Value is a register's value as an argument of 1, 2, 4 or 8 bytes.
+// Value returns a register's value as an argument of 1, 2, 4 or 8 bytes.
 func Value(r Reg, bytes int) KernelArg { return KernelArg{value: r, bytes: uint16(bytes)} }
 
-// Abort is the communicator's watch page, for Address alone. It begins with a
+// Abort returns the communicator's watch page, for Address alone. It begins with a
 // 32-bit word that kernels poll, not zero once the communicator is aborted; see
 // WatchAbort for the rest.
 func (b *Builder) Abort() RefID {
@@ -27,7 +27,7 @@ func (b *Builder) Launch(image, name string, grid, block Reg, args ...KernelArg)
 	b.LaunchGrid(image, name, [2]Reg{grid, b.Const(1)}, block, args...)
 }
 
-// LaunchGrid is Launch with a grid of two dimensions.
+// LaunchGrid is like Launch, with a grid of two dimensions.
 func (b *Builder) LaunchGrid(image, name string, grid [2]Reg, block Reg, args ...KernelArg) {
 	first := len(b.plan.Args)
 	for _, a := range args {
@@ -46,7 +46,7 @@ func (b *Builder) LaunchGrid(image, name string, grid [2]Reg, block Reg, args ..
 	b.step(Step{Kind: StepLaunch, A: uint16(len(b.plan.Kernels) - 1)})
 }
 
-// LaunchDependent is Launch of a kernel that waits for what is before it in the
+// LaunchDependent is like Launch, of a kernel that waits for what is before it in the
 // stream itself, before it touches memory: it may be scheduled earlier.
 func (b *Builder) LaunchDependent(image, name string, grid, block Reg, args ...KernelArg) {
 	b.Launch(image, name, grid, block, args...)

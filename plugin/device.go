@@ -28,7 +28,7 @@ const (
 // its receive memory, by algorithms in which all ranks must agree about that.
 const InPlace = 1 << 62
 
-// Fault is why a kernel gave up.
+// Fault is the reason why a kernel gave up.
 type Fault uint32
 
 // Faults.
@@ -42,11 +42,13 @@ const (
 	FaultAsymmetric Fault = 3
 	// FaultLength: the peer sends a message of another length than this rank expects.
 	FaultLength Fault = 4
-	// FaultCounts: a count or displacement that the kernel has read from device memory
-	// cannot be: it is negative, reaches past the memory that was given, or is what this
-	// rank sends to itself and not what it receives from itself. The rank is the one that
-	// the count is for.
+	// FaultCounts: a count or displacement that the kernel has read from device memory is invalid: it is negative,
+	// reaches past the memory that was given, or this rank's count to itself differs from its count from itself. The
+	// rank is the peer of the count.
 	FaultCounts Fault = 5
+	// FaultEngine: an engine step has failed, or its proxy has not ended it in time. The kernel of the executor's own and
+	// the proxy report it; no kernel of a transport does.
+	FaultEngine Fault = 6
 )
 
 // A region of role directory tells kernels which of the caller's buffers peers
@@ -65,10 +67,9 @@ const (
 	DirectoryEntryBytes = 32
 )
 
-// Offsets in what kernels count, which is how the host learns, without a call and
-// while graphs are replayed, that nothing uses any more what it has withdrawn. All
-// are uint64, start at 0 and only grow. A launch of one block, or one whose blocks
-// each look for themselves, may leave out what is decided and forgotten.
+// Offsets of the kernels' counters, by which the host learns, without a call and while graphs are replayed, that
+// nothing uses a withdrawn buffer any more. All are uint64, start at 0 and only grow. A launch of one block, or one
+// whose blocks each look for themselves, may leave out decided and forgotten.
 const (
 	DirectoryBegun   = 0 // blocks that are about to read entries; raised before they do
 	DirectoryDecided = 8 // findings of a launch, at most two, that blocks which begin later will use
@@ -82,19 +83,18 @@ const (
 	DirectoryCountBytes = DirectoryUsed + 8*DirectoryExports
 )
 
-// DirectoryBytes is the size of the directory in a world of the given size.
+// DirectoryBytes returns the size of the directory in a world of the given size.
 func DirectoryBytes(world int) int64 { return DirectoryCounts(world) + DirectoryCountBytes }
 
-// DirectoryCounts is the offset of what kernels count.
+// DirectoryCounts returns the offset of what kernels count.
 func DirectoryCounts(world int) int64 {
 	return DirectoryExports * (DirectoryEntryBytes + 8*int64(world))
 }
 
-// DirectoryEntry is the offset of an export.
+// DirectoryEntry returns the offset of an export.
 func DirectoryEntry(export int) int64 { return int64(export) * DirectoryEntryBytes }
 
-// DirectoryImport is the offset of the address where an export of a rank is
-// mapped here.
+// DirectoryImport returns the offset of the address where an export of a rank is mapped here.
 func DirectoryImport(rank, export int) int64 {
 	return DirectoryExports*(DirectoryEntryBytes+8*int64(rank)) + 8*int64(export)
 }

@@ -7,12 +7,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Error makes a Code usable with errors.Is: errors.Is(err, plugin.Timeout).
 func (v Code) Error() string { return v.String() }
 
-// Error is what crosses every boundary of Shunt: a code and one sentence that
+// Error is the form in which errors cross every boundary of Shunt: a code and one sentence that
 // names the rank, the peer, the operation and the cause. Rank is where the
 // failure began, or -1.
 type Error struct {
@@ -40,7 +41,7 @@ func Errorf(code Code, format string, args ...any) error {
 	return &Error{Code: code, Rank: -1, Message: wrapped.Error(), Cause: errors.Unwrap(wrapped)}
 }
 
-// CodeOf is the code of the first Error in err's tree, OK for nil and Internal
+// CodeOf returns the code of the first Error in err's tree, OK for nil and Internal
 // for an error that carries none, or none of the table.
 func CodeOf(err error) Code {
 	if err == nil {
@@ -57,13 +58,36 @@ func CodeOf(err error) Code {
 	return Internal
 }
 
-// known is the code itself, or Internal for one outside the table; an error is
+// known returns the code itself, or Internal for one outside the table; an error is
 // never OK.
 func (v Code) known() Code {
 	if v <= OK || v > Internal {
 		return Internal
 	}
 	return v
+}
+
+// NativeError returns the failure of a transport's own code, what, with the status that it returned, the rank that it
+// named, or -1, and its words, of which unprintable characters become question marks.
+func NativeError(what string, status Code, rank int, said string) *Error {
+	e := &Error{Code: status.known(), Rank: rank, Message: fmt.Sprintf("the transport's %s failed: %s", what, status)}
+	if e.Code != status {
+		e.Message = fmt.Sprintf("the transport's %s returned status %d, which is unknown", what, int32(status))
+	}
+	if said != "" {
+		e.Message += ": " + Printable(said)
+	}
+	return e
+}
+
+// Printable returns a text from elsewhere, fit for a message.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7F || r == utf8.RuneError {
+			return '?'
+		}
+		return r
+	}, text)
 }
 
 func nameOf[T ~int32 | ~uint16 | ~uint32 | ~uint64](names map[T]string, v T) string {
@@ -116,7 +140,7 @@ func (v Feature) String() string {
 	return strings.Join(names, "|")
 }
 
-// Bytes is the size of one element, or 0 for a value outside the table.
+// Bytes returns the size of one element, or 0 for a value outside the table.
 func (v DType) Bytes() int64 {
 	if int(v) < len(dTypeBytes) {
 		return dTypeBytes[v]

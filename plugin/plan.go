@@ -20,8 +20,8 @@ const (
 	MaxRingSlots   = 4096 // commands that a ring holds
 )
 
-// Plan is a template of one operation, for one rank: what the executor does at
-// launch with nothing but the caller's addresses and counts. It is data, so a
+// Plan is a template of one operation, for one rank: the steps that the executor runs at
+// launch, given only the caller's addresses and counts. It is data, so a
 // plugin's process can ship it. docs/decisions/0001-plans.md explains it.
 //
 // A plan is a register program. The register file holds the slots (filled at
@@ -95,8 +95,10 @@ type Arg struct {
 }
 
 // Native is C code in the host's address space: either Function, called as
-// Function(Context, registers, send, recv, stream), which returns a Code; or, on host
-// memory, Start and Poll, which never block. shunt_transport.h has their prototypes.
+// Function(Context, registers, send, recv, stream), which returns a Code; or Start and
+// Poll, which never block. On CUDA memory Function enqueues as it is called, and Start is
+// called when the stream has come to the step, by a thread of the host's own.
+// shunt_transport.h has their prototypes.
 type Native struct {
 	Function uintptr
 	Context  uintptr
@@ -108,23 +110,23 @@ func (n *Native) valid() bool {
 	return (n.Function != 0) != (n.Start != 0) && (n.Start != 0) == (n.Poll != 0)
 }
 
-// SlotCountOf is the number of slots of a plan for a world of the given size.
+// SlotCountOf returns the number of slots of a plan for a world of the given size.
 func SlotCountOf(world int) int { return int(SlotArrays) + 4*world }
 
 // SlotSendCount, SlotSendDispl, SlotRecvCount and SlotRecvDispl are the slots
 // of the per-rank arrays, in bytes.
 func SlotSendCount(world, rank int) int { return int(SlotArrays) + rank }
 
-// SlotSendDispl is the slot of rank's send displacement, in bytes.
+// SlotSendDispl returns the slot of rank's send displacement, in bytes.
 func SlotSendDispl(world, rank int) int { return int(SlotArrays) + world + rank }
 
-// SlotRecvCount is the slot of rank's receive count, in bytes.
+// SlotRecvCount returns the slot of rank's receive count, in bytes.
 func SlotRecvCount(world, rank int) int { return int(SlotArrays) + 2*world + rank }
 
-// SlotRecvDispl is the slot of rank's receive displacement, in bytes.
+// SlotRecvDispl returns the slot of rank's receive displacement, in bytes.
 func SlotRecvDispl(world, rank int) int { return int(SlotArrays) + 3*world + rank }
 
-// Registers is the size of the plan's register file.
+// Registers returns the size of the plan's register file.
 func (p *Plan) Registers() int { return SlotCountOf(p.World) + len(p.Consts) + p.Temps }
 
 // Validate checks everything about a plan that can be checked before launch:
@@ -238,7 +240,7 @@ func (p *Plan) isAbort(ref uint16) bool {
 	return int(ref) < len(p.Refs) && p.Refs[ref].Space == SpaceAbort
 }
 
-// areLocal is isLocal of count refs from first.
+// areLocal is isLocal for count refs from first.
 func (p *Plan) areLocal(first, count uint16) bool {
 	if int(first)+int(count) > len(p.Refs) {
 		return false

@@ -1,8 +1,7 @@
 package plugin
 
-// ValidateFor is Validate of a plan that answers a request: it refuses a plan
-// for another rank or world, and one that reaches further than the request
-// allows.
+// ValidateFor is like Validate, for the plan of a request: it also rejects a plan for
+// another rank or world, and one that reaches further than the request allows.
 func (p *Plan) ValidateFor(r Request) error {
 	if err := p.Validate(); err != nil {
 		return err

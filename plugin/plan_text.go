@@ -38,7 +38,7 @@ func (p *Plan) Text() string {
 	return b.String()
 }
 
-// stepText is one step.
+// stepText returns a step in words.
 func (p *Plan) stepText(s *Step) string {
 	reg, ref := p.registerText, p.refText
 	switch s.Kind {
@@ -86,7 +86,7 @@ func (p *Plan) stepText(s *Step) string {
 	return s.Kind.String()
 }
 
-// aluText is what a set step computes.
+// aluText returns the text of a set step's computation.
 func (p *Plan) aluText(s *Step) string {
 	switch s.Alu {
 	case AluMov:
@@ -97,7 +97,7 @@ func (p *Plan) aluText(s *Step) string {
 	return fmt.Sprintf("%s %s, %s", s.Alu, p.registerText(s.A), p.registerText(s.B))
 }
 
-// kernelText is the kernel of a launch step, with its arguments.
+// kernelText returns the kernel of a launch step, with its arguments.
 func (p *Plan) kernelText(s *Step) string {
 	k := &p.Kernels[s.A]
 	three := func(r [3]uint16) string {
@@ -122,7 +122,7 @@ func (p *Plan) kernelText(s *Step) string {
 	return text + ": " + strings.Join(args, ", ")
 }
 
-// refText is a place in memory.
+// refText returns the name of a place in memory.
 func (p *Plan) refText(i uint16) string {
 	r := &p.Refs[i]
 	var text string
@@ -148,7 +148,7 @@ func (p *Plan) refText(i uint16) string {
 // arraysText are the names of a slot's arrays, in their order.
 var arraysText = [...]string{"send_bytes", "send_at", "recv_bytes", "recv_at"}
 
-// registerText is a slot by its name, a constant by its value, or a temporary.
+// registerText returns a slot by its name, a constant by its value, or a temporary.
 func (p *Plan) registerText(r uint16) string {
 	slots := SlotCountOf(p.World)
 	switch i := int(r); {
@@ -164,7 +164,7 @@ func (p *Plan) registerText(r uint16) string {
 	}
 }
 
-// valuesText is the arguments of a command or native step.
+// valuesText returns the arguments of a command or native step.
 func (p *Plan) valuesText(s *Step) string {
 	if !p.areValues(s.B, s.N) {
 		return fmt.Sprintf("(arguments %d to %d, which are none)", s.B, int(s.B)+int(s.N)-1)

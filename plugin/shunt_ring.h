@@ -116,7 +116,7 @@ static inline void shunt_ring_done(shunt_ring *ring, shunt_ring_command *command
   command->message[n] = 0;
   command->status = status;
   __atomic_store_n(&command->peer, peer + 1, __ATOMIC_RELAXED);
-  /* release: who sees that it is done sees the status, and what the command wrote */
+  /* release: a reader that sees it done sees the status, and what the command wrote */
   __atomic_store_n(&command->done, command->number, __ATOMIC_RELEASE);
   /* sequentially consistent, so that the host sees it done or this side that it sleeps */
   __atomic_fetch_add(&ring->completed, 1, __ATOMIC_SEQ_CST);

@@ -100,10 +100,11 @@ typedef uint64_t shunt_feature;
 #define SHUNT_FEATURE_PLANS UINT64_C(2) /* returns plans of its own for some collectives */
 #define SHUNT_FEATURE_BUFFERS UINT64_C(4) /* allocates buffers for users (windows, one-sided operations) */
 #define SHUNT_FEATURE_MULTI_HOST UINT64_C(8) /* reaches ranks on other hosts */
-#define SHUNT_FEATURE_LENGTHS UINT64_C(16) /* its messages carry their length: its plans of recv never end with one of another length than theirs, they wait in vain */
+#define SHUNT_FEATURE_LENGTHS UINT64_C(16) /* its messages carry their length: a plan of recv never takes a message of another length; it waits until its deadline */
 #define SHUNT_FEATURE_DEVICE_COUNTS UINT64_C(32) /* its plans of all_to_all_v take counts and displacements from device memory where Request.device_counts holds */
 #define SHUNT_FEATURE_MARKS UINT64_C(64) /* behind every semaphore that its plans of collectives signal or wait for, a word is left to the host, which tells by it that ranks have called different ones */
 #define SHUNT_FEATURE_EXCHANGE UINT64_C(128) /* its endpoints exchange bytes of their own when a communicator is made and before each plan is prepared: publish and connect */
+#define SHUNT_FEATURE_PEER_ACCESS UINT64_C(256) /* needs GPUs that reach each other's memory, where there is more than one rank on CUDA memory */
 
 /* RegionRole says what a region that an endpoint publishes is for. */
 typedef uint32_t shunt_region_role;
@@ -126,7 +127,7 @@ enum {
   SHUNT_SPACE_PEER_RECV = 5, /* the receive memory of rank [rank], as long as this rank's; only where Request.symmetric holds, to copy to and from and as a kernel argument */
 };
 
-/* StepKind is what one step of a plan does. */
+/* StepKind is the kind of one step of a plan. */
 typedef uint16_t shunt_step_kind;
 enum {
   SHUNT_STEP_SET = 1, /* registers: dst = alu(a, b, c) */

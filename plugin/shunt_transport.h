@@ -65,9 +65,9 @@ typedef struct shunt_request {
   uint32_t symmetric; /* 1: the receive memory of every rank lies at one offset
                          of memory that all ranks registered as symmetric and
                          that all have mapped, and is equally long everywhere:
-                         plans may use SHUNT_SPACE_PEER_RECV. That the offsets
-                         are equal is the users' promise, which a plan should
-                         check (SHUNT_SLOT_WINDOW, SHUNT_SLOT_OFFSET). Older hosts
+                         plans may use SHUNT_SPACE_PEER_RECV. The callers
+                         guarantee that the offsets are equal, a plan should
+                         check it (SHUNT_SLOT_WINDOW, SHUNT_SLOT_OFFSET). Older hosts
                          send a struct that ends before it. */
   uint32_t device_counts; /* 1: counts and displacements of all_to_all_v lie in
                          device memory, where a kernel reads them when it runs:
@@ -89,6 +89,11 @@ typedef struct shunt_algorithm {
   int64_t max_bytes; /* 0: no limit */
   double latency;    /* microseconds */
   double bandwidth;  /* bytes per microsecond */
+  uint32_t own_numerics; /* 1: results of this reduction are not always those of the
+                            tables: NaN, infinities, subnormal numbers or the order of
+                            rounding differ. It runs where nothing else can, or where the
+                            user names it. */
+  uint32_t reserved;     /* 0 */
 } shunt_algorithm;
 
 /* In count of shunt_support: supports itself failed, and reason says why. */
@@ -124,7 +129,7 @@ typedef struct shunt_open_config {
   uint32_t reserved;           /* 0 */
 } shunt_open_config;
 
-/* Lets a peer map a region. fd is owned by whoever made the handle; the
+/* Lets a peer map a region. fd is owned by the maker of the handle; the
  * receiver duplicates it. generation is never 0. The descriptor of kind memfd is
  * a memfd that is, or can be, sealed against shrinking; other files are refused. */
 typedef struct shunt_handle {
@@ -162,7 +167,7 @@ typedef struct shunt_watch_page {
   uint32_t reserved;
   uint64_t timeout; /* nanoseconds a wait may last; 0: no limit */
   uint8_t line0[48];
-  uint32_t fault; /* why a kernel gave up: 1 aborted, 2 timeout, 3 asymmetric, 4 length, 5 counts; written last, the first one stays */
+  uint32_t fault; /* why a kernel gave up: 1 aborted, 2 timeout, 3 asymmetric, 4 length, 5 counts, 6 engine step (the host's own); written last, the first one stays */
   int32_t fault_peer;   /* rank that was waited for, or differs */
   uint64_t fault_epoch; /* value that was waited for */
   uint64_t fault_own[3];    /* asymmetric: this rank's range, offset of its receive memory there, and bytes,
@@ -197,10 +202,10 @@ typedef struct shunt_directory {
   shunt_directory_entry exports[SHUNT_DIRECTORY_EXPORTS];
 } shunt_directory;
 
-/* What kernels count, which is how the host learns, without a call and while graphs
- * are replayed, that nothing uses any more what it has withdrawn. All start at 0 and
- * only grow. A launch of one block, or one whose blocks each look for themselves, may
- * leave out what is decided and forgotten. */
+/* The kernels' counters, by which the host learns, without a call and while graphs are
+ * replayed, that nothing uses a withdrawn buffer any more. All start at 0 and only grow.
+ * A launch of one block, or one whose blocks each look for themselves, may leave out
+ * decided and forgotten. */
 typedef struct shunt_directory_counts {
   uint64_t begun;     /* blocks that are about to read entries; raised before they do */
   uint64_t decided;   /* findings of a launch, at most two, that blocks which begin later will use */
@@ -260,24 +265,26 @@ typedef struct shunt_arg {
   uint16_t bytes; /* 1, 2, 4 or 8 */
 } shunt_arg;
 
-/* function(context, registers, send, recv, stream). It returns a code of
- * shunt_tables.h and leaves one sentence for last_error; any other code becomes
- * SHUNT_INTERNAL. Without a stream it runs on a thread of the host's own, and the run
- * ends without it at the deadline; with one, on the caller's thread: it enqueues. */
-typedef shunt_status (*shunt_native_fn)(void *context, const int64_t *registers,
-                                        const void *send, void *recv, void *stream);
-
-/* What an operation of an engine says of itself: filled in by start and poll, which get
- * it with peer as they left it. */
+/* What native code says of itself; start and poll get it with peer as they left it. */
 #define SHUNT_NATIVE_TEXT 320
 typedef struct shunt_native_report {
   int32_t peer;                    /* 1 + the rank that is waited for or has failed; 0: none */
   char message[SHUNT_NATIVE_TEXT]; /* one sentence, where the status is no success */
 } shunt_native_report;
 
+/* function(context, registers, send, recv, stream, report). It returns a code of
+ * shunt_tables.h, and fills in the report if it fails; any other code becomes
+ * SHUNT_INTERNAL. Without a stream it runs on a thread of the host's own, and the run
+ * ends without it at the deadline; with one, on the caller's thread, with the device's
+ * context current: it enqueues. */
+typedef shunt_status (*shunt_native_fn)(void *context, const int64_t *registers, const void *send, void *recv,
+                                        void *stream, shunt_native_report *report);
+
 #define SHUNT_PENDING ((shunt_status)-1) /* of start and poll: not done yet */
 
-/* Start an operation of an engine on host memory; poll it. Neither ever blocks. start
+/* Start an operation of an engine; poll it. Neither ever blocks. On CUDA memory both are called on
+ * a thread of the host's own, without a current context, when the stream has come to the step; send
+ * and recv are addresses of the device, and neither synchronizes with it. start
  * returns SHUNT_PENDING after setting *request, or the status of what is done already; args
  * are the step's, valid until it returns. poll is called, on any thread, one call at a time,
  * until it returns another status than SHUNT_PENDING; then the request is the engine's
@@ -382,9 +389,13 @@ typedef struct shunt_transport_v1 {
   shunt_status (*connect)(shunt_endpoint *endpoint, const shunt_request *request, const char *algorithm,
                           const shunt_published *published, uint32_t count, int64_t timeout);
   /* May be null. The communicator has failed or was aborted: what was begun for its plans,
-   * in threads of the transport's own, is in vain and should end soon. Called while
+   * in threads of the transport's own, is of no use any more and should end soon. Called while
    * other functions may run on the endpoint, at most once; returns at once. */
   void (*abort)(shunt_endpoint *endpoint, const char *reason);
+  /* May be null. What has failed between calls, as what was enqueued on a stream goes on when
+   * nobody is inside the endpoint: SHUNT_OK, or a status and the report filled in. Called a few
+   * times a second, while other functions run, until close; for CUDA memory. Returns at once. */
+  shunt_status (*check)(shunt_endpoint *endpoint, shunt_native_report *report);
 } shunt_transport_v1;
 
 #ifdef __cplusplus

@@ -83,10 +83,10 @@ func Codes() []Code {
 	return []Code{OK, InvalidArgument, Unsupported, Mismatch, Timeout, PeerDied, PluginDied, Aborted, Closed, OutOfMemory, System, Protocol, PluginRejected, Forked, Device, Internal}
 }
 
-// String is the name used in messages, options and files.
+// String returns the name used in messages, options and files.
 func (v Code) String() string { return nameOf(codeNames, v) }
 
-// Doc is the table's one-line explanation.
+// Doc returns the table's one-line explanation.
 func (v Code) Doc() string { return codeDocs[v] }
 
 // DType is the type of one element. Values equal ncclDataType_t.
@@ -154,10 +154,10 @@ func DTypes() []DType {
 	return []DType{Int8, Uint8, Int32, Uint32, Int64, Uint64, Float16, Float32, Float64, Bfloat16, Float8E4m3, Float8E5m2}
 }
 
-// String is the name used in messages, options and files.
+// String returns the name used in messages, options and files.
 func (v DType) String() string { return nameOf(dTypeNames, v) }
 
-// Doc is the table's one-line explanation.
+// Doc returns the table's one-line explanation.
 func (v DType) Doc() string { return dTypeDocs[v] }
 
 var dTypeBytes = [...]int64{
@@ -216,10 +216,10 @@ func Ops() []Op {
 	return []Op{OpSum, OpProd, OpMax, OpMin, OpAvg, OpPremulSum}
 }
 
-// String is the name used in messages, options and files.
+// String returns the name used in messages, options and files.
 func (v Op) String() string { return nameOf(opNames, v) }
 
-// Doc is the table's one-line explanation.
+// Doc returns the table's one-line explanation.
 func (v Op) Doc() string { return opDocs[v] }
 
 // Collective is an operation that a communicator offers.
@@ -319,10 +319,10 @@ func Collectives() []Collective {
 	return []Collective{AllReduce, Reduce, Broadcast, AllGather, AllGatherV, ReduceScatter, ReduceScatterV, AllToAll, AllToAllV, Gather, GatherV, Scatter, ScatterV, Send, Recv, Barrier, Put, Get, Signal, Wait}
 }
 
-// String is the name used in messages, options and files.
+// String returns the name used in messages, options and files.
 func (v Collective) String() string { return nameOf(collectiveNames, v) }
 
-// Doc is the table's one-line explanation.
+// Doc returns the table's one-line explanation.
 func (v Collective) Doc() string { return collectiveDocs[v] }
 
 // MemoryKind says where bytes live.
@@ -350,10 +350,10 @@ func MemoryKinds() []MemoryKind {
 	return []MemoryKind{MemoryKindHost, MemoryKindCuda}
 }
 
-// String is the name used in messages, options and files.
+// String returns the name used in messages, options and files.
 func (v MemoryKind) String() string { return nameOf(memoryKindNames, v) }
 
-// Doc is the table's one-line explanation.
+// Doc returns the table's one-line explanation.
 func (v MemoryKind) Doc() string { return memoryKindDocs[v] }
 
 // HandleKind says how a peer maps a region.
@@ -389,10 +389,10 @@ func HandleKinds() []HandleKind {
 	return []HandleKind{HandleKindNone, HandleKindMemfd, HandleKindCudaVmm, HandleKindCudaIpc}
 }
 
-// String is the name used in messages, options and files.
+// String returns the name used in messages, options and files.
 func (v HandleKind) String() string { return nameOf(handleKindNames, v) }
 
-// Doc is the table's one-line explanation.
+// Doc returns the table's one-line explanation.
 func (v HandleKind) Doc() string { return handleKindDocs[v] }
 
 // Feature is a bit of what a transport can do.
@@ -407,7 +407,7 @@ const (
 	FeatureBuffers Feature = 4
 	// FeatureMultiHost: reaches ranks on other hosts.
 	FeatureMultiHost Feature = 8
-	// FeatureLengths: its messages carry their length: its plans of recv never end with one of another length than theirs, they wait in vain.
+	// FeatureLengths: its messages carry their length: a plan of recv never takes a message of another length; it waits until its deadline.
 	FeatureLengths Feature = 16
 	// FeatureDeviceCounts: its plans of all_to_all_v take counts and displacements from device memory where Request.device_counts holds.
 	FeatureDeviceCounts Feature = 32
@@ -415,6 +415,8 @@ const (
 	FeatureMarks Feature = 64
 	// FeatureExchange: its endpoints exchange bytes of their own when a communicator is made and before each plan is prepared: publish and connect.
 	FeatureExchange Feature = 128
+	// FeaturePeerAccess: needs GPUs that reach each other's memory, where there is more than one rank on CUDA memory.
+	FeaturePeerAccess Feature = 256
 )
 
 var featureNames = map[Feature]string{
@@ -426,6 +428,7 @@ var featureNames = map[Feature]string{
 	FeatureDeviceCounts: "device_counts",
 	FeatureMarks:        "marks",
 	FeatureExchange:     "exchange",
+	FeaturePeerAccess:   "peer_access",
 }
 
 var featureDocs = map[Feature]string{
@@ -433,18 +436,19 @@ var featureDocs = map[Feature]string{
 	FeaturePlans:        "returns plans of its own for some collectives",
 	FeatureBuffers:      "allocates buffers for users (windows, one-sided operations)",
 	FeatureMultiHost:    "reaches ranks on other hosts",
-	FeatureLengths:      "its messages carry their length: its plans of recv never end with one of another length than theirs, they wait in vain",
+	FeatureLengths:      "its messages carry their length: a plan of recv never takes a message of another length; it waits until its deadline",
 	FeatureDeviceCounts: "its plans of all_to_all_v take counts and displacements from device memory where Request.device_counts holds",
 	FeatureMarks:        "behind every semaphore that its plans of collectives signal or wait for, a word is left to the host, which tells by it that ranks have called different ones",
 	FeatureExchange:     "its endpoints exchange bytes of their own when a communicator is made and before each plan is prepared: publish and connect",
+	FeaturePeerAccess:   "needs GPUs that reach each other's memory, where there is more than one rank on CUDA memory",
 }
 
 // Features lists every Feature in the order of its value.
 func Features() []Feature {
-	return []Feature{FeatureMemory, FeaturePlans, FeatureBuffers, FeatureMultiHost, FeatureLengths, FeatureDeviceCounts, FeatureMarks, FeatureExchange}
+	return []Feature{FeatureMemory, FeaturePlans, FeatureBuffers, FeatureMultiHost, FeatureLengths, FeatureDeviceCounts, FeatureMarks, FeatureExchange, FeaturePeerAccess}
 }
 
-// Doc is the table's one-line explanation.
+// Doc returns the table's one-line explanation.
 func (v Feature) Doc() string { return featureDocs[v] }
 
 // RegionRole says what a region that an endpoint publishes is for.
@@ -484,10 +488,10 @@ func RegionRoles() []RegionRole {
 	return []RegionRole{RegionRolePrivate, RegionRoleScratch, RegionRoleBuffer, RegionRoleDirectory, RegionRoleLocal}
 }
 
-// String is the name used in messages, options and files.
+// String returns the name used in messages, options and files.
 func (v RegionRole) String() string { return nameOf(regionRoleNames, v) }
 
-// Doc is the table's one-line explanation.
+// Doc returns the table's one-line explanation.
 func (v RegionRole) Doc() string { return regionRoleDocs[v] }
 
 // Space says which memory a Ref points into.
@@ -531,13 +535,13 @@ func Spaces() []Space {
 	return []Space{SpaceSend, SpaceRecv, SpaceRegion, SpacePeer, SpaceAbort, SpacePeerRecv}
 }
 
-// String is the name used in messages, options and files.
+// String returns the name used in messages, options and files.
 func (v Space) String() string { return nameOf(spaceNames, v) }
 
-// Doc is the table's one-line explanation.
+// Doc returns the table's one-line explanation.
 func (v Space) Doc() string { return spaceDocs[v] }
 
-// StepKind is what one step of a plan does.
+// StepKind is the kind of one step of a plan.
 type StepKind uint16
 
 const (
@@ -610,10 +614,10 @@ func StepKinds() []StepKind {
 	return []StepKind{StepSet, StepLoad, StepStore, StepCopy, StepReduce, StepSignal, StepWait, StepBarrier, StepLoop, StepIf, StepLaunch, StepNative, StepRemote, StepAddress}
 }
 
-// String is the name used in messages, options and files.
+// String returns the name used in messages, options and files.
 func (v StepKind) String() string { return nameOf(stepKindNames, v) }
 
-// Doc is the table's one-line explanation.
+// Doc returns the table's one-line explanation.
 func (v StepKind) Doc() string { return stepKindDocs[v] }
 
 // Alu is the operation of a set step, on signed 64-bit registers. Arithmetic wraps; div and mod by zero give zero.
@@ -685,10 +689,10 @@ func Alus() []Alu {
 	return []Alu{AluMov, AluAdd, AluSub, AluMul, AluDiv, AluMod, AluMin, AluMax, AluLt, AluLe, AluEq, AluNe, AluSelect}
 }
 
-// String is the name used in messages, options and files.
+// String returns the name used in messages, options and files.
 func (v Alu) String() string { return nameOf(aluNames, v) }
 
-// Doc is the table's one-line explanation.
+// Doc returns the table's one-line explanation.
 func (v Alu) Doc() string { return aluDocs[v] }
 
 // Slot is a register that the host fills at launch. Slots come first in the register file; the four arrays follow the scalars, world entries each, in bytes.
@@ -744,8 +748,8 @@ func Slots() []Slot {
 	return []Slot{SlotCount, SlotBytes, SlotRoot, SlotScalar, SlotSendBytes, SlotRecvBytes, SlotWindow, SlotOffset, SlotArrays}
 }
 
-// String is the name used in messages, options and files.
+// String returns the name used in messages, options and files.
 func (v Slot) String() string { return nameOf(slotNames, v) }
 
-// Doc is the table's one-line explanation.
+// Doc returns the table's one-line explanation.
 func (v Slot) Doc() string { return slotDocs[v] }

@@ -9,7 +9,7 @@ const (
 	VersionMinor = 0
 )
 
-// Limits that the host enforces on everything a plugin answers.
+// Limits that the host enforces on a plugin's results.
 const (
 	MaxWorld      = 1024
 	MaxAlgorithms = 32
@@ -25,9 +25,8 @@ const (
 type Transport interface {
 	// Info describes the transport. It never changes while the process lives.
 	Info() Info
-	// Supports answers, within seconds and without side effect and from nothing but the request,
-	// which algorithms can serve it, or why none can. Every rank gets the same
-	// answer to the same request.
+	// Supports returns the algorithms that can serve a request, or the reason why none can. It takes seconds at most,
+	// has no side effect and depends on the request only: every rank returns the same for the same request.
 	Supports(Request) Support
 	// Open makes this rank's endpoint of one communicator. It is local: it may
 	// allocate but not talk to peers.
@@ -85,13 +84,20 @@ type Exchange struct {
 	Algorithm string
 }
 
-// Aborter is an Endpoint that wants to hear when its communicator fails or is aborted:
-// what it has begun for plans of this communicator, in threads or processes of its own,
-// is in vain from then on and should end soon.
+// Aborter is an Endpoint that is notified when its communicator fails or is aborted: work that it has begun for plans
+// of this communicator, in its own threads or processes, is of no use any more and should end soon.
 type Aborter interface {
 	// Abort may be called while another method runs, and at most once. It returns at
 	// once. Close follows.
 	Abort(reason string)
+}
+
+// Checker is an Endpoint that can fail between calls: what it has enqueued on a stream goes on when nobody is
+// inside it.
+type Checker interface {
+	// Check returns what has failed, or nil, and at once. The host asks a few times a second, while other methods
+	// run and until it closes the endpoint; in the builtin and shared carriers, for CUDA memory.
+	Check() error
 }
 
 // Info describes a transport.
@@ -122,8 +128,8 @@ type Request struct {
 	NVLink bool
 	// Symmetric: the receive memory of every rank lies at one offset of memory
 	// that all ranks registered as symmetric and that all have mapped, and is
-	// equally long everywhere: plans may use SpacePeerRecv. That the offsets are
-	// equal is the users' promise, which a plan should check (SlotWindow,
+	// equally long everywhere: plans may use SpacePeerRecv. The callers
+	// guarantee that the offsets are equal; a plan should check it (SlotWindow,
 	// SlotOffset). Only for all_reduce, broadcast, all_gather, reduce_scatter,
 	// all_to_all and scatter.
 	Symmetric bool
@@ -134,7 +140,7 @@ type Request struct {
 	DeviceCounts bool
 }
 
-// Support is the answer to Supports: algorithms, best first, or a reason.
+// Support is the result of Supports: algorithms, best first, or a reason.
 type Support struct {
 	Algorithms []Algorithm
 	Reason     string // why there are none; one sentence without a full stop
@@ -148,9 +154,12 @@ type Algorithm struct {
 	MaxBytes  int64   // largest message; 0 means no limit
 	Latency   float64 // microseconds
 	Bandwidth float64 // bytes per microsecond, of Request.Bytes
+	// OwnNumerics: results of this reduction are not always those of the tables: NaN, infinities, subnormal
+	// numbers or the order of rounding differ. It runs where nothing else can, or where the user names it.
+	OwnNumerics bool
 }
 
-// OpenConfig is what an endpoint is opened with.
+// OpenConfig is the configuration of an endpoint.
 type OpenConfig struct {
 	Communicator uint64 // equal on all ranks, unique within a job
 	Rank, World  int
@@ -170,10 +179,9 @@ type Region struct {
 	Handle Handle
 }
 
-// Handle lets a peer map a region. FD is owned by whoever made the handle;
-// the receiver duplicates it. Generation tells two allocations at one address
-// apart and is never 0. The descriptor of kind memfd is a memfd that is, or can be,
-// sealed against shrinking; other files are refused.
+// Handle lets a peer map a region. FD is owned by the maker of the handle; the receiver duplicates it. Generation
+// tells two allocations at one address apart and is never 0. The descriptor of kind memfd is a memfd that is, or can
+// be, sealed against shrinking; other files are refused.
 type Handle struct {
 	Kind       HandleKind
 	Generation uint64

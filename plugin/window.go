@@ -11,17 +11,17 @@ const (
 	windowAlign   = 4096
 )
 
-// WindowHeader is the length of a window's header in a world of the given size:
+// WindowHeader returns the length of a window's header in a world of the given size:
 // the offset of the user's bytes, a multiple of a page.
 func WindowHeader(world int) int64 {
 	return (int64(world)*windowPerRank + windowAlign - 1) / windowAlign * windowAlign
 }
 
-// WindowSemaphore is the offset of the semaphore that a rank raises.
+// WindowSemaphore returns the offset of the semaphore that a rank raises.
 func WindowSemaphore(rank int) int64 { return int64(rank) * windowPerRank }
 
-// WindowRaised is the offset of the count of this rank's raises at a rank.
+// WindowRaised returns the offset of the count of this rank's raises at a rank.
 func WindowRaised(rank int) int64 { return int64(rank)*windowPerRank + windowLine }
 
-// WindowAwaited is the offset of the count of a rank's raises waited for.
+// WindowAwaited returns the offset of the count of a rank's raises waited for.
 func WindowAwaited(rank int) int64 { return int64(rank)*windowPerRank + windowLine + 8 }

@@ -1,14 +1,12 @@
-"""Compiles _calls.c, puts libshunt.so into the wheel and tags it: any Python 3, this
-platform, the glibc that both need. Everything else is in pyproject.toml.
+"""Puts what scripts/portable.sh has built, the headers and the licenses into the wheel, compiles _calls.c and
+tags it: any Python 3, this machine, glibc 2.28 or newer. Everything else is in pyproject.toml.
 
-SHUNT_LIBRARY names the library; capi/build.sh builds one. Nothing is written into
-the source tree but ../build and, for editable installs and `build_ext --inplace`,
-shunt/_calls.abi3.so.
+Nothing is written into the source tree but ../build and, for editable installs and `build_ext --inplace`,
+shunt/_calls.abi3.so. scripts/wheel.sh builds the wheel; python/wheel_check.py holds it to its tag.
 """
 
 import os
 import platform
-import re
 import shutil
 import sys
 import sysconfig
@@ -18,39 +16,35 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-BUILD = os.path.join(os.path.dirname(HERE), "build", "python")
+ROOT = os.path.dirname(HERE)
+BUILD = os.path.join(ROOT, "build", "python")
 
+#: bin/ and lib/, as scripts/portable.sh builds them, and extensions of shunt.torch.
+PORTABLE = os.path.join(ROOT, "build", "portable")
 
-def library():
-    path = os.environ.get("SHUNT_LIBRARY")
-    if not path or not os.path.isfile(path):
-        raise SystemExit(f"SHUNT_LIBRARY is {path!r}; want the path of libshunt.so, which capi/build.sh builds")
-    return path
-
-
-def needed_glibc(path):
-    """The newest GLIBC_x.y version that the library's symbols name."""
-    with open(path, "rb") as f:
-        versions = re.findall(rb"\0GLIBC_(\d+)\.(\d+)", f.read())
-    return max((int(major), int(minor)) for major, minor in versions)
+HEADERS = ["capi/include/shunt.h", "plugin/shunt_tables.h", "plugin/shunt_transport.h"]
 
 
 class WithLibrary(build_py):
     def run(self):
         super().run()
-        if not self.editable_mode:
-            into = os.path.join(self.build_lib, "shunt", "lib")
-            os.makedirs(into, exist_ok=True)
-            shutil.copy(library(), os.path.join(into, "libshunt.so"))
-            for name in ("LICENSE", "THIRD_PARTY_NOTICES"):  # of what is linked into it
-                shutil.copy(os.path.join(os.path.dirname(HERE), name), into)
+        if self.editable_mode:
+            return
+        if not os.path.isfile(os.path.join(PORTABLE, "lib", "libshunt.so")):
+            raise SystemExit(f"{PORTABLE} has no lib/libshunt.so; build the wheel with `make wheel`")
+        package = os.path.join(self.build_lib, "shunt")
+        for folder in ("bin", "lib", "torch/lib"):
+            built = os.path.join(PORTABLE, folder)
+            if os.path.isdir(built):
+                shutil.copytree(built, os.path.join(package, folder), dirs_exist_ok=True)
+        os.makedirs(os.path.join(package, "include"), exist_ok=True)
+        for name in HEADERS:
+            shutil.copy(os.path.join(ROOT, name), os.path.join(package, "include"))
 
 
 class Wheel(bdist_wheel):
     def get_tag(self):
-        built = self.get_finalized_command("build_ext").get_outputs()
-        major, minor = max((2, 17), *map(needed_glibc, [library(), *built]))
-        return "py3", "none", f"manylinux_{major}_{minor}_{platform.machine()}"
+        return "py3", "none", f"manylinux_2_28_{platform.machine()}"
 
 
 class Binary(Distribution):

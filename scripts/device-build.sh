@@ -21,7 +21,7 @@ sh capi/build.sh "$stage/lib/libshunt.so"
 ln -s libshunt.so "$stage/lib/libshunt.so.1"
 
 step "transports as plugins"
-for name in cudaipc; do
+for name in cudaipc nccl; do
   if [ -d "transports/$name/process" ]; then
     $GO build "${small[@]}" -o "$stage/bin/shunt-transport-$name" "./transports/$name/process"
   fi
@@ -30,6 +30,8 @@ for name in cudaipc; do
     rm -f "$stage/lib/shunt-transport-$name.h"
   fi
 done
+
+$GO build "${small[@]}" -o "$stage/bin/shunt-transport-sockets" ./tests/internal/sockets/process
 
 # Those that use a GPU; the conformance suite is in the command. They run in a copy of their folder's test data.
 for package in host/executor tests/internal/device tests/internal/faults; do
@@ -47,15 +49,21 @@ for source in capi/test/gpu.c bench/c/bench_stream.c; do
 done
 
 if [ "$(uname -m)" = x86_64 ]; then
-  ${CC:-cc} -shared -fPIC -O2 -Wall -o "$stage/lib/libcuda-12.0.so" cuda/testdata/old.c -ldl
+  ${CC:-cc} -shared -fPIC -O2 -Wall -Iplugin -o "$stage/lib/libcuda-12.0.so" cuda/testdata/old.c -ldl
 fi
 
 step "the Python package, its tests and examples"
 if [ ! -e python/shunt/_calls.abi3.so ]; then step "without shunt._calls (make python-calls builds it): calls from Python are slower"; fi
 cp -r python/shunt python/tests tests/internal/torchfuzz "$stage/python/"
 cp -r examples LICENSE "$stage/" # a text that the examples read
+# The README's program for torch, as it is printed.
+awk '/^<!-- snippet: torch -->/ { on = 1; next } on && /^```$/ { exit } on && !/^```/' README.md >"$stage/python/readme_torch.py"
+# Those of the guide that need GPUs.
+mkdir -p "$stage/python/guide"
+awk -v to="$stage/python/guide" '/^<!-- snippet: gpu-/ { name = $3; next } name && /^```$/ { name = "" }
+  name && !/^```/ { print >(to "/" name ".py") }' docs/guide/gpus.md
 mkdir -p "$stage/bench"
-cp -r bench/loads bench/python "$stage/bench/"
+cp -r bench/loads bench/python bench/torch_ranks.py "$stage/bench/"
 find "$stage/python" "$stage/bench" -name __pycache__ -prune -exec rm -rf {} +
 
 step "kernels, their check and benchmark"
@@ -63,7 +71,7 @@ cp -r transports/cudaipc/{kernels,images} "$stage/src/transports/cudaipc/"
 cp -r bench/kernels "$stage/src/bench/"
 cp host/executor/float.h "$stage/src/host/executor/" # the reference's, of check.cu
 mkdir -p "$stage/src/scripts"
-cp scripts/device-report.py scripts/device-counters.sh "$stage/src/scripts/"
+cp scripts/device-report.py scripts/device-counters.sh scripts/device-topo.py "$stage/src/scripts/"
 if nvcc=$(command -v nvcc); then
   for program in check bench; do
     # Newer than its source, so that bench/kernels/run takes it.

@@ -1,7 +1,8 @@
 # device-common.sh: what run.sh and session.sh share: unpacking, the
 # environment, and running parts with time limits. Sourced, from the folder
 # that make device-build has made. Variables: OUT, where logs go; GPUS, the most
-# that are used; NCCL, the path of NCCL's library; DEVICE_ROOT, where to unpack.
+# that are used (with SHUNT_SHARE_GPU=on ranks, which share what there is); NCCL,
+# the path of NCCL's library; DEVICE_ROOT, where to unpack.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 OUT=${OUT:-$here/out}
 mkdir -p "$OUT"
@@ -27,7 +28,7 @@ export SHUNT_LIBRARY=$root/lib/libshunt.so SHUNT_COMMAND=$root/bin/shunt PYTHONP
 shunt=$root/bin/shunt
 present=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
 gpus=${GPUS:-$present}
-if [ "$gpus" -gt "$present" ]; then gpus=$present; fi
+if [ "$gpus" -gt "$present" ] && [ "${SHUNT_SHARE_GPU:-}" != on ]; then gpus=$present; fi
 nccl=${NCCL:-$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0] + "/lib/libnccl.so.2")' 2>/dev/null || true)}
 shared=shared:$root/lib/shunt-transport-cudaipc.so
 process=process:$root/bin/shunt-transport-cudaipc
@@ -65,7 +66,7 @@ part() {
 skip() { table+=("$(printf '%-34s %-10s %9s  %s' "$1" skipped "" "$2")"); }
 # worlds are 2 and as many as there are, if that is more.
 worlds() { if [ "$gpus" -gt 2 ]; then echo "2 $gpus"; else echo 2; fi; }
-need() { # need STEP: two GPUs
+need() { # need STEP: two GPUs, or ranks that share one
   if [ "$gpus" -lt 2 ]; then
     skip "$1" "needs 2 GPUs, there are $gpus"
     failed=1

@@ -2,22 +2,30 @@
 # run.sh: runs Shunt's tests and benchmarks on this machine's GPUs.
 #
 #   run.sh [STEP...]      smoke conformance tests graphs faults fuzz kernels sanitize
-#                         bench carriers counters, or all; default: smoke conformance tests
+#                         bench regret carriers counters, or all; default: smoke conformance tests
 #
 # Everything it needs lies beside it (make device-test builds it). Full logs go
 # to $OUT, or out/ beside this file; a table comes last; the exit status is 0 if
 # every part passed. Variables: GPUS, the most that are used; NCCL, the path of
 # NCCL's library; MAX, the largest size of the benchmarks; FUZZ_SECONDS, how
-# long the fuzzer runs in each configuration.
+# long the fuzzer runs in each configuration; ALLOCATOR_SECONDS, how long the allocator's threads (30).
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
+
+# Ranks that share one GPU all use the first.
+on_first=
+if [ "$present" -lt 2 ]; then on_first="env LOCAL_RANK=0"; fi
 
 smoke() {
   need smoke || return
   part doctor 60 "$shunt" doctor
+  part topo 20 python3 src/scripts/device-topo.py "$shunt"
   part smoke-go 60 "$shunt" bench --memory cuda -n 2 --collective all_reduce --graph --eager --max 4M --factor 64
-  part smoke-c 60 "$shunt" run -n 2 bin/gpu
-  part smoke-python 60 "$shunt" run -n 2 python3 python/tests/gpu_programs.py smoke
+  part smoke-c 60 "$shunt" run -n 2 $on_first bin/gpu
+  part smoke-python 60 "$shunt" run -n 2 $on_first python3 python/tests/gpu_programs.py smoke
+  part readme-torch 60 bash -c 'out=$("$@" python3 python/readme_torch.py) && echo "$out" && [ "$out" = $'"'"'sum 3\nsum 3'"'"' ]' readme "$shunt" run -n 2 $on_first
+  local program
+  for program in python/guide/*.py; do part "guide-$(basename "$program" .py)" 60 "$shunt" run -n 2 $on_first python3 "$program"; done
 }
 
 conformance() {
@@ -40,6 +48,9 @@ tests() {
   part test-signals 180 "$shunt" run -n "$gpus" python3 python/tests/gpu_signals.py
   part freed-memory 90 "$shunt" run -n 2 python3 python/tests/gpu_memory.py 10
   part freed-memory-expandable 90 env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "$shunt" run -n 2 python3 python/tests/gpu_memory.py 20
+  part allocator $((${ALLOCATOR_SECONDS:-30} + 90)) python3 python/tests/gpu_allocator.py "${ALLOCATOR_SECONDS:-30}"
+  part allocator-locks 60 env SHUNT_CHECK=on python3 python/tests/gpu_allocator.py 10
+  part mem-pool 60 "$shunt" run -n 2 python3 python/tests/gpu_mem_pool.py
   part host-time-go 60 env -C tests/host/executor ./run.test -test.run '^$' -test.bench OnAGPU -test.benchmem
   part host-time-c 60 "$shunt" run -n 2 bin/bench_stream
   part host-time-python 60 "$shunt" run -n 2 python3 bench/python/bench_stream.py
@@ -101,6 +112,22 @@ bench() {
   part report 20 python3 src/scripts/device-report.py "$OUT"/bench-*.json --symmetric-memory "$OUT"/symm-mem-*.json
   cat "$OUT/report.log"
 }
+
+regret() { # where what is chosen is slower than the best algorithm, or than NCCL
+  need regret || return
+  local n against=() max=${MAX:-1G}
+  if [ -n "$nccl" ] && [ -e "$nccl" ]; then against=(--nccl "$nccl"); else skip nccl "no library; NCCL=path names it"; fi
+  if [ "$gpus" -gt "$present" ]; then # ranks share: no figures of use, but all of it runs
+    part regret-shared 240 "$shunt" tune --regret --memory cuda -n 2 --graph --eager --max 64K --factor 64 --iters 10 \
+      --collective all_reduce,all_gather,broadcast
+    cat "$OUT/regret-shared.log"
+    return
+  fi
+  for n in $(worlds); do
+    part "regret-$n" 560 "$shunt" tune --regret --memory cuda -n "$n" --graph --eager --max "$max" "${against[@]}"
+    cat "$OUT/regret-$n.log"
+  done
+}
 # bytes of a size such as 64M
 bytes() { numfmt --from=iec "$1"; }
 
@@ -123,12 +150,12 @@ counters() {
 
 steps=("$@")
 if [ ${#steps[@]} = 0 ]; then steps=(smoke conformance tests); fi
-if [ "${steps[*]}" = all ]; then steps=(smoke conformance tests graphs faults fuzz kernels sanitize carriers bench counters); fi
+if [ "${steps[*]}" = all ]; then steps=(smoke conformance tests graphs faults fuzz kernels sanitize carriers bench regret counters); fi
 for s in "${steps[@]}"; do
   case $s in
-    smoke | conformance | tests | graphs | faults | fuzz | kernels | sanitize | bench | carriers | counters) "$s" ;;
+    smoke | conformance | tests | graphs | faults | fuzz | kernels | sanitize | bench | regret | carriers | counters) "$s" ;;
     *)
-      echo "run.sh: no step is called $s; there are smoke conformance tests graphs faults fuzz kernels sanitize bench carriers counters, and all" >&2
+      echo "run.sh: no step is called $s; there are smoke conformance tests graphs faults fuzz kernels sanitize bench regret carriers counters, and all" >&2
       exit 2
       ;;
   esac

@@ -59,11 +59,15 @@ export -f test_of
 check() {
   local n carrier
   step doctor 30 "$shunt" doctor
+  shown topo 20 python3 src/scripts/device-topo.py "$shunt"
   step smoke-go 40 "$shunt" bench --memory cuda -n 2 --collective all_reduce --graph --eager --max 4M --factor 64
   step smoke-c 30 "$shunt" run -n 2 bin/gpu
   step smoke-python 60 "$shunt" run -n 2 python3 python/tests/gpu_programs.py all
   step freed-memory 60 "$shunt" run -n 2 python3 python/tests/gpu_memory.py 5
   step freed-memory-expandable 60 env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "$shunt" run -n 2 python3 python/tests/gpu_memory.py 10
+  shown allocator 60 python3 python/tests/gpu_allocator.py 15
+  step allocator-locks 60 env SHUNT_CHECK=on python3 python/tests/gpu_allocator.py 10
+  shown mem-pool 60 "$shunt" run -n 2 python3 python/tests/gpu_mem_pool.py
   step symmetric 30 "$shunt" bench --memory cuda -n "$gpus" --symmetric --no-in-place --max 128M --factor 64 --collective all_gather,all_to_all,all_reduce,broadcast
   step kernels-check 60 bash -c 'kernels check 15'
   step executor 40 bash -c 'test_of host/executor -test.timeout 35s -test.run GPU -test.bench OnAGPU -test.benchmem'
@@ -78,6 +82,18 @@ check() {
   for n in "$gpus" $(two); do
     step "conformance-symmetric-$n" 60 "$shunt" conformance --memory cuda --symmetric --short --timeout 8s --max-failures 40 -n "$n"
   done
+  # An engine whose commands are posted by the GPU and done by another process.
+  step conformance-engine 60 "$shunt" conformance --memory cuda --short --timeout 20s --max-failures 40 --transport "process:$root/bin/shunt-transport-sockets" -n 2 --hosts 1,2 --filter 'float32/n[0-9]{1,5}/|barrier'
+  if [ -n "$nccl" ] && [ -e "$nccl" ]; then
+    for carrier in builtin:nccl "shared:$root/lib/shunt-transport-nccl.so"; do
+      for n in "$gpus" $(two); do
+        step "conformance-${carrier%%:*}-nccl-$n" 60 env SHUNT_NCCL_LIBRARY="$nccl" "$shunt" conformance --memory cuda --short --timeout 20s --max-failures 40 --transport "$carrier" -n "$n"
+      done
+    done
+    step "conformance-hosts-nccl" 60 env SHUNT_NCCL_LIBRARY="$nccl" "$shunt" conformance --memory cuda --short --timeout 20s --max-failures 40 --transport builtin:nccl -n "$gpus" --hosts 2
+  else
+    skip nccl "no library; NCCL=path names it"
+  fi
   if [ -e lib/libcuda-12.0.so ]; then # without what newer drivers have
     step old-driver 60 env SHUNT_LIBCUDA="$root/lib/libcuda-12.0.so" "$shunt" conformance --memory cuda --short --timeout 8s --max-failures 40 -n "$gpus"
   fi

@@ -1,8 +1,11 @@
 // bench.cu: times the kernels against NCCL's best mode, interleaved, and checks
-// every result. One process per GPU. The script run starts it.
+// every result. One process per GPU. The script run starts it. Several folders of
+// images, of other sources too, take turns in one run; the script images makes them.
 #include <algorithm>
 #include <functional>
+#include <list>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -13,7 +16,7 @@ using job::rank;
 using job::world;
 
 // ---- options ----------------------------------------------------------------
-static std::string images = "transports/cudaipc/images", nccl_path, only, json_path;
+static std::string images = "transports/cudaipc/images", nccl_path, only, json_path, table_path;
 static long min_bytes = 8, max_bytes = 1l << 30;
 static int samples = 21;
 static bool eager = false, variants = false;
@@ -111,7 +114,7 @@ struct Case {
 };
 
 constexpr long kGuard = 4096;
-static job::Memory region, send_arena, recv_arena;
+static job::Memory send_arena, recv_arena;
 static char *window_send, *window_recv;
 static long arena_bytes;
 static nccl::Comm comm;
@@ -123,12 +126,30 @@ static unsigned long long *wrong;
 static long send_offset(const Case &c, int slot) { return slot * ((c.send_bytes + 511) / 512 * 512); }
 static long recv_offset(const Case &c, int slot) { return kGuard + slot * ((c.recv_bytes + 511) / 512 * 512 + 2 * kGuard); }
 
-// One way of doing a case. Blocks and threads are 0 for NCCL.
+// A folder of images, with regions of their own, laid out as layout.h of their sources
+// has it: the folder's file layout says so where that is another one than this program's.
+struct Images {
+  std::string name;
+  std::vector<cudaLibrary_t> libraries;
+  std::map<std::string, cudaKernel_t> known;
+  job::Memory region;
+  long region_bytes, exports, imports;
+};
+static std::list<Images> folders;
+static Images *now;  // those whose kernels are launched
+
+// One way of doing a case.
 struct Candidate {
   std::string name;
   bool window;
   bool ours;
-  std::function<void(const Case &, int slot)> launch;
+  std::function<void(const Case &, int slot)> how;
+  Images *images = now;
+  std::string label() const { return ours && folders.size() > 1 ? images->name + ": " + name : name; }
+  void launch(const Case &c, int slot) const {
+    now = images;
+    how(c, slot);
+  }
 };
 
 static void make_case(Case &c, Collective coll, long bytes) {
@@ -147,12 +168,29 @@ static void make_case(Case &c, Collective coll, long bytes) {
 }
 
 // ---- kernels from images -----------------------------------------------------
-static std::vector<cudaLibrary_t> libraries;
+static void load_images(Images &f, const std::string &folder) {
+  f.name = folder.substr(folder.find_last_of('/') + 1);
+  f.libraries = job::load_images(folder);
+  if (f.libraries.empty()) {
+    fprintf(stderr, "no images in %s\n", folder.c_str());
+    _exit(1);
+  }
+  f.region_bytes = SHUNT_REGION_BYTES(world), f.exports = SHUNT_OFF_EXPORTS, f.imports = SHUNT_OFF_IMPORTS;
+  if (FILE *layout = fopen((folder + "/layout").c_str(), "r")) {
+    int ranks;
+    long bytes, exports, imports;
+    while (fscanf(layout, "%d %ld %ld %ld", &ranks, &bytes, &exports, &imports) == 4)
+      if (ranks == world) f.region_bytes = bytes, f.exports = exports, f.imports = imports;
+    fclose(layout);
+  }
+  f.region = job::allocate(f.region_bytes);
+}
+
 static cudaKernel_t kernel(const std::string &name) {
-  static std::map<std::string, cudaKernel_t> known;
+  auto &known = now->known;
   auto it = known.find(name);
   if (it != known.end()) return it->second;
-  for (auto lib : libraries) {
+  for (auto lib : now->libraries) {
     cudaKernel_t k;
     if (cudaLibraryGetKernel(&k, lib, name.c_str()) == cudaSuccess) {
       cudaFuncSetAttribute((const void *)k, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 << 10);
@@ -173,7 +211,7 @@ static shunt_kernel_args arguments(const Case &c, int slot) {
   a.rank = rank;
   a.world = world;
   a.root = c.root;
-  for (int r = 0; r < world; r++) a.region[r] = (uint64_t)region.of[r];
+  for (int r = 0; r < world; r++) a.region[r] = (uint64_t)now->region.of[r];
   return a;
 }
 
@@ -201,7 +239,7 @@ static void add_kernel(std::vector<Candidate> &list, const std::string &name, in
   char label[160];
   snprintf(label, sizeof label, "%s%s %dx%d", name.substr(6).c_str(), spread ? " spread" : dependent ? "" : " nodep", blocks, threads);
   for (auto &c : list)
-    if (c.name == label) return;
+    if (c.images == now && c.name == label) return;
   list.push_back({label, false, true, [=](const Case &c, int slot) {
                     shunt_kernel_args a = arguments(c, slot);
                     launch_kernel(k, blocks, threads, dynamic, dependent, &a, spread);
@@ -244,7 +282,7 @@ static void add_nccl(std::vector<Candidate> &list, const Case &c, bool window) {
 static void finish(const Case &c, const Candidate &cand) {
   cudaError_t error = cudaStreamSynchronize(stream);
   if (error == cudaSuccess) return;
-  fprintf(stderr, "rank %d: %s of %ld bytes by %s: %s\n", rank, kNames[c.coll], c.bytes, cand.name.c_str(), cudaGetErrorString(error));
+  fprintf(stderr, "rank %d: %s of %ld bytes by %s: %s\n", rank, kNames[c.coll], c.bytes, cand.label().c_str(), cudaGetErrorString(error));
   _exit(1);
 }
 
@@ -265,9 +303,9 @@ static long check_slot(const Case &c, const Candidate &cand, int slot, unsigned 
   CHECK(cudaMemcpyAsync(&bad, wrong, 8, cudaMemcpyDeviceToHost, stream));
   finish(c, cand);
   shunt_fault fault;
-  CHECK(cudaMemcpy(&fault, region.own + SHUNT_OFF_FAULT, sizeof fault, cudaMemcpyDeviceToHost));
+  CHECK(cudaMemcpy(&fault, cand.images->region.own + SHUNT_OFF_FAULT, sizeof fault, cudaMemcpyDeviceToHost));
   if (fault.kind != 0) {
-    fprintf(stderr, "rank %d: %s, %ld bytes: fault %u waiting for rank %d epoch %lu\n", rank, cand.name.c_str(), c.bytes, fault.kind, fault.peer, (unsigned long)fault.epoch);
+    fprintf(stderr, "rank %d: %s, %ld bytes: fault %u waiting for rank %d epoch %lu\n", rank, cand.label().c_str(), c.bytes, fault.kind, fault.peer, (unsigned long)fault.epoch);
     _exit(2);
   }
   return (long)bad;
@@ -370,6 +408,25 @@ static double bus_factor(Collective c) {
   }
 }
 
+// A line of the table: the best time of each folder's kernels.
+static void add_row(FILE *table, const Case &c, const std::vector<Candidate> &list, const std::vector<Result> &results, double nccl) {
+  fprintf(table, "%-14s %9ld %7.2f", kNames[c.coll], c.bytes, nccl);
+  for (Images &f : folders) {
+    double best = 0;
+    long wrong = 0;
+    for (size_t k = 0; k < list.size(); k++) {
+      if (!list[k].ours || list[k].images != &f) continue;
+      wrong += results[k].wrong;
+      if (!results[k].wrong && (best == 0 || results[k].median < best)) best = results[k].median;
+    }
+    if (wrong) fprintf(table, " %9s", "WRONG");
+    else if (best) fprintf(table, " %9.2f", best);
+    else fprintf(table, " %9s", "-");
+  }
+  fprintf(table, "\n");
+  fflush(table);
+}
+
 int main(int argc, char **argv) {
   int ranks = 0;
   for (int i = 1; i < argc; i++) {
@@ -383,6 +440,7 @@ int main(int argc, char **argv) {
     else if (s == "--max") max_bytes = atol(next().c_str());
     else if (s == "--samples") samples = atoi(next().c_str());
     else if (s == "--json") json_path = next();
+    else if (s == "--table") table_path = next();
     else if (s == "--eager") eager = true;
     else if (s == "--variants") variants = true;
     else {
@@ -397,12 +455,15 @@ int main(int argc, char **argv) {
   job::start(ranks);
   CHECK(cudaSetDevice(rank));
   CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  libraries = job::load_images(images);
   arena_bytes = 2 * std::min(max_bytes, 1l << 30) + (64 << 20);
-  region = job::allocate(SHUNT_REGION_BYTES(world));
   send_arena = job::allocate(arena_bytes);
   recv_arena = job::allocate(arena_bytes);
-  publish();
+  std::stringstream list(images);
+  for (std::string folder; std::getline(list, folder, ',');) load_images(folders.emplace_back(), folder);
+  for (Images &f : folders) {
+    now = &f;
+    publish();
+  }
   CHECK(cudaHostAlloc(&gate_word, 64, cudaHostAllocMapped));
   *gate_word = 0;
   CHECK(cudaMalloc(&wrong, 8));
@@ -421,6 +482,12 @@ int main(int argc, char **argv) {
     NCCL_CHECK(nccl::CommWindowRegister(comm, window_send, arena_bytes, &w, nccl::kSymmetric));
     NCCL_CHECK(nccl::CommWindowRegister(comm, window_recv, arena_bytes, &w, nccl::kSymmetric));
   }
+  FILE *table = rank == 0 && !table_path.empty() ? fopen(table_path.c_str(), "a") : nullptr;
+  if (table) {
+    fprintf(table, "%-14s %9s %7s", "", "bytes", "nccl");
+    for (Images &f : folders) fprintf(table, " %9s", f.name.c_str());
+    fprintf(table, "\n");
+  }
   FILE *json = rank == 0 && !json_path.empty() ? fopen(json_path.c_str(), "a") : nullptr;
   int bad = 0;
   for (int coll = 0; coll < kCollectives; coll++) {
@@ -431,7 +498,10 @@ int main(int argc, char **argv) {
       Case c;
       make_case(c, Collective(coll), bytes);
       std::vector<Candidate> list;
-      add_candidates(list, c);
+      for (Images &f : folders) {
+        now = &f;
+        add_candidates(list, c);
+      }
       add_nccl(list, c, false);
       bool has_window = coll == kAllReduce || coll == kAllGather || coll == kReduceScatter;
       if (has_window) add_nccl(list, c, true);
@@ -441,7 +511,7 @@ int main(int argc, char **argv) {
       int best = -1;
       for (size_t k = 0; k < list.size(); k++) {
         if (results[k].wrong) {
-          printf("  WRONG %s: %ld elements\n", list[k].name.c_str(), results[k].wrong);
+          printf("  WRONG %s: %ld elements\n", list[k].label().c_str(), results[k].wrong);
           bad = 1;
           continue;
         }
@@ -449,20 +519,22 @@ int main(int argc, char **argv) {
         else if (list[k].window) window = results[k].median;
         else if (best < 0 || results[k].median < results[best].median) best = int(k);
         if (json)
-          fprintf(json, "{\"collective\":\"%s\",\"ranks\":%d,\"mode\":\"%s\",\"bytes\":%ld,\"algorithm\":\"%s\",\"us\":%.3f,\"p99\":%.3f}\n", kNames[coll], world, eager ? "eager" : "graph", c.bytes, list[k].name.c_str(), results[k].median, results[k].p99);
+          fprintf(json, "{\"collective\":\"%s\",\"ranks\":%d,\"mode\":\"%s\",\"bytes\":%ld,\"algorithm\":\"%s\",\"us\":%.3f,\"p99\":%.3f}\n", kNames[coll], world, eager ? "eager" : "graph", c.bytes, list[k].label().c_str(), results[k].median, results[k].p99);
       }
       double theirs = plain && window ? std::min(plain, window) : plain;
       if (best >= 0)
-        printf("%12ld %9.2f %9.2f %9.2f %9.2f %6.2f %8.1f  %s\n", c.bytes, plain, window, results[best].median, results[best].p99, results[best].median > 0 ? theirs / results[best].median : 0, c.bytes * bus_factor(c.coll) / results[best].median / 1e3, list[best].name.c_str());
+        printf("%12ld %9.2f %9.2f %9.2f %9.2f %6.2f %8.1f  %s\n", c.bytes, plain, window, results[best].median, results[best].p99, results[best].median > 0 ? theirs / results[best].median : 0, c.bytes * bus_factor(c.coll) / results[best].median / 1e3, list[best].label().c_str());
+      if (table) add_row(table, c, list, results, theirs);
       if (variants) {
         printf("            ");
         for (size_t k = 0; k < list.size(); k++)
-          if (list[k].ours && !results[k].wrong) printf(" [%s %.2f]", list[k].name.substr(strlen(kNames[coll]) < list[k].name.size() ? strlen(kNames[coll]) + 1 : 0).c_str(), results[k].median);
+          if (list[k].ours && !results[k].wrong) printf(" [%s %.2f]", list[k].label().c_str(), results[k].median);
         printf("\n");
       }
       fflush(stdout);
     }
   }
+  if (table) fclose(table);
   if (json) fclose(json);
   job::barrier();
   fflush(stdout);

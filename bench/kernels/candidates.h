@@ -12,9 +12,9 @@ static void publish() {
     exports[i].known = ~0ull;
     exports[i].generation = 1;
     for (int r = 0; r < world; r++)
-      CHECK(cudaMemcpy(region.own + SHUNT_OFF_IMPORTS + (r * SHUNT_MAX_EXPORTS + i) * 8, &memory[i]->of[r], 8, cudaMemcpyHostToDevice));
+      CHECK(cudaMemcpy(now->region.own + now->imports + (r * SHUNT_MAX_EXPORTS + i) * 8, &memory[i]->of[r], 8, cudaMemcpyHostToDevice));
   }
-  CHECK(cudaMemcpy(region.own + SHUNT_OFF_EXPORTS, exports, sizeof exports, cudaMemcpyHostToDevice));
+  CHECK(cudaMemcpy(now->region.own + now->exports, exports, sizeof exports, cudaMemcpyHostToDevice));
   job::barrier();
 }
 
@@ -217,8 +217,8 @@ static void add_candidates(std::vector<Candidate> &list, const Case &c) {
       break;
     case kBroadcast: {
       if (c.bytes <= 256 << 10) add_ll(list, "shunt_broadcast_ll", c.bytes);
-      int blocks = std::min(SHUNT_CHANNEL_BLOCKS, (SHUNT_MAX_BLOCKS - 8) / (world - 1));
-      add_kernel(list, "shunt_broadcast_ll128", blocks * (world - 1) + 8, SHUNT_MAX_THREADS);
+      const job::Grid b = job::broadcast_grid(c.bytes, world);
+      add_kernel(list, "shunt_broadcast_ll128", b.blocks, b.threads);
       if (c.bytes >= 512 << 10) add_both(list, "shunt_broadcast_direct", SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS);
       if (c.bytes >= 8 << 20 && world > 2) add_both(list, "shunt_broadcast_chain", SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS);
       break;

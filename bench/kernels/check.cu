@@ -156,6 +156,7 @@ static const Kernel kKernels[] = {
     {"shunt_all_to_all_ll128", kAllToAll, false, kAny},
     {"shunt_all_to_all_direct", kAllToAll, false, kDirect},
     {"shunt_all_to_all_v", kAllToAllV, false, kVGrid},
+    {"shunt_all_to_all_v_in_turns", kAllToAllV, false, kVGrid},
     {"shunt_all_to_all_v_long", kAllToAllV, false, kVGrid},
     {"shunt_all_to_all_v_on_device", kAllToAllV, false, kVGrid},
 };
@@ -431,23 +432,24 @@ int main(int argc, char **argv) {
     const std::string name = c.kernel->name;
     const bool passed_on = name.find("_chain") != std::string::npos || name.find("_ring") != std::string::npos;
     if (i >= fixed.size() && c.kernel->coll != kAllToAllV && !passed_on) c.count = std::min(c.count, int64_t(150001));
-    if (c.kernel->coll == kAllToAllV && name == "shunt_all_to_all_v" && c.count * kTypes[c.type].bytes >= 1 << 20) c.count /= 8;
+    if (c.kernel->coll == kAllToAllV && (name == "shunt_all_to_all_v" || name == "shunt_all_to_all_v_in_turns") && c.count * kTypes[c.type].bytes >= 1 << 20) c.count /= 8;
     if (c.kernel->grid == kDirect) c.threads = 512;
     if (c.kernel->grid == kFull) c.blocks = SHUNT_MAX_BLOCKS, c.threads = SHUNT_MAX_THREADS;
     if (c.kernel->grid == kReduceGrid) c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / (world - 1)) * (world - 1), c.threads = 512;
     if (c.kernel->grid == kBroadcastGrid) {
-      c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, (SHUNT_MAX_BLOCKS - 8) / (world - 1)) * (world - 1) + 8, c.threads = 512;
+      const job::Grid b = job::broadcast_grid(c.count * kTypes[c.type].bytes, world);
+      c.blocks = b.blocks, c.threads = b.threads;
       if (i >= fixed.size() && random() % 4 == 0) c.blocks = 1 + random() % c.blocks;  // in turns
     }
     if (c.kernel->grid == kVGrid) {  // no pair's message is longer than count, see run
       const int most = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world);
       const int units = int(std::max(int64_t(1), std::min((c.count * kTypes[c.type].bytes + 479) / 480, int64_t(most * SHUNT_MAX_WARPS))));
-      const bool any = name != "shunt_all_to_all_v";
-      const bool turns = i >= fixed.size() && random() % 4 == 0;  // a budget of 8
+      const bool is_short = name == "shunt_all_to_all_v", any = !is_short && name != "shunt_all_to_all_v_in_turns";
+      const bool turns = !is_short && (!any || (i >= fixed.size() && random() % 4 == 0));  // a budget of 8
       c.root = turns ? most : std::min(units, most);
       c.blocks = turns ? 8 : any ? SHUNT_MAX_BLOCKS : world * c.root, c.threads = any ? SHUNT_MAX_THREADS : (units + most - 1) / most * 32;
     }
-    c.spread = random() % 4 == 0 && (c.kernel->grid == kDirect || c.kernel->grid == kFull || (c.kernel->grid == kVGrid && name != "shunt_all_to_all_v"));
+    c.spread = random() % 4 == 0 && (c.kernel->grid == kDirect || c.kernel->grid == kFull || (c.kernel->grid == kVGrid && name != "shunt_all_to_all_v" && name != "shunt_all_to_all_v_in_turns"));
     int64_t bad = worst(run(c, (unsigned)(seed * 7919 + i)));
     cases++;
     if (bad) {

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -85,7 +86,7 @@ inline void barrier() {
     }
 }
 
-// Forks the ranks and answers in each; the parent exits with their status.
+// Forks the ranks and returns in each; the parent exits with their status.
 inline void start(int ranks) {
   world = ranks;
   shared = static_cast<Shared *>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
@@ -240,6 +241,17 @@ inline std::vector<cudaLibrary_t> load_images(const std::string &folder) {
   }
   globfree(&found);
   return libraries;
+}
+
+// The grid of shunt_broadcast_ll128, as plans.go has it.
+struct Grid {
+  int blocks, threads;
+};
+inline Grid broadcast_grid(long bytes, int world) {
+  const long owners = world - 1, units = std::max(((bytes + 479) / 480 + owners - 1) / owners, 1l);
+  const long most = world == 2 && units > SHUNT_CHANNEL_BLOCKS * SHUNT_MAX_WARPS ? 2 * SHUNT_CHANNEL_BLOCKS : SHUNT_CHANNEL_BLOCKS;
+  const long each = std::min(units, std::min(most, SHUNT_MAX_BLOCKS / owners));
+  return {int(each * owners), int(std::min((units + each - 1) / each, long(SHUNT_MAX_WARPS)) * 32)};
 }
 
 }  // namespace job

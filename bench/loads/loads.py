@@ -17,7 +17,6 @@ torch.distributed, Shunt as it is, Shunt with its buffers registered as symmetri
 """
 
 import argparse
-import datetime
 import gc
 import json
 import os
@@ -31,13 +30,10 @@ import torch
 import torch.distributed as dist
 
 import shunt
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from steps import BF16, WIDTH, Alone, Ddp, Experts, Fsdp, Nccl, Shunt
-
-
-def median(values):
-    values = sorted(values)
-    n = len(values)
-    return values[n // 2] if n % 2 else (values[n // 2 - 1] + values[n // 2]) / 2
+from torch_ranks import join, median
 
 
 def size_of(text):
@@ -167,23 +163,6 @@ def budgeted(comm, device, max_sms):
     return shunt.init(comm.rank, comm.world, name, memory="cuda", device=device.index, max_sms=max_sms)
 
 
-def join(comm, device):
-    """torch's process group of the same ranks, which meet over Shunt."""
-    store, port = None, torch.zeros(1, dtype=torch.int64, device=device)
-    patience = datetime.timedelta(seconds=60)
-    if comm.rank == 0:
-        store = dist.TCPStore("127.0.0.1", 0, None, True, patience, False)
-        port.fill_(store.port)
-    torch.cuda.synchronize()
-    comm.broadcast(port, 0)
-    comm.synchronize()
-    if store is None:
-        store = dist.TCPStore("127.0.0.1", int(port.item()), None, False, patience, False)
-    dist.init_process_group("nccl", store=store, rank=comm.rank, world_size=comm.world, timeout=patience, device_id=device,
-                            pg_options=dist.ProcessGroupNCCL.Options(is_high_priority_stream=True))
-    return store
-
-
 def arguments():
     parser = argparse.ArgumentParser(description="collectives beside computation: Shunt and NCCL")
     parser.add_argument("--loads", default="ddp,fsdp,experts,alone")
@@ -223,7 +202,7 @@ def main():
     torch.cuda.set_device(device)
     rows, total = [], 0
     with shunt.init(memory="cuda", device=rank) as comm:
-        store = join(comm, device)
+        store = join(comm, device, pg_options=dist.ProcessGroupNCCL.Options(is_high_priority_stream=True))
         bench = Bench(comm, device, options)
         bench.contenders = [Nccl(), Shunt("shunt", comm.split(0, comm.rank)), Shunt("symmetric", comm.split(0, comm.rank), True)]
         for n in filter(None, options.max_sms.split(",")):

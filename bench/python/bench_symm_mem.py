@@ -13,7 +13,6 @@ memory over the better of Shunt's two forms: above 1 Shunt is faster.
 """
 
 import argparse
-import datetime
 import json
 import os
 import sys
@@ -29,6 +28,9 @@ except ImportError as error:
     sys.exit(f"bench_symm_mem: torch is not installed: {error}")
 
 import shunt
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from torch_ranks import join, median
 
 OPS = ("one_shot_all_reduce_out", "two_shot_all_reduce_out", "two_shot_all_reduce_")
 ONE_SHOT_MOST = 8 << 20  # every rank reads everything: above, it only takes long
@@ -52,12 +54,6 @@ def batches(size):
     if size <= 32 << 20:
         return 10, 31
     return 2, 11
-
-
-def median(values):
-    values = sorted(values)
-    n = len(values)
-    return values[n // 2] if n % 2 else (values[n // 2 - 1] + values[n // 2]) / 2
 
 
 def percentile(values, percent):
@@ -249,22 +245,6 @@ def line(size, times):
 def head():
     short = [n.replace("symm_mem ", "").replace("_all_reduce", "") for n in (*SHUNT, "nccl in place", *SYMMETRIC)]
     return f"{'# bytes':>12} " + " ".join(f"{n:>15}" for n in short) + f" {'ratio':>6}"
-
-
-def join(comm, device):
-    """torch's process group of the same ranks, which meet over Shunt."""
-    store, port = None, torch.zeros(1, dtype=torch.int64, device=device)
-    patience = datetime.timedelta(seconds=60)
-    if comm.rank == 0:
-        store = dist.TCPStore("127.0.0.1", 0, None, True, patience, False)
-        port.fill_(store.port)
-    torch.cuda.synchronize()
-    comm.broadcast(port, 0)
-    comm.synchronize()
-    if store is None:
-        store = dist.TCPStore("127.0.0.1", int(port.item()), None, False, patience, False)
-    dist.init_process_group("nccl", store=store, rank=comm.rank, world_size=comm.world, timeout=patience, device_id=device)
-    return store
 
 
 def arguments():

@@ -5,9 +5,9 @@
  * shunt_status; SHUNT_OK is 0, and shunt_last_error says in one sentence what
  * went wrong, on which rank, with which peer and why.
  *
- * Handles (shunt_comm, shunt_window, shunt_request) are opaque numbers dressed
- * as pointers. A handle that was closed, or that Shunt never gave out, is
- * refused with SHUNT_INVALID_ARGUMENT; it is never followed.
+ * Handles (shunt_comm, shunt_window, shunt_request) are opaque numbers in the form
+ * of pointers. A handle that was closed, or that Shunt never returned, is rejected
+ * with SHUNT_INVALID_ARGUMENT and never dereferenced.
  *
  * Memory is the caller's. A blocking call may use it until it returns, a
  * started one until shunt_request_wait returns, and one on memory of a CUDA
@@ -20,7 +20,7 @@
  * (shunt_split) unless the threads already agree on one.
  *
  * Fork. Shunt's threads do not survive fork() without exec. In such a child
- * every call answers SHUNT_FORKED and runs no other code of Shunt.
+ * every call returns SHUNT_FORKED and runs no other code of Shunt.
  *
  * In place. As in NCCL: all_reduce, reduce and broadcast send == recv,
  * all_gather and gather send == recv + rank * count elements, reduce_scatter and
@@ -34,10 +34,10 @@
  * the operation into the stream and returns; it may be captured in a graph once
  * the communicator is made, and the graph may outlive it. A communicator's
  * operations run one after the other, in the order of the calls, whatever
- * their streams. The calling thread's current context is left as it is. What
- * goes wrong on the device later is told by the next call on the communicator,
- * by shunt_synchronize, or, without waiting, by shunt_get_async_error. With host memory a call returns when the result is
- * there, and the stream is not looked at.
+ * their streams. The calling thread's current context is left as it is. Errors
+ * on the device are returned by the next call on the communicator, by
+ * shunt_synchronize, or, without waiting, by shunt_get_async_error. With host memory
+ * a call returns when the result is there, and the stream is ignored.
  */
 #ifndef SHUNT_H
 #define SHUNT_H
@@ -76,6 +76,7 @@ extern "C" {
 typedef struct shunt_comm_s *shunt_comm;
 typedef struct shunt_window_s *shunt_window;
 typedef struct shunt_request_s *shunt_request;
+typedef struct shunt_allocator_s *shunt_allocator;
 
 /* How to join. Start from SHUNT_OPTIONS_INIT: it takes everything from the
  * environment. Strings are UTF-8 and are copied before shunt_comm_init
@@ -141,11 +142,33 @@ SHUNT_API shunt_status shunt_version(int32_t *major, int32_t *minor, int32_t *pa
 SHUNT_API const char *shunt_status_string(shunt_status status);
 
 /* The message of the last call that failed: with a communicator, the last on
- * it by any thread (or shunt_get_async_error with a failure to tell); with NULL, the last by this thread on anything, which is
- * also where to look when a communicator could not be made or was closed.
+ * it by any thread, or the failure that shunt_get_async_error returned last; with NULL,
+ * the last by this thread on anything, also when a communicator could not be made or was
+ * closed.
  * Never NULL; empty if nothing failed. Valid until this thread's next call of
  * a Shunt function. */
 SHUNT_API const char *shunt_last_error(shunt_comm comm);
+
+/* ---- log lines ------------------------------------------------------------ */
+
+typedef enum shunt_log_level {
+  SHUNT_LOG_DEBUG,
+  SHUNT_LOG_INFO,
+  SHUNT_LOG_WARN,
+  SHUNT_LOG_ERROR
+} shunt_log_level;
+
+/* text is one line in UTF-8 without an end of line, good until the function returns. */
+typedef void (*shunt_log_function)(void *context, shunt_log_level level, const char *text);
+
+/* From now on function gets this library's log lines of level and above, whatever SHUNT_LOG says; with NULL they go to
+ * standard error again, as SHUNT_LOG says. Threads of Shunt's call it, one at a time, in the order of the lines, and
+ * perhaps after the call that a line is about has returned. It may take its time: at most 1024 lines wait for it, the
+ * others are counted in a line. It must not call shunt_set_log.
+ *
+ * The function that was set before is not called any more once this returns: it waits until that one has had its
+ * lines. Set NULL before context, or the function's library, goes away, and before exit. Since 1.1. */
+SHUNT_API shunt_status shunt_set_log(shunt_log_function function, void *context, shunt_log_level level);
 
 /* ---- communicators ------------------------------------------------------- */
 
@@ -171,13 +194,24 @@ SHUNT_API shunt_status shunt_split(shunt_comm comm, int32_t color, int32_t key, 
  * shunt_close. */
 SHUNT_API shunt_status shunt_shrink(shunt_comm comm, shunt_comm *shrunk);
 
+/* Collective among the given ranks of comm alone: a new communicator of them, in this
+ * order. Each of them passes the same ranks, its own among them; the others need not
+ * call, need not be alive, and comm may have failed. Since 1.1. */
+SHUNT_API shunt_status shunt_subset(shunt_comm comm, const int32_t *ranks, int32_t count, shunt_comm *subset);
+
+/* Collective: recv gets the bytes that every rank gives, in rank order, world times bytes; both lie in host memory,
+ * whatever the communicator's is. They travel over the connections of the rendezvous, beside the streams: for what
+ * ranks tell each other before they call another library, such as the unique id of another one, not for data. Every
+ * rank gives as many bytes, at most 4 MiB in all. Since 1.1. */
+SHUNT_API shunt_status shunt_exchange(shunt_comm comm, const void *send, int64_t bytes, void *recv);
+
 /* Makes every rank's pending and later calls fail with SHUNT_ABORTED. May be
  * called while another thread is inside a call on comm. reason may be NULL. */
 SHUNT_API shunt_status shunt_abort(shunt_comm comm, const char *reason);
 
 /* Local: waits for this rank's operations in flight, then releases everything,
- * windows and requests included. The handle is gone whatever the status, which
- * says what went wrong in letting go, less what a call on comm has answered
+ * windows and requests included. The handle is invalid afterwards, whatever the
+ * status, which is an error of the release, not one that a call on comm has returned
  * already. */
 SHUNT_API shunt_status shunt_close(shunt_comm comm);
 
@@ -189,15 +223,15 @@ SHUNT_API shunt_status shunt_explain(shunt_comm comm, shunt_collective collectiv
 
 /* ---- what went wrong, and what ran --------------------------------------- */
 
-/* Both are answered at once, by any thread, also while other threads are inside
- * calls on comm and while those hang: nothing is waited for. Since 1.1. */
+/* Both return at once, in any thread, also while other threads are inside calls on
+ * comm and while those hang. Since 1.1. */
 
-/* Whether comm still works, for a watchdog that asks every now and then, as with
+/* Returns the state of comm, for a watchdog that calls it now and then, as it would call
  * ncclCommGetAsyncError: *async_error is SHUNT_OK, also while operations are
  * under way, or the code of the failure that every later call on comm will
- * answer; shunt_last_error then says why, as after such a call. What
- * is returned says only whether the question could be answered. A rank's death
- * is known at once, what a kernel has found within a quarter of a second. */
+ * return; shunt_last_error then says why, as after such a call. The
+ * function's own status says only whether *async_error was set. A rank's death is
+ * known at once, a fault of a kernel within a quarter of a second. */
 SHUNT_API shunt_status shunt_get_async_error(shunt_comm comm, shunt_status *async_error);
 
 /* The flight recorder: the latest operations of this rank, as many as
@@ -215,9 +249,9 @@ SHUNT_API shunt_status shunt_get_async_error(shunt_comm comm, shunt_status *asyn
  * ranks do, and its state is called until it has ended well. job is the same on
  * all ranks. There may be other fields.
  *
- * *bytes is what the text takes with the final zero, also when that is more than
- * capacity: then the answer is SHUNT_INVALID_ARGUMENT and json is empty. With
- * capacity 0 only *bytes is answered, and json may be NULL; by the next call the
+ * *bytes is set to the size of the text with the final zero, also when that is more
+ * than capacity: then it returns SHUNT_INVALID_ARGUMENT and json is empty. With
+ * capacity 0 only *bytes is set, and json may be NULL; by the next call the
  * text may be longer, and by some digits though nothing runs, as times are
  * measured anew: leave room, and be ready to ask again. Otherwise bytes may be
  * NULL. */
@@ -278,12 +312,12 @@ SHUNT_API shunt_status shunt_all_to_all_v(shunt_comm comm, const void *send, con
  * The arrays are the caller's. They lie outside recv's memory, and stay, unchanged,
  * until the stream is past the call; those of a graph, through each replay.
  *
- * The host sees no counts, so the kernel refuses those that cannot be: negative
- * ones, those that reach past a capacity, and one to this rank itself that is not
- * the one from itself. It stores and sends nothing then, and comm fails on all ranks
- * with SHUNT_INVALID_ARGUMENT, "counts in device memory on rank 1: send count -3 for
- * rank 0 is negative", as the next call, shunt_synchronize and shunt_get_async_error
- * tell. Ends of a pair that disagree are SHUNT_MISMATCH in the same way. So are ranks
+ * The host sees no counts, so the kernel rejects invalid ones: negative ones, those
+ * that reach past a capacity, and one to this rank itself that differs from the one from
+ * itself. It then stores and sends nothing, and comm fails on all ranks with
+ * SHUNT_INVALID_ARGUMENT, "counts in device memory on rank 1: send count -3 for
+ * rank 0 is negative", which the next call, shunt_synchronize and shunt_get_async_error
+ * return. Ends of a pair that disagree are SHUNT_MISMATCH in the same way. So are ranks
  * of which only some have their counts on the device. A communicator on host memory
  * returns SHUNT_INVALID_ARGUMENT. Since 1.1. */
 SHUNT_API shunt_status shunt_all_to_all_v_on_device(shunt_comm comm, const void *send, int64_t send_capacity,
@@ -295,8 +329,8 @@ SHUNT_API shunt_status shunt_all_to_all_v_on_device(shunt_comm comm, const void 
 SHUNT_API shunt_status shunt_gather(shunt_comm comm, const void *send, void *recv, int64_t count, shunt_dtype dtype,
                                     int32_t root, void *stream);
 
-/* As gather: this rank gives count elements; root says how many come from
- * whom, other ranks may pass NULL. */
+/* As gather: this rank gives count elements; root gives how many come
+ * from each rank; other ranks may pass NULL. */
 SHUNT_API shunt_status shunt_gather_v(shunt_comm comm, const void *send, int64_t count, void *recv,
                                       const int64_t *recv_counts, const int64_t *recv_displs, shunt_dtype dtype,
                                       int32_t root, void *stream);
@@ -305,8 +339,8 @@ SHUNT_API shunt_status shunt_gather_v(shunt_comm comm, const void *send, int64_t
 SHUNT_API shunt_status shunt_scatter(shunt_comm comm, const void *send, void *recv, int64_t count, shunt_dtype dtype,
                                      int32_t root, void *stream);
 
-/* As scatter: this rank gets count elements; root says how many go to whom,
- * other ranks may pass NULL. */
+/* As scatter: this rank gets count elements; root gives how many go to each
+ * rank; other ranks may pass NULL. */
 SHUNT_API shunt_status shunt_scatter_v(shunt_comm comm, const void *send, const int64_t *send_counts,
                                        const int64_t *send_displs, void *recv, int64_t count, shunt_dtype dtype,
                                        int32_t root, void *stream);
@@ -334,8 +368,8 @@ SHUNT_API shunt_status shunt_run(shunt_comm comm, const shunt_operation *operati
 /* ---- groups -------------------------------------------------------------- */
 
 /* Between start and end, this thread's send, recv, put, get, signal and wait
- * on comm are queued and answer SHUNT_OK; end runs them together, so that
- * sends and receives need no order, and answers for all of them. A collective
+ * on comm are queued and return SHUNT_OK; end runs them together, so that
+ * sends and receives need no order, and returns the status of all. A collective
  * of all ranks in a group makes end fail before anything ran. Send and recv
  * memory must stay until end. Groups nest; the outermost end runs them. Calls
  * of other threads and on other communicators are not part of the group. */
@@ -344,6 +378,14 @@ SHUNT_API shunt_status shunt_group_end(shunt_comm comm);
 
 /* Forgets the group of this thread on comm, however deep, and runs nothing. */
 SHUNT_API shunt_status shunt_group_cancel(shunt_comm comm);
+
+/* Operations of several communicators of this process at once: operation i is run on
+ * comms[i]. It is for a thread that drives several GPUs, one rank each: called one after
+ * another, the first rank's operation may wait for a rank that the same thread has yet
+ * to call. Each communicator runs its operations in the order given, sends, receives and
+ * one-sided operations between two collectives as one group. It returns when each is
+ * enqueued (device memory) or has ended (host memory). Since 1.1. */
+SHUNT_API shunt_status shunt_run_together(const shunt_comm *comms, const shunt_operation *operations, int64_t count);
 
 /* ---- started operations -------------------------------------------------- */
 
@@ -384,19 +426,20 @@ SHUNT_API shunt_status shunt_cancel(shunt_comm comm, const char *reason);
 /* ---- registered memory --------------------------------------------------- */
 
 /* Collective: from the next call on, long messages from and to this memory of
- * the communicator's GPU go straight between the ranks' buffers. Without it that
- * comes about by itself, some time after the first call that could use it; and
- * memory that peers cannot map is staged, which is an error here. Every rank
+ * the communicator's GPU go straight between the ranks' buffers. Without it peers map the
+ * memory in the background, some time after the first call that could use it, and memory
+ * that they cannot map is staged, which is an error here. Every rank
  * registers memory of its own, which must lie within one allocation. With host
  * memory there is nothing to do. */
 SHUNT_API shunt_status shunt_register(shunt_comm comm, const void *memory, int64_t bytes);
 
-/* Collective: shunt_register with a promise, by which large messages may go
- * through the GPUs' copy engines: whenever the receive memory of all_reduce,
+/* Collective: shunt_register with a guarantee by the caller, by which large messages may
+ * go through the GPUs' copy engines: whenever the receive memory of all_reduce,
  * all_gather, all_to_all, broadcast or scatter lies in this memory on one rank, it
  * lies in what all ranks registered together, at the same offset, on every rank; in
- * calls and in graphs. An all_reduce into it is in place on all ranks or on none. A call that breaks it fails with SHUNT_MISMATCH on all ranks,
- * which names two of them, and other bytes of the memory may have been overwritten.
+ * calls and in graphs. An all_reduce into it is in place on all ranks or on none. A call
+ * that breaks the guarantee fails with SHUNT_MISMATCH on all ranks, which names two of
+ * them, and other bytes of the memory may have been overwritten.
  * bytes are equal on all ranks; what is registered so does not overlap, and stays
  * allocated until shunt_deregister. Windows are symmetric without it. */
 SHUNT_API shunt_status shunt_register_symmetric(shunt_comm comm, const void *memory, int64_t bytes);
@@ -406,6 +449,79 @@ SHUNT_API shunt_status shunt_register_symmetric(shunt_comm comm, const void *mem
  * communicator that is closed, are forgotten by themselves. All ranks undo
  * shunt_register_symmetric between the same two collectives. */
 SHUNT_API shunt_status shunt_deregister(shunt_comm comm, const void *memory);
+
+/* ---- memory that peers map ----------------------------------------------- */
+
+/* An allocator caches memory of its communicator's CUDA device that peers have mapped,
+ * in segments of multiples of 2 MiB. Any thread may call its functions. They wait for no
+ * GPU, but shunt_allocator_destroy, so a thread that frees never keeps a kernel waiting
+ * that waits for it. All since 1.1. */
+
+/* shunt_allocator_create: its memory is symmetric, as with shunt_register_symmetric, so
+ * that large messages go through the GPUs' copy engines. Every rank makes the same calls
+ * on it, in the same order and with the same bytes, streams corresponding; those that
+ * grow or shrink it are collective. */
+#define SHUNT_ALLOCATOR_SYMMETRIC 1u
+
+typedef struct shunt_allocator_stats {
+  size_t struct_size; /* sizeof(shunt_allocator_stats) */
+  int64_t in_use;     /* bytes of allocated blocks */
+  int64_t cached;     /* bytes of free blocks */
+  int64_t peak;       /* most bytes that were in use at one time */
+  int64_t blocks;     /* allocated */
+  int64_t segments;   /* of the device's memory, which in_use and cached are in */
+} shunt_allocator_stats;
+
+/* Local: makes an allocator, without memory yet. All ranks make their symmetric ones in
+ * the same order. segment_bytes is the least size of a segment, equal on all ranks if
+ * symmetric; 0: 32 MiB. */
+SHUNT_API shunt_status shunt_allocator_create(shunt_comm comm, uint32_t flags, int64_t segment_bytes,
+                                              shunt_allocator *allocator);
+
+/* Sets *memory to bytes (1 or more) of the device, aligned to 512 bytes and not zeroed,
+ * for use in stream. Cached memory is reused at once in the stream that it was freed in,
+ * in others after the work that was in that stream. An allocator without room grows, by
+ * one segment; when the device has no memory, it gives its cached segments back and
+ * tries again, and then returns SHUNT_OUT_OF_MEMORY with the bytes asked for, in use and
+ * cached. Collective in a symmetric allocator that must grow; there it is an error
+ * during a capture. What is allocated or freed during a capture of stream serves that
+ * graph alone until the graph is gone. */
+SHUNT_API shunt_status shunt_allocator_alloc(shunt_allocator allocator, int64_t bytes, void *stream, void **memory);
+
+/* Gives memory of shunt_allocator_alloc back, after what is in stream by now, and in the
+ * streams that were recorded on it. */
+SHUNT_API shunt_status shunt_allocator_free(shunt_allocator allocator, void *memory, void *stream);
+
+/* Makes the free of memory wait for what is in another stream by then; stream must exist
+ * until then. */
+SHUNT_API shunt_status shunt_allocator_record_stream(shunt_allocator allocator, const void *memory, void *stream);
+
+/* Grows the allocator unless it has so many bytes in one piece that nothing uses any
+ * more; collective in a symmetric one. */
+SHUNT_API shunt_status shunt_allocator_reserve(shunt_allocator allocator, int64_t bytes);
+
+/* Gives the segments that nothing uses any more back to the device; collective in a
+ * symmetric allocator. */
+SHUNT_API shunt_status shunt_allocator_trim(shunt_allocator allocator);
+
+/* Start from {sizeof(shunt_allocator_stats)}. */
+SHUNT_API shunt_status shunt_allocator_get_stats(shunt_allocator allocator, shunt_allocator_stats *stats);
+
+/* Two functions that allocate from the allocator and free there, for programs that take
+ * plain ones, such as torch's CUDAPluggableAllocator: alloc returns NULL when it fails,
+ * and for another device than the allocator's; free logs a failure.
+ * shunt_last_error(NULL) says why. They are good until the allocator is destroyed. At
+ * most 64 allocators of a process have such. */
+typedef void *(*shunt_alloc_fn)(ptrdiff_t bytes, int device, void *stream);
+typedef void (*shunt_free_fn)(void *memory, size_t bytes, int device, void *stream);
+SHUNT_API shunt_status shunt_allocator_functions(shunt_allocator allocator, shunt_alloc_fn *alloc, shunt_free_fn *free);
+
+/* Gives all memory back and ends the handle; waits up to two seconds for work on freed
+ * memory. While blocks are allocated, or graphs exist that were captured with the
+ * memory, it fails and the allocator goes on. An allocator outlives its communicator,
+ * but does not grow without it. Local; ranks that go on with the communicator destroy a
+ * symmetric one between the same two collectives. */
+SHUNT_API shunt_status shunt_allocator_destroy(shunt_allocator allocator);
 
 /* ---- windows ------------------------------------------------------------- */
 

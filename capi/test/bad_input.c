@@ -19,6 +19,10 @@ int main(void) {
   shunt_comm comm, closed, other = NULL;
   shunt_window window, stale, gone;
   shunt_request request = NULL;
+  shunt_allocator allocator;
+  shunt_allocator_stats stats = {sizeof stats, 0, 0, 0, 0, 0}, unsized_stats = {0, 0, 0, 0, 0, 0};
+  shunt_alloc_fn alloc;
+  shunt_free_fn dealloc;
   void *base;
   int32_t number;
   size_t bytes;
@@ -72,6 +76,30 @@ int main(void) {
   TRY(shunt_get_async_error((shunt_comm)(void *)window, &number));
   TRY(shunt_records(NULL, text, sizeof text, &bytes));
   TRY(shunt_records(closed, NULL, 0, &bytes));
+
+  /* allocators */
+  TRY(shunt_allocator_create(closed, 0, 0, &allocator));
+  TRY(shunt_allocator_create(comm, 0, 0, NULL));
+  TRY(shunt_allocator_create(comm, 2, 0, &allocator));
+  TRY(shunt_allocator_create(comm, 0, -1, &allocator));
+  TRY(shunt_allocator_create(comm, SHUNT_ALLOCATOR_SYMMETRIC, 0, &allocator));
+  TRY(shunt_allocator_alloc(NULL, 1, NULL, &base));
+  TRY(shunt_allocator_alloc((shunt_allocator)(void *)comm, 1, NULL, &base));
+  TRY(shunt_allocator_alloc((shunt_allocator)(void *)a, 1, NULL, NULL));
+  TRY(shunt_allocator_free((shunt_allocator)(void *)window, a, NULL));
+  TRY(shunt_allocator_free(NULL, NULL, NULL));
+  TRY(shunt_allocator_record_stream(NULL, a, NULL));
+  TRY(shunt_allocator_record_stream(NULL, NULL, NULL));
+  TRY(shunt_allocator_reserve(NULL, 1));
+  TRY(shunt_allocator_trim(NULL));
+  TRY(shunt_allocator_get_stats(NULL, NULL));
+  TRY(shunt_allocator_get_stats(NULL, &unsized_stats));
+  TRY(shunt_allocator_get_stats(NULL, &stats));
+  TRY(shunt_allocator_functions(NULL, &alloc, &dealloc));
+  TRY(shunt_allocator_functions(NULL, NULL, &dealloc));
+  TRY(shunt_allocator_functions(NULL, &alloc, NULL));
+  TRY(shunt_allocator_destroy(NULL));
+  TRY(shunt_allocator_destroy((shunt_allocator)(void *)comm));
 
   /* null pointers */
   TRY(shunt_comm_init(&options, NULL));
@@ -132,6 +160,25 @@ int main(void) {
   TRY(shunt_all_reduce(comm, (char *)a + 1, b, 4, f32, sum, NULL));
   TRY(shunt_all_reduce(comm, a, a + 1, 4, f32, sum, NULL));
   TRY(shunt_split(comm, -2, 0, &other));
+  const int32_t outside[1] = {1}, twice[2] = {0, 0};
+  TRY(shunt_subset(closed, twice, 1, &other));
+  TRY(shunt_subset(comm, NULL, 1, &other));
+  TRY(shunt_subset(comm, twice, 0, &other));
+  TRY(shunt_subset(comm, twice, 2, &other));
+  TRY(shunt_subset(comm, outside, 1, &other));
+  TRY(shunt_subset(comm, twice, 1, NULL));
+  TRY(shunt_exchange(closed, a, 1, b));
+  TRY(shunt_exchange(comm, NULL, 1, b));
+  TRY(shunt_exchange(comm, a, 1, NULL));
+  TRY(shunt_exchange(comm, a, -1, b));
+  TRY(shunt_exchange(comm, a, INT64_MAX, b));
+  TRY(shunt_set_log(NULL, NULL, (shunt_log_level)4));
+  TRY(shunt_set_log(NULL, NULL, (shunt_log_level)-1));
+  TRY(shunt_run_together(NULL, &operation, 1));
+  TRY(shunt_run_together(&comm, NULL, 1));
+  TRY(shunt_run_together(&comm, &operation, -1));
+  TRY(shunt_run_together(&comm, &operation, INT64_MAX));
+  TRY(shunt_run_together(&closed, &operation, 1));
   TRY(shunt_window_create(comm, -1, &gone, &base));
   TRY(shunt_register(comm, a, 0));
   TRY(shunt_register(comm, a, INT64_MIN));

@@ -20,7 +20,7 @@
   do {                                                                                                        \
     shunt_status check_status = (call);                                                                       \
     if (check_status != SHUNT_OK) {                                                                           \
-      fprintf(stderr, "%s:%d: %s answered %s: %s\n", __FILE__, __LINE__, #call, shunt_status_string(check_status), \
+      fprintf(stderr, "%s:%d: %s returned %s: %s\n", __FILE__, __LINE__, #call, shunt_status_string(check_status), \
               shunt_last_error(NULL));                                                                        \
       exit(1);                                                                                                \
     }                                                                                                         \

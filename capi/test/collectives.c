@@ -273,6 +273,15 @@ static void one_sided(void) {
   free(out);
 }
 
+static void exchanged(void) {
+  int64_t mine[2] = {rank, rank * rank}, all[2 * 64] = {0};
+  CHECK(world <= 64);
+  OK(shunt_exchange(comm, mine, sizeof mine, all));
+  for (int r = 0; r < world; r++)
+    CHECK(all[2 * r] == r && all[2 * r + 1] == r * r);
+  OK(shunt_exchange(comm, NULL, 0, NULL));
+}
+
 static void explained(void) {
   char text[4096];
   size_t needed = 0;
@@ -297,6 +306,7 @@ int main(void) {
   varying();
   sub_groups();
   one_sided();
+  exchanged();
   explained();
   OK(shunt_barrier(comm, NULL));
   OK(shunt_close(comm));

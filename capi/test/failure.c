@@ -1,7 +1,7 @@
 /*
  * failure.c: while the main thread is inside a call that would never return, a
- * second thread asks all the time how the communicator is and what it runs, and a
- * third aborts: the questions are answered throughout, and tell what happened.
+ * second thread reads the communicator's state and its records all the time, and a
+ * third aborts: both reads succeed throughout, and show what happened.
  */
 #include <pthread.h>
 

@@ -41,7 +41,7 @@ static void in_child(shunt_comm comm, shunt_window window) {
   };
   for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
     if (answers[i] != SHUNT_FORKED) {
-      fprintf(stderr, "call %zu in a forked child answered %s\n", i, shunt_status_string(answers[i]));
+      fprintf(stderr, "call %zu in a forked child returned %s\n", i, shunt_status_string(answers[i]));
       _exit(1);
     }
   if (strstr(shunt_last_error(NULL), "forked") == NULL || strstr(shunt_last_error(comm), "spawn") == NULL)

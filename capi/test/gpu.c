@@ -31,10 +31,18 @@ static void expect(gpu_ptr from, float add) {
   }
 }
 
+/* An all_reduce of what put writes, checked. */
+static void reduce(shunt_comm comm, gpu_ptr send, gpu_ptr recv, gpu_handle stream, float add) {
+  put(send, add);
+  OK(shunt_all_reduce(comm, (void *)send, (void *)recv, COUNT, SHUNT_DTYPE_FLOAT32, SHUNT_OP_SUM, stream));
+  OK(shunt_synchronize(comm, stream));
+  expect(recv, add);
+}
+
 /* ---- all_to_all_v with counts on the device ------------------------------ */
 
 #define RANKS 8
-#define PAIR 4000 /* at least what pair answers */
+#define PAIR 4000 /* at least the result of pair */
 #define GAP 3     /* elements between two blocks with displacements */
 #define ROOM (RANKS * (PAIR + GAP))
 
@@ -90,7 +98,7 @@ static void put_all(const struct exchange *x, gpu_ptr counts) {
   GPU(StreamSynchronize(NULL)); /* see put */
 }
 
-/* Every element that was to come has come, and nothing beside it has changed. */
+/* Every expected element has come, and no other has changed. */
 static void expect_all(const struct exchange *x) {
   OK(shunt_synchronize(x->comm, x->stream));
   GPU(MemcpyDtoH(values, x->recv, sizeof values));
@@ -109,7 +117,7 @@ static void expect_all(const struct exchange *x) {
 
 #define REFUSED(call, text) CHECK((call) == SHUNT_INVALID_ARGUMENT && strstr(shunt_last_error(NULL), text) != NULL)
 
-/* What the host sees by itself. */
+/* The calls that the host rejects by itself. */
 static void refusals(const struct exchange *x) {
   const int64_t *counts = array(x, SEND_COUNTS), *odd = (const int64_t *)(x->counts + 4);
   void *send = (void *)x->send, *recv = (void *)x->recv;
@@ -127,8 +135,8 @@ static void refusals(const struct exchange *x) {
 #undef ON_DEVICE
 }
 
-/* The last rank gives a count that cannot be: all ranks are told, and it has stored
- * nothing. A communicator of its own fails. */
+/* The last rank gives an invalid count: all ranks return the error, and that rank has
+ * stored nothing. Only the communicator made here fails. */
 static void impossible(struct exchange x) {
   shunt_status status;
   char want[128];
@@ -155,7 +163,7 @@ static void impossible(struct exchange x) {
 
 static void counts_on_device(shunt_comm comm, gpu_handle stream) {
   struct exchange x = {comm, stream, 0, 0, 0, 0};
-  gpu_handle graph, run;
+  gpu_handle run;
   CHECK(world <= RANKS);
   GPU(MemAlloc(&x.send, sizeof values));
   GPU(MemAlloc(&x.recv, sizeof values));
@@ -169,11 +177,10 @@ static void counts_on_device(shunt_comm comm, gpu_handle stream) {
     expect_all(&x);
   }
   /* In a graph, behind what writes the counts: each replay has its own. */
-  GPU(StreamBeginCapture(stream, 1)); /* thread local */
+  gpu_capture(stream);
   GPU(MemcpyDtoDAsync(x.counts, x.next, sizeof arrays, stream));
   OK(call(&x, 1));
-  GPU(StreamEndCapture(stream, &graph));
-  GPU(GraphInstantiate(&run, graph, 0));
+  run = gpu_captured(stream);
   for (int round = 0; round < 5; round++) {
     lay_out(round, round % (GAP + 1));
     put_all(&x, x.next);
@@ -181,7 +188,6 @@ static void counts_on_device(shunt_comm comm, gpu_handle stream) {
     expect_all(&x);
   }
   GPU(GraphExecDestroy(run));
-  GPU(GraphDestroy(graph));
   impossible(x);
   GPU(MemFree(x.send));
   GPU(MemFree(x.recv));
@@ -192,7 +198,7 @@ static void counts_on_device(shunt_comm comm, gpu_handle stream) {
 int main(void) {
   shunt_options options = SHUNT_OPTIONS_INIT;
   shunt_comm comm;
-  gpu_handle stream, graph, run;
+  gpu_handle stream, run;
   gpu_ptr send, recv;
   shunt_status status = SHUNT_INTERNAL;
   char record[4096];
@@ -207,18 +213,9 @@ int main(void) {
   GPU(MemAlloc(&recv, sizeof host));
 
   /* One by one, in a stream and in the default stream, and in place. */
-  put(send, 0);
-  OK(shunt_all_reduce(comm, (void *)send, (void *)recv, COUNT, SHUNT_DTYPE_FLOAT32, SHUNT_OP_SUM, stream));
-  OK(shunt_synchronize(comm, stream));
-  expect(recv, 0);
-  put(send, 1);
-  OK(shunt_all_reduce(comm, (void *)send, (void *)recv, COUNT, SHUNT_DTYPE_FLOAT32, SHUNT_OP_SUM, NULL));
-  OK(shunt_synchronize(comm, NULL));
-  expect(recv, 1);
-  put(recv, 2);
-  OK(shunt_all_reduce(comm, (void *)recv, (void *)recv, COUNT, SHUNT_DTYPE_FLOAT32, SHUNT_OP_SUM, stream));
-  OK(shunt_synchronize(comm, stream));
-  expect(recv, 2);
+  reduce(comm, send, recv, stream, 0);
+  reduce(comm, send, recv, NULL, 1);
+  reduce(comm, recv, recv, stream, 2);
 
   /* Asked without waiting. */
   OK(shunt_get_async_error(comm, &status));
@@ -235,34 +232,23 @@ int main(void) {
   CHECK(shunt_deregister(comm, (void *)send) == SHUNT_INVALID_ARGUMENT);
   OK(shunt_register_symmetric(comm, (void *)recv, sizeof host));
   CHECK(shunt_register_symmetric(comm, (void *)(recv + 4), 4) == SHUNT_INVALID_ARGUMENT);
-  put(send, 4);
-  OK(shunt_all_reduce(comm, (void *)send, (void *)recv, COUNT, SHUNT_DTYPE_FLOAT32, SHUNT_OP_SUM, stream));
-  OK(shunt_synchronize(comm, stream));
-  expect(recv, 4);
+  reduce(comm, send, recv, stream, 4);
   OK(shunt_deregister(comm, (void *)recv));
   CHECK(shunt_deregister(comm, (void *)recv) == SHUNT_INVALID_ARGUMENT);
-  put(send, 3);
-  OK(shunt_all_reduce(comm, (void *)send, (void *)recv, COUNT, SHUNT_DTYPE_FLOAT32, SHUNT_OP_SUM, stream));
-  OK(shunt_synchronize(comm, stream));
-  expect(recv, 3);
+  reduce(comm, send, recv, stream, 3);
 
   /* A graph of a call, replayed between eager calls. */
-  GPU(StreamBeginCapture(stream, 1)); /* thread local */
+  gpu_capture(stream);
   OK(shunt_all_reduce(comm, (void *)send, (void *)recv, COUNT, SHUNT_DTYPE_FLOAT32, SHUNT_OP_SUM, stream));
-  GPU(StreamEndCapture(stream, &graph));
-  GPU(GraphInstantiate(&run, graph, 0));
+  run = gpu_captured(stream);
   for (int round = 0; round < 5; round++) {
     put(send, (float)round);
     GPU(GraphLaunch(run, stream));
     OK(shunt_synchronize(comm, stream));
     expect(recv, (float)round);
-    put(recv, (float)round);
-    OK(shunt_all_reduce(comm, (void *)recv, (void *)recv, COUNT, SHUNT_DTYPE_FLOAT32, SHUNT_OP_SUM, stream));
-    OK(shunt_synchronize(comm, stream));
-    expect(recv, (float)round);
+    reduce(comm, recv, recv, stream, (float)round);
   }
   GPU(GraphExecDestroy(run));
-  GPU(GraphDestroy(graph));
   counts_on_device(comm, stream);
   OK(shunt_close(comm));
   GPU(MemFree(send));

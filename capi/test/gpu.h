@@ -92,6 +92,18 @@ static inline void gpu_open(int device) {
   GPU(CtxSetCurrent(context));
 }
 
+/* gpu_capture begins a capture of the stream by this thread. */
+static inline void gpu_capture(gpu_handle stream) { GPU(StreamBeginCapture(stream, 1)); }
+
+/* gpu_captured ends the capture and returns the graph, ready to launch. */
+static inline gpu_handle gpu_captured(gpu_handle stream) {
+  gpu_handle graph, run;
+  GPU(StreamEndCapture(stream, &graph));
+  GPU(GraphInstantiate(&run, graph, 0));
+  GPU(GraphDestroy(graph)); /* run keeps what it needs */
+  return run;
+}
+
 /* gpu_rank is this process's rank, which is also its device. */
 static inline int gpu_rank(void) {
   const char *text = getenv("SHUNT_RANK");

@@ -1,6 +1,11 @@
 /*
  * leaks.c: communicators, windows, requests and groups made and ended many
  * times leave descriptors and memory as they were.
+ *
+ * Caches of the allocator and the collector fill first, the more of them the more
+ * processors there are; a leak grows for ever. So some batch of rounds must add
+ * less than a hundredth of a MiB a round. Under the address sanitizer, which keeps
+ * what is freed and finds leaks by itself, any growth will do.
  */
 #include <dirent.h>
 #include <unistd.h>
@@ -24,6 +29,12 @@ static long resident_kib(void) {
   fclose(f);
   return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
+
+#ifdef __SANITIZE_ADDRESS__
+static const int64_t kib_a_round = INT32_MAX;
+#else
+static const int64_t kib_a_round = 10;
+#endif
 
 static void once(shunt_comm comm, int32_t rank, int32_t world, int i) {
   shunt_comm part;
@@ -62,19 +73,27 @@ int main(int argc, char **argv) {
   OK(shunt_comm_init_env(&comm));
   OK(shunt_rank(comm, &rank));
   OK(shunt_world(comm, &world));
-  for (int i = 0; i < rounds / 4 + 4; i++) /* caches fill */
-    once(comm, rank, world, i);
-  OK(shunt_barrier(comm, NULL));
-  int files = descriptors();
-  long memory = resident_kib();
-  for (int i = 0; i < rounds; i++)
-    once(comm, rank, world, i);
-  OK(shunt_barrier(comm, NULL));
-  int grown_files = descriptors() - files;
-  long grown_memory = resident_kib() - memory;
-  if (grown_files > 4 || grown_memory > 16 * 1024) {
-    fprintf(stderr, "after %d rounds: %d more descriptors, %ld KiB more memory\n", rounds, grown_files, grown_memory);
-    return 1;
+  int batches = 10;
+  int64_t most = 0;
+  for (int batch = 0; batch < batches; batch++) {
+    int files = descriptors();
+    long memory = resident_kib();
+    for (int i = 0; i < rounds; i++)
+      once(comm, rank, world, i);
+    OK(shunt_barrier(comm, NULL));
+    int grown_files = descriptors() - files;
+    int64_t grown = resident_kib() - memory;
+    if (batch > 0 && grown_files > 4) {
+      fprintf(stderr, "after %d rounds: %d more descriptors\n", rounds, grown_files);
+      return 1;
+    }
+    OK(shunt_all_reduce(comm, &grown, &most, 1, SHUNT_DTYPE_INT64, SHUNT_OP_MAX, NULL));
+    if (most <= kib_a_round * rounds)
+      break;
+    if (batch == batches - 1) {
+      fprintf(stderr, "the last of %d times %d rounds: %lld KiB more memory\n", batches, rounds, (long long)most);
+      return 1;
+    }
   }
   OK(shunt_close(comm));
   return 0;

@@ -1,7 +1,7 @@
 /*
  * plugin_death.c: the transport is a plugin in a process of its own, which dies.
- * That is answered once: by the call that meets it, or by shunt_get_async_error,
- * and then not by shunt_close again; by shunt_close, if nobody was told before.
+ * The error is returned once: by the call that meets it, or by shunt_get_async_error,
+ * and then not by shunt_close again; by shunt_close, if no call has returned it before.
  */
 #include <dirent.h>
 #include <signal.h>

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"time"
 
@@ -93,6 +94,9 @@ one that fails or hangs (--limit) costs its own rows only; the exit status tells
 			if algo != "" {
 				env = append(env, "SHUNT_ALGO="+algo)
 			}
+			if eager && !graph && os.Getenv("SHUNT_TUNING_MODE") == "" {
+				env = append(env, "SHUNT_TUNING_MODE="+string(bench.Eager))
+			}
 			run := benchRun{
 				command: c, job: launch.Job{Env: env, Hosts: hosts, Bind: kind == plugin.MemoryKindHost},
 				apart: apart, limit: limit, save: save, under: under,
@@ -137,7 +141,7 @@ one that fails or hangs (--limit) costs its own rows only; the exit status tells
 	return c
 }
 
-// modesOf are the modes that two flags ask for.
+// modesOf returns the modes that two flags ask for.
 func modesOf(graph, eager bool) []bench.Mode {
 	switch {
 	case graph && eager:

@@ -73,7 +73,7 @@ is broken; warnings do not count.`,
 	return c
 }
 
-// checks are what doctor looks at, in order. Those of the machine are in
+// checks lists the checks of doctor, in order. Those of the machine are in
 // machine.go, those of GPUs in gpus.go.
 var checks = []struct {
 	name string
@@ -111,12 +111,12 @@ func checkEnvironment(context.Context, int) []finding {
 
 func checkFailpoints(context.Context, int) []finding {
 	var list []finding
-	for _, err := range failpoint.Problems() {
+	if err := failpoint.Problem(); err != nil {
 		list = append(list, finding{Level: warn, Detail: err.Error(), Advice: "shunt doctor --failpoints lists the names"})
 	}
-	for _, p := range failpoint.Points() {
-		if p.Armed != "" {
-			list = append(list, finding{Level: warn, Detail: p.Armed + " is armed", Advice: "unset " + failpoint.Variable +
+	for _, p := range failpoint.Points {
+		if clause := p.Armed(); clause != "" {
+			list = append(list, finding{Level: warn, Detail: clause + " is armed", Advice: "unset " + failpoint.Variable +
 				" outside of tests"})
 		}
 	}
@@ -143,7 +143,18 @@ func checkTransports(ctx context.Context, world int) []finding {
 				Advice: "remove it from SHUNT_TRANSPORTS or SHUNT_PLUGIN_DIR, or repair it"})
 			continue
 		}
-		list = append(list, finding{Level: fine, Detail: fmt.Sprintf("%s is %s %s", spec, r.Name, r.Version)})
+		f := finding{Level: fine, Detail: fmt.Sprintf("%s is %s %s", spec, r.Name, r.Version)}
+		if reason := r.serves(); reason != "" {
+			f.Detail += "; it serves nothing here: " + reason
+			// What the user has set is at fault, not what is absent.
+			for _, entry := range os.Environ() {
+				name, value, _ := strings.Cut(entry, "=")
+				if value != "" && strings.HasPrefix(name, "SHUNT_"+strings.ToUpper(r.Name)+"_") {
+					f.Level, f.Advice = warn, "correct or unset "+name
+				}
+			}
+		}
+		list = append(list, f)
 	}
 	var names []string
 	for _, spec := range specs {
@@ -155,7 +166,7 @@ func checkTransports(ctx context.Context, world int) []finding {
 	return list
 }
 
-// probeAnswer is what rank 0 of the trial reports.
+// probeAnswer is the report of rank 0 of the trial.
 type probeAnswer struct {
 	Microseconds float64
 	Init         time.Duration
@@ -166,7 +177,7 @@ func checkRanks(ctx context.Context, world int) []finding {
 	return tryRanks(ctx, world, plugin.MemoryKindHost)
 }
 
-// probeConfig is what the ranks of the trial are told.
+// probeConfig is the configuration of the trial's ranks.
 type probeConfig struct{ Memory plugin.MemoryKind }
 
 func tryRanks(ctx context.Context, world int, memory plugin.MemoryKind) []finding {
@@ -174,15 +185,16 @@ func tryRanks(ctx context.Context, world int, memory plugin.MemoryKind) []findin
 	defer cancel()
 	var answer probeAnswer
 	job := launch.Job{World: world, Label: "shunt doctor", Env: []string{"SHUNT_TIMEOUT=20s"}}
-	if err := askRanks(ctx, "probe", probeConfig{memory}, job, &answer); err != nil {
+	err := askRanks(ctx, "probe", probeConfig{memory}, job, &answer, io.Discard) // checkEnvironment has the same warnings
+	if err != nil {
 		return []finding{{Level: broken, Detail: err.Error(), Advice: "see what is broken above; SHUNT_LOG=debug says more"}}
 	}
 	return []finding{{Level: fine, Detail: fmt.Sprintf("%d ranks joined in %s; an all_reduce of 8 bytes takes %.2f µs",
 		world, answer.Init.Round(100*time.Microsecond), answer.Microseconds)}}
 }
 
-// probeRank is a rank of the trial: it joins, reduces, checks the sum and times
-// a few more.
+// probeRank runs a rank of the trial: it joins, reduces, checks the sum and times a few
+// more.
 func probeRank(ctx context.Context, text []byte, report io.Writer) (err error) {
 	var config probeConfig
 	if err := readConfig(text, &config); err != nil {
@@ -270,17 +282,23 @@ func printFindings(c *cobra.Command, findings []finding) error {
 	return nil
 }
 
+// listedPoint is a place where faults can be injected.
+type listedPoint struct {
+	Name  string `json:"name"`
+	Doc   string `json:"doc"`
+	Armed string `json:"armed,omitempty"`
+}
+
 func listFailpoints(c *cobra.Command) error {
-	points := failpoint.Points()
+	var points []listedPoint
+	for _, p := range failpoint.Points {
+		points = append(points, listedPoint{p.Name, p.Doc, p.Armed()})
+	}
 	if wantsJSON(c) {
 		return printJSON(c, points)
 	}
 	for _, p := range points {
-		kind := "error, panic, exit, stop, delay"
-		if p.Data {
-			kind = "corrupt, panic, exit, stop, delay"
-		}
-		fmt.Fprintf(c.OutOrStdout(), "%-24s %s (%s)\n", p.Name, p.Doc, kind)
+		fmt.Fprintf(c.OutOrStdout(), "%-24s %s\n", p.Name, p.Doc)
 	}
 	return nil
 }

@@ -18,18 +18,18 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// explainConfig is what the ranks of explain are told.
+// explainConfig is the configuration of the ranks of explain.
 type explainConfig struct {
 	Collectives []plugin.Collective
 	DType       plugin.DType
 	Op          plugin.Op
-	Bytes       []int64 // nil: every range of sizes with one answer
+	Bytes       []int64 // nil: every range of sizes with the same choice
 	Transports  []string
 	Memory      plugin.MemoryKind
 	Plan        bool // show the plans too
 }
 
-// explained is one answer of explain: a choice, or why there is none.
+// explained is one result of explain: a choice, or the reason why there is none.
 type explained struct {
 	*selector.Explanation
 	Plans       []string `json:"plans,omitempty"`        // by rank
@@ -93,7 +93,7 @@ send_bytes, recv_at[2]), and t0, t1 and so on are computed by earlier steps.`,
 				job.Env = append(job.Env, "SHUNT_ALGO="+algo)
 			}
 			var answers []explained
-			if err := askRanks(c.Context(), "explain", config, job, &answers); err != nil {
+			if err := askRanks(c.Context(), "explain", config, job, &answers, c.ErrOrStderr()); err != nil {
 				return classify(err)
 			}
 			return printExplained(c, answers)
@@ -142,7 +142,7 @@ func printExplained(c *cobra.Command, answers []explained) error {
 	return nil
 }
 
-// explainRank is a rank of explain; rank 0 answers.
+// explainRank runs a rank of explain; rank 0 writes the report.
 func explainRank(ctx context.Context, text []byte, report io.Writer) (err error) {
 	var config explainConfig
 	if err := readConfig(text, &config); err != nil {

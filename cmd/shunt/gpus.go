@@ -1,36 +1,33 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
 	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/option"
 	"github.com/shunt-ccl/shunt/host/selector"
+	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/transports/cudaipc"
 )
 
-// gpu is a device as the driver and NVML describe it.
+// gpu is a device as this process sees it.
 type gpu struct {
-	Ordinal    int       `json:"ordinal"`
-	Name       string    `json:"name"`
-	UUID       string    `json:"uuid"`
-	PCI        string    `json:"pci"`
-	Memory     int64     `json:"memory"`     // bytes
-	Capability string    `json:"capability"` // "9.0"
-	Peers      []gpuPeer `json:"peers,omitempty"`
+	topology.MachineGPU
+	Peers []gpuPeer
 }
 
-// gpuPeer is how a device reaches another one.
+// gpuPeer describes the path from a device to another.
 type gpuPeer struct {
-	Ordinal  int    `json:"ordinal"`
-	Access   bool   `json:"access"`             // to its memory
-	NVLinks  int    `json:"nvlinks"`            // 0: over PCIe, or unknown
-	Distance int    `json:"distance,omitempty"` // NVML's level: 0 one board to 50 across CPUs
-	Problem  string `json:"problem,omitempty"`  // why the path is unknown
+	Ordinal int
+	topology.Path
 }
 
 // machineGPUs lists the devices of this process and the paths between them. The
@@ -45,53 +42,44 @@ func machineGPUs() (list []gpu, version int, err error) {
 		return nil, driver.Version(), err
 	}
 	if len(devices) == 0 {
-		return nil, driver.Version(), plugin.Errorf(plugin.Unsupported, "the CUDA driver sees no device")
+		return nil, driver.Version(), plugin.Errorf(plugin.Unsupported, "the CUDA driver has found no device")
 	}
-	management, unmanaged := cuda.OpenManagement()
-	for _, d := range devices {
-		g := gpu{Ordinal: d.Ordinal, Name: d.Name, UUID: d.UUIDString(), PCI: d.Bus, Memory: d.Memory,
-			Capability: fmt.Sprintf("%d.%d", d.Major, d.Minor)}
-		for _, other := range devices {
-			if other.Ordinal == d.Ordinal {
-				continue
-			}
-			p := gpuPeer{Ordinal: other.Ordinal}
-			if p.Access, err = driver.CanAccess(d.Ordinal, other.Ordinal); err != nil {
-				return nil, driver.Version(), err
-			}
-			var link cuda.Link
-			problem := unmanaged
-			if problem == nil {
-				link, problem = management.Link(d.UUIDString(), other.UUIDString())
-			}
-			switch {
-			case problem != nil:
-				p.Problem = problem.Error()
-			case link.NVLink:
-				p.NVLinks = link.Links
-			}
-			p.Distance = link.Distance
-			g.Peers = append(g.Peers, p)
-		}
-		list = append(list, g)
-	}
-	return list, driver.Version(), nil
+	return visible(topology.Scan(topology.System(openManagement))), driver.Version(), nil
 }
 
-// path is how a device reaches another one, in words.
+// visible returns the GPUs of a machine that CUDA sees, by ordinal.
+func visible(m *topology.Machine) (list []gpu) {
+	for i, d := range m.GPUs {
+		if d.Ordinal < 0 {
+			continue
+		}
+		g := gpu{MachineGPU: d}
+		for j, other := range m.GPUs {
+			if j != i && other.Ordinal >= 0 {
+				g.Peers = append(g.Peers, gpuPeer{other.Ordinal, m.GPUPaths[i][j]})
+			}
+		}
+		slices.SortFunc(g.Peers, func(a, b gpuPeer) int { return cmp.Compare(a.Ordinal, b.Ordinal) })
+		list = append(list, g)
+	}
+	slices.SortFunc(list, func(a, b gpu) int { return cmp.Compare(a.Ordinal, b.Ordinal) })
+	return list
+}
+
+// path returns the path from a device to another, in words.
 func (p gpuPeer) path() string {
 	switch {
-	case !p.Access:
+	case p.Access == topology.AccessNo:
 		return "no access"
 	case p.NVLinks > 0:
 		return fmt.Sprintf("NVLink (%d)", p.NVLinks)
-	case p.Problem != "":
+	case p.PCIe == topology.Unknown:
 		return "access"
 	}
-	return "PCIe"
+	return fmt.Sprintf("PCIe (%s)", p.PCIe)
 }
 
-// String is one line.
+// String returns one line.
 func (g gpu) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "GPU %d: %s %s at %s, %s, compute capability %s", g.Ordinal, g.Name, g.UUID, g.PCI,
@@ -121,16 +109,16 @@ func checkGPUs(context.Context, int) []finding {
 	for _, g := range list {
 		findings = append(findings, finding{Level: fine, Detail: g.String()})
 		for _, p := range g.Peers {
-			if !p.Access {
+			if p.Access == topology.AccessNo {
 				findings = append(findings, finding{Level: warn,
-					Detail: fmt.Sprintf("GPU %d cannot reach GPU %d's memory", g.Ordinal, p.Ordinal),
+					Detail: fmt.Sprintf("GPU %d cannot reach GPU %d's memory: %s", g.Ordinal, p.Ordinal, p.Why),
 					Advice: "the IOMMU or the virtual machine may forbid peer access: nvidia-smi topo -p2p rw"})
 			}
 		}
 	}
 	for _, p := range list[0].Peers {
-		if p.Problem != "" {
-			findings = append(findings, finding{Level: warn, Detail: "paths between GPUs are unknown: " + p.Problem})
+		if p.PCIe == topology.Unknown {
+			findings = append(findings, finding{Level: warn, Detail: "paths between GPUs are unknown: " + p.Why})
 			break
 		}
 	}
@@ -166,7 +154,7 @@ func checkRanksOnGPUs(ctx context.Context, world int) []finding {
 	list, _, err := machineGPUs()
 	if err != nil || len(list) < 2 {
 		if err == nil {
-			err = errors.New("one GPU")
+			err = errors.New("the machine has one GPU")
 		}
 		return []finding{{Level: fine, Detail: "not tried: " + err.Error()}}
 	}
@@ -187,10 +175,12 @@ func usable(memory []string) string {
 	return ""
 }
 
-// gpuJob is a job of which every rank uses the device of its number.
+// gpuJob returns a job of which every rank uses the device of its number, unless SHUNT_SHARE_GPU lets ranks share.
 func gpuJob(kind plugin.MemoryKind, world, gpus int, job launch.Job) (launch.Job, error) {
 	if kind == plugin.MemoryKindCuda && world > gpus {
-		return job, usage("%d ranks need as many GPUs; there are %d", world, gpus)
+		if settings, _ := option.Load(os.Environ()); gpus == 0 || !settings.ShareGPU() {
+			return job, usage("%d ranks need as many GPUs; there are %d, which SHUNT_SHARE_GPU=on lets ranks share", world, gpus)
+		}
 	}
 	job.World = world
 	return job, nil

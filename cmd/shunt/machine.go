@@ -88,7 +88,7 @@ func checkCPUs(_ context.Context, world int) []finding {
 	return list
 }
 
-// cpuQuota is the limit of the control group (version 2), in CPUs.
+// cpuQuota returns the limit of the control group (version 2), in CPUs.
 func cpuQuota() (float64, bool) {
 	text, err := os.ReadFile("/sys/fs/cgroup/cpu.max")
 	if err != nil {

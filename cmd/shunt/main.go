@@ -17,7 +17,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -27,11 +27,13 @@ import (
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/internal/nearest"
 	"github.com/shunt-ccl/shunt/internal/processors"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/pool"
 	"github.com/shunt-ccl/shunt/transports/cudaipc"
+	"github.com/shunt-ccl/shunt/transports/nccl"
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
 
@@ -47,10 +49,14 @@ const (
 func init() {
 	host.Register(shm.Transport{})
 	host.Register(cudaipc.Transport{})
+	host.Register(nccl.Transport{})
 }
 
 func main() {
 	processors.Spare()
+	if self, err := os.Executable(); err == nil {
+		carrier.SetInstalled(filepath.Join(filepath.Dir(self), "..", "lib", "shunt", "plugins"))
+	}
 	pool.Main() // a rank of the conformance suite goes no further
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -103,7 +109,7 @@ func newRoot() *cobra.Command {
 		Use:           "shunt",
 		Short:         "Moves tensors between ranks: launch, measure, check and explain",
 		Long:          "Moves tensors between ranks: launch, measure, check and explain.\n\nExit status: 0 all is well; 1 a result was wrong, a case failed or nothing can\nserve a request; 2 the command line is wrong; 3 something else failed.",
-		Version:       version(),
+		Version:       readVersion().Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -112,10 +118,10 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usage("%v; see %s --help", err, c.CommandPath())
 	})
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentFlags().Bool("json", false, "print JSON instead of text")
 	root.AddCommand(newRun(), newRecords(), newBench(), newBenchPeers(), newTune(), newConformance(), newExplain(),
-		newTransports(), newTopo(), newDoctor(), newRank())
+		newTransports(), newTopo(), newDoctor(), newVersion(), newMan(), newRank(), newAgent())
+	offer(root)
 	for _, c := range root.Commands() {
 		c.Args = usageArgs(c.Args)
 	}
@@ -143,8 +149,8 @@ func usage(format string, args ...any) error {
 	return &exitError{exitUsage, fmt.Errorf(format, args...)}
 }
 
-// known is the usage error of the first name that is not among those there are:
-// format has the name and a hint.
+// known returns the usage error for the first of the names that is not among all: format
+// has the name and a hint.
 func known(names, all []string, format string) error {
 	for _, name := range names {
 		if slices.Contains(all, name) {
@@ -188,25 +194,10 @@ func classify(err error) error {
 	return &exitError{exitFailure, err}
 }
 
-// signals are those that are forwarded to the ranks of a job. The function
-// ends the forwarding.
+// signals returns the signals that are forwarded to the ranks of a job. The function ends
+// the forwarding.
 func signals() (<-chan os.Signal, func()) {
 	c := make(chan os.Signal, 16)
 	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	return c, func() { signal.Stop(c) }
-}
-
-// version is the module's version and revision as the Go tool recorded them.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	v := info.Main.Version
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && v == "(devel)" {
-			v = s.Value
-		}
-	}
-	return v
 }

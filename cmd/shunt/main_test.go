@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,14 +19,18 @@ import (
 	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/tests/pool"
+	"github.com/shunt-ccl/shunt/transports/nccl/nccltest"
 )
 
 // TestMain lets this binary be what the real one is: a rank of its own jobs,
 // and of the conformance suite.
 func TestMain(m *testing.M) {
 	pool.Main()
-	if len(os.Args) > 1 && (os.Args[1] == "rank" || os.Args[1] == "tune") { // the latter to be interrupted
+	if len(os.Args) > 1 && slices.Contains([]string{"rank", "agent", "run", "tune"}, os.Args[1]) { // to be interrupted, too
 		main()
+	}
+	if len(os.Args) > 1 && os.Args[1] == "join" {
+		os.Exit(join())
 	}
 	if len(os.Args) > 3 && os.Args[1] == "fail" {
 		os.Exit(fail(os.Args[2], os.Args[3]))
@@ -57,6 +62,9 @@ func TestUsageErrors(t *testing.T) {
 		"run --env A true":                `--env "A"; want NAME=VALUE`,
 		"run --env =b true":               `--env "=b"; want NAME=VALUE`,
 		"run --grace -1s true":            "--grace -1s is negative",
+		"run --timeout -1s true":          "--timeout -1s is negative",
+		"run --max-restarts -1 true":      "--max-restarts -1 is negative",
+		"run --max-restarts 1 --stdin x":  "--max-restarts and --stdin exclude each other",
 		"records":                         "requires at least 1 arg",
 		"bench -n 2,3 --hosts 3":          "3 hosts for 2 ranks",
 		"bench --limit -1s":               "--limit -1s is negative",
@@ -75,13 +83,12 @@ func TestUsageErrors(t *testing.T) {
 		"bench --factor 1":                "factor 1; want 2 at least",
 		"bench extra":                     "unknown command",
 		"bench-peers --collective gather": `Open MPI is not measured for "gather"`,
-		"bench-peers --rounds 0":          "0 rounds",
+		"bench-peers --rounds 0":          "--rounds is 0, want 1 or more",
 		"conformance --filter (":          "--filter: error parsing regexp",
 		"tune --collective put":           `"put" cannot be tuned; there are all_reduce,`,
 		"tune --collective broadcst":      "did you mean broadcast?",
-		"tune --graph --eager":            "--graph and --eager exclude each other",
-		"tune --memory host --eager":      "--graph and --eager are for --memory cuda",
-		"tune -o /does/not/exist/x":       "-o /does/not/exist/x: no folder /does/not/exist",
+		"tune --memory host --eager":      "--graph, --eager and --nccl are for --memory cuda",
+		"tune -o /does/not/exist/x":       "-o /does/not/exist/x: there is no folder /does/not/exist",
 		"tune -n 0":                       "0 ranks; want 1 to 1024",
 		"tune --min 16 --max 8":           "sizes from 16 to 8 bytes",
 		"conformance -n 2,0":              "0 ranks; want 1 to 1024",
@@ -119,6 +126,7 @@ func TestFullDisk(t *testing.T) {
 		"transports":  {"transports", "transports --json"},
 		"topo":        {"topo", "topo --json"},
 		"doctor":      {"doctor", "doctor --json"},
+		"version":     {"version", "version --json"},
 	}
 	for _, c := range newRoot().Commands() {
 		if !c.Hidden && c.Name() != "completion" {
@@ -139,7 +147,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// recordsFile is what a rank that is well has recorded.
+// recordsFile returns the path of the records of a rank that has not failed.
 func recordsFile(t *testing.T) string {
 	t.Helper()
 	c, err := host.Init(t.Context(), host.Options{Rank: 0, World: 1})
@@ -290,6 +298,15 @@ func TestExplain(t *testing.T) {
 	require.Contains(t, stdout, "did you mean shm/one_shot?")
 }
 
+// TestExplainPassesWarningsOn: what the ranks warn of reaches the user also when they succeed.
+func TestExplainPassesWarningsOn(t *testing.T) {
+	t.Setenv("SHUNT_SPIN_CUONT", "4")
+	stdout, stderr, code := shunt(t, "explain", "all_reduce", "-n", "2", "--bytes", "8")
+	require.Zero(t, code, stderr)
+	require.NotContains(t, stdout, "SHUNT_SPIN_CUONT")
+	require.Contains(t, stderr, "did you mean SHUNT_SPIN_COUNT?")
+}
+
 // TestExplainPlan: with --plan the steps of what is chosen follow, rank by rank; without it there is none.
 func TestExplainPlan(t *testing.T) {
 	line := []string{"explain", "all_gather", "-n", "3", "--memory", "host", "--dtype", "float64", "--bytes", "64",
@@ -332,20 +349,22 @@ func TestTransports(t *testing.T) {
 	require.Equal(t, exitWrong, code)
 	var reports []transportReport
 	require.NoError(t, json.Unmarshal([]byte(stdout), &reports))
+	require.Len(t, reports, 4)
 	require.Equal(t, "cudaipc", reports[0].Name)
-	require.Equal(t, "shm", reports[1].Name)
-	require.Empty(t, reports[1].Unusable)
-	for _, r := range reports[:2] {
+	require.Equal(t, "nccl", reports[1].Name)
+	require.Equal(t, "shm", reports[2].Name)
+	require.Empty(t, reports[2].Unusable)
+	for _, r := range []transportReport{reports[0], reports[2]} {
 		require.NotEmpty(t, r.Algorithms["all_reduce"])
 	}
-	require.Equal(t, "shared:"+text, reports[2].Spec)
-	require.NotEmpty(t, reports[2].Rejected)
+	require.Equal(t, "shared:"+text, reports[3].Spec)
+	require.NotEmpty(t, reports[3].Rejected)
 }
 
 func TestTopo(t *testing.T) {
 	stdout, _, code := shunt(t, "topo")
 	require.Zero(t, code)
-	require.Contains(t, stdout, "rank 0: pid ")
+	require.Contains(t, stdout, "this process: CPUs ")
 	stdout, stderr, code := shunt(t, "topo", "-n", "4", "--hosts", "2", "--json")
 	require.Zero(t, code, stderr)
 	var topo topology.Topology
@@ -428,7 +447,7 @@ func TestParseMPI(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[int64]float64{8: 0.37, 64: 1.5}, times)
 	_, err = parseMPI([]byte("all_reduce 8 20000 0.37 2\n"))
-	require.ErrorContains(t, err, "2 wrong elements of all_reduce at 8 bytes")
+	require.ErrorContains(t, err, "2 elements of all_reduce are wrong at 8 bytes")
 	_, err = parseMPI([]byte("Open MPI says hello\n"))
 	require.ErrorContains(t, err, "mpirun printed")
 }
@@ -454,10 +473,51 @@ func TestGPUOptions(t *testing.T) {
 }
 
 func TestGPUInWords(t *testing.T) {
-	g := gpu{Ordinal: 1, Name: "H", UUID: "GPU-1", PCI: "0000:18:00.0", Memory: 139 << 30, Capability: "9.0",
+	g := gpu{
+		MachineGPU: topology.MachineGPU{Ordinal: 1, Name: "H", UUID: "GPU-1", PCI: "0000:18:00.0", Memory: 139 << 30,
+			Capability: "9.0"},
 		Peers: []gpuPeer{
-			{Ordinal: 0, Access: true, NVLinks: 18}, {Ordinal: 2, Access: true}, {Ordinal: 3},
-			{Ordinal: 4, Access: true, Problem: "no NVML"},
+			{0, topology.Path{Access: topology.AccessYes, NVLinks: 18, PCIe: topology.SYS}},
+			{2, topology.Path{Access: topology.AccessYes, PCIe: topology.PXB}},
+			{3, topology.Path{Access: topology.AccessNo, PCIe: topology.PXB}},
+			{4, topology.Path{Access: topology.AccessUnknown, PCIe: topology.Unknown}},
 		}}
-	require.Equal(t, "GPU 1: H GPU-1 at 0000:18:00.0, 139G, compute capability 9.0; to GPU 0: NVLink (18), GPU 2: PCIe, GPU 3: no access, GPU 4: access", g.String())
+	require.Equal(t, "GPU 1: H GPU-1 at 0000:18:00.0, 139G, compute capability 9.0; to GPU 0: NVLink (18), GPU 2: PCIe (PXB), GPU 3: no access, GPU 4: access", g.String())
+}
+
+// Whatever SHUNT_NCCL_LIBRARY names, transports and doctor say what is wrong with it, and go on.
+func TestBadLibrariesOfNCCL(t *testing.T) {
+	build := func(flags ...string) string {
+		path, err := nccltest.Build(t.TempDir(), flags...)
+		require.NoError(t, err)
+		return path
+	}
+	for path, want := range map[string]string{
+		"/nowhere/libnccl.so.2":       "no such file or directory",
+		"/etc/passwd":                 "it is not a shared object",
+		t.TempDir():                   "is a directory",
+		"libm.so.6":                   "it has no ncclGetVersion; NCCL 2.18 is the oldest that serves",
+		build("-DLACKING"):            "it has no ncclSend; NCCL 2.18 is the oldest that serves",
+		build("-DFAKE_VERSION=21700"): "is NCCL 2.17.0; 2.18 is the oldest that serves",
+	} {
+		t.Setenv("SHUNT_NCCL_LIBRARY", path)
+		stdout, stderr, code := shunt(t, "transports")
+		require.Zero(t, code, stderr)
+		require.Regexp(t, `(?m)^builtin:nccl\n(  .*\n)+  serves nothing here: SHUNT_NCCL_LIBRARY: .*`+regexp.QuoteMeta(want), stdout)
+		var list []finding
+		for _, f := range checkTransports(t.Context(), 2) {
+			if strings.HasPrefix(f.Detail, "builtin:nccl ") {
+				list = append(list, f)
+			}
+		}
+		require.Len(t, list, 1)
+		require.Equal(t, warn, list[0].Level)
+		require.Contains(t, list[0].Detail, "it serves nothing here: SHUNT_NCCL_LIBRARY: ")
+		require.Contains(t, list[0].Detail, want)
+		require.Equal(t, "correct or unset SHUNT_NCCL_LIBRARY", list[0].Advice)
+	}
+	t.Setenv("SHUNT_NCCL_LIBRARY", build())
+	stdout, stderr, code := shunt(t, "transports")
+	require.Zero(t, code, stderr)
+	require.NotContains(t, stdout, "serves nothing here")
 }

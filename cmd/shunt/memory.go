@@ -39,7 +39,7 @@ func (f *memoryFlag) Set(text string) error {
 	return usage("memory is %q; want auto, %s or %s", text, plugin.MemoryKindHost, plugin.MemoryKindCuda)
 }
 
-// choose is the kind of memory that is meant, and the number of GPUs if it is
+// choose returns the kind of memory that is meant, and the number of GPUs if it is
 // theirs. auto means GPUs where there are two at least and the transport, or
 // any that would be loaded, serves their memory.
 func (f *memoryFlag) choose(ctx context.Context, transport string) (plugin.MemoryKind, int, error) {
@@ -53,7 +53,7 @@ func (f *memoryFlag) choose(ctx context.Context, transport string) (plugin.Memor
 	}
 	if !f.auto {
 		if err == nil && len(devices) == 0 {
-			err = plugin.Errorf(plugin.Unsupported, "memory cuda: the driver sees no device")
+			err = plugin.Errorf(plugin.Unsupported, "--memory cuda needs a GPU: the CUDA driver has found none")
 		}
 		return f.kind, len(devices), err
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// peerCollectives are what the programs of bench/peers can measure.
+// peerCollectives lists the collectives that the programs of bench/peers can measure.
 var peerCollectives = []string{"all_reduce", "all_gather", "all_to_all", "broadcast", "reduce_scatter"}
 
 // openMPI is the name of that contender.
@@ -57,7 +57,7 @@ needs mpicc and mpirun, or a transport as SHUNT_TRANSPORTS names it.`,
 				}
 			}
 			if rounds < 1 {
-				return usage("%d rounds", rounds)
+				return usage("--rounds is %d, want 1 or more", rounds)
 			}
 			contenders := []bench.Contender{shuntContender(c, reference)}
 			for _, name := range against {
@@ -132,7 +132,7 @@ func shuntContender(c *cobra.Command, transport string) bench.Contender {
 			wrong += r.Wrong()
 		})
 		if err == nil && wrong > 0 {
-			err = &exitError{exitWrong, fmt.Errorf("%s: %d wrong elements", transport, wrong)}
+			err = &exitError{exitWrong, fmt.Errorf("%s: %d elements are wrong", transport, wrong)}
 		}
 		return times, err
 	}}
@@ -199,7 +199,7 @@ func parseMPI(output []byte) (map[int64]float64, error) {
 			return nil, plugin.Errorf(plugin.Protocol, "mpirun printed %.200q: %w", line, err)
 		}
 		if wrong != 0 {
-			return nil, plugin.Errorf(plugin.Internal, "Open MPI: %d wrong elements of %s at %d bytes", wrong, name, size)
+			return nil, plugin.Errorf(plugin.Internal, "Open MPI: %d elements of %s are wrong at %d bytes", wrong, name, size)
 		}
 		times[size] = us
 	}
@@ -294,7 +294,7 @@ func writePeers(w io.Writer, list []bench.Comparison, reference string, against 
 	}
 }
 
-// threeDigits is a time with three significant digits.
+// threeDigits returns a time with three significant digits.
 func threeDigits(us float64) string {
 	switch {
 	case us < 10:
@@ -305,7 +305,7 @@ func threeDigits(us float64) string {
 	return strconv.FormatFloat(us, 'f', 0, 64)
 }
 
-// cpuModel is what the kernel calls the processor.
+// cpuModel returns the kernel's name of the processor.
 func cpuModel() string {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err == nil {

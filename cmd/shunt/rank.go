@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"time"
@@ -16,7 +17,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// tasks are what this binary does as a rank of one of its own jobs: it reads
+// tasks lists what this binary runs as a rank of one of its own jobs. A task reads
 // its configuration and reports on descriptor 3.
 var tasks = map[string]func(ctx context.Context, config []byte, report io.Writer) error{
 	"bench": func(ctx context.Context, config []byte, report io.Writer) error {
@@ -72,9 +73,10 @@ func newRank() *cobra.Command {
 // maxReport bounds what a rank may report to askRanks.
 const maxReport = 16 << 20
 
-// askRanks runs a task in a job of its own and reads what rank 0 reports as
-// JSON. What the ranks write to standard error is part of the error.
-func askRanks(ctx context.Context, task string, config any, job launch.Job, into any) error {
+// askRanks runs a task in a job of its own and decodes rank 0's report, JSON, into
+// into. What the ranks write to standard error is part of the error; after a success,
+// when it is warnings, it goes to warnings.
+func askRanks(ctx context.Context, task string, config any, job launch.Job, into any, warnings io.Writer) error {
 	text, err := json.Marshal(config)
 	if err != nil {
 		return plugin.Errorf(plugin.Internal, "%w", err)
@@ -127,6 +129,9 @@ func askRanks(ctx context.Context, task string, config any, job launch.Job, into
 	}
 	if err := json.Unmarshal(data, into); err != nil {
 		return plugin.Errorf(plugin.Protocol, "rank 0 reported no answer: %w", err)
+	}
+	if text := said.text(); text != "" {
+		fmt.Fprintln(warnings, text)
 	}
 	return nil
 }

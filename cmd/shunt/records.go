@@ -41,8 +41,8 @@ whether it ended in its stream is not seen.`,
 	}
 }
 
-// lastRecords is what ranks of a failed job have left, to be put behind the
-// message that says how it ended.
+// lastRecords sums up the records of a failed job, as text that follows the message
+// that says how it ended.
 func lastRecords(dir *records.Dir) (records.Summary, string) {
 	summary, err := dir.Read()
 	switch {

@@ -22,9 +22,9 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// fail is a rank of a job in which rank 2 does something wrong in the second
-// collective. It is what this binary does as `fail HOW FIFO`: rank 2 learns from the
-// FIFO that the others are in that collective.
+// fail runs a rank of a job in which rank 2 does something wrong in the second
+// collective; this binary runs it as `fail HOW FIFO`. Rank 2 learns from the FIFO that
+// the others are in that collective.
 func fail(how, fifo string) int {
 	c, err := host.Init(context.Background(), host.Options{})
 	if err == nil {
@@ -76,7 +76,7 @@ func failIn(c *host.Communicator, how, fifo string) error {
 	return nil
 }
 
-// failing runs such a job with --records, and gives what is said at its end.
+// failing runs such a job with --records, and returns what is printed at its end.
 func failing(t *testing.T, dir, how string, flags ...string) (stdout, summary string) {
 	t.Helper()
 	self, err := os.Executable()
@@ -106,7 +106,7 @@ func TestRunShowsWhereRanksWere(t *testing.T) {
   in #2 all_reduce: ranks 0-1
   no file: rank 2 \(killed before it was written, or closed before the failure\)
 `}, // although one of the job before is there
-		{"disagree", `communicator world of 3 failed: mismatch: ranks disagree: rank 0 called #2 all_reduce .*, rank 2 called #2 broadcast .*
+		{"disagree", `communicator world of 3 failed: mismatch: ranks disagree: rank 0 called #2 all_reduce, .*, rank 2 called #2 broadcast, .*
   in #2 all_reduce: ranks 0-1
   in #2 broadcast: rank 2
 `},
@@ -128,6 +128,7 @@ func TestRunShowsWhereRanksWere(t *testing.T) {
 	require.Regexp(t, `(?m)^communicator world of 3 in job [0-9a-f]{8} failed: peer_died: `, stdout)
 	require.Regexp(t, `(?m)^communicator world of 3 in job [0-9a-f]{8} failed: mismatch: `, stdout)
 	stdout, _, code = shunt(t, "records", "--json", dir)
+	agrees(t, "records", stdout, "records --json")
 	require.Zero(t, code)
 	var summary records.Summary
 	require.NoError(t, json.Unmarshal([]byte(stdout), &summary))

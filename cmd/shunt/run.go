@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,34 +17,76 @@ import (
 
 func newRun() *cobra.Command {
 	var world, hosts int
-	var prefix, forwardInput, bind bool
-	var grace time.Duration
+	var prefix, forwardInput, bind, overNCCL bool
+	var grace, timeout time.Duration
+	var restarts int
 	var transports, algo, recordsDir string
 	var env []string
+	over := remote{}
 	c := &cobra.Command{
 		Use:   "run [flags] [--] PROGRAM [ARGUMENT...]",
-		Short: "Run a program as the ranks of a job on this machine",
-		Long: `Run a program as the ranks of a job on this machine.
+		Short: "Run a program as the ranks of a job",
+		Long: `Run a program as the ranks of a job, on this machine or those of a hostfile.
 
 Every rank gets SHUNT_RANK, SHUNT_WORLD and SHUNT_ID, by which it finds the
-others, and LOCAL_RANK and LOCAL_WORLD_SIZE. Signals are passed on, and a second SIGINT or SIGTERM ends the job. When
-a rank fails, the others have --grace to report it themselves and are then
-ended; no process of the job outlives it.
+others, and what torch.distributed reads: RANK, WORLD_SIZE, LOCAL_RANK,
+LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Signals are passed on, and a second
+SIGINT or SIGTERM ends the job. When a rank fails, the others have --grace to report
+it themselves and are then ended; no process of the job outlives it.
 
 With --records DIR, ranks whose communicator fails write there what they ran last,
 and when the job has failed you see it in a few lines: who was in which call, who
 was behind, and of whom there is no file. See shunt records.
 
+With --nccl a program for NVIDIA's NCCL runs over Shunt unchanged: Shunt's libnccl.so.2
+is loaded before the program's own (LD_PRELOAD). You are told when no process took it.
+
+With --max-restarts N, a job that has failed is started again from the beginning,
+N times at most, by all ranks and with a new meeting place; as with torchrun,
+TORCHELASTIC_RESTART_COUNT says how often that was. A job that a signal was to end
+is not started again.
+
+With --hostfile FILE the ranks run on several machines, as mpirun and deepspeed start
+them: lines of "node1 slots=8", filled in their order. On each, the command
+--remote-shell starts this binary under the same path, which starts the ranks there in
+the same working directory; SHUNT_*, NCCL_*, UCX_*, CUDA_*, PYTHON*, OMP_*, PATH,
+LD_LIBRARY_PATH, VIRTUAL_ENV and --env are set there too. Without -n all slots are used.
+The ranks meet at --address, which all must reach, by a secret of the job's own. A rank
+that fails ends the job on all machines, and so does a machine that is lost.
+
 Exit status: that of the first rank to fail, 128 plus the number of the signal
-that ended it, or 2 or 3 when the job could not be started.`,
+that ended it, 124 after --timeout, or 2 or 3 when the job could not be started.`,
 		Example: "  shunt run -n 4 --prefix --records records -- python3 train.py --epochs 3",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := checkWorld(world, hosts); err != nil {
+			var machines []launch.Machine
+			if over.hostfile != "" {
+				if c.Flags().Changed("hosts") || overNCCL || forwardInput || recordsDir != "" || wantsJSON(c) {
+					return usage("--hostfile excludes --hosts, --json, --nccl, --records and --stdin, which are of one machine")
+				}
+				if !c.Flags().Changed("ranks") {
+					world = 0
+				} else if world < 1 {
+					return checkWorld(world, 1)
+				}
+				var err error
+				if machines, err = over.machines(world); err != nil {
+					return classify(err)
+				}
+			} else if err := checkWorld(world, hosts); err != nil {
 				return err
 			}
-			if grace < 0 {
+			switch {
+			case grace < 0:
 				return usage("--grace %v is negative", grace)
+			case timeout < 0:
+				return usage("--timeout %v is negative", timeout)
+			case restarts < 0:
+				return usage("--max-restarts %d is negative", restarts)
+			case restarts > 0 && recordsDir != "":
+				return usage("--max-restarts and --records exclude each other: records are of one run")
+			case restarts > 0 && forwardInput:
+				return usage("--max-restarts and --stdin exclude each other: what rank 0 has read is gone")
 			}
 			for _, entry := range env {
 				if strings.Index(entry, "=") < 1 {
@@ -68,16 +111,37 @@ that ended it, or 2 or 3 when the job could not be started.`,
 				}
 				j.Env = append(j.Env, "SHUNT_RECORDS_DIR="+left.Path)
 			}
+			var preloaded *preload
+			if overNCCL {
+				var err error
+				if preloaded, err = newPreload(); err != nil {
+					return classify(err)
+				}
+				defer preloaded.remove()
+				j.Env = append(j.Env, preloaded.env(os.Getenv)...)
+				defer func() {
+					if text := preloaded.verdict(); text != "" {
+						fmt.Fprintln(c.ErrOrStderr(), "shunt run --nccl: "+text)
+					}
+				}()
+			}
+			if machines != nil {
+				var err error
+				if j, err = over.spread(j, machines); err != nil {
+					return classify(err)
+				}
+			}
 			if forwardInput {
 				j.Stdin = io.Reader(os.Stdin)
 			}
 			received, stop := signals()
 			defer stop()
 			began := time.Now()
-			err := launch.Run(c.Context(), j, received)
+			attempts, err := attempt(c, j, timeout, restarts, received)
 			var failure *launch.Failure
 			if errors.As(err, &failure) {
-				report := runReport{Seconds: time.Since(began).Seconds(), First: failure.First.Rank, Exits: failure.Exits}
+				report := runReport{Seconds: time.Since(began).Seconds(), Restarts: attempts - 1, First: failure.First.Rank,
+					Exits: failure.Exits}
 				if left != nil {
 					summary, text := lastRecords(left)
 					report.Records, err = &summary, fmt.Errorf("%w\n%s", err, text)
@@ -87,13 +151,16 @@ that ended it, or 2 or 3 when the job could not be started.`,
 						return err
 					}
 				}
+				if failure.TimedOut {
+					return &exitError{exitTimeout, err}
+				}
 				return &exitError{failure.Status(), err}
 			}
 			if err != nil {
 				return classify(err)
 			}
 			if wantsJSON(c) {
-				return printJSON(c, runReport{OK: true, Seconds: time.Since(began).Seconds(), First: -1})
+				return printJSON(c, runReport{OK: true, Seconds: time.Since(began).Seconds(), Restarts: attempts - 1, First: -1})
 			}
 			return nil
 		},
@@ -103,8 +170,15 @@ that ended it, or 2 or 3 when the job could not be started.`,
 	f.IntVarP(&world, "ranks", "n", 1, "number of ranks")
 	f.IntVar(&hosts, "hosts", 1, "pretend that the ranks run on so many hosts")
 	f.BoolVar(&prefix, "prefix", false, "put [rank] before every line of output")
+	f.BoolVar(&overNCCL, "nccl", false, "load Shunt's libnccl.so.2 in place of NVIDIA's")
 	f.BoolVar(&bind, "bind", false, "bind each rank to a CPU of its own, if there are enough")
 	f.BoolVar(&forwardInput, "stdin", false, "give standard input to rank 0; without it no rank has any")
+	f.StringVar(&over.hostfile, "hostfile", "", "machines of the job: lines of HOST slots=N")
+	f.StringVar(&over.shell, "remote-shell", "ssh -o BatchMode=yes", "command that runs another one on a host")
+	f.StringVar(&over.address, "address", "", "where the ranks of a hostfile reach rank 0 (default its first host)")
+	f.IntVar(&over.port, "port", 0, "first of the 9 ports that the ranks of a hostfile meet on there; 0: any")
+	f.DurationVar(&timeout, "timeout", 0, "end the job, restarts included, that takes longer; 0: never")
+	f.IntVar(&restarts, "max-restarts", 0, "start a job that has failed again, so often at most")
 	f.DurationVar(&grace, "grace", 3*time.Second, "how long the other ranks may go on after the first failure")
 	f.StringVar(&transports, "transports", "", "set SHUNT_TRANSPORTS")
 	f.StringVar(&algo, "algo", "", "set SHUNT_ALGO")
@@ -113,12 +187,47 @@ that ended it, or 2 or 3 when the job could not be started.`,
 	return c
 }
 
-// runReport is what run --json prints when the job has ended.
+// exitTimeout is the status of a job that --timeout has ended, as of the command timeout.
+const exitTimeout = 124
+
+// attempt runs a job until it succeeds, has failed once more than it may be started again, or is asked to end. It
+// returns how often it ran.
+func attempt(c *cobra.Command, j launch.Job, timeout time.Duration, restarts int,
+	received <-chan os.Signal) (int, error) {
+	ctx := c.Context()
+	if timeout > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, timeout)
+		defer stop()
+	}
+	for ran := 1; ; ran++ {
+		j.Restart = ran - 1
+		err := launch.Run(ctx, j, received)
+		var failure *launch.Failure
+		failed := errors.As(err, &failure)
+		if ended := errors.Is(ctx.Err(), context.DeadlineExceeded); ended && (failed || err == nil) {
+			text := fmt.Sprintf("shunt run: the job took longer than --timeout %v", timeout)
+			if !failed { // its ranks take SIGTERM as a reason to end well
+				return ran, &exitError{exitTimeout, errors.New(text)}
+			}
+			failure.TimedOut = true
+			return ran, fmt.Errorf("%s: %w", text, err)
+		}
+		if !failed || ran > restarts || failure.Asked {
+			return ran, err
+		}
+		fmt.Fprintf(c.ErrOrStderr(), "shunt: %v\nshunt run: starting the job again, %d of %d\n", err, ran, restarts)
+	}
+}
+
+// runReport is the output of run --json when the job has ended.
 type runReport struct {
-	OK      bool          `json:"ok"`
-	Seconds float64       `json:"seconds"`
-	First   int           `json:"first_failed_rank"` // -1: none
-	Exits   []launch.Exit `json:"exits,omitempty"`   // of all ranks, when one failed
+	OK      bool    `json:"ok"`
+	Seconds float64 `json:"seconds"`
+
+	Restarts int           `json:"restarts"`          // after failures, with --max-restarts
+	First    int           `json:"first_failed_rank"` // -1: none
+	Exits    []launch.Exit `json:"exits,omitempty"`   // of all ranks, when one failed
 
 	Records *records.Summary `json:"records,omitempty"` // with --records, when one failed
 }

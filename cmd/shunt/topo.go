@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/topoview"
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -19,13 +20,14 @@ import (
 
 func newTopo() *cobra.Command {
 	world, hosts := 0, 1
+	var from, picture string
 	c := &cobra.Command{
 		Use:   "topo",
-		Short: "Show where ranks run: hosts, NUMA nodes, CPUs, GPUs",
-		Long: `Show where ranks run: hosts, NUMA nodes, CPUs, GPUs.
+		Short: "Show the machine: GPUs, NVLinks, NUMA nodes, network adapters, and where ranks run",
+		Long: `Show the machine: GPUs, NVLinks, NUMA nodes, network adapters, and where ranks run.
 
-Without -n: the place of this process, and its GPUs with the paths between them.
-With -n: so many ranks are started, meet, and say where they are.`,
+The matrix says how each two devices are connected, in the words of nvidia-smi topo -m. --json prints all that is known;
+--from shows such a file instead of this machine. With -n: so many ranks are started, meet, and say where they are.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if c.Flags().Changed("ranks") && world != 0 {
@@ -35,37 +37,71 @@ With -n: so many ranks are started, meet, and say where they are.`,
 			} else if hosts != 1 {
 				return usage("--hosts is for ranks that are started; see -n")
 			}
-			t := topology.New([]topology.Place{topology.Local()})
+			if from != "" && world > 0 {
+				return usage("--from and -n exclude each other: the one shows a file, the other starts ranks")
+			}
+			m, err := machine(from)
+			if err != nil {
+				return err
+			}
 			if world > 0 {
+				var t topology.Topology
 				job := launch.Job{World: world, Hosts: hosts, Label: "shunt topo"}
-				if err := askRanks(c.Context(), "topo", nil, job, &t); err != nil {
+				if err := askRanks(c.Context(), "topo", nil, job, &t, c.ErrOrStderr()); err != nil {
 					return classify(err)
 				}
+				m.Places = t.Places
 			}
-			var list []gpu
-			if world == 0 {
-				list, _, _ = machineGPUs() // doctor says why there is none
+			if picture != "" {
+				if err := os.WriteFile(picture, topoview.SVG(m), 0o644); err != nil {
+					return plugin.Errorf(plugin.System, "writing the picture: %w", err)
+				}
 			}
 			if wantsJSON(c) {
-				return printJSON(c, struct {
-					*topology.Topology
-					GPUs []gpu `json:"gpus,omitempty"` // of this machine
-				}{t, list})
+				return printJSON(c, m)
 			}
-			fmt.Fprint(c.OutOrStdout(), t)
-			for _, g := range list {
-				fmt.Fprintln(c.OutOrStdout(), g)
+			if len(m.Places) > 0 {
+				fmt.Fprint(c.OutOrStdout(), topology.New(m.Places))
+				if world > 0 {
+					return nil
+				}
 			}
-			return nil
+			return topoview.Text(c.OutOrStdout(), m)
 		},
 	}
 	c.Flags().IntVarP(&world, "ranks", "n", world, "number of ranks to start; 0: none")
 	c.Flags().IntVar(&hosts, "hosts", hosts, "pretend that the ranks run on so many hosts")
+	c.Flags().StringVar(&picture, "svg", picture, "also draw a picture into this file")
+	c.Flags().StringVar(&from, "from", from, "show a file of --json, - for standard input, instead of this machine")
 	return c
 }
 
-// topoRank is a rank of topo: it meets the others and, as rank 0, reports all
-// places. It loads no transport.
+// machine returns this machine's topology, or that of a file.
+func machine(from string) (*topology.Machine, error) {
+	if from == "" {
+		return topology.Scan(topology.System(openManagement)), nil
+	}
+	file := os.Stdin
+	if from != "-" {
+		var err error
+		if file, err = os.Open(from); err != nil {
+			return nil, plugin.Errorf(plugin.InvalidArgument, "--from: %w", err)
+		}
+		defer func() { _ = file.Close() }()
+	}
+	data, err := io.ReadAll(io.LimitReader(file, topology.MaxMachine+1))
+	if err != nil {
+		return nil, plugin.Errorf(plugin.System, "--from %s: %w", from, err)
+	}
+	m, err := topology.Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("--from %s: %w", from, err)
+	}
+	return m, nil
+}
+
+// topoRank runs a rank of topo: it meets the others and, as rank 0, reports all places.
+// It loads no transport.
 func topoRank(ctx context.Context, _ []byte, report io.Writer) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/host/option"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -32,6 +32,14 @@ type transportReport struct {
 	Reasons    map[string]string   `json:"reasons,omitempty"` // collectives without an algorithm of its own
 }
 
+// serves returns the reason why a transport has no algorithm for anything, or "".
+func (r *transportReport) serves() string {
+	if len(r.Algorithms) > 0 {
+		return ""
+	}
+	return r.Reasons[plugin.AllReduce.String()]
+}
+
 func newTransports() *cobra.Command {
 	world := 4
 	c := &cobra.Command{
@@ -41,8 +49,9 @@ func newTransports() *cobra.Command {
 
 Without arguments: those that a communicator would load, from this binary,
 SHUNT_TRANSPORTS and SHUNT_PLUGIN_DIR. A spec is builtin:NAME, shared:PATH or
-process:PATH. A transport that cannot be loaded is listed with the reason; then
-the exit status is 1.`,
+process:PATH; instead of the path, the name of an installed plugin will do. A
+transport that cannot be loaded is listed with the reason; then the exit status
+is 1.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := checkWorld(world, 1); err != nil {
 				return err
@@ -83,17 +92,17 @@ the exit status is 1.`,
 	return c
 }
 
-// presentSpecs are the transports that a communicator would load.
+// presentSpecs returns the transports that a communicator would load.
 func presentSpecs(options *option.Options) ([]string, error) {
 	if specs := options.Transports(); len(specs) > 0 {
 		return specs, nil
 	}
 	var specs []string
-	for _, name := range host.Registered() {
+	for _, name := range carrier.Registered() {
 		specs = append(specs, "builtin:"+name)
 	}
 	if dir := options.PluginDir(); dir != "" {
-		found, err := host.Discover(dir)
+		found, err := carrier.Discover(dir)
 		if err != nil {
 			return nil, err
 		}
@@ -107,12 +116,12 @@ func presentSpecs(options *option.Options) ([]string, error) {
 // inspect loads one transport, asks it, and lets it go.
 func inspect(ctx context.Context, text string, world int, logger *slog.Logger) (r transportReport) {
 	r.Spec = text
-	spec, err := host.ParseSpec(text)
+	spec, err := carrier.ParseSpec(text)
 	if err != nil {
 		r.Rejected = err.Error()
 		return r
 	}
-	loaded, err := host.Load(ctx, spec, logger)
+	loaded, err := carrier.Load(ctx, spec, logger)
 	if err != nil {
 		r.Rejected = err.Error()
 		return r
@@ -146,7 +155,7 @@ func inspect(ctx context.Context, text string, world int, logger *slog.Logger) (
 	return r
 }
 
-// algorithmText is an algorithm's name with its limits.
+// algorithmText returns an algorithm's name with its limits.
 func algorithmText(a plugin.Algorithm) string {
 	switch {
 	case a.MinBytes > 0 && a.MaxBytes > 0:
@@ -180,6 +189,10 @@ func printTransports(c *cobra.Command, reports []transportReport, world int) {
 		if r.PID != 0 {
 			fmt.Fprintf(out, "  runs in process %d\n", r.PID)
 		}
+		if reason := r.serves(); reason != "" {
+			fmt.Fprintf(out, "  serves nothing here: %s\n", reason)
+			continue
+		}
 		fmt.Fprintf(out, "  algorithms for float32 sum in a world of %d:\n", world)
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		for _, v := range plugin.Collectives() {
@@ -190,5 +203,12 @@ func printTransports(c *cobra.Command, reports []transportReport, world int) {
 			fmt.Fprintf(w, "    %s\t%s\n", v, list)
 		}
 		_ = w.Flush()
+	}
+	var others []string
+	for _, spec := range carrier.Installed() {
+		others = append(others, spec.String())
+	}
+	if len(others) > 0 {
+		fmt.Fprintf(out, "\ninstalled plugins, loaded when SHUNT_TRANSPORTS names them: %s\n", strings.Join(others, ", "))
 	}
 }

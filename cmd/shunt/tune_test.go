@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/bench"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/internal/failpoint"
 )
@@ -22,7 +23,7 @@ import (
 // have the file; SHUNT_ALGO and an older file do not matter.
 func TestTune(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "the tuning.json")
-	// What is measured first is what 8 bytes would take.
+	// The delay slows the first measurement, which is the one of 8 bytes.
 	t.Setenv(failpoint.Variable, "bench.first_algorithm=delay(20ms)")
 	t.Setenv("SHUNT_ALGO", "all_reduce=shm/two_shot")
 	t.Setenv("SHUNT_TUNING_FILE", "/does/not/exist")
@@ -42,7 +43,8 @@ func TestTune(t *testing.T) {
 		worlds[e.World]++
 		require.Equal(t, "host", e.Memory)
 		require.Equal(t, 1, e.Hosts)
-		require.Empty(t, e.DType+e.Op)
+		require.Empty(t, e.DType+e.Op+string(e.Mode))
+		require.Regexp(t, "^host(-crowded)?$", e.Topology)
 		require.Equal(t, "all_reduce", e.Collective)
 	}
 	require.Len(t, worlds, 2)
@@ -83,7 +85,7 @@ func TestTuneJSON(t *testing.T) {
 		"and of recv")
 	for _, e := range file.Entries {
 		if e.Collective == "all_reduce" {
-			require.Equal(t, "bfloat16 max", e.DType+" "+e.Op)
+			require.Equal(t, "half max", e.DType+" "+e.Op)
 		} else {
 			require.Empty(t, e.DType+e.Op, "bytes are bytes")
 		}
@@ -143,4 +145,51 @@ func TestTuneInterrupted(t *testing.T) {
 func TestShellQuoted(t *testing.T) {
 	require.Equal(t, "/a/b-c_1.json", shellQuoted("/a/b-c_1.json"))
 	require.Equal(t, `'/a b'\''c'`, shellQuoted("/a b'c"))
+}
+
+// What is chosen is measured beside every algorithm, and what it loses is listed; nothing is written. The present
+// tuning file counts.
+func TestTuneRegret(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	lie := selector.Tuning{Entries: []selector.Entry{{Collective: "all_reduce", Algorithm: "shm/two_shot",
+		Points: []selector.Point{{Bytes: 8, Microseconds: 0.001}}}}}
+	require.NoError(t, lie.WriteFile("lie.json"))
+	t.Setenv("SHUNT_TUNING_FILE", filepath.Join(dir, "lie.json"))
+	t.Setenv(failpoint.Variable, "bench.auto=delay(20ms)") // the first measurement of each collective
+	args := []string{"tune", "--regret", "-n", "2", "--memory", "host", "--min", "64", "--max", "64", "--iters", "3",
+		"--collective", "all_reduce,broadcast"}
+	stdout, stderr, code := shunt(t, append(args, "--json")...)
+	require.Zero(t, code, stderr)
+	var results []tuneResult
+	require.NoError(t, json.Unmarshal([]byte(stdout), &results))
+	require.Len(t, results, 1)
+	require.Len(t, results[0].Regrets, 2)
+	for i, r := range results[0].Regrets {
+		require.Equal(t, []string{"shm/two_shot", "shm/one_shot"}[i], r.Chosen)
+		require.Greater(t, r.Auto, 15e3)
+		require.Positive(t, r.BestTime)
+		require.InEpsilon(t, r.Auto/r.BestTime-1, r.Loss, 1e-9)
+		require.Contains(t, r.Times, bench.Auto)
+		require.Contains(t, r.Times, "shm/generic/"+[]string{"put_two_shot", "put_direct"}[i], "every algorithm")
+		require.Empty(t, r.Wrong)
+	}
+	stdout, stderr, code = shunt(t, args...)
+	require.Zero(t, code, stderr)
+	require.Regexp(t, `(?m)^# regret: 2 ranks, host memory, float32 sum\n# sizes at which .*\n#collective .*\n`+
+		`all_reduce +- +64 +64  shm/two_shot +\d{5} .*\nbroadcast .*\n# 2 of 2 sizes, \d of them within noise; `, stdout)
+
+	t.Setenv(failpoint.Variable, "bench.corrupt[1]=corrupt@2")
+	_, stderr, code = shunt(t, args...)
+	require.Equal(t, exitWrong, code)
+	require.Contains(t, stderr, "algorithms and sizes gave wrong results")
+	for _, bad := range [][]string{{"-o", "x.json"}, {"--nccl", "x"}, {"--graph"}} {
+		_, stderr, code = shunt(t, append(args, bad...)...)
+		require.Equal(t, exitUsage, code, stderr)
+	}
+	_, stderr, code = shunt(t, "tune", "--nccl", "x")
+	require.Equal(t, exitUsage, code, stderr)
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, entries, 1, "nothing beside the file that was there")
 }

@@ -35,6 +35,16 @@ type tuneResult struct {
 	Changes    []bench.Change      `json:"changes,omitempty"`
 	Misses     []string            `json:"misses,omitempty"` // sizes for which the best is not taken in spite of the file
 	Failures   []benchFailure      `json:"failures,omitempty"`
+	// Regrets are with --regret, in place of rows.
+	Regrets []bench.Regret `json:"regrets,omitempty"`
+}
+
+func (r *tuneResult) String() string {
+	text := fmt.Sprintf("%d ranks", r.World)
+	if len(r.Config.Modes) > 0 {
+		text += ", " + string(r.Config.Modes[0])
+	}
+	return text
 }
 
 // tuneReport is tune --json.
@@ -46,19 +56,19 @@ type tuneReport struct {
 
 // tuneRun is a run of shunt tune.
 type tuneRun struct {
-	command   *cobra.Command
-	job       launch.Job
-	limit     time.Duration
-	output    string
-	dtype, op bool // entries name them
-	tuning    selector.Tuning
-	results   []*tuneResult
-	failed    error
-	wrong     int // algorithms and sizes with wrong results
+	command *cobra.Command
+	job     launch.Job
+	limit   time.Duration
+	output  string
+	only    bench.Only // for what the file holds alone
+	tuning  selector.Tuning
+	results []*tuneResult
+	failed  error
+	wrong   int // algorithms and sizes with wrong results
 }
 
-// all measures the worlds, writes the file and asks what it changes.
-func (r *tuneRun) all(config bench.Config, worlds []int) error {
+// all measures the worlds, in each mode, writes the file and asks what it changes.
+func (r *tuneRun) all(config bench.Config, worlds []int, modes []bench.Mode) error {
 	// Between jobs there is nobody else to notice a signal.
 	ctx, stop := signal.NotifyContext(r.command.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP,
 		syscall.SIGQUIT)
@@ -69,16 +79,24 @@ func (r *tuneRun) all(config bench.Config, worlds []int) error {
 		return plugin.Errorf(plugin.System, "%w", err)
 	}
 	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
-		return usage("-o %s: no folder %s", r.output, filepath.Dir(path))
+		return usage("-o %s: there is no folder %s", r.output, filepath.Dir(path))
 	}
 	for _, world := range worlds {
-		config.World = world
-		result := &tuneResult{World: world, Config: config, Rows: []bench.Tuned{}, Unmeasured: map[string][]string{}}
-		r.results = append(r.results, result)
-		if err := r.measure(ctx, result); err != nil {
-			return err
+		for _, mode := range modes {
+			config.World, config.Modes = world, nil
+			if mode != "" {
+				config.Modes = []bench.Mode{mode}
+			}
+			result := &tuneResult{World: world, Config: config, Rows: []bench.Tuned{}, Unmeasured: map[string][]string{}}
+			r.results = append(r.results, result)
+			if err := r.measure(ctx, result); err != nil {
+				return err
+			}
+			r.tuning.Entries = append(r.tuning.Entries, bench.Entries(&config, result.Rows, r.only)...)
 		}
-		r.tuning.Entries = append(r.tuning.Entries, bench.Entries(&config, result.Rows, r.dtype, r.op)...)
+	}
+	if config.Regret {
+		return r.regrets()
 	}
 	report := tuneReport{Tuning: r.tuning, Worlds: r.results}
 	switch {
@@ -110,11 +128,39 @@ func (r *tuneRun) all(config bench.Config, worlds []int) error {
 	return nil
 }
 
+// regrets says where what is chosen is not the best.
+func (r *tuneRun) regrets() error {
+	if wantsJSON(r.command) {
+		if err := printJSON(r.command, r.results); err != nil {
+			return err
+		}
+	} else {
+		for _, result := range r.results {
+			w := r.command.OutOrStdout()
+			fmt.Fprintf(w, "# regret: %s, %s memory, %s %s\n", result, result.Config.Memory, result.Config.DType,
+				result.Config.Op)
+			bench.RegretTable(w, result.Regrets)
+			fmt.Fprintf(w, "# took %.0f s\n", result.Seconds)
+		}
+	}
+	if r.wrong > 0 {
+		r.failed = errors.Join(r.failed, fmt.Errorf("%d algorithms and sizes gave wrong results", r.wrong))
+	}
+	if r.failed != nil {
+		return &exitError{code: exitWrong, err: r.failed}
+	}
+	return nil
+}
+
 // measure goes through the collectives of one world, each in processes of its
 // own, so that one that fails costs its own rows only.
 func (r *tuneRun) measure(ctx context.Context, result *tuneResult) error {
 	config, began := result.Config, time.Now()
-	answers, err := r.ask(ctx, config, "")
+	file := ""
+	if config.Regret {
+		file = os.Getenv("SHUNT_TUNING_FILE")
+	}
+	answers, err := r.ask(ctx, config, file)
 	if err != nil {
 		return err
 	}
@@ -122,7 +168,7 @@ func (r *tuneRun) measure(ctx context.Context, result *tuneResult) error {
 	estimate := time.Duration(0)
 	for _, part := range config.Apart() {
 		name := part.Collectives[0]
-		if bench.Choices(answers, name) < 2 {
+		if choices := bench.Choices(answers, name); choices < 2 && (choices == 0 || len(config.Against) == 0) {
 			result.Single = append(result.Single, name)
 			continue
 		}
@@ -132,7 +178,7 @@ func (r *tuneRun) measure(ctx context.Context, result *tuneResult) error {
 		parts = append(parts, part)
 		estimate += part.EstimateTune(of(answers, name))
 	}
-	fmt.Fprintf(r.command.ErrOrStderr(), "shunt tune: %d ranks, %d collectives, about %s\n", config.World, len(parts),
+	fmt.Fprintf(r.command.ErrOrStderr(), "shunt tune: %s, %d collectives, about %s\n", result, len(parts),
 		max(estimate, time.Second))
 	if !wantsJSON(r.command) && len(result.Single) > 0 {
 		fmt.Fprintf(r.command.OutOrStdout(), "# %d ranks: nothing to choose for %s\n\n", config.World,
@@ -140,8 +186,14 @@ func (r *tuneRun) measure(ctx context.Context, result *tuneResult) error {
 	}
 	for _, part := range parts {
 		name := part.Collectives[0]
-		rows, err := r.part(ctx, part, of(answers, name))
-		tuned := bench.NewTuned(rows, of(answers, name))
+		rows, err := r.part(ctx, part, of(answers, name), file)
+		var tuned []bench.Tuned
+		if config.Regret {
+			result.Regrets = append(result.Regrets, bench.Regrets(rows, of(answers, name))...)
+			r.wrong += bench.WrongOf(rows)
+		} else {
+			tuned = bench.NewTuned(rows, of(answers, name))
+		}
 		if err != nil {
 			if ctx.Err() != nil {
 				return plugin.Errorf(plugin.Aborted, "interrupted: no file is written: %w", err)
@@ -155,7 +207,7 @@ func (r *tuneRun) measure(ctx context.Context, result *tuneResult) error {
 		result.Rows = append(result.Rows, tuned...)
 		if !wantsJSON(r.command) {
 			bench.TuneTable(r.command.OutOrStdout(), &part, tuned)
-			if names := result.Unmeasured[name]; len(names) > 0 {
+			if names := result.Unmeasured[name]; len(names) > 0 && !config.Regret {
 				fmt.Fprintf(r.command.OutOrStdout(), "# %s: none of these sizes suits %s; estimates of these stay (a smaller --factor helps)\n\n", name, strings.Join(names, ", "))
 			}
 			if err != nil {
@@ -167,13 +219,14 @@ func (r *tuneRun) measure(ctx context.Context, result *tuneResult) error {
 	return nil
 }
 
-// of are the answers about one collective.
+// of returns the answers about one collective.
 func of(answers []bench.Answer, collective string) []bench.Answer {
 	return slices.DeleteFunc(slices.Clone(answers), func(a bench.Answer) bool { return a.Collective != collective })
 }
 
 // part runs the ranks of one collective.
-func (r *tuneRun) part(ctx context.Context, config bench.Config, answers []bench.Answer) ([]bench.Row, error) {
+func (r *tuneRun) part(ctx context.Context, config bench.Config, answers []bench.Answer, file string) ([]bench.Row,
+	error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, plugin.Errorf(plugin.System, "%w", err)
@@ -185,7 +238,7 @@ func (r *tuneRun) part(ctx context.Context, config bench.Config, answers []bench
 	timed, cancel := context.WithTimeoutCause(ctx, limit, plugin.Errorf(plugin.Timeout, "not done after %s", limit))
 	defer cancel()
 	job := r.job
-	job.Path, job.Label = self, "shunt tune"
+	job.Path, job.Label, job.Env = self, "shunt tune", tuneEnv(&config, file)
 	job.Stdout, job.Stderr, job.Prefix = r.command.ErrOrStderr(), r.command.ErrOrStderr(), true
 	received, stop := signals()
 	defer stop()
@@ -204,15 +257,21 @@ func (r *tuneRun) part(ctx context.Context, config bench.Config, answers []bench
 	return rows, err
 }
 
+// tuneEnv returns what decides the choice of ranks, with a tuning file or without.
+func tuneEnv(config *bench.Config, file string) []string {
+	mode := ""
+	if len(config.Modes) > 0 {
+		mode = string(config.Modes[0])
+	}
+	return []string{"SHUNT_ALGO=", "SHUNT_TUNING_FILE=" + file, "SHUNT_TUNING_MODE=" + mode}
+}
+
 // ask lets real ranks say what they would take, with a tuning file or without.
 func (r *tuneRun) ask(ctx context.Context, config bench.Config, file string) ([]bench.Answer, error) {
 	job := r.job
-	job.World, job.Label = config.World, "shunt tune"
-	if file != "" {
-		job.Env = []string{"SHUNT_ALGO=", "SHUNT_TUNING_FILE=" + file}
-	}
+	job.World, job.Label, job.Env = config.World, "shunt tune", tuneEnv(&config, file)
 	var answers []bench.Answer
-	return answers, askRanks(ctx, "tune", config, job, &answers)
+	return answers, askRanks(ctx, "tune", config, job, &answers, r.command.ErrOrStderr())
 }
 
 // prove notes what ranks take that have the file.
@@ -232,7 +291,7 @@ func (r *tuneRun) prove(ctx context.Context, result *tuneResult, path string) er
 func (r *tuneRun) print(path string) {
 	w := r.command.OutOrStdout()
 	for _, result := range r.results {
-		fmt.Fprintf(w, "# %d ranks, with the file (messages of one rank):\n", result.World)
+		fmt.Fprintf(w, "# %s, with the file (messages of one rank):\n", result)
 		little := 0
 		for _, change := range result.Changes {
 			if math.Abs(change.Most) <= bench.Noise && math.Abs(change.Least) <= bench.Noise {
@@ -252,11 +311,11 @@ func (r *tuneRun) print(path string) {
 		}
 		fmt.Fprintf(w, "# took %.0f s\n", result.Seconds)
 	}
-	fmt.Fprintf(w, "# %s: %d curves; the same file on every rank\n", r.output, len(r.tuning.Entries))
+	fmt.Fprintf(w, "# %s: %d curves; rank 0's file counts for all ranks\n", r.output, len(r.tuning.Entries))
 	fmt.Fprintf(w, "export SHUNT_TUNING_FILE=%s\n", shellQuoted(path))
 }
 
-// shellQuoted is a word as a shell reads it.
+// shellQuoted returns a word as a shell reads it.
 func shellQuoted(word string) string {
 	if strings.IndexFunc(word, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("/._-+:,@%", r)
@@ -274,7 +333,7 @@ func tuneComment(c *cobra.Command, kind plugin.MemoryKind) string {
 	if name, err := os.Hostname(); err == nil {
 		where = name
 	}
-	text := fmt.Sprintf("%s, version %s, %s; %s, %s, %d CPUs", strings.Join(words, " "), version(),
+	text := fmt.Sprintf("%s, version %s, %s; %s, %s, %d CPUs", strings.Join(words, " "), readVersion().Version,
 		time.Now().UTC().Format(time.RFC3339), where, cpuModel(), runtime.NumCPU())
 	if kind != plugin.MemoryKindCuda {
 		return text

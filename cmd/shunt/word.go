@@ -6,19 +6,27 @@ import (
 	"os"
 	"unsafe"
 
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/bench"
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// deviceOfRank is the device that this rank of a job uses: that of its number.
+// deviceOfRank returns the device that this rank of a job uses: that of its number, or one that it shares.
 // On host memory there is none to choose.
 func deviceOfRank(memory plugin.MemoryKind) (int, error) {
 	if memory != plugin.MemoryKindCuda {
 		return 0, nil
 	}
 	place, err := bootstrap.FromEnvironment(os.Getenv)
-	return place.Rank, err
+	if err != nil {
+		return 0, err
+	}
+	driver, err := cuda.Open()
+	if err != nil {
+		return 0, err
+	}
+	return bench.DeviceOf(place.Rank, driver)
 }
 
 // probeWord is an integer in the memory that a trial reduces.

@@ -26,6 +26,8 @@ type Options struct {
 	Kernels map[string]Kernel
 	// NoStreamIDs makes it a driver of before CUDA 12.0.
 	NoStreamIDs bool
+	// CanAccess says whether a device reaches another one's memory; nil: all do.
+	CanAccess func(device, peer int) bool
 }
 
 // Driver is a driver in memory. Close it at the end of the test.
@@ -50,6 +52,7 @@ type Driver struct {
 	peers    map[[2]cuda.Context]bool
 	retained map[int]int
 	hazards  []string
+	limit    int64 // bytes of CreateMemory on one device; 0: none
 }
 
 type failure struct {
@@ -171,8 +174,8 @@ func (d *Driver) call(method string, format string, args ...any) error {
 	return nil
 }
 
-// injected counts a call and is what a test wants it to fail with. The lock is
-// held.
+// injected counts a call and returns the result that a test injected for it. The
+// caller holds the lock.
 func (d *Driver) injected(method string) cuda.Result {
 	f := d.failures[method]
 	if f == nil {
@@ -217,7 +220,7 @@ func (d *Driver) id() uint64 {
 	return d.next
 }
 
-// Version is 12.8.
+// Version returns 12.8.
 func (d *Driver) Version() int { return 12080 }
 
 // Devices lists the fake devices; their UUIDs differ.
@@ -232,19 +235,20 @@ func (d *Driver) Devices() ([]cuda.DeviceInfo, error) {
 			Ordinal: i, Name: "In memory", Bus: fmt.Sprintf("0000:%02x:00.0", i+1), UUID: [16]byte{15: byte(i + 1)},
 			Memory: 1 << 30,
 			Major:  9, Minor: 0, Multiprocessors: 132, MaxShared: 227 << 10, VirtualMemory: true, ExportFD: true,
-			StreamMemoryOps: true,
+			StreamMemoryOps: true, Domains: 4,
 		}
 	}
 	return infos, nil
 }
 
-// CanAccess is true of different devices.
+// CanAccess reports true for different devices, unless the options say otherwise.
 func (d *Driver) CanAccess(device, peer int) (bool, error) {
 	if err := d.call("CanAccess", "cuDeviceCanAccessPeer of devices %d and %d", device, peer); err != nil {
 		return false, err
 	}
 	defer d.mu.Unlock()
-	return device != peer && d.has(device) && d.has(peer), nil
+	return device != peer && d.has(device) && d.has(peer) &&
+		(d.options.CanAccess == nil || d.options.CanAccess(device, peer)), nil
 }
 
 func (d *Driver) has(device int) bool { return device >= 0 && device < d.options.Devices }

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// machine is a driver with one retained context, closed with the test.
+// machine returns a driver with one retained context, closed with the test.
 func machine(t *testing.T, o cudatest.Options) (*cudatest.Driver, cuda.Context) {
 	d := cudatest.New(o)
 	t.Cleanup(d.Close)
@@ -27,8 +27,7 @@ func machine(t *testing.T, o cudatest.Options) (*cudatest.Driver, cuda.Context) 
 	return d, ctx
 }
 
-// add is a kernel: the word at the address in its first parameter grows by the
-// second.
+// add is a kernel: the word at the address in its first parameter grows by the second.
 func add(g cudatest.Grid) {
 	p := binary.LittleEndian.Uint64(g.Launch.Params[0:])
 	n := binary.LittleEndian.Uint64(g.Launch.Params[8:])

@@ -153,7 +153,7 @@ func (d *Driver) EventDone(ctx cuda.Context, e cuda.Event) (bool, error) {
 	}
 }
 
-// Elapsed is wall time.
+// Elapsed returns wall time.
 func (d *Driver) Elapsed(ctx cuda.Context, from, to cuda.Event) (float64, error) {
 	if err := d.in(ctx, "Elapsed", "cuEventElapsedTime"); err != nil {
 		return 0, err

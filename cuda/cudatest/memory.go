@@ -24,11 +24,13 @@ type block struct {
 	ipc    bool   // opened with OpenIPC
 	chunk  bool   // of a Range or Segment: what follows it may be its neighbour
 
+	lent     bool // of RegisterHost: somebody else's mapping
 	reserved bool // of a Segment, whose addresses stay reserved
+	made     bool // by CreateMemory
 	owner    int  // the goroutine that mapped it
 }
 
-// shared is what a memory handle stands for.
+// shared is the memory behind a handle.
 type shared struct {
 	fd   int
 	uses int // mappings
@@ -48,7 +50,7 @@ func newMemory() memory {
 
 func (m *memory) openHandles() int { return len(m.handles) }
 
-// find is the block that an address lies in.
+// find returns the block that an address lies in.
 func (m *memory) find(p uint64) (uint64, *block) {
 	i := sort.Search(len(m.sorted), func(i int) bool { return m.sorted[i] > p })
 	if i == 0 {
@@ -115,7 +117,7 @@ func newFD(bytes int64) (int, error) {
 	return fd, nil
 }
 
-// Bytes is device or host memory as a slice, for a test to look into. It panics
+// Bytes returns device or host memory as a slice, for a test to look into. It panics
 // if the range is not all within one allocation.
 func (d *Driver) Bytes(p cuda.Ptr, n int64) []byte {
 	d.mu.Lock()
@@ -192,7 +194,7 @@ func (d *Driver) drop(p cuda.Ptr, want func(*block) bool) bool {
 	return true
 }
 
-// Alloc is host memory at its own address. It is filled with 0xCD, because the
+// Alloc returns host memory at its own address. It is filled with 0xCD, because the
 // driver's is not zeroed either.
 func (d *Driver) Alloc(ctx cuda.Context, bytes int64) (cuda.Ptr, error) {
 	if err := d.in(ctx, "Alloc", "cuMemAlloc of %d bytes", bytes); err != nil {
@@ -259,7 +261,7 @@ func (d *Driver) MemoryInfo(ctx cuda.Context) (available, total int64, err error
 	return 1 << 30, 1 << 30, nil
 }
 
-// AllocHost is memory whose device address equals its host address.
+// AllocHost returns memory whose device address equals its host address.
 func (d *Driver) AllocHost(ctx cuda.Context, bytes int64) (cuda.HostMemory, error) {
 	if err := d.in(ctx, "AllocHost", "cuMemHostAlloc of %d bytes", bytes); err != nil {
 		return cuda.HostMemory{}, err
@@ -281,13 +283,38 @@ func (d *Driver) FreeHost(ctx cuda.Context, m cuda.HostMemory) error {
 		return err
 	}
 	defer d.mu.Unlock()
-	if !d.drop(m.Device, func(b *block) bool { return b.kind == cuda.PointerHost }) {
+	if !d.drop(m.Device, func(b *block) bool { return b.kind == cuda.PointerHost && !b.lent }) {
 		return failed(cuda.InvalidValue, "cuMemFreeHost of %#x", m.Address)
 	}
 	return nil
 }
 
-// CreateMemory is a memfd, rounded up to 2 MiB and mapped.
+// RegisterHost notes memory that somebody has mapped; its device address is its address.
+func (d *Driver) RegisterHost(ctx cuda.Context, p unsafe.Pointer, bytes int64) (cuda.Ptr, error) {
+	if err := d.in(ctx, "RegisterHost", "cuMemHostRegister of %d bytes at %p", bytes, p); err != nil {
+		return 0, err
+	}
+	defer d.mu.Unlock()
+	if _, b := d.memory.find(uint64(uintptr(p))); b != nil || p == nil || bytes <= 0 {
+		return 0, failed(cuda.InvalidValue, "cuMemHostRegister of %d bytes at %p", bytes, p)
+	}
+	return d.memory.add(&block{data: unsafe.Slice((*byte)(p), bytes), kind: cuda.PointerHost, device: int(ctx) - 1,
+		id: d.id(), lent: true}), nil
+}
+
+// UnregisterHost forgets memory of RegisterHost.
+func (d *Driver) UnregisterHost(ctx cuda.Context, p unsafe.Pointer) error {
+	if err := d.in(ctx, "UnregisterHost", "cuMemHostUnregister of %p", p); err != nil {
+		return err
+	}
+	defer d.mu.Unlock()
+	if !d.drop(cuda.Ptr(uintptr(p)), func(b *block) bool { return b.lent }) {
+		return failed(cuda.InvalidValue, "cuMemHostUnregister of %p", p)
+	}
+	return nil
+}
+
+// CreateMemory returns a memfd, rounded up to 2 MiB and mapped.
 func (d *Driver) CreateMemory(ctx cuda.Context, device int, bytes int64) (cuda.Mapping, error) {
 	if err := d.in(ctx, "CreateMemory", "cuMemCreate of %d bytes on device %d", bytes, device); err != nil {
 		return cuda.Mapping{}, err
@@ -297,11 +324,35 @@ func (d *Driver) CreateMemory(ctx cuda.Context, device int, bytes int64) (cuda.M
 		return cuda.Mapping{}, failed(cuda.InvalidValue, "cuMemCreate of %d bytes on device %d", bytes, device)
 	}
 	bytes = (bytes + granularity - 1) / granularity * granularity
+	if d.limit > 0 && d.memory.made(device)+bytes > d.limit {
+		return cuda.Mapping{}, failed(cuda.OutOfMemory, "cuMemCreate of %d bytes on device %d", bytes, device)
+	}
 	fd, err := newFD(bytes)
 	if err != nil {
 		return cuda.Mapping{}, failed(cuda.OutOfMemory, "cuMemCreate of %d bytes on device %d", bytes, device)
 	}
-	return d.adopt(fd, device, bytes)
+	m, err := d.adopt(fd, device, bytes)
+	if err == nil {
+		d.memory.blocks[uint64(m.Address)].made = true
+	}
+	return m, err
+}
+
+// Limit makes CreateMemory run out of memory where a device has more than so many bytes of it; 0 is no limit.
+func (d *Driver) Limit(bytes int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.limit = bytes
+}
+
+// made returns the bytes of CreateMemory on a device.
+func (m *memory) made(device int) (bytes int64) {
+	for _, b := range m.blocks {
+		if b.made && b.device == device {
+			bytes += int64(len(b.data))
+		}
+	}
+	return bytes
 }
 
 // adopt maps a descriptor that becomes the driver's.

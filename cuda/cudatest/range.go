@@ -14,6 +14,9 @@ import (
 
 // unmap ends a block's mapping.
 func unmap(b *block) {
+	if b.lent {
+		return
+	}
 	if b.reserved {
 		// Nothing else may come to lie between the pieces.
 		_, _ = unix.MmapPtr(-1, 0, unsafe.Pointer(&b.data[0]), uintptr(len(b.data)), unix.PROT_NONE,
@@ -56,14 +59,14 @@ func (d *Driver) ExportRange(ctx cuda.Context, p cuda.Ptr, bytes int64, most int
 	})
 }
 
-// Hazards are the calls so far that can break a real driver.
+// Hazards returns the calls so far that can break a real driver.
 func (d *Driver) Hazards() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.hazards)
 }
 
-// goroutine is the number of the one that calls.
+// goroutine returns the number of the calling goroutine.
 func goroutine() (n int) {
 	b := make([]byte, 64)
 	_, _ = fmt.Sscanf(string(b[:runtime.Stack(b, false)]), "goroutine %d ", &n)

@@ -38,7 +38,7 @@ func (d *Driver) Reserve(ctx cuda.Context, device int, bytes int64) (*Segment, e
 	return s, nil
 }
 
-// Address is where the segment begins.
+// Address returns the segment's first address.
 func (s *Segment) Address() cuda.Ptr { return cuda.Ptr(uintptr(s.space)) }
 
 // Map maps new memory of a multiple of 2 MiB at an offset where nothing is

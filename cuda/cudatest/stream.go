@@ -84,7 +84,7 @@ func (st *stream) run(done <-chan struct{}) {
 			return
 		case <-done:
 			st.mu.Lock()
-			st.ended = st.put // whoever waits gets away
+			st.ended = st.put // lets those that wait return
 			st.idle.Broadcast()
 			st.mu.Unlock()
 			return
@@ -251,7 +251,7 @@ func (d *Driver) Set(ctx cuda.Context, to cuda.Ptr, value byte, bytes int64, s c
 	return d.enqueue(s, func(<-chan struct{}) { fill(target, value) }, "cuMemsetD8Async")
 }
 
-// word is a 64-bit word of memory, for atomic access.
+// word returns a 64-bit word of memory, for atomic access.
 func (d *Driver) word(p cuda.Ptr) *uint64 {
 	b := d.slice(p, 8)
 	if b == nil || p%8 != 0 {

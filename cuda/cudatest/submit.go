@@ -1,14 +1,19 @@
 package cudatest
 
-// #include <stdint.h>
-// static int call(uintptr_t f, uintptr_t context, const void *registers, uintptr_t send, uintptr_t recv, uintptr_t
-// stream) {
-//   return ((int (*)(void *, const int64_t *, void *, void *, void *))f)((void *)context, registers, (void *)send,
-// (void *)recv, (void *)stream); }
+// #cgo CFLAGS: -I${SRCDIR}/../../plugin
+// #include "shunt_transport.h"
+// static int call(uintptr_t f, uintptr_t context, const void *registers, uintptr_t send, uintptr_t recv,
+//                 uintptr_t stream, shunt_native_report *report) {
+//   return ((shunt_native_fn)f)((void *)context, registers, (void *)send, (void *)recv, (void *)stream, report);
+// }
 import "C"
 
 import (
+	"runtime"
+	"sync"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -63,6 +68,17 @@ func (d *Driver) Submit(ctx cuda.Context, b *cuda.Batch) (int, cuda.Capture, err
 	return len(b.Work), c, nil
 }
 
+// current has, by thread, the driver whose native function runs there.
+var current sync.Map
+
+// Current returns the driver whose context is current on this thread because it runs a native function there, or nil.
+func Current() *Driver {
+	if d, ok := current.Load(unix.Gettid()); ok {
+		return d.(*Driver)
+	}
+	return nil
+}
+
 var methods = map[cuda.WorkKind]string{
 	cuda.WorkLaunch: "LaunchKernels", cuda.WorkCopy: "Copy", cuda.WorkRecord: "Record", cuda.WorkWait: "WaitEvent",
 	cuda.WorkCall: "Call",
@@ -89,11 +105,17 @@ func (d *Driver) put(b *cuda.Batch, i int) error {
 		return d.wait(w.Stream, cuda.Event(w.Handle))
 	case cuda.WorkCall:
 		d.mu.Unlock() // it may call the driver
+		runtime.LockOSThread()
+		thread := unix.Gettid()
+		current.Store(thread, d)
+		var report C.shunt_native_report
 		code := C.call(C.uintptr_t(w.Handle), C.uintptr_t(w.Bytes), unsafe.Pointer(&b.Params[w.Params]), C.uintptr_t(w.From),
-			C.uintptr_t(w.To), C.uintptr_t(w.Stream))
+			C.uintptr_t(w.To), C.uintptr_t(w.Stream), &report)
+		current.Delete(thread)
+		runtime.UnlockOSThread()
 		d.mu.Lock()
 		if code != 0 {
-			return plugin.Errorf(plugin.Code(code), "native function: %w", plugin.Code(code))
+			return plugin.NativeError("native function", plugin.Code(code), int(report.peer)-1, C.GoString(&report.message[0]))
 		}
 		return nil
 	}

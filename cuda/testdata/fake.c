@@ -13,7 +13,7 @@ static int fail_launch;
 static int launches;
 static unsigned char last_params[1024];
 static size_t last_bytes;
-static unsigned last_grid, last_attributes;
+static unsigned last_grid;
 
 /* What was put into streams, for the test to read at address 1. */
 static char record[4096];
@@ -120,18 +120,27 @@ int cuFuncGetAttribute(int *v, int a, void *f) {
 typedef struct {
   unsigned grid[3], block[3], shared;
   void *stream;
-  int *attributes;
+  struct { /* CUlaunchAttribute */
+    int id, pad, value[16];
+  } *attributes;
   unsigned count;
 } config;
+/* 0xF00 is a kernel of a driver that knows all attributes, 0xF01 of one that knows none, 0xF02 of one without domains. */
 int cuLaunchKernelEx(const config *c, void *f, void **params, void **extra) {
-  if (f == (void *)0xF01 && c->count) return 801; /* a driver without the attribute */
-  if (f == (void *)0xF01) return note("launch %u plain;", c->grid[0]), 0;
-  if (f != (void *)0xF00) return 400;
-  note("launch %u on %p in %p%s;", c->grid[0], c->stream, stack[depth], c->count ? " dependent" : "");
+  const char *dependent = "", *remote = "";
+  if ((uintptr_t)f < 0xF00 || (uintptr_t)f > 0xF02) return 400;
+  if (f == (void *)0xF01 && c->count) return 801;
+  for (unsigned i = 0; i < c->count; i++) {
+    int id = c->attributes[i].id, value = c->attributes[i].value[0];
+    if (f == (void *)0xF02 && id == 10) return 1;
+    if (id == 6 && value == 1) dependent = " dependent";
+    else if (id == 10 && value == 1) remote = " remote";
+    else return 1;
+  }
+  note("launch %u on %p in %p%s%s;", c->grid[0], c->stream, stack[depth], dependent, remote);
   if (fail_launch && launches == fail_launch) return 719;
   launches++;
   last_grid = c->grid[0];
-  last_attributes = c->count ? (unsigned)c->attributes[0] : 0;
   last_bytes = *(size_t *)extra[3];
   memcpy(last_params, extra[1], last_bytes);
   return 0;

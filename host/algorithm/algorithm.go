@@ -7,7 +7,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Prefix is what every name of this package starts with.
+// Prefix begins every name of this package.
 const Prefix = "generic"
 
 // IsGeneric reports whether a name is one that Supports of this package gives.
@@ -62,7 +62,7 @@ var rows = map[plugin.Collective][]row{
 	plugin.Wait:           pointToPoint(waitDirect),
 }
 
-// inWorld are the rows for a world: a world of one needs no message but to
+// inWorld returns the rows for a world: a world of one needs no message but to
 // itself.
 func inWorld(c plugin.Collective, world int) []row {
 	if world == 1 && !c.PointToPoint() && c != plugin.Barrier && rows[c] != nil {
@@ -72,8 +72,8 @@ func inWorld(c plugin.Collective, world int) []row {
 }
 
 // Supports lists the generic algorithms that can serve a request over a scratch
-// region of scratchBytes on every rank, or says why there is none. It looks at
-// nothing but its arguments, so every rank gets the same answer. One-sided
+// region of scratchBytes on every rank, or gives the reason why there is none. It
+// depends on its arguments only, so every rank returns the same. One-sided
 // operations need a window (see WindowBytes) instead of scratch.
 func Supports(req plugin.Request, scratchBytes int64) plugin.Support {
 	if reason := refusal(req, scratchBytes); reason != "" {
@@ -111,7 +111,7 @@ func refusal(req plugin.Request, scratchBytes int64) string {
 // Plan writes this rank's plan of an algorithm that Supports named, over region
 // scratchRegion, which must be zero-filled and scratchBytes long on every rank
 // and used by plans of this package alone. It fails with Unsupported for a
-// name or request that Supports would not answer.
+// name or request that Supports would not offer.
 func Plan(req plugin.Request, name string, scratchRegion uint32, scratchBytes int64) (*plugin.Plan, error) {
 	if reason := refusal(req, scratchBytes); reason != "" {
 		return nil, plugin.Errorf(plugin.Unsupported, "%s of %s on rank %d: %s", name, req.Collective, req.Rank, reason)
@@ -133,5 +133,6 @@ func Plan(req plugin.Request, name string, scratchRegion uint32, scratchBytes in
 		r.write(w)
 		return w.Plan()
 	}
-	return nil, plugin.Errorf(plugin.Unsupported, "%s of %s on rank %d: there is no algorithm of this name in a world of %d ranks", name, req.Collective, req.Rank, req.World)
+	return nil, plugin.Errorf(plugin.Unsupported, "there is no algorithm %q for %s in a world of %d",
+		name, req.Collective, req.World)
 }

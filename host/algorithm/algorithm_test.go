@@ -11,7 +11,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// openWorld is a world whose plans are this package's, over scratch of the
+// openWorld returns a world whose plans are this package's, over scratch of the
 // given size.
 func openWorld(t testing.TB, world int, scratchBytes int64) *plantest.World {
 	t.Helper()

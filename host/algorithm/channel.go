@@ -46,13 +46,13 @@ func (w *writer) received(i incoming, pieces plugin.Reg) {
 	w.Store(w.own(w.entry(w.consumedWord(i.class), i.from, word)), w.Add(i.before, pieces))
 }
 
-// slot is the offset of the slot of a piece, in a run of slots.
+// slot returns the offset of the slot of a piece, in a run of slots.
 func (w *writer) slot(first, number plugin.Reg) plugin.Reg {
 	return w.Add(first, w.Mul(w.Mod(number, w.Const(slotsEach)), w.Const(w.stride)))
 }
 
 // put writes piece number index of this operation: n bytes from src, of a message
-// of the given length, if that is told.
+// of the given length, if the message carries it.
 func (w *writer) put(o outgoing, index plugin.Reg, src plugin.RefID, n plugin.Reg, length ...plugin.Reg) {
 	number := w.Add(o.before, index)
 	w.otherwise(w.Mod(number, w.Const(half)), func() {
@@ -68,7 +68,7 @@ func (w *writer) put(o outgoing, index plugin.Reg, src plugin.RefID, n plugin.Re
 	w.Signal(w.of(o.to, slot), w.Add(number, w.Const(1)), o.to.reg)
 }
 
-// slotOfPiece is the offset of the slot of piece number index of this operation.
+// slotOfPiece returns the offset of the slot of piece number index of this operation.
 func (w *writer) slotOfPiece(i incoming, index plugin.Reg) plugin.Reg {
 	return w.slot(w.entry(w.slotsFrom(i.class, 0), i.from, w.channelStride()), w.Add(i.before, index))
 }

@@ -4,7 +4,7 @@ const (
 	word = 8
 	line = 64 // no two ranks write the same one
 
-	// behind a semaphore and its mark (plugin.FeatureMarks) is what goes with it
+	// the payload follows a semaphore and its mark (plugin.FeatureMarks)
 	behind = 2 * word
 
 	// maxWorld keeps plans within the limits of registers and steps.
@@ -30,7 +30,7 @@ const (
 	headerAligned       = 4096
 )
 
-// layout is where everything stands in a scratch region; it is the same on all
+// layout gives the offset of everything in a scratch region; it is the same on all
 // ranks. Slots are those of the channels towards the rank that owns the region.
 type layout struct {
 	world    int64
@@ -65,7 +65,7 @@ func (l *layout) producedWord(c class) int64 { return l.produced + int64(c)*l.wo
 func (l *layout) consumedWord(c class) int64 { return l.consumed + int64(c)*l.world*word }
 func (l *layout) creditLine(c class) int64   { return l.credits + int64(c)*l.world*line }
 
-// slotsFrom is the first slot of the channel from writer.
+// slotsFrom returns the first slot of the channel from writer.
 func (l *layout) slotsFrom(c class, writer int) int64 {
 	return l.slots + (int64(c)*l.world+int64(writer))*slotsEach*l.stride
 }

@@ -2,5 +2,5 @@
 
 package algorithm
 
-// worlds are those that every collective runs in.
+// worlds are the sizes of worlds that every collective runs in.
 var worlds = []int{1, 2, 3, 4, 5}

@@ -14,7 +14,7 @@ func (w *writer) contributions(in []incoming, index plugin.Reg, own plugin.RefID
 	return sources
 }
 
-// allIncoming are the reader's ends of the channels from all peers.
+// allIncoming returns the reader's ends of the channels from all peers.
 func (w *writer) allIncoming(c class) []incoming {
 	var in []incoming
 	for _, p := range w.peers() {
@@ -23,7 +23,7 @@ func (w *writer) allIncoming(c class) []incoming {
 	return in
 }
 
-// allOutgoing are the writer's ends of the channels to all peers.
+// allOutgoing returns the writer's ends of the channels to all peers.
 func (w *writer) allOutgoing(c class) []outgoing {
 	var out []outgoing
 	for _, p := range w.peers() {
@@ -147,7 +147,7 @@ func (w *writer) shard(bytes, index plugin.Reg) shard {
 	return shard{offset, n, w.Mul(w.CeilDiv(n, w.Const(int64(w.size)*line)), w.Const(line))}
 }
 
-// shardOf is where rank r's shard starts in the message, and its length.
+// shardOf returns the offset and length of rank r's shard in the message.
 func (w *writer) shardOf(s shard, r int) (start, n plugin.Reg) {
 	first := w.Min(w.Mul(s.each, w.Const(int64(r))), s.n)
 	last := w.Min(w.Mul(s.each, w.Const(int64(r+1))), s.n)

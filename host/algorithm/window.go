@@ -10,7 +10,7 @@ var (
 	awaitedWord   = plugin.WindowAwaited(0)
 )
 
-// WindowBytes is the size in bytes of a window's region in a world of the given
+// WindowBytes returns the size in bytes of a window's region in a world of the given
 // size that has room for user bytes, and the offset of the user's bytes in it,
 // a multiple of a page.
 func WindowBytes(world int, user int64) (total, userOffset int64) {
@@ -19,25 +19,25 @@ func WindowBytes(world int, user int64) (total, userOffset int64) {
 	return header + (user+page-1)/page*page, header
 }
 
-// window is a place in r's part of the window.
+// window returns a place in r's part of the window.
 func (w *writer) window(r rank, offset plugin.Reg) plugin.RefID {
 	return w.Region(w.Slot(plugin.SlotWindow), r.reg, offset)
 }
 
-// user is a place in r's user bytes.
+// user returns a place in r's user bytes.
 func (w *writer) user(r rank) plugin.RefID {
 	_, header := WindowBytes(w.size, 0)
 	return w.window(r, w.Add(w.Const(header), w.Slot(plugin.SlotOffset)))
 }
 
-// ofPeer is the word of the window's header, in this rank's part, that stands
+// ofPeer returns the word of the window's header, in this rank's part, that stands
 // offset bytes behind the start of the peer's lines.
 func (w *writer) ofPeer(offset int64) plugin.RefID {
 	return w.window(w.peer(w.me), w.entry(offset, w.root(), windowPerRank))
 }
 
-// putDirect writes into the peer's window. It is visible there to who waits
-// for a signal that follows it.
+// putDirect writes into the peer's window. It is visible there after a wait for a
+// signal that follows it.
 func putDirect(w *writer) {
 	w.Track(func() { w.Copy(w.user(w.root()), w.Send(w.Const(0)), w.Slot(plugin.SlotBytes)) })
 }

@@ -24,12 +24,12 @@ func (w *writer) peer(r int) rank { return rank{known: r, reg: w.Const(int64(r))
 
 func (w *writer) root() rank { return rank{reg: w.Slot(plugin.SlotRoot), slot: true} }
 
-// isRoot is 1 on the root.
+// isRoot returns 1 on the root.
 func (w *writer) isRoot() plugin.Reg {
 	return w.Eq(w.Slot(plugin.SlotRoot), w.Const(int64(w.me)))
 }
 
-// entry is base + r*stride.
+// entry returns base + r*stride.
 func (w *writer) entry(base int64, r rank, stride int64) plugin.Reg {
 	if !r.slot {
 		return w.Const(base + int64(r.known)*stride)
@@ -37,17 +37,17 @@ func (w *writer) entry(base int64, r rank, stride int64) plugin.Reg {
 	return w.Add(w.Const(base), w.Mul(r.reg, w.Const(stride)))
 }
 
-// own is a place in this rank's scratch.
+// own returns a place in this rank's scratch.
 func (w *writer) own(offset plugin.Reg) plugin.RefID {
 	return w.Region(w.scratch, w.Const(int64(w.me)), offset)
 }
 
-// of is a place in r's scratch; plans only write there.
+// of returns a place in r's scratch; plans only write there.
 func (w *writer) of(r rank, offset plugin.Reg) plugin.RefID {
 	return w.Region(w.scratch, r.reg, offset)
 }
 
-// peers are all ranks but this one, starting behind it, so that not everybody
+// peers returns all ranks but this one, starting behind it, so that not everybody
 // writes to the same rank at the same time.
 func (w *writer) peers() []rank {
 	peers := make([]rank, 0, w.size-1)
@@ -57,13 +57,13 @@ func (w *writer) peers() []rank {
 	return peers
 }
 
-// rounds is how many pieces of a slot's capacity a message has: at least one,
+// rounds returns the number of pieces of a slot's capacity in a message: at least one,
 // so that a message without bytes is signalled too.
 func (w *writer) rounds(bytes plugin.Reg) plugin.Reg {
 	return w.Max(w.CeilDiv(bytes, w.Const(w.capacity)), w.Const(1))
 }
 
-// piece is how many of bytes lie in the limit bytes from offset; 0 if none.
+// piece returns the number of bytes that lie in the limit bytes from offset; 0 if none.
 func (w *writer) piece(bytes, offset, limit plugin.Reg) plugin.Reg {
 	return w.Max(w.Min(w.Sub(bytes, offset), limit), w.Const(0))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// NewLocalURL is a meeting place for the ranks of one host, user and network
+// NewLocalURL returns a meeting place for the ranks of one host, user and network
 // namespace that nobody else knows: an abstract socket with a key of its own.
 func NewLocalURL() string {
 	var name [8]byte
@@ -21,9 +21,9 @@ func NewLocalURL() string {
 	return "unix://@shunt-run-" + hex.EncodeToString(name[:]) + "?key=" + hex.EncodeToString(key[:])
 }
 
-// Absent tells the ranks that wait at a meeting place for a rank to join that it
-// will not, and why. It is for launchers, who see a rank end. It returns when they
-// have been told, or when ctx ends: ranks may come to wait at any time.
+// Absent tells the ranks that wait at a meeting place that a rank will not join, and
+// why. It is for launchers, which see a rank end. It returns when those ranks know, or
+// when ctx ends: ranks may come to wait at any time.
 func Absent(ctx context.Context, url string, rank, world int, reason *plugin.Error) error {
 	quiet := slog.New(slog.DiscardHandler)
 	m, err := parseMeeting(url, "")

@@ -52,7 +52,7 @@ func reachable(at net.Addr) ([]netip.AddrPort, error) {
 	return list[:min(len(list), maxAddresses)], nil
 }
 
-// meeting is where and how ranks meet, made from Config.
+// meeting is the address and the secret of a rendezvous, made from Config.
 type meeting struct {
 	secret secret
 	name   storeID // of the place, without the secret
@@ -153,7 +153,7 @@ func meetingOf(id UniqueID) meeting {
 	return m
 }
 
-// withoutSecret is a meeting place fit for messages.
+// withoutSecret returns a meeting place fit for messages.
 func withoutSecret(text string) string {
 	if strings.HasPrefix(text, idPrefix) {
 		return idPrefix + "…"
@@ -165,7 +165,7 @@ func withoutSecret(text string) string {
 	return text
 }
 
-// maxPorts is how many ports a range may hold.
+// maxPorts is the most ports that a range may hold.
 const maxPorts = 64
 
 func parsePorts(address string) ([]place, error) {

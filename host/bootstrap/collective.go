@@ -34,8 +34,8 @@ type collective struct {
 	data  [][]byte
 	have  []bool
 	count int
-	// failed collectives stay until everybody has come, so that late ranks get
-	// the same answer
+	// a failed collective stays until every rank has come, so that late ranks get
+	// the same error
 	err   *plugin.Error
 	round uint64 // survivors: of questions to those who have come
 }
@@ -66,11 +66,11 @@ func (st *store) joinGroup(m *member, msg *message) error {
 			g.index[rank] = i
 		}
 		st.groups[msg.Key] = append(st.groups[msg.Key], g)
-		for _, rank := range g.ranks {
-			if other := st.members[rank]; other.state != Alive {
-				g.fail(absence(other.who, other.reason))
-				break
-			}
+		if reason := absent(g.ranks, func(rank int) (Member, State, *plugin.Error) {
+			other := st.members[rank]
+			return other.who, other.state, other.reason
+		}); reason != nil {
+			g.fail(reason)
 		}
 	}
 	if _, ok := g.ids[m.who.Rank]; ok {
@@ -86,7 +86,7 @@ func (st *store) joinGroup(m *member, msg *message) error {
 	return nil
 }
 
-// absence is why collectives with a rank fail: what it died of or gave up for,
+// absence returns the reason why collectives with a rank fail: what it died of or gave up for,
 // or, without a reason, that it has left.
 func absence(who Member, reason *plugin.Error) *plugin.Error {
 	if reason != nil {
@@ -94,6 +94,22 @@ func absence(who Member, reason *plugin.Error) *plugin.Error {
 	}
 	return rankError(plugin.Closed, who.Rank, "rank %d (pid %d on host %s) has closed its session", who.Rank, who.PID,
 		who.Host)
+}
+
+// absent returns the absence of one of the ranks that is not alive, or nil. Whoever died or gave up goes before
+// whoever has left, perhaps for that.
+func absent(ranks []int, of func(rank int) (Member, State, *plugin.Error)) (reason *plugin.Error) {
+	for _, rank := range ranks {
+		who, state, why := of(rank)
+		if state == Alive || (reason != nil && why == nil) {
+			continue
+		}
+		reason = absence(who, why)
+		if why != nil {
+			return reason
+		}
+	}
+	return reason
 }
 
 // checkRanks checks a list of members: distinct, in range, with self among them.
@@ -141,8 +157,8 @@ func (st *store) leaveGroup(m *member, id uint32) {
 	}
 }
 
-// contribute takes one rank's part of a collective and answers when all have
-// come. The caller holds mu.
+// contribute takes one rank's part of a collective and replies to all when the last
+// part has come. The caller holds mu.
 func (st *store) contribute(m *member, msg *message) error {
 	g := m.groups[msg.Group]
 	if g == nil {
@@ -196,7 +212,7 @@ func (st *store) contribute(m *member, msg *message) error {
 	return nil
 }
 
-// complete answers a collective if everybody it waits for has come. The caller
+// complete replies to the ranks of a collective if all that it waits for have come. The caller
 // holds the store's mu.
 func (g *storeGroup) complete(tag string, c *collective) {
 	for i, rank := range g.ranks {
@@ -216,7 +232,7 @@ func (g *storeGroup) complete(tag string, c *collective) {
 	delete(g.pending, tag)
 	defer g.drop(c)
 	if c.err != nil {
-		return // everybody has been answered
+		return // all ranks have their answer
 	}
 	var payload []byte
 	switch c.kind {
@@ -259,9 +275,9 @@ func (g *storeGroup) complete(tag string, c *collective) {
 	}
 }
 
-// here reports whether all who have come to a collective still are, by a
-// question: what a rank once said may have waited while this process was stopped,
-// and the rank have another store since. The caller holds the store's mu.
+// here asks the ranks that have come to a collective whether they still take part: a
+// rank's message may have waited while this process was stopped, and the rank may have
+// another store since. The caller holds the store's mu.
 func (g *storeGroup) here(c *collective) bool {
 	if c.round == 0 {
 		c.round = g.store.question()
@@ -288,7 +304,7 @@ func (g *storeGroup) answer(rank int, tag string, err *plugin.Error) {
 	g.tell(rank, &message{Kind: msgResult, Tag: tag, Err: err})
 }
 
-// tell sends a member what is about the group.
+// tell sends a member a message about the group.
 func (g *storeGroup) tell(rank int, msg *message) {
 	m, id := g.store.members[rank], g.ids[rank]
 	if _, here := g.ids[rank]; !here || m.gone {
@@ -298,8 +314,8 @@ func (g *storeGroup) tell(rank int, msg *message) {
 	m.send(msg.frame())
 }
 
-// failOne makes one collective fail for everybody who has come, except the one
-// at place except, and who will come. The caller holds the store's mu.
+// failOne makes one collective fail for every rank that has come, except the one at
+// place except, and for those that will come. The caller holds the store's mu.
 func (g *storeGroup) failOne(tag string, c *collective, err *plugin.Error, except int) {
 	c.err = err
 	for i, rank := range g.ranks {
@@ -336,8 +352,8 @@ func (g *storeGroup) fail(err *plugin.Error) {
 	g.recount()
 }
 
-// cancel is sent by a rank that waits no longer: the collective fails for
-// everybody, naming who had not come. The caller holds mu.
+// cancel takes the message of a rank that waits no longer: the collective fails for
+// all ranks, with an error that names those that had not come. The caller holds mu.
 func (st *store) cancel(m *member, msg *message) error {
 	g := m.groups[msg.Group]
 	if g == nil {

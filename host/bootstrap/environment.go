@@ -10,7 +10,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// launcher is a program that starts ranks, and how it tells them who they are.
+// launcher is a program that starts ranks, and the variables by which it numbers them.
 type launcher struct {
 	name               string
 	rank, world, local string   // variables
@@ -18,6 +18,7 @@ type launcher struct {
 	nested             []string // if one of these is set, what other launchers say is about something larger
 	outer              bool     // what it says is about something larger if another launcher is there
 	partial            bool     // world without rank is normal
+	index              bool     // rank without world is normal
 	meet               func(env) (string, error)
 }
 
@@ -31,6 +32,8 @@ var launchers = []launcher{
 	{name: "MPICH", rank: "PMI_RANK", world: "PMI_SIZE", local: "MPI_LOCALRANKID", meet: meetMPICH},
 	{name: "Slurm", rank: "SLURM_PROCID", world: "SLURM_NTASKS", local: "SLURM_LOCALID",
 		require: []string{"SLURM_STEP_ID", "SLURM_STEPID"}, outer: true, partial: true, meet: meetSlurm},
+	{name: "Kubernetes", rank: "JOB_COMPLETION_INDEX", world: "WORLD_SIZE", outer: true, partial: true, index: true,
+		meet: meetMaster},
 }
 
 type env func(string) string
@@ -62,8 +65,11 @@ func (e env) number(launcher, name string, least, most int) (int, error) {
 // read takes what a launcher says; nil if it is not there.
 func (l *launcher) read(e env) (*identity, error) {
 	hasRank, hasWorld := e(l.rank) != "", e(l.world) != ""
-	if !hasRank && (!hasWorld || l.partial) || (len(l.require) > 0 && e.any(l.require...) == "") {
+	if !hasWorld && (!hasRank || l.index) || !hasRank && l.partial || (len(l.require) > 0 && e.any(l.require...) == "") {
 		return nil, nil
+	}
+	if !hasRank && l.rank == "RANK" && e("JOB_COMPLETION_INDEX") != "" {
+		return nil, nil // a pod of an indexed job, whose manifest sets WORLD_SIZE
 	}
 	if hasRank != hasWorld {
 		missing, there := l.world, l.rank
@@ -90,9 +96,9 @@ func (l *launcher) read(e env) (*identity, error) {
 }
 
 // FromEnvironment learns rank, world and meeting place from a launcher:
-// SHUNT_RANK and SHUNT_WORLD, torchrun, Open MPI, MPICH (Hydra) or Slurm, in
-// this order. SHUNT_RANK, and torchrun's own variables, go before what an
-// enclosing launcher says; Slurm gives way to all others; otherwise two that
+// SHUNT_RANK and SHUNT_WORLD, torchrun, Open MPI, MPICH (Hydra), Slurm or an indexed
+// job of Kubernetes, in this order. SHUNT_RANK, and torchrun's own variables, go before what an
+// enclosing launcher says; Slurm and Kubernetes give way to all others; otherwise two that
 // disagree are an error. SHUNT_ID gives the meeting place; without it that
 // is, by launcher:
 //
@@ -178,14 +184,14 @@ func meetAnywhere(env) (string, error) {
 	return "", plugin.Errorf(plugin.InvalidArgument, "environment: SHUNT_RANK and SHUNT_WORLD are set but not SHUNT_ID, the ranks' meeting place")
 }
 
-// portsOf is how many ports beside a launcher's own are tried.
+// portsOf is the number of ports tried beside a launcher's own.
 const portsOf = 8
 
 func meetMaster(e env) (string, error) {
 	host := e("MASTER_ADDR")
 	if host == "" || e("MASTER_PORT") == "" {
 		return "", plugin.Errorf(plugin.InvalidArgument,
-			"environment: RANK and WORLD_SIZE are set but not MASTER_ADDR and MASTER_PORT; set them or SHUNT_ID")
+			"environment: rank and WORLD_SIZE are set but not MASTER_ADDR and MASTER_PORT; set them or SHUNT_ID")
 	}
 	port, err := e.number("torchrun", "MASTER_PORT", 1, 65535)
 	if err != nil {
@@ -205,7 +211,7 @@ func tcpURL(host string, first int, job ...string) (string, error) {
 	return url, err
 }
 
-// localURL is an abstract socket for the ranks of one host and user.
+// localURL returns an abstract socket for the ranks of one host and user.
 func localURL(job ...string) string {
 	return fmt.Sprintf("unix://@shunt-%d-%s", os.Geteuid(), shortHash(job...))
 }
@@ -252,7 +258,7 @@ func meetSlurm(e env) (string, error) {
 	return tcpURL(first, lowest+sum*portsOf, "slurm", job, step)
 }
 
-// firstHost is the first host of a list such as "gpu[07-09,12],login1".
+// firstHost returns the first host of a list such as "gpu[07-09,12],login1".
 func firstHost(list string) (string, error) {
 	bad := func() (string, error) {
 		return "", plugin.Errorf(plugin.InvalidArgument,

@@ -6,7 +6,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Failure is what became of a rank, or of a group.
+// Failure reports the end of a rank, or of a group.
 type Failure struct {
 	Rank  int    // of the session: who died, gave up or aborted
 	PID   int    // its process
@@ -45,7 +45,7 @@ func (s *Session) owned(reason *plugin.Error) *plugin.Error {
 	return rankError(plugin.Aborted, s.rank, "%s", reason.Message)
 }
 
-// storeRank is the lowest rank of the store's process, or -1.
+// storeRank returns the lowest rank of the store's process, or -1.
 func (s *Session) storeRank() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,9 +65,9 @@ func (s *Session) storeName() string {
 	return fmt.Sprintf("rank %d (pid %d on host %s)", rank, s.store.PID, s.store.Host)
 }
 
-// event records what became of a rank, before anything that depends on it is
-// answered, because the store sends it first. News that is known, from this
-// store or an earlier one, is not delivered again.
+// event records the fate of a rank. The store sends it before any reply that depends
+// on it. News that is known, from this store or an earlier one, is not delivered
+// again.
 func (s *Session) event(m *message) {
 	if m.Rank >= len(s.members) {
 		s.logger.Error("rendezvous: news of an unknown rank", "rank", m.Rank)
@@ -173,7 +173,7 @@ func (s *Session) closedReason() *plugin.Error {
 	return rankError(plugin.Closed, s.rank, "the session of rank %d is closed", s.rank)
 }
 
-// deliver hands failures to whoever reads them.
+// deliver hands failures to their reader.
 func (s *Session) deliver() {
 	defer s.work.Done()
 	defer close(s.failures)

@@ -37,8 +37,8 @@ func withProcess(t *testing.T, what string, heartbeat time.Duration) ([]*Session
 	return sessions, p
 }
 
-// promptly is when a death must be known that silence alone would tell after
-// ten seconds. It takes milliseconds where the machine has nothing else to do.
+// promptly bounds the time until a death is known that silence alone would reveal
+// after ten seconds. On an idle machine it takes milliseconds.
 const promptly = 2 * time.Second
 
 // checkDeath checks that ranks 0 and 2 learn within limit that rank 1 died, in

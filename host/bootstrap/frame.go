@@ -84,7 +84,7 @@ func (f *frameConn) write(fr frame) error {
 	return err
 }
 
-// frameNonce is the nonce of frame number seq.
+// frameNonce returns the nonce of frame number seq.
 func frameNonce(a cipher.AEAD, seq uint64) []byte {
 	return binary.LittleEndian.AppendUint64(make([]byte, a.NonceSize()-8, a.NonceSize()), seq)
 }

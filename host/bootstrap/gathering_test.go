@@ -10,7 +10,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// arriving is a rank of a world that is not complete, once the store has taken it in.
+// arriving returns a rank of a world that is not complete, once the store has taken it
+// in.
 func arriving(t *testing.T, url string, ranks ...int) *company {
 	t.Helper()
 	c := &company{t: t}

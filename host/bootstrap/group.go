@@ -64,22 +64,22 @@ func (s *Session) Group(key string, ranks []int) (*Group, error) {
 	return g, nil
 }
 
-// Key is the key the group was made with.
+// Key returns the key the group was made with.
 func (g *Group) Key() string { return g.key }
 
-// Rank is this rank's number within the group.
+// Rank returns this rank's number within the group.
 func (g *Group) Rank() int { return g.rank }
 
-// World is the number of members.
+// World returns the number of members.
 func (g *Group) World() int { return len(g.ranks) }
 
-// Ranks are the members as ranks of the session. The slice is the caller's.
+// Ranks returns the members as ranks of the session. The slice is the caller's.
 func (g *Group) Ranks() []int { return slices.Clone(g.ranks) }
 
-// Member is the process of a member, by its number within the group.
+// Member returns the process of a member, by its number within the group.
 func (g *Group) Member(rank int) Member { return g.session.members[g.ranks[rank]] }
 
-// Session is the session that the group belongs to.
+// Session returns the session that the group belongs to.
 func (g *Group) Session() *Session { return g.session }
 
 // Secret derives 32 bytes that only members of the job can know, for one
@@ -153,7 +153,7 @@ func (g *Group) Agree(ctx context.Context, tag string, mine error) error {
 	return agreed
 }
 
-// signed is an error with this rank's name in front.
+// signed returns an error with this rank's name in front.
 func (g *Group) signed(mine error) *plugin.Error {
 	code := plugin.CodeOf(mine)
 	switch {
@@ -170,10 +170,10 @@ func (g *Group) signed(mine error) *plugin.Error {
 	return &plugin.Error{Code: code, Rank: g.rank, Message: message}
 }
 
-// Survivors waits until every member that is alive and has not closed the
-// group has called it, and returns their numbers within the group, the same on
-// all. It works after deaths and aborts: it is how the remaining ranks agree
-// on who they are.
+// Survivors waits until every member that is alive and has not closed the group has
+// called it, and returns their numbers within the group, the same on all. It works
+// after deaths and aborts, so that the remaining ranks can agree on the new
+// membership.
 func (g *Group) Survivors(ctx context.Context, tag string) ([]int, error) {
 	payload, err := g.call(ctx, opSurvivors, 0, tag, nil)
 	if err != nil {
@@ -194,17 +194,21 @@ func (g *Group) Survivors(ctx context.Context, tag string) ([]int, error) {
 
 // Fail aborts the group: every other member gets a Failure with the group's
 // key, and every collective of the group but Survivors fails with the reason.
+// A group that this rank has closed is not its to abort.
 func (g *Group) Fail(reason *plugin.Error) {
 	s := g.session
 	reason = s.owned(reason)
 	s.out.Lock()
 	defer s.out.Unlock()
 	s.mu.Lock()
+	open := s.groups[g.id] == g
 	if g.failed == nil {
 		g.failed = reason
 	}
 	s.mu.Unlock()
-	s.say(&message{Kind: msgFail, Group: g.id, Err: reason})
+	if open {
+		s.say(&message{Kind: msgFail, Group: g.id, Err: reason})
+	}
 }
 
 // WhileAlive derives a context that also ends when a member dies, gives up or
@@ -217,12 +221,9 @@ func (g *Group) WhileAlive(ctx context.Context) (context.Context, context.Cancel
 		for {
 			s.mu.Lock()
 			changed, end := s.changed, s.end
-			var reason *plugin.Error
-			for _, rank := range g.ranks {
-				if state := s.states[rank]; state != Alive && reason == nil {
-					reason = absence(s.members[rank], s.reasons[rank])
-				}
-			}
+			reason := absent(g.ranks, func(rank int) (Member, State, *plugin.Error) {
+				return s.members[rank], s.states[rank], s.reasons[rank]
+			})
 			s.mu.Unlock()
 			if end != nil {
 				reason = end
@@ -242,8 +243,8 @@ func (g *Group) WhileAlive(ctx context.Context) (context.Context, context.Cancel
 	return ctx, func() { cancel(nil) }
 }
 
-// Close forgets the group. Members that still use it get an error. It waits
-// for nobody.
+// Close forgets the group. Members that still use it get an error, and so do calls of
+// this rank that are under way. It waits for nobody.
 func (g *Group) Close() error {
 	g.close.Do(func() {
 		s := g.session
@@ -251,6 +252,12 @@ func (g *Group) Close() error {
 		defer s.out.Unlock()
 		s.mu.Lock()
 		delete(s.groups, g.id)
+		for k, w := range s.waiters {
+			if k.group == g.id {
+				delete(s.waiters, k)
+				w.answer <- &message{Err: s.closedGroup(g.key)}
+			}
+		}
 		if s.standby != nil {
 			if len(s.parted) == maxParted {
 				s.parted = slices.Delete(s.parted, 0, 1)

@@ -142,7 +142,7 @@ func greet(conn net.Conn, s secret, name storeID, deadline time.Time) (*frameCon
 	return f, conn.SetDeadline(time.Time{})
 }
 
-// door is what a connection may be let in to.
+// door is the service that a connection asks for.
 type door interface {
 	key() secret
 	// awaits is the kind of the one message that a newcomer may send.
@@ -208,8 +208,8 @@ func admit(conn net.Conn, find func(storeID) door) (*frameConn, door, *message, 
 	return f, d, first, conn.SetDeadline(time.Time{})
 }
 
-// errNoSuchStore is answered to nobody: the connection is closed and the
-// client tries again, because its store may not be there yet.
+// errNoSuchStore is not sent: the connection is closed and the client tries again,
+// because its store may not be there yet.
 var errNoSuchStore = plugin.Errorf(plugin.Protocol, "a job asked for whose store is not here")
 
 func newFrameConn(conn net.Conn, r *bufio.Reader, s secret, c, n nonce) *frameConn {
@@ -220,7 +220,7 @@ func newFrameConn(conn net.Conn, r *bufio.Reader, s secret, c, n nonce) *frameCo
 	}
 }
 
-// newAEAD is AES-256-GCM.
+// newAEAD returns AES-256-GCM with a key.
 func newAEAD(key []byte) cipher.AEAD {
 	block, err := aes.NewCipher(key)
 	if err != nil {

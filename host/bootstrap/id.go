@@ -48,8 +48,8 @@ func (s secret) derive(parts ...string) []byte {
 	return mac.Sum(nil)
 }
 
-// UniqueID says where the store of a job listens and proves that who knows it
-// belongs to the job. The zero value is no id. Treat it as a password.
+// UniqueID holds the address of a job's store and the secret that proves membership
+// of the job. The zero value is no id. Treat it as a password.
 type UniqueID struct {
 	addresses [maxAddresses]netip.AddrPort
 	secret    secret
@@ -58,7 +58,7 @@ type UniqueID struct {
 // IsZero reports whether the id is the zero value.
 func (id UniqueID) IsZero() bool { return id == UniqueID{} }
 
-// Addresses are where the store listens, in the order they are tried.
+// Addresses returns the store's addresses in the order they are tried.
 func (id UniqueID) Addresses() []netip.AddrPort {
 	n := 0
 	for n < maxAddresses && id.addresses[n].IsValid() {
@@ -67,7 +67,7 @@ func (id UniqueID) Addresses() []netip.AddrPort {
 	return append([]netip.AddrPort(nil), id.addresses[:n]...)
 }
 
-// body is the id without padding: magic, version, secret, addresses, checksum.
+// body returns the id without padding: magic, version, secret, addresses, checksum.
 func (id UniqueID) body() []byte {
 	w := wire.Writer{B: append([]byte(nil), idMagic[:]...)}
 	w.U8(idVersion)
@@ -84,7 +84,7 @@ func (id UniqueID) body() []byte {
 	return w.B
 }
 
-// Bytes is the id in the form that FromBytes reads, padded with zeros.
+// Bytes returns the id in the form that FromBytes reads, padded with zeros.
 func (id UniqueID) Bytes() (b [IDBytes]byte) {
 	copy(b[:], id.body())
 	return b
@@ -148,7 +148,7 @@ func decodeID(b []byte) (id UniqueID, used int, err error) {
 
 var idEncoding = base32.StdEncoding.WithPadding(base32.NoPadding)
 
-// String is the id as text: "shunt1" and letters and digits, for environment
+// String returns the id as text: "shunt1" and letters and digits, for environment
 // variables and command lines. ParseID reads it.
 func (id UniqueID) String() string {
 	return idPrefix + strings.ToLower(idEncoding.EncodeToString(id.body()))

@@ -21,7 +21,7 @@ const (
 	DefaultHeartbeat = time.Second
 )
 
-// Config says who joins, and where. With World 0, or URL "env", what is not
+// Config describes the rank that joins, and its meeting place. With World 0, or URL "env", what is not
 // set is taken from the environment (see FromEnvironment).
 type Config struct {
 	Rank, World int
@@ -158,12 +158,12 @@ type joiner struct {
 	restore func()        // the reserve of descriptors
 }
 
-// ofRank is how many descriptors a rank needs at least to join: connections,
+// ofRank is the least number of descriptors that a rank needs to join: connections,
 // listeners and what its store is watched with.
 const ofRank = 4
 
-// lacks makes this rank tell the others, on the reserve, that it has no
-// descriptors to join with; false if it is on the reserve already.
+// lacks makes this rank report to the others, by means of the reserve, that it has no
+// descriptors to join with; false if it uses the reserve already.
 func (j *joiner) lacks(err error) bool {
 	if j.unable != nil {
 		return false
@@ -200,7 +200,7 @@ func (j *joiner) host() error {
 	return nil
 }
 
-// run tries until it is answered or the time is up.
+// run tries until it gets a reply or the time is up.
 func (j *joiner) run(ctx context.Context) (*Session, error) {
 	const shortest, longest = time.Millisecond, 50 * time.Millisecond
 	pause := time.NewTimer(0)
@@ -227,7 +227,7 @@ func (j *joiner) run(ctx context.Context) (*Session, error) {
 	}
 }
 
-// late is the error of a rank that has not reached the store in time.
+// late returns the error of a rank that has not reached the store in time.
 func (j *joiner) late(ctx context.Context) error {
 	c := &j.config
 	last := "no attempt was made"

@@ -45,7 +45,7 @@ func newID(t *testing.T) UniqueID {
 	return id
 }
 
-// freePort is a TCP port that was free a moment ago.
+// freePort returns a TCP port that was free a moment ago.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -15,7 +15,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// place is where a store listens or is looked for.
+// place is the address at which a store listens or is looked for.
 type place struct {
 	network string // "tcp" or "unix" (abstract, the address begins with @)
 	address string
@@ -30,9 +30,9 @@ func (p place) String() string { return p.network + " " + p.address }
 // millisecond, gets through.
 func mostStrangers() int { return min(256, max(32, descriptors.Limit()/4)) }
 
-// fairTime is what a stranger has to prove the secret in before it is dropped for
-// lack of descriptors. Without it, many ranks that come at once to a busy process
-// would drop each other for ever.
+// fairTime is the time that a connection has to prove the secret before it may be
+// dropped for lack of descriptors. Without it, many ranks that connect at once to a
+// busy process would drop each other forever.
 const fairTime = time.Second
 
 // stranger is a connection that has not proved the secret yet.
@@ -254,8 +254,8 @@ func (h *hub) makeRoom() bool {
 	return true
 }
 
-// fail ends the gathering at the stores of this listener, which nobody else can
-// reach any more, and lets who still comes hear it.
+// fail ends the gathering at the stores of this listener, which no other rank can
+// reach any more, and sends the reason to ranks that still come.
 func (h *hub) fail(reason *plugin.Error) {
 	registry.mu.Lock()
 	var stores []*store

@@ -9,7 +9,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// maxBacklog is how many bytes may wait for a rank that does not read.
+// maxBacklog is the most bytes that may wait for a rank that does not read.
 const maxBacklog = 64 << 20
 
 // partingTime bounds what a store waits for a rank to close its end.
@@ -31,8 +31,8 @@ type member struct {
 	state  State
 	reason *plugin.Error // why state is neither Alive nor Left
 	gone   bool          // the connection has ended or is ending
-	// suspicion is why the rank is lost, until it is decided that the others go on
-	// without it
+	// suspicion is the reason why the rank counts as lost, until the store has decided
+	// that the others go on without it
 	suspicion *plugin.Error
 	round     uint64 // the latest that the rank has answered
 	held      int    // bytes of its data in collectives that are not complete
@@ -240,7 +240,7 @@ func (st *store) lost(m *member, err error) {
 	st.decide()
 }
 
-// silenceOf is how long a rank may be silent.
+// silenceOf returns the longest time that a rank may be silent.
 func (st *store) silenceOf(m *member) time.Duration {
 	switch {
 	case m.inProcess:

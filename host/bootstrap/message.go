@@ -18,7 +18,7 @@ const (
 	msgOp                         // my part of a collective
 	msgCancel                     // I wait no longer for a collective; everybody in it fails
 	msgFail                       // I give up, the job or one group
-	// instead of hello, to the successor of a lost store: who I am and whom I know to be gone
+	// instead of hello, to the successor of a lost store: this rank, and the ranks that it knows to be gone
 	msgResume
 	msgRegroup // a group that I spoke of to the lost store
 	msgResumed // that was all that I had said to the lost store
@@ -36,7 +36,7 @@ const (
 	msgPong // from a rank: I am
 )
 
-// opKind says how the store answers a collective once all have contributed.
+// opKind determines the result of a collective once all ranks have contributed.
 type opKind uint8
 
 const (
@@ -46,7 +46,7 @@ const (
 	opSurvivors               // which members are alive and have contributed
 )
 
-// State is what the store knows of a rank.
+// State is the store's view of a rank.
 type State uint8
 
 // The states of a rank.

@@ -11,7 +11,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// ownerOf is the user a file belongs to, where the system says so.
+// ownerOf returns the user a file belongs to, where the system says so.
 func ownerOf(info fs.FileInfo) (uid int, ok bool) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -155,7 +155,7 @@ func TestMeetings(t *testing.T) {
 	}
 }
 
-// messages is one of each kind.
+// messages returns a message of each kind.
 func messages() []*message {
 	e := &plugin.Error{Code: plugin.System, Rank: 3, Message: "something failed"}
 	p := processID{boot: "b", namespace: "pid:[1]", pid: 77, start: "123"}

@@ -46,7 +46,7 @@ var own struct {
 	id processID
 }
 
-// thisProcess is this process, once /proc has told of it.
+// thisProcess identifies this process, read from /proc once.
 func thisProcess() processID {
 	own.mu.Lock()
 	defer own.mu.Unlock()
@@ -56,8 +56,8 @@ func thisProcess() processID {
 	return own.id
 }
 
-// startTime is field 22 of /proc/pid/stat. Only an error of which gone is true
-// says that there is no such process: a lack of descriptors, say, does not.
+// startTime returns field 22 of /proc/pid/stat. Only an error of which gone is true means
+// that the process does not exist; running out of descriptors, say, does not.
 func startTime(pid int) (string, error) {
 	var b []byte
 	err := descriptors.Do(func() (err error) {
@@ -158,8 +158,8 @@ func watchProcess(p processID, ended func()) *processWatch {
 		return nil
 	}
 	go func() {
-		// Read calls back when the poller finds the pidfd readable, which is when
-		// the process has ended, and returns an error when it is closed.
+		// Read calls back when the pidfd is readable, that is, when the process has
+		// ended, and returns an error when the pidfd is closed.
 		err := raw.Read(func(fd uintptr) bool {
 			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 			return n > 0 || (err != nil && !errors.Is(err, syscall.EINTR))
@@ -179,5 +179,5 @@ func (w *processWatch) stop() {
 	}
 }
 
-// lastWords is how long what a dead process has sent may take to be read.
+// lastWords is the time allowed for reading what a dead process has sent.
 const lastWords = 20 * time.Millisecond

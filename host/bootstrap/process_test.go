@@ -17,9 +17,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// rankProcess is the life of a rank in a process of its own: it joins as the
-// environment says, reports on stdout, then does what SHUNT_TEST_RANK_PROCESS
-// says.
+// rankProcess runs a rank in a process of its own: it joins as the environment says,
+// reports on stdout, then does what SHUNT_TEST_RANK_PROCESS says.
 func rankProcess() int {
 	if os.Getenv("SHUNT_TEST_RANK_PROCESS") == "stranger" {
 		return beStranger()
@@ -137,7 +136,7 @@ func commands(s *Session) int {
 	return 0
 }
 
-// waiting is how many collectives are in progress.
+// waiting returns the number of collectives in progress.
 func (s *Session) waiting() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +185,7 @@ func start(t testing.TB, what string, env ...string) *process {
 	return p
 }
 
-// line is the next line of the process's output.
+// line returns the next line of the process's output.
 func (p *process) line() string {
 	p.t.Helper()
 	line, err := p.out.ReadString('\n')

@@ -16,7 +16,7 @@ import (
 // dead. A store goes on without a rank only where quorum allows it; else it folds,
 // and the ranks that are with it end.
 
-// whereabouts is what a store knows of a rank.
+// whereabouts is a store's knowledge of a rank's process.
 type whereabouts uint8
 
 const (
@@ -43,7 +43,7 @@ func quorum(ranks []whereabouts) bool {
 	return missing == 0 || 2*count > len(ranks) || (2*count == len(ranks) && ranks[0] == present)
 }
 
-// proofTime is how long the end of a process may take to show after its
+// proofTime is the longest time until the end of a process shows after its
 // connections have closed.
 const proofTime = time.Second
 
@@ -62,7 +62,7 @@ func (st *store) census() []whereabouts {
 	return list
 }
 
-// confirmed is a census without the ranks that have not answered since a round
+// confirmed returns a census without the ranks that have not answered since a round
 // of questions: they may have another store by now. The caller holds mu.
 func (st *store) confirmed(ranks []whereabouts, round uint64) []whereabouts {
 	ranks = slices.Clone(ranks)
@@ -90,7 +90,7 @@ func (st *store) question() uint64 {
 	return st.round
 }
 
-// pong takes the answer of a rank. The caller holds mu.
+// pong records the reply of a rank. The caller holds mu.
 func (st *store) pong(m *member, round uint64) {
 	m.round = max(m.round, min(round, st.round))
 	st.decide()
@@ -200,12 +200,12 @@ func (st *store) fold(ranks []whereabouts) {
 	st.stopLocked()
 }
 
-// askTime bounds what others are given to say whether this rank is still one of
-// the job. A process that is stopped does not answer.
+// askTime bounds the time that other ranks have to reply whether this rank still belongs
+// to the job. A stopped process does not reply.
 const askTime = 250 * time.Millisecond
 
-// canvass asks the other ranks what has become of this one. dead is why they
-// have declared it dead; elsewhere are the ranks that have another store already.
+// canvass asks the other ranks whether they still count this one. dead is the reason
+// why they have declared it dead; elsewhere lists the ranks that have another store.
 func (s *Session) canvass(ctx context.Context) (dead *plugin.Error, elsewhere []int) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -233,7 +233,7 @@ func (s *Session) canvass(ctx context.Context) (dead *plugin.Error, elsewhere []
 	return dead, elsewhere
 }
 
-// ask asks one rank; nil if it does not answer, or has nothing to say.
+// ask asks one rank; nil if it does not reply, or knows nothing.
 func (s *Session) ask(ctx context.Context, rank int, places []place) *refused {
 	for _, p := range places {
 		var dialer net.Dialer

@@ -21,7 +21,7 @@ const (
 	killed
 )
 
-// role is what a rank is: a follower of the store of rank role, or one of these.
+// role is the role of a rank: a follower of the store of rank role, or one of these.
 const (
 	seeks = 10 + iota
 	over  // it has given up
@@ -55,7 +55,7 @@ func (m model) start(kills, stops, cuts uint8) modelState {
 	return s
 }
 
-// census is what the store of rank a believes, or with truth what is so.
+// census returns what the store of rank a believes, or with truth the facts.
 func (m model) census(s modelState, a int, truth bool) []whereabouts {
 	list := make([]whereabouts, m.world)
 	for r := range list {
@@ -70,7 +70,7 @@ func (m model) census(s modelState, a int, truth bool) []whereabouts {
 	return list
 }
 
-// event is what happens, to one rank or two.
+// event is a change of one rank or two.
 type event struct {
 	what string // with a verb for each
 	who  [2]int
@@ -80,7 +80,7 @@ func (e event) String() string {
 	return fmt.Sprintf(e.what, []any{e.who[0], e.who[1]}[:strings.Count(e.what, "%")]...)
 }
 
-// steps are the states after each thing that can happen without a fault.
+// steps emits the states after each thing that can happen without a fault.
 func (m model) steps(s modelState, emit func(what event, next modelState)) {
 	for a := range m.world {
 		st := s.store[a]
@@ -195,8 +195,8 @@ func (m model) faults(s modelState, emit func(what event, next modelState)) {
 	}
 }
 
-// wrong is what must not be: two stores that have decided to go on and may.
-// settled says that nothing more happens by itself.
+// wrong returns the violation of a state, two stores that have decided to go on and may,
+// or "". settled says that nothing more happens by itself.
 func (m model) wrong(s modelState, settled bool) string {
 	var worlds, stores []int
 	for a := range m.world {

@@ -8,13 +8,13 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// contact is how a rank is reached, and known to be dead, without the store.
+// contact holds a rank's address and process, to reach it or to see it dead without the store.
 type contact struct {
 	process processID
 	standby []place // where it would run the store; none: it shares the process of the first one, or cannot listen
 }
 
-// standing is what a rank knows of another.
+// standing is a rank's knowledge of another.
 type standing struct {
 	state State
 	err   *plugin.Error // why it is neither alive nor left

@@ -7,7 +7,7 @@ import (
 )
 
 // How long the process that runs the store waits for the ranks of other
-// processes: to say goodbye, and to hear why joining failed.
+// processes: to say goodbye, and to learn why joining failed.
 var (
 	lingerTime     = 5 * time.Second
 	lingerTimeFail = time.Second // tests shorten it

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/crypto/scrypt"
 )
 
-// A secret that people choose can be guessed by whoever sees the store id that
-// follows from it, as fast as ids can be computed. scrypt makes each guess cost
-// what these say: 16 MiB and about 50 ms.
+// A secret chosen by a person can be guessed from the store id that is derived from
+// it, as fast as ids can be computed. With these parameters of scrypt each guess costs
+// 16 MiB and about 50 ms.
 const (
 	scryptN = 1 << 14
 	scryptR = 8
@@ -41,7 +41,7 @@ func stretch(key []byte, salt storeID) []byte {
 	return made
 }
 
-// wantBits is how strong a secret should be.
+// wantBits is the recommended strength of a secret.
 const wantBits = 128
 
 // atMostBits bounds the strength of a secret from above: as if its characters

@@ -104,19 +104,19 @@ func newSession(conn *frameConn, welcome *message, rank int, root *Root, h *hub,
 	return session
 }
 
-// Rank is this rank's number.
+// Rank returns this rank's number.
 func (s *Session) Rank() int { return s.rank }
 
-// World is the number of ranks.
+// World returns the number of ranks.
 func (s *Session) World() int { return len(s.members) }
 
 // Job tells jobs apart: 32 hexadecimal digits, equal on all ranks.
 func (s *Session) Job() string { return hex.EncodeToString(s.job[:]) }
 
-// Members are all ranks with their processes. The slice is the caller's.
+// Members returns all ranks with their processes. The slice is the caller's.
 func (s *Session) Members() []Member { return slices.Clone(s.members) }
 
-// State is what is known of a rank. It changes before the failure is
+// State returns the state of a rank, as far as it is known. It changes before the failure is
 // delivered, and before a collective fails because of it.
 func (s *Session) State(rank int) State {
 	s.mu.Lock()
@@ -124,7 +124,7 @@ func (s *Session) State(rank int) State {
 	return s.states[rank]
 }
 
-// fate is why a rank is dead; nil if it is not.
+// fate returns the reason why a rank is dead; nil if it is not.
 func (s *Session) fate(rank int) *plugin.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,10 +134,10 @@ func (s *Session) fate(rank int) *plugin.Error {
 	return s.reasons[rank]
 }
 
-// Timeout is the deadline of collectives whose context has none.
+// Timeout returns the deadline of collectives whose context has none.
 func (s *Session) Timeout() time.Duration { return s.timeout }
 
-// All is the group of all ranks.
+// All returns the group of all ranks.
 func (s *Session) All() *Group { return s.all }
 
 // send says one message.
@@ -194,6 +194,10 @@ func (s *Session) begin(k waitKey, w *waiter, key string) error {
 		defer s.mu.Unlock()
 		return s.end
 	}
+	if s.groups[k.group] == nil {
+		defer s.mu.Unlock()
+		return s.closedGroup(key)
+	}
 	if s.waiters[k] != nil {
 		defer s.mu.Unlock()
 		return plugin.Errorf(plugin.InvalidArgument, "rank %d waits for %s twice at once", s.rank, purposeOf(k.tag, key))
@@ -216,7 +220,7 @@ func purposeOf(tag, group string) string {
 
 // await waits for the answer. When the context ends first, the store is asked
 // to fail the collective for everybody, and its verdict is waited for, so that
-// all ranks hear the same.
+// all ranks return the same.
 func (s *Session) await(ctx context.Context, k waitKey, w *waiter, key string, began time.Time) *message {
 	select {
 	case m := <-w.answer:
@@ -248,17 +252,25 @@ func (s *Session) await(ctx context.Context, k waitKey, w *waiter, key string, b
 	}
 }
 
-// cancel notes and says that this rank waits no longer.
+// cancel notes and says that this rank waits no longer, unless the answer has come meanwhile.
 func (s *Session) cancel(k waitKey, w *waiter, err *plugin.Error) {
 	s.out.Lock()
 	defer s.out.Unlock()
 	s.mu.Lock()
+	waits := s.waiters[k] == w
 	w.cancel = err
 	s.mu.Unlock()
-	s.say(&message{Kind: msgCancel, Group: k.group, Tag: k.tag, Err: err})
+	if waits {
+		s.say(&message{Kind: msgCancel, Group: k.group, Tag: k.tag, Err: err})
+	}
 }
 
-// afterEnd is the answer of a session that has ended, unless the collective's
+// closedGroup returns the error of who uses a group that this rank has closed.
+func (s *Session) closedGroup(key string) *plugin.Error {
+	return rankError(plugin.Closed, s.rank, "rank %d has closed group %q", s.rank, key)
+}
+
+// afterEnd returns the result of a session that has ended, unless the collective's
 // own came before.
 func (s *Session) afterEnd(k waitKey, w *waiter) *message {
 	s.mu.Lock()
@@ -318,8 +330,9 @@ func (s *Session) reader(link *frameConn) {
 // neverSilent is longer than any job.
 const neverSilent = 100 * 365 * 24 * time.Hour
 
-// deadlineOf is when a peer that may be silent for d counts as gone. Whoever is never
-// silent has none: the timer of a deadline holds its connection until it fires.
+// deadlineOf returns the time at which a peer that may be silent for d counts as gone.
+// Without a limit there is none: the timer of a deadline holds its connection until it
+// fires.
 func deadlineOf(d time.Duration) time.Time {
 	if d >= neverSilent {
 		return time.Time{}
@@ -328,8 +341,8 @@ func deadlineOf(d time.Duration) time.Time {
 }
 
 // condemned ends the session of a rank that may not go on, as the others have
-// declared it dead or may be a job of their own. Whoever watches this rank's
-// failures hears it, so nothing that has this rank in it goes on.
+// declared it dead or may be a job of their own. The watchers of this rank's failures
+// are notified, so nothing that includes this rank goes on.
 func (s *Session) condemned(reason *plugin.Error, dead bool) {
 	if !dead {
 		if verdict, _ := s.canvass(context.Background()); verdict != nil {
@@ -419,8 +432,8 @@ func (s *Session) listen(link *frameConn) (why string, folded *plugin.Error) {
 	}
 }
 
-// result hands the outcome of a collective to whoever waits for it, and keeps
-// it for a while, for ranks that do not hear it because the store is lost.
+// result hands the outcome of a collective to the call that waits for it, and keeps it
+// for a while, for ranks that miss it because the store is lost.
 func (s *Session) result(m *message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -212,7 +212,7 @@ func TestTimeoutNamesWhoIsMissingOnEveryRank(t *testing.T) {
 	noErrors(t, each(n, func(rank int) error { return s[rank].All().Barrier(short(t, 10*time.Second), tag) }))
 }
 
-// waiting is how many ranks have come to a collective of all ranks.
+// waiting returns the number of ranks that have come to a collective of all ranks.
 func (st *store) waiting(tag string) int {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -284,6 +284,72 @@ func TestGroupFail(t *testing.T) {
 		}
 		return s[rank].All().Barrier(t.Context(), "b")
 	}))
+}
+
+// Whatever a rank does with a group that it has closed, or closes while it waits there, the others do not take it for
+// dead: what watches a communicator may be late.
+func TestUseOfAClosedGroup(t *testing.T) {
+	const n = 3
+	s := joinAll(t, n, nil)
+	group := func(key string) *Group {
+		g, err := s[1].Group(key, []int{0, 1, 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	closed := func(g *Group, err error) {
+		t.Helper()
+		if want := fmt.Sprintf("rank 1 has closed group %q", g.Key()); plugin.CodeOf(err) != plugin.Closed || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	g, waiting := group("waits"), make(chan error, 1)
+	go func() { waiting <- g.Barrier(t.Context(), "b") }()
+	for begun := false; !begun; {
+		s[1].mu.Lock()
+		begun = len(s[1].waiters) > 0
+		s[1].mu.Unlock()
+	}
+	_ = g.Close()
+	closed(g, <-waiting)
+	_ = g.Close()
+	g.Fail(&plugin.Error{Code: plugin.Aborted, Rank: 1, Message: "late"})
+	closed(g, g.Barrier(t.Context(), "b"))
+	_, err := g.Survivors(t.Context(), "s")
+	closed(g, err)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	closed(g, g.Barrier(over, "b"))
+	noErrors(t, each(n, func(rank int) error { return s[rank].All().Barrier(t.Context(), "all live") }))
+}
+
+// A rank that leaves because of another's end is not taken for the cause by who makes a group later.
+func TestWhoLeftIsNotTheCause(t *testing.T) {
+	s := joinAll(t, 3, nil)
+	s[1].Fail(&plugin.Error{Code: plugin.PeerDied, Rank: 1, Message: "the cause"})
+	<-s[0].Failures()
+	if err := s[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	for s[2].State(0) == Alive { // the news travels
+		if err := s[2].All().Barrier(t.Context(), "again"); err == nil {
+			t.Fatal("a barrier with a closed rank succeeded")
+		}
+	}
+	g, err := s[2].Group("late", []int{0, 1, 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Barrier(t.Context(), "b"); plugin.CodeOf(err) != plugin.PeerDied || err.Error() != "the cause" {
+		t.Errorf("a collective: %v, want the cause", err)
+	}
+	ctx, cancel := g.WhileAlive(t.Context())
+	defer cancel()
+	<-ctx.Done()
+	if err := context.Cause(ctx); plugin.CodeOf(err) != plugin.PeerDied || err.Error() != "the cause" {
+		t.Errorf("while alive: %v, want the cause", err)
+	}
 }
 
 func TestClosedSession(t *testing.T) {

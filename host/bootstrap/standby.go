@@ -13,7 +13,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// standby is where a rank would run the store if the one in use were lost: it
+// standby is the address at which a rank would run the store if the one in use were lost: it
 // listens from the start, so that all ranks know the place beforehand.
 type standby struct {
 	id        storeID
@@ -40,14 +40,14 @@ func lookupStandby(id storeID) *standby {
 	return registry.standbies[id]
 }
 
-// successor is the secret of the store that a rank would run. It differs from
+// successor returns the secret of the store that a rank would run. It differs from
 // job to job also where the job's secret does not.
 func (s secret) successor(job nonce, rank int) (of secret) {
 	copy(of[:], s.derive("successor", string(job[:]), string([]byte{byte(rank), byte(rank >> 8)})))
 	return of
 }
 
-// standbyPlaces is where a rank listens for the case that it must run the
+// standbyPlaces returns the addresses at which a rank listens in case it must run the
 // store: no more in the open than the store itself.
 func standbyPlaces(store []place) []place {
 	local := true
@@ -101,7 +101,7 @@ func newStandby(h *hub, key secret, rank int, heartbeat, patience time.Duration,
 func (s *standby) key() secret     { return s.secret }
 func (s *standby) awaits() msgKind { return msgResume }
 
-// set changes what ranks are answered.
+// set changes the replies to ranks.
 func (s *standby) set(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,8 +151,8 @@ func (s *standby) connect() net.Conn {
 	return connectTo(s, &s.calls)
 }
 
-// answer tells a rank that asks what has become of it: that it has been declared
-// dead, that there is another store, or nothing.
+// answer replies to a rank that asks whether it is still counted: that it has been
+// declared dead, that there is another store, or nothing.
 func (s *standby) answer(f *frameConn, msg *message, st *store, follows bool) {
 	rank := msg.Member.Rank
 	reason := s.fate(rank)

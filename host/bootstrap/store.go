@@ -21,9 +21,9 @@ const (
 	stopped                // nothing is served any more
 )
 
-// store is the server of one session: the judge of who is alive and of what
-// was agreed. Everything below mu changes under it; nothing blocks under it,
-// because what is sent to a rank goes through that rank's queue.
+// store is the server of one session; it decides which ranks are alive and what was
+// agreed. mu guards everything below it; nothing blocks while it is held, because frames
+// to a rank go through that rank's queue.
 type store struct {
 	secret secret
 	name   storeID // of its meeting place, whatever the secret; zero: it has none
@@ -74,7 +74,7 @@ func (st *store) gathering() bool {
 	return st.phase == gathering
 }
 
-// notify wakes whoever waits for changed. The caller holds mu.
+// notify wakes the goroutines that wait for changed. The caller holds mu.
 func (st *store) notify() {
 	close(st.changed)
 	st.changed = make(chan struct{})
@@ -186,7 +186,7 @@ func (st *store) expect(deadline time.Time) {
 	})
 }
 
-// missing are the ranks that have not arrived. The caller holds mu.
+// missing returns the ranks that have not arrived. The caller holds mu.
 func (st *store) missing() (ranks []int, list string) {
 	for rank, m := range st.members {
 		if m == nil {
@@ -232,7 +232,7 @@ func (st *store) begin() {
 	}
 }
 
-// welcome is the frame that tells a rank who everybody is. The caller holds mu.
+// welcome returns the frame that lists all ranks. The caller holds mu.
 func (st *store) welcome() frame {
 	welcome := message{Kind: msgWelcome, Heartbeat: st.heartbeat, Silence: st.silence, Store: st.self,
 		Process: thisProcess(), Job: st.job}
@@ -243,8 +243,8 @@ func (st *store) welcome() frame {
 	return welcome.frame()
 }
 
-// failJoin ends the gathering with the same error for everybody who came and
-// who will come. The caller holds mu.
+// failJoin ends the gathering with the same error for all ranks that have come or will
+// come. The caller holds mu.
 func (st *store) failJoin(err *plugin.Error) {
 	if st.phase != gathering {
 		return
@@ -280,7 +280,7 @@ func (st *store) settle() {
 	st.stopLocked()
 }
 
-// stop says goodbye to whoever is still connected and ends the store.
+// stop says goodbye to the ranks that are still connected and ends the store.
 func (st *store) stop() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -362,7 +362,7 @@ func (st *store) connect() net.Conn {
 	return connectTo(st, &st.done)
 }
 
-// connectTo is the near end of a pipe that leads through a door of this
+// connectTo returns the near end of a pipe that leads through a door of this
 // process.
 func connectTo(d door, done *sync.WaitGroup) net.Conn {
 	near, far := net.Pipe()
@@ -382,7 +382,7 @@ func connectTo(d door, done *sync.WaitGroup) net.Conn {
 func (st *store) key() secret     { return st.secret }
 func (st *store) awaits() msgKind { return msgHello }
 
-// rankError is an error that began on a rank.
+// rankError returns an error that began on a rank.
 func rankError(code plugin.Code, rank int, format string, args ...any) *plugin.Error {
 	return &plugin.Error{Code: code, Rank: rank, Message: fmt.Sprintf(format, args...)}
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// When the store is lost with its process, the ranks that are left look for a
-// successor: the lowest of them, at the place where it has been listening since
-// it joined. Every rank tells the new store what it had told the old one and
-// not yet heard an answer to, and what it had heard last, so collectives go on
-// as if nothing had happened, except those with a dead rank in them.
+// When the store is lost with its process, the remaining ranks look for a successor:
+// the lowest of them, at the address where it has listened since it joined. Every rank
+// sends the new store its messages to the old one that had no reply yet, and the last
+// result that it received, so collectives go on as if nothing had happened, except
+// those with a dead rank in them.
 
-// patience is how long a rank that may be alive is given to answer.
+// patience returns the time that a rank which may be alive has to reply.
 func (s *Session) patience() time.Duration { return max(s.silence/4, time.Second) }
 
-// standings is what this rank knows of all ranks.
+// standings returns this rank's knowledge of all ranks.
 func (s *Session) standings() []standing {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// heir is the lowest rank that is not known to be gone and can run the store.
+// heir returns the lowest rank that is not known to be gone and can run the store.
 func (s *Session) heir(skip map[int]bool) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +179,7 @@ func (s *Session) follow(ctx context.Context, rank int) (*frameConn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// refused is the answer of a rank that does not run the store.
+// refused is the reply of a rank that does not run the store.
 type refused struct {
 	reason *plugin.Error
 	retry  bool
@@ -213,8 +213,8 @@ func (s *Session) resumeAt(ctx context.Context, conn net.Conn, key secret) (*fra
 	return f, nil
 }
 
-// introduceAgain says who this rank is to one that runs the store or will. With
-// question it wants to know only what the other says of it, at once.
+// introduceAgain identifies this rank to one that runs the store or will. With question
+// it only asks what the other knows of this rank, at once.
 func (s *Session) introduceAgain(conn net.Conn, key secret, question bool) (*message, *frameConn, error) {
 	f, err := greet(conn, key, storeID{}, time.Now().Add(s.patience()))
 	if err != nil {
@@ -275,10 +275,7 @@ func (s *Session) sayAgain(f *frameConn) {
 	for _, g := range s.parted {
 		regroup(g, true)
 	}
-	for k, w := range s.waiters {
-		if s.groups[k.group] == nil && !slices.ContainsFunc(s.parted, func(g *Group) bool { return g.id == k.group }) {
-			continue // closed long ago: it ends with its deadline
-		}
+	for _, w := range s.waiters {
 		op := w.op
 		op.Again = true
 		all = append(all, &op)
@@ -303,7 +300,7 @@ func (s *Session) sayAgain(f *frameConn) {
 	s.link.Store(f)
 }
 
-// hopelessAfter is how long collectives with a dead rank in them wait for a
+// hopelessAfter is the time that collectives with a dead rank in them wait for a
 // successor of the store, which would give all ranks the same error.
 const hopelessAfter = 1500 * time.Millisecond
 

@@ -64,7 +64,7 @@ func (c *company) kill(ranks ...int) {
 	}
 }
 
-// died is what survivors hear of a dead rank.
+// died returns the error that survivors get of a dead rank.
 func (c *company) died(rank int) string {
 	return fmt.Sprintf("%d %d %s", rank, c.ranks[rank].cmd.Process.Pid, plugin.PeerDied)
 }
@@ -321,7 +321,7 @@ func (u *understudy) arrive(rank int, said ...*message) *frameConn {
 	return f
 }
 
-// expect is the next message that is no beat and no event.
+// expect returns the next message that is no beat and no event.
 func (u *understudy) expect(f *frameConn, want msgKind) *message {
 	u.t.Helper()
 	for {

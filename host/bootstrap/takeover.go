@@ -26,7 +26,7 @@ type heldMessage struct {
 	msg  *message
 }
 
-// history is what the ranks of a group have heard from a lost store.
+// history collects the results that the ranks of a group have heard from a lost store.
 type history struct {
 	heard  map[int]uint64 // rank → number of the latest result it knows
 	recent []recent
@@ -154,7 +154,7 @@ func (st *store) takeIn(f *frameConn, msg *message, inProcess bool) {
 	st.notify()
 }
 
-// turnAway answers a rank that there is no place for it.
+// turnAway replies to a rank that there is no place for it.
 func turnAway(f *frameConn, retry bool, err *plugin.Error) {
 	_ = f.write((&message{Kind: msgRefuse, Retry: retry, Err: err}).frame()) // to whom it does not matter it is lost
 	f.Close()
@@ -225,8 +225,8 @@ func (st *store) resumed(m *member) error {
 	return nil
 }
 
-// resume works off what was held once everybody who lives has come: first the
-// collectives, then what would make them fail. The caller holds mu.
+// resume processes the held messages once every living rank has come: first the
+// collectives, then those that would make them fail. The caller holds mu.
 func (st *store) resume() {
 	if st.resuming == nil {
 		return
@@ -277,9 +277,9 @@ func (st *store) endResuming() {
 	st.resuming = nil
 }
 
-// contributeAgain takes a rank's part of a collective that the lost store has
-// not answered to it. If it has answered to another rank, so that the
-// collective was complete, that is the answer. The caller holds mu.
+// contributeAgain takes a rank's part of a collective whose result the lost store has
+// not sent to it. If the lost store has sent it to another rank, the collective was
+// complete, and that is the result. The caller holds mu.
 func (st *store) contributeAgain(m *member, msg *message) error {
 	g := m.groups[msg.Group]
 	if g == nil || g.history == nil {

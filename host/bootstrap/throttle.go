@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// quietFor is how long the warnings that follow one are only counted.
+// quietFor is the time after a warning in which further ones are only counted.
 const quietFor = 10 * time.Second
 
 // throttle keeps strangers from filling the log: of the warnings of one listener

@@ -19,8 +19,8 @@ static inline uint64_t mix(uint64_t h) {
 
 static inline uint64_t with(uint64_t h, uint64_t v) { return mix(h + UINT64_C(0x9E3779B97F4A7C15) + v); }
 
-/* Whether every other rank sleeps, and nobody has rung for it since: two looks,
- * because one that was asleep in the first may have been woken by one that has
+/* Returns whether every other rank sleeps, and none has been woken since: it looks
+ * twice, because a rank that was asleep at first may have been woken by one that has
  * fallen asleep since. A rank whose page is not mapped may do anything. */
 static int all_asleep(const sx_engine *e) {
   uint32_t rung[2] = {0, 0};

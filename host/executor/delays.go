@@ -40,12 +40,12 @@ var delayable = map[plugin.StepKind][]C.uint32_t{
 	plugin.StepNative: {C.SX_NATIVE}, plugin.StepRemote: {C.SX_REMOTE},
 }
 
-// DelayableSteps are the kinds of step that a delay may come before.
+// DelayableSteps returns the kinds of step that a delay may come before.
 func DelayableSteps() []plugin.StepKind {
 	return slices.DeleteFunc(plugin.StepKinds(), func(k plugin.StepKind) bool { return delayable[k] == nil })
 }
 
-// String is what ParseDelays reads.
+// String returns the text that ParseDelays reads.
 func (d *Delays) String() string {
 	var parts []string
 	if len(d.Ranks) > 0 {
@@ -120,9 +120,9 @@ func (d *Delays) parse(name, value string) bool {
 }
 
 // SetDelays makes later runs late, or no longer with nil. Each rank of the
-// communicator sets the same ones: who waits for a late rank is to sleep soon, or a
-// delay lasts longer than it needs to. Short forms are not delayed, so there are
-// none meanwhile. No run may be in flight.
+// communicator sets the same ones: a rank that waits for a late one sleeps soon, or a
+// delay would last longer than it needs to. Short forms are not delayed, so they are
+// off meanwhile. No run may be in flight.
 func (e *Engine) SetDelays(d *Delays) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -22,11 +22,11 @@ func late(t testing.TB, w *world, text string) {
 	}
 }
 
-// delaysOf is how often an engine's runs were delayed.
+// delaysOf returns how often an engine's runs were delayed.
 func delaysOf(e *Engine) uint64 { return atomic.LoadUint64((*uint64)(&e.c.delays.count)) }
 
-// racing is a plan that breaks a rule: rank 0 writes 1 into a slot, signals, and writes
-// 2 there before rank 1 can have read it. Both meet at the end.
+// racing returns a plan that breaks a rule: rank 0 writes 1 into a slot, signals, and
+// writes 2 there before rank 1 can have read it. Both meet at the end.
 func racing(t testing.TB, e *Engine) *Program {
 	return load(t, e, plugin.Int64, plugin.OpSum, func(b *plugin.Builder) {
 		const told, slot, semaphore, counter = 0, 64, 128, 192

@@ -25,8 +25,9 @@ type Device struct {
 	rank, world    int
 	ctx            cuda.Context
 	maxShared      int
-	dependentEager bool // what LaunchDependent of a plan becomes outside captures
-	dependentGraph bool // and within
+	remote         uint32 // flags of every launch: cuda.LaunchRemote, or none
+	dependentEager bool   // what LaunchDependent of a plan becomes outside captures
+	dependentGraph bool   // and within
 
 	// The abort word has a lock of its own, so that nothing delays Abort.
 	abortMu sync.Mutex
@@ -40,6 +41,9 @@ type Device struct {
 	images  map[imageName]plugin.Image
 	modules map[imageName]*loadedModule
 	retired []*loadedModule // of images that were replaced; plans may use them
+
+	proxy   *proxy // nil before the first plan with engine steps; changes under abortMu too
+	posting bool   // the batch posts commands
 
 	order   order
 	one     [1]DeviceLaunch
@@ -58,6 +62,7 @@ type Device struct {
 // deviceRegion is memory of a rank as this GPU sees it.
 type deviceRegion struct {
 	address cuda.Ptr
+	local   uintptr // where this process has mapped it: of role local
 	bytes   int64
 	set     bool
 }
@@ -103,6 +108,9 @@ func (d *Device) describe() error {
 		return d.refuse(plugin.InvalidArgument, "there are %d CUDA devices", len(devices))
 	}
 	d.maxShared = devices[d.ordinal].MaxShared
+	if devices[d.ordinal].Domains > 1 {
+		d.remote = cuda.LaunchRemote
+	}
 	// Programmatic dependent launch came with compute capability 9.0, and into
 	// captures with CUDA 12.3.
 	d.dependentEager = devices[d.ordinal].Major >= 9
@@ -116,16 +124,20 @@ func (d *Device) newEvent(to *cuda.Event) error {
 	return err
 }
 
-// Context is the GPU's primary context. It is valid until Close.
+// Context returns the GPU's primary context. It is valid until Close.
 func (d *Device) Context() cuda.Context { return d.ctx }
 
 // SetRegion sets entry base+id of the table of regions for one rank: what a
 // plan of the endpoint at that base calls region id, at an address that this
 // GPU reaches. base is a multiple of BaseMultiple and base+id below MaxEntries.
-// The memory stays its owner's, who keeps it while an operation or a graph may
+// The memory stays its owner's, which must keep it while an operation or a graph may
 // use it; see Later.
 func (d *Device) SetRegion(base, id uint32, rank int, address cuda.Ptr, bytes int64) error {
-	entry := uint64(base) + uint64(id)
+	return d.setRegion(base, id, rank, deviceRegion{address: address, bytes: bytes, set: true})
+}
+
+func (d *Device) setRegion(base, id uint32, rank int, r deviceRegion) error {
+	entry, address, bytes := uint64(base)+uint64(id), r.address, r.bytes
 	if rank < 0 || rank >= d.world || base%BaseMultiple != 0 || entry >= MaxEntries {
 		return d.refuse(plugin.InvalidArgument, "region %d+%d of rank %d is outside the table", base, id, rank)
 	}
@@ -145,7 +157,7 @@ func (d *Device) SetRegion(base, id uint32, rank int, address cuda.Ptr, bytes in
 	if d.regions[chunk] == nil {
 		d.regions[chunk] = make([]deviceRegion, BaseMultiple*d.world)
 	}
-	d.regions[chunk][int(entry%BaseMultiple)*d.world+rank] = deviceRegion{address, bytes, true}
+	d.regions[chunk][int(entry%BaseMultiple)*d.world+rank] = r
 	d.changes++
 	return nil
 }
@@ -199,6 +211,8 @@ func (d *Device) free() error {
 	d.abortMu.Lock()
 	word := d.word
 	d.word = cuda.HostMemory{}
+	proxy := d.proxy
+	d.proxy = nil
 	d.abortMu.Unlock()
 	d.mu.Lock()
 	d.order.used = false // idle may still be asked, but the event goes
@@ -206,6 +220,8 @@ func (d *Device) free() error {
 	if d.ctx == 0 {
 		return nil
 	}
+	stuck := proxy.free(d) // before what it looks at
+	note(stuck)
 	for _, f := range append([]*forks{&d.side}, d.graphed...) {
 		note(f.free(d))
 	}
@@ -220,7 +236,7 @@ func (d *Device) free() error {
 	for _, m := range d.retired {
 		note(m.release(d))
 	}
-	if word.Address != 0 {
+	if word.Address != 0 && stuck == nil {
 		note(d.driver.FreeHost(d.ctx, word))
 	}
 	note(d.driver.Release(d.ordinal))

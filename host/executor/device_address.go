@@ -6,13 +6,16 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// address is where n bytes of a ref are, checked against the memory that it is
+// address returns the address of n bytes of a ref, checked against the memory that it is
 // in; for n = 0 it may be that memory's end, and 0 where there is none.
 func (r *deviceRun) address(number uint16, n int64) (uint64, *Failure) {
 	ref, frame := &r.p.plan.Refs[number], r.p.frame
 	var base uint64
 	var length int64
 	rank := -1
+	if r.a.Absolute && (ref.Space == plugin.SpaceSend || ref.Space == plugin.SpaceRecv) {
+		return uint64(frame[ref.Offset]), nil
+	}
 	switch ref.Space {
 	case plugin.SpaceSend:
 		base, length = uint64(uintptr(r.a.Send)), r.a.Slots[plugin.SlotSendBytes]

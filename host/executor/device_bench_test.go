@@ -23,7 +23,7 @@ func (b *blind) Submit(_ cuda.Context, batch *cuda.Batch) (int, cuda.Capture, er
 	return len(batch.Work), b.capture, nil
 }
 
-// allReduce is a plan like those of small collectives: a computed grid and the
+// allReduce returns a plan like those of small collectives: a computed grid and the
 // whole argument block.
 func allReduce(t testing.TB, world int) *plugin.Plan {
 	return devicePlan(t, world, func(b *plugin.Builder) {
@@ -82,7 +82,7 @@ func TestDeviceRunDoesNotAllocate(t *testing.T) {
 	require.NoError(t, g.DestroyGraph(graph))
 }
 
-// BenchmarkDeviceRun8B is what a call takes besides the driver.
+// BenchmarkDeviceRun8B measures the time of a call besides the driver.
 func BenchmarkDeviceRun8B(b *testing.B) {
 	g := newGPU(b, 4)
 	d := g.newDevice(&blind{Driver: g.Driver}, 4)

@@ -22,8 +22,13 @@ func (r *deviceRun) emit(s *plugin.Step) *Failure {
 	case plugin.StepLaunch:
 		return r.kernel(s)
 	case plugin.StepNative:
+		if r.p.plan.Natives[s.A].Start != 0 {
+			return r.command(s)
+		}
 		r.native(s)
 		return nil
+	case plugin.StepRemote:
+		return r.command(s)
 	}
 	return r.failure(plugin.Internal, -1, "step %s", s.Kind)
 }
@@ -53,9 +58,10 @@ func (r *deviceRun) copy(s *plugin.Step) *Failure {
 
 func (r *deviceRun) kernel(s *plugin.Step) *Failure {
 	k, frame := &r.p.kernels[s.A], r.p.frame
-	w := cuda.Work{Kind: cuda.WorkLaunch, Handle: uint64(k.function), ParamBytes: uint32(len(k.template))}
+	w := cuda.Work{Kind: cuda.WorkLaunch, Handle: uint64(k.function), ParamBytes: uint32(len(k.template)),
+		Flags: r.d.remote}
 	if s.B&plugin.LaunchDependent != 0 {
-		w.Flags = r.flags
+		w.Flags |= r.flags
 	}
 	threads := int64(1)
 	for i := range 3 {
@@ -114,7 +120,7 @@ func (r *deviceRun) native(s *plugin.Step) {
 	})
 }
 
-// room is n more bytes of the batch's params, at a multiple of 16.
+// room returns n more bytes of the batch's params, at a multiple of 16.
 func (d *Device) room(n int) (at uint64, room []byte) {
 	b := d.batch.Params
 	begin := (len(b) + 15) &^ 15

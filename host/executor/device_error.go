@@ -32,7 +32,7 @@ func (d *Device) wrap(doing string, err error) error {
 	return &plugin.Error{Code: plugin.CodeOf(err), Rank: d.rank, Message: d.says(text), Cause: err}
 }
 
-// partly is the error of a batch whose work was put into streams up to a piece.
+// partly returns the error of a batch whose work was put into streams up to a piece.
 func (d *Device) partly(ls []DeviceLaunch, done int, err error) error {
 	at := 0
 	for i := range d.pieces {

@@ -4,8 +4,8 @@ import (
 	"github.com/shunt-ccl/shunt/cuda"
 )
 
-// maxSides is how many streams besides the caller's the tracks of a plan are
-// spread over; more tracks than that take turns.
+// maxSides is the most streams besides the caller's over which the tracks of a plan are
+// spread; more tracks than that take turns.
 const maxSides = 15
 
 // forks are streams for the tracks of a plan, with the events that begin and
@@ -59,10 +59,9 @@ func (f *forks) free(d *Device) error {
 	return first
 }
 
-// sides are the streams for a plan of some tracks: those of operations outside
-// captures, or ones that no other capture in progress has. They were made when
-// the plan was loaded, unless several captures are in progress at once. d.mu is
-// held.
+// sides returns the streams for the tracks of a plan: those of operations outside
+// captures, or ones that no other capture in progress has. They were made when the plan
+// was loaded, unless several captures are in progress at once. d.mu is held.
 func (d *Device) sides(c *capture, tracks int) (*forks, error) {
 	n := min(tracks-1, maxSides)
 	if n <= 0 {

@@ -16,7 +16,7 @@ import (
 )
 
 // single is a world of one on a GPU: cudaipc's all_reduce of 8 bytes, whose
-// kernel has no peers, so that its launch is what takes time.
+// kernel has no peers, so that its launch takes all the time.
 type single struct {
 	driver  cuda.Driver
 	ctx     cuda.Context
@@ -77,7 +77,7 @@ func (s *single) check(t testing.TB) {
 	require.InDelta(t, float32(1.5), math.Float32frombits(binary.LittleEndian.Uint32(got[4:])), 0)
 }
 
-// gpuDriver is the machine's driver, or the test ends.
+// gpuDriver returns the machine's driver, or skips the test.
 func gpuDriver(t testing.TB) cuda.Driver {
 	driver, err := cuda.Open()
 	if err != nil {
@@ -126,9 +126,9 @@ func TestDeviceOnAGPU(t *testing.T) {
 	}
 }
 
-// BenchmarkDeviceRunOnAGPU is the host's time for an all_reduce of 8 bytes, the
-// driver's launch included. Every 64 operations the GPU is waited for, outside
-// the measured time, so that the stream never fills.
+// BenchmarkDeviceRunOnAGPU measures the host's time for an all_reduce of 8 bytes, the
+// driver's launch included. Every 64 operations the GPU is waited for, outside the
+// measured time, so that the stream never fills.
 func BenchmarkDeviceRunOnAGPU(b *testing.B) {
 	s := newSingle(b, gpuDriver(b))
 	b.ReportAllocs()

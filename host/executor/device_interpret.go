@@ -173,53 +173,55 @@ func (r *deviceRun) interpret(track plugin.Track) *Failure {
 	}
 }
 
-// set does a set step. Arithmetic is the contract's: it wraps, and division by
-// zero is zero.
+// set does a set step.
 func set(frame []int64, s *plugin.Step) {
-	a := frame[s.A]
-	if s.Alu == plugin.AluMov {
-		frame[s.Dst] = a
-		return
-	}
-	b := frame[s.B]
-	var v int64
-	truth := func(is bool) {
-		if is {
-			v = 1
-		}
-	}
 	switch s.Alu {
+	case plugin.AluMov:
+		frame[s.Dst] = frame[s.A]
+	case plugin.AluSelect:
+		if frame[s.A] != 0 {
+			frame[s.Dst] = frame[s.B]
+		} else {
+			frame[s.Dst] = frame[s.C]
+		}
+	default:
+		frame[s.Dst] = compute(s.Alu, frame[s.A], frame[s.B])
+	}
+}
+
+// compute applies an operation of the contract to two operands: it wraps, and division by zero is zero.
+func compute(alu plugin.Alu, a, b int64) int64 {
+	is := false
+	switch alu {
 	case plugin.AluAdd:
-		v = a + b
+		return a + b
 	case plugin.AluSub:
-		v = a - b
+		return a - b
 	case plugin.AluMul:
-		v = a * b
+		return a * b
 	case plugin.AluDiv:
 		if b != 0 {
-			v = a / b // Go wraps the least number divided by -1
+			return a / b // Go wraps the least number divided by -1
 		}
 	case plugin.AluMod:
 		if b != 0 {
-			v = a % b
+			return a % b
 		}
 	case plugin.AluMin:
-		v = min(a, b)
+		return min(a, b)
 	case plugin.AluMax:
-		v = max(a, b)
+		return max(a, b)
 	case plugin.AluLt:
-		truth(a < b)
+		is = a < b
 	case plugin.AluLe:
-		truth(a <= b)
+		is = a <= b
 	case plugin.AluEq:
-		truth(a == b)
+		is = a == b
 	case plugin.AluNe:
-		truth(a != b)
-	case plugin.AluSelect:
-		v = frame[s.C]
-		if a != 0 {
-			v = b
-		}
+		is = a != b
 	}
-	frame[s.Dst] = v
+	if is {
+		return 1
+	}
+	return 0
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// imageName is what a plan calls an image: its endpoint's base and its name.
+// imageName identifies an image in plans: its endpoint's base and its name.
 type imageName struct {
 	base uint32
 	name string

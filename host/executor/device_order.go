@@ -5,7 +5,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// order is what keeps operations of one Device behind each other. Every one of
+// order keeps operations of one Device behind each other. Every one of
 // them uses the same slots and counters, so an operation on another stream than
 // the one before it waits for that one.
 //
@@ -42,7 +42,7 @@ type capture struct {
 	side   *forks
 }
 
-// same is the number that s must have to be the stream of the last operation
+// same returns the number that s must have to be the stream of the last operation
 // outside captures; false: it is another one.
 func (o *order) same(s cuda.Stream) (id uint64, ok bool) {
 	return o.id, o.used && s == o.stream && (o.id != 0 || s != cuda.PerThreadStream)
@@ -71,8 +71,8 @@ func (d *Device) before(s cuda.Stream, follows bool, c *capture) error {
 	return nil
 }
 
-// after puts the mark that operations on other streams and those who free
-// wait for into the batch.
+// after adds to the batch the mark that operations on other streams, and the freeing of
+// memory, wait for.
 func (d *Device) after(s cuda.Stream, c *capture) {
 	if c == nil {
 		d.put(cuda.Work{Kind: cuda.WorkRecord, Stream: s, Handle: uint64(d.order.tail)})

@@ -50,7 +50,7 @@ type deviceArg struct {
 // Load validates a plan and finds its kernels, loading images that no plan has
 // named yet. base is the place of its endpoint's regions in the table. Steps
 // that make a processor wait or compute (load, store, signal, wait, barrier,
-// reduce, remote) are refused with Unsupported: on a GPU they are a kernel's.
+// reduce) are refused with Unsupported: on a GPU they are a kernel's.
 // The plan is copied. Load may wait for the GPU; it must not be called between
 // launches that wait for each other.
 func (d *Device) Load(p *plugin.Plan, base uint32) (*DeviceProgram, error) {
@@ -77,13 +77,23 @@ func (d *Device) Load(p *plugin.Plan, base uint32) (*DeviceProgram, error) {
 	own := &program.plan
 	own.Refs, own.Steps, own.Tracks = slices.Clone(p.Refs), slices.Clone(p.Steps), slices.Clone(p.Tracks)
 	own.Natives, own.Consts = slices.Clone(p.Natives), slices.Clone(p.Consts)
-	own.Kernels, own.Args = nil, nil
+	own.Args, own.Kernels = slices.Clone(p.Args), nil
 	copy(program.frame[plugin.SlotCountOf(p.World):], p.Consts)
+
+	engines, err := d.engines(own)
+	if err != nil {
+		return nil, err
+	}
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return nil, d.refuse(plugin.Closed, "it is closed")
+	}
+	if engines {
+		if err := d.startProxy(); err != nil {
+			return nil, err
+		}
 	}
 	for i := range p.Kernels {
 		k, err := d.kernel(p, program, i)
@@ -111,13 +121,13 @@ func (d *Device) Load(p *plugin.Plan, base uint32) (*DeviceProgram, error) {
 // Entitle says what the plan is called in errors: its algorithm with the transport.
 func (p *DeviceProgram) Entitle(qualified string) { p.title = qualified + works(&p.plan, p.names) }
 
-// Title is the plan's name for errors, with the steps that are work for the GPU; "" if it has none.
+// Title returns the plan's name for errors, with the steps that are work for the GPU; "" if it has none.
 func (p *DeviceProgram) Title() string { return p.title }
 
-// maxWorks is how many of a plan's steps a title names.
+// maxWorks is the most steps of a plan that a title names.
 const maxWorks = 3
 
-// works names the kernels and native functions among a plan's steps, which are what may wait for peers.
+// works names the kernels and native functions among a plan's steps: only those may wait for peers.
 func works(p *plugin.Plan, kernels []string) string {
 	var named []string
 	for t, track := range p.Tracks {
@@ -125,7 +135,13 @@ func works(p *plugin.Plan, kernels []string) string {
 			switch s := &p.Steps[i]; s.Kind {
 			case plugin.StepLaunch:
 				named = append(named, fmt.Sprintf("kernel %s (step %d of track %d)", kernels[s.A], i, t))
+			case plugin.StepRemote:
+				named = append(named, engineTitle(s, i, t))
 			case plugin.StepNative:
+				if p.Natives[s.A].Start != 0 {
+					named = append(named, engineTitle(s, i, t))
+					continue
+				}
 				named = append(named, fmt.Sprintf("a native function (step %d of track %d)", i, t))
 			}
 		}
@@ -156,11 +172,8 @@ func (d *Device) suits(p *plugin.Plan) error {
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		switch s.Kind {
-		case plugin.StepSet, plugin.StepIf, plugin.StepLoop, plugin.StepAddress, plugin.StepLaunch:
-		case plugin.StepNative:
-			if p.Natives[s.A].Start != 0 {
-				return d.refuse(plugin.Unsupported, "plan %s: step %d starts an operation and polls it, which is for host memory; on a stream a native function enqueues", p.Algorithm, i)
-			}
+		case plugin.StepSet, plugin.StepIf, plugin.StepLoop, plugin.StepAddress, plugin.StepLaunch, plugin.StepNative,
+			plugin.StepRemote:
 		case plugin.StepCopy:
 			for _, r := range []uint16{s.Dst, s.A} {
 				if p.Refs[r].Scale != plugin.None {

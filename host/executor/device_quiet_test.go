@@ -8,14 +8,14 @@ import (
 	"github.com/shunt-ccl/shunt/cuda"
 )
 
-// quiet is a GPU, and a second Device there.
+// quiet returns a GPU, and a second Device there.
 func quiet(t *testing.T) (g *gpu, other *Device, l *listener) {
 	g = newGPU(t, 1)
 	l = g.listen()
 	return g, g.newDevice(l, 1), l
 }
 
-// observers are what makes a Device look at what it has put into streams.
+// observers lists the calls that make a Device look at the work it has put into streams.
 var observers = map[string]func(g *gpu, d *Device, p *DeviceProgram){
 	"close": func(g *gpu, d *Device, _ *DeviceProgram) { require.NoError(g.t, d.Close()) },
 	"later": func(g *gpu, d *Device, _ *DeviceProgram) {

@@ -7,10 +7,10 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// repeat is what a program put into its batch the last time, if that was one
-// launch: whoever asks for the same again, of whatever memory, gets it without
-// another walk through the plan. A plan is a function of slots, arrays, regions
-// and addresses; what the host's short forms are for the CPU (decision 11).
+// repeat is the work that a program put into its batch the last time, if that was one
+// launch: the same call again, on any memory, gets it without another walk through
+// the plan. A plan is a function of slots, arrays, regions and addresses; what the
+// host's short forms are for the CPU (decision 11).
 type repeat struct {
 	able  bool // the plan has one track, and computes with no address of the caller's
 	known bool // the rest is filled in

@@ -11,8 +11,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// What a program puts into streams when it is asked for something again is what a
-// program that was loaded just now does.
+// A program that runs the same call again puts the same work into streams as a program
+// that was just loaded.
 func TestRepeatedLaunchesAreWhatThePlanSays(t *testing.T) {
 	g := newGPU(t, 4)
 	var work []cuda.Work

@@ -26,7 +26,7 @@ func (l *listener) note(call string) {
 	l.calls = append(l.calls, call)
 }
 
-// heard are the calls since the last time.
+// heard returns the calls since the last time.
 func (l *listener) heard() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -314,7 +314,7 @@ func TestRule07NothingButStreamWorkUnderCapture(t *testing.T) {
 	require.NoError(t, g.DestroyGraph(graph))
 }
 
-// tracks is a plan whose n tracks increment words from the given one on.
+// tracks returns a plan whose n tracks increment words from the given one on.
 func (g *gpu) tracks(n, first int) *DeviceProgram {
 	return g.load(func(b *plugin.Builder) {
 		for i := range n {

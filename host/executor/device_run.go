@@ -31,9 +31,9 @@ func (d *Device) Capturing() bool {
 	return d.order.current != nil
 }
 
-// RunBatch is Run of several operations, in order, in one call of the driver's
-// library. If one of them is wrong nothing was put into the stream; if the
-// driver fails the error says at which, and those before it are there.
+// RunBatch runs several operations as Run does, in order, in one call of the driver's
+// library. If one of them is wrong nothing was put into the stream; if the driver fails
+// the error says at which, and those before it are there.
 func (d *Device) RunBatch(ls []DeviceLaunch, stream cuda.Stream) error {
 	if len(ls) == 0 {
 		return nil
@@ -73,6 +73,7 @@ func (d *Device) run(ls []DeviceLaunch, stream cuda.Stream) error {
 		default:
 			d.order.current = c
 			d.happened(stream, state.Stream, c, true)
+			d.wake()
 			return nil
 		}
 	}
@@ -104,6 +105,7 @@ func (d *Device) admit(ls []DeviceLaunch) error {
 // into c, or not at all; follows says that it is the stream of the operation before.
 func (d *Device) build(ls []DeviceLaunch, stream cuda.Stream, follows bool, c *capture) error {
 	b := &d.batch
+	d.posting = false
 	b.Stream, b.Capture, b.Work, b.Params, d.pieces = stream, 0, b.Work[:0], b.Params[:0], d.pieces[:0]
 	dependent := d.dependentEager
 	if c != nil {

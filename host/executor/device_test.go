@@ -48,7 +48,7 @@ func TestDeviceRunsLaunchesAndCopies(t *testing.T) {
 	}
 }
 
-// pointer is a device address as Arguments want it.
+// pointer returns a device address as Arguments want it.
 func pointer(p cuda.Ptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
 
 func TestDeviceLaysOutArgumentBlocks(t *testing.T) {
@@ -77,7 +77,7 @@ func TestDeviceLaysOutArgumentBlocks(t *testing.T) {
 	b := g.Bytes(g.words, 512)
 	u32 := func(at int) uint32 { return binary.LittleEndian.Uint32(b[at:]) }
 	u64 := func(at int) uint64 { return binary.LittleEndian.Uint64(b[64+at:]) }
-	require.Equal(t, []uint32{300, 1, 1, 600, 1, 1, 300, 48, cuda.LaunchDependent},
+	require.Equal(t, []uint32{300, 1, 1, 600, 1, 1, 300, 48, cuda.LaunchDependent | cuda.LaunchRemote},
 		[]uint32{u32(0), u32(4), u32(8), u32(12), u32(16), u32(20), u32(24), u32(28), u32(32)})
 	require.Equal(t, byte(300&0xFF), b[64+8])
 	require.Equal(t, uint16(0x1234), binary.LittleEndian.Uint16(b[64+10:]), "aligned to its size")
@@ -91,4 +91,57 @@ func TestDeviceLaysOutArgumentBlocks(t *testing.T) {
 	require.NoError(t, g.device.Run(p, a, s))
 	g.synchronize(s)
 	require.Zero(t, u64(40), "arrays that are absent are zeros, not the last call's")
+}
+
+// domains is a driver whose devices have so many memory synchronization domains.
+type domains struct {
+	cuda.Driver
+	n int
+}
+
+func (d domains) Devices() ([]cuda.DeviceInfo, error) {
+	devices, err := d.Driver.Devices()
+	for i := range devices {
+		devices[i].Domains = d.n
+	}
+	return devices, err
+}
+
+// Kernels run in the domain for remote traffic wherever the device has one, also those
+// that wait for the end of what is before them, and those that come again.
+func TestDeviceLaunchesIntoTheRemoteDomain(t *testing.T) {
+	g := newGPU(t, 1)
+	var flags []uint32
+	look := func(b *cuda.Batch) {
+		for i := range b.Work {
+			if b.Work[i].Kind == cuda.WorkLaunch {
+				flags = append(flags, b.Work[i].Flags)
+			}
+		}
+	}
+	for n, remote := range []uint32{0, 0, cuda.LaunchRemote, cuda.LaunchRemote} {
+		d := g.newDevice(&inspector{domains{g.Driver, n}, look}, 1)
+		for _, plain := range []bool{false, true} {
+			want := cuda.LaunchDependent | remote
+			if plain {
+				want = remote
+			}
+			p, err := d.Load(devicePlan(t, 1, func(b *plugin.Builder) {
+				b.Track(func() {
+					launch := b.LaunchDependent
+					if plain {
+						launch = b.Launch
+					}
+					launch("image", "increment", b.Const(1), b.Const(1), place(b, 0))
+				})
+			}), 0)
+			require.NoError(t, err)
+			require.True(t, p.last.able)
+			flags = nil
+			for range 2 {
+				require.NoError(t, d.Run(p, &Arguments{}, g.stream()))
+			}
+			require.Equal(t, []uint32{want, want}, flags, "%d domains", n)
+		}
+	}
 }

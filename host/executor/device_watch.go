@@ -34,7 +34,7 @@ func (d *Device) SetTimeout(limit time.Duration) {
 	})
 }
 
-// Fault is why a kernel first gave up a wait, the rank that it waited for and
+// Fault returns the reason why a kernel first gave up a wait, the rank that it waited for and
 // the value. It calls no driver. The kind may be anything that a kernel wrote.
 func (d *Device) Fault() (kind plugin.Fault, peer int, epoch uint64) {
 	d.watch(func(page unsafe.Pointer) {
@@ -45,7 +45,7 @@ func (d *Device) Fault() (kind plugin.Fault, peer int, epoch uint64) {
 	return kind, peer, epoch
 }
 
-// Compared is what a kernel that reported FaultAsymmetric, FaultLength or
+// Compared returns the values that a kernel which reported FaultAsymmetric, FaultLength or
 // FaultCounts has compared, of this rank and of the peer; see plugin.WatchFaultOwn.
 // They may be anything that a kernel wrote.
 func (d *Device) Compared() (own, theirs [3]uint64) {

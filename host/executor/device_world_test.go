@@ -140,7 +140,7 @@ func (g *gpu) load(build func(b *plugin.Builder)) *DeviceProgram {
 	return p
 }
 
-// place is word i of the region of rank 0.
+// place returns word i of the region of rank 0.
 func place(b *plugin.Builder, i int) plugin.KernelArg {
 	return plugin.Address(b.Region(b.Const(0), b.Const(0), b.Const(int64(8*i))))
 }
@@ -149,7 +149,7 @@ func kernel(b *plugin.Builder, name string, args ...plugin.KernelArg) {
 	b.Launch("image", name, b.Const(1), b.Const(1), args...)
 }
 
-// bump is a plan that increments word i without atomics.
+// bump returns a plan that increments word i without atomics.
 func (g *gpu) bump(i int) *DeviceProgram {
 	p, err := g.device.Load(g.bumpPlan(i), 0)
 	require.NoError(g.t, err)
@@ -165,8 +165,8 @@ func (g *gpu) bumpPlan(i int) *plugin.Plan {
 	})
 }
 
-// follow is a plan whose every run must come behind the one before it, counted
-// in word i by argument Bytes, with faults counted in word 63.
+// follow returns what runs a plan whose every run must come behind the one before it,
+// counted in word i by argument Bytes, with faults counted in word 63.
 func (g *gpu) follow(i int) func(s cuda.Stream, n int) {
 	p := g.load(func(b *plugin.Builder) {
 		b.Track(func() { kernel(b, "follow", place(b, i), plugin.Value(b.Slot(plugin.SlotBytes), 8), place(b, 63)) })
@@ -179,7 +179,7 @@ func (g *gpu) follow(i int) func(s cuda.Stream, n int) {
 	}
 }
 
-// hold is a plan that waits until word i is 1, and ends when aborted.
+// hold returns a plan that waits until word i is 1, and ends when aborted.
 func (g *gpu) hold(i int) *DeviceProgram {
 	return g.load(func(b *plugin.Builder) {
 		b.Track(func() {

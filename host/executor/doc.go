@@ -13,7 +13,9 @@
 // without allocating. device_order.go keeps operations of several streams in
 // order, device_fork.go runs tracks at the same time, and graph.go keeps what
 // graphs use until they are gone. Beside a Device an Engine still holds the
-// control pages and the flight recorder.
+// control pages and the flight recorder. Engine steps, native code and the commands
+// of plugins, run on a thread of the Device's proxy (device_proxy.go, proxy.c), to
+// which a kernel in the stream posts them (kernels/command.cu).
 //
 // What lives here is the interpreter of plans (interpret.c, run.c), waiting and
 // waking (wait.c), copies (copy.c, peer.c) and reductions (reduce*.c, float.h),

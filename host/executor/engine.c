@@ -102,13 +102,13 @@ int sx_engine_set_region(sx_engine *e, uint64_t entry, int32_t rank, void *base,
   if (!chunk) {
     chunk = calloc((size_t)SX_CHUNK * (size_t)e->world, sizeof *chunk);
     if (!chunk) return -1;
-    /* release: who finds the chunk finds it zeroed */
+    /* release: a reader that finds the chunk finds it zeroed */
     atomic_store_explicit(&e->chunks[entry / SX_CHUNK], chunk, memory_order_release);
   }
   sx_memory *m = &chunk[entry % SX_CHUNK * (uint64_t)e->world + (uint64_t)rank];
   atomic_store_explicit(&m->bytes, 0, memory_order_relaxed);
   m->base = base;
-  /* release: who reads the length reads the base that it belongs to */
+  /* release: a reader of the length reads the base that it belongs to */
   atomic_store_explicit(&m->bytes, bytes, memory_order_release);
   return 0;
 }

@@ -27,7 +27,7 @@ const ControlBytes = C.SX_CONTROL_BYTES
 // MaxEntries is the number of entries of an engine's table of regions.
 const MaxEntries = C.SX_CHUNK * C.SX_CHUNKS
 
-// BaseMultiple is what a base in the table is a multiple of.
+// BaseMultiple divides every base in the table.
 const BaseMultiple = C.SX_CHUNK
 
 // Memory is a range of mapped memory. The engine does not own it.
@@ -86,7 +86,7 @@ func NewEngine(rank, world int) (*Engine, error) {
 }
 
 // Close waits for the run in flight, which it aborts, and frees the engine's
-// memory. Mapped memory and programs stay their owners', who may unmap once
+// memory. Mapped memory and programs stay their owners', which may unmap once
 // Close has returned. Later runs return Closed.
 func (e *Engine) Close() {
 	e.Abort(plugin.Closed, e.rank)
@@ -164,9 +164,9 @@ func (e *Engine) ClearRegion(base, id uint32) {
 }
 
 // SetPeerProcess tells which process a rank is, so that plans may copy from its
-// memory (plugin.SpacePeer) as ptrace's rules allow this process to: usually
-// all memory of processes of the same user. Addresses are what ranks publish and
-// are not limited to any range. 0 forbids it again. No run may be in flight.
+// memory (plugin.SpacePeer) as ptrace's rules allow this process to: usually all
+// memory of processes of the same user. The addresses are those that ranks publish,
+// and are not limited to any range. 0 forbids it again. No run may be in flight.
 func (e *Engine) SetPeerProcess(rank, pid int) error {
 	if rank < 0 || rank >= e.world || pid < 0 || pid > math.MaxInt32 {
 		return e.refuse(plugin.InvalidArgument, "process %d is said to be of rank %d in a world of %d ranks", pid, rank,
@@ -217,7 +217,7 @@ func (e *Engine) Waiting() (waiting bool, rank int, since time.Duration, step in
 
 // Unsatisfied reports whether the semaphore of the rank that Waiting names has
 // not reached what the run waits for. It looks at the memory itself, so a run
-// whose thread was not scheduled yet is not taken for one that waits in vain.
+// whose thread was not scheduled yet does not count as one that waits for nothing.
 func (e *Engine) Unsatisfied() bool {
 	e.mu.RLock()
 	defer e.mu.RUnlock()

@@ -35,8 +35,7 @@ typedef struct sx_record {
   _Atomic uint64_t ended; /* seq of the last operation that ended well */
 } sx_record;
 
-/* The last call that a rank refused by itself, so that those who wait for it
- * learn why. version is odd while the fields change. Only the owner writes; only
+/* The last call that a rank rejected by itself, so that waiting ranks learn why. version is odd while the fields change. Only the owner writes; only
  * Go reads and writes it (refusal.go). */
 typedef struct sx_refusal {
   _Atomic uint64_t version;
@@ -208,7 +207,7 @@ typedef struct sx_launch {
   uint32_t lost;          /* a native function still uses the instance */
 } sx_launch;
 
-/* What peers are told of a message when its launch starts; see message.go. */
+/* The description of a message that peers can read once its launch starts; see message.go. */
 typedef struct sx_note {
   _Atomic uint64_t *word; /* or null */
   uint64_t value;
@@ -350,8 +349,8 @@ void sx_engine_set_process(sx_engine *engine, int32_t rank, int32_t pid);
 void sx_engine_abort(sx_engine *engine, uint32_t cause, int32_t rank);
 /* Nanoseconds that the run in flight has been waiting, or -1. */
 int64_t sx_engine_waiting(sx_engine *engine, int32_t *rank, int32_t *step);
-/* Whether the semaphore that Waiting names has not come up yet. The memory it
- * lies in must stay mapped during the call. */
+/* Returns whether the semaphore that Waiting names has not come up yet. Its memory
+ * must stay mapped during the call. */
 int sx_engine_unsatisfied(sx_engine *engine);
 int64_t sx_clock(void);
 
@@ -374,17 +373,17 @@ void sx_flight_end(sx_engine *engine, uint32_t reason);
 /* ---- mark.c ----------------------------------------------------------------- */
 
 void sx_call_publish(sx_control *own, const uint64_t *record);
-/* Whether a mark that a rank has left, or -1 for one of unknown origin, proves
- * that it has called other collectives than this rank. */
+/* Returns whether a mark that a rank has left (-1: one of unknown origin) proves that
+ * the rank has called other collectives than this one. */
 int sx_contradicts(const sx_engine *engine, int64_t rank, uint64_t theirs);
-/* Whether a rank's page says so of the collective that this rank runs. */
+/* Returns whether a rank's page proves it of the collective that this rank runs. */
 int sx_page_contradicts(const sx_engine *engine, int64_t rank);
 
-/* Whether the mark behind a semaphore that this rank has waited for says so. */
+/* Returns whether the mark behind a semaphore that this rank has waited for proves it. */
 static inline int sx_stray(const sx_engine *e, const _Atomic int64_t *semaphore, int64_t rank) {
   if (!e->mark) return 0;
   /* relaxed: the load of the semaphore has acquired what stood here when it was
-   * raised; a later mark is one of a later call, and is told by its number */
+   * raised; a later mark belongs to a later call, and has another number */
   uint64_t theirs = atomic_load_explicit((const _Atomic uint64_t *)semaphore + 1, memory_order_relaxed);
   return SX_UNLIKELY(theirs != e->mark) && sx_contradicts(e, rank, theirs);
 }
@@ -398,7 +397,7 @@ static inline void sx_leave_mark(const sx_engine *e, _Atomic int64_t *semaphore)
 /* ---- run.c ------------------------------------------------------------------ */
 
 /* Run one launch, or a group of them: lanes[i] is the first launch of a lane, notes
- * are what is told of each.
+ * describe each.
  * sx_run takes addresses as numbers, because cgo would spend a fifth of a short
  * run on checking pointers. slots, arrays and lanes stay valid until the run has
  * ended; record, if not null, is {seq, what, how, count, number, mark}. With patience,
@@ -428,12 +427,14 @@ uint32_t sx_spend(sx_engine *engine, const sx_track *track, int32_t work);
 
 /* The size of a ring, or -1. */
 int64_t sx_remote_bytes(int64_t slots);
+/* Post a command, and note its number; null when no slot is free. */
+shunt_ring_command *sx_ring_post(shunt_ring *ring, uint32_t slots, int64_t operation, const int64_t *args, uint32_t count, int64_t *number);
 /* Post a command for a track, whose arguments are the engine's: 1, or 0 when no slot is
  * free; then the track's command is one to wait for. */
 int sx_remote_post(sx_engine *engine, sx_track *track, shunt_ring *ring, uint32_t slots, int64_t operation, uint32_t count);
 /* The rank that the track's command waits for, or -1. */
 int32_t sx_remote_peer(const sx_engine *engine, const sx_track *track);
-/* What the track's command, which is done, has come to: 0, or -1 after recording why. */
+/* Ends the track's command, which is done: 0, or -1 after recording why it failed. */
 int sx_remote_end(sx_engine *engine, sx_track *track);
 /* Sleep until a ring of the live tracks or the doorbell, last seen as given, is raised;
  * 0 at once if no track waits for a command. */
@@ -448,7 +449,7 @@ void sx_worker_dismiss(sx_engine *engine);
 int sx_native_start(sx_engine *engine, sx_track *track, const shunt_native *native, uint32_t count);
 /* Poll the requests of all live tracks. */
 void sx_native_poll(sx_engine *engine);
-/* What the track's native code, which is done, has come to: 0, or -1 after recording why. */
+/* Ends the track's native code, which is done: 0, or -1 after recording why it failed. */
 int sx_native_end(sx_engine *engine, sx_track *track);
 /* End all requests of a run that has failed: SX_FINE, or SX_NATIVE_STUCK after recording it. */
 uint32_t sx_native_stop(sx_engine *engine);

@@ -7,10 +7,8 @@ import "C"
 
 import (
 	"fmt"
-	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -29,11 +27,10 @@ type Failure struct {
 	Reason string      // one clause without a full stop
 	Said   string      // by the transport, about its command or native code; part of Reason
 	Native bool        // the transport's own code failed: a command or native code
-	Silent bool        // and it was a function that left its words with the endpoint
 	Stuck  bool        // and has not returned: its endpoint cannot be used any more
 }
 
-// Error is the reason and the place.
+// Error returns the reason and the place.
 func (f *Failure) Error() string {
 	text := f.Reason
 	if f.Step >= 0 {
@@ -53,27 +50,10 @@ func (f *Failure) Unwrap() error {
 	return f.Cause
 }
 
-// said is a sentence of a transport, bounded and printable.
-func said(text *C.char) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7F || r == utf8.RuneError {
-			return '?'
-		}
-		return r
-	}, C.GoString(text))
-}
-
 // own words the failure of the transport's own code.
 func (f *Failure) own(what string, status plugin.Code, said string) {
-	f.Native, f.Code, f.Said = true, status, said
-	f.Reason = fmt.Sprintf("the transport's %s failed: %s", what, f.Code)
-	if plugin.CodeOf(f.Code) != f.Code {
-		f.Code, f.Reason = plugin.Internal, fmt.Sprintf("the transport's %s returned status %d, which is unknown", what,
-			int32(status))
-	}
-	if said != "" {
-		f.Reason += ": " + said
-	}
+	err := plugin.NativeError(what, status, f.Rank, said)
+	f.Native, f.Code, f.Reason, f.Said = true, err.Code, err.Message, plugin.Printable(said)
 }
 
 func (e *Engine) fail(f *Failure) error {
@@ -90,7 +70,7 @@ func (e *Engine) refuse(code plugin.Code, format string, args ...any) error {
 	}
 }
 
-// failure words what C left behind. reason is what sx_run returned.
+// failure makes an error of engine->failure. reason is the result of sx_run.
 func (e *Engine) failure(reason C.uint32_t) error {
 	switch reason {
 	case C.SX_BUSY:
@@ -148,10 +128,9 @@ func (e *Engine) failure(reason C.uint32_t) error {
 	case C.SX_PARTIAL:
 		f.Reason = fmt.Sprintf("a scaled copy of %d bytes is not a whole number of elements of %d", x, y)
 	case C.SX_NATIVE_FAILED:
-		f.own("native function", plugin.Code(x), said(&e.c.message[0]))
-		f.Silent = f.Said == ""
+		f.own("native function", plugin.Code(x), C.GoString(&e.c.message[0]))
 	case C.SX_REMOTE_FAILED:
-		f.own("command", plugin.Code(x), said(&e.c.message[0]))
+		f.own("command", plugin.Code(x), C.GoString(&e.c.message[0]))
 	case C.SX_SLOTS:
 		f.Reason = fmt.Sprintf("a ring of %d commands, want 1 to %d", x, C.SHUNT_RING_SLOTS)
 	case C.SX_NATIVE_STUCK:

@@ -30,14 +30,14 @@ void sx_flight_begin(sx_engine *e, const uint64_t *record) {
   atomic_store_explicit(&f->count, record[3], memory_order_relaxed);
   atomic_store_explicit(&f->begin, e->began, memory_order_relaxed);
   atomic_store_explicit(&f->end, 0, memory_order_relaxed);
-  /* release: who sees the number sees the fields */
+  /* release: a reader that sees the number sees the fields */
   atomic_store_explicit(&f->number, record[4], memory_order_release);
 }
 
 void sx_flight_end(sx_engine *e, uint32_t reason) {
   if (!e->flight) return;
   atomic_store_explicit(&e->flight->reason, reason, memory_order_relaxed);
-  /* release: who sees the end sees the reason */
+  /* release: a reader that sees the end sees the reason */
   atomic_store_explicit(&e->flight->end, sx_ticks(), memory_order_release);
   e->flight = NULL;
 }

@@ -50,7 +50,7 @@ func (e *Engine) SetFlights(n int) error {
 	return nil
 }
 
-// Flights are the recorded operations, oldest first.
+// Flights returns the recorded operations, oldest first.
 func (e *Engine) Flights() []Flight {
 	e.mu.RLock()
 	defer e.mu.RUnlock()

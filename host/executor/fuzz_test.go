@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guarded is memory between two pages that trap.
+// guarded returns memory between two pages that trap.
 func guarded(t testing.TB, bytes int) (whole, inner []byte) {
 	t.Helper()
 	page := unix.Getpagesize()

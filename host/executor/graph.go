@@ -22,10 +22,11 @@ import (
 var registry = struct {
 	mu      sync.Mutex
 	next    uint64
-	owners  map[uint64]*Device // by token
-	devices map[*Device]bool   // that have resources; whether closed
-	failed  []error            // of what was freed where nobody asks
-}{owners: map[uint64]*Device{}, devices: map[*Device]bool{}}
+	owners  map[uint64]*Device   // by token
+	uses    map[uint64]*GraphUse // by token
+	devices map[*Device]bool     // that have resources; whether closed
+	failed  []error              // of what was freed where nobody asks
+}{owners: map[uint64]*Device{}, uses: map[uint64]*GraphUse{}, devices: map[*Device]bool{}}
 
 // held is something to free once the graphs captured before it are gone and
 // what was in streams has ended.
@@ -57,7 +58,7 @@ func unregister(d *Device) {
 	delete(registry.devices, d)
 }
 
-// Detached is the number of closed Devices whose resources graphs, or work that
+// Detached returns the number of closed Devices whose resources graphs, or work that
 // has not ended, still hold.
 func Detached() int {
 	registry.mu.Lock()
@@ -127,9 +128,8 @@ func (d *Device) forget() {
 	}
 }
 
-// collect is collect for the Devices of one GPU. What other ranks of this
-// process have left is theirs to free: freeing can wait for their GPU, which may
-// be waiting for a launch that the caller makes next.
+// collect frees what the Devices of one GPU have left and nothing uses. What other ranks of this process have left is
+// theirs to free: freeing can wait for their GPU, which may be waiting for a launch that the caller makes next.
 func (d *Device) collect() []error {
 	return collect(func(other *Device) bool { return other.driver == d.driver && other.ordinal == d.ordinal })
 }
@@ -146,26 +146,14 @@ func collect(of func(*Device) bool) []error {
 			continue
 		}
 		if d.freeing {
-			d.again = true // for the one who is at it, before it leaves
+			d.again = true // the goroutine that is freeing looks again before it returns
 			continue
 		}
 		d.freeing = true
 		candidates = append(candidates, d)
 	}
 	for driver := range drivers {
-		var tokens [64]uint64
-		for {
-			gone := driver.Released(tokens[:])
-			for _, token := range gone {
-				if d := registry.owners[token]; d != nil {
-					delete(registry.owners, token)
-					delete(d.live, token)
-				}
-			}
-			if len(gone) < len(tokens) {
-				break
-			}
-		}
+		takeTokens(driver)
 	}
 	registry.mu.Unlock()
 
@@ -226,7 +214,9 @@ func (d *Device) tryFree() (h held, ok, again bool) {
 	return h, true, false
 }
 
-// idle reports whether everything that was put into streams has ended.
+// Idle reports whether everything that was put into streams, other than by graphs, has ended.
+func (d *Device) Idle() bool { return d.idle() }
+
 func (d *Device) idle() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -352,7 +352,7 @@ static inline __attribute__((always_inline)) int interpret(sx_engine *e, sx_trac
       if (!(w = semaphore(e, t, &refs[s->dst]))) FAIL();
       sx_leave_mark(e, w);
       /* release: every earlier write of this rank, copied data included, is
-       * visible to who acquires this value */
+       * visible to a peer that acquires this value */
       atomic_store_explicit(w, R(a), memory_order_release);
       if (s->b == SX_ABSENT) e->ring_all = 1;
       else if (wake(e, t, R(b))) FAIL();

@@ -5,9 +5,9 @@
  * Every collective has a mark: its number in the low 16 bits, and above them a
  * hash of this call and all before it (host/calls.go). Once two ranks have called
  * something different their marks differ for good. A rank leaves its mark in the
- * word behind each semaphore that it raises, in the same line; who has waited for
- * the semaphore compares it with its own before it touches anything that the
- * semaphore was the leave for. That is a store and a load per signal and wait.
+ * word behind each semaphore that it raises, in the same line; a rank that has waited
+ * for the semaphore compares it with its own before it touches anything that the
+ * semaphore admits it to. That is a store and a load per signal and wait.
  *
  * The mark need not be of the same call: a credit may be old, and a peer may
  * already be further on. So each rank also keeps its latest calls in its control
@@ -23,11 +23,11 @@ void sx_call_publish(sx_control *own, const uint64_t *record) {
   atomic_store_explicit(&c->what, record[1], memory_order_relaxed);
   atomic_store_explicit(&c->how, record[2], memory_order_relaxed);
   atomic_store_explicit(&c->count, record[3], memory_order_relaxed);
-  /* release: who sees the mark sees these fields */
+  /* release: a reader that sees the mark sees these fields */
   atomic_store_explicit(&c->mark, record[5], memory_order_release);
 }
 
-/* What a page says of the call with the number of a mark: its mark, or 0. */
+/* Returns the mark that a page has for the call with the number of a mark, or 0. */
 static uint64_t noted(const sx_control *page, uint64_t mark) {
   /* relaxed: nothing is concluded from it but that it differs */
   uint64_t of = atomic_load_explicit(&page->calls[mark % SX_CALLS].mark, memory_order_relaxed);

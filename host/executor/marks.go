@@ -15,7 +15,7 @@ import (
 // differ have called different collectives. mark.c says where marks travel.
 type Mark uint64
 
-// MarkOf is the mark of collective number seq, whose hash includes the hashes of
+// MarkOf returns the mark of collective number seq, whose hash includes the hashes of
 // those before.
 func MarkOf(seq, hash uint64) Mark { return Mark(hash<<16 | seq&0xFFFF) }
 
@@ -79,7 +79,7 @@ func (e *Engine) Disagreement(peer int, latest uint64) (d Disagreement, found bo
 	return d, found
 }
 
-// callAt is an entry of a page's latest calls; false: it is empty or in change.
+// callAt returns an entry of a page's latest calls; false: it is empty or in change.
 func callAt(page *C.sx_control, i uintptr, latest uint64) (Mark, Record, bool) {
 	c := (*C.sx_call)(unsafe.Add(unsafe.Pointer(&page.calls), i*unsafe.Sizeof(C.sx_call{})))
 	load := func(field unsafe.Pointer) uint64 { return atomic.LoadUint64((*uint64)(field)) }

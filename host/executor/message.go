@@ -14,17 +14,17 @@ import (
 
 // The two ends of a message each say how long it is, and only the plans of some
 // transports compare. So each rank keeps note of its messages behind its control
-// page: of the last ones to and from every other rank, by their number among
-// those of the pair. A note is one word, written before the message begins in
-// lines that nobody else touches, so that it costs next to nothing; who finds
-// that a message does not come, or wonders whether it is the right one, reads
-// both notes. A sender is never further ahead of its receiver than there are
-// notes, unless its transport keeps more messages than that.
+// page: of the last ones to and from every other rank, by their number among those of
+// the pair. A note is one word, written before the message begins in lines that
+// nobody else touches, so that it costs next to nothing; a rank whose message does
+// not come, or may be another one, reads both notes. A sender is never further ahead
+// of its receiver than there are notes, unless its transport keeps more messages than
+// that.
 
-// keptMessages is how many notes there are for a pair, direction and kind.
+// keptMessages is the number of notes for a pair, direction and kind.
 const keptMessages = C.SX_MESSAGES
 
-// Kind is what of a pair is numbered by itself.
+// Kind is a sequence of messages of a pair that has numbers of its own.
 type Kind int
 
 const (
@@ -35,7 +35,7 @@ const (
 	kinds
 )
 
-// MessageBytes is how much longer a control page is in which a rank of a world of
+// MessageBytes returns the size of the part of a control page in which a rank of a world of
 // the given size keeps note of its messages. Without that nothing is noted.
 func MessageBytes(world int) int64 { return int64(world) * int64(unsafe.Sizeof(C.sx_messages{})) }
 
@@ -54,21 +54,21 @@ const (
 	messageWhich     = messageValid | (messageValid - 1)
 )
 
-// MessageOf is the note of a message. Lengths that no memory has are all one.
+// MessageOf returns the note of a message. Lengths that no memory has are all one.
 func MessageOf(bytes int64, dtype plugin.DType) Message {
 	return Message(uint64(min(bytes, maxMessage))<<messageLength |
 		uint64(dtype)&(1<<messageDTypeBits-1)<<messageDType | messageValid)
 }
 
-// Bytes is the length.
+// Bytes returns the length.
 func (m Message) Bytes() int64 { return int64(m >> messageLength) }
 
-// DType is what the message is said to be of. It may be any value.
+// DType returns the element type that the sender stated. It may be any value.
 func (m Message) DType() plugin.DType {
 	return plugin.DType(m >> messageDType & (1<<messageDTypeBits - 1))
 }
 
-// numbered is the note of a message that has that number in its pair.
+// numbered returns the note of a message that has that number in its pair.
 func (m Message) numbered(number uint64) uint64 {
 	return uint64(m) | number/keptMessages%(1<<messageRoundBits)
 }
@@ -89,7 +89,7 @@ func (m *Messages) Note(message Message) {
 	}
 }
 
-// Note is what is to be noted of a message, and where.
+// Note describes a message, and where its description is stored.
 type Note struct {
 	word  *C.uint64_t // nil: nowhere
 	value uint64
@@ -108,16 +108,16 @@ func (m *Messages) Take(message Message) Note {
 // Begun counts the message that was noted.
 func (m *Messages) Begun() { m.begun++ }
 
-// Count is how many messages were counted: the number of the next one.
+// Count returns the number of messages so far, which numbers the next one.
 func (m *Messages) Count() uint64 { return m.begun }
 
-// Sent are this rank's messages to a peer. They stay the engine's.
+// Sent returns this rank's messages to a peer. They stay the engine's.
 func (e *Engine) Sent(kind Kind, peer int) *Messages { return &e.messages[peer][kind][0] }
 
-// Received are those from it, likewise.
+// Received returns those from it, likewise.
 func (e *Engine) Received(kind Kind, peer int) *Messages { return &e.messages[peer][kind][1] }
 
-// noted is where a rank keeps note of its messages with a peer, or nil.
+// noted returns a rank's notes of its messages with a peer, or nil.
 func (e *Engine) noted(rank, peer int) *C.sx_messages {
 	page := e.controls[rank]
 	if page.Base == nil || page.Bytes < C.SX_CONTROL_BYTES+MessageBytes(peer+1) {
@@ -141,7 +141,7 @@ func (e *Engine) noteMessages() {
 	}
 }
 
-// noteOffset is where an sx_messages has the notes of a kind: sent, or received.
+// noteOffset returns the offset of the notes of a kind, sent or received, in an sx_messages.
 func noteOffset(kind Kind, direction int) uintptr {
 	return (uintptr(kind)*2 + uintptr(direction)) * keptMessages * 8
 }
@@ -193,8 +193,8 @@ func contradict(a, b Message) bool {
 	return a&messageValid != 0 && a&messageWhich == b&messageWhich && a.Bytes() != b.Bytes()
 }
 
-// SentTo is what a peer says of its message of that number to this rank; false: it
-// has not begun it, has forgotten it, or keeps no notes.
+// SentTo returns a peer's description of its message of that number to this rank;
+// false if the peer has not begun it, has overwritten it, or keeps no notes.
 func (e *Engine) SentTo(peer int, number uint64) (Message, bool) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()

@@ -29,10 +29,11 @@ struct sx_worker {
   const void *send;
   void *recv;
   shunt_status status;
+  shunt_native_report report;
 };
 
 static void change(sx_worker *w, uint32_t state) {
-  /* release: who sees the state sees what was written before */
+  /* release: a thread that sees the state sees what was written before */
   atomic_store_explicit(&w->state, state, memory_order_release);
   syscall(SYS_futex, &w->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
@@ -54,7 +55,7 @@ static void *work(void *of) {
       await(w, state, -1);
       continue;
     }
-    w->status = w->native.function(w->native.context, w->registers, w->send, w->recv, NULL);
+    w->status = w->native.function(w->native.context, w->registers, w->send, w->recv, NULL, &w->report);
     /* acquire and release: the run sees the status, and this thread that it is lost */
     if (!atomic_compare_exchange_strong(&w->state, &state, RETURNED)) break;
     syscall(SYS_futex, &w->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
@@ -101,6 +102,26 @@ static int lose(sx_engine *e, sx_track *t) {
   return 1;
 }
 
+/* Note which rank native code waits for. */
+static void note(sx_engine *e, sx_track *t, const shunt_native_report *report) {
+  t->rank = report->peer > 0 && report->peer <= e->world ? report->peer - 1 : -1;
+}
+
+/* Take what native code has come to. */
+static void end(sx_engine *e, sx_track *t, shunt_status status, const shunt_native_report *report) {
+  note(e, t, report);
+  if (t->native) e->polled--;
+  t->native = NULL;
+  t->status = status;
+  if (status != SHUNT_OK && !e->said) {
+    e->said = t;
+    memcpy(e->message, report->message, SHUNT_NATIVE_TEXT);
+    e->message[SHUNT_NATIVE_TEXT - 1] = 0;
+  }
+  /* relaxed: the same thread reads it */
+  atomic_store_explicit(&t->ended, 1, memory_order_relaxed);
+}
+
 int sx_native(sx_engine *e, sx_track *t, const shunt_native *native) {
   sx_ring(e);
   if (!e->worker && !(e->worker = hire())) {
@@ -113,6 +134,7 @@ int sx_native(sx_engine *e, sx_track *t, const shunt_native *native) {
   w->registers = t->frame;
   w->send = t->launch->send;
   w->recv = t->launch->recv;
+  w->report = (shunt_native_report){0};
   int64_t begun = sx_clock(), aborted = 0;
   change(w, POSTED);
   uint32_t reason = SX_FINE;
@@ -131,26 +153,14 @@ int sx_native(sx_engine *e, sx_track *t, const shunt_native *native) {
   /* relaxed: nobody else looks until the next call is posted */
   atomic_store_explicit(&w->state, IDLE, memory_order_relaxed);
   if (reason) return -1; /* aborted while it ran: sx_look has told why */
-  if (w->status == SHUNT_OK) return 0;
-  t->status = w->status;
-  e->said = NULL;
+  end(e, t, w->status, &w->report);
   return 0;
 }
 
 /* Take what a request has come to, if it is done. */
 static void take(sx_engine *e, sx_track *t, shunt_status status, const shunt_native_report *report) {
-  t->rank = report->peer > 0 && report->peer <= e->world ? report->peer - 1 : -1;
-  if (status == SHUNT_PENDING) return;
-  if (t->native) e->polled--;
-  t->native = NULL;
-  t->status = status;
-  if (status != SHUNT_OK && !e->said) {
-    e->said = t;
-    memcpy(e->message, report->message, SHUNT_NATIVE_TEXT);
-    e->message[SHUNT_NATIVE_TEXT - 1] = 0;
-  }
-  /* relaxed: the same thread reads it */
-  atomic_store_explicit(&t->ended, 1, memory_order_relaxed);
+  if (status == SHUNT_PENDING) note(e, t, report);
+  else end(e, t, status, report);
 }
 
 int sx_native_start(sx_engine *e, sx_track *t, const shunt_native *native, uint32_t count) {
@@ -180,7 +190,7 @@ void sx_native_poll(sx_engine *e) {
 
 int sx_native_end(sx_engine *e, sx_track *t) {
   if (SX_LIKELY(t->status == SHUNT_OK)) return 0;
-  /* Who ends a peer knows better why than who has lost its connection. */
+  /* The rank that aborts a peer knows the cause better than one that lost its connection. */
   if (t->status == SHUNT_PEER_DIED && t->rank >= 0 && sx_await_abort(e, t)) return -1;
   if (e->said != t) e->message[0] = 0;
   sx_fail(e, t, SX_NATIVE_FAILED);

@@ -9,7 +9,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// calling is a program of one native step.
+// calling returns a program of one native step.
 func calling(t *testing.T, e *Engine, native plugin.Native) *Program {
 	t.Helper()
 	p := plan(t, 0, 1, plugin.Int32, plugin.OpSum, func(b *plugin.Builder) { b.Track(func() { b.Load(own(b, 0, 0)) }) })

@@ -2,7 +2,7 @@
  * peer.c: bytes out of another process's memory, at an address that its rank
  * published, in one copy by the kernel. Nothing here trusts the address: the
  * kernel checks it, on this rank's own memory too, so that a wrong one is an
- * error and not a crash. What may be read is what ptrace's rules allow.
+ * error and not a crash. Ptrace's rules decide what may be read.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -27,8 +27,8 @@ func (w *world) readable() {
 	}
 }
 
-// pull is a plan in which rank 1 copies n bytes out of rank 0's send memory.
-// A region holds rank 0's semaphore at 0 and address at 8, rank 1's answer at 64.
+// pull writes a plan in which rank 1 copies n bytes out of rank 0's send memory. A region
+// holds rank 0's semaphore at 0 and address at 8, rank 1's answer at 64.
 func pull(b *plugin.Builder, rank int, n int64) {
 	word := func(r, offset int64) plugin.RefID {
 		return b.Region(b.Const(testRegion), b.Const(r), b.Const(offset))
@@ -70,7 +70,7 @@ func TestCopyFromAPeersMemory(t *testing.T) {
 	}
 }
 
-// ended is the number of a process that is no more.
+// ended returns the number of a process that is no more.
 func ended(t *testing.T) int {
 	t.Helper()
 	c := exec.Command("true")
@@ -149,8 +149,8 @@ func TestCopyFromAPeerStaysInItsDestination(t *testing.T) {
 	}
 }
 
-// A peer whose memory is gone has mostly left a communicator that failed: the
-// error is why it failed, when word of that comes in time.
+// A peer whose memory is gone has mostly left a communicator that failed: the error is
+// the reason of that failure, if it arrives in time.
 func TestReasonsOfAPeersEndComeFirst(t *testing.T) {
 	w := newWorld(t, 3, 4096)
 	w.readable()

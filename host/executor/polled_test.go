@@ -10,7 +10,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// requesting is a program whose tracks each call native code once, in a world of two.
+// requesting returns a program whose tracks each call native code once, in a world of
+// two.
 func requesting(t *testing.T, e *Engine, native plugin.Native, tracks int) *Program {
 	t.Helper()
 	p := plan(t, 0, 2, plugin.Uint8, plugin.OpSum, func(b *plugin.Builder) {
@@ -52,7 +53,7 @@ func TestFailureOfARequestHasItsCodeWordsAndRank(t *testing.T) {
 	native, _ := nativetest.NewRequests(2, 1, plugin.System, 1, "rank 1's queue\nis gone")
 	err := e.Run(requesting(t, e, native, 1), arguments([]byte("x"), make([]byte, 1), 1, 1), testDeadline)
 	f := failureOf(t, err)
-	if f.Code != plugin.System || f.Rank != 1 || !f.Native || f.Silent || f.Said != "rank 1's queue?is gone" ||
+	if f.Code != plugin.System || f.Rank != 1 || !f.Native || f.Said != "rank 1's queue?is gone" ||
 		!strings.Contains(f.Reason, f.Said) {
 		t.Errorf("got %+v", f)
 	}

@@ -43,7 +43,6 @@ const (
 	quickSignal        // word = value, and wake
 	quickStore         // word = value
 	quickSkip          // go on at step to where value is zero, or is not
-	quickExpect        // register = word; give up unless value is zero, or is not
 )
 
 type quickStep struct {
@@ -118,12 +117,6 @@ func (q *Quick) Try(send, recv unsafe.Pointer, record *[6]uint64) bool {
 				return false
 			}
 			registers[s.register%quickRegisters] = loaded
-		case quickExpect:
-			loaded := atomic.LoadInt64((*int64)(word))
-			registers[s.register%quickRegisters] = loaded
-			if uint64(loaded) > maxCounter || (s.value.of(&registers) == 0) != s.ifZero {
-				return false
-			}
 		case quickWait:
 			// Acquires what the semaphore's writer wrote before.
 			if atomic.LoadInt64((*int64)(word))-v < 0 {
@@ -133,7 +126,7 @@ func (q *Quick) Try(send, recv unsafe.Pointer, record *[6]uint64) bool {
 				return false // the long way knows what that means
 			}
 		case quickSignal:
-			// Releases every earlier write of this rank to who acquires the value. It
+			// Releases every earlier write of this rank to peers that acquire the value. It
 			// is a fence too, between the semaphore and the look at sleeping flags; see
 			// wait.c.
 			if mark != 0 {

@@ -62,7 +62,7 @@ type shortening struct {
 	affected  bool             // a step with an effect has come
 }
 
-// value is what a register of the plan holds: a form, or whether it is zero.
+// value is the content of a register of the plan: a form, or whether it is zero.
 type value struct {
 	form
 	kind valueKind
@@ -77,7 +77,7 @@ const (
 	unknown            // left by a step that may have been skipped
 )
 
-// of is what a register holds.
+// of returns the content of a register.
 func (s *shortening) of(r uint16) value {
 	plan := s.program.plan
 	slots := plugin.SlotCountOf(plan.World)
@@ -95,13 +95,13 @@ func (s *shortening) of(r uint16) value {
 	return s.values[r] // zero at launch
 }
 
-// form is what a register holds, if that is a form.
+// form returns the content of a register, if that is a form.
 func (s *shortening) form(r uint16) (form, bool) {
 	v := s.of(r)
 	return v.form, v.kind == asIs
 }
 
-// constant is what a register holds, if that is known.
+// constant returns the content of a register, if that is known.
 func (s *shortening) constant(r uint16) (int64, bool) {
 	f, ok := s.form(r)
 	return f.add, ok && f.mul == 0
@@ -149,29 +149,7 @@ func (s *shortening) branch(condition value, body []plugin.Step) bool {
 	}
 	s.values = before
 	s.quick.steps[at].to = uint8(len(s.quick.steps))
-	s.expect(at)
 	return true
-}
-
-// expect turns a branch that waits for what no counter comes to, on what the step
-// before has loaded, into one step that gives up where it would be taken: the long
-// way waits.
-func (s *shortening) expect(at int) {
-	steps := s.quick.steps
-	if at == 0 || len(steps) == at+1 || steps[at-1].code != quickLoad || steps[at].value.register != steps[at-1].register {
-		return
-	}
-	if wait := steps[at+1]; wait.code != quickWait || wait.value.mul != 0 || wait.value.add < maxCounter {
-		return
-	}
-	for _, step := range steps[:at] {
-		if step.code == quickSkip && int(step.to) == at {
-			return // past the load
-		}
-	}
-	one := steps[at-1]
-	one.code, one.ifZero, one.value = quickExpect, steps[at].ifZero, steps[at].value
-	s.quick.steps = append(steps[:at-1], one)
 }
 
 func (s *shortening) add(step quickStep) bool {
@@ -237,7 +215,7 @@ func (s *shortening) step(step *plugin.Step) bool {
 	return false
 }
 
-// wake is the control pages of the ranks that a signal names.
+// wake returns the control pages of the ranks that a signal names.
 func (s *shortening) wake(named uint16) (pages []*C.sx_control, ok bool) {
 	e := s.program.engine
 	for rank, page := range e.controls {
@@ -258,7 +236,8 @@ func (s *shortening) wake(named uint16) (pages []*C.sx_control, ok bool) {
 	return nil, true
 }
 
-// semaphore is the place of one, with the word behind it that is for marks.
+// semaphore returns the place of a semaphore, and of the word behind it, which is for
+// marks.
 func (s *shortening) semaphore(ref uint16) (quickPlace, bool) {
 	if s.quick.marked {
 		return s.words(ref, 16)
@@ -266,7 +245,7 @@ func (s *shortening) semaphore(ref uint16) (quickPlace, bool) {
 	return s.words(ref, 8)
 }
 
-// word is the place of a counter, or of a semaphore that is read as one.
+// word returns the place of a counter, or of a semaphore that is read as one.
 func (s *shortening) word(ref uint16) (quickPlace, bool) { return s.words(ref, 8) }
 
 func (s *shortening) words(ref uint16, bytes int64) (quickPlace, bool) {
@@ -276,7 +255,7 @@ func (s *shortening) words(ref uint16, bytes int64) (quickPlace, bool) {
 	return p, ok && p.space == plugin.SpaceRegion && aligned
 }
 
-// place is where a ref points, if that is inside its memory whatever is loaded.
+// place returns the address of a ref, if that is inside its memory whatever is loaded.
 func (s *shortening) place(ref uint16, bytes int64) (quickPlace, bool) {
 	r := &s.program.plan.Refs[ref]
 	at, ok := s.form(r.Offset)

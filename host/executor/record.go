@@ -47,8 +47,8 @@ func (e *Engine) Record(seq, number uint64, collective, dtype, op uint32, count 
 // Mark adds the mark of a collective to what Record set.
 func (e *Engine) Mark(mark Mark) { e.record[5] = uint64(mark) }
 
-// RecordOf is what Record sets, with seq, number and mark left out: entries 0, 4
-// and 5.
+// RecordOf returns the words that Record sets, without seq, number and mark (entries
+// 0, 4 and 5).
 func RecordOf(collective, dtype, op uint32, count int64, root int32) [6]uint64 {
 	return [6]uint64{0, uint64(collective) | uint64(dtype)<<32, uint64(op) | uint64(uint32(root))<<32, uint64(count), 0, 0}
 }

@@ -27,7 +27,7 @@ void sx_reduce(uint32_t dtype, uint32_t op, uint32_t world, char *dst, const sx_
 void sx_scale(uint32_t dtype, char *dst, const char *src, int64_t n, double factor);
 
 /* Choose an instruction set by name ("baseline", "avx2", "avx512"; null: the
- * best); 0, or -1 where the processor lacks it. For tests and benchmarks. */
+ * best); 0, or -1 where the processor does not have it. For tests and benchmarks. */
 int sx_reduce_use(const char *name);
 
 /* ---- kernels of one dtype ------------------------------------------------- */

@@ -106,7 +106,7 @@ func appendElement(b []byte, size int, bits uint64) []byte {
 	return append(b, binary.LittleEndian.AppendUint64(nil, bits)[:size]...)
 }
 
-// referenceReduce is one element of a reduction: bits of the sources in order,
+// referenceReduce returns one element of a reduction: bits of the sources in order,
 // and the factor of each, or nil.
 func referenceReduce(dtype plugin.DType, op plugin.Op, world int, sources []uint64, factors []float64) uint64 {
 	if factors != nil {

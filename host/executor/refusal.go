@@ -13,7 +13,7 @@ import (
 	"unsafe"
 )
 
-// maxRefusal is how many bytes of a refusal's text a control page has room for.
+// maxRefusal is the most bytes of a rejection's text that a control page holds.
 const maxRefusal = 28 * 8
 
 // Refusal is the last call that a rank refused by itself, for an error in its
@@ -86,10 +86,10 @@ func (e *Engine) PeerRefusal(rank int) Refusal {
 	return Refusal{}
 }
 
-// shared is a word of a control page, for Go's atomics.
+// shared returns a word of a control page, for Go's atomics.
 func shared(field unsafe.Pointer) *uint64 { return (*uint64)(field) }
 
-// printable is a text without what a terminal or a log might stumble over, cut to
+// printable returns a text without what a terminal or a log might stumble over, cut to
 // what a control page holds.
 func printable(text string) string {
 	if len(text) > maxRefusal {

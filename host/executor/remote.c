@@ -20,7 +20,7 @@ static int is_free(shunt_ring_command *c) {
   return __atomic_load_n(&c->done, __ATOMIC_ACQUIRE) == __atomic_load_n(&c->number, __ATOMIC_RELAXED);
 }
 
-int sx_remote_post(sx_engine *e, sx_track *t, shunt_ring *ring, uint32_t slots, int64_t operation, uint32_t count) {
+shunt_ring_command *sx_ring_post(shunt_ring *ring, uint32_t slots, int64_t operation, const int64_t *args, uint32_t count, int64_t *number) {
   shunt_ring_command *commands = shunt_ring_commands(ring), *c = NULL;
   int64_t posted = __atomic_load_n(&ring->posted, __ATOMIC_RELAXED);
   uint32_t first = (uint32_t)((uint64_t)posted % slots);
@@ -30,26 +30,32 @@ int sx_remote_post(sx_engine *e, sx_track *t, shunt_ring *ring, uint32_t slots, 
     c = &commands[at];
     __atomic_store_n(&shunt_ring_queue(ring, slots)[first], at, __ATOMIC_RELAXED);
   }
-  t->ring = ring;
-  t->command = c ? c : &commands[first];
-  if (!c) return 0;
-  t->number = posted + 1;
+  if (!c) return NULL;
+  *number = posted + 1;
   c->operation = operation;
   c->count = count;
-  memcpy(c->args, e->args, count * sizeof *c->args);
+  memcpy(c->args, args, count * sizeof *c->args);
   c->status = SHUNT_OK;
   __atomic_store_n(&c->peer, 0, __ATOMIC_RELAXED);
-  __atomic_store_n(&c->number, t->number, __ATOMIC_RELAXED);
-  /* release: who sees it posted sees the command, its place in the queue, and what
+  __atomic_store_n(&c->number, *number, __ATOMIC_RELAXED);
+  /* release: a plugin that sees it posted sees the command, its place in the queue, and what
    * the plan has copied for it */
-  __atomic_store_n(&ring->posted, t->number, __ATOMIC_RELEASE);
+  __atomic_store_n(&ring->posted, *number, __ATOMIC_RELEASE);
   /* The fence of the protocol in shunt_ring_next. */
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   if (__atomic_load_n(&ring->sleeping, __ATOMIC_RELAXED)) {
     __atomic_fetch_add(&ring->doorbell, 1, __ATOMIC_SEQ_CST);
     sx_futex_wake(&ring->doorbell);
   }
-  return 1;
+  return c;
+}
+
+int sx_remote_post(sx_engine *e, sx_track *t, shunt_ring *ring, uint32_t slots, int64_t operation, uint32_t count) {
+  uint32_t oldest = (uint32_t)((uint64_t)__atomic_load_n(&ring->posted, __ATOMIC_RELAXED) % slots);
+  shunt_ring_command *c = sx_ring_post(ring, slots, operation, e->args, count, &t->number);
+  t->ring = ring;
+  t->command = c ? c : &shunt_ring_commands(ring)[oldest];
+  return c != NULL;
 }
 
 int32_t sx_remote_peer(const sx_engine *e, const sx_track *t) {
@@ -63,7 +69,7 @@ int sx_remote_end(sx_engine *e, sx_track *t) {
   int32_t peer = sx_remote_peer(e, t);
   memcpy(e->message, t->command->message, SHUNT_RING_TEXT);
   e->message[SHUNT_RING_TEXT - 1] = 0;
-  /* Who ends a peer knows better why than who has lost its connection. */
+  /* The rank that aborts a peer knows the cause better than one that lost its connection. */
   if (status == SHUNT_PEER_DIED && sx_await_abort(e, t)) return -1;
   sx_fail(e, t, SX_REMOTE_FAILED);
   e->failure.x = status;

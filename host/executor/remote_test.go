@@ -17,7 +17,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin/ring"
 )
 
-// ringWorld is an engine of one rank with a ring as region 9, served by do.
+// ringWorld returns an engine of one rank with a ring as region 9, served by do.
 func ringWorld(t testing.TB, world int, do func(context.Context, *ring.Command) error) (*Engine, *ring.Ring) {
 	t.Helper()
 	w := newWorld(t, world, 8192)

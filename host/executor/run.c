@@ -163,7 +163,7 @@ static void publish(sx_engine *e, const uint64_t *record) {
   atomic_store_explicit(&r->what, record[1], memory_order_relaxed);
   atomic_store_explicit(&r->how, record[2], memory_order_relaxed);
   atomic_store_explicit(&r->count, record[3], memory_order_relaxed);
-  /* release: who sees the even version sees these fields */
+  /* release: a reader that sees the even version sees these fields */
   atomic_store_explicit(&r->version, (version | 1) + 1, memory_order_release);
 }
 

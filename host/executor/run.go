@@ -16,7 +16,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Arguments are what a launch fills a program's slots with. Slots
+// Arguments fill a program's slots in a launch. Slots
 // SlotSendBytes and SlotRecvBytes are the lengths of Send and Recv, which may
 // be null when they are 0. Arrays are the per-rank arrays in the order of the
 // slots, 4*world entries, or nil for zeros. PeerRecv is for plans of symmetric
@@ -27,22 +27,23 @@ type Arguments struct {
 	Slots      [plugin.SlotArrays]int64
 	Arrays     []int64
 	PeerRecv   []cuda.Ptr
+	Absolute   bool // of a Device: displacements are addresses, and Send and Recv are nil
 }
 
-// Run executes a program and returns when it has ended on this rank. A
-// deadline of 0 or less means none; it is counted from the first time the run
-// looks at the clock, which is when it first has to wait longer than a spin,
-// or after some megabytes. The error is a *plugin.Error whose cause is a
+// Run executes a program and returns when it has ended on this rank. A deadline of 0
+// or less means none; it counts from the first time the run looks at the clock: when
+// it first waits longer than a spin, or after some megabytes. The error is a
+// *plugin.Error whose cause is a
 // *Failure. After a failure what the run wrote is undefined.
 func (e *Engine) Run(p *Program, a *Arguments, deadline time.Duration) error {
 	_, err := e.RunFor(p, a, deadline, 0)
 	return err
 }
 
-// RunFor is Run for a caller with patience: a run that still waits for a peer
-// when it is over pauses, and stays in flight until Resume has taken it to its
-// end. p, a and the memory stay in use until then. Patience counts as the
-// deadline does; 0 or less is any amount.
+// RunFor is like Run, for a caller with patience: a run that still waits for a peer when
+// that is over pauses, and stays in flight until Resume has taken it to its end. p, a and
+// the memory stay in use until then. Patience counts as the deadline does; 0 or less is
+// any amount.
 func (e *Engine) RunFor(p *Program, a *Arguments, deadline, patience time.Duration) (paused bool, err error) {
 	if err := e.check(p, a); err != nil {
 		return false, err
@@ -132,7 +133,7 @@ func (e *Engine) RunGroup(ls []Launch, deadline time.Duration) error {
 	return err
 }
 
-// RunGroupFor is RunGroup with the patience of RunFor. ls is not used once it has
+// RunGroupFor is like RunGroup, with the patience of RunFor. ls is not used once it has
 // returned.
 func (e *Engine) RunGroupFor(ls []Launch, deadline, patience time.Duration) (paused bool, err error) {
 	if len(ls) == 0 {

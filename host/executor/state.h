@@ -1,5 +1,5 @@
 /*
- * state.h: who may run an engine. One word: idle, running, running with a
+ * state.h: which thread may run an engine. One word: idle, running, running with a
  * closer that waits for the end, or closed. A second run is refused, not queued.
  */
 #ifndef SHUNT_EXECUTOR_STATE_H
@@ -17,7 +17,7 @@ enum { SX_STATE_IDLE, SX_STATE_RUNNING, SX_STATE_AWAITED, SX_STATE_CLOSED };
 static inline uint32_t sx_state_enter(_Atomic uint32_t *state) {
   uint32_t seen = SX_STATE_IDLE;
   /* acquire: this run sees what the one before left in the engine; sequentially
-   * consistent, so that it sees the abort word of who saw it idle */
+   * consistent, so that it sees the abort word of a thread that saw it idle */
   if (atomic_compare_exchange_strong(state, &seen, SX_STATE_RUNNING)) return 0;
   return seen;
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// own is a ref into this rank's region at a constant offset.
+// own returns a ref into this rank's region at a constant offset.
 func own(b *plugin.Builder, rank int, offset int64) plugin.RefID {
 	return b.Region(b.Const(testRegion), b.Const(int64(rank)), b.Const(offset))
 }

@@ -101,7 +101,7 @@ func (f *frame) use(r uint16) {
 	*list = append(*list, r)
 }
 
-// place is where a register stands in the frame, once all uses are noted.
+// place returns a register's index in the frame, once all uses are noted.
 func (f *frame) place(r uint16) C.uint32_t {
 	if f.whole {
 		return C.uint32_t(r)
@@ -119,7 +119,7 @@ func (f *frame) place(r uint16) C.uint32_t {
 	return C.uint32_t(at)
 }
 
-// secret is where the executor's own register number i stands.
+// secret returns the index of the executor's own register number i.
 func (f *frame) secret(i int) C.uint32_t {
 	if f.whole {
 		return C.uint32_t(f.plan.Registers() + i)
@@ -174,7 +174,7 @@ func (t *translation) track(track plugin.Track) error {
 	return nil
 }
 
-// operands are the registers and refs that a step names.
+// operands returns the registers and refs that a step names.
 func operands(s *plugin.Step) (registers, refs []uint16) {
 	present := func(rs ...uint16) []uint16 {
 		kept := rs[:0]

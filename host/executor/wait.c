@@ -66,7 +66,7 @@ void sx_ring(sx_engine *e) {
 }
 
 static uint32_t aborted(sx_engine *e, const sx_track *t) {
-  /* acquire: what the aborting thread did before is visible to who handles it */
+  /* acquire: what the aborting thread did before is visible to the thread that handles it */
   uint64_t word = atomic_load_explicit(&e->abort, memory_order_acquire);
   if (SX_LIKELY(!word)) return SX_FINE;
   sx_fail(e, t, SX_ABORTED);
@@ -95,7 +95,7 @@ static uint32_t elsewhere(sx_engine *e, const sx_track *t) {
   return SX_DISAGREE;
 }
 
-/* Whether the caller of the run wants to be asked before it waits any longer. */
+/* Returns whether the run has lasted as long as its caller is ready to block. */
 static inline int impatient(const sx_engine *e, int64_t now) {
   return e->patience > 0 && now - e->started >= e->patience;
 }
@@ -130,7 +130,7 @@ static void publish(sx_engine *e, const sx_track *t, int64_t now) {
     atomic_store_explicit(&e->waiting_word, t->word, memory_order_relaxed);
     atomic_store_explicit(&e->waiting_value, t->value, memory_order_relaxed);
   }
-  /* release: who sees the even version sees the fields */
+  /* release: a reader that sees the even version sees the fields */
   atomic_store_explicit(&e->looks, looks + 2, memory_order_release);
 }
 
@@ -142,7 +142,7 @@ void sx_here(sx_engine *e) {
   atomic_store_explicit(&e->own->cpu, cpu, memory_order_relaxed);
 }
 
-/* Whether the rank that a track waits for was last seen on this processor, so
+/* Returns whether the rank that a track waits for was last seen on this processor, so
  * that it cannot go on before this thread gives the processor up. */
 static int shares_processor(const sx_engine *e, const sx_track *t) {
   const sx_control *peer = t->rank >= 0 && t->rank < e->world ? e->controls[t->rank] : NULL;
@@ -239,7 +239,7 @@ uint32_t sx_wait(sx_engine *e) {
   const sx_track *first = e->live[0];
   /* Ringing fences, and a fence here would wait until the semaphore just
    * stored has left for the peer, while the answer is on its way. So the first
-   * polls come before it; whoever sleeps can wait for them. */
+   * polls come before it; a sleeping peer can wait for them. */
   uint32_t spins = shares_processor(e, first) ? 0 : e->policy.spins, i = 0;
   for (; i < spins && i < 32; i++) {
     if (ready(e)) return SX_FINE;

@@ -68,7 +68,7 @@ func (w *world) each(f func(rank int, e *Engine) error) []error {
 	return errs
 }
 
-// run is each, and no rank may fail.
+// run is each where no rank may fail.
 func (w *world) run(f func(rank int, e *Engine) error) {
 	w.t.Helper()
 	for r, err := range w.each(f) {
@@ -134,9 +134,9 @@ func arguments(send, recv []byte, count, bytes int64) *Arguments {
 	return a
 }
 
-// oneShot is an all_reduce of at most slotBytes: publish in one of two slots
-// by parity, signal everyone, wait for everyone, reduce from the slots.
-// A region holds a counter at 0, the semaphore at 64, and slots from 128.
+// oneShot writes an all_reduce of at most slotBytes: publish in one of two slots by
+// parity, signal everyone, wait for everyone, reduce from the slots. A region holds a
+// counter at 0, the semaphore at 64, and slots from 128.
 func oneShot(b *plugin.Builder, rank, world int, slotBytes int64) {
 	b.Track(func() {
 		me, region := b.Const(int64(rank)), b.Const(testRegion)

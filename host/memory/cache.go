@@ -136,7 +136,7 @@ func (c *Cache) Forget(rank int) error {
 	return closeMappings(drop)
 }
 
-// Len is the number of mappings, in use or idle.
+// Len returns the number of mappings, in use or idle.
 func (c *Cache) Len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

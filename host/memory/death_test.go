@@ -16,8 +16,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// shareProcess is rank 1 in a process of its own: it exchanges once, then
-// stops where its name says.
+// shareProcess runs rank 1 in a process of its own: it exchanges once, then stops where
+// its name says.
 func shareProcess() int {
 	s, err := bootstrap.Join(context.Background(), bootstrap.Config{URL: "env", Timeout: 15 * time.Second})
 	if err != nil {

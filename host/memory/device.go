@@ -16,9 +16,9 @@ type DeviceMapping struct {
 	bytes   int64
 
 	mu      sync.Mutex
-	mapping cuda.Mapping // what ImportMemory answered, if it was asked
-	pieces  cuda.Range   // what ImportRange answered, likewise
-	opened  cuda.Ptr     // what OpenIPC answered, likewise
+	mapping cuda.Mapping // of ImportMemory, if it was called
+	pieces  cuda.Range   // of ImportRange, likewise
+	opened  cuda.Ptr     // of OpenIPC, likewise
 }
 
 // ipcBytes is the length of a legacy IPC handle.
@@ -77,14 +77,14 @@ func MapDevicePieces(driver cuda.Driver, context cuda.Context, device int, fds [
 		nil
 }
 
-// Address is where the region begins, 0 once closed.
+// Address returns the region's first address, 0 once closed.
 func (m *DeviceMapping) Address() cuda.Ptr {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.address
 }
 
-// Bytes is the length of the region.
+// Bytes returns the length of the region.
 func (m *DeviceMapping) Bytes() int64 { return m.bytes }
 
 // Close takes the memory away. Nothing may use it any more, kernels included.

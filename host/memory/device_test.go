@@ -11,7 +11,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// device is a driver of its own, as a process has, with its context.
+// device returns a driver of its own, as a process has, with its context.
 func device(t *testing.T) (*cudatest.Driver, cuda.Context) {
 	d := cudatest.New(cudatest.Options{})
 	t.Cleanup(d.Close)

@@ -38,7 +38,7 @@ const (
 	serveTime    = 2 * time.Second // a client that takes longer to ask is dropped
 )
 
-// outcome is what a server says of a tag.
+// outcome is a server's reply about a tag.
 type outcome uint8
 
 const (
@@ -186,7 +186,7 @@ func (s *Share) sayLacking() {
 	conn.Close()
 }
 
-// give answers one request, with the descriptors or with the lack of them.
+// give replies to one request, with the descriptors or with an error for want of them.
 func (s *Share) give(conn *net.UnixConn, lack bool) error {
 	if err := bootstrap.SameUser(conn); err != nil {
 		return err

@@ -29,7 +29,7 @@ func MapHandle(h plugin.Handle) (*Mapping, error) {
 	return mapPart(h, h.Bytes-h.Offset)
 }
 
-// MapRegion is MapHandle for the region's part of the handle alone.
+// MapRegion is like MapHandle, for the region's part of the handle alone.
 func MapRegion(r plugin.Region) (*Mapping, error) {
 	if r.Memory != plugin.MemoryKindHost {
 		return nil, plugin.Errorf(plugin.Unsupported, "mapping region %d: %s memory is not the host's to map", r.ID, r.Memory)
@@ -88,7 +88,7 @@ func checkHandle(h plugin.Handle, bytes int64) error {
 }
 
 // checkFile makes sure that the descriptor holds what the handle says, and
-// keeps doing so: a file cut short under a mapping kills who touches it. So only
+// keeps doing so: touching a mapping whose file was cut short kills the process. So only
 // memfds are mapped, and one that could still shrink is sealed first and measured
 // then.
 func checkFile(h plugin.Handle) error {
@@ -117,13 +117,13 @@ func checkFile(h plugin.Handle) error {
 	return nil
 }
 
-// Base is the address of the first byte, nil once closed.
+// Base returns the address of the first byte, nil once closed.
 func (m *Mapping) Base() unsafe.Pointer { return m.base }
 
-// Bytes is how many bytes are there.
+// Bytes returns the length of the mapping.
 func (m *Mapping) Bytes() int64 { return m.bytes }
 
-// Slice is the memory as a slice, valid until Close.
+// Slice returns the memory as a slice, valid until Close.
 func (m *Mapping) Slice() []byte { return unsafe.Slice((*byte)(m.base), m.bytes) }
 
 // Close takes the memory away. Nothing may use it any more.

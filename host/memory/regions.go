@@ -7,7 +7,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// MaxShared is how many regions one rank may share in one exchange.
+// MaxShared is the most regions that one rank may share in one exchange.
 const MaxShared = 64
 
 const (
@@ -15,7 +15,7 @@ const (
 	maxHostID     = 300
 )
 
-// offer is what one rank publishes in an exchange: its regions, or why it has
+// offer is one rank's part in an exchange: its regions, or why it has
 // none to give.
 type offer struct {
 	Err     *plugin.Error
@@ -89,7 +89,7 @@ func checkRegion(r plugin.Region) error {
 	return nil
 }
 
-// descriptorsOf are the descriptors of regions, in order, without the absent.
+// descriptorsOf returns the descriptors of regions, in order, without the absent.
 func descriptorsOf(regions []plugin.Region) []int {
 	var fds []int
 	for _, r := range regions {

@@ -54,7 +54,7 @@ func NewControlPage(behind int64) (*Segment, error) {
 // Handle lets peers map the segment. The descriptor stays the segment's.
 func (s *Segment) Handle() plugin.Handle { return s.handle }
 
-// Region is the whole segment as region 0.
+// Region returns the whole segment as region 0.
 func (s *Segment) Region() plugin.Region {
 	return plugin.Region{Role: plugin.RegionRolePrivate, Memory: plugin.MemoryKindHost, Bytes: s.handle.Bytes,
 		Handle: s.handle}
@@ -79,8 +79,8 @@ func (s *Segment) CloseFD() error {
 // maxMapping bounds one mapping: half of what user space can address.
 const maxMapping = math.MaxInt64 >> 17
 
-// systemError is a failed system call; running out of something has a code of
-// its own.
+// systemError returns the error of a failed system call; running out of something has a
+// code of its own.
 func systemError(err error, format string, args ...any) error {
 	code := plugin.System
 	switch err {

@@ -39,10 +39,10 @@ type Share struct {
 	beforeFetch, afterFetch func(tag string)
 }
 
-// published is what peers may fetch under a tag.
+// published holds the descriptors that peers may fetch under a tag.
 type published struct{ fds []int }
 
-// peer is what a rank says of itself when the shares meet.
+// peer is a rank's description of itself when the shares meet.
 type peer struct {
 	socket string // of its server
 	hostID string // topology's; descriptors only travel within a host
@@ -92,7 +92,7 @@ func (s *Share) listen() (socket string, err error) {
 	return socket, nil
 }
 
-// asError is err as it is told to other ranks, which is nil if it is nil.
+// asError returns err in the form that other ranks get; nil if err is nil.
 func asError(rank int, err error) *plugin.Error {
 	if err == nil {
 		return nil
@@ -192,7 +192,7 @@ func (s *Share) publish(tag string, mine []plugin.Region) error {
 	}
 	offered := descriptorsOf(mine)
 	// A copy for peers, and those of all ranks at once; a connection to a peer and
-	// some from peers. To lack them is told here, so all ranks hear it together.
+	// some from peers. A lack of them is reported here, so that all ranks learn it together.
 	err := descriptors.Need(len(offered)*(1+s.group.World()) + min(s.group.World(), 4))
 	var fds []int
 	if err == nil {

@@ -32,7 +32,7 @@ func NewStaging(driver cuda.Driver, context cuda.Context, bytes int64) (*Staging
 	return s, nil
 }
 
-// Stream is the stream of the copies. Nothing that waits is put into it.
+// Stream returns the stream of the copies. Nothing that waits is put into it.
 func (s *Staging) Stream() cuda.Stream { return s.stream }
 
 func (s *Staging) bytes() []byte {
@@ -50,7 +50,7 @@ func (s *Staging) Put(to cuda.Ptr, data []byte) error {
 	return s.driver.SynchronizeStream(s.context, s.stream)
 }
 
-// Get is Put the other way.
+// Get copies the other way, from the device into data.
 func (s *Staging) Get(data []byte, from cuda.Ptr) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Markdown is docs/options.md: the table as a page for users.
+// Markdown returns docs/options.md: the table as a page for users.
 func Markdown() string {
 	var b strings.Builder
 	b.WriteString("<!-- Generated from host/option by internal/gendocs. Do not edit. -->\n\n# Options\n\n")
 	b.WriteString("Shunt reads these environment variables when a communicator is made. Options given in code win over them.\n" +
 		"An unknown or malformed `SHUNT_*` variable is reported with the nearest known name, and ignored.\n" +
-		"What names something that cannot be used (`SHUNT_ALGO`, `SHUNT_TUNING_FILE`, `SHUNT_TRANSPORTS`, `SHUNT_ID`, `SHUNT_DELAYS`) is an error of joining.\n" +
-		"Variables of the form `SHUNT_<TRANSPORT>_<NAME>` are handed to the transport of that name, which refuses those that it does not know.\n\n" +
-		"A duration is as `30s`, `500ms` or `2m`; a bare number means seconds. A boolean is `on` or `off`, `true` or `false`, `yes` or `no`, `1` or `0`.\n" +
+		"Joining fails if `SHUNT_ALGO`, `SHUNT_TUNING_FILE`, `SHUNT_TRANSPORTS`, `SHUNT_ID` or `SHUNT_DELAYS` names something that cannot be used.\n" +
+		"Variables of the form `SHUNT_<TRANSPORT>_<NAME>` are passed to the transport of that name, which rejects unknown ones.\n\n" +
+		"A duration has the form `30s`, `500ms` or `2m`; a bare number means seconds. A boolean is `on` or `off`, `true` or `false`, `yes` or `no`, `1` or `0`.\n" +
 		"A list is separated by commas. Set but empty is the same as unset.\n")
 	for _, group := range groups {
 		fmt.Fprintf(&b, "\n## %s\n\n| variable | type | default | meaning |\n|---|---|---|---|\n", group)
@@ -46,7 +46,7 @@ func (v *Variable) typeText() string {
 	return v.Kind.String()
 }
 
-// short is a duration in nanoseconds without the zero units that
+// short returns a duration in nanoseconds without the zero units that
 // time.Duration prints.
 func short(ns int64) string {
 	s := time.Duration(ns).String()

@@ -3,9 +3,8 @@
 // Options, whose methods are the typed values; docs/options.md is generated
 // from the same table.
 //
-// It reads nothing but the strings it is given and imports nothing of this
-// repository that does: what a value means is the business of the package that
-// asks for it.
+// It reads only the strings that it is given, and imports nothing of this repository
+// that reads more: the package that asks for a value knows its meaning.
 //
 // A new variable is a constant and a row (table.go), a method (values.go) and a case
 // of each kind of test (option_test.go); internal/gendocs then writes the page.
@@ -123,7 +122,7 @@ func unknown(name, near string) string {
 	return fmt.Sprintf("%s is not a variable of Shunt and is ignored; docs/options.md lists them", quoteName(name))
 }
 
-// suffixes are the names of the table without the prefix.
+// suffixes returns the names of the table without the prefix.
 func suffixes() []string {
 	all := make([]string, count)
 	for i := range table {
@@ -213,7 +212,7 @@ func isTransportOption(name string) bool {
 	}) < 0
 }
 
-// Transport are the options of one transport: SHUNT_SHM_CHUNK=64K is
+// Transport returns the options of one transport: SHUNT_SHM_CHUNK=64K is
 // {"chunk": "64K"} for the transport named shm. The caller owns the map; it is
 // never nil.
 func (o *Options) Transport(name string) map[string]string {

@@ -1,6 +1,6 @@
 package option
 
-// Kind is how the text of a variable is read.
+// Kind is the syntax of a variable's text.
 type Kind uint8
 
 // The kinds of value a variable can have.
@@ -43,6 +43,7 @@ const (
 	idPluginDir
 	idAlgo
 	idTuningFile
+	idTuningMode
 	idTimeout
 	idStall
 	idHeartbeat
@@ -58,6 +59,7 @@ const (
 	idFailpoints
 	idDelays
 	idLibrary
+	idTorchCache
 	idCommand
 	idPython
 	count
@@ -80,59 +82,64 @@ var table = [count]Variable{
 	idID: {Name: "SHUNT_ID", Kind: Text, Group: "Rendezvous",
 		Doc: "Where the ranks meet: a unique id (of `shunt_get_unique_id`, `shunt.unique_id` or `bootstrap.NewID`), `tcp://host:port`, or `file:///path` on a file system that all ranks see."},
 	idSecret: {Name: "SHUNT_SECRET", Kind: Text, Group: "Rendezvous",
-		Doc: "What only the ranks of this job know, where the meeting place is an address or comes from another launcher and so carries no secret of its own. Equal on all ranks, and of at least 128 bits, as from `openssl rand -hex 16`."},
+		Doc: "Secret of the job, for a meeting place without one: an address, or the place that another launcher gives. Must be equal on all ranks and have at least 128 bits, as from `openssl rand -hex 16`."},
 	idHostID: {Name: "SHUNT_HOST_ID", Kind: Text, Group: "Rendezvous",
-		Doc: "Name of this host, where the machine's own identity is not wanted: ranks with equal names share memory, ranks with different names behave as on two machines."},
+		Doc: "Name of this host, in place of the machine's own identity: ranks with equal names share memory, ranks with different names behave as on two machines."},
 	idTransports: {Name: "SHUNT_TRANSPORTS", Kind: List, Group: "Transports",
-		Doc: "The transports to use, in order of preference: `builtin:NAME`, `shared:PATH` of a shared object, `process:PATH` of an executable, pinned to a checksum by `process:PATH#sha256=HEX`. A bare name means builtin. Unset: all builtin ones, then those found in SHUNT_PLUGIN_DIR."},
+		Doc: "The transports to use, in order of preference: `builtin:NAME`, `shared:PATH` of a shared object, `process:PATH` of an executable, pinned to a checksum by `process:PATH#sha256=HEX`. A bare name means builtin; `shared:NAME` and `process:NAME` are plugins that were installed with Shunt, as `shunt transports` lists them. Unset: all builtin ones, then those found in SHUNT_PLUGIN_DIR."},
 	idPluginDir: {Name: "SHUNT_PLUGIN_DIR", Kind: Text, Group: "Transports",
 		Doc: "Directory searched for plugins: every `shunt-transport-*` in it, a shared object if it ends in .so, otherwise an executable."},
 	idAlgo: {Name: "SHUNT_ALGO", Kind: Text, Group: "Choice of algorithm",
-		Doc: "Forces algorithms by collective and message size: `all_reduce:0-64K=shm/one_shot;all_gather=shm`. Must be equal on all ranks. The grammar is in the guide; `shunt explain` shows the effect."},
+		Doc: "Forces algorithms by collective and message size: `all_reduce:0-64K=shm/one_shot;all_gather=shm`. Must be equal on all ranks. The page Tune of the guide has the grammar; `shunt explain` shows the effect."},
 	idTuningFile: {Name: "SHUNT_TUNING_FILE", Kind: Text, Group: "Choice of algorithm",
-		Doc: "JSON file of measured costs that replace the transports' own estimates; `shunt tune` writes one. Must be equal on all ranks."},
+		Doc: "JSON file of measured costs that replace the transports' own estimates; `shunt tune` writes one. Rank 0's counts for all ranks."},
+	idTuningMode: {Name: "SHUNT_TUNING_MODE", Kind: Choice, Default: "graph", Choices: []string{"graph", "eager"},
+		Group: "Choice of algorithm",
+		Doc:   "How the program mostly calls operations on GPUs, for measured costs that differ: `graph`, replayed from CUDA graphs, or `eager`, one by one. Rank 0's counts for all ranks."},
 	idTimeout: {Name: "SHUNT_TIMEOUT", Kind: Duration, Default: "60s", Min: second / 1000, Max: day, Group: "Deadlines",
-		Doc: "Longest time one operation, or joining, may take. Then the communicator aborts with an error that names the rank that was waited for."},
+		Doc: "Longest time that one operation, or joining, may take. After it the communicator aborts with an error that names the missing rank."},
 	idStall: {Name: "SHUNT_STALL_WARNING", Kind: Duration, Default: "1s", Min: second / 1000, Max: day, Group: "Deadlines",
-		Doc: "How long an operation may wait before the watchdog compares the ranks' records: it then reports the laggard, or ends the operation when ranks disagree about what to run."},
+		Doc: "Time that an operation may wait before the watchdog compares the ranks' records: it then reports the laggard, or ends the operation when ranks disagree about what to run."},
 	idHeartbeat: {Name: "SHUNT_HEARTBEAT", Kind: Duration, Default: "1s", Min: second / 100, Max: day, Group: "Deadlines",
 		Doc: "Interval of the ranks' signs of life. A rank that is silent for ten intervals counts as dead; a rank whose process ends is noticed at once."},
 	idSpin: {Name: "SHUNT_SPIN_COUNT", Kind: Integer, Default: "-1", Min: -1, Max: 1 << 30, Group: "Execution",
-		Doc: "How many times a waiting rank looks at memory before it yields and then sleeps. -1: chosen by whether the ranks of this host outnumber its CPUs."},
+		Doc: "Number of times that a waiting rank polls memory before it yields and then sleeps. -1: depends on whether the ranks of this host outnumber its CPUs."},
 	idPeerRead: {Name: "SHUNT_PEER_READ", Kind: Choice, Default: "auto", Choices: []string{"auto", "off"},
 		Group: "Execution",
-		Doc:   "Whether ranks of one host copy long messages straight out of each other's memory (process_vm_readv). `auto`: where every rank finds, when a communicator is made, that it can, as ptrace's rules decide. `off`, on any rank: bytes always go through shared memory."},
+		Doc:   "Whether ranks of one host copy long messages straight out of each other's memory (process_vm_readv). `auto`: if a trial on every rank succeeds when a communicator is made; ptrace's rules decide. `off`, on any rank: bytes always go through shared memory."},
 	idMaxSMs: {Name: "SHUNT_MAX_SMS", Kind: Integer, Min: 1, Max: 1024, Group: "Execution",
-		Doc: "Most multiprocessors of a GPU that the kernels of a communicator occupy at once; the smallest of the ranks' values counts. Less leaves more to computation beside it and lets more communicators run at the same time, and costs bandwidth. Unset: chosen by message size, at most 64. The guide says how to choose."},
+		Doc: "Most multiprocessors of a GPU that the kernels of a communicator occupy at once; the smallest of the ranks' values counts. A low value leaves more to computation and lets more communicators run at the same time, at the cost of bandwidth. Unset: chosen by message size, at most 64. The page GPUs of the guide says how to choose."},
 	idCheck: {Name: "SHUNT_CHECK", Kind: Boolean, Default: "off", Group: "Execution",
-		Doc: "On GPUs: before every call look whether its memory is the GPU's, and compare what the ranks call before anything is enqueued. Without it ranks that disagree are told soon after. Slow; finds programs that pass wrong pointers. On host memory every call is compared as it runs, and this option changes nothing."},
+		Doc: "On GPUs: before every call check that its memory is the GPU's, and compare the ranks' calls before anything is enqueued. Slow; finds programs that pass wrong pointers. Without it calls that differ are reported soon after. On host memory every call is compared as it runs, and this option changes nothing. Also logs an error where threads of the library take locks in another order than is written in host/internal/lockorder."},
 	idShareGPU: {Name: "SHUNT_SHARE_GPU", Kind: Boolean, Default: "off", Group: "Execution",
-		Doc: "Let ranks use the same GPU, to try a program where there are fewer GPUs than ranks. Results are the same, but processes that share a GPU take turns on it, so that a call takes milliseconds. Off: such ranks are refused."},
+		Doc: "Lets ranks use the same GPU, to try a program with fewer GPUs than ranks. Results are the same, but processes that share a GPU take turns on it, so that a call takes milliseconds. Off: such ranks are rejected."},
 	idLibcuda: {Name: "SHUNT_LIBCUDA", Kind: Text, Group: "Execution",
 		Doc: "File name or path of the CUDA driver. Unset: `libcuda.so.1`."},
 	idLog: {Name: "SHUNT_LOG", Kind: Choice, Default: "warn", Choices: []string{"error", "warn", "info", "debug"},
 		Group: "Diagnosis",
-		Doc:   "Least severe message that is written to standard error when the program brings no logger of its own."},
+		Doc:   "Lowest severity of messages that are written to standard error; a logger of the program takes precedence."},
 	idRecords: {Name: "SHUNT_FLIGHT_RECORDER_SIZE", Kind: Integer, Default: "256", Min: 0, Max: 1 << 20,
 		Group: "Diagnosis",
-		Doc:   "How many of the last operations the flight recorder keeps, for `Records` and `WriteRecords` in Go, `shunt_records` in C, `records` and `write_records` in Python."},
+		Doc:   "Number of operations that the flight recorder keeps, for `Records` and `WriteRecords` in Go, `shunt_records` in C, `records` and `write_records` in Python."},
 	idRecordsDir: {Name: "SHUNT_RECORDS_DIR", Kind: Text, Group: "Diagnosis",
-		Doc: "Directory in which a rank whose communicator fails writes what `WriteRecords` writes, as `COMMUNICATOR.RANK.json`; it is made if need be. `shunt run --records` sets it, `shunt records` sums it up. Unset: nothing is written."},
+		Doc: "Directory in which a rank whose communicator fails writes its flight recorder, as `COMMUNICATOR.RANK.json`; it is created if needed. `shunt run --records` sets it, `shunt records` sums it up. Unset: nothing is written."},
 	idFailpoints: {Name: "SHUNT_FAILPOINTS", Kind: Text, Group: "Diagnosis",
 		Doc: "Switches faults on, for tests: `name=action(args)@n;…`. `shunt doctor --failpoints` lists the names."},
 	idDelays: {Name: "SHUNT_DELAYS", Kind: Text, Group: "Diagnosis",
-		Doc: "Makes ranks late between the steps of plans, for tests: `ranks=1+2,steps=copy+wait,probability=0.1,longest=2ms,seed=7`, each part of which may be left out. Equal on all ranks. On GPUs it changes nothing. The guide for transport authors says more."},
+		Doc: "Delays ranks between the steps of plans, for tests: `ranks=1+2,steps=copy+wait,probability=0.1,longest=2ms,seed=7`; every part is optional. Must be equal on all ranks. No effect on GPUs. The guide for transport authors says more."},
 	idLibrary: {Name: "SHUNT_LIBRARY", Kind: Text, Group: "Tools",
-		Doc: "The libshunt.so that the Python package loads, and that its wheel is built with. Unset: the one in the wheel, then the system's."},
+		Doc: "The libshunt.so that the Python package loads. Unset: the one in the wheel, then the system's."},
+	idTorchCache: {Name: "SHUNT_TORCH_CACHE", Kind: Text, Group: "Tools",
+		Doc: "Directory in which the extension of `shunt.torch` is kept once compiled. Unset: `shunt/torch-ext` in the user's cache directory."},
 	idCommand: {Name: "SHUNT_COMMAND", Kind: Text, Group: "Tools",
-		Doc: "The shunt command that the examples start their ranks with. Unset: the first on the PATH."},
+		Doc: "The shunt command that the examples start their ranks with, and that `python -m shunt` runs. Unset: the first on the PATH; the one in the wheel."},
 	idPython: {Name: "SHUNT_PYTHON", Kind: Text, Group: "Tools",
 		Doc: "The Python interpreter that tests run Python programs with."},
 }
 
-// Variables is the whole table, in the order of the documentation. The caller
+// Variables returns the whole table, in the order of the documentation. The caller
 // owns the slice.
 func Variables() []Variable { return append([]Variable(nil), table[:]...) }
 
-// Groups are the names of the groups, in the order of the documentation.
+// Groups returns the names of the groups, in the order of the documentation.
 func Groups() []string { return append([]string(nil), groups[:]...) }

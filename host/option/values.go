@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// Rank is SHUNT_RANK, and whether it is set.
+// Rank returns SHUNT_RANK, and whether it is set.
 func (o *Options) Rank() (int, bool) { return int(o.integers[idRank]), o.set[idRank] }
 
-// World is SHUNT_WORLD, and whether it is set.
+// World returns SHUNT_WORLD, and whether it is set.
 func (o *Options) World() (int, bool) { return int(o.integers[idWorld]), o.set[idWorld] }
 
-// ID is SHUNT_ID, or "".
+// ID returns SHUNT_ID, or "".
 func (o *Options) ID() string { return o.texts[idID] }
 
-// Secret is SHUNT_SECRET, or "".
+// Secret returns SHUNT_SECRET, or "".
 func (o *Options) Secret() string { return o.texts[idSecret] }
 
-// Transports is SHUNT_TRANSPORTS as a list, nil when unset. The caller owns it.
+// Transports returns SHUNT_TRANSPORTS as a list, nil when unset. The caller owns it.
 func (o *Options) Transports() []string { return SplitList(o.texts[idTransports]) }
 
 // SplitList reads a list of transports as SHUNT_TRANSPORTS has it: separated
@@ -33,41 +33,44 @@ func SplitList(text string) []string {
 	return list
 }
 
-// PluginDir is SHUNT_PLUGIN_DIR, or "".
+// PluginDir returns SHUNT_PLUGIN_DIR, or "".
 func (o *Options) PluginDir() string { return o.texts[idPluginDir] }
 
-// Algo is SHUNT_ALGO, or ""; selector.Parse reads it.
+// Algo returns SHUNT_ALGO, or ""; selector.Parse reads it.
 func (o *Options) Algo() string { return o.texts[idAlgo] }
 
-// TuningFile is SHUNT_TUNING_FILE, or ""; selector.ReadTuning reads the file.
+// TuningFile returns SHUNT_TUNING_FILE, or ""; selector.ReadTuning reads the file.
 func (o *Options) TuningFile() string { return o.texts[idTuningFile] }
 
-// Timeout is SHUNT_TIMEOUT.
+// TuningMode returns SHUNT_TUNING_MODE: graph or eager.
+func (o *Options) TuningMode() string { return o.texts[idTuningMode] }
+
+// Timeout returns SHUNT_TIMEOUT.
 func (o *Options) Timeout() time.Duration { return time.Duration(o.integers[idTimeout]) }
 
-// Stall is SHUNT_STALL_WARNING.
+// Stall returns SHUNT_STALL_WARNING.
 func (o *Options) Stall() time.Duration { return time.Duration(o.integers[idStall]) }
 
-// Heartbeat is SHUNT_HEARTBEAT.
+// Heartbeat returns SHUNT_HEARTBEAT.
 func (o *Options) Heartbeat() time.Duration { return time.Duration(o.integers[idHeartbeat]) }
 
-// Spin is SHUNT_SPIN_COUNT: looks at memory before a yield, or -1 for automatic.
+// Spin returns SHUNT_SPIN_COUNT: looks at memory before a yield, or -1 for automatic.
 func (o *Options) Spin() int { return int(o.integers[idSpin]) }
 
-// PeerRead is SHUNT_PEER_READ: whether peers may read this rank's memory, and it
+// PeerRead returns SHUNT_PEER_READ: whether peers may read this rank's memory, and it
 // theirs, if they can.
 func (o *Options) PeerRead() bool { return o.texts[idPeerRead] != "off" }
 
-// MaxSMs is SHUNT_MAX_SMS, or 0.
+// MaxSMs returns SHUNT_MAX_SMS, or 0.
 func (o *Options) MaxSMs() int { return int(o.integers[idMaxSMs]) }
 
-// Check is SHUNT_CHECK.
+// Check returns SHUNT_CHECK.
 func (o *Options) Check() bool { return o.integers[idCheck] != 0 }
 
-// ShareGPU is SHUNT_SHARE_GPU.
+// ShareGPU returns SHUNT_SHARE_GPU.
 func (o *Options) ShareGPU() bool { return o.integers[idShareGPU] != 0 }
 
-// LogLevel is SHUNT_LOG as a level of log/slog.
+// LogLevel returns SHUNT_LOG as a level of log/slog.
 func (o *Options) LogLevel() slog.Level {
 	switch o.texts[idLog] {
 	case "error":
@@ -80,13 +83,13 @@ func (o *Options) LogLevel() slog.Level {
 	return slog.LevelWarn
 }
 
-// Records is SHUNT_FLIGHT_RECORDER_SIZE: operations that the flight recorder keeps.
+// Records returns SHUNT_FLIGHT_RECORDER_SIZE: operations that the flight recorder keeps.
 func (o *Options) Records() int { return int(o.integers[idRecords]) }
 
-// RecordsDir is SHUNT_RECORDS_DIR, or "".
+// RecordsDir returns SHUNT_RECORDS_DIR, or "".
 func (o *Options) RecordsDir() string { return o.texts[idRecordsDir] }
 
-// Delays is SHUNT_DELAYS, or ""; executor.ParseDelays reads it.
+// Delays returns SHUNT_DELAYS, or ""; executor.ParseDelays reads it.
 func (o *Options) Delays() string { return o.texts[idDelays] }
 
 // Set lists the variables that the environment sets, with their values, in the

@@ -15,10 +15,10 @@ import (
 // Extension ends the names of the files that reports are in.
 const Extension = ".json"
 
-// maxStem is how much of a communicator's label a file's name has.
+// maxStem is the most bytes of a communicator's label in a file's name.
 const maxStem = 160
 
-// FileName is the name of a report's file: the communicator's label and the rank,
+// FileName returns the name of a report's file: the communicator's label and the rank,
 // as in "world.3.json" and "world_1.0.3.json" for world/1.0. Two labels never
 // give one name, and a name is always that of a file of the directory it is put
 // into.

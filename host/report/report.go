@@ -13,7 +13,7 @@ type Report struct {
 	Operations []Entry `json:"operations"` // oldest first
 }
 
-// Head is what a report says of the rank and its communicator.
+// Head identifies the rank and its communicator in a report.
 type Head struct {
 	Communicator string `json:"communicator"`
 	Job          string `json:"job"` // tells jobs apart; equal on all ranks

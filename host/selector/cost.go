@@ -21,7 +21,7 @@ type knot struct {
 // architectures; the explicit float64 conversions below forbid it.
 type curve []knot
 
-// staticCurve is a transport's own estimate: latency + bytes / bandwidth.
+// staticCurve returns a transport's own estimate: latency + bytes / bandwidth.
 func staticCurve(a plugin.Algorithm) curve {
 	return curve{{from: 0, base: a.Latency, slope: 1 / a.Bandwidth}}
 }
@@ -45,12 +45,12 @@ func pointCurve(points []Point) curve {
 	return append(c, through(last, math.Max(slope, 0)))
 }
 
-// through is the piece that begins at a point with a slope.
+// through returns the piece that begins at a point with a slope.
 func through(p Point, slope float64) knot {
 	return knot{from: p.Bytes, base: p.Microseconds - float64(slope*float64(p.Bytes)), slope: slope}
 }
 
-// at is the piece that holds for a size.
+// at returns the piece that holds for a size.
 func (c curve) at(bytes int64) knot {
 	k := c[0]
 	for _, next := range c[1:] {
@@ -62,7 +62,7 @@ func (c curve) at(bytes int64) knot {
 	return k
 }
 
-// cost is the cost at a size, in microseconds.
+// cost returns the cost at a size, in microseconds.
 func (c curve) cost(bytes int64) float64 {
 	k := c.at(bytes)
 	return k.base + float64(k.slope*float64(bytes))

@@ -5,27 +5,33 @@ import (
 	"math"
 	"sort"
 	"strings"
+
+	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // Explanation says what a call of one size runs, and why nothing else.
 type Explanation struct {
-	Collective string        `json:"collective"`
-	DType      string        `json:"dtype"`
-	Op         string        `json:"op,omitempty"`
-	World      int           `json:"world"`
-	Hosts      int           `json:"hosts"`
-	Memory     string        `json:"memory"`
-	Symmetric  bool          `json:"symmetric,omitempty"`
-	Bytes      int64         `json:"bytes"`
-	From       int64         `json:"from"` // the choice is the same from here …
-	To         int64         `json:"to"`   // … to here, both included; MaxInt64 means without end
-	Chosen     string        `json:"chosen,omitempty"`
-	Why        string        `json:"why"`
-	Clause     string        `json:"clause,omitempty"` // of SHUNT_ALGO that decided
-	Cost       float64       `json:"cost_us,omitempty"`
-	Source     string        `json:"source,omitempty"`   // of the cost: estimate or measured
-	Fallback   []Alternative `json:"fallback,omitempty"` // what could run instead, cheapest first
-	Rejected   []Rejection   `json:"rejected,omitempty"`
+	Collective string  `json:"collective"`
+	DType      string  `json:"dtype"`
+	Op         string  `json:"op,omitempty"`
+	World      int     `json:"world"`
+	Hosts      int     `json:"hosts"`
+	Memory     string  `json:"memory"`
+	Symmetric  bool    `json:"symmetric,omitempty"`
+	Topology   string  `json:"topology,omitempty"` // its class
+	Mode       Mode    `json:"mode,omitempty"`     // whose costs decide, on GPUs
+	Bytes      int64   `json:"bytes"`
+	From       int64   `json:"from"` // the choice is the same from here …
+	To         int64   `json:"to"`   // … to here, both included; MaxInt64 means without end
+	Chosen     string  `json:"chosen,omitempty"`
+	Why        string  `json:"why"`
+	Clause     string  `json:"clause,omitempty"` // of SHUNT_ALGO that decided
+	Cost       float64 `json:"cost_us,omitempty"`
+	// OwnNumerics: results of what was chosen are not always those of the tables; see plugin.Algorithm
+	OwnNumerics bool          `json:"own_numerics,omitempty"`
+	Source      string        `json:"source,omitempty"`   // of the cost: estimate, measured or built in
+	Fallback    []Alternative `json:"fallback,omitempty"` // what could run instead, cheapest first
+	Rejected    []Rejection   `json:"rejected,omitempty"`
 }
 
 // Alternative is an algorithm that could run too.
@@ -34,6 +40,8 @@ type Alternative struct {
 	Cost   float64 `json:"cost_us"`
 	Source string  `json:"source"`
 	Why    string  `json:"why"` // not chosen
+
+	ownNumerics bool
 }
 
 // Rejection is an algorithm or a transport that cannot run.
@@ -43,13 +51,16 @@ type Rejection struct {
 	Limits bool   `json:"limits,omitempty"` // an algorithm that takes other sizes of such calls
 }
 
-// Explain says who serves a message of the given bytes and why: the fallback
-// chain, and for every other algorithm and transport why it cannot.
+// Explain returns the algorithm that serves a message of the given bytes and why, the
+// fallback chain, and for every other algorithm and transport why it cannot.
 func (c *Choice) Explain(bytes int64) Explanation {
 	e := Explanation{
 		Collective: c.request.Collective.String(), DType: c.request.DType.String(), World: c.request.World,
 		Hosts: max(c.request.Hosts, 1), Memory: c.request.Memory.String(), Bytes: bytes,
-		Symmetric: c.request.Symmetric,
+		Symmetric: c.request.Symmetric, Topology: c.topology,
+	}
+	if c.request.Memory == plugin.MemoryKindCuda {
+		e.Mode = c.mode
 	}
 	if c.request.Collective.Reduces() {
 		e.Op = c.request.Op.String()
@@ -74,14 +85,16 @@ func (c *Choice) Explain(bytes int64) Explanation {
 		cost := c.costs[i].cost(size)
 		switch {
 		case i == chosen:
-			e.Chosen, e.Cost, e.Source = candidate.Qualified, round(cost), c.source(i)
+			e.Chosen, e.Cost, e.Source = candidate.Qualified, round(cost), c.sources[i]
+			e.OwnNumerics = candidate.Algorithm.OwnNumerics
 		case !fits(candidate.Algorithm, size, c.fixed):
 			e.Rejected = append(e.Rejected, Rejection{Name: candidate.Qualified, Reason: c.misfit(i, size), Limits: !c.fixed})
 		case clause != nil && !clause.allows(candidate):
 			e.Rejected = append(e.Rejected, Rejection{Name: candidate.Qualified,
 				Reason: fmt.Sprintf("SHUNT_ALGO clause %q does not name it", clause)})
 		default:
-			e.Fallback = append(e.Fallback, Alternative{Name: candidate.Qualified, Cost: round(cost), Source: c.source(i)})
+			e.Fallback = append(e.Fallback, Alternative{Name: candidate.Qualified, Cost: round(cost), Source: c.sources[i],
+				ownNumerics: candidate.Algorithm.OwnNumerics})
 		}
 	}
 	c.why(&e, clause, chosen, size)
@@ -107,6 +120,8 @@ func (c *Choice) why(e *Explanation, clause *Clause, chosen int, size int64) {
 	for i := range e.Fallback {
 		a := &e.Fallback[i]
 		switch {
+		case a.ownNumerics && clause == nil && !c.candidates[chosen].Algorithm.OwnNumerics:
+			a.Why = "rounds or treats special values in its own way, so it runs only where SHUNT_ALGO names it"
 		case a.Cost > round(cost):
 			a.Why = fmt.Sprintf("%.2f µs slower", a.Cost-round(cost))
 		case a.Cost < round(cost):
@@ -138,13 +153,6 @@ func (c Clause) allows(candidate Candidate) bool {
 	return false
 }
 
-func (c *Choice) source(i int) string {
-	if c.measured[i] {
-		return "measured"
-	}
-	return "estimate"
-}
-
 // misfit says why a candidate's limits exclude a size.
 func (c *Choice) misfit(i int, bytes int64) string {
 	a := c.candidates[i].Algorithm
@@ -161,7 +169,7 @@ func (c *Choice) misfit(i int, bytes int64) string {
 // round keeps costs readable: three decimals of a microsecond.
 func round(cost float64) float64 { return math.Round(cost*1000) / 1000 }
 
-// String is the explanation for a terminal, several lines without a final line
+// String returns the explanation for a terminal, several lines without a final line
 // break.
 func (e Explanation) String() string {
 	var b strings.Builder
@@ -172,8 +180,12 @@ func (e Explanation) String() string {
 	if e.Symmetric {
 		what += ", symmetric"
 	}
-	fmt.Fprintf(&b, "%s, %s bytes, world %d on %d host(s), %s memory\n", what, FormatSize(e.Bytes), e.World, e.Hosts,
+	fmt.Fprintf(&b, "%s, %s bytes, world %d on %d host(s), %s memory", what, FormatSize(e.Bytes), e.World, e.Hosts,
 		e.Memory)
+	if e.Mode != "" {
+		fmt.Fprintf(&b, ", %s, %s calls", e.Topology, e.Mode)
+	}
+	b.WriteByte('\n')
 	if e.Chosen == "" {
 		fmt.Fprintf(&b, "  none: %s", e.Why)
 	} else {
@@ -194,7 +206,7 @@ func (e Explanation) String() string {
 }
 
 // Ranges lists the whole choice of a signature, one explanation for each range
-// of sizes with one answer, at the range's first size.
+// of sizes with the same choice, at the range's first size.
 func (c *Choice) Ranges() []Explanation {
 	var list []Explanation
 	from := int64(0)

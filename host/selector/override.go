@@ -29,11 +29,10 @@ const (
 // rank's message, both ends included, with the suffixes K, M and G for powers of
 // 1024. A name is a transport (shm), one of its algorithms (shm/one_shot), or *
 // for whatever is cheapest; several are a list in order of preference. The first
-// clause that holds for a collective and size decides; when none of its names
-// can do the operation, the operation fails. What is said of send holds for recv,
-// and what is said of signal for wait, and the other way round: they are the two
-// ends of one message. Clauses that would give the ends different algorithms
-// are refused.
+// clause that matches a collective and size decides; when none of its names
+// can do the operation, the operation fails. Clauses for send also apply to recv,
+// and clauses for signal to wait, and vice versa: they are the two ends of one
+// message. Clauses that would give the ends different algorithms are rejected.
 //
 // The zero value overrides nothing.
 type Override struct{ clauses []Clause }
@@ -45,11 +44,11 @@ type Clause struct {
 	Names      []string
 }
 
-// Clauses are the override's clauses in order. The caller owns the slice, not
+// Clauses returns the override's clauses in order. The caller owns the slice, not
 // what it refers to.
 func (o Override) Clauses() []Clause { return append([]Clause(nil), o.clauses...) }
 
-// String is the override in the grammar that Parse reads.
+// String returns the override in the grammar that Parse reads.
 func (o Override) String() string {
 	texts := make([]string, len(o.clauses))
 	for i, c := range o.clauses {
@@ -58,7 +57,10 @@ func (o Override) String() string {
 	return strings.Join(texts, ";")
 }
 
-// String is the clause in the grammar that Parse reads.
+// Digest is equal for overrides that force alike.
+func (o Override) Digest() string { return digest([]byte(o.String())) }
+
+// String returns the clause in the grammar that Parse reads.
 func (c Clause) String() string {
 	text := c.Collective
 	if c.ranged() {
@@ -80,7 +82,7 @@ func (c Clause) concerns(v plugin.Collective) bool {
 	return err == nil && firstEnd(of) == firstEnd(v)
 }
 
-// firstEnd is the sending end of what has two ends, which must choose alike;
+// firstEnd returns the sending end of what has two ends, which must choose alike;
 // else the collective itself.
 func firstEnd(v plugin.Collective) plugin.Collective {
 	switch v {
@@ -152,7 +154,7 @@ func (f field) cut(separator string) (before, after field, found bool) {
 	return field{f.text[:i], f.at}.trim(), field{f.text[i+len(separator):], f.at + i + len(separator)}.trim(), true
 }
 
-// errorf is an error at the place of the piece.
+// errorf returns an error at the place of the piece.
 func (f field) errorf(format string, args ...any) error {
 	return plugin.Errorf(plugin.InvalidArgument, "SHUNT_ALGO, byte %d: %s", f.at, fmt.Sprintf(format, args...))
 }
@@ -267,7 +269,7 @@ func ParseSize(text string) (int64, error) {
 	return n << shift, nil
 }
 
-// FormatSize is a number of bytes as ParseSize reads it, as short as it can be
+// FormatSize returns a number of bytes as ParseSize reads it, as short as it can be
 // without loss.
 func FormatSize(bytes int64) string {
 	switch {

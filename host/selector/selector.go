@@ -6,15 +6,14 @@
 // The selector is pure: equal inputs give equal choices on every rank, and
 // nothing in it looks at one rank's own facts. It prepares no plan, talks to
 // no peer and knows no transport; where an override or a tuning file comes from
-// is the caller's business, and that all ranks have the same is agreed by
-// comparing Table.Digest.
+// is the caller's business. Ranks compare Override.Digest and Costs.Digest, and all take
+// rank 0's Costs.
 package selector
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strings"
 
@@ -30,22 +29,26 @@ type Candidate struct {
 	Qualified string           // transport/algorithm, as in SHUNT_ALGO: shm/one_shot
 }
 
-// Table is what one communicator chooses by. It is immutable and safe for
+// Table is the basis of one communicator's choices. It is immutable and safe for
 // concurrent use.
 type Table struct {
 	override Override
-	tuning   *Tuning
+	costs    Costs
+	digest   string // of the costs
+	topology string // class of the communicator's
 }
 
-// Setting is one thing that New is told.
+// Setting is an option of New.
 type Setting func(*Table)
 
 // WithOverride makes the user's SHUNT_ALGO win over costs.
 func WithOverride(o Override) Setting { return func(t *Table) { t.override = o } }
 
-// WithTuning makes measured costs replace the transports' own estimates.
-// A nil tuning changes nothing.
-func WithTuning(tuning *Tuning) Setting { return func(t *Table) { t.tuning = tuning } }
+// WithCosts makes measured costs replace the transports' own estimates.
+func WithCosts(c Costs) Setting { return func(t *Table) { t.costs = c } }
+
+// WithTuning is WithCosts of a tuning file alone; nil has none.
+func WithTuning(tuning *Tuning) Setting { return WithCosts(Costs{Tuning: tuning}) }
 
 // New makes a table. Without settings the transports' own estimates decide.
 func New(settings ...Setting) *Table {
@@ -53,18 +56,24 @@ func New(settings ...Setting) *Table {
 	for _, set := range settings {
 		set(t)
 	}
+	t.digest = t.costs.Digest()
 	return t
 }
 
-// Digest is equal for tables that choose alike. Ranks compare it when they join:
-// differing environments would make them run different algorithms.
-func (t *Table) Digest() string {
-	h := sha256.New()
-	_, _ = fmt.Fprintf(h, "%q\n", t.override.String()) // a hash never fails
-	if t.tuning != nil {
-		_, _ = h.Write(t.tuning.canonical())
-	}
-	return hex.EncodeToString(h.Sum(nil)[:16])
+// Override returns what wins over costs.
+func (t *Table) Override() Override { return t.override }
+
+// Costs returns the measured costs.
+func (t *Table) Costs() Costs { return t.costs }
+
+// Digest returns Costs.Digest; it is computed once.
+func (t *Table) Digest() string { return t.digest }
+
+// On returns the table for communicators of a class of topology.
+func (t *Table) On(topology string) *Table {
+	on := *t
+	on.topology = topology
+	return &on
 }
 
 // nominalBytes is the size that is assumed where ranks see different sizes.
@@ -85,7 +94,9 @@ type Choice struct {
 	request    plugin.Request
 	candidates []Candidate
 	costs      []curve
-	measured   []bool // whether the candidate's costs come from the tuning file
+	sources    []string // of the candidates' costs
+	topology   string
+	mode       Mode
 	rejections map[string]string
 	clauses    []Clause // of the override that concern this signature
 	fixed      bool     // one candidate for all sizes
@@ -99,7 +110,7 @@ type Choice struct {
 func (t *Table) Compile(req plugin.Request, candidates []Candidate, rejections map[string]string) (*Choice, error) {
 	req.Rank, req.Bytes = 0, 0
 	c := &Choice{request: req, candidates: append([]Candidate(nil), candidates...), rejections: map[string]string{},
-		fixed: sizesDiffer(req.Collective)}
+		fixed: sizesDiffer(req.Collective), topology: t.topology, mode: t.costs.mode()}
 	for transport, reason := range rejections {
 		c.rejections[transport] = reason
 	}
@@ -110,14 +121,11 @@ func (t *Table) Compile(req plugin.Request, candidates []Candidate, rejections m
 		if err := checkCandidate(candidate); err != nil {
 			return nil, err
 		}
-		cost := staticCurve(candidate.Algorithm)
-		measured := false
-		if t.tuning != nil {
-			if points := t.tuning.lookup(req, candidate.Qualified); points != nil {
-				cost, measured = pointCurve(points), true
-			}
+		cost, source := staticCurve(candidate.Algorithm), SourceEstimate
+		if points, from := t.costs.lookup(req, t.topology, candidate.Qualified); points != nil {
+			cost, source = pointCurve(points), from
 		}
-		c.costs, c.measured = append(c.costs, cost), append(c.measured, measured)
+		c.costs, c.sources = append(c.costs, cost), append(c.sources, source)
 	}
 	for _, clause := range t.override.clauses {
 		if !clause.concerns(req.Collective) {
@@ -222,7 +230,7 @@ func (c *Choice) extend(chosen int, last int64) {
 	c.upTo, c.index = append(c.upTo, last), append(c.index, chosen)
 }
 
-// cheapestUntil is the last size up to end before another candidate of the
+// cheapestUntil returns the last size up to end before another candidate of the
 // group is cheaper than the chosen one, which is cheapest at a size.
 func (c *Choice) cheapestUntil(chosen int, at, end int64, group []int) int64 {
 	for _, i := range group {
@@ -239,7 +247,7 @@ func (c *Choice) cheapestUntil(chosen int, at, end int64, group []int) int64 {
 	return end
 }
 
-// breakpoints are the sizes, ascending from 0, at which a limit, a clause or a
+// breakpoints returns the sizes, ascending from 0, at which a limit, a clause or a
 // slope changes.
 func (c *Choice) breakpoints() []int64 {
 	points := map[int64]bool{0: true}
@@ -275,11 +283,10 @@ func sorted(points map[int64]bool) []int64 {
 	return list
 }
 
-// group lists the candidates among which cost decides at a size: those that
-// fit and answer to the first name of the first clause for the size that any
-// fitting one answers to; without a clause, all that fit. It is empty where a
-// clause names no fitting one: what was forced is not replaced behind the
-// user's back.
+// group lists the candidates among which cost decides at a size: those that fit and
+// match the first name, of the first clause for the size, that any fitting one matches;
+// without a clause, all that fit. It is empty where a clause names no fitting one: a
+// forced algorithm is not replaced silently.
 func (c *Choice) group(bytes int64) []int {
 	names := []string{"*"}
 	if clause := c.clauseFor(bytes); clause != nil {
@@ -292,11 +299,28 @@ func (c *Choice) group(bytes int64) []int {
 				group = append(group, i)
 			}
 		}
+		if name == "*" {
+			group = c.withTheTablesNumerics(group)
+		}
 		if group != nil {
 			break
 		}
 	}
 	return group
+}
+
+// withTheTablesNumerics returns a group without those of other numerics, unless there are no others.
+func (c *Choice) withTheTablesNumerics(group []int) []int {
+	var list []int
+	for _, i := range group {
+		if !c.candidates[i].Algorithm.OwnNumerics {
+			list = append(list, i)
+		}
+	}
+	if list == nil {
+		return group
+	}
+	return list
 }
 
 func (c *Choice) clauseFor(bytes int64) *Clause {
@@ -308,7 +332,7 @@ func (c *Choice) clauseFor(bytes int64) *Clause {
 	return nil
 }
 
-// cheapest is the cheapest candidate of a group at a size, of equal ones the
+// cheapest returns the cheapest candidate of a group at a size, of equal ones the
 // first; -1 for an empty group.
 func (c *Choice) cheapest(bytes int64, group []int) int {
 	best, bestCost := -1, 0.0
@@ -329,15 +353,15 @@ func fits(a plugin.Algorithm, bytes int64, fixed bool) bool {
 	return bytes >= a.MinBytes && (a.MaxBytes == 0 || bytes <= a.MaxBytes)
 }
 
-// matches reports whether a candidate answers to a name of an override: "*", a
+// matches reports whether a name of an override selects a candidate: "*", a
 // transport, or a qualified algorithm.
 func matches(name string, c Candidate) bool {
 	return name == "*" || name == c.Transport || name == c.Qualified
 }
 
-// Pick is the index of the candidate for a message of the given bytes (as in
-// plugin.Request.Bytes), or -1 when none takes that size; then Unsupported
-// is the error to return. It does not allocate.
+// Pick returns the index of the candidate for a message of the given bytes (as in
+// plugin.Request.Bytes), or -1 when none takes that size; then Unsupported is the
+// error to return. It does not allocate.
 func (c *Choice) Pick(bytes int64) int {
 	for i, last := range c.upTo {
 		if bytes <= last {
@@ -347,11 +371,22 @@ func (c *Choice) Pick(bytes int64) int {
 	return -1
 }
 
-// Candidates are the candidates that Pick's answer indexes. The choice owns
+// Chosen lists the candidates that Pick can return, ascending, each once.
+func (c *Choice) Chosen() []int {
+	var list []int
+	for i := range c.candidates {
+		if slices.Contains(c.index, i) {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// Candidates returns the candidates that Pick's result indexes. The choice owns
 // the slice.
 func (c *Choice) Candidates() []Candidate { return c.candidates }
 
-// Unsupported is the error for a size for which Pick is -1; it says for every
+// Unsupported returns the error for a size for which Pick is -1; it says for every
 // transport why.
 func (c *Choice) Unsupported(bytes int64) error {
 	e := c.Explain(bytes)

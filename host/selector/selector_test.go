@@ -221,22 +221,26 @@ func TestPickDoesNotAllocate(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { _ = c.Pick(1 << 20) }))
 }
 
-func TestDigest(t *testing.T) {
-	parse := func(spec string) Setting {
+func TestDigests(t *testing.T) {
+	forced := func(spec string) string {
 		o, err := Parse(spec)
 		require.NoError(t, err)
-		return WithOverride(o)
+		return o.Digest()
 	}
-	tuned := func(us float64, comment string) Setting {
-		return WithTuning(&Tuning{Comment: comment, Entries: []Entry{{Collective: "all_reduce", Algorithm: "a/b",
-			Points: []Point{{8, us}}}}})
+	require.Equal(t, forced(""), forced(" ; "))
+	require.Equal(t, forced("*:0-1024=shm"), forced("* : -1K = shm"))
+	require.NotEqual(t, forced(""), forced("*=shm"))
+	tuned := func(us float64, comment string) *Tuning {
+		return &Tuning{Comment: comment, Entries: []Entry{{Collective: "all_reduce", Algorithm: "a/b",
+			Points: []Point{{8, us}}}}}
 	}
-	require.Equal(t, New().Digest(), New(parse(" ; ")).Digest())
-	require.Equal(t, New(parse("*:0-1024=shm")).Digest(), New(parse("* : -1K = shm")).Digest())
-	require.NotEqual(t, New().Digest(), New(parse("*=shm")).Digest())
-	require.Equal(t, New(tuned(1, "a")).Digest(), New(tuned(1, "b")).Digest())
-	require.NotEqual(t, New(tuned(1, "")).Digest(), New(tuned(2, "")).Digest())
-	require.NotEqual(t, New().Digest(), New(tuned(1, "")).Digest())
+	require.Equal(t, Costs{Tuning: tuned(1, "a")}.Digest(), Costs{Tuning: tuned(1, "b"), Mode: ModeGraph}.Digest())
+	all := map[string]bool{}
+	for _, c := range []Costs{{}, {Mode: ModeEager}, {Tuning: tuned(1, "")}, {Tuning: tuned(2, "")},
+		{Builtin: tuned(1, "")}} {
+		require.False(t, all[c.Digest()], "%+v", c)
+		all[c.Digest()] = true
+	}
 }
 
 func BenchmarkPick(b *testing.B) {

@@ -20,6 +20,7 @@ const (
 	maxTuningBytes   = 4 << 20
 	maxTuningEntries = 8192
 	maxTuningPoints  = 64
+	maxTopology      = 255
 )
 
 // Tuning is a file of measured costs:
@@ -33,8 +34,9 @@ const (
 //	  ]
 //	}
 //
-// An entry may also name a dtype and an op; the entry that names most wins.
-// Between points the cost is interpolated. A world of 0 means any.
+// An entry may also name a dtype or a class of dtypes (DTypeClass), an op, a class of topology (topology.Class), a mode
+// (Mode) and whether receive memory is symmetric; the entry that names most wins. Between points the cost is
+// interpolated. A world of 0 means any.
 type Tuning struct {
 	Version int     `json:"shunt_tuning"`
 	Comment string  `json:"comment,omitempty"`
@@ -44,13 +46,16 @@ type Tuning struct {
 // Entry is the measured cost of one algorithm.
 type Entry struct {
 	Collective string  `json:"collective"`
-	Algorithm  string  `json:"algorithm"` // qualified: shm/one_shot
-	DType      string  `json:"dtype,omitempty"`
+	Algorithm  string  `json:"algorithm"`       // qualified: shm/one_shot
+	DType      string  `json:"dtype,omitempty"` // or a class of dtypes
 	Op         string  `json:"op,omitempty"`
 	World      int     `json:"world,omitempty"`
 	Hosts      int     `json:"hosts,omitempty"`
 	Memory     string  `json:"memory,omitempty"`
-	Points     []Point `json:"points"` // ascending in bytes
+	Topology   string  `json:"topology,omitempty"`  // a class, as topology.Class returns it
+	Mode       Mode    `json:"mode,omitempty"`      // empty: both
+	Symmetric  *bool   `json:"symmetric,omitempty"` // whether receive memory is; nil: both
+	Points     []Point `json:"points"`              // ascending in bytes
 }
 
 // Point is one measured size: bytes of one rank's message, and the time of the
@@ -101,16 +106,22 @@ func ParseTuning(data []byte) (*Tuning, error) {
 	if err := decoder.Decode(&t); err != nil {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "%w", err)
 	}
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	return &t, nil
+}
+
+func (t *Tuning) check() error {
 	if len(t.Entries) > maxTuningEntries {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "it has %d entries, want at most %d", len(t.Entries),
-			maxTuningEntries)
+		return plugin.Errorf(plugin.InvalidArgument, "it has %d entries, want at most %d", len(t.Entries), maxTuningEntries)
 	}
 	for i := range t.Entries {
 		if err := t.Entries[i].check(); err != nil {
-			return nil, plugin.Errorf(plugin.InvalidArgument, "entry %d: %w", i, err)
+			return plugin.Errorf(plugin.InvalidArgument, "entry %d: %w", i, err)
 		}
 	}
-	return &t, nil
+	return nil
 }
 
 func (e *Entry) check() error {
@@ -120,10 +131,20 @@ func (e *Entry) check() error {
 	if !validName(e.Algorithm) || !strings.Contains(e.Algorithm, "/") {
 		return plugin.Errorf(plugin.InvalidArgument, "algorithm %.80q is not of the form transport/algorithm", e.Algorithm)
 	}
-	if e.DType != "" {
+	if e.DType != "" && !slices.Contains(dtypeClasses[:], e.DType) {
 		if _, err := plugin.ParseDType(e.DType); err != nil {
+			return plugin.Errorf(plugin.InvalidArgument, "%w; classes of dtypes are %s", err,
+				strings.Join(dtypeClasses[:], ", "))
+		}
+	}
+	if e.Mode != "" {
+		if err := e.Mode.check(); err != nil {
 			return err
 		}
+	}
+	if len(e.Topology) > maxTopology {
+		return plugin.Errorf(plugin.InvalidArgument, "the class of topology has %d bytes, want at most %d", len(e.Topology),
+			maxTopology)
 	}
 	if e.Op != "" {
 		if _, err := plugin.ParseOp(e.Op); err != nil {
@@ -155,10 +176,11 @@ func (e *Entry) check() error {
 	return nil
 }
 
-// lookup are the points for a signature and algorithm, nil where the file has
-// none. Of several entries the one that names most decides, then the first. A
-// message is measured at its sending end, so that both ends choose alike.
-func (t *Tuning) lookup(req plugin.Request, qualified string) []Point {
+// lookup returns the points for a signature and algorithm, nil where the file has
+// none. Of several entries the one that names most decides, then the first; a dtype
+// says more than its class. A message is measured at its sending end, so that both
+// ends choose alike.
+func (t *Tuning) lookup(req plugin.Request, place string, mode Mode, qualified string) []Point {
 	var best []Point
 	bestScore := -1
 	for i := range t.Entries {
@@ -169,15 +191,22 @@ func (t *Tuning) lookup(req plugin.Request, qualified string) []Point {
 		score, fits := 0, true
 		match := func(named, equal bool) {
 			if named {
-				score++
+				score += 2
 				fits = fits && equal
 			}
 		}
-		match(e.DType != "", e.DType == req.DType.String())
+		if class := DTypeClass(req.DType); e.DType == class {
+			score++
+		} else {
+			match(e.DType != "", e.DType == req.DType.String())
+		}
 		match(e.Op != "", e.Op == req.Op.String())
 		match(e.World != 0, e.World == req.World)
 		match(e.Hosts != 0, e.Hosts == req.Hosts)
 		match(e.Memory != "", e.Memory == req.Memory.String())
+		match(e.Topology != "", e.Topology == place)
+		match(e.Mode != "", e.Mode == mode)
+		match(e.Symmetric != nil, e.Symmetric != nil && *e.Symmetric == req.Symmetric)
 		if fits && score > bestScore {
 			best, bestScore = e.Points, score
 		}
@@ -185,16 +214,7 @@ func (t *Tuning) lookup(req plugin.Request, qualified string) []Point {
 	return best
 }
 
-// canonical is what Digest hashes: everything that decides, without comment.
-func (t *Tuning) canonical() []byte {
-	text, err := json.Marshal(t.Entries)
-	if err != nil {
-		panic("selector: " + err.Error()) // plain data; ParseTuning has refused what JSON cannot hold
-	}
-	return text
-}
-
-// Marshal is the text of the file, as ParseTuning reads it.
+// Marshal returns the text of the file, as ParseTuning reads it.
 func (t *Tuning) Marshal() ([]byte, error) {
 	t.Version = TuningVersion
 	text, err := json.MarshalIndent(t, "", " ")

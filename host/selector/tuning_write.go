@@ -40,8 +40,7 @@ func (t *Tuning) WriteFile(path string) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// outclassed is how many times as slow as the slowest measured algorithm one
-// counts whose measurement was given up.
+// outclassed is the cost of an algorithm whose measurement was given up, in times of the slowest measured one.
 const outclassed = 8
 
 // GivenUp continues the points of an algorithm that was too slow to be measured

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Local is the place of this process. Rank is 0 and GPUs are empty: the caller
+// Local returns the place of this process. Rank is 0 and GPUs are empty: the caller
 // knows them. What the system does not tell stays zero.
 func Local() Place {
 	p := Place{PID: os.Getpid(), CPUs: 1}
@@ -37,7 +37,7 @@ func Local() Place {
 	return p
 }
 
-// identity is the host's name and the id that ranks which share memory have in
+// identity returns the host's name and the id that ranks which share memory have in
 // common: SHUNT_HOST_ID, or the kernel's boot and ipc namespace, so that
 // containers which cannot see each other's memory count as hosts.
 func identity(getenv func(string) string, root fs.FS) (name, id string) {
@@ -115,7 +115,7 @@ func cores(root fs.FS) int {
 	return len(seen)
 }
 
-// quota is the CPU time that the process's control group may use, in CPUs
+// quota returns the CPU time that the process's control group may use, in CPUs
 // rounded up; MaxInt where there is no limit.
 func quota(root fs.FS) int {
 	least := math.MaxInt
@@ -208,7 +208,7 @@ func formatList(list []int) string {
 	return b.String()
 }
 
-// NodeOfPCI is the NUMA node that a PCI device, such as 0000:3b:00.0, is
+// NodeOfPCI returns the NUMA node that a PCI device, such as 0000:3b:00.0, is
 // attached to, as the system under root says; -1 if it does not.
 func NodeOfPCI(root fs.FS, address string) int {
 	if !pciAddress.MatchString(address) {

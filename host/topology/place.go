@@ -1,9 +1,9 @@
-// Package topology says where the ranks of a communicator run: on which host,
-// in which process, on which NUMA nodes and CPUs, beside which GPUs.
+// Package topology describes where the ranks of a communicator run: on which host, in
+// which process, on which NUMA nodes and CPUs, beside which GPUs.
 //
-// It looks at this process (Local), carries what it found to other ranks
-// (Encode, Decode) and answers questions about all of them (Topology). It
-// starts nothing, measures nothing and talks to nobody.
+// It examines this process (Local), converts the result for other ranks (Encode,
+// Decode) and compares the places of all of them (Topology). It starts nothing,
+// measures nothing and communicates with no one.
 package topology
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Place is where one rank runs.
+// Place describes the machine and process of one rank.
 type Place struct {
 	Rank   int    `json:"rank"`
 	Host   string `json:"host"`    // name, for messages
@@ -28,19 +28,11 @@ type Place struct {
 
 // GPU is a device that a rank uses.
 type GPU struct {
-	UUID    string   `json:"uuid"`
-	Name    string   `json:"name"`
-	PCI     string   `json:"pci"`     // bus id, such as 0000:3b:00.0
-	Ordinal int      `json:"ordinal"` // in its process
-	NUMA    int      `json:"numa"`    // -1 if unknown
-	NVLinks []NVLink `json:"nvlinks,omitempty"`
-}
-
-// NVLink is a bundle of links from a GPU.
-type NVLink struct {
-	Peer  string `json:"peer"` // PCI bus id of the GPU or switch at the other end
-	Links int    `json:"links"`
-	Speed int    `json:"speed"` // of one link and direction, MB/s
+	UUID    string `json:"uuid"`
+	Name    string `json:"name"`
+	PCI     string `json:"pci"`     // bus id, such as 0000:3b:00.0
+	Ordinal int    `json:"ordinal"` // in its process
+	NUMA    int    `json:"numa"`    // -1 if unknown
 }
 
 // Limits of an encoded place.
@@ -48,9 +40,8 @@ const (
 	maxText    = 255
 	maxNUMA    = 1024
 	maxGPUs    = 64
-	maxNVLinks = 64
 	maxEncoded = 1 << 20
-	version    = 2
+	version    = 3
 )
 
 func cut(s string) string {
@@ -60,7 +51,7 @@ func cut(s string) string {
 	return s
 }
 
-// Encode is the place as bytes for Decode. Names longer than 255 bytes are cut.
+// Encode returns the place as bytes for Decode. Names longer than 255 bytes are cut.
 func (p Place) Encode() []byte {
 	var w wire.Writer
 	w.U8(version)
@@ -84,13 +75,6 @@ func (p Place) Encode() []byte {
 		w.String(cut(g.PCI))
 		w.U32(uint32(int32(g.Ordinal)))
 		w.U32(uint32(int32(g.NUMA)))
-		links := g.NVLinks[:min(len(g.NVLinks), maxNVLinks)]
-		w.U16(uint16(len(links)))
-		for _, l := range links {
-			w.String(cut(l.Peer))
-			w.U32(uint32(l.Links))
-			w.U32(uint32(l.Speed))
-		}
 	}
 	return w.B
 }
@@ -122,13 +106,9 @@ func Decode(b []byte) (Place, error) {
 	if !slices.IsSorted(p.NUMA) {
 		r.Fail("NUMA nodes out of order")
 	}
-	for range r.Count(maxGPUs, 16) {
-		g := GPU{UUID: r.String(maxText), Name: r.String(maxText), PCI: r.String(maxText), Ordinal: number(-1),
-			NUMA: number(-1)}
-		for range r.Count(maxNVLinks, 10) {
-			g.NVLinks = append(g.NVLinks, NVLink{Peer: r.String(maxText), Links: number(0), Speed: number(0)})
-		}
-		p.GPUs = append(p.GPUs, g)
+	for range r.Count(maxGPUs, 14) {
+		p.GPUs = append(p.GPUs, GPU{UUID: r.String(maxText), Name: r.String(maxText), PCI: r.String(maxText),
+			Ordinal: number(-1), NUMA: number(-1)})
 	}
 	if err := r.End(); err != nil {
 		return Place{}, plugin.Errorf(plugin.Protocol, "place of a rank: %w", err)

@@ -8,10 +8,11 @@ import (
 
 // Topology is the places of all ranks of a communicator.
 type Topology struct {
-	Places []Place `json:"places"` // by rank
+	Places []Place  `json:"places"`          // by rank
+	Paths  [][]Path `json:"paths,omitempty"` // between the GPUs of each two ranks; nil: nobody looked
 }
 
-// New is the topology of the given places; the place at index r is rank r's.
+// New returns the topology of the given places; the place at index r is rank r's.
 func New(places []Place) *Topology {
 	t := &Topology{Places: slices.Clone(places)}
 	for rank := range t.Places {
@@ -20,10 +21,10 @@ func New(places []Place) *Topology {
 	return t
 }
 
-// World is the number of ranks.
+// World returns the number of ranks.
 func (t *Topology) World() int { return len(t.Places) }
 
-// Hosts are the ids of the hosts, in the order of their lowest ranks.
+// Hosts returns the ids of the hosts, in the order of their lowest ranks.
 func (t *Topology) Hosts() []string {
 	var hosts []string
 	seen := map[string]bool{}
@@ -44,7 +45,7 @@ func (t *Topology) SameProcess(a, b int) bool {
 	return t.SameHost(a, b) && t.Places[a].PID == t.Places[b].PID
 }
 
-// LocalRanks are the ranks on rank's host, itself included, ascending.
+// LocalRanks returns the ranks on rank's host, itself included, ascending.
 func (t *Topology) LocalRanks(rank int) []int {
 	var ranks []int
 	for r := range t.Places {
@@ -55,7 +56,7 @@ func (t *Topology) LocalRanks(rank int) []int {
 	return ranks
 }
 
-// LocalIndex is rank's position in LocalRanks(rank).
+// LocalIndex returns rank's position in LocalRanks(rank).
 func (t *Topology) LocalIndex(rank int) int { return slices.Index(t.LocalRanks(rank), rank) }
 
 // Oversubscribed reports whether rank shares CPUs with so many ranks that they
@@ -113,7 +114,65 @@ func (t *Topology) SharedGPU() (a, b int, g GPU, ok bool) {
 	return 0, 0, GPU{}, false
 }
 
-// String is a table for people: one line a host and one a rank.
+// SetPaths sets how the ranks' GPUs are connected: rows[r] has the paths from rank r's GPU, as that rank found them.
+func (t *Topology) SetPaths(rows [][]Path) {
+	t.Paths = make([][]Path, len(rows))
+	for a := range rows {
+		t.Paths[a] = make([]Path, len(rows))
+		for b := range rows {
+			if t.Paths[a][b] = Both(rows[a][b], rows[b][a]); b < a {
+				t.Paths[a][b] = t.Paths[b][a] // also the reason
+			}
+		}
+	}
+}
+
+// worst finds two ranks of which something does not hold, the lowest such pair. Ranks that share a GPU have all that
+// one GPU has.
+func (t *Topology) worst(holds func(Path) bool) (a, b int, found bool) {
+	for a := range t.Paths {
+		for b := range a { // the lower rank
+			if !t.sameGPU(a, b) && !holds(t.Paths[b][a]) {
+				return b, a, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+func (t *Topology) sameGPU(a, b int) bool {
+	x, y := t.Places[a].GPUs, t.Places[b].GPUs
+	return t.SameHost(a, b) && len(x) == 1 && len(y) == 1 && x[0].UUID == y[0].UUID
+}
+
+// NVLink reports whether NVLink is known to join the GPUs of every two ranks. What a rank stores at a peer then arrives
+// in whole lines of 128 bytes.
+func (t *Topology) NVLink() bool {
+	if t.Paths == nil {
+		return false
+	}
+	_, _, lacks := t.worst(func(p Path) bool { return p.NVLinks > 0 })
+	return !lacks
+}
+
+// NoPeerAccess says which two ranks' GPUs are known not to reach each other's memory, and why, if there are such.
+func (t *Topology) NoPeerAccess() (reason string, found bool) {
+	a, b, found := t.worst(func(p Path) bool { return p.Access != AccessNo })
+	if !found {
+		return "", false
+	}
+	return fmt.Sprintf("GPU %s of rank %d and GPU %s of rank %d do not reach each other's memory: %s", t.pci(a), a,
+		t.pci(b), b, t.Paths[a][b].Why), true
+}
+
+func (t *Topology) pci(rank int) string {
+	for _, g := range t.Places[rank].GPUs {
+		return g.PCI
+	}
+	return "unknown"
+}
+
+// String returns a table for people: one line a host and one a rank.
 func (t *Topology) String() string {
 	var b strings.Builder
 	for i, id := range t.Hosts() {
@@ -146,9 +205,6 @@ func (t *Topology) String() string {
 				fmt.Fprintf(&b, "    GPU %d: %s %s at %s", g.Ordinal, g.Name, g.UUID, g.PCI)
 				if g.NUMA >= 0 {
 					fmt.Fprintf(&b, ", NUMA %d", g.NUMA)
-				}
-				for _, l := range g.NVLinks {
-					fmt.Fprintf(&b, ", %d links to %s", l.Links, l.Peer)
 				}
 				b.WriteByte('\n')
 			}

@@ -12,8 +12,7 @@ import (
 func sample() Place {
 	return Place{
 		Rank: 3, Host: "node-1", HostID: "abc", PID: 4711, NUMA: []int{0, 2}, CPUs: 6, Cores: 8, CPUSet: "0-3,8,10",
-		GPUs: []GPU{{UUID: "GPU-1", Name: "H200", PCI: "0000:3b:00.0", Ordinal: 1, NUMA: -1,
-			NVLinks: []NVLink{{Peer: "0000:5e:00.0", Links: 18, Speed: 26562}}}},
+		GPUs: []GPU{{UUID: "GPU-1", Name: "H200", PCI: "0000:3b:00.0", Ordinal: 1, NUMA: -1}},
 	}
 }
 
@@ -52,6 +51,85 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%+v became %+v, %v", p, again, err)
 		}
 	})
+}
+
+func TestPathsAreEncoded(t *testing.T) {
+	row := []Path{SamePath(), {NVLinks: 18, PCIe: SYS, Access: AccessYes},
+		{PCIe: Unknown, Access: AccessUnknown, Why: "no NVML"}, {PCIe: NODE, Access: AccessNo, Why: strings.Repeat("w", 1000)}}
+	b := EncodePaths(row)
+	got, err := DecodePaths(b, len(row))
+	row[3].Why = row[3].Why[:200]
+	if err != nil || !reflect.DeepEqual(got, row) {
+		t.Errorf("%+v became %+v, %v", row, got, err)
+	}
+	for n := range b {
+		if _, err := DecodePaths(b[:n], len(row)); err == nil {
+			t.Errorf("%d of %d bytes were accepted", n, len(b))
+		}
+	}
+	for _, world := range []int{0, 3, 5} {
+		if _, err := DecodePaths(b, world); err == nil {
+			t.Errorf("%d paths were taken for %d", len(row), world)
+		}
+	}
+}
+
+func FuzzDecodePaths(f *testing.F) {
+	f.Add(EncodePaths([]Path{SamePath(), {NVLinks: 18, PCIe: SYS, Access: AccessYes, Why: "w"}}), uint8(2))
+	f.Fuzz(func(t *testing.T, b []byte, world uint8) {
+		row, err := DecodePaths(b, int(world))
+		if err != nil {
+			return
+		}
+		again, err := DecodePaths(EncodePaths(row), int(world))
+		if err != nil || !reflect.DeepEqual(row, again) {
+			t.Fatalf("%+v became %+v, %v", row, again, err)
+		}
+	})
+}
+
+// The worst pair, in either direction, decides for all ranks; ranks of one GPU have every ability.
+func TestWorstPathsDecide(t *testing.T) {
+	good := Path{NVLinks: 18, PCIe: SYS, Access: AccessYes}
+	of := func(change func(rows [][]Path)) *Topology {
+		var places []Place
+		var rows [][]Path
+		for _, uuid := range []string{"a", "b", "c", "a"} {
+			places = append(places, Place{HostID: "x", GPUs: []GPU{{UUID: uuid, PCI: "bus " + uuid}}})
+			rows = append(rows, []Path{good, good, good, good})
+		}
+		rows[0][3], rows[3][0] = SamePath(), SamePath() // without NVLink
+		change(rows)
+		top := New(places)
+		top.SetPaths(rows)
+		for a := range top.Paths {
+			for b := range top.Paths {
+				if top.Paths[a][b] != top.Paths[b][a] {
+					t.Errorf("paths %d to %d are not alike", a, b)
+				}
+			}
+		}
+		return top
+	}
+	for name, c := range map[string]struct {
+		change func([][]Path)
+		nvlink bool
+		reason string
+	}{
+		"all":               {func([][]Path) {}, true, ""},
+		"one way by PCIe":   {func(rows [][]Path) { rows[2][1].NVLinks = 0 }, false, ""},
+		"one way no access": {func(rows [][]Path) { rows[3][2] = Path{NVLinks: 1, Access: AccessNo, Why: "so"} }, true, "GPU bus c of rank 2 and GPU bus a of rank 3 do not reach each other's memory: so"},
+		"unknown":           {func(rows [][]Path) { rows[0][1].Access = AccessUnknown }, true, ""},
+	} {
+		top := of(c.change)
+		reason, found := top.NoPeerAccess()
+		if top.NVLink() != c.nvlink || reason != c.reason || found != (c.reason != "") {
+			t.Errorf("%s: NVLink %v, %q", name, top.NVLink(), reason)
+		}
+	}
+	if New([]Place{{}, {}}).NVLink() {
+		t.Error("paths at which nobody looked have NVLink")
+	}
 }
 
 func FuzzParseList(f *testing.F) {

@@ -1,7 +1,7 @@
-// Package carriedtest is what the tests of the transports' own binaries share:
-// each is built as users build it, loaded through its carrier, and compared with
-// the transport that it is made of. Only tests import it; what is special to one
-// transport stays with that transport's tests.
+// Package carriedtest tests the transports' own binaries: it builds each as users
+// build it, loads it through its carrier, and compares it with the transport that it
+// is made of. Only tests import it; what is special to one transport stays with that
+// transport's tests.
 package carriedtest
 
 import (
@@ -31,7 +31,7 @@ type Carrier struct {
 	path string
 }
 
-// Process is the carrier of transports that are programs.
+// Process returns the carrier of transports that are programs.
 func Process() *Carrier {
 	return &Carrier{mode: "exe", load: func(t *testing.T, path string) plugin.Transport {
 		c, err := process.Start(context.Background(), process.Config{Path: path, Logger: slog.New(slog.DiscardHandler)})
@@ -41,7 +41,7 @@ func Process() *Carrier {
 	}}
 }
 
-// Shared is the carrier of transports that are shared objects.
+// Shared returns the carrier of transports that are shared objects.
 func Shared() *Carrier {
 	return &Carrier{mode: "c-shared", load: func(t *testing.T, path string) plugin.Transport {
 		transport, err := shared.Open(path, slog.New(slog.DiscardHandler))
@@ -50,8 +50,8 @@ func Shared() *Carrier {
 	}}
 }
 
-// Main is a TestMain: it builds the main package that is under test, which is
-// that of the working directory, and runs the tests.
+// Main is a TestMain: it builds the main package that is under test, which is that of the
+// working directory, and runs the tests.
 func (c *Carrier) Main(m *testing.M) {
 	dir, err := os.MkdirTemp("", "carried-")
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *Carrier) Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Load is the transport, loaded from the binary that Main has built.
+// Load returns the transport, loaded from the binary that Main has built.
 func (c *Carrier) Load(t *testing.T) plugin.Transport {
 	t.Helper()
 	return c.load(t, c.path)
@@ -84,8 +84,8 @@ func Same(t *testing.T, carried, local plugin.Transport, request func(plugin.Col
 	}
 }
 
-// SamePlans is Same, and every plan of every collective on memory of the host is
-// the one that the transport makes when it is linked in.
+// SamePlans is Same, and also checks that every plan of every collective on host memory
+// is the one that the transport makes when it is linked in.
 func SamePlans(t *testing.T, carried, local plugin.Transport) {
 	t.Helper()
 	const world, rank = 4, 2

@@ -24,7 +24,7 @@ type Flaw struct {
 	Wrong string // what the refusal says
 }
 
-// Refused are the flaws that are seen when the object is opened.
+// Refused returns the flaws that are seen when the object is opened.
 func Refused() []Flaw {
 	return []Flaw{
 		{"TEXT", `it is not a shared object: it begins with "This is not a sh"`},
@@ -44,7 +44,7 @@ func Refused() []Flaw {
 	}
 }
 
-// Misbehaving are the flaws that are seen when the transport is used.
+// Misbehaving returns the flaws that are seen when the transport is used.
 func Misbehaving() []Flaw {
 	return []Flaw{
 		{"MANY_ALGORITHMS", "1000 algorithms, want at most 32"},
@@ -62,7 +62,7 @@ func Misbehaving() []Flaw {
 	}
 }
 
-// Accepted are variations that a host must accept.
+// Accepted returns variations that a host must accept.
 func Accepted() []string { return []string{"NOTHING", "NEWER_MINOR"} }
 
 // BuildBad makes the shared object with the named flaw in dir.
@@ -99,7 +99,7 @@ func compile(dir, name, source string, flags ...string) (string, error) {
 	return out, nil
 }
 
-// moduleRoot is the folder of go.mod above the working directory, which for a
+// moduleRoot returns the folder of go.mod above the working directory, which for a
 // test is its package's.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()

@@ -1,9 +1,9 @@
 // Package descriptors keeps a process honest when it runs out of file
 // descriptors.
 //
-// A few are held in reserve from the start. When none is left, the reserve is
-// what a process still tells its peers with, and what it looks at /proc with:
-// without it a lack of descriptors here looks like the death of others.
+// A few are held in reserve from the start. When none is left, a process still reports
+// to its peers and reads /proc by means of the reserve: without it a lack of descriptors
+// here looks like the death of others.
 package descriptors
 
 import (
@@ -21,10 +21,10 @@ import (
 
 const (
 	reserved = 8
-	// ofPoller is how many descriptors the Go runtime opens when it first waits
-	// for a file, a socket or a timer. It aborts the process where it cannot.
+	// ofPoller counts the descriptors that the Go runtime opens when it first waits
+	// for a file, a socket or a timer. It aborts the process if it cannot.
 	ofPoller = 2
-	// attempts bounds what others, who take what is freed here, can cost.
+	// attempts bounds the retries when other threads take the descriptors freed here.
 	attempts = 8
 )
 
@@ -137,7 +137,7 @@ func need(n int) error {
 	return nil
 }
 
-// Error words the lack of n descriptors.
+// Error returns an error for the lack of n descriptors.
 func Error(err error, n int) *plugin.Error {
 	name, advice := "EMFILE", "raise the limit of this process (ulimit -n)"
 	if errors.Is(err, syscall.ENFILE) {
@@ -147,7 +147,7 @@ func Error(err error, n int) *plugin.Error {
 		"%s: too many open files: %d more file descriptors are needed, and most of the %d that this process may open are in use; %s", name, n, Limit(), advice)}
 }
 
-// Limit is how many descriptors this process may have open.
+// Limit returns the number of descriptors that this process may have open.
 func Limit() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -160,10 +160,10 @@ func Limit() int {
 // communicator: its standard streams, what the Go runtime keeps, the reserve.
 const OfProcess = 3 + 2 + ofPoller + reserved
 
-// OfCommunicators is how many descriptors a rank of a job needs besides, to make
-// communicators of the whole world in host memory: rank 0's connections and the
-// pidfds of the others; then what is open for a moment while the last is made;
-// and what each keeps, its server and two memory files.
+// OfCommunicators returns the number of descriptors that a rank of a job needs to make
+// count communicators of the whole world in host memory: rank 0's connections and the
+// pidfds of the others; those that are open while the last one is made; and those that
+// each keeps, its server and two memory files.
 func OfCommunicators(world, count int) int {
 	return 2*world + 2*(world+1) + min(world, 4) + 1 + 3*count
 }

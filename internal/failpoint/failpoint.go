@@ -1,283 +1,180 @@
-// Package failpoint lets a test make a named place in the code fail: with an
-// error, a panic, the death or the stopping of the process, a delay, or wrong
-// bytes. A place is declared once as a package variable,
+// Package failpoint lets a test make a named place in the code late, wrong or deadly. A place is a package variable,
 //
-//	var failExport = failpoint.New("memory.export", "before a region is exported")
+//	var failProbe = failpoint.New("device.probe", "a pattern that a peer wrote, as it is read")
 //
-// and asked where it stands: if err := failExport.Hit(); err != nil { … }.
-// Points are switched on by SHUNT_FAILPOINTS, read once at the start of the
-// process, or by Arm in tests. A point that is off costs one atomic load.
+// and calls Hit or Corrupt where it stands. SHUNT_FAILPOINTS, read at the start of the process, or Arm switches places
+// on. It holds clauses, separated by semicolons:
 //
-// The grammar of SHUNT_FAILPOINTS is in parse.go. Nothing here decides what a
-// failure means; that is the business of the code that asks.
+//	name[rank]=action(argument)@n
+//
+// With [rank] a clause holds only in the process with that SHUNT_RANK, with @n only for the n-th hit. The actions are
+// exit (SIGKILL to this process), stop (SIGSTOP), delay(TIME) and corrupt(BYTES), which changes data of the place.
 package failpoint
 
 import (
-	"fmt"
+	"errors"
 	"os"
-	"sort"
+	"regexp"
+	"slices"
 	"strconv"
-	"sync"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/shunt-ccl/shunt/internal/nearest"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // Variable is the name of the environment variable.
 const Variable = "SHUNT_FAILPOINTS"
 
-// Point is one named place. Make it with New or NewData; its methods may be
-// called from any goroutine.
+// Point is a named place. Its methods may be called from any goroutine; while it is off they cost an atomic load.
 type Point struct {
-	name, doc string
-	data      bool
-	armed     atomic.Pointer[armed]
+	Name, Doc string
+	armed     atomic.Pointer[fault]
 }
 
-// armed is what a point does while it is on.
-type armed struct {
-	clause clause
-	hits   atomic.Int64
+// fault is a parsed clause.
+type fault struct {
+	clause, name, action string
+	delay                time.Duration
+	bytes, at            int64 // at: the hit that acts, 0: every hit
+	hits                 atomic.Int64
 }
 
-// registry holds every point by name and what the environment asks for. The
-// environment is read when this variable is initialised, which is before any
-// point can be declared, so a point is armed from its first Hit on.
-var registry = readEnvironment()
+// Points are all places of the process. Package variables declare them, so that it does not change later.
+var Points []*Point
 
-type registered struct {
-	sync.Mutex
-	points  map[string]*Point
-	clauses []clause // of the environment; points declared later are armed as they appear
-	err     error    // of the environment's text
-}
+var environment, environmentErr = parse(os.Getenv(Variable))
 
-func readEnvironment() *registered {
-	r := &registered{points: map[string]*Point{}}
-	clauses, err := parse(os.Getenv(Variable))
-	if err != nil {
-		r.err = err
-		return r
-	}
-	r.clauses = forThisRank(clauses)
-	return r
-}
-
-// forThisRank drops the clauses that name another rank than SHUNT_RANK.
-func forThisRank(clauses []clause) []clause {
-	rank, err := strconv.Atoi(os.Getenv("SHUNT_RANK"))
-	if err != nil {
-		rank = -1
-	}
-	var mine []clause
-	for _, c := range clauses {
-		if c.rank < 0 || c.rank == rank {
-			mine = append(mine, c)
-		}
-	}
-	return mine
-}
-
-// New declares a point that is asked by Hit. The name is unique in the process,
-// as package.place; the doc says when it is reached.
-func New(name, doc string) *Point { return declare(&Point{name: name, doc: doc}) }
-
-// NewData declares a point that hands over bytes, which the action corrupt
-// changes; it is asked by Corrupt.
-func NewData(name, doc string) *Point { return declare(&Point{name: name, doc: doc, data: true}) }
-
-func declare(p *Point) *Point {
-	if !validName(p.name) {
-		panic("failpoint: bad name " + strconv.Quote(p.name))
-	}
-	registry.Lock()
-	defer registry.Unlock()
-	if registry.points[p.name] != nil {
-		panic("failpoint: " + p.name + " is declared twice")
-	}
-	registry.points[p.name] = p
-	for _, c := range registry.clauses {
-		if c.name == p.name && p.accepts(c) == nil {
-			p.armed.Store(&armed{clause: c})
+// New declares a place. Its name is unique; doc says when it is reached.
+func New(name, doc string) *Point {
+	p := &Point{Name: name, Doc: doc}
+	Points = append(Points, p)
+	for _, f := range environment {
+		if f.name == name {
+			p.armed.Store(f)
 		}
 	}
 	return p
 }
 
-// Hit runs the point's action when it is on and its turn has come. Only the
-// action error returns an error; it has the code that the clause names.
-func (p *Point) Hit() error {
-	if p.armed.Load() == nil {
-		return nil
-	}
-	return p.fire(nil)
-}
+// Hit does what the place was switched on for, if anything.
+func (p *Point) Hit() { p.Corrupt(nil) }
 
-// Corrupt is Hit for a point that was made by NewData; it reports whether it
-// changed data.
+// Corrupt is like Hit, where there is data to corrupt. It reports whether data has changed.
 func (p *Point) Corrupt(data []byte) bool {
-	a := p.armed.Load()
-	if a == nil {
+	f := p.armed.Load()
+	if f == nil {
 		return false
 	}
-	return p.fire(data) != nil
-}
-
-// errCorrupted tells Corrupt that fire changed the data.
-var errCorrupted = plugin.Errorf(plugin.Internal, "data corrupted by a failpoint")
-
-func (p *Point) fire(data []byte) error {
-	a := p.armed.Load()
-	if a == nil {
-		return nil
+	if hit := f.hits.Add(1); f.at != 0 && hit != f.at {
+		return false
 	}
-	c := &a.clause
-	hit := a.hits.Add(1)
-	if hit < c.from || (hit > c.from && !c.onwards) {
-		return nil
-	}
-	switch c.action {
-	case actError:
-		return plugin.Errorf(c.code, "failpoint %s: injected error at hit %d", p.name, hit)
-	case actPanic:
-		panic(fmt.Sprintf("failpoint %s: injected panic at hit %d", p.name, hit))
-	case actExit:
-		if c.number >= 0 {
-			os.Exit(int(c.number))
-		}
-		die(syscall.SIGKILL)
-	case actStop:
-		die(syscall.SIGSTOP)
-	case actDelay:
-		time.Sleep(time.Duration(c.number))
-	case actCorrupt:
-		if len(data) == 0 {
-			return nil
-		}
-		// Spread over the data: the first byte, and others at equal distances.
-		n := min(c.number, int64(len(data)))
-		for i := range n {
+	switch f.action {
+	case "exit":
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {} // the signal is on its way to every thread
+	case "stop":
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	case "delay":
+		time.Sleep(f.delay)
+	case "corrupt":
+		n := min(f.bytes, int64(len(data)))
+		for i := range n { // equally far from each other
 			data[i*int64(len(data))/n] ^= 0x55
 		}
-		return errCorrupted
+		return n > 0
 	}
-	return nil
+	return false
 }
 
-// die sends a signal that cannot be caught to this process. SIGKILL never
-// returns; SIGSTOP returns after SIGCONT.
-func die(signal syscall.Signal) {
-	if err := syscall.Kill(os.Getpid(), signal); err != nil {
-		panic(err)
+// Armed returns the clause that the place was switched on with, or "".
+func (p *Point) Armed() string {
+	if f := p.armed.Load(); f != nil {
+		return f.clause
 	}
-	if signal == syscall.SIGKILL {
-		select {} // the signal is on its way to every thread
-	}
+	return ""
 }
 
-// accepts says why a clause cannot be put on this point, or nil.
-func (p *Point) accepts(c clause) error {
-	if c.action == actCorrupt && !p.data {
-		return plugin.Errorf(plugin.InvalidArgument, "failpoint %s has no data to corrupt", p.name)
-	}
-	if c.action == actError && p.data {
-		return plugin.Errorf(plugin.InvalidArgument, "failpoint %s takes no error; it can corrupt", p.name)
-	}
-	return nil
-}
-
-// Arm switches points on by a text in the grammar of SHUNT_FAILPOINTS, for
-// tests. The function it returns restores what was there. It fails, and
-// changes nothing, when the text is malformed, a point does not exist or
-// cannot do what is asked.
-func Arm(spec string) (restore func(), err error) {
-	clauses, err := parse(spec)
+// Arm switches places on until restore is called, for tests.
+func Arm(text string) (restore func(), err error) {
+	faults, err := parse(text)
 	if err != nil {
 		return nil, err
 	}
-	clauses = forThisRank(clauses)
-	registry.Lock()
-	defer registry.Unlock()
-	for _, c := range clauses {
-		if err := check(c); err != nil {
-			return nil, err
+	before := map[*Point]*fault{}
+	for _, f := range faults {
+		p := find(f.name)
+		if p == nil {
+			return nil, unknown(f)
 		}
+		before[p] = p.armed.Load()
 	}
-	before := map[*Point]*armed{}
-	for _, c := range clauses {
-		p := registry.points[c.name]
-		old := p.armed.Swap(&armed{clause: c})
-		if _, seen := before[p]; !seen {
-			before[p] = old
-		}
+	for _, f := range faults {
+		find(f.name).armed.Store(f)
 	}
 	return func() {
-		for p, a := range before {
-			p.armed.Store(a)
+		for p, f := range before {
+			p.armed.Store(f)
 		}
 	}, nil
 }
 
-// check looks a clause's point up. The registry is locked.
-func check(c clause) error {
-	p := registry.points[c.name]
-	if p != nil {
-		return p.accepts(c)
-	}
-	var known []string
-	for name := range registry.points {
-		known = append(known, name)
-	}
-	sort.Strings(known)
-	if near := nearest.Of(c.name, known); near != "" {
-		return plugin.Errorf(plugin.InvalidArgument, "failpoint %q does not exist in this program; did you mean %s?", c.name,
-			near)
-	}
-	return plugin.Errorf(plugin.InvalidArgument, "failpoint %q does not exist in this program", c.name)
-}
-
-// Problems says what is wrong with SHUNT_FAILPOINTS: text that does not parse,
-// points that do not exist or cannot do what is asked. Call it once the program
-// runs. Nothing is armed when the text does not parse.
-func Problems() []error {
-	registry.Lock()
-	defer registry.Unlock()
-	if registry.err != nil {
-		return []error{registry.err}
-	}
-	var problems []error
-	for _, c := range registry.clauses {
-		if err := check(c); err != nil {
-			problems = append(problems, err)
+// Problem returns the error in SHUNT_FAILPOINTS, or nil. A text with an error switches nothing on.
+func Problem() error {
+	for _, f := range environment {
+		if find(f.name) == nil {
+			return unknown(f)
 		}
 	}
-	return problems
+	return environmentErr
 }
 
-// Info describes a point.
-type Info struct {
-	Name  string `json:"name"`
-	Doc   string `json:"doc"`
-	Data  bool   `json:"data"`            // takes the action corrupt
-	Armed string `json:"armed,omitempty"` // the clause that is on it, "" for none
-	Hits  int64  `json:"hits"`            // since it was armed
-}
-
-// Points lists every point of the process by name.
-func Points() []Info {
-	registry.Lock()
-	defer registry.Unlock()
-	var list []Info
-	for _, p := range registry.points {
-		info := Info{Name: p.name, Doc: p.doc, Data: p.data}
-		if a := p.armed.Load(); a != nil {
-			info.Armed, info.Hits = a.clause.String(), a.hits.Load()
-		}
-		list = append(list, info)
+func find(name string) *Point {
+	if i := slices.IndexFunc(Points, func(p *Point) bool { return p.Name == name }); i >= 0 {
+		return Points[i]
 	}
-	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
-	return list
+	return nil
+}
+
+func unknown(f *fault) error {
+	return plugin.Errorf(plugin.InvalidArgument, "%s: this program has no failpoint %q", Variable, f.name)
+}
+
+// parse reads the clauses of a text that concern this rank.
+func parse(text string) (faults []*fault, err error) {
+	for clause := range strings.SplitSeq(text, ";") {
+		if clause = strings.TrimSpace(clause); clause == "" {
+			continue
+		}
+		f, rank, ok := parseClause(clause)
+		if !ok {
+			return nil, plugin.Errorf(plugin.InvalidArgument, "%s: clause %.80q is not name[rank]=action(argument)@n, "+
+				"with the action exit, stop, delay(TIME) or corrupt(BYTES)", Variable, clause)
+		}
+		if rank == "" || rank == os.Getenv("SHUNT_RANK") {
+			faults = append(faults, f)
+		}
+	}
+	return faults, nil
+}
+
+func parseClause(clause string) (f *fault, rank string, ok bool) {
+	grammar := regexp.MustCompile(`^([\w.]+)(?:\[(\d+)\])?=(exit|stop|delay|corrupt)(?:\((\w+)\))?(?:@([1-9]\d*))?$`)
+	m := grammar.FindStringSubmatch(clause)
+	if m == nil {
+		return nil, "", false
+	}
+	f = &fault{clause: clause, name: m[1], action: m[3], bytes: 1}
+	var errs [3]error
+	if f.action == "delay" {
+		f.delay, errs[0] = time.ParseDuration(m[4])
+	} else if m[4] != "" {
+		f.bytes, errs[1] = strconv.ParseInt(m[4], 10, 32)
+	}
+	if m[5] != "" {
+		f.at, errs[2] = strconv.ParseInt(m[5], 10, 64)
+	}
+	return f, m[2], errors.Join(errs[:]...) == nil
 }

@@ -61,7 +61,7 @@ func quote(page string) string {
 	})
 }
 
-// declaration is the source of a function or method in a file, with its
+// declaration returns the source of a function or method in a file, with its
 // comment.
 func declaration(path, name string) (string, error) {
 	source, err := os.ReadFile(path)

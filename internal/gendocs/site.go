@@ -18,11 +18,11 @@ import (
 // module is the import path of this module.
 const module = "github.com/shunt-ccl/shunt"
 
-// packages are those that users and authors of transports import.
+// packages lists the packages that users and authors of transports import.
 var packages = []string{
-	"host", "plugin", "plugin/process", "plugin/shared", "plugin/shared/export", "host/algorithm", "host/topology",
-	"host/selector",
-	"host/option", "tests/conformance", "tests/pool", "transports/shm", "transports/cudaipc",
+	"host", "plugin", "plugin/process", "plugin/shared", "plugin/shared/export", "host/carrier", "host/algorithm",
+	"host/topology", "host/selector", "host/option", "tests/conformance", "tests/pool", "transports/shm",
+	"transports/cudaipc", "transports/nccl",
 }
 
 // writeReference writes the pages of the site that come from the source: the Go
@@ -53,7 +53,7 @@ func writeReference(folder, shunt string) error {
 	return nil
 }
 
-// goPage is the documentation of a package's exported names, in Markdown.
+// goPage returns the documentation of a package's exported names, in Markdown.
 func goPage(path string) (string, error) {
 	set := token.NewFileSet()
 	var files []*ast.File
@@ -96,7 +96,7 @@ type goPrinter struct {
 	err error
 }
 
-// prose is a comment in Markdown, its headings below those of the page.
+// prose returns a comment in Markdown, its headings below those of the page.
 func (p *goPrinter) prose(text string) string {
 	printer := p.pkg.Printer()
 	printer.HeadingLevel = 4
@@ -166,7 +166,7 @@ func headerPage(name, header string) string {
 	return out.String()
 }
 
-// commandPage is the help of every command.
+// commandPage returns the help of every command.
 func commandPage(shunt string) (string, error) {
 	if _, err := os.Stat(shunt); err != nil {
 		return "", fmt.Errorf("%w: make build makes it", err)

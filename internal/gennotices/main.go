@@ -48,7 +48,7 @@ func main() {
 	}
 }
 
-// dependencies are the modules of others that the packages are linked with on Linux.
+// dependencies returns the modules of others that the packages are linked with on Linux.
 func dependencies(packages ...string) ([]module, error) {
 	cmd := exec.Command("go", append([]string{"list", "-deps", "-json=Module"}, packages...)...)
 	cmd.Env = append(os.Environ(), "GOOS=linux", "CGO_ENABLED=1")
@@ -83,7 +83,7 @@ func dependencies(packages ...string) ([]module, error) {
 // legal are the files of a module that go with its code.
 var legal = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([.-].*)?$`)
 
-// notices is the whole file.
+// notices returns the content of the file.
 func notices(modules []module) ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `Shunt is under the Apache License 2.0 (LICENSE). Its programs and libshunt.so are linked
@@ -125,7 +125,7 @@ func heading(b *bytes.Buffer, title string) {
 	fmt.Fprintf(b, "\n%s\n%s\n%s\n\n", strings.Repeat("=", 80), title, strings.Repeat("=", 80))
 }
 
-// source is where a module's code can be had.
+// source returns the address of a module's code.
 func source(m module) string {
 	if parts := strings.Split(m.Path, "/"); parts[0] == "github.com" && len(parts) == 3 {
 		return "https://" + m.Path + "/tree/" + strings.TrimSuffix(m.Version, "+incompatible")
@@ -133,7 +133,7 @@ func source(m module) string {
 	return "https://pkg.go.dev/" + m.Path + "@" + m.Version
 }
 
-// texts are the legal files of a folder, one behind the other; an error if it has none.
+// texts returns the legal files of a folder, one behind the other; an error if it has none.
 func texts(dir string) ([]byte, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -73,7 +73,7 @@ func camel(name string) string {
 	return b.String()
 }
 
-// goName is the constant's Go name: error codes and collectives read well
+// goName returns the constant's Go name: error codes and collectives read well
 // alone or as errors, the others carry their type's name.
 func goName(e enum, v value) string {
 	switch e.Name {
@@ -121,9 +121,9 @@ func goTables(enums []enum) []byte {
 		}
 		b.WriteString("}\n}\n\n")
 		if !e.Flags {
-			fmt.Fprintf(&b, "// String is the name used in messages, options and files.\nfunc (v %s) String() string { return nameOf(%sNames, v) }\n\n", e.Name, lower)
+			fmt.Fprintf(&b, "// String returns the name used in messages, options and files.\nfunc (v %s) String() string { return nameOf(%sNames, v) }\n\n", e.Name, lower)
 		}
-		fmt.Fprintf(&b, "// Doc is the table's one-line explanation.\nfunc (v %s) Doc() string { return %sDocs[v] }\n\n",
+		fmt.Fprintf(&b, "// Doc returns the table's one-line explanation.\nfunc (v %s) Doc() string { return %sDocs[v] }\n\n",
 			e.Name, lower)
 		for _, x := range e.Extra {
 			fmt.Fprintf(&b, "var %s%s = [...]int64{\n", lower, camel(x))

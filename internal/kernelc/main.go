@@ -5,8 +5,8 @@
 //
 // The toolkit is the folder nvidia of Python's packages, with CUDA 12's; toolkit.sh
 // fetches them. sm_NN stands for machine code, compute_NN for PTX. With one
-// architecture and a name that ends in .cubin or .ptx what NVRTC answers is written
-// as it is.
+// architecture and a name that ends in .cubin or .ptx, NVRTC's output is written
+// unchanged.
 //
 // NVRTC rather than nvcc, because PyPI has no nvcc of CUDA 12, and the drivers of
 // CUDA 12 refuse what CUDA 13 makes (decision 12).

@@ -4,7 +4,7 @@
 # build/nvrtc, and kernelc is built. Afterwards
 #   nvrtc_version  is the compiler's version
 #   kernelc        is the command
-#   toolkit        is what its option -toolkit wants
+#   toolkit        is the value of its option -toolkit
 nvrtc_version=12.8.93
 kernelc_ready() {
   venv="$root/build/nvrtc"

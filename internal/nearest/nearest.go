@@ -6,7 +6,7 @@ package nearest
 // near neighbour in any of our tables.
 const maxName = 128
 
-// Of is the known name with the smallest edit distance to name, the first of
+// Of returns the known name with the smallest edit distance to name, the first of
 // several, or "" when none is near enough to be a plausible typing error: more
 // than a third of the longer name's bytes would have to change.
 func Of(name string, known []string) string {
@@ -27,7 +27,7 @@ func Of(name string, known []string) string {
 	return best
 }
 
-// Distance is the number of single-byte insertions, deletions, replacements
+// Distance returns the number of single-byte insertions, deletions, replacements
 // and swaps of neighbours that turn a into b.
 func Distance(a, b string) int {
 	// Three rows of the dynamic programme: i-2 (for swaps), i-1 and i.

@@ -8,7 +8,7 @@ import (
 	"runtime"
 )
 
-// Variable is what users set the number of Go's processors with.
+// Variable is the environment variable that sets the number of Go's processors.
 const Variable = "GOMAXPROCS"
 
 // Spare makes Go's runtime use at least two processors, unless the user has set their

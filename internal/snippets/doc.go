@@ -4,5 +4,5 @@
 //	<!-- snippet: go -->
 //
 // What lives here is finding them and running them; the programs live in the
-// documents.
+// documents. A test also checks that the paths which documents name exist.
 package snippets

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -31,30 +32,29 @@ func run(t *testing.T, env []string, name string, arguments ...string) string {
 	return string(out)
 }
 
-var readme = sync.OnceValues(func() (map[string]Snippet, error) {
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		return nil, err
-	}
-	list, err := Extract(string(text))
-	byName := map[string]Snippet{}
-	for _, s := range list {
-		byName[s.Name] = s
-	}
-	return byName, err
-})
-
-// printed writes a snippet of the README to a file.
-func printed(t *testing.T, name, file string) string {
+// readme returns a program of README.md.
+func readme(t *testing.T, name string) Snippet {
 	t.Helper()
-	list, err := readme()
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, ok := list[name]
-	if !ok {
-		t.Fatalf("the README has no snippet %s", name)
+	list, err := Extract(string(text))
+	if err != nil {
+		t.Fatal(err)
 	}
+	for _, s := range list {
+		if s.Name == name {
+			return s
+		}
+	}
+	t.Fatalf("the README has no snippet %s", name)
+	return Snippet{}
+}
+
+// write writes a program to a file of that name, in a directory of the test.
+func write(t *testing.T, s Snippet, file string) string {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), file)
 	if err := os.WriteFile(path, []byte(s.Text), 0o600); err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func printed(t *testing.T, name, file string) string {
 	return path
 }
 
-// built is where shunt and library build, once for all tests.
+// built is the directory in which shunt and library build, once for all tests.
 var built string
 
 func TestMain(m *testing.M) {
@@ -83,7 +83,7 @@ var (
 	onceLibrary sync.Once
 )
 
-// shunt is the command: SHUNT_COMMAND, which make test has built, or built here.
+// shunt returns the command: SHUNT_COMMAND, which make test has built, or built here.
 func shunt(t *testing.T) string {
 	t.Helper()
 	if made := os.Getenv("SHUNT_COMMAND"); made != "" {
@@ -94,7 +94,7 @@ func shunt(t *testing.T) string {
 	return there(t, path)
 }
 
-// there is path, unless another test failed to build it.
+// there returns path, or fails the test if another one failed to build it.
 func there(t *testing.T, path string) string {
 	t.Helper()
 	if _, err := os.Stat(path); err != nil {
@@ -103,7 +103,7 @@ func there(t *testing.T, path string) string {
 	return path
 }
 
-// library is libshunt.so: SHUNT_LIBRARY, which make test has built, or built here.
+// library returns libshunt.so: SHUNT_LIBRARY, which make test has built, or built here.
 func library(t *testing.T) string {
 	t.Helper()
 	if made := os.Getenv("SHUNT_LIBRARY"); made != "" {
@@ -128,43 +128,49 @@ func fourSums(t *testing.T, out string) {
 	}
 }
 
-func TestReadmeGo(t *testing.T) {
-	source := printed(t, "go", "main.go")
-	program := filepath.Join(t.TempDir(), "hello")
-	run(t, nil, "go", "build", "-o", program, source)
-	fourSums(t, run(t, nil, shunt(t), "run", "-n", "4", program))
+// runRanks starts a program as ranks and returns what they wrote to standard output.
+func runRanks(t *testing.T, env []string, ranks int, program ...string) string {
+	t.Helper()
+	return run(t, env, shunt(t), append([]string{"run", "-n", strconv.Itoa(ranks)}, program...)...)
 }
 
-func TestReadmeC(t *testing.T) {
+// compileC compiles a program with the installed library, and returns it with the
+// variables by which it finds the library.
+func compileC(t *testing.T, source string) (program string, env []string) {
+	t.Helper()
 	if _, err := exec.LookPath("pkg-config"); err != nil {
 		t.Skip("pkg-config is absent")
 	}
-	source := printed(t, "c", "hello.c")
 	prefix := t.TempDir()
 	run(t, []string{"PREFIX=" + prefix}, "sh", "capi/install.sh", library(t))
-	program := filepath.Join(t.TempDir(), "hello")
-	paths := []string{"PKG_CONFIG_PATH=" + filepath.Join(prefix, "lib", "pkgconfig"), "LD_LIBRARY_PATH=" +
+	program = filepath.Join(t.TempDir(), "program")
+	env = []string{"PKG_CONFIG_PATH=" + filepath.Join(prefix, "lib", "pkgconfig"), "LD_LIBRARY_PATH=" +
 		filepath.Join(prefix, "lib")}
-	run(t, paths, "sh", "-c", `cc -o "$0" "$1" $(pkg-config --cflags --libs shunt)`, program, source)
-	fourSums(t, run(t, paths, shunt(t), "run", "-n", "4", program))
+	run(t, env, "sh", "-c", `cc -Wall -Werror -o "$0" "$1" $(pkg-config --cflags --libs shunt)`, program, source)
+	return program, env
 }
 
-func TestReadmePython(t *testing.T) {
-	python := os.Getenv("SHUNT_PYTHON")
+// pythonOf returns an interpreter that has numpy, and the variables by which it finds
+// the package and the library.
+func pythonOf(t *testing.T) (python string, env []string) {
+	t.Helper()
+	python = os.Getenv("SHUNT_PYTHON")
 	if python == "" {
 		python = "python3"
 	}
 	if out, err := exec.Command(python, "-c", "import numpy").CombinedOutput(); err != nil {
 		t.Skipf("%s has no numpy (make test sets SHUNT_PYTHON to one that has): %v %s", python, err, out)
 	}
-	source := printed(t, "python", "hello.py")
 	packages, err := filepath.Abs(filepath.Join(root, "python"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := []string{"PYTHONPATH=" + packages, "SHUNT_LIBRARY=" + library(t)}
-	fourSums(t, run(t, env, shunt(t), "run", "-n", "4", python, source))
+	return python, []string{"PYTHONPATH=" + packages, "SHUNT_LIBRARY=" + library(t)}
 }
+
+func TestReadmeGo(t *testing.T)     { fourSums(t, runGo(t, readme(t, "go"), 4)) }
+func TestReadmeC(t *testing.T)      { fourSums(t, runC(t, readme(t, "c"), 4)) }
+func TestReadmePython(t *testing.T) { fourSums(t, runPython(t, readme(t, "python"), 4)) }
 
 func TestExtract(t *testing.T) {
 	list, err := Extract("text\n<!-- snippet: a -->\n```go\none\n\ntwo\n```\n```\nnot this\n```\n  <!-- snippet: b -->\n```c\n```\n")

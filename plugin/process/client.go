@@ -18,6 +18,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/plugin/internal/check"
+	"github.com/shunt-ccl/shunt/plugin/internal/copies"
 	"github.com/shunt-ccl/shunt/plugin/proto"
 )
 
@@ -43,7 +44,7 @@ type Config struct {
 	PingTimeout  time.Duration
 
 	// OnExit is called once, from a goroutine of its own, when the plugin dies
-	// without Close having been called. Its argument is what Err answers.
+	// without Close having been called. Its argument is the error that Err returns.
 	OnExit func(err error)
 }
 
@@ -58,6 +59,7 @@ type Client struct {
 	arrivals    *arrivals
 	endpoints   atomic.Uint64 // numbers handed out
 	supports    supportCache
+	images      copies.Set
 	life        context.Context // ends with the plugin
 	endLife     context.CancelFunc
 	done        chan struct{}
@@ -245,17 +247,17 @@ func (c *Client) quoteStderr() string {
 	return ""
 }
 
-// Transport is the plugin as a transport. Its endpoints are used as any other;
-// after the plugin's death every call answers what Err answers.
+// Transport returns the plugin as a transport. Its endpoints are used as any other;
+// after the plugin's death every call returns the error of Err.
 func (c *Client) Transport() plugin.Transport { return transport{c} }
 
-// PID is the plugin's process id.
+// PID returns the plugin's process id.
 func (c *Client) PID() int { return c.runner.child.pid }
 
 // Done is closed when the plugin has died or was closed.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Err is nil while the plugin runs, an error with code PluginDied that names
+// Err returns nil while the plugin runs, an error with code PluginDied that names
 // the plugin, its pid, how it ended and the end of its stderr when it died, and
 // one with code Closed after Close.
 func (c *Client) Err() error {

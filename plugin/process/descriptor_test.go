@@ -12,8 +12,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// pair is both ends of a descriptor socket, served by arrivals; served gets
-// what serve answers.
+// pair returns both ends of a descriptor socket, served by arrivals; served gets what
+// serve returns.
 func pair(t *testing.T) (a *arrivals, other *net.UnixConn, served chan error) {
 	t.Helper()
 	host, file, err := descriptorPair()

@@ -1,7 +1,7 @@
 // Package process is the carrier of transports that run in their own process.
 //
-// The host calls Start and gets a Client, whose Transport answers through RPC
-// to the plugin's process. An author's main is
+// The host calls Start and gets a Client, whose Transport calls the plugin's process by
+// RPC. An author's main is
 //
 //	func main() { process.Serve(mytransport.Transport{}) }
 //

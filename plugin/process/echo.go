@@ -2,9 +2,9 @@ package process
 
 import "os"
 
-// echo tells whether this process itself gets round to what arrives for it. A
-// busy machine, or goroutines that keep every processor, may hold back an answer
-// that the plugin gave long ago.
+// echo measures whether this process itself handles what arrives for it. A busy machine,
+// or goroutines that keep every processor, may delay a reply that the plugin sent long
+// ago.
 type echo struct {
 	r, w *os.File
 	back chan struct{} // capacity 1: a byte has come back; closed with the pipe

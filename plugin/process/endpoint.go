@@ -41,9 +41,9 @@ func (e *endpoint) call(ctx context.Context, name string, f func(context.Context
 	return err
 }
 
-// answers reports whether the endpoint, one of whose calls was given up at its deadline,
-// is ready for another. A transport that watches its context is; one that is stuck
-// still holds the endpoint.
+// answers reports whether the endpoint is ready for another call after one was given up
+// at its deadline. A transport that watches its context is; one that is stuck still holds
+// the endpoint.
 func (e *endpoint) answers(within time.Duration) bool {
 	ctx, cancel := context.WithTimeout(e.client.life, min(max(within, settleTimeout/10), settleTimeout))
 	defer cancel()
@@ -203,8 +203,8 @@ func purpose(x plugin.Exchange) string {
 	return fmt.Sprintf(" for %s/%s", x.Request.Collective, clip(x.Algorithm, plugin.MaxName))
 }
 
-// Abort tells the plugin that the communicator has failed. What it answers changes
-// nothing: Close follows.
+// Abort tells the plugin that the communicator has failed. Its result is
+// ignored: Close follows.
 func (e *endpoint) Abort(reason string) {
 	ctx, cancel := context.WithTimeout(e.client.life, settleTimeout)
 	defer cancel()
@@ -212,7 +212,7 @@ func (e *endpoint) Abort(reason string) {
 }
 
 // Close closes the endpoint in the plugin and releases its descriptors here,
-// whether the plugin answers or not.
+// whether the plugin replies or not.
 func (e *endpoint) Close() error {
 	if e.closed {
 		return nil

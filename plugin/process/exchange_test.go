@@ -11,8 +11,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin/internal/probe"
 )
 
-// What the endpoint publishes for itself and for a plan, and what it gets of all ranks,
-// are what the transport itself would publish and get.
+// The endpoint publishes for itself and for a plan, and gets of all ranks, the same bytes
+// as the transport itself would.
 func TestExchangeCarriesEveryByte(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// executable is what is executed: a path, and the open file that keeps it valid.
+// executable is the file to execute: a path, and the open file that keeps it valid.
 type executable struct {
 	path string
 	file *os.File // nil: path is a plain path
@@ -28,8 +28,8 @@ func (b *executable) close() {
 }
 
 // openExecutable finds the executable. With a checksum, the file is copied into
-// sealed memory while it is hashed, and that copy is what runs: whoever can
-// write the file after the check, or even during it, changes nothing.
+// sealed memory while it is hashed, and that copy runs: writing the file after the
+// check, or even during it, changes nothing.
 func openExecutable(path, checksum string) (*executable, error) {
 	reject := func(format string, args ...any) (*executable, error) {
 		return nil, plugin.Errorf(plugin.PluginRejected, format, args...)

@@ -13,7 +13,7 @@ import (
 )
 
 // The cookie tells a person who runs a plugin by hand what it is. It is no
-// secret: AutoMTLS is what authenticates.
+// secret: AutoMTLS authenticates.
 const (
 	cookieKey   = "SHUNT_PLUGIN_COOKIE"
 	cookieValue = "shunt-transport"
@@ -66,9 +66,8 @@ func checkHandshake(line, dir string) error {
 	return nil
 }
 
-// inherited are the variables that a plugin sees of its host's environment.
-// Everything else stays out: a job's secret, preloads, and what the host's own
-// libraries are told.
+// inherited lists the variables of the host's environment that a plugin sees. Everything
+// else stays out: a job's secret, preloads, and settings of the host's own libraries.
 var inherited = []string{
 	"PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH",
 	"GOTRACEBACK", "GODEBUG", "GOMAXPROCS", "GOCOVERDIR", "GORACE",

@@ -8,7 +8,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// hostLogger is the logger that go-plugin's own client gets. What it has to
+// hostLogger returns the logger that go-plugin's own client gets. What it has to
 // say is detail: the carrier itself reports what matters, so every line goes
 // out at debug level.
 func hostLogger(logger *slog.Logger) hclog.Logger {

@@ -99,32 +99,32 @@ func (c *Client) alive(health grpc_health_v1.HealthClient) bool {
 	}
 }
 
-// process is what suspicion looks at.
+// process is a process as suspicion sees it.
 type process interface {
 	stopped() bool
 	asleep() bool
 	cpu() time.Duration
 }
 
-// suspicion tells a plugin that will not answer from one that the machine has
-// not let answer yet. One that is asked and lives has a thread that runs, is
-// ready to, or waits for the disk, until it has answered.
+// suspicion distinguishes a plugin that will not reply from one that the machine has not
+// let reply yet. A living plugin that was asked has a thread that runs, is ready to run,
+// or waits for the disk, until it has replied.
 type suspicion struct {
 	timeout time.Duration // of a process that is stopped; three times that of one that is wedged
 	before  time.Duration // processor time of the process when it was asked
 	asleep  int           // looks that found no thread awake, since this process was late itself
 }
 
-// Looks follow one another faster than a stopped process is given up, because a
-// thread that has nothing to do with the answer may be awake at any of them.
+// Looks follow one another faster than a stopped process is given up, because a thread
+// that has nothing to do with the reply may be awake at any of them.
 const (
 	looksInTimeout = 4
 	asleepLooks    = 3
 )
 
-// look is what is wrong with the process, which was asked so long ago; "" as
-// long as it may yet answer. Where this process is not prompt itself, that
-// nobody is awake there may mean that the answer waits here.
+// look returns what is wrong with the process, which was asked that long ago; "" while it
+// may still reply. If this process is not prompt itself, a plugin without an awake thread
+// may have replied already.
 func (s *suspicion) look(p process, since time.Duration, prompt bool) string {
 	if p.stopped() {
 		return "is stopped"
@@ -146,8 +146,8 @@ func (s *suspicion) look(p process, since time.Duration, prompt bool) string {
 	return ""
 }
 
-// stuck kills a plugin that has not answered a call, and returns why. It may answer
-// pings all the same, as it does while one of its threads waits for ever.
+// stuck kills a plugin that has not replied to a call, and returns why. It may reply to
+// pings all the same, while one of its threads waits forever.
 func (c *Client) stuck(what string, since time.Duration) error {
 	err := plugin.Errorf(plugin.PluginDied, "%s did not answer %s within %s and was killed%s", c, what, seconds(since),
 		c.quoteStderr())
@@ -211,8 +211,8 @@ func (c *Client) Close() error {
 }
 
 func (c *Client) end(dead bool) error {
-	// Kill asks first and may then wait for ever for an answer; the process's
-	// end is what lets it go on.
+	// Kill asks first and may then wait forever for an answer; only the end of the
+	// process lets it continue.
 	collected := make(chan struct{})
 	go func() {
 		defer close(collected)

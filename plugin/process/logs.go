@@ -75,7 +75,7 @@ func (l *lines) flush() {
 	l.reportSuppressed()
 }
 
-// Tail is the end of what was written, at most maxTail bytes.
+// Tail returns the end of what was written, at most maxTail bytes.
 func (l *lines) Tail() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,7 +139,7 @@ func levelOf(text string) slog.Level {
 
 // parseStructured reads a line of hclog's JSON form: @level, @message,
 // @timestamp, and attributes. Values of any type are taken as text; a line
-// that lacks a message, or is no such object, is not structured.
+// without a message, or of another form, is not structured.
 func parseStructured(line []byte) (slog.Level, string, []any, bool) {
 	var fields map[string]any
 	if json.Unmarshal(line, &fields) != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// hostileLines are what makes parsers of log lines fall over.
+// hostileLines lists lines that break parsers of log lines.
 var hostileLines = []string{
 	`{"@message": 5}`,
 	`{"@message": "x", "@level": 7, "@timestamp": []}`,

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// processState is the letter of a process in /proc (R, S, D, T, Z …), or 0.
+// processState returns the letter of a process in /proc (R, S, D, T, Z …), or 0.
 func processState(pid int) byte {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -52,7 +52,7 @@ func allAsleep(pid int) bool {
 // tick is the unit of times in /proc, which Linux fixes for user programs.
 const tick = 10 * time.Millisecond
 
-// processorTime is what all threads of a process have used, or 0.
+// processorTime returns the processor time that all threads of a process have used, or 0.
 func processorTime(pid int) time.Duration {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

@@ -33,7 +33,7 @@ func toRPC(err error) error {
 	return s.Err()
 }
 
-// fromRPC is the error of a failed call: the transport's own if it sent one, else
+// fromRPC returns the error of a failed call: the transport's own if it sent one, else
 // what gRPC's code means here, under the contract's codes.
 func fromRPC(operation string, err error) error {
 	if err == nil {
@@ -70,7 +70,7 @@ func fromRPC(operation string, err error) error {
 	return e
 }
 
-// transportError is what the transport itself has sent.
+// transportError is an error that the transport itself has sent.
 type transportError struct{ Message string }
 
 func (e *transportError) Error() string { return e.Message }
@@ -91,11 +91,10 @@ func refusal(err error) bool {
 	return ok && detail(s) != nil
 }
 
-// ofContext is the error of a call whose context has ended, if that is why it
-// failed. The plugin sees the deadline and the cancellation as well, and its
-// answer may come first: it is the context's error all the same, with what the
-// plugin said in the message. Codes that say more than that a call was given up
-// are kept.
+// ofContext returns the context's error of a call that failed because its context has
+// ended. The plugin sees the deadline and the cancellation as well, and its reply may
+// come first: the error is the context's all the same, with the plugin's text in the
+// message. Codes that say more than that a call was given up are kept.
 func (c *Client) ofContext(ctx context.Context, operation string, begun time.Time, err error) error {
 	ended := ctx.Err()
 	if deadline, has := ctx.Deadline(); ended == nil && has && !time.Now().Before(deadline) {
@@ -122,12 +121,12 @@ func (c *Client) ofContext(ctx context.Context, operation string, begun time.Tim
 	return e
 }
 
-// answered is the end of a context that the plugin has noticed itself.
+// answered is a context error that the plugin has returned itself.
 type answered struct{ error }
 
 func (a *answered) Unwrap() error { return a.error }
 
-// unanswered reports whether a call failed because no answer came until its deadline.
+// unanswered reports whether a call failed because no reply came before its deadline.
 func unanswered(err error) bool {
 	var heard *answered
 	return plugin.CodeOf(err) == plugin.Timeout && errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &heard)

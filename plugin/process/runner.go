@@ -93,8 +93,8 @@ func (r *pluginRunner) Start(context.Context) error {
 	go r.readStderr(errRead)
 	go func() {
 		<-c.exited
-		// A grandchild may hold the pipes open for ever: what has been written
-		// by now is read, and then it is over.
+		// A grandchild may hold the pipes open forever: what has been written by
+		// now is read, and no more.
 		_ = outRead.SetReadDeadline(time.Now())
 		_ = errRead.SetReadDeadline(time.Now())
 		r.readers.Wait()
@@ -188,7 +188,7 @@ func (r *pluginRunner) Kill(context.Context) error {
 	return nil
 }
 
-// Stdout is the handshake line.
+// Stdout returns the handshake line.
 func (r *pluginRunner) Stdout() io.ReadCloser { return r.stdout }
 
 // Stderr is empty: go-plugin's parser of log lines can be made to panic.
@@ -198,10 +198,10 @@ type eof struct{}
 
 func (eof) Read([]byte) (int, error) { return 0, io.EOF }
 
-// Name is the path that the plugin was named by.
+// Name returns the path that the plugin was named by.
 func (r *pluginRunner) Name() string { return r.name }
 
-// ID is the pid, or nothing before there is a process.
+// ID returns the pid, or nothing before there is a process.
 func (r *pluginRunner) ID() string {
 	if r.child == nil {
 		return ""

@@ -58,9 +58,9 @@ func Serve(t plugin.Transport) {
 }
 
 // exitWithHost ends the process when the host's end of the descriptor socket
-// closes, which is when the host has ended: a host that shuts its plugin down
-// keeps it open until the plugin is gone. The kernel sends SIGKILL as well;
-// this also covers what changes parents or credentials.
+// closes, that is, when the host has ended: a host that shuts its plugin down keeps
+// it open until the plugin is gone. The kernel sends SIGKILL as well; this also covers
+// processes that change parents or credentials.
 func exitWithHost(conn *net.UnixConn) {
 	var b [1]byte
 	_, _ = conn.Read(b[:])
@@ -83,7 +83,7 @@ func recoverPanics(ctx context.Context, req any, info *grpc.UnaryServerInfo, han
 	return handler(ctx, req)
 }
 
-// logHandler writes lines in hclog's JSON form, which is what hosts read.
+// logHandler writes lines in hclog's JSON form, which hosts read.
 func logHandler(w io.Writer) slog.Handler {
 	return slog.NewJSONHandler(w, &slog.HandlerOptions{
 		Level: slog.LevelDebug,

@@ -9,7 +9,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin/proto"
 )
 
-// service answers RPC with a transport's methods.
+// service implements the RPC service with a transport's methods.
 type service struct {
 	proto.UnimplementedTransportServer
 	transport plugin.Transport
@@ -19,8 +19,8 @@ type service struct {
 	endpoints map[uint64]*served
 }
 
-// served is one endpoint. Its lock keeps the contract's promise that methods
-// are called one at a time, whatever the host does.
+// served is one endpoint. Its lock ensures that methods are called one at a time, as
+// the contract says, whatever the host does.
 type served struct {
 	mu       sync.Mutex
 	endpoint plugin.Endpoint // nil before it is opened
@@ -34,7 +34,7 @@ func newService(t plugin.Transport, conn *net.UnixConn) *service {
 	return &service{transport: t, conn: conn, endpoints: map[uint64]*served{}}
 }
 
-// slot is the endpoint of a number, made if it is new: Open and the Close that
+// slot returns the endpoint of a number, made if it is new: Open and the Close that
 // gives it up may arrive in either order.
 func (s *service) slot(id uint64) *served {
 	s.mu.Lock()

@@ -90,5 +90,5 @@ func (c *child) stopped() bool { return processState(c.pid) == 'T' }
 // than a processor or a disk.
 func (c *child) asleep() bool { return allAsleep(c.pid) }
 
-// cpu is the processor time that the process has used.
+// cpu returns the processor time that the process has used.
 func (c *child) cpu() time.Duration { return processorTime(c.pid) }

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// startProcess starts cmd. Hosts are built with cgo; without it, which is how some
+// startProcess starts cmd. Hosts are built with cgo; without it, as some
 // plugins are, nothing closes the descriptors that libraries opened without O_CLOEXEC.
 func startProcess(cmd *exec.Cmd) (pid int, err error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

@@ -25,8 +25,8 @@ type transport struct{ client *Client }
 
 func (t transport) Info() plugin.Info { return t.client.info }
 
-// Supports is Ask within supportsTimeout. Where the plugin cannot answer, there are
-// no algorithms and the reason says why.
+// Supports is like Ask, within supportsTimeout. If it fails, it returns no algorithms and
+// the error as the reason.
 func (t transport) Supports(r plugin.Request) plugin.Support {
 	ctx, cancel := context.WithTimeout(context.Background(), supportsTimeout)
 	defer cancel()
@@ -40,9 +40,9 @@ func (t transport) Supports(r plugin.Request) plugin.Support {
 }
 
 // Ask asks the plugin once for each request; a transport's answer to a request never
-// changes. It is an error that there is no answer, or one that breaks the contract. A
-// plugin that does not answer until ctx's deadline is stuck, as the answer depends on
-// nothing but the request: it is killed.
+// changes. A missing answer, or one that breaks the contract, is an error. A plugin that
+// does not answer before ctx's deadline is stuck, because the answer depends on the
+// request only: it is killed.
 func (t transport) Ask(ctx context.Context, r plugin.Request) (plugin.Support, error) {
 	c := t.client
 	r.Rank = 0 // which Supports must not look at
@@ -130,7 +130,13 @@ func (t transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.E
 			return err
 		}
 		e.images = proto.ToImages(images)
-		return check.Images(e.images)
+		if err := check.Images(e.images); err != nil {
+			return err
+		}
+		for i := range e.images {
+			e.images[i].Data = c.images.Of(e.images[i].Name, e.images[i].Data)
+		}
+		return nil
 	})
 	if err != nil {
 		e.abandon()

@@ -6,7 +6,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// FromInfo is the message that describes a transport, with the contract
+// FromInfo returns the message that describes a transport, with the contract
 // version that this code was built with.
 func FromInfo(i plugin.Info) *InfoReply {
 	m := &InfoReply{
@@ -19,7 +19,7 @@ func FromInfo(i plugin.Info) *InfoReply {
 	return m
 }
 
-// ToInfo is the description that a message holds, without its contract version.
+// ToInfo returns the description that a message holds, without its contract version.
 func ToInfo(m *InfoReply) plugin.Info {
 	i := plugin.Info{
 		Name: m.GetName(), Version: m.GetVersion(), Features: plugin.Feature(m.GetFeatures()), Doc: m.GetDoc(),
@@ -31,7 +31,7 @@ func ToInfo(m *InfoReply) plugin.Info {
 	return i
 }
 
-// FromRequest is the message of a request.
+// FromRequest returns the message of a request.
 func FromRequest(r plugin.Request) *Request {
 	return &Request{
 		Collective: uint32(r.Collective), Dtype: uint32(r.DType), Op: uint32(r.Op), Bytes: r.Bytes,
@@ -40,7 +40,7 @@ func FromRequest(r plugin.Request) *Request {
 	}
 }
 
-// ToRequest is the request that a message holds.
+// ToRequest returns the request that a message holds.
 func ToRequest(m *Request) plugin.Request {
 	return plugin.Request{
 		Collective: plugin.Collective(m.GetCollective()), DType: plugin.DType(m.GetDtype()), Op: plugin.Op(m.GetOp()),
@@ -50,18 +50,19 @@ func ToRequest(m *Request) plugin.Request {
 	}
 }
 
-// FromSupport is the message of an answer to Supports.
+// FromSupport returns the message of an answer to Supports.
 func FromSupport(s plugin.Support) *SupportsReply {
 	m := &SupportsReply{Reason: s.Reason}
 	for _, a := range s.Algorithms {
 		m.Algorithms = append(m.Algorithms, &Algorithm{
 			Name: a.Name, MinBytes: a.MinBytes, MaxBytes: a.MaxBytes, Latency: a.Latency, Bandwidth: a.Bandwidth,
+			OwnNumerics: a.OwnNumerics,
 		})
 	}
 	return m
 }
 
-// ToSupport is the answer that a message holds.
+// ToSupport returns the answer that a message holds.
 func ToSupport(m *SupportsReply) (plugin.Support, error) {
 	if err := atMost("algorithms", len(m.GetAlgorithms()), plugin.MaxAlgorithms); err != nil {
 		return plugin.Support{}, err
@@ -70,13 +71,13 @@ func ToSupport(m *SupportsReply) (plugin.Support, error) {
 	for _, a := range m.GetAlgorithms() {
 		s.Algorithms = append(s.Algorithms, plugin.Algorithm{
 			Name: a.GetName(), MinBytes: a.GetMinBytes(), MaxBytes: a.GetMaxBytes(), Latency: a.GetLatency(),
-			Bandwidth: a.GetBandwidth(),
+			Bandwidth: a.GetBandwidth(), OwnNumerics: a.GetOwnNumerics(),
 		})
 	}
 	return s, nil
 }
 
-// FromOpenConfig is the request that opens the endpoint of the given number.
+// FromOpenConfig returns the request that opens the endpoint of the given number.
 func FromOpenConfig(endpoint uint64, c plugin.OpenConfig) *OpenRequest {
 	return &OpenRequest{
 		Endpoint: endpoint, Communicator: c.Communicator, Rank: int32(c.Rank), World: int32(c.World),
@@ -85,7 +86,7 @@ func FromOpenConfig(endpoint uint64, c plugin.OpenConfig) *OpenRequest {
 	}
 }
 
-// ToOpenConfig is what an endpoint is opened with.
+// ToOpenConfig converts the configuration of an endpoint.
 func ToOpenConfig(m *OpenRequest) plugin.OpenConfig {
 	return plugin.OpenConfig{
 		Communicator: m.GetCommunicator(), Rank: int(m.GetRank()), World: int(m.GetWorld()),
@@ -94,7 +95,7 @@ func ToOpenConfig(m *OpenRequest) plugin.OpenConfig {
 	}
 }
 
-// FromRegion is the message of a region; its descriptor, if it has one,
+// FromRegion returns the message of a region; its descriptor, if it has one,
 // travels apart.
 func FromRegion(r plugin.Region) *Region {
 	h := r.Handle
@@ -106,7 +107,7 @@ func FromRegion(r plugin.Region) *Region {
 	}
 }
 
-// ToRegion is the region that a message holds. Its FD is -1: the carrier puts
+// ToRegion returns the region that a message holds. Its FD is -1: the carrier puts
 // the descriptor in when the message says that there is one.
 func ToRegion(m *Region) (plugin.Region, error) {
 	h := m.GetHandle()
@@ -122,17 +123,17 @@ func ToRegion(m *Region) (plugin.Region, error) {
 	}, nil
 }
 
-// FromExchange is the message of what bytes are exchanged for.
+// FromExchange returns the message of what bytes are exchanged for.
 func FromExchange(x plugin.Exchange) *Exchange {
 	return &Exchange{Request: FromRequest(x.Request), Algorithm: x.Algorithm}
 }
 
-// ToExchange is what the message says.
+// ToExchange converts the message.
 func ToExchange(m *Exchange) plugin.Exchange {
 	return plugin.Exchange{Request: ToRequest(m.GetRequest()), Algorithm: m.GetAlgorithm()}
 }
 
-// FromImages is the message of device code.
+// FromImages returns the message of device code.
 func FromImages(images []plugin.Image) *ImagesReply {
 	m := &ImagesReply{}
 	for _, i := range images {
@@ -141,7 +142,7 @@ func FromImages(images []plugin.Image) *ImagesReply {
 	return m
 }
 
-// ToImages is the device code that a message holds.
+// ToImages returns the device code that a message holds.
 func ToImages(m *ImagesReply) []plugin.Image {
 	var images []plugin.Image
 	for _, i := range m.GetImages() {
@@ -150,7 +151,7 @@ func ToImages(m *ImagesReply) []plugin.Image {
 	return images
 }
 
-// FromError is the message of an error: its code, the rank where it began and
+// FromError returns the message of an error: its code, the rank where it began and
 // its text.
 func FromError(err error) *Error {
 	m := &Error{Code: int32(plugin.CodeOf(err)), Rank: -1, Message: err.Error()}
@@ -161,7 +162,7 @@ func FromError(err error) *Error {
 	return m
 }
 
-// ToError is the error that a message holds. A code outside the table becomes
+// ToError returns the error that a message holds. A code outside the table becomes
 // Internal, and OK too: an error is never a success.
 func ToError(m *Error) *plugin.Error {
 	e := &plugin.Error{Code: plugin.Code(m.GetCode()), Rank: int(m.GetRank()), Message: m.GetMessage()}

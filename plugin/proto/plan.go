@@ -6,11 +6,11 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// FromPlan is the message of a plan. A plan with native functions is refused:
+// FromPlan returns the message of a plan. A plan with native functions is refused:
 // they are addresses in the plugin's process, which mean nothing in the host's.
 func FromPlan(p *plugin.Plan) (*Plan, error) {
 	if p == nil {
-		return nil, plugin.Errorf(plugin.Internal, "the transport answered no plan")
+		return nil, plugin.Errorf(plugin.Internal, "the transport returned no plan")
 	}
 	if len(p.Natives) > 0 {
 		return nil, plugin.Errorf(plugin.Protocol, "plan %s has native functions, which only the builtin and shared carriers can run", p.Algorithm)
@@ -52,7 +52,7 @@ func FromPlan(p *plugin.Plan) (*Plan, error) {
 	return m, nil
 }
 
-// ToPlan is the plan that a message holds. Operands that do not fit 16 bits and
+// ToPlan returns the plan that a message holds. Operands that do not fit 16 bits and
 // arrays above the contract's limits are refused; whether the plan makes sense
 // is for plugin.Plan.Validate.
 func ToPlan(m *Plan) (*plugin.Plan, error) {

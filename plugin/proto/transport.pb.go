@@ -33,7 +33,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Error is what crosses every boundary of Shunt: a code and one sentence.
+// Error is the form in which errors cross every boundary of Shunt: a code and one sentence.
 type Error struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Code          int32                  `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"` // Code
@@ -246,8 +246,8 @@ type Request struct {
 	PeerRead   bool                   `protobuf:"varint,9,opt,name=peer_read,json=peerRead,proto3" json:"peer_read,omitempty"` // every rank can read every other rank's memory: plans may use space peer
 	// The receive memory of every rank lies at one offset of memory that all ranks
 	// registered as symmetric and that all have mapped, and is equally long
-	// everywhere: plans may use space peer_recv. That the offsets are equal is the
-	// users' promise, which a plan should check (slots window and offset).
+	// everywhere: plans may use space peer_recv. The callers guarantee that the
+	// offsets are equal; a plan should check it (slots window and offset).
 	Symmetric bool `protobuf:"varint,10,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
 	// Counts and displacements of all_to_all_v lie in device memory, where a kernel
 	// reads them when it runs: slot arrays holds where. Only asked of transports with
@@ -474,9 +474,10 @@ type Algorithm struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // at most 64 bytes
 	MinBytes      int64                  `protobuf:"varint,2,opt,name=min_bytes,json=minBytes,proto3" json:"min_bytes,omitempty"`
-	MaxBytes      int64                  `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // 0: no limit
-	Latency       float64                `protobuf:"fixed64,4,opt,name=latency,proto3" json:"latency,omitempty"`                  // microseconds
-	Bandwidth     float64                `protobuf:"fixed64,5,opt,name=bandwidth,proto3" json:"bandwidth,omitempty"`              // bytes per microsecond
+	MaxBytes      int64                  `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`          // 0: no limit
+	Latency       float64                `protobuf:"fixed64,4,opt,name=latency,proto3" json:"latency,omitempty"`                           // microseconds
+	Bandwidth     float64                `protobuf:"fixed64,5,opt,name=bandwidth,proto3" json:"bandwidth,omitempty"`                       // bytes per microsecond
+	OwnNumerics   bool                   `protobuf:"varint,6,opt,name=own_numerics,json=ownNumerics,proto3" json:"own_numerics,omitempty"` // results of this reduction are not always those of the tables
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -544,6 +545,13 @@ func (x *Algorithm) GetBandwidth() float64 {
 		return x.Bandwidth
 	}
 	return 0
+}
+
+func (x *Algorithm) GetOwnNumerics() bool {
+	if x != nil {
+		return x.OwnNumerics
+	}
+	return false
 }
 
 type OpenRequest struct {
@@ -646,8 +654,8 @@ func (x *OpenRequest) GetMaxSms() uint32 {
 	return 0
 }
 
-// OpenReply holds the regions that peers must map before any plan runs; their
-// number, order, ids (0, 1, …), sizes, kinds and roles are equal on every rank.
+// OpenReply holds the endpoint's regions. Peers map them before any plan runs, but for those of role local. Number,
+// order, ids (0, 1, …), kinds and roles are equal on every rank, and so are the sizes of what peers map.
 type OpenReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Regions       []*Region              `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"` // at most 16
@@ -700,7 +708,7 @@ func (x *OpenReply) GetHasImages() bool {
 	return false
 }
 
-// Region is memory that peers can map.
+// Region is memory that plans name.
 type Region struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2276,13 +2284,14 @@ const file_transport_proto_rawDesc = "" +
 	"\n" +
 	"algorithms\x18\x01 \x03(\v2\x1d.shunt.transport.v1.AlgorithmR\n" +
 	"algorithms\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x91\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xb4\x01\n" +
 	"\tAlgorithm\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\tmin_bytes\x18\x02 \x01(\x03R\bminBytes\x12\x1b\n" +
 	"\tmax_bytes\x18\x03 \x01(\x03R\bmaxBytes\x12\x18\n" +
 	"\alatency\x18\x04 \x01(\x01R\alatency\x12\x1c\n" +
-	"\tbandwidth\x18\x05 \x01(\x01R\tbandwidth\"\xc4\x02\n" +
+	"\tbandwidth\x18\x05 \x01(\x01R\tbandwidth\x12!\n" +
+	"\fown_numerics\x18\x06 \x01(\bR\vownNumerics\"\xc4\x02\n" +
 	"\vOpenRequest\x12\x1a\n" +
 	"\bendpoint\x18\x01 \x01(\x04R\bendpoint\x12\"\n" +
 	"\fcommunicator\x18\x02 \x01(\x04R\fcommunicator\x12\x12\n" +

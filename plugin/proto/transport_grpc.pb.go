@@ -85,7 +85,7 @@ type TransportClient interface {
 	Publish(ctx context.Context, in *PublishRequest, opts ...grpc.CallOption) (*PublishReply, error)
 	Connect(ctx context.Context, in *ConnectRequest, opts ...grpc.CallOption) (*ConnectReply, error)
 	// Abort tells an endpoint that its communicator has failed or was aborted: what was
-	// begun for its plans is in vain and should end soon. It may be called while another
+	// begun for its plans is of no use any more and should end soon. It may be called while another
 	// call on the endpoint is in progress.
 	Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortReply, error)
 	// Close releases everything of one endpoint.
@@ -251,7 +251,7 @@ type TransportServer interface {
 	Publish(context.Context, *PublishRequest) (*PublishReply, error)
 	Connect(context.Context, *ConnectRequest) (*ConnectReply, error)
 	// Abort tells an endpoint that its communicator has failed or was aborted: what was
-	// begun for its plans is in vain and should end soon. It may be called while another
+	// begun for its plans is of no use any more and should end soon. It may be called while another
 	// call on the endpoint is in progress.
 	Abort(context.Context, *AbortRequest) (*AbortReply, error)
 	// Close releases everything of one endpoint.

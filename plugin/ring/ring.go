@@ -8,8 +8,8 @@
 //
 // A command works on the ring's staging memory, which the plan copies the caller's data
 // to and from. Each runs on a goroutine of its own, so that one may wait for a peer that
-// waits for another. Its error reaches whoever called the operation, with its code, text
-// and rank. shunt_ring.h is the same in C, and describes the memory.
+// waits for another. Its error becomes the operation's, with its code, text and
+// rank. shunt_ring.h is the same in C, and describes the memory.
 package ring
 
 import (
@@ -106,16 +106,16 @@ func New(id uint32, world int, staging int64) (*Ring, error) {
 	return r, nil
 }
 
-// Region is what the endpoint publishes.
+// Region returns the region for the endpoint to publish.
 func (r *Ring) Region() plugin.Region { return r.region }
 
-// Memory is where the ring begins, and Slots how many commands it holds, for C.
+// Memory returns the ring's address, and Slots the number of its commands, for C.
 func (r *Ring) Memory() unsafe.Pointer { return unsafe.Pointer(&r.memory[0]) }
 
-// Slots is how many commands the ring holds.
+// Slots returns the number of commands that the ring holds.
 func (r *Ring) Slots() int { return r.slots }
 
-// Staging is the staging memory.
+// Staging returns the staging memory.
 func (r *Ring) Staging() []byte { return r.memory[r.staging:] }
 
 // Post writes the step that posts a command and waits until it is done. Where the ring
@@ -125,12 +125,12 @@ func (r *Ring) Post(b *plugin.Builder, operation int64, args ...plugin.Reg) {
 	b.Remote(b.Region(b.Const(int64(r.region.ID)), b.Rank(), zero), r.slots, operation, args...)
 }
 
-// Place is a place in the staging memory, for the plan's copies, loads and stores.
+// Place returns a place in the staging memory, for the plan's copies, loads and stores.
 func (r *Ring) Place(b *plugin.Builder, offset plugin.Reg) plugin.RefID {
 	return b.Region(b.Const(int64(r.region.ID)), b.Rank(), b.Add(offset, b.Const(r.staging)))
 }
 
-// Command is what a plan has posted.
+// Command is a command that a plan has posted.
 type Command struct {
 	Operation int64
 	Args      []int64
@@ -192,7 +192,7 @@ func (r *Ring) Close() error {
 
 func (r *Ring) header() *header { return (*header)(unsafe.Pointer(&r.memory[0])) }
 
-// spins is how often a ring is looked at before its goroutine sleeps, which takes a
+// spins is the number of looks at a ring before its goroutine sleeps, which takes a
 // thread some microseconds to wake from.
 const spins = 200
 
@@ -223,7 +223,7 @@ func (r *Ring) await() bool {
 	}
 }
 
-// take is the next command. Its fields were written before posted was raised.
+// take returns the next command. Its fields were written before posted was raised.
 func (r *Ring) take() *Command {
 	queue := unsafe.Slice((*uint32)(unsafe.Pointer(&r.memory[headerBytes+r.slots*commandBytes])), r.slots)
 	at := atomic.LoadUint32(&queue[r.posted%int64(r.slots)]) % uint32(r.slots)

@@ -2,10 +2,9 @@
 // C ABI of shunt_transport.h. Open loads one into this process and gives it to
 // the host as a plain transport.
 //
-// What a shared object answers is copied out of its memory and checked, but it
-// runs in the host's address space: one that crashes takes the host along.
-// Transports that are not trusted that far belong in package process. A
-// shared object is never unloaded.
+// The results of a shared object are copied out of its memory and checked, but it
+// runs in the host's address space: a crash takes the host along. Transports that are
+// not trusted that far belong in package process. A shared object is never unloaded.
 //
 // Go authors make such a file with package shared/export. Loading one puts a
 // second Go runtime into the process; sigurg.c keeps the first one's

@@ -11,10 +11,10 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// checkELF words the commonest mistake better than the loader does, and refuses
-// files that end too early: the loader maps those, and the process dies of SIGBUS
-// where it touches what is missing.
-func checkELF(path string) error {
+// CheckFile looks at a file that is about to be opened as a shared object. It words the
+// commonest mistake better than the loader does, and refuses files that end too early:
+// the loader maps those, and the process dies of SIGBUS where it touches what is missing.
+func CheckFile(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err

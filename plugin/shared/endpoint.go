@@ -23,7 +23,7 @@ type endpoint struct {
 	images    []plugin.Image
 }
 
-// begin is what every call on the endpoint starts with. C cannot be
+// begin starts every call on the endpoint. C cannot be
 // interrupted, so a context is looked at before a call only.
 func (e *endpoint) begin(ctx context.Context, operation string) error {
 	if e.handle == nil {
@@ -40,12 +40,12 @@ func (e *endpoint) end(operation string, status C.shunt_status) error {
 	if status == C.SHUNT_OK {
 		return nil
 	}
-	return e.failed(operation, status, e.LastError())
+	return e.failed(operation, status, e.lastError())
 }
 
-// LastError is the sentence that the endpoint's last call has left, a native function's
-// included; "" where there is none.
-func (e *endpoint) LastError() string {
+// lastError returns the sentence that the endpoint's last call has left; "" where there
+// is none.
+func (e *endpoint) lastError() string {
 	if e.handle == nil {
 		return ""
 	}
@@ -92,7 +92,8 @@ func (e *endpoint) copyPublished() error {
 		if err != nil || i.bytes > check.MaxImageBytes || i.data == nil {
 			return e.errorf("images", plugin.Protocol, "image %q of %d bytes at %p", name, uint64(i.bytes), i.data)
 		}
-		e.images = append(e.images, plugin.Image{Name: name, Data: C.GoBytes(i.data, C.int(i.bytes))})
+		data := unsafe.Slice((*byte)(i.data), int(i.bytes))
+		e.images = append(e.images, plugin.Image{Name: name, Data: e.transport.images.Of(name, data)})
 	}
 	if err := check.Images(e.images); err != nil {
 		return e.errorf("images", plugin.Protocol, "%w", err)
@@ -100,10 +101,10 @@ func (e *endpoint) copyPublished() error {
 	return nil
 }
 
-// Regions are copies; their descriptors are the object's.
+// Regions returns copies; their descriptors are the object's.
 func (e *endpoint) Regions() []plugin.Region { return e.regions }
 
-// Images are copies.
+// Images returns copies.
 func (e *endpoint) Images() []plugin.Image { return e.images }
 
 // Allocate has the object allocate a buffer.

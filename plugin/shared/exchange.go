@@ -15,8 +15,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin/internal/check"
 )
 
-// exchanges looks whether the object exchanges bytes, and puts what it is told of the
-// exchange where C reads it.
+// exchanges reports whether the object exchanges bytes, and stores the exchange where C
+// reads it.
 func (e *endpoint) exchanges(ctx context.Context, operation string, x plugin.Exchange,
 	call func(*C.shunt_request, *C.char) error) error {
 	if err := e.begin(ctx, operation); err != nil {
@@ -82,7 +82,19 @@ func (e *endpoint) Abort(reason string) {
 	C.shunt_call_abort(e.transport.table, e.handle, text)
 }
 
-// left is the time until ctx ends, which C is told because it cannot be interrupted.
+// Check asks the object what has failed between calls.
+func (e *endpoint) Check() error {
+	if e.handle == nil || e.transport.table.check == nil {
+		return nil
+	}
+	var report C.shunt_native_report
+	if status := C.shunt_call_check(e.transport.table, e.handle, &report); status != C.SHUNT_OK {
+		return plugin.NativeError("check", plugin.Code(status), int(report.peer)-1, C.GoString(&report.message[0]))
+	}
+	return nil
+}
+
+// left returns the time until ctx ends; C gets it because it cannot be interrupted.
 func left(ctx context.Context) time.Duration {
 	deadline, bounded := ctx.Deadline()
 	if !bounded {

@@ -48,7 +48,7 @@ func Open(path string, logger *slog.Logger) (plugin.Transport, error) {
 	case !info.Mode().IsRegular():
 		return nil, rejected(path, "it is not a regular file")
 	}
-	if err := checkELF(path); err != nil {
+	if err := CheckFile(path); err != nil {
 		return nil, rejected(path, "%w", err)
 	}
 	loaded.Lock()
@@ -81,7 +81,7 @@ func Open(path string, logger *slog.Logger) (plugin.Transport, error) {
 	return t, nil
 }
 
-// load is dlopen, and what a second Go runtime needs around it.
+// load opens a shared object, and does what a second Go runtime in the process needs.
 func load(path string, logger *slog.Logger) (unsafe.Pointer, error) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))

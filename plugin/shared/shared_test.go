@@ -191,6 +191,27 @@ func TestEndpointsLeakNothing(t *testing.T) {
 	require.Less(t, (resident(t)-memory)/cycles, int64(24<<10), "bytes a cycle")
 }
 
+// Images are tens of MB: what endpoints have alike is there once, and what they have not is each one's.
+func TestEndpointsShareTheirImages(t *testing.T) {
+	loaded := openProbe(t)
+	open := func(bytes string) []byte {
+		e, err := loaded.Open(context.Background(), openConfig(probe.OptionImage, bytes))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, e.Close()) })
+		for _, i := range e.Images() {
+			if len(i.Data) > 1000 {
+				return i.Data
+			}
+		}
+		t.Fatalf("no image of %s bytes: %d", bytes, len(e.Images()))
+		return nil
+	}
+	first, second, longer, third := open("65536"), open("65536"), open("131072"), open("65536")
+	require.Same(t, &first[0], &second[0])
+	require.Len(t, longer, 131072)
+	require.Equal(t, first, third)
+}
+
 func resident(t *testing.T) int64 {
 	t.Helper()
 	debug.FreeOSMemory()

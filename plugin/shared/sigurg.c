@@ -89,7 +89,7 @@ static void install(void) {
 
 shunt_sigurg_load_result shunt_sigurg_load(const char *path) {
   shunt_sigurg_load_result result = {NULL, 0, 0};
-  /* One for whoever has the signal now, one for the newcomer. */
+  /* One for the runtime that has the signal now, one for the new one. */
   if (atomic_load_explicit(&count_runtimes, memory_order_relaxed) + 2 > SHUNT_MAX_RUNTIMES) {
     result.full = 1;
     return result;

@@ -13,12 +13,12 @@ import (
 )
 
 // tableBytes is the size of the table of each minor version, from 0 on. An
-// object built with an older one has a shorter table; what it lacks is absent.
+// object built with an older one has a shorter table; the rest counts as absent.
 var tableBytes = []uint64{C.sizeof_shunt_transport_v1}
 
-// checkHead checks what is the same in all versions of the table, and answers
-// how much of the table this host reads. symbolBytes is what the object's
-// symbol table says, 0 if nothing.
+// checkHead checks the fields that all versions of the table have, and returns how many
+// bytes of the table this host reads. symbolBytes is the size in the object's symbol
+// table, 0 if unknown.
 func checkHead(magic uint64, major, minor uint32, structBytes, symbolBytes uint64) (uint64, error) {
 	if symbolBytes != 0 && symbolBytes < C.sizeof_shunt_table_head {
 		return 0, plugin.Errorf(plugin.PluginRejected, "its table is truncated: the symbol has %d bytes", symbolBytes)

@@ -66,6 +66,7 @@ static inline shunt_status shunt_call_connect(const shunt_transport_v1 *t, shunt
   return t->connect(e, r, algorithm, p, n, timeout);
 }
 static inline void shunt_call_abort(const shunt_transport_v1 *t, shunt_endpoint *e, const char *reason) { t->abort(e, reason); }
+static inline shunt_status shunt_call_check(const shunt_transport_v1 *t, shunt_endpoint *e, shunt_native_report *r) { return t->check(e, r); }
 static inline shunt_status shunt_call_close(const shunt_transport_v1 *t, shunt_endpoint *e) { return t->close(e); }
 
 #endif

@@ -12,6 +12,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/plugin/internal/check"
+	"github.com/shunt-ccl/shunt/plugin/internal/copies"
 )
 
 // transport is a loaded object.
@@ -20,6 +21,7 @@ type transport struct {
 	table  *C.shunt_transport_v1 // own copy
 	info   plugin.Info
 	logger *slog.Logger
+	images copies.Set
 }
 
 func (t *transport) Info() plugin.Info { return t.info }
@@ -41,8 +43,8 @@ func request(r plugin.Request) C.shunt_request {
 	}
 }
 
-// Supports asks the object. An answer that breaks the contract's limits counts
-// as no, and its reason says what is wrong with it.
+// Supports asks the object. An answer that breaks the contract's limits counts as no,
+// with the violation as the reason.
 func (t *transport) Supports(r plugin.Request) plugin.Support {
 	s, err := t.Ask(context.Background(), r)
 	if err != nil {
@@ -52,8 +54,8 @@ func (t *transport) Supports(r plugin.Request) plugin.Support {
 	return s
 }
 
-// Ask is Supports with an error where the answer breaks the contract. C cannot be
-// interrupted: the host calls this on a thread that it can do without.
+// Ask is Supports, except that a result which breaks the contract is an error. C cannot
+// be interrupted: the host calls this on a thread that it can lose.
 func (t *transport) Ask(_ context.Context, r plugin.Request) (plugin.Support, error) {
 	r.Rank = 0 // which Supports must not look at
 	asked := request(r)
@@ -91,7 +93,7 @@ func support(answer *C.shunt_support) (plugin.Support, error) {
 		}
 		s.Algorithms = append(s.Algorithms, plugin.Algorithm{
 			Name: name, MinBytes: int64(a.min_bytes), MaxBytes: int64(a.max_bytes),
-			Latency: float64(a.latency), Bandwidth: float64(a.bandwidth),
+			Latency: float64(a.latency), Bandwidth: float64(a.bandwidth), OwnNumerics: a.own_numerics != 0,
 		})
 	}
 	return s, nil
@@ -151,7 +153,7 @@ func cOptions(options map[string]string) (*C.shunt_option, func()) {
 	}
 }
 
-// failed is the error of a call that answered a status and a message.
+// failed returns the error of a call that returned a status and a message.
 func (e *endpoint) failed(operation string, status C.shunt_status, message string) error {
 	code := plugin.Code(status)
 	if code <= plugin.OK || code > plugin.Internal {

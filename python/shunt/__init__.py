@@ -7,7 +7,7 @@
         comm.all_reduce(x)                  # in place, over all ranks
 
 On GPUs, shunt.init(memory="cuda") moves tensors of torch and arrays with
-__cuda_array_interface__ or DLPack, on their streams.
+`__cuda_array_interface__` or DLPack, on their streams.
 
 Start ranks with `shunt run -n 4 python program.py`, torchrun, mpirun or srun.
 Importing this package loads neither libshunt.so nor numpy. After a fork() of a
@@ -15,9 +15,14 @@ process that has used Shunt, calls in the child raise ForkedError: use
 multiprocessing's spawn or forkserver.
 """
 
+import types
+
+from ._allocator import Allocator, AllocatorStats
+from ._buffers import Buffer
 from ._communicator import Communicator
 from ._group import Group
 from ._joining import init, unique_id, version
+from ._logging import log_to
 from ._registration import Registration
 from ._tables import (
     AbortedError,
@@ -47,8 +52,12 @@ from ._work import Work
 
 __version__ = "1.1.0"
 
+# Without SystemError and TimeoutError, which `from shunt import *` would put in place of Python's own.
 __all__ = [
     "AbortedError",
+    "Allocator",
+    "AllocatorStats",
+    "Buffer",
     "ClosedError",
     "Code",
     "Collective",
@@ -69,12 +78,16 @@ __all__ = [
     "ProtocolError",
     "Registration",
     "ShuntError",
-    "SystemError",
-    "TimeoutError",
     "UnsupportedError",
     "Window",
     "Work",
     "init",
+    "log_to",
     "unique_id",
     "version",
 ]
+
+# Named as programs name them, in tracebacks and pickles too.
+for _public in list(globals().values()):
+    if isinstance(_public, (type, types.FunctionType)) and _public.__module__.startswith("shunt._"):
+        _public.__module__ = "shunt"

@@ -9,14 +9,39 @@ A communicator on a GPU takes arrays of its memory instead; see _device.
 
 import ctypes
 import sys
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from . import _device, _dlpack, _dtypes, _quick
 from ._dtypes import DTypeLike
 from ._tables import DTYPE_BYTES, DType, InvalidArgumentError, UnsupportedError
 
+
+
+class _Exported(Protocol):
+    """An object with the buffer protocol: arrays of numpy, array.array, bytearray, memoryview, mmap."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+
+class _Lent(Protocol):
+    """An object with DLPack: tensors of torch, arrays of jax and cupy, of numpy too."""
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class _OfCuda(Protocol):
+    """An array on a GPU, as of numba."""
+
+    @property
+    def __cuda_array_interface__(self) -> Mapping[str, Any]: ...
+
+
 #: What a buffer argument may be.
-Buffer = Any
+Buffer = _Exported | _Lent | _OfCuda
+
+#: The buffer that a call returns, which is one of its arguments.
+B = TypeVar("B", bound=Buffer)
 
 _byte = ctypes.c_char
 _from_buffer = ctypes.c_char.from_buffer
@@ -81,6 +106,8 @@ class Memory(NamedTuple):
     hold: Any
     stream: int | None = None
     gpu: int | None = None
+    scale: int = 1  # how many of that dtype are an element of the caller's
+    carried: str = ""  # the caller's type, if Shunt has none of that name
 
 
 _numpy_dtypes: dict[Any, DType] = {}
@@ -133,6 +160,21 @@ def describe(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = None, cu
                 return Memory(_addressof(hold), obj.size, kind, hold)
         return _describe_numpy(obj, what, writable, kind)
     return _describe_any(obj, what, writable, None if dtype is None else _dtypes.dtype_of(dtype))
+
+
+def describe_moved(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = None, cuda: bool = False) -> Memory:
+    """As describe, for operations that only move elements: these may be of any plain type."""
+    try:
+        return describe(obj, what, writable, dtype, cuda)
+    except InvalidArgumentError:
+        found = _dtypes.carrier(obj) if dtype is None else None
+        if found is None:
+            raise
+    kind, scale = found
+    carried = str(getattr(obj, "dtype", None) or memoryview(obj).format).removeprefix("torch.")
+    if scale > 1:
+        obj = sys.modules["torch"].view_as_real(obj) if hasattr(obj, "is_cuda") else obj.reshape(-1).view("u8")
+    return describe(obj, what, writable, kind, cuda)._replace(scale=scale, carried=carried)
 
 
 def _describe_device(obj: Any, what: str, writable: bool, dtype: DType | None) -> Memory:

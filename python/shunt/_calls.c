@@ -1,6 +1,6 @@
 /*
- * _calls.c: the quick way of a call; _quick.py says what it is, and has the same in
- * Python. It is not linked with libshunt: _library.py loads that and gives addresses.
+ * _calls.c: the quick path of a call; _quick.py says what it is. It is not linked
+ * with libshunt: _library.py loads that and gives addresses.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000 /* of 3.11, the first that has buffers */
@@ -12,9 +12,8 @@
 
 #define MOST 11 /* arguments */
 
-/* Linux on 64-bit machines passes every pointer and integer in 8 bytes of its own,
- * the first ones in registers, and who is called looks at those that it knows: so one
- * type of function serves for all. */
+/* Linux on 64-bit machines passes every pointer and integer in 8 bytes, the first ones in
+ * registers, and the callee reads those that it knows: so one function type serves all. */
 typedef int32_t called(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
                        uint64_t);
 _Static_assert(sizeof(void *) == 8, "arguments of 8 bytes");
@@ -113,7 +112,7 @@ struct memory {
   int32_t gpu;     /* of tensors */
 };
 
-/* A description answers 1; 0 where the quick way is not for this object; or -1 with
+/* A description returns 1; 0 if the quick path does not take this object; or -1 with
  * an exception. */
 typedef int describe(PyObject *self, PyObject *object, struct memory *memory);
 
@@ -189,8 +188,8 @@ static int describe_tensor(PyObject *self, PyObject *object, struct memory *memo
   return look_up(self, PyLong_FromLong(tensor.code << 8 | tensor.bits), memory);
 }
 
-/* stream_number is what the library takes for a stream argument; it answers as a
- * description does. Arrays in host memory have no streams. */
+/* stream_number converts a stream argument for the library; it returns what a
+ * description returns. Arrays in host memory have no streams. */
 static int stream_number(PyObject *self, PyObject *stream, int32_t gpu, uint64_t *into) {
   if (PyTuple_Size(self) <= STREAM_OF)
     return stream == Py_None;
@@ -291,7 +290,7 @@ static PyMethodDef tensor_methods[] = {
     {"quick", FAST(tensor_quick), METH_FASTCALL, NULL},
 };
 
-/* pair answers (described, quick) of what is known of a library, which it takes. */
+/* pair returns (described, quick) for a library; it steals the reference to known. */
 static PyObject *pair(PyObject *known, PyMethodDef methods[2]) {
   if (known == NULL)
     return NULL;

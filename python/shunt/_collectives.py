@@ -1,30 +1,32 @@
 """The collectives of a communicator.
 
-Each has a quick way, for the arguments that programs mostly use: numpy arrays or
-tensors of torch that are contiguous, writable, not empty and of matching dtypes
-and lengths. It goes straight to the function of shunt.h (_quick). Everything else,
-and every mistake, takes the way of _operations, which knows all kinds of memory and
-words what is wrong.
+Each has a quick path for the most common arguments: numpy arrays or tensors of torch
+that are contiguous, writable, not empty and of matching dtypes and lengths. It calls
+the function of shunt.h directly (_quick). Everything else, and every mistake, takes
+the full path of _operations, which handles all kinds of memory and raises the errors.
 """
 
 from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar, overload
 
-from . import _dtypes, _operations
-from ._buffers import Buffer
+from . import _dtypes, _numbers, _operations
+from ._buffers import B, Buffer
 from ._counts import Counts
 from ._device import StreamLike, stream_of, tensor_stream
 from ._dtypes import DTypeLike, OpLike
 from ._running import Running
-from ._tables import DType, Op
+from ._tables import DType, InvalidArgumentError, Op
+
+#: A number of Python or numpy; what it is reduced to is one of its kind.
+N = TypeVar("N", int, float)
 
 _SUM = Op.SUM
 _ops = {name: op for name, op in _dtypes._OPS.items() if op is not Op.PREMUL_SUM}
 
 
 def _quick_op(op: OpLike) -> Op | None:
-    """The op of the quick ways, or None."""
+    """Returns the op for the quick paths, or None."""
     try:
         return _ops.get(op)
     except TypeError:  # not hashable
@@ -32,8 +34,8 @@ def _quick_op(op: OpLike) -> Op | None:
 
 
 class _Blocks:
-    """Counts and displacements as the library takes them: arrays, which this
-    keeps, and their addresses."""
+    """Counts and displacements for the library: arrays, which this keeps alive, and
+    their addresses."""
 
     __slots__ = ("counts", "at", "displs", "displs_at")
 
@@ -44,16 +46,16 @@ class _Blocks:
 
 
 class Collectives(Running):
-    """What Communicator can do with the other ranks."""
+    """The collectives of Communicator."""
 
-    # ---- the quick ways ----
+    # ---- the quick paths ----
 
     def _is_rank(self, rank: Any) -> bool:
         return type(rank) is int and 0 <= rank < self.world
 
     def _one(self, buffer: Any, dtype: DTypeLike, stream: StreamLike) -> Any:
-        """A buffer as (address, count, dtype, stream, GPU), or None where it takes
-        the other way."""
+        """Returns (address, count, dtype, stream, GPU) of a buffer, or None if it takes
+        the full path."""
         if dtype is not None or self._groups or (stream is not None and not self.on_device):
             return None
         memory = self._arrays.described(buffer)
@@ -64,7 +66,7 @@ class Collectives(Running):
 
     def _pair(self, send: Any, recv: Any, dtype: DTypeLike, stream: StreamLike) -> Any:
         """Two buffers as (address of send, of recv, count of send, of recv, dtype,
-        stream, GPU of send), or None where they take the other way."""
+        stream, GPU of send), or None if they take the full path."""
         one = self._one(send, dtype, stream)
         into = None if one is None else self._arrays.described(recv)
         if into is None or into[2] is not one[2]:
@@ -72,14 +74,14 @@ class Collectives(Running):
         return one[0], into[0], one[1], into[1], one[2], one[3], one[4]
 
     def _number(self, stream: StreamLike, gpu: int | None) -> int | None:
-        """The stream of a quick call, of torch's on that GPU if none is given."""
+        """Returns the stream of a quick call; without one, torch's current on that GPU."""
         if not self.on_device:
             return None
         return tensor_stream(gpu) if stream is None else stream_of(stream)
 
     def _blocks(self, counts: Any, displs: Any, room: int) -> _Blocks | None:
-        """The blocks of a buffer of room elements, or None if they are no lists of
-        numbers or the buffer is too short."""
+        """Returns the blocks of a buffer of room elements, or None if the arguments are no
+        lists of numbers or the buffer is too short."""
         if type(counts) not in (list, tuple) or len(counts) != self.world:
             return None
         try:
@@ -98,8 +100,8 @@ class Collectives(Running):
         return _Blocks(many, places)
 
     def _blocks_on(self, gpu: int | None, counts: Any, displs: Any) -> Any:
-        """The addresses of tensors of counts and displacements on that GPU, or None
-        if they are none; nothing reads them."""
+        """Returns the addresses of tensors of counts and displacements on that GPU, or None
+        if they are no such tensors. Nothing reads their elements."""
         places = []
         for array in (counts,) if displs is None else (counts, displs):
             memory = self._arrays.described(array)
@@ -110,17 +112,28 @@ class Collectives(Running):
 
     # ---- the collectives ----
 
-    def all_reduce(self, send: Buffer, recv: Buffer | None = None, op: OpLike = Op.SUM, *,
-                   scalar: float | None = None, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
+    @overload
+    def all_reduce(self, send: N, recv: None = None, op: OpLike = ..., *, scalar: float | None = ...) -> N: ...
+    @overload
+    def all_reduce(self, send: B, recv: None = None, op: OpLike = ..., *, scalar: float | None = ..., dtype: DTypeLike = ...,
+                   stream: StreamLike = ...) -> B: ...
+    @overload
+    def all_reduce(self, send: Buffer, recv: B, op: OpLike = ..., *, scalar: float | None = ..., dtype: DTypeLike = ...,
+                   stream: StreamLike = ...) -> B: ...
+    def all_reduce(self, send: Any, recv: Any = None, op: OpLike = Op.SUM, *, scalar: float | None = None,
+                   dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
         """Reduces n elements over all ranks into every rank's recv.
 
         send: n elements. recv: n elements of the same type; None means in
         place. op: sum, prod, max, min, avg or premul_sum; premul_sum multiplies
         this rank's elements by scalar first. Returns recv (or send).
+
+        send may also be a number, on every rank; then the result is returned, a
+        float for floats and an int for ints (of avg and premul_sum a float).
         """
         code = 0 if op is _SUM else _quick_op(op)
         if code is not None and scalar is None and dtype is None and not self._groups:
-            # _quick written out: this is the quickest call of all.
+            # _quick inlined: this is the fastest call of all.
             result = send if recv is None else recv
             handle = self._handle
             try:
@@ -135,10 +148,26 @@ class Collectives(Running):
                 raise
             if status is not None:
                 return result
-        return self._run(_operations.all_reduce(self, send, recv, op, scalar=scalar, dtype=dtype), stream)
+        number = self._boxed("all_reduce", send, op) if recv is None else None
+        prepared = _operations.all_reduce(self, send if number is None else number, recv, op, scalar=scalar, dtype=dtype)
+        result = self._run(prepared, stream)
+        return result if number is None else number[0]
 
-    def reduce(self, send: Buffer, recv: Buffer | None = None, root: int = 0, op: OpLike = Op.SUM, *,
-               scalar: float | None = None, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
+    def _boxed(self, name: str, value: Any, op: OpLike = Op.SUM) -> Any:
+        """A number as a buffer, or None if it is none."""
+        number = _numbers.boxed(value, op)
+        if number is not None and self._groups:
+            raise InvalidArgumentError(f"{name}: a number cannot go in a group, as its result is there only at the end")
+        return number
+
+    @overload
+    def reduce(self, send: B, recv: None = None, root: int = ..., op: OpLike = ..., *, scalar: float | None = ...,
+               dtype: DTypeLike = ..., stream: StreamLike = ...) -> B | None: ...
+    @overload
+    def reduce(self, send: Buffer, recv: B, root: int = ..., op: OpLike = ..., *, scalar: float | None = ...,
+               dtype: DTypeLike = ..., stream: StreamLike = ...) -> B | None: ...
+    def reduce(self, send: Any, recv: Any = None, root: int = 0, op: OpLike = Op.SUM, *, scalar: float | None = None,
+               dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
         """Reduces n elements over all ranks into root's recv.
 
         send: n elements. recv, on the root: n elements; None means in place.
@@ -151,23 +180,28 @@ class Collectives(Running):
                 return result
         return self._run(_operations.reduce(self, send, recv, root, op, scalar=scalar, dtype=dtype), stream)
 
-    def broadcast(self, buffer: Buffer, root: int = 0, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
-        """Root's n elements go to every rank's buffer of n elements, which is
-        returned."""
+    @overload
+    def broadcast(self, buffer: N, root: int = ...) -> N: ...
+    @overload
+    def broadcast(self, buffer: B, root: int = ..., *, dtype: DTypeLike = ..., stream: StreamLike = ...) -> B: ...
+    def broadcast(self, buffer: Any, root: int = 0, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
+        """Sends root's n elements to every rank's buffer of n elements. Returns the
+        buffer. On every rank a number of one type instead of a buffer: returns root's."""
         if dtype is None and self._is_rank(root) and self._quick(self._lib.shunt_broadcast, buffer, buffer, 1, 1, stream, root):
             return buffer
-        return self._run(_operations.broadcast(self, buffer, root, dtype=dtype), stream)
+        number = self._boxed("broadcast", buffer)
+        result = self._run(_operations.broadcast(self, buffer if number is None else number, root, dtype=dtype), stream)
+        return result if number is None else number[0]
 
-    def all_gather(self, send: Buffer, recv: Buffer, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
-        """Every rank's n elements, in rank order, into every rank's recv of
-        world * n elements, which is returned. send may be this rank's block
-        of recv."""
+    def all_gather(self, send: Buffer, recv: B, *, dtype: DTypeLike = None, stream: StreamLike = None) -> B:
+        """Concatenates every rank's n elements, in rank order, into every rank's recv of
+        world * n elements, which is returned. send may be this rank's block of recv."""
         if dtype is None and self._quick(self._lib.shunt_all_gather, send, recv, 1, self.world, stream):
             return recv
         return self._run(_operations.all_gather(self, send, recv, dtype=dtype), stream)
 
-    def all_gather_v(self, send: Buffer, recv: Buffer, counts: Sequence[int],
-                     displs: Sequence[int] | None = None, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
+    def all_gather_v(self, send: Buffer, recv: B, counts: Sequence[int],
+                     displs: Sequence[int] | None = None, *, dtype: DTypeLike = None, stream: StreamLike = None) -> B:
         """As all_gather, with counts[r] elements of rank r at recv[displs[r]];
         displs None means packed. Counts and displacements are equal on all
         ranks."""
@@ -179,8 +213,8 @@ class Collectives(Running):
                 return recv
         return self._run(_operations.all_gather_v(self, send, recv, counts, displs, dtype=dtype), stream)
 
-    def reduce_scatter(self, send: Buffer, recv: Buffer, op: OpLike = Op.SUM, *, scalar: float | None = None,
-                       dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
+    def reduce_scatter(self, send: Buffer, recv: B, op: OpLike = Op.SUM, *, scalar: float | None = None,
+                       dtype: DTypeLike = None, stream: StreamLike = None) -> B:
         """Reduces world * n elements of send; rank r gets block r in its recv
         of n elements, which is returned."""
         code = _quick_op(op) if scalar is None and dtype is None else None
@@ -188,9 +222,9 @@ class Collectives(Running):
             return recv
         return self._run(_operations.reduce_scatter(self, send, recv, op, scalar=scalar, dtype=dtype), stream)
 
-    def reduce_scatter_v(self, send: Buffer, recv: Buffer, counts: Sequence[int],
+    def reduce_scatter_v(self, send: Buffer, recv: B, counts: Sequence[int],
                          displs: Sequence[int] | None = None, op: OpLike = Op.SUM, *, scalar: float | None = None,
-                         dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
+                         dtype: DTypeLike = None, stream: StreamLike = None) -> B:
         """As reduce_scatter, with block r of counts[r] elements at
         send[displs[r]]."""
         code = _quick_op(op) if scalar is None else None
@@ -202,33 +236,32 @@ class Collectives(Running):
                 return recv
         return self._run(_operations.reduce_scatter_v(self, send, recv, counts, displs, op, scalar=scalar, dtype=dtype), stream)
 
-    def all_to_all(self, send: Buffer, recv: Buffer, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
-        """Block r of send goes to rank r; both buffers have world blocks of
-        equal length. Returns recv."""
+    def all_to_all(self, send: Buffer, recv: B, *, dtype: DTypeLike = None, stream: StreamLike = None) -> B:
+        """Sends block r of send to rank r; both buffers have world blocks of equal length.
+        Returns recv."""
         if dtype is None and self._quick(self._lib.shunt_all_to_all, send, recv, self.world, self.world, stream):
             return recv
         return self._run(_operations.all_to_all(self, send, recv, dtype=dtype), stream)
 
-    def all_to_all_v(self, send: Buffer, send_counts: Counts, recv: Buffer, recv_counts: Counts,
+    def all_to_all_v(self, send: Buffer, send_counts: Counts, recv: B, recv_counts: Counts,
                      send_displs: Counts | None = None, recv_displs: Counts | None = None, *,
-                     dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
-        """send_counts[r] elements at send[send_displs[r]] go to rank r, and
-        recv_counts[r] come from it to recv[recv_displs[r]]; both ends of a pair
-        must agree on its counts. Displacements None mean packed. Returns recv.
+                     dtype: DTypeLike = None, stream: StreamLike = None) -> B:
+        """Sends send_counts[r] elements at send[send_displs[r]] to rank r, and receives
+        recv_counts[r] from it at recv[recv_displs[r]]; both ends of a pair must agree
+        on its counts. Displacements None mean packed. Returns recv.
 
         Counts and displacements are world numbers each, in elements. On a GPU they
         may also be its arrays (of one dimension, int64, contiguous, of world
         elements): both counts, and the displacements that are given, and on all
         ranks or none. The kernel reads them when it runs, so kernels before it in
-        the stream may compute them, nobody waits for the GPU, and a CUDA graph uses
-        those of each replay. Keep them as you keep the buffers, do not change them
+        the stream may compute them, the host does not wait for the GPU, and a CUDA graph
+        uses those of each replay. Keep them as you keep the buffers, do not change them
         before the stream is past the call, and do not put them into recv.
 
-        send and recv have room for as many elements as they have. A count that
-        is negative or reaches past them, or that to this rank itself if it is not
-        the one from itself, is only found by the kernel: then the communicator
-        fails with InvalidArgumentError on all ranks, which the next call,
-        synchronize and error tell, and the rank has stored and sent nothing."""
+        Only the kernel finds a count that is negative or reaches past send or recv, or a
+        count to this rank itself that differs from the one from itself: the communicator
+        then fails with InvalidArgumentError on all ranks, which the next call,
+        synchronize and error return, and the rank has stored and sent nothing."""
         pair = self._pair(send, recv, dtype, stream)
         if pair is not None:
             to, come = self._blocks(send_counts, send_displs, pair[2]), self._blocks(recv_counts, recv_displs, pair[3])
@@ -243,9 +276,9 @@ class Collectives(Running):
         return self._run(_operations.all_to_all_v(self, send, send_counts, recv, recv_counts, send_displs,
                                                   recv_displs, dtype=dtype), stream)
 
-    def gather(self, send: Buffer, recv: Buffer | None = None, root: int = 0, *, dtype: DTypeLike = None,
-               stream: StreamLike = None) -> Any:
-        """Every rank's n elements, in rank order, into root's recv of
+    def gather(self, send: Buffer, recv: B | None = None, root: int = 0, *, dtype: DTypeLike = None,
+               stream: StreamLike = None) -> B | None:
+        """Concatenates every rank's n elements, in rank order, into root's recv of
         world * n elements. Returns recv on the root, else None."""
         if dtype is None and self._is_rank(root):
             result, blocks = (recv, self.world) if self.rank == root else (None, 0)
@@ -253,11 +286,11 @@ class Collectives(Running):
                 return result
         return self._run(_operations.gather(self, send, recv, root, dtype=dtype), stream)
 
-    def gather_v(self, send: Buffer, recv: Buffer | None = None, counts: Sequence[int] | None = None,
+    def gather_v(self, send: Buffer, recv: B | None = None, counts: Sequence[int] | None = None,
                  displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None,
-                 stream: StreamLike = None) -> Any:
-        """As gather; the root says with counts and displs what comes from whom
-        and where it goes. Returns recv on the root, else None."""
+                 stream: StreamLike = None) -> B | None:
+        """As gather; the root gives the count and the displacement of each rank. Returns
+        recv on the root, else None."""
         if self._is_rank(root):
             if self.rank != root:
                 one = self._one(send, dtype, stream)
@@ -272,21 +305,21 @@ class Collectives(Running):
                     return recv
         return self._run(_operations.gather_v(self, send, recv, counts, displs, root, dtype=dtype), stream)
 
-    def scatter(self, send: Buffer | None, recv: Buffer, root: int = 0, *, dtype: DTypeLike = None,
-                stream: StreamLike = None) -> Any:
-        """Block r of root's send of world * n elements goes to rank r's recv of
-        n elements, which is returned. Other ranks' send is ignored."""
+    def scatter(self, send: Buffer | None, recv: B, root: int = 0, *, dtype: DTypeLike = None,
+                stream: StreamLike = None) -> B:
+        """Sends block r of root's send of world * n elements to rank r's recv of n
+        elements, which is returned. Other ranks' send is ignored."""
         if dtype is None and self._is_rank(root):
             blocks = self.world if self.rank == root else 0
             if self._quick(self._lib.shunt_scatter, send, recv, blocks, 1, stream, root):
                 return recv
         return self._run(_operations.scatter(self, send, recv, root, dtype=dtype), stream)
 
-    def scatter_v(self, send: Buffer | None, recv: Buffer, counts: Sequence[int] | None = None,
+    def scatter_v(self, send: Buffer | None, recv: B, counts: Sequence[int] | None = None,
                   displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None,
-                  stream: StreamLike = None) -> Any:
-        """As scatter; the root says with counts and displs what goes to whom.
-        recv has exactly the elements that come."""
+                  stream: StreamLike = None) -> B:
+        """As scatter; the root gives the count and the displacement of each rank. recv has
+        exactly the elements that come."""
         if self._is_rank(root):
             if self.rank != root:
                 one = self._one(recv, dtype, stream)
@@ -302,17 +335,17 @@ class Collectives(Running):
         return self._run(_operations.scatter_v(self, send, recv, counts, displs, root, dtype=dtype), stream)
 
     def send(self, buffer: Buffer, peer: int, *, dtype: DTypeLike = None, stream: StreamLike = None) -> None:
-        """Sends buffer to peer, whose recv takes it, in the order of the
-        sends. Two ranks that send to each other first need a group."""
+        """Sends buffer to peer, whose recv calls take the sends in order. Two ranks that
+        both send first need a group."""
         one = self._one(buffer, dtype, stream)
         if one is not None and self._is_rank(peer):
             self._call(self._lib.shunt_send, one[0], one[1], one[2], peer, one[3])
             return
         self._run(_operations.send(self, buffer, peer, dtype=dtype), stream)
 
-    def recv(self, buffer: Buffer, peer: int, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
-        """Receives what peer sent into buffer, of the same length and dtype, and
-        returns it. Ends of different lengths are a MismatchError on both."""
+    def recv(self, buffer: B, peer: int, *, dtype: DTypeLike = None, stream: StreamLike = None) -> B:
+        """Receives from peer into buffer, of the same length and dtype, and returns it.
+        Different lengths raise MismatchError on both ranks."""
         one = self._one(buffer, dtype, stream)
         if one is not None and self._is_rank(peer):
             self._call(self._lib.shunt_recv, one[0], one[1], one[2], peer, one[3])

@@ -1,16 +1,16 @@
-"""Communicators: their life, and what they say of themselves."""
+"""Communicators: making, closing, explaining and watching them."""
 
 import ctypes
 import json
 import warnings
 from typing import Any, TextIO
 
-from . import _buffers, _device, _dtypes, _library, _records
+from . import _allocator, _buffers, _device, _dtypes, _library, _records
 from ._buffers import Buffer
-from ._collectives import Collectives
 from ._device import StreamLike
 from ._dtypes import DTypeLike, OpLike
 from ._interruptible import interruptible
+from ._objects import Objects
 from ._operations import whole
 from ._registration import Registration, let_go
 from ._tables import DTYPE_BYTES, Collective, DType, InvalidArgumentError, MemoryKind, Op, ShuntError
@@ -19,20 +19,20 @@ from ._window import Window
 _byref = ctypes.byref
 
 
-class Communicator(Collectives):
+class Communicator(Objects):
     """A group of ranks that run collectives together; made by shunt.init.
 
     Every rank must call the same collectives in the same order. Buffers are
-    numpy arrays, tensors of torch on the CPU, and whatever else has the buffer
-    protocol or DLPack, C-contiguous, of any shape; lengths are in elements. The element type is the buffer's, or
-    dtype= (a DType, its name, or a numpy dtype). Blocking calls release the
-    GIL. A context manager that closes itself.
+    numpy arrays, tensors of torch on the CPU, and other objects with the buffer
+    protocol or DLPack, C-contiguous, of any shape; lengths are in elements. The
+    element type is the buffer's, or dtype= (a DType, its name, or a numpy dtype).
+    Blocking calls release the GIL. A context manager that closes itself.
 
     With memory "cuda" buffers are arrays of the communicator's GPU: tensors of
-    torch, and what has __cuda_array_interface__ or DLPack (cupy, numba, jax).
-    A call puts the operation into a stream and returns. stream= says which:
-    the number of a CUstream or a stream of torch or cupy; without it, the one
-    that the first buffer names (for a tensor torch's current stream), else the
+    torch, and objects with `__cuda_array_interface__` or DLPack (cupy, numba,
+    jax). A call puts the operation into a stream and returns. stream= is the
+    number of a CUstream or a stream of torch or cupy; without it the stream is
+    that of the first buffer (for a tensor torch's current stream), else the
     default stream. Calls may be captured in CUDA graphs.
 
     Errors are subclasses of ShuntError. After TimeoutError, PeerDiedError,
@@ -65,6 +65,11 @@ class Communicator(Collectives):
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None and not _library.forked:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self)
+
+    @property
+    def size(self) -> int:
+        """Number of ranks, by the name that mpi4py and torch have for it; the same as world."""
+        return self.world
 
     @property
     def closed(self) -> bool:
@@ -105,7 +110,7 @@ class Communicator(Collectives):
 
     def window(self, size: int) -> Window:
         """Collective: size bytes of zero-filled memory on every rank that peers
-        reach with put and get. On a GPU it has __cuda_array_interface__."""
+        reach with put and get. On a GPU it has `__cuda_array_interface__`."""
         handle, base = ctypes.c_void_p(), ctypes.c_void_p()
         size = whole(size, "window: size")
         if not 0 <= size < 1 << 62:
@@ -125,19 +130,19 @@ class Communicator(Collectives):
     def register(self, buffer: Buffer, *, dtype: DTypeLike = None, symmetric: bool = False) -> Registration:
         """Collective: from the next call on, long messages from and to a
         buffer on this rank's GPU go straight between the ranks' buffers; every
-        rank registers one of its own. Without it that comes about by itself,
-        some time after the first call that could use it; and memory that peers
-        cannot map is staged, which is UnsupportedError here. For host memory
+        rank registers one of its own. Without it peers map the buffer in the
+        background, some time after the first call that could use it, and memory that
+        they cannot map is staged, which is UnsupportedError here. For host memory
         there is nothing to do.
 
-        symmetric is a promise, by which large messages may go through the GPUs'
-        copy engines: whenever all_reduce, all_gather, all_to_all, broadcast or
+        symmetric is a guarantee by the caller, by which large messages may go through
+        the GPUs' copy engines: whenever all_reduce, all_gather, all_to_all, broadcast or
         scatter receives into the buffer on one rank, it does so on every rank,
         each into the buffer that it registered in this call, at the same
-        offset; and an all_reduce is in place on all ranks or on none. Buffers are equally large then, and do not overlap others that
-        are registered so; keep them until the registration is closed, which all
-        ranks do between the same two collectives. A call that breaks the promise
-        is MismatchError on all ranks."""
+        offset; and an all_reduce is in place on all ranks or on none. Symmetric buffers
+        have the same size on all ranks and do not overlap; keep them until the
+        registration is closed, which all ranks do between the same two collectives. A
+        call that breaks the guarantee raises MismatchError on all ranks."""
         alive = self._alive()
         memory = _buffers.describe(buffer, "buffer", False, dtype, self.on_device)
         size = memory.count * DTYPE_BYTES[memory.dtype]
@@ -148,9 +153,22 @@ class Communicator(Collectives):
                       self._end, lambda _: self._lib.shunt_deregister(alive, memory.address))
         return Registration(self, memory, size)
 
+    def allocator(self, *, symmetric: bool = False, segment_bytes: int = 0) -> _allocator.Allocator:
+        """Local: an allocator of memory of this rank's GPU that peers map, without memory yet. All ranks make their
+        symmetric ones in the same order, with the same segment_bytes: the least size of a segment of its memory, in
+        multiples of 2 MiB (0: 32 MiB). UnsupportedError for host memory."""
+        handle = ctypes.c_void_p()
+        size = whole(segment_bytes, "allocator: segment_bytes")
+        if not 0 <= size < 1 << 62:
+            raise InvalidArgumentError(f"allocator: segment_bytes is {size}, want 0 or more and less than 2**62")
+        _library.check(self._lib.shunt_allocator_create(self._alive(), _allocator._SYMMETRIC if symmetric else 0, size,
+                                                        _byref(handle)))
+        assert handle.value is not None
+        return _allocator.Allocator(self, handle.value, symmetric)
+
     def explain(self, collective: str | Collective, count: int, dtype: DTypeLike = DType.FLOAT32,
                 op: OpLike = Op.SUM) -> str:
-        """Which transport and algorithm serves a collective of count elements,
+        """Returns which transport and algorithm serves a collective of count elements,
         and why not the others."""
         try:
             which = Collective[collective.upper()] if isinstance(collective, str) else Collective(collective)
@@ -187,7 +205,7 @@ class Communicator(Collectives):
         It waits for nothing, also while other threads are inside calls or those
         hang: for a watchdog that asks every now and then. A rank's death is known
         at once, what a kernel has found on the GPU within a quarter of a second,
-        with no call or synchronize."""
+        without a call or synchronize."""
         status = ctypes.c_int32()
         self._ask(self._lib.shunt_get_async_error, _byref(status))
         return _library.error_of(status.value) if status.value else None
@@ -222,11 +240,11 @@ class Communicator(Collectives):
             _library.raise_status(status)
 
     def close(self) -> None:
-        """Waits for this rank's operations in flight and releases everything. What
-        goes wrong in that is raised, but not again the failure that a call has
-        raised or error has answered. Calling it again does nothing. In a forked
-        child it only forgets. Interrupted while operations are in flight it aborts,
-        and is to be called again; later it goes on by itself."""
+        """Waits for this rank's operations in flight and releases everything. Raises the
+        errors of that, but not again a failure that a call has raised or error has
+        returned. Calling it again does nothing. In a forked child it only drops the
+        handle. Interrupted while operations are in flight it aborts, and must be called
+        again; later it completes by itself."""
         if self._handle is None:
             return
         if _library.forked:
@@ -236,7 +254,7 @@ class Communicator(Collectives):
             try:
                 work.wait()
             except ShuntError:
-                pass  # who waits for the work is told
+                pass  # work.wait raises it for its callers
             except BaseException as error:
                 # Of a signal handler, and the program wants to be gone.
                 self._end(f"interrupted by {type(error).__name__}".encode())
@@ -250,7 +268,7 @@ class Communicator(Collectives):
         handle, self._handle = self._handle, None
         self._groups.clear()
         try:
-            # What was begun goes on: there is nothing to give up, nor to undo.
+            # A close that has begun goes on: there is nothing to cancel, nor to undo.
             interruptible(lambda: _library.check(self._lib.shunt_close(handle)), lambda reason: None, lambda _: None)
         except ShuntError as error:
             found = found or error
@@ -260,12 +278,12 @@ class Communicator(Collectives):
 
 
 def int32(value: int, what: str) -> int:
-    """A number that the library takes as 32 bits."""
+    """Returns a value that fits the library's 32-bit integers."""
     return whole(value, what, 32)
 
 
 def end(lib: Any, handle: int | None) -> None:
-    """Ends a communicator that nobody will see."""
+    """Ends a communicator that the caller will not get."""
     if handle is not None:
         lib.shunt_abort(handle, b"interrupted while it was made")
         lib.shunt_close(handle)

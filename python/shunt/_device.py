@@ -58,18 +58,18 @@ def _learn(torch: Any) -> None:
         ("float32", DType.FLOAT32), ("float64", DType.FLOAT64), ("float8_e4m3fn", DType.FLOAT8_E4M3),
         ("float8_e5m2", DType.FLOAT8_E5M2),
     ):
-        if hasattr(torch, name):  # older versions lack some
+        if hasattr(torch, name):  # older versions do not have all
             dtypes[getattr(torch, name)] = kind
     # What torch's own compiler uses: a tenth of the time of the public way.
     _torch_stream = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
     if _torch_stream is None:
         _torch_stream = lambda device: torch.cuda.current_stream(device).cuda_stream  # noqa: E731
     _torch_dtypes, _torch = dtypes, torch
-    described, quick = _quick.tensors(torch.Tensor, dtypes, _dlpack.dtypes(), _torch_stream, stream_of)
+    described, quick = _quick.tensors(torch.Tensor, _dlpack.dtypes(), stream_of)
 
 
 def tensor_stream(ordinal: int) -> int:
-    """torch's current stream of a GPU that described has answered."""
+    """torch's current stream of a GPU."""
     return _torch_stream(ordinal)
 
 

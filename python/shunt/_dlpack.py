@@ -67,7 +67,7 @@ _pointer.restype = ctypes.c_void_p
 
 
 class Lent(NamedTuple):
-    """A lent tensor. dtype is None for a type that Shunt lacks; capsule keeps
+    """A lent tensor. dtype is None for a type that Shunt does not have; capsule keeps
     the tensor; gpu is the number of its GPU, if it lies on one."""
 
     address: int | None

@@ -7,7 +7,7 @@ from ._tables import DTYPE_BYTES, DType, InvalidArgumentError, Op
 
 #: What a dtype argument may be: a DType, its name, or a numpy dtype.
 DTypeLike = Any
-#: What an op argument may be: an Op or its name.
+#: What an op argument may be: an Op or its name, in any case.
 OpLike = Op | str
 
 _NAMES: dict[str, DType] = {d.name.lower(): d for d in DType}
@@ -61,6 +61,27 @@ def of_name(name: str) -> DType | None:
     return _NAMES.get(name)
 
 
+#: What carries elements of types that Shunt has no name for, where they only move: by their bytes.
+_CARRIERS = {1: DType.UINT8, 2: DType.FLOAT16, 4: DType.UINT32, 8: DType.UINT64}
+
+
+def carrier(obj: Any) -> tuple[DType, int] | None:
+    """The dtype that moves a buffer's elements, and how many of it each takes: for bool, int16, complex and other plain
+    numbers. None for what is none."""
+    dtype = getattr(obj, "dtype", None)
+    if dtype is None:
+        try:
+            view = memoryview(obj)
+        except TypeError:
+            return None
+        return (_CARRIERS[view.itemsize], 1) if view.format.lstrip("@=<") in ("?", "h", "H") else None
+    size = getattr(dtype, "itemsize", None)
+    # numpy says of what kind elements are; torch has numbers only.
+    if getattr(dtype, "kind", "i") not in "biufcmM" or not getattr(dtype, "isnative", True) or type(obj).__name__ == "MaskedArray":
+        return None
+    return (DType.UINT64, 2) if size == 16 else (_CARRIERS[size], 1) if size in _CARRIERS else None
+
+
 def dtype_of(given: DTypeLike) -> DType:
     """A dtype argument as a DType."""
     if type(given) is DType:
@@ -84,7 +105,7 @@ def dtype_of(given: DTypeLike) -> DType:
 def op_of(given: OpLike) -> Op:
     """An op argument as an Op."""
     try:
-        return _OPS[given]
+        return _OPS[given.lower() if isinstance(given, str) else given]
     except (KeyError, TypeError):
         pass
     raise InvalidArgumentError(f"unknown reduction op {given!r}; known are {', '.join(o.name.lower() for o in Op)}")

@@ -55,7 +55,7 @@ class _Call:
 
 
 def interruptible(call: Callable[[], Any], give_up: Callable[[bytes], Any], undo: Callable[[Any], None]) -> Any:
-    """What call() returns or raises. While it lasts, Python's signal handlers run
+    """Calls call(), and returns or raises what it does. Meanwhile Python's signal handlers run
     as they do between bytecodes. When one raises, give_up(reason) makes the call
     end, undo(outcome) takes back what it made if it has ended well all the same,
     and the exception goes on. Handlers run in the main thread only, so elsewhere

@@ -7,6 +7,7 @@ import shunt, fork, and use it in the children.
 import ctypes
 import os
 import threading
+from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any
 
@@ -71,6 +72,7 @@ OPERATION_SIZE = ctypes.sizeof(Operation)
 _array = c_void_p
 
 _PROTOTYPES: dict[str, list[Any]] = {
+    "shunt_set_log": [c_void_p, c_void_p, c_uint32],
     "shunt_version": [POINTER(c_int32), POINTER(c_int32), POINTER(c_int32)],
     "shunt_get_unique_id": [c_char_p, c_size_t],
     "shunt_comm_init": [POINTER(Options), POINTER(c_void_p)],
@@ -118,11 +120,21 @@ _PROTOTYPES: dict[str, list[Any]] = {
     "shunt_register": [c_void_p, c_void_p, c_int64],
     "shunt_register_symmetric": [c_void_p, c_void_p, c_int64],
     "shunt_deregister": [c_void_p, c_void_p],
+    "shunt_allocator_create": [c_void_p, c_uint32, c_int64, POINTER(c_void_p)],
+    "shunt_allocator_alloc": [c_void_p, c_int64, c_void_p, POINTER(c_void_p)],
+    "shunt_allocator_free": [c_void_p, c_void_p, c_void_p],
+    "shunt_allocator_record_stream": [c_void_p, c_void_p, c_void_p],
+    "shunt_allocator_reserve": [c_void_p, c_int64],
+    "shunt_allocator_trim": [c_void_p],
+    "shunt_allocator_get_stats": [c_void_p, c_void_p],
+    "shunt_allocator_functions": [c_void_p, POINTER(c_void_p), POINTER(c_void_p)],
+    "shunt_allocator_destroy": [c_void_p],
     "shunt_window_create": [c_void_p, c_int64, POINTER(c_void_p), POINTER(c_void_p)],
     "shunt_window_free": [c_void_p],
 }
 
 _lock = threading.Lock()
+_at_load: dict[str, Callable[[ctypes.CDLL], None]] = {}
 _loaded: ctypes.CDLL | None = None
 
 # True in a forked child of a process that had loaded the library. The library
@@ -146,6 +158,15 @@ def _candidates() -> list[str]:
         return [named]
     bundled = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", "libshunt.so")
     return [bundled, "libshunt.so.1"] if os.path.exists(bundled) else ["libshunt.so.1"]
+
+
+def set_at_load(name: str, prepare: Callable[[ctypes.CDLL], None]) -> None:
+    """Calls prepare(library) now if that is loaded, else when it is; instead of an earlier one of this name."""
+    with _lock:
+        _at_load[name] = prepare
+        lib = _loaded
+    if lib is not None:
+        prepare(lib)
 
 
 def library() -> ctypes.CDLL:
@@ -180,6 +201,8 @@ def library() -> ctypes.CDLL:
                 reasons.append(f"{path}: version {major.value}, this package needs 1")
                 continue
             _loaded = lib
+            for prepare in _at_load.values():
+                prepare(lib)
             return lib
         raise _tables.PluginRejectedError("no usable libshunt.so (SHUNT_LIBRARY names one): " + "; ".join(reasons))
 

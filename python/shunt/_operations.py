@@ -3,7 +3,7 @@
 Each function checks what the library cannot see, the length and the type of
 the caller's buffers, and returns the Operation and what must stay alive until
 it has ended. Counts and displacements are in elements. The library checks all
-the rest, so that C, Go and Python answer alike.
+the rest, so that C, Go and Python return the same errors.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from . import _counts, _dtypes
-from ._buffers import Buffer, Memory, describe
+from ._buffers import Buffer, Memory, describe, describe_moved
 from ._counts import Counts
 from ._dtypes import DTypeLike, OpLike
 from ._library import OPERATION_SIZE, Operation
@@ -30,12 +30,17 @@ class Place(Protocol):
     on_device: bool
 
 
-def _describe(place: Place, obj: Buffer, what: str, writable: bool, dtype: DTypeLike) -> Memory:
+def _describe(place: Place, obj: Any, what: str, writable: bool, dtype: DTypeLike) -> Memory:
     return describe(obj, what, writable, dtype, place.on_device)
 
 
+def _moved(place: Place, obj: Any, what: str, writable: bool, dtype: DTypeLike) -> Memory:
+    return describe_moved(obj, what, writable, dtype, place.on_device)
+
+
 class Prepared:
-    """An Operation and what it points into. result is what the call returns."""
+    """An Operation with the memory that it points into. result is the return value of
+    the call."""
 
     __slots__ = ("operation", "hold", "result")
 
@@ -50,15 +55,15 @@ def _operation(collective: Collective, dtype: DType = DType.INT8, **fields: Any)
 
 
 def _same(send: Memory, recv: Memory, name: str) -> None:
-    if send.dtype is not recv.dtype:
+    if send.dtype is not recv.dtype or send.carried != recv.carried:
         raise InvalidArgumentError(
-            f"{name}: send holds {send.dtype.name.lower()}, recv holds {recv.dtype.name.lower()}"
+            f"{name}: send holds {send.carried or send.dtype.name.lower()}, recv holds {recv.carried or recv.dtype.name.lower()}"
         )
 
 
 def _length(memory: Memory, want: int, what: str, why: str) -> None:
     if memory.count != want:
-        raise InvalidArgumentError(f"{what} has {memory.count} elements, want {want}: {why}")
+        raise InvalidArgumentError(f"{what} has {memory.count // memory.scale} elements, want {want // memory.scale}: {why}")
 
 
 def _reduction(op: OpLike, scalar: float | None, name: str) -> tuple[Op, float]:
@@ -91,8 +96,8 @@ def whole(value: Any, what: str, bits: int = 64) -> int:
     return number
 
 
-def _array(values: Sequence[int] | None, place: Place, what: str) -> Any:
-    """world counts or displacements as an int64 array; None stays None."""
+def _array(values: Any, place: Place, what: str, scale: int = 1) -> Any:
+    """world counts or displacements as an int64 array, times scale; None stays None."""
     if values is None:
         return None
     if len(values) != place.world:
@@ -100,14 +105,14 @@ def _array(values: Sequence[int] | None, place: Place, what: str) -> Any:
     array = (ctypes.c_int64 * place.world)()
     for i, v in enumerate(values):
         v = v.__index__() if hasattr(v, "__index__") else None
-        if v is None or not 0 <= v < 1 << 63:
+        if v is None or not 0 <= v * scale < 1 << 63:
             raise InvalidArgumentError(f"{what}: entry {i} is {values[i]!r}, want a number of elements")
-        array[i] = v
+        array[i] = v * scale
     return array
 
 
 def _extent(counts: Any, displs: Any) -> int:
-    """How many elements a buffer must have to hold every block."""
+    """Returns the number of elements that a buffer must have to hold every block."""
     if displs is None:
         return sum(counts)
     return max((d + c for c, d in zip(counts, displs) if c), default=0)
@@ -115,7 +120,8 @@ def _extent(counts: Any, displs: Any) -> int:
 
 def _reaches(memory: Memory, extent: int, what: str) -> None:
     if memory.count < extent:
-        raise InvalidArgumentError(f"{what} has {memory.count} elements, but counts and displacements reach to {extent}")
+        raise InvalidArgumentError(
+            f"{what} has {memory.count // memory.scale} elements, but counts and displacements reach to {extent // memory.scale}")
 
 
 def _need(value: Any, name: str, what: str) -> None:
@@ -156,14 +162,14 @@ def reduce(place: Place, send: Buffer, recv: Buffer | None = None, root: int = 0
 
 def broadcast(place: Place, buffer: Buffer, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
     root = _root(place, root, "broadcast")
-    memory = _describe(place, buffer, "buffer", place.rank != root, dtype)
+    memory = _moved(place, buffer, "buffer", place.rank != root, dtype)
     operation = _operation(Collective.BROADCAST, memory.dtype, root=root, send=memory.address, recv=memory.address,
                            count=memory.count)
     return Prepared(operation, memory, buffer)
 
 
 def all_gather(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = None) -> Prepared:
-    source, into = _describe(place, send, "send", False, dtype), _describe(place, recv, "recv", True, dtype)
+    source, into = _moved(place, send, "send", False, dtype), _moved(place, recv, "recv", True, dtype)
     _same(source, into, "all_gather")
     _length(into, place.world * source.count, "recv", f"world {place.world} times the {source.count} of send")
     operation = _operation(Collective.ALL_GATHER, source.dtype, send=source.address, recv=into.address, count=source.count)
@@ -172,9 +178,9 @@ def all_gather(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = N
 
 def all_gather_v(place: Place, send: Buffer, recv: Buffer, counts: Sequence[int],
                  displs: Sequence[int] | None = None, *, dtype: DTypeLike = None) -> Prepared:
-    source, into = _describe(place, send, "send", False, dtype), _describe(place, recv, "recv", True, dtype)
+    source, into = _moved(place, send, "send", False, dtype), _moved(place, recv, "recv", True, dtype)
     _same(source, into, "all_gather_v")
-    many, places = _array(counts, place, "counts"), _array(displs, place, "displs")
+    many, places = _array(counts, place, "counts", into.scale), _array(displs, place, "displs", into.scale)
     _need_counts(many, "all_gather_v", "counts")
     _length(source, many[place.rank], "send", f"counts[{place.rank}]")
     _reaches(into, _extent(many, places), "recv")
@@ -215,7 +221,7 @@ def reduce_scatter_v(place: Place, send: Buffer, recv: Buffer, counts: Sequence[
 
 
 def all_to_all(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = None) -> Prepared:
-    source, into = _describe(place, send, "send", False, dtype), _describe(place, recv, "recv", True, dtype)
+    source, into = _moved(place, send, "send", False, dtype), _moved(place, recv, "recv", True, dtype)
     _same(source, into, "all_to_all")
     _length(into, source.count, "recv", "as many as send")
     if source.count % place.world:
@@ -228,17 +234,19 @@ def all_to_all(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = N
 def all_to_all_v(place: Place, send: Buffer, send_counts: Counts, recv: Buffer, recv_counts: Counts,
                  send_displs: Counts | None = None, recv_displs: Counts | None = None, *,
                  dtype: DTypeLike = None) -> Prepared:
-    source, into = _describe(place, send, "send", False, dtype), _describe(place, recv, "recv", True, dtype)
+    source, into = _moved(place, send, "send", False, dtype), _moved(place, recv, "recv", True, dtype)
     _same(source, into, "all_to_all_v")
     arrays = _counts.on_device((send_counts, send_displs, recv_counts, recv_displs), place.world, place.on_device, source, into)
+    if arrays is not None and source.scale != 1:
+        raise InvalidArgumentError(f"all_to_all_v: counts on the GPU are of Shunt's dtypes, and send holds {source.carried}")
     if arrays is not None:
         at = [None if memory is None else ctypes.cast(memory.address, _int64s) for memory in arrays]
         operation = _operation(Collective.ALL_TO_ALL_V, source.dtype, send=source.address, recv=into.address, counts_on_device=1,
                                send_counts=at[0], send_displs=at[1], recv_counts=at[2], recv_displs=at[3],
                                send_capacity=source.count, recv_capacity=into.count)
         return Prepared(operation, (source, into, *arrays), recv)
-    to, to_places = _array(send_counts, place, "send_counts"), _array(send_displs, place, "send_displs")
-    come, come_places = _array(recv_counts, place, "recv_counts"), _array(recv_displs, place, "recv_displs")
+    to, to_places = _array(send_counts, place, "send_counts", source.scale), _array(send_displs, place, "send_displs", source.scale)
+    come, come_places = _array(recv_counts, place, "recv_counts", into.scale), _array(recv_displs, place, "recv_displs", into.scale)
     _need_counts(to, "all_to_all_v", "send_counts")
     _need_counts(come, "all_to_all_v", "recv_counts")
     _reaches(source, _extent(to, to_places), "send")
@@ -250,11 +258,11 @@ def all_to_all_v(place: Place, send: Buffer, send_counts: Counts, recv: Buffer, 
 
 def gather(place: Place, send: Buffer, recv: Buffer | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
     root = _root(place, root, "gather")
-    source = _describe(place, send, "send", False, dtype)
+    source = _moved(place, send, "send", False, dtype)
     into = None
     if place.rank == root:
         _need(recv, "gather", "recv")
-        into = _describe(place, recv, "recv", True, dtype)
+        into = _moved(place, recv, "recv", True, dtype)
         _same(source, into, "gather")
         _length(into, place.world * source.count, "recv", f"world {place.world} times the {source.count} of send")
     operation = _operation(Collective.GATHER, source.dtype, root=root, send=source.address,
@@ -265,14 +273,14 @@ def gather(place: Place, send: Buffer, recv: Buffer | None = None, root: int = 0
 def gather_v(place: Place, send: Buffer, recv: Buffer | None = None, counts: Sequence[int] | None = None,
              displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
     root = _root(place, root, "gather_v")
-    source = _describe(place, send, "send", False, dtype)
+    source = _moved(place, send, "send", False, dtype)
     into = many = places = None
     if place.rank == root:
         _need(recv, "gather_v", "recv")
         _need(counts, "gather_v", "counts")
-        into = _describe(place, recv, "recv", True, dtype)
+        into = _moved(place, recv, "recv", True, dtype)
         _same(source, into, "gather_v")
-        many, places = _array(counts, place, "counts"), _array(displs, place, "displs")
+        many, places = _array(counts, place, "counts", into.scale), _array(displs, place, "displs", into.scale)
         _length(source, many[place.rank], "send", f"counts[{place.rank}]")
         _reaches(into, _extent(many, places), "recv")
     operation = _operation(Collective.GATHER_V, source.dtype, root=root, send=source.address,
@@ -282,11 +290,11 @@ def gather_v(place: Place, send: Buffer, recv: Buffer | None = None, counts: Seq
 
 def scatter(place: Place, send: Buffer | None, recv: Buffer, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
     root = _root(place, root, "scatter")
-    into = _describe(place, recv, "recv", True, dtype)
+    into = _moved(place, recv, "recv", True, dtype)
     source = None
     if place.rank == root:
         _need(send, "scatter", "send")
-        source = _describe(place, send, "send", False, dtype)
+        source = _moved(place, send, "send", False, dtype)
         _same(source, into, "scatter")
         _length(source, place.world * into.count, "send", f"world {place.world} times the {into.count} of recv")
     operation = _operation(Collective.SCATTER, into.dtype, root=root, send=source.address if source else None,
@@ -297,14 +305,14 @@ def scatter(place: Place, send: Buffer | None, recv: Buffer, root: int = 0, *, d
 def scatter_v(place: Place, send: Buffer | None, recv: Buffer, counts: Sequence[int] | None = None,
               displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
     root = _root(place, root, "scatter_v")
-    into = _describe(place, recv, "recv", True, dtype)
+    into = _moved(place, recv, "recv", True, dtype)
     source = many = places = None
     if place.rank == root:
         _need(send, "scatter_v", "send")
         _need(counts, "scatter_v", "counts")
-        source = _describe(place, send, "send", False, dtype)
+        source = _moved(place, send, "send", False, dtype)
         _same(source, into, "scatter_v")
-        many, places = _array(counts, place, "counts"), _array(displs, place, "displs")
+        many, places = _array(counts, place, "counts", source.scale), _array(displs, place, "displs", source.scale)
         _length(into, many[place.rank], "recv", f"counts[{place.rank}]")
         _reaches(source, _extent(many, places), "send")
     operation = _operation(Collective.SCATTER_V, into.dtype, root=root, send=source.address if source else None,
@@ -314,13 +322,13 @@ def scatter_v(place: Place, send: Buffer | None, recv: Buffer, counts: Sequence[
 
 def send(place: Place, buffer: Buffer, peer: int, *, dtype: DTypeLike = None) -> Prepared:
     peer = _root(place, peer, "send", "peer")
-    memory = _describe(place, buffer, "buffer", False, dtype)
+    memory = _moved(place, buffer, "buffer", False, dtype)
     return Prepared(_operation(Collective.SEND, memory.dtype, root=peer, send=memory.address, count=memory.count), memory, None)
 
 
 def recv(place: Place, buffer: Buffer, peer: int, *, dtype: DTypeLike = None) -> Prepared:
     peer = _root(place, peer, "recv", "peer")
-    memory = _describe(place, buffer, "buffer", True, dtype)
+    memory = _moved(place, buffer, "buffer", True, dtype)
     return Prepared(_operation(Collective.RECV, memory.dtype, root=peer, recv=memory.address, count=memory.count), memory, buffer)
 
 
@@ -330,14 +338,14 @@ def barrier(place: Place) -> Prepared:
 
 def put(place: Place, window: int, data: Buffer, peer: int, offset: int, dtype: DTypeLike = None) -> Prepared:
     peer = _root(place, peer, "put", "peer")
-    memory = _describe(place, data, "data", False, dtype)
+    memory = _moved(place, data, "data", False, dtype)
     return Prepared(_operation(Collective.PUT, memory.dtype, root=peer, send=memory.address, count=memory.count,
                                window=window, offset=whole(offset, "offset")), memory, None)
 
 
 def get(place: Place, window: int, buffer: Buffer, peer: int, offset: int, dtype: DTypeLike = None) -> Prepared:
     peer = _root(place, peer, "get", "peer")
-    memory = _describe(place, buffer, "buffer", True, dtype)
+    memory = _moved(place, buffer, "buffer", True, dtype)
     return Prepared(_operation(Collective.GET, memory.dtype, root=peer, recv=memory.address, count=memory.count,
                                window=window, offset=whole(offset, "offset")), memory, buffer)
 

@@ -10,8 +10,9 @@ _ROOM = 4096
 
 
 def text(records: Callable[..., None]) -> str:
-    """The JSON that shunt_records answers; records calls it with the place for the
-    text, its size and that of the number of bytes, and raises other answers than OK."""
+    """Returns the JSON of shunt_records. records calls it with the address of the text,
+    its capacity and the address of the number of bytes, and raises on other statuses than
+    OK."""
     needed, room = ctypes.c_size_t(), 0
     records(None, 0, ctypes.byref(needed))
     while True:

@@ -1,11 +1,11 @@
 """How a communicator runs operations, and how it is interrupted.
 
-A call of the library is blind to Python's signal handlers, which run between
-the bytecodes of the main thread. So communicators have patience (shunt.h): a
-call that takes longer comes back as pending, is resumed in slices, and handlers
-run in between. When one of them raises, as that of Ctrl-C does, the operation is
-given up: the communicator is aborted, the other ranks are told by whom, and the
-exception goes on once nothing touches the buffers any more.
+Python's signal handlers run between the bytecodes of the main thread, not during a
+call of the library. So communicators have a block limit (shunt.h): a call that takes
+longer returns as pending and is continued in slices, with handlers in between. When a
+handler raises, as that of Ctrl-C does, the communicator is aborted, the other ranks
+get an error that names this rank, and the exception propagates once nothing touches
+the buffers any more.
 """
 
 import ctypes
@@ -24,8 +24,8 @@ from ._work import Work, let_go
 
 _byref = ctypes.byref
 
-#: How long a signal handler waits for its turn, in milliseconds.
-PATIENCE = 100
+#: How long a call may delay signal handlers, in milliseconds.
+BLOCK_LIMIT = 100
 
 
 class Running:
@@ -46,12 +46,12 @@ class Running:
         _library.check(lib.shunt_world(handle, _byref(number)))
         #: Number of ranks.
         self.world: int = number.value
-        _library.check(lib.shunt_set_block_limit(handle, PATIENCE))
+        _library.check(lib.shunt_set_block_limit(handle, BLOCK_LIMIT))
         self._groups: dict[int, Group] = {}
         self._works: dict[Work, None] = {}  # in flight, oldest first
         self._windows: set[Window] = set()
         self._all_reduce = lib.shunt_all_reduce
-        #: Who knows the arrays of that memory: it has described and quick.
+        #: The module for arrays of that memory, with described and quick.
         self._arrays: Any = _device if self.on_device else _buffers
 
     def _alive(self) -> int:
@@ -60,8 +60,8 @@ class Running:
         return self._handle
 
     def _call(self, function: Any, *arguments: Any) -> bool:
-        """Calls a function that runs operations, to its end; returns whether it has
-        run one, which those of _quick may leave."""
+        """Calls a function that runs operations, to its end; returns whether it has run
+        one, which functions of _quick may decline."""
         handle = self._handle
         # A handler may raise as soon as the library comes back, so even that
         # bytecode is inside: nothing is left pending behind an exception.
@@ -78,11 +78,11 @@ class Running:
         return status is not None
 
     def _quick(self, *arguments: Any) -> bool:
-        """Calls a collective the quick way, if these arguments may take it."""
+        """Calls a collective by the quick path, if it takes these arguments."""
         return not self._groups and self._call(self._arrays.quick, *arguments)
 
     def _settle(self, handle: int | None, status: int) -> None:
-        """Goes on with a call that did not answer OK."""
+        """Continues a call that did not return OK."""
         while status == _library.PENDING:
             status = self._lib.shunt_continue(handle)
         if status == Code.INVALID_ARGUMENT:
@@ -91,7 +91,7 @@ class Running:
             _library.raise_status(status)
 
     def _interrupted(self, handle: int | None, error: BaseException) -> None:
-        """Gives up what the call has left pending, if anything."""
+        """Cancels what the call has left pending, if anything."""
         if not isinstance(error, ShuntError):
             self._lib.shunt_cancel(handle, f"interrupted by {type(error).__name__}".encode())
 
@@ -121,7 +121,7 @@ class Running:
         return prepared.result
 
     def _queue(self, hold: Any) -> None:
-        """Keeps what a group of this thread points into until it has run."""
+        """Keeps the memory of a group of this thread alive until it has run."""
         group = self._groups.get(threading.get_ident())
         if group is not None:
             group._hold.append(hold)

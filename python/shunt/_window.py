@@ -88,7 +88,7 @@ class Window:
         """This rank's part, as bytes.
 
         Views of it may outlive the window: they keep the bytes, which no peer
-        reaches any more. On a GPU use __cuda_array_interface__
+        reaches any more. On a GPU use `__cuda_array_interface__`
         (torch.as_tensor, cupy.asarray).
         """
         self._alive()
@@ -98,7 +98,7 @@ class Window:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         """This rank's part in host memory as bytes, for numpy.asarray."""
-        import numpy  # whoever asks for an array has it
+        import numpy  # a caller that asks for an array has it
 
         array = numpy.frombuffer(self.memory, "uint8")
         if dtype is not None and dtype != array.dtype:

@@ -38,13 +38,17 @@ class World:
     def finish(self, ranks: list[subprocess.Popen], timeout: float = 60) -> list[tuple[int, str, str]]:
         """Every rank's exit status, output and errors. A rank's input ends when
         the ranks before it have ended."""
-        try:
-            outputs = [rank.communicate(timeout=timeout) for rank in ranks]
-        finally:
-            for rank in ranks:
-                if rank.poll() is None:
-                    rank.kill()
-                    rank.wait()
+        outputs, late = [], []
+        for rank, process in enumerate(ranks):
+            try:
+                outputs.append(process.communicate(timeout=timeout))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                outputs.append(process.communicate())
+                late.append(rank)
+                timeout = 0  # for the ranks that are left
+        told = "".join(f"rank {rank} ({process.returncode}):\n{err}" for rank, (process, (_, err)) in enumerate(zip(ranks, outputs)))
+        assert not late, f"ranks {late} had not ended in time:\n{told}"
         return [(rank.returncode, out, err) for rank, (out, err) in zip(ranks, outputs)]
 
     def run(self, size: int, program: str, *arguments: str, **env: str) -> list[str]:
@@ -70,15 +74,15 @@ def python():
     return run
 
 
-@pytest.fixture(params=["c", "python"])
+@pytest.fixture(params=["quick", "full"])
 def way(request, monkeypatch):
-    """Both ways of shunt._quick: for communicators made here, and for programs."""
+    """Calls with and without the quick path of shunt._quick: for communicators made here, and for programs."""
     import numpy
 
     from shunt import _buffers, _device, _library, _quick
 
-    if request.param == "python":
-        monkeypatch.setenv("WAY", "python")
+    if request.param == "full":
+        monkeypatch.setenv("WAY", "full")
         monkeypatch.setattr(_quick, "_calls", None)
     elif _quick._calls is None:
         pytest.skip(NO_CALLS)

@@ -324,8 +324,8 @@ def closes_during_a_call():
 
 
 def asks():
-    """One thread asks all the time what is the matter and what runs, while the
-    main thread is inside a call that nobody completes; a third aborts."""
+    """One thread reads the error and the records all the time, while the main
+    thread is inside a call that nobody completes; a third aborts."""
     comm = shunt.init()
     comm.all_reduce(np.zeros(10))
     assert comm.error is None

@@ -17,7 +17,7 @@ TABLE = [
     # what is no buffer, or not the right kind
     (lambda c: c.all_reduce([1, 2, 3]), INVALID, "list is no buffer"),
     (lambda c: c.all_reduce(None), INVALID, "NoneType is no buffer"),
-    (lambda c: c.all_reduce(3.5), INVALID, "float is no buffer"),
+    (lambda c: c.all_reduce(3.5j), INVALID, "complex is no buffer"),
     (lambda c: c.all_reduce("text"), INVALID, "str is no buffer"),
     (lambda c: c.all_reduce(b"1234"), INVALID, "bytes is read-only"),
     (lambda c: c.all_reduce(np.zeros((4, 4), "float32").T), INVALID, "not C-contiguous"),

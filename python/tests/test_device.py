@@ -11,7 +11,7 @@ import types
 import pytest
 
 import shunt
-from shunt import _buffers, _device, _dlpack, _library, _operations, _quick, _window
+from shunt import _allocator, _buffers, _device, _dlpack, _library, _operations, _quick, _window
 from shunt._tables import DType, MemoryKind, Op
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -153,14 +153,16 @@ class Exchange:
         self.capsule = new(ctypes.addressof(self.struct), b"dlpack_exchange_api", None)
 
 
-@pytest.fixture(params=["methods", "exchange"])
+@pytest.fixture(params=["with an exchange", "without"])
 def torch(request, way, monkeypatch):
-    if request.param == "exchange":
+    """torch from 2.10 on, and before, which is always the full path."""
+    if request.param == "with an exchange":
         exchange = Exchange()  # lives as long as this fixture
         monkeypatch.setattr(FakeTensor, "__dlpack_c_exchange_api__", exchange.capsule, raising=False)
     module = types.ModuleType("torch")
     module.Tensor = FakeTensor
     module.bfloat16, module.int64, module.int32 = "bfloat16", "int64", "int32"
+    module.quick = (way, request.param) == ("quick", "with an exchange")
     module.cuda = types.SimpleNamespace(
         current_stream=lambda device=None: types.SimpleNamespace(cuda_stream=4711), is_initialized=lambda: True)
     monkeypatch.setitem(sys.modules, "torch", module)
@@ -183,6 +185,13 @@ class Parameter(FakeTensor):
     pass
 
 
+def noted(argument):
+    """An argument as it is during the call: of an operation, a copy."""
+    if isinstance(argument, ctypes.POINTER(_library.Operation)):
+        return _library.Operation.from_buffer_copy(argument.contents)
+    return argument
+
+
 class Noting:
     """A library that only notes what it is asked, by function."""
 
@@ -190,7 +199,7 @@ class Noting:
         self._asked, self._callbacks = asked, []
 
     def __getattr__(self, name):
-        note = ctypes.CFUNCTYPE(ctypes.c_int32, *_library._PROTOTYPES[name])(lambda *arguments: self._asked.append((name, *arguments)) or 0)
+        note = ctypes.CFUNCTYPE(ctypes.c_int32, *_library._PROTOTYPES[name])(lambda *arguments: self._asked.append((name, *map(noted, arguments))) or 0)
         self._callbacks.append(note)
         setattr(self, name, _quick.function(note))
         return getattr(self, name)
@@ -216,14 +225,19 @@ def test_all_reduce_of_tensors(torch):
     assert comm.asked.pop()[0] == "shunt_run"
     for given, want in ((None, 4712), (7, 7), (Stream(cuda_stream=8), 8)):
         assert comm.all_reduce(send, recv, stream=given) is recv
-        assert comm.asked.pop() == ("shunt_all_reduce", None, 0x7F0000002000, 0x7F0000002000, 6, DType.BFLOAT16, 0, want)
+        asked = comm.asked.pop()
+        if torch.quick:
+            assert asked == ("shunt_all_reduce", None, 0x7F0000002000, 0x7F0000002000, 6, DType.BFLOAT16, 0, want)
+        else:
+            assert asked[0] == "shunt_run"
     assert comm.all_reduce(send) is send
-    assert comm.asked.pop()[0] == "shunt_all_reduce"
+    assert comm.asked.pop()[0] == ("shunt_all_reduce" if torch.quick else "shunt_run")
     with pytest.raises(shunt.InvalidArgumentError, match="is no CUstream"):
         comm.all_reduce(send, stream=-1)
     send.device = 1
     comm.all_reduce(send, recv)
-    assert comm.asked.pop()[-1] == 4713, "the stream is of the first tensor's GPU"
+    asked = comm.asked.pop()
+    assert not torch.quick or asked[-1] == 4713, "the stream is of the first tensor's GPU"
     for other in (Parameter(), FakeTensor(count=0)):
         assert comm.all_reduce(other) is other
         assert comm.asked.pop()[0] == "shunt_run"
@@ -239,6 +253,8 @@ def test_all_reduce_of_tensors(torch):
     assert comm.asked == []
 
 
+@pytest.mark.parametrize("way", ["quick"], indirect=True)
+@pytest.mark.parametrize("torch", ["with an exchange"], indirect=True)
 def test_every_collective_of_tensors_is_quick(torch):
     torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 4712 + device)
     one, two = FakeTensor(), FakeTensor()
@@ -386,3 +402,55 @@ def test_on_gpus(world, size):
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(size)], timeout=180)
     for rank, (status, _, err) in enumerate(results):
         assert status == 0, f"rank {rank}: {err}"
+
+
+def test_allocators_serve_gpus():
+    with shunt.init(rank=0, world=1) as comm:
+        with pytest.raises(shunt.UnsupportedError, match="allocators serve memory of CUDA devices"):
+            comm.allocator()
+        for size in (-1, 1 << 62):
+            with pytest.raises(shunt.InvalidArgumentError, match="segment_bytes"):
+                comm.allocator(symmetric=True, segment_bytes=size)
+
+
+class Allocated:
+    """libshunt's allocator, as far as _allocator calls it."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __getattr__(self, name):
+        def call(*arguments):
+            self.calls.append((name.removeprefix("shunt_allocator_"), *arguments))
+            if name == "shunt_allocator_alloc":
+                arguments[3]._obj.value = 0x7000
+            return 0
+
+        return call
+
+
+def test_what_an_allocator_calls(monkeypatch):
+    lib = Allocated()
+    monkeypatch.setattr(_library, "library", lambda: lib)
+    allocator = _allocator.Allocator(types.SimpleNamespace(rank=3, _end=None), 77, True)
+    assert allocator.alloc(100, stream=5) == 0x7000
+    allocator.record_stream(0x7000, 6)
+    allocator.free(0x7000, stream=5)
+    allocator.reserve(1 << 20)
+    allocator.trim()
+    assert allocator.stats == shunt.AllocatorStats(0, 0, 0, 0, 0)
+    for size in (0, -1, 1 << 62):
+        with pytest.raises(shunt.InvalidArgumentError, match="alloc: size"):
+            allocator.alloc(size, stream=5)
+    with pytest.raises(shunt.InvalidArgumentError):
+        allocator.free(1.5)
+    assert repr(allocator) == "<Allocator symmetric on rank 3>"
+    allocator.close()
+    allocator.close()
+    assert repr(allocator) == "<Allocator closed on rank 3>"
+    names = [call[0] for call in lib.calls]
+    assert names == ["alloc", "record_stream", "free", "reserve", "trim", "get_stats", "destroy"]
+    assert lib.calls[0][1:4] == (77, 100, 5)
+    assert lib.calls[1][1:] == (77, 0x7000, 6) and lib.calls[2][1:] == (77, 0x7000, 5)
+    with pytest.raises(shunt.ClosedError, match="the allocator is closed"):
+        allocator.alloc(1)

@@ -18,22 +18,34 @@ def counts_at(at, **changes):
     return FakeTensor(**{"dtype": "int64", "count": 2, "shape": (2,), "at": at, **changes})
 
 
+def told(asked):
+    """What the library is told of an all_to_all_v with counts on the GPU, in the order
+    of shunt_all_to_all_v_on_device, whichever function it was."""
+    name, handle, *rest = asked
+    if name == "shunt_all_to_all_v_on_device":
+        return tuple(rest)
+    assert name == "shunt_run"
+    operation, = rest
+    assert operation.counts_on_device == 1
+    at = [ctypes.cast(pointer, ctypes.c_void_p).value for pointer in (
+        operation.send_counts, operation.send_displs, operation.recv_counts, operation.recv_displs)]
+    return (operation.send, operation.send_capacity, *at[:2], operation.recv, operation.recv_capacity, *at[2:],
+            operation.dtype, operation.stream)
+
+
 def test_counts_in_tensors_go_as_addresses(torch):
     torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 4712 + device)
     _device._learn(torch)
     comm, send, recv = Quick(), FakeTensor(count=9), FakeTensor(count=7, at=0x7F0000009000)
     to, come, there, here = (counts_at(0x7F0000003000 + 16 * i) for i in range(4))
-    places = [t.data_ptr() for t in (to, come, there, here)]
+    at = [t.data_ptr() for t in (to, come, there, here)]
     for stream, number in ((None, 4712), (9, 9)):
-        assert comm.all_to_all_v(send, to, recv, come, stream=stream) is recv
-        assert comm.asked.pop() == ("shunt_all_to_all_v_on_device", None, send.data_ptr(), 9, places[0], None,
-                                    recv.data_ptr(), 7, places[1], None, DType.BFLOAT16, number)
-        assert comm.all_to_all_v(send, to, recv, come, there, here, stream=stream) is recv
-        assert comm.asked.pop() == ("shunt_all_to_all_v_on_device", None, send.data_ptr(), 9, places[0], places[2],
-                                    recv.data_ptr(), 7, places[1], places[3], DType.BFLOAT16, number)
-        comm.all_to_all_v(send, to, recv, come, None, here, stream=stream)
-        assert [comm.asked[-1][i] for i in (5, 9)] == [None, places[3]]
-        assert comm.asked.pop()[0] == "shunt_all_to_all_v_on_device"
+        for displs, want in (((), (None, None)), ((there, here), (at[2], at[3])), ((None, here), (None, at[3]))):
+            assert comm.all_to_all_v(send, to, recv, come, *displs, stream=stream) is recv
+            quick = comm.asked[-1][0] == "shunt_all_to_all_v_on_device"
+            assert quick == torch.quick
+            assert told(comm.asked.pop()) == (send.data_ptr(), 9, at[0], want[0], recv.data_ptr(), 7, at[1], want[1],
+                                              DType.BFLOAT16, number)
     for other in (Parameter(dtype="int64", count=2, shape=(2,)), Array(shape=(2,), typestr="<i8")):
         assert comm.all_to_all_v(send, other, recv, come) is recv
         assert comm.asked.pop()[0] == "shunt_run"

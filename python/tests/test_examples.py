@@ -48,7 +48,9 @@ def test_readme_program_runs_as_printed(world, tmp_path):
 
 
 def test_benchmark_checks_its_result(world):
-    results = world.finish(world.start(2, "example", str(HERE.parents[1] / "bench" / "python" / "bench_all_reduce.py"), "none", "50"))
+    program = HERE.parents[1] / "bench" / "python" / "bench_calls.py"
+    results = world.finish(world.start(2, "example", str(program), "none", "50"))
     assert [status for status, _, _ in results] == [0, 0], results
     lines = [json.loads(line) for line in results[0][1].splitlines()]
-    assert [line["world"] for line in lines] == [2, 2] and all(line["ns_best"] > 0 for line in lines)
+    assert [line["op"] for line in lines] == ["all_reduce", "broadcast", "send_recv", "barrier"]
+    assert all(line["world"] == 2 and 0 < line["ns_median"] <= line["ns_p99"] for line in lines)

@@ -60,7 +60,7 @@ def test_as_many_records_as_asked_for(world, number):
 
 
 def test_text_that_grows_while_it_is_asked_for():
-    """Each answer is longer than there was room for, and then one fits."""
+    """Each text is longer than the room for it, and then one fits."""
     lengths = iter([10, 10_000, 100_000, 50])
     rooms = []
 
@@ -119,7 +119,7 @@ def test_death_of_a_plugin_is_raised_once(world, plugin, told):
 
 
 def test_watchdog_of_the_guide(world, tmp_path):
-    guide = (ROOT / "docs" / "guide.md").read_text()
+    guide = (ROOT / "docs" / "guide" / "diagnose.md").read_text()
     (block,) = [b for b in re.findall(r"```python\n(.*?)```", guide, re.S) if "def watch(" in b]
     program = tmp_path / "watch.py"
     program.write_text(block)

@@ -20,8 +20,8 @@ def test_a_call_is_interrupted(run, where):
 
 
 @pytest.mark.parametrize("where", ["later call", "quickest call", "recv"])
-def test_a_quick_call_in_python_is_interrupted(run, where, monkeypatch):
-    monkeypatch.setenv("WAY", "python")
+def test_a_call_by_the_full_path_is_interrupted(run, where, monkeypatch):
+    monkeypatch.setenv("WAY", "full")
     run(3, "blocked", where)
 
 

@@ -51,7 +51,7 @@ PYTHONS = interpreters()
 
 @pytest.fixture(params=PYTHONS)
 def life(request, world):
-    """Runs a program on two ranks, which must end by themselves; answers (status, output, errors) of each."""
+    """Runs a program on two ranks, which must end by themselves; returns (status, output, errors) of each."""
     world.program = "life_programs.py"
     world.interpreter = [PYTHONS[request.param], "-X", "faulthandler"]
 

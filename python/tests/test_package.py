@@ -2,10 +2,12 @@
 
 import ctypes
 import os
+import pickle
 import re
 import subprocess
 import sys
 import textwrap
+import types
 import warnings
 
 import numpy as np
@@ -147,7 +149,7 @@ def header():
 CTYPES = {
     "size_t": ctypes.c_size_t, "uint32_t": ctypes.c_uint32, "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64,
     "double": ctypes.c_double, "shunt_collective": ctypes.c_uint32, "shunt_dtype": ctypes.c_uint32,
-    "shunt_op": ctypes.c_uint32, "shunt_memory_kind": ctypes.c_uint32,
+    "shunt_op": ctypes.c_uint32, "shunt_memory_kind": ctypes.c_uint32, "shunt_log_level": ctypes.c_uint32,
 }
 
 
@@ -240,6 +242,14 @@ def test_windows_are_arrays(comm):
     with pytest.raises(shunt.ClosedError):
         np.asarray(window)
     assert copied.sum() == 64
+
+
+def test_names_are_those_that_programs_use():
+    hidden = [name for name, value in vars(shunt).items()
+              if isinstance(value, (type, types.FunctionType)) and value.__module__.startswith("shunt._")]
+    assert not hidden
+    error = pickle.loads(pickle.dumps(shunt.PeerDiedError("rank 1 died")))
+    assert type(error) is shunt.PeerDiedError and repr(type(error)) == "<class 'shunt.PeerDiedError'>"
 
 
 def test_errors_are_pythons_own_too():

@@ -31,7 +31,7 @@ def fuzz(*arguments, **env):
 def test_short_run(size, ranks, steps):
     run = fuzz("-n", str(size), "--ranks", ranks, "--epochs", "2", "--steps", str(steps))
     assert run.returncode == 0, run.stdout + run.stderr
-    assert re.search(r"2 epochs, [1-9]\d+ calls, [1-9]\d* graphs, [1-9]\d* replays, [1-9]\d* splits, \d{3,} buffers checked.*: ok$", run.stdout.strip()), run.stdout
+    assert re.search(r"2 epochs, [1-9]\d+ calls, \d+ graphs, \d+ replays, \d+ splits, \d{3,} buffers checked.*: ok$", run.stdout.strip()), run.stdout
 
 
 @pytest.mark.parametrize("mutant, told", [
@@ -44,7 +44,7 @@ def test_short_run(size, ranks, steps):
     ("it_crashes", r"rank 1: the process has ended with status -11 \(SIGSEGV\)"),
     ("it_exits", r"rank 1: the process has ended with status 3"),
     ("it_hangs", r"rank 0: Traceback[\s\S]*TimeoutError: .*rank 1"),
-    ("everybody_hangs", r"nothing has happened for too long: rank 0 after 'ready', rank 1 after 'ready'"),
+    ("everybody_hangs", r"nothing has happened for too long: rank 0 after '\w+', rank 1 after '\w+'"),
     ("it_leaks_memory", r"not released within 5.0 s: .*device memory"),
     ("it_leaks_files", r"not released within 5.0 s: \d+ open files more than after an earlier epoch"),
 ])

@@ -10,7 +10,7 @@ def test_every_collective(world, size):
     world.run(size, "collectives")
 
 
-def test_every_collective_both_ways(world, way):
+def test_every_collective_by_either_path(world, way):
     world.run(2, "collectives")
 
 

@@ -12,7 +12,7 @@ import (
 	"github.com/shunt-ccl/shunt/tests/internal/device"
 )
 
-// guard is how many bytes in front of and behind every buffer must survive.
+// guard is the number of bytes before and after every buffer that must not change.
 const guard = 256
 
 // arena is one rank's memory for the buffers of a case: mapped, so that a
@@ -150,12 +150,12 @@ func (a *arena) buffer(name string, dtype plugin.DType, count, shift int64, salt
 	return b, nil
 }
 
-// need is how many bytes a buffer takes of an arena.
+// need returns the number of bytes that a buffer takes of an arena.
 func need(dtype plugin.DType, count, shift int64) int64 {
 	return 64 + 2*guard + (count+shift)*dtype.Bytes()
 }
 
-// pointer is the address of the element at index; null for an empty buffer at
+// pointer returns the address of the element at index; null for an empty buffer at
 // its start would hide a wrong address, so an empty buffer has one too.
 func (b *buffer) pointer(index int64) unsafe.Pointer {
 	offset := int64(cap(b.all)) - int64(cap(b.data)) + index*b.dtype.Bytes()

@@ -8,14 +8,14 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Axis is how operations are executed: HostAxis, or on device memory
+// Axis names the way operations are executed: HostAxis, or on device memory
 // "cuda.MODE.STREAM".
 type Axis string
 
 // HostAxis is blocking calls on host memory.
 const HostAxis Axis = "host"
 
-// Mode is how operations on device memory come to run.
+// Mode is the way operations on device memory are run.
 type Mode string
 
 // The modes.
@@ -38,7 +38,7 @@ const (
 )
 
 // Axes lists the axes of a kind of memory, in the given modes; none means all.
-// Modes are of no meaning for host memory.
+// Host memory ignores modes.
 func Axes(memory plugin.MemoryKind, modes ...Mode) []Axis {
 	if memory == plugin.MemoryKindHost {
 		return []Axis{HostAxis}
@@ -71,7 +71,7 @@ func (a Axis) parts() (mode Mode, stream string) {
 // onDevice says whether operations run on device memory.
 func (a Axis) onDevice() bool { return a != HostAxis && a != "" }
 
-// eager is the axis of the same stream without graphs.
+// eager returns the axis of the same stream without graphs.
 func (a Axis) eager() Axis {
 	if !a.onDevice() {
 		return a

@@ -1,6 +1,7 @@
 package conformance_test
 
 import (
+	"flag"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -73,9 +74,25 @@ func TestSymmetricCudaipc(t *testing.T) {
 	if machine.Real() {
 		return
 	}
-	if *filter == "" && cudaipctest.Copied.Load() == before {
+	part := *filter != "" || strings.Contains(flag.Lookup("test.run").Value.String(), "/")
+	if !part && cudaipctest.Copied.Load() == before {
 		t.Error("no operation ran by copies")
 	}
+	if leaks := machine.Leaks(); len(leaks) > 0 {
+		t.Errorf("left on the devices: %v", leaks)
+	}
+	machine.Close()
+}
+
+// NCCL, or what has its functions on GPUs in memory.
+func TestBuiltinNccl(t *testing.T) {
+	cfg := config(t, "builtin:nccl")
+	cfg.Memory, cfg.Modes = plugin.MemoryKindCuda, modes(t)
+	if !machine.Real() {
+		machine.InstallNCCL(t)
+		inMemory(&cfg, memoryWorlds)
+	}
+	conformance.Test(t, cfg)
 	if leaks := machine.Leaks(); len(leaks) > 0 {
 		t.Errorf("left on the devices: %v", leaks)
 	}

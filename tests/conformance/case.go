@@ -59,7 +59,7 @@ const (
 	Reversed Displ = "reverse" // last rank first, with gaps
 )
 
-// Name is the case's place in the matrix, readable and unique.
+// Name returns the case's place in the matrix, readable and unique.
 func (c *Case) Name() string {
 	var parts []string
 	if c.Scenario != "" {
@@ -120,7 +120,7 @@ func (c *Case) Name() string {
 	return strings.Join(parts, "/")
 }
 
-// data is the seed of what buffers hold.
+// data returns the seed of what buffers hold.
 func (c *Case) data() uint64 {
 	if c.Turn == 0 {
 		return c.Seed
@@ -128,7 +128,7 @@ func (c *Case) data() uint64 {
 	return hash(c.Seed, c.Turn)
 }
 
-// splits is the seed of counts and displacements. What the host passes stays what it
+// splits returns the seed of counts and displacements. What the host passes stays what it
 // was when a graph was captured.
 func (c *Case) splits() uint64 {
 	if c.OnDevice {
@@ -137,17 +137,17 @@ func (c *Case) splits() uint64 {
 	return c.Seed
 }
 
-// at is the case at another turn.
+// at returns the case at another turn.
 func (c *Case) at(turn uint64) *Case {
 	other := *c
 	other.Turn = turn
 	return &other
 }
 
-// bytes is the size that algorithms are limited by: one rank's message.
+// bytes returns the size that algorithms are limited by: one rank's message.
 func (c *Case) bytes() int64 { return c.Count * c.DType.Bytes() }
 
-// blockCount is the number of elements of one block of a varying collective:
+// blockCount returns the number of elements of one block of a varying collective:
 // the block of rank, or for all_to_all_v the block that rank sends to peer.
 // Every rank computes the same.
 func (c *Case) blockCount(rank, peer int) int64 {
@@ -174,7 +174,7 @@ func (c *Case) blockCount(rank, peer int) int64 {
 	return c.Count
 }
 
-// mostGap is how many elements there are at most in front of a block.
+// mostGap is the largest number of elements before a block.
 const mostGap = 5
 
 // displacements places blocks of the given counts, in elements, and says how

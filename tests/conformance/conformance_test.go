@@ -28,12 +28,13 @@ func TestMain(m *testing.M) {
 	cudaipc := machine.Transport()
 	host.Register(cudaipc)
 	host.Register(uncounted{cudaipc})
+	host.Register(machine.NCCL())
 	pool.Main()
 	flag.Parse()
 	goleak.VerifyTestMain(m)
 }
 
-// config is what flags ask for, on one transport.
+// config returns the configuration that the flags ask for, on one transport.
 func config(t *testing.T, transport string) conformance.Config {
 	t.Helper()
 	cfg := conformance.Config{Transport: transport, Worlds: worlds, Short: !*full, MaxFailures: 20, Seed: *seed}
@@ -49,8 +50,8 @@ func config(t *testing.T, transport string) conformance.Config {
 	return cfg
 }
 
-// carried is config of a transport that builtin:shm has run with in every world: shm
-// itself, or algorithms of the host.
+// carried returns the config of a transport that builtin:shm has run with in every world:
+// shm itself, or algorithms of the host.
 func carried(t *testing.T, transport string) conformance.Config {
 	t.Helper()
 	cfg := config(t, transport)

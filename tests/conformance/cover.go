@@ -5,10 +5,10 @@ import "slices"
 // unset marks an axis that a row under construction has no level for yet.
 const unset = -1
 
-// pairwise answers rows that together hold every allowed pair of levels of
-// every two axes. levels[i] is how many levels axis i has; allowed says of a
-// row, in which some axes may be unset, whether it can still become a case.
-// The same arguments give the same rows.
+// pairwise returns rows that together hold every allowed pair of levels of every two
+// axes. levels[i] is the number of levels of axis i; allowed reports whether a row, in
+// which some axes may be unset, can still become a case. The same arguments give the
+// same rows.
 //
 // The construction is greedy: a row starts from the first pair that no row
 // has, and each further axis takes the level that adds the most new pairs.

@@ -18,7 +18,7 @@
 //
 // A builtin transport must be registered by the binary, with host.Register.
 //
-// What lives here is what a case is, what it must give and how a run is
-// reported. Processes and deadlines are in tests/pool. References are computed
+// What lives here is the definition of a case, its expected result, and the
+// report of a run. Processes and deadlines are in tests/pool. References are computed
 // from definitions; no code of a transport or of the executor is used.
 package conformance

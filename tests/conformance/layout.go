@@ -79,7 +79,7 @@ func (c *Case) layoutOf(rank int) *layout {
 	return l
 }
 
-// blocks are the counts and displacements of one block per rank.
+// blocks returns the counts and displacements of one block per rank.
 func (c *Case) blocks(salt uint64) (counts, displs []int64) {
 	counts = make([]int64, c.World)
 	for r := range counts {
@@ -92,7 +92,7 @@ func (c *Case) blocks(salt uint64) (counts, displs []int64) {
 	return counts, displs
 }
 
-// placed is displacements for varying collectives, and packed for the others.
+// placed returns displacements for varying collectives, and packed for the others.
 func (c *Case) placed(counts []int64, salt uint64) ([]int64, int64) {
 	if c.Collective.Varying() {
 		return c.displacements(counts, salt)
@@ -101,7 +101,7 @@ func (c *Case) placed(counts []int64, salt uint64) ([]int64, int64) {
 	return even.displacements(counts, salt)
 }
 
-// given is what the caller passes for displacements.
+// given returns the displacements that the caller passes.
 func (c *Case) given(displs []int64) []int64 {
 	if c.Displ == NoDispl {
 		return nil

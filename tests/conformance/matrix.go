@@ -27,12 +27,12 @@ var largeCounts = []int64{2097153, 9437191}
 
 const maxLargeMessage = 40 << 20
 
-// shifts are how far send and receive addresses are off a multiple of 64
-// bytes, in elements.
+// shifts are the distances of send and receive addresses from a multiple of 64 bytes, in
+// elements.
 var shifts = [][2]int64{{0, 0}, {1, 1}, {3, 0}, {0, 5}}
 
-// offer is what a transport offers for one collective: an algorithm and the
-// message sizes, of those asked about, that it serves.
+// offer is a transport's offer for one collective: an algorithm, and those of the
+// requested message sizes that it serves.
 type offer struct {
 	Collective plugin.Collective
 	Algorithm  string
@@ -45,7 +45,7 @@ func (o *offer) serves(bytes int64) bool {
 	return ok
 }
 
-// probes are the message sizes that a matrix can have.
+// probes returns the message sizes that a matrix can have.
 func probes(memory plugin.MemoryKind) []int64 {
 	var list []int64
 	add := func(counts []int64, most int64) {
@@ -95,7 +95,7 @@ func cases(world int, short bool, axes []Axis, offers []offer) []Case {
 	return m.cases
 }
 
-// algorithms are the choices for a collective: the selector's own first.
+// algorithms returns the choices for a collective: the selector's own first.
 func (m *matrix) algorithms(collective plugin.Collective) []offer {
 	list := []offer{{Collective: collective, Bytes: probes(m.memory())}}
 	for _, o := range m.offers {
@@ -107,7 +107,7 @@ func (m *matrix) algorithms(collective plugin.Collective) []offer {
 	return list
 }
 
-// memory is the kind of all axes of a run.
+// memory returns the kind of all axes of a run.
 func (m *matrix) memory() plugin.MemoryKind {
 	if len(m.axes) > 0 && m.axes[0].onDevice() {
 		return plugin.MemoryKindCuda
@@ -247,8 +247,8 @@ func (m *matrix) pairs(collective plugin.Collective) {
 	}
 }
 
-// reductions is the product of dtype, op and algorithm for the collectives
-// that reduce, at a small and at a middling odd count.
+// reductions adds the product of dtype, op and algorithm for the collectives that reduce,
+// at a small and at a middling odd count.
 func (m *matrix) reductions(collective plugin.Collective) {
 	if !collective.Reduces() {
 		return
@@ -272,7 +272,7 @@ func (m *matrix) reductions(collective plugin.Collective) {
 	}
 }
 
-// fitting are the counts of the given ones that an algorithm serves, or the
+// fitting returns the counts of the given ones that an algorithm serves, or the
 // served probe next to the last of them.
 func (m *matrix) fitting(algorithm offer, d plugin.DType, wanted ...int64) []int64 {
 	size := d.Bytes()
@@ -294,8 +294,8 @@ func (m *matrix) fitting(algorithm offer, d plugin.DType, wanted ...int64) []int
 	return nil
 }
 
-// sizes is the product of count, algorithm and place for every collective,
-// twice in a row, so that what one operation leaves behind meets the next.
+// sizes adds the product of count, algorithm and place for every collective, twice in a
+// row, so that what one operation leaves behind meets the next.
 func (m *matrix) sizes(collective plugin.Collective) {
 	if collective == plugin.Barrier {
 		return
@@ -333,7 +333,7 @@ func (m *matrix) sizes(collective plugin.Collective) {
 	}
 }
 
-// override is the text of SHUNT_ALGO that makes every collective use its k-th
+// override returns the text of SHUNT_ALGO that makes every collective use its k-th
 // algorithm wherever that one serves the size, and "" for k = 0.
 func override(offers []offer, set int) string {
 	if set == 0 {
@@ -350,7 +350,7 @@ func override(offers []offer, set int) string {
 	return strings.Join(clauses, ";")
 }
 
-// sets is the largest number of algorithms that a collective has.
+// sets returns the largest number of algorithms that a collective has.
 func sets(offers []offer) int {
 	most := 0
 	seen := map[plugin.Collective]int{}
@@ -384,7 +384,7 @@ func (m *matrix) scenarios() {
 	}
 }
 
-// scenarioAxes are the axes that one case of a scenario is made for: in a full
+// scenarioAxes returns the axes that one case of a scenario is made for: in a full
 // run one of each mode, in a short one a single one, by turns.
 func (m *matrix) scenarioAxes(s *scenario) []Axis {
 	var list []Axis

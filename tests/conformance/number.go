@@ -142,7 +142,7 @@ func floatBits(d plugin.DType, v float64) uint64 {
 	return formats[d].encode(v)
 }
 
-// floatValue is the value of a floating element.
+// floatValue returns the value of a floating element.
 func floatValue(d plugin.DType, bits uint64) float64 {
 	switch d {
 	case plugin.Float32:

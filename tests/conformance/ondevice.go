@@ -83,7 +83,7 @@ func (m *matrix) countedPairs() {
 	}
 }
 
-// capacity is how many elements send and receive memory have with counts on the
+// capacity returns the number of elements of send and receive memory with counts on the
 // device: enough for the counts of every turn, and no more than Even ones take.
 func (c *Case) capacity() int64 {
 	each := c.Count
@@ -101,7 +101,7 @@ func (r *rank) explain(comm *host.Communicator, c *Case) (selector.Explanation, 
 	return r.explainer(comm)(c.Collective, c.DType, c.Op, c.bytes())
 }
 
-// arrays are a layout's counts and displacements as they lie in device memory.
+// arrays returns a layout's counts and displacements as they lie in device memory.
 func (l *layout) arrays() (b []byte) {
 	for _, array := range [][]int64{l.sendCounts, l.sendDispls, l.recvCounts, l.recvDispls} {
 		for _, n := range array {

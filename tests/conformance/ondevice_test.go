@@ -9,7 +9,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// countedParts are what a case with counts on the device covers.
+// countedParts lists what a case with counts on the device covers.
 func countedParts(c *Case) (parts []string) {
 	for _, part := range []any{c.DType, c.Count, c.Split, c.Displ, c.Axis} {
 		parts = append(parts, fmt.Sprint("counts on the device", part))
@@ -20,7 +20,7 @@ func countedParts(c *Case) (parts []string) {
 		fmt.Sprint("counts on the device", c.Split, c.Displ))
 }
 
-// countedAll are what the cases of a world must cover.
+// countedAll lists what the cases of a world must cover.
 func countedAll(memory plugin.MemoryKind) (parts []string) {
 	if memory != plugin.MemoryKindCuda {
 		return nil

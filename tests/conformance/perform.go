@@ -11,7 +11,7 @@ import (
 	"github.com/shunt-ccl/shunt/tests/pool"
 )
 
-// replays is how often a graph of mode graph is launched.
+// replays is the number of launches of a graph in mode graph.
 const replays = 3
 
 // act is something to enqueue, with what it needs before and must give after.
@@ -102,7 +102,7 @@ func (r *rank) perform(comm *host.Communicator, axis Axis, a act) error {
 	return errors.Join(wrong...)
 }
 
-// place is the number of a communicator's stream; sub-groups use the first.
+// place returns the number of a communicator's stream; sub-groups use the first.
 func (r *rank) place(comm *host.Communicator) int {
 	return max(slices.Index(r.comms[:], comm), 0)
 }

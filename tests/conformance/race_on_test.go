@@ -6,11 +6,11 @@ package conformance_test
 // can see.
 var worlds = []int{2, 3}
 
-// carriedWorlds are those of the carriers beside builtin.
+// carriedWorlds are the sizes of worlds for the carriers beside builtin.
 var carriedWorlds = worlds
 
-// memoryWorlds are those of GPUs in memory, whose kernels are slow.
+// memoryWorlds are the sizes of worlds of GPUs in memory, whose kernels are slow.
 var memoryWorlds = []int{2}
 
-// symmetricWorlds are those of the same with symmetric memory.
+// symmetricWorlds are the same sizes for symmetric memory.
 var symmetricWorlds = []int{3}

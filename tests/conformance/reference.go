@@ -6,10 +6,10 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// reduceReference is what a reduction of one element must give: the sources in
-// rank order, accumulated as the table of dtypes says, with premul_sum's
-// products rounded to the dtype before they are summed. scalars are one per
-// rank and count for premul_sum alone.
+// reduceReference returns the expected reduction of one element: the sources in rank
+// order, accumulated as the table of dtypes says, with premul_sum's products rounded to
+// the dtype before they are summed. scalars has one for each rank; only premul_sum uses
+// them.
 func reduceReference(d plugin.DType, op plugin.Op, sources []uint64, scalars []float64) uint64 {
 	switch {
 	case !isFloat(d):

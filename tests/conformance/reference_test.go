@@ -59,7 +59,7 @@ func numeric(d plugin.DType, bits uint64) float64 {
 	return float64(wrap(d, int64(bits)))
 }
 
-// inReals is the reduction in real numbers, far from any rounding.
+// inReals returns the reduction in real numbers, far from any rounding.
 func inReals(op plugin.Op, v, scalars []float64) float64 {
 	acc := v[0]
 	if op == plugin.OpPremulSum {

@@ -13,7 +13,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Outcome is how a case ended.
+// Outcome is the outcome of a case.
 type Outcome string
 
 // The outcomes.
@@ -34,7 +34,7 @@ type CaseResult struct {
 	Time      time.Duration `json:"nanoseconds"`
 }
 
-// group is the collective or scenario of a case, for summaries.
+// group returns the collective or scenario of a case, for summaries.
 func (r *CaseResult) group() string {
 	switch {
 	case r.Case == nil:
@@ -45,7 +45,7 @@ func (r *CaseResult) group() string {
 	return r.Case.Collective.String()
 }
 
-// Report is what a run found.
+// Report is the result of a run.
 type Report struct {
 	Transport string        `json:"transport"`
 	Memory    string        `json:"memory"`
@@ -60,7 +60,7 @@ type Report struct {
 	Results   []CaseResult  `json:"results"`
 }
 
-// Count is the number of cases with the given outcome.
+// Count returns the number of cases with the given outcome.
 func (r *Report) Count(o Outcome) int {
 	n := 0
 	for i := range r.Results {
@@ -80,7 +80,7 @@ func (r *Report) lack(world, devices int, reason error) {
 	r.Results = append(r.Results, CaseResult{Name: fmt.Sprintf("world/w%d", world), Outcome: Skipped, Detail: detail})
 }
 
-// Err is nil when at least one case passed and none failed. A run that only
+// Err returns nil when at least one case passed and none failed. A run that only
 // skipped has proved nothing and is an error.
 func (r *Report) Err() error {
 	if n := r.Count(Failed); n > 0 {
@@ -140,7 +140,7 @@ func (r *Report) modes() string {
 	return strings.Join(parts, ", ")
 }
 
-// skips are the reasons for skips and how often each was given.
+// skips returns the reasons for skips and how often each was given.
 func (r *Report) skips() (reasons []string, times map[string]int) {
 	times = map[string]int{}
 	for i := range r.Results {

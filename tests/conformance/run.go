@@ -29,17 +29,17 @@ type Config struct {
 	// Hosts are the numbers of hosts that the ranks of each world pretend to run on, in
 	// turn; nil means 1. A world of fewer ranks than hosts is left out.
 	Hosts []int
-	// Memory is where buffers are; the zero value is host memory.
+	// Memory is the kind of memory of buffers; the zero value is host memory.
 	Memory plugin.MemoryKind
-	// Modes are how operations on device memory come to run; nil means all.
+	// Modes are the ways in which operations on device memory are run; nil means all.
 	Modes []Mode
 	// Symmetric registers receive memory as symmetric, with memory cuda, and runs
 	// the cases of collectives that have algorithms of their own for it.
 	Symmetric bool
 	// Local makes ranks goroutines of this process instead of processes.
 	Local bool
-	// Rounds is how often every scenario repeats what it does; 0 leaves it to
-	// the scenario.
+	// Rounds is the number of times that every scenario repeats its calls; 0 leaves
+	// it to the scenario.
 	Rounds int
 	// MaxRounds limits what the scenarios choose; 0 does not.
 	MaxRounds int
@@ -64,15 +64,15 @@ type Config struct {
 	Progress func(r *CaseResult, done, total int)
 }
 
-// DefaultWorlds are the worlds that a run has unless Config names others.
+// DefaultWorlds returns the worlds that a run has unless Config names others.
 func DefaultWorlds() []int { return []int{1, 2, 3, 4, 5, 8} }
 
-// CarriedWorlds are enough for a transport that has run all of DefaultWorlds on one
-// carrier and runs on another. What it computes is the same there; each call, with
-// each value of its arguments, must pass the carrier.
+// CarriedWorlds returns the sizes of worlds that are enough for a transport that has run
+// all of DefaultWorlds on one carrier and runs on another. What it computes is the same
+// there; each call, with each value of its arguments, must pass the carrier.
 func CarriedWorlds() []int { return []int{1, 2, 4} }
 
-// poolTrouble is how many times in a row the ranks may fail to start before a
+// poolTrouble is the number of times in a row that the ranks may fail to start before a
 // run gives up.
 const poolTrouble = 3
 
@@ -169,7 +169,7 @@ type runner struct {
 	offers []offer
 }
 
-// on is what the names of cases begin with: how many hosts, if more than one.
+// on returns the prefix of the names of cases: the number of hosts, if more than one.
 func (r *runner) on() string {
 	if r.hosts == 1 {
 		return ""

@@ -133,7 +133,7 @@ func scenarioNamed(name string) *scenario {
 	return nil
 }
 
-// stage is what a scenario runs on.
+// stage has the communicator and the memory that a scenario runs on.
 type stage struct {
 	rank   *rank
 	comm   *host.Communicator
@@ -156,7 +156,7 @@ func (s *stage) onDevice(collective plugin.Collective, h uint64) bool {
 	return s.rank.counts && collective == plugin.AllToAllV && h&1 != 0
 }
 
-// whole is every collective that all ranks call together and that the transport
+// whole returns every collective that all ranks call together and that the transport
 // can do. What it cannot do is skipped, by name, among the single operations.
 func (s *stage) whole() []plugin.Collective {
 	return slices.DeleteFunc(whole(), func(v plugin.Collective) bool { return !s.rank.serves[v] })
@@ -191,7 +191,7 @@ func (s *stage) prepare(comm *host.Communicator, cases []*Case) ([]*prepared, er
 	return list, nil
 }
 
-// line is the stream of the stage's axis: the default stream, and on host
+// line returns the stream of the stage's axis: the default stream, and on host
 // memory none, which are both 0.
 func (s *stage) line() cuda.Stream {
 	if _, kind := s.c.Axis.parts(); kind == ownStream {

@@ -15,7 +15,7 @@ import (
 	"github.com/shunt-ccl/shunt/tests/internal/device"
 )
 
-// several are a few different operations to have in flight together.
+// several returns a few different operations to have in flight together.
 func (s *stage) several(round int, count int64) []*Case {
 	var cases []*Case
 	for i, collective := range []plugin.Collective{plugin.AllReduce, plugin.AllToAllV, plugin.Broadcast, plugin.AllGather,

@@ -104,7 +104,7 @@ func (o *score) perform(turn uint64, play func() error) error {
 	return nil
 }
 
-// batch is how many replays follow each other between two looks at the result.
+// batch is the number of replays between two checks of the result.
 const batch = 50
 
 // graphHundred replays one long graph many times, with eager calls in between.
@@ -269,7 +269,7 @@ func (o *score) performAlone(turn uint64, play func() error) error {
 	return open.perform(turn, play)
 }
 
-// holdings are what a rank holds that could leak.
+// holdings counts the resources of a rank that could leak.
 type holdings struct {
 	descriptors int
 	available   int64 // bytes of device memory

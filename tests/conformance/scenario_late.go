@@ -47,7 +47,7 @@ func (s *stage) delay(text string) error {
 // operation, where a late rank could not know that nothing more comes.
 func (s *stage) meet() error { return s.run(-1, s.comm, s.with(-1, plugin.Barrier, 0)) }
 
-// delayed is a scenario with random delays on all ranks.
+// delayed returns a scenario with random delays on all ranks.
 func delayed(run func(context.Context, *stage) error) func(context.Context, *stage) error {
 	return func(ctx context.Context, s *stage) error {
 		d := executor.Delays{Probability: 0.03, Longest: time.Millisecond, Seed: hash(s.c.Seed, 0xde1a)}
@@ -158,7 +158,7 @@ func lateLarge(_ context.Context, s *stage) error {
 	return nil
 }
 
-// runAhead: whoever receives is late, rarely but for long; whoever only sends can be
+// runAhead delays ranks that receive, rarely but for long; ranks that only send can be
 // ahead by as much as the transport holds.
 func runAhead(_ context.Context, s *stage) error {
 	if s.comm.World() == 1 {

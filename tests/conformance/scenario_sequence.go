@@ -13,7 +13,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// whole is every collective that all ranks call together.
+// whole returns every collective that all ranks call together.
 func whole() []plugin.Collective {
 	var list []plugin.Collective
 	for _, v := range plugin.Collectives() {

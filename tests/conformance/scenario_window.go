@@ -11,7 +11,7 @@ import (
 	"github.com/shunt-ccl/shunt/tests/internal/device"
 )
 
-// part is this rank's bytes of a window as a buffer that can be checked: its
+// part returns this rank's bytes of a window as a buffer that can be checked: its
 // guards are the window's own first and last bytes, which nobody writes. On a
 // device its image lies in the side arena, which has room.
 func (s *stage) part(w *host.Window, c *Case, count int64) (*buffer, error) {
@@ -70,7 +70,7 @@ func (s *stage) look(b *buffer, c *Case, expected ...block) error {
 	return b.check(c, expected)
 }
 
-// room is what the images of windows take.
+// room returns the bytes that the images of windows take.
 func room(windows ...*host.Window) int64 {
 	total := int64(0)
 	for _, w := range windows {
@@ -81,7 +81,7 @@ func room(windows ...*host.Window) int64 {
 
 func windowBytes(c *Case, count int64) int64 { return 2*guard + count*c.DType.Bytes() }
 
-// source is a buffer that holds a block to be put.
+// source returns a buffer that holds a block to be put.
 func (s *stage) source(c *Case, count int64, table []byte) (*buffer, error) {
 	b, err := s.rank.arena.buffer("source", c.DType, count, 1, byte(s.me))
 	if err == nil {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -15,10 +15,10 @@ type broken struct {
 	Detail  string
 }
 
-// brokenAnswers asks a transport everything that calls can ask, and whether it answers,
-// keeps to the limits, says the same on every rank and says it again. Of each collective
-// it reports the first few.
-func brokenAnswers(ctx context.Context, l *host.Loaded, world int, memory plugin.MemoryKind) []broken {
+// brokenAnswers asks a transport everything that calls can ask, and checks that it answers
+// within the limits, alike on every rank and alike when asked again. Of each collective it
+// reports the first few.
+func brokenAnswers(ctx context.Context, l *carrier.Loaded, world int, memory plugin.MemoryKind) []broken {
 	const most = 3 // of a collective
 	var list []broken
 	for _, collective := range plugin.Collectives() {
@@ -38,8 +38,8 @@ func brokenAnswers(ctx context.Context, l *host.Loaded, world int, memory plugin
 	return list
 }
 
-// brokenAnswer is what is wrong with the answer to one request; "" if nothing is.
-func brokenAnswer(ctx context.Context, l *host.Loaded, req plugin.Request) string {
+// brokenAnswer returns the error in the answer to one request; "" if there is none.
+func brokenAnswer(ctx context.Context, l *carrier.Loaded, req plugin.Request) string {
 	first, err := l.Ask(ctx, req)
 	if err != nil {
 		return err.Error()
@@ -57,7 +57,7 @@ func brokenAnswer(ctx context.Context, l *host.Loaded, req plugin.Request) strin
 	return ""
 }
 
-// requests are what a transport is asked about a collective.
+// requests returns the requests about a collective that a transport gets.
 func requests(collective plugin.Collective, features plugin.Feature, world int,
 	memory plugin.MemoryKind) []plugin.Request {
 	ops := []plugin.Op{plugin.OpSum}

@@ -54,7 +54,7 @@ func one(change func(*plugin.Algorithm)) func(plugin.Request) plugin.Support {
 	}
 }
 
-// Supports answers nonsense for a collective that nothing else here needs.
+// Supports returns nonsense for a collective that nothing else here needs.
 func (n nonsense) Supports(req plugin.Request) plugin.Support {
 	if how, ok := answers[os.Getenv(nonsenseEnv)]; ok && req.Collective == plugin.ScatterV {
 		return how.support(req)
@@ -62,7 +62,7 @@ func (n nonsense) Supports(req plugin.Request) plugin.Support {
 	return n.Transport.Supports(req)
 }
 
-// failing are the details of the failed answers in a short run of next to no cases.
+// failing returns the details of the failed answers in a short run of next to no cases.
 func failing(t *testing.T, cfg conformance.Config) (details []string) {
 	t.Helper()
 	cfg.Worlds, cfg.Short, cfg.Filter = []int{2}, true, regexp.MustCompile(`^barrier`)

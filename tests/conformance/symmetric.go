@@ -9,7 +9,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// symmetricCases are the cases that run with receive memory that is registered as
+// symmetricCases returns the cases that run with receive memory that is registered as
 // symmetric: single collectives that have algorithms of their own for it, and
 // whose receive memory can be at one offset on all ranks.
 func symmetricCases(list []Case) []Case {

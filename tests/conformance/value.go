@@ -25,12 +25,12 @@ const (
 // Families lists all families.
 func Families() []Family { return []Family{Exact, Rounding, Special} }
 
-// period is how many elements of input are computed before they repeat. A
-// prime, so that no power of two, and so no chunk or slot of a transport, is
-// a multiple of it: data that lands a chunk off is seen.
+// period is the number of elements of input before they repeat. It is a prime, so that no
+// power of two, and so no chunk or slot of a transport, is a multiple of it: data that
+// lands a chunk off is found.
 const period = 1021
 
-// mix is a 64-bit hash (the finaliser of splitmix64).
+// mix returns a 64-bit hash (the finaliser of splitmix64).
 func mix(v uint64) uint64 {
 	v += 0x9e3779b97f4a7c15
 	v = (v ^ v>>30) * 0xbf58476d1ce4e5b9
@@ -46,7 +46,7 @@ func hash(parts ...uint64) uint64 {
 	return h
 }
 
-// input is one element's bits: what rank holds at index of block.
+// input returns one element's bits: what rank holds at index of block.
 func (c *Case) input(rank, block int, index int64) uint64 {
 	h := hash(c.data(), uint64(rank), uint64(block), uint64(index))
 	switch {
@@ -68,7 +68,7 @@ func mask(d plugin.DType) uint64 {
 	return ^uint64(0)
 }
 
-// integer is a small whole number as the dtype holds it.
+// integer returns a small whole number as the dtype holds it.
 func integer(d plugin.DType, v int64) uint64 {
 	if isFloat(d) {
 		return floatBits(d, float64(v))
@@ -192,7 +192,7 @@ func (c *Case) specialInput(h uint64) uint64 {
 	return floatBits(c.DType, v)
 }
 
-// scalar is rank's factor of premul_sum: a power of two, so that only the
+// scalar returns rank's factor of premul_sum: a power of two, so that only the
 // dtype decides whether the product is rounded.
 func (c *Case) scalar(rank int) float64 {
 	h := hash(c.Seed, uint64(rank), 0x5ca1a7)
@@ -213,7 +213,7 @@ func (c *Case) scalar(rank int) float64 {
 	return s
 }
 
-// inputTable is one period of rank's block, as bytes.
+// inputTable returns one period of rank's block, as bytes.
 func (c *Case) inputTable(rank, block int) []byte {
 	size := c.DType.Bytes()
 	b := make([]byte, period*size)
@@ -223,7 +223,7 @@ func (c *Case) inputTable(rank, block int) []byte {
 	return b
 }
 
-// reducedTable is one period of the reduction of all ranks' block.
+// reducedTable returns one period of the reduction of all ranks' block.
 func (c *Case) reducedTable(block int) []byte {
 	size := c.DType.Bytes()
 	b := make([]byte, period*size)

@@ -50,7 +50,7 @@ type openAnswer struct {
 	Info   plugin.Info
 }
 
-// rank is what a worker keeps from case to case.
+// rank is the state of a worker that stays from case to case.
 type rank struct {
 	comms  [2]*host.Communicator
 	device *device.Device // nil: host memory
@@ -208,7 +208,7 @@ func offersOf(explain explainer, sizes []int64) ([]offer, error) {
 	return offers, nil
 }
 
-// caseAnswer is what a rank says about a case that did not fail.
+// caseAnswer is a rank's reply about a case that did not fail.
 type caseAnswer struct {
 	Skip string `json:",omitempty"` // why the case could not run: the capability that is absent
 	Ran  string `json:",omitempty"` // the algorithm that ran
@@ -234,6 +234,10 @@ func caseHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 		if err != nil {
 			return nil, err
 		}
+	}
+	if ran.OwnNumerics && (c.Family == Rounding || c.Family == Special) {
+		return json.Marshal(caseAnswer{Skip: fmt.Sprintf("%s of %s values: %s has numerics of its own (own_numerics)",
+			c.Collective, c.Family, ran.Chosen)})
 	}
 	if c.Scenario != "" {
 		scenario := scenarioNamed(c.Scenario)
@@ -269,7 +273,7 @@ type prepared struct {
 	op         host.Operation
 }
 
-// room is how many bytes a rank's buffers of a case take.
+// room returns the number of bytes that a rank's buffers of a case take.
 func (l *layout) room(c *Case) int64 {
 	bytes := need(c.DType, l.send, c.SendShift) + need(c.DType, l.recv, c.RecvShift)
 	if c.OnDevice {

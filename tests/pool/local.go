@@ -44,7 +44,7 @@ func NewLocal(o Options) (*Local, error) {
 	return &Local{options: o}, nil
 }
 
-// PIDs is this process once for each rank, nil while the ranks are not set up.
+// PIDs returns this process once for each rank, nil while the ranks are not set up.
 func (l *Local) PIDs() []int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,7 +55,7 @@ func (l *Local) PIDs() []int {
 	return pids
 }
 
-// SetupPayloads are the answers that the ranks gave to the latest Setup.
+// SetupPayloads returns the answers that the ranks gave to the latest Setup.
 func (l *Local) SetupPayloads() [][]byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,10 +20,10 @@ type Options struct {
 	Setup func() (name string, payloads [][]byte, err error)
 	// SetupTimeout bounds Setup's case; 0 means 60 s.
 	SetupTimeout time.Duration
-	// Grace is how long the other ranks may still take once one has failed;
-	// 0 means 5 s. It never extends the deadline.
+	// Grace is the time that the other ranks have once one has failed; 0 means
+	// 5 s. It never extends the deadline.
 	Grace time.Duration
-	// Stderr is how many bytes of each rank's output are kept; 0 means 16 KiB.
+	// Stderr is the number of bytes of each rank's output that are kept; 0 means 16 KiB.
 	Stderr int
 	// Binary is the program to run; "" is the current one.
 	Binary string
@@ -64,7 +64,7 @@ func New(o Options) (*Pool, error) {
 	return &Pool{options: o}, nil
 }
 
-// World is the number of ranks.
+// World returns the number of ranks.
 func (p *Pool) World() int { return p.options.World }
 
 // Starts says how often the pool's processes have been started.
@@ -74,7 +74,7 @@ func (p *Pool) Starts() int {
 	return p.starts
 }
 
-// PIDs are the processes of the ranks, nil while none run.
+// PIDs returns the processes of the ranks, nil while none run.
 func (p *Pool) PIDs() []int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,14 +108,14 @@ type Outcome struct {
 	Stderr  string        // tail of what it wrote during the case; only when the case failed
 }
 
-// Result is what a case gave.
+// Result is the result of a case.
 type Result struct {
 	Outcomes []Outcome
 	Time     time.Duration // from writing the requests until the last answer
 	Respawn  bool          // the processes were killed; the next case starts them again
 }
 
-// Err is nil when every rank succeeded. Otherwise it names every rank's error
+// Err returns nil when every rank succeeded. Otherwise it names every rank's error
 // and shows what each rank printed.
 func (r *Result) Err() error {
 	failed := false
@@ -137,7 +137,7 @@ func (r *Result) Err() error {
 	return errors.New(strings.TrimRight(b.String(), "\n"))
 }
 
-// ErrClosed is answered by Run after Close.
+// ErrClosed is returned by Run after Close.
 var ErrClosed = errors.New("pool is closed")
 
 // Run runs one case, starting the processes if none run. The error is about
@@ -162,7 +162,7 @@ func (p *Pool) Run(ctx context.Context, c Case) (*Result, error) {
 	return p.runCase(ctx, c)
 }
 
-// SetupPayloads are the answers that the ranks gave to the latest Setup.
+// SetupPayloads returns the answers that the ranks gave to the latest Setup.
 func (p *Pool) SetupPayloads() [][]byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -36,7 +36,7 @@ func (t *tail) reset() {
 	t.first, t.last, t.lost = t.first[:0], t.last[:0], 0
 }
 
-// String is what was kept, with a mark where bytes are lost.
+// String returns the bytes that were kept, with a mark where bytes are lost.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -3,7 +3,7 @@ package cudaipc
 import "github.com/shunt-ccl/shunt/plugin"
 
 // algorithm is a way to do a collective: a kernel, its grid, and the messages
-// it is best for. Limits and costs are what 2 and 4 H200 measured, in graphs. See
+// it is best for. Limits and costs were measured on 2 and 4 H200, in graphs. See
 // docs/benchmarks-cuda.md. Bytes are those of plugin.Request.
 type algorithm struct {
 	collective plugin.Collective
@@ -43,7 +43,7 @@ const (
 	staging                 // among three and more: from half of the blocks to all, all threads
 	pairs                   // all_to_all_v: blocks for each peer
 	roots                   // reduce_scatter_v: a reduce to each rank; costs are those of one
-	owners                  // broadcast: blocks for each rank but the root, and some for the root's own copy
+	owners                  // broadcast: blocks for each rank but the root, as many as its units need
 	reducers                // reduce: blocks for each rank but the root
 	single                  // one warp
 )
@@ -103,7 +103,7 @@ var algorithms = []algorithm{
 
 	{plugin.Broadcast, "ll", "broadcast", "shunt_broadcast_ll", false, packets, 0, 64 * kib, 2.2, 33000, all},
 	{plugin.Broadcast, "ll128", "broadcast", "shunt_broadcast_ll128", false, owners, 32 * kib, 0, 3.1, 285000, more},
-	{plugin.Broadcast, "ll128", "broadcast", "shunt_broadcast_ll128", false, owners, 4 * kib, 0, 2.05, 178000, two},
+	{plugin.Broadcast, "ll128", "broadcast", "shunt_broadcast_ll128", false, owners, 4 * kib, 0, 2.35, 235000, two},
 	{plugin.Broadcast, "direct", "broadcast", "shunt_broadcast_direct", false, full, 16 * mib, 0, 20, 345000, more},
 	{plugin.Broadcast, "chain", "broadcast", "shunt_broadcast_chain", false, full, 96 * mib, 0, 44, 354700, more},
 	{plugin.Broadcast, "direct", "broadcast", "shunt_broadcast_direct", false, full, 1 * mib, 0, 7.8, 366000, two},
@@ -137,7 +137,7 @@ func (a algorithm) spreads() bool {
 	return a.name == "staged" || a.name == "chain" || (a.name == "direct" && !a.collective.Reduces())
 }
 
-// longMessage is offered_from of kernels/all_to_all_v.cu: from so many bytes on a pair
+// longMessage returns offered_from of kernels/all_to_all_v.cu: from so many bytes on a pair
 // needs the kernel that makes offers.
 func longMessage(world int) int64 {
 	if world == 2 {
@@ -146,7 +146,7 @@ func longMessage(world int) int64 {
 	return 5 * mib / 4
 }
 
-// find is the algorithm of that name for a collective in a world.
+// find returns the algorithm of that name for a collective in a world.
 func find(c plugin.Collective, name string, world int) (algorithm, bool) {
 	for _, a := range algorithms {
 		if a.collective == c && a.name == name && a.worlds.has(world) {

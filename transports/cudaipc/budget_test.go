@@ -9,7 +9,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// gridsOf are the blocks of each kernel that a plan launches, by track.
+// gridsOf returns the blocks of each kernel that a plan launches, by track.
 func gridsOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays []int64) [][]int64 {
 	tracks := make([][]int64, len(p.Tracks))
 	eachStep(t, p, 1<<40, slots, arrays, func(track int, s *plugin.Step, regs []int64, _ func(uint16) (int64, string)) {
@@ -23,7 +23,7 @@ func gridsOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays [
 	return tracks
 }
 
-// requests are all that an endpoint can be asked for.
+// requests returns all that an endpoint can be asked for.
 func requests(world, rank int) (all []plugin.Request) {
 	for c := plugin.AllReduce; c.Valid(); c++ {
 		all = append(all, request(c, world, rank), symmetricRequest(c, world, rank))
@@ -31,8 +31,8 @@ func requests(world, rank int) (all []plugin.Request) {
 	return append(all, counted(world, rank))
 }
 
-// Kernels of tracks run beside each other. Two of one block each are what it takes to do
-// anything beside another thing.
+// Kernels of tracks run beside each other. Running anything beside another
+// thing takes at least two of one block each.
 func TestNoLaunchExceedsTheBudget(t *testing.T) {
 	for _, budget := range []int{1, 2, 3, 8, 24, 63, 64, 1000} {
 		for world := 1; world <= maxRanks; world++ {
@@ -88,6 +88,32 @@ func TestGridsOfABudgetDoNotDependOnWhatARankSends(t *testing.T) {
 				}
 				require.Len(t, grids, 1, "%s in a world of %d with %d multiprocessors: %v", c, world, budget, grids)
 			}
+		}
+	}
+}
+
+// Only a budget that is below the largest grid needs the kernel with a loop over its turns.
+func TestTurnsAreForSmallBudgets(t *testing.T) {
+	for _, test := range []struct {
+		world, budget int
+		kernel        string
+	}{
+		{2, 0, "shunt_all_to_all_v"}, {2, 32, "shunt_all_to_all_v"}, {2, 31, "shunt_all_to_all_v_in_turns"},
+		{4, 0, "shunt_all_to_all_v"}, {4, 63, "shunt_all_to_all_v_in_turns"}, {3, 48, "shunt_all_to_all_v"},
+		{3, 47, "shunt_all_to_all_v_in_turns"}, {8, 1, "shunt_all_to_all_v_in_turns"},
+	} {
+		e := &endpoint{world: test.world, maxSMs: test.budget}
+		for _, c := range []plugin.Collective{plugin.AllToAllV, plugin.Send, plugin.Gather} {
+			p, err := e.Prepare(stdcontext.Background(), request(c, test.world, 0), "ll128")
+			require.NoError(t, err)
+			slots := map[plugin.Slot]int64{plugin.SlotBytes: 8 * kib, plugin.SlotRoot: 1}
+			eachStep(t, p, 1<<40, slots, make([]int64, 4*test.world),
+				func(_ int, s *plugin.Step, _ []int64, _ func(uint16) (int64, string)) {
+					if s.Kind == plugin.StepLaunch {
+						require.Equal(t, test.kernel, p.Kernels[s.A].Name, "%s in a world of %d with %d multiprocessors", c, test.world,
+							test.budget)
+					}
+				})
 		}
 	}
 }

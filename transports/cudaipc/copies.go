@@ -11,8 +11,8 @@ const (
 	deliveredName = "ce_reduce"
 )
 
-// copies are the collectives that they do. Costs are what 4 H200 and 2 H200
-// measured, in graphs: a copy begins some 20 µs late, and then has packets longer
+// copies lists the collectives that copy engines serve. Costs were measured on 4 and 2
+// H200, in graphs: a copy begins some 20 µs late, and then has packets longer
 // than those of kernels. docs/decisions/0009-symmetric.md has the measurements.
 var copies = []struct {
 	collective plugin.Collective
@@ -34,7 +34,7 @@ var copies = []struct {
 	{plugin.Scatter, copyName, 23.5, 396000, two},
 }
 
-// copied are those that do a request, as Supports offers them.
+// copied returns the algorithms by copies that serve a request, as Supports offers them.
 func copied(r plugin.Request) (offered []plugin.Algorithm) {
 	for _, c := range copies {
 		if c.collective == r.Collective && r.Symmetric && r.World > 1 && c.worlds.has(r.World) {
@@ -44,7 +44,7 @@ func copied(r plugin.Request) (offered []plugin.Algorithm) {
 	return offered
 }
 
-// copyPlan is the plan of an operation by copies: a kernel that ends when every
+// copyPlan returns the plan of an operation by copies: a kernel that ends when every
 // rank has begun, and compares where their receive memory lies; the copies, one
 // after another; a barrier, behind which every rank's copies have arrived
 // everywhere. Beside them a kernel copies what a rank sends to itself, which peers
@@ -102,7 +102,7 @@ func (w writer) copyPlan(name string) (*plugin.Plan, error) {
 	return w.Plan()
 }
 
-// between are the offsets of what this rank sends to a rank: in the send memory,
+// between returns the offsets of what this rank sends to a rank: in the send memory,
 // and in that rank's receive memory.
 func (w writer) between(p int) (from, to plugin.Reg) {
 	switch zero := w.Const(0); w.r.Collective {
@@ -131,20 +131,20 @@ func (w writer) copyOwn() {
 	})
 }
 
-// apart is whether the operation is out of place.
+// apart reports whether the operation is out of place.
 func (w writer) apart() plugin.Reg {
 	zero := w.Const(0)
 	return w.Ne(w.Address(w.Send(zero)), w.Address(w.Recv(zero)))
 }
 
-// shard is the length of a rank's shard of an all_reduce, in whole words.
+// shard returns the length of a rank's shard of an all_reduce, in whole words.
 func (w writer) shard() plugin.Reg {
 	return w.Mul(w.Div(w.Slot(plugin.SlotBytes), w.Const(16*int64(w.r.World))), w.Const(16))
 }
 
-// allReduceByCopies is an all_reduce whose results the copy engines carry, and, if
-// it delivers and is out of place, whose parts too. What does not make shards of
-// whole words goes apart, first.
+// allReduceByCopies writes an all_reduce whose results the copy engines carry, and, if it
+// delivers and is out of place, whose parts too. What does not make shards of whole words
+// goes apart, first.
 func (w writer) allReduceByCopies(delivers bool) {
 	zero, shard := w.Const(0), w.shard()
 	whole := w.Mul(shard, w.Const(int64(w.r.World)))
@@ -168,9 +168,9 @@ func (w writer) allReduceByCopies(delivers bool) {
 	})
 }
 
-// reduceAndCopy is a reduce_scatter by kernel, whose results the engines then give
-// to all. In place: a rank copies its shard to a peer after it has combined it, so
-// it has all that the peer has to say to that shard, and nobody else reads it there.
+// reduceAndCopy writes a reduce_scatter by kernel, whose results the engines then give to
+// all. In place: a rank copies its shard to a peer after it has combined it, so it has
+// all that the peer has to say to that shard, and nobody else reads it there.
 func (w writer) reduceAndCopy(own, shard plugin.Reg) {
 	a, _ := find(plugin.ReduceScatter, "staged", w.r.World)
 	args := w.arguments(shard)
@@ -181,9 +181,9 @@ func (w writer) reduceAndCopy(own, shard plugin.Reg) {
 	}
 }
 
-// deliver is what kernels/delivered.cuh describes. The last peer's part goes in two
-// chunks, behind each of which it is told, so that a kernel beside this track can
-// begin to combine; the others' parts are there before.
+// deliver writes the copies that kernels/delivered.cuh describes. The last peer's part
+// goes in two chunks with a signal after each, so that a kernel beside this track can
+// begin to combine; the others' parts have arrived before.
 func (w writer) deliver(own, shard plugin.Reg) {
 	first := w.Mul(w.CeilDiv(shard, w.Const(32)), w.Const(16)) // half of it, in whole vectors, as first_delivery has it
 	second := w.Sub(shard, first)
@@ -214,12 +214,12 @@ func (w writer) deliver(own, shard plugin.Reg) {
 	}
 }
 
-// distant is the rank at a distance.
+// distant returns the rank at a distance.
 func (w writer) distant(k int) int64 { return int64((w.r.Rank + k) % w.r.World) }
 
-// combineDelivered is the kernel that combines what is delivered, on a track of its
-// own, where something is: one for aligned memory of up to four ranks, which peers
-// need not know, and one for all other.
+// combineDelivered launches the kernel that combines what is delivered, on a track of its
+// own, where something is: one for aligned memory of up to four ranks, which peers need
+// not know, and one for all other.
 func (w writer) combineDelivered() {
 	shard := w.shard()
 	w.If(w.Mul(w.apart(), w.Lt(w.Const(0), shard)), func() {

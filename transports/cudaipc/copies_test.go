@@ -76,7 +76,7 @@ func eachStep(t *testing.T, p *plugin.Plan, send int64, slots map[plugin.Slot]in
 	}
 }
 
-// did is what a plan does on a rank for given slots, track by track.
+// did returns the actions of a plan on a rank for given slots, track by track.
 func did(t *testing.T, p *plugin.Plan, send int64, slots map[plugin.Slot]int64, arrays []int64) [][]string {
 	tracks := make([][]string, len(p.Tracks))
 	eachStep(t, p, send, slots, arrays, func(track int, s *plugin.Step, regs []int64,

@@ -25,10 +25,10 @@ const (
 	fencedShift = 8 * (C.offsetof_fenced - C.offsetof_op) // of the argument that holds op and fenced
 )
 
-// regionBytes is the size of a rank's region.
+// regionBytes returns the size of a rank's region.
 func regionBytes(world int) int64 { return int64(C.region_bytes(C.int(world))) }
 
-// watchPage are the offsets of the watch page's fields, as in plugin.
+// watchPage returns the offsets of the watch page's fields, as in plugin.
 func watchPage() map[string]uintptr {
 	var w C.shunt_watch
 	var f C.shunt_fault
@@ -42,7 +42,7 @@ func watchPage() map[string]uintptr {
 	}
 }
 
-// directoryLayout are the sizes and offsets of the directory, as in plugin.
+// directoryLayout returns the sizes and offsets of the directory, as in plugin.
 func directoryLayout() map[string]int64 {
 	var e C.shunt_export
 	var n C.shunt_counts
@@ -58,13 +58,13 @@ func directoryLayout() map[string]int64 {
 	}
 }
 
-// argument is where a field of the kernels' argument block lies.
+// argument is the place of a field in the kernels' argument block.
 type argument struct {
 	name          string
 	offset, bytes int
 }
 
-// argumentBlock are the fields of shunt_kernel_args and, behind them, those of
+// argumentBlock returns the fields of shunt_kernel_args and, behind them, those of
 // shunt_kernel_args_v, one entry for each array element, or those of
 // shunt_kernel_args_on_device.
 func argumentBlock() (base, v, onDevice []argument) {

@@ -24,7 +24,7 @@ func local(c plugin.Collective) bool {
 func (e *endpoint) Prepare(_ context, r plugin.Request, name string) (*plugin.Plan, error) {
 	if r.World != e.world || r.Rank != e.rank {
 		return nil, plugin.Errorf(plugin.InvalidArgument,
-			"cudaipc: plan for rank %d of %d asked of the endpoint of rank %d of %d", r.Rank, r.World, e.rank, e.world)
+			"the endpoint of rank %d of %d cannot prepare a plan for rank %d of %d", e.rank, e.world, r.Rank, r.World)
 	}
 	w := e.newWriter(r, name)
 	if oneSided(r.Collective) && name == windowName && r.Memory == plugin.MemoryKindCuda {
@@ -39,8 +39,8 @@ func (e *endpoint) Prepare(_ context, r plugin.Request, name string) (*plugin.Pl
 	}
 	a, ok := find(r.Collective, name, r.World)
 	if !ok || r.World == 1 || r.Memory != plugin.MemoryKindCuda {
-		return nil, plugin.Errorf(plugin.Unsupported, "cudaipc: there is no algorithm %s for %s in a world of %d", name,
-			r.Collective, r.World)
+		return nil, plugin.Errorf(plugin.Unsupported, "there is no algorithm %q for %s in a world of %d", name, r.Collective,
+			r.World)
 	}
 	w.Track(func() {
 		switch bytes := w.Slot(plugin.SlotBytes); a.grid {
@@ -59,7 +59,7 @@ func (e *endpoint) Prepare(_ context, r plugin.Request, name string) (*plugin.Pl
 	return w.Plan()
 }
 
-// localPlan: what a world of one receives is what it sends, scaled by
+// localPlan returns the plan of a world of one: a copy from send to recv, scaled by
 // premul_sum.
 func (w writer) localPlan() (*plugin.Plan, error) {
 	r := w.r
@@ -106,7 +106,7 @@ type writer struct {
 	budget bool  // that is what the communicator's budget allows
 }
 
-// newWriter is a writer of plans within the endpoint's budget. A block has a
+// newWriter returns a writer of plans within the endpoint's budget. A block has a
 // multiprocessor to itself.
 func (e *endpoint) newWriter(r plugin.Request, name string) writer {
 	w := writer{plugin.NewBuilder(r, name), r, maxBlocks, e.maxSMs > 0}
@@ -116,8 +116,8 @@ func (e *endpoint) newWriter(r plugin.Request, name string) writer {
 	return w
 }
 
-// LaunchDependent is Builder.LaunchDependent, but within a budget a kernel waits until
-// the one before it has ended: beside it, it would take as many multiprocessors again.
+// LaunchDependent is like Builder.LaunchDependent, but within a budget a kernel waits until the one before it has
+// ended: beside it, it would take as many multiprocessors again.
 func (w writer) LaunchDependent(image, kernel string, blocks, threads plugin.Reg, args ...plugin.KernelArg) {
 	if w.budget {
 		w.Launch(image, kernel, blocks, threads, args...)
@@ -126,7 +126,7 @@ func (w writer) LaunchDependent(image, kernel string, blocks, threads plugin.Reg
 	w.Builder.LaunchDependent(image, kernel, blocks, threads, args...)
 }
 
-// beside is the largest grid of a kernel while another track has a kernel of one block.
+// beside returns the largest grid of a kernel while another track has a kernel of one block.
 func (w writer) beside() int64 {
 	if w.budget {
 		return max(w.most-1, 1)
@@ -134,7 +134,7 @@ func (w writer) beside() int64 {
 	return w.most
 }
 
-// names are the image and the kernel of an algorithm. One that reduces is the dtype's
+// names returns the image and the kernel of an algorithm. One that reduces is the dtype's
 // own, in an image of the dtype's own.
 func (w writer) names(a algorithm) (image, kernel string) {
 	if a.typed {
@@ -149,12 +149,12 @@ func (w writer) launch(a algorithm, blocks, threads plugin.Reg, args []plugin.Ke
 	w.LaunchDependent(image, kernel, blocks, threads, args...)
 }
 
-// spreadFrom is from how many bytes on kernels that store over links are spread.
+// spreadFrom is the number of bytes from which on kernels that store over links are spread.
 const spreadFrom = 16 * mib
 
-// fewBlocks is how many carry all but 2 % of what a link between two GPUs does. Others
-// leave more multiprocessors to computation beside them, and cost it less while they
-// wait for a peer; see docs/decisions/0017-budget.md.
+// fewBlocks is the number of blocks that reach 98 % of the bandwidth between two GPUs.
+// Fewer blocks leave more multiprocessors to computation beside them, and cost it less
+// while they wait for a peer; see docs/decisions/0017-budget.md.
 const fewBlocks = 16
 
 // spread launches a kernel in a grid of two columns, of which one ends at once, so
@@ -214,7 +214,7 @@ const (
 	argRoot  = 9
 )
 
-// arguments are the fields of shunt_kernel_args, in order.
+// arguments returns the fields of shunt_kernel_args, in order.
 func (w writer) arguments(bytes plugin.Reg) []plugin.KernelArg {
 	zero, op := w.Const(0), int64(w.r.Op)
 	if !w.r.NVLink {
@@ -242,7 +242,7 @@ func (w writer) arguments(bytes plugin.Reg) []plugin.KernelArg {
 	return args
 }
 
-// clamp is x, at least lo and at most hi.
+// clamp returns x, at least lo and at most hi.
 func (w writer) clamp(x plugin.Reg, lo, hi int64) plugin.Reg {
 	return w.Max(w.Min(x, w.Const(hi)), w.Const(lo))
 }
@@ -277,9 +277,15 @@ func (w writer) size(g grid, bytes plugin.Reg) (blocks, threads plugin.Reg) {
 		}
 		return blocks, w.Mul(warps, w.Const(32))
 	case owners:
-		const copyBlocks = 8 // kCopyBlocks of kernels/broadcast.cu
-		return w.Const(min(w.most, (world-1)*min(channelBlocks, (maxBlocks-copyBlocks)/(world-1))+copyBlocks)),
-			w.Const(maxThreads)
+		// A warp for each unit of an owner, as broadcast_blocks of kernels/broadcast.cu deals them.
+		n := w.Max(w.CeilDiv(w.CeilDiv(bytes, w.Const(480)), w.Const(world-1)), w.Const(1))
+		each := w.Const(min(channelBlocks, maxBlocks/(world-1)))
+		if world == 2 {
+			each = w.Select(w.Le(n, w.Const(channelBlocks*maxThreads/32)), each, w.Const(2*channelBlocks))
+		}
+		each = w.Min(n, each)
+		warps := w.Min(w.CeilDiv(n, each), w.Const(maxThreads/32))
+		return w.Min(w.Mul(w.Const(world-1), each), w.Const(w.most)), w.Mul(warps, w.Const(32))
 	case reducers:
 		return w.Const(min(w.most, (world-1)*min(channelBlocks, maxBlocks/(world-1)))), w.Const(maxThreads)
 	case few:
@@ -325,7 +331,7 @@ func (w writer) reduceToEach() {
 	}
 }
 
-// longExchange is the grid of the kernels of all_to_all_v that make offers: a power of
+// longExchange returns the grid of the kernels of all_to_all_v that make offers: a power of
 // two, equal on all ranks, as offers are made from block to block.
 func (w writer) longExchange() int64 { return 1 << (bits.Len64(uint64(w.most)) - 1) }
 
@@ -379,15 +385,15 @@ func (w writer) exchange(a algorithm) {
 			args = append(args, plugin.Value(r, 8))
 		}
 	}
-	// No more blocks and warps for a rank than the longest message has units. If they are
-	// more than the budget allows, all ranks launch as many: the kernel then goes through
+	// No more blocks and warps for a rank than the longest message has units. If they may be
+	// more than the budget allows, all ranks launch as many of a kernel that goes through
 	// them in turns, in which ranks meet.
 	most, world := int64(min(channelBlocks, maxBlocks/w.r.World)), int64(w.r.World)
 	n := w.clamp(w.CeilDiv(w.Max(longest, own), w.Const(480)), 1, most*maxThreads/32)
 	each := w.Min(n, w.Const(most))
-	blocks := w.Mul(w.Const(world), each)
+	blocks, kernel := w.Mul(w.Const(world), each), a.kernel
 	if world*most > w.most {
-		each, blocks = w.Const(most), w.Const(w.longExchange())
+		each, blocks, kernel = w.Const(most), w.Const(w.longExchange()), a.kernel+"_in_turns"
 	}
 	args[argRoot] = plugin.Value(each, 4)
 	threads := w.Mul(w.CeilDiv(n, w.Const(most)), w.Const(32))
@@ -395,5 +401,5 @@ func (w writer) exchange(a algorithm) {
 	all := w.Const(w.longExchange())
 	w.If(spread, func() { w.spread(a.image, a.kernel+"_long", all, w.Const(maxThreads), args) })
 	w.If(w.Lt(spread, long), func() { w.LaunchDependent(a.image, a.kernel+"_long", all, w.Const(maxThreads), args...) })
-	w.If(w.Eq(long, zero), func() { w.LaunchDependent(a.image, a.kernel, blocks, threads, args...) })
+	w.If(w.Eq(long, zero), func() { w.LaunchDependent(a.image, kernel, blocks, threads, args...) })
 }

@@ -24,7 +24,7 @@ type launch struct {
 	values, offsets map[int]int64
 }
 
-// launchOf is the one launch of a plan.
+// launchOf returns the only launch of a plan.
 func launchOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays []int64) (k *plugin.Kernel, grid,
 	block int64, values map[int]int64) {
 	l := launchesOf(t, p, slots, arrays)
@@ -98,7 +98,7 @@ func truth(b bool) int64 {
 	return 0
 }
 
-// world is one that the algorithm is offered in.
+// world returns the size of a world that the algorithm is offered in.
 func (a algorithm) world() int {
 	if a.worlds == two {
 		return 2
@@ -175,7 +175,7 @@ func TestLinesAreFencedUnlessAllRanksHaveNVLink(t *testing.T) {
 	}
 }
 
-// counted is a request with counts on the device.
+// counted returns a request with counts on the device.
 func counted(world, rank int) plugin.Request {
 	r := request(plugin.AllToAllV, world, rank)
 	r.DeviceCounts = true
@@ -256,7 +256,10 @@ func TestGridsFitTheMessage(t *testing.T) {
 		{plugin.AllReduce, "staged", 512 * mib, 64, 512},
 		{plugin.ReduceScatter, "staged", 2 * mib, 64, 512},
 		{plugin.ReduceScatter, "staged", 128 * mib, 64, 512},
-		{plugin.Broadcast, "ll128", mib, 56, 512},
+		{plugin.Broadcast, "ll128", 1, 3, 32},
+		{plugin.Broadcast, "ll128", 3 * 16 * 480, 48, 32},
+		{plugin.Broadcast, "ll128", 3*16*480 + 1, 48, 64},
+		{plugin.Broadcast, "ll128", mib, 48, 512},
 		{plugin.Reduce, "two_shot_ll128", mib, 46, 512},
 		{plugin.Reduce, "two_shot_ll128", 2 * mib, 32, 512},
 		{plugin.Reduce, "staged", 32 * mib, 64, 512},
@@ -279,6 +282,19 @@ func TestGridsFitTheMessage(t *testing.T) {
 			require.True(t, blocks >= 1 && blocks <= maxBlocks && width >= 32 && width <= maxThreads && width%32 == 0, "%d x %d",
 				blocks, width)
 		}
+	}
+}
+
+// A broadcast between two has a warp for each unit, in twice as many blocks once 16 have as many warps as they can.
+func TestGridOfABroadcastBetweenTwo(t *testing.T) {
+	e := &endpoint{world: 2, rank: 1}
+	p, err := e.Prepare(stdcontext.Background(), request(plugin.Broadcast, 2, 1), "ll128")
+	require.NoError(t, err)
+	for _, test := range []struct{ bytes, blocks, width int64 }{
+		{1, 1, 32}, {16 * 480, 16, 32}, {256 * 480, 16, 512}, {256*480 + 1, 32, 288}, {mib, 32, 512},
+	} {
+		_, blocks, width, _ := launchOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: test.bytes}, nil)
+		require.Equal(t, [2]int64{test.blocks, test.width}, [2]int64{blocks, width}, "%d bytes", test.bytes)
 	}
 }
 
@@ -406,7 +422,7 @@ func TestShortPutsAreAKernelsAndLongOnesACopyEngines(t *testing.T) {
 	}
 }
 
-// kernelsOf are the entry points that a source file defines.
+// kernelsOf returns the entry points that a source file defines.
 func kernelsOf(t *testing.T, image string) []string {
 	file, dtype := image, ""
 	for d := plugin.Int8; d.Valid(); d++ {

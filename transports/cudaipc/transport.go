@@ -21,8 +21,9 @@ type Transport struct {
 // Info describes the transport.
 func (t Transport) Info() plugin.Info {
 	return plugin.Info{
-		Name: "cudaipc", Version: "0.1.0", Features: plugin.FeaturePlans | plugin.FeatureBuffers | plugin.FeatureDeviceCounts,
-		Memory: []plugin.MemoryKind{plugin.MemoryKindCuda}, Doc: "GPUs of one host through peer memory, over NVLink",
+		Name: "cudaipc", Version: "0.1.0", Features: plugin.FeaturePlans | plugin.FeatureBuffers | plugin.FeatureDeviceCounts |
+			plugin.FeaturePeerAccess,
+		Memory: []plugin.MemoryKind{plugin.MemoryKindCuda}, Doc: "GPUs of one host through peer memory, over NVLink or PCIe",
 		MaxWorld: maxRanks,
 	}
 }
@@ -30,15 +31,15 @@ func (t Transport) Info() plugin.Info {
 // Open allocates the endpoint's region on its device and exports it.
 func (t Transport) Open(_ context, c plugin.OpenConfig) (plugin.Endpoint, error) {
 	if c.World < 1 || c.World > maxRanks || c.Rank < 0 || c.Rank >= c.World {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "cudaipc: rank %d of a world of %d; it serves at most %d ranks",
+		return nil, plugin.Errorf(plugin.InvalidArgument, "rank %d of a world of %d; it serves at most %d ranks",
 			c.Rank, c.World, maxRanks)
 	}
 	if c.Memory != plugin.MemoryKindCuda || c.Device < 0 {
 		return nil, plugin.Errorf(plugin.InvalidArgument,
-			"cudaipc: %s memory on device %d cannot be served, want CUDA memory of a device", c.Memory, c.Device)
+			"%s memory on device %d cannot be served, want CUDA memory of a device", c.Memory, c.Device)
 	}
 	for name := range c.Options {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "cudaipc: unknown option %q; it has none", name)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "unknown option %q; it has none", name)
 	}
 	driver := t.Driver
 	if driver == nil {
@@ -73,25 +74,25 @@ const leastDriver = 12000
 // suits says why a device cannot be used, if it cannot.
 func suits(driver cuda.Driver, device int) error {
 	if v := driver.Version(); v < leastDriver {
-		return plugin.Errorf(plugin.Unsupported, "cudaipc: the CUDA driver supports CUDA %d.%d; 12.0 (driver 525) is the least", v/1000, v%1000/10)
+		return plugin.Errorf(plugin.Unsupported, "the CUDA driver supports CUDA %d.%d; 12.0 (driver 525) is the least", v/1000, v%1000/10)
 	}
 	devices, err := driver.Devices()
 	if err != nil {
 		return err
 	}
 	if device >= len(devices) {
-		return plugin.Errorf(plugin.InvalidArgument, "cudaipc: device %d is out of range: %d visible", device, len(devices))
+		return plugin.Errorf(plugin.InvalidArgument, "device %d is out of range: %d visible", device, len(devices))
 	}
 	d := devices[device]
 	switch {
 	case d.Major < 8:
-		return plugin.Errorf(plugin.Unsupported, "cudaipc: device %d (%s) has compute capability %d.%d; 8.0 is the least",
+		return plugin.Errorf(plugin.Unsupported, "device %d (%s) has compute capability %d.%d; 8.0 is the least",
 			device, d.Name, d.Major, d.Minor)
 	case !d.VirtualMemory || !d.ExportFD:
-		return plugin.Errorf(plugin.Unsupported, "cudaipc: device %d (%s) cannot export memory as a file descriptor", device,
+		return plugin.Errorf(plugin.Unsupported, "device %d (%s) cannot export memory as a file descriptor", device,
 			d.Name)
 	case d.Multiprocessors <= maxBlocks:
-		return plugin.Errorf(plugin.Unsupported, "cudaipc: device %d (%s) has %d multiprocessors; kernels need more than %d",
+		return plugin.Errorf(plugin.Unsupported, "device %d (%s) has %d multiprocessors; kernels need more than %d",
 			device, d.Name, d.Multiprocessors, maxBlocks)
 	}
 	return nil
@@ -165,7 +166,7 @@ func (e *endpoint) release(b buffer) error {
 	return err
 }
 
-// directory is the part of the region where the host enters users' buffers.
+// directory returns the part of the region where the host enters users' buffers.
 func directory(own plugin.Region, world int) plugin.Region {
 	d := own
 	d.ID, d.Role, d.Bytes = 1, plugin.RegionRoleDirectory, plugin.DirectoryBytes(world)
@@ -173,10 +174,10 @@ func directory(own plugin.Region, world int) plugin.Region {
 	return d
 }
 
-// Regions are the region of slots and counters, and the directory within it.
+// Regions returns the region of slots and counters, and the directory within it.
 func (e *endpoint) Regions() []plugin.Region { return e.regions }
 
-// Images are the compiled kernels.
+// Images returns the compiled kernels.
 func (e *endpoint) Images() []plugin.Image { return images }
 
 // Allocate makes device memory for a user.

@@ -21,7 +21,7 @@ func request(c plugin.Collective, world, rank int) plugin.Request {
 		Memory: plugin.MemoryKindCuda}
 }
 
-// open is an endpoint on a driver in memory.
+// open returns an endpoint on a driver in memory.
 func open(t *testing.T, world, rank int) (*endpoint, *cudatest.Driver) {
 	d := cudatest.New(cudatest.Options{})
 	t.Cleanup(d.Close)

@@ -18,7 +18,7 @@ func oneSided(c plugin.Collective) bool {
 // copy engine begins.
 const shortPut = 256 * kib
 
-// windowPlan is the plan of a one-sided operation: bytes are copied by the copy
+// windowPlan returns the plan of a one-sided operation: bytes are copied by the copy
 // engines, those of short puts by a kernel; signals are tiny kernels.
 func (w writer) windowPlan() (*plugin.Plan, error) {
 	r := w.r
@@ -57,7 +57,7 @@ func (w writer) windowPlan() (*plugin.Plan, error) {
 	return w.Plan()
 }
 
-// words are the arguments of a kernel that works on a counter and a semaphore.
+// words returns the arguments of a kernel that works on a counter and a semaphore.
 func (w writer) words(counter, semaphore plugin.RefID, times plugin.Reg) []plugin.KernelArg {
 	args := w.arguments(times)
 	args[argSend], args[argRecv] = plugin.Address(counter), plugin.Address(semaphore)

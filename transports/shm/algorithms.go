@@ -19,7 +19,7 @@ type algorithm struct {
 	needs need
 }
 
-// need is what an algorithm needs of the ranks beyond shared memory.
+// need is an algorithm's requirement of the ranks beyond shared memory.
 type need uint8
 
 const (
@@ -27,7 +27,7 @@ const (
 	peerRead      // every rank can read every other's memory
 )
 
-// cost is what Supports estimates with: latency + bytes / bandwidth.
+// cost is an estimate of Supports: latency + bytes / bandwidth.
 type cost struct {
 	latency   float64 // microseconds
 	bandwidth float64 // bytes per microsecond, of Request.Bytes
@@ -117,7 +117,7 @@ func init() {
 	}
 }
 
-// table is the algorithms that can serve a request; nil if this package has
+// table returns the algorithms that can serve a request; nil if this package has
 // none.
 func table(req plugin.Request) []algorithm {
 	if req.World == 1 {
@@ -133,12 +133,12 @@ func table(req plugin.Request) []algorithm {
 // The estimates below were fitted to runs of 2 and 4 ranks on a two-core
 // machine with 2 MiB of second-level cache each.
 
-// perByte is a cost whose bytes all ranks work on side by side.
+// perByte returns a cost whose bytes all ranks work on side by side.
 func perByte(latency, bandwidth float64) func(int) cost {
 	return func(world int) cost { return cost{latency * float64(world) / 2, bandwidth} }
 }
 
-// shared is a cost where each rank works on its share of the bytes, and all
+// shared returns a cost where each rank works on its share of the bytes, and all
 // meet for each block.
 func shared(latency, bandwidth float64) func(int) cost {
 	return func(world int) cost {
@@ -146,10 +146,10 @@ func shared(latency, bandwidth float64) func(int) cost {
 	}
 }
 
-// allCost is a cost where each rank touches every other rank's bytes.
+// allCost returns a cost where each rank touches every other rank's bytes.
 func allCost(latency, bandwidth float64) func(int) cost { return crowded(latency, bandwidth, 1) }
 
-// crowded is a cost whose bandwidth falls with the number of peers to the given
+// crowded returns a cost whose bandwidth falls with the number of peers to the given
 // power: 0 where each rank reads one, 1 where it reads something of each, and
 // more where the ranks are in each other's way in the caches.
 func crowded(latency, bandwidth, power float64) func(int) cost {
@@ -158,7 +158,7 @@ func crowded(latency, bandwidth, power float64) func(int) cost {
 	}
 }
 
-// meeting is a crowded cost of copies out of peers' memory, for which all ranks
+// meeting returns a crowded cost of copies out of peers' memory, for which all ranks
 // meet twice: when the offers are out, and when they are taken. With more ranks
 // than processors they take turns for each.
 func meeting(latency, bandwidth, power float64) func(int) cost {

@@ -2,7 +2,7 @@ package shm
 
 import "github.com/shunt-ccl/shunt/plugin"
 
-// largest is the largest of one register for each rank. All ranks know all of
+// largest returns the largest of one register for each rank. All ranks know all of
 // them, so it is the same everywhere.
 func (w *writer) largest(of func(r int) plugin.Reg) plugin.Reg {
 	most := of(0)
@@ -12,7 +12,7 @@ func (w *writer) largest(of func(r int) plugin.Reg) plugin.Reg {
 	return most
 }
 
-// gatherCount is how many bytes rank r contributes to all_gather(v).
+// gatherCount returns the number of bytes that rank r contributes to all_gather(v).
 func (w *writer) gatherCount(varying bool) func(r int) plugin.Reg {
 	if varying {
 		return w.RecvCount

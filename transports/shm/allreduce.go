@@ -29,7 +29,7 @@ func (w *writer) shards(n plugin.Reg) shards {
 	return shards{n: n, each: w.Mul(w.CeilDiv(n, w.Const(int64(w.world)*line)), w.Const(line))}
 }
 
-// start is where rank r's shard begins in the block; it is at most n.
+// start returns the offset of rank r's shard in the block; it is at most n.
 func (w *writer) start(s shards, r int) plugin.Reg {
 	return w.Min(w.Mul(s.each, w.Const(int64(r))), s.n)
 }

@@ -41,7 +41,7 @@ func (w *writer) broadcastThrough(r ring, tiny ...ring) {
 	})
 }
 
-// broadcastFrom is the root's part.
+// broadcastFrom writes the root's part.
 func (w *writer) broadcastFrom(r ring, cut pieces) {
 	counter := w.counter(r.produced)
 	before := w.Load(counter)
@@ -57,7 +57,7 @@ func (w *writer) broadcastFrom(r ring, cut pieces) {
 	w.Store(counter, w.Add(before, cut.count))
 }
 
-// broadcastTo is everybody else's.
+// broadcastTo writes the other ranks' part.
 func (w *writer) broadcastTo(r ring, cut pieces, root rank) {
 	counter := w.consumedWord(r, root)
 	before := w.Load(counter)
@@ -101,7 +101,7 @@ func broadcastSingleCopy(w *writer) {
 	})
 }
 
-// broadcastOffer is the root's part of a broadcast by an offer.
+// broadcastOffer writes the root's part of a broadcast by an offer.
 func (w *writer) broadcastOffer() {
 	o, zero := w.layout.broadcast.offers, w.Const(0)
 	at := w.Const(o.offered)

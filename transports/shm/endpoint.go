@@ -79,23 +79,22 @@ func (e *endpoint) Free(_ context.Context, id uint32) error {
 
 func (e *endpoint) Prepare(_ context.Context, req plugin.Request, name string) (*plugin.Plan, error) {
 	if e.closed {
-		return nil, plugin.Errorf(plugin.Closed, "shm: prepare %s on rank %d: the endpoint is closed", req.Collective, e.rank)
+		return nil, plugin.Errorf(plugin.Closed, "the endpoint is closed")
 	}
 	if req.Rank != e.rank || req.World != e.world {
 		return nil, plugin.Errorf(plugin.InvalidArgument,
-			"shm: prepare %s: rank %d of %d asked the endpoint of rank %d of %d", req.Collective, req.Rank, req.World, e.rank,
-			e.world)
+			"the endpoint of rank %d of %d cannot prepare a plan for rank %d of %d", e.rank, e.world, req.Rank, req.World)
 	}
 	if reason := refusal(req); reason != "" {
-		return nil, plugin.Errorf(plugin.Unsupported, "shm: prepare %s on rank %d: %s", req.Collective, e.rank, reason)
+		return nil, plugin.Errorf(plugin.Unsupported, "%s", reason)
 	}
 	for _, a := range table(req) {
 		if a.name == name {
 			return write(req, e.layout, a)
 		}
 	}
-	return nil, plugin.Errorf(plugin.Unsupported, "shm: prepare %s on rank %d: there is no algorithm %q in a world of %d",
-		req.Collective, e.rank, name, e.world)
+	return nil, plugin.Errorf(plugin.Unsupported, "there is no algorithm %q for %s in a world of %d", name,
+		req.Collective, e.world)
 }
 
 func write(req plugin.Request, l layout, a algorithm) (*plugin.Plan, error) {

@@ -49,7 +49,7 @@ type pair struct {
 	lengths      bool   // messages carry their length; see length.go
 }
 
-// layout is where everything stands in a private region; it is the same on
+// layout gives the offset of everything in a private region; it is the same on
 // all ranks. Each class below has its own slots and counters.
 type layout struct {
 	barrierCounter   int64
@@ -149,7 +149,7 @@ func newLayout(world int) layout {
 	return l
 }
 
-// scratchBytes is the size of the scratch region: what the host's generic
+// scratchBytes returns the size of the scratch region: what the host's generic
 // algorithms need for rings of a good size between all pairs.
 func scratchBytes(world int) int64 {
 	return max(4<<20, int64(world)*(256<<10))

@@ -22,8 +22,8 @@ const (
 // packed reports whether the semaphores of a ring hold the length.
 func (p pair) packed(r ring) bool { return p.lengths && r.base == p.small.base }
 
-// arrival is what the semaphore of a slot becomes with the piece before piece next,
-// of a message of n bytes. It stores what goes beside it.
+// arrival returns the value of a slot's semaphore with the piece before piece next, of a
+// message of n bytes. It stores the word beside the semaphore.
 func (w *writer) arrival(p pair, r ring, slot, next, n plugin.Reg) plugin.Reg {
 	switch {
 	case p.packed(r):
@@ -50,8 +50,9 @@ func (w *writer) arrive(p pair, r ring, source rank, slot, next, n plugin.Reg) {
 	}
 }
 
-// expect stops a reader whose message is not n bytes long, at the semaphore that has
-// told of it: where length, which is made for that, may be another one.
+// expect stops a reader whose message is not n bytes long, at the semaphore that
+// announced it. length makes the register with the sender's length, only if it may
+// differ.
 func (w *writer) expect(semaphore plugin.RefID, length func() plugin.Reg, n plugin.Reg, source rank) {
 	if !w.pairwise {
 		return

@@ -6,14 +6,14 @@ import "github.com/shunt-ccl/shunt/plugin"
 // the writer publishes where its bytes are, and the reader copies them from
 // there. Behind the offer's semaphore, and its mark, stands the address.
 //
-// There is no scratch to run out of, and the reader's answer is the credit: a
-// writer ends its operation only when every reader has taken the bytes, because
-// the memory is the user's again then. So one line suffices for an offer, as
-// no address is overwritten before its readers are done with it, and the
-// semaphores are their own counters: the writer raises its own by one with
-// each offer, the reader answers with the same number in its own.
+// There is no scratch to run out of, and the reader's reply is the credit: a writer
+// ends its operation only when every reader has taken the bytes, because the memory
+// is the user's again then. So one line suffices for an offer, as no address is
+// overwritten before its readers are done with it, and the semaphores are their own
+// counters: the writer raises its own by one with each offer, the reader replies with
+// the same number in its own.
 
-// singleBytes is the length above which a message between two ranks is offered
+// singleBytes returns the length above which a message between two ranks is offered
 // rather than sent through a ring. Both ends know it, so they agree without a
 // word. A writer that offers has to wait for its reader, which costs little
 // where both run and much where they take turns; of more ranks, more do.
@@ -83,8 +83,8 @@ func (w *writer) publish(at plugin.Reg, place plugin.RefID) {
 	w.Store(w.own(w.Add(at, w.Const(behind))), w.Address(place))
 }
 
-// takeOffer copies n bytes of the offer that stands at an offset of source's
-// region, and answers it.
+// takeOffer copies n bytes of the offer at an offset of source's region, and replies to
+// it.
 func (w *writer) takeOffer(at plugin.Reg, p pair, source rank, n plugin.Reg, to plugin.RefID) {
 	taken := w.own(w.entry(p.offers.taken, source, line))
 	epoch := w.next(w.Load(taken))
@@ -99,7 +99,7 @@ func (w *writer) takeOffer(at plugin.Reg, p pair, source rank, n plugin.Reg, to 
 	w.Signal(taken, epoch, source.reg)
 }
 
-// offeredBy is a place behind what source offers at an offset of its region.
+// offeredBy returns a place behind what source offers at an offset of its region.
 // It comes after the wait for that offer.
 func (w *writer) offeredBy(source rank, at, offset plugin.Reg) plugin.RefID {
 	return w.Peer(w.Load(w.of(source, w.Add(at, w.Const(behind)))), source.reg, offset)

@@ -13,7 +13,7 @@ func reduceDirect(w *writer) {
 	})
 }
 
-// reducePieces is the root's part of reduceDirect.
+// reducePieces writes the root's part of reduceDirect.
 func (w *writer) reducePieces(r ring, cut pieces) {
 	bytes := w.Slot(plugin.SlotBytes)
 	before := make([]plugin.Reg, w.world)

@@ -2,7 +2,7 @@ package shm
 
 import "github.com/shunt-ccl/shunt/plugin"
 
-// scatterMost is the largest block of reduce_scatter(v), on which the length
+// scatterMost returns the largest block of reduce_scatter(v), on which the length
 // of everybody's part of a slot depends.
 func (w *writer) scatterMost(varying bool) plugin.Reg {
 	if !varying {
@@ -27,7 +27,7 @@ type parts struct {
 	cut    pieces     // of the largest block
 }
 
-// partCapacity is the most that one of the world's parts of a slot may hold.
+// partCapacity returns the most that one of the world's parts of a slot may hold.
 func (w *writer) partCapacity(s slots) int64 {
 	return s.capacity / int64(w.world) / line * line
 }
@@ -37,7 +37,7 @@ func (w *writer) parts(most, index plugin.Reg, cut pieces) parts {
 	return parts{offset: offset, length: cut.length(most, offset), cut: cut}
 }
 
-// part is where the part for rank r starts in a slot's data.
+// part returns the offset of rank r's part in a slot's data.
 func (w *writer) part(p parts, data plugin.Reg, r int) plugin.Reg {
 	return w.Add(data, w.Mul(p.length, w.Const(int64(r))))
 }

@@ -11,12 +11,12 @@ import "github.com/shunt-ccl/shunt/plugin"
 // that it waits for always comes: n-half is a multiple of half, where readers
 // publish, and all messages up to n are there for them to consume.
 
-// producedWord is the counter of what this rank has written for reader.
+// producedWord returns the counter of what this rank has written for reader.
 func (w *writer) producedWord(r ring, reader rank) plugin.RefID {
 	return w.own(w.entry(r.produced, reader, word))
 }
 
-// consumedWord is the counter of what this rank has read from source.
+// consumedWord returns the counter of what this rank has read from source.
 func (w *writer) consumedWord(r ring, source rank) plugin.RefID {
 	return w.own(w.entry(r.consumed, source, word))
 }

@@ -27,7 +27,7 @@ func TestRule02CountersOnlyGrow(t *testing.T) {
 // Fails when room does not wait.
 func TestRule13CreditsBoundScratchReuse(t *testing.T) { plantest.Rule13(t, subject(t)) }
 
-// words are the offsets of all counters and semaphores.
+// words returns the offsets of all counters and semaphores.
 func (l layout) words() []int64 {
 	list := []int64{l.barrierCounter, l.barrierSemaphore, l.exchangeCounter, l.blocksCounter}
 	add := func(s slots, base int64) {

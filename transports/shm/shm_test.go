@@ -29,7 +29,7 @@ func openWorld(t testing.TB, world int) *plantest.World {
 	return plantest.Open(t, openEndpoints(t, world), nil)
 }
 
-// names are the algorithms that Supports offers for a collective.
+// names returns the algorithms that Supports offers for a collective.
 func names(t testing.TB, c plugin.Collective, world int) []string {
 	t.Helper()
 	s := Transport{}.Supports(plugin.Request{Collective: c, World: world, Hosts: 1, PeerRead: true})

@@ -42,7 +42,7 @@ func (Transport) Supports(req plugin.Request) plugin.Support {
 	return s
 }
 
-// refusal is why a request cannot be served, or "".
+// refusal returns the reason why a request cannot be served, or "".
 func refusal(req plugin.Request) string {
 	switch {
 	case !req.Collective.Valid() || !req.DType.Valid() || !req.Op.Valid():
@@ -66,14 +66,14 @@ func refusal(req plugin.Request) string {
 // OutOfMemory or System when the memory cannot be had.
 func (Transport) Open(_ context.Context, config plugin.OpenConfig) (plugin.Endpoint, error) {
 	if config.World < 1 || config.World > maxWorld || config.Rank < 0 || config.Rank >= config.World {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "shm: rank %d of a world of %d; worlds have 1 to %d ranks",
+		return nil, plugin.Errorf(plugin.InvalidArgument, "rank %d of a world of %d; worlds have 1 to %d ranks",
 			config.Rank, config.World, maxWorld)
 	}
 	if config.Memory != plugin.MemoryKindHost {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "shm: moves host memory only, not %s", config.Memory)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "it moves host memory, not %s memory", config.Memory)
 	}
 	for name := range config.Options {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "shm: unknown option %q; it has none", name)
+		return nil, plugin.Errorf(plugin.InvalidArgument, "unknown option %q; it has none", name)
 	}
 	return open(config)
 }

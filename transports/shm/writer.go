@@ -61,10 +61,10 @@ type rank struct {
 
 func (w *writer) peer(r int) rank { return rank{known: r, reg: w.Const(int64(r))} }
 
-// root is the rank in the root slot: the root, or the peer of send and recv.
+// root returns the rank in the root slot: the root, or the peer of send and recv.
 func (w *writer) root() rank { return rank{reg: w.Slot(plugin.SlotRoot), slot: true} }
 
-// entry is base + r*stride.
+// entry returns base + r*stride.
 func (w *writer) entry(base int64, r rank, stride int64) plugin.Reg {
 	if !r.slot {
 		return w.Const(base + int64(r.known)*stride)
@@ -72,20 +72,20 @@ func (w *writer) entry(base int64, r rank, stride int64) plugin.Reg {
 	return w.Add(w.Const(base), w.Mul(r.reg, w.Const(stride)))
 }
 
-// own is a place in this rank's private region.
+// own returns a place in this rank's private region.
 func (w *writer) own(offset plugin.Reg) plugin.RefID {
 	return w.Region(w.Const(regionPrivate), w.Const(int64(w.me)), offset)
 }
 
-// of is a place in r's private region.
+// of returns a place in r's private region.
 func (w *writer) of(r rank, offset plugin.Reg) plugin.RefID {
 	return w.Region(w.Const(regionPrivate), r.reg, offset)
 }
 
-// counter is a word in this rank's region that only this rank reads.
+// counter returns a word in this rank's region that only this rank reads.
 func (w *writer) counter(offset int64) plugin.RefID { return w.own(w.Const(offset)) }
 
-// slotOf is the offset of the slot that message number (from 0) goes to, in
+// slotOf returns the offset of the slot that message number (from 0) goes to, in
 // slots that start at base.
 func (w *writer) slotOf(s slots, base, number plugin.Reg) plugin.Reg {
 	return w.Add(base, w.Mul(w.Mod(number, w.Const(s.count)), w.Const(s.stride)))
@@ -127,7 +127,7 @@ func (p pieces) each(body func(i plugin.Reg)) {
 	p.w.Loop(p.count, body)
 }
 
-// end is how many messages there were, with those before: next is one more than the
+// end returns the number of messages, with those before: next is one more than the
 // number of the last piece.
 func (p pieces) end(before, next plugin.Reg) plugin.Reg {
 	if p.single {
@@ -136,10 +136,10 @@ func (p pieces) end(before, next plugin.Reg) plugin.Reg {
 	return p.w.Add(before, p.count)
 }
 
-// offset is where piece i begins.
+// offset returns the offset of piece i.
 func (p pieces) offset(i plugin.Reg) plugin.Reg { return p.w.Mul(i, p.w.Const(p.capacity)) }
 
-// length is how long the piece at offset is in a message of n bytes, which is
+// length returns the length of the piece at offset in a message of n bytes, which is
 // at most as long as the one that was cut.
 func (p pieces) length(n, offset plugin.Reg) plugin.Reg {
 	if p.single {
@@ -148,13 +148,13 @@ func (p pieces) length(n, offset plugin.Reg) plugin.Reg {
 	return p.w.piece(n, offset, p.w.Const(p.capacity))
 }
 
-// rounds is how many pieces of at most capacity bytes a message has: at least
+// rounds returns the number of pieces of at most capacity bytes in a message: at least
 // one, so that a message without bytes is signalled too.
 func (w *writer) rounds(bytes plugin.Reg, capacity int64) plugin.Reg {
 	return w.Max(w.CeilDiv(bytes, w.Const(capacity)), w.Const(1))
 }
 
-// piece is how many of bytes lie in the capacity bytes from offset; 0 if none.
+// piece returns the number of bytes that lie in the capacity bytes from offset; 0 if none.
 func (w *writer) piece(bytes, offset, capacity plugin.Reg) plugin.Reg {
 	return w.Max(w.Min(w.Sub(bytes, offset), capacity), w.Const(0))
 }
@@ -170,7 +170,7 @@ func (w *writer) elements(bytes plugin.Reg) plugin.Reg {
 	return w.Div(bytes, w.Const(w.element))
 }
 
-// peers are all ranks but this one, starting behind it, so that not everybody
+// peers returns all ranks but this one, starting behind it, so that not everybody
 // reads the same rank at the same time.
 func (w *writer) peers() []rank {
 	peers := make([]rank, 0, w.world-1)
@@ -180,7 +180,7 @@ func (w *writer) peers() []rank {
 	return peers
 }
 
-// contributions are the sources of a reduction in rank order: own for this
+// contributions returns the sources of a reduction in rank order: own for this
 // rank, of for the others. Every rank sums in this order, so all get the same
 // bits.
 func (w *writer) contributions(own plugin.RefID, of func(rank) plugin.RefID) []plugin.RefID {

@@ -30,7 +30,7 @@ func (Transport) Info() plugin.Info {
 	}
 }
 
-// Supports answers from the request alone, so that every rank gets the same.
+// Supports depends on the request alone, so that every rank returns the same.
 func (Transport) Supports(req plugin.Request) plugin.Support {
 	switch {
 	case req.Memory != plugin.MemoryKindHost:
@@ -90,7 +90,7 @@ func allGather(req plugin.Request) (*plugin.Plan, error) {
 		// everybody's next signal, which they send when they have read this one.
 		box := b.Add(b.Const(firstBox), b.Mul(b.Mod(epoch, b.Const(2)), b.Const(boxBytes)))
 		b.Copy(b.Region(post, me, box), b.Send(b.Const(0)), bytes)
-		// Release: whoever sees the epoch sees the bytes in the box.
+		// Release: a peer that sees the epoch sees the bytes in the box.
 		b.SignalAll(b.Region(post, me, b.Const(semaphore)), epoch)
 		for rank := range req.World {
 			peer := b.Const(int64(rank))

@@ -10,7 +10,7 @@ import (
 // What fills and predicts buffers is not watched by the race detector, which
 // makes it some fifty times slower: a buffer is one goroutine's own.
 
-// mix is a well-spread function of its arguments.
+// mix returns a hash of its arguments.
 //
 //go:norace
 func mix(a, b, c, d int) uint64 {
@@ -37,7 +37,7 @@ func pattern(b []byte, index, from, to int) {
 	}
 }
 
-// operand is the number that a rank contributes to element i of a reduction.
+// operand returns the number that a rank contributes to element i of a reduction.
 // It is small, so that sums and products are exact in every dtype tested.
 //
 //go:norace
@@ -129,7 +129,7 @@ func (o *Operation) result(recv []byte, world, rank, index int, displs []int64) 
 	}
 }
 
-// reduced is element i of a reduction over all ranks.
+// reduced returns element i of a reduction over all ranks.
 //
 //go:norace
 func (o *Operation) reduced(world, index int, i int64) float64 {

@@ -7,17 +7,17 @@ import (
 	"unsafe"
 )
 
-// Held is what RunHeld saw.
+// Held is the result of RunHeld.
 type Held struct {
 	// Ended says for each rank whether it had ended all its operations before
 	// the held rank began its first.
 	Ended []bool
 }
 
-// RunHeld is Run with one rank that begins its first operation only when every
-// other rank has ended all of its own or is stuck waiting. Plans that leave out
-// a wait, or reuse memory without back-pressure, run ahead of the held rank and
-// then show it the wrong bytes.
+// RunHeld is like Run, with one rank that begins its first operation only when every
+// other rank has ended all of its own or is stuck waiting. Plans that leave out a wait,
+// or reuse memory without back-pressure, run ahead of the held rank and then show it the
+// wrong bytes.
 func (w *World) RunHeld(operations []Operation, held int) (Held, error) {
 	ended := make([]atomic.Bool, w.Size)
 	saw := Held{Ended: make([]bool, w.Size)}
@@ -36,7 +36,7 @@ func (w *World) RunHeld(operations []Operation, held int) (Held, error) {
 	return saw, err
 }
 
-// stuck is how long a rank must have been waiting to count as stuck.
+// stuck is the time after which a waiting rank counts as stuck.
 const stuck = 3 * time.Millisecond
 
 func (w *World) othersStuck(held int, ended []atomic.Bool) bool {

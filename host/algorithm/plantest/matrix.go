@@ -6,7 +6,7 @@ import "github.com/shunt-ccl/shunt/plugin"
 // one, odd, the ends of small slots, of exchange slots and of a few blocks.
 var counts = []int64{0, 1, 3, 17, 0, 1023, 1024, 1025, 4097, 16385, 70001, 300007}
 
-// Matrix is a list of operations of one collective with one algorithm: all
+// Matrix returns a list of operations of one collective with one algorithm: all
 // reduction ops, some dtypes, every root (large counts: one), and counts from
 // 0 to a few MiB, in place and not.
 func Matrix(c plugin.Collective, algorithm string, world int) []Operation {
@@ -63,7 +63,7 @@ func Matrix(c plugin.Collective, algorithm string, world int) []Operation {
 	return list
 }
 
-// varied is one count for each rank, up to most, among them 0.
+// varied returns one count for each rank, up to most, among them 0.
 func varied(most int64, world int) []int64 {
 	list := make([]int64, world)
 	for r := range list {
@@ -72,7 +72,7 @@ func varied(most int64, world int) []int64 {
 	return list
 }
 
-// square is one count for each pair, up to most, among them 0.
+// square returns one count for each pair, up to most, among them 0.
 func square(most int64, world int) [][]int64 {
 	list := make([][]int64, world)
 	for from := range list {
@@ -84,7 +84,7 @@ func square(most int64, world int) [][]int64 {
 	return list
 }
 
-// sends are messages between all pairs, one at a time and in groups, where a
+// sends returns messages between all pairs, one at a time and in groups, where a
 // rank sends to all and receives from all, itself included.
 func sends(algorithm string, world int) []Operation {
 	var list []Operation

@@ -34,7 +34,7 @@ func (o *Operation) String() string {
 		o.Collective, o.Algorithm, o.DType, o.Op, o.Count, o.Counts, o.Matrix, o.Root, o.InPlace)
 }
 
-// count is how many elements rank from contributes to, or sends to, rank to.
+// count returns the number of elements that rank from contributes or sends to rank to.
 func (o *Operation) count(from, to int) int64 {
 	switch o.Collective {
 	case plugin.AllToAllV:
@@ -62,7 +62,7 @@ func (o *Operation) blocks(world int, count func(r int) int64) (counts, displs [
 	return counts, displs, total
 }
 
-// guard is how many bytes around a buffer must stay as they were.
+// guard is the number of bytes around a buffer that must not change.
 const guard = 64
 
 var gaps = bytes.Repeat([]byte{0x77}, 4096)

@@ -9,13 +9,13 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// memory is an endpoint that has nothing but memory.
+// memory is an endpoint that only has memory.
 type memory struct {
 	t       testing.TB
 	regions []plugin.Region
 }
 
-// ScratchEndpoints are endpoints of one scratch region each, with number 0, for
+// ScratchEndpoints returns endpoints of one scratch region each, with number 0, for
 // plans that need no more.
 func ScratchEndpoints(t testing.TB, world int, bytes int64) []plugin.Endpoint {
 	t.Helper()

@@ -132,7 +132,7 @@ func (w *World) mapMemory(fd int, bytes int64) executor.Memory {
 	return executor.Memory{Base: unsafe.Pointer(&b[0]), Bytes: bytes}
 }
 
-// program is the loaded plan of one rank for an operation.
+// program returns the loaded plan of one rank for an operation.
 func (w *World) program(m *member, o *Operation, collective plugin.Collective) (*executor.Program, error) {
 	key := programKey{collective, o.DType, o.Op, o.Algorithm}
 	if p := m.programs[key]; p != nil {

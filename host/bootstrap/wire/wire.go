@@ -94,10 +94,10 @@ func (r *Reader) Fail(format string, args ...any) {
 	r.b = nil
 }
 
-// Err is the first violation, or nil.
+// Err returns the first violation, or nil.
 func (r *Reader) Err() error { return r.err }
 
-// Len is the number of bytes left.
+// Len returns the number of bytes left.
 func (r *Reader) Len() int { return len(r.b) }
 
 // End records a violation if bytes are left, and returns Err.

@@ -8,7 +8,7 @@ type Exported struct {
 	Bytes int64
 }
 
-// Exports are the exports of this rank that are not on their way out.
+// Exports returns the exports of this rank that are not on their way out.
 func (t *Registry) Exports() (list []Exported) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -20,7 +20,15 @@ func (t *Registry) Exports() (list []Exported) {
 	return list
 }
 
-// Awaited is how many exports were withdrawn that kernels may still use.
+// Known reports whether all peers have mapped what an address lies in.
+func (t *Registry) Known(p cuda.Ptr) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := t.find(p, 1)
+	return at >= 0 && t.exports[at].known == t.everyone()
+}
+
+// Awaited returns the number of withdrawn exports that kernels may still use.
 func (t *Registry) Awaited() (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -30,12 +30,20 @@ func (t *Registry) Keep(ctx context.Context) {
 		if t.Failure.Reason() != nil {
 			continue
 		}
-		t.step(ctx)
+		if err := t.step(ctx); err != nil {
+			if result := cuda.ResultOf(err); result.Sticky() || result == cuda.Deinitialized {
+				return // the process ends, or its context is broken: nothing can be withdrawn any more
+			}
+			if text := err.Error(); text != t.told { // it comes again with every look
+				t.told = text
+				t.Logger.Warn("a buffer could not be withdrawn from peers", "communicator", t.Label, "rank", t.Rank, "reason", err)
+			}
+		}
 		t.audit()
 	}
 }
 
-// keepPeriod is how often a directory looks at its pages: a few hundred
+// keepPeriod is the time between two looks of a directory at its pages: a few hundred
 // loads from shared memory where nothing has changed. Each time it also asks the
 // driver whether some of its exports are still there: all of them within auditTicks.
 const (
@@ -89,10 +97,11 @@ func (t *Registry) audit() {
 	}
 }
 
-// position is how far the audit has come.
+// position is the progress of the audit.
 type position struct{ export, piece int }
 
-func (t *Registry) step(ctx context.Context) {
+// step follows peers and withdraws what has to go. Its error is that of the withdrawal.
+func (t *Registry) step(ctx context.Context) error {
 	for p, bytes := t.exec.Missed(); p != 0; p, bytes = 0, 0 {
 		if err := t.note(span{p, bytes}); err != nil {
 			t.Logger.Debug("a buffer is staged", "communicator", t.Label, "rank", t.Rank, "address", uint64(p), "bytes", bytes,
@@ -108,9 +117,7 @@ func (t *Registry) step(ctx context.Context) {
 		}
 	}
 	t.tellKernels()
-	if err := errors.Join(t.evict(), t.depart()); err != nil {
-		t.Logger.Warn("a buffer could not be withdrawn from peers", "communicator", t.Label, "rank", t.Rank, "reason", err)
-	}
+	return errors.Join(t.evict(), t.depart())
 }
 
 // tellKernels sets the bits of peers that have mapped an export.

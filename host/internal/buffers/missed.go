@@ -40,7 +40,7 @@ type candidate struct {
 }
 
 // take exports memory by handle; allocations are exported as they are adopted. The
-// caller was given the memory by its user, who keeps it meanwhile.
+// user of the memory keeps it meanwhile.
 func (t *Registry) take(info cuda.PointerInfo, p cuda.Ptr, bytes int64) candidate {
 	m := candidate{info: info, p: p, bytes: bytes}
 	if info.Shareable {
@@ -134,9 +134,9 @@ func (t *Registry) TakeCaptured(call *call.Call) {
 	}
 }
 
-// TakeGroup is takeMissed, or takeCaptured behind it, for a group of receives. A
-// kernel wants them within one export; in gaps that are shorter than a piece of
-// memory no piece lies that the caller does not keep.
+// TakeGroup is takeMissed, or takeCaptured behind it, for a group of receives. A kernel
+// wants them within one export; in gaps that are shorter than a piece of memory no piece
+// lies that the caller does not keep.
 func (t *Registry) TakeGroup(calls []call.Call, captured bool) {
 	if t == nil || !captured && t.want.Load() == 0 || captured && !t.exec.Capturing() {
 		return

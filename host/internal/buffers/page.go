@@ -33,7 +33,7 @@ const (
 // kindWindow marks the entry of a window, which all ranks have mapped.
 const kindWindow = plugin.HandleKindCudaIpc + 1
 
-// pageBytes is the size of a page in a world of the given size.
+// pageBytes returns the size of a page in a world of the given size.
 func pageBytes(world int) int64 {
 	return plugin.DirectoryExports * (entryBytes + 8*int64(world))
 }
@@ -45,8 +45,7 @@ func (p page) word(export, word int) *uint64 {
 	return (*uint64)(unsafe.Add(p.base, export*entryBytes+word*8))
 }
 
-// mapped is where this page's rank says which generation of an export of a rank
-// it has mapped.
+// mapped returns the word for the generation of a rank's export that this page's rank has mapped.
 func (p page) mapped(rank, export int) *uint64 {
 	return (*uint64)(unsafe.Add(p.base, plugin.DirectoryExports*(entryBytes+8*rank)+8*export))
 }
@@ -64,7 +63,7 @@ type pageEntry struct {
 
 // write publishes an entry.
 func (p page) write(export int, s pageEntry) {
-	// Go's atomics are sequentially consistent: who reads the generation reads
+	// Go's atomics are sequentially consistent: a reader of the generation reads
 	// the fields that were written before it.
 	atomic.StoreUint64(p.word(export, entryGeneration), 0)
 	atomic.StoreUint64(p.word(export, entryKind), uint64(s.kind))
@@ -84,7 +83,7 @@ func (p page) clear(export int) { atomic.StoreUint64(p.word(export, entryGenerat
 // maxExport bounds the length of an allocation that a peer announces.
 const maxExport = 1 << 46
 
-// read is an entry that holds still; ok is false for one that is absent, being
+// read returns an entry that holds still; ok is false for one that is absent, being
 // written, or nonsense.
 func (p page) read(export int) (s pageEntry, ok bool) {
 	generation := atomic.LoadUint64(p.word(export, entryGeneration))

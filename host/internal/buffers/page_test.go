@@ -8,7 +8,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// testPage is a page in ordinary memory, with bytes at its start.
+// testPage returns a page in ordinary memory, with bytes at its start.
 func testPage(world int, data []byte) page {
 	words := make([]uint64, pageBytes(world)/8)
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), len(words)*8), data)

@@ -19,7 +19,7 @@ import (
 // in one stretch. Each piece is a descriptor; what fits into one message is
 // fetched together, under a tag of its own.
 
-// maxPieces is how many handles one export is of at most. Each takes a
+// maxPieces is the most handles of one export. Each takes a
 // descriptor of this process while peers fetch, and of theirs while they map.
 const maxPieces = 512
 
@@ -54,9 +54,9 @@ func withoutDescriptors(err error, pieces int) error {
 	return err
 }
 
-// parts is how many messages the descriptors of an export come in, and how many
-// of them there are: one for each piece, before them one that says how long the
-// pieces are if there are several.
+// parts returns the number of messages for the descriptors of an export, and the number
+// of descriptors: one for each piece, before them one with the lengths of the pieces if
+// there are several.
 func parts(pieces int) (messages, descriptors int) {
 	descriptors = pieces
 	if pieces > 1 {
@@ -108,7 +108,7 @@ func (t *Registry) unshare(at int, e *export) {
 	e.shared = false
 }
 
-// lengths is a memory file with the lengths of pieces.
+// lengths returns a memory file with the lengths of pieces.
 func lengths(chunks []cuda.Chunk) (int, error) {
 	var b []byte
 	for _, m := range chunks {
@@ -125,7 +125,7 @@ func lengths(chunks []cuda.Chunk) (int, error) {
 	return fd, nil
 }
 
-// readLengths is what lengths has written, by a peer, where anything may stand.
+// readLengths reads what a peer wrote with lengths; the bytes may be anything.
 func readLengths(b []byte, pieces int, total int64) ([]int64, error) {
 	if pieces < 1 || pieces > maxPieces || len(b) != 8*pieces {
 		return nil, plugin.Errorf(plugin.Protocol, "a peer sent %d bytes of lengths for %d pieces", len(b), pieces)
@@ -186,7 +186,7 @@ func (t *Registry) openPieces(ctx context.Context, rank, at int, s pageEntry) (i
 	return m, m.Address(), nil
 }
 
-// spanned is which pieces of an export lie in an address range.
+// spanned returns which pieces of an export lie in an address range.
 func (e *export) spanned(p cuda.Ptr, bytes int64) (from, to int) {
 	for lo, hi := 0, len(e.pieces); lo < hi; { // the last piece that begins at or before p
 		if mid := (lo + hi) / 2; e.pieces[mid] <= p {
@@ -218,7 +218,7 @@ func (t *Registry) supersede(by int) {
 	}
 }
 
-// openFiles is how many descriptors this process may have.
+// openFiles returns the most descriptors that this process may have.
 func openFiles() (limit uint64, known bool) {
 	var r unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r)

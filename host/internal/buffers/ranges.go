@@ -24,7 +24,7 @@ func (s *Symmetric) Remove(r *Range) {
 	s.sorted, s.gapBytes = slices.DeleteFunc(s.sorted, func(other *Range) bool { return other == r }), 0
 }
 
-// find is the range that holds an address, or nil. It does not allocate.
+// find returns the range that holds an address, or nil. It does not allocate.
 func (s *Symmetric) find(p cuda.Ptr) *Range {
 	if p-s.gap < s.gapBytes {
 		return nil
@@ -76,7 +76,7 @@ func (s *Symmetric) Mark(call *call.Call) *Range {
 	return r
 }
 
-// PeerRecv is where every rank's receive memory of a call in a range is. It is valid until the next call.
+// PeerRecv returns the addresses of all ranks' receive memory of a call in a range. They are valid until the next call.
 func (s *Symmetric) PeerRecv(r *Range, offset int64) []cuda.Ptr {
 	if r == nil {
 		return nil

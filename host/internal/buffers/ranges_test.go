@@ -41,12 +41,12 @@ func TestSymmetricRangesAreFoundByAddress(t *testing.T) {
 	}
 }
 
-// newSymmetric is that of a rank in a world.
+// newSymmetric returns the symmetric ranges of a rank in a world, empty.
 func newSymmetric(world int) Symmetric {
 	return NewSymmetric(&diagnosis.Observer{World: world})
 }
 
-// far is where made-up memory begins, away from Go's own.
+// far is the first address of made-up memory, away from Go's own.
 const far = 1 << 41
 
 func addressOf(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }

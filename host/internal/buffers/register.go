@@ -44,7 +44,7 @@ func (t *Registry) Deregister(p cuda.Ptr) (found bool, err error) {
 	return t.endExports(p)
 }
 
-// register exports an allocation for a user who asked for it.
+// register exports an allocation because its user asked for it.
 func (t *Registry) register(p cuda.Ptr, bytes int64) (int, error) {
 	at, err := t.add(p, bytes, true)
 	if err != nil {
@@ -59,7 +59,7 @@ func (t *Registry) register(p cuda.Ptr, bytes int64) (int, error) {
 	return at, nil
 }
 
-// registered is the smallest export that holds an address and that the user has
+// registered returns the smallest export that holds an address and that the user has
 // asked for; -1 if there is none. Longer ones hold what it holds. t.mu is held.
 func (t *Registry) registered(p cuda.Ptr) int {
 	at := -1
@@ -117,4 +117,40 @@ func (t *Registry) settle(ctx context.Context, at int) error {
 		case <-time.After(time.Millisecond):
 		}
 	}
+}
+
+// Export is memory that Announce has exported.
+type Export struct {
+	at         int
+	generation uint64
+}
+
+// Announce exports memory that the caller has just made, so that peers map it before it is used; nil where it cannot
+// be exported, or need not be. It is local: each peer maps it when it sees it.
+func (t *Registry) Announce(p cuda.Ptr, bytes int64) *Export {
+	if t == nil || t.World == 1 {
+		return nil
+	}
+	at, err := t.register(p, bytes)
+	if err != nil {
+		t.Logger.Info("messages from and to a segment are staged", "communicator", t.Label, "rank", t.Rank, "reason", err)
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return &Export{at, t.exports[at].generation}
+}
+
+// Withdraw undoes Announce; nil is no export.
+func (t *Registry) Withdraw(e *Export) error {
+	if e == nil {
+		return nil
+	}
+	t.mu.Lock()
+	same := t.exports[e.at].bytes > 0 && t.exports[e.at].generation == e.generation
+	t.mu.Unlock()
+	if !same {
+		return nil // it has gone by itself
+	}
+	return t.deregister(e.at)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -15,6 +14,7 @@ import (
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/host/internal/lockorder"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -38,7 +38,7 @@ type Registry struct {
 	table  cuda.Ptr      // the region of role directory
 	pages  []page        // by rank; empty in a world of one
 
-	mu         sync.Mutex
+	mu         lockorder.Mutex
 	exports    [plugin.DirectoryExports]export
 	imports    [][plugin.DirectoryExports]imported // by rank
 	next       uint64                              // generations of this rank's exports
@@ -47,6 +47,7 @@ type Registry struct {
 	missed     []span                              // memory by handle that kernels have missed
 	candidates []candidate                         // what calls have exported of it
 	audited    position                            // of the exports, how many the audit has come past
+	told       string                              // the failure to withdraw that was logged last; the keeper's
 	windows    map[uint32][]cuda.Ptr               // where windows of all ranks are mapped, by region
 
 	used     [plugin.DirectoryExports]uint64 // how often kernels had found each export
@@ -78,7 +79,7 @@ type export struct {
 	until      uint64    // findings of kernels that have to be forgotten first
 }
 
-// departure is how far the withdrawal of an export has come; see depart.
+// departure is the progress of the withdrawal of an export; see depart.
 type departure int
 
 const (
@@ -131,11 +132,11 @@ func New(o *diagnosis.Observer, gpu GPU, exec *executor.Device, copies *memory.S
 	return &Registry{
 		Observer: o, gpu: gpu, exec: exec, copies: copies, share: share, table: table,
 		imports: make([][plugin.DirectoryExports]imported, o.World), failed: map[allocation]exportFailure{},
-		windows: map[uint32][]cuda.Ptr{}, wake: make(chan struct{}, 1),
+		windows: map[uint32][]cuda.Ptr{}, wake: make(chan struct{}, 1), mu: lockorder.Mutex{Level: lockorder.Buffers},
 	}
 }
 
-// Group is what a registry asks of the ranks of its communicator.
+// Group lets a registry agree and exchange bytes with the ranks of its communicator.
 type Group interface {
 	// Agree returns the same error on all ranks: nil, or one rank's.
 	Agree(ctx context.Context, tag string, err error) error
@@ -170,7 +171,7 @@ func (t *Registry) SharePages(ctx context.Context, group Group, exchange Exchang
 	return mappings, err
 }
 
-// everyone is the word of an export that all peers have mapped.
+// everyone returns the word of an export that all peers have mapped.
 func (t *Registry) everyone() uint64 {
 	return (uint64(1)<<t.World - 1) &^ (uint64(1) << t.Rank)
 }
@@ -180,7 +181,7 @@ func exportTag(label string, export int, generation uint64) string {
 	return fmt.Sprintf("buffer %s %d %d", label, export, generation)
 }
 
-// find is the export that holds an address range; -1 if there is none.
+// find returns the export that holds an address range; -1 if there is none.
 func (t *Registry) find(p cuda.Ptr, bytes int64) int {
 	for i := range t.exports[:t.high] {
 		if t.exports[i].holds(p, bytes) {
@@ -217,7 +218,7 @@ func (t *Registry) describe(p cuda.Ptr) (cuda.PointerInfo, error) {
 	return info, err
 }
 
-// exported is the place of the export that an address range is part of, -1 if
+// exported returns the place of the export that an address range is part of, -1 if
 // there is none. What is no longer there is withdrawn.
 func (t *Registry) exported(info cuda.PointerInfo, p cuda.Ptr, bytes int64) (int, error) {
 	t.mu.Lock()
@@ -275,7 +276,7 @@ type allocation struct {
 	base   cuda.Ptr
 }
 
-// exportFailure is how much of an allocation could not be exported. It is tried again
+// exportFailure is the part of an allocation that could not be exported. It is tried again
 // later: descriptors may be free by then, or what was not mapped may be.
 type exportFailure struct {
 	bytes int64
@@ -296,7 +297,7 @@ func (t *Registry) noteFailure(what allocation, bytes int64) {
 	t.failed[what] = exportFailure{bytes, time.Now().Add(failureTime)}
 }
 
-// vacant is a free place, with a new generation. t.mu is held.
+// vacant returns a free place, with a new generation. t.mu is held.
 func (t *Registry) vacant() (int, error) {
 	at := slices.IndexFunc(t.exports[:], func(e export) bool { return e.bytes == 0 })
 	if at < 0 {
@@ -358,7 +359,8 @@ func (t *Registry) DropWindow(region uint32) error {
 	addresses := t.windows[region]
 	delete(t.windows, region)
 	for i, e := range t.exports {
-		if addresses != nil && e.bytes > 0 && e.base == addresses[t.Rank] {
+		// What was at this address before may still be on its way out.
+		if addresses != nil && e.window && e.leaving == staying && e.base == addresses[t.Rank] {
 			return t.withdraw(i)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Symmetric is the memory that all ranks have registered with the promise
-// that they use it alike. Who holds the communicator's turn may touch them.
+// Symmetric is the memory that all ranks have registered with the guarantee that they use it at equal offsets. The
+// communicator's turn guards it.
 type Symmetric struct {
 	observer *diagnosis.Observer
 	sorted   []*Range   // by base; they do not overlap
@@ -25,7 +25,7 @@ type Symmetric struct {
 	gap, gapBytes cuda.Ptr
 }
 
-// NewSymmetric is that of a communicator without any.
+// NewSymmetric returns the symmetric memory of a communicator that has none yet.
 func NewSymmetric(o *diagnosis.Observer) Symmetric { return Symmetric{observer: o} }
 
 // Range is one registration.
@@ -64,7 +64,7 @@ func (s *Symmetric) Register(ctx context.Context, group Group, registry *Registr
 	return nil
 }
 
-// rangeExport is what a rank tells the others of its range.
+// rangeExport is a rank's description of its range for the others.
 type rangeExport struct {
 	Bytes      int64
 	Export     int // in its directory
@@ -74,7 +74,7 @@ type rangeExport struct {
 	Message    string
 }
 
-// readRangeExport is an offer as a peer sent it.
+// readRangeExport returns an offer as a peer sent it.
 func readRangeExport(b []byte) (rangeExport, error) {
 	var o rangeExport
 	if err := json.Unmarshal(b, &o); err != nil {
@@ -88,7 +88,7 @@ func readRangeExport(b []byte) (rangeExport, error) {
 	return o, nil
 }
 
-// gather exports a range and returns what all ranks have exported. Every rank comes to the same verdict.
+// gather exports a range and returns the exports of all ranks. The error is that of the same rank on all ranks.
 func (s *Symmetric) gather(ctx context.Context, group Group, tag string, registry *Registry, r *Range) ([]rangeExport,
 	error) {
 	mine, err := s.export(registry, r)
@@ -111,7 +111,11 @@ func (s *Symmetric) gather(ctx context.Context, group Group, tag string, registr
 	}
 	for rank, o := range all {
 		if o.Code != plugin.OK {
-			return nil, &plugin.Error{Code: o.Code, Rank: rank, Message: fmt.Sprintf("rank %d: %s", rank, o.Message)}
+			message := o.Message
+			if rank != s.observer.Rank { // the caller's error names this rank already
+				message = fmt.Sprintf("rank %d: %s", rank, message)
+			}
+			return nil, &plugin.Error{Code: o.Code, Rank: rank, Message: message}
 		}
 	}
 	for rank, o := range all {
@@ -175,8 +179,7 @@ func (t *Registry) hold(r *Range, all []rangeExport) error {
 	return nil
 }
 
-// letGo ends a registration here: peers are told to unmap, and what this rank holds of theirs goes once no operation
-// and no graph uses it.
+// letGo ends a registration here: peers unmap, and this rank unmaps theirs once no operation and no graph uses them.
 func (t *Registry) letGo(r *Range) error {
 	var errs []error
 	for _, m := range r.held {

@@ -22,8 +22,8 @@ func (t *Registry) same(e *export, p cuda.Ptr, bytes int64) bool {
 	return err == nil && is // an error is memory that is not there
 }
 
-// withdraw takes an export back: at once for kernels to come; for peers, who then
-// unmap, once no kernel uses it any more: see depart. t.mu is held.
+// withdraw takes an export back: at once for later kernels; for peers, which then unmap,
+// once no kernel uses it any more: see depart. The caller holds t.mu.
 func (t *Registry) withdraw(at int) error {
 	e := &t.exports[at]
 	if e.leaving != staying {
@@ -35,7 +35,7 @@ func (t *Registry) withdraw(at int) error {
 	return err
 }
 
-// departGrace is how long after a withdrawal the counts are read at the earliest. A
+// departGrace is the least time between a withdrawal and the reading of the counts. A
 // kernel raises its count, and then looks for exports; what it raised reaches memory
 // long before.
 const departGrace = 5 * time.Millisecond
@@ -103,7 +103,7 @@ func (t *Registry) release(at int) {
 	t.count.Add(-1)
 }
 
-// kernelCounts is what kernels of this rank have counted; see plugin.DirectoryBegun.
+// kernelCounts are the counters of this rank's kernels; see plugin.DirectoryBegun.
 type kernelCounts struct{ begun, decided, ended, forgotten uint64 }
 
 func (t *Registry) counts() (kernelCounts, error) {
@@ -184,7 +184,7 @@ func (t *Registry) ValidateRanges(call *call.Call) {
 	}
 }
 
-// directSpans is the memory of a call that plans may send past the staging; it has
+// directSpans returns the memory of a call that plans may send past the staging; it has
 // no bytes where the message is too short for that.
 func directSpans(call *call.Call) [2]span {
 	list := [2]span{

@@ -1,6 +1,7 @@
 package buffers
 
 import (
+	"context"
 	"encoding/binary"
 	"log/slog"
 	"testing"
@@ -10,12 +11,13 @@ import (
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/cuda/cudatest"
+	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// aRegistry is one of rank 0 of two, without a communicator around it.
+// aRegistry returns the Registry of rank 0 of two, without a communicator around it.
 func aRegistry(t *testing.T) *Registry {
 	driver := cudatest.New(cudatest.Options{})
 	t.Cleanup(driver.Close)
@@ -100,6 +102,45 @@ func TestWithdrawnExportsStayWhileKernelsUseThem(t *testing.T) {
 			require.Zero(t, d.exports[at].bytes, "its place is free")
 		})
 	}
+}
+
+// A window goes although what was at its address before is still on its way out: its entry would be taken for whatever
+// comes to that address next.
+func TestAWindowGoesBehindWhatWasThereBefore(t *testing.T) {
+	d := aRegistry(t)
+	before := d.export(t)
+	d.mu.Lock()
+	base := d.exports[before].base
+	require.NoError(t, d.withdraw(before))
+	d.mu.Unlock()
+	for turn := range 3 { // windows behind each other, none of which has left
+		region := uint32(7 + turn)
+		d.AddWindow(region, []cuda.Ptr{base, 0}, 8192)
+		at := d.find(base, 8192)
+		require.GreaterOrEqual(t, at, 0, "window %d is not found", turn)
+		require.NoError(t, d.DropWindow(region))
+		require.Equal(t, -1, d.find(base, 1), "window %d stays", turn)
+	}
+}
+
+// A driver that shuts down with the process ends the keeper, which could only complain from then on.
+func TestKeepEndsWithTheDriver(t *testing.T) {
+	d := aRegistry(t)
+	driver := d.gpu.Driver.(*cudatest.Driver)
+	exec, err := executor.NewDevice(driver, 0, 0, 2)
+	require.NoError(t, err)
+	defer exec.Close()
+	d.exec = exec
+	at := d.export(t)
+	d.mu.Lock()
+	require.NoError(t, d.withdraw(at))
+	d.exports[at].left = time.Now().Add(-departGrace)
+	d.mu.Unlock()
+	driver.Fail("Copy", 0, cuda.Deinitialized)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	d.Keep(ctx)
+	require.NoError(t, ctx.Err(), "it goes on")
 }
 
 // When places are scarce, what kernels do not use gives way, longest unused first.

@@ -7,8 +7,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Arguments are what the caller gave for one operation. Counts and displacements are in elements of DType; which fields
-// matter depends on Collective, as in host.Operation, whose fields these are.
+// Arguments are the caller's arguments of one operation. Counts and displacements are in elements of DType. Collective
+// decides which fields matter, as in host.Operation, whose fields these are.
 type Arguments struct {
 	Collective plugin.Collective
 	DType      plugin.DType
@@ -36,7 +36,7 @@ type DeviceCounts struct {
 // given reports whether an operation has counts in device memory.
 func (d *DeviceCounts) given() bool { return *d != DeviceCounts{} }
 
-// Window is what a check needs to know of a window of memory that peers write to and read.
+// Window describes a window for the checks: memory that peers write to and read.
 type Window struct {
 	Owner  *Checker // of the communicator that made it
 	ID     uint32
@@ -63,7 +63,7 @@ type Call struct {
 	Identity Identity // set by Identify
 }
 
-// RecordedType is the dtype with the flags of the call, as control pages record it.
+// RecordedType returns the dtype with the flags of the call, as control pages record it.
 func (call *Call) RecordedType() uint32 {
 	recorded := uint32(call.DType)
 	if call.Symmetric {
@@ -75,7 +75,7 @@ func (call *Call) RecordedType() uint32 {
 	return recorded
 }
 
-// Message is the length and type of a send or receive, as the two ranks note it for each other.
+// Message returns the length and type of a send or receive, as the two ranks note it for each other.
 func (call *Call) Message() executor.Message {
 	return executor.MessageOf(call.Slots[plugin.SlotBytes], call.DType)
 }
@@ -86,7 +86,7 @@ type Checker struct {
 	OnDevice    bool // the communicator is on CUDA memory
 }
 
-// Invalid is an error about an argument, which names the operation and the rank.
+// Invalid returns an error about an argument, which names the operation and the rank.
 func (c *Checker) Invalid(collective plugin.Collective, format string, args ...any) error {
 	return plugin.Errorf(plugin.InvalidArgument, "%s on rank %d: "+format, append([]any{collective, c.Rank}, args...)...)
 }

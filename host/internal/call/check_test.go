@@ -10,7 +10,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// address is memory that a check may look at the address of, and nothing more.
+// address returns memory that a check may look at the address of, and nothing more.
 func address(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
 
 const base = 1 << 40 // away from Go's own memory
@@ -22,7 +22,7 @@ func check(t *testing.T, c *Checker, a Arguments) (*Call, error) {
 	return call, err
 }
 
-// Memory in place is where NCCL has it; any other overlap is rejected.
+// Memory in place has NCCL's layout; any other overlap is rejected.
 func TestMemoryInPlace(t *testing.T) {
 	counts := []int64{3, 5, 7}
 	c := &Checker{Rank: 1, World: 3}

@@ -17,8 +17,8 @@ type Counts struct {
 	Expects []int64 `json:",omitempty"`
 }
 
-// Counts are those of a call, whose arrays they share. In all_gather_v and reduce_scatter_v, whose counts are equal on
-// all ranks, rank r gives or gets block r, which the others expect or give.
+// Counts returns the counts of a call, whose arrays they share. In all_gather_v and reduce_scatter_v, whose counts
+// are equal on all ranks, rank r gives or gets block r, which the others expect or give.
 func (call *Call) Counts(world int) Counts {
 	if call.Arrays == nil || call.OnDevice || world > maxCompared {
 		return Counts{}

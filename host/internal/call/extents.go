@@ -169,7 +169,7 @@ func (c *Checker) fillVarying(op *Arguments, side string, counts, displs, userCo
 	return extent, largest, nil
 }
 
-// mulBytes is count*size, or false when that overflows.
+// mulBytes returns count*size, or false when that overflows.
 func mulBytes(count, size int64) (int64, bool) {
 	hi, lo := bits.Mul64(uint64(count), uint64(size))
 	return int64(lo), hi == 0 && lo <= math.MaxInt64

@@ -2,9 +2,8 @@ package call
 
 import "github.com/shunt-ccl/shunt/plugin"
 
-// Identity is what all ranks must say alike of a call, in the order of its record, and a hash of the counts that are
-// equal on all ranks. It covers no counts that belong to a pair of ranks: those are compared as the lengths of messages
-// are.
+// Identity holds the properties of a call that are equal on all ranks, in the order of its record, and a hash of the
+// counts that are. Counts that belong to a pair of ranks are not part of it: they are compared as lengths of messages.
 type Identity struct{ What, How, Count, Counts uint64 }
 
 // Identify sets the identity of a checked call.
@@ -39,7 +38,7 @@ func hashed(counts []int64) uint64 {
 	return hash
 }
 
-// On is the hash of a call on top of the hash of those before.
+// On returns the hash of a call on top of the hash of those before.
 func (i Identity) On(hash uint64) uint64 {
 	hash = (hash ^ i.What) * 0x9E3779B97F4A7C15
 	hash = (hash ^ hash>>32 ^ i.How) * 0xC2B2AE3D27D4EB4F

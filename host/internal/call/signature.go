@@ -2,7 +2,7 @@ package call
 
 import "github.com/shunt-ccl/shunt/plugin"
 
-// Signature is what plans are cached by: everything about an operation but its sizes, addresses and root.
+// Signature is the key of cached plans: everything about an operation but its sizes, addresses and root.
 type Signature struct {
 	Collective plugin.Collective
 	DType      plugin.DType
@@ -11,7 +11,7 @@ type Signature struct {
 	OnDevice   bool // its counts are in device memory
 }
 
-// SignatureOf is the signature of calls of a collective with counts on the host and without symmetric memory.
+// SignatureOf returns the signature of calls of a collective with counts on the host and without symmetric memory.
 func SignatureOf(collective plugin.Collective, dtype plugin.DType, op plugin.Op) Signature {
 	key := Signature{Collective: collective, DType: plugin.Uint8}
 	if collective.Reduces() {
@@ -35,7 +35,7 @@ func SignatureOf(collective plugin.Collective, dtype plugin.DType, op plugin.Op)
 	return key
 }
 
-// Signature is what the plans of a call are cached by.
+// Signature returns the key by which the plans of a call are cached.
 func (call *Call) Signature() Signature {
 	key := SignatureOf(call.Collective, call.DType, call.Op)
 	key.Symmetric, key.OnDevice = call.Symmetric, call.OnDevice

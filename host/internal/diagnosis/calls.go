@@ -17,7 +17,7 @@ import (
 // and scatter_v, is compared as the lengths of messages are. Which algorithm runs follows from the same arguments by a
 // choice that the ranks have compared when they prepared it, so it needs no place in the mark.
 
-// Disagreement is why this rank and any other have called differently; nil if nothing is known.
+// Disagreement returns an error if this rank and another are known to have called differently.
 func (o *Observer) Disagreement() *plugin.Error {
 	for rank := range o.World {
 		if reason := o.disagreementWith(rank); reason != nil {
@@ -37,8 +37,8 @@ func (o *Observer) Contradicts(mark executor.Mark) bool {
 	return false
 }
 
-// disagreementWith is what this rank and another have called differently, in words that are the same on both; nil if
-// nothing is known.
+// disagreementWith returns an error that names the calls of this rank and another if they differ, in the same words on
+// both; nil if nothing is known.
 func (o *Observer) disagreementWith(rank int) *plugin.Error {
 	d, found := o.Engine.Disagreement(rank, o.State(o.Rank).Seq)
 	if !found {
@@ -54,7 +54,7 @@ func (o *Observer) disagreementWith(rank int) *plugin.Error {
 		Message: Disagree(o.Rank, mine, rank, theirs) + o.rejections(contradiction)}
 }
 
-// contradiction is how a rank's calls, or else any rank's, contradict this one's; nil if none is known to.
+// contradiction returns an error if a rank's calls, or else any rank's, are known to contradict this one's.
 func (o *Observer) contradiction(rank int) *plugin.Error {
 	if rank >= 0 {
 		if reason := o.disagreementWith(rank); reason != nil {
@@ -64,7 +64,8 @@ func (o *Observer) contradiction(rank int) *plugin.Error {
 	return o.Disagreement()
 }
 
-// disagreed is why a run has stopped at a signal of another call: of the rank that it waited for, or else of any.
+// disagreed returns the error of a run that has stopped at a signal of another call: of the rank that it waited for, or
+// else of any.
 func (o *Observer) disagreed(rank int) *plugin.Error {
 	if reason := o.contradiction(rank); reason != nil {
 		return reason
@@ -77,7 +78,7 @@ func (o *Observer) disagreed(rank int) *plugin.Error {
 		who + fmt.Sprintf(" has called another collective than rank %d, longer ago than is remembered", o.Rank)}
 }
 
-// Conflict is why a peer's latest call contradicts this rank's; nil if none does.
+// Conflict returns an error if a peer's latest call contradicts this rank's.
 func (o *Observer) Conflict() *plugin.Error {
 	mine := o.State(o.Rank)
 	for rank := range o.World {
@@ -91,7 +92,7 @@ func (o *Observer) Conflict() *plugin.Error {
 	return nil
 }
 
-// Mismatch is an error about a rank's call, with what ranks have rejected that may explain it.
+// Mismatch returns an error about a rank's call, with what ranks have rejected that may explain it.
 func (o *Observer) Mismatch(rank int, text string) *plugin.Error {
 	return &plugin.Error{Code: plugin.Mismatch, Rank: rank, Message: text + o.rejections(contradiction)}
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Failure is why a communicator has failed, once it has, and the file that it leaves behind then.
+// Failure holds the reason why a communicator has failed, once it has, and the file that it leaves behind then.
 type Failure struct {
 	Filing
 	reason atomic.Pointer[plugin.Error]
 }
 
-// Reason is why the communicator has failed; nil while it has not.
+// Reason returns the reason why the communicator has failed; nil while it has not.
 func (f *Failure) Reason() *plugin.Error { return f.reason.Load() }
 
 // Set gives the reason, and reports whether it is the first.
@@ -30,7 +30,7 @@ func Numbered(collective plugin.Collective, number uint64) string {
 	return fmt.Sprintf("%s #%d", collective, number)
 }
 
-// Failed is nil unless the communicator has failed; then it is the error of the call that meets the failure.
+// Failed returns nil unless the communicator has failed; then it is the error of the call that meets the failure.
 func (o *Observer) Failed(what string) error {
 	if f := o.Failure.Reason(); f != nil {
 		return o.FailureError(what, f)
@@ -67,7 +67,7 @@ func (o *Observer) WrapError(what string, err error) error {
 	return &plugin.Error{Code: code, Rank: rank, Message: message, Cause: err}
 }
 
-// ClosedError is the error of a call on a closed communicator.
+// ClosedError returns the error of a call on a closed communicator.
 func (o *Observer) ClosedError(what string) error {
 	return &plugin.Error{Code: plugin.Closed, Rank: o.Rank,
 		Message: fmt.Sprintf("%s on rank %d: communicator %s is closed", what, o.Rank, o.Label)}
@@ -119,7 +119,7 @@ func (o *Observer) RunFailure(err error, plans Plans) *plugin.Error {
 	return reason
 }
 
-// FailedAlready is the error of an operation that failed after the communicator had, with err.
+// FailedAlready returns the error of an operation that failed after the communicator had, with err.
 func (o *Observer) FailedAlready(what string, err error, plans Plans) error {
 	f := o.Failure.Reason()
 	var detail *executor.Failure

@@ -6,8 +6,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Fault is why a kernel of this rank has given up: which fault it reported, of which peer, and what it compared, its
-// own and the peer's. Where the peer has called something else, that is the reason.
+// Fault returns the error of a kernel that has given up. kind and peer are those that it reported; compared returns the
+// words that it compared, its own and the peer's. If the peer has called something else, that is the error.
 func (o *Observer) Fault(kind plugin.Fault, peer int, compared func() (own, theirs [3]uint64),
 	flights *Flights) *plugin.Error {
 	switch kind {
@@ -38,7 +38,7 @@ func (o *Observer) Fault(kind plugin.Fault, peer int, compared func() (own, thei
 	return reason
 }
 
-// asymmetric is why a kernel found that symmetric memory is not used alike.
+// asymmetric returns the error of a kernel that found symmetric memory used at different offsets.
 func (o *Observer) asymmetric(peer int, own, theirs [3]uint64) *plugin.Error {
 	place := func(w [3]uint64) string {
 		text := fmt.Sprintf("%d bytes at offset %d of symmetric range %d", w[2]&^plugin.InPlace, w[1], w[0])

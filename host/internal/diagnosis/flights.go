@@ -10,7 +10,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/internal/call"
 )
 
-// Flights is the flight recorder of operations on a GPU. Only who waits for its stream sees that an operation has
+// Flights is the flight recorder of operations on a GPU. Only a wait for its stream shows that an operation has
 // ended, so it records when operations were enqueued.
 type Flights struct {
 	made time.Time
@@ -56,7 +56,7 @@ func (f *Flights) Enqueued(number uint64, failed bool) {
 	}
 }
 
-// List is the recorded operations, oldest first.
+// List returns the recorded operations, oldest first.
 func (f *Flights) List() []executor.Flight {
 	f.mu.Lock()
 	list := slices.Concat(f.ring[f.next:], f.ring[:f.next])
@@ -65,8 +65,8 @@ func (f *Flights) List() []executor.Flight {
 }
 
 // Awaiting says, to be put behind a message, what this rank runs in the first collective that a peer has not called, or
-// else in the last operation; "" if that is not recorded. A kernel says for which rank it waits, not in which
-// operation: these are what the host knows of that.
+// else in the last operation; "" if that is not recorded. A kernel reports for which rank it waits, not in which
+// operation; the host knows no more than this.
 func (f *Flights) Awaiting(o *Observer, peer int) string {
 	list := f.List()
 	latest := func(that func(*executor.Flight) bool) *executor.Flight {

@@ -2,7 +2,7 @@ package diagnosis
 
 import "github.com/shunt-ccl/shunt/host/report"
 
-// LastCall is the call that a rank made last: its control page numbers it, and its
+// LastCall returns the call that a rank made last: its control page numbers it, and its
 // recorder, oldest operation first, says what the page does not: how far messages
 // and operations on GPUs have come.
 func LastCall(page State, operations []report.Entry) *report.Call {

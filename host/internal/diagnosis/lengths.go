@@ -45,8 +45,8 @@ func (u *Unchecked) Compare(o *Observer) (reason *plugin.Error) {
 	return reason
 }
 
-// WrongLength is why a message that this rank waits for, or that a peer does not take, will not get through, if it is
-// that its ends differ.
+// WrongLength returns an error if the ends of a message differ in length, one that this rank waits for or that a peer
+// does not take; nil otherwise.
 func (o *Observer) WrongLength() *plugin.Error {
 	for peer := range o.World {
 		if peer == o.Rank {

@@ -24,7 +24,7 @@ type Observer struct {
 	Failure     Failure
 }
 
-// State is what a rank's control page says.
+// State returns the content of a rank's control page.
 func (o *Observer) State(rank int) State { return stateOf(o.Engine.PeerRecord(rank)) }
 
 // PeerName names a rank of the communicator for messages.
@@ -42,8 +42,8 @@ func (o *Observer) Deadline(ctx context.Context) (context.Context, context.Cance
 		o.Timeout))
 }
 
-// NoAnswer is the timeout of a rank that waited for peer, as all ranks are told it; where says in which step, if that
-// is known.
+// NoAnswer returns the timeout of a rank that waited for peer, as all ranks report it; where names the step, if that is
+// known.
 func (o *Observer) NoAnswer(peer int, where string) *plugin.Error {
 	reason := &plugin.Error{Code: plugin.Timeout, Rank: o.Rank,
 		Message: fmt.Sprintf("rank %d had no answer from %s for %v", o.Rank, o.PeerName(peer), o.Timeout)}

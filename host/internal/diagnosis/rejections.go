@@ -12,7 +12,7 @@ import (
 // may make the call as it should be. But its peers have made theirs and wait. So it notes in its control page what it
 // has rejected, and a rank that waits for it, or finds it closed, dead or off by one, can say why.
 
-// maxNamed is how many ranks' rejected calls one message names.
+// maxNamed is the most ranks whose rejected calls one message names.
 const maxNamed = 4
 
 // RejectCall notes that this rank has rejected a call. seq is the number that the call would have had among the
@@ -67,8 +67,8 @@ func (o *Observer) rejections(in circumstance) string {
 	return text.String()
 }
 
-// RejectedBy is the last thing that a rank which is gone has rejected, to be put behind a message; "" if it went on
-// since.
+// RejectedBy returns the last thing that a rank which is gone has rejected, to be put behind a message; "" if it went
+// on since.
 func (o *Observer) RejectedBy(rank int) string {
 	if text := rejected(rank, o.Engine.PeerRefusal(rank), State{}, o.State(rank)); text != "" {
 		return "; " + text
@@ -76,8 +76,8 @@ func (o *Observer) RejectedBy(rank int) string {
 	return ""
 }
 
-// PeerLost is the failure of a rank that is gone, numbered as in this communicator: what is known of its end, and what
-// its control page, which outlives it, says to explain it. jobRank is its number in the job.
+// PeerLost returns the failure of a rank that is gone, numbered as in this communicator: what is known of its end,
+// and what its control page, which outlives it, says to explain it. jobRank is its number in the job.
 func (o *Observer) PeerLost(rank, jobRank int, failure *plugin.Error) *plugin.Error {
 	message := failure.Message
 	if rank != jobRank {

@@ -48,8 +48,8 @@ func (w *Watchdog) LookAtStall(o *Observer, stall time.Duration) *plugin.Error {
 }
 
 // waitsInVain takes a second look at a rank that will not come, as the first may have been too early: the rank's record
-// was written after its last signal. So if the semaphore still lacks that signal now, and this rank is still in the
-// same call, it will never come.
+// was written after its last signal. So if the semaphore still does not have that signal, and this rank is still in
+// the same call, the signal will never come.
 func (w *Watchdog) waitsInVain(o *Observer, peer int, seq uint64, vain string) *plugin.Error {
 	_, again, _, _ := o.Engine.Waiting()
 	if again != peer || o.State(o.Rank).Seq != seq || !o.Engine.Unsatisfied() {
@@ -94,7 +94,7 @@ func (o *Observer) WarnAbsent(seq uint64, collective plugin.Collective, stall ti
 	}
 }
 
-// rejectionLook is what the watchdog has seen of rejected calls that keep this rank's operations waiting.
+// rejectionLook holds the rejected calls that the watchdog has seen and that keep this rank's operations waiting.
 type rejectionLook struct {
 	text   string
 	since  time.Time

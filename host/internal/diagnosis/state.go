@@ -9,8 +9,8 @@ import (
 // Closed stands in State.Collective for a communicator that its rank closed.
 const Closed plugin.Collective = 0xFFFF
 
-// State is what a rank's control page says it is doing. Every field came from
-// another process and may hold anything.
+// State is the content of a rank's control page: what the rank is doing. Every field
+// came from another process and may hold anything.
 type State struct {
 	Valid      bool   // false: it has called nothing, or its page cannot be read
 	Ended      bool   // the call has ended on that rank
@@ -52,7 +52,7 @@ func (s State) String() string {
 // more comes from it.
 func (s State) HasClosed() bool { return s.Valid && s.Collective == Closed }
 
-// Collectives is how many collectives the rank has called.
+// Collectives returns the number of collectives that the rank has called.
 func (s State) Collectives() uint64 {
 	switch {
 	case !s.Valid:

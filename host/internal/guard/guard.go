@@ -26,7 +26,7 @@ const (
 	CloseTimeout    = 5 * time.Second
 )
 
-// lag is what a call that watches its context gets to return by itself.
+// lag is the time that a call which watches its context has to return by itself.
 const lag = 250 * time.Millisecond
 
 // Transport is a transport whose functions and whose endpoints' functions all return
@@ -36,15 +36,15 @@ type Transport struct {
 	gate  gate
 }
 
-// New guards a transport. where is how users know it, such as shared:/lib/spin.so.
+// New guards a transport. where names it for users, such as shared:/lib/spin.so.
 func New(inner plugin.Transport, where string) *Transport {
 	return &Transport{inner: inner, gate: gate{who: fmt.Sprintf("transport %s (%s)", inner.Info().Name, where)}}
 }
 
-// Info is the transport's.
+// Info returns the transport's Info.
 func (t *Transport) Info() plugin.Info { return t.inner.Info() }
 
-// Supports is Ask within SupportsTimeout; an error is a reason for no.
+// Supports is like Ask, within SupportsTimeout; an error becomes the reason why it is not supported.
 func (t *Transport) Supports(req plugin.Request) plugin.Support {
 	ctx, cancel := context.WithTimeout(context.Background(), SupportsTimeout)
 	defer cancel()
@@ -60,7 +60,7 @@ type asker interface {
 	Ask(context.Context, plugin.Request) (plugin.Support, error)
 }
 
-// Ask is Supports with a deadline, and with an error where there is no answer or the
+// Ask calls Supports with a deadline. It is an error if it does not return in time or its
 // answer breaks the contract.
 func (t *Transport) Ask(ctx context.Context, req plugin.Request) (plugin.Support, error) {
 	return call(ctx, &t.gate, "supports "+req.Collective.String(), func() (plugin.Support, error) {
@@ -84,7 +84,8 @@ func (t *Transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.
 	if err != nil {
 		return nil, err
 	}
-	return &Endpoint{inner: opened, where: where, gate: gate{who: t.gate.who}, aborting: gate{who: t.gate.who}}, nil
+	return &Endpoint{inner: opened, where: where, gate: gate{who: t.gate.who}, aborting: gate{who: t.gate.who},
+		checking: gate{who: t.gate.who}}, nil
 }
 
 // Endpoint is an endpoint of a guarded transport.
@@ -94,13 +95,14 @@ type Endpoint struct {
 	gate  gate
 
 	aborting gate
+	checking gate
 	stuck    atomic.Bool // in Abort
 }
 
-// Regions are the endpoint's.
+// Regions returns the endpoint's regions.
 func (e *Endpoint) Regions() []plugin.Region { return e.inner.Regions() }
 
-// Images are the endpoint's.
+// Images returns the endpoint's images.
 func (e *Endpoint) Images() []plugin.Image { return e.inner.Images() }
 
 // Allocate makes a buffer. One that comes too late is freed again.
@@ -168,6 +170,21 @@ func (e *Endpoint) Abort(reason string) {
 	}
 }
 
+// Check asks the endpoint what has failed between calls. One that does not return is asked no more.
+func (e *Endpoint) Check() error {
+	checker, ok := e.inner.(plugin.Checker)
+	if !ok || e.checking.busy("") != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lag)
+	defer cancel()
+	found, err := call(ctx, &e.checking, "check"+e.where, func() (error, error) { return checker.Check(), nil }, nil)
+	if err != nil {
+		return err
+	}
+	return found
+}
+
 func (e *Endpoint) exchanger() (plugin.Exchanger, error) {
 	exchanger, ok := e.inner.(plugin.Exchanger)
 	if !ok {
@@ -175,19 +192,6 @@ func (e *Endpoint) exchanger() (plugin.Exchanger, error) {
 			e.gate.who, plugin.FeatureExchange)
 	}
 	return exchanger, nil
-}
-
-// LastError is the sentence that the endpoint's last call left, also a native function;
-// "" where there is none.
-func (e *Endpoint) LastError() string {
-	l, ok := e.inner.(interface{ LastError() string })
-	if !ok {
-		return ""
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), lag)
-	defer cancel()
-	text, _ := call(ctx, &e.gate, "last_error"+e.where, func() (string, error) { return l.LastError(), nil }, nil)
-	return text
 }
 
 // Close closes the endpoint within CloseTimeout. Where another call has not returned
@@ -247,7 +251,7 @@ func (g *gate) whenFree(f func()) {
 	}
 }
 
-// busy is the error of a call while an earlier one is lost.
+// busy returns the error of a call while an earlier one is lost.
 func (g *gate) busy(what string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

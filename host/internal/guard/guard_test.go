@@ -64,11 +64,6 @@ func (e stuckEndpoint) Prepare(context.Context, plugin.Request, string) (*plugin
 	return nil, nil
 }
 
-func (e stuckEndpoint) LastError() string {
-	e.at("last_error")
-	return "rail 3 is down"
-}
-
 func (e stuckEndpoint) Close() error {
 	e.at("close")
 	e.closed <- "endpoint"
@@ -141,24 +136,6 @@ func TestEveryCallReturnsInTime(t *testing.T) {
 				t.Errorf("after its return: %v", err)
 			}
 		})
-	}
-}
-
-func TestLastErrorReturnsInTime(t *testing.T) {
-	s := &stuck{phase: "last_error", release: make(chan struct{}), closed: make(chan string, 1)}
-	e, err := New(s, "builtin:stuck").Open(t.Context(), plugin.OpenConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text := e.(*Endpoint).LastError(); text != "" {
-		t.Errorf("it said %q", text)
-	}
-	close(s.release)
-	for e.(*Endpoint).LastError() != "rail 3 is down" {
-		time.Sleep(time.Millisecond)
-	}
-	if err := e.Close(); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 // Ranks compare what they call when a signature is first prepared, and whenever SHUNT_CHECK asks for it.
 
-// callInfo is what a rank asked for when a signature is first prepared. The
+// callInfo describes a rank's call when a signature is first prepared. The
 // ranks compare it before anyone goes on.
 type callInfo struct {
 	Seq        uint64
@@ -32,12 +32,13 @@ type callInfo struct {
 }
 
 func (a callInfo) String() string {
-	text := a.Collective.String() + " of " + a.DType.String()
-	if a.Collective.Reduces() {
-		text += " with op " + a.Op.String()
-	}
+	text := a.Collective.String()
 	if a.Size >= 0 {
-		text += fmt.Sprintf(", %d bytes", a.Size)
+		text += fmt.Sprintf(", count %d", a.Size/a.DType.Bytes())
+	}
+	text += " of " + a.DType.String()
+	if a.Collective.Reduces() {
+		text += ", op " + a.Op.String()
 	}
 	if a.Root >= 0 {
 		text += fmt.Sprintf(", root %d", a.Root)
@@ -51,7 +52,7 @@ func (a callInfo) String() string {
 	return text
 }
 
-// callInfo is what this rank says about the collective of that number.
+// callInfo returns the description of this rank's collective of that number.
 func (pl *Planner) callInfo(number uint64, call *call.Call) callInfo {
 	mine := callInfo{Seq: number, Collective: call.Collective, DType: call.DType, Op: call.Op, Size: call.Size, Root: -1,
 		Symmetric: call.Symmetric, OnDevice: call.OnDevice, Counts: call.Counts(pl.World)}
@@ -65,8 +66,8 @@ func (pl *Planner) callInfo(number uint64, call *call.Call) callInfo {
 	return mine
 }
 
-// compare gathers what every rank asked for. All ranks come to the same
-// verdict, as all see the same answers.
+// compare gathers what every rank asked for. All ranks return the same, because all
+// compare the same.
 func (pl *Planner) compare(ctx context.Context, mine callInfo) error {
 	what := mine.Collective.String()
 	pl.agreements++

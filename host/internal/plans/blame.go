@@ -16,7 +16,7 @@ type Blame struct {
 	Group   []call.Call // or those of a group
 }
 
-// serving is the transport and the algorithm of an operation; nil if it is not known.
+// serving returns the transport and the algorithm of an operation; nil if it is not known.
 func (b Blame) serving(launch int) (*Transport, string) {
 	call := b.Call
 	if b.Group != nil {
@@ -58,16 +58,11 @@ func (b Blame) NativeFailed(f *executor.Failure) string {
 		t.stuck = "a native function of " + name
 		return text
 	}
-	if !f.Silent {
-		return text
-	}
-	if l, ok := t.Endpoint.(interface{ LastError() string }); ok {
-		if said := l.LastError(); said != "" {
-			text += ": " + said
-		}
-	}
 	return text
 }
+
+// Lose says what of the endpoint has not returned: the endpoint cannot be closed.
+func (a *Transport) Lose(what string) { a.stuck = what }
 
 // Abort tells the endpoint that its communicator has failed.
 func (a *Transport) Abort(reason string) {
@@ -76,6 +71,14 @@ func (a *Transport) Abort(reason string) {
 	if aborter, ok := a.Endpoint.(plugin.Aborter); ok {
 		aborter.Abort(reason)
 	}
+}
+
+// Check asks the endpoint what has failed between calls.
+func (a *Transport) Check() error {
+	if checker, ok := a.Endpoint.(plugin.Checker); ok {
+		return checker.Check()
+	}
+	return nil
 }
 
 // Close lets go of the endpoint, unless one of its functions still runs.

@@ -9,11 +9,18 @@ import (
 )
 
 // prepared is one signature's choice and its loaded plans, candidate by
-// candidate.
+// candidate. What no size chooses has none, nor has what needs an exchange of bytes
+// before the first call of a size that chooses it.
 type prepared struct {
 	choice   *selector.Choice
 	programs []Program
 }
+
+func newPrepared(choice *selector.Choice) *prepared {
+	return &prepared{choice, make([]Program, len(choice.Candidates()))}
+}
+
+func (p Program) loaded() bool { return p.Host != nil || p.Kernels != nil }
 
 // Program is a loaded plan: one of the two, as the communicator's memory is.
 type Program struct {
@@ -73,9 +80,17 @@ func (s *cache) free() {
 	s.known, s.latest = nil, nil
 }
 
+// unload frees some of the plans.
+func (p *prepared) unload(list []int) {
+	for _, i := range list {
+		p.programs[i].free()
+		p.programs[i] = Program{}
+	}
+}
+
 func (p *prepared) free() {
 	for _, program := range p.programs {
 		program.free()
 	}
-	p.programs = nil
+	clear(p.programs)
 }

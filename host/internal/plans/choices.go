@@ -15,16 +15,16 @@ import (
 // different places. What they choose follows from what transports offer, which is
 // the same on all ranks unless one's Supports fails there, or looks at what only
 // that rank sees. So ranks compare their choices when they prepare a plan, and
-// whoever differs is named, with the transport.
+// the error names the rank that differs, with the transport.
 
-// choice is what a rank will run for a call.
+// choice lists the algorithms that a rank will run for a call.
 type choice struct {
 	Call   string            // in words
 	Choice string            // selector.Choice's
 	Offers map[string]string // by transport
 }
 
-// unlikeChoices is why two ranks choose differently; nil if none do.
+// unlikeChoices returns an error if two ranks choose differently.
 func unlikeChoices(all []choice) *plugin.Error {
 	first := all[0]
 	for rank, other := range all {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/shunt-ccl/shunt/host/internal/call"
-	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -15,13 +14,13 @@ import (
 // is one all-gather over the rendezvous, whatever the number of endpoints and plans;
 // it carries this rank's error too, so that nobody connects unless everybody can.
 
-// exchangeItem is what one endpoint exchanges bytes for.
+// exchangeItem names one endpoint's exchange of bytes.
 type exchangeItem struct {
 	transport *Transport
 	exchange  plugin.Exchange
 }
 
-// publication is what a rank says in a round of exchange.
+// publication is a rank's part in a round of exchange.
 type publication struct {
 	Choice    choice // of plans, if the round is for them
 	Code      plugin.Code
@@ -32,7 +31,7 @@ type publication struct {
 // exchanges reports whether a transport's endpoints exchange bytes.
 func (a *Transport) exchanges() bool { return a.Features&plugin.FeatureExchange != 0 }
 
-// exchanger is the endpoint as one that exchanges bytes. Guarded and remote endpoints
+// exchanger returns the endpoint as one that exchanges bytes. Guarded and remote endpoints
 // always have the methods, and say themselves that there is nothing behind them.
 func (a *Transport) exchanger() (plugin.Exchanger, error) {
 	exchanger, ok := a.Endpoint.(plugin.Exchanger)
@@ -42,8 +41,9 @@ func (a *Transport) exchanger() (plugin.Exchanger, error) {
 	return exchanger, nil
 }
 
-// ExchangeBytes is the round that follows the opening of endpoints.
-func (pl *Planner) ExchangeBytes(ctx context.Context) error {
+// ExchangeBytes returns the round that follows the opening of endpoints. Optional transports whose endpoints cannot be
+// connected are left out.
+func (pl *Planner) ExchangeBytes(ctx context.Context, optional bool) error {
 	var items []exchangeItem
 	for _, a := range pl.Transports {
 		if a.exchanges() {
@@ -57,18 +57,26 @@ func (pl *Planner) ExchangeBytes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return pl.Group.Agree(ctx, "connect their endpoints ("+pl.Label+")", connectItems(ctx, items, all))
+	failed := map[string]error{}
+	for i, item := range items {
+		if err := connectItem(ctx, item, i, all); err != nil {
+			failed[item.transport.Name] = err
+		}
+	}
+	return pl.LeaveOut(ctx, "connect their endpoints ("+pl.Label+")", failed, optional)
 }
 
-// exchangeForPlans is the round that precedes the preparation of a choice's plans. It
-// fails on all ranks alike where one has failed before, cannot publish, or chooses other
-// algorithms; that a rank cannot connect is agreed on with what follows.
-func (pl *Planner) exchangeForPlans(ctx context.Context, key call.Signature, chosen *selector.Choice,
+// exchangeForPlans runs the round that precedes the preparation of some of a choice's plans. It fails on all ranks
+// alike where one has failed before, cannot publish, or chooses other algorithms; that a rank cannot connect is agreed
+// on with what follows.
+func (pl *Planner) exchangeForPlans(ctx context.Context, key call.Signature, p *prepared, list []int,
 	failed error) error {
 	var items []exchangeItem
 	mine := publication{}
 	if failed == nil {
-		for _, candidate := range chosen.Candidates() {
+		chosen := p.choice
+		for _, i := range list {
+			candidate := chosen.Candidates()[i]
 			if a := pl.Transports[candidate.Endpoint]; a.exchanges() {
 				items = append(items, exchangeItem{a, plugin.Exchange{Request: pl.Request(key),
 					Algorithm: candidate.Algorithm.Name}})
@@ -84,7 +92,12 @@ func (pl *Planner) exchangeForPlans(ctx context.Context, key call.Signature, cho
 	if err != nil {
 		return err
 	}
-	return connectItems(ctx, items, all)
+	for i, item := range items {
+		if err := connectItem(ctx, item, i, all); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // exchangesBytes reports whether any endpoint does, so that a round is due: all ranks
@@ -98,8 +111,8 @@ func (pl *Planner) exchangesBytes() bool {
 	return false
 }
 
-// publications is what every rank publishes, by rank and item; mine says already what
-// is not published.
+// publications returns what every rank publishes, by rank and item; mine names the
+// items that this rank does not publish.
 func (pl *Planner) publications(ctx context.Context, tag string, mine publication, items []exchangeItem) ([][][]byte,
 	error) {
 	for _, item := range items {
@@ -167,22 +180,20 @@ func (i exchangeItem) publish(ctx context.Context) ([]byte, error) {
 	return b, nil
 }
 
-// connectItems hands every endpoint what all ranks have published for it.
-func connectItems(ctx context.Context, items []exchangeItem, all [][][]byte) error {
+// connectItem hands the endpoint of item i what all ranks have published for it.
+func connectItem(ctx context.Context, item exchangeItem, i int, all [][][]byte) error {
 	ctx, cancel := TransportTime(ctx)
 	defer cancel()
-	for i, item := range items {
-		exchanger, err := item.transport.exchanger()
-		if err != nil {
-			return err
-		}
-		published := make([][]byte, len(all))
-		for rank := range all {
-			published[rank] = all[rank][i]
-		}
-		if err := exchanger.Connect(ctx, item.exchange, published); err != nil {
-			return fmt.Errorf("connecting%s: %w", item, err)
-		}
+	exchanger, err := item.transport.exchanger()
+	if err != nil {
+		return err
+	}
+	published := make([][]byte, len(all))
+	for rank := range all {
+		published[rank] = all[rank][i]
+	}
+	if err := exchanger.Connect(ctx, item.exchange, published); err != nil {
+		return fmt.Errorf("connecting%s: %w", item, err)
 	}
 	return nil
 }

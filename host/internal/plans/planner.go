@@ -3,6 +3,7 @@ package plans
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/executor"
@@ -24,10 +25,11 @@ type Planner struct {
 	PeerRead   bool // every rank can read every other rank's memory
 	NVLink     bool // every two GPUs of the ranks are joined by NVLink
 	Transports []*Transport
-	Device     *executor.Device // nil for host memory
-	Stall      time.Duration    // ranks that stay away from an agreement for longer are reported
+	Absent     map[string]string // transports that the ranks do without, and why
+	Device     *executor.Device  // nil for host memory
+	Stall      time.Duration     // ranks that stay away from an agreement for longer are reported
 
-	// Fail makes the communicator fail; with spread the other ranks are told.
+	// Fail makes the communicator fail; with spread the other ranks learn it.
 	Fail func(reason *plugin.Error, spread bool)
 
 	cache      cache
@@ -43,58 +45,67 @@ type Transport struct {
 	Endpoint plugin.Endpoint
 	Base     uint32         // of the endpoint's regions in the executor's table
 	Scratch  *plugin.Region // region of role scratch, if the transport has one
+	Enqueues atomic.Bool    // operations on a stream use its code or memory of role local, so graphs may hold it
 
 	aborting sync.Mutex // held while the endpoint is told of a failure
 	stuck    string     // a function of the endpoint that has not returned, for the error of closing it
 }
 
-// Known reports whether the plans of a call are prepared.
-func (pl *Planner) Known(call *call.Call) bool { return pl.cache.lookup(call.Signature()) != nil }
+// Known reports whether the plan of a call is prepared.
+func (pl *Planner) Known(call *call.Call) bool {
+	_, known, _ := pl.Find(call)
+	return known
+}
 
-// Find is the plan for a call, if plans of its signature are prepared. The error is that none of them takes its size.
+// Find returns the plan for a call, if it is prepared. The error is that none takes its size.
 func (pl *Planner) Find(call *call.Call) (program Program, known bool, err error) {
 	p := pl.cache.lookup(call.Signature())
 	if p == nil {
 		return Program{}, false, nil
 	}
-	program, err = pl.pick(p, call)
-	return program, true, err
-}
-
-func (pl *Planner) pick(p *prepared, call *call.Call) (Program, error) {
 	i := p.choice.Pick(call.Size)
 	if i < 0 {
-		return Program{}, pl.WrapError(call.Collective.String(), p.choice.Unsupported(call.Size))
+		return Program{}, true, pl.WrapError(call.Collective.String(), p.choice.Unsupported(call.Size))
 	}
-	return p.programs[i], nil
+	return p.programs[i], p.programs[i].loaded(), nil
 }
 
-// Prepare compiles and loads the plans of a call's signature, and agrees with all ranks that they asked for the same
-// and that all can. It is collective; number is the call's among the collectives.
+// Prepare compiles and loads plans of a call's signature, the call's own among them, and agrees with all ranks that
+// they asked for the same and that all can. It is collective; number is the call's among the collectives.
 func (pl *Planner) Prepare(ctx context.Context, number uint64, call *call.Call) (Program, error) {
 	key := call.Signature()
 	mine := pl.callInfo(number, call)
-	if pl.exchangesBytes() { // whoever has called something else is told of before its bytes are waited for
-		if err := pl.compare(ctx, mine); err != nil {
-			return Program{}, err
-		}
-	}
 	limited, cancel := pl.Deadline(ctx)
 	defer cancel()
-	p, err := pl.build(limited, key, nil)
+	p := pl.cache.lookup(key)
+	var err error
+	if p == nil {
+		p, err = pl.choose(limited, key)
+	}
+	var missing []int
+	if err == nil {
+		mine.Choice, mine.Offers = p.choice.String(), p.choice.Offers()
+		missing = pl.missing(p, call.Size)
+		if pl.exchangeFor(p, missing) { // a rank with another call must fail before anyone waits for its bytes
+			if err := pl.compare(ctx, mine); err != nil {
+				return Program{}, err
+			}
+			err = pl.exchangeForPlans(limited, key, p, missing, nil)
+		}
+	}
+	if err == nil {
+		err = pl.loadAll(limited, key, p, missing)
+	}
 	if err != nil {
 		mine.Code, mine.Message = plugin.CodeOf(err), err.Error()
-	} else {
-		mine.Choice, mine.Offers = p.choice.String(), p.choice.Offers()
 	}
 	if err := pl.compare(ctx, mine); err != nil {
-		if p != nil {
-			p.free()
-		}
+		p.unload(missing)
 		return Program{}, err
 	}
 	pl.cache.store(key, p)
-	return pl.pick(p, call)
+	program, _, err := pl.Find(call)
+	return program, err
 }
 
 // PrepareAlone prepares point-to-point signatures of every element size; the
@@ -107,7 +118,7 @@ func (pl *Planner) PrepareAlone(ctx context.Context, collectives ...plugin.Colle
 			if pl.cache.lookup(key) != nil {
 				continue
 			}
-			p, err := pl.build(ctx, key, failed)
+			p, err := pl.buildAlone(ctx, key, failed)
 			switch {
 			case err == nil:
 				pl.cache.store(key, p)
@@ -133,8 +144,8 @@ func (pl *Planner) Explain(ctx context.Context, key call.Signature, bytes int64)
 // Free releases all plans.
 func (pl *Planner) Free() { pl.cache.free() }
 
-// TransportTime bounds what transports do before the ranks agree about it: two thirds of
-// what is left, so that the other ranks still hear which transport does not answer.
+// TransportTime bounds the calls of transports before the ranks agree on the outcome: two thirds of the remaining
+// time, so that the other ranks still learn which transport did not return.
 func TransportTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, bounded := ctx.Deadline()
 	if !bounded {

@@ -3,6 +3,7 @@ package plans
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/shunt-ccl/shunt/host/algorithm"
@@ -11,45 +12,72 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// build asks every transport for algorithms and prepares the plan of each one
-// that the choice may pick. A failure of before is told to the ranks that exchange
-// bytes with this one.
-func (pl *Planner) build(ctx context.Context, key call.Signature, before error) (*prepared, error) {
-	choice, err := pl.chooseTogether(ctx, key, before)
+// choose asks every transport for algorithms.
+func (pl *Planner) choose(ctx context.Context, key call.Signature) (*prepared, error) {
+	ctx, cancel := TransportTime(ctx)
+	defer cancel()
+	choice, err := pl.Choose(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := TransportTime(ctx)
-	defer cancel()
-	p := &prepared{choice: choice}
-	for _, candidate := range choice.Candidates() {
-		program, err := pl.load(ctx, key, candidate)
-		if err != nil {
-			p.free()
-			return nil, err
-		}
-		p.programs = append(p.programs, program)
-	}
-	return p, nil
+	return newPrepared(choice), nil
 }
 
-// chooseTogether is Choose, and the exchange of bytes that preparing what was chosen
-// needs; without endpoints that exchange any it is local.
-func (pl *Planner) chooseTogether(ctx context.Context, key call.Signature, before error) (choice *selector.Choice,
-	err error) {
-	err = before
-	if err == nil {
-		ctx, cancel := TransportTime(ctx)
-		choice, err = pl.Choose(ctx, key)
-		cancel()
+// missing lists the plans that a call of a size has prepared: its own, if it is not yet, and with a signature's first
+// call those of all sizes that need no exchange. It is the same on all ranks that call the same.
+func (pl *Planner) missing(p *prepared, size int64) []int {
+	own := p.choice.Pick(size)
+	var list []int
+	for _, i := range p.choice.Chosen() {
+		exchanges := pl.Transports[p.choice.Candidates()[i].Endpoint].exchanges()
+		if !p.programs[i].loaded() && (i == own || !exchanges) {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// exchangeFor reports whether preparing some of the plans needs an exchange of bytes.
+func (pl *Planner) exchangeFor(p *prepared, list []int) bool {
+	return slices.ContainsFunc(list, func(i int) bool {
+		return pl.Transports[p.choice.Candidates()[i].Endpoint].exchanges()
+	})
+}
+
+// buildAlone prepares the plans of all sizes. The ranks that exchange bytes with this one learn the error before;
+// without endpoints that exchange any it is local.
+func (pl *Planner) buildAlone(ctx context.Context, key call.Signature, before error) (p *prepared, err error) {
+	var list []int
+	if err = before; err == nil {
+		if p, err = pl.choose(ctx, key); err == nil {
+			list = p.choice.Chosen()
+		}
 	}
 	if pl.exchangesBytes() {
-		err = pl.exchangeForPlans(ctx, key, choice, err)
+		err = pl.exchangeForPlans(ctx, key, p, list, err)
 	}
-	return choice, err
+	if err == nil {
+		err = pl.loadAll(ctx, key, p, list)
+	}
+	return p, err
 }
 
-// Request is what transports are asked about a signature. Bytes is left 0:
+// loadAll loads some of a signature's plans, or none.
+func (pl *Planner) loadAll(ctx context.Context, key call.Signature, p *prepared, list []int) error {
+	ctx, cancel := TransportTime(ctx)
+	defer cancel()
+	for _, i := range list {
+		program, err := pl.load(ctx, key, p.choice.Candidates()[i])
+		if err != nil {
+			p.unload(list)
+			return err
+		}
+		p.programs[i] = program
+	}
+	return nil
+}
+
+// Request returns the request about a signature for transports. Bytes is left 0:
 // algorithms carry their limits, and the choice applies them per call.
 func (pl *Planner) Request(key call.Signature) plugin.Request {
 	return plugin.Request{
@@ -64,6 +92,7 @@ func (pl *Planner) Choose(ctx context.Context, key call.Signature) (*selector.Ch
 	req := pl.Request(key)
 	var candidates []selector.Candidate
 	rejections := map[string]string{}
+	maps.Copy(rejections, pl.Absent)
 	for i, a := range pl.Transports {
 		name := a.Name
 		support, err := a.Supports(ctx, WithoutRank(req))
@@ -107,10 +136,9 @@ func (pl *Planner) missingSymmetric(ctx context.Context, req plugin.Request, a *
 	return nil
 }
 
-// Supports is what a transport offers for a request, and the generic algorithms
-// over its scratch. Those serve what it leaves to them, but where ranks are on
-// several hosts they reach no further than the transport says it does. An answer that
-// breaks the contract counts as no; that there is none is an error.
+// Supports returns what a transport offers for a request, and the generic algorithms over its scratch. The generic
+// ones serve what the transport leaves to them, but across hosts they reach no further than the transport states. An
+// answer that breaks the contract counts as no; a missing answer is an error.
 func (a *Transport) Supports(ctx context.Context, req plugin.Request) (plugin.Support, error) {
 	if req.DeviceCounts && a.Features&plugin.FeatureDeviceCounts == 0 {
 		return plugin.Support{Reason: "it takes no counts from device memory"}, nil
@@ -137,7 +165,7 @@ func (a *Transport) Supports(ctx context.Context, req plugin.Request) (plugin.Su
 	return support, nil
 }
 
-// WithoutRank is a request as every rank asks it.
+// WithoutRank returns a request as every rank asks it.
 func WithoutRank(req plugin.Request) plugin.Request {
 	req.Rank = 0
 	return req
@@ -177,6 +205,9 @@ func (pl *Planner) load(ctx context.Context, key call.Signature, candidate selec
 	if pl.Device != nil {
 		if loaded.Kernels, err = pl.Device.Load(plan, a.Base); err == nil {
 			loaded.Kernels.Entitle(candidate.Qualified)
+			if len(plan.Natives) > 0 {
+				a.Enqueues.Store(true)
+			}
 		}
 	} else {
 		loaded.Host, err = pl.Engine.Load(plan, a.Base)

@@ -8,7 +8,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// offering is a transport's answer, whatever it is asked.
+// offering returns a Supports that always gives the same support.
 func offering(support plugin.Support) func(context.Context, plugin.Request) (plugin.Support, error) {
 	return func(context.Context, plugin.Request) (plugin.Support, error) { return support, nil }
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// planText is what one rank says of the plan that a call would run.
+// planText is one rank's text of the plan that a call would run.
 type planText struct {
 	Call    string // in words
 	Text    string
@@ -17,8 +17,9 @@ type planText struct {
 	Message string
 }
 
-// Texts is the plan of each rank, by rank, that a call of a signature and size would run. It is collective: every rank
-// prepares its plan, and nothing is kept for calls. All ranks return the same error.
+// Texts returns the plan of each rank, by rank, that a call of a signature and size
+// would run. It is collective: every rank prepares its plan, and nothing is kept for
+// calls. All ranks return the same error.
 func (pl *Planner) Texts(ctx context.Context, key call.Signature, bytes int64) ([]string, error) {
 	ctx, cancel := pl.Deadline(ctx)
 	defer cancel()
@@ -62,19 +63,26 @@ func (pl *Planner) Texts(ctx context.Context, key call.Signature, bytes int64) (
 	return texts, nil
 }
 
-// text is this rank's plan.
+// text returns this rank's plan.
 func (pl *Planner) text(ctx context.Context, key call.Signature, bytes int64) (string, error) {
-	choice, err := pl.chooseTogether(ctx, key, nil)
+	p, err := pl.choose(ctx, key)
+	var list []int
+	if err == nil {
+		if i := p.choice.Pick(bytes); i < 0 {
+			err = p.choice.Unsupported(bytes)
+		} else {
+			list = []int{i}
+		}
+	}
+	if pl.exchangesBytes() {
+		err = pl.exchangeForPlans(ctx, key, p, list, err)
+	}
 	if err != nil {
 		return "", err
 	}
-	i := choice.Pick(bytes)
-	if i < 0 {
-		return "", choice.Unsupported(bytes)
-	}
 	ctx, cancel := TransportTime(ctx)
 	defer cancel()
-	plan, err := pl.prepare(ctx, key, choice.Candidates()[i])
+	plan, err := pl.prepare(ctx, key, p.choice.Candidates()[list[0]])
 	if err != nil {
 		return "", err
 	}

@@ -13,12 +13,12 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// PatternBytes is what each rank writes into each other's memory.
+// PatternBytes is the length of the pattern that each rank writes into each other's memory.
 const PatternBytes = 4096
 
-var failProbe = failpoint.NewData("device.probe", "a pattern that a peer wrote into this GPU's memory, as it is read")
+var failProbe = failpoint.New("device.probe", "a pattern that a peer wrote into this GPU's memory, as it is read")
 
-// pattern is what writer writes for reader: different for every pair and
+// pattern returns the bytes that writer writes for reader: different for every pair and
 // communicator, so that memory of another pair or time is not taken for it.
 func pattern(id uint64, writer, reader int) []byte {
 	random := rand.New(rand.NewPCG(id, uint64(writer)<<32|uint64(reader)))
@@ -38,12 +38,12 @@ type GPUs struct {
 	Copies  *memory.Staging
 }
 
-// ProbeBytes is how much memory of every rank a probe needs.
+// ProbeBytes returns the memory of every rank that a probe needs.
 func (g *GPUs) ProbeBytes() int64 { return 2 * int64(g.World) * PatternBytes }
 
 // Probe moves a pattern between every pair of GPUs in both directions, by writing and by reading peer memory, before
 // anything relies on it: some machines report peer access and then lose or mix up bytes. id is the communicator's
-// number, memory is where this rank reaches ProbeBytes of each rank, which are zero before and after.
+// number, memory has the address of ProbeBytes of each rank, which are zero before and after.
 func (g *GPUs) Probe(ctx context.Context, tag string, id uint64, memory []cuda.Ptr) error {
 	// Places for what peers write, then for what this rank writes to each.
 	at := func(rank, place int) cuda.Ptr { return memory[rank] + cuda.Ptr(place*PatternBytes) }
@@ -109,7 +109,7 @@ func (g *GPUs) readPatterns(id uint64, at func(rank, place int) cuda.Ptr) error 
 	return nil
 }
 
-// broken is the error of a pattern that did not arrive.
+// broken returns the error of a pattern that did not arrive.
 func (g *GPUs) broken(did string, peer int, got, want []byte) error {
 	return plugin.Errorf(plugin.Device, "the GPU (%s) of %s "+did+
 		" the memory of rank %d's (%s), and %s; peer-to-peer access between the two does not work: look for an IOMMU or PCIe ACS that is on, or SHUNT_TRANSPORTS",

@@ -9,12 +9,13 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Introduction is what a rank says about itself when a communicator is made.
+// Introduction is a rank's description of itself when a communicator is made.
 type Introduction struct {
 	ID         uint64 `json:"id"`    // proposal for the communicator's number; rank 0's counts
 	Place      []byte `json:"place"` // topology.Place, encoded
 	Transports string `json:"transports"`
-	Choice     string `json:"choice"` // digest of what decides the choice of algorithms
+	Choice     string `json:"choice"` // digest of the algorithms that the user forces
+	Costs      string `json:"costs"`  // digest of the costs by which algorithms are chosen; rank 0's count
 	Memory     string `json:"memory"` // kind of memory that the communicator moves
 	// most multiprocessors that this rank lets the communicator's kernels occupy; 0: any
 	MaxSMs int    `json:"max_sms,omitempty"`
@@ -46,11 +47,13 @@ func decodeIntroduction(data []byte) (Introduction, topology.Place, error) {
 	return i, place, err
 }
 
-// Found is what the ranks have said of themselves.
+// Found sums up the ranks' introductions.
 type Found struct {
 	ID       uint64 // the communicator's number
 	MaxSMs   int    // the smallest budget of multiprocessors; 0: none
 	Topology *topology.Topology
+	Costs    string // digest of rank 0's costs
+	Unlike   []int  // ranks that have other costs than rank 0
 
 	introductions []Introduction
 	word          probe // for PeerRead
@@ -66,7 +69,7 @@ func (s *Survey) Introduce(ctx context.Context, mine Introduction, peerRead bool
 	}
 	answers, err := s.Group.AllGather(ctx, "introduce themselves ("+s.Label+")", mine.encode())
 	if err != nil {
-		return nil, s.WrapError("init", err)
+		return nil, s.WrapError(s.Call, err)
 	}
 	places := make([]topology.Place, len(answers))
 	found := &Found{introductions: make([]Introduction, len(answers)), word: word}
@@ -76,7 +79,10 @@ func (s *Survey) Introduce(ctx context.Context, mine Introduction, peerRead bool
 			return nil, plugin.Errorf(plugin.Protocol, "init: rank %d sent a malformed introduction: %w", rank, err)
 		}
 		if rank == 0 {
-			found.ID = peer.ID
+			found.ID, found.Costs = peer.ID, peer.Costs
+		}
+		if peer.Costs != found.Costs {
+			found.Unlike = append(found.Unlike, rank)
 		}
 		if peer.Transports != mine.Transports {
 			return nil, &plugin.Error{Code: plugin.Mismatch, Rank: rank,
@@ -85,7 +91,7 @@ func (s *Survey) Introduce(ctx context.Context, mine Introduction, peerRead bool
 		}
 		if peer.Choice != mine.Choice {
 			return nil, &plugin.Error{Code: plugin.Mismatch, Rank: rank,
-				Message: fmt.Sprintf("init: SHUNT_ALGO or the tuning file differs between rank %d and rank %d", s.Rank, rank)}
+				Message: fmt.Sprintf("init: SHUNT_ALGO differs between rank %d and rank %d", s.Rank, rank)}
 		}
 		if peer.MaxSMs < 0 {
 			return nil, plugin.Errorf(plugin.Protocol, "init: rank %d has a budget of %d multiprocessors", rank, peer.MaxSMs)

@@ -20,7 +20,7 @@ import (
 // namespaces; a look tells more than all of their rules.
 type probe struct{ word *[8]byte }
 
-// newProbe is a fresh word for every rank to read.
+// newProbe returns a fresh word for every rank to read.
 func newProbe() probe {
 	p := probe{word: new([8]byte)}
 	rand.Read(p.word[:]) // never fails
@@ -30,7 +30,7 @@ func newProbe() probe {
 	return p
 }
 
-// published is what peers are told: where the word is, and what it says.
+// published returns what peers learn of the probe: the address of its word, and its value.
 func (p probe) published() (address, value uint64) {
 	return uint64(uintptr(unsafe.Pointer(p.word))), binary.LittleEndian.Uint64(p.word[:])
 }
@@ -59,7 +59,7 @@ func look(pid int, address, value uint64) error {
 // Answers to whether a rank can read every other rank's memory.
 var canRead, cannotRead = []byte{1}, []byte{0}
 
-// PeerRead finds out whether every rank can read every other rank's memory. All ranks come to the same answer.
+// PeerRead finds out whether every rank can read every other rank's memory. All ranks return the same.
 func (s *Survey) PeerRead(ctx context.Context, found *Found) (bool, error) {
 	defer runtime.KeepAlive(found.word.word) // until everybody has looked
 	if s.World == 1 || len(found.Topology.Hosts()) > 1 {
@@ -83,7 +83,7 @@ func (s *Survey) PeerRead(ctx context.Context, found *Found) (bool, error) {
 	}
 	answers, err := s.Group.AllGather(ctx, "read each other's memory ("+s.Label+")", mine)
 	if err != nil {
-		return false, s.WrapError("init", err)
+		return false, s.WrapError(s.Call, err)
 	}
 	for rank, a := range answers {
 		if len(a) != 1 || a[0] > 1 {

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/cuda/cudatest"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
 	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -47,9 +49,16 @@ func TestIntroductions(t *testing.T) {
 	require.EqualValues(t, 10, found.ID, "rank 0's counts")
 	require.Equal(t, 24, found.MaxSMs, "0 is no budget")
 	require.Equal(t, []int{0, 1}, []int{found.Topology.Places[0].Rank, found.Topology.Places[1].Rank})
+	require.Empty(t, found.Unlike)
+	other := introduction(0)
+	other.Costs = "def"
+	found, err = of(1, other.encode()).Introduce(t.Context(), introduction(1), false)
+	require.NoError(t, err, "rank 0's costs count")
+	require.Equal(t, "def", found.Costs)
+	require.Equal(t, []int{1}, found.Unlike)
 	for want, change := range map[string]func(*Introduction){
 		"ranks load different transports":          func(i *Introduction) { i.Transports = "shm 2" },
-		"SHUNT_ALGO or the tuning file":            func(i *Introduction) { i.Choice = "abd" },
+		"init: SHUNT_ALGO differs":                 func(i *Introduction) { i.Choice = "abd" },
 		"a budget of -1 multiprocessors":           func(i *Introduction) { i.MaxSMs = -1 },
 		"rank 0 is on host memory, rank 1 on cuda": func(i *Introduction) { i.Memory = "cuda" },
 		"rank 1 sent a malformed introduction":     func(i *Introduction) { i.Place = []byte("nowhere") },
@@ -98,4 +107,34 @@ func TestPeerReadNeedsAllRanks(t *testing.T) {
 	s.Group = answers{0, []byte("yes")}
 	_, err := s.PeerRead(t.Context(), found)
 	require.ErrorIs(t, err, plugin.Protocol)
+}
+
+// What a peer says of its paths is checked; without NVML nothing is known.
+func TestPaths(t *testing.T) {
+	defer func(before func() (cuda.Management, error)) { OpenManagement = before }(OpenManagement)
+	OpenManagement = func() (cuda.Management, error) { return nil, errors.New("no NVML") }
+	driver := cudatest.New(cudatest.Options{Devices: 2})
+	defer driver.Close()
+	devices, err := driver.Devices()
+	require.NoError(t, err)
+	places := make([]topology.Place, 2)
+	for i, d := range devices {
+		places[i] = topology.Place{HostID: "h", GPUs: []topology.GPU{{UUID: d.UUIDString(), PCI: d.Bus, Ordinal: d.Ordinal}}}
+	}
+	ask := func(theirs []byte) (*topology.Topology, error) {
+		s := of(0, theirs)
+		s.Memory, s.Topology = plugin.MemoryKindCuda, topology.New(places)
+		return s.Topology, s.Paths(t.Context(), driver)
+	}
+	good := topology.Path{NVLinks: 18, PCIe: topology.NODE, Access: topology.AccessYes}
+	found, err := ask(topology.EncodePaths([]topology.Path{good, topology.SamePath()}))
+	require.NoError(t, err)
+	want := topology.Path{PCIe: topology.Unknown, Access: topology.AccessYes, Why: "no NVML"}
+	require.Equal(t, [][]topology.Path{{topology.SamePath(), want}, {want, topology.SamePath()}}, found.Paths)
+	for _, bad := range [][]byte{nil, {1}, topology.EncodePaths([]topology.Path{good}),
+		topology.EncodePaths([]topology.Path{good, good, good}), {0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0}} {
+		_, err := ask(bad)
+		require.ErrorIs(t, err, plugin.Protocol)
+		require.ErrorContains(t, err, "init: rank 1 sent malformed paths of its GPU: ")
+	}
 }

@@ -63,7 +63,7 @@ func TestOneHolderAtATime(t *testing.T) {
 	}
 }
 
-// Shut waits for the holder and for the requests before it; whoever comes later is refused, and whoever waits is.
+// Shut waits for the holder and for the requests before it; callers that wait, or come later, are rejected.
 func TestShut(t *testing.T) {
 	var turn Turn[int]
 	require.True(t, turn.Try())

@@ -1,7 +1,7 @@
 /*
  * bad.c: a transport that breaks the contract in one way, chosen by the macro
- * BAD. Without it, it is accepted, which shows that the one way is what each
- * refusal is about.
+ * BAD. Without the macro the host accepts it, so each rejection is due to the
+ * one way.
  */
 #include "shunt_transport.h"
 

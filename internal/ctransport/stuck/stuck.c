@@ -34,12 +34,14 @@ static shunt_status stuck_open(const shunt_open_config *c, shunt_endpoint **out,
   return open_endpoint(c, out, message, bytes);
 }
 
-static shunt_status native(void *context, const int64_t *registers, const void *send, void *recv, void *stream) {
+static shunt_status native(void *context, const int64_t *registers, const void *send, void *recv, void *stream,
+                           shunt_native_report *report) {
   shunt_endpoint *e = context;
   (void)registers, (void)send, (void)recv, (void)stream;
   stop(NATIVE, e->rank);
-  if (STUCK == FAILS && e->rank == 1) return FAIL(e, 12345, "rail 3 is down");
-  return SHUNT_OK;
+  if (STUCK != FAILS || e->rank != 1) return SHUNT_OK;
+  strcpy(report->message, "rail 3 is down");
+  return 12345;
 }
 
 static shunt_status stuck_prepare(shunt_endpoint *e, const shunt_request *r, const char *algorithm, const shunt_plan **out) {

@@ -1,6 +1,6 @@
-// Package check holds the limits that both carriers enforce on what a
-// transport answers. A builtin transport is trusted; one in another process or
-// another language is not, and nothing it says reaches the host unchecked.
+// Package check holds the limits that both carriers enforce on a transport's results.
+// A builtin transport is trusted; one in another process or another language is not,
+// and nothing it returns reaches the host unchecked.
 //
 // Every function names what is wrong in an error with code Protocol. Plans are
 // checked by plugin.Plan.Validate; nothing here loads, maps or runs anything.
@@ -98,7 +98,7 @@ func Regions(regions []plugin.Region, features plugin.Feature) error {
 	return nil
 }
 
-// Buffer checks the answer to Allocate(id, bytes).
+// Buffer checks the result of Allocate(id, bytes).
 func Buffer(r plugin.Region, id uint32, bytes int64) error {
 	if r.ID != id || r.Role != plugin.RegionRoleBuffer || r.Bytes < bytes {
 		return plugin.Errorf(plugin.Protocol, "asked for buffer %d of %d bytes, got region %d of role %s and %d bytes", id,
@@ -158,7 +158,7 @@ func Published(b []byte) error {
 	return nil
 }
 
-// Plan checks an answer to Prepare(req, algorithm): the plan itself, and that
+// Plan checks the result of Prepare(req, algorithm): the plan itself, and that
 // it is what was asked for.
 func Plan(p *plugin.Plan, req plugin.Request, algorithm string) error {
 	if err := p.Validate(); err != nil {

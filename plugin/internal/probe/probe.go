@@ -20,7 +20,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Algorithm is the one algorithm that plans are answered for.
+// Algorithm is the only algorithm that the probe has plans for.
 const Algorithm = "one_shot"
 
 // ScratchBytes is the size of the scratch region.
@@ -46,7 +46,7 @@ const (
 	OptionFD    = "fd"    // open returns a region larger than its memfd
 )
 
-// Transport is the probe. Its zero value is what tests use.
+// Transport is the probe. Tests use its zero value.
 type Transport struct{}
 
 // Info describes the probe.
@@ -58,9 +58,10 @@ func (Transport) Info() plugin.Info {
 	}
 }
 
-// Supports answers for all_reduce, for broadcast where ranks can read each
-// other's memory, for all_gather where receive memory is symmetric, for all_to_all_v where counts are on the device,
-// and a different hostile answer for each of a few worlds that no test means otherwise.
+// Supports offers all_reduce, broadcast where ranks can read each other's memory,
+// all_gather where receive memory is symmetric, and all_to_all_v where counts are on the
+// device. In each of a few worlds that no other test uses it returns a different hostile
+// answer.
 func (Transport) Supports(r plugin.Request) plugin.Support {
 	switch {
 	case r.World == 1001:
@@ -224,9 +225,8 @@ func (e *endpoint) Publish(_ context.Context, x plugin.Exchange) ([]byte, error)
 	return Published(x, e.config.Rank), nil
 }
 
-// Published is what the probe of a rank publishes: what it was asked, word for word,
-// behind a zero byte, so that a carrier that loses anything is seen. Rank 2 publishes
-// nothing.
+// Published returns what the probe of a rank publishes: a zero byte and the request, word
+// for word, so that a carrier that loses anything is found. Rank 2 publishes nothing.
 func Published(x plugin.Exchange, rank int) []byte {
 	if rank == 2 {
 		return nil
@@ -281,8 +281,8 @@ func (e *endpoint) Close() error {
 	return nil
 }
 
-// Plan is the plan the probe answers: of every kind of step that a process can
-// ship, so that a conversion that loses a field is seen.
+// Plan returns the probe's plan. It has every kind of step that a process can ship, so
+// that a conversion that loses a field is found.
 func Plan(req plugin.Request) (*plugin.Plan, error) {
 	b := plugin.NewBuilder(req, Algorithm)
 	b.Track(func() {

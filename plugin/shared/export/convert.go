@@ -5,6 +5,7 @@ package export
 import "C"
 
 import (
+	"runtime"
 	"runtime/cgo"
 	"unsafe"
 
@@ -31,15 +32,23 @@ func publish(e plugin.Endpoint) (*C.shunt_endpoint, error) {
 	}
 	c.count_regions = C.uint32_t(len(regions))
 	c.images = (*C.shunt_image)(C.shunt_export_array(C.size_t(len(images)), C.sizeof_shunt_image))
+	o := &opened{Endpoint: e}
 	for i, image := range unsafe.Slice(c.images, len(images)) {
 		image.name = C.CString(images[i].Name)
-		image.data = C.CBytes(images[i].Data)
+		o.images.Pin(&images[i].Data[0]) // tens of MB, which every communicator would have a copy of
+		image.data = unsafe.Pointer(&images[i].Data[0])
 		image.bytes = C.uint64_t(len(images[i].Data))
 		unsafe.Slice(c.images, len(images))[i] = image
 	}
 	c.count_images = C.uint32_t(len(images))
-	c.handle = C.uintptr_t(cgo.NewHandle(e))
+	c.handle = C.uintptr_t(cgo.NewHandle(o))
 	return c, nil
+}
+
+// opened is a Go endpoint behind a C one.
+type opened struct {
+	plugin.Endpoint
+	images runtime.Pinner // what C has the addresses of
 }
 
 // putRegion fills in a C region. Its descriptor stays the endpoint's.

@@ -106,12 +106,15 @@ func shunt_export_supports(r *C.shunt_request, answer *C.shunt_support) {
 		put(c.name[:], a.Name)
 		c.min_bytes, c.max_bytes = C.int64_t(a.MinBytes), C.int64_t(a.MaxBytes)
 		c.latency, c.bandwidth = C.double(a.Latency), C.double(a.Bandwidth)
+		if a.OwnNumerics {
+			c.own_numerics = 1
+		}
 	}
 	answer.count = C.uint32_t(len(s.Algorithms))
 	put(answer.reason[:], s.Reason)
 }
 
-// status is an error as C callers get it: a code, and a message in to.
+// status returns the code of an error, and writes its message into to.
 func status(err error, to []C.char) C.shunt_status {
 	if err == nil {
 		put(to, "")
@@ -166,9 +169,9 @@ func shunt_export_open(c *C.shunt_open_config, out **C.shunt_endpoint, message *
 	}), to)
 }
 
-// endpointOf is the Go endpoint behind a C one.
+// endpointOf returns the Go endpoint behind a C one.
 func endpointOf(e *C.shunt_endpoint) plugin.Endpoint {
-	return cgo.Handle(e.handle).Value().(plugin.Endpoint)
+	return cgo.Handle(e.handle).Value().(*opened).Endpoint
 }
 
 //export shunt_export_allocate
@@ -196,7 +199,7 @@ func shunt_export_prepare(e *C.shunt_endpoint, r *C.shunt_request, algorithm *C.
 			return err
 		}
 		if p == nil {
-			return plugin.Errorf(plugin.Internal, "the transport answered no plan")
+			return plugin.Errorf(plugin.Internal, "the transport returned no plan")
 		}
 		*out, err = cPlan(p)
 		return err
@@ -264,11 +267,22 @@ func shunt_export_abort(e *C.shunt_endpoint, reason *C.char) {
 	})
 }
 
+//export shunt_export_check
+func shunt_export_check(e *C.shunt_endpoint, report *C.shunt_native_report) C.shunt_status {
+	return status(guard(func() error {
+		if c, ok := endpointOf(e).(plugin.Checker); ok {
+			return c.Check()
+		}
+		return nil
+	}), report.message[:])
+}
+
 //export shunt_export_close
 func shunt_export_close(e *C.shunt_endpoint) C.shunt_status {
 	return status(guard(func() error {
-		endpoint := endpointOf(e)
+		o := cgo.Handle(e.handle).Value().(*opened)
+		defer o.images.Unpin()
 		cgo.Handle(e.handle).Delete()
-		return endpoint.Close()
+		return o.Close()
 	}), e.message[:])
 }

@@ -51,6 +51,9 @@ static shunt_status connect_endpoint(shunt_endpoint *endpoint, const shunt_reque
 static void abort_endpoint(shunt_endpoint *endpoint, const char *reason) {
   if (endpoint != NULL && reason != NULL) shunt_export_abort(endpoint, (char *)reason);
 }
+static shunt_status check(shunt_endpoint *endpoint, shunt_native_report *report) {
+  return endpoint == NULL || report == NULL ? SHUNT_INVALID_ARGUMENT : shunt_export_check(endpoint, report);
+}
 static const char *last_error(shunt_endpoint *endpoint) { return endpoint == NULL ? "no endpoint" : endpoint->message; }
 static shunt_status close_endpoint(shunt_endpoint *endpoint) {
   if (endpoint == NULL) return SHUNT_INVALID_ARGUMENT;
@@ -87,6 +90,7 @@ shunt_transport_v1 shunt_transport_v1_table = {
     .publish = publish,
     .connect = connect_endpoint,
     .abort = abort_endpoint,
+    .check = check,
 };
 
 /* Any call into Go waits until every init function has run. */
@@ -119,10 +123,7 @@ void *shunt_export_array(size_t n, size_t bytes) {
 }
 
 void shunt_export_free_endpoint(shunt_endpoint *endpoint) {
-  for (uint32_t i = 0; i < endpoint->count_images; i++) {
-    free((void *)endpoint->images[i].name);
-    free((void *)endpoint->images[i].data);
-  }
+  for (uint32_t i = 0; i < endpoint->count_images; i++) free((void *)endpoint->images[i].name); /* the data is Go's */
   free(endpoint->images);
   free(endpoint);
 }

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/pool"
 	"github.com/shunt-ccl/shunt/transports/shm"
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// ask runs a handler on a world of two and answers each rank's verdicts.
+// ask runs a handler on a world of two and returns each rank's verdicts.
 func ask(t *testing.T, p *pool.Pool, handler string, r request) [][]verdict {
 	t.Helper()
 	r.Transport = "builtin:shm"
@@ -178,7 +179,7 @@ func TestClosedCommunicator(t *testing.T) {
 func TestSpecs(t *testing.T) {
 	digits := strings.Repeat("0aF9", 16)
 	for _, text := range []string{"shm", "shared:/x.so", "process:/x", "process:/x#sha256=" + digits} {
-		if spec, err := host.ParseSpec(text); err != nil || (spec.SHA256 == "") != !strings.Contains(text, "#") {
+		if spec, err := carrier.ParseSpec(text); err != nil || (spec.SHA256 == "") != !strings.Contains(text, "#") {
 			t.Errorf("%q: %v, %v", text, spec, err)
 		}
 	}
@@ -205,7 +206,7 @@ func TestSpecs(t *testing.T) {
 		{"builtin:shm#sha256=" + digits, "only process transports can be pinned"},
 		{"shared:/a\x00b", "no name or path"},
 	} {
-		_, err := host.ParseSpec(test.spec)
+		_, err := carrier.ParseSpec(test.spec)
 		if plugin.CodeOf(err) != plugin.InvalidArgument || !strings.Contains(err.Error(), test.message) {
 			t.Errorf("%q: %v, want %q", test.spec, err, test.message)
 		}

@@ -1,4 +1,4 @@
-// Package badinput is the table of bad input and of what Shunt answers to it.
+// Package badinput is the table of bad input and of the errors that Shunt returns for it.
 //
 // table.json is read by the tests of every language. Each entry is one call,
 // made by every rank of a world of 2 with nothing else in flight; "code" is

@@ -61,8 +61,8 @@ func pestered(t *testing.T, p *pool.Pool) (made int) {
 	return made
 }
 
-// pester makes connections until it has made enough or ctx ends, and answers
-// how many. What becomes of them is the store's business.
+// pester makes connections until it has made enough or ctx ends, and returns
+// how many it made. The store decides what becomes of them.
 func pester(ctx context.Context, address string, times int) (made int) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var open []net.Conn

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/internal/ctransport"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -16,9 +16,9 @@ import (
 var silent = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 // refused loads a spec and expects a refusal that gives the reason.
-func refused(t *testing.T, spec host.Spec, reason string) {
+func refused(t *testing.T, spec carrier.Spec, reason string) {
 	t.Helper()
-	l, err := host.Load(t.Context(), spec, silent)
+	l, err := carrier.Load(t.Context(), spec, silent)
 	if err == nil {
 		t.Fatalf("%s was loaded; close: %v", spec, l.Close())
 	}
@@ -36,7 +36,7 @@ func TestCorruptLibrariesAreRefused(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			refused(t, host.Spec{Carrier: host.Shared, Target: path}, flaw.Wrong)
+			refused(t, carrier.Spec{Carrier: carrier.Shared, Target: path}, flaw.Wrong)
 		})
 	}
 }
@@ -53,17 +53,17 @@ func TestWrongFilesAreRefused(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name   string
-		spec   host.Spec
+		spec   carrier.Spec
 		reason string
 	}{
-		{"directory as library", host.Spec{Carrier: host.Shared, Target: dir}, "not a regular file"},
-		{"empty library", host.Spec{Carrier: host.Shared, Target: file("empty.so", "", 0o755)}, "not a shared object"},
-		{"directory as process", host.Spec{Carrier: host.Process, Target: dir}, "not a regular file"},
-		{"not executable", host.Spec{Carrier: host.Process, Target: file("data", "x", 0o600)}, "not executable"},
-		{"says nothing", host.Spec{Carrier: host.Process, Target: file("mute", "#!/bin/sh\nexit 3\n", 0o755)}, "status 3"},
-		{"says something else", host.Spec{Carrier: host.Process,
+		{"directory as library", carrier.Spec{Carrier: carrier.Shared, Target: dir}, "not a regular file"},
+		{"empty library", carrier.Spec{Carrier: carrier.Shared, Target: file("empty.so", "", 0o755)}, "not a shared object"},
+		{"directory as process", carrier.Spec{Carrier: carrier.Process, Target: dir}, "not a regular file"},
+		{"not executable", carrier.Spec{Carrier: carrier.Process, Target: file("data", "x", 0o600)}, "not executable"},
+		{"says nothing", carrier.Spec{Carrier: carrier.Process, Target: file("mute", "#!/bin/sh\nexit 3\n", 0o755)}, "status 3"},
+		{"says something else", carrier.Spec{Carrier: carrier.Process,
 			Target: file("babble", "#!/bin/sh\necho hello; sleep 60\n", 0o755)}, "hello"},
-		{"wrong checksum", host.Spec{Carrier: host.Process, Target: file("sum", "#!/bin/sh\n", 0o755),
+		{"wrong checksum", carrier.Spec{Carrier: carrier.Process, Target: file("sum", "#!/bin/sh\n", 0o755),
 			SHA256: strings.Repeat("0", 64)}, strings.Repeat("0", 64)},
 	} {
 		t.Run(test.name, func(t *testing.T) { refused(t, test.spec, test.reason) })

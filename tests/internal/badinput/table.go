@@ -67,7 +67,7 @@ func (v *value) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// enum is the number of a table's name, or the number itself.
+// enum returns the number of a table's name, or the number itself.
 func enum[T ~uint32](v value, parse func(string) (T, error)) (T, error) {
 	if v == "" {
 		return 0, nil

@@ -23,14 +23,14 @@ func init() {
 	pool.Handle("badinput closed", closedHandler)
 }
 
-// request is what every handler here takes.
+// request is the argument of every handler here.
 type request struct {
 	job.Request
 	Number int  // mismatch: of the table
 	Warm   bool // mismatch: after both calls were made once by all ranks
 }
 
-// verdict is what became of one bad call on one rank.
+// verdict is the outcome of one bad call on one rank.
 type verdict struct {
 	Name    string
 	Code    plugin.Code
@@ -99,7 +99,7 @@ func (b *bench) operation(c *Call) (host.Operation, error) {
 	return op, err
 }
 
-// word is the address that a word of the table stands for.
+// word returns the address that a word of the table stands for.
 func word(text string, own, other unsafe.Pointer, d plugin.DType) (unsafe.Pointer, error) {
 	switch text {
 	case "", "ok":
@@ -310,7 +310,9 @@ func closedHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte,
 	return json.Marshal(verdicts)
 }
 
-// expand puts the rank into a message of the table.
+// expand puts the rank into a message of the table. A rank that reports its own mistake
+// names itself once.
 func expand(message string, rank int) string {
+	message = strings.ReplaceAll(message, fmt.Sprintf("%%r: rank %d: ", rank), "%r: ")
 	return strings.ReplaceAll(message, "%r", strconv.Itoa(rank))
 }

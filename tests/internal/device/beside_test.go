@@ -52,11 +52,11 @@ func (e *elements) free() error {
 	return errors.Join(d.Driver.Free(d.Context, e.send), d.Driver.Free(d.Context, e.recv))
 }
 
-// word is a rank's element: every byte is the same.
+// word returns a rank's element: every byte is the same.
 func word(rank int) int32 { return int32(rank+1) * 0x01010101 }
 
-// operations are every collective on so many bytes of a rank's message, all told, with
-// the first and the last element that this rank must receive; 0: it receives none.
+// operations returns every collective on so many bytes of a rank's message, all told,
+// with the first and the last element that this rank must receive; 0: it receives none.
 func (e *elements) operations(bytes int64) (ops []host.Operation, first, last []int32) {
 	rank, world := e.Comm.Rank(), e.Comm.World()
 	all, block := bytes/4, max(bytes/4/int64(world), 1)
@@ -97,7 +97,7 @@ func (e *elements) operations(bytes int64) (ops []host.Operation, first, last []
 	return ops, first, last
 }
 
-// received is how many elements an operation receives here.
+// received returns the number of elements that an operation receives on this rank.
 func received(o *host.Operation, world int) int64 {
 	switch o.Collective {
 	case plugin.AllGather, plugin.AllToAll, plugin.Gather:
@@ -133,7 +133,7 @@ func (e *elements) check(o *host.Operation, first, last int32) error {
 	return nil
 }
 
-// besideRequest is how ranks join, and what their GPUs hold meanwhile.
+// besideRequest says how ranks join, and what occupies their GPUs meanwhile.
 type besideRequest struct {
 	job.Request
 	MaxSMs        int
@@ -354,7 +354,7 @@ func beside(t *testing.T, handler string, r besideRequest, env ...string) {
 	machine.Close()
 }
 
-// besideBytes is the longest message, shorter on GPUs in memory.
+// besideBytes returns the longest message, shorter on GPUs in memory.
 func besideBytes() int64 {
 	if machine.Real() {
 		return 32 << 20

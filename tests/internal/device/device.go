@@ -25,7 +25,7 @@ func Use(open func(ordinal int) (cuda.Driver, error)) {
 	drivers.open = open
 }
 
-// Driver is the driver of a rank on a device.
+// Driver returns the driver of a rank on a device.
 func Driver(ordinal int) (cuda.Driver, error) {
 	drivers.Lock()
 	open := drivers.open
@@ -33,7 +33,7 @@ func Driver(ordinal int) (cuda.Driver, error) {
 	return open(ordinal)
 }
 
-// Count is how many devices ranks can have. Without a driver or a device the
+// Count returns the number of devices that ranks can have. Without a driver or a device the
 // error's code is unsupported and its text says what is absent.
 func Count() (int, error) {
 	d, err := Driver(0)
@@ -47,7 +47,7 @@ func Count() (int, error) {
 	return len(devices), err
 }
 
-// Lacks is why a world of the given size cannot be had on GPUs, or "".
+// Lacks returns the reason why a world of the given size cannot run on GPUs, or "".
 func Lacks(world int) string {
 	n, err := Count()
 	switch {
@@ -59,7 +59,7 @@ func Lacks(world int) string {
 	return ""
 }
 
-// StreamCount is how many streams a Device has.
+// StreamCount is the number of streams of a Device.
 const StreamCount = 3
 
 // Device is a rank's GPU.
@@ -99,7 +99,7 @@ func (d *Device) Close() error {
 	return errors.Join(append(errs, d.Driver.Release(d.Ordinal))...)
 }
 
-// Stream is a stream as operations take it: nil for the default stream, as an
+// Stream returns a stream as operations take it: nil for the default stream, as an
 // application would give it.
 func Stream(s cuda.Stream) host.Stream {
 	if s == 0 {
@@ -108,5 +108,5 @@ func Stream(s cuda.Stream) host.Stream {
 	return s
 }
 
-// Pointer is a device address as operations take it.
+// Pointer returns a device address as operations take it.
 func Pointer(p cuda.Ptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// size is how many ranks a test has: as many as there are GPUs, up to four.
+// size returns the number of ranks of a test: as many as there are GPUs, up to four.
 func size(t *testing.T) int {
 	t.Helper()
 	if lacks := device.Lacks(2); lacks != "" {
@@ -82,7 +82,7 @@ func TestGraphsAndCommunicatorsEndInEitherOrder(t *testing.T) {
 // Rule 11: what the communicator keeps goes from stream to stream.
 func TestOperationsOnChangingStreams(t *testing.T) { scenario(t, "stream_switch", max(*replays/50, 2)) }
 
-// made is what making a communicator took on one rank.
+// made is the cost of making a communicator on one rank.
 type made struct {
 	Context time.Duration // CUDA's own: driver and context
 	Init    []time.Duration
@@ -197,7 +197,7 @@ func TestTimeAndMemoryOfACommunicator(t *testing.T) {
 	machine.Close()
 }
 
-// newRanks are processes on GPUs, or goroutines on some in memory.
+// newRanks returns processes on GPUs, or goroutines on some in memory.
 func newRanks(n int) (interface {
 	Run(context.Context, pool.Case) (*pool.Result, error)
 	Close() error

@@ -1,4 +1,4 @@
-// Package device is what test ranks on GPUs share: a rank's driver, context and
+// Package device has what test ranks on GPUs share: a rank's driver, context and
 // streams, memory with an image of it on the host, and captured graphs.
 //
 // Everything goes through cuda.Driver, so the same rank runs on a GPU and, with

@@ -96,7 +96,7 @@ func (d *Device) NewHolder() (_ *Holder, err error) {
 	return h, nil
 }
 
-// Multiprocessors is how many the device has.
+// Multiprocessors returns the number of multiprocessors of the device.
 func (h *Holder) Multiprocessors() int { return h.sms }
 
 func (h *Holder) at(i int) *uint64 {

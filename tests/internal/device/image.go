@@ -32,7 +32,7 @@ func (d *Device) NewImage(bytes int64) (*Image, error) {
 	return m, nil
 }
 
-// NewSharedImage is NewImage of device memory that other processes can map.
+// NewSharedImage is like NewImage, of device memory that other processes can map.
 func (d *Device) NewSharedImage(bytes int64) (*Image, error) {
 	m, err := d.ImageOf(0, bytes)
 	if err != nil {
@@ -55,10 +55,10 @@ func (d *Device) ImageOf(remote cuda.Ptr, bytes int64) (*Image, error) {
 	return &Image{Bytes: unsafe.Slice((*byte)(data), bytes), Remote: remote, device: d, pinned: pinned}, nil
 }
 
-// Pointer is the address, on the device, of the byte at offset.
+// Pointer returns the address, on the device, of the byte at offset.
 func (m *Image) Pointer(offset int64) unsafe.Pointer { return Pointer(m.Remote + cuda.Ptr(offset)) }
 
-// Part is a range of an image. The image must outlive it.
+// Part returns a range of an image. The image must outlive it.
 func (m *Image) Part(offset, bytes int64) *Image {
 	part := *m
 	part.Bytes, part.Remote, part.owned = m.Bytes[offset:offset+bytes:offset+bytes], m.Remote+cuda.Ptr(offset), false
@@ -66,7 +66,7 @@ func (m *Image) Part(offset, bytes int64) *Image {
 	return &part
 }
 
-// At is the same host memory as the image of other device memory.
+// At returns the same host memory as the image of other device memory.
 func (m *Image) At(remote cuda.Ptr) *Image {
 	other := *m
 	other.Remote, other.owned = remote, false

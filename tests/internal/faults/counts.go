@@ -49,7 +49,7 @@ var impossible = []struct {
 // arrays are send counts and displacements, then receive counts and displacements.
 type arrays [4][]int64
 
-// even are those of n elements from each rank to each.
+// even returns the arrays of n elements from each rank to each.
 func even(world int, n int64) (a arrays) {
 	for i := range a {
 		for p := range int64(world) {
@@ -139,7 +139,7 @@ func countsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte,
 	return json.Marshal(a)
 }
 
-// untouched is what receive memory holds where nothing may arrive.
+// untouched is the byte in receive memory where nothing may arrive.
 const untouched = 0xA5
 
 // counted is a rank's memory for calls with counts on the device.
@@ -181,7 +181,7 @@ func (x *counted) call() error {
 	return x.Comm.AllToAllVOnDevice(x.send.Pointer(0), x.recv.Pointer(0), d, plugin.Uint32, x.Stream())
 }
 
-// right is a call that goes well, on data of the given round.
+// right makes a call that must succeed, on data of the given round, and checks it.
 func (x *counted) right(round byte, call func() error) error {
 	me, block := x.Comm.Rank(), 4*int(x.each)
 	fill := func(from, to int) byte { return round ^ byte(16*from+to) }

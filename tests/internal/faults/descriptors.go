@@ -12,7 +12,7 @@ import (
 
 func init() { pool.Handle("faults splits", splitsHandler) }
 
-// splitsAnswer is what a rank says of splits until its descriptors ran out.
+// splitsAnswer is a rank's report on splits until its descriptors ran out.
 type splitsAnswer struct {
 	Made   int // before one failed
 	Failed answer

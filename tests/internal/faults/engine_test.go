@@ -28,7 +28,7 @@ func init() {
 
 var buildSockets = build("shunt-transport-sockets", "tests/internal/sockets/process")
 
-// engines is the engine of sockets in this process, and in one of its own.
+// engines returns the specs of sockets in this process, and in one of its own.
 func engines(t *testing.T) map[string]string {
 	t.Helper()
 	spec, _ := carried(t, buildSockets)

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Resources are what this process holds that could leak.
+// Resources counts what this process holds and could leak.
 type Resources struct {
 	Descriptors []string // what each open file descriptor refers to, sorted
 	Mappings    []string // names of mapped memory files, one for each mapping, sorted
@@ -20,9 +20,9 @@ type Resources struct {
 	DeviceFree  int64 // bytes of device memory that nobody has; 0 without a device
 }
 
-// deviceLeak is how much less device memory may be left than before: below what
-// one communicator takes, above the 2112 KiB that
-// were seen to stay, probably modules, which are kept loaded.
+// deviceLeak is the loss of device memory that is allowed: below that of one
+// communicator, above the 2112 KiB that were seen to stay, probably modules, which are
+// kept loaded.
 const deviceLeak = 8 << 20
 
 // Measure looks at this process. Descriptors of pipes and of the Go runtime's
@@ -87,7 +87,7 @@ func (r Resources) Since(before Resources) []string {
 	return more
 }
 
-// extra is the multiset difference of two sorted lists.
+// extra returns the multiset difference of two sorted lists.
 func extra(now, before []string) []string {
 	var more []string
 	for _, s := range now {
@@ -100,7 +100,7 @@ func extra(now, before []string) []string {
 	return more
 }
 
-// System is what a job could leave behind on the machine. Sockets without a
+// System counts what a job could leave behind on the machine. Sockets without a
 // name in a file system, and memory files, live as long as some process holds
 // them; so a machine without the processes is without those too.
 type System struct {

@@ -98,8 +98,8 @@ func lengthsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte
 	return json.Marshal(a)
 }
 
-// message is what a rank has to do for a message from rank 0 to rank 1, whose ends
-// say so many bytes.
+// message makes a rank's call for a message from rank 0 to rank 1, whose ends state
+// sent and expected bytes.
 func (j *rank) message(out, in *device.Image, sent, expected int64, varying bool) error {
 	rank, from, to := j.Comm.Rank(), out.Pointer(0), in.Pointer(0)
 	switch {

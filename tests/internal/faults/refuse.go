@@ -17,7 +17,7 @@ func init() { pool.Handle("faults refuse", refuseHandler) }
 
 // refuseHandler has one rank give wrong arguments to an operation that all others
 // call, and end its process over it: by a signal, or, with Rounds, by exiting
-// without closing anything. The others answer their error.
+// without closing anything. The others return their error.
 func refuseHandler(_ context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
 	r, j, err := opened(w, payload)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 func init() { pool.Handle("faults revive", reviveHandler) }
 
-// revived is what a rank says that goes on after its plugin, or a peer's, has died.
+// revived is the report of a rank that goes on after its plugin, or a peer's, has died.
 type revived struct {
 	Failure answer
 	World   int

@@ -13,10 +13,10 @@ import (
 
 func init() { pool.Handle("faults shrink", shrinkHandler) }
 
-// lateness is how late the rank Late is. A rank that dies then dies after half of it.
+// lateness is the delay of the rank Late. A rank that dies then dies after half of it.
 const lateness = 400 * time.Millisecond
 
-// shrunk is what a survivor says once as many ranks as expected are left.
+// shrunk is a survivor's report once as many ranks as expected are left.
 type shrunk struct {
 	Failures []answer // of the communicators on the way
 	World    int      // of the last one

@@ -21,8 +21,8 @@ func shrink(t *testing.T, random *rand.Rand, on place, size int, victims ...int)
 	shrinkWith(t, func(ctx context.Context, _ int) { moment(ctx, random) }, -1, on, size, victims...)
 }
 
-// shrinkWith is shrink with a pause of the caller's before each death, and a rank
-// that may be late.
+// shrinkWith is shrink with a pause of the caller's before each death, and a rank that
+// may be late.
 func shrinkWith(t *testing.T, pause func(ctx context.Context, death int), late int, on place, size int,
 	victims ...int) {
 	t.Helper()

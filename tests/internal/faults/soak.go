@@ -22,7 +22,7 @@ const warmUp = 10
 // that what each one leaves tells itself from what the first ones take for good.
 const courseStep = 30
 
-// pile is how many calls may be in the stream together.
+// pile is the largest number of calls in the stream at once.
 const pile = 8
 
 // soakCallsHandler makes all_to_all_v calls whose splits change every time. With
@@ -111,7 +111,7 @@ func soakCallsHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]by
 	return json.Marshal(a)
 }
 
-// onDevice is the call with counts on the device: from the given place in the memory
+// onDevice makes the call with counts on the device: from the given place in the memory
 // on, blocks packed and of at most so many elements, and the receive memory at recv.
 func (j *rank) onDevice(at, most int64, sendCounts, recvCounts []int64, recv int64) error {
 	end := at

@@ -58,7 +58,7 @@ func TestSoakCommunicators(t *testing.T) {
 	flat(t, w.mustAsk("faults soak communicators", r, time.Duration(*comms)*time.Second+time.Minute), heap)
 }
 
-// heap is how far memory may grow in a soak of communicators. Growth of a few
+// heap is the growth of memory that is allowed in a soak of communicators. Growth of a few
 // MiB does not depend on their number on host memory (-faults.communicators
 // 4000).
 const heap = 4 << 20
@@ -68,6 +68,6 @@ const heap = 4 << 20
 // 30, half of that Go's, and 7.5 after 300; the others have 5.
 const deviceHeap = 12 << 20
 
-// residue is how many bytes each communicator of a long soak's second half may
-// leave; of 1500 on 4 GPUs they were 0.2 to 2.2 KiB.
+// residue is the number of bytes that each communicator of a long soak's second half may
+// leave; of 1500 on 4 GPUs they left 0.2 to 2.2 KiB each.
 const residue = 8 << 10

@@ -21,10 +21,10 @@ import (
 
 func init() { pool.Handle("faults storm", stormHandler) }
 
-// phases are what the ranks of a storm do when a fault hits them.
+// phases lists what the ranks of a storm do when a fault hits them.
 var phases = []string{"traffic", "split", "shrink", "life"}
 
-// stormRequest is what the ranks of a storm are told.
+// stormRequest is the request to the ranks of a storm.
 type stormRequest struct {
 	request
 	Phase string
@@ -35,7 +35,7 @@ type stormRequest struct {
 	Room    uint64
 }
 
-// weathered is what a rank of a storm says.
+// weathered is the report of a rank of a storm.
 type weathered struct {
 	Failed answer
 	Rounds int           // before the failure
@@ -131,7 +131,7 @@ func (r stormRequest) curtail(rank int) (restore func(), err error) {
 	}, nil
 }
 
-// addressSpace is how many bytes of address space this process uses.
+// addressSpace returns the number of bytes of address space that this process uses.
 func addressSpace() uint64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

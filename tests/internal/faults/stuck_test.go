@@ -68,8 +68,8 @@ func stuckHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, 
 	return json.Marshal(a)
 }
 
-// stuckIn is the spec of a transport that is stuck in a phase, and what its ranks need
-// in their environment.
+// stuckIn returns the spec of a transport that is stuck in a phase, and what its ranks
+// need in their environment.
 func stuckIn(t *testing.T, carrier, phase string) (spec string, env []string) {
 	t.Helper()
 	switch carrier {

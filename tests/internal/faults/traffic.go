@@ -14,10 +14,10 @@ import (
 // test whatever else was to happen.
 var errWrong = errors.New("wrong result")
 
-// depth is how many operations are in a stream before the rank waits for them.
+// depth is the number of operations in a stream before the rank waits for them.
 const depth = 5
 
-// kinds is how many collectives the traffic consists of.
+// kinds is the number of collectives of the traffic.
 const kinds = 7
 
 // operation runs one of a rotation of collectives, small and large. Every
@@ -98,7 +98,7 @@ func (j *rank) checkResult(from, elements, block int64, want func(block int64) f
 	return nil
 }
 
-// gatherAll is an all_gather of n elements, whose result every block shows.
+// gatherAll runs an all_gather of n elements, which every block of the result shows.
 func (j *rank) gatherAll(n int64) error {
 	return j.Comm.AllGather(j.Pointer(0), j.Pointer(4*n*int64(j.Comm.World())), n, plugin.Float32, j.Stream())
 }

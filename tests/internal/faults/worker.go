@@ -28,7 +28,7 @@ func init() {
 	pool.Handle("faults soak communicators", soakCommunicatorsHandler)
 }
 
-// request is what every handler here takes.
+// request is the argument of every handler here.
 type request struct {
 	job.Request
 	Absent  int   // this rank stays away; -1: none
@@ -41,7 +41,7 @@ type request struct {
 	Counted bool  // soak: counts are on the device
 }
 
-// answer is what every handler here gives. A fault's error is an answer, not a
+// answer is the result of every handler here. A fault's error is an answer, not a
 // failure of the handler: the test judges it.
 type answer struct {
 	Code       plugin.Code
@@ -75,14 +75,14 @@ func (a *answer) closed(err error) {
 	}
 }
 
-// rank is what a worker keeps between open and traffic.
+// rank is the state of a worker between open and traffic.
 type rank struct {
 	*job.Job
 	before Resources
 	graph  *device.Graph // of captureHandler
 }
 
-// opened is a handler's request and the rank that openHandler made.
+// opened returns a handler's request and the rank that openHandler made.
 func opened(w *pool.Worker, payload []byte) (request, *rank, error) {
 	r, err := parse(payload)
 	j, ok := w.State.(*rank)
@@ -92,7 +92,7 @@ func opened(w *pool.Worker, payload []byte) (request, *rank, error) {
 	return r, j, err
 }
 
-// memoryFor is what the traffic of messages of at most the given size needs.
+// memoryFor returns the bytes that traffic of messages up to the given size needs.
 func memoryFor(world int, most int64) int64 { return 2*int64(world)*most + 64 }
 
 // newRank measures the process before anything is opened. A device is opened
@@ -115,7 +115,7 @@ func openRank(ctx context.Context, w *pool.Worker, r request) (*rank, error) {
 	return j, j.Join(ctx, r.Request)
 }
 
-// measure is Measure with the device memory that is left.
+// measure is like Measure, with the device memory that is left.
 func measure(j *job.Job) (Resources, error) {
 	r, err := Measure()
 	if err == nil && j.Device != nil {
@@ -284,7 +284,7 @@ func (r request) limit(rank int) (restore func() error, err error) {
 	return func() error { return unix.Setrlimit(unix.RLIMIT_NOFILE, &old) }, unix.Setrlimit(unix.RLIMIT_NOFILE, &few)
 }
 
-// limitFor is the limit on descriptor numbers that leaves spare free ones.
+// limitFor returns the limit on descriptor numbers that leaves spare free ones.
 // Open descriptors above it stay as they are.
 func limitFor(spare int) uint64 {
 	for fd := 0; ; fd++ {

@@ -25,7 +25,7 @@ import (
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
 
-// defaultComms is how many communicators a soak makes unless it is told.
+// defaultComms is the number of communicators of a soak unless a flag says otherwise.
 const defaultComms = 30
 
 var (
@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 
 const (
 	builtin = "builtin:shm"
-	// soon is how fast every survivor must have an error that names the cause.
+	// soon is the time within which every survivor must return an error that names the cause.
 	soon = 2 * time.Second
 )
 
@@ -90,7 +90,7 @@ func processTransport(t *testing.T) (spec, path string) {
 	return carried(t, buildShm)
 }
 
-// carried is the spec of a plugin that is built now.
+// carried returns the spec of a plugin that is built now.
 func carried(t *testing.T, build func() (string, error)) (spec, path string) {
 	t.Helper()
 	path, err := build()
@@ -115,7 +115,7 @@ type world struct {
 
 func newWorld(t *testing.T, size int) *world { return newWorldIn(t, size) }
 
-// newWorldIn is a world whose ranks see these variables too.
+// newWorldIn returns a world whose ranks see these variables too.
 func newWorldIn(t *testing.T, size int, env ...string) *world {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "f") //nolint:usetesting // short: paths of sockets are bounded
@@ -168,7 +168,7 @@ func (w *world) gone(binaries ...string) {
 	}
 }
 
-// meet is a request with a rendezvous that nobody has used.
+// meet returns a request with a rendezvous that nobody has used.
 func (w *world) meet(transport string, timeout time.Duration) request {
 	w.joins++
 	return request{
@@ -178,7 +178,7 @@ func (w *world) meet(transport string, timeout time.Duration) request {
 	}
 }
 
-// place is where a fault is tried: a transport and a kind of memory.
+// place is a transport and a kind of memory on which a fault is tried.
 type place struct {
 	transport string
 	memory    plugin.MemoryKind
@@ -227,7 +227,7 @@ func (w *world) raw(handler string, r any, timeout time.Duration,
 	return result
 }
 
-// mustAsk is ask where every rank must answer without an error.
+// mustAsk is ask where every rank must reply without an error.
 func (w *world) mustAsk(handler string, r request, timeout time.Duration) []*answer {
 	w.t.Helper()
 	answers, result := w.ask(handler, r, timeout, nil)

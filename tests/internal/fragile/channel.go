@@ -6,7 +6,7 @@ import "github.com/shunt-ccl/shunt/plugin"
 // many messages it has read, in a semaphore of its own. Before message n is written
 // everybody has read message n-ringSlots, whose slot it takes.
 
-// channel is where a writer's messages stand.
+// channel describes the memory of a writer's messages.
 type channel struct {
 	writer  plugin.Reg
 	slots   plugin.Reg // offset of the first, in the writer's region
@@ -20,7 +20,7 @@ type channel struct {
 
 const everybody plugin.Reg = plugin.None
 
-// pair is the channel between two ranks; one of them is this rank.
+// pair returns the channel between two ranks; one of them is this rank.
 func (w *writer) pair(from, to plugin.Reg) channel {
 	return channel{
 		writer: from, reader: to, mutant: "no_credit",
@@ -33,7 +33,7 @@ func (w *writer) pair(from, to plugin.Reg) channel {
 	}
 }
 
-// fromRoot is the channel from a root to everybody else.
+// fromRoot returns the channel from a root to everybody else.
 func (w *writer) fromRoot(root plugin.Reg) channel {
 	c := channel{
 		writer: root, readers: w.peers(), reader: everybody, mutant: "no_credit_broadcast",
@@ -57,7 +57,7 @@ func (w *writer) slot(c channel, number plugin.Reg) plugin.Reg {
 	return w.Add(c.slots, w.Mul(w.Mod(number, w.Const(ringSlots)), w.Const(stride)))
 }
 
-// capacity is the size of pieces.
+// capacity returns the size of pieces.
 func (w *writer) capacity() plugin.Reg {
 	whole := w.Const(slotBytes)
 	if !w.is("local_total") {

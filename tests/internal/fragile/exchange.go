@@ -75,7 +75,7 @@ func (w *writer) exchange(most plugin.Reg, of func(r int) plugin.Reg, publish, r
 	}
 }
 
-// unlikeLast is whether this rank has another length than the last time.
+// unlikeLast returns 1 if this rank has another length than the last time.
 func (w *writer) unlikeLast() plugin.Reg {
 	return w.Ne(w.Load(w.own(w.Const(lastTotal))), w.Slot(plugin.SlotBytes))
 }

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// short is the part of the short run that has delays.
+// short returns the part of the short run that has delays.
 func short(mutant string, seed uint64) conformance.Config {
 	return conformance.Config{
 		Transport: "builtin:" + fragile.Transport{Mutant: mutant}.Info().Name, Worlds: []int{3}, Short: true, MaxFailures: 1,
@@ -79,7 +79,8 @@ func TestMutantsAreFound(t *testing.T) {
 	}
 }
 
-// peersCanBeRead is whether the algorithm runs that needs it.
+// peersCanBeRead reports whether ranks can read each other's memory, which one algorithm
+// needs.
 func peersCanBeRead(t *testing.T) bool {
 	cfg := short("", 0)
 	cfg.Filter = regexp.MustCompile(`^all_gather/`)

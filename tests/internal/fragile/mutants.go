@@ -9,7 +9,7 @@ type Mutant struct {
 	Peers bool   // it is about the memory of peers, which ranks must be able to read
 }
 
-// Mutants are those that the tests of delays must find. What the rules say beyond
+// Mutants lists the mutants that the tests of delays must find. What the rules say beyond
 // plans, none can break:
 //
 //   - Rule 1: a reader of a channel that counts empty messages but does not wait for

@@ -42,7 +42,7 @@ func allGatherOffers(w *writer) {
 	})
 }
 
-// offered is the address that a peer has offered.
+// offered returns the address that a peer has offered.
 func (w *writer) offered(p int, address plugin.Reg) plugin.Reg {
 	now := w.Load(w.at(w.rank(p), address))
 	if !w.is("stale_address") {

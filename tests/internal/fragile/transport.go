@@ -46,7 +46,7 @@ var algorithms = map[plugin.Collective][]algorithm{
 	plugin.ScatterV:      {{"channel", scatter, false}},
 }
 
-// Supports answers from the request alone.
+// Supports depends on the request alone.
 func (Transport) Supports(req plugin.Request) plugin.Support {
 	if req.Memory != plugin.MemoryKindHost || req.Hosts > 1 || req.World > MaxWorld {
 		return plugin.Support{Reason: "fragile serves up to 8 ranks on the memory of one host"}

@@ -51,7 +51,7 @@ func (w *writer) peers() []int {
 
 func (w *writer) rank(r int) plugin.Reg { return w.Const(int64(r)) }
 
-// at is a place in a rank's region.
+// at returns a place in a rank's region.
 func (w *writer) at(rank, offset plugin.Reg) plugin.RefID {
 	return w.Region(w.Const(region), rank, offset)
 }
@@ -60,7 +60,7 @@ func (w *writer) own(offset plugin.Reg) plugin.RefID { return w.at(w.rank(w.me),
 
 func (w *writer) next(number plugin.Reg) plugin.Reg { return w.Add(number, w.Const(1)) }
 
-// epoch is what a semaphore of the exchange becomes with the message after number.
+// epoch returns the value of a semaphore of the exchange with the message after number.
 func (w *writer) epoch(number plugin.Reg) plugin.Reg {
 	if w.is("wrapping_epoch") {
 		return w.next(w.Mod(number, w.Const(8)))
@@ -68,19 +68,19 @@ func (w *writer) epoch(number plugin.Reg) plugin.Reg {
 	return w.next(number)
 }
 
-// rounds is how many pieces a message has; an empty one has one too.
+// rounds returns the number of pieces of a message; an empty one has one too.
 func (w *writer) rounds(bytes, capacity plugin.Reg) plugin.Reg {
 	return w.Max(w.CeilDiv(bytes, capacity), w.Const(1))
 }
 
-// piece is how many of bytes lie behind offset, at most capacity.
+// piece returns how many of bytes come after offset, at most capacity.
 func (w *writer) piece(bytes, offset, capacity plugin.Reg) plugin.Reg {
 	return w.Max(w.Min(w.Sub(bytes, offset), capacity), w.Const(0))
 }
 
 func (w *writer) otherwise(cond plugin.Reg, body func()) { w.If(w.Eq(cond, w.Const(0)), body) }
 
-// when is If; where the plan is whole, the body comes always.
+// when is If in the plan of the given mutant; in every other plan the body always runs.
 func (w *writer) when(mutant string, cond func() plugin.Reg, body func()) {
 	if !w.is(mutant) {
 		body()
@@ -89,7 +89,7 @@ func (w *writer) when(mutant string, cond func() plugin.Reg, body func()) {
 	w.If(cond(), body)
 }
 
-// contribution is what every rank contributes to all_gather(v).
+// contribution returns the bytes that rank r contributes to all_gather(v).
 func (w *writer) contribution(r int) plugin.Reg {
 	if w.varying {
 		return w.RecvCount(r)

@@ -1,8 +1,8 @@
-// Package job is what a test's rank works with: a communicator, memory to call
-// it with, and on CUDA memory the device and a stream.
+// Package job gives a test's rank a communicator, memory to call it with, and on CUDA
+// memory the device and a stream.
 //
-// What lives here is joining and letting go. What is called, and what must come
-// of it, is the tests'.
+// What lives here is joining and releasing. The calls, and their expected results, are
+// the tests'.
 package job
 
 import (
@@ -66,7 +66,7 @@ func New(w *pool.Worker, memory plugin.MemoryKind, bytes int64) (_ *Job, err err
 // Join makes the communicator.
 func (j *Job) Join(ctx context.Context, r Request) error { return j.JoinWithin(ctx, r, 0) }
 
-// JoinWithin is Join with a budget of multiprocessors.
+// JoinWithin is like Join, with a budget of multiprocessors.
 func (j *Job) JoinWithin(ctx context.Context, r Request, maxSMs int) (err error) {
 	o := host.Options{Rank: j.rank, World: j.world, ID: r.ID, Transports: []string{r.Transport}, Timeout: r.Timeout,
 		Memory: r.Memory, MaxSMs: maxSMs}
@@ -103,7 +103,7 @@ func (j *Job) Close() error {
 	return err
 }
 
-// Pointer is the address of the byte at offset, as operations take it.
+// Pointer returns the address of the byte at offset, as operations take it.
 func (j *Job) Pointer(offset int64) unsafe.Pointer {
 	if j.image != nil {
 		return j.image.Pointer(offset)
@@ -111,7 +111,7 @@ func (j *Job) Pointer(offset int64) unsafe.Pointer {
 	return unsafe.Pointer(&j.Bytes[offset])
 }
 
-// line is the stream that the job works in; 0 on host memory.
+// line returns the stream that the job works in; 0 on host memory.
 func (j *Job) line() cuda.Stream {
 	if j.Device == nil {
 		return 0
@@ -119,7 +119,7 @@ func (j *Job) line() cuda.Stream {
 	return j.Device.Streams[0]
 }
 
-// Stream is what operations take for it; nil on host memory.
+// Stream returns the stream for operations; nil on host memory.
 func (j *Job) Stream() host.Stream { return device.Stream(j.line()) }
 
 // Push copies Bytes[from:to] to the device, in stream order. On host memory

@@ -23,6 +23,7 @@ const (
 	inExecutor    = "host/executor"
 	inDevice      = "tests/internal/device"
 	inHost        = "host"
+	inPool        = "host/internal/pool"
 	inEmulate     = "transports/cudaipc/internal/emulate"
 	inFragile     = "tests/internal/fragile"
 )
@@ -44,12 +45,15 @@ var List = []Rule{
 		[]Test{{inExecutor, "TestRule04ArgumentBlocksAreNotSharedByCallsInFlight"}}},
 	{5, "What a graph captured stays.", []Test{{inExecutor, "TestRule05WhatAGraphCapturedStaysUntilItIsDestroyed"},
 		{inExecutor, "TestRule05LaterWaitsForGraphsCapturedBefore"}, {inDevice, "TestGraphsAndCommunicatorsEndInEitherOrder"},
-		{inHost, "TestGraphsKeepSymmetricMemoryMapped"}}},
+		{inHost, "TestGraphsKeepSymmetricMemoryMapped"}, {inPool, "TestGraphsKeepMemory"}}},
 	{6, "Replays bypass the host.", []Test{{inExecutor, "TestRule06ReplaysBypassTheHost"},
+		{inExecutor, "TestRule06CommandsAreInTheOrderOfStreams"},
 		{inDevice, "TestGraphOfAHundredBetweenEagerCalls"}, {inHost, "TestDeviceCountsAreThoseOfEachReplay"}}},
 	{7, "Under capture use only what can be captured.",
 		[]Test{{inExecutor, "TestRule07NothingButStreamWorkUnderCapture"}, {inConformance, "TestBuiltinCudaipc"}}},
-	{8, "One lock order.", []Test{{inRules, "TestRule08FreeingHoldsUpNoLaunch"}, {inConformance, "TestBuiltinShm"}}},
+	{8, "One lock order.", []Test{{inRules, "TestRule08FreeingHoldsUpNoLaunch"},
+		{inHost, "TestRule08ReversedLockOrderIsReported"}, {inHost, "TestAllocatorsOfManyThreads"},
+		{inConformance, "TestBuiltinShm"}}},
 	{9, "Handle exchange is batched.", []Test{{inMemory, "TestRule09BatchedHandleExchange"},
 		{inFragile, "TestMutantsAreFound"}}},
 	{10, "No local decision feeds a collective step.",

@@ -85,6 +85,13 @@ var Mutations = []Mutation{
 		Guard: Test{inExecutor, "TestRule06ReplaysBypassTheHost"},
 	},
 	{
+		Rule: 6, Why: "commands are posted when the host submits, and not where they stand in the stream",
+		File:  "host/executor/device_proxy.go",
+		Old:   `Stream: r.stream, Handle: uint64(d.proxy.kernel)`,
+		New:   `Stream: 0, Handle: uint64(d.proxy.kernel)`,
+		Guard: Test{inExecutor, "TestRule06CommandsAreInTheOrderOfStreams"},
+	},
+	{
 		Rule: 7, Why: "an operation waits for another stream before it looks for a capture",
 		File: "host/executor/device_run.go",
 		Old: `	for {
@@ -144,8 +151,8 @@ var Mutations = []Mutation{
 	{
 		Rule: 14, Why: "an endpoint that fails to close panics",
 		File: "host/comm.go",
-		Old:  `		errs = append(errs, a.close())`,
-		New: `		if err := a.close(); err != nil {
+		Old:  `		errs = append(errs, closing())`,
+		New: `		if err := closing(); err != nil {
 			panic(err)
 		}`,
 		Guard: Test{inRules, "TestRule14TeardownNeverFailsUpward"},

@@ -116,8 +116,8 @@ func (e *brokenEndpoint) Close() error {
 var silent = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 // ranks runs body on every rank of a new communicator of the breakable
-// transport and answers each rank's error. A rank whose Init fails answers
-// that; body's communicator is closed by body.
+// transport and returns each rank's error. A rank whose Init fails returns
+// that error; body's communicator is closed by body.
 func ranks(t *testing.T, world int, timeout time.Duration, body func(c *host.Communicator) error) []error {
 	t.Helper()
 	id := "file://" + filepath.Join(t.TempDir(), "meet")

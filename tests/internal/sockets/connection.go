@@ -65,6 +65,7 @@ const (
 	opSend = iota + 1
 	opRecv
 	opExchange
+	opRound // exchange, of which the arguments say what its table does: tags, totals out and in of each rank, round
 )
 
 // header stands before every message: the receiver's tag, the bytes that follow, and the
@@ -90,6 +91,9 @@ func (e *endpoint) do(ctx context.Context, c *ring.Command) error {
 		}
 		c.WaitsFor(rank)
 		return e.move(ctx, e.peers[rank], c.Operation == opSend, c.Args[1], c.Args[2], c.Args[3], c.Args[4])
+	case opRound:
+		e.fill(c.Args)
+		return e.exchange(ctx, c)
 	case opExchange:
 		return e.exchange(ctx, c)
 	}

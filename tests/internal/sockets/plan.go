@@ -29,7 +29,7 @@ func tableOf(world int) int { return world * slots * chunk }
 
 func stagingBytes(world int) int { return tableOf(world) + world*entryBytes }
 
-// entry is what the table says of a message.
+// entry is a message's entry in the table.
 type entry struct{ bytes, total int64 }
 
 func (e *endpoint) entry(rank int, in bool) entry {
@@ -39,6 +39,24 @@ func (e *endpoint) entry(rank int, in bool) entry {
 	}
 	b := e.ring.Staging()[at:]
 	return entry{int64(binary.LittleEndian.Uint64(b)), int64(binary.LittleEndian.Uint64(b[8:]))}
+}
+
+// fill writes the table of a round from the arguments of its command.
+func (e *endpoint) fill(args []int64) {
+	world := e.config.World
+	round := args[3*world]
+	for rank := range world {
+		for k := range 2 {
+			total := args[world+2*rank+k]
+			bytes := max(min(total-round*chunk, chunk), 0)
+			if total < 0 || bytes == 0 && round > 0 {
+				bytes = -1
+			}
+			b := e.ring.Staging()[tableOf(world)+rank*entryBytes+16*k:]
+			binary.LittleEndian.PutUint64(b, uint64(bytes))
+			binary.LittleEndian.PutUint64(b[8:], uint64(total))
+		}
+	}
 }
 
 func isReset(err error) bool {
@@ -91,7 +109,11 @@ func (w *writer) message(operation int64, slot int) {
 		root, bytes := w.Slot(plugin.SlotRoot), w.Slot(plugin.SlotBytes)
 		at := w.Add(w.Mul(root, w.Const(slots*chunk)), w.Const(int64(slot*chunk)))
 		place := w.e.ring.Place(w.Builder, at)
-		w.Loop(w.Max(w.CeilDiv(bytes, w.Const(chunk)), w.Const(1)), func(i plugin.Reg) {
+		chunks := w.CeilDiv(bytes, w.Const(chunk))
+		if !w.inGroups() { // there a message of no bytes does not exist
+			chunks = w.Max(chunks, w.Const(1))
+		}
+		w.Loop(chunks, func(i plugin.Reg) {
 			offset := w.Mul(i, w.Const(chunk))
 			n := w.Min(w.Sub(bytes, offset), w.Const(chunk))
 			if operation == opSend {
@@ -120,6 +142,9 @@ func (w *writer) rounds() {
 	zero, size := w.Const(0), w.Const(chunk)
 	args := make([]plugin.Reg, w.req.World)
 	for rank, tag := range w.tags {
+		if w.inGroups() {
+			tag = 0 // that of send and recv, which may be the other end
+		}
 		args[rank] = w.Const(tag)
 	}
 	w.Track(func() {
@@ -138,6 +163,12 @@ func (w *writer) rounds() {
 		} else {
 			most = w.Max(most, reduced.total)
 		}
+		onGPU := w.req.Memory == plugin.MemoryKindCuda
+		if onGPU {
+			for rank := range w.req.World {
+				args = append(args, w.announced(out[rank].total, rank), w.announced(in[rank].total, rank))
+			}
+		}
 		w.Loop(w.Max(w.CeilDiv(most, size), w.Const(1)), func(i plugin.Reg) {
 			offset := w.Mul(i, size)
 			now := func(total plugin.Reg) plugin.Reg { return w.Max(w.Min(w.Sub(total, offset), size), zero) }
@@ -151,6 +182,10 @@ func (w *writer) rounds() {
 				if rank == me {
 					continue
 				}
+				if onGPU {
+					w.Copy(staged(rank, slotOut), out[rank].at(offset), now(out[rank].total))
+					continue
+				}
 				for k, h := range []half{out[rank], in[rank]} {
 					n := now(h.total)
 					none := w.Sub(w.Max(w.Lt(zero, n), w.Eq(i, zero)), w.Const(1)) // -1 without a message
@@ -161,7 +196,11 @@ func (w *writer) rounds() {
 					}
 				}
 			}
-			w.post(opExchange, args...)
+			if onGPU {
+				w.post(opRound, append(args, i)...)
+			} else {
+				w.post(opExchange, args...)
+			}
 			if reduced.at == nil {
 				for rank := range w.req.World {
 					if rank != me {
@@ -181,12 +220,30 @@ func (w *writer) rounds() {
 	})
 }
 
-// when is n where the rank is the root, and 0 elsewhere.
+// inGroups reports whether the plan serves messages of groups: on CUDA memory they come as all_to_all_v, in which only
+// ranks take part that have bytes for each other, and the other end of a message may be a send or recv by itself.
+func (w *writer) inGroups() bool {
+	c := w.req.Collective
+	return w.req.Memory == plugin.MemoryKindCuda && (c == plugin.AllToAllV || c == plugin.Send || c == plugin.Recv)
+}
+
+// announced returns what a round's arguments say of the bytes to or from a rank: -1 where there is no message.
+func (w *writer) announced(total plugin.Reg, rank int) plugin.Reg {
+	switch {
+	case rank == w.req.Rank:
+		return w.Const(-1)
+	case w.inGroups():
+		return w.Sub(total, w.Eq(total, w.Const(0)))
+	}
+	return total
+}
+
+// when returns n where the rank is the root, and 0 elsewhere.
 func (w *writer) when(rank int, n plugin.Reg) plugin.Reg {
 	return w.Mul(w.Eq(w.Slot(plugin.SlotRoot), w.Const(int64(rank))), n)
 }
 
-// pair is what goes to a peer and what comes from it.
+// pair returns the message to a peer and the one from it.
 func (w *writer) pair(rank int) (out, in half) {
 	me, bytes := w.req.Rank, w.Slot(plugin.SlotBytes)
 	from := func(displ plugin.Reg) func(plugin.Reg) plugin.RefID {
@@ -217,8 +274,8 @@ func (w *writer) pair(rank int) (out, in half) {
 	return half{zero, from(zero)}, half{zero, to(zero)} // barrier
 }
 
-// reduced is what this rank reduces: how many bytes, and its own contribution; at is nil
-// where the collective reduces nothing.
+// reduced returns the bytes that this rank reduces, and its own contribution; at is nil
+// if the collective reduces nothing.
 func (w *writer) reduced() half {
 	bytes := w.Slot(plugin.SlotBytes)
 	switch w.req.Collective {

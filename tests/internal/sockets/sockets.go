@@ -1,7 +1,8 @@
 // Package sockets is an engine for tests, as somebody else would write one: a transport
 // that moves bytes over TCP connections between its endpoints and shares no memory with
 // its peers, so that its ranks may be on any number of hosts. It serves every collective
-// but one-sided ones, on host memory, in every carrier.
+// but one-sided ones, on host memory, and on CUDA memory those that reduce nothing, in
+// every carrier.
 //
 // An endpoint listens, publishes its address, and connects to all others when it has
 // theirs. Plans copy the caller's data into the staging memory of a command ring and
@@ -28,7 +29,11 @@ type Transport struct{}
 const (
 	direct   = "direct"
 	maxWorld = 32
-	chunk    = 32 << 10 // bytes of one message, a multiple of every element size
+
+	// whose totals fit the arguments of a command, as a stream stores no words
+	maxDeviceWorld = (plugin.MaxCommandArgs - 1) / 3
+
+	chunk = 32 << 10 // bytes of one message, a multiple of every element size
 )
 
 // Info describes the transport.
@@ -36,15 +41,17 @@ func (Transport) Info() plugin.Info {
 	return plugin.Info{
 		Name: "sockets", Version: "1.0.0", Doc: "an engine for tests: TCP connections, no shared memory",
 		Features: plugin.FeaturePlans | plugin.FeatureMultiHost | plugin.FeatureExchange | plugin.FeatureLengths,
-		Memory:   []plugin.MemoryKind{plugin.MemoryKindHost},
+		Memory:   []plugin.MemoryKind{plugin.MemoryKindHost, plugin.MemoryKindCuda},
 	}
 }
 
-// Supports answers for everything but one-sided operations.
+// Supports offers an algorithm for everything but one-sided operations.
 func (Transport) Supports(req plugin.Request) plugin.Support {
 	switch {
-	case req.Memory != plugin.MemoryKindHost:
-		return plugin.Support{Reason: "sockets moves host memory only"}
+	case req.Memory == plugin.MemoryKindCuda && req.Collective.Reduces():
+		return plugin.Support{Reason: "sockets reduces host memory only"}
+	case req.Memory == plugin.MemoryKindCuda && req.World > maxDeviceWorld:
+		return plugin.Support{Reason: "sockets serves up to " + strconv.Itoa(maxDeviceWorld) + " ranks on CUDA memory"}
 	case req.World > maxWorld:
 		return plugin.Support{Reason: "sockets serves up to " + strconv.Itoa(maxWorld) + " ranks"}
 	case req.Collective >= plugin.Put:
@@ -53,7 +60,7 @@ func (Transport) Supports(req plugin.Request) plugin.Support {
 	return plugin.Support{Algorithms: []plugin.Algorithm{{Name: direct, Latency: 30, Bandwidth: 500}}}
 }
 
-// card is what an endpoint publishes.
+// card is the message that an endpoint publishes.
 type card struct {
 	Address string
 	Key     []byte // whoever connects must know it
@@ -72,7 +79,7 @@ type endpoint struct {
 	next int64            // this rank's own
 }
 
-// plan is what a tag stands for.
+// plan is the plan of a tag.
 type plan struct {
 	collective plugin.Collective
 	dtype      plugin.DType

@@ -11,18 +11,21 @@ import (
 	"time"
 
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/conformance"
+	"github.com/shunt-ccl/shunt/tests/internal/device/machine"
 	"github.com/shunt-ccl/shunt/tests/internal/sockets"
 	"github.com/shunt-ccl/shunt/tests/pool"
 )
 
 func TestMain(m *testing.M) {
+	machine.Register()
 	host.Register(sockets.Transport{})
 	pool.Main() // ranks are copies of this binary
 	os.Exit(m.Run())
 }
 
-// spec is the engine in a carrier, built from its command.
+// spec returns the spec of the engine in a carrier, built from its command.
 func spec(t *testing.T, carrier string) string {
 	t.Helper()
 	if carrier == "builtin" {
@@ -56,6 +59,30 @@ func TestConformance(t *testing.T) {
 			})
 		})
 	}
+}
+
+// On CUDA memory kernels post the engine's commands, in calls and in replays of graphs: on
+// one host and on two, in every carrier.
+func TestDeviceConformance(t *testing.T) {
+	for carrier, kept := range map[string]string{
+		"builtin": `float32|barrier`,
+		"shared":  `^(hosts2/)?(all_gather|all_to_all_v|send_recv|barrier).*(float32|barrier)`,
+		"process": `^(hosts2/)?(all_gather|all_to_all_v|send_recv|barrier).*(float32|barrier)`,
+	} {
+		t.Run(carrier, func(t *testing.T) {
+			conformance.Test(t, conformance.Config{
+				Transport: spec(t, carrier), Worlds: []int{3}, Hosts: []int{1, 2}, Short: true, MaxBytes: 80 << 10, MaxRounds: 2,
+				Memory: plugin.MemoryKindCuda, Filter: regexp.MustCompile(kept),
+			})
+		})
+	}
+}
+
+// The same behind native steps.
+func TestNativeDeviceConformance(t *testing.T) {
+	config := native(t, "shared", "native")
+	config.Memory, config.Hosts = plugin.MemoryKindCuda, nil
+	conformance.Test(t, config)
 }
 
 // The same engine behind native steps, which start requests and poll them.

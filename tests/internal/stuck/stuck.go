@@ -19,7 +19,7 @@ type Transport struct {
 	Phase func() string
 }
 
-// Info is shm's under another name.
+// Info returns the Info of shm under another name.
 func (t Transport) Info() plugin.Info {
 	i := t.Transport.Info()
 	i.Name = "stuck"
@@ -32,7 +32,7 @@ func (t Transport) at(phase string, rank int) {
 	}
 }
 
-// Supports is stuck for all_reduce alone, so that a communicator can be made.
+// Supports hangs for all_reduce alone, so that a communicator can be made.
 func (t Transport) Supports(req plugin.Request) plugin.Support {
 	if req.Collective == plugin.AllReduce {
 		t.at("supports", 1)
@@ -53,7 +53,7 @@ type endpoint struct {
 	rank      int
 }
 
-// Prepare is stuck for all_reduce alone.
+// Prepare hangs for all_reduce alone.
 func (e endpoint) Prepare(ctx context.Context, req plugin.Request, algorithm string) (*plugin.Plan, error) {
 	if req.Collective == plugin.AllReduce {
 		e.transport.at("prepare", e.rank)

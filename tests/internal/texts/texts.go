@@ -35,7 +35,7 @@ var constructors = map[string]int{
 	"Invalid": 1, "refuse": 1, // methods, of whatever
 }
 
-// List is every error text below the root, in the order of files and lines.
+// List returns every error text below the root, in the order of files and lines.
 func List(root string) ([]Text, error) {
 	var all []Text
 	for _, room := range rooms {
@@ -77,7 +77,7 @@ func ours(name string) bool {
 		strings.Contains(dir, "/testdata/")
 }
 
-// goTexts are the formats of a file's calls of constructors.
+// goTexts returns the formats of a file's calls of constructors.
 func goTexts(path string) ([]Text, error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, path, nil, 0)
@@ -97,7 +97,7 @@ func goTexts(path string) ([]Text, error) {
 	return found, nil
 }
 
-// formatIn is the format of the error that a call or a field makes; nil if it makes none.
+// formatIn returns the format of the error that a call or a field makes; nil if it makes none.
 func formatIn(n ast.Node) ast.Expr {
 	switch n := n.(type) {
 	case *ast.CallExpr:
@@ -121,7 +121,7 @@ func formatIn(n ast.Node) ast.Expr {
 	return nil
 }
 
-// nameOf is a function's name as it is called, with its package.
+// nameOf returns a function's name as it is called, with its package.
 func nameOf(f ast.Expr) string {
 	switch f := f.(type) {
 	case *ast.Ident:
@@ -134,7 +134,7 @@ func nameOf(f ast.Expr) string {
 	return ""
 }
 
-// literal is a string of the source; whole says that nothing is joined to it.
+// literal returns a string of the source; whole says that nothing is joined to it.
 func literal(e ast.Expr) (text string, whole, ok bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -153,7 +153,7 @@ var (
 	field  = regexp.MustCompile(`\{[^{}]*\}`)
 )
 
-// pythonTexts are the texts of a file's raise statements that begin with a string.
+// pythonTexts returns the texts of a file's raise statements that begin with a string.
 func pythonTexts(path string) ([]Text, error) {
 	source, err := os.ReadFile(path)
 	if err != nil {

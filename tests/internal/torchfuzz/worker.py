@@ -42,7 +42,7 @@ class Control:
         self.outlet.flush()
 
     def meet(self, at: str, **facts: Any) -> str:
-        """Waits for all ranks to come to this point; the answer is what comes next."""
+        """Waits for all ranks to come to this point; returns what comes next."""
         self.say(at, **facts)
         answer = self.inlet.readline().strip()
         if not answer:
@@ -64,13 +64,20 @@ class Log:
         self.written += self.file.write(text.encode() + b"\n")
 
 
+def device(rank: int) -> int:
+    """The rank's GPU. Ranks may share GPUs where SHUNT_SHARE_GPU says so."""
+    import torch
+
+    return rank % torch.cuda.device_count()
+
+
 def make(config: dict, rank: int) -> tuple[Any, Any]:
     """The arrays and the place of a rank."""
     room = truth.table_bytes(4 * config["limits"]["bytes"] + (16 << 10))
     if config["arrays"] == "numpy":
         numbers: Any = arrays.Numpy(config["seed"], room)
     else:
-        numbers = arrays.Torch(config["seed"], room, f"cuda:{rank}" if config["memory"] == "cuda" else "cpu")
+        numbers = arrays.Torch(config["seed"], room, f"cuda:{device(rank)}" if config["memory"] == "cuda" else "cpu")
     if config["memory"] == "cuda":
         return numbers, places.Cuda(numbers, config["threads"])
     return numbers, places.Host(numbers)
@@ -80,7 +87,7 @@ def run(config: dict, rank: int, control: Control, log: Log) -> None:
     if config["memory"] == "cuda":
         import torch
 
-        torch.cuda.set_device(rank)
+        torch.cuda.set_device(device(rank))
     numbers, place = make(config, rank)
     warm_up(numbers, place)
     import shunt
@@ -89,7 +96,7 @@ def run(config: dict, rank: int, control: Control, log: Log) -> None:
         importlib.import_module(config["wrapper"]).install(shunt, rank)
     control.meet("ready")
     on_device = config["memory"] == "cuda"
-    options = {"memory": "cuda", "device": rank} if on_device else {}
+    options = {"memory": "cuda", "device": device(rank)} if on_device else {}
     comm = shunt.init(rank, config["world"], config["id"], transports=config["transport"] or None, timeout=config["timeout"], **options)
     with comm:
         try:
@@ -183,7 +190,7 @@ def main() -> None:
         import torch
 
         for rank, _, _ in ranks:  # contexts are made before there are threads
-            torch.zeros(1, device=f"cuda:{rank}")
+            torch.zeros(1, device=f"cuda:{device(rank)}")
         if len(ranks) > 1:
             torch.cuda.synchronize()
     if len(ranks) == 1:

@@ -49,7 +49,7 @@ type call struct {
 	lost  bool // a wait was given up
 }
 
-// arguments are what stands behind shunt_kernel_args.
+// arguments are the fields behind shunt_kernel_args.
 type arguments int
 
 const (
@@ -88,7 +88,7 @@ func newCall(g cudatest.Grid, behind arguments) *call {
 	return c
 }
 
-// memory is n bytes at an address, which is the host's own.
+// memory returns n bytes at an address, which is the host's own.
 func memory(address uint64, n int64) []byte {
 	if n == 0 {
 		return nil
@@ -103,9 +103,9 @@ func half(address uint64) *uint32 { return *(**uint32)(unsafe.Pointer(&address))
 // moved ends a wait.
 func (c *call) moved() { c.since, c.spins = time.Time{}, 0 }
 
-// over is called in every round of a wait for a peer. It is true once the wait
-// must be given up: the communicator is aborted, the limit has passed, or the
-// driver is closed. From then on every wait of the call is.
+// over is called in every round of a wait for a peer. It reports whether the wait must be
+// given up: the communicator is aborted, the limit has passed, or the driver is closed.
+// From then on every wait of the call is.
 func (c *call) over(peer int) bool {
 	if c.lost {
 		return true
@@ -155,7 +155,7 @@ func (c *call) fault(kind plugin.Fault, peer int) {
 	c.contradict(kind, peer, [3]uint64{}, [3]uint64{})
 }
 
-// contradict is fault of what this rank and a peer say of one thing.
+// contradict is fault with what this rank and a peer say of one thing.
 func (c *call) contradict(kind plugin.Fault, peer int, mine, theirs [3]uint64) {
 	if !atomic.CompareAndSwapUint32(half(c.region[c.rank]), 0, uint32(kind)) {
 		return

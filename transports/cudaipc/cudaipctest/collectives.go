@@ -10,14 +10,19 @@ import (
 
 // combined reduces what all ranks sent, in rank order.
 func (c *call) combined(d plugin.DType, all [maxRanks][]byte, scalars [maxRanks]float64) []byte {
+	return Combine(d, c.op, all[:c.world], scalars[:c.world])
+}
+
+// Combine reduces inputs of one length in the order given, as the tables say; scalars are premul_sum's, one for each.
+func Combine(d plugin.DType, op plugin.Op, inputs [][]byte, scalars []float64) []byte {
 	size := d.Bytes()
-	out := make([]byte, len(all[0]))
-	sources := make([]uint64, c.world)
+	out := make([]byte, len(inputs[0]))
+	sources := make([]uint64, len(inputs))
 	for at := int64(0); at+size <= int64(len(out)); at += size {
-		for r := range c.world {
-			sources[r] = loadBits(all[r][at:], size)
+		for r, input := range inputs {
+			sources[r] = loadBits(input[at:], size)
 		}
-		storeBits(out[at:], size, reduceElement(d, c.op, sources, scalars[:c.world]))
+		storeBits(out[at:], size, reduceElement(d, op, sources, scalars))
 	}
 	return out
 }
@@ -77,7 +82,7 @@ func reduceScatter(c *call, d plugin.DType) {
 	c.store(c.recv, c.combined(d, all, scalars))
 }
 
-// gather is all_gather, or with blocks for each peer all_to_all.
+// gather returns the kernel of all_gather, or with blocks for each peer that of all_to_all.
 func gather(spread bool) func(*call) {
 	return func(c *call) {
 		n := c.bytes
@@ -148,7 +153,7 @@ func (c *call) store(at uint64, b []byte) {
 	}
 }
 
-// offeredFrom is as in kernels/all_to_all_v.cu.
+// offeredFrom returns offered_from of kernels/all_to_all_v.cu.
 func (c *call) offeredFrom() int64 {
 	if c.world == 2 {
 		return 1 << 20

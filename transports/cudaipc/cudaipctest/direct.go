@@ -45,8 +45,8 @@ func (c *call) count(offset int64) {
 	atomic.AddUint64(word(c.region[c.rank]+directoryAt+uint64(plugin.DirectoryCounts(c.world)+offset)), 1)
 }
 
-// looking is put around what reads the directory, and what peers do for it: its
-// result is called at the end.
+// looking begins what reads the directory, and what peers do for it; the returned
+// function ends it.
 func (c *call) looking() (ended func()) {
 	c.count(plugin.DirectoryBegun)
 	c.count(plugin.DirectoryDecided)
@@ -58,7 +58,7 @@ func (c *call) looking() (ended func()) {
 	}
 }
 
-// imported is where a peer's reference lies here.
+// imported returns the address of a peer's reference here.
 func (c *call) imported(peer int, reference uint64) uint64 {
 	if reference == 0 || reference == nothing {
 		return 0
@@ -76,8 +76,9 @@ func (c *call) miss(address uint64, n int64) {
 	}
 }
 
-// present tells all ranks where each one's buffers are, and answers where they
-// are mapped here; ok is the same on all ranks: all of them can be reached.
+// present publishes the addresses of this rank's buffers to all ranks, and returns where
+// every rank's are mapped here. ok, the same on all ranks, reports whether all of them
+// can be reached.
 func (c *call) present(sendBytes, recvBytes int64) (send, recv [maxRanks]uint64, ok bool) {
 	mine := []uint64{c.reference(c.send, sendBytes), c.reference(c.recv, recvBytes)}
 	switch {

@@ -77,6 +77,23 @@ func (f small) encode(v float64) uint64 {
 	return sign | uint64(e+f.bias)<<f.mantissa | uint64(math.Ldexp(math.Ldexp(v, -e)-1, f.mantissa))
 }
 
+// Decode returns the number that the bits of a dtype stand for; those of 64-bit integers may be rounded.
+func Decode(d plugin.DType, bits uint64) float64 {
+	if f, isSmall := smalls[d]; isSmall {
+		return f.decode(bits)
+	}
+	shift := 64 - 8*d.Bytes()
+	switch d {
+	case plugin.Float32:
+		return float64(math.Float32frombits(uint32(bits)))
+	case plugin.Float64:
+		return math.Float64frombits(bits)
+	case plugin.Uint8, plugin.Uint32, plugin.Uint64:
+		return float64(bits << shift >> shift)
+	}
+	return float64(int64(bits<<shift) >> shift)
+}
+
 func loadBits(b []byte, size int64) uint64 {
 	var word [8]byte
 	copy(word[:], b[:size])

@@ -5,7 +5,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Kernels are the kernels of every image of transports/cudaipc, by name, for
+// Kernels returns the kernels of every image of transports/cudaipc, by name, for
 // cudatest.Options.
 func Kernels() map[string]cudatest.Kernel {
 	kernels := map[string]cudatest.Kernel{}
@@ -44,6 +44,7 @@ func Kernels() map[string]cudatest.Kernel {
 	bytes(windowSignal, "shunt_window_signal")
 	bytes(windowWait, "shunt_window_wait")
 	kernels["shunt_all_to_all_v"] = launch(varying, func(c *call) { c.allToAllV(false) })
+	kernels["shunt_all_to_all_v_in_turns"] = launch(varying, func(c *call) { c.allToAllV(false) })
 	kernels["shunt_all_to_all_v_long"] = launch(varying, func(c *call) { c.allToAllV(true) })
 	kernels["shunt_all_to_all_v_on_device"] = launch(onDevice, allToAllVOnDevice)
 	return kernels

@@ -3,8 +3,8 @@ package cudaipctest
 import "github.com/shunt-ccl/shunt/plugin"
 
 // readCounts fills counts from device memory, where addresses are those of send counts
-// and displacements, then receive counts and displacements, in elements, of memory that
-// has room for so many. The call is lost, and that is told, if one of them cannot be.
+// and displacements, then receive counts and displacements, in elements, of memory with
+// those capacities. An invalid count fails the call and is reported.
 func (c *call) readCounts(addresses [4]uint64, element int64, capacities [2]int64) {
 	read := func(array, p int) int64 { return int64(loadBits(memory(addresses[array]+uint64(8*p), 8), 8)) }
 	wrong := func(p, side int, count, displ, room int64) {

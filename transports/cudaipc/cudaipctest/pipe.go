@@ -14,7 +14,7 @@ const (
 	pipeBytes = 128 + ringBytes
 )
 
-// pipe is the pipe from one rank to another, wherever it is called from.
+// pipe returns the pipe from one rank to another, wherever it is called from.
 func (c *call) pipe(from, to int) uint64 { return c.region[to] + pipesAt + uint64(from)*pipeBytes }
 
 // push puts as much of b as there is room for into the pipe to a peer.
@@ -52,7 +52,8 @@ func (c *call) exchange(out, in [maxRanks][]byte) {
 	c.exchangeThen(out, in, func(int) []byte { return nil })
 }
 
-// exchangeThen is exchange; when in[p] is full, what then(p) answers is filled.
+// exchangeThen is exchange; when in[p] is full, the buffer that then(p) returns is
+// filled.
 func (c *call) exchangeThen(out, in [maxRanks][]byte, then func(p int) []byte) {
 	for {
 		left, moved, waits := 0, false, c.rank
@@ -87,8 +88,8 @@ func (c *call) exchangeThen(out, in [maxRanks][]byte, then func(p int) []byte) {
 	}
 }
 
-// lengths are those of the messages between this rank and every peer, as they move
-// before them: what is sent, and what is filled and then compared.
+// lengths are the lengths of the messages between this rank and every peer, as they
+// move before them: what is sent, and what is filled and then compared.
 type lengths struct{ out, in [maxRanks][]byte }
 
 func (c *call) lengths(sends, recvs [maxRanks]int64) (l lengths) {
@@ -111,8 +112,7 @@ func (c *call) compare(p int, length []byte, want int64) {
 	}
 }
 
-// messages is exchange of messages, each behind its length. Those of no bytes do not
-// move.
+// messages exchanges messages, each behind its length. Empty ones are not sent.
 func (c *call) messages(out, in [maxRanks][]byte) {
 	var sends, recvs [maxRanks]int64
 	for p := range c.world {
@@ -132,7 +132,7 @@ func (c *call) messages(out, in [maxRanks][]byte) {
 	})
 }
 
-// everyone is the same for every peer.
+// everyone returns the same buffer for every peer.
 func (c *call) everyone(b []byte) (all [maxRanks][]byte) {
 	for p := range c.world {
 		all[p] = b
@@ -140,7 +140,7 @@ func (c *call) everyone(b []byte) (all [maxRanks][]byte) {
 	return all
 }
 
-// rows are world buffers of n bytes.
+// rows returns world buffers of n bytes.
 func (c *call) rows(n int64) (all [maxRanks][]byte) {
 	for p := range c.world {
 		all[p] = make([]byte, n)

@@ -20,9 +20,10 @@
 // Grid of the last two: a power of two, equal on all ranks, of SHUNT_MAX_THREADS. Of the
 // other: for each rank as many blocks (root) as the longest message has units, up to
 // channel_blocks(world), then as many warps as it takes, up to SHUNT_MAX_WARPS;
-// more do no harm. Or, equal on all ranks, fewer blocks than world * channel_blocks(world),
-// which then is what root says. A lane is block number lane mod channel_blocks, so its
-// number does not depend on the grid.
+// more do no harm. A lane is block number lane mod channel_blocks, so its number does not
+// depend on the grid. all_to_all_v_in_turns does the same with fewer blocks than world *
+// channel_blocks(world), equal on all ranks; root then is channel_blocks(world). It is a
+// kernel apart because its loop costs 0.2 us.
 #include "copy.cuh"
 #include "direct.cuh"
 
@@ -54,9 +55,9 @@ struct Ahead {
 // A warp serves both directions of its lanes, whichever can move, so that no two
 // ranks can wait for each other; each lane reads ahead by one unit. alone says that the
 // block waits for no other peer.
-template <int kLanes>
-__device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, int peer, int lane, int warps, const Flow &out, const Flow &in, const Ahead &ahead, bool alone) {
-  const Lane l(a);
+template <int kLanes, class Fenced>
+__device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, Fenced fenced, int peer, int lane, int warps, const Flow &out, const Flow &in, const Ahead &ahead, bool alone) {
+  const Lane l(a, fenced);
   Outlet outlet[kLanes] = {Outlet(a, peer, lane, out.bytes)};
   Inlet inlet[kLanes] = {Inlet(a, peer, lane, in.bytes)};
   if (kLanes > 1) {
@@ -322,7 +323,8 @@ __device__ __forceinline__ Ahead send_ahead(const shunt_kernel_args &a, const sh
 // The short messages of block number `at`, of so many blocks for each rank, which is also
 // the one for what a rank sends itself. to and landing say whether a pair's message
 // goes past the channel; with offers, so does what a rank sends itself.
-__device__ __forceinline__ void serve_channel(const shunt_kernel_args &a, const shunt_messages &m, const Offers *offers, const Ahead &ahead, int at, int blocks) {
+template <class Fenced>
+__device__ __forceinline__ void serve_channel(const shunt_kernel_args &a, Fenced fenced, const shunt_messages &m, const Offers *offers, const Ahead &ahead, int at, int blocks) {
   const Service s(a, at, blocks);
   const int peer = s.peer;
   const int64_t send_count = m.send_count[peer], recv_count = m.recv_count[peer];
@@ -335,19 +337,25 @@ __device__ __forceinline__ void serve_channel(const shunt_kernel_args &a, const 
   const Flow out(a.send, m.send_displ[peer], offers && offers->to[peer] != 0 ? 0 : send_count, s.warps);
   const Flow in(a.recv, m.recv_displ[peer], offers && offers->landing[peer] ? 0 : recv_count, s.warps);
   if (out.lanes > s.warps || in.lanes > s.warps)
-    serve_pair<2>(a, peer, s.lane, s.warps, out, in, ahead, offers == nullptr);
+    serve_pair<2>(a, fenced, peer, s.lane, s.warps, out, in, ahead, offers == nullptr);
   else
-    serve_pair<1>(a, peer, s.lane, s.warps, out, in, ahead, offers == nullptr);
+    serve_pair<1>(a, fenced, peer, s.lane, s.warps, out, in, ahead, offers == nullptr);
 }
 
 // A grid of fewer blocks, which is then equal on all ranks, takes them in turns: all
 // begin with the first, so it can go on. What was sent ahead belongs to a block's first.
 __device__ __forceinline__ void serve_channels(const shunt_kernel_args &a, const shunt_messages &m, const Offers *offers, const Ahead &ahead, int blocks) {
 #pragma unroll 1
-  for (int at = block_index(); at < a.world * blocks; at += block_count()) serve_channel(a, m, offers, at == block_index() ? ahead : Ahead{}, at, blocks);
+  for (int at = block_index(); at < a.world * blocks; at += block_count()) serve_channel(a, Asked(), m, offers, at == block_index() ? ahead : Ahead{}, at, blocks);
 }
 
 __device__ __forceinline__ void all_to_all_v(const shunt_kernel_args_v &v) {
+  begin();
+  if (block_index() >= v.base.world * v.base.root) return;
+  for_either(v.base, [&](auto fenced) { serve_channel(v.base, fenced, v.messages, nullptr, {}, block_index(), v.base.root); });
+}
+
+__device__ __forceinline__ void all_to_all_v_in_turns(const shunt_kernel_args_v &v) {
   begin();
   serve_channels(v.base, v.messages, nullptr, {}, v.base.root);
 }
@@ -427,6 +435,11 @@ __device__ __forceinline__ void all_to_all_v_on_device(const shunt_kernel_args_o
 extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v(const __grid_constant__ shunt_kernel_args_v args) {
   if (shunt::spare_block()) return;
   shunt::all_to_all_v(args);
+  shunt::end();
+}
+extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_in_turns(const __grid_constant__ shunt_kernel_args_v args) {
+  if (shunt::spare_block()) return;
+  shunt::all_to_all_v_in_turns(args);
   shunt::end();
 }
 extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_long(const __grid_constant__ shunt_kernel_args_v args) {

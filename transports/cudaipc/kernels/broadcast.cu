@@ -4,8 +4,8 @@
 //   ll      every rank exchanges a packet with every other; the root's count
 //   ll128   unit u goes from the root to its owner, one of the other ranks in
 //           turn, who forwards it to the rest: every link carries the message
-//           once. Grid: up to (world - 1) * broadcast_blocks(world) + kCopyBlocks,
-//           equal on all ranks, as for all that follow
+//           once. Grid: up to (world - 1) * broadcast_blocks, equal on all ranks, as
+//           for all that follow
 //   direct  the same between the users' buffers, in chunks
 //   chain   between the users' buffers, from rank to rank
 #include "chain.cuh"
@@ -14,12 +14,12 @@
 
 namespace shunt {
 
-constexpr int kCopyBlocks = 8;  // of the root, for its own copy
-
-// Blocks that serve the units of one owner.
-__device__ __forceinline__ int broadcast_blocks(int world) {
-  const int most = (SHUNT_MAX_BLOCKS - kCopyBlocks) / (world - 1);
-  return most < SHUNT_CHANNEL_BLOCKS ? most : SHUNT_CHANNEL_BLOCKS;
+// Blocks that serve the units of one owner: no more than there are units, and between two
+// ranks twice as many where a warp would have several.
+__device__ __forceinline__ int broadcast_blocks(const shunt_kernel_args &a) {
+  const u32 owners = a.world - 1, units = (u32((a.bytes + kUnit - 1) / kUnit) + owners - 1) / owners;
+  const u32 most = a.world == 2 && units > SHUNT_CHANNEL_BLOCKS * SHUNT_MAX_WARPS ? 2 * SHUNT_CHANNEL_BLOCKS : SHUNT_CHANNEL_BLOCKS;
+  return int(max(min(units, min(most, SHUNT_MAX_BLOCKS / owners)), 1u));
 }
 
 __device__ __forceinline__ void broadcast_ll(const shunt_kernel_args &a) {
@@ -35,16 +35,12 @@ __device__ __forceinline__ void broadcast_ll(const shunt_kernel_args &a) {
 }
 
 // What block number `at` of the whole grid does. A warp that has given up gets false.
-__device__ __forceinline__ bool broadcast_ll128_block(const shunt_kernel_args &a, int at) {
-  const int blocks = broadcast_blocks(a.world), owners = a.world - 1;
+template <class Fenced>
+__device__ __forceinline__ bool broadcast_ll128_block(const shunt_kernel_args &a, Fenced fenced, int at, int blocks) {
+  const int owners = a.world - 1;
   const char *send = reinterpret_cast<const char *>(a.send);
   char *recv = reinterpret_cast<char *>(a.recv);
-  if (at >= owners * blocks) {
-    const int block = at - owners * blocks;
-    if (a.rank == a.root && block < kCopyBlocks) copy_bytes(recv, send, a.bytes, block * blockDim.x + threadIdx.x, kCopyBlocks * blockDim.x);
-    return true;
-  }
-  const Lane l(a);
+  const Lane l(a, fenced);
   const int index = at % owners, owner = (a.root + 1 + index) % a.world, block = at / owners;
   const int lanes = blocks * (blockDim.x >> 5), lane = (threadIdx.x >> 5) * blocks + block;
   const int64_t units = (a.bytes + kUnit - 1) / kUnit;
@@ -54,12 +50,28 @@ __device__ __forceinline__ bool broadcast_ll128_block(const shunt_kernel_args &a
   auto in_vain = [&] { return lane == 0 && contradicted(a, a.rank == owner ? a.root : owner, a.bytes); };
   if (a.rank == a.root) {
     Outlet outlet(a, owner, lane, a.bytes);
-    for (int64_t k = 0; k < mine; k++) {
-      const u32 fault = k == 0 ? earlier_fault(a) : 0;  // of an earlier kernel
-      const word2 w = load_unit<uint8_t>(l, send, offset(k), a.bytes);
-      if (k == 0) outlet.settle();
-      if (__any_sync(~0u, fault != SHUNT_FAULT_NONE) || !outlet.wait(a)) return false;
-      outlet.put(l, w);
+    const u32 fault = earlier_fault(a);  // of an earlier kernel
+    constexpr int kBatch = 4;            // units that are loaded at once
+#pragma unroll 1
+    for (int64_t k = 0; k < mine; k += kBatch) {
+      word2 w[kBatch];
+#pragma unroll
+      for (int u = 0; u < kBatch; u++)
+        if (k + u < mine) w[u] = load_unit<uint8_t>(l, send, offset(k + u), a.bytes);
+      if (k == 0) {
+        outlet.settle();
+        if (__any_sync(~0u, fault != SHUNT_FAULT_NONE)) return false;
+      }
+#pragma unroll
+      for (int u = 0; u < kBatch; u++) {
+        if (k + u >= mine) break;
+        if (!outlet.wait(a)) return false;
+        outlet.put(l, w[u]);
+      }
+      if (recv == send) continue;
+#pragma unroll
+      for (int u = 0; u < kBatch; u++)
+        if (k + u < mine) store_unit<uint8_t>(l, recv, offset(k + u), a.bytes, w[u]);
     }
     outlet.close();
   } else if (a.rank != owner) {
@@ -68,6 +80,7 @@ __device__ __forceinline__ bool broadcast_ll128_block(const shunt_kernel_args &a
     for (int64_t k = 0; k < mine; k++) {
       word2 w;
       if (!inlet.wait(a, l, w, in_vain)) return false;
+      if (k == 0 && owners == 1) heard_from_peers();
       store_unit<uint8_t>(l, recv, offset(k), a.bytes, w);
     }
     inlet.close();
@@ -84,6 +97,7 @@ __device__ __forceinline__ bool broadcast_ll128_block(const shunt_kernel_args &a
     for (int64_t k = 0; k < mine; k++) {
       word2 w;
       if (!inlet.wait(a, l, w, in_vain)) return false;
+      if (k == 0 && owners == 1) heard_from_peers();
       Wait wait(a);
 #pragma unroll
       for (int p = 0; p < SHUNT_MAX_RANKS; p++) {
@@ -111,17 +125,18 @@ __device__ __forceinline__ bool broadcast_ll128_block(const shunt_kernel_args &a
 // A smaller grid, equal on all ranks, takes the blocks in turns: a block of one rank
 // waits for the same one of others only, so that the first unfinished one can go on. A
 // warp that has given up gets false.
-__device__ __forceinline__ bool broadcast_ll128_body(const shunt_kernel_args &a) {
-  const int all = (a.world - 1) * broadcast_blocks(a.world) + kCopyBlocks;
+template <class Fenced = Asked>
+__device__ __forceinline__ bool broadcast_ll128_body(const shunt_kernel_args &a, Fenced fenced = {}) {
+  const int blocks = broadcast_blocks(a), all = (a.world - 1) * blocks;
   bool met = true;
 #pragma unroll 1
-  for (int at = block_index(); met && at < all; at += block_count()) met = broadcast_ll128_block(a, at);
+  for (int at = block_index(); met && at < all; at += block_count()) met = broadcast_ll128_block(a, fenced, at, blocks);
   return met;
 }
 
 __device__ __forceinline__ void broadcast_ll128(const shunt_kernel_args &a) {
   begin();
-  broadcast_ll128_body(a);
+  for_either(a, [&](auto fenced) { broadcast_ll128_body(a, fenced); });
 }
 
 constexpr int kForwardWords = 2;  // vectors of a chunk that a thread moves

@@ -61,11 +61,11 @@ __device__ __forceinline__ void exchange_ll(const shunt_kernel_args &a, u64 from
 
 // The same in units of a warp: sink(lane, offset, lines). A warp that has given up gets
 // false.
-template <class T, bool kSpread, class Source, class Sink>
-__device__ __forceinline__ bool exchange_ll128(const shunt_kernel_args &a, Source source, Sink sink) {
+template <class T, bool kSpread, class Source, class Sink, class Fenced = Asked>
+__device__ __forceinline__ bool exchange_ll128(const shunt_kernel_args &a, Source source, Sink sink, Fenced fenced = {}) {
   const Epoch epoch(a, SHUNT_CLASS_LL128);
   const u64 base = epoch.value + 1;
-  const Lane l(a);
+  const Lane l(a, fenced);
   const Deal deal(a.bytes);
   const char *send = reinterpret_cast<const char *>(a.send);
   const int64_t out = ll128_offset(a.world, 0, a.rank);
@@ -130,8 +130,8 @@ __device__ __forceinline__ void gather_ll(const shunt_kernel_args &a) {
   });
 }
 
-template <bool kSpread>
-__device__ __forceinline__ bool gather_ll128_body(const shunt_kernel_args &a) {
+template <bool kSpread, class Fenced = Asked>
+__device__ __forceinline__ bool gather_ll128_body(const shunt_kernel_args &a, Fenced fenced = {}) {
   char *recv = reinterpret_cast<char *>(a.recv);
   return exchange_ll128<uint8_t, kSpread>(a, Unchanged(), [&](const Lane &l, int64_t offset, const word2(&lines)[SHUNT_MAX_RANKS]) {
 #pragma unroll
@@ -139,13 +139,13 @@ __device__ __forceinline__ bool gather_ll128_body(const shunt_kernel_args &a) {
       if (s >= a.world) break;
       store_unit<uint8_t>(l, recv + s * a.bytes, offset, a.bytes, lines[s]);
     }
-  });
+  }, fenced);
 }
 
 template <bool kSpread>
 __device__ __forceinline__ void gather_ll128(const shunt_kernel_args &a) {
   begin();
-  gather_ll128_body<kSpread>(a);
+  for_either(a, [&](auto fenced) { gather_ll128_body<kSpread>(a, fenced); });
 }
 
 }  // namespace shunt

@@ -23,11 +23,26 @@ constexpr int kUnit = 480;  // bytes of data that a warp stores at once
 constexpr int kAhead = 2;
 static_assert(2 * (kAhead + 1) + 2 <= SHUNT_RING, "a slot would be rewritten before it is read");
 
+// Whether lines are fenced: asked at every unit, or known where a kernel is compiled for
+// either. To ask costs a message 0.05 to 0.1 us; only kernels that exist once, not once a
+// dtype, are compiled for either.
+struct Asked {};
+__device__ __forceinline__ bool is_fenced(const shunt_kernel_args &a, Asked) { return a.fenced != 0; }
+template <bool kFenced>
+__device__ __forceinline__ bool is_fenced(const shunt_kernel_args &, Constant<kFenced>) { return kFenced; }
+
+template <class Body>
+__device__ __forceinline__ void for_either(const shunt_kernel_args &a, Body body) {
+  if (a.fenced) body(Constant<true>());
+  else body(Constant<false>());
+}
+
 struct Lane {
   int offset;   // of this lane's first word within a unit, in bytes
   bool flag;    // the second word is the flag, not data
   bool fenced;  // alike in all lanes, of all ranks
-  __device__ __forceinline__ explicit Lane(const shunt_kernel_args &a) : fenced(a.fenced != 0) {
+  template <class Fenced = Asked>
+  __device__ __forceinline__ explicit Lane(const shunt_kernel_args &a, Fenced f = {}) : fenced(is_fenced(a, f)) {
     const int lane = threadIdx.x & 31;
     offset = (lane >> 3) * 120 + (lane & 7) * 16;
     flag = (lane & 7) == 7;

@@ -41,9 +41,11 @@ type Config struct {
 	// Tune measures, instead of what the selector takes, every algorithm that it
 	// could take, each as one of a row's peers.
 	Tune bool `json:"tune,omitempty"`
+	// Regret, with Tune, measures beside them what the selector takes, and what else is compared.
+	Regret bool `json:"regret,omitempty"`
 }
 
-// Names are the names of the measurements, in the order of the report.
+// Names returns the names of the measurements, in the order of the report.
 func Names() []string {
 	names := make([]string, len(tests))
 	for i := range tests {
@@ -52,7 +54,7 @@ func Names() []string {
 	return names
 }
 
-// sizes are the bytes to measure, ascending; the largest is always Max.
+// sizes returns the bytes to measure, ascending; the largest is always Max.
 func (c *Config) sizes() []int64 {
 	var list []int64
 	for size := c.Min; size < c.Max; size *= c.Factor {
@@ -64,7 +66,7 @@ func (c *Config) sizes() []int64 {
 // Check refuses what cannot be run.
 func (c *Config) Check() error { return c.check() }
 
-// Sizes is the number of sizes.
+// Sizes returns the number of sizes.
 func (c *Config) Sizes() int { return len(c.sizes()) }
 
 // check refuses what cannot be run.
@@ -90,8 +92,12 @@ func (c *Config) check() error {
 	case c.Busy < 0 || c.Busy > 100:
 		return bad("%d %% of the multiprocessors; want 0 to 100", c.Busy)
 	}
-	if c.Tune && (len(c.Against) > 0 || c.Symmetric || c.Busy != 0 || c.InPlace || c.InPlaceOnly || len(c.Modes) > 1) {
+	if c.Tune && (c.Busy != 0 || c.InPlace || c.InPlaceOnly || len(c.Modes) > 1 ||
+		(!c.Regret && (len(c.Against) > 0 || c.Symmetric))) {
 		return bad("algorithms are measured out of place, in one mode, and beside nothing else")
+	}
+	if c.Regret && (!c.Tune || slices.ContainsFunc(c.Against, func(name string) bool { return name != NCCL })) {
+		return bad("what is chosen is compared with all algorithms and with %s, and with nothing else", NCCL)
 	}
 	for i, name := range c.Against {
 		if name != NCCL && !strings.Contains(name, ":") {
@@ -127,7 +133,7 @@ func find(name string) *test {
 	return nil
 }
 
-// jobs are all rows to be measured, in order; every rank and the launcher go
+// jobs returns all rows to be measured, in order; every rank and the launcher go
 // through the same list.
 func (c *Config) jobs() []job {
 	names := c.names()
@@ -154,7 +160,7 @@ func (c *Config) names() []string {
 	return Names()
 }
 
-// Apart is the configuration in parts of one collective each.
+// Apart returns the configuration in parts of one collective each.
 func (c *Config) Apart() []Config {
 	names := c.names()
 	parts := make([]Config, len(names))
@@ -188,7 +194,7 @@ func (c *Config) jobsOf(list []job, t *test, mode Mode) []job {
 	return list
 }
 
-// largest is the most bytes that a job needs of one buffer, on any rank.
+// largest returns the most bytes that a job needs of one buffer, on any rank.
 func (c *Config) largest() int64 {
 	most := c.Max
 	for _, j := range c.jobs() {
@@ -208,7 +214,7 @@ type job struct {
 	inPlace  bool
 }
 
-// report is what one rank says about one job.
+// report is one rank's report about one job.
 type report struct {
 	Samples    []float64    `json:"us"` // of one operation, in each batch
 	Wrong      int64        `json:"wrong"`
@@ -220,7 +226,7 @@ type report struct {
 	Error      string       `json:"error,omitempty"`   // the last report of a rank
 }
 
-// peerReport is what one rank says about another candidate than the first.
+// peerReport is one rank's report about another candidate than the first.
 type peerReport struct {
 	Name    string    `json:"name"`
 	Samples []float64 `json:"us"`

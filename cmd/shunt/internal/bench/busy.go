@@ -27,7 +27,7 @@ func (d *deviceSpace) occupy(idle float64, samples []float64, operations int) er
 	}
 	held := max(d.sms*d.busy/100, 1)
 	for range kernels {
-		// Two blocks of 1024 threads are what a multiprocessor holds.
+		// A multiprocessor holds two blocks of 1024 threads.
 		if err := d.launch(d.side, busyKernel, uint32(2*d.sms), 1024, uint64(each), uint64(held),
 			uint64(d.counter)+8); err != nil {
 			return err

@@ -10,8 +10,8 @@ import (
 // Contender is a library, or a way to load a transport, that is compared.
 type Contender struct {
 	Name string
-	// Measure runs one collective over all sizes of a configuration and answers
-	// the microseconds of the slowest rank for each number of bytes.
+	// Measure runs one collective over all sizes of a configuration and returns
+	// the microseconds of the slowest rank by number of bytes.
 	Measure func(ctx context.Context, c Config) (map[int64]float64, error)
 }
 
@@ -24,7 +24,7 @@ type Comparison struct {
 	Microseconds map[string]float64 `json:"us"` // by contender
 }
 
-// Ratio is another contender's time over the reference's: above 1 the
+// Ratio returns another contender's time over the reference's: above 1 the
 // reference is faster. It is NaN where one of them has no time.
 func (c *Comparison) Ratio(other, reference string) float64 {
 	a, b := c.Microseconds[other], c.Microseconds[reference]
@@ -78,7 +78,7 @@ func medians(world int, collective string, times map[int64]map[string][]float64)
 	return list
 }
 
-// median is the middle sample, or the mean of the two middle ones.
+// median returns the middle sample, or the mean of the two middle ones.
 func median(samples []float64) float64 {
 	sorted := slices.Sorted(slices.Values(samples))
 	n := len(sorted)
@@ -88,7 +88,7 @@ func median(samples []float64) float64 {
 	return (sorted[n/2-1] + sorted[n/2]) / 2
 }
 
-// percentile is the smallest sample that so many percent do not exceed.
+// percentile returns the smallest sample that so many percent do not exceed.
 func percentile(samples []float64, percent int) float64 {
 	sorted := slices.Sorted(slices.Values(samples))
 	return sorted[(len(sorted)*percent+99)/100-1]

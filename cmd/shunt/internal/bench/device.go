@@ -43,7 +43,7 @@ type deviceSpace struct {
 	busy       int // percent of the multiprocessors
 }
 
-// barrierer is what the timing needs of a communicator.
+// barrierer is the part of a communicator that the timing needs.
 type barrierer interface {
 	Barrier(stream host.Stream) error
 	Synchronize(stream host.Stream) error
@@ -63,7 +63,7 @@ var kernelNames = [deviceKernels]string{"bench_fill", "bench_wrong", "bench_gate
 // poisoned is a source of which every byte is poisonByte.
 const poisoned source = -2
 
-// rotated is how much memory operations rotate over, at least: several times a
+// rotated is the least memory in bytes that operations rotate over: several times a
 // GPU's cache.
 const rotated = 256 << 20
 
@@ -135,11 +135,11 @@ func (d *deviceSpace) register(comm *host.Communicator) error {
 	return nil
 }
 
-// address is a number of the driver's as the pointer that the host takes. It
+// address returns a number of the driver's as the pointer that the host takes. It
 // points to no memory of Go.
 func address(v uint64) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&v)) }
 
-// pointer is an area's address for the driver.
+// pointer returns an area's address for the driver.
 func (a area) pointer() cuda.Ptr { return cuda.Ptr(uintptr(a.at)) }
 
 func (d *deviceSpace) stream() host.Stream { return d.own }
@@ -149,7 +149,8 @@ func (d *deviceSpace) finish() error { return d.comm.Synchronize(d.stream()) }
 
 func (d *deviceSpace) buffer(which bufferName, bytes int64) (area, error) {
 	if bytes > d.bytes[which] {
-		return area{}, plugin.Errorf(plugin.Internal, "bench: %d bytes of a buffer of %d", bytes, d.bytes[which])
+		return area{}, plugin.Errorf(plugin.Internal, "bench: a call needs %d bytes, and its buffer has %d", bytes,
+			d.bytes[which])
 	}
 	if bytes == 0 {
 		return area{}, nil
@@ -176,7 +177,7 @@ func (d *deviceSpace) launch(s cuda.Stream, kernel int, blocks, threads uint32, 
 	return err
 }
 
-// block is one period of a source, on the device.
+// block returns one period of a source, on the device.
 func (d *deviceSpace) block(p *pattern, s source) (cuda.Ptr, error) {
 	if at, ok := d.blocks[s]; ok {
 		return at, nil
@@ -197,7 +198,7 @@ func (d *deviceSpace) block(p *pattern, s source) (cuda.Ptr, error) {
 	return at, d.driver.Write(d.ctx, at, data)
 }
 
-// width is the grid for so many elements.
+// width returns the grid for so many elements.
 func width(count int64) uint32 { return uint32(min((count+255)/256, 1024)) }
 
 func (d *deviceSpace) fill(to area, p *pattern, s source, first int64) error {

@@ -65,8 +65,8 @@ var goKernels = map[string]cudatest.Kernel{
 	},
 }
 
-// busyKernels is how many of the kernels have begun that are other work. They do
-// not end while holdBusy is locked.
+// busyKernels counts the kernels of other work that have begun. They do not end while
+// holdBusy is locked.
 var (
 	busyKernels atomic.Int64
 	holdBusy    sync.RWMutex

@@ -8,7 +8,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Mode is how operations on a GPU are submitted.
+// Mode is the way in which operations on a GPU are submitted.
 type Mode string
 
 // Modes.
@@ -20,13 +20,12 @@ const (
 // limit bounds, in nanoseconds, how long a gate waits for the host.
 const limit = 20e9
 
-// word is the gate's pinned word, as the host sees it.
+// word returns the gate's pinned word, as the host sees it.
 func (d *deviceSpace) word() *uint64 { return (*uint64)(address(uint64(d.words.Address))) }
 
-// batchOf is how many operations are timed together, and how often; iterations
-// is Config.Iterations. Beside other work a batch of short operations is to last
-// for many of that work's kernels: else what is timed is where in one of them it
-// happened to begin.
+// batchOf returns how many operations are timed together, and how often; iterations
+// is Config.Iterations. Beside other work a batch of short operations must last for
+// many of that work's kernels, or its time depends on where in one of them it began.
 func batchOf(bytes int64, iterations int, busy bool) (operations, rounds int) {
 	switch {
 	case bytes <= 1<<20 && busy:
@@ -125,7 +124,7 @@ func (d *deviceSpace) capture(c *candidate, operations, slots int) (cuda.GraphEx
 	return x, errors.Join(err, d.driver.DestroyGraph(g))
 }
 
-// timed is the microseconds of one operation. The ranks meet first. Replays
+// timed returns the microseconds of one operation. The ranks meet first. Replays
 // begin behind a gate, so that the time of submitting the graph is not in it;
 // calls one by one take whatever is longer, the host's time or the GPU's.
 func (d *deviceSpace) timed(c *candidate, x cuda.GraphExec, operations, slots int) (float64, error) {
@@ -173,7 +172,8 @@ func (d *deviceSpace) timed(c *candidate, x cuda.GraphExec, operations, slots in
 	}
 	us, err := d.driver.Elapsed(d.ctx, d.start, d.stop)
 	if err == nil && us <= 0 {
-		err = plugin.Errorf(plugin.Internal, "bench: %d operations took %g µs", operations, us)
+		err = plugin.Errorf(plugin.Internal, "bench: the driver returned %g µs for %d operations, want more than 0", us,
+			operations)
 	}
 	return us / float64(operations), err
 }

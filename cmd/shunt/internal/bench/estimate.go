@@ -6,7 +6,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Estimate is about how long a run on GPUs takes, from the beginning of its
+// Estimate returns about how long a run on GPUs takes, from the beginning of its
 // processes to their end; 0 for host memory, where Budget tells.
 func (c *Config) Estimate() time.Duration {
 	if c.Memory != plugin.MemoryKindCuda {
@@ -16,8 +16,8 @@ func (c *Config) Estimate() time.Duration {
 	return c.estimate(rivals, func(job) int { return 1 + rivals })
 }
 
-// EstimateTune is about how long the algorithms of the answers take to measure,
-// if none of them is given up.
+// EstimateTune returns about how long it takes to measure the algorithms in the
+// answers, if none of them is given up.
 func (c *Config) EstimateTune(answers []Answer) time.Duration {
 	type size struct {
 		collective string
@@ -30,9 +30,13 @@ func (c *Config) EstimateTune(answers []Answer) time.Duration {
 			names[name] = true
 		}
 	}
-	candidates := func(j job) int { return usable[size{j.test.name, c.message(j)}] }
+	more := 0
+	if c.Regret {
+		more = 1 + len(c.Rivals())
+	}
+	candidates := func(j job) int { return usable[size{j.test.name, c.message(j)}] + more }
 	if c.Memory == plugin.MemoryKindCuda {
-		return c.estimate(len(names), candidates)
+		return c.estimate(len(names)+more, candidates)
 	}
 	const (
 		start = 3e5 // µs: processes and communicators

@@ -28,7 +28,7 @@ type source int
 
 const reduced source = -1
 
-// scalar is what premul_sum multiplies every rank's data with.
+// scalar is the factor of premul_sum on every rank.
 const scalar = 2
 
 func newPattern(dtype plugin.DType, op plugin.Op, world int) *pattern {
@@ -51,14 +51,14 @@ func newPattern(dtype plugin.DType, op plugin.Op, world int) *pattern {
 	return &pattern{dtype: dtype, op: op, world: world, sparse: int64(world)*3*scalar > exact, blocks: map[source][]byte{}}
 }
 
-// noise is the i-th of a fixed sequence of pseudo-random numbers.
+// noise returns the i-th of a fixed sequence of pseudo-random numbers.
 func noise(i int) int {
 	x := uint64(i)*0x9E3779B97F4A7C15 + 0x1234567
 	x = (x ^ x>>31) * 0xBF58476D1CE4E5B9
 	return int((x ^ x>>29) & 0xFFFF)
 }
 
-// value is element i (within the period) that a rank sends. Sparse patterns,
+// value returns element i (within the period) that a rank sends. Sparse patterns,
 // in which one rank at a time contributes to a sum, serve where the sum of all
 // would not be exact.
 func (p *pattern) value(rank, i int) int64 {
@@ -86,7 +86,7 @@ func (p *pattern) value(rank, i int) int64 {
 	return int64(noise((i+17*rank)%period) & 3)
 }
 
-// result is element i of the reduction over all ranks.
+// result returns element i of the reduction over all ranks.
 func (p *pattern) result(i int) int64 {
 	r := p.value(0, i)
 	if p.op == plugin.OpPremulSum {
@@ -113,7 +113,7 @@ func (p *pattern) result(i int) int64 {
 	return r
 }
 
-// block is one encoded period of a source.
+// block returns one encoded period of a source.
 func (p *pattern) block(s source) []byte {
 	if b := p.blocks[s]; b != nil {
 		return b
@@ -196,7 +196,7 @@ func encode(to []byte, dtype plugin.DType, v int64) []byte {
 	panic("bench: no encoding of " + dtype.String())
 }
 
-// floatBits is a whole number as a binary float with so many mantissa bits and
+// floatBits returns a whole number as a binary float with so many mantissa bits and
 // such a bias; the number must be exact in it.
 func floatBits(v int64, mantissa, bias int) uint64 {
 	if v == 0 {

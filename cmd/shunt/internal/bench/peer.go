@@ -53,7 +53,7 @@ func openPeer(r *rank) (*peer, error) {
 
 func (p *peer) close() error { return p.comm.Close() }
 
-// candidates are NCCL's ways to do a job, if it has any: no fewer on one rank
+// candidates returns NCCL's ways to do a job, if it has any: no fewer on one rank
 // than on another, because translate looks at the kind of operation alone.
 //
 // Both forms are NCCL's own choice. Before 2.29.2 it fails where a registered

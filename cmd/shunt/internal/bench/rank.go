@@ -16,9 +16,9 @@ import (
 
 // corrupt changes a result before it is checked, so that the check itself can
 // be tested.
-var corrupt = failpoint.NewData("bench.corrupt", "a result of `shunt bench`, before it is checked")
+var corrupt = failpoint.New("bench.corrupt", "a result of `shunt bench`, before it is checked")
 
-// Rank is a rank of a benchmark: it joins by the environment, goes through the
+// Rank runs a rank of a benchmark: it joins by the environment, goes through the
 // jobs and writes one report each to w. The error has been reported too.
 func Rank(ctx context.Context, c Config, w io.Writer) (err error) {
 	out := json.NewEncoder(w)
@@ -85,6 +85,7 @@ type rank struct {
 	pattern *pattern
 	space   space
 	rivals  []rival // that are compared, in turn with Shunt
+	tuned   *algorithms
 	window  *host.Window
 	group   host.Group
 }
@@ -174,7 +175,7 @@ func (r *rank) run(ctx context.Context, j job) (report, error) {
 	rep.Samples, rep.Wrong = p.list[0].samples, p.list[0].wrong
 	others := p.list[1:]
 	if r.config.Tune {
-		if err := r.rivals[0].(*algorithms).look(r, p); err != nil {
+		if err := r.tuned.look(r, p); err != nil {
 			return rep, err
 		}
 		others = p.list // each of them under its name
@@ -204,7 +205,7 @@ func (c *candidate) failed(p *prepared, err error) error {
 	return fmt.Errorf("%s of %s, %d elements: %w", p.job.test.name, name, p.shape.count, err)
 }
 
-// skipOr is a report of a job that no transport serves, on any rank, or the
+// skipOr returns a report of a job that no transport serves, on any rank, or the
 // error.
 func skipOr(err error) (report, error) {
 	if errors.Is(err, plugin.Unsupported) {
@@ -252,25 +253,36 @@ func (r *rank) prepare(ctx context.Context, j job) (*prepared, error) {
 	if s.window != noWindow {
 		return p, r.prepareWindow(ctx, p)
 	}
+	if r.config.Regret {
+		auto := r.shuntCall(r.comm, p, p.slots)
+		p.list = []candidate{{name: Auto, call: func(slot int) error {
+			autoSlowed.Hit()
+			return auto(slot)
+		}}}
+	}
 	if r.config.Tune {
-		p.list, err = r.rivals[0].candidates(r, p)
-		return p, err
+		return p, r.addRivals(p)
 	}
 	p.list = []candidate{{call: r.shuntCall(r.comm, p, p.slots)}}
 	if j.inPlace {
 		return p, nil
 	}
+	return p, r.addRivals(p)
+}
+
+// addRivals adds what else is compared.
+func (r *rank) addRivals(p *prepared) error {
 	for _, other := range r.rivals {
 		list, err := other.candidates(r, p)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		p.list = append(p.list, list...)
 	}
-	return p, nil
+	return nil
 }
 
-// memory is the bytes that a rank's shape needs to send from and to receive
+// memory returns the bytes that a rank's shape needs to send from and to receive
 // into. In place they are one.
 func (j job) memory(s shape, size int64) (send, recv int64) {
 	if j.inPlace {
@@ -279,13 +291,13 @@ func (j job) memory(s shape, size int64) (send, recv int64) {
 	return s.send * size, s.recv * size
 }
 
-// each is what one slot takes of the buffers: as aligned as an allocation of its
-// own, with guards around what is received.
+// each returns the bytes of one slot in the send and receive buffers, aligned as an
+// allocation, with guards around the received data.
 func each(send, recv int64) (int64, int64) {
 	return (send + 511) / 512 * 512, (recv + 2*guard + 511) / 512 * 512
 }
 
-// shuntCall is the operation of a shape over slots, on one of Shunt's
+// shuntCall returns the operation of a shape over slots, on one of Shunt's
 // communicators.
 func (r *rank) shuntCall(comm *host.Communicator, p *prepared, slots []slot) func(int) error {
 	operations := make([][]host.Operation, len(slots))
@@ -303,7 +315,7 @@ func (r *rank) shuntCall(comm *host.Communicator, p *prepared, slots []slot) fun
 	}
 }
 
-// operations are a shape's with the memory of a slot.
+// operations returns the operations of a shape on the memory of a slot.
 func (r *rank) operations(p *prepared, k slot) []host.Operation {
 	list := append([]host.Operation(nil), p.shape.operations...)
 	for i := range list {

@@ -68,7 +68,7 @@ func (t *Table) Failed(collective string, err error) {
 	t.failed = append(t.failed, collective)
 }
 
-// peers are the columns of what is compared.
+// peers returns the columns of what is compared.
 func (t *Table) peers(r *Row) string {
 	if t.Config.Memory != plugin.MemoryKindCuda {
 		return ""
@@ -105,7 +105,7 @@ func (t *Table) peers(r *Row) string {
 	return cells.String()
 }
 
-// ratios are with what rows have a ratio of times.
+// ratios returns the names of the rivals to whose times rows have a ratio.
 func (c *Config) ratios() []string {
 	var names []string
 	for _, name := range c.Rivals() {
@@ -180,7 +180,7 @@ func (t *Table) timing(m *Timing) string {
 	return fmt.Sprintf(" %9s %8.2f %8.2f %8s", short(m.Microseconds), m.Algbw, m.Busbw, wrong)
 }
 
-// short is a time with four digits or so.
+// short returns a time with four digits or so.
 func short(us float64) string {
 	switch {
 	case us < 100:
@@ -191,7 +191,7 @@ func short(us float64) string {
 	return strconv.FormatFloat(us, 'f', 0, 64)
 }
 
-// Wrong is the number of wrong elements so far.
+// Wrong returns the number of wrong elements so far.
 func (t *Table) Wrong() int64 { return t.wrong }
 
 // End writes the summary.

@@ -25,7 +25,7 @@ type rival interface {
 	close() error
 }
 
-// Rivals are the names of what rows compare Shunt with, in the order of columns.
+// Rivals returns the names of what rows compare Shunt with, in the order of columns.
 func (c *Config) Rivals() []string {
 	var names []string
 	if c.Symmetric {
@@ -41,7 +41,7 @@ func (c *Config) Rivals() []string {
 	return names
 }
 
-// carrier is the short name of a transport: how it is loaded, where that tells
+// carrier returns the short name of a transport: how it is loaded, where that tells
 // it from the others.
 func (c *Config) carrier(transport string) string {
 	kind, _, _ := strings.Cut(transport, ":")
@@ -85,7 +85,7 @@ func (r *rank) openRivals(ctx context.Context, options host.Options) error {
 		if err != nil {
 			return err
 		}
-		r.rivals = append(r.rivals, other)
+		r.rivals, r.tuned = append(r.rivals, other), other
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ type twin struct {
 	at     [buffers]cuda.Ptr
 }
 
-// move is a slot's place there.
+// move returns the place of a slot in the twin.
 func (t *twin) move(k slot) slot {
 	shift := func(a area) area {
 		at := a.pointer()
@@ -111,7 +111,7 @@ func (t *twin) move(k slot) slot {
 	return slot{send: shift(k.send), recv: shift(k.recv), before: shift(k.before), after: shift(k.after)}
 }
 
-// moved are all slots' places.
+// moved returns the places of all slots in the twin.
 func (t *twin) moved(slots []slot) []slot {
 	list := make([]slot, len(slots))
 	for i, k := range slots {

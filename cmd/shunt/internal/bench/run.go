@@ -38,7 +38,7 @@ type Peer struct {
 	Timing
 }
 
-// Best is the shortest time of NCCL with a right result, in microseconds; 0 if
+// Best returns the shortest time of NCCL with a right result, in microseconds; 0 if
 // there is none. The name says in which form.
 func (r *Row) Best() (us float64, name string) {
 	for _, p := range r.Peers {
@@ -49,7 +49,7 @@ func (r *Row) Best() (us float64, name string) {
 	return us, name
 }
 
-// Ours is Shunt's shortest time out of place, on memory of any kind; 0 if there
+// Ours returns Shunt's shortest time out of place, on memory of any kind; 0 if there
 // is none.
 func (r *Row) Ours() (us float64) {
 	if r.OutOfPlace != nil {
@@ -61,7 +61,7 @@ func (r *Row) Ours() (us float64) {
 	return us
 }
 
-// Peer is what was compared under a name, or nil.
+// Peer returns the contender of a name, or nil.
 func (r *Row) Peer(name string) *Peer {
 	for i := range r.Peers {
 		if r.Peers[i].Name == name {
@@ -71,7 +71,7 @@ func (r *Row) Peer(name string) *Peer {
 	return nil
 }
 
-// Wrong is the number of wrong elements of all forms of Shunt.
+// Wrong returns the number of wrong elements of all forms of Shunt.
 func (r *Row) Wrong() int64 {
 	wrong := int64(0)
 	for _, t := range []*Timing{r.OutOfPlace, r.InPlace} {
@@ -90,14 +90,18 @@ func (r *Row) Wrong() int64 {
 // Timing is one form of a row.
 type Timing struct {
 	Microseconds float64 `json:"us"`     // of one operation: the median over batches of the slowest rank
-	P99          float64 `json:"us_p99"` // likewise
+	P25          float64 `json:"us_p25"` // likewise
+	P75          float64 `json:"us_p75"`
+	P99          float64 `json:"us_p99"`
 	Algbw        float64 `json:"algbw"`
 	Busbw        float64 `json:"busbw"` // GB/s, by the conventions of nccl-tests
 	Wrong        int64   `json:"wrong"` // elements, over all ranks
 	Iterations   int     `json:"iterations"`
+
+	batches int
 }
 
-// Launch is how Run starts the ranks.
+// Launch configures how Run starts the ranks.
 type Launch struct {
 	Job     launch.Job // World, Args and Files are filled in
 	Signals <-chan os.Signal
@@ -191,7 +195,7 @@ func mergeReports(c Config, readers []*json.Decoder, each func(Row)) error {
 	return nil
 }
 
-// merged is what all ranks say about one job.
+// merged joins all ranks' reports about one job.
 type merged struct {
 	timing    Timing
 	algorithm string
@@ -203,7 +207,8 @@ type merged struct {
 
 func (m *merged) add(rank int, rep *report) error {
 	bad := func(what string, have, want int) error {
-		return plugin.Errorf(plugin.Internal, "bench: rank %d timed %d %s, rank 0 %d", rank, have, what, want)
+		return plugin.Errorf(plugin.Internal, "bench: rank %d has timed %d %s, and rank 0 has timed %d", rank, have,
+			what, want)
 	}
 	if rank == 0 {
 		m.slowest, m.algorithm, m.skipped, m.peers = rep.Samples, rep.Algorithm, rep.Skipped, rep.Peers
@@ -251,8 +256,8 @@ func (m *merged) into(row *Row, j job, c *Config) {
 		return
 	}
 	timing := func(samples []float64, wrong int64) Timing {
-		t := Timing{Microseconds: median(samples), P99: percentile(samples, 99), Wrong: wrong,
-			Iterations: m.timing.Iterations}
+		t := Timing{Microseconds: median(samples), P25: percentile(samples, 25), P75: percentile(samples, 75),
+			P99: percentile(samples, 99), Wrong: wrong, Iterations: m.timing.Iterations, batches: len(samples)}
 		t.bandwidth(j, row.Bytes, c.World)
 		return t
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// space is where a rank's buffers lie, and how operations on them are timed:
+// space holds a rank's buffers, and times operations on them:
 // host memory and the clock, or a GPU's memory and its events.
 type space interface {
-	// stream is what operations are given; nil for host memory.
+	// stream returns the stream of the operations; nil for host memory.
 	stream() host.Stream
 	// buffer is the first bytes of a buffer of this rank's, for as long as no
 	// more of it is asked for.
@@ -35,7 +35,7 @@ type space interface {
 	read(data []byte, from area) error
 	// finish waits for every operation so far.
 	finish() error
-	// slots is how many places an operation on so many bytes rotates over.
+	// slots returns the number of slots that an operation of that size rotates over.
 	slots(bytes int64) int
 	// samples times candidates in turn, so that what else happens on the machine
 	// happens to all of them.
@@ -72,7 +72,7 @@ type area struct {
 	bytes int64
 }
 
-// part is a part of an area.
+// part returns a part of an area.
 func (a area) part(offset, bytes int64) area {
 	if bytes == 0 {
 		return area{}
@@ -91,10 +91,10 @@ func (h *hostSpace) stream() host.Stream { return nil }
 func (h *hostSpace) finish() error       { return nil }
 func (h *hostSpace) slots(int64) int     { return 1 }
 
-// view is an area of host memory as bytes.
+// view returns an area of host memory as bytes.
 func (a area) view() []byte { return unsafe.Slice((*byte)(a.at), a.bytes) }
 
-// buffer is page-aligned and grows as needed.
+// buffer returns page-aligned memory, which grows as needed.
 func (h *hostSpace) buffer(which bufferName, bytes int64) (area, error) {
 	if int64(len(h.memory[which])) < bytes {
 		if err := h.free(which); err != nil {
@@ -212,7 +212,7 @@ func (h *hostSpace) samples(r *rank, p *prepared, list []candidate) (int, error)
 	return list[0].rounds, nil
 }
 
-// calibrate decides how often to run; all ranks get rank 0's answer.
+// calibrate returns how often to run, as rank 0 decides.
 func (h *hostSpace) calibrate(r *rank, call func(int) error) (int, error) {
 	if r.config.Iterations > 0 {
 		return r.config.Iterations, nil

@@ -16,7 +16,7 @@ type test struct {
 	shape func(at place, elements int64) shape
 }
 
-// place is where a shape is made for.
+// place is the rank, world and root that a shape is made for.
 type place struct{ world, rank, root int }
 
 // shape is one operation of one size as one rank sees it. All lengths and
@@ -154,7 +154,7 @@ var tests = []test{
 	}},
 }
 
-// even are equal counts that make up n elements, one each at least.
+// even returns equal counts that make up n elements, one each at least.
 func even(world int, n int64) []int64 {
 	counts := make([]int64, world)
 	for r := range counts {
@@ -163,7 +163,7 @@ func even(world int, n int64) []int64 {
 	return counts
 }
 
-// uneven are counts in the proportion 1 : 2 : 3 : 1 : …, one each at least.
+// uneven returns counts in the proportion 1 : 2 : 3 : 1 : …, one each at least.
 func uneven(world int, n int64) []int64 {
 	weights := int64(0)
 	for r := range world {
@@ -176,7 +176,7 @@ func uneven(world int, n int64) []int64 {
 	return counts
 }
 
-// packed is where rank's block begins, and the length of all.
+// packed returns the offset of rank's block, and the length of all.
 func packed(counts []int64, rank int) (begin, all int64) {
 	for r, c := range counts {
 		if r < rank {
@@ -187,7 +187,7 @@ func packed(counts []int64, rank int) (begin, all int64) {
 	return begin, all
 }
 
-// inOrder are pieces of every rank's data, one after the other.
+// inOrder returns pieces of every rank's data, one after the other.
 func inOrder(counts []int64) []piece {
 	var pieces []piece
 	at := int64(0)

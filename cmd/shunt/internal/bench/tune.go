@@ -26,7 +26,7 @@ import (
 var slowed = failpoint.New("bench.first_algorithm",
 	"before each call of the first algorithm that `shunt tune` measures")
 
-// TuneNames are the names of what can be tuned: everything but put and get,
+// TuneNames returns the names of what can be tuned: everything but put and get,
 // whose windows belong to one communicator.
 func TuneNames() []string {
 	var names []string
@@ -38,7 +38,7 @@ func TuneNames() []string {
 	return names
 }
 
-// Answer is what a communicator says about one size of one collective.
+// Answer is a communicator's choice for one size of one collective.
 type Answer struct {
 	Collective string `json:"collective"`
 	Bytes      int64  `json:"bytes"`   // of the whole buffer
@@ -48,17 +48,20 @@ type Answer struct {
 	// that opens no algorithm.
 	Symmetric *Offer `json:"symmetric,omitempty"`
 	// Unfit are algorithms whose limits exclude the size, on memory of either kind.
-	Unfit []string `json:"unfit,omitempty"`
+	Unfit    []string `json:"unfit,omitempty"`
+	Topology string   `json:"topology,omitempty"` // class of the communicator's
 }
 
-// Offer is what would run, and what could.
+// Offer names the algorithm that would run, and those that could.
 type Offer struct {
 	Chosen string   `json:"chosen"`
 	Usable []string `json:"usable"` // cheapest first, so the chosen one where nothing is forced
 	Reason string   `json:"reason,omitempty"`
+	// Why each of the usable ones was not chosen
+	Why map[string]string `json:"why,omitempty"`
 }
 
-// only are the algorithms that symmetric memory opens.
+// only returns the algorithms that symmetric memory opens.
 func (a *Answer) only() []string {
 	if a.Symmetric == nil {
 		return nil
@@ -67,7 +70,7 @@ func (a *Answer) only() []string {
 		func(name string) bool { return slices.Contains(a.Plain.Usable, name) })
 }
 
-// Ask is what a communicator answers for every job of a configuration.
+// Ask returns a communicator's answers for every job of a configuration.
 func Ask(comm *host.Communicator, c Config) ([]Answer, error) {
 	var list []Answer
 	for _, j := range c.jobs() {
@@ -92,12 +95,12 @@ func (c *Config) ask(comm *host.Communicator, j job) (Answer, error) {
 		return a, err
 	}
 	offer := func(chosen string) Offer {
-		o := Offer{Chosen: chosen}
+		o := Offer{Chosen: chosen, Why: map[string]string{}}
 		if chosen != "" {
 			o.Usable = []string{chosen}
 		}
 		for _, f := range e.Fallback {
-			o.Usable = append(o.Usable, f.Name)
+			o.Usable, o.Why[f.Name] = append(o.Usable, f.Name), fmt.Sprintf("%s (%s)", f.Why, f.Source)
 		}
 		for _, rejected := range e.Rejected {
 			if rejected.Limits && !slices.Contains(a.Unfit, rejected.Name) {
@@ -106,7 +109,7 @@ func (c *Config) ask(comm *host.Communicator, j job) (Answer, error) {
 		}
 		return o
 	}
-	a.Plain = offer(e.Chosen)
+	a.Plain, a.Topology = offer(e.Chosen), e.Topology
 	if c.Memory != plugin.MemoryKindCuda {
 		return a, nil
 	}
@@ -122,7 +125,7 @@ func (c *Config) ask(comm *host.Communicator, j job) (Answer, error) {
 	return a, nil
 }
 
-// message is the length that the selector counts: the longest that any rank has.
+// message returns the length that the selector counts: the longest that any rank has.
 func (c *Config) message(j job) int64 {
 	most := int64(0)
 	for rank := range c.World {
@@ -131,8 +134,8 @@ func (c *Config) message(j job) int64 {
 	return most * c.DType.Bytes()
 }
 
-// AskRank is a rank that joins by the environment; rank 0 writes the answers to
-// w, as JSON.
+// AskRank runs a rank that joins by the environment; rank 0 writes the answers to w,
+// as JSON.
 func AskRank(ctx context.Context, c Config, w io.Writer) (err error) {
 	if err := c.check(); err != nil {
 		return err
@@ -159,8 +162,8 @@ func AskRank(ctx context.Context, c Config, w io.Writer) (err error) {
 	return nil
 }
 
-// options are how a rank of the environment joins. On GPUs it uses the device of
-// its own number.
+// options returns the options by which a rank of the environment joins. On GPUs it uses
+// the device that DeviceOf returns.
 func (c *Config) options(getenv func(string) string) (host.Options, error) {
 	options := host.Options{Memory: c.Memory, Transports: option.SplitList(c.Transport)}
 	if c.Memory != plugin.MemoryKindCuda {
@@ -170,13 +173,27 @@ func (c *Config) options(getenv func(string) string) (host.Options, error) {
 	if err != nil {
 		return options, err
 	}
-	options.Device = place.Rank
-	options.Driver, err = cuda.Open()
+	if options.Driver, err = cuda.Open(); err == nil {
+		options.Device, err = DeviceOf(place.Rank, options.Driver)
+	}
 	return options, err
 }
 
+// DeviceOf returns the device of a rank: that of its number, or, where SHUNT_SHARE_GPU lets ranks share devices, the
+// ranks take turns over those that there are.
+func DeviceOf(rank int, driver cuda.Driver) (int, error) {
+	if settings, _ := option.Load(os.Environ()); !settings.ShareGPU() {
+		return rank, nil
+	}
+	devices, err := driver.Devices()
+	if err != nil || len(devices) == 0 {
+		return rank, err
+	}
+	return rank % len(devices), nil
+}
+
 // algorithms is the rival that consists of every algorithm of every collective,
-// each on a communicator that is told to use no other.
+// each on a communicator that may use no other.
 type algorithms struct {
 	config *Config
 	base   *host.Communicator // which has the choice
@@ -193,7 +210,7 @@ type forced struct {
 
 // openAlgorithms makes a communicator for every algorithm that is usable at any
 // size.
-func (r *rank) openAlgorithms(ctx context.Context, options host.Options) (_ rival, err error) {
+func (r *rank) openAlgorithms(ctx context.Context, options host.Options) (_ *algorithms, err error) {
 	a := &algorithms{config: &r.config, base: r.comm, trends: map[string]*trend{}}
 	defer func() {
 		if err != nil {
@@ -248,7 +265,7 @@ func (a *algorithms) open(ctx context.Context, r *rank, options host.Options, f 
 	return nil
 }
 
-// candidates are the algorithms that take the job's size, without those that
+// candidates returns the algorithms that take the job's size, without those that
 // were given up; but what would run by itself is always measured.
 func (a *algorithms) candidates(r *rank, p *prepared) ([]candidate, error) {
 	answer, err := a.config.ask(a.base, p.job)
@@ -277,9 +294,7 @@ func (a *algorithms) candidates(r *rank, p *prepared) ([]candidate, error) {
 		if i == 0 {
 			first := c.call
 			c.call = func(slot int) error {
-				if err := slowed.Hit(); err != nil {
-					return err
-				}
+				slowed.Hit()
 				return first(slot)
 			}
 		}
@@ -299,7 +314,7 @@ func (a *algorithms) close() error {
 	return err
 }
 
-// trend is how an algorithm does beside the best as sizes grow.
+// trend follows an algorithm beside the best one as sizes grow.
 type trend struct {
 	ratio float64 // of times at the last size
 	slow  int     // sizes in a row
@@ -400,7 +415,7 @@ func (r *rank) exchange(data []byte, operation func(at unsafe.Pointer) error) er
 	return r.space.read(data, a)
 }
 
-// another is a further communicator of the same ranks, which meet over the first.
+// another returns a further communicator of the same ranks, which meet over the first.
 func (r *rank) another(ctx context.Context, options host.Options) (_ *host.Communicator, err error) {
 	var id bootstrap.UniqueID
 	if r.comm.Rank() == 0 {

@@ -10,13 +10,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/shunt-ccl/shunt/cuda/cudatest"
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// asked is what ranks on GPUs in memory answer.
+// asked returns the answers of ranks on GPUs in memory.
 func asked(t *testing.T, c Config) []Answer {
 	t.Helper()
 	all := make([][]Answer, c.World)
@@ -67,13 +68,18 @@ func TestTuneOnGPUs(t *testing.T) {
 	}
 	require.Positive(t, copies, "symmetric memory opens algorithms")
 
-	tuning := selector.Tuning{Entries: Entries(&c, list, false, false)}
+	tuning := selector.Tuning{Entries: Entries(&c, list, Only{})}
 	path := filepath.Join(t.TempDir(), "tuning.json")
 	require.NoError(t, tuning.WriteFile(path))
 	for _, e := range tuning.Entries {
 		require.Equal(t, "cuda", e.Memory)
 		require.Equal(t, 2, e.World)
-		require.Empty(t, e.DType+e.Op)
+		require.Empty(t, e.DType+e.Op+string(e.Mode))
+		require.Equal(t, answers[0].Topology, e.Topology)
+		require.NotEmpty(t, e.Topology)
+	}
+	for _, e := range Entries(&c, list, Only{Mode: true}) {
+		require.Equal(t, string(c.Modes[0]), string(e.Mode))
 	}
 	t.Setenv("SHUNT_TUNING_FILE", path)
 	again := asked(t, c)
@@ -107,7 +113,7 @@ func TestTuneSlowAlgorithmLoses(t *testing.T) {
 		require.Positive(t, row.Plain.Loss)
 	}
 	path := filepath.Join(t.TempDir(), "tuning.json")
-	require.NoError(t, (&selector.Tuning{Entries: Entries(&c, list, false, false)}).WriteFile(path))
+	require.NoError(t, (&selector.Tuning{Entries: Entries(&c, list, Only{})}).WriteFile(path))
 	t.Setenv("SHUNT_TUNING_FILE", path)
 	again := asked(t, c)
 	for i := range list {
@@ -140,7 +146,7 @@ func TestTrend(t *testing.T) {
 	require.False(t, short.gone, "what is slow for short messages may suit long ones")
 }
 
-// measured are rows of one collective as they would have been measured; a time of
+// measured returns rows of one collective as they would have been measured; a time of
 // 0 is of an algorithm that was given up.
 func measured(collective string, chosen string, sizes []int64, times map[string][]float64) []Tuned {
 	var rows []Row
@@ -172,9 +178,9 @@ func TestEntriesOfGivenUp(t *testing.T) {
 		map[string][]float64{"t/a": {10, 40, 160, 2640}, "t/b": {200, 400, 0, 0}, "t/c": {11, 39, 170, 2640}})
 	require.Equal(t, []string{"t/b"}, list[2].Plain.GivenUp)
 	require.Equal(t, "slow", list[2].cell("t/b"))
-	entries := Entries(&c, list, true, true)
+	entries := Entries(&c, list, Only{DType: true, Op: true})
 	require.Len(t, entries, 3)
-	require.Equal(t, "bfloat16", entries[0].DType)
+	require.Equal(t, "half", entries[0].DType)
 	require.Equal(t, "max", entries[0].Op)
 	require.Len(t, entries[1].Points, 4)
 	var candidates []selector.Candidate
@@ -196,7 +202,7 @@ func TestEntriesOfOneForAll(t *testing.T) {
 	c := Config{World: 2, Tune: true, Collectives: []string{"all_to_all_v", "gather_v"}, DType: plugin.Float32}
 	list := measured("all_to_all_v", "t/b", []int64{1 << 10, 64 << 10, 1 << 20},
 		map[string][]float64{"t/a": {1, 10, 100}, "t/b": {8, 9, 900}, "t/c": {90, 80, 0}})
-	entries := Entries(&c, list, false, false)
+	entries := Entries(&c, list, Only{})
 	require.Len(t, entries, 3)
 	require.Equal(t, []selector.Point{{Bytes: 64 << 10, Microseconds: 9.322}}, entries[0].Points,
 		"9 times the cube root of 1, 10/9 and 1")
@@ -264,5 +270,111 @@ func TestTuneConfig(t *testing.T) {
 		c := good
 		spoil(&c)
 		require.ErrorIs(t, c.Check(), plugin.InvalidArgument)
+	}
+}
+
+// On GPUs what is chosen is measured on plain and on symmetric memory, each beside what could run there.
+func TestRegretsOnGPUs(t *testing.T) {
+	t.Setenv("SHUNT_HEARTBEAT", "1m")
+	c := tuneConfig(2, Graph)
+	c.Min, c.Max, c.Factor, c.Regret, c.Symmetric = 64, 64, 2, true, true
+	c.Collectives = []string{"all_gather", "barrier"}
+	answers := asked(t, c)
+	rows := onGPUs(t, c)
+	require.Zero(t, WrongOf(rows))
+	list := Regrets(rows, answers)
+	require.Len(t, list, 4)
+	for i, r := range list {
+		a, offer := &answers[i/2], &answers[i/2].Plain
+		require.Equal(t, i%2 == 1, r.Symmetric)
+		if r.Symmetric && a.Symmetric != nil {
+			offer = a.Symmetric
+		}
+		require.Equal(t, offer.Chosen, r.Chosen)
+		require.Len(t, r.Times, 1+len(offer.Usable))
+		for name, us := range r.Times {
+			require.Positive(t, us, "%s of %s", name, r.Collective)
+		}
+		require.Equal(t, r.Times[r.Best], r.BestTime)
+		require.Equal(t, Graph, r.Mode)
+	}
+	require.NotNil(t, answers[0].Symmetric, "or nothing here is tested")
+}
+
+// Of what is measured the best right result counts, NCCL's too, and what stands in the table is what is clearly slower.
+func TestRegretTable(t *testing.T) {
+	peer := func(name string, us, spread float64, wrong int64) Peer {
+		return Peer{name, Timing{Microseconds: us, P25: us - spread, P75: us + spread, Wrong: wrong, batches: 9}}
+	}
+	rows := []Row{
+		{Collective: "reduce", Mode: Graph, Bytes: 8, Peers: []Peer{peer(Auto, 10, 1, 0), peer("t/a", 10, 1, 0),
+			peer("t/b", 1, 0, 5), peer(NCCL, 8, 0.5, 0)}},
+		{Collective: "reduce", Mode: Graph, Bytes: 16, Peers: []Peer{peer(Auto, 10.2, 1, 0), peer("t/a", 10, 1, 0)}},
+		{Collective: "reduce", Mode: Graph, Bytes: 32, Skipped: "nobody"},
+		{Collective: "reduce", Mode: Graph, Bytes: 64, Peers: []Peer{peer(Auto, 11, 1, 0), peer("t/a", 10, 1, 0)}},
+	}
+	var answers []Answer
+	for _, row := range rows {
+		answers = append(answers, Answer{Collective: "reduce", Bytes: row.Bytes, Message: row.Bytes,
+			Plain: Offer{Chosen: "t/a", Usable: []string{"t/a", "t/b"}}})
+	}
+	list := Regrets(rows, answers)
+	require.Len(t, list, 3)
+	require.Equal(t, NCCL, list[0].Best)
+	require.InDelta(t, 0.25, list[0].Loss, 1e-9)
+	require.True(t, list[0].Clear)
+	require.False(t, list[2].Clear)
+	require.Equal(t, map[string]int64{"t/b": 5}, list[0].Wrong)
+	require.Equal(t, 1, WrongOf(rows))
+	var text bytes.Buffer
+	RegretTable(&text, list)
+	require.Regexp(t, `\nreduce +graph +8 +8  t/a +10.00  nccl +8.00 +25% .*\nreduce +graph +64 +64  t/a +11.00  t/a +10.00 +10%~ .*\n# 2 of 3 sizes, 1 of them within noise; chosen / best, mean of all sizes: 1.119\n$`, text.String())
+}
+
+// Ranks share devices only where they may.
+func TestDeviceOf(t *testing.T) {
+	driver := cudatest.New(cudatest.Options{Devices: 2})
+	defer driver.Close()
+	for share, want := range map[string][]int{"off": {0, 1, 2, 3}, "on": {0, 1, 0, 1}} {
+		t.Setenv("SHUNT_SHARE_GPU", share)
+		for rank := range want {
+			device, err := DeviceOf(rank, driver)
+			require.NoError(t, err)
+			require.Equal(t, want[rank], device)
+		}
+	}
+}
+
+// What is chosen stays the best where only noise says that another is faster, in the tables and with the file.
+func TestNoiseChangesNoChoice(t *testing.T) {
+	timing := func(us, spread float64, batches int) Timing {
+		return Timing{Microseconds: us, P25: us - spread, P75: us + spread, batches: batches}
+	}
+	for _, test := range []struct {
+		chosen, other Timing
+		best          string
+	}{
+		{timing(10, 1, 9), timing(9, 1, 9), "t/a"},
+		{timing(10, 0.3, 9), timing(9, 0.3, 9), "t/b"},
+		{timing(10, 1, 3), timing(9, 1, 3), "t/b"}, // too few to tell
+		{timing(9, 1, 9), timing(10, 1, 9), "t/a"},
+	} {
+		c := Config{World: 2, DType: plugin.Float32, Tune: true, Collectives: []string{"all_reduce"}}
+		rows := []Row{{Collective: "all_reduce", Bytes: 64, Peers: []Peer{{"t/a", test.chosen}, {"t/b", test.other}}}}
+		list := NewTuned(rows, []Answer{{Collective: "all_reduce", Bytes: 64, Message: 64,
+			Plain: Offer{Chosen: "t/a", Usable: []string{"t/a", "t/b"}}}})
+		require.Equal(t, test.best, list[0].Plain.Best)
+		require.Equal(t, test.best != "t/a", list[0].Plain.Loss > 0)
+		require.Equal(t, map[string]float64{"t/a": test.chosen.Microseconds, "t/b": test.other.Microseconds}, list[0].Times)
+		var candidates []selector.Candidate
+		for _, name := range []string{"b", "a"} {
+			candidates = append(candidates, selector.Candidate{Transport: "t", Qualified: "t/" + name,
+				Algorithm: plugin.Algorithm{Name: name, Latency: 1, Bandwidth: 1}})
+		}
+		req := plugin.Request{Collective: plugin.AllReduce, DType: plugin.Float32, World: 2, Hosts: 1}
+		tuning := &selector.Tuning{Entries: Entries(&c, list, Only{})}
+		choice, err := selector.New(selector.WithTuning(tuning)).Compile(req, candidates, nil)
+		require.NoError(t, err)
+		require.Equal(t, test.best, choice.Explain(64).Chosen)
 	}
 }

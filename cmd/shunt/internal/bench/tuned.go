@@ -18,9 +18,10 @@ type Tuned struct {
 	Plain      Verdict            `json:"plain"`
 	Symmetric  *Verdict           `json:"symmetric,omitempty"` // on symmetric memory, where that opens algorithms
 	answer     Answer
+	timings    map[string]Timing
 }
 
-// Verdict is how good a choice is.
+// Verdict compares a choice with the best one.
 type Verdict struct {
 	Best    string   `json:"best,omitempty"`
 	Untuned string   `json:"untuned,omitempty"` // what runs without the file
@@ -28,6 +29,19 @@ type Verdict struct {
 	Tuned   string   `json:"tuned,omitempty"`   // what runs with the file, once that was asked
 	Left    float64  `json:"left"`              // loss of that
 	GivenUp []string `json:"given_up,omitempty"`
+
+	fastest float64 // of all that were measured; less than Best's time where that is as fast within noise
+}
+
+// fewBatches is the number of batches from which on quartiles tell more than medians alone.
+const fewBatches = 8
+
+// clearlyBelow reports whether a time is shorter than another beyond their noise: their quartiles do not overlap.
+func (t Timing) clearlyBelow(other Timing) bool {
+	if t.batches < fewBatches || other.batches < fewBatches {
+		return t.Microseconds < other.Microseconds
+	}
+	return t.P75 < other.P25
 }
 
 // Noise is the loss, as a share, up to which one algorithm counts as fast as
@@ -46,9 +60,10 @@ func NewTuned(rows []Row, answers []Answer) []Tuned {
 		if i < 0 {
 			continue
 		}
-		t := Tuned{Collective: a.Collective, Bytes: a.Bytes, Message: a.Message, Times: map[string]float64{}, answer: a}
+		t := Tuned{Collective: a.Collective, Bytes: a.Bytes, Message: a.Message, Times: map[string]float64{}, answer: a,
+			timings: map[string]Timing{}}
 		for _, p := range rows[i].Peers {
-			t.Times[p.Name] = p.Microseconds
+			t.Times[p.Name], t.timings[p.Name] = p.Microseconds, p.Timing
 			if p.Wrong > 0 {
 				if t.Wrong == nil {
 					t.Wrong = map[string]int64{}
@@ -77,12 +92,16 @@ func (t *Tuned) verdict(o *Offer) Verdict {
 			v.Best = name
 		}
 	}
+	v.fastest = t.Times[v.Best]
+	if mine, measured := t.timings[v.Untuned]; measured && !t.timings[v.Best].clearlyBelow(mine) {
+		v.Best = v.Untuned // noise is no reason for a change
+	}
 	v.Loss = t.loss(v.Best, v.Untuned)
 	return v
 }
 
-// loss is how much longer than the best one an algorithm takes, as a share; 0
-// where one of them was not measured.
+// loss returns how much longer an algorithm takes than the best one, as a fraction;
+// 0 where one of them was not measured.
 func (t *Tuned) loss(best, name string) float64 {
 	a, b := t.Times[best], t.Times[name]
 	if a <= 0 || b <= 0 {
@@ -112,9 +131,15 @@ func (v *Verdict) Missed() bool {
 	return v.Tuned != "" && (v.Left > Noise || slices.Contains(v.GivenUp, v.Tuned))
 }
 
-// Entries are the tuning file's for one world on one host. Where the measurement
-// is to hold for its dtype or op alone, those of reductions name them.
-func Entries(c *Config, list []Tuned, dtype, op bool) []selector.Entry {
+// Only says for what a measurement is to hold alone.
+type Only struct {
+	DType bool // reductions of dtypes of its class
+	Op    bool // reductions of its op
+	Mode  bool // calls of its mode
+}
+
+// Entries returns the tuning file's entries for one world on one host, of the topology that was measured on.
+func Entries(c *Config, list []Tuned, only Only) []selector.Entry {
 	var entries []selector.Entry
 	for _, name := range c.names() {
 		collective := find(name).collective
@@ -148,13 +173,16 @@ func Entries(c *Config, list []Tuned, dtype, op bool) []selector.Entry {
 				points[a] = selector.GivenUp(points[a], whole)
 			}
 			e := selector.Entry{Collective: collective.String(), Algorithm: a, World: c.World, Hosts: 1,
-				Memory: c.Memory.String(), Points: points[a]}
+				Memory: c.Memory.String(), Topology: rows[0].answer.Topology, Points: points[a]}
 			// What only moves bytes is one for all dtypes.
-			if dtype && collective.Reduces() {
-				e.DType = c.DType.String()
+			if only.DType && collective.Reduces() {
+				e.DType = selector.DTypeClass(c.DType)
 			}
-			if op && collective.Reduces() {
+			if only.Op && collective.Reduces() {
 				e.Op = c.Op.String()
+			}
+			if only.Mode && len(c.Modes) > 0 {
+				e.Mode = selector.Mode(c.Modes[0])
 			}
 			entries = append(entries, e)
 		}
@@ -162,7 +190,8 @@ func Entries(c *Config, list []Tuned, dtype, op bool) []selector.Entry {
 	return entries
 }
 
-// curve is what was measured of an algorithm, with a nanosecond's precision.
+// curve returns the measured times of an algorithm, with a nanosecond's precision. What is best counts as a nanosecond
+// faster than all others, also where only noise says that another is.
 func curve(rows []Tuned, name string) []selector.Point {
 	var points []selector.Point
 	for _, t := range rows {
@@ -170,12 +199,17 @@ func curve(rows []Tuned, name string) []selector.Point {
 		if !ok || (len(points) > 0 && points[len(points)-1].Bytes >= t.Message) {
 			continue // a larger buffer whose longest message is no longer
 		}
+		for _, v := range []*Verdict{&t.Plain, t.Symmetric} {
+			if v != nil && v.Best == name && us > v.fastest {
+				us = v.fastest - 1e-3
+			}
+		}
 		points = append(points, selector.Point{Bytes: t.Message, Microseconds: max(math.Round(us*1e3)/1e3, 0.001)})
 	}
 	return points
 }
 
-// overall is one point that stands for all sizes, at the one by which the choice is
+// overall returns one point that stands for all sizes, at the one by which the choice is
 // made: the mean over sizes of how much longer than the best the algorithm takes,
 // in times of the best one there.
 func overall(rows []Tuned, name string) []selector.Point {
@@ -194,7 +228,7 @@ func overall(rows []Tuned, name string) []selector.Point {
 	return []selector.Point{{Bytes: selector.NominalBytes, Microseconds: max(math.Round(us*1e3)/1e3, 0.001)}}
 }
 
-// meanSlower is the geometric mean over sizes of an algorithm's time over the
+// meanSlower returns the geometric mean over sizes of an algorithm's time over the
 // best one's; where it was given up it counts as hopeless. It is NaN where it was
 // never measured.
 func meanSlower(rows []Tuned, name string) float64 {
@@ -232,7 +266,7 @@ func givenUp(rows []Tuned, name string) bool {
 	return false
 }
 
-// Choices is how many algorithms of a collective there are to choose from.
+// Choices returns the number of algorithms of a collective to choose from.
 func Choices(answers []Answer, collective string) int {
 	var names []string
 	for _, a := range answers {
@@ -244,7 +278,7 @@ func Choices(answers []Answer, collective string) int {
 	return len(slices.Compact(names))
 }
 
-// Unmeasured are algorithms of a collective that take none of the sizes that were
+// Unmeasured returns algorithms of a collective that take none of the sizes that were
 // asked about, and so keep their estimates beside measured costs.
 func Unmeasured(answers []Answer, collective string) []string {
 	var names []string

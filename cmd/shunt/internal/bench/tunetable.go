@@ -75,7 +75,7 @@ func TuneTable(w io.Writer, c *Config, rows []Tuned) {
 	fmt.Fprintln(w)
 }
 
-// cell is an algorithm's time; "-" where its limits exclude the size, "slow"
+// cell returns an algorithm's time; "-" where its limits exclude the size, "slow"
 // where it was given up.
 func (t *Tuned) cell(name string) string {
 	us, ok := t.Times[name]
@@ -109,7 +109,7 @@ type Change struct {
 	Most       float64 `json:"most"`
 }
 
-// Changes are where the file changes the choice.
+// Changes returns the sizes at which the file changes the choice.
 func Changes(list []Tuned) []Change {
 	var changes []Change
 	for _, symmetric := range []bool{false, true} {
@@ -148,7 +148,7 @@ func Changes(list []Tuned) []Change {
 	return changes
 }
 
-// changeForAll is the change of a collective of which one algorithm serves all
+// changeForAll returns the change of a collective of which one algorithm serves all
 // sizes, in the mean over those that were measured, if there is any.
 func changeForAll(list []Tuned, collective string) []Change {
 	rows := rowsOf(list, collective)
@@ -163,7 +163,7 @@ func changeForAll(list []Tuned, collective string) []Change {
 	return []Change{{collective, false, rows[0].Message, rows[len(rows)-1].Message, v.Untuned, v.Tuned, saved, saved}}
 }
 
-// rowsOf are the rows of one collective.
+// rowsOf returns the rows of one collective.
 func rowsOf(list []Tuned, collective string) []Tuned {
 	return slices.DeleteFunc(slices.Clone(list), func(t Tuned) bool { return t.Collective != collective })
 }
@@ -218,7 +218,7 @@ func Misses(list []Tuned) []string {
 	return lines
 }
 
-// missForAll is the miss of a collective of which one algorithm serves all sizes:
+// missForAll returns the miss of a collective of which one algorithm serves all sizes:
 // another one is better in the mean.
 func missForAll(rows []Tuned) []string {
 	tuned := rows[0].Plain.Tuned

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuOf is the CPU that a rank is bound to, or -1: a core of its own where there
+// cpuOf returns the CPU that a rank is bound to, or -1: a core of its own where there
 // are enough.
 func (j Job) cpuOf(rank int) int {
 	if !j.Bind {
@@ -21,7 +21,7 @@ func (j Job) cpuOf(rank int) int {
 	return cpus[rank]
 }
 
-// CPUs is how many CPUs this process may use, and how many cores they are of.
+// CPUs returns the number of CPUs that this process may use, and of their cores.
 func CPUs() (cpus, cores int) {
 	all := allowed()
 	seen := map[string]bool{}
@@ -31,7 +31,7 @@ func CPUs() (cpus, cores int) {
 	return len(all), len(seen)
 }
 
-// allowed are the CPUs that this process may use, ascending.
+// allowed returns the CPUs that this process may use, ascending.
 func allowed() []int {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) != nil {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -23,13 +24,24 @@ import (
 
 // Job says what to start.
 type Job struct {
-	World int
-	Path  string   // program, looked up in PATH
-	Args  []string // its arguments, without the program's name
-	Env   []string // added to the launcher's environment, for every rank
-	Hosts int      // pretend that the ranks run on so many hosts; 0 and 1: this one
-	Bind  bool     // each rank to a CPU of its own, if the launcher may use as many
-	Label string   // begins every message of the launcher, as "shunt run"
+	World   int
+	Path    string   // program, looked up in PATH
+	Args    []string // its arguments, without the program's name
+	Env     []string // added to the launcher's environment, for every rank
+	Hosts   int      // pretend that the ranks run on so many hosts; 0 and 1: this one
+	Restart int      // how often the job was started before, for the ranks to know
+	Bind    bool     // each rank to a CPU of its own, if the launcher may use as many
+	Label   string   // begins every message of the launcher, as "shunt run"
+
+	// Part, if set, says that these are some of the ranks of a job on several machines.
+	Part *Part
+	// Machines, if set, names what each process stands for: not a rank, but the launcher of one of these machines.
+	Machines []string
+	// Command, if set, is the program and the arguments of each process, instead of Path and Args.
+	Command func(rank int) []string
+	// Lifeline, if set, is what standard input of each process begins with. It stays open as long as the launcher
+	// lives.
+	Lifeline func(rank, restart int) []byte
 
 	Stdin          io.Reader // of rank 0; the others have none
 	Stdout, Stderr io.Writer // nil: the launcher's own. Ranks get a terminal itself; else whole lines are passed on
@@ -40,14 +52,23 @@ type Job struct {
 	Files func(rank int) ([]*os.File, error)
 	// Started, if set, is called once every rank runs.
 	Started func()
-	// Grace is how long the other ranks may go on after the first failure, so
-	// that they can report it themselves. 0: 3 s.
+	// Grace is the time that the other ranks have after the first failure to
+	// report it themselves. 0: 3 s.
 	Grace time.Duration
 }
 
-// Exit is how one rank ended.
+// Part is what the launcher of one machine knows of a job on several.
+type Part struct {
+	First, World int    // number of the first rank here, and of all ranks of the job
+	ID           string // where the ranks meet
+	Address      string // where those of torch.distributed do
+	Port         string
+}
+
+// Exit describes the end of one rank.
 type Exit struct {
 	Rank   int            `json:"rank"`
+	Host   string         `json:"host,omitempty"` // of whose launcher this is the end
 	PID    int            `json:"pid"`
 	Status int            `json:"status"` // exit status, or -1
 	Signal syscall.Signal `json:"signal"` // that ended it, or 0
@@ -64,7 +85,14 @@ func (e Exit) String() string {
 	if e.Signal != 0 {
 		how = fmt.Sprintf("was ended by signal %d (%s)", int(e.Signal), e.Signal)
 	}
-	return fmt.Sprintf("rank %d (pid %d) %s after %s", e.Rank, e.PID, how, e.After.Round(time.Millisecond))
+	return fmt.Sprintf("%s %s after %s", e.name(), how, e.After.Round(time.Millisecond))
+}
+
+func (e Exit) name() string {
+	if e.Host != "" {
+		return "the launcher on " + e.Host
+	}
+	return fmt.Sprintf("rank %d (pid %d)", e.Rank, e.PID)
 }
 
 // Failure is the error of a job of which a rank failed.
@@ -73,17 +101,24 @@ type Failure struct {
 	World int
 	First Exit   // the failure that ended the job
 	Exits []Exit // of all ranks, by rank
+
+	Asked    bool // by a signal, to end
+	TimedOut bool // of the caller's; the launcher knows only that it was to end the job
 }
 
 // Error names the first failed rank and how the others ended.
 func (f *Failure) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s; the job of %d ended with it", f.Label, f.First, f.World)
+	fmt.Fprintf(&b, "%s: %s; the job", f.Label, f.First)
+	if f.First.Host == "" {
+		fmt.Fprintf(&b, " of %d", f.World)
+	}
+	b.WriteString(" ended with it")
 	for _, e := range f.Exits {
 		switch {
 		case e.Rank == f.First.Rank || !e.Failed():
 		case e.Ended:
-			fmt.Fprintf(&b, "\n%s: rank %d (pid %d) had to be ended", f.Label, e.Rank, e.PID)
+			fmt.Fprintf(&b, "\n%s: %s had to be ended", f.Label, e.name())
 		default:
 			fmt.Fprintf(&b, "\n%s: %s", f.Label, e)
 		}
@@ -91,7 +126,7 @@ func (f *Failure) Error() string {
 	return b.String()
 }
 
-// Status is the exit status for the job, as a shell would have it: that of the
+// Status returns the exit status for the job, as a shell would have it: that of the
 // first failed rank, or 128 and its signal.
 func (f *Failure) Status() int {
 	if f.First.Signal != 0 {
@@ -109,16 +144,29 @@ func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
 	if j.World < 1 || j.World > plugin.MaxWorld {
 		return plugin.Errorf(plugin.InvalidArgument, "%s: %d ranks; want 1 to %d", j.Label, j.World, plugin.MaxWorld)
 	}
-	path, err := exec.LookPath(j.Path)
+	if j.Command == nil {
+		j.Command = func(int) []string { return append([]string{j.Path}, j.Args...) }
+	}
+	paths := make([]string, j.World)
+	for rank := range paths {
+		var err error
+		if paths[rank], err = exec.LookPath(j.Command(rank)[0]); err != nil {
+			return plugin.Errorf(plugin.InvalidArgument, "%s: %w", j.Label, err)
+		}
+	}
+	port, err := freePort()
 	if err != nil {
-		return plugin.Errorf(plugin.InvalidArgument, "%s: %w", j.Label, err)
+		return plugin.Errorf(plugin.System, "%s: a port for torch.distributed: %w", j.Label, err)
 	}
 	telling, stop := context.WithCancel(context.Background())
-	r := &running{job: j, id: bootstrap.NewLocalURL(), telling: telling, ended: make(chan Exit, j.World),
+	r := &running{job: j, id: bootstrap.NewLocalURL(), port: port, telling: telling, ended: make(chan Exit, j.World),
 		began: time.Now()}
+	if j.Part != nil {
+		r.id, r.port = j.Part.ID, j.Part.Port
+	}
 	defer r.tellers.Wait()
 	defer stop()
-	if err := r.start(path); err != nil {
+	if err := r.start(paths); err != nil {
 		r.signal(syscall.SIGKILL)
 		for range r.ranks {
 			<-r.ended
@@ -138,6 +186,7 @@ func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
 type running struct {
 	job    Job
 	id     string // where ranks meet
+	port   string // where those of torch.distributed do
 	ranks  []*exec.Cmd
 	ended  chan Exit
 	output sync.WaitGroup
@@ -149,7 +198,7 @@ type running struct {
 }
 
 // start starts all ranks. On error some may run.
-func (r *running) start(path string) error {
+func (r *running) start(paths []string) error {
 	stdout, stderr := r.job.Stdout, r.job.Stderr
 	if stdout == nil {
 		stdout = os.Stdout
@@ -160,16 +209,23 @@ func (r *running) start(path string) error {
 	var lock sync.Mutex // both streams may lead to the same place
 	out, errs := &outlet{to: stdout, lock: &lock}, &outlet{to: stderr, lock: &lock}
 	for rank := range r.job.World {
-		cmd := exec.Command(path, r.job.Args...)
-		cmd.Args[0] = r.job.Path
+		cmd := exec.Command(paths[rank])
+		cmd.Args = r.job.Command(rank)
 		cmd.Env = r.environment(rank)
 		if rank == 0 {
 			cmd.Stdin = r.job.Stdin
 		}
+		var lifeline io.Writer
+		if r.job.Lifeline != nil {
+			var err error
+			if lifeline, err = cmd.StdinPipe(); err != nil { // closed when the process has ended
+				return plugin.Errorf(plugin.System, "%s: %w", r.job.Label, err)
+			}
+		}
 		var lines []*lineWriter
 		prefix := ""
 		if r.job.Prefix {
-			prefix = "[" + strconv.Itoa(rank) + "] "
+			prefix = "[" + strconv.Itoa(r.number(rank)) + "] "
 		}
 		cmd.Stdout, lines = r.stream(out, prefix, lines)
 		cmd.Stderr, lines = r.stream(errs, prefix, lines)
@@ -191,7 +247,10 @@ func (r *running) start(path string) error {
 			_ = f.Close() // the rank has its own copy
 		}
 		if err != nil {
-			return plugin.Errorf(plugin.System, "%s: starting rank %d: %w", r.job.Label, rank, err)
+			return plugin.Errorf(plugin.System, "%s: starting rank %d: %w", r.job.Label, r.number(rank), err)
+		}
+		if lifeline != nil {
+			go func() { _, _ = lifeline.Write(r.job.Lifeline(rank, r.job.Restart)) }() // a process that ends does not read it
 		}
 		r.ranks = append(r.ranks, cmd)
 		r.output.Add(1)
@@ -200,9 +259,8 @@ func (r *running) start(path string) error {
 	return nil
 }
 
-// stream is what a rank writes to: the outlet's terminal itself, where nothing
-// is to be added to it, else a writer of whole lines, which is added to the
-// list.
+// stream returns the writer of a rank's output: the outlet's terminal itself if
+// nothing is added to it, else a writer of whole lines, which it appends to lines.
 func (r *running) stream(to *outlet, prefix string, lines []*lineWriter) (io.Writer, []*lineWriter) {
 	if prefix == "" && terminal(to.to) {
 		return to.to, lines
@@ -215,7 +273,8 @@ func (r *running) stream(to *outlet, prefix string, lines []*lineWriter) (io.Wri
 func (r *running) reap(rank int, cmd *exec.Cmd, lines []*lineWriter) {
 	defer r.output.Done()
 	_ = cmd.Wait() // the state says more than the error
-	exit := Exit{Rank: rank, PID: cmd.Process.Pid, Status: cmd.ProcessState.ExitCode(), After: time.Since(r.began)}
+	exit := Exit{Rank: r.number(rank), Host: r.machine(rank), PID: cmd.Process.Pid,
+		Status: cmd.ProcessState.ExitCode(), After: time.Since(r.began)}
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		exit.Status, exit.Signal = -1, status.Signal()
 	}
@@ -258,13 +317,14 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 		select {
 		case e := <-r.ended:
 			e.Ended = ending && e.Failed()
-			exits[e.Rank], alive[e.Rank] = e, false
+			at := e.Rank - r.number(0)
+			exits[at], alive[at] = e, false
 			r.tell(e)
 			left--
 			if e.Failed() && first == nil {
 				e.Ended = false
-				exits[e.Rank] = e
-				first = &exits[e.Rank]
+				exits[at] = e
+				first = &exits[at]
 				if !ending {
 					deadline = time.After(grace)
 				}
@@ -290,13 +350,13 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 	if first == nil {
 		return nil
 	}
-	return &Failure{Label: r.job.Label, World: r.job.World, First: *first, Exits: exits}
+	return &Failure{Label: r.job.Label, World: r.world(), First: *first, Exits: exits, Asked: asked > 0}
 }
 
 // tell lets ranks that still join know that one will not come: the first that
 // ended, and rank 0, which they would look for.
 func (r *running) tell(e Exit) {
-	if r.job.World == 1 || (r.told && e.Rank != 0) {
+	if r.job.World == 1 || r.job.Part != nil || r.job.Machines != nil || (r.told && e.Rank != 0) {
 		return
 	}
 	r.told = true
@@ -304,6 +364,29 @@ func (r *running) tell(e Exit) {
 	r.tellers.Go(func() {
 		_ = bootstrap.Absent(r.telling, r.id, e.Rank, r.job.World, reason) // fails for a malformed place only
 	})
+}
+
+// number is the number in the job of a rank here.
+func (r *running) number(rank int) int {
+	if r.job.Part == nil {
+		return rank
+	}
+	return r.job.Part.First + rank
+}
+
+// world is the number of the job's ranks.
+func (r *running) world() int {
+	if r.job.Part == nil {
+		return r.job.World
+	}
+	return r.job.Part.World
+}
+
+func (r *running) machine(rank int) string {
+	if r.job.Machines == nil {
+		return ""
+	}
+	return r.job.Machines[rank]
 }
 
 // signal sends a signal to every rank's group.
@@ -323,25 +406,42 @@ func (r *running) signalRanks(s syscall.Signal, alive []bool) {
 	}
 }
 
-// environment is the launcher's, without what another launcher said about
-// ranks, and with this job's.
+// environment returns the launcher's environment, without what another launcher said about ranks, and with this job's.
 func (r *running) environment(rank int) []string {
 	var env []string
 	for _, entry := range append(os.Environ(), r.job.Env...) {
 		switch name, _, _ := strings.Cut(entry, "="); name {
-		case "SHUNT_RANK", "SHUNT_WORLD", "SHUNT_ID", "LOCAL_RANK", "LOCAL_WORLD_SIZE":
+		case "SHUNT_RANK", "SHUNT_WORLD", "SHUNT_ID", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RANK", "WORLD_SIZE",
+			"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT":
 		default:
 			env = append(env, entry)
 		}
 	}
-	// All ranks are on this machine, so LOCAL_RANK, which programs of torch choose their GPU by, is the rank.
-	number, world := strconv.Itoa(rank), strconv.Itoa(r.job.World)
-	env = append(env, "SHUNT_RANK="+number, "SHUNT_WORLD="+world, "SHUNT_ID="+r.id, "LOCAL_RANK="+number,
-		"LOCAL_WORLD_SIZE="+world)
+	// Programs of torch choose their GPU by LOCAL_RANK.
+	number, world, address := strconv.Itoa(r.number(rank)), strconv.Itoa(r.world()), "127.0.0.1"
+	if r.job.Part != nil {
+		address = r.job.Part.Address
+	}
+	env = append(env, "SHUNT_RANK="+number, "SHUNT_WORLD="+world, "SHUNT_ID="+r.id, "LOCAL_RANK="+strconv.Itoa(rank),
+		"LOCAL_WORLD_SIZE="+strconv.Itoa(r.job.World), "RANK="+number, "WORLD_SIZE="+world, "MASTER_ADDR="+address,
+		"MASTER_PORT="+r.port)
+	env = append(env, "TORCHELASTIC_RESTART_COUNT="+strconv.Itoa(r.job.Restart))
 	if r.job.Hosts > 1 {
 		env = append(env, "SHUNT_HOST_ID=host"+strconv.Itoa(rank*r.job.Hosts/r.job.World))
 	}
 	return env
+}
+
+// freePort returns a port of this machine that nobody listens at now. torch.distributed wants to know it before
+// rank 0 listens.
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	return port, err
 }
 
 // spawned hands processes to the one thread that starts them all and lives as

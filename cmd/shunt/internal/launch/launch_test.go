@@ -37,7 +37,8 @@ func lines(b *bytes.Buffer) []string {
 func TestRanksKnowTheirPlace(t *testing.T) {
 	t.Setenv("SHUNT_RANK", "77")
 	t.Setenv("LOCAL_RANK", "78") // of a launcher around this one
-	j, out := shell(3, `echo $SHUNT_RANK of $SHUNT_WORLD; test $LOCAL_RANK = $SHUNT_RANK && test $LOCAL_WORLD_SIZE = 3 || exit 1; case $SHUNT_ID in unix://@shunt-run-*) ;; *) exit 1;; esac`)
+	t.Setenv("MASTER_ADDR", "elsewhere")
+	j, out := shell(3, `test $RANK = $SHUNT_RANK && test $WORLD_SIZE = 3 && test $MASTER_ADDR = 127.0.0.1 && test $MASTER_PORT -gt 0 || exit 1; echo $SHUNT_RANK of $SHUNT_WORLD; test $LOCAL_RANK = $SHUNT_RANK && test $LOCAL_WORLD_SIZE = 3 || exit 1; case $SHUNT_ID in unix://@shunt-run-*) ;; *) exit 1;; esac`)
 	require.NoError(t, Run(context.Background(), j, nil))
 	require.Equal(t, []string{"[0] 0 of 3", "[1] 1 of 3", "[2] 2 of 3"}, lines(out))
 }
@@ -267,7 +268,7 @@ func TestRanksGetTheTerminalItself(t *testing.T) {
 	require.Error(t, Run(context.Background(), j, nil))
 }
 
-// openTerminal is the far end of a new terminal of which nobody reads the near
+// openTerminal returns the far end of a new terminal of which nobody reads the near
 // one.
 func openTerminal(t *testing.T) *os.File {
 	t.Helper()
@@ -353,7 +354,7 @@ func TestRanksHearOfOneThatWillNotJoin(t *testing.T) {
 	}
 }
 
-// TestJoins is a rank of the test above.
+// TestJoins runs as a rank of the test above.
 func TestJoins(t *testing.T) {
 	if os.Getenv("SHUNT_TEST_JOIN") == "" {
 		return
@@ -373,7 +374,7 @@ func TestNothingListensOnTheNetwork(t *testing.T) {
 	require.NoError(t, Run(context.Background(), j, nil), out.String())
 }
 
-// TestJoinsAndLooks is a rank of the test above.
+// TestJoinsAndLooks runs as a rank of the test above.
 func TestJoinsAndLooks(t *testing.T) {
 	if os.Getenv("SHUNT_TEST_JOIN") == "" {
 		return
@@ -392,7 +393,7 @@ func TestJoinsAndLooks(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// listening are the inodes of the TCP sockets of this machine that listen.
+// listening returns the inodes of the TCP sockets of this machine that listen.
 func listening(t *testing.T) []string {
 	t.Helper()
 	var inodes []string

@@ -13,9 +13,9 @@ import (
 // one, pieces are passed on.
 const maxLine = 64 << 10
 
-// outlet is where the lines of several ranks go. It adds a line's end only
-// where one rank's output would otherwise go on behind another's unfinished
-// line; apart from prefixes everything else arrives as it was written.
+// outlet merges the lines of several ranks. It ends a line only where one rank's
+// output would otherwise continue another's unfinished line; apart from prefixes
+// everything else arrives as it was written.
 type outlet struct {
 	to   io.Writer
 	lock *sync.Mutex // shared by outlets that may lead to the same place

@@ -1,6 +1,6 @@
-// Package nccl is what the benchmark needs of NVIDIA's NCCL to compare with it:
-// the library is found at run time, and nothing of it is needed to build. It
-// is no transport: operations are passed on as they are.
+// Package nccl calls NVIDIA's NCCL, for the benchmark to compare with. It finds the
+// library at run time; nothing of it is needed to build. It is no transport:
+// operations are passed on unchanged.
 //
 // A thread calls Enter before anything else and stays locked to its goroutine.
 package nccl
@@ -51,7 +51,7 @@ var (
 	_ [unsafe.Offsetof(Operation{}.Peer) - unsafe.Offsetof(C.bn_operation{}.peer)]struct{}
 )
 
-// UniqueID is by what ranks find each other.
+// UniqueID is the id by which ranks find each other.
 type UniqueID [128]byte
 
 // Library is a loaded NCCL.
@@ -84,12 +84,12 @@ func failed(call string, r C.int) error {
 // Enter makes a CUDA context current on this thread, which NCCL then uses.
 func (l *Library) Enter(context uint64) error {
 	if r := C.bn_enter(C.uint64_t(context)); r != 0 {
-		return plugin.Errorf(plugin.Device, "cuCtxSetCurrent: error %d", int(r))
+		return plugin.Errorf(plugin.Device, "cuCtxSetCurrent failed with error %d", int(r))
 	}
 	return nil
 }
 
-// Version is NCCL's, as 22809 for 2.28.9.
+// Version returns NCCL's version, as 22809 for 2.28.9.
 func (l *Library) Version() (int, error) {
 	var v C.int
 	r := C.bn_version(&v)
@@ -99,7 +99,7 @@ func (l *Library) Version() (int, error) {
 // HasAllToAll reports whether the library has a call for AllToAll.
 func (l *Library) HasAllToAll() bool { return C.bn_has_all_to_all() != 0 }
 
-// UniqueID is a new id.
+// UniqueID returns a new id.
 func (l *Library) UniqueID() (UniqueID, error) {
 	var id UniqueID
 	r := C.bn_unique_id(unsafe.Pointer(&id[0]))
@@ -149,7 +149,7 @@ func (c *Communicator) Close() error {
 	return errors.Join(err, failed("ncclCommDestroy", C.bn_destroy(c.comm)))
 }
 
-// DTypeOf is NCCL's number for a type; ok is false where it has none.
+// DTypeOf returns NCCL's number for a type; ok is false where it has none.
 func DTypeOf(t plugin.DType) (number int32, ok bool) {
 	number, ok = map[plugin.DType]int32{
 		plugin.Int8: 0, plugin.Uint8: 1, plugin.Int32: 2, plugin.Uint32: 3, plugin.Int64: 4, plugin.Uint64: 5,
@@ -159,7 +159,7 @@ func DTypeOf(t plugin.DType) (number int32, ok bool) {
 	return number, ok
 }
 
-// OpOf is NCCL's number for a reduction op; ok is false where it has none that
+// OpOf returns NCCL's number for a reduction op; ok is false where it has none that
 // needs no preparation.
 func OpOf(op plugin.Op) (number int32, ok bool) {
 	number, ok = map[plugin.Op]int32{plugin.OpSum: 0, plugin.OpProd: 1, plugin.OpMax: 2, plugin.OpMin: 3,

@@ -22,7 +22,7 @@ int bn_unique_id(void *id);
 int bn_init(void **comm, int world, const void *id, int rank);
 int bn_destroy(void *comm);
 int bn_version(int *version);
-/* Whether there is ncclAlltoAll: NCCL 2.28 and newer. */
+/* Returns whether there is ncclAlltoAll: NCCL 2.28 and newer. */
 int bn_has_all_to_all(void);
 /* Memory of NCCL's own, registered as a symmetric window. */
 int bn_window(void *comm, size_t bytes, void **memory, void **window);

@@ -78,7 +78,7 @@ func Read(paths ...string) (Summary, error) {
 	return read(all), nil
 }
 
-// files are those of a directory that may be reports, by path.
+// files returns the paths of the files of a directory that may be reports.
 func files(dir string) (map[string]os.FileInfo, error) {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// headOf is a rank's, in a world of 1000, where it has called so many collectives.
+// headOf returns the head of a rank's report, in a world of 1000, where it has called so
+// many collectives.
 func headOf(rank int, number uint64, collective, state string) report.Head {
 	h := report.Head{
 		Communicator: "world", Job: "j", Rank: rank, World: 1000, PID: 5000 + rank, Host: "a", Code: "timeout",

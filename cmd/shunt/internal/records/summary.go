@@ -7,7 +7,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/report"
 )
 
-// Summary is what files say of the communicators that failed.
+// Summary sums up the files of the communicators that failed.
 type Summary struct {
 	Communicators []Communicator `json:"communicators"`
 	Skipped       []Skipped      `json:"skipped,omitempty"`
@@ -19,7 +19,7 @@ type Skipped struct {
 	Reason string `json:"reason"`
 }
 
-// Communicator is what became of one.
+// Communicator sums up the end of one.
 type Communicator struct {
 	Label   string  `json:"communicator"`
 	Job     string  `json:"job"`
@@ -29,7 +29,7 @@ type Communicator struct {
 	Missing []int   `json:"missing,omitempty"` // ranks of which there is no file
 }
 
-// Cause is why it failed for some ranks.
+// Cause is the reason of the failure for some ranks.
 type Cause struct {
 	Code    string `json:"code,omitempty"`    // "": it had not failed
 	Failure string `json:"failure,omitempty"` // what most of these ranks say, or the first of them
@@ -50,7 +50,7 @@ type Member struct {
 	Host string `json:"host"`
 }
 
-// number is that of the group's call.
+// number returns the number of the group's call, 0 if it was in none.
 func (g *Group) number() uint64 {
 	if g.Call == nil {
 		return 0
@@ -58,7 +58,7 @@ func (g *Group) number() uint64 {
 	return g.Call.Number
 }
 
-// ranks are those of the group.
+// ranks returns the ranks of the group.
 func (g *Group) ranks() []int {
 	ranks := make([]int, len(g.Members))
 	for i, m := range g.Members {
@@ -104,7 +104,7 @@ func Summarize(heads []report.Head) []Communicator {
 	return all
 }
 
-// idle is 1 if nobody was in a call or behind when it failed.
+// idle returns 1 if nobody was in a call or behind when it failed.
 func (c *Communicator) idle() int {
 	if slices.ContainsFunc(c.Groups, func(g Group) bool {
 		return g.Behind > 0 ||

@@ -19,7 +19,7 @@ const (
 	maxSkipped       = 4
 )
 
-// String is the summary for a person: of each communicator a line with the cause,
+// String returns the summary for a person: of each communicator a line with the cause,
 // then a line for ranks in the same call. Every line ends with a line break.
 func (s Summary) String() string {
 	var b strings.Builder

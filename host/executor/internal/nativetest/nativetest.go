@@ -17,16 +17,21 @@ typedef struct nt_seen {
   int64_t calls, registers[64];
   const void *send;
   void *recv;
-  int32_t answer;
+  int32_t answer, peer;
+  const char *text;
 } nt_seen;
 
-static int32_t record(void *context, const int64_t *registers, const void *send, void *recv, void *stream) {
+static int32_t record(void *context, const int64_t *registers, const void *send, void *recv, void *stream, shunt_native_report *report) {
   nt_seen *seen = context;
   if (stream) return 15;
   seen->calls++;
   for (int i = 0; i < 64 && i < registers[0]; i++) seen->registers[i] = registers[i];
   seen->send = send;
   seen->recv = recv;
+  if (seen->answer) {
+    report->peer = seen->peer;
+    snprintf(report->message, sizeof report->message, "%s", seen->text ? seen->text : "");
+  }
   return seen->answer;
 }
 
@@ -36,12 +41,12 @@ typedef struct nt_stuck {
   _Atomic int32_t entered, release, left;
 } nt_stuck;
 
-static int32_t hold(void *context, const int64_t *registers, const void *send, void *recv, void *stream) {
+static int32_t hold(void *context, const int64_t *registers, const void *send, void *recv, void *stream, shunt_native_report *report) {
   nt_stuck *s = context;
   s->entered = 1;
   while (!s->release) usleep(1000);
   volatile int64_t seen = registers[0]; // still there, also for a run that is over
-  (void)seen, (void)send, (void)recv, (void)stream;
+  (void)seen, (void)send, (void)recv, (void)stream, (void)report;
   s->left = 1;
   return 0;
 }
@@ -105,15 +110,14 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Seen is what the function saw.
+// Seen holds the arguments that the function saw.
 type Seen struct {
 	pinner runtime.Pinner
 	c      *C.nt_seen
 }
 
-// New makes a native whose function notes what it is called with and returns
-// the answer. Register 0, the count slot, says how many registers to note, at
-// most 64.
+// New makes a native whose function notes its arguments and returns the code answer.
+// Register 0, the count slot, is the number of registers to note, at most 64.
 func New(answer plugin.Code) (plugin.Native, *Seen) {
 	s := &Seen{c: &C.nt_seen{answer: C.int32_t(answer)}}
 	s.pinner.Pin(s.c)
@@ -138,13 +142,16 @@ func (s Stuck) Left() bool { return C.left(s.c) != 0 }
 // Release lets the function return.
 func (s Stuck) Release() { C.let(s.c) }
 
-// Calls is how often the function was called.
+// Say makes the function leave words about a rank where it fails; -1: no rank. The words stay.
+func (s *Seen) Say(rank int, words string) { s.c.peer, s.c.text = C.int32_t(rank+1), C.CString(words) }
+
+// Calls returns the number of calls of the function.
 func (s *Seen) Calls() int { return int(s.c.calls) }
 
-// Register is a register as the last call saw it.
+// Register returns a register as the last call saw it.
 func (s *Seen) Register(i int) int64 { return int64(s.c.registers[i]) }
 
-// Memory is the send and receive memory as the last call saw them.
+// Memory returns the send and receive memory as the last call saw them.
 func (s *Seen) Memory() (send, recv unsafe.Pointer) { return s.c.send, s.c.recv }
 
 // Free ends the use of the native.
@@ -167,7 +174,7 @@ func NewRequests(polls, starts int, answer plugin.Code, rank int, words string) 
 // Deafen makes requests ignore that they are to stop.
 func (r Requests) Deafen() { r.c.deaf = 1 }
 
-// Counts are the calls of start, of poll, and of poll with stop.
+// Counts returns the calls of start, of poll, and of poll with stop.
 func (r Requests) Counts() (starts, polls, stops int) {
 	return int(r.c.starts), int(r.c.polls), int(r.c.stops)
 }

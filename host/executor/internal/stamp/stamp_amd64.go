@@ -2,7 +2,7 @@ package stamp
 
 import "unsafe"
 
-// Available is whether this processor has the rest of this package.
+// Available reports whether this processor has the rest of this package.
 const Available = true
 
 // Write enters an operation that has ended as soon as it began, in the sx_record

@@ -4,7 +4,7 @@ package stamp
 
 import "unsafe"
 
-// Available is whether this processor has the rest of this package.
+// Available reports whether this processor has the rest of this package.
 const Available = false
 
 // Write is never called where it is not available.

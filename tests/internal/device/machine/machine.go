@@ -8,23 +8,28 @@ package machine
 import (
 	"context"
 	"encoding/binary"
+	"maps"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/cuda/cudatest"
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/executor/commandtest"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/internal/device"
 	"github.com/shunt-ccl/shunt/transports/cudaipc"
 	"github.com/shunt-ccl/shunt/transports/cudaipc/cudaipctest"
+	"github.com/shunt-ccl/shunt/transports/nccl"
+	"github.com/shunt-ccl/shunt/transports/nccl/nccltest"
 )
 
 // Builtin is the spec of the transport that Register registers.
 const Builtin = "builtin:cudaipc"
 
-// count is how many GPUs a machine in memory has.
+// count is the number of GPUs of a machine in memory.
 const count = 8
 
 var memory struct {
@@ -37,7 +42,7 @@ var memory struct {
 // Every process of a test calls it, ranks included.
 func Register() { host.Register(Transport()) }
 
-// Transport is cudaipc on the GPUs that ranks of this process have.
+// Transport returns cudaipc on the GPUs that ranks of this process have.
 func Transport() plugin.Transport {
 	if _, err := cuda.Open(); err == nil {
 		return cudaipc.Transport{}
@@ -47,6 +52,27 @@ func Transport() plugin.Transport {
 	memory.used, memory.drivers = true, map[int]*cudatest.Driver{}
 	device.Use(func(ordinal int) (cuda.Driver, error) { return driver(ordinal), nil })
 	return transport{}
+}
+
+// NCCL returns the transport nccl on the same GPUs. On those in memory it needs InstallNCCL.
+func NCCL() plugin.Transport {
+	if Real() {
+		return nccl.Transport{}
+	}
+	return nccl.Transport{Drivers: func(ordinal int) cuda.Driver { return driver(ordinal) }}
+}
+
+// InstallNCCL makes nccltest's library the one that ranks of this process use on GPUs in memory.
+func InstallNCCL(t testing.TB) {
+	t.Helper()
+	path, err := nccltest.Build(t.TempDir())
+	if err == nil {
+		err = nccltest.Install(path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(nccl.Variable, path)
 }
 
 // Real says whether ranks run on real GPUs.
@@ -59,14 +85,15 @@ func driver(ordinal int) *cudatest.Driver {
 	if d == nil {
 		kernels := cudaipctest.Kernels()
 		kernels[device.HoldKernel] = hold
+		maps.Copy(kernels, nccltest.Kernels())
+		maps.Copy(kernels, commandtest.Kernels())
 		d = cudatest.New(cudatest.Options{Devices: count, Kernels: kernels})
 		memory.drivers[ordinal] = d
 	}
 	return d
 }
 
-// hold is device.HoldKernel on GPUs in memory, which have no multiprocessors: the stream
-// alone is held.
+// hold is device.HoldKernel on GPUs in memory, which have no multiprocessors: the stream alone is held.
 func hold(g cudatest.Grid) {
 	parameter := func(i int) uint64 { return binary.LittleEndian.Uint64(g.Launch.Params[8*i:]) }
 	word := (*uint64)(device.Pointer(cuda.Ptr(parameter(0))))

@@ -25,7 +25,6 @@ var constants = map[string]int{
 	"SHUNT_MAX_EXPORTS":    16,
 	"SHUNT_CHUNK_BYTES":    2048,
 	"SHUNT_CHANNEL_BLOCKS": 2,
-	"kCopyBlocks":          1,
 	"kLong":                4096,
 	"kTurnVectors":         2,
 }
@@ -41,7 +40,7 @@ type Build struct {
 	Harness   *Harness       // what CompileHarness has made, if it has
 }
 
-// Harness is what programs of the same constants have in common, whatever their kernels.
+// Harness is the part that programs of the same constants share, whatever their kernels.
 type Harness struct {
 	header  string   // machine/cuda.h, compiled beforehand
 	objects []string // of the machine and the check
@@ -181,7 +180,7 @@ func (b Build) flags(out string) []string {
 	return []string{
 		"-std=c++17", "-g0", "-fno-strict-aliasing", "-ffp-contract=off", "-Wall",
 		"-I", out, "-I", filepath.Join(b.Machine, "include"), "-I", b.Machine,
-		fmt.Sprintf("-DEMULATED_COPY_BLOCKS=%d", all["kCopyBlocks"]), fmt.Sprintf("-DEMULATED_LONG=%d", all["kLong"]),
+		fmt.Sprintf("-DEMULATED_LONG=%d", all["kLong"]),
 	}
 }
 

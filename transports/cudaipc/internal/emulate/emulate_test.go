@@ -99,8 +99,8 @@ var (
 		Constants: map[string]int{"kLook": 1, "SHUNT_MAX_BLOCKS": 9}}}
 
 	float32Only  = map[string][]string{"": {"float32"}}
-	usesChannels = []string{"shunt_all_to_all_v", "shunt_all_to_all_v_long", onDevice, "shunt_broadcast_ll128",
-		"shunt_reduce_ll128"}
+	usesChannels = []string{"shunt_all_to_all_v", inTurns, "shunt_all_to_all_v_long", onDevice,
+		"shunt_broadcast_ll128", "shunt_reduce_ll128"}
 )
 
 // compiled returns the program and all of its kernels.
@@ -151,7 +151,7 @@ func check(ctx context.Context, program string, arguments ...string) (status int
 	return 0, string(data)
 }
 
-// seeds is how many programs of each world run.
+// seeds returns the number of programs that run for each world.
 func seeds(t *testing.T, n int) int {
 	if s := os.Getenv("SHUNT_EMULATE_SEEDS"); s != "" {
 		v, err := strconv.Atoi(s)
@@ -314,7 +314,7 @@ func TestLengthsAmongManyRanks(t *testing.T) {
 
 func testLengths(t *testing.T, v *variant, worlds []int, seeds int) {
 	program, kernels := v.compiled(t)
-	require.Len(t, kernels, 5)
+	require.Len(t, kernels, len(usesChannels))
 	for _, world := range worlds {
 		for seed := range seeds {
 			for _, kernel := range kernels {
@@ -379,6 +379,9 @@ func TestImpossibleCounts(t *testing.T) {
 
 // onDevice is the kernel that reads counts from device memory.
 const onDevice = "shunt_all_to_all_v_on_device"
+
+// inTurns is the kernel that takes the place of all_to_all_v where a budget has fewer blocks than it needs.
+const inTurns = "shunt_all_to_all_v_in_turns"
 
 // Rule 1: in a reduce of two the rank that only stages waits for the root too, however
 // little there is to stage.

@@ -81,6 +81,8 @@ var mutants = []mutant{
 	{"blocks that only hold a place work too", "element.cuh", edits{{"if (shunt::spare_block()) return;", ""}}, "shunt_reduce_scatter_ll128", plain},
 
 	// What rules 16 and 17 need, and lines in pieces.
+	{"blocks past the grid have no turn", "all_to_all_v.cu", edits{{"for (int at = block_index(); at < a.world * blocks; at += block_count()) serve_channel(a, Asked(), m, offers, at == block_index()", "for (int at = block_index(); at < a.world * blocks && at < int(block_count()); at += block_count()) serve_channel(a, Asked(), m, offers, at == block_index()"}}, inTurns, plain},
+	{"blocks of a broadcast past the grid have no turn", "broadcast.cu", edits{{"met && at < all; at += block_count())", "met && at < all && at < int(block_count()); at += block_count())"}}, "shunt_broadcast_ll128", plain},
 	{"the ends of a pair are served by different blocks", "all_to_all_v.cu", edits{{"(at / blocks - a.rank + a.world) % a.world", "(a.rank + at / blocks) % a.world"}}, "shunt_all_to_all_v", oneBlock},
 	{"fenced lines have no fence", "ll128.cuh", edits{{"      fence_system();  // release: the warp's words", "      // release: the warp's words"}}, "shunt_all_gather_ll128", torn},
 	{"fenced lines are not loaded anew", "ll128.cuh", edits{{"bool again = l.fenced;", "bool again = false;"}}, "shunt_all_gather_ll128", torn},
@@ -97,7 +99,7 @@ var mutants = []mutant{
 	{"credit follows a wait that was given up", "all_to_all_v.cu", edits{{"contradicted(a, peer, in.bytes); }))) return;", "contradicted(a, peer, in.bytes); }))) break;"}}, "shunt_all_to_all_v", alone},
 	{"offers follow a fault", "all_to_all_v.cu", edits{{"if (__syncthreads_or(fault != SHUNT_FAULT_NONE)) return false;", "__syncthreads();"}}, "shunt_all_to_all_v_long", alone},
 	{"an offer that never came", "all_to_all_v.cu", edits{{"met = offered || later;", "met = true;"}}, "shunt_all_to_all_v_long", alone},
-	{"a root sends behind a fault", "broadcast.cu", edits{{"const u32 fault = k == 0 ? earlier_fault(a) : 0;", "const u32 fault = 0;"}}, "shunt_broadcast_ll128", alone},
+	{"a root sends behind a fault", "broadcast.cu", edits{{"const u32 fault = earlier_fault(a);", "const u32 fault = 0;"}}, "shunt_broadcast_ll128", alone},
 	{"an owner forwards what never came", "channel.cuh", edits{{"give_up.over(peer_, received_ + 1, in_vain))) return false;", "give_up.over(peer_, received_ + 1, in_vain))) return true;"}}, "shunt_broadcast_ll128", alone},
 	{"an owner combines what never came", "fallback.cuh", edits{{"lines))\n      return;", "lines))\n      ;"}}, "shunt_reduce_ll128", alone},
 	{"addresses of an earlier call", "direct.cuh", edits{{"        m.lost = 1;  // the words are those of an earlier call", "        m.send[p] = m.send[a.rank];"}}, "shunt_all_reduce_direct", alone},
@@ -204,13 +206,13 @@ func TestMutantsAreFound(t *testing.T) {
 	}
 }
 
-// companions are a kernel and those that the check launches beside it.
+// companions returns a kernel and those that the check launches beside it.
 func companions(kernel string) []string {
 	switch {
 	case strings.HasPrefix(kernel, "shunt_all_reduce_delivered"):
 		return []string{"shunt_all_reduce_delivered", "shunt_all_reduce_delivered_any", "shunt_symmetric_begin", "shunt_symmetric_turn", "shunt_barrier", "shunt_copy"}
 	case strings.HasPrefix(kernel, "shunt_all_to_all_v"):
-		return []string{"shunt_all_to_all_v", "shunt_all_to_all_v_long", onDevice}
+		return []string{"shunt_all_to_all_v", inTurns, "shunt_all_to_all_v_long", onDevice}
 	case kernel == "shunt_signal":
 		return []string{kernel, "shunt_wait"}
 	case kernel == "shunt_window_signal":

@@ -75,7 +75,7 @@ func parenthesized(s string) (inside, after string, err error) {
 	return "", "", fmt.Errorf("no closing parenthesis in %.80q", s)
 }
 
-// instruction is the call that stands for the inside of an asm statement.
+// instruction returns the call that stands for the inside of an asm statement.
 func instruction(body string) (string, error) {
 	sections := split(body, ':')
 	var text strings.Builder

@@ -21,7 +21,7 @@
 using emulate::Policy;
 
 enum Coll { kAllReduce, kReduce, kReduceScatter, kBroadcast, kAllGather, kAllToAllV, kAllToAll, kDelivered, kBarrier, kSymmetric, kCopy, kSignals, kWindow };
-enum Grid { kAny, kAllThreads, kFull, kReduceGrid, kBroadcastGrid, kPairs, kOneWarp };
+enum Grid { kAny, kAllThreads, kFull, kReduceGrid, kPairs, kOneWarp };
 
 struct Kernel {
   std::string name;
@@ -59,7 +59,6 @@ static Kernel classify(const std::string &name) {
   if (has(name, "_direct") || has(name, "_staged") || has(name, "_chain")) k.grid = kAllThreads;
   if (k.coll == kBroadcast && k.grid == kAllThreads) k.grid = kFull;
   if (name.rfind("shunt_reduce_ll128", 0) == 0) k.grid = kReduceGrid;
-  if (name == "shunt_broadcast_ll128") k.grid = kBroadcastGrid;
   return k;
 }
 

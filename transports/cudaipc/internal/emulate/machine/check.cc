@@ -38,8 +38,8 @@ static int clamp(int64_t v, int64_t low, int64_t high) { return int(std::min(std
 static void size_pairs(Call &c, int64_t bytes, bool any) {
   any = any || on_device(c);
   const int most = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world), units = clamp((bytes + 479) / 480, 1, most * SHUNT_MAX_WARPS);
-  if (!on_device(c)) c.kernel = classify(any ? "shunt_all_to_all_v_long" : "shunt_all_to_all_v");
   const bool turns = c.budget < world * most;  // as plans.go has it
+  if (!on_device(c)) c.kernel = classify(any ? "shunt_all_to_all_v_long" : turns ? "shunt_all_to_all_v_in_turns" : "shunt_all_to_all_v");
   c.root = turns ? most : std::min(units, most);
   c.blocks = any || turns ? 1 << (31 - __builtin_clz(c.budget)) : world * c.root;
   c.threads = any ? SHUNT_MAX_THREADS : (units + most - 1) / most * 32;
@@ -277,7 +277,6 @@ int main(int argc, char **argv) {
       case kAllThreads: c.threads = SHUNT_MAX_THREADS; break;
       case kFull: c.blocks = c.budget, c.threads = SHUNT_MAX_THREADS; break;
       case kReduceGrid: c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / (world - 1)) * (world - 1), c.threads = SHUNT_MAX_THREADS; break;
-      case kBroadcastGrid: c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, (SHUNT_MAX_BLOCKS - EMULATED_COPY_BLOCKS) / (world - 1)) * (world - 1) + EMULATED_COPY_BLOCKS, c.blocks = std::min(c.blocks, c.budget), c.threads = SHUNT_MAX_THREADS; break;
       case kPairs:
         if (!has(c.kernel.name, "_long") && !on_device(c) && bytes >= EMULATED_LONG) c.count = EMULATED_LONG / values::kBytes[c.type] - 1;
         size_pairs(c, c.count * values::kBytes[c.type], has(c.kernel.name, "_long"));

@@ -1,4 +1,4 @@
-// machine.cc: kernels, their threads, and who runs next.
+// machine.cc: kernels, their threads, and which one runs next.
 #include "machine.h"
 
 #include <signal.h>

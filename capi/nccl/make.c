@@ -1,0 +1,357 @@
+/*
+ * make.c: makes communicators, of unique ids and of other communicators.
+ */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "library.h"
+#include "memory.h"
+#include "real.h"
+#include "unique_id.h"
+#include "watch.h"
+
+/* ended is the end of a job that makes comm: with its result the communicator may be used, or says why not. */
+ncclResult_t nc_made(ncclComm_t comm, ncclResult_t result) {
+  pthread_mutex_lock(&comm->lock);
+  comm->result = result;
+  atomic_store(&comm->state, result == ncclSuccess ? NC_READY : NC_FAILED);
+  pthread_cond_broadcast(&comm->changed);
+  pthread_mutex_unlock(&comm->lock);
+  return result;
+}
+
+static struct nc_job *new_job(ncclResult_t (*run)(struct nc_job *)) {
+  struct nc_job *job = calloc(1, sizeof *job);
+  if (job == NULL)
+    nc_fail(NULL, ncclSystemError, "no memory for a new communicator");
+  else
+    job->run = run;
+  return job;
+}
+
+/* meet is nc_meet at the end of a job; a communicator that fails there has nothing left of Shunt's. */
+static ncclResult_t meet(ncclComm_t comm) {
+  ncclResult_t result = nc_meet(comm);
+  if (result != ncclSuccess) {
+    (void)nc_shunt.close_(__atomic_exchange_n(&comm->shunt, NULL, __ATOMIC_ACQ_REL)); /* it has failed as it is */
+  }
+  return nc_made(comm, result);
+}
+
+/* join makes Shunt's communicator of a unique id. */
+static ncclResult_t join(struct nc_job *job) {
+  ncclComm_t comm = job->comm;
+  char id[SHUNT_UNIQUE_ID_BYTES];
+  ncclResult_t result = nc_open_shunt(comm);
+  if (result == ncclSuccess)
+    result = nc_id_text(&job->id, id, sizeof id);
+  if (result != ncclSuccess)
+    return nc_made(comm, result);
+  shunt_options options = SHUNT_OPTIONS_INIT;
+  options.id = id;
+  options.rank = comm->rank;
+  options.world = comm->world;
+  options.device = comm->device;
+  options.memory = nc_settings()->memory;
+  options.timeout_ms = nc_settings()->timeout_ms;
+  options.cancel = &comm->cancel;
+  options.max_sms = job->count;
+  shunt_comm made = NULL;
+  shunt_status status = nc_shunt.comm_init_(&options, &made);
+  if (status != SHUNT_OK)
+    return nc_made(comm, nc_shunt_failed(comm, status));
+  __atomic_store_n(&comm->shunt, made, __ATOMIC_RELEASE); /* ncclCommAbort may end what follows */
+  return meet(comm);
+}
+
+static ncclResult_t init(ncclComm_t *out, int world, const ncclUniqueId *id, int rank, const ncclConfig_t *given,
+                         int device, const char *function) {
+  ncclConfig_t config;
+  if (out == NULL)
+    return nc_fail(NULL, ncclInvalidArgument, "%s: comm is NULL", function);
+  *out = NULL;
+  if (id == NULL)
+    return nc_fail(NULL, ncclInvalidArgument, "%s: the unique id is NULL", function);
+  if (world < 1 || rank < 0 || rank >= world)
+    return nc_fail(NULL, ncclInvalidArgument, "%s: rank %d of %d is out of range", function, rank, world);
+  ncclResult_t result = nc_read_config(given, &config, function);
+  if (result != ncclSuccess)
+    return result;
+  struct nc_job *job = new_job(join);
+  if (job == NULL)
+    return ncclSystemError;
+  ncclComm_t comm = nc_allocate();
+  if (comm == NULL) {
+    free(job);
+    return ncclInvalidUsage;
+  }
+  comm->rank = rank;
+  comm->world = world;
+  comm->device = device;
+  comm->blocking = config.blocking != 0;
+  job->comm = comm;
+  job->out = out;
+  job->id = *id;
+  job->blocking = comm->blocking;
+  job->count = config.maxCTAs == NC_UNDEF_INT ? 0 : config.maxCTAs;
+  *out = comm;
+  return nc_submit(job);
+}
+
+/* wrap gives a communicator that the real library makes a place of ours. make returns its result, and may go on to
+ * write *real until the end of the program's group. */
+#define WRAP(out, ranks, my_rank, call, watch)                             \
+  do {                                                                     \
+    ncclComm_t made = (out) == NULL ? NULL : nc_allocate();                \
+    if ((out) == NULL)                                                     \
+      return nc_fail(NULL, ncclInvalidArgument, "%s: comm is NULL", name); \
+    *(out) = NULL;                                                         \
+    if (made == NULL)                                                      \
+      return ncclInvalidUsage;                                             \
+    made->rank = (my_rank);                                                \
+    made->world = (ranks);                                                 \
+    atomic_store(&made->state, NC_READY);                                  \
+    ncclComm_t *real = &made->real;                                        \
+    ncclResult_t result = nc_came(NULL, call);                              \
+    if (made->real == NULL) {                                              \
+      nc_release(made);                                                    \
+    } else {                                                               \
+      watch;                                                               \
+      *(out) = made;                                                       \
+    }                                                                      \
+    return result;                                                         \
+  } while (0)
+
+/* FORWARD is WRAP where the real library serves everything. */
+#define FORWARD(function, out, ranks, my_rank, unique, ...)                            \
+  do {                                                                             \
+    static const char name[] = #function;                                          \
+    ncclResult_t checked = nc_check_settings();                                    \
+    if (checked != ncclSuccess)                                                    \
+      return checked;                                                              \
+    if (nc_settings()->forward) {                                                  \
+      if (nc_real(NC_##function) == NULL)                                          \
+        return nc_lacks(NULL, NC_##function);                                      \
+      WRAP(out, ranks, my_rank, NC_REAL(function)(__VA_ARGS__), nc_watch_id(made, unique)); \
+    }                                                                              \
+  } while (0)
+
+/* check_id fails where the id is not one of the library that serves everything here. */
+static ncclResult_t check_id(const ncclUniqueId *id, const char *function) {
+  if (!nc_settings()->forward || !nc_id_is_ours(id))
+    return ncclSuccess;
+  return nc_fail(NULL, ncclInvalidArgument, "%s: the unique id is Shunt's, and SHUNT_NCCL_FORWARD is all on this rank; it has "
+                 "to be equal on all ranks", function);
+}
+
+ncclResult_t nc_CommInitRank(ncclComm_t *comm, int world, ncclUniqueId id, int rank) {
+  ncclResult_t result = check_id(&id, "ncclCommInitRank");
+  if (result != ncclSuccess)
+    return result;
+  FORWARD(ncclCommInitRank, comm, world, rank, &id, real, world, id, rank);
+  return init(comm, world, &id, rank, NULL, nc_current_device(), "ncclCommInitRank");
+}
+
+ncclResult_t nc_CommInitRankConfig(ncclComm_t *comm, int world, ncclUniqueId id, int rank, ncclConfig_t *config) {
+  ncclResult_t result = check_id(&id, "ncclCommInitRankConfig");
+  if (result != ncclSuccess)
+    return result;
+  FORWARD(ncclCommInitRankConfig, comm, world, rank, &id, real, world, id, rank, config);
+  return init(comm, world, &id, rank, config, nc_current_device(), "ncclCommInitRankConfig");
+}
+
+ncclResult_t nc_CommInitRankScalable(ncclComm_t *comm, int world, int rank, int ids, ncclUniqueId *id,
+                                     ncclConfig_t *config) {
+  FORWARD(ncclCommInitRankScalable, comm, world, rank, ids > 0 ? id : NULL, real, world, rank, ids, id, config);
+  if (ids < 1 || ids > world)
+    return nc_fail(NULL, ncclInvalidArgument, "ncclCommInitRankScalable: nId is %d; want 1 to the %d ranks", ids, world);
+  return init(comm, world, id, rank, config, nc_current_device(), "ncclCommInitRankScalable"); /* the first will do */
+}
+
+static ncclResult_t forward_all(ncclComm_t *comms, int count, const int *devices) {
+  if (nc_real(NC_ncclCommInitAll) == NULL)
+    return nc_lacks(NULL, NC_ncclCommInitAll);
+  ncclComm_t *real = calloc((size_t)count, sizeof *real);
+  if (real == NULL)
+    return nc_fail(NULL, ncclSystemError, "ncclCommInitAll: no memory for %d communicators", count);
+  ncclResult_t result = NC_REAL(ncclCommInitAll)(real, count, devices);
+  for (int i = 0; i < count && result == ncclSuccess; i++) {
+    ncclComm_t made = nc_allocate();
+    if (made == NULL) {
+      result = ncclInvalidUsage;
+      break;
+    }
+    made->real = real[i];
+    made->rank = i;
+    made->world = count;
+    atomic_store(&made->state, NC_READY);
+    nc_watch_id(made, NULL);
+    comms[i] = made;
+  }
+  free(real);
+  return result;
+}
+
+ncclResult_t nc_CommInitAll(ncclComm_t *comms, int count, const int *devices) {
+  if (comms == NULL || count < 1)
+    return nc_fail(NULL, ncclInvalidArgument, "ncclCommInitAll: comm is %s and ndev is %d; want an array and 1 or more",
+                   comms == NULL ? "NULL" : "given", count);
+  if (nc_settings()->forward)
+    return forward_all(comms, count, devices);
+  ncclUniqueId id;
+  ncclResult_t result = nc_GetUniqueId(&id); /* also checks the settings */
+  if (result != ncclSuccess)
+    return result;
+  result = nc_GroupStart();
+  for (int i = 0; i < count && result == ncclSuccess; i++)
+    result = init(&comms[i], count, &id, i, NULL, devices == NULL ? i : devices[i], "ncclCommInitAll");
+  ncclResult_t end = nc_GroupEnd();
+  return result == ncclSuccess ? end : result;
+}
+
+/* derived is the end of a split or a shrink. */
+static ncclResult_t derived(struct nc_job *job, shunt_status status, shunt_comm made) {
+  ncclComm_t comm = job->comm;
+  if (status != SHUNT_OK) {
+    ncclResult_t result = nc_shunt_failed(job->parent, status);
+    return comm == NULL ? result : nc_made(comm, nc_shunt_failed(comm, status));
+  }
+  if (comm == NULL)
+    return ncclSuccess;
+  status = nc_shunt.rank_(made, &comm->rank);
+  if (status == SHUNT_OK)
+    status = nc_shunt.world_(made, &comm->world);
+  __atomic_store_n(&comm->shunt, made, __ATOMIC_RELEASE);
+  return status == SHUNT_OK ? meet(comm) : nc_made(comm, nc_shunt_failed(comm, status));
+}
+
+static ncclResult_t split(struct nc_job *job) {
+  shunt_comm made = NULL;
+  shunt_status status = nc_shunt.split_(job->parent->shunt, job->color, job->key, &made);
+  return derived(job, status, made);
+}
+
+static ncclResult_t shrink(struct nc_job *job) {
+  shunt_comm made = NULL;
+  if (job->abort)
+    (void)nc_shunt.abort_(job->parent->shunt, "ncclCommShrink"); /* it may have failed already */
+  shunt_status status = nc_shunt.subset_(job->parent->shunt, job->ranks, job->count, &made);
+  free(job->ranks);
+  job->ranks = NULL;
+  return derived(job, status, made);
+}
+
+/* derive starts a job on parent; with no comm to make *out stays NULL. */
+static ncclResult_t derive(struct nc_job *job, ncclComm_t parent, ncclComm_t *out, const ncclConfig_t *config, bool member) {
+  job->parent = parent;
+  job->blocking = config->blocking == NC_UNDEF_INT ? parent->blocking : config->blocking != 0;
+  if (member) {
+    job->comm = nc_allocate();
+    if (job->comm == NULL) {
+      free(job->ranks);
+      free(job);
+      return ncclInvalidUsage;
+    }
+    job->comm->device = parent->device;
+    job->comm->blocking = job->blocking;
+    job->out = out;
+    *out = job->comm;
+  }
+  atomic_fetch_add(&parent->jobs, 1);
+  return nc_submit(job);
+}
+
+ncclResult_t nc_CommSplit(ncclComm_t parent, int color, int key, ncclComm_t *out, ncclConfig_t *given) {
+  static const char name[] = "ncclCommSplit";
+  ncclComm_t theirs = nc_only_real(parent);
+  if (theirs != NULL) {
+    if (nc_real(NC_ncclCommSplit) == NULL)
+      return nc_lacks(parent, NC_ncclCommSplit);
+    WRAP(out, -1, -1, NC_REAL(ncclCommSplit)(theirs, color, key, real, given),
+         nc_watch_child(made, parent, color));
+  }
+  ncclConfig_t config;
+  if (out == NULL)
+    return nc_fail(NULL, ncclInvalidArgument, "%s: newcomm is NULL", name);
+  *out = NULL;
+  if (!nc_is_ready(parent))
+    return nc_reject(parent, name);
+  if (color < 0 && color != NC_SPLIT_NOCOLOR)
+    return nc_fail(parent, ncclInvalidArgument, "%s on rank %d: color %d is negative", name, parent->rank, color);
+  ncclResult_t result = nc_read_config(given, &config, name);
+  struct nc_job *job = result == ncclSuccess ? new_job(split) : NULL;
+  if (job == NULL)
+    return result == ncclSuccess ? ncclSystemError : result;
+  job->color = color;
+  job->key = key;
+  return derive(job, parent, out, &config, color != NC_SPLIT_NOCOLOR);
+}
+
+/* remaining lists the ranks that are not excluded; it fails when the list is wrong. */
+static ncclResult_t remaining(ncclComm_t parent, const int *excluded, int count, struct nc_job *job) {
+  bool *out = calloc((size_t)parent->world, sizeof *out);
+  job->ranks = calloc((size_t)parent->world, sizeof *job->ranks);
+  ncclResult_t result = ncclSuccess;
+  if (out == NULL || job->ranks == NULL)
+    result = nc_fail(parent, ncclSystemError, "ncclCommShrink: no memory for %d ranks", parent->world);
+  for (int i = 0; i < count && result == ncclSuccess; i++)
+    if (excluded[i] < 0 || excluded[i] >= parent->world || out[excluded[i]])
+      result = nc_fail(parent, ncclInvalidArgument,
+                       "ncclCommShrink on rank %d: excluded rank %d is out of range or named twice: the world is %d",
+                       parent->rank, excluded[i], parent->world);
+    else if (excluded[i] == parent->rank)
+      result = nc_fail(parent, ncclInvalidArgument, "ncclCommShrink on rank %d: it excludes itself; only the ranks that "
+                       "stay call it", parent->rank);
+    else
+      out[excluded[i]] = true;
+  for (int rank = 0; rank < parent->world && result == ncclSuccess; rank++)
+    if (!out[rank])
+      job->ranks[job->count++] = rank;
+  free(out);
+  return result;
+}
+
+ncclResult_t nc_CommShrink(ncclComm_t parent, int *excluded, int count, ncclComm_t *out, ncclConfig_t *given, int flags) {
+  static const char name[] = "ncclCommShrink";
+  ncclComm_t theirs = nc_only_real(parent);
+  if (theirs != NULL) {
+    if (nc_real(NC_ncclCommShrink) == NULL)
+      return nc_lacks(parent, NC_ncclCommShrink);
+    WRAP(out, -1, -1, NC_REAL(ncclCommShrink)(theirs, excluded, count, real, given, flags),
+         nc_watch_child(made, parent, 0));
+  }
+  ncclConfig_t config;
+  if (out == NULL)
+    return nc_fail(NULL, ncclInvalidArgument, "%s: newcomm is NULL", name);
+  *out = NULL;
+  if (!nc_is_ready(parent))
+    return nc_reject(parent, name);
+  if ((excluded == NULL && count != 0) || count < 0 || (flags & ~NC_SHRINK_ABORT) != 0)
+    return nc_fail(parent, ncclInvalidArgument, "%s on rank %d: a list of %d excluded ranks and flags %#x; want a list, and "
+                   "NCCL_SHRINK_DEFAULT or NCCL_SHRINK_ABORT", name, parent->rank, count, (unsigned)flags);
+  ncclResult_t result = nc_read_config(given, &config, name);
+  struct nc_job *job = result == ncclSuccess ? new_job(shrink) : NULL;
+  if (job == NULL)
+    return result == ncclSuccess ? ncclSystemError : result;
+  job->abort = flags == NC_SHRINK_ABORT;
+  result = remaining(parent, excluded, count, job);
+  if (result != ncclSuccess) {
+    free(job->ranks);
+    free(job);
+    return result;
+  }
+  return derive(job, parent, out, &config, true);
+}
+
+ncclResult_t nc_CommGrow(ncclComm_t parent, int world, const ncclUniqueId *id, int rank, ncclComm_t *out,
+                         ncclConfig_t *config) {
+  static const char name[] = "ncclCommGrow";
+  ncclComm_t theirs = parent == NULL ? NULL : nc_real_or_make(parent, NC_ncclCommGrow);
+  if (theirs == NULL && (parent != NULL || !(nc_settings()->forward || nc_settings()->given[NC_ncclCommGrow])))
+    return nc_unserved(parent, NC_ncclCommGrow);
+  if (nc_real(NC_ncclCommGrow) == NULL)
+    return nc_lacks(parent, NC_ncclCommGrow);
+  WRAP(out, world, rank, NC_REAL(ncclCommGrow)(theirs, world, id, rank, real, config), nc_watch_child(made, parent, 0));
+}

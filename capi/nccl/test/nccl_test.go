@@ -1,0 +1,271 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/host/report"
+)
+
+var built struct {
+	sync.Once
+	dir string
+	err error
+}
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if built.dir != "" {
+		_ = os.RemoveAll(built.dir) // a leftover in the temporary directory harms nobody
+	}
+	os.Exit(status)
+}
+
+// sanitized, by `make nccl-sanitize`, builds everything with the sanitizers of addresses and undefined behaviour.
+var sanitized = os.Getenv("SHUNT_NCCL_SANITIZE") != ""
+
+// build returns a directory with libnccl.so.2 and libshunt.so.
+func build(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("no compiler: cc is not installed")
+	}
+	built.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "nccl"); built.err != nil { //nolint:usetesting // outlives its test
+			return
+		}
+		shunt := filepath.Join(built.dir, "libshunt.so")
+		if made := os.Getenv("SHUNT_LIBRARY"); made != "" {
+			if made, built.err = filepath.Abs(made); built.err == nil {
+				built.err = os.Symlink(made, shunt)
+			}
+		} else {
+			built.err = output(exec.Command("../../build.sh", shunt))
+		}
+		if built.err != nil {
+			return
+		}
+		cmd := exec.Command("../build.sh", filepath.Join(built.dir, "libnccl.so.2"))
+		if sanitized {
+			cmd.Env = append(os.Environ(), "CFLAGS="+sanitizers)
+		}
+		built.err = output(cmd)
+	})
+	require.NoError(t, built.err)
+	return built.dir
+}
+
+const sanitizers = "-fsanitize=address,undefined -fno-sanitize-recover=all -Wl,-z,undefs"
+
+type failure struct{ text string }
+
+func (f failure) Error() string { return f.text }
+
+// output runs a command; what it prints is its error.
+func output(cmd *exec.Cmd) error {
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return failure{strings.Join(cmd.Args, " ") + ": " + err.Error() + "\n" + string(text)}
+	}
+	return nil
+}
+
+// compile compiles sources of programs/.
+func compile(t *testing.T, name string, flags ...string) string {
+	t.Helper()
+	dir := build(t)
+	path := filepath.Join(dir, name)
+	args := []string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-I..",
+		"-Iprograms", "-o", path}
+	if sanitized {
+		args = append(args, strings.Fields(sanitizers)...)
+	}
+	require.NoError(t, output(exec.Command("cc", append(args, flags...)...)))
+	return path
+}
+
+// program compiles a program against the library.
+func program(t *testing.T, name string) string {
+	t.Helper()
+	dir := build(t)
+	return compile(t, name, "programs/"+name+".c", filepath.Join(dir, "libnccl.so.2"), "-Wl,-rpath,"+dir, "-ldl", "-lm",
+		"-lpthread")
+}
+
+// run runs a program with at most a minute, on host memory.
+func run(t *testing.T, env []string, path string, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, args...)
+	// A runtime of Go's own memory is never given back.
+	cmd.Env = append(os.Environ(), "SHUNT_NCCL_MEMORY=host", "SHUNT_LIBRARY=", "ASAN_OPTIONS=detect_leaks=0")
+	cmd.Env = append(cmd.Env, env...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), failure{filepath.Base(path) + " " + strings.Join(args, " ") + ": " + err.Error() + "\n" +
+			stderr.String()}
+	}
+	return stdout.String(), nil
+}
+
+// world runs a program once with all ranks in one thread, and once with a process for each.
+func world(t *testing.T, path string, size int, env ...string) {
+	t.Helper()
+	n := strconv.Itoa(size)
+	t.Run("one thread of "+n, func(t *testing.T) {
+		_, err := run(t, env, path, "thread", n)
+		require.NoError(t, err)
+	})
+	t.Run(n+" processes", func(t *testing.T) { processes(t, path, size, func(int) []string { return env }) })
+}
+
+// processes runs a program with a process for each rank, in the environment that env returns for it.
+func processes(t *testing.T, path string, size int, env func(rank int) []string) {
+	t.Helper()
+	meeting := filepath.Join(t.TempDir(), "id")
+	errs := make([]error, size)
+	var all sync.WaitGroup
+	for rank := range size {
+		all.Go(func() {
+			_, errs[rank] = run(t, env(rank), path, "process", strconv.Itoa(size), strconv.Itoa(rank), meeting)
+		})
+	}
+	all.Wait()
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+}
+
+// named are the functions of symbols.json.
+func named(t *testing.T) []string {
+	t.Helper()
+	var table struct{ Functions []struct{ Name string } }
+	text, err := os.ReadFile("../symbols.json")
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &table))
+	require.Greater(t, len(table.Functions), 90)
+	var names []string
+	for _, f := range table.Functions {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+func TestExportsWhatNCCLExports(t *testing.T) {
+	file, err := elf.Open(filepath.Join(build(t), "libnccl.so.2"))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, file.Close()) }()
+	soname, err := file.DynString(elf.DT_SONAME)
+	require.NoError(t, err)
+	require.Equal(t, []string{"libnccl.so.2"}, soname)
+	symbols, err := file.DynamicSymbols()
+	require.NoError(t, err)
+	var weak, strong, want, wantStrong []string
+	for _, s := range symbols {
+		switch {
+		case s.Section == elf.SHN_UNDEF:
+		case elf.ST_BIND(s.Info) == elf.STB_WEAK:
+			weak = append(weak, s.Name)
+		default:
+			strong = append(strong, s.Name)
+		}
+	}
+	want = named(t)
+	for _, name := range want {
+		wantStrong = append(wantStrong, "p"+name)
+	}
+	slices.Sort(weak)
+	slices.Sort(strong)
+	require.Equal(t, want, weak)
+	require.Equal(t, append(wantStrong, "shunt_nccl_compatible"), strong)
+	needed, err := file.ImportedLibraries()
+	require.NoError(t, err)
+	if !sanitized {
+		require.Subset(t, []string{"libc.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2"}, needed,
+			"a program with no GPU, and a child of fork, must be able to load it")
+	}
+}
+
+func TestEverySymbolReachesTheRealLibrary(t *testing.T) {
+	every := compile(t, "every", "programs/every.c", "programs/every_gen.c", "-ldl")
+	fake, older := stand(t, "fake.so"), stand(t, "older.so", "-DOLDER")
+	for mode, library := range map[string]string{"all": fake, "older": older, "absent": "/nonexistent/libnccl.so.2"} {
+		t.Run(mode, func(t *testing.T) {
+			out, err := run(t, nil, every, filepath.Join(build(t), "libnccl.so.2"), library, mode)
+			require.NoError(t, err, out)
+			require.Contains(t, out, " 0 failures")
+		})
+	}
+}
+
+// stand compiles the library that stands for the real one.
+func stand(t *testing.T, name string, flags ...string) string {
+	t.Helper()
+	return compile(t, name, append([]string{"programs/fake.c", "programs/fake_gen.c", "-fPIC", "-shared",
+		"-Wl,-soname,libnccl.so.2"}, flags...)...)
+}
+
+// TestRecordsOfTheRealLibrary: what `shunt records` reads of a rank that the real library serves says which call it made
+// last, and why its communicator ended.
+func TestRecordsOfTheRealLibrary(t *testing.T) {
+	binary, fake := program(t, "records"), stand(t, "fake.so")
+	heads := func(how string) map[string]report.Head {
+		dir := filepath.Join(t.TempDir(), "made for it")
+		_, err := run(t, []string{"SHUNT_NCCL_FORWARD=all", "SHUNT_NCCL_LIBRARY=" + fake, "SHUNT_RECORDS_DIR=" + dir}, binary,
+			how)
+		require.NoError(t, err)
+		files, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		found := map[string]report.Head{}
+		for _, f := range files {
+			text, err := os.ReadFile(filepath.Join(dir, f.Name()))
+			require.NoError(t, err)
+			var whole report.Report
+			require.NoError(t, json.Unmarshal(text, &whole), "%s", text)
+			head, err := report.ReadHead(bytes.NewReader(text))
+			require.NoError(t, err)
+			require.Equal(t, head.FileName(), f.Name())
+			require.Equal(t, "nccl-", head.Communicator[:5])
+			require.Equal(t, report.Entry{Number: 1, Collective: "all_reduce", DType: "float32", Op: "sum", Count: 300, Root: -1,
+				Begin: whole.Operations[0].Begin, End: whole.Operations[0].End, State: report.Enqueued}, whole.Operations[0])
+			found[strconv.Itoa(head.Rank)] = head
+		}
+		return found
+	}
+	aborted := heads("abort")
+	require.Len(t, aborted, 2)
+	require.Equal(t, aborted["0"].Communicator, aborted["1"].Communicator)
+	require.Equal(t, &report.Call{Number: 2, Collective: "broadcast", State: report.Enqueued}, aborted["0"].Last)
+	require.Equal(t, &report.Call{Number: 1, Collective: "send", State: report.Enqueued}, aborted["1"].Last)
+	require.Equal(t, "rank 0 called ncclCommAbort", aborted["0"].Failure)
+	failed := heads("fail")
+	require.Len(t, failed, 1)
+	require.Equal(t, &report.Call{Number: 2, Collective: "reduce", State: report.Called}, failed["1"].Last)
+	require.Equal(t, "peer_died: fake", failed["1"].Code+": "+failed["1"].Failure)
+}
+
+func TestLifecycle(t *testing.T) { world(t, program(t, "lifecycle"), 3) }
+
+func TestMatrix(t *testing.T) { world(t, program(t, "matrix"), 2, "MATRIX_LARGEST=3") }
+
+func TestBadInput(t *testing.T) {
+	binary := program(t, "bad_input")
+	for _, args := range [][]string{nil, {"fork"}} {
+		_, err := run(t, nil, binary, args...)
+		require.NoError(t, err)
+	}
+}

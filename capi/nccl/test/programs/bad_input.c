@@ -1,0 +1,148 @@
+/*
+ * bad_input.c: calls that are wrong get the result that NCCL names, and a text; nothing crashes. A world of one.
+ */
+#include <sys/wait.h>
+
+#include "ranks.h"
+
+static ncclComm_t comm;
+
+#define REJECTED(call, result, words)                                                                   \
+  do {                                                                                                  \
+    int returned = (call);                                                                                   \
+    if (returned != (result) || strstr(ncclGetLastError(NULL), words) == NULL) {                             \
+      fprintf(stderr, "line %d: %s returned %d (%s); want %d and \"%s\"\n", __LINE__, #call, returned,  \
+              ncclGetLastError(NULL), result, words);                                                   \
+      exit(1);                                                                                          \
+    }                                                                                                   \
+  } while (0)
+
+static void communicators(ncclUniqueId id) {
+  ncclComm_t other;
+  char stranger[512] = {0};
+  ncclConfig_t config = {.size = sizeof config, .magic = 7};
+  ncclUniqueId foreign = {"not Shunt's"};
+  REJECTED(ncclGetUniqueId(NULL), ncclInvalidArgument, "uniqueId is NULL");
+  REJECTED(ncclGetVersion(NULL), ncclInvalidArgument, "version is NULL");
+  REJECTED(ncclCommInitRank(NULL, 1, id, 0), ncclInvalidArgument, "comm is NULL");
+  REJECTED(ncclCommInitRank(&other, 0, id, 0), ncclInvalidArgument, "rank 0 of 0");
+  REJECTED(ncclCommInitRank(&other, 2, id, 2), ncclInvalidArgument, "rank 2 of 2");
+  REJECTED(ncclCommInitRank(&other, 2, id, -1), ncclInvalidArgument, "rank -1 of 2");
+  REJECTED(ncclCommInitRank(&other, 2, foreign, 1), ncclInvalidArgument, "not one of Shunt's");
+  WANT(other == NULL);
+  REJECTED(ncclCommInitRankConfig(&other, 1, id, 0, &config), ncclInvalidArgument, "config.magic");
+  config.magic = NC_MAGIC;
+  config.size = 3;
+  REJECTED(ncclCommInitRankConfig(&other, 1, id, 0, &config), ncclInvalidArgument, "config.size");
+  config.size = sizeof config;
+  config.blocking = 2;
+  REJECTED(ncclCommInitRankConfig(&other, 1, id, 0, &config), ncclInvalidArgument, "config.blocking");
+  REJECTED(ncclCommInitRankScalable(&other, 1, 0, 0, &id, NULL), ncclInvalidArgument, "nId is 0");
+  REJECTED(ncclCommInitRankScalable(&other, 1, 0, 1, NULL, NULL), ncclInvalidArgument, "id is NULL");
+  REJECTED(ncclCommInitAll(NULL, 1, NULL), ncclInvalidArgument, "ncclCommInitAll");
+  REJECTED(ncclCommInitAll(&other, 0, NULL), ncclInvalidArgument, "ndev is 0");
+  REJECTED(ncclCommSplit(NULL, 0, 0, &other, NULL), ncclInvalidArgument, "NULL");
+  REJECTED(ncclCommSplit(comm, 0, 0, NULL, NULL), ncclInvalidArgument, "newcomm is NULL");
+  REJECTED(ncclCommSplit(comm, -2, 0, &other, NULL), ncclInvalidArgument, "color -2");
+  int excluded[] = {0, 5};
+  REJECTED(ncclCommShrink(comm, excluded, 1, &other, NULL, 0), ncclInvalidArgument, "excludes itself");
+  REJECTED(ncclCommShrink(comm, excluded + 1, 1, &other, NULL, 0), ncclInvalidArgument, "excluded rank 5");
+  REJECTED(ncclCommShrink(comm, NULL, 1, &other, NULL, 0), ncclInvalidArgument, "list");
+  REJECTED(ncclCommShrink(comm, excluded, 0, &other, NULL, 6), ncclInvalidArgument, "flags");
+  REJECTED(ncclCommCount((ncclComm_t)(void *)stranger, &excluded[0]), ncclInvalidArgument, "not a communicator");
+  REJECTED(ncclCommCount((ncclComm_t)((char *)comm + 1), &excluded[0]), ncclInvalidArgument, "not a communicator");
+  REJECTED(ncclCommCount(comm, NULL), ncclInvalidArgument, "count is NULL");
+  REJECTED(ncclCommGetAsyncError(comm, NULL), ncclInvalidArgument, "asyncError is NULL");
+  REJECTED(ncclCommDestroy((ncclComm_t)(void *)stranger), ncclInvalidArgument, "not a communicator");
+  REJECTED(ncclCommRevoke(comm, 1), ncclInvalidArgument, "revokeFlags");
+  CHECK(ncclCommDestroy(NULL));
+}
+
+static void calls(void) {
+  float *memory = device_alloc(4096);
+  ncclRedOp_t op;
+  double scalar = 2;
+  void *handle;
+  ncclWindow_t window;
+  REJECTED(ncclAllReduce(memory, memory, 1, 7, 0, NULL, NULL), ncclInvalidArgument, "NULL");
+  REJECTED(ncclAllReduce(NULL, memory, 1, 7, 0, comm, NULL), ncclInvalidArgument, "send");
+  REJECTED(ncclAllReduce(memory, memory, 1, 12, 0, comm, NULL), ncclInvalidArgument, "data type 12");
+  REJECTED(ncclAllReduce(memory, memory, 1, -1, 0, comm, NULL), ncclInvalidArgument, "data type -1");
+  REJECTED(ncclAllReduce(memory, memory, 1, 7, 5, comm, NULL), ncclInvalidArgument, "operation 5");
+  REJECTED(ncclAllReduce(memory, memory, 1, 7, -1, comm, NULL), ncclInvalidArgument, "operation -1");
+  REJECTED(ncclAllReduce(memory, memory, SIZE_MAX, 7, 0, comm, NULL), ncclInvalidArgument, "overflow");
+  REJECTED(ncclAllReduce(memory, memory, (size_t)INT64_MAX, 8, 0, comm, NULL), ncclInvalidArgument, "");
+  REJECTED(ncclBroadcast(memory, memory, 1, 7, 1, comm, NULL), ncclInvalidArgument, "root 1");
+  REJECTED(ncclReduce(memory, memory, 1, 7, 0, -1, comm, NULL), ncclInvalidArgument, "root -1");
+  REJECTED(ncclSend(memory, 1, 7, 3, comm, NULL), ncclInvalidArgument, "3");
+  REJECTED(ncclRedOpCreatePreMulSum(NULL, &scalar, 8, 1, comm), ncclInvalidArgument, "op is NULL");
+  REJECTED(ncclRedOpCreatePreMulSum(&op, &scalar, 12, 1, comm), ncclInvalidArgument, "data type 12");
+  REJECTED(ncclRedOpCreatePreMulSum(&op, &scalar, 8, 2, comm), ncclInvalidArgument, "residence 2");
+  REJECTED(ncclRedOpCreatePreMulSum(&op, &scalar, 8, 0, comm), ncclInvalidUsage, "device memory");
+  int64_t large = (INT64_C(1) << 53) + 1;
+  REJECTED(ncclRedOpCreatePreMulSum(&op, &large, 4, 1, comm), ncclInvalidUsage, "2^53");
+  CHECK(ncclRedOpCreatePreMulSum(&op, &scalar, 8, 1, comm));
+  REJECTED(ncclAllReduce(memory, memory, 1, 7, op, comm, NULL), ncclInvalidArgument, "data type 8");
+  CHECK(ncclRedOpDestroy(op, comm));
+  REJECTED(ncclRedOpDestroy(op, comm), ncclInvalidArgument, "no operation");
+  REJECTED(ncclAllReduce(memory, memory, 1, 8, op, comm, NULL), ncclInvalidArgument, "unknown");
+  REJECTED(ncclCommRegister(comm, NULL, 8, &handle), ncclInvalidArgument, "buff");
+  REJECTED(ncclCommWindowRegister(comm, memory, 0, &window, 0), ncclInvalidArgument, "size 0");
+  REJECTED(ncclCommWindowDeregister(comm, (ncclWindow_t)(void *)memory), ncclInvalidArgument, "no such window");
+  REJECTED(ncclMemAlloc(NULL, 8), ncclInvalidArgument, "ptr is NULL");
+  REJECTED(ncclGroupEnd(), ncclInvalidUsage, "no open group");
+  REJECTED(ncclGroupSimulateEnd(NULL), ncclInvalidUsage, "no open group");
+  /* A bad call ends its group: nothing of it is run. */
+  float value = 1, got = 0;
+  device_write(memory, &value, sizeof value);
+  CHECK(ncclGroupStart());
+  CHECK(ncclAllReduce(memory, memory + 8, 1, 7, 0, comm, NULL));
+  REJECTED(ncclAllReduce(memory, memory, 1, 12, 0, comm, NULL), ncclInvalidArgument, "data type 12");
+  WANT(ncclGroupEnd() == ncclInvalidArgument);
+  device_read(&got, memory + 8, sizeof got);
+  WANT(got == 0);
+  CHECK(ncclAllReduce(memory, memory + 8, 1, 7, 0, comm, NULL));
+  device_wait(NULL);
+  device_read(&got, memory + 8, sizeof got);
+  WANT(got == 1);
+  device_free(memory);
+}
+
+/* A communicator that another thread destroys in the middle of a group. */
+static void destroyed_in_group(void) {
+  ncclComm_t other;
+  float value[2] = {1, 0};
+  CHECK(ncclCommInitAll(&other, 1, (int[]){0}));
+  CHECK(ncclGroupStart());
+  CHECK(ncclAllReduce(value, value, 1, 7, 0, other, NULL));
+  CHECK(ncclCommDestroy(other));
+  REJECTED(ncclGroupEnd(), ncclInvalidArgument, "destroyed");
+  REJECTED(ncclCommDestroy(other), ncclInvalidArgument, "destroyed");
+}
+
+
+int main(int argc, char **argv) {
+  ncclUniqueId id;
+  int version = 0;
+  /* Before the first communicator there are no threads of Go's: a child may go on to use the library. */
+  CHECK(ncclGetVersion(&version));
+  WANT(version == 22809);
+  if (argc > 1 && strcmp(argv[1], "fork") == 0) {
+    pid_t child = fork();
+    int status = 0;
+    if (child != 0) {
+      waitpid(child, &status, 0);
+      WANT(status == 0);
+    }
+  }
+  device_open(1);
+  device_use(0);
+  CHECK(ncclGetUniqueId(&id));
+  CHECK(ncclCommInitRank(&comm, 1, id, 0));
+  communicators(id);
+  calls();
+  destroyed_in_group();
+  CHECK(ncclCommDestroy(comm));
+  puts("ok");
+  return 0;
+}

@@ -1,0 +1,145 @@
+/*
+ * every.c LIBRARY FAKE MODE: calls every function of LIBRARY, in both names.
+ *   all     over FAKE: each call arrives, once, with equal arguments and the communicator of FAKE, and its result returns
+ *   older   as all, over a FAKE without the newest functions: those return ncclInvalidUsage and are named
+ *   absent  without a real library: what Shunt does not do itself returns ncclInvalidUsage and is named, and nothing
+ *           takes a communicator that was never made
+ */
+#define _GNU_SOURCE
+#include "every.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *mode, *name;
+static char expected[1024];
+static char *log_of_fake;
+static ncclResult_t *result_of_fake;
+static nc_type_ncclGetLastError *last_error;
+static int failures, calls;
+static bool lacking;
+
+#define BAD(...)                                                    \
+  do {                                                              \
+    fprintf(stderr, "%s (%s): ", name, mode);                       \
+    fprintf(stderr, __VA_ARGS__);                                   \
+    fprintf(stderr, "\n");                                          \
+    failures++;                                                     \
+  } while (0)
+
+void expect(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(expected, sizeof expected - 1, format, arguments);
+  va_end(arguments);
+  strcat(expected, "\n");
+}
+
+void returned(ncclResult_t result) {
+  if (lacking) {
+    const char *text = last_error(NULL);
+    if (result != ncclInvalidUsage && !(strcmp(mode, "absent") == 0 && result == ncclInvalidArgument))
+      BAD("returned %d, want ncclInvalidUsage", result);
+    if (strstr(text, name) == NULL)
+      BAD("the error does not name it: %s", text);
+  } else if (result != *result_of_fake) {
+    BAD("returned %d, want %d: %s", result, *result_of_fake, last_error(NULL));
+  }
+}
+
+void returned_team(ncclTeam_t team) {
+  if (team.nRanks != (lacking ? 0 : 7) || team.rank != (lacking ? 0 : 8) || team.stride != (lacking ? 0 : 9))
+    BAD("returned %d/%d/%d", team.nRanks, team.rank, team.stride);
+}
+
+void returned_int(int value) {
+  if (value != (lacking ? -1 : 42))
+    BAD("returned %d", value);
+}
+
+void returned_text(const char *text) {
+  if (!lacking && strcmp(text, "fake") != 0)
+    BAD("returned %s", text);
+}
+
+/* call makes one call; the communicator is a new one, since some functions end it. */
+static void call(void *library, const struct entry *e, ncclResult_t result) {
+  ncclComm_t comm = NULL, theirs = NULL;
+  void *function = dlsym(library, name);
+  calls++;
+  if (function == NULL) {
+    BAD("the library does not have it");
+    return;
+  }
+  if (strcmp(mode, "absent") == 0) {
+    e->call(function, NULL, NULL);
+    char stranger[64];
+    e->call(function, (ncclComm_t)(void *)stranger, NULL);
+    return;
+  }
+  *result_of_fake = ncclSuccess;
+  nc_type_ncclCommInitRank *init = (nc_type_ncclCommInitRank *)dlsym(library, "ncclCommInitRank");
+  init(&comm, 2, (ncclUniqueId){"id"}, 1);
+  ncclComm_t next = NULL;
+  ((void (*)(ncclComm_t *, int))dlsym(log_of_fake == NULL ? NULL : dlopen(getenv("SHUNT_NCCL_LIBRARY"), RTLD_NOW | RTLD_NOLOAD),
+                                      "fake_make"))(&next, 1);
+  theirs = (ncclComm_t)((char *)next - 16); /* the one before */
+  log_of_fake[0] = 0;
+  *result_of_fake = result;
+  e->call(function, comm, theirs);
+  if (strcmp(log_of_fake, lacking ? "" : expected) != 0)
+    BAD("the real library got\n  %swant\n  %s", log_of_fake, lacking ? "nothing\n" : expected);
+}
+
+int main(int argc, char **argv) {
+  if (argc < 4)
+    return 2;
+  mode = argv[3];
+  bool absent = strcmp(mode, "absent") == 0;
+  setenv("SHUNT_NCCL_FORWARD", absent ? "nothing" : "all", 1);
+  setenv("SHUNT_NCCL_LIBRARY", argv[2], 1);
+  void *library = dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL);
+  if (library == NULL) {
+    fprintf(stderr, "%s\n", dlerror());
+    return 1;
+  }
+  last_error = (nc_type_ncclGetLastError *)dlsym(library, "ncclGetLastError");
+  nc_type_ncclGetVersion *version = (nc_type_ncclGetVersion *)dlsym(library, "ncclGetVersion");
+  int number = 0;
+  if (!absent) {
+    version(&number); /* opens the fake one */
+    void *fake = dlopen(argv[2], RTLD_NOW | RTLD_NOLOAD);
+    if (fake == NULL) {
+      fprintf(stderr, "%s was not opened: %s\n", argv[2], last_error(NULL));
+      return 1;
+    }
+    log_of_fake = dlsym(fake, "fake_log");
+    result_of_fake = dlsym(fake, "fake_result");
+#ifndef __SANITIZE_ADDRESS__ /* under which the library cannot bind it deeply */
+    const void *(*seen)(void) = (const void *(*)(void))dlsym(fake, "fake_public_count");
+    if (seen() != dlsym(fake, "ncclCommCount")) {
+      fprintf(stderr, "the real library calls this library where it means itself\n");
+      return 1;
+    }
+#endif
+  }
+  for (int i = 0; i < entry_count; i++) {
+    char p[128];
+    if (absent && entries[i].kind == 0)
+      continue; /* their arguments are looked at */
+    lacking = absent || (strcmp(mode, "older") == 0 && entries[i].newer);
+    snprintf(p, sizeof p, "p%s", entries[i].name);
+    name = entries[i].name;
+    call(library, &entries[i], ncclSuccess);
+    if (entries[i].has_result)
+      call(library, &entries[i], ncclInternalError);
+    name = p;
+    void *same = dlsym(library, p);
+    if (same != dlsym(library, entries[i].name))
+      BAD("is another function than without the p");
+  }
+  printf("%d calls, %d failures\n", calls, failures);
+  return failures == 0 ? 0 : 1;
+}

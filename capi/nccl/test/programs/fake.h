@@ -1,0 +1,25 @@
+/*
+ * fake.h: a library in the place of the real NCCL that writes down each call and its arguments.
+ */
+#ifndef FAKE_H
+#define FAKE_H
+
+#include "symbols_gen.h"
+
+extern ncclResult_t fake_result; /* what the functions return */
+extern char fake_log[1 << 16];   /* one line for each call */
+
+void fake_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* fake_make writes new communicators, or NULL where fake_result is a failure. */
+void fake_make(ncclComm_t *comms, int count);
+
+/* With an id, or an operation, functions that make one write it; without, they do not touch what they are given. */
+extern char fake_id[8];
+extern ncclRedOp_t fake_op;
+void fake_make_id(ncclUniqueId *id);
+void fake_make_op(ncclRedOp_t *op);
+
+/* The address under which the library finds ncclCommCount itself. */
+const void *fake_public_count(void);
+
+#endif

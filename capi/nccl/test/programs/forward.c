@@ -1,0 +1,250 @@
+/*
+ * forward.c: SHUNT_NCCL_FORWARD with a list, over the stand-in for the real NCCL, on host memory and in both modes of
+ * ranks.h. SCENARIO says what is given and what is called: unsupported, listed, missing, failing, differing or abort.
+ */
+#include <pthread.h>
+
+#include "ranks.h"
+
+static char *log_of_fake;
+static ncclResult_t *result_of_fake;
+
+/* logged counts the calls of the real library that begin with text. */
+static int logged(const char *text) {
+  int found = 0;
+  for (const char *at = log_of_fake; at != NULL && *at != 0; at = strchr(at, '\n') + 1)
+    found += strncmp(at, text, strlen(text)) == 0;
+  return found;
+}
+
+/* before tells whether the first line with one text is above the first with the other. */
+static int before(const char *text, const char *other) {
+  const char *a = strstr(log_of_fake, text), *b = strstr(log_of_fake, other);
+  return a != NULL && b != NULL && a < b;
+}
+
+static void open_fake(void) {
+  void *fake = dlopen(getenv("SHUNT_NCCL_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
+  if (fake == NULL)
+    return;
+  log_of_fake = dlsym(fake, "fake_log");
+  result_of_fake = dlsym(fake, "fake_result");
+  *(ncclRedOp_t *)dlsym(fake, "fake_op") = 77;
+  memcpy(dlsym(fake, "fake_id"), here > 1 || ranks[0].rank == 0 ? "ID-0\0\0\0" : "ID-else", 8);
+}
+
+/* sum checks an all_reduce by Shunt on every local communicator. */
+static void sum(ncclComm_t *comms, int size) {
+  float values[MOST], got[MOST];
+  CHECK(ncclGroupStart());
+  for (int l = 0; l < here; l++) {
+    values[l] = 1;
+    CHECK(ncclAllReduce(&values[l], &got[l], 1, 7, 0, comms[l], NULL));
+  }
+  CHECK(ncclGroupEnd());
+  for (int l = 0; l < here; l++)
+    WANT(got[l] == (float)size);
+}
+
+static void unsupported(void) {
+  ncclComm_t comms[MOST], children[MOST], grown;
+  ncclRedOp_t ops[MOST];
+  ncclResult_t result;
+  uint64_t value;
+  float scalar = 2, values[2] = {1, 0};
+  ncclUniqueId id;
+  for (int l = 0; l < here; l++)
+    comms[l] = ranks[l].comm;
+  sum(comms, world);
+  WANT(logged("ncclAllReduce") == 0);
+  /* Made with the first call that needs it; with it at once, where one process has several ranks. */
+  WANT(logged("ncclCommInitRank ") == (here > 1 ? world : 0));
+  for (int l = 0; l < here; l++) {
+    char line[128];
+    CHECK(ncclCommMemStats(comms[l], 0, &value));
+    snprintf(line, sizeof line, "ncclCommInitRank comm=out nranks=%d commId=ID-0 rank=%d", world, ranks[l].rank);
+    WANT(logged(line) == 1);
+    CHECK(ncclCommMemStats(comms[l], 0, &value));
+  }
+  WANT(logged("ncclCommInitRank ") == here && logged("ncclCommMemStats comm=0xfa4e") == 2 * here);
+  WANT(logged("ncclGetUniqueId") == (ranks[0].rank == 0));
+  /* A scalar in device memory is what Shunt does not take: calls with the operation go where it is. */
+  for (int l = 0; l < here; l++) {
+    CHECK(ncclRedOpCreatePreMulSum(&ops[l], &scalar, 7, NC_SCALAR_DEVICE, comms[l]));
+    WANT(ops[l] != 77); /* a number of ours */
+  }
+  log_of_fake[0] = 0;
+  float got[MOST];
+  CHECK(ncclGroupStart());
+  for (int l = 0; l < here; l++) {
+    CHECK(ncclAllReduce(values, &got[l], 1, 7, 0, comms[l], NULL));
+    CHECK(ncclReduceScatter(values, values + 1, 1, 7, ops[l], comms[l], NULL));
+  }
+  WANT(logged("ncclGroupStart") == 1 && logged("ncclGroupEnd") == 0);
+  CHECK(ncclGroupEnd());
+  for (int l = 0; l < here; l++)
+    WANT(got[l] == (float)world);
+  WANT(logged("ncclReduceScatter") == here && strstr(log_of_fake, " op=77 ") != NULL && logged("ncclAllReduce") == 0);
+  WANT(before("ncclGroupStart", "ncclReduceScatter") && before("ncclReduceScatter", "ncclGroupEnd"));
+  for (int l = 0; l < here; l++)
+    CHECK(ncclRedOpDestroy(ops[l], comms[l]));
+  WANT(logged("ncclRedOpDestroy op=77 comm=0xfa4e") == here);
+  WANT(ncclReduceScatter(values, values + 1, 1, 7, ops[0], comms[0], NULL) == ncclInvalidArgument);
+  /* Communicators that are made of it have their own; an asynchronous error of either is told. */
+  CHECK(ncclGroupStart());
+  for (int l = 0; l < here; l++)
+    CHECK(ncclCommSplit(comms[l], 0, 0, &children[l], NULL));
+  CHECK(ncclGroupEnd());
+  WANT(logged("ncclCommSplit") == 0);
+  log_of_fake[0] = 0;
+  for (int l = 0; l < here; l++)
+    CHECK(ncclCommMemStats(children[l], 1, &value));
+  sum(children, world);
+  CHECK(ncclCommGetAsyncError(children[0], &result));
+  WANT(result == ncclSuccess && logged("ncclCommGetAsyncError comm=0xfa4e") == 1);
+  *result_of_fake = ncclRemoteError;
+  WANT(ncclCommMemStats(children[0], 1, &value) == ncclRemoteError);
+  WANT(strcmp(ncclGetLastError(children[0]), "fake") == 0);
+  *result_of_fake = ncclSuccess;
+  sum(comms, world); /* all ranks have come here */
+  for (int l = 0; l < here; l++)
+    CHECK(ncclCommAbort(children[l]));
+  WANT(logged("ncclCommAbort comm=0xfa4e") == here);
+  WANT(ncclCommMemStats(children[0], 1, &value) == ncclInvalidArgument);
+  CHECK(ncclCommGetUniqueId(comms[0], &id));
+  CHECK(ncclCommGrow(comms[0], world + 1, &id, ranks[0].rank, &grown, NULL));
+  WANT(logged("ncclCommGrow comm=0xfa4e") == 1);
+  CHECK(ncclCommDestroy(grown));
+}
+
+static void listed(void) {
+  float value = 1, got = 0;
+  ncclRedOp_t op;
+  ncclWindow_t window = NULL;
+  WANT(logged("ncclCommInitRank ") == here);
+  log_of_fake[0] = 0;
+  for (int l = 0; l < here; l++) {
+    ncclComm_t comm = ranks[l].comm;
+    CHECK(ncclAllReduce(&value, &got, 1, 7, 0, comm, NULL));
+    CHECK(ncclAllReduceConfig(&value, &got, 1, 7, 0, comm, NULL, NULL));
+    CHECK(ncclRecv(&got, 1, 7, ranks[l].rank, comm, NULL)); /* given with ncclSend */
+    CHECK(ncclRedOpCreatePreMulSum(&op, &value, 7, NC_SCALAR_HOST, comm));
+    CHECK(ncclAllReduce(&value, &got, 1, 7, op, comm, NULL));
+    CHECK(ncclWinGetUserPtr(comm, window, (void **)&window));
+  }
+  WANT(logged("ncclAllReduce ") == 2 * here && logged("ncclAllReduceConfig") == here && logged("ncclRecv") == here);
+  WANT(logged("ncclWinGetUserPtr comm=0xfa4e") == here && strstr(log_of_fake, "op=77 comm") != NULL);
+  WANT(got == 0); /* the stand-in moves nothing */
+  CHECK(ncclGroupStart());
+  for (int l = 0; l < here; l++)
+    CHECK(ncclReduce(&value, &got, 1, 7, op, 0, ranks[l].comm, NULL));
+  CHECK(ncclGroupEnd());
+  WANT(ranks[0].rank != 0 || got == (float)world); /* by Shunt, with the same operation */
+  WANT(logged("ncclReduce ") == 0);
+  WANT(ncclCommMemStats(ranks[0].comm, 0, NULL) == ncclInvalidUsage);
+}
+
+/* Rank 1 has no library, or one that fails: every rank is told of it, and Shunt goes on. */
+static void failing(const char *words) {
+  ncclComm_t comm = ranks[0].comm;
+  uint64_t value;
+  for (int times = 0; times < 2; times++) {
+    ncclResult_t result = ncclCommMemStats(comm, 0, &value);
+    WANT(result != ncclSuccess && result != ncclInProgress);
+    WANT(strstr(ncclGetLastError(NULL), words) != NULL && strstr(ncclGetLastError(comm), words) != NULL);
+  }
+  WANT(ranks[0].rank == 1 || logged("ncclCommInitRank ") == logged("ncclCommAbort "));
+  sum(&comm, world);
+}
+
+static void *call(void *result) {
+  *(ncclResult_t *)result = ncclCommMemStats(ranks[0].comm, 0, NULL);
+  return NULL;
+}
+
+/* The other ranks do not come; another thread aborts, as watchdogs do. */
+static void abort_making(void) {
+  pthread_t thread;
+  ncclResult_t result = ncclSuccess;
+  if (ranks[0].rank != 0) {
+    do
+      CHECK(ncclCommGetAsyncError(ranks[0].comm, &result));
+    while (result == ncclSuccess);
+    WANT(result == ncclRemoteError);
+    CHECK(ncclCommAbort(ranks[0].comm));
+    return;
+  }
+  pthread_create(&thread, NULL, call, &result);
+  ncclResult_t state;
+  do
+    CHECK(ncclCommGetAsyncError(ranks[0].comm, &state));
+  while (state != ncclInProgress);
+  CHECK(ncclCommAbort(ranks[0].comm));
+  pthread_join(thread, NULL);
+  WANT(result == ncclRemoteError);
+}
+
+/* Ranks whose settings differ: nobody gets a communicator, everybody is told. */
+static int differing(char **argv) {
+  ncclComm_t comm;
+  world = atoi(argv[2]);
+  ranks[0].rank = atoi(argv[3]);
+  id_file = argv[4];
+  WANT(ncclCommInitRank(&comm, world, exchange_id(ranks[0].rank, 0), ranks[0].rank) == ncclInvalidUsage);
+  WANT(comm == NULL);
+  WANT(strstr(ncclGetLastError(NULL), "SHUNT_NCCL_FORWARD is \"unsupported\" on rank 0 and \"") != NULL);
+  WANT(strstr(ncclGetLastError(NULL), "\" on rank 1; it has to be equal") != NULL);
+  return 0;
+}
+
+/* The real library alone serves this rank, which has rank 0's id of Shunt's. */
+static int foreign(void) {
+  ncclUniqueId id = {"SHID"};
+  ncclComm_t comm;
+  WANT(ncclCommInitRank(&comm, 2, id, 1) == ncclInvalidArgument);
+  WANT(strstr(ncclGetLastError(NULL), "the unique id is Shunt's") != NULL);
+  WANT(ncclCommInitRankConfig(&comm, 2, id, 1, NULL) == ncclInvalidArgument);
+  return 0;
+}
+
+static int refused(const char *words) {
+  ncclUniqueId id;
+  ncclComm_t comm;
+  WANT(ncclGetUniqueId(&id) == ncclInvalidUsage && strstr(ncclGetLastError(NULL), words) != NULL);
+  WANT(ncclCommInitRank(&comm, 1, id, 0) == ncclInvalidUsage && strstr(ncclGetLastError(NULL), words) != NULL);
+  WANT(ncclCommInitAll(&comm, 1, NULL) == ncclInvalidUsage && strstr(ncclGetLastError(NULL), words) != NULL);
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  const char *scenario = getenv("SCENARIO");
+  if (strcmp(scenario, "differing") == 0)
+    return differing(argv);
+  if (strncmp(scenario, "refused", 7) == 0)
+    return refused(getenv("WORDS"));
+  if (strcmp(scenario, "foreign") == 0)
+    return foreign();
+  here = strcmp(argv[1], "thread") == 0 ? atoi(argv[2]) : 1;
+  ranks[0].rank = here > 1 ? 0 : atoi(argv[3]);
+  open_fake();
+  start(argc, argv);
+  if (strcmp(scenario, "failing") == 0 && ranks[0].rank == 1)
+    *result_of_fake = ncclSystemError;
+  if (strcmp(scenario, "unsupported") == 0)
+    unsupported();
+  else if (strcmp(scenario, "listed") == 0)
+    listed();
+  else if (strcmp(scenario, "abort") == 0)
+    abort_making();
+  else
+    failing(getenv("WORDS"));
+  if (strcmp(scenario, "abort") == 0)
+    return 0;
+  if (log_of_fake != NULL)
+    log_of_fake[0] = 0;
+  finish();
+  WANT(strcmp(scenario, "unsupported") != 0 ||
+       (logged("ncclCommFinalize comm=0xfa4e") == here && logged("ncclCommDestroy comm=0xfa4e") == here));
+  puts("ok");
+  return 0;
+}

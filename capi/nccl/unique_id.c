@@ -1,0 +1,90 @@
+/*
+ * unique_id.c: see unique_id.h.
+ */
+#include "unique_id.h"
+
+#include <string.h>
+
+#include "library.h"
+#include "real.h"
+
+static const char prefix[] = "shunt1", letters[] = "abcdefghijklmnopqrstuvwxyz234567";
+static const char magic[4] = "SHID"; /* how the bytes of every id of Shunt begin */
+
+enum { LENGTH_AT = NC_UNIQUE_ID_BYTES - 1, LONGEST = LENGTH_AT };
+
+/* decode reads letters into bytes; it returns how many, or -1. */
+static int decode(const char *text, unsigned char *bytes) {
+  unsigned bits = 0, buffer = 0;
+  int count = 0;
+  for (; *text != 0; text++) {
+    const char *letter = strchr(letters, *text);
+    if (letter == NULL)
+      return -1;
+    buffer = buffer << 5 | (unsigned)(letter - letters);
+    bits += 5;
+    if (bits >= 8) {
+      if (count == LONGEST)
+        return -1;
+      bits -= 8;
+      bytes[count++] = (unsigned char)(buffer >> bits);
+    }
+  }
+  return count;
+}
+
+static void encode(const unsigned char *bytes, int count, char *text) {
+  unsigned bits = 0, buffer = 0;
+  for (int i = 0; i < count; i++) {
+    buffer = buffer << 8 | bytes[i];
+    for (bits += 8; bits >= 5;) {
+      bits -= 5;
+      *text++ = letters[buffer >> bits & 31];
+    }
+  }
+  if (bits > 0)
+    *text++ = letters[buffer << (5 - bits) & 31];
+  *text = 0;
+}
+
+bool nc_id_is_ours(const ncclUniqueId *id) { return id != NULL && memcmp(id->internal, magic, sizeof magic) == 0; }
+
+ncclResult_t nc_id_text(const ncclUniqueId *id, char *text, size_t capacity) {
+  unsigned char bytes[NC_UNIQUE_ID_BYTES];
+  memcpy(bytes, id->internal, sizeof bytes);
+  if (memcmp(bytes, magic, sizeof magic) != 0 || bytes[LENGTH_AT] > LONGEST ||
+      sizeof prefix + (size_t)bytes[LENGTH_AT] * 8 / 5 + 1 > capacity)
+    return nc_fail(NULL, ncclInvalidArgument, "the unique id is not one of Shunt's: rank 0 has to use this library too, "
+                   "and SHUNT_NCCL_FORWARD has to be equal on all ranks");
+  memcpy(text, prefix, sizeof prefix - 1);
+  encode(bytes, bytes[LENGTH_AT], text + sizeof prefix - 1);
+  return ncclSuccess;
+}
+
+ncclResult_t nc_GetUniqueId(ncclUniqueId *id) {
+  char text[SHUNT_UNIQUE_ID_BYTES];
+  if (id == NULL)
+    return nc_fail(NULL, ncclInvalidArgument, "ncclGetUniqueId: uniqueId is NULL");
+  ncclResult_t result = nc_check_settings();
+  if (result != ncclSuccess)
+    return result;
+  if (nc_settings()->forward) {
+    if (nc_real(NC_ncclGetUniqueId) == NULL)
+      return nc_lacks(NULL, NC_ncclGetUniqueId);
+    return NC_REAL(ncclGetUniqueId)(id);
+  }
+  result = nc_open_shunt(NULL);
+  if (result != ncclSuccess)
+    return result;
+  shunt_status status = nc_shunt.get_unique_id_(text, sizeof text);
+  if (status != SHUNT_OK)
+    return nc_shunt_failed(NULL, status);
+  unsigned char bytes[NC_UNIQUE_ID_BYTES] = {0};
+  int count = strncmp(text, prefix, sizeof prefix - 1) == 0 ? decode(text + sizeof prefix - 1, bytes) : -1;
+  if (count < 0)
+    return nc_fail(NULL, ncclInternalError, "ncclGetUniqueId: Shunt's id %.6s... has another form than this library knows",
+                   text);
+  bytes[LENGTH_AT] = (unsigned char)count;
+  memcpy(id->internal, bytes, sizeof bytes);
+  return ncclSuccess;
+}

@@ -1,0 +1,218 @@
+/*
+ * watch.c: the flight recorder of communicators that the real NCCL serves. With SHUNT_RECORDS_DIR set, a rank whose
+ * communicator fails or is aborted writes its latest calls there, in the form that `shunt records` reads
+ * (host/report). Without it nothing is recorded.
+ */
+#define _GNU_SOURCE
+#include "watch.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "real.h"
+
+enum { KEPT = 256 };
+
+struct record {
+  uint64_t number; /* of collectives so far */
+  int collective, dtype, op, root;
+  int64_t count, begin, end; /* ns since the communicator was made */
+  bool returned;             /* well: it is in its stream */
+};
+
+struct nc_ring {
+  char label[64];
+  int64_t made;
+  uint64_t collectives, calls;
+  int children;
+  bool written;
+  struct record records[KEPT];
+};
+
+static const char *const collectives[] = {
+    "all_reduce", "reduce",   "broadcast",    "all_gather", "all_gather_v", "reduce_scatter", "reduce_scatter_v",
+    "all_to_all", "all_to_all_v", "gather",   "gather_v",   "scatter",      "scatter_v",      "send",
+    "recv",       "barrier",  "put",          "get",        "signal",       "wait"};
+static const char *const dtypes[] = {"int8",    "uint8",   "int32",   "uint32",   "int64",       "uint64",
+                                     "float16", "float32", "float64", "bfloat16", "float8_e4m3", "float8_e5m2"};
+static const char *const ops[] = {"sum", "prod", "max", "min", "avg"};
+
+static int64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static const char *folder(void) {
+  const char *name = getenv("SHUNT_RECORDS_DIR");
+  return name == NULL || name[0] == 0 ? NULL : name;
+}
+
+static void begin(ncclComm_t comm, const char *label) {
+  struct nc_ring *ring = calloc(1, sizeof *ring);
+  if (ring == NULL)
+    return; /* it is not recorded */
+  snprintf(ring->label, sizeof ring->label, "%s", label);
+  ring->made = now();
+  comm->ring = ring;
+}
+
+/* All ranks have the same id, so they have the same label. */
+void nc_watch_id(ncclComm_t comm, const ncclUniqueId *id) {
+  if (folder() == NULL)
+    return;
+  uint64_t hash = UINT64_C(14695981039346656037);
+  for (size_t i = 0; id != NULL && i < sizeof id->internal; i++)
+    hash = (hash ^ (unsigned char)id->internal[i]) * UINT64_C(1099511628211);
+  char label[64];
+  snprintf(label, sizeof label, "nccl-%08x", (unsigned)(id == NULL ? (uint64_t)getpid() : hash >> 32));
+  begin(comm, label);
+}
+
+/* Ranks derive communicators in the same order. */
+void nc_watch_child(ncclComm_t comm, ncclComm_t parent, int color) {
+  char label[64];
+  if (parent == NULL || parent->ring == NULL)
+    return;
+  pthread_mutex_lock(&parent->lock);
+  snprintf(label, sizeof label, "%.40s/%d.%d", parent->ring->label, ++parent->ring->children, color);
+  pthread_mutex_unlock(&parent->lock);
+  begin(comm, label);
+}
+
+struct nc_mark nc_watch(ncclComm_t comm, int collective, int64_t count, ncclDataType_t dtype, ncclRedOp_t op, int root,
+                        cudaStream_t stream) {
+  struct nc_mark mark = {-1};
+  struct nc_ring *ring = comm->ring;
+  (void)stream;
+  if (ring == NULL)
+    return mark;
+  pthread_mutex_lock(&comm->lock);
+  if (collective < SHUNT_COLL_SEND)
+    ring->collectives++;
+  mark.number = (int64_t)ring->calls++;
+  ring->records[mark.number % KEPT] = (struct record){.number = ring->collectives, .collective = collective, .dtype = dtype,
+                                                      .op = op, .root = root, .count = count, .begin = now() - ring->made};
+  pthread_mutex_unlock(&comm->lock);
+  return mark;
+}
+
+ncclResult_t nc_watched(ncclComm_t comm, struct nc_mark mark, ncclResult_t result) {
+  if (mark.number >= 0 && (result == ncclSuccess || result == ncclInProgress)) {
+    pthread_mutex_lock(&comm->lock);
+    struct record *r = &comm->ring->records[mark.number % KEPT];
+    r->end = now() - comm->ring->made;
+    r->returned = true;
+    pthread_mutex_unlock(&comm->lock);
+  } else if (mark.number >= 0) {
+    nc_watch_failure(comm, result);
+  }
+  return nc_came(comm, result);
+}
+
+/* write_text writes a JSON string. */
+static void write_text(FILE *file, const char *text) {
+  fputc('"', file);
+  for (; *text != 0; text++)
+    if (*text == '"' || *text == '\\')
+      fprintf(file, "\\%c", *text);
+    else if ((unsigned char)*text < 0x20 || (unsigned char)*text > 0x7e)
+      fprintf(file, "\\u%04x", (unsigned char)*text);
+    else
+      fputc(*text, file);
+  fputc('"', file);
+}
+
+static void write_record(FILE *file, const struct record *r) {
+  fprintf(file, "{\"number\":%llu,\"collective\":\"%s\",\"dtype\":\"%s\"", (unsigned long long)r->number,
+          collectives[r->collective], r->dtype >= 0 && r->dtype < NC_DATA_TYPES ? dtypes[r->dtype] : "");
+  if (r->op >= 0)
+    fprintf(file, ",\"op\":\"%s\"", r->op < NC_BUILTIN_OPS ? ops[r->op] : "premul_sum");
+  fprintf(file, ",\"count\":%lld,\"root\":%d,\"begin_ns\":%lld,\"end_ns\":%lld,\"state\":\"%s\"}", (long long)r->count,
+          r->root, (long long)r->begin, (long long)r->end, r->returned ? "enqueued" : "running");
+}
+
+static void write_ring(FILE *file, ncclComm_t comm, const char *code, const char *failure) {
+  const struct nc_ring *ring = comm->ring;
+  char host[256] = "";
+  (void)gethostname(host, sizeof host - 1);
+  fprintf(file, "{\"communicator\":\"%s\",\"job\":\"%s\",\"rank\":%d,\"world\":%d,\"pid\":%d,\"host\":", ring->label,
+          ring->label, comm->rank, comm->world, (int)getpid());
+  write_text(file, host);
+  if (ring->calls > 0) {
+    const struct record *last = &ring->records[(ring->calls - 1) % KEPT];
+    fprintf(file, ",\"last\":{\"number\":%llu,\"collective\":\"%s\",\"state\":\"%s\"}", (unsigned long long)last->number,
+            collectives[last->collective], last->returned ? "enqueued" : "called");
+  }
+  fprintf(file, ",\"code\":\"%s\",\"failure\":", code);
+  write_text(file, failure);
+  fputs(",\"operations\":[", file);
+  uint64_t first = ring->calls > KEPT ? ring->calls - KEPT : 0;
+  for (uint64_t i = first; i < ring->calls; i++) {
+    if (i > first)
+      fputc(',', file);
+    write_record(file, &ring->records[i % KEPT]);
+  }
+  fputs("]}\n", file);
+}
+
+/* write_file writes the records once, to a file that appears whole. */
+static void write_file(ncclComm_t comm, const char *code, const char *failure) {
+  char path[PATH_MAX], part[PATH_MAX + 8], name[64];
+  const char *into = folder();
+  if (comm->rank < 0) { /* of a split: the real library knows */
+    if (nc_real(NC_ncclCommUserRank) == NULL || nc_real(NC_ncclCommCount) == NULL ||
+        NC_REAL(ncclCommUserRank)(comm->real, &comm->rank) != ncclSuccess ||
+        NC_REAL(ncclCommCount)(comm->real, &comm->world) != ncclSuccess)
+      return;
+  }
+  pthread_mutex_lock(&comm->lock);
+  bool done = comm->ring->written || into == NULL;
+  comm->ring->written = true;
+  snprintf(name, sizeof name, "%s", comm->ring->label);
+  for (char *at = name; *at != 0; at++)
+    if (*at == '/')
+      *at = '_';
+  if (!done && snprintf(path, sizeof path, "%s/%s.%d.json", into, name, comm->rank) < (int)sizeof path) {
+    snprintf(part, sizeof part, "%s.part", path);
+    (void)mkdir(into, 0777);
+    FILE *file = fopen(part, "w");
+    if (file != NULL) {
+      write_ring(file, comm, code, failure);
+      if (fclose(file) != 0 || rename(part, path) != 0)
+        (void)unlink(part);
+    } else {
+      nc_log("warn", "%s cannot be written: %m", part);
+    }
+  }
+  pthread_mutex_unlock(&comm->lock);
+}
+
+void nc_watch_failure(ncclComm_t comm, ncclResult_t result) {
+  static const char *const codes[] = {"internal",         "device",    "system",   "internal", "invalid_argument",
+                                      "invalid_argument", "peer_died", "internal", "timeout"};
+  if (comm->ring == NULL)
+    return;
+  const char *text = nc_real(NC_ncclGetLastError) == NULL ? "" : NC_REAL(ncclGetLastError)(comm->real);
+  if (text == NULL || text[0] == 0)
+    text = "NCCL gave no text";
+  write_file(comm, codes[result >= 0 && result < (int)(sizeof codes / sizeof *codes) ? result : 0], text);
+}
+
+void nc_watch_end(ncclComm_t comm, bool abort) {
+  char text[64];
+  if (comm->ring == NULL || !abort)
+    return;
+  snprintf(text, sizeof text, "rank %d called ncclCommAbort", comm->rank);
+  write_file(comm, "aborted", text);
+}
+
+void nc_forget_ring(ncclComm_t comm) {
+  free(comm->ring);
+  comm->ring = NULL;
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// remoteJob is what the launcher of one machine is told, as a line of JSON on its standard input: secrets are in it,
+// which other users could see in a command line.
+type remoteJob struct {
+	Machine string        `json:"machine"`
+	Part    launch.Part   `json:"part"`
+	World   int           `json:"world"`
+	Dir     string        `json:"dir"`
+	Path    string        `json:"path"`
+	Args    []string      `json:"args"`
+	Env     []string      `json:"env"`
+	Prefix  bool          `json:"prefix"`
+	Bind    bool          `json:"bind"`
+	Restart int           `json:"restart"`
+	Grace   time.Duration `json:"grace"`
+}
+
+// carried are the beginnings of the variables that ranks on other machines get too.
+var carried = []string{"SHUNT_", "NCCL_", "UCX_", "CUDA_", "PYTHON", "OMP_", "PATH=", "LD_LIBRARY_PATH=",
+	"VIRTUAL_ENV="}
+
+// portsOfJob is how many ports a job on several machines may use: eight to meet on, and MASTER_PORT.
+const portsOfJob = 9
+
+// remote are the flags of a job on several machines.
+type remote struct {
+	hostfile, shell, address string
+	port                     int
+}
+
+// machines reads the hostfile, for world ranks, or as many as it has slots for 0.
+func (r *remote) machines(world int) ([]launch.Machine, error) {
+	if r.port < 0 || r.port > 65535-portsOfJob {
+		return nil, usage("--port %d; want 1 to %d, or 0 for any", r.port, 65535-portsOfJob)
+	}
+	if len(strings.Fields(r.shell)) == 0 {
+		return nil, usage("--remote-shell is empty; want a command such as ssh")
+	}
+	all, err := launch.ReadHostfile(r.hostfile)
+	if err != nil {
+		return nil, err
+	}
+	return launch.Fill(all, world)
+}
+
+// spread makes of a job one whose processes are the launchers of machines, which the remote shell starts.
+func (r *remote) spread(j launch.Job, machines []launch.Machine) (launch.Job, error) {
+	self, err := os.Executable()
+	if err == nil {
+		self, err = filepath.EvalSymlinks(self)
+	}
+	dir, wdErr := os.Getwd()
+	if err != nil || wdErr != nil {
+		return j, plugin.Errorf(plugin.System, "shunt run: %w", errors.Join(err, wdErr))
+	}
+	world := 0
+	head := launch.Job{World: len(machines), Label: j.Label, Stdout: j.Stdout, Stderr: j.Stderr, Grace: j.Grace}
+	firsts := make([]int, len(machines))
+	for i, m := range machines {
+		firsts[i] = world
+		world += m.Slots
+		head.Machines = append(head.Machines, m.Name)
+	}
+	address := r.address
+	if address == "" {
+		address = machines[0].Host()
+	}
+	env, places := carriedEnv(j.Env), meetings{address: address, port: r.port, world: world}
+	head.Command = func(rank int) []string {
+		if isHere(machines[rank].Host()) {
+			return []string{self, "agent"}
+		}
+		quoted := "'" + strings.ReplaceAll(self, "'", `'\''`) + "'"
+		return append(strings.Fields(r.shell), machines[rank].Name, quoted+" agent") // a shell reads it there
+	}
+	head.Lifeline = func(rank, restart int) []byte {
+		part := places.of(restart)
+		part.First = firsts[rank]
+		text, _ := json.Marshal(remoteJob{Machine: machines[rank].Name, Part: part, World: machines[rank].Slots, Dir: dir,
+			Path: j.Path, Args: j.Args, Env: append(env, places.secret()...), Prefix: j.Prefix, Bind: j.Bind, Restart: restart,
+			Grace: j.Grace})
+		return append(text, '\n') // of strings and numbers, which always have JSON
+	}
+	return head, nil
+}
+
+// isHere tells whether a host is this machine, which needs no remote shell.
+func isHere(host string) bool {
+	name, err := os.Hostname()
+	return host == "localhost" || (err == nil && host == name)
+}
+
+// carriedEnv is what ranks on other machines get of this environment, and what was given.
+func carriedEnv(given []string) []string {
+	var env []string
+	for _, entry := range os.Environ() {
+		for _, beginning := range carried {
+			if strings.HasPrefix(entry, beginning) {
+				env = append(env, entry)
+				break
+			}
+		}
+	}
+	return append(env, given...)
+}
+
+// meetings are where the ranks meet, each time the job is started anew, and by which secret.
+type meetings struct {
+	address string
+	port    int // 0: any
+	world   int
+
+	mu   sync.Mutex
+	made map[int]launch.Part
+	key  string
+}
+
+func (m *meetings) of(restart int) launch.Part {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if part, made := m.made[restart]; made {
+		return part
+	}
+	first := m.port
+	if first == 0 {
+		first = 20000 + mathrand.IntN(1000)*portsOfJob // below the ports that systems give to clients
+	}
+	var job [4]byte
+	rand.Read(job[:]) // never fails
+	at := net.JoinHostPort(m.address, fmt.Sprintf("%d-%d", first, first+portsOfJob-2))
+	part := launch.Part{World: m.world, ID: "tcp://" + at + "?job=" + hex.EncodeToString(job[:]), Address: m.address,
+		Port: strconv.Itoa(first + portsOfJob - 1)}
+	if m.made == nil {
+		m.made = map[int]launch.Part{}
+	}
+	m.made[restart] = part
+	return part
+}
+
+// secret is a new one, if the user has none.
+func (m *meetings) secret() []string {
+	if os.Getenv("SHUNT_SECRET") != "" {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.key == "" {
+		m.key = rand.Text()
+	}
+	return []string{"SHUNT_SECRET=" + m.key}
+}
+
+// newAgent is the launcher of one machine. It ends with its standard input, which ends with the launcher of the job.
+func newAgent() *cobra.Command {
+	return &cobra.Command{
+		Use:    "agent",
+		Short:  "Be the launcher of one machine for shunt run --hostfile",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			input := bufio.NewReader(c.InOrStdin())
+			line, err := input.ReadBytes('\n')
+			var r remoteJob
+			if err != nil || json.Unmarshal(line, &r) != nil {
+				return usage("shunt agent is for jobs that shunt run --hostfile launches: it reads one on standard input")
+			}
+			if err := os.Chdir(r.Dir); err != nil {
+				return classify(plugin.Errorf(plugin.System, "shunt run on %s: %w", r.Machine, err))
+			}
+			for _, entry := range r.Env {
+				name, value, _ := strings.Cut(entry, "=")
+				if err := os.Setenv(name, value); err != nil {
+					return classify(plugin.Errorf(plugin.InvalidArgument, "shunt run on %s: %w", r.Machine, err))
+				}
+			}
+			ctx, lost := context.WithCancel(c.Context())
+			defer lost()
+			go func() {
+				_, _ = io.Copy(io.Discard, input)
+				lost()
+			}()
+			received, stop := signals()
+			defer stop()
+			err = launch.Run(ctx, launch.Job{World: r.World, Part: &r.Part, Path: r.Path, Args: r.Args, Bind: r.Bind,
+				Label: "shunt run on " + r.Machine, Stdout: c.OutOrStdout(), Stderr: c.ErrOrStderr(), Prefix: r.Prefix,
+				Restart: r.Restart, Grace: r.Grace}, received)
+			if failure := (*launch.Failure)(nil); errors.As(err, &failure) {
+				return &exitError{failure.Status(), err}
+			}
+			return classify(err)
+		},
+	}
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// join is a rank that another launcher starts: it prints the sum of all ranks.
+func join() int {
+	c, err := host.Init(context.Background(), host.Options{})
+	if err == nil {
+		sum := int32(c.Rank())
+		err = c.AllReduce(unsafe.Pointer(&sum), unsafe.Pointer(&sum), 1, plugin.Int32, plugin.OpSum, nil)
+		fmt.Printf("the sum of %d is %d\n", c.World(), sum)
+		if closed := c.Close(); err == nil {
+			err = closed
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// machines writes a hostfile, and a command in the place of ssh that runs commands here, without this environment, and
+// keeps them in a file.
+func machines(t *testing.T, lines string) (flags []string, commands string) {
+	t.Helper()
+	dir := t.TempDir()
+	commands = filepath.Join(dir, "commands")
+	hostfile, shell := filepath.Join(dir, "hosts"), filepath.Join(dir, "shell")
+	require.NoError(t, os.WriteFile(hostfile, []byte(lines), 0o600))
+	text := "#!/bin/sh\necho \"$*\" >>" + commands + "\nhost=$1\nshift\ncd /\nexec env -i ON=$host sh -c \"$*\"\n"
+	require.NoError(t, os.WriteFile(shell, []byte(text), 0o700)) //nolint:gosec // a program
+	return []string{"run", "--hostfile", hostfile, "--remote-shell", shell, "--address", "127.0.0.1", "--grace", "100ms"},
+		commands
+}
+
+const two = "# of the test\nnode0 slots=2\n\nme@node1 slots=2 max_slots=4\n"
+
+func TestHostfile(t *testing.T) {
+	flags, commands := machines(t, two)
+	t.Setenv("NCCL_TRIED", "yes")
+	t.Setenv("UNRELATED", "no")
+	const say = `echo $ON $SHUNT_RANK/$SHUNT_WORLD $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR $A $NCCL_TRIED$UNRELATED $PWD $SHUNT_ID $SHUNT_SECRET`
+	stdout, stderr, code := shunt(t, append(flags, "--prefix", "--env", "A=b c", "sh", "-c", say)...)
+	require.Zero(t, code, stderr)
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	slices.Sort(lines)
+	require.Len(t, lines, 4)
+	dir, err := os.Getwd()
+	require.NoError(t, err)
+	places := map[string]bool{}
+	for rank, line := range lines {
+		fields := strings.Fields(line)
+		require.Equal(t, []string{fmt.Sprintf("[%d]", rank), []string{"node0", "me@node1"}[rank/2], fmt.Sprintf("%d/4", rank),
+			fmt.Sprintf("%d/4", rank), fmt.Sprintf("%d/2", rank%2), "127.0.0.1", "b", "c", "yes", dir}, fields[:10])
+		places[strings.Join(fields[10:], " ")] = true
+	}
+	require.Len(t, places, 1, "all meet at one place, by one secret")
+	secret := strings.Fields(lines[0])[11]
+	require.Len(t, secret, 26)
+	text, err := os.ReadFile(commands)
+	require.NoError(t, err)
+	require.Equal(t, 2, strings.Count(string(text), " agent\n"))
+	require.NotContains(t, string(text), secret, "other users see command lines")
+
+	// Ranks fill the machines in their order, and meet.
+	self, err := os.Executable()
+	require.NoError(t, err)
+	stdout, stderr, code = shunt(t, append(flags, "-n", "3", self, "join")...)
+	require.Zero(t, code, stderr)
+	require.Equal(t, strings.Repeat("the sum of 3 is 3\n", 3), stdout)
+}
+
+func TestHostfileFailure(t *testing.T) {
+	flags, _ := machines(t, two)
+	_, stderr, code := shunt(t, append(flags, "sh", "-c", `[ $SHUNT_RANK = 2 ] && exit 7; sleep 60`)...)
+	require.Equal(t, 7, code, stderr)
+	require.Regexp(t, `shunt run on me@node1: rank 2 \(pid \d+\) exited with status 7`, stderr)
+	require.Contains(t, stderr, "the launcher on me@node1 exited with status 7")
+	require.Contains(t, stderr, "the launcher on node0 had to be ended")
+
+	// Each start is at a place of its own, on all machines alike.
+	stdout, stderr, code := shunt(t, append(flags, "--max-restarts", "1", "sh", "-c",
+		`echo $TORCHELASTIC_RESTART_COUNT $SHUNT_ID; sleep 0.1; exit 1`)...)
+	require.Equal(t, 1, code, stderr)
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	slices.Sort(lines)
+	require.Len(t, slices.Compact(lines), 2, stdout)
+
+	flags[4] = "false"
+	_, stderr, code = shunt(t, append(flags, "true")...)
+	require.Equal(t, 1, code, stderr)
+	require.Contains(t, stderr, "the launcher on node0 exited with status 1")
+	flags[4] = "/does/not/exist"
+	_, stderr, code = shunt(t, append(flags, "true")...)
+	require.Equal(t, exitUsage, code, stderr)
+	require.Contains(t, stderr, "/does/not/exist")
+}
+
+// TestHostfileLeavesNothing: the launchers of the machines end with that of the job, also with SIGKILL.
+func TestHostfileLeavesNothing(t *testing.T) {
+	flags, _ := machines(t, two)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	pids := t.TempDir()
+	cmd := exec.Command(self, append(flags, "sh", "-c", `echo $$ >`+pids+`/$SHUNT_RANK.part && mv `+pids+`/$SHUNT_RANK.part `+
+		pids+`/$SHUNT_RANK; exec sleep 60`)...)
+	require.NoError(t, cmd.Start())
+	var ranks []int
+	require.Eventually(t, func() bool {
+		ranks = nil
+		for rank := range 4 {
+			text, err := os.ReadFile(filepath.Join(pids, strconv.Itoa(rank)))
+			if err != nil {
+				return false
+			}
+			pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+			require.NoError(t, err)
+			ranks = append(ranks, pid)
+		}
+		return true
+	}, 30*time.Second, 10*time.Millisecond)
+	require.NoError(t, cmd.Process.Kill())
+	require.Error(t, cmd.Wait())
+	require.Eventually(t, func() bool {
+		return !slices.ContainsFunc(ranks, func(pid int) bool { return syscall.Kill(pid, 0) == nil })
+	}, 30*time.Second, 10*time.Millisecond, "ranks %v outlive the launcher", ranks)
+}
+
+func TestHostfileBadInput(t *testing.T) {
+	for lines, want := range map[string]string{
+		"":                        "names no host",
+		"# only this\n":           "names no host",
+		"node0 slots=0":           `line 1: "slots=0" is unknown; want slots=N`,
+		"node0\nnode1 slots=many": `line 2: "slots=many" is unknown`,
+		"node0 cpus=3":            `"cpus=3" is unknown`,
+		"-oProxyCommand=x":        `"-oProxyCommand=x" is no name of a host`,
+		"slots=4":                 `"slots=4" is no name of a host`,
+		"node0 slots=1025":        "want slots=N, from 1 to 1024",
+		"a slots=1024\nb":         "a job at most 1024 ranks",
+	} {
+		flags, _ := machines(t, lines)
+		_, stderr, code := shunt(t, append(flags, "true")...)
+		require.Equal(t, exitUsage, code, lines)
+		require.Contains(t, stderr, want, lines)
+	}
+	flags, _ := machines(t, two)
+	for line, want := range map[string]string{
+		"-n 5":             "5 ranks; the hostfile has 4 slots",
+		"-n 0":             "0 ranks; want 1",
+		"--hosts 2":        "--hostfile excludes --hosts",
+		"--records d":      "--hostfile excludes",
+		"--port 70000":     "--port 70000; want 1 to 65526",
+		"--hostfile /none": "no such file",
+		"--remote-shell=":  "--remote-shell is empty",
+	} {
+		_, stderr, code := shunt(t, slices.Concat(flags, strings.Fields(line), []string{"true"})...)
+		require.Equal(t, exitUsage, code, line)
+		require.Contains(t, stderr, want, line)
+	}
+	_, stderr, code := shunt(t, "agent")
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "shunt agent is for jobs that shunt run --hostfile launches")
+}

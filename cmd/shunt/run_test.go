@@ -1,0 +1,54 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRestarts(t *testing.T) {
+	const third = `test $TORCHELASTIC_RESTART_COUNT = 2`
+	stdout, stderr, code := shunt(t, "run", "-n", "2", "--json", "--max-restarts", "3", "sh", "-c", third)
+	require.Zero(t, code, stderr)
+	require.Contains(t, stderr, "starting the job again, 2 of 3")
+	require.NotContains(t, stderr, "3 of 3")
+	var report runReport
+	require.NoError(t, json.Unmarshal([]byte(stdout), &report))
+	require.True(t, report.OK)
+	require.Equal(t, 2, report.Restarts)
+
+	_, stderr, code = shunt(t, "run", "-n", "2", "--max-restarts", "1", "sh", "-c", third)
+	require.Equal(t, 1, code)
+	require.Equal(t, 1, strings.Count(stderr, "starting the job again"))
+
+	// Each start is at a meeting place of its own, so that what is left of the last one is not met.
+	stdout, _, _ = shunt(t, "run", "--max-restarts", "1", "sh", "-c", "echo $SHUNT_ID; exit 1")
+	ids := strings.Fields(stdout)
+	require.Len(t, ids, 2)
+	require.NotEqual(t, ids[0], ids[1])
+}
+
+// Whoever ends a job does not want it again.
+func TestNoRestartAfterASignal(t *testing.T) {
+	_, stderr, code := shunt(t, "run", "-n", "1", "--max-restarts", "3", "sh", "-c", "kill -INT $PPID; exec sleep 60")
+	require.Equal(t, 130, code, stderr)
+	require.NotContains(t, stderr, "starting the job again")
+}
+
+func TestJobTimeout(t *testing.T) {
+	for name, program := range map[string]string{
+		"the ranks go on":   "sleep 60",
+		"they end well":     "trap 'exit 0' TERM; sleep 60 & wait",
+		"restarts included": "exit 1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, stderr, code := shunt(t, "run", "-n", "2", "--timeout", "300ms", "--max-restarts", "1000000", "sh", "-c", program)
+			require.Equal(t, exitTimeout, code, stderr)
+			require.Contains(t, stderr, "the job took longer than --timeout 300ms")
+		})
+	}
+	_, stderr, code := shunt(t, "run", "--timeout", "60s", "true")
+	require.Zero(t, code, stderr)
+}

@@ -1,0 +1,126 @@
+package host
+
+import (
+	"time"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/internal/call"
+	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/host/internal/lockorder"
+)
+
+// A program that must handle something else between calls, such as signals, bounds how
+// long a call blocks: a call that takes longer goes on as a request. A run that waits is
+// paused where it is, and another goroutine takes it to its end.
+
+// outcome is the progress of an operation.
+type outcome int
+
+const (
+	ended   outcome = iota // well, or with an error
+	paused                 // the limit passed while it ran: the engine must be resumed
+	untried                // it must agree with the other ranks first, which may take any time
+)
+
+// DoFor is like Do, but blocks for limit at most. An operation that has not ended by then
+// goes on as a request, which DoFor returns; its memory belongs to the library until the
+// request has ended. Otherwise the request is nil, and the error is the operation's. A
+// call that ends in time costs what Do costs. A limit of 0 or less is none. On device
+// memory DoFor waits until the operation is in its stream; the limit does not apply while
+// that stream is full, nor to a turn for the calling thread's own stream
+// (CU_STREAM_PER_THREAD).
+func (c *Communicator) DoFor(op *Operation, limit time.Duration) (*Request, error) {
+	if limit <= 0 || c.threads(op) {
+		return nil, c.Do(op)
+	}
+	if !c.tryTurn() {
+		return c.enqueueFor([]Operation{*op}, limit)
+	}
+	if c.quick(op) {
+		c.release()
+		return nil, nil
+	}
+	state, err := c.run(op, limit)
+	switch state {
+	case ended:
+		c.release()
+		return nil, err
+	case untried:
+		r := newRequest([]Operation{*op})
+		c.goOn(r, func() error { return c.perform(r.operations) })
+		return r.within(limit)
+	}
+	r := newRequest([]Operation{*op})
+	what := diagnosis.Numbered(op.Collective, c.sequence.Collectives)
+	c.goOn(r, func() error { return c.finish(what, c.engine.Resume()) })
+	return r, nil
+}
+
+// RunFor is like Run, with the limit of DoFor.
+func (g *Group) RunFor(c *Communicator, limit time.Duration) (*Request, error) {
+	if limit <= 0 || len(g.operations) == 0 || c.anyThreads(g.operations) {
+		return nil, g.Run(c)
+	}
+	operations := append([]Operation(nil), g.operations...)
+	g.operations = g.operations[:0]
+	if !c.tryTurn() {
+		return c.enqueueFor(operations, limit)
+	}
+	state, err := c.runGroup(operations, limit)
+	if state == ended {
+		c.release()
+		return nil, err
+	}
+	r := newRequest(operations)
+	c.goOn(r, func() error { return c.finish("group", c.engine.Resume()) })
+	return r, nil
+}
+
+// SynchronizeFor is like Synchronize, with the limit of DoFor. It takes some 10 µs more,
+// for another goroutine.
+func (c *Communicator) SynchronizeFor(stream Stream, limit time.Duration) (*Request, error) {
+	if limit <= 0 || c.device == nil || streamOf(stream) == cuda.PerThreadStream {
+		return nil, c.Synchronize(stream)
+	}
+	r := newRequest(nil)
+	go func() { r.end(c.Synchronize(stream)) }()
+	return r.within(limit)
+}
+
+// goOn lets a goroutine take a request to its end, and then those behind it. It hands over the turn.
+func (c *Communicator) goOn(r *Request, rest func() error) {
+	lockorder.Drop(lockorder.Turn)
+	go func() {
+		lockorder.Take(lockorder.Turn)
+		r.end(rest())
+		lockorder.Drop(lockorder.Turn)
+		c.drain()
+	}()
+}
+
+// enqueueFor enqueues operations and waits for them for limit at most.
+func (c *Communicator) enqueueFor(operations []Operation, limit time.Duration) (*Request, error) {
+	r, err := c.enqueue(operations)
+	if err != nil {
+		return nil, err
+	}
+	return r.within(limit)
+}
+
+// within waits for a request: nil and its error, or the request if it goes on.
+func (r *Request) within(limit time.Duration) (*Request, error) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-r.done:
+		return nil, r.err
+	case <-timer.C:
+		return r, nil
+	}
+}
+
+// needsAgreement reports whether a call begins with an agreement of all ranks.
+func (c *Communicator) needsAgreement(call *call.Call) bool {
+	return c.device != nil && c.job.checks && !call.Collective.PointToPoint() ||
+		!c.plans.Known(call)
+}

@@ -1,0 +1,166 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+const little = 2 * time.Millisecond // patience that is soon over
+
+// summed returns an all_reduce of one element in place.
+func summed(x []float32) *host.Operation {
+	return &host.Operation{Collective: plugin.AllReduce, Send: at(x), Recv: at(x), Count: int64(len(x)),
+		DType: plugin.Float32, Op: plugin.OpSum}
+}
+
+// A rank waits for one that comes only when told to, with the call new to both
+// (it asks the ranks first) and known to both (it runs).
+func TestACallGoesOnAsARequestWhenPatienceIsOver(t *testing.T) {
+	for name, known := range map[string]bool{"first call": false, "later call": true} {
+		t.Run(name, func(t *testing.T) {
+			come := make(chan struct{})
+			world(t, 2, func(c *host.Communicator) error {
+				x := []float32{1}
+				if known {
+					if request, err := c.DoFor(summed(x), time.Hour); request != nil || err != nil {
+						return errors.Join(errWrong, err)
+					}
+					x[0] = 1
+				}
+				if c.Rank() == 1 {
+					<-come
+					return errors.Join(c.Do(summed(x)), equal(x, []float32{2}))
+				}
+				request, err := c.DoFor(summed(x), little)
+				if request == nil || err != nil {
+					close(come)
+					return errors.Join(errWrong, err)
+				}
+				if done, _ := request.Test(); done {
+					err = errWrong
+				}
+				close(come)
+				return errors.Join(err, request.Wait(context.Background()), equal(x, []float32{2}))
+			})
+		})
+	}
+}
+
+func TestAGroupGoesOnAsARequestWhenPatienceIsOver(t *testing.T) {
+	come := make(chan struct{})
+	world(t, 2, func(c *host.Communicator) error {
+		mine, theirs := ramp(c.Rank(), 100000), make([]float32, 100000)
+		exchange := func(patience time.Duration) (*host.Request, error) {
+			var g host.Group
+			g.Add(host.Operation{Collective: plugin.Send, Send: at(mine), Count: 100000, DType: plugin.Float32,
+				Root: 1 - c.Rank()})
+			g.Add(host.Operation{Collective: plugin.Recv, Recv: at(theirs), Count: 100000, DType: plugin.Float32,
+				Root: 1 - c.Rank()})
+			return g.RunFor(c, patience)
+		}
+		if c.Rank() == 1 {
+			<-come
+			request, err := exchange(0)
+			if request != nil {
+				err = errWrong
+			}
+			return errors.Join(err, equal(theirs, ramp(0, 100000)))
+		}
+		request, err := exchange(little)
+		close(come)
+		if request == nil || err != nil {
+			return errors.Join(errWrong, err)
+		}
+		return errors.Join(request.Wait(context.Background()), equal(theirs, ramp(1, 100000)))
+	})
+}
+
+// What was called behind a paused operation runs behind it, and closing waits.
+func TestCallsBehindAPausedOneWaitForIt(t *testing.T) {
+	come := make(chan struct{})
+	world(t, 2, func(c *host.Communicator) error {
+		x, y := []float32{1}, []float32{10}
+		if err := c.Barrier(nil); err != nil {
+			return err
+		}
+		if c.Rank() == 1 {
+			<-come
+			return errors.Join(c.Do(summed(x)), c.Do(summed(y)), equal(y, []float32{20}))
+		}
+		first, err := c.DoFor(summed(x), little)
+		second, err2 := c.DoFor(summed(y), little)
+		close(come)
+		if first == nil || second == nil {
+			return errors.Join(errWrong, err, err2)
+		}
+		err = second.Wait(context.Background())
+		if done, _ := first.Test(); !done {
+			err = errWrong
+		}
+		return errors.Join(err, equal(x, []float32{2}), equal(y, []float32{20}))
+	})
+}
+
+func TestAnAbortEndsWhatHasGoneOn(t *testing.T) {
+	for name, known := range map[string]bool{"first call": false, "later call": true} {
+		t.Run(name, func(t *testing.T) {
+			aborted := make(chan struct{})
+			errs := worldErrors(t, 2, nil, func(c *host.Communicator) error {
+				x := []float32{1}
+				if known {
+					if err := c.Do(summed(x)); err != nil {
+						return err
+					}
+				}
+				if c.Rank() == 1 {
+					<-aborted
+					for { // what it needs of rank 0 may be there already
+						if err := c.Do(summed(x)); err != nil {
+							return err
+						}
+					}
+				}
+				request, err := c.DoFor(summed(x), little)
+				defer close(aborted)
+				c.Abort("interrupted by KeyboardInterrupt")
+				if request == nil || err != nil {
+					return errors.Join(errWrong, err)
+				}
+				return request.Wait(context.Background()) // rank 1 has not come
+			})
+			for rank, err := range errs {
+				if plugin.CodeOf(err) != plugin.Aborted || !strings.Contains(err.Error(),
+					"rank 0 aborted: interrupted by KeyboardInterrupt") {
+					t.Errorf("rank %d: %v", rank, err)
+				}
+			}
+		})
+	}
+}
+
+// A call that ends in time allocates as little with patience as without.
+func TestPatienceCostsNoMemory(t *testing.T) {
+	var allocs atomic.Int64
+	world(t, 1, func(c *host.Communicator) error {
+		x := []float32{1}
+		op := summed(x)
+		var failed error
+		n := testing.AllocsPerRun(200, func() {
+			if request, err := c.DoFor(op, time.Second); request != nil || err != nil {
+				failed = errors.Join(errWrong, err)
+			}
+		})
+		allocs.Store(int64(n))
+		return failed
+	})
+	if n := allocs.Load(); n != 0 {
+		t.Errorf("%d allocations a call, want 0", n)
+	}
+}

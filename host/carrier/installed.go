@@ -1,0 +1,61 @@
+package carrier
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// installed is the directory of the plugins that were installed with this program or library.
+var installed atomic.Pointer[string]
+
+// SetInstalled names the directory of the plugins that were installed together with this program or library.
+// `process:NAME` and `shared:NAME` then find them there. Unlike those in SHUNT_PLUGIN_DIR they are loaded only when
+// named, as the same transports are built in.
+func SetInstalled(dir string) { installed.Store(&dir) }
+
+// Installed returns the plugins that were installed together with this program or library, by their short specs.
+func Installed() []Spec {
+	dir := installed.Load()
+	if dir == nil {
+		return nil
+	}
+	found, err := Discover(*dir)
+	if err != nil {
+		return nil // an installation without plugins
+	}
+	for i, spec := range found {
+		found[i].Target = strings.TrimSuffix(strings.TrimPrefix(filepath.Base(spec.Target), pluginPrefix), ".so")
+	}
+	return found
+}
+
+// resolve returns the spec with the path of an installed plugin in place of its name. A target that is no name, or
+// that no installed plugin has, is a path.
+func (s Spec) resolve() (Spec, error) {
+	if s.Carrier == Builtin || strings.Trim(s.Target, nameCharacters) != "" {
+		return s, nil
+	}
+	if dir := installed.Load(); dir != nil {
+		path := filepath.Join(*dir, pluginPrefix+s.Target)
+		if s.Carrier == Shared {
+			path += ".so"
+		}
+		if _, err := os.Stat(path); err == nil {
+			s.Target = path
+			return s, nil
+		}
+	}
+	if _, err := os.Stat(s.Target); err == nil {
+		return s, nil
+	}
+	var names []string
+	for _, other := range Installed() {
+		names = append(names, other.String())
+	}
+	return s, plugin.Errorf(plugin.PluginRejected, "%s: no plugin of this name is installed (installed: %s), and no file has this path",
+		s, orNone(names))
+}

@@ -1,0 +1,42 @@
+package host
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// MaxExchange is how many bytes all ranks together give to an Exchange.
+const MaxExchange = 4 << 20
+
+// Exchange returns the bytes that every rank gave, in rank order. They travel between the hosts, over the connections
+// of the rendezvous: it is for what ranks tell each other before they call another library, such as a unique id of
+// NCCL's, not for data. It is collective, every rank gives as many bytes, and it touches no stream.
+func (c *Communicator) Exchange(ctx context.Context, data []byte) ([][]byte, error) {
+	if int64(len(data))*int64(c.world) > MaxExchange {
+		return nil, c.rejectNamed("exchange", plugin.Errorf(plugin.InvalidArgument,
+			"exchange on rank %d: %d bytes from each of %d ranks; want at most %d in all", c.rank, len(data), c.world,
+			MaxExchange))
+	}
+	release, err := c.enter("exchange")
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	ctx, cancel := c.observer.Deadline(ctx)
+	defer cancel()
+	c.exchanges++
+	answers, err := c.group.AllGather(ctx, fmt.Sprintf("exchange bytes (%s %d)", c.label, c.exchanges), data)
+	if err != nil {
+		return nil, c.observer.WrapError("exchange", err)
+	}
+	for rank, answer := range answers {
+		if len(answer) != len(answers[0]) {
+			return nil, plugin.Errorf(plugin.Mismatch,
+				"exchange on rank %d: ranks disagree: rank 0 gives %d bytes, rank %d gives %d", c.rank, len(answers[0]), rank,
+				len(answer))
+		}
+	}
+	return answers, nil
+}

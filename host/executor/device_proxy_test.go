@@ -1,0 +1,277 @@
+package executor
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/cuda/cudatest"
+	"github.com/shunt-ccl/shunt/host/executor/commandtest"
+	"github.com/shunt-ccl/shunt/host/executor/internal/nativetest"
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/plugin/ring"
+)
+
+// ringed is a GPU in memory whose plans post commands to a ring.
+type ringed struct {
+	*gpu
+	ring *ring.Ring
+
+	mu  sync.Mutex
+	ran []int64 // first arguments of the commands, in their order
+}
+
+const (
+	opNote = iota // note the argument
+	opFail        // fail, about rank 1
+	opWait        // wait for rank 1 until the context ends
+)
+
+const ringBase = BaseMultiple
+
+func newRinged(t testing.TB, slots int) *ringed {
+	kernels := commandtest.Kernels()
+	maps.Copy(kernels, deviceKernels)
+	g := &ringed{gpu: newGPUOf(t, cudatest.Options{Devices: 2, Kernels: kernels}, 2)}
+	var err error
+	g.ring, err = ring.New(0, slots, 4096)
+	require.NoError(t, err)
+	g.ring.Serve(g.do)
+	region := g.ring.Region()
+	address, err := g.RegisterHost(g.ctx, g.ring.Memory(), region.Bytes)
+	require.NoError(t, err)
+	require.NoError(t, g.device.SetLocal(ringBase, 0, address, g.ring.Memory(), region.Bytes))
+	t.Cleanup(func() { // before the driver is closed, behind the Device
+		g.ring.Abort("the test is over")
+		g.device.Abort() // what a test that has failed left in streams
+		require.NoError(t, g.device.Close())
+		require.NoError(t, g.UnregisterHost(g.ctx, g.ring.Memory()))
+		require.NoError(t, g.ring.Close())
+	})
+	return g
+}
+
+func (g *ringed) do(ctx context.Context, c *ring.Command) error {
+	switch c.Operation {
+	case opFail:
+		return &plugin.Error{Code: plugin.PeerDied, Rank: 1, Message: "the connection is lost"}
+	case opWait:
+		c.WaitsFor(1)
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ran = append(g.ran, c.Args[0])
+	return nil
+}
+
+// posts returns what puts a command into a stream, with an argument (SlotBytes).
+func (g *ringed) posts(operation int64) func(s cuda.Stream, n int64) {
+	p, err := g.device.Load(devicePlan(g.t, 2, func(b *plugin.Builder) {
+		b.Track(func() { g.ring.Post(b, operation, b.Slot(plugin.SlotBytes)) })
+	}), ringBase)
+	require.NoError(g.t, err)
+	return func(s cuda.Stream, n int64) {
+		g.t.Helper()
+		a := &Arguments{}
+		a.Slots[plugin.SlotBytes] = n
+		require.NoError(g.t, g.device.Run(p, a, s))
+	}
+}
+
+func (g *ringed) noted() []int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.ran)
+}
+
+// after makes stream to wait for what is in stream from.
+func (g *ringed) after(e cuda.Event, from, to cuda.Stream) {
+	require.NoError(g.t, g.Driver.Record(g.ctx, e, from))
+	require.NoError(g.t, g.WaitEvent(g.ctx, to, e))
+}
+
+// Rule 6: commands enter the ring in the order of streams. Replays of two graphs and eager calls between them, on two
+// streams, are all submitted while the first stream is held: whoever posted when the host submits, or counted there,
+// would post the eager ones first, or none of the replays'.
+func TestRule06CommandsAreInTheOrderOfStreams(t *testing.T) {
+	g := newRinged(t, 2)
+	note := g.posts(opNote)
+	s := [2]cuda.Stream{g.stream(), g.stream()}
+	e, err := g.NewEvent(g.ctx, false)
+	require.NoError(t, err)
+	var execs [2]cuda.GraphExec
+	var graphs [2]cuda.Graph
+	for i := range graphs {
+		graphs[i] = g.capture(s[i], func() {
+			for k := range 3 {
+				note(s[i], int64(1000*(i+1)+k))
+			}
+		})
+		execs[i] = g.instantiate(graphs[i])
+	}
+	require.Empty(t, g.noted(), "a captured command has run")
+	hold := g.load(func(b *plugin.Builder) {
+		b.Track(func() { kernel(b, "await", place(b, 0), plugin.Value(b.Const(1), 8), plugin.Address(b.Abort())) })
+	})
+	g.run(hold, s[0])
+	var want []int64
+	for round := range 40 {
+		i := round % 2
+		g.after(e, s[1-i], s[i])
+		require.NoError(t, g.LaunchGraph(g.ctx, execs[i], s[i]))
+		note(s[i], int64(round))
+		base := int64(1000 * (i + 1))
+		want = append(want, base, base+1, base+2, int64(round))
+	}
+	require.Empty(t, g.noted(), "a command has overtaken its stream")
+	g.store(0, 1)
+	g.synchronize(s[:]...)
+	require.Equal(t, want, g.noted())
+	kind, _, _ := g.device.Fault()
+	require.Equal(t, plugin.FaultNone, kind)
+	for i := range graphs {
+		require.NoError(t, g.DestroyGraphExec(execs[i]))
+		require.NoError(t, g.DestroyGraph(graphs[i]))
+	}
+}
+
+// More commands than the GPU's ring and the plugin's have slots, from a graph that outlives its communicator (rule 5).
+func TestCommandsOfAGraphThatOutlivesItsCommunicator(t *testing.T) {
+	g := newRinged(t, 1)
+	note := g.posts(opNote)
+	s := g.stream()
+	graph := g.capture(s, func() {
+		for k := range 150 {
+			note(s, int64(k))
+		}
+	})
+	x := g.instantiate(graph)
+	require.NoError(t, g.device.Close())
+	for range 4 {
+		require.NoError(t, g.LaunchGraph(g.ctx, x, s))
+	}
+	g.synchronize(s)
+	ran := g.noted()
+	require.Len(t, ran, 600)
+	for i, n := range ran {
+		require.Equal(t, int64(i%150), n)
+	}
+	require.NoError(t, g.DestroyGraphExec(x))
+	require.NoError(t, g.DestroyGraph(graph))
+	require.NoError(t, Collect())
+}
+
+// The first command that fails says why, and what comes behind it is not run.
+func TestACommandThatFailsEndsTheStream(t *testing.T) {
+	g := newRinged(t, 2)
+	fail, note := g.posts(opFail), g.posts(opNote)
+	s := g.stream()
+	note(s, 1)
+	fail(s, 0)
+	note(s, 2)
+	g.synchronize(s)
+	kind, peer, _ := g.device.Fault()
+	require.Equal(t, plugin.FaultEngine, kind)
+	require.Equal(t, 1, peer)
+	f, base := g.device.EngineFailure()
+	require.NotNil(t, f)
+	require.Equal(t, uint32(ringBase), base)
+	require.Equal(t, plugin.PeerDied, f.Code)
+	require.Equal(t, 1, f.Rank)
+	require.Contains(t, f.Reason, "the connection is lost")
+	require.Equal(t, []int64{1}, g.noted())
+}
+
+// A command that waits too long is a timeout that names the rank it waits for; one that is aborted lets the stream go.
+func TestCommandsAreBounded(t *testing.T) {
+	for _, how := range []string{"deadline", "abort"} {
+		g := newRinged(t, 2)
+		wait, note := g.posts(opWait), g.posts(opNote)
+		s := g.stream()
+		if how == "deadline" {
+			g.device.SetTimeout(50 * time.Millisecond)
+		}
+		wait(s, 0)
+		note(s, 1)
+		if how == "abort" {
+			g.device.Abort()
+		}
+		g.synchronize(s)
+		kind, peer, _ := g.device.Fault()
+		if how == "deadline" {
+			require.Equal(t, plugin.FaultTimeout, kind)
+			require.Equal(t, 1, peer)
+		}
+		require.Empty(t, g.noted(), how)
+	}
+}
+
+// Native code that starts requests gets the arguments and the caller's memory; its failure is told, one that does not
+// stop is known.
+func TestRequestsOnAStream(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		status plugin.Code
+		deaf   bool
+	}{{"ends", plugin.OK, false}, {"fails", plugin.Mismatch, false}, {"is deaf", plugin.OK, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			g := newRinged(t, 2)
+			polls := 3
+			if c.deaf {
+				polls = 1 << 60
+			}
+			native, requests := nativetest.NewRequests(polls, 1, c.status, 1, "other bytes came")
+			p, err := g.device.Load(devicePlan(t, 2, func(b *plugin.Builder) {
+				b.Track(func() { b.Native(native, b.Slot(plugin.SlotBytes)) })
+			}), ringBase)
+			require.NoError(t, err)
+			s := g.stream()
+			g.store(8, 42)
+			a := &Arguments{Send: unsafe.Pointer(g.at(8)), Recv: unsafe.Pointer(g.at(9))}
+			a.Slots[plugin.SlotBytes], a.Slots[plugin.SlotSendBytes], a.Slots[plugin.SlotRecvBytes] = 8, 8, 8
+			require.NoError(t, g.device.Run(p, a, s))
+			if c.deaf {
+				requests.Deafen()
+				require.Eventually(t, func() bool { starts, _, _ := requests.Counts(); return starts == 1 }, 10*time.Second,
+					time.Millisecond)
+				g.device.Abort()
+				require.Eventually(t, func() bool { _, stuck := g.device.EngineStuck(); return stuck }, 10*time.Second,
+					time.Millisecond)
+				base, _ := g.device.EngineStuck()
+				require.Equal(t, uint32(ringBase), base)
+				return
+			}
+			g.synchronize(s)
+			f, _ := g.device.EngineFailure()
+			if c.status != plugin.OK {
+				require.NotNil(t, f)
+				require.Equal(t, plugin.Mismatch, f.Code)
+				require.Contains(t, f.Reason, "other bytes came")
+				return
+			}
+			require.Nil(t, f)
+			require.Equal(t, uint64(42), g.value(9))
+		})
+	}
+}
+
+// Tracks of a plan with engine steps could wait for each other in a queue of the GPU, so the plan is refused.
+func TestEngineStepsOfTracksAreRefused(t *testing.T) {
+	g := newRinged(t, 2)
+	_, err := g.device.Load(devicePlan(t, 2, func(b *plugin.Builder) {
+		for range 2 {
+			b.Track(func() { g.ring.Post(b, opNote, b.Const(1)) })
+		}
+	}), ringBase)
+	require.Equal(t, plugin.Unsupported, plugin.CodeOf(err))
+	require.ErrorContains(t, err, "engine step in a plan of 2 tracks")
+}

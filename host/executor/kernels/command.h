@@ -1,0 +1,46 @@
+/*
+ * command.h: the ring through which a GPU posts the engine steps of plans to the
+ * proxy of its Device: what lies in memory, for command.cu, proxy.c and Go alike.
+ *
+ * The ring is pinned memory of the host: SHUNT_COMMANDS slots. The counters beside it
+ * are the GPU's own memory, zero at first; they only grow. The n-th command, counted
+ * from 0 as kernels come to it, stands in slot n % SHUNT_COMMANDS.
+ */
+#ifndef SHUNT_COMMAND_H
+#define SHUNT_COMMAND_H
+
+typedef unsigned long long shunt_word;
+
+#define SHUNT_COMMANDS 256
+#define SHUNT_COMMAND_ARGS 16
+
+/* What is to be done. With start it is native code; else a command for the ring of a
+ * plugin (shunt_ring.h), whose address stands in poll and whose slots in context. */
+typedef struct shunt_order {
+  shunt_word start, poll, context, operation;
+  shunt_word send, recv; /* native code: the caller's memory */
+  shunt_word base;       /* whose plan it is of: the first of its endpoint's regions */
+  shunt_word count;      /* of args */
+  shunt_word args[SHUNT_COMMAND_ARGS];
+} shunt_order;
+
+typedef struct shunt_command_slot {
+  shunt_word posted; /* the GPU, last: 1 + the number of the command */
+  shunt_order order; /* the GPU, before */
+  shunt_word done;   /* the proxy: 1 + the number of the command that has ended here */
+  shunt_word reserved[6];
+} shunt_command_slot;
+
+typedef struct shunt_command_counters {
+  shunt_word next;                   /* number of the next command */
+  shunt_word lost;                   /* not 0 once a kernel has given up */
+  shunt_word ended[SHUNT_COMMANDS]; /* commands that are through with a slot, kernel included */
+} shunt_command_counters;
+
+/* Arguments of the kernel shunt_command. */
+typedef struct shunt_command_args {
+  shunt_word slots, counters, watch; /* addresses */
+  shunt_order order;
+} shunt_command_args;
+
+#endif

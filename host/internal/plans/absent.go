@@ -1,0 +1,64 @@
+package plans
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// absences are the transports that a rank cannot use, by name.
+type absences struct {
+	Optional bool // its user has named none
+	Absent   map[string]absence
+}
+
+type absence struct {
+	Code    plugin.Code
+	Message string
+}
+
+// LeaveOut agrees which transports the communicator does without: those that some rank says it cannot use. mine is
+// what this rank says, by name. Only Unsupported leaves a transport out, and only if no rank's user has named the
+// transports; anything else is every rank's error. It is collective.
+func (pl *Planner) LeaveOut(ctx context.Context, tag string, mine map[string]error, optional bool) error {
+	say := absences{optional, map[string]absence{}}
+	for name, err := range mine {
+		say.Absent[name] = absence{plugin.CodeOf(err), err.Error()}
+	}
+	payload, err := json.Marshal(say)
+	if err != nil {
+		return plugin.Errorf(plugin.Internal, "%s: %w", tag, err)
+	}
+	answers, err := pl.Group.AllGather(ctx, tag, payload)
+	if err != nil {
+		return err
+	}
+	all := make([]absences, len(answers))
+	for rank, answer := range answers {
+		if err := json.Unmarshal(answer, &all[rank]); err != nil {
+			return &plugin.Error{Code: plugin.Protocol, Rank: rank, Cause: err,
+				Message: fmt.Sprintf("rank %d sent a malformed list of transports that it cannot use: %v", rank, err)}
+		}
+		optional = optional && all[rank].Optional
+	}
+	absent := map[string]string{}
+	for rank, theirs := range all {
+		for name, why := range theirs.Absent {
+			if why.Code != plugin.Unsupported || !optional {
+				return &plugin.Error{Code: why.Code, Rank: rank, Message: fmt.Sprintf("rank %d: %s", rank, why.Message)}
+			}
+			if absent[name] == "" {
+				absent[name] = fmt.Sprintf("rank %d cannot use it: %s", rank, why.Message)
+			}
+		}
+	}
+	for name, reason := range absent {
+		pl.Absent[name] = reason
+		pl.Logger.Info("transport left out", "communicator", pl.Label, "transport", name, "reason", reason)
+	}
+	pl.Transports = slices.DeleteFunc(pl.Transports, func(t *Transport) bool { return pl.Absent[t.Name] != "" })
+	return nil
+}

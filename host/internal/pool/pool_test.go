@@ -1,0 +1,489 @@
+package pool
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/cuda/cudatest"
+	"github.com/shunt-ccl/shunt/host/executor"
+)
+
+// bench is a driver, a pool and streams that a test can hold up.
+type bench struct {
+	*testing.T
+	driver  *cudatest.Driver
+	gpu     GPU
+	pool    *Pool
+	streams []cuda.Stream
+	word    cuda.HostMemory // streams wait for its values
+	gates   []uint64        // reached by each stream
+}
+
+func newBench(t *testing.T, ordered bool, streams int) *bench {
+	t.Helper()
+	b := &bench{T: t, driver: cudatest.New(cudatest.Options{})}
+	context, err := b.driver.Retain(0)
+	require.NoError(t, err)
+	b.gpu = GPU{Driver: b.driver, Context: context}
+	b.pool = New(b.gpu, ordered, func(g cuda.Graph) (Graph, error) { return executor.UseGraph(b.driver, g) })
+	b.word, err = b.driver.AllocHost(context, int64(8*streams))
+	require.NoError(t, err)
+	for range streams {
+		s, err := b.driver.NewStream(context, 0)
+		require.NoError(t, err)
+		b.streams = append(b.streams, s)
+	}
+	b.gates = make([]uint64, streams)
+	t.Cleanup(func() {
+		for i := range b.streams { // all of them, as one may wait for another
+			b.write(i)
+		}
+		require.NoError(t, b.driver.Synchronize(context))
+		for _, s := range b.pool.Idle(true) {
+			require.NoError(t, b.driver.Unmap(context, s.Mapping))
+		}
+		require.Zero(t, b.pool.Stats().Segments, "something is still in use")
+		require.NoError(t, b.pool.Close())
+		for _, s := range b.streams {
+			require.NoError(t, b.driver.DestroyStream(context, s))
+		}
+		require.NoError(t, b.driver.FreeHost(context, b.word))
+		require.NoError(t, b.driver.Release(0))
+		require.Empty(t, b.driver.Leaks())
+		b.driver.Close()
+	})
+	return b
+}
+
+// shut holds a stream up from here on, until open.
+func (b *bench) shut(i int) {
+	b.gates[i]++
+	require.NoError(b, b.driver.WaitValue(b.gpu.Context, b.streams[i], b.word.Device+cuda.Ptr(8*i), b.gates[i]))
+}
+
+func (b *bench) open(i int) {
+	b.Helper()
+	p := b.word.Device + cuda.Ptr(8*i)
+	bytes := make([]byte, 8)
+	for k := range bytes {
+		bytes[k] = byte(b.gates[i] >> (8 * k))
+	}
+	require.NoError(b, b.driver.Write(b.gpu.Context, p, bytes))
+	require.NoError(b, b.driver.SynchronizeStream(b.gpu.Context, b.streams[i]))
+}
+
+func (b *bench) add(bytes int64) {
+	b.Helper()
+	m, err := b.driver.CreateMemory(b.gpu.Context, 0, bytes)
+	require.NoError(b, err)
+	b.pool.Add(m, nil)
+}
+
+func (b *bench) alloc(bytes int64, stream int) cuda.Ptr {
+	b.Helper()
+	p, err := b.pool.Alloc(Rounded(bytes), b.streams[stream])
+	require.NoError(b, err)
+	return p
+}
+
+func (b *bench) release(p cuda.Ptr, stream int) {
+	b.Helper()
+	require.NoError(b, b.pool.Free(p, b.streams[stream]))
+}
+
+// The stream that freed memory gets it again at once; another one when the first has come past the free.
+func TestReuseInStreamOrder(t *testing.T) {
+	b := newBench(t, false, 2)
+	b.add(Granularity)
+	p := b.alloc(Granularity, 0)
+	b.shut(0)
+	b.release(p, 0)
+	require.Zero(t, b.alloc(512, 1), "stream 0 still uses it")
+	require.Equal(t, p, b.alloc(Granularity, 0))
+	b.release(p, 0)
+	b.open(0)
+	require.Equal(t, p, b.alloc(Granularity, 1))
+	b.release(p, 1)
+}
+
+// Streams that were recorded on memory hold it back, whichever stream wants it.
+func TestRecordedStreamsHoldMemoryBack(t *testing.T) {
+	b := newBench(t, false, 3)
+	b.add(Granularity)
+	p := b.alloc(Granularity, 0)
+	require.NoError(t, b.pool.RecordStream(p, b.streams[1]))
+	b.shut(1)
+	b.release(p, 0)
+	for _, s := range []int{0, 2} {
+		require.Zero(t, b.alloc(512, s), "stream 1 still uses it")
+	}
+	require.Empty(t, b.pool.Idle(true))
+	b.open(1)
+	require.NoError(t, b.driver.Synchronize(b.gpu.Context)) // stream 0 uses it too
+	require.Equal(t, p, b.alloc(512, 2))
+	b.release(p, 2)
+}
+
+// Of two uses by one stream the later one counts, whichever block of the two it was of.
+func TestMergedBlocksKeepTheLaterUse(t *testing.T) {
+	for _, first := range []int{0, 1} {
+		b := newBench(t, false, 2)
+		b.add(Granularity)
+		blocks := []cuda.Ptr{b.alloc(Granularity/2, 0), b.alloc(Granularity/2, 0)}
+		b.release(blocks[first], 0)
+		require.NoError(t, b.driver.Synchronize(b.gpu.Context))
+		b.shut(0)
+		b.release(blocks[1-first], 0)
+		require.Zero(t, b.alloc(512, 1), "stream 0 still uses it")
+		b.open(0)
+		p := b.alloc(512, 1)
+		require.Equal(t, blocks[0], p)
+		b.release(p, 1)
+	}
+}
+
+// An ordered pool gives memory to another stream at once, which then waits.
+func TestOrderedPoolMakesStreamsWait(t *testing.T) {
+	b := newBench(t, true, 2)
+	b.add(Granularity)
+	p := b.alloc(Granularity, 0)
+	b.shut(0)
+	b.release(p, 0)
+	require.Equal(t, p, b.alloc(Granularity, 1))
+	done, err := b.driver.StreamDone(b.gpu.Context, b.streams[1])
+	require.NoError(t, err)
+	require.False(t, done, "stream 1 waits for stream 0")
+	b.open(0)
+	require.NoError(t, b.driver.SynchronizeStream(b.gpu.Context, b.streams[1]))
+	b.release(p, 1)
+}
+
+// Where an ordered pool puts blocks follows from the calls alone: ranks whose streams are past other points place
+// alike.
+func TestOrderedPoolsPlaceAlike(t *testing.T) {
+	const streams = 3
+	quick, slow := newBench(t, true, streams), newBench(t, true, streams)
+	seed := rand.Uint64()
+	t.Log("seed", seed)
+	random := rand.New(rand.NewPCG(seed, 1))
+	var live [][2]cuda.Ptr
+	for range 1000 {
+		s := random.IntN(streams)
+		switch k := random.IntN(10); {
+		case k < 5:
+			n := Rounded(1 + int64(random.ExpFloat64()*100_000))
+			at := [2]cuda.Ptr{quick.alloc(n, s), slow.alloc(n, s)}
+			require.Equal(t, at[0] == 0, at[1] == 0, "one pool has %d bytes, and the other one not", n)
+			if at[0] == 0 {
+				quick.add(Granularity)
+				slow.add(Granularity)
+				continue
+			}
+			require.Equal(t, quick.place(at[0]), slow.place(at[1]))
+			live = append(live, at)
+		case k < 9 && len(live) > 0:
+			i := random.IntN(len(live))
+			if k == 5 {
+				require.NoError(t, quick.pool.RecordStream(live[i][0], quick.streams[s]))
+				require.NoError(t, slow.pool.RecordStream(live[i][1], slow.streams[s]))
+			}
+			quick.release(live[i][0], s)
+			slow.release(live[i][1], s)
+			live = slices.Delete(live, i, i+1)
+			require.NoError(t, quick.driver.Synchronize(quick.gpu.Context))
+		default:
+			slow.shut(s)
+		}
+	}
+	for _, at := range live {
+		quick.release(at[0], 0)
+		slow.release(at[1], 0)
+	}
+	for s := range streams {
+		slow.write(s)
+	}
+}
+
+// place is the segment and the offset of an address.
+func (b *bench) place(p cuda.Ptr) [2]int64 {
+	for i, s := range b.pool.segments {
+		if p-s.Address < cuda.Ptr(s.Bytes) {
+			return [2]int64{int64(i), int64(p - s.Address)}
+		}
+	}
+	return [2]int64{-1, -1}
+}
+
+// A stream that has the handle of a destroyed one is another stream: what that one was given may still run.
+func TestReusedHandleIsAnotherStream(t *testing.T) {
+	b := newBench(t, false, 1)
+	b.add(Granularity)
+	p := b.alloc(Granularity, 0)
+	b.shut(0)
+	b.release(p, 0)
+	before := b.streams[0]
+	require.NoError(t, b.driver.DestroyStream(b.gpu.Context, before))
+	after, err := b.driver.NewStream(b.gpu.Context, 0)
+	require.NoError(t, err)
+	require.Equal(t, before, after, "the driver uses handles again")
+	require.Zero(t, b.alloc(512, 0), "the destroyed stream still uses it")
+	b.write(0)
+	require.NoError(t, b.driver.Synchronize(b.gpu.Context))
+	require.Equal(t, p, b.alloc(512, 0))
+	b.release(p, 0)
+}
+
+// What was allocated or freed in a capture is the graph's as long as it, or an executable, exists.
+func TestGraphsKeepMemory(t *testing.T) {
+	for _, ordered := range []bool{false, true} {
+		t.Run(fmt.Sprint("ordered ", ordered), func(t *testing.T) {
+			b := newBench(t, ordered, 2)
+			b.add(Granularity)
+			ctx := b.gpu.Context
+			before := b.alloc(4096, 0)
+			recorded := b.alloc(4096, 1)
+			require.NoError(t, b.driver.BeginCapture(ctx, b.streams[0]))
+			during := b.alloc(4096, 0)
+			b.release(during, 0)
+			require.Equal(t, during, b.alloc(4096, 0), "in the capture's order it is reused")
+			b.release(before, 0)
+			require.NoError(t, b.pool.RecordStream(recorded, b.streams[0]))
+			graph, err := b.driver.EndCapture(ctx, b.streams[0])
+			require.NoError(t, err)
+			b.release(during, 1) // allocated in it
+			b.release(recorded, 1)
+			exec, err := b.driver.Instantiate(ctx, graph)
+			require.NoError(t, err)
+			require.NoError(t, b.driver.DestroyGraph(graph))
+			require.NoError(t, b.driver.Synchronize(ctx))
+			b.agree()
+			held := []cuda.Ptr{before, during, recorded}
+			var others []cuda.Ptr
+			for p := b.alloc(4096, 0); p != 0; p = b.alloc(4096, 0) {
+				require.NotContains(t, held, p, "a replay would write into it")
+				others = append(others, p)
+			}
+			require.NoError(t, b.driver.Synchronize(ctx))
+			require.Empty(t, b.pool.Idle(true))
+			require.NoError(t, b.driver.DestroyGraphExec(exec))
+			b.agree()
+			for range held {
+				p := b.alloc(4096, 1)
+				require.Contains(t, held, p)
+				others = append(others, p)
+			}
+			for _, p := range others {
+				b.release(p, 0)
+			}
+		})
+	}
+}
+
+// agree is what ranks do together in an ordered pool.
+func (b *bench) agree() {
+	if snapshot, passed := b.pool.Passed(); b.pool.ordered {
+		b.pool.Agreed(snapshot, passed)
+	}
+}
+
+// A capture gets no memory that work outside of it may still use: its replays come at any time.
+func TestCapturesGetIdleMemory(t *testing.T) {
+	b := newBench(t, false, 2)
+	b.add(Granularity)
+	p := b.alloc(Granularity, 0)
+	b.shut(0)
+	b.release(p, 0)
+	other := b.streams[1]
+	require.NoError(t, b.driver.BeginCapture(b.gpu.Context, other))
+	require.Zero(t, b.alloc(512, 1))
+	b.open(0)
+	require.Equal(t, p, b.alloc(512, 1))
+	graph, err := b.driver.EndCapture(b.gpu.Context, other)
+	require.NoError(t, err)
+	b.release(p, 1)
+	require.NoError(t, b.driver.DestroyGraph(graph))
+}
+
+// A driver error leaves everything as it was, and no event is lost.
+func TestFailuresChangeNothing(t *testing.T) {
+	for _, method := range []string{"NewEvent", "Submit", "Record"} {
+		t.Run(method, func(t *testing.T) {
+			b := newBench(t, false, 1)
+			b.add(Granularity)
+			p := b.alloc(512, 0)
+			before := b.pool.Stats()
+			b.driver.Fail(method, 0, cuda.OutOfMemory)
+			require.Error(t, b.pool.Free(p, b.streams[0]))
+			require.Equal(t, before, b.pool.Stats())
+			b.release(p, 0)
+		})
+	}
+	b := newBench(t, true, 2)
+	b.add(Granularity)
+	p := b.alloc(Granularity, 0)
+	b.release(p, 0)
+	b.driver.Fail("WaitEvent", 0, cuda.OutOfMemory)
+	_, err := b.pool.Alloc(512, b.streams[1])
+	require.Error(t, err)
+	require.Zero(t, b.pool.Stats().Blocks)
+}
+
+// model is what a pool must be: which addresses are given out, and who may still use those that were freed.
+type modelled struct {
+	base    cuda.Ptr
+	bytes   int64
+	streams map[int]bool // that use it; of freed memory, whether each was held up at the free
+}
+
+// Random calls: blocks do not overlap and are aligned, memory that a stream may still use goes to nobody else, and in
+// the end all of it is one piece again.
+func TestRandomCalls(t *testing.T) {
+	for _, ordered := range []bool{false, true} {
+		t.Run(fmt.Sprint("ordered ", ordered), func(t *testing.T) {
+			const streams = 3
+			b := newBench(t, ordered, streams)
+			seed := rand.Uint64()
+			t.Log("seed", seed)
+			random := rand.New(rand.NewPCG(seed, 1))
+			var live, busy []modelled // busy: freed, and a stream that used it is held up
+			shut := [streams]bool{}
+			for i := range 1500 {
+				switch k := random.IntN(10); {
+				case k < 4:
+					s, n := random.IntN(streams), Rounded(1+int64(random.ExpFloat64()*100_000))
+					n = min(n, Granularity)
+					p := b.alloc(n, s)
+					if p == 0 {
+						b.add(Granularity)
+						p = b.alloc(n, s)
+					}
+					require.NotZero(t, p)
+					require.Zero(t, p%Align)
+					for _, m := range live {
+						if overlap(p, n, m) {
+							t.Fatalf("%d bytes at %#x overlap %d at %#x", n, p, m.bytes, m.base)
+						}
+					}
+					busy = slices.DeleteFunc(busy, func(m modelled) bool {
+						if !overlap(p, n, m) {
+							return false
+						}
+						for used, held := range m.streams {
+							if used != s && held && !ordered {
+								t.Fatalf("stream %d got memory that stream %d may still use", s, used)
+							}
+							if used != s && held && ordered {
+								shut[s] = true // it waits now
+								done, err := b.driver.StreamDone(b.gpu.Context, b.streams[s])
+								require.NoError(t, err)
+								require.False(t, done, "stream %d got memory that stream %d may still use", s, used)
+							}
+						}
+						return false
+					})
+					live = append(live, modelled{p, n, map[int]bool{s: true}})
+				case k < 5 && len(live) > 0:
+					m, s := live[random.IntN(len(live))], random.IntN(streams)
+					require.NoError(t, b.pool.RecordStream(m.base, b.streams[s]))
+					m.streams[s] = true
+				case k < 8 && len(live) > 0:
+					i, s := random.IntN(len(live)), random.IntN(streams)
+					m := live[i]
+					live = slices.Delete(live, i, i+1)
+					freed := map[int]bool{s: shut[s]}
+					for recorded := range m.streams {
+						if recorded != s {
+							require.NoError(t, b.pool.RecordStream(m.base, b.streams[recorded]))
+						}
+						freed[recorded] = shut[recorded]
+					}
+					b.release(m.base, s)
+					busy = append(busy, modelled{m.base, m.bytes, freed})
+				case k < 9:
+					s := random.IntN(streams)
+					b.shut(s)
+					shut[s] = true
+				default:
+					for s := range streams {
+						b.write(s)
+					}
+					require.NoError(t, b.driver.Synchronize(b.gpu.Context))
+					shut, busy = [streams]bool{}, nil
+					if random.IntN(3) == 0 {
+						b.agree()
+						for _, s := range b.pool.Idle(!ordered) {
+							require.NoError(t, b.driver.Unmap(b.gpu.Context, s.Mapping))
+						}
+					}
+				}
+				if i%5 == 0 {
+					b.check()
+				}
+			}
+			for _, m := range live {
+				b.release(m.base, 0)
+			}
+		})
+	}
+}
+
+// write opens a gate without waiting for the stream, which may wait for another one.
+func (b *bench) write(i int) {
+	bytes := make([]byte, 8)
+	for k := range bytes {
+		bytes[k] = byte(b.gates[i] >> (8 * k))
+	}
+	require.NoError(b, b.driver.Write(b.gpu.Context, b.word.Device+cuda.Ptr(8*i), bytes))
+}
+
+func overlap(p cuda.Ptr, n int64, m modelled) bool {
+	return p < m.base+cuda.Ptr(m.bytes) && m.base < p+cuda.Ptr(n)
+}
+
+// check looks whether the pool's lists and counts agree.
+func (b *bench) check() {
+	p := b.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var inUse, cached, blocks int64
+	free := 0
+	for _, s := range p.segments {
+		at := s.Address
+		for x := s.first; x != nil; x = x.next {
+			require.Equal(b, at, x.base)
+			require.True(b, x.prev == nil && x == s.first || x.prev.next == x)
+			at += cuda.Ptr(x.bytes)
+			if x.free {
+				free++
+				cached += x.bytes
+				require.False(b, x.next != nil && x.next.free && p.joins(x, x.next), "free neighbours were not merged")
+			} else {
+				require.Same(b, x, p.live[x.base])
+				inUse += x.bytes
+				blocks++
+			}
+		}
+		require.Equal(b, s.Address+cuda.Ptr(s.Bytes), at)
+	}
+	require.Len(b, p.free, free)
+	require.True(b, slices.IsSortedFunc(p.free, before))
+	require.Equal(b, Stats{InUse: inUse, Cached: cached, Peak: p.stats.Peak, Blocks: blocks,
+		Segments: int64(len(p.segments))}, p.stats)
+	uses := map[*event]int{}
+	for _, x := range p.free {
+		for _, u := range x.uses {
+			if u.event != nil {
+				uses[u.event]++
+			}
+		}
+	}
+	for e, n := range uses {
+		require.Equal(b, n, e.uses, "of event %d", e.number)
+		require.NotContains(b, p.spare, e.handle)
+	}
+}

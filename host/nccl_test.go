@@ -1,0 +1,182 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/transports/nccl"
+	"github.com/shunt-ccl/shunt/transports/nccl/nccltest"
+)
+
+// overNCCL is the transport on the machine of the test.
+var overNCCL = nccl.Transport{Drivers: onMachine.Drivers}
+
+func init() { host.Register(overNCCL) }
+
+// withNCCL makes nccltest's library the one that is found.
+func withNCCL(t *testing.T) {
+	t.Helper()
+	path, err := nccltest.Build(t.TempDir())
+	require.NoError(t, err)
+	require.NoError(t, nccltest.Install(path))
+	t.Setenv(nccl.Variable, path)
+}
+
+// both returns what gives a rank's options both transports, named by the user, and its choice of algorithms.
+func both(algo string) func(int, *host.Options) {
+	return func(_ int, o *host.Options) {
+		o.Transports, o.Algo = []string{"builtin:cudaipc", "builtin:nccl"}, algo
+	}
+}
+
+// A communicator of NCCL takes a second and hundreds of MB: it is made by the first call that needs it, once.
+func TestNcclIsMadeByTheFirstCallThatNeedsIt(t *testing.T) {
+	withNCCL(t)
+	const world = 3
+	before := nccltest.Made()
+	step := make(chan struct{})
+	made := func(r *rank) int { // between calls of all ranks
+		_ = r.meet()
+		return nccltest.Made() - before
+	}
+	errs := deviceErrors(t, gpus(t, world), both("all_reduce:64K-=nccl;broadcast:1M-=nccl;*=cudaipc"), func(r *rank) error {
+		defer func() {
+			if r.Rank() == 0 {
+				close(step)
+			}
+		}()
+		for _, c := range []struct{ count, want int }{{2, 0}, {8192, 0}, {16384, world}, {100_000, world}, {2, world}} {
+			if err := deviceSum(r, c.count); err != nil {
+				return fmt.Errorf("%d elements: %w", c.count, err)
+			}
+			if got := made(r); got != c.want {
+				return fmt.Errorf("after %d elements %d communicators of NCCL, want %d", c.count, got, c.want)
+			}
+		}
+		return nil
+	})
+	require.NoError(t, errors.Join(errs...))
+	<-step
+}
+
+// The first call of a size that NCCL serves may be captured before, or be of another length on one rank: ranks that
+// disagree are told there as in any first call.
+func TestRanksThatDisagreeInTheFirstCallOverNccl(t *testing.T) {
+	withNCCL(t)
+	errs := deviceErrors(t, gpus(t, 2), both("all_reduce:64K-=nccl;*=cudaipc"), func(r *rank) error {
+		if err := deviceSum(r, 100); err != nil {
+			return err
+		}
+		return deviceSum(r, 20_000+r.Rank())
+	})
+	for _, err := range errs {
+		require.ErrorIs(t, err, plugin.Mismatch)
+		assert.Contains(t, err.Error(), "rank 1 called #2 all_reduce, count 20001 of float32, op sum")
+	}
+}
+
+// What NCCL says of a failure is part of the error, on all ranks.
+func TestWordsOfNccl(t *testing.T) {
+	withNCCL(t)
+	t.Cleanup(func() { nccltest.Break(-1, 0, "") })
+	errs := deviceErrors(t, gpus(t, 2), both("*=nccl,*"), func(r *rank) error {
+		if err := deviceSum(r, 100); err != nil {
+			return err
+		}
+		if r.Rank() == 1 {
+			nccltest.Break(1, 6, "link 3 is down")
+		}
+		deadline := time.Now().Add(20 * time.Second)
+		for time.Now().Before(deadline) {
+			if err := deviceSum(r, 100); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for rank, err := range errs {
+		require.Error(t, err, "rank %d", rank)
+		assert.Contains(t, err.Error(), "link 3 is down")
+	}
+}
+
+// A failure between calls is found without a call, on all ranks.
+func TestNcclIsWatchedBetweenCalls(t *testing.T) {
+	withNCCL(t)
+	t.Cleanup(func() { nccltest.Break(-1, 0, "") })
+	require.NoError(t, errors.Join(deviceErrors(t, gpus(t, 2), both("*=nccl,*"), func(r *rank) error {
+		if err := errors.Join(deviceSum(r, 100), r.meet()); err != nil {
+			return err
+		}
+		if r.Rank() == 0 {
+			nccltest.Break(1, 6, "link 3 is down")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		for r.Err() == nil && ctx.Err() == nil {
+			runtime.Gosched()
+		}
+		if err := r.Err(); err == nil || !strings.Contains(err.Error(), "transport nccl on rank 1") ||
+			!strings.Contains(err.Error(), "link 3 is down") {
+			return fmt.Errorf("found %w", err)
+		}
+		return nil
+	})...))
+}
+
+// NCCL waits for ever for a rank that does not call. The host does not.
+func TestRankThatStaysAwayFromNccl(t *testing.T) {
+	withNCCL(t)
+	adjust := func(rank int, o *host.Options) {
+		both("*=nccl,*")(rank, o)
+		o.Timeout = 5 * time.Second
+	}
+	away := make(chan struct{})
+	errs := deviceErrors(t, gpus(t, 3), adjust, func(r *rank) error {
+		if err := deviceSum(r, 100); err != nil {
+			return err
+		}
+		if r.Rank() == 1 {
+			<-away
+			return r.Err()
+		}
+		if r.Rank() == 0 {
+			defer close(away)
+		}
+		return deviceSum(r, 100)
+	})
+	for rank, err := range errs {
+		require.ErrorIs(t, err, plugin.Timeout, "rank %d", rank)
+		assert.Contains(t, err.Error(), "had no answer from peer rank 1")
+	}
+	assert.Contains(t, errs[0].Error()+errs[2].Error(),
+		"rank 1 has not called all_reduce #2, in which rank ")
+	assert.Contains(t, errs[0].Error()+errs[2].Error(), "runs nccl/tuned, a native function (step 0 of track 0)")
+}
+
+// Abort ends what waits inside NCCL.
+func TestAbortEndsNccl(t *testing.T) {
+	withNCCL(t)
+	errs := deviceErrors(t, gpus(t, 2), both("*=nccl,*"), func(r *rank) error {
+		if err := deviceSum(r, 100); err != nil {
+			return err
+		}
+		if r.Rank() == 1 {
+			r.Abort("enough")
+			return nil
+		}
+		return deviceSum(r, 100) // alone
+	})
+	require.ErrorIs(t, errs[0], plugin.Aborted)
+	assert.Contains(t, errs[0].Error(), "rank 1 aborted: enough")
+}

@@ -1,0 +1,27 @@
+"""Single numbers as buffers of one element."""
+
+import sys
+from array import array
+from typing import Any
+
+from . import _dtypes
+from ._dtypes import OpLike
+from ._tables import InvalidArgumentError, Op
+
+
+def boxed(value: Any, op: OpLike = Op.SUM) -> Any:
+    """A buffer with that number in it, or None if it is no number: int64 for an int, float64 for a float and for
+    averages, numpy's own type for a scalar of numpy."""
+    if isinstance(value, float):
+        return array("d", [value])
+    if isinstance(value, int):
+        if _dtypes.op_of(op) in (Op.AVG, Op.PREMUL_SUM):
+            return array("d", [value])
+        try:
+            return array("q", [value])
+        except OverflowError:
+            raise InvalidArgumentError(f"{value} does not fit 64 bits") from None
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, getattr(numpy, "generic", ())):
+        return numpy.array([value])
+    return None

@@ -1,0 +1,141 @@
+"""Collectives of Python objects.
+
+Objects are pickled (protocol 5). Their sizes are exchanged first, so a rank whose object cannot be pickled, or is
+larger than the limit, is an error on every rank, and nobody waits for bytes that do not come.
+"""
+
+import pickle
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from ._collectives import Collectives
+from ._tables import InvalidArgumentError, UnsupportedError
+
+#: What one object may take, pickled, unless the caller says otherwise.
+LIMIT = 1 << 30
+
+_FAILED = -1
+
+
+class Objects(Collectives):
+    """The collectives of objects of Communicator. Unpickling runs code of the sender's choice: ranks trust each other."""
+
+    def broadcast_object(self, value: Any = None, root: int = 0, *, limit: int = LIMIT) -> Any:
+        """Returns root's object on every rank; the other ranks' value is ignored. limit: the most bytes that it may take,
+        pickled."""
+        self._for_objects("broadcast_object")
+        data, cause = _pickled(value) if self.rank == root else (b"", None)
+        sizes = array("q", [len(data) if cause is None else _FAILED])
+        self.broadcast(sizes, root)
+        self._agree("broadcast_object", [(root, sizes[0])], limit, cause)
+        room = bytearray(data) if self.rank == root else bytearray(sizes[0])
+        self.broadcast(room, root)
+        return value if self.rank == root else pickle.loads(room)
+
+    def all_gather_object(self, value: Any, *, limit: int = LIMIT) -> list[Any]:
+        """Returns every rank's object, in rank order. limit: the most bytes that one of them may take, pickled."""
+        self._for_objects("all_gather_object")
+        data, sizes = self._sizes("all_gather_object", value, limit)
+        room = bytearray(sum(sizes))
+        self.all_gather_v(data, room, sizes)
+        return self._each(value, room, sizes)
+
+    def gather_object(self, value: Any, root: int = 0, *, limit: int = LIMIT) -> list[Any] | None:
+        """Returns every rank's object, in rank order, on the root, and None elsewhere. limit as in all_gather_object."""
+        self._for_objects("gather_object")
+        data, sizes = self._sizes("gather_object", value, limit)
+        if self.rank != root:
+            self.gather_v(data, root=root)
+            return None
+        room = bytearray(sum(sizes))
+        self.gather_v(data, room, sizes, root=root)
+        return self._each(value, room, sizes)
+
+    def scatter_object(self, values: Sequence[Any] | None = None, root: int = 0, *, limit: int = LIMIT) -> Any:
+        """Returns object r of root's values on rank r; the other ranks' values are ignored. limit as in all_gather_object."""
+        self._for_objects("scatter_object")
+        pieces: list[bytes] = []
+        cause: Exception | None = None
+        sizes = array("q", bytes(8 * self.world))
+        if self.rank == root:
+            if values is None or len(values) != self.world:
+                cause = InvalidArgumentError(
+                    f"scatter_object: the root has {'no' if values is None else len(values)} values, want one for each of {self.world} ranks")
+                sizes[0] = _FAILED
+            else:
+                for i, value in enumerate(values):
+                    data, failure = _pickled(value)
+                    cause = cause or failure
+                    sizes[i] = len(data) if failure is None else _FAILED
+                    pieces.append(data)
+        self.broadcast(sizes, root)
+        self._agree("scatter_object", [(root, size) for size in sizes], limit, cause)
+        room = bytearray(sizes[self.rank])
+        if self.rank == root:
+            self.scatter_v(b"".join(pieces), room, sizes, root=root)
+        else:
+            self.scatter_v(None, room, root=root)
+        return pickle.loads(room)
+
+    def send_object(self, value: Any, peer: int, *, limit: int = LIMIT) -> None:
+        """Sends an object to one rank, which calls recv_object."""
+        self._for_objects("send_object")
+        data, cause = _pickled(value)
+        failed = cause is not None or len(data) > limit
+        self.send(array("q", [_FAILED if failed else len(data)]), peer)
+        self._agree("send_object", [(self.rank, _FAILED if cause else len(data))], limit, cause)
+        self.send(data, peer)
+
+    def recv_object(self, peer: int, *, limit: int = LIMIT) -> Any:
+        """Returns the object that a rank sends with send_object. What takes more than limit
+        bytes, pickled, is received, so that later messages find their way, but not unpickled."""
+        self._for_objects("recv_object")
+        sizes = array("q", [0])
+        self.recv(sizes, peer)
+        if sizes[0] == _FAILED:
+            raise InvalidArgumentError(f"recv_object: rank {peer} could not send its object, for a reason that it was told")
+        room = bytearray(sizes[0])
+        self.recv(room, peer)
+        self._agree("recv_object", [(peer, sizes[0])], limit, None)
+        return pickle.loads(room)
+
+    def _sizes(self, name: str, value: Any, limit: int) -> tuple[bytes, array]:
+        """This rank's object and the size of every rank's."""
+        data, cause = _pickled(value)
+        sizes = array("q", bytes(8 * self.world))
+        self.all_gather(array("q", [len(data) if cause is None else _FAILED]), sizes)
+        self._agree(name, list(enumerate(sizes)), limit, cause)
+        return data, sizes
+
+    def _each(self, own: Any, room: bytearray, sizes: array) -> list[Any]:
+        """The objects that lie one behind the other; this rank's own as it is."""
+        found, at = [], 0
+        for rank, size in enumerate(sizes):
+            found.append(own if rank == self.rank else pickle.loads(memoryview(room)[at : at + size]))
+            at += size
+        return found
+
+    def _agree(self, name: str, sizes: list[tuple[int, int]], limit: int, cause: Exception | None) -> None:
+        """Raises on every rank what is wrong with the first object that cannot go."""
+        for rank, size in sizes:
+            if size == _FAILED:
+                if isinstance(cause, InvalidArgumentError):
+                    raise cause
+                raise InvalidArgumentError(f"{name}: rank {rank} has an object that cannot be pickled") from cause
+            if size > limit:
+                raise InvalidArgumentError(f"{name}: rank {rank} has an object of {size} bytes, pickled; limit= is {limit}")
+
+    def _for_objects(self, name: str) -> None:
+        if self.on_device:
+            raise UnsupportedError(f'{name}: objects go through host memory; make a communicator with memory="host" for them')
+        if self._groups:
+            raise InvalidArgumentError(f"{name}: objects cannot go in a group, as their sizes must arrive before they do")
+
+
+def _pickled(value: Any) -> tuple[bytes, Exception | None]:
+    """An object as bytes, or why not: pickling calls any code of the object."""
+    try:
+        return pickle.dumps(value, protocol=5), None
+    except Exception as error:  # noqa: BLE001
+        return b"", error

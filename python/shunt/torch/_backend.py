@@ -1,0 +1,53 @@
+"""Registering the backend, and making it for a group."""
+
+import os
+import warnings
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from .. import _library
+from ._extension import C
+
+ShuntBackend = C.ShuntBackend
+
+_named = False
+
+
+def _name_variables() -> None:
+    """Warns, once a process, of set variables of torch's nccl backend that have no meaning here."""
+    global _named
+    # torchrun sets the first by itself.
+    ignored = sorted(name for name in os.environ if name.startswith("TORCH_NCCL_") and name != "TORCH_NCCL_ASYNC_ERROR_HANDLING")
+    if ignored and not _named:
+        warnings.warn(f"shunt.torch: {', '.join(ignored)} set up torch's nccl backend; the shunt backend ignores them", stacklevel=2)
+    _named = True
+
+
+def _create(options: Any, backend_options: Any) -> Any:
+    """Makes the backend of a group; torch calls this for each new one."""
+    _name_variables()
+    C.load(_library.library()._name)
+    if backend_options is not None and not isinstance(backend_options, C.Options):
+        raise TypeError(f"shunt: pg_options is a {type(backend_options).__name__}; expected shunt.torch's Options, or None")
+    # A copy: torch may pass one object for several groups.
+    own = backend_options.__copy__() if backend_options is not None else C.Options()
+    own._timeout = options.timeout
+    own.group_name = options.group_id
+    own.global_ranks_in_group = options.global_ranks_in_group
+    return ShuntBackend(options.store, options.group_rank, options.group_size, own)
+
+
+def _register() -> None:
+    dist.Backend.register_backend("shunt", _create, extended_api=True, devices=["cpu", "cuda"])
+    # torch 2.11 gives groups of several backends a default one only if the first plugin's name, which it keeps in
+    # capitals, is that in the group's configuration, which is not. Entered as written, and first, it is found.
+    plugins = distributed_c10d.Backend._plugins
+    others = dict(plugins)
+    plugins.clear()
+    plugins["shunt"] = others["SHUNT"]
+    plugins.update(others)
+
+
+_register()

@@ -1,0 +1,155 @@
+#include "backend.hpp"
+
+#include <Python.h>
+
+#include "submit.hpp"
+
+namespace shunt_torch {
+
+namespace {
+
+// How long destroying a group waits for its calls in flight.
+constexpr Milliseconds kShutdownPatience{10000};
+constexpr Milliseconds kMessagePatience{2000};
+constexpr Milliseconds kDestructorPatience{100};
+
+// Lanes may need the GIL to end, for callbacks of futures; a destructor may run with it.
+class WithoutGil {
+ public:
+  WithoutGil() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
+  ~WithoutGil() {
+    if (state_ != nullptr) PyEval_RestoreThread(state_);
+  }
+
+ private:
+  PyThreadState* state_;
+};
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Store> ownConnection(const c10::intrusive_ptr<c10d::Store>& store) {
+  try {
+    return store->clone();
+  } catch (const std::exception&) {
+    return store;  // a store of the program's own that cannot be cloned
+  }
+}
+
+ShuntBackend::ShuntBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options)
+    : Backend(rank, size), store_(std::move(store)), options_(std::move(options)), timeout_(options_->timeout.count()), process_(getpid()) {
+  init();
+}
+
+ShuntBackend::~ShuntBackend() {
+  if (getpid() != process_) {
+    // What belongs to the parent stays as it is: nothing here could end it.
+    new auto(std::move(channels_));
+    new auto(std::move(pairs_));
+    (void)links_.release();
+    return;
+  }
+  WithoutGil released;
+  closeChannels("the group was destroyed", kDestructorPatience);
+}
+
+void ShuntBackend::setTimeout(std::chrono::milliseconds timeout) {
+  options_->timeout = timeout;
+  timeout_ = timeout.count();
+}
+
+std::shared_ptr<Channel> ShuntBackend::makeChannel(const std::string& name, int rank, int size, int first,
+                                                    const at::Device& device) {
+  return std::make_shared<Channel>(
+      Rendezvous{ownConnection(store_), c10::str("shunt/", device.is_cuda() ? "cuda" : "cpu", "/", name), rank, size, device,
+                 c10::str("rank ", first, " to join"), {}});
+}
+
+Channel& ShuntBackend::channel(const at::Device& device) {
+  if (device.is_cpu())
+    if (auto* host = host_.load(std::memory_order_acquire)) return *host;
+  TORCH_CHECK_VALUE(device.is_cpu() || device.is_cuda(), "shunt: group ", options_->group_name, " has no transport for tensors on ",
+                    device, "; expected cpu or cuda");
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!closed_.empty())
+    C10_THROW_ERROR(DistBackendError, c10::str("shunt: rank ", rank_, " of group ", options_->group_name, ": ", closed_));
+  auto& channel = channels_[device];
+  if (!channel) channel = makeChannel("all", rank_, size_, 0, device);
+  if (device.is_cpu()) host_ = channel.get();
+  return *channel;
+}
+
+c10::intrusive_ptr<c10d::Backend> ShuntBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                      const std::vector<int>& ranks,
+                                                      const c10::intrusive_ptr<Backend::Options>& opts) {
+  auto found = std::find(ranks.begin(), ranks.end(), rank_);
+  if (found == ranks.end()) return nullptr;
+  auto options = c10::make_intrusive<Options>();
+  options->timeout = opts->timeout;
+  options->group_name = opts->group_name;
+  for (int rank : ranks)
+    options->global_ranks_in_group.push_back(
+        options_->global_ranks_in_group.empty() ? rank : options_->global_ranks_in_group.at(rank));
+  return c10::make_intrusive<ShuntBackend>(store, static_cast<int>(found - ranks.begin()), static_cast<int>(ranks.size()),
+                                           std::move(options));
+}
+
+void ShuntBackend::eagerConnectSingleDevice(at::Device device) {
+  auto w = where("connect");
+  channel(device).call(w, timeout(c10d::kUnsetTimeout), [](Communicator&) {});
+}
+
+uint64_t ShuntBackend::communicatorHandle(const at::Device& device) {
+  uint64_t handle = 0;
+  auto w = where("communicator");
+  channel(device).call(w, timeout(c10d::kUnsetTimeout),
+                       [&](Communicator& communicator) { handle = reinterpret_cast<uintptr_t>(communicator.handle()); });
+  return handle;
+}
+
+c10d::ErrorType ShuntBackend::getError() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (auto& [_, channel] : channels_) {
+    auto* communicator = channel->made();
+    if (communicator == nullptr) continue;
+    switch (communicator->asyncError()) {
+      case SHUNT_OK: break;
+      case SHUNT_TIMEOUT: return c10d::ErrorType::TIMEOUT;
+      case SHUNT_PEER_DIED:
+      case SHUNT_ABORTED: return c10d::ErrorType::REMOTE_ERROR;
+      default: return c10d::ErrorType::COMM_ERROR;
+    }
+  }
+  return c10d::ErrorType::SUCCESS;
+}
+
+void ShuntBackend::abort() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  closed_ = "the group was aborted";
+  std::string reason = c10::str("rank ", rank_, " aborted its group ", options_->group_name);
+  for (auto& [_, channel] : channels_) channel->abort(reason);
+  for (auto& [_, channel] : pairs_) channel->abort(reason);
+  if (links_) links_->abort(reason);
+}
+
+void ShuntBackend::shutdown() {
+  if (getpid() != process_) return;
+  WithoutGil released;
+  closeChannels("the group was destroyed", std::min(kShutdownPatience, timeout(c10d::kUnsetTimeout)));
+}
+
+void ShuntBackend::closeChannels(const std::string& text, Milliseconds patience) {
+  std::vector<std::shared_ptr<Channel>> channels;
+  Links* links;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (closed_.empty()) closed_ = text;
+    for (auto& [_, channel] : channels_) channels.push_back(channel);
+    for (auto& [_, channel] : pairs_) channels.push_back(channel);
+    links = links_.get();
+  }
+  // What no peer has answered by now is a message that this rank does not wait for.
+  if (links != nullptr) links->close(text, std::min(patience, kMessagePatience));
+  for (auto& channel : channels) channel->close(text, patience);
+}
+
+}  // namespace shunt_torch

@@ -1,0 +1,143 @@
+// backend.hpp: the backend "shunt" of torch.distributed.
+#pragma once
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <unistd.h>
+
+#include <map>
+#include <unordered_map>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "arguments.hpp"
+#include "channel.hpp"
+#include "links.hpp"
+
+namespace shunt_torch {
+
+using Tensors = std::vector<at::Tensor>;
+using TensorLists = std::vector<std::vector<at::Tensor>>;
+using WorkPtr = c10::intrusive_ptr<Work>;
+
+// One group. Each device has a communicator of its own, made by the first collective on it. What goes wrong is thrown:
+// ValueError and TypeError name the argument, DistBackendError carries Shunt's text.
+//
+// Calls with asyncOp false return null once the result is there (host memory), or once the operation is in the
+// current stream (GPUs: no event, no stream of its own). Others return a Work.
+class ShuntBackend : public c10d::Backend {
+ public:
+  struct Options : Backend::Options {
+    Options() : Backend::Options("shunt") {}
+  };
+
+  // store: torch's, with the prefix of the group and device. Does not meet the other ranks.
+  ShuntBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options);
+  ~ShuntBackend() override;
+
+  const std::string getBackendName() const override { return "shunt"; }
+  c10::intrusive_ptr<Backend::Options> getBackendOptions() override { return options_; }
+  bool supportsCoalescing() const override { return true; }
+  bool supportsSplitting() const override { return true; }
+  void setTimeout(std::chrono::milliseconds timeout) override;
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
+  WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override;
+  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& outputSplits,
+                        std::vector<int64_t>& inputSplits, const c10d::AllToAllOptions& opts) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override;
+  WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override;
+  WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& opts) override;
+  WorkPtr barrier(const c10d::BarrierOptions& opts) override;
+  void monitoredBarrier(const c10d::BarrierOptions& opts, bool waitAllRanks) override;
+
+  WorkPtr send(Tensors& tensors, int peer, int tag) override;
+  WorkPtr recv(Tensors& tensors, int peer, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
+  // all_to_all of rows whose numbers are in device memory: int64 tensors of size entries. outputRows and inputRows
+  // are what the tensors have room for. Enqueued on the current stream; wrong counts fail the group later.
+  void alltoallOnDevice(at::Tensor& output, at::Tensor& input, const at::Tensor& outputSplits, const at::Tensor& inputSplits);
+
+  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                                    const c10::intrusive_ptr<Backend::Options>& opts) override;
+  void eagerConnectSingleDevice(at::Device device) override;
+  // The shunt_comm of a device, as a number: for the group's life. Made now if need be, which is collective.
+  uint64_t communicatorHandle(const at::Device& device);
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override { return sequence_; }
+  c10d::ErrorType getError() override;
+  void abort() override;
+  void shutdown() override;
+
+ private:
+  Where where(const char* collective) const { return {collective, rank_, &options_->group_name}; }
+  Milliseconds timeout(std::chrono::milliseconds asked) const {
+    return asked > std::chrono::milliseconds(0) ? asked : std::chrono::milliseconds(timeout_.load(std::memory_order_relaxed));
+  }
+
+  // The group's channel for tensors on device.
+  Channel& channel(const at::Device& device);
+  // first: the rank of the group that is rank 0 there.
+  std::shared_ptr<Channel> makeChannel(const std::string& name, int rank, int size, int first, const at::Device& device);
+
+  // One call: who makes it, what torch calls it, and how long it may take.
+  struct Call {
+    Where where;
+    OpType type;
+    Milliseconds timeout;
+    bool async;
+  };
+
+  // Runs job(communicator, stream) on channel: at once, or queued (host memory) or in a stream of its own (GPUs) if
+  // call.async. outputs are the results of the Work; inputs are what the job reads besides.
+  template <class Job>
+  WorkPtr submit(const Call& call, Channel& channel, const Tensors& outputs, const Tensors& inputs, Job job);
+  template <class Job>
+  WorkPtr submitOnDevice(const Call& call, Channel& channel, const Tensors& outputs, const Tensors& inputs, Job& job);
+
+  // Between startCoalescing and endCoalescing a Work is also part of what the latter returns.
+  WorkPtr noted(WorkPtr work) {
+    if (C10_UNLIKELY(coalescing_)) coalesced_.push_back(work);
+    return work;
+  }
+
+  Links& links(const Where& where);  // with mutex_
+  WorkPtr sendOrRecv(shunt_collective direction, at::Tensor& tensor, int peer, const Where& where);
+  void closeChannels(const std::string& text, Milliseconds patience);
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<Options> options_;
+  std::atomic<int64_t> timeout_;  // milliseconds
+  const pid_t process_;           // a forked child has none of the threads
+  std::atomic<uint64_t> sequence_{0};
+  uint64_t monitored_ = 0;  // monitored barriers so far
+
+  std::mutex mutex_;  // guards what follows
+  std::unordered_map<at::Device, std::shared_ptr<Channel>> channels_;
+  std::atomic<Channel*> host_{nullptr};  // that of host memory, for calls that must be quick
+  std::map<std::pair<int, c10::DeviceIndex>, std::shared_ptr<Channel>> pairs_;  // GPUs: by peer and GPU
+  std::unique_ptr<Links> links_;                                         // host memory
+  std::string closed_;                                                   // why calls are refused, if they are
+
+  std::atomic<bool> coalescing_{false};  // between startCoalescing and endCoalescing
+  std::vector<WorkPtr> coalesced_;
+  struct Queued {
+    shunt_collective direction;
+    at::Tensor tensor;
+    int peer;
+  };
+  std::vector<Queued> queued_;
+};
+
+}  // namespace shunt_torch

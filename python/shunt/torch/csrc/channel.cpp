@@ -1,0 +1,34 @@
+#include "channel.hpp"
+
+namespace shunt_torch {
+
+Communicator& Channel::join(const Where& where, Milliseconds timeout) {
+  communicator_ = std::make_unique<Communicator>(rendezvous_, timeout, where, cancel_);
+  made_.store(communicator_.get(), std::memory_order_release);
+  return *communicator_;
+}
+
+c10::Stream Channel::ownStream(const c10::impl::VirtualGuardImpl& device) {
+  std::call_once(streamChosen_, [&] { stream_ = device.getStreamFromGlobalPool(rendezvous_.device, /*isHighPriority=*/true); });
+  return *stream_;
+}
+
+void Channel::abort(const std::string& reason) {
+  cancel_ = 1;
+  (void)lane_.stop("the group was aborted: " + reason, Milliseconds(0));
+  if (auto* communicator = made()) communicator->abort(reason);
+}
+
+void Channel::close(const std::string& text, Milliseconds patience) {
+  if (!lane_.stop(text, patience)) {
+    cancel_ = 1;
+    if (auto* communicator = made()) communicator->abort(text);
+  }
+  lane_.join();
+  // A call on another thread that was aborted above still uses the communicator until it gives the turn back.
+  (void)lane_.stop(text, std::chrono::seconds(5));
+  made_ = nullptr;
+  communicator_.reset();
+}
+
+}  // namespace shunt_torch

@@ -1,0 +1,59 @@
+// channel.hpp: a communicator that is made by its first call, and the order of the calls on it.
+#pragma once
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <memory>
+#include <optional>
+
+#include "communicator.hpp"
+#include "lane.hpp"
+
+namespace shunt_torch {
+
+class Channel {
+ public:
+  explicit Channel(Rendezvous rendezvous) : rendezvous_(std::move(rendezvous)) {}
+  ~Channel() { close("the group was destroyed", Milliseconds(0)); }
+
+  // Runs job(communicator) after everything queued, on this thread.
+  template <class Job>
+  void call(const Where& where, Milliseconds timeout, Job&& job) {
+    lane_.call(where, [&] { job(communicator(where, timeout)); });
+  }
+
+  void enqueue(c10::intrusive_ptr<HostWork> work, const Where& where) { lane_.enqueue(std::move(work), where); }
+
+  // The communicator, made now if need be: collective. Only for who has the turn: jobs.
+  Communicator& communicator(const Where& where, Milliseconds timeout) {
+    Communicator* made = made_.load(std::memory_order_acquire);
+    return C10_LIKELY(made != nullptr) ? *made : join(where, timeout);
+  }
+
+  // The communicator if it has been made, else null; for any thread while the channel lives.
+  Communicator* made() const { return made_.load(std::memory_order_acquire); }
+
+  const Rendezvous& rendezvous() const { return rendezvous_; }
+
+  // GPUs: the stream of calls that run beside the program's own.
+  c10::Stream ownStream(const c10::impl::VirtualGuardImpl& device);
+
+  // Fails what runs, what is queued and later calls, on every rank.
+  void abort(const std::string& reason);
+
+  // Refuses further calls with text, waits at most patience for those made, aborts what is left and closes.
+  void close(const std::string& text, Milliseconds patience);
+
+ private:
+  Communicator& join(const Where& where, Milliseconds timeout);
+
+  Rendezvous rendezvous_;
+  std::atomic<int32_t> cancel_{0};
+  std::unique_ptr<Communicator> communicator_;
+  std::atomic<Communicator*> made_{nullptr};
+  std::once_flag streamChosen_;
+  std::optional<c10::Stream> stream_;
+  Lane lane_;
+};
+
+}  // namespace shunt_torch

@@ -1,0 +1,253 @@
+// collectives.cpp: the collectives of one tensor a rank, or of a list of tensors of which each is one call.
+#include "submit.hpp"
+
+namespace shunt_torch {
+
+namespace {
+
+shunt_operation operation(shunt_collective collective, const void* send, void* recv, int64_t count, shunt_dtype dtype) {
+  shunt_operation op = SHUNT_OPERATION_INIT;
+  op.collective = collective;
+  op.send = send;
+  op.recv = recv;
+  op.count = count;
+  op.dtype = dtype;
+  return op;
+}
+
+shunt_operation reduction(shunt_collective collective, const void* send, void* recv, int64_t count, const Reduction& r) {
+  shunt_operation op = operation(collective, send, recv, count * r.size, r.dtype);
+  op.op = r.op;
+  op.scalar = r.scalar;
+  return op;
+}
+
+// Checks the tensors of a call that takes one piece of memory for all ranks, of size blocks, and one of one block.
+void checkBlocks(const at::Tensor& whole, const char* wholeName, const at::Tensor& block, const char* blockName, int size,
+                 const Where& where) {
+  checkContiguous(whole, wholeName, where);
+  checkContiguous(block, blockName, where);
+  SHUNT_TORCH_CHECK_TYPE(whole.scalar_type() == block.scalar_type(), where, "argument ", wholeName, " has dtype ",
+                         whole.scalar_type(), "; expected ", block.scalar_type(), ", as ", blockName);
+  SHUNT_TORCH_CHECK(whole.device() == block.device(), where, "argument ", wholeName, " is on ", whole.device(),
+                    "; expected ", block.device(), ", as ", blockName);
+  SHUNT_TORCH_CHECK(whole.numel() == block.numel() * size, where, "argument ", wholeName, " has ", whole.numel(),
+                    " elements; expected ", block.numel() * size, ": those of ", blockName, " for each of ", size, " ranks");
+}
+
+}  // namespace
+
+WorkPtr ShuntBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  if (C10_UNLIKELY(tensors.size() == 1 && tensors[0].is_sparse())) return allreduce_sparse(tensors, opts);
+  Call call{where("all_reduce"), OpType::ALLREDUCE, timeout(opts.timeout), opts.asyncOp};
+  at::Tensor& tensor = only(tensors, "tensor", call.where);
+  auto r = reductionOf(opts.reduceOp, tensor.scalar_type(), call.where);
+  auto op = reduction(SHUNT_COLL_ALL_REDUCE, tensor.data_ptr(), tensor.data_ptr(), tensor.numel(), r);
+  return submit(call, channel(tensor.device()), tensors, {}, [call, tensor, op](Communicator& communicator, void* stream) mutable {
+    op.stream = stream;
+    communicator.run(op, call.where, call.timeout);
+  });
+}
+
+WorkPtr ShuntBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
+  Call call{where("all_reduce_coalesced"), OpType::ALLREDUCE_COALESCED, timeout(opts.timeout), opts.asyncOp};
+  SHUNT_TORCH_CHECK(!tensors.empty(), call.where, "argument tensors is empty");
+  checkAlike(tensors, tensors[0], "tensors", call.where);
+  auto r = reductionOf(opts.reduceOp, tensors[0].scalar_type(), call.where);
+  return submit(call, channel(tensors[0].device()), tensors, {}, [call, tensors, r](Communicator& communicator, void* stream) {
+    for (auto& tensor : tensors) {
+      auto op = reduction(SHUNT_COLL_ALL_REDUCE, tensor.data_ptr(), tensor.data_ptr(), tensor.numel(), r);
+      op.stream = stream;
+      communicator.run(op, call.where, call.timeout);
+    }
+  });
+}
+
+WorkPtr ShuntBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
+  Call call{where("reduce"), OpType::REDUCE, timeout(opts.timeout), opts.asyncOp};
+  at::Tensor& tensor = only(tensors, "tensor", call.where);
+  checkRank(opts.rootRank, size_, "dst", call.where);
+  auto r = reductionOf(opts.reduceOp, tensor.scalar_type(), call.where);
+  auto op = reduction(SHUNT_COLL_REDUCE, tensor.data_ptr(), tensor.data_ptr(), tensor.numel(), r);
+  op.root = static_cast<int32_t>(opts.rootRank);
+  return submit(call, channel(tensor.device()), tensors, {}, [call, tensor, op](Communicator& communicator, void* stream) mutable {
+    op.stream = stream;
+    communicator.run(op, call.where, call.timeout);
+  });
+}
+
+WorkPtr ShuntBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
+  Call call{where("broadcast"), OpType::BROADCAST, timeout(opts.timeout), opts.asyncOp};
+  at::Tensor& tensor = only(tensors, "tensor", call.where);
+  checkRank(opts.rootRank, size_, "src", call.where);
+  auto elements = elementsOf(tensor.scalar_type());
+  auto op = operation(SHUNT_COLL_BROADCAST, tensor.data_ptr(), tensor.data_ptr(), elements.of(tensor), elements.dtype);
+  op.root = static_cast<int32_t>(opts.rootRank);
+  return submit(call, channel(tensor.device()), tensors, {}, [call, tensor, op](Communicator& communicator, void* stream) mutable {
+    op.stream = stream;
+    communicator.run(op, call.where, call.timeout);
+  });
+}
+
+WorkPtr ShuntBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) {
+  Call call{where("all_gather_into_tensor"), OpType::_ALLGATHER_BASE, timeout(opts.timeout), opts.asyncOp};
+  checkBlocks(output, "output_tensor", input, "input_tensor", size_, call.where);
+  auto elements = elementsOf(input.scalar_type());
+  auto op = operation(SHUNT_COLL_ALL_GATHER, input.data_ptr(), output.data_ptr(), elements.of(input), elements.dtype);
+  return submit(call, channel(input.device()), {output}, {input},
+                [call, output, input, op](Communicator& communicator, void* stream) mutable {
+                  op.stream = stream;
+                  communicator.run(op, call.where, call.timeout);
+                });
+}
+
+WorkPtr ShuntBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
+  Call call{where("all_gather_into_tensor_coalesced"), OpType::COALESCED, timeout(opts.timeout), opts.asyncOp};
+  SHUNT_TORCH_CHECK(!inputs.empty(), call.where, "argument inputs is empty");
+  SHUNT_TORCH_CHECK(outputs.size() == inputs.size(), call.where, "argument outputs has ", outputs.size(),
+                    " tensors; expected ", inputs.size(), ", as inputs");
+  for (size_t i = 0; i < inputs.size(); i++) {
+    checkBlocks(outputs[i], "outputs", inputs[i], "inputs", size_, call.where);
+    SHUNT_TORCH_CHECK(inputs[i].device() == inputs[0].device(), call.where, "argument inputs[", i, "] is on ",
+                      inputs[i].device(), "; expected ", inputs[0].device());
+  }
+  return submit(call, channel(inputs[0].device()), outputs, inputs, [call, outputs, inputs](Communicator& communicator, void* stream) {
+    for (size_t i = 0; i < inputs.size(); i++) {
+      auto elements = elementsOf(inputs[i].scalar_type());
+      auto op = operation(SHUNT_COLL_ALL_GATHER, inputs[i].data_ptr(), outputs[i].data_ptr(), elements.of(inputs[i]), elements.dtype);
+      op.stream = stream;
+      communicator.run(op, call.where, call.timeout);
+    }
+  });
+}
+
+WorkPtr ShuntBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) {
+  Call call{where("reduce_scatter_tensor"), OpType::_REDUCE_SCATTER_BASE, timeout(opts.timeout), opts.asyncOp};
+  checkBlocks(input, "input", output, "output", size_, call.where);
+  auto r = reductionOf(opts.reduceOp, input.scalar_type(), call.where);
+  auto op = reduction(SHUNT_COLL_REDUCE_SCATTER, input.data_ptr(), output.data_ptr(), output.numel(), r);
+  return submit(call, channel(input.device()), {output}, {input},
+                [call, output, input, op](Communicator& communicator, void* stream) mutable {
+                  op.stream = stream;
+                  communicator.run(op, call.where, call.timeout);
+                });
+}
+
+WorkPtr ShuntBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts) {
+  Call call{where("reduce_scatter_tensor_coalesced"), OpType::COALESCED, timeout(opts.timeout), opts.asyncOp};
+  SHUNT_TORCH_CHECK(!inputs.empty(), call.where, "argument inputs is empty");
+  SHUNT_TORCH_CHECK(outputs.size() == inputs.size(), call.where, "argument outputs has ", outputs.size(),
+                    " tensors; expected ", inputs.size(), ", as inputs");
+  std::vector<Reduction> rs;
+  for (size_t i = 0; i < inputs.size(); i++) {
+    checkBlocks(inputs[i], "inputs", outputs[i], "outputs", size_, call.where);
+    SHUNT_TORCH_CHECK(inputs[i].device() == inputs[0].device(), call.where, "argument inputs[", i, "] is on ",
+                      inputs[i].device(), "; expected ", inputs[0].device());
+    rs.push_back(reductionOf(opts.reduceOp, inputs[i].scalar_type(), call.where));
+  }
+  return submit(call, channel(inputs[0].device()), outputs, inputs, [call, outputs, inputs, rs](Communicator& communicator, void* stream) {
+    for (size_t i = 0; i < inputs.size(); i++) {
+      auto op = reduction(SHUNT_COLL_REDUCE_SCATTER, inputs[i].data_ptr(), outputs[i].data_ptr(), outputs[i].numel(), rs[i]);
+      op.stream = stream;
+      communicator.run(op, call.where, call.timeout);
+    }
+  });
+}
+
+namespace {
+
+// The elements that go to, or come from, each rank: rows of splits, or equal blocks if there are none.
+std::vector<int64_t> splitCounts(const at::Tensor& tensor, const std::vector<int64_t>& splits, int size, int64_t elementSize,
+                                 const char* argument, const char* splitsName, const Where& where) {
+  int64_t rows = tensor.dim() == 0 ? tensor.numel() : tensor.size(0);
+  if (splits.empty()) {
+    SHUNT_TORCH_CHECK(rows % size == 0, where, "argument ", argument, " has ", rows,
+                      " rows; expected a multiple of the ", size, " ranks, or ", splitsName);
+    return std::vector<int64_t>(size, tensor.numel() / size * elementSize);
+  }
+  SHUNT_TORCH_CHECK(splits.size() == static_cast<size_t>(size), where, "argument ", splitsName, " has ", splits.size(),
+                    " entries; expected ", size, ", one for each rank");
+  int64_t sum = 0;
+  for (auto split : splits) {
+    SHUNT_TORCH_CHECK(split >= 0, where, "argument ", splitsName, " has a negative entry ", split);
+    sum += split;
+  }
+  SHUNT_TORCH_CHECK(sum == rows, where, "argument ", splitsName, " sums to ", sum, "; expected ", rows, ", the rows of ", argument);
+  int64_t row = (rows == 0 ? 0 : tensor.numel() / rows) * elementSize;
+  std::vector<int64_t> counts;
+  for (auto split : splits) counts.push_back(split * row);
+  return counts;
+}
+
+void checkSameKind(const at::Tensor& output, const at::Tensor& input, const Where& where) {
+  checkContiguous(output, "output", where);
+  checkContiguous(input, "input", where);
+  SHUNT_TORCH_CHECK_TYPE(output.scalar_type() == input.scalar_type(), where, "argument output has dtype ",
+                         output.scalar_type(), "; expected ", input.scalar_type(), ", as input");
+  SHUNT_TORCH_CHECK(output.device() == input.device(), where, "argument output is on ", output.device(), "; expected ",
+                    input.device(), ", as input");
+}
+
+}  // namespace
+
+WorkPtr ShuntBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& outputSplits,
+                                    std::vector<int64_t>& inputSplits, const c10d::AllToAllOptions& opts) {
+  Call call{where("all_to_all_single"), OpType::ALLTOALL_BASE, timeout(opts.timeout), opts.asyncOp};
+  checkSameKind(output, input, call.where);
+  auto elements = elementsOf(input.scalar_type());
+  auto send = splitCounts(input, inputSplits, size_, elements.size, "input", "input_split_sizes", call.where);
+  auto recv = splitCounts(output, outputSplits, size_, elements.size, "output", "output_split_sizes", call.where);
+  if (inputSplits.empty() && outputSplits.empty()) {
+    SHUNT_TORCH_CHECK(output.numel() == input.numel(), call.where, "argument output has ", output.numel(),
+                      " elements; expected ", input.numel(), ", as input");
+    auto op = operation(SHUNT_COLL_ALL_TO_ALL, input.data_ptr(), output.data_ptr(), send[0], elements.dtype);
+    return submit(call, channel(input.device()), {output}, {input},
+                  [call, output, input, op](Communicator& communicator, void* stream) mutable {
+                    op.stream = stream;
+                    communicator.run(op, call.where, call.timeout);
+                  });
+  }
+  auto op = operation(SHUNT_COLL_ALL_TO_ALL_V, input.data_ptr(), output.data_ptr(), 0, elements.dtype);
+  return submit(call, channel(input.device()), {output}, {input},
+                [call, output, input, op, send, recv](Communicator& communicator, void* stream) mutable {
+                  op.stream = stream;
+                  op.send_counts = send.data();
+                  op.recv_counts = recv.data();
+                  communicator.run(op, call.where, call.timeout);
+                });
+}
+
+void ShuntBackend::alltoallOnDevice(at::Tensor& output, at::Tensor& input, const at::Tensor& outputSplits,
+                                    const at::Tensor& inputSplits) {
+  Call call{where("all_to_all_single"), OpType::ALLTOALL_BASE, timeout(c10d::kUnsetTimeout), false};
+  checkSameKind(output, input, call.where);
+  SHUNT_TORCH_CHECK(input.is_cuda(), call.where, "argument input is on ", input.device(),
+                    "; expected a GPU, where split sizes are tensors of a GPU");
+  for (auto& [splits, name] : {std::pair{&outputSplits, "output_split_sizes"}, std::pair{&inputSplits, "input_split_sizes"}}) {
+    checkContiguous(*splits, name, call.where);
+    SHUNT_TORCH_CHECK_TYPE(splits->scalar_type() == at::kLong, call.where, "argument ", name, " has dtype ",
+                           splits->scalar_type(), "; expected Long");
+    SHUNT_TORCH_CHECK(splits->device() == input.device(), call.where, "argument ", name, " is on ", splits->device(),
+                      "; expected ", input.device(), ", as input");
+    SHUNT_TORCH_CHECK(splits->numel() == size_, call.where, "argument ", name, " has ", splits->numel(),
+                      " entries; expected ", size_, ", one for each rank");
+  }
+  auto elements = elementsOf(input.scalar_type());
+  auto rowOf = [](const at::Tensor& t) { return t.dim() == 0 || t.size(0) == 0 ? int64_t{1} : t.numel() / t.size(0); };
+  int64_t row = (input.numel() > 0 ? rowOf(input) : rowOf(output)) * elements.size;
+  // Counts in elements are made where the splits are; the copies are the stream's, as the call is.
+  auto send = row == 1 ? inputSplits : inputSplits * row;
+  auto recv = row == 1 ? outputSplits : outputSplits * row;
+  auto op = operation(SHUNT_COLL_ALL_TO_ALL_V, input.data_ptr(), output.data_ptr(), 0, elements.dtype);
+  op.counts_on_device = 1;
+  op.send_counts = send.data_ptr<int64_t>();
+  op.recv_counts = recv.data_ptr<int64_t>();
+  op.send_capacity = elements.of(input);
+  op.recv_capacity = elements.of(output);
+  (void)submit(call, channel(input.device()), {output}, {input}, [call, op](Communicator& communicator, void* stream) mutable {
+    op.stream = stream;
+    communicator.run(op, call.where, call.timeout);
+  });
+}
+
+}  // namespace shunt_torch

@@ -1,0 +1,176 @@
+#include "communicator.hpp"
+
+#include <future>
+#include <thread>
+
+namespace shunt_torch {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Calls on host memory come back this often, so that signal handlers run and deadlines are kept.
+constexpr int64_t kBlockLimitMs = 100;
+
+std::string seconds(Milliseconds t) { return c10::str(static_cast<double>(t.count()) / 1000, " s"); }
+
+// What rank 0 puts into the store in place of an id when it has none.
+constexpr char kFailed = '!';
+
+std::string exchange(const Rendezvous& r, Milliseconds timeout, const Where& where, const std::atomic<int32_t>& cancel) {
+  if (r.rank != 0) {
+    std::string id = await(*r.store, r.key, r.awaited, timeout, where, cancel, r.watch);
+    if (!id.empty() && id[0] == kFailed)
+      C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": rank 0 could not start: ", id.substr(1)));
+    return id;
+  }
+  char id[SHUNT_UNIQUE_ID_BYTES];
+  shunt_status status = api().get_unique_id_(id, sizeof id);
+  r.store->set(r.key, status == SHUNT_OK ? std::string(id) : kFailed + std::string(api().last_error_(nullptr)));
+  shunt_torch::check(status, where);
+  return id;
+}
+
+struct Joined {
+  shunt_status status;
+  shunt_comm comm;
+  std::string text;
+};
+
+}  // namespace
+
+std::string await(c10d::Store& store, const std::string& key, const std::string& awaited, Milliseconds timeout,
+                  const Where& where, const std::atomic<int32_t>& cancel, const std::function<void()>& watch) {
+  auto start = Clock::now();
+  auto pause = std::chrono::microseconds(200);
+  while (!store.check({key})) {
+    if (cancel.load()) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": the group was aborted"));
+    if (watch) watch();
+    if (onMainThread() && signalRaised()) throwPythonError();
+    if (Clock::now() - start > timeout)
+      throwTimeout(c10::str(where.str(), ": waited ", seconds(timeout), " for ", awaited));
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::microseconds(20000));
+  }
+  auto value = store.get(key);
+  return std::string(value.begin(), value.end());
+}
+
+Communicator::Communicator(const Rendezvous& r, Milliseconds timeout, const Where& where, std::atomic<int32_t>& cancel)
+    : own_(timeout) {
+  std::string id;
+  if (r.size > 1) id = exchange(r, timeout, where, cancel);
+  else {
+    id.resize(SHUNT_UNIQUE_ID_BYTES);
+    shunt_torch::check(api().get_unique_id_(id.data(), id.size()), where);
+  }
+  shunt_options options = SHUNT_OPTIONS_INIT;
+  options.rank = r.rank;
+  options.world = r.size;
+  options.id = id.c_str();
+  options.timeout_ms = timeout.count();
+  options.cancel = reinterpret_cast<const int32_t*>(&cancel);
+  if (r.device.is_cuda()) {
+    options.memory = SHUNT_MEMORY_CUDA;
+    options.device = r.device.index();
+  }
+  // A thread of its own joins, as the library's call sees no signal handlers of Python.
+  auto joining = std::async(std::launch::async, [&options] {
+    Joined j{SHUNT_OK, nullptr, ""};
+    j.status = api().comm_init_(&options, &j.comm);
+    if (j.status != SHUNT_OK) j.text = api().last_error_(nullptr);
+    return j;
+  });
+  bool interrupted = false;
+  std::exception_ptr pointless;
+  // Until, not for: libstdc++ waits on a steady clock only from GCC 11 on, and the wheel runs with older ones.
+  while (joining.wait_until(std::chrono::system_clock::now() + Milliseconds(kBlockLimitMs)) != std::future_status::ready) {
+    if (interrupted || pointless) continue;
+    try {
+      if (r.watch) r.watch();
+    } catch (...) {
+      pointless = std::current_exception();
+    }
+    interrupted = onMainThread() && signalRaised();
+    if (interrupted || pointless) cancel = 1;
+  }
+  Joined joined = joining.get();
+  if (r.size > 1 && r.rank == 0) {
+    try {
+      r.store->deleteKey(r.key);
+    } catch (const std::exception&) {
+      // A store that cannot forget keeps a key that nobody reads again.
+    }
+  }
+  comm_ = joined.comm;
+  if (interrupted) throwPythonError();
+  if (joined.status != SHUNT_OK && pointless) std::rethrow_exception(pointless);
+  if (joined.status == SHUNT_TIMEOUT) throwTimeout(c10::str(where.str(), ": ", joined.text));
+  if (joined.status != SHUNT_OK)
+    C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": ", joined.text));
+  shunt_torch::check(api().set_block_limit_(comm_, kBlockLimitMs), where);
+}
+
+Communicator::~Communicator() {
+  if (comm_ != nullptr) (void)api().close_(comm_);
+}
+
+void Communicator::run(const shunt_operation& operation, const Where& where, Milliseconds deadline) {
+  shunt_status status = api().run_(comm_, &operation);
+  if (C10_UNLIKELY(status != SHUNT_OK)) settle(status, where, deadline);
+}
+
+void Communicator::run(const shunt_operation* begin, const shunt_operation* end, const Where& where,
+                       Milliseconds deadline) {
+  shunt_torch::check(api().group_start_(comm_), where);
+  for (auto* operation = begin; operation != end; operation++) {
+    shunt_status status = api().run_(comm_, operation);
+    if (status != SHUNT_OK) {
+      // The text of the failure is this thread's until its next call.
+      std::string text = api().last_error_(nullptr);
+      (void)api().group_cancel_(comm_);
+      TORCH_CHECK_VALUE(false, "shunt: ", where.str(), ": ", text);
+    }
+  }
+  settle(api().group_end_(comm_), where, deadline);
+}
+
+void Communicator::synchronize(void* stream, const Where& where, Milliseconds deadline) {
+  settle(api().synchronize_(comm_, stream), where, deadline);
+}
+
+void Communicator::settle(shunt_status status, const Where& where, Milliseconds deadline) {
+  // The library keeps the deadline that it was made with, and its error names the rank that was waited for. Only a
+  // shorter one, as of set_timeout, is kept here.
+  bool shorter = deadline.count() > 0 && deadline < own_;
+  auto start = Clock::now();
+  while (status == SHUNT_PENDING) {
+    if (onMainThread() && signalRaised()) {
+      (void)api().cancel_(comm_, "interrupted by a signal");
+      throwPythonError();
+    }
+    if (shorter && Clock::now() - start > deadline) {
+      std::string text = c10::str("not ended within ", seconds(deadline));
+      (void)api().cancel_(comm_, text.c_str());
+      throwTimeout(c10::str(where.str(), ": ", text));
+    }
+    status = api().continue_(comm_);
+  }
+  shunt_torch::check(status, where);
+}
+
+void Communicator::abort(const std::string& reason) { (void)api().abort_(comm_, reason.c_str()); }
+
+void Communicator::check(const Where& where) const {
+  shunt_status error = asyncError();
+  if (error != SHUNT_OK)
+    C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": ", api().last_error_(comm_)));
+}
+
+shunt_status Communicator::asyncError() const {
+  shunt_status error = SHUNT_OK;
+  shunt_status asked = api().get_async_error_(comm_, &error);
+  return asked == SHUNT_OK ? error : asked;
+}
+
+}  // namespace shunt_torch

@@ -1,0 +1,74 @@
+// communicator.hpp: one shunt_comm, made through torch's store and closed with this object.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "errors.hpp"
+
+namespace shunt_torch {
+
+using Milliseconds = std::chrono::milliseconds;
+
+// How the ranks of one communicator find each other: rank 0 puts Shunt's unique id into the store under key, and
+// takes it out again once all have joined, so that the key can serve another time.
+struct Rendezvous {
+  c10::intrusive_ptr<c10d::Store> store;
+  std::string key;
+  int rank;
+  int size;
+  c10::Device device;
+  std::string awaited;          // what the others wait for, in errors
+  std::function<void()> watch;  // called while it waits; throws what makes waiting pointless. May be empty.
+};
+
+class Communicator {
+ public:
+  // Collective: joins the ranks. cancel is a word that ends it on every rank once it is set; Ctrl-C does so too.
+  Communicator(const Rendezvous& rendezvous, Milliseconds timeout, const Where& where, std::atomic<int32_t>& cancel);
+  // Closes it: waits for this rank's operations in flight, at most its deadline.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  // Runs one operation: to its end on host memory, into its stream on that of a GPU. After deadline it is aborted
+  // on all ranks.
+  void run(const shunt_operation& operation, const Where& where, Milliseconds deadline);
+
+  // Runs the send and recv operations between begin and end together.
+  void run(const shunt_operation* begin, const shunt_operation* end, const Where& where, Milliseconds deadline);
+
+  // Waits until stream is past everything in it, and throws how the communicator is then.
+  void synchronize(void* stream, const Where& where, Milliseconds deadline);
+
+  // Fails pending and later calls on every rank; any thread may call it. Returns at once.
+  void abort(const std::string& reason);
+
+  // Throws the failure that every later call would.
+  void check(const Where& where) const;
+
+  // That failure, or SHUNT_OK.
+  shunt_status asyncError() const;
+
+  shunt_comm handle() const { return comm_; }
+
+ private:
+  void settle(shunt_status status, const Where& where, Milliseconds deadline);
+
+  shunt_comm comm_ = nullptr;
+  Milliseconds own_;  // the deadline that the library itself keeps
+};
+
+// A connection of a group's own to the store: its calls must not wait for the program's, which share one.
+c10::intrusive_ptr<c10d::Store> ownConnection(const c10::intrusive_ptr<c10d::Store>& store);
+
+// Waits until the store holds key and returns its value. Throws after timeout, once cancel is set, or what watch does.
+std::string await(c10d::Store& store, const std::string& key, const std::string& awaited, Milliseconds timeout,
+                  const Where& where, const std::atomic<int32_t>& cancel, const std::function<void()>& watch = {});
+
+}  // namespace shunt_torch

@@ -1,0 +1,55 @@
+#include "errors.hpp"
+
+#include <sys/syscall.h>
+#include <torch/csrc/utils/pybind.h>
+#include <unistd.h>
+
+namespace shunt_torch {
+
+namespace {
+
+std::string nameOf(const std::string& group) { return c10::str("group ", group.empty() ? "without a name" : group.c_str()); }
+
+// The library names its call and rank in most texts: those are not said twice.
+bool names(const std::string& text, const Where& where) {
+  return text.substr(0, text.find(':')).find(c10::str(" on rank ", where.rank)) != std::string::npos;
+}
+
+}  // namespace
+
+std::string Where::str() const { return c10::str(collective, " on rank ", rank, " of ", nameOf(*group)); }
+
+void throwTimeout(const std::string& text) { C10_THROW_ERROR(DistBackendError, "shunt: timeout in " + text); }
+
+void throwStatus(shunt_status status, const Where& where) {
+  std::string text = api().last_error_(nullptr);
+  if (text.empty()) text = api().status_string_(status);
+  text = c10::str(names(text, where) ? nameOf(*where.group) : where.str(), ": ", text);
+  if (status == SHUNT_TIMEOUT) throwTimeout(text);
+  text = "shunt: " + text;
+  switch (status) {
+    case SHUNT_INVALID_ARGUMENT:
+      TORCH_CHECK_VALUE(false, text);
+    case SHUNT_UNSUPPORTED:
+      TORCH_CHECK_NOT_IMPLEMENTED(false, text);
+    default:
+      C10_THROW_ERROR(DistBackendError, text);
+  }
+}
+
+bool onMainThread() {
+  static thread_local const bool main = static_cast<pid_t>(syscall(SYS_gettid)) == getpid();
+  return main && Py_IsInitialized();
+}
+
+bool signalRaised() {
+  pybind11::gil_scoped_acquire gil;
+  return PyErr_CheckSignals() != 0;
+}
+
+void throwPythonError() {
+  pybind11::gil_scoped_acquire gil;
+  throw pybind11::error_already_set();
+}
+
+}  // namespace shunt_torch

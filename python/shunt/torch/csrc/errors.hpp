@@ -1,0 +1,45 @@
+// errors.hpp: what goes wrong, as exceptions that torch hands to Python.
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include <string>
+
+#include "api.hpp"
+
+namespace shunt_torch {
+
+// Names a call in error texts.
+struct Where {
+  const char* collective;
+  int rank;
+  const std::string* group;
+
+  std::string str() const;  // "all_reduce on rank 1 of group 0"
+};
+
+// A bad argument: a ValueError (TypeError) of Python that begins with the call.
+#define SHUNT_TORCH_CHECK(condition, where, ...) TORCH_CHECK_VALUE(condition, (where).str(), ": ", __VA_ARGS__)
+#define SHUNT_TORCH_CHECK_TYPE(condition, where, ...) TORCH_CHECK_TYPE(condition, (where).str(), ": ", __VA_ARGS__)
+
+// Throws for a status that is not OK, with the text that the library left for this thread: ValueError where an
+// argument is wrong, NotImplementedError where no transport can do it, torch.distributed.DistBackendError otherwise.
+[[noreturn]] void throwStatus(shunt_status status, const Where& where);
+
+// A DistBackendError that says "timeout", by which programs tell it from others.
+[[noreturn]] void throwTimeout(const std::string& text);
+
+inline void check(shunt_status status, const Where& where) {
+  if (C10_UNLIKELY(status != SHUNT_OK)) throwStatus(status, where);
+}
+
+// True on the main thread of a process whose interpreter runs. Only it has signal handlers to run.
+bool onMainThread();
+
+// Runs Python's signal handlers; returns whether one raised, as that of Ctrl-C does. Takes the GIL: call it without.
+bool signalRaised();
+
+// Throws the Python exception that signalRaised has left.
+[[noreturn]] void throwPythonError();
+
+}  // namespace shunt_torch

@@ -1,0 +1,64 @@
+// lane.hpp: calls on host memory that must run one after the other, as they were made.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "errors.hpp"
+#include "work.hpp"
+
+namespace shunt_torch {
+
+// A queue with a thread, which starts with the first queued call. A blocking call that finds the queue empty runs
+// on its caller's thread, without a hand-over.
+class Lane {
+ public:
+  Lane() = default;
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  // Runs job after everything queued, on this thread.
+  template <class Job>
+  void call(const Where& where, Job&& job) {
+    Turn turn(*this, where);
+    job();
+  }
+
+  // Queues work and returns.
+  void enqueue(c10::intrusive_ptr<HostWork> work, const Where& where);
+
+  // Refuses further calls with text, and waits at most patience for those made. Returns whether all have ended.
+  bool stop(const std::string& text, std::chrono::milliseconds patience);
+
+  // Waits for the thread's end, after stop; calls that never ended are aborted by then.
+  void join();
+
+ private:
+  // The right to run on the lane, from construction to destruction.
+  class Turn {
+   public:
+    Turn(Lane& lane, const Where& where) : lane_(lane) { lane_.take(where); }
+    ~Turn() { lane_.release(); }
+
+   private:
+    Lane& lane_;
+  };
+
+  void take(const Where& where);
+  void release();
+  void loop();
+  void runNext(std::unique_lock<std::mutex>& lock);
+  void refuseStopped(const Where& where) const;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<c10::intrusive_ptr<HostWork>> queue_;
+  bool busy_ = false;
+  std::string stopped_;  // why calls are refused, if they are
+  std::thread thread_;
+};
+
+}  // namespace shunt_torch

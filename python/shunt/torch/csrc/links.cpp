@@ -1,0 +1,200 @@
+#include "links.hpp"
+
+#include <thread>
+
+#include "arguments.hpp"
+
+namespace shunt_torch {
+
+namespace {
+
+shunt_operation message(shunt_collective direction, const at::Tensor& tensor, int peer) {
+  auto elements = elementsOf(tensor.scalar_type());
+  shunt_operation op = SHUNT_OPERATION_INIT;
+  op.collective = direction;
+  op.dtype = elements.dtype;
+  op.count = elements.of(tensor);
+  op.root = peer;
+  if (direction == SHUNT_COLL_SEND) op.send = tensor.data_ptr();
+  else op.recv = tensor.data_ptr();
+  return op;
+}
+
+constexpr int kSender = 0, kReceiver = 1;  // ranks of a link's communicator
+
+}  // namespace
+
+Links::Links(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const std::string* group,
+             std::function<void(const Where&)> watch)
+    : store_(std::move(store)), rank_(rank), size_(size), group_(group), watch_(std::move(watch)) {}
+
+Links::~Links() { close("the group was destroyed", Milliseconds(0)); }
+
+std::string Links::key(int from, int to) const { return c10::str("shunt/cpu/", from, "to", to); }
+
+std::shared_ptr<Links::Link> Links::link(int from, int to) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto& link = links_[{from, to}];
+  if (link) return link;
+  bool sends = from == rank_;
+  link = std::make_shared<Link>(Rendezvous{store_, key(from, to), sends ? kSender : kReceiver, 2, at::kCPU,
+                                           c10::str("rank ", from, " to send"),
+                                           [this, w = where(sends ? "send" : "recv")] { watch_(w); }});
+  return link;
+}
+
+Communicator& Links::Link::connect(const Where& where, Milliseconds timeout) {
+  Communicator& communicator = channel.communicator(where, timeout);
+  if (window == nullptr) {
+    void* base = nullptr;
+    check(api().window_create_(communicator.handle(), sizeof(int64_t), &window, &base), where);
+    announced.store(static_cast<const std::atomic<int64_t>*>(base), std::memory_order_release);
+  }
+  return communicator;
+}
+
+c10::intrusive_ptr<Work> Links::send(const at::Tensor& tensor, int peer, Milliseconds timeout, uint64_t sequence) {
+  if (peer == rank_) return toSelf(tensor, true, sequence);
+  auto w = where("send");
+  auto l = link(rank_, peer);
+  auto work = c10::make_intrusive<HostWork>(
+      rank_, OpType::SEND, sequence, std::vector<at::Tensor>{tensor}, [l = l.get(), w, tensor, timeout] {
+        Communicator& communicator = l->connect(w, timeout);
+        l->sent++;
+        check(api().put_(communicator.handle(), l->window, &l->sent, 1, SHUNT_DTYPE_INT64, kReceiver, 0, nullptr), w);
+        communicator.run(message(SHUNT_COLL_SEND, tensor, kReceiver), w, timeout);
+      });
+  l->channel.enqueue(work, w);
+  return work;
+}
+
+c10::intrusive_ptr<Work> Links::recv(const at::Tensor& tensor, int peer, Milliseconds timeout, uint64_t sequence) {
+  if (peer == rank_) return toSelf(tensor, false, sequence);
+  auto w = where("recv");
+  auto l = link(peer, rank_);
+  l->taken++;
+  auto work = c10::make_intrusive<HostWork>(
+      rank_, OpType::RECV, sequence, std::vector<at::Tensor>{tensor}, [l = l.get(), w, tensor, timeout] {
+        l->connect(w, timeout).run(message(SHUNT_COLL_RECV, tensor, kSender), w, timeout);
+      });
+  work->setSourceRank(peer);
+  l->channel.enqueue(work, w);
+  return work;
+}
+
+c10::intrusive_ptr<Work> Links::toSelf(const at::Tensor& tensor, bool sends, uint64_t sequence) {
+  Waiting mine{tensor, nullptr}, other;
+  mine.work = c10::make_intrusive<HostWork>(rank_, sends ? OpType::SEND : OpType::RECV, sequence,
+                                            std::vector<at::Tensor>{tensor}, [] {});
+  mine.work->setSourceRank(rank_);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto& others = sends ? selfRecvs_ : selfSends_;
+    if (others.empty()) {
+      (sends ? selfSends_ : selfRecvs_).push_back(mine);
+      return mine.work;
+    }
+    other = others.front();
+    others.pop_front();
+  }
+  auto& from = sends ? tensor : other.tensor;
+  auto& to = sends ? other.tensor : tensor;
+  std::exception_ptr why;
+  try {
+    auto w = where("recv");
+    SHUNT_TORCH_CHECK(from.nbytes() == to.nbytes(), w, "argument tensor has ", to.nbytes(),
+                      " bytes; expected the ", from.nbytes(), " that this rank sent to itself");
+    std::memcpy(to.data_ptr(), from.data_ptr(), from.nbytes());
+  } catch (...) {
+    why = std::current_exception();
+  }
+  for (auto& work : {other.work, mine.work})
+    if (why) work->fail(why);
+    else work->run([] {});
+  return mine.work;
+}
+
+void Links::tryConnect(int from, Milliseconds timeout) {
+  auto l = link(from, rank_);
+  if (l->connecting.exchange(true)) return;
+  auto w = where("recv_any_source");
+  l->channel.enqueue(c10::make_intrusive<HostWork>(rank_, OpType::RECVANYSOURCE, 0, std::vector<at::Tensor>{},
+                                                   [l = l.get(), w, timeout] { l->connect(w, timeout); }), w);
+}
+
+int Links::findSender(const Where& where, Milliseconds timeout) {
+  auto start = std::chrono::steady_clock::now();
+  auto lookAtStore = start;
+  while (true) {
+    for (int from = 0; from < size_; from++) {
+      if (from == rank_) continue;
+      auto l = link(from, rank_);
+      auto* announced = l->announced.load(std::memory_order_acquire);
+      if (announced == nullptr) continue;
+      int64_t taken = l->taken.load();
+      if (announced->load(std::memory_order_acquire) > taken && l->taken.compare_exchange_strong(taken, taken + 1))
+        return from;
+    }
+    auto now = std::chrono::steady_clock::now();
+    if (now >= lookAtStore) watch_(where);
+    if (closing_) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": the group was closed"));
+    if (now - start > timeout)
+      throwTimeout(c10::str(where.str(), ": no rank has sent within ", static_cast<double>(timeout.count()) / 1000, " s"));
+    // Links that do not exist yet are announced in the store.
+    if (now >= lookAtStore) {
+      for (int from = 0; from < size_; from++)
+        if (from != rank_ && link(from, rank_)->announced.load() == nullptr && store_->check({key(from, rank_)}))
+          tryConnect(from, timeout);
+      lookAtStore = now + Milliseconds(2);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+c10::intrusive_ptr<Work> Links::recvAny(const at::Tensor& tensor, Milliseconds timeout, uint64_t sequence) {
+  auto w = where("recv_any_source");
+  // The Work is known to its job only after it was made.
+  auto self = std::make_shared<HostWork*>(nullptr);
+  auto work = c10::make_intrusive<HostWork>(
+      rank_, OpType::RECVANYSOURCE, sequence, std::vector<at::Tensor>{tensor}, [this, w, self, tensor, timeout, sequence] {
+        int from = findSender(w, timeout);
+        (*self)->setSourceRank(from);
+        auto l = link(from, rank_);
+        auto inner = c10::make_intrusive<HostWork>(
+            rank_, OpType::RECV, sequence, std::vector<at::Tensor>{tensor}, [l = l.get(), w, tensor, timeout] {
+              l->connect(w, timeout).run(message(SHUNT_COLL_RECV, tensor, kSender), w, timeout);
+            });
+        l->channel.enqueue(inner, w);
+        inner->wait(kNoTimeout);
+      });
+  *self = work.get();
+  any_.enqueue(work, w);
+  return work;
+}
+
+void Links::abort(const std::string& reason) {
+  closing_ = true;
+  (void)any_.stop("the group was aborted: " + reason, Milliseconds(0));
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (auto& [_, link] : links_) link->channel.abort(reason);
+}
+
+void Links::close(const std::string& text, Milliseconds patience) {
+  auto until = std::chrono::steady_clock::now() + patience;
+  (void)any_.stop(text, patience);
+  closing_ = true;
+  std::map<std::pair<int, int>, std::shared_ptr<Link>> links;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    links = links_;
+  }
+  for (auto& [_, link] : links) {
+    auto left = std::chrono::duration_cast<Milliseconds>(until - std::chrono::steady_clock::now());
+    link->channel.close(text, std::max(left, Milliseconds(0)));
+  }
+  any_.join();
+  std::lock_guard<std::mutex> lock(mutex_);
+  links_.clear();
+}
+
+}  // namespace shunt_torch

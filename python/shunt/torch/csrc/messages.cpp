@@ -1,0 +1,187 @@
+// messages.cpp: send and recv of the backend, alone and in batches; barriers.
+#include <thread>
+
+#include "submit.hpp"
+
+namespace shunt_torch {
+
+namespace {
+
+shunt_operation message(shunt_collective direction, const at::Tensor& tensor, int peer, void* stream) {
+  auto elements = elementsOf(tensor.scalar_type());
+  shunt_operation op = SHUNT_OPERATION_INIT;
+  op.collective = direction;
+  op.dtype = elements.dtype;
+  op.count = elements.of(tensor);
+  op.root = peer;
+  op.stream = stream;
+  if (direction == SHUNT_COLL_SEND) op.send = tensor.data_ptr();
+  else op.recv = tensor.data_ptr();
+  return op;
+}
+
+}  // namespace
+
+Links& ShuntBackend::links(const Where& where) {
+  if (!closed_.empty()) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": ", closed_));
+  if (!links_) {
+    auto watch = [this](const Where& waiting) {
+      // The death of a rank is known to the group's communicator, if there is one.
+      auto* channel = host_.load();
+      auto* communicator = channel == nullptr ? nullptr : channel->made();
+      if (communicator != nullptr) communicator->check(waiting);
+    };
+    links_ = std::make_unique<Links>(ownConnection(store_), rank_, size_, &options_->group_name, watch);
+  }
+  return *links_;
+}
+
+WorkPtr ShuntBackend::send(Tensors& tensors, int peer, int) {
+  Where w = where("send");
+  at::Tensor& tensor = only(tensors, "tensor", w);
+  checkRank(peer, size_, "dst", w);
+  return sendOrRecv(SHUNT_COLL_SEND, tensor, peer, w);
+}
+
+WorkPtr ShuntBackend::recv(Tensors& tensors, int peer, int) {
+  Where w = where("recv");
+  at::Tensor& tensor = only(tensors, "tensor", w);
+  checkRank(peer, size_, "src", w);
+  return sendOrRecv(SHUNT_COLL_RECV, tensor, peer, w);
+}
+
+WorkPtr ShuntBackend::sendOrRecv(shunt_collective direction, at::Tensor& tensor, int peer, const Where& w) {
+  bool sends = direction == SHUNT_COLL_SEND;
+  auto type = sends ? OpType::SEND : OpType::RECV;
+  if (tensor.is_cpu()) {
+    Links* links;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      links = &this->links(w);
+    }
+    uint64_t sequence = ++sequence_;
+    auto limit = timeout(c10d::kUnsetTimeout);
+    auto work = sends ? links->send(tensor, peer, limit, sequence) : links->recv(tensor, peer, limit, sequence);
+    return noted(std::move(work));
+  }
+  TORCH_CHECK_VALUE(tensor.is_cuda(), "shunt: ", w.str(), ": argument tensor is on ", tensor.device(), "; expected cpu or cuda");
+  if (coalescing_) {
+    queued_.push_back({direction, tensor, peer});
+    return c10::make_intrusive<JointWork>(rank_, type, std::vector<WorkPtr>{});
+  }
+  SHUNT_TORCH_CHECK(peer != rank_, w, "a message to oneself on a GPU needs its send and recv in one batch_isend_irecv");
+  // As nccl's: the group's communicator if it has been made at once for a device, else one of the two ranks.
+  Channel* chosen;
+  bool whole = bound_device_id_.has_value() && channel(tensor.device()).made() != nullptr;
+  if (whole) {
+    chosen = &channel(tensor.device());
+  } else {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!closed_.empty()) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", w.str(), ": ", closed_));
+    auto& pair = pairs_[{peer, tensor.device().index()}];
+    int low = std::min(rank_, peer), high = std::max(rank_, peer);
+    if (!pair) pair = makeChannel(c10::str(low, "and", high), rank_ == low ? 0 : 1, 2, low, tensor.device());
+    chosen = pair.get();
+  }
+  int there = whole ? peer : rank_ < peer ? 1 : 0;
+  Call call{w, type, timeout(c10d::kUnsetTimeout), true};
+  return submit(call, *chosen, {tensor}, {}, [call, tensor, direction, there](Communicator& communicator, void* stream) {
+    communicator.run(message(direction, tensor, there, stream), call.where, call.timeout);
+  });
+}
+
+WorkPtr ShuntBackend::recvAnysource(Tensors& tensors, int) {
+  Where w = where("recv_any_source");
+  at::Tensor& tensor = only(tensors, "tensor", w);
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.is_cpu(), "shunt: ", w.str(), ": argument tensor is on ", tensor.device(),
+                              "; receiving from any rank is for tensors on cpu: name src");
+  std::lock_guard<std::mutex> lock(mutex_);
+  return links(w).recvAny(tensor, timeout(c10d::kUnsetTimeout), ++sequence_);
+}
+
+void ShuntBackend::startCoalescing() {
+  coalescing_ = true;
+  coalesced_.clear();
+  queued_.clear();
+}
+
+WorkPtr ShuntBackend::endCoalescing() {
+  coalescing_ = false;
+  auto works = std::move(coalesced_);
+  coalesced_.clear();
+  auto queued = std::move(queued_);
+  queued_.clear();
+  if (!queued.empty()) {
+    Call call{where("batch_isend_irecv"), OpType::COALESCED, timeout(c10d::kUnsetTimeout), true};
+    Tensors tensors;
+    for (auto& q : queued) {
+      SHUNT_TORCH_CHECK(q.tensor.device() == queued[0].tensor.device(), call.where, "tensors are on ", q.tensor.device(),
+                        " and ", queued[0].tensor.device(), "; expected one device");
+      tensors.push_back(q.tensor);
+    }
+    // It notes nothing: coalescing has ended.
+    works.push_back(submit(call, channel(queued[0].tensor.device()), tensors, {}, [call, queued](Communicator& communicator, void* stream) {
+      std::vector<shunt_operation> operations;
+      for (auto& q : queued) operations.push_back(message(q.direction, q.tensor, q.peer, stream));
+      communicator.run(operations.data(), operations.data() + operations.size(), call.where, call.timeout);
+    }));
+  }
+  if (works.empty()) return nullptr;
+  if (works.size() == 1) return works[0];
+  return c10::make_intrusive<JointWork>(rank_, OpType::COALESCED, std::move(works));
+}
+
+WorkPtr ShuntBackend::barrier(const c10d::BarrierOptions& opts) {
+  Call call{where("barrier"), OpType::BARRIER, timeout(opts.timeout), opts.asyncOp};
+  at::Device device = at::kCPU;
+  if (opts.device.has_value()) device = *opts.device;
+  else if (!opts.device_ids.empty()) device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(opts.device_ids[0]));
+  if (device.is_cuda() && !device.has_index())
+    device = c10::impl::VirtualGuardImpl(at::kCUDA).getDevice();
+  bool waits = device.is_cuda() && !opts.asyncOp;
+  return submit(call, channel(device), {}, {}, [call, waits](Communicator& communicator, void* stream) {
+    shunt_operation op = SHUNT_OPERATION_INIT;
+    op.collective = SHUNT_COLL_BARRIER;
+    op.stream = stream;
+    communicator.run(op, call.where, call.timeout);
+    if (waits) communicator.synchronize(stream, call.where, call.timeout);
+  });
+}
+
+void ShuntBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool waitAllRanks) {
+  Where w = where("monitored_barrier");
+  auto limit = opts.timeout.count() >= 0 ? opts.timeout : timeout(opts.timeout);  // 0 is a limit here: who is not there yet?
+  std::string prefix = c10::str("shunt/monitored/", monitored_++, "/");
+  static const std::atomic<int32_t> never{0};
+  if (rank_ != 0) {
+    store_->set(prefix + std::to_string(rank_), std::string("here"));
+    // Rank 0 tells after its own deadline, in words that gloo's users look for.
+    std::string told = await(*store_, prefix + "end", "rank 0 to end the barrier", limit + Milliseconds(2000), w, never);
+    if (!told.empty())
+      C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", w.str(), ": Rank ", rank_, " successfully reached monitoredBarrier, but received errors while "
+                                                 "waiting for send/recv from rank 0: ", told));
+    return;
+  }
+  auto start = std::chrono::steady_clock::now();
+  std::vector<int> missing;
+  for (int rank = 1; rank < size_; rank++) {
+    auto left = limit - std::chrono::duration_cast<Milliseconds>(std::chrono::steady_clock::now() - start);
+    bool came = true;
+    try {
+      (void)await(*store_, prefix + std::to_string(rank), "", std::max(left, Milliseconds(0)), w, never);
+    } catch (const c10::DistBackendError&) {
+      came = false;
+    }
+    if (came) continue;
+    missing.push_back(rank);
+    if (!waitAllRanks) break;
+  }
+  std::string text;
+  if (!missing.empty())
+    text = c10::str(missing.size() > 1 ? "Ranks " : "Rank ", c10::Join(", ", missing), " failed to pass monitoredBarrier in ",
+                    limit.count(), " ms");
+  store_->set(prefix + "end", text);
+  if (!text.empty()) throwTimeout(c10::str(w.str(), ": Rank 0 timed out in monitoredBarrier: ", text));
+}
+
+}  // namespace shunt_torch

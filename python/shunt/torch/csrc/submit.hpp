@@ -1,0 +1,50 @@
+// submit.hpp: how a call of the backend runs.
+#pragma once
+
+#include <c10/core/StreamGuard.h>
+
+#include "backend.hpp"
+
+namespace shunt_torch {
+
+template <class Job>
+WorkPtr ShuntBackend::submit(const Call& call, Channel& channel, const Tensors& outputs, const Tensors& inputs, Job job) {
+  uint64_t sequence = ++sequence_;
+  if (channel.rendezvous().device.is_cuda()) return submitOnDevice(call, channel, outputs, inputs, job);
+  if (!call.async) {
+    channel.call(call.where, call.timeout, [&](Communicator& communicator) { job(communicator, nullptr); });
+    return nullptr;
+  }
+  auto work = c10::make_intrusive<HostWork>(
+      rank_, call.type, sequence, outputs,
+      [job, where = call.where, timeout = call.timeout, &channel]() mutable { job(channel.communicator(where, timeout), nullptr); });
+  channel.enqueue(work, call.where);
+  return noted(std::move(work));
+}
+
+template <class Job>
+WorkPtr ShuntBackend::submitOnDevice(const Call& call, Channel& channel, const Tensors& outputs, const Tensors& inputs,
+                                     Job& job) {
+  auto device = channel.rendezvous().device;
+  c10::impl::VirtualGuardImpl guard(device.type());
+  c10::Stream current = guard.getStream(device);
+  if (!call.async) {
+    channel.call(call.where, call.timeout, [&](Communicator& communicator) { job(communicator, current.native_handle()); });
+    return nullptr;
+  }
+  // Beside what the program computes meanwhile: the channel's own stream, behind what the tensors come from.
+  c10::Stream own = channel.ownStream(guard);
+  c10::Event ready(device.type());
+  ready.record(current);
+  ready.block(own);
+  {
+    c10::MultiStreamGuard onOwn(own);
+    channel.call(call.where, call.timeout, [&](Communicator& communicator) { job(communicator, own.native_handle()); });
+  }
+  Tensors touched = outputs;
+  touched.insert(touched.end(), inputs.begin(), inputs.end());
+  return noted(c10::make_intrusive<DeviceWork>(rank_, call.type, sequence_, outputs, std::move(touched), own,
+                                               call.type == OpType::BARRIER));
+}
+
+}  // namespace shunt_torch

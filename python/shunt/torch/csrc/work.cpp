@@ -1,0 +1,183 @@
+#include "work.hpp"
+
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "errors.hpp"
+
+namespace shunt_torch {
+
+namespace {
+
+c10::intrusive_ptr<c10::ivalue::Future> tensorsFuture(std::vector<c10::Device> devices = {}) {
+  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), std::move(devices));
+}
+
+void settle(c10::ivalue::Future& future, const std::exception_ptr& why, c10::IValue value) {
+  if (why) future.setError(why);
+  else future.markCompleted(std::move(value));
+}
+
+int64_t resultOf(const std::exception_ptr& why) {
+  return static_cast<int64_t>(why ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS);
+}
+
+}  // namespace
+
+HostWork::HostWork(int rank, OpType type, uint64_t sequence, Tensors outputs, std::function<void()> job)
+    : Work(rank, type), sequence_(sequence), outputs_(std::move(outputs)), job_(std::move(job)) {}
+
+void HostWork::run(const std::function<void()>& after) {
+  std::exception_ptr why;
+  try {
+    job_();
+  } catch (...) {
+    why = std::current_exception();
+  }
+  after();
+  end(why);
+}
+
+void HostWork::fail(std::exception_ptr why) { end(std::move(why)); }
+
+void HostWork::end(std::exception_ptr why) {
+  job_ = nullptr;
+  finish(why);
+  c10::intrusive_ptr<c10::ivalue::Future> future, result;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    future = future_;
+    result = futureResult_;
+  }
+  if (future) settle(*future, why, c10::IValue(outputs_));
+  if (result) result->markCompleted(c10::IValue(resultOf(why)));
+}
+
+bool HostWork::wait(std::chrono::milliseconds timeout) {
+  using Clock = std::chrono::steady_clock;
+  auto start = Clock::now();
+  bool main = onMainThread();
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!completed_) {
+    cv_.wait_for(lock, std::chrono::milliseconds(100), [this] { return completed_; });
+    if (completed_) break;
+    if (timeout > kNoTimeout && Clock::now() - start > timeout)
+      throwTimeout(c10::str(c10d::opTypeToString(opType_), " on rank ", rank_, ": not ended within ", timeout.count(), " ms"));
+    if (main) {
+      lock.unlock();
+      if (signalRaised()) throwPythonError();
+      lock.lock();
+    }
+  }
+  if (exception_) std::rethrow_exception(exception_);
+  return true;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> HostWork::getFuture() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (!future_) {
+    future_ = tensorsFuture();
+    if (completed_) {
+      auto future = future_;
+      lock.unlock();
+      settle(*future, exception_, c10::IValue(outputs_));
+      return future;
+    }
+  }
+  return future_;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> HostWork::getFutureResult() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (!futureResult_) {
+    futureResult_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+    if (completed_) futureResult_->markCompleted(c10::IValue(resultOf(exception_)));
+  }
+  return futureResult_;
+}
+
+DeviceWork::DeviceWork(int rank, OpType type, uint64_t sequence, Tensors outputs, Tensors touched, c10::Stream stream,
+                       bool hostWaits)
+    : Work(rank, type),
+      sequence_(sequence),
+      hostWaits_(hostWaits),
+      outputs_(std::move(outputs)),
+      touched_(std::move(touched)),
+      stream_(stream),
+      ended_(stream.device_type()),
+      future_(tensorsFuture({stream.device()})) {
+  ended_.record(stream_);
+  // The future notes the stream that is current now: who waits for it gets behind the call.
+  c10::MultiStreamGuard guard(stream_);
+  future_->markCompleted(c10::IValue(outputs_));
+}
+
+DeviceWork::~DeviceWork() {
+  if (touched_.empty()) return;
+  try {
+    c10::impl::VirtualGuardImpl device(stream_.device_type());
+    for (auto& tensor : touched_) device.recordDataPtrOnStream(tensor.storage().data_ptr(), stream_);
+  } catch (const std::exception& e) {
+    TORCH_WARN("shunt: cannot mark tensors as used in their stream: ", e.what());
+  }
+}
+
+bool DeviceWork::isCompleted() { return ended_.query(); }
+
+void DeviceWork::synchronize() {
+  c10::impl::VirtualGuardImpl device(stream_.device_type());
+  ended_.block(device.getStream(stream_.device()));
+  touched_.clear();
+}
+
+bool DeviceWork::wait(std::chrono::milliseconds) {
+  synchronize();
+  if (hostWaits_) ended_.synchronize();
+  return true;
+}
+
+JointWork::JointWork(int rank, OpType type, std::vector<c10::intrusive_ptr<Work>> parts)
+    : Work(rank, type), parts_(std::move(parts)) {}
+
+bool JointWork::isCompleted() {
+  for (auto& part : parts_)
+    if (!part->isCompleted()) return false;
+  return true;
+}
+
+bool JointWork::isSuccess() const {
+  for (auto& part : parts_)
+    if (!part->isSuccess()) return false;
+  return true;
+}
+
+std::exception_ptr JointWork::exception() const {
+  for (auto& part : parts_)
+    if (auto why = part->exception()) return why;
+  return nullptr;
+}
+
+bool JointWork::wait(std::chrono::milliseconds timeout) {
+  for (auto& part : parts_) part->wait(timeout);
+  return true;
+}
+
+void JointWork::synchronize() {
+  for (auto& part : parts_) part->synchronize();
+}
+
+std::vector<at::Tensor> JointWork::result() {
+  Tensors all;
+  for (auto& part : parts_)
+    for (auto& tensor : part->result()) all.push_back(tensor);
+  return all;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> JointWork::getFuture() {
+  c10::List<c10::intrusive_ptr<c10::ivalue::Future>> futures(
+      c10::FutureType::create(c10::ListType::create(c10::TensorType::get())));
+  for (auto& part : parts_) futures.push_back(part->getFuture());
+  return c10::collectAll(futures);
+}
+
+}  // namespace shunt_torch

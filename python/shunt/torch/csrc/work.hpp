@@ -1,0 +1,91 @@
+// work.hpp: handles of calls that go on after they have returned.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <c10/core/Event.h>
+
+#include <functional>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+namespace shunt_torch {
+
+using c10d::OpType;
+using c10d::Work;
+using Tensors = std::vector<at::Tensor>;
+
+// A call on host memory, run by a lane. Its job keeps the tensors alive until it has run.
+class HostWork : public Work {
+ public:
+  HostWork(int rank, OpType type, uint64_t sequence, Tensors outputs, std::function<void()> job);
+
+  // Runs the job, once; after is called when the job has ended and nobody has been told yet.
+  void run(const std::function<void()>& after);
+
+  // Ends it without running it.
+  void fail(std::exception_ptr why);
+
+  bool wait(std::chrono::milliseconds timeout) override;
+  std::vector<at::Tensor> result() override { return outputs_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
+  uint64_t getSequencenumber() const override { return sequence_; }
+  int sourceRank() const override { return source_; }
+  void setSourceRank(int rank) { source_ = rank; }
+
+ private:
+  void end(std::exception_ptr why);
+
+  const uint64_t sequence_;
+  int source_ = -1;
+  Tensors outputs_;
+  std::function<void()> job_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  // guarded by mutex_, made when asked for
+  c10::intrusive_ptr<c10::ivalue::Future> futureResult_;
+};
+
+// A call on memory of a GPU, which runs in a stream of its own. The tensors that it touches are kept until wait has
+// put the caller's stream behind it, or else marked as used in that stream, for the caching allocator. No event is
+// queried but by is_completed, so calls may be captured in a graph.
+class DeviceWork : public Work {
+ public:
+  // stream: where the call was put, already; hostWaits: wait blocks the host as well, as a barrier's does.
+  DeviceWork(int rank, OpType type, uint64_t sequence, Tensors outputs, Tensors touched, c10::Stream stream, bool hostWaits);
+  ~DeviceWork() override;
+
+  bool isCompleted() override;
+  bool isSuccess() const override { return true; }
+  void synchronize() override;
+  bool wait(std::chrono::milliseconds timeout) override;
+  std::vector<at::Tensor> result() override { return outputs_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  uint64_t getSequencenumber() const override { return sequence_; }
+
+ private:
+  const uint64_t sequence_;
+  const bool hostWaits_;
+  Tensors outputs_;
+  Tensors touched_;
+  c10::Stream stream_;
+  c10::Event ended_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+// Several calls as one.
+class JointWork : public Work {
+ public:
+  JointWork(int rank, OpType type, std::vector<c10::intrusive_ptr<Work>> parts);
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  bool wait(std::chrono::milliseconds timeout) override;
+  void synchronize() override;
+  std::vector<at::Tensor> result() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  std::vector<c10::intrusive_ptr<Work>> parts_;
+};
+
+}  // namespace shunt_torch

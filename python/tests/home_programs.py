@@ -1,0 +1,132 @@
+"""Ranks of test_home.py: home_programs.py NAME."""
+
+import array
+import sys
+
+import numpy as np
+import pytest
+
+import shunt
+from shunt import InvalidArgumentError, Op
+
+
+class Unpicklable:
+    def __reduce__(self):
+        raise RuntimeError("not this one")
+
+
+def objects(comm):
+    mine = {"rank": comm.rank, "x": np.arange(comm.rank + 1)}
+    everyone = comm.all_gather_object(mine)
+    assert [e["rank"] for e in everyone] == list(range(comm.size)) and everyone[comm.rank] is mine
+    assert all((e["x"] == np.arange(i + 1)).all() for i, e in enumerate(everyone))
+    for root in range(comm.size):
+        assert comm.broadcast_object(("from", comm.rank), root) == ("from", root)
+        assert comm.scatter_object([[i] * i for i in range(comm.size)] if comm.rank == root else None, root) == [comm.rank] * comm.rank
+        gathered = comm.gather_object(comm.rank, root)
+        assert gathered == (list(range(comm.size)) if comm.rank == root else None)
+    after = (comm.rank + 1) % comm.size
+    if comm.rank == 0:
+        comm.send_object("around", after)
+        assert comm.recv_object(comm.size - 1) == "around"
+    else:
+        comm.send_object(comm.recv_object(comm.rank - 1), after)
+
+    # What is wrong on one rank is an error on all, and the communicator goes on.
+    bad = Unpicklable() if comm.rank == 1 else 1
+    with pytest.raises(InvalidArgumentError, match="rank 1 has an object that cannot be pickled"):
+        comm.all_gather_object(bad)
+    with pytest.raises(InvalidArgumentError, match="broadcast_object: rank 1 has an object that cannot be pickled"):
+        comm.broadcast_object(bad, 1)
+    with pytest.raises(InvalidArgumentError, match=r"rank 1 has an object of \d+ bytes, pickled; limit= is 100"):
+        comm.gather_object("x" * (200 if comm.rank == 1 else 1), limit=100)
+    with pytest.raises(InvalidArgumentError, match="the root has 1 values|cannot be pickled"):
+        comm.scatter_object([1])
+    if comm.rank == 0:
+        with pytest.raises(InvalidArgumentError, match="send_object: rank 0 has an object that cannot be pickled"):
+            comm.send_object(Unpicklable(), 1)
+        with pytest.raises(InvalidArgumentError, match="limit= is 20"):
+            comm.send_object("x" * 100, 1, limit=20)
+        comm.send_object("x" * 100, 1)
+    elif comm.rank == 1:
+        for _ in range(2):
+            with pytest.raises(InvalidArgumentError, match="recv_object: rank 0 could not send its object"):
+                comm.recv_object(0)
+        with pytest.raises(InvalidArgumentError, match="limit= is 20"):
+            comm.recv_object(0, limit=20)
+    with comm.group(), pytest.raises(InvalidArgumentError, match="in a group"):
+        comm.broadcast_object(1)
+    assert comm.all_gather_object(comm.rank) == list(range(comm.size))
+
+
+def numbers(comm):
+    world = comm.size
+    assert comm.size == comm.world
+    total = world * (world + 1) // 2
+    found = comm.all_reduce(comm.rank + 1)
+    assert found == total and type(found) is int
+    found = comm.all_reduce(comm.rank + 1.0)
+    assert found == total and type(found) is float
+    found = comm.all_reduce(comm.rank + 1, op="AVG")
+    assert found == total / world and type(found) is float
+    found = comm.all_reduce(np.float32(comm.rank + 1), op="Max")
+    assert found == world and found.dtype == np.float32
+    assert comm.broadcast(comm.rank * 10, world - 1) == (world - 1) * 10
+    with pytest.raises(InvalidArgumentError, match="does not fit 64 bits"):
+        comm.all_reduce(1 << 63)
+    with pytest.raises(InvalidArgumentError, match="number cannot go in a group"), comm.group():
+        comm.all_reduce(1)
+    x = np.full(3, comm.rank, "float64")
+    for op in ("sum", "SUM", "Sum", Op.SUM):
+        assert comm.all_reduce(x.copy(), op=op)[0] == sum(range(world))
+
+
+def moves(comm):
+    rank, world = comm.rank, comm.size
+    for dtype in ("bool", "int16", "uint16", "complex64", "complex128", "datetime64[s]"):
+        # Distinct bit patterns, of which each rank can make those of all.
+        def block(r, n=4):
+            return np.frombuffer(np.random.default_rng(r).integers(0, 2, n * np.dtype(dtype).itemsize, "uint8"), dtype).copy()
+
+        want = [block(r) for r in range(world)]
+        everyone = np.concatenate(want)
+        out = np.zeros(4 * world, dtype)
+        assert comm.all_gather(want[rank], out) is out
+        assert out.tobytes() == everyone.tobytes(), dtype
+        x = want[rank].copy()
+        comm.broadcast(x, world - 1)
+        assert x.tobytes() == want[-1].tobytes(), dtype
+        out = np.zeros(4 * world, dtype)
+        comm.all_to_all(np.concatenate([want[rank]] * world), out)
+        assert out.tobytes() == everyone.tobytes(), dtype
+        # Counts are of the caller's elements: rank r has r + 1 of them, two apart.
+        counts, displs = [r + 1 for r in range(world)], [r * (world + 2) for r in range(world)]
+        out = np.zeros(world * (world + 2), dtype)
+        comm.all_gather_v(block(rank, rank + 1), out, counts, displs)
+        for r in range(world):
+            assert out[displs[r] : displs[r] + r + 1].tobytes() == block(r, r + 1).tobytes(), dtype
+        out = np.zeros(sum(counts), dtype)
+        comm.all_to_all_v(np.concatenate([block(rank, rank + 1)] * world), [rank + 1] * world, out, counts)
+        assert out.tobytes() == b"".join(block(r, r + 1).tobytes() for r in range(world)), dtype
+        out = np.zeros(rank + 1, dtype)
+        comm.scatter_v(np.concatenate([block(r, r + 1) for r in range(world)]) if rank == 0 else None, out, counts if rank == 0 else None)
+        assert out.tobytes() == block(rank, rank + 1).tobytes(), dtype
+        with comm.group():
+            comm.send(want[rank], (rank + 1) % world)
+            comm.recv(x, (rank - 1) % world)
+        assert x.tobytes() == want[rank - 1].tobytes(), dtype
+        with pytest.raises(InvalidArgumentError, match="none of Shunt's dtypes"):
+            comm.all_reduce(x)
+        with pytest.raises(InvalidArgumentError, match=f"want {4 * world}"):
+            comm.all_gather(want[rank], np.zeros(3, dtype))
+    with pytest.raises(InvalidArgumentError, match="send holds int16, recv holds float16"):
+        comm.all_gather(np.zeros(1, "int16"), np.zeros(world, "float16"))
+    with pytest.raises(InvalidArgumentError, match="references"):
+        comm.broadcast(np.array([None]))
+    shorts = array.array("h", [rank, -rank])
+    comm.broadcast(shorts, 1)
+    assert list(shorts) == [1, -1]
+
+
+with shunt.init() as made:
+    globals()[sys.argv[1]](made)

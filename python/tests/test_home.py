@@ -1,0 +1,45 @@
+"""What makes the package feel at home in Python: objects, numbers, numpy's other types, types for checkers, names."""
+
+import builtins
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import shunt
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("program", ["objects", "numbers", "moves"])
+def test_ranks(world, program, size):
+    world.program = "home_programs.py"
+    for status, _, errors in world.finish(world.start(size, program)):
+        assert status == 0, errors
+
+
+def test_star_shadows_no_builtin():
+    names = {}
+    exec("from shunt import *", names)
+    assert not {name for name in shunt.__all__ if hasattr(builtins, name)}
+    assert names["Communicator"] is shunt.Communicator and names["__builtins__"]["TimeoutError"] is TimeoutError
+    assert issubclass(shunt.TimeoutError, shunt.ShuntError) and issubclass(shunt.SystemError, shunt.ShuntError)
+
+
+def test_types():
+    """A type checker refuses what is no buffer, and knows the type of what a call returns."""
+    pytest.importorskip("mypy", reason="mypy, of requirements-dev.txt, is not installed")
+    done = subprocess.run([sys.executable, "-m", "mypy", "--follow-imports=silent", "--no-error-summary", "--cache-dir=/dev/null",
+                           "--no-incremental", "tests/typed.py"], cwd=HERE.parent, capture_output=True, text=True)  # fmt: skip
+    found = {}
+    for line in done.stdout.splitlines():
+        if ": error: " in line:
+            place, text = line.split(": error: ", 1)
+            found[int(place.split(":")[1])] = text
+    lines = (HERE / "typed.py").read_text().splitlines()
+    wanted = {i: line.split("# E: ")[1] for i, line in enumerate(lines, 1) if "# E: " in line and not line.startswith("#")}
+    assert found.keys() == wanted.keys(), done.stdout + done.stderr
+    for i, text in wanted.items():
+        assert text in found[i], found[i]

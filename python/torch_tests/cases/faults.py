@@ -1,0 +1,213 @@
+"""What happens to the others: ranks that disagree, stay away, abort or die. Every survivor gets an error in time."""
+
+import datetime
+import os
+import signal
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+from torch_tests.registry import case
+
+#: Past this many seconds after a fault a rank counts as hanging.
+SOON = 15.0
+
+
+def fails(w, f, *words):
+    """f raises soon, in words that name them; returns the error."""
+    def call():
+        f()
+        if w.device.type == "cuda":  # a call returns when it is queued; what became of it the next one tells
+            torch.cuda.synchronize()
+            f()
+    began = time.monotonic()
+    error = w.raises(call, *(words if w.judged else ()))
+    took = time.monotonic() - began
+    assert took < SOON, f"the error came after {took:.1f} s: {error}"
+    return error
+
+
+def disagreement(w, f, *words):
+    w.needs(w.judged, "gloo: does not compare the calls of ranks")
+    fails(w, f, *words)
+
+
+@case(breaks=True, worlds=(2, 3))
+def counts_differ(w):
+    t = torch.ones(1000 + (w.rank == w.size - 1), device=w.device)
+    disagreement(w, lambda: dist.all_reduce(t, group=w.group), "all_reduce", "count 1001", "count 1000")
+
+
+@case(breaks=True, worlds=(2, 3))
+def counts_differ_asynchronously(w):
+    t = torch.ones(1000 + (w.rank == 0), device=w.device)
+    disagreement(w, lambda: dist.all_reduce(t, group=w.group, async_op=True).wait(), "all_reduce", "count 1001", "count 1000")
+
+
+@case(breaks=True, worlds=(2, 3))
+def dtypes_differ(w):
+    t = torch.ones(1000, dtype=torch.float32 if w.rank else torch.int32, device=w.device)
+    disagreement(w, lambda: dist.all_reduce(t, group=w.group), "all_reduce", "float32", "int32")
+
+
+@case(breaks=True, worlds=(2, 3))
+def ops_differ(w):
+    t = torch.ones(1000, device=w.device)
+    disagreement(w, lambda: dist.all_reduce(t, op=dist.ReduceOp.SUM if w.rank else dist.ReduceOp.MAX, group=w.group), "sum", "max")
+
+
+@case(breaks=True, worlds=(2, 3))
+def roots_differ(w):
+    t = torch.ones(1000, device=w.device)
+    disagreement(w, lambda: dist.broadcast(t, 1 if w.rank else 0, group=w.group), "broadcast", "root")
+
+
+@case(breaks=True, worlds=(2, 3))
+def collectives_differ(w):
+    t = torch.ones(1000, device=w.device)
+
+    def call():
+        if w.rank:
+            dist.all_reduce(t, group=w.group)
+        else:
+            dist.broadcast(t, 0, group=w.group)
+    disagreement(w, call, "all_reduce", "broadcast")
+
+
+@case(breaks=True, worlds=(2, 3))
+def a_rank_stays_away(w):
+    """The group's own timeout ends the wait, and the error names who is missing."""
+    group = w.new_group(seconds=3)
+    t = torch.ones(1000, device=w.device)
+    dist.all_reduce(t, group=group)
+    if w.rank == 0:
+        return time.sleep(5)
+    began = time.monotonic()
+    fails(w, lambda: dist.all_reduce(t, group=group), "timeout", "all_reduce", "rank 0")
+    assert time.monotonic() - began > 2.5, "the wait ended before its timeout"
+
+
+@case(breaks=True, worlds=(2,))
+def a_rank_stays_away_from_a_new_group(w):
+    """The first collective of a group that one rank never uses."""
+    group = w.new_group(seconds=3)
+    if w.rank == 0:
+        return time.sleep(6)
+    fails(w, lambda: dist.all_reduce(torch.ones(10, device=w.device), group=group), "timeout", "rank 0")
+
+
+@case(breaks=True, worlds=(2, 3))
+def monitored_barrier_names_the_missing(w):
+    w.needs(w.judged, "torch: has it for gloo alone, where the others are told after its timeout")
+    if w.rank == w.size - 1:
+        return time.sleep(4)
+    try:
+        dist.monitored_barrier(group=w.group, timeout=datetime.timedelta(seconds=2))
+    except RuntimeError as error:
+        assert str(w.size - 1) in str(error), error
+    else:
+        raise AssertionError("no error")
+
+
+@case(breaks=True, worlds=(2,))
+def a_message_never_comes(w):
+    group = w.new_group(seconds=3)
+    dist.barrier(group=group)
+    if w.rank == 0:
+        return time.sleep(5)
+    fails(w, lambda: dist.recv(torch.empty(3, device=w.device), 0, group=group), "timeout", "recv", "rank 0")
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+CALLS = {
+    "all_reduce": lambda w, t: dist.all_reduce(t, group=w.group),
+    "all_reduce async": lambda w, t: dist.all_reduce(t, group=w.group, async_op=True).wait(),
+    "broadcast": lambda w, t: dist.broadcast(t, w.size - 1, group=w.group),
+    "all_gather": lambda w, t: dist.all_gather([torch.empty_like(t) for _ in range(w.size)], t, group=w.group),
+    "reduce_scatter": lambda w, t: dist.reduce_scatter_tensor(torch.empty_like(t), t.repeat(w.size), group=w.group),
+    "all_to_all": lambda w, t: dist.all_to_all_single(torch.empty_like(t.repeat(w.size)), t.repeat(w.size), group=w.group),
+    "barrier": lambda w, t: dist.barrier(group=w.group),
+    "recv": lambda w, t: dist.recv(t, w.size - 1, group=w.group),
+    "object": lambda w, t: dist.all_gather_object([None] * w.size, 1, group=w.group),
+}
+
+
+@case(each=list(CALLS), dies=True, worlds=(2, 3))
+def a_rank_is_killed(w, name):
+    """kill -9 while the others wait for it."""
+    t = torch.ones(100_000, device=w.device)
+    dist.all_reduce(t, group=w.group)
+    if w.rank == w.size - 1:
+        threading.Timer(0.3, die).start()
+        time.sleep(60)
+    fails(w, lambda: CALLS[name](w, t), f"rank {w.size - 1}")
+
+
+@case(dies=True, worlds=(3,))
+def killed_between_calls(w):
+    """The others are computing; the next call fails, and the one after it too."""
+    t = torch.ones(100_000, device=w.device)
+    dist.all_reduce(t, group=w.group)
+    if w.rank == w.size - 1:
+        die()
+    time.sleep(1)
+    fails(w, lambda: dist.all_reduce(t, group=w.group), "rank 2")
+    fails(w, lambda: dist.all_reduce(t, group=w.group))
+
+
+@case(dies=True, worlds=(3,))
+def killed_then_destroyed(w):
+    """destroy_process_group after a failure returns, as training programs call it in `finally`."""
+    t = torch.ones(1000, device=w.device)
+    dist.all_reduce(t, group=w.group)
+    if w.rank == w.size - 1:
+        die()
+    fails(w, lambda: dist.all_reduce(t, group=w.group))
+    w.needs(w.judged, "gloo: may wait for its other groups")
+    began = time.monotonic()
+    dist.destroy_process_group(w.group)
+    assert time.monotonic() - began < SOON
+
+
+@case(breaks=True, worlds=(2, 3))
+def aborted_while_others_wait(w):
+    """One rank aborts: the others, who wait in a collective, are told."""
+    w.needs(w.judged, "gloo: abort does nothing")
+    group = w.new_group(seconds=40)
+    t = torch.ones(1000, device=w.device)
+    dist.all_reduce(t, group=group)
+    if w.rank == 0:
+        time.sleep(0.3)
+        group.abort()
+        return
+    fails(w, lambda: dist.all_reduce(t, group=group), "rank 0")
+
+
+@case(breaks=True, worlds=(2,))
+def aborted_by_another_thread(w):
+    """A watchdog thread aborts while this thread waits."""
+    w.needs(w.judged, "gloo: abort does nothing")
+    group = w.new_group(seconds=40)
+    t = torch.ones(1000, device=w.device)
+    dist.all_reduce(t, group=group)
+    if w.rank == 0:
+        return time.sleep(2)
+    threading.Timer(0.5, group.abort).start()
+    fails(w, lambda: dist.all_reduce(t, group=group), "abort")
+
+
+@case(breaks=True, worlds=(2,))
+def an_exception_in_one_rank(w):
+    """A rank that raises and ends its groups does not leave the others waiting for the timeout."""
+    w.needs(w.judged, "gloo: notices only that a process has ended")
+    t = torch.ones(1000, device=w.device)
+    dist.all_reduce(t, group=w.group)
+    if w.rank == 0:
+        dist.destroy_process_group()
+        return
+    fails(w, lambda: dist.all_reduce(t, group=w.group))

@@ -1,0 +1,230 @@
+"""Groups: made in every way that torch has, used beside each other, destroyed."""
+
+import datetime
+import itertools
+import os
+import socket
+import tempfile
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+from torch_tests.registry import case
+
+
+def check(w, group, ranks):
+    """The group reduces over exactly these ranks."""
+    if w.rank not in ranks:
+        assert group is None or group == dist.GroupMember.NON_GROUP_MEMBER, f"rank {w.rank} is no member of {ranks} but got {group}"
+        return
+    assert dist.get_process_group_ranks(group) == list(ranks)
+    assert dist.get_rank(group) == list(ranks).index(w.rank) and dist.get_world_size(group) == len(ranks)
+    t = torch.full((3,), 2.0 ** w.rank, device=w.device)
+    dist.all_reduce(t, group=group)
+    w.equal(t, torch.full((3,), sum(2.0 ** r for r in ranks)))
+    dist.barrier(group=group)
+
+
+@case()
+def default_group(w):
+    assert dist.get_backend_config(w.group) == w.spec, dist.get_backend_config(w.group)
+    assert dist.get_rank() == w.rank and dist.get_world_size() == w.size
+    t = torch.ones(2, device=w.device)
+    dist.all_reduce(t)
+    w.equal(t, torch.full((2,), float(w.size)))
+
+
+@case()
+def new_group_of_each_subset(w):
+    for n in range(1, w.size + 1):
+        for ranks in itertools.combinations(range(w.size), n):
+            group = w.new_group(list(ranks))
+            check(w, group, ranks)
+            if w.rank in ranks:
+                dist.destroy_process_group(group)
+
+
+@case()
+def new_group_default_backend(w):
+    """backend=None takes the default group's."""
+    group = dist.new_group(list(range(w.size - 1, -1, -1)))
+    assert w.backend in dist.get_backend_config(group)
+    check(w, group, dist.get_process_group_ranks(group))
+    dist.destroy_process_group(group)
+
+
+@case(worlds=(4,))
+def new_subgroups(w):
+    own, groups = dist.new_subgroups(group_size=2)
+    check(w, own, [0, 1] if w.rank < 2 else [2, 3])
+    for group in groups:
+        if dist.get_rank(group) >= 0:
+            dist.destroy_process_group(group)
+
+
+@case(worlds=(4,))
+def new_subgroups_by_enumeration(w):
+    own, _ = dist.new_subgroups_by_enumeration([[0, 2], [1, 3]])
+    check(w, own, [0, 2] if w.rank % 2 == 0 else [1, 3])
+    dist.destroy_process_group(own)
+
+
+@case(worlds=(3, 4))
+def only_members_make_it(w):
+    """use_local_synchronization: the others do not take part."""
+    if w.rank > 0:
+        group = dist.new_group(list(range(1, w.size)), use_local_synchronization=True, backend=w.spec)
+        check(w, group, list(range(1, w.size)))
+        dist.destroy_process_group(group)
+
+
+@case(each=[1, 2, 3], worlds=(2, 4))
+def device_mesh(w, dims):
+    shape = {1: (w.size,), 2: (w.size // 2, 2), 3: (1, w.size // 2, 2)}[dims]
+    names = ("pp", "dp", "tp")[-dims:]
+    mesh = init_device_mesh(w.device.type, shape, mesh_dim_names=names)
+    for i, name in enumerate(names):
+        group = mesh.get_group(name)
+        check(w, group, dist.get_process_group_ranks(group))
+        assert dist.get_world_size(group) == shape[i] and mesh[name].size() == shape[i]
+    if dims > 1:
+        flat = mesh[names[-2:]]._flatten("flat")
+        check(w, flat.get_group(), dist.get_process_group_ranks(flat.get_group()))
+    assert tuple(mesh.get_coordinate()) == tuple((mesh.mesh == w.rank).nonzero()[0].tolist())
+
+
+@case(worlds=(4,))
+def split_group(w):
+    """split_group wants a group that is bound to a device; others are refused in words."""
+    try:
+        group = dist.split_group(w.group, [[0, 1], [2, 3]])
+    except (RuntimeError, ValueError) as error:
+        w.needs("No device associated" not in str(error), f"torch: {error}")
+        raise
+    check(w, group, [0, 1] if w.rank < 2 else [2, 3])
+
+
+@case()
+def many_groups(w):
+    """24 groups at once, used in turn, then destroyed in the order they were made."""
+    groups = [w.new_group() for _ in range(24)]
+    for turn in range(2):
+        for i, group in enumerate(groups):
+            t = torch.full((5,), float(w.rank + i + turn), device=w.device)
+            dist.all_reduce(t, group=group)
+            w.equal(t, torch.full((5,), float(sum(range(w.size)) + (i + turn) * w.size)))
+    for group in groups:
+        dist.destroy_process_group(group)
+
+
+@case(seconds=60)
+def groups_come_and_go(w):
+    """Neither descriptors nor threads nor files in /dev/shm grow."""
+    def round_of_groups(n):
+        for _ in range(n):
+            group = w.new_group()
+            t = torch.ones(3, device=w.device)
+            dist.all_reduce(t, group=group)
+            dist.destroy_process_group(group)
+            del group
+        w.meet()
+        mine = [name for name in os.listdir("/dev/shm") if "shunt" in name or f"_{os.getpid()}_" in name]
+        return (len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), len(mine))
+    round_of_groups(6)
+    before = round_of_groups(4)
+    after = round_of_groups(20)
+    w.needs(w.judged, f"gloo: {before} became {after} (descriptors, threads, files)")
+    assert all(a <= b + 4 for a, b in zip(after, before)), f"descriptors, threads, files of /dev/shm: {before} became {after}"
+
+
+@case()
+def one_rank(w):
+    """A group of this rank alone."""
+    groups = [w.new_group([r]) for r in range(w.size)]
+    check(w, groups[w.rank], [w.rank])
+    t = torch.full((3,), 7.0, device=w.device)
+    out = [torch.empty(3, device=w.device)]
+    dist.all_gather(out, t, group=groups[w.rank])
+    w.equal(out, [t])
+    got = [None]
+    dist.all_gather_object(got, "x", group=groups[w.rank])
+    assert got == ["x"]
+
+
+@case()
+def monitored_barrier(w):
+    """torch's function takes gloo alone unless shunt.torch has widened it."""
+    try:
+        dist.monitored_barrier(group=w.group, timeout=datetime.timedelta(seconds=20))
+    except ValueError as error:
+        w.needs(False, f"torch: {error}")
+
+
+@case()
+def timeouts_are_set(w):
+    group = w.new_group(seconds=33)
+    backend = group._get_backend(w.device)
+    options = getattr(backend, "options", None)
+    if options is not None:
+        assert options._timeout == datetime.timedelta(seconds=33), options._timeout
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=44), group)
+    check(w, group, list(range(w.size)))
+    dist.destroy_process_group(group)
+
+
+def agreed(w, make):
+    """What make() returned on rank 0."""
+    box = [make() if w.rank == 0 else None]
+    dist.broadcast_object_list(box, 0, group=w.truth)
+    return box[0]
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@case(each=[(name, how) for name in ("plain", "with device") for how in ("file", "env", "tcp", "store")], breaks=True, worlds=(3,))
+def init_again(w, name, how):
+    """destroy_process_group, then init_process_group by each kind of rendezvous."""
+    name = w.backend if name == "plain" else w.spec
+    port, path = agreed(w, free_port), agreed(w, tempfile.mktemp)
+    ports = [port, agreed(w, free_port)]
+    dist.destroy_process_group()
+    os.environ.update(MASTER_ADDR="127.0.0.1")
+    arguments = {"file": {"init_method": "file://" + path}, "env": {}, "tcp": {"init_method": f"tcp://127.0.0.1:{port}"}}.get(how)
+    if arguments is None:
+        arguments = {"store": dist.PrefixStore("p", dist.TCPStore("127.0.0.1", port, w.size, w.rank == 0))}
+    if how != "env":
+        arguments |= {"rank": w.rank, "world_size": w.size}
+    # Each round has a port of its own: on the same one, a rank that is ahead would connect to rank 0's old store, just before
+    # rank 0 closes it.
+    for port in ports if how == "env" else ports[:1]:
+        os.environ["MASTER_PORT"] = str(port)
+        dist.init_process_group(name, **arguments)
+        t = torch.ones(2, device=w.device)
+        dist.all_reduce(t)
+        w.equal(t, torch.full((2,), float(w.size)))
+        dist.destroy_process_group()
+
+
+@case(breaks=True, worlds=(2,))
+def two_backends_in_one_group(w):
+    """'cpu:gloo,cuda:shunt' and its like: each device type has its own."""
+    path = agreed(w, tempfile.mktemp)
+    dist.destroy_process_group()
+    spec = "cpu:gloo,cuda:" + w.backend if w.device.type == "cuda" else w.spec + ",cuda:gloo"
+    dist.init_process_group(spec, rank=w.rank, world_size=w.size, init_method="file://" + path)
+    t = torch.ones(2, device=w.device)
+    dist.all_reduce(t)
+    w.equal(t, torch.full((2,), float(w.size)))
+    t = torch.ones(2)
+    dist.all_reduce(t)
+    w.equal(t, torch.full((2,), float(w.size)))
+    out = [None] * w.size
+    dist.all_gather_object(out, w.rank)
+    assert out == list(range(w.size))
+    dist.barrier()
+    dist.destroy_process_group()

@@ -1,0 +1,192 @@
+"""Messages between two ranks."""
+
+import torch
+import torch.distributed as dist
+
+from torch_tests.cases.moves import DTYPES
+from torch_tests.registry import case
+
+
+ANY = "recv from any rank is for host memory, on GPUs it needs a rank"
+
+
+def message(w, source, to, shape=(7, 3), dtype=torch.float32):
+    """What rank source sends to rank `to`."""
+    w._draws = 100 * source + to
+    return w.everyone(shape, dtype)[source]
+
+
+@case(each=[((7, 3), d) for d in DTYPES] + [(n, torch.float32) for n in (0, 1, 5001, 700_001)])
+def send_recv(w, shape, dtype):
+    """Each rank to the next, the even ones first."""
+    def run(group):
+        to, source = (w.rank + 1) % w.size, (w.rank - 1) % w.size
+        out, text = w.empty(shape, dtype), message(w, w.rank, to, shape, dtype)
+        if w.rank == 0:
+            dist.send(text, to, group=group)
+            dist.recv(out, source, group=group)
+        else:
+            dist.recv(out, source, group=group)
+            dist.send(text, to, group=group)
+        return out
+    w.same(run, model=lambda: message(w, (w.rank - 1) % w.size, w.rank, shape, dtype))
+
+
+@case()
+def isend_irecv(w):
+    """All pairs at once, waited for in the opposite order."""
+    def run(group):
+        others = [r for r in range(w.size) if r != w.rank]
+        out = {r: w.empty((7, 3)) for r in others}
+        texts = {r: message(w, w.rank, r) for r in others}
+        works = [dist.isend(texts[r], r, group=group) for r in others] + [dist.irecv(out[r], r, group=group) for r in others]
+        for work in reversed(works):
+            work.wait()
+        return out
+    w.same(run, model=lambda: {r: message(w, r, w.rank) for r in range(w.size) if r != w.rank})
+
+
+@case()
+def messages_keep_their_order(w):
+    if w.rank == 0:
+        for i in range(50):
+            for to in range(1, w.size):
+                dist.send(torch.full((i % 7 + 1,), float(100 * to + i), device=w.device), to, group=w.group)
+    else:
+        for i in range(50):
+            t = w.empty(i % 7 + 1)
+            dist.recv(t, 0, group=w.group)
+            w.equal(t, torch.full((i % 7 + 1,), float(100 * w.rank + i)))
+
+
+@case()
+def batch(w):
+    """A ring in one batch, twice, with several messages per pair."""
+    def run(group):
+        to, source = (w.rank + 1) % w.size, (w.rank - 1) % w.size
+        outs = []
+        for turn in range(2):
+            first, second = w.empty((7, 3)), w.empty(5, torch.int64)
+            ops = [dist.P2POp(dist.isend, message(w, w.rank, to), to, group=group),
+                   dist.P2POp(dist.irecv, first, source, group=group),
+                   dist.P2POp(dist.isend, torch.full((5,), 10 * w.rank + turn, device=w.device), to, group=group),
+                   dist.P2POp(dist.irecv, second, source, group=group)]
+            for work in dist.batch_isend_irecv(ops):
+                work.wait()
+            outs += [first, second]
+        return outs
+
+    def model():
+        source = (w.rank - 1) % w.size
+        return [t for turn in range(2) for t in (message(w, source, w.rank), torch.full((5,), 10 * source + turn))]
+    w.same(run, model=model)
+
+
+@case()
+def batch_receives_first(w):
+    """The receives of all ranks come first in the list: no order of the list may block."""
+    others = [r for r in range(w.size) if r != w.rank]
+    out = {r: w.empty(9) for r in others}
+    ops = [dist.P2POp(dist.irecv, out[r], r, group=w.group) for r in others]
+    ops += [dist.P2POp(dist.isend, torch.full((9,), float(10 * w.rank + r), device=w.device), r, group=w.group) for r in others]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    for r in others:
+        w.equal(out[r], torch.full((9,), float(10 * r + w.rank)))
+
+
+@case()
+def batch_one_way(w):
+    """Only the first and the last rank take part."""
+    if w.rank == 0:
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.full((5,), 3.0, device=w.device), w.size - 1, group=w.group)]):
+            work.wait()
+    elif w.rank == w.size - 1:
+        t = w.empty(5)
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.irecv, t, 0, group=w.group)]):
+            work.wait()
+        w.equal(t, torch.full((5,), 3.0))
+
+
+@case()
+def recv_from_any(w):
+    """gloo has it, nccl has not."""
+    w.needs(w.device.type == "cpu", ANY)
+    if w.rank == 0:
+        seen = {}
+        for _ in range(w.size - 1):
+            t = w.empty(4)
+            source = dist.recv(t, None, group=w.group)
+            assert source not in seen, f"rank {source} came twice"
+            seen[source] = t
+        w.equal(seen, {r: torch.full((4,), float(r)) for r in sorted(seen)})
+        assert len(seen) == w.size - 1
+    else:
+        dist.send(torch.full((4,), float(w.rank), device=w.device), 0, group=w.group)
+
+
+@case(worlds=(3, 4))
+def recv_from_any_then_from_one(w):
+    """A receive from anyone takes one message of a rank, a receive from that rank the next one."""
+    w.needs(w.device.type == "cpu", ANY)
+    if w.rank == 0:
+        t, left = w.empty(2), list(range(1, w.size))
+        first = dist.recv(t, None, group=w.group)
+        w.equal(t, torch.tensor([first, 0.0]))
+        for source in left:
+            for i in range(1 if source == first else 0, 2):
+                dist.recv(t, source, group=w.group)
+                w.equal(t, torch.tensor([float(source), float(i)]))
+    else:
+        for i in range(2):
+            dist.send(torch.tensor([float(w.rank), float(i)], device=w.device), 0, group=w.group)
+
+
+@case()
+def tags(w):
+    """Messages with tags, received in the order they were sent."""
+    def run(group):
+        t = torch.zeros(2, 3, device=w.device)
+        if w.rank == 0:
+            for to in range(1, w.size):
+                dist.send(torch.full((3,), 1.0, device=w.device), to, group=group, tag=5)
+                dist.send(torch.full((3,), 2.0, device=w.device), to, group=group, tag=9)
+        else:
+            dist.recv(t[0], 0, group=group, tag=5)
+            dist.recv(t[1], 0, group=group, tag=9)
+        return t
+    w.same(run)
+
+
+@case()
+def between_collectives(w):
+    """Messages and collectives of one group in turn, from both ends of the order of ranks."""
+    for turn in range(20):
+        t = torch.full((11,), float(w.rank + turn), device=w.device)
+        dist.all_reduce(t, group=w.group)
+        w.equal(t, torch.full((11,), float(sum(range(w.size)) + turn * w.size)))
+        if w.rank == 0:
+            dist.send(t + 1, w.size - 1, group=w.group)
+        elif w.rank == w.size - 1:
+            got = w.empty(11)
+            dist.recv(got, 0, group=w.group)
+            w.equal(got, t + 1)
+
+
+@case()
+def group_ranks(w):
+    """group_dst and group_src number the ranks of the group, not of the world."""
+    group = w.new_group(list(range(w.size))[::-1][:2])
+    last, before = w.size - 1, w.size - 2
+    if w.rank in (last, before):
+        t = torch.full((3,), float(w.rank), device=w.device)
+        mine = dist.get_rank(group)
+        out = w.empty(3)
+        if mine == 0:
+            dist.send(t, group=group, group_dst=1)
+            dist.recv(out, group=group, group_src=1)
+        else:
+            dist.recv(out, group=group, group_src=0)
+            dist.send(t, group=group, group_dst=0)
+        w.equal(out, torch.full((3,), float(before if w.rank == last else last)))
+        dist.destroy_process_group(group)

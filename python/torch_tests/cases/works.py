@@ -1,0 +1,252 @@
+"""Asynchronous calls: Works, futures, several in flight, coalescing."""
+
+import datetime
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _coalescing_manager
+
+from torch_tests.registry import case
+
+#: Every collective that takes async_op, as f(w, group) -> (work, result to compare).
+CALLS = {}
+
+
+def call(f):
+    CALLS[f.__name__] = f
+    return f
+
+
+@call
+def all_reduce(w, group):
+    t = w.own(1001, kind="whole")
+    return dist.all_reduce(t, group=group, async_op=True), t
+
+
+@call
+def reduce(w, group):
+    t = w.own(1001, kind="whole")
+    return dist.reduce(t, 0, group=group, async_op=True), t if w.rank == 0 else None
+
+
+@call
+def broadcast(w, group):
+    t = w.own(1001)
+    return dist.broadcast(t, 1, group=group, async_op=True), t
+
+
+@call
+def all_gather(w, group):
+    out = [w.empty(7) for _ in range(w.size)]
+    return dist.all_gather(out, w.own(7), group=group, async_op=True), out
+
+
+@call
+def all_gather_into_tensor(w, group):
+    out = w.empty(7 * w.size)
+    return dist.all_gather_into_tensor(out, w.own(7), group=group, async_op=True), out
+
+
+@call
+def gather(w, group):
+    out = [w.empty(7) for _ in range(w.size)] if w.rank == 1 else None
+    return dist.gather(w.own(7), out, dst=1, group=group, async_op=True), out
+
+
+@call
+def scatter(w, group):
+    out = w.empty(7)
+    lists = [w.own(7) for _ in range(w.size)] if w.rank == 1 else None
+    if lists is None:
+        w._draws += w.size
+    return dist.scatter(out, lists, src=1, group=group, async_op=True), out
+
+
+@call
+def reduce_scatter_tensor(w, group):
+    out = w.empty(7)
+    return dist.reduce_scatter_tensor(out, w.own(7 * w.size, kind="whole"), group=group, async_op=True), out
+
+
+@call
+def all_to_all_single(w, group):
+    out = w.empty(7 * w.size)
+    return dist.all_to_all_single(out, w.own(7 * w.size), group=group, async_op=True), out
+
+
+@call
+def barrier(w, group):
+    return dist.barrier(group=group, async_op=True), None
+
+
+@case(each=list(CALLS))
+def waited(w, name):
+    def run(group):
+        work, result = CALLS[name](w, group)
+        assert isinstance(work, dist.Work), f"{name} returned {work!r}"
+        work.wait()
+        assert work.is_completed() or group is w.truth or not w.judged, "is_completed is False after wait"
+        return result
+    w.same(run)
+
+
+@case(each=list(CALLS))
+def waited_with_timeout(w, name):
+    def run(group):
+        work, result = CALLS[name](w, group)
+        work.wait(datetime.timedelta(seconds=30))
+        return result
+    w.same(run)
+
+
+@case(each=[name for name in CALLS if name != "barrier"])
+def futures(w, name):
+    """DDP's hooks chain on the future of a Work."""
+    def run(group):
+        work, result = CALLS[name](w, group)
+        done = []
+        future = work.get_future().then(lambda f: done.append(1) or f.value())
+        future.wait()
+        work.wait()
+        assert done == [1]
+        return result
+
+    def waited_for():
+        work, result = CALLS[name](w, w.truth)
+        work.wait()
+        return result
+    w.same(run, model=waited_for, truth=False)
+
+
+@case()
+def value_of_a_future(w):
+    """The future of an all_reduce holds the tensors: hooks read value()[0]."""
+    t = w.own(5, kind="whole")
+    work = dist.all_reduce(t, group=w.group, async_op=True)
+    value = work.get_future().then(lambda f: f.value()[0] / w.size).wait()
+    w._draws = 0
+    w.equal(value, sum(w.everyone(5, kind="whole")) / w.size)
+    work.wait()
+
+
+@case()
+def polled(w):
+    import time
+    t = w.own(5, kind="whole")
+    work = dist.all_reduce(t, group=w.group, async_op=True)
+    end = time.monotonic() + 20
+    while not work.is_completed():
+        assert time.monotonic() < end, "not completed after 20 s, without wait"
+        time.sleep(0.001)
+    work.wait()
+    w._draws = 0
+    w.equal(t, sum(w.everyone(5, kind="whole")))
+
+
+@case()
+def many_in_flight(w):
+    """40 Works, waited for in the opposite order."""
+    tensors = [torch.full((i * 37 % 500 + 1,), float(w.rank + i), device=w.device) for i in range(40)]
+    works = [dist.all_reduce(t, group=w.group, async_op=True) for t in tensors]
+    for work in reversed(works):
+        work.wait()
+    for i, t in enumerate(tensors):
+        w.equal(t, torch.full_like(t, float(sum(range(w.size)) + i * w.size)))
+
+
+@case()
+def async_then_plain(w):
+    """A plain call behind an asynchronous one of the same tensor sees its result."""
+    t = torch.full((100_001,), float(w.rank), device=w.device)
+    work = dist.all_reduce(t, group=w.group, async_op=True)
+    work.wait()
+    dist.all_reduce(t, group=w.group)
+    w.equal(t, torch.full((100_001,), float(sum(range(w.size)) * w.size)))
+
+
+@case()
+def works_dropped(w):
+    """A Work that nobody keeps still completes, and its tensors live as long."""
+    for i in range(30):
+        dist.all_reduce(torch.ones(5000, device=w.device), group=w.group, async_op=True)
+    t = torch.ones(3, device=w.device)
+    dist.all_reduce(t, group=w.group)
+    w.equal(t, torch.full((3,), float(w.size)))
+
+
+@case()
+def two_groups_at_once(w):
+    """Works of two groups, started in opposite orders on odd and even ranks, all complete."""
+    other = w.new_group()
+    for turn in range(10):
+        a, b = torch.full((100,), float(w.rank), device=w.device), torch.full((100,), 2.0 * w.rank, device=w.device)
+        pairs = [(a, w.group), (b, other)]
+        works = [dist.all_reduce(t, group=g, async_op=True) for t, g in (pairs if (w.rank + turn) % 2 else pairs[::-1])]
+        for work in works:
+            work.wait()
+        w.equal(a, torch.full((100,), float(sum(range(w.size)))))
+        w.equal(b, torch.full((100,), 2.0 * sum(range(w.size))))
+    dist.destroy_process_group(other)
+
+
+#: With a device the calls also stand between the backend's startCoalescing and endCoalescing.
+MANNERS = ["with device", "without device"]
+
+
+def coalescing(w, group, manner):
+    return _coalescing_manager(group=group, device=w.device if manner == "with device" else None, async_ops=True)
+
+
+@case(each=MANNERS)
+def coalesced_all_reduce(w, manner):
+    def run(group):
+        tensors = [w.own(n, kind="whole") for n in (3, 0, 500, 77)]
+        with coalescing(w, group, manner) as manager:
+            for t in tensors:
+                dist.all_reduce(t, group=group)
+        manager.wait()
+        return tensors
+    w.same(run, model=lambda: [sum(w.everyone(n, kind="whole")) for n in (3, 0, 500, 77)])
+
+
+@case(each=MANNERS)
+def coalesced_all_gather(w, manner):
+    def run(group):
+        outs = [w.empty(n * w.size) for n in (3, 500)]
+        with coalescing(w, group, manner) as manager:
+            for n, out in zip((3, 500), outs):
+                dist.all_gather_into_tensor(out, w.own(n), group=group)
+        manager.wait()
+        return outs
+    w.same(run, model=lambda: [torch.cat(w.everyone(n)) for n in (3, 500)])
+
+
+@case(each=MANNERS)
+def coalesced_reduce_scatter(w, manner):
+    def run(group):
+        outs = [w.empty(n) for n in (3, 500)]
+        with coalescing(w, group, manner) as manager:
+            for n, out in zip((3, 500), outs):
+                dist.reduce_scatter_tensor(out, w.own(n * w.size, kind="whole"), group=group)
+        manager.wait()
+        return outs
+    w.same(run, model=lambda: [sum(t[w.rank * n:w.rank * n + n] for t in w.everyone(n * w.size, kind="whole")) for n in (3, 500)])
+
+
+@case()
+def all_gather_coalesced(w):
+    """The deprecated list of lists, which torch still exports."""
+    def run(group):
+        outs = [[w.empty(n) for n in (3, 50)] for _ in range(w.size)]
+        dist.all_gather_coalesced(outs, [w.own(n) for n in (3, 50)], group=group)
+        return outs
+    w.same(run, model=lambda: [list(pair) for pair in zip(*[w.everyone(n) for n in (3, 50)])])
+
+
+@case()
+def all_reduce_coalesced(w):
+    def run(group):
+        tensors = [w.own(n, kind="whole") for n in (3, 50, 1)]
+        dist.all_reduce_coalesced(tensors, group=group)
+        return tensors
+    w.same(run, model=lambda: [sum(w.everyone(n, kind="whole")) for n in (3, 50, 1)])

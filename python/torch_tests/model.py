@@ -1,0 +1,85 @@
+"""A small transformer that predicts the next byte, and the text that it learns from: the documentation of this repository."""
+
+import pathlib
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WIDTH, HEADS, LENGTH = 32, 4, 32
+HEAD = WIDTH // HEADS
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.out = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
+
+    def forward(self, x):
+        batch, length, _ = x.shape
+        # -1: under tensor parallelism a rank has some of the heads.
+        q, k, v = (f(x).view(batch, length, -1, HEAD).transpose(1, 2) for f in (self.query, self.key, self.value))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(batch, length, -1))
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.attention, self.up, self.down = Attention(), nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        x = x + self.attention(self.first(x))
+        return x + self.down(F.gelu(self.up(self.second(x))))
+
+
+class Transformer(nn.Module):
+    def __init__(self, layers: int = 2) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(256, WIDTH), nn.Parameter(torch.zeros(LENGTH, WIDTH))
+        self.layers = nn.ModuleList(Block() for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 256)
+
+    def forward(self, text):
+        x = self.tokens(text) + self.places
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.norm(x))
+
+
+def make(device, seed: int = 1) -> Transformer:
+    torch.manual_seed(seed)
+    return Transformer().to(device)
+
+
+def text() -> torch.Tensor:
+    """The bytes of README.md and the guide, or of this package where a checkout is not there."""
+    files = [f for f in (ROOT / "README.md", ROOT / "docs" / "guide.md") if f.exists()] or sorted(pathlib.Path(__file__).parent.glob("*.py"))
+    return torch.tensor(list(b"".join(f.read_bytes() for f in files)), dtype=torch.int64)
+
+
+def batch(data: torch.Tensor, step: int, part: int, size: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs and targets of one part (a rank's share) of a step."""
+    g = torch.Generator().manual_seed(1000 * step + part)
+    starts = torch.randint(0, len(data) - LENGTH - 1, (size,), generator=g)
+    rows = torch.stack([data[s:s + LENGTH + 1] for s in starts])
+    return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
+
+
+def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def train(model: nn.Module, steps: int, part: int, device, rate: float = 3e-3) -> list[float]:
+    """The losses of this rank's parts."""
+    data, optimizer, losses = text(), torch.optim.AdamW(model.parameters(), lr=rate), []
+    for step in range(steps):
+        inputs, targets = (t.to(device) for t in batch(data, step, part))
+        value = loss(model(inputs), targets)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        losses.append(float(value.detach()))
+    return losses

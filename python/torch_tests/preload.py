@@ -1,0 +1,13 @@
+"""What the fork server imports besides torch, because cases use it."""
+
+import torch.distributed._functional_collectives  # noqa: F401
+import torch.distributed.device_mesh  # noqa: F401
+import torch.distributed.fsdp  # noqa: F401
+import torch.distributed.tensor  # noqa: F401
+import torch.distributed.tensor.parallel  # noqa: F401
+import torch.nn.parallel  # noqa: F401
+import torch.utils.data  # noqa: F401
+
+from torch_tests.registry import cases
+
+cases()

@@ -1,0 +1,134 @@
+"""Programs under torchrun: restarts, exceptions, Ctrl-C. Nothing is left of them."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def processes_of(session: int) -> list[str]:
+    """The command lines of a session's processes."""
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            pass  # it has ended
+    return found
+
+
+def shared_memory_of_the_dead() -> list[str]:
+    """Files in /dev/shm that nothing will remove: torch names its files by the process that made
+    them (torch_PID_...), and other tests run meanwhile. Shunt has none there."""
+    names = os.listdir("/dev/shm")
+    made_by = {name: name.split("_")[1] for name in names if name.startswith("torch_")}
+    return [name for name in names if "shunt" in name] + [
+        name for name, pid in made_by.items() if not os.path.exists(f"/proc/{pid}")]
+
+
+class Launched:
+    def __init__(self, backend: str, log: pathlib.Path, *arguments: str, restarts: int = 0) -> None:
+        self.log = log
+        environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "OMP_NUM_THREADS": "1"}
+        with open(log, "w") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", str(restarts),
+                 str(HERE / "launched" / "train.py"), backend, *arguments],
+                stdout=out, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+
+    def wait(self, seconds: float) -> str:
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"still running after {seconds} s:\n{self.text()}")
+        return self.text()
+
+    def until(self, words: str, seconds: float = 90) -> None:
+        end = time.monotonic() + seconds
+        while words not in self.text():
+            assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{self.text()}"
+            assert time.monotonic() < end, f"no {words!r} after {seconds} s:\n{self.text()}"
+            time.sleep(0.05)
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def nothing_left(self) -> None:
+        """Neither processes nor files in /dev/shm."""
+        end = time.monotonic() + 10
+        while left := processes_of(self.process.pid):
+            assert time.monotonic() < end, f"still there: {left}\n{self.text()}"
+            time.sleep(0.1)
+        assert not (left := shared_memory_of_the_dead()), f"left in /dev/shm: {left}"
+
+    def kill(self) -> None:
+        if self.process.poll() is None or processes_of(self.process.pid):
+            try:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            self.process.wait()
+
+
+@pytest.fixture
+def slow(request):
+    if not request.config.getoption("--slow"):
+        pytest.skip("takes three imports of torch: --slow")
+
+
+@pytest.fixture
+def launch(request, tmp_path):
+    if request.config.getoption("--device") != "cpu":
+        pytest.skip("the program is for CPU tensors")
+    started = []
+
+    def launch(*arguments, **options):
+        started.append(Launched("cpu:" + request.config.getoption("--backend"), tmp_path / "log", *arguments, **options))
+        return started[-1]
+    yield launch
+    for program in started:
+        program.kill()
+
+
+def test_a_killed_rank_is_restarted(launch, request):
+    """--max-restarts 1: the first attempt fails, the second trains to the end in new groups over the same machine."""
+    if request.config.getoption("--backend") == "gloo":
+        pytest.skip("gloo: connects to the addresses of the attempt before")
+    program = launch("8", "killed", restarts=1)
+    text = program.wait(120)
+    assert program.process.returncode == 0, text
+    for rank in range(2):
+        assert f"rank {rank} of attempt 1 has loss" in text, text
+    program.nothing_left()
+
+
+def test_an_exception_ends_the_job(launch, slow):
+    """One rank raises: torchrun ends the job, and the exception is what one reads."""
+    program = launch("8", "raises")
+    text = program.wait(120)
+    assert program.process.returncode != 0 and "ValueError: rank 1 has had enough" in text, text
+    program.nothing_left()
+
+
+def test_ctrl_c(launch, slow):
+    """SIGINT, as a terminal sends it to all processes: all end soon, none by a crash."""
+    program = launch("8", "endless")
+    for rank in range(2):
+        program.until(f"rank {rank} of attempt 0 is under way")
+    began = time.monotonic()
+    os.killpg(program.process.pid, signal.SIGINT)
+    text = program.wait(45)
+    assert time.monotonic() - began < 40
+    assert program.process.returncode != 0
+    assert "SIGINT" in text or "KeyboardInterrupt" in text, text
+    for crash in ("Segmentation fault", "SIGSEGV", "SIGABRT", "panic:", "fatal error:", "terminate called"):
+        assert crash not in text, text
+    program.nothing_left()

@@ -1,0 +1,138 @@
+"""What a case is given: its rank and world, the group that is tested, the group that is the truth, and data."""
+
+import datetime
+import zlib
+
+import torch
+import torch.distributed as dist
+
+from torch_tests.compare import difference
+from torch_tests.registry import Skip
+
+
+class World:
+    """One rank's view. `group` is the tested one, `truth` has the same ranks over torch's own backend."""
+
+    def __init__(self, rank: int, size: int, device: torch.device, backend: str, truth: str, group, truth_group) -> None:
+        self.rank, self.size, self.device = rank, size, device
+        self.backend, self.truth_backend = backend, truth
+        self.group, self.truth = group, truth_group
+        self.seed = 0
+        self._draws = 0
+
+    def begin(self, key: str) -> None:
+        """Resets the data for a case: the same on every run, different for each case."""
+        self.seed = zlib.crc32(key.encode())
+        self._draws = 0
+        torch.manual_seed(self.seed)
+
+    # ---- data ----
+
+    def everyone(self, shape, dtype: torch.dtype = torch.float32, kind: str = "bits") -> list[torch.Tensor]:
+        """Every rank's input, so that each rank can tell what a result must be.
+
+        bits: any pattern of bits, for what only moves; real: normal numbers; whole: small whole
+        numbers, whose sums, products and averages are exact in every dtype.
+        """
+        self._draws += 1
+        return [_random(shape, dtype, kind, torch.Generator().manual_seed(self.seed * 1000 + self._draws * 17 + r)).to(self.device)
+                for r in range(self.size)]
+
+    def own(self, shape, dtype: torch.dtype = torch.float32, kind: str = "bits") -> torch.Tensor:
+        return self.everyone(shape, dtype, kind)[self.rank]
+
+    def empty(self, shape, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Where a result goes: filled with what no result is likely to be."""
+        t = torch.empty(shape, dtype=dtype, device=self.device)
+        t.view(-1).view(torch.uint8).fill_(0x5B if dtype != torch.bool else 1)
+        return t
+
+    # ---- judgement ----
+
+    def same(self, f, *, model=None, atol: float = 0.0, truth: bool = True):
+        """Runs f(group) with both groups and fails where results differ.
+
+        model() is the result worked out by this rank alone: it is compared too, and alone where
+        the truth's backend refuses the call or truth is False. Returns the tested result.
+        """
+        draws, want = self._draws, []
+        try:
+            if truth:
+                want.append(("that of " + self.truth_backend, self._run(f, self.truth)))
+        except (RuntimeError, ValueError, TypeError) as error:
+            lacks = str(error).partition("\n")[0] or type(error).__name__
+            if self.backend == self.truth_backend:
+                raise Skip(f"{self.truth_backend}: {lacks}") from None
+            if model is None:
+                raise
+        if model is not None:
+            self._draws = draws
+            want.append(("the expected", model()))
+        self._draws = draws
+        got = self._run(f, self.group)
+        for name, w in want:
+            found = difference(got, w, atol)
+            assert not found, f"{found} ({name} result)"
+        return got
+
+    def _run(self, f, group):
+        result = f(group)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        return result
+
+    def equal(self, got, want, atol: float = 0.0) -> None:
+        found = difference(got, want, atol)
+        assert not found, found
+
+    def raises(self, f, *words: str, kinds=(RuntimeError, ValueError, TypeError)) -> Exception:
+        """Runs f, which must raise one of kinds (torch's DistBackendError is a RuntimeError) and name the words."""
+        try:
+            f()
+        except kinds as error:
+            missing = [word for word in words if word.lower() not in str(error).lower()]
+            assert not missing, f"the error does not name {missing}: {type(error).__name__}: {error}"
+            return error
+        raise AssertionError(f"no error; want one that names {list(words)}")
+
+    def needs(self, condition: bool, reason: str) -> None:
+        if not condition:
+            raise Skip(reason)
+
+    @property
+    def judged(self) -> bool:
+        """False where gloo runs as the tested backend, which proves the cases only: its error texts are its own."""
+        return self.backend == "shunt"
+
+    def meet(self) -> None:
+        """All ranks get here, over the truth's group."""
+        self.truth_barrier()
+
+    def truth_barrier(self) -> None:
+        dist.barrier(group=self.truth)
+
+    def new_group(self, ranks=None, seconds: float = 60, **kwargs):
+        return dist.new_group(ranks, timeout=datetime.timedelta(seconds=seconds), backend=self.spec, **kwargs)
+
+    @property
+    def spec(self) -> str:
+        """The name of the tested backend as init_process_group takes it."""
+        return f"{self.device.type}:{self.backend}"
+
+
+def _random(shape, dtype: torch.dtype, kind: str, generator: torch.Generator) -> torch.Tensor:
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    if dtype == torch.bool:
+        return torch.randint(0, 2, shape, generator=generator).bool()
+    if kind == "bits":
+        size = torch.empty((), dtype=dtype).element_size()
+        raw = torch.randint(0, 256, (*shape[:-1], shape[-1] * size) if shape else (size,), generator=generator, dtype=torch.int64)
+        out = raw.to(torch.uint8).view(dtype)
+        return out if shape else out.reshape(())
+    if dtype.is_complex:
+        part = torch.float32 if dtype == torch.complex64 else torch.float64
+        return torch.complex(_random(shape, part, kind, generator), _random(shape, part, kind, generator))
+    if kind == "whole" or not dtype.is_floating_point:
+        low = -2 if dtype.is_signed or dtype.is_floating_point else 0
+        return torch.randint(low, 3, shape, generator=generator).to(dtype)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).clamp(-8, 8).to(dtype)

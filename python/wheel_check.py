@@ -1,0 +1,82 @@
+"""Checks that a wheel keeps the promise of its manylinux tag, and prints what it carries: wheel_check.py FILE...
+
+Of each ELF file: the versions of symbols that it needs from glibc, libstdc++ and libgcc, and the libraries that it
+needs, against what the tag allows (PEP 600 and auditwheel's policy of the same name). auditwheel itself refuses
+extensions of torch, since torch's libraries are in no wheel but torch's.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+#: The newest version of each name that a tag allows.
+ALLOWED = {"manylinux_2_28": {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11), "GCC": (7, 0, 0)}}
+
+LIBRARIES = re.compile(r"lib(c|m|dl|pthread|rt|resolv|gcc_s|stdc\+\+)\.so\.\d+|ld-linux-[\w-]+\.so\.\d")
+#: What the process has loaded before the extension of shunt.torch.
+TORCHS = re.compile(r"lib(torch|torch_cpu|torch_python|c10)\.so")
+
+MACHINES = {"x86_64": "X86-64", "aarch64": "AArch64"}
+
+#: PyPI takes files of up to 100 MB.
+LARGEST = 100_000_000
+
+
+def problems_of(name: str, dump: str, tag: str, machine: str) -> list[str]:
+    """What is wrong with one ELF file, by the text that `readelf -hdVW` prints of it."""
+    found = []
+    if MACHINES[machine] not in dump:
+        found.append(f"{name} is not for {machine}")
+    needs = dump[dump.index("Version needs section") :] if "Version needs section" in dump else ""
+    for kind, text in re.findall(r"Name: (GLIBC|GLIBCXX|CXXABI|GCC)_(\w[\w.]*)", needs):
+        if not text[0].isdigit():
+            found += [f"{name} needs {kind}_{text}"] if text == "PRIVATE" else []
+        elif tuple(map(int, text.split("."))) > ALLOWED[tag][kind]:
+            found.append(f"{name} needs {kind}_{text}; {tag} has {kind}_{'.'.join(map(str, ALLOWED[tag][kind]))} at most")
+    for library in re.findall(r"\(NEEDED\).*\[(.*)\]", dump):
+        if not LIBRARIES.fullmatch(library) and not (name.startswith("shunt/torch/") and TORCHS.fullmatch(library)):
+            found.append(f"{name} needs {library}, which the wheel does not carry")
+    return found
+
+
+def check(wheel: Path) -> list[str]:
+    """What is wrong with a wheel. Prints its content."""
+    named = re.fullmatch(r".*-(manylinux_\d+_\d+)_(\w+)\.whl", wheel.name)
+    if named is None or named[1] not in ALLOWED or named[2] not in MACHINES:
+        return [f"{wheel.name} has another tag than {', '.join(ALLOWED)}"]
+    found = []
+    size = wheel.stat().st_size
+    print(f"{wheel.name}: {size / 1e6:.1f} MB")
+    if size > LARGEST:
+        found.append(f"{wheel.name} has {size} bytes; PyPI takes {LARGEST}")
+    with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory() as folder:
+        elves = 0
+        for entry in archive.infolist():
+            data = archive.read(entry)
+            if entry.file_size > 100_000:
+                print(f"  {entry.filename}: {entry.file_size / 1e6:.1f} MB, packed {entry.compress_size / 1e6:.1f} MB")
+            if not data.startswith(b"\x7fELF"):
+                continue
+            elves += 1
+            file = Path(folder, "elf")
+            file.write_bytes(data)
+            dump = subprocess.run(["readelf", "-hdVW", file], check=True, capture_output=True, text=True).stdout
+            found += problems_of(entry.filename, dump, named[1], named[2])
+            if "/bin/" in entry.filename and not entry.external_attr >> 16 & 0o111:
+                found.append(f"{entry.filename} is not executable")
+    if not elves:
+        found.append(f"{wheel.name} carries no ELF file")
+    return found
+
+
+def main() -> None:
+    found = [problem for name in sys.argv[1:] for problem in check(Path(name))]
+    if found or not sys.argv[1:]:
+        raise SystemExit("\n".join(found) or __doc__)
+
+
+if __name__ == "__main__":
+    main()

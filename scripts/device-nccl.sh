@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# device-nccl.sh: the NCCL-compatible library on this machine's GPUs, within 90 seconds on two.
+#
+#   device-nccl.sh [build matrix lifecycle torch]      all four by default
+#
+# Run it in a checkout that has bin/libshunt.so and bin/nccl/libnccl.so.2, where cc is, and python3 has torch with
+# NVIDIA's NCCL. Logs go to $OUT, by default out/. Variables: PYTHON, the interpreter; GPUS, how many ranks (2);
+# where there are fewer GPUs they share them, and what only the real NCCL does is left out: it rejects such ranks.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 2
+OUT=${OUT:-out}
+mkdir -p "$OUT"
+python=${PYTHON:-python3}
+gpus=${GPUS:-2}
+library=$PWD/bin/nccl/libnccl.so.2
+programs=$PWD/capi/nccl/test/programs
+export SHUNT_LIBRARY=${SHUNT_LIBRARY:-$PWD/bin/libshunt.so} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
+find_nccl='import importlib.util as u; print(list(u.find_spec("nvidia.nccl").submodule_search_locations)[0] + "/lib/libnccl.so.2")'
+export SHUNT_NCCL_LIBRARY=${SHUNT_NCCL_LIBRARY:-$("$python" -c "$find_nccl")}
+# No NVLink multicast, neither ours nor in what we compare with.
+export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
+ulimit -c 0
+failed=0
+here=$(nvidia-smi -L 2>/dev/null | wc -l)
+shared=
+if [ "$here" -lt "$gpus" ]; then export SHUNT_SHARE_GPU=on; shared=1; fi
+
+# step NAME SECONDS COMMAND...: its output goes to a log, of which the end is shown.
+step() {
+  local name=$1 limit=$2 start=$SECONDS status
+  shift 2
+  timeout -k 5 "$limit" "$@" >"$OUT/nccl-$name.log" 2>&1
+  status=$?
+  printf '== %s: %s, %d s\n' "$name" "$([ $status = 0 ] && echo passed || echo "FAILED ($status)")" $((SECONDS - start))
+  tail -n "${TAIL:-15}" "$OUT/nccl-$name.log" | cut -c1-400
+  [ $status = 0 ] || failed=1
+}
+
+build() {
+  local name
+  for name in matrix lifecycle; do
+    cc -std=gnu11 -O1 -g -Wno-unused-function -Icapi/nccl -I"$programs" -o "$OUT/$name" "$programs/$name.c" "$library" \
+      -Wl,-rpath,"$(dirname "$library")" -ldl -lm -lpthread || return 1
+  done
+}
+
+# processes PROGRAM: a process for each GPU; it fails when one of them does.
+processes() {
+  local rank status=0 pids=() meeting
+  meeting=$(mktemp -d)
+  for ((rank = 0; rank < gpus; rank++)); do
+    "$OUT/$1" process "$gpus" "$rank" "$meeting/id" &
+    pids+=($!)
+  done
+  for rank in "${pids[@]}"; do wait "$rank" || status=1; done
+  rm -rf "$meeting"
+  return $status
+}
+
+launch() { "$python" -m torch.distributed.run --nproc-per-node "$gpus" --master-port "$1" bench/torch/over_nccl.py; }
+preloaded() { LD_PRELOAD=$library launch 29621; }
+watched() { SHUNT_NCCL_FORWARD=all LD_PRELOAD=$library launch 29622; }
+plain() { launch 29623; }
+export -f build processes launch preloaded watched plain
+export OUT python gpus library programs
+
+for part in "${@:-build matrix lifecycle torch}"; do
+  for name in $part; do
+    case $name in
+      build) step build 10 bash -c build ;;
+      matrix)
+        step matrix-thread 20 "$OUT/matrix" thread "$gpus"
+        step matrix-processes 20 bash -c 'processes matrix'
+        [ -n "$shared" ] || SHUNT_NCCL_FORWARD=all MATRIX_LARGEST=3 step matrix-over-nccl 20 "$OUT/matrix" thread "$gpus" ;;
+      lifecycle)
+        step lifecycle-thread 10 "$OUT/lifecycle" thread "$gpus"
+        step lifecycle-processes 15 bash -c 'processes lifecycle' ;;
+      torch)
+        step torch-shunt 25 bash -c preloaded
+        [ -z "$shared" ] || continue
+        step torch-forwarded 25 bash -c watched
+        step torch-plain 25 bash -c plain ;;
+      *) echo "device-nccl.sh: unknown part $name; known are build, matrix, lifecycle and torch" >&2; exit 2 ;;
+    esac
+  done
+done
+exit $failed

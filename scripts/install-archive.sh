@@ -1,0 +1,25 @@
+#!/bin/sh
+# install.sh [PREFIX]: installs Shunt from this folder under PREFIX, by default /usr/local ($DESTDIR is honoured), and
+# PREFIX/bin/uninstall-shunt, which removes exactly these files.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+prefix=${1:-/usr/local}
+case $prefix in /*) ;; *) echo "install.sh: PREFIX $prefix is not absolute" >&2; exit 2 ;; esac
+root=${DESTDIR:-}$prefix
+files=$(cd "$here" && find bin lib include share ! -type d | sort)
+for file in $files; do
+  mkdir -p "$root/$(dirname "$file")"
+  cp -P --remove-destination "$here/$file" "$root/$file"
+done
+uninstall=$root/bin/uninstall-shunt
+{
+  echo '#!/bin/sh'
+  echo '# Removes Shunt from the prefix that this file lies in.'
+  echo 'cd "$(dirname "$0")/.." || exit 1'
+  echo "rm -f \\"
+  for file in $files; do echo "  $file \\"; done
+  echo '  bin/uninstall-shunt'
+  echo 'rmdir -p lib/shunt/plugins lib/shunt/nccl lib/cmake/shunt lib/pkgconfig share/doc/shunt 2>/dev/null || true'
+} >"$uninstall"
+chmod 755 "$uninstall"
+echo "Shunt is in $prefix; $prefix/bin/uninstall-shunt removes it"

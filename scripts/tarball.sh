@@ -1,0 +1,34 @@
+#!/bin/sh
+# tarball.sh DIST: packs what portable.sh has built as DIST/shunt-VERSION-linux-ARCH.tar.gz: command, library, headers,
+# pkg-config and CMake files, plugins, manual pages, completion for shells, and install.sh, which copies all of it under
+# a prefix, from where uninstall-shunt removes it.
+set -eu
+cd "$(dirname "$0")/.."
+dist=${1:?usage: tarball.sh DIST}
+portable=build/portable
+version=$("$portable/bin/shunt" version | sed -n '1s/^shunt //p')
+name=shunt-$version-linux-$(uname -m)
+root=build/$name
+
+rm -rf "$root"
+DESTDIR=$PWD/$root PREFIX=/ sh capi/install.sh "$portable/lib/libshunt.so"
+mkdir -p "$root/bin" "$root/lib/shunt" "$root/share/man/man1" "$root/share/man/man7"
+cp "$portable/bin/shunt" "$root/bin/"
+cp -r "$portable/lib/shunt/." "$root/lib/shunt/"
+# Found from the file itself, so that an unpacked archive works where it lies.
+sed -i 's|^prefix=.*|prefix=${pcfiledir}/../..|' "$root/lib/pkgconfig/shunt.pc"
+"$portable/bin/shunt" man "$root/share/man"
+mv "$root"/share/man/*.1 "$root/share/man/man1/"
+mv "$root"/share/man/*.7 "$root/share/man/man7/"
+completion() {
+  mkdir -p "$root/share/$2"
+  "$portable/bin/shunt" completion "$1" >"$root/share/$2/$3"
+}
+completion bash bash-completion/completions shunt
+completion zsh zsh/site-functions _shunt
+completion fish fish/vendor_completions.d shunt.fish
+cp scripts/install-archive.sh "$root/install.sh"
+chmod +x "$root/install.sh"
+mkdir -p "$dist"
+tar -C build --owner 0 --group 0 --sort name -czf "$dist/$name.tar.gz" "$name"
+ls -l "$dist/$name.tar.gz"

@@ -1,0 +1,265 @@
+package nccl
+
+// #include <stdlib.h>
+// #include "nccl.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// endpoint is one rank's. It makes its communicator of NCCL when the first plan is exchanged for.
+type endpoint struct {
+	library *library
+	driver  cuda.Driver
+	ctx     cuda.Context
+	stream  cuda.Stream // for what is done beside the caller's
+	config  plugin.OpenConfig
+	word    cuda.Ptr // 8 bytes for barriers
+	calls   []*C.nl_call
+	closed  bool
+
+	mu      sync.Mutex // Abort comes from another goroutine
+	comm    *C.nl_comm // nil: not made yet
+	aborted bool
+	ending  sync.WaitGroup // an abort that goes on
+}
+
+// Regions returns none: NCCL has its own memory.
+func (e *endpoint) Regions() []plugin.Region { return nil }
+
+// Images returns none.
+func (e *endpoint) Images() []plugin.Image { return nil }
+
+// Allocate is not supported.
+func (e *endpoint) Allocate(context.Context, uint32, int64) (plugin.Region, error) {
+	return plugin.Region{}, plugin.Errorf(plugin.Unsupported, "nccl: it allocates no memory for users")
+}
+
+// Free is not supported.
+func (e *endpoint) Free(context.Context, uint32) error {
+	return plugin.Errorf(plugin.Unsupported, "nccl: it allocates no memory for users")
+}
+
+// Publish says which library this rank has, when endpoints are opened; before a plan is
+// prepared rank 0 names the communicator of NCCL that is to be made.
+func (e *endpoint) Publish(_ context.Context, x plugin.Exchange) ([]byte, error) {
+	if x.Algorithm == "" {
+		return []byte(e.library.String()), nil
+	}
+	if e.made() {
+		return []byte{made}, nil
+	}
+	if e.config.Rank != 0 {
+		return []byte{missing}, nil
+	}
+	var id C.nl_id
+	var report C.shunt_native_report
+	if status := C.nl_unique_id(e.library.table, &id, &report); status != C.SHUNT_OK {
+		return nil, failure("naming a communicator", status, &report)
+	}
+	return append([]byte{missing}, C.GoBytes(unsafe.Pointer(&id), C.NL_ID_BYTES)...), nil
+}
+
+// What a rank says of its communicator of NCCL before a plan is prepared.
+const (
+	missing = 0 // behind it, from rank 0, the name of the one to be made
+	made    = 1
+)
+
+// Connect compares the ranks' libraries, or makes the communicator of NCCL.
+func (e *endpoint) Connect(ctx context.Context, x plugin.Exchange, published [][]byte) error {
+	if x.Algorithm == "" {
+		for rank, version := range published {
+			if string(version) != string(published[0]) {
+				return plugin.Errorf(plugin.Unsupported, "nccl: rank %d has NCCL %q and rank 0 NCCL %q; they must be the same", rank, version,
+					published[0])
+			}
+		}
+		return nil
+	}
+	for rank, said := range published {
+		if len(said) == 0 || said[0] > made {
+			return plugin.Errorf(plugin.Protocol, "nccl: rank %d published %d bytes about its communicator", rank, len(said))
+		}
+		if said[0] != published[0][0] {
+			return plugin.Errorf(plugin.Internal, "nccl: only some ranks have a communicator of NCCL, after one could not be made; make a new communicator")
+		}
+	}
+	if published[0][0] == made {
+		return nil
+	}
+	if len(published[0]) != 1+C.NL_ID_BYTES {
+		return plugin.Errorf(plugin.Protocol, "nccl: rank 0 published a name of %d bytes, want %d", len(published[0])-1, C.NL_ID_BYTES)
+	}
+	return e.join(ctx, published[0][1:])
+}
+
+func (e *endpoint) made() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.comm != nil
+}
+
+// pollEvery is the time between two looks at a communicator that is being made.
+const pollEvery = time.Millisecond
+
+// join makes the communicator, with all ranks.
+func (e *endpoint) join(ctx context.Context, id []byte) error {
+	if e.word == 0 {
+		word, err := e.driver.Alloc(e.ctx, 8)
+		if err != nil {
+			return err
+		}
+		e.word = word
+	}
+	comm := C.nl_new(e.library.table, unsafe.Pointer(&id[0]), C.int(e.config.Rank), C.int(e.config.World),
+		C.int(e.config.MaxSMs))
+	if comm == nil {
+		return plugin.Errorf(plugin.OutOfMemory, "nccl: making a communicator failed: malloc returned null")
+	}
+	e.mu.Lock()
+	aborted := e.aborted
+	if !aborted {
+		e.comm = comm
+	}
+	e.mu.Unlock()
+	if aborted {
+		C.nl_free(comm)
+		return plugin.Errorf(plugin.Aborted, "nccl: the communicator was aborted")
+	}
+	if err := e.native(C.nl_begin_function(), uintptr(unsafe.Pointer(comm))); err != nil {
+		return plugin.Errorf(plugin.CodeOf(err), "nccl: making a communicator: %w", err)
+	}
+	ticker := time.NewTicker(pollEvery)
+	defer ticker.Stop()
+	for {
+		var report C.shunt_native_report
+		switch status := C.nl_look(comm, &report); status {
+		case C.SHUNT_OK:
+			return nil
+		case C.SHUNT_PENDING:
+		default:
+			return failure("making a communicator", status, &report)
+		}
+		select {
+		case <-ctx.Done():
+			e.Abort("")
+			return plugin.Errorf(plugin.Timeout, "nccl: not all ranks have come to make a communicator of NCCL: %w", context.Cause(ctx))
+		case <-ticker.C:
+		}
+	}
+}
+
+// native calls a native function with the device's context current.
+func (e *endpoint) native(function unsafe.Pointer, argument uintptr) error {
+	call := cuda.Work{Kind: cuda.WorkCall, Stream: e.stream, Handle: uint64(uintptr(function)), Bytes: uint64(argument)}
+	batch := cuda.Batch{Stream: e.stream, Params: make([]byte, 8), Work: []cuda.Work{call}}
+	_, _, err := e.driver.Submit(e.ctx, &batch)
+	return err
+}
+
+func failure(doing string, status C.shunt_status, report *C.shunt_native_report) error {
+	return plugin.Errorf(plugin.Code(status), "nccl: %s: %s", doing, plugin.Printable(C.GoString(&report.message[0])))
+}
+
+// Prepare writes a plan of one native step.
+func (e *endpoint) Prepare(_ context.Context, r plugin.Request, algorithm string) (*plugin.Plan, error) {
+	if algorithm != algorithmName {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "nccl: algorithm %q is unknown, want %q", algorithm, algorithmName)
+	}
+	if reason := unsupported(r, e.library.version); reason != "" {
+		return nil, plugin.Errorf(plugin.Unsupported, "nccl: %s", reason)
+	}
+	e.mu.Lock()
+	comm := e.comm
+	e.mu.Unlock()
+	if comm == nil {
+		return nil, plugin.Errorf(plugin.Internal, "nccl: a plan was prepared before bytes were exchanged for it")
+	}
+	call := (*C.nl_call)(C.calloc(1, C.sizeof_nl_call))
+	*call = C.nl_call{comm: comm, word: C.uint64_t(e.word), collective: C.int32_t(r.Collective), dtype: C.int32_t(r.DType),
+		op: C.int32_t(r.Op), element: C.int32_t(r.DType.Bytes()), world: C.int32_t(r.World)}
+	e.calls = append(e.calls, call)
+	b := plugin.NewBuilder(r, algorithm)
+	b.Track(func() {
+		b.Native(plugin.Native{Function: uintptr(C.nl_run_function()), Context: uintptr(unsafe.Pointer(call))})
+	})
+	return b.Plan()
+}
+
+// Abort ends what NCCL does for this communicator. NCCL takes a while, so it goes on by itself.
+func (e *endpoint) Abort(string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.aborted {
+		return
+	}
+	e.aborted = true
+	if comm := e.comm; comm != nil {
+		e.ending.Go(func() { C.nl_abort(comm) })
+	}
+}
+
+// Check returns NCCL's asynchronous error.
+func (e *endpoint) Check() error {
+	e.mu.Lock()
+	comm, aborted := e.comm, e.aborted
+	e.mu.Unlock()
+	if comm == nil || aborted {
+		return nil
+	}
+	var report C.shunt_native_report
+	switch status := C.nl_look(comm, &report); status {
+	case C.SHUNT_OK, C.SHUNT_PENDING, C.SHUNT_ABORTED:
+		return nil
+	default:
+		return failure("between calls", status, &report)
+	}
+}
+
+// closeTime is the longest time that Close waits for NCCL to let go of its communicator. It cannot while a graph lives
+// that has captured an operation; then it does so later, by itself.
+const closeTime = 3 * time.Second
+
+// Close lets go of the communicator of NCCL.
+func (e *endpoint) Close() error {
+	if e.closed {
+		return nil
+	}
+	e.closed = true
+	ended := make(chan error, 1)
+	go func() { ended <- e.release() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(closeTime):
+		return nil
+	}
+}
+
+func (e *endpoint) release() error {
+	e.ending.Wait()
+	e.mu.Lock()
+	comm := e.comm
+	e.mu.Unlock()
+	var err error
+	if comm != nil {
+		C.nl_destroy(comm)
+		C.nl_free(comm)
+	}
+	for _, call := range e.calls {
+		C.free(unsafe.Pointer(call))
+	}
+	if e.word != 0 {
+		err = e.driver.Free(e.ctx, e.word)
+	}
+	return errors.Join(err, e.driver.DestroyStream(e.ctx, e.stream), e.driver.Release(e.config.Device))
+}

@@ -1,0 +1,202 @@
+package nccl_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/cuda/cudatest"
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/transports/cudaipc/cudaipctest"
+	"github.com/shunt-ccl/shunt/transports/nccl"
+	"github.com/shunt-ccl/shunt/transports/nccl/nccltest"
+)
+
+// drivers are the devices of the test that runs.
+var drivers []*cudatest.Driver
+
+func driver(device int) cuda.Driver { return drivers[device] }
+
+// lacking is a transport that one rank cannot open.
+type lacking struct{ plugin.Transport }
+
+var lacks = -1
+
+func (l lacking) Info() plugin.Info {
+	i := l.Transport.Info()
+	i.Name = "lacking"
+	return i
+}
+
+func (l lacking) Open(ctx context.Context, c plugin.OpenConfig) (plugin.Endpoint, error) {
+	if lacks == c.Rank {
+		return nil, plugin.Errorf(plugin.Unsupported, "lacking: not with this device")
+	}
+	return l.Transport.Open(ctx, c)
+}
+
+func init() {
+	ipc := cudaipctest.Transport{Drivers: driver}
+	host.Register(ipc)
+	host.Register(lacking{ipc})
+	host.Register(nccl.Transport{Drivers: driver})
+	host.Register(other{nccl.Transport{Drivers: driver}})
+}
+
+// world runs body on two ranks of a communicator, on GPUs in memory.
+func world(t *testing.T, transports []string, body func(*host.Communicator) error) []error {
+	t.Helper()
+	kernels := cudaipctest.Kernels()
+	maps.Copy(kernels, nccltest.Kernels())
+	drivers = nil
+	for range 2 {
+		d := cudatest.New(cudatest.Options{Devices: 2, Kernels: kernels})
+		drivers = append(drivers, d)
+		t.Cleanup(func() {
+			assert.Empty(t, d.Leaks())
+			d.Close()
+		})
+	}
+	id, root, err := bootstrap.NewID("")
+	require.NoError(t, err)
+	defer root.Close()
+	errs := make([]error, 2)
+	var all sync.WaitGroup
+	for rank := range errs {
+		all.Go(func() {
+			c, err := host.Init(t.Context(), host.Options{ID: id.String(), Rank: rank, World: 2, Transports: transports,
+				Memory: plugin.MemoryKindCuda, Device: rank, Driver: drivers[rank]})
+			if err == nil {
+				err = errors.Join(body(c), c.Close())
+			}
+			errs[rank] = err
+		})
+	}
+	all.Wait()
+	return errs
+}
+
+// absent returns the reason why a communicator does without a transport.
+func absent(c *host.Communicator, name string) (string, error) {
+	e, err := c.Explain(plugin.AllReduce, plugin.Float32, plugin.OpSum, 1<<20)
+	if err != nil {
+		return "", err
+	}
+	for _, r := range e.Rejected {
+		if r.Name == name {
+			return r.Reason, nil
+		}
+	}
+	return "", fmt.Errorf("%s is not named: %+v", name, e)
+}
+
+// What a rank cannot use is left out on all ranks, where the user has named no transports.
+func TestWhatARankLacksIsLeftOut(t *testing.T) {
+	t.Setenv(nccl.Variable, "/etc/passwd")
+	lacks = 1
+	t.Cleanup(func() { lacks = -1 })
+	for _, err := range world(t, nil, func(c *host.Communicator) error {
+		for name, want := range map[string]string{
+			"nccl":    "rank 0 cannot use it: opening transport nccl: nccl: SHUNT_NCCL_LIBRARY: /etc/passwd: ",
+			"lacking": "rank 1 cannot use it: opening transport lacking: lacking: not with this device",
+		} {
+			if reason, err := absent(c, name); err != nil || !strings.HasPrefix(reason, want) {
+				return fmt.Errorf("%q, want %q: %w", reason, want, err)
+			}
+		}
+		return nil
+	}) {
+		require.NoError(t, err)
+	}
+}
+
+// A library that the driver does not run, or another version on one rank, is left out on all ranks with the reason.
+func TestLibrariesThatRanksCannotShareAreLeftOut(t *testing.T) {
+	for _, test := range []struct{ cuda, name, want string }{
+		{"13.0", "nccl", "rank 0 cannot use it: opening transport nccl: nccl: SHUNT_NCCL_LIBRARY: "},
+		{"12.4", "other", "rank 0 cannot use it: connecting transport other: nccl: rank 1 has NCCL \"2.27.3\" and rank 0 NCCL \"2.28.9\"; they must be the same"},
+	} {
+		path, err := nccltest.Build(t.TempDir(), `-DFAKE_CUDA="`+test.cuda+`"`)
+		require.NoError(t, err)
+		t.Setenv(nccl.Variable, path)
+		for _, err := range world(t, nil, func(c *host.Communicator) error {
+			if reason, err := absent(c, test.name); err != nil || !strings.HasPrefix(reason, test.want) {
+				return fmt.Errorf("%q, want %q: %w", reason, test.want, err)
+			}
+			return nil
+		}) {
+			require.NoError(t, err)
+		}
+	}
+}
+
+// other is NCCL of which rank 1 has an older version.
+type other struct{ nccl.Transport }
+
+func (o other) Info() plugin.Info {
+	i := o.Transport.Info()
+	i.Name = "other"
+	return i
+}
+
+func (o other) Open(ctx context.Context, c plugin.OpenConfig) (plugin.Endpoint, error) {
+	e, err := o.Transport.Open(ctx, c)
+	if err != nil || c.Rank != 1 {
+		return e, err
+	}
+	return older{e}, nil
+}
+
+type older struct{ plugin.Endpoint }
+
+func (older) Publish(context.Context, plugin.Exchange) ([]byte, error) { return []byte("2.27.3"), nil }
+func (o older) Connect(ctx context.Context, x plugin.Exchange, published [][]byte) error {
+	return o.Endpoint.(plugin.Exchanger).Connect(ctx, x, published)
+}
+
+// Who names a transport wants it.
+func TestNamedTransportsAreNotLeftOut(t *testing.T) {
+	lacks = 1
+	t.Cleanup(func() { lacks = -1 })
+	for _, err := range world(t, []string{"builtin:cudaipc", "builtin:lacking"},
+		func(*host.Communicator) error { return nil }) {
+		require.ErrorIs(t, err, plugin.Unsupported)
+		assert.Contains(t, err.Error(), "lacking: not with this device")
+	}
+}
+
+// With every transport there is, float sums stay as the tables say, and what NCCL does exactly may go to it.
+func TestNcclIsFoundAndNeverChangesNumerics(t *testing.T) {
+	path, err := nccltest.Build(t.TempDir())
+	require.NoError(t, err)
+	require.NoError(t, nccltest.Install(path))
+	t.Setenv(nccl.Variable, path)
+	for _, err := range world(t, nil, func(c *host.Communicator) error {
+		for _, op := range plugin.Ops() {
+			for _, dtype := range plugin.DTypes() {
+				for bytes := int64(64); bytes <= 4<<30; bytes *= 8 {
+					e, err := c.Explain(plugin.AllReduce, dtype, op, bytes)
+					if err != nil {
+						return err
+					}
+					if e.OwnNumerics {
+						return fmt.Errorf("%s of %s, %d bytes runs %s", op, dtype, bytes, e.Chosen)
+					}
+				}
+			}
+		}
+		return nil
+	}) {
+		require.NoError(t, err)
+	}
+}

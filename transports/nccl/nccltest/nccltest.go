@@ -1,0 +1,410 @@
+// Package nccltest is a library with the functions of NCCL for the CUDA driver in memory
+// (cuda/cudatest), so that everything around NCCL runs in tests, under the race detector
+// and without a GPU. It is a shared object, opened as NCCL's is; the ranks of a world
+// are goroutines of one process, each with a driver of its own. Results are those of the
+// tables, to the bit, which NCCL's are not always.
+package nccltest
+
+/*
+#cgo LDFLAGS: -ldl
+#include <dlfcn.h>
+#include <stdlib.h>
+#include "fake.h"
+
+int goName(char *);
+int goBegin(char *, int, int, int, uint64_t *);
+int goState(uint64_t);
+int goEnd(uint64_t, int);
+int goScalar(uint64_t, uint64_t, int);
+int goRun(fake_op *, int);
+char *goWords(uint64_t);
+
+static const char *install(const char *path) {
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library) return dlerror();
+  void (*to)(const fake_hooks *) = (void (*)(const fake_hooks *))dlsym(library, "nccltest_install");
+  if (!to) return dlerror();
+  fake_hooks hooks = {goName, (int (*)(const char *, int, int, int, uint64_t *))goBegin, goState, goEnd, goScalar,
+                      (int (*)(const fake_op *, int))goRun, (const char *(*)(uint64_t))goWords};
+  to(&hooks);
+  return NULL;
+}
+*/
+import "C"
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/cuda/cudatest"
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/transports/cudaipc/cudaipctest"
+)
+
+// The sources travel with the binary: with -trimpath it does not know where they lie.
+//
+//go:embed fake.c fake.h
+var sources embed.FS
+
+// Build compiles the library into a folder, with flags for the compiler: "-DFAKE_VERSION=21400" makes it older,
+// `-DFAKE_CUDA="13.0"` has it built for that CUDA, "-DLACKING" takes ncclSend away.
+func Build(dir string, flags ...string) (string, error) {
+	path := filepath.Join(dir, "libnccl.so.2")
+	for _, name := range []string{"fake.c", "fake.h"} {
+		text, err := sources.ReadFile(name)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	args := append([]string{"-std=c99", "-Wall", "-Wextra", "-O1", "-shared", "-fPIC", "-o", path,
+		filepath.Join(dir, "fake.c")}, flags...)
+	if text, err := exec.Command("cc", args...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("cc fake.c: %w\n%s", err, text)
+	}
+	return path, nil
+}
+
+// Install makes a library that was built run here.
+func Install(path string) error {
+	p := C.CString(path)
+	defer C.free(unsafe.Pointer(p))
+	if why := C.install(p); why != nil {
+		return errors.New(C.GoString(why))
+	}
+	return nil
+}
+
+// KernelName is the kernel that runs what NCCL would; drivers need it: see Kernels.
+const KernelName = "nccltest"
+
+// Kernels returns the kernels that a driver in memory needs here.
+func Kernels() map[string]cudatest.Kernel { return map[string]cudatest.Kernel{KernelName: kernel} }
+
+// Made returns the number of communicators of NCCL that were made so far.
+func Made() int { return int(made.Load()) }
+
+// Break makes the communicators of one rank tell this result from now on, as NCCL's asynchronous errors do; 0: none.
+func Break(rank, result int, words string) {
+	machine.Lock()
+	defer machine.Unlock()
+	machine.broken, machine.result = rank, result
+	machine.words = C.CString(words) // few and short; the library may have it at any time
+}
+
+var made atomic.Int64
+
+var machine struct {
+	sync.Mutex
+	worlds map[string]*world
+	comms  map[uint64]*communicator
+	next   uint64
+	broken int
+	result int
+	words  *C.char
+}
+
+// world is a communicator of NCCL, of all its ranks.
+type world struct {
+	size   int
+	mu     sync.Mutex
+	joined int
+	rounds map[int]*round
+	pipes  map[[2]int]chan message
+}
+
+// round is one collective.
+type round struct {
+	ops     []C.fake_op
+	scalars []float64
+	arrived int
+	full    chan struct{}
+	read    int
+	over    chan struct{}
+}
+
+type message struct {
+	data []byte
+	done chan struct{}
+}
+
+// communicator is one rank's.
+type communicator struct {
+	world    *world
+	rank     int
+	driver   *cudatest.Driver
+	ctx      cuda.Context
+	module   cuda.Module
+	function cuda.Function
+	stopped  chan struct{}
+	number   int // of collectives that have run
+	scalars  []float64
+	batches  [][]C.fake_op
+}
+
+func lookup(c C.uint64_t) *communicator {
+	machine.Lock()
+	defer machine.Unlock()
+	return machine.comms[uint64(c)]
+}
+
+//export goName
+func goName(id *C.char) C.int {
+	machine.Lock()
+	defer machine.Unlock()
+	machine.next++
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(id)), 128), fmt.Sprintf("world %d", machine.next))
+	return 0
+}
+
+//export goBegin
+func goBegin(id *C.char, rank, size, _ C.int, comm *C.uint64_t) C.int {
+	machine.Lock()
+	defer machine.Unlock()
+	name := C.GoString(id)
+	w := machine.worlds[name]
+	if w == nil {
+		w = &world{size: int(size), rounds: map[int]*round{}, pipes: map[[2]int]chan message{}}
+		for from := range w.size {
+			for to := range w.size {
+				w.pipes[[2]int{from, to}] = make(chan message)
+			}
+		}
+		if machine.worlds == nil {
+			machine.worlds, machine.comms = map[string]*world{}, map[uint64]*communicator{}
+		}
+		machine.worlds[name] = w
+	}
+	c := &communicator{world: w, rank: int(rank), driver: cudatest.Current(), stopped: make(chan struct{})}
+	if c.driver == nil {
+		return 1 // no device is current on this thread
+	}
+	var err error
+	if c.ctx, err = c.driver.Retain(0); err == nil { // any device: a rank's driver is its own
+		if c.module, err = c.driver.LoadModule(c.ctx, []byte{1}); err == nil {
+			c.function, err = c.driver.Function(c.ctx, c.module, KernelName, 0)
+		}
+	}
+	if err != nil {
+		return 1
+	}
+	w.mu.Lock()
+	w.joined++
+	w.mu.Unlock()
+	machine.next++
+	machine.comms[machine.next] = c
+	*comm = C.uint64_t(machine.next)
+	made.Add(1)
+	return 7
+}
+
+//export goState
+func goState(comm C.uint64_t) C.int {
+	c := lookup(comm)
+	if c == nil {
+		return 4
+	}
+	machine.Lock()
+	defer machine.Unlock()
+	if machine.result != 0 && machine.broken == c.rank {
+		return C.int(machine.result)
+	}
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	if c.world.joined < c.world.size {
+		return 7
+	}
+	return 0
+}
+
+//export goWords
+func goWords(C.uint64_t) *C.char {
+	machine.Lock()
+	defer machine.Unlock()
+	return machine.words
+}
+
+//export goEnd
+func goEnd(comm C.uint64_t, _ C.int) C.int {
+	c := lookup(comm)
+	if c == nil {
+		return 4
+	}
+	close(c.stopped)
+	machine.Lock()
+	delete(machine.comms, uint64(comm))
+	machine.Unlock()
+	if errors.Join(c.driver.UnloadModule(c.ctx, c.module), c.driver.Release(0)) != nil {
+		return 1
+	}
+	return 0
+}
+
+//export goScalar
+func goScalar(comm, bits C.uint64_t, dtype C.int) C.int {
+	c := lookup(comm)
+	c.scalars = append(c.scalars, cudaipctest.Decode(plugin.DType(dtype), uint64(bits)))
+	return C.int(100 + len(c.scalars) - 1)
+}
+
+//export goRun
+func goRun(ops *C.fake_op, count C.int) C.int {
+	list := append([]C.fake_op(nil), unsafe.Slice(ops, int(count))...)
+	c := lookup(list[0].comm)
+	if c == nil {
+		return 4
+	}
+	if state := goState(list[0].comm); state != 0 {
+		return state // as NCCL's calls do once its asynchronous error is set
+	}
+	c.batches = append(c.batches, list)
+	l := cuda.Launch{Function: c.function, Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{1, 1, 1}, Bytes: 16}
+	*(*[2]uint64)(unsafe.Pointer(&l.Params[0])) = [2]uint64{uint64(list[0].comm), uint64(len(c.batches) - 1)}
+	if _, err := c.driver.LaunchKernels(c.ctx, cuda.Stream(list[0].stream), []cuda.Launch{l}); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// kernel runs what was called as one group.
+func kernel(g cudatest.Grid) {
+	p := *(*[2]uint64)(unsafe.Pointer(&g.Launch.Params[0]))
+	c := lookup(C.uint64_t(p[0]))
+	if c == nil {
+		return // aborted
+	}
+	var messages sync.WaitGroup
+	for _, op := range c.batches[p[1]] {
+		if op.kind == C.FAKE_SEND || op.kind == C.FAKE_RECV {
+			messages.Go(func() { c.message(op, g.Done) })
+		} else if !c.collective(op, g.Done) {
+			break
+		}
+	}
+	messages.Wait()
+}
+
+func memory(at C.uint64_t, bytes int64) []byte {
+	if bytes == 0 {
+		return nil
+	}
+	return unsafe.Slice(*(**byte)(unsafe.Pointer(&at)), bytes)
+}
+
+// message sends or receives one.
+func (c *communicator) message(op C.fake_op, closed <-chan struct{}) {
+	bytes := int64(op.count) * plugin.DType(op.dtype).Bytes()
+	if op.kind == C.FAKE_SEND {
+		m := message{memory(op.send, bytes), make(chan struct{})}
+		select {
+		case c.world.pipes[[2]int{c.rank, int(op.root)}] <- m:
+		case <-c.stopped:
+			return
+		case <-closed:
+			return
+		}
+		select {
+		case <-m.done:
+		case <-c.stopped:
+		case <-closed:
+		}
+		return
+	}
+	select {
+	case m := <-c.world.pipes[[2]int{int(op.root), c.rank}]:
+		if len(m.data) == int(bytes) { // else neither end ends, as with NCCL
+			copy(memory(op.recv, bytes), m.data)
+			close(m.done)
+		}
+	case <-c.stopped:
+	case <-closed:
+	}
+}
+
+// collective does one; false: it was given up.
+func (c *communicator) collective(op C.fake_op, closed <-chan struct{}) bool {
+	w := c.world
+	w.mu.Lock()
+	r := w.rounds[c.number]
+	if r == nil {
+		r = &round{ops: make([]C.fake_op, w.size), scalars: make([]float64, w.size), full: make(chan struct{}),
+			over: make(chan struct{})}
+		w.rounds[c.number] = r
+	}
+	r.ops[c.rank] = op
+	if op.op >= 100 {
+		r.scalars[c.rank] = c.scalars[op.op-100]
+	}
+	if r.arrived++; r.arrived == w.size {
+		delete(w.rounds, c.number)
+		close(r.full)
+	}
+	c.number++
+	w.mu.Unlock()
+	wait := func(event <-chan struct{}) bool {
+		select {
+		case <-event:
+			return true
+		case <-c.stopped:
+		case <-closed:
+		}
+		return false
+	}
+	if !wait(r.full) {
+		return false
+	}
+	to, result := c.result(r)
+	w.mu.Lock()
+	if r.read++; r.read == w.size {
+		close(r.over)
+	}
+	w.mu.Unlock()
+	if !wait(r.over) { // everybody has read before anybody writes
+		return false
+	}
+	copy(to, result)
+	return true
+}
+
+// result returns the part of the result that this rank gets, and its place.
+func (c *communicator) result(r *round) (to, result []byte) {
+	op := r.ops[c.rank]
+	dtype := plugin.DType(op.dtype)
+	bytes := int64(op.count) * dtype.Bytes()
+	switch op.kind {
+	case C.FAKE_BROADCAST:
+		return memory(op.recv, bytes), append([]byte(nil), memory(r.ops[op.root].send, bytes)...)
+	case C.FAKE_ALL_GATHER:
+		for _, of := range r.ops {
+			result = append(result, memory(of.send, bytes)...)
+		}
+		return memory(op.recv, bytes*int64(len(r.ops))), result
+	case C.FAKE_REDUCE:
+		if int(op.root) != c.rank {
+			return nil, nil
+		}
+	}
+	offset := int64(0)
+	if op.kind == C.FAKE_REDUCE_SCATTER {
+		offset = bytes * int64(c.rank)
+	}
+	inputs := make([][]byte, len(r.ops))
+	for rank, of := range r.ops {
+		inputs[rank] = memory(of.send, offset+bytes)[offset:]
+	}
+	reduction := plugin.Op(op.op)
+	if op.op >= 100 {
+		reduction = plugin.OpPremulSum
+	}
+	return memory(op.recv, bytes), cudaipctest.Combine(dtype, reduction, inputs, r.scalars)
+}

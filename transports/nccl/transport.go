@@ -1,0 +1,130 @@
+package nccl
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Transport opens endpoints on CUDA devices. The zero value uses the driver of
+// cuda.Open and the library that is found; see Variable.
+type Transport struct {
+	Drivers func(device int) cuda.Driver // nil: cuda.Open
+}
+
+// Info describes the transport.
+func (Transport) Info() plugin.Info {
+	return plugin.Info{
+		Name: "nccl", Version: "0.1.0", Features: plugin.FeaturePlans | plugin.FeatureExchange | plugin.FeatureMultiHost,
+		Memory: []plugin.MemoryKind{plugin.MemoryKindCuda}, Doc: "GPUs of one host or several through NVIDIA's NCCL",
+	}
+}
+
+// algorithmName is the one algorithm of each collective: NCCL chooses its own by size.
+const algorithmName = "tuned"
+
+// Supports offers what the library of this process does.
+func (t Transport) Supports(r plugin.Request) plugin.Support {
+	driver := 0 // of endpoints only Open knows which it is
+	if t.Drivers == nil {
+		if d, err := cuda.Open(); err == nil {
+			driver = d.Version()
+		}
+	}
+	l, err := open(os.Getenv(Variable), driver)
+	if err != nil {
+		return plugin.Support{Reason: err.Error()}
+	}
+	if reason := unsupported(r, l.version); reason != "" {
+		return plugin.Support{Reason: reason}
+	}
+	cost := costOf(r.Collective, r.World, r.Hosts)
+	return plugin.Support{Algorithms: []plugin.Algorithm{{Name: algorithmName, Latency: cost.latency,
+		Bandwidth:   cost.bandwidth,
+		OwnNumerics: ownNumerics(r)}}}
+}
+
+// ownNumerics reports whether NCCL's results may differ from those of the tables: it combines in the order of its rings
+// and trees and in the dtype itself, its min and max drop NaN, avg and pre-multiplied sums round the factor first, and
+// float8_e5m2 never becomes infinite. What is left is exact, or two ranks' one rounding.
+func ownNumerics(r plugin.Request) bool {
+	if !r.Collective.Reduces() {
+		return false
+	}
+	switch r.DType {
+	case plugin.Int8, plugin.Uint8, plugin.Int32, plugin.Uint32, plugin.Int64, plugin.Uint64:
+		return r.Op == plugin.OpAvg || r.Op == plugin.OpPremulSum
+	case plugin.Float8E5m2:
+		return true
+	}
+	return r.World > 2 || (r.Op != plugin.OpSum && r.Op != plugin.OpProd)
+}
+
+// leastFloat8 is the version whose reductions take 8-bit floats.
+const leastFloat8 = 22400
+
+// unsupported says why a request is not served, or "".
+func unsupported(r plugin.Request, version int) string {
+	switch {
+	case r.Memory != plugin.MemoryKindCuda:
+		return "it serves CUDA memory only"
+	case r.Symmetric:
+		return "it does not use that receive memory is symmetric"
+	case r.DeviceCounts:
+		return "it takes no counts from device memory"
+	case r.Collective > plugin.Barrier:
+		return "NCCL has no one-sided operations"
+	case !r.Collective.Reduces():
+		return ""
+	case (r.DType == plugin.Float8E4m3 || r.DType == plugin.Float8E5m2) && version < leastFloat8:
+		return fmt.Sprintf("NCCL %s reduces no 8-bit floats; 2.24 is the oldest that does", &library{version: version})
+	}
+	return ""
+}
+
+// Open makes an endpoint. It makes no communicator of NCCL yet.
+func (t Transport) Open(_ context.Context, c plugin.OpenConfig) (plugin.Endpoint, error) {
+	if c.World < 1 || c.World > plugin.MaxWorld || c.Rank < 0 || c.Rank >= c.World {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "nccl: rank %d is not in a world of %d ranks, want a world of 1 to %d", c.Rank,
+			c.World, plugin.MaxWorld)
+	}
+	if c.Memory != plugin.MemoryKindCuda || c.Device < 0 {
+		return nil, plugin.Errorf(plugin.InvalidArgument,
+			"nccl: %s memory on device %d cannot be served, want CUDA memory of a device", c.Memory, c.Device)
+	}
+	for name := range c.Options {
+		if name != "library" { // Variable, which Supports needs too
+			return nil, plugin.Errorf(plugin.InvalidArgument, "nccl: unknown option %q; it has library", name)
+		}
+	}
+	var driver cuda.Driver
+	var err error
+	version := 0
+	if t.Drivers != nil {
+		driver = t.Drivers(c.Device)
+	} else {
+		driver, err = cuda.Open()
+	}
+	if err == nil {
+		version = driver.Version()
+	}
+	l, missing := open(os.Getenv(Variable), version)
+	if missing != nil {
+		return nil, plugin.Errorf(plugin.CodeOf(missing), "nccl: %w", missing)
+	}
+	if err != nil {
+		return nil, err
+	}
+	e := &endpoint{library: l, driver: driver, config: c}
+	if e.ctx, err = driver.Retain(c.Device); err != nil {
+		return nil, err
+	}
+	if e.stream, err = driver.NewStream(e.ctx, 0); err != nil {
+		_ = driver.Release(c.Device)
+		return nil, err
+	}
+	return e, nil
+}
