@@ -135,17 +135,26 @@ func (c *Communicator) enter(what string) (release func(), err error) {
 	if err := c.waitTurn(what); err != nil {
 		return nil, err
 	}
-	if err := c.observer.Failed(what); err != nil {
+	if c.failed() {
 		c.release()
-		return nil, err
+		return nil, c.observer.Failed(what)
 	}
 	return c.release, nil
+}
+
+// failed says whether the communicator has failed. What a kernel has reported by now counts, so that who waited for a
+// stream by other means than Synchronize learns of it in the next call. The caller is admitted.
+func (c *Communicator) failed() bool {
+	if c.device != nil && c.device.exec.Faulted() {
+		c.device.look()
+	}
+	return c.observer.Failure.Reason() != nil
 }
 
 // run executes one operation. The caller is admitted. With patience it may return
 // less far than to the end; see outcome.
 func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, error) {
-	if c.observer.Failure.Reason() != nil { // names are looked up for errors only
+	if c.failed() { // names are looked up for errors only
 		return ended, c.observer.Failed(diagnosis.Numbered(op.Collective, c.sequence.Collectives+1))
 	}
 	a := &c.scratch

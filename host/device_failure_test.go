@@ -69,6 +69,60 @@ func TestDeviceTimeoutNamesTheAbsentRank(t *testing.T) {
 	require.ErrorContains(t, errs[0], "call Shrink or re-create it")
 }
 
+// A program that waits for its stream by itself, as torch does, must not rely on what an aborted call has left.
+func TestDeviceFaultIsTheNextCallsError(t *testing.T) {
+	calls := map[string]func(r *rank, b []cuda.Ptr) error{
+		"a call": func(r *rank, b []cuda.Ptr) error {
+			return r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r)
+		},
+		"a group": func(r *rank, b []cuda.Ptr) error {
+			var g host.Group
+			g.Add(host.Operation{Collective: plugin.Send, Send: pointer(b[0]), Count: 10, DType: plugin.Float32, Root: 1 - r.Rank(), Stream: r})
+			g.Add(host.Operation{Collective: plugin.Recv, Recv: pointer(b[1]), Count: 10, DType: plugin.Float32, Root: 1 - r.Rank(), Stream: r})
+			return g.Run(r.Communicator)
+		},
+	}
+	for name, next := range calls {
+		t.Run(name, func(t *testing.T) {
+			errs := deviceErrors(t, gpus(t, 2), func(_ int, o *host.Options) { o.Timeout = time.Second }, func(r *rank) error {
+				b, done := r.buffers(10, 10)
+				defer func() { _ = done(nil) }()
+				if err := errors.Join(calls["a call"](r, b), r.sync()); err != nil {
+					return err
+				}
+				if r.Rank() == 1 { // stays away
+					return errors.Join(eventually("the timeout", func() bool { return r.Err() != nil }), r.Err())
+				}
+				if err := errors.Join(calls["a call"](r, b), r.driver.SynchronizeStream(r.ctx, r.stream)); err != nil {
+					return fmt.Errorf("before the next call: %w", err)
+				}
+				return next(r, b)
+			})
+			for rank, err := range errs {
+				require.ErrorIs(t, err, plugin.Timeout, "rank %d", rank)
+				require.ErrorContains(t, err, "no answer from peer rank 1", "rank %d", rank)
+				require.NotContains(t, err.Error(), "before the next call")
+			}
+		})
+	}
+}
+
+// Nor on what ranks have computed that called different things.
+func TestDeviceContradictionsAreFoundBySynchronize(t *testing.T) {
+	errs := deviceErrors(t, gpus(t, 2), nil, func(r *rank) error {
+		b, done := r.buffers(20, 20)
+		defer func() { _ = done(nil) }()
+		if err := errors.Join(r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r), r.sync()); err != nil {
+			return err
+		}
+		return errors.Join(r.AllReduce(pointer(b[0]), pointer(b[1]), int64(10+r.Rank()), plugin.Float32, plugin.OpSum, r), r.sync())
+	})
+	for rank, err := range errs {
+		require.ErrorIs(t, err, plugin.Mismatch, "rank %d", rank)
+		require.ErrorContains(t, err, "count 11", "rank %d", rank)
+	}
+}
+
 // Of a message the other rank's number says nothing: the timeout names what was enqueued last, as do the records.
 func TestDeviceTimeoutOfAMessageNamesItsPlan(t *testing.T) {
 	errs := deviceErrors(t, gpus(t, 2), func(_ int, o *host.Options) { o.Timeout = 1500 * time.Millisecond },

@@ -147,6 +147,9 @@ func (c *Communicator) Synchronize(stream Stream) error {
 			return c.observer.WrapError("synchronize", err)
 		}
 		d.look()
+		// What the kernels waited for, the peers had said before they launched theirs.
+		c.compareCalls()
+		d.contradictions()
 	}
 	return c.observer.Failed("synchronize")
 }

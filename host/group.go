@@ -106,8 +106,8 @@ const (
 // the outcomes it returns ended and paused: the plans of a group were prepared when
 // the communicator or the window was made.
 func (c *Communicator) runGroup(operations []Operation, patience time.Duration) (outcome, error) {
-	if err := c.observer.Failed("group"); err != nil {
-		return ended, err
+	if c.failed() {
+		return ended, c.observer.Failed("group")
 	}
 	calls := make([]call.Call, len(operations))
 	for i := range operations {

@@ -45,6 +45,15 @@ func (d *Device) Fault() (kind plugin.Fault, peer int, epoch uint64) {
 	return kind, peer, epoch
 }
 
+// Faulted says whether Fault would name one. It takes no lock, and is only for who may call Run.
+func (d *Device) Faulted() bool {
+	if d.word.Address == 0 {
+		return false
+	}
+	page := *(*unsafe.Pointer)(unsafe.Pointer(&d.word.Address))
+	return atomic.LoadUint32(word32(page, plugin.WatchFault)) != 0
+}
+
 // Compared returns the values that a kernel which reported FaultAsymmetric, FaultLength or
 // FaultCounts has compared, of this rank and of the peer; see plugin.WatchFaultOwn.
 // They may be anything that a kernel wrote.

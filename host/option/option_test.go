@@ -95,6 +95,10 @@ func TestTransportOptions(t *testing.T) {
 	unclaimed := o.Unclaimed([]string{"shm", "my-net"})
 	require.Len(t, unclaimed, 1)
 	require.Equal(t, "SHUNT_GONE_X", unclaimed[0].Variable)
+
+	o, warnings = Load([]string{"SHUNT_NCCL_LIBRARY=/x", "SHUNT_NCCL_FORWARD=all", "SHUNT_NCCL_MEMORY=host"})
+	require.Empty(t, warnings)
+	require.Equal(t, map[string]string{"library": "/x"}, o.Transport("nccl"), "the others are not the transport's")
 }
 
 func TestTable(t *testing.T) {

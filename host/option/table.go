@@ -60,6 +60,8 @@ const (
 	idDelays
 	idLibrary
 	idTorchCache
+	idNCCLForward
+	idNCCLMemory
 	idCommand
 	idPython
 	count
@@ -131,6 +133,10 @@ var table = [count]Variable{
 		Doc: "The libshunt.so that the Python package loads. Unset: the one in the wheel, then the system's."},
 	idTorchCache: {Name: "SHUNT_TORCH_CACHE", Kind: Text, Group: "Tools",
 		Doc: "Directory in which the extension of `shunt.torch` is kept once compiled. Unset: `shunt/torch-ext` in the user's cache directory."},
+	idNCCLForward: {Name: "SHUNT_NCCL_FORWARD", Kind: Text, Group: "Tools",
+		Doc: "What NVIDIA's library does for programs over Shunt's libnccl.so.2: `nothing`, `all`, or a list of `unsupported` and functions. Must be equal on all ranks. Unset: `nothing`."},
+	idNCCLMemory: {Name: "SHUNT_NCCL_MEMORY", Kind: Choice, Default: "cuda", Choices: []string{"cuda", "host"}, Group: "Tools",
+		Doc: "Whose memory programs over Shunt's libnccl.so.2 pass. `host` is to try a program without GPUs."},
 	idCommand: {Name: "SHUNT_COMMAND", Kind: Text, Group: "Tools",
 		Doc: "The shunt command that the examples start their ranks with, and that `python -m shunt` runs. Unset: the first on the PATH; the one in the wheel."},
 	idPython: {Name: "SHUNT_PYTHON", Kind: Text, Group: "Tools",
