@@ -96,7 +96,7 @@ func TestTransportOptions(t *testing.T) {
 	require.Len(t, unclaimed, 1)
 	require.Equal(t, "SHUNT_GONE_X", unclaimed[0].Variable)
 
-	o, warnings = Load([]string{"SHUNT_NCCL_LIBRARY=/x", "SHUNT_NCCL_FORWARD=all", "SHUNT_NCCL_MEMORY=host"})
+	o, warnings = Load([]string{"SHUNT_NCCL_LIBRARY=/x", "SHUNT_NCCL_FORWARD=all"})
 	require.Empty(t, warnings)
 	require.Equal(t, map[string]string{"library": "/x"}, o.Transport("nccl"), "the others are not the transport's")
 }

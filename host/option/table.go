@@ -62,6 +62,7 @@ const (
 	idTorchCache
 	idNCCLForward
 	idNCCLMemory
+	idNCCLReports
 	idCommand
 	idPython
 	count
@@ -137,6 +138,8 @@ var table = [count]Variable{
 		Doc: "What NVIDIA's library does for programs over Shunt's libnccl.so.2: `nothing`, `all`, or a list of `unsupported` and functions. Must be equal on all ranks. Unset: `nothing`."},
 	idNCCLMemory: {Name: "SHUNT_NCCL_MEMORY", Kind: Choice, Default: "cuda", Choices: []string{"cuda", "host"}, Group: "Tools",
 		Doc: "Whose memory programs over Shunt's libnccl.so.2 pass. `host` is to try a program without GPUs."},
+	idNCCLReports: {Name: "SHUNT_NCCL_REPORT_DIR", Kind: Text, Group: "Tools",
+		Doc: "Directory in which Shunt's libnccl.so.2 notes that a process uses it. `shunt run --nccl` sets it, to say so where none does."},
 	idCommand: {Name: "SHUNT_COMMAND", Kind: Text, Group: "Tools",
 		Doc: "The shunt command that the examples start their ranks with, and that `python -m shunt` runs. Unset: the first on the PATH; the one in the wheel."},
 	idPython: {Name: "SHUNT_PYTHON", Kind: Text, Group: "Tools",
