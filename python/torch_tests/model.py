@@ -74,7 +74,8 @@ def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 def train(model: nn.Module, steps: int, part: int, device, rate: float = 3e-3) -> list[float]:
     """The losses of this rank's parts."""
-    data, optimizer, losses = text(), torch.optim.AdamW(model.parameters(), lr=rate), []
+    # foreach, the default on GPUs, rejects DTensors among tensors, as tensor parallelism has them.
+    data, optimizer, losses = text(), torch.optim.AdamW(model.parameters(), lr=rate, foreach=False), []
     for step in range(steps):
         inputs, targets = (t.to(device) for t in batch(data, step, part))
         value = loss(model(inputs), targets)

@@ -11,10 +11,15 @@ from torch_tests.registry import Skip
 
 
 class World:
-    """One rank's view. `group` is the tested one, `truth` has the same ranks over torch's own backend."""
+    """One rank's view. `group` is the tested one, `truth` has the same ranks over torch's own backend.
+
+    `device` is where data is made: that of the group which is running in `same`. gloo is given host memory, also where
+    it is the truth of GPUs: it crashes on much of theirs.
+    """
 
     def __init__(self, rank: int, size: int, device: torch.device, backend: str, truth: str, group, truth_group) -> None:
         self.rank, self.size, self.device = rank, size, device
+        self._truth_device = device_of(truth, device)
         self.backend, self.truth_backend = backend, truth
         self.group, self.truth = group, truth_group
         self.seed = 0
@@ -76,8 +81,14 @@ class World:
         return got
 
     def _run(self, f, group):
-        result = f(group)
-        if self.device.type == "cuda":
+        device = self.device
+        if group is self.truth:
+            self.device = self._truth_device
+        try:
+            result = f(group)
+        finally:
+            self.device = device
+        if device.type == "cuda":
             torch.cuda.synchronize()
         return result
 
@@ -118,6 +129,11 @@ class World:
     def spec(self) -> str:
         """The name of the tested backend as init_process_group takes it."""
         return f"{self.device.type}:{self.backend}"
+
+
+def device_of(backend: str, device: torch.device) -> torch.device:
+    """Where a backend that runs beside tests on device has its data."""
+    return torch.device("cpu") if backend == "gloo" else device
 
 
 def _random(shape, dtype: torch.dtype, kind: str, generator: torch.Generator) -> torch.Tensor:

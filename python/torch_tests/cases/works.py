@@ -85,6 +85,8 @@ def waited(w, name):
         work, result = CALLS[name](w, group)
         assert isinstance(work, dist.Work), f"{name} returned {work!r}"
         work.wait()
+        if w.device.type == "cuda":  # there wait orders the current stream behind the call
+            torch.cuda.synchronize()
         assert work.is_completed() or group is w.truth or not w.judged, "is_completed is False after wait"
         return result
     w.same(run)

@@ -61,17 +61,23 @@ std::shared_ptr<Channel> ShuntBackend::makeChannel(const std::string& name, int 
                                                     const at::Device& device) {
   return std::make_shared<Channel>(
       Rendezvous{ownConnection(store_), c10::str("shunt/", device.is_cuda() ? "cuda" : "cpu", "/", name), rank, size, device,
-                 c10::str("rank ", first, " to join"), {}});
+                 c10::str("rank ", first, " to join"), [this](const Where& waiting) { checkMembers(waiting); }});
 }
 
-Channel& ShuntBackend::channel(const at::Device& device) {
+void ShuntBackend::checkMembers(const Where& waiting) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!closed_.empty()) return;  // communicators may be going, and those who wait are told in another way
+  for (auto& [_, channel] : channels_)
+    if (auto* communicator = channel->made()) communicator->check(waiting);
+}
+
+Channel& ShuntBackend::channel(const at::Device& device, const Where& where) {
   if (device.is_cpu())
     if (auto* host = host_.load(std::memory_order_acquire)) return *host;
-  TORCH_CHECK_VALUE(device.is_cpu() || device.is_cuda(), "shunt: group ", options_->group_name, " has no transport for tensors on ",
-                    device, "; expected cpu or cuda");
+  TORCH_CHECK_VALUE(device.is_cpu() || device.is_cuda(), "shunt: ", where.str(), ": no transport for tensors on ", device,
+                    "; expected cpu or cuda");
   std::lock_guard<std::mutex> lock(mutex_);
-  if (!closed_.empty())
-    C10_THROW_ERROR(DistBackendError, c10::str("shunt: rank ", rank_, " of group ", options_->group_name, ": ", closed_));
+  if (!closed_.empty()) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": ", closed_));
   auto& channel = channels_[device];
   if (!channel) channel = makeChannel("all", rank_, size_, 0, device);
   if (device.is_cpu()) host_ = channel.get();
@@ -95,13 +101,13 @@ c10::intrusive_ptr<c10d::Backend> ShuntBackend::split(const c10::intrusive_ptr<c
 
 void ShuntBackend::eagerConnectSingleDevice(at::Device device) {
   auto w = where("connect");
-  channel(device).call(w, timeout(c10d::kUnsetTimeout), [](Communicator&) {});
+  channel(device, w).call(w, timeout(c10d::kUnsetTimeout), [](Communicator&) {});
 }
 
 uint64_t ShuntBackend::communicatorHandle(const at::Device& device) {
   uint64_t handle = 0;
   auto w = where("communicator");
-  channel(device).call(w, timeout(c10d::kUnsetTimeout),
+  channel(device, w).call(w, timeout(c10d::kUnsetTimeout),
                        [&](Communicator& communicator) { handle = reinterpret_cast<uintptr_t>(communicator.handle()); });
   return handle;
 }

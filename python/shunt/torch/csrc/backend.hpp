@@ -87,7 +87,9 @@ class ShuntBackend : public c10d::Backend {
   }
 
   // The group's channel for tensors on device.
-  Channel& channel(const at::Device& device);
+  Channel& channel(const at::Device& device, const Where& where);
+  // Throws what has failed a communicator of the whole group, a rank's death for instance: nothing can be joined then.
+  void checkMembers(const Where& waiting);
   // first: the rank of the group that is rank 0 there.
   std::shared_ptr<Channel> makeChannel(const std::string& name, int rank, int size, int first, const at::Device& device);
 

@@ -43,7 +43,7 @@ WorkPtr ShuntBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& 
   at::Tensor& tensor = only(tensors, "tensor", call.where);
   auto r = reductionOf(opts.reduceOp, tensor.scalar_type(), call.where);
   auto op = reduction(SHUNT_COLL_ALL_REDUCE, tensor.data_ptr(), tensor.data_ptr(), tensor.numel(), r);
-  return submit(call, channel(tensor.device()), tensors, {}, [call, tensor, op](Communicator& communicator, void* stream) mutable {
+  return submit(call, channel(tensor.device(), call.where), tensors, {}, [call, tensor, op](Communicator& communicator, void* stream) mutable {
     op.stream = stream;
     communicator.run(op, call.where, call.timeout);
   });
@@ -54,7 +54,7 @@ WorkPtr ShuntBackend::allreduce_coalesced(Tensors& tensors, const c10d::Allreduc
   SHUNT_TORCH_CHECK(!tensors.empty(), call.where, "argument tensors is empty");
   checkAlike(tensors, tensors[0], "tensors", call.where);
   auto r = reductionOf(opts.reduceOp, tensors[0].scalar_type(), call.where);
-  return submit(call, channel(tensors[0].device()), tensors, {}, [call, tensors, r](Communicator& communicator, void* stream) {
+  return submit(call, channel(tensors[0].device(), call.where), tensors, {}, [call, tensors, r](Communicator& communicator, void* stream) {
     for (auto& tensor : tensors) {
       auto op = reduction(SHUNT_COLL_ALL_REDUCE, tensor.data_ptr(), tensor.data_ptr(), tensor.numel(), r);
       op.stream = stream;
@@ -70,7 +70,7 @@ WorkPtr ShuntBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) 
   auto r = reductionOf(opts.reduceOp, tensor.scalar_type(), call.where);
   auto op = reduction(SHUNT_COLL_REDUCE, tensor.data_ptr(), tensor.data_ptr(), tensor.numel(), r);
   op.root = static_cast<int32_t>(opts.rootRank);
-  return submit(call, channel(tensor.device()), tensors, {}, [call, tensor, op](Communicator& communicator, void* stream) mutable {
+  return submit(call, channel(tensor.device(), call.where), tensors, {}, [call, tensor, op](Communicator& communicator, void* stream) mutable {
     op.stream = stream;
     communicator.run(op, call.where, call.timeout);
   });
@@ -83,7 +83,7 @@ WorkPtr ShuntBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& 
   auto elements = elementsOf(tensor.scalar_type());
   auto op = operation(SHUNT_COLL_BROADCAST, tensor.data_ptr(), tensor.data_ptr(), elements.of(tensor), elements.dtype);
   op.root = static_cast<int32_t>(opts.rootRank);
-  return submit(call, channel(tensor.device()), tensors, {}, [call, tensor, op](Communicator& communicator, void* stream) mutable {
+  return submit(call, channel(tensor.device(), call.where), tensors, {}, [call, tensor, op](Communicator& communicator, void* stream) mutable {
     op.stream = stream;
     communicator.run(op, call.where, call.timeout);
   });
@@ -94,7 +94,7 @@ WorkPtr ShuntBackend::_allgather_base(at::Tensor& output, at::Tensor& input, con
   checkBlocks(output, "output_tensor", input, "input_tensor", size_, call.where);
   auto elements = elementsOf(input.scalar_type());
   auto op = operation(SHUNT_COLL_ALL_GATHER, input.data_ptr(), output.data_ptr(), elements.of(input), elements.dtype);
-  return submit(call, channel(input.device()), {output}, {input},
+  return submit(call, channel(input.device(), call.where), {output}, {input},
                 [call, output, input, op](Communicator& communicator, void* stream) mutable {
                   op.stream = stream;
                   communicator.run(op, call.where, call.timeout);
@@ -111,7 +111,7 @@ WorkPtr ShuntBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors&
     SHUNT_TORCH_CHECK(inputs[i].device() == inputs[0].device(), call.where, "argument inputs[", i, "] is on ",
                       inputs[i].device(), "; expected ", inputs[0].device());
   }
-  return submit(call, channel(inputs[0].device()), outputs, inputs, [call, outputs, inputs](Communicator& communicator, void* stream) {
+  return submit(call, channel(inputs[0].device(), call.where), outputs, inputs, [call, outputs, inputs](Communicator& communicator, void* stream) {
     for (size_t i = 0; i < inputs.size(); i++) {
       auto elements = elementsOf(inputs[i].scalar_type());
       auto op = operation(SHUNT_COLL_ALL_GATHER, inputs[i].data_ptr(), outputs[i].data_ptr(), elements.of(inputs[i]), elements.dtype);
@@ -126,7 +126,7 @@ WorkPtr ShuntBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input
   checkBlocks(input, "input", output, "output", size_, call.where);
   auto r = reductionOf(opts.reduceOp, input.scalar_type(), call.where);
   auto op = reduction(SHUNT_COLL_REDUCE_SCATTER, input.data_ptr(), output.data_ptr(), output.numel(), r);
-  return submit(call, channel(input.device()), {output}, {input},
+  return submit(call, channel(input.device(), call.where), {output}, {input},
                 [call, output, input, op](Communicator& communicator, void* stream) mutable {
                   op.stream = stream;
                   communicator.run(op, call.where, call.timeout);
@@ -145,7 +145,7 @@ WorkPtr ShuntBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors&
                       inputs[i].device(), "; expected ", inputs[0].device());
     rs.push_back(reductionOf(opts.reduceOp, inputs[i].scalar_type(), call.where));
   }
-  return submit(call, channel(inputs[0].device()), outputs, inputs, [call, outputs, inputs, rs](Communicator& communicator, void* stream) {
+  return submit(call, channel(inputs[0].device(), call.where), outputs, inputs, [call, outputs, inputs, rs](Communicator& communicator, void* stream) {
     for (size_t i = 0; i < inputs.size(); i++) {
       auto op = reduction(SHUNT_COLL_REDUCE_SCATTER, inputs[i].data_ptr(), outputs[i].data_ptr(), outputs[i].numel(), rs[i]);
       op.stream = stream;
@@ -201,14 +201,14 @@ WorkPtr ShuntBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::
     SHUNT_TORCH_CHECK(output.numel() == input.numel(), call.where, "argument output has ", output.numel(),
                       " elements; expected ", input.numel(), ", as input");
     auto op = operation(SHUNT_COLL_ALL_TO_ALL, input.data_ptr(), output.data_ptr(), send[0], elements.dtype);
-    return submit(call, channel(input.device()), {output}, {input},
+    return submit(call, channel(input.device(), call.where), {output}, {input},
                   [call, output, input, op](Communicator& communicator, void* stream) mutable {
                     op.stream = stream;
                     communicator.run(op, call.where, call.timeout);
                   });
   }
   auto op = operation(SHUNT_COLL_ALL_TO_ALL_V, input.data_ptr(), output.data_ptr(), 0, elements.dtype);
-  return submit(call, channel(input.device()), {output}, {input},
+  return submit(call, channel(input.device(), call.where), {output}, {input},
                 [call, output, input, op, send, recv](Communicator& communicator, void* stream) mutable {
                   op.stream = stream;
                   op.send_counts = send.data();
@@ -244,7 +244,7 @@ void ShuntBackend::alltoallOnDevice(at::Tensor& output, at::Tensor& input, const
   op.recv_counts = recv.data_ptr<int64_t>();
   op.send_capacity = elements.of(input);
   op.recv_capacity = elements.of(output);
-  (void)submit(call, channel(input.device()), {output}, {input}, [call, op](Communicator& communicator, void* stream) mutable {
+  (void)submit(call, channel(input.device(), call.where), {output}, {input}, [call, op](Communicator& communicator, void* stream) mutable {
     op.stream = stream;
     communicator.run(op, call.where, call.timeout);
   });

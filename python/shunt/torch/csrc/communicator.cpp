@@ -40,12 +40,12 @@ struct Joined {
 }  // namespace
 
 std::string await(c10d::Store& store, const std::string& key, const std::string& awaited, Milliseconds timeout,
-                  const Where& where, const std::atomic<int32_t>& cancel, const std::function<void()>& watch) {
+                  const Where& where, const std::atomic<int32_t>& cancel, const std::function<void(const Where&)>& watch) {
   auto start = Clock::now();
   auto pause = std::chrono::microseconds(200);
   while (!store.check({key})) {
     if (cancel.load()) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": the group was aborted"));
-    if (watch) watch();
+    if (watch) watch(where);
     if (onMainThread() && signalRaised()) throwPythonError();
     if (Clock::now() - start > timeout)
       throwTimeout(c10::str(where.str(), ": waited ", seconds(timeout), " for ", awaited));
@@ -87,7 +87,7 @@ Communicator::Communicator(const Rendezvous& r, Milliseconds timeout, const Wher
   while (joining.wait_until(std::chrono::system_clock::now() + Milliseconds(kBlockLimitMs)) != std::future_status::ready) {
     if (interrupted || pointless) continue;
     try {
-      if (r.watch) r.watch();
+      if (r.watch) r.watch(where);
     } catch (...) {
       pointless = std::current_exception();
     }

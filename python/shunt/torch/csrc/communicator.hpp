@@ -23,8 +23,8 @@ struct Rendezvous {
   int rank;
   int size;
   c10::Device device;
-  std::string awaited;          // what the others wait for, in errors
-  std::function<void()> watch;  // called while it waits; throws what makes waiting pointless. May be empty.
+  std::string awaited;  // what the others wait for, in errors
+  std::function<void(const Where&)> watch;  // called while it waits; throws what makes waiting pointless. May be empty.
 };
 
 class Communicator {
@@ -69,6 +69,6 @@ c10::intrusive_ptr<c10d::Store> ownConnection(const c10::intrusive_ptr<c10d::Sto
 
 // Waits until the store holds key and returns its value. Throws after timeout, once cancel is set, or what watch does.
 std::string await(c10d::Store& store, const std::string& key, const std::string& awaited, Milliseconds timeout,
-                  const Where& where, const std::atomic<int32_t>& cancel, const std::function<void()>& watch = {});
+                  const Where& where, const std::atomic<int32_t>& cancel, const std::function<void(const Where&)>& watch = {});
 
 }  // namespace shunt_torch

@@ -39,7 +39,7 @@ std::shared_ptr<Links::Link> Links::link(int from, int to) {
   bool sends = from == rank_;
   link = std::make_shared<Link>(Rendezvous{store_, key(from, to), sends ? kSender : kReceiver, 2, at::kCPU,
                                            c10::str("rank ", from, " to send"),
-                                           [this, w = where(sends ? "send" : "recv")] { watch_(w); }});
+                                           watch_});
   return link;
 }
 

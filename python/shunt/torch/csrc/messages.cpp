@@ -25,13 +25,8 @@ shunt_operation message(shunt_collective direction, const at::Tensor& tensor, in
 Links& ShuntBackend::links(const Where& where) {
   if (!closed_.empty()) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": ", closed_));
   if (!links_) {
-    auto watch = [this](const Where& waiting) {
-      // The death of a rank is known to the group's communicator, if there is one.
-      auto* channel = host_.load();
-      auto* communicator = channel == nullptr ? nullptr : channel->made();
-      if (communicator != nullptr) communicator->check(waiting);
-    };
-    links_ = std::make_unique<Links>(ownConnection(store_), rank_, size_, &options_->group_name, watch);
+    links_ = std::make_unique<Links>(ownConnection(store_), rank_, size_, &options_->group_name,
+                                     [this](const Where& waiting) { checkMembers(waiting); });
   }
   return *links_;
 }
@@ -72,9 +67,9 @@ WorkPtr ShuntBackend::sendOrRecv(shunt_collective direction, at::Tensor& tensor,
   SHUNT_TORCH_CHECK(peer != rank_, w, "a message to oneself on a GPU needs its send and recv in one batch_isend_irecv");
   // As nccl's: the group's communicator if it has been made at once for a device, else one of the two ranks.
   Channel* chosen;
-  bool whole = bound_device_id_.has_value() && channel(tensor.device()).made() != nullptr;
+  bool whole = bound_device_id_.has_value() && channel(tensor.device(), w).made() != nullptr;
   if (whole) {
-    chosen = &channel(tensor.device());
+    chosen = &channel(tensor.device(), w);
   } else {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!closed_.empty()) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", w.str(), ": ", closed_));
@@ -120,7 +115,7 @@ WorkPtr ShuntBackend::endCoalescing() {
       tensors.push_back(q.tensor);
     }
     // It notes nothing: coalescing has ended.
-    works.push_back(submit(call, channel(queued[0].tensor.device()), tensors, {}, [call, queued](Communicator& communicator, void* stream) {
+    works.push_back(submit(call, channel(queued[0].tensor.device(), call.where), tensors, {}, [call, queued](Communicator& communicator, void* stream) {
       std::vector<shunt_operation> operations;
       for (auto& q : queued) operations.push_back(message(q.direction, q.tensor, q.peer, stream));
       communicator.run(operations.data(), operations.data() + operations.size(), call.where, call.timeout);
@@ -139,7 +134,7 @@ WorkPtr ShuntBackend::barrier(const c10d::BarrierOptions& opts) {
   if (device.is_cuda() && !device.has_index())
     device = c10::impl::VirtualGuardImpl(at::kCUDA).getDevice();
   bool waits = device.is_cuda() && !opts.asyncOp;
-  return submit(call, channel(device), {}, {}, [call, waits](Communicator& communicator, void* stream) {
+  return submit(call, channel(device, call.where), {}, {}, [call, waits](Communicator& communicator, void* stream) {
     shunt_operation op = SHUNT_OPERATION_INIT;
     op.collective = SHUNT_COLL_BARRIER;
     op.stream = stream;

@@ -50,7 +50,7 @@ WorkPtr ShuntBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOp
                     " tensor; expected a dense or a sparse COO one");
   SHUNT_TORCH_CHECK(tensor.dim() <= kMostDims, call.where, "argument tensor has ", tensor.dim(), " dimensions; expected at most ", kMostDims);
   SHUNT_TORCH_CHECK_TYPE(opts.reduceOp == c10d::ReduceOp::SUM, call.where, "argument op: expected ReduceOp.SUM, the only one for sparse tensors");
-  return submit(call, channel(tensor.device()), tensors, {}, [call, tensor, size = size_](Communicator& communicator, void* stream) mutable {
+  return submit(call, channel(tensor.device(), call.where), tensors, {}, [call, tensor, size = size_](Communicator& communicator, void* stream) mutable {
     at::NoGradGuard noGrad;
     auto gather = [&](const Tensors& outputs, const at::Tensor& input) {
       gatherList(communicator, outputs, input, call.where, call.timeout, stream);
