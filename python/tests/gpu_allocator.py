@@ -188,13 +188,13 @@ class Rank(threading.Thread):
 
 def main():
     seconds, threads = float((sys.argv[1:2] or ["10"])[0]), int((sys.argv[2:3] or ["4"])[0])
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # cuInit reads it
     check(driver.cuInit(0))
     count = ctypes.c_int()
     check(driver.cuDeviceGetCount(ctypes.byref(count)))
     gpus = min(count.value, WORLD)
     if gpus < WORLD:
         os.environ["SHUNT_SHARE_GPU"] = "on"
-    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     import shunt
 
     # What the library logs is looked at too.

@@ -1,6 +1,7 @@
 """What the tests run as ranks on GPUs: gpu_programs.py smoke|all. Every rank
-uses the GPU of its number. Needs the driver alone; tensors of torch are tried
-where torch is installed."""
+uses the GPU of its number; where there are fewer, they share them
+(SHUNT_SHARE_GPU). Needs the driver alone; tensors of torch are tried where
+torch is installed."""
 
 import array
 import ctypes
@@ -18,11 +19,17 @@ def check(status):
         raise SystemExit(f"CUDA error {status}")
 
 
+def gpu_of(rank):
+    count = ctypes.c_int()
+    check(driver.cuInit(0))
+    check(driver.cuDeviceGetCount(ctypes.byref(count)))
+    return rank % max(count.value, 1)
+
+
 class Gpu:
     """The primary context of a device, current on this thread."""
 
     def __init__(self, ordinal):
-        check(driver.cuInit(0))
         context = ctypes.c_void_p()
         check(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), ordinal))
         check(driver.cuCtxSetCurrent(context))
@@ -255,7 +262,7 @@ def tensors(comm):
         return "torch is not installed"
     import torch
 
-    device = torch.device("cuda", comm.rank)
+    device = torch.device("cuda", gpu_of(comm.rank))
     with torch.cuda.device(device):
         for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.int64):
             x = torch.full((3, 1001), comm.rank + 1, dtype=dtype, device=device)
@@ -344,8 +351,9 @@ def splits(comm, torch, device):
 
 def main():
     rank = int(os.environ["SHUNT_RANK"])
-    gpu = Gpu(rank)
-    with shunt.init(memory="cuda", device=rank) as comm:
+    ordinal = gpu_of(rank)
+    gpu = Gpu(ordinal)
+    with shunt.init(memory="cuda", device=ordinal) as comm:
         smoke(comm, gpu)
         note = ""
         if sys.argv[1] == "all":

@@ -155,8 +155,14 @@ static void run(enum call call, int dtype, int op, size_t count, int root) {
     }
   }
   CHECK(ncclGroupStart());
-  for (int l = 0; l < here; l++)
-    CHECK(issue(call, &ranks[l], send[l], recv[l], count, dtype, ops[l], root));
+  for (int l = 0; l < here; l++) {
+    ncclResult_t issued = issue(call, &ranks[l], send[l], recv[l], count, dtype, ops[l], root);
+    if (issued != ncclSuccess) {
+      fprintf(stderr, "%s of %zu elements of type %d, op %d, root %d on rank %d returned %d: %s\n", call_names[call], count, dtype,
+              op, root, ranks[l].rank, issued, ncclGetLastError(ranks[l].comm));
+      exit(1);
+    }
+  }
   CHECK(ncclGroupEnd());
   for (int l = 0; l < here; l++) {
     struct rank *r = &ranks[l];
