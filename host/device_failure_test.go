@@ -69,6 +69,45 @@ func TestDeviceTimeoutNamesTheAbsentRank(t *testing.T) {
 	require.ErrorContains(t, errs[0], "call Shrink or re-create it")
 }
 
+// A rank that ends well does not leave the others to wait for their timeout.
+func TestDeviceRankThatHasClosedIsNamed(t *testing.T) {
+	began := time.Now()
+	errs := deviceErrors(t, gpus(t, 3), nil, func(r *rank) error {
+		b, done := r.buffers(10, 10)
+		defer func() { _ = done(nil) }()
+		err := errors.Join(r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r), r.sync())
+		if err != nil || r.Rank() == 1 {
+			return errors.Join(err, r.Close())
+		}
+		return errors.Join(r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r),
+			r.driver.SynchronizeStream(r.ctx, r.stream), r.Err())
+	})
+	require.NoError(t, errs[1])
+	for _, rank := range []int{0, 2} {
+		require.ErrorIs(t, errs[rank], plugin.Mismatch, "rank %d", rank)
+		require.ErrorContains(t, errs[rank], "rank 1 (pid")
+		require.ErrorContains(t, errs[rank], "has closed the communicator while rank", "rank %d", rank)
+		require.ErrorContains(t, errs[rank], "rank 1 has not called all_reduce #2", "rank %d", rank)
+	}
+	require.Less(t, time.Since(began), 10*time.Second)
+}
+
+// Nor does it fail those who need nothing more of it.
+func TestDeviceRankThatHasClosedIsNotMissed(t *testing.T) {
+	deviceWorld(t, 2, func(r *rank) error {
+		b, done := r.buffers(10, 10)
+		defer func() { _ = done(nil) }()
+		err := errors.Join(r.AllReduce(pointer(b[0]), pointer(b[1]), 10, plugin.Float32, plugin.OpSum, r), r.sync())
+		if err != nil || r.Rank() == 1 {
+			return errors.Join(err, r.Close())
+		}
+		for end := time.Now().Add(800 * time.Millisecond); time.Now().Before(end) && err == nil; time.Sleep(10 * time.Millisecond) {
+			err = r.Err() // three looks
+		}
+		return err
+	})
+}
+
 // A program that waits for its stream by itself, as torch does, must not rely on what an aborted call has left.
 func TestDeviceFaultIsTheNextCallsError(t *testing.T) {
 	calls := map[string]func(r *rank, b []cuda.Ptr) error{

@@ -63,7 +63,7 @@ class World:
         draws, want = self._draws, []
         try:
             if truth:
-                want.append(("that of " + self.truth_backend, self._run(f, self.truth)))
+                want.append(("that of " + self.truth_backend, self.true(f)))
         except (RuntimeError, ValueError, TypeError) as error:
             lacks = str(error).partition("\n")[0] or type(error).__name__
             if self.backend == self.truth_backend:
@@ -79,6 +79,10 @@ class World:
             found = difference(got, w, atol)
             assert not found, f"{found} ({name} result)"
         return got
+
+    def true(self, f):
+        """f(group) with the truth's group."""
+        return self._run(f, self.truth)
 
     def _run(self, f, group):
         device = self.device

@@ -113,11 +113,11 @@ def futures(w, name):
         assert done == [1]
         return result
 
-    def waited_for():
-        work, result = CALLS[name](w, w.truth)
+    def waited_for(group):
+        work, result = CALLS[name](w, group)
         work.wait()
         return result
-    w.same(run, model=waited_for, truth=False)
+    w.same(run, model=lambda: w.true(waited_for), truth=False)
 
 
 @case()
