@@ -124,6 +124,9 @@ func (c *Communicator) outOfReach(info plugin.Info) string {
 	if reason, found := c.observer.Topology.NoPeerAccess(); found && info.Features&plugin.FeaturePeerAccess != 0 {
 		return reason
 	}
+	if a, b, g, shared := c.observer.Topology.SharedGPU(); shared && info.Features&plugin.FeatureOwnGpu != 0 {
+		return fmt.Sprintf("ranks %d and %d share GPU %s", a, b, g.PCI)
+	}
 	return ""
 }
 

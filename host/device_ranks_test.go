@@ -34,6 +34,48 @@ func TestDeviceIsSharedWhereAllRanksWantIt(t *testing.T) {
 	require.NoError(t, errors.Join(errs...))
 }
 
+// NCCL rejects such ranks: it is left out, with the reason, and another transport serves.
+func TestSharedGPULeavesOutWhatNeedsItsOwn(t *testing.T) {
+	withNCCL(t)
+	t.Setenv("SHUNT_SHARE_GPU", "on")
+	for _, c := range []struct {
+		second     int // the GPU of the second rank
+		reason     string
+		transports []string
+		fails      string
+	}{
+		{0, "ranks 0 and 1 share GPU 0000:01:00.0", []string{"builtin:nccl", "builtin:cudaipc"}, ""},
+		{0, "", []string{"builtin:nccl"}, "no transport serves cuda memory: nccl: ranks 0 and 1 share GPU 0000:01:00.0"},
+		{1, "", []string{"builtin:nccl", "builtin:cudaipc"}, ""},
+	} {
+		errs := deviceErrors(t, gpus(t, 2), func(rank int, o *host.Options) {
+			o.Device, o.Transports = rank*c.second, c.transports
+		}, func(r *rank) error {
+			e, err := r.Explain(plugin.Broadcast, plugin.Float32, plugin.OpSum, 64)
+			if err != nil {
+				return err
+			}
+			reason := ""
+			for _, rejected := range e.Rejected {
+				if rejected.Name == "nccl" {
+					reason = rejected.Reason
+				}
+			}
+			if reason != c.reason {
+				return fmt.Errorf("nccl was rejected for %q, want %q", reason, c.reason)
+			}
+			return deviceSum(r, 100)
+		})
+		for rank, err := range errs {
+			if c.fails == "" {
+				require.NoError(t, err, rank)
+			} else {
+				require.ErrorContains(t, err, c.fails, rank)
+			}
+		}
+	}
+}
+
 func TestDeviceRanksAgreeOnTheKindOfMemory(t *testing.T) {
 	errs := deviceErrors(t, gpus(t, 2), func(rank int, o *host.Options) {
 		if rank == 1 {

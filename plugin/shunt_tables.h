@@ -105,6 +105,7 @@ typedef uint64_t shunt_feature;
 #define SHUNT_FEATURE_MARKS UINT64_C(64) /* behind every semaphore that its plans of collectives signal or wait for, a word is left to the host, which tells by it that ranks have called different ones */
 #define SHUNT_FEATURE_EXCHANGE UINT64_C(128) /* its endpoints exchange bytes of their own when a communicator is made and before each plan is prepared: publish and connect */
 #define SHUNT_FEATURE_PEER_ACCESS UINT64_C(256) /* needs GPUs that reach each other's memory, where there is more than one rank on CUDA memory */
+#define SHUNT_FEATURE_OWN_GPU UINT64_C(512) /* needs a GPU for each rank on CUDA memory; SHUNT_SHARE_GPU lets ranks share one */
 
 /* RegionRole says what a region that an endpoint publishes is for. */
 typedef uint32_t shunt_region_role;

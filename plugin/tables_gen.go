@@ -417,6 +417,8 @@ const (
 	FeatureExchange Feature = 128
 	// FeaturePeerAccess: needs GPUs that reach each other's memory, where there is more than one rank on CUDA memory.
 	FeaturePeerAccess Feature = 256
+	// FeatureOwnGpu: needs a GPU for each rank on CUDA memory; SHUNT_SHARE_GPU lets ranks share one.
+	FeatureOwnGpu Feature = 512
 )
 
 var featureNames = map[Feature]string{
@@ -429,6 +431,7 @@ var featureNames = map[Feature]string{
 	FeatureMarks:        "marks",
 	FeatureExchange:     "exchange",
 	FeaturePeerAccess:   "peer_access",
+	FeatureOwnGpu:       "own_gpu",
 }
 
 var featureDocs = map[Feature]string{
@@ -441,11 +444,12 @@ var featureDocs = map[Feature]string{
 	FeatureMarks:        "behind every semaphore that its plans of collectives signal or wait for, a word is left to the host, which tells by it that ranks have called different ones",
 	FeatureExchange:     "its endpoints exchange bytes of their own when a communicator is made and before each plan is prepared: publish and connect",
 	FeaturePeerAccess:   "needs GPUs that reach each other's memory, where there is more than one rank on CUDA memory",
+	FeatureOwnGpu:       "needs a GPU for each rank on CUDA memory; SHUNT_SHARE_GPU lets ranks share one",
 }
 
 // Features lists every Feature in the order of its value.
 func Features() []Feature {
-	return []Feature{FeatureMemory, FeaturePlans, FeatureBuffers, FeatureMultiHost, FeatureLengths, FeatureDeviceCounts, FeatureMarks, FeatureExchange, FeaturePeerAccess}
+	return []Feature{FeatureMemory, FeaturePlans, FeatureBuffers, FeatureMultiHost, FeatureLengths, FeatureDeviceCounts, FeatureMarks, FeatureExchange, FeaturePeerAccess, FeatureOwnGpu}
 }
 
 // Doc returns the table's one-line explanation.

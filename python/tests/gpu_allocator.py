@@ -41,6 +41,8 @@ class Memory:
 
     def expect(self, value):
         got = array.array("f", bytes(4 * self.count))
+        # Ranks may share a context here: a copy to pageable memory must not wait in it for the other's kernel.
+        check(driver.cuStreamSynchronize(ctypes.c_void_p(self.stream)))
         check(driver.cuMemcpyDtoHAsync_v2((ctypes.c_char * (4 * self.count)).from_buffer(got), u64(self.address),
                                           ctypes.c_size_t(4 * self.count), ctypes.c_void_p(self.stream)))
         check(driver.cuStreamSynchronize(ctypes.c_void_p(self.stream)))

@@ -95,6 +95,11 @@ func TestWhatVersionsLack(t *testing.T) {
 	r := plugin.Request{Collective: plugin.AllReduce, DType: plugin.Float8E5m2, World: 2, Memory: plugin.MemoryKindCuda}
 	assert.Equal(t, "NCCL 2.23.4 reduces no 8-bit floats; 2.24 is the oldest that does", unsupported(r, 22304))
 	assert.Empty(t, unsupported(r, 22400))
+	for _, op := range []plugin.Op{plugin.OpAvg, plugin.OpPremulSum} { // 2.28 returns "invalid argument"
+		r.Op = op
+		assert.Equal(t, "NCCL has no "+op.String()+" of 8-bit floats", unsupported(r, 23200))
+	}
+	r.Op = plugin.OpSum
 	r.Collective = plugin.AllGather // only moves
 	assert.Empty(t, unsupported(r, 21800))
 }

@@ -18,8 +18,9 @@ type Transport struct {
 // Info describes the transport.
 func (Transport) Info() plugin.Info {
 	return plugin.Info{
-		Name: "nccl", Version: "0.1.0", Features: plugin.FeaturePlans | plugin.FeatureExchange | plugin.FeatureMultiHost,
-		Memory: []plugin.MemoryKind{plugin.MemoryKindCuda}, Doc: "GPUs of one host or several through NVIDIA's NCCL",
+		Name: "nccl", Version: "0.1.0",
+		Features: plugin.FeaturePlans | plugin.FeatureExchange | plugin.FeatureMultiHost | plugin.FeatureOwnGpu,
+		Memory:   []plugin.MemoryKind{plugin.MemoryKindCuda}, Doc: "GPUs of one host or several through NVIDIA's NCCL",
 	}
 }
 
@@ -79,8 +80,12 @@ func unsupported(r plugin.Request, version int) string {
 		return "NCCL has no one-sided operations"
 	case !r.Collective.Reduces():
 		return ""
-	case (r.DType == plugin.Float8E4m3 || r.DType == plugin.Float8E5m2) && version < leastFloat8:
+	case r.DType != plugin.Float8E4m3 && r.DType != plugin.Float8E5m2:
+		return ""
+	case version < leastFloat8:
 		return fmt.Sprintf("NCCL %s reduces no 8-bit floats; 2.24 is the oldest that does", &library{version: version})
+	case r.Op == plugin.OpAvg || r.Op == plugin.OpPremulSum:
+		return fmt.Sprintf("NCCL has no %s of 8-bit floats", r.Op)
 	}
 	return ""
 }

@@ -236,6 +236,9 @@ def main() -> None:
     expandable = {"off": [False], "on": [True], "both": [False, True]}[arguments.expandable]
     if arguments.memory == "host":
         expandable = [False]
+    elif arguments.ranks == "both" and os.environ.get("SHUNT_SHARE_GPU") == "on":
+        kinds = [False]
+        print("without threads: they would share a context too, where torch's copies of one hold up the other's launches", flush=True)
     right = True
     for transport, threads, segments in itertools.product(arguments.transport or [""], kinds, expandable):
         seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
