@@ -145,6 +145,22 @@ func TestHostfileLeavesNothing(t *testing.T) {
 	}, 30*time.Second, 10*time.Millisecond, "ranks %v outlive the launcher", ranks)
 }
 
+// ssh returns 255 when it is interrupted, whatever the ranks do.
+func TestHostfileInterrupted(t *testing.T) {
+	flags, _ := machines(t, "node0 slots=1\n")
+	here := filepath.Join(t.TempDir(), "here")
+	text := "#!/bin/sh\ntrap 'exit 255' INT\nexec 3<&0\nshift\nsh -c \"$*\" <&3 &\nwait\n"
+	require.NoError(t, os.WriteFile(flags[4], []byte(text), 0o700)) //nolint:gosec // a program
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self, append(flags, "sh", "-c", "touch "+here+"; exec sleep 60")...)
+	require.NoError(t, cmd.Start())
+	require.Eventually(t, func() bool { _, err := os.Stat(here); return err == nil }, 30*time.Second, 10*time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	require.Error(t, cmd.Wait())
+	require.Equal(t, 128+int(syscall.SIGINT), cmd.ProcessState.ExitCode())
+}
+
 func TestHostfileBadInput(t *testing.T) {
 	for lines, want := range map[string]string{
 		"":                        "names no host",

@@ -213,7 +213,7 @@ func attempt(c *cobra.Command, j launch.Job, timeout time.Duration, restarts int
 			failure.TimedOut = true
 			return ran, fmt.Errorf("%s: %w", text, err)
 		}
-		if !failed || ran > restarts || failure.Asked {
+		if !failed || ran > restarts || failure.Asked != 0 {
 			return ran, err
 		}
 		fmt.Fprintf(c.ErrOrStderr(), "shunt: %v\nshunt run: starting the job again, %d of %d\n", err, ran, restarts)

@@ -102,8 +102,8 @@ type Failure struct {
 	First Exit   // the failure that ended the job
 	Exits []Exit // of all ranks, by rank
 
-	Asked    bool // by a signal, to end
-	TimedOut bool // of the caller's; the launcher knows only that it was to end the job
+	Asked    syscall.Signal // that asked for the end; 0: none
+	TimedOut bool           // of the caller's; the launcher knows only that it was to end the job
 }
 
 // Error names the first failed rank and how the others ended.
@@ -127,8 +127,12 @@ func (f *Failure) Error() string {
 }
 
 // Status returns the exit status for the job, as a shell would have it: that of the
-// first failed rank, or 128 and its signal.
+// first failed rank, or 128 and its signal. A remote shell that a signal ends says
+// nothing of the ranks, so there the signal counts.
 func (f *Failure) Status() int {
+	if f.First.Host != "" && f.Asked != 0 {
+		return 128 + int(f.Asked)
+	}
 	if f.First.Signal != 0 {
 		return 128 + int(f.First.Signal)
 	}
@@ -311,7 +315,7 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 			deadline = nil
 		}
 	}
-	asked := 0 // to end, by a signal
+	var asked syscall.Signal // the first that wants the end
 	done := ctx.Done()
 	for left := r.job.World; left > 0; {
 		select {
@@ -341,8 +345,10 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 			}
 			r.signalRanks(number, alive)
 			if number == syscall.SIGINT || number == syscall.SIGTERM {
-				if asked++; asked == 2 {
+				if asked != 0 {
 					end()
+				} else {
+					asked = number
 				}
 			}
 		}
@@ -350,7 +356,7 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 	if first == nil {
 		return nil
 	}
-	return &Failure{Label: r.job.Label, World: r.world(), First: *first, Exits: exits, Asked: asked > 0}
+	return &Failure{Label: r.job.Label, World: r.world(), First: *first, Exits: exits, Asked: asked}
 }
 
 // tell lets ranks that still join know that one will not come: the first that
