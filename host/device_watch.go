@@ -125,8 +125,8 @@ func (d *device) findLate(now time.Time) {
 }
 
 // behind returns a rank of this host that has called fewer collectives than this one, and whether it has closed the
-// communicator; -1: none. Ranks that may yet call them count if any is true.
-func (d *device) behind(any bool) (rank int, closed bool) {
+// communicator; -1: none. Ranks that may yet call them count if open is true.
+func (d *device) behind(open bool) (rank int, closed bool) {
 	o := &d.comm.observer
 	own, found := o.State(o.Rank).Collectives(), -1
 	for rank := range d.comm.world {
@@ -138,7 +138,7 @@ func (d *device) behind(any bool) (rank int, closed bool) {
 		case theirs.Collectives() >= own:
 		case theirs.HasClosed():
 			return rank, true
-		case any && found < 0:
+		case open && found < 0:
 			found = rank
 		}
 	}
