@@ -187,7 +187,10 @@ static void run(enum call call, int dtype, int op, size_t count, int root) {
   cases++;
 }
 
-/* lacking says what NVIDIA's library, where it serves the call, returns an invalid argument for: averages and premultiplied sums of float8. */
+/*
+ * lacking says what NVIDIA's library, where it serves the call, returns an invalid argument for: averages and
+ * premultiplied sums of float8.
+ */
 static int lacking(enum call call, int dtype, int op) {
   const char *forward = getenv("SHUNT_NCCL_FORWARD");
   return forward != NULL && (strcmp(forward, "all") == 0 || strstr(forward, call_names[call]) != NULL) && op >= AVG &&
