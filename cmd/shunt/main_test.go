@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -179,105 +178,6 @@ func TestRun(t *testing.T) {
 	require.Len(t, report.Exits, 2)
 }
 
-func TestBench(t *testing.T) {
-	stdout, stderr, code := shunt(t, "bench", "-n", "3", "--max", "256", "--factor", "8", "--budget", "1ms")
-	require.Zero(t, code, stderr)
-	for _, name := range []string{"all_reduce", "all_to_all_v", "scatter_v", "sendrecv", "put", "get", "barrier"} {
-		require.Contains(t, stdout, "\n# "+name+"\n")
-	}
-	require.Contains(t, stdout, "# #wrong over all rows : 0 OK\n")
-	rows := regexp.MustCompile(`(?m)^ +\d.*$`).FindAllString(stdout, -1)
-	require.Greater(t, len(rows), 40)
-	for _, row := range rows {
-		fields := strings.Fields(row)
-		require.Len(t, fields, 14, row)
-		require.Equal(t, "0", fields[8], row)
-		require.Contains(t, []string{"0", "-"}, fields[12], row)
-	}
-}
-
-func TestBenchJSON(t *testing.T) {
-	stdout, stderr, code := shunt(t, "bench", "--json", "-n", "1,2", "--collective", "all_reduce", "--min", "64", "--max",
-		"64", "--dtype", "bfloat16", "--op", "avg", "--iters", "10")
-	require.Zero(t, code, stderr)
-	var results []benchResult
-	require.NoError(t, json.Unmarshal([]byte(stdout), &results))
-	require.Len(t, results, 2)
-	require.Equal(t, 2, results[1].World)
-	row := results[1].Rows[0]
-	require.Equal(t, "bfloat16", row.DType)
-	require.Equal(t, "avg", row.Op)
-	require.Equal(t, int64(32), row.Count)
-	require.Equal(t, 10, row.InPlace.Iterations)
-	require.Positive(t, row.OutOfPlace.Microseconds)
-	require.NotEmpty(t, row.Algorithm)
-}
-
-// A wrong result is noticed: one element of one rank, once.
-func TestBenchNoticesWrongResults(t *testing.T) {
-	t.Setenv(failpoint.Variable, "bench.corrupt[1]=corrupt@2")
-	stdout, _, code := shunt(t, "bench", "-n", "2", "--max", "64", "--factor", "8", "--budget", "1ms", "--collective",
-		"all_gather,broadcast")
-	require.Equal(t, exitWrong, code)
-	require.Contains(t, stdout, "# #wrong over all rows : 1 FAILED\n")
-}
-
-// Where collectives are apart, one that fails costs its own rows only.
-func TestBenchApart(t *testing.T) {
-	// results that are checked: four of all_reduce, two of sendrecv
-	t.Setenv(failpoint.Variable, "bench.corrupt[1]=exit@3")
-	saved := filepath.Join(t.TempDir(), "saved.json")
-	stdout, stderr, code := shunt(t, "bench", "-n", "2", "--min", "8", "--max", "8", "--budget", "1ms", "--collective",
-		"all_reduce,sendrecv,barrier", "--apart", "--save", saved)
-	require.NotZero(t, code)
-	require.Contains(t, stdout, "# all_reduce FAILED: ")
-	require.Contains(t, stdout, "# sendrecv\n            8             2")
-	require.Contains(t, stdout, "# barrier\n")
-	require.Contains(t, stdout, "# FAILED: all_reduce\n")
-	require.Contains(t, stderr, "all_reduce, 2 ranks: ")
-	require.Contains(t, stderr, "rank 1 (pid ")
-	text, err := os.ReadFile(saved)
-	require.NoError(t, err)
-	var results []benchResult
-	require.NoError(t, json.Unmarshal(text, &results))
-	require.Len(t, results[0].Failures, 1)
-	require.Equal(t, "all_reduce", results[0].Failures[0].Collective)
-	require.Len(t, results[0].Rows, 2)
-	if _, err := exec.LookPath("python3"); err == nil { // the report reads the same fields
-		page, err := exec.Command("python3", "../../scripts/device-report.py", saved).CombinedOutput()
-		require.NoError(t, err, string(page))
-		require.Contains(t, string(page), "**all_reduce on 2 GPUs ended with an error:**")
-		require.Regexp(t, `### sendrecv, 2 GPUs, eager\n\n.*\n.*\n\| 8 B \|  \|  \| [0-9.]+ \| [0-9.]+ \|  \| [0-9]+ \| shm/`,
-			string(page))
-	}
-
-	t.Setenv(failpoint.Variable, "")
-	stdout, stderr, code = shunt(t, "bench", "-n", "2", "--max", "64M", "--collective", "all_reduce", "--apart", "--limit",
-		"1ms")
-	require.NotZero(t, code)
-	require.Contains(t, stdout+stderr, "not done after 1ms")
-}
-
-// Rank 0 alone runs under another command.
-func TestBenchUnder(t *testing.T) {
-	stdout, stderr, code := shunt(t, "bench", "-n", "2", "--min", "64", "--max", "64", "--budget", "1ms", "--collective",
-		"all_reduce", "--under", "env FROM='a shell' sh -c 'echo under $SHUNT_RANK $FROM >&2; exec \"$@\"' x")
-	require.Zero(t, code, stderr)
-	require.Contains(t, stdout, "shm/")
-	require.Equal(t, 1, strings.Count(stderr, "under"), stderr)
-	require.Contains(t, stderr, "[0] under 0 a shell\n")
-}
-
-// A rank that dies ends the benchmark with a report of who and how.
-func TestBenchReportsDeath(t *testing.T) {
-	t.Setenv(failpoint.Variable, "bench.corrupt[1]=exit@3")
-	_, stderr, code := shunt(t, "bench", "-n", "2", "--max", "1K", "--budget", "1ms")
-	require.Equal(t, exitFailure, code)
-	require.Contains(t, stderr, "shunt bench: rank 1 (pid ")
-	require.Contains(t, stderr, "was ended by signal 9 (killed)")
-	require.Contains(t, stderr, "rank 1 (pid", "the survivor names the dead rank")
-}
-
 func TestExplain(t *testing.T) {
 	stdout, stderr, code := shunt(t, "explain", "all_reduce", "-n", "2", "--bytes", "8,16M")
 	require.Zero(t, code, stderr)
@@ -421,35 +321,6 @@ func TestConformance(t *testing.T) {
 	require.Contains(t, stderr, "no case ran")
 	_, stderr, code = shunt(t, "conformance", "--short", "-n", "2", "--filter", "no such case")
 	require.Equal(t, exitWrong, code, stderr)
-}
-
-func TestBenchPeersOfCarriers(t *testing.T) {
-	page := filepath.Join(t.TempDir(), "page.md")
-	require.NoError(t, os.WriteFile(page, []byte("before\n<!-- bench-peers:begin -->\nold\n<!-- bench-peers:end -->\nafter\n"), 0o600))
-	stdout, stderr, code := shunt(t, "bench-peers", "-n", "2", "--against", "builtin:shm", "--collective", "all_reduce",
-		"--max", "64", "--budget", "1ms", "--rounds", "1", "--write", page)
-	require.Zero(t, code, stderr)
-	require.Contains(t, stdout, "| bytes | all_reduce |\n")
-	require.Contains(t, stdout, "| geometric mean | **1.00** |\n")
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
-	require.True(t, strings.HasPrefix(string(text), "before\n<!-- bench-peers:begin -->\nMeasured on "), string(text))
-	require.True(t, strings.HasSuffix(string(text), "<!-- bench-peers:end -->\nafter\n"))
-	require.NotContains(t, string(text), "old")
-	_, stderr, code = shunt(t, "bench-peers", "-n", "2", "--against", "builtin:shm", "--collective", "all_reduce", "--min",
-		"8", "--max", "8", "--budget", "1ms", "--rounds", "1", "--require", "1000")
-	require.Equal(t, exitWrong, code)
-	require.Contains(t, stderr, "1 ratios are below 1000")
-}
-
-func TestParseMPI(t *testing.T) {
-	times, err := parseMPI([]byte("all_reduce 8 20000 0.37 0\nall_reduce 64 10 1.5 0\n"))
-	require.NoError(t, err)
-	require.Equal(t, map[int64]float64{8: 0.37, 64: 1.5}, times)
-	_, err = parseMPI([]byte("all_reduce 8 20000 0.37 2\n"))
-	require.ErrorContains(t, err, "2 elements of all_reduce are wrong at 8 bytes")
-	_, err = parseMPI([]byte("Open MPI says hello\n"))
-	require.ErrorContains(t, err, "mpirun printed")
 }
 
 func TestGPUOptions(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,18 +58,6 @@ type Session struct {
 	groups  map[uint32]*Group // open ones
 	parted  []*Group          // closed ones, the latest last
 	gaveUp  *plugin.Error     // by this rank
-}
-
-type waitKey struct {
-	group uint32
-	tag   string
-}
-
-// waiter is a collective in progress.
-type waiter struct {
-	answer chan *message // capacity 1
-	op     message       // this rank's part
-	cancel *plugin.Error // set once this rank waits no longer
 }
 
 // newSession takes a welcomed connection over, and the hub, if there is one,
@@ -153,134 +140,6 @@ func (s *Session) say(m *message) {
 	link := s.link.Load()
 	if err := link.write(m.frame()); err != nil && plugin.CodeOf(err) != plugin.InvalidArgument {
 		link.Close() // the reader finds out
-	}
-}
-
-// call runs one collective of a group: contribute, then wait for the answer.
-func (s *Session) call(ctx context.Context, group uint32, key string, op opKind, root int, tag string,
-	data []byte) ([]byte, error) {
-	if len(tag) > maxTag {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "a tag has %d characters, want at most %d", len(tag), maxTag)
-	}
-	if len(data) > maxFrame/2 {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "%q on rank %d: the message has %d bytes, want at most %d", tag,
-			s.rank, len(data), maxFrame/2)
-	}
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.timeout)
-		defer cancel()
-	}
-	began := time.Now()
-	k := waitKey{group, tag}
-	w := &waiter{answer: make(chan *message, 1), op: message{Kind: msgOp, Group: group, Op: op, Root: root, Tag: tag,
-		Data: data}}
-	if err := s.begin(k, w, key); err != nil {
-		return nil, err
-	}
-	m := s.await(ctx, k, w, key, began)
-	if m.Err != nil {
-		return nil, m.Err
-	}
-	return m.Data, nil
-}
-
-// begin notes and sends this rank's part of a collective.
-func (s *Session) begin(k waitKey, w *waiter, key string) error {
-	s.out.Lock()
-	defer s.out.Unlock()
-	s.mu.Lock()
-	if s.end != nil {
-		defer s.mu.Unlock()
-		return s.end
-	}
-	if s.groups[k.group] == nil {
-		defer s.mu.Unlock()
-		return s.closedGroup(key)
-	}
-	if s.waiters[k] != nil {
-		defer s.mu.Unlock()
-		return plugin.Errorf(plugin.InvalidArgument, "rank %d waits for %s twice at once", s.rank, purposeOf(k.tag, key))
-	}
-	s.waiters[k] = w
-	s.mu.Unlock()
-	s.say(&w.op)
-	return nil
-}
-
-// purposeOf says in words what the ranks of a group meet for: a tag is a verb phrase,
-// and what tells it from others of its kind stands in brackets behind it.
-func purposeOf(tag, group string) string {
-	words, _, _ := strings.Cut(tag, " (")
-	if group == "" {
-		return "all ranks to " + words
-	}
-	return fmt.Sprintf("the ranks of %q to %s", group, words)
-}
-
-// await waits for the answer. When the context ends first, the store is asked
-// to fail the collective for everybody, and its verdict is waited for, so that
-// all ranks return the same.
-func (s *Session) await(ctx context.Context, k waitKey, w *waiter, key string, began time.Time) *message {
-	select {
-	case m := <-w.answer:
-		return m
-	case <-s.ended:
-		return s.afterEnd(k, w)
-	case <-ctx.Done():
-	}
-	err := rankError(plugin.Aborted, s.rank, "rank %d gave up waiting for %s", s.rank, purposeOf(k.tag, key))
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		err = rankError(plugin.Timeout, s.rank, "rank %d waited %v for %s", s.rank, time.Since(began).Round(time.Millisecond),
-			purposeOf(k.tag, key))
-	}
-	s.cancel(k, w, err)
-	timer := time.NewTimer(s.heartbeat + time.Second)
-	defer timer.Stop()
-	select {
-	case m := <-w.answer:
-		return m
-	case <-s.ended:
-		return s.afterEnd(k, w)
-	case <-timer.C:
-		s.mu.Lock()
-		delete(s.waiters, k)
-		s.mu.Unlock()
-		late := *err
-		late.Message += "; the store does not answer either"
-		return &message{Err: &late}
-	}
-}
-
-// cancel notes and says that this rank waits no longer, unless the answer has come meanwhile.
-func (s *Session) cancel(k waitKey, w *waiter, err *plugin.Error) {
-	s.out.Lock()
-	defer s.out.Unlock()
-	s.mu.Lock()
-	waits := s.waiters[k] == w
-	w.cancel = err
-	s.mu.Unlock()
-	if waits {
-		s.say(&message{Kind: msgCancel, Group: k.group, Tag: k.tag, Err: err})
-	}
-}
-
-// closedGroup returns the error of who uses a group that this rank has closed.
-func (s *Session) closedGroup(key string) *plugin.Error {
-	return rankError(plugin.Closed, s.rank, "rank %d has closed group %q", s.rank, key)
-}
-
-// afterEnd returns the result of a session that has ended, unless the collective's
-// own came before.
-func (s *Session) afterEnd(k waitKey, w *waiter) *message {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.waiters, k)
-	select {
-	case m := <-w.answer:
-		return m
-	default:
-		return &message{Err: s.end}
 	}
 }
 
