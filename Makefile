@@ -22,8 +22,9 @@ own_cgo = CGO_CFLAGS="-g -O2 -ffile-prefix-map=$(CURDIR)=."
 
 # How long each fuzzer of `make fuzz` runs.
 FUZZTIME ?= 30s
-# Packages of the Go tests; `make test PKG=./host/selector` runs one.
-PKG ?= ./...
+# Packages of the Go tests; `make test PKG=./host/selector` runs one. The longest begin first, so that none of them is
+# left alone in the end.
+PKG ?= ./transports/cudaipc/internal/emulate ./tests/conformance ./...
 # What else `go test` gets, as in `make test TEST_FLAGS=-v`.
 TEST_FLAGS ?=
 
@@ -107,7 +108,7 @@ RACE_CUDA = ./cuda/... ./host/... $$($(GO) list ./transports/cudaipc/... | grep 
 
 .PHONY: race-cuda
 race-cuda: race-cuda-compile ## the GPUs' host side under the race detector, without a GPU
-	$(GO) test -p 1 -race -vet=off -timeout 15m $(RACE_CUDA)
+	$(GO) test -p 2 -race -vet=off -timeout 15m $(RACE_CUDA)
 	$(GO) test -race -vet=off -timeout 10m -run Cudaipc ./tests/conformance
 
 .PHONY: race-cuda-compile
