@@ -7,18 +7,6 @@
 
 #include "internal.h"
 
-#define GUARD()            \
-  do {                     \
-    if (shunt_forked())    \
-      return SHUNT_FORKED; \
-  } while (0)
-
-#define NEED(pointer)                                                                     \
-  do {                                                                                    \
-    if ((pointer) == NULL)                                                                \
-      return shunt_fail(SHUNT_INVALID_ARGUMENT, "%s: " #pointer " is NULL", __func__);    \
-  } while (0)
-
 /* The handles and devices of the allocators that have functions; 0: a free place. A place
  * is taken by a compare-and-swap of its handle and then given its device. */
 #define PLACES 64

@@ -4,18 +4,6 @@
  */
 #include "internal.h"
 
-#define GUARD()            \
-  do {                     \
-    if (shunt_forked())    \
-      return SHUNT_FORKED; \
-  } while (0)
-
-#define NEED(pointer)                                                                     \
-  do {                                                                                    \
-    if ((pointer) == NULL)                                                                \
-      return shunt_fail(SHUNT_INVALID_ARGUMENT, "%s: " #pointer " is NULL", __func__);    \
-  } while (0)
-
 /* A number from Go as the handle that the caller sees. */
 #define HANDLE(type, number) ((type)(uintptr_t)(number))
 

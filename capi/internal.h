@@ -87,4 +87,17 @@ extern int32_t go_allocator_destroy(uint64_t allocator);
 extern int32_t go_window_create(uint64_t comm, int64_t bytes, uint64_t *window, void **base);
 extern int32_t go_window_free(uint64_t window);
 
+/* What a function begins with: it cannot run in a forked child, and does not take a null pointer. */
+#define GUARD()            \
+  do {                     \
+    if (shunt_forked())    \
+      return SHUNT_FORKED; \
+  } while (0)
+
+#define NEED(pointer)                                                                     \
+  do {                                                                                    \
+    if ((pointer) == NULL)                                                                \
+      return shunt_fail(SHUNT_INVALID_ARGUMENT, "%s: " #pointer " is NULL", __func__);    \
+  } while (0)
+
 #endif
