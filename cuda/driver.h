@@ -218,6 +218,10 @@ int sc_export_chunk(sc_handle context, sc_ptr address, sc_chunk *chunk);
 int sc_still_mapped(sc_handle context, const sc_ptr *at, const uint64_t *ids, int count, int *same);
 /* Maps handles behind each other; fills in the chunks, whose bytes are given. */
 int sc_import_range(sc_handle context, int device, const int *fds, sc_mapping *chunks, int count, sc_ptr *address, uint64_t *bytes);
+/* Reserves addresses for memory of a device. */
+int sc_reserve(sc_handle context, int device, uint64_t bytes, sc_ptr *address);
+/* Maps exported memory at chunk->address, within reserved addresses, and fills in its handle. */
+int sc_map_chunk(sc_handle context, int device, int fd, sc_mapping *chunk);
 int sc_unmap_range(sc_handle context, const sc_mapping *chunks, int count, sc_ptr address, uint64_t bytes);
 int sc_pointer_info(sc_handle context, sc_ptr address, sc_pointer *info);
 int sc_ipc_export(sc_handle context, sc_ptr address, sc_ipc_handle *handle);

@@ -63,6 +63,12 @@ type Driver interface {
 	// ImportRange maps exported chunks behind each other for a device. fds and
 	// bytes are the chunks', in order; the descriptors stay the caller's.
 	ImportRange(ctx Context, device int, fds []int, bytes []int64) (Range, error)
+	// ReserveRange reserves addresses for memory of a device, a multiple of 2 MiB, in which nothing is mapped yet;
+	// MapChunk maps exported memory there for the device, at an offset where nothing is mapped, and adds it to the
+	// range's chunks. fd stays the caller's.
+	ReserveRange(ctx Context, device int, bytes int64) (Range, error)
+	MapChunk(ctx Context, device int, r *Range, offset int64, fd int, bytes int64) error
+	// UnmapRange ends a range, with what is mapped in it.
 	UnmapRange(ctx Context, r Range) error
 	// Pointer describes the allocation that p lies in. Memory that CUDA does
 	// not know is PointerUnknown, not an error.

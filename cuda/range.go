@@ -116,15 +116,48 @@ func (d *driver) ImportRange(ctx Context, device int, fds []int, bytes []int64) 
 	return m, nil
 }
 
-func (d *driver) UnmapRange(ctx Context, m Range) error {
-	if len(m.Chunks) == 0 {
-		return plugin.Errorf(plugin.InvalidArgument, "a range to unmap has no chunks")
+func (d *driver) ReserveRange(ctx Context, device int, bytes int64) (Range, error) {
+	if err := size("cuMemAddressReserve", bytes); err != nil {
+		return Range{}, err
 	}
-	chunks := make([]C.sc_mapping, len(m.Chunks))
+	var address C.sc_ptr
+	if r := C.sc_reserve(C.sc_handle(ctx), C.int(device), C.uint64_t(bytes), &address); r != 0 {
+		return Range{}, d.fail(r, "cuMemAddressReserve of %d bytes for device %d", bytes, device)
+	}
+	return Range{Address: Ptr(address), Bytes: bytes}, nil
+}
+
+// CheckChunk refuses what MapChunk does not take, for implementations of Driver.
+func CheckChunk(r *Range, offset, bytes int64) error {
+	if offset < 0 || bytes <= 0 || offset > r.Bytes || bytes > r.Bytes-offset {
+		return plugin.Errorf(plugin.InvalidArgument, "%d bytes at offset %d do not fit into a range of %d", bytes, offset,
+			r.Bytes)
+	}
+	return nil
+}
+
+func (d *driver) MapChunk(ctx Context, device int, r *Range, offset int64, fd int, bytes int64) error {
+	if err := CheckChunk(r, offset, bytes); err != nil {
+		return err
+	}
+	c := C.sc_mapping{address: C.sc_ptr(r.Address) + C.sc_ptr(offset), bytes: C.uint64_t(bytes)}
+	if status := C.sc_map_chunk(C.sc_handle(ctx), C.int(device), C.int(fd), &c); status != 0 {
+		return d.fail(status, "mapping file descriptor %d, %d bytes, at offset %d of a range for device %d", fd, bytes, offset,
+			device)
+	}
+	r.Chunks = append(r.Chunks, Mapping{Address: Ptr(c.address), Bytes: bytes, Handle: uint64(c.handle)})
+	return nil
+}
+
+func (d *driver) UnmapRange(ctx Context, m Range) error {
+	if m.Bytes == 0 {
+		return plugin.Errorf(plugin.InvalidArgument, "a range to unmap has no addresses")
+	}
+	chunks := make([]C.sc_mapping, max(len(m.Chunks), 1)) // the address of one is passed
 	for i, c := range m.Chunks {
 		chunks[i] = C.sc_mapping{address: C.sc_ptr(c.Address), handle: C.uint64_t(c.Handle), bytes: C.uint64_t(c.Bytes)}
 	}
-	if r := C.sc_unmap_range(C.sc_handle(ctx), &chunks[0], C.int(len(chunks)), C.sc_ptr(m.Address),
+	if r := C.sc_unmap_range(C.sc_handle(ctx), &chunks[0], C.int(len(m.Chunks)), C.sc_ptr(m.Address),
 		C.uint64_t(m.Bytes)); r != 0 {
 		return d.fail(r, "unmapping %d chunks, %d bytes at %#x", len(chunks), m.Bytes, uint64(m.Address))
 	}

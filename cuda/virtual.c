@@ -192,6 +192,27 @@ int sc_import_range(sc_handle context, int device, const int *fds, sc_mapping *c
   });
 }
 
+int sc_reserve(sc_handle context, int device, uint64_t bytes, sc_ptr *address) {
+  NEED_VIRTUAL_MEMORY;
+  allocation_prop prop;
+  size_t granularity;
+  WITH(context, {
+    result = granule(device, &prop, &granularity);
+    if (!result) result = cu.MemAddressReserve(address, bytes, granularity, 0, 0);
+  });
+}
+
+int sc_map_chunk(sc_handle context, int device, int fd, sc_mapping *chunk) {
+  NEED_VIRTUAL_MEMORY;
+  NEED(MemImportFromShareableHandle);
+  WITH(context, {
+    result = cu.MemImportFromShareableHandle(&chunk->handle, (void *)(intptr_t)fd, 1);
+    if (result) break;
+    result = place(device, chunk->address, chunk->bytes, chunk->handle);
+    if (result) cu.MemRelease(chunk->handle);
+  });
+}
+
 int sc_unmap_range(sc_handle context, const sc_mapping *chunks, int count, sc_ptr address, uint64_t bytes) {
   NEED_VIRTUAL_MEMORY;
   WITH(context, {

@@ -201,7 +201,7 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 		a.exec.Slots, a.exec.Arrays = a.call.Slots, a.call.Arrays
 	}
 	if c.device != nil {
-		err := c.device.run(&a.call, a.symmetric, program.Kernels, &a.exec, streamOf(op.Stream))
+		err := c.device.run(&a.call, a.symmetric, program, &a.exec, streamOf(op.Stream))
 		if err != nil && c.observer.Failure.Reason() == nil { // a capture's error, which concerns nobody else
 			c.takeBack(op.Collective)
 			return ended, c.rejectCall(op.Collective, err)
@@ -365,6 +365,9 @@ func (c *Communicator) close() error {
 	var errs []error
 	c.job.forget(c)
 	c.device.halt()
+	for _, a := range c.attached {
+		a.deferred.Close()
+	}
 	for _, w := range c.windows {
 		errs = append(errs, w.release())
 	}

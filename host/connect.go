@@ -20,7 +20,30 @@ import (
 type attached struct {
 	plans.Transport
 	loaded   *carrier.Loaded
-	mappings []io.Closer // every rank's regions, mapped here
+	mappings []io.Closer      // every rank's regions, mapped here
+	deferred *memory.Deferred // nil without regions of that role
+}
+
+// deferredRegions returns the regions of role deferred.
+func (a *attached) deferredRegions() (list []plugin.Region) {
+	for _, r := range a.Endpoint.Regions() {
+		if r.Role == plugin.RegionRoleDeferred {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+func (a *attached) deferredBytes() (total int64) {
+	for _, r := range a.deferredRegions() {
+		total += r.Bytes
+	}
+	return total
+}
+
+// attachedAt returns the endpoint whose regions begin at a place of the executor's table.
+func (c *Communicator) attachedAt(base uint32) *attached {
+	return c.attached[slices.IndexFunc(c.attached, func(a *attached) bool { return a.Base == base })]
 }
 
 func (a *attached) close() error {
@@ -174,6 +197,7 @@ func (c *Communicator) connect(ctx context.Context) error {
 			if err := c.device.exec.AddImages(a.Base, a.Endpoint.Images()); err != nil {
 				return err
 			}
+			c.device.deferRegions(a, tag)
 		}
 	}
 	if c.device == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/host/internal/plans"
 	"github.com/shunt-ccl/shunt/host/internal/survey"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -37,6 +38,9 @@ type device struct {
 	done sync.WaitGroup
 }
 
+// stagingBytes is the longest copy of the host's own: patterns of the probe, and zeroes for memory that is made.
+const stagingBytes = 16 * survey.PatternBytes
+
 // newDevice makes the executor of a communicator's GPU. It is local.
 func newDevice(c *Communicator) (*device, error) {
 	g := c.job.gpu
@@ -48,7 +52,7 @@ func newDevice(c *Communicator) (*device, error) {
 	c.plans.Device = exec
 	d := &device{gpu: g, comm: c, exec: exec, flights: diagnosis.NewFlights(c.job.options.Records()), stop: func() {},
 		starts: map[handleKey]cuda.Ptr{}}
-	if d.copies, err = memory.NewStaging(g.driver, g.context, survey.PatternBytes); err != nil {
+	if d.copies, err = memory.NewStaging(g.driver, g.context, stagingBytes); err != nil {
 		return nil, errors.Join(err, exec.Close())
 	}
 	return d, nil
@@ -84,7 +88,7 @@ func (d *device) probe(ctx context.Context, id uint64) error {
 // mapRegion maps a region of a rank and enters it in the executor's table. A
 // directory is its owner's alone.
 func (d *device) mapRegion(base uint32, r plugin.Region, rank int) (io.Closer, error) {
-	if r.Role == plugin.RegionRoleDirectory && rank != d.comm.rank {
+	if r.Role == plugin.RegionRoleDeferred || r.Role == plugin.RegionRoleDirectory && rank != d.comm.rank {
 		return nil, nil
 	}
 	if r.Role == plugin.RegionRoleDirectory && r.Bytes < plugin.DirectoryBytes(d.comm.world) {
@@ -96,7 +100,11 @@ func (d *device) mapRegion(base uint32, r plugin.Region, rank int) (io.Closer, e
 		// A part of what another region maps: one address for one place.
 		return nil, d.enter(base, r, rank, start+cuda.Ptr(r.Handle.Offset))
 	}
-	m, err := memory.MapDevice(d.driver, d.context, d.info.Ordinal, r)
+	behind := int64(0)
+	if r.ID == 0 && r.Role == plugin.RegionRolePrivate {
+		behind = d.comm.attachedAt(base).deferredBytes()
+	}
+	m, err := memory.MapExtensible(d.driver, d.context, d.info.Ordinal, r, behind)
 	if err == nil {
 		err = d.enter(base, r, rank, m.Address())
 	}
@@ -199,7 +207,7 @@ func streamOf(s Stream) cuda.Stream {
 }
 
 // run enqueues one operation that was checked and inspected. The caller is admitted.
-func (d *device) run(call *call.Call, r *buffers.Range, program *executor.DeviceProgram, a *executor.Arguments,
+func (d *device) run(call *call.Call, r *buffers.Range, program plans.Program, a *executor.Arguments,
 	stream cuda.Stream) error {
 	c := d.comm
 	if d.buffers != nil {
@@ -212,8 +220,11 @@ func (d *device) run(call *call.Call, r *buffers.Range, program *executor.Device
 	a.PeerRecv = c.symmetric.PeerRecv(r, call.Slots[plugin.SlotOffset])
 	c.publish(call)
 	c.engine.Announce()
-	d.flights.Begin(c.sequence.Number, c.sequence.Collectives, call, program.Title())
-	err := d.exec.Run(program, a, stream)
+	if err := d.makeDeferred(call, program); err != nil {
+		return d.explain(diagnosis.Numbered(call.Collective, c.sequence.Collectives), err, stream)
+	}
+	d.flights.Begin(c.sequence.Number, c.sequence.Collectives, call, program.Kernels.Title())
+	err := d.exec.Run(program.Kernels, a, stream)
 	d.flights.Enqueued(c.sequence.Number, err != nil)
 	if err == nil {
 		c.engine.NoteCall()

@@ -30,7 +30,7 @@ func TestDeviceProbeNamesThePairThatDoesNotWork(t *testing.T) {
 
 func TestDeviceInitFailsAlikeEverywhere(t *testing.T) {
 	for _, method := range []string{"Devices", "Retain", "AllocHost", "NewEvent", "NewStream", "CreateMemory",
-		"ExportMemory", "ImportMemory", "Copy", "LoadModule", "Function"} {
+		"ExportMemory", "ReserveRange", "MapChunk", "Copy", "LoadModule", "Function"} {
 		t.Run(method, func(t *testing.T) {
 			drivers := gpus(t, 3)
 			drivers[1].Fail(method, 0, cuda.OutOfMemory)

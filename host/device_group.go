@@ -118,7 +118,7 @@ func (d *device) runGroup(operations []Operation, calls []call.Call) error {
 			return err
 		}
 		a := executor.Arguments{Send: call.Send, Recv: call.Recv, Slots: call.Slots, Arrays: call.Arrays}
-		if err := d.run(call, nil, program.Kernels, &a, stream); err != nil {
+		if err := d.run(call, nil, program, &a, stream); err != nil {
 			return err
 		}
 	}
@@ -164,6 +164,9 @@ func (d *device) runBatch(first *call.Call, stream cuda.Stream) error {
 	}
 	c.publish(first)
 	c.engine.Announce()
+	if err := d.makeDeferred(&round, p); err != nil {
+		return d.explain("group", err, stream)
+	}
 	d.flights.Begin(c.sequence.Number, c.sequence.Collectives, first, p.Kernels.Title())
 	err = d.exec.RunBatch(b.launch, stream)
 	d.flights.Enqueued(c.sequence.Number, err != nil)

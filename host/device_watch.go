@@ -194,8 +194,11 @@ func (c *Communicator) DeviceBytes() int64 {
 	for _, a := range c.attached {
 		for _, r := range a.Endpoint.Regions() {
 			if r.Memory == plugin.MemoryKindCuda && r.Role != plugin.RegionRoleDirectory { // which lies in another region
-				total += r.Handle.Bytes
+				total += r.Handle.Bytes // 0 of those that are deferred
 			}
+		}
+		if a.deferred != nil {
+			total += a.deferred.Held()
 		}
 	}
 	return total

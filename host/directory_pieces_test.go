@@ -117,7 +117,7 @@ func TestSegmentsThatGrowAreExportedAnew(t *testing.T) {
 			return err
 		}
 		b, done := r.buffers(count, 1, 1)
-		if err := r.meet(); err != nil {
+		if err := errors.Join(r.settle(), r.meet()); err != nil {
 			return err
 		}
 		before := r.allocations()
@@ -188,7 +188,7 @@ func TestManyPieces(t *testing.T) {
 			return err
 		}
 		b, done := r.buffers(count, 1, 1)
-		if err := r.meet(); err != nil {
+		if err := errors.Join(r.settle(), r.meet()); err != nil {
 			return err
 		}
 		before, err := descriptors()

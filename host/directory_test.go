@@ -239,6 +239,9 @@ func TestRule18FreedMemoryIsUnmappedWithoutACall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			agree := agreement(n)
 			deviceWorld(t, n, func(r *rank) error {
+				if err := r.settle(); err != nil {
+					return err
+				}
 				b, done := r.buffers(count, max(1, elements), n*max(1, elements))
 				if elements > 1 {
 					if err := r.Register(pointer(b[2]), int64(4*n*elements)); err != nil {

@@ -196,6 +196,15 @@ func (b *Builder) Region(region, rank, offset Reg) RefID {
 	return b.ref(Ref{Space: SpaceRegion, Region: uint16(region), Rank: uint16(rank), Offset: uint16(offset), Scale: None})
 }
 
+// Needs says that the plan uses a region of role deferred, also where no step names it. Before the first operation that
+// runs the plan the host makes the region on the ranks that take part: on this one and the peer of a send or
+// receive, on all in any other operation. Each rank maps it behind region 0 and the deferred regions with smaller
+// numbers, so that code which reaches one by the address of region 0 needs no other.
+func (b *Builder) Needs(region uint32) {
+	zero := b.Const(0)
+	b.Region(b.Const(int64(region)), zero, zero)
+}
+
 // Peer returns a place in the memory of a rank's process, offset bytes behind the
 // address that the rank took with Address and published. It can only be copied
 // from, and only where the request said PeerRead. All three are registers.

@@ -469,6 +469,8 @@ const (
 	RegionRoleDirectory RegionRole = 3
 	// RegionRoleLocal: host memory of this rank's own, which no peer maps and whose size may differ: a ring of commands and what they work on.
 	RegionRoleLocal RegionRole = 4
+	// RegionRoleDeferred: CUDA memory that the host makes, zero-filled, when an operation first needs it: without a handle, behind region 0 and the deferred regions before it in the address space, in multiples of 2 MiB.
+	RegionRoleDeferred RegionRole = 5
 )
 
 var regionRoleNames = map[RegionRole]string{
@@ -477,6 +479,7 @@ var regionRoleNames = map[RegionRole]string{
 	RegionRoleBuffer:    "buffer",
 	RegionRoleDirectory: "directory",
 	RegionRoleLocal:     "local",
+	RegionRoleDeferred:  "deferred",
 }
 
 var regionRoleDocs = map[RegionRole]string{
@@ -485,11 +488,12 @@ var regionRoleDocs = map[RegionRole]string{
 	RegionRoleBuffer:    "allocated for a user",
 	RegionRoleDirectory: "the users' buffers that peers reach directly, entered by the host: a shunt_directory",
 	RegionRoleLocal:     "host memory of this rank's own, which no peer maps and whose size may differ: a ring of commands and what they work on",
+	RegionRoleDeferred:  "CUDA memory that the host makes, zero-filled, when an operation first needs it: without a handle, behind region 0 and the deferred regions before it in the address space, in multiples of 2 MiB",
 }
 
 // RegionRoles lists every RegionRole in the order of its value.
 func RegionRoles() []RegionRole {
-	return []RegionRole{RegionRolePrivate, RegionRoleScratch, RegionRoleBuffer, RegionRoleDirectory, RegionRoleLocal}
+	return []RegionRole{RegionRolePrivate, RegionRoleScratch, RegionRoleBuffer, RegionRoleDirectory, RegionRoleLocal, RegionRoleDeferred}
 }
 
 // String returns the name used in messages, options and files.

@@ -18,6 +18,8 @@ const (
 	MaxHandleData = 256
 	MaxPublished  = 2048
 	MaxText       = 512 // bytes of a version, doc line, reason or message
+
+	DeferredMultiple = 2 << 20 // the bytes of a region of role deferred are a multiple of it
 )
 
 // Transport moves bytes between ranks. Implementations are stateless values:
@@ -39,7 +41,8 @@ type Endpoint interface {
 	// Regions are the regions that must be mapped before any plan runs: by peers too,
 	// but for those of role local. Their number, order, ids (0, 1, …), sizes, kinds and
 	// roles are equal on every rank, but for the sizes of those of role local. The slice
-	// and its descriptors stay owned by the endpoint.
+	// and its descriptors stay owned by the endpoint. Those of role deferred have no memory
+	// yet: see Builder.Needs.
 	Regions() []Region
 	// Images are the device code that launch steps name; nil where plans launch
 	// no kernels.

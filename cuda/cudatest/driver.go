@@ -107,6 +107,7 @@ func (d *Driver) Leaks() []string {
 	count("allocations", len(d.memory.blocks))
 	count("memory handles", d.memory.openHandles())
 	count("segments", len(d.memory.segments))
+	count("reserved ranges", len(d.memory.reserved))
 	streams := 0
 	for s := range d.streams {
 		if !permanent(s) { // default streams are nobody's
@@ -146,7 +147,7 @@ func (d *Driver) Held() map[string]int {
 	opened.Unlock()
 	return map[string]int{
 		"allocations": len(d.memory.blocks), "memory handles": d.memory.openHandles(), "segments": len(d.memory.segments),
-		"IPC handles": exports,
+		"reserved ranges": len(d.memory.reserved), "IPC handles": exports,
 		"streams":     len(d.streams), "destroyed streams": len(d.dying), "events": len(d.events), "graphs": len(d.graphs),
 		"graph executables": len(d.execs),
 		"released tokens":   len(d.released), "modules": len(d.modules), "functions": len(d.kernels),

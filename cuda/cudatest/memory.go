@@ -25,7 +25,7 @@ type block struct {
 	chunk  bool   // of a Range or Segment: what follows it may be its neighbour
 
 	lent     bool // of RegisterHost: somebody else's mapping
-	reserved bool // of a Segment, whose addresses stay reserved
+	reserved bool // of a Segment or a range of ReserveRange, whose addresses stay reserved
 	made     bool // by CreateMemory
 	owner    int  // the goroutine that mapped it
 }
@@ -41,14 +41,28 @@ type memory struct {
 	sorted  []uint64
 	handles map[uint64]*shared
 
-	segments []*Segment // not freed yet
+	segments []*Segment       // not freed yet
+	reserved map[uint64]space // ranges of ReserveRange, by address
 }
 
 func newMemory() memory {
-	return memory{blocks: map[uint64]*block{}, handles: map[uint64]*shared{}}
+	return memory{blocks: map[uint64]*block{}, handles: map[uint64]*shared{}, reserved: map[uint64]space{}}
 }
 
 func (m *memory) openHandles() int { return len(m.handles) }
+
+// unreserve gives the addresses of a range back.
+func (m *memory) unreserve(address uint64) {
+	s := m.reserved[address]
+	_ = unix.MunmapPtr(s.start, uintptr(s.bytes))
+	delete(m.reserved, address)
+}
+
+// space is reserved addresses.
+type space struct {
+	start unsafe.Pointer
+	bytes int64
+}
 
 // find returns the block that an address lies in.
 func (m *memory) find(p uint64) (uint64, *block) {
@@ -94,6 +108,9 @@ func (m *memory) close() {
 	}
 	for _, s := range m.segments {
 		s.free()
+	}
+	for address := range m.reserved {
+		m.unreserve(address)
 	}
 	for _, s := range m.handles {
 		_ = unix.Close(s.fd)

@@ -136,6 +136,61 @@ func (d *Driver) ImportRange(ctx cuda.Context, device int, fds []int, bytes []in
 	return r, nil
 }
 
+// ReserveRange reserves addresses.
+func (d *Driver) ReserveRange(ctx cuda.Context, device int, bytes int64) (cuda.Range, error) {
+	const call = "cuMemAddressReserve of %d bytes for device %d"
+	if err := d.in(ctx, "ReserveRange", call, bytes, device); err != nil {
+		return cuda.Range{}, err
+	}
+	defer d.mu.Unlock()
+	if bytes <= 0 || bytes%granularity != 0 || !d.has(device) {
+		return cuda.Range{}, failed(cuda.InvalidValue, call, bytes, device)
+	}
+	start, err := unix.MmapPtr(-1, 0, nil, uintptr(bytes), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return cuda.Range{}, failed(cuda.OutOfMemory, call, bytes, device)
+	}
+	d.memory.reserved[uint64(uintptr(start))] = space{start, bytes}
+	return cuda.Range{Address: cuda.Ptr(uintptr(start)), Bytes: bytes}, nil
+}
+
+// MapChunk maps a memfd within a range of ReserveRange.
+func (d *Driver) MapChunk(ctx cuda.Context, device int, r *cuda.Range, offset int64, fd int, bytes int64) error {
+	const call = "mapping %d bytes at offset %d of a range for device %d"
+	if err := cuda.CheckChunk(r, offset, bytes); err != nil {
+		return err
+	}
+	if err := d.in(ctx, "MapChunk", call, bytes, offset, device); err != nil {
+		return err
+	}
+	defer d.mu.Unlock()
+	var s unix.Stat_t
+	within, at := d.memory.reserved[uint64(r.Address)], r.Address+cuda.Ptr(offset)
+	taken := slices.ContainsFunc(r.Chunks, func(c cuda.Mapping) bool {
+		return c.Address < at+cuda.Ptr(bytes) && at < c.Address+cuda.Ptr(c.Bytes)
+	})
+	if unix.Fstat(fd, &s) != nil || s.Size != bytes || (offset|bytes)%granularity != 0 || !d.has(device) || taken ||
+		within.bytes != r.Bytes {
+		return failed(cuda.InvalidValue, call, bytes, offset, device)
+	}
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return failed(cuda.OutOfMemory, call, bytes, offset, device)
+	}
+	place := unsafe.Add(within.start, offset)
+	if _, err := unix.MmapPtr(own, 0, place, uintptr(bytes), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
+		_ = unix.Close(own)
+		return failed(cuda.OutOfMemory, call, bytes, offset, device)
+	}
+	handle := d.id()
+	d.memory.handles[handle] = &shared{fd: own, uses: 1}
+	d.memory.add(&block{data: unsafe.Slice((*byte)(place), bytes), kind: cuda.PointerDevice, device: device, id: d.id(),
+		handle: handle, chunk: true, reserved: true, owner: goroutine()})
+	r.Chunks = append(r.Chunks, cuda.Mapping{Address: at, Bytes: bytes, Handle: handle})
+	return nil
+}
+
 // UnmapRange ends a Range.
 func (d *Driver) UnmapRange(ctx cuda.Context, r cuda.Range) error {
 	const call = "unmapping %d bytes at %#x"
@@ -150,6 +205,9 @@ func (d *Driver) UnmapRange(ctx cuda.Context, r cuda.Range) error {
 		}) {
 			return failed(cuda.InvalidValue, call, r.Bytes, uint64(r.Address))
 		}
+	}
+	if d.memory.reserved[uint64(r.Address)].bytes != 0 {
+		d.memory.unreserve(uint64(r.Address))
 	}
 	return nil
 }

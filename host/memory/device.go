@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"errors"
 	"sync"
 
 	"github.com/shunt-ccl/shunt/cuda"
@@ -17,7 +18,7 @@ type DeviceMapping struct {
 
 	mu      sync.Mutex
 	mapping cuda.Mapping // of ImportMemory, if it was called
-	pieces  cuda.Range   // of ImportRange, likewise
+	pieces  cuda.Range   // of ImportRange or ReserveRange, likewise
 	opened  cuda.Ptr     // of OpenIPC, likewise
 }
 
@@ -28,6 +29,12 @@ const ipcBytes = len(cuda.IPCHandle{})
 // cuda_vmm by their descriptor, which stays the caller's, and of kind cuda_ipc
 // by their bytes. Others are refused with code Unsupported.
 func MapDevice(driver cuda.Driver, context cuda.Context, device int, r plugin.Region) (*DeviceMapping, error) {
+	return MapExtensible(driver, context, device, r, 0)
+}
+
+// MapExtensible is like MapDevice. Behind memory of kind cuda_vmm it keeps so many bytes of addresses free, for Extend.
+func MapExtensible(driver cuda.Driver, context cuda.Context, device int, r plugin.Region, behind int64) (*DeviceMapping,
+	error) {
 	h := r.Handle
 	if r.Memory != plugin.MemoryKindCuda {
 		return nil, plugin.Errorf(plugin.Unsupported, "mapping region %d: %s memory is not a device's", r.ID, r.Memory)
@@ -44,11 +51,17 @@ func MapDevice(driver cuda.Driver, context cuda.Context, device int, r plugin.Re
 		if h.FD < 0 {
 			return nil, plugin.Errorf(plugin.Unsupported, "mapping region %d: a cuda_vmm handle without its descriptor: the memory is on another host", r.ID)
 		}
-		mapping, err := driver.ImportMemory(context, device, h.FD, h.Bytes)
+		var start cuda.Ptr
+		var err error
+		if behind > 0 {
+			start, err = m.reserve(device, h, behind)
+		} else if m.mapping, err = driver.ImportMemory(context, device, h.FD, h.Bytes); err == nil {
+			start = m.mapping.Address
+		}
 		if err != nil {
 			return nil, plugin.Errorf(plugin.CodeOf(err), "mapping region %d: %w", r.ID, err)
 		}
-		m.mapping, m.address = mapping, mapping.Address+cuda.Ptr(h.Offset)
+		m.address = start + cuda.Ptr(h.Offset)
 	case plugin.HandleKindCudaIpc:
 		if len(h.Data) != ipcBytes {
 			return nil, plugin.Errorf(plugin.Protocol, "mapping region %d: a cuda_ipc handle of %d bytes, want %d", r.ID,
@@ -63,6 +76,44 @@ func MapDevice(driver cuda.Driver, context cuda.Context, device int, r plugin.Re
 		return nil, plugin.Errorf(plugin.Unsupported, "mapping region %d: a handle of kind %s cannot be mapped as device memory", r.ID, h.Kind)
 	}
 	return m, nil
+}
+
+// reserve maps a handle at the start of addresses that are so many bytes longer.
+func (m *DeviceMapping) reserve(device int, h plugin.Handle, behind int64) (cuda.Ptr, error) {
+	if behind > maxMapping-h.Bytes {
+		return 0, plugin.Errorf(plugin.InvalidArgument, "%d bytes with %d behind them are too many", h.Bytes, behind)
+	}
+	r, err := m.driver.ReserveRange(m.context, device, h.Bytes+behind)
+	if err != nil {
+		return 0, err
+	}
+	if err := m.driver.MapChunk(m.context, device, &r, 0, h.FD, h.Bytes); err != nil {
+		return 0, errors.Join(err, m.driver.UnmapRange(m.context, r))
+	}
+	m.pieces = r
+	return r.Address, nil
+}
+
+// Extend maps exported memory at an offset of the addresses that were kept free. The descriptor stays the caller's.
+func (m *DeviceMapping) Extend(device int, offset int64, fd int, bytes int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.address == 0 {
+		return plugin.Errorf(plugin.Closed, "the mapping is closed")
+	}
+	return m.driver.MapChunk(m.context, device, &m.pieces, offset, fd, bytes)
+}
+
+// Export returns a descriptor of what Extend has mapped at an offset. It is the caller's.
+func (m *DeviceMapping) Export(offset int64) (fd int, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.pieces.Chunks {
+		if c.Address == m.pieces.Address+cuda.Ptr(offset) {
+			return m.driver.ExportMemory(m.context, c.Handle)
+		}
+	}
+	return -1, plugin.Errorf(plugin.Closed, "nothing is mapped at offset %d", offset)
 }
 
 // MapDevicePieces maps memory of several handles, whose descriptors stay the
@@ -94,7 +145,7 @@ func (m *DeviceMapping) Close() error {
 	mapping, pieces, opened := m.mapping, m.pieces, m.opened
 	m.mapping, m.pieces, m.opened, m.address = cuda.Mapping{}, cuda.Range{}, 0, 0
 	switch {
-	case len(pieces.Chunks) > 0:
+	case pieces.Bytes != 0:
 		return m.driver.UnmapRange(m.context, pieces)
 	case mapping.Bytes != 0:
 		return m.driver.Unmap(m.context, mapping)

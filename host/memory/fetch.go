@@ -28,7 +28,7 @@ import (
 // The kernel says that both ends belong to one user; the HMACs say that both
 // belong to one communicator.
 const (
-	fetchVersion = 2
+	fetchVersion = 3
 	fetchNonce   = 16
 	fetchProof   = 32
 	maxFetchTag  = 200
@@ -45,6 +45,7 @@ const (
 	unknown outcome = iota // nothing is published under it
 	found
 	lacking // the server has no descriptors to answer with
+	failed  // what is asked for could not be made; count is the error's code
 )
 
 var fetchMagic = [4]byte{'S', 'H', 'F', 'D'}
@@ -117,7 +118,7 @@ func decodeReply(b, key, server, client []byte, tag string) (o outcome, count in
 	if !hmac.Equal(sum[:], proof(key, []byte("found"), server, client, []byte(tag), b[6:8])) {
 		return unknown, 0, plugin.Errorf(plugin.Protocol, "the answer is not authentic")
 	}
-	if o > lacking {
+	if o > failed {
 		return unknown, 0, plugin.Errorf(plugin.Protocol, "outcome %d is unknown", o)
 	}
 	return o, count, nil
@@ -216,29 +217,50 @@ func (s *Share) give(conn *net.UnixConn, lack bool) error {
 	if !hmac.Equal(sum, proof(s.key, []byte("fetch"), server[:], client, tag)) {
 		return plugin.Errorf(plugin.Protocol, "a request that is not authentic")
 	}
-	// Copies, because the offer may be withdrawn while they are being sent.
+	answer, fds, count, err := s.find(conn, string(tag), lack)
+	if err != nil {
+		return err
+	}
+	defer closeAll(fds)
+	_, _, err = conn.WriteMsgUnix(encodeReply(s.key, server[:], client, string(tag), answer, count),
+		unix.UnixRights(fds...), nil)
+	return err
+}
+
+// find returns the answer to an authentic request: copies of descriptors, because an offer may be withdrawn while they
+// are being sent, and their number, or the code of an error.
+func (s *Share) find(conn *net.UnixConn, tag string, lack bool) (answer outcome, fds []int, count int, err error) {
 	s.mu.Lock()
 	s.served++
-	o := s.offers[string(tag)]
-	var fds []int
-	answer := unknown
+	o, maker := s.offers[tag], s.makers[tag]
 	switch {
 	case lack:
 		answer = lacking
 	case o != nil:
 		answer = found
-		if fds, err = duplicate(o.fds); descriptors.Lacking(err) {
-			answer, err = lacking, nil
-		}
+		fds, err = duplicate(o.fds)
 	}
 	s.mu.Unlock()
-	if err != nil {
-		return err
+	if answer == unknown && maker != nil {
+		answer = found
+		// It may take longer than a message.
+		if err = conn.SetDeadline(time.Now().Add(s.group.Session().Timeout())); err != nil {
+			return unknown, nil, 0, err
+		}
+		fd, made := maker()
+		switch {
+		case made == nil:
+			fds = []int{fd}
+		case !descriptors.Lacking(made):
+			return failed, nil, int(plugin.CodeOf(made)), nil
+		default:
+			err = made
+		}
 	}
-	defer closeAll(fds)
-	_, _, err = conn.WriteMsgUnix(encodeReply(s.key, server[:], client, string(tag), answer, len(fds)),
-		unix.UnixRights(fds...), nil)
-	return err
+	if descriptors.Lacking(err) {
+		return lacking, nil, 0, nil
+	}
+	return answer, fds, len(fds), err
 }
 
 // fetch gets the descriptors that a rank of this host has published under a
@@ -327,6 +349,8 @@ func (s *Share) request(conn *net.UnixConn, tag string) ([]int, error) {
 	case err != nil:
 	case answer == lacking:
 		err = plugin.Errorf(plugin.OutOfMemory, "EMFILE: that process has too many open files; raise its limit (ulimit -n)")
+	case answer == failed:
+		err = plugin.Errorf(plugin.Code(count), "that process could not make it; its log says why")
 	case answer == unknown:
 		err = plugin.Errorf(plugin.Protocol, "it has published nothing of that name")
 	case count > len(fds):

@@ -20,6 +20,14 @@ func (s *Share) Offer(tag string, fds []int) error {
 // Withdraw ends an Offer. Peers that have fetched keep what they have.
 func (s *Share) Withdraw(tag string) { s.withdraw(tag) }
 
+// OnDemand lets peers fetch under a tag the descriptor that a function returns, until the share is closed. It is called
+// for each request, by goroutines of the share's own; the descriptor is closed when it is sent.
+func (s *Share) OnDemand(tag string, make func() (fd int, err error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.makers[tag] = make
+}
+
 // Fetch gets the descriptors that a rank of this host offers under a tag, or
 // fails if there are not as many as wanted. They belong to the caller.
 func (s *Share) Fetch(ctx context.Context, rank int, tag string, wanted int) ([]int, error) {

@@ -70,7 +70,7 @@ func decodeOffer(b []byte) (offer, error) {
 
 // checkRegion checks what a region says of itself.
 func checkRegion(r plugin.Region) error {
-	if r.Role > plugin.RegionRoleDirectory || r.Memory > plugin.MemoryKindCuda ||
+	if r.Role > plugin.RegionRoleDeferred || r.Role == plugin.RegionRoleLocal || r.Memory > plugin.MemoryKindCuda ||
 		r.Handle.Kind > plugin.HandleKindCudaIpc {
 		return plugin.Errorf(plugin.Protocol, "region %d has role %d, memory kind %d and handle kind %d, not all of which are known", r.ID, r.Role, r.Memory, r.Handle.Kind)
 	}

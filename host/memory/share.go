@@ -33,7 +33,8 @@ type Share struct {
 	closed bool
 	conns  map[net.Conn]bool
 	offers map[string]*published // by tag
-	served int                   // requests answered
+	makers map[string]func() (fd int, err error)
+	served int // requests answered
 
 	// Tests watch the order of things through these; nil otherwise.
 	beforeFetch, afterFetch func(tag string)
@@ -54,6 +55,7 @@ func NewShare(group *bootstrap.Group) (*Share, error) {
 	s := &Share{
 		group: group, key: group.Secret("descriptors"), slots: make(chan struct{}, maxServed),
 		conns: map[net.Conn]bool{}, offers: map[string]*published{},
+		makers: map[string]func() (int, error){},
 	}
 	socket, err := s.listen()
 	ctx, cancel := context.WithTimeout(context.Background(), group.Session().Timeout())

@@ -50,6 +50,22 @@ func (s *Staging) Put(to cuda.Ptr, data []byte) error {
 	return s.driver.SynchronizeStream(s.context, s.stream)
 }
 
+// Zero clears the GPU's memory, and returns when it is done, or has failed and nothing of it is under way any more. It
+// runs on no multiprocessor: those may all be taken by kernels that wait.
+func (s *Staging) Zero(to cuda.Ptr, bytes int64) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.bytes())
+	for at := int64(0); at < bytes && err == nil; at += s.memory.Bytes {
+		err = s.driver.Copy(s.context, to+cuda.Ptr(at), s.memory.Device, min(s.memory.Bytes, bytes-at), s.stream)
+	}
+	if failed := s.driver.SynchronizeStream(s.context, s.stream); failed != nil {
+		_ = s.driver.Synchronize(s.context)
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
 // Get copies the other way, from the device into data.
 func (s *Staging) Get(data []byte, from cuda.Ptr) error {
 	s.mu.Lock()

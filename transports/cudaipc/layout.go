@@ -6,11 +6,18 @@ package cudaipc
 
 enum { offsetof_op = offsetof(shunt_kernel_args, op), offsetof_fenced = offsetof(shunt_kernel_args, fenced) };
 static int64_t region_bytes(int world) { return SHUNT_REGION_BYTES(world); }
+static int64_t ll128_offset(int world) { return SHUNT_OFF_LL128(world); }
+static int64_t channel_offset(int world) { return SHUNT_OFF_CHANNEL(world); }
+static int64_t staging_offset(int world) { return SHUNT_OFF_STAGING(world); }
 static int64_t counts_offset(int world) { return SHUNT_OFF_COUNTS(world); }
 */
 import "C"
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/shunt-ccl/shunt/transports/cudaipc/internal/parts"
+)
 
 // What kernels/layout.h says.
 const (
@@ -25,8 +32,15 @@ const (
 	fencedShift = 8 * (C.offsetof_fenced - C.offsetof_op) // of the argument that holds op and fenced
 )
 
-// regionBytes returns the size of a rank's region.
+// regionBytes returns the size of a rank's region, with what is deferred of it.
 func regionBytes(world int) int64 { return int64(C.region_bytes(C.int(world))) }
+
+// partEnds returns where in a rank's region the part that is there from the start ends, and behind it the deferred parts,
+// in their order.
+func partEnds(world int) [1 + parts.Count]int64 {
+	w := C.int(world)
+	return [...]int64{int64(C.ll128_offset(w)), int64(C.channel_offset(w)), int64(C.staging_offset(w)), regionBytes(world)}
+}
 
 // watchPage returns the offsets of the watch page's fields, as in plugin.
 func watchPage() map[string]uintptr {

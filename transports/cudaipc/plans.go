@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/transports/cudaipc/internal/parts"
 )
 
 // localName is the algorithm of a world of one.
@@ -102,18 +103,41 @@ func (w writer) localPlan() (*plugin.Plan, error) {
 type writer struct {
 	*plugin.Builder
 	r      plugin.Request
-	most   int64 // blocks of a grid
-	budget bool  // that is what the communicator's budget allows
+	most   int64      // blocks of a grid
+	budget bool       // that is what the communicator's budget allows
+	uses   *parts.Set // of the region, by the kernels so far
 }
 
 // newWriter returns a writer of plans within the endpoint's budget. A block has a
 // multiprocessor to itself.
 func (e *endpoint) newWriter(r plugin.Request, name string) writer {
-	w := writer{plugin.NewBuilder(r, name), r, maxBlocks, e.maxSMs > 0}
+	w := writer{plugin.NewBuilder(r, name), r, maxBlocks, e.maxSMs > 0, new(parts.Set)}
 	if w.budget {
 		w.most = int64(min(e.maxSMs, maxBlocks))
 	}
 	return w
+}
+
+// Plan returns the plan, which names the parts of the region that its kernels use.
+func (w writer) Plan() (*plugin.Plan, error) {
+	for i := range uint32(parts.Count) {
+		if *w.uses>>i&1 != 0 {
+			w.Needs(firstDeferred + i)
+		}
+	}
+	return w.Builder.Plan()
+}
+
+// Launch is like Builder.Launch.
+func (w writer) Launch(image, kernel string, blocks, threads plugin.Reg, args ...plugin.KernelArg) {
+	*w.uses |= parts.Of(kernel)
+	w.Builder.Launch(image, kernel, blocks, threads, args...)
+}
+
+// LaunchGrid is like Builder.LaunchGrid.
+func (w writer) LaunchGrid(image, kernel string, grid [2]plugin.Reg, threads plugin.Reg, args ...plugin.KernelArg) {
+	*w.uses |= parts.Of(kernel)
+	w.Builder.LaunchGrid(image, kernel, grid, threads, args...)
 }
 
 // LaunchDependent is like Builder.LaunchDependent, but within a budget a kernel waits until the one before it has
@@ -123,6 +147,7 @@ func (w writer) LaunchDependent(image, kernel string, blocks, threads plugin.Reg
 		w.Launch(image, kernel, blocks, threads, args...)
 		return
 	}
+	*w.uses |= parts.Of(kernel)
 	w.Builder.LaunchDependent(image, kernel, blocks, threads, args...)
 }
 

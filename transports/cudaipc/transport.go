@@ -57,15 +57,23 @@ func (t Transport) Open(_ context, c plugin.OpenConfig) (plugin.Endpoint, error)
 	}
 	e := &endpoint{driver: driver, ctx: ctx, device: c.Device, rank: c.Rank, world: c.World, maxSMs: c.MaxSMs,
 		buffers: map[uint32]buffer{}}
-	own, err := e.allocate(0, plugin.RegionRolePrivate, regionBytes(c.World))
+	ends := partEnds(c.World)
+	own, err := e.allocate(0, plugin.RegionRolePrivate, ends[0])
 	if err != nil {
 		_ = driver.Release(c.Device)
 		return nil, err
 	}
 	e.own = own
 	e.regions = []plugin.Region{own.region, directory(own.region, c.World)}
+	for i, end := range ends[1:] {
+		e.regions = append(e.regions, plugin.Region{ID: firstDeferred + uint32(i), Role: plugin.RegionRoleDeferred,
+			Memory: plugin.MemoryKindCuda, Bytes: end - ends[i], Handle: plugin.Handle{FD: -1}})
+	}
 	return e, nil
 }
+
+// firstDeferred is the number of the first deferred region, behind the first part and the directory.
+const firstDeferred = 2
 
 // leastDriver is the oldest CUDA version whose drivers load the images, as
 // cuDriverGetVersion tells it.

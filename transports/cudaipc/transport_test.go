@@ -12,6 +12,7 @@ import (
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/cuda/cudatest"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/transports/cudaipc/internal/parts"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -74,13 +75,23 @@ func TestSupportsSaysWhyNot(t *testing.T) {
 func TestRegionIsZeroedExportedAndFreed(t *testing.T) {
 	e, d := open(t, 4, 1)
 	r := e.Regions()
-	require.Len(t, r, 2)
+	require.Len(t, r, 2+parts.Count)
 	require.Equal(t, plugin.Region{
 		ID: 1, Role: plugin.RegionRoleDirectory, Memory: plugin.MemoryKindCuda, Bytes: plugin.DirectoryBytes(4),
 		Handle: plugin.Handle{Kind: plugin.HandleKindCudaVmm, Generation: r[0].Handle.Generation, Offset: directoryOffset,
 			Bytes: r[0].Handle.Bytes, FD: r[0].Handle.FD},
 	}, r[1], "a part of the first")
-	require.LessOrEqual(t, r[0].Bytes, int64(64*mib), "device memory of a communicator of 4")
+	require.LessOrEqual(t, r[0].Bytes, int64(8*mib), "device memory of a communicator of 4, before it is used")
+	at, total := r[0].Bytes, int64(0)
+	for i, part := range r[2:] {
+		require.Equal(t, plugin.RegionRoleDeferred, part.Role)
+		require.Equal(t, uint32(2+i), part.ID)
+		require.Equal(t, plugin.HandleKindNone, part.Handle.Kind)
+		require.Zero(t, part.Bytes%plugin.DeferredMultiple)
+		total += part.Bytes
+	}
+	require.Equal(t, regionBytes(4), at+total, "the parts lie behind each other")
+	require.Equal(t, r[0].Bytes, r[0].Handle.Bytes, "the deferred parts begin where it ends")
 	require.Equal(t, plugin.HandleKindCudaVmm, r[0].Handle.Kind)
 	require.NotZero(t, r[0].Handle.Generation)
 	peer := cudatest.New(cudatest.Options{})

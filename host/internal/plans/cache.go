@@ -26,8 +26,10 @@ func (p Program) loaded() bool { return p.Host != nil || p.Kernels != nil }
 type Program struct {
 	Host            *executor.Program
 	Kernels         *executor.DeviceProgram
-	ComparesLengths bool // of recv: it never ends with a message of another length
-	Marked          bool // its semaphores carry marks
+	ComparesLengths bool   // of recv: it never ends with a message of another length
+	Marked          bool   // its semaphores carry marks
+	Base            uint32 // of its endpoint's regions
+	Deferred        []int  // which of its endpoint's regions of role deferred it needs, counted among those
 }
 
 func (p Program) free() {

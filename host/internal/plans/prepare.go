@@ -203,6 +203,7 @@ func (pl *Planner) load(ctx context.Context, key call.Signature, candidate selec
 	loaded.ComparesLengths = algorithm.IsGeneric(candidate.Algorithm.Name) || a.Features&plugin.FeatureLengths != 0
 	loaded.Marked = algorithm.IsGeneric(candidate.Algorithm.Name) || a.Features&plugin.FeatureMarks != 0
 	if pl.Device != nil {
+		loaded.Base, loaded.Deferred = a.Base, needed(plan, a.Endpoint.Regions())
 		if loaded.Kernels, err = pl.Device.Load(plan, a.Base); err == nil {
 			loaded.Kernels.Entitle(candidate.Qualified)
 			if len(plan.Natives) > 0 {
@@ -219,4 +220,27 @@ func (pl *Planner) load(ctx context.Context, key call.Signature, candidate selec
 		return Program{}, fmt.Errorf("preparing %s: %w", candidate.Qualified, err)
 	}
 	return loaded, nil
+}
+
+// needed returns which of an endpoint's regions of role deferred a plan names, by constants, in its refs; it counts
+// among the regions of that role.
+func needed(plan *plugin.Plan, regions []plugin.Region) (list []int) {
+	named := map[int64]bool{}
+	first := plugin.SlotCountOf(plan.World)
+	for _, r := range plan.Refs {
+		if at := int(r.Region) - first; r.Space == plugin.SpaceRegion && at >= 0 && at < len(plan.Consts) {
+			named[plan.Consts[at]] = true
+		}
+	}
+	number := 0
+	for _, r := range regions {
+		if r.Role != plugin.RegionRoleDeferred {
+			continue
+		}
+		if named[int64(r.ID)] {
+			list = append(list, number)
+		}
+		number++
+	}
+	return list
 }

@@ -75,8 +75,12 @@ func Regions(regions []plugin.Region, features plugin.Feature) error {
 			if r.Memory != plugin.MemoryKindHost || r.Handle.Kind != plugin.HandleKindMemfd {
 				return plugin.Errorf(plugin.Protocol, "region %d of role local is %s memory with a %s handle, want host memory with a memfd", i, r.Memory, r.Handle.Kind)
 			}
+		case plugin.RegionRoleDeferred:
+			if err := deferred(regions[0], r); err != nil {
+				return err
+			}
 		default:
-			return plugin.Errorf(plugin.Protocol, "region %d has role %d, want private, scratch, directory or local", i,
+			return plugin.Errorf(plugin.Protocol, "region %d has role %d, want private, scratch, directory, local or deferred", i,
 				uint32(r.Role))
 		}
 		if r.Role == plugin.RegionRoleDirectory {
@@ -94,6 +98,21 @@ func Regions(regions []plugin.Region, features plugin.Feature) error {
 	}
 	if directories > 1 {
 		return plugin.Errorf(plugin.Protocol, "it has %d regions of role directory, want at most 1", directories)
+	}
+	return nil
+}
+
+// deferred checks a region of role deferred, which continues the first one.
+func deferred(first, r plugin.Region) error {
+	whole := func(bytes int64) bool { return bytes > 0 && bytes%plugin.DeferredMultiple == 0 }
+	if r.Memory != plugin.MemoryKindCuda || r.Handle.Kind != plugin.HandleKindNone || !whole(r.Bytes) {
+		return plugin.Errorf(plugin.Protocol, "region %d of role deferred is %d bytes of %s memory with a %s handle, want CUDA memory of a multiple of %d bytes without a handle",
+			r.ID, r.Bytes, r.Memory, r.Handle.Kind, plugin.DeferredMultiple)
+	}
+	h := first.Handle
+	if first.Role != plugin.RegionRolePrivate || h.Kind != plugin.HandleKindCudaVmm || h.Offset != 0 || !whole(h.Bytes) {
+		return plugin.Errorf(plugin.Protocol, "region %d of role deferred continues region 0, which has role %s and a %s handle of %d bytes, want role private and a cuda_vmm handle of a multiple of %d bytes",
+			r.ID, first.Role, h.Kind, h.Bytes, plugin.DeferredMultiple)
 	}
 	return nil
 }

@@ -46,6 +46,27 @@ func TestRegions(t *testing.T) {
 	require.Error(t, Regions(make([]plugin.Region, 17), 0))
 	require.Error(t, Regions([]plugin.Region{region(1, 0)}, 0))
 	require.Error(t, Regions([]plugin.Region{region(0, plugin.RegionRoleBuffer)}, 0))
+	first := plugin.Region{Memory: plugin.MemoryKindCuda, Bytes: plugin.DeferredMultiple,
+		Handle: plugin.Handle{Kind: plugin.HandleKindCudaVmm, Generation: 1, Bytes: plugin.DeferredMultiple, FD: 3}}
+	deferred := plugin.Region{ID: 1, Role: plugin.RegionRoleDeferred, Memory: plugin.MemoryKindCuda,
+		Bytes: 2 * plugin.DeferredMultiple, Handle: plugin.Handle{FD: -1}}
+	require.NoError(t, Regions([]plugin.Region{first, deferred}, 0))
+	for name, change := range map[string]func(first, deferred *plugin.Region){
+		"host memory":      func(_, d *plugin.Region) { d.Memory = plugin.MemoryKindHost },
+		"has a handle":     func(f, d *plugin.Region) { d.Handle = f.Handle },
+		"parts of pages":   func(_, d *plugin.Region) { d.Bytes++ },
+		"empty":            func(_, d *plugin.Region) { d.Bytes = 0 },
+		"behind scratch":   func(f, _ *plugin.Region) { f.Role = plugin.RegionRoleScratch },
+		"behind a memfd":   func(f, _ *plugin.Region) { f.Handle.Kind = plugin.HandleKindMemfd },
+		"behind an offset": func(f, _ *plugin.Region) { f.Handle.Offset, f.Bytes = 1, f.Bytes-1 },
+		"behind half":      func(f, _ *plugin.Region) { f.Handle.Bytes += 5 },
+	} {
+		f, d := first, deferred
+		change(&f, &d)
+		require.ErrorContains(t, Regions([]plugin.Region{f, d}, 0), "deferred", name)
+	}
+	require.Error(t, Regions([]plugin.Region{{Role: plugin.RegionRoleDeferred, Memory: plugin.MemoryKindCuda,
+		Bytes: plugin.DeferredMultiple, Handle: plugin.Handle{FD: -1}}}, 0), "behind nothing")
 	require.NoError(t, Buffer(region(7, plugin.RegionRoleBuffer), 7, 100))
 	require.Error(t, Buffer(region(7, plugin.RegionRoleBuffer), 7, 101))
 	for name, change := range map[string]func(*plugin.Region){

@@ -83,7 +83,7 @@ typedef struct shunt_fault {
 } shunt_fault;
 
 /* How host and kernels talk while kernels run: the page that the contract calls
- * the abort word (plugin/watch.go). Kernels look at the first line while they
+ * the abort word (plugin/device.go). Kernels look at the first line while they
  * wait long, and tell in the others what the host has to know. */
 typedef struct shunt_watch {
   uint32_t abort;        /* not 0 once the communicator is aborted */
@@ -170,17 +170,19 @@ enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASS_STAGED
 #define SHUNT_OFF_TERMS (SHUNT_OFF_COUNTS(SHUNT_MAX_RANKS) + 64 + SHUNT_MAX_EXPORTS * 8) /* [block][peer] 16 bytes, written by peer: which message its offer is for */
 #define SHUNT_OFF_SLOTS (((SHUNT_OFF_TERMS + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 16) + 65535) / 65536 * 65536)
 
-/* Slots follow; their sizes depend on the world. */
+/* Slots follow; their sizes depend on the world. Those of LL are in the region from the start. Each of the others' is a
+ * part of its own, whose memory is made when a plan first needs it, so they begin and end on whole pages of the GPU. */
+#define SHUNT_PART ((int64_t)2 << 20)
 #define SHUNT_LL_BYTES(world) ((int64_t)2 * (world) * SHUNT_MAX_BLOCKS * SHUNT_LL_BLOCK_BYTES)       /* [parity][source][block] */
 #define SHUNT_LL128_BYTES(world) ((int64_t)2 * (world) * SHUNT_MAX_BLOCKS * SHUNT_LL128_BLOCK_BYTES) /* [phase][source][block][warp] */
 #define SHUNT_CHANNEL_BYTES(world) ((int64_t)(world) * SHUNT_CHANNEL_LANES * SHUNT_LL128_WARP_BYTES) /* [source][lane] */
-
 #define SHUNT_STAGING_BYTES(world) ((int64_t)(world) * SHUNT_MAX_BLOCKS * SHUNT_STAGES * SHUNT_STAGE_BYTES(world)) /* [source][block][stage] */
 
+#define SHUNT_PARTS(bytes) (((bytes) + SHUNT_PART - 1) / SHUNT_PART * SHUNT_PART) /* bytes, in whole pages */
 #define SHUNT_OFF_LL(world) ((int64_t)SHUNT_OFF_SLOTS)
-#define SHUNT_OFF_LL128(world) (SHUNT_OFF_LL(world) + SHUNT_LL_BYTES(world))
-#define SHUNT_OFF_CHANNEL(world) (SHUNT_OFF_LL128(world) + SHUNT_LL128_BYTES(world))
-#define SHUNT_OFF_STAGING(world) (SHUNT_OFF_CHANNEL(world) + SHUNT_CHANNEL_BYTES(world))
-#define SHUNT_REGION_BYTES(world) (SHUNT_OFF_STAGING(world) + SHUNT_STAGING_BYTES(world))
+#define SHUNT_OFF_LL128(world) SHUNT_PARTS(SHUNT_OFF_LL(world) + SHUNT_LL_BYTES(world)) /* what is before it is there from the start */
+#define SHUNT_OFF_CHANNEL(world) (SHUNT_OFF_LL128(world) + SHUNT_PARTS(SHUNT_LL128_BYTES(world)))
+#define SHUNT_OFF_STAGING(world) (SHUNT_OFF_CHANNEL(world) + SHUNT_PARTS(SHUNT_CHANNEL_BYTES(world)))
+#define SHUNT_REGION_BYTES(world) (SHUNT_OFF_STAGING(world) + SHUNT_PARTS(SHUNT_STAGING_BYTES(world)))
 
 #endif

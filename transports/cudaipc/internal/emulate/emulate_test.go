@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/transports/cudaipc/internal/parts"
 )
 
 // waitKernels are launched behind the ones that signal.
@@ -239,6 +241,34 @@ func TestTornLines(t *testing.T) {
 				}
 			}
 			require.Fail(t, "lines in pieces do it no harm")
+		})
+	}
+}
+
+// A kernel uses the parts of the region that its plan has made, and no others; and each of them at times.
+func TestKernelsUseTheirParts(t *testing.T) {
+	t.Parallel()
+	program, kernels := standard.ofFloats(t)
+	run := func(without parts.Set, seed int, kernel string) (status int, output string) {
+		return check(t.Context(), program, fmt.Sprintf("--without=%d", without), strconv.Itoa(2+seed%3), strconv.Itoa(seed), "4",
+			kernel)
+	}
+	for _, kernel := range kernels {
+		t.Run(kernel, func(t *testing.T) {
+			t.Parallel()
+			uses := parts.Of(kernel)
+			for seed := range seeds(t, 12) {
+				status, output := run(parts.All&^uses, seed, kernel)
+				require.Zero(t, status, "seed %d: %s", seed, output)
+			}
+			for part := parts.Set(1); part < parts.All; part <<= 1 {
+				used := uses&part == 0
+				for seed := 0; !used && seed < 240; seed++ {
+					status, output := run(part, seed, kernel)
+					used = status == 4 && strings.Contains(output, "a part that is not there")
+				}
+				require.True(t, used, "part %d is never used", part)
+			}
 		})
 	}
 }

@@ -3,7 +3,8 @@
 // that every rank makes one after the other; ranks wait for each other nowhere
 // else, so calls meet the slots, counts and epochs that those before have left.
 //
-//   check [--absent|--abort|--alone|--lengths|--impossible] [--diverged] [--one-block] [--torn] [--fenced] WORLD SEED CALLS KERNEL...
+//   check [--absent|--abort|--alone|--lengths|--impossible] [--diverged] [--one-block] [--torn] [--fenced] [--without=PARTS]
+//         WORLD SEED CALLS KERNEL...
 //
 // Kernels that reduce have the dtype in their name. --absent: the last rank makes
 // no call, and the machine must say who waits; --abort: likewise, but the abort
@@ -15,7 +16,8 @@
 // kernel that reads them from device memory.
 // --diverged: a warp's threads see each other's stores at once. --one-block: every GPU has
 // place for one block of a kernel. --torn: lines arrive in pieces of 32 bytes, as over PCIe.
-// --fenced: and kernels are told so.
+// --fenced: and kernels are told so. --without: these parts of regions are not there, as bits
+// of package parts.
 #include "calls.h"
 
 // Makes the ends of a message of a call differ. Any of the two may be long, both, or
@@ -208,9 +210,10 @@ int main(int argc, char **argv) {
     one_block = one_block || strcmp(argv[1], "--one-block") == 0;
     torn = torn || strcmp(argv[1], "--torn") == 0;
     fenced = fenced || strcmp(argv[1], "--fenced") == 0;
+    if (strncmp(argv[1], "--without=", 10) == 0) emulate::leave_out(atoi(argv[1] + 10));
     argc--, argv++;
   }
-  if (argc < 5) return fprintf(stderr, "usage: check [--absent|--abort|--alone|--lengths|--impossible] [--diverged] [--one-block] [--torn] [--fenced] WORLD SEED CALLS KERNEL...\n"), 2;
+  if (argc < 5) return fprintf(stderr, "usage: check [--absent|--abort|--alone|--lengths|--impossible] [--diverged] [--one-block] [--torn] [--fenced] [--without=PARTS] WORLD SEED CALLS KERNEL...\n"), 2;
   world = atoi(argv[1]);
   const unsigned seed = atoi(argv[2]);
   const int calls = atoi(argv[3]);

@@ -56,6 +56,9 @@ struct Launch {
   bool engine = false;           // it stands for a copy engine
 };
 
+// Parts of regions that are not there: a bit for LL128, CHANNEL and STAGING.
+void leave_out(unsigned parts);
+
 // Maps memory of `bytes` for every rank, zero-filled.
 void setup(int world, size_t bytes, uint64_t seed, Policy policy);
 

@@ -54,12 +54,23 @@ void learn(const void *p) {
   if (p == fault && *reinterpret_cast<const u32 *>(fault) != SHUNT_FAULT_NONE) writer->lost = true;
 }
 
+unsigned left_out;  // parts of regions
+
+// Whether an offset within a rank's memory is in a part that is not there.
+bool is_left_out(int64_t at) {
+  const int64_t ends[] = {SHUNT_OFF_LL128(world), SHUNT_OFF_CHANNEL(world), SHUNT_OFF_STAGING(world), SHUNT_REGION_BYTES(world)};
+  for (int i = 0; i < 3; i++)
+    if (at >= ends[i] && at < ends[i + 1]) return left_out >> i & 1;
+  return false;
+}
+
 // The same place in nobody's window. Checks that the thread that runs may use the
 // address.
 char *place_of(const void *p) {
   const size_t offset = static_cast<const char *>(p) - base, viewer = offset / window_bytes;
   if (writer && viewer != size_t(writer->rank)) fail("uses an address of rank " + std::to_string(viewer) + " for " + describe(p));
   if (writer && writer->lost && !writer->engine && owner_of(p) != writer->rank) fail("has given up, and touches " + describe(p));
+  if (writer && left_out && is_left_out(int64_t(offset % rank_bytes))) fail("uses a part that is not there: " + describe(p));
   return base + world * window_bytes + offset % window_bytes;
 }
 
@@ -155,6 +166,8 @@ void map_memory(int ranks, size_t bytes, bool hold_back, bool converged, int lin
 }
 
 char *memory(int viewer, int owner) { return base + viewer * window_bytes + owner * rank_bytes; }
+
+void leave_out(unsigned parts) { left_out = parts; }
 
 void set_writer(Writer *w) { writer = w; }
 

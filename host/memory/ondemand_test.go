@@ -1,0 +1,48 @@
+package memory
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// What a rank makes when it is asked for it is made for each request, and its failure is named to whoever asked.
+func TestOnDemand(t *testing.T) {
+	s := shares(t, 2)
+	before := openFiles(t)
+	var asked atomic.Int32
+	s[1].OnDemand("pages", func() (int, error) {
+		asked.Add(1)
+		return unix.MemfdCreate("made", unix.MFD_CLOEXEC)
+	})
+	for i := range 3 {
+		fds, err := s[0].Fetch(t.Context(), 1, "pages", 1)
+		if err != nil || len(fds) != 1 || int(asked.Load()) != i+1 {
+			t.Fatal(fds, err, asked.Load())
+		}
+		closeAll(fds)
+	}
+	if now := openFiles(t); now != before {
+		t.Errorf("%d descriptors are open, %d before", now, before)
+	}
+	for _, c := range []struct {
+		made, want error
+	}{
+		{plugin.Errorf(plugin.OutOfMemory, "the GPU is full"), plugin.OutOfMemory},
+		{plugin.Errorf(plugin.Closed, "it is closed"), plugin.Closed},
+		{errors.New("no reason"), plugin.Internal},
+		{unix.EMFILE, plugin.OutOfMemory}, // in another way: that process has no descriptors
+	} {
+		s[1].OnDemand("broken", func() (int, error) { return -1, c.made })
+		if _, err := s[0].Fetch(t.Context(), 1, "broken", 1); !errors.Is(err, c.want) {
+			t.Errorf("%v became %v, want %v", c.made, err, c.want)
+		}
+	}
+	if _, err := s[0].Fetch(t.Context(), 1, "nothing", 1); !errors.Is(err, plugin.Protocol) {
+		t.Error(err)
+	}
+}
