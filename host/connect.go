@@ -162,7 +162,7 @@ func (c *Communicator) connect(ctx context.Context) error {
 		}
 	}
 	notes := int64(0)
-	if c.device == nil && c.world > 1 { // kernels keep none
+	if c.world > 1 {
 		notes = executor.MessageBytes(c.world)
 	}
 	page, err := memory.NewControlPage(notes)

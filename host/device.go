@@ -229,11 +229,19 @@ func (d *device) run(call *call.Call, r *buffers.Range, program plans.Program, a
 	if err == nil {
 		c.engine.NoteCall()
 		d.buffers.TakeCaptured(call)
+		d.countMessage(call)
 	}
 	if err != nil {
 		return d.explain(diagnosis.Numbered(call.Collective, c.sequence.Collectives), err, stream)
 	}
 	return nil
+}
+
+// countMessage notes a message that was enqueued, so that its receiver can tell that one will not come.
+func (d *device) countMessage(call *call.Call) {
+	if messages, _ := d.comm.messages(call); messages != nil && call.Root != d.comm.rank {
+		messages.Enqueued(d.exec.Capturing())
+	}
 }
 
 // explain turns a failure to enqueue into an error: the end of the communicator, as

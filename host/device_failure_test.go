@@ -109,6 +109,77 @@ func TestDeviceRankThatHasClosedIsNotMissed(t *testing.T) {
 	})
 }
 
+// A message that is not sent any more is not waited for until the timeout, whether the receive stands alone or in a group.
+// What was sent before is taken, however much later, also if a graph has sent it.
+func TestDeviceMessageOfARankThatHasClosed(t *testing.T) {
+	const count = 100
+	for name, how := range map[string]struct{ group, captured bool }{
+		"alone": {}, "in a group": {group: true}, "captured": {captured: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			began, closed := time.Now(), make(chan struct{})
+			errs := deviceErrors(t, gpus(t, 3), nil, func(r *rank) error {
+				b, done := r.buffers(count)
+				message := func(collective plugin.Collective, peer int) error {
+					op := host.Operation{Collective: collective, Send: pointer(b[0]), Recv: pointer(b[0]), Count: count,
+						DType: plugin.Float32, Root: peer, Stream: r}
+					if !how.group {
+						return r.Do(&op)
+					}
+					var g host.Group
+					g.Add(op)
+					return g.Run(r.Communicator)
+				}
+				send := func() error { return message(plugin.Send, 0) }
+				var g captured
+				var err error
+				switch r.Rank() {
+				case 1:
+					if how.captured {
+						if g, err = r.graph(send); err != nil {
+							return err
+						}
+						send = func() error { return r.driver.LaunchGraph(r.ctx, g.exec, r.stream) }
+					}
+					for range 3 {
+						err = errors.Join(err, send())
+					}
+					err = done(err)
+					if how.captured {
+						err = errors.Join(err, g.destroy())
+					}
+					err = errors.Join(err, r.Close())
+					close(closed)
+					return err
+				case 0:
+					<-closed
+					looked := time.Now().Add(3 * 250 * time.Millisecond)
+					for ; time.Now().Before(looked) && err == nil; time.Sleep(10 * time.Millisecond) {
+						err = r.Err()
+					}
+					for range 3 {
+						err = errors.Join(err, message(plugin.Recv, 1), r.sync())
+					}
+					if err != nil || how.captured {
+						return done(err)
+					}
+					err = message(plugin.Recv, 1)
+					return errors.Join(err, r.driver.SynchronizeStream(r.ctx, r.stream), r.Err(), r.free(b...))
+				}
+				return done(nil)
+			})
+			require.NoError(t, errors.Join(errs[1:]...))
+			if how.captured {
+				require.NoError(t, errs[0])
+				return
+			}
+			require.ErrorIs(t, errs[0], plugin.Mismatch)
+			require.ErrorContains(t, errs[0], "has closed the communicator while rank 0 waits for it")
+			require.Less(t, time.Since(began), 8*time.Second)
+		})
+	}
+}
+
 // A program that waits for its stream by itself, as torch does, must not rely on what an aborted call has left.
 func TestDeviceFaultIsTheNextCallsError(t *testing.T) {
 	calls := map[string]func(r *rank, b []cuda.Ptr) error{

@@ -108,6 +108,9 @@ func (d *device) runGroup(operations []Operation, calls []call.Call) error {
 			return err
 		}
 		d.buffers.TakeGroup(calls, true)
+		for i := range calls {
+			d.countMessage(&calls[i])
+		}
 	}
 	for _, call := range rest {
 		if err := d.inspect(call); err != nil {

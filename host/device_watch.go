@@ -135,6 +135,8 @@ func (d *device) behind(open bool) (rank int, closed bool) {
 		}
 		theirs := o.State(rank)
 		switch {
+		case theirs.HasClosed() && d.comm.engine.Unsent(rank):
+			return rank, true
 		case theirs.Collectives() >= own:
 		case theirs.HasClosed():
 			return rank, true

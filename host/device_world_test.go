@@ -133,7 +133,8 @@ func (r *rank) meet() error { return errors.Join(r.Barrier(r), r.sync()) }
 func (r *rank) settle() error {
 	const count = 8192
 	b, done := r.buffers(r.World()*count, count)
-	return done(errors.Join(r.ReduceScatter(pointer(b[0]), pointer(b[1]), count, plugin.Float32, plugin.OpSum, r), r.sync()))
+	err := r.ReduceScatter(pointer(b[0]), pointer(b[1]), count, plugin.Float32, plugin.OpSum, r)
+	return done(errors.Join(err, r.sync()))
 }
 
 // deviceWorld runs body on every rank of a communicator on CUDA memory.

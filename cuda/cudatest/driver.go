@@ -148,7 +148,7 @@ func (d *Driver) Held() map[string]int {
 	return map[string]int{
 		"allocations": len(d.memory.blocks), "memory handles": d.memory.openHandles(), "segments": len(d.memory.segments),
 		"reserved ranges": len(d.memory.reserved), "IPC handles": exports,
-		"streams":     len(d.streams), "destroyed streams": len(d.dying), "events": len(d.events), "graphs": len(d.graphs),
+		"streams": len(d.streams), "destroyed streams": len(d.dying), "events": len(d.events), "graphs": len(d.graphs),
 		"graph executables": len(d.execs),
 		"released tokens":   len(d.released), "modules": len(d.modules), "functions": len(d.kernels),
 		"retained contexts": contexts,

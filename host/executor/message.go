@@ -76,8 +76,22 @@ func (m Message) numbered(number uint64) uint64 {
 // Messages are the messages of this rank to one other, or from it, for the
 // goroutine that runs the engine.
 type Messages struct {
-	words unsafe.Pointer // keptMessages of them; or null
-	begun uint64
+	words     unsafe.Pointer // keptMessages of them; or null
+	begun     uint64
+	uncounted Message // in every note: messageUncounted or 0
+}
+
+// messageUncounted, in place of a dtype, says that a rank's messages have no numbers: graphs repeat some of them.
+const messageUncounted Message = (1<<messageDTypeBits - 1) << messageDType
+
+// Enqueued notes that another message was put into a stream, whose kernels compare its length. captured says that a
+// graph will repeat it; from then on peers conclude nothing from numbers.
+func (m *Messages) Enqueued(captured bool) {
+	if captured {
+		m.uncounted = messageUncounted
+	}
+	m.Note(MessageOf(0, 0) | m.uncounted)
+	m.begun++
 }
 
 // Note says of the message that comes next how long it is. It may be said again
@@ -191,6 +205,50 @@ func (e *Engine) Contradiction(peer int) (Contradiction, bool) {
 // differ about its length.
 func contradict(a, b Message) bool {
 	return a&messageValid != 0 && a&messageWhich == b&messageWhich && a.Bytes() != b.Bytes()
+}
+
+// Unsent reports whether this rank has begun to receive more messages of a peer than that has begun to send. It reads
+// what both have noted, may be called from any goroutine, and is false where graphs repeat messages. A peer that
+// may yet send more is not told apart from one that will not.
+func (e *Engine) Unsent(peer int) bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if peer < 0 || peer >= e.world || peer == e.rank || e.closed {
+		return false
+	}
+	own, theirs := e.noted(e.rank, peer), e.noted(peer, e.rank)
+	if own == nil || theirs == nil {
+		return false
+	}
+	received, counted := latest(unsafe.Pointer(&own.received))
+	sent, countedThere := latest(unsafe.Pointer(&theirs.sent))
+	// Numbers wrap; a sender is never so far ahead of what was received.
+	return counted && countedThere && int64((received-sent)<<(64-numberBits)) > 0
+}
+
+// numberBits is how many bits of a message's number a note and its place tell.
+const numberBits = messageRoundBits + 6
+
+var _ = [1]struct{}{}[keptMessages-1<<6] // there are so many places
+
+// latest returns how many messages the notes of a pair and direction tell of, modulo 1 << numberBits; counted is false
+// if they have no numbers.
+func latest(words unsafe.Pointer) (count uint64, counted bool) {
+	for i := range uint64(keptMessages) {
+		m := Message(atomic.LoadUint64((*uint64)(unsafe.Add(words, 8*i))))
+		if m&messageValid == 0 {
+			continue
+		}
+		if m&messageUncounted == messageUncounted {
+			return 0, false
+		}
+		// One more than its number; the words hold numbers that lie close together.
+		n := (uint64(m)&(1<<messageRoundBits-1)*keptMessages + i + 1)
+		if count == 0 || int64((n-count)<<(64-numberBits)) > 0 {
+			count = n
+		}
+	}
+	return count, true
 }
 
 // SentTo returns a peer's description of its message of that number to this rank;

@@ -35,8 +35,8 @@ const (
 // regionBytes returns the size of a rank's region, with what is deferred of it.
 func regionBytes(world int) int64 { return int64(C.region_bytes(C.int(world))) }
 
-// partEnds returns where in a rank's region the part that is there from the start ends, and behind it the deferred parts,
-// in their order.
+// partEnds returns where in a rank's region the part ends that is there from the start, and where each deferred part
+// does, in their order.
 func partEnds(world int) [1 + parts.Count]int64 {
 	w := C.int(world)
 	return [...]int64{int64(C.ll128_offset(w)), int64(C.channel_offset(w)), int64(C.staging_offset(w)), regionBytes(world)}
