@@ -109,8 +109,8 @@ func TestDeviceRankThatHasClosedIsNotMissed(t *testing.T) {
 	})
 }
 
-// A message that is not sent any more is not waited for until the timeout, whether the receive stands alone or in a group.
-// What was sent before is taken, however much later, also if a graph has sent it.
+// A message that is not sent any more is not waited for until the timeout, whether the receive stands alone or in a
+// group. What was sent before is taken, however much later, also if a graph has sent it.
 func TestDeviceMessageOfARankThatHasClosed(t *testing.T) {
 	const count = 100
 	for name, how := range map[string]struct{ group, captured bool }{

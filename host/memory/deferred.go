@@ -14,9 +14,9 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Deferred makes the memory of one endpoint's regions of role deferred, when an operation first needs it: each rank makes
-// its own, and maps what its peers have made. A rank that needs a peer's asks that peer's share, which makes it if it is
-// not there yet, whatever the peer's callers do meanwhile. So no rank decides anything for another, and nobody
+// Deferred makes the memory of one endpoint's regions of role deferred, when an operation first needs it: each rank
+// makes its own, and maps what its peers have made. A rank that needs a peer's asks that peer's share, which makes it if
+// it is not there yet, whatever the peer's callers do meanwhile. So no rank decides anything for another, and nobody
 // waits for a call of anybody else.
 type Deferred struct {
 	DeferredConfig
@@ -69,8 +69,8 @@ func (f *Deferred) tag(i int) string { return fmt.Sprintf("%s deferred %d", f.Ta
 // Held returns the bytes of what this rank has made.
 func (f *Deferred) Held() int64 { return f.held.Load() }
 
-// Close ends the making of memory; peers that ask for some are refused. What was made goes with the mappings of region 0,
-// which are closed afterwards.
+// Close ends the making of memory; peers that ask for some are refused. What was made goes with the mappings of region
+// 0, which are closed afterwards.
 func (f *Deferred) Close() {
 	if f == nil {
 		return

@@ -1,5 +1,5 @@
-// Package parts says which parts of a rank's region each kernel uses. A part is the slots of a protocol; those of LL, and
-// all counters, are there from the start, and every other part is made when a plan first needs it.
+// Package parts says which parts of a rank's region each kernel uses. A part is the slots of a protocol; those of LL,
+// and all counters, are there from the start, and every other part is made when a plan first needs it.
 //
 // What lives here: names of kernels and of parts. The emulator of kernels proves the table; plans follow it.
 package parts
@@ -62,8 +62,8 @@ var of = map[string]Set{
 }
 
 // dtypes are those of images that have a kernel for each.
-var dtypes = []string{"int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64",
-	"float8_e4m3", "float8_e5m2"}
+var dtypes = []string{"int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32",
+	"float64", "float8_e4m3", "float8_e5m2"}
 
 // Of returns the parts that a kernel uses, at either end; all of them for a kernel that the table lacks.
 func Of(kernel string) Set {
