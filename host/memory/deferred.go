@@ -15,8 +15,8 @@ import (
 )
 
 // Deferred makes the memory of one endpoint's regions of role deferred, when an operation first needs it: each rank
-// makes its own, and maps what its peers have made. A rank that needs a peer's asks that peer's share, which makes it if
-// it is not there yet, whatever the peer's callers do meanwhile. So no rank decides anything for another, and nobody
+// makes its own, and maps what its peers have made. A rank that needs a peer's asks that peer's share, which makes it
+// if it is not there yet, whatever the peer's callers do meanwhile. So no rank decides anything for another, and nobody
 // waits for a call of anybody else.
 type Deferred struct {
 	DeferredConfig
