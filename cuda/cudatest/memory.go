@@ -1,7 +1,6 @@
 package cudatest
 
 import (
-	"encoding/binary"
 	"os"
 	"sort"
 	"sync"
@@ -331,109 +330,6 @@ func (d *Driver) UnregisterHost(ctx cuda.Context, p unsafe.Pointer) error {
 	return nil
 }
 
-// CreateMemory returns a memfd, rounded up to 2 MiB and mapped.
-func (d *Driver) CreateMemory(ctx cuda.Context, device int, bytes int64) (cuda.Mapping, error) {
-	if err := d.in(ctx, "CreateMemory", "cuMemCreate of %d bytes on device %d", bytes, device); err != nil {
-		return cuda.Mapping{}, err
-	}
-	defer d.mu.Unlock()
-	if bytes <= 0 || !d.has(device) {
-		return cuda.Mapping{}, failed(cuda.InvalidValue, "cuMemCreate of %d bytes on device %d", bytes, device)
-	}
-	bytes = (bytes + granularity - 1) / granularity * granularity
-	if d.limit > 0 && d.memory.made(device)+bytes > d.limit {
-		return cuda.Mapping{}, failed(cuda.OutOfMemory, "cuMemCreate of %d bytes on device %d", bytes, device)
-	}
-	fd, err := newFD(bytes)
-	if err != nil {
-		return cuda.Mapping{}, failed(cuda.OutOfMemory, "cuMemCreate of %d bytes on device %d", bytes, device)
-	}
-	m, err := d.adopt(fd, device, bytes)
-	if err == nil {
-		d.memory.blocks[uint64(m.Address)].made = true
-	}
-	return m, err
-}
-
-// Limit makes CreateMemory run out of memory where a device has more than so many bytes of it; 0 is no limit.
-func (d *Driver) Limit(bytes int64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.limit = bytes
-}
-
-// made returns the bytes of CreateMemory on a device.
-func (m *memory) made(device int) (bytes int64) {
-	for _, b := range m.blocks {
-		if b.made && b.device == device {
-			bytes += int64(len(b.data))
-		}
-	}
-	return bytes
-}
-
-// adopt maps a descriptor that becomes the driver's.
-func (d *Driver) adopt(fd, device int, bytes int64) (cuda.Mapping, error) {
-	data, err := mapFD(fd, bytes)
-	if err != nil {
-		_ = unix.Close(fd)
-		return cuda.Mapping{}, failed(cuda.InvalidValue, "cuMemMap of %d bytes", bytes)
-	}
-	handle := d.id()
-	d.memory.handles[handle] = &shared{fd: fd, uses: 1}
-	p := d.memory.add(&block{data: data, kind: cuda.PointerDevice, device: device, id: d.id(), handle: handle,
-		owner: goroutine()})
-	return cuda.Mapping{Address: p, Bytes: bytes, Handle: handle}, nil
-}
-
-// ExportMemory duplicates the memfd.
-func (d *Driver) ExportMemory(ctx cuda.Context, handle uint64) (int, error) {
-	if err := d.in(ctx, "ExportMemory", "cuMemExportToShareableHandle"); err != nil {
-		return -1, err
-	}
-	defer d.mu.Unlock()
-	s := d.memory.handles[handle]
-	if s == nil {
-		return -1, failed(cuda.InvalidValue, "cuMemExportToShareableHandle")
-	}
-	fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return -1, failed(cuda.OutOfMemory, "cuMemExportToShareableHandle")
-	}
-	return fd, nil
-}
-
-// ImportMemory maps a memfd of any cudatest driver, of this process or another.
-func (d *Driver) ImportMemory(ctx cuda.Context, device, fd int, bytes int64) (cuda.Mapping, error) {
-	const call = "cuMemImportFromShareableHandle of file descriptor %d, %d bytes, for device %d"
-	if err := d.in(ctx, "ImportMemory", call, fd, bytes, device); err != nil {
-		return cuda.Mapping{}, err
-	}
-	defer d.mu.Unlock()
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || bytes <= 0 || bytes > st.Size || bytes%granularity != 0 ||
-		!d.has(device) {
-		return cuda.Mapping{}, failed(cuda.InvalidValue, call, fd, bytes, device)
-	}
-	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return cuda.Mapping{}, failed(cuda.OutOfMemory, call, fd, bytes, device)
-	}
-	return d.adopt(own, device, bytes)
-}
-
-// Unmap ends a Mapping.
-func (d *Driver) Unmap(ctx cuda.Context, m cuda.Mapping) error {
-	if err := d.in(ctx, "Unmap", "cuMemUnmap of %d bytes at %#x", m.Bytes, uint64(m.Address)); err != nil {
-		return err
-	}
-	defer d.mu.Unlock()
-	if !d.drop(m.Address, func(b *block) bool { return b.handle == m.Handle && int64(len(b.data)) == m.Bytes }) {
-		return failed(cuda.InvalidValue, "cuMemUnmap of %d bytes at %#x", m.Bytes, uint64(m.Address))
-	}
-	return nil
-}
-
 // Pointer describes a block.
 func (d *Driver) Pointer(ctx cuda.Context, p cuda.Ptr) (cuda.PointerInfo, error) {
 	if err := d.in(ctx, "Pointer", "cuPointerGetAttribute of %#x", uint64(p)); err != nil {
@@ -448,58 +344,6 @@ func (d *Driver) Pointer(ctx cuda.Context, p cuda.Ptr) (cuda.PointerInfo, error)
 		Kind: b.kind, Device: b.device, Base: cuda.Ptr(base), Bytes: int64(len(b.data)), BufferID: b.id,
 		LegacyIPC: b.kind == cuda.PointerDevice && b.handle == b.id, Shareable: b.handle != b.id,
 	}, nil
-}
-
-// ExportIPC publishes an allocation of Alloc to all drivers of this process.
-func (d *Driver) ExportIPC(ctx cuda.Context, p cuda.Ptr) (cuda.IPCHandle, error) {
-	if err := d.in(ctx, "ExportIPC", "cuIpcGetMemHandle of %#x", uint64(p)); err != nil {
-		return cuda.IPCHandle{}, err
-	}
-	defer d.mu.Unlock()
-	_, b := d.memory.find(uint64(p))
-	if b == nil || b.kind != cuda.PointerDevice || b.handle != b.id || b.ipc {
-		return cuda.IPCHandle{}, failed(cuda.InvalidValue, "cuIpcGetMemHandle of %#x", uint64(p))
-	}
-	opened.Lock()
-	defer opened.Unlock()
-	if opened.fds == nil {
-		opened.fds = map[uint64]exported{}
-	}
-	opened.fds[b.id] = exported{d, d.memory.handles[b.handle].fd, int64(len(b.data))}
-	var h cuda.IPCHandle
-	binary.LittleEndian.PutUint64(h[:], b.id)
-	return h, nil
-}
-
-// OpenIPC maps what another driver exported; its own is refused, as by CUDA.
-func (d *Driver) OpenIPC(ctx cuda.Context, h cuda.IPCHandle) (cuda.Ptr, error) {
-	if err := d.in(ctx, "OpenIPC", "cuIpcOpenMemHandle"); err != nil {
-		return 0, err
-	}
-	defer d.mu.Unlock()
-	opened.Lock()
-	defer opened.Unlock()
-	e, ok := opened.fds[binary.LittleEndian.Uint64(h[:])]
-	if !ok || e.driver == d {
-		return 0, failed(cuda.InvalidValue, "cuIpcOpenMemHandle")
-	}
-	data, err := mapFD(e.fd, e.bytes)
-	if err != nil {
-		return 0, failed(cuda.InvalidValue, "cuIpcOpenMemHandle")
-	}
-	return d.memory.add(&block{data: data, kind: cuda.PointerDevice, device: int(ctx) - 1, id: d.id(), ipc: true}), nil
-}
-
-// CloseIPC unmaps memory of OpenIPC.
-func (d *Driver) CloseIPC(ctx cuda.Context, p cuda.Ptr) error {
-	if err := d.in(ctx, "CloseIPC", "cuIpcCloseMemHandle of %#x", uint64(p)); err != nil {
-		return err
-	}
-	defer d.mu.Unlock()
-	if !d.drop(p, func(b *block) bool { return b.ipc }) {
-		return failed(cuda.InvalidValue, "cuIpcCloseMemHandle of %#x", uint64(p))
-	}
-	return nil
 }
 
 // Write copies into memory.
