@@ -6,8 +6,6 @@ import (
 	"github.com/shunt-ccl/shunt/cuda"
 )
 
-// Memory by handle: created, exported as a memfd and imported from one.
-
 // CreateMemory returns a memfd, rounded up to 2 MiB and mapped.
 func (d *Driver) CreateMemory(ctx cuda.Context, device int, bytes int64) (cuda.Mapping, error) {
 	if err := d.in(ctx, "CreateMemory", "cuMemCreate of %d bytes on device %d", bytes, device); err != nil {
