@@ -366,7 +366,7 @@ func (c *Communicator) close() error {
 	c.job.forget(c)
 	c.device.halt()
 	for _, a := range c.attached {
-		a.deferred.Close()
+		errs = append(errs, a.deferred.Close())
 	}
 	for _, w := range c.windows {
 		errs = append(errs, w.release())

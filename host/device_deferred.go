@@ -20,7 +20,7 @@ func (d *device) deferRegions(a *attached, tag string) {
 	}
 	a.deferred = memory.NewDeferred(memory.DeferredConfig{
 		Driver: d.driver, Context: d.context, Device: d.info.Ordinal, Rank: d.comm.rank, Copies: d.copies,
-		Share: d.comm.share, Logger: d.comm.logger, Tag: tag, Ranks: ranks, Before: a.Endpoint.Regions()[0].Handle.Bytes,
+		Share: d.comm.share, Tag: tag, Ranks: ranks, Before: a.Endpoint.Regions()[0].Handle.Bytes,
 	}, regions)
 }
 

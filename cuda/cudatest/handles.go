@@ -23,7 +23,7 @@ func (d *Driver) CreateMemory(ctx cuda.Context, device int, bytes int64) (cuda.M
 	if err != nil {
 		return cuda.Mapping{}, failed(cuda.OutOfMemory, "cuMemCreate of %d bytes on device %d", bytes, device)
 	}
-	m, err := d.adopt(fd, device, bytes)
+	m, err := d.adopt(fd, device, bytes, false)
 	if err == nil {
 		d.memory.blocks[uint64(m.Address)].made = true
 	}
@@ -48,14 +48,14 @@ func (m *memory) made(device int) (bytes int64) {
 }
 
 // adopt maps a descriptor that becomes the driver's.
-func (d *Driver) adopt(fd, device int, bytes int64) (cuda.Mapping, error) {
+func (d *Driver) adopt(fd, device int, bytes int64, imported bool) (cuda.Mapping, error) {
 	data, err := mapFD(fd, bytes)
 	if err != nil {
 		_ = unix.Close(fd)
 		return cuda.Mapping{}, failed(cuda.InvalidValue, "cuMemMap of %d bytes", bytes)
 	}
 	handle := d.id()
-	d.memory.handles[handle] = &shared{fd: fd, uses: 1}
+	d.memory.handles[handle] = &shared{fd: fd, uses: 1, imported: imported}
 	p := d.memory.add(&block{data: data, kind: cuda.PointerDevice, device: device, id: d.id(), handle: handle,
 		owner: goroutine()})
 	return cuda.Mapping{Address: p, Bytes: bytes, Handle: handle}, nil
@@ -68,7 +68,7 @@ func (d *Driver) ExportMemory(ctx cuda.Context, handle uint64) (int, error) {
 	}
 	defer d.mu.Unlock()
 	s := d.memory.handles[handle]
-	if s == nil {
+	if s == nil || s.imported {
 		return -1, failed(cuda.InvalidValue, "cuMemExportToShareableHandle")
 	}
 	fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -94,7 +94,7 @@ func (d *Driver) ImportMemory(ctx cuda.Context, device, fd int, bytes int64) (cu
 	if err != nil {
 		return cuda.Mapping{}, failed(cuda.OutOfMemory, call, fd, bytes, device)
 	}
-	return d.adopt(own, device, bytes)
+	return d.adopt(own, device, bytes, true)
 }
 
 // Unmap ends a Mapping.

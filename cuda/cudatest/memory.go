@@ -31,8 +31,9 @@ type block struct {
 
 // shared is the memory behind a handle.
 type shared struct {
-	fd   int
-	uses int // mappings
+	fd       int
+	uses     int  // mappings
+	imported bool // and cannot be exported again, as in CUDA
 }
 
 type memory struct {

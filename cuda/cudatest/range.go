@@ -127,7 +127,7 @@ func (d *Driver) ImportRange(ctx cuda.Context, device int, fds []int, bytes []in
 			return cuda.Range{}, failed(cuda.OutOfMemory, call, len(fds), device)
 		}
 		handle := d.id()
-		d.memory.handles[handle] = &shared{fd: own, uses: 1}
+		d.memory.handles[handle] = &shared{fd: own, uses: 1, imported: true}
 		p := d.memory.add(&block{data: unsafe.Slice((*byte)(at), n), kind: cuda.PointerDevice, device: device, id: d.id(),
 			handle: handle, chunk: true, owner: goroutine()})
 		r.Chunks = append(r.Chunks, cuda.Mapping{Address: p, Bytes: n, Handle: handle})
@@ -184,7 +184,7 @@ func (d *Driver) MapChunk(ctx cuda.Context, device int, r *cuda.Range, offset in
 		return failed(cuda.OutOfMemory, call, bytes, offset, device)
 	}
 	handle := d.id()
-	d.memory.handles[handle] = &shared{fd: own, uses: 1}
+	d.memory.handles[handle] = &shared{fd: own, uses: 1, imported: true}
 	d.memory.add(&block{data: unsafe.Slice((*byte)(place), bytes), kind: cuda.PointerDevice, device: device, id: d.id(),
 		handle: handle, chunk: true, reserved: true, owner: goroutine()})
 	r.Chunks = append(r.Chunks, cuda.Mapping{Address: at, Bytes: bytes, Handle: handle})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 
@@ -22,8 +21,8 @@ type Deferred struct {
 	DeferredConfig
 	parts []part
 
-	mu     sync.Mutex // guards what this rank makes, which peers ask for too
-	made   []bool
+	mu     sync.Mutex     // guards what this rank makes, which peers ask for too
+	made   []cuda.Mapping // by region; peers get descriptors of its handle, as one that was imported cannot be exported
 	closed bool
 	held   atomic.Int64 // bytes of what was made
 }
@@ -35,8 +34,7 @@ type DeferredConfig struct {
 	Device  int
 	Rank    int
 	Copies  *Staging
-	Share   *Share // nil in a world of one
-	Logger  *slog.Logger
+	Share   *Share           // nil in a world of one
 	Tag     string           // equal on all ranks, and this endpoint's alone
 	Ranks   []*DeviceMapping // region 0 of each rank, with addresses behind it for all that is deferred
 	Before  int64            // bytes of region 0's handle
@@ -52,7 +50,7 @@ type part struct {
 
 // NewDeferred takes the regions of role deferred, in order.
 func NewDeferred(c DeferredConfig, regions []plugin.Region) *Deferred {
-	f := &Deferred{DeferredConfig: c, made: make([]bool, len(regions))}
+	f := &Deferred{DeferredConfig: c, made: make([]cuda.Mapping, len(regions))}
 	at := c.Before
 	for i, r := range regions {
 		f.parts = append(f.parts, part{Region: r, offset: at, mapped: make([]bool, len(c.Ranks))})
@@ -69,15 +67,23 @@ func (f *Deferred) tag(i int) string { return fmt.Sprintf("%s deferred %d", f.Ta
 // Held returns the bytes of what this rank has made.
 func (f *Deferred) Held() int64 { return f.held.Load() }
 
-// Close ends the making of memory; peers that ask for some are refused. What was made goes with the mappings of region
+// Close ends the making of memory; peers that ask for some are refused. What was made lives on in the mappings of region
 // 0, which are closed afterwards.
-func (f *Deferred) Close() {
+func (f *Deferred) Close() error {
 	if f == nil {
-		return
+		return nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closed = true
+	var err error
+	for _, m := range f.made {
+		if m.Bytes != 0 {
+			err = errors.Join(err, f.Driver.Unmap(f.Context, m))
+		}
+	}
+	f.made = nil
+	return err
 }
 
 // Region returns deferred region i.
@@ -126,63 +132,65 @@ func (f *Deferred) mapOf(ctx context.Context, i, rank int) error {
 	case plugin.PeerDied, plugin.Closed:
 		// It will read nothing any more, but what it has sent before may still be taken: what this rank stores there
 		// goes into memory that nobody reads. Whoever waits for that rank learns of its end as ever.
-		return f.place(i, rank)
+		m, err := f.place(i, rank)
+		if err == nil {
+			err = f.Driver.Unmap(f.Context, m) // behind region 0 it stays
+		}
+		return err
 	}
 	return err
 }
 
 // give returns a descriptor of this rank's memory for a peer.
 func (f *Deferred) give(i int) (fd int, err error) {
-	if err := f.makeOwn(i); plugin.CodeOf(err) == plugin.Closed {
-		return -1, err
-	} else if err != nil {
-		f.Logger.Warn("memory that a peer needs could not be made", "rank", f.Rank, "region", f.parts[i].ID, "bytes",
-			f.parts[i].Bytes, "reason", err)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.makeLocked(i); err != nil {
 		return -1, err
 	}
-	return f.Ranks[f.Rank].Export(f.parts[i].offset)
+	return f.Driver.ExportMemory(f.Context, f.made[i].Handle)
 }
 
 // makeOwn makes this rank's memory, once.
 func (f *Deferred) makeOwn(i int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.makeLocked(i)
+}
+
+func (f *Deferred) makeLocked(i int) (err error) {
 	if f.closed {
 		return plugin.Errorf(plugin.Closed, "the communicator is closed")
 	}
-	if f.made[i] {
-		return nil
+	if f.made[i].Bytes == 0 {
+		f.made[i], err = f.place(i, f.Rank)
 	}
-	if err := f.place(i, f.Rank); err != nil {
-		return err
-	}
-	f.made[i] = true
-	return nil
+	return err
 }
 
-// place makes memory of this GPU, zero-filled, and maps it where a rank's is.
-func (f *Deferred) place(i, rank int) (err error) {
+// place makes memory of this GPU, zero-filled, and maps it where a rank's is, too.
+func (f *Deferred) place(i, rank int) (cuda.Mapping, error) {
 	p := &f.parts[i]
 	m, err := f.Driver.CreateMemory(f.Context, f.Device, p.Bytes)
 	if err != nil {
-		return err
+		return cuda.Mapping{}, err
 	}
-	// What is mapped behind region 0 keeps it.
-	defer func() { err = errors.Join(err, f.Driver.Unmap(f.Context, m)) }()
 	if m.Bytes != p.Bytes {
-		return plugin.Errorf(plugin.Unsupported, "the GPU's memory comes in other pages: %d bytes became %d", p.Bytes, m.Bytes)
+		err = plugin.Errorf(plugin.Unsupported, "the GPU's memory comes in other pages: %d bytes became %d", p.Bytes, m.Bytes)
 	}
-	if err := f.Copies.Zero(m.Address, m.Bytes); err != nil {
-		return err
+	if err == nil {
+		err = f.Copies.Zero(m.Address, m.Bytes)
 	}
-	fd, err := f.Driver.ExportMemory(f.Context, m.Handle)
+	fd := -1
+	if err == nil {
+		fd, err = f.Driver.ExportMemory(f.Context, m.Handle)
+	}
+	if err == nil {
+		err = errors.Join(f.Ranks[rank].Extend(f.Device, p.offset, fd, p.Bytes), unix.Close(fd))
+	}
 	if err != nil {
-		return err
-	}
-	defer func() { _ = unix.Close(fd) }()
-	if err := f.Ranks[rank].Extend(f.Device, p.offset, fd, p.Bytes); err != nil {
-		return err
+		return cuda.Mapping{}, errors.Join(err, f.Driver.Unmap(f.Context, m))
 	}
 	f.held.Add(p.Bytes)
-	return nil
+	return m, nil
 }

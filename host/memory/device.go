@@ -104,18 +104,6 @@ func (m *DeviceMapping) Extend(device int, offset int64, fd int, bytes int64) er
 	return m.driver.MapChunk(m.context, device, &m.pieces, offset, fd, bytes)
 }
 
-// Export returns a descriptor of what Extend has mapped at an offset. It is the caller's.
-func (m *DeviceMapping) Export(offset int64) (fd int, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, c := range m.pieces.Chunks {
-		if c.Address == m.pieces.Address+cuda.Ptr(offset) {
-			return m.driver.ExportMemory(m.context, c.Handle)
-		}
-	}
-	return -1, plugin.Errorf(plugin.Closed, "nothing is mapped at offset %d", offset)
-}
-
 // MapDevicePieces maps memory of several handles, whose descriptors stay the
 // caller's, behind each other for a device. bytes are their lengths.
 func MapDevicePieces(driver cuda.Driver, context cuda.Context, device int, fds []int, bytes []int64) (*DeviceMapping,

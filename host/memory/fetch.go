@@ -23,7 +23,8 @@ import (
 //
 //	server → client  nonce
 //	client → server  magic, version, nonce, length of tag, HMAC(key, "fetch", nonces, tag), tag
-//	server → client  magic, version, outcome, count, HMAC(key, "found", nonces, tag, outcome, count), with the descriptors
+//	server → client  magic, version, outcome, count, length of text,
+//	                 HMAC(key, "found", nonces, tag, outcome, count, text), text, with the descriptors
 //
 // The kernel says that both ends belong to one user; the HMACs say that both
 // belong to one communicator.
@@ -33,7 +34,7 @@ const (
 	fetchProof   = 32
 	maxFetchTag  = 200
 	requestBytes = 4 + 2 + fetchNonce + 2 + fetchProof
-	replyBytes   = 4 + 2 + 1 + 1 + fetchProof
+	replyBytes   = 4 + 2 + 1 + 1 + 2 + fetchProof
 	maxServed    = 128
 	serveTime    = 2 * time.Second // a client that takes longer to ask is dropped
 )
@@ -45,7 +46,7 @@ const (
 	unknown outcome = iota // nothing is published under it
 	found
 	lacking // the server has no descriptors to answer with
-	failed  // what is asked for could not be made; count is the error's code
+	failed  // what is asked for could not be made; count is the error's code, and text says why
 )
 
 var fetchMagic = [4]byte{'S', 'H', 'F', 'D'}
@@ -95,27 +96,40 @@ func readFetchVersion(r *wire.Reader) {
 	}
 }
 
-func encodeReply(key, server, client []byte, tag string, o outcome, count int) []byte {
+func encodeReply(key, server, client []byte, tag string, o outcome, count int, text string) []byte {
 	w := wire.Writer{B: append([]byte(nil), fetchMagic[:]...)}
 	w.U16(fetchVersion)
 	w.U8(uint8(o))
 	w.U8(uint8(count))
-	state := w.B[len(w.B)-2:]
-	sum := proof(key, []byte("found"), server, client, []byte(tag), state)
-	w.B = append(w.B, sum...)
-	return w.B
+	w.U16(uint16(len(text)))
+	w.B = append(w.B, proof(key, []byte("found"), server, client, []byte(tag), w.B[6:8], []byte(text))...)
+	return append(w.B, text...)
 }
 
-func decodeReply(b, key, server, client []byte, tag string) (o outcome, count int, err error) {
+// textLength returns the length of the text that follows the part of a reply that has a fixed size.
+func textLength(b []byte) (int, error) {
+	r := wire.NewReader(b)
+	readFetchVersion(r)
+	r.U8()
+	r.U8()
+	n := int(r.U16())
+	if n > plugin.MaxText {
+		r.Fail("a text of %d bytes, at most %d", n, plugin.MaxText)
+	}
+	return n, r.Err()
+}
+
+func decodeReply(b []byte, text string, key, server, client []byte, tag string) (o outcome, count int, err error) {
 	r := wire.NewReader(b)
 	readFetchVersion(r)
 	o, count = outcome(r.U8()), int(r.U8())
+	r.U16()
 	var sum [fetchProof]byte
 	r.Fixed(sum[:])
 	if err := r.End(); err != nil {
 		return unknown, 0, err
 	}
-	if !hmac.Equal(sum[:], proof(key, []byte("found"), server, client, []byte(tag), b[6:8])) {
+	if !hmac.Equal(sum[:], proof(key, []byte("found"), server, client, []byte(tag), b[6:8], []byte(text))) {
 		return unknown, 0, plugin.Errorf(plugin.Protocol, "the answer is not authentic")
 	}
 	if o > failed {
@@ -217,19 +231,24 @@ func (s *Share) give(conn *net.UnixConn, lack bool) error {
 	if !hmac.Equal(sum, proof(s.key, []byte("fetch"), server[:], client, tag)) {
 		return plugin.Errorf(plugin.Protocol, "a request that is not authentic")
 	}
-	answer, fds, count, err := s.find(conn, string(tag), lack)
+	answer, fds, made, err := s.find(conn, string(tag), lack)
 	if err != nil {
 		return err
 	}
 	defer closeAll(fds)
-	_, _, err = conn.WriteMsgUnix(encodeReply(s.key, server[:], client, string(tag), answer, count),
+	count, text := len(fds), ""
+	if answer == failed {
+		count, text = int(plugin.CodeOf(made)), plugin.Printable(made.Error())
+		text = text[:min(len(text), plugin.MaxText)]
+	}
+	_, _, err = conn.WriteMsgUnix(encodeReply(s.key, server[:], client, string(tag), answer, count, text),
 		unix.UnixRights(fds...), nil)
 	return err
 }
 
 // find returns the answer to an authentic request: copies of descriptors, because an offer may be withdrawn while they
-// are being sent, and their number, or the code of an error.
-func (s *Share) find(conn *net.UnixConn, tag string, lack bool) (answer outcome, fds []int, count int, err error) {
+// are being sent, or why none could be made.
+func (s *Share) find(conn *net.UnixConn, tag string, lack bool) (answer outcome, fds []int, made, err error) {
 	s.mu.Lock()
 	s.served++
 	o, maker := s.offers[tag], s.makers[tag]
@@ -245,22 +264,19 @@ func (s *Share) find(conn *net.UnixConn, tag string, lack bool) (answer outcome,
 		answer = found
 		// It may take longer than a message.
 		if err = conn.SetDeadline(time.Now().Add(s.group.Session().Timeout())); err != nil {
-			return unknown, nil, 0, err
+			return unknown, nil, nil, err
 		}
-		fd, made := maker()
-		switch {
-		case made == nil:
+		var fd int
+		if fd, made = maker(); made == nil {
 			fds = []int{fd}
-		case !descriptors.Lacking(made):
-			return failed, nil, int(plugin.CodeOf(made)), nil
-		default:
-			err = made
+		} else if err = made; !descriptors.Lacking(made) {
+			return failed, nil, made, nil
 		}
 	}
 	if descriptors.Lacking(err) {
-		return lacking, nil, 0, nil
+		return lacking, nil, nil, nil
 	}
-	return answer, fds, len(fds), err
+	return answer, fds, nil, err
 }
 
 // fetch gets the descriptors that a rank of this host has published under a
@@ -340,17 +356,24 @@ func (s *Share) request(conn *net.UnixConn, tag string) ([]int, error) {
 	if err == nil {
 		_, err = io.ReadFull(conn, reply[n:])
 	}
+	var text []byte
+	if err == nil {
+		if n, err = textLength(reply); err == nil {
+			text = make([]byte, n)
+			_, err = io.ReadFull(conn, text)
+		}
+	}
 	if err != nil {
 		closeAll(fds)
 		return nil, lost(err)
 	}
-	answer, count, err := decodeReply(reply, s.key, server[:], client[:], tag)
+	answer, count, err := decodeReply(reply, string(text), s.key, server[:], client[:], tag)
 	switch {
 	case err != nil:
 	case answer == lacking:
 		err = plugin.Errorf(plugin.OutOfMemory, "EMFILE: that process has too many open files; raise its limit (ulimit -n)")
 	case answer == failed:
-		err = plugin.Errorf(plugin.Code(count), "that process could not make it; its log says why")
+		err = plugin.Errorf(plugin.Code(count), "that process could not make it: %s", plugin.Printable(string(text)))
 	case answer == unknown:
 		err = plugin.Errorf(plugin.Protocol, "it has published nothing of that name")
 	case count > len(fds):

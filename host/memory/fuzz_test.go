@@ -35,14 +35,19 @@ func FuzzFetchMessages(f *testing.F) {
 	nonce := make([]byte, fetchNonce)
 	key := []byte("key")
 	f.Add(encodeRequest(key, nonce, nonce, "tag"))
-	f.Add(encodeReply(key, nonce, nonce, "tag", found, 3))
+	f.Add(encodeReply(key, nonce, nonce, "tag", found, 3, ""))
+	f.Add(encodeReply(key, nonce, nonce, "tag", failed, 9, "why"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if _, _, n, err := decodeRequest(b); err == nil && (n < 0 || n > maxFetchTag) {
 			t.Fatalf("a tag of %d bytes", n)
 		}
-		answer, count, err := decodeReply(b, key, nonce, nonce, "tag")
-		if err == nil && string(encodeReply(key, nonce, nonce, "tag", answer, count)) != string(b) {
-			t.Fatal("accepted a reply that is not authentic")
+		head := b[:min(len(b), replyBytes)]
+		text := string(b[len(head):])
+		if n, err := textLength(head); err == nil && n == len(text) {
+			answer, count, err := decodeReply(head, text, key, nonce, nonce, "tag")
+			if err == nil && string(encodeReply(key, nonce, nonce, "tag", answer, count, text)) != string(b) {
+				t.Fatal("accepted a reply that is not authentic")
+			}
 		}
 		if _, err := decodePeers([][]byte{b}); err == nil && len(b) > 2*(2+maxHostID) {
 			t.Fatalf("accepted %d bytes", len(b))

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -40,6 +41,8 @@ func TestOnDemand(t *testing.T) {
 		s[1].OnDemand("broken", func() (int, error) { return -1, c.made })
 		if _, err := s[0].Fetch(t.Context(), 1, "broken", 1); !errors.Is(err, c.want) {
 			t.Errorf("%v became %v, want %v", c.made, err, c.want)
+		} else if c.made != unix.EMFILE && !strings.Contains(err.Error(), c.made.Error()) {
+			t.Errorf("%v became %v, which does not say why", c.made, err)
 		}
 	}
 	if _, err := s[0].Fetch(t.Context(), 1, "nothing", 1); !errors.Is(err, plugin.Protocol) {
