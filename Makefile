@@ -274,10 +274,16 @@ WHEEL := $(CURDIR)/.venv-wheel
 # version. Of each the headers and libraries are kept beside the environments: 0.5 GB.
 TORCH_VERSIONS ?=
 TORCH_HEADERS := $(HOME)/.cache/shunt/torch-headers
+# And for which versions of CPython: unset, the one of PYTHON. PYTHONS has interpreters, or folders of their headers, of
+# those that are not found by themselves (scripts/pythons.sh); Debian's and Ubuntu's headers are kept in PYTHON_HEADERS.
+PYTHON_VERSIONS ?=
+PYTHONS ?=
+PYTHON_HEADERS ?= $(HOME)/.cache/shunt/python-headers
 
 .PHONY: release
 release: TORCH_VERSIONS = 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
-release: wheel tarball ## what is published, into dist/: the wheel with shunt.torch for every torch, and the archive (15 minutes)
+release: PYTHON_VERSIONS = 3.10 3.11 3.12 3.13 3.14 3.15
+release: wheel tarball ## what is published, into dist/: the wheel with shunt.torch for every torch and CPython, and the archive (20 minutes)
 
 .PHONY: portable
 portable: $(WHEEL)/.ready ## bin/ and lib/ for other machines, glibc 2.28 or newer, into build/portable
@@ -287,13 +293,20 @@ portable: $(WHEEL)/.ready ## bin/ and lib/ for other machines, glibc 2.28 or new
 wheel: portable ## the Python wheel, into dist/: package, libshunt.so, headers, command, plugins
 	@$(call python-headers,$(PYTHON))
 	for version in $(TORCH_VERSIONS); do PYTHON=$(PYTHON) sh scripts/torch-headers.sh $(TORCH_HEADERS) $$version || exit 1; done
-	PYTHON=$(WHEEL)/bin/python sh scripts/wheel.sh dist $(TORCH_VERSIONS:%=$(TORCH_HEADERS)/%)
+	PYTHON=$(WHEEL)/bin/python PYTHON_VERSIONS="$(PYTHON_VERSIONS)" PYTHONS="$(PYTHONS)" PYTHON_HEADERS=$(PYTHON_HEADERS) \
+	  bash scripts/wheel.sh dist $(TORCH_VERSIONS:%=$(TORCH_HEADERS)/%)
 
 # As root it also makes a Debian of another glibc in a directory and installs the wheel there (5 minutes).
 .PHONY: wheel-test
 wheel-test: TORCH_VERSIONS = $(TORCH_VERSION)
 wheel-test: wheel ## install the wheel into fresh environments (venv, uv, other Debians) and use all of it
 	TORCH_PYTHON=$(wildcard $(TORCH_VENV)/bin/python) PYTHON=$(PYTHON) UV=$(WHEEL)/bin/uv bash scripts/wheel-test.sh dist
+
+# Each environment has the libraries of torch as links to one copy: 10 GB while it runs.
+.PHONY: release-test
+release-test: PYTHON_VERSIONS = 3.10 3.11 3.12 3.13 3.14
+release-test: release ## install the release's wheel beside PyPI's torch under every CPython, with no compiler in reach
+	PYTHONS="$(PYTHONS)" UV=$(WHEEL)/bin/uv bash scripts/wheel-test-torch.sh dist $(TORCH_VERSION) $(PYTHON_VERSIONS)
 
 .PHONY: tarball
 tarball: portable ## the archive for C and the command line, into dist/: prefix, manual pages, completion, install.sh

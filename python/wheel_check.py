@@ -3,6 +3,9 @@
 Of each ELF file: the versions of symbols that it needs from glibc, libstdc++ and libgcc, and the libraries that it
 needs, against what the tag allows (PEP 600 and auditwheel's policy of the same name). auditwheel itself refuses
 extensions of torch, since torch's libraries are in no wheel but torch's.
+
+Of the extensions of shunt.torch: that each is for the torch and CPython that its name says, and that all were built
+from the same sources.
 """
 
 import re
@@ -18,6 +21,10 @@ ALLOWED = {"manylinux_2_28": {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24), "CXXABI":
 LIBRARIES = re.compile(r"lib(c|m|dl|pthread|rt|resolv|gcc_s|stdc\+\+)\.so\.\d+|ld-linux-[\w-]+\.so\.\d")
 #: What the process has loaded before the extension of shunt.torch.
 TORCHS = re.compile(r"lib(torch|torch_cpu|torch_python|c10)\.so")
+
+#: The name of an extension of shunt.torch, and what is in it: once for all versions of CPython, once for its own.
+EXTENSION = re.compile(r"shunt/torch/lib/shunt_torch-(\d+\.\d+)-cpython-3(\d+)-(\w+)-linux-gnu\.so")
+BUILT = re.compile(rb"shunt\.torch ([0-9a-f]{16}) for torch (\d+\.\d+)[\w.+]*(?: and CPython (\d+\.\d+))?\0")
 
 MACHINES = {"x86_64": "X86-64", "aarch64": "AArch64"}
 
@@ -42,6 +49,39 @@ def problems_of(name: str, dump: str, tag: str, machine: str) -> list[str]:
     return found
 
 
+def extension_problems(files: dict[str, bytes], machine: str) -> list[str]:
+    """What is wrong with the extensions of shunt.torch, by their names in the wheel. Prints which there are."""
+    found = []
+    made: dict[str, list[str]] = {}
+    sources: dict[str, str] = {}
+    for name, data in files.items():
+        named = EXTENSION.fullmatch(name)
+        if named is None:
+            found.append(f"{name} has another name than shunt_torch-TORCH-cpython-VERSION-{machine}-linux-gnu.so, by which it is looked up")
+            continue
+        torch, minor = named[1], int(named[2])
+        if named[3] != machine:
+            found.append(f"{name} is not for {machine}")
+        built = [[part.decode() for part in parts] for parts in BUILT.findall(data)]
+        if sorted(python for _, _, python in built) != ["", f"3.{minor}"] or {t for _, t, _ in built} != {torch}:
+            found.append(f"{name} was built for {built}; its name says torch {torch} and CPython 3.{minor}")
+        for source, _, _ in built:
+            sources.setdefault(source, name)
+        made.setdefault(torch, []).append(f"3.{minor}")
+    if len(sources) > 1:
+        found.append(f"extensions were built from different sources: {', '.join(f'{name} from {s}' for s, name in sources.items())}")
+    minors = {minor for of_torch in made.values() for minor in of_torch}
+    for torch in sorted(made, key=numbers):
+        have = sorted(made[torch], key=numbers)
+        lacks = sorted(minors.difference(have), key=numbers)
+        print(f"  shunt.torch for torch {torch}: CPython {', '.join(have)}" + (f"; not {', '.join(lacks)}" if lacks else ""))
+    return found
+
+
+def numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
+
+
 def check(wheel: Path) -> list[str]:
     """What is wrong with a wheel. Prints its content."""
     named = re.fullmatch(r".*-(manylinux_\d+_\d+)_(\w+)\.whl", wheel.name)
@@ -54,6 +94,7 @@ def check(wheel: Path) -> list[str]:
         found.append(f"{wheel.name} has {size} bytes; PyPI takes {LARGEST}")
     with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory() as folder:
         elves = 0
+        extensions = {}
         for entry in archive.infolist():
             data = archive.read(entry)
             if entry.file_size > 100_000:
@@ -61,12 +102,15 @@ def check(wheel: Path) -> list[str]:
             if not data.startswith(b"\x7fELF"):
                 continue
             elves += 1
+            if entry.filename.startswith("shunt/torch/"):
+                extensions[entry.filename] = data
             file = Path(folder, "elf")
             file.write_bytes(data)
             dump = subprocess.run(["readelf", "-hdVW", file], check=True, capture_output=True, text=True).stdout
             found += problems_of(entry.filename, dump, named[1], named[2])
             if "/bin/" in entry.filename and not entry.external_attr >> 16 & 0o111:
                 found.append(f"{entry.filename} is not executable")
+        found += extension_problems(extensions, named[2])
     if not elves:
         found.append(f"{wheel.name} carries no ELF file")
     return found

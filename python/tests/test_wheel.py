@@ -12,9 +12,17 @@ import pytest
 from shunt import _command
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[1]
-spec = importlib.util.spec_from_file_location("wheel_check", PACKAGE / "wheel_check.py")
-wheel_check = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(wheel_check)
+
+
+def load(name: str, path: pathlib.Path):
+    spec = importlib.util.spec_from_file_location(name, path)
+    sys.modules[name] = made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+wheel_check = load("wheel_check", PACKAGE / "wheel_check.py")
+torch_build = load("torch_build", PACKAGE / "shunt" / "torch" / "build.py")  # not by its package, which imports torch
 
 TAG = ("manylinux_2_28", "x86_64")
 DUMP = """
@@ -72,6 +80,65 @@ def test_wheels(tmp_path):
     found = wheel_check.check(wheel(tmp_path, **{"shunt/bin/a": output.read_bytes()}))
     assert any("needs GLIBC_2.99; manylinux_2_28 has GLIBC_2.28 at most" in problem for problem in found)
     assert "shunt/bin/a is not executable" in found
+
+
+def extension(torch: str, python: str, sources: str = "0123456789abcdef") -> bytes:
+    common = f"shunt.torch {sources} for torch {torch}".encode()
+    return b"\x7fELF" + common + b"\0\0" + common + f" and CPython {python}".encode() + b"\0"
+
+
+NAME = "shunt/torch/lib/shunt_torch-{}-cpython-{}-x86_64-linux-gnu.so"
+
+
+def test_extensions_of_torch(capsys):
+    files = {NAME.format("2.9", "39"): extension("2.9.1", "3.9"), NAME.format("2.11", "310"): extension("2.11.0+cu130", "3.10"),
+             NAME.format("2.11", "39"): extension("2.11.0", "3.9")}  # fmt: skip
+    assert wheel_check.extension_problems(files, "x86_64") == []
+    assert capsys.readouterr().out.splitlines() == ["  shunt.torch for torch 2.9: CPython 3.9; not 3.10",
+                                                    "  shunt.torch for torch 2.11: CPython 3.9, 3.10"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, data, text", [
+    (NAME.format("2.11", "312"), extension("2.12.0", "3.12"), "its name says torch 2.11 and CPython 3.12"),
+    (NAME.format("2.11", "312"), extension("2.11.0", "3.11"), "its name says torch 2.11 and CPython 3.12"),
+    (NAME.format("2.11", "312"), b"\x7fELF", "its name says torch 2.11 and CPython 3.12"),
+    (NAME.format("2.11", "313t"), extension("2.11.0", "3.13"), "has another name than"),
+    ("shunt/torch/lib/shunt_torch-2.11.so", extension("2.11.0", "3.13"), "has another name than"),
+    (NAME.format("2.11", "312").replace("x86_64", "aarch64"), extension("2.11.0", "3.12"), "is not for x86_64"),
+    (NAME.format("2.11", "312"), extension("2.11.0", "3.12", sources="f" * 16), "were built from different sources"),
+])
+def test_wrong_extensions_of_torch(name, data, text):
+    good = {NAME.format("2.11", "310"): extension("2.11.0", "3.10")}
+    (problem,) = wheel_check.extension_problems({**good, name: data}, "x86_64")
+    assert text in problem and name in problem
+
+
+def headers(folder: pathlib.Path, minor: int, config: str = "") -> pathlib.Path:
+    folder.mkdir()
+    (folder / "patchlevel.h").write_text(f"/* Version */\n#define PY_MAJOR_VERSION        3\n#define PY_MINOR_VERSION        {minor}\n")
+    (folder / "pyconfig.h").write_text(config)
+    (folder / "Python.h").touch()
+    return folder
+
+
+def test_headers_of_another_python(tmp_path):
+    here = torch_build.of_headers(headers(tmp_path / "here", sys.version_info.minor))
+    assert here.soabi == torch_build.running().soabi  # the name that this interpreter looks for
+    other = torch_build.of_headers(headers(tmp_path / "other", 99, "/* #undef Py_GIL_DISABLED */"))
+    torch_build.check(other)
+    assert other.soabi.startswith("cpython-399-") and other.soabi.split("-")[2:] == here.soabi.split("-")[2:]
+
+    threads = torch_build.of_headers(headers(tmp_path / "threads", 99, "#define Py_GIL_DISABLED 1"))
+    with pytest.raises(ImportError, match="does not support free-threaded CPython .cpython-399t-"):
+        torch_build.check(threads)
+    with pytest.raises(ImportError, match="for the CPython of .*nonesuch"):
+        torch_build.of_headers(tmp_path / "nonesuch")
+    (tmp_path / "other" / "Python.h").unlink()
+    with pytest.raises(ImportError, match="no Python.h in .*other"):
+        torch_build.check(other)
+    (tmp_path / "other" / "patchlevel.h").write_text("")
+    with pytest.raises(ImportError, match="patchlevel.h does not say which CPython"):
+        torch_build.of_headers(tmp_path / "other")
 
 
 def test_command(tmp_path, monkeypatch):

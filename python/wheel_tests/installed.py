@@ -4,6 +4,7 @@ Needs numpy beside the wheel, and nothing else: no Go, compiler, checkout or var
 programs; each prints the sum of all ranks. Where torch is installed the backend of torch.distributed is tried too.
 """
 
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -11,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 RANKS = 2
@@ -26,6 +28,7 @@ x = torch.full((1,), dist.get_rank() + 1.0)
 dist.all_reduce(x)
 print(f"sum {x.item():g}")
 dist.destroy_process_group()
+print("extension", shunt.torch._extension.C.__file__)
 """
 
 
@@ -82,8 +85,12 @@ def main() -> None:
     if importlib.util.find_spec("torch"):
         program = Path("torch_program.py")
         program.write_text(TORCH)
-        sums(program, SHUNT_TORCH_CACHE="/nonexistent", CXX="/nonexistent/c++")
-        print("torch.distributed: by the extension in the wheel")
+        text = sums(program, SHUNT_TORCH_CACHE="/nonexistent", CXX="/nonexistent/c++")
+        loaded = {line for line in text.splitlines() if line.startswith("extension")}
+        version = ".".join(importlib.metadata.version("torch").split(".")[:2])
+        name = f"shunt_torch-{version}-{sysconfig.get_config_var('SOABI')}.so"
+        assert loaded == {f"extension {package / 'torch' / 'lib' / name}"}, text
+        print(f"torch.distributed: by {name} in the wheel, with CPython {sys.version.split()[0]}")
     else:
         print("torch is not installed: not tried")
     print("ok")

@@ -4,6 +4,8 @@
 
 #include <stdexcept>
 
+#include <torch/version.h>
+
 namespace shunt_torch {
 
 namespace {
@@ -24,5 +26,7 @@ void load(const std::string& path) {
 }
 
 const Api& api() { return loaded; }
+
+const char* builtFrom() { return "shunt.torch " SHUNT_TORCH_SOURCES " for torch " TORCH_VERSION; }
 
 }  // namespace shunt_torch

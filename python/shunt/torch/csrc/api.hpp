@@ -24,4 +24,7 @@ void load(const std::string& path);
 // The loaded library.
 const Api& api();
 
+// What the part for all versions of CPython was built from: python/wheel_check.py reads it in the file.
+const char* builtFrom();
+
 }  // namespace shunt_torch

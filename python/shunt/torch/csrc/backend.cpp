@@ -1,7 +1,6 @@
 #include "backend.hpp"
 
-#include <Python.h>
-
+#include "python.hpp"
 #include "submit.hpp"
 
 namespace shunt_torch {
@@ -12,18 +11,6 @@ namespace {
 constexpr Milliseconds kShutdownPatience{10000};
 constexpr Milliseconds kMessagePatience{2000};
 constexpr Milliseconds kDestructorPatience{100};
-
-// Lanes may need the GIL to end, for callbacks of futures; a destructor may run with it.
-class WithoutGil {
- public:
-  WithoutGil() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
-  ~WithoutGil() {
-    if (state_ != nullptr) PyEval_RestoreThread(state_);
-  }
-
- private:
-  PyThreadState* state_;
-};
 
 }  // namespace
 
@@ -48,6 +35,7 @@ ShuntBackend::~ShuntBackend() {
     (void)links_.release();
     return;
   }
+  // Lanes may need the GIL to end, for callbacks of futures; a destructor may run with it.
   WithoutGil released;
   closeChannels("the group was destroyed", kDestructorPatience);
 }

@@ -3,6 +3,8 @@
 #include <future>
 #include <thread>
 
+#include "python.hpp"
+
 namespace shunt_torch {
 
 namespace {

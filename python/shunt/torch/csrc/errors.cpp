@@ -1,9 +1,5 @@
 #include "errors.hpp"
 
-#include <sys/syscall.h>
-#include <torch/csrc/utils/pybind.h>
-#include <unistd.h>
-
 namespace shunt_torch {
 
 namespace {
@@ -35,21 +31,6 @@ void throwStatus(shunt_status status, const Where& where) {
     default:
       C10_THROW_ERROR(DistBackendError, text);
   }
-}
-
-bool onMainThread() {
-  static thread_local const bool main = static_cast<pid_t>(syscall(SYS_gettid)) == getpid();
-  return main && Py_IsInitialized();
-}
-
-bool signalRaised() {
-  pybind11::gil_scoped_acquire gil;
-  return PyErr_CheckSignals() != 0;
-}
-
-void throwPythonError() {
-  pybind11::gil_scoped_acquire gil;
-  throw pybind11::error_already_set();
 }
 
 }  // namespace shunt_torch

@@ -33,13 +33,4 @@ inline void check(shunt_status status, const Where& where) {
   if (C10_UNLIKELY(status != SHUNT_OK)) throwStatus(status, where);
 }
 
-// True on the main thread of a process whose interpreter runs. Only it has signal handlers to run.
-bool onMainThread();
-
-// Runs Python's signal handlers; returns whether one raised, as that of Ctrl-C does. Takes the GIL: call it without.
-bool signalRaised();
-
-// Throws the Python exception that signalRaised has left.
-[[noreturn]] void throwPythonError();
-
 }  // namespace shunt_torch

@@ -1,5 +1,7 @@
 #include "lane.hpp"
 
+#include "python.hpp"
+
 namespace shunt_torch {
 
 Lane::~Lane() {

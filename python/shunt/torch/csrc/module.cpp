@@ -17,11 +17,18 @@ c10::intrusive_ptr<ShuntBackend::Options> copy(const ShuntBackend::Options& opti
   return c10::make_intrusive<ShuntBackend::Options>(options);
 }
 
+// As builtFrom, of what is compiled for each CPython.
+#define SHUNT_TORCH_TEXT(x) #x
+#define SHUNT_TORCH_PYTHON(major, minor) SHUNT_TORCH_TEXT(major) "." SHUNT_TORCH_TEXT(minor)
+constexpr char kBuilt[] = "shunt.torch " SHUNT_TORCH_SOURCES " for torch " TORCH_VERSION " and CPython " SHUNT_TORCH_PYTHON(
+    PY_MAJOR_VERSION, PY_MINOR_VERSION);
+
 }  // namespace
 
 PYBIND11_MODULE(_C, m) {
   py::module_::import("torch._C._distributed_c10d");  // its classes are the bases of ours
   m.attr("torch_version") = TORCH_VERSION;
+  m.attr("built") = py::make_tuple(builtFrom(), kBuilt);
   m.def("load", &load, "Finds the functions of libshunt in the library at this path.");
 
   py::class_<ShuntBackend::Options, c10::intrusive_ptr<ShuntBackend::Options>, c10d::Backend::Options>(m, "Options")

@@ -4,6 +4,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "errors.hpp"
+#include "python.hpp"
 
 namespace shunt_torch {
 
