@@ -77,7 +77,8 @@ def test_wheels(tmp_path):
     (tmp_path / "b.c").write_text("void beyond(void) {}")
     for command in (["b.c", "-Wl,--version-script=map", "-Wl,-soname,libc.so.6", "-o", "b.so"], ["a.c", "b.so", "-o", "a.so"]):
         subprocess.run(["cc", "-shared", "-fPIC", *command], cwd=tmp_path, check=True)
-    found = wheel_check.check(wheel(tmp_path, **{"shunt/bin/a": output.read_bytes()}))
+    found = wheel_check.check(wheel(tmp_path, **{"shunt/bin/a": output.read_bytes(), "shunt/torch/lib/a.so": output.read_bytes()}))
+    assert any("shunt/torch/lib/a.so has another name than" in problem for problem in found)
     assert any("needs GLIBC_2.99; manylinux_2_28 has GLIBC_2.28 at most" in problem for problem in found)
     assert "shunt/bin/a is not executable" in found
 
@@ -139,6 +140,20 @@ def test_headers_of_another_python(tmp_path):
     (tmp_path / "other" / "patchlevel.h").write_text("")
     with pytest.raises(ImportError, match="patchlevel.h does not say which CPython"):
         torch_build.of_headers(tmp_path / "other")
+
+
+def test_finding_headers(tmp_path):
+    def find(*versions: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([PACKAGE.parent / "scripts" / "pythons.sh", *versions], capture_output=True, text=True,
+                              env={"PATH": "/usr/bin:/bin", **env})  # fmt: skip
+
+    folder = headers(tmp_path / "headers", 99)
+    done = find("3.99", "3.98", PYTHONS=str(folder))
+    assert (done.returncode, done.stdout.split()) == (0, [str(folder)])
+    assert done.stderr == "pythons: missing: no headers of CPython 3.98; name them in PYTHONS\n"
+    for bad, text in (("/nonesuch", "names /nonesuch, which is not found"), (str(tmp_path), "which has no Python.h")):
+        done = find("3.99", PYTHONS=bad)
+        assert done.returncode != 0 and text in done.stderr and done.stdout == ""
 
 
 def test_command(tmp_path, monkeypatch):
