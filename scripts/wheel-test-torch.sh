@@ -21,7 +21,7 @@ for version; do
   echo "== CPython $version, torch $torch"
   root=$work/$version
   python=$(scripts/pythons.sh --interpreters "$version" 2>/dev/null)
-  mkdir -p "$root/home" # empty, and nothing of Shunt or a compiler is in reach
+  mkdir -p "$root/home"
   if [ -n "$python" ]; then
     at=$root enter=()
     "$UV" venv -q --python "$python" "$root/venv"
@@ -48,7 +48,7 @@ for version; do
   # The command that pip would write.
   printf '#!%s/venv/bin/python\nimport sys\nfrom shunt._command import main\nsys.exit(main())\n' "$at" >"$root/venv/bin/shunt"
   chmod +x "$root/venv/bin/shunt"
-  if "${enter[@]}" env -i PATH="$at/venv/bin" HOME="$at/home" LANG=C.UTF-8 \
+  if "${enter[@]}" env -i -C "$at/home" PATH="$at/venv/bin" HOME="$at/home" LANG=C.UTF-8 \
     "$at/venv/bin/python" "$at/home/installed.py" "$at/home/hello.py"; then
     passed+=("$version")
   else
