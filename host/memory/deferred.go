@@ -67,8 +67,8 @@ func (f *Deferred) tag(i int) string { return fmt.Sprintf("%s deferred %d", f.Ta
 // Held returns the bytes of what this rank has made.
 func (f *Deferred) Held() int64 { return f.held.Load() }
 
-// Close ends the making of memory; peers that ask for some are refused. What was made lives on in the mappings of region
-// 0, which are closed afterwards.
+// Close ends the making of memory; peers that ask for some are refused. What was made lives on in the mappings of
+// region 0, which are closed afterwards.
 func (f *Deferred) Close() error {
 	if f == nil {
 		return nil
