@@ -106,6 +106,7 @@ typedef uint64_t shunt_feature;
 #define SHUNT_FEATURE_EXCHANGE UINT64_C(128) /* its endpoints exchange bytes of their own when a communicator is made and before each plan is prepared: publish and connect */
 #define SHUNT_FEATURE_PEER_ACCESS UINT64_C(256) /* needs GPUs that reach each other's memory, where there is more than one rank on CUDA memory */
 #define SHUNT_FEATURE_OWN_GPU UINT64_C(512) /* needs a GPU for each rank on CUDA memory; SHUNT_SHARE_GPU lets ranks share one */
+#define SHUNT_FEATURE_REGISTRATION UINT64_C(1024) /* its endpoints are told of the caller's memory before plans touch it, and when it is no longer used: register and deregister; builtin and shared carriers only */
 
 /* RegionRole says what a region that an endpoint publishes is for. */
 typedef uint32_t shunt_region_role;

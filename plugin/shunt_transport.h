@@ -331,6 +331,15 @@ typedef struct shunt_image {
   uint64_t bytes;
 } shunt_image;
 
+/* Memory of the caller's: an allocation, or as much of one as its allocator has mapped. */
+typedef struct shunt_memory {
+  uint64_t address;
+  int64_t bytes;
+  shunt_memory_kind kind;
+  uint32_t reserved; /* 0 */
+  uint64_t generation; /* tells two allocations at one address apart; never 0 */
+} shunt_memory;
+
 /* ---- the table ----------------------------------------------------------- */
 
 typedef struct shunt_endpoint shunt_endpoint; /* the transport's own */
@@ -396,6 +405,20 @@ typedef struct shunt_transport_v1 {
    * nobody is inside the endpoint: SHUNT_OK, or a status and the report filled in. Called a few
    * times a second, while other functions run, until close; for CUDA memory. Returns at once. */
   shunt_status (*check)(shunt_endpoint *endpoint, shunt_native_report *report);
+  /* May be null without SHUNT_FEATURE_REGISTRATION. Both are local to a rank, and may take milliseconds; the
+   * report takes one sentence about a failure.
+   * register_memory tells of the caller's memory before the first operation that uses it is enqueued, never
+   * while that operation's stream is captured; on host memory, of what users have registered. It leaves a key of
+   * the endpoint's choice. Ranges may overlap. Memory that was mapped anew at one address has another
+   * generation, and is registered after the earlier one was deregistered. With SHUNT_UNSUPPORTED this endpoint is
+   * asked no more, after another failure not for this memory; the operation runs all the same. Only abort and
+   * check may run meanwhile.
+   * deregister_memory ends a registration that no operation and no graph uses any more; the memory may be gone
+   * already. It may run beside all functions but register_memory and close. After SHUNT_TIMEOUT it is called
+   * again. */
+  shunt_status (*register_memory)(shunt_endpoint *endpoint, const shunt_memory *memory, uint64_t *key,
+                                  shunt_native_report *report);
+  shunt_status (*deregister_memory)(shunt_endpoint *endpoint, uint64_t key, shunt_native_report *report);
 } shunt_transport_v1;
 
 #ifdef __cplusplus

@@ -103,6 +103,35 @@ type Checker interface {
 	Check() error
 }
 
+// Registrar is an Endpoint of a transport with FeatureRegistration: one that moves the caller's memory by an engine
+// which wants to know it before (pinned pages, remote keys, ncclCommRegister). The endpoint looks the memory of an
+// operation up in what it was told, by address. Both methods are local: when one rank registers memory says nothing
+// about the others.
+//
+// On CUDA memory the host registers what an operation's send and receive memory lies in before that operation is
+// enqueued, the first time; never while the operation's stream is captured. On host memory it registers what users have
+// registered, as malloc gives memory no identity. A failure is not the operation's: it runs with memory that is not
+// registered. In a process of its own a transport has no such memory; the host does not use the feature there.
+type Registrar interface {
+	// Register tells of memory and returns a key, which the endpoint chooses. Ranges may overlap, and memory that has
+	// been unmapped and mapped again, at one address, has another generation; it is registered after the earlier one
+	// was deregistered. It may take milliseconds, and only Abort and Check may run meanwhile. With the code
+	// Unsupported this endpoint is asked no more; after another error it is not asked again for this memory.
+	Register(ctx context.Context, m Memory) (key uint64, err error)
+	// Deregister ends a registration that no operation and no graph uses any more. The memory may be gone already: the
+	// host learns within a second that its owner has freed it. Deregister may run beside all methods but Register and
+	// Close. After an error with code Timeout it is called again.
+	Deregister(ctx context.Context, key uint64) error
+}
+
+// Memory is memory of the caller's: an allocation, or as much of one as its allocator has mapped.
+type Memory struct {
+	Address    uint64
+	Bytes      int64
+	Kind       MemoryKind
+	Generation uint64 // tells two allocations at one address apart; never 0
+}
+
 // Info describes a transport.
 type Info struct {
 	Name     string // as in SHUNT_ALGO and in messages: lower case, at most MaxName bytes

@@ -56,8 +56,9 @@ func openAll(t testing.TB, world int) []plugin.Endpoint {
 func TestDescription(t *testing.T) {
 	require.Equal(t, plugin.Info{
 		Name: "c99", Version: "1.0.0", Doc: "host memory, written in C99",
-		Features: plugin.FeatureMemory | plugin.FeaturePlans | plugin.FeatureBuffers,
-		Memory:   []plugin.MemoryKind{plugin.MemoryKindHost},
+		Features: plugin.FeatureMemory | plugin.FeaturePlans | plugin.FeatureBuffers |
+			plugin.FeatureRegistration,
+		Memory: []plugin.MemoryKind{plugin.MemoryKindHost},
 	}, load(t).Info())
 }
 

@@ -201,6 +201,12 @@ func (c *Client) describe(ctx context.Context) error {
 		return plugin.Errorf(plugin.Protocol, "it names %d memory kinds, want at most 16", len(reply.GetMemory()))
 	}
 	c.info = proto.ToInfo(reply)
+	if c.info.Features&plugin.FeatureRegistration != 0 {
+		// A plugin's process cannot reach the caller's memory: its engine moves what lies in regions, which are its own.
+		c.info.Features &^= plugin.FeatureRegistration
+		c.config.Logger.Info("a transport registers no memory of the caller's, as it runs in a process of its own",
+			"name", c.info.Name, "path", c.config.Path)
+	}
 	return check.Info(c.info)
 }
 

@@ -84,6 +84,9 @@ type TransportClient interface {
 	// failure on one rank is every rank's error. Publish talks to no peer.
 	Publish(ctx context.Context, in *PublishRequest, opts ...grpc.CallOption) (*PublishReply, error)
 	Connect(ctx context.Context, in *ConnectRequest, opts ...grpc.CallOption) (*ConnectReply, error)
+	// There is no Register here: the process of a plugin cannot reach the caller's memory, so the host does not use the
+	// feature registration of such a transport. Its engine registers the regions that it stages messages in.
+	//
 	// Abort tells an endpoint that its communicator has failed or was aborted: what was
 	// begun for its plans is of no use any more and should end soon. It may be called while another
 	// call on the endpoint is in progress.
@@ -250,6 +253,9 @@ type TransportServer interface {
 	// failure on one rank is every rank's error. Publish talks to no peer.
 	Publish(context.Context, *PublishRequest) (*PublishReply, error)
 	Connect(context.Context, *ConnectRequest) (*ConnectReply, error)
+	// There is no Register here: the process of a plugin cannot reach the caller's memory, so the host does not use the
+	// feature registration of such a transport. Its engine registers the regions that it stages messages in.
+	//
 	// Abort tells an endpoint that its communicator has failed or was aborted: what was
 	// begun for its plans is of no use any more and should end soon. It may be called while another
 	// call on the endpoint is in progress.

@@ -101,6 +101,8 @@ func (t *transport) describe() error {
 		{"free_plan", table.free_plan != nil, plugin.FeaturePlans},
 		{"publish", table.publish != nil, plugin.FeatureExchange},
 		{"connect", table.connect != nil, plugin.FeatureExchange},
+		{"register_memory", table.register_memory != nil, plugin.FeatureRegistration},
+		{"deregister_memory", table.deregister_memory != nil, plugin.FeatureRegistration},
 		{"last_error", table.last_error != nil, 0},
 		{"close", table.close != nil, 0},
 	}

@@ -67,6 +67,14 @@ static inline shunt_status shunt_call_connect(const shunt_transport_v1 *t, shunt
 }
 static inline void shunt_call_abort(const shunt_transport_v1 *t, shunt_endpoint *e, const char *reason) { t->abort(e, reason); }
 static inline shunt_status shunt_call_check(const shunt_transport_v1 *t, shunt_endpoint *e, shunt_native_report *r) { return t->check(e, r); }
+static inline shunt_status shunt_call_register_memory(const shunt_transport_v1 *t, shunt_endpoint *e, const shunt_memory *m,
+                                                      uint64_t *key, shunt_native_report *r) {
+  return t->register_memory(e, m, key, r);
+}
+static inline shunt_status shunt_call_deregister_memory(const shunt_transport_v1 *t, shunt_endpoint *e, uint64_t key,
+                                                        shunt_native_report *r) {
+  return t->deregister_memory(e, key, r);
+}
 static inline shunt_status shunt_call_close(const shunt_transport_v1 *t, shunt_endpoint *e) { return t->close(e); }
 
 #endif

@@ -85,7 +85,7 @@ func (t *Transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.
 		return nil, err
 	}
 	return &Endpoint{inner: opened, where: where, gate: gate{who: t.gate.who}, aborting: gate{who: t.gate.who},
-		checking: gate{who: t.gate.who}}, nil
+		checking: gate{who: t.gate.who}, registering: gate{who: t.gate.who}}, nil
 }
 
 // Endpoint is an endpoint of a guarded transport.
@@ -94,9 +94,10 @@ type Endpoint struct {
 	where string
 	gate  gate
 
-	aborting gate
-	checking gate
-	stuck    atomic.Bool // in Abort
+	aborting    gate
+	checking    gate
+	registering gate
+	stuck       atomic.Bool // in Abort
 }
 
 // Regions returns the endpoint's regions.
@@ -185,6 +186,43 @@ func (e *Endpoint) Check() error {
 	return found
 }
 
+// Register tells the endpoint of memory. A registration that comes too late is ended again.
+func (e *Endpoint) Register(ctx context.Context, m plugin.Memory) (uint64, error) {
+	what := fmt.Sprintf("register %d bytes at %#x%s", m.Bytes, m.Address, e.where)
+	return call(ctx, &e.registering, what, func() (uint64, error) {
+		r, err := e.registrar()
+		if err != nil {
+			return 0, err
+		}
+		return r.Register(ctx, m)
+	}, func(key uint64, err error) {
+		if r, none := e.registrar(); err == nil && none == nil {
+			_ = r.Deregister(context.Background(), key)
+		}
+	})
+}
+
+// Deregister ends a registration.
+func (e *Endpoint) Deregister(ctx context.Context, key uint64) error {
+	_, err := call(ctx, &e.registering, fmt.Sprintf("deregister memory%s", e.where), func() (none, error) {
+		r, err := e.registrar()
+		if err != nil {
+			return none{}, err
+		}
+		return none{}, r.Deregister(ctx, key)
+	}, nil)
+	return err
+}
+
+func (e *Endpoint) registrar() (plugin.Registrar, error) {
+	r, ok := e.inner.(plugin.Registrar)
+	if !ok {
+		return nil, plugin.Errorf(plugin.Unsupported, "%s has feature %s and its endpoint no methods Register and Deregister",
+			e.gate.who, plugin.FeatureRegistration)
+	}
+	return r, nil
+}
+
 func (e *Endpoint) exchanger() (plugin.Exchanger, error) {
 	exchanger, ok := e.inner.(plugin.Exchanger)
 	if !ok {
@@ -202,6 +240,10 @@ func (e *Endpoint) Close() error {
 	if e.stuck.Load() {
 		err := e.aborting.busy("close" + e.where)
 		e.aborting.whenFree(func() { _ = e.inner.Close() })
+		return err
+	}
+	if err := e.registering.busy("close" + e.where); err != nil {
+		e.registering.whenFree(func() { _ = e.inner.Close() })
 		return err
 	}
 	_, err := call(ctx, &e.gate, "close"+e.where, func() (none, error) { return none{}, e.inner.Close() }, nil)

@@ -64,6 +64,19 @@ func (e stuckEndpoint) Prepare(context.Context, plugin.Request, string) (*plugin
 	return nil, nil
 }
 
+func (e stuckEndpoint) Register(context.Context, plugin.Memory) (uint64, error) {
+	e.at("register")
+	return 7, nil
+}
+
+func (e stuckEndpoint) Deregister(_ context.Context, key uint64) error {
+	e.at("deregister")
+	if key == 7 {
+		e.closed <- "registration"
+	}
+	return nil
+}
+
 func (e stuckEndpoint) Close() error {
 	e.at("close")
 	e.closed <- "endpoint"
@@ -86,14 +99,23 @@ func calls(ctx context.Context, t *Transport) (err error) {
 	if err = e.Free(ctx, 1); err != nil {
 		return err
 	}
-	_, err = e.Prepare(ctx, plugin.Request{}, "ring")
+	if _, err = e.Prepare(ctx, plugin.Request{}, "ring"); err != nil {
+		return err
+	}
+	r := e.(plugin.Registrar)
+	key, err := r.Register(ctx, plugin.Memory{Bytes: 8})
+	if err == nil {
+		err = r.Deregister(ctx, key)
+	}
 	return err
 }
 
+var phases = []string{"supports", "open", "allocate", "free", "prepare", "register", "deregister"}
+
 func TestEveryCallReturnsInTime(t *testing.T) {
-	for _, phase := range []string{"supports", "open", "allocate", "free", "prepare"} {
+	for _, phase := range phases {
 		t.Run(phase, func(t *testing.T) {
-			s := &stuck{phase: phase, release: make(chan struct{}), closed: make(chan string, 4)}
+			s := &stuck{phase: phase, release: make(chan struct{}), closed: make(chan string, 8)}
 			guarded := New(s, "builtin:stuck")
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
@@ -123,7 +145,8 @@ func TestEveryCallReturnsInTime(t *testing.T) {
 			// What comes late is given back, in order, and the transport serves again.
 			close(s.release)
 			want := map[string][]string{"open": {"endpoint"}, "allocate": {"buffer", "endpoint"}, "free": {"buffer", "endpoint"},
-				"prepare": {"buffer", "endpoint"}}
+				"prepare": {"buffer", "endpoint"}, "register": {"buffer", "registration", "endpoint"},
+				"deregister": {"buffer", "registration", "endpoint"}}
 			for _, w := range want[phase] {
 				if got := <-s.closed; got != w {
 					t.Errorf("%s came late: closed %s, want %s", phase, got, w)
@@ -140,8 +163,8 @@ func TestEveryCallReturnsInTime(t *testing.T) {
 }
 
 func TestPanicIsAnErrorThatNamesTheCall(t *testing.T) {
-	for _, phase := range []string{"supports", "open", "allocate", "free", "prepare"} {
-		s := &stuck{phase: phase, panics: true, closed: make(chan string, 4)}
+	for _, phase := range phases {
+		s := &stuck{phase: phase, panics: true, closed: make(chan string, 8)}
 		err := calls(t.Context(), New(s, "builtin:stuck"))
 		if plugin.CodeOf(err) != plugin.Internal || !strings.HasPrefix(err.Error(),
 			"transport stuck (builtin:stuck) panicked in "+phase) || !strings.Contains(err.Error(), "no such rail") {

@@ -3,7 +3,8 @@
  * name. It allocates scratch, over which the host's generic algorithms do
  * every collective, and buffers for windows; and it has one algorithm of its
  * own, all_reduce/one_shot for small messages, whose plan it writes down as
- * arrays.
+ * arrays. It keeps a list of the memory that users have registered, as an
+ * engine would that needs keys of it.
  *
  *     cc -std=c99 -pedantic -shared -fPIC -I <headers> -o c99.so shunt_c99.c
  */
@@ -43,7 +44,16 @@ typedef struct buffer {
   int fd;
 } buffer;
 
+/* Memory of the caller's. */
+typedef struct registration {
+  struct registration *next;
+  shunt_memory memory;
+  uint64_t key;
+} registration;
+
 struct shunt_endpoint {
+  registration *registrations;
+  uint64_t next_key;
   int32_t rank, world;
   shunt_region regions[COUNT_REGIONS];
   buffer *buffers;
@@ -307,14 +317,59 @@ static void free_plan(shunt_endpoint *e, const shunt_plan *p) {
   free((void *)p); /* first member of its plan */
 }
 
+/* ---- the caller's memory --------------------------------------------------- */
+
+static shunt_status register_memory(shunt_endpoint *e, const shunt_memory *m, uint64_t *key, shunt_native_report *report) {
+  registration *r;
+  if (m->bytes <= 0 || m->generation == 0 || m->kind != SHUNT_MEMORY_HOST) {
+    snprintf(report->message, sizeof report->message, "%lld bytes of kind %u with generation %llu cannot be registered",
+             (long long)m->bytes, (unsigned)m->kind, (unsigned long long)m->generation);
+    return SHUNT_INVALID_ARGUMENT;
+  }
+  for (r = e->registrations; r != NULL; r = r->next) {
+    if (r->memory.address != m->address || r->memory.generation == m->generation) continue;
+    snprintf(report->message, sizeof report->message, "0x%llx is registered with generation %llu already",
+             (unsigned long long)m->address, (unsigned long long)r->memory.generation);
+    return SHUNT_INVALID_ARGUMENT;
+  }
+  if ((r = calloc(1, sizeof *r)) == NULL) {
+    snprintf(report->message, sizeof report->message, "no memory for a registration");
+    return SHUNT_OUT_OF_MEMORY;
+  }
+  r->memory = *m;
+  *key = r->key = ++e->next_key;
+  r->next = e->registrations;
+  e->registrations = r;
+  return SHUNT_OK;
+}
+
+static shunt_status deregister_memory(shunt_endpoint *e, uint64_t key, shunt_native_report *report) {
+  for (registration **at = &e->registrations; *at != NULL; at = &(*at)->next) {
+    if ((*at)->key == key) {
+      registration *r = *at;
+      *at = r->next;
+      free(r);
+      return SHUNT_OK;
+    }
+  }
+  snprintf(report->message, sizeof report->message, "key %llu is of no registration", (unsigned long long)key);
+  return SHUNT_INVALID_ARGUMENT;
+}
+
 static const char *last_error(shunt_endpoint *e) { return e->message; }
 
 static shunt_status close_endpoint(shunt_endpoint *e) {
   int i;
+  shunt_status status = e->registrations == NULL ? SHUNT_OK : SHUNT_INTERNAL; /* the host has left some */
+  while (e->registrations != NULL) {
+    registration *r = e->registrations;
+    e->registrations = r->next;
+    free(r);
+  }
   while (e->buffers != NULL) free_buffer(e, e->buffers->id);
   for (i = 0; i < COUNT_REGIONS; i++) close(e->regions[i].handle.fd);
   free(e);
-  return SHUNT_OK;
+  return status;
 }
 
 /* ---- the table -------------------------------------------------------------- */
@@ -327,7 +382,7 @@ const shunt_transport_v1 shunt_transport_v1_table = {
     .version_major = SHUNT_VERSION_MAJOR,
     .version_minor = SHUNT_VERSION_MINOR,
     .struct_size = sizeof(shunt_transport_v1),
-    .features = SHUNT_FEATURE_MEMORY | SHUNT_FEATURE_PLANS | SHUNT_FEATURE_BUFFERS,
+    .features = SHUNT_FEATURE_MEMORY | SHUNT_FEATURE_PLANS | SHUNT_FEATURE_BUFFERS | SHUNT_FEATURE_REGISTRATION,
     .name = "c99",
     .version = "1.0.0",
     .doc = "host memory, written in C99",
@@ -342,4 +397,6 @@ const shunt_transport_v1 shunt_transport_v1_table = {
     .free_plan = free_plan,
     .last_error = last_error,
     .close = close_endpoint,
+    .register_memory = register_memory,
+    .deregister_memory = deregister_memory,
 };

@@ -44,6 +44,8 @@ const (
 	OptionImage = "image" // images has as many bytes
 	OptionBytes = "bytes" // publish answers as many bytes
 	OptionFD    = "fd"    // open returns a region larger than its memfd
+	// register fails: "refused" for this memory, "never" for all
+	OptionRegister = "register"
 )
 
 // Transport is the probe. Tests use its zero value.
@@ -53,8 +55,9 @@ type Transport struct{}
 func (Transport) Info() plugin.Info {
 	return plugin.Info{
 		Name: "probe", Version: "1.2.3", Doc: "a transport for tests",
-		Features: plugin.FeatureMemory | plugin.FeaturePlans | plugin.FeatureBuffers | plugin.FeatureExchange,
-		Memory:   []plugin.MemoryKind{plugin.MemoryKindHost}, MaxWorld: 1000,
+		Features: plugin.FeatureMemory | plugin.FeaturePlans | plugin.FeatureBuffers | plugin.FeatureExchange |
+			plugin.FeatureRegistration,
+		Memory: []plugin.MemoryKind{plugin.MemoryKindHost}, MaxWorld: 1000,
 	}
 }
 
@@ -130,6 +133,7 @@ type endpoint struct {
 	config  plugin.OpenConfig
 	regions []plugin.Region
 	buffers []plugin.Region
+	known   map[uint64]bool // keys of registrations
 }
 
 func memory(id uint32, role plugin.RegionRole, bytes int64) (plugin.Region, error) {
@@ -247,6 +251,35 @@ func (e *endpoint) Connect(ctx context.Context, x plugin.Exchange, published [][
 	if _, bounded := ctx.Deadline(); !bounded {
 		return plugin.Errorf(plugin.Protocol, "connect has no deadline")
 	}
+	return nil
+}
+
+// Register returns Key of the memory, or fails as OptionRegister says.
+func (e *endpoint) Register(_ context.Context, m plugin.Memory) (uint64, error) {
+	switch e.config.Options[OptionRegister] {
+	case "refused":
+		return 0, plugin.Errorf(plugin.OutOfMemory, "no pages are left")
+	case "never":
+		return 0, plugin.Errorf(plugin.Unsupported, "it has no engine")
+	}
+	if e.known == nil {
+		e.known = map[uint64]bool{}
+	}
+	e.known[Key(m)] = true
+	return Key(m), nil
+}
+
+// Key is made of every field, so that a carrier that loses one is found.
+func Key(m plugin.Memory) uint64 {
+	return m.Address*31 + uint64(m.Bytes)*37 + uint64(m.Kind)*41 + m.Generation*43
+}
+
+// Deregister fails for a key that is not known.
+func (e *endpoint) Deregister(_ context.Context, key uint64) error {
+	if !e.known[key] {
+		return plugin.Errorf(plugin.InvalidArgument, "key %#x is of no registration", key)
+	}
+	delete(e.known, key)
 	return nil
 }
 

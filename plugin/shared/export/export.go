@@ -277,6 +277,35 @@ func shunt_export_check(e *C.shunt_endpoint, report *C.shunt_native_report) C.sh
 	}), report.message[:])
 }
 
+// registering calls f on the endpoint, which must register memory.
+func registering(e *C.shunt_endpoint, report *C.shunt_native_report, f func(plugin.Registrar) error) C.shunt_status {
+	return status(guard(func() error {
+		r, ok := endpointOf(e).(plugin.Registrar)
+		if !ok {
+			return plugin.Errorf(plugin.Unsupported, "the endpoint has no methods Register and Deregister")
+		}
+		return f(r)
+	}), report.message[:])
+}
+
+//export shunt_export_register_memory
+func shunt_export_register_memory(e *C.shunt_endpoint, m *C.shunt_memory, key *C.uint64_t,
+	report *C.shunt_native_report) C.shunt_status {
+	return registering(e, report, func(r plugin.Registrar) error {
+		k, err := r.Register(context.Background(), plugin.Memory{Address: uint64(m.address), Bytes: int64(m.bytes),
+			Kind: plugin.MemoryKind(m.kind), Generation: uint64(m.generation)})
+		*key = C.uint64_t(k)
+		return err
+	})
+}
+
+//export shunt_export_deregister_memory
+func shunt_export_deregister_memory(e *C.shunt_endpoint, key C.uint64_t, report *C.shunt_native_report) C.shunt_status {
+	return registering(e, report, func(r plugin.Registrar) error {
+		return r.Deregister(context.Background(), uint64(key))
+	})
+}
+
 //export shunt_export_close
 func shunt_export_close(e *C.shunt_endpoint) C.shunt_status {
 	return status(guard(func() error {

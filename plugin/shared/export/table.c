@@ -54,6 +54,14 @@ static void abort_endpoint(shunt_endpoint *endpoint, const char *reason) {
 static shunt_status check(shunt_endpoint *endpoint, shunt_native_report *report) {
   return endpoint == NULL || report == NULL ? SHUNT_INVALID_ARGUMENT : shunt_export_check(endpoint, report);
 }
+static shunt_status register_memory(shunt_endpoint *endpoint, const shunt_memory *memory, uint64_t *key,
+                                    shunt_native_report *report) {
+  if (endpoint == NULL || memory == NULL || key == NULL || report == NULL) return SHUNT_INVALID_ARGUMENT;
+  return shunt_export_register_memory(endpoint, (shunt_memory *)memory, key, report);
+}
+static shunt_status deregister_memory(shunt_endpoint *endpoint, uint64_t key, shunt_native_report *report) {
+  return endpoint == NULL || report == NULL ? SHUNT_INVALID_ARGUMENT : shunt_export_deregister_memory(endpoint, key, report);
+}
 static const char *last_error(shunt_endpoint *endpoint) { return endpoint == NULL ? "no endpoint" : endpoint->message; }
 static shunt_status close_endpoint(shunt_endpoint *endpoint) {
   if (endpoint == NULL) return SHUNT_INVALID_ARGUMENT;
@@ -91,6 +99,8 @@ shunt_transport_v1 shunt_transport_v1_table = {
     .connect = connect_endpoint,
     .abort = abort_endpoint,
     .check = check,
+    .register_memory = register_memory,
+    .deregister_memory = deregister_memory,
 };
 
 /* Any call into Go waits until every init function has run. */
