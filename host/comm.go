@@ -55,6 +55,7 @@ type Communicator struct {
 	windowCount   int
 	registrations int
 	symmetric     buffers.Symmetric
+	engines       *buffers.Engines // nil: no transport registers memory
 	allocators    allocators
 	scratch       arguments
 	inFlight      []call.Call // of a group
@@ -350,6 +351,8 @@ func (c *Communicator) closeEngine(a *attached) error {
 	c.device.exec.AwaitEngines()
 	if base, stuck := c.device.exec.EngineStuck(); stuck && base == a.Base {
 		a.Lose("a native function of " + a.Name)
+	} else {
+		c.engines.End(a.Base)
 	}
 	return a.close()
 }
@@ -384,8 +387,12 @@ func (c *Communicator) close() error {
 	for _, m := range c.control {
 		errs = append(errs, m.Close())
 	}
+	errs = append(errs, c.engines.Close())
 	for _, a := range c.attached {
-		closing := a.close
+		closing := func() error {
+			c.engines.End(a.Base)
+			return a.close()
+		}
 		if a.Enqueues.Load() {
 			closing = func() error { return c.device.exec.Later(func() error { return c.closeEngine(a) }) }
 		}

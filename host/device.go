@@ -224,7 +224,11 @@ func (d *device) run(call *call.Call, r *buffers.Range, program plans.Program, a
 		return d.explain(diagnosis.Numbered(call.Collective, c.sequence.Collectives), err, stream)
 	}
 	d.flights.Begin(c.sequence.Number, c.sequence.Collectives, call, program.Kernels.Title())
-	err := d.exec.Run(program.Kernels, a, stream)
+	err := c.engines.Before(program.Base, call, stream)
+	if err == nil {
+		err = d.exec.Run(program.Kernels, a, stream)
+		c.engines.After(program.Base, call, stream)
+	}
 	d.flights.Enqueued(c.sequence.Number, err != nil)
 	if err == nil {
 		c.engine.NoteCall()

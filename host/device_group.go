@@ -171,7 +171,10 @@ func (d *device) runBatch(first *call.Call, stream cuda.Stream) error {
 		return d.explain("group", err, stream)
 	}
 	d.flights.Begin(c.sequence.Number, c.sequence.Collectives, first, p.Kernels.Title())
-	err = d.exec.RunBatch(b.launch, stream)
+	if err = c.engines.BeforeRounds(p.Base, b.launch, stream); err == nil {
+		err = d.exec.RunBatch(b.launch, stream)
+		c.engines.AfterRounds(p.Base, b.launch, stream)
+	}
 	d.flights.Enqueued(c.sequence.Number, err != nil)
 	if err != nil {
 		return d.explain("group", err, stream)

@@ -17,6 +17,9 @@ func (d *device) start() {
 	if d.buffers != nil {
 		d.done.Go(func() { d.buffers.Keep(ctx) })
 	}
+	if d.comm.engines != nil {
+		d.done.Go(func() { d.comm.engines.Keep(ctx) })
+	}
 }
 
 // lookout is the longest time that a kernel's fault goes unseen between calls. Whoever asks

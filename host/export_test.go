@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
 	"github.com/shunt-ccl/shunt/host/internal/survey"
@@ -91,3 +92,6 @@ func ReplaceDestroyWait(wait time.Duration) (undo func()) {
 
 // Known reports whether all peers have mapped what an address lies in.
 func Known(c *Communicator, p cuda.Ptr) bool { return c.device.buffers.Known(p) }
+
+// LimitRegistrations changes how many registrations of a transport stay, and returns what undoes that.
+func LimitRegistrations(n int) (undo func()) { return buffers.LimitRegistrations(n) }

@@ -339,6 +339,7 @@ var failAgreed = failpoint.New("communicator.agreed",
 // Nothing of it may fail: the others have the communicator then, and this rank would not.
 func (c *Communicator) begin(ctx context.Context) {
 	failAgreed.Hit()
+	c.engines = c.newEngines()
 	if c.device != nil {
 		c.device.start()
 		return

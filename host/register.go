@@ -29,6 +29,11 @@ func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 	}
 	defer release()
 	if c.device == nil {
+		c.engines.RegisterHost(p, bytes)
+		return nil
+	}
+	if c.device.buffers == nil && c.engines != nil {
+		c.engines.Ask(cuda.Ptr(uintptr(p)))
 		return nil
 	}
 	ctx, cancel := c.observer.Deadline(c.job.ctx)
@@ -57,12 +62,14 @@ func (c *Communicator) Deregister(p unsafe.Pointer) error {
 	}
 	defer release()
 	if c.device == nil {
+		c.engines.DeregisterHost(p)
 		return nil
 	}
+	known := c.engines.Forget(cuda.Ptr(uintptr(p)))
 	if ended, err := c.symmetric.Deregister(c.device.buffers, cuda.Ptr(uintptr(p))); ended {
 		return err
 	}
-	if found, err := c.device.buffers.Deregister(cuda.Ptr(uintptr(p))); found || err != nil {
+	if found, err := c.device.buffers.Deregister(cuda.Ptr(uintptr(p))); found || known || err != nil {
 		return err
 	}
 	return plugin.Errorf(plugin.InvalidArgument, "deregister on rank %d: %p is not registered", c.rank, p)

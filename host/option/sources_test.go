@@ -16,7 +16,7 @@ import (
 var reads = regexp.MustCompile(`(?:getenv\(|environ(?:\.get\(|\[))["'](SHUNT_[A-Z_]+)["']`)
 
 // ofTransports are options of a transport that another program reads too.
-var ofTransports = []string{"SHUNT_NCCL_LIBRARY"}
+var ofTransports = []string{"SHUNT_NCCL_LIBRARY", "SHUNT_NCCL_REGISTER"}
 
 // A variable that the table lacks is taken for an option of a transport, which then rejects it.
 func TestVariablesOfCAndPythonAreInTheTable(t *testing.T) {

@@ -26,10 +26,14 @@ type endpoint struct {
 	calls   []*C.nl_call
 	closed  bool
 
+	registers bool // RegisterVariable is on
+
 	mu      sync.Mutex // Abort comes from another goroutine
 	comm    *C.nl_comm // nil: not made yet
 	aborted bool
 	ending  sync.WaitGroup // an abort that goes on
+	memory  map[uint64]*C.nl_memory
+	lastKey uint64 // of memory
 }
 
 // Regions returns none: NCCL has its own memory.
@@ -257,6 +261,9 @@ func (e *endpoint) release() error {
 	}
 	for _, call := range e.calls {
 		C.free(unsafe.Pointer(call))
+	}
+	for _, memory := range e.memory { // NCCL has let go of it with the communicator
+		C.free(unsafe.Pointer(memory))
 	}
 	if e.word != 0 {
 		err = e.driver.Free(e.ctx, e.word)

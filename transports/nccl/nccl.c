@@ -18,6 +18,12 @@ static const char *const symbols[] = {
 #undef X
 };
 
+static const char *const newer[] = {
+#define X(name, result, arguments) "nccl" #name,
+    NL_NEWER(X)
+#undef X
+};
+
 int nl_load(const char *path, nl_table *table, char *message, size_t bytes) {
   /* DEEPBIND: NCCL calls its own public names, which must not meet those of a library that was loaded before. */
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
@@ -38,6 +44,8 @@ int nl_load(const char *path, nl_table *table, char *message, size_t bytes) {
       dlclose(library);
       return -1;
     }
+  slots += sizeof symbols / sizeof *symbols;
+  for (size_t i = 0; i < sizeof newer / sizeof *newer; i++) slots[i] = dlsym(library, newer[i]);
   return 0;
 }
 
@@ -119,14 +127,19 @@ shunt_status nl_look(nl_comm *c, shunt_native_report *report) {
   return status;
 }
 
+/* Take the lock within a second; 0: somebody keeps it. */
+static int lock_soon(nl_comm *c) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += 1;
+  return !pthread_mutex_timedlock(&c->lock, &until);
+}
+
 void nl_abort(nl_comm *c) {
   c->aborted = 1;
   /* Who is inside looks at aborted. But it may be the driver that holds it, because a queue is full
    * of kernels that wait for a peer: those end by the abort alone. */
-  struct timespec until;
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_sec += 1;
-  int locked = !pthread_mutex_timedlock(&c->lock, &until);
+  int locked = lock_soon(c);
   if (c->comm) c->nccl->CommAbort(c->comm);
   c->comm = NULL;
   if (locked) pthread_mutex_unlock(&c->lock);
@@ -150,6 +163,43 @@ void nl_destroy(nl_comm *c) {
 void nl_free(nl_comm *c) {
   pthread_mutex_destroy(&c->lock);
   free(c);
+}
+
+/* ---- the caller's memory --------------------------------------------------- */
+
+static shunt_status busy(shunt_native_report *report) {
+  strcpy(report->message, "another call of NCCL goes on");
+  return SHUNT_TIMEOUT;
+}
+
+shunt_status nl_register(void *context, const int64_t *registers, const void *send, void *recv, void *stream, shunt_native_report *report) {
+  nl_memory *m = context;
+  nl_comm *c = m->comm;
+  (void)registers, (void)send, (void)recv, (void)stream;
+  if (!lock_soon(c)) return busy(report);
+  shunt_status status = SHUNT_OK;
+  if (c->aborted || !c->comm) {
+    status = gone(report);
+  } else {
+    int result = c->nccl->CommRegister(c->comm, (void *)m->address, m->bytes, &m->handle);
+    if (result) status = failed(c->nccl, c->comm, result, report);
+  }
+  pthread_mutex_unlock(&c->lock);
+  return status;
+}
+
+shunt_status nl_deregister(void *context, const int64_t *registers, const void *send, void *recv, void *stream, shunt_native_report *report) {
+  nl_memory *m = context;
+  nl_comm *c = m->comm;
+  (void)registers, (void)send, (void)recv, (void)stream;
+  if (!lock_soon(c)) return c->aborted ? SHUNT_OK : busy(report);
+  shunt_status status = SHUNT_OK;
+  if (!c->aborted && c->comm && m->handle) { /* null: NCCL knows it without having done anything */
+    int result = c->nccl->CommDeregister(c->comm, m->handle);
+    if (result) status = failed(c->nccl, c->comm, result, report);
+  }
+  pthread_mutex_unlock(&c->lock);
+  return status;
 }
 
 /* ---- collectives ---------------------------------------------------------- */

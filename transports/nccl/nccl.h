@@ -50,9 +50,15 @@ typedef struct {
   X(RedOpCreatePreMulSum, int, (int *, void *, int, int, void *))                                               \
   X(RedOpDestroy, int, (int, void *))
 
+/* Functions that older versions lack: null there. */
+#define NL_NEWER(X)                                                                                             \
+  X(CommRegister, int, (void *, void *, size_t, void **)) /* 2.19 */                                            \
+  X(CommDeregister, int, (void *, void *))
+
 typedef struct {
 #define X(name, result, arguments) result(*name) arguments;
   NL_FUNCTIONS(X)
+  NL_NEWER(X)
 #undef X
 } nl_table;
 
@@ -100,9 +106,27 @@ typedef struct {
 shunt_status nl_run(void *context, const int64_t *registers, const void *send, void *recv, void *stream,
                     shunt_native_report *report);
 
+/* Memory of the caller's that NCCL knows. */
+typedef struct {
+  nl_comm *comm;
+  uint64_t address, bytes;
+  void *handle;
+} nl_memory;
+
+/* Have NCCL know memory, and forget it, as native functions: context is an nl_memory. Both return SHUNT_TIMEOUT if
+ * the communicator is busy for a second. What was aborted has forgotten everything. */
+shunt_status nl_register(void *context, const int64_t *registers, const void *send, void *recv, void *stream,
+                         shunt_native_report *report);
+shunt_status nl_deregister(void *context, const int64_t *registers, const void *send, void *recv, void *stream,
+                           shunt_native_report *report);
+
+static inline int nl_registers(const nl_table *table) { return table->CommRegister && table->CommDeregister; }
+
 /* The native functions, as Go cannot take their addresses. */
 static inline void *nl_begin_function(void) { return (void *)nl_begin; }
 static inline void *nl_run_function(void) { return (void *)nl_run; }
+static inline void *nl_register_function(void) { return (void *)nl_register; }
+static inline void *nl_deregister_function(void) { return (void *)nl_deregister; }
 
 /* x rounded to a dtype of at most 32 bits, ties to even. Returns its bits; for integers truncated. Exported for tests. */
 uint64_t nl_round(double x, int dtype);

@@ -19,8 +19,9 @@ type Transport struct {
 func (Transport) Info() plugin.Info {
 	return plugin.Info{
 		Name: "nccl", Version: "0.1.0",
-		Features: plugin.FeaturePlans | plugin.FeatureExchange | plugin.FeatureMultiHost | plugin.FeatureOwnGpu,
-		Memory:   []plugin.MemoryKind{plugin.MemoryKindCuda}, Doc: "GPUs of one host or several through NVIDIA's NCCL",
+		Features: plugin.FeaturePlans | plugin.FeatureExchange | plugin.FeatureMultiHost | plugin.FeatureOwnGpu |
+			plugin.FeatureRegistration,
+		Memory: []plugin.MemoryKind{plugin.MemoryKindCuda}, Doc: "GPUs of one host or several through NVIDIA's NCCL",
 	}
 }
 
@@ -101,12 +102,15 @@ func (t Transport) Open(_ context.Context, c plugin.OpenConfig) (plugin.Endpoint
 			"nccl: %s memory on device %d cannot be served, want CUDA memory of a device", c.Memory, c.Device)
 	}
 	for name := range c.Options {
-		if name != "library" { // Variable, which Supports needs too
-			return nil, plugin.Errorf(plugin.InvalidArgument, "nccl: unknown option %q; it has library", name)
+		if name != "library" && name != "register" { // Variable, which Supports needs too
+			return nil, plugin.Errorf(plugin.InvalidArgument, "nccl: unknown option %q; it has library and register", name)
 		}
 	}
+	registers, err := parseRegister(c.Options["register"])
+	if err != nil {
+		return nil, err
+	}
 	var driver cuda.Driver
-	var err error
 	version := 0
 	if t.Drivers != nil {
 		driver = t.Drivers(c.Device)
@@ -123,7 +127,7 @@ func (t Transport) Open(_ context.Context, c plugin.OpenConfig) (plugin.Endpoint
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{library: l, driver: driver, config: c}
+	e := &endpoint{library: l, driver: driver, config: c, registers: registers}
 	if e.ctx, err = driver.Retain(c.Device); err != nil {
 		return nil, err
 	}

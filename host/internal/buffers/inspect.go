@@ -45,3 +45,11 @@ func (t *Registry) Busy() bool {
 	n, err := t.counts()
 	return err == nil && n.begun != n.ended
 }
+
+// LimitRegistrations changes how many registrations an engine keeps, and returns what undoes that. No communicator may
+// be open.
+func LimitRegistrations(n int) (undo func()) {
+	before := registrationLimit
+	registrationLimit = n
+	return func() { registrationLimit = before }
+}

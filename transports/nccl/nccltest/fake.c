@@ -1,7 +1,7 @@
 /*
  * fake.c: a library with NCCL's functions, for GPUs in memory. What they do is Go's (nccltest.go),
  * which installs itself. FAKE_VERSION is the version that it reports, FAKE_CUDA what it
- * was built for; with LACKING it has no ncclSend.
+ * was built for; with LACKING it has no ncclSend, with NO_REGISTER no ncclCommRegister.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -73,6 +73,16 @@ int ncclCommGetAsyncError(comm c, int *state) { return *state = go.state((uintpt
 int ncclCommFinalize(comm c) { return go.state((uintptr_t)c); }
 int ncclCommDestroy(comm c) { return go.end((uintptr_t)c, 0); }
 int ncclCommAbort(comm c) { return go.end((uintptr_t)c, 1); }
+
+#ifndef NO_REGISTER
+int ncclCommRegister(comm c, void *at, size_t bytes, void **handle) {
+  uint64_t made = 0;
+  int result = go.know((uintptr_t)c, (uintptr_t)at, bytes, &made);
+  *handle = (void *)(uintptr_t)made;
+  return result;
+}
+int ncclCommDeregister(comm c, void *handle) { return go.forget((uintptr_t)c, (uintptr_t)handle); }
+#endif
 
 int ncclRedOpCreatePreMulSum(int *op, void *scalar, int dtype, int where, comm c) {
   uint64_t bits;

@@ -34,6 +34,8 @@ typedef struct {
   int (*scalar)(uint64_t comm, uint64_t bits, int dtype);
   int (*run)(const fake_op *ops, int count);
   const char *(*words)(uint64_t comm);
+  int (*know)(uint64_t comm, uint64_t at, uint64_t bytes, uint64_t *handle);
+  int (*forget)(uint64_t comm, uint64_t handle);
 } fake_hooks;
 
 #endif

@@ -18,6 +18,8 @@ int goEnd(uint64_t, int);
 int goScalar(uint64_t, uint64_t, int);
 int goRun(fake_op *, int);
 char *goWords(uint64_t);
+int goKnow(uint64_t, uint64_t, uint64_t, uint64_t *);
+int goForget(uint64_t, uint64_t);
 
 static const char *install(const char *path) {
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -25,7 +27,8 @@ static const char *install(const char *path) {
   void (*to)(const fake_hooks *) = (void (*)(const fake_hooks *))dlsym(library, "nccltest_install");
   if (!to) return dlerror();
   fake_hooks hooks = {goName, (int (*)(const char *, int, int, int, uint64_t *))goBegin, goState, goEnd, goScalar,
-                      (int (*)(const fake_op *, int))goRun, (const char *(*)(uint64_t))goWords};
+                      (int (*)(const fake_op *, int))goRun, (const char *(*)(uint64_t))goWords,
+                      goKnow, goForget};
   to(&hooks);
   return NULL;
 }
@@ -55,7 +58,8 @@ import (
 var sources embed.FS
 
 // Build compiles the library into a folder, with flags for the compiler: "-DFAKE_VERSION=21400" makes it older,
-// `-DFAKE_CUDA="13.0"` has it built for that CUDA, "-DLACKING" takes ncclSend away.
+// `-DFAKE_CUDA="13.0"` has it built for that CUDA, "-DLACKING" takes ncclSend away, "-DNO_REGISTER"
+// ncclCommRegister.
 func Build(dir string, flags ...string) (string, error) {
 	path := filepath.Join(dir, "libnccl.so.2")
 	for _, name := range []string{"fake.c", "fake.h"} {
@@ -126,6 +130,7 @@ type world struct {
 // round is one collective.
 type round struct {
 	ops     []C.fake_op
+	known   []bool // by rank: its memory is registered
 	scalars []float64
 	arrived int
 	full    chan struct{}
@@ -149,7 +154,15 @@ type communicator struct {
 	stopped  chan struct{}
 	number   int // of collectives that have run
 	scalars  []float64
-	batches  [][]C.fake_op
+	batches  []batch
+
+	known map[uint64]*registered // by handle; under machine's lock
+}
+
+// batch is what was called as one group, and what was registered of its memory, by operation.
+type batch struct {
+	ops  []C.fake_op
+	uses []use
 }
 
 func lookup(c C.uint64_t) *communicator {
@@ -185,7 +198,8 @@ func goBegin(id *C.char, rank, size, _ C.int, comm *C.uint64_t) C.int {
 		}
 		machine.worlds[name] = w
 	}
-	c := &communicator{world: w, rank: int(rank), driver: cudatest.Current(), stopped: make(chan struct{})}
+	c := &communicator{world: w, rank: int(rank), driver: cudatest.Current(), stopped: make(chan struct{}),
+		known: map[uint64]*registered{}}
 	if c.driver == nil {
 		return 1 // no device is current on this thread
 	}
@@ -235,7 +249,7 @@ func goWords(C.uint64_t) *C.char {
 }
 
 //export goEnd
-func goEnd(comm C.uint64_t, _ C.int) C.int {
+func goEnd(comm C.uint64_t, abort C.int) C.int {
 	c := lookup(comm)
 	if c == nil {
 		return 4
@@ -243,6 +257,9 @@ func goEnd(comm C.uint64_t, _ C.int) C.int {
 	close(c.stopped)
 	machine.Lock()
 	delete(machine.comms, uint64(comm))
+	if abort == 0 && len(c.known) > 0 {
+		violate("rank %d: %d registrations are left when the communicator is destroyed", c.rank, len(c.known))
+	}
 	machine.Unlock()
 	if errors.Join(c.driver.UnloadModule(c.ctx, c.module), c.driver.Release(0)) != nil {
 		return 1
@@ -267,7 +284,7 @@ func goRun(ops *C.fake_op, count C.int) C.int {
 	if state := goState(list[0].comm); state != 0 {
 		return state // as NCCL's calls do once its asynchronous error is set
 	}
-	c.batches = append(c.batches, list)
+	c.batches = append(c.batches, batch{list, c.uses(list)})
 	l := cuda.Launch{Function: c.function, Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{1, 1, 1}, Bytes: 16}
 	*(*[2]uint64)(unsafe.Pointer(&l.Params[0])) = [2]uint64{uint64(list[0].comm), uint64(len(c.batches) - 1)}
 	if _, err := c.driver.LaunchKernels(c.ctx, cuda.Stream(list[0].stream), []cuda.Launch{l}); err != nil {
@@ -284,10 +301,12 @@ func kernel(g cudatest.Grid) {
 		return // aborted
 	}
 	var messages sync.WaitGroup
-	for _, op := range c.batches[p[1]] {
+	b := c.batches[p[1]]
+	c.stillKnown(b)
+	for i, op := range b.ops {
 		if op.kind == C.FAKE_SEND || op.kind == C.FAKE_RECV {
 			messages.Go(func() { c.message(op, g.Done) })
-		} else if !c.collective(op, g.Done) {
+		} else if !c.collective(op, b.uses[i].all, g.Done) {
 			break
 		}
 	}
@@ -332,16 +351,16 @@ func (c *communicator) message(op C.fake_op, closed <-chan struct{}) {
 }
 
 // collective does one; false: it was given up.
-func (c *communicator) collective(op C.fake_op, closed <-chan struct{}) bool {
+func (c *communicator) collective(op C.fake_op, known bool, closed <-chan struct{}) bool {
 	w := c.world
 	w.mu.Lock()
 	r := w.rounds[c.number]
 	if r == nil {
-		r = &round{ops: make([]C.fake_op, w.size), scalars: make([]float64, w.size), full: make(chan struct{}),
-			over: make(chan struct{})}
+		r = &round{ops: make([]C.fake_op, w.size), known: make([]bool, w.size), scalars: make([]float64, w.size),
+			full: make(chan struct{}), over: make(chan struct{})}
 		w.rounds[c.number] = r
 	}
-	r.ops[c.rank] = op
+	r.ops[c.rank], r.known[c.rank] = op, known
 	if op.op >= 100 {
 		r.scalars[c.rank] = c.scalars[op.op-100]
 	}
@@ -362,6 +381,9 @@ func (c *communicator) collective(op C.fake_op, closed <-chan struct{}) bool {
 	}
 	if !wait(r.full) {
 		return false
+	}
+	if c.rank == 0 {
+		r.compare()
 	}
 	to, result := c.result(r)
 	w.mu.Lock()
