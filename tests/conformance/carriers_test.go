@@ -14,6 +14,8 @@ import (
 	"github.com/shunt-ccl/shunt/tests/conformance"
 	"github.com/shunt-ccl/shunt/tests/internal/device/machine"
 	"github.com/shunt-ccl/shunt/transports/cudaipc/cudaipctest"
+	"github.com/shunt-ccl/shunt/transports/nccl"
+	"github.com/shunt-ccl/shunt/transports/nccl/nccltest"
 )
 
 // build compiles a main package of the shm transport.
@@ -93,6 +95,35 @@ func TestBuiltinNccl(t *testing.T) {
 		inMemory(&cfg, memoryWorlds)
 	}
 	conformance.Test(t, cfg)
+	if leaks := machine.Leaks(); len(leaks) > 0 {
+		t.Errorf("left on the devices: %v", leaks)
+	}
+	machine.Close()
+}
+
+// The same where the caller's memory is registered. What NCCL calls undefined would be seen.
+func TestRegisteredNccl(t *testing.T) {
+	if machine.Real() {
+		t.Skip("needs GPUs in memory, whose NCCL checks registrations")
+	}
+	cfg := config(t, "builtin:nccl")
+	cfg.Memory = plugin.MemoryKindCuda
+	if cfg.Filter == nil {
+		cfg.Filter = regexp.MustCompile(
+			`^(fresh_memory|send_recv_order|group_exchange|mixed_sequence|two_graphs|two_communicators|split)/`)
+	}
+	machine.InstallNCCL(t, "-DFAKE_VERSION=22902")
+	t.Setenv(nccl.RegisterVariable, "on")
+	inMemory(&cfg, memoryWorlds)
+	nccltest.Violations()
+	before, _ := nccltest.Registrations()
+	conformance.Test(t, cfg)
+	if calls, left := nccltest.Registrations(); calls == before || len(left) > 0 {
+		t.Errorf("%d registrations, of which are left %v", calls-before, left)
+	}
+	if v := nccltest.Violations(); len(v) > 0 {
+		t.Errorf("%d violations, the first is %s", len(v), v[0])
+	}
 	if leaks := machine.Leaks(); len(leaks) > 0 {
 		t.Errorf("left on the devices: %v", leaks)
 	}

@@ -86,6 +86,8 @@ var scenarioList = []scenario{
 		[]int64{7, 4097, 131071}, someTypes, true, 40, everywhere, changingRoots},
 	{"mixed_sequence", "a random sequence of all collectives, sizes and dtypes", []int64{1025, 65537}, someBytes, true, 60,
 		everywhere, mixedSequence},
+	{"fresh_memory", "operations on memory that is freed and allocated anew between them", []int64{33, 4097}, someTypes,
+		true, 24, eagerly, freshMemory},
 	{"barrier_order", "no rank leaves a barrier before every rank has entered it", []int64{1}, someBytes, true, 50,
 		everywhere, barrierOrder},
 	{"non_blocking", "operations that were started together end in order, and Test and Wait agree", []int64{33, 16385},

@@ -50,7 +50,8 @@ func unregistered(on, has bool, version, world int) string {
 
 // Register has NCCL know memory. Its communicator is there: a plan was prepared that uses it.
 func (e *endpoint) Register(_ context.Context, m plugin.Memory) (uint64, error) {
-	if reason := unregistered(e.registers, C.nl_registers(e.library.table) != 0, e.library.version, e.config.World); reason != "" {
+	has := C.nl_registers(e.library.table) != 0
+	if reason := unregistered(e.registers, has, e.library.version, e.config.World); reason != "" {
 		return 0, plugin.Errorf(plugin.Unsupported, "nccl: %s", reason)
 	}
 	e.mu.Lock()

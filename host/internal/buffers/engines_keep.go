@@ -86,9 +86,10 @@ func (t *Engines) settle() {
 // thin ends the registrations of an engine that are on their way out and that nothing uses; those that are too many
 // are, beginning with the ones that were not used for longest. t.mu is held.
 func (t *Engines) thin(e *engine) {
-	staying := slices.DeleteFunc(slices.Clone(e.known), func(r *registration) bool { return r.leaving || r.captured() })
-	slices.SortFunc(staying, func(a, b *registration) int { return cmp.Compare(a.used, b.used) })
-	for _, r := range staying[:max(0, min(len(staying), len(e.known)-registrationLimit))] {
+	staying := slices.DeleteFunc(slices.Clone(e.known), func(r *registration) bool { return r.leaving })
+	free := slices.DeleteFunc(slices.Clone(staying), func(r *registration) bool { return r.captured() })
+	slices.SortFunc(free, func(a, b *registration) int { return cmp.Compare(a.used, b.used) })
+	for _, r := range free[:max(0, min(len(free), len(staying)-registrationLimit))] {
 		r.leaving = true
 	}
 	for _, r := range slices.Clone(e.known) {

@@ -63,9 +63,9 @@ func NCCL() plugin.Transport {
 }
 
 // InstallNCCL makes nccltest's library the one that ranks of this process use on GPUs in memory.
-func InstallNCCL(t testing.TB) {
+func InstallNCCL(t testing.TB, flags ...string) {
 	t.Helper()
-	path, err := nccltest.Build(t.TempDir())
+	path, err := nccltest.Build(t.TempDir(), flags...)
 	if err == nil {
 		err = nccltest.Install(path)
 	}
