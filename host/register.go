@@ -17,7 +17,8 @@ import (
 // It is collective: every rank registers a buffer of its own. What is mapped is
 // the whole allocation; of memory that was made with cuMemCreate, and mapped in
 // pieces behind each other, all pieces that hold bytes of the buffer. Memory that is freed is
-// forgotten by itself. For host memory there is nothing to do.
+// forgotten by itself. Host memory is registered with transports that have an engine
+// for it, and must be deregistered before it is freed; a failure is a warning in the log.
 func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 	if bytes <= 0 || p == nil {
 		return c.rejectNamed("register", plugin.Errorf(plugin.InvalidArgument,

@@ -34,7 +34,7 @@ done
 $GO build "${small[@]}" -o "$stage/bin/shunt-transport-sockets" ./tests/internal/sockets/process
 
 # Those that use a GPU; the conformance suite is in the command. They run in a copy of their folder's test data.
-for package in host/executor tests/internal/device tests/internal/faults; do
+for package in host/executor transports/nccl tests/internal/device tests/internal/faults; do
   if ! compgen -G "$package/*_test.go" >/dev/null; then continue; fi
   step "tests of $package"
   mkdir -p "$stage/tests/$package"

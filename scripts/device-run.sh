@@ -42,6 +42,9 @@ conformance() {
 tests() {
   # Those that use a GPU; the others need compilers and sources, and run where those are.
   part test-host-executor 240 env -C tests/host/executor ./run.test -test.v -test.timeout 230s -test.run OnAGPU
+  part test-nccl 60 env -C tests/transports/nccl ./run.test -test.v -test.timeout 50s -test.run OnAGPU
+  part nccl-registered 120 env SHUNT_NCCL_REGISTER=on "$shunt" conformance --transport builtin:nccl --memory cuda -n "1,$gpus" \
+    --filter '^(fresh_memory|mixed_sequence|group_exchange|two_graphs)/'
   part test-device 240 env -C tests/tests/internal/device ./run.test -test.v -test.timeout 230s
   need python || return
   part test-python 120 "$shunt" run -n 2 python3 python/tests/gpu_programs.py all

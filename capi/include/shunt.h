@@ -429,8 +429,8 @@ SHUNT_API shunt_status shunt_cancel(shunt_comm comm, const char *reason);
  * the communicator's GPU go straight between the ranks' buffers. Without it peers map the
  * memory in the background, some time after the first call that could use it, and memory
  * that they cannot map is staged, which is an error here. Every rank
- * registers memory of its own, which must lie within one allocation. With host
- * memory there is nothing to do. */
+ * registers memory of its own, which must lie within one allocation. Host memory is
+ * registered with transports that have an engine for it; deregister it before it is freed. */
 SHUNT_API shunt_status shunt_register(shunt_comm comm, const void *memory, int64_t bytes);
 
 /* Collective: shunt_register with a guarantee by the caller, by which large messages may

@@ -132,8 +132,8 @@ class Communicator(Objects):
         buffer on this rank's GPU go straight between the ranks' buffers; every
         rank registers one of its own. Without it peers map the buffer in the
         background, some time after the first call that could use it, and memory that
-        they cannot map is staged, which is UnsupportedError here. For host memory
-        there is nothing to do.
+        they cannot map is staged, which is UnsupportedError here. Host memory is
+        registered with transports that have an engine for it; end that before it is freed.
 
         symmetric is a guarantee by the caller, by which large messages may go through
         the GPUs' copy engines: whenever all_reduce, all_gather, all_to_all, broadcast or

@@ -1,6 +1,7 @@
 // Package buffers keeps the caller's memory that peers reach directly: the registry of what this rank exports and of
 // what it has mapped of its peers, registration by users and by what kernels have missed, ranges that all ranks use
-// alike (symmetric memory), and the withdrawal of memory that its owner has freed.
+// alike (symmetric memory), and the withdrawal of memory that its owner has freed. Engines (engines.go) registers the
+// memory of calls with transports that move it by a library of their own.
 //
 // Comments call the registry's table, which kernels read, the directory. Keep (keep.go) runs on a goroutine of its own
 // and maps what peers export. It retries a refused import after ever longer pauses.
