@@ -12,6 +12,8 @@ import (
 	"github.com/shunt-ccl/shunt/cuda/cudatest"
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/transports/nccl"
+	"github.com/shunt-ccl/shunt/transports/nccl/nccltest"
 )
 
 // blind forgets what is put into streams, once it is told to.
@@ -39,6 +41,29 @@ func BenchmarkDeviceAllReduce8B(b *testing.B) {
 	})
 }
 
+// BenchmarkDeviceRegistered8B measures the same where NCCL is there and knows the memory: calls of another transport pay
+// a comparison; those of NCCL the search and what the driver is asked, here one in memory.
+func BenchmarkDeviceRegistered8B(b *testing.B) {
+	path, err := nccltest.Build(b.TempDir(), "-DFAKE_VERSION=22902")
+	require.NoError(b, err)
+	require.NoError(b, nccltest.Install(path))
+	b.Setenv(nccl.Variable, path)
+	for _, algo := range []string{"*=cudaipc", "*=nccl,*"} {
+		for _, register := range []string{"off", "on"} {
+			b.Run(algo+" "+register, func(b *testing.B) {
+				b.Setenv(nccl.RegisterVariable, register)
+				benchmarkCallWith(b, both(algo), func(r *rank) (call, free func() error, err error) {
+					x, err := r.floats([]float32{1, 2})
+					call = func() error {
+						return r.AllReduce(pointer(x), pointer(x), 2, plugin.Float32, plugin.OpSum, r)
+					}
+					return call, func() error { return r.free(x) }, err
+				})
+			})
+		}
+	}
+}
+
 // BenchmarkDeviceAllToAllV measures all_to_all_v with counts on the device, which the
 // host does not read, and on the host.
 func BenchmarkDeviceAllToAllV(b *testing.B) {
@@ -62,10 +87,16 @@ func BenchmarkDeviceAllToAllV(b *testing.B) {
 // benchmarkDeviceCall measures a call on rank 0 of two, whose GPU sees no more of it
 // once the first one has prepared it.
 func benchmarkDeviceCall(b *testing.B, prepare func(r *rank) (call, free func() error, err error)) {
+	benchmarkCallWith(b, func(int, *host.Options) {}, prepare)
+}
+
+func benchmarkCallWith(b *testing.B, adjust func(int, *host.Options),
+	prepare func(r *rank) (call, free func() error, err error)) {
 	drivers := gpus(b, 2)
 	first := &blind{Driver: drivers[0]}
 	done := make(chan struct{})
 	errs := deviceErrors(b, drivers, func(rank int, o *host.Options) {
+		adjust(rank, o)
 		if rank == 0 {
 			o.Driver = first
 		}

@@ -160,8 +160,8 @@ func (t *Engines) before(base uint32, stream cuda.Stream, memory []span) error {
 	defer t.mu.Unlock()
 	t.begun++
 	e := t.of(base)
-	for _, s := range memory {
-		if s.bytes <= 0 || s.base == 0 || e.off && len(e.known) == 0 {
+	for i, s := range memory {
+		if s.bytes <= 0 || s.base == 0 || e.off && len(e.known) == 0 || i > 0 && s == memory[i-1] { // in place
 			continue
 		}
 		if r := e.find(s); r != nil && t.still(r, s) {
