@@ -41,8 +41,8 @@ func BenchmarkDeviceAllReduce8B(b *testing.B) {
 	})
 }
 
-// BenchmarkDeviceRegistered8B measures the same where NCCL is there and knows the memory: calls of another transport pay
-// a comparison; those of NCCL the search and what the driver is asked, here one in memory.
+// BenchmarkDeviceRegistered8B measures the same where NCCL is there and knows the memory: calls of another transport
+// pay a comparison; those of NCCL the search and what the driver is asked, here one in memory.
 func BenchmarkDeviceRegistered8B(b *testing.B) {
 	path, err := nccltest.Build(b.TempDir(), "-DFAKE_VERSION=22902")
 	require.NoError(b, err)
