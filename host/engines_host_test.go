@@ -136,8 +136,8 @@ func TestHostMemoryIsRegisteredByItsUser(t *testing.T) {
 
 // A failure is a warning; an endpoint that never registers is asked once.
 func TestHostMemoryThatIsNotRegistered(t *testing.T) {
-	for code, c := range map[plugin.Code]struct{ calls, warnings int }{plugin.OutOfMemory: {2, 2}, plugin.Unsupported: {1, 0},
-		plugin.Timeout: {1, 1}} {
+	for code, c := range map[plugin.Code]struct{ calls, warnings int }{
+		plugin.OutOfMemory: {2, 2}, plugin.Unsupported: {1, 0}, plugin.Timeout: {1, 1}} {
 		x, y := make([]float32, 100), make([]float32, 100)
 		l := pinnedWorld(t, plugin.Errorf(code, "no pages are left"), func(c *host.Communicator) error {
 			return errors.Join(c.Register(at(x), 400), c.Register(at(y), 400), c.Deregister(at(x)), c.Deregister(at(y)))

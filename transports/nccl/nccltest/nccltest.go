@@ -153,10 +153,11 @@ type communicator struct {
 	function cuda.Function
 	stopped  chan struct{}
 	number   int // of collectives that have run
-	scalars  []float64
-	batches  []batch
 
-	known map[uint64]*registered // by handle; under machine's lock
+	// Under machine's lock.
+	scalars []float64
+	batches []batch
+	known   map[uint64]*registered // by handle
 }
 
 // batch is what was called as one group, and what was registered of its memory, by operation.
@@ -270,6 +271,8 @@ func goEnd(comm C.uint64_t, abort C.int) C.int {
 //export goScalar
 func goScalar(comm, bits C.uint64_t, dtype C.int) C.int {
 	c := lookup(comm)
+	machine.Lock()
+	defer machine.Unlock()
 	c.scalars = append(c.scalars, cudaipctest.Decode(plugin.DType(dtype), uint64(bits)))
 	return C.int(100 + len(c.scalars) - 1)
 }
@@ -284,9 +287,13 @@ func goRun(ops *C.fake_op, count C.int) C.int {
 	if state := goState(list[0].comm); state != 0 {
 		return state // as NCCL's calls do once its asynchronous error is set
 	}
-	c.batches = append(c.batches, batch{list, c.uses(list)})
+	called := batch{list, c.uses(list)}
+	machine.Lock()
+	c.batches = append(c.batches, called)
+	number := uint64(len(c.batches) - 1)
+	machine.Unlock()
 	l := cuda.Launch{Function: c.function, Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{1, 1, 1}, Bytes: 16}
-	*(*[2]uint64)(unsafe.Pointer(&l.Params[0])) = [2]uint64{uint64(list[0].comm), uint64(len(c.batches) - 1)}
+	*(*[2]uint64)(unsafe.Pointer(&l.Params[0])) = [2]uint64{uint64(list[0].comm), number}
 	if _, err := c.driver.LaunchKernels(c.ctx, cuda.Stream(list[0].stream), []cuda.Launch{l}); err != nil {
 		return 1
 	}
@@ -301,7 +308,9 @@ func kernel(g cudatest.Grid) {
 		return // aborted
 	}
 	var messages sync.WaitGroup
+	machine.Lock()
 	b := c.batches[p[1]]
+	machine.Unlock()
 	c.stillKnown(b)
 	for i, op := range b.ops {
 		if op.kind == C.FAKE_SEND || op.kind == C.FAKE_RECV {
@@ -353,6 +362,12 @@ func (c *communicator) message(op C.fake_op, closed <-chan struct{}) {
 // collective does one; false: it was given up.
 func (c *communicator) collective(op C.fake_op, known bool, closed <-chan struct{}) bool {
 	w := c.world
+	scalar := 0.0
+	if op.op >= 100 {
+		machine.Lock() // before a world's, as elsewhere
+		scalar = c.scalars[op.op-100]
+		machine.Unlock()
+	}
 	w.mu.Lock()
 	r := w.rounds[c.number]
 	if r == nil {
@@ -362,7 +377,7 @@ func (c *communicator) collective(op C.fake_op, known bool, closed <-chan struct
 	}
 	r.ops[c.rank], r.known[c.rank] = op, known
 	if op.op >= 100 {
-		r.scalars[c.rank] = c.scalars[op.op-100]
+		r.scalars[c.rank] = scalar
 	}
 	if r.arrived++; r.arrived == w.size {
 		delete(w.rounds, c.number)
