@@ -30,9 +30,6 @@ type DeviceProgram struct {
 	last repeat
 }
 
-// Base returns the place of the plan's endpoint in the table of regions.
-func (p *DeviceProgram) Base() uint32 { return p.base }
-
 // deviceKernel is a kernel with its argument block as far as it is constant.
 type deviceKernel struct {
 	function    cuda.Function
