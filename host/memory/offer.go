@@ -22,10 +22,10 @@ func (s *Share) Withdraw(tag string) { s.withdraw(tag) }
 
 // OnDemand lets peers fetch under a tag the descriptor that a function returns, until the share is closed. It is called
 // for each request, by goroutines of the share's own; the descriptor is closed when it is sent.
-func (s *Share) OnDemand(tag string, make func() (fd int, err error)) {
+func (s *Share) OnDemand(tag string, maker func() (fd int, err error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.makers[tag] = make
+	s.makers[tag] = maker
 }
 
 // Fetch gets the descriptors that a rank of this host offers under a tag, or
