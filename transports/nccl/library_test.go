@@ -3,6 +3,7 @@ package nccl
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -116,4 +117,17 @@ func TestPlacesOfPythonsPackages(t *testing.T) {
 	found := places(func(name string) string { return map[string]string{"VIRTUAL_ENV": root}[name] })
 	require.GreaterOrEqual(t, len(found), 3)
 	assert.Equal(t, append([]string{soname}, want...), found[:3])
+}
+
+// Alone NCCL leaves elements unwritten, so there is a reason instead; with other ranks it does the same operations.
+func TestWorldOfOneLeavesOutWhatScales(t *testing.T) {
+	for _, c := range []plugin.Collective{plugin.AllReduce, plugin.Reduce, plugin.ReduceScatter, plugin.ReduceScatterV} {
+		for _, op := range []plugin.Op{plugin.OpSum, plugin.OpMax, plugin.OpAvg, plugin.OpPremulSum} {
+			r := plugin.Request{Collective: c, DType: plugin.Float64, Op: op, World: 1, Memory: plugin.MemoryKindCuda}
+			scales := op == plugin.OpAvg || op == plugin.OpPremulSum
+			assert.Equal(t, scales, strings.Contains(unsupported(r, 22809), "in a world of one"), "%s %s", c, op)
+			r.World = 2
+			assert.Empty(t, unsupported(r, 22809), "%s %s", c, op)
+		}
+	}
 }

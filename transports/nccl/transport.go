@@ -81,6 +81,9 @@ func unsupported(r plugin.Request, version int) string {
 		return "NCCL has no one-sided operations"
 	case !r.Collective.Reduces():
 		return ""
+	case r.World == 1 && (r.Op == plugin.OpAvg || r.Op == plugin.OpPremulSum):
+		// NCCL 2.28.9 on an H100: an avg of 4,099 float64 out of place leaves the last one as it was.
+		return fmt.Sprintf("NCCL leaves the last elements of some lengths unwritten by %s in a world of one", r.Op)
 	case r.DType != plugin.Float8E4m3 && r.DType != plugin.Float8E5m2:
 		return ""
 	case version < leastFloat8:
