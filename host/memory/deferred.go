@@ -176,7 +176,7 @@ func (f *Deferred) place(i, rank int) (cuda.Mapping, error) {
 		return cuda.Mapping{}, err
 	}
 	if m.Bytes != p.Bytes {
-		err = plugin.Errorf(plugin.Unsupported, "the GPU's memory comes in other pages: %d bytes became %d", p.Bytes, m.Bytes)
+		err = plugin.Errorf(plugin.Unsupported, "this GPU's memory has pages of another size: %d bytes became %d", p.Bytes, m.Bytes)
 	}
 	if err == nil {
 		err = f.Copies.Zero(m.Address, m.Bytes)

@@ -257,7 +257,7 @@ func TestKernelsUseTheirParts(t *testing.T) {
 		t.Run(kernel, func(t *testing.T) {
 			t.Parallel()
 			uses := parts.Of(kernel)
-			for seed := range seeds(t, 12) {
+			for seed := range seeds(t, 4) {
 				status, output := run(parts.All&^uses, seed, kernel)
 				require.Zero(t, status, "seed %d: %s", seed, output)
 			}
