@@ -4,8 +4,8 @@ their first collective. Rank 0 prints a table in Markdown; every result is check
     torchrun --nproc-per-node 4 bench/torch/groups.py
 
 Each row makes so many groups of all ranks, calls all_reduce of 8 bytes in each, then of 256 KiB, then a send and a recv
-between two ranks, and destroys them. Memory is what the GPU has less than before, over the ranks that use it, in
-MiB a rank; it is there until the groups go.
+between two ranks, and destroys them. Memory counts the decrease of the GPU's free memory, divided by the ranks that
+use the GPU, in MiB a rank.
 """
 
 import argparse
@@ -78,7 +78,9 @@ def main() -> None:
             groups += [dist.new_group() for _ in range(count)]
             reduce(groups, 2)
 
-        steps = [timed(make), settled(), timed(lambda: reduce(groups, 65536)), settled(), timed(lambda: message(groups)), settled()]
+        steps = [timed(make), settled()]
+        steps += [timed(lambda: reduce(groups, 65536)), settled()]
+        steps += [timed(lambda: message(groups)), settled()]
         for group in groups:
             dist.destroy_process_group(group)
         left = before - settled()
