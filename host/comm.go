@@ -21,6 +21,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/internal/turn"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/host/topology"
+	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -302,16 +303,20 @@ func (c *Communicator) failRun(what string, err error) error {
 	return c.observer.Failed(what)
 }
 
+var failTold = failpoint.New("communicator.told", "a communicator has failed here, before the other ranks are told")
+
 // fail makes the communicator fail for good; the first reason wins. With
 // spread, the other ranks learn it.
 func (c *Communicator) fail(reason *plugin.Error, spread bool) {
 	if !c.observer.Failure.Set(reason) {
 		return
 	}
-	c.logger.Info("communicator failed", "communicator", c.label, "rank", c.rank, "reason", reason.Message)
 	if spread {
-		c.job.tell(c, reason)
+		failTold.Hit()
+		c.group.Fail(reason)
 	}
+	c.observer.Failure.Told()
+	c.logger.Info("communicator failed", "communicator", c.label, "rank", c.rank, "reason", reason.Message)
 	c.engine.Abort(reason.Code, reason.Rank)
 	c.abortDevice(reason)
 	if c.opened.Load() { // else the list of endpoints still grows
@@ -333,6 +338,7 @@ func (c *Communicator) Abort(reason string) {
 // Err returns the reason why the communicator failed, or nil.
 func (c *Communicator) Err() error {
 	if f := c.observer.Failure.Reason(); f != nil {
+		c.observer.Failure.Wait()
 		return f
 	}
 	return nil
@@ -360,7 +366,7 @@ func (c *Communicator) closeEngine(a *attached) error {
 func (c *Communicator) close() error {
 	c.allocators.end()
 	c.turn.Shut()
-	c.observer.Failure.Close(c.Err() != nil)
+	c.observer.Failure.Close()
 	if c.control != nil { // peers that still wait for this rank learn why in vain
 		c.engine.Record(c.sequence.Collectives+1, c.sequence.Number+1, uint32(diagnosis.Closed), 0, 0, 0, 0)
 		c.engine.Announce()

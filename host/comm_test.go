@@ -17,6 +17,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -399,4 +400,21 @@ func TestTimeoutSaysWhoWaitedForWhom(t *testing.T) {
 		require.ErrorIs(t, err, plugin.Timeout)
 		require.Regexp(t, `rank (0 had no answer from peer rank 1|1 had no answer from peer rank 0) \(pid \d+, host .+\) for 1s in step \d+ of track \d+ of send by shm/[a-z_]+; that rank called #\d send, count 1048576 of float32, rank`, err)
 	}
+}
+
+// A rank that fails and closes at once has told the others why, whoever of its goroutines found it.
+func TestARankThatFailsAndClosesHasToldTheOthers(t *testing.T) {
+	restore, err := failpoint.Arm("communicator.told=delay(1s)@1")
+	require.NoError(t, err)
+	defer restore()
+	errs := worldErrors(t, 2, nil, func(c *host.Communicator) error {
+		if c.Rank() == 0 {
+			return c.Barrier(nil)
+		}
+		go c.Abort("enough")
+		return eventually("the failure", func() bool { return c.Err() != nil })
+	})
+	require.NoError(t, errs[1])
+	require.ErrorIs(t, errs[0], plugin.Aborted)
+	require.ErrorContains(t, errs[0], "rank 1 aborted: enough")
 }

@@ -164,11 +164,6 @@ func (j *job) each(f func(*Communicator)) {
 	}
 }
 
-// tell spreads a failure that began here.
-func (j *job) tell(c *Communicator, reason *plugin.Error) {
-	c.group.Fail(reason)
-}
-
 // watchPeers turns what the store reports into failures of communicators.
 func (j *job) watchPeers() {
 	defer j.watchers.Done()

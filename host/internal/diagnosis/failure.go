@@ -11,8 +11,9 @@ import (
 
 // Failure holds the reason why a communicator has failed, once it has, and the file that it leaves behind then.
 type Failure struct {
-	Filing
+	filing
 	reason atomic.Pointer[plugin.Error]
+	told   chan struct{} // closed when the other ranks know the reason as far as this one can see to it
 }
 
 // Reason returns the reason why the communicator has failed; nil while it has not.
@@ -20,6 +21,31 @@ func (f *Failure) Reason() *plugin.Error { return f.reason.Load() }
 
 // Set gives the reason, and reports whether it is the first.
 func (f *Failure) Set(reason *plugin.Error) bool { return f.reason.CompareAndSwap(nil, reason) }
+
+// SetUp is called before the communicator can fail. The file is for a directory; "": there is none.
+func (f *Failure) SetUp(dir string) {
+	f.told = make(chan struct{})
+	f.filing.setUp(dir)
+}
+
+// Told is called once after Set, when the other ranks have been told.
+func (f *Failure) Told() { close(f.told) }
+
+// Wait is called between a failure and the error that the program gets: one that ends as soon as it has it would else
+// be all that the other ranks learn of.
+func (f *Failure) Wait() {
+	within(f.told, FilingDelay)
+	f.filing.wait()
+}
+
+// Close is called before the connection to the other ranks, and what was recorded, go.
+func (f *Failure) Close() {
+	failed := f.Reason() != nil
+	if failed {
+		within(f.told, ClosingDelay)
+	}
+	f.filing.close(failed)
+}
 
 // Numbered names an operation for its errors: a collective with its number, which is the same on all ranks and what
 // their records and watchdogs say.

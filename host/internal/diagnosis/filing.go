@@ -15,7 +15,7 @@ import (
 // calls by FilingDelay at most, and Close by ClosingDelay, so that a program which ends as soon as it has either has
 // its file, unless the disk is slower than that.
 
-// How long calls and Close wait for the file. Tests change them.
+// How long calls and Close wait until the other ranks are told, and for the file. Tests change them.
 var (
 	FilingDelay  = 250 * time.Millisecond
 	ClosingDelay = 2 * time.Second
@@ -24,8 +24,8 @@ var (
 // WriteReport is report.Report.WriteFile, except in tests.
 var WriteReport = report.Report.WriteFile
 
-// Filing is the writing of that file.
-type Filing struct {
+// filing is the writing of that file.
+type filing struct {
 	dir  string        // "": nothing is written
 	done chan struct{} // closed when the file is written, or cannot be
 	late atomic.Bool   // a call has waited for it as long as any may
@@ -34,8 +34,7 @@ type Filing struct {
 	closed bool // the communicator is, and what was recorded is gone
 }
 
-// SetUp is called before the communicator can fail.
-func (f *Filing) SetUp(dir string) {
+func (f *filing) setUp(dir string) {
 	if dir == "" {
 		return
 	}
@@ -46,7 +45,7 @@ func (f *Filing) SetUp(dir string) {
 }
 
 // File begins to write what collect returns, for a communicator that has failed. It is called once.
-func (f *Filing) File(logger *slog.Logger, collect func() report.Report) {
+func (f *filing) File(logger *slog.Logger, collect func() report.Report) {
 	if f.dir == "" {
 		return
 	}
@@ -68,29 +67,32 @@ func (f *Filing) File(logger *slog.Logger, collect func() report.Report) {
 	}()
 }
 
-// Wait is called between a failure and the error that a call returns.
-func (f *Filing) Wait() {
-	if f.dir != "" && !f.late.Load() && !f.within(FilingDelay) {
+func (f *filing) wait() {
+	if f.dir != "" && !f.late.Load() && !within(f.done, FilingDelay) {
 		f.late.Store(true)
 	}
 }
 
-// Close is called before what was recorded goes.
-func (f *Filing) Close(failed bool) {
+func (f *filing) close(failed bool) {
 	if f.dir != "" && failed {
-		f.within(ClosingDelay)
+		within(f.done, ClosingDelay)
 	}
 	f.mu.Lock()
 	f.closed = true
 	f.mu.Unlock()
 }
 
-// within reports whether the file is written, for which it waits that long.
-func (f *Filing) within(limit time.Duration) bool {
+// within reports whether a channel is closed, for which it waits that long.
+func within(done <-chan struct{}, limit time.Duration) bool {
+	select {
+	case <-done:
+		return true
+	default:
+	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
-	case <-f.done:
+	case <-done:
 		return true
 	case <-timer.C:
 		return false
