@@ -84,6 +84,45 @@ type rank struct {
 	driver *cudatest.Driver
 	ctx    cuda.Context
 	stream cuda.Stream
+	all    *company
+}
+
+// company is the ranks of a world in this process.
+type company struct {
+	mu    sync.Mutex
+	here  sync.Cond
+	ranks int // whose bodies run
+	came  int
+	round int
+}
+
+// meet returns once all have called it whose bodies run. On nil, of a part of the ranks, it returns at once.
+func (c *company) meet() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	round := c.round
+	c.came++
+	c.settle()
+	for c.round == round {
+		c.here.Wait()
+	}
+}
+
+func (c *company) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ranks--
+	c.settle()
+}
+
+func (c *company) settle() {
+	if c.came >= c.ranks {
+		c.came, c.round = 0, c.round+1
+		c.here.Broadcast()
+	}
 }
 
 // Handle makes a rank's stream a host.Stream.
@@ -126,8 +165,13 @@ func (r *rank) free(ps ...cuda.Ptr) (err error) {
 // sync waits for the rank's stream.
 func (r *rank) sync() error { return r.Synchronize(r) }
 
-// meet waits until every rank's stream has come here.
-func (r *rank) meet() error { return errors.Join(r.Barrier(r), r.sync()) }
+// meet waits until every rank's stream has come here, and its caller: what a rank does next is none of the others' while
+// they still are in it.
+func (r *rank) meet() error {
+	err := errors.Join(r.Barrier(r), r.sync())
+	r.all.meet()
+	return err
+}
 
 // settle has the memory made that longer messages need, so that a test counts only what it does itself.
 func (r *rank) settle() error {
@@ -151,16 +195,21 @@ func deviceErrors(t testing.TB, drivers []*cudatest.Driver, adjust func(rank int
 	require.NoError(t, err)
 	defer root.Close()
 	errs := make([]error, len(drivers))
+	all := &company{ranks: len(drivers)}
+	all.here.L = &all.mu
 	var wg sync.WaitGroup
 	for i := range drivers {
-		wg.Go(func() { errs[i] = deviceRank(id, i, drivers, adjust, body) })
+		wg.Go(func() {
+			defer all.leave()
+			errs[i] = deviceRank(id, i, drivers, all, adjust, body)
+		})
 	}
 	wg.Wait()
 	return errs
 }
 
-func deviceRank(id bootstrap.UniqueID, i int, drivers []*cudatest.Driver, adjust func(int, *host.Options),
-	body func(*rank) error) (err error) {
+func deviceRank(id bootstrap.UniqueID, i int, drivers []*cudatest.Driver, all *company,
+	adjust func(int, *host.Options), body func(*rank) error) (err error) {
 	o := options(id, i, len(drivers))
 	o.Transports, o.Memory, o.Device, o.Driver = []string{"builtin:cudaipc"}, plugin.MemoryKindCuda, i, drivers[i]
 	if adjust != nil {
@@ -170,7 +219,7 @@ func deviceRank(id bootstrap.UniqueID, i int, drivers []*cudatest.Driver, adjust
 	if err != nil {
 		return err
 	}
-	r := &rank{Communicator: c, driver: drivers[i]}
+	r := &rank{Communicator: c, driver: drivers[i], all: all}
 	if r.ctx, err = r.driver.Retain(i); err == nil {
 		defer func() { err = errors.Join(err, r.driver.Release(i)) }()
 		if r.stream, err = r.driver.NewStream(r.ctx, 0); err == nil {
