@@ -192,6 +192,14 @@ shunt_status shunt_register_symmetric(shunt_comm comm, const void *memory, int64
   return go_register_symmetric(SHUNT_NUMBER(comm), (void *)(uintptr_t)memory, bytes);
 }
 
+shunt_status shunt_peer_address(shunt_comm comm, const void *memory, int32_t peer, void **address) {
+  GUARD();
+  NEED(memory);
+  NEED(address);
+  *address = NULL;
+  return go_peer_address(SHUNT_NUMBER(comm), (void *)(uintptr_t)memory, peer, address);
+}
+
 shunt_status shunt_deregister(shunt_comm comm, const void *memory) {
   GUARD();
   NEED(memory);
@@ -207,6 +215,20 @@ shunt_status shunt_window_create(shunt_comm comm, int64_t bytes, shunt_window *w
   *window = NULL;
   *base = NULL;
   status = go_window_create(SHUNT_NUMBER(comm), bytes, &number, base);
+  *window = HANDLE(shunt_window, number);
+  return status;
+}
+
+shunt_status shunt_window_at(shunt_comm comm, void *memory, int64_t bytes, shunt_window *window, void **base) {
+  uint64_t number = 0;
+  shunt_status status;
+  GUARD();
+  NEED(memory);
+  NEED(window);
+  NEED(base);
+  *window = NULL;
+  *base = NULL;
+  status = go_window_at(SHUNT_NUMBER(comm), memory, bytes, &number, base);
   *window = HANDLE(shunt_window, number);
   return status;
 }

@@ -85,7 +85,9 @@ extern int32_t go_allocator_get_stats(uint64_t allocator, shunt_allocator_stats 
 extern int32_t go_allocator_device(uint64_t allocator, int32_t *device);
 extern int32_t go_allocator_destroy(uint64_t allocator);
 extern int32_t go_window_create(uint64_t comm, int64_t bytes, uint64_t *window, void **base);
+extern int32_t go_window_at(uint64_t comm, void *memory, int64_t bytes, uint64_t *window, void **base);
 extern int32_t go_window_free(uint64_t window);
+extern int32_t go_peer_address(uint64_t comm, void *memory, int32_t peer, void **address);
 
 /* What a function begins with: it cannot run in a forked child, and does not take a null pointer. */
 #define GUARD()            \

@@ -165,8 +165,7 @@ func (r *rank) free(ps ...cuda.Ptr) (err error) {
 // sync waits for the rank's stream.
 func (r *rank) sync() error { return r.Synchronize(r) }
 
-// meet waits until every rank's stream has come here, and its caller: what a rank does next is none of the others' while
-// they still are in it.
+// meet waits until every rank's stream has come here, and its caller: what a rank does next fails no other here.
 func (r *rank) meet() error {
 	err := errors.Join(r.Barrier(r), r.sync())
 	r.all.meet()

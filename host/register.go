@@ -66,6 +66,12 @@ func (c *Communicator) Deregister(p unsafe.Pointer) error {
 		c.engines.DeregisterHost(p)
 		return nil
 	}
+	for _, w := range c.windows {
+		if w.lent && w.symmetric.Base() == cuda.Ptr(uintptr(p)) {
+			return c.rejectNamed("deregister", plugin.Errorf(plugin.InvalidArgument,
+				"deregister on rank %d: a window at %p in the memory is open", c.rank, w.local))
+		}
+	}
 	known := c.engines.Forget(cuda.Ptr(uintptr(p)))
 	if ended, err := c.symmetric.Deregister(c.device.buffers, cuda.Ptr(uintptr(p))); ended {
 		return err

@@ -23,10 +23,11 @@ type Window struct {
 	comm     *Communicator
 	attached *attached
 	user     int64          // offset of the user's bytes in the region
+	lent     bool           // the region is memory of the caller, see NewWindowAt
 	local    unsafe.Pointer // this rank's region, where the host can reach it
 	mappings []io.Closer
 
-	symmetric *buffers.Range // its memory; nil for host memory
+	symmetric *buffers.Range // its memory, or what that lies in; nil for host memory
 }
 
 // maxWindows bounds the windows of one communicator at one time, maxWindowBytes the
@@ -55,11 +56,11 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 	a, err := c.windowTransport(ctx)
 	var id uint32
 	if a != nil {
-		id = c.freeWindow() - a.Base
+		id = c.freeWindow(0) - a.Base
 	}
 	c.windowCount++
-	if err == nil && len(c.windows) >= maxWindows {
-		err = plugin.Errorf(plugin.OutOfMemory, "%d windows are open already", len(c.windows))
+	if err == nil {
+		err = c.roomForAWindow()
 	}
 	w := &Window{comm: c, attached: a, facts: call.Window{Owner: &c.checker, ID: id, Bytes: bytes}}
 	var mine plugin.Region
@@ -125,11 +126,18 @@ func (c *Communicator) sameSize(ctx context.Context, tag string, bytes int64) er
 	return nil
 }
 
-// freeWindow returns the lowest place in the executor's table, behind the
-// endpoints' regions, that no open window has. Windows are made and closed in
-// the same order on every rank, so all find the same one.
-func (c *Communicator) freeWindow() uint32 {
-	at := uint32(len(c.attached) * plugin.MaxRegions)
+func (c *Communicator) roomForAWindow() error {
+	if len(c.windows) >= maxWindows {
+		return plugin.Errorf(plugin.OutOfMemory, "%d windows are open already", len(c.windows))
+	}
+	return nil
+}
+
+// freeWindow returns the lowest place in the executor's table, so many behind the
+// endpoints' regions, that no open window has. Windows of NewWindow are made and closed in
+// the same order on every rank, so all find the same one; those of NewWindowAt have places behind them.
+func (c *Communicator) freeWindow(behind uint32) uint32 {
+	at := uint32(len(c.attached)*plugin.MaxRegions) + behind
 	for {
 		taken := false
 		for _, w := range c.windows {
@@ -225,6 +233,10 @@ func (w *Window) release() error {
 		return nil
 	}
 	w.facts.Closed = true
+	if w.lent {
+		w.comm.device.exec.ClearRegion(w.attached.Base, w.facts.ID)
+		return nil
+	}
 	w.unmap()
 	ctx, cancel := context.WithTimeout(context.Background(), w.comm.observer.Timeout)
 	defer cancel()

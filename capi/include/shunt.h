@@ -444,6 +444,12 @@ SHUNT_API shunt_status shunt_register(shunt_comm comm, const void *memory, int64
  * allocated until shunt_deregister. Windows are symmetric without it. */
 SHUNT_API shunt_status shunt_register_symmetric(shunt_comm comm, const void *memory, int64_t bytes);
 
+/* Local: sets *address to where this rank's GPU reaches what corresponds to memory on
+ * peer: the same offset in what all ranks registered together with
+ * shunt_register_symmetric, or in a window. Kernels of the program may load and store
+ * there until this rank deregisters that or frees the window. Since 1.1. */
+SHUNT_API shunt_status shunt_peer_address(shunt_comm comm, const void *memory, int32_t peer, void **address);
+
 /* Local: undoes one shunt_register_symmetric at, or one shunt_register of, the
  * memory there. Optional: memory that was registered plainly and is freed, and a
  * communicator that is closed, are forgotten by themselves. All ranks undo
@@ -529,6 +535,13 @@ SHUNT_API shunt_status shunt_allocator_destroy(shunt_allocator allocator);
  * reaches, on the communicator's device if its memory is CUDA's; *base is its
  * address here. bytes must be equal on all ranks. */
 SHUNT_API shunt_status shunt_window_create(shunt_comm comm, int64_t bytes, shunt_window *window, void **base);
+
+/* Local: a window of memory that the program has: bytes from memory on, a multiple of 64,
+ * in one range that was registered with shunt_register_symmetric, at the same offset on
+ * every rank that uses it. The first 4,096 bytes for every 32 ranks are the window's own
+ * and must be zero on all ranks before one of them signals or waits; *base is what
+ * follows. The memory stays registered until shunt_window_free. Since 1.1. */
+SHUNT_API shunt_status shunt_window_at(shunt_comm comm, void *memory, int64_t bytes, shunt_window *window, void **base);
 
 /* Local: gives up this rank's part; no rank may use the window afterwards. The
  * handle is gone whatever the status. */

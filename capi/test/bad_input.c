@@ -67,6 +67,8 @@ int main(void) {
 
   TRY(shunt_register(closed, a, sizeof a));
   TRY(shunt_register_symmetric(closed, a, sizeof a));
+  TRY(shunt_peer_address(closed, a, 0, &base));
+  TRY(shunt_window_at(closed, a, 8192, &gone, &base));
   TRY(shunt_deregister(closed, a));
   TRY(shunt_set_block_limit(closed, 1));
   TRY(shunt_set_block_limit(comm, -1));
@@ -124,6 +126,11 @@ int main(void) {
   TRY(shunt_window_create(comm, 64, &gone, NULL));
   TRY(shunt_register(comm, NULL, 4));
   TRY(shunt_register_symmetric(comm, NULL, 4));
+  TRY(shunt_peer_address(comm, NULL, 0, &base));
+  TRY(shunt_peer_address(comm, a, 0, NULL));
+  TRY(shunt_window_at(comm, NULL, 8192, &gone, &base));
+  TRY(shunt_window_at(comm, a, 8192, NULL, &base));
+  TRY(shunt_window_at(comm, a, 8192, &gone, NULL));
   TRY(shunt_deregister(comm, NULL));
   TRY(shunt_all_reduce(comm, NULL, b, 4, f32, sum, NULL));
   TRY(shunt_all_reduce(comm, a, NULL, 4, f32, sum, NULL));
@@ -184,6 +191,10 @@ int main(void) {
   TRY(shunt_register(comm, a, INT64_MIN));
   TRY(shunt_register_symmetric(comm, a, 0));
   TRY(shunt_register_symmetric(comm, a, INT64_MIN));
+  TRY(shunt_peer_address(comm, a, 0, &base));
+  TRY(shunt_peer_address(comm, a, -1, &base));
+  TRY(shunt_window_at(comm, a, sizeof a, &gone, &base));
+  TRY(shunt_window_at(comm, a, 1 << 20, &gone, &base));
   TRY(shunt_put(comm, window, a, 17, f32, 0, 0, NULL));
   TRY(shunt_put(comm, window, a, 1, f32, 0, INT64_MAX, NULL));
   TRY(shunt_get(comm, window, b, 1, f32, 0, -4, NULL));

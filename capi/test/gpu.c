@@ -202,6 +202,7 @@ int main(void) {
   gpu_ptr send, recv;
   shunt_status status = SHUNT_INTERNAL;
   char record[4096];
+  void *address = NULL;
   gpu_open(gpu_rank());
   options.memory = SHUNT_MEMORY_CUDA;
   options.device = gpu_rank();
@@ -233,6 +234,10 @@ int main(void) {
   OK(shunt_register_symmetric(comm, (void *)recv, sizeof host));
   CHECK(shunt_register_symmetric(comm, (void *)(recv + 4), 4) == SHUNT_INVALID_ARGUMENT);
   reduce(comm, send, recv, stream, 4);
+  OK(shunt_peer_address(comm, (void *)(recv + 8), rank, &address));
+  CHECK(address == (void *)(recv + 8));
+  CHECK(shunt_peer_address(comm, (void *)(recv + sizeof host), rank, &address) == SHUNT_INVALID_ARGUMENT);
+  CHECK(shunt_peer_address(comm, (void *)recv, world, &address) == SHUNT_INVALID_ARGUMENT);
   OK(shunt_deregister(comm, (void *)recv));
   CHECK(shunt_deregister(comm, (void *)recv) == SHUNT_INVALID_ARGUMENT);
   reduce(comm, send, recv, stream, 3);

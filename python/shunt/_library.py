@@ -119,6 +119,7 @@ _PROTOTYPES: dict[str, list[Any]] = {
     "shunt_group_cancel": [c_void_p],
     "shunt_register": [c_void_p, c_void_p, c_int64],
     "shunt_register_symmetric": [c_void_p, c_void_p, c_int64],
+    "shunt_peer_address": [c_void_p, c_void_p, c_int32, POINTER(c_void_p)],
     "shunt_deregister": [c_void_p, c_void_p],
     "shunt_allocator_create": [c_void_p, c_uint32, c_int64, POINTER(c_void_p)],
     "shunt_allocator_alloc": [c_void_p, c_int64, c_void_p, POINTER(c_void_p)],
@@ -130,6 +131,7 @@ _PROTOTYPES: dict[str, list[Any]] = {
     "shunt_allocator_functions": [c_void_p, POINTER(c_void_p), POINTER(c_void_p)],
     "shunt_allocator_destroy": [c_void_p],
     "shunt_window_create": [c_void_p, c_int64, POINTER(c_void_p), POINTER(c_void_p)],
+    "shunt_window_at": [c_void_p, c_void_p, c_int64, POINTER(c_void_p), POINTER(c_void_p)],
     "shunt_window_free": [c_void_p],
 }
 
@@ -222,6 +224,13 @@ def error_of(status: int) -> ShuntError:
 def raise_status(status: int) -> None:
     """Raises the exception of a status that is not OK."""
     raise error_of(status)
+
+
+def peer_address(comm: int, memory: int, peer: int) -> int:
+    """shunt_peer_address."""
+    out = c_void_p()
+    check(library().shunt_peer_address(comm, memory, peer, ctypes.byref(out)))
+    return out.value or 0
 
 
 def check(status: int) -> None:

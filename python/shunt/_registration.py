@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import _library
 from ._buffers import Memory
+from ._operations import whole
+from ._tables import ClosedError
 
 if TYPE_CHECKING:
     from ._communicator import Communicator
@@ -49,6 +51,13 @@ class Registration:
 
     def __exit__(self, *exc: Any) -> None:
         self.close()
+
+    def peer_address(self, peer: int) -> int:
+        """Where this rank's GPU reaches what another rank gave to this registration, which must be symmetric: for
+        kernels of the program. Valid until this registration is closed. Local."""
+        if self._memory is None:
+            raise ClosedError(f"peer_address: the registration on rank {self._comm.rank} is closed")
+        return _library.peer_address(self._comm._alive(), self._memory.address, whole(peer, "peer_address: peer", 32))
 
     def close(self) -> None:
         """Lets go of the array; peers unmap its memory once the operations that

@@ -127,6 +127,12 @@ class Window:
         self._alive()
         return {"shape": (self._size,), "typestr": "|u1", "data": (self._base, False), "version": 3, "strides": None}
 
+    def peer_address(self, peer: int) -> int:
+        """Where this rank's GPU reaches another rank's part, for kernels of the program. Valid until the window is
+        closed. Local; InvalidArgumentError for host memory."""
+        self._alive()
+        return _library.peer_address(self._comm._alive(), self._base, _operations.whole(peer, "peer_address: peer", 32))
+
     def put(self, data: Buffer, peer: int, offset: int = 0, *, dtype: DTypeLike = None,
             stream: StreamLike = None) -> None:
         """Writes data into peer's part, offset bytes from its start. It is

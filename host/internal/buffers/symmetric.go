@@ -193,6 +193,20 @@ func (t *Registry) letGo(r *Range) error {
 	return errors.Join(errs...)
 }
 
+// Find returns the range that holds bytes from p on, or nil.
+func (s *Symmetric) Find(p cuda.Ptr, bytes int64) *Range {
+	if r := s.find(p); r != nil && bytes <= r.bytes-int64(p-r.base) {
+		return r
+	}
+	return nil
+}
+
+// Base returns where this rank's range begins.
+func (r *Range) Base() cuda.Ptr { return r.base }
+
+// Address returns where this rank's GPU reaches what a rank has at the offset of p, which lies in this rank's range.
+func (r *Range) Address(p cuda.Ptr, rank int) cuda.Ptr { return r.addresses[rank] + (p - r.base) }
+
 // Deregister ends the registration that began at an address; found is false if there is none.
 func (s *Symmetric) Deregister(registry *Registry, p cuda.Ptr) (found bool, err error) {
 	r := s.find(p)
