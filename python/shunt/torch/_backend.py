@@ -51,3 +51,4 @@ def _register() -> None:
 
 
 _register()
+C.offer_symmetric_memory()

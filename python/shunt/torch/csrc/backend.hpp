@@ -74,6 +74,13 @@ class ShuntBackend : public c10d::Backend {
   void eagerConnectSingleDevice(at::Device device) override;
   // The shunt_comm of a device, as a number: for the group's life. Made now if need be, which is collective.
   uint64_t communicatorHandle(const at::Device& device);
+  // Calls job(communicator) with that of a device, made now if need be, after everything queued.
+  template <class Job>
+  void withCommunicator(const at::Device& device, const Where& where, Job&& job) {
+    channel(device, where).call(where, timeout(c10d::kUnsetTimeout), job);
+  }
+  // The ranks of the group in the job.
+  const std::vector<uint64_t>& ranksOfWorld() const { return options_->global_ranks_in_group; }
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
   c10d::ErrorType getError() override;

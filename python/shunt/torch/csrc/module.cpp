@@ -5,6 +5,7 @@
 #include <torch/version.h>
 
 #include "backend.hpp"
+#include "symmetric.hpp"
 
 namespace py = pybind11;
 using namespace shunt_torch;
@@ -30,6 +31,7 @@ PYBIND11_MODULE(_C, m) {
   m.attr("torch_version") = TORCH_VERSION;
   m.attr("built") = py::make_tuple(builtFrom(), kBuilt);
   m.def("load", &load, "Finds the functions of libshunt in the library at this path.");
+  m.def("offer_symmetric_memory", &offerSymmetricMemory, "Offers torch's symm_mem the backend SHUNT.");
 
   py::class_<ShuntBackend::Options, c10::intrusive_ptr<ShuntBackend::Options>, c10d::Backend::Options>(m, "Options")
       .def(py::init<>())
