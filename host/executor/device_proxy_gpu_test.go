@@ -3,6 +3,8 @@ package executor_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"unsafe"
@@ -144,24 +146,53 @@ func TestCommandsInTheOrderOfStreamsOnAGPU(t *testing.T) {
 }
 
 // An empty command on the stream, in a graph of a hundred: by native code, which ends at its first poll, and by a ring
-// that goroutines serve.
+// that goroutines serve; alone, and while another stream copies memory of the GPU.
 func BenchmarkEmptyCommandOnAGPU(b *testing.B) {
 	native, _ := nativetest.NewRequests(1, 0, plugin.OK, -1, "")
 	for name, step := range map[string]func(e *engineOnGPU, p *plugin.Builder){
 		"native": func(_ *engineOnGPU, p *plugin.Builder) { p.Native(native) },
 		"ring":   func(e *engineOnGPU, p *plugin.Builder) { e.ring.Post(p, 0) },
 	} {
-		b.Run(name, func(b *testing.B) {
-			e := newEngineOnGPU(b)
-			p := e.load(b, func(p *plugin.Builder) { step(e, p) })
-			const each = 100
-			x := e.graph(b, e.stream[0], func() {
-				for range each {
-					require.NoError(b, e.device.Run(p, &executor.Arguments{}, e.stream[0]))
+		for _, busy := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%s/busy=%v", name, busy), func(b *testing.B) {
+				e := newEngineOnGPU(b)
+				p := e.load(b, func(p *plugin.Builder) { step(e, p) })
+				const each = 100
+				x := e.graph(b, e.stream[0], func() {
+					for range each {
+						require.NoError(b, e.device.Run(p, &executor.Arguments{}, e.stream[0]))
+					}
+				})
+				before := func() {}
+				if busy {
+					before = e.copying(b)
 				}
+				e.time(b, each, x, before)
 			})
-			e.time(b, each, x, func() {})
-		})
+		}
+	}
+}
+
+// copying returns a function that keeps the second stream copying memory of the GPU for some 30 ms.
+func (e *engineOnGPU) copying(b *testing.B) (begin func()) {
+	bytes, copies := int64(64<<20), 500
+	if _, inMemory := e.driver.(*cudatest.Driver); inMemory {
+		bytes, copies = 64<<10, 5
+	}
+	ctx := e.device.Context()
+	memory, err := e.driver.Alloc(ctx, 2*bytes)
+	require.NoError(b, err)
+	x := e.graph(b, e.stream[1], func() {
+		for range copies {
+			require.NoError(b, e.driver.Copy(ctx, memory, memory+cuda.Ptr(bytes), bytes, e.stream[1]))
+		}
+	})
+	b.Cleanup(func() {
+		require.NoError(b, errors.Join(e.driver.SynchronizeStream(ctx, e.stream[1]), e.driver.Free(ctx, memory)))
+	})
+	return func() {
+		require.NoError(b, e.driver.SynchronizeStream(ctx, e.stream[1]))
+		require.NoError(b, e.driver.LaunchGraph(ctx, x, e.stream[1]))
 	}
 }
 
