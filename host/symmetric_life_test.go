@@ -137,3 +137,36 @@ func TestSymmetricMemoryInPiecesOutlivesItsNeighbours(t *testing.T) {
 		return done(errors.Join(r.Deregister(pointer(s.Address())), r.Close(), s.Free()))
 	})
 }
+
+// What is let go of while an operation runs is unmapped once that has ended, though no call follows.
+func TestMemoryDeregisteredDuringAnOperationIsUnmapped(t *testing.T) {
+	const n, count = 2, 100
+	byCopy(t, n)
+	deviceWorld(t, n, func(r *rank) error {
+		b, done := r.buffers(count)
+		word, err := r.driver.AllocHost(r.ctx, 8)
+		if err = errors.Join(err, r.settle(), r.meet()); err != nil {
+			return err
+		}
+		before := slices.Clone(r.driver.Leaks()[:2])
+		for round := range uint64(3) {
+			recv, end, err := r.symmetric(n * count)
+			if err != nil {
+				return err
+			}
+			err = errors.Join(r.meet(), r.driver.WaitValue(r.ctx, r.stream, word.Device, round+1),
+				r.AllGather(pointer(b[0]), pointer(recv), count, plugin.Float32, r), r.Deregister(pointer(recv)),
+				r.driver.WriteValue(r.ctx, 0, word.Device, round+1), r.sync())
+			if err != nil {
+				return err
+			}
+			r.all.meet()
+			if err := end(nil); plugin.CodeOf(err) != plugin.InvalidArgument {
+				return fmt.Errorf("deregistering twice gave %w", err)
+			}
+		}
+		err = eventually("peers' memory to be unmapped", func() bool { return slices.Equal(r.driver.Leaks()[:2], before) })
+		r.all.meet()
+		return done(errors.Join(err, r.driver.FreeHost(r.ctx, word)))
+	})
+}

@@ -63,8 +63,8 @@ func newEngineOnGPU(t testing.TB) *engineOnGPU {
 	at, err := e.driver.RegisterHost(ctx, e.ring.Memory(), bytes)
 	require.NoError(t, err)
 	require.NoError(t, e.device.SetLocal(0, 0, at, e.ring.Memory(), bytes))
-	for i := range e.stream {
-		e.stream[i], err = e.driver.NewStream(ctx, 0)
+	for i, priority := range []int{-1, 0} { // a program's communication goes before what it computes
+		e.stream[i], err = e.driver.NewStream(ctx, priority)
 		require.NoError(t, err)
 	}
 	t.Cleanup(func() {
@@ -152,15 +152,20 @@ func BenchmarkEmptyCommandOnAGPU(b *testing.B) {
 	for name, step := range map[string]func(e *engineOnGPU, p *plugin.Builder){
 		"native": func(_ *engineOnGPU, p *plugin.Builder) { p.Native(native) },
 		"ring":   func(e *engineOnGPU, p *plugin.Builder) { e.ring.Post(p, 0) },
+		"none":   nil, // a copy of 8 bytes in its place: what anything in a stream takes
 	} {
 		for _, busy := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%s/busy=%v", name, busy), func(b *testing.B) {
 				e := newEngineOnGPU(b)
-				p := e.load(b, func(p *plugin.Builder) { step(e, p) })
+				run := e.smallCopy(b)
+				if step != nil {
+					p := e.load(b, func(p *plugin.Builder) { step(e, p) })
+					run = func() error { return e.device.Run(p, &executor.Arguments{}, e.stream[0]) }
+				}
 				const each = 100
 				x := e.graph(b, e.stream[0], func() {
 					for range each {
-						require.NoError(b, e.device.Run(p, &executor.Arguments{}, e.stream[0]))
+						require.NoError(b, run())
 					}
 				})
 				before := func() {}
@@ -171,6 +176,15 @@ func BenchmarkEmptyCommandOnAGPU(b *testing.B) {
 			})
 		}
 	}
+}
+
+// smallCopy returns a function that puts a copy within the GPU's memory into the first stream.
+func (e *engineOnGPU) smallCopy(b *testing.B) (run func() error) {
+	ctx := e.device.Context()
+	memory, err := e.driver.Alloc(ctx, 16)
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, e.driver.Free(ctx, memory)) })
+	return func() error { return e.driver.Copy(ctx, memory, memory+8, 8, e.stream[0]) }
 }
 
 // copying returns a function that keeps the second stream copying memory of the GPU for some 30 ms.

@@ -80,13 +80,25 @@ func Collect() error { return takeErrors(collect(func(*Device) bool { return tru
 
 // Later calls free once no operation or graph that this Device has been given so
 // far can still be running or run again: at once where that is so, else from a
-// later call of NewDevice, Later or Close for the same GPU, or of Collect, before
+// later call of Tend, NewDevice, Later or Close for the same GPU, or of Collect, before
 // the Device's own resources go. It is for memory that regions lie in. The error is free's if it was called.
 func (d *Device) Later(free func() error) error {
 	if d.hold(free) {
 		return takeErrors(d.collect())
 	}
 	return free() // the Device's resources are gone, so nothing can run
+}
+
+// Tend frees what Later has queued and nothing uses any more. Somebody calls it every now and then: a program that lets
+// go of memory and then calls nothing would keep it.
+func (d *Device) Tend() error {
+	registry.mu.Lock()
+	queued := len(d.held) > 0
+	registry.mu.Unlock()
+	if !queued {
+		return nil
+	}
+	return takeErrors(d.collect())
 }
 
 // hold queues free; it reports false where nothing can be running any more.

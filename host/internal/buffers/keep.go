@@ -30,7 +30,7 @@ func (t *Registry) Keep(ctx context.Context) {
 		if t.Failure.Reason() != nil {
 			continue
 		}
-		if err := t.step(ctx); err != nil {
+		if err := errors.Join(t.step(ctx), t.exec.Tend()); err != nil {
 			if result := cuda.ResultOf(err); result.Sticky() || result == cuda.Deinitialized {
 				return // the process ends, or its context is broken: nothing can be withdrawn any more
 			}
