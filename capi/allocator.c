@@ -22,8 +22,8 @@ static void *alloc_at(int place, ptrdiff_t bytes, int device, void *stream) {
   if (shunt_forked())
     return NULL;
   if (number != 0 && device != served) {
-    shunt_fail(SHUNT_INVALID_ARGUMENT, "alloc of %lld bytes on device %d: the allocator serves device %d", (long long)bytes,
-               device, (int)served);
+    shunt_fail(SHUNT_INVALID_ARGUMENT, "alloc of %lld bytes on device %d: the allocator serves device %d",
+               (long long)bytes, device, (int)served);
     return NULL;
   }
   if (go_allocator_alloc(number, bytes, stream, &memory) != SHUNT_OK)
@@ -39,11 +39,11 @@ static void free_at(int place, void *memory, void *stream) {
     fprintf(stderr, "shunt: %s\n", shunt_last_error(NULL)); /* the caller cannot be told */
 }
 
-#define FUNCTIONS(n)                                                                                                     \
-  static void *alloc_##n(ptrdiff_t bytes, int device, void *stream) { return alloc_at(n, bytes, device, stream); }       \
-  static void free_##n(void *memory, size_t bytes, int device, void *stream) {                                           \
-    (void)bytes, (void)device;                                                                                           \
-    free_at(n, memory, stream);                                                                                          \
+#define FUNCTIONS(n)                                                                                               \
+  static void *alloc_##n(ptrdiff_t bytes, int device, void *stream) { return alloc_at(n, bytes, device, stream); } \
+  static void free_##n(void *memory, size_t bytes, int device, void *stream) {                                     \
+    (void)bytes, (void)device;                                                                                     \
+    free_at(n, memory, stream);                                                                                    \
   }
 #define ENTRY(n) {alloc_##n, free_##n},
 #define EIGHT(X, n) X(n##0) X(n##1) X(n##2) X(n##3) X(n##4) X(n##5) X(n##6) X(n##7)
@@ -57,15 +57,16 @@ static const struct {
   shunt_free_fn free;
 } functions[PLACES] = {ALL(ENTRY)};
 
-shunt_status shunt_allocator_create(shunt_comm comm, uint32_t flags, int64_t segment_bytes, shunt_allocator *allocator) {
+shunt_status shunt_allocator_create(shunt_comm comm, uint32_t flags, int64_t segment_bytes,
+                                    shunt_allocator *allocator) {
   uint64_t number = 0;
   shunt_status status;
   GUARD();
   NEED(allocator);
   *allocator = NULL;
   if ((flags & ~SHUNT_ALLOCATOR_SYMMETRIC) != 0)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_allocator_create: flags are %#x; want 0 or SHUNT_ALLOCATOR_SYMMETRIC",
-                      (unsigned)flags);
+    return shunt_fail(SHUNT_INVALID_ARGUMENT,
+                      "shunt_allocator_create: flags are %#x; want 0 or SHUNT_ALLOCATOR_SYMMETRIC", (unsigned)flags);
   status = go_allocator_create(SHUNT_NUMBER(comm), (flags & SHUNT_ALLOCATOR_SYMMETRIC) != 0, segment_bytes, &number);
   *allocator = (shunt_allocator)(uintptr_t)number;
   return status;

@@ -160,7 +160,8 @@ shunt_status shunt_start(shunt_comm comm, const shunt_operation *given, shunt_re
   if (status != SHUNT_OK)
     return status;
   if (shunt_group_is_open(comm))
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_start: a group is open on this thread and communicator; end it first");
+    return shunt_fail(SHUNT_INVALID_ARGUMENT,
+                      "shunt_start: a group is open on this thread and communicator; end it first");
   status = go_start(SHUNT_NUMBER(comm), &operation, &number);
   *request = HANDLE(shunt_request, number);
   return status;
@@ -171,7 +172,8 @@ shunt_status shunt_request_test(shunt_request request, int64_t timeout_ms, int32
   NEED(done);
   *done = 0;
   if (timeout_ms < 0)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_request_test: timeout_ms is %lld; want 0 or more", (long long)timeout_ms);
+    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_request_test: timeout_ms is %lld; want 0 or more",
+                      (long long)timeout_ms);
   return go_request_test(SHUNT_NUMBER(request), timeout_ms, done);
 }
 

@@ -24,8 +24,9 @@ static shunt_status read_struct(const char *what, const char *macro, const void 
                       what, ours, macro);
   for (i = ours; i < size; i++)
     if (bytes[i] != 0)
-      return shunt_fail(SHUNT_INVALID_ARGUMENT, "%s has a field at byte %zu that this library (version %d.%d) does not know",
-                        what, i, SHUNT_API_MAJOR, SHUNT_API_MINOR);
+      return shunt_fail(SHUNT_INVALID_ARGUMENT,
+                        "%s has a field at byte %zu that this library (version %d.%d) does not know", what, i,
+                        SHUNT_API_MAJOR, SHUNT_API_MINOR);
   memcpy(into, given, size < ours ? size : ours);
   memcpy(into, &ours, sizeof ours);
   return SHUNT_OK;

@@ -27,11 +27,13 @@ int sc_device_info(int ordinal, sc_device *info) {
   const struct {
     int *to, attribute;
   } wanted[] = {
-      {&info->major, 75}, {&info->minor, 76}, {&info->multiprocessors, 16}, {&info->virtual_memory, 102}, {&info->posix_handles, 103},
-      {&info->cooperative, 95}, {&info->stream_memory_ops, 122}, {&info->max_shared, 97}, {&info->domains, 126},
+      {&info->major, 75}, {&info->minor, 76}, {&info->multiprocessors, 16}, {&info->virtual_memory, 102},
+      {&info->posix_handles, 103}, {&info->cooperative, 95}, {&info->stream_memory_ops, 122}, {&info->max_shared, 97},
+      {&info->domains, 126},
   };
   for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-    if (cu.DeviceGetAttribute(wanted[i].to, wanted[i].attribute, device)) *wanted[i].to = 0; /* an older driver does not know it */
+    if (cu.DeviceGetAttribute(wanted[i].to, wanted[i].attribute, device))
+      *wanted[i].to = 0; /* an older driver does not know it */
   return 0;
 }
 

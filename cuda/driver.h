@@ -150,7 +150,7 @@ typedef struct sc_submitted {
   int done;           /* pieces of work that are in their streams */
   int capture_status; /* CU_STREAM_CAPTURE_STATUS_*, or -1 if it could not be told */
   int call_status;
-  uint64_t stream;  /* the stream's id, which no other stream of the process ever has; 0: not known (before CUDA 12.0) */
+  uint64_t stream; /* the stream's id, which no other stream of the process ever has; 0: not known (before CUDA 12.0) */
   uint64_t capture; /* id, 0 where the stream is not being captured */
   sc_handle graph;
   shunt_native_report report; /* of the native function that failed */
@@ -217,7 +217,8 @@ int sc_export_chunk(sc_handle context, sc_ptr address, sc_chunk *chunk);
 /* Sets *same to whether the buffer id of every address is still the one beside it. */
 int sc_still_mapped(sc_handle context, const sc_ptr *at, const uint64_t *ids, int count, int *same);
 /* Maps handles behind each other; fills in the chunks, whose bytes are given. */
-int sc_import_range(sc_handle context, int device, const int *fds, sc_mapping *chunks, int count, sc_ptr *address, uint64_t *bytes);
+int sc_import_range(sc_handle context, int device, const int *fds, sc_mapping *chunks, int count, sc_ptr *address,
+                    uint64_t *bytes);
 /* Reserves addresses for memory of a device. */
 int sc_reserve(sc_handle context, int device, uint64_t bytes, sc_ptr *address);
 /* Maps exported memory at chunk->address, within reserved addresses, and fills in its handle. */
@@ -264,14 +265,15 @@ int sc_module_load(sc_handle context, const void *image, sc_handle *module);
 int sc_module_unload(sc_handle context, sc_handle module);
 int sc_function(sc_handle context, sc_handle module, const char *name, int max_dynamic_shared, sc_handle *function);
 int sc_function_attribute(sc_handle context, sc_handle function, int attribute, int *value);
-int sc_launch(sc_handle function, sc_handle stream, const uint32_t grid[3], const uint32_t block[3], uint32_t shared, uint32_t flags,
-              const void *params, size_t bytes);
+int sc_launch(sc_handle function, sc_handle stream, const uint32_t grid[3], const uint32_t block[3], uint32_t shared,
+              uint32_t flags, const void *params, size_t bytes);
 /* Launches in order; *done counts those that were launched. */
 int sc_launch_all(sc_handle context, sc_handle stream, const sc_kernel_launch *launches, int count, int *done);
 /* Puts work into streams, in order, if stream is in the given capture (0: in
  * none) and, outside captures, has the given id (0: any); otherwise nothing is
  * done but to say which they are. Kernels' argument blocks and the registers of
  * calls lie in params. */
-int sc_submit(sc_handle context, sc_handle stream, uint64_t id, uint64_t capture, const sc_work *work, int count, const unsigned char *params, sc_submitted *s);
+int sc_submit(sc_handle context, sc_handle stream, uint64_t id, uint64_t capture, const sc_work *work, int count,
+              const unsigned char *params, sc_submitted *s);
 
 #endif

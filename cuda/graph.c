@@ -36,7 +36,9 @@ int sc_graph_instantiate(sc_handle context, sc_handle graph, sc_handle *exec) {
   });
 }
 
-int sc_graph_launch(sc_handle context, sc_handle exec, sc_handle stream) { CALL(context, GraphLaunch, cu.GraphLaunch(P(exec), P(stream))); }
+int sc_graph_launch(sc_handle context, sc_handle exec, sc_handle stream) {
+  CALL(context, GraphLaunch, cu.GraphLaunch(P(exec), P(stream)));
+}
 
 int sc_graph_destroy(sc_handle graph) {
   NEED(GraphDestroy);

@@ -78,7 +78,9 @@ int sm_load(const char *path, char *message, size_t bytes) {
 
 const char *sm_error(int result) { return ml.ErrorString(result); }
 
-int sm_driver(char *version, size_t bytes) { return ml.GetDriverVersion ? ml.GetDriverVersion(version, (unsigned)bytes) : SM_MISSING; }
+int sm_driver(char *version, size_t bytes) {
+  return ml.GetDriverVersion ? ml.GetDriverVersion(version, (unsigned)bytes) : SM_MISSING;
+}
 
 int sm_count(unsigned *count) { return ml.GetCount(count); }
 
@@ -87,8 +89,9 @@ int sm_device(const char *uuid, void **device) { return ml.GetHandleByUUID(uuid,
 static void describe_links(void *device, sm_gpu *gpu) {
   for (unsigned number = 0; number < SM_LINKS; number++) {
     int up = 0, result = ml.GetNvLinkState(device, number, &up);
-    if (result == SM_INVALID_ARGUMENT || (result == SM_NOT_SUPPORTED && number == 0)) break; /* no such link, or no NVLink at all */
-    if (result || up != ENABLED) continue;                                                   /* also a link that its board does not have */
+    if (result == SM_INVALID_ARGUMENT || (result == SM_NOT_SUPPORTED && number == 0))
+      break; /* no such link, or no NVLink at all */
+    if (result || up != ENABLED) continue; /* also a link that its board does not have */
     sm_link *link = &gpu->link[gpu->links++];
     *link = (sm_link){.number = number, .remote = UNKNOWN_END};
     pci_info pci = {0};
@@ -110,7 +113,9 @@ static void describe_mig(void *device, sm_gpu *gpu) {
   if (!ml.GetMaxMigDeviceCount || !ml.GetMigDeviceHandleByIndex || ml.GetMaxMigDeviceCount(device, &count)) return;
   for (unsigned i = 0; i < count && gpu->mig_devices < SM_MIG_DEVICES; i++) {
     void *part;
-    if (!ml.GetMigDeviceHandleByIndex(device, i, &part) && !ml.GetUUID(part, gpu->mig_device[gpu->mig_devices], SM_TEXT)) gpu->mig_devices++;
+    if (!ml.GetMigDeviceHandleByIndex(device, i, &part) &&
+        !ml.GetUUID(part, gpu->mig_device[gpu->mig_devices], SM_TEXT))
+      gpu->mig_devices++;
   }
 }
 

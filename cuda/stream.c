@@ -10,8 +10,12 @@ int sc_stream_create(sc_handle context, int priority, sc_handle *stream) {
   });
 }
 
-int sc_stream_destroy(sc_handle context, sc_handle stream) { CALL(context, StreamDestroy, cu.StreamDestroy(P(stream))); }
-int sc_stream_synchronize(sc_handle context, sc_handle stream) { CALL(context, StreamSynchronize, cu.StreamSynchronize(P(stream))); }
+int sc_stream_destroy(sc_handle context, sc_handle stream) {
+  CALL(context, StreamDestroy, cu.StreamDestroy(P(stream)));
+}
+int sc_stream_synchronize(sc_handle context, sc_handle stream) {
+  CALL(context, StreamSynchronize, cu.StreamSynchronize(P(stream)));
+}
 int sc_stream_query(sc_handle context, sc_handle stream) { CALL(context, StreamQuery, cu.StreamQuery(P(stream))); }
 int sc_copy(sc_handle context, sc_ptr to, sc_ptr from, uint64_t bytes, sc_handle stream) {
   CALL(context, MemcpyAsync, cu.MemcpyAsync(to, from, bytes, P(stream)));
@@ -36,7 +40,9 @@ int sc_event_create(sc_handle context, int timing, sc_handle *event) {
 }
 
 int sc_event_destroy(sc_handle context, sc_handle event) { CALL(context, EventDestroy, cu.EventDestroy(P(event))); }
-int sc_event_record(sc_handle context, sc_handle event, sc_handle stream) { CALL(context, EventRecord, cu.EventRecord(P(event), P(stream))); }
+int sc_event_record(sc_handle context, sc_handle event, sc_handle stream) {
+  CALL(context, EventRecord, cu.EventRecord(P(event), P(stream)));
+}
 int sc_event_query(sc_handle context, sc_handle event) { CALL(context, EventQuery, cu.EventQuery(P(event))); }
 int sc_event_elapsed(sc_handle context, sc_handle from, sc_handle to, float *milliseconds) {
   CALL(context, EventElapsedTime, cu.EventElapsedTime(milliseconds, P(from), P(to)));

@@ -18,13 +18,16 @@ typedef struct {
   unsigned count;
 } launch_config;
 
-int sc_launch(sc_handle function, sc_handle stream, const uint32_t grid[3], const uint32_t block[3], uint32_t shared, uint32_t flags,
-              const void *params, size_t bytes) {
+int sc_launch(sc_handle function, sc_handle stream, const uint32_t grid[3], const uint32_t block[3], uint32_t shared,
+              uint32_t flags, const void *params, size_t bytes) {
   launch_attribute attributes[2];
   void *extra[] = {(void *)1, (void *)params, (void *)2, &bytes, (void *)0};
-  launch_config config = {{grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, shared, P(stream), attributes, 0};
-  if (flags & SC_LAUNCH_DEPENDENT) attributes[config.count++] = (launch_attribute){.id = 6, .value = {.programmatic = 1}}; /* stream serialization */
-  if (flags & SC_LAUNCH_REMOTE) attributes[config.count++] = (launch_attribute){.id = 10, .value = {.domain = 1}};         /* remote */
+  launch_config config = {
+      {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, shared, P(stream), attributes, 0};
+  if (flags & SC_LAUNCH_DEPENDENT)
+    attributes[config.count++] = (launch_attribute){.id = 6, .value = {.programmatic = 1}}; /* stream serialization */
+  if (flags & SC_LAUNCH_REMOTE)
+    attributes[config.count++] = (launch_attribute){.id = 10, .value = {.domain = 1}}; /* remote */
   int result = cu.LaunchKernelEx(&config, P(function), NULL, extra);
   /* A driver or device that does not know an attribute, or not under capture: the
    * kernel is as right without. The last goes first. */
@@ -65,15 +68,16 @@ static int put(const sc_work *w, const unsigned char *params, sc_submitted *s) {
     shunt_native_fn call = (shunt_native_fn)(uintptr_t)w->handle;
     s->report.peer = 0;
     s->report.message[0] = 0;
-    s->call_status = call(P(w->bytes), (const int64_t *)(params + w->params), P(w->from), P(w->to), P(w->stream), &s->report);
+    s->call_status =
+        call(P(w->bytes), (const int64_t *)(params + w->params), P(w->from), P(w->to), P(w->stream), &s->report);
     return s->call_status ? SC_CALL_FAILED : 0;
   }
   }
   return 1;
 }
 
-int sc_submit(sc_handle context, sc_handle stream, uint64_t id, uint64_t capture, const sc_work *work, int count, const unsigned char *params,
-              sc_submitted *s) {
+int sc_submit(sc_handle context, sc_handle stream, uint64_t id, uint64_t capture, const sc_work *work, int count,
+              const unsigned char *params, sc_submitted *s) {
   NEED(StreamGetCaptureInfo);
   NEED(CtxGetCurrent);
   NEED(CtxPushCurrent);

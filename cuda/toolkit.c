@@ -8,7 +8,8 @@
 
 #include "driver.h"
 
-int sk_load(const char *path, const char *const *names, void **slots, int required, int count, char *message, size_t bytes) {
+int sk_load(const char *path, const char *const *names, void **slots, int required, int count, char *message,
+            size_t bytes) {
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char *why = dlerror();
@@ -38,8 +39,10 @@ static struct {
 } rtc;
 
 int sn_load(const char *path, char *message, size_t bytes) {
-  static const char *const names[] = {"nvrtcVersion", "nvrtcGetErrorString", "nvrtcCreateProgram", "nvrtcCompileProgram", "nvrtcDestroyProgram", "nvrtcGetProgramLogSize",
-                                      "nvrtcGetProgramLog", "nvrtcGetPTXSize", "nvrtcGetPTX", "nvrtcGetCUBINSize", "nvrtcGetCUBIN"};
+  static const char *const names[] = {"nvrtcVersion",        "nvrtcGetErrorString", "nvrtcCreateProgram",
+                                      "nvrtcCompileProgram", "nvrtcDestroyProgram", "nvrtcGetProgramLogSize",
+                                      "nvrtcGetProgramLog",  "nvrtcGetPTXSize",     "nvrtcGetPTX",
+                                      "nvrtcGetCUBINSize",   "nvrtcGetCUBIN"};
   enum { count = sizeof names / sizeof *names };
   return sk_load(path, names, (void **)&rtc, count, count, message, bytes);
 }
@@ -48,14 +51,16 @@ int sn_version(int *major, int *minor) { return rtc.Version(major, minor); }
 
 const char *sn_error(int result) { return rtc.GetErrorString(result); }
 
-int sn_compile(const char *source, const char *name, const char *const *options, int count, int ptx, char **image, size_t *bytes, char **log) {
+int sn_compile(const char *source, const char *name, const char *const *options, int count, int ptx, char **image,
+               size_t *bytes, char **log) {
   void *program;
   size_t log_bytes = 0;
   *image = *log = NULL;
   int result = rtc.CreateProgram(&program, source, name, 0, NULL, NULL);
   if (result) return result;
   result = rtc.CompileProgram(program, count, options);
-  if (!rtc.GetProgramLogSize(program, &log_bytes) && log_bytes > 1 && (*log = malloc(log_bytes)) && rtc.GetProgramLog(program, *log)) {
+  if (!rtc.GetProgramLogSize(program, &log_bytes) && log_bytes > 1 && (*log = malloc(log_bytes)) &&
+      rtc.GetProgramLog(program, *log)) {
     free(*log);
     *log = NULL;
   }

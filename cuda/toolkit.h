@@ -11,10 +11,12 @@ int sn_version(int *major, int *minor);
 const char *sn_error(int result);
 /* Compiles source to machine code (an option names sm_…) or PTX. On success
  * *image holds malloc'ed memory; *log always does, if there is one. */
-int sn_compile(const char *source, const char *name, const char *const *options, int count, int ptx, char **image, size_t *bytes, char **log);
+int sn_compile(const char *source, const char *name, const char *const *options, int count, int ptx, char **image,
+               size_t *bytes, char **log);
 
 /* Fills a table of functions from a library. Those from required on may be missing: their slots are NULL. */
-int sk_load(const char *path, const char *const *names, void **slots, int required, int count, char *message, size_t bytes);
+int sk_load(const char *path, const char *const *names, void **slots, int required, int count, char *message,
+            size_t bytes);
 
 /* NVML. Results are nvmlReturn_t; functions that the library does not have return SM_MISSING. */
 enum { SM_INVALID_ARGUMENT = 2, SM_NOT_SUPPORTED = 3, SM_NOT_FOUND = 6, SM_MISSING = 13 };

@@ -159,7 +159,8 @@ static void unmap_chunks(const sc_mapping *chunks, int count, int *result) {
   }
 }
 
-int sc_import_range(sc_handle context, int device, const int *fds, sc_mapping *chunks, int count, sc_ptr *address, uint64_t *bytes) {
+int sc_import_range(sc_handle context, int device, const int *fds, sc_mapping *chunks, int count, sc_ptr *address,
+                    uint64_t *bytes) {
   NEED_VIRTUAL_MEMORY;
   NEED(MemImportFromShareableHandle);
   allocation_prop prop;

@@ -74,7 +74,9 @@ static inline size_t shunt_ring_bytes(uint32_t slots) {
   return sizeof(shunt_ring) + slots * (sizeof(shunt_ring_command) + sizeof(uint32_t));
 }
 
-static inline shunt_ring_command *shunt_ring_commands(shunt_ring *ring) { return (shunt_ring_command *)(void *)(ring + 1); }
+static inline shunt_ring_command *shunt_ring_commands(shunt_ring *ring) {
+  return (shunt_ring_command *)(void *)(ring + 1);
+}
 
 static inline uint32_t *shunt_ring_queue(shunt_ring *ring, uint32_t slots) {
   return (uint32_t *)(void *)(shunt_ring_commands(ring) + slots);
@@ -120,7 +122,8 @@ static inline void shunt_ring_done(shunt_ring *ring, shunt_ring_command *command
   __atomic_store_n(&command->done, command->number, __ATOMIC_RELEASE);
   /* sequentially consistent, so that the host sees it done or this side that it sleeps */
   __atomic_fetch_add(&ring->completed, 1, __ATOMIC_SEQ_CST);
-  if (__atomic_load_n(&ring->waiting, __ATOMIC_SEQ_CST)) syscall(SYS_futex, &ring->completed, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+  if (__atomic_load_n(&ring->waiting, __ATOMIC_SEQ_CST))
+    syscall(SYS_futex, &ring->completed, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 #ifdef __cplusplus

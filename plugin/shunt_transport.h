@@ -167,7 +167,8 @@ typedef struct shunt_watch_page {
   uint32_t reserved;
   uint64_t timeout; /* nanoseconds a wait may last; 0: no limit */
   uint8_t line0[48];
-  uint32_t fault; /* why a kernel gave up: 1 aborted, 2 timeout, 3 asymmetric, 4 length, 5 counts, 6 engine step (the host's own); written last, the first one stays */
+  uint32_t fault;       /* why a kernel gave up: 1 aborted, 2 timeout, 3 asymmetric, 4 length, 5 counts,
+                         * 6 engine step (the host's own); written last, the first one stays */
   int32_t fault_peer;   /* rank that was waited for, or differs */
   uint64_t fault_epoch; /* value that was waited for */
   uint64_t fault_own[3];    /* asymmetric: this rank's range, offset of its receive memory there, and bytes,

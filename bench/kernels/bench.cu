@@ -22,12 +22,15 @@ static int samples = 21;
 static bool eager = false, variants = false;
 
 // ---- data -------------------------------------------------------------------
-enum Collective { kNothing, kBarrier, kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast, kReduce, kSendRecv, kCollectives };
-static const char *const kNames[] = {"nothing", "barrier", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "sendrecv"};
+enum Collective { kNothing, kBarrier, kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast, kReduce, kSendRecv,
+                  kCollectives };
+static const char *const kNames[] = {"nothing",    "barrier",   "all_reduce", "all_gather", "reduce_scatter",
+                                     "all_to_all", "broadcast", "reduce",     "sendrecv"};
 
 // Random floats in [-1, 1) from (rank, index, seed).
 __device__ __forceinline__ float value_of(int r, long i, unsigned seed) {
-  unsigned long long x = (unsigned long long)(i + 1) * 0x9E3779B97F4A7C15ull + (unsigned long long)(r + 1) * 0xBF58476D1CE4E5B9ull + seed;
+  unsigned long long x =
+      (unsigned long long)(i + 1) * 0x9E3779B97F4A7C15ull + (unsigned long long)(r + 1) * 0xBF58476D1CE4E5B9ull + seed;
   x ^= x >> 31;
   x *= 0x94D049BB133111EBull;
   x ^= x >> 29;
@@ -35,7 +38,8 @@ __device__ __forceinline__ float value_of(int r, long i, unsigned seed) {
 }
 
 __global__ void fill(float *p, long n, int r, unsigned seed) {
-  for (long i = blockIdx.x * (long)blockDim.x + threadIdx.x; i < n; i += (long)gridDim.x * blockDim.x) p[i] = value_of(r, i, seed);
+  for (long i = blockIdx.x * (long)blockDim.x + threadIdx.x; i < n; i += (long)gridDim.x * blockDim.x)
+    p[i] = value_of(r, i, seed);
 }
 
 constexpr unsigned kPoison = 0xFFBADBADu;  // a NaN
@@ -45,8 +49,8 @@ __global__ void poison(unsigned *p, long n) {
 
 // Counts elements of recv that are wrong, guards included. n is elements of
 // recv, block elements of one block.
-__global__ void verify(const unsigned *recv, long n, long block, long guard, int coll, int me, int ranks, int root, unsigned seed, float tolerance,
-                       unsigned long long *wrong) {
+__global__ void verify(const unsigned *recv, long n, long block, long guard, int coll, int me, int ranks, int root,
+                       unsigned seed, float tolerance, unsigned long long *wrong) {
   unsigned long long bad = 0;
   for (long k = blockIdx.x * (long)blockDim.x + threadIdx.x; k < n + 2 * guard; k += (long)gridDim.x * blockDim.x) {
     long i = k - guard;
@@ -124,7 +128,9 @@ static unsigned gate_count;
 static unsigned long long *wrong;
 
 static long send_offset(const Case &c, int slot) { return slot * ((c.send_bytes + 511) / 512 * 512); }
-static long recv_offset(const Case &c, int slot) { return kGuard + slot * ((c.recv_bytes + 511) / 512 * 512 + 2 * kGuard); }
+static long recv_offset(const Case &c, int slot) {
+  return kGuard + slot * ((c.recv_bytes + 511) / 512 * 512 + 2 * kGuard);
+}
 
 // A folder of images, with regions of their own, laid out as layout.h of their sources
 // has it: the folder's file layout says so where that is another one than this program's.
@@ -216,7 +222,8 @@ static shunt_kernel_args arguments(const Case &c, int slot) {
 }
 
 // spread: see kernels/device.cuh.
-static void launch_kernel(cudaKernel_t k, int blocks, int threads, int dynamic, bool dependent, void *args, bool spread = false) {
+static void launch_kernel(cudaKernel_t k, int blocks, int threads, int dynamic, bool dependent, void *args,
+                          bool spread = false) {
   cudaLaunchConfig_t config{};
   config.gridDim = spread ? dim3(2, blocks) : dim3(blocks);
   config.blockDim = dim3(threads);
@@ -233,11 +240,13 @@ static void launch_kernel(cudaKernel_t k, int blocks, int threads, int dynamic, 
 
 static int clamp(long v, long lo, long hi) { return int(std::max(lo, std::min(hi, v))); }
 
-static void add_kernel(std::vector<Candidate> &list, const std::string &name, int blocks, int threads, int dynamic = 0, bool dependent = true, bool spread = false) {
+static void add_kernel(std::vector<Candidate> &list, const std::string &name, int blocks, int threads, int dynamic = 0,
+                       bool dependent = true, bool spread = false) {
   cudaKernel_t k = kernel(name);
   if (!k) return;
   char label[160];
-  snprintf(label, sizeof label, "%s%s %dx%d", name.substr(6).c_str(), spread ? " spread" : dependent ? "" : " nodep", blocks, threads);
+  const char *how = spread ? " spread" : dependent ? "" : " nodep";
+  snprintf(label, sizeof label, "%s%s %dx%d", name.substr(6).c_str(), how, blocks, threads);
   for (auto &c : list)
     if (c.images == now && c.name == label) return;
   list.push_back({label, false, true, [=](const Case &c, int slot) {
@@ -261,17 +270,23 @@ static void add_nccl(std::vector<Candidate> &list, const Case &c, bool window) {
                     char *r = (window ? window_recv : recv_arena.own) + recv_offset(c, slot);
                     long n = c.block / 4;
                     switch (c.coll) {
-                      case kAllReduce: NCCL_CHECK(nccl::AllReduce(s, r, n, nccl::kFloat32, nccl::kSum, comm, stream)); break;
-                      case kAllGather: NCCL_CHECK(nccl::AllGather(s, r, n, nccl::kFloat32, comm, stream)); break;
-                      case kReduceScatter: NCCL_CHECK(nccl::ReduceScatter(s, r, n, nccl::kFloat32, nccl::kSum, comm, stream)); break;
-                      case kAllToAll: NCCL_CHECK(nccl::AlltoAll(s, r, n, nccl::kFloat32, comm, stream)); break;
-                      case kBroadcast: NCCL_CHECK(nccl::Broadcast(s, r, n, nccl::kFloat32, c.root, comm, stream)); break;
-                      case kReduce: NCCL_CHECK(nccl::Reduce(s, r, n, nccl::kFloat32, nccl::kSum, c.root, comm, stream)); break;
-                      default:
-                        NCCL_CHECK(nccl::GroupStart());
-                        NCCL_CHECK(nccl::Send(s, n, nccl::kFloat32, (rank + 1) % world, comm, stream));
-                        NCCL_CHECK(nccl::Recv(r, n, nccl::kFloat32, (rank + world - 1) % world, comm, stream));
-                        NCCL_CHECK(nccl::GroupEnd());
+                    case kAllReduce:
+                      NCCL_CHECK(nccl::AllReduce(s, r, n, nccl::kFloat32, nccl::kSum, comm, stream));
+                      break;
+                    case kAllGather: NCCL_CHECK(nccl::AllGather(s, r, n, nccl::kFloat32, comm, stream)); break;
+                    case kReduceScatter:
+                      NCCL_CHECK(nccl::ReduceScatter(s, r, n, nccl::kFloat32, nccl::kSum, comm, stream));
+                      break;
+                    case kAllToAll: NCCL_CHECK(nccl::AlltoAll(s, r, n, nccl::kFloat32, comm, stream)); break;
+                    case kBroadcast: NCCL_CHECK(nccl::Broadcast(s, r, n, nccl::kFloat32, c.root, comm, stream)); break;
+                    case kReduce:
+                      NCCL_CHECK(nccl::Reduce(s, r, n, nccl::kFloat32, nccl::kSum, c.root, comm, stream));
+                      break;
+                    default:
+                      NCCL_CHECK(nccl::GroupStart());
+                      NCCL_CHECK(nccl::Send(s, n, nccl::kFloat32, (rank + 1) % world, comm, stream));
+                      NCCL_CHECK(nccl::Recv(r, n, nccl::kFloat32, (rank + world - 1) % world, comm, stream));
+                      NCCL_CHECK(nccl::GroupEnd());
                     }
                   }});
 }
@@ -282,7 +297,8 @@ static void add_nccl(std::vector<Candidate> &list, const Case &c, bool window) {
 static void finish(const Case &c, const Candidate &cand) {
   cudaError_t error = cudaStreamSynchronize(stream);
   if (error == cudaSuccess) return;
-  fprintf(stderr, "rank %d: %s of %ld bytes by %s: %s\n", rank, kNames[c.coll], c.bytes, cand.label().c_str(), cudaGetErrorString(error));
+  fprintf(stderr, "rank %d: %s of %ld bytes by %s: %s\n", rank, kNames[c.coll], c.bytes, cand.label().c_str(),
+          cudaGetErrorString(error));
   _exit(1);
 }
 
@@ -298,14 +314,16 @@ static long check_slot(const Case &c, const Candidate &cand, int slot, unsigned 
   }
   CHECK(cudaMemsetAsync(wrong, 0, 8, stream));
   bool reduces = c.coll == kAllReduce || c.coll == kReduce || c.coll == kReduceScatter;
-  verify<<<256, 256, 0, stream>>>((unsigned *)r, c.recv_bytes / 4, c.block / 4, kGuard / 4, c.coll, rank, world, c.root, seed, reduces && !cand.ours ? 1e-5f : 0, wrong);
+  verify<<<256, 256, 0, stream>>>((unsigned *)r, c.recv_bytes / 4, c.block / 4, kGuard / 4, c.coll, rank, world, c.root,
+                                  seed, reduces && !cand.ours ? 1e-5f : 0, wrong);
   unsigned long long bad;
   CHECK(cudaMemcpyAsync(&bad, wrong, 8, cudaMemcpyDeviceToHost, stream));
   finish(c, cand);
   shunt_fault fault;
   CHECK(cudaMemcpy(&fault, cand.images->region.own + SHUNT_OFF_FAULT, sizeof fault, cudaMemcpyDeviceToHost));
   if (fault.kind != 0) {
-    fprintf(stderr, "rank %d: %s, %ld bytes: fault %u waiting for rank %d epoch %lu\n", rank, cand.label().c_str(), c.bytes, fault.kind, fault.peer, (unsigned long)fault.epoch);
+    fprintf(stderr, "rank %d: %s, %ld bytes: fault %u waiting for rank %d epoch %lu\n", rank, cand.label().c_str(),
+            c.bytes, fault.kind, fault.peer, (unsigned long)fault.epoch);
     _exit(2);
   }
   return (long)bad;
@@ -337,7 +355,8 @@ static std::vector<Result> measure(const Case &c, const std::vector<Candidate> &
   static unsigned seed = 1;
   seed += 1000;
   for (size_t k = 0; k < list.size(); k++) {
-    for (int slot = 0; slot < c.slots; slot += std::max(1, c.slots - 1)) results[k].wrong += check_slot(c, list[k], slot, seed + slot, true);
+    for (int slot = 0; slot < c.slots; slot += std::max(1, c.slots - 1))
+      results[k].wrong += check_slot(c, list[k], slot, seed + slot, true);
     results[k].wrong = (long)max_over_ranks(results[k].wrong);
     if (results[k].wrong || eager) continue;
     cudaGraph_t graph;
@@ -409,7 +428,8 @@ static double bus_factor(Collective c) {
 }
 
 // A line of the table: the best time of each folder's kernels.
-static void add_row(FILE *table, const Case &c, const std::vector<Candidate> &list, const std::vector<Result> &results, double nccl) {
+static void add_row(FILE *table, const Case &c, const std::vector<Candidate> &list, const std::vector<Result> &results,
+                    double nccl) {
   fprintf(table, "%-14s %9ld %7.2f", kNames[c.coll], c.bytes, nccl);
   for (Images &f : folders) {
     double best = 0;
@@ -492,7 +512,9 @@ int main(int argc, char **argv) {
   int bad = 0;
   for (int coll = 0; coll < kCollectives; coll++) {
     if (!only.empty() && (',' + only + ',').find(',' + std::string(kNames[coll]) + ',') == std::string::npos) continue;
-    if (rank == 0) printf("\n%s, %d GPUs, %s, us (median, p99)\n%12s %9s %9s %9s %9s %6s %8s  %s\n", kNames[coll], world, eager ? "eager" : "graph", "bytes", "nccl", "window", "ours", "p99", "ratio", "busbw", "best");
+    if (rank == 0)
+      printf("\n%s, %d GPUs, %s, us (median, p99)\n%12s %9s %9s %9s %9s %6s %8s  %s\n", kNames[coll], world,
+             eager ? "eager" : "graph", "bytes", "nccl", "window", "ours", "p99", "ratio", "busbw", "best");
     for (long bytes = min_bytes; bytes <= max_bytes; bytes *= 4) {
       if (coll <= kBarrier && bytes > min_bytes) break;
       Case c;
@@ -519,11 +541,17 @@ int main(int argc, char **argv) {
         else if (list[k].window) window = results[k].median;
         else if (best < 0 || results[k].median < results[best].median) best = int(k);
         if (json)
-          fprintf(json, "{\"collective\":\"%s\",\"ranks\":%d,\"mode\":\"%s\",\"bytes\":%ld,\"algorithm\":\"%s\",\"us\":%.3f,\"p99\":%.3f}\n", kNames[coll], world, eager ? "eager" : "graph", c.bytes, list[k].label().c_str(), results[k].median, results[k].p99);
+          fprintf(json,
+                  "{\"collective\":\"%s\",\"ranks\":%d,\"mode\":\"%s\",\"bytes\":%ld,"
+                  "\"algorithm\":\"%s\",\"us\":%.3f,\"p99\":%.3f}\n",
+                  kNames[coll], world, eager ? "eager" : "graph", c.bytes, list[k].label().c_str(), results[k].median,
+                  results[k].p99);
       }
       double theirs = plain && window ? std::min(plain, window) : plain;
       if (best >= 0)
-        printf("%12ld %9.2f %9.2f %9.2f %9.2f %6.2f %8.1f  %s\n", c.bytes, plain, window, results[best].median, results[best].p99, results[best].median > 0 ? theirs / results[best].median : 0, c.bytes * bus_factor(c.coll) / results[best].median / 1e3, list[best].label().c_str());
+        printf("%12ld %9.2f %9.2f %9.2f %9.2f %6.2f %8.1f  %s\n", c.bytes, plain, window, results[best].median,
+               results[best].p99, results[best].median > 0 ? theirs / results[best].median : 0,
+               c.bytes * bus_factor(c.coll) / results[best].median / 1e3, list[best].label().c_str());
       if (table) add_row(table, c, list, results, theirs);
       if (variants) {
         printf("            ");

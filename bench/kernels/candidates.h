@@ -12,7 +12,8 @@ static void publish() {
     exports[i].known = ~0ull;
     exports[i].generation = 1;
     for (int r = 0; r < world; r++)
-      CHECK(cudaMemcpy(now->region.own + now->imports + (r * SHUNT_MAX_EXPORTS + i) * 8, &memory[i]->of[r], 8, cudaMemcpyHostToDevice));
+      CHECK(cudaMemcpy(now->region.own + now->imports + (r * SHUNT_MAX_EXPORTS + i) * 8, &memory[i]->of[r], 8,
+                       cudaMemcpyHostToDevice));
   }
   CHECK(cudaMemcpy(now->region.own + now->exports, exports, sizeof exports, cudaMemcpyHostToDevice));
   job::barrier();
@@ -51,7 +52,8 @@ static void add_v(std::vector<Candidate> &list, const Case &c, bool is_long) {
   const std::string name = is_long ? "all_to_all_v_long" : "all_to_all_v";
   cudaKernel_t k = kernel("shunt_" + name);
   if (!k) return;
-  int most = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world), units = clamp((c.block + 479) / 480, 1, most * SHUNT_MAX_WARPS);
+  int most = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world),
+      units = clamp((c.block + 479) / 480, 1, most * SHUNT_MAX_WARPS);
   int blocks = is_long ? SHUNT_MAX_BLOCKS : world * std::min(units, most);
   int threads = is_long ? SHUNT_MAX_THREADS : (units + most - 1) / most * 32;
   for (bool spread : {false, true}) {
@@ -89,7 +91,8 @@ static void add_on_device(std::vector<Candidate> &list, const Case &c) {
   }
   const bool spread = c.block >= 16 << 20;
   list.push_back({"all_to_all_v_on_device", false, true, [=](const Case &c, int slot) {
-                    shunt_kernel_args_on_device d{arguments(c, slot), at, 0, at, 0, 1, c.block * world, c.block * world};
+                    shunt_kernel_args_on_device d{arguments(c, slot), at, 0, at, 0, 1, c.block * world,
+                                                  c.block * world};
                     launch_kernel(k, SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS, 0, !spread, &d, spread);
                   }});
 }
@@ -112,7 +115,8 @@ static const char *const kCopyOrders[] = {"at once", "in turn", "in turn, 16 MiB
 // ranks use the same offsets here. For all_reduce, after a reduce_scatter into
 // recv.
 static void add_copy_engines(std::vector<Candidate> &list, const Case &c, CopyOrder order) {
-  cudaKernel_t k = kernel("shunt_barrier"), copy = kernel("shunt_copy"), scatter = kernel("shunt_reduce_scatter_staged_float32");
+  cudaKernel_t k = kernel("shunt_barrier"), copy = kernel("shunt_copy"),
+               scatter = kernel("shunt_reduce_scatter_staged_float32");
   if (!k || !copy || (c.coll == kAllReduce && (!scatter || c.block % (16 * world) != 0))) return;
   static cudaStream_t side[SHUNT_MAX_RANKS];
   static cudaEvent_t fork, join[SHUNT_MAX_RANKS];
@@ -146,7 +150,9 @@ static void add_copy_engines(std::vector<Candidate> &list, const Case &c, CopyOr
                       for (int i = 0; i < peers; i++) {
                         const int p = (rank + i + 1) % world;
                         const long bytes = std::min(piece, block - at), to = pair ? 0 : rank * block;
-                        CHECK(cudaMemcpyAsync(recv_arena.of[p] + recv_offset(c, slot) + to + at, send + (spread ? p * block : 0) + at, bytes, cudaMemcpyDeviceToDevice, side[order == kAtOnce ? i : 0]));
+                        CHECK(cudaMemcpyAsync(recv_arena.of[p] + recv_offset(c, slot) + to + at,
+                                              send + (spread ? p * block : 0) + at, bytes, cudaMemcpyDeviceToDevice,
+                                              side[order == kAtOnce ? i : 0]));
                         if (order == kInTurnInStep && i + 1 < peers) {
                           cudaStream_t main = stream;
                           stream = side[0];
@@ -228,8 +234,10 @@ static void add_candidates(std::vector<Candidate> &list, const Case &c) {
         add_ll(list, "shunt_reduce_one_shot_ll_float32", c.bytes);
         add_ll128(list, "shunt_reduce_one_shot_ll128_float32", c.bytes);
       }
-      if (c.bytes <= 16 << 20) add_ll128(list, "shunt_reduce_two_shot_ll128_float32", c.bytes / (world == 2 ? 2 : world - 1));
-      add_kernel(list, "shunt_reduce_ll128_float32", std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / (world - 1)) * (world - 1), SHUNT_MAX_THREADS);
+      if (c.bytes <= 16 << 20)
+        add_ll128(list, "shunt_reduce_two_shot_ll128_float32", c.bytes / (world == 2 ? 2 : world - 1));
+      add_kernel(list, "shunt_reduce_ll128_float32",
+                 std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / (world - 1)) * (world - 1), SHUNT_MAX_THREADS);
       add_staged(list, "shunt_reduce_staged_float32", c.bytes);
       break;
     case kSendRecv:

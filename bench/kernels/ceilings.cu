@@ -28,7 +28,9 @@ struct Args {
 
 __device__ __forceinline__ uint4 ldv(const void *p) {
   uint4 v;
-  asm volatile("ld.relaxed.sys.global.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  asm volatile("ld.relaxed.sys.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
   return v;
 }
 
@@ -97,21 +99,30 @@ __global__ void __launch_bounds__(512) pull_push(const __grid_constant__ Args a)
 
 // ---- bulk copies through shared memory (TMA) --------------------------------
 __device__ __forceinline__ unsigned smem(const void *p) { return unsigned(__cvta_generic_to_shared(p)); }
-__device__ __forceinline__ void mbar_init(unsigned long long *b) { asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(smem(b))); }
+__device__ __forceinline__ void mbar_init(unsigned long long *b) {
+  asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(smem(b)));
+}
 __device__ __forceinline__ void mbar_expect(unsigned long long *b, int n) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(smem(b)), "r"(n) : "memory");
 }
 __device__ __forceinline__ void mbar_wait(unsigned long long *b, int phase) {
   unsigned ok;
   do {
-    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0,1,0,p;}" : "=r"(ok) : "r"(smem(b)), "r"(phase) : "memory");
+    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0,1,0,p;}"
+                 : "=r"(ok)
+                 : "r"(smem(b)), "r"(phase)
+                 : "memory");
   } while (!ok);
 }
 __device__ __forceinline__ void bulk_load(void *dst, const void *src, int n, unsigned long long *b) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(smem(dst)), "l"(src), "r"(n), "r"(smem(b)) : "memory");
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               ::"r"(smem(dst)), "l"(src), "r"(n), "r"(smem(b))
+               : "memory");
 }
 __device__ __forceinline__ void bulk_store(void *dst, const void *src, int n) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst), "r"(smem(src)), "r"(n) : "memory");
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+               ::"l"(dst), "r"(smem(src)), "r"(n)
+               : "memory");
 }
 
 constexpr int kStages = 6;
@@ -132,7 +143,8 @@ __global__ void push_bulk(const __grid_constant__ Args a) {
     int s = k % kStages;
     mbar_expect(&full[s], a.chunk);
     long c = at(k);
-    bulk_load(pool + s * a.chunk, a.local + (kSpread ? (c % a.peers) * a.bytes + (c / a.peers) * a.chunk : c * a.chunk), a.chunk, &full[s]);
+    bulk_load(pool + s * a.chunk, a.local + (kSpread ? (c % a.peers) * a.bytes + (c / a.peers) * a.chunk : c * a.chunk),
+              a.chunk, &full[s]);
   };
   for (long k = 0; k < kStages - 2 && k < mine; k++) load(k);
   for (long k = 0; k < mine; k++) {
@@ -191,7 +203,8 @@ __global__ void __launch_bounds__(512) pull_push_bulk(const __grid_constant__ Ar
     mbar_expect(&full[s], stage);
     long c = blockIdx.x + k * gridDim.x;
     bulk_load(pool + s * stage, a.local + c * a.chunk, a.chunk, &full[s]);
-    for (int p = 0; p < a.peers; p++) bulk_load(pool + s * stage + (p + 1) * a.chunk, a.peer[p] + c * a.chunk, a.chunk, &full[s]);
+    for (int p = 0; p < a.peers; p++)
+      bulk_load(pool + s * stage + (p + 1) * a.chunk, a.peer[p] + c * a.chunk, a.chunk, &full[s]);
   };
   if (threadIdx.x == 0)
     for (long k = 0; k < S - 1 && k < mine; k++) load(k);
@@ -293,14 +306,24 @@ int main() {
     for (int b : {8, 16, 32, 64})
       for (int c : {4096, 8192, 16384, 32768}) {
         sprintf(name, "push_bulk %d x %d", b, c);
-        run(name, peers, 1, [&](Args a, cudaStream_t s) { a.chunk = c; push_bulk<false><<<b, 32, kStages * c, s>>>(a); });
+        run(name, peers, 1, [&](Args a, cudaStream_t s) {
+          a.chunk = c;
+          push_bulk<false><<<b, 32, kStages * c, s>>>(a);
+        });
         sprintf(name, "push_bulk spread %d x %d", b, c);
-        if (c == 16384 || c == 8192) run(name, peers, 1, [&](Args a, cudaStream_t s) { a.chunk = c; push_bulk<true><<<b, 32, kStages * c, s>>>(a); });
+        if (c == 16384 || c == 8192)
+          run(name, peers, 1, [&](Args a, cudaStream_t s) {
+            a.chunk = c;
+            push_bulk<true><<<b, 32, kStages * c, s>>>(a);
+          });
         sprintf(name, "pull_bulk %d x %d", b, c);
         run(name, peers, 1, [&](Args a, cudaStream_t s) { a.chunk = c; pull_bulk<<<b, 32, kStages * c, s>>>(a); });
         if (c <= 16384) {
           sprintf(name, "pull_push_bulk %d x %d", b, c);
-          run(name, peers, 2, [&](Args a, cudaStream_t s) { a.chunk = c; pull_push_bulk<<<b, 512, 3 * (peers + 1) * c, s>>>(a); });
+          run(name, peers, 2, [&](Args a, cudaStream_t s) {
+            a.chunk = c;
+            pull_push_bulk<<<b, 512, 3 * (peers + 1) * c, s>>>(a);
+          });
         }
       }
     run("copy engines", peers, 1, [&](Args a, cudaStream_t s) {

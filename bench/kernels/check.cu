@@ -18,7 +18,9 @@ struct DType {
   const char *name;
   int bytes;
 };
-static const DType kTypes[] = {{"int8", 1}, {"uint8", 1}, {"int32", 4}, {"uint32", 4}, {"int64", 8}, {"uint64", 8}, {"float16", 2}, {"float32", 4}, {"float64", 8}, {"bfloat16", 2}, {"float8_e4m3", 1}, {"float8_e5m2", 1}};
+static const DType kTypes[] = {{"int8", 1},    {"uint8", 1},    {"int32", 4},       {"uint32", 4},
+                               {"int64", 8},   {"uint64", 8},   {"float16", 2},     {"float32", 4},
+                               {"float64", 8}, {"bfloat16", 2}, {"float8_e4m3", 1}, {"float8_e5m2", 1}};
 static const char *const kOps[] = {"sum", "prod", "max", "min", "avg", "premul_sum"};
 
 // ---- reference ------------------------------------------------------------
@@ -194,7 +196,9 @@ static void reset() {
   CHECK(cudaMemset(region.own, 0, region.bytes));
   shunt_export e{(uint64_t)arena.own, arena.bytes, ~0ull, 1};
   CHECK(cudaMemcpy(region.own + SHUNT_OFF_EXPORTS, &e, sizeof e, cudaMemcpyHostToDevice));
-  for (int r = 0; r < world; r++) CHECK(cudaMemcpy(region.own + SHUNT_OFF_IMPORTS + r * SHUNT_MAX_EXPORTS * 8, &arena.of[r], 8, cudaMemcpyHostToDevice));
+  for (int r = 0; r < world; r++)
+    CHECK(cudaMemcpy(region.own + SHUNT_OFF_IMPORTS + r * SHUNT_MAX_EXPORTS * 8, &arena.of[r], 8,
+                     cudaMemcpyHostToDevice));
   CHECK(cudaDeviceSynchronize());
   job::barrier();
 }
@@ -283,7 +287,8 @@ static int64_t run(const Case &c, unsigned seed) {
   CHECK(cudaStreamSynchronize(stream));
   shunt_fault f = fault();
   if (f.kind) {
-    fprintf(stderr, "rank %d: %s %s %s count %ld: fault %u waiting for rank %d, epoch %lu\n", rank, c.kernel->name, kTypes[c.type].name, kOps[c.op], (long)c.count, f.kind, f.peer, (unsigned long)f.epoch);
+    fprintf(stderr, "rank %d: %s %s %s count %ld: fault %u waiting for rank %d, epoch %lu\n", rank, c.kernel->name,
+            kTypes[c.type].name, kOps[c.op], (long)c.count, f.kind, f.peer, (unsigned long)f.epoch);
     _exit(2);
   }
   CHECK(cudaMemcpy(after.data(), recv - kGuard, after.size(), cudaMemcpyDeviceToHost));
@@ -309,7 +314,8 @@ static int64_t run(const Case &c, unsigned seed) {
         for (int r = 0; r < world; r++) memcpy(out + (r * c.count + i) * size, data[r].data() + i * size, size);
         break;
       case kAllToAll:
-        for (int r = 0; r < world; r++) memcpy(out + (r * c.count + i) * size, data[r].data() + (rank * c.count + i) * size, size);
+        for (int r = 0; r < world; r++)
+          memcpy(out + (r * c.count + i) * size, data[r].data() + (rank * c.count + i) * size, size);
         break;
       default:
         break;
@@ -329,7 +335,8 @@ static int64_t run(const Case &c, unsigned seed) {
     const char *x = after.data() + kGuard + i * size, *y = out + i * size;
     if (!(c.kernel->typed ? same(c.type, x, y) : memcmp(x, y, size) == 0)) {
       if (bad++ == 0 && getenv("SHUNT_CHECK_VERBOSE"))
-        fprintf(stderr, "rank %d element %ld: got %g want %g\n", rank, (long)i, c.type < 6 ? 0 : widen(c.type, x), c.type < 6 ? 0 : widen(c.type, y));
+        fprintf(stderr, "rank %d element %ld: got %g want %g\n", rank, (long)i, c.type < 6 ? 0 : widen(c.type, x),
+                c.type < 6 ? 0 : widen(c.type, y));
     }
   }
   bad += memcmp(after.data(), want.data(), kGuard) != 0;
@@ -393,15 +400,24 @@ int main(int argc, char **argv) {
     const bool staged = name.find("_staged") != std::string::npos, rooted = name == "shunt_reduce_two_shot_ll128";
     const bool pulled = name == "shunt_all_reduce_direct" || name == "shunt_reduce_scatter_direct";
     for (int t : types) {
-      const int64_t chunk = SHUNT_STAGE_BYTES(world) / kTypes[t].bytes, owners = k.coll == kReduceScatter || (k.coll == kReduce && world == 2) ? 1 : k.coll == kReduce ? world - 1 : world;
+      const int64_t chunk = SHUNT_STAGE_BYTES(world) / kTypes[t].bytes,
+                    one_owner = k.coll == kReduceScatter || (k.coll == kReduce && world == 2),
+                    owners = one_owner ? 1 : k.coll == kReduce ? world - 1 : world;
       struct {
         int64_t count;
         int shift;
         bool in_place, reachable;
-      } const shapes[] = {{3 * chunk * owners, 0, t % 2 == 0, true}, {3 * chunk * owners - 1, 0, t % 2 == 1, true}, {3 * chunk * owners - 1, 1, t % 2 == 0, true}, {2 * chunk * owners + 1037, 0, false, t % 3 != 0}, {2 * chunk * owners + 1037, 1, true, t % 3 != 1}};
+      } const shapes[] = {{3 * chunk * owners, 0, t % 2 == 0, true},
+                          {3 * chunk * owners - 1, 0, t % 2 == 1, true},
+                          {3 * chunk * owners - 1, 1, t % 2 == 0, true},
+                          {2 * chunk * owners + 1037, 0, false, t % 3 != 0},
+                          {2 * chunk * owners + 1037, 1, true, t % 3 != 1}};
       for (const auto &shape : shapes)
-        if (staged) fixed.push_back({&k, t, t % 2 ? 0 : 5, (t + shape.shift) % world, shape.shift, shape.count, shape.in_place, shape.reachable, 2, 512});
-      for (int root = 0; root < world && rooted; root++) fixed.push_back({&k, t, 0, root, t % 2, 9001, t % 3 == 0, true, 1, 64});
+        if (staged)
+          fixed.push_back({&k, t, t % 2 ? 0 : 5, (t + shape.shift) % world, shape.shift, shape.count, shape.in_place,
+                           shape.reachable, 2, 512});
+      for (int root = 0; root < world && rooted; root++)
+        fixed.push_back({&k, t, 0, root, t % 2, 9001, t % 3 == 0, true, 1, 64});
       // Rounds of eight vectors a thread, then nothing, some rows and the rest of a vector,
       // and the same in memory that is not aligned.
       const int64_t round = 8 * SHUNT_MAX_THREADS * 16 / kTypes[t].bytes * owners;
@@ -425,17 +441,21 @@ int main(int argc, char **argv) {
       c.kernel = &kernels[random() % kernels.size()];
       c.type = pick(types), c.op = random() % 6, c.root = random() % world;
       c.shift = random() % 3 == 0 ? random() % 16 : 0;
-      c.count = pick(std::vector<int64_t>{0, 1, 2, 3, 7, 15, 16, 17, 119, 120, 121, 479, 480, 481, 1023, 1025, 4099, 20011, 65537, 150001, 700001});
+      c.count = pick(std::vector<int64_t>{0,   1,   2,   3,    7,    15,   16,    17,    119,    120,   121,
+                                          479, 480, 481, 1023, 1025, 4099, 20011, 65537, 150001, 700001});
       c.in_place = random() % 3 == 0, c.reachable = random() % 3 != 0;
       c.blocks = pick(std::vector<int>{1, 2, 5, 8, 33, 64}), c.threads = pick(std::vector<int>{32, 64, 256, 512});
     }
     const std::string name = c.kernel->name;
     const bool passed_on = name.find("_chain") != std::string::npos || name.find("_ring") != std::string::npos;
     if (i >= fixed.size() && c.kernel->coll != kAllToAllV && !passed_on) c.count = std::min(c.count, int64_t(150001));
-    if (c.kernel->coll == kAllToAllV && (name == "shunt_all_to_all_v" || name == "shunt_all_to_all_v_in_turns") && c.count * kTypes[c.type].bytes >= 1 << 20) c.count /= 8;
+    if (c.kernel->coll == kAllToAllV && (name == "shunt_all_to_all_v" || name == "shunt_all_to_all_v_in_turns") &&
+        c.count * kTypes[c.type].bytes >= 1 << 20)
+      c.count /= 8;
     if (c.kernel->grid == kDirect) c.threads = 512;
     if (c.kernel->grid == kFull) c.blocks = SHUNT_MAX_BLOCKS, c.threads = SHUNT_MAX_THREADS;
-    if (c.kernel->grid == kReduceGrid) c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / (world - 1)) * (world - 1), c.threads = 512;
+    if (c.kernel->grid == kReduceGrid)
+      c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / (world - 1)) * (world - 1), c.threads = 512;
     if (c.kernel->grid == kBroadcastGrid) {
       const job::Grid b = job::broadcast_grid(c.count * kTypes[c.type].bytes, world);
       c.blocks = b.blocks, c.threads = b.threads;
@@ -443,19 +463,24 @@ int main(int argc, char **argv) {
     }
     if (c.kernel->grid == kVGrid) {  // no pair's message is longer than count, see run
       const int most = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world);
-      const int units = int(std::max(int64_t(1), std::min((c.count * kTypes[c.type].bytes + 479) / 480, int64_t(most * SHUNT_MAX_WARPS))));
+      const int units = int(std::max(
+          int64_t(1), std::min((c.count * kTypes[c.type].bytes + 479) / 480, int64_t(most * SHUNT_MAX_WARPS))));
       const bool is_short = name == "shunt_all_to_all_v", any = !is_short && name != "shunt_all_to_all_v_in_turns";
       const bool turns = !is_short && (!any || (i >= fixed.size() && random() % 4 == 0));  // a budget of 8
       c.root = turns ? most : std::min(units, most);
-      c.blocks = turns ? 8 : any ? SHUNT_MAX_BLOCKS : world * c.root, c.threads = any ? SHUNT_MAX_THREADS : (units + most - 1) / most * 32;
+      c.blocks = turns ? 8 : any ? SHUNT_MAX_BLOCKS : world * c.root;
+      c.threads = any ? SHUNT_MAX_THREADS : (units + most - 1) / most * 32;
     }
-    c.spread = random() % 4 == 0 && (c.kernel->grid == kDirect || c.kernel->grid == kFull || (c.kernel->grid == kVGrid && name != "shunt_all_to_all_v" && name != "shunt_all_to_all_v_in_turns"));
+    c.spread = random() % 4 == 0 &&
+               (c.kernel->grid == kDirect || c.kernel->grid == kFull ||
+                (c.kernel->grid == kVGrid && name != "shunt_all_to_all_v" && name != "shunt_all_to_all_v_in_turns"));
     int64_t bad = worst(run(c, (unsigned)(seed * 7919 + i)));
     cases++;
     if (bad) {
       failed++;
       if (rank == 0 && failed <= 40)
-        printf("WRONG %s %s %s count %ld shift %d%s%s grid %dx%d%s root %d: %ld elements\n", c.kernel->name, kTypes[c.type].name, kOps[c.op], (long)c.count, c.shift, c.in_place ? " in place" : "",
+        printf("WRONG %s %s %s count %ld shift %d%s%s grid %dx%d%s root %d: %ld elements\n", c.kernel->name,
+               kTypes[c.type].name, kOps[c.op], (long)c.count, c.shift, c.in_place ? " in place" : "",
                c.reachable ? "" : " unreachable", c.blocks, c.threads, c.spread ? " spread" : "", c.root, (long)bad);
     }
   }
@@ -486,7 +511,10 @@ int main(int argc, char **argv) {
     aborted += f.kind != SHUNT_FAULT_ABORTED || f.peer != world - 1 || took > 1;
     CHECK(cudaMemset(arena.own, 0, 4096));
     CHECK(cudaDeviceSynchronize());
-    if (rank == 0) printf("abort: kernel ended %.0f us after the word was raised, naming rank %d\n", took * 1e6, f.peer), fflush(stdout);
+    if (rank == 0) {
+      printf("abort: kernel ended %.0f us after the word was raised, naming rank %d\n", took * 1e6, f.peer);
+      fflush(stdout);
+    }
   }
   aborted = worst(aborted);
   if (rank == 0 && aborted) printf("WRONG abort\n"), fflush(stdout);

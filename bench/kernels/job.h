@@ -89,7 +89,8 @@ inline void barrier() {
 // Forks the ranks and returns in each; the parent exits with their status.
 inline void start(int ranks) {
   world = ranks;
-  shared = static_cast<Shared *>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  shared =
+      static_cast<Shared *>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   fflush(nullptr);
   for (int r = 0; r < ranks; r++) {
     if (fork() == 0) {
@@ -195,7 +196,8 @@ inline Memory allocate_virtual(size_t bytes) {
       _exit(1);
     }
     CUmemGenericAllocationHandle imported;
-    CHECK_DRIVER(v.in(&imported, reinterpret_cast<void *>(static_cast<intptr_t>(theirs)), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    CHECK_DRIVER(v.in(&imported, reinterpret_cast<void *>(static_cast<intptr_t>(theirs)),
+                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     m.of[r] = map_handle(v, imported, m.bytes);
     close(theirs);
     close(pid);
@@ -249,7 +251,8 @@ struct Grid {
 };
 inline Grid broadcast_grid(long bytes, int world) {
   const long owners = world - 1, units = std::max(((bytes + 479) / 480 + owners - 1) / owners, 1l);
-  const long most = world == 2 && units > SHUNT_CHANNEL_BLOCKS * SHUNT_MAX_WARPS ? 2 * SHUNT_CHANNEL_BLOCKS : SHUNT_CHANNEL_BLOCKS;
+  const long most =
+      world == 2 && units > SHUNT_CHANNEL_BLOCKS * SHUNT_MAX_WARPS ? 2 * SHUNT_CHANNEL_BLOCKS : SHUNT_CHANNEL_BLOCKS;
   const long each = std::min(units, std::min(most, SHUNT_MAX_BLOCKS / owners));
   return {int(each * owners), int(std::min((units + each - 1) / each, long(SHUNT_MAX_WARPS)) * 32)};
 }

@@ -9,7 +9,8 @@ struct Counts {
 
 // Launches all_to_all_v with counts on the device. Rank 0 returns whether its kernel has
 // told of anything but the given fault within a second.
-static bool told_otherwise(const Counts &counts, const shunt_fault &want, std::vector<uint64_t> own, uint64_t theirs, const char *what) {
+static bool told_otherwise(const Counts &counts, const shunt_fault &want, std::vector<uint64_t> own, uint64_t theirs,
+                           const char *what) {
   shunt_kernel_args_on_device d{};
   shunt_kernel_args &a = d.base;
   a.send = (uint64_t)arena.own, a.recv = (uint64_t)(arena.own + kHalf);

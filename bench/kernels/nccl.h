@@ -33,13 +33,13 @@ inline int (*GroupStart)();
 inline int (*GroupEnd)();
 inline const char *(*GetErrorString)(int);
 
-#define NCCL_CHECK(x)                                                                                                     \
-  do {                                                                                                                    \
-    int error_ = (x);                                                                                                     \
-    if (error_ != 0) {                                                                                                    \
-      fprintf(stderr, "rank %d: %s:%d: %s: %s\n", job::rank, __FILE__, __LINE__, #x, nccl::GetErrorString(error_));       \
-      _exit(1);                                                                                                           \
-    }                                                                                                                     \
+#define NCCL_CHECK(x)                                                                                               \
+  do {                                                                                                              \
+    int error_ = (x);                                                                                               \
+    if (error_ != 0) {                                                                                              \
+      fprintf(stderr, "rank %d: %s:%d: %s: %s\n", job::rank, __FILE__, __LINE__, #x, nccl::GetErrorString(error_)); \
+      _exit(1);                                                                                                     \
+    }                                                                                                               \
   } while (0)
 
 // Loads the library; false if there is none at path.

@@ -56,7 +56,8 @@ ncclResult_t nc_reject(ncclComm_t comm, const char *function) {
     return nc_fail(NULL, ncclInvalidArgument, "%s: the communicator was destroyed", function);
   case NC_PENDING:
     return nc_fail(comm, ncclInvalidArgument,
-                   "%s: the communicator is being made; poll ncclCommGetAsyncError until it is not ncclInProgress", function);
+                   "%s: the communicator is being made; poll ncclCommGetAsyncError until it is not ncclInProgress",
+                   function);
   case NC_FINALIZED:
     return nc_fail(comm, ncclInvalidUsage, "%s: the communicator was finalized", function);
   case NC_FAILED:

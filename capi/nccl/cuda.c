@@ -41,7 +41,8 @@ bool nc_use_device(int device) {
   if (nc_settings()->memory == SHUNT_MEMORY_HOST)
     return true;
   pthread_once(&once, open_driver);
-  if (driver.retain == NULL || driver.release == NULL || driver.set_context == NULL || driver.retain(&context, device) != 0)
+  if (driver.retain == NULL || driver.release == NULL || driver.set_context == NULL ||
+      driver.retain(&context, device) != 0)
     return false;
   if (driver.set_context(context) == 0)
     return true;

@@ -69,8 +69,9 @@ ncclResult_t nc_unserved(ncclComm_t comm, enum nc_symbol symbol) {
     return failure; /* its text is there */
   if (comm != NULL && !nc_is_ready(comm))
     return nc_reject(comm, nc_name(symbol));
-  return nc_fail(comm, ncclInvalidUsage, "%s is not served by Shunt; SHUNT_NCCL_FORWARD=unsupported gives it to NVIDIA's "
-                 "NCCL", nc_name(symbol));
+  return nc_fail(comm, ncclInvalidUsage,
+                 "%s is not served by Shunt; SHUNT_NCCL_FORWARD=unsupported gives it to NVIDIA's NCCL",
+                 nc_name(symbol));
 }
 
 const char *nc_GetErrorString(ncclResult_t result) {

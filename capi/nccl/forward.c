@@ -30,10 +30,11 @@ static const struct {
   const char *name;
   int collective;
 } collectives[] = {
-    {"all_reduce", SHUNT_COLL_ALL_REDUCE}, {"reduce", SHUNT_COLL_REDUCE},         {"broadcast", SHUNT_COLL_BROADCAST},
-    {"all_gather", SHUNT_COLL_ALL_GATHER}, {"all_to_all", SHUNT_COLL_ALL_TO_ALL}, {"reduce_scatter", SHUNT_COLL_REDUCE_SCATTER},
-    {"gather", SHUNT_COLL_GATHER},         {"scatter", SHUNT_COLL_SCATTER},       {"send", SHUNT_COLL_SEND},
-    {"recv", SHUNT_COLL_RECV},
+    {"all_reduce", SHUNT_COLL_ALL_REDUCE}, {"reduce", SHUNT_COLL_REDUCE},
+    {"broadcast", SHUNT_COLL_BROADCAST},   {"all_gather", SHUNT_COLL_ALL_GATHER},
+    {"all_to_all", SHUNT_COLL_ALL_TO_ALL}, {"reduce_scatter", SHUNT_COLL_REDUCE_SCATTER},
+    {"gather", SHUNT_COLL_GATHER},         {"scatter", SHUNT_COLL_SCATTER},
+    {"send", SHUNT_COLL_SEND},             {"recv", SHUNT_COLL_RECV},
 };
 
 /* find_collective is what a name of Shunt's or NCCL's stands for; -1: nothing that Shunt serves. */
@@ -99,11 +100,14 @@ void nc_read_forward(const char *value, struct nc_settings *settings) {
     snprintf(settings->bad, sizeof settings->bad, "the value has more than %zu bytes", sizeof copy - 1);
     return;
   }
-  for (name = strtok_r(copy, ", ", &state); name != NULL && settings->bad[0] == 0; name = strtok_r(NULL, ", ", &state)) {
+  for (name = strtok_r(copy, ", ", &state); name != NULL && settings->bad[0] == 0;
+       name = strtok_r(NULL, ", ", &state)) {
     settings->pairs = true;
     if (!read_name(name, settings))
-      snprintf(settings->bad, sizeof settings->bad, "%.80s cannot be given to NVIDIA's NCCL; want nothing, all, or a list of "
-               "unsupported and functions such as ncclAllReduce, all_reduce or ncclCommWindowRegister", name);
+      snprintf(settings->bad, sizeof settings->bad,
+               "%.80s cannot be given to NVIDIA's NCCL; want nothing, all, or a list of "
+               "unsupported and functions such as ncclAllReduce, all_reduce or ncclCommWindowRegister",
+               name);
   }
   if (!settings->pairs && settings->bad[0] == 0)
     snprintf(settings->bad, sizeof settings->bad, "the list is empty; want nothing, all, or a list");
@@ -161,7 +165,8 @@ static ncclResult_t agree(ncclComm_t comm, struct word *word, ncclResult_t mine)
 
 /* open_real checks that this rank can take part, and makes the id on rank 0. */
 static ncclResult_t open_real(ncclComm_t comm, ncclUniqueId *id) {
-  static const enum nc_symbol needed[] = {NC_ncclGetUniqueId, NC_ncclCommInitRank, NC_ncclCommAbort, NC_ncclGetLastError};
+  static const enum nc_symbol needed[] = {NC_ncclGetUniqueId, NC_ncclCommInitRank, NC_ncclCommAbort,
+                                          NC_ncclGetLastError};
   for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
     if (nc_real(needed[i]) == NULL)
       return nc_lacks(comm, needed[i]);
@@ -231,8 +236,10 @@ ncclResult_t nc_meet(ncclComm_t comm) {
     for (int other = 0; other < rank; other++)
       now = now || all[rank].process == all[other].process;
     if (all[rank].given != all[0].given)
-      result = nc_fail(comm, ncclInvalidUsage, "SHUNT_NCCL_FORWARD is \"%.95s\" on rank 0 and \"%.95s\" on rank %d; it has to "
-                       "be equal on all ranks", all[0].value, all[rank].value, rank);
+      result = nc_fail(comm, ncclInvalidUsage,
+                       "SHUNT_NCCL_FORWARD is \"%.95s\" on rank 0 and \"%.95s\" on rank %d; it has to "
+                       "be equal on all ranks",
+                       all[0].value, all[rank].value, rank);
   }
   free(all);
   return result == ncclSuccess && settings->pairs && now ? make_real(comm) : result;

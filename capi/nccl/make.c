@@ -142,8 +142,10 @@ static ncclResult_t init(ncclComm_t *out, int world, const ncclUniqueId *id, int
 static ncclResult_t check_id(const ncclUniqueId *id, const char *function) {
   if (!nc_settings()->forward || !nc_id_is_ours(id))
     return ncclSuccess;
-  return nc_fail(NULL, ncclInvalidArgument, "%s: the unique id is Shunt's, and SHUNT_NCCL_FORWARD is all on this rank; it has "
-                 "to be equal on all ranks", function);
+  return nc_fail(NULL, ncclInvalidArgument,
+                 "%s: the unique id is Shunt's, and SHUNT_NCCL_FORWARD is all on this rank; it has "
+                 "to be equal on all ranks",
+                 function);
 }
 
 ncclResult_t nc_CommInitRank(ncclComm_t *comm, int world, ncclUniqueId id, int rank) {
@@ -166,7 +168,8 @@ ncclResult_t nc_CommInitRankScalable(ncclComm_t *comm, int world, int rank, int 
                                      ncclConfig_t *config) {
   FORWARD(ncclCommInitRankScalable, comm, world, rank, ids > 0 ? id : NULL, real, world, rank, ids, id, config);
   if (ids < 1 || ids > world)
-    return nc_fail(NULL, ncclInvalidArgument, "ncclCommInitRankScalable: nId is %d; want 1 to the %d ranks", ids, world);
+    return nc_fail(NULL, ncclInvalidArgument, "ncclCommInitRankScalable: nId is %d; want 1 to the %d ranks", ids,
+                   world);
   return init(comm, world, id, rank, config, nc_current_device(), "ncclCommInitRankScalable"); /* the first will do */
 }
 
@@ -244,7 +247,8 @@ static ncclResult_t shrink(struct nc_job *job) {
 }
 
 /* derive starts a job on parent; with no comm to make *out stays NULL. */
-static ncclResult_t derive(struct nc_job *job, ncclComm_t parent, ncclComm_t *out, const ncclConfig_t *config, bool member) {
+static ncclResult_t derive(struct nc_job *job, ncclComm_t parent, ncclComm_t *out, const ncclConfig_t *config,
+                           bool member) {
   job->parent = parent;
   job->blocking = config->blocking == NC_UNDEF_INT ? parent->blocking : config->blocking != 0;
   if (member) {
@@ -302,8 +306,9 @@ static ncclResult_t remaining(ncclComm_t parent, const int *excluded, int count,
                        "ncclCommShrink on rank %d: excluded rank %d is out of range or named twice: the world is %d",
                        parent->rank, excluded[i], parent->world);
     else if (excluded[i] == parent->rank)
-      result = nc_fail(parent, ncclInvalidArgument, "ncclCommShrink on rank %d: it excludes itself; only the ranks that "
-                       "stay call it", parent->rank);
+      result = nc_fail(parent, ncclInvalidArgument,
+                       "ncclCommShrink on rank %d: it excludes itself; only the ranks that stay call it",
+                       parent->rank);
     else
       out[excluded[i]] = true;
   for (int rank = 0; rank < parent->world && result == ncclSuccess; rank++)
@@ -313,7 +318,8 @@ static ncclResult_t remaining(ncclComm_t parent, const int *excluded, int count,
   return result;
 }
 
-ncclResult_t nc_CommShrink(ncclComm_t parent, int *excluded, int count, ncclComm_t *out, ncclConfig_t *given, int flags) {
+ncclResult_t nc_CommShrink(ncclComm_t parent, int *excluded, int count, ncclComm_t *out, ncclConfig_t *given,
+                           int flags) {
   static const char name[] = "ncclCommShrink";
   ncclComm_t theirs = nc_only_real(parent);
   if (theirs != NULL) {
@@ -329,8 +335,10 @@ ncclResult_t nc_CommShrink(ncclComm_t parent, int *excluded, int count, ncclComm
   if (!nc_is_ready(parent))
     return nc_reject(parent, name);
   if ((excluded == NULL && count != 0) || count < 0 || (flags & ~NC_SHRINK_ABORT) != 0)
-    return nc_fail(parent, ncclInvalidArgument, "%s on rank %d: a list of %d excluded ranks and flags %#x; want a list, and "
-                   "NCCL_SHRINK_DEFAULT or NCCL_SHRINK_ABORT", name, parent->rank, count, (unsigned)flags);
+    return nc_fail(parent, ncclInvalidArgument,
+                   "%s on rank %d: a list of %d excluded ranks and flags %#x; want a list, and "
+                   "NCCL_SHRINK_DEFAULT or NCCL_SHRINK_ABORT",
+                   name, parent->rank, count, (unsigned)flags);
   ncclResult_t result = nc_read_config(given, &config, name);
   struct nc_job *job = result == ncclSuccess ? new_job(shrink) : NULL;
   if (job == NULL)

@@ -51,8 +51,8 @@ ncclResult_t nc_CommRegister(ncclComm_t comm, void *memory, size_t size, void **
   if (!nc_is_ready(comm))
     return nc_reject(comm, "ncclCommRegister");
   if (memory == NULL || size == 0 || handle == NULL)
-    return nc_fail(comm, ncclInvalidArgument, "ncclCommRegister on rank %d: buff is %p, size %zu and handle %p", comm->rank,
-                   memory, size, (void *)handle);
+    return nc_fail(comm, ncclInvalidArgument, "ncclCommRegister on rank %d: buff is %p, size %zu and handle %p",
+                   comm->rank, memory, size, (void *)handle);
   *handle = memory;
   return ncclSuccess;
 }
@@ -75,8 +75,8 @@ ncclResult_t nc_CommWindowRegister(ncclComm_t comm, void *memory, size_t size, n
   if (!nc_is_ready(comm))
     return nc_reject(comm, name);
   if (memory == NULL || size == 0 || size > INT64_MAX || out == NULL)
-    return nc_fail(comm, ncclInvalidArgument, "%s on rank %d: buff is %p, size %zu and win %p", name, comm->rank, memory,
-                   size, (void *)out);
+    return nc_fail(comm, ncclInvalidArgument, "%s on rank %d: buff is %p, size %zu and win %p", name, comm->rank,
+                   memory, size, (void *)out);
   *out = NULL;
   struct window *w = calloc(1, sizeof *w);
   struct nc_job *job = calloc(1, sizeof *job);
@@ -118,8 +118,8 @@ ncclResult_t nc_CommWindowDeregister(ncclComm_t comm, ncclWindow_t handle) {
     w = NULL;
   pthread_mutex_unlock(&lock);
   if (w == NULL)
-    return nc_fail(comm, ncclInvalidArgument, "ncclCommWindowDeregister on rank %d: the communicator has no such window",
-                   comm->rank);
+    return nc_fail(comm, ncclInvalidArgument,
+                   "ncclCommWindowDeregister on rank %d: the communicator has no such window", comm->rank);
   shunt_status status = nc_shunt.deregister_(comm->shunt, w->memory);
   free(w);
   return status == SHUNT_OK ? ncclSuccess : nc_shunt_failed(comm, status);
@@ -153,11 +153,13 @@ ncclResult_t nc_MemAlloc(void **memory, size_t size) {
   if (size == 0)
     return nc_fail(NULL, ncclInvalidArgument, "ncclMemAlloc: size is 0");
   if (nc_settings()->memory == SHUNT_MEMORY_HOST)
-    return posix_memalign(memory, 4096, size) == 0 ? ncclSuccess
-                                                   : nc_fail(NULL, ncclSystemError, "ncclMemAlloc: no memory for %zu bytes", size);
+    return posix_memalign(memory, 4096, size) == 0
+               ? ncclSuccess
+               : nc_fail(NULL, ncclSystemError, "ncclMemAlloc: no memory for %zu bytes", size);
   int code = nc_device_alloc(memory, size);
-  return code == 0 ? ncclSuccess
-                   : nc_fail(NULL, ncclUnhandledCudaError, "ncclMemAlloc: cuMemAlloc of %zu bytes returned %d", size, code);
+  return code == 0
+             ? ncclSuccess
+             : nc_fail(NULL, ncclUnhandledCudaError, "ncclMemAlloc: cuMemAlloc of %zu bytes returned %d", size, code);
 }
 
 ncclResult_t nc_MemFree(void *memory) {

@@ -2,7 +2,8 @@
  * nc.h: what the files of the NCCL-compatible library share.
  *
  * An ncclComm_t that a program holds points to one of our struct ncclComm, which has Shunt's communicator, the real
- * NCCL's, or both (forward.c). The real library never sees ours, and nothing here follows a pointer that is not one of ours.
+ * NCCL's, or both (forward.c). The real library never sees ours, and nothing here follows a pointer that is not one of
+ * ours.
  */
 #ifndef NC_H
 #define NC_H

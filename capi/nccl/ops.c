@@ -145,8 +145,9 @@ ncclResult_t nc_RedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
   pthread_mutex_unlock(&comm->lock);
   if (was.in_real && nc_real(NC_ncclRedOpDestroy) != NULL)
     return nc_came(comm, NC_REAL(ncclRedOpDestroy)(was.real, comm->real));
-  return found != NULL ? ncclSuccess
-                       : nc_fail(comm, ncclInvalidArgument, "ncclRedOpDestroy: the communicator has no operation %d", op);
+  return found != NULL
+             ? ncclSuccess
+             : nc_fail(comm, ncclInvalidArgument, "ncclRedOpDestroy: the communicator has no operation %d", op);
 }
 
 ncclResult_t nc_find_op(ncclComm_t comm, ncclRedOp_t op, ncclDataType_t dtype, shunt_operation *operation) {
@@ -159,8 +160,9 @@ ncclResult_t nc_find_op(ncclComm_t comm, ncclRedOp_t op, ncclDataType_t dtype, s
   if (!found.used)
     return nc_fail(comm, ncclInvalidArgument, "on rank %d: reduction operation %d is unknown", comm->rank, op);
   if (found.dtype != dtype)
-    return nc_fail(comm, ncclInvalidArgument, "on rank %d: reduction operation %d is one of data type %d, the call's is %d",
-                   comm->rank, op, found.dtype, dtype);
+    return nc_fail(comm, ncclInvalidArgument,
+                   "on rank %d: reduction operation %d is one of data type %d, the call's is %d", comm->rank, op,
+                   found.dtype, dtype);
   operation->op = SHUNT_OP_PREMUL_SUM;
   operation->scalar = found.scalar;
   return ncclSuccess;

@@ -105,7 +105,8 @@ static void search(void) {
                "/usr/local/cuda/lib64"))
     return;
   if (reason[0] == 0)
-    snprintf(reason, sizeof reason, "no " SONAME " was found beside torch, in Python's packages or in the system's folders");
+    snprintf(reason, sizeof reason,
+             "no " SONAME " was found beside torch, in Python's packages or in the system's folders");
 }
 
 const char *nc_real_path(void) {

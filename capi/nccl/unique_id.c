@@ -54,7 +54,8 @@ ncclResult_t nc_id_text(const ncclUniqueId *id, char *text, size_t capacity) {
   memcpy(bytes, id->internal, sizeof bytes);
   if (memcmp(bytes, magic, sizeof magic) != 0 || bytes[LENGTH_AT] > LONGEST ||
       sizeof prefix + (size_t)bytes[LENGTH_AT] * 8 / 5 + 1 > capacity)
-    return nc_fail(NULL, ncclInvalidArgument, "the unique id is not one of Shunt's: rank 0 has to use this library too, "
+    return nc_fail(NULL, ncclInvalidArgument,
+                   "the unique id is not one of Shunt's: rank 0 has to use this library too, "
                    "and SHUNT_NCCL_FORWARD has to be equal on all ranks");
   memcpy(text, prefix, sizeof prefix - 1);
   encode(bytes, bytes[LENGTH_AT], text + sizeof prefix - 1);
@@ -82,8 +83,8 @@ ncclResult_t nc_GetUniqueId(ncclUniqueId *id) {
   unsigned char bytes[NC_UNIQUE_ID_BYTES] = {0};
   int count = strncmp(text, prefix, sizeof prefix - 1) == 0 ? decode(text + sizeof prefix - 1, bytes) : -1;
   if (count < 0)
-    return nc_fail(NULL, ncclInternalError, "ncclGetUniqueId: Shunt's id %.6s... has another form than this library knows",
-                   text);
+    return nc_fail(NULL, ncclInternalError,
+                   "ncclGetUniqueId: Shunt's id %.6s... has another form than this library knows", text);
   bytes[LENGTH_AT] = (unsigned char)count;
   memcpy(id->internal, bytes, sizeof bytes);
   return ncclSuccess;

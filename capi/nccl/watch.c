@@ -96,8 +96,9 @@ struct nc_mark nc_watch(ncclComm_t comm, int collective, int64_t count, ncclData
   if (collective < SHUNT_COLL_SEND)
     ring->collectives++;
   mark.number = (int64_t)ring->calls++;
-  ring->records[mark.number % KEPT] = (struct record){.number = ring->collectives, .collective = collective, .dtype = dtype,
-                                                      .op = op, .root = root, .count = count, .begin = now() - ring->made};
+  ring->records[mark.number % KEPT] = (struct record){
+      .number = ring->collectives, .collective = collective, .dtype = dtype, .op = op, .root = root, .count = count,
+      .begin = now() - ring->made};
   pthread_mutex_unlock(&comm->lock);
   return mark;
 }
@@ -146,8 +147,8 @@ static void write_ring(FILE *file, ncclComm_t comm, const char *code, const char
   write_text(file, host);
   if (ring->calls > 0) {
     const struct record *last = &ring->records[(ring->calls - 1) % KEPT];
-    fprintf(file, ",\"last\":{\"number\":%llu,\"collective\":\"%s\",\"state\":\"%s\"}", (unsigned long long)last->number,
-            collectives[last->collective], last->returned ? "enqueued" : "called");
+    fprintf(file, ",\"last\":{\"number\":%llu,\"collective\":\"%s\",\"state\":\"%s\"}",
+            (unsigned long long)last->number, collectives[last->collective], last->returned ? "enqueued" : "called");
   }
   fprintf(file, ",\"code\":\"%s\",\"failure\":", code);
   write_text(file, failure);

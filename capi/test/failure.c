@@ -96,7 +96,8 @@ int main(void) {
   memset(json, 'x', room);
   OK(shunt_records(comm, json, bytes + SLACK, &needed));
   CHECK(strlen(json) + 1 == needed && json[needed] == 'x'); /* and not a byte more */
-  CHECK(strstr(json, "{\"number\":1,\"collective\":\"all_reduce\",\"dtype\":\"float32\",\"op\":\"max\",\"count\":4,\"root\":0,") != NULL);
+  CHECK(strstr(json, "{\"number\":1,\"collective\":\"all_reduce\",\"dtype\":\"float32\",\"op\":\"max\",\"count\":4,"
+                     "\"root\":0,") != NULL);
   CHECK(strstr(json, "\"state\":\"ended\"}]}") != NULL);
   CHECK(strstr(json, "failure") == NULL);
   memset(json, 'x', room);

@@ -34,9 +34,10 @@ static void in_child(shunt_comm comm, shunt_window window) {
       shunt_scatter_v(comm, &a, one, NULL, &b, 1, f32, 0, NULL), shunt_send(comm, &a, 1, f32, 0, NULL),
       shunt_recv(comm, &b, 1, f32, 0, NULL), shunt_barrier(comm, NULL), shunt_run(comm, &operation),
       shunt_group_start(comm), shunt_group_end(comm), shunt_start(comm, &operation, &request),
-      shunt_request_test(NULL, 0, &n), shunt_group_cancel(comm), shunt_request_wait(NULL), shunt_window_create(comm, 8, &made, &base),
-      shunt_window_at(comm, &a, 8, &made, &base), shunt_peer_address(comm, &a, 0, &base),
-      shunt_put(comm, window, &a, 1, f32, 0, 0, NULL), shunt_get(comm, window, &b, 1, f32, 0, 0, NULL),
+      shunt_request_test(NULL, 0, &n), shunt_group_cancel(comm), shunt_request_wait(NULL),
+      shunt_window_create(comm, 8, &made, &base), shunt_window_at(comm, &a, 8, &made, &base),
+      shunt_peer_address(comm, &a, 0, &base), shunt_put(comm, window, &a, 1, f32, 0, 0, NULL),
+      shunt_get(comm, window, &b, 1, f32, 0, 0, NULL),
       shunt_signal(comm, window, 0, NULL), shunt_wait(comm, window, 0, 1, NULL), shunt_window_free(window),
       shunt_get_async_error(comm, &n), shunt_records(comm, NULL, 0, &bytes),
   };

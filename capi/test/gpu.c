@@ -106,7 +106,8 @@ static void expect_all(const struct exchange *x) {
     for (int64_t i = 0; i < arrays[RECV_COUNTS][r]; i++) {
       int32_t *at = &values[arrays[RECV_DISPLS][r] + i];
       if (*at != value(r, rank, i)) {
-        fprintf(stderr, "rank %d: element %lld of rank %d is %d, want %d\n", rank, (long long)i, r, *at, value(r, rank, i));
+        fprintf(stderr, "rank %d: element %lld of rank %d is %d, want %d\n", rank, (long long)i, r, *at,
+                value(r, rank, i));
         exit(1);
       }
       *at = -1;

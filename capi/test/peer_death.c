@@ -20,7 +20,8 @@ int main(void) {
   snprintf(victim, sizeof victim, "rank %d", world - 1);
   for (int i = 0; i < COUNT; i++)
     in[i] = 1;
-  for (int i = 0; (ended = shunt_all_reduce(comm, in, out, COUNT, SHUNT_DTYPE_FLOAT64, SHUNT_OP_SUM, NULL)) == SHUNT_OK; i++) {
+  for (int i = 0; (ended = shunt_all_reduce(comm, in, out, COUNT, SHUNT_DTYPE_FLOAT64, SHUNT_OP_SUM, NULL)) == SHUNT_OK;
+       i++) {
     CHECK(out[COUNT - 1] == world);
     if (i == 100 && rank == world - 1)
       raise(SIGKILL);

@@ -125,7 +125,8 @@ typedef struct {
   } *attributes;
   unsigned count;
 } config;
-/* 0xF00 is a kernel of a driver that knows all attributes, 0xF01 of one that knows none, 0xF02 of one without domains. */
+/* 0xF00 is a kernel of a driver that knows all attributes, 0xF01 of one that knows none, 0xF02 of one without
+ * domains. */
 int cuLaunchKernelEx(const config *c, void *f, void **params, void **extra) {
   const char *dependent = "", *remote = "";
   if ((uintptr_t)f < 0xF00 || (uintptr_t)f > 0xF02) return 400;
@@ -167,7 +168,9 @@ int cuPointerGetAttribute(void *to, int a, uint64_t p) {
   return 1;
 }
 int cuMemGetAddressRange_v2(uint64_t *p, size_t *n, uint64_t at) { return 1; }
-int cuMemcpyAsync(uint64_t to, uint64_t from, size_t n, void *s) { return note("copy %zu %llx %llx on %p;", n, (unsigned long long)from, (unsigned long long)to, s), 0; }
+int cuMemcpyAsync(uint64_t to, uint64_t from, size_t n, void *s) {
+  return note("copy %zu %llx %llx on %p;", n, (unsigned long long)from, (unsigned long long)to, s), 0;
+}
 int cuEventRecord(void *e, void *s) { return note("record %p on %p;", e, s), 0; }
 int cuStreamWaitEvent(void *s, void *e, unsigned f) { return note("wait %p on %p;", e, s), 0; }
 /* Streams 0x20 to 0x2F are in capture 7, 0x30 in one that failed, 0x40 is none. */

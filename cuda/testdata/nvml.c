@@ -58,18 +58,22 @@ int nvmlInit_v2(void) {
     char uuid[96];
     int gpu, peer, number, p[4];
     if (sscanf(line, "driver %79s", driver) == 1) continue;
-    if (sscanf(line, "gpu %95s %95s %x %x %x %llu %d %d %d %d", g->uuid, g->name, &g->domain, &g->bus, &g->device, &g->memory, &g->major, &g->minor, &g->mig, &g->result) == 10) count++;
+    if (sscanf(line, "gpu %95s %95s %x %x %x %llu %d %d %d %d", g->uuid, g->name, &g->domain, &g->bus, &g->device,
+               &g->memory, &g->major, &g->minor, &g->mig, &g->result) == 10)
+      count++;
     if (sscanf(line, "mig %d %95s", &gpu, uuid) == 2) {
       gpu_info *part = &parts[part_count++];
       strcpy(part->uuid, uuid);
       part->is_mig = 1;
       gpus[gpu].part[gpus[gpu].parts++] = part;
     }
-    if (sscanf(line, "link %d %d %d %d %d %x %ld %u %d", &gpu, &number, &l.state, &l.version, &l.end, &l.domain, &l.bus, &l.device, &l.result) == 9) {
+    if (sscanf(line, "link %d %d %d %d %d %x %ld %u %d", &gpu, &number, &l.state, &l.version, &l.end, &l.domain, &l.bus,
+               &l.device, &l.result) == 9) {
       gpus[gpu].link[number] = l;
       if (gpus[gpu].links <= number) gpus[gpu].links = number + 1;
     }
-    if (sscanf(line, "path %d %d %d %d %d %d", &gpu, &peer, p, p + 1, p + 2, p + 3) == 6) memcpy(gpus[gpu].path[peer], p, sizeof p);
+    if (sscanf(line, "path %d %d %d %d %d %d", &gpu, &peer, p, p + 1, p + 2, p + 3) == 6)
+      memcpy(gpus[gpu].path[peer], p, sizeof p);
   }
   fclose(f);
   return SUCCESS;
@@ -116,9 +120,13 @@ int nvmlDeviceGetIndex(void *device, unsigned *index) {
   return SUCCESS;
 }
 
-int nvmlDeviceGetUUID(void *device, char *uuid, unsigned length) { return text(uuid, length, ((gpu_info *)device)->uuid); }
+int nvmlDeviceGetUUID(void *device, char *uuid, unsigned length) {
+  return text(uuid, length, ((gpu_info *)device)->uuid);
+}
 
-int nvmlDeviceGetName(void *device, char *name, unsigned length) { return text(name, length, ((gpu_info *)device)->name); }
+int nvmlDeviceGetName(void *device, char *name, unsigned length) {
+  return text(name, length, ((gpu_info *)device)->name);
+}
 
 static int address(pci_info *pci, unsigned domain, unsigned bus, unsigned device) {
   memset(pci, 0, sizeof *pci);
@@ -148,7 +156,10 @@ int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *memory) {
 
 static link_info *find(void *device, unsigned number, int *result) {
   gpu_info *g = device;
-  *result = g->links == 0 ? UNSUPPORTED : number >= (unsigned)g->links ? INVALID : g->link[number].there ? SUCCESS : UNSUPPORTED;
+  *result = g->links == 0                  ? UNSUPPORTED
+            : number >= (unsigned)g->links ? INVALID
+            : g->link[number].there        ? SUCCESS
+                                           : UNSUPPORTED;
   return *result ? NULL : &g->link[number];
 }
 

@@ -35,8 +35,8 @@ typedef struct sx_record {
   _Atomic uint64_t ended; /* seq of the last operation that ended well */
 } sx_record;
 
-/* The last call that a rank rejected by itself, so that waiting ranks learn why. version is odd while the fields change. Only the owner writes; only
- * Go reads and writes it (refusal.go). */
+/* The last call that a rank rejected by itself, so that waiting ranks learn why. version is odd while the fields
+ * change. Only the owner writes; only Go reads and writes it (refusal.go). */
 typedef struct sx_refusal {
   _Atomic uint64_t version;
   _Atomic uint64_t seq;    /* that a collective would have had; 0: none that is counted */
@@ -428,10 +428,12 @@ uint32_t sx_spend(sx_engine *engine, const sx_track *track, int32_t work);
 /* The size of a ring, or -1. */
 int64_t sx_remote_bytes(int64_t slots);
 /* Post a command, and note its number; null when no slot is free. */
-shunt_ring_command *sx_ring_post(shunt_ring *ring, uint32_t slots, int64_t operation, const int64_t *args, uint32_t count, int64_t *number);
+shunt_ring_command *sx_ring_post(shunt_ring *ring, uint32_t slots, int64_t operation, const int64_t *args,
+                                 uint32_t count, int64_t *number);
 /* Post a command for a track, whose arguments are the engine's: 1, or 0 when no slot is
  * free; then the track's command is one to wait for. */
-int sx_remote_post(sx_engine *engine, sx_track *track, shunt_ring *ring, uint32_t slots, int64_t operation, uint32_t count);
+int sx_remote_post(sx_engine *engine, sx_track *track, shunt_ring *ring, uint32_t slots, int64_t operation,
+                   uint32_t count);
 /* The rank that the track's command waits for, or -1. */
 int32_t sx_remote_peer(const sx_engine *engine, const sx_track *track);
 /* Ends the track's command, which is done: 0, or -1 after recording why it failed. */

@@ -28,7 +28,8 @@ uint32_t sx_fail(sx_engine *e, const sx_track *t, uint32_t reason) {
   return reason;
 }
 
-static char *refuse(sx_engine *e, const sx_track *t, uint32_t reason, const sx_ref *ref, int64_t bytes, int64_t length) {
+static char *refuse(sx_engine *e, const sx_track *t, uint32_t reason, const sx_ref *ref, int64_t bytes,
+                    int64_t length) {
   sx_fail(e, t, reason);
   e->failure.space = ref->space;
   e->failure.x = t->frame[ref->offset];
@@ -87,7 +88,8 @@ static inline char *place(sx_engine *e, const sx_track *t, const sx_ref *ref, in
   return place_at(e, t, ref, ref->space == SHUNT_SPACE_REGION ? t->frame[ref->rank] : 0, bytes);
 }
 
-static inline _Atomic int64_t *aligned_at(sx_engine *e, const sx_track *t, const sx_ref *ref, int64_t rank, int64_t bytes) {
+static inline _Atomic int64_t *aligned_at(sx_engine *e, const sx_track *t, const sx_ref *ref, int64_t rank,
+                                          int64_t bytes) {
   char *at = place_at(e, t, ref, rank, bytes);
   if (SX_UNLIKELY((uintptr_t)at % 8)) {
     refuse(e, t, SX_MISALIGNED, ref, 8, 0);
@@ -148,7 +150,8 @@ static inline int block(sx_track *t, const sx_step *s, const _Atomic int64_t *se
 
 /* Look at abort and clock when the budget is used up. */
 static inline uint32_t spend(sx_engine *e, const sx_track *t, int32_t work) {
-  if (SX_LIKELY((e->budget -= work) > 0) && SX_LIKELY(!atomic_load_explicit(&e->abort, memory_order_relaxed))) return SX_FINE;
+  if (SX_LIKELY((e->budget -= work) > 0) && SX_LIKELY(!atomic_load_explicit(&e->abort, memory_order_relaxed)))
+    return SX_FINE;
   e->budget = BUDGET;
   return sx_look(e, t);
 }
@@ -447,7 +450,8 @@ static inline __attribute__((always_inline)) int interpret(sx_engine *e, sx_trac
       t->at = s - s->b; /* its arguments are the engine's, and others' by the time a slot is free */
       t->remote = SX_OF_COMMAND;
       shunt_ring_command *oldest = t->command;
-      return block(t, s, (const _Atomic int64_t *)&oldest->done, __atomic_load_n(&oldest->number, __ATOMIC_RELAXED), -1);
+      return block(t, s, (const _Atomic int64_t *)&oldest->done, __atomic_load_n(&oldest->number, __ATOMIC_RELAXED),
+                   -1);
     }
     case SX_WAIT_REMOTE:
       t->at = s;

@@ -168,7 +168,8 @@ int sx_native_start(sx_engine *e, sx_track *t, const shunt_native *native, uint3
   shunt_native_report report = {0};
   t->request = NULL;
   atomic_store_explicit(&t->ended, 0, memory_order_relaxed);
-  shunt_status status = native->start(native->context, e->args, count, t->launch->send, t->launch->recv, &t->request, &report);
+  shunt_status status =
+      native->start(native->context, e->args, count, t->launch->send, t->launch->recv, &t->request, &report);
   take(e, t, status, &report);
   if (status != SHUNT_PENDING) return 0;
   t->native = native;

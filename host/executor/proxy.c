@@ -58,7 +58,8 @@ static uint64_t load(const shunt_word *w) { return __atomic_load_n(w, __ATOMIC_A
 static int aborted(const sx_proxy *p) { return __atomic_load_n(&p->watch->abort, __ATOMIC_RELAXED) != 0; }
 
 static int over(sx_proxy *p) {
-  return aborted(p) || atomic_load_explicit(&p->failed, memory_order_relaxed) || atomic_load_explicit(&p->quit, memory_order_relaxed);
+  return aborted(p) || atomic_load_explicit(&p->failed, memory_order_relaxed) ||
+         atomic_load_explicit(&p->quit, memory_order_relaxed);
 }
 
 static int32_t bounded(const sx_proxy *p, int32_t peer) { return peer > 0 && peer <= p->world ? peer : 0; }
@@ -76,7 +77,8 @@ static void fault(sx_proxy *p, uint32_t kind, int32_t rank, uint64_t number) {
 
 static void fail(sx_proxy *p, const running *r, int32_t status, const char *message) {
   if (atomic_load_explicit(&p->failed, memory_order_relaxed)) return;
-  p->failure = (sx_proxy_failure){.native = r->native.poll != NULL, .status = status, .rank = r->peer - 1, .base = r->base};
+  p->failure =
+      (sx_proxy_failure){.native = r->native.poll != NULL, .status = status, .rank = r->peer - 1, .base = r->base};
   memcpy(p->failure.message, message, SHUNT_RING_TEXT);
   p->failure.message[SHUNT_RING_TEXT - 1] = 0;
   /* release: who sees that a command has failed reads why */
@@ -105,7 +107,8 @@ static int begin(sx_proxy *p, const shunt_order *o, int64_t now) {
   r->native = (shunt_native){.context = (void *)(uintptr_t)o->context, .start = (shunt_start_fn)(uintptr_t)o->start,
                              .poll = (shunt_poll_fn)(uintptr_t)o->poll};
   shunt_native_report report = {0};
-  shunt_status status = r->native.start(r->native.context, args, count, (const void *)(uintptr_t)o->send, (void *)(uintptr_t)o->recv, &r->request, &report);
+  shunt_status status = r->native.start(r->native.context, args, count, (const void *)(uintptr_t)o->send,
+                                        (void *)(uintptr_t)o->recv, &r->request, &report);
   r->peer = bounded(p, report.peer);
   if (status == SHUNT_PENDING) {
     p->count++;
@@ -261,7 +264,8 @@ int sx_proxy_free(sx_proxy *p) {
 
 void sx_proxy_wake(sx_proxy *p) {
   atomic_fetch_add_explicit(&p->bell, 1, memory_order_seq_cst);
-  if (atomic_load_explicit(&p->sleeping, memory_order_seq_cst)) syscall(SYS_futex, &p->bell, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+  if (atomic_load_explicit(&p->sleeping, memory_order_seq_cst))
+    syscall(SYS_futex, &p->bell, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
 const sx_proxy_failure *sx_proxy_failed(sx_proxy *p) {

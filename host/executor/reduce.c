@@ -72,7 +72,8 @@ static void blocked(const sx_kernels *k, const sx_combine *c, uint32_t size, uin
   }
 }
 
-void sx_reduce(uint32_t dtype, uint32_t op, uint32_t world, char *dst, const sx_source *sources, uint32_t count, int64_t n) {
+void sx_reduce(uint32_t dtype, uint32_t op, uint32_t world, char *dst, const sx_source *sources, uint32_t count,
+               int64_t n) {
   const sx_kernels *k = &kernels[dtype];
   const sx_combine *c = &k->combine[combines[op]];
   int scaled = 0;

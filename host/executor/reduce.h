@@ -21,7 +21,8 @@
 
 /* dst may be the same address as any source; it must not overlap one
  * otherwise. count ≥ 1 sources, n elements. */
-void sx_reduce(uint32_t dtype, uint32_t op, uint32_t world, char *dst, const sx_source *sources, uint32_t count, int64_t n);
+void sx_reduce(uint32_t dtype, uint32_t op, uint32_t world, char *dst, const sx_source *sources, uint32_t count,
+               int64_t n);
 
 /* dst = src * factor, rounded to the dtype; dst may be src. */
 void sx_scale(uint32_t dtype, char *dst, const char *src, int64_t n, double factor);

@@ -9,7 +9,8 @@
 typedef __m512 f16_vector;
 #define F16_LANES 16
 #define F16_LOAD(p) _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(p)))
-#define F16_STORE(p, v) _mm256_storeu_si256((void *)(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
+#define F16_STORE(p, v) \
+  _mm256_storeu_si256((void *)(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
 #define F16_LOAD_ACC(p) _mm512_loadu_ps(p)
 #define F16_STORE_ACC(p, v) _mm512_storeu_ps(p, v)
 /* a where a compares so to b or is NaN, else b */

@@ -20,7 +20,8 @@ static int is_free(shunt_ring_command *c) {
   return __atomic_load_n(&c->done, __ATOMIC_ACQUIRE) == __atomic_load_n(&c->number, __ATOMIC_RELAXED);
 }
 
-shunt_ring_command *sx_ring_post(shunt_ring *ring, uint32_t slots, int64_t operation, const int64_t *args, uint32_t count, int64_t *number) {
+shunt_ring_command *sx_ring_post(shunt_ring *ring, uint32_t slots, int64_t operation, const int64_t *args,
+                                 uint32_t count, int64_t *number) {
   shunt_ring_command *commands = shunt_ring_commands(ring), *c = NULL;
   int64_t posted = __atomic_load_n(&ring->posted, __ATOMIC_RELAXED);
   uint32_t first = (uint32_t)((uint64_t)posted % slots);
@@ -99,7 +100,8 @@ int sx_remote_sleep(sx_engine *e, uint32_t seen, int64_t nanoseconds, int (*read
     while (k < count && rings[k] != ring) k++;
     if (k < count) continue;
     rings[count++] = ring;
-    words[count] = (struct waiter){__atomic_load_n(&ring->completed, __ATOMIC_ACQUIRE), (uint64_t)(uintptr_t)&ring->completed, FUTEX_SIZE_32, 0};
+    words[count] = (struct waiter){__atomic_load_n(&ring->completed, __ATOMIC_ACQUIRE),
+                                   (uint64_t)(uintptr_t)&ring->completed, FUTEX_SIZE_32, 0};
     __atomic_store_n(&ring->waiting, 1, __ATOMIC_RELAXED);
   }
   if (!count) return 0;

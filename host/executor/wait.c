@@ -200,9 +200,11 @@ static uint32_t wait_slowly(sx_engine *e) {
     atomic_thread_fence(memory_order_seq_cst);
     int64_t limit = slice;
     name_peer(e);
-    if (first->rank != atomic_load_explicit(&e->waiting_rank, memory_order_relaxed)) publish(e, first, atomic_load_explicit(&e->waiting, memory_order_relaxed));
+    if (first->rank != atomic_load_explicit(&e->waiting_rank, memory_order_relaxed))
+      publish(e, first, atomic_load_explicit(&e->waiting, memory_order_relaxed));
     if (ready(e)) reason = SX_FINE;
-    else if (!(reason = aborted(e, first)) && !(reason = late(e, first, now = sx_clock())) && !(reason = elsewhere(e, first))) {
+    else if (!(reason = aborted(e, first)) && !(reason = late(e, first, now = sx_clock())) &&
+             !(reason = elsewhere(e, first))) {
       if (impatient(e, now)) reason = SX_PAUSED;
       else {
         if (e->deadline > 0 && e->started + e->deadline - now < limit) limit = e->started + e->deadline - now;

@@ -41,8 +41,8 @@ static inline shunt_status shunt_call_images(const shunt_transport_v1 *t, shunt_
                                              uint32_t *n) {
   return t->images(e, i, n);
 }
-static inline shunt_status shunt_call_allocate(const shunt_transport_v1 *t, shunt_endpoint *e, uint32_t id, int64_t bytes,
-                                               shunt_region *r) {
+static inline shunt_status shunt_call_allocate(const shunt_transport_v1 *t, shunt_endpoint *e, uint32_t id,
+                                               int64_t bytes, shunt_region *r) {
   return t->allocate(e, id, bytes, r);
 }
 static inline shunt_status shunt_call_free(const shunt_transport_v1 *t, shunt_endpoint *e, uint32_t id) {
@@ -55,7 +55,9 @@ static inline shunt_status shunt_call_prepare(const shunt_transport_v1 *t, shunt
 static inline void shunt_call_free_plan(const shunt_transport_v1 *t, shunt_endpoint *e, const shunt_plan *p) {
   t->free_plan(e, p);
 }
-static inline const char *shunt_call_last_error(const shunt_transport_v1 *t, shunt_endpoint *e) { return t->last_error(e); }
+static inline const char *shunt_call_last_error(const shunt_transport_v1 *t, shunt_endpoint *e) {
+  return t->last_error(e);
+}
 static inline shunt_status shunt_call_publish(const shunt_transport_v1 *t, shunt_endpoint *e, const shunt_request *r,
                                               const char *algorithm, shunt_published *p) {
   return t->publish(e, r, algorithm, p);
@@ -65,10 +67,14 @@ static inline shunt_status shunt_call_connect(const shunt_transport_v1 *t, shunt
                                               int64_t timeout) {
   return t->connect(e, r, algorithm, p, n, timeout);
 }
-static inline void shunt_call_abort(const shunt_transport_v1 *t, shunt_endpoint *e, const char *reason) { t->abort(e, reason); }
-static inline shunt_status shunt_call_check(const shunt_transport_v1 *t, shunt_endpoint *e, shunt_native_report *r) { return t->check(e, r); }
-static inline shunt_status shunt_call_register_memory(const shunt_transport_v1 *t, shunt_endpoint *e, const shunt_memory *m,
-                                                      uint64_t *key, shunt_native_report *r) {
+static inline void shunt_call_abort(const shunt_transport_v1 *t, shunt_endpoint *e, const char *reason) {
+  t->abort(e, reason);
+}
+static inline shunt_status shunt_call_check(const shunt_transport_v1 *t, shunt_endpoint *e, shunt_native_report *r) {
+  return t->check(e, r);
+}
+static inline shunt_status shunt_call_register_memory(const shunt_transport_v1 *t, shunt_endpoint *e,
+                                                      const shunt_memory *m, uint64_t *key, shunt_native_report *r) {
   return t->register_memory(e, m, key, r);
 }
 static inline shunt_status shunt_call_deregister_memory(const shunt_transport_v1 *t, shunt_endpoint *e, uint64_t key,

@@ -14,8 +14,8 @@
 
 /* Linux on 64-bit machines passes every pointer and integer in 8 bytes, the first ones in
  * registers, and the callee reads those that it knows: so one function type serves all. */
-typedef int32_t called(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
-                       uint64_t);
+typedef int32_t called(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+                       uint64_t, uint64_t);
 _Static_assert(sizeof(void *) == 8, "arguments of 8 bytes");
 
 struct function {
@@ -218,7 +218,8 @@ static PyObject *described(PyObject *self, PyObject *object, describe *describe)
     Py_RETURN_NONE;
   if (describe == describe_array)
     return Py_BuildValue("KLOO", (unsigned long long)memory.address, (long long)memory.count, memory.dtype, Py_None);
-  return Py_BuildValue("KLOi", (unsigned long long)memory.address, (long long)memory.count, memory.dtype, (int)memory.gpu);
+  return Py_BuildValue("KLOi", (unsigned long long)memory.address, (long long)memory.count, memory.dtype,
+                       (int)memory.gpu);
 }
 
 /* Arguments of quick, the numbers behind them; and of the functions that it calls. */
@@ -227,9 +228,11 @@ enum { TO_COMM, TO_SEND, TO_RECV, TO_COUNT, TO_DTYPE, TO_NUMBERS };
 
 static PyObject *quick(PyObject *self, PyObject *const *args, Py_ssize_t n, describe *describe) {
   PyObject *its = n >= NUMBERS && PyCFunction_Check(args[FUNCTION]) ? PyCFunction_GetSelf(args[FUNCTION]) : NULL;
-  const struct function *function = PyCapsule_IsValid(its, function_name) ? PyCapsule_GetPointer(its, function_name) : NULL;
+  const struct function *function =
+      PyCapsule_IsValid(its, function_name) ? PyCapsule_GetPointer(its, function_name) : NULL;
   if (function == NULL || strncmp(function->kinds, "pppqI", TO_NUMBERS) != 0) {
-    PyErr_SetString(PyExc_TypeError, "want a handle, the function of a collective, two arrays, their blocks and a stream");
+    PyErr_SetString(PyExc_TypeError,
+                    "want a handle, the function of a collective, two arrays, their blocks and a stream");
     return NULL;
   }
   Py_ssize_t last = TO_NUMBERS + n - NUMBERS; /* the stream */

@@ -82,9 +82,12 @@ nl_comm *nl_new(const nl_table *table, const void *id, int rank, int world, int 
 
 /* What a result of NCCL's, not of success, is here. Its words are those of its last error, if it has some. */
 static shunt_status failed(const nl_table *nccl, void *comm, int result, shunt_native_report *report) {
-  static const shunt_status codes[] = {SHUNT_OK, SHUNT_DEVICE, SHUNT_SYSTEM, SHUNT_INTERNAL, SHUNT_INVALID_ARGUMENT, SHUNT_INVALID_ARGUMENT, SHUNT_PEER_DIED};
+  static const shunt_status codes[] = {SHUNT_OK,       SHUNT_DEVICE,           SHUNT_SYSTEM,
+                                       SHUNT_INTERNAL, SHUNT_INVALID_ARGUMENT, SHUNT_INVALID_ARGUMENT,
+                                       SHUNT_PEER_DIED};
   const char *what = nccl->GetErrorString(result), *why = nccl->GetLastError(comm);
-  snprintf(report->message, sizeof report->message, "NCCL says \"%s\"%s%s", what ? what : "?", why && *why ? ": " : "", why ? why : "");
+  snprintf(report->message, sizeof report->message, "NCCL says \"%s\"%s%s", what ? what : "?", why && *why ? ": " : "",
+           why ? why : "");
   return result > 0 && result < (int)(sizeof codes / sizeof *codes) ? codes[result] : SHUNT_INTERNAL;
 }
 
@@ -98,11 +101,13 @@ static shunt_status gone(shunt_native_report *report) {
   return SHUNT_ABORTED;
 }
 
-shunt_status nl_begin(void *context, const int64_t *registers, const void *send, void *recv, void *stream, shunt_native_report *report) {
+shunt_status nl_begin(void *context, const int64_t *registers, const void *send, void *recv, void *stream,
+                      shunt_native_report *report) {
   nl_comm *c = context;
   (void)registers, (void)send, (void)recv, (void)stream;
   const int undefined = -2147483647 - 1; /* NCCL_CONFIG_UNDEF_INT */
-  nl_config config = {sizeof config, 0xcafebeef, 21800, 0, undefined, undefined, c->max_ctas > 0 ? c->max_ctas : undefined, NULL, undefined};
+  nl_config config = {sizeof config, 0xcafebeef, 21800, 0, undefined, undefined,
+                      c->max_ctas > 0 ? c->max_ctas : undefined, NULL, undefined};
   if (c->max_ctas > 0) config.min_ctas = 1;
   pthread_mutex_lock(&c->lock);
   int result = c->nccl->CommInitRankConfig(&c->comm, c->world, c->id, c->rank, &config);
@@ -152,7 +157,8 @@ void nl_destroy(nl_comm *c) {
   pthread_mutex_unlock(&c->lock);
   if (!comm) return;
   int state = NL_IN_PROGRESS, result = c->nccl->CommFinalize(comm);
-  while ((!result || result == NL_IN_PROGRESS) && !(result = c->nccl->CommGetAsyncError(comm, &state)) && state == NL_IN_PROGRESS) {
+  while ((!result || result == NL_IN_PROGRESS) && !(result = c->nccl->CommGetAsyncError(comm, &state)) &&
+         state == NL_IN_PROGRESS) {
     struct timespec moment = {0, 100000};
     nanosleep(&moment, NULL);
   }
@@ -172,7 +178,8 @@ static shunt_status busy(shunt_native_report *report) {
   return SHUNT_TIMEOUT;
 }
 
-shunt_status nl_register(void *context, const int64_t *registers, const void *send, void *recv, void *stream, shunt_native_report *report) {
+shunt_status nl_register(void *context, const int64_t *registers, const void *send, void *recv, void *stream,
+                         shunt_native_report *report) {
   nl_memory *m = context;
   nl_comm *c = m->comm;
   (void)registers, (void)send, (void)recv, (void)stream;
@@ -188,7 +195,8 @@ shunt_status nl_register(void *context, const int64_t *registers, const void *se
   return status;
 }
 
-shunt_status nl_deregister(void *context, const int64_t *registers, const void *send, void *recv, void *stream, shunt_native_report *report) {
+shunt_status nl_deregister(void *context, const int64_t *registers, const void *send, void *recv, void *stream,
+                           shunt_native_report *report) {
   nl_memory *m = context;
   nl_comm *c = m->comm;
   (void)registers, (void)send, (void)recv, (void)stream;
@@ -209,8 +217,10 @@ enum { INT8 = 0 }; /* of ncclDataType_t: what only moves, moves as bytes */
 /* x as a float of so many bits of exponent and fraction; without infinity what is too large becomes the largest. */
 static uint64_t small(double x, int exponent_bits, int fraction_bits, int infinity) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
-  const uint64_t sign = (uint64_t)!!signbit(x) << (exponent_bits + fraction_bits), ones = ((uint64_t)1 << exponent_bits) - 1;
-  const uint64_t largest = infinity ? (ones << fraction_bits) - 1 : ((ones + 1) << fraction_bits) - 2; /* without: all ones is NaN */
+  const uint64_t sign = (uint64_t)!!signbit(x) << (exponent_bits + fraction_bits),
+                 ones = ((uint64_t)1 << exponent_bits) - 1;
+  const uint64_t largest =
+      infinity ? (ones << fraction_bits) - 1 : ((ones + 1) << fraction_bits) - 2; /* without: all ones is NaN */
   if (isnan(x)) return sign | ((ones + 1) << fraction_bits) - 1;
   if (x == 0) return sign;
   if (isinf(x)) return sign | (infinity ? ones << fraction_bits : largest);
@@ -243,12 +253,15 @@ uint64_t nl_round(double x, int dtype) {
 }
 
 /* Send to and receive from every rank what the arrays say, in bytes. */
-static int exchange(const nl_table *n, const nl_call *k, void *comm, const int64_t *arrays, const char *send, char *recv, void *stream) {
-  const int64_t *send_bytes = arrays, *send_at = arrays + k->world, *recv_bytes = send_at + k->world, *recv_at = recv_bytes + k->world;
+static int exchange(const nl_table *n, const nl_call *k, void *comm, const int64_t *arrays, const char *send,
+                    char *recv, void *stream) {
+  const int64_t *send_bytes = arrays, *send_at = arrays + k->world, *recv_bytes = send_at + k->world,
+                *recv_at = recv_bytes + k->world;
   int result = n->GroupStart(), end;
   for (int r = 0; r < k->world && !result; r++) {
     if (send_bytes[r]) result = n->Send(send + send_at[r], (size_t)send_bytes[r], INT8, r, comm, stream);
-    if (recv_bytes[r] && (!result || result == NL_IN_PROGRESS)) result = n->Recv(recv + recv_at[r], (size_t)recv_bytes[r], INT8, r, comm, stream);
+    if (recv_bytes[r] && (!result || result == NL_IN_PROGRESS))
+      result = n->Recv(recv + recv_at[r], (size_t)recv_bytes[r], INT8, r, comm, stream);
     if (result == NL_IN_PROGRESS) result = 0;
   }
   end = n->GroupEnd();
@@ -256,7 +269,8 @@ static int exchange(const nl_table *n, const nl_call *k, void *comm, const int64
 }
 
 /* A block of every rank: gathered, or reduced to it. */
-static int blocks(const nl_table *n, const nl_call *k, int op, void *comm, const int64_t *bytes, const char *send, char *recv, int rank, void *stream) {
+static int blocks(const nl_table *n, const nl_call *k, int op, void *comm, const int64_t *bytes, const char *send,
+                  char *recv, int rank, void *stream) {
   const int64_t *at = bytes + k->world;
   int result = n->GroupStart(), end;
   for (int r = 0; r < k->world && !result; r++) {
@@ -264,21 +278,24 @@ static int blocks(const nl_table *n, const nl_call *k, int op, void *comm, const
     if (k->collective == SHUNT_COLL_ALL_GATHER_V)
       result = n->Broadcast(r == rank ? send : recv + at[r], recv + at[r], (size_t)bytes[r], INT8, r, comm, stream);
     else
-      result = n->Reduce(send + at[r], r == rank ? recv : NULL, (size_t)(bytes[r] / k->element), k->dtype, op, r, comm, stream);
+      result = n->Reduce(send + at[r], r == rank ? recv : NULL, (size_t)(bytes[r] / k->element), k->dtype, op, r, comm,
+                         stream);
     if (result == NL_IN_PROGRESS) result = 0;
   }
   end = n->GroupEnd();
   return result ? result : end;
 }
 
-static int issue(const nl_call *k, const nl_comm *c, const int64_t *registers, const void *send, void *recv, void *stream) {
+static int issue(const nl_call *k, const nl_comm *c, const int64_t *registers, const void *send, void *recv,
+                 void *stream) {
   const nl_table *n = c->nccl;
   void *comm = c->comm;
   const int64_t *arrays = registers + SHUNT_SLOT_ARRAYS;
   size_t count = (size_t)registers[SHUNT_SLOT_COUNT], bytes = (size_t)registers[SHUNT_SLOT_BYTES];
   int root = (int)registers[SHUNT_SLOT_ROOT], op = k->op, result = 0;
   int whole = k->collective <= SHUNT_COLL_REDUCE_SCATTER && k->collective != SHUNT_COLL_ALL_GATHER_V;
-  if (!bytes && (whole || k->collective == SHUNT_COLL_SEND || k->collective == SHUNT_COLL_RECV)) return 0; /* on all ranks, or both */
+  if (!bytes && (whole || k->collective == SHUNT_COLL_SEND || k->collective == SHUNT_COLL_RECV))
+    return 0; /* on all ranks, or both */
   if (op == SHUNT_OP_PREMUL_SUM) {
     double factor;
     memcpy(&factor, &registers[SHUNT_SLOT_SCALAR], sizeof factor);
@@ -290,12 +307,18 @@ static int issue(const nl_call *k, const nl_comm *c, const int64_t *registers, c
   case SHUNT_COLL_ALL_REDUCE: result = n->AllReduce(send, recv, count, k->dtype, op, comm, stream); break;
   case SHUNT_COLL_REDUCE: result = n->Reduce(send, recv, count, k->dtype, op, root, comm, stream); break;
   case SHUNT_COLL_REDUCE_SCATTER: result = n->ReduceScatter(send, recv, count, k->dtype, op, comm, stream); break;
-  case SHUNT_COLL_BROADCAST: result = n->Broadcast(c->rank == root ? send : recv, recv, bytes, INT8, root, comm, stream); break;
+  case SHUNT_COLL_BROADCAST:
+    result = n->Broadcast(c->rank == root ? send : recv, recv, bytes, INT8, root, comm, stream);
+    break;
   case SHUNT_COLL_ALL_GATHER: result = n->AllGather(send, recv, bytes, INT8, comm, stream); break;
   case SHUNT_COLL_SEND: result = n->Send(send, bytes, INT8, root, comm, stream); break;
   case SHUNT_COLL_RECV: result = n->Recv(recv, bytes, INT8, root, comm, stream); break;
-  case SHUNT_COLL_BARRIER: result = n->AllReduce((void *)k->word, (void *)k->word, 1, INT8, SHUNT_OP_SUM, comm, stream); break;
-  case SHUNT_COLL_ALL_GATHER_V: result = blocks(n, k, op, comm, arrays + 2 * k->world, send, recv, c->rank, stream); break;
+  case SHUNT_COLL_BARRIER:
+    result = n->AllReduce((void *)k->word, (void *)k->word, 1, INT8, SHUNT_OP_SUM, comm, stream);
+    break;
+  case SHUNT_COLL_ALL_GATHER_V:
+    result = blocks(n, k, op, comm, arrays + 2 * k->world, send, recv, c->rank, stream);
+    break;
   case SHUNT_COLL_REDUCE_SCATTER_V: result = blocks(n, k, op, comm, arrays, send, recv, c->rank, stream); break;
   default: result = exchange(n, k, comm, arrays, send, recv, stream);
   }
@@ -303,7 +326,8 @@ static int issue(const nl_call *k, const nl_comm *c, const int64_t *registers, c
   return result;
 }
 
-shunt_status nl_run(void *context, const int64_t *registers, const void *send, void *recv, void *stream, shunt_native_report *report) {
+shunt_status nl_run(void *context, const int64_t *registers, const void *send, void *recv, void *stream,
+                    shunt_native_report *report) {
   const nl_call *k = context;
   nl_comm *c = k->comm;
   pthread_mutex_lock(&c->lock);

@@ -128,7 +128,8 @@ static inline void *nl_run_function(void) { return (void *)nl_run; }
 static inline void *nl_register_function(void) { return (void *)nl_register; }
 static inline void *nl_deregister_function(void) { return (void *)nl_deregister; }
 
-/* x rounded to a dtype of at most 32 bits, ties to even. Returns its bits; for integers truncated. Exported for tests. */
+/* x rounded to a dtype of at most 32 bits, ties to even. Returns its bits; for integers truncated. Exported for
+ * tests. */
 uint64_t nl_round(double x, int dtype);
 
 #endif

@@ -139,7 +139,8 @@ static void measure(const collective *c, int64_t bytes, double budget) {
   if (rank == 0) {
     qsort(slowest, (size_t)count, sizeof *slowest, ascending);
     double median = count % 2 ? slowest[count / 2] : (slowest[count / 2 - 1] + slowest[count / 2]) / 2;
-    printf("%s %lld %d %.4f %lld\n", c->name, (long long)whole * (long long)sizeof(float), count * batch, median, (long long)wrong);
+    printf("%s %lld %d %.4f %lld\n", c->name, (long long)whole * (long long)sizeof(float), count * batch, median,
+           (long long)wrong);
     fflush(stdout);
   }
 }

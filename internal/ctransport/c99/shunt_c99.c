@@ -123,8 +123,9 @@ static int make_region(shunt_region *region, uint32_t id, shunt_region_role role
 }
 
 static shunt_status errno_status(void) {
-  return errno == ENOMEM || errno == EMFILE || errno == ENFILE || errno == EFBIG || errno == ENOSPC ? SHUNT_OUT_OF_MEMORY
-                                                                                                   : SHUNT_SYSTEM;
+  return errno == ENOMEM || errno == EMFILE || errno == ENFILE || errno == EFBIG || errno == ENOSPC
+             ? SHUNT_OUT_OF_MEMORY
+             : SHUNT_SYSTEM;
 }
 
 static shunt_status open_endpoint(const shunt_open_config *config, shunt_endpoint **out, char *message, size_t bytes) {
@@ -164,7 +165,8 @@ static shunt_status regions(shunt_endpoint *e, const shunt_region **out, uint32_
 
 static shunt_status allocate(shunt_endpoint *e, uint32_t id, int64_t bytes, shunt_region *region) {
   long page = sysconf(_SC_PAGESIZE);
-  if (bytes <= 0 || bytes > INT64_MAX - page) return FAIL(e, SHUNT_INVALID_ARGUMENT, "a buffer of %lld bytes", (long long)bytes);
+  if (bytes <= 0 || bytes > INT64_MAX - page)
+    return FAIL(e, SHUNT_INVALID_ARGUMENT, "a buffer of %lld bytes", (long long)bytes);
   for (buffer *b = e->buffers; b != NULL; b = b->next)
     if (b->id == id) return FAIL(e, SHUNT_INVALID_ARGUMENT, "buffer %u exists", (unsigned)id);
   buffer *b = calloc(1, sizeof *b);
@@ -211,7 +213,8 @@ typedef struct plan {
   shunt_track track;
 } plan;
 
-static void step(plan *p, shunt_step_kind kind, shunt_alu alu, uint16_t dst, uint16_t a, uint16_t b, uint16_t c, uint16_t n) {
+static void step(plan *p, shunt_step_kind kind, shunt_alu alu, uint16_t dst, uint16_t a, uint16_t b, uint16_t c,
+                 uint16_t n) {
   shunt_step *s = &p->steps[p->plan.count_steps++];
   s->kind = kind;
   s->alu = alu;
@@ -254,7 +257,8 @@ static void write_one_shot(plan *p, const shunt_request *request) {
   p->refs[COUNTER] = ref(SHUNT_SPACE_REGION, CONST(ZERO), RANK(me), CONST(ZERO), SHUNT_NONE);
   p->refs[OWN_SEMAPHORE] = ref(SHUNT_SPACE_REGION, CONST(ZERO), RANK(me), TEMP(SLOT), SHUNT_NONE);
   p->refs[OWN_DATA] = ref(SHUNT_SPACE_REGION, CONST(ZERO), RANK(me), TEMP(DATA), SHUNT_NONE);
-  p->refs[SEND] = ref(SHUNT_SPACE_SEND, 0, 0, CONST(ZERO), request->op == SHUNT_OP_PREMUL_SUM ? SHUNT_SLOT_SCALAR : SHUNT_NONE);
+  p->refs[SEND] =
+      ref(SHUNT_SPACE_SEND, 0, 0, CONST(ZERO), request->op == SHUNT_OP_PREMUL_SUM ? SHUNT_SLOT_SCALAR : SHUNT_NONE);
   p->refs[RECV] = ref(SHUNT_SPACE_RECV, 0, 0, CONST(ZERO), SHUNT_NONE);
   for (r = 0; r < world; r++) {
     p->refs[semaphores + r] = ref(SHUNT_SPACE_REGION, CONST(ZERO), RANK(r), TEMP(SLOT), SHUNT_NONE);
@@ -298,13 +302,14 @@ static void write_one_shot(plan *p, const shunt_request *request) {
   p->plan.tracks = &p->track;
 }
 
-static shunt_status prepare(shunt_endpoint *e, const shunt_request *request, const char *algorithm, const shunt_plan **out) {
+static shunt_status prepare(shunt_endpoint *e, const shunt_request *request, const char *algorithm,
+                            const shunt_plan **out) {
   const char *why = refusal(request);
   if (why != NULL) return FAIL(e, SHUNT_UNSUPPORTED, "%s", why);
   if (strcmp(algorithm, "one_shot") != 0) return FAIL(e, SHUNT_UNSUPPORTED, "c99 has no algorithm %.64s", algorithm);
   if (request->world != e->world || request->rank != e->rank)
-    return FAIL(e, SHUNT_INVALID_ARGUMENT, "the endpoint is rank %d of %d, the request is of rank %d of %d", (int)e->rank,
-                (int)e->world, (int)request->rank, (int)request->world);
+    return FAIL(e, SHUNT_INVALID_ARGUMENT, "the endpoint is rank %d of %d, the request is of rank %d of %d",
+                (int)e->rank, (int)e->world, (int)request->rank, (int)request->world);
   plan *p = calloc(1, sizeof *p);
   if (p == NULL) return FAIL(e, SHUNT_OUT_OF_MEMORY, "no memory for a plan");
   write_one_shot(p, request);
@@ -319,7 +324,8 @@ static void free_plan(shunt_endpoint *e, const shunt_plan *p) {
 
 /* ---- the caller's memory --------------------------------------------------- */
 
-static shunt_status register_memory(shunt_endpoint *e, const shunt_memory *m, uint64_t *key, shunt_native_report *report) {
+static shunt_status register_memory(shunt_endpoint *e, const shunt_memory *m, uint64_t *key,
+                                    shunt_native_report *report) {
   registration *r;
   if (m->bytes <= 0 || m->generation == 0 || m->kind != SHUNT_MEMORY_HOST) {
     snprintf(report->message, sizeof report->message, "%lld bytes of kind %u with generation %llu cannot be registered",

@@ -44,7 +44,8 @@ static shunt_status native(void *context, const int64_t *registers, const void *
   return 12345;
 }
 
-static shunt_status stuck_prepare(shunt_endpoint *e, const shunt_request *r, const char *algorithm, const shunt_plan **out) {
+static shunt_status stuck_prepare(shunt_endpoint *e, const shunt_request *r, const char *algorithm,
+                                  const shunt_plan **out) {
   stop(PREPARE, e->rank);
   shunt_status status = prepare(e, r, algorithm, out);
   if (status == SHUNT_OK && (STUCK == NATIVE || STUCK == FAILS)) {

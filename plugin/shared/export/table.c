@@ -8,7 +8,8 @@
 static void supports(const shunt_request *request, shunt_support *support) {
   shunt_export_supports((shunt_request *)request, support);
 }
-static shunt_status open_endpoint(const shunt_open_config *config, shunt_endpoint **endpoint, char *message, size_t bytes) {
+static shunt_status open_endpoint(const shunt_open_config *config, shunt_endpoint **endpoint, char *message,
+                                  size_t bytes) {
   return shunt_export_open((shunt_open_config *)config, endpoint, message, bytes);
 }
 static shunt_status regions(shunt_endpoint *endpoint, const shunt_region **regions, uint32_t *count) {
@@ -24,7 +25,8 @@ static shunt_status images(shunt_endpoint *endpoint, const shunt_image **images,
   return SHUNT_OK;
 }
 static shunt_status allocate(shunt_endpoint *endpoint, uint32_t id, int64_t bytes, shunt_region *region) {
-  return endpoint == NULL || region == NULL ? SHUNT_INVALID_ARGUMENT : shunt_export_allocate(endpoint, id, bytes, region);
+  return endpoint == NULL || region == NULL ? SHUNT_INVALID_ARGUMENT
+                                            : shunt_export_allocate(endpoint, id, bytes, region);
 }
 static shunt_status free_buffer(shunt_endpoint *endpoint, uint32_t id) {
   return endpoint == NULL ? SHUNT_INVALID_ARGUMENT : shunt_export_free(endpoint, id);
@@ -46,7 +48,8 @@ static shunt_status publish(shunt_endpoint *endpoint, const shunt_request *reque
 static shunt_status connect_endpoint(shunt_endpoint *endpoint, const shunt_request *request, const char *algorithm,
                                      const shunt_published *published, uint32_t count, int64_t timeout) {
   if (endpoint == NULL || (count > 0 && published == NULL)) return SHUNT_INVALID_ARGUMENT;
-  return shunt_export_connect(endpoint, (shunt_request *)request, (char *)algorithm, (shunt_published *)published, count, timeout);
+  return shunt_export_connect(endpoint, (shunt_request *)request, (char *)algorithm, (shunt_published *)published,
+                              count, timeout);
 }
 static void abort_endpoint(shunt_endpoint *endpoint, const char *reason) {
   if (endpoint != NULL && reason != NULL) shunt_export_abort(endpoint, (char *)reason);
@@ -60,7 +63,8 @@ static shunt_status register_memory(shunt_endpoint *endpoint, const shunt_memory
   return shunt_export_register_memory(endpoint, (shunt_memory *)memory, key, report);
 }
 static shunt_status deregister_memory(shunt_endpoint *endpoint, uint64_t key, shunt_native_report *report) {
-  return endpoint == NULL || report == NULL ? SHUNT_INVALID_ARGUMENT : shunt_export_deregister_memory(endpoint, key, report);
+  return endpoint == NULL || report == NULL ? SHUNT_INVALID_ARGUMENT
+                                            : shunt_export_deregister_memory(endpoint, key, report);
 }
 static const char *last_error(shunt_endpoint *endpoint) { return endpoint == NULL ? "no endpoint" : endpoint->message; }
 static shunt_status close_endpoint(shunt_endpoint *endpoint) {

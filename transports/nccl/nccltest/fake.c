@@ -58,12 +58,15 @@ int ncclGetVersion(int *version) {
 }
 
 int ncclGetUniqueId(fake_id *id) { return go.name(id->bytes); }
-const char *ncclGetErrorString(int result) { return result == 6 ? "remote process exited or there was a network error" : "internal error"; }
+const char *ncclGetErrorString(int result) {
+  return result == 6 ? "remote process exited or there was a network error" : "internal error";
+}
 const char *ncclGetLastError(comm c) { return go.words((uintptr_t)c); }
 
 int ncclCommInitRankConfig(comm *c, int world, fake_id id, int rank, const fake_config *config) {
   uint64_t made = 0;
-  if (config->magic != 0xcafebeef || config->size != sizeof *config || config->version != 21800 || config->blocking) return 5;
+  if (config->magic != 0xcafebeef || config->size != sizeof *config || config->version != 21800 || config->blocking)
+    return 5;
   int result = go.begin(id.bytes, rank, world, config->max_ctas, &made);
   *c = (comm)(uintptr_t)made;
   return result;
@@ -94,19 +97,22 @@ int ncclRedOpCreatePreMulSum(int *op, void *scalar, int dtype, int where, comm c
 int ncclRedOpDestroy(int op, comm c) { return op < 100 || !c ? 4 : 0; }
 
 int ncclAllReduce(const void *s, void *r, size_t n, int dtype, int op, comm c, void *stream) {
-  return take((fake_op){(uintptr_t)s, (uintptr_t)r, n, FAKE_ALL_REDUCE, dtype, op, -1, (uintptr_t)c, (uintptr_t)stream});
+  return take(
+      (fake_op){(uintptr_t)s, (uintptr_t)r, n, FAKE_ALL_REDUCE, dtype, op, -1, (uintptr_t)c, (uintptr_t)stream});
 }
 int ncclReduce(const void *s, void *r, size_t n, int dtype, int op, int root, comm c, void *stream) {
   return take((fake_op){(uintptr_t)s, (uintptr_t)r, n, FAKE_REDUCE, dtype, op, root, (uintptr_t)c, (uintptr_t)stream});
 }
 int ncclBroadcast(const void *s, void *r, size_t n, int dtype, int root, comm c, void *stream) {
-  return take((fake_op){(uintptr_t)s, (uintptr_t)r, n, FAKE_BROADCAST, dtype, 0, root, (uintptr_t)c, (uintptr_t)stream});
+  return take(
+      (fake_op){(uintptr_t)s, (uintptr_t)r, n, FAKE_BROADCAST, dtype, 0, root, (uintptr_t)c, (uintptr_t)stream});
 }
 int ncclAllGather(const void *s, void *r, size_t n, int dtype, comm c, void *stream) {
   return take((fake_op){(uintptr_t)s, (uintptr_t)r, n, FAKE_ALL_GATHER, dtype, 0, -1, (uintptr_t)c, (uintptr_t)stream});
 }
 int ncclReduceScatter(const void *s, void *r, size_t n, int dtype, int op, comm c, void *stream) {
-  return take((fake_op){(uintptr_t)s, (uintptr_t)r, n, FAKE_REDUCE_SCATTER, dtype, op, -1, (uintptr_t)c, (uintptr_t)stream});
+  return take(
+      (fake_op){(uintptr_t)s, (uintptr_t)r, n, FAKE_REDUCE_SCATTER, dtype, op, -1, (uintptr_t)c, (uintptr_t)stream});
 }
 #ifndef LACKING
 int ncclSend(const void *s, size_t n, int dtype, int peer, comm c, void *stream) {

@@ -1,6 +1,7 @@
 /*
  * every.c LIBRARY FAKE MODE: calls every function of LIBRARY, in both names.
- *   all     over FAKE: each call arrives, once, with equal arguments and the communicator of FAKE, and its result returns
+ *   all     over FAKE: each call arrives, once, with equal arguments and the communicator of FAKE, and its result
+ *           returns
  *   older   as all, over a FAKE without the newest functions: those return ncclInvalidUsage and are named
  *   absent  without a real library: what Shunt does not do itself returns ncclInvalidUsage and is named, and nothing
  *           takes a communicator that was never made
@@ -83,8 +84,8 @@ static void call(void *library, const struct entry *e, ncclResult_t result) {
   nc_type_ncclCommInitRank *init = (nc_type_ncclCommInitRank *)dlsym(library, "ncclCommInitRank");
   init(&comm, 2, (ncclUniqueId){"id"}, 1);
   ncclComm_t next = NULL;
-  ((void (*)(ncclComm_t *, int))dlsym(log_of_fake == NULL ? NULL : dlopen(getenv("SHUNT_NCCL_LIBRARY"), RTLD_NOW | RTLD_NOLOAD),
-                                      "fake_make"))(&next, 1);
+  void *fake = log_of_fake == NULL ? NULL : dlopen(getenv("SHUNT_NCCL_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
+  ((void (*)(ncclComm_t *, int))dlsym(fake, "fake_make"))(&next, 1);
   theirs = (ncclComm_t)((char *)next - 16); /* the one before */
   log_of_fake[0] = 0;
   *result_of_fake = result;

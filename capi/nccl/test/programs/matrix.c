@@ -50,8 +50,8 @@ static double reduced(int op, int dtype, size_t i) {
   return result;
 }
 
-enum call { ALL_REDUCE, REDUCE, REDUCE_SCATTER, REDUCTIONS, BROADCAST = REDUCTIONS, BCAST, ALL_GATHER, ALL_TO_ALL, GATHER, SCATTER,
-            RING, CALLS };
+enum call { ALL_REDUCE, REDUCE, REDUCE_SCATTER, REDUCTIONS, BROADCAST = REDUCTIONS, BCAST, ALL_GATHER, ALL_TO_ALL,
+            GATHER, SCATTER, RING, CALLS };
 static const char *const call_names[] = {"all_reduce", "reduce", "reduce_scatter", "broadcast", "bcast", "all_gather",
                                          "all_to_all", "gather", "scatter", "send/recv"};
 
@@ -104,7 +104,8 @@ static int wanted(enum call call, int dtype, int op, size_t count, int root, int
   }
 }
 
-static ncclResult_t issue(enum call call, struct rank *r, void *send, void *recv, size_t count, int dtype, int op, int root) {
+static ncclResult_t issue(enum call call, struct rank *r, void *send, void *recv, size_t count, int dtype, int op,
+                          int root) {
   switch (call) {
   case ALL_REDUCE:
     return ncclAllReduce(send, recv, count, dtype, op, r->comm, r->stream);
@@ -158,8 +159,8 @@ static void run(enum call call, int dtype, int op, size_t count, int root) {
   for (int l = 0; l < here; l++) {
     ncclResult_t issued = issue(call, &ranks[l], send[l], recv[l], count, dtype, ops[l], root);
     if (issued != ncclSuccess) {
-      fprintf(stderr, "%s of %zu elements of type %d, op %d, root %d on rank %d returned %d: %s\n", call_names[call], count, dtype,
-              op, root, ranks[l].rank, issued, ncclGetLastError(ranks[l].comm));
+      fprintf(stderr, "%s of %zu elements of type %d, op %d, root %d on rank %d returned %d: %s\n", call_names[call],
+              count, dtype, op, root, ranks[l].rank, issued, ncclGetLastError(ranks[l].comm));
       exit(1);
     }
   }
@@ -173,8 +174,8 @@ static void run(enum call call, int dtype, int op, size_t count, int root) {
       size_t at = 0;
       while (image[at] == want[at])
         at++;
-      fprintf(stderr, "%s of %zu elements of type %d, op %d, root %d: byte %zu on rank %d is %d, want %d\n", call_names[call],
-              count, dtype, op, root, at, r->rank, image[at], want[at]);
+      fprintf(stderr, "%s of %zu elements of type %d, op %d, root %d: byte %zu on rank %d is %d, want %d\n",
+              call_names[call], count, dtype, op, root, at, r->rank, image[at], want[at]);
       exit(1);
     }
     if (op == PREMUL)

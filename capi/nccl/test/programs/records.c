@@ -1,6 +1,6 @@
 /*
- * records.c abort|fail: two ranks over the stand-in for NCCL. Rank 0 is one collective ahead; then both abort, or rank 1's
- * next call fails.
+ * records.c abort|fail: two ranks over the stand-in for NCCL. Rank 0 is one collective ahead; then both abort, or rank
+ * 1's next call fails.
  */
 #include "ranks.h"
 

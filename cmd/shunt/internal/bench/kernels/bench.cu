@@ -34,7 +34,8 @@ extern "C" __global__ void bench_fill(void *to, i64 count, const void *block, i6
 }
 
 // Adds to *wrong the number of elements that are not the pattern's.
-extern "C" __global__ void bench_wrong(const void *have, i64 count, const void *block, i64 first, i64 period, i64 size, u64 *wrong) {
+extern "C" __global__ void bench_wrong(const void *have, i64 count, const void *block, i64 first, i64 period, i64 size,
+                                       u64 *wrong) {
   u64 mine = 0;
   BY_SIZE(mine = wrong_as((const T *)have, count, (const T *)block, first, period));
   if (mine != 0) atomicAdd(wrong, mine);

@@ -20,7 +20,8 @@
 
 using emulate::Policy;
 
-enum Coll { kAllReduce, kReduce, kReduceScatter, kBroadcast, kAllGather, kAllToAllV, kAllToAll, kDelivered, kBarrier, kSymmetric, kCopy, kSignals, kWindow };
+enum Coll { kAllReduce, kReduce, kReduceScatter, kBroadcast, kAllGather, kAllToAllV, kAllToAll, kDelivered, kBarrier,
+            kSymmetric, kCopy, kSignals, kWindow };
 enum Grid { kAny, kAllThreads, kFull, kReduceGrid, kPairs, kOneWarp };
 
 struct Kernel {
@@ -45,14 +46,28 @@ static Kernel classify(const std::string &name) {
   static const struct {
     const char *prefix;
     Coll coll;
-  } kPrefixes[] = {{"shunt_all_reduce_delivered", kDelivered}, {"shunt_all_reduce", kAllReduce}, {"shunt_reduce_scatter", kReduceScatter}, {"shunt_reduce", kReduce}, {"shunt_broadcast", kBroadcast}, {"shunt_all_gather", kAllGather}, {"shunt_all_to_all_v", kAllToAllV}, {"shunt_all_to_all", kAllToAll}, {"shunt_barrier", kBarrier}, {"shunt_symmetric_begin", kSymmetric}, {"shunt_copy", kCopy}, {"shunt_signal", kSignals}, {"shunt_window_signal", kWindow}};
+  } kPrefixes[] = {{"shunt_all_reduce_delivered", kDelivered},
+                   {"shunt_all_reduce", kAllReduce},
+                   {"shunt_reduce_scatter", kReduceScatter},
+                   {"shunt_reduce", kReduce},
+                   {"shunt_broadcast", kBroadcast},
+                   {"shunt_all_gather", kAllGather},
+                   {"shunt_all_to_all_v", kAllToAllV},
+                   {"shunt_all_to_all", kAllToAll},
+                   {"shunt_barrier", kBarrier},
+                   {"shunt_symmetric_begin", kSymmetric},
+                   {"shunt_copy", kCopy},
+                   {"shunt_signal", kSignals},
+                   {"shunt_window_signal", kWindow}};
   bool found = false;
   for (const auto &p : kPrefixes)
     if (!found && name.rfind(p.prefix, 0) == 0) k.coll = p.coll, found = true;
   if (!found) fprintf(stderr, "nothing is known of kernel %s\n", name.c_str()), exit(2);
   if (k.coll == kAllReduce || k.coll == kReduce || k.coll == kReduceScatter || k.coll == kDelivered)
     for (int t = 0; t < values::kTypes; t++)
-      if (name.size() > strlen(values::kNames[t]) && name.substr(name.size() - strlen(values::kNames[t]) - 1) == std::string("_") + values::kNames[t]) k.type = t;
+      if (name.size() > strlen(values::kNames[t]) &&
+          name.substr(name.size() - strlen(values::kNames[t]) - 1) == std::string("_") + values::kNames[t])
+        k.type = t;
   if (k.coll >= kBarrier) k.grid = kOneWarp;
   if (k.coll == kCopy) k.grid = kAny;
   if (k.coll == kAllToAllV) k.grid = kPairs;
@@ -88,7 +103,8 @@ struct Call {
   int64_t count;
   uint64_t timeout;  // of its waits, if not 0
   bool uneven;  // rank r's shifts are r + 1 times those
-  bool in_place, reachable, reversed, spread;  // reversed: messages lie in memory in the order of ranks, the last one first
+  bool in_place, reachable, spread;
+  bool reversed;  // messages lie in memory in the order of ranks, the last one first
   // Where the ends of a message differ: its ranks, and what each says of its elements. A
   // broadcast or reduce is one message, of which to is the rank that differs.
   int from = -1, to = -1;
@@ -98,7 +114,10 @@ struct Call {
   std::vector<Part> parts;
   std::string text() const {
     char s[256];
-    snprintf(s, sizeof s, "%s %s %s count %lld shift %d and %d%s%s%s%s grid %dx%d root %d", kernel.name.c_str(), values::kNames[type], values::kOps[op], (long long)count, shift, recv_shift, uneven ? " uneven" : "", in_place ? " in place" : "", reachable ? "" : " unreachable", spread ? " spread" : "", blocks, threads, root);
+    snprintf(s, sizeof s, "%s %s %s count %lld shift %d and %d%s%s%s%s grid %dx%d root %d", kernel.name.c_str(),
+             values::kNames[type], values::kOps[op], (long long)count, shift, recv_shift, uneven ? " uneven" : "",
+             in_place ? " in place" : "", reachable ? "" : " unreachable", spread ? " spread" : "", blocks, threads,
+             root);
     return s;
   }
 };
@@ -128,7 +147,8 @@ static int64_t pair_count(const Call &c, int i, int j, int r) {
 // Where a rank's message to or from a peer begins, in elements of its buffer.
 static int64_t displ_of(const Call &c, int rank, int peer, bool sends) {
   int64_t at = 0;
-  for (int s = c.reversed ? peer + 1 : 0; s < (c.reversed ? world : peer); s++) at += sends ? pair_count(c, rank, s, rank) : pair_count(c, s, rank, rank);
+  for (int s = c.reversed ? peer + 1 : 0; s < (c.reversed ? world : peer); s++)
+    at += sends ? pair_count(c, rank, s, rank) : pair_count(c, s, rank, rank);
   return at;
 }
 
@@ -144,7 +164,8 @@ static void put_on_device(Call &c, int r) {
   }
   const bool packed = !c.reversed && (c.seed + r) % 2;
   auto address = [&](int i) { return uint64_t(p.arrays[i]); };
-  p.on_device = {p.args.base, address(0), packed ? 0 : address(1), address(2), packed ? 0 : address(3), size, c.count * world, c.count * world};
+  p.on_device = {p.args.base, address(0), packed ? 0 : address(1), address(2), packed ? 0 : address(3), size,
+                 c.count * world, c.count * world};
 }
 
 static void prepare(Call &c, unsigned seed) {
@@ -186,17 +207,20 @@ static void prepare(Call &c, unsigned seed) {
         case kAllReduce:
         case kDelivered:
         case kReduceScatter:
-          for (int s = 0; s < world; s++) in[s] = c.parts[s].data.data() + (coll == kReduceScatter ? r * c.count + i : i) * size;
+          for (int s = 0; s < world; s++)
+            in[s] = c.parts[s].data.data() + (coll == kReduceScatter ? r * c.count + i : i) * size;
           values::reduce(c.type, c.op, in, factor.data(), out + i * size);
           break;
         case kBroadcast:
           memcpy(out + i * size, c.parts[c.root].data.data() + i * size, size);
           break;
         case kAllGather:
-          for (int s = 0; s < world; s++) memcpy(out + (s * c.count + i) * size, c.parts[s].data.data() + i * size, size);
+          for (int s = 0; s < world; s++)
+            memcpy(out + (s * c.count + i) * size, c.parts[s].data.data() + i * size, size);
           break;
         case kAllToAll:
-          for (int s = 0; s < world; s++) memcpy(out + (s * c.count + i) * size, c.parts[s].data.data() + (r * c.count + i) * size, size);
+          for (int s = 0; s < world; s++)
+            memcpy(out + (s * c.count + i) * size, c.parts[s].data.data() + (r * c.count + i) * size, size);
           break;
         case kCopy:  // from the rank before
           out[i] = c.parts[(r + world - 1) % world].data[i];
@@ -233,7 +257,8 @@ static void prepare(Call &c, unsigned seed) {
       char *sent = take(r, 64), *semaphore = take(r, 64);
       (void)semaphore;
       c.parts[r].args.base.send = uint64_t(sent);
-      c.parts[r].args.base.recv = uint64_t(sent - emulate::memory(r, r) - buffers_at(r) + 256 + emulate::memory(r, next) + buffers_at(next));
+      c.parts[r].args.base.recv =
+          uint64_t(sent - emulate::memory(r, r) - buffers_at(r) + 256 + emulate::memory(r, next) + buffers_at(next));
     }
 }
 
@@ -247,31 +272,43 @@ static void compare(const Call &c, int r, const char *when) {
   const int64_t size = values::kBytes[c.type], n = p.want.size();
   for (int64_t i = 0; i < n; i += size) {
     const bool guard = i < kGuard || i + size > n - kGuard;
-    if (memcmp(is + i, p.want.data() + i, std::min(size, n - i)) == 0 || (!guard && c.kernel.type >= 0 && values::same(c.type, is + i, p.want.data() + i))) continue;
+    if (memcmp(is + i, p.want.data() + i, std::min(size, n - i)) == 0 ||
+        (!guard && c.kernel.type >= 0 && values::same(c.type, is + i, p.want.data() + i)))
+      continue;
     bad++;
     printf("WRONG %s: rank %d from byte %lld%s\n", c.text().c_str(), r, (long long)(i - kGuard), when);
     return;
   }
 }
 
-static bool has_fault(int r) { return reinterpret_cast<const shunt_fault *>(emulate::memory(r, r) + SHUNT_OFF_FAULT)->kind != SHUNT_FAULT_NONE; }
+static bool has_fault(int r) {
+  return reinterpret_cast<const shunt_fault *>(emulate::memory(r, r) + SHUNT_OFF_FAULT)->kind != SHUNT_FAULT_NONE;
+}
 
 static emulate::Launch launch(const Call &c, int r, const std::string &name, void *f) {
   const Part &p = c.parts[r];
   const bool reachable = c.reachable;
-  return {name, c.blocks, c.threads,
+  return {name,
+          c.blocks,
+          c.threads,
           [=] {
-            shunt_export *e = reinterpret_cast<shunt_export *>(emulate::memory(r, r) + SHUNT_OFF_EXPORTS) + export_of(r);
+            shunt_export *e =
+                reinterpret_cast<shunt_export *>(emulate::memory(r, r) + SHUNT_OFF_EXPORTS) + export_of(r);
             e->known = reachable ? ~0ull : 0;
           },
           [f, &p, v = c.kernel.coll == kAllToAllV, d = has(name, "_on_device")] {
-            if (d) reinterpret_cast<void (*)(shunt_kernel_args_on_device)>(f)(p.on_device);
-            else if (v) reinterpret_cast<void (*)(shunt_kernel_args_v)>(f)(p.args);
-            else reinterpret_cast<void (*)(shunt_kernel_args)>(f)(p.args.base);
+            if (d)
+              reinterpret_cast<void (*)(shunt_kernel_args_on_device)>(f)(p.on_device);
+            else if (v)
+              reinterpret_cast<void (*)(shunt_kernel_args_v)>(f)(p.args);
+            else
+              reinterpret_cast<void (*)(shunt_kernel_args)>(f)(p.args.base);
           },
           // What a put has brought is there for who has waited for a signal only; see check.cc.
           [&c, r] {
             if (c.kernel.coll != kCopy && !aborted && c.to < 0 && !has_fault(r)) compare(c, r, "");
           },
-          {}, c.spread, c.kernel.coll == kCopy};
+          {},
+          c.spread,
+          c.kernel.coll == kCopy};
 }

@@ -3,8 +3,8 @@
 // that every rank makes one after the other; ranks wait for each other nowhere
 // else, so calls meet the slots, counts and epochs that those before have left.
 //
-//   check [--absent|--abort|--alone|--lengths|--impossible] [--diverged] [--one-block] [--torn] [--fenced] [--without=PARTS]
-//         WORLD SEED CALLS KERNEL...
+//   check [--absent|--abort|--alone|--lengths|--impossible] [--diverged] [--one-block] [--torn] [--fenced]
+//         [--without=PARTS] WORLD SEED CALLS KERNEL...
 //
 // Kernels that reduce have the dtype in their name. --absent: the last rank makes
 // no call, and the machine must say who waits; --abort: likewise, but the abort
@@ -39,9 +39,11 @@ static int clamp(int64_t v, int64_t low, int64_t high) { return int(std::min(std
 // The kernel of all_to_all_v, and its grid, for messages of at most so many bytes.
 static void size_pairs(Call &c, int64_t bytes, bool any) {
   any = any || on_device(c);
-  const int most = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world), units = clamp((bytes + 479) / 480, 1, most * SHUNT_MAX_WARPS);
+  const int most = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / world),
+            units = clamp((bytes + 479) / 480, 1, most * SHUNT_MAX_WARPS);
   const bool turns = c.budget < world * most;  // as plans.go has it
-  if (!on_device(c)) c.kernel = classify(any ? "shunt_all_to_all_v_long" : turns ? "shunt_all_to_all_v_in_turns" : "shunt_all_to_all_v");
+  if (!on_device(c))
+    c.kernel = classify(any ? "shunt_all_to_all_v_long" : turns ? "shunt_all_to_all_v_in_turns" : "shunt_all_to_all_v");
   c.root = turns ? most : std::min(units, most);
   c.blocks = any || turns ? 1 << (31 - __builtin_clz(c.budget)) : world * c.root;
   c.threads = any ? SHUNT_MAX_THREADS : (units + most - 1) / most * 32;
@@ -72,14 +74,22 @@ static void judge(const Call &c, bool alone) {
   const int64_t at = kGuard + (c.from < 0 ? 0 : displ_of(c, c.to, c.from, false) * size);  // where the message would be
   auto wrong = [&](int r, const char *what) { bad++, printf("WRONG %s: rank %d: %s\n", c.text().c_str(), r, what); };
   for (int r = 0; r < world; r++) {
-    const shunt_fault *f = reinterpret_cast<const shunt_fault *>(emulate::memory(r, r) + SHUNT_OFF_FAULT), *seen = &watches[r].fault;
-    if (f->kind != seen->kind || f->peer != seen->peer || f->epoch != seen->epoch) wrong(r, "the watch page has another fault than the region");
+    const shunt_fault *f = reinterpret_cast<const shunt_fault *>(emulate::memory(r, r) + SHUNT_OFF_FAULT),
+                      *seen = &watches[r].fault;
+    if (f->kind != seen->kind || f->peer != seen->peer || f->epoch != seen->epoch)
+      wrong(r, "the watch page has another fault than the region");
     const Part &p = c.parts[r];
     const int64_t inner = p.before.size() - kGuard;
-    if (memcmp(p.recv - kGuard, p.before.data(), kGuard) || memcmp(p.recv + inner - kGuard, p.before.data() + inner, kGuard)) wrong(r, "memory beside the buffer");
+    if (memcmp(p.recv - kGuard, p.before.data(), kGuard) ||
+        memcmp(p.recv + inner - kGuard, p.before.data() + inner, kGuard))
+      wrong(r, "memory beside the buffer");
     // Kernels that use peers' addresses compare before.
-    if (c.from < 0 && (has(c.kernel.name, "_direct") || has(c.kernel.name, "_staged") || has(c.kernel.name, "_chain")) && memcmp(p.recv - kGuard, p.before.data(), p.before.size())) wrong(r, "something was stored");
-    if (alone && r == c.to && c.from >= 0 && memcmp(p.recv - kGuard + at, p.before.data() + at, c.expected * size)) wrong(r, "a part of the message");
+    if (c.from < 0 &&
+        (has(c.kernel.name, "_direct") || has(c.kernel.name, "_staged") || has(c.kernel.name, "_chain")) &&
+        memcmp(p.recv - kGuard, p.before.data(), p.before.size()))
+      wrong(r, "something was stored");
+    if (alone && r == c.to && c.from >= 0 && memcmp(p.recv - kGuard + at, p.before.data() + at, c.expected * size))
+      wrong(r, "a part of the message");
     if (f->kind != SHUNT_FAULT_LENGTH) {
       if (f->kind > SHUNT_FAULT_ABORTED) wrong(r, "another fault");
       continue;
@@ -132,7 +142,8 @@ static Refusal spoil(Call &c, std::mt19937 &random) {
 static void judge(const Call &c, const Refusal &w) {
   auto wrong = [&](int r, const char *what) { bad++, printf("WRONG %s: rank %d: %s\n", c.text().c_str(), r, what); };
   for (int r = 0; r < world; r++) {
-    const shunt_fault *f = reinterpret_cast<const shunt_fault *>(emulate::memory(r, r) + SHUNT_OFF_FAULT), *seen = &watches[r].fault;
+    const shunt_fault *f = reinterpret_cast<const shunt_fault *>(emulate::memory(r, r) + SHUNT_OFF_FAULT),
+                      *seen = &watches[r].fault;
     if (f->kind != seen->kind || f->peer != seen->peer) wrong(r, "the watch page has another fault than the region");
     if (r != w.rank) {
       if (f->kind > SHUNT_FAULT_ABORTED) wrong(r, "another fault");
@@ -141,7 +152,9 @@ static void judge(const Call &c, const Refusal &w) {
     const Part &p = c.parts[r];
     const uint64_t *own = watches[r].fault_own;
     if (f->kind != SHUNT_FAULT_COUNTS || f->peer != w.peer) wrong(r, "another fault or peer");
-    if (own[0] != uint64_t(w.count) || (own[1] != uint64_t(w.displ) && w.displ >= 0) || own[2] != uint64_t(w.side) || watches[r].fault_theirs[0] != uint64_t(w.room)) wrong(r, "other counts");
+    if (own[0] != uint64_t(w.count) || (own[1] != uint64_t(w.displ) && w.displ >= 0) || own[2] != uint64_t(w.side) ||
+        watches[r].fault_theirs[0] != uint64_t(w.room))
+      wrong(r, "other counts");
     if (memcmp(p.recv - kGuard, p.before.data(), p.before.size())) wrong(r, "something was stored");
   }
 }
@@ -150,7 +163,8 @@ static void judge(const Call &c, const Refusal &w) {
 // address them.
 static emulate::Launch copy(const Call &c, int r, int peer, const char *from, const char *to, int64_t bytes) {
   shunt_kernel_args a = c.parts[r].args.base;
-  a.send = uint64_t(from), a.recv = uint64_t(to - emulate::memory(peer, peer) + emulate::memory(r, peer)), a.bytes = bytes;
+  a.send = uint64_t(from), a.recv = uint64_t(to - emulate::memory(peer, peer) + emulate::memory(r, peer)),
+  a.bytes = bytes;
   static void *const f = entry("shunt_copy");
   return {"shunt_copy", 1, 32, {}, [a] { reinterpret_cast<void (*)(shunt_kernel_args)>(f)(a); }, {}, {}, false, true};
 }
@@ -177,7 +191,8 @@ static void deliver(const Call &c, int r, std::vector<emulate::Launch> &main, st
                     },
                     [=] { *combined = true; }, [=] { return *begun; }});
   auto result = [&](int64_t at, int64_t bytes) {
-    for (int k = 1; k < world; k++) main.push_back(copy(c, r, (r + k) % world, p.recv + at, c.parts[(r + k) % world].recv + at, bytes));
+    for (int k = 1; k < world; k++)
+      main.push_back(copy(c, r, (r + k) % world, p.recv + at, c.parts[(r + k) % world].recv + at, bytes));
   };
   for (int k = 1; k < world; k++) {
     const int peer = (r + k) % world;
@@ -199,7 +214,8 @@ static void deliver(const Call &c, int r, std::vector<emulate::Launch> &main, st
 }
 
 int main(int argc, char **argv) {
-  bool absent = false, abort = false, alone = false, lengths = false, impossible = false, diverged = false, one_block = false, torn = false;
+  bool absent = false, abort = false, alone = false, lengths = false, impossible = false, diverged = false,
+       one_block = false, torn = false;
   while (argc > 1 && argv[1][0] == '-') {
     absent = absent || strcmp(argv[1], "--absent") == 0;
     abort = abort || strcmp(argv[1], "--abort") == 0;
@@ -213,7 +229,11 @@ int main(int argc, char **argv) {
     if (strncmp(argv[1], "--without=", 10) == 0) emulate::leave_out(atoi(argv[1] + 10));
     argc--, argv++;
   }
-  if (argc < 5) return fprintf(stderr, "usage: check [--absent|--abort|--alone|--lengths|--impossible] [--diverged] [--one-block] [--torn] [--fenced] [--without=PARTS] WORLD SEED CALLS KERNEL...\n"), 2;
+  if (argc < 5)
+    return fprintf(stderr,
+                   "usage: check [--absent|--abort|--alone|--lengths|--impossible] [--diverged] [--one-block] [--torn] "
+                   "[--fenced] [--without=PARTS] WORLD SEED CALLS KERNEL...\n"),
+           2;
   world = atoi(argv[1]);
   const unsigned seed = atoi(argv[2]);
   const int calls = atoi(argv[3]);
@@ -222,10 +242,12 @@ int main(int argc, char **argv) {
   std::mt19937 random(seed);
   Policy policy;
   policy.order = Policy::Order(random() % 3);
-  static const Policy::Stores kStores[] = {Policy::kAtOnce, Policy::kSoon, Policy::kSoon, Policy::kSoon, Policy::kLate, Policy::kLate, Policy::kLast, Policy::kLast};
+  static const Policy::Stores kStores[] = {Policy::kAtOnce, Policy::kSoon, Policy::kSoon, Policy::kSoon,
+                                           Policy::kLate,   Policy::kLate, Policy::kLast, Policy::kLast};
   policy.stores = kStores[random() % 8];
   if (abort || alone || lengths || impossible) policy.park = false;
-  if ((alone || lengths || impossible) && policy.stores == Policy::kLast) policy.stores = Policy::kLate;  // who looks again and again can always run
+  if ((alone || lengths || impossible) && policy.stores == Policy::kLast)
+    policy.stores = Policy::kLate;  // who looks again and again can always run
   policy.converged = !diverged;
   if (one_block) policy.resident = 1;
   if (torn) policy.line = 32;
@@ -234,7 +256,8 @@ int main(int argc, char **argv) {
     shunt_export *e = reinterpret_cast<shunt_export *>(emulate::memory(r, r) + SHUNT_OFF_EXPORTS) + export_of(r);
     *e = {uint64_t(emulate::memory(r, r) + buffers_at(r)), uint64_t(kBuffers), ~0ull, 1};
     for (int s = 0; s < world; s++)
-      reinterpret_cast<uint64_t *>(emulate::memory(r, r) + SHUNT_OFF_IMPORTS)[s * SHUNT_MAX_EXPORTS + export_of(s)] = uint64_t(emulate::memory(r, s) + buffers_at(s));
+      reinterpret_cast<uint64_t *>(emulate::memory(r, r) + SHUNT_OFF_IMPORTS)[s * SHUNT_MAX_EXPORTS + export_of(s)] =
+          uint64_t(emulate::memory(r, s) + buffers_at(s));
   }
 
   auto pick = [&](auto &&list) { return list[random() % list.size()]; };
@@ -247,7 +270,8 @@ int main(int argc, char **argv) {
   for (int i = 0; i < calls; i++) {
     Call &c = program[i];
     // Every kernel in turn, from a place that depends on the seed, then repeated.
-    c.kernel = random() % 4 == 0 && i > 0 ? program[i - 1].kernel : kernels[(i + size_t(seed) * calls) % kernels.size()];
+    c.kernel =
+        random() % 4 == 0 && i > 0 ? program[i - 1].kernel : kernels[(i + size_t(seed) * calls) % kernels.size()];
     c.type = c.kernel.type >= 0 ? c.kernel.type : c.kernel.coll >= kBarrier ? 1 : int(random() % values::kTypes);
     c.op = int(random() % 6), c.root = int(random() % world);
     c.shift = random() % 3 == 0 ? random() % 16 : 0;
@@ -256,7 +280,9 @@ int main(int argc, char **argv) {
     if (values::kBytes[c.type] == 1) c.count *= 1 + random() % 4;
     // Shards that are a number of chunks long, but the last one, which lacks a little.
     if (has(c.kernel.name, "_staged") && random() % 4 == 0)
-      c.count = (1 + int64_t(random() % 3)) * SHUNT_STAGE_BYTES(world) * (c.kernel.coll == kReduce && world > 2 ? world - 1 : world) / values::kBytes[c.type] - 1 - random() % 3;
+      c.count = (1 + int64_t(random() % 3)) * SHUNT_STAGE_BYTES(world) *
+                    (c.kernel.coll == kReduce && world > 2 ? world - 1 : world) / values::kBytes[c.type] -
+                1 - random() % 3;
     if (abort || alone) c.count = std::min<int64_t>(c.count, 1023);  // every wait takes its 512 spins to see the abort
     c.in_place = random() % 3 == 0 && c.kernel.coll < kBarrier && c.kernel.coll != kAllToAllV;
     if (c.kernel.coll == kDelivered) {  // out of place, of shards of whole words, which engines cannot scale
@@ -265,7 +291,8 @@ int main(int argc, char **argv) {
       c.count = (c.count + unit) / unit * unit;
       if (!has(c.kernel.name, "_any")) {
         c.shift = c.recv_shift = 0;
-        if (world > 4) c.kernel = classify(std::string(c.kernel.name).insert(strlen("shunt_all_reduce_delivered"), "_any"));
+        if (world > 4)
+          c.kernel = classify(std::string(c.kernel.name).insert(strlen("shunt_all_reduce_delivered"), "_any"));
       }
     }
     c.reachable = random() % 4 != 0;
@@ -279,9 +306,13 @@ int main(int argc, char **argv) {
       case kAny: break;
       case kAllThreads: c.threads = SHUNT_MAX_THREADS; break;
       case kFull: c.blocks = c.budget, c.threads = SHUNT_MAX_THREADS; break;
-      case kReduceGrid: c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / (world - 1)) * (world - 1), c.threads = SHUNT_MAX_THREADS; break;
+      case kReduceGrid:
+        c.blocks = std::min(SHUNT_CHANNEL_BLOCKS, SHUNT_MAX_BLOCKS / (world - 1)) * (world - 1),
+        c.threads = SHUNT_MAX_THREADS;
+        break;
       case kPairs:
-        if (!has(c.kernel.name, "_long") && !on_device(c) && bytes >= EMULATED_LONG) c.count = EMULATED_LONG / values::kBytes[c.type] - 1;
+        if (!has(c.kernel.name, "_long") && !on_device(c) && bytes >= EMULATED_LONG)
+          c.count = EMULATED_LONG / values::kBytes[c.type] - 1;
         size_pairs(c, c.count * values::kBytes[c.type], has(c.kernel.name, "_long"));
         break;
       case kOneWarp: c.blocks = 1, c.threads = 32; break;
@@ -290,7 +321,8 @@ int main(int argc, char **argv) {
       differ(c, random);
     } else if (lengths && i > broken_from) {  // its two ends are in another order
       const Call &before = program[i - 1];
-      c.kernel = before.kernel, c.type = before.type, c.reversed = before.reversed, c.count = before.count, c.budget = before.budget, c.in_place = false;
+      c.kernel = before.kernel, c.type = before.type, c.reversed = before.reversed, c.count = before.count,
+      c.budget = before.budget, c.in_place = false;
       c.from = before.from, c.to = before.to, c.said = before.expected, c.expected = before.said;
     }
     c.timeout = i >= alone_from ? 1000000 : 0;
@@ -306,7 +338,8 @@ int main(int argc, char **argv) {
     for (int i = 0; i < calls; i++) {
       Call &c = program[i];
       if (&c == program.data() + alone_from && late >> r & 1)
-        for (auto *stream : {&streams[r], &streams[world + r]}) stream->push_back({"nothing", 1, 1, {}, [] {}, {}, [&] { return ended == early; }});
+        for (auto *stream : {&streams[r], &streams[world + r]})
+          stream->push_back({"nothing", 1, 1, {}, [] {}, {}, [&] { return ended == early; }});
       if (c.kernel.coll == kDelivered) {
         deliver(c, r, streams[r], streams[world + r]);
         continue;
@@ -339,7 +372,8 @@ int main(int argc, char **argv) {
     for (int r = 0; r < world - 1; r++) {
       const shunt_fault *f = reinterpret_cast<const shunt_fault *>(emulate::memory(r, r) + SHUNT_OFF_FAULT);
       ended += f->kind == SHUNT_FAULT_ABORTED;
-      if (f->kind != SHUNT_FAULT_ABORTED && f->kind != SHUNT_FAULT_NONE) bad++, printf("WRONG rank %d: fault %u\n", r, f->kind);
+      if (f->kind != SHUNT_FAULT_ABORTED && f->kind != SHUNT_FAULT_NONE)
+        bad++, printf("WRONG rank %d: fault %u\n", r, f->kind);
     }
     if (ended == 0) bad++, printf("WRONG nobody was aborted\n");
     printf("%lld turns after the abort\n", (long long)emulate::count().turns - 3000);
@@ -354,7 +388,8 @@ int main(int argc, char **argv) {
     });
     if (impossible) judge(program.back(), refusal);
     else judge(program[broken_from], broken_from == calls - 1);
-    printf("world %d seed %u: %s: %lld turns, %lld wrong\n", world, seed, program[broken_from].text().c_str(), (long long)emulate::count().turns, (long long)bad);
+    printf("world %d seed %u: %s: %lld turns, %lld wrong\n", world, seed, program[broken_from].text().c_str(),
+           (long long)emulate::count().turns, (long long)bad);
     return bad != 0;
   }
   for (int s = 0; s < 2 * world; s++)
@@ -373,15 +408,20 @@ int main(int argc, char **argv) {
     // The host unmaps what it has withdrawn when these agree: not after a wait was given up.
     const shunt_counts *n = reinterpret_cast<const shunt_counts *>(emulate::memory(r, r) + SHUNT_OFF_COUNTS(world));
     if (has_fault(r) ? n->ended <= n->begun : n->begun == n->ended && n->decided == n->forgotten) continue;
-    bad++, printf("WRONG rank %d: %llu blocks begun, %llu ended; %llu found, %llu forgotten\n", r, (unsigned long long)n->begun, (unsigned long long)n->ended, (unsigned long long)n->decided, (unsigned long long)n->forgotten);
+    bad++, printf("WRONG rank %d: %llu blocks begun, %llu ended; %llu found, %llu forgotten\n", r,
+                  (unsigned long long)n->begun, (unsigned long long)n->ended, (unsigned long long)n->decided,
+                  (unsigned long long)n->forgotten);
   }
   for (int i = 0; i < calls; i++)
     for (int r = 0; r < world; r++)
       if (i < alone_from || !has_fault(r)) compare(program[i], r, " at the end");
   for (int r = 0; r < world; r++) {
     const shunt_fault *f = reinterpret_cast<const shunt_fault *>(emulate::memory(r, r) + SHUNT_OFF_FAULT);
-    if (f->kind && !(alone && f->kind == SHUNT_FAULT_TIMEOUT)) bad++, printf("WRONG rank %d: fault %u waiting for rank %d\n", r, f->kind, f->peer);
+    if (f->kind && !(alone && f->kind == SHUNT_FAULT_TIMEOUT))
+      bad++, printf("WRONG rank %d: fault %u waiting for rank %d\n", r, f->kind, f->peer);
   }
-  printf("world %d seed %u order %d stores %d: %d calls, %lld turns, %lld stores held back, %d gave up, %lld wrong\n", world, seed, policy.order, policy.stores, calls, (long long)emulate::count().turns, (long long)emulate::count().stores, gave_up, (long long)bad);
+  printf("world %d seed %u order %d stores %d: %d calls, %lld turns, %lld stores held back, %d gave up, %lld wrong\n",
+         world, seed, policy.order, policy.stores, calls, (long long)emulate::count().turns,
+         (long long)emulate::count().stores, gave_up, (long long)bad);
   return bad != 0;
 }

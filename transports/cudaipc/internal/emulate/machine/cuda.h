@@ -135,9 +135,13 @@ inline int __all_sync(unsigned, bool v) { return int(::emulate::vote(::emulate::
 inline unsigned __ballot_sync(unsigned, bool v) { return unsigned(::emulate::vote(::emulate::Vote::kBallot, v, 0)); }
 inline unsigned __reduce_or_sync(unsigned, unsigned v) { return unsigned(::emulate::vote(::emulate::Vote::kOr, v, 0)); }
 template <class T>
-inline T __shfl_sync(unsigned, T v, int lane) { return T(::emulate::vote(::emulate::Vote::kShuffle, ::emulate::u64(v), lane)); }
+inline T __shfl_sync(unsigned, T v, int lane) {
+  return T(::emulate::vote(::emulate::Vote::kShuffle, ::emulate::u64(v), lane));
+}
 template <class T>
-inline T __shfl_xor_sync(unsigned, T v, int lanes) { return T(::emulate::vote(::emulate::Vote::kShuffleXor, ::emulate::u64(v), lanes)); }
+inline T __shfl_xor_sync(unsigned, T v, int lanes) {
+  return T(::emulate::vote(::emulate::Vote::kShuffleXor, ::emulate::u64(v), lanes));
+}
 inline int __ffs(int v) { return __builtin_ffs(v); }
 inline void __nanosleep(unsigned) { ::emulate::pause(); }
 

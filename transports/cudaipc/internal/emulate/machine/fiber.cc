@@ -15,7 +15,8 @@ static std::vector<char *> stacks;  // that nobody uses
 
 static char *take_stack() {
   if (stacks.empty()) {
-    void *p = mmap(nullptr, kAtOnce * kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p = mmap(nullptr, kAtOnce * kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
     if (p == MAP_FAILED) abort();
     for (size_t i = kAtOnce; i-- > 0;) stacks.push_back(static_cast<char *>(p) + i * kStackBytes);
   }

@@ -77,7 +77,8 @@ namespace {
 std::string who(const Thread *t) {
   char text[256];
   const Grid *g = t->warp->block->grid;
-  snprintf(text, sizeof text, "rank %d block %d thread %u of %s", g->rank, t->warp->block->number, t->place.thread.x, g->launch->name.c_str());
+  snprintf(text, sizeof text, "rank %d block %d thread %u of %s", g->rank, t->warp->block->number, t->place.thread.x,
+           g->launch->name.c_str());
   return text;
 }
 
@@ -179,11 +180,15 @@ void start(size_t stream, int rank, const Launch &launch) {
       auto thread = std::make_unique<Thread>();
       thread->warp = w;
       thread->lane = t % kWarp;
-      thread->place = {{unsigned(t), 0, 0}, {unsigned(b), 0, 0}, {unsigned(launch.threads), 1, 1}, {unsigned(launch.blocks), 1, 1}};
-      if (launch.spread) thread->place.block = {unsigned(b % 2), unsigned(b / 2), 0}, thread->place.grid_size = {2, unsigned(launch.blocks), 1};
+      thread->place = {
+          {unsigned(t), 0, 0}, {unsigned(b), 0, 0}, {unsigned(launch.threads), 1, 1}, {unsigned(launch.blocks), 1, 1}};
+      if (launch.spread)
+        thread->place.block = {unsigned(b % 2), unsigned(b / 2), 0},
+        thread->place.grid_size = {2, unsigned(launch.blocks), 1};
       thread->writer.rank = rank;
       thread->writer.engine = launch.engine;
-      thread->writer.lost = reinterpret_cast<const shunt_fault *>(memory(rank, rank) + SHUNT_OFF_FAULT)->kind != SHUNT_FAULT_NONE;
+      thread->writer.lost =
+          reinterpret_cast<const shunt_fault *>(memory(rank, rank) + SHUNT_OFF_FAULT)->kind != SHUNT_FAULT_NONE;
       thread->writer.known[0] = &w->known;
       thread->writer.known[1] = &block->known;
       make_fiber(thread->fiber, body);
@@ -213,7 +218,8 @@ void tell_waiting() {
   for (bool words : {true, false})
     for (Warp *w : warps)
       for (auto &t : w->lanes) {
-        if (t->state == Thread::kEnded || !w->block->begun || words != (t->waits && t->state != Thread::kJoining)) continue;
+        if (t->state == Thread::kEnded || !w->block->begun || words != (t->waits && t->state != Thread::kJoining))
+          continue;
         std::string what = "nothing known";
         if (words) what = describe(t->waits);
         else if (t->state == Thread::kJoining) what = "barrier " + std::to_string(t->barrier);

@@ -39,10 +39,12 @@ struct Policy {
   // kAtOnce holds nothing back; kLast makes stores visible only when nothing else
   // can happen.
   enum Stores { kAtOnce, kSoon, kLate, kLast } stores = kAtOnce;
-  bool park = true;  // threads that wait for a word are not run until it changes; and now and then a block is not until nobody else can
+  bool park = true;  // threads that wait for a word are not run until it changes; and now and then a block is not until
+                     // nobody else can
   bool converged = true;
   int resident = 0;  // blocks of a grid that run at once, the next one when one has ended; 0: all
-  int line = 128;    // bytes that a warp's stores of lines reach a peer in: NVLink's 128, or the 32 that PCIe may tear them into; pieces of a line are then loaded apart too
+  int line = 128;    // bytes that a warp's stores of lines reach a peer in: NVLink's 128, or the 32 that PCIe may tear
+                     // them into; pieces of a line are then loaded apart too
 };
 
 struct Launch {

@@ -58,7 +58,8 @@ unsigned left_out;  // parts of regions
 
 // Whether an offset within a rank's memory is in a part that is not there.
 bool is_left_out(int64_t at) {
-  const int64_t ends[] = {SHUNT_OFF_LL128(world), SHUNT_OFF_CHANNEL(world), SHUNT_OFF_STAGING(world), SHUNT_REGION_BYTES(world)};
+  const int64_t ends[] = {SHUNT_OFF_LL128(world), SHUNT_OFF_CHANNEL(world), SHUNT_OFF_STAGING(world),
+                          SHUNT_REGION_BYTES(world)};
   for (int i = 0; i < 3; i++)
     if (at >= ends[i] && at < ends[i + 1]) return left_out >> i & 1;
   return false;
@@ -68,9 +69,12 @@ bool is_left_out(int64_t at) {
 // address.
 char *place_of(const void *p) {
   const size_t offset = static_cast<const char *>(p) - base, viewer = offset / window_bytes;
-  if (writer && viewer != size_t(writer->rank)) fail("uses an address of rank " + std::to_string(viewer) + " for " + describe(p));
-  if (writer && writer->lost && !writer->engine && owner_of(p) != writer->rank) fail("has given up, and touches " + describe(p));
-  if (writer && left_out && is_left_out(int64_t(offset % rank_bytes))) fail("uses a part that is not there: " + describe(p));
+  if (writer && viewer != size_t(writer->rank))
+    fail("uses an address of rank " + std::to_string(viewer) + " for " + describe(p));
+  if (writer && writer->lost && !writer->engine && owner_of(p) != writer->rank)
+    fail("has given up, and touches " + describe(p));
+  if (writer && left_out && is_left_out(int64_t(offset % rank_bytes)))
+    fail("uses a part that is not there: " + describe(p));
   return base + world * window_bytes + offset % window_bytes;
 }
 
@@ -161,7 +165,9 @@ void map_memory(int ranks, size_t bytes, bool hold_back, bool converged, int lin
   if (p == MAP_FAILED) fail("no addresses");
   base = static_cast<char *>(p);
   for (int v = 0; v <= world; v++)
-    if (mmap(base + v * window_bytes, window_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) fail("no memory");
+    if (mmap(base + v * window_bytes, window_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) ==
+        MAP_FAILED)
+      fail("no memory");
   close(file);
 }
 
@@ -212,7 +218,8 @@ bool drain_some(uint64_t n, std::mt19937_64 &random) {
   bool any = false;
   while (n > 0 && !under_way.empty()) {
     // Any, or one of the youngest: then what was stored before it is late.
-    const size_t size = under_way.size(), i = random() & 1 ? size - 1 - random() % std::min<size_t>(size, 4) : random() % size;
+    const size_t size = under_way.size(),
+                 i = random() & 1 ? size - 1 - random() % std::min<size_t>(size, 4) : random() % size;
     Store *s = under_way[i];
     if (i + 1 < size && size - i <= 4) under_way.erase(under_way.begin() + i);
     else under_way[i] = under_way.back(), under_way.pop_back();
@@ -232,12 +239,22 @@ std::string describe(const void *p) {
   static const struct {
     const char *name;
     int64_t from;
-  } kParts[] = {{"FAULT", SHUNT_OFF_FAULT}, {"EPOCH", SHUNT_OFF_EPOCH}, {"SENT", SHUNT_OFF_SENT}, {"RECEIVED", SHUNT_OFF_RECEIVED}, {"CREDIT", SHUNT_OFF_CREDIT}, {"DONE", SHUNT_OFF_DONE}, {"HELLO", SHUNT_OFF_HELLO}, {"OFFER", SHUNT_OFF_OFFER}, {"OFFERED", SHUNT_OFF_OFFERED}, {"ACCEPTED", SHUNT_OFF_ACCEPTED}, {"LANDED", SHUNT_OFF_LANDED}, {"STAGED", SHUNT_OFF_STAGED}, {"TAKEN", SHUNT_OFF_TAKEN}, {"FORWARD", SHUNT_OFF_FORWARD}, {"MISSED", SHUNT_OFF_MISSED}, {"SIGNAL", SHUNT_OFF_SIGNAL}, {"SIGNALED", SHUNT_OFF_SIGNALED}, {"WAITED", SHUNT_OFF_WAITED}, {"PENDING", SHUNT_OFF_PENDING}, {"EXPORTS", SHUNT_OFF_EXPORTS}, {"IMPORTS", SHUNT_OFF_IMPORTS}, {"COUNTS", SHUNT_OFF_COUNTS(world)}, {"TERMS", SHUNT_OFF_TERMS}, {"LL", SHUNT_OFF_LL(world)}, {"LL128", SHUNT_OFF_LL128(world)}, {"CHANNEL", SHUNT_OFF_CHANNEL(world)}, {"STAGING", SHUNT_OFF_STAGING(world)}, {"buffers", SHUNT_REGION_BYTES(world)}};
+  } kParts[] = {{"FAULT", SHUNT_OFF_FAULT}, {"EPOCH", SHUNT_OFF_EPOCH}, {"SENT", SHUNT_OFF_SENT},
+                {"RECEIVED", SHUNT_OFF_RECEIVED}, {"CREDIT", SHUNT_OFF_CREDIT}, {"DONE", SHUNT_OFF_DONE},
+                {"HELLO", SHUNT_OFF_HELLO}, {"OFFER", SHUNT_OFF_OFFER}, {"OFFERED", SHUNT_OFF_OFFERED},
+                {"ACCEPTED", SHUNT_OFF_ACCEPTED}, {"LANDED", SHUNT_OFF_LANDED}, {"STAGED", SHUNT_OFF_STAGED},
+                {"TAKEN", SHUNT_OFF_TAKEN}, {"FORWARD", SHUNT_OFF_FORWARD}, {"MISSED", SHUNT_OFF_MISSED},
+                {"SIGNAL", SHUNT_OFF_SIGNAL}, {"SIGNALED", SHUNT_OFF_SIGNALED}, {"WAITED", SHUNT_OFF_WAITED},
+                {"PENDING", SHUNT_OFF_PENDING}, {"EXPORTS", SHUNT_OFF_EXPORTS}, {"IMPORTS", SHUNT_OFF_IMPORTS},
+                {"COUNTS", SHUNT_OFF_COUNTS(world)}, {"TERMS", SHUNT_OFF_TERMS}, {"LL", SHUNT_OFF_LL(world)},
+                {"LL128", SHUNT_OFF_LL128(world)}, {"CHANNEL", SHUNT_OFF_CHANNEL(world)},
+                {"STAGING", SHUNT_OFF_STAGING(world)}, {"buffers", SHUNT_REGION_BYTES(world)}};
   const auto *part = kParts;
   for (const auto &p : kParts)
     if (p.from <= at && p.from >= part->from) part = &p;
   char text[128];
-  snprintf(text, sizeof text, "rank %d's %s + %lld", int(offset / rank_bytes), part->name, (long long)(at - part->from));
+  snprintf(text, sizeof text, "rank %d's %s + %lld", int(offset / rank_bytes), part->name,
+           (long long)(at - part->from));
   return text;
 }
 

@@ -23,7 +23,8 @@ uint8_t e5m2_of_float(float x) { return ::e5m2_of_float(x); }
 
 namespace values {
 
-const char *const kNames[kTypes] = {"int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "bfloat16", "float8_e4m3", "float8_e5m2"};
+const char *const kNames[kTypes] = {"int8",    "uint8",   "int32",   "uint32",   "int64",       "uint64",
+                                    "float16", "float32", "float64", "bfloat16", "float8_e4m3", "float8_e5m2"};
 const int kBytes[kTypes] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 const char *const kOps[6] = {"sum", "prod", "max", "min", "avg", "premul_sum"};
 
