@@ -17,7 +17,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/benchmarks-cuda.md"
 BEGIN, END = "<!-- table: bench/plot.py -->\n", "<!-- end of table -->\n"
-SIZES = {"smallest": 8, "32 KiB": 32 << 10, "512 KiB": 512 << 10, "8 MiB": 8 << 20, "128 MiB": 128 << 20, "1 GiB": 1 << 30}
+SIZES = {"smallest": 8, "32 KiB": 32 << 10, "512 KiB": 512 << 10, "8 MiB": 8 << 20, "128 MiB": 128 << 20,
+         "1 GiB": 1 << 30}
 COLORS = {"NCCL": "#8a8a8a", "Shunt": "#d1495b"}
 
 
@@ -54,7 +55,8 @@ def draw_times(plt, rows, world, path):
     for axis, (collective, points) in zip(axes.flat, rows.items()):
         sizes = [p[0] for p in points]
         for name, column in (("NCCL", 1), ("Shunt", 2)):
-            axis.plot(sizes, [p[column] for p in points], color=COLORS[name], label=name, linewidth=1.6, marker="o", markersize=2.5)
+            axis.plot(sizes, [p[column] for p in points], color=COLORS[name], label=name, linewidth=1.6, marker="o",
+                      markersize=2.5)
         axis.set_yscale("log")
         axis.set_title(collective, fontsize=10)
         axis_of_sizes(axis, [8, 1 << 10, 128 << 10, 16 << 20, 1 << 30])
@@ -70,7 +72,8 @@ def draw_times(plt, rows, world, path):
 def draw_ratios(plt, rows, world, path):
     figure, axis = plt.subplots(figsize=(9, 4.4))
     for collective, points in rows.items():
-        axis.plot([p[0] for p in points], [p[1] / p[2] for p in points], label=collective, linewidth=1.5, marker="o", markersize=2.5)
+        axis.plot([p[0] for p in points], [p[1] / p[2] for p in points], label=collective, linewidth=1.5, marker="o",
+                  markersize=2.5)
     axis.axhline(1, color="black", linewidth=1)
     axis.set_ylabel("NCCL's time / Shunt's")
     axis.set_title(f"{world} H200, in graphs, by bytes: above 1 Shunt is faster")

@@ -25,6 +25,7 @@ def join(comm, device, **options):
     comm.synchronize()
     if store is None:
         store = dist.TCPStore("127.0.0.1", int(port.item()), None, False, timeout, False)
-    dist.init_process_group("nccl", store=store, rank=comm.rank, world_size=comm.world, timeout=timeout, device_id=device,
+    dist.init_process_group("nccl", store=store, rank=comm.rank, world_size=comm.world, timeout=timeout,
+                            device_id=device,
                             **options)
     return store

@@ -42,7 +42,8 @@ def problems_of(name: str, dump: str, tag: str, machine: str) -> list[str]:
         if not text[0].isdigit():
             found += [f"{name} needs {kind}_{text}"] if text == "PRIVATE" else []
         elif tuple(map(int, text.split("."))) > ALLOWED[tag][kind]:
-            found.append(f"{name} needs {kind}_{text}; {tag} has {kind}_{'.'.join(map(str, ALLOWED[tag][kind]))} at most")
+            found.append(f"{name} needs {kind}_{text}; {tag} has {kind}_{'.'.join(map(str, ALLOWED[tag][kind]))} at "
+                         "most")
     for library in re.findall(r"\(NEEDED\).*\[(.*)\]", dump):
         if not LIBRARIES.fullmatch(library) and not (name.startswith("shunt/torch/") and TORCHS.fullmatch(library)):
             found.append(f"{name} needs {library}, which the wheel does not carry")
@@ -57,7 +58,8 @@ def extension_problems(files: dict[str, bytes], machine: str) -> list[str]:
     for name, data in files.items():
         named = EXTENSION.fullmatch(name)
         if named is None:
-            found.append(f"{name} has another name than shunt_torch-TORCH-cpython-VERSION-{machine}-linux-gnu.so, by which it is looked up")
+            found.append(f"{name} has another name than shunt_torch-TORCH-cpython-VERSION-{machine}-linux-gnu.so, by "
+                         "which it is looked up")
             continue
         torch, minor = named[1], int(named[2])
         if named[3] != machine:
@@ -69,12 +71,14 @@ def extension_problems(files: dict[str, bytes], machine: str) -> list[str]:
             sources.setdefault(source, name)
         made.setdefault(torch, []).append(f"3.{minor}")
     if len(sources) > 1:
-        found.append(f"extensions were built from different sources: {', '.join(f'{name} from {s}' for s, name in sources.items())}")
+        found.append("extensions were built from different sources: "
+                     f"{', '.join(f'{name} from {s}' for s, name in sources.items())}")
     minors = {minor for of_torch in made.values() for minor in of_torch}
     for torch in sorted(made, key=numbers):
         have = sorted(made[torch], key=numbers)
         lacks = sorted(minors.difference(have), key=numbers)
-        print(f"  shunt.torch for torch {torch}: CPython {', '.join(have)}" + (f"; not {', '.join(lacks)}" if lacks else ""))
+        print(f"  shunt.torch for torch {torch}: CPython {', '.join(have)}"
+              + (f"; not {', '.join(lacks)}" if lacks else ""))
     return found
 
 

@@ -52,10 +52,13 @@ class Row:
         self.bytes, self.skipped = row["bytes"], row.get("skipped")
         plain = row.get("out_of_place")
         peers = {p["name"]: p for p in row.get("peers") or []}
-        self.wrong = bool(plain and plain["wrong"]) or any(p["wrong"] for name, p in peers.items() if not name.startswith("nccl"))
+        self.wrong = bool(plain and plain["wrong"]) or any(p["wrong"] for name, p in peers.items()
+                                                           if not name.startswith("nccl"))
         self.plain, self.symmetric = plain, peers.get("symmetric")
-        self.ours = min((t for t in (plain, self.symmetric) if t and not t["wrong"]), key=lambda t: t["us"], default=None)
-        self.nccl = min((p for name, p in peers.items() if name.startswith("nccl") and not p["wrong"]), key=lambda p: p["us"], default=None)
+        self.ours = min((t for t in (plain, self.symmetric) if t and not t["wrong"]), key=lambda t: t["us"],
+                        default=None)
+        self.nccl = min((p for name, p in peers.items() if name.startswith("nccl") and not p["wrong"]),
+                        key=lambda p: p["us"], default=None)
         self.algorithm = (row.get("algorithm") or "").removeprefix("cudaipc/")
         self.ratio = self.nccl["us"] / self.ours["us"] if self.nccl and self.ours else None
         # A goal counts on 4 GPUs in graphs only.
@@ -78,7 +81,8 @@ def number(timing, key="us"):
 
 def table(rows):
     goal, form = any(r.goal for r in rows), any(r.symmetric for r in rows)
-    columns = ["bytes", "NCCL µs", "form", "Shunt µs"] + (["symmetric µs"] if form else []) + ["p99", "ratio"] + (["goal"] if goal else []) + ["GB/s", "algorithm"]
+    columns = ["bytes", "NCCL µs", "form", "Shunt µs", *(["symmetric µs"] if form else []), "p99", "ratio",
+               *(["goal"] if goal else []), "GB/s", "algorithm"]
     yield f"### {rows[0].collective}, {rows[0].world} GPUs, {rows[0].mode}\n"
     yield "| " + " | ".join(columns) + " |"
     yield "|" + "---|" * len(columns)
@@ -86,7 +90,8 @@ def table(rows):
         if r.skipped or r.ours is None:
             yield f"| {size(r.bytes)} | not measured: {(r.skipped or 'no time')[:80]} |" + " |" * (len(columns) - 2)
             continue
-        cells = [size(r.bytes), number(r.nccl), "" if r.nccl is None else "window" if r.nccl["name"].endswith("window") else "plain", number(r.plain)]
+        cells = [size(r.bytes), number(r.nccl),
+                 "" if r.nccl is None else "window" if r.nccl["name"].endswith("window") else "plain", number(r.plain)]
         cells += [number(r.symmetric)] if form else []
         cells += [number(r.ours, "us_p99"), "" if r.ratio is None else f"{r.ratio:.2f}"]
         cells += [r.verdict()] if goal else []
@@ -114,28 +119,34 @@ def summary(rows):
             good = sum(r.met() for r in at)
             met += good
             worst = min((r.ratio / goal for r in at if r.ratio), default=None)
-            cells.append(f"{goal:.2f}: " + ("none measured" if worst is None else f"{good} of {len(at)}, {100 * (worst - 1):+.0f} %"))
+            cells.append(f"{goal:.2f}: "
+                         + ("none measured" if worst is None else f"{good} of {len(at)}, {100 * (worst - 1):+.0f} %"))
         yield f"| {collective} | " + " | ".join(cells) + " |"
     yield f"\n{met} of {len(rows)} goals are met.\n"
     for collective, least in BUSBW.items():
-        best = max((r.ours["busbw"] for r in rows if r.collective == collective and r.ours and r.bytes > 32 << 20), default=None)
+        best = max((r.ours["busbw"] for r in rows if r.collective == collective and r.ours and r.bytes > 32 << 20),
+                   default=None)
         if best is not None:
             yield f"- {collective}: {best:.0f} GB/s at best; goal {least}: {'met' if best >= least else 'missed'}"
     small = next((r for r in rows if r.collective == "all_reduce" and r.bytes == 8 and r.ours), None)
     if small:
-        yield f"- all_reduce of 8 B: {small.ours['us']:.2f} µs; goal {SMALLEST}: {'met' if small.ours['us'] <= SMALLEST else 'missed'}"
+        verdict = "met" if small.ours["us"] <= SMALLEST else "missed"
+        yield f"- all_reduce of 8 B: {small.ours['us']:.2f} µs; goal {SMALLEST}: {verdict}"
     yield ""
 
 
 def symmetric_memory(files):
     for f in files:
         rows = f["rows"]
-        names = sorted({n for r in rows for n in r["times"]}, key=lambda n: (not n.startswith("shunt"), not n.startswith("nccl"), n))
+        names = sorted({n for r in rows for n in r["times"]},
+                       key=lambda n: (not n.startswith("shunt"), not n.startswith("nccl"), n))
         for mode in dict.fromkeys(r["mode"] for r in rows):
             at = [r for r in rows if r["mode"] == mode]
             yield f"### all_reduce in torch, {at[0]['world']} GPUs, {mode}\n"
             yield f"torch {f['torch']}; µs; the ratio is torch's better symmetric memory over Shunt's better form.\n"
-            yield "| bytes | " + " | ".join(n.replace("symm_mem ", "").rstrip("_") if not n.endswith("_") else n.replace("symm_mem ", "") + " (in place)" for n in names) + " | ratio |"
+            yield "| bytes | " + " | ".join(n.replace("symm_mem ", "").rstrip("_") if not n.endswith("_")
+                                            else n.replace("symm_mem ", "") + " (in place)"
+                                            for n in names) + " | ratio |"
             yield "|---|" + "---|" * (len(names) + 1)
             for r in at:
                 cells = [number(r["times"].get(n)) for n in names] + ["" if r["ratio"] is None else f"{r['ratio']:.2f}"]
@@ -147,13 +158,16 @@ def symmetric_memory(files):
 
 def report(results, symmetric):
     rows = [Row(result["world"], row) for result in results for row in result["rows"]]
-    yield "Of `shunt bench --against nccl`: the library's own choice of algorithm, and NCCL's, in turn in the same processes; each collective in processes of its own.\n"
+    yield ("Of `shunt bench --against nccl`: the library's own choice of algorithm, and NCCL's, in turn in the same "
+           "processes; each collective in processes of its own.\n")
     if any(r.symmetric for r in rows):
-        yield "\"symmetric\" is Shunt in windows, whose memory is symmetric; p99 and GB/s are of Shunt's better form, the algorithm is that on plain memory.\n"
+        yield ("\"symmetric\" is Shunt in windows, whose memory is symmetric; p99 and GB/s are of Shunt's better form, "
+               "the algorithm is that on plain memory.\n")
     yield from summary(rows)
     for result in results:
         for f in result.get("failures") or []:
-            yield f"**{f['collective']} on {result['world']} GPUs ended with an error:** `{f['error'].splitlines()[0][:200]}`\n"
+            what = f["error"].splitlines()[0][:200]
+            yield f"**{f['collective']} on {result['world']} GPUs ended with an error:** `{what}`\n"
         if result.get("wrong"):
             yield f"**{result['wrong']} wrong elements on {result['world']} GPUs.**\n"
     if symmetric:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Compares what `shunt topo` says of a machine with what nvidia-smi says: device-topo.py SHUNT.
 
-Every GPU's index, UUID, PCI address, memory and compute capability, and every cell of the matrix of `nvidia-smi topo -m`
-must be the same. The saved form must be read back and drawn, and ranks must come to NVLink or none as the matrix has it.
-The exit status is 1 if something differs.
+Every GPU's index, UUID, PCI address, memory and compute capability, and every cell of the matrix of `nvidia-smi topo
+-m` must be the same. The saved form must be read back and drawn, and ranks must come to NVLink or none as the matrix
+has it. The exit status is 1 if something differs.
 """
 
 import json

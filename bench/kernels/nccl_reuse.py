@@ -117,7 +117,8 @@ def case(library, name, steps):
                 p.kill()
             text, _ = p.communicate()
             clean = clean and p.returncode == 0
-            said += [line for line in text.strip().split("\n")[-3:] if line and not (r == 0 and line.startswith("NCCL "))]
+            said += [line
+                     for line in text.strip().split("\n")[-3:] if line and not (r == 0 and line.startswith("NCCL "))]
     print(f"{name}: {'clean' if clean else 'ended with an error' if said else 'did not end' if not ended else 'failed'}"
           + "".join(f"\n    {line}" for line in said[:4]), flush=True)
     return clean

@@ -117,7 +117,8 @@ class Bench:
         for c in self.contenders:
             wrong[c] += self.check(load, c)
             c.release()
-        slowest = torch.tensor([[without[c], samples[c]] for c in self.contenders], dtype=torch.float64, device=self.device)
+        slowest = torch.tensor([[without[c], samples[c]] for c in self.contenders], dtype=torch.float64,
+                               device=self.device)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         baselines, added = [], {}
         for c, (before, ms) in zip(self.contenders, slowest.tolist()):
@@ -146,8 +147,10 @@ def trace(bench, load, contenders, folder, name):
         with open(f"{folder}/{name}-{c.name}-{bench.rank}.txt", "w") as f:
             for e in events:
                 a = e.get("args", {})
-                f.write(f"{e['ts'] - first:10.1f} {e['dur']:9.1f} {a.get('stream', ''):>4} {a.get('grid', '')!s:>16} {a.get('block', '')!s:>14} "
-                        f"{a.get('registers per thread', '')!s:>4} {a.get('shared memory', '')!s:>7} {e['name'][:90]}\n")
+                f.write(f"{e['ts'] - first:10.1f} {e['dur']:9.1f} {a.get('stream', ''):>4} "
+                        f"{a.get('grid', '')!s:>16} {a.get('block', '')!s:>14} "
+                        f"{a.get('registers per thread', '')!s:>4} {a.get('shared memory', '')!s:>7} "
+                        f"{e['name'][:90]}\n")
 
 
 def budgeted(comm, device, max_sms):
@@ -182,7 +185,8 @@ def rows_of(bench, options):
     for name in options.loads.split(","):
         if name in ("ddp", "fsdp"):
             for size in sizes:
-                yield f"{name} {name_of(size)}", "ms", lambda s=size, n=name: (Ddp if n == "ddp" else Fsdp)(bench, s), True, True
+                yield (f"{name} {name_of(size)}", "ms", lambda s=size, n=name: (Ddp if n == "ddp" else Fsdp)(bench, s),
+                       True, True)
         elif name == "experts":
             for tokens in map(int, options.tokens.split(",")):
                 yield f"experts {tokens}", "us", lambda t=tokens: Experts(bench, t), False, False
@@ -190,7 +194,8 @@ def rows_of(bench, options):
         elif name == "alone":
             for collective in ("all_reduce", "all_gather", "reduce_scatter"):
                 for size in sizes:
-                    yield f"{collective} {name_of(size)}", "us", lambda s=size, c=collective: Alone(bench, s, c), True, False
+                    yield (f"{collective} {name_of(size)}", "us", lambda s=size, c=collective: Alone(bench, s, c),
+                           True, False)
         else:
             sys.exit(f"loads: unknown load {name!r}; known are ddp, fsdp, experts, alone")
 
@@ -204,11 +209,13 @@ def main():
     with shunt.init(memory="cuda", device=rank) as comm:
         store = join(comm, device, pg_options=dist.ProcessGroupNCCL.Options(is_high_priority_stream=True))
         bench = Bench(comm, device, options)
-        bench.contenders = [Nccl(), Shunt("shunt", comm.split(0, comm.rank)), Shunt("symmetric", comm.split(0, comm.rank), True)]
+        bench.contenders = [Nccl(), Shunt("shunt", comm.split(0, comm.rank)),
+                            Shunt("symmetric", comm.split(0, comm.rank), True)]
         for n in filter(None, options.max_sms.split(",")):
             bench.contenders.append(Shunt(f"{n} SMs", budgeted(comm, device, int(n))))
         say = print if comm.rank == 0 else lambda *_, **__: None
-        say(f"# torch {torch.__version__}, NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}, {torch.cuda.get_device_name(device)} x {comm.world}")
+        say(f"# torch {torch.__version__}, NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}, "
+            f"{torch.cuda.get_device_name(device)} x {comm.world}")
         say(f"{'':<24} {'without':>9} " + " ".join(f"{c.name:>9}" for c in bench.contenders), flush=True)
         for name, unit, make, queued, baseline in rows_of(bench, options):
             if bench.slowest([time.monotonic() - bench.began])[0] > options.seconds:
@@ -224,9 +231,11 @@ def main():
             cells = {c.name: added[c][0] * scale for c in bench.contenders}
             wrong = {c.name: added[c][1] for c in bench.contenders}
             total += sum(wrong.values())
-            rows.append({"load": name, "unit": unit, "world": comm.world, "without": without, "added": cells, "wrong": wrong})
+            rows.append({"load": name, "unit": unit, "world": comm.world, "without": without, "added": cells,
+                         "wrong": wrong})
             say(f"{name + ', ' + unit:<24} {f'{without:.3f}' if baseline else '-':>9} "
-                + " ".join(f"{'wrong' if wrong[n] else f'{v:.3f}' if unit == 'ms' else f'{v:.1f}':>9}" for n, v in cells.items()), flush=True)
+                + " ".join(f"{'wrong' if wrong[n] else f'{v:.3f}' if unit == 'ms' else f'{v:.1f}':>9}"
+                           for n, v in cells.items()), flush=True)
             del load
             torch.cuda.synchronize()
             torch.cuda.empty_cache()

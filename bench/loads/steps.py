@@ -40,7 +40,8 @@ class Shunt:
         self.comm.reduce_scatter(whole, shard, stream=stream)
 
     def all_to_all_v(self, recv, recv_tokens, send, send_tokens, stream):
-        self.comm.all_to_all_v(send, [n * TOKEN for n in send_tokens], recv, [n * TOKEN for n in recv_tokens], stream=stream)
+        self.comm.all_to_all_v(send, [n * TOKEN for n in send_tokens], recv, [n * TOKEN for n in recv_tokens],
+                               stream=stream)
 
 
 class Nccl:
@@ -71,7 +72,8 @@ class Nccl:
 
     def all_to_all_v(self, recv, recv_tokens, send, send_tokens, stream):
         with torch.cuda.stream(stream):
-            dist.all_to_all_single(recv.view(-1, TOKEN)[:sum(recv_tokens)], send.view(-1, TOKEN)[:sum(send_tokens)], recv_tokens, send_tokens)
+            dist.all_to_all_single(recv.view(-1, TOKEN)[:sum(recv_tokens)], send.view(-1, TOKEN)[:sum(send_tokens)],
+                                   recv_tokens, send_tokens)
 
 
 class Pass:
@@ -165,7 +167,8 @@ class Fsdp(Pass):
         sums = self.pattern[self.rank * shard:(self.rank + 1) * shard] * (self.world * (self.world + 1) / 2)
         wrong = sum(int(torch.count_nonzero(r != sums).item()) for r in self.results)
         for layer in range(LAYERS - 3, LAYERS):
-            want = torch.arange(self.world, device=self.device).mul_(LAYERS).add_(layer).to(BF16).repeat_interleave(shard)
+            want = torch.arange(self.world,
+                                device=self.device).mul_(LAYERS).add_(layer).to(BF16).repeat_interleave(shard)
             wrong += int(torch.count_nonzero(self.wholes[layer % 3] != want).item())
         return wrong
 
@@ -211,7 +214,8 @@ class Experts:
         parts, m = [], self.splits[-1]
         for source, row in enumerate(m):
             first = sum(row[:self.rank])
-            parts.append(torch.arange(first, first + row[self.rank], device=self.device).add_(source * 31).remainder_(251))
+            parts.append(torch.arange(first, first + row[self.rank],
+                                      device=self.device).add_(source * 31).remainder_(251))
         want = torch.cat(parts).to(BF16).repeat_interleave(TOKEN)
         return int(torch.count_nonzero(self.recv[:want.numel()] != want).item())
 

@@ -23,7 +23,8 @@ def main() -> None:
     rank = int(os.environ["SHUNT_RANK"])
     torch.cuda.set_device(rank)
     with shunt.init(memory="cuda", device=rank) as comm:
-        send, recv = torch.ones(1, dtype=torch.float64, device="cuda"), torch.zeros(1, dtype=torch.float64, device="cuda")
+        send = torch.ones(1, dtype=torch.float64, device="cuda")
+        recv = torch.zeros(1, dtype=torch.float64, device="cuda")
         stream = torch.cuda.current_stream().cuda_stream
         for name, call in (("stream of the tensor", lambda: comm.all_reduce(send, recv)),
                            ("stream given", lambda: comm.all_reduce(send, recv, stream=stream))):
@@ -37,8 +38,10 @@ def main() -> None:
                 comm.synchronize(stream)
             times.sort()
             if comm.rank == 0:
-                print(json.dumps({"lang": "python", "memory": "cuda", "world": comm.world, "bytes": 8, "calls": batches * BATCH,
-                                  "how": name, "ns_median": round(times[len(times) // 2], 1), "ns_best": round(times[0], 1)}))
+                print(json.dumps({"lang": "python", "memory": "cuda", "world": comm.world, "bytes": 8,
+                                  "calls": batches * BATCH,
+                                  "how": name, "ns_median": round(times[len(times) // 2], 1),
+                                  "ns_best": round(times[0], 1)}))
         if recv.item() != comm.world:
             sys.exit(f"rank {comm.rank}: result {recv.item()}, want {comm.world}")
 

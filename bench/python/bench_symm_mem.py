@@ -237,9 +237,11 @@ def ratio(times):
 
 
 def line(size, times):
-    cell = lambda name: "wrong" if name in times and times[name]["wrong"] else f"{times[name]['us']:.2f}" if name in times else "-"
+    cell = lambda name: ("-" if name not in times else "wrong" if times[name]["wrong"]
+                         else f"{times[name]['us']:.2f}")
     r = ratio(times)
-    return f"{size:>12} " + " ".join(f"{cell(n):>15}" for n in (*SHUNT, "nccl in place", *SYMMETRIC)) + f" {f'{r:.2f}' if r else '-':>6}"
+    cells = " ".join(f"{cell(n):>15}" for n in (*SHUNT, "nccl in place", *SYMMETRIC))
+    return f"{size:>12} {cells} {f'{r:.2f}' if r else '-':>6}"
 
 
 def head():
@@ -269,7 +271,8 @@ def main():
         store = join(comm, device)
         bench = Bench(comm, dist.group.WORLD, device)
         say = print if comm.rank == 0 else lambda *_, **__: None
-        say(f"# torch {torch.__version__}, CUDA {torch.version.cuda}, NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}, "
+        say(f"# torch {torch.__version__}, CUDA {torch.version.cuda}, NCCL "
+            f"{'.'.join(map(str, torch.cuda.nccl.version()))}, "
             f"{torch.cuda.get_device_name(device)} x {comm.world}; multicast off", flush=True)
         for mode in options.modes.split(","):
             say(f"# all_reduce, float32, sum, {mode}; microseconds\n{head()}", flush=True)
@@ -279,7 +282,8 @@ def main():
                     break
                 times = bench.size(size // 4, mode)
                 wrong += sum(t["wrong"] for t in times.values())
-                rows.append({"collective": "all_reduce", "world": comm.world, "mode": mode, "bytes": size, "times": times, "ratio": ratio(times)})
+                rows.append({"collective": "all_reduce", "world": comm.world, "mode": mode, "bytes": size,
+                             "times": times, "ratio": ratio(times)})
                 say(line(size, times), flush=True)
                 torch.cuda.empty_cache()
         for name, reason in bench.notes.items():

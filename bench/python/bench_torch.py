@@ -1,5 +1,5 @@
-"""Time of torch.distributed's all_reduce of CPU tensors over gloo and over Shunt, in turn, in the same processes. Rank 0
-prints the median of the rounds in microseconds a call, as a table, or as JSON lines:
+"""Time of torch.distributed's all_reduce of CPU tensors over gloo and over Shunt, in turn, in the same processes. Rank
+0 prints the median of the rounds in microseconds a call, as a table, or as JSON lines:
 
     torchrun --nproc-per-node 2 bench/python/bench_torch.py [--max BYTES] [--rounds N] [--json]
 
@@ -74,10 +74,12 @@ def main() -> None:
                 times[name].append(batch(group, tensor, calls[name], options.cuda))
         medians = {name: statistics.median(t) for name, t in times.items()}
         if first and options.json:
-            print(json.dumps({"bench": "torch all_reduce", "memory": device.type, "world": dist.get_world_size(), "bytes": size,
+            print(json.dumps({"bench": "torch all_reduce", "memory": device.type, "world": dist.get_world_size(),
+                              "bytes": size,
                               **{f"{name}_us": round(t, 2) for name, t in medians.items()}}), flush=True)
         elif first:
-            print(f"{size:>9} {medians[other]:>10.1f} {medians['shunt']:>10.1f} {medians[other] / medians['shunt']:>6.2f}", flush=True)
+            print(f"{size:>9} {medians[other]:>10.1f} {medians['shunt']:>10.1f} "
+                  f"{medians[other] / medians['shunt']:>6.2f}", flush=True)
         size *= 4 if size < 1 << 19 else 2
     dist.destroy_process_group()
 

@@ -86,7 +86,8 @@ def main() -> None:
         left = before - settled()
         used = [(before - free) / sharing / (1 << 20) for free in steps[1::2]]
         if rank == 0:
-            print(f"| {count} | {steps[0] * 1e3 / count:.1f} | {used[0]:.0f} | {used[1]:.0f} | {steps[2] * 1e3 / count:.1f} | "
+            print(f"| {count} | {steps[0] * 1e3 / count:.1f} | {used[0]:.0f} | {used[1]:.0f} | "
+                  f"{steps[2] * 1e3 / count:.1f} | "
                   f"{used[2]:.0f} | {left / sharing / (1 << 20):.0f} |", flush=True)
     dist.destroy_process_group()
 

@@ -1,5 +1,5 @@
-"""What only a GPU shows of shunt.torch, in a few seconds: streams, asynchronous calls, graphs, split sizes on the device,
-batches of messages, groups, errors.
+"""What only a GPU shows of shunt.torch, in a few seconds: streams, asynchronous calls, graphs, split sizes on the
+device, batches of messages, groups, errors.
 
     torchrun --nproc-per-node 2 bench/torch/smoke.py [--device cpu]
 """
@@ -21,7 +21,9 @@ def equal(got, want, what: str) -> None:
 
 def main() -> None:
     cuda = "--device" not in sys.argv
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()) if cuda else torch.device("cpu")
+    device = torch.device("cpu")
+    if cuda:
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     if cuda:
         torch.cuda.set_device(device)
     dist.init_process_group("shunt", timeout=timedelta(seconds=20))

@@ -1,5 +1,5 @@
-"""torch.distributed over Shunt beside torch's own backend: all_reduce of 8 B to 64 MiB on GPUs, eager and in CUDA graphs,
-and the host's time for a call. Rank 0 prints a table in Markdown; every result is checked.
+"""torch.distributed over Shunt beside torch's own backend: all_reduce of 8 B to 64 MiB on GPUs, eager and in CUDA
+graphs, and the host's time for a call. Rank 0 prints a table in Markdown; every result is checked.
 
     torchrun --nproc-per-node 2 bench/torch/table.py [--largest BYTES] [--seconds S]
     shunt run -n 2 python bench/torch/table.py --device cpu
@@ -93,7 +93,8 @@ def main() -> None:
             t.fill_(rank + 1)
             run()
             if t[-1].item() != world * (world + 1) // 2:
-                raise SystemExit(f"rank {rank}: {name} returned {t[-1].item()} for {size} bytes; want {world * (world + 1) // 2}")
+                raise SystemExit(f"rank {rank}: {name} returned {t[-1].item()} for {size} bytes; want "
+                                 f"{world * (world + 1) // 2}")
             t.zero_()
             for _ in range(5):
                 run()

@@ -122,7 +122,8 @@ def main():
 
 
 if __name__ == "__main__":
-    if not any(name in os.environ for name in ("SHUNT_WORLD", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")):
+    if not any(name in os.environ
+               for name in ("SHUNT_WORLD", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")):
         launcher = os.environ.get("SHUNT_COMMAND", "shunt")
         os.execvp(launcher, [launcher, "run", "-n", "4", sys.executable, *sys.argv])
     sys.exit(main())

@@ -17,8 +17,8 @@ _SYMMETRIC = 1  # SHUNT_ALLOCATOR_SYMMETRIC
 
 
 class AllocatorStats(NamedTuple):
-    """Bytes and numbers of an allocator: in_use bytes of blocks that are allocated, cached in free ones, peak bytes that
-    were in use at one time, and the segments of the GPU's memory that all of it lies in."""
+    """Bytes and numbers of an allocator: in_use bytes of blocks that are allocated, cached in free ones, peak bytes
+    that were in use at one time, and the segments of the GPU's memory that all of it lies in."""
 
     in_use: int
     cached: int
@@ -92,7 +92,8 @@ class Allocator:
 
     def free(self, address: int, *, stream: StreamLike = None) -> None:
         """Gives memory of alloc back, after what is in stream by now and in the streams that were recorded on it."""
-        _library.check(_library.library().shunt_allocator_free(self._alive(), whole(address, "free: address"), _stream(stream)))
+        _library.check(_library.library().shunt_allocator_free(self._alive(), whole(address, "free: address"),
+                                                               _stream(stream)))
 
     def record_stream(self, address: int, stream: StreamLike) -> None:
         """Makes the free of memory wait for what is in another stream by then; the stream must exist until then."""
@@ -133,12 +134,14 @@ class Allocator:
         import torch
 
         alloc, free = ctypes.c_void_p(), ctypes.c_void_p()
-        _library.check(_library.library().shunt_allocator_functions(self._alive(), ctypes.byref(alloc), ctypes.byref(free)))
+        _library.check(_library.library().shunt_allocator_functions(self._alive(), ctypes.byref(alloc),
+                                                                    ctypes.byref(free)))
         return torch._C._cuda_customAllocator(alloc.value, free.value)
 
     def close(self) -> None:
         """Gives all memory back; waits up to two seconds for work on freed memory. Raises InvalidArgumentError while
-        blocks are allocated, TimeoutError while graphs exist that were captured with them; the allocator then goes on."""
+        blocks are allocated, TimeoutError while graphs exist that were captured with them; the allocator then goes
+        on."""
         if self._handle is None:
             return
         if not _library.forked:

@@ -145,7 +145,8 @@ def describe(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = None, cu
     ndarray = _ndarray or _numpy_type()
     if ndarray is not None and isinstance(obj, ndarray):
         if type(obj) is not ndarray and hasattr(obj, "mask"):
-            raise InvalidArgumentError(f"{what}: {type(obj).__name__} is a masked array; pass its data, or what filled() returns")
+            raise InvalidArgumentError(f"{what}: {type(obj).__name__} is a masked array; pass its data, or what "
+                                       "filled() returns")
         if dtype is not None:
             return _describe_bytes(obj, what, writable, _dtypes.dtype_of(dtype))
         kind = _numpy_dtypes.get(obj.dtype)
@@ -183,19 +184,21 @@ def _describe_device(obj: Any, what: str, writable: bool, dtype: DType | None) -
         return Memory(tensor[0], tensor[1], tensor[2], obj, _device.tensor_stream(tensor[3]), tensor[3])
     found = _device.on_device(obj, what)
     if found is None:
-        raise UnsupportedError(f"{what}: {type(obj).__name__} lies in host memory; this communicator moves memory of its CUDA device")
+        raise UnsupportedError(f"{what}: {type(obj).__name__} lies in host memory; this communicator moves memory of "
+                               "its CUDA device")
     if writable and found.readonly:
         raise InvalidArgumentError(f"{what}: {type(obj).__name__} is read-only")
     if dtype is None:
         dtype = _own(found.dtype, f"{type(obj).__name__} of {found.format}", what)
-    return _typed(found.address, found.count * found.itemsize, found.itemsize, found.format, what, dtype, found.hold)._replace(
-        stream=found.stream, gpu=found.gpu)
+    memory = _typed(found.address, found.count * found.itemsize, found.itemsize, found.format, what, dtype, found.hold)
+    return memory._replace(stream=found.stream, gpu=found.gpu)
 
 
 def _describe_numpy(obj: Any, what: str, writable: bool, kind: DType) -> Memory:
     flags = obj.flags
     if not flags.c_contiguous:
-        raise InvalidArgumentError(f"{what}: array of shape {obj.shape} and strides {obj.strides} is not C-contiguous; copy it first")
+        raise InvalidArgumentError(f"{what}: array of shape {obj.shape} and strides {obj.strides} is not C-contiguous; "
+                                   "copy it first")
     if writable and not flags.writeable:
         raise InvalidArgumentError(f"{what}: array is read-only")
     return Memory(obj.__array_interface__["data"][0] if obj.size else None, obj.size, kind, obj)
@@ -226,7 +229,8 @@ def _describe_any(obj: Any, what: str, writable: bool, dtype: DType | None) -> M
         return _describe_lent(obj, what, writable, dtype)
     _no_references(_dtypes.has_references(view.format), f"buffer of format {view.format!r}", what)
     if not view.c_contiguous:
-        raise InvalidArgumentError(f"{what}: buffer of shape {view.shape} and strides {view.strides} is not C-contiguous; copy it first")
+        raise InvalidArgumentError(f"{what}: buffer of shape {view.shape} and strides {view.strides} is not "
+                                   "C-contiguous; copy it first")
     if writable and view.readonly:
         raise InvalidArgumentError(f"{what}: {type(obj).__name__} is read-only")
     _native(view.format[:1] not in (">", "!"), f"buffer of format {view.format!r}", what)
@@ -256,7 +260,8 @@ def _describe_lent(obj: Any, what: str, writable: bool, dtype: DType | None) -> 
 def _no_references(found: bool, of: str, what: str) -> None:
     if found:
         raise InvalidArgumentError(
-            f"{what}: {of} holds references to objects of this process, which other ranks cannot follow; send bytes, such as pickle.dumps makes")
+            f"{what}: {of} holds references to objects of this process, which other ranks cannot follow; send bytes, "
+            "such as pickle.dumps makes")
 
 
 def _native(found: bool, of: str, what: str) -> None:
@@ -274,7 +279,8 @@ def _own(dtype: DType | None, of: str, what: str) -> DType:
     return dtype
 
 
-def _typed(address: int | None, nbytes: int, itemsize: int, format: str, what: str, dtype: DType | None, hold: Any) -> Memory:
+def _typed(address: int | None, nbytes: int, itemsize: int, format: str, what: str, dtype: DType | None,
+           hold: Any) -> Memory:
     assert dtype is not None
     size = DTYPE_BYTES[dtype]
     if itemsize not in (1, size):
@@ -283,5 +289,6 @@ def _typed(address: int | None, nbytes: int, itemsize: int, format: str, what: s
             "pass a buffer of bytes or of elements of that size"
         )
     if nbytes % size:
-        raise InvalidArgumentError(f"{what}: {nbytes} bytes are no whole number of {dtype.name.lower()} of {size} bytes")
+        raise InvalidArgumentError(
+            f"{what}: {nbytes} bytes are no whole number of {dtype.name.lower()} of {size} bytes")
     return Memory(address, nbytes // size, dtype, hold)

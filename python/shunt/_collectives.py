@@ -105,7 +105,8 @@ class Collectives(Running):
         places = []
         for array in (counts,) if displs is None else (counts, displs):
             memory = self._arrays.described(array)
-            if memory is None or memory[1] != self.world or memory[2] is not DType.INT64 or memory[3] != gpu or array.dim() != 1:
+            if (memory is None or memory[1] != self.world or memory[2] is not DType.INT64 or memory[3] != gpu
+                    or array.dim() != 1):
                 return None
             places.append(memory[0])
         return places if displs is not None else (*places, None)
@@ -115,7 +116,8 @@ class Collectives(Running):
     @overload
     def all_reduce(self, send: N, recv: None = None, op: OpLike = ..., *, scalar: float | None = ...) -> N: ...
     @overload
-    def all_reduce(self, send: B, recv: None = None, op: OpLike = ..., *, scalar: float | None = ..., dtype: DTypeLike = ...,
+    def all_reduce(self, send: B, recv: None = None, op: OpLike = ..., *, scalar: float | None = ...,
+                   dtype: DTypeLike = ...,
                    stream: StreamLike = ...) -> B: ...
     @overload
     def all_reduce(self, send: Buffer, recv: B, op: OpLike = ..., *, scalar: float | None = ..., dtype: DTypeLike = ...,
@@ -149,7 +151,8 @@ class Collectives(Running):
             if status is not None:
                 return result
         number = self._boxed("all_reduce", send, op) if recv is None else None
-        prepared = _operations.all_reduce(self, send if number is None else number, recv, op, scalar=scalar, dtype=dtype)
+        prepared = _operations.all_reduce(self, send if number is None else number, recv, op, scalar=scalar,
+                                          dtype=dtype)
         result = self._run(prepared, stream)
         return result if number is None else number[0]
 
@@ -187,7 +190,8 @@ class Collectives(Running):
     def broadcast(self, buffer: Any, root: int = 0, *, dtype: DTypeLike = None, stream: StreamLike = None) -> Any:
         """Sends root's n elements to every rank's buffer of n elements. Returns the
         buffer. On every rank a number of one type instead of a buffer: returns root's."""
-        if dtype is None and self._is_rank(root) and self._quick(self._lib.shunt_broadcast, buffer, buffer, 1, 1, stream, root):
+        if (dtype is None and self._is_rank(root)
+                and self._quick(self._lib.shunt_broadcast, buffer, buffer, 1, 1, stream, root)):
             return buffer
         number = self._boxed("broadcast", buffer)
         result = self._run(_operations.broadcast(self, buffer if number is None else number, root, dtype=dtype), stream)
@@ -209,7 +213,8 @@ class Collectives(Running):
         if pair is not None:
             blocks = self._blocks(counts, displs, pair[3])
             if blocks is not None and blocks.counts[self.rank] == pair[2]:
-                self._call(self._lib.shunt_all_gather_v, pair[0], pair[1], blocks.at, blocks.displs_at, pair[4], pair[5])
+                self._call(self._lib.shunt_all_gather_v, pair[0], pair[1], blocks.at, blocks.displs_at, pair[4],
+                           pair[5])
                 return recv
         return self._run(_operations.all_gather_v(self, send, recv, counts, displs, dtype=dtype), stream)
 
@@ -232,9 +237,11 @@ class Collectives(Running):
         if pair is not None:
             blocks = self._blocks(counts, displs, pair[2])
             if blocks is not None and blocks.counts[self.rank] == pair[3]:
-                self._call(self._lib.shunt_reduce_scatter_v, pair[0], pair[1], blocks.at, blocks.displs_at, pair[4], code, pair[5])
+                self._call(self._lib.shunt_reduce_scatter_v, pair[0], pair[1], blocks.at, blocks.displs_at, pair[4],
+                           code, pair[5])
                 return recv
-        return self._run(_operations.reduce_scatter_v(self, send, recv, counts, displs, op, scalar=scalar, dtype=dtype), stream)
+        return self._run(_operations.reduce_scatter_v(self, send, recv, counts, displs, op, scalar=scalar, dtype=dtype),
+                         stream)
 
     def all_to_all(self, send: Buffer, recv: B, *, dtype: DTypeLike = None, stream: StreamLike = None) -> B:
         """Sends block r of send to rank r; both buffers have world blocks of equal length.
@@ -266,12 +273,15 @@ class Collectives(Running):
         if pair is not None:
             to, come = self._blocks(send_counts, send_displs, pair[2]), self._blocks(recv_counts, recv_displs, pair[3])
             if to is not None and come is not None:
-                self._call(self._lib.shunt_all_to_all_v, pair[0], to.at, to.displs_at, pair[1], come.at, come.displs_at, pair[4], pair[5])
+                self._call(self._lib.shunt_all_to_all_v, pair[0], to.at, to.displs_at, pair[1], come.at, come.displs_at,
+                           pair[4], pair[5])
                 return recv
             if self.on_device:
-                out, back = self._blocks_on(pair[6], send_counts, send_displs), self._blocks_on(pair[6], recv_counts, recv_displs)
+                out = self._blocks_on(pair[6], send_counts, send_displs)
+                back = self._blocks_on(pair[6], recv_counts, recv_displs)
                 if out is not None and back is not None:
-                    self._call(self._lib.shunt_all_to_all_v_on_device, pair[0], pair[2], *out, pair[1], pair[3], *back, pair[4], pair[5])
+                    self._call(self._lib.shunt_all_to_all_v_on_device, pair[0], pair[2], *out, pair[1], pair[3], *back,
+                               pair[4], pair[5])
                     return recv
         return self._run(_operations.all_to_all_v(self, send, send_counts, recv, recv_counts, send_displs,
                                                   recv_displs, dtype=dtype), stream)
@@ -301,7 +311,8 @@ class Collectives(Running):
                 pair = self._pair(send, recv, dtype, stream)
                 blocks = self._blocks(counts, displs, pair[3]) if pair is not None else None
                 if blocks is not None and blocks.counts[root] == pair[2]:
-                    self._call(self._lib.shunt_gather_v, pair[0], pair[2], pair[1], blocks.at, blocks.displs_at, pair[4], root, pair[5])
+                    self._call(self._lib.shunt_gather_v, pair[0], pair[2], pair[1], blocks.at, blocks.displs_at,
+                               pair[4], root, pair[5])
                     return recv
         return self._run(_operations.gather_v(self, send, recv, counts, displs, root, dtype=dtype), stream)
 
@@ -330,7 +341,8 @@ class Collectives(Running):
                 pair = self._pair(send, recv, dtype, stream)
                 blocks = self._blocks(counts, displs, pair[2]) if pair is not None else None
                 if blocks is not None and blocks.counts[root] == pair[3]:
-                    self._call(self._lib.shunt_scatter_v, pair[0], blocks.at, blocks.displs_at, pair[1], pair[3], pair[4], root, pair[5])
+                    self._call(self._lib.shunt_scatter_v, pair[0], blocks.at, blocks.displs_at, pair[1], pair[3],
+                               pair[4], root, pair[5])
                     return recv
         return self._run(_operations.scatter_v(self, send, recv, counts, displs, root, dtype=dtype), stream)
 

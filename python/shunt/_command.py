@@ -10,7 +10,8 @@ def path() -> str:
     found = named or os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "shunt")
     if not os.path.isfile(found):
         raise FileNotFoundError(
-            f"there is no shunt command at {found}: wheels carry it; in a source tree, SHUNT_COMMAND names the one of make build"
+            f"there is no shunt command at {found}: wheels carry it; in a source tree, SHUNT_COMMAND names the one of "
+            "make build"
         )
     return found
 

@@ -195,7 +195,8 @@ class Communicator(Objects):
     def abort(self, reason: str = "no reason given") -> None:
         """Makes every rank's pending and later calls raise AbortedError. May be
         called from any thread."""
-        _library.check(self._lib.shunt_abort(self._alive(), str(reason).encode("utf-8", "replace").replace(b"\0", b" ")))
+        _library.check(
+            self._lib.shunt_abort(self._alive(), str(reason).encode("utf-8", "replace").replace(b"\0", b" ")))
 
     @property
     def error(self) -> ShuntError | None:

@@ -17,7 +17,8 @@ Counts = Sequence[int] | Buffer
 _NAMES = ("send_counts", "send_displs", "recv_counts", "recv_displs")
 
 
-def on_device(arrays: tuple[Any, Any, Any, Any], world: int, cuda: bool, send: Memory, recv: Memory) -> list[Memory | None] | None:
+def on_device(arrays: tuple[Any, Any, Any, Any], world: int, cuda: bool, send: Memory,
+              recv: Memory) -> list[Memory | None] | None:
     """The memory of send_counts, send_displs, recv_counts and recv_displs, or None if
     none of them lies on a GPU. cuda says whether the communicator moves CUDA memory,
     send and recv are its buffers."""
@@ -27,7 +28,8 @@ def on_device(arrays: tuple[Any, Any, Any, Any], world: int, cuda: bool, send: M
     if first is None:
         return None
     if not cuda:
-        raise InvalidArgumentError(f"all_to_all_v: {first} lies in CUDA memory; this communicator moves host memory, and takes numbers")
+        raise InvalidArgumentError(f"all_to_all_v: {first} lies in CUDA memory; this communicator moves host memory, "
+                                   "and takes numbers")
     memories: list[Memory | None] = []
     for array, memory, name in zip(arrays, found, _NAMES):
         kind = type(array).__name__
@@ -37,7 +39,8 @@ def on_device(arrays: tuple[Any, Any, Any, Any], world: int, cuda: bool, send: M
             memories.append(None)
             continue
         if memory is None:
-            raise InvalidArgumentError(f"all_to_all_v: {name} is a {kind} on the host, but {first} lies on the GPU; want all there, or none")
+            raise InvalidArgumentError(f"all_to_all_v: {name} is a {kind} on the host, but {first} lies on the GPU; "
+                                       "want all there, or none")
         if memory.dtype is not DType.INT64:
             raise InvalidArgumentError(f"{name}: {kind} of {memory.format}, want int64")
         if memory.dimensions != 1:

@@ -83,7 +83,8 @@ def on_device(obj: Any, what: str) -> OnDevice | None:
         return _of_interface(interface, obj, what)
     if hasattr(obj, "__dlpack__") and _dlpack.device_of(obj) in _dlpack.CUDA_DEVICES:
         lent = _dlpack.borrow(obj, what, cuda=True)
-        return OnDevice(lent.address, lent.count, lent.itemsize, lent.dtype, lent.format, lent.readonly, None, lent.capsule,
+        return OnDevice(lent.address, lent.count, lent.itemsize, lent.dtype, lent.format, lent.readonly, None,
+                        lent.capsule,
                         lent.dimensions, lent.gpu)
     return None
 
@@ -92,7 +93,8 @@ def _of_torch(torch: Any, tensor: Any, what: str) -> OnDevice | None:
     if not tensor.is_cuda:
         return None
     if not tensor.is_contiguous():
-        raise InvalidArgumentError(f"{what}: tensor of shape {tuple(tensor.shape)} is not contiguous; call contiguous() first")
+        raise InvalidArgumentError(f"{what}: tensor of shape {tuple(tensor.shape)} is not contiguous; call "
+                                   "contiguous() first")
     if torch is not _torch:
         _learn(torch)
     count, gpu = tensor.numel(), tensor.get_device()
@@ -115,7 +117,8 @@ def _of_interface(interface: Any, obj: Any, what: str) -> OnDevice:
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as err:
         raise InvalidArgumentError(f"{what}: {name}.__cuda_array_interface__ cannot be read: {err!r}") from None
     if kind == "O":
-        raise InvalidArgumentError(f"{what}: {name} of {typestr} holds references to objects, which other ranks cannot follow")
+        raise InvalidArgumentError(f"{what}: {name} of {typestr} holds references to objects, which other ranks cannot "
+                                   "follow")
     if mask is not None:
         raise InvalidArgumentError(f"{what}: {name} is a masked array")
     if order == ">" and itemsize > 1:
@@ -124,11 +127,14 @@ def _of_interface(interface: Any, obj: Any, what: str) -> OnDevice:
         step = itemsize
         for n, stride in zip(reversed(shape), reversed(tuple(strides))):
             if n != 1 and stride != step:
-                raise InvalidArgumentError(f"{what}: {name} of shape {shape} and strides {tuple(strides)} is not C-contiguous; copy it first")
+                raise InvalidArgumentError(
+                    f"{what}: {name} of shape {shape} and strides {tuple(strides)} is not C-contiguous; copy it first")
             step *= n
     if stream == 0 and stream is not None:
-        raise InvalidArgumentError(f"{what}: {name}.__cuda_array_interface__ names stream 0, which the interface forbids")
-    return OnDevice(address if count else None, count, itemsize, _dtypes.of_kind(kind, itemsize), typestr, bool(readonly),
+        raise InvalidArgumentError(f"{what}: {name}.__cuda_array_interface__ names stream 0, which the interface "
+                                   "forbids")
+    return OnDevice(address if count else None, count, itemsize, _dtypes.of_kind(kind, itemsize), typestr,
+                    bool(readonly),
                     None if stream is None else int(stream), obj, len(shape), None)
 
 
@@ -146,7 +152,8 @@ def stream_of(stream: StreamLike) -> int:
             return number
     if isinstance(stream, bool) or not hasattr(stream, "__index__"):
         raise InvalidArgumentError(
-            f"stream is {stream!r}, want the number of a CUstream, or an object with cuda_stream, ptr or __cuda_stream__"
+            f"stream is {stream!r}, want the number of a CUstream, or an object with cuda_stream, ptr or "
+            "__cuda_stream__"
         )
     number = stream.__index__()
     if not 0 <= number < 1 << 64:

@@ -112,7 +112,8 @@ def borrow(obj: Any, what: str, cuda: bool = False) -> Lent:
     else:
         raise InvalidArgumentError(f"{what}: {name}.__dlpack__ returned no DLPack capsule")
     if tensor.device_type not in (CUDA_DEVICES if cuda else _HOST_DEVICES):
-        raise UnsupportedError(f"{what}: {name} lies on a device of DLPack type {tensor.device_type}; want {'CUDA' if cuda else 'host'} memory")
+        raise UnsupportedError(f"{what}: {name} lies on a device of DLPack type {tensor.device_type}; want "
+                               f"{'CUDA' if cuda else 'host'} memory")
     shape = [tensor.shape[i] for i in range(tensor.ndim)]
     count = 1
     for n in shape:

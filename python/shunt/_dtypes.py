@@ -12,7 +12,8 @@ OpLike = Op | str
 
 _NAMES: dict[str, DType] = {d.name.lower(): d for d in DType}
 # What ml_dtypes and torch call the types that numpy has no name for.
-_NAMES.update({"float8_e4m3fn": DType.FLOAT8_E4M3, "half": DType.FLOAT16, "float": DType.FLOAT32, "double": DType.FLOAT64})
+_NAMES.update({"float8_e4m3fn": DType.FLOAT8_E4M3, "half": DType.FLOAT16, "float": DType.FLOAT32,
+               "double": DType.FLOAT64})
 
 _OPS: dict[Any, Op] = {o.name.lower(): o for o in Op}
 _OPS.update({o: o for o in Op})
@@ -77,7 +78,8 @@ def carrier(obj: Any) -> tuple[DType, int] | None:
         return (_CARRIERS[view.itemsize], 1) if view.format.lstrip("@=<") in ("?", "h", "H") else None
     size = getattr(dtype, "itemsize", None)
     # numpy says of what kind elements are; torch has numbers only.
-    if getattr(dtype, "kind", "i") not in "biufcmM" or not getattr(dtype, "isnative", True) or type(obj).__name__ == "MaskedArray":
+    if (getattr(dtype, "kind", "i") not in "biufcmM" or not getattr(dtype, "isnative", True)
+            or type(obj).__name__ == "MaskedArray"):
         return None
     return (DType.UINT64, 2) if size == 16 else (_CARRIERS[size], 1) if size in _CARRIERS else None
 

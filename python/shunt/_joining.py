@@ -13,7 +13,8 @@ _byref = ctypes.byref
 
 def init(rank: int | None = None, world: int | None = None, id: str | None = None, *,
          transports: str | Sequence[str] | None = None, timeout: float | None = None,
-         memory: str | MemoryKind = MemoryKind.HOST, device: int | None = None, max_sms: int | None = None) -> Communicator:
+         memory: str | MemoryKind = MemoryKind.HOST, device: int | None = None,
+         max_sms: int | None = None) -> Communicator:
     """Joins the ranks of a job and returns their communicator. Collective.
 
     Without arguments everything comes from the environment, as `shunt run`,
@@ -32,10 +33,12 @@ def init(rank: int | None = None, world: int | None = None, id: str | None = Non
     """
     kind = _memory_kind(memory)
     if device is not None and (kind is not MemoryKind.CUDA or not 0 <= device < 1 << 31):
-        raise InvalidArgumentError(f"init: device {device!r} with memory {kind.name.lower()}; want a GPU's number with memory cuda")
+        raise InvalidArgumentError(f"init: device {device!r} with memory {kind.name.lower()}; want a GPU's number with "
+                                   "memory cuda")
     if (rank is None) != (world is None):
         raise InvalidArgumentError("init: rank and world go together: give both or neither")
-    rank, world = None if rank is None else int32(rank, "init: rank"), None if world is None else int32(world, "init: world")
+    rank = None if rank is None else int32(rank, "init: rank")
+    world = None if world is None else int32(world, "init: world")
     if world is not None and (world < 1 or rank is None or not 0 <= rank < world):
         raise InvalidArgumentError(f"init: rank {rank} of world {world} is out of range")
     if timeout is not None and not 0.001 <= timeout < 1 << 40:
@@ -75,7 +78,8 @@ def _memory_kind(memory: str | MemoryKind) -> MemoryKind:
     try:
         return MemoryKind[memory.upper()] if isinstance(memory, str) else MemoryKind(memory)
     except (KeyError, ValueError):
-        raise InvalidArgumentError(f"init: unknown memory {memory!r}; known are {', '.join(m.name.lower() for m in MemoryKind)}") from None
+        raise InvalidArgumentError(f"init: unknown memory {memory!r}; known are "
+                                   f"{', '.join(m.name.lower() for m in MemoryKind)}") from None
 
 
 def _text(value: str | None, what: str) -> bytes | None:

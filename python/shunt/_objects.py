@@ -19,11 +19,12 @@ _FAILED = -1
 
 
 class Objects(Collectives):
-    """The collectives of objects of Communicator. Unpickling runs code of the sender's choice: ranks trust each other."""
+    """The collectives of objects of Communicator. Unpickling runs code of the sender's choice: ranks trust each
+    other."""
 
     def broadcast_object(self, value: Any = None, root: int = 0, *, limit: int = LIMIT) -> Any:
-        """Returns root's object on every rank; the other ranks' value is ignored. limit: the most bytes that it may take,
-        pickled."""
+        """Returns root's object on every rank; the other ranks' value is ignored. limit: the most bytes that it may
+        take, pickled."""
         self._for_objects("broadcast_object")
         data, cause = _pickled(value) if self.rank == root else (b"", None)
         sizes = array("q", [len(data) if cause is None else _FAILED])
@@ -42,7 +43,8 @@ class Objects(Collectives):
         return self._each(value, room, sizes)
 
     def gather_object(self, value: Any, root: int = 0, *, limit: int = LIMIT) -> list[Any] | None:
-        """Returns every rank's object, in rank order, on the root, and None elsewhere. limit as in all_gather_object."""
+        """Returns every rank's object, in rank order, on the root, and None elsewhere. limit as in
+        all_gather_object."""
         self._for_objects("gather_object")
         data, sizes = self._sizes("gather_object", value, limit)
         if self.rank != root:
@@ -53,7 +55,8 @@ class Objects(Collectives):
         return self._each(value, room, sizes)
 
     def scatter_object(self, values: Sequence[Any] | None = None, root: int = 0, *, limit: int = LIMIT) -> Any:
-        """Returns object r of root's values on rank r; the other ranks' values are ignored. limit as in all_gather_object."""
+        """Returns object r of root's values on rank r; the other ranks' values are ignored. limit as in
+        all_gather_object."""
         self._for_objects("scatter_object")
         pieces: list[bytes] = []
         cause: Exception | None = None
@@ -61,7 +64,8 @@ class Objects(Collectives):
         if self.rank == root:
             if values is None or len(values) != self.world:
                 cause = InvalidArgumentError(
-                    f"scatter_object: the root has {'no' if values is None else len(values)} values, want one for each of {self.world} ranks")
+                    f"scatter_object: the root has {'no' if values is None else len(values)} values, want one for each "
+                    f"of {self.world} ranks")
                 sizes[0] = _FAILED
             else:
                 for i, value in enumerate(values):
@@ -94,7 +98,8 @@ class Objects(Collectives):
         sizes = array("q", [0])
         self.recv(sizes, peer)
         if sizes[0] == _FAILED:
-            raise InvalidArgumentError(f"recv_object: rank {peer} could not send its object, for a reason that it was told")
+            raise InvalidArgumentError(f"recv_object: rank {peer} could not send its object, for a reason that it was "
+                                       "told")
         room = bytearray(sizes[0])
         self.recv(room, peer)
         self._agree("recv_object", [(peer, sizes[0])], limit, None)
@@ -124,13 +129,16 @@ class Objects(Collectives):
                     raise cause
                 raise InvalidArgumentError(f"{name}: rank {rank} has an object that cannot be pickled") from cause
             if size > limit:
-                raise InvalidArgumentError(f"{name}: rank {rank} has an object of {size} bytes, pickled; limit= is {limit}")
+                raise InvalidArgumentError(
+                    f"{name}: rank {rank} has an object of {size} bytes, pickled; limit= is {limit}")
 
     def _for_objects(self, name: str) -> None:
         if self.on_device:
-            raise UnsupportedError(f'{name}: objects go through host memory; make a communicator with memory="host" for them')
+            raise UnsupportedError(f'{name}: objects go through host memory; make a communicator with memory="host" '
+                                   'for them')
         if self._groups:
-            raise InvalidArgumentError(f"{name}: objects cannot go in a group, as their sizes must arrive before they do")
+            raise InvalidArgumentError(f"{name}: objects cannot go in a group, as their sizes must arrive before they "
+                                       "do")
 
 
 def _pickled(value: Any) -> tuple[bytes, Exception | None]:

@@ -57,13 +57,15 @@ def _operation(collective: Collective, dtype: DType = DType.INT8, **fields: Any)
 def _same(send: Memory, recv: Memory, name: str) -> None:
     if send.dtype is not recv.dtype or send.carried != recv.carried:
         raise InvalidArgumentError(
-            f"{name}: send holds {send.carried or send.dtype.name.lower()}, recv holds {recv.carried or recv.dtype.name.lower()}"
+            f"{name}: send holds {send.carried or send.dtype.name.lower()}, recv holds "
+            f"{recv.carried or recv.dtype.name.lower()}"
         )
 
 
 def _length(memory: Memory, want: int, what: str, why: str) -> None:
     if memory.count != want:
-        raise InvalidArgumentError(f"{what} has {memory.count // memory.scale} elements, want {want // memory.scale}: {why}")
+        raise InvalidArgumentError(f"{what} has {memory.count // memory.scale} elements, want {want // memory.scale}: "
+                                   f"{why}")
 
 
 def _reduction(op: OpLike, scalar: float | None, name: str) -> tuple[Op, float]:
@@ -80,7 +82,8 @@ def _root(place: Place, root: int, name: str, what: str = "root") -> int:
         raise InvalidArgumentError(f"{name}: {what} is {root!r}, want a rank")
     root = int(root)
     if not 0 <= root < place.world:
-        raise InvalidArgumentError(f"{name} on rank {place.rank}: {what} {root} is not a rank of a world of {place.world}")
+        raise InvalidArgumentError(f"{name} on rank {place.rank}: {what} {root} is not a rank of a world of "
+                                   f"{place.world}")
     return root
 
 
@@ -121,7 +124,8 @@ def _extent(counts: Any, displs: Any) -> int:
 def _reaches(memory: Memory, extent: int, what: str) -> None:
     if memory.count < extent:
         raise InvalidArgumentError(
-            f"{what} has {memory.count // memory.scale} elements, but counts and displacements reach to {extent // memory.scale}")
+            f"{what} has {memory.count // memory.scale} elements, but counts and displacements reach to "
+            f"{extent // memory.scale}")
 
 
 def _need(value: Any, name: str, what: str) -> None:
@@ -172,7 +176,8 @@ def all_gather(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = N
     source, into = _moved(place, send, "send", False, dtype), _moved(place, recv, "recv", True, dtype)
     _same(source, into, "all_gather")
     _length(into, place.world * source.count, "recv", f"world {place.world} times the {source.count} of send")
-    operation = _operation(Collective.ALL_GATHER, source.dtype, send=source.address, recv=into.address, count=source.count)
+    operation = _operation(Collective.ALL_GATHER, source.dtype, send=source.address, recv=into.address,
+                           count=source.count)
     return Prepared(operation, (source, into), recv)
 
 
@@ -225,7 +230,8 @@ def all_to_all(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = N
     _same(source, into, "all_to_all")
     _length(into, source.count, "recv", "as many as send")
     if source.count % place.world:
-        raise InvalidArgumentError(f"send has {source.count} elements, which do not divide into world {place.world} blocks")
+        raise InvalidArgumentError(f"send has {source.count} elements, which do not divide into world {place.world} "
+                                   "blocks")
     operation = _operation(Collective.ALL_TO_ALL, source.dtype, send=source.address, recv=into.address,
                            count=source.count // place.world)
     return Prepared(operation, (source, into), recv)
@@ -236,17 +242,22 @@ def all_to_all_v(place: Place, send: Buffer, send_counts: Counts, recv: Buffer, 
                  dtype: DTypeLike = None) -> Prepared:
     source, into = _moved(place, send, "send", False, dtype), _moved(place, recv, "recv", True, dtype)
     _same(source, into, "all_to_all_v")
-    arrays = _counts.on_device((send_counts, send_displs, recv_counts, recv_displs), place.world, place.on_device, source, into)
+    arrays = _counts.on_device((send_counts, send_displs, recv_counts, recv_displs), place.world, place.on_device,
+                               source, into)
     if arrays is not None and source.scale != 1:
-        raise InvalidArgumentError(f"all_to_all_v: counts on the GPU are of Shunt's dtypes, and send holds {source.carried}")
+        raise InvalidArgumentError("all_to_all_v: counts on the GPU are of Shunt's dtypes, and send holds "
+                                   f"{source.carried}")
     if arrays is not None:
         at = [None if memory is None else ctypes.cast(memory.address, _int64s) for memory in arrays]
-        operation = _operation(Collective.ALL_TO_ALL_V, source.dtype, send=source.address, recv=into.address, counts_on_device=1,
+        operation = _operation(Collective.ALL_TO_ALL_V, source.dtype, send=source.address, recv=into.address,
+                               counts_on_device=1,
                                send_counts=at[0], send_displs=at[1], recv_counts=at[2], recv_displs=at[3],
                                send_capacity=source.count, recv_capacity=into.count)
         return Prepared(operation, (source, into, *arrays), recv)
-    to, to_places = _array(send_counts, place, "send_counts", source.scale), _array(send_displs, place, "send_displs", source.scale)
-    come, come_places = _array(recv_counts, place, "recv_counts", into.scale), _array(recv_displs, place, "recv_displs", into.scale)
+    to = _array(send_counts, place, "send_counts", source.scale)
+    to_places = _array(send_displs, place, "send_displs", source.scale)
+    come = _array(recv_counts, place, "recv_counts", into.scale)
+    come_places = _array(recv_displs, place, "recv_displs", into.scale)
     _need_counts(to, "all_to_all_v", "send_counts")
     _need_counts(come, "all_to_all_v", "recv_counts")
     _reaches(source, _extent(to, to_places), "send")
@@ -256,7 +267,8 @@ def all_to_all_v(place: Place, send: Buffer, send_counts: Counts, recv: Buffer, 
     return Prepared(operation, (source, into, to, to_places, come, come_places), recv)
 
 
-def gather(place: Place, send: Buffer, recv: Buffer | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
+def gather(place: Place, send: Buffer, recv: Buffer | None = None, root: int = 0, *,
+           dtype: DTypeLike = None) -> Prepared:
     root = _root(place, root, "gather")
     source = _moved(place, send, "send", False, dtype)
     into = None
@@ -284,7 +296,8 @@ def gather_v(place: Place, send: Buffer, recv: Buffer | None = None, counts: Seq
         _length(source, many[place.rank], "send", f"counts[{place.rank}]")
         _reaches(into, _extent(many, places), "recv")
     operation = _operation(Collective.GATHER_V, source.dtype, root=root, send=source.address,
-                           recv=into.address if into else None, count=source.count, recv_counts=many, recv_displs=places)
+                           recv=into.address if into else None, count=source.count, recv_counts=many,
+                           recv_displs=places)
     return Prepared(operation, (source, into, many, places), recv if into else None)
 
 
@@ -323,13 +336,15 @@ def scatter_v(place: Place, send: Buffer | None, recv: Buffer, counts: Sequence[
 def send(place: Place, buffer: Buffer, peer: int, *, dtype: DTypeLike = None) -> Prepared:
     peer = _root(place, peer, "send", "peer")
     memory = _moved(place, buffer, "buffer", False, dtype)
-    return Prepared(_operation(Collective.SEND, memory.dtype, root=peer, send=memory.address, count=memory.count), memory, None)
+    return Prepared(_operation(Collective.SEND, memory.dtype, root=peer, send=memory.address, count=memory.count),
+                    memory, None)
 
 
 def recv(place: Place, buffer: Buffer, peer: int, *, dtype: DTypeLike = None) -> Prepared:
     peer = _root(place, peer, "recv", "peer")
     memory = _moved(place, buffer, "buffer", True, dtype)
-    return Prepared(_operation(Collective.RECV, memory.dtype, root=peer, recv=memory.address, count=memory.count), memory, buffer)
+    return Prepared(_operation(Collective.RECV, memory.dtype, root=peer, recv=memory.address, count=memory.count),
+                    memory, buffer)
 
 
 def barrier(place: Place) -> Prepared:

@@ -110,7 +110,10 @@ class Running:
                 if isinstance(memory, Memory) and memory.stream is not None:
                     number = memory.stream
                     break
-        prepared.operation.stream = _device.current_stream() if number is None and prepared.hold is None else number or None
+        if number is None and prepared.hold is None:
+            prepared.operation.stream = _device.current_stream()
+        else:
+            prepared.operation.stream = number or None
 
     def _run(self, prepared: Prepared, stream: StreamLike = None) -> Any:
         if self.on_device or stream is not None:

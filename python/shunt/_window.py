@@ -93,7 +93,8 @@ class Window:
         """
         self._alive()
         if self._on_device:
-            raise UnsupportedError("the window lies in CUDA memory; torch.as_tensor or cupy.asarray make an array of it")
+            raise UnsupportedError(
+                "the window lies in CUDA memory; torch.as_tensor or cupy.asarray make an array of it")
         return self._memory
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:

@@ -47,7 +47,8 @@ class World:
                 outputs.append(process.communicate())
                 late.append(rank)
                 timeout = 0  # for the ranks that are left
-        told = "".join(f"rank {rank} ({process.returncode}):\n{err}" for rank, (process, (_, err)) in enumerate(zip(ranks, outputs)))
+        told = "".join(f"rank {rank} ({process.returncode}):\n{err}"
+                       for rank, (process, (_, err)) in enumerate(zip(ranks, outputs)))
         assert not late, f"ranks {late} had not ended in time:\n{told}"
         return [(rank.returncode, out, err) for rank, (out, err) in zip(ranks, outputs)]
 
@@ -68,7 +69,8 @@ def world(tmp_path):
 def python():
     """Runs code in a fresh interpreter; returns its output."""
     def run(code, timeout=60, **env):
-        return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env={**os.environ, "PYTHONPATH": str(PACKAGE), **env},
+        return subprocess.run([sys.executable, "-c", textwrap.dedent(code)],
+                              env={**os.environ, "PYTHONPATH": str(PACKAGE), **env},
                               capture_output=True, text=True, timeout=timeout)
 
     return run
@@ -88,8 +90,10 @@ def way(request, monkeypatch):
         pytest.skip(NO_CALLS)
     monkeypatch.setattr(_library, "_loaded", None)
     described, quick = _quick.arrays(numpy.ndarray, _buffers._numpy_dtypes)
-    for module, name, value in ((_buffers, "_ndarray", numpy.ndarray), (_buffers, "described", described), (_buffers, "quick", quick),
-                                (_device, "_torch", None), (_device, "described", _quick.nothing), (_device, "quick", _quick.nothing)):
+    for module, name, value in ((_buffers, "_ndarray", numpy.ndarray), (_buffers, "described", described),
+                                (_buffers, "quick", quick),
+                                (_device, "_torch", None), (_device, "described", _quick.nothing),
+                                (_device, "quick", _quick.nothing)):
         monkeypatch.setattr(module, name, value)
     return request.param
 

@@ -37,7 +37,8 @@ class Memory:
 
     def fill(self, value):
         bits = int.from_bytes(array.array("f", [value]).tobytes(), "little")
-        check(driver.cuMemsetD32Async(u64(self.address), ctypes.c_uint(bits), ctypes.c_size_t(self.count), ctypes.c_void_p(self.stream)))
+        check(driver.cuMemsetD32Async(u64(self.address), ctypes.c_uint(bits), ctypes.c_size_t(self.count),
+                                      ctypes.c_void_p(self.stream)))
 
     def expect(self, value):
         got = array.array("f", bytes(4 * self.count))
@@ -90,7 +91,8 @@ class Thread:
         def through():
             between = Memory(self.plain.alloc(size, stream=stream), count, stream)
             comm.all_reduce(x, between, stream=stream)
-            check(driver.cuMemcpyDtoDAsync_v2(u64(y.address), u64(between.address), ctypes.c_size_t(size), ctypes.c_void_p(stream)))
+            check(driver.cuMemcpyDtoDAsync_v2(u64(y.address), u64(between.address), ctypes.c_size_t(size),
+                                              ctypes.c_void_p(stream)))
             self.plain.free(between.address, stream=stream)
 
         if self.calls % 8 == 7:
@@ -221,8 +223,10 @@ def main():
         problems.append("locks were taken in the wrong order")
     for rank in ranks:
         if len(rank.memory) == 3 and rank.memory[0] - rank.memory[2] > 64 << 20:
-            problems.append(f"rank {rank.number}: free memory went from {rank.memory[0] >> 20} to {rank.memory[2] >> 20} MiB")
-    print(f"{gpus} GPUs, {WORLD} ranks of {threads} threads, {time.monotonic() - start:.0f} s: {sum(r.calls for r in ranks)} rounds, "
+            problems.append(f"rank {rank.number}: free memory went from {rank.memory[0] >> 20} to "
+                            f"{rank.memory[2] >> 20} MiB")
+    print(f"{gpus} GPUs, {WORLD} ranks of {threads} threads, {time.monotonic() - start:.0f} s: "
+          f"{sum(r.calls for r in ranks)} rounds, "
           f"free MiB at each third {[[m >> 20 for m in r.memory] for r in ranks]}")
     for problem in problems:
         print(problem)

@@ -109,10 +109,12 @@ def comes_back(comm, what, meanwhile):
     while used() - before > 64:
         meanwhile()
         if time.monotonic() - start > 5:
-            raise SystemExit(f"rank {comm.rank}: {used() - before:.0f} of {taken:.0f} MiB have not come back in 5 s, {what}")
+            raise SystemExit(f"rank {comm.rank}: {used() - before:.0f} of {taken:.0f} MiB have not come back in 5 s, "
+                             f"{what}")
     took = time.monotonic() - start
     if taken < 2000 or took > 1:
-        raise SystemExit(f"rank {comm.rank}: {taken:.0f} MiB came back after {took:.2f} s, {what}; want 2048 within 1 s")
+        raise SystemExit(
+            f"rank {comm.rank}: {taken:.0f} MiB came back after {took:.2f} s, {what}; want 2048 within 1 s")
     return f"{what}: {taken:.0f} MiB back after {took:.2f} s"
 
 

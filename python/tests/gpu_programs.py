@@ -56,7 +56,8 @@ class Array:
         check(driver.cuMemAlloc_v2(ctypes.byref(self.address), ctypes.c_size_t(max(self.bytes.value, 4))))
         self.write(values)
         self.__cuda_array_interface__ = {"shape": (len(self.data),), "typestr": {"f": "<f4", "q": "<i8"}[kind],
-                                         "data": (self.address.value, False), "version": 3, "strides": None, "stream": stream}
+                                         "data": (self.address.value, False), "version": 3, "strides": None,
+                                         "stream": stream}
 
     def _host(self):
         return (ctypes.c_char * self.bytes.value).from_buffer(self.data)
@@ -245,7 +246,8 @@ def counts_on_the_device(comm, gpu):
         if rank == world - 1:
             to.write([-3] + [1] * (world - 1))
         text = f"counts in device memory on rank {world - 1}: send count -3 for rank 0 is negative"
-        for call in (lambda: part.all_to_all_v(send, to, recv, come, stream=stream) and part.synchronize(stream), part.barrier):
+        for call in (lambda: part.all_to_all_v(send, to, recv, come, stream=stream) and part.synchronize(stream),
+                     part.barrier):
             try:
                 call()
             except shunt.InvalidArgumentError as err:
@@ -315,7 +317,8 @@ def splits(comm, torch, device):
         blocks = []
         for r in range(world):
             chosen = (tokens * (r + 3) + number) % (world + 1) % world
-            blocks.append((torch.argsort(chosen, stable=True) + 10000 * r)[torch.sort(chosen, stable=True).values == rank])
+            places, values = torch.argsort(chosen, stable=True), torch.sort(chosen, stable=True).values
+            blocks.append((places + 10000 * r)[values == rank])
         want = torch.cat(blocks)
         assert counts["come"].tolist() == [len(b) for b in blocks], (counts["come"], [len(b) for b in blocks])
         assert (received[:len(want)] == want[:, None]).all() and (received[len(want):] == -1).all(), number
@@ -339,7 +342,8 @@ def splits(comm, torch, device):
         expect(number)
     del graph
     whole = torch.ones(world, dtype=torch.int64, device=device)
-    for wrong in (whole.int(), whole.float(), whole[:, None], torch.ones(2 * world, dtype=torch.int64, device=device)[::2], whole.cpu(), [1] * world):
+    for wrong in (whole.int(), whole.float(), whole[:, None],
+                  torch.ones(2 * world, dtype=torch.int64, device=device)[::2], whole.cpu(), [1] * world):
         for given in ((wrong, whole), (whole, wrong)):
             try:
                 comm.all_to_all_v(send, given[0], torch.empty_like(send), given[1])

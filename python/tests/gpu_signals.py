@@ -86,7 +86,8 @@ def main():
             del here
         took = time.monotonic() - begun
         if rank == 0:
-            print(f"{done} puts and signals of {SIZES} bytes in {took:.1f} s, beside {comm.world} GPUs that gather {GATHERED >> 20} MiB", flush=True)
+            print(f"{done} puts and signals of {SIZES} bytes in {took:.1f} s, beside {comm.world} GPUs that gather "
+                  f"{GATHERED >> 20} MiB", flush=True)
         bad = wrong.item()
         comm.barrier()
         window.close()

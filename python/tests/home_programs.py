@@ -22,7 +22,8 @@ def objects(comm):
     assert all((e["x"] == np.arange(i + 1)).all() for i, e in enumerate(everyone))
     for root in range(comm.size):
         assert comm.broadcast_object(("from", comm.rank), root) == ("from", root)
-        assert comm.scatter_object([[i] * i for i in range(comm.size)] if comm.rank == root else None, root) == [comm.rank] * comm.rank
+        assert comm.scatter_object([[i] * i for i in range(comm.size)] if comm.rank == root else None,
+                                   root) == [comm.rank] * comm.rank
         gathered = comm.gather_object(comm.rank, root)
         assert gathered == (list(range(comm.size)) if comm.rank == root else None)
     after = (comm.rank + 1) % comm.size
@@ -86,7 +87,8 @@ def moves(comm):
     for dtype in ("bool", "int16", "uint16", "complex64", "complex128", "datetime64[s]"):
         # Distinct bit patterns, of which each rank can make those of all.
         def block(r, n=4):
-            return np.frombuffer(np.random.default_rng(r).integers(0, 2, n * np.dtype(dtype).itemsize, "uint8"), dtype).copy()
+            return np.frombuffer(np.random.default_rng(r).integers(0, 2, n * np.dtype(dtype).itemsize, "uint8"),
+                                 dtype).copy()
 
         want = [block(r) for r in range(world)]
         everyone = np.concatenate(want)
@@ -109,7 +111,8 @@ def moves(comm):
         comm.all_to_all_v(np.concatenate([block(rank, rank + 1)] * world), [rank + 1] * world, out, counts)
         assert out.tobytes() == b"".join(block(r, r + 1).tobytes() for r in range(world)), dtype
         out = np.zeros(rank + 1, dtype)
-        comm.scatter_v(np.concatenate([block(r, r + 1) for r in range(world)]) if rank == 0 else None, out, counts if rank == 0 else None)
+        comm.scatter_v(np.concatenate([block(r, r + 1) for r in range(world)]) if rank == 0 else None, out,
+                       counts if rank == 0 else None)
         assert out.tobytes() == block(rank, rank + 1).tobytes(), dtype
         with comm.group():
             comm.send(want[rank], (rank + 1) % world)

@@ -16,7 +16,8 @@ import poison
 import way  # noqa: F401
 
 import shunt
-from life_flight import ENDS, STARTED, dropped, interrupted_call, interrupted_start, left, raised_with_work, registered  # noqa: F401
+from life_flight import ENDS, STARTED, dropped, interrupted_call, interrupted_start, left  # noqa: F401
+from life_flight import raised_with_work, registered  # noqa: F401
 from life_marks import LONG, await_mark, mark, same, say
 
 # ---- calls of objects that go ----
@@ -262,7 +263,8 @@ def subinterpreter():
         return
     interpreter = interpreters.create()
     try:
-        interpreter.exec("import shunt\nwith shunt.init() as comm:\n    assert comm.all_reduce((__import__('ctypes').c_double * 2)(1, 1))[0] == 2\n")
+        interpreter.exec("import shunt\nwith shunt.init() as comm:\n    assert "
+                         "comm.all_reduce((__import__('ctypes').c_double * 2)(1, 1))[0] == 2\n")
         print("works")
     except interpreters.ExecutionFailed as error:
         print(f"refused: {error}")

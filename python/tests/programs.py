@@ -366,9 +366,11 @@ def asks():
     assert text.getvalue().endswith("}\n") and text.getvalue().count("\n") == 1
     assert [(o["number"], o["collective"], o["state"]) for o in report.pop("operations")] == ran
     last = {"number": 1, "collective": ran[-1][1], "state": "ended" if len(ran) == 1 else "called"}
-    assert report.pop("last") == last and len(report.pop("job")) == 32 and report.pop("pid") == os.getpid() and report.pop("host")
+    assert report.pop("last") == last and len(report.pop("job")) == 32
+    assert report.pop("pid") == os.getpid() and report.pop("host")
     assert report == {
-        "communicator": "world", "rank": comm.rank, "world": comm.world, "code": "aborted", "failure": "rank 0 aborted: changed my mind",
+        "communicator": "world", "rank": comm.rank, "world": comm.world, "code": "aborted",
+        "failure": "rank 0 aborted: changed my mind",
     }
     comm.close()
 

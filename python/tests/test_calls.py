@@ -42,24 +42,30 @@ def test_functions_of_the_library_are_in_c_where_they_take_numbers(in_c):
     assert isinstance(lib.shunt_all_to_all_v, own) and not isinstance(lib.shunt_run, own)
 
 
-EXTREMES = {P: (None, 0, 1, (1 << 64) - 1), Q: (-(1 << 63), -1, (1 << 63) - 1), U: (0, Op.MAX, (1 << 32) - 1), I: (-(1 << 31), -1, (1 << 31) - 1)}
+EXTREMES = {P: (None, 0, 1, (1 << 64) - 1), Q: (-(1 << 63), -1, (1 << 63) - 1), U: (0, Op.MAX, (1 << 32) - 1),
+            I: (-(1 << 31), -1, (1 << 31) - 1)}
 
 
-@pytest.mark.parametrize("name", [name for name, kinds in _library._PROTOTYPES.items() if set(kinds) <= set(_quick._KINDS)])
+@pytest.mark.parametrize("name",
+                         [name for name, kinds in _library._PROTOTYPES.items() if set(kinds) <= set(_quick._KINDS)])
 def test_arguments_arrive(way, name):
     kinds = _library._PROTOTYPES[name]
     noted = Noted(*kinds, status=-1)
     for turn in range(4):
         given = [EXTREMES[kind][(turn + i) % len(EXTREMES[kind])] for i, kind in enumerate(kinds)]
         assert noted.function(*given) == -1
-        assert noted.asked.pop() == tuple(None if kind is P and value == 0 else value for kind, value in zip(kinds, given))
+        assert noted.asked.pop() == tuple(None if kind is P and value == 0 else value
+                                          for kind, value in zip(kinds, given))
 
 
 @pytest.mark.parametrize("kind, value, error", [
-    ("p", -1, OverflowError), ("p", 1 << 64, OverflowError), ("p", 1.0, TypeError), ("p", "1", TypeError), ("p", b"1", TypeError),
+    ("p", -1, OverflowError), ("p", 1 << 64, OverflowError), ("p", 1.0, TypeError), ("p", "1", TypeError),
+    ("p", b"1", TypeError),
     ("q", 1 << 63, OverflowError), ("q", -(1 << 63) - 1, OverflowError), ("q", 1.5, TypeError), ("q", None, TypeError),
-    ("I", -1, OverflowError), ("I", 1 << 32, OverflowError), ("I", 1 << 70, OverflowError), ("I", "sum", TypeError), ("I", None, TypeError),
-    ("i", 1 << 31, OverflowError), ("i", -(1 << 31) - 1, OverflowError), ("i", np.float32(1), TypeError), ("i", object(), TypeError),
+    ("I", -1, OverflowError), ("I", 1 << 32, OverflowError), ("I", 1 << 70, OverflowError), ("I", "sum", TypeError),
+    ("I", None, TypeError),
+    ("i", 1 << 31, OverflowError), ("i", -(1 << 31) - 1, OverflowError), ("i", np.float32(1), TypeError),
+    ("i", object(), TypeError),
 ])
 def test_a_number_that_does_not_fit_is_refused(in_c, kind, value, error):
     noted = Noted({"p": P, "q": Q, "I": U, "i": I}[kind])
@@ -91,10 +97,14 @@ def test_wrong_use_of_the_module_is_refused(in_c):
     for function in (None, 3, len, described, noted.callback, sends_of):
         with pytest.raises(TypeError, match="function of a collective"):
             quick(1, function, x, x, 1, 1, None, 0)
-    for arguments, error in (((), TypeError), ((1, noted.function, x, x, 1, 1), TypeError), ((1, noted.function, x, x, 1, 1, None), TypeError),
-                             ((1, noted.function, x, x, 1, 1, None, 0, 0), TypeError), ((1, noted.function, x, x, "1", 1, None, 0), TypeError),
-                             ((1, noted.function, x, x, 1, 1 << 63, None, 0), OverflowError), ((1, noted.function, x, x, 1, 1, None, -1), OverflowError),
-                             (("1", noted.function, x, x, 1, 1, None, 0), TypeError), ((1, noted.function, x, x, 1, 1, None, None), TypeError)):
+    for arguments, error in (((), TypeError), ((1, noted.function, x, x, 1, 1), TypeError),
+                             ((1, noted.function, x, x, 1, 1, None), TypeError),
+                             ((1, noted.function, x, x, 1, 1, None, 0, 0), TypeError),
+                             ((1, noted.function, x, x, "1", 1, None, 0), TypeError),
+                             ((1, noted.function, x, x, 1, 1 << 63, None, 0), OverflowError),
+                             ((1, noted.function, x, x, 1, 1, None, -1), OverflowError),
+                             (("1", noted.function, x, x, 1, 1, None, 0), TypeError),
+                             ((1, noted.function, x, x, 1, 1, None, None), TypeError)):
         with pytest.raises(error):
             quick(*arguments)
     assert noted.asked == []
@@ -114,9 +124,12 @@ class Subclass(np.ndarray):
 
 
 STRANGE = {
-    "list": [1.0], "None": None, "bytes": bytearray(8), "subclass": np.zeros(4, "f4").view(Subclass), "empty": np.zeros(0, "f4"),
-    "dtype": np.zeros(4, "i2"), "swapped": np.zeros(4, ">f4"), "strided": np.zeros(8, "f4")[::2], "transposed": np.zeros((3, 4), "f4").T,
-    "broadcast": np.broadcast_to(np.float32(1), 4), "read-only": frozen(np.zeros(4, "f4")), "objects": np.zeros(4, "O"), "scalar": np.float32(1),
+    "list": [1.0], "None": None, "bytes": bytearray(8), "subclass": np.zeros(4, "f4").view(Subclass),
+    "empty": np.zeros(0, "f4"),
+    "dtype": np.zeros(4, "i2"), "swapped": np.zeros(4, ">f4"), "strided": np.zeros(8, "f4")[::2],
+    "transposed": np.zeros((3, 4), "f4").T,
+    "broadcast": np.broadcast_to(np.float32(1), 4), "read-only": frozen(np.zeros(4, "f4")), "objects": np.zeros(4, "O"),
+    "scalar": np.float32(1),
 }
 
 
@@ -125,14 +138,16 @@ def test_strange_arrays_take_the_full_path(in_c, name):
     described, quick = _quick.arrays(np.ndarray, TYPES)
     noted, good, strange = Noted(*COLLECTIVE), np.ones(4, "f4"), STRANGE[name]
     assert described(strange) is None
-    for send, recv, blocks in ((strange, good, (1, 1)), (good, strange, (1, 1)), (strange, strange, (1, 1)), (strange, None, (1, 0)), (None, strange, (0, 1))):
+    for send, recv, blocks in ((strange, good, (1, 1)), (good, strange, (1, 1)), (strange, strange, (1, 1)),
+                               (strange, None, (1, 0)), (None, strange, (0, 1))):
         assert quick(7, noted.function, send, recv, *blocks, None, 0) is None
     assert noted.asked == []
 
 
 def test_arrays_are_described(in_c):
     described, _ = _quick.arrays(np.ndarray, TYPES)
-    for array in (np.zeros(4, "f4"), np.zeros((2, 3)), np.zeros((), "f8"), np.zeros((3, 1), "f4").T, np.zeros(9, "f4")[5:], np.zeros((4, 4), "f4")[1]):
+    for array in (np.zeros(4, "f4"), np.zeros((2, 3)), np.zeros((), "f8"), np.zeros((3, 1), "f4").T,
+                  np.zeros(9, "f4")[5:], np.zeros((4, 4), "f4")[1]):
         address, count, dtype, gpu = described(array)
         assert (address, count, gpu) == (array.ctypes.data, array.size, None)
         assert dtype is TYPES[array.dtype]
@@ -144,12 +159,14 @@ def test_blocks(in_c):
     six, two, wide = np.ones(6, "f4"), np.ones(2, "f4"), np.ones(6, "f8")
     at, to = six.ctypes.data, two.ctypes.data
     for send, recv, blocks, want in (
-        (six, six, (1, 1), (at, at, 6)), (six, two, (3, 1), (at, to, 2)), (two, six, (1, 3), (to, at, 2)), (six, six, (3, 3), (at, at, 2)),
+        (six, six, (1, 1), (at, at, 6)), (six, two, (3, 1), (at, to, 2)), (two, six, (1, 3), (to, at, 2)),
+        (six, six, (3, 3), (at, at, 2)),
         (six, None, (1, 0), (at, None, 6)), (None, six, (0, 3), (None, at, 2)), (two, two, (2, 0), (to, None, 1)),
     ):
         assert quick(7, noted.function, send, recv, *blocks, None, Op.MIN) == 5
         assert noted.asked.pop() == (7, *want, DType.FLOAT32, Op.MIN, None)
-    for send, recv, blocks in ((six, two, (1, 1)), (six, two, (1, 3)), (six, six, (4, 4)), (two, six, (1, 4)), (six, six, (1, 3)), (six, wide, (1, 1))):
+    for send, recv, blocks in ((six, two, (1, 1)), (six, two, (1, 3)), (six, six, (4, 4)), (two, six, (1, 4)),
+                               (six, six, (1, 3)), (six, wide, (1, 1))):
         assert quick(7, noted.function, send, recv, *blocks, None, 0) is None
     assert quick(7, noted.function, six, six, 1, 1, 9, 0) is None, "host memory has no streams"
     assert noted.asked == []
@@ -159,7 +176,8 @@ def test_nothing_leaks(in_c):
     """Neither references nor memory, in 20,000 calls of each path."""
     noted = Noted(*COLLECTIVE)
     described, quick = in_c.arrays(np.ndarray, TYPES)
-    x, y, odd, address = np.ones(400, "f4"), np.ones(400, "f4"), np.zeros(8, "f4")[::2], ctypes.cast(noted.callback, P).value
+    x, y, odd = np.ones(400, "f4"), np.ones(400, "f4"), np.zeros(8, "f4")[::2]
+    address = ctypes.cast(noted.callback, P).value
     free = in_c.function(ctypes.cast(ctypes.CDLL(None).getpid, P).value, "")
 
     def swallow(call, *arguments):
@@ -191,11 +209,13 @@ def test_nothing_leaks(in_c):
         "tensors": lambda: in_c.tensors(FakeTensor, {}, exchange.capsule, len),
         "tensor": lambda: (tensor_described(tensor), tensor_described(strided)),
         "quick tensor": lambda: tensor_quick(1, getpid, tensor, tensor, 1, 1, None, 0),
-        "quick tensor in a stream": lambda: (tensor_quick(1, getpid, tensor, tensor, 1, 1, stream, 0), tensor_quick(1, getpid, tensor, tensor, 1, 1, "1099511627776", 0)),
+        "quick tensor in a stream": lambda: (tensor_quick(1, getpid, tensor, tensor, 1, 1, stream, 0),
+                                             tensor_quick(1, getpid, tensor, tensor, 1, 1, "1099511627776", 0)),
         "quick without a function": lambda: swallow(quick, 1, len, x, x, 1, 1, None, 0),
     }
     getpid = in_c.function(ctypes.cast(ctypes.CDLL(None).getpid, P).value, "pppqIIp")
-    watched = (None, x, y, odd, np.ndarray, x.dtype, DType.FLOAT32, TYPES, getpid, free, described, quick, swallow, tensor, stream,
+    watched = (None, x, y, odd, np.ndarray, x.dtype, DType.FLOAT32, TYPES, getpid, free, described, quick, swallow,
+               tensor, stream,
                tensor_described, exchange.capsule, DType.BFLOAT16)
     for name, path in paths.items():
         for _ in range(100):

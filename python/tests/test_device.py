@@ -19,7 +19,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 class Array:
     def __init__(self, **changes):
-        self.__cuda_array_interface__ = {"shape": (3, 4), "typestr": "<f4", "data": (0x7F0000001000, False), "version": 3, **changes}
+        self.__cuda_array_interface__ = {"shape": (3, 4), "typestr": "<f4", "data": (0x7F0000001000, False),
+                                         "version": 3, **changes}
 
 
 def describe(obj, writable=True, dtype=None):
@@ -95,7 +96,8 @@ def test_streams():
 class FakeTensor:
     """As much of torch.Tensor as is looked at."""
 
-    DLPACK = {"bfloat16": (4, 16, 1), "bfloat16x2": (4, 16, 2), "complex32": (5, 32, 1), "int64": (0, 64, 1), "int32": (0, 32, 1)}
+    DLPACK = {"bfloat16": (4, 16, 1), "bfloat16x2": (4, 16, 2), "complex32": (5, 32, 1), "int64": (0, 64, 1),
+              "int32": (0, 32, 1)}
 
     def __init__(self, dtype="bfloat16", contiguous=True, cuda=True, count=6, shape=(2, 3), at=0x7F0000002000):
         self.dtype, self.is_cuda, self.device, self.shape = dtype, cuda, 0, shape
@@ -135,8 +137,10 @@ class Exchange:
             code, bits, lanes = FakeTensor.DLPACK[tensor.dtype]
             tensor.extent = (ctypes.c_int64 * 2)(1, tensor.numel())
             tensor.steps = (ctypes.c_int64 * 2)(99, 1 if tensor.is_contiguous() else 2)
-            into[0] = _dlpack._Tensor(data=tensor.data_ptr() - 16, byte_offset=16, device_type=2 if tensor.is_cuda else 1, device_id=tensor.get_device(),
-                                      ndim=2, code=code, bits=bits, lanes=lanes, shape=tensor.extent, strides=tensor.steps)
+            into[0] = _dlpack._Tensor(data=tensor.data_ptr() - 16, byte_offset=16,
+                                      device_type=2 if tensor.is_cuda else 1, device_id=tensor.get_device(),
+                                      ndim=2, code=code, bits=bits, lanes=lanes, shape=tensor.extent,
+                                      strides=tensor.steps)
             return 0
 
         def current_stream(kind, gpu, into):
@@ -145,7 +149,8 @@ class Exchange:
             return 0
 
         self.look = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(_dlpack._Tensor))(look)
-        self.current_stream = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))(current_stream)
+        self.current_stream = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32,
+                                                ctypes.POINTER(ctypes.c_void_p))(current_stream)
         functions = [ctypes.cast(f, ctypes.c_void_p).value for f in (self.look, self.current_stream)]
         self.struct = (ctypes.c_uint64 * 7)(3 << 32 | major, 0, 0, 0, 0, *functions)
         new = ctypes.pythonapi.PyCapsule_New
@@ -199,7 +204,9 @@ class Noting:
         self._asked, self._callbacks = asked, []
 
     def __getattr__(self, name):
-        note = ctypes.CFUNCTYPE(ctypes.c_int32, *_library._PROTOTYPES[name])(lambda *arguments: self._asked.append((name, *map(noted, arguments))) or 0)
+        note = ctypes.CFUNCTYPE(ctypes.c_int32,
+                                *_library._PROTOTYPES[name])(
+                                    lambda *arguments: self._asked.append((name, *map(noted, arguments))) or 0)
         self._callbacks.append(note)
         setattr(self, name, _quick.function(note))
         return getattr(self, name)
@@ -243,9 +250,11 @@ def test_all_reduce_of_tensors(torch):
         assert comm.asked.pop()[0] == "shunt_run"
     for wrong, error, text in ((FakeTensor(contiguous=False), shunt.InvalidArgumentError, "not contiguous"),
                                (FakeTensor(cuda=False), shunt.UnsupportedError, "host memory"),
-                               (FakeTensor(dtype="bfloat16x2"), shunt.InvalidArgumentError, "is none of Shunt's dtypes"),
+                               (FakeTensor(dtype="bfloat16x2"), shunt.InvalidArgumentError,
+                                "is none of Shunt's dtypes"),
                                (FakeTensor(dtype="float4"), shunt.InvalidArgumentError, "is none of Shunt's dtypes"),
-                               (FakeTensor(dtype="complex32"), shunt.InvalidArgumentError, "is none of Shunt's dtypes")):
+                               (FakeTensor(dtype="complex32"), shunt.InvalidArgumentError,
+                                "is none of Shunt's dtypes")):
         with pytest.raises(error, match=text):
             comm.all_reduce(wrong, recv)
         with pytest.raises(error, match=text):
@@ -265,18 +274,28 @@ def test_every_collective_of_tensors_is_quick(torch):
     window = _window.Window(on_root, 77, None, 0, True)
     for stream, number in ((None, 4712), (9, 9)):
         for comm, call, want in (
-            (on_root, lambda c: c.reduce(one, two, 0, "max", stream=stream), ("reduce", None, at, at, n, kind, Op.MAX, 0, number)),
-            (elsewhere, lambda c: c.reduce(one, None, 0, stream=stream), ("reduce", None, at, None, n, kind, 0, 0, number)),
+            (on_root, lambda c: c.reduce(one, two, 0, "max", stream=stream),
+             ("reduce", None, at, at, n, kind, Op.MAX, 0, number)),
+            (elsewhere, lambda c: c.reduce(one, None, 0, stream=stream),
+             ("reduce", None, at, None, n, kind, 0, 0, number)),
             (on_root, lambda c: c.broadcast(one, 1, stream=stream), ("broadcast", None, at, at, n, kind, 1, number)),
-            (on_root, lambda c: c.all_gather(one, double, stream=stream), ("all_gather", None, at, at, n, kind, number)),
-            (on_root, lambda c: c.reduce_scatter(double, one, stream=stream), ("reduce_scatter", None, at, at, n, kind, 0, number)),
-            (on_root, lambda c: c.all_to_all(one, two, stream=stream), ("all_to_all", None, at, at, n // 2, kind, number)),
+            (on_root, lambda c: c.all_gather(one, double, stream=stream),
+             ("all_gather", None, at, at, n, kind, number)),
+            (on_root, lambda c: c.reduce_scatter(double, one, stream=stream),
+             ("reduce_scatter", None, at, at, n, kind, 0, number)),
+            (on_root, lambda c: c.all_to_all(one, two, stream=stream),
+             ("all_to_all", None, at, at, n // 2, kind, number)),
             (on_root, lambda c: c.gather(one, double, 0, stream=stream), ("gather", None, at, at, n, kind, 0, number)),
-            (elsewhere, lambda c: c.gather(one, None, 0, stream=stream), ("gather", None, at, None, n, kind, 0, number)),
-            (on_root, lambda c: c.scatter(double, one, 0, stream=stream), ("scatter", None, at, at, n, kind, 0, number)),
-            (elsewhere, lambda c: c.scatter(None, one, 0, stream=stream), ("scatter", None, None, at, n, kind, 0, number)),
-            (elsewhere, lambda c: c.gather_v(one, root=0, stream=stream), ("gather_v", None, at, n, None, None, None, kind, 0, number)),
-            (elsewhere, lambda c: c.scatter_v(None, one, root=0, stream=stream), ("scatter_v", None, None, None, None, at, n, kind, 0, number)),
+            (elsewhere, lambda c: c.gather(one, None, 0, stream=stream),
+             ("gather", None, at, None, n, kind, 0, number)),
+            (on_root, lambda c: c.scatter(double, one, 0, stream=stream),
+             ("scatter", None, at, at, n, kind, 0, number)),
+            (elsewhere, lambda c: c.scatter(None, one, 0, stream=stream),
+             ("scatter", None, None, at, n, kind, 0, number)),
+            (elsewhere, lambda c: c.gather_v(one, root=0, stream=stream),
+             ("gather_v", None, at, n, None, None, None, kind, 0, number)),
+            (elsewhere, lambda c: c.scatter_v(None, one, root=0, stream=stream),
+             ("scatter_v", None, None, None, None, at, n, kind, 0, number)),
             (on_root, lambda c: c.send(one, 1, stream=stream), ("send", None, at, n, kind, 1, number)),
             (on_root, lambda c: c.recv(one, 1, stream=stream), ("recv", None, at, n, kind, 1, number)),
             (on_root, lambda c: window.put(one, 1, 8, stream=stream), ("put", None, 77, at, n, kind, 1, 8, number)),
@@ -334,7 +353,8 @@ class OfDLPack:
         self.strides = (ctypes.c_int64 * 2)(*strides) if strides else None
         from shunt._dlpack import _Tensor
 
-        self.tensor = _Tensor(data=0x7F0000003000, device_type=device, device_id=1, ndim=len(shape), code=code, bits=bits, lanes=1,
+        self.tensor = _Tensor(data=0x7F0000003000, device_type=device, device_id=1, ndim=len(shape), code=code,
+                              bits=bits, lanes=1,
                               shape=self.shape, strides=self.strides, byte_offset=16)
         self.asked = None
 
@@ -360,13 +380,15 @@ def test_dlpack():
 
 
 def test_gpu_options_are_checked(comm, monkeypatch):
-    for arguments, text in (({"memory": "disk"}, "unknown memory 'disk'"), ({"device": 0}, "want a GPU's number with memory cuda"),
+    for arguments, text in (({"memory": "disk"}, "unknown memory 'disk'"),
+                            ({"device": 0}, "want a GPU's number with memory cuda"),
                             ({"memory": "cuda", "device": -1}, "want a GPU's number")):
         with pytest.raises(shunt.InvalidArgumentError, match=text):
             shunt.init(0, 1, **arguments)
     assert comm.memory is MemoryKind.HOST
     comm.synchronize()
-    for call in (lambda: comm.barrier(stream=1), lambda: comm.start("barrier", stream=1), lambda: comm.all_reduce(bytearray(8), dtype="int8", stream=1)):
+    for call in (lambda: comm.barrier(stream=1), lambda: comm.start("barrier", stream=1),
+                 lambda: comm.all_reduce(bytearray(8), dtype="int8", stream=1)):
         with pytest.raises(shunt.InvalidArgumentError, match="stream= is for"):
             call()
     with comm.window(8) as window, pytest.raises(AttributeError):
@@ -374,8 +396,10 @@ def test_gpu_options_are_checked(comm, monkeypatch):
 
 
 def test_no_driver_is_named():
-    done = subprocess.run([sys.executable, "-c", "import shunt; shunt.init(0, 1, memory='cuda')"], capture_output=True, text=True, timeout=60,
-                          env={**os.environ, "PYTHONPATH": str(HERE.parent), "SHUNT_LIBCUDA": "libcuda-that-is-not-there.so"})
+    done = subprocess.run([sys.executable, "-c", "import shunt; shunt.init(0, 1, memory='cuda')"], capture_output=True,
+                          text=True, timeout=60,
+                          env={**os.environ, "PYTHONPATH": str(HERE.parent),
+                               "SHUNT_LIBCUDA": "libcuda-that-is-not-there.so"})
     assert "UnsupportedError" in done.stderr and "no CUDA driver" in done.stderr, done.stderr
 
 
@@ -399,7 +423,8 @@ def test_on_gpus(world, size):
         [sys.executable, str(HERE / "gpu_programs.py"), "all"],
         env={**os.environ, "PYTHONPATH": str(HERE.parent), "SHUNT_RANK": str(rank), "SHUNT_WORLD": str(size),
              "SHUNT_ID": f"file://{world.directory}/gpus"},
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(size)], timeout=180)
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(size)],
+                           timeout=180)
     for rank, (status, _, err) in enumerate(results):
         assert status == 0, f"rank {rank}: {err}"
 

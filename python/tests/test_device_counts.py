@@ -61,16 +61,20 @@ def test_counts_in_tensors_go_as_addresses(torch):
     ({"send_counts": counts_at(4096, shape=(2, 1))}, "send_counts: FakeTensor of 2 dimensions, want 1"),
     ({"recv_counts": counts_at(4096, shape=(), count=1)}, "recv_counts: FakeTensor of 0 dimensions, want 1"),
     ({"recv_counts": counts_at(4096, contiguous=False)}, "recv_counts: tensor of shape .* is not contiguous"),
-    ({"recv_counts": [1, 2]}, "recv_counts is a list on the host, but send_counts lies on the GPU; want all there, or none"),
+    ({"recv_counts": [1, 2]},
+     "recv_counts is a list on the host, but send_counts lies on the GPU; want all there, or none"),
     ({"send_counts": (1, 2)}, "send_counts is a tuple on the host, but recv_counts lies on the GPU"),
-    ({"send_counts": counts_at(4096, cuda=False)}, "send_counts is a FakeTensor on the host, but recv_counts lies on the GPU"),
-    ({"send_counts": [1, 2], "recv_counts": [1, 2], "recv_displs": counts_at(4096)}, "send_counts is a list on the host, but recv_displs lies on the GPU"),
+    ({"send_counts": counts_at(4096, cuda=False)},
+     "send_counts is a FakeTensor on the host, but recv_counts lies on the GPU"),
+    ({"send_counts": [1, 2], "recv_counts": [1, 2], "recv_displs": counts_at(4096)},
+     "send_counts is a list on the host, but recv_displs lies on the GPU"),
     ({"recv_displs": [0, 1]}, "recv_displs is a list on the host"),
     ({"recv_counts": None}, "recv_counts is None, want one for each rank"),
     ({"send_counts": None, "recv_counts": None, "send_displs": counts_at(4096)}, "send_counts is None"),
     ({"send_counts": Array(shape=(2,), typestr="<u8")}, "send_counts: Array of <u8, want int64"),
     ({"send_counts": Array(shape=(1, 2), typestr="<i8")}, "send_counts: Array of 2 dimensions, want 1"),
-    ({"send_counts": Array(shape=(2,), typestr="<i8", strides=(16,))}, "send_counts: Array of shape .* is not C-contiguous"),
+    ({"send_counts": Array(shape=(2,), typestr="<i8", strides=(16,))},
+     "send_counts: Array of shape .* is not C-contiguous"),
 ])
 def test_counts_on_a_gpu_are_refused(torch, changes, text):
     _device._learn(torch)
@@ -89,7 +93,8 @@ def test_counts_lie_on_the_gpu_of_the_buffers(torch):
     comm, far = Quick(), counts_at(4096)
     far.device = 1
     for given, text in (((far, counts_at(8192)), "send_counts: FakeTensor lies on GPU 1, but send on GPU 0"),
-                        ((counts_at(8192), OfDLPack(code=0, bits=64, shape=(2,))), "recv_counts: OfDLPack lies on GPU 1, but send on GPU 0")):
+                        ((counts_at(8192), OfDLPack(code=0, bits=64, shape=(2,))),
+                         "recv_counts: OfDLPack lies on GPU 1, but send on GPU 0")):
         with pytest.raises(shunt.InvalidArgumentError, match=text):
             comm.all_to_all_v(FakeTensor(), given[0], FakeTensor(), given[1])
     assert comm.asked == []
@@ -99,18 +104,22 @@ def test_counts_lie_on_the_gpu_of_the_buffers(torch):
 
 
 def test_an_operation_with_counts_on_a_gpu_keeps_them():
-    arrays = [Array(shape=(2,), typestr="<i8", data=(0x7F0000004000 + 16 * i, i == 1), stream=i or None) for i in range(4)]
+    arrays = [Array(shape=(2,), typestr="<i8", data=(0x7F0000004000 + 16 * i, i == 1), stream=i or None)
+              for i in range(4)]
     kept = [weakref.ref(array) for array in arrays]
     prepared = _operations.all_to_all_v(Comm(), Array(), arrays[0], Array(shape=(5,)), arrays[1], arrays[2], arrays[3])
     operation = prepared.operation
     addresses = [ctypes.cast(pointer, ctypes.c_void_p).value
-                 for pointer in (operation.send_counts, operation.recv_counts, operation.send_displs, operation.recv_displs)]
+                 for pointer in (operation.send_counts, operation.recv_counts, operation.send_displs,
+                                 operation.recv_displs)]
     assert addresses == [0x7F0000004000 + 16 * i for i in range(4)]
-    assert (operation.counts_on_device, operation.reserved, operation.send_capacity, operation.recv_capacity, operation.count) == (1, 0, 12, 5, 0)
+    assert (operation.counts_on_device, operation.reserved, operation.send_capacity, operation.recv_capacity,
+            operation.count) == (1, 0, 12, 5, 0)
     Comm()._stream(prepared, None)
     assert operation.stream == 2, "that of the first array that names one, after the buffers"
     bytes_of = lambda n: Array(typestr="|u1", shape=(n,))
-    packed = _operations.all_to_all_v(Comm(), bytes_of(8), arrays[0], bytes_of(24), arrays[1], dtype="float32").operation
+    packed = _operations.all_to_all_v(Comm(), bytes_of(8), arrays[0], bytes_of(24), arrays[1],
+                                      dtype="float32").operation
     assert (packed.send_capacity, packed.recv_capacity) == (2, 6), "in elements"
     assert not packed.send_displs and not packed.recv_displs
     del arrays, packed

@@ -26,7 +26,8 @@ def test_records_tell_what_ran(comm):
     begins = [r.pop("begin_ns") for r in records]
     ends = [r.pop("end_ns") for r in records]
     assert 0 < begins[0] <= ends[0] <= begins[1] <= ends[1] <= begins[2] <= ends[2]
-    assert records[0] == {"number": 1, "collective": "all_reduce", "dtype": "float32", "op": "max", "count": 6, "root": 0, "state": "ended"}
+    assert records[0] == {"number": 1, "collective": "all_reduce", "dtype": "float32", "op": "max", "count": 6,
+                          "root": 0, "state": "ended"}
     assert [r["collective"] for r in records] == ["all_reduce", "barrier", "broadcast"]
     assert records[2]["dtype"] == "int8" and records[2]["count"] == 5 and "op" not in records[2]
 

@@ -31,15 +31,18 @@ def test_star_shadows_no_builtin():
 def test_types():
     """A type checker refuses what is no buffer, and knows the type of what a call returns."""
     pytest.importorskip("mypy", reason="mypy, of requirements-dev.txt, is not installed")
-    done = subprocess.run([sys.executable, "-m", "mypy", "--follow-imports=silent", "--no-error-summary", "--cache-dir=/dev/null",
-                           "--no-incremental", "tests/typed.py"], cwd=HERE.parent, capture_output=True, text=True)  # fmt: skip
+    done = subprocess.run([sys.executable, "-m", "mypy", "--follow-imports=silent", "--no-error-summary",
+                           "--cache-dir=/dev/null",
+                           "--no-incremental", "tests/typed.py"], cwd=HERE.parent, capture_output=True,
+                          text=True)  # fmt: skip
     found = {}
     for line in done.stdout.splitlines():
         if ": error: " in line:
             place, text = line.split(": error: ", 1)
             found[int(place.split(":")[1])] = text
     lines = (HERE / "typed.py").read_text().splitlines()
-    wanted = {i: line.split("# E: ")[1] for i, line in enumerate(lines, 1) if "# E: " in line and not line.startswith("#")}
+    wanted = {i: line.split("# E: ")[1]
+              for i, line in enumerate(lines, 1) if "# E: " in line and not line.startswith("#")}
     assert found.keys() == wanted.keys(), done.stdout + done.stderr
     for i, text in wanted.items():
         assert text in found[i], found[i]

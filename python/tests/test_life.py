@@ -13,13 +13,15 @@ import pytest
 import life_programs
 
 # What a program that has gone wrong leaves on its standard error.
-CRASHES = ("Fatal Python error", "SIGSEGV", "SIGABRT", "fatal error:", "unexpected fault address", "panic:", "Segmentation fault",
+CRASHES = ("Fatal Python error", "SIGSEGV", "SIGABRT", "fatal error:", "unexpected fault address", "panic:",
+           "Segmentation fault",
            "Exception ignored", "Traceback")
 
 
 def _identity(python):
     """(3, 12, "") of an interpreter that can load the package; None of others."""
-    code = "import sys, sysconfig, ctypes; print(*sys.version_info[:2], sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
+    code = ("import sys, sysconfig, ctypes; "
+            "print(*sys.version_info[:2], sysconfig.get_config_var('Py_GIL_DISABLED') or 0)")
     try:
         done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
@@ -94,7 +96,8 @@ def test_what_is_in_flight_outlives_the_modules(life, what):
     life("left", what, "return")
 
 
-MOMENTS = [(call, moment) for moment in ("del", "collected", "atexit", "thread", "generator", "exit") for call in life_programs.CALLS
+MOMENTS = [(call, moment) for moment in ("del", "collected", "atexit", "thread", "generator", "exit")
+           for call in life_programs.CALLS
            if moment in ("atexit", "exit") or call in ("closed", "start")]
 
 
@@ -119,7 +122,8 @@ def test_a_daemon_thread_is_inside_a_call(life, how):
     life("daemon", how, expected=expected, errors=errors)
 
 
-@pytest.mark.parametrize("program", ["threads", "collected_meanwhile", "interrupted_start", "interrupted_call", "raised_with_work"])
+@pytest.mark.parametrize("program", ["threads", "collected_meanwhile", "interrupted_start", "interrupted_call",
+                                     "raised_with_work"])
 def test_program(life, program):
     life(program)
 

@@ -23,7 +23,8 @@ class Kept(logging.Handler):
     def emit(self, record):
         self.records.append(record)
     def made(self):
-        return [r for r in self.records if r.getMessage().startswith("communicator made communicator=world rank=0 world=1")]
+        start = "communicator made communicator=world rank=0 world=1"
+        return [r for r in self.records if r.getMessage().startswith(start)]
 
 def make():
     shunt.init(0, 1, shunt.unique_id()).close()
@@ -32,7 +33,8 @@ def make():
 
 def run(program: str, **env: str) -> subprocess.CompletedProcess:
     """Runs a program of one rank, which must succeed."""
-    done = subprocess.run([sys.executable, "-c", BEGIN + textwrap.dedent(program)], capture_output=True, text=True, timeout=60,
+    done = subprocess.run([sys.executable, "-c", BEGIN + textwrap.dedent(program)], capture_output=True, text=True,
+                          timeout=60,
                           env={**os.environ, "PYTHONPATH": str(PACKAGE), **env})  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done

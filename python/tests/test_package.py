@@ -65,10 +65,12 @@ FORK = """
     child = os.fork()
     if child == 0:
         failed = 1
-        calls = [lambda: comm.all_reduce(a), lambda: comm.all_reduce(a, op="max"), comm.barrier, lambda: shunt.init(0, 1),
-                 shunt.unique_id, lambda: comm.split(0), lambda: comm.start("barrier"), lambda: comm.abort("x"),
-                 lambda: comm.group().__enter__(), lambda: comm.window(8), lambda: comm.explain("barrier", 0), comm.shrink,
-                 lambda: comm.register(a), lambda: comm.error, comm.records, lambda: comm.write_records(sys.stderr)]
+        calls = [lambda: comm.all_reduce(a), lambda: comm.all_reduce(a, op="max"), comm.barrier,
+                 lambda: shunt.init(0, 1), shunt.unique_id, lambda: comm.split(0), lambda: comm.start("barrier"),
+                 lambda: comm.abort("x"), lambda: comm.group().__enter__(), lambda: comm.window(8),
+                 lambda: comm.explain("barrier", 0), comm.shrink, lambda: comm.register(a),
+                 lambda: comm.error, comm.records,
+                 lambda: comm.write_records(sys.stderr)]
         try:
             for call in calls:
                 try:
@@ -147,7 +149,8 @@ def header():
 
 
 CTYPES = {
-    "size_t": ctypes.c_size_t, "uint32_t": ctypes.c_uint32, "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64,
+    "size_t": ctypes.c_size_t, "uint32_t": ctypes.c_uint32, "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64,
+    "uint64_t": ctypes.c_uint64,
     "double": ctypes.c_double, "shunt_collective": ctypes.c_uint32, "shunt_dtype": ctypes.c_uint32,
     "shunt_op": ctypes.c_uint32, "shunt_memory_kind": ctypes.c_uint32, "shunt_log_level": ctypes.c_uint32,
 }
@@ -160,7 +163,8 @@ def test_structs_mirror_the_header(name, mirror):
     assert [f.group(4) for f in fields] == [n for n, _ in mirror._fields_]
     for field, (_, kind) in zip(fields, mirror._fields_):
         if field.group(3) or field.group(2) == "shunt_window":
-            assert ctypes.sizeof(kind) == 8 and kind in (ctypes.c_char_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(ctypes.c_int32))
+            assert ctypes.sizeof(kind) == 8 and kind in (ctypes.c_char_p, ctypes.c_void_p,
+                                                         ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(ctypes.c_int32))
         else:
             assert kind is CTYPES[field.group(2)], field.group(0)
 
@@ -253,7 +257,8 @@ def test_names_are_those_that_programs_use():
 
 
 def test_errors_are_pythons_own_too():
-    for kind, own in ((shunt.InvalidArgumentError, ValueError), (shunt.TimeoutError, TimeoutError), (shunt.OutOfMemoryError, MemoryError)):
+    for kind, own in ((shunt.InvalidArgumentError, ValueError), (shunt.TimeoutError, TimeoutError),
+                      (shunt.OutOfMemoryError, MemoryError)):
         error = kind("all_reduce on rank 3: no")
         assert isinstance(error, own) and isinstance(error, shunt.ShuntError) and isinstance(error, RuntimeError)
         assert str(error) == "all_reduce on rank 3: no"

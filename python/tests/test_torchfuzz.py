@@ -31,14 +31,16 @@ def fuzz(*arguments, **env):
 def test_short_run(size, ranks, steps):
     run = fuzz("-n", str(size), "--ranks", ranks, "--epochs", "2", "--steps", str(steps))
     assert run.returncode == 0, run.stdout + run.stderr
-    assert re.search(r"2 epochs, [1-9]\d+ calls, \d+ graphs, \d+ replays, \d+ splits, \d{3,} buffers checked.*: ok$", run.stdout.strip()), run.stdout
+    assert re.search(r"2 epochs, [1-9]\d+ calls, \d+ graphs, \d+ replays, \d+ splits, \d{3,} buffers checked.*: ok$",
+                     run.stdout.strip()), run.stdout
 
 
 @pytest.mark.parametrize("mutant, told", [
     ("a_result_has_a_wrong_bit", r"recv *memory of \d+ bytes: 1 words of 8 bytes are wrong"),
     ("a_byte_behind_is_written", r"memory of \d+ bytes: 1 words of 8 bytes are wrong"),
     ("a_byte_before_is_written", r"memory of \d+ bytes: 1 words of 8 bytes are wrong"),
-    ("the_send_buffer_is_changed", r"memory of \d+ bytes: \d+ words of 8 bytes are wrong"),  # or what a replay made of it
+    # What is wrong is the send buffer, or what a replay made of it.
+    ("the_send_buffer_is_changed", r"memory of \d+ bytes: \d+ words of 8 bytes are wrong"),
     ("an_old_result_stays", r"recv *memory of \d+ bytes: \d+ words of 8 bytes are wrong"),
     ("it_raises", r"ZeroDivisionError: of the mutant"),
     ("it_crashes", r"rank 1: the process has ended with status -11 \(SIGSEGV\)"),
@@ -49,7 +51,8 @@ def test_short_run(size, ranks, steps):
     ("it_leaks_files", r"not released within 5.0 s: \d+ open files more than after an earlier epoch"),
 ])
 def test_a_mutant_is_found(mutant, told):
-    arguments = ["--ranks", "processes", "--epochs", "4", "--steps", "150", "--bytes", "4096", "--wrapper", "fuzz_mutants"]
+    arguments = ["--ranks", "processes", "--epochs", "4", "--steps", "150", "--bytes", "4096", "--wrapper",
+                 "fuzz_mutants"]
     if mutant == "everybody_hangs":
         arguments += ["--patience", "4", "--timeout", "60"]
     run = fuzz(*arguments, MUTANT=mutant)
@@ -70,7 +73,8 @@ def test_ranks_draw_the_same_steps():
 
 def test_every_step_and_collective_is_drawn():
     steps = [step for number in range(10) for step in plan.Epoch(5, number, 3, plan.Limits(), True).steps()]
-    assert {type(step) for step in steps} == {plan.Run, plan.Registered, plan.Windowed, plan.Split, plan.Close, plan.Capture, plan.Replay, plan.Forget}
+    assert {type(step) for step in steps} == {plan.Run, plan.Registered, plan.Windowed, plan.Split, plan.Close,
+                                              plan.Capture, plan.Replay, plan.Forget}
     calls = [call for step in steps if isinstance(step, plan.Run) for call in step.calls]
     assert {call.collective for call in calls} == set(plan.WEIGHTS)
     assert {call.dtype for call in calls} == set(plan.DTYPES) and {call.op for call in calls} == set(plan.OPS)
@@ -84,10 +88,14 @@ def test_reductions_are_exact(world):
     right = truth.Truth(arrays.Numpy(7, truth.table_bytes(1 << 16)), 7)
     n = 4099
     for dtype in plan.DTYPES:
-        kind = {"bfloat16": ml_dtypes.bfloat16, "float8_e4m3": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2}.get(dtype, dtype)
+        kind = {"bfloat16": ml_dtypes.bfloat16, "float8_e4m3": ml_dtypes.float8_e4m3fn,
+                "float8_e5m2": ml_dtypes.float8_e5m2}.get(dtype, dtype)
         for op in plan.OPS:
-            scalars = tuple(1 + r % 2 for r in range(world)) if op == "premul_sum" and not dtype.startswith("float8") else (2,) * world
-            call = plan.Call(3, "all_reduce", tuple(range(world)), dtype, op, scalars if op == "premul_sum" else (), count=n)
+            scalars = (2,) * world
+            if op == "premul_sum" and not dtype.startswith("float8"):
+                scalars = tuple(1 + r % 2 for r in range(world))
+            call = plan.Call(3, "all_reduce", tuple(range(world)), dtype, op, scalars if op == "premul_sum" else (),
+                             count=n)
             parts = [right.sent(call, r, 5, n).view(kind) for r in range(world)]
             have = right.reduced(call, 5, n).view(kind)
             if op == "premul_sum":
@@ -98,7 +106,10 @@ def test_reductions_are_exact(world):
                 for part in order[1:]:
                     total = function(total, part)
                 if op == "avg":
-                    total = np.trunc(total.astype("float64") / world).astype(kind) if np.dtype(kind).kind in "iu" else (total.astype("float32") / np.float32(world)).astype(kind)
+                    if np.dtype(kind).kind in "iu":
+                        total = np.trunc(total.astype("float64") / world).astype(kind)
+                    else:
+                        total = (total.astype("float32") / np.float32(world)).astype(kind)
                 if op != "avg" or np.dtype(kind).itemsize > 2:  # of avg the sum alone may need more digits
                     np.testing.assert_array_equal(total.view("uint8"), have.view("uint8"), f"{dtype} {op}")
             assert len(set(have.tolist())) > 1, f"{dtype} {op}: all results are equal"

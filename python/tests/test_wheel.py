@@ -55,7 +55,8 @@ def test_libraries(name, library, allowed):
 
 
 def test_another_machine():
-    assert wheel_check.problems_of("x", DUMP.replace("X86-64", "AArch64").format(library="libc.so.6", version="GLIBC_2.17"), *TAG)
+    assert wheel_check.problems_of("x", DUMP.replace("X86-64", "AArch64").format(library="libc.so.6",
+                                                                                 version="GLIBC_2.17"), *TAG)
 
 
 def wheel(path: pathlib.Path, **files: bytes) -> pathlib.Path:
@@ -75,9 +76,11 @@ def test_wheels(tmp_path):
     source.write_text("void beyond(void); void f(void) { beyond(); }")
     (tmp_path / "map").write_text("GLIBC_2.99 { beyond; };")
     (tmp_path / "b.c").write_text("void beyond(void) {}")
-    for command in (["b.c", "-Wl,--version-script=map", "-Wl,-soname,libc.so.6", "-o", "b.so"], ["a.c", "b.so", "-o", "a.so"]):
+    for command in (["b.c", "-Wl,--version-script=map", "-Wl,-soname,libc.so.6", "-o", "b.so"],
+                    ["a.c", "b.so", "-o", "a.so"]):
         subprocess.run(["cc", "-shared", "-fPIC", *command], cwd=tmp_path, check=True)
-    found = wheel_check.check(wheel(tmp_path, **{"shunt/bin/a": output.read_bytes(), "shunt/torch/lib/a.so": output.read_bytes()}))
+    found = wheel_check.check(wheel(tmp_path, **{"shunt/bin/a": output.read_bytes(),
+                                                 "shunt/torch/lib/a.so": output.read_bytes()}))
     assert any("shunt/torch/lib/a.so has another name than" in problem for problem in found)
     assert any("needs GLIBC_2.99; manylinux_2_28 has GLIBC_2.28 at most" in problem for problem in found)
     assert "shunt/bin/a is not executable" in found
@@ -92,7 +95,8 @@ NAME = "shunt/torch/lib/shunt_torch-{}-cpython-{}-x86_64-linux-gnu.so"
 
 
 def test_extensions_of_torch(capsys):
-    files = {NAME.format("2.9", "39"): extension("2.9.1", "3.9"), NAME.format("2.11", "310"): extension("2.11.0+cu130", "3.10"),
+    files = {NAME.format("2.9", "39"): extension("2.9.1", "3.9"),
+             NAME.format("2.11", "310"): extension("2.11.0+cu130", "3.10"),
              NAME.format("2.11", "39"): extension("2.11.0", "3.9")}  # fmt: skip
     assert wheel_check.extension_problems(files, "x86_64") == []
     assert capsys.readouterr().out.splitlines() == ["  shunt.torch for torch 2.9: CPython 3.9; not 3.10",
@@ -116,7 +120,8 @@ def test_wrong_extensions_of_torch(name, data, text):
 
 def headers(folder: pathlib.Path, minor: int, config: str = "") -> pathlib.Path:
     folder.mkdir()
-    (folder / "patchlevel.h").write_text(f"/* Version */\n#define PY_MAJOR_VERSION        3\n#define PY_MINOR_VERSION        {minor}\n")
+    (folder / "patchlevel.h").write_text(
+        f"/* Version */\n#define PY_MAJOR_VERSION        3\n#define PY_MINOR_VERSION        {minor}\n")
     (folder / "pyconfig.h").write_text(config)
     (folder / "Python.h").touch()
     return folder
@@ -160,7 +165,8 @@ def test_command(tmp_path, monkeypatch):
     fake = tmp_path / "shunt"
     fake.write_text('#!/bin/sh\necho "$0" "$@"\nexit 7\n')
     fake.chmod(0o755)
-    done = subprocess.run([sys.executable, "-m", "shunt", "run", "--x", "a b"], cwd=PACKAGE, capture_output=True, text=True,
+    done = subprocess.run([sys.executable, "-m", "shunt", "run", "--x", "a b"], cwd=PACKAGE, capture_output=True,
+                          text=True,
                           env={"SHUNT_COMMAND": str(fake)})
     assert (done.returncode, done.stdout) == (7, f"{fake} run --x a b\n"), done.stderr
     monkeypatch.delenv("SHUNT_COMMAND", raising=False)

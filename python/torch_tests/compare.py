@@ -7,7 +7,8 @@ FLOAT8 = tuple(getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2")
 
 
 def rounding(dtype: torch.dtype, ranks: int, largest: float = 8.0) -> float:
-    """How far two sums of `ranks` numbers, each at most `largest`, may lie apart when they are added in different orders.
+    """How far two sums of `ranks` numbers, each at most `largest`, may lie apart when they are added in different
+    orders.
 
     Each of ranks - 1 additions and the conversion of the result rounds by at most eps/2 of a
     value no greater than ranks * largest; two results may err in opposite directions.

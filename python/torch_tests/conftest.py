@@ -16,7 +16,8 @@ def pytest_addoption(parser):
 
 def setting(config) -> Setting:
     device = config.getoption("--device")
-    return Setting(device, config.getoption("--backend"), config.getoption("--truth") or {"cpu": "gloo", "cuda": "nccl"}[device])
+    return Setting(device, config.getoption("--backend"),
+                   config.getoption("--truth") or {"cpu": "gloo", "cuda": "nccl"}[device])
 
 
 @pytest.fixture(scope="session")

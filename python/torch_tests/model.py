@@ -1,4 +1,5 @@
-"""A small transformer that predicts the next byte, and the text that it learns from: the documentation of this repository."""
+"""A small transformer that predicts the next byte, and the text that it learns from: the documentation of this
+repository."""
 
 import pathlib
 
@@ -56,7 +57,8 @@ def make(device, seed: int = 1) -> Transformer:
 
 def text() -> torch.Tensor:
     """The bytes of README.md and the guide, or of this package where a checkout is not there."""
-    files = [f for f in (ROOT / "README.md", ROOT / "docs" / "guide.md") if f.exists()] or sorted(pathlib.Path(__file__).parent.glob("*.py"))
+    files = [f for f in (ROOT / "README.md", ROOT / "docs" / "guide.md") if f.exists()]
+    files = files or sorted(pathlib.Path(__file__).parent.glob("*.py"))
     return torch.tensor(list(b"".join(f.read_bytes() for f in files)), dtype=torch.int64)
 
 

@@ -24,7 +24,8 @@ import warnings
 
 WORLD = "4"
 os.environ.update(BACKEND="gloo", WORLD_SIZE=WORLD, TEMP_DIR=(FOLDER := tempfile.mkdtemp(prefix="torch-own-")),
-                  DISTRIBUTED_TESTS_DEFAULT_TIMEOUT=os.environ.get("DISTRIBUTED_TESTS_DEFAULT_TIMEOUT", "60"), OMP_NUM_THREADS="1")
+                  DISTRIBUTED_TESTS_DEFAULT_TIMEOUT=os.environ.get("DISTRIBUTED_TESTS_DEFAULT_TIMEOUT", "60"),
+                  OMP_NUM_THREADS="1")
 
 import torch.distributed.distributed_c10d as c10d  # noqa: E402
 from torch.testing._internal.distributed import distributed_test  # noqa: E402
@@ -38,7 +39,8 @@ BACKEND = "shunt"
 
 
 def replace_gloo() -> None:
-    """Groups that are asked for by gloo's name are Shunt's. In the rank only: libshunt must not be live before a fork."""
+    """Groups that are asked for by gloo's name are Shunt's. In the rank only: libshunt must not be live before a
+    fork."""
     import torch.distributed as dist
 
     import shunt.torch  # noqa: F401 (registers the backend)

@@ -56,7 +56,8 @@ class Pool:
             self._make_world(size)
             answers = self._ask([("case", case.key, arguments)] * size, case.seconds, case.dies)
         except Failure as failure:
-            logs = "\n".join(f"--- log of rank {i} ---\n{text}" for i in range(len(self.ranks)) if (text := tail(self._log(i), 30)))
+            logs = "\n".join(f"--- log of rank {i} ---\n{text}"
+                             for i in range(len(self.ranks)) if (text := tail(self._log(i), 30)))
             self.stop()
             raise Failure(f"{case.key} on {size} ranks: {_gist(failure)}\n{failure}\n{logs}") from None
         if case.breaks:
@@ -73,7 +74,8 @@ class Pool:
         while len(self.ranks) < size:
             number = len(self.ranks)
             ours, theirs = self.context.Pipe()
-            process = self.context.Process(target=_serve, args=(theirs, number, str(self._log(number)), os.getpid()), daemon=True)
+            process = self.context.Process(target=_serve, args=(theirs, number, str(self._log(number)), os.getpid()),
+                                           daemon=True)
             process.start()
             theirs.close()
             self.ranks.append((process, ours))
@@ -99,11 +101,13 @@ class Pool:
                 except (EOFError, OSError):
                     self.ranks[rank][0].join(5)
                     expected = last_dies and rank == len(requests) - 1
-                    answers[rank] = ("died" if expected else "error", f"the process ended with status {self.ranks[rank][0].exitcode}")
+                    answers[rank] = ("died" if expected else "error",
+                                     f"the process ended with status {self.ranks[rank][0].exitcode}")
                 if answers[rank][0] == "error" and not bad:
                     bad, end = True, min(end, time.monotonic() + GRACE)
         for rank in waiting.values():
-            answers[rank] = ("error", f"no answer after {GRACE if bad else seconds:g} s" + (" since the first failure" if bad else ""))
+            answers[rank] = ("error", f"no answer after {GRACE if bad else seconds:g} s"
+                             + (" since the first failure" if bad else ""))
             os.kill(self.ranks[rank][0].pid, signal.SIGUSR1)  # its stack goes to its log
         if waiting:
             time.sleep(0.3)
@@ -143,7 +147,8 @@ def _serve(*args) -> None:
 
 
 def _fork_server():
-    """A multiprocessing context whose server has imported torch, but not shunt: libshunt must not be live before a fork."""
+    """A multiprocessing context whose server has imported torch, but not shunt: libshunt must not be live before a
+    fork."""
     paths = [str(PACKAGE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -26,7 +26,8 @@ class Case:
     dies: bool = False
 
     def runs(self, size: int, slow: bool) -> bool:
-        """Whether it runs in a world of this size: with slow in each of its own, else in one, of 3 ranks where it can."""
+        """Whether it runs in a world of this size: with slow in each of its own, else in one, of 3 ranks where it
+        can."""
         if slow:
             return size in self.worlds
         return not self.slow and size == (3 if 3 in self.worlds else self.worlds[0])

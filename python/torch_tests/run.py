@@ -22,7 +22,8 @@ def main() -> int:
     parser.add_argument("--worlds", help="numbers of ranks, as 2,4: all that there are devices for")
     parser.add_argument("-k", default="", metavar="PART", help="cases whose name contains it")
     parser.add_argument("--slow", action="store_true")
-    parser.add_argument("--limit", type=float, default=540, metavar="SECONDS", help="stop after so long, saying what was left")
+    parser.add_argument("--limit", type=float, default=540, metavar="SECONDS",
+                        help="stop after so long, saying what was left")
     options = parser.parse_args()
     setting = Setting(options.device, options.backend, options.truth or _truth(options))
     chosen = [(size, key) for size in _worlds(options) for key, case in cases().items()

@@ -40,7 +40,8 @@ class Launched:
         environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "OMP_NUM_THREADS": "1"}
         with open(log, "w") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", str(restarts),
+                [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+                 "--max-restarts", str(restarts),
                  str(HERE / "launched" / "train.py"), backend, *arguments],
                 stdout=out, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
 
@@ -91,7 +92,8 @@ def launch(request, tmp_path):
     started = []
 
     def launch(*arguments, **options):
-        started.append(Launched("cpu:" + request.config.getoption("--backend"), tmp_path / "log", *arguments, **options))
+        started.append(Launched("cpu:" + request.config.getoption("--backend"), tmp_path / "log", *arguments,
+                                **options))
         return started[-1]
     yield launch
     for program in started:

@@ -60,7 +60,8 @@ def _make(rank: int, size: int, device: str, backend: str, truth: str, meeting: 
         torch.cuda.set_device(where)
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size))
     timeout = datetime.timedelta(seconds=seconds)
-    dist.init_process_group(f"{device}:{backend}", init_method=f"file://{meeting}", rank=rank, world_size=size, timeout=timeout)
+    dist.init_process_group(f"{device}:{backend}", init_method=f"file://{meeting}", rank=rank, world_size=size,
+                            timeout=timeout)
     truth_group = dist.new_group(backend=f"{device_of(truth, where).type}:{truth}", timeout=timeout)
     return World(rank, size, where, backend, truth, dist.group.WORLD, truth_group)
 

@@ -17,7 +17,8 @@ class World:
     it is the truth of GPUs: it crashes on much of theirs.
     """
 
-    def __init__(self, rank: int, size: int, device: torch.device, backend: str, truth: str, group, truth_group) -> None:
+    def __init__(self, rank: int, size: int, device: torch.device, backend: str, truth: str, group,
+                 truth_group) -> None:
         self.rank, self.size, self.device = rank, size, device
         self._truth_device = device_of(truth, device)
         self.backend, self.truth_backend = backend, truth
@@ -40,7 +41,8 @@ class World:
         numbers, whose sums, products and averages are exact in every dtype.
         """
         self._draws += 1
-        return [_random(shape, dtype, kind, torch.Generator().manual_seed(self.seed * 1000 + self._draws * 17 + r)).to(self.device)
+        return [_random(shape, dtype, kind,
+                        torch.Generator().manual_seed(self.seed * 1000 + self._draws * 17 + r)).to(self.device)
                 for r in range(self.size)]
 
     def own(self, shape, dtype: torch.dtype = torch.float32, kind: str = "bits") -> torch.Tensor:
@@ -146,7 +148,8 @@ def _random(shape, dtype: torch.dtype, kind: str, generator: torch.Generator) ->
         return torch.randint(0, 2, shape, generator=generator).bool()
     if kind == "bits":
         size = torch.empty((), dtype=dtype).element_size()
-        raw = torch.randint(0, 256, (*shape[:-1], shape[-1] * size) if shape else (size,), generator=generator, dtype=torch.int64)
+        raw = torch.randint(0, 256, (*shape[:-1], shape[-1] * size) if shape else (size,), generator=generator,
+                            dtype=torch.int64)
         out = raw.to(torch.uint8).view(dtype)
         return out if shape else out.reshape(())
     if dtype.is_complex:

@@ -65,7 +65,8 @@ def main() -> None:
     print(run("shunt", "version"), end="")
     run("shunt", "nonsense", ok=2)  # the command's status is the entry's
 
-    for name in ("include/shunt.h", "include/shunt_tables.h", "include/shunt_transport.h", "lib/shunt/nccl/libnccl.so.2"):
+    for name in ("include/shunt.h", "include/shunt_tables.h", "include/shunt_transport.h",
+                 "lib/shunt/nccl/libnccl.so.2"):
         assert (package / name).is_file(), name
     run("shunt", "run", "--nccl", "--", sys.executable, "-c", "")  # which finds it
 
@@ -74,12 +75,14 @@ def main() -> None:
     for spec in ("process:shm", "shared:shm"):
         text = sums(Path(sys.argv[1]), SHUNT_TRANSPORTS=spec, SHUNT_LOG="info")
         assert f"carrier={spec.split(':')[0]}" in text, text
-    specs = [f"{carrier}:{name}" for carrier, names in (("process", ("shm", "cudaipc")), ("shared", ("shm", "nccl"))) for name in names]
+    specs = [f"{carrier}:{name}" for carrier, names in (("process", ("shm", "cudaipc")), ("shared", ("shm", "nccl")))
+             for name in names]
     loaded = json.loads(run("shunt", "transports", "--json", *specs))
     assert [r["name"] for r in loaded] == [s.split(":")[1] for s in specs], loaded
     assert "installed: process:cudaipc" in run("shunt", "transports", "process:nonesuch", ok=1)
 
-    rows = json.loads(run("shunt", "bench", "-n", RANKS, "--max", "1K", "--budget", "5ms", "--collective", "all_reduce", "--json"))
+    rows = json.loads(run("shunt", "bench", "-n", RANKS, "--max", "1K", "--budget", "5ms", "--collective", "all_reduce",
+                          "--json"))
     assert rows[0]["rows"] and rows[0]["wrong"] == 0, rows
 
     if importlib.util.find_spec("torch"):

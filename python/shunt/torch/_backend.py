@@ -19,9 +19,11 @@ def _name_variables() -> None:
     """Warns, once a process, of set variables of torch's nccl backend that have no meaning here."""
     global _named
     # torchrun sets the first by itself.
-    ignored = sorted(name for name in os.environ if name.startswith("TORCH_NCCL_") and name != "TORCH_NCCL_ASYNC_ERROR_HANDLING")
+    ignored = sorted(name for name in os.environ if name.startswith("TORCH_NCCL_")
+                     and name != "TORCH_NCCL_ASYNC_ERROR_HANDLING")
     if ignored and not _named:
-        warnings.warn(f"shunt.torch: {', '.join(ignored)} set up torch's nccl backend; the shunt backend ignores them", stacklevel=2)
+        warnings.warn(f"shunt.torch: {', '.join(ignored)} set up torch's nccl backend; the shunt backend ignores them",
+                      stacklevel=2)
     _named = True
 
 
@@ -30,7 +32,8 @@ def _create(options: Any, backend_options: Any) -> Any:
     _name_variables()
     C.load(_library.library()._name)
     if backend_options is not None and not isinstance(backend_options, C.Options):
-        raise TypeError(f"shunt: pg_options is a {type(backend_options).__name__}; expected shunt.torch's Options, or None")
+        raise TypeError(f"shunt: pg_options is a {type(backend_options).__name__}; expected shunt.torch's Options, or "
+                        "None")
     # A copy: torch may pass one object for several groups.
     own = backend_options.__copy__() if backend_options is not None else C.Options()
     own._timeout = options.timeout

@@ -47,7 +47,8 @@ dist.monitored_barrier = distributed_c10d.monitored_barrier = monitored_barrier
 @functools.cache
 def _told(backend: str) -> None:
     """Warns, once for each other backend."""
-    warnings.warn(f"shunt.torch: all_to_all_single in a group of backend {backend}, without a shunt backend for the tensors: "
+    warnings.warn(f"shunt.torch: all_to_all_single in a group of backend {backend}, without a shunt backend for the "
+                  "tensors: "
                   "torch's function serves it, and the host waits for split sizes that are on a GPU", stacklevel=3)
 
 

@@ -41,10 +41,12 @@ def _made(backend: Any, device: torch.device, symmetric: bool, segment_bytes: in
     return _allocator.Allocator(comm, handle.value, symmetric)  # type: ignore[arg-type]
 
 
-def mem_pool(group: Any = None, *, device: Any = None, symmetric: bool = False, reserve: int = 0, segment_bytes: int = 0,
+def mem_pool(group: Any = None, *, device: Any = None, symmetric: bool = False, reserve: int = 0,
+             segment_bytes: int = 0,
              **options: Any) -> Any:
     """Collective: a torch.cuda.MemPool of memory that the group's ranks map; a GPU of the group is device, by default
-    the current one. Its allocator (shunt.Allocator) is pool.allocator: close it after the pool and its tensors are gone.
+    the current one. Its allocator (shunt.Allocator) is pool.allocator: close it after the pool and its tensors are
+    gone.
 
     reserve: bytes that the allocator has from the start. symmetric: large messages go through the GPUs' copy engines;
     every rank allocates and frees tensors of the pool alike, and reserve is enough for them. segment_bytes: see
@@ -52,7 +54,8 @@ def mem_pool(group: Any = None, *, device: Any = None, symmetric: bool = False, 
     gpu = _device(device)
     backend = _backend(group, gpu)
     if backend is None:
-        raise ValueError(f"shunt.torch: the group has no shunt backend for {gpu}; its backend is {dist.get_backend(group)}")
+        raise ValueError(f"shunt.torch: the group has no shunt backend for {gpu}; its backend is "
+                         f"{dist.get_backend(group)}")
     allocator = _made(backend, gpu, symmetric, segment_bytes)
     try:
         if reserve:
@@ -70,7 +73,8 @@ _of_backend: dict[tuple[int, int], _allocator.Allocator] = {}
 
 
 def _mem_allocator(self: Any) -> Any:
-    """An allocator for torch.cuda.MemPool, of the current GPU; the same for each call, and for the life of the process."""
+    """An allocator for torch.cuda.MemPool, of the current GPU; the same for each call, and for the life of the
+    process."""
     device = _device(None)
     key = self.communicator_handle(device), device.index
     if key not in _of_backend:
@@ -93,7 +97,8 @@ def _register_mem_pool(self: Any, pool: Any, symm: bool = False) -> None:
     allocator = getattr(pool, "allocator", None)
     if symm:
         if not getattr(allocator, "symmetric", False):
-            raise ValueError(f"shunt: rank {self.rank()}: register_mem_pool: the pool is not symmetric; expected one of shunt.torch.mem_pool(symmetric=True)")
+            raise ValueError(f"shunt: rank {self.rank()}: register_mem_pool: the pool is not symmetric; expected one "
+                             "of shunt.torch.mem_pool(symmetric=True)")
         return
     segments = _segments(pool, device)
     count = torch.tensor([len(segments), -len(segments)], device=device)
@@ -104,7 +109,8 @@ def _register_mem_pool(self: Any, pool: Any, symm: bool = False) -> None:
         work.wait()
     most, least = count.tolist()
     if most != -least:
-        raise InvalidArgumentError(f"register_mem_pool on rank {self.rank()}: the pool has {len(segments)} segments here, and "
+        raise InvalidArgumentError(f"register_mem_pool on rank {self.rank()}: the pool has {len(segments)} segments "
+                                   "here, and "
                                    f"{-least} to {most} on the ranks; every rank registers as many")
     handle, lib = self.communicator_handle(device), _library.library()
     addresses = _registered.setdefault((handle, pool.id), [])

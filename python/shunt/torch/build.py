@@ -75,7 +75,8 @@ def of_headers(include: Path) -> Python:
         config = (include / "pyconfig.h").read_text()
     except OSError as error:
         raise ImportError(f"shunt.torch cannot be compiled for the CPython of {include}: {error}") from None
-    major, minor = (re.search(rf"^#define\s+PY_{part}_VERSION\s+(\d+)", text, re.MULTILINE) for part in ("MAJOR", "MINOR"))
+    major, minor = (re.search(rf"^#define\s+PY_{part}_VERSION\s+(\d+)", text, re.MULTILINE)
+                    for part in ("MAJOR", "MINOR"))
     if major is None or minor is None:
         raise ImportError(f"{include / 'patchlevel.h'} does not say which CPython it is of")
     threads = "t" if re.search(r"^#define\s+Py_GIL_DISABLED\s+1", config, re.MULTILINE) else ""
@@ -88,7 +89,8 @@ def check(python: Python) -> None:
     if re.match(r"cpython-\d+t-", python.soabi):
         raise ImportError(f"shunt.torch does not support free-threaded CPython ({python.soabi}); use one with the GIL")
     if not (python.include / "Python.h").exists():
-        raise ImportError(f"shunt.torch cannot be compiled: there is no Python.h in {python.include}; install Python's headers")
+        raise ImportError(f"shunt.torch cannot be compiled: there is no Python.h in {python.include}; install Python's "
+                          "headers")
 
 
 def file_name(python: Python | None = None) -> str:
@@ -112,12 +114,14 @@ def digest() -> str:
 def cache() -> Path:
     """Returns the path of the extension for this interpreter, torch and source, in the cache."""
     named = os.environ.get("SHUNT_TORCH_CACHE")
-    root = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shunt" / "torch-ext"
+    of_user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    root = Path(named) if named else of_user / "shunt" / "torch-ext"
     return root / digest() / file_name()
 
 
 def _headers() -> list[Path]:
-    return [found[0] for name in ("shunt.h", "shunt_tables.h") if (found := [d / name for d in HEADERS if (d / name).exists()])]
+    return [found[0]
+            for name in ("shunt.h", "shunt_tables.h") if (found := [d / name for d in HEADERS if (d / name).exists()])]
 
 
 def compiler() -> list[str]:
@@ -136,9 +140,11 @@ def compile_command(source: Path, output: Path, python: Python | None) -> list[s
     root = torch_root()
     headers = _headers()
     if len(headers) != 2:
-        raise ImportError(f"shunt.torch cannot be compiled: shunt.h or shunt_tables.h is missing; expected them in {HEADERS[0]}")
+        raise ImportError("shunt.torch cannot be compiled: shunt.h or shunt_tables.h is missing; expected them in "
+                          f"{HEADERS[0]}")
     includes = [SOURCES, *dict.fromkeys(h.parent for h in headers)]
-    system = [root / "include", root / "include" / "torch" / "csrc" / "api" / "include", *([python.include] if python else [])]
+    system = [root / "include", root / "include" / "torch" / "csrc" / "api" / "include",
+              *([python.include] if python else [])]
     return [
         *compiler(), "-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra",
         "-D_GLIBCXX_USE_CXX11_ABI=1", "-DTORCH_API_INCLUDE_EXTENSION_H",  # as every torch since 2.7
@@ -174,7 +180,8 @@ def compile_to(outputs: dict[Path, Python]) -> None:
     folder = next(iter(outputs)).parent
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as work:
-        # Torch's headers are what takes the time, so there are two translation units: one for all, and one for each CPython.
+        # Torch's headers are what takes the time, so there are two translation units: one for all, and one for each
+        # CPython.
         parts: dict[str, list[str]] = {"all": [], "python": []}
         for path in sorted(SOURCES.glob("*.cpp")):
             parts["python" if path.name in OF_PYTHON else "all"].append(f'#include "{path.name}"\n')
@@ -221,7 +228,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m shunt.torch.build", description=__doc__)
     parser.add_argument("--output", type=Path, help="folder for the extension; default: the cache")
     parser.add_argument("--headers", type=Path, nargs="+", metavar="FOLDER",
-                        help="compile for the versions of CPython that these folders have Python.h of; default: the running one")  # fmt: skip
+                        help="compile for the versions of CPython that these folders have Python.h of; default: the "
+                        "running one")  # fmt: skip
     given = parser.parse_args()
     if given.headers and not given.output:
         parser.error("--headers needs --output")

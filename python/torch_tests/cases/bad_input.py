@@ -1,4 +1,5 @@
-"""Calls that every rank gets wrong alike: an error that names rank, collective and argument, and a group that still works."""
+"""Calls that every rank gets wrong alike: an error that names rank, collective and argument, and a group that still
+works."""
 
 import torch
 import torch.distributed as dist
@@ -32,7 +33,8 @@ def sparse(w):
     refused_by_torch(w, lambda: dist.all_reduce(t.to_sparse_csr(), group=w.group), "SparseCsr")
     refused_by_torch(w, lambda: dist.broadcast(t, 0, group=w.group), "sparse")
     other = torch.sparse_coo_tensor([[0]], [1.0], (4 + w.rank,), device=w.device)
-    refused(w, lambda: dist.all_reduce(other, group=w.group), "all_reduce", f"rank {1 - w.rank} has", f"[{5 - w.rank}]", f"[{4 + w.rank}]")
+    refused(w, lambda: dist.all_reduce(other, group=w.group), "all_reduce", f"rank {1 - w.rank} has", f"[{5 - w.rank}]",
+            f"[{4 + w.rank}]")
 
 
 @case(worlds=(2,))
@@ -74,8 +76,10 @@ def list_of_wrong_length_at_the_root(w):
 @case(worlds=(2,))
 def wrong_sizes(w):
     t = torch.ones(4, device=w.device)
-    refused(w, lambda: dist.all_gather_into_tensor(torch.ones(7, device=w.device), t, group=w.group), "all_gather", "7", "8")
-    refused(w, lambda: dist.reduce_scatter_tensor(t, torch.ones(7, device=w.device), group=w.group), "reduce_scatter", "7", "8")
+    refused(w, lambda: dist.all_gather_into_tensor(torch.ones(7, device=w.device), t, group=w.group), "all_gather", "7",
+            "8")
+    refused(w, lambda: dist.reduce_scatter_tensor(t, torch.ones(7, device=w.device), group=w.group), "reduce_scatter",
+            "7", "8")
     refused(w, lambda: dist.all_gather([torch.ones(4, device=w.device), torch.ones(5, device=w.device)],
                                        torch.ones(3, device=w.device), group=w.group), "all_gather", "3")
 
@@ -85,7 +89,8 @@ def dtypes_that_differ(w):
     t, u = torch.ones(4, device=w.device), torch.ones(8, dtype=torch.float64, device=w.device)
     refused(w, lambda: dist.all_gather_into_tensor(u, t, group=w.group), "all_gather", "float")
     refused(w, lambda: dist.reduce_scatter_tensor(t, u, group=w.group), "reduce_scatter", "float")
-    refused_by_torch(w, lambda: dist.all_to_all_single(torch.ones(8, device=w.device), u, group=w.group), "float32", "float64")
+    refused_by_torch(w, lambda: dist.all_to_all_single(torch.ones(8, device=w.device), u, group=w.group), "float32",
+                     "float64")
     refused_by_torch(w, lambda: dist.all_gather([t, u], t, group=w.group))
 
 

@@ -45,7 +45,8 @@ def counts_differ(w):
 @case(breaks=True, worlds=(2, 3))
 def counts_differ_asynchronously(w):
     t = torch.ones(1000 + (w.rank == 0), device=w.device)
-    disagreement(w, lambda: dist.all_reduce(t, group=w.group, async_op=True).wait(), "all_reduce", "count 1001", "count 1000")
+    disagreement(w, lambda: dist.all_reduce(t, group=w.group, async_op=True).wait(), "all_reduce", "count 1001",
+                 "count 1000")
 
 
 @case(breaks=True, worlds=(2, 3))
@@ -57,7 +58,8 @@ def dtypes_differ(w):
 @case(breaks=True, worlds=(2, 3))
 def ops_differ(w):
     t = torch.ones(1000, device=w.device)
-    disagreement(w, lambda: dist.all_reduce(t, op=dist.ReduceOp.SUM if w.rank else dist.ReduceOp.MAX, group=w.group), "sum", "max")
+    disagreement(w, lambda: dist.all_reduce(t, op=dist.ReduceOp.SUM if w.rank else dist.ReduceOp.MAX, group=w.group),
+                 "sum", "max")
 
 
 @case(breaks=True, worlds=(2, 3))
@@ -132,7 +134,8 @@ CALLS = {
     "broadcast": lambda w, t: dist.broadcast(t, w.size - 1, group=w.group),
     "all_gather": lambda w, t: dist.all_gather([torch.empty_like(t) for _ in range(w.size)], t, group=w.group),
     "reduce_scatter": lambda w, t: dist.reduce_scatter_tensor(torch.empty_like(t), t.repeat(w.size), group=w.group),
-    "all_to_all": lambda w, t: dist.all_to_all_single(torch.empty_like(t.repeat(w.size)), t.repeat(w.size), group=w.group),
+    "all_to_all": lambda w, t: dist.all_to_all_single(torch.empty_like(t.repeat(w.size)), t.repeat(w.size),
+                                                      group=w.group),
     "barrier": lambda w, t: dist.barrier(group=w.group),
     "recv": lambda w, t: dist.recv(t, w.size - 1, group=w.group),
     "object": lambda w, t: dist.all_gather_object([None] * w.size, 1, group=w.group),

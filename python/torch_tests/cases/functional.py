@@ -28,7 +28,8 @@ def all_gather_tensor(w):
 def reduce_scatter_tensor(w):
     for dim in (0, 1):
         shape = (w.size * 2, 3) if dim == 0 else (3, w.size * 2)
-        w.same(lambda group: funcol.wait_tensor(funcol.reduce_scatter_tensor(w.own(shape, kind="whole"), "sum", dim, group)),
+        w.same(lambda group: funcol.wait_tensor(funcol.reduce_scatter_tensor(w.own(shape, kind="whole"), "sum", dim,
+                                                                             group)),
                model=lambda: sum(w.everyone(shape, kind="whole")).chunk(w.size, dim)[w.rank].contiguous())
 
 
@@ -43,7 +44,8 @@ def all_to_all_single(w):
 
 @case()
 def broadcast(w):
-    w.same(lambda group: funcol.wait_tensor(funcol.broadcast(w.own((4, 6)), 1, group)), model=lambda: w.everyone((4, 6))[1])
+    w.same(lambda group: funcol.wait_tensor(funcol.broadcast(w.own((4, 6)), 1, group)),
+           model=lambda: w.everyone((4, 6))[1])
 
 
 @case()

@@ -16,7 +16,8 @@ from torch_tests.registry import case
 def check(w, group, ranks):
     """The group reduces over exactly these ranks."""
     if w.rank not in ranks:
-        assert group is None or group == dist.GroupMember.NON_GROUP_MEMBER, f"rank {w.rank} is no member of {ranks} but got {group}"
+        none = group is None or group == dist.GroupMember.NON_GROUP_MEMBER
+        assert none, f"rank {w.rank} is no member of {ranks} but got {group}"
         return
     assert dist.get_process_group_ranks(group) == list(ranks)
     assert dist.get_rank(group) == list(ranks).index(w.rank) and dist.get_world_size(group) == len(ranks)
@@ -135,7 +136,8 @@ def groups_come_and_go(w):
     before = round_of_groups(4)
     after = round_of_groups(20)
     w.needs(w.judged, f"gloo: {before} became {after} (descriptors, threads, files)")
-    assert all(a <= b + 4 for a, b in zip(after, before)), f"descriptors, threads, files of /dev/shm: {before} became {after}"
+    few = all(a <= b + 4 for a, b in zip(after, before))
+    assert few, f"descriptors, threads, files of /dev/shm: {before} became {after}"
 
 
 @case()
@@ -186,7 +188,8 @@ def free_port():
         return s.getsockname()[1]
 
 
-@case(each=[(name, how) for name in ("plain", "with device") for how in ("file", "env", "tcp", "store")], breaks=True, worlds=(3,))
+@case(each=[(name, how) for name in ("plain", "with device") for how in ("file", "env", "tcp", "store")], breaks=True,
+      worlds=(3,))
 def init_again(w, name, how):
     """destroy_process_group, then init_process_group by each kind of rendezvous."""
     name = w.backend if name == "plain" else w.spec
@@ -194,13 +197,14 @@ def init_again(w, name, how):
     ports = [port, agreed(w, free_port)]
     dist.destroy_process_group()
     os.environ.update(MASTER_ADDR="127.0.0.1")
-    arguments = {"file": {"init_method": "file://" + path}, "env": {}, "tcp": {"init_method": f"tcp://127.0.0.1:{port}"}}.get(how)
+    arguments = {"file": {"init_method": "file://" + path}, "env": {},
+                 "tcp": {"init_method": f"tcp://127.0.0.1:{port}"}}.get(how)
     if arguments is None:
         arguments = {"store": dist.PrefixStore("p", dist.TCPStore("127.0.0.1", port, w.size, w.rank == 0))}
     if how != "env":
         arguments |= {"rank": w.rank, "world_size": w.size}
-    # Each round has a port of its own: on the same one, a rank that is ahead would connect to rank 0's old store, just before
-    # rank 0 closes it.
+    # Each round has a port of its own: on the same one, a rank that is ahead would connect to rank 0's old store, just
+    # before rank 0 closes it.
     for port in ports if how == "env" else ports[:1]:
         os.environ["MASTER_PORT"] = str(port)
         dist.init_process_group(name, **arguments)

@@ -9,7 +9,8 @@ from torch_tests.registry import case
 
 DTYPES = [getattr(torch, name) for name in (
     "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32",
-    "float64", "complex32", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+    "float64", "complex32", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
+    "float8_e5m2fnuz")
     if hasattr(torch, name)]
 #: Each dtype with an odd count; none, one, and counts that fill a few pages and several chunks.
 MIXED = [(13, d) for d in DTYPES] + [(n, torch.float32) for n in (0, 1, 5001, 300_007)] + [((3, 5, 7), torch.bfloat16)]
@@ -103,7 +104,8 @@ def scatter(w, shape, dtype):
         def run(group):
             lists = [w.everyone(shape, dtype) for _ in range(w.size)]  # lists[to][from]
             out = w.empty(shape, dtype)
-            dist.scatter(out, [lists[to][root] for to in range(w.size)] if w.rank == root else None, src=root, group=group)
+            dist.scatter(out, [lists[to][root] for to in range(w.size)] if w.rank == root else None, src=root,
+                         group=group)
             return out
         w.same(run, model=lambda: [w.everyone(shape, dtype) for _ in range(w.size)][w.rank][root])
 
@@ -147,8 +149,10 @@ def _splits(w, rows):
     return torch.randint(0, rows + 1, (w.size, w.size), generator=g).tolist()
 
 
-@case(each=[(rows, width, dtype) for rows, width in ((0, 3), (1, 1), (5, 7), (900, 33)) for dtype in (torch.float32, torch.bfloat16)]
-      + [(5, 3, torch.bool), (5, 3, torch.complex64), (5, 3, torch.uint8), (5, 3, torch.float8_e4m3fn), (4, 3, torch.int16)])
+@case(each=[(rows, width, dtype) for rows, width in ((0, 3), (1, 1), (5, 7), (900, 33))
+            for dtype in (torch.float32, torch.bfloat16)]
+      + [(5, 3, torch.bool), (5, 3, torch.complex64), (5, 3, torch.uint8), (5, 3, torch.float8_e4m3fn),
+         (4, 3, torch.int16)])
 def all_to_all_splits(w, rows, width, dtype):
     table = _splits(w, rows)
 
@@ -196,7 +200,8 @@ def all_to_all_changing_splits(w):
         if turn % 7 == 0:
             table.zero_()[:, turn % w.size] = 64
         table = table.tolist()
-        send = torch.cat([torch.full((table[w.rank][to], 2), 100.0 * turn + 10 * w.rank + to) for to in range(w.size)]).to(w.device)
+        send = torch.cat([torch.full((table[w.rank][to], 2), 100.0 * turn + 10 * w.rank + to)
+                          for to in range(w.size)]).to(w.device)
         want = torch.cat([torch.full((table[s][w.rank], 2), 100.0 * turn + 10 * s + w.rank) for s in range(w.size)])
         out = torch.empty_like(want, device=w.device)
         dist.all_to_all_single(out, send, [table[s][w.rank] for s in range(w.size)], table[w.rank], group=w.group)

@@ -7,7 +7,8 @@ from torch_tests.registry import case
 
 
 def thing(rank):
-    return [None, {"rank": rank, "text": "é" * (1000 * rank)}, ("a", rank, b"\0" * rank), list(range(rank * 10))][rank % 4]
+    return [None, {"rank": rank, "text": "é" * (1000 * rank)}, ("a", rank, b"\0" * rank),
+            list(range(rank * 10))][rank % 4]
 
 
 @case()
@@ -44,7 +45,8 @@ def scatter_object_list(w):
     for root in range(w.size):
         def run(group):
             out = [None]
-            dist.scatter_object_list(out, [thing(r) for r in range(w.size)] if w.rank == root else None, src=root, group=group)
+            dist.scatter_object_list(out, [thing(r) for r in range(w.size)] if w.rank == root else None, src=root,
+                                     group=group)
             return out
         w.same(run, model=lambda: [thing(w.rank)])
 

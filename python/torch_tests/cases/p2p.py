@@ -39,7 +39,8 @@ def isend_irecv(w):
         others = [r for r in range(w.size) if r != w.rank]
         out = {r: w.empty((7, 3)) for r in others}
         texts = {r: message(w, w.rank, r) for r in others}
-        works = [dist.isend(texts[r], r, group=group) for r in others] + [dist.irecv(out[r], r, group=group) for r in others]
+        works = [dist.isend(texts[r], r, group=group) for r in others]
+        works += [dist.irecv(out[r], r, group=group) for r in others]
         for work in reversed(works):
             work.wait()
         return out
@@ -88,7 +89,8 @@ def batch_receives_first(w):
     others = [r for r in range(w.size) if r != w.rank]
     out = {r: w.empty(9) for r in others}
     ops = [dist.P2POp(dist.irecv, out[r], r, group=w.group) for r in others]
-    ops += [dist.P2POp(dist.isend, torch.full((9,), float(10 * w.rank + r), device=w.device), r, group=w.group) for r in others]
+    ops += [dist.P2POp(dist.isend, torch.full((9,), float(10 * w.rank + r), device=w.device), r, group=w.group)
+            for r in others]
     for work in dist.batch_isend_irecv(ops):
         work.wait()
     for r in others:
@@ -99,7 +101,8 @@ def batch_receives_first(w):
 def batch_one_way(w):
     """Only the first and the last rank take part."""
     if w.rank == 0:
-        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.full((5,), 3.0, device=w.device), w.size - 1, group=w.group)]):
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.full((5,), 3.0, device=w.device), w.size - 1,
+                                                       group=w.group)]):
             work.wait()
     elif w.rank == w.size - 1:
         t = w.empty(5)

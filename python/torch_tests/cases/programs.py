@@ -1,4 +1,5 @@
-"""Training as people write it, unchanged: a small transformer on real text, the losses beside those over torch's own backend."""
+"""Training as people write it, unchanged: a small transformer on real text, the losses beside those over torch's own
+backend."""
 
 import torch
 import torch.distributed as dist
@@ -44,7 +45,8 @@ def ddp_200_steps(w):
 def ddp_small_buckets(w):
     """A bucket for each parameter: many all_reduces in flight while the backward pass goes on."""
     def run(group):
-        model = DistributedDataParallel(m.make(w.device), process_group=group, bucket_cap_mb=0.001, gradient_as_bucket_view=True)
+        model = DistributedDataParallel(m.make(w.device), process_group=group, bucket_cap_mb=0.001,
+                                        gradient_as_bucket_view=True)
         return m.train(model, STEPS, w.rank, w.device)
     compared(w, run)
 
@@ -81,7 +83,8 @@ def ddp_hook(w):
 
 @case(worlds=(2,))
 def ddp_buffers_and_unused(w):
-    """BatchNorm's buffers are broadcast, unused parameters are agreed upon, the last batch is shorter on one rank (join)."""
+    """BatchNorm's buffers are broadcast, unused parameters are agreed upon, the last batch is shorter on one rank
+    (join)."""
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -142,7 +145,8 @@ def fsdp2_state(w):
 
 def parallel(w, mesh):
     plan = {f"layers.{i}.{name}": style for i in range(2) for name, style in (
-        ("attention.query", ColwiseParallel()), ("attention.key", ColwiseParallel()), ("attention.value", ColwiseParallel()),
+        ("attention.query", ColwiseParallel()), ("attention.key", ColwiseParallel()),
+        ("attention.value", ColwiseParallel()),
         ("attention.out", RowwiseParallel()), ("up", ColwiseParallel()), ("down", RowwiseParallel()))}
     return parallelize_module(m.make(w.device), mesh, plan)
 
@@ -253,7 +257,8 @@ def load(w, method, epochs):
     from torch.utils.data import DataLoader
     from torch.utils.data.distributed import DistributedSampler
     import multiprocessing
-    multiprocessing.current_process()._config["daemon"] = False  # this rank is a daemon of the pool's; it may have children
+    # This rank is a daemon of the pool's; it may have children.
+    multiprocessing.current_process()._config["daemon"] = False
     t = torch.ones(3, device=w.device)
     dist.all_reduce(t, group=w.group)
     data = Lines()

@@ -23,7 +23,8 @@ def reduced(tensors, op):
         if dtype.is_floating_point:
             return (wide.sum(0) / len(tensors)).to(dtype)
         return torch.div(wide.sum(0).to(dtype).long(), len(tensors), rounding_mode="trunc").to(dtype)
-    f = {"SUM": lambda x: x.sum(0), "PRODUCT": lambda x: x.prod(0), "MIN": lambda x: x.amin(0), "MAX": lambda x: x.amax(0),
+    f = {"SUM": lambda x: x.sum(0), "PRODUCT": lambda x: x.prod(0), "MIN": lambda x: x.amin(0),
+         "MAX": lambda x: x.amax(0),
          "BAND": lambda x: _fold(torch.bitwise_and, x), "BOR": lambda x: _fold(torch.bitwise_or, x),
          "BXOR": lambda x: _fold(torch.bitwise_xor, x)}[op]
     return f(wide).to(dtype)
@@ -145,7 +146,8 @@ def reduce_scatter_in_place(w):
 def reduce_scatter(w, dtype, op):
     def run(group):
         out = w.empty((5, 2), dtype)
-        dist.reduce_scatter(out, [w.own((5, 2), dtype, kind(dtype)) for _ in range(w.size)], op=getattr(ReduceOp, op), group=group)
+        dist.reduce_scatter(out, [w.own((5, 2), dtype, kind(dtype)) for _ in range(w.size)], op=getattr(ReduceOp, op),
+                            group=group)
         return out
     w.same(run, atol=bound(dtype, op, w.size),
            model=lambda: reduced([w.everyone((5, 2), dtype, kind(dtype)) for _ in range(w.size)][w.rank], op))
@@ -224,7 +226,8 @@ def right_or_refused(w, dtype, op):
     except (RuntimeError, ValueError, TypeError) as error:
         w.needs(w.judged, f"{w.backend}: {str(error).splitlines()[0]}")
         w.raises(_reraise(error), "all_reduce")
-        assert str(dtype).removeprefix("torch.") in str(error) or op.lower() in str(error).lower(), f"names neither dtype nor op: {error}"
+        named = str(dtype).removeprefix("torch.") in str(error) or op.lower() in str(error).lower()
+        assert named, f"names neither dtype nor op: {error}"
         w.equal(t, before)
         # The group is usable afterwards.
         one = torch.ones(3, device=w.device)

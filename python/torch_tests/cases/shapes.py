@@ -32,7 +32,8 @@ def odd_addresses(w, dtype):
                 whole = w.own(64, dtype, "whole")
                 dist.all_reduce(whole[offset:offset + count], group=group)
                 out = w.empty(64 * w.size, dtype)
-                dist.all_gather_into_tensor(out[offset:offset + count * w.size], whole[offset:offset + count], group=group)
+                dist.all_gather_into_tensor(out[offset:offset + count * w.size], whole[offset:offset + count],
+                                            group=group)
                 return [whole, out]
             w.same(run)
 
@@ -103,7 +104,8 @@ def outputs_in_one_tensor(w):
             whole = w.empty((w.size, 9))
             dist.all_gather([whole[i] for i in order], w.own(9), group=group)
             return whole
-        w.same(run, model=lambda: torch.stack([t for _, t in sorted(zip(order, w.everyone(9)), key=lambda pair: pair[0])]))
+        w.same(run,
+               model=lambda: torch.stack([t for _, t in sorted(zip(order, w.everyone(9)), key=lambda pair: pair[0])]))
 
 
 @case()
@@ -141,4 +143,5 @@ def barriers(w):
         everyone = [torch.empty_like(left) for _ in range(w.size)]
         dist.all_gather(everyone, left.to(w.device), group=w.truth) if w.device.type == "cpu" else None
         if w.device.type == "cpu":
-            assert all(float(t) >= float(everyone[late]) for t in everyone), f"a rank left before rank {late} came: {everyone}"
+            after = all(float(t) >= float(everyone[late]) for t in everyone)
+            assert after, f"a rank left before rank {late} came: {everyone}"

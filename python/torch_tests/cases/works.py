@@ -232,7 +232,8 @@ def coalesced_reduce_scatter(w, manner):
                 dist.reduce_scatter_tensor(out, w.own(n * w.size, kind="whole"), group=group)
         manager.wait()
         return outs
-    w.same(run, model=lambda: [sum(t[w.rank * n:w.rank * n + n] for t in w.everyone(n * w.size, kind="whole")) for n in (3, 500)])
+    w.same(run, model=lambda: [sum(t[w.rank * n:w.rank * n + n] for t in w.everyone(n * w.size, kind="whole"))
+                               for n in (3, 500)])
 
 
 @case()

@@ -13,7 +13,8 @@ class Numpy:
         #: Random bytes, equal on all ranks.
         self.table = numpy.random.default_rng(seed).integers(0, 256, table, "uint8")
         self.np = numpy
-        self.dtypes = {"bfloat16": ml_dtypes.bfloat16, "float8_e4m3": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2}
+        self.dtypes = {"bfloat16": ml_dtypes.bfloat16, "float8_e4m3": ml_dtypes.float8_e4m3fn,
+                       "float8_e5m2": ml_dtypes.float8_e5m2}
 
     def empty(self, nbytes: int) -> Any:
         return self.np.empty(nbytes, "uint8")
@@ -82,7 +83,8 @@ class Torch:
 
         self.torch, self.device = torch, torch.device(device)
         # Made on the host, where threads of ranks have no generator in common.
-        words = torch.randint(-(1 << 63), (1 << 63) - 1, (table // 8 + 1,), generator=torch.Generator().manual_seed(seed))
+        words = torch.randint(-(1 << 63), (1 << 63) - 1, (table // 8 + 1,),
+                              generator=torch.Generator().manual_seed(seed))
         self.table = words.view(torch.uint8).to(self.device)
         self.dtypes = {"float8_e4m3": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
         self.signed = {1: torch.int8, 4: torch.int32, 8: torch.int64}

@@ -49,7 +49,8 @@ class Configuration:
 class World:
     """The ranks of one run."""
 
-    def __init__(self, arguments: argparse.Namespace, config: Configuration, seed: int, directory: pathlib.Path) -> None:
+    def __init__(self, arguments: argparse.Namespace, config: Configuration, seed: int,
+                 directory: pathlib.Path) -> None:
         self.arguments, self.config, self.seed, self.directory = arguments, config, seed, directory
         self.world = arguments.n
         self.selector = selectors.DefaultSelector()
@@ -74,16 +75,20 @@ class World:
             self.selector.register(os.fdopen(inlet, "r"), selectors.EVENT_READ, rank)
         a = self.arguments
         config = {"memory": a.memory, "arrays": a.arrays, "world": self.world, "seed": self.seed, "epoch": a.epoch,
-                  "limits": dataclasses.asdict(plan.Limits(a.steps, a.bytes)), "transport": self.config.transport, "threads": self.config.threads,
-                  "timeout": a.timeout, "id": f"file://{self.directory}/meeting", "ranks": pipes, "grace": 2 * GRACE, "wrapper": a.wrapper}
-        environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH")))))
+                  "limits": dataclasses.asdict(plan.Limits(a.steps, a.bytes)), "transport": self.config.transport,
+                  "threads": self.config.threads,
+                  "timeout": a.timeout, "id": f"file://{self.directory}/meeting", "ranks": pipes, "grace": 2 * GRACE,
+                  "wrapper": a.wrapper}
+        environment = dict(os.environ,
+                           PYTHONPATH=os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH")))))
         environment.pop("PYTORCH_CUDA_ALLOC_CONF", None)
         if self.config.expandable:
             environment["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
         if self.config.threads:
             environment["CUDA_MODULE_LOADING"] = "EAGER"  # a kernel's first use waits for kernels that run
         log = open(self.directory / f"output-{ranks[0]}", "wb")
-        process = subprocess.Popen([sys.executable, str(HERE / "worker.py"), json.dumps(config)], env=environment, pass_fds=ours,
+        process = subprocess.Popen([sys.executable, str(HERE / "worker.py"), json.dumps(config)], env=environment,
+                                   pass_fds=ours,
                                    stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         for fd in ours:
             os.close(fd)
@@ -93,11 +98,13 @@ class World:
     def run(self, seconds: float) -> None:
         """Lets the ranks run, and tells them when to stop."""
         began: float | None = None
-        limit = time.monotonic() + 2 * self.arguments.patience  # of what is being waited for; importing torch takes its time
+        # Of what is being waited for; importing torch takes its time.
+        limit = time.monotonic() + 2 * self.arguments.patience
         while not self.alive <= set(self.failures):
             events = self.selector.select(max(0.0, min(limit - time.monotonic(), 1.0)))
             if not events and time.monotonic() > limit:
-                waiting = [f"rank {rank} after {self.at.get(rank, {'at': 'the start'})['at']!r}" for rank in sorted(self.alive)]
+                waiting = [f"rank {rank} after {self.at.get(rank, {'at': 'the start'})['at']!r}"
+                           for rank in sorted(self.alive)]
                 self.failures.setdefault(-1, f"nothing has happened for too long: {', '.join(waiting)}")
                 break
             for key, _ in events:
@@ -158,15 +165,19 @@ class World:
                 self.failures[ranks[0]] = ""
             for rank in ranks:
                 if rank in self.failures and not self.failures[rank]:
-                    self.failures[rank] = f"the process has ended with status {status}{' (' + signal.Signals(-status).name + ')' if status < 0 else ''}"
+                    name = f" ({signal.Signals(-status).name})" if status < 0 else ""
+                    self.failures[rank] = f"the process has ended with status {status}{name}"
 
     def summary(self) -> str:
         facts = self.at.get(0, {})
         total = lambda what: sum(at.get(what, 0) for at in self.at.values())  # noqa: E731
-        grown = {what: max((at.get("grown", {}).get(what, 0) for at in self.at.values()), default=0) for what in ("device", "host", "files")}
-        return (f"{self.epochs} epochs, {facts.get('calls', 0)} calls, {facts.get('graphs', 0)} graphs, {facts.get('replays', 0)} replays, "
+        grown = {what: max((at.get("grown", {}).get(what, 0) for at in self.at.values()), default=0)
+                 for what in ("device", "host", "files")}
+        return (f"{self.epochs} epochs, {facts.get('calls', 0)} calls, {facts.get('graphs', 0)} graphs, "
+                f"{facts.get('replays', 0)} replays, "
                 f"{facts.get('communicators', 0)} splits, {total('results')} buffers checked; "
-                f"device {grown['device'] / (1 << 20):+.1f} MiB, host {grown['host'] / (1 << 20):+.1f} MiB, files {grown['files']:+d}")
+                f"device {grown['device'] / (1 << 20):+.1f} MiB, host {grown['host'] / (1 << 20):+.1f} MiB, files "
+                f"{grown['files']:+d}")
 
     def report(self) -> str:
         """What is known of a failure."""
@@ -187,9 +198,11 @@ class World:
 
     def again(self) -> str:
         a = self.arguments
-        words = ["fuzz.py", "--memory", a.memory, "--arrays", a.arrays, "-n", str(a.n), "--steps", str(a.steps), "--bytes", str(a.bytes),
+        words = ["fuzz.py", "--memory", a.memory, "--arrays", a.arrays, "-n", str(a.n), "--steps", str(a.steps),
+                 "--bytes", str(a.bytes),
                  "--seed", str(self.seed), "--epoch", str(a.epoch + self.epochs), "--seconds", str(a.seconds),
-                 "--ranks", "threads" if self.config.threads else "processes", "--expandable", "on" if self.config.expandable else "off"]
+                 "--ranks", "threads" if self.config.threads else "processes", "--expandable",
+                 "on" if self.config.expandable else "off"]
         return " ".join(words + (["--transport", self.config.transport] if self.config.transport else []))
 
 
@@ -206,7 +219,8 @@ def perform(arguments: argparse.Namespace, config: Configuration, seed: int) -> 
                     process.kill()
                     process.wait()
         verdict = "FAILED" if world.failures else "ok"
-        print(f"{arguments.memory} n={arguments.n} {config} seed={seed}: {world.summary()}; {time.monotonic() - began:.1f} s: {verdict}", flush=True)
+        print(f"{arguments.memory} n={arguments.n} {config} seed={seed}: {world.summary()}; "
+              f"{time.monotonic() - began:.1f} s: {verdict}", flush=True)
         if world.failures:
             print(world.report(), flush=True)
         return not world.failures
@@ -222,12 +236,15 @@ def main() -> None:
     parser.add_argument("--epoch", type=int, default=0, help="the first epoch")
     parser.add_argument("--epochs", type=int, default=0, help="how many at most; 0: as many as time allows")
     parser.add_argument("--steps", type=int, default=400, help="of an epoch")
-    parser.add_argument("--bytes", type=int, default=0, help="longest buffer; default: 48 MiB with cuda, 256 KiB with host")
+    parser.add_argument("--bytes", type=int, default=0,
+                        help="longest buffer; default: 48 MiB with cuda, 256 KiB with host")
     parser.add_argument("--transport", action="append", help="as SHUNT_TRANSPORTS; may be given several times")
-    parser.add_argument("--expandable", choices=("off", "on", "both"), default="both", help="torch's expandable segments")
+    parser.add_argument("--expandable", choices=("off", "on", "both"), default="both",
+                        help="torch's expandable segments")
     parser.add_argument("--ranks", choices=("processes", "threads", "both"), default="both")
     parser.add_argument("--timeout", type=float, default=20, help="of the communicator, in seconds")
-    parser.add_argument("--patience", type=float, default=60, help="longest time for an epoch, joining or leaving, in seconds")
+    parser.add_argument("--patience", type=float, default=60,
+                        help="longest time for an epoch, joining or leaving, in seconds")
     parser.add_argument("--wrapper", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     arguments.arrays = arguments.arrays or ("torch" if arguments.memory == "cuda" else "numpy")
@@ -238,7 +255,8 @@ def main() -> None:
         expandable = [False]
     elif arguments.ranks == "both" and os.environ.get("SHUNT_SHARE_GPU") == "on":
         kinds = [False]
-        print("without threads: they would share a context too, where torch's copies of one hold up the other's launches", flush=True)
+        print("without threads: they would share a context too, where torch's copies of one hold up the other's "
+              "launches", flush=True)
     right = True
     for transport, threads, segments in itertools.product(arguments.transport or [""], kinds, expandable):
         seed = secrets.randbits(32) if arguments.seed is None else arguments.seed

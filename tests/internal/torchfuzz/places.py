@@ -70,7 +70,8 @@ class Cuda:
         self.arrays, self.shared, torch = arrays, shared, arrays.torch
         self.torch, self.cuda, self.device = torch, torch.cuda, arrays.device
         # The default stream, which others wait for and which waits for others, and two that do not.
-        self.all = [self.cuda.default_stream(self.device), self.cuda.Stream(self.device), self.cuda.Stream(self.device, priority=-1)]
+        self.all = [self.cuda.default_stream(self.device), self.cuda.Stream(self.device),
+                    self.cuda.Stream(self.device, priority=-1)]
         self.streams = len(self.all)
         #: How often memory goes back to the driver, which changes from epoch to epoch.
         self.churn = 0.0

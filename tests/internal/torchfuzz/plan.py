@@ -9,14 +9,16 @@ import dataclasses
 import random
 from typing import Iterator
 
-SIZES = {"int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "float16": 2, "bfloat16": 2, "float32": 4,
+SIZES = {"int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "float16": 2, "bfloat16": 2,
+         "float32": 4,
          "float64": 8, "float8_e4m3": 1, "float8_e5m2": 1}
 DTYPES = tuple(SIZES)
 OPS = ("sum", "prod", "min", "max", "avg", "premul_sum")
 
 #: Collectives by how often they are drawn. "messages" is a group of sends and receives.
 WEIGHTS = {"all_reduce": 6, "reduce": 2, "broadcast": 3, "all_gather": 4, "all_gather_v": 2, "reduce_scatter": 4,
-           "reduce_scatter_v": 2, "all_to_all": 4, "all_to_all_v": 5, "gather": 2, "gather_v": 2, "scatter": 2, "scatter_v": 2,
+           "reduce_scatter_v": 2, "all_to_all": 4, "all_to_all_v": 5, "gather": 2, "gather_v": 2, "scatter": 2,
+           "scatter_v": 2,
            "messages": 4, "barrier": 1}
 REDUCES = {"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_v"}
 ROOTED = {"reduce", "broadcast", "gather", "gather_v", "scatter", "scatter_v"}
@@ -58,7 +60,8 @@ class Call:
         if self.collective in ROOTED:
             parts.append(f"root {self.root}")
         if self.counts:
-            parts.append(f"counts {self.counts}{' on the device' if self.counts_on_device else ''}{' with displacements' if self.send_displs or self.recv_displs else ''}")
+            parts.append(f"counts {self.counts}{' on the device' if self.counts_on_device else ''}"
+                         f"{' with displacements' if self.send_displs or self.recv_displs else ''}")
         elif self.collective != "barrier":
             parts.append(f"count {self.count}")
         if self.in_place:
@@ -174,11 +177,13 @@ class Epoch:
     def _registered(self) -> Registered:
         comm, symmetric = self._comm(), self.random.random() < 0.5
         at, most = 8 * self.random.randrange(64), min(self.limits.bytes, 4 << 20) // 8 * 8
-        runs = tuple(self._calls(comm, most, SYMMETRIC if symmetric else None) for _ in range(self.random.randrange(1, 4)))
+        runs = tuple(self._calls(comm, most, SYMMETRIC if symmetric else None)
+                     for _ in range(self.random.randrange(1, 4)))
         return Registered(comm, symmetric, 4 * most + 4096, at, runs)
 
     def _window(self) -> Windowed:
-        return Windowed(self._comm(), self._tag(), self._bytes(min(self.limits.bytes, 1 << 20)), self.random.randrange(1, 4))
+        return Windowed(self._comm(), self._tag(), self._bytes(min(self.limits.bytes, 1 << 20)),
+                        self.random.randrange(1, 4))
 
     def _split(self) -> Split | None:
         if len(self.comms) >= self.limits.communicators:
@@ -263,7 +268,8 @@ class Epoch:
         op = r.choice(OPS) if collective in REDUCES else "sum"
         elements = self._bytes(most) // SIZES[dtype]
         call = Call(self._tag(), collective, members, dtype, op, root=r.randrange(world),
-                    in_place=collective not in NEVER_IN_PLACE and r.random() < 0.3 and not (collectives and collective == "scatter"),
+                    in_place=collective not in NEVER_IN_PLACE and r.random() < 0.3
+                    and not (collectives and collective == "scatter"),
                     scalars=self._scalars(dtype, world) if op == "premul_sum" else ())
         if collective in ("all_reduce", "reduce", "broadcast"):
             return dataclasses.replace(call, count=elements)
@@ -301,7 +307,8 @@ class Epoch:
         r, world = self.random, len(call.members)
         elements //= world  # from each rank, so that no rank receives more
         if call.collective == "messages":
-            counts = tuple(tuple(n if r.random() < 0.6 else 0 for n in self._blocks(elements, world)) for _ in range(world))
+            counts = tuple(tuple(n if r.random() < 0.6 else 0 for n in self._blocks(elements, world))
+                           for _ in range(world))
             return dataclasses.replace(call, counts=counts)
         if self.on_device and r.random() < 0.3:
             # Every replay may have other counts, up to a block of each pair.
@@ -319,7 +326,8 @@ class Epoch:
         world = len(call.members)
         block = call.send_room // world
         return dataclasses.replace(call, counts=tuple(
-            tuple(self.random.choice((0, block, self.random.randrange(block + 1))) for _ in range(world)) for _ in range(world)))
+            tuple(self.random.choice((0, block, self.random.randrange(block + 1))) for _ in range(world))
+            for _ in range(world)))
 
     def _again(self, call: Call) -> Call:
         """The same call with other content."""

@@ -53,7 +53,8 @@ class Checks:
         self.results += len(what)
         wrong = [(text, outcome) for text, outcome in zip(what, outcomes) if outcome[0]]
         if wrong:
-            lines = [f"{text}: {n} words of 8 bytes are wrong; word {at} is {have & (1 << 64) - 1:#018x}, want {want & (1 << 64) - 1:#018x}"
+            lines = [f"{text}: {n} words of 8 bytes are wrong; word {at} is {have & (1 << 64) - 1:#018x}, want "
+                     f"{want & (1 << 64) - 1:#018x}"
                      for text, (n, at, have, want) in wrong[:8]]
             raise Wrong(f"{len(wrong)} of {len(what)} buffers:\n  " + "\n  ".join(lines))
 
@@ -73,8 +74,10 @@ class Buffers:
         elif call.in_place and shape.send is not None and shape.recv is not None:
             larger = max(shape.send, shape.recv)
             whole = Span(outer.raw, outer.at, larger * size) if outer else take(larger * size, size)
-            self.send = Span(whole.raw, whole.at + (shape.inside * size if shape.send < larger else 0), shape.send * size)
-            self.recv = Span(whole.raw, whole.at + (shape.inside * size if shape.recv < larger else 0), shape.recv * size)
+            self.send = Span(whole.raw, whole.at + (shape.inside * size if shape.send < larger else 0),
+                             shape.send * size)
+            self.recv = Span(whole.raw, whole.at + (shape.inside * size if shape.recv < larger else 0),
+                             shape.recv * size)
         else:
             if shape.send is not None:
                 self.send = take(shape.send * size, size)
@@ -92,7 +95,8 @@ class Buffers:
 class Runner:
     """A rank of a world. arrays and place are of arrays.py and places.py; note(text) logs what is done."""
 
-    def __init__(self, comm: Any, rank: int, seed: int, arrays: Any, place: Any, on_device: bool, note: Callable[[str], None]) -> None:
+    def __init__(self, comm: Any, rank: int, seed: int, arrays: Any, place: Any, on_device: bool,
+                 note: Callable[[str], None]) -> None:
         self.world, self.rank, self.seed = comm, rank, seed
         self.arrays, self.place, self.on_device, self.note = arrays, place, on_device, note
         self.truth, self.checks = Truth(arrays, seed), Checks(arrays, place.synchronize)
@@ -166,7 +170,8 @@ class Runner:
 
     def check(self, b: Buffers, call: Call) -> None:
         for raw, want in self.content(b, call, True):
-            what = "and".join(name for name, span in ((" send ", b.send), (" recv ", b.recv)) if span is not None and span.raw is raw)
+            what = "and".join(name for name, span in ((" send ", b.send), (" recv ", b.recv)) if span is not None
+                              and span.raw is raw)
             self.checks.compare(raw, want, f"step {self.step}, {call},{what}memory of {len(raw)} bytes")
 
     def content(self, b: Buffers, call: Call, after: bool) -> list[tuple[Any, Any]]:
@@ -175,7 +180,8 @@ class Runner:
         for number, raw in enumerate(b.raws()):
             want = self.arrays.clone(self.truth.bits(f"around{number}", call.tag, self.rank, 0, len(raw)))
             if b.send is not None and b.send.raw is raw and b.send.nbytes:
-                self.arrays.copy(want[b.send.at:b.send.at + b.send.nbytes], self.truth.sent(call, b.me, 0, b.layout.send or 0))
+                self.arrays.copy(want[b.send.at:b.send.at + b.send.nbytes],
+                                 self.truth.sent(call, b.me, 0, b.layout.send or 0))
             if after and b.recv is not None and b.recv.raw is raw:
                 # The layout of this content: counts on the device change.
                 for piece in layout(call, b.me).pieces:
@@ -284,7 +290,8 @@ class Runner:
     def _registered(self, step: plan.Registered) -> None:
         comm = self.comms[step.comm]
         calls = [self.mine(run) for run in step.runs]
-        self.note(f"{self.step} on stream {self.stream}: comm {step.comm}: {'symmetric' if step.symmetric else 'registered'} memory for "
+        self.note(f"{self.step} on stream {self.stream}: comm {step.comm}: "
+                  f"{'symmetric' if step.symmetric else 'registered'} memory for "
                   + "; ".join(map(str, calls)))
         raw = self.arrays.empty(step.bytes)
         with comm.register(raw, symmetric=step.symmetric):
@@ -296,7 +303,8 @@ class Runner:
     def _windowed(self, step: plan.Windowed) -> None:
         comm, a, n = self.comms[step.comm], self.arrays, step.bytes
         world, me = comm.world, comm.rank
-        self.note(f"{self.step} on stream {self.stream}: comm {step.comm}: window of {world} times {n} bytes, {step.turns} turns")
+        self.note(f"{self.step} on stream {self.stream}: comm {step.comm}: window of {world} times {n} bytes, "
+                  f"{step.turns} turns")
         room = (n + 7) // 8 * 8
         with comm.window(room * world) as window:
             memory = a.of(window)
@@ -310,7 +318,8 @@ class Runner:
                     window.wait(source)
                     want = a.clone(memory[room * source:room * (source + 1)])
                     a.copy(want[:n], self.put(step, turn, source))
-                    self.checks.compare(memory[room * source:room * (source + 1)], want, f"step {self.step}, put of rank {source} of {n} bytes")
+                    self.checks.compare(memory[room * source:room * (source + 1)], want,
+                                        f"step {self.step}, put of rank {source} of {n} bytes")
                     window.signal(source)
                     window.wait(to)
                 comm.barrier()
@@ -347,7 +356,8 @@ class Runner:
     def _capture(self, step: plan.Capture) -> None:
         calls = [(self.comms[part.comm], self.mine(part.calls)) for part in step.parts]
         self.stream = self.chance.randrange(min(1, self.place.streams - 1), self.place.streams)
-        self.note(f"{self.step} on stream {self.stream}: capture of graph {step.graph}: " + "; ".join(str(call) for _, call in calls))
+        self.note(f"{self.step} on stream {self.stream}: capture of graph {step.graph}: "
+                  + "; ".join(str(call) for _, call in calls))
         parts = []
         with self.place.on(self.stream):
             for comm, call in calls:
@@ -372,7 +382,8 @@ class Runner:
                 a.copy(twins[id(raw)], raw)
             twin = object.__new__(Buffers)
             twin.call, twin.me, twin.layout = b.call, b.me, b.layout
-            twin.send, twin.recv = (span and Span(twins[id(span.raw)], span.at, span.nbytes) for span in (b.send, b.recv))
+            twin.send, twin.recv = (span and Span(twins[id(span.raw)], span.at, span.nbytes)
+                                    for span in (b.send, b.recv))
             self.issue(comm, twin, counts)
             for raw in b.raws():
                 a.copy(raw, twins[id(raw)])
@@ -380,7 +391,8 @@ class Runner:
     def _replay(self, step: plan.Replay) -> None:
         graph, parts = self.graphs[step.graph]
         calls = [self.mine(part.calls) for part in step.parts]
-        self.note(f"{self.step} on stream {self.stream}: {step.times} replays of graph {step.graph}: " + "; ".join(map(str, calls)))
+        self.note(f"{self.step} on stream {self.stream}: {step.times} replays of graph {step.graph}: "
+                  + "; ".join(map(str, calls)))
         # The order of graphs' launches and calls in other streams is the program's to see to.
         for other in range(self.place.streams):
             self.place.follow(self.stream, other)

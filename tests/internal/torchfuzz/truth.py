@@ -35,7 +35,8 @@ class Piece:
 
 @dataclasses.dataclass
 class Layout:
-    """The buffers of one rank in a call, in elements; None where it has none. In place one lies in the other at inside."""
+    """The buffers of one rank in a call, in elements; None where it has none. In place one lies in the other at
+    inside."""
 
     send: int | None
     recv: int | None

@@ -97,7 +97,8 @@ def run(config: dict, rank: int, control: Control, log: Log) -> None:
     control.meet("ready")
     on_device = config["memory"] == "cuda"
     options = {"memory": "cuda", "device": device(rank)} if on_device else {}
-    comm = shunt.init(rank, config["world"], config["id"], transports=config["transport"] or None, timeout=config["timeout"], **options)
+    comm = shunt.init(rank, config["world"], config["id"], transports=config["transport"] or None,
+                      timeout=config["timeout"], **options)
     with comm:
         try:
             epochs(config, Runner(comm, rank, config["seed"], numbers, place, on_device, log.note), control)
@@ -132,7 +133,8 @@ def warm_up(numbers: Any, place: Any) -> None:
             for dtype in plan.DTYPES:
                 for op in plan.OPS:
                     for n in (3, 64, 5000):
-                        call = plan.Call(1, "all_reduce", (0, 1), dtype, op, (1, 2) if op == "premul_sum" else (), count=n)
+                        call = plan.Call(1, "all_reduce", (0, 1), dtype, op, (1, 2) if op == "premul_sum" else (),
+                                         count=n)
                         want = numbers.clone(check.bits("around", 1, 0, 0, (n * call.size + 15) // 8 * 8))
                         have = numbers.clone(want)
                         numbers.copy(have[call.size:call.size + n * call.size], check.sent(call, 0, 1, n))
@@ -152,16 +154,19 @@ def flat(place: Any, first: dict | None) -> tuple[dict, dict]:
                 return now, {what: 0 for what in now}
         else:
             grown = {what: n - first[what] for what, n in now.items()}
-            big = {what: n for what, n in grown.items() if n > {"device": DEVICE_SLACK, "host": HOST_SLACK, "files": FILES_SLACK}[what]}
+            slack = {"device": DEVICE_SLACK, "host": HOST_SLACK, "files": FILES_SLACK}
+            big = {what: n for what, n in grown.items() if n > slack[what]}
             if not big:
                 return {what: min(n, first[what]) for what, n in now.items()}, grown
             if time.monotonic() > until:
-                raise RuntimeError(f"not released within {PATIENCE} s: {describe(big)} more than after an earlier epoch")
+                raise RuntimeError(
+                    f"not released within {PATIENCE} s: {describe(big)} more than after an earlier epoch")
         time.sleep(0.1)
 
 
 def describe(grown: dict) -> str:
-    return ", ".join(f"{n} open files" if what == "files" else f"{n / (1 << 20):.1f} MiB of {what} memory" for what, n in grown.items())
+    return ", ".join(f"{n} open files" if what == "files" else f"{n / (1 << 20):.1f} MiB of {what} memory"
+                     for what, n in grown.items())
 
 
 def tell(error: BaseException, control: Control, log: Log) -> None:
