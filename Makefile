@@ -116,7 +116,8 @@ race-cuda-compile:
 	$(call compile,-race $(RACE_CUDA) ./tests/conformance)
 
 .PHONY: check
-check: fmt-check width-check mod-check vet lint generate-check images-check python-calls ## format, width of lines, modules, vet, linters, generated code and images, warnings of the extension
+check: fmt-check width-check mod-check vet lint generate-check images-check python-calls
+check: ## format, width of lines, modules, vet, linters, generated code and images, warnings of the extension
 
 .PHONY: house
 house: ## lines, files and imports of each room of package host, the longest file and function
@@ -132,7 +133,7 @@ fmt-check: ## list Go files that are not formatted
 	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
 
 .PHONY: width-check
-width-check: ## list lines of Go and Markdown of more than 120 characters
+width-check: ## list lines of more than 120 characters
 	sh scripts/check-width.sh
 
 .PHONY: mod-check
@@ -162,10 +163,13 @@ notices: ## write THIRD_PARTY_NOTICES, the licenses of what is linked
 proto: deps-proto ## write the Go code of plugin/proto
 	sh scripts/proto.sh
 
+GENERATED := plugin/tables_gen.go plugin/shunt_tables.h python/shunt/_tables.py plugin/proto docs/options.md \
+  docs/transport-author.md THIRD_PARTY_NOTICES capi/nccl host/selector/builtin.json
+
 .PHONY: generate-check
 generate-check: generate ## fail when a generated file is not what the generators write
-	@changed=$$(git status --porcelain -- plugin/tables_gen.go plugin/shunt_tables.h python/shunt/_tables.py plugin/proto docs/options.md docs/transport-author.md THIRD_PARTY_NOTICES capi/nccl host/selector/builtin.json); \
-	if [ -n "$$changed" ]; then echo "generated files differ (commit what make generate wrote):"; echo "$$changed"; exit 1; fi
+	@changed=$$(git status --porcelain -- $(GENERATED)); if [ -n "$$changed" ]; then \
+	echo "generated files differ (commit what make generate wrote):"; echo "$$changed"; exit 1; fi
 
 # Minutes for all images, so a few stand for them: what has the sums of its sources
 # was made of them, or of none. `transports/cudaipc/kernels/compile --check` is all.
@@ -182,7 +186,8 @@ nccl-symbols: ## read the functions of NCCL anew, of the packages that NCCL_PACK
 	$(GO) run ./internal/gennccl -refresh $(NCCL_PACKAGES)
 
 .PHONY: nccl-sanitize
-nccl-sanitize: build ## the tests of the NCCL-compatible library under the sanitizers of addresses and undefined behaviour
+nccl-sanitize: build
+nccl-sanitize: ## the tests of the NCCL-compatible library under the sanitizers of addresses and undefined behaviour
 	$(built) SHUNT_NCCL_SANITIZE=1 $(GO) test -count=1 -vet=off $(TEST_FLAGS) ./capi/nccl/test
 
 .PHONY: fuzz
@@ -215,12 +220,14 @@ bench-peers: deps-mpi ## against Open MPI in one run; rewrites the table of docs
 # does the same in parts of less than ten minutes: check, table, faults, loads, tune, diagnose.
 DEVICE_STEPS ?=
 .PHONY: device-build
-device-build: python-calls ## everything for a machine with GPUs, into build/device: run.sh, session.sh and their programs
+device-build: python-calls
+device-build: ## everything for a machine with GPUs, into build/device: run.sh, session.sh and their programs
 	GO="$(GO)" bash scripts/device-build.sh
 
 define device
 	@if nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then bash build/device/run.sh $(1); \
-	else echo "no GPU here: take build/device to a machine that has some and run there: bash build/device/run.sh $(strip $(1))"; fi
+	else echo "no GPU here: take build/device to a machine that has some and run there:" \
+	  "bash build/device/run.sh $(strip $(1))"; fi
 endef
 
 .PHONY: device-test
@@ -228,7 +235,8 @@ device-test: device-build ## build the tests for GPUs into build/device, and run
 	$(call device,$(or $(DEVICE_STEPS),smoke conformance tests graphs faults fuzz kernels))
 
 .PHONY: device-bench
-device-bench: device-build ## the same for the benchmarks: against NCCL and torch, the carriers beside each other, counters
+device-bench: device-build
+device-bench: ## the same for the benchmarks: against NCCL and torch, the carriers beside each other, counters
 	$(call device,$(or $(DEVICE_STEPS),smoke bench carriers counters))
 
 # The quick calls of the Python package, in C, for tests and whoever imports it from here.
@@ -283,7 +291,8 @@ PYTHON_HEADERS ?= $(HOME)/.cache/shunt/python-headers
 .PHONY: release
 release: TORCH_VERSIONS = 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 release: PYTHON_VERSIONS = 3.10 3.11 3.12 3.13 3.14 3.15
-release: wheel tarball ## what is published, into dist/: the wheel with shunt.torch for every torch and CPython, and the archive (20 minutes)
+release: wheel tarball
+release: ## what is published, into dist/: the archive, and the wheel with shunt.torch for each torch and CPython
 
 .PHONY: portable
 portable: $(WHEEL)/.ready ## bin/ and lib/ for other machines, glibc 2.28 or newer, into build/portable
@@ -292,7 +301,8 @@ portable: $(WHEEL)/.ready ## bin/ and lib/ for other machines, glibc 2.28 or new
 .PHONY: wheel
 wheel: portable ## the Python wheel, into dist/: package, libshunt.so, headers, command, plugins
 	@$(call python-headers,$(PYTHON))
-	for version in $(TORCH_VERSIONS); do PYTHON=$(PYTHON) sh scripts/torch-headers.sh $(TORCH_HEADERS) $$version || exit 1; done
+	for version in $(TORCH_VERSIONS); do \
+	  PYTHON=$(PYTHON) sh scripts/torch-headers.sh $(TORCH_HEADERS) $$version || exit 1; done
 	PYTHON=$(WHEEL)/bin/python PYTHON_VERSIONS="$(PYTHON_VERSIONS)" PYTHONS="$(PYTHONS)" PYTHON_HEADERS=$(PYTHON_HEADERS) \
 	  bash scripts/wheel.sh dist $(TORCH_VERSIONS:%=$(TORCH_HEADERS)/%)
 
@@ -329,13 +339,16 @@ clean: ## remove what was built
 # ---- what the targets need ---------------------------------------------------
 
 .PHONY: deps
-deps: deps-mpi deps-proto python-deps python-calls $(BIN)/golangci-lint ## install everything that the other targets need
+deps: deps-mpi deps-proto python-deps python-calls $(BIN)/golangci-lint
+deps: ## install everything that the other targets need
 
 # install installs Debian packages; debian does where something does not work: $(call debian,COMMAND LINE,packages).
 # What is tried is what is used: a compiler may be there without its headers.
 install = echo "installing $(1)"; if [ "$$(id -u)" = 0 ]; then sudo=; else sudo=sudo; fi; \
-  $$sudo apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -o DPkg::Lock::Timeout=300 -y -q --no-install-recommends $(1) >/dev/null
-python-headers = $(1) -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null || { $(call install,python3-dev); }
+  $$sudo apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive \
+  $$sudo apt-get install -o DPkg::Lock::Timeout=300 -y -q --no-install-recommends $(1) >/dev/null
+python-headers = $(1) -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null || \
+  { $(call install,python3-dev); }
 debian = @{ $(1); } >/dev/null 2>&1 || { $(call install,$(2)); }
 
 .PHONY: deps-mpi

@@ -11,7 +11,9 @@ cd "$here"
 # every pointer that the loader writes. -z nodelete: a Go
 # runtime cannot be unloaded. The header that cgo writes beside the library is
 # not ours to publish; shunt.h is.
+link="-Wl,-soname,libshunt.so.1 -Wl,--version-script=$here/libshunt.map"
+link="$link -Wl,-z,now -Wl,-z,relro -Wl,-z,noexecstack -Wl,-z,nodelete -Wl,-z,defs"
 CGO_ENABLED=1 go build -trimpath -buildmode=c-shared \
-  -ldflags "-s -w -extldflags '-Wl,-soname,libshunt.so.1 -Wl,--version-script=$here/libshunt.map -Wl,-z,now -Wl,-z,relro -Wl,-z,noexecstack -Wl,-z,nodelete -Wl,-z,defs'" \
+  -ldflags "-s -w -extldflags '$link'" \
   -o "$output" .
 rm -f "${output%.so}.h"

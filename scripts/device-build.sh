@@ -53,11 +53,14 @@ if [ "$(uname -m)" = x86_64 ]; then
 fi
 
 step "the Python package, its tests and examples"
-if [ ! -e python/shunt/_calls.abi3.so ]; then step "without shunt._calls (make python-calls builds it): calls from Python are slower"; fi
+if [ ! -e python/shunt/_calls.abi3.so ]; then
+  step "without shunt._calls (make python-calls builds it): calls from Python are slower"
+fi
 cp -r python/shunt python/tests tests/internal/torchfuzz "$stage/python/"
 cp -r examples LICENSE "$stage/" # a text that the examples read
 # The README's program for torch, as it is printed.
-awk '/^<!-- snippet: torch -->/ { on = 1; next } on && /^```$/ { exit } on && !/^```/' README.md >"$stage/python/readme_torch.py"
+awk '/^<!-- snippet: torch -->/ { on = 1; next } on && /^```$/ { exit } on && !/^```/' \
+  README.md >"$stage/python/readme_torch.py"
 # Those of the guide that need GPUs.
 mkdir -p "$stage/python/guide"
 awk -v to="$stage/python/guide" '/^<!-- snippet: gpu-/ { name = $3; next } name && /^```$/ { name = "" }
@@ -75,7 +78,8 @@ cp scripts/device-report.py scripts/device-counters.sh scripts/device-topo.py "$
 if nvcc=$(command -v nvcc); then
   for program in check bench; do
     # Newer than its source, so that bench/kernels/run takes it.
-    "$nvcc" -std=c++17 -O2 -arch=sm_90 -cudart static -L"$(dirname "$nvcc")/../lib" "bench/kernels/$program.cu" -o "$stage/kernels/$program" -ldl ||
+    "$nvcc" -std=c++17 -O2 -arch=sm_90 -cudart static -L"$(dirname "$nvcc")/../lib" "bench/kernels/$program.cu" \
+      -o "$stage/kernels/$program" -ldl ||
       step "$program of the kernels could not be built here; the machine with the GPUs will try"
   done
 fi

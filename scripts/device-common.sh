@@ -29,7 +29,8 @@ shunt=$root/bin/shunt
 present=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
 gpus=${GPUS:-$present}
 if [ "$gpus" -gt "$present" ] && [ "${SHUNT_SHARE_GPU:-}" != on ]; then gpus=$present; fi
-nccl=${NCCL:-$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0] + "/lib/libnccl.so.2")' 2>/dev/null || true)}
+find_nccl='import nvidia.nccl as n; print(list(n.__path__)[0] + "/lib/libnccl.so.2")'
+nccl=${NCCL:-$(python3 -c "$find_nccl" 2>/dev/null || true)}
 shared=shared:$root/lib/shunt-transport-cudaipc.so
 process=process:$root/bin/shunt-transport-cudaipc
 carriers=(builtin:cudaipc)
@@ -54,13 +55,17 @@ part() {
     *) verdict="FAIL ($status)" ;;
   esac
   # A test binary that skipped everything has shown nothing.
-  if [ "$status" = 0 ] && grep -q '^--- SKIP' "$logs/$name.log"; then note="$(grep -c '^--- SKIP' "$logs/$name.log") skipped"; fi
+  if [ "$status" = 0 ] && grep -q '^--- SKIP' "$logs/$name.log"; then
+    note="$(grep -c '^--- SKIP' "$logs/$name.log") skipped"
+  fi
   if [ "$status" != 0 ]; then
     failed=1
     printf '\n== %s failed; the end of its output:\n' "$name"
     tail -n "${TAIL:-25}" "$logs/$name.log" | cut -c1-400
   fi
-  table+=("$(printf '%-34s %-10s %7.1f s  %s' "$name" "$verdict" "$(echo "$start $end" | awk '{print $2 - $1}')" "$note")")
+  local took
+  took=$(echo "$start $end" | awk '{print $2 - $1}')
+  table+=("$(printf '%-34s %-10s %7.1f s  %s' "$name" "$verdict" "$took" "$note")")
   if declare -F kept >/dev/null; then kept; fi
 }
 skip() { table+=("$(printf '%-34s %-10s %9s  %s' "$1" skipped "" "$2")"); }
@@ -76,7 +81,9 @@ need() { # need STEP: two GPUs, or ranks that share one
 # report prints the table of parts and ends with the status of all.
 report() {
   {
-    printf '\n%s, revision %s, %s GPUs\n' "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1)" "$(cat revision)" "$gpus"
+    printf '\n%s, revision %s, %s GPUs\n' \
+      "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1)" "$(cat revision)" \
+      "$gpus"
     printf '%s\n' "${table[@]}"
   } | tee "$logs/table.txt"
   if declare -F kept >/dev/null; then kept; fi

@@ -40,7 +40,8 @@ for collective in "${collectives[@]}"; do
     under+=" --kernel-name-base function --kernel-name regex:^shunt_${collective}_ --launch-skip 4 --launch-count 3"
     under+=" --metrics $set --print-summary per-kernel --csv"
     log=$(mktemp)
-    timeout -k 5 "${LIMIT:-20}" "$shunt" bench --memory cuda -n "$ranks" --eager --no-check --no-in-place --collective "$collective" \
+    timeout -k 5 "${LIMIT:-20}" "$shunt" bench --memory cuda -n "$ranks" --eager --no-check --no-in-place \
+      --collective "$collective" \
       --min "$size" --max "$size" --iters 12 --under "$under" >"$log" 2>&1
     status=$?
     if grep -q ERR_NVGPUCTRPERM "$log"; then
@@ -54,7 +55,8 @@ for collective in "${collectives[@]}"; do
       echo "$lines"
     else
       refused=$((refused + 1))
-      echo "== $collective of $size: nothing measured (status $status): $(grep -iE 'error|==' "$log" | head -n 3 | tr '\n' ' ')"
+      why=$(grep -iE 'error|==' "$log" | head -n 3 | tr '\n' ' ') || true
+      echo "== $collective of $size: nothing measured (status $status): $why"
     fi
     rm -f "$log"
     # Where nothing comes of the first sets there is no sense in the others.

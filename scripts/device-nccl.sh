@@ -15,7 +15,8 @@ gpus=${GPUS:-2}
 library=$PWD/bin/nccl/libnccl.so.2
 programs=$PWD/capi/nccl/test/programs
 export SHUNT_LIBRARY=${SHUNT_LIBRARY:-$PWD/bin/libshunt.so} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
-find_nccl='import importlib.util as u; print(list(u.find_spec("nvidia.nccl").submodule_search_locations)[0] + "/lib/libnccl.so.2")'
+find_nccl='import importlib.util as u
+print(list(u.find_spec("nvidia.nccl").submodule_search_locations)[0] + "/lib/libnccl.so.2")'
 export SHUNT_NCCL_LIBRARY=${SHUNT_NCCL_LIBRARY:-$("$python" -c "$find_nccl")}
 # No NVLink multicast, neither ours nor in what we compare with.
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
@@ -71,7 +72,8 @@ for part in "${@:-build matrix lifecycle torch}"; do
       matrix)
         step matrix-thread 20 "$OUT/matrix" thread "$gpus"
         step matrix-processes 20 bash -c 'processes matrix'
-        [ -n "$shared" ] || SHUNT_NCCL_FORWARD=all MATRIX_LARGEST=3 step matrix-over-nccl 20 "$OUT/matrix" thread "$gpus" ;;
+        [ -n "$shared" ] \
+          || SHUNT_NCCL_FORWARD=all MATRIX_LARGEST=3 step matrix-over-nccl 20 "$OUT/matrix" thread "$gpus" ;;
       lifecycle)
         step lifecycle-thread 10 "$OUT/lifecycle" thread "$gpus"
         step lifecycle-processes 15 bash -c 'processes lifecycle' ;;

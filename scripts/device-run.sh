@@ -23,9 +23,13 @@ smoke() {
   part smoke-go 60 "$shunt" bench --memory cuda -n 2 --collective all_reduce --graph --eager --max 4M --factor 64
   part smoke-c 60 "$shunt" run -n 2 $on_first bin/gpu
   part smoke-python 60 "$shunt" run -n 2 $on_first python3 python/tests/gpu_programs.py smoke
-  part readme-torch 60 bash -c 'out=$("$@" python3 python/readme_torch.py) && echo "$out" && [ "$out" = $'"'"'sum 3\nsum 3'"'"' ]' readme "$shunt" run -n 2 $on_first
+  part readme-torch 60 \
+    bash -c 'out=$("$@" python3 python/readme_torch.py) && echo "$out" && [ "$out" = $'"'"'sum 3\nsum 3'"'"' ]' \
+    readme "$shunt" run -n 2 $on_first
   local program
-  for program in python/guide/*.py; do part "guide-$(basename "$program" .py)" 60 "$shunt" run -n 2 $on_first python3 "$program"; done
+  for program in python/guide/*.py; do
+    part "guide-$(basename "$program" .py)" 60 "$shunt" run -n 2 $on_first python3 "$program"
+  done
 }
 
 conformance() {
@@ -43,14 +47,16 @@ tests() {
   # Those that use a GPU; the others need compilers and sources, and run where those are.
   part test-host-executor 240 env -C tests/host/executor ./run.test -test.v -test.timeout 230s -test.run OnAGPU
   part test-nccl 60 env -C tests/transports/nccl ./run.test -test.v -test.timeout 50s -test.run OnAGPU
-  part nccl-registered 120 env SHUNT_NCCL_REGISTER=on "$shunt" conformance --transport builtin:nccl --memory cuda -n "1,$gpus" \
+  part nccl-registered 120 env SHUNT_NCCL_REGISTER=on "$shunt" conformance --transport builtin:nccl --memory cuda \
+    -n "1,$gpus" \
     --filter '^(fresh_memory|mixed_sequence|group_exchange|two_graphs)/'
   part test-device 240 env -C tests/tests/internal/device ./run.test -test.v -test.timeout 230s
   need python || return
   part test-python 120 "$shunt" run -n 2 python3 python/tests/gpu_programs.py all
   part test-signals 180 "$shunt" run -n "$gpus" python3 python/tests/gpu_signals.py
   part freed-memory 90 "$shunt" run -n 2 python3 python/tests/gpu_memory.py 10
-  part freed-memory-expandable 90 env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "$shunt" run -n 2 python3 python/tests/gpu_memory.py 20
+  part freed-memory-expandable 90 env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \
+    "$shunt" run -n 2 python3 python/tests/gpu_memory.py 20
   part allocator $((${ALLOCATOR_SECONDS:-30} + 90)) python3 python/tests/gpu_allocator.py "${ALLOCATOR_SECONDS:-30}"
   part allocator-locks 60 env SHUNT_CHECK=on python3 python/tests/gpu_allocator.py 10
   part mem-pool 60 "$shunt" run -n 2 python3 python/tests/gpu_mem_pool.py
@@ -62,7 +68,8 @@ tests() {
 graphs() { # issue of long runs: replays, changing splits, many communicators
   need graphs || return
   if [ ! -x tests/tests/internal/device/run.test ]; then skip graphs "this build has no such tests"; return; fi
-  part graphs 560 env -C tests/tests/internal/device ./run.test -test.v -test.timeout 550s -test.run 'Graph|Streams|Memory'
+  part graphs 560 env -C tests/tests/internal/device ./run.test -test.v -test.timeout 550s \
+    -test.run 'Graph|Streams|Memory'
 }
 
 faults() {
@@ -75,7 +82,8 @@ fuzz() { # random programs of torch in every carrier, with and without expandabl
   local carrier n
   for n in $(worlds); do
     for carrier in "${carriers[@]}"; do
-      part "fuzz-${carrier%%:*}-$n" 560 python3 python/torchfuzz/fuzz.py --memory cuda -n "$n" --seconds "${FUZZ_SECONDS:-15}" --transport "$carrier"
+      part "fuzz-${carrier%%:*}-$n" 560 python3 python/torchfuzz/fuzz.py --memory cuda -n "$n" \
+        --seconds "${FUZZ_SECONDS:-15}" --transport "$carrier"
       cat "$logs/fuzz-${carrier%%:*}-$n.log"
     done
   done
@@ -97,15 +105,23 @@ sanitize() {
 bench() {
   need bench || return
   local n against=()
-  if [ -n "$nccl" ] && [ -e "$nccl" ]; then against=(--against nccl --nccl "$nccl"); else skip nccl "no library; NCCL=path names it"; fi
+  if [ -n "$nccl" ] && [ -e "$nccl" ]; then
+    against=(--against nccl --nccl "$nccl")
+  else
+    skip nccl "no library; NCCL=path names it"
+  fi
   # A fault of symmetric memory is not to cost the table.
-  part symmetric 60 "$shunt" bench --memory cuda -n 2 --symmetric --no-in-place --max 128M --factor 64 --collective all_gather,all_to_all,broadcast
+  part symmetric 60 "$shunt" bench --memory cuda -n 2 --symmetric --no-in-place --max 128M --factor 64 \
+    --collective all_gather,all_to_all,broadcast
   if [ "$status" = 0 ]; then against+=(--symmetric); fi
   for n in $(worlds); do
-    part "bench-$n" 560 "$shunt" bench --memory cuda -n "$n" --graph --eager --no-in-place --max "${MAX:-1G}" "${against[@]}" \
-      --save "$OUT/bench-$n.json" --collective all_reduce,all_gather,reduce_scatter,all_to_all,all_to_all_v,broadcast,reduce,sendrecv
+    part "bench-$n" 560 "$shunt" bench --memory cuda -n "$n" --graph --eager --no-in-place \
+      --max "${MAX:-1G}" "${against[@]}" \
+      --save "$OUT/bench-$n.json" \
+      --collective all_reduce,all_gather,reduce_scatter,all_to_all,all_to_all_v,broadcast,reduce,sendrecv
     cat "$OUT/bench-$n.log"
-    part "symm-mem-$n" 180 "$shunt" run -n "$n" python3 bench/python/bench_symm_mem.py --max "$(bytes "${MAX:-1G}")" --json "$OUT/symm-mem-$n.json"
+    part "symm-mem-$n" 180 "$shunt" run -n "$n" python3 bench/python/bench_symm_mem.py --max "$(bytes "${MAX:-1G}")" \
+      --json "$OUT/symm-mem-$n.json"
     cat "$OUT/symm-mem-$n.log"
   done
   for n in $(worlds); do
@@ -119,7 +135,11 @@ bench() {
 regret() { # where what is chosen is slower than the best algorithm, or than NCCL
   need regret || return
   local n against=() max=${MAX:-1G}
-  if [ -n "$nccl" ] && [ -e "$nccl" ]; then against=(--nccl "$nccl"); else skip nccl "no library; NCCL=path names it"; fi
+  if [ -n "$nccl" ] && [ -e "$nccl" ]; then
+    against=(--nccl "$nccl")
+  else
+    skip nccl "no library; NCCL=path names it"
+  fi
   if [ "$gpus" -gt "$present" ]; then # ranks share: no figures of use, but all of it runs
     part regret-shared 240 "$shunt" tune --regret --memory cuda -n 2 --graph --eager --max 64K --factor 64 --iters 10 \
       --collective all_reduce,all_gather,broadcast
@@ -139,7 +159,8 @@ carriers() { # the other carriers in turn with the builtin one, alone and beside
   local busy others
   others=$(IFS=,; echo "${carriers[*]}") # builtin too: how far apart equals are
   for busy in 0 50 100; do
-    part "carriers-busy$busy" 180 "$shunt" bench --memory cuda -n "$gpus" --against "$others" --busy "$busy" --no-in-place \
+    part "carriers-busy$busy" 180 "$shunt" bench --memory cuda -n "$gpus" --against "$others" --busy "$busy" \
+      --no-in-place \
       --max 64M --factor 16 --collective all_reduce,all_gather,all_to_all
     cat "$OUT/carriers-busy$busy.log"
   done
@@ -153,12 +174,16 @@ counters() {
 
 steps=("$@")
 if [ ${#steps[@]} = 0 ]; then steps=(smoke conformance tests); fi
-if [ "${steps[*]}" = all ]; then steps=(smoke conformance tests graphs faults fuzz kernels sanitize carriers bench regret counters); fi
+if [ "${steps[*]}" = all ]; then
+  steps=(smoke conformance tests graphs faults fuzz kernels sanitize carriers bench regret counters)
+fi
 for s in "${steps[@]}"; do
   case $s in
-    smoke | conformance | tests | graphs | faults | fuzz | kernels | sanitize | bench | regret | carriers | counters) "$s" ;;
+    smoke | conformance | tests | graphs | faults | fuzz | kernels | sanitize | bench | regret | carriers | counters)
+      "$s" ;;
     *)
-      echo "run.sh: no step is called $s; there are smoke conformance tests graphs faults fuzz kernels sanitize bench regret carriers counters, and all" >&2
+      known="smoke conformance tests graphs faults fuzz kernels sanitize bench regret carriers counters"
+      echo "run.sh: no step is called $s; there are $known, and all" >&2
       exit 2
       ;;
   esac

@@ -64,11 +64,13 @@ check() {
   step smoke-c 30 "$shunt" run -n 2 bin/gpu
   step smoke-python 60 "$shunt" run -n 2 python3 python/tests/gpu_programs.py all
   step freed-memory 60 "$shunt" run -n 2 python3 python/tests/gpu_memory.py 5
-  step freed-memory-expandable 60 env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "$shunt" run -n 2 python3 python/tests/gpu_memory.py 10
+  step freed-memory-expandable 60 env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \
+    "$shunt" run -n 2 python3 python/tests/gpu_memory.py 10
   shown allocator 60 python3 python/tests/gpu_allocator.py 15
   step allocator-locks 60 env SHUNT_CHECK=on python3 python/tests/gpu_allocator.py 10
   shown mem-pool 60 "$shunt" run -n 2 python3 python/tests/gpu_mem_pool.py
-  step symmetric 30 "$shunt" bench --memory cuda -n "$gpus" --symmetric --no-in-place --max 128M --factor 64 --collective all_gather,all_to_all,all_reduce,broadcast
+  step symmetric 30 "$shunt" bench --memory cuda -n "$gpus" --symmetric --no-in-place --max 128M --factor 64 \
+    --collective all_gather,all_to_all,all_reduce,broadcast
   step kernels-check 60 bash -c 'kernels check 15'
   step executor 40 bash -c 'test_of host/executor -test.timeout 35s -test.run GPU -test.bench OnAGPU -test.benchmem'
   step host-time-c 30 "$shunt" run -n 2 bin/bench_stream
@@ -76,86 +78,109 @@ check() {
   step example-experts 40 python3 examples/experts/experts.py
   for n in "$gpus" $(two); do
     for carrier in "${carriers[@]}"; do
-      step "conformance-short-${carrier%%:*}-$n" 60 "$shunt" conformance --memory cuda --short --timeout 8s --max-failures 40 --transport "$carrier" -n "$n"
+      step "conformance-short-${carrier%%:*}-$n" 60 "$shunt" conformance --memory cuda --short --timeout 8s \
+        --max-failures 40 --transport "$carrier" -n "$n"
     done
   done
   for n in "$gpus" $(two); do
-    step "conformance-symmetric-$n" 60 "$shunt" conformance --memory cuda --symmetric --short --timeout 8s --max-failures 40 -n "$n"
+    step "conformance-symmetric-$n" 60 "$shunt" conformance --memory cuda --symmetric --short --timeout 8s \
+      --max-failures 40 -n "$n"
   done
   # An engine whose commands are posted by the GPU and done by another process.
-  step conformance-engine 60 "$shunt" conformance --memory cuda --short --timeout 20s --max-failures 40 --transport "process:$root/bin/shunt-transport-sockets" -n 2 --hosts 1,2 --filter 'float32/n[0-9]{1,5}/|barrier'
+  step conformance-engine 60 "$shunt" conformance --memory cuda --short --timeout 20s --max-failures 40 \
+    --transport "process:$root/bin/shunt-transport-sockets" -n 2 --hosts 1,2 --filter 'float32/n[0-9]{1,5}/|barrier'
   if [ -n "$nccl" ] && [ -e "$nccl" ]; then
     for carrier in builtin:nccl "shared:$root/lib/shunt-transport-nccl.so"; do
       for n in "$gpus" $(two); do
-        step "conformance-${carrier%%:*}-nccl-$n" 60 env SHUNT_NCCL_LIBRARY="$nccl" "$shunt" conformance --memory cuda --short --timeout 20s --max-failures 40 --transport "$carrier" -n "$n"
+        step "conformance-${carrier%%:*}-nccl-$n" 60 env SHUNT_NCCL_LIBRARY="$nccl" "$shunt" conformance \
+          --memory cuda --short --timeout 20s --max-failures 40 --transport "$carrier" -n "$n"
       done
     done
-    step "conformance-hosts-nccl" 60 env SHUNT_NCCL_LIBRARY="$nccl" "$shunt" conformance --memory cuda --short --timeout 20s --max-failures 40 --transport builtin:nccl -n "$gpus" --hosts 2
+    step "conformance-hosts-nccl" 60 env SHUNT_NCCL_LIBRARY="$nccl" "$shunt" conformance --memory cuda --short \
+      --timeout 20s --max-failures 40 --transport builtin:nccl -n "$gpus" --hosts 2
   else
     skip nccl "no library; NCCL=path names it"
   fi
   if [ -e lib/libcuda-12.0.so ]; then # without what newer drivers have
-    step old-driver 60 env SHUNT_LIBCUDA="$root/lib/libcuda-12.0.so" "$shunt" conformance --memory cuda --short --timeout 8s --max-failures 40 -n "$gpus"
+    step old-driver 60 env SHUNT_LIBCUDA="$root/lib/libcuda-12.0.so" "$shunt" conformance --memory cuda --short \
+      --timeout 8s --max-failures 40 -n "$gpus"
   fi
   if command -v compute-sanitizer >/dev/null; then
     step sanitize-kernels 100 bash -c 'kernels sanitize'
     # The kernels of symmetric memory have copies behind and beside them; rank 0 is watched.
-    step sanitize-symmetric 60 env "SHUNT_ALGO=all_reduce=cudaipc/ce_reduce,*" "$shunt" bench --memory cuda -n 2 --symmetric --no-in-place --eager --min 1M --max 64M --factor 64 --iters 4 \
-      --collective all_gather,all_to_all,all_reduce --under 'compute-sanitizer --tool memcheck --target-processes all --error-exitcode 9'
+    step sanitize-symmetric 60 env "SHUNT_ALGO=all_reduce=cudaipc/ce_reduce,*" "$shunt" bench --memory cuda -n 2 \
+      --symmetric --no-in-place --eager --min 1M --max 64M --factor 64 --iters 4 \
+      --collective all_gather,all_to_all,all_reduce \
+      --under 'compute-sanitizer --tool memcheck --target-processes all --error-exitcode 9'
   else
     skip sanitize "compute-sanitizer is not installed"
   fi
   # More than 2^32 elements, and more bytes than that of elements of 4.
-  step large-uint8 60 "$shunt" bench --memory cuda -n 2 --min 5G --max 5G --iters 2 --dtype uint8 --no-in-place --apart --limit 30s \
+  step large-uint8 60 "$shunt" bench --memory cuda -n 2 --min 5G --max 5G --iters 2 --dtype uint8 --no-in-place \
+    --apart --limit 30s \
     --collective all_reduce,all_gather,broadcast,sendrecv
-  step large-float32 60 "$shunt" bench --memory cuda -n "$gpus" --min 6G --max 6G --iters 2 --no-in-place --apart --limit 30s \
+  step large-float32 60 "$shunt" bench --memory cuda -n "$gpus" --min 6G --max 6G --iters 2 --no-in-place --apart \
+    --limit 30s \
     --collective all_reduce,all_to_all,reduce_scatter
   step tests-device 60 bash -c 'test_of tests/internal/device -test.timeout 55s -device.replays=1000 -device.inits=10'
   for carrier in "${carriers[@]}"; do # as far as time allows
-    step "conformance-full-${carrier%%:*}" 130 "$shunt" conformance --memory cuda --timeout 10s --max-failures 40 --stop-after 110s --transport "$carrier" -n "$gpus"
+    step "conformance-full-${carrier%%:*}" 130 "$shunt" conformance --memory cuda --timeout 10s --max-failures 40 \
+      --stop-after 110s --transport "$carrier" -n "$gpus"
   done
 }
 
 table() {
   local n against=() bench=(--memory cuda --graph --eager --no-in-place --max "${MAX:-1G}"
     --collective all_reduce,all_gather,reduce_scatter,all_to_all,all_to_all_v,broadcast,reduce,sendrecv)
-  if [ -n "$nccl" ] && [ -e "$nccl" ]; then against=(--against nccl --nccl "$nccl"); else skip nccl "no library; NCCL=path names it"; fi
+  if [ -n "$nccl" ] && [ -e "$nccl" ]; then
+    against=(--against nccl --nccl "$nccl")
+  else
+    skip nccl "no library; NCCL=path names it"
+  fi
   # A fault of symmetric memory is not to cost the table.
-  step symmetric 30 "$shunt" bench --memory cuda -n "$gpus" --symmetric --no-in-place --max 128M --factor 64 --collective all_gather,all_to_all,broadcast
+  step symmetric 30 "$shunt" bench --memory cuda -n "$gpus" --symmetric --no-in-place --max 128M --factor 64 \
+    --collective all_gather,all_to_all,broadcast
   if [ "$status" = 0 ]; then bench+=(--symmetric); fi
   for n in "$gpus" $(two); do
     step "bench-$n" 260 "$shunt" bench "${bench[@]}" "${against[@]}" -n "$n" --save "$OUT/bench-$n.json"
     cut -c1-250 "$logs/bench-$n.log" 2>/dev/null | grep -v '^\[' || true
-    shown "symm-mem-$n" 90 "$shunt" run -n "$n" python3 bench/python/bench_symm_mem.py --max "$(numfmt --from=iec "${MAX:-1G}")" --seconds 60 --json "$OUT/symm-mem-$n.json"
+    shown "symm-mem-$n" 90 "$shunt" run -n "$n" python3 bench/python/bench_symm_mem.py \
+      --max "$(numfmt --from=iec "${MAX:-1G}")" --seconds 60 --json "$OUT/symm-mem-$n.json"
   done
-  step report 20 python3 src/scripts/device-report.py "$OUT"/bench-*.json --symmetric-memory "$OUT"/symm-mem-*.json --output "$OUT/table.md"
+  step report 20 python3 src/scripts/device-report.py "$OUT"/bench-*.json --symmetric-memory "$OUT"/symm-mem-*.json \
+    --output "$OUT/table.md"
   sed -n '1,60p' "$OUT/table.md" 2>/dev/null || true
 }
 
 faults() {
   local busy others plugin=-faults.cudaipc=$root/bin/shunt-transport-cudaipc
+  local faults="test_of tests/internal/faults -test.timeout"
   others=$(IFS=,; echo "${carriers[*]}") # builtin too: how far apart equals are
   for busy in 0 50 100; do
-    shown "carriers-busy$busy" 60 "$shunt" bench --memory cuda -n "$gpus" --against "$others" --busy "$busy" --no-in-place \
+    shown "carriers-busy$busy" 60 "$shunt" bench --memory cuda -n "$gpus" --against "$others" --busy "$busy" \
+      --no-in-place \
       --max 16M --factor 64 --collective all_reduce,all_to_all --limit 30s
   done
   # Whether streams that share a connection to the GPU matter beside other work.
-  shown carriers-busy50-connections 40 env CUDA_DEVICE_MAX_CONNECTIONS=32 "$shunt" bench --memory cuda -n "$gpus" --busy 50 --no-in-place \
+  shown carriers-busy50-connections 40 env CUDA_DEVICE_MAX_CONNECTIONS=32 "$shunt" bench --memory cuda -n "$gpus" \
+    --busy 50 --no-in-place \
     --max 16M --factor 64 --collective all_reduce
-  step soak-splits 60 bash -c "test_of tests/internal/faults -test.timeout 55s -faults.calls=60000 $plugin -test.run SoakChangingSplitsOnDevices"
-  step soak-counts 60 bash -c "test_of tests/internal/faults -test.timeout 55s -faults.calls=60000 $plugin -test.run SoakCountsOnDevices"
-  step wrong-counts 60 bash -c "test_of tests/internal/faults -test.timeout 55s $plugin -test.run 'ImpossibleCountsOnDevices|DifferentLengthsOnDevices'"
-  shown soak-communicators 120 bash -c "test_of tests/internal/faults -test.timeout 115s -faults.communicators=1000 $plugin -test.run SoakCommunicatorsOnDevices"
+  step soak-splits 60 bash -c "$faults 55s -faults.calls=60000 $plugin -test.run SoakChangingSplitsOnDevices"
+  step soak-counts 60 bash -c "$faults 55s -faults.calls=60000 $plugin -test.run SoakCountsOnDevices"
+  step wrong-counts 60 bash -c "$faults 55s $plugin -test.run 'ImpossibleCountsOnDevices|DifferentLengthsOnDevices'"
+  shown soak-communicators 120 \
+    bash -c "$faults 115s -faults.communicators=1000 $plugin -test.run SoakCommunicatorsOnDevices"
   step replays 60 bash -c 'test_of tests/internal/device -test.timeout 55s -device.replays=10000'
-  step killed-plugin 60 bash -c "test_of tests/internal/faults -test.timeout 55s -faults.loops=4 $plugin -test.run KilledPluginOnDevices"
-  shown killed-rank 90 bash -c "test_of tests/internal/faults -test.timeout 85s -faults.loops=50 $plugin -test.run KilledRankOnDevices"
+  step killed-plugin 60 bash -c "$faults 55s -faults.loops=4 $plugin -test.run KilledPluginOnDevices"
+  shown killed-rank 90 bash -c "$faults 85s -faults.loops=50 $plugin -test.run KilledRankOnDevices"
 }
 
 loads() {
   local n
   step beside 150 bash -c "test_of tests/internal/device -test.timeout 145s -test.run 'Beside|AnotherOrder'"
   for n in "$gpus" $(two); do
-    shown "loads-$n" 180 "$shunt" run -n "$n" python3 bench/loads/loads.py --max-sms 8,16 --rounds 11 --seconds 140 --json "$OUT/loads-$n.json"
+    shown "loads-$n" 180 "$shunt" run -n "$n" python3 bench/loads/loads.py --max-sms 8,16 --rounds 11 --seconds 140 \
+      --json "$OUT/loads-$n.json"
   done
 }
 

@@ -4,8 +4,9 @@
 #   device-torch.sh [compile smoke tests table]      all four by default
 #
 # Run it in a checkout that has bin/libshunt.so, where python3 has torch, and g++ and Python's headers are. Logs and the
-# table go to $OUT, by default out/. Variables: PYTHON, the interpreter; GPUS, how many ranks (2), which share GPUs where
-# there are fewer (gloo is the truth then, and the table is left out); TESTS_SECONDS, how long the tests may take (60).
+# table go to $OUT, by default out/. Variables: PYTHON, the interpreter; GPUS, how many ranks (2), which share GPUs
+# where there are fewer (gloo is the truth then, and the table is left out); TESTS_SECONDS, how long the tests may take
+# (60).
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 OUT=${OUT:-out}
@@ -40,7 +41,8 @@ for part in "${@:-compile smoke tests table}"; do
     case $name in
       compile) step compile 90 "$python" -m shunt.torch.build ;;
       smoke) step smoke 40 bash -c 'launch 29611 bench/torch/smoke.py' ;;
-      tests) step tests $((${TESTS_SECONDS:-60} + 20)) "$python" -m torch_tests.run --device cuda --worlds "$gpus" --limit "${TESTS_SECONDS:-60}" ;;
+      tests) step tests $((${TESTS_SECONDS:-60} + 20)) "$python" -m torch_tests.run --device cuda --worlds "$gpus" \
+        --limit "${TESTS_SECONDS:-60}" ;;
       table)
         if [ "$here" -lt "$gpus" ]; then
           echo "== table: skipped, $here GPUs for $gpus ranks"

@@ -1,7 +1,8 @@
 #!/bin/bash
 # pythons.sh VERSION...: finds the headers of each version of CPython, such as 3.12, and prints the folders, one a line.
 # PYTHONS has interpreters, or folders with Python.h, that go first; then come python3.12 on the PATH and what pyenv and
-# uv (or $UV) have, then what python-headers.sh can fetch into PYTHON_HEADERS. Says on stderr which versions are missing.
+# uv (or $UV) have, then what python-headers.sh can fetch into PYTHON_HEADERS. Says on stderr which versions are
+# missing.
 # With --interpreters before the versions: finds and prints interpreters, with or without headers.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -58,7 +59,8 @@ search() {
     found=$(of "$python" "$version")
     [ -z "$found" ] || { echo "$found"; return; }
   done < <(candidates "$version")
-  [ $wanted != headers ] || [ -z "${PYTHON_HEADERS:-}" ] || "$here/python-headers.sh" "$PYTHON_HEADERS" "$version" || [ $? = 75 ]
+  [ $wanted != headers ] || [ -z "${PYTHON_HEADERS:-}" ] || "$here/python-headers.sh" "$PYTHON_HEADERS" "$version" \
+    || [ $? = 75 ]
 }
 
 missing=()

@@ -1,6 +1,6 @@
 #!/bin/bash
-# tarball-test.sh ARCHIVE: unpacks and installs it, moves the prefix, builds a C program there by pkg-config and by CMake,
-# runs it on 2 ranks, uses the plugins, reads a manual page, and removes it: nothing may be left.
+# tarball-test.sh ARCHIVE: unpacks and installs it, moves the prefix, builds a C program there by pkg-config and by
+# CMake, runs it on 2 ranks, uses the plugins, reads a manual page, and removes it: nothing may be left.
 set -euo pipefail
 archive=$(realpath "${1:?usage: tarball-test.sh ARCHIVE}")
 cd "$(dirname "$0")/.."

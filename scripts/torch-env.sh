@@ -22,7 +22,8 @@ fi
 [ -x "$venv/bin/pip" ] || "${PYTHON:-python3}" -m venv "$venv" 9>&-
 if ! "$venv/bin/pip" install -q -r "$wants" >"$log" 2>&1 9>&-; then
   cat "$log" >&2
-  if grep -qiE 'name resolution|network is unreachable|connection (refused|timed out|reset)|connecttimeout|newconnectionerror|proxyerror' "$log"; then
+  offline='name resolution|network is unreachable|connection (refused|timed out|reset)'
+  if grep -qiE "$offline|connecttimeout|newconnectionerror|proxyerror" "$log"; then
     echo "no environment for torch: the package index cannot be reached" >&2
     exit $skip
   fi

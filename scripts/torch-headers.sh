@@ -14,8 +14,10 @@ rm -rf "$to"
 "${PYTHON:-python3}" -m pip install -q --root-user-action ignore --no-deps --only-binary :all: --python-version 3.12 \
   --target "$to" "torch==$2" 9>&-
 mv "$to"/torch-*.dist-info/METADATA "$to/"
-find "$to/torch/lib" -type f ! -name 'libtorch.so' ! -name 'libtorch_python.so' ! -name 'libtorch_cpu.so' ! -name 'libc10.so' \
+find "$to/torch/lib" -type f ! -name 'libtorch.so' ! -name 'libtorch_python.so' ! -name 'libtorch_cpu.so' \
+  ! -name 'libc10.so' \
   -delete
 find "$to" -mindepth 1 -maxdepth 1 ! -name torch ! -name METADATA -exec rm -rf {} +
-find "$to/torch" -mindepth 1 -maxdepth 1 ! -name include ! -name lib ! -name __init__.py ! -name version.py -exec rm -rf {} +
+find "$to/torch" -mindepth 1 -maxdepth 1 ! -name include ! -name lib ! -name __init__.py ! -name version.py \
+  -exec rm -rf {} +
 touch "$to/.ready"

@@ -26,10 +26,13 @@ for version; do
     at=$root enter=()
     "$UV" venv -q --python "$python" "$root/venv"
     "$UV" pip install -q --only-binary :all: --python "$root/venv/bin/python" numpy "torch==$torch" "$wheel"
-  elif [ "$(id -u)" = 0 ] && command -v debootstrap >/dev/null && suite=$(scripts/python-headers.sh --suite "$version"); then
+  elif [ "$(id -u)" = 0 ] && command -v debootstrap >/dev/null \
+    && suite=$(scripts/python-headers.sh --suite "$version"); then
     at='' enter=(chroot "$root")
-    debootstrap --variant=minbase --include="python$version,python$version-venv" --components=main,universe --no-check-gpg \
-      "${suite% *}" "$root" '' "/usr/share/debootstrap/scripts/${suite#* }" >"$work/log" 2>&1 || { tail -5 "$work/log"; exit 1; }
+    debootstrap --variant=minbase --include="python$version,python$version-venv" --components=main,universe \
+      --no-check-gpg \
+      "${suite% *}" "$root" '' "/usr/share/debootstrap/scripts/${suite#* }" >"$work/log" 2>&1 \
+      || { tail -5 "$work/log"; exit 1; }
     mkdir -p "$root/dev/shm" "$root/home"
     mount -t proc proc "$root/proc"
     mount -t tmpfs tmpfs "$root/dev/shm"
@@ -46,7 +49,8 @@ for version; do
   fi
   cp "$program" "$work/installed.py" "$root/home/"
   # The command that pip would write.
-  printf '#!%s/venv/bin/python\nimport sys\nfrom shunt._command import main\nsys.exit(main())\n' "$at" >"$root/venv/bin/shunt"
+  printf '#!%s/venv/bin/python\nimport sys\nfrom shunt._command import main\nsys.exit(main())\n' \
+    "$at" >"$root/venv/bin/shunt"
   chmod +x "$root/venv/bin/shunt"
   if "${enter[@]}" env -i -C "$at/home" PATH="$at/venv/bin" HOME="$at/home" LANG=C.UTF-8 \
     "$at/venv/bin/python" "$at/home/installed.py" "$at/home/hello.py"; then
@@ -57,5 +61,6 @@ for version; do
   umount "$root/proc" "$root/dev/shm" 2>/dev/null || true
   rm -rf "$root"
 done
-echo "torch $torch by the wheel's extension: CPython ${passed[*]:-none}${missing:+; not tried: ${missing[*]}}${failed:+; FAILED: ${failed[*]}}"
+others="${missing:+; not tried: ${missing[*]}}${failed:+; FAILED: ${failed[*]}}"
+echo "torch $torch by the wheel's extension: CPython ${passed[*]:-none}$others"
 [ ${#failed[@]} = 0 ] && [ ${#passed[@]} != 0 ]

@@ -58,7 +58,8 @@ for suite in $chroots; do
   debootstrap "${options[@]}" --variant=minbase --include=python3,python3-venv "$suite" "$root" \
     >"$work/$suite.log" 2>&1 || { tail -5 "$work/$suite.log"; exit 1; }
   mount -t proc proc "$root/proc"
-  mount -t tmpfs tmpfs "$root/dev/shm" 2>/dev/null || { mkdir -p "$root/dev/shm" && mount -t tmpfs tmpfs "$root/dev/shm"; }
+  mount -t tmpfs tmpfs "$root/dev/shm" 2>/dev/null ||
+    { mkdir -p "$root/dev/shm" && mount -t tmpfs tmpfs "$root/dev/shm"; }
   chroot "$root" python3 --version
   chroot "$root" ldd --version | sed -n 1p
   minor=$(chroot "$root" python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -68,7 +69,8 @@ for suite in $chroots; do
     chroot "$root" python3 -m zipfile -e "/wheels/${wheel##*/}" /unpacked
     chmod -R +x "$root/unpacked/shunt/bin" "$root/unpacked/shunt/lib/shunt/plugins"
     for transport in builtin:shm process:shm shared:shm; do
-      chroot "$root" env -i /unpacked/shunt/bin/shunt bench -n 2 --max 1K --budget 5ms --collective all_reduce --transport $transport
+      chroot "$root" env -i /unpacked/shunt/bin/shunt bench -n 2 --max 1K --budget 5ms --collective all_reduce \
+        --transport $transport
     done
   else
     "$python" -m pip download -q --only-binary :all: --python-version "$minor" -d "$root/wheels" numpy
