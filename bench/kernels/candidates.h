@@ -1,6 +1,8 @@
 // candidates.h: which kernels, with which grids, the benchmark tries for a case.
 #pragma once
 
+#include "launch.h"
+
 // Makes the arenas reachable for direct kernels, as the host side does for the
 // users' allocations.
 static void publish() {
