@@ -7,10 +7,7 @@
  *
  *     shunt run -n 2 --bind bench_calls [SAMPLES]
  */
-#include <shunt.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
+#include "timing.h"
 
 enum { CALLS_PER_SAMPLE = 8, WARM_UP = 2000 };
 
@@ -47,29 +44,11 @@ static const struct operation {
 } operations[] = {{"all_reduce", all_reduce, 1, 1}, {"broadcast", broadcast, 1, 1}, {"send_recv", send_recv, 2, 2},
                   {"barrier", barrier, 1, 1}};
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-static int ascending(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-static void check(shunt_status s) {
-  if (s == SHUNT_OK)
-    return;
-  fprintf(stderr, "%s\n", shunt_last_error(comm));
-  exit(1);
-}
-
 static void measure(const struct operation *o, double *times, long samples) {
   for (long i = -WARM_UP / CALLS_PER_SAMPLE; i < samples; i++) {
     double start = now();
     for (int call = 0; call < CALLS_PER_SAMPLE; call++)
-      check(o->call());
+      check(comm, o->call());
     if (i >= 0)
       times[i] = (now() - start) / CALLS_PER_SAMPLE / o->messages;
   }
@@ -77,7 +56,7 @@ static void measure(const struct operation *o, double *times, long samples) {
     fprintf(stderr, "rank %d: %s left %g, want %d\n", rank, o->name, out, world);
     exit(1);
   }
-  qsort(times, (size_t)samples, sizeof *times, ascending);
+  sort_times(times, samples);
   if (rank == 0)
     printf("{\"lang\": \"c\", \"op\": \"%s\", \"world\": %d, \"bytes\": 8, \"samples\": %ld, \"ns_median\": %.1f, "
            "\"ns_p99\": %.1f}\n",
@@ -91,17 +70,14 @@ int main(int argc, char **argv) {
     fprintf(stderr, "usage: bench_calls [SAMPLES]\n");
     return 2;
   }
-  if (!(times = calloc((size_t)samples, sizeof *times))) {
-    perror("bench_calls");
-    return 1;
-  }
-  check(shunt_comm_init_env(&comm));
-  check(shunt_rank(comm, &rank));
-  check(shunt_world(comm, &world));
+  times = new_times(samples);
+  check(NULL, shunt_comm_init_env(&comm));
+  check(comm, shunt_rank(comm, &rank));
+  check(comm, shunt_world(comm, &world));
   for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
     if (world >= operations[i].ranks)
       measure(&operations[i], times, samples);
   free(times);
-  check(shunt_close(comm));
+  check(comm, shunt_close(comm));
   return 0;
 }
