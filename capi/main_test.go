@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,46 +13,20 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/internal/builttest"
 )
 
-// built holds the paths of the library and the C programs, which are built once.
-var built struct {
-	sync.Once
-	dir string
-	err error
-}
+var built = builttest.Library{Build: "./build.sh"}
 
-func TestMain(m *testing.M) {
-	status := m.Run()
-	if built.dir != "" {
-		_ = os.RemoveAll(built.dir) // a leftover in the temporary directory harms nobody
-	}
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { built.Main(m) }
 
-// library returns the directory of libshunt.so as users get it: that of SHUNT_LIBRARY,
-// which make test has built, or one that is built here.
+// library returns the directory of libshunt.so.
 func library(t testing.TB) string {
 	t.Helper()
-	built.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "capi"); built.err != nil { //nolint:usetesting // outlives its test
-			return
-		}
-		path := filepath.Join(built.dir, "libshunt.so")
-		if made := os.Getenv("SHUNT_LIBRARY"); made != "" {
-			if made, built.err = filepath.Abs(made); built.err == nil {
-				built.err = os.Symlink(made, path)
-			}
-		} else if output, err := exec.Command("./build.sh", path).CombinedOutput(); err != nil {
-			built.err = fmt.Errorf("build.sh: %w\n%s", err, output)
-		}
-		if built.err != nil {
-			return
-		}
-		built.err = os.Symlink("libshunt.so", filepath.Join(built.dir, "libshunt.so.1"))
-	})
-	require.NoError(t, built.err)
-	return built.dir
+	dir, err := built.Dir()
+	require.NoError(t, err)
+	return dir
 }
 
 // program compiles a C or C++ program against the library.

@@ -18,21 +18,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/host/report"
+	"github.com/shunt-ccl/shunt/internal/builttest"
 )
 
-var built struct {
-	sync.Once
-	dir string
-	err error
-}
-
-func TestMain(m *testing.M) {
-	status := m.Run()
-	if built.dir != "" {
-		_ = os.RemoveAll(built.dir) // a leftover in the temporary directory harms nobody
+var built = builttest.Library{Build: "../../build.sh", More: func(dir string) error {
+	cmd := exec.Command("../build.sh", filepath.Join(dir, "libnccl.so.2"))
+	if sanitized {
+		cmd.Env = append(os.Environ(), "CFLAGS="+sanitizers)
 	}
-	os.Exit(status)
-}
+	return builttest.Output(cmd)
+}}
+
+func TestMain(m *testing.M) { built.Main(m) }
 
 // sanitized, by `make nccl-sanitize`, builds everything with the sanitizers of addresses and undefined behaviour.
 var sanitized = os.Getenv("SHUNT_NCCL_SANITIZE") != ""
@@ -43,29 +40,9 @@ func build(t *testing.T) string {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("no compiler: cc is not installed")
 	}
-	built.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "nccl"); built.err != nil { //nolint:usetesting // outlives its test
-			return
-		}
-		shunt := filepath.Join(built.dir, "libshunt.so")
-		if made := os.Getenv("SHUNT_LIBRARY"); made != "" {
-			if made, built.err = filepath.Abs(made); built.err == nil {
-				built.err = os.Symlink(made, shunt)
-			}
-		} else {
-			built.err = output(exec.Command("../../build.sh", shunt))
-		}
-		if built.err != nil {
-			return
-		}
-		cmd := exec.Command("../build.sh", filepath.Join(built.dir, "libnccl.so.2"))
-		if sanitized {
-			cmd.Env = append(os.Environ(), "CFLAGS="+sanitizers)
-		}
-		built.err = output(cmd)
-	})
-	require.NoError(t, built.err)
-	return built.dir
+	dir, err := built.Dir()
+	require.NoError(t, err)
+	return dir
 }
 
 const sanitizers = "-fsanitize=address,undefined -fno-sanitize-recover=all -Wl,-z,undefs"
@@ -73,14 +50,6 @@ const sanitizers = "-fsanitize=address,undefined -fno-sanitize-recover=all -Wl,-
 type failure struct{ text string }
 
 func (f failure) Error() string { return f.text }
-
-// output runs a command; what it prints is its error.
-func output(cmd *exec.Cmd) error {
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return failure{strings.Join(cmd.Args, " ") + ": " + err.Error() + "\n" + string(text)}
-	}
-	return nil
-}
 
 // compile compiles sources of programs/.
 func compile(t *testing.T, name string, flags ...string) string {
@@ -92,7 +61,7 @@ func compile(t *testing.T, name string, flags ...string) string {
 	if sanitized {
 		args = append(args, strings.Fields(sanitizers)...)
 	}
-	require.NoError(t, output(exec.Command("cc", append(args, flags...)...)))
+	require.NoError(t, builttest.Output(exec.Command("cc", append(args, flags...)...)))
 	return path
 }
 
