@@ -23,7 +23,7 @@ type pinning struct {
 	*pins
 }
 
-// pins is what the endpoints of pinning were told.
+// pins are the calls that the endpoints of pinning received.
 type pins struct {
 	sync.Mutex
 	refuse error
@@ -77,7 +77,7 @@ func (p *pins) Deregister(_ context.Context, key uint64) error {
 	return nil
 }
 
-// lengths returns the lengths of what is registered.
+// lengths returns the lengths of the registrations.
 func (p *pins) lengths() []int64 {
 	p.Lock()
 	defer p.Unlock()

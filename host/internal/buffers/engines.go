@@ -49,16 +49,16 @@ type Engine struct {
 	Registrar plugin.Registrar
 }
 
-// engine is an Engine and what it was told.
+// engine is an Engine and its registrations.
 type engine struct {
 	Engine
 	off    bool // it registers nothing
 	known  []*registration
-	failed map[allocation]bool // what it could not register
+	failed map[allocation]bool // allocations that it could not register
 	told   bool                // that a registration could not be ended
 }
 
-// registration is memory that an engine knows: an allocation, or what is mapped by handle in pieces.
+// registration is memory that an engine knows: an allocation, or pieces that were mapped by handle.
 type registration struct {
 	key     uint64
 	memory  export  // of which only base, bytes, pieces and ids are used

@@ -19,7 +19,7 @@ const (
 	lookLeast  = 64
 )
 
-// Keep runs until the context ends: it takes back what was freed, and what is too many.
+// Keep runs until the context ends. It ends the registrations of freed memory, and those over the limit.
 func (t *Engines) Keep(ctx context.Context) {
 	ticker := time.NewTicker(lookPeriod)
 	defer ticker.Stop()
@@ -83,8 +83,8 @@ func (t *Engines) settle() {
 	}
 }
 
-// thin ends the registrations of an engine that are on their way out and that nothing uses; those that are too many
-// are, beginning with the ones that were not used for longest. t.mu is held.
+// thin marks the least recently used registrations of an engine over the limit, and ends the marked ones that no
+// operation uses. t.mu is held.
 func (t *Engines) thin(e *engine) {
 	staying := slices.DeleteFunc(slices.Clone(e.known), func(r *registration) bool { return r.leaving })
 	free := slices.DeleteFunc(slices.Clone(staying), func(r *registration) bool { return r.captured() })
@@ -108,8 +108,8 @@ func (t *Engines) Ask(p cuda.Ptr) {
 	t.asked[p]++
 }
 
-// Forget takes back what holds an address, once the operations so far have ended. found says whether the user had
-// registered it, or an engine.
+// Forget ends the registrations that contain an address, once the operations so far have ended. found says whether the
+// user had registered it, or an engine.
 func (t *Engines) Forget(p cuda.Ptr) (found bool) {
 	if t == nil {
 		return false
@@ -135,40 +135,51 @@ func (t *Engines) Forget(p cuda.Ptr) (found bool) {
 	return found
 }
 
-// RegisterHost registers host memory of the user's with all engines. No operation runs.
-func (t *Engines) RegisterHost(p unsafe.Pointer, bytes int64) {
+// atHost calls do, with t.mu held, with an address of the user's and the host memory that is registered there, or nil.
+// Without engines it does nothing.
+func (t *Engines) atHost(p unsafe.Pointer, do func(at cuda.Ptr, have *own)) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at := cuda.Ptr(uintptr(p))
-	have := t.held[at]
-	if have == nil {
-		have = &own{keys: map[*engine]uint64{}}
-		t.held[at] = have
-	}
-	have.times++
-	if bytes <= have.bytes {
+	do(at, t.held[at])
+}
+
+// RegisterHost registers host memory of the user's with all engines. No operation runs.
+func (t *Engines) RegisterHost(p unsafe.Pointer, bytes int64) {
+	t.atHost(p, func(at cuda.Ptr, have *own) {
+		if have == nil {
+			have = &own{keys: map[*engine]uint64{}}
+			t.held[at] = have
+		}
+		have.times++
+		if bytes <= have.bytes {
+			return
+		}
+		t.endHost(have)
+		have.bytes = bytes
+		t.made++
+		for _, e := range t.list {
+			if !e.off {
+				t.registerHost(e, at, have)
+			}
+		}
+	})
+}
+
+// registerHost registers host memory with an engine. t.mu is held.
+func (t *Engines) registerHost(e *engine, at cuda.Ptr, have *own) {
+	ctx, cancel := context.WithTimeout(context.Background(), registerTime)
+	defer cancel()
+	key, err := e.Registrar.Register(ctx, plugin.Memory{Address: uint64(at), Bytes: have.bytes,
+		Kind: plugin.MemoryKindHost, Generation: t.made})
+	if err != nil {
+		t.refused(e, uint64(at), have.bytes, err)
 		return
 	}
-	t.endHost(have)
-	have.bytes = bytes
-	t.made++
-	for _, e := range t.list {
-		if e.off {
-			continue
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), registerTime)
-		key, err := e.Registrar.Register(ctx, plugin.Memory{Address: uint64(at), Bytes: bytes, Kind: plugin.MemoryKindHost,
-			Generation: t.made})
-		cancel()
-		if err != nil {
-			t.refused(e, uint64(at), bytes, err)
-			continue
-		}
-		have.keys[e] = key
-	}
+	have.keys[e] = key
 }
 
 // endHost ends the registrations of host memory. t.mu is held.
@@ -181,20 +192,15 @@ func (t *Engines) endHost(o *own) {
 
 // DeregisterHost undoes one RegisterHost at an address.
 func (t *Engines) DeregisterHost(p unsafe.Pointer) {
-	if t == nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	at := cuda.Ptr(uintptr(p))
-	have := t.held[at]
-	if have == nil {
-		return
-	}
-	if have.times--; have.times == 0 {
-		t.endHost(have)
-		delete(t.held, at)
-	}
+	t.atHost(p, func(at cuda.Ptr, have *own) {
+		if have == nil {
+			return
+		}
+		if have.times--; have.times == 0 {
+			t.endHost(have)
+			delete(t.held, at)
+		}
+	})
 }
 
 // End takes all registrations back of the endpoint at base, which is about to be closed: nothing uses it any more.
@@ -206,7 +212,7 @@ func (t *Engines) End(base uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, r := range e.known {
-		_ = t.deregister(e, r.key) // the endpoint goes with what is left
+		_ = t.deregister(e, r.key) // closing the endpoint ends the rest
 	}
 	e.known, e.off = nil, true
 	for _, o := range t.held {

@@ -160,7 +160,7 @@ type communicator struct {
 	known   map[uint64]*registered // by handle
 }
 
-// batch is what was called as one group, and what was registered of its memory, by operation.
+// batch is the calls of one group, and which of their memory was registered, by operation.
 type batch struct {
 	ops  []C.fake_op
 	uses []use

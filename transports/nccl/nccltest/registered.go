@@ -115,14 +115,14 @@ func goForget(comm, handle C.uint64_t) C.int {
 	return 0
 }
 
-// use is what an operation uses of what is registered.
+// use is the registrations that an operation uses.
 type use struct {
 	handles []uint64
 	all     bool // all of its memory is registered
 }
 
-// uses finds what is registered of the memory of operations. As NCCL it goes by address alone, and finds what was freed
-// since.
+// uses finds the registrations of the memory of operations. Like NCCL it compares addresses alone, so it also finds
+// registrations of memory that was freed since.
 func (c *communicator) uses(ops []C.fake_op) []use {
 	list := make([]use, len(ops))
 	for i, op := range ops {
