@@ -8,7 +8,7 @@
 # new line there means to compile all kernels anew.
 set -eu
 cd "$(dirname "$0")/.."
-kinds='\.(go|md|c|h|cc|cu|cuh|py|pyi|sh|mk)$|(^|/)Makefile$'
+kinds='\.(go|md|c|h|cc|cpp|hpp|cu|cuh|py|pyi|sh|mk)$|(^|/)Makefile$'
 {
 	git ls-files | grep -E "$kinds"
 	git grep -lE '^#!.*/(env )?(ba)?sh' | grep -vE '\.[^/]*$'

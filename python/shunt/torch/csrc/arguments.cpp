@@ -36,7 +36,8 @@ const char* nameOf(c10d::ReduceOp::RedOpType op) {
 
 double factorOf(const c10d::ReduceOp& op, const Where& where) {
   auto* supplement = dynamic_cast<c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
-  SHUNT_TORCH_CHECK(supplement != nullptr, where, "argument op: PREMUL_SUM has no factor: make it with _make_nccl_premul_sum");
+  SHUNT_TORCH_CHECK(supplement != nullptr, where,
+                    "argument op: PREMUL_SUM has no factor: make it with _make_nccl_premul_sum");
   return supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>() : supplement->double_factor;
 }
 

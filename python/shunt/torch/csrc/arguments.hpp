@@ -39,7 +39,8 @@ void checkContiguous(const at::Tensor& tensor, const char* argument, const Where
 at::Tensor& only(std::vector<at::Tensor>& tensors, const char* argument, const Where& where);
 
 // Throws unless every tensor is contiguous, and of the dtype and device of like.
-void checkAlike(const std::vector<at::Tensor>& tensors, const at::Tensor& like, const char* argument, const Where& where);
+void checkAlike(const std::vector<at::Tensor>& tensors, const at::Tensor& like, const char* argument,
+                const Where& where);
 
 // Throws unless there is one tensor for each rank.
 void checkLength(size_t length, int size, const char* argument, const Where& where);

@@ -22,8 +22,13 @@ c10::intrusive_ptr<c10d::Store> ownConnection(const c10::intrusive_ptr<c10d::Sto
   }
 }
 
-ShuntBackend::ShuntBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options)
-    : Backend(rank, size), store_(std::move(store)), options_(std::move(options)), timeout_(options_->timeout.count()), process_(getpid()) {
+ShuntBackend::ShuntBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                           c10::intrusive_ptr<Options> options)
+    : Backend(rank, size),
+      store_(std::move(store)),
+      options_(std::move(options)),
+      timeout_(options_->timeout.count()),
+      process_(getpid()) {
   init();
 }
 
@@ -47,9 +52,9 @@ void ShuntBackend::setTimeout(std::chrono::milliseconds timeout) {
 
 std::shared_ptr<Channel> ShuntBackend::makeChannel(const std::string& name, int rank, int size, int first,
                                                     const at::Device& device) {
-  return std::make_shared<Channel>(
-      Rendezvous{ownConnection(store_), c10::str("shunt/", device.is_cuda() ? "cuda" : "cpu", "/", name), rank, size, device,
-                 c10::str("rank ", first, " to join"), [this](const Where& waiting) { checkMembers(waiting); }});
+  return std::make_shared<Channel>(Rendezvous{
+      ownConnection(store_), c10::str("shunt/", device.is_cuda() ? "cuda" : "cpu", "/", name), rank, size, device,
+      c10::str("rank ", first, " to join"), [this](const Where& waiting) { checkMembers(waiting); }});
 }
 
 void ShuntBackend::checkMembers(const Where& waiting) {
@@ -62,8 +67,8 @@ void ShuntBackend::checkMembers(const Where& waiting) {
 Channel& ShuntBackend::channel(const at::Device& device, const Where& where) {
   if (device.is_cpu())
     if (auto* host = host_.load(std::memory_order_acquire)) return *host;
-  TORCH_CHECK_VALUE(device.is_cpu() || device.is_cuda(), "shunt: ", where.str(), ": no transport for tensors on ", device,
-                    "; expected cpu or cuda");
+  TORCH_CHECK_VALUE(device.is_cpu() || device.is_cuda(), "shunt: ", where.str(), ": no transport for tensors on ",
+                    device, "; expected cpu or cuda");
   std::lock_guard<std::mutex> lock(mutex_);
   if (!closed_.empty()) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": ", closed_));
   auto& channel = channels_[device];
@@ -83,8 +88,8 @@ c10::intrusive_ptr<c10d::Backend> ShuntBackend::split(const c10::intrusive_ptr<c
   for (int rank : ranks)
     options->global_ranks_in_group.push_back(
         options_->global_ranks_in_group.empty() ? rank : options_->global_ranks_in_group.at(rank));
-  return c10::make_intrusive<ShuntBackend>(store, static_cast<int>(found - ranks.begin()), static_cast<int>(ranks.size()),
-                                           std::move(options));
+  return c10::make_intrusive<ShuntBackend>(store, static_cast<int>(found - ranks.begin()),
+                                           static_cast<int>(ranks.size()), std::move(options));
 }
 
 void ShuntBackend::eagerConnectSingleDevice(at::Device device) {
@@ -95,8 +100,9 @@ void ShuntBackend::eagerConnectSingleDevice(at::Device device) {
 uint64_t ShuntBackend::communicatorHandle(const at::Device& device) {
   uint64_t handle = 0;
   auto w = where("communicator");
-  channel(device, w).call(w, timeout(c10d::kUnsetTimeout),
-                       [&](Communicator& communicator) { handle = reinterpret_cast<uintptr_t>(communicator.handle()); });
+  channel(device, w).call(w, timeout(c10d::kUnsetTimeout), [&](Communicator& communicator) {
+    handle = reinterpret_cast<uintptr_t>(communicator.handle());
+  });
   return handle;
 }
 

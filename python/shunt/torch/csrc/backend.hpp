@@ -47,10 +47,12 @@ class ShuntBackend : public c10d::Backend {
   WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override;
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override;
   WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override;
-  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& opts) override;
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& opts) override;
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override;
-  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& opts) override;
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& outputSplits,
                         std::vector<int64_t>& inputSplits, const c10d::AllToAllOptions& opts) override;
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override;
@@ -67,7 +69,8 @@ class ShuntBackend : public c10d::Backend {
 
   // all_to_all of rows whose numbers are in device memory: int64 tensors of size entries. outputRows and inputRows
   // are what the tensors have room for. Enqueued on the current stream; wrong counts fail the group later.
-  void alltoallOnDevice(at::Tensor& output, at::Tensor& input, const at::Tensor& outputSplits, const at::Tensor& inputSplits);
+  void alltoallOnDevice(at::Tensor& output, at::Tensor& input, const at::Tensor& outputSplits,
+                        const at::Tensor& inputSplits);
 
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Backend::Options>& opts) override;
@@ -90,7 +93,8 @@ class ShuntBackend : public c10d::Backend {
  private:
   Where where(const char* collective) const { return {collective, rank_, &options_->group_name}; }
   Milliseconds timeout(std::chrono::milliseconds asked) const {
-    return asked > std::chrono::milliseconds(0) ? asked : std::chrono::milliseconds(timeout_.load(std::memory_order_relaxed));
+    return asked > std::chrono::milliseconds(0) ? asked
+                                                : std::chrono::milliseconds(timeout_.load(std::memory_order_relaxed));
   }
 
   // The group's channel for tensors on device.
@@ -98,7 +102,8 @@ class ShuntBackend : public c10d::Backend {
   // Throws what has failed a communicator of the whole group, a rank's death for instance: nothing can be joined then.
   void checkMembers(const Where& waiting);
   // first: the rank of the group that is rank 0 there.
-  std::shared_ptr<Channel> makeChannel(const std::string& name, int rank, int size, int first, const at::Device& device);
+  std::shared_ptr<Channel> makeChannel(const std::string& name, int rank, int size, int first,
+                                       const at::Device& device);
 
   // One call: who makes it, what torch calls it, and how long it may take.
   struct Call {

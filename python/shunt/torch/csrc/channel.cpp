@@ -9,7 +9,8 @@ Communicator& Channel::join(const Where& where, Milliseconds timeout) {
 }
 
 c10::Stream Channel::ownStream(const c10::impl::VirtualGuardImpl& device) {
-  std::call_once(streamChosen_, [&] { stream_ = device.getStreamFromGlobalPool(rendezvous_.device, /*isHighPriority=*/true); });
+  std::call_once(streamChosen_,
+                 [&] { stream_ = device.getStreamFromGlobalPool(rendezvous_.device, /*isHighPriority=*/true); });
   return *stream_;
 }
 

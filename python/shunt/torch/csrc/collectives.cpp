@@ -15,7 +15,8 @@ shunt_operation operation(shunt_collective collective, const void* send, void* r
   return op;
 }
 
-shunt_operation reduction(shunt_collective collective, const void* send, void* recv, int64_t count, const Reduction& r) {
+shunt_operation reduction(shunt_collective collective, const void* send, void* recv, int64_t count,
+                          const Reduction& r) {
   shunt_operation op = operation(collective, send, recv, count * r.size, r.dtype);
   op.op = r.op;
   op.scalar = r.scalar;
@@ -23,8 +24,8 @@ shunt_operation reduction(shunt_collective collective, const void* send, void* r
 }
 
 // Checks the tensors of a call that takes one piece of memory for all ranks, of size blocks, and one of one block.
-void checkBlocks(const at::Tensor& whole, const char* wholeName, const at::Tensor& block, const char* blockName, int size,
-                 const Where& where) {
+void checkBlocks(const at::Tensor& whole, const char* wholeName, const at::Tensor& block, const char* blockName,
+                 int size, const Where& where) {
   checkContiguous(whole, wholeName, where);
   checkContiguous(block, blockName, where);
   SHUNT_TORCH_CHECK_TYPE(whole.scalar_type() == block.scalar_type(), where, "argument ", wholeName, " has dtype ",
@@ -32,7 +33,8 @@ void checkBlocks(const at::Tensor& whole, const char* wholeName, const at::Tenso
   SHUNT_TORCH_CHECK(whole.device() == block.device(), where, "argument ", wholeName, " is on ", whole.device(),
                     "; expected ", block.device(), ", as ", blockName);
   SHUNT_TORCH_CHECK(whole.numel() == block.numel() * size, where, "argument ", wholeName, " has ", whole.numel(),
-                    " elements; expected ", block.numel() * size, ": those of ", blockName, " for each of ", size, " ranks");
+                    " elements; expected ", block.numel() * size, ": those of ", blockName, " for each of ", size,
+                    " ranks");
 }
 
 }  // namespace
@@ -43,7 +45,8 @@ WorkPtr ShuntBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& 
   at::Tensor& tensor = only(tensors, "tensor", call.where);
   auto r = reductionOf(opts.reduceOp, tensor.scalar_type(), call.where);
   auto op = reduction(SHUNT_COLL_ALL_REDUCE, tensor.data_ptr(), tensor.data_ptr(), tensor.numel(), r);
-  return submit(call, channel(tensor.device(), call.where), tensors, {}, [call, tensor, op](Communicator& communicator, void* stream) mutable {
+  return submit(call, channel(tensor.device(), call.where), tensors, {},
+                [call, tensor, op](Communicator& communicator, void* stream) mutable {
     op.stream = stream;
     communicator.run(op, call.where, call.timeout);
   });
@@ -54,7 +57,8 @@ WorkPtr ShuntBackend::allreduce_coalesced(Tensors& tensors, const c10d::Allreduc
   SHUNT_TORCH_CHECK(!tensors.empty(), call.where, "argument tensors is empty");
   checkAlike(tensors, tensors[0], "tensors", call.where);
   auto r = reductionOf(opts.reduceOp, tensors[0].scalar_type(), call.where);
-  return submit(call, channel(tensors[0].device(), call.where), tensors, {}, [call, tensors, r](Communicator& communicator, void* stream) {
+  return submit(call, channel(tensors[0].device(), call.where), tensors, {},
+                [call, tensors, r](Communicator& communicator, void* stream) {
     for (auto& tensor : tensors) {
       auto op = reduction(SHUNT_COLL_ALL_REDUCE, tensor.data_ptr(), tensor.data_ptr(), tensor.numel(), r);
       op.stream = stream;
@@ -70,7 +74,8 @@ WorkPtr ShuntBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) 
   auto r = reductionOf(opts.reduceOp, tensor.scalar_type(), call.where);
   auto op = reduction(SHUNT_COLL_REDUCE, tensor.data_ptr(), tensor.data_ptr(), tensor.numel(), r);
   op.root = static_cast<int32_t>(opts.rootRank);
-  return submit(call, channel(tensor.device(), call.where), tensors, {}, [call, tensor, op](Communicator& communicator, void* stream) mutable {
+  return submit(call, channel(tensor.device(), call.where), tensors, {},
+                [call, tensor, op](Communicator& communicator, void* stream) mutable {
     op.stream = stream;
     communicator.run(op, call.where, call.timeout);
   });
@@ -83,7 +88,8 @@ WorkPtr ShuntBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& 
   auto elements = elementsOf(tensor.scalar_type());
   auto op = operation(SHUNT_COLL_BROADCAST, tensor.data_ptr(), tensor.data_ptr(), elements.of(tensor), elements.dtype);
   op.root = static_cast<int32_t>(opts.rootRank);
-  return submit(call, channel(tensor.device(), call.where), tensors, {}, [call, tensor, op](Communicator& communicator, void* stream) mutable {
+  return submit(call, channel(tensor.device(), call.where), tensors, {},
+                [call, tensor, op](Communicator& communicator, void* stream) mutable {
     op.stream = stream;
     communicator.run(op, call.where, call.timeout);
   });
@@ -101,7 +107,8 @@ WorkPtr ShuntBackend::_allgather_base(at::Tensor& output, at::Tensor& input, con
                 });
 }
 
-WorkPtr ShuntBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
+WorkPtr ShuntBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                      const c10d::AllgatherOptions& opts) {
   Call call{where("all_gather_into_tensor_coalesced"), OpType::COALESCED, timeout(opts.timeout), opts.asyncOp};
   SHUNT_TORCH_CHECK(!inputs.empty(), call.where, "argument inputs is empty");
   SHUNT_TORCH_CHECK(outputs.size() == inputs.size(), call.where, "argument outputs has ", outputs.size(),
@@ -111,17 +118,20 @@ WorkPtr ShuntBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors&
     SHUNT_TORCH_CHECK(inputs[i].device() == inputs[0].device(), call.where, "argument inputs[", i, "] is on ",
                       inputs[i].device(), "; expected ", inputs[0].device());
   }
-  return submit(call, channel(inputs[0].device(), call.where), outputs, inputs, [call, outputs, inputs](Communicator& communicator, void* stream) {
+  return submit(call, channel(inputs[0].device(), call.where), outputs, inputs,
+                [call, outputs, inputs](Communicator& communicator, void* stream) {
     for (size_t i = 0; i < inputs.size(); i++) {
       auto elements = elementsOf(inputs[i].scalar_type());
-      auto op = operation(SHUNT_COLL_ALL_GATHER, inputs[i].data_ptr(), outputs[i].data_ptr(), elements.of(inputs[i]), elements.dtype);
+      auto op = operation(SHUNT_COLL_ALL_GATHER, inputs[i].data_ptr(), outputs[i].data_ptr(), elements.of(inputs[i]),
+                          elements.dtype);
       op.stream = stream;
       communicator.run(op, call.where, call.timeout);
     }
   });
 }
 
-WorkPtr ShuntBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) {
+WorkPtr ShuntBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                           const c10d::ReduceScatterOptions& opts) {
   Call call{where("reduce_scatter_tensor"), OpType::_REDUCE_SCATTER_BASE, timeout(opts.timeout), opts.asyncOp};
   checkBlocks(input, "input", output, "output", size_, call.where);
   auto r = reductionOf(opts.reduceOp, input.scalar_type(), call.where);
@@ -133,7 +143,8 @@ WorkPtr ShuntBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input
                 });
 }
 
-WorkPtr ShuntBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts) {
+WorkPtr ShuntBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                      const c10d::ReduceScatterOptions& opts) {
   Call call{where("reduce_scatter_tensor_coalesced"), OpType::COALESCED, timeout(opts.timeout), opts.asyncOp};
   SHUNT_TORCH_CHECK(!inputs.empty(), call.where, "argument inputs is empty");
   SHUNT_TORCH_CHECK(outputs.size() == inputs.size(), call.where, "argument outputs has ", outputs.size(),
@@ -145,9 +156,11 @@ WorkPtr ShuntBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors&
                       inputs[i].device(), "; expected ", inputs[0].device());
     rs.push_back(reductionOf(opts.reduceOp, inputs[i].scalar_type(), call.where));
   }
-  return submit(call, channel(inputs[0].device(), call.where), outputs, inputs, [call, outputs, inputs, rs](Communicator& communicator, void* stream) {
+  return submit(call, channel(inputs[0].device(), call.where), outputs, inputs,
+                [call, outputs, inputs, rs](Communicator& communicator, void* stream) {
     for (size_t i = 0; i < inputs.size(); i++) {
-      auto op = reduction(SHUNT_COLL_REDUCE_SCATTER, inputs[i].data_ptr(), outputs[i].data_ptr(), outputs[i].numel(), rs[i]);
+      auto op =
+          reduction(SHUNT_COLL_REDUCE_SCATTER, inputs[i].data_ptr(), outputs[i].data_ptr(), outputs[i].numel(), rs[i]);
       op.stream = stream;
       communicator.run(op, call.where, call.timeout);
     }
@@ -157,8 +170,9 @@ WorkPtr ShuntBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors&
 namespace {
 
 // The elements that go to, or come from, each rank: rows of splits, or equal blocks if there are none.
-std::vector<int64_t> splitCounts(const at::Tensor& tensor, const std::vector<int64_t>& splits, int size, int64_t elementSize,
-                                 const char* argument, const char* splitsName, const Where& where) {
+std::vector<int64_t> splitCounts(const at::Tensor& tensor, const std::vector<int64_t>& splits, int size,
+                                 int64_t elementSize, const char* argument, const char* splitsName,
+                                 const Where& where) {
   int64_t rows = tensor.dim() == 0 ? tensor.numel() : tensor.size(0);
   if (splits.empty()) {
     SHUNT_TORCH_CHECK(rows % size == 0, where, "argument ", argument, " has ", rows,
@@ -172,7 +186,8 @@ std::vector<int64_t> splitCounts(const at::Tensor& tensor, const std::vector<int
     SHUNT_TORCH_CHECK(split >= 0, where, "argument ", splitsName, " has a negative entry ", split);
     sum += split;
   }
-  SHUNT_TORCH_CHECK(sum == rows, where, "argument ", splitsName, " sums to ", sum, "; expected ", rows, ", the rows of ", argument);
+  SHUNT_TORCH_CHECK(sum == rows, where, "argument ", splitsName, " sums to ", sum, "; expected ", rows,
+                    ", the rows of ", argument);
   int64_t row = (rows == 0 ? 0 : tensor.numel() / rows) * elementSize;
   std::vector<int64_t> counts;
   for (auto split : splits) counts.push_back(split * row);
@@ -223,7 +238,8 @@ void ShuntBackend::alltoallOnDevice(at::Tensor& output, at::Tensor& input, const
   checkSameKind(output, input, call.where);
   SHUNT_TORCH_CHECK(input.is_cuda(), call.where, "argument input is on ", input.device(),
                     "; expected a GPU, where split sizes are tensors of a GPU");
-  for (auto& [splits, name] : {std::pair{&outputSplits, "output_split_sizes"}, std::pair{&inputSplits, "input_split_sizes"}}) {
+  for (auto& [splits, name] :
+       {std::pair{&outputSplits, "output_split_sizes"}, std::pair{&inputSplits, "input_split_sizes"}}) {
     checkContiguous(*splits, name, call.where);
     SHUNT_TORCH_CHECK_TYPE(splits->scalar_type() == at::kLong, call.where, "argument ", name, " has dtype ",
                            splits->scalar_type(), "; expected Long");
@@ -244,7 +260,8 @@ void ShuntBackend::alltoallOnDevice(at::Tensor& output, at::Tensor& input, const
   op.recv_counts = recv.data_ptr<int64_t>();
   op.send_capacity = elements.of(input);
   op.recv_capacity = elements.of(output);
-  (void)submit(call, channel(input.device(), call.where), {output}, {input}, [call, op](Communicator& communicator, void* stream) mutable {
+  (void)submit(call, channel(input.device(), call.where), {output}, {input},
+               [call, op](Communicator& communicator, void* stream) mutable {
     op.stream = stream;
     communicator.run(op, call.where, call.timeout);
   });

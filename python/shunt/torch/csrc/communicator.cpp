@@ -19,7 +19,8 @@ std::string seconds(Milliseconds t) { return c10::str(static_cast<double>(t.coun
 // What rank 0 puts into the store in place of an id when it has none.
 constexpr char kFailed = '!';
 
-std::string exchange(const Rendezvous& r, Milliseconds timeout, const Where& where, const std::atomic<int32_t>& cancel) {
+std::string exchange(const Rendezvous& r, Milliseconds timeout, const Where& where,
+                     const std::atomic<int32_t>& cancel) {
   if (r.rank != 0) {
     std::string id = await(*r.store, r.key, r.awaited, timeout, where, cancel, r.watch);
     if (!id.empty() && id[0] == kFailed)
@@ -42,7 +43,8 @@ struct Joined {
 }  // namespace
 
 std::string await(c10d::Store& store, const std::string& key, const std::string& awaited, Milliseconds timeout,
-                  const Where& where, const std::atomic<int32_t>& cancel, const std::function<void(const Where&)>& watch) {
+                  const Where& where, const std::atomic<int32_t>& cancel,
+                  const std::function<void(const Where&)>& watch) {
   auto start = Clock::now();
   auto pause = std::chrono::microseconds(200);
   while (!store.check({key})) {
@@ -86,7 +88,8 @@ Communicator::Communicator(const Rendezvous& r, Milliseconds timeout, const Wher
   bool interrupted = false;
   std::exception_ptr pointless;
   // Until, not for: libstdc++ waits on a steady clock only from GCC 11 on, and the wheel runs with older ones.
-  while (joining.wait_until(std::chrono::system_clock::now() + Milliseconds(kBlockLimitMs)) != std::future_status::ready) {
+  while (joining.wait_until(std::chrono::system_clock::now() + Milliseconds(kBlockLimitMs)) !=
+         std::future_status::ready) {
     if (interrupted || pointless) continue;
     try {
       if (r.watch) r.watch(where);

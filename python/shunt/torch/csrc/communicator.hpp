@@ -69,6 +69,7 @@ c10::intrusive_ptr<c10d::Store> ownConnection(const c10::intrusive_ptr<c10d::Sto
 
 // Waits until the store holds key and returns its value. Throws after timeout, once cancel is set, or what watch does.
 std::string await(c10d::Store& store, const std::string& key, const std::string& awaited, Milliseconds timeout,
-                  const Where& where, const std::atomic<int32_t>& cancel, const std::function<void(const Where&)>& watch = {});
+                  const Where& where, const std::atomic<int32_t>& cancel,
+                  const std::function<void(const Where&)>& watch = {});
 
 }  // namespace shunt_torch

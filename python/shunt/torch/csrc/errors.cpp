@@ -4,7 +4,9 @@ namespace shunt_torch {
 
 namespace {
 
-std::string nameOf(const std::string& group) { return c10::str("group ", group.empty() ? "without a name" : group.c_str()); }
+std::string nameOf(const std::string& group) {
+  return c10::str("group ", group.empty() ? "without a name" : group.c_str());
+}
 
 // The library names its call and rank in most texts: those are not said twice.
 bool names(const std::string& text, const Where& where) {

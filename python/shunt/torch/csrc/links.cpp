@@ -139,7 +139,8 @@ int Links::findSender(const Where& where, Milliseconds timeout) {
     if (now >= lookAtStore) watch_(where);
     if (closing_) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": the group was closed"));
     if (now - start > timeout)
-      throwTimeout(c10::str(where.str(), ": no rank has sent within ", static_cast<double>(timeout.count()) / 1000, " s"));
+      throwTimeout(
+          c10::str(where.str(), ": no rank has sent within ", static_cast<double>(timeout.count()) / 1000, " s"));
     // Links that do not exist yet are announced in the store.
     if (now >= lookAtStore) {
       for (int from = 0; from < size_; from++)
@@ -156,7 +157,8 @@ c10::intrusive_ptr<Work> Links::recvAny(const at::Tensor& tensor, Milliseconds t
   // The Work is known to its job only after it was made.
   auto self = std::make_shared<HostWork*>(nullptr);
   auto work = c10::make_intrusive<HostWork>(
-      rank_, OpType::RECVANYSOURCE, sequence, std::vector<at::Tensor>{tensor}, [this, w, self, tensor, timeout, sequence] {
+      rank_, OpType::RECVANYSOURCE, sequence, std::vector<at::Tensor>{tensor},
+      [this, w, self, tensor, timeout, sequence] {
         int from = findSender(w, timeout);
         (*self)->setSourceRank(from);
         auto l = link(from, rank_);

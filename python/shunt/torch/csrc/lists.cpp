@@ -9,7 +9,8 @@ namespace shunt_torch {
 namespace {
 
 // Sums of the elements before each rank's: nothing to pass, as packed is what NULL means.
-shunt_operation listOperation(shunt_collective collective, const void* send, void* recv, shunt_dtype dtype, void* stream) {
+shunt_operation listOperation(shunt_collective collective, const void* send, void* recv, shunt_dtype dtype,
+                              void* stream) {
   shunt_operation op = SHUNT_OPERATION_INIT;
   op.collective = collective;
   op.send = send;
@@ -39,8 +40,8 @@ void gatherList(Communicator& communicator, const Tensors& outputs, const at::Te
   auto elements = elementsOf(input.scalar_type());
   Flat flat(outputs);
   auto counts = flat.counts(elements.size);
-  auto op = listOperation(even(outputs) ? SHUNT_COLL_ALL_GATHER : SHUNT_COLL_ALL_GATHER_V, input.data_ptr(), flat.data(),
-                          elements.dtype, stream);
+  auto op = listOperation(even(outputs) ? SHUNT_COLL_ALL_GATHER : SHUNT_COLL_ALL_GATHER_V, input.data_ptr(),
+                          flat.data(), elements.dtype, stream);
   op.count = elements.of(input);
   op.recv_counts = counts.data();
   communicator.run(op, where, timeout);
@@ -55,7 +56,8 @@ WorkPtr ShuntBackend::allgather(TensorLists& outputs, Tensors& inputs, const c10
   checkAlike(list, input, "tensor_list", call.where);
   SHUNT_TORCH_CHECK(list[rank_].numel() == input.numel(), call.where, "argument tensor_list[", rank_, "] has ",
                     list[rank_].numel(), " elements; expected ", input.numel(), ", as tensor");
-  return submit(call, channel(input.device(), call.where), list, inputs, [call, list, input](Communicator& communicator, void* stream) {
+  return submit(call, channel(input.device(), call.where), list, inputs,
+                [call, list, input](Communicator& communicator, void* stream) {
     gatherList(communicator, list, input, call.where, call.timeout, stream);
   });
 }
@@ -79,9 +81,11 @@ WorkPtr ShuntBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
     checkAlike(lists[i], inputs[i], "output_tensor_lists", call.where);
     checkNumel(lists[i], inputs[i].numel(), "output_tensor_lists", "input_tensor_list", call.where);
   }
-  return submit(call, channel(inputs[0].device(), call.where), all, inputs, [call, lists, inputs](Communicator& communicator, void* stream) {
-    for (size_t i = 0; i < inputs.size(); i++) gatherList(communicator, lists[i], inputs[i], call.where, call.timeout, stream);
-  });
+  return submit(call, channel(inputs[0].device(), call.where), all, inputs,
+                [call, lists, inputs](Communicator& communicator, void* stream) {
+                  for (size_t i = 0; i < inputs.size(); i++)
+                    gatherList(communicator, lists[i], inputs[i], call.where, call.timeout, stream);
+                });
 }
 
 WorkPtr ShuntBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& opts) {
@@ -93,12 +97,13 @@ WorkPtr ShuntBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs, cons
   SHUNT_TORCH_CHECK(list[rank_].numel() == output.numel(), call.where, "argument output has ", output.numel(),
                     " elements; expected ", list[rank_].numel(), ", as input_list[", rank_, "]");
   auto r = reductionOf(opts.reduceOp, output.scalar_type(), call.where);
-  return submit(call, channel(output.device(), call.where), outputs, list, [call, list, output, r](Communicator& communicator, void* stream) {
+  return submit(call, channel(output.device(), call.where), outputs, list,
+                [call, list, output, r](Communicator& communicator, void* stream) {
     Flat flat(list);
     flat.gather();
     auto counts = flat.counts(r.size);
-    auto op = listOperation(even(list) ? SHUNT_COLL_REDUCE_SCATTER : SHUNT_COLL_REDUCE_SCATTER_V, flat.data(), output.data_ptr(),
-                            r.dtype, stream);
+    auto op = listOperation(even(list) ? SHUNT_COLL_REDUCE_SCATTER : SHUNT_COLL_REDUCE_SCATTER_V, flat.data(),
+                            output.data_ptr(), r.dtype, stream);
     op.count = output.numel() * r.size;
     op.send_counts = counts.data();
     op.op = r.op;
@@ -122,7 +127,8 @@ WorkPtr ShuntBackend::gather(TensorLists& outputs, Tensors& inputs, const c10d::
                       "argument gather_list is given; expected it on the destination rank ", opts.rootRank, " alone");
   }
   int root = static_cast<int>(opts.rootRank);
-  return submit(call, channel(input.device(), call.where), list, inputs, [call, list, input, root](Communicator& communicator, void* stream) {
+  return submit(call, channel(input.device(), call.where), list, inputs,
+                [call, list, input, root](Communicator& communicator, void* stream) {
     auto elements = elementsOf(input.scalar_type());
     Flat flat(list);
     auto op = listOperation(SHUNT_COLL_GATHER, input.data_ptr(), flat.data(), elements.dtype, stream);
@@ -148,7 +154,8 @@ WorkPtr ShuntBackend::scatter(Tensors& outputs, TensorLists& inputs, const c10d:
                       "argument scatter_list is given; expected it on the source rank ", opts.rootRank, " alone");
   }
   int root = static_cast<int>(opts.rootRank);
-  return submit(call, channel(output.device(), call.where), outputs, list, [call, list, output, root](Communicator& communicator, void* stream) {
+  return submit(call, channel(output.device(), call.where), outputs, list,
+                [call, list, output, root](Communicator& communicator, void* stream) {
     auto elements = elementsOf(output.scalar_type());
     Flat flat(list);
     flat.gather();
@@ -165,7 +172,8 @@ WorkPtr ShuntBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::Al
   checkLength(inputs.size(), size_, "input_tensor_list", call.where);
   checkAlike(inputs, inputs[0], "input_tensor_list", call.where);
   checkAlike(outputs, inputs[0], "output_tensor_list", call.where);
-  return submit(call, channel(inputs[0].device(), call.where), outputs, inputs, [call, outputs, inputs](Communicator& communicator, void* stream) {
+  return submit(call, channel(inputs[0].device(), call.where), outputs, inputs,
+                [call, outputs, inputs](Communicator& communicator, void* stream) {
     auto elements = elementsOf(inputs[0].scalar_type());
     Flat from(inputs), to(outputs);
     from.gather();

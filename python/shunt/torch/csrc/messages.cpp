@@ -59,7 +59,8 @@ WorkPtr ShuntBackend::sendOrRecv(shunt_collective direction, at::Tensor& tensor,
     auto work = sends ? links->send(tensor, peer, limit, sequence) : links->recv(tensor, peer, limit, sequence);
     return noted(std::move(work));
   }
-  TORCH_CHECK_VALUE(tensor.is_cuda(), "shunt: ", w.str(), ": argument tensor is on ", tensor.device(), "; expected cpu or cuda");
+  TORCH_CHECK_VALUE(tensor.is_cuda(), "shunt: ", w.str(), ": argument tensor is on ", tensor.device(),
+                    "; expected cpu or cuda");
   if (coalescing_) {
     queued_.push_back({direction, tensor, peer});
     return c10::make_intrusive<JointWork>(rank_, type, std::vector<WorkPtr>{});
@@ -80,7 +81,8 @@ WorkPtr ShuntBackend::sendOrRecv(shunt_collective direction, at::Tensor& tensor,
   }
   int there = whole ? peer : rank_ < peer ? 1 : 0;
   Call call{w, type, timeout(c10d::kUnsetTimeout), true};
-  return submit(call, *chosen, {tensor}, {}, [call, tensor, direction, there](Communicator& communicator, void* stream) {
+  return submit(call, *chosen, {tensor}, {},
+                [call, tensor, direction, there](Communicator& communicator, void* stream) {
     communicator.run(message(direction, tensor, there, stream), call.where, call.timeout);
   });
 }
@@ -110,12 +112,13 @@ WorkPtr ShuntBackend::endCoalescing() {
     Call call{where("batch_isend_irecv"), OpType::COALESCED, timeout(c10d::kUnsetTimeout), true};
     Tensors tensors;
     for (auto& q : queued) {
-      SHUNT_TORCH_CHECK(q.tensor.device() == queued[0].tensor.device(), call.where, "tensors are on ", q.tensor.device(),
-                        " and ", queued[0].tensor.device(), "; expected one device");
+      SHUNT_TORCH_CHECK(q.tensor.device() == queued[0].tensor.device(), call.where, "tensors are on ",
+                        q.tensor.device(), " and ", queued[0].tensor.device(), "; expected one device");
       tensors.push_back(q.tensor);
     }
     // It notes nothing: coalescing has ended.
-    works.push_back(submit(call, channel(queued[0].tensor.device(), call.where), tensors, {}, [call, queued](Communicator& communicator, void* stream) {
+    works.push_back(submit(call, channel(queued[0].tensor.device(), call.where), tensors, {},
+                           [call, queued](Communicator& communicator, void* stream) {
       std::vector<shunt_operation> operations;
       for (auto& q : queued) operations.push_back(message(q.direction, q.tensor, q.peer, stream));
       communicator.run(operations.data(), operations.data() + operations.size(), call.where, call.timeout);
@@ -145,16 +148,20 @@ WorkPtr ShuntBackend::barrier(const c10d::BarrierOptions& opts) {
 
 void ShuntBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool waitAllRanks) {
   Where w = where("monitored_barrier");
-  auto limit = opts.timeout.count() >= 0 ? opts.timeout : timeout(opts.timeout);  // 0 is a limit here: who is not there yet?
+  auto limit =
+      opts.timeout.count() >= 0 ? opts.timeout : timeout(opts.timeout);  // 0 is a limit here: who is not there yet?
   std::string prefix = c10::str("shunt/monitored/", monitored_++, "/");
   static const std::atomic<int32_t> never{0};
   if (rank_ != 0) {
     store_->set(prefix + std::to_string(rank_), std::string("here"));
     // Rank 0 tells after its own deadline, in words that gloo's users look for.
-    std::string told = await(*store_, prefix + "end", "rank 0 to end the barrier", limit + Milliseconds(2000), w, never);
+    std::string told =
+        await(*store_, prefix + "end", "rank 0 to end the barrier", limit + Milliseconds(2000), w, never);
     if (!told.empty())
-      C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", w.str(), ": Rank ", rank_, " successfully reached monitoredBarrier, but received errors while "
-                                                 "waiting for send/recv from rank 0: ", told));
+      C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", w.str(), ": Rank ", rank_,
+                                                 " successfully reached monitoredBarrier, but received errors while "
+                                                 "waiting for send/recv from rank 0: ",
+                                                 told));
     return;
   }
   auto start = std::chrono::steady_clock::now();
@@ -173,8 +180,8 @@ void ShuntBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool waitA
   }
   std::string text;
   if (!missing.empty())
-    text = c10::str(missing.size() > 1 ? "Ranks " : "Rank ", c10::Join(", ", missing), " failed to pass monitoredBarrier in ",
-                    limit.count(), " ms");
+    text = c10::str(missing.size() > 1 ? "Ranks " : "Rank ", c10::Join(", ", missing),
+                    " failed to pass monitoredBarrier in ", limit.count(), " ms");
   store_->set(prefix + "end", text);
   if (!text.empty()) throwTimeout(c10::str(w.str(), ": Rank 0 timed out in monitoredBarrier: ", text));
 }

@@ -21,8 +21,8 @@ c10::intrusive_ptr<ShuntBackend::Options> copy(const ShuntBackend::Options& opti
 // As builtFrom, of what is compiled for each CPython.
 #define SHUNT_TORCH_TEXT(x) #x
 #define SHUNT_TORCH_PYTHON(major, minor) SHUNT_TORCH_TEXT(major) "." SHUNT_TORCH_TEXT(minor)
-constexpr char kBuilt[] = "shunt.torch " SHUNT_TORCH_SOURCES " for torch " TORCH_VERSION " and CPython " SHUNT_TORCH_PYTHON(
-    PY_MAJOR_VERSION, PY_MINOR_VERSION);
+constexpr char kBuilt[] = "shunt.torch " SHUNT_TORCH_SOURCES " for torch " TORCH_VERSION
+                          " and CPython " SHUNT_TORCH_PYTHON(PY_MAJOR_VERSION, PY_MINOR_VERSION);
 
 }  // namespace
 
@@ -41,19 +41,23 @@ PYBIND11_MODULE(_C, m) {
   py::class_<ShuntBackend, Holder, c10d::Backend>(m, "ShuntBackend")
       .def(py::init<c10::intrusive_ptr<c10d::Store>, int, int, c10::intrusive_ptr<ShuntBackend::Options>>(),
            py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"))
-      .def_property_readonly("options", [](ShuntBackend& self) {
-        return c10::static_intrusive_pointer_cast<ShuntBackend::Options>(self.getBackendOptions());
-      })
-      .def("monitored_barrier",
-           [](ShuntBackend& self, std::chrono::milliseconds timeout, bool waitAllRanks) {
-             c10d::BarrierOptions opts;
-             opts.timeout = timeout;
-             self.monitoredBarrier(opts, waitAllRanks);
-           },
-           py::arg("timeout"), py::arg("wait_all_ranks") = false, py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly(
+          "options",
+          [](ShuntBackend& self) {
+            return c10::static_intrusive_pointer_cast<ShuntBackend::Options>(self.getBackendOptions());
+          })
+      .def(
+          "monitored_barrier",
+          [](ShuntBackend& self, std::chrono::milliseconds timeout, bool waitAllRanks) {
+            c10d::BarrierOptions opts;
+            opts.timeout = timeout;
+            self.monitoredBarrier(opts, waitAllRanks);
+          },
+          py::arg("timeout"), py::arg("wait_all_ranks") = false, py::call_guard<py::gil_scoped_release>())
       .def("all_to_all_on_device", &ShuntBackend::alltoallOnDevice, py::arg("output"), py::arg("input"),
            py::arg("output_split_sizes"), py::arg("input_split_sizes"), py::call_guard<py::gil_scoped_release>())
-      .def("communicator_handle", &ShuntBackend::communicatorHandle, py::arg("device"), py::call_guard<py::gil_scoped_release>())
+      .def("communicator_handle", &ShuntBackend::communicatorHandle, py::arg("device"),
+           py::call_guard<py::gil_scoped_release>())
       // Splitting needs nothing from ranks that are not in the new group.
       .def("perform_nocolor_split", [](ShuntBackend&, const at::Device&) {});
 }

@@ -25,8 +25,9 @@ void checkHeader(const at::Tensor& theirs, const at::Tensor& ours, int peer, con
     auto* at = header.data_ptr<int64_t>();
     return c10::str("a tensor of sizes ", at::IntArrayRef(at + 3, at[2]), " with ", at[1], " sparse dimensions");
   };
-  SHUNT_TORCH_CHECK(at::equal(theirs.narrow(0, 1, 2 + kMostDims), ours.narrow(0, 1, 2 + kMostDims)), where, "argument tensor: rank ",
-                    peer, " has ", kind(theirs), "; expected ", kind(ours), ", as on rank ", where.rank);
+  SHUNT_TORCH_CHECK(at::equal(theirs.narrow(0, 1, 2 + kMostDims), ours.narrow(0, 1, 2 + kMostDims)), where,
+                    "argument tensor: rank ", peer, " has ", kind(theirs), "; expected ", kind(ours), ", as on rank ",
+                    where.rank);
 }
 
 // Parts of one tensor, which has the entries of all ranks, by rank.
@@ -48,9 +49,12 @@ WorkPtr ShuntBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOp
   at::Tensor& tensor = tensors[0];
   SHUNT_TORCH_CHECK(tensor.layout() == at::kSparse, call.where, "argument tensor is a ", tensor.layout(),
                     " tensor; expected a dense or a sparse COO one");
-  SHUNT_TORCH_CHECK(tensor.dim() <= kMostDims, call.where, "argument tensor has ", tensor.dim(), " dimensions; expected at most ", kMostDims);
-  SHUNT_TORCH_CHECK_TYPE(opts.reduceOp == c10d::ReduceOp::SUM, call.where, "argument op: expected ReduceOp.SUM, the only one for sparse tensors");
-  return submit(call, channel(tensor.device(), call.where), tensors, {}, [call, tensor, size = size_](Communicator& communicator, void* stream) mutable {
+  SHUNT_TORCH_CHECK(tensor.dim() <= kMostDims, call.where, "argument tensor has ", tensor.dim(),
+                    " dimensions; expected at most ", kMostDims);
+  SHUNT_TORCH_CHECK_TYPE(opts.reduceOp == c10d::ReduceOp::SUM, call.where,
+                         "argument op: expected ReduceOp.SUM, the only one for sparse tensors");
+  return submit(call, channel(tensor.device(), call.where), tensors, {},
+                [call, tensor, size = size_](Communicator& communicator, void* stream) mutable {
     at::NoGradGuard noGrad;
     auto gather = [&](const Tensors& outputs, const at::Tensor& input) {
       gatherList(communicator, outputs, input, call.where, call.timeout, stream);
@@ -75,7 +79,9 @@ WorkPtr ShuntBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOp
     sizes[0] = total;
     auto allValues = at::empty(sizes, values.options());
     gather(partsOf(allValues, entries, 1), values);
-    tensor.copy_(at::sparse_coo_tensor(allIndices.view({total, own.sparse_dim()}).t(), allValues, own.sizes(), own.options()).coalesce());
+    tensor.copy_(
+        at::sparse_coo_tensor(allIndices.view({total, own.sparse_dim()}).t(), allValues, own.sizes(), own.options())
+            .coalesce());
   });
 }
 

@@ -8,16 +8,18 @@
 namespace shunt_torch {
 
 template <class Job>
-WorkPtr ShuntBackend::submit(const Call& call, Channel& channel, const Tensors& outputs, const Tensors& inputs, Job job) {
+WorkPtr ShuntBackend::submit(const Call& call, Channel& channel, const Tensors& outputs, const Tensors& inputs,
+                             Job job) {
   uint64_t sequence = ++sequence_;
   if (channel.rendezvous().device.is_cuda()) return submitOnDevice(call, channel, outputs, inputs, job);
   if (!call.async) {
     channel.call(call.where, call.timeout, [&](Communicator& communicator) { job(communicator, nullptr); });
     return nullptr;
   }
-  auto work = c10::make_intrusive<HostWork>(
-      rank_, call.type, sequence, outputs,
-      [job, where = call.where, timeout = call.timeout, &channel]() mutable { job(channel.communicator(where, timeout), nullptr); });
+  auto work = c10::make_intrusive<HostWork>(rank_, call.type, sequence, outputs,
+                                            [job, where = call.where, timeout = call.timeout, &channel]() mutable {
+                                              job(channel.communicator(where, timeout), nullptr);
+                                            });
   channel.enqueue(work, call.where);
   return noted(std::move(work));
 }
@@ -29,7 +31,8 @@ WorkPtr ShuntBackend::submitOnDevice(const Call& call, Channel& channel, const T
   c10::impl::VirtualGuardImpl guard(device.type());
   c10::Stream current = guard.getStream(device);
   if (!call.async) {
-    channel.call(call.where, call.timeout, [&](Communicator& communicator) { job(communicator, current.native_handle()); });
+    channel.call(call.where, call.timeout,
+                 [&](Communicator& communicator) { job(communicator, current.native_handle()); });
     return nullptr;
   }
   // Beside what the program computes meanwhile: the channel's own stream, behind what the tensors come from.

@@ -63,7 +63,8 @@ bool HostWork::wait(std::chrono::milliseconds timeout) {
     cv_.wait_for(lock, std::chrono::milliseconds(100), [this] { return completed_; });
     if (completed_) break;
     if (timeout > kNoTimeout && Clock::now() - start > timeout)
-      throwTimeout(c10::str(c10d::opTypeToString(opType_), " on rank ", rank_, ": not ended within ", timeout.count(), " ms"));
+      throwTimeout(
+          c10::str(c10d::opTypeToString(opType_), " on rank ", rank_, ": not ended within ", timeout.count(), " ms"));
     if (main) {
       lock.unlock();
       if (signalRaised()) throwPythonError();

@@ -50,7 +50,8 @@ class HostWork : public Work {
 class DeviceWork : public Work {
  public:
   // stream: where the call was put, already; hostWaits: wait blocks the host as well, as a barrier's does.
-  DeviceWork(int rank, OpType type, uint64_t sequence, Tensors outputs, Tensors touched, c10::Stream stream, bool hostWaits);
+  DeviceWork(int rank, OpType type, uint64_t sequence, Tensors outputs, Tensors touched, c10::Stream stream,
+             bool hostWaits);
   ~DeviceWork() override;
 
   bool isCompleted() override;
