@@ -116,8 +116,8 @@ race-cuda-compile:
 	$(call compile,-race $(RACE_CUDA) ./tests/conformance)
 
 .PHONY: check
-check: fmt-check width-check mod-check vet lint generate-check images-check python-calls
-check: ## format, width of lines, modules, vet, linters, generated code and images, warnings of the extension
+check: fmt-check width-check mod-check vet lint arm64-check generate-check images-check python-calls
+check: ## format, width, modules, vet, linters, arm64, generated code and images, warnings of the extension
 
 .PHONY: house
 house: ## lines, files and imports of each room of package host, the longest file and function
@@ -147,6 +147,14 @@ vet: ## go vet
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## golangci-lint, staticcheck included
 	$(own_cgo) $(BIN)/golangci-lint run ./...
+
+# What make wheel ARCH=aarch64 compiles, and the tests.
+.PHONY: arm64-check
+arm64-check: ## compile everything for arm64, where make portable has installed zig
+	@if ! $(WHEEL)/bin/python -m ziglang version >/dev/null 2>&1; then \
+	  echo "skipped: arm64-check: $(WHEEL) has no zig, which make portable installs"; exit; fi; \
+	set -x; PYTHON=$(WHEEL)/bin/python PORTABLE_ARCH=aarch64 scripts/portable-go.sh \
+	  $(GO) list -tags portable -test -deps -export -f '' ./...
 
 .PHONY: generate
 generate: proto notices ## write every generated file
@@ -278,6 +286,8 @@ $(DOCS)/.ready: docs/requirements.txt
 # What users install is built for glibc 2.28 and newer, by an environment of its own: a C compiler of the machine's,
 # and zig as the linker.
 WHEEL := $(CURDIR)/.venv-wheel
+# For which processor: make wheel ARCH=aarch64 also builds on x86-64, and the other way round.
+ARCH := $(shell uname -m)
 # Versions of torch for which the wheel has the extension of shunt.torch: none, or with make release one of each minor
 # version. Of each the headers and libraries are kept beside the environments: 0.5 GB.
 TORCH_VERSIONS ?=
@@ -295,15 +305,16 @@ release: wheel tarball
 release: ## what is published, into dist/: the archive, and the wheel with shunt.torch for each torch and CPython
 
 .PHONY: portable
-portable: $(WHEEL)/.ready ## bin/ and lib/ for other machines, glibc 2.28 or newer, into build/portable
-	PYTHON=$(WHEEL)/bin/python sh scripts/portable.sh build/portable
+portable: $(WHEEL)/.ready ## bin/ and lib/ for other machines, glibc 2.28 or newer, into build/portable-ARCH
+	PYTHON=$(WHEEL)/bin/python PORTABLE_ARCH=$(ARCH) sh scripts/portable.sh build/portable-$(ARCH)
 
 .PHONY: wheel
-wheel: portable ## the Python wheel, into dist/: package, libshunt.so, headers, command, plugins
+wheel: portable ## the Python wheel, into dist/: package, libshunt.so, headers, command, plugins (ARCH=aarch64: for arm64)
 	@$(call python-headers,$(PYTHON))
 	for version in $(TORCH_VERSIONS); do \
 	  PYTHON=$(PYTHON) sh scripts/torch-headers.sh $(TORCH_HEADERS) $$version || exit 1; done
-	PYTHON=$(WHEEL)/bin/python PYTHON_VERSIONS="$(PYTHON_VERSIONS)" PYTHONS="$(PYTHONS)" PYTHON_HEADERS=$(PYTHON_HEADERS) \
+	PYTHON=$(WHEEL)/bin/python PORTABLE_ARCH=$(ARCH) PYTHON_VERSIONS="$(PYTHON_VERSIONS)" PYTHONS="$(PYTHONS)" \
+	PYTHON_HEADERS=$(PYTHON_HEADERS) \
 	  bash scripts/wheel.sh dist $(TORCH_VERSIONS:%=$(TORCH_HEADERS)/%)
 
 # As root it also makes a Debian of another glibc in a directory and installs the wheel there (5 minutes).
@@ -320,11 +331,11 @@ release-test: release ## install the release's wheel beside PyPI's torch under e
 
 .PHONY: tarball
 tarball: portable ## the archive for C and the command line, into dist/: prefix, manual pages, completion, install.sh
-	sh scripts/tarball.sh dist
+	PYTHON=$(WHEEL)/bin/python PORTABLE_ARCH=$(ARCH) sh scripts/tarball.sh dist
 
 .PHONY: tarball-test
 tarball-test: tarball ## install the archive, build against it by pkg-config and CMake, and remove it
-	bash scripts/tarball-test.sh dist/shunt-*.tar.gz
+	bash scripts/tarball-test.sh dist/shunt-*-linux-$(shell uname -m).tar.gz
 
 $(WHEEL)/.ready: python/requirements-wheel.txt
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(call install,python3-venv); }

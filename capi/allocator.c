@@ -137,15 +137,15 @@ shunt_status shunt_allocator_functions(shunt_allocator allocator, shunt_alloc_fn
       place = i;
   for (i = 0; i < PLACES && place < 0; i++) {
     uint64_t none = 0;
-    if (__atomic_compare_exchange_n(&places[i].allocator, &none, number, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-      __atomic_store_n(&places[i].device, device, __ATOMIC_RELEASE);
+    if (__atomic_compare_exchange_n(&places[i].allocator, &none, number, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
       place = i;
-    }
   }
   if (place < 0)
     return shunt_fail(SHUNT_OUT_OF_MEMORY,
                       "shunt_allocator_functions: %d allocators of this process have functions already; destroy some",
                       PLACES);
+  /* Also where another thread has taken the place and not yet stored this: the caller may use the functions at once. */
+  __atomic_store_n(&places[place].device, device, __ATOMIC_RELEASE);
   *alloc = functions[place].alloc;
   *free = functions[place].free;
   return SHUNT_OK;

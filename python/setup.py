@@ -1,5 +1,5 @@
 """Puts what scripts/portable.sh has built, the headers and the licenses into the wheel, compiles _calls.c and
-tags it: any Python 3, this machine, glibc 2.28 or newer. Everything else is in pyproject.toml.
+tags it: any Python 3, PORTABLE_ARCH (unset: this machine), glibc 2.28 or newer. Everything else is in pyproject.toml.
 
 Nothing is written into the source tree but ../build and, for editable installs and `build_ext --inplace`,
 shunt/_calls.abi3.so. scripts/wheel.sh builds the wheel; python/wheel_check.py holds it to its tag.
@@ -19,8 +19,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 BUILD = os.path.join(ROOT, "build", "python")
 
+MACHINE = os.environ.get("PORTABLE_ARCH") or platform.machine()
+
 #: bin/ and lib/, as scripts/portable.sh builds them, and extensions of shunt.torch.
-PORTABLE = os.path.join(ROOT, "build", "portable")
+PORTABLE = os.path.join(ROOT, "build", f"portable-{MACHINE}")
 
 HEADERS = ["capi/include/shunt.h", "plugin/shunt_tables.h", "plugin/shunt_transport.h"]
 
@@ -44,7 +46,7 @@ class WithLibrary(build_py):
 
 class Wheel(bdist_wheel):
     def get_tag(self):
-        return "py3", "none", f"manylinux_2_28_{platform.machine()}"
+        return "py3", "none", f"manylinux_2_28_{MACHINE}"
 
 
 class Binary(Distribution):
@@ -63,6 +65,15 @@ if sys.version_info < (3, 11) or sysconfig.get_config_var("Py_GIL_DISABLED"):
     calls = None
 
 os.makedirs(BUILD, exist_ok=True)
+if calls and MACHINE != platform.machine():
+    # Debian's pyconfig.h includes a file of the processor's. The limited API is the same on both.
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    mine = f"/usr/include/{platform.machine()}-linux-gnu/{version}/pyconfig.h"
+    folder = os.path.join(BUILD, "include", f"{MACHINE}-linux-gnu", version)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "pyconfig.h"), "w") as file:
+        file.write(f'#include "{mine}"\n')
+    calls.include_dirs = [os.path.join(BUILD, "include")]
 setup(
     ext_modules=[calls] if calls else [],
     cmdclass={"build_py": WithLibrary, "bdist_wheel": Wheel},

@@ -1,13 +1,21 @@
 #!/bin/sh
-# tarball.sh DIST: packs what portable.sh has built as DIST/shunt-VERSION-linux-ARCH.tar.gz: command, library, headers,
-# pkg-config and CMake files, plugins, manual pages, completion for shells, and install.sh, which copies all of it under
-# a prefix, from where uninstall-shunt removes it.
+# tarball.sh DIST: packs what portable.sh has built for PORTABLE_ARCH (unset: this machine's) as
+# DIST/shunt-VERSION-linux-ARCH.tar.gz: command, library, headers, pkg-config and CMake files, plugins, manual pages,
+# completion for shells, and install.sh, which copies all of it under a prefix, from where uninstall-shunt removes it.
 set -eu
 cd "$(dirname "$0")/.."
 dist=${1:?usage: tarball.sh DIST}
-portable=build/portable
-version=$("$portable/bin/shunt" version | sed -n '1s/^shunt //p')
-name=shunt-$version-linux-$(uname -m)
+arch=${PORTABLE_ARCH:-$(uname -m)}
+portable=build/portable-$arch
+# The command writes its manual pages; one for another processor does not run here.
+shunt=$portable/bin/shunt
+if [ "$arch" != "$(uname -m)" ]; then
+  shunt=build/portable-$(uname -m)/bin/shunt
+  PORTABLE_ARCH=$(uname -m) scripts/portable-go.sh go build -tags portable -ldflags "-s -w $(sh scripts/release.sh)" \
+    -o "$shunt" ./cmd/shunt
+fi
+version=$("$shunt" version | sed -n '1s/^shunt //p')
+name=shunt-$version-linux-$arch
 root=build/$name
 
 rm -rf "$root"
@@ -17,12 +25,12 @@ cp "$portable/bin/shunt" "$root/bin/"
 cp -r "$portable/lib/shunt/." "$root/lib/shunt/"
 # Found from the file itself, so that an unpacked archive works where it lies.
 sed -i 's|^prefix=.*|prefix=${pcfiledir}/../..|' "$root/lib/pkgconfig/shunt.pc"
-"$portable/bin/shunt" man "$root/share/man"
+"$shunt" man "$root/share/man"
 mv "$root"/share/man/*.1 "$root/share/man/man1/"
 mv "$root"/share/man/*.7 "$root/share/man/man7/"
 completion() {
   mkdir -p "$root/share/$2"
-  "$portable/bin/shunt" completion "$1" >"$root/share/$2/$3"
+  "$shunt" completion "$1" >"$root/share/$2/$3"
 }
 completion bash bash-completion/completions shunt
 completion zsh zsh/site-functions _shunt

@@ -5,7 +5,7 @@
 # Debian or Ubuntu that python-headers.sh names. UV installs; torch's libraries are on the disk once (5 GB in $TMPDIR).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-wheel=$(realpath "${1:?usage: wheel-test-torch.sh DIST TORCH VERSION...}"/*.whl) torch=$2
+wheel=$(realpath "${1:?usage: wheel-test-torch.sh DIST TORCH VERSION...}"/*_"$(uname -m).whl") torch=$2
 shift 2
 work=$(mktemp -d)
 trap 'umount "$work"/*/proc "$work"/*/dev/shm 2>/dev/null || true; rm -rf "$work"' EXIT

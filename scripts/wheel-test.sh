@@ -5,7 +5,7 @@
 # whose Python is too old for the package, so that only the command and its plugins run there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-wheel=$(realpath "${1:?usage: wheel-test.sh DIST}"/*.whl)
+wheel=$(realpath "${1:?usage: wheel-test.sh DIST}"/*_"$(uname -m).whl")
 python=${PYTHON:-python3} chroots=${CHROOTS-bookworm jammy bullseye}
 work=$(mktemp -d)
 trap 'umount "$work"/*/proc "$work"/*/dev/shm 2>/dev/null || true; rm -rf "$work"' EXIT

@@ -55,7 +55,9 @@ struct sx_proxy {
 
 static uint64_t load(const shunt_word *w) { return __atomic_load_n(w, __ATOMIC_ACQUIRE); }
 
-static int aborted(const sx_proxy *p) { return __atomic_load_n(&p->watch->abort, __ATOMIC_RELAXED) != 0; }
+/* Sequentially consistent, as are the store of busy before it and the host's two the other way round (AwaitEngines):
+ * either this side sees the abort and begins nothing, or the host sees it busy and waits. */
+static int aborted(const sx_proxy *p) { return __atomic_load_n(&p->watch->abort, __ATOMIC_SEQ_CST) != 0; }
 
 static int over(sx_proxy *p) {
   return aborted(p) || atomic_load_explicit(&p->failed, memory_order_relaxed) ||

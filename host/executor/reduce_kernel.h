@@ -22,7 +22,14 @@ typedef SX_ANY(uint16_t) any_u16;
 typedef SX_ANY(float) any_f32;
 typedef SX_ANY(double) any_f64;
 
+/* clang, which compiles for other processors, neither knows ivdep nor GCC's pragmas of the files
+ * that include this one. Products are rounded before they are added, on every processor. */
+#if defined(__clang__)
+#pragma clang fp contract(off)
+#define SX_EACH _Pragma("clang loop vectorize(assume_safety)") for (int64_t i = 0; i < n; i++)
+#else
 #define SX_EACH _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)
+#endif
 #define SX_SAME(x) (x)
 
 /* Wrapping sums and products are formed in unsigned arithmetic. */

@@ -200,7 +200,8 @@ static uint32_t leave(sx_engine *e, uint32_t reason, const uint64_t *record) {
 }
 
 static uint32_t aborted_before(sx_engine *e) {
-  return atomic_load_explicit(&e->abort, memory_order_relaxed) ? sx_look(e, NULL) : SX_FINE;
+  /* sequentially consistent, as is entering the run: an abort that found the engine idle is seen here */
+  return atomic_load_explicit(&e->abort, memory_order_seq_cst) ? sx_look(e, NULL) : SX_FINE;
 }
 
 static int room_for(sx_engine *e, uint64_t tracks) {

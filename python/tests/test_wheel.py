@@ -1,6 +1,7 @@
 """The check that holds a wheel to its tag, and the package's command."""
 
 import importlib.util
+import os
 import pathlib
 import shutil
 import subprocess
@@ -49,14 +50,30 @@ def test_versions_of_symbols(version, allowed):
     ("shunt/lib/libshunt.so", "libcuda.so.1", False), ("shunt/lib/libshunt.so", "libtorch.so", False),
     ("shunt/torch/lib/x.so", "libtorch.so", True), ("shunt/torch/lib/x.so", "libcudart.so.12", False),
     ("shunt/lib/libshunt.so", "ld-linux-x86-64.so.2", True), ("shunt/lib/libshunt.so", "libresolv.so.2", True),
+    ("shunt/lib/libshunt.so", "ld-linux-aarch64.so.1", True),
 ])
 def test_libraries(name, library, allowed):
     assert (wheel_check.problems_of(name, DUMP.format(library=library, version="GLIBC_2.17"), *TAG) == []) is allowed
 
 
-def test_another_machine():
-    assert wheel_check.problems_of("x", DUMP.replace("X86-64", "AArch64").format(library="libc.so.6",
-                                                                                 version="GLIBC_2.17"), *TAG)
+@pytest.mark.parametrize("machine, named", [("x86_64", "Advanced Micro Devices X86-64"), ("aarch64", "AArch64")])
+@pytest.mark.parametrize("tagged", ["x86_64", "aarch64"])
+def test_machines(machine, named, tagged):
+    dump = DUMP.replace("Advanced Micro Devices X86-64", named).format(library="libc.so.6", version="GLIBC_2.17")
+    found = wheel_check.problems_of("x", dump, TAG[0], tagged)
+    assert found == ([] if machine == tagged else [f"x is not for {tagged}"])
+
+
+@pytest.mark.parametrize("arch, goarch", [("x86_64", "amd64"), ("aarch64", "arm64"), ("riscv64", None)])
+def test_processors_of_the_build(arch, goarch):
+    script = PACKAGE.parent / "scripts" / "portable-go.sh"
+    environment = {**os.environ, "PORTABLE_ARCH": arch, "PYTHON": sys.executable}
+    ran = subprocess.run(["sh", script, "env"], env=environment, capture_output=True, text=True)
+    if goarch is None:
+        assert ran.returncode == 2
+        assert ran.stderr == "portable-go: no build for processor riscv64: x86_64 and aarch64 are known\n"
+    else:
+        assert {f"GOARCH={goarch}", f"PORTABLE_ARCH={arch}", "CGO_ENABLED=1"} <= set(ran.stdout.splitlines())
 
 
 def wheel(path: pathlib.Path, **files: bytes) -> pathlib.Path:

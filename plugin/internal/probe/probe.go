@@ -298,7 +298,7 @@ func holdScheduler(spin bool) {
 	}
 	for {
 		if !spin {
-			_, _, _ = unix.RawSyscall(unix.SYS_PAUSE, 0, 0, 0) // raw: the scheduler is not told
+			_, _, _ = unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0) // raw: the scheduler is not told
 		}
 	}
 }

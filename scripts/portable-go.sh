@@ -1,0 +1,15 @@
+#!/bin/sh
+# portable-go.sh COMMAND...: runs a command, such as go build, with the environment in which Go and cgo compile for glibc
+# 2.28 and newer on PORTABLE_ARCH: x86_64 or aarch64 (unset: this machine's). PYTHON has ziglang.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+case ${PORTABLE_ARCH:=$(uname -m)} in
+  x86_64) GOARCH=amd64 ;;
+  aarch64) GOARCH=arm64 ;;
+  *) echo "portable-go: no build for processor $PORTABLE_ARCH: x86_64 and aarch64 are known" >&2 && exit 2 ;;
+esac
+ZIG="$(command -v "${PYTHON:-python3}") -m ziglang" CC=$here/portable-cc.sh CGO_ENABLED=1
+# res_search had another name before glibc 2.34, behind a macro of resolv.h.
+CGO_CFLAGS='-O2 -g -Dres_search=__res_search'
+export PORTABLE_ARCH GOARCH CGO_ENABLED ZIG CC CGO_CFLAGS
+exec "$@"
