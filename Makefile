@@ -154,7 +154,7 @@ arm64-check: ## compile everything for arm64, where make portable has installed 
 	@if ! $(WHEEL)/bin/python -m ziglang version >/dev/null 2>&1; then \
 	  echo "skipped: arm64-check: $(WHEEL) has no zig, which make portable installs"; exit; fi; \
 	set -x; PYTHON=$(WHEEL)/bin/python PORTABLE_ARCH=aarch64 scripts/portable-go.sh \
-	  $(GO) list -tags portable -test -deps -export -f '' ./...
+	  $(GO) list -tags portable -test -deps -export -f '' ./... >/dev/null
 
 .PHONY: generate
 generate: proto notices ## write every generated file

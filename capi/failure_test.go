@@ -25,8 +25,8 @@ func ask[N ~uint64, S ~int32](export func(N, *S) S, h handle) (answer, failed pl
 	return plugin.Code(export(N(h), &s)), plugin.Code(s)
 }
 
-func records[N ~uint64, B ~int8, S ~int32](export func(N, *B, N, *N) S, h handle, room []byte) (answer plugin.Code,
-	needed int) {
+func records[N ~uint64, B ~int8 | ~uint8, S ~int32](export func(N, *B, N, *N) S, h handle, room []byte) (
+	answer plugin.Code, needed int) { // C's char is signed on x86-64 only
 	var n N
 	s := export(N(h), (*B)(unsafe.Pointer(unsafe.SliceData(room))), N(len(room)), &n)
 	return plugin.Code(s), int(n)
