@@ -70,7 +70,7 @@ func inReals(op plugin.Op, v, scalars []float64) float64 {
 		case plugin.OpSum, plugin.OpAvg:
 			acc += v[r]
 		case plugin.OpPremulSum:
-			acc += v[r] * scalars[r]
+			acc += float64(v[r] * scalars[r])
 		case plugin.OpProd:
 			acc *= v[r]
 		case plugin.OpMax:

@@ -29,8 +29,7 @@ func reductionBits(t *testing.T, w *plantest.World, name string, n int) {
 	for i := range n {
 		sum := input(0, i) * float32(scalars[0])
 		for r := 1; r < w.Size; r++ {
-			product := input(r, i) * float32(scalars[r]) // rounded before it is summed
-			sum += product
+			sum += float32(input(r, i) * float32(scalars[r])) // converted, so that Go rounds it before it is summed
 		}
 		binary.LittleEndian.PutUint32(want[4*i:], math.Float32bits(sum))
 	}

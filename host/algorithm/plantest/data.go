@@ -143,7 +143,7 @@ func (o *Operation) reduced(world, index int, i int64) float64 {
 		case plugin.OpSum, plugin.OpAvg:
 			v += x
 		case plugin.OpPremulSum:
-			v += x * o.Scalar
+			v += float64(x * o.Scalar)
 		case plugin.OpProd:
 			v *= x
 		case plugin.OpMin:
