@@ -309,7 +309,7 @@ portable: $(WHEEL)/.ready ## bin/ and lib/ for other machines, glibc 2.28 or new
 	PYTHON=$(WHEEL)/bin/python PORTABLE_ARCH=$(ARCH) sh scripts/portable.sh build/portable-$(ARCH)
 
 .PHONY: wheel
-wheel: portable ## the Python wheel, into dist/: package, libshunt.so, headers, command, plugins (ARCH=aarch64: for arm64)
+wheel: portable ## the Python wheel, into dist/: package, libshunt.so, headers, command, plugins (ARCH=aarch64)
 	@$(call python-headers,$(PYTHON))
 	for version in $(TORCH_VERSIONS); do \
 	  PYTHON=$(PYTHON) sh scripts/torch-headers.sh $(TORCH_HEADERS) $$version || exit 1; done

@@ -13,8 +13,8 @@ import (
 // windowAlignment keeps the words that two ranks write in different lines.
 const windowAlignment = 64
 
-// PeerAddress returns where this rank's GPU reaches what corresponds to p on another rank: the same offset in the memory
-// that both gave to one RegisterSymmetric, or in a window. Kernels of the program may load and store there; what they
+// PeerAddress returns where this rank's GPU reaches what corresponds to p on another rank: the same offset in what both
+// gave to one RegisterSymmetric, or in a window. Kernels of the program may load and store there; what they
 // need to agree on is theirs. The address is valid until this rank deregisters the memory or closes the window, and p's
 // own for this rank. It is local.
 func (c *Communicator) PeerAddress(p unsafe.Pointer, peer int) (unsafe.Pointer, error) {
@@ -48,7 +48,7 @@ func (c *Communicator) WindowHeader() int64 {
 // NewWindowAt makes a window of memory that the caller has: bytes from p on, which lie in memory that was given to
 // RegisterSymmetric, at the same offset on every rank. The first WindowHeader bytes are the window's own, and Local
 // returns what is behind them; they must be zero on every rank before any rank's first Signal or Wait, and are
-// kept when the window is closed. It is local: the ranks may make such windows in any order, and only those that use them.
+// kept when the window is closed. It is local: the ranks make such windows in any order, and only those that use them.
 // The memory stays registered until the window is closed.
 func (c *Communicator) NewWindowAt(p unsafe.Pointer, bytes int64) (*Window, error) {
 	const what = "new_window_at"

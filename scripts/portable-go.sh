@@ -1,5 +1,5 @@
 #!/bin/sh
-# portable-go.sh COMMAND...: runs a command, such as go build, with the environment in which Go and cgo compile for glibc
+# portable-go.sh COMMAND...: runs a command, such as go build, in the environment in which Go and cgo compile for glibc
 # 2.28 and newer on PORTABLE_ARCH: x86_64 or aarch64 (unset: this machine's). PYTHON has ziglang.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -9,10 +9,12 @@ cd "$(dirname "$0")/.."
 dist=${1:?usage: wheel.sh DIST [TORCH...]}
 shift
 python=${PYTHON:-python3}
-export PORTABLE_ARCH=${PORTABLE_ARCH:-$(uname -m)} ZIG="$(command -v "$python") -m ziglang" CC="$PWD/scripts/portable-cc.sh"
+export PORTABLE_ARCH=${PORTABLE_ARCH:-$(uname -m)}
+export ZIG="$(command -v "$python") -m ziglang" CC="$PWD/scripts/portable-cc.sh"
 portable=build/portable-$PORTABLE_ARCH
 if [ $# != 0 ] && [ "$PORTABLE_ARCH" != "$(uname -m)" ]; then
-  echo "wheel: the extension of shunt.torch is built for this machine only; on $PORTABLE_ARCH the import compiles it: pass TORCH_VERSIONS=" >&2
+  echo "wheel: the extension of shunt.torch is built for this machine only;" \
+    "on $PORTABLE_ARCH the import compiles it: pass TORCH_VERSIONS=" >&2
   exit 2
 fi
 

@@ -43,7 +43,8 @@ def peers_are_read_and_written(w, backend):
         shared.barrier(channel=round % 3)
         for peer in range(w.size):
             w.equal(x[peer], torch.full((1000,), float(round * 100 + peer * 10 + w.rank)))
-            w.equal(shared.get_buffer(peer, x.shape, x.dtype)[w.rank], torch.full((1000,), float(round * 100 + w.rank * 10 + peer)))
+            written = shared.get_buffer(peer, x.shape, x.dtype)[w.rank]
+            w.equal(written, torch.full((1000,), float(round * 100 + w.rank * 10 + peer)))
         shared.barrier(channel=0)
 
 

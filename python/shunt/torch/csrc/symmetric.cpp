@@ -24,7 +24,7 @@ constexpr size_t kAlignment = 4096;
 
 size_t rounded(size_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
 
-// The memory is the driver's own: torch calls alloc from within its caching allocator, which can therefore not be asked.
+// The memory is the driver's own: torch calls alloc from within its caching allocator, which cannot be asked there.
 struct Driver {
   int (*alloc)(void** memory, size_t bytes);
   int (*release)(void* memory);
@@ -35,16 +35,21 @@ struct Driver {
       TORCH_CHECK(library != nullptr, "shunt: symmetric memory needs NVIDIA's driver: ", dlerror());
       Driver found{reinterpret_cast<decltype(Driver::alloc)>(dlsym(library, "cuMemAlloc_v2")),
                    reinterpret_cast<decltype(Driver::release)>(dlsym(library, "cuMemFree_v2"))};
-      TORCH_CHECK(found.alloc != nullptr && found.release != nullptr, "shunt: libcuda.so.1 lacks cuMemAlloc_v2 or cuMemFree_v2");
+      TORCH_CHECK(found.alloc != nullptr && found.release != nullptr,
+                  "shunt: libcuda.so.1 lacks cuMemAlloc_v2 or cuMemFree_v2");
       return found;
     }();
     return driver;
   }
 };
 
-at::TensorOptions on(const at::Device& device, at::ScalarType type) { return at::TensorOptions().dtype(type).device(device); }
+at::TensorOptions on(const at::Device& device, at::ScalarType type) {
+  return at::TensorOptions().dtype(type).device(device);
+}
 
-c10::Stream currentStream(const at::Device& device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
+c10::Stream currentStream(const at::Device& device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
 
 // Memory of one GPU: size bytes for tensors, torch's signal pad, and the channels' windows.
 class Block : public c10::intrusive_ptr_target {
@@ -54,7 +59,8 @@ class Block : public c10::intrusive_ptr_target {
         bytes(windows + kChannels * kWindowBytes), device(device), group(std::move(group)) {
     c10::DeviceGuard guard(device);
     int code = Driver::get().alloc(&base, bytes);
-    TORCH_CHECK(code == 0, "shunt: symmetric memory of ", bytes, " bytes on ", device, ": error ", code, " of cuMemAlloc");
+    TORCH_CHECK(code == 0, "shunt: symmetric memory of ", bytes, " bytes on ", device, ": error ", code,
+                " of cuMemAlloc");
     at::from_blob(place(pad), {static_cast<int64_t>(bytes - pad)}, on(device, at::kByte)).zero_();
     currentStream(device).synchronize();
   }
@@ -99,7 +105,7 @@ class Shared : public c10::intrusive_ptr_target {
     for (auto* list : {&buffers_, &pads_})
       for (void* address : *list) addresses.push_back(reinterpret_cast<int64_t>(address));
     onDevice_ = at::tensor(addresses, on(block_->device, at::kLong));
-    ranksOnDevice_ = at::tensor(c10::IntArrayRef(std::vector<int64_t>(ranks_.begin(), ranks_.end())), on(block_->device, at::kInt));
+    ranksOnDevice_ = at::tensor(std::vector<int64_t>(ranks_.begin(), ranks_.end()), on(block_->device, at::kInt));
     currentStream(block_->device).synchronize();
   }
 
@@ -121,8 +127,10 @@ class Shared : public c10::intrusive_ptr_target {
   void run(const char* name, shunt_operation operation, int channel, size_t timeoutMs) {
     auto w = where(name);
     WithoutGil released;
-    SHUNT_TORCH_CHECK(channel >= 0 && channel < kChannels, w, "channel is ", channel, "; expected 0 to ", kChannels - 1);
-    SHUNT_TORCH_CHECK(operation.root >= 0 && operation.root < world(), w, "rank ", operation.root, " is not one of a group of ", world());
+    SHUNT_TORCH_CHECK(channel >= 0 && channel < kChannels, w, "channel is ", channel, "; expected 0 to ",
+                      kChannels - 1);
+    SHUNT_TORCH_CHECK(operation.root >= 0 && operation.root < world(), w, "rank ", operation.root,
+                      " is not one of a group of ", world());
     operation.stream = currentStream(block_->device).native_handle();
     backend_->withCommunicator(block_->device, w, [&](Communicator& communicator) {
       if (operation.collective != SHUNT_COLL_BARRIER) operation.window = window(communicator, channel, w);
@@ -146,8 +154,8 @@ class Shared : public c10::intrusive_ptr_target {
   shunt_window window(Communicator& communicator, int channel, const Where& w) {
     auto& made = windows_[channel];
     void* base = nullptr;
-    if (made == nullptr)
-      check(api().window_at_(communicator.handle(), block_->place(block_->windows + channel * kWindowBytes), kWindowBytes, &made, &base), w);
+    void* memory = block_->place(block_->windows + channel * kWindowBytes);
+    if (made == nullptr) check(api().window_at_(communicator.handle(), memory, kWindowBytes, &made, &base), w);
     return made;
   }
 
@@ -241,7 +249,8 @@ class Allocator : public symm::SymmetricMemoryAllocator {
       auto* entry = covering(p);
       if (entry == nullptr) return nullptr;  // as torch's own: memory of another allocator
       block = entry->block;
-      TORCH_CHECK_VALUE(group || block->group, "shunt: rendezvous: no group is given, here or where the memory was allocated");
+      TORCH_CHECK_VALUE(group || block->group,
+                        "shunt: rendezvous: no group is given, here or where the memory was allocated");
       name = group ? *group : *block->group;
       if (auto found = entry->shared.find(name); found != entry->shared.end()) return seen(found->second, p);
     }
