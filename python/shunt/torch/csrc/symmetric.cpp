@@ -95,7 +95,7 @@ class Shared : public c10::intrusive_ptr_target {
     backend_->withCommunicator(block_->device, w, [&](Communicator& communicator) {
       check(api().register_symmetric_(communicator.handle(), block_->base, static_cast<int64_t>(block_->bytes)), w);
       for (int peer = 0; peer < world; peer++) {
-        void* address = nullptr;
+        void* address = nullptr;  // found, as the memory is registered
         check(api().peer_address_(communicator.handle(), block_->base, peer, &address), w);
         buffers_.push_back(address);
         pads_.push_back(static_cast<char*>(address) + block_->pad);
