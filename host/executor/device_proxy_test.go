@@ -24,22 +24,25 @@ type ringed struct {
 	*gpu
 	ring *ring.Ring
 
-	mu  sync.Mutex
-	ran []int64 // first arguments of the commands, in their order
+	held chan struct{} // closed when the test lets go
+	mu   sync.Mutex
+	ran  []int64 // first arguments of the commands, in their order
 }
 
 const (
 	opNote = iota // note the argument
 	opFail        // fail, about rank 1
 	opWait        // wait for rank 1 until the context ends
+	opHold        // note the argument when the test lets go
 )
 
 const ringBase = BaseMultiple
 
-func newRinged(t testing.TB, slots int) *ringed {
-	kernels := commandtest.Kernels()
+func newRinged(t testing.TB, slots int) *ringed { return newRingedOf(t, slots, commandtest.Kernels()) }
+
+func newRingedOf(t testing.TB, slots int, kernels map[string]cudatest.Kernel) *ringed {
 	maps.Copy(kernels, deviceKernels)
-	g := &ringed{gpu: newGPUOf(t, cudatest.Options{Devices: 2, Kernels: kernels}, 2)}
+	g := &ringed{held: make(chan struct{}), gpu: newGPUOf(t, cudatest.Options{Devices: 2, Kernels: kernels}, 2)}
 	var err error
 	g.ring, err = ring.New(0, slots, 4096)
 	require.NoError(t, err)
@@ -66,6 +69,8 @@ func (g *ringed) do(ctx context.Context, c *ring.Command) error {
 		c.WaitsFor(1)
 		<-ctx.Done()
 		return context.Cause(ctx)
+	case opHold:
+		<-g.held
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -213,6 +218,51 @@ func TestCommandsAreBounded(t *testing.T) {
 		}
 		require.Empty(t, g.noted(), how)
 	}
+}
+
+// The halves of an order arrive in any sequence: the command begins when all are there, in slots that were used before
+// as well.
+func TestACommandBeginsWhenAllOfItsOrderIsThere(t *testing.T) {
+	g := newRingedOf(t, 2, commandtest.Late(func() { time.Sleep(500 * time.Microsecond) }))
+	note, s := g.posts(opNote), g.stream()
+	var want []int64
+	for i := range int64(300) {
+		n := i<<32 + i + 1
+		note(s, n)
+		want = append(want, n)
+	}
+	g.synchronize(s)
+	f, _ := g.device.EngineFailure()
+	require.Nil(t, f)
+	require.Equal(t, want, g.noted())
+}
+
+// Where streams of one Device are not ordered, a command that is in progress keeps its slot: the one which comes to it
+// waits, and the kernel of neither takes the other's end for its own.
+func TestACommandInProgressKeepsItsSlot(t *testing.T) {
+	g := newRinged(t, 2)
+	release := sync.OnceFunc(func() { close(g.held) })
+	defer release()
+	hold, note := g.posts(opHold), g.posts(opNote)
+	s := [2]cuda.Stream{g.stream(), g.stream()}
+	graph := g.capture(s[0], func() { hold(s[0], -1) }) // an eager call would be ordered
+	x := g.instantiate(graph)
+	require.NoError(t, g.LaunchGraph(g.ctx, x, s[0]))
+	require.Eventually(t, func() bool { return g.device.engineBusy() }, 10*time.Second, time.Millisecond)
+	const slots = 256
+	for i := range int64(slots + 44) {
+		note(s[1], i)
+	}
+	require.Eventually(t, func() bool { return len(g.noted()) == slots-1 }, 10*time.Second, time.Millisecond)
+	require.Never(t, func() bool { return len(g.noted()) >= slots }, 50*time.Millisecond, time.Millisecond)
+	release()
+	for _, s := range s {
+		g.synchronize(s)
+	}
+	require.Equal(t, slots-1, slices.Index(g.noted(), -1))
+	require.Len(t, g.noted(), slots+45)
+	require.NoError(t, g.DestroyGraphExec(x))
+	require.NoError(t, g.DestroyGraph(graph))
 }
 
 // Native code that starts requests gets the arguments and the caller's memory; its failure is told, one that does not

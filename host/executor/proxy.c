@@ -53,8 +53,6 @@ struct sx_proxy {
   sx_proxy_failure failure; /* before failed */
 };
 
-static uint64_t load(const shunt_word *w) { return __atomic_load_n(w, __ATOMIC_ACQUIRE); }
-
 /* Sequentially consistent, as are the store of busy before it and the host's two the other way round (AwaitEngines):
  * either this side sees the abort and begins nothing, or the host sees it busy and waits. */
 static int aborted(const sx_proxy *p) { return __atomic_load_n(&p->watch->abort, __ATOMIC_SEQ_CST) != 0; }
@@ -121,17 +119,38 @@ static int begin(sx_proxy *p, const shunt_order *o, int64_t now) {
   return 1;
 }
 
+/* Take the order of the next command out of its slot: 1 when all of it has arrived. */
+static int arrived(const sx_proxy *p, shunt_order *o) {
+  const shunt_word *from = p->slots[p->next % SHUNT_COMMANDS].order;
+  shunt_word *to = (shunt_word *)o;
+  for (size_t i = 0; i < SHUNT_ORDER_WORDS; i++) {
+    if (i >= SHUNT_ORDER_FIXED && i - SHUNT_ORDER_FIXED >= o->count) break;
+    shunt_word low = __atomic_load_n(&from[2 * i], __ATOMIC_RELAXED);
+    shunt_word high = __atomic_load_n(&from[2 * i + 1], __ATOMIC_RELAXED);
+    if (low >> 32 != (uint32_t)(p->next + 1) || high >> 32 != (uint32_t)(p->next + 1)) return 0;
+    to[i] = high << 32 | (uint32_t)low;
+  }
+  atomic_thread_fence(memory_order_acquire); /* what was written for it */
+  return 1;
+}
+
+/* Whether the command that had the slot of the next one before is in progress. */
+static int taken(const sx_proxy *p) {
+  for (uint32_t i = 0; i < p->count; i++)
+    if (p->all[i].number + SHUNT_COMMANDS == p->next) return 1;
+  return 0;
+}
+
 /* Begin what was posted, in order. After a failure nothing is begun: what comes would send what has not been
  * received. */
 static int begin_posted(sx_proxy *p, int64_t now) {
   int begun = 0;
   for (;; begun = 1) {
-    shunt_command_slot *s = &p->slots[p->next % SHUNT_COMMANDS];
-    /* acquire: the order, and what was written for it */
-    if (load(&s->posted) != p->next + 1) return begun;
+    shunt_order order;
+    if (!arrived(p, &order) || taken(p)) return begun;
     atomic_store_explicit(&p->busy, 1, memory_order_seq_cst); /* before the look at abort */
     if (over(p)) done(p, p->next);
-    else if (p->count == SHUNT_COMMANDS || !begin(p, &s->order, now)) return begun;
+    else if (!begin(p, &order, now)) return begun;
     p->next++;
   }
 }

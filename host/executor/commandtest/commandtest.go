@@ -5,7 +5,10 @@ package commandtest
 import "C"
 
 import (
+	"math"
+	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -14,9 +17,27 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Kernels returns the kernel by its name, for cudatest.Options.
+// Kernels returns the kernel by its name, for cudatest.Options. It stores an order in any sequence, as memory may see
+// the GPU's stores.
 func Kernels() map[string]cudatest.Kernel {
-	return map[string]cudatest.Kernel{"shunt_command": command}
+	return map[string]cudatest.Kernel{"shunt_command": func(g cudatest.Grid) { command(g, rand.Perm, func(int) {}) }}
+}
+
+// Late returns the kernel which stores one half of an order after the others, and before that calls delay: the first
+// half of the first order, the second of the next one, and so on, over and over.
+func Late(delay func()) map[string]cudatest.Kernel {
+	var last atomic.Int64
+	return map[string]cudatest.Kernel{"shunt_command": func(g cudatest.Grid) {
+		sequence := func(halves int) []int {
+			late := int(last.Add(1)-1) % halves
+			return append(slices.DeleteFunc(rand.Perm(halves), func(i int) bool { return i == late }), late)
+		}
+		command(g, sequence, func(left int) {
+			if left == 1 {
+				delay()
+			}
+		})
+	}}
 }
 
 // grace is command.cu's.
@@ -26,7 +47,9 @@ func at(address C.shunt_word) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.
 
 func word(w *C.shunt_word) *uint64 { return (*uint64)(unsafe.Pointer(w)) }
 
-func command(g cudatest.Grid) {
+// command is the kernel: it stores the halves of the order in the given sequence, and before each calls before with
+// the number of those that are left.
+func command(g cudatest.Grid, sequence func(halves int) []int, before func(left int)) {
 	a := (*C.shunt_command_args)(unsafe.Pointer(&g.Launch.Params[0]))
 	counters := (*C.shunt_command_counters)(at(a.counters))
 	w := wait{counters: counters, watch: at(a.watch), grid: g}
@@ -36,20 +59,18 @@ func command(g cudatest.Grid) {
 	}
 	const slots = C.SHUNT_COMMANDS
 	slot := (*C.shunt_command_slot)(unsafe.Add(at(a.slots), number%slots*C.sizeof_shunt_command_slot))
-	ended := word(&counters.ended[number%slots])
-	for atomic.LoadUint64(ended) != number/slots {
+	order := (*[C.SHUNT_ORDER_WORDS]uint64)(unsafe.Pointer(&a.order))
+	halves := 2 * (C.SHUNT_ORDER_FIXED + int(a.order.count))
+	for done, i := range sequence(halves) {
+		before(halves - done)
+		half := order[i/2] >> (32 * (i % 2)) & math.MaxUint32
+		atomic.StoreUint64(word(&slot.order[i]), (number+1)<<32|half)
+	}
+	for int64(atomic.LoadUint64(word(&slot.done))-(number+1)) < 0 {
 		if w.over(number) {
 			return
 		}
 	}
-	slot.order = a.order
-	atomic.StoreUint64(word(&slot.posted), number+1)
-	for atomic.LoadUint64(word(&slot.done)) != number+1 {
-		if w.over(number) {
-			return
-		}
-	}
-	atomic.StoreUint64(ended, number/slots+1)
 }
 
 type wait struct {

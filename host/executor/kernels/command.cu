@@ -25,19 +25,9 @@ __device__ __forceinline__ u64 load_acquire(const u64 *p) {
   return v;
 }
 
-__device__ __forceinline__ void store_release(u64 *p, u64 v) {
-  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
-}
-
-// The same among kernels of this GPU.
-__device__ __forceinline__ u64 load_acquire_gpu(const u64 *p) {
-  u64 v;
-  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
-  return v;
-}
-
-__device__ __forceinline__ void store_release_gpu(u64 *p, u64 v) {
-  asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+// Two words, each of them whole.
+__device__ __forceinline__ void store_pair(u64 *p, u64 v, u64 w) {
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v), "l"(w) : "memory");
 }
 
 __device__ __forceinline__ u64 nanoseconds() {
@@ -78,26 +68,20 @@ extern "C" __global__ void shunt_command(const shunt_command_args a) {
   shunt_command_counters *counters = reinterpret_cast<shunt_command_counters *>(a.counters);
   Wait wait(counters, reinterpret_cast<volatile Watch *>(a.watch));
   const u64 number = atomicAdd(&counters->next, 1ull);
-  // Beside the addition, which takes as long. Kernels of one Device stand behind each other in streams, so this sees
-  // what those before have left; a number that nobody posts holds up none that is still to be run.
-  if (*static_cast<volatile u64 *>(&counters->lost) != 0) return;
-  shunt_command_slot *slot = reinterpret_cast<shunt_command_slot *>(a.slots) + number % SHUNT_COMMANDS;
-  u64 *ended = &counters->ended[number % SHUNT_COMMANDS];
-  // Acquire: whoever had the slot before has read its word done.
-  while (load_acquire_gpu(ended) != number / SHUNT_COMMANDS)
-    if (wait.over(number)) return;
-  constexpr int kFixed = sizeof(shunt_order) / sizeof(u64) - SHUNT_COMMAND_ARGS;
-  const u64 *from = reinterpret_cast<const u64 *>(&a.order);
-  u64 *to = reinterpret_cast<u64 *>(&slot->order);
-#pragma unroll  // constant places of arguments, which then are operands
-  for (int i = 0; i < kFixed + SHUNT_COMMAND_ARGS; i++)
-    if (i < kFixed || i - kFixed < a.order.count) to[i] = from[i];
-  // Release: the proxy that sees the number sees the order, and what kernels and copies before this one have
+  const u64 lost = *static_cast<volatile u64 *>(&counters->lost);
+  // Release, while the number is on its way: whoever sees the order sees what kernels and copies before this one have
   // written for it, which the stream has ordered before this kernel.
-  store_release(&slot->posted, number + 1);
+  asm volatile("fence.acq_rel.sys;" ::: "memory");
+  // Kernels of one Device stand behind each other in streams, so this is what those before have left; a number that
+  // nobody posts holds up none that is still to be run.
+  if (lost != 0) return;
+  shunt_command_slot *slot = reinterpret_cast<shunt_command_slot *>(a.slots) + number % SHUNT_COMMANDS;
+  const u64 *order = reinterpret_cast<const u64 *>(&a.order), flag = (number + 1) << 32;
+#pragma unroll  // constant places of arguments, which then are operands
+  for (int i = 0; i < SHUNT_ORDER_WORDS; i++)
+    if (i < SHUNT_ORDER_FIXED || i < SHUNT_ORDER_FIXED + a.order.count)
+      store_pair(slot->order + 2 * i, flag | u32(order[i]), flag | order[i] >> 32);
   // Acquire: what the engine wrote before the command was done is visible to whatever follows in the stream.
-  while (load_acquire(&slot->done) != number + 1)
+  while (static_cast<long long>(load_acquire(&slot->done) - (number + 1)) < 0)
     if (wait.over(number)) return;
-  // Release: the next kernel with this slot posts after this one has seen done.
-  store_release_gpu(ended, number / SHUNT_COMMANDS + 1);
 }

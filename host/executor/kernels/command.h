@@ -2,9 +2,16 @@
  * command.h: the ring through which a GPU posts the engine steps of plans to the
  * proxy of its Device: what lies in memory, for command.cu, proxy.c and Go alike.
  *
- * The ring is pinned memory of the host: SHUNT_COMMANDS slots. The counters beside it
- * are the GPU's own memory, zero at first; they only grow. The n-th command, counted
+ * The ring is pinned memory of the host: SHUNT_COMMANDS slots, zero at first. The counters
+ * beside it are the GPU's own memory, zero at first; they only grow. The n-th command, counted
  * from 0 as kernels come to it, stands in slot n % SHUNT_COMMANDS.
+ *
+ * An order travels in halves of its words. Each stands beside a flag, 1 + n, and the two are stored at once: whoever
+ * finds all flags has all of the order, whichever came first, and no fence stands behind it.
+ *
+ * Nobody asks whether a slot is free. A kernel ends when its command has, and a GPU runs at most 128 kernels at a
+ * time, so n is not posted before the proxy has begun one of those behind n - 256, and with it that one; and it does
+ * not begin n before that one has ended.
  */
 #ifndef SHUNT_COMMAND_H
 #define SHUNT_COMMAND_H
@@ -24,17 +31,20 @@ typedef struct shunt_order {
   shunt_word args[SHUNT_COMMAND_ARGS];
 } shunt_order;
 
+#define SHUNT_ORDER_WORDS (sizeof(shunt_order) / sizeof(shunt_word))
+#define SHUNT_ORDER_FIXED (SHUNT_ORDER_WORDS - SHUNT_COMMAND_ARGS)
+
 typedef struct shunt_command_slot {
-  shunt_word posted; /* the GPU, last: 1 + the number of the command */
-  shunt_order order; /* the GPU, before */
-  shunt_word done;   /* the proxy: 1 + the number of the command that has ended here */
-  shunt_word reserved[6];
+  /* The GPU: the lower half of each word, then the upper one, each below the lower half of the flag. Of the arguments,
+   * as many as there are. */
+  shunt_word order[2 * SHUNT_ORDER_WORDS];
+  shunt_word done; /* the proxy: 1 + the number of the command that has ended here */
+  shunt_word reserved[7];
 } shunt_command_slot;
 
 typedef struct shunt_command_counters {
-  shunt_word next;                   /* number of the next command */
-  shunt_word lost;                   /* not 0 once a kernel has given up */
-  shunt_word ended[SHUNT_COMMANDS]; /* commands that are through with a slot, kernel included */
+  shunt_word next; /* number of the next command */
+  shunt_word lost; /* not 0 once a kernel has given up */
 } shunt_command_counters;
 
 /* Arguments of the kernel shunt_command. */
