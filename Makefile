@@ -45,7 +45,7 @@ install: build ## libshunt.so, headers, pkg-config and CMake files, under DESTDI
 # The tests run two packages at a time: many of them wait, and more of their ranks, which
 # are processes, would only compete for the CPUs. So that they are not compiled two at a
 # time too, they are compiled before, in the same way: these are the flags and packages.
-# `make check` vets.
+# `make lint` vets.
 compile = $(GO) list -e -test -deps -export -f '' $(1) >/dev/null
 
 # A failing test in Go must not hide one in Python.
@@ -116,8 +116,8 @@ race-cuda-compile:
 	$(call compile,-race $(RACE_CUDA) ./tests/conformance)
 
 .PHONY: check
-check: fmt-check width-check mod-check vet lint arm64-check generate-check images-check python-calls
-check: ## format, width, modules, vet, linters, arm64, generated code and images, warnings of the extension
+check: fmt-check width-check mod-check lint arm64-check generate-check images-check python-calls
+check: ## format, width, modules, linters (vet among them), arm64, generated code and images, warnings of the extension
 
 .PHONY: house
 house: ## lines, files and imports of each room of package host, the longest file and function

@@ -151,7 +151,7 @@ func TestNewMemoryAtAnAddressIsRegisteredAnew(t *testing.T) {
 func TestRegisteredSegmentsChange(t *testing.T) {
 	registering(t)
 	const pieces, count = 6, 1 << 19
-	rounds := fewer(100, 30)[0]
+	rounds := fewer(100, 12)[0]
 	overNcclAlone(t, 2, func(r *rank) error {
 		s, err := r.segment(pieces*2*mib, pieces)
 		if err != nil {

@@ -87,10 +87,12 @@ func TestSymmetricMemoryIsReachedByCopies(t *testing.T) {
 // An all_reduce by copies with an odd rest, with shards and without, out of place and
 // in place by turns, and with factors, which engines cannot apply.
 func TestSymmetricAllReduceByCopies(t *testing.T) {
-	for _, test := range []struct {
+	type of struct {
 		algorithm string
 		n         int
-	}{{"ce", 2}, {"ce", 4}, {"ce", 8}, {"ce_reduce", 2}, {"ce_reduce", 3}, {"ce_reduce", 4}, {"ce_reduce", 8}} {
+	}
+	for _, test := range fewer(of{"ce", 4}, of{"ce", 8}, of{"ce_reduce", 4}, of{"ce_reduce", 8}, of{"ce", 2}, of{"ce_reduce", 2},
+		of{"ce_reduce", 3}) {
 		n := test.n
 		t.Run(fmt.Sprint(test.algorithm, ", world ", n), func(t *testing.T) {
 			t.Setenv("SHUNT_ALGO", "all_reduce=cudaipc/"+test.algorithm+",*")

@@ -185,7 +185,7 @@ func (b Build) flags(out string) []string {
 }
 
 func (b Build) kernelFlags(out string) []string {
-	return append(b.flags(out), "-O1", "-Wno-unknown-pragmas", "-Wno-maybe-uninitialized", "-Wno-uninitialized",
+	return append(b.flags(out), "-Og", "-Wno-unknown-pragmas", "-Wno-maybe-uninitialized", "-Wno-uninitialized",
 		"-Wno-unused", "-Wno-array-bounds", "-Werror=unused-result",
 		"-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0")
 }

@@ -226,7 +226,7 @@ func TestTornLines(t *testing.T) {
 	for _, kernel := range kernels {
 		t.Run(kernel, func(t *testing.T) {
 			t.Parallel()
-			for seed := range seeds(t, 16) {
+			for seed := range seeds(t, 8) {
 				status, output := check(t.Context(), program, "--torn", "--fenced", strconv.Itoa(2+seed%3), strconv.Itoa(seed), "3",
 					kernel)
 				require.Zero(t, status, "seed %d: %s", seed, output)
@@ -281,7 +281,7 @@ func TestRule16OneResidentBlockIsEnough(t *testing.T) {
 	for _, kernel := range kernels {
 		t.Run(kernel, func(t *testing.T) {
 			t.Parallel()
-			for seed := range seeds(t, 16) {
+			for seed := range seeds(t, 8) {
 				status, output := check(t.Context(), program, "--one-block", strconv.Itoa(2+seed%3), strconv.Itoa(seed), "4",
 					kernel)
 				require.Zero(t, status, "seed %d: %s", seed, output)
@@ -315,7 +315,7 @@ func TestRule17WhoHasGivenUpPublishesNothing(t *testing.T) {
 		t.Run(kernel, func(t *testing.T) {
 			t.Parallel()
 			given := 0
-			for seed := range seeds(t, 12) {
+			for seed := range seeds(t, 6) {
 				status, output := check(t.Context(), program, "--alone", strconv.Itoa(2+seed%3), strconv.Itoa(seed), "3", kernel)
 				require.Zero(t, status, "seed %d: %s", seed, output)
 				if !strings.Contains(output, " 0 gave up") {
