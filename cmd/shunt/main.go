@@ -196,7 +196,7 @@ func classify(err error) error {
 
 // signals returns the signals that are forwarded to the ranks of a job. The function ends
 // the forwarding.
-func signals() (<-chan os.Signal, func()) {
+func signals() (chan os.Signal, func()) {
 	c := make(chan os.Signal, 16)
 	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	return c, func() { signal.Stop(c) }

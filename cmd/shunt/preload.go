@@ -54,14 +54,20 @@ func (p *preload) env(getenv func(string) string) []string {
 
 func (p *preload) remove() { _ = os.RemoveAll(p.dir) } // a leftover in the temporary directory harms nobody
 
-// verdict says that the library was not used, and why as far as is known; it is empty where it was.
-func (p *preload) verdict() string {
+// preloadState is what became of the library in the processes of one machine.
+type preloadState struct {
+	Library  string   `json:"library"`
+	Programs []string `json:"programs"` // that loaded it
+	Other    string   `json:"other"`    // NCCL library that one loaded too
+	Used     bool     `json:"used"`     // for a communicator
+}
+
+func (p *preload) state() (preloadState, error) {
+	s := preloadState{Library: p.library}
 	entries, err := os.ReadDir(p.dir)
 	if err != nil {
-		return err.Error()
+		return s, plugin.Errorf(plugin.System, "--nccl: %w", err)
 	}
-	var programs []string
-	other, used := "", false
 	for _, entry := range entries {
 		text, err := os.ReadFile(filepath.Join(p.dir, entry.Name()))
 		if err != nil {
@@ -69,22 +75,36 @@ func (p *preload) verdict() string {
 		}
 		switch filepath.Ext(entry.Name()) {
 		case ".loaded":
-			programs = append(programs, string(text))
+			s.Programs = append(s.Programs, string(text))
 		case ".used":
-			used = true
+			s.Used = true
 		case ".other":
-			other = string(text)
+			s.Other = string(text)
 		}
 	}
-	slices.Sort(programs)
-	names := strings.Join(slices.Compact(programs), ", ")
+	slices.Sort(s.Programs)
+	s.Programs = slices.Compact(s.Programs)
+	return s, nil
+}
+
+// verdict says that the library was not used, and why as far as is known; it is empty where it was.
+func (p *preload) verdict() string {
+	s, err := p.state()
+	if err != nil {
+		return err.Error()
+	}
+	return s.verdict()
+}
+
+func (s *preloadState) verdict() string {
+	names := strings.Join(s.Programs, ", ")
 	switch {
-	case used:
+	case s.Used:
 		return ""
-	case len(programs) == 0:
-		return "no process loaded " + p.library + ": the program is static or setuid, or it clears LD_PRELOAD"
-	case other != "":
-		return "no communicator was made through " + p.library + "; " + other +
+	case len(s.Programs) == 0:
+		return "no process loaded " + s.Library + ": the program is static or setuid, or it clears LD_PRELOAD"
+	case s.Other != "":
+		return "no communicator was made through " + s.Library + "; " + s.Other +
 			" was loaded too, and may have served the program (" + names + ")"
 	}
 	return "the program (" + names + ") made no NCCL communicator"

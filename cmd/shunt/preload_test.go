@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -61,7 +62,47 @@ int main(int argc, char **argv) {
 			require.Equal(t, c.want, p.verdict())
 		})
 	}
+	t.Run("over several hosts", func(t *testing.T) { preloadOverHosts(t, folder, program) })
 	p := preload{library: library}
 	require.Equal(t, []string{"LD_PRELOAD=" + library + ":a.so", "SHUNT_NCCL_REPORT_DIR="},
 		p.env(func(string) string { return "a.so" }))
+}
+
+// preloadOverHosts runs a program on two machines, whose command lies in a folder with the library, or without one.
+func preloadOverHosts(t *testing.T, folder, program string) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	text, err := os.ReadFile(self)
+	require.NoError(t, err)
+	command, without := filepath.Join(folder, "shunt"), filepath.Join(t.TempDir(), "shunt")
+	require.NoError(t, os.WriteFile(command, text, 0o700)) //nolint:gosec // a program
+	require.NoError(t, os.Symlink(self, without))          // the command is the one that it leads to
+	flags, _ := machines(t, "node0\nnode1\n")
+	run := func(args ...string) (stdout, stderr string, code int) {
+		cmd := exec.Command(command, append(append(flags, "--nccl", "--env", "SHUNT_LIBRARY=/nonexistent"), args...)...)
+		var out, errs strings.Builder
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		_ = cmd.Run() // the status says it
+		return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+	}
+	stdout, stderr, code := run(program, "init")
+	require.Zero(t, code, stderr)
+	require.Empty(t, stdout+stderr)
+	_, stderr, code = run("sh", "-c", "exec "+program)
+	require.Zero(t, code, stderr)
+	require.Equal(t, "shunt run --nccl: on node0, node1: the program (program) made no NCCL communicator\n", stderr)
+	_, stderr, code = run("sh", "-c", `[ $SHUNT_RANK = 1 ] || exec `+program+" init; exec "+program)
+	require.Zero(t, code, stderr)
+	require.Equal(t, "shunt run --nccl: on node1: the program (program) made no NCCL communicator\n", stderr)
+	_, stderr, code = run("sh", "-c", `[ $SHUNT_RANK = 0 ] || kill -9 $PPID; exec `+program+" init")
+	require.Equal(t, 137, code, stderr)
+	require.Contains(t, stderr, "shunt run --nccl: on node1: it is not known whether the library was used")
+
+	shell, err := os.ReadFile(flags[4])
+	require.NoError(t, err)
+	other := strings.Replace(string(shell), "shift\n", "shift\n[ $host = node1 ] && set -- "+without+" agent\n", 1)
+	require.NoError(t, os.WriteFile(flags[4], []byte(other), 0o700)) //nolint:gosec // a program
+	_, stderr, code = run("sleep", "60")
+	require.Equal(t, exitFailure, code, stderr)
+	require.Contains(t, stderr, "shunt: shunt run on node1: --nccl: there is no libnccl.so.2 in ")
 }

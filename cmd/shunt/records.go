@@ -43,11 +43,16 @@ whether it ended in its stream is not seen.`,
 
 // lastRecords sums up the records of a failed job, as text that follows the message
 // that says how it ended.
-func lastRecords(dir *records.Dir) (records.Summary, string) {
+func lastRecords(dir *records.Dir, gather *gathering) (records.Summary, string) {
 	summary, err := dir.Read()
+	if gather != nil {
+		summary.Skipped = append(summary.Skipped, gather.skipped()...)
+	}
 	switch {
 	case err != nil:
 		return summary, fmt.Sprintf("no records: %v", err)
+	case len(summary.Communicators)+len(summary.Skipped) == 0 && gather.missing():
+		return summary, "there are no records in " + dir.Path
 	case len(summary.Communicators)+len(summary.Skipped) == 0:
 		return summary, "no communicator failed: there are no records in " + dir.Path
 	}

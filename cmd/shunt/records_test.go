@@ -69,8 +69,15 @@ func failIn(c *host.Communicator, how, fifo string) error {
 	if _, err := io.ReadFull(inside, make([]byte, 2)); err != nil {
 		return err
 	}
-	if how == "die" {
+	switch how {
+	case "die":
 		return unix.Kill(os.Getpid(), unix.SIGKILL)
+	case "lose": // its host: the kernel ends the rank with its launcher
+		err := unix.Kill(os.Getppid(), unix.SIGKILL)
+		if err == nil {
+			select {}
+		}
+		return err
 	}
 	c.Abort("it will not come")
 	return nil

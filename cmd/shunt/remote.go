@@ -1,24 +1,20 @@
 package main
 
 import (
-	"bufio"
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -38,6 +34,10 @@ type remoteJob struct {
 	Bind    bool          `json:"bind"`
 	Restart int           `json:"restart"`
 	Grace   time.Duration `json:"grace"`
+
+	Marker  string `json:"marker,omitempty"`  // of messages that are wanted; "": none
+	Records string `json:"records,omitempty"` // folder to make in the temporary directory there; "": none
+	NCCL    bool   `json:"nccl,omitempty"`
 }
 
 // carried are the beginnings of the variables that ranks on other machines get too.
@@ -68,8 +68,9 @@ func (r *remote) machines(world int) ([]launch.Machine, error) {
 	return launch.Fill(all, world)
 }
 
-// spread makes of a job one whose processes are the launchers of machines, which the remote shell starts.
-func (r *remote) spread(j launch.Job, machines []launch.Machine) (launch.Job, error) {
+// spread makes of a job one whose processes are the launchers of machines, which the remote shell starts. What they
+// report is gathered, unless g is nil.
+func (r *remote) spread(j launch.Job, machines []launch.Machine, g *gathering) (launch.Job, error) {
 	self, err := os.Executable()
 	if err == nil {
 		self, err = filepath.EvalSymlinks(self)
@@ -78,14 +79,11 @@ func (r *remote) spread(j launch.Job, machines []launch.Machine) (launch.Job, er
 	if err != nil || wdErr != nil {
 		return j, plugin.Errorf(plugin.System, "shunt run: %w", errors.Join(err, wdErr))
 	}
-	world := 0
 	head := launch.Job{World: len(machines), Label: j.Label, Stdout: j.Stdout, Stderr: j.Stderr, Grace: j.Grace}
-	firsts := make([]int, len(machines))
-	for i, m := range machines {
-		firsts[i] = world
-		world += m.Slots
+	for _, m := range machines {
 		head.Machines = append(head.Machines, m.Name)
 	}
+	firsts, world := firstRanks(machines)
 	address := r.address
 	if address == "" {
 		address = machines[0].Host()
@@ -101,12 +99,26 @@ func (r *remote) spread(j launch.Job, machines []launch.Machine) (launch.Job, er
 	head.Lifeline = func(rank, restart int) []byte {
 		part := places.of(restart)
 		part.First = firsts[rank]
-		text, _ := json.Marshal(remoteJob{Machine: machines[rank].Name, Part: part, World: machines[rank].Slots, Dir: dir,
-			Path: j.Path, Args: j.Args, Env: append(env, places.secret()...), Prefix: j.Prefix, Bind: j.Bind, Restart: restart,
-			Grace: j.Grace})
+		job := remoteJob{Machine: machines[rank].Name, Part: part, World: machines[rank].Slots, Dir: dir, Path: j.Path,
+			Args: j.Args, Env: slices.Concat(env, places.secret()), Prefix: j.Prefix, Bind: j.Bind, Restart: restart,
+			Grace: j.Grace}
+		g.ask(&job)
+		text, _ := json.Marshal(job)
 		return append(text, '\n') // of strings and numbers, which always have JSON
 	}
+	if g != nil {
+		head.Intercept = g.intercept
+	}
 	return head, nil
+}
+
+// firstRanks returns the number of the first rank on each machine, and of all ranks.
+func firstRanks(machines []launch.Machine) (firsts []int, world int) {
+	for _, m := range machines {
+		firsts = append(firsts, world)
+		world += m.Slots
+	}
+	return firsts, world
 }
 
 // isHere tells whether a host is this machine, which needs no remote shell.
@@ -173,46 +185,4 @@ func (m *meetings) secret() []string {
 		m.key = rand.Text()
 	}
 	return []string{"SHUNT_SECRET=" + m.key}
-}
-
-// newAgent is the launcher of one machine. It ends with its standard input, which ends with the launcher of the job.
-func newAgent() *cobra.Command {
-	return &cobra.Command{
-		Use:    "agent",
-		Short:  "Be the launcher of one machine for shunt run --hostfile",
-		Hidden: true,
-		Args:   cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			input := bufio.NewReader(c.InOrStdin())
-			line, err := input.ReadBytes('\n')
-			var r remoteJob
-			if err != nil || json.Unmarshal(line, &r) != nil {
-				return usage("shunt agent is for jobs that shunt run --hostfile launches: it reads one on standard input")
-			}
-			if err := os.Chdir(r.Dir); err != nil {
-				return classify(plugin.Errorf(plugin.System, "shunt run on %s: %w", r.Machine, err))
-			}
-			for _, entry := range r.Env {
-				name, value, _ := strings.Cut(entry, "=")
-				if err := os.Setenv(name, value); err != nil {
-					return classify(plugin.Errorf(plugin.InvalidArgument, "shunt run on %s: %w", r.Machine, err))
-				}
-			}
-			ctx, lost := context.WithCancel(c.Context())
-			defer lost()
-			go func() {
-				_, _ = io.Copy(io.Discard, input)
-				lost()
-			}()
-			received, stop := signals()
-			defer stop()
-			err = launch.Run(ctx, launch.Job{World: r.World, Part: &r.Part, Path: r.Path, Args: r.Args, Bind: r.Bind,
-				Label: "shunt run on " + r.Machine, Stdout: c.OutOrStdout(), Stderr: c.ErrOrStderr(), Prefix: r.Prefix,
-				Restart: r.Restart, Grace: r.Grace}, received)
-			if failure := (*launch.Failure)(nil); errors.As(err, &failure) {
-				return &exitError{failure.Status(), err}
-			}
-			return classify(err)
-		},
-	}
 }

@@ -39,14 +39,15 @@ func join() int {
 }
 
 // machines writes a hostfile, and a command in the place of ssh that runs commands here, without this environment, and
-// keeps them in a file.
+// keeps them in a file. Beside that each host has a temporary directory, by its name.
 func machines(t *testing.T, lines string) (flags []string, commands string) {
 	t.Helper()
 	dir := t.TempDir()
 	commands = filepath.Join(dir, "commands")
 	hostfile, shell := filepath.Join(dir, "hosts"), filepath.Join(dir, "shell")
 	require.NoError(t, os.WriteFile(hostfile, []byte(lines), 0o600))
-	text := "#!/bin/sh\necho \"$*\" >>" + commands + "\nhost=$1\nshift\ncd /\nexec env -i ON=$host sh -c \"$*\"\n"
+	text := "#!/bin/sh\necho \"$*\" >>" + commands + "\nhost=$1\nshift\ncd /\nmkdir -p " + dir + "/$host\n" +
+		"exec env -i ON=$host TMPDIR=" + dir + "/$host sh -c \"$*\"\n"
 	require.NoError(t, os.WriteFile(shell, []byte(text), 0o700)) //nolint:gosec // a program
 	return []string{"run", "--hostfile", hostfile, "--remote-shell", shell, "--address", "127.0.0.1", "--grace", "100ms"},
 		commands
@@ -149,7 +150,7 @@ func TestHostfileLeavesNothing(t *testing.T) {
 func TestHostfileInterrupted(t *testing.T) {
 	flags, _ := machines(t, "node0 slots=1\n")
 	here := filepath.Join(t.TempDir(), "here")
-	text := "#!/bin/sh\ntrap 'exit 255' INT\nexec 3<&0\nshift\nsh -c \"$*\" <&3 &\nwait\n"
+	text := "#!/bin/sh\ntrap 'exit 255' INT USR1\nexec 3<&0\nshift\nsh -c \"$*\" <&3 &\nwait $!\n"
 	require.NoError(t, os.WriteFile(flags[4], []byte(text), 0o700)) //nolint:gosec // a program
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -183,7 +184,7 @@ func TestHostfileBadInput(t *testing.T) {
 		"-n 5":             "5 ranks; the hostfile has 4 slots",
 		"-n 0":             "0 ranks; want 1",
 		"--hosts 2":        "--hostfile excludes --hosts",
-		"--records d":      "--hostfile excludes",
+		"--stdin":          "--hostfile excludes --hosts and --stdin",
 		"--port 70000":     "--port 70000; want 1 to 65526",
 		"--hostfile /none": "no such file",
 		"--remote-shell=":  "--remote-shell is empty",

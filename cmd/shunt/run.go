@@ -52,7 +52,8 @@ them: lines of "node1 slots=8", filled in their order. On each, the command
 the same working directory; SHUNT_*, NCCL_*, UCX_*, CUDA_*, PYTHON*, OMP_*, PATH,
 LD_LIBRARY_PATH, VIRTUAL_ENV and --env are set there too. Without -n all slots are used.
 The ranks meet at --address, which all must reach, by a secret of the job's own. A rank
-that fails ends the job on all machines, and so does a machine that is lost.
+that fails ends the job on all machines, and so does a machine that is lost. --records
+brings the records of all machines together in DIR here.
 
 Exit status: that of the first rank to fail, 128 plus the number of the signal
 that ended it, 124 after --timeout, or 2 or 3 when the job could not be started.`,
@@ -61,8 +62,8 @@ that ended it, 124 after --timeout, or 2 or 3 when the job could not be started.
 		RunE: func(c *cobra.Command, args []string) error {
 			var machines []launch.Machine
 			if over.hostfile != "" {
-				if c.Flags().Changed("hosts") || overNCCL || forwardInput || recordsDir != "" || wantsJSON(c) {
-					return usage("--hostfile excludes --hosts, --json, --nccl, --records and --stdin, which are of one machine")
+				if c.Flags().Changed("hosts") || forwardInput {
+					return usage("--hostfile excludes --hosts and --stdin, which are of one machine")
 				}
 				if !c.Flags().Changed("ranks") {
 					world = 0
@@ -109,27 +110,27 @@ that ended it, 124 after --timeout, or 2 or 3 when the job could not be started.
 				if left, err = records.Make(recordsDir); err != nil {
 					return classify(err)
 				}
+			}
+			var gather *gathering // of the machines of a hostfile
+			var preloaded *preload
+			var err error
+			switch {
+			case machines != nil:
+				if left != nil || overNCCL || wantsJSON(c) {
+					gather = newGathering(machines, left, overNCCL)
+				}
+				if j, err = over.spread(j, machines, gather); err != nil {
+					return classify(err)
+				}
+			case left != nil:
 				j.Env = append(j.Env, "SHUNT_RECORDS_DIR="+left.Path)
 			}
-			var preloaded *preload
-			if overNCCL {
-				var err error
+			if overNCCL && machines == nil {
 				if preloaded, err = newPreload(); err != nil {
 					return classify(err)
 				}
 				defer preloaded.remove()
 				j.Env = append(j.Env, preloaded.env(os.Getenv)...)
-				defer func() {
-					if text := preloaded.verdict(); text != "" {
-						fmt.Fprintln(c.ErrOrStderr(), "shunt run --nccl: "+text)
-					}
-				}()
-			}
-			if machines != nil {
-				var err error
-				if j, err = over.spread(j, machines); err != nil {
-					return classify(err)
-				}
 			}
 			if forwardInput {
 				j.Stdin = io.Reader(os.Stdin)
@@ -138,31 +139,17 @@ that ended it, 124 after --timeout, or 2 or 3 when the job could not be started.
 			defer stop()
 			began := time.Now()
 			attempts, err := attempt(c, j, timeout, restarts, received)
-			var failure *launch.Failure
-			if errors.As(err, &failure) {
-				report := runReport{Seconds: time.Since(began).Seconds(), Restarts: attempts - 1, First: failure.First.Rank,
-					Exits: failure.Exits}
-				if left != nil {
-					summary, text := lastRecords(left)
-					report.Records, err = &summary, fmt.Errorf("%w\n%s", err, text)
+			if overNCCL {
+				verdict := gather.verdict
+				if preloaded != nil {
+					verdict = preloaded.verdict
 				}
-				if wantsJSON(c) {
-					if err := printJSON(c, report); err != nil {
-						return err
-					}
+				if text := verdict(); text != "" {
+					fmt.Fprintln(c.ErrOrStderr(), "shunt run --nccl: "+text)
 				}
-				if failure.TimedOut {
-					return &exitError{exitTimeout, err}
-				}
-				return &exitError{failure.Status(), err}
 			}
-			if err != nil {
-				return classify(err)
-			}
-			if wantsJSON(c) {
-				return printJSON(c, runReport{OK: true, Seconds: time.Since(began).Seconds(), Restarts: attempts - 1, First: -1})
-			}
-			return nil
+			report := runReport{Seconds: time.Since(began).Seconds(), Restarts: attempts - 1, First: -1}
+			return finish(c, report, err, left, gather)
 		},
 	}
 	f := c.Flags()
@@ -185,6 +172,47 @@ that ended it, 124 after --timeout, or 2 or 3 when the job could not be started.
 	f.StringVar(&recordsDir, "records", "", "directory for what the ranks ran last, if their communicator fails")
 	f.StringArrayVar(&env, "env", nil, "set NAME=VALUE for every rank")
 	return c
+}
+
+// finish prints and returns how a job ended, with its records if any were wanted, and what was gathered of machines.
+func finish(c *cobra.Command, report runReport, err error, left *records.Dir, gather *gathering) error {
+	gather.close()
+	var failure *launch.Failure
+	switch {
+	case errors.As(err, &failure):
+		report.First, report.Exits = failure.First.Rank, failure.Exits
+	case err != nil:
+		return classify(err)
+	default:
+		report.OK = true
+	}
+	problems := ""
+	if gather != nil {
+		if failure != nil {
+			report.First, report.Exits = -1, nil // of launchers
+		}
+		gather.complete(&report, failure)
+		problems = gather.problems()
+	}
+	if left != nil && failure != nil {
+		summary, text := lastRecords(left, gather)
+		report.Records, err = &summary, fmt.Errorf("%w\n%s", err, text)
+	}
+	if wantsJSON(c) {
+		if err := printJSON(c, report); err != nil {
+			return err
+		}
+	}
+	switch {
+	case failure == nil && problems != "":
+		fmt.Fprintln(c.ErrOrStderr(), "shunt run:"+problems)
+		return nil
+	case failure == nil:
+		return nil
+	case failure.TimedOut:
+		return &exitError{exitTimeout, fmt.Errorf("%w%s", err, problems)}
+	}
+	return &exitError{failure.Status(), fmt.Errorf("%w%s", err, problems)}
 }
 
 // exitTimeout is the status of a job that --timeout has ended, as of the command timeout.
@@ -226,8 +254,9 @@ type runReport struct {
 	Seconds float64 `json:"seconds"`
 
 	Restarts int           `json:"restarts"`          // after failures, with --max-restarts
-	First    int           `json:"first_failed_rank"` // -1: none
-	Exits    []launch.Exit `json:"exits,omitempty"`   // of all ranks, when one failed
+	First    int           `json:"first_failed_rank"` // -1: none, or not known as its launcher was lost
+	Exits    []launch.Exit `json:"exits,omitempty"`   // of all ranks, when one failed; of a hostfile, those that are known
+	Hosts    []hostReport  `json:"hosts,omitempty"`   // of a hostfile
 
 	Records *records.Summary `json:"records,omitempty"` // with --records, when one failed
 }

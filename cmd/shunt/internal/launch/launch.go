@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -40,8 +41,11 @@ type Job struct {
 	// Command, if set, is the program and the arguments of each process, instead of Path and Args.
 	Command func(rank int) []string
 	// Lifeline, if set, is what standard input of each process begins with. It stays open as long as the launcher
-	// lives.
+	// lives, and carries a line for each signal that is forwarded (SignalLine), and EndLine.
 	Lifeline func(rank, restart int) []byte
+	// Intercept, if set, returns what takes the standard output of each process, which passes on to to what is output.
+	// say writes a line on the process's Lifeline. Close is called when the process has ended.
+	Intercept func(rank, restart int, to io.Writer, say func(line string)) io.WriteCloser
 
 	Stdin          io.Reader // of rank 0; the others have none
 	Stdout, Stderr io.Writer // nil: the launcher's own. Ranks get a terminal itself; else whole lines are passed on
@@ -68,12 +72,14 @@ type Part struct {
 // Exit describes the end of one rank.
 type Exit struct {
 	Rank   int            `json:"rank"`
-	Host   string         `json:"host,omitempty"` // of whose launcher this is the end
+	Host   string         `json:"host,omitempty"` // of a hostfile, where it ran
 	PID    int            `json:"pid"`
 	Status int            `json:"status"` // exit status, or -1
 	Signal syscall.Signal `json:"signal"` // that ended it, or 0
 	After  time.Duration  `json:"after_ns"`
 	Ended  bool           `json:"ended_by_launcher"` // by the launcher, after another one failed
+
+	launcher bool // of that host, not of a rank
 }
 
 // Failed reports whether the rank did not exit with status 0.
@@ -89,7 +95,7 @@ func (e Exit) String() string {
 }
 
 func (e Exit) name() string {
-	if e.Host != "" {
+	if e.launcher {
 		return "the launcher on " + e.Host
 	}
 	return fmt.Sprintf("rank %d (pid %d)", e.Rank, e.PID)
@@ -103,6 +109,7 @@ type Failure struct {
 	Exits []Exit // of all ranks, by rank
 
 	Asked    syscall.Signal // that asked for the end; 0: none
+	Told     bool           // ctx, or a second signal, had asked for the end before a rank failed
 	TimedOut bool           // of the caller's; the launcher knows only that it was to end the job
 }
 
@@ -110,7 +117,7 @@ type Failure struct {
 func (f *Failure) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s; the job", f.Label, f.First)
-	if f.First.Host == "" {
+	if !f.First.launcher {
 		fmt.Fprintf(&b, " of %d", f.World)
 	}
 	b.WriteString(" ended with it")
@@ -130,7 +137,7 @@ func (f *Failure) Error() string {
 // first failed rank, or 128 and its signal. A remote shell that a signal ends says
 // nothing of the ranks, so there the signal counts.
 func (f *Failure) Status() int {
-	if f.First.Host != "" && f.Asked != 0 {
+	if f.First.launcher && f.Asked != 0 {
 		return 128 + int(f.Asked)
 	}
 	if f.First.Signal != 0 {
@@ -141,7 +148,8 @@ func (f *Failure) Status() int {
 
 // Run starts the ranks and returns when all have ended. Signals that arrive on
 // the channel are forwarded to every rank. When ctx ends, or a second signal
-// asks for the end, the ranks get SIGTERM, and SIGKILL a moment later. The error is a *Failure when a rank failed, and
+// asks for the end, the ranks get SIGTERM, and SIGKILL a moment later; the launchers of machines are told to end on
+// their Lifeline before. The error is a *Failure when a rank failed, and
 // System or InvalidArgument when the job could not be started; then no rank
 // runs any more either.
 func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
@@ -196,6 +204,9 @@ type running struct {
 	output sync.WaitGroup
 	began  time.Time
 
+	lifelines []*lifeline  // of launchers of machines
+	heard     atomic.Int64 // how often those have written something
+
 	telling context.Context // those who still join that a rank has ended
 	tellers sync.WaitGroup
 	told    bool // of a first rank
@@ -219,12 +230,13 @@ func (r *running) start(paths []string) error {
 		if rank == 0 {
 			cmd.Stdin = r.job.Stdin
 		}
-		var lifeline io.Writer
+		var line *lifeline
 		if r.job.Lifeline != nil {
-			var err error
-			if lifeline, err = cmd.StdinPipe(); err != nil { // closed when the process has ended
+			pipe, err := cmd.StdinPipe() // closed when the process has ended
+			if err != nil {
 				return plugin.Errorf(plugin.System, "%s: %w", r.job.Label, err)
 			}
+			line = newLifeline(pipe)
 		}
 		var lines []*lineWriter
 		prefix := ""
@@ -233,6 +245,11 @@ func (r *running) start(paths []string) error {
 		}
 		cmd.Stdout, lines = r.stream(out, prefix, lines)
 		cmd.Stderr, lines = r.stream(errs, prefix, lines)
+		var between io.WriteCloser
+		if r.job.Intercept != nil {
+			between = r.job.Intercept(rank, r.job.Restart, cmd.Stdout, line.say)
+			cmd.Stdout = &counted{between, &r.heard}
+		}
 		// A grandchild that keeps the output open must not keep the job.
 		cmd.WaitDelay = time.Second
 		// Its own group, so that a rank's children end with it. If the launcher
@@ -253,12 +270,13 @@ func (r *running) start(paths []string) error {
 		if err != nil {
 			return plugin.Errorf(plugin.System, "%s: starting rank %d: %w", r.job.Label, r.number(rank), err)
 		}
-		if lifeline != nil {
-			go func() { _, _ = lifeline.Write(r.job.Lifeline(rank, r.job.Restart)) }() // a process that ends does not read it
+		if line != nil {
+			go line.write(r.job.Lifeline(rank, r.job.Restart))
+			r.lifelines = append(r.lifelines, line)
 		}
 		r.ranks = append(r.ranks, cmd)
 		r.output.Add(1)
-		go r.reap(rank, cmd, lines)
+		go r.reap(rank, cmd, between, line, lines)
 	}
 	return nil
 }
@@ -274,16 +292,22 @@ func (r *running) stream(to *outlet, prefix string, lines []*lineWriter) (io.Wri
 }
 
 // reap waits for one rank and reports its end.
-func (r *running) reap(rank int, cmd *exec.Cmd, lines []*lineWriter) {
+func (r *running) reap(rank int, cmd *exec.Cmd, between io.Closer, line *lifeline, lines []*lineWriter) {
 	defer r.output.Done()
 	_ = cmd.Wait() // the state says more than the error
-	exit := Exit{Rank: r.number(rank), Host: r.machine(rank), PID: cmd.Process.Pid,
+	exit := Exit{Rank: r.number(rank), Host: r.machine(rank), launcher: r.job.Machines != nil, PID: cmd.Process.Pid,
 		Status: cmd.ProcessState.ExitCode(), After: time.Since(r.began)}
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		exit.Status, exit.Signal = -1, status.Signal()
 	}
 	// What the rank started must not outlive it.
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	if line != nil {
+		line.end()
+	}
+	if between != nil {
+		_ = between.Close() // there is nobody to tell
+	}
 	for _, l := range lines {
 		l.flush()
 	}
@@ -299,6 +323,10 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 	var first *Exit
 	var deadline <-chan time.Time // the next step of ending the job
 	step := []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}
+	if r.job.Machines != nil {
+		step = append([]syscall.Signal{0}, step...) // 0: they end their ranks and report, if they can
+	}
+	reporting, heard := false, int64(0)
 	exits := make([]Exit, r.job.World)
 	alive := make([]bool, r.job.World)
 	for i := range alive {
@@ -307,15 +335,24 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 	ending := false
 	end := func() {
 		ending = true
-		r.signalRanks(step[0], alive)
+		wait := 2 * time.Second
+		if step[0] == 0 {
+			r.sayAll(EndLine, alive)
+			reporting, wait = true, endReport
+		} else {
+			reporting = false
+			r.signalRanks(step[0], alive)
+		}
+		heard = r.heard.Load()
 		if len(step) > 1 {
 			step = step[1:]
-			deadline = time.After(2 * time.Second)
+			deadline = time.After(wait)
 		} else {
 			deadline = nil
 		}
 	}
 	var asked syscall.Signal // the first that wants the end
+	told := false
 	done := ctx.Done()
 	for left := r.job.World; left > 0; {
 		select {
@@ -328,12 +365,16 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 			if e.Failed() && first == nil {
 				e.Ended = false
 				exits[at] = e
-				first = &exits[at]
+				first, told = &exits[at], ending
 				if !ending {
 					deadline = time.After(grace)
 				}
 			}
 		case <-deadline:
+			if now := r.heard.Load(); reporting && now != heard { // one still writes
+				heard, deadline = now, time.After(endReport)
+				break
+			}
 			end()
 		case <-done:
 			done = nil
@@ -343,7 +384,11 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 			if !ok {
 				break
 			}
-			r.signalRanks(number, alive)
+			if r.job.Machines != nil {
+				r.sayAll(SignalLine(number), alive)
+			} else {
+				r.signalRanks(number, alive)
+			}
 			if number == syscall.SIGINT || number == syscall.SIGTERM {
 				if asked != 0 {
 					end()
@@ -356,7 +401,7 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 	if first == nil {
 		return nil
 	}
-	return &Failure{Label: r.job.Label, World: r.world(), First: *first, Exits: exits, Asked: asked}
+	return &Failure{Label: r.job.Label, World: r.world(), First: *first, Exits: exits, Asked: asked, Told: told}
 }
 
 // tell lets ranks that still join know that one will not come: the first that
@@ -402,6 +447,15 @@ func (r *running) signal(s syscall.Signal) {
 		alive[i] = true
 	}
 	r.signalRanks(s, alive)
+}
+
+// sayAll writes a line to the launchers of machines.
+func (r *running) sayAll(line string, alive []bool) {
+	for rank, l := range r.lifelines {
+		if alive[rank] {
+			l.say(line)
+		}
+	}
 }
 
 func (r *running) signalRanks(s syscall.Signal, alive []bool) {

@@ -27,6 +27,7 @@ const (
 type Dir struct {
 	Path   string // absolute
 	before map[string]os.FileInfo
+	from   map[string]string // the machines of what was added, by name
 }
 
 // Make makes the directory if need be, and remembers what is in it.
@@ -39,7 +40,7 @@ func Make(path string) (*Dir, error) {
 		return nil, plugin.Errorf(plugin.System, "directory of records: %w", err)
 	}
 	before, err := files(path)
-	return &Dir{path, before}, err
+	return &Dir{Path: path, before: before}, err
 }
 
 // Read sums up the files that have come since Make.

@@ -3,6 +3,7 @@ package records
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -162,6 +163,45 @@ func TestReplacedFilesAreNew(t *testing.T) {
 	s, err := dir.Read()
 	require.NoError(t, err)
 	require.Len(t, s.Communicators, 1)
+}
+
+func TestCollecting(t *testing.T) {
+	there, h := t.TempDir(), headOf(1, 1, "barrier", report.Ended)
+	require.NoError(t, report.Report{Head: h}.WriteFile(there))
+	require.NoError(t, os.WriteFile(filepath.Join(there, "bad.json"), []byte("\x1b[31mred"), 0o600))
+	var texts []string
+	skipped, err := Each(there, func(path string, text []byte) error {
+		texts = append(texts, filepath.Base(path), string(text))
+		return nil
+	})
+	require.NoError(t, err)
+	require.Len(t, skipped, 1)
+	require.Equal(t, filepath.Join(there, "bad.json"), skipped[0].Path)
+	require.Len(t, texts, 2)
+	_, err = Each(there, func(string, []byte) error { return io.ErrClosedPipe })
+	require.ErrorIs(t, err, io.ErrClosedPipe)
+	_, err = Each(filepath.Join(there, "gone"), nil)
+	require.ErrorIs(t, err, plugin.System)
+
+	dir, err := Make(t.TempDir())
+	require.NoError(t, err)
+	for _, name := range []string{"", ".", "..", "../x.json", "/x.json", ".x.json", "x", "x.txt", "a/x.json"} {
+		require.ErrorIs(t, dir.Add("node", name, nil), plugin.Protocol, name)
+	}
+	h.Job = "another"
+	for i, host := range []string{"a", "b", "b"} {
+		h.PID = 10 + i
+		var text bytes.Buffer
+		require.NoError(t, report.Report{Head: h}.WriteJSON(&text))
+		require.NoError(t, dir.Add(host, texts[0], text.Bytes()))
+	}
+	names, err := os.ReadDir(dir.Path)
+	require.NoError(t, err)
+	require.Len(t, names, 2, "of two hosts, and nothing unfinished")
+	require.Equal(t, []string{"world.1.json", "world.1@b.json"}, []string{names[0].Name(), names[1].Name()})
+	s, err := dir.Read()
+	require.NoError(t, err)
+	require.Empty(t, s.Skipped)
 }
 
 // Whatever ranks write: the text is short, and nothing in it moves a terminal's cursor.
