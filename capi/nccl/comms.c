@@ -155,8 +155,8 @@ static ncclResult_t leave(ncclComm_t comm, const char *function, enum nc_symbol 
   if (!nc_is_ours(comm) || atomic_load(&comm->state) == NC_FREE)
     return nc_reject(comm, function);
   if (abort) {
-    __atomic_store_n(&comm->cancel, 1, __ATOMIC_RELEASE);
-    shunt_comm pending = __atomic_load_n(&comm->shunt, __ATOMIC_ACQUIRE);
+    __atomic_store_n(&comm->cancel, 1, __ATOMIC_SEQ_CST);
+    shunt_comm pending = __atomic_load_n(&comm->shunt, __ATOMIC_SEQ_CST); /* none yet: who stores it looks at cancel */
     if (pending != NULL && (atomic_load(&comm->state) == NC_PENDING || atomic_load(&comm->jobs) > 0))
       (void)nc_shunt.abort_(pending, function); /* it may wait for ranks that do not come */
   }

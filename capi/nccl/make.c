@@ -31,8 +31,14 @@ static struct nc_job *new_job(ncclResult_t (*run)(struct nc_job *)) {
   return job;
 }
 
-/* meet is nc_meet at the end of a job; a communicator that fails there has nothing left of Shunt's. */
-static ncclResult_t meet(ncclComm_t comm) {
+/* meet is nc_meet at the end of a job, with Shunt's new communicator; one that fails there has none left.
+ *
+ * ncclCommAbort sets cancel and then looks at shunt; here shunt is stored and then cancel looked at. In the one order
+ * of all these at least one side sees the other's store, so nobody waits in nc_meet for ranks that do not come. */
+static ncclResult_t meet(ncclComm_t comm, shunt_comm made) {
+  __atomic_store_n(&comm->shunt, made, __ATOMIC_SEQ_CST);
+  if (__atomic_load_n(&comm->cancel, __ATOMIC_SEQ_CST) != 0)
+    (void)nc_shunt.abort_(made, "ncclCommAbort"); /* it may have been aborted already */
   ncclResult_t result = nc_meet(comm);
   if (result != ncclSuccess) {
     (void)nc_shunt.close_(__atomic_exchange_n(&comm->shunt, NULL, __ATOMIC_ACQ_REL)); /* it has failed as it is */
@@ -62,8 +68,7 @@ static ncclResult_t join(struct nc_job *job) {
   shunt_status status = nc_shunt.comm_init_(&options, &made);
   if (status != SHUNT_OK)
     return nc_made(comm, nc_shunt_failed(comm, status));
-  __atomic_store_n(&comm->shunt, made, __ATOMIC_RELEASE); /* ncclCommAbort may end what follows */
-  return meet(comm);
+  return meet(comm, made);
 }
 
 static ncclResult_t init(ncclComm_t *out, int world, const ncclUniqueId *id, int rank, const ncclConfig_t *given,
@@ -226,8 +231,10 @@ static ncclResult_t derived(struct nc_job *job, shunt_status status, shunt_comm 
   status = nc_shunt.rank_(made, &comm->rank);
   if (status == SHUNT_OK)
     status = nc_shunt.world_(made, &comm->world);
+  if (status == SHUNT_OK)
+    return meet(comm, made);
   __atomic_store_n(&comm->shunt, made, __ATOMIC_RELEASE);
-  return status == SHUNT_OK ? meet(comm) : nc_made(comm, nc_shunt_failed(comm, status));
+  return nc_made(comm, nc_shunt_failed(comm, status));
 }
 
 static ncclResult_t split(struct nc_job *job) {

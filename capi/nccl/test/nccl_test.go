@@ -229,6 +229,19 @@ func TestRecordsOfTheRealLibrary(t *testing.T) {
 
 func TestLifecycle(t *testing.T) { world(t, program(t, "lifecycle"), 3) }
 
+// TestAbortOfWhatIsBeingMade: an abort after the making of a communicator, before this library has it, is not missed.
+func TestAbortOfWhatIsBeingMade(t *testing.T) {
+	dir := build(t)
+	library := compile(t, "late.so", "programs/late.c", "-I../../include", "-I../../../plugin", "-fPIC", "-shared",
+		filepath.Join(dir, "libshunt.so.1"), "-Wl,-rpath,"+dir, "-ldl")
+	binary := compile(t, "abort", "programs/abort.c", filepath.Join(dir, "libnccl.so.2"), "-Wl,-rpath,"+dir, "-rdynamic",
+		"-ldl", "-lpthread")
+	for _, how := range []string{"init", "split"} {
+		_, err := run(t, []string{"SHUNT_LIBRARY=" + library}, binary, how)
+		require.NoError(t, err)
+	}
+}
+
 func TestMatrix(t *testing.T) { world(t, program(t, "matrix"), 2, "MATRIX_LARGEST=3") }
 
 func TestBadInput(t *testing.T) {
