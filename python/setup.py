@@ -7,12 +7,14 @@ shunt/_calls.abi3.so. scripts/wheel.sh builds the wheel; python/wheel_check.py h
 
 import os
 import platform
+import re
 import shutil
 import sys
 import sysconfig
 
 from setuptools import Distribution, Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -49,6 +51,42 @@ class Wheel(bdist_wheel):
         return "py3", "none", f"manylinux_2_28_{MACHINE}"
 
 
+def without_runpath(command: list[str]) -> list[str]:
+    """A linker's command line without the options that name folders to search at run time."""
+    left = []
+    naming = False  # the next word for the linker is such a folder
+    words = iter(command)
+    for word in words:
+        marker, given = "", word
+        if word == "-Xlinker":
+            marker, given = "-Xlinker", next(words, "")
+        elif word.startswith("-Wl,"):
+            marker, given = "-Wl,", word[4:]
+        elif not naming and not word.startswith("-R"):
+            left.append(word)
+            continue
+        kept = []
+        for part in given.split(",") if marker == "-Wl," else [given]:
+            if naming:
+                naming = False
+            elif part in ("-rpath", "--rpath", "-R"):
+                naming = True
+            elif not re.match(r"--?rpath=|-R", part):
+                kept.append(part)
+        if kept:
+            left += [marker, *kept] if marker == "-Xlinker" else [marker + ",".join(kept)]
+    return left
+
+
+class BuildExt(build_ext):
+    """Links without the flags for run time that the interpreter was linked with: an interpreter in a folder of its own
+    hands the folder of its libpython on to all extensions, and this one needs no libpython."""
+
+    def build_extensions(self):
+        self.compiler.linker_so = without_runpath(self.compiler.linker_so)
+        super().build_extensions()
+
+
 class Binary(Distribution):
     """A distribution that belongs to a platform."""
 
@@ -76,7 +114,7 @@ if calls and MACHINE != platform.machine():
     calls.include_dirs = [os.path.join(BUILD, "include")]
 setup(
     ext_modules=[calls] if calls else [],
-    cmdclass={"build_py": WithLibrary, "bdist_wheel": Wheel},
+    cmdclass={"build_py": WithLibrary, "build_ext": BuildExt, "bdist_wheel": Wheel},
     distclass=Binary,
     options={"build": {"build_base": BUILD}, "egg_info": {"egg_base": BUILD}},
 )

@@ -1,7 +1,8 @@
 """Checks that a wheel keeps the promise of its manylinux tag, and prints what it carries: wheel_check.py FILE...
 
 Of each ELF file: the versions of symbols that it needs from glibc, libstdc++ and libgcc, and the libraries that it
-needs, against what the tag allows (PEP 600 and auditwheel's policy of the same name). auditwheel itself refuses
+needs, against what the tag allows (PEP 600 and auditwheel's policy of the same name); and that it has no RUNPATH of the
+machine that built it. auditwheel itself refuses
 extensions of torch, since torch's libraries are in no wheel but torch's.
 
 Of the extensions of shunt.torch: that each is for the torch and CPython that its name says, and that all were built
@@ -47,6 +48,9 @@ def problems_of(name: str, dump: str, tag: str, machine: str) -> list[str]:
     for library in re.findall(r"\(NEEDED\).*\[(.*)\]", dump):
         if not LIBRARIES.fullmatch(library) and not (name.startswith("shunt/torch/") and TORCHS.fullmatch(library)):
             found.append(f"{name} needs {library}, which the wheel does not carry")
+    for kind, folders in re.findall(r"\((RPATH|RUNPATH)\).*\[(.*)\]", dump):
+        if not all(re.fullmatch(r"\$ORIGIN(/.*)?|\$\{ORIGIN\}(/.*)?", folder) for folder in folders.split(":")):
+            found.append(f"{name} has {kind} {folders}, a folder of the machine that built it; want none, or $ORIGIN")
     return found
 
 

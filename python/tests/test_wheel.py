@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 
 import pytest
@@ -54,6 +55,34 @@ def test_versions_of_symbols(version, allowed):
 ])
 def test_libraries(name, library, allowed):
     assert (wheel_check.problems_of(name, DUMP.format(library=library, version="GLIBC_2.17"), *TAG) == []) is allowed
+
+
+@pytest.mark.parametrize("folders, allowed", [
+    ("/home/me/lib", False), ("$ORIGIN", True), ("$ORIGIN/../lib:${ORIGIN}", True), ("$ORIGIN/..:/usr/lib", False),
+    ("$ORIGINAL", False), ("", False),
+])
+@pytest.mark.parametrize("kind", ["RUNPATH", "RPATH"])
+def test_folders_of_the_machine_that_built_it(kind, folders, allowed):
+    line = f" 0x000000000000001d ({kind})            Library runpath: [{folders}]\n"
+    dump = DUMP.format(library="libm.so.6", version="GLIBC_2.17") + line
+    assert (wheel_check.problems_of("shunt/x", dump, *TAG) == []) is allowed
+
+
+def test_the_interpreters_flags_for_run_time(tmp_path):
+    """An extension does not search the folder of the libpython that the interpreter was linked with."""
+    if sys.version_info < (3, 11) or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        pytest.skip("shunt._calls is built with CPython from 3.11 on, with the GIL")
+    if shutil.which("cc") is None or shutil.which("readelf") is None:
+        pytest.skip("no compiler: it takes cc and readelf")
+    flags = ("-Wl,-rpath,/a -Wl,-z,now,-rpath=/b -Wl,-R,/c -Wl,-rpath -Wl,/d -Xlinker -rpath -Xlinker /e -Xlinker -z "
+             "-Xlinker relro -R/f -Wl,--enable-new-dtags,--rpath,/g,-z,noexecstack")
+    subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--build-lib", tmp_path, "--build-temp", tmp_path],
+                   cwd=PACKAGE, check=True, capture_output=True,
+                   env={**os.environ, "CC": "cc", "LDSHARED": f"cc -shared {flags}", "CFLAGS": "-O0"})
+    (made,) = tmp_path.glob("shunt/_calls*.so")
+    dump = subprocess.run(["readelf", "-dW", made], check=True, capture_output=True, text=True).stdout
+    assert "RPATH" not in dump and "RUNPATH" not in dump
+    assert "NOW" in dump  # other flags of the linker are kept
 
 
 @pytest.mark.parametrize("machine, named", [("x86_64", "Advanced Micro Devices X86-64"), ("aarch64", "AArch64")])
