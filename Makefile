@@ -116,7 +116,7 @@ race-cuda-compile:
 	$(call compile,-race $(RACE_CUDA) ./tests/conformance)
 
 .PHONY: check
-check: fmt-check width-check mod-check lint arm64-check generate-check images-check python-calls
+check: fmt-check width-check mod-check lint lint-python arm64-check generate-check images-check python-calls
 check: ## format, width, modules, linters (vet among them), arm64, generated code and images, warnings of the extension
 
 .PHONY: house
@@ -147,6 +147,11 @@ vet: ## go vet
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## golangci-lint, staticcheck included
 	$(own_cgo) $(BIN)/golangci-lint run ./...
+
+# Not a part of lint, which .ci/run begins with beside what makes the environment.
+.PHONY: lint-python
+lint-python: $(VENV)/.ready ## ruff: unused and undefined names in every Python source
+	$(VENV)/bin/ruff check -q --no-cache $$(git ls-files '*.py')
 
 # What make wheel ARCH=aarch64 compiles, and the tests.
 .PHONY: arm64-check

@@ -43,8 +43,8 @@ from ._tables import (
     PluginRejectedError,
     ProtocolError,
     ShuntError,
-    SystemError,
-    TimeoutError,
+    SystemError as SystemError,
+    TimeoutError as TimeoutError,
     UnsupportedError,
 )
 from ._window import Window

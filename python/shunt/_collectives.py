@@ -103,10 +103,10 @@ class Collectives(Running):
         """Returns the addresses of tensors of counts and displacements on that GPU, or None
         if they are no such tensors. Nothing reads their elements."""
         places = []
-        for array in (counts,) if displs is None else (counts, displs):
-            memory = self._arrays.described(array)
+        for given in (counts,) if displs is None else (counts, displs):
+            memory = self._arrays.described(given)
             if (memory is None or memory[1] != self.world or memory[2] is not DType.INT64 or memory[3] != gpu
-                    or array.dim() != 1):
+                    or given.dim() != 1):
                 return None
             places.append(memory[0])
         return places if displs is not None else (*places, None)

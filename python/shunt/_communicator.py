@@ -13,7 +13,7 @@ from ._interruptible import interruptible
 from ._objects import Objects
 from ._operations import whole
 from ._registration import Registration, let_go
-from ._tables import DTYPE_BYTES, Collective, DType, InvalidArgumentError, MemoryKind, Op, ShuntError
+from ._tables import DTYPE_BYTES, Collective, DType, InvalidArgumentError, Op, ShuntError
 from ._window import Window
 
 _byref = ctypes.byref

@@ -67,7 +67,7 @@ def main():
                         window.wait(1, stream=stream)
                     elif rank == 1:
                         window.wait(0, stream=stream)
-                        wrong.add_((here != value).sum())
+                        wrong.add_((here != value).sum())  # noqa: F821 (deleted later)
                         window.signal(0, stream=stream)
 
             if rank < 2:

@@ -271,8 +271,8 @@ def test_references_are_never_sent(comm, kind, dtype):
 
 
 def test_what_looks_like_references_is_sent(comm):
-    for array in (np.zeros(4, [("O", "i8")]), (ctypes.c_void_p * 4)(), np.zeros(4, "V8"), np.zeros(4, "datetime64[s]")):
-        comm.broadcast(array, dtype="int64")
+    for sent in (np.zeros(4, [("O", "i8")]), (ctypes.c_void_p * 4)(), np.zeros(4, "V8"), np.zeros(4, "datetime64[s]")):
+        comm.broadcast(sent, dtype="int64")
     assert comm.all_reduce(np.ones((), "float32")) == 1
 
 

@@ -1,7 +1,6 @@
 """Functional collectives, DTensor, torch.compile and autograd's collectives."""
 
 import torch
-import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor

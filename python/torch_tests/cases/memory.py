@@ -51,8 +51,8 @@ def registered_pools(w):
         backend.register_mem_pool(pool)
         reduced(w, 1 << 22)
         backend.deregister_mem_pool(pool)
-        w.raises(lambda: backend.register_mem_pool(pool, symm=True), "symmetric=True")
+        w.raises(lambda: backend.register_mem_pool(pool, symm=True), "symmetric=True")  # noqa: F821 (deleted later)
         with torch.cuda.use_mem_pool(pool):
             more = torch.zeros(1 << 22, device=w.device) if w.rank else None
-        w.raises(lambda: backend.register_mem_pool(pool), "every rank registers as many")
+        w.raises(lambda: backend.register_mem_pool(pool), "every rank registers as many")  # noqa: F821 (deleted later)
         del x, more, pool

@@ -16,7 +16,6 @@ import itertools
 import json
 import os
 import pathlib
-import random
 import secrets
 import selectors
 import signal

@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import plan
 from plan import Call
-from truth import Layout, Truth, layout
+from truth import Truth, layout
 
 #: Comparisons between two looks at their outcomes, at most.
 SLOTS = 256
