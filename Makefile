@@ -30,7 +30,7 @@ TEST_FLAGS ?=
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## the shunt command, libshunt.so and the NCCL-compatible library, into bin/
@@ -160,6 +160,13 @@ arm64-check: ## compile everything for arm64, where make portable has installed 
 	  echo "skipped: arm64-check: $(WHEEL) has no zig, which make portable installs"; exit; fi; \
 	set -x; PYTHON=$(WHEEL)/bin/python PORTABLE_ARCH=aarch64 scripts/portable-go.sh \
 	  $(GO) list -tags portable -test -deps -export -f '' ./... >/dev/null
+
+# Emulation takes minutes, so no check of every change has it.
+.PHONY: arm64-test
+arm64-test: ## try the arm64 build in QEMU's virtual machine: the command, bench, and conformance for ARM64_SECONDS
+	$(call debian,qemu-system-aarch64 --version && cpio --version,qemu-system-arm cpio)
+	$(MAKE) portable ARCH=aarch64
+	sh scripts/arm64-test.sh build/portable-aarch64
 
 .PHONY: generate
 generate: proto notices ## write every generated file

@@ -14,8 +14,8 @@ import (
 var (
 	quoted   = regexp.MustCompile("`([^`\\s]+)`")
 	fileName = regexp.MustCompile(`^[\w*./-]+\.(go|c|h|cu|cuh|py|sh|md)$`)
-	target   = regexp.MustCompile("`make ([a-z-]+)")
-	rule     = regexp.MustCompile(`(?m)^([a-z-]+):`)
+	target   = regexp.MustCompile("`make ([a-z0-9-]+)")
+	rule     = regexp.MustCompile(`(?m)^([a-z0-9-]+):`)
 )
 
 // TestPagesNameWhatIsThere: a path, a file or a target of make that a page names exists. The changelog and the
@@ -50,7 +50,7 @@ func TestMissingNames(t *testing.T) {
 	paths := []string{"docs", "host", "host/comm.go", "host/quick.go", "docs/guide"}
 	for line, want := range map[string][]string{
 		"`host/comm.go`, `host/`, `comm.go`, `quick*.go`, `./host`": nil,
-		"`make docs` and `make dogs`":                               {"make dogs"},
+		"`make docs`, `make dogs` and `make docs2`":                 {"make dogs", "make docs2"},
 		"`host/gone.go` and `host/*.c` and `gone.go`":               {"host/gone.go", "host/*.c", "gone.go"},
 		"`docs/guides/`, `build/anything`, `and/or`":                {"docs/guides/"},
 	} {
