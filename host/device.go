@@ -71,7 +71,8 @@ func (d *device) probe(ctx context.Context, id uint64) error {
 	}
 	for i, a := range c.attached {
 		regions := a.Endpoint.Regions()
-		if len(regions) == 0 || regions[0].Memory != plugin.MemoryKindCuda || regions[0].Bytes < gpus.ProbeBytes() {
+		if len(regions) == 0 || regions[0].Memory != plugin.MemoryKindCuda || regions[0].Role == plugin.RegionRoleLocal ||
+			regions[0].Bytes < gpus.ProbeBytes() {
 			continue // alike on all ranks, as regions are
 		}
 		first := make([]cuda.Ptr, c.world)
@@ -131,8 +132,18 @@ func (m localMapping) Close() error {
 	return errors.Join(m.device.driver.UnregisterHost(m.device.context, m.at), m.mapping.Close())
 }
 
-// mapLocal maps host memory of this rank's alone and lets the GPU reach it.
+// mapLocal maps memory of this rank's alone, the device's or the host's, and lets the GPU reach it.
 func (d *device) mapLocal(base uint32, r plugin.Region) (io.Closer, error) {
+	if r.Memory == plugin.MemoryKindCuda {
+		m, err := memory.MapDevice(d.driver, d.context, d.info.Ordinal, r)
+		if err != nil {
+			return nil, err
+		}
+		if err := d.exec.SetRegion(base, r.ID, d.comm.rank, m.Address(), r.Bytes); err != nil {
+			return nil, errors.Join(err, m.Close())
+		}
+		return m, nil
+	}
 	local := localMapping{device: d}
 	var err error
 	local.mapping, err = mapHost(r, func(m executor.Memory) error {

@@ -115,7 +115,7 @@ enum {
   SHUNT_ROLE_SCRATCH = 1, /* zero-filled, at the disposal of the host's generic algorithms */
   SHUNT_ROLE_BUFFER = 2, /* allocated for a user */
   SHUNT_ROLE_DIRECTORY = 3, /* the users' buffers that peers reach directly, entered by the host: a shunt_directory */
-  SHUNT_ROLE_LOCAL = 4, /* host memory of this rank's own, which no peer maps and whose size may differ: a ring of commands and what they work on */
+  SHUNT_ROLE_LOCAL = 4, /* memory of this rank's own, which no peer maps and whose size may differ: a ring of commands, in host memory with a memfd, and what they work on, there or in CUDA memory with a cuda_vmm handle */
   SHUNT_ROLE_DEFERRED = 5, /* CUDA memory that the host makes, zero-filled, when an operation first needs it: without a handle, behind region 0 and the deferred regions before it in the address space, in multiples of 2 MiB */
 };
 

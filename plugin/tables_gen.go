@@ -471,7 +471,7 @@ const (
 	RegionRoleBuffer RegionRole = 2
 	// RegionRoleDirectory: the users' buffers that peers reach directly, entered by the host: a shunt_directory.
 	RegionRoleDirectory RegionRole = 3
-	// RegionRoleLocal: host memory of this rank's own, which no peer maps and whose size may differ: a ring of commands and what they work on.
+	// RegionRoleLocal: memory of this rank's own, which no peer maps and whose size may differ: a ring of commands, in host memory with a memfd, and what they work on, there or in CUDA memory with a cuda_vmm handle.
 	RegionRoleLocal RegionRole = 4
 	// RegionRoleDeferred: CUDA memory that the host makes, zero-filled, when an operation first needs it: without a handle, behind region 0 and the deferred regions before it in the address space, in multiples of 2 MiB.
 	RegionRoleDeferred RegionRole = 5
@@ -491,7 +491,7 @@ var regionRoleDocs = map[RegionRole]string{
 	RegionRoleScratch:   "zero-filled, at the disposal of the host's generic algorithms",
 	RegionRoleBuffer:    "allocated for a user",
 	RegionRoleDirectory: "the users' buffers that peers reach directly, entered by the host: a shunt_directory",
-	RegionRoleLocal:     "host memory of this rank's own, which no peer maps and whose size may differ: a ring of commands and what they work on",
+	RegionRoleLocal:     "memory of this rank's own, which no peer maps and whose size may differ: a ring of commands, in host memory with a memfd, and what they work on, there or in CUDA memory with a cuda_vmm handle",
 	RegionRoleDeferred:  "CUDA memory that the host makes, zero-filled, when an operation first needs it: without a handle, behind region 0 and the deferred regions before it in the address space, in multiples of 2 MiB",
 }
 

@@ -57,7 +57,7 @@ func decodeOffer(b []byte) (offer, error) {
 			break
 		}
 		region.Handle = h
-		if err := checkRegion(region); err != nil {
+		if err := checkShared(region); err != nil {
 			return offer{}, err
 		}
 		o.Regions = append(o.Regions, region)
@@ -68,10 +68,17 @@ func decodeOffer(b []byte) (offer, error) {
 	return o, nil
 }
 
+// checkShared checks a region that ranks exchange.
+func checkShared(r plugin.Region) error {
+	if r.Role == plugin.RegionRoleLocal {
+		return plugin.Errorf(plugin.Protocol, "region %d has role local, which no peer maps", r.ID)
+	}
+	return checkRegion(r)
+}
+
 // checkRegion checks what a region says of itself.
 func checkRegion(r plugin.Region) error {
-	if r.Role > plugin.RegionRoleDeferred || r.Role == plugin.RegionRoleLocal || r.Memory > plugin.MemoryKindCuda ||
-		r.Handle.Kind > plugin.HandleKindCudaIpc {
+	if r.Role > plugin.RegionRoleDeferred || r.Memory > plugin.MemoryKindCuda || r.Handle.Kind > plugin.HandleKindCudaIpc {
 		return plugin.Errorf(plugin.Protocol, "region %d has role %d, memory kind %d and handle kind %d, not all of which are known", r.ID, r.Role, r.Memory, r.Handle.Kind)
 	}
 	if r.Bytes < 0 {

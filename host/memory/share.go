@@ -188,7 +188,7 @@ func (s *Share) publish(tag string, mine []plugin.Region) error {
 			maxFetchTag)
 	}
 	for _, r := range mine {
-		if err := checkRegion(r); err != nil {
+		if err := checkShared(r); err != nil {
 			return plugin.Errorf(plugin.InvalidArgument, "exchange %q: %w", tag, err)
 		}
 	}

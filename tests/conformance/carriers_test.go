@@ -2,9 +2,11 @@ package conformance_test
 
 import (
 	"flag"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -92,6 +94,45 @@ func TestBuiltinNccl(t *testing.T) {
 	cfg.Memory, cfg.Modes = plugin.MemoryKindCuda, modes(t)
 	if !machine.Real() {
 		machine.InstallNCCL(t)
+		inMemory(&cfg, memoryWorlds)
+	}
+	conformance.Test(t, cfg)
+	if leaks := machine.Leaks(); len(leaks) > 0 {
+		t.Errorf("left on the devices: %v", leaks)
+	}
+	machine.Close()
+}
+
+// stagedBytes is staging memory in which the suite's longer messages have several pieces.
+const stagedBytes = 16 << 10
+
+// NCCL behind commands and staging memory, as in a process of its own.
+func TestStagedNccl(t *testing.T) {
+	cfg := config(t, "builtin:nccl_staged")
+	cfg.Memory, cfg.Modes = plugin.MemoryKindCuda, modes(t)
+	if !machine.Real() {
+		machine.InstallNCCL(t)
+		inMemory(&cfg, memoryWorlds)
+	}
+	conformance.Test(t, cfg)
+	if leaks := machine.Leaks(); len(leaks) > 0 {
+		t.Errorf("left on the devices: %v", leaks)
+	}
+	machine.Close()
+}
+
+// The same in processes: each rank's plugin has a driver, a library and a communicator of its own.
+func TestProcessNccl(t *testing.T) {
+	main := "github.com/shunt-ccl/shunt/transports/nccl/process"
+	if !machine.Real() {
+		main = "github.com/shunt-ccl/shunt/transports/nccl/nccltest/process"
+	}
+	cfg := config(t, "process:"+build(t, "shunt-transport-nccl", main))
+	cfg.Memory, cfg.Modes = plugin.MemoryKindCuda, modes(t)
+	if !machine.Real() {
+		machine.InstallNCCL(t)
+		t.Setenv("NCCL_FAKE", os.Getenv(nccl.Variable))
+		t.Setenv("NCCL_FAKE_STAGING", strconv.Itoa(stagedBytes))
 		inMemory(&cfg, memoryWorlds)
 	}
 	conformance.Test(t, cfg)

@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 	host.Register(cudaipc)
 	host.Register(uncounted{cudaipc})
 	host.Register(machine.NCCL())
+	host.Register(machine.StagedNCCL(stagedBytes))
 	pool.Main()
 	flag.Parse()
 	goleak.VerifyTestMain(m)

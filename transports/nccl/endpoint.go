@@ -164,9 +164,13 @@ func (e *endpoint) join(ctx context.Context, id []byte) error {
 
 // native calls a native function with the device's context current.
 func (e *endpoint) native(function unsafe.Pointer, argument uintptr) error {
-	call := cuda.Work{Kind: cuda.WorkCall, Stream: e.stream, Handle: uint64(uintptr(function)), Bytes: uint64(argument)}
-	batch := cuda.Batch{Stream: e.stream, Params: make([]byte, 8), Work: []cuda.Work{call}}
-	_, _, err := e.driver.Submit(e.ctx, &batch)
+	return e.submit(make([]byte, 8), cuda.Work{Handle: uint64(uintptr(function)), Bytes: uint64(argument)})
+}
+
+// submit calls a native function with registers, and with the endpoint's stream.
+func (e *endpoint) submit(registers []byte, call cuda.Work) error {
+	call.Kind, call.Stream = cuda.WorkCall, e.stream
+	_, _, err := e.driver.Submit(e.ctx, &cuda.Batch{Stream: e.stream, Params: registers, Work: []cuda.Work{call}})
 	return err
 }
 
@@ -176,8 +180,21 @@ func failure(doing string, status C.shunt_status, report *C.shunt_native_report)
 
 // Prepare writes a plan of one native step.
 func (e *endpoint) Prepare(_ context.Context, r plugin.Request, algorithm string) (*plugin.Plan, error) {
-	if algorithm != algorithmName {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "nccl: algorithm %q is unknown, want %q", algorithm, algorithmName)
+	call, err := e.newCall(r, algorithm, algorithmName)
+	if err != nil {
+		return nil, err
+	}
+	b := plugin.NewBuilder(r, algorithm)
+	b.Track(func() {
+		b.Native(plugin.Native{Function: uintptr(C.nl_run_function()), Context: uintptr(unsafe.Pointer(call))})
+	})
+	return b.Plan()
+}
+
+// newCall makes what nl_run needs for a request. It belongs to the endpoint.
+func (e *endpoint) newCall(r plugin.Request, algorithm, known string) (*C.nl_call, error) {
+	if algorithm != known {
+		return nil, plugin.Errorf(plugin.InvalidArgument, "nccl: algorithm %q is unknown, want %q", algorithm, known)
 	}
 	if reason := unsupported(r, e.library.version); reason != "" {
 		return nil, plugin.Errorf(plugin.Unsupported, "nccl: %s", reason)
@@ -192,11 +209,7 @@ func (e *endpoint) Prepare(_ context.Context, r plugin.Request, algorithm string
 	*call = C.nl_call{comm: comm, word: C.uint64_t(e.word), collective: C.int32_t(r.Collective), dtype: C.int32_t(r.DType),
 		op: C.int32_t(r.Op), element: C.int32_t(r.DType.Bytes()), world: C.int32_t(r.World)}
 	e.calls = append(e.calls, call)
-	b := plugin.NewBuilder(r, algorithm)
-	b.Track(func() {
-		b.Native(plugin.Native{Function: uintptr(C.nl_run_function()), Context: uintptr(unsafe.Pointer(call))})
-	})
-	return b.Plan()
+	return call, nil
 }
 
 // Abort ends what NCCL does for this communicator. NCCL takes a while, so it goes on by itself.
@@ -234,13 +247,16 @@ func (e *endpoint) Check() error {
 const closeTime = 3 * time.Second
 
 // Close lets go of the communicator of NCCL.
-func (e *endpoint) Close() error {
+func (e *endpoint) Close() error { return e.end(func() error { return e.release(nil) }) }
+
+// end releases the endpoint, and waits no longer than closeTime.
+func (e *endpoint) end(release func() error) error {
 	if e.closed {
 		return nil
 	}
 	e.closed = true
 	ended := make(chan error, 1)
-	go func() { ended <- e.release() }()
+	go func() { ended <- release() }()
 	select {
 	case err := <-ended:
 		return err
@@ -249,7 +265,8 @@ func (e *endpoint) Close() error {
 	}
 }
 
-func (e *endpoint) release() error {
+// release lets go of the communicator, then of what it worked on.
+func (e *endpoint) release(memory func() error) error {
 	e.ending.Wait()
 	e.mu.Lock()
 	comm := e.comm
@@ -265,8 +282,11 @@ func (e *endpoint) release() error {
 	for _, memory := range e.memory { // NCCL has let go of it with the communicator
 		C.free(unsafe.Pointer(memory))
 	}
+	if memory != nil {
+		err = memory()
+	}
 	if e.word != 0 {
-		err = e.driver.Free(e.ctx, e.word)
+		err = errors.Join(err, e.driver.Free(e.ctx, e.word))
 	}
 	return errors.Join(err, e.driver.DestroyStream(e.ctx, e.stream), e.driver.Release(e.config.Device))
 }

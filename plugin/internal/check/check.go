@@ -72,8 +72,10 @@ func Regions(regions []plugin.Region, features plugin.Feature) error {
 		switch r.Role {
 		case plugin.RegionRolePrivate, plugin.RegionRoleScratch, plugin.RegionRoleDirectory:
 		case plugin.RegionRoleLocal:
-			if r.Memory != plugin.MemoryKindHost || r.Handle.Kind != plugin.HandleKindMemfd {
-				return plugin.Errorf(plugin.Protocol, "region %d of role local is %s memory with a %s handle, want host memory with a memfd", i, r.Memory, r.Handle.Kind)
+			ring := r.Memory == plugin.MemoryKindHost && r.Handle.Kind == plugin.HandleKindMemfd
+			staging := r.Memory == plugin.MemoryKindCuda && r.Handle.Kind == plugin.HandleKindCudaVmm
+			if !ring && !staging {
+				return plugin.Errorf(plugin.Protocol, "region %d of role local is %s memory with a %s handle, want host memory with a memfd or CUDA memory with a cuda_vmm handle", i, r.Memory, r.Handle.Kind)
 			}
 		case plugin.RegionRoleDeferred:
 			if err := deferred(regions[0], r); err != nil {

@@ -46,6 +46,12 @@ func TestRegions(t *testing.T) {
 	require.Error(t, Regions(make([]plugin.Region, 17), 0))
 	require.Error(t, Regions([]plugin.Region{region(1, 0)}, 0))
 	require.Error(t, Regions([]plugin.Region{region(0, plugin.RegionRoleBuffer)}, 0))
+	local := []plugin.Region{region(0, plugin.RegionRoleLocal), {ID: 1, Role: plugin.RegionRoleLocal,
+		Memory: plugin.MemoryKindCuda, Bytes: 100,
+		Handle: plugin.Handle{Kind: plugin.HandleKindCudaVmm, Generation: 1, Bytes: 2 << 20, FD: 3}}}
+	require.NoError(t, Regions(local, 0), "a ring, and staging memory of the device")
+	local[1].Handle.Kind = plugin.HandleKindCudaIpc
+	require.ErrorContains(t, Regions(local, 0), "region 1 of role local is cuda memory with a cuda_ipc handle")
 	first := plugin.Region{Memory: plugin.MemoryKindCuda, Bytes: plugin.DeferredMultiple,
 		Handle: plugin.Handle{Kind: plugin.HandleKindCudaVmm, Generation: 1, Bytes: plugin.DeferredMultiple, FD: 3}}
 	deferred := plugin.Region{ID: 1, Role: plugin.RegionRoleDeferred, Memory: plugin.MemoryKindCuda,

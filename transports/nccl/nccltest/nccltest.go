@@ -136,6 +136,7 @@ type round struct {
 	full    chan struct{}
 	read    int
 	over    chan struct{}
+	data    [][]byte // of ranks in processes of their own
 }
 
 type message struct {
@@ -152,6 +153,7 @@ type communicator struct {
 	module   cuda.Module
 	function cuda.Function
 	stopped  chan struct{}
+	apart    *member // nil: all ranks are of this process
 	number   int // of collectives that have run
 
 	// Under machine's lock.
@@ -177,7 +179,14 @@ func goName(id *C.char) C.int {
 	machine.Lock()
 	defer machine.Unlock()
 	machine.next++
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(id)), 128), fmt.Sprintf("world %d", machine.next))
+	name := fmt.Sprintf("world %d", machine.next)
+	if apart.Load() {
+		var err error
+		if name, err = newBoard(); err != nil {
+			return 2
+		}
+	}
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(id)), 128), name)
 	return 0
 }
 
@@ -213,6 +222,7 @@ func goBegin(id *C.char, rank, size, _ C.int, comm *C.uint64_t) C.int {
 	if err != nil {
 		return 1
 	}
+	c.apart = join(name, c.rank, w.size, c.stopped)
 	w.mu.Lock()
 	w.joined++
 	w.mu.Unlock()
@@ -233,6 +243,9 @@ func goState(comm C.uint64_t) C.int {
 	defer machine.Unlock()
 	if machine.result != 0 && machine.broken == c.rank {
 		return C.int(machine.result)
+	}
+	if c.apart != nil {
+		return c.apart.state()
 	}
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
@@ -313,7 +326,9 @@ func kernel(g cudatest.Grid) {
 	machine.Unlock()
 	c.stillKnown(b)
 	for i, op := range b.ops {
-		if op.kind == C.FAKE_SEND || op.kind == C.FAKE_RECV {
+		if (op.kind == C.FAKE_SEND || op.kind == C.FAKE_RECV) && c.apart != nil {
+			messages.Go(c.apart.message(c.rank, op, g.Done))
+		} else if op.kind == C.FAKE_SEND || op.kind == C.FAKE_RECV {
 			messages.Go(func() { c.message(op, g.Done) })
 		} else if !c.collective(op, b.uses[i].all, g.Done) {
 			break
@@ -361,6 +376,9 @@ func (c *communicator) message(op C.fake_op, closed <-chan struct{}) {
 
 // collective does one; false: it was given up.
 func (c *communicator) collective(op C.fake_op, known bool, closed <-chan struct{}) bool {
+	if c.apart != nil {
+		return c.collectiveApart(op, closed)
+	}
 	w := c.world
 	scalar := 0.0
 	if op.op >= 100 {
@@ -420,10 +438,10 @@ func (c *communicator) result(r *round) (to, result []byte) {
 	bytes := int64(op.count) * dtype.Bytes()
 	switch op.kind {
 	case C.FAKE_BROADCAST:
-		return memory(op.recv, bytes), append([]byte(nil), memory(r.ops[op.root].send, bytes)...)
+		return memory(op.recv, bytes), append([]byte(nil), r.input(int(op.root), bytes)...)
 	case C.FAKE_ALL_GATHER:
-		for _, of := range r.ops {
-			result = append(result, memory(of.send, bytes)...)
+		for rank := range r.ops {
+			result = append(result, r.input(rank, bytes)...)
 		}
 		return memory(op.recv, bytes*int64(len(r.ops))), result
 	case C.FAKE_REDUCE:
@@ -436,8 +454,8 @@ func (c *communicator) result(r *round) (to, result []byte) {
 		offset = bytes * int64(c.rank)
 	}
 	inputs := make([][]byte, len(r.ops))
-	for rank, of := range r.ops {
-		inputs[rank] = memory(of.send, offset+bytes)[offset:]
+	for rank := range r.ops {
+		inputs[rank] = r.input(rank, offset+bytes)[offset:]
 	}
 	reduction := plugin.Op(op.op)
 	if op.op >= 100 {

@@ -62,6 +62,27 @@ func NCCL() plugin.Transport {
 	return nccl.Transport{Drivers: func(ordinal int) cuda.Driver { return driver(ordinal) }}
 }
 
+// StagedNCCL returns the transport nccl as it is in a process of its own, under the name nccl_staged, with so many bytes
+// of staging memory. On GPUs in memory its driver is not the rank's, as that of another process is not.
+func StagedNCCL(bytes int64) plugin.Transport {
+	t := nccl.Staged{Bytes: bytes}
+	if !Real() {
+		t.Drivers = func(ordinal int) cuda.Driver { return driver(othersDrivers + ordinal) }
+	}
+	return stagedNCCL{t}
+}
+
+// othersDrivers is the first number of the drivers that are not the ranks'.
+const othersDrivers = 1 << 10
+
+type stagedNCCL struct{ nccl.Staged }
+
+func (s stagedNCCL) Info() plugin.Info {
+	info := s.Staged.Info()
+	info.Name = "nccl_staged"
+	return info
+}
+
 // InstallNCCL makes nccltest's library the one that ranks of this process use on GPUs in memory.
 func InstallNCCL(t testing.TB, flags ...string) {
 	t.Helper()
