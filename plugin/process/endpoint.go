@@ -212,9 +212,14 @@ func (e *endpoint) Abort(reason string) {
 }
 
 // Close closes the endpoint in the plugin and releases its descriptors here,
-// whether the plugin replies or not.
+// whether the plugin replies or not. An endpoint that outlives a plugin which the host
+// has ended, because graphs held it, ended with the plugin.
 func (e *endpoint) Close() error {
 	if e.closed {
+		return nil
+	}
+	if plugin.CodeOf(e.client.Err()) == plugin.Closed {
+		e.release()
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)

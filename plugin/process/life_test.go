@@ -54,6 +54,16 @@ func TestKilledPluginIsNoticedAndNamed(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
+// An endpoint that graphs have kept open is closed after its plugin.
+func TestEndpointsEndWithAPluginThatIsClosed(t *testing.T) {
+	c := start(t, "probe")
+	before := descriptors(t, os.Getpid())
+	e := open(t, c)
+	require.NoError(t, c.Close())
+	require.NoError(t, e.Close())
+	require.Less(t, descriptors(t, os.Getpid()), before, "with its descriptors")
+}
+
 func TestCallInFlightFailsWhenThePluginDies(t *testing.T) {
 	c := start(t, "probe")
 	e := open(t, c, probe.OptionCrash, "")

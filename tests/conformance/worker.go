@@ -10,6 +10,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -247,6 +248,10 @@ func caseHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 		s := &stage{rank: r, comm: r.comms[0], c: &c, me: w.Rank, random: w.Rand}
 		err := scenario.run(ctx, s)
 		if plugin.CodeOf(err) == plugin.Unsupported {
+			// What was called before what is not supported works on memory that the next case uses.
+			if err := r.settle(); err != nil {
+				return nil, pool.Fatal(err)
+			}
 			return json.Marshal(caseAnswer{Skip: err.Error()})
 		}
 		if err != nil {
@@ -261,6 +266,18 @@ func caseHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, e
 		return nil, err
 	}
 	return json.Marshal(caseAnswer{Ran: ran.Chosen})
+}
+
+// settle waits for what the rank has put into streams.
+func (r *rank) settle() error {
+	if r.device == nil {
+		return nil
+	}
+	var errs []error
+	for _, line := range append([]cuda.Stream{0}, r.device.Streams[:]...) {
+		errs = append(errs, r.comms[0].Synchronize(device.Stream(line)))
+	}
+	return errors.Join(errs...)
 }
 
 // prepared is one operation with its buffers, ready to run and to be checked.

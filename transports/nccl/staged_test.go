@@ -54,6 +54,8 @@ func init() {
 	own := nccl.Transport{Drivers: func(device int) cuda.Driver { return plugins[device] }}
 	host.Register(staged{nccl.Staged{Transport: own, Bytes: stagedBytes}, "staged"})
 	host.Register(staged{nccl.Staged{Transport: own, Bytes: leastBytes}, "staged_least"})
+	host.Register(staged{nccl.Staged{Bytes: 4 << 20}, "staged_gpu"})
+	host.Register(plain{})
 }
 
 // fakeNCCL makes nccltest's library the one that this process finds, and the plugins that it starts.
@@ -94,7 +96,7 @@ func inBoth(t *testing.T, body func(t *testing.T, spec string)) {
 // gpu is a rank with its device.
 type gpu struct {
 	*host.Communicator
-	driver *cudatest.Driver
+	driver cuda.Driver
 	ctx    cuda.Context
 	stream cuda.Stream
 }

@@ -29,7 +29,9 @@ func (Transport) Info() plugin.Info {
 const algorithmName = "tuned"
 
 // Supports offers what the library of this process does.
-func (t Transport) Supports(r plugin.Request) plugin.Support { return t.supports(r, os.Getenv(Variable)) }
+func (t Transport) Supports(r plugin.Request) plugin.Support {
+	return t.supports(r, os.Getenv(Variable))
+}
 
 func (t Transport) supports(r plugin.Request, named string) plugin.Support {
 	driver := 0 // of endpoints only Open knows which it is

@@ -154,7 +154,7 @@ type communicator struct {
 	function cuda.Function
 	stopped  chan struct{}
 	apart    *member // nil: all ranks are of this process
-	number   int // of collectives that have run
+	number   int     // of collectives that have run
 
 	// Under machine's lock.
 	scalars []float64

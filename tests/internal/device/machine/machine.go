@@ -62,7 +62,7 @@ func NCCL() plugin.Transport {
 	return nccl.Transport{Drivers: func(ordinal int) cuda.Driver { return driver(ordinal) }}
 }
 
-// StagedNCCL returns the transport nccl as it is in a process of its own, under the name nccl_staged, with so many bytes
+// StagedNCCL returns the transport nccl as in a process of its own, under the name nccl_staged, with so many bytes
 // of staging memory. On GPUs in memory its driver is not the rank's, as that of another process is not.
 func StagedNCCL(bytes int64) plugin.Transport {
 	t := nccl.Staged{Bytes: bytes}
