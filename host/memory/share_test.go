@@ -346,3 +346,17 @@ func TestTooManyOpenFilesIsNamed(t *testing.T) {
 		return err
 	}))
 }
+
+// What no peer maps is not exchanged, whoever says so.
+func TestLocalRegionsAreNotShared(t *testing.T) {
+	mine := ownRegions(t, 0, 1)
+	mine[0].Role = plugin.RegionRoleLocal
+	if _, err := decodeOffer(offer{Regions: mine}.encode()); plugin.CodeOf(err) != plugin.Protocol ||
+		!strings.Contains(err.Error(), "region 0 has role local, which no peer maps") {
+		t.Error(err)
+	}
+	if _, err := shares(t, 1)[0].Exchange(t.Context(), "local", mine); err == nil ||
+		!strings.Contains(err.Error(), "region 0 has role local, which no peer maps") {
+		t.Error(err)
+	}
+}

@@ -225,6 +225,12 @@ func (e *endpoint) Abort(string) {
 	}
 }
 
+func (e *endpoint) isAborted() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.aborted
+}
+
 // Check returns NCCL's asynchronous error.
 func (e *endpoint) Check() error {
 	e.mu.Lock()

@@ -67,6 +67,7 @@ func world(t *testing.T, transports []string, body func(*host.Communicator) erro
 			d.Close()
 		})
 	}
+	plugins = drivers // every transport of this binary is opened
 	id, root, err := bootstrap.NewID("")
 	require.NoError(t, err)
 	defer root.Close()

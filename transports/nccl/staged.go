@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -132,8 +133,8 @@ func (s Staged) Open(_ context.Context, c plugin.OpenConfig) (plugin.Endpoint, e
 
 // Regions of an endpoint.
 const (
-	ringRegion = iota
-	stagingRegion
+	stagingRegion = iota
+	ringRegion
 )
 
 // stage makes the ring and the staging memory.
@@ -157,14 +158,14 @@ func (e *staged) stage() error {
 	if err != nil {
 		return err
 	}
-	e.regions = []plugin.Region{e.ring.Region(), {
+	e.regions = []plugin.Region{{
 		ID: stagingRegion, Role: plugin.RegionRoleLocal, Memory: plugin.MemoryKindCuda, Bytes: e.bytes,
 		Handle: plugin.Handle{Kind: plugin.HandleKindCudaVmm, Generation: rand.Uint64() | 1, Bytes: m.Bytes, FD: fd},
-	}}
+	}, e.ring.Region()}
 	return nil
 }
 
-// Regions are the ring and the staging memory.
+// Regions are the staging memory and the ring.
 func (e *staged) Regions() []plugin.Region { return e.regions }
 
 // Publish is like that of the transport in the rank's process, and says that this one is another.
@@ -205,6 +206,11 @@ func (e *staged) do(ctx context.Context, c *ring.Command) error {
 		return plugin.Errorf(plugin.Protocol, "nccl: there is no command %d with %d arguments", c.Operation, len(c.Args))
 	}
 	plan := e.plans[c.Operation-1]
+	if c.Args[0] < 0 || c.Args[0] > plan.piece || c.Args[1] < 0 || c.Args[1] > math.MaxInt64/plan.piece {
+		e.plansMu.Unlock()
+		return plugin.Errorf(plugin.Protocol, "nccl: piece %d of %s has %d bytes, want at most %d", c.Args[1], plan.collective,
+			c.Args[0], plan.piece)
+	}
 	registers, send, recv := e.place(plan, piece{c.Args[0], c.Args[1], c.Args[2], c.Args[3]})
 	e.plansMu.Unlock()
 	if peer := e.waitsFor(plan.collective, c.Args[2]); peer >= 0 {
@@ -295,6 +301,8 @@ func (e *staged) finish(ctx context.Context) error {
 			return context.Cause(ctx)
 		case err != nil:
 			return err
+		case e.isAborted(): // the stream may be empty because of it
+			return plugin.Errorf(plugin.Aborted, "nccl: the communicator was aborted")
 		case done:
 			return nil
 		case time.Since(begun) < looksFor:
