@@ -96,6 +96,9 @@ check() {
           --memory cuda --short --timeout 20s --max-failures 40 --transport "$carrier" -n "$n"
       done
     done
+    step "conformance-process-nccl" 60 env SHUNT_NCCL_LIBRARY="$nccl" "$shunt" conformance --memory cuda --short \
+      --timeout 20s --max-failures 40 --transport "process:$root/bin/shunt-transport-nccl" -n "$gpus" \
+      --filter 'float32|barrier|graph'
     step "conformance-hosts-nccl" 60 env SHUNT_NCCL_LIBRARY="$nccl" "$shunt" conformance --memory cuda --short \
       --timeout 20s --max-failures 40 --transport builtin:nccl -n "$gpus" --hosts 2
   else

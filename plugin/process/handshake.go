@@ -71,6 +71,7 @@ func checkHandshake(line, dir string) error {
 var inherited = []string{
 	"PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH",
 	"GOTRACEBACK", "GODEBUG", "GOMAXPROCS", "GOCOVERDIR", "GORACE",
+	"SHUNT_NCCL_LIBRARY", "VIRTUAL_ENV", "CONDA_PREFIX", // where NVIDIA's libraries are, for Supports, which gets no options
 }
 
 var inheritedPrefixes = []string{"LC_", "CUDA_", "NVIDIA_", "NCCL_"}

@@ -130,8 +130,12 @@ func TestPluginSeesLittleOfTheEnvironment(t *testing.T) {
 	t.Setenv("SHUNT_ID", "secret")
 	t.Setenv("LD_PRELOAD", "")
 	t.Setenv("CUDA_VISIBLE_DEVICES", "1")
+	t.Setenv("SHUNT_NCCL_LIBRARY", "here")
+	t.Setenv("SHUNT_NCCL_REGISTER", "on")
 	env := environment([]string{"A=b"})
 	require.Contains(t, env, "CUDA_VISIBLE_DEVICES=1")
+	require.Contains(t, env, "SHUNT_NCCL_LIBRARY=here")
+	require.NotContains(t, env, "SHUNT_NCCL_REGISTER=on", "it is an option")
 	require.Contains(t, env, "A=b")
 	for _, kv := range env {
 		require.NotContains(t, kv, "SHUNT_ID")

@@ -4,6 +4,10 @@
 // captured, and keep their order with everything else there. Its communicators of NCCL
 // are made when the first plan is prepared that needs one.
 //
+// In a process of its own (Staged) it does not reach the caller's memory: plans copy that to staging memory, post
+// commands, and copy the results back.
+//
 // What lives here: the table of NCCL's functions (nccl.h), their calls (nccl.c), the search for
-// the library (library.go), and the transport. What may not: CUDA kernels, and the host.
+// the library (library.go), the transport, and the commands and plans of Staged (staged.go,
+// pieces.go). What may not: CUDA kernels, and the host.
 package nccl

@@ -11,9 +11,7 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
-	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -55,7 +53,7 @@ var stagedCost = cost{latency: 1e9, bandwidth: 1}
 
 // Supports offers what the library of this process does, in messages of as many pieces as a plan may have.
 func (s Staged) Supports(r plugin.Request) plugin.Support {
-	support := s.Transport.supports(r, stagedLibrary())
+	support := s.Transport.Supports(r)
 	for i := range support.Algorithms {
 		a := &support.Algorithms[i]
 		a.Name, a.MaxBytes = stagedName, longest(r.Collective, r.World, s.bytes())
@@ -69,18 +67,6 @@ func (s Staged) bytes() int64 {
 		return s.Bytes
 	}
 	return StagingBytes
-}
-
-// libraryOption is the library that an endpoint's options have named last.
-var libraryOption atomic.Pointer[string]
-
-// stagedLibrary returns the library that Variable names: a plugin's process does not inherit it, and gets it as an
-// option.
-func stagedLibrary() string {
-	if named := libraryOption.Load(); named != nil && os.Getenv(Variable) == "" {
-		return *named
-	}
-	return os.Getenv(Variable)
 }
 
 // staged is an endpoint whose plans post commands.
@@ -105,9 +91,6 @@ type stagedPlan struct {
 
 // Open makes an endpoint with its ring and its staging memory.
 func (s Staged) Open(_ context.Context, c plugin.OpenConfig) (plugin.Endpoint, error) {
-	if library := c.Options["library"]; library != "" {
-		libraryOption.Store(&library)
-	}
 	if c.World > stagedMaxWorld {
 		return nil, plugin.Errorf(plugin.Unsupported, "nccl: in a process of its own it serves %d ranks at most, the world has %d",
 			stagedMaxWorld, c.World)
@@ -116,7 +99,7 @@ func (s Staged) Open(_ context.Context, c plugin.OpenConfig) (plugin.Endpoint, e
 		return nil, plugin.Errorf(plugin.InvalidArgument, "nccl: %d bytes of staging memory for a world of %d, want at least %d",
 			s.bytes(), c.World, least)
 	}
-	base, err := s.open(c, stagedLibrary())
+	base, err := s.open(c)
 	if err != nil {
 		return nil, err
 	}

@@ -51,8 +51,8 @@ func (g *gpu) end(t testing.TB) {
 	require.NoError(t, errors.Join(g.Close(), g.driver.DestroyStream(g.ctx, g.stream), g.driver.Release(0)))
 }
 
-// onGPUs lists the ways to NCCL on the machine's GPU. SHUNT_TEST_NCCL_PROCESS is the program of transports/nccl/process,
-// as in build/device.
+// onGPUs lists the ways to NCCL on the machine's GPU. SHUNT_TEST_NCCL_PROCESS names the program of
+// transports/nccl/process; in build/device it is found without.
 func onGPUs() []string {
 	specs := []string{"builtin:plain", "builtin:staged_gpu"}
 	for _, path := range []string{os.Getenv("SHUNT_TEST_NCCL_PROCESS"), "../../../bin/shunt-transport-nccl"} {

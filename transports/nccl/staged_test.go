@@ -64,7 +64,7 @@ func fakeNCCL(t *testing.T) {
 	path, err := nccltest.Build(t.TempDir())
 	require.NoError(t, err)
 	require.NoError(t, nccltest.Install(path))
-	t.Setenv(nccl.Variable, path) // an option for plugins: they do not inherit it
+	t.Setenv(nccl.Variable, path)
 	t.Setenv("NCCL_FAKE", path)
 	t.Setenv("NCCL_FAKE_STAGING", strconv.Itoa(stagedBytes))
 }
@@ -364,7 +364,7 @@ func childOf(program string) int {
 	return 0
 }
 
-// A library that is missing is the reason of every rank. The plugin gets its name as an option.
+// A library that is missing is the reason of every rank.
 func TestAMissingLibraryInAProcessOfItsOwn(t *testing.T) {
 	fakeNCCL(t)
 	spec := ofItsOwn(t)

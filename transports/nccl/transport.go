@@ -30,17 +30,13 @@ const algorithmName = "tuned"
 
 // Supports offers what the library of this process does.
 func (t Transport) Supports(r plugin.Request) plugin.Support {
-	return t.supports(r, os.Getenv(Variable))
-}
-
-func (t Transport) supports(r plugin.Request, named string) plugin.Support {
 	driver := 0 // of endpoints only Open knows which it is
 	if t.Drivers == nil {
 		if d, err := cuda.Open(); err == nil {
 			driver = d.Version()
 		}
 	}
-	l, err := open(named, driver)
+	l, err := open(os.Getenv(Variable), driver)
 	if err != nil {
 		return plugin.Support{Reason: err.Error()}
 	}
@@ -100,14 +96,14 @@ func unsupported(r plugin.Request, version int) string {
 
 // Open makes an endpoint. It makes no communicator of NCCL yet.
 func (t Transport) Open(_ context.Context, c plugin.OpenConfig) (plugin.Endpoint, error) {
-	e, err := t.open(c, os.Getenv(Variable))
+	e, err := t.open(c)
 	if err != nil {
 		return nil, err
 	}
 	return e, nil
 }
 
-func (t Transport) open(c plugin.OpenConfig, named string) (*endpoint, error) {
+func (t Transport) open(c plugin.OpenConfig) (*endpoint, error) {
 	if c.World < 1 || c.World > plugin.MaxWorld || c.Rank < 0 || c.Rank >= c.World {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "nccl: rank %d is not in a world of %d ranks, want a world of 1 to %d", c.Rank,
 			c.World, plugin.MaxWorld)
@@ -135,7 +131,7 @@ func (t Transport) open(c plugin.OpenConfig, named string) (*endpoint, error) {
 	if err == nil {
 		version = driver.Version()
 	}
-	l, missing := open(named, version)
+	l, missing := open(os.Getenv(Variable), version)
 	if missing != nil {
 		return nil, plugin.Errorf(plugin.CodeOf(missing), "nccl: %w", missing)
 	}

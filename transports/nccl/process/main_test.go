@@ -24,31 +24,30 @@ func TestCarriedTransportIsTheStagedOne(t *testing.T) {
 	})
 }
 
-// The library that an option names is the one that Open finds, and Supports since.
-func TestTheLibraryIsAnOption(t *testing.T) {
+// The library that the host's environment names is the process's too, or the reason why it serves nothing.
+func TestTheLibraryIsTheHosts(t *testing.T) {
+	request := plugin.Request{Collective: plugin.AllReduce, World: 2, Hosts: 1, Memory: plugin.MemoryKindCuda}
+	config := plugin.OpenConfig{World: 2, Memory: plugin.MemoryKindCuda}
+	const missing = "SHUNT_NCCL_LIBRARY: /nowhere/libnccl.so.2: no such file or directory"
+	t.Setenv(nccl.Variable, "/nowhere/libnccl.so.2")
+	carried := carrier.Load(t)
+	require.Equal(t, missing, carried.Supports(request).Reason)
+	_, err := carried.Open(t.Context(), config)
+	require.ErrorIs(t, err, plugin.Unsupported)
+	require.ErrorContains(t, err, missing)
+
 	path, err := nccltest.Build(t.TempDir())
 	require.NoError(t, err)
-	carried := carrier.Load(t)
-	open := func(library string) error {
-		e, err := carried.Open(t.Context(), plugin.OpenConfig{World: 1, Memory: plugin.MemoryKindCuda,
-			Options: map[string]string{"library": library}})
-		if err != nil {
-			return err
-		}
-		require.Len(t, e.Regions(), 2)
-		return e.Close()
-	}
-	err = open("/nowhere/libnccl.so.2")
-	require.ErrorIs(t, err, plugin.Unsupported)
-	require.ErrorContains(t, err, "/nowhere/libnccl.so.2: no such file or directory")
-	err = open(path)
+	t.Setenv(nccl.Variable, path)
+	carried = carrier.Load(t)
+	require.Len(t, carried.Supports(request).Algorithms, 1)
+	e, err := carried.Open(t.Context(), config)
 	if _, missing := cuda.Open(); missing != nil {
 		require.ErrorIs(t, err, plugin.Unsupported, "a machine without a GPU loads it all the same")
 		require.ErrorContains(t, err, "no CUDA driver")
-	} else {
-		require.NoError(t, err)
+		return
 	}
-	support := carried.Supports(plugin.Request{Collective: plugin.AllReduce, World: 2, Hosts: 1,
-		Memory: plugin.MemoryKindCuda})
-	require.Len(t, support.Algorithms, 1, support.Reason)
+	require.NoError(t, err)
+	require.Len(t, e.Regions(), 2)
+	require.NoError(t, e.Close())
 }
