@@ -117,6 +117,7 @@ func TestAFailureOfNcclEndsTheCommand(t *testing.T) {
 	nccltest.Break(1, 6, "link 3 is down")
 	err := soon(t, ended)
 	require.ErrorIs(t, err, plugin.PeerDied)
+	require.ErrorContains(t, err, "nccl: all_reduce: NCCL says ")
 	require.ErrorContains(t, err, "link 3 is down")
 }
 

@@ -232,7 +232,10 @@ func (e *endpoint) isAborted() bool {
 }
 
 // Check returns NCCL's asynchronous error.
-func (e *endpoint) Check() error {
+func (e *endpoint) Check() error { return e.look("between calls") }
+
+// look returns NCCL's asynchronous error while something is done.
+func (e *endpoint) look(doing string) error {
 	e.mu.Lock()
 	comm, aborted := e.comm, e.aborted
 	e.mu.Unlock()
@@ -244,7 +247,7 @@ func (e *endpoint) Check() error {
 	case C.SHUNT_OK, C.SHUNT_PENDING, C.SHUNT_ABORTED:
 		return nil
 	default:
-		return failure("between calls", status, &report)
+		return failure(doing, status, &report)
 	}
 }
 

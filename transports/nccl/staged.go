@@ -213,7 +213,7 @@ func (e *staged) do(ctx context.Context, c *ring.Command) error {
 		}
 		return plugin.Errorf(plugin.CodeOf(err), "nccl: %s: %w", plan.collective, err)
 	}
-	return e.finish(ctx)
+	return e.finish(ctx, plan.collective.String())
 }
 
 // waitsFor returns the one rank that an operation waits for, or -1.
@@ -271,13 +271,13 @@ const (
 )
 
 // finish waits for what was put into the stream, or for NCCL's failure.
-func (e *staged) finish(ctx context.Context) error {
+func (e *staged) finish(ctx context.Context, doing string) error {
 	begun := time.Now()
 	var pause *time.Timer
 	for {
 		done, err := e.driver.StreamDone(e.ctx, e.stream)
 		if err == nil {
-			err = e.Check()
+			err = e.look(doing)
 		}
 		switch {
 		case ctx.Err() != nil:
