@@ -209,6 +209,13 @@ func TestPieces(t *testing.T) {
 	})
 }
 
+// A graph is replayed in pieces on what lies in its buffers then.
+func TestReplaysInPieces(t *testing.T) {
+	inBoth(t, func(t *testing.T, spec string) {
+		require.NoError(t, errors.Join(onStaged(t, 1, over(spec), func(g *gpu) error { return g.replay(100_000) })...))
+	})
+}
+
 func TestTheLongestMessage(t *testing.T) {
 	fakeNCCL(t)
 	require.NoError(t, errors.Join(onStaged(t, 2, over("builtin:staged_least"), func(g *gpu) error {
