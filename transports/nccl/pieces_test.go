@@ -73,8 +73,8 @@ func runStaged(t *testing.T, c plugin.Collective, world int, staging, block int6
 		return p
 	}
 	require.NoError(t, device.SetRegion(0, stagingRegion, 0, alloc(staging), staging))
-	plan, err := writeStaged(commands, plugin.Request{Collective: c, World: world, Memory: plugin.MemoryKindCuda}, stagedName,
-		1, staging)
+	request := plugin.Request{Collective: c, World: world, Memory: plugin.MemoryKindCuda}
+	plan, err := writeStaged(commands, request, stagedName, 1, staging)
 	require.NoError(t, err)
 	program, err := device.Load(plan, 0)
 	require.NoError(t, err)
