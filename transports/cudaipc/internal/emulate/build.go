@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -139,6 +140,15 @@ func (b Build) Compile(ctx context.Context, out string) (program string, kernels
 
 // CompileHarness leaves in out what several programs of the same constants need.
 func (b Build) CompileHarness(ctx context.Context, out string) (*Harness, error) {
+	// The compiler reads them, and Go, which keeps results of tests, has to see that it does.
+	if err := fs.WalkDir(os.DirFS(b.Machine), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			_, err = os.Stat(filepath.Join(b.Machine, path))
+		}
+		return err
+	}); err != nil {
+		return nil, err
+	}
 	text, err := os.ReadFile(filepath.Join(b.Kernels, "layout.h"))
 	if err != nil {
 		return nil, err
