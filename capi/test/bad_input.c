@@ -27,7 +27,7 @@ int main(void) {
   int32_t number;
   size_t bytes;
   char id[SHUNT_UNIQUE_ID_BYTES], text[16];
-  _Alignas(64) float a[64], b[64];
+  float a[64] __attribute__((aligned(64))), b[64];
   int64_t minus[1] = {-1}, one[1] = {1}, huge[1] = {INT64_MAX};
   const int64_t *nowhere = (const int64_t *)(uintptr_t)0x100000000000; /* the host must not look at a device's */
   shunt_options options = SHUNT_OPTIONS_INIT, none = SHUNT_OPTIONS_INIT, newer = SHUNT_OPTIONS_INIT;
