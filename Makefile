@@ -108,8 +108,10 @@ RACE_CUDA = ./cuda/... ./host/... $$($(GO) list ./transports/cudaipc/... | grep 
 
 .PHONY: race-cuda
 race-cuda: race-cuda-compile ## the GPUs' host side under the race detector, without a GPU
-	$(GO) test -p 2 -race -vet=off -timeout 15m $(RACE_CUDA)
-	$(GO) test -race -vet=off -timeout 10m -run Cudaipc ./tests/conformance
+	@status=0; set -x; \
+	$(GO) test -race -vet=off -timeout 15m -run Cudaipc ./tests/conformance & suite=$$!; \
+	$(GO) test -p 2 -race -vet=off -timeout 15m $(RACE_CUDA) || status=1; \
+	wait $$suite || status=1; exit $$status
 
 .PHONY: race-cuda-compile
 race-cuda-compile:
