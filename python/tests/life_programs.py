@@ -10,6 +10,7 @@ import gc
 import os
 import sys
 import threading
+import time
 
 import poison
 
@@ -157,15 +158,9 @@ def daemon(how):
         except shunt.ShuntError:
             pass
         return
-    inside = threading.Event()
-
-    def run():
-        array = poison.numbers(LONG, 1)
-        inside.set()
-        comm.recv(array, 1)
-
-    threading.Thread(target=run, daemon=True).start()
-    inside.wait()
+    threading.Thread(target=lambda: comm.recv(poison.numbers(LONG, 1), 1), daemon=True).start()
+    while not comm.records():  # a thread that is only about to call ends with the interpreter
+        time.sleep(0.001)
 
     def end(mark=mark, await_mark=await_mark):
         mark("left")
