@@ -42,7 +42,8 @@ enum {
   SHUNT_DTYPE_FLOAT8_E5M2 = 11, /* OCP FP8 E5M2; reductions accumulate in float32 */
 };
 
-/* Op is a reduction operation. Values equal ncclRedOp_t. Integer sums and products wrap; avg of integers truncates toward zero; min and max return NaN if any input is NaN. */
+/* Op is a reduction operation. Values equal ncclRedOp_t. Integer sums and products wrap; avg of integers truncates
+   toward zero; min and max return NaN if any input is NaN. */
 typedef uint32_t shunt_op;
 enum {
   SHUNT_OP_SUM = 0, /* sum of all ranks */
@@ -50,7 +51,8 @@ enum {
   SHUNT_OP_MAX = 2, /* maximum of all ranks */
   SHUNT_OP_MIN = 3, /* minimum of all ranks */
   SHUNT_OP_AVG = 4, /* sum divided by the world size */
-  SHUNT_OP_PREMUL_SUM = 5, /* sum of each rank's data times that rank's scalar; the product is rounded to the dtype before it is summed */
+  /* sum of each rank's data times that rank's scalar; the product is rounded to the dtype before it is summed */
+  SHUNT_OP_PREMUL_SUM = 5,
 };
 
 /* Collective is an operation that a communicator offers. */
@@ -96,17 +98,29 @@ enum {
 
 /* Feature is a bit of what a transport can do. */
 typedef uint64_t shunt_feature;
-#define SHUNT_FEATURE_MEMORY UINT64_C(1) /* allocates regions that every peer maps; the host's generic algorithms run over the region of role scratch */
+/* allocates regions that every peer maps; the host's generic algorithms run over the region of role scratch */
+#define SHUNT_FEATURE_MEMORY UINT64_C(1)
 #define SHUNT_FEATURE_PLANS UINT64_C(2) /* returns plans of its own for some collectives */
 #define SHUNT_FEATURE_BUFFERS UINT64_C(4) /* allocates buffers for users (windows, one-sided operations) */
 #define SHUNT_FEATURE_MULTI_HOST UINT64_C(8) /* reaches ranks on other hosts */
-#define SHUNT_FEATURE_LENGTHS UINT64_C(16) /* its messages carry their length: a plan of recv never takes a message of another length; it waits until its deadline */
-#define SHUNT_FEATURE_DEVICE_COUNTS UINT64_C(32) /* its plans of all_to_all_v take counts and displacements from device memory where Request.device_counts holds */
-#define SHUNT_FEATURE_MARKS UINT64_C(64) /* behind every semaphore that its plans of collectives signal or wait for, a word is left to the host, which tells by it that ranks have called different ones */
-#define SHUNT_FEATURE_EXCHANGE UINT64_C(128) /* its endpoints exchange bytes of their own when a communicator is made and before each plan is prepared: publish and connect */
-#define SHUNT_FEATURE_PEER_ACCESS UINT64_C(256) /* needs GPUs that reach each other's memory, where there is more than one rank on CUDA memory */
-#define SHUNT_FEATURE_OWN_GPU UINT64_C(512) /* needs a GPU for each rank on CUDA memory; SHUNT_SHARE_GPU lets ranks share one */
-#define SHUNT_FEATURE_REGISTRATION UINT64_C(1024) /* its endpoints are told of the caller's memory before plans touch it, and when it is no longer used: register and deregister; builtin and shared carriers only */
+/* its messages carry their length: a plan of recv never takes a message of another length; it waits until its
+   deadline */
+#define SHUNT_FEATURE_LENGTHS UINT64_C(16)
+/* its plans of all_to_all_v take counts and displacements from device memory where Request.device_counts holds */
+#define SHUNT_FEATURE_DEVICE_COUNTS UINT64_C(32)
+/* behind every semaphore that its plans of collectives signal or wait for, a word is left to the host, which tells by
+   it that ranks have called different ones */
+#define SHUNT_FEATURE_MARKS UINT64_C(64)
+/* its endpoints exchange bytes of their own when a communicator is made and before each plan is prepared: publish and
+   connect */
+#define SHUNT_FEATURE_EXCHANGE UINT64_C(128)
+/* needs GPUs that reach each other's memory, where there is more than one rank on CUDA memory */
+#define SHUNT_FEATURE_PEER_ACCESS UINT64_C(256)
+/* needs a GPU for each rank on CUDA memory; SHUNT_SHARE_GPU lets ranks share one */
+#define SHUNT_FEATURE_OWN_GPU UINT64_C(512)
+/* its endpoints are told of the caller's memory before plans touch it, and when it is no longer used: register and
+   deregister; builtin and shared carriers only */
+#define SHUNT_FEATURE_REGISTRATION UINT64_C(1024)
 
 /* RegionRole says what a region that an endpoint publishes is for. */
 typedef uint32_t shunt_region_role;
@@ -115,8 +129,12 @@ enum {
   SHUNT_ROLE_SCRATCH = 1, /* zero-filled, at the disposal of the host's generic algorithms */
   SHUNT_ROLE_BUFFER = 2, /* allocated for a user */
   SHUNT_ROLE_DIRECTORY = 3, /* the users' buffers that peers reach directly, entered by the host: a shunt_directory */
-  SHUNT_ROLE_LOCAL = 4, /* memory of this rank's own, which no peer maps and whose size may differ: a ring of commands, in host memory with a memfd, and what they work on, there or in CUDA memory with a cuda_vmm handle */
-  SHUNT_ROLE_DEFERRED = 5, /* CUDA memory that the host makes, zero-filled, when an operation first needs it: without a handle, behind region 0 and the deferred regions before it in the address space, in multiples of 2 MiB */
+  /* memory of this rank's own, which no peer maps and whose size may differ: a ring of commands, in host memory with a
+     memfd, and what they work on, there or in CUDA memory with a cuda_vmm handle */
+  SHUNT_ROLE_LOCAL = 4,
+  /* CUDA memory that the host makes, zero-filled, when an operation first needs it: without a handle, behind region 0
+     and the deferred regions before it in the address space, in multiples of 2 MiB */
+  SHUNT_ROLE_DEFERRED = 5,
 };
 
 /* Space says which memory a Ref points into. */
@@ -125,9 +143,15 @@ enum {
   SHUNT_SPACE_SEND = 0, /* the caller's send memory, SlotSendBytes long */
   SHUNT_SPACE_RECV = 1, /* the caller's receive memory, SlotRecvBytes long */
   SHUNT_SPACE_REGION = 2, /* region number [region] of rank [rank] */
-  SHUNT_SPACE_PEER = 3, /* memory of rank [rank]'s process, at the address [region] that this rank published; only where Request.peer_read holds, and only as the source of a copy */
-  SHUNT_SPACE_ABORT = 4, /* the communicator's watch page, a shunt_watch, as kernels see it: it begins with the abort word; only as a kernel argument */
-  SHUNT_SPACE_PEER_RECV = 5, /* the receive memory of rank [rank], as long as this rank's; only where Request.symmetric holds, to copy to and from and as a kernel argument */
+  /* memory of rank [rank]'s process, at the address [region] that this rank published; only where Request.peer_read
+     holds, and only as the source of a copy */
+  SHUNT_SPACE_PEER = 3,
+  /* the communicator's watch page, a shunt_watch, as kernels see it: it begins with the abort word; only as a kernel
+     argument */
+  SHUNT_SPACE_ABORT = 4,
+  /* the receive memory of rank [rank], as long as this rank's; only where Request.symmetric holds, to copy to and from
+     and as a kernel argument */
+  SHUNT_SPACE_PEER_RECV = 5,
 };
 
 /* StepKind is the kind of one step of a plan. */
@@ -135,18 +159,33 @@ typedef uint16_t shunt_step_kind;
 enum {
   SHUNT_STEP_SET = 1, /* registers: dst = alu(a, b, c) */
   SHUNT_STEP_LOAD = 2, /* register dst = 64-bit word at ref a (acquire) */
-  SHUNT_STEP_STORE = 3, /* 64-bit word at ref dst = register a (plain; for words only this rank reads, or that a later signal publishes) */
+  /* 64-bit word at ref dst = register a (plain; for words only this rank reads, or that a later signal publishes) */
+  SHUNT_STEP_STORE = 3,
   SHUNT_STEP_COPY = 4, /* register n bytes from ref a to ref dst */
   SHUNT_STEP_REDUCE = 5, /* register n elements: ref dst = op over refs a..a+b-1, in that order */
-  SHUNT_STEP_SIGNAL = 6, /* semaphore at ref dst = register a (release, system scope), then wake rank [register b], or every rank if b is none */
-  SHUNT_STEP_WAIT = 7, /* until semaphore at ref a is at least register b, by signed difference (acquire); register c, if not none, holds the rank that is waited for */
-  SHUNT_STEP_BARRIER = 8, /* raise the counter word at ref a (this rank's private word), publish it at ref dst (own semaphore), wait for the same semaphore of every rank */
+  /* semaphore at ref dst = register a (release, system scope), then wake rank [register b], or every rank if b is
+     none */
+  SHUNT_STEP_SIGNAL = 6,
+  /* until semaphore at ref a is at least register b, by signed difference (acquire); register c, if not none, holds the
+     rank that is waited for */
+  SHUNT_STEP_WAIT = 7,
+  /* raise the counter word at ref a (this rank's private word), publish it at ref dst (own semaphore), wait for the
+     same semaphore of every rank */
+  SHUNT_STEP_BARRIER = 8,
   SHUNT_STEP_LOOP = 9, /* repeat the next b steps [register n] times; register dst holds the index 0, 1, … */
   SHUNT_STEP_IF = 10, /* skip the next b steps if register a is zero */
-  SHUNT_STEP_LAUNCH = 11, /* kernel a of the plan with its grid, block and arguments, on the stream; b is 1 (LaunchDependent) if the kernel itself waits for what is before it there, else 0 */
-  SHUNT_STEP_NATIVE = 12, /* call native function a of the plan in this address space (builtin and shared carriers only), with the values of arguments b..b+n-1 if it is one that starts and is polled */
-  SHUNT_STEP_REMOTE = 13, /* post command [register a] with the values of arguments b..b+n-1 to the ring of [register c] commands at ref dst, then wait until the plugin has done it; see shunt_ring.h */
-  SHUNT_STEP_ADDRESS = 14, /* register dst = address of ref a, in send or receive memory, in this process; for a peer to copy from (space peer) */
+  /* kernel a of the plan with its grid, block and arguments, on the stream; b is 1 (LaunchDependent) if the kernel
+     itself waits for what is before it there, else 0 */
+  SHUNT_STEP_LAUNCH = 11,
+  /* call native function a of the plan in this address space (builtin and shared carriers only), with the values of
+     arguments b..b+n-1 if it is one that starts and is polled */
+  SHUNT_STEP_NATIVE = 12,
+  /* post command [register a] with the values of arguments b..b+n-1 to the ring of [register c] commands at ref dst,
+     then wait until the plugin has done it; see shunt_ring.h */
+  SHUNT_STEP_REMOTE = 13,
+  /* register dst = address of ref a, in send or receive memory, in this process; for a peer to copy from (space
+     peer) */
+  SHUNT_STEP_ADDRESS = 14,
 };
 
 /* Alu is the operation of a set step, on signed 64-bit registers. Arithmetic wraps; div and mod by zero give zero. */
@@ -167,7 +206,8 @@ enum {
   SHUNT_ALU_SELECT = 12, /* a != 0 ? b : c */
 };
 
-/* Slot is a register that the host fills at launch. Slots come first in the register file; the four arrays follow the scalars, world entries each, in bytes. */
+/* Slot is a register that the host fills at launch. Slots come first in the register file; the four arrays follow the
+   scalars, world entries each, in bytes. */
 typedef uint16_t shunt_slot;
 enum {
   SHUNT_SLOT_COUNT = 0, /* elements, as the caller gave them */
@@ -176,9 +216,16 @@ enum {
   SHUNT_SLOT_SCALAR = 3, /* premul_sum: this rank's scalar, the bits of a float64 */
   SHUNT_SLOT_SEND_BYTES = 4, /* length of the send memory */
   SHUNT_SLOT_RECV_BYTES = 5, /* length of the receive memory */
-  SHUNT_SLOT_WINDOW = 6, /* one-sided operations: region number of the window; symmetric requests: number of the symmetric range, alike on all ranks */
-  SHUNT_SLOT_OFFSET = 7, /* one-sided operations: byte offset in the peer's window; wait: the value waited for; symmetric requests: byte offset of the receive memory in the symmetric range */
-  SHUNT_SLOT_ARRAYS = 8, /* first of the arrays: send counts, send displacements, receive counts, receive displacements; where Request.device_counts holds the first entry of each is instead the device address of that array, of world int64 in elements, or 0 for displacements that are packed in rank order */
+  /* one-sided operations: region number of the window; symmetric requests: number of the symmetric range, alike on all
+     ranks */
+  SHUNT_SLOT_WINDOW = 6,
+  /* one-sided operations: byte offset in the peer's window; wait: the value waited for; symmetric requests: byte offset
+     of the receive memory in the symmetric range */
+  SHUNT_SLOT_OFFSET = 7,
+  /* first of the arrays: send counts, send displacements, receive counts, receive displacements; where
+     Request.device_counts holds the first entry of each is instead the device address of that array, of world int64 in
+     elements, or 0 for displacements that are packed in rank order */
+  SHUNT_SLOT_ARRAYS = 8,
 };
 
 #endif

@@ -12,11 +12,13 @@ func Markdown() string {
 	b.WriteString("<!-- Generated from host/option by internal/gendocs. Do not edit. -->\n\n# Options\n\n")
 	b.WriteString("Shunt reads these environment variables when a communicator is made. Options given in code win over them.\n" +
 		"An unknown or malformed `SHUNT_*` variable is reported with the nearest known name, and ignored.\n" +
-		"Joining fails if `SHUNT_ALGO`, `SHUNT_TUNING_FILE`, `SHUNT_TRANSPORTS`, `SHUNT_ID` or `SHUNT_DELAYS` names something that cannot be used.\n" +
+		"Joining fails if `SHUNT_ALGO`, `SHUNT_TUNING_FILE`, `SHUNT_TRANSPORTS`, `SHUNT_ID` or `SHUNT_DELAYS` names something\n" +
+		"that cannot be used.\n" +
 		"Variables of the form `SHUNT_<TRANSPORT>_<NAME>` are passed to the transport of that name, which rejects unknown ones;\n" +
 		"`nccl` has two: `SHUNT_NCCL_LIBRARY`, the path of NVIDIA's library, and `SHUNT_NCCL_REGISTER` (`on` or `off`, the\n" +
 		"default): [the program's memory is registered with NCCL](guide/join.md#nccl).\n\n" +
-		"A duration has the form `30s`, `500ms` or `2m`; a bare number means seconds. A boolean is `on` or `off`, `true` or `false`, `yes` or `no`, `1` or `0`.\n" +
+		"A duration has the form `30s`, `500ms` or `2m`; a bare number means seconds. A boolean is `on` or `off`, `true` or\n" +
+		"`false`, `yes` or `no`, `1` or `0`.\n" +
 		"A list is separated by commas. Set but empty is the same as unset.\n")
 	for _, group := range groups {
 		fmt.Fprintf(&b, "\n## %s\n\n| variable | type | default | meaning |\n|---|---|---|---|\n", group)

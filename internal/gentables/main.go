@@ -136,6 +136,40 @@ func goTables(enums []enum) []byte {
 	return b.Bytes()
 }
 
+// width is that of a line.
+const width = 120
+
+// explained returns a definition with its comment, behind it where both fit in a line, above it otherwise.
+func explained(definition, open, text, more string) string {
+	if line := definition + " " + open + text; len(line) <= width {
+		return line + "\n"
+	}
+	indent := definition[:len(definition)-len(strings.TrimLeft(definition, " "))]
+	return wrapped(indent+strings.TrimLeft(open, " "), text, indent+more) + definition + "\n"
+}
+
+// wrapped returns a text's lines, the first behind open and the others behind more. The end of
+// a comment stays with the word before it.
+func wrapped(open, text, more string) string {
+	line, lines := open, ""
+	text, closed := strings.CutSuffix(text, " */")
+	words := strings.Fields(text)
+	if closed {
+		words[len(words)-1] += " */"
+	}
+	for i, word := range words {
+		switch {
+		case i == 0:
+			line += word
+		case len(line)+1+len(word) <= width:
+			line += " " + word
+		default:
+			lines, line = lines+line+"\n", more+word
+		}
+	}
+	return lines + line + "\n"
+}
+
 func cTables(enums []enum) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "/* %s */\n#ifndef SHUNT_TABLES_H\n#define SHUNT_TABLES_H\n\n#include <stdint.h>\n\n", notice)
@@ -144,17 +178,20 @@ func cTables(enums []enum) []byte {
 		if e.Name == "Code" {
 			signed = "int"
 		}
-		fmt.Fprintf(&b, "/* %s */\ntypedef %s%d_t %s;\n", e.Doc, signed, e.Size, e.C)
+		b.WriteString(wrapped("/* ", e.Doc+" */", "   "))
+		fmt.Fprintf(&b, "typedef %s%d_t %s;\n", signed, e.Size, e.C)
 		if e.Size == 64 {
 			for _, v := range e.Values {
-				fmt.Fprintf(&b, "#define %s%s UINT64_C(%d) /* %s */\n", e.CPrefix+e.CInfix, strings.ToUpper(v.Name), v.Value, v.Doc)
+				definition := fmt.Sprintf("#define %s%s UINT64_C(%d)", e.CPrefix+e.CInfix, strings.ToUpper(v.Name), v.Value)
+				b.WriteString(explained(definition, "/* ", v.Doc+" */", "   "))
 			}
 			b.WriteString("\n")
 			continue
 		}
 		b.WriteString("enum {\n")
 		for _, v := range e.Values {
-			fmt.Fprintf(&b, "  %s%s = %d, /* %s */\n", e.CPrefix+e.CInfix, strings.ToUpper(v.Name), v.Value, v.Doc)
+			definition := fmt.Sprintf("  %s%s = %d,", e.CPrefix+e.CInfix, strings.ToUpper(v.Name), v.Value)
+			b.WriteString(explained(definition, "/* ", v.Doc+" */", "   "))
 		}
 		b.WriteString("};\n\n")
 	}
@@ -174,9 +211,10 @@ func pyTables(enums []enum) []byte {
 		if e.Py == nil {
 			continue
 		}
-		fmt.Fprintf(&b, "\n\nclass %s(enum.IntEnum):\n    \"\"\"%s\"\"\"\n\n", *e.Py, e.Doc)
+		fmt.Fprintf(&b, "\n\nclass %s(enum.IntEnum):\n%s\n", *e.Py, wrapped("    \"\"\"", e.Doc+"\"\"\"", "    "))
 		for _, v := range e.Values {
-			fmt.Fprintf(&b, "    %s = %d  # %s\n", strings.ToUpper(v.Name), v.Value, v.Doc)
+			member := fmt.Sprintf("    %s = %d", strings.ToUpper(v.Name), v.Value)
+			b.WriteString(explained(member, " # ", v.Doc, "# "))
 		}
 		for _, x := range e.Extra {
 			fmt.Fprintf(&b, "\n\n%s_%s = {\n", strings.ToUpper(*e.Py), strings.ToUpper(x))

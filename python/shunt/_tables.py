@@ -60,14 +60,16 @@ DTYPE_BYTES = {
 
 
 class Op(enum.IntEnum):
-    """Op is a reduction operation. Values equal ncclRedOp_t. Integer sums and products wrap; avg of integers truncates toward zero; min and max return NaN if any input is NaN."""
+    """Op is a reduction operation. Values equal ncclRedOp_t. Integer sums and products wrap; avg of integers truncates
+    toward zero; min and max return NaN if any input is NaN."""
 
     SUM = 0  # sum of all ranks
     PROD = 1  # product of all ranks
     MAX = 2  # maximum of all ranks
     MIN = 3  # minimum of all ranks
     AVG = 4  # sum divided by the world size
-    PREMUL_SUM = 5  # sum of each rank's data times that rank's scalar; the product is rounded to the dtype before it is summed
+    # sum of each rank's data times that rank's scalar; the product is rounded to the dtype before it is summed
+    PREMUL_SUM = 5
 
 
 class Collective(enum.IntEnum):
