@@ -53,12 +53,15 @@ compile = $(GO) list -e -test -deps -export -f '' $(1) >/dev/null
 test: build python-calls ## every test: Go, C and Python
 	$(call compile,$(PKG))
 	@status=0; set -x; \
-	$(built) SHUNT_PYTHON=$(VENV)/bin/python $(GO) test -p 2 -vet=off -timeout 15m $(TEST_FLAGS) $(PKG) || status=1; \
+	$(sum) $(built) SHUNT_PYTHON=$(VENV)/bin/python \
+	$(GO) test -p 2 -vet=off -timeout 15m $(TEST_FLAGS) $(PKG) || status=1; \
 	($(pytest)) || status=1; exit $$status
 
 # Tests use what build has built: libshunt.so takes long, as go build compiles the C
-# of a shared library anew each time.
+# of a shared library anew each time. By the sum Go knows which results it may keep.
 built = SHUNT_LIBRARY=$(BIN)/libshunt.so SHUNT_COMMAND=$(BIN)/shunt
+sum = SOURCES_SUM=$$(git ls-files -z --cached --others --exclude-standard -- ':!*.md' 2>/dev/null | \
+	xargs -0 sha256sum 2>/dev/null | sha256sum | cut -c1-64)
 # They wait most of the time: four at once.
 pytest = cd python && $(built) $(VENV)/bin/python -m pytest -q -n 4
 
@@ -100,7 +103,7 @@ emulate: ## the kernels on the emulator
 .PHONY: race
 race: ## the Go tests under the race detector
 	$(call compile,-race $(PKG))
-	$(GO) test -p 1 -race -vet=off -timeout 25m $(TEST_FLAGS) $(PKG)
+	$(sum) $(GO) test -p 1 -race -vet=off -timeout 25m $(TEST_FLAGS) $(PKG)
 
 # What runs on GPUs, on the driver in memory; the emulator of kernels is C++. `make race`
 # has the faults and the rules too, which take as long again.
@@ -109,6 +112,7 @@ RACE_CUDA = ./cuda/... ./host/... $$($(GO) list ./transports/cudaipc/... | grep 
 .PHONY: race-cuda
 race-cuda: race-cuda-compile ## the GPUs' host side under the race detector, without a GPU
 	@status=0; set -x; \
+	export $(sum); \
 	$(GO) test -race -vet=off -timeout 15m -run Cudaipc ./tests/conformance & suite=$$!; \
 	$(GO) test -p 2 -race -vet=off -timeout 15m $(RACE_CUDA) || status=1; \
 	wait $$suite || status=1; exit $$status

@@ -16,6 +16,7 @@ import (
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/report"
+	"github.com/shunt-ccl/shunt/internal/builttest"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -149,7 +150,7 @@ func TestDeathOfAPluginIsToldOnce(t *testing.T) {
 		t.Skip("no Go toolchain to build a plugin with: the command go is not installed")
 	}
 	path := filepath.Join(t.TempDir(), "shunt-transport-shm")
-	output, err := exec.Command("go", "build", "-o", path, "../transports/shm/process").CombinedOutput()
+	output, err := builttest.Command("go", "build", "-o", path, "../transports/shm/process").CombinedOutput()
 	require.NoError(t, err, string(output))
 	t.Setenv("SHUNT_TRANSPORTS", "process:"+path)
 	binary := program(t, "test/plugin_death.c")

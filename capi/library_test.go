@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/shunt-ccl/shunt/internal/builttest"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -58,7 +59,7 @@ func TestLibraryLoadsWithoutWaiting(t *testing.T) {
 		t.Skip("no compiler: cc is not installed")
 	}
 	binary, best := filepath.Join(t.TempDir(), "load"), math.MaxInt
-	compiled, err := exec.Command("cc", "-o", binary, "test/load.c", "-ldl").CombinedOutput() // not linked with it
+	compiled, err := builttest.Command("cc", "-o", binary, "test/load.c", "-ldl").CombinedOutput() // not linked with it
 	require.NoError(t, err, string(compiled))
 	for range 5 { // a machine with a load on it may be slow once
 		output, err := exec.Command(binary, filepath.Join(dir, "libshunt.so")).CombinedOutput()
@@ -101,7 +102,7 @@ func TestLibraryIsHardened(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, text, "its code is relocated")
 	// Every package whose C is in the library, or one of them could be forgotten.
-	out, err := exec.Command("go", "list", "-deps", "-f",
+	out, err := builttest.Command("go", "list", "-deps", "-f",
 		"{{if and .CgoFiles (not .Standard) .CFiles}}{{.ImportPath}} {{.CgoCFLAGS}}{{end}}", ".").Output()
 	require.NoError(t, err)
 	packages := strings.Fields(strings.ReplaceAll(string(out), " ", "_"))
@@ -150,7 +151,7 @@ func TestNoticesNameWhatIsLinked(t *testing.T) {
 }
 
 func TestLibraryDoesNotLinkNVML(t *testing.T) {
-	output, err := exec.Command("go", "list", "-deps", ".").Output()
+	output, err := builttest.Command("go", "list", "-deps", ".").Output()
 	require.NoError(t, err)
 	require.NotContains(t, string(output), "go-nvml")
 }
@@ -181,7 +182,7 @@ func TestHeaderConstantsMatchTheHost(t *testing.T) {
 func install(t *testing.T, libdir string) (root, prefix string) {
 	t.Helper()
 	stage := t.TempDir()
-	cmd := exec.Command("./install.sh", filepath.Join(library(t), "libshunt.so"))
+	cmd := builttest.Command("./install.sh", filepath.Join(library(t), "libshunt.so"))
 	cmd.Env = append(os.Environ(), "DESTDIR="+stage, "PREFIX=/opt/shunt", "LIBDIR="+libdir)
 	output, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(output))
@@ -209,7 +210,7 @@ func TestInstalledTreeServesPkgConfig(t *testing.T) {
 	require.NoError(t, err, string(flags))
 	binary := filepath.Join(t.TempDir(), "small")
 	args := append([]string{"-Wall", "-Werror", "-o", binary, source}, strings.Fields(string(flags))...)
-	output, err := exec.Command("cc", args...).CombinedOutput()
+	output, err := builttest.Command("cc", args...).CombinedOutput()
 	require.NoError(t, err, string(output))
 	run := exec.Command(binary)
 	run.Env = append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Join(prefix, "lib"))

@@ -45,7 +45,7 @@ func program(t testing.TB, source string, flags ...string) string {
 	binary := filepath.Join(dir, strings.TrimSuffix(filepath.Base(source), filepath.Ext(source)))
 	args = append(args, "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-I../plugin", "-o", binary, source,
 		"-L"+dir, "-Wl,-rpath,"+dir, "-lshunt", "-lpthread")
-	output, err := exec.Command(compiler, append(args, flags...)...).CombinedOutput()
+	output, err := builttest.Command(compiler, append(args, flags...)...).CombinedOutput()
 	require.NoError(t, err, string(output))
 	return binary
 }

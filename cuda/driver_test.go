@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/internal/builttest"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -28,7 +28,7 @@ var fake = sync.OnceValues(func() (cuda.Driver, error) {
 	}
 	defer os.RemoveAll(dir)
 	lib := filepath.Join(dir, "libcuda.so.1")
-	if out, err := exec.Command("cc", "-shared", "-fPIC", "-o", lib, "testdata/fake.c").CombinedOutput(); err != nil {
+	if out, err := builttest.Command("cc", "-shared", "-fPIC", "-o", lib, "testdata/fake.c").CombinedOutput(); err != nil {
 		return nil, plugin.Errorf(plugin.System, "cc: %w: %s", err, out)
 	}
 	return cuda.Load(lib)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/cuda/gonvml"
+	"github.com/shunt-ccl/shunt/internal/builttest"
 )
 
 // nvml is a machine for testdata/nvml.c, and what cuda.Management must say of it.
@@ -134,7 +135,8 @@ func fakeNVML(t *testing.T, flags ...string) (library, machine string) {
 	t.Helper()
 	dir := t.TempDir()
 	library, machine = filepath.Join(dir, "libnvidia-ml.so.1"), filepath.Join(dir, "machine")
-	out, err := exec.Command("cc", append(flags, "-shared", "-fPIC", "-o", library, "testdata/nvml.c")...).CombinedOutput()
+	compiler := builttest.Command("cc", append(flags, "-shared", "-fPIC", "-o", library, "testdata/nvml.c")...)
+	out, err := compiler.CombinedOutput()
 	require.NoError(t, err, string(out))
 	t.Setenv("SHUNT_TEST_NVML", machine)
 	return library, machine

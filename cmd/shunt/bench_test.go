@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/shunt-ccl/shunt/internal/builttest"
 	"github.com/shunt-ccl/shunt/internal/failpoint"
 )
 
@@ -79,7 +80,7 @@ func TestBenchApart(t *testing.T) {
 	require.Equal(t, "all_reduce", results[0].Failures[0].Collective)
 	require.Len(t, results[0].Rows, 2)
 	if _, err := exec.LookPath("python3"); err == nil { // the report reads the same fields
-		page, err := exec.Command("python3", "../../scripts/device-report.py", saved).CombinedOutput()
+		page, err := builttest.Command("python3", "../../scripts/device-report.py", saved).CombinedOutput()
 		require.NoError(t, err, string(page))
 		require.Contains(t, string(page), "**all_reduce on 2 GPUs ended with an error:**")
 		require.Regexp(t, `### sendrecv, 2 GPUs, eager\n\n.*\n.*\n\| 8 B \|  \|  \| [0-9.]+ \| [0-9.]+ \|  \| [0-9]+ \| shm/`,

@@ -1,5 +1,5 @@
-// Package builttest gives tests libshunt.so as users get it, in a directory that all tests of a package share.
-// No test of what the library does belongs here.
+// Package builttest starts the compilers that tests need, and gives tests libshunt.so as users get it, in a directory
+// that all tests of a package share. No test of what the library does belongs here.
 package builttest
 
 import (
@@ -10,6 +10,19 @@ import (
 	"sync"
 	"testing"
 )
+
+// Sources makes the result of the test that calls it depend on all sources of the module.
+//
+// Go keeps the results of tests, and knows by itself their code, the files that they open and the variables that they
+// ask for, but nothing of what the compilers read that they start. So the Makefile passes the sum of all sources in a
+// variable. What TestMain asks for before it runs the tests does not count.
+func Sources() { _ = os.Getenv("SOURCES_SUM") }
+
+// Command is exec.Command for a compiler, or another tool that reads sources.
+func Command(name string, arguments ...string) *exec.Cmd {
+	Sources()
+	return exec.Command(name, arguments...)
+}
 
 // Library is a directory with libshunt.so, made when a test first needs it. Main removes it.
 type Library struct {
@@ -26,6 +39,7 @@ type Library struct {
 // Dir returns the directory. Its libshunt.so, which libshunt.so.1 links to, is the one of SHUNT_LIBRARY, which
 // `make build` has made, or is built here.
 func (l *Library) Dir() (string, error) {
+	Sources()
 	l.once.Do(func() { l.err = l.make() })
 	return l.dir, l.err
 }

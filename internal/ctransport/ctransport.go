@@ -7,9 +7,10 @@ package ctransport
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/shunt-ccl/shunt/internal/builttest"
 )
 
 // Build compiles the C99 transport into dir and returns the path of the
@@ -92,7 +93,7 @@ func compile(dir, name, source string, flags ...string) (string, error) {
 		"-std=c99", "-pedantic", "-Wall", "-Wextra", "-O2", "-shared", "-fPIC",
 		"-I", filepath.Join(root, "plugin"), "-o", out,
 	}, flags...)
-	text, err := exec.Command("cc", append(args, filepath.Join(root, source))...).CombinedOutput()
+	text, err := builttest.Command("cc", append(args, filepath.Join(root, source))...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("cc %s: %w\n%s", source, err, text)
 	}

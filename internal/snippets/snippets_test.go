@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/shunt-ccl/shunt/internal/builttest"
 )
 
 const root = "../.."
@@ -18,6 +20,7 @@ const root = "../.."
 // standard output.
 func run(t *testing.T, env []string, name string, arguments ...string) string {
 	t.Helper()
+	builttest.Sources()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	command := exec.CommandContext(ctx, name, arguments...)

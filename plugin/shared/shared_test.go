@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/shunt-ccl/shunt/internal/builttest"
 	"github.com/shunt-ccl/shunt/internal/ctransport"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/plugin/internal/probe"
@@ -52,7 +53,7 @@ func TestMain(m *testing.M) {
 // probeObject is the probe transport as a shared object, built once.
 var probeObject = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(dir, "probe.so")
-	out, err := exec.Command("go", "build", "-buildmode=c-shared", "-o", path, "./testdata/probe").CombinedOutput()
+	out, err := builttest.Command("go", "build", "-buildmode=c-shared", "-o", path, "./testdata/probe").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}

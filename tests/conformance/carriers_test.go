@@ -3,7 +3,6 @@ package conformance_test
 import (
 	"flag"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shunt-ccl/shunt/internal/builttest"
 	"github.com/shunt-ccl/shunt/internal/ctransport"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/conformance"
@@ -24,7 +24,7 @@ import (
 func build(t *testing.T, name string, arguments ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	out, err := exec.Command("go", append([]string{"build", "-o", path}, arguments...)...).CombinedOutput()
+	out, err := builttest.Command("go", append([]string{"build", "-o", path}, arguments...)...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -24,6 +23,7 @@ import (
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/executor/commandtest"
+	"github.com/shunt-ccl/shunt/internal/builttest"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/transports/cudaipc/cudaipctest"
 	"github.com/shunt-ccl/shunt/transports/nccl"
@@ -73,7 +73,7 @@ func fakeNCCL(t *testing.T) {
 func ofItsOwn(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "shunt-transport-nccl")
-	if text, err := exec.Command("go", "build", "-o", path, "./nccltest/process").CombinedOutput(); err != nil {
+	if text, err := builttest.Command("go", "build", "-o", path, "./nccltest/process").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	return "process:" + path

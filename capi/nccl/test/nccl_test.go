@@ -22,7 +22,7 @@ import (
 )
 
 var built = builttest.Library{Build: "../../build.sh", More: func(dir string) error {
-	cmd := exec.Command("../build.sh", filepath.Join(dir, "libnccl.so.2"))
+	cmd := builttest.Command("../build.sh", filepath.Join(dir, "libnccl.so.2"))
 	if sanitized {
 		cmd.Env = append(os.Environ(), "CFLAGS="+sanitizers)
 	}
@@ -61,7 +61,7 @@ func compile(t *testing.T, name string, flags ...string) string {
 	if sanitized {
 		args = append(args, strings.Fields(sanitizers)...)
 	}
-	require.NoError(t, builttest.Output(exec.Command("cc", append(args, flags...)...)))
+	require.NoError(t, builttest.Output(builttest.Command("cc", append(args, flags...)...)))
 	return path
 }
 

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/internal/builttest"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/internal/device/machine"
 	"github.com/shunt-ccl/shunt/tests/internal/job"
@@ -72,7 +73,7 @@ func build(name, main string) func() (string, error) {
 			built = dir
 		}
 		path := filepath.Join(built, name)
-		out, err := exec.Command("go", "build", "-o", path, "github.com/shunt-ccl/shunt/"+main).CombinedOutput()
+		out, err := builttest.Command("go", "build", "-o", path, "github.com/shunt-ccl/shunt/"+main).CombinedOutput()
 		if err != nil {
 			return "", fmt.Errorf("%w\n%s", err, out)
 		}

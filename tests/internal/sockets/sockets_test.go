@@ -2,7 +2,6 @@ package sockets_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/internal/builttest"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/conformance"
 	"github.com/shunt-ccl/shunt/tests/internal/device/machine"
@@ -36,7 +36,7 @@ func spec(t *testing.T, carrier string) string {
 	if carrier == "shared" {
 		arguments = append(arguments, "-buildmode=c-shared")
 	}
-	if out, err := exec.Command("go", append(arguments, "./"+carrier)...).CombinedOutput(); err != nil {
+	if out, err := builttest.Command("go", append(arguments, "./"+carrier)...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return carrier + ":" + path
