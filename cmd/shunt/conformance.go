@@ -86,9 +86,19 @@ symmetric, and the collectives run that have algorithms of their own for it.`,
 				}
 				config.Filter = expression
 			}
+			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			if stopAfter > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeoutCause(ctx, stopAfter, errStopped)
+				defer cancel()
+			}
 			line := newProgress(c)
 			failed := 0
 			config.Progress = func(r *conformance.CaseResult, done, total int) {
+				if r.Outcome != conformance.Passed && errors.Is(context.Cause(ctx), errStopped) {
+					return // it was running then
+				}
 				if r.Outcome == conformance.Failed {
 					failed++
 				}
@@ -97,13 +107,6 @@ symmetric, and the collectives run that have algorithms of their own for it.`,
 					fmt.Fprintf(c.OutOrStdout(), "%-7s %10s %s\n", r.Outcome, r.Time.Round(time.Microsecond), r.Name)
 				}
 				line.show("%s: %d of %d cases of this world, %d failed; %s", transport, done, total, failed, r.Name)
-			}
-			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
-			defer stop()
-			if stopAfter > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeoutCause(ctx, stopAfter, errStopped)
-				defer cancel()
 			}
 			report, err := conformance.Run(ctx, config)
 			line.clear()
