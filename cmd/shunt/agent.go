@@ -161,7 +161,7 @@ func (a *agent) prepare() ([]string, error) {
 		if a.nccl, err = newPreload(); err != nil {
 			return nil, plugin.Errorf(plugin.CodeOf(err), "%s: %w", a.label(), err)
 		}
-		env = append(env, a.nccl.env(os.Getenv)...)
+		env = append(env, a.nccl.env(os.Environ())...)
 	}
 	return env, nil
 }

@@ -43,11 +43,15 @@ func preloadBeside(folder string) (*preload, error) {
 		strings.Join(placesOfNCCL, ", "), folder)
 }
 
-// env returns the environment of the ranks. Libraries that they were to load anyway are loaded behind this one.
-func (p *preload) env(getenv func(string) string) []string {
+// env returns what comes to the ranks' environment. Libraries that they were to load anyway are
+// loaded behind this one.
+func (p *preload) env(environment []string) []string {
 	all := p.library
-	if others := getenv("LD_PRELOAD"); others != "" {
-		all += ":" + others
+	for _, entry := range slices.Backward(environment) { // the last of a name counts
+		if others, ok := strings.CutPrefix(entry, "LD_PRELOAD="); ok {
+			all = strings.TrimSuffix(all+":"+others, ":")
+			break
+		}
 	}
 	return []string{"LD_PRELOAD=" + all, "SHUNT_NCCL_REPORT_DIR=" + p.dir}
 }

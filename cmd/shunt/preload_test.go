@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/internal/builttest"
 )
 
 // TestPreloadTellsWhetherItTook: a job whose processes load the library and make communicators is told nothing; the
@@ -20,7 +22,7 @@ func TestPreloadTellsWhetherItTook(t *testing.T) {
 	_, err := preloadBeside(folder)
 	require.ErrorContains(t, err, "there is no libnccl.so.2")
 	library := filepath.Join(folder, "nccl", "libnccl.so.2")
-	text, err := exec.Command("../../capi/nccl/build.sh", library).CombinedOutput()
+	text, err := builttest.Command("../../capi/nccl/build.sh", library).CombinedOutput()
 	require.NoError(t, err, string(text))
 
 	source := filepath.Join(folder, "program.c")
@@ -56,27 +58,51 @@ int main(int argc, char **argv) {
 			require.NoError(t, err)
 			defer p.remove()
 			cmd := exec.Command(c.args[0], c.args[1:]...)
-			cmd.Env = append(append(append(os.Environ(), "SHUNT_LIBRARY=/nonexistent"), p.env(os.Getenv)...), c.env...)
+			cmd.Env = append(append(append(os.Environ(), "SHUNT_LIBRARY=/nonexistent"), p.env(os.Environ())...), c.env...)
 			text, err := cmd.CombinedOutput()
 			require.NoError(t, err, string(text))
 			require.Equal(t, c.want, p.verdict())
 		})
 	}
+	t.Run("beside others", func(t *testing.T) { preloadBesideOthers(t, folder, library) })
 	t.Run("over several hosts", func(t *testing.T) { preloadOverHosts(t, folder, program) })
 	p := preload{library: library}
-	require.Equal(t, []string{"LD_PRELOAD=" + library + ":a.so", "SHUNT_NCCL_REPORT_DIR="},
-		p.env(func(string) string { return "a.so" }))
+	for _, c := range [][]string{
+		{library},
+		{library, "LD_PRELOAD="},
+		{library + ":a.so", "LD_PRELOAD=a.so", "A=b"},
+		{library + ":b.so:c.so", "LD_PRELOAD=a.so", "LD_PRELOAD=b.so:c.so"},
+		{library, "LD_PRELOAD=a.so", "LD_PRELOAD="},
+	} {
+		require.Equal(t, []string{"LD_PRELOAD=" + c[0], "SHUNT_NCCL_REPORT_DIR="}, p.env(c[1:]), c)
+	}
+}
+
+// preloadBesideOthers runs a program on this machine that is to load another library, too.
+func preloadBesideOthers(t *testing.T, folder, library string) {
+	out, err := exec.Command(commandIn(t, folder), "run", "-n", "1", "--nccl", "--env", "LD_PRELOAD=other.so",
+		"--", "sh", "-c", "echo $LD_PRELOAD").Output()
+	require.NoError(t, err)
+	require.Equal(t, library+":other.so\n", string(out))
+}
+
+// commandIn copies the command to a folder.
+func commandIn(t *testing.T, folder string) string {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	text, err := os.ReadFile(self)
+	require.NoError(t, err)
+	command := filepath.Join(folder, "shunt")
+	require.NoError(t, os.WriteFile(command, text, 0o700)) //nolint:gosec // a program
+	return command
 }
 
 // preloadOverHosts runs a program on two machines, whose command lies in a folder with the library, or without one.
 func preloadOverHosts(t *testing.T, folder, program string) {
 	self, err := os.Executable()
 	require.NoError(t, err)
-	text, err := os.ReadFile(self)
-	require.NoError(t, err)
-	command, without := filepath.Join(folder, "shunt"), filepath.Join(t.TempDir(), "shunt")
-	require.NoError(t, os.WriteFile(command, text, 0o700)) //nolint:gosec // a program
-	require.NoError(t, os.Symlink(self, without))          // the command is the one that it leads to
+	command, without := commandIn(t, folder), filepath.Join(t.TempDir(), "shunt")
+	require.NoError(t, os.Symlink(self, without)) // the command is the one that it leads to
 	flags, _ := machines(t, "node0\nnode1\n")
 	run := func(args ...string) (stdout, stderr string, code int) {
 		cmd := exec.Command(command, append(append(flags, "--nccl", "--env", "SHUNT_LIBRARY=/nonexistent"), args...)...)

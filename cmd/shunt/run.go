@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -130,7 +131,7 @@ that ended it, 124 after --timeout, or 2 or 3 when the job could not be started.
 					return classify(err)
 				}
 				defer preloaded.remove()
-				j.Env = append(j.Env, preloaded.env(os.Getenv)...)
+				j.Env = append(j.Env, preloaded.env(slices.Concat(os.Environ(), j.Env))...)
 			}
 			if forwardInput {
 				j.Stdin = io.Reader(os.Stdin)
