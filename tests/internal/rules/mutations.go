@@ -178,4 +178,32 @@ var Mutations = []Mutation{
 		New:   `(void)ll_wait_all(a, e, words);`,
 		Guard: Test{inEmulate, "TestRule17WhoHasGivenUpPublishesNothing"},
 	},
+	{
+		Rule: 5, Why: "a registration that graphs replay with is ended when there are many",
+		File:  "host/internal/buffers/engines_keep.go",
+		Old:   `		case !r.leaving || r.captured():`,
+		New:   `		case !r.leaving:`,
+		Guard: Test{inHost, "TestGraphsKeepRegistrations"},
+	},
+	{
+		Rule: 7, Why: "memory is registered with engines while a graph is captured",
+		File:  "host/internal/buffers/engines.go",
+		Old:   `err != nil || c.Status != cuda.CaptureNone {`,
+		New:   `err != nil && c.Status != cuda.CaptureNone {`,
+		Guard: Test{inHost, "TestNothingIsRegisteredUnderCapture"},
+	},
+	{
+		Rule: 9, Why: "a registration is known by its address alone",
+		File:  "host/internal/buffers/engines.go",
+		Old:   `	return err == nil && is // an error is memory that is not there`,
+		New:   `	return err == nil || is`,
+		Guard: Test{inHost, "TestNewMemoryAtAnAddressIsRegisteredAnew"},
+	},
+	{
+		Rule: 18, Why: "registrations of freed memory wait for the next call",
+		File:  "host/internal/buffers/engines_keep.go",
+		Old:   `			next = t.look(next)`,
+		New:   `			next++`,
+		Guard: Test{inHost, "TestMemoryIsRegisteredOnFirstUse"},
+	},
 }
