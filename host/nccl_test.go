@@ -148,7 +148,7 @@ func TestRankThatStaysAwayFromNccl(t *testing.T) {
 		}
 		if r.Rank() == 1 {
 			<-away
-			return r.Err()
+			return errors.Join(eventually("the timeout", func() bool { return r.Err() != nil }), r.Err())
 		}
 		if r.Rank() == 0 {
 			defer close(away)
