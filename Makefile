@@ -122,8 +122,8 @@ race-cuda-compile:
 	$(call compile,-race $(RACE_CUDA) ./tests/conformance)
 
 .PHONY: check
-check: fmt-check width-check mod-check lint lint-python arm64-check generate-check images-check python-calls
-check: ## format, width, modules, linters (vet among them), arm64, generated code and images, warnings of the extension
+check: fmt-check width-check mod-check lint lint-python arm64-check generate-check images-check warnings-check
+check: ## format, width, modules, linters (vet among them), arm64, generated code and images, warnings of compilers
 
 .PHONY: house
 house: ## lines, files and imports of each room of package host, the longest file and function
@@ -158,6 +158,14 @@ lint: $(BIN)/golangci-lint ## golangci-lint, staticcheck included
 .PHONY: lint-python
 lint-python: $(VENV)/.ready ## ruff: unused and undefined names in every Python source
 	$(VENV)/bin/ruff check -q --no-cache $$(git ls-files '*.py')
+
+# Compilers differ in their warnings, so that users' builds go on.
+.PHONY: warnings-check
+warnings-check: $(VENV)/.ready ## fail when the C compiler warns of the NCCL-compatible library or the Python extension
+	@$(call python-headers,$(VENV)/bin/python)
+	@build=$$(mktemp -d) && trap 'rm -rf "$$build"' EXIT && export CFLAGS=-Werror && set -x && \
+	sh capi/nccl/build.sh "$$build/libnccl.so.2" && cd python && \
+	$(VENV)/bin/python setup.py -q build_ext --force --build-temp "$$build" --build-lib "$$build"
 
 # What make wheel ARCH=aarch64 compiles, and the tests.
 .PHONY: arm64-check
@@ -271,7 +279,7 @@ python-calls: $(CALLS) ## the extension module of the Python package, into pytho
 
 $(CALLS): python/shunt/_calls.c python/setup.py $(VENV)/.ready
 	@$(call python-headers,$(VENV)/bin/python)
-	cd python && CFLAGS=-Werror $(VENV)/bin/python setup.py -q build_ext --inplace --force
+	cd python && $(VENV)/bin/python setup.py -q build_ext --inplace --force
 
 .PHONY: conformance
 conformance: ## the conformance suite over builtin:shm

@@ -9,7 +9,7 @@
 #include "real.h"
 
 static const char prefix[] = "shunt1", letters[] = "abcdefghijklmnopqrstuvwxyz234567";
-static const char magic[4] = "SHID"; /* how the bytes of every id of Shunt begin */
+static const char magic[4] = {'S', 'H', 'I', 'D'}; /* how the bytes of every id of Shunt begin */
 
 enum { LENGTH_AT = NC_UNIQUE_ID_BYTES - 1, LONGEST = LENGTH_AT };
 
