@@ -161,11 +161,15 @@ lint-python: $(VENV)/.ready ## ruff: unused and undefined names in every Python 
 
 # Compilers differ in their warnings, so that users' builds go on.
 .PHONY: warnings-check
-warnings-check: $(VENV)/.ready ## fail when the C compiler warns of the NCCL-compatible library or the Python extension
+warnings-check: $(VENV)/.ready ## fail when cc, or clang where it is, warns of the libraries or the Python extension
 	@$(call python-headers,$(VENV)/bin/python)
 	@build=$$(mktemp -d) && trap 'rm -rf "$$build"' EXIT && export CFLAGS=-Werror && set -x && \
-	sh capi/nccl/build.sh "$$build/libnccl.so.2" && cd python && \
-	$(VENV)/bin/python setup.py -q build_ext --force --build-temp "$$build" --build-lib "$$build"
+	(cd python && $(VENV)/bin/python setup.py -q build_ext --force --build-temp "$$build" --build-lib "$$build") && \
+	for CC in $${CC:-cc} clang; do \
+	  command -v $$CC >/dev/null || { echo "skipped: $$CC is not installed"; continue; }; export CC; \
+	  sh capi/nccl/build.sh "$$build/libnccl.so.2" && \
+	  CGO_CFLAGS="-g -O2 -Werror" $(GO) build -o "$$build/" ./capi || exit 1; \
+	done
 
 # What make wheel ARCH=aarch64 compiles, and the tests.
 .PHONY: arm64-check

@@ -2,11 +2,20 @@
 #include "reduce.h"
 
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+/* clang does not know f16c by name. */
+static int f16c(void) {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
 
 static const sx_kernels *best(void) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c();
   if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
     return sx_kernels_avx512;

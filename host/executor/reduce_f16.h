@@ -3,9 +3,7 @@
  * AVX-512), which are three times as fast as the portable ones. Included by
  * reduce_kernel.h in place of its float16 loops; same names, same results.
  */
-#include <immintrin.h>
-
-#if defined(__AVX512F__)
+#if defined(SX_AVX512)
 typedef __m512 f16_vector;
 #define F16_LANES 16
 #define F16_LOAD(p) _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(p)))

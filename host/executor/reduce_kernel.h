@@ -165,7 +165,7 @@ SX_INTEGER(u64, any_u64, uint64_t, uint64_t, uint64_t, 0, UINT64_MAX, 0x1p64)
 SX_FLOAT(f32, any_f32, float, SX_SAME, SX_SAME)
 SX_FLOAT(f64, any_f64, double, SX_SAME, SX_SAME)
 SX_FLOAT(bf16, any_u16, float, float_of_bf16, bf16_of_float)
-#if defined(__F16C__)
+#if defined(SX_F16C)
 SX_FLOAT(f16_any, any_u16, float, float_of_f16, f16_of_float)
 #include "reduce_f16.h"
 #else

@@ -84,7 +84,8 @@ def hybrid_sharding(w):
         fully_shard(layer, mesh=mesh)
     losses = train(w, fully_shard(model, mesh=mesh))
     learns(w, losses)
-    w.equal(losses, train(w, DistributedDataParallel(m.make(w.device), process_group=mesh._flatten().get_group())), ATOL)
+    whole = DistributedDataParallel(m.make(w.device), process_group=mesh._flatten().get_group())
+    w.equal(losses, train(w, whole), ATOL)
 
 
 @case(worlds=(2,))
@@ -92,8 +93,8 @@ def sequence_parallel(w):
     """Norms on a part of each sequence, gathered before and scattered after what is spread by heads; the loss on parts
     of the logits."""
     from torch.distributed.tensor import Replicate, Shard
-    from torch.distributed.tensor.parallel import (ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel,
-                                                   loss_parallel, parallelize_module)
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel, loss_parallel, parallelize_module)
 
     def run(group):
         model, mesh = m.make(w.device), mesh_of(w, group)
@@ -181,7 +182,8 @@ def stages(w, schedule):
             inputs, targets = (t.to(w.device) for t in m.batch(data, step, 0, 8))
             optimizer.zero_grad()
             found = []
-            plan.step(*([inputs] if 0 in numbers else []), **({"target": targets, "losses": found} if 3 in numbers else {}))
+            plan.step(*([inputs] if 0 in numbers else []),
+                      **({"target": targets, "losses": found} if 3 in numbers else {}))
             optimizer.step()
             losses += [float(part.detach()) for part in found]
         return losses
