@@ -131,6 +131,18 @@ def value_of_a_future(w):
     work.wait()
 
 
+@case(each=["get_future", "get_future_result"])
+def future_at_the_end(w, name):
+    """A future that is asked for at the moment at which the call ends."""
+    t = torch.ones(3, device=w.device)
+    for _ in range(500):
+        work = dist.all_reduce(t, group=w.group, async_op=True)
+        w.needs(w.judged or name == "get_future", "gloo: no get_future_result")
+        while not work.is_completed():
+            pass
+        getattr(work, name)().wait()
+
+
 @case()
 def polled(w):
     import time

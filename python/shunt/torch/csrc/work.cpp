@@ -75,27 +75,22 @@ bool HostWork::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
+// What end completes was asked for before; a future that is asked for later is complete from the start, and not kept:
+// end may be on its way.
 c10::intrusive_ptr<c10::ivalue::Future> HostWork::getFuture() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  if (!future_) {
-    future_ = tensorsFuture();
-    if (completed_) {
-      auto future = future_;
-      lock.unlock();
-      settle(*future, exception_, c10::IValue(outputs_));
-      return future;
-    }
-  }
-  return future_;
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto future = future_ ? future_ : tensorsFuture();
+  if (!completed_) future_ = future;
+  else if (!future_) settle(*future, exception_, c10::IValue(outputs_));
+  return future;
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> HostWork::getFutureResult() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  if (!futureResult_) {
-    futureResult_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
-    if (completed_) futureResult_->markCompleted(c10::IValue(resultOf(exception_)));
-  }
-  return futureResult_;
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto future = futureResult_ ? futureResult_ : c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+  if (!completed_) futureResult_ = future;
+  else if (!futureResult_) future->markCompleted(c10::IValue(resultOf(exception_)));
+  return future;
 }
 
 DeviceWork::DeviceWork(int rank, OpType type, uint64_t sequence, Tensors outputs, Tensors touched, c10::Stream stream,
