@@ -131,6 +131,12 @@ def large(w):
 
 
 @case()
+def barrier_of_devices(w):
+    """device_ids, which programs pass wherever they run, are of no meaning on a host without GPUs."""
+    dist.barrier(group=w.group, device_ids=[w.device.index or 0])
+
+
+@case()
 def barriers(w):
     """No rank leaves a barrier before the last one has come."""
     import time

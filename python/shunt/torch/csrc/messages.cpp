@@ -133,7 +133,8 @@ WorkPtr ShuntBackend::barrier(const c10d::BarrierOptions& opts) {
   Call call{where("barrier"), OpType::BARRIER, timeout(opts.timeout), opts.asyncOp};
   at::Device device = at::kCPU;
   if (opts.device.has_value()) device = *opts.device;
-  else if (!opts.device_ids.empty()) device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(opts.device_ids[0]));
+  else if (!opts.device_ids.empty() && at::hasCUDA())  // torch passes them on without GPUs too
+    device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(opts.device_ids[0]));
   if (device.is_cuda() && !device.has_index())
     device = c10::impl::VirtualGuardImpl(at::kCUDA).getDevice();
   bool waits = device.is_cuda() && !opts.asyncOp;
