@@ -82,6 +82,19 @@ def ddp_hook(w):
 
 
 @case(worlds=(2,))
+def ddp_power_sgd(w):
+    """A communication hook whose callbacks make calls and wait for them."""
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
+
+    def run(group):
+        model = DistributedDataParallel(m.make(w.device), process_group=group)
+        state = power.PowerSGDState(group, start_powerSGD_iter=2, min_compression_rate=1)
+        model.register_comm_hook(state, power.powerSGD_hook)
+        return m.train(model, STEPS, w.rank, w.device)
+    compared(w, run)
+
+
+@case(worlds=(2,))
 def ddp_buffers_and_unused(w):
     """BatchNorm's buffers are broadcast, unused parameters are agreed upon, the last batch is shorter on one rank
     (join)."""

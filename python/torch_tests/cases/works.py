@@ -144,6 +144,43 @@ def future_at_the_end(w, name):
 
 
 @case()
+def callbacks_call(w):
+    """Callbacks make calls and wait for them, inside each other, and for a call that was made behind their own."""
+    first, behind, inner, plain = (w.own(n, kind="whole") for n in (4_000_000, 5, 6, 7))
+    works = [dist.all_reduce(t, group=w.group, async_op=True) for t in (first, behind)]
+
+    def outer(future):
+        works[1].wait()
+        work = dist.all_reduce(inner, group=w.group, async_op=True)
+        return work.get_future().then(lambda _: dist.all_reduce(plain, group=w.group)).wait()
+
+    w.needs(w.judged, "gloo: two threads run callbacks and calls, and both are in callbacks here")
+    works[0].get_future().then(outer).wait()
+    w._draws = 0
+    w.equal([first, behind, inner, plain], [sum(w.everyone(n, kind="whole")) for n in (4_000_000, 5, 6, 7)])
+
+
+@case()
+def callbacks_differentiate(w):
+    """Gradients are on in a callback, as where it was made."""
+    weight, t = torch.ones(3, device=w.device, requires_grad=True), w.own(4_000_000, kind="whole")
+    work = dist.all_reduce(t, group=w.group, async_op=True)
+    work.get_future().then(lambda f: (f.value()[0][:3] * weight).sum().backward()).wait()
+    w.equal(weight.grad, t[:3])
+
+
+@case()
+def callbacks_destroy(w):
+    """The last thing that a group's thread does is to destroy the group."""
+    for _ in range(5):
+        groups = [w.new_group()]
+        future = dist.all_reduce(torch.ones(1_000_000, device=w.device), group=groups[0], async_op=True).get_future()
+        w.needs(w.judged, "gloo: the thread would join itself")
+        future.then(lambda _: dist.destroy_process_group(groups.pop())).wait()
+        assert not groups
+
+
+@case()
 def polled(w):
     import time
     t = w.own(5, kind="whole")

@@ -16,18 +16,18 @@ c10::Stream Channel::ownStream(const c10::impl::VirtualGuardImpl& device) {
 
 void Channel::abort(const std::string& reason) {
   cancel_ = 1;
-  (void)lane_.stop("the group was aborted: " + reason, Milliseconds(0));
+  (void)lane_->stop("the group was aborted: " + reason, Milliseconds(0));
   if (auto* communicator = made()) communicator->abort(reason);
 }
 
 void Channel::close(const std::string& text, Milliseconds patience) {
-  if (!lane_.stop(text, patience)) {
+  if (!lane_->stop(text, patience)) {
     cancel_ = 1;
     if (auto* communicator = made()) communicator->abort(text);
   }
-  lane_.join();
+  lane_->join();
   // A call on another thread that was aborted above still uses the communicator until it gives the turn back.
-  (void)lane_.stop(text, std::chrono::seconds(5));
+  (void)lane_->stop(text, std::chrono::seconds(5));
   made_ = nullptr;
   communicator_.reset();
 }

@@ -19,10 +19,10 @@ class Channel {
   // Runs job(communicator) after everything queued, on this thread.
   template <class Job>
   void call(const Where& where, Milliseconds timeout, Job&& job) {
-    lane_.call(where, [&] { job(communicator(where, timeout)); });
+    lane_->call(where, [&] { job(communicator(where, timeout)); });
   }
 
-  void enqueue(c10::intrusive_ptr<HostWork> work, const Where& where) { lane_.enqueue(std::move(work), where); }
+  void enqueue(c10::intrusive_ptr<HostWork> work, const Where& where) { lane_->enqueue(std::move(work), where); }
 
   // The communicator, made now if need be: collective. Only for who has the turn: jobs.
   Communicator& communicator(const Where& where, Milliseconds timeout) {
@@ -53,7 +53,7 @@ class Channel {
   std::atomic<Communicator*> made_{nullptr};
   std::once_flag streamChosen_;
   std::optional<c10::Stream> stream_;
-  Lane lane_;
+  const std::shared_ptr<Lane> lane_ = std::make_shared<Lane>();
 };
 
 }  // namespace shunt_torch

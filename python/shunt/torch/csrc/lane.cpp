@@ -4,10 +4,11 @@
 
 namespace shunt_torch {
 
-Lane::~Lane() {
-  (void)stop("the group was destroyed", std::chrono::milliseconds(0));
-  join();
-}
+namespace {
+
+thread_local const Lane* served = nullptr;  // whose queue this thread runs
+
+}  // namespace
 
 void Lane::refuseStopped(const Where& where) const {
   if (!stopped_.empty()) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": ", stopped_));
@@ -16,9 +17,7 @@ void Lane::refuseStopped(const Where& where) const {
 void Lane::take(const Where& where) {
   std::unique_lock<std::mutex> lock(mutex_);
   refuseStopped(where);
-  // A callback of a future runs on the lane's thread and may call: what is queued goes first.
-  if (thread_.get_id() == std::this_thread::get_id())
-    while (!busy_ && !queue_.empty()) runNext(lock);
+  if (served == this) spare();
   while (busy_ || !queue_.empty()) {
     changed_.wait_for(lock, std::chrono::milliseconds(100));
     refuseStopped(where);
@@ -33,35 +32,43 @@ void Lane::take(const Where& where) {
 void Lane::release() {
   std::lock_guard<std::mutex> lock(mutex_);
   busy_ = false;
-  changed_.notify_all();
+  if (queue_.empty()) changed_.notify_all();
+  else queued_.notify_one();
 }
 
 void Lane::enqueue(c10::intrusive_ptr<HostWork> work, const Where& where) {
   std::lock_guard<std::mutex> lock(mutex_);
   refuseStopped(where);
   queue_.push_back(std::move(work));
-  if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
-  changed_.notify_all();
+  if (threads_.empty() || served == this) spare();
+  if (!busy_) queued_.notify_one();
 }
 
-void Lane::runNext(std::unique_lock<std::mutex>& lock) {
-  auto work = std::move(queue_.front());
-  queue_.pop_front();
-  busy_ = true;
-  lock.unlock();
-  // The lane is free before anyone learns of the end, since a callback may call again.
-  work->run([this] { release(); });
-  work.reset();
-  lock.lock();
+void Lane::spare() {
+  if (idle_ > 0) return;
+  threads_.emplace_back([lane = shared_from_this()] { lane->loop(); });
+  idle_++;
 }
 
 void Lane::loop() {
-  at::AutoDispatchBelowAutograd noGradients;
+  served = this;
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return !busy_ && (!queue_.empty() || !stopped_.empty()); });
+    queued_.wait(lock, [this] { return !busy_ && (!queue_.empty() || !stopped_.empty()); });
+    idle_--;
     if (queue_.empty()) return;
-    runNext(lock);
+    auto work = std::move(queue_.front());
+    queue_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    // The lane is free before anyone learns of the end. Two threads are enough for callbacks that only wait.
+    work->run([this] { release(); }, [this] {
+      std::lock_guard<std::mutex> again(mutex_);
+      if (threads_.size() < 2) spare();
+    });
+    work.reset();
+    lock.lock();
+    idle_++;
   }
 }
 
@@ -69,24 +76,30 @@ bool Lane::stop(const std::string& text, std::chrono::milliseconds patience) {
   std::unique_lock<std::mutex> lock(mutex_);
   if (stopped_.empty()) stopped_ = text;
   changed_.notify_all();
+  queued_.notify_all();
   return changed_.wait_for(lock, patience, [this] { return !busy_ && queue_.empty(); });
 }
 
 void Lane::join() {
-  std::deque<c10::intrusive_ptr<HostWork>> left;
-  std::thread thread;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    left.swap(queue_);
-    thread.swap(thread_);
-    changed_.notify_all();
+  while (true) {
+    std::deque<c10::intrusive_ptr<HostWork>> left;
+    std::vector<std::thread> threads;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      left.swap(queue_);
+      threads.swap(threads_);
+      changed_.notify_all();
+      queued_.notify_all();
+    }
+    for (auto& work : left)
+      work->fail(std::make_exception_ptr(c10::DistBackendError(
+          {__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, "shunt: " + stopped_ + " before the call ran")));
+    // The last thing that a thread does may have been to start another.
+    if (threads.empty()) return;
+    for (auto& thread : threads)
+      if (thread.get_id() == std::this_thread::get_id()) thread.detach();
+      else thread.join();
   }
-  for (auto& work : left)
-    work->fail(std::make_exception_ptr(c10::DistBackendError(
-        {__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, "shunt: " + stopped_ + " before the call ran")));
-  if (!thread.joinable()) return;
-  if (thread.get_id() == std::this_thread::get_id()) thread.detach();
-  else thread.join();
 }
 
 }  // namespace shunt_torch

@@ -12,11 +12,12 @@
 namespace shunt_torch {
 
 // A queue with a thread, which starts with the first queued call. A blocking call that finds the queue empty runs
-// on its caller's thread, without a hand-over.
-class Lane {
+// on its caller's thread, without a hand-over. Callbacks of a call's future run on the thread that ran the call and may
+// wait for other calls, or make some: another thread runs those. Threads own the lane, as a callback may destroy the
+// group; who makes a lane ends them, by stop and join.
+class Lane : public std::enable_shared_from_this<Lane> {
  public:
   Lane() = default;
-  ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
@@ -33,7 +34,7 @@ class Lane {
   // Refuses further calls with text, and waits at most patience for those made. Returns whether all have ended.
   bool stop(const std::string& text, std::chrono::milliseconds patience);
 
-  // Waits for the thread's end, after stop; calls that never ended are aborted by then.
+  // Waits for the threads' end, after stop; calls that never ended are aborted by then.
   void join();
 
  private:
@@ -49,16 +50,18 @@ class Lane {
 
   void take(const Where& where);
   void release();
+  void spare();  // makes a thread, unless one waits for a call; with mutex_
   void loop();
-  void runNext(std::unique_lock<std::mutex>& lock);
   void refuseStopped(const Where& where) const;
 
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable changed_;  // for callers: the lane is free, or stopped
+  std::condition_variable queued_;   // for threads: there is a call to run, or the end
   std::deque<c10::intrusive_ptr<HostWork>> queue_;
   bool busy_ = false;
   std::string stopped_;  // why calls are refused, if they are
-  std::thread thread_;
+  std::vector<std::thread> threads_;
+  int idle_ = 0;  // threads that wait for a call
 };
 
 }  // namespace shunt_torch

@@ -110,7 +110,7 @@ c10::intrusive_ptr<Work> Links::toSelf(const at::Tensor& tensor, bool sends, uin
   }
   for (auto& work : {other.work, mine.work})
     if (why) work->fail(why);
-    else work->run([] {});
+    else work->run([] {}, [] {});
   return mine.work;
 }
 
@@ -170,20 +170,20 @@ c10::intrusive_ptr<Work> Links::recvAny(const at::Tensor& tensor, Milliseconds t
         inner->wait(kNoTimeout);
       });
   *self = work.get();
-  any_.enqueue(work, w);
+  any_->enqueue(work, w);
   return work;
 }
 
 void Links::abort(const std::string& reason) {
   closing_ = true;
-  (void)any_.stop("the group was aborted: " + reason, Milliseconds(0));
+  (void)any_->stop("the group was aborted: " + reason, Milliseconds(0));
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto& [_, link] : links_) link->channel.abort(reason);
 }
 
 void Links::close(const std::string& text, Milliseconds patience) {
   auto until = std::chrono::steady_clock::now() + patience;
-  (void)any_.stop(text, patience);
+  (void)any_->stop(text, patience);
   closing_ = true;
   std::map<std::pair<int, int>, std::shared_ptr<Link>> links;
   {
@@ -194,7 +194,7 @@ void Links::close(const std::string& text, Milliseconds patience) {
     auto left = std::chrono::duration_cast<Milliseconds>(until - std::chrono::steady_clock::now());
     link->channel.close(text, std::max(left, Milliseconds(0)));
   }
-  any_.join();
+  any_->join();
   std::lock_guard<std::mutex> lock(mutex_);
   links_.clear();
 }

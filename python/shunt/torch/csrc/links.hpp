@@ -68,7 +68,7 @@ class Links {
   std::map<std::pair<int, int>, std::shared_ptr<Link>> links_;
   std::deque<Waiting> selfSends_, selfRecvs_;
   std::atomic<bool> closing_{false};
-  Lane any_;  // receives from any rank
+  const std::shared_ptr<Lane> any_ = std::make_shared<Lane>();  // receives from any rank
 };
 
 }  // namespace shunt_torch

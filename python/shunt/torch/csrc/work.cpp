@@ -28,20 +28,21 @@ int64_t resultOf(const std::exception_ptr& why) {
 HostWork::HostWork(int rank, OpType type, uint64_t sequence, Tensors outputs, std::function<void()> job)
     : Work(rank, type), sequence_(sequence), outputs_(std::move(outputs)), job_(std::move(job)) {}
 
-void HostWork::run(const std::function<void()>& after) {
+void HostWork::run(const std::function<void()>& after, const std::function<void()>& beforeCallbacks) {
   std::exception_ptr why;
   try {
+    at::AutoDispatchBelowAutograd noGradients;
     job_();
   } catch (...) {
     why = std::current_exception();
   }
   after();
-  end(why);
+  end(why, beforeCallbacks);
 }
 
-void HostWork::fail(std::exception_ptr why) { end(std::move(why)); }
+void HostWork::fail(std::exception_ptr why) { end(std::move(why), [] {}); }
 
-void HostWork::end(std::exception_ptr why) {
+void HostWork::end(std::exception_ptr why, const std::function<void()>& beforeCallbacks) {
   job_ = nullptr;
   finish(why);
   c10::intrusive_ptr<c10::ivalue::Future> future, result;
@@ -50,6 +51,7 @@ void HostWork::end(std::exception_ptr why) {
     future = future_;
     result = futureResult_;
   }
+  if (future || result) beforeCallbacks();
   if (future) settle(*future, why, c10::IValue(outputs_));
   if (result) result->markCompleted(c10::IValue(resultOf(why)));
 }

@@ -19,8 +19,9 @@ class HostWork : public Work {
  public:
   HostWork(int rank, OpType type, uint64_t sequence, Tensors outputs, std::function<void()> job);
 
-  // Runs the job, once; after is called when the job has ended and nobody has been told yet.
-  void run(const std::function<void()>& after);
+  // Runs the job, once; after is called when the job has ended and nobody has been told yet, beforeCallbacks if there
+  // may be callbacks, which run here.
+  void run(const std::function<void()>& after, const std::function<void()>& beforeCallbacks);
 
   // Ends it without running it.
   void fail(std::exception_ptr why);
@@ -34,7 +35,7 @@ class HostWork : public Work {
   void setSourceRank(int rank) { source_ = rank; }
 
  private:
-  void end(std::exception_ptr why);
+  void end(std::exception_ptr why, const std::function<void()>& beforeCallbacks);
 
   const uint64_t sequence_;
   int source_ = -1;
