@@ -35,14 +35,15 @@ def shared_memory_of_the_dead() -> list[str]:
 
 
 class Launched:
-    def __init__(self, backend: str, log: pathlib.Path, *arguments: str, restarts: int = 0) -> None:
+    def __init__(self, backend: str, log: pathlib.Path, *arguments: str, restarts: int = 0,
+                 program: str = "train.py") -> None:
         self.log = log
         environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "OMP_NUM_THREADS": "1"}
         with open(log, "w") as out:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
                  "--max-restarts", str(restarts),
-                 str(HERE / "launched" / "train.py"), backend, *arguments],
+                 str(HERE / "launched" / program), backend, *arguments],
                 stdout=out, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
 
     def wait(self, seconds: float) -> str:
@@ -117,6 +118,16 @@ def test_an_exception_ends_the_job(launch, slow):
     program = launch("8", "raises")
     text = program.wait(120)
     assert program.process.returncode != 0 and "ValueError: rank 1 has had enough" in text, text
+    program.nothing_left()
+
+
+def test_daemon_threads_are_in_calls_at_the_end(launch, request, tmp_path):
+    """The interpreter ends, and then the calls of other threads fail: the program ends as if they had not."""
+    if request.config.getoption("--backend") == "gloo":
+        pytest.skip("gloo: the threads return to Python, which ends them through C++: std::terminate")
+    program = launch(str(tmp_path / "mark"), program="leave.py")
+    text = program.wait(60)
+    assert program.process.returncode == 0 and "rank 0 leaves" in text, text
     program.nothing_left()
 
 

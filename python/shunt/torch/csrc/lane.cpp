@@ -1,7 +1,5 @@
 #include "lane.hpp"
 
-#include "python.hpp"
-
 namespace shunt_torch {
 
 namespace {
@@ -97,7 +95,7 @@ void Lane::join() {
     // The last thing that a thread does may have been to start another.
     if (threads.empty()) return;
     for (auto& thread : threads)
-      if (thread.get_id() == std::this_thread::get_id()) thread.detach();
+      if (thread.get_id() == std::this_thread::get_id() || pythonEnds()) thread.detach();
       else thread.join();
   }
 }

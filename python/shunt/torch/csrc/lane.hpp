@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "errors.hpp"
+#include "python.hpp"
 #include "work.hpp"
 
 namespace shunt_torch {
@@ -42,7 +43,10 @@ class Lane : public std::enable_shared_from_this<Lane> {
   class Turn {
    public:
     Turn(Lane& lane, const Where& where) : lane_(lane) { lane_.take(where); }
-    ~Turn() { lane_.release(); }
+    ~Turn() {
+      lane_.release();
+      stayIfPythonEnds();
+    }
 
    private:
     Lane& lane_;

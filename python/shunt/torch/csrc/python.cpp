@@ -5,11 +5,32 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <thread>
+
 namespace shunt_torch {
 
-bool onMainThread() {
+namespace {
+
+bool mainThread() {
   static thread_local const bool main = static_cast<pid_t>(syscall(SYS_gettid)) == getpid();
-  return main && Py_IsInitialized();
+  return main;
+}
+
+}  // namespace
+
+bool onMainThread() { return mainThread() && Py_IsInitialized(); }
+
+bool pythonEnds() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing();
+#else
+  return _Py_IsFinalizing();
+#endif
+}
+
+void stayIfPythonEnds() {
+  while (pythonEnds() && !mainThread()) std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
 bool signalRaised() {

@@ -13,6 +13,13 @@ bool signalRaised();
 // Throws the Python exception that signalRaised has left.
 [[noreturn]] void throwPythonError();
 
+// True from the moment on at which Python ends all threads but the main one when they ask for the GIL.
+bool pythonEnds();
+
+// Called on the way back to Python: then does not return, but on the main thread. Python would end the thread by
+// unwinding its stack, which C++ does not survive; from 3.14 on it keeps such threads, as this does.
+void stayIfPythonEnds();
+
 // Lets go of the GIL, where this thread has it, until its end.
 class WithoutGil {
  public:

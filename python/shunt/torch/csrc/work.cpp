@@ -43,6 +43,7 @@ void HostWork::run(const std::function<void()>& after, const std::function<void(
 void HostWork::fail(std::exception_ptr why) { end(std::move(why), [] {}); }
 
 void HostWork::end(std::exception_ptr why, const std::function<void()>& beforeCallbacks) {
+  stayIfPythonEnds();  // tensors and callbacks may be Python's
   job_ = nullptr;
   finish(why);
   c10::intrusive_ptr<c10::ivalue::Future> future, result;
@@ -57,6 +58,9 @@ void HostWork::end(std::exception_ptr why, const std::function<void()>& beforeCa
 }
 
 bool HostWork::wait(std::chrono::milliseconds timeout) {
+  struct Back {
+    ~Back() { stayIfPythonEnds(); }
+  } back;  // behind the lock
   using Clock = std::chrono::steady_clock;
   auto start = Clock::now();
   bool main = onMainThread();
