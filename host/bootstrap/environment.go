@@ -13,12 +13,12 @@ import (
 // launcher is a program that starts ranks, and the variables by which it numbers them.
 type launcher struct {
 	name               string
-	rank, world, local string   // variables
-	require            []string // one of these must be set too, else the launcher is not there
-	nested             []string // if one of these is set, what other launchers say is about something larger
-	outer              bool     // what it says is about something larger if another launcher is there
-	partial            bool     // world without rank is normal
-	index              bool     // rank without world is normal
+	rank, world, local string         // variables
+	there              func(env) bool // if set, and false, the launcher is not there
+	nested             []string       // if one of these is set, what other launchers say is about something larger
+	outer              bool           // what it says is about something larger if another launcher is there
+	partial            bool           // world without rank is normal
+	index              bool           // rank without world is normal
 	meet               func(env) (string, error)
 }
 
@@ -29,9 +29,9 @@ var launchers = []launcher{
 		meet: meetMaster},
 	{name: "Open MPI", rank: "OMPI_COMM_WORLD_RANK", world: "OMPI_COMM_WORLD_SIZE", local: "OMPI_COMM_WORLD_LOCAL_RANK",
 		meet: meetOpenMPI},
-	{name: "MPICH", rank: "PMI_RANK", world: "PMI_SIZE", local: "MPI_LOCALRANKID", meet: meetMPICH},
+	{name: "MPICH", rank: "PMI_RANK", world: "PMI_SIZE", local: "MPI_LOCALRANKID", there: byHydra, meet: meetMPICH},
 	{name: "Slurm", rank: "SLURM_PROCID", world: "SLURM_NTASKS", local: "SLURM_LOCALID",
-		require: []string{"SLURM_STEP_ID", "SLURM_STEPID"}, outer: true, partial: true, meet: meetSlurm},
+		there: inSlurmStep, outer: true, partial: true, meet: meetSlurm},
 	{name: "Kubernetes", rank: "JOB_COMPLETION_INDEX", world: "WORLD_SIZE", outer: true, partial: true, index: true,
 		meet: meetMaster},
 }
@@ -65,7 +65,7 @@ func (e env) number(launcher, name string, least, most int) (int, error) {
 // read takes what a launcher says; nil if it is not there.
 func (l *launcher) read(e env) (*identity, error) {
 	hasRank, hasWorld := e(l.rank) != "", e(l.world) != ""
-	if !hasWorld && (!hasRank || l.index) || !hasRank && l.partial || (len(l.require) > 0 && e.any(l.require...) == "") {
+	if !hasWorld && (!hasRank || l.index) || !hasRank && l.partial || (l.there != nil && !l.there(e)) {
 		return nil, nil
 	}
 	if !hasRank && l.rank == "RANK" && e("JOB_COMPLETION_INDEX") != "" {
@@ -110,8 +110,8 @@ func (l *launcher) read(e env) (*identity, error) {
 // namespace) only;
 //   - Slurm: the same on one node, else a port derived from the job's number on the first node of the step.
 //
-// MPICH gives the job no name, so it is called after the ranks' parent process: ranks
-// must be its direct children. Without any launcher the world is this process alone.
+// MPICH gives the job no name, so it is called after the process that starts its ranks on a host.
+// Without any launcher the world is this process alone.
 func FromEnvironment(getenv func(string) string) (Config, error) {
 	e := env(func(name string) string {
 		v := getenv(name)
@@ -226,8 +226,27 @@ func meetOpenMPI(e env) (string, error) {
 }
 
 func meetMPICH(e env) (string, error) {
-	parent := identify(os.Getppid())
+	parent := identify(hydraProxy())
 	return oneHost(e, "MPICH", "MPI_LOCALNRANKS", "PMI_SIZE", "mpich", strconv.Itoa(parent.pid), parent.start)
+}
+
+// byHydra tells whether PMI_RANK is MPICH's: srun --mpi=pmi2 sets it too, and says more in its own variables.
+func byHydra(e env) bool { return e("MPI_LOCALNRANKS") != "" || !inSlurmStep(e) }
+
+// hydraProxy returns the process by which MPICH starts the ranks of a host: the nearest above this one, as a shell or
+// another program may be between them. If there is none of its name, it is this one's parent.
+func hydraProxy() int {
+	for pid := os.Getppid(); pid > 1; {
+		name, fields, err := stat(pid)
+		if err != nil {
+			break
+		}
+		if name == "hydra_pmi_proxy" {
+			return pid
+		}
+		pid, _ = strconv.Atoi(fields[1])
+	}
+	return os.Getppid()
 }
 
 func oneHost(e env, name, local, world string, job ...string) (string, error) {
@@ -236,6 +255,15 @@ func oneHost(e env, name, local, world string, job ...string) (string, error) {
 			"environment of %s: the ranks run on several hosts (%s=%.20s of %.20s) and it gives no address; set MASTER_ADDR and MASTER_PORT, or SHUNT_ID", name, local, e(local), e(world))
 	}
 	return localURL(job...), nil
+}
+
+// inSlurmStep tells whether srun started this process. Steps with the highest numbers are no ranks: the shell of salloc
+// is one, whose SLURM_NTASKS is that of the allocation.
+func inSlurmStep(e env) bool {
+	const highest = 0xfffffff0 // SLURM_MAX_NORMAL_STEP_ID
+	step := e.any("SLURM_STEP_ID", "SLURM_STEPID")
+	number, err := strconv.ParseUint(step, 10, 32)
+	return step != "" && (err != nil || number < highest)
 }
 
 func meetSlurm(e env) (string, error) {

@@ -75,6 +75,11 @@ func TestFromEnvironment(t *testing.T) {
 		{"slurm, nodes", "SLURM_PROCID=3 SLURM_NTASKS=4 SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_NNODES=2 SLURM_STEP_NODELIST=gpu[07-09,12],x", "3/4/-1 tcp://gpu07:"},
 		{"slurm, bad nodes", "SLURM_PROCID=3 SLURM_NTASKS=4 SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_NNODES=2 SLURM_STEP_NODELIST=gpu[07", "!is malformed"},
 		{"slurm batch script", "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=77", "0/1/-1 "},
+		{"slurm, shell of salloc", "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=1 SLURM_JOB_ID=77 SLURM_STEP_ID=4294967290",
+			"0/1/-1 "},
+		{"slurm, mpi=pmi2", "PMI_RANK=3 PMI_SIZE=4 SLURM_PROCID=3 SLURM_NTASKS=4 SLURM_LOCALID=1 SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_NNODES=2 SLURM_STEP_NODELIST=a,b", "3/4/1 tcp://a:"},
+		{"slurm around mpich", "PMI_RANK=3 PMI_SIZE=4 MPI_LOCALNRANKS=4 MPI_LOCALRANKID=3 SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=77 SLURM_STEP_ID=4294967291",
+			"3/4/3 " + local("mpich", fmt.Sprint(parent.pid), parent.start)},
 		{"slurm allocation", "SLURM_NTASKS=4 SLURM_JOB_ID=77 SLURM_STEP_ID=0", "0/1/-1 "},
 		{"slurm around open mpi", "SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_STEP_ID=1 SLURM_JOB_ID=7 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 PMIX_NAMESPACE=j", "1/4/-1 " + local("openmpi", "j")},
 	} {
@@ -193,6 +198,27 @@ func TestRealOpenMPI(t *testing.T) {
 	cmd.Env = append(os.Environ(), "SHUNT_TEST_RANK_PROCESS=barrier")
 	out, err := cmd.CombinedOutput()
 	for _, want := range []string{"joined 0 3", "joined 1 3", "joined 2 3"} {
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Fatalf("%q is not in %s, %v", want, out, err)
+		}
+	}
+}
+
+// A shell, or another program, may stand between MPICH's launcher and a rank.
+func TestMPICHByWayOfAShell(t *testing.T) {
+	proxy := t.TempDir() + "/hydra_pmi_proxy"
+	if err := os.Symlink("/bin/sh", proxy); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, proxy, "-c", `
+		(export PMI_RANK=0; sh -c '"$0"; true' "$0") &
+		PMI_RANK=1 sh -c '(sh -c "$0; true"; true)' "$0"
+		wait`, os.Args[0])
+	cmd.Env = append(os.Environ(), "SHUNT_TEST_RANK_PROCESS=barrier", "PMI_SIZE=2", "SHUNT_TIMEOUT=5s")
+	out, err := cmd.CombinedOutput()
+	for _, want := range []string{"joined 0 2", "joined 1 2"} {
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Fatalf("%q is not in %s, %v", want, out, err)
 		}

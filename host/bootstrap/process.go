@@ -59,20 +59,29 @@ func thisProcess() processID {
 // startTime returns field 22 of /proc/pid/stat. Only an error of which gone is true means
 // that the process does not exist; running out of descriptors, say, does not.
 func startTime(pid int) (string, error) {
+	_, fields, err := stat(pid)
+	if err != nil {
+		return "", err
+	}
+	return fields[19], nil
+}
+
+// stat returns a process's name, and the fields of /proc/pid/stat from the third to the 22nd at least.
+func stat(pid int) (name string, fields []string, err error) {
 	var b []byte
-	err := descriptors.Do(func() (err error) {
+	err = descriptors.Do(func() (err error) {
 		b, err = os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 		return err
 	})
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	// The name, field 2, is in parentheses and may hold anything.
-	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	if len(fields) < 20 {
-		return "", plugin.Errorf(plugin.System, "/proc/%d/stat has %d fields, want at least 22", pid, len(fields)+2)
+	end := bytes.LastIndexByte(b, ')')
+	if fields = strings.Fields(string(b[end+1:])); len(fields) < 20 {
+		return "", nil, plugin.Errorf(plugin.System, "/proc/%d/stat has %d fields, want at least 22", pid, len(fields)+2)
 	}
-	return fields[19], nil
+	return string(b[bytes.IndexByte(b, '(')+1 : end]), fields, nil
 }
 
 // gone reports whether an error says that a process does not exist.
