@@ -121,11 +121,6 @@ func (g *gathering) close() {
 	}
 }
 
-// missing tells whether a launcher has ended without a report.
-func (g *gathering) missing() bool {
-	return g != nil && slices.ContainsFunc(g.hosts, func(h gathered) bool { return h.end == nil })
-}
-
 // skipped returns the files among the records of all machines that are none.
 func (g *gathering) skipped() []records.Skipped {
 	var all []records.Skipped

@@ -51,10 +51,8 @@ func lastRecords(dir *records.Dir, gather *gathering) (records.Summary, string) 
 	switch {
 	case err != nil:
 		return summary, fmt.Sprintf("no records: %v", err)
-	case len(summary.Communicators)+len(summary.Skipped) == 0 && gather.missing():
-		return summary, "there are no records in " + dir.Path
 	case len(summary.Communicators)+len(summary.Skipped) == 0:
-		return summary, "no communicator failed: there are no records in " + dir.Path
+		return summary, "there are no records in " + dir.Path + ": no communicator failed, or no rank could write one"
 	}
 	return summary, summary.String() + "the records are in " + dir.Path
 }
