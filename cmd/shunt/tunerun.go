@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"os/signal"
@@ -78,8 +79,8 @@ func (r *tuneRun) all(config bench.Config, worlds []int, modes []bench.Mode) err
 	if err != nil {
 		return plugin.Errorf(plugin.System, "%w", err)
 	}
-	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
-		return usage("-o %s: there is no folder %s", r.output, filepath.Dir(path))
+	if err := writable(path); err != nil && !config.Regret {
+		return usage("-o %s: the file cannot be written: %w", r.output, err)
 	}
 	for _, world := range worlds {
 		for _, mode := range modes {
@@ -126,6 +127,18 @@ func (r *tuneRun) all(config bench.Config, worlds []int, modes []bench.Mode) err
 		return &exitError{code: exitWrong, err: r.failed}
 	}
 	return nil
+}
+
+// writable tries whether a file may be put into the place of path.
+func writable(path string) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return &fs.PathError{Op: "write", Path: path, Err: syscall.EISDIR}
+	}
+	trial, err := os.CreateTemp(filepath.Dir(path), ".shunt-tuning-*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(trial.Close(), os.Remove(trial.Name()))
 }
 
 // regrets says where what is chosen is not the best.
