@@ -77,7 +77,7 @@ type Exit struct {
 	Status int            `json:"status"` // exit status, or -1
 	Signal syscall.Signal `json:"signal"` // that ended it, or 0
 	After  time.Duration  `json:"after_ns"`
-	Ended  bool           `json:"ended_by_launcher"` // by the launcher, after another one failed
+	Ended  bool           `json:"ended_by_launcher"` // by the launcher, as another one failed or the job was to end
 
 	launcher bool // of that host, not of a rank
 }
@@ -363,8 +363,6 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 			r.tell(e)
 			left--
 			if e.Failed() && first == nil {
-				e.Ended = false
-				exits[at] = e
 				first, told = &exits[at], ending
 				if !ending {
 					deadline = time.After(grace)

@@ -174,6 +174,9 @@ func TestEndOfContextEndsTheJob(t *testing.T) {
 	var failure *Failure
 	require.ErrorAs(t, err, &failure)
 	require.Equal(t, syscall.SIGTERM, failure.First.Signal)
+	for _, e := range append(failure.Exits, failure.First) {
+		require.True(t, e.Ended, e)
+	}
 }
 
 func TestStdinAndFiles(t *testing.T) {
