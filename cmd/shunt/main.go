@@ -195,9 +195,11 @@ func classify(err error) error {
 }
 
 // signals returns the signals that are forwarded to the ranks of a job. The function ends
-// the forwarding.
+// the forwarding. Ranks and remote shells are not in the foreground of a terminal: where they read it they get an
+// error, which they inherit, and are not stopped.
 func signals() (chan os.Signal, func()) {
 	c := make(chan os.Signal, 16)
+	signal.Ignore(syscall.SIGTTIN, syscall.SIGTTOU)
 	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	return c, func() { signal.Stop(c) }
 }

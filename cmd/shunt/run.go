@@ -14,6 +14,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/records"
+	"github.com/shunt-ccl/shunt/plugin"
 )
 
 func newRun() *cobra.Command {
@@ -134,7 +135,9 @@ that ended it, 124 after --timeout, or 2 or 3 when the job could not be started.
 				j.Env = append(j.Env, preloaded.env(slices.Concat(os.Environ(), j.Env))...)
 			}
 			if forwardInput {
-				j.Stdin = io.Reader(os.Stdin)
+				if j.Stdin, err = input(); err != nil {
+					return classify(err)
+				}
 			}
 			received, stop := signals()
 			defer stop()
@@ -173,6 +176,22 @@ that ended it, 124 after --timeout, or 2 or 3 when the job could not be started.
 	f.StringVar(&recordsDir, "records", "", "directory for what the ranks ran last, if their communicator fails")
 	f.StringArrayVar(&env, "env", nil, "set NAME=VALUE for every rank")
 	return c
+}
+
+// input is standard input, for a rank. A terminal's is read here, as it stops those who are not in its foreground.
+func input() (io.Reader, error) {
+	if !launch.Terminal(os.Stdin) {
+		return os.Stdin, nil
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, plugin.Errorf(plugin.System, "standard input: %w", err)
+	}
+	go func() {
+		_, _ = io.Copy(write, os.Stdin) // until one of them ends
+		_ = write.Close()
+	}()
+	return read, nil
 }
 
 // finish prints and returns how a job ended, with its records if any were wanted, and what was gathered of machines.

@@ -1,11 +1,18 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func TestRestarts(t *testing.T) {
@@ -28,6 +35,44 @@ func TestRestarts(t *testing.T) {
 	ids := strings.Fields(stdout)
 	require.Len(t, ids, 2)
 	require.NotEqual(t, ids[0], ids[1])
+}
+
+// A job that is started from a terminal is not in its foreground, where a program that reads the terminal is stopped.
+func TestStdinOfATerminal(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for typed, program := range map[string]string{
+		"typed\n\x04":  "read line; test \"$line\" = typed && ! read line", // the end of the input
+		"\n":           "exec <&-",                                         // nobody reads it
+		"a password\n": "! read line 2>&1 </dev/tty",                       // an error, at once
+	} {
+		near, far := terminal(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		cmd := exec.CommandContext(ctx, self, "run", "--stdin", "sh", "-c", program)
+		cmd.Stdin, cmd.SysProcAttr = far, &syscall.SysProcAttr{Setsid: true, Setctty: true}
+		_, err := near.WriteString(typed)
+		require.NoError(t, err)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s: %s", program, out)
+		cancel()
+	}
+}
+
+// terminal returns both ends of a new terminal.
+func terminal(t *testing.T) (near, far *os.File) {
+	t.Helper()
+	near, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("pseudo-terminals are absent: %v", err)
+	}
+	t.Cleanup(func() { near.Close() })
+	require.NoError(t, unix.IoctlSetPointerInt(int(near.Fd()), unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(int(near.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	far, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { far.Close() })
+	return near, far
 }
 
 // Whoever ends a job does not want it again.

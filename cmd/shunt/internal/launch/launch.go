@@ -284,7 +284,7 @@ func (r *running) start(paths []string) error {
 // stream returns the writer of a rank's output: the outlet's terminal itself if
 // nothing is added to it, else a writer of whole lines, which it appends to lines.
 func (r *running) stream(to *outlet, prefix string, lines []*lineWriter) (io.Writer, []*lineWriter) {
-	if prefix == "" && terminal(to.to) {
+	if prefix == "" && Terminal(to.to) {
 		return to.to, lines
 	}
 	w := newLineWriter(to, prefix)

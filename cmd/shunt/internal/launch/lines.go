@@ -90,9 +90,9 @@ func (w *lineWriter) emit(text []byte) error {
 	return err
 }
 
-// terminal reports whether w is one: there lines mix as they always do, but
+// Terminal reports whether w is one: there lines mix as they always do, but
 // programs see that a person is looking.
-func terminal(w io.Writer) bool {
+func Terminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	if !ok {
 		return false
