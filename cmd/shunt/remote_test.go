@@ -146,6 +146,21 @@ func TestHostfileLeavesNothing(t *testing.T) {
 	}, 30*time.Second, 10*time.Millisecond, "ranks %v outlive the launcher", ranks)
 }
 
+// ssh by itself waits for hours for a machine that is lost.
+func TestHostfileNoticesALostMachine(t *testing.T) {
+	flags, commands := machines(t, "node0 slots=1\n")
+	shell := flags[4]
+	t.Setenv("PATH", filepath.Dir(shell)+":"+os.Getenv("PATH"))
+	ssh := "#!/bin/sh\nwhile [ \"$1\" = -o ]; do echo \"$2\" >>" + commands + "; shift 2; done\nexec " + shell + " \"$@\"\n"
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(shell), "ssh"), []byte(ssh), 0o700)) //nolint:gosec // a program
+	_, stderr, code := shunt(t, slices.Concat(flags[:3], flags[5:], []string{"true"})...)
+	require.Zero(t, code, stderr)
+	text, err := os.ReadFile(commands)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "BatchMode=yes\n", "it does not ask")
+	require.Regexp(t, `ServerAliveInterval=\d\d\n`, string(text))
+}
+
 // ssh returns 255 when it is interrupted, whatever the ranks do.
 func TestHostfileInterrupted(t *testing.T) {
 	flags, _ := machines(t, "node0 slots=1\n")

@@ -165,7 +165,8 @@ that ended it, 124 after --timeout, or 2 or 3 when the job could not be started.
 	f.BoolVar(&bind, "bind", false, "bind each rank to a CPU of its own, if there are enough")
 	f.BoolVar(&forwardInput, "stdin", false, "give standard input to rank 0; without it no rank has any")
 	f.StringVar(&over.hostfile, "hostfile", "", "machines of the job: lines of HOST slots=N")
-	f.StringVar(&over.shell, "remote-shell", "ssh -o BatchMode=yes", "command that runs another one on a host")
+	f.StringVar(&over.shell, "remote-shell", "ssh -o BatchMode=yes -o ServerAliveInterval=15",
+		"command that runs another one on a host")
 	f.StringVar(&over.address, "address", "", "where the ranks of a hostfile reach rank 0 (default its first host)")
 	f.IntVar(&over.port, "port", 0, "first of the 9 ports that the ranks of a hostfile meet on there; 0: any")
 	f.DurationVar(&timeout, "timeout", 0, "end the job, restarts included, that takes longer; 0: never")
