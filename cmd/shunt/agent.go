@@ -7,8 +7,10 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -68,6 +70,7 @@ func newAgent() *cobra.Command {
 			defer lost()
 			received, stop := signals()
 			defer stop()
+			signal.Notify(received, syscall.SIGINT, syscall.SIGHUP) // ranks get none of what a remote shell ignores
 			a := &agent{job: r, out: c.OutOrStdout(), err: c.ErrOrStderr(), kept: make(chan bool, 1)}
 			go a.listen(input, received, lost)
 			return a.run(ctx, received)

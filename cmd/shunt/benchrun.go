@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,7 +64,7 @@ func (r *benchRun) world(config bench.Config) error {
 		fmt.Fprintf(r.command.ErrOrStderr(), "shunt bench: %d ranks, about %s\n", config.World, estimate)
 	}
 	interrupted := make(chan os.Signal, 1)
-	signal.Notify(interrupted, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	signal.Notify(interrupted, ending()...)
 	defer signal.Stop(interrupted)
 	began := time.Now()
 	for _, part := range parts {

@@ -8,7 +8,6 @@ import (
 	"os/signal"
 	"regexp"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -86,7 +85,7 @@ symmetric, and the collectives run that have algorithms of their own for it.`,
 				}
 				config.Filter = expression
 			}
-			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
+			ctx, stop := signal.NotifyContext(c.Context(), ending()...)
 			defer stop()
 			if stopAfter > 0 {
 				var cancel context.CancelFunc

@@ -200,6 +200,11 @@ func classify(err error) error {
 func signals() (chan os.Signal, func()) {
 	c := make(chan os.Signal, 16)
 	signal.Ignore(syscall.SIGTTIN, syscall.SIGTTOU)
-	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	signal.Notify(c, append(ending(), syscall.SIGUSR1, syscall.SIGUSR2)...)
 	return c, func() { signal.Stop(c) }
+}
+
+// ending returns the signals that end a command: not those that it was started to ignore, as by nohup.
+func ending() []os.Signal {
+	return slices.DeleteFunc([]os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}, signal.Ignored)
 }

@@ -37,6 +37,18 @@ func TestRestarts(t *testing.T) {
 	require.NotEqual(t, ids[0], ids[1])
 }
 
+// nohup, and shells that start a job in the background, have it ignore signals.
+func TestSignalsThatAreIgnored(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for _, name := range []string{"HUP", "INT"} {
+		const program = `trap '' NAME; exec "$0" run sh -c 'kill -NAME $PPID; sleep 0.2; echo done'`
+		out, err := exec.Command("sh", "-c", strings.ReplaceAll(program, "NAME", name), self).CombinedOutput()
+		require.NoError(t, err, "%s: %s", name, out)
+		require.Equal(t, "done\n", string(out))
+	}
+}
+
 // A job that is started from a terminal is not in its foreground, where a program that reads the terminal is stopped.
 func TestStdinOfATerminal(t *testing.T) {
 	self, err := os.Executable()

@@ -71,8 +71,7 @@ type tuneRun struct {
 // all measures the worlds, in each mode, writes the file and asks what it changes.
 func (r *tuneRun) all(config bench.Config, worlds []int, modes []bench.Mode) error {
 	// Between jobs there is nobody else to notice a signal.
-	ctx, stop := signal.NotifyContext(r.command.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP,
-		syscall.SIGQUIT)
+	ctx, stop := signal.NotifyContext(r.command.Context(), ending()...)
 	defer stop()
 	// Before anything is measured: it would be a pity to find out afterwards.
 	path, err := filepath.Abs(r.output)
