@@ -172,7 +172,8 @@ func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
 	}
 	telling, stop := context.WithCancel(context.Background())
 	r := &running{job: j, id: bootstrap.NewLocalURL(), port: port, telling: telling, ended: make(chan Exit, j.World),
-		began: time.Now()}
+		began: time.Now(), guard: newGuard()}
+	defer r.guard.close()
 	if j.Part != nil {
 		r.id, r.port = j.Part.ID, j.Part.Port
 	}
@@ -203,6 +204,7 @@ type running struct {
 	ended  chan Exit
 	output sync.WaitGroup
 	began  time.Time
+	guard  *guard
 
 	lifelines []*lifeline  // of launchers of machines
 	heard     atomic.Int64 // how often those have written something
@@ -274,6 +276,7 @@ func (r *running) start(paths []string) error {
 			go line.write(r.job.Lifeline(rank, r.job.Restart))
 			r.lifelines = append(r.lifelines, line)
 		}
+		r.guard.began(cmd.Process.Pid)
 		r.ranks = append(r.ranks, cmd)
 		r.output.Add(1)
 		go r.reap(rank, cmd, between, line, lines)
@@ -302,6 +305,7 @@ func (r *running) reap(rank int, cmd *exec.Cmd, between io.Closer, line *lifelin
 	}
 	// What the rank started must not outlive it.
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	r.guard.ended(cmd.Process.Pid)
 	if line != nil {
 		line.end()
 	}

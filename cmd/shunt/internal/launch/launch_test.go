@@ -308,10 +308,10 @@ func TestLinesStayWhole(t *testing.T) {
 	require.Equal(t, "[7] ab\n[7] c\n[7] \n[7] "+long+"more\n[7] "+long+"\n[8] hello\n[7] rest\n[7] tail", out.String())
 }
 
-// The kernel ends the ranks of a launcher that is killed.
+// No rank of a launcher that is killed is left, and nothing that one has started.
 func TestKilledLauncherLeavesNoRank(t *testing.T) {
 	if os.Getenv("LAUNCH_CHILD") != "" {
-		_ = Run(context.Background(), Job{World: 2, Path: "sh", Args: []string{"-c", "echo $$; exec sleep 300"},
+		_ = Run(context.Background(), Job{World: 2, Path: "sh", Args: []string{"-c", "sleep 300 & echo $$ $!; wait"},
 			Label: "test"}, nil)
 		return
 	}
@@ -320,9 +320,9 @@ func TestKilledLauncherLeavesNoRank(t *testing.T) {
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	var pids [2]int
-	for i := range pids {
-		_, err := fmt.Fscanln(stdout, &pids[i])
+	var pids [4]int
+	for i := 0; i < len(pids); i += 2 {
+		_, err := fmt.Fscanln(stdout, &pids[i], &pids[i+1])
 		require.NoError(t, err)
 	}
 	require.NoError(t, cmd.Process.Kill())
