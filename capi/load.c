@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <link.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/auxv.h>
 #include <sys/syscall.h>
@@ -34,12 +35,23 @@ extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden")));
  * package: Go then waits for the end of the program's constructors. */
 static int is_program(void) { return (uintptr_t)&__ehdr_start + __ehdr_start.e_phoff == getauxval(AT_PHDR); }
 
+static sigset_t mask; /* of the thread that loads the library */
+
+/* Go's threads take over the mask of the thread that starts its runtime. They block all signals that they do not need,
+ * so that the program's threads get those that it blocks in them and waits for, as with sigwait. */
+__attribute__((constructor(101))) static void block_signals(void) {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &mask);
+}
+
 /* Go's own constructor, which starts that thread, is linked before this one. */
 __attribute__((constructor)) static void wait_for_go(void) {
   struct timespec limit = {patience_s, 0};
   while (!is_program() && atomic_load(&up) == 0)
     if (syscall(SYS_futex, &up, FUTEX_WAIT_PRIVATE, 0, &limit, NULL, 0) != 0 && errno == ETIMEDOUT)
-      return; /* the first call waits for it */
+      break; /* the first call waits for it */
+  pthread_sigmask(SIG_SETMASK, &mask, NULL);
 }
 
 /* note_file stops at the object that has this code. */

@@ -18,6 +18,8 @@ func TestEveryOperation(t *testing.T) {
 	}
 }
 
+func TestSignalsAreTheProgramsOwn(t *testing.T) { succeed(t, 2, program(t, "test/signals.c")) }
+
 func TestForkedChildIsRefused(t *testing.T) { succeed(t, 1, program(t, "test/forked.c")) }
 
 // TestLogLinesGoToTheProgram: and none of them to standard error, but for those of the last communicator.

@@ -64,7 +64,8 @@ static __attribute__((noinline)) int shunt_spawn(const char *path, char **argv, 
         sigaction(s, &action, NULL);
       }
     }
-    sigprocmask(SIG_SETMASK, &before, NULL);
+    sigemptyset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL); // libshunt's threads block signals
     execve(path, argv, envp);
   fail:
     failed = errno ? errno : EIO;

@@ -3,6 +3,10 @@
 package process
 
 import (
+	"errors"
+	"os"
+	"os/exec"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -31,4 +35,26 @@ func TestPluginInheritsNoDescriptorsButItsOwn(t *testing.T) {
 		}
 	}
 	require.ElementsMatch(t, []string{"0", "1", "2", "3"}, inherited, "%s", c.runner.errLines.Tail())
+}
+
+// A thread of the host may block signals; a plugin, and what it starts, begins with none blocked.
+func TestPluginBlocksNoSignals(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	read, write, err := os.Pipe()
+	require.NoError(t, err)
+	defer read.Close()
+	defer write.Close()
+	blocked, before := unix.Sigset_t{Val: [16]uint64{1 << (unix.SIGUSR1 - 1)}}, unix.Sigset_t{}
+	require.NoError(t, unix.PthreadSigmask(unix.SIG_BLOCK, &blocked, &before))
+	cmd := exec.Command("grep", "SigBlk", "/proc/self/status")
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = write, os.Stderr, []*os.File{write}
+	pid, err := startProcess(cmd)
+	require.NoError(t, errors.Join(err, unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)))
+	text := make([]byte, 100)
+	n, err := read.Read(text)
+	require.NoError(t, err)
+	require.Equal(t, "SigBlk:\t0000000000000000\n", string(text[:n]))
+	_, err = unix.Wait4(pid, nil, 0, nil)
+	require.NoError(t, err)
 }
