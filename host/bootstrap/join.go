@@ -253,7 +253,7 @@ func (j *joiner) attempt(ctx context.Context) (*Session, error) {
 	if session, tried, err := j.attemptHere(ctx); tried {
 		return session, err
 	}
-	var errs []error
+	var errs ofPlaces
 	for _, p := range j.meeting.places {
 		dialer := net.Dialer{Timeout: time.Second}
 		conn, err := dialer.DialContext(ctx, p.network, p.address)
@@ -275,7 +275,7 @@ func (j *joiner) attempt(ctx context.Context) (*Session, error) {
 		}
 		errs = append(errs, err)
 	}
-	return nil, plugin.Errorf(plugin.Protocol, "%w", errors.Join(errs...))
+	return nil, plugin.Errorf(plugin.Protocol, "%w", errs)
 }
 
 // forceDial makes ranks of the store's own process use its address too.

@@ -168,6 +168,43 @@ func TestNoStore(t *testing.T) {
 	}
 }
 
+// Errors of several ports are one line, which says the same thing once.
+func TestErrorsOfSeveralPorts(t *testing.T) {
+	taken, ports := make([]net.Listener, 0, 3), 0
+	for first := 20000; len(taken) < 3; first += 3 { // in a row
+		for _, l := range taken {
+			l.Close()
+		}
+		taken, ports = taken[:0], first
+		for port := first; port < first+3; port++ {
+			if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+				taken = append(taken, l)
+			}
+		}
+	}
+	for _, l := range taken {
+		defer l.Close()
+		go func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				fmt.Fprint(conn, strings.Repeat("something else", 100))
+				conn.Close()
+			}
+		}()
+	}
+	url := fmt.Sprintf("tcp://127.0.0.1:%d-%d", ports, ports+2)
+	errs := joinErrors(t, Config{Rank: 1, World: 2, URL: url, Timeout: time.Second},
+		Config{Rank: 0, World: 2, URL: url, Timeout: time.Second})
+	for rank, want := range map[int]string{0: "(wrong magic)", 1: fmt.Sprintf(":%d: bind: ", ports+2)} {
+		if text := errs[rank].Error(); strings.Count(text, want) > 1 || strings.Contains(text, "\n") {
+			t.Errorf("%q", text)
+		}
+	}
+}
+
 func TestCancelledJoin(t *testing.T) {
 	id := newID(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -3,10 +3,10 @@ package bootstrap
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -130,7 +130,7 @@ func unregister(st *store) {
 func acquireHub(places []place, logger *slog.Logger) (*hub, error) {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
-	var errs []error
+	var errs ofPlaces
 	for _, p := range places {
 		if h := registry.hubs[p]; h != nil {
 			h.refs++
@@ -138,7 +138,7 @@ func acquireHub(places []place, logger *slog.Logger) (*hub, error) {
 		}
 		listener, err := listen(p)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", p, err))
+			errs = append(errs, err)
 			continue
 		}
 		h := &hub{key: p, listener: listener, logger: logger, refs: 1}
@@ -147,8 +147,23 @@ func acquireHub(places []place, logger *slog.Logger) (*hub, error) {
 		go h.accept()
 		return h, nil
 	}
-	return nil, plugin.Errorf(plugin.System, "rendezvous: cannot listen: %w", errors.Join(errs...))
+	return nil, plugin.Errorf(plugin.System, "rendezvous: cannot listen: %w", errs)
 }
+
+// ofPlaces are the errors of several places, in one line that says each once.
+type ofPlaces []error
+
+func (e ofPlaces) Error() string {
+	var texts []string
+	for _, err := range e {
+		if text := err.Error(); !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (e ofPlaces) Unwrap() []error { return e }
 
 func listen(p place) (net.Listener, error) {
 	listener, err := net.Listen(p.network, p.address)
