@@ -91,7 +91,8 @@ def ddp_power_sgd(w):
         state = power.PowerSGDState(group, start_powerSGD_iter=2, min_compression_rate=1)
         model.register_comm_hook(state, power.powerSGD_hook)
         return m.train(model, STEPS, w.rank, w.device)
-    compared(w, run)
+    # The hook wants GPUs where there are any.
+    learns(w, w.same(run, atol=ATOL, truth=w.device.type == "cpu" or w.truth_backend != "gloo"))
 
 
 @case(worlds=(2,))
