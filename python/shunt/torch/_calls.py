@@ -20,6 +20,7 @@ def _backend(group: Any, device: torch.device | None = None) -> Any:
             backend = pg._get_backend(candidate)
         except RuntimeError:
             continue
+        backend = getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL
         if isinstance(backend, ShuntBackend):
             return backend
     return None

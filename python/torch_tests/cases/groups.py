@@ -164,6 +164,22 @@ def monitored_barrier(w):
 
 
 @case()
+def debug_level_detail(w):
+    """TORCH_DISTRIBUTED_DEBUG=DETAIL: torch wraps the backends of new groups, and compares the ranks' calls first."""
+    w.needs(w.judged, "gloo: crashes in the wrapper")
+    level = dist.get_debug_level()
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    try:
+        group = w.new_group()
+    finally:
+        dist.set_debug_level(level)
+    check(w, group, list(range(w.size)))
+    dist.monitored_barrier(group=group, timeout=datetime.timedelta(seconds=20))
+    w.raises(lambda: dist.all_reduce(torch.ones(3 + w.rank, device=w.device), group=group), "mismatch")
+    dist.destroy_process_group(group)
+
+
+@case()
 def timeouts_are_set(w):
     group = w.new_group(seconds=33)
     backend = group._get_backend(w.device)
