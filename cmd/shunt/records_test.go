@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -64,7 +65,11 @@ func failIn(c *host.Communicator, how, fifo string) error {
 			runtime.Gosched()
 		}
 		_, err = inside.Write([]byte{1})
-		return errors.Join(err, sum.Wait(context.Background()))
+		err = errors.Join(err, sum.Wait(context.Background()))
+		if how == "lose" {
+			err = errors.Join(err, awaitLoss(fifo+".lost"))
+		}
+		return err
 	}
 	if _, err := io.ReadFull(inside, make([]byte, 2)); err != nil {
 		return err
@@ -73,7 +78,8 @@ func failIn(c *host.Communicator, how, fifo string) error {
 	case "die":
 		return unix.Kill(os.Getpid(), unix.SIGKILL)
 	case "lose": // its host: the kernel ends the rank with its launcher
-		err := unix.Kill(os.Getppid(), unix.SIGKILL)
+		lost := fmt.Sprint(os.Getppid(), parent(os.Getppid()))
+		err := errors.Join(os.WriteFile(fifo+".lost", []byte(lost), 0o600), unix.Kill(os.Getppid(), unix.SIGKILL))
 		if err == nil {
 			select {}
 		}
@@ -81,6 +87,27 @@ func failIn(c *host.Communicator, how, fifo string) error {
 	}
 	c.Abort("it will not come")
 	return nil
+}
+
+// awaitLoss returns when the user's launcher has seen the end of the lost one, or of the remote shell around it.
+func awaitLoss(file string) error {
+	text, err := os.ReadFile(file)
+	var launcher, shell int
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &launcher, &shell)
+	}
+	there := func(pid int) bool { return unix.Kill(pid, 0) == nil }
+	for err == nil && (there(launcher) || shell != parent(os.Getppid()) && there(shell)) {
+		runtime.Gosched()
+	}
+	return err
+}
+
+// parent returns a process's parent, 0 if it is not there.
+func parent(pid int) (number int) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, _ = fmt.Sscanf(string(text[bytes.LastIndexByte(text, ')')+1:]), " %c %d", new(rune), &number)
+	return number
 }
 
 // failing runs such a job with --records, and returns what is printed at its end.
