@@ -278,6 +278,11 @@ func meetSlurm(e env) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if node := e("SLURM_NODEID"); e("SLURM_PROCID") == "0" && node != "" && node != "0" { // srun -m arbitrary
+		return "", plugin.Errorf(plugin.InvalidArgument,
+			"environment of Slurm: rank 0 is on node %s of the step, want it on the first, where the others look for it; set SHUNT_ID",
+			node)
+	}
 	const lowest, span = 20000, 10000 // below the ports that systems give to clients
 	sum := 0
 	for _, c := range job + "." + step {
