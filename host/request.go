@@ -54,7 +54,12 @@ func newRequest(operations []Operation) *Request {
 // enqueue puts operations, run as one group, behind everything started before.
 func (c *Communicator) enqueue(operations []Operation) (*Request, error) {
 	r := newRequest(operations)
-	start, err := c.turn.Push(r, func() error { return c.observer.ClosedError("start") })
+	start, err := c.turn.Push(r, func() error {
+		if len(operations) != 1 {
+			return c.observer.ClosedError("group")
+		}
+		return c.observer.ClosedError(operations[0].Collective.String())
+	})
 	if err != nil {
 		r.pinner.Unpin()
 		return nil, err
