@@ -131,6 +131,16 @@ def test_daemon_threads_are_in_calls_at_the_end(launch, request, tmp_path):
     program.nothing_left()
 
 
+def test_callbacks_run_before_the_end(launch, request, tmp_path):
+    """A program may leave without waiting for a call whose future has a callback."""
+    if request.config.getoption("--backend") == "gloo":
+        pytest.skip("gloo: the thread that runs the callback is ended through C++: std::terminate")
+    program = launch(str(tmp_path / "mark"), program="callback.py")
+    text = program.wait(60)
+    assert program.process.returncode == 0 and "called with [2.0, 2.0, 2.0]" in text, text
+    program.nothing_left()
+
+
 def test_ctrl_c(launch, slow):
     """SIGINT, as a terminal sends it to all processes: all end soon, none by a crash."""
     program = launch("8", "endless")

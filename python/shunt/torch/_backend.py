@@ -1,5 +1,7 @@
 """Registering the backend, and making it for a group."""
 
+import atexit
+import datetime
 import os
 import warnings
 from typing import Any
@@ -54,4 +56,6 @@ def _register() -> None:
 
 
 _register()
+# Callbacks of calls that nobody has waited for.
+atexit.register(C.await_futures, datetime.timedelta(seconds=2))
 C.offer_symmetric_memory()

@@ -6,6 +6,7 @@
 
 #include "backend.hpp"
 #include "symmetric.hpp"
+#include "work.hpp"
 
 namespace py = pybind11;
 using namespace shunt_torch;
@@ -31,6 +32,8 @@ PYBIND11_MODULE(_C, m) {
   m.attr("torch_version") = TORCH_VERSION;
   m.attr("built") = py::make_tuple(builtFrom(), kBuilt);
   m.def("load", &load, "Finds the functions of libshunt in the library at this path.");
+  m.def("await_futures", &awaitFutures, py::call_guard<py::gil_scoped_release>(),
+        "Waits at most so long for the futures of calls on host memory; returns whether all have ended.");
   m.def("offer_symmetric_memory", &offerSymmetricMemory, "Offers torch's symm_mem the backend SHUNT.");
 
   py::class_<ShuntBackend::Options, c10::intrusive_ptr<ShuntBackend::Options>, c10d::Backend::Options>(m, "Options")

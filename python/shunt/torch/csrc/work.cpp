@@ -19,11 +19,33 @@ void settle(c10::ivalue::Future& future, const std::exception_ptr& why, c10::IVa
   else future.markCompleted(std::move(value));
 }
 
+// How many futures of calls on host memory are to be completed.
+struct Open {
+  std::mutex mutex;
+  std::condition_variable fewer;
+  int count = 0;
+
+  void add(int n) {
+    std::lock_guard<std::mutex> lock(mutex);
+    if ((count += n) == 0) fewer.notify_all();
+  }
+};
+
+Open& open() {
+  static auto* futures = new Open;  // lanes' threads outlive the program's static objects
+  return *futures;
+}
+
 int64_t resultOf(const std::exception_ptr& why) {
   return static_cast<int64_t>(why ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS);
 }
 
 }  // namespace
+
+bool awaitFutures(std::chrono::milliseconds limit) {
+  std::unique_lock<std::mutex> lock(open().mutex);
+  return open().fewer.wait_for(lock, limit, [] { return open().count == 0; });
+}
 
 HostWork::HostWork(int rank, OpType type, uint64_t sequence, Tensors outputs, std::function<void()> job)
     : Work(rank, type), sequence_(sequence), outputs_(std::move(outputs)), job_(std::move(job)) {}
@@ -55,6 +77,7 @@ void HostWork::end(std::exception_ptr why, const std::function<void()>& beforeCa
   if (future || result) beforeCallbacks();
   if (future) settle(*future, why, c10::IValue(outputs_));
   if (result) result->markCompleted(c10::IValue(resultOf(why)));
+  open().add(-(future ? 1 : 0) - (result ? 1 : 0));
 }
 
 bool HostWork::wait(std::chrono::milliseconds timeout) {
@@ -86,6 +109,7 @@ bool HostWork::wait(std::chrono::milliseconds timeout) {
 c10::intrusive_ptr<c10::ivalue::Future> HostWork::getFuture() {
   std::lock_guard<std::mutex> lock(mutex_);
   auto future = future_ ? future_ : tensorsFuture();
+  if (!completed_ && !future_) open().add(1);
   if (!completed_) future_ = future;
   else if (!future_) settle(*future, exception_, c10::IValue(outputs_));
   return future;
@@ -94,6 +118,7 @@ c10::intrusive_ptr<c10::ivalue::Future> HostWork::getFuture() {
 c10::intrusive_ptr<c10::ivalue::Future> HostWork::getFutureResult() {
   std::lock_guard<std::mutex> lock(mutex_);
   auto future = futureResult_ ? futureResult_ : c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+  if (!completed_ && !futureResult_) open().add(1);
   if (!completed_) futureResult_ = future;
   else if (!futureResult_) future->markCompleted(c10::IValue(resultOf(exception_)));
   return future;

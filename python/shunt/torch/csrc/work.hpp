@@ -14,6 +14,10 @@ using c10d::OpType;
 using c10d::Work;
 using Tensors = std::vector<at::Tensor>;
 
+// Waits until no call on host memory has a future to complete: the interpreter's end ends threads that run callbacks of
+// Python's, which C++ does not survive. Returns whether none is left within the limit.
+bool awaitFutures(std::chrono::milliseconds limit);
+
 // A call on host memory, run by a lane. Its job keeps the tensors alive until it has run.
 class HostWork : public Work {
  public:
