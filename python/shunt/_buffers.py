@@ -137,18 +137,20 @@ def _numpy_dtype(dtype: Any, what: str) -> DType:
     return found
 
 
-def describe(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = None, cuda: bool = False) -> Memory:
+def describe(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = None, cuda: bool = False,
+             scale: int = 1) -> Memory:
     """The memory of a buffer argument, which must be a GPU's with cuda, and the
-    host's without. what names it in errors ("send")."""
+    host's without. what names it in errors ("send"). scale is how many of dtype an
+    element takes."""
     if cuda:
-        return _describe_device(obj, what, writable, None if dtype is None else _dtypes.dtype_of(dtype))
+        return _describe_device(obj, what, writable, None if dtype is None else _dtypes.dtype_of(dtype), scale)
     ndarray = _ndarray or _numpy_type()
     if ndarray is not None and isinstance(obj, ndarray):
         if type(obj) is not ndarray and hasattr(obj, "mask"):
             raise InvalidArgumentError(f"{what}: {type(obj).__name__} is a masked array; pass its data, or what "
                                        "filled() returns")
         if dtype is not None:
-            return _describe_bytes(obj, what, writable, _dtypes.dtype_of(dtype))
+            return _describe_bytes(obj, what, writable, _dtypes.dtype_of(dtype), scale)
         kind = _numpy_dtypes.get(obj.dtype)
         if kind is None:
             kind = _numpy_dtype(obj.dtype, what)
@@ -160,7 +162,7 @@ def describe(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = None, cu
             else:
                 return Memory(_addressof(hold), obj.size, kind, hold)
         return _describe_numpy(obj, what, writable, kind)
-    return _describe_any(obj, what, writable, None if dtype is None else _dtypes.dtype_of(dtype))
+    return _describe_any(obj, what, writable, None if dtype is None else _dtypes.dtype_of(dtype), scale)
 
 
 def describe_moved(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = None, cuda: bool = False) -> Memory:
@@ -173,12 +175,10 @@ def describe_moved(obj: Buffer, what: str, writable: bool, dtype: DTypeLike = No
             raise
     kind, scale = found
     carried = str(getattr(obj, "dtype", None) or memoryview(obj).format).removeprefix("torch.")
-    if scale > 1:
-        obj = sys.modules["torch"].view_as_real(obj) if hasattr(obj, "is_cuda") else obj.reshape(-1).view("u8")
-    return describe(obj, what, writable, kind, cuda)._replace(scale=scale, carried=carried)
+    return describe(obj, what, writable, kind, cuda, scale)._replace(scale=scale, carried=carried)
 
 
-def _describe_device(obj: Any, what: str, writable: bool, dtype: DType | None) -> Memory:
+def _describe_device(obj: Any, what: str, writable: bool, dtype: DType | None, scale: int) -> Memory:
     tensor = _device.described(obj) if dtype is None else None
     if tensor is not None:
         return Memory(tensor[0], tensor[1], tensor[2], obj, _device.tensor_stream(tensor[3]), tensor[3])
@@ -190,7 +190,8 @@ def _describe_device(obj: Any, what: str, writable: bool, dtype: DType | None) -
         raise InvalidArgumentError(f"{what}: {type(obj).__name__} is read-only")
     if dtype is None:
         dtype = _own(found.dtype, f"{type(obj).__name__} of {found.format}", what)
-    memory = _typed(found.address, found.count * found.itemsize, found.itemsize, found.format, what, dtype, found.hold)
+    memory = _typed(found.address, found.count * found.itemsize, found.itemsize, found.format, what, dtype, found.hold,
+                    scale)
     return memory._replace(stream=found.stream, gpu=found.gpu)
 
 
@@ -204,16 +205,16 @@ def _describe_numpy(obj: Any, what: str, writable: bool, kind: DType) -> Memory:
     return Memory(obj.__array_interface__["data"][0] if obj.size else None, obj.size, kind, obj)
 
 
-def _describe_bytes(obj: Any, what: str, writable: bool, dtype: DType) -> Memory:
+def _describe_bytes(obj: Any, what: str, writable: bool, dtype: DType, scale: int) -> Memory:
     """An array of numpy whose elements the caller has named: types that the buffer
     protocol cannot express (bfloat16) still have bytes."""
     _no_references(obj.dtype.hasobject, f"array of {obj.dtype}", what)
     _native(obj.dtype.isnative, f"array of {obj.dtype}", what)
     memory = _describe_numpy(obj, what, writable, DType.UINT8)
-    return _typed(memory.address, obj.nbytes, obj.itemsize, str(obj.dtype), what, dtype, obj)
+    return _typed(memory.address, obj.nbytes, obj.itemsize, str(obj.dtype), what, dtype, obj, scale)
 
 
-def _describe_any(obj: Any, what: str, writable: bool, dtype: DType | None) -> Memory:
+def _describe_any(obj: Any, what: str, writable: bool, dtype: DType | None, scale: int) -> Memory:
     if _device.on_device(obj, what) is not None:
         raise UnsupportedError(
             f"{what}: {type(obj).__name__} lies in CUDA memory; this communicator moves host memory: "
@@ -221,12 +222,15 @@ def _describe_any(obj: Any, what: str, writable: bool, dtype: DType | None) -> M
         )
     try:
         view = memoryview(obj)
-    except TypeError:
+    except (TypeError, BufferError) as error:
+        # The buffer protocol has no format for bfloat16 of jax, whose arrays say only there that nobody may write.
+        if writable and isinstance(error, BufferError):
+            raise InvalidArgumentError(f"{what}: {type(obj).__name__} is read-only") from None
         if not hasattr(obj, "__dlpack__"):
             raise InvalidArgumentError(
                 f"{what}: {type(obj).__name__} is no buffer; pass a numpy array, array.array, bytearray or memoryview"
             ) from None
-        return _describe_lent(obj, what, writable, dtype)
+        return _describe_lent(obj, what, writable, dtype, scale)
     _no_references(_dtypes.has_references(view.format), f"buffer of format {view.format!r}", what)
     if not view.c_contiguous:
         raise InvalidArgumentError(f"{what}: buffer of shape {view.shape} and strides {view.strides} is not "
@@ -245,16 +249,17 @@ def _describe_any(obj: Any, what: str, writable: bool, dtype: DType | None) -> M
     else:
         hold = _byte.from_buffer(view)
         address = _addressof(hold)
-    return _typed(address, view.nbytes, view.itemsize, view.format, what, dtype, hold)
+    return _typed(address, view.nbytes, view.itemsize, view.format, what, dtype, hold, scale)
 
 
-def _describe_lent(obj: Any, what: str, writable: bool, dtype: DType | None) -> Memory:
+def _describe_lent(obj: Any, what: str, writable: bool, dtype: DType | None, scale: int) -> Memory:
     lent = _dlpack.borrow(obj, what)
     if writable and lent.readonly:
         raise InvalidArgumentError(f"{what}: {type(obj).__name__} is read-only")
     if dtype is None:
         dtype = _own(lent.dtype, f"{type(obj).__name__} of {getattr(obj, 'dtype', None) or lent.format}", what)
-    return _typed(lent.address, lent.count * lent.itemsize, lent.itemsize, lent.format, what, dtype, lent.capsule)
+    return _typed(lent.address, lent.count * lent.itemsize, lent.itemsize, lent.format, what, dtype, lent.capsule,
+                  scale)
 
 
 def _no_references(found: bool, of: str, what: str) -> None:
@@ -280,10 +285,10 @@ def _own(dtype: DType | None, of: str, what: str) -> DType:
 
 
 def _typed(address: int | None, nbytes: int, itemsize: int, format: str, what: str, dtype: DType | None,
-           hold: Any) -> Memory:
+           hold: Any, scale: int) -> Memory:
     assert dtype is not None
     size = DTYPE_BYTES[dtype]
-    if itemsize not in (1, size):
+    if itemsize not in (1, size * scale):
         raise InvalidArgumentError(
             f"{what}: elements of {itemsize} bytes ({format}) cannot hold {dtype.name.lower()} of {size}; "
             "pass a buffer of bytes or of elements of that size"

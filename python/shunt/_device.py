@@ -90,6 +90,9 @@ def on_device(obj: Any, what: str) -> OnDevice | None:
 
 
 def _of_torch(torch: Any, tensor: Any, what: str) -> OnDevice | None:
+    if tensor.is_conj() or tensor.is_neg():
+        raise InvalidArgumentError(f"{what}: tensor stands for the conjugate or the negative of its memory; call "
+                                   "resolve_conj().resolve_neg() first")
     if not tensor.is_cuda:
         return None
     if not tensor.is_contiguous():

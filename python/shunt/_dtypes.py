@@ -43,13 +43,14 @@ def of_format(format: str, itemsize: int) -> DType | None:
     return None
 
 
-_FIELD_NAME = re.compile(":[^:]*:")
+# What has letters of references and is none: names of fields, and complex numbers.
+_HARMLESS = re.compile(":[^:]*:|Z[fdg]")
 
 
 def has_references(format: str) -> bool:
     """Whether elements of a buffer's format hold objects of Python, or pointers that
     ctypes follows: to text, functions and typed memory."""
-    return any(code in "OzZ&X" for code in _FIELD_NAME.sub("", format))
+    return any(code in "OzZ&X" for code in _HARMLESS.sub("", format))
 
 
 def of_kind(kind: str, itemsize: int) -> DType | None:
@@ -73,14 +74,17 @@ def carrier(obj: Any) -> tuple[DType, int] | None:
     if dtype is None:
         try:
             view = memoryview(obj)
-        except TypeError:
+        except (TypeError, BufferError):
             return None
-        return (_CARRIERS[view.itemsize], 1) if view.format.lstrip("@=<") in ("?", "h", "H") else None
-    size = getattr(dtype, "itemsize", None)
-    # numpy says of what kind elements are; torch has numbers only.
-    if (getattr(dtype, "kind", "i") not in "biufcmM" or not getattr(dtype, "isnative", True)
-            or type(obj).__name__ == "MaskedArray"):
-        return None
+        if view.format.lstrip("@=<") not in ("?", "h", "H", "Zf", "Zd"):
+            return None
+        size = view.itemsize
+    else:
+        size = getattr(dtype, "itemsize", None)
+        # numpy says of what kind elements are; torch has numbers only.
+        if (getattr(dtype, "kind", "i") not in "biufcmM" or not getattr(dtype, "isnative", True)
+                or type(obj).__name__ == "MaskedArray"):
+            return None
     return (DType.UINT64, 2) if size == 16 else (_CARRIERS[size], 1) if size in _CARRIERS else None
 
 

@@ -84,7 +84,7 @@ def numbers(comm):
 
 def moves(comm):
     rank, world = comm.rank, comm.size
-    for dtype in ("bool", "int16", "uint16", "complex64", "complex128", "datetime64[s]"):
+    for dtype in ("bool", "int16", "uint16", "complex64", "complex128", "longdouble", "datetime64[s]"):
         # Distinct bit patterns, of which each rank can make those of all.
         def block(r, n=4):
             return np.frombuffer(np.random.default_rng(r).integers(0, 2, n * np.dtype(dtype).itemsize, "uint8"),

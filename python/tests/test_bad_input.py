@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import shunt
+from shunt import _buffers
 
 f4 = np.zeros(4, "float32")
 INVALID = shunt.InvalidArgumentError
@@ -26,6 +27,13 @@ TABLE = [
     (lambda c: c.all_reduce(np.broadcast_to(np.float32(1), 4)), INVALID, "not C-contiguous"),
     (lambda c: c.all_reduce(f4, frozen(f4)), INVALID, "read-only"),
     (lambda c: c.all_reduce(f4, dtype="float32", recv=frozen(f4)), INVALID, "read-only"),
+    (lambda c: c.broadcast(np.zeros((4, 4), "complex128").T), INVALID, "shape (4, 4) and strides (16, 64) is not"),
+    (lambda c: c.broadcast(np.zeros(4, "complex128")[::-1]), INVALID, "not C-contiguous"),
+    (lambda c: c.recv(np.zeros((4, 4), "longdouble")[:, 1:], 0), INVALID, "not C-contiguous"),
+    (lambda c: c.all_gather(f4, np.zeros((4, 4), "complex64").T), INVALID, "not C-contiguous"),
+    (lambda c: c.all_gather(np.zeros(2, "complex128"), frozen(np.zeros(2, "complex128"))), INVALID, "read-only"),
+    (lambda c: c.broadcast(Column(np.zeros(2, "complex128"))), INVALID, "Column is no buffer"),
+    (lambda c: c.all_reduce(memoryview(np.zeros(2, "complex64"))), INVALID, "format 'Zf' is none of Shunt's dtypes"),
     # dtypes
     (lambda c: c.all_reduce(np.zeros(4, "int16")), INVALID, "int16 is none of Shunt's dtypes"),
     (lambda c: c.all_reduce(np.zeros(4, "bool")), INVALID, "bool is none of Shunt's dtypes"),
@@ -155,6 +163,13 @@ class Lent:
         return self.array.__dlpack__(**options)
 
 
+class Column:
+    """As a column of pandas: a dtype, and no buffer."""
+
+    def __init__(self, array):
+        self.dtype = array.dtype
+
+
 def in_window(comm, body):
     with comm.window(64) as window:
         body(window)
@@ -274,6 +289,25 @@ def test_what_looks_like_references_is_sent(comm):
     for sent in (np.zeros(4, [("O", "i8")]), (ctypes.c_void_p * 4)(), np.zeros(4, "V8"), np.zeros(4, "datetime64[s]")):
         comm.broadcast(sent, dtype="int64")
     assert comm.all_reduce(np.ones((), "float32")) == 1
+    for dtype in ("complex64", "complex128"):
+        sent, came = memoryview(np.full(3, 1 + 2j, dtype)), memoryview(np.zeros(3, dtype))
+        comm.all_gather(sent, came)
+        assert came.tobytes() == sent.tobytes()
+
+
+def test_arrays_of_jax_without_a_format(comm, monkeypatch):
+    def refuses(obj):
+        raise BufferError("Buffers of type BF16 are not supported by the Python buffer protocol.")
+
+    sent, came = np.arange(4, dtype="float32"), np.zeros(4, "float32")
+    monkeypatch.setattr(_buffers, "memoryview", refuses, raising=False)
+    comm.all_gather(Lent(sent), came)
+    assert (came == sent).all()
+    for call in (lambda: comm.all_reduce(Lent(sent)), lambda: comm.all_gather(sent, Lent(came))):
+        with pytest.raises(INVALID, match="Lent is read-only"):
+            call()
+    with pytest.raises(INVALID, match="Column is no buffer"):
+        comm.all_gather(Column(sent), came)
 
 
 def test_views_outlive_a_window_and_its_communicator():

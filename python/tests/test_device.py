@@ -114,6 +114,12 @@ class FakeTensor:
     def is_contiguous(self):
         return self._contiguous
 
+    def is_conj(self):
+        return self.dtype == "conj of complex64"
+
+    def is_neg(self):
+        return self.dtype == "neg of complex64"
+
     def numel(self):
         return self._count
 
@@ -182,6 +188,10 @@ def test_tensors_of_torch(torch):
         describe(FakeTensor(contiguous=False))
     with pytest.raises(shunt.InvalidArgumentError, match="is none of Shunt's dtypes"):
         describe(FakeTensor(dtype="complex32"))
+    for view in ("conj", "neg"):
+        for cuda in (True, False):
+            with pytest.raises(shunt.InvalidArgumentError, match=r"call resolve_conj\(\)"):
+                describe(FakeTensor(f"{view} of complex64", cuda=cuda))
     with pytest.raises(shunt.UnsupportedError, match="lies in host memory"):
         describe(FakeTensor(cuda=False))
 
