@@ -22,15 +22,12 @@ from ._tables import DType, InvalidArgumentError, Op
 N = TypeVar("N", int, float)
 
 _SUM = Op.SUM
-_ops = {name: op for name, op in _dtypes._OPS.items() if op is not Op.PREMUL_SUM}
 
 
 def _quick_op(op: OpLike) -> Op | None:
     """Returns the op for the quick paths, or None."""
-    try:
-        return _ops.get(op)
-    except TypeError:  # not hashable
-        return None
+    found = op if type(op) is Op else _dtypes._OPS.get(op) if type(op) is str else None
+    return None if found is Op.PREMUL_SUM else found
 
 
 class _Blocks:

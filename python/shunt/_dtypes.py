@@ -15,8 +15,7 @@ _NAMES: dict[str, DType] = {d.name.lower(): d for d in DType}
 _NAMES.update({"float8_e4m3fn": DType.FLOAT8_E4M3, "half": DType.FLOAT16, "float": DType.FLOAT32,
                "double": DType.FLOAT64})
 
-_OPS: dict[Any, Op] = {o.name.lower(): o for o in Op}
-_OPS.update({o: o for o in Op})
+_OPS: dict[str, Op] = {o.name.lower(): o for o in Op}
 
 KNOWN = ", ".join(d.name.lower() for d in DType)
 
@@ -109,11 +108,13 @@ def dtype_of(given: DTypeLike) -> DType:
 
 
 def op_of(given: OpLike) -> Op:
-    """An op argument as an Op."""
-    try:
-        return _OPS[given.lower() if isinstance(given, str) else given]
-    except (KeyError, TypeError):
-        pass
+    """An op argument as an Op. Numbers are none: enums of other libraries are equal to some, and number their ops in
+    another order."""
+    if isinstance(given, Op):
+        return given
+    found = _OPS.get(given.lower()) if isinstance(given, str) else None
+    if found is not None:
+        return found
     raise InvalidArgumentError(f"unknown reduction op {given!r}; known are {', '.join(o.name.lower() for o in Op)}")
 
 

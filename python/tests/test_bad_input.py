@@ -2,6 +2,7 @@
 
 import array
 import ctypes
+import enum
 import io
 
 import numpy as np
@@ -100,6 +101,11 @@ TABLE = [
     (lambda c: c.recv(f4, -7), INVALID, "peer -7"),
     (lambda c: c.all_reduce(f4, op="mean"), INVALID, "unknown reduction op 'mean'; known are sum"),
     (lambda c: c.all_reduce(f4, op=[]), INVALID, "unknown reduction op"),
+    (lambda c: c.all_reduce(f4, op=OtherOp.MAX), INVALID, "OtherOp.MAX: 4>; known are sum"),
+    (lambda c: c.reduce(f4, op=2), INVALID, "unknown reduction op 2"),
+    (lambda c: c.reduce_scatter(f4, f4.copy(), True), INVALID, "unknown reduction op True"),
+    (lambda c: c.all_reduce(1, op=OtherOp.MAX), INVALID, "unknown reduction op"),
+    (lambda c: c.explain("all_reduce", 1, op=1), INVALID, "unknown reduction op 1"),
     (lambda c: c.all_reduce(f4, op="premul_sum"), INVALID, "premul_sum needs scalar="),
     (lambda c: c.all_reduce(f4, scalar=2.0), INVALID, "scalar= goes with op premul_sum only"),
     # the communicator
@@ -149,6 +155,12 @@ TABLE = [
     (lambda c: shunt.init(0, 1, transports=["shared:/etc/hostname"]), shunt.PluginRejectedError, "/etc/hostname"),
     (lambda c: shunt.init(0, 1, transports="pigeon:coo"), INVALID, "unknown carrier"),
 ]
+
+
+class OtherOp(enum.IntEnum):
+    """As torch's ReduceOp: equal to the number of another of Shunt's ops."""
+
+    MAX = 4
 
 
 class Lent:
