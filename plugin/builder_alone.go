@@ -1,10 +1,20 @@
 package plugin
 
-// CopyOwn copies the block that a rank sends to itself, where the collective
-// has one for every rank.
+// CopyOwn copies the block that a rank sends to itself in all_gather, all_to_all,
+// gather and scatter and their forms with varying counts; in the last two only the
+// root has one.
 func (b *Builder) CopyOwn() {
-	rank := b.plan.Rank
-	b.Copy(b.Recv(b.RecvDispl(rank)), b.Send(b.SendDispl(rank)), b.SendCount(rank))
+	rank, zero := b.plan.Rank, b.Const(0)
+	switch b.plan.Collective {
+	case AllGather, AllGatherV, Gather, GatherV:
+		b.Copy(b.Recv(b.RecvDispl(rank)), b.Send(zero), b.RecvCount(rank))
+	case AllToAll, AllToAllV:
+		b.Copy(b.Recv(b.RecvDispl(rank)), b.Send(b.SendDispl(rank)), b.SendCount(rank))
+	case Scatter, ScatterV:
+		b.Copy(b.Recv(zero), b.Send(b.SendDispl(rank)), b.SendCount(rank))
+	default:
+		b.fail("a rank has no block of its own in %s", b.plan.Collective)
+	}
 }
 
 // Alone writes the plan of a collective in a world of one: a copy, rounded as

@@ -294,17 +294,12 @@ func (w *writer) reduced() half {
 
 // own copies what this rank sends to itself.
 func (w *writer) own() {
-	me, zero, bytes := w.req.Rank, w.Const(0), w.Slot(plugin.SlotBytes)
 	switch w.req.Collective {
 	case plugin.Broadcast:
-		w.Copy(w.Recv(zero), w.Send(zero), w.when(me, bytes))
-	case plugin.AllGather, plugin.AllGatherV:
-		w.Copy(w.Recv(w.RecvDispl(me)), w.Send(zero), bytes)
-	case plugin.AllToAll, plugin.AllToAllV:
+		zero := w.Const(0)
+		w.Copy(w.Recv(zero), w.Send(zero), w.when(w.req.Rank, w.Slot(plugin.SlotBytes)))
+	case plugin.AllGather, plugin.AllGatherV, plugin.AllToAll, plugin.AllToAllV, plugin.Gather, plugin.GatherV,
+		plugin.Scatter, plugin.ScatterV:
 		w.CopyOwn()
-	case plugin.Gather, plugin.GatherV:
-		w.Copy(w.Recv(w.RecvDispl(me)), w.Send(zero), w.when(me, bytes))
-	case plugin.Scatter, plugin.ScatterV:
-		w.Copy(w.Recv(zero), w.Send(w.SendDispl(me)), w.when(me, bytes))
 	}
 }
