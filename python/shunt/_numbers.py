@@ -8,14 +8,17 @@ from . import _dtypes
 from ._dtypes import OpLike
 from ._tables import InvalidArgumentError, Op
 
+#: Whose results of integers are no integers.
+_FRACTIONAL = (Op.AVG, Op.PREMUL_SUM)
+
 
 def boxed(value: Any, op: OpLike = Op.SUM) -> Any:
     """A buffer with that number in it, or None if it is no number: int64 for an int, float64 for a float and for
-    averages, numpy's own type for a scalar of numpy."""
+    averages, numpy's own type for a scalar of numpy, of which averages are float64 where it is an integer."""
     if isinstance(value, float):
         return array("d", [value])
     if isinstance(value, int):
-        if _dtypes.op_of(op) in (Op.AVG, Op.PREMUL_SUM):
+        if _dtypes.op_of(op) in _FRACTIONAL:
             return array("d", [value])
         try:
             return array("q", [value])
@@ -23,5 +26,6 @@ def boxed(value: Any, op: OpLike = Op.SUM) -> Any:
             raise InvalidArgumentError(f"{value} does not fit 64 bits") from None
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, getattr(numpy, "generic", ())):
-        return numpy.array([value])
+        whole = isinstance(value, numpy.integer) and _dtypes.op_of(op) in _FRACTIONAL
+        return numpy.array([value], "float64" if whole else None)
     return None

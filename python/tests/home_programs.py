@@ -70,6 +70,11 @@ def numbers(comm):
     assert found == total and type(found) is float
     found = comm.all_reduce(comm.rank + 1, op="AVG")
     assert found == total / world and type(found) is float
+    for kind in (np.int64, np.uint8):
+        found = comm.all_reduce(kind(comm.rank + 1), op="avg")
+        assert found == total / world and found.dtype == np.float64
+        found = comm.all_reduce(kind(comm.rank + 1), op="premul_sum", scalar=0.5)
+        assert found == total / 2 and found.dtype == np.float64
     found = comm.all_reduce(np.float32(comm.rank + 1), op="Max")
     assert found == world and found.dtype == np.float32
     assert comm.broadcast(comm.rank * 10, world - 1) == (world - 1) * 10

@@ -29,7 +29,8 @@ dist.init_process_group(backend)
 dist.barrier()
 t = torch.ones(3)
 if dist.get_rank() == 0:
-    dist.all_reduce(t, async_op=True).get_future().then(lambda f: print("called with", f.value()[0].tolist(), flush=True))
+    future = dist.all_reduce(t, async_op=True).get_future()
+    future.then(lambda f: print("called with", f.value()[0].tolist(), flush=True))
     sys.at_the_end = AtTheEnd()  # sys is cleared last
 else:
     until = time.monotonic() + 1
