@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -12,7 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/internal/terminaltest"
 )
 
 func TestRestarts(t *testing.T) {
@@ -58,7 +58,7 @@ func TestStdinOfATerminal(t *testing.T) {
 		"\n":           "exec <&-",                                         // nobody reads it
 		"a password\n": "! read line 2>&1 </dev/tty",                       // an error, at once
 	} {
-		near, far := terminal(t)
+		near, far := terminaltest.Open(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		cmd := exec.CommandContext(ctx, self, "run", "--stdin", "sh", "-c", program)
 		cmd.Stdin, cmd.SysProcAttr = far, &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -68,23 +68,6 @@ func TestStdinOfATerminal(t *testing.T) {
 		require.NoError(t, err, "%s: %s", program, out)
 		cancel()
 	}
-}
-
-// terminal returns both ends of a new terminal.
-func terminal(t *testing.T) (near, far *os.File) {
-	t.Helper()
-	near, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("pseudo-terminals are absent: %v", err)
-	}
-	t.Cleanup(func() { near.Close() })
-	require.NoError(t, unix.IoctlSetPointerInt(int(near.Fd()), unix.TIOCSPTLCK, 0))
-	number, err := unix.IoctlGetInt(int(near.Fd()), unix.TIOCGPTN)
-	require.NoError(t, err)
-	far, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	require.NoError(t, err)
-	t.Cleanup(func() { far.Close() })
-	return near, far
 }
 
 // Whoever ends a job does not want it again.

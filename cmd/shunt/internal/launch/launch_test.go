@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/internal/terminaltest"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -262,31 +263,13 @@ func TestOutputOfOneRankIsUnchanged(t *testing.T) {
 
 // A program that asks whether it writes to a terminal is told so.
 func TestRanksGetTheTerminalItself(t *testing.T) {
-	terminal := openTerminal(t)
+	_, terminal := terminaltest.Open(t)
 	var out bytes.Buffer
 	j := Job{World: 2, Path: "sh", Args: []string{"-c", "test -t 1 && test ! -t 2"}, Label: "test", Stdout: terminal,
 		Stderr: &out}
 	require.NoError(t, Run(context.Background(), j, nil))
 	j.Prefix = true
 	require.Error(t, Run(context.Background(), j, nil))
-}
-
-// openTerminal returns the far end of a new terminal of which nobody reads the near
-// one.
-func openTerminal(t *testing.T) *os.File {
-	t.Helper()
-	near, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("pseudo-terminals are absent: %v", err)
-	}
-	t.Cleanup(func() { near.Close() })
-	require.NoError(t, unix.IoctlSetPointerInt(int(near.Fd()), unix.TIOCSPTLCK, 0))
-	number, err := unix.IoctlGetInt(int(near.Fd()), unix.TIOCGPTN)
-	require.NoError(t, err)
-	far, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	require.NoError(t, err)
-	t.Cleanup(func() { far.Close() })
-	return far
 }
 
 func TestLinesStayWhole(t *testing.T) {
