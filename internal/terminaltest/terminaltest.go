@@ -1,4 +1,4 @@
-// Package terminaltest makes terminals for tests of programs that behave otherwise there. Nothing but that belongs here.
+// Package terminaltest makes terminals for tests of programs that behave otherwise there. Nothing else belongs here.
 package terminaltest
 
 import (
