@@ -108,6 +108,20 @@ func openFiles(t testing.TB) int {
 	return len(entries)
 }
 
+// leaveNothing closes shares, which ends what they still serve, and reports descriptors that were opened since there
+// were so many.
+func leaveNothing(t testing.TB, before int, shares []*Share) {
+	t.Helper()
+	for _, s := range shares {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if want, now := before-len(shares), openFiles(t); now != want { // each has closed its listener
+		t.Errorf("%d descriptors are open, want %d", now, want)
+	}
+}
+
 func TestSegmentIsSharedAndOutlivesItsDescriptor(t *testing.T) {
 	s := segment(t, 10000)
 	a, err := s.Map()

@@ -99,12 +99,7 @@ func TestExchange(t *testing.T) {
 					s.mu.Unlock()
 				}
 			}
-			for _, s := range all {
-				s.Close() // ends what still closes connections
-			}
-			if after := openFiles(t); after > before {
-				t.Errorf("%d open files, before %d", after, before)
-			}
+			leaveNothing(t, before, all)
 		})
 	}
 }
@@ -245,9 +240,7 @@ func TestExchangeFailsAlikeOnAllRanks(t *testing.T) {
 			}
 		}
 	}
-	if after := openFiles(t); after > before {
-		t.Errorf("%d open files, before %d", after, before)
-	}
+	leaveNothing(t, before, all)
 }
 
 func TestRanksOfOtherHostsGetNoDescriptors(t *testing.T) {
