@@ -57,7 +57,7 @@ func TestStoreIsLostWhileOthersAreWaitedFor(t *testing.T) {
 // A rank that hangs while others are waited for is found too.
 func TestRankHangsWhileOthersAreWaitedFor(t *testing.T) {
 	c := arriving(t, meetingPlaces(t)["unix"], 0, 1, 3)
-	c.signal(syscall.SIGSTOP, 1)
+	c.stop(1)
 	for _, p := range []*process{c.ranks[0], c.ranks[2]} {
 		if line := p.line(); !strings.Contains(line, "rank 1 (pid") || !strings.Contains(line, "no sign of life for 2s") {
 			t.Errorf("a survivor says %q", line)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -108,6 +109,10 @@ func (st *store) decide() {
 	if st.phase != running || (st.resuming == nil && !st.suspects()) {
 		return
 	}
+	waits := st.resuming != nil && !st.resuming.late && st.awaitsRanks()
+	if waits && !st.suspects() {
+		return
+	}
 	ranks := st.census()
 	if quorum(ranks) {
 		st.proofBy = time.Time{}
@@ -129,7 +134,7 @@ func (st *store) decide() {
 		st.resume()
 		return
 	}
-	if st.resuming != nil && !st.resuming.late && st.awaitsRanks() {
+	if waits {
 		return
 	}
 	switch {
@@ -204,11 +209,26 @@ func (st *store) fold(ranks []whereabouts) {
 // to the job. A stopped process does not reply.
 const askTime = 250 * time.Millisecond
 
+var failCanvass = failpoint.New("rendezvous.canvass",
+	"a rank that would run the job's store asks the others what has become of it")
+
 // canvass asks the other ranks whether they still count this one. dead is the reason
 // why they have declared it dead; elsewhere lists the ranks that have another store.
 func (s *Session) canvass(ctx context.Context) (dead *plugin.Error, elsewhere []int) {
+	for {
+		began := time.Now()
+		dead, elsewhere = s.canvassOnce(ctx)
+		// A rank that was stopped meanwhile has not waited for the answers: it asks again.
+		if dead != nil || ctx.Err() != nil || time.Since(began) < 2*askTime {
+			return dead, elsewhere
+		}
+	}
+}
+
+func (s *Session) canvassOnce(ctx context.Context) (dead *plugin.Error, elsewhere []int) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
+	failCanvass.Hit()
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for rank, c := range s.contacts {

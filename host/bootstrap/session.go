@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -231,6 +232,8 @@ func (s *Session) bereft(why string) (reason *plugin.Error, goOn bool) {
 	return s.lost(why)
 }
 
+var failPing = failpoint.New("rendezvous.ping", "the job's store asks this rank whether it is there")
+
 // listen handles what one store sends. It returns when the store says goodbye,
 // with "", is lost, with what happened to it, or folds, with the reason.
 func (s *Session) listen(link *frameConn) (why string, folded *plugin.Error) {
@@ -278,6 +281,7 @@ func (s *Session) listen(link *frameConn) (why string, folded *plugin.Error) {
 			s.event(m)
 		case msgBeat:
 		case msgPing:
+			failPing.Hit()
 			if link.write((&message{Kind: msgPong, Seq: m.Seq}).frame()) != nil {
 				link.Close() // the next read says so
 			}

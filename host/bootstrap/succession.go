@@ -21,6 +21,9 @@ import (
 // patience returns the time that a rank which may be alive has to reply.
 func (s *Session) patience() time.Duration { return max(s.silence/4, time.Second) }
 
+// mostPatience bounds the search for a successor: so many ranks may let this one wait in vain.
+const mostPatience = 8
+
 // standings returns this rank's knowledge of all ranks.
 func (s *Session) standings() []standing {
 	s.mu.Lock()
@@ -44,7 +47,7 @@ func (s *Session) succeed() (*frameConn, error) {
 	if s.standby == nil {
 		return nil, errAlone
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*s.silence)
+	ctx, cancel := context.WithTimeout(context.Background(), mostPatience*s.patience())
 	defer cancel()
 	go func() {
 		select {
@@ -67,8 +70,14 @@ func (s *Session) succeed() (*frameConn, error) {
 				return nil, &refused{reason: dead}
 			}
 			for _, rank := range elsewhere {
-				if link, err := s.follow(ctx, rank); err == nil {
+				link, err := s.follow(ctx, rank)
+				if err == nil {
 					return link, nil
+				}
+				// That store counts without this rank, but is not sure yet that it may go on.
+				var refusal *refused
+				if errors.As(err, &refusal) && !refusal.retry {
+					return nil, refusal
 				}
 			}
 			link, err := s.hostStore(ctx)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -17,11 +19,12 @@ type company struct {
 	ranks []*process
 }
 
-func newCompany(t *testing.T, world int, url string) *company {
+// newCompany makes a world of processes, with more environment variables.
+func newCompany(t *testing.T, world int, url string, env ...string) *company {
 	t.Helper()
 	c := &company{t: t}
 	for rank := range world {
-		c.ranks = append(c.ranks, start(t, "commands", rankEnv(rank, world, url)...))
+		c.ranks = append(c.ranks, start(t, "commands", append(rankEnv(rank, world, url), env...)...))
 	}
 	for rank, p := range c.ranks {
 		p.expect(fmt.Sprintf("joined %d %d", rank, world))
@@ -42,6 +45,11 @@ func (c *company) tell(command string, ranks ...int) {
 // all gives a command to ranks, each of which must answer so within two seconds.
 func (c *company) all(want, command string, ranks ...int) {
 	c.t.Helper()
+	c.within(2*time.Second, want, command, ranks...)
+}
+
+func (c *company) within(limit time.Duration, want, command string, ranks ...int) {
+	c.t.Helper()
 	began := time.Now()
 	c.tell(command, ranks...)
 	for _, rank := range ranks {
@@ -50,8 +58,8 @@ func (c *company) all(want, command string, ranks ...int) {
 			c.t.Errorf("%s: rank %d says %q, want %q", command, rank, got, want)
 		}
 	}
-	if since := time.Since(began); since > 2*time.Second {
-		c.t.Errorf("%s took %v", command, since)
+	if since := time.Since(began); since > limit {
+		c.t.Errorf("%s took %v, want at most %v", command, since, limit)
 	}
 }
 
@@ -91,21 +99,40 @@ func from(first, world int) (ranks []int) {
 	return ranks
 }
 
-// signal sends one to ranks.
-func (c *company) signal(s syscall.Signal, ranks ...int) {
+func (c *company) signal(s syscall.Signal, rank int) {
 	c.t.Helper()
-	for _, rank := range ranks {
-		if err := c.ranks[rank].cmd.Process.Signal(s); err != nil {
-			c.t.Fatal(err)
-		}
+	if err := c.ranks[rank].cmd.Process.Signal(s); err != nil {
+		c.t.Fatal(err)
 	}
+}
+
+// stop stops a rank.
+func (c *company) stop(rank int) {
+	c.t.Helper()
+	c.signal(syscall.SIGSTOP, rank)
+	c.stopped(rank)
+}
+
+// stopped waits until a rank has stopped: after the signal was sent it may run on for a while.
+func (c *company) stopped(rank int) {
+	c.t.Helper()
+	err := unix.Waitid(unix.P_PID, c.ranks[rank].cmd.Process.Pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// resume lets a stopped rank go on.
+func (c *company) resume(rank int) {
+	c.t.Helper()
+	c.signal(syscall.SIGCONT, rank)
 }
 
 // A rank that was stopped while the others found a successor and gave it up ends
 // when it goes on, and does not make a world of its own.
 func TestNoSecondWorldOfALateRank(t *testing.T) {
 	c := newCompany(t, 5, meetingPlaces(t)["file"])
-	c.signal(syscall.SIGSTOP, 1)
+	c.stop(1)
 	c.kill(0)
 	c.tell("survivors all s", 2, 3, 4)
 	for _, rank := range []int{2, 3, 4} {
@@ -113,7 +140,7 @@ func TestNoSecondWorldOfALateRank(t *testing.T) {
 			t.Errorf("rank %d: survivors %s", rank, got)
 		}
 	}
-	c.signal(syscall.SIGCONT, 1)
+	c.resume(1)
 	c.all("peer_died rank 1 (pid…", "survivors all s", 1)
 	c.all("done", "group after 2 3 4", 2, 3, 4)
 	c.all("done", "barrier after b", 2, 3, 4)
@@ -121,19 +148,41 @@ func TestNoSecondWorldOfALateRank(t *testing.T) {
 	c.leave(1, 2, 3, 4)
 }
 
+// A rank that was stopped while it asked the others whether they still count it asks again: it does not take
+// their silence for an answer.
+func TestRankThatIsStoppedWhileItAsks(t *testing.T) {
+	c := newCompany(t, 5, meetingPlaces(t)["file"], "SHUNT_TEST_HEARTBEAT=100ms", "SHUNT_FAILPOINTS=rendezvous.canvass[1]=stop@1")
+	c.kill(0)
+	c.stopped(1)
+	c.tell("survivors all s", 2, 3, 4)
+	for _, rank := range []int{2, 3, 4} {
+		c.ranks[rank].expect("[2 3 4]")
+	}
+	c.resume(1)
+	c.within(time.Second, "peer_died rank 1 (pid…", "survivors all s", 1)
+	c.leave(1, 2, 3, 4)
+}
+
+// A rank that comes too late to a store that still asks the others whether they are there ends with what the store
+// knows of it, and does not open a store of its own meanwhile.
+func TestLateRankMeetsAStoreThatIsNotSure(t *testing.T) {
+	c := newCompany(t, 5, meetingPlaces(t)["file"], "SHUNT_TEST_HEARTBEAT=200ms", "SHUNT_FAILPOINTS=rendezvous.ping[3]=stop@1")
+	c.stop(1)
+	c.kill(0)
+	c.stopped(3) // it is asked, as rank 1 has not come
+	c.resume(1)
+	c.within(time.Second, "peer_died rank 1 (pid…", "survivors all s", 1)
+	c.resume(3)
+	c.all("[2 3 4]", "survivors all s", 2, 3, 4)
+	c.leave(1, 2, 3, 4)
+}
+
 // A store that was stopped for longer than the others wait loses to them.
 func TestNoSecondWorldOfALateStore(t *testing.T) {
 	for _, world := range []int{2, 3, 5} {
 		t.Run(fmt.Sprint("world=", world), func(t *testing.T) {
-			c := &company{t: t}
-			url := meetingPlaces(t)["file"]
-			for rank := range world {
-				c.ranks = append(c.ranks, start(t, "commands", append(rankEnv(rank, world, url), "SHUNT_TEST_HEARTBEAT=50ms")...))
-			}
-			for rank, p := range c.ranks {
-				p.expect(fmt.Sprintf("joined %d %d", rank, world))
-			}
-			c.signal(syscall.SIGSTOP, 0)
+			c := newCompany(t, world, meetingPlaces(t)["file"], "SHUNT_TEST_HEARTBEAT=50ms")
+			c.stop(0)
 			others := from(1, world)
 			want := strings.ReplaceAll(fmt.Sprint(others), "\n", "")
 			if world == 2 { // rank 1 alone is no majority, and cannot prove that rank 0 has ended
@@ -145,7 +194,7 @@ func TestNoSecondWorldOfALateStore(t *testing.T) {
 					t.Errorf("rank %d: survivors %s, want %s", rank, got, want)
 				}
 			}
-			c.signal(syscall.SIGCONT, 0)
+			c.resume(0)
 			if world == 2 {
 				c.all("[0]", "survivors all s", 0)
 			} else {

@@ -8,19 +8,22 @@
 //	name[rank]=action(argument)@n
 //
 // With [rank] a clause holds only in the process with that SHUNT_RANK, with @n only for the n-th hit. The actions are
-// exit (SIGKILL to this process), stop (SIGSTOP), delay(TIME) and corrupt(BYTES), which changes data of the place.
+// exit (SIGKILL to this process), stop (SIGSTOP, from which the place goes on with SIGCONT), delay(TIME) and corrupt(BYTES), which changes data of the place.
 package failpoint
 
 import (
 	"errors"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -76,7 +79,11 @@ func (p *Point) Corrupt(data []byte) bool {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {} // the signal is on its way to every thread
 	case "stop":
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		// To this thread, which does not return from the call before the process goes on; a signal to the process
+		// could be for another one.
+		runtime.LockOSThread()
+		_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
+		runtime.UnlockOSThread()
 	case "delay":
 		time.Sleep(f.delay)
 	case "corrupt":
