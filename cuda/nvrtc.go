@@ -12,7 +12,7 @@ import (
 
 // Compiler is NVRTC, the compiler of CUDA C that is a library. It makes the
 // images of the kernels; nothing compiles while communicators run.
-type Compiler struct{ major, minor int }
+type Compiler struct{}
 
 // LoadCompiler loads NVRTC from a file, or by a name that the dynamic linker
 // finds. There is one for all: what is loaded last compiles.
@@ -27,11 +27,8 @@ func LoadCompiler(path string) (*Compiler, error) {
 	if r := C.sn_version(&major, &minor); r != 0 {
 		return nil, plugin.Errorf(plugin.Device, "nvrtcVersion: %s", C.GoString(C.sn_error(r)))
 	}
-	return &Compiler{int(major), int(minor)}, nil
+	return &Compiler{}, nil
 }
-
-// Version returns the compiler's CUDA version.
-func (c *Compiler) Version() (major, minor int) { return c.major, c.minor }
 
 // Compile compiles CUDA C. With ptx it returns PTX, else machine code for the
 // architecture that an option names (--gpu-architecture=sm_90). An error

@@ -1,10 +1,9 @@
 // Package memory maps regions, and hands their descriptors from rank to rank.
 //
 // A Segment is memory that this process makes, a Mapping is anybody's memory
-// mapped here, a Share exchanges the regions of all ranks of a communicator,
-// and a Cache keeps mappings that are used again. Descriptors travel over
-// abstract Unix sockets between processes of one user that know the job's
-// secret; nothing has to be unlinked when a process is killed.
+// mapped here, and a Share exchanges the regions of all ranks of a communicator.
+// Descriptors travel over abstract Unix sockets between processes of one user
+// that know the job's secret; nothing has to be unlinked when a process is killed.
 //
 // A DeviceMapping is the same for memory of a GPU, through package cuda.
 //

@@ -17,8 +17,7 @@ typedef struct nt_seen {
   int64_t calls, registers[64];
   const void *send;
   void *recv;
-  int32_t answer, peer;
-  const char *text;
+  int32_t answer;
 } nt_seen;
 
 static int32_t record(void *context, const int64_t *registers, const void *send, void *recv, void *stream, shunt_native_report *report) {
@@ -28,10 +27,6 @@ static int32_t record(void *context, const int64_t *registers, const void *send,
   for (int i = 0; i < 64 && i < registers[0]; i++) seen->registers[i] = registers[i];
   seen->send = send;
   seen->recv = recv;
-  if (seen->answer) {
-    report->peer = seen->peer;
-    snprintf(report->message, sizeof report->message, "%s", seen->text ? seen->text : "");
-  }
   return seen->answer;
 }
 
@@ -141,9 +136,6 @@ func (s Stuck) Left() bool { return C.left(s.c) != 0 }
 
 // Release lets the function return.
 func (s Stuck) Release() { C.let(s.c) }
-
-// Say makes the function leave words about a rank where it fails; -1: no rank. The words stay.
-func (s *Seen) Say(rank int, words string) { s.c.peer, s.c.text = C.int32_t(rank+1), C.CString(words) }
 
 // Calls returns the number of calls of the function.
 func (s *Seen) Calls() int { return int(s.c.calls) }
