@@ -184,7 +184,7 @@ func (c *Communicator) connect(ctx context.Context) error {
 	}
 	for i, a := range c.attached {
 		tag := fmt.Sprintf("share memory regions (%s %d)", c.label, i)
-		mappings, err := c.mapRegions(ctx, tag, a.Base, a.Endpoint.Regions())
+		mappings, err := c.mapRegions(ctx, tag, a, a.Endpoint.Regions())
 		a.mappings = mappings
 		if err != nil {
 			return err
@@ -221,8 +221,14 @@ func (c *Communicator) exchangeHost(ctx context.Context, tag string, mine plugin
 
 // mapRegions maps the regions of role local, which are this rank's alone, exchanges the others with all ranks, maps
 // those of this host's ranks and enters them in the executor's table.
-func (c *Communicator) mapRegions(ctx context.Context, tag string, base uint32, regions []plugin.Region) ([]io.Closer,
+func (c *Communicator) mapRegions(ctx context.Context, tag string, a *attached, regions []plugin.Region) ([]io.Closer,
 	error) {
+	of := func(m io.Closer, err error) (io.Closer, error) {
+		if err != nil {
+			return nil, fmt.Errorf("transport %s: %w", a.Name, err)
+		}
+		return m, nil
+	}
 	var shared []plugin.Region
 	var mappings []io.Closer
 	var failed error
@@ -231,7 +237,7 @@ func (c *Communicator) mapRegions(ctx context.Context, tag string, base uint32, 
 			shared = append(shared, r)
 			continue
 		}
-		m, err := c.mapLocal(base, r)
+		m, err := of(c.mapLocal(a.Base, r))
 		if err != nil {
 			failed = fmt.Errorf("mapping region %d of role local: %w", r.ID, err)
 			continue
@@ -243,9 +249,9 @@ func (c *Communicator) mapRegions(ctx context.Context, tag string, base uint32, 
 			return nil, nil
 		}
 		if r.Memory == plugin.MemoryKindCuda && c.device != nil {
-			return c.device.mapRegion(base, r, rank)
+			return of(c.device.mapRegion(a.Base, r, rank))
 		}
-		return mapHost(r, func(m executor.Memory) error { return c.engine.SetRegion(base, r.ID, rank, m) })
+		return of(mapHost(r, func(m executor.Memory) error { return c.engine.SetRegion(a.Base, r.ID, rank, m) }))
 	})
 	return append(mappings, mapped...), err
 }

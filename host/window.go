@@ -80,7 +80,7 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 		}
 		return nil, c.observer.WrapError("new_window", err)
 	}
-	w.mappings, err = c.mapRegions(ctx, tag, a.Base, []plugin.Region{mine})
+	w.mappings, err = c.mapRegions(ctx, tag, a, []plugin.Region{mine})
 	if err == nil {
 		err = c.group.Agree(ctx, tag+" plans", c.prepareOneSided(ctx))
 	}

@@ -203,8 +203,7 @@ func purpose(x plugin.Exchange) string {
 	return fmt.Sprintf(" for %s/%s", x.Request.Collective, clip(x.Algorithm, plugin.MaxName))
 }
 
-// Abort tells the plugin that the communicator has failed. Its result is
-// ignored: Close follows.
+// Abort tells the plugin that the communicator has failed. Close reports what went wrong.
 func (e *endpoint) Abort(reason string) {
 	ctx, cancel := context.WithTimeout(e.client.life, settleTimeout)
 	defer cancel()

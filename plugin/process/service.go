@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 
@@ -28,6 +29,7 @@ type served struct {
 
 	aborting sync.Mutex     // held by Abort; taken after mu
 	aborter  plugin.Aborter // nil: not open, or it does not want to hear
+	abortErr error          // a panic in Abort, which Close reports
 }
 
 func newService(t plugin.Transport, conn *net.UnixConn) *service {
@@ -197,6 +199,12 @@ func (s *service) Abort(_ context.Context, m *proto.AbortRequest) (*proto.AbortR
 	}
 	e.aborting.Lock()
 	defer e.aborting.Unlock()
+	defer func() {
+		if p := recover(); p != nil {
+			e.abortErr = plugin.Errorf(plugin.Internal, "the transport panicked in Abort: %v", p)
+			panic(p) // to recoverPanics, which logs it
+		}
+	}()
 	if e.aborter != nil {
 		e.aborter.Abort(m.GetReason())
 	}
@@ -215,8 +223,9 @@ func (s *service) Close(_ context.Context, m *proto.CloseRequest) (*proto.CloseR
 	s.remove(m.GetEndpoint())
 	e.aborting.Lock()
 	e.aborter = nil
+	failed := e.abortErr
 	e.aborting.Unlock()
-	return &proto.CloseReply{}, toRPC(e.endpoint.Close())
+	return &proto.CloseReply{}, toRPC(errors.Join(failed, e.endpoint.Close()))
 }
 
 func (s *service) remove(id uint64) {

@@ -66,6 +66,7 @@ def test_the_logger_decides():
             shunt.log_to(given)
             mine.setLevel(logging.WARNING)
             make()
+            shunt.log_to(given)             # everything has come
             mine.setLevel(logging.DEBUG)    # looked at for each line
             make()
             shunt.log_to(None)

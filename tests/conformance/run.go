@@ -206,6 +206,9 @@ func (r *runner) world(ctx context.Context, world int) (err error) {
 	for _, b := range answer.Broken {
 		r.report.Results = append(r.report.Results, CaseResult{Name: fmt.Sprintf("supports/w%d/%s", world, b.Request),
 			Outcome: Failed, Detail: b.Detail})
+		if r.enough() {
+			return nil
+		}
 	}
 	list := cases(world, r.cfg.Short, Axes(r.cfg.Memory, r.cfg.Modes...), r.offers)
 	if r.cfg.Symmetric {

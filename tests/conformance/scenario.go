@@ -96,6 +96,8 @@ var scenarioList = []scenario{
 		true, 20, eagerly, twoCommunicators},
 	{"split", "sub-groups by color and key, of all sizes, and the parent beside them", []int64{33, 16385}, someTypes,
 		false, 2, eagerly, splitGroups},
+	{"abort", "a rank aborts a communicator while the others wait for it in a call", []int64{33, 65537}, someFloats, true,
+		5, eagerly, abortedCall},
 	{"put_signal_wait", "puts are visible once their signal has been waited for", []int64{1, 4097, 262145}, someTypes,
 		false, 16, eagerly, putSignalWait},
 	{"get", "gets read what the peer's part holds", []int64{1, 4097, 262145}, someTypes, false, 8, eagerly, getWindow},

@@ -97,6 +97,15 @@ func TestNonsenseOfSupportsFails(t *testing.T) {
 	}
 }
 
+// A run that ends early ends with the answers to Supports too: they are cases.
+func TestNonsenseOfSupportsCountsAsFailures(t *testing.T) {
+	details := failing(t, conformance.Config{Transport: "builtin:nonsense", Env: []string{nonsenseEnv + "=neither"},
+		MaxFailures: 1})
+	if len(details) != 1 {
+		t.Errorf("%d failures are reported, want 1: %q", len(details), details)
+	}
+}
+
 // Text without an end can only come through the ABI of C.
 func TestUnterminatedTextFails(t *testing.T) {
 	path, err := ctransport.BuildStuck(t.TempDir(), "endless")

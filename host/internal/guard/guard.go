@@ -97,7 +97,8 @@ type Endpoint struct {
 	aborting    gate
 	checking    gate
 	registering gate
-	stuck       atomic.Bool // in Abort
+	stuck       atomic.Bool           // in Abort
+	abortErr    atomic.Pointer[error] // how Abort failed, which Close returns
 }
 
 // Regions returns the endpoint's regions.
@@ -161,13 +162,15 @@ func (e *Endpoint) Abort(reason string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lag)
 	defer cancel()
-	_, _ = call(ctx, &e.aborting, "abort"+e.where, func() (none, error) {
+	_, err := call(ctx, &e.aborting, "abort"+e.where, func() (none, error) {
 		aborter.Abort(reason)
 		return none{}, nil
 	}, nil)
 	// One that does not return keeps the endpoint: it is closed when that does.
 	if e.aborting.busy("") != nil {
 		e.stuck.Store(true)
+	} else if err != nil {
+		e.abortErr.Store(&err)
 	}
 }
 
@@ -249,6 +252,9 @@ func (e *Endpoint) Close() error {
 	_, err := call(ctx, &e.gate, "close"+e.where, func() (none, error) { return none{}, e.inner.Close() }, nil)
 	if errors.Is(err, errBusy) {
 		e.gate.whenFree(func() { _ = e.inner.Close() })
+	}
+	if failed := e.abortErr.Load(); failed != nil {
+		err = errors.Join(*failed, err)
 	}
 	return err
 }

@@ -159,8 +159,11 @@ func (a *Transport) Supports(ctx context.Context, req plugin.Request) (plugin.Su
 	}
 	generic := algorithm.Supports(req, a.Scratch.Bytes)
 	support.Algorithms = append(append([]plugin.Algorithm(nil), support.Algorithms...), generic.Algorithms...)
-	if support.Reason == "" {
+	switch {
+	case support.Reason == "":
 		support.Reason = generic.Reason
+	case len(support.Algorithms) == 0: // the transport's reason is not the whole one
+		support.Reason += "; over its scratch region: " + generic.Reason
 	}
 	return support, nil
 }

@@ -48,3 +48,19 @@ func TestGenericAlgorithmsReachAsFarAsTheTransport(t *testing.T) {
 		}
 	}
 }
+
+// Where neither the transport nor the generic algorithms over its scratch serve a request, both say why.
+func TestBothReasons(t *testing.T) {
+	req := plugin.Request{Collective: plugin.AllReduce, DType: plugin.Float32, World: 4, Hosts: 1, Memory: plugin.MemoryKindHost}
+	small := &plugin.Region{Bytes: 100}
+	for _, test := range []struct{ own, want string }{
+		{"it has no plans of its own", "it has no plans of its own; over its scratch region: 100 bytes of scratch are too few for 4 ranks"},
+		{"", "100 bytes of scratch are too few for 4 ranks"},
+	} {
+		a := &Transport{Ask: offering(plugin.Support{Reason: test.own}), Scratch: small}
+		got, err := a.Supports(t.Context(), req)
+		if err != nil || len(got.Algorithms) > 0 || got.Reason != test.want {
+			t.Errorf("%+v, %v, want the reason %q", got, err, test.want)
+		}
+	}
+}

@@ -48,7 +48,8 @@ func publish(e plugin.Endpoint) (*C.shunt_endpoint, error) {
 // opened is a Go endpoint behind a C one.
 type opened struct {
 	plugin.Endpoint
-	images runtime.Pinner // what C has the addresses of
+	images   runtime.Pinner // what C has the addresses of
+	abortErr error          // a panic in Abort, which close reports
 }
 
 // putRegion fills in a C region. Its descriptor stays the endpoint's.

@@ -24,6 +24,7 @@ import "C"
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/cgo"
 	"time"
@@ -259,8 +260,9 @@ func shunt_export_connect(e *C.shunt_endpoint, r *C.shunt_request, algorithm *C.
 
 //export shunt_export_abort
 func shunt_export_abort(e *C.shunt_endpoint, reason *C.char) {
-	_ = guard(func() error {
-		if a, ok := endpointOf(e).(plugin.Aborter); ok {
+	o := cgo.Handle(e.handle).Value().(*opened)
+	o.abortErr = guard(func() error {
+		if a, ok := o.Endpoint.(plugin.Aborter); ok {
 			a.Abort(C.GoString(reason))
 		}
 		return nil
@@ -312,6 +314,6 @@ func shunt_export_close(e *C.shunt_endpoint) C.shunt_status {
 		o := cgo.Handle(e.handle).Value().(*opened)
 		defer o.images.Unpin()
 		cgo.Handle(e.handle).Delete()
-		return o.Close()
+		return errors.Join(o.abortErr, o.Close())
 	}), e.message[:])
 }

@@ -102,6 +102,39 @@ func native(t *testing.T, carrier, steps string) conformance.Config {
 	}
 }
 
+// An engine whose Abort panics or does not return is found, in every carrier. One that ignores it leaves more to
+// Close, which is allowed.
+func TestConformanceFindsBrokenAborts(t *testing.T) {
+	for _, carrier := range []string{"builtin", "shared", "process"} {
+		engine := spec(t, carrier)
+		for _, how := range []string{"panic", "hang", "ignore", ""} {
+			t.Run(carrier+" "+how, func(t *testing.T) {
+				report, err := conformance.Run(t.Context(), conformance.Config{
+					Transport: engine, Worlds: []int{3}, Short: true, MaxFailures: 1, Timeout: 10 * time.Second,
+					Filter: regexp.MustCompile(`^abort/.*n33/`), Env: []string{"SHUNT_SOCKETS_ABORT=" + how},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if how == "" || how == "ignore" {
+					if err := report.Err(); err != nil {
+						t.Error(err)
+					}
+					return
+				}
+				failed := slices.IndexFunc(report.Results, func(r conformance.CaseResult) bool {
+					return r.Outcome == conformance.Failed
+				})
+				if failed < 0 {
+					t.Fatalf("an engine whose abort is wrong (%s) passes", how)
+				}
+				detail, _, _ := strings.Cut(report.Results[failed].Detail, "\n")
+				t.Log(detail)
+			})
+		}
+	}
+}
+
 // A request that ends before its bytes have moved is found.
 func TestConformanceFindsHastyRequests(t *testing.T) {
 	config := native(t, "builtin", "hasty")
