@@ -8,8 +8,8 @@
 //	name[rank]=action(argument)@n
 //
 // With [rank] a clause holds only in the process with that SHUNT_RANK, with @n only for the n-th hit. The actions are
-// exit (SIGKILL to this process), stop (SIGSTOP; the place goes on after SIGCONT), delay(TIME) and corrupt(BYTES), which
-// changes data of the place.
+// exit (SIGKILL to this process), stop (SIGSTOP; the place goes on after SIGCONT), delay(TIME) and corrupt(BYTES),
+// which changes data of the place.
 package failpoint
 
 import (

@@ -8,6 +8,7 @@ from . import _device, _library
 from ._device import StreamLike
 from ._interruptible import interruptible
 from ._operations import whole
+from ._owned import Owned
 from ._tables import ClosedError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def _bytes(size: Any, what: str) -> int:
     return size
 
 
-class Allocator:
+class Allocator(Owned):
     """A cache of memory of this rank's GPU that peers map, made by Communicator.allocator.
 
     Memory is reused in the order of streams; nothing but close waits for a GPU, and other threads go on meanwhile.

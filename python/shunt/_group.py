@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 from . import _library
 from ._operations import Prepared
+from ._owned import Owned
 
 if TYPE_CHECKING:
     from ._communicator import Communicator
 
 
-class Group:
+class Group(Owned):
     """Operations that run as one; see Communicator.group."""
 
     def __init__(self, comm: "Communicator") -> None:

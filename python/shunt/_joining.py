@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from . import _library
 from ._communicator import Communicator, end, int32
 from ._interruptible import interruptible
+from ._operations import seconds
 from ._tables import InvalidArgumentError, MemoryKind
 
 _byref = ctypes.byref
@@ -32,7 +33,7 @@ def init(rank: int | None = None, world: int | None = None, id: str | None = Non
     Interrupted (Ctrl-C), it fails on every rank.
     """
     kind = _memory_kind(memory)
-    if device is not None and (kind is not MemoryKind.CUDA or not 0 <= device < 1 << 31):
+    if device is not None and (kind is not MemoryKind.CUDA or int32(device, "init: device") < 0):
         raise InvalidArgumentError(f"init: device {device!r} with memory {kind.name.lower()}; want a GPU's number with "
                                    "memory cuda")
     if (rank is None) != (world is None):
@@ -41,6 +42,7 @@ def init(rank: int | None = None, world: int | None = None, id: str | None = Non
     world = None if world is None else int32(world, "init: world")
     if world is not None and (world < 1 or rank is None or not 0 <= rank < world):
         raise InvalidArgumentError(f"init: rank {rank} of world {world} is out of range")
+    timeout = None if timeout is None else seconds(timeout, "init: timeout")
     if timeout is not None and not 0.001 <= timeout < 1 << 40:
         raise InvalidArgumentError(f"init: timeout {timeout} s; want at least 0.001")
     if max_sms is not None and int32(max_sms, "init: max_sms") < 1:

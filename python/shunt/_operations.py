@@ -7,6 +7,7 @@ the rest, so that C, Go and Python return the same errors.
 """
 
 import ctypes
+import numbers
 import operator
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -78,9 +79,10 @@ def _reduction(op: OpLike, scalar: float | None, name: str) -> tuple[Op, float]:
 
 
 def _root(place: Place, root: int, name: str, what: str = "root") -> int:
-    if not isinstance(root, int) and not hasattr(root, "__index__"):
-        raise InvalidArgumentError(f"{name}: {what} is {root!r}, want a rank")
-    root = int(root)
+    try:
+        root = operator.index(root)
+    except TypeError:
+        raise InvalidArgumentError(f"{name}: {what} is {root!r}, want a rank") from None
     if not 0 <= root < place.world:
         raise InvalidArgumentError(f"{name} on rank {place.rank}: {what} {root} is not a rank of a world of "
                                    f"{place.world}")
@@ -99,16 +101,28 @@ def whole(value: Any, what: str, bits: int = 64) -> int:
     return number
 
 
+def seconds(value: Any, what: str) -> float:
+    """A time in seconds."""
+    if not isinstance(value, numbers.Real):
+        raise InvalidArgumentError(f"{what} is {value!r}, want a number of seconds")
+    return float(value)
+
+
 def _array(values: Any, place: Place, what: str, scale: int = 1) -> Any:
     """world counts or displacements as an int64 array, times scale; None stays None."""
     if values is None:
         return None
+    if isinstance(values, (dict, set, frozenset)) or not hasattr(values, "__len__"):
+        raise InvalidArgumentError(f"{what} is {values!r}, want a sequence of {place.world} numbers")
     if len(values) != place.world:
         raise InvalidArgumentError(f"there are {len(values)} {what} for a world of {place.world}")
     array = (ctypes.c_int64 * place.world)()
     for i, v in enumerate(values):
-        v = v.__index__() if hasattr(v, "__index__") else None
-        if v is None or not 0 <= v * scale < 1 << 63:
+        try:
+            v = operator.index(v)
+        except TypeError:
+            v = -1
+        if not 0 <= v * scale < 1 << 63:
             raise InvalidArgumentError(f"{what}: entry {i} is {values[i]!r}, want a number of elements")
         array[i] = v * scale
     return array

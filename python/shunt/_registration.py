@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from . import _library
 from ._buffers import Memory
 from ._operations import whole
+from ._owned import Owned
 from ._tables import ClosedError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def let_go(handle: int | None) -> None:
     _reachable.pop(handle, None)  # type: ignore[arg-type]
 
 
-class Registration:
+class Registration(Owned):
     """Memory that peers have mapped, made by Communicator.register. The array stays
     alive until this or its communicator is closed, also when the program drops both.
     A context manager that closes itself.

@@ -18,6 +18,7 @@ from ._buffers import Memory
 from ._device import StreamLike
 from ._group import Group
 from ._operations import Prepared
+from ._owned import Owned
 from ._tables import ClosedError, Code, InvalidArgumentError, MemoryKind, ShuntError
 from ._window import Window
 from ._work import Work, let_go
@@ -28,7 +29,7 @@ _byref = ctypes.byref
 BLOCK_LIMIT = 100
 
 
-class Running:
+class Running(Owned):
     """The part of a communicator that runs operations."""
 
     def __init__(self, handle: int, memory: MemoryKind) -> None:

@@ -8,6 +8,7 @@ from . import _library, _operations
 from ._buffers import Buffer
 from ._device import StreamLike
 from ._dtypes import DTypeLike
+from ._owned import Owned
 from ._tables import ClosedError, SystemError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def _array(base: int | None, size: int) -> Any:
     return array
 
 
-class Window:
+class Window(Owned):
     """Memory of this rank, of the same size on every rank, made by
     Communicator.window. A context manager that closes itself.
 

@@ -12,6 +12,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from . import _library
+from ._operations import seconds
+from ._owned import Owned
 from ._tables import ShuntError, TimeoutError
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def let_go() -> None:
         work.done()
 
 
-class Work:
+class Work(Owned):
     """An operation in flight, made by Communicator.start.
 
     Its buffers and its communicator stay alive until the operation has ended, also
@@ -71,7 +73,7 @@ class Work:
         operation goes on. Other errors are the operation's. May be called
         again, and returns the same.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else time.monotonic() + seconds(timeout, "wait: timeout")
         while True:
             # In slices, so that Ctrl-C is noticed.
             left = 0.1 if deadline is None else min(0.1, max(0.0, deadline - time.monotonic()))

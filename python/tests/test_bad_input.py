@@ -1,9 +1,11 @@
 """Wrong calls: each raises the right exception with a text that helps."""
 
 import array
+import copy
 import ctypes
 import enum
 import io
+import pickle
 
 import numpy as np
 import pytest
@@ -82,6 +84,12 @@ TABLE = [
     (lambda c: c.all_gather_v(f4, f4, [2.0]), INVALID, "entry 0 is 2.0"),
     (lambda c: c.all_gather_v(f4, f4, [1 << 63]), INVALID, "want a number of elements"),
     (lambda c: c.all_gather_v(f4, f4, [4], [-1]), INVALID, "displs: entry 0 is -1"),
+    (lambda c: c.all_gather_v(f4, f4, [np.array(4.5)]), INVALID, "entry 0 is array(4.5)"),
+    (lambda c: c.all_gather_v(f4, f4, (i for i in [4])), INVALID, "want a sequence of 1 numbers"),
+    (lambda c: c.all_gather_v(f4, f4, {4}), INVALID, "counts is {4}, want a sequence of 1 numbers"),
+    (lambda c: c.all_gather_v(f4, f4, {4: 4}), INVALID, "counts is {4: 4}, want a sequence of 1 numbers"),
+    (lambda c: c.all_to_all_v(f4, map(int, "4"), f4, [4]), INVALID, "send_counts is <map object"),
+    (lambda c: c.all_to_all_v(f4, 4, f4, [4]), INVALID, "send_counts is 4, want a sequence of 1 numbers"),
     (lambda c: c.all_to_all_v(f4, [5], f4, [4]), INVALID,
      "send has 4 elements, but counts and displacements reach to 5"),
     (lambda c: c.all_to_all_v(f4, [4], f4, [5]), INVALID, "recv has 4 elements"),
@@ -96,6 +104,10 @@ TABLE = [
     (lambda c: c.broadcast(f4, -1), INVALID, "root -1"),
     (lambda c: c.broadcast(f4, "zero"), INVALID, "root is 'zero'"),
     (lambda c: c.broadcast(f4, 1 << 40), INVALID, "not a rank"),
+    (lambda c: c.broadcast(f4, 0.0), INVALID, "root is 0.0, want a rank"),
+    (lambda c: c.broadcast(f4, np.array(0.7)), INVALID, "root is array(0.7), want a rank"),
+    (lambda c: c.broadcast(f4, np.array([0])), INVALID, "root is array([0]), want a rank"),
+    (lambda c: c.send(f4, np.array(0.7)), INVALID, "peer is array(0.7), want a rank"),
     (lambda c: c.send(f4, 1), INVALID, "peer 1 is not a rank"),
     (lambda c: c.send(f4, 0), INVALID, "itself"),
     (lambda c: c.recv(f4, -7), INVALID, "peer -7"),
@@ -148,6 +160,11 @@ TABLE = [
     (lambda c: shunt.init(0, 2, "shunt1AAAA"), INVALID, "unique id"),
     (lambda c: shunt.init(0, 1, timeout=-1), INVALID, "timeout -1"),
     (lambda c: shunt.init(0, 1, timeout=0), INVALID, "timeout 0"),
+    (lambda c: shunt.init(0, 1, timeout="5"), INVALID, "timeout is '5', want a number of seconds"),
+    (lambda c: shunt.init(0, 1, timeout=float("nan")), INVALID, "timeout nan s; want at least 0.001"),
+    (lambda c: shunt.init(0, 1, memory="cuda", device="cuda:0"), INVALID, "device is 'cuda:0', want a whole number"),
+    (lambda c: shunt.init(0, 1, memory="cuda", device=0.0), INVALID, "device is 0.0, want a whole number"),
+    (lambda c: c.start("barrier").wait("long"), INVALID, "wait: timeout is 'long', want a number of seconds"),
     (lambda c: shunt.init(0, 1, max_sms=0), INVALID, "max_sms 0"),
     (lambda c: shunt.init(0, 1, max_sms=1 << 40), INVALID, "max_sms"),
     (lambda c: shunt.init(0, 1, id="a\0b"), INVALID, "zero characters"),
@@ -228,6 +245,16 @@ def test_device_memory_is_refused_by_name(comm):
             comm.all_to_all_v(f4, counts[0], np.zeros(4, "float32"), counts[1])
     with pytest.raises(INVALID, match="recv_displs lies in CUDA memory"):
         comm.all_to_all_v(f4, [4], np.zeros(4, "float32"), [4], recv_displs=OnDevice())
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_a_process_has_is_not_copied(comm, way):
+    things = (comm, comm.window(8), comm.start("barrier"), comm.register(np.zeros(8)), comm.group())
+    for thing in things:
+        with pytest.raises(TypeError, match=f"a {type(thing).__name__} cannot be copied or pickled"):
+            way(thing)
+    things[2].wait()
+    assert comm.all_reduce(np.ones(2)).tolist() == [1, 1]
 
 
 def test_closed_communicator(comm):

@@ -100,7 +100,7 @@ func aborted(err error, rank int) error {
 	case err == nil:
 		return errors.New("it succeeds")
 	case !errors.As(err, &failure) || failure.Code != plugin.Aborted || failure.Rank != rank:
-		return fmt.Errorf("want the error %s of rank %d, got: %w", plugin.Aborted, rank, err)
+		return fmt.Errorf("want the error %q of rank %d, got: %w", plugin.Aborted.String(), rank, err)
 	}
 	return nil
 }

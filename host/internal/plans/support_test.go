@@ -51,7 +51,8 @@ func TestGenericAlgorithmsReachAsFarAsTheTransport(t *testing.T) {
 
 // Where neither the transport nor the generic algorithms over its scratch serve a request, both say why.
 func TestBothReasons(t *testing.T) {
-	req := plugin.Request{Collective: plugin.AllReduce, DType: plugin.Float32, World: 4, Hosts: 1, Memory: plugin.MemoryKindHost}
+	req := plugin.Request{Collective: plugin.AllReduce, DType: plugin.Float32, World: 4, Hosts: 1,
+		Memory: plugin.MemoryKindHost}
 	small := &plugin.Region{Bytes: 100}
 	for _, test := range []struct{ own, want string }{
 		{"it has no plans of its own", "it has no plans of its own; over its scratch region: 100 bytes of scratch are too few for 4 ranks"},
