@@ -217,14 +217,10 @@ func (w *Window) Wait(peer int, times int64) error {
 // long as a peer has it mapped. Close waits for nothing but the communicator's own
 // operations, and leaves captures in progress alone.
 func (w *Window) Close() error {
-	release, err := w.comm.enter("window close")
-	if plugin.CodeOf(err) == plugin.Closed {
-		return nil // the communicator has taken its windows along
+	if w.comm.waitTurn("window close") != nil {
+		return nil // the communicator is closed, and has taken its windows along
 	}
-	if err == nil {
-		defer release()
-	}
-	delete(w.comm.windows, w.attached.Base+w.facts.ID)
+	defer w.comm.release()
 	return w.release()
 }
 
@@ -233,6 +229,7 @@ func (w *Window) release() error {
 		return nil
 	}
 	w.facts.Closed = true
+	delete(w.comm.windows, w.attached.Base+w.facts.ID) // where a later window has its place from now on
 	if w.lent {
 		w.comm.device.exec.ClearRegion(w.attached.Base, w.facts.ID)
 		return nil

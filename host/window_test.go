@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -42,5 +43,47 @@ func TestWaitForLessThanNothing(t *testing.T) {
 		_, err = c.NewWindow(context.Background(), 1<<50)
 		require.ErrorContains(t, err, "1125899906842624 bytes; want 0 to 70368744177664")
 		return w.Close()
+	})
+}
+
+// A window that is closed again takes nothing from the one that has got its place.
+func TestWindowsAreClosedOnce(t *testing.T) {
+	world(t, 2, func(c *host.Communicator) error {
+		var windows []*host.Window
+		for range 3 {
+			w, err := c.NewWindow(context.Background(), 64)
+			if err != nil {
+				return err
+			}
+			windows = append(windows, w)
+			if err := windows[0].Close(); err != nil {
+				return err
+			}
+		}
+		peer := 1 - c.Rank()
+		return errors.Join(windows[1].Signal(peer), windows[1].Wait(peer, 1), c.Barrier(nil), windows[2].Close(),
+			windows[1].Close())
+	})
+}
+
+// Windows of a communicator that has failed may be closed by several goroutines, as may the communicator.
+func TestWindowsAreClosedTogetherAfterAFailure(t *testing.T) {
+	world(t, 1, func(c *host.Communicator) error {
+		closes := []func() error{c.Close}
+		for range 32 {
+			w, err := c.NewWindow(context.Background(), 64)
+			if err != nil {
+				return err
+			}
+			closes = append(closes, w.Close, w.Close)
+		}
+		c.Abort("enough")
+		errs := make([]error, len(closes))
+		var all sync.WaitGroup
+		for i, end := range closes {
+			all.Go(func() { errs[i] = end() })
+		}
+		all.Wait()
+		return errors.Join(errs...)
 	})
 }
