@@ -121,6 +121,18 @@ func TestSplitMakesWorkingSubgroups(t *testing.T) {
 	})
 }
 
+// Keys may be as far apart as an int allows.
+func TestSplitOrdersByAnyKey(t *testing.T) {
+	keys, ranks := []int{math.MaxInt, -1, math.MinInt, 5}, []int{3, 1, 0, 2}
+	world(t, len(keys), func(c *host.Communicator) error {
+		sub, err := c.Split(context.Background(), 0, keys[c.Rank()])
+		if err != nil {
+			return err
+		}
+		return errors.Join(equal([]int{sub.Rank()}, []int{ranks[c.Rank()]}), sub.Close())
+	})
+}
+
 func TestWindowsPutGetSignalWait(t *testing.T) {
 	const n = 3
 	world(t, n, func(c *host.Communicator) error {

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -51,7 +52,7 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 	if color == NoColor {
 		return nil, nil
 	}
-	slices.SortStableFunc(members, func(a, b member) int { return a.key - b.key })
+	slices.SortStableFunc(members, func(a, b member) int { return cmp.Compare(a.key, b.key) })
 	ranks := make([]int, len(members))
 	for i, m := range members {
 		ranks[i] = c.ranks[m.rank]
