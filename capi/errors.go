@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"unicode/utf8"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -75,14 +76,18 @@ func recovered(result *C.int32_t) {
 	}
 }
 
-// copyText writes text into a C buffer of capacity bytes, cut to fit, with a
-// final zero.
+// copyText writes text into a C buffer of capacity bytes, cut to fit where a
+// character ends, with a final zero.
 func copyText(buffer *C.char, capacity C.uint64_t, text string) {
 	if buffer == nil || capacity == 0 {
 		return
 	}
-	into := unsafe.Slice((*byte)(unsafe.Pointer(buffer)), min(uint64(capacity), uint64(len(text))+1))
-	n := copy(into[:len(into)-1], text)
+	n := int(min(uint64(capacity)-1, uint64(len(text))))
+	for n > 0 && n < len(text) && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	into := unsafe.Slice((*byte)(unsafe.Pointer(buffer)), n+1)
+	copy(into, text[:n])
 	into[n] = 0
 }
 

@@ -290,6 +290,11 @@ static void explained(void) {
   OK(shunt_explain(comm, SHUNT_COLL_ALL_REDUCE, SHUNT_DTYPE_FLOAT32, SHUNT_OP_SUM, 2, text, sizeof text, &needed));
   CHECK(strlen(text) + 1 == needed);
   CHECK(strstr(text, "shm") != NULL);
+  CHECK(strstr(text, "\xC2\xB5") != NULL); /* of µs, which is not cut in two */
+  for (size_t capacity = 1; capacity < needed; capacity++) {
+    OK(shunt_explain(comm, SHUNT_COLL_ALL_REDUCE, SHUNT_DTYPE_FLOAT32, SHUNT_OP_SUM, 2, text, capacity, NULL));
+    CHECK(strlen(text) < capacity && strchr(text, 0)[-(capacity > 1)] != '\xC2');
+  }
 }
 
 int main(void) {
