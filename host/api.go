@@ -84,20 +84,29 @@ func (op *Operation) arguments() *call.Arguments { return (*call.Arguments)(unsa
 
 // The communicator's collectives. Every method returns when the result is
 // there (host memory) or enqueued (device memory). All are thin wrappers of
-// Do, which takes any Operation; Start is its non-blocking form.
+// Do, which takes any Operation, premul_sum with its scalar too; Start is its
+// non-blocking form.
 
 // AllReduce reduces count elements over all ranks into every rank's recv.
 func (c *Communicator) AllReduce(send, recv unsafe.Pointer, count int64, dtype plugin.DType, op plugin.Op,
 	stream Stream) error {
-	return c.Do(&Operation{Collective: plugin.AllReduce, Send: send, Recv: recv, Count: count, DType: dtype, Op: op,
+	return c.reduce(&Operation{Collective: plugin.AllReduce, Send: send, Recv: recv, Count: count, DType: dtype, Op: op,
 		Stream: stream})
 }
 
 // Reduce reduces count elements over all ranks into root's recv.
 func (c *Communicator) Reduce(send, recv unsafe.Pointer, count int64, dtype plugin.DType, op plugin.Op, root int,
 	stream Stream) error {
-	return c.Do(&Operation{Collective: plugin.Reduce, Send: send, Recv: recv, Count: count, DType: dtype, Op: op,
+	return c.reduce(&Operation{Collective: plugin.Reduce, Send: send, Recv: recv, Count: count, DType: dtype, Op: op,
 		Root: root, Stream: stream})
+}
+
+// reduce runs a reduction that was given no scalar.
+func (c *Communicator) reduce(op *Operation) error {
+	if op.Op == plugin.OpPremulSum {
+		return c.rejectSlices(op.Collective, "premul_sum needs a scalar: use Do")
+	}
+	return c.Do(op)
 }
 
 // Broadcast sends root's count elements at send to every rank's recv.
@@ -129,15 +138,15 @@ func (c *Communicator) AllGatherV(send, recv unsafe.Pointer, counts, displs []in
 // elements.
 func (c *Communicator) ReduceScatter(send, recv unsafe.Pointer, count int64, dtype plugin.DType, op plugin.Op,
 	stream Stream) error {
-	return c.Do(&Operation{Collective: plugin.ReduceScatter, Send: send, Recv: recv, Count: count, DType: dtype, Op: op,
-		Stream: stream})
+	return c.reduce(&Operation{Collective: plugin.ReduceScatter, Send: send, Recv: recv, Count: count, DType: dtype,
+		Op: op, Stream: stream})
 }
 
 // ReduceScatterV is like ReduceScatter, with blocks of counts[r] elements at displs[r] of send; nil displacements mean
 // packed.
 func (c *Communicator) ReduceScatterV(send, recv unsafe.Pointer, counts, displs []int64, dtype plugin.DType,
 	op plugin.Op, stream Stream) error {
-	return c.Do(&Operation{Collective: plugin.ReduceScatterV, Send: send, Recv: recv, SendCounts: counts,
+	return c.reduce(&Operation{Collective: plugin.ReduceScatterV, Send: send, Recv: recv, SendCounts: counts,
 		SendDispls: displs, DType: dtype, Op: op, Stream: stream})
 }
 

@@ -153,7 +153,7 @@ func (c *Communicator) slices(o *Operation, got, want int, what string) error {
 	if c.device != nil {
 		return c.rejectSlices(o.Collective, "slices are host memory, and this communicator moves memory of its GPU")
 	}
-	return c.Do(o)
+	return c.reduce(o)
 }
 
 // rejectSlices returns an InvalidArgument that the other ranks are told of.

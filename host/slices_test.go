@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -189,4 +190,28 @@ func TestSlicesOfWrongLength(t *testing.T) {
 			require.ErrorContains(t, errs[0], "rank 1")
 		})
 	}
+}
+
+// premul_sum without a scalar is no sum of zeros.
+func TestPremulSumNeedsAScalar(t *testing.T) {
+	world(t, 1, func(c *host.Communicator) error {
+		x, premul := []float32{3}, plugin.OpPremulSum
+		p := at(x)
+		for name, call := range map[string]func() error{
+			"all_reduce":       func() error { return c.AllReduce(p, p, 1, plugin.Float32, premul, nil) },
+			"all_reduce ":      func() error { return host.AllReduce(c, x, x, premul) },
+			"reduce":           func() error { return c.Reduce(p, p, 1, plugin.Float32, premul, 0, nil) },
+			"reduce ":          func() error { return host.Reduce(c, x, x, premul, 0) },
+			"reduce_scatter":   func() error { return c.ReduceScatter(p, p, 1, plugin.Float32, premul, nil) },
+			"reduce_scatter ":  func() error { return host.ReduceScatter(c, x, x, premul) },
+			"reduce_scatter_v": func() error { return c.ReduceScatterV(p, p, []int64{1}, nil, plugin.Float32, premul, nil) },
+		} {
+			err := call()
+			require.ErrorIs(t, err, plugin.InvalidArgument, name)
+			require.EqualError(t, err, strings.TrimSpace(name)+" on rank 0: premul_sum needs a scalar: use Do")
+		}
+		err := c.Do(&host.Operation{Collective: plugin.AllReduce, DType: plugin.Float32, Op: premul, Scalar: 2, Send: p,
+			Recv: p, Count: 1})
+		return errors.Join(err, equal(x, []float32{6}))
+	})
 }
