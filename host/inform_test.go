@@ -75,3 +75,20 @@ func TestInfoSaysWhatIsLoadedAndChosen(t *testing.T) {
 	}
 	require.LessOrEqual(t, strings.Count(log.b.String(), "\n"), 4, log.b.String())
 }
+
+// On GPUs the line of a communicator says which one it is.
+func TestInfoSaysWhichGPU(t *testing.T) {
+	var log journal
+	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	require.NoError(t, errors.Join(deviceErrors(t, gpus(t, 2), func(rank int, o *host.Options) {
+		if rank == 1 {
+			o.Logger = logger
+		}
+	}, func(*rank) error { return nil })...))
+	made := log.lines("communicator made")
+	require.Len(t, made, 1, log.b.String())
+	for _, want := range []string{"communicator=world", "rank=1", "memory=cuda", "device=1", "gpu=", "bus=", "device_bytes=",
+		"all_reduce="} {
+		require.Contains(t, made[0], want)
+	}
+}

@@ -342,7 +342,6 @@ func (c *Communicator) begin(ctx context.Context) {
 	c.engines = c.newEngines()
 	if c.device != nil {
 		c.device.start()
-		return
 	}
 	c.inform(ctx)
 }
