@@ -469,6 +469,7 @@ func TestCallsAfterCloseAreNamed(t *testing.T) {
 			"put":        func() error { return window.Put(0, 0, p, 16) },
 			"split":      func() error { _, err := c.Split(ctx, 0, 0); return err },
 			"shrink":     func() error { _, err := c.Shrink(ctx); return err },
+			"subset":     func() error { _, err := c.Subset(ctx, []int{0}); return err },
 			"exchange":   func() error { _, err := c.Exchange(ctx, nil); return err },
 			"register":   func() error { return c.Register(p, 16) },
 			"deregister": func() error { return c.Deregister(p) },

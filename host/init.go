@@ -268,7 +268,7 @@ func newCommunicator(ctx context.Context, j *job, what, label string, ranks []in
 		}
 	}()
 	if c.group, err = j.session.Group(label, ranks); err != nil {
-		return nil, err
+		return nil, plugin.Errorf(plugin.CodeOf(err), "%s on rank %d: %w", what, rank, err)
 	}
 	c.plans.Group = c.group
 	if c.engine, err = executor.NewEngine(c.rank, c.world); err != nil {
