@@ -38,6 +38,21 @@ func (r *rank) reduced(c *host.Communicator, count int) error {
 	return errors.Join(err, r.free(p))
 }
 
+// A closed communicator holds nothing, and says so.
+func TestDeviceBytesOnceClosed(t *testing.T) {
+	deviceWorld(t, 2, func(r *rank) error {
+		before := r.DeviceBytes()
+		err := r.Close()
+		if after := r.DeviceBytes(); before <= 0 || after != 0 {
+			return fmt.Errorf("%d bytes, %d once closed: %w", before, after, err)
+		}
+		return err
+	})
+	world(t, 1, func(c *host.Communicator) error {
+		return errors.Join(equal([]int64{c.DeviceBytes()}, []int64{0}), c.Close(), equal([]int64{c.DeviceBytes()}, []int64{0}))
+	})
+}
+
 // A communicator holds what its calls need: many groups of which each calls little take little.
 func TestDeviceMemoryIsMadeWhenItIsNeeded(t *testing.T) {
 	const n = 4

@@ -193,8 +193,12 @@ func (c *Communicator) abortDevice(reason *plugin.Error) {
 }
 
 // DeviceBytes returns the device memory that the communicator's transports hold on
-// this rank's GPU, windows not included; 0 for host memory.
+// this rank's GPU, windows not included; 0 for host memory, and once the communicator is closed.
 func (c *Communicator) DeviceBytes() int64 {
+	if c.device == nil || c.waitTurn("device bytes") != nil {
+		return 0
+	}
+	defer c.release()
 	var total int64
 	for _, a := range c.attached {
 		for _, r := range a.Endpoint.Regions() {
