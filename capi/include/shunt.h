@@ -93,7 +93,8 @@ typedef struct shunt_options {
   uint64_t flags;           /* 0 */
   const int32_t *cancel;    /* NULL, or a word that ends shunt_comm_init with SHUNT_ABORTED, here and on every
                                rank, within a tenth of a second after it was set to other than 0, by any thread
-                               or signal handler; since 1.1 */
+                               or signal handler; the process that serves the rendezvous stays a second longer, to
+                               tell ranks that come late; since 1.1 */
   int32_t max_sms;          /* most multiprocessors of a GPU that the kernels of a communicator occupy at once; the
                                smallest of the ranks' values counts; 0: SHUNT_MAX_SMS; since 1.1 */
   int32_t reserved;         /* 0 */
