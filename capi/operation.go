@@ -89,15 +89,13 @@ func go_run_group(number C.uint64_t, given *C.shunt_operation, count C.int64_t) 
 func go_run_together(numbers *C.uint64_t, given *C.shunt_operation, count C.int64_t) (result C.int32_t) {
 	defer recovered(&result)
 	parts := make([]host.Part, count)
-	var only *communicator // the one communicator of all operations
+	comms := map[*communicator]bool{}
 	for i := range parts {
 		c, err := communicators.find(handle(unsafe.Slice(numbers, count)[i]))
 		if err != nil {
 			return status(nil, err)
 		}
-		if only = c; i > 0 && parts[0].Comm != c.host {
-			only = nil
-		}
+		comms[c] = true
 		var op host.Operation
 		if err := c.translate(&unsafe.Slice(given, count)[i], &op); err != nil {
 			return status(c, err)
@@ -105,7 +103,11 @@ func go_run_together(numbers *C.uint64_t, given *C.shunt_operation, count C.int6
 		keep(&op) // what C holds goes when this returns
 		parts[i] = host.Part{Comm: c.host, Operations: []host.Operation{op}}
 	}
-	return status(only, host.RunTogether(parts...))
+	err := host.RunTogether(parts...)
+	for c := range comms {
+		result = status(c, err)
+	}
+	return result
 }
 
 // translate writes what C gave as an operation of the host. Memory and arrays

@@ -289,6 +289,18 @@ int main(void) {
   OK(shunt_get_async_error(comm, &number));
   CHECK(number == SHUNT_OK);
   CHECK(strstr(shunt_last_error(comm), "group") != NULL);
+  shunt_comm pair[2] = {comm, NULL};
+  shunt_operation sums[2] = {SHUNT_OPERATION_INIT, SHUNT_OPERATION_INIT};
+  OK(shunt_split(comm, 0, 0, &pair[1]));
+  for (int i = 0; i < 2; i++) {
+    sums[i].dtype = f32;
+    sums[i].send = sums[i].recv = a;
+    sums[i].count = -i;
+  }
+  TRY(shunt_run_together(pair, sums, 2));
+  CHECK(strcmp(shunt_last_error(pair[0]), shunt_last_error(NULL)) == 0);
+  CHECK(strcmp(shunt_last_error(pair[1]), shunt_last_error(NULL)) == 0);
+  OK(shunt_close(pair[1]));
   OK(shunt_abort(comm, "tired"));
   TRY(shunt_barrier(comm, NULL));
   OK(shunt_get_async_error(comm, &number));
