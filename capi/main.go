@@ -26,6 +26,7 @@ import (
 	"github.com/shunt-ccl/shunt/transports/cudaipc"
 	"github.com/shunt-ccl/shunt/transports/nccl"
 	"github.com/shunt-ccl/shunt/transports/shm"
+	"github.com/shunt-ccl/shunt/transports/ucx"
 )
 
 // The builtin transports. No CUDA driver is loaded before an endpoint is opened.
@@ -33,6 +34,7 @@ func init() {
 	host.Register(shm.Transport{})
 	host.Register(cudaipc.Transport{})
 	host.Register(nccl.Transport{})
+	host.Register(ucx.Transport{})
 	if file, err := filepath.EvalSymlinks(C.GoString(C.shunt_file())); err == nil {
 		carrier.SetInstalled(filepath.Join(filepath.Dir(file), "shunt", "plugins"))
 	}

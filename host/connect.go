@@ -138,11 +138,17 @@ func (c *Communicator) settle() error {
 		strings.Join(reasons, "; "))
 }
 
-// outOfReach returns the reason why a transport cannot reach the communicator's ranks, or "". All ranks return the
-// same.
+// outOfReach returns the reason why a transport cannot reach the communicator's ranks, or need not, or "". All ranks
+// return the same.
 func (c *Communicator) outOfReach(info plugin.Info) string {
-	if len(c.observer.Topology.Hosts()) > 1 && info.Features&plugin.FeatureMultiHost == 0 {
+	const engine = plugin.FeatureMultiHost | plugin.FeatureExchange
+	switch hosts := len(c.observer.Topology.Hosts()); {
+	case hosts > 1 && info.Features&plugin.FeatureMultiHost == 0:
 		return "it reaches ranks of one host only"
+	case hosts == 1 && c.job.optional && c.job.memory == plugin.MemoryKindHost && info.Features&engine == engine &&
+		info.Features&plugin.FeatureMemory == 0:
+		// It would cost every communicator its connections, and every first call a round of exchange.
+		return "the ranks are on one host, whose memory they share; SHUNT_TRANSPORTS names it all the same"
 	}
 	if reason, found := c.observer.Topology.NoPeerAccess(); found && info.Features&plugin.FeaturePeerAccess != 0 {
 		return reason

@@ -82,8 +82,7 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 	table, refused := newTable(o, options, config.Rank, logger) // every rank is told below
 	j.table = table
 	transports, named := specs(o, options, logger)
-	// What serves host memory serves it everywhere.
-	j.optional = !named && o.Memory == plugin.MemoryKindCuda
+	j.optional = !named
 	// Before all those ranks meet.
 	if err := worldTooLarge(carrier.BuiltinInfos(transports), o.Memory, config.World); err != nil {
 		return nil, fmt.Errorf("init: %w", err)
@@ -300,7 +299,8 @@ func newCommunicator(ctx context.Context, j *job, what, label string, ranks []in
 	if err := c.group.Agree(ctx, "open their transports ("+label+")", err); err != nil {
 		return nil, c.observer.WrapError(what, err)
 	}
-	if j.gpu != nil {
+	// What serves the host memory of one host serves it everywhere.
+	if j.gpu != nil || len(c.observer.Topology.Hosts()) > 1 {
 		if err := c.plans.LeaveOut(ctx, "leave transports out ("+label+")", absent, j.optional); err != nil {
 			return nil, c.observer.WrapError(what, err)
 		}

@@ -35,6 +35,7 @@ import (
 	"github.com/shunt-ccl/shunt/transports/cudaipc"
 	"github.com/shunt-ccl/shunt/transports/nccl"
 	"github.com/shunt-ccl/shunt/transports/shm"
+	"github.com/shunt-ccl/shunt/transports/ucx"
 )
 
 // Exit codes of every command but run.
@@ -50,6 +51,7 @@ func init() {
 	host.Register(shm.Transport{})
 	host.Register(cudaipc.Transport{})
 	host.Register(nccl.Transport{})
+	host.Register(ucx.Transport{})
 }
 
 func main() {

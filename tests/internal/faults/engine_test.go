@@ -15,6 +15,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/internal/sockets"
 	"github.com/shunt-ccl/shunt/tests/pool"
+	"github.com/shunt-ccl/shunt/transports/ucx"
+	"github.com/shunt-ccl/shunt/transports/ucx/ucxtest"
 )
 
 // An engine moves bytes by itself, in commands that the executor only waits for: what ends
@@ -22,17 +24,24 @@ import (
 
 func init() {
 	host.Register(sockets.Transport{})
+	host.Register(ucx.Transport{})
 	pool.Handle("faults abort", abortHandler)
 	pool.Handle("faults break", breakHandler)
 }
 
 var buildSockets = build("shunt-transport-sockets", "tests/internal/sockets/process")
 
-// engines returns the specs of sockets in this process, and in one of its own.
+// engines returns the specs of sockets in this process and in one of its own, and of ucx where there is a library.
 func engines(t *testing.T) map[string]string {
 	t.Helper()
 	spec, _ := carried(t, buildSockets)
-	return map[string]string{"builtin": "builtin:sockets", "process": spec}
+	specs := map[string]string{"builtin": "builtin:sockets", "process": spec}
+	if reason := ucxtest.Missing(); reason != "" {
+		t.Log("without ucx: " + reason)
+	} else {
+		specs["ucx"] = "builtin:ucx"
+	}
+	return specs
 }
 
 func TestRankKilledInARemoteStepIsNamedByEverySurvivor(t *testing.T) {

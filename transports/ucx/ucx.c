@@ -1,0 +1,449 @@
+/* ucx.c: calls of UCX; see ucx.h. */
+#define _GNU_SOURCE
+#include "ucx.h"
+
+#include <dlfcn.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *const symbols[] = {
+#define X(name, result, arguments) #name,
+    UX_FUNCTIONS(X)
+#undef X
+};
+
+int ux_count(void) { return (int)(sizeof symbols / sizeof *symbols); }
+
+const char *ux_symbol(int number) { return symbols[number]; }
+
+int ux_load(const char *path, ux_table *table, char *message, size_t bytes) {
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    const char *why = dlerror();
+    snprintf(message, bytes, "%s", why ? why : "dlopen failed");
+    return -1;
+  }
+  void **slots = (void **)table; /* nothing but function pointers, in the order of symbols */
+  for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
+    if (!(slots[i] = dlsym(library, symbols[i]))) {
+      snprintf(message, bytes, "it has no %s; UCX 1.11 is the oldest that serves", symbols[i]);
+      return -1; /* it stays: a library that hooks memory calls is not unloaded */
+    }
+  return 0;
+}
+
+int ux_version(const ux_table *table) {
+  unsigned major, minor, release;
+  table->ucp_get_version(&major, &minor, &release);
+  return (int)(major * 1000 + minor);
+}
+
+/* A connection. */
+typedef struct {
+  void *endpoint; /* null: none yet, or closed */
+  ux_status status; /* why it is lost */
+} ux_peer;
+
+struct ux_worker {
+  const ux_table *f;
+  void *context, *worker;
+  int rank, world;
+  char *memory;
+  ux_peer *peers;
+  /* Guards everything of UCX: the worker is used by one thread at a time. */
+  pthread_mutex_t lock;
+  int32_t requests; /* in flight */
+  int32_t closing;  /* connections that are being closed */
+  int32_t forced;   /* all connections were cut */
+  _Atomic int32_t aborted;
+  _Atomic uint32_t calls; /* of start and poll */
+  _Atomic int32_t stop;
+  int wake, events;
+  int has_thread;
+  pthread_t thread;
+};
+
+/* A message in flight. */
+typedef struct ux_part {
+  struct ux_request *of;
+  void *handle; /* null once it has ended */
+  int32_t over; /* it has ended */
+  int32_t rank;
+  int32_t incoming;
+  uint64_t tag; /* that an incoming message must have */
+  int64_t bytes;
+} ux_part;
+
+typedef struct ux_request {
+  ux_worker *worker;
+  const ux_order *order;
+  int32_t left;    /* parts in flight */
+  int32_t count;   /* parts */
+  int32_t stopped; /* cancelled */
+  int32_t failed;  /* 1 + the rank of the first failure, whose code and text follow */
+  shunt_status code;
+  char message[SHUNT_NATIVE_TEXT];
+  ux_part parts[];
+} ux_request;
+
+/*
+ * A tag: the sender's rank (16 bits), the kind of message (4), the call (28), the root (16). A receive takes what
+ * comes from its rank and is of its kind; messages of one sender come in their order. What the message is of is
+ * compared afterwards, so that ranks in different calls find out.
+ */
+#define OF_MESSAGES 1
+#define MATCHED 0xFFFFF00000000000ull
+
+static uint64_t tag_of(const ux_order *o, int32_t sender, int64_t root) {
+  if (o->kind != UX_EXCHANGE) return (uint64_t)sender << 48 | (uint64_t)OF_MESSAGES << 44;
+  return (uint64_t)sender << 48 | (o->call & 0xFFFFFFF) << 16 | ((uint64_t)root & 0xFFFF);
+}
+
+static int is_error(const void *handle) { return (uintptr_t)handle >= (uintptr_t)(intptr_t)UX_ERR_LAST; }
+
+static const char *text(const ux_worker *w, ux_status status) { return w->f->ucs_status_string(status); }
+
+static shunt_status wrong(const ux_worker *w, shunt_native_report *report, const char *what, ux_status status) {
+  snprintf(report->message, sizeof report->message, "ucx: %s: %s", what, text(w, status));
+  return status == UX_ERR_NO_MEMORY ? SHUNT_OUT_OF_MEMORY : status == UX_ERR_UNREACHABLE ? SHUNT_UNSUPPORTED
+                                                                                          : SHUNT_SYSTEM;
+}
+
+/* ---- The worker. */
+
+/*
+ * Messages that a rank has sent leave, and those for it arrive, also while it is in no call: a thread sees to it. While
+ * calls poll, it leaves that to them and looks once a millisecond.
+ */
+static void *background(void *argument) {
+  ux_worker *w = argument;
+  uint32_t seen = atomic_load(&w->calls);
+  while (!atomic_load(&w->stop)) {
+    uint32_t calls = atomic_load(&w->calls);
+    struct pollfd fds[2] = {{.fd = w->wake, .events = POLLIN}, {.fd = w->events, .events = POLLIN}};
+    int busy = calls != seen;
+    seen = calls;
+    if (!busy) {
+      pthread_mutex_lock(&w->lock);
+      while (w->f->ucp_worker_progress(w->worker)) {}
+      busy = w->f->ucp_worker_arm(w->worker) != UX_OK; /* something has come meanwhile */
+      pthread_mutex_unlock(&w->lock);
+    }
+    poll(fds, busy ? 1 : 2, busy ? 1 : -1);
+  }
+  return NULL;
+}
+
+static void destroy(ux_worker *w) {
+  if (w->has_thread) {
+    atomic_store(&w->stop, 1);
+    uint64_t one = 1;
+    while (write(w->wake, &one, sizeof one) < 0) {} /* interrupted */
+    pthread_join(w->thread, NULL);
+  }
+  if (w->worker) w->f->ucp_worker_destroy(w->worker);
+  if (w->context) w->f->ucp_cleanup(w->context);
+  if (w->wake >= 0) close(w->wake);
+  pthread_mutex_destroy(&w->lock);
+  free(w->peers);
+  free(w);
+}
+
+shunt_status ux_open(const ux_table *table, int rank, int world, char *memory, ux_worker **out,
+                     shunt_native_report *report) {
+  ux_worker *w = calloc(1, sizeof *w);
+  ux_peer *peers = calloc((size_t)world, sizeof *peers);
+  if (!w || !peers) {
+    free(w);
+    free(peers);
+    snprintf(report->message, sizeof report->message, "ucx: no memory for a worker");
+    return SHUNT_OUT_OF_MEMORY;
+  }
+  w->f = table;
+  w->rank = rank;
+  w->world = world;
+  w->memory = memory;
+  w->peers = peers;
+  pthread_mutex_init(&w->lock, NULL);
+  w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  ux_params params = {.mask = 1 /* features */, .features = 1 /* tags */ | 16 /* wakeup */};
+  ux_status status = w->wake < 0 ? UX_ERR_NO_MEMORY : UX_OK;
+  const char *what = "a descriptor";
+  if (status == UX_OK) {
+    what = "ucp_init";
+    status = table->ucp_init_version(1, 11, &params, NULL, &w->context);
+  }
+  if (status == UX_OK) {
+    ux_worker_params worker = {.mask = 1 /* thread mode */, .thread_mode = 1 /* serialized */};
+    what = "ucp_worker_create";
+    status = table->ucp_worker_create(w->context, &worker, &w->worker);
+  }
+  if (status == UX_OK) {
+    what = "ucp_worker_get_efd";
+    status = table->ucp_worker_get_efd(w->worker, &w->events);
+  }
+  if (status == UX_OK) {
+    what = "a thread";
+    if (pthread_create(&w->thread, NULL, background, w) == 0) w->has_thread = 1;
+    else status = UX_ERR_NO_MEMORY;
+  }
+  if (status == UX_OK) {
+    *out = w;
+    return SHUNT_OK;
+  }
+  shunt_status code = wrong(w, report, what, status);
+  destroy(w);
+  return code;
+}
+
+shunt_status ux_address(ux_worker *w, void **address, size_t *bytes, shunt_native_report *report) {
+  pthread_mutex_lock(&w->lock);
+  ux_status status = w->f->ucp_worker_get_address(w->worker, address, bytes);
+  pthread_mutex_unlock(&w->lock);
+  return status == UX_OK ? SHUNT_OK : wrong(w, report, "ucp_worker_get_address", status);
+}
+
+void ux_free_address(ux_worker *w, void *address) {
+  pthread_mutex_lock(&w->lock);
+  w->f->ucp_worker_release_address(w->worker, address);
+  pthread_mutex_unlock(&w->lock);
+}
+
+/* A connection is lost. Called by progress. */
+static void lost(void *argument, void *endpoint, ux_status status) {
+  (void)endpoint;
+  ((ux_peer *)argument)->status = status;
+}
+
+shunt_status ux_connect(ux_worker *w, int rank, const void *address, shunt_native_report *report) {
+  ux_peer *peer = &w->peers[rank];
+  ux_ep_params params = {.mask = 1 | 2 | 4, /* address, error mode, error handler */
+                         .address = address,
+                         .error_mode = 1, /* a peer's end is told */
+                         .error_handler = {lost, peer}};
+  pthread_mutex_lock(&w->lock);
+  ux_status status = w->f->ucp_ep_create(w->worker, &params, &peer->endpoint);
+  pthread_mutex_unlock(&w->lock);
+  if (status == UX_OK) return SHUNT_OK;
+  report->peer = rank + 1;
+  return wrong(w, report, "ucp_ep_create", status);
+}
+
+/* ---- Requests. The caller of what follows holds the lock. */
+
+static void fail(ux_request *r, int32_t rank, shunt_status code, const char *format, const char *what) {
+  if (r->failed || r->stopped) return; /* the first failure counts */
+  r->failed = rank + 1;
+  r->code = code;
+  int n = snprintf(r->message, sizeof r->message, "rank %d ", rank);
+  snprintf(r->message + n, sizeof r->message - (size_t)n, format, what);
+}
+
+/* A message has ended. */
+static void ended(ux_part *p, ux_status status, const ux_tag_info *info) {
+  ux_request *r = p->of;
+  const char *name = r->order->name;
+  p->handle = NULL;
+  p->over = 1;
+  r->left--;
+  if (status == UX_ERR_CANCELED && (r->stopped || r->worker->forced)) {
+    r->stopped = 1;
+    return;
+  }
+  if (status == UX_ERR_MESSAGE_TRUNCATED) {
+    fail(r, p->rank, SHUNT_MISMATCH, "sent more for %s than this rank expects", name);
+  } else if (status != UX_OK) {
+    fail(r, p->rank, SHUNT_PEER_DIED, "is not reached any more: %s", text(r->worker, status));
+  } else if (p->incoming && info->tag != p->tag) {
+    fail(r, p->rank, SHUNT_MISMATCH, "is in another call than %s, or has another root", name);
+  } else if (p->incoming && (int64_t)info->length != p->bytes) {
+    fail(r, p->rank, SHUNT_MISMATCH, "sent less for %s than this rank expects", name);
+  }
+}
+
+static void sent(void *handle, ux_status status, void *user) {
+  ux_part *p = user;
+  const ux_table *f = p->of->worker->f;
+  ended(p, status, NULL);
+  f->ucp_request_free(handle);
+}
+
+static void received(void *handle, ux_status status, const ux_tag_info *info, void *user) {
+  ux_part *p = user;
+  const ux_table *f = p->of->worker->f;
+  ended(p, status, info);
+  f->ucp_request_free(handle);
+}
+
+/* Begin a message. */
+static void begin(ux_request *r, int32_t rank, int incoming, void *at, int64_t bytes, int64_t root) {
+  ux_worker *w = r->worker;
+  ux_part *p = &r->parts[r->count++];
+  *p = (ux_part){.of = r, .rank = rank, .incoming = incoming, .bytes = bytes};
+  r->left++;
+  ux_request_param param = {.mask = 2 | 4 /* callback, user data */, .user = p};
+  void *handle;
+  if (incoming) {
+    p->tag = tag_of(r->order, rank, root);
+    param.mask |= 1 << 16; /* the callback is called in any case: it is told what came */
+    param.done.recv = received;
+    handle = w->f->ucp_tag_recv_nbx(w->worker, at, (size_t)bytes, p->tag, MATCHED, &param);
+  } else if (w->peers[rank].status != UX_OK || !w->peers[rank].endpoint) {
+    handle = (void *)(intptr_t)(w->peers[rank].status ? w->peers[rank].status : UX_ERR_UNREACHABLE);
+  } else {
+    param.done.send = sent;
+    handle = w->f->ucp_tag_send_nbx(w->peers[rank].endpoint, at, (size_t)bytes, tag_of(r->order, w->rank, root), &param);
+  }
+  if (p->over) return; /* within the call */
+  if (handle == NULL) ended(p, UX_OK, NULL);
+  else if (is_error(handle)) ended(p, (ux_status)(intptr_t)handle, NULL);
+  else p->handle = handle;
+}
+
+static char *place(const ux_worker *w, int32_t of, const void *send, void *recv) {
+  return of == UX_SEND ? (char *)send : of == UX_RECV ? recv : w->memory;
+}
+
+/* The rank of a message that has not ended. */
+static int32_t awaited(const ux_request *r) {
+  for (int32_t i = 0; i < r->count; i++)
+    if (r->parts[i].handle && r->parts[i].incoming) return r->parts[i].rank + 1;
+  for (int32_t i = 0; i < r->count; i++)
+    if (r->parts[i].handle) return r->parts[i].rank + 1;
+  return 0;
+}
+
+static void cut_done(void *handle, ux_status status, void *user) {
+  (void)status;
+  ux_worker *w = user;
+  w->closing--;
+  w->f->ucp_request_free(handle);
+}
+
+/* Close a connection; with force what is in flight over it ends. */
+static void cut(ux_worker *w, ux_peer *peer, int force) {
+  if (!peer->endpoint) return;
+  ux_request_param param = {.mask = 2 | 4 | 16 /* callback, user data, flags */, .flags = force ? 1 : 0,
+                            .done.send = cut_done, .user = w};
+  void *handle = w->f->ucp_ep_close_nbx(peer->endpoint, &param);
+  peer->endpoint = NULL;
+  if (handle && !is_error(handle)) w->closing++;
+}
+
+/* What a request has come to: SHUNT_PENDING while messages hold the caller's memory. One that has failed lets go of
+ * the others: their ranks may never come. */
+static shunt_status outcome(ux_request *r, int32_t stop, shunt_native_report *report) {
+  ux_worker *w = r->worker;
+  if (r->left && (stop || r->failed || atomic_load(&w->aborted)) && !r->stopped) {
+    r->stopped = 1;
+    for (int32_t i = 0; i < r->count; i++)
+      if (r->parts[i].handle && r->parts[i].incoming) w->f->ucp_request_cancel(w->worker, r->parts[i].handle);
+    /* What has begun to move cannot be cancelled. The communicator is over with this call, and its connections too. */
+    if (r->left && !w->forced) {
+      w->forced = 1;
+      for (int32_t i = 0; i < w->world; i++) cut(w, &w->peers[i], 1);
+    }
+    w->f->ucp_worker_progress(w->worker);
+  }
+  if (r->left) {
+    report->peer = awaited(r);
+    return SHUNT_PENDING;
+  }
+  shunt_status code = SHUNT_OK;
+  if (r->failed) {
+    code = r->code;
+    report->peer = r->failed;
+    memcpy(report->message, r->message, sizeof report->message);
+  } else if (r->stopped) {
+    code = SHUNT_ABORTED;
+    snprintf(report->message, sizeof report->message, "the call was given up");
+  }
+  w->requests--;
+  free(r);
+  return code;
+}
+
+shunt_status ux_start(void *context, const int64_t *args, uint32_t count, const void *send, void *recv, void **request,
+                      shunt_native_report *report) {
+  const ux_order *o = context;
+  ux_worker *w = o->worker;
+  (void)count;
+  int32_t parts = o->kind == UX_EXCHANGE ? 2 * w->world : 1;
+  ux_request *r = malloc(sizeof *r + (size_t)parts * sizeof *r->parts);
+  if (!r) {
+    snprintf(report->message, sizeof report->message, "ucx: no memory for a request");
+    return SHUNT_OUT_OF_MEMORY;
+  }
+  memset(r, 0, sizeof *r);
+  r->worker = w;
+  r->order = o;
+  pthread_mutex_lock(&w->lock);
+  atomic_fetch_add_explicit(&w->calls, 1, memory_order_relaxed);
+  w->requests++;
+  char *out = place(w, o->out, send, recv), *in = place(w, o->in, send, recv);
+  if (o->kind == UX_EXCHANGE) {
+    const ux_entry *table = (const ux_entry *)(w->memory + args[0]);
+    /* Receives first: what arrives early finds its place. Ranks begin with different peers. */
+    for (int32_t i = 1; i < w->world; i++) {
+      int32_t rank = (w->rank + w->world - i) % w->world;
+      if (table[rank].in_bytes >= 0) begin(r, rank, 1, in + table[rank].in_at, table[rank].in_bytes, args[1]);
+    }
+    for (int32_t i = 1; i < w->world; i++) {
+      int32_t rank = (w->rank + i) % w->world;
+      if (table[rank].out_bytes >= 0) begin(r, rank, 0, out + table[rank].out_at, table[rank].out_bytes, args[1]);
+    }
+  } else if (args[0] < 0 || args[0] >= w->world || args[0] == w->rank || args[1] < 0) {
+    fail(r, w->rank, SHUNT_INVALID_ARGUMENT, "has no connection for %s", o->name);
+  } else {
+    begin(r, (int32_t)args[0], o->kind == UX_MESSAGE_IN, o->kind == UX_MESSAGE_IN ? in : out, args[1], 0);
+  }
+  if (r->left) w->f->ucp_worker_progress(w->worker);
+  shunt_status status = outcome(r, 0, report);
+  pthread_mutex_unlock(&w->lock);
+  if (status == SHUNT_PENDING) *request = r;
+  return status;
+}
+
+shunt_status ux_poll(void *context, void *request, int32_t stop, shunt_native_report *report) {
+  ux_worker *w = ((const ux_order *)context)->worker;
+  ux_request *r = request;
+  if (stop) pthread_mutex_lock(&w->lock);
+  else if (pthread_mutex_trylock(&w->lock)) return SHUNT_PENDING; /* another thread makes progress */
+  atomic_fetch_add_explicit(&w->calls, 1, memory_order_relaxed);
+  w->f->ucp_worker_progress(w->worker);
+  shunt_status status = outcome(r, stop, report);
+  pthread_mutex_unlock(&w->lock);
+  return status;
+}
+
+void ux_abort(ux_worker *w) { atomic_store(&w->aborted, 1); }
+
+static int64_t milliseconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+shunt_status ux_close(ux_worker *w, int timeout) {
+  int64_t begun = milliseconds();
+  pthread_mutex_lock(&w->lock);
+  for (int32_t i = 0; i < w->world; i++) cut(w, &w->peers[i], atomic_load(&w->aborted) || w->peers[i].status);
+  while (w->closing && milliseconds() - begun < timeout) {
+    int busy = w->f->ucp_worker_progress(w->worker) != 0;
+    pthread_mutex_unlock(&w->lock);
+    if (!busy) usleep(20);
+    pthread_mutex_lock(&w->lock);
+  }
+  int32_t requests = w->requests;
+  pthread_mutex_unlock(&w->lock);
+  if (requests) return SHUNT_TIMEOUT;
+  destroy(w);
+  return SHUNT_OK;
+}

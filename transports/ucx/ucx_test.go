@@ -1,0 +1,195 @@
+package ucx_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/internal/builttest"
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/conformance"
+	"github.com/shunt-ccl/shunt/transports/ucx/ucxtest"
+)
+
+// The engine passes on one host and on two, in both carriers that it has. Delays between hosts last their whole time, as
+// nobody sees that the others wait, so their scenarios run on one.
+func TestConformance(t *testing.T) {
+	if reason := ucxtest.Missing(); reason != "" {
+		t.Skip(reason)
+	}
+	object := t.TempDir() + "/libshunt_ucx.so"
+	out, err := builttest.Command("go", "build", "-buildmode=c-shared", "-o", object, "./shared").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for transport, kept := range map[string]string{
+		"builtin:ucx":      `^([^h]|hosts\d/([^lr]|re))`,
+		"shared:" + object: `^(hosts2/)?(all_reduce|all_to_all_v|send_recv|barrier|abort).*(float32|barrier)`,
+	} {
+		t.Run(transport, func(t *testing.T) {
+			conformance.Test(t, conformance.Config{Transport: transport, Worlds: []int{1, 3}, Hosts: []int{1, 2}, Short: true,
+				MaxBytes: 8 << 20, MaxRounds: 4, Filter: regexp.MustCompile(kept)})
+		})
+	}
+}
+
+const most = 200000 // elements
+
+// changes are the ways in which one rank's call can differ.
+var changes = map[string]func(*host.Operation){
+	"longer":     func(o *host.Operation) { o.Count = 2 * o.Count },
+	"shorter":    func(o *host.Operation) { o.Count = o.Count / 2 },
+	"in pieces":  func(o *host.Operation) { o.Count = most },
+	"dtype":      func(o *host.Operation) { o.DType = plugin.Float16 },
+	"op":         func(o *host.Operation) { o.Op = plugin.OpMax },
+	"root":       func(o *host.Operation) { o.Root = 2 },
+	"collective": func(o *host.Operation) { o.Collective, o.Count = plugin.ReduceScatter, 100 },
+}
+
+func init() { bodies["disagree"] = disagree }
+
+// disagree makes calls that agree, of both kinds, then one that differs on rank 1.
+func disagree(_ context.Context, c *host.Communicator, arguments []string) error {
+	collective, err := plugin.ParseCollective(arguments[0])
+	if err != nil {
+		return err
+	}
+	calls, err := strconv.Atoi(arguments[2])
+	if err != nil {
+		return err
+	}
+	send, recv := newGuarded(most*4), newGuarded(3*most*4)
+	op := host.Operation{Collective: collective, Count: 1000, DType: plugin.Float32, Op: plugin.OpSum, Send: send.pointer(),
+		Recv: recv.pointer()}
+	other := op
+	changes[arguments[1]](&other)
+	for range calls {
+		if err := errors.Join(c.Do(&op), c.Do(&other)); err != nil {
+			return fmt.Errorf("a call that all agree on: %w", err)
+		}
+	}
+	if c.Rank() == 1 {
+		op = other
+	}
+	for err == nil { // a rank that got what it expected is told by its next call
+		err = c.Do(&op)
+	}
+	if !send.intact() || !recv.intact() {
+		return fmt.Errorf("bytes outside of the buffers have changed; the call ended with: %w", err)
+	}
+	return err
+}
+
+// Ranks whose calls differ are told, all of them: in first calls, and between calls whose plans are there. (A call
+// without a plan among others is compared over the rendezvous, where these do not come before their deadline.)
+func TestRanksThatDisagreeAreTold(t *testing.T) {
+	run := newWorld(t, 3)
+	for _, collective := range []plugin.Collective{plugin.AllReduce, plugin.Broadcast, plugin.AllGather, plugin.Reduce} {
+		for name := range changes {
+			if (name == "op" && !collective.Reduces()) || (name == "root" && !collective.Rooted()) {
+				continue
+			}
+			for _, calls := range []string{"0", "20"} {
+				for rank, a := range run("disagree", collective.String(), name, calls) {
+					assert.Equal(t, plugin.Mismatch, a.Code, "%s, %s after %s calls, rank %d: %s", collective, name, calls, rank,
+						a.Text)
+					assert.Less(t, a.Took, 5*time.Second)
+				}
+			}
+		}
+	}
+}
+
+func init() { bodies["leave"] = leave }
+
+// leave has rank 0 send much and then call nothing until rank 1 has all of it.
+func leave(ctx context.Context, c *host.Communicator, _ []string) error {
+	const messages, bytes = 400, 8000
+	memory := make([]byte, bytes)
+	for range messages {
+		var err error
+		if c.Rank() == 0 {
+			err = c.Send(unsafe.Pointer(&memory[0]), bytes, plugin.Uint8, 1, nil)
+		} else {
+			err = c.Recv(unsafe.Pointer(&memory[0]), bytes, plugin.Uint8, 0, nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err := c.Exchange(ctx, []byte{1}) // over the rendezvous
+	return err
+}
+
+// A message leaves its sender, and comes to its receiver, also while the sender is in no call.
+func TestMessagesLeaveWithoutTheirSender(t *testing.T) {
+	// Small buffers of sockets: the last message does not fit.
+	for rank, a := range newWorld(t, 2, "UCX_TLS=tcp", "UCX_TCP_SNDBUF=4k", "UCX_TCP_RCVBUF=4k")("leave") {
+		assert.Equal(t, plugin.OK, a.Code, "rank %d: %s", rank, a.Text)
+	}
+}
+
+func init() { bodies["abort"] = abort }
+
+// abort has rank 2 abort while long messages are on their way, or one from rank 0 that nobody receives.
+func abort(ctx context.Context, c *host.Communicator, arguments []string) error {
+	const count = 16 << 20
+	memory := newGuarded(4 * count)
+	op := host.Operation{Collective: plugin.AllReduce, Send: memory.pointer(), Recv: memory.pointer(), Count: count,
+		DType: plugin.Float32}
+	if err := c.Do(&op); err != nil {
+		return fmt.Errorf("a call before: %w", err)
+	}
+	if _, err := c.Exchange(ctx, []byte{1}); err != nil { // no rank is in it any more
+		return err
+	}
+	switch {
+	case arguments[0] != "send":
+	case c.Rank() == 0:
+		op.Collective, op.Root = plugin.Send, 1
+	default:
+		op = host.Operation{Collective: plugin.Barrier}
+	}
+	request, err := c.Start(&op)
+	if c.Rank() == 2 {
+		c.Abort("enough")
+	}
+	if err == nil { // else the abort was faster
+		err = request.Wait(ctx)
+	}
+	// The others stay connected until rank 0's call has ended: it does not end because they close.
+	if c.Rank() == 0 {
+		err = errors.Join(err, os.WriteFile(arguments[1], nil, 0o600))
+	}
+	for ; ctx.Err() == nil; runtime.Gosched() {
+		if _, missing := os.Stat(arguments[1]); missing == nil {
+			break
+		}
+	}
+	if !memory.intact() {
+		return fmt.Errorf("bytes outside of the buffer have changed; the call ended with: %w", err)
+	}
+	return err
+}
+
+// An abort ends messages that are on their way, and lets go of their buffers.
+func TestAbortDuringLongMessages(t *testing.T) {
+	run := newWorld(t, 3)
+	for i, way := range []string{"all_reduce", "send", "all_reduce", "send"} {
+		for rank, a := range run("abort", way, filepath.Join(t.TempDir(), fmt.Sprint("ended", i))) {
+			assert.Equal(t, plugin.Aborted, a.Code, "%s, rank %d: %s", way, rank, a.Text)
+			assert.Less(t, a.Took, 8*time.Second)
+		}
+	}
+}
