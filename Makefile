@@ -50,7 +50,7 @@ compile = $(GO) list -e -test -deps -export -f '' $(1) >/dev/null
 
 # A failing test in Go must not hide one in Python.
 .PHONY: test
-test: build python-calls ## every test: Go, C and Python
+test: build python-calls deps-ucx ## every test: Go, C and Python
 	$(call compile,$(PKG))
 	@status=0; set -x; \
 	$(sum) $(built) SHUNT_PYTHON=$(VENV)/bin/python \
@@ -395,6 +395,11 @@ debian = @{ $(1); } >/dev/null 2>&1 || { $(call install,$(2)); }
 .PHONY: deps-mpi
 deps-mpi:
 	$(call debian,echo '#include <mpi.h>' | mpicc -x c -fsyntax-only - && mpirun --version,openmpi-bin libopenmpi-dev)
+
+# Without it tests of transports/ucx are skipped, by name.
+.PHONY: deps-ucx
+deps-ucx:
+	@ldconfig -p | grep -q 'libucp\.so\.0' || { $(call install,libucx0); } || true
 
 .PHONY: deps-proto
 deps-proto:

@@ -49,7 +49,8 @@ func TestDeviceBytesOnceClosed(t *testing.T) {
 		return err
 	})
 	world(t, 1, func(c *host.Communicator) error {
-		return errors.Join(equal([]int64{c.DeviceBytes()}, []int64{0}), c.Close(), equal([]int64{c.DeviceBytes()}, []int64{0}))
+		none := []int64{0}
+		return errors.Join(equal([]int64{c.DeviceBytes()}, none), c.Close(), equal([]int64{c.DeviceBytes()}, none))
 	})
 }
 

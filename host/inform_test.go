@@ -87,8 +87,8 @@ func TestInfoSaysWhichGPU(t *testing.T) {
 	}, func(*rank) error { return nil })...))
 	made := log.lines("communicator made")
 	require.Len(t, made, 1, log.b.String())
-	for _, want := range []string{"communicator=world", "rank=1", "memory=cuda", "device=1", "gpu=", "bus=", "device_bytes=",
-		"all_reduce="} {
+	for _, want := range []string{"communicator=world", "rank=1", "memory=cuda", "device=1", "gpu=", "bus=",
+		"device_bytes=", "all_reduce="} {
 		require.Contains(t, made[0], want)
 	}
 }

@@ -16,7 +16,8 @@ func Markdown() string {
 		"that cannot be used. Algorithms that `SHUNT_ALGO` names and that do not exist fail the calls that they are for.\n" +
 		"Variables of the form `SHUNT_<TRANSPORT>_<NAME>` are passed to the transport of that name, which rejects unknown ones;\n" +
 		"`nccl` has two: `SHUNT_NCCL_LIBRARY`, the path of NVIDIA's library, and `SHUNT_NCCL_REGISTER` (`on` or `off`, the\n" +
-		"default): [the program's memory is registered with NCCL](guide/join.md#nccl).\n\n" +
+		"default): [the program's memory is registered with NCCL](guide/join.md#nccl). `ucx` has `SHUNT_UCX_LIBRARY`, the path\n" +
+		"of [UCX's library](guide/join.md#ucx).\n\n" +
 		"A duration has the form `30s`, `500ms` or `2m`; a bare number means seconds. A boolean is `on` or `off`, `true` or\n" +
 		"`false`, `yes` or `no`, `1` or `0`.\n" +
 		"A list is separated by commas. Set but empty is the same as unset.\n")

@@ -22,7 +22,7 @@ const module = "github.com/shunt-ccl/shunt"
 var packages = []string{
 	"host", "plugin", "plugin/process", "plugin/shared", "plugin/shared/export", "host/carrier", "host/algorithm",
 	"host/topology", "host/selector", "host/option", "tests/conformance", "tests/pool", "transports/shm",
-	"transports/cudaipc", "transports/nccl",
+	"transports/cudaipc", "transports/nccl", "transports/ucx",
 }
 
 // writeReference writes the pages of the site that come from the source: the Go

@@ -4,8 +4,8 @@ from typing import Any, NoReturn
 
 
 class Owned:
-    """An object that is neither copied nor pickled: a copy would let go of what this one still uses, and another process
-    has nothing behind it."""
+    """An object that is neither copied nor pickled: a copy would let go of what this one still uses, and another
+    process has nothing behind it."""
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:  # copy and deepcopy end here too
         raise TypeError(f"a {type(self).__name__} cannot be copied or pickled: it stands for memory and connections of "

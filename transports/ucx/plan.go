@@ -41,7 +41,10 @@ var moves = []form{{direct, 1, once, (*writer).direct}}
 
 // forms are the ways to do each collective, the one for short messages first.
 var forms = map[plugin.Collective][]form{
-	plugin.AllReduce: {{oneShot, 1, toEach, (*writer).allReduceOneShot}, {twoShot, 2, twoParts, (*writer).allReduceTwoShot}},
+	plugin.AllReduce: {
+		{oneShot, 1, toEach, (*writer).allReduceOneShot},
+		{twoShot, 2, twoParts, (*writer).allReduceTwoShot},
+	},
 	plugin.Reduce:    {{direct, 1, toEach, (*writer).reduceDirect}, {twoShot, 2, twoParts, (*writer).reduceTwoShot}},
 	plugin.Broadcast: {{direct, 1, toEach, (*writer).direct}, {scatterGather, 2, twoParts, (*writer).broadcastInParts}},
 

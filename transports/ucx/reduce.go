@@ -69,8 +69,8 @@ func (w *writer) now(bytes, offset plugin.Reg) plugin.Reg {
 	return w.Max(w.Min(w.Sub(bytes, offset), w.Const(w.e.layout.piece)), w.Const(0))
 }
 
-// combine writes rounds in each of which a piece of every rank's block goes to that rank, and this one combines those of
-// its own block. block says which part of send memory a rank combines, to where the result goes, then what follows
+// combine writes rounds in each of which a piece of every rank's block goes to that rank, and this one combines those
+// of its own block. block says which part of send memory a rank combines, to where the result goes, then what follows
 // each piece.
 func (w *writer) combine(block func(rank int) part, to func(offset, n plugin.Reg) plugin.RefID,
 	then func(round, offset, n plugin.Reg)) {

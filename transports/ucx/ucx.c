@@ -299,7 +299,8 @@ static void begin(ux_request *r, int32_t rank, int incoming, void *at, int64_t b
     handle = (void *)(intptr_t)(w->peers[rank].status ? w->peers[rank].status : UX_ERR_UNREACHABLE);
   } else {
     param.done.send = sent;
-    handle = w->f->ucp_tag_send_nbx(w->peers[rank].endpoint, at, (size_t)bytes, tag_of(r->order, w->rank, root), &param);
+    uint64_t tag = tag_of(r->order, w->rank, root);
+    handle = w->f->ucp_tag_send_nbx(w->peers[rank].endpoint, at, (size_t)bytes, tag, &param);
   }
   if (p->over) return; /* within the call */
   if (handle == NULL) ended(p, UX_OK, NULL);

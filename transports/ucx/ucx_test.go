@@ -22,8 +22,8 @@ import (
 	"github.com/shunt-ccl/shunt/transports/ucx/ucxtest"
 )
 
-// The engine passes on one host and on two, in both carriers that it has. Delays between hosts last their whole time, as
-// nobody sees that the others wait, so their scenarios run on one.
+// The engine passes on one host and on two, in both carriers that it has. Delays between hosts last their whole time,
+// as nobody sees that the others wait, so their scenarios run on one.
 func TestConformance(t *testing.T) {
 	if reason := ucxtest.Missing(); reason != "" {
 		t.Skip(reason)
@@ -70,8 +70,8 @@ func disagree(_ context.Context, c *host.Communicator, arguments []string) error
 		return err
 	}
 	send, recv := newGuarded(most*4), newGuarded(3*most*4)
-	op := host.Operation{Collective: collective, Count: 1000, DType: plugin.Float32, Op: plugin.OpSum, Send: send.pointer(),
-		Recv: recv.pointer()}
+	op := host.Operation{Collective: collective, Count: 1000, DType: plugin.Float32, Op: plugin.OpSum,
+		Send: send.pointer(), Recv: recv.pointer()}
 	other := op
 	changes[arguments[1]](&other)
 	for range calls {

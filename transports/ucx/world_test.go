@@ -81,7 +81,8 @@ func newWorld(t *testing.T, n int, env ...string) (run func(body string, argumen
 	return func(body string, arguments ...string) []answer {
 		t.Helper()
 		number++
-		payload, err := json.Marshal(request{body, fmt.Sprintf("file://%s", filepath.Join(dir, fmt.Sprint("id", number))), arguments})
+		id := "file://" + filepath.Join(dir, fmt.Sprint("id", number))
+		payload, err := json.Marshal(request{body, id, arguments})
 		if err != nil {
 			t.Fatal(err)
 		}
