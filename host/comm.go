@@ -94,6 +94,7 @@ func (c *Communicator) Topology() *topology.Topology { return c.observer.Topolog
 // Do runs one operation and waits for it. It allocates nothing when it
 // succeeds and its plan was prepared by an earlier call.
 func (c *Communicator) Do(op *Operation) error {
+	_ = *op // a nil pointer panics here, and not while others wait for the turn
 	if !c.tryTurn() {
 		if !c.threads(op) {
 			request, err := c.enqueue([]Operation{*op})

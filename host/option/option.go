@@ -105,6 +105,9 @@ func (o *Options) take(name, value string) string {
 		return ""
 	}
 	near := nearest.Of(name[len(Prefix):], suffixes()) // the common prefix must not make everything near
+	if _, rest, _ := strings.Cut(name[len(Prefix):], "_"); rest == near {
+		near = "" // a transport's option of that name, such as SHUNT_UCX_LIBRARY
+	}
 	if near != "" {
 		near = Prefix + near
 	}

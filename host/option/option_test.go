@@ -99,6 +99,11 @@ func TestTransportOptions(t *testing.T) {
 	o, warnings = Load([]string{"SHUNT_NCCL_LIBRARY=/x", "SHUNT_NCCL_FORWARD=all"})
 	require.Empty(t, warnings)
 	require.Equal(t, map[string]string{"library": "/x"}, o.Transport("nccl"), "the others are not the transport's")
+	// A short name of a transport makes an option look like a mistyped variable.
+	o, warnings = Load([]string{"SHUNT_UCX_LIBRARY=/y"})
+	require.Empty(t, warnings)
+	require.Equal(t, map[string]string{"library": "/y"}, o.Transport("ucx"))
+	require.Len(t, o.Unclaimed([]string{"shm"}), 1)
 }
 
 func TestTable(t *testing.T) {
