@@ -47,12 +47,18 @@ func runBody(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error
 	if err := os.Setenv("SHUNT_HOST_ID", fmt.Sprint("host", w.Rank)); err != nil {
 		return nil, err
 	}
+	if r.Body == "no library" && w.Rank == 1 {
+		if err := os.Setenv(ucx.Variable, "/nowhere/libucp.so.0"); err != nil {
+			return nil, err
+		}
+	}
+	var a answer
+	began := time.Now()
 	c, err := host.Init(ctx, host.Options{Rank: w.Rank, World: w.World, ID: r.ID, Timeout: 10 * time.Second})
 	if err != nil {
-		return nil, err
+		return json.Marshal(answer{plugin.CodeOf(err), err.Error(), time.Since(began)})
 	}
-	began := time.Now()
-	var a answer
+	began = time.Now()
 	if err := bodies[r.Body](ctx, c, r.Arguments); err != nil {
 		a = answer{plugin.CodeOf(err), err.Error(), time.Since(began)}
 	}
