@@ -251,7 +251,7 @@ func TestTransports(t *testing.T) {
 	require.Equal(t, exitWrong, code)
 	var reports []transportReport
 	require.NoError(t, json.Unmarshal([]byte(stdout), &reports))
-	require.Len(t, reports, 4)
+	require.Len(t, reports, 5)
 	require.Equal(t, "cudaipc", reports[0].Name)
 	require.Equal(t, "nccl", reports[1].Name)
 	require.Equal(t, "shm", reports[2].Name)
@@ -259,8 +259,9 @@ func TestTransports(t *testing.T) {
 	for _, r := range []transportReport{reports[0], reports[2]} {
 		require.NotEmpty(t, r.Algorithms["all_reduce"])
 	}
-	require.Equal(t, "shared:"+text, reports[3].Spec)
-	require.NotEmpty(t, reports[3].Rejected)
+	require.Equal(t, "ucx", reports[3].Name)
+	require.Equal(t, "shared:"+text, reports[4].Spec)
+	require.NotEmpty(t, reports[4].Rejected)
 }
 
 func TestTopo(t *testing.T) {

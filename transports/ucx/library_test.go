@@ -2,13 +2,13 @@ package ucx
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/shunt-ccl/shunt/internal/builttest"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -22,7 +22,7 @@ func TestWrongLibraries(t *testing.T) {
 	}
 	object := func(name, source string) string {
 		path := filepath.Join(dir, name)
-		out, err := exec.Command("cc", "-shared", "-fPIC", "-o", path, file(name+".c", source)).CombinedOutput()
+		out, err := builttest.Command("cc", "-shared", "-fPIC", "-o", path, file(name+".c", source)).CombinedOutput()
 		require.NoError(t, err, string(out))
 		return path
 	}

@@ -76,7 +76,7 @@ func (e *endpoint) Prepare(_ context.Context, req plugin.Request, algorithm stri
 		case req.World == 1:
 			w.Alone()
 		case e.worker == nil:
-			return nil, plugin.Errorf(plugin.Internal, "ucx: prepare of %s before its exchange", req.Collective)
+			return nil, plugin.Errorf(plugin.Internal, "ucx: %s was prepared before its exchange", req.Collective)
 		default:
 			w.Track(func() { f.write(w) })
 		}

@@ -32,6 +32,17 @@ Links::~Links() { close("the group was destroyed", Milliseconds(0)); }
 
 std::string Links::key(int from, int to) const { return c10::str("shunt/cpu/", from, "to", to); }
 
+std::string Links::counter(int from, int to) const { return key(from, to) + "/sent"; }
+
+void Links::announce(Link& link, Communicator& communicator, int peer, const Where& where) {
+  link.sent++;
+  if (link.inStore) {
+    store_->add(counter(rank_, peer), 1);
+  } else {
+    check(api().put_(communicator.handle(), link.window, &link.sent, 1, SHUNT_DTYPE_INT64, kReceiver, 0, nullptr), where);
+  }
+}
+
 std::shared_ptr<Links::Link> Links::link(int from, int to) {
   std::lock_guard<std::mutex> lock(mutex_);
   auto& link = links_[{from, to}];
@@ -45,10 +56,15 @@ std::shared_ptr<Links::Link> Links::link(int from, int to) {
 
 Communicator& Links::Link::connect(const Where& where, Milliseconds timeout) {
   Communicator& communicator = channel.communicator(where, timeout);
-  if (window == nullptr) {
+  if (window == nullptr && !inStore) {
     void* base = nullptr;
-    check(api().window_create_(communicator.handle(), sizeof(int64_t), &window, &base), where);
-    announced.store(static_cast<const std::atomic<int64_t>*>(base), std::memory_order_release);
+    auto status = api().window_create_(communicator.handle(), sizeof(int64_t), &window, &base);
+    if (status == SHUNT_UNSUPPORTED) {  // on both ranks: they are on two hosts
+      inStore = true;
+    } else {
+      check(status, where);
+      announced.store(static_cast<const std::atomic<int64_t>*>(base), std::memory_order_release);
+    }
   }
   return communicator;
 }
@@ -58,10 +74,9 @@ c10::intrusive_ptr<Work> Links::send(const at::Tensor& tensor, int peer, Millise
   auto w = where("send");
   auto l = link(rank_, peer);
   auto work = c10::make_intrusive<HostWork>(
-      rank_, OpType::SEND, sequence, std::vector<at::Tensor>{tensor}, [l = l.get(), w, tensor, timeout] {
+      rank_, OpType::SEND, sequence, std::vector<at::Tensor>{tensor}, [this, l = l.get(), w, tensor, peer, timeout] {
         Communicator& communicator = l->connect(w, timeout);
-        l->sent++;
-        check(api().put_(communicator.handle(), l->window, &l->sent, 1, SHUNT_DTYPE_INT64, kReceiver, 0, nullptr), w);
+        announce(*l, communicator, peer, w);
         communicator.run(message(SHUNT_COLL_SEND, tensor, kReceiver), w, timeout);
       });
   l->channel.enqueue(work, w);
@@ -130,10 +145,10 @@ int Links::findSender(const Where& where, Milliseconds timeout) {
       if (from == rank_) continue;
       auto l = link(from, rank_);
       auto* announced = l->announced.load(std::memory_order_acquire);
-      if (announced == nullptr) continue;
-      int64_t taken = l->taken.load();
-      if (announced->load(std::memory_order_acquire) > taken && l->taken.compare_exchange_strong(taken, taken + 1))
-        return from;
+      int64_t sent = 0, taken = l->taken.load();
+      if (announced != nullptr) sent = announced->load(std::memory_order_acquire);
+      else if (l->inStore && std::chrono::steady_clock::now() >= lookAtStore) sent = store_->add(counter(from, rank_), 0);
+      if (sent > taken && l->taken.compare_exchange_strong(taken, taken + 1)) return from;
     }
     auto now = std::chrono::steady_clock::now();
     if (now >= lookAtStore) watch_(where);
@@ -144,7 +159,8 @@ int Links::findSender(const Where& where, Milliseconds timeout) {
     // Links that do not exist yet are announced in the store.
     if (now >= lookAtStore) {
       for (int from = 0; from < size_; from++)
-        if (from != rank_ && link(from, rank_)->announced.load() == nullptr && store_->check({key(from, rank_)}))
+        if (from != rank_ && link(from, rank_)->announced.load() == nullptr && !link(from, rank_)->inStore &&
+            store_->check({key(from, rank_)}))
           tryConnect(from, timeout);
       lookAtStore = now + Milliseconds(2);
     }

@@ -32,7 +32,7 @@ class Links {
 
  private:
   // One direction. The sender raises a counter in the receiver's memory before each message, so that a receive from
-  // any rank sees who sends.
+  // any rank sees who sends. Between hosts, which share no memory, the counter is in the store.
   struct Link {
     explicit Link(Rendezvous rendezvous) : channel(std::move(rendezvous)) {}
 
@@ -42,6 +42,7 @@ class Links {
     int64_t sent = 0;                                           // messages, of the sender
     std::atomic<int64_t> taken{0};                              // messages that receives were made for
     std::atomic<const std::atomic<int64_t>*> announced{nullptr};  // the receiver's counter, once connected
+    std::atomic<bool> inStore{false};                           // the counter, once connected
     std::atomic<bool> connecting{false};
     Channel channel;  // last: its lane ends before the rest goes
   };
@@ -54,6 +55,8 @@ class Links {
 
   std::shared_ptr<Link> link(int from, int to);
   std::string key(int from, int to) const;
+  std::string counter(int from, int to) const;
+  void announce(Link& link, Communicator& communicator, int peer, const Where& where);
   c10::intrusive_ptr<Work> toSelf(const at::Tensor& tensor, bool sends, uint64_t sequence);
   int findSender(const Where& where, Milliseconds timeout);
   void tryConnect(int from, Milliseconds timeout);
