@@ -39,7 +39,8 @@ void Links::announce(Link& link, Communicator& communicator, int peer, const Whe
   if (link.inStore) {
     store_->add(counter(rank_, peer), 1);
   } else {
-    check(api().put_(communicator.handle(), link.window, &link.sent, 1, SHUNT_DTYPE_INT64, kReceiver, 0, nullptr), where);
+    check(api().put_(communicator.handle(), link.window, &link.sent, 1, SHUNT_DTYPE_INT64, kReceiver, 0, nullptr),
+          where);
   }
 }
 
@@ -147,7 +148,8 @@ int Links::findSender(const Where& where, Milliseconds timeout) {
       auto* announced = l->announced.load(std::memory_order_acquire);
       int64_t sent = 0, taken = l->taken.load();
       if (announced != nullptr) sent = announced->load(std::memory_order_acquire);
-      else if (l->inStore && std::chrono::steady_clock::now() >= lookAtStore) sent = store_->add(counter(from, rank_), 0);
+      else if (l->inStore && std::chrono::steady_clock::now() >= lookAtStore)
+        sent = store_->add(counter(from, rank_), 0);
       if (sent > taken && l->taken.compare_exchange_strong(taken, taken + 1)) return from;
     }
     auto now = std::chrono::steady_clock::now();
