@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +24,33 @@ int ux_count(void) { return (int)(sizeof symbols / sizeof *symbols); }
 
 const char *ux_symbol(int number) { return symbols[number]; }
 
+/*
+ * UCX installs handlers of its own, for SIGSEGV, SIGBUS and others, and a debugger's for SIGHUP. These signals are the
+ * program's: Go's runtime and Python's faulthandler live by them.
+ */
+#define SIGNALS 64
+typedef struct {
+  struct sigaction of[SIGNALS + 1];
+} handlers;
+
+static void keep_handlers(handlers *h) {
+  for (int i = 1; i <= SIGNALS; i++)
+    if (sigaction(i, NULL, &h->of[i])) h->of[i].sa_handler = SIG_ERR; /* not ours to ask for */
+}
+
+static void restore_handlers(const handlers *h) {
+  for (int i = 1; i <= SIGNALS; i++) {
+    struct sigaction now;
+    if (h->of[i].sa_handler != SIG_ERR && !sigaction(i, NULL, &now) && now.sa_handler != h->of[i].sa_handler)
+      sigaction(i, &h->of[i], NULL);
+  }
+}
+
 int ux_load(const char *path, ux_table *table, char *message, size_t bytes) {
+  handlers before;
+  keep_handlers(&before);
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  restore_handlers(&before);
   if (!library) {
     const char *why = dlerror();
     snprintf(message, bytes, "%s", why ? why : "dlopen failed");
@@ -156,8 +182,8 @@ static void destroy(ux_worker *w) {
   free(w);
 }
 
-shunt_status ux_open(const ux_table *table, int rank, int world, char *memory, ux_worker **out,
-                     shunt_native_report *report) {
+static shunt_status make(const ux_table *table, int rank, int world, char *memory, ux_worker **out,
+                         shunt_native_report *report) {
   ux_worker *w = calloc(1, sizeof *w);
   ux_peer *peers = calloc((size_t)world, sizeof *peers);
   if (!w || !peers) {
@@ -203,6 +229,20 @@ shunt_status ux_open(const ux_table *table, int rank, int world, char *memory, u
   return code;
 }
 
+/* Signals are the program's: neither UCX's threads nor this one's take any. */
+shunt_status ux_open(const ux_table *table, int rank, int world, char *memory, ux_worker **out,
+                     shunt_native_report *report) {
+  sigset_t all, before;
+  handlers kept;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  keep_handlers(&kept);
+  shunt_status status = make(table, rank, world, memory, out, report);
+  restore_handlers(&kept);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return status;
+}
+
 shunt_status ux_address(ux_worker *w, void **address, size_t *bytes, shunt_native_report *report) {
   pthread_mutex_lock(&w->lock);
   ux_status status = w->f->ucp_worker_get_address(w->worker, address, bytes);
@@ -228,6 +268,7 @@ shunt_status ux_connect(ux_worker *w, int rank, const void *address, shunt_nativ
                          .address = address,
                          .error_mode = 1, /* a peer's end is told */
                          .error_handler = {lost, peer}};
+  if (peer->endpoint) return SHUNT_OK; /* made before another rank's connection failed */
   pthread_mutex_lock(&w->lock);
   ux_status status = w->f->ucp_ep_create(w->worker, &params, &peer->endpoint);
   pthread_mutex_unlock(&w->lock);

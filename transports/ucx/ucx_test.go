@@ -121,6 +121,31 @@ func TestRankWithoutALibraryIsNamed(t *testing.T) {
 	}
 }
 
+func init() { bodies["fault"] = fault }
+
+// fault recovers from a nil pointer after a call.
+func fault(_ context.Context, c *host.Communicator, _ []string) (err error) {
+	if err := c.Barrier(nil); err != nil {
+		return err
+	}
+	defer func() {
+		if recover() != nil {
+			err = nil
+		}
+	}()
+	var p *int
+	*(*int)(unsafe.Add(unsafe.Pointer(p), 8)) = 1
+	return errors.New("a nil pointer is no fault")
+}
+
+// UCX handles SIGSEGV and others itself where it may, and prints where a program ended. That would end a program of Go
+// at a nil pointer that it recovers from, and take faults away from Python's faulthandler.
+func TestSignalsStayTheProgramsOwn(t *testing.T) {
+	for rank, a := range newWorld(t, 2)("fault") {
+		assert.Equal(t, plugin.OK, a.Code, "rank %d: %s", rank, a.Text)
+	}
+}
+
 func init() { bodies["leave"] = leave }
 
 // leave has rank 0 send much and then call nothing until rank 1 has all of it.
