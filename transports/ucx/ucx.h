@@ -78,7 +78,6 @@ typedef struct {
   X(ucp_tag_send_nbx, void *, (void *, const void *, size_t, uint64_t, const ux_request_param *))               \
   X(ucp_tag_recv_nbx, void *, (void *, void *, size_t, uint64_t, uint64_t, const ux_request_param *))           \
   X(ucp_request_cancel, void, (void *, void *))                                                                 \
-  X(ucp_request_check_status, ux_status, (void *))                                                              \
   X(ucp_request_free, void, (void *))                                                                           \
   X(ucs_status_string, const char *, (ux_status))
 
