@@ -13,17 +13,29 @@ import (
 	"github.com/shunt-ccl/shunt/tests/pool"
 )
 
-func init() { pool.Handle("faults refuse", refuseHandler) }
+func init() {
+	pool.Handle("faults operation", operationHandler)
+	pool.Handle("faults refuse", refuseHandler)
+}
 
-// refuseHandler has one rank give wrong arguments to an operation that all others
-// call, and end its process over it: by a signal, or, with Rounds, by exiting
-// without closing anything. The others return their error.
-func refuseHandler(_ context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
+// operationHandler runs one operation to its end. When every rank has answered, none is in a call.
+func operationHandler(_ context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
 	r, j, err := opened(w, payload)
 	if err != nil {
 		return nil, err
 	}
 	if err := errors.Join(j.operation(0, r.Bytes), j.Settle()); err != nil {
+		return nil, err
+	}
+	return json.Marshal(answer{})
+}
+
+// refuseHandler lets one rank give wrong arguments to an operation that all others
+// call, and end its process over it: by a signal, or, with Rounds, by exiting
+// without closing anything. The others return their error.
+func refuseHandler(_ context.Context, w *pool.Worker, payload []byte) ([]byte, error) {
+	r, j, err := opened(w, payload)
+	if err != nil {
 		return nil, err
 	}
 	sum := func(count int64) error {

@@ -22,6 +22,7 @@ func diesOfItsArguments(t *testing.T, on place, size, rounds int) {
 	w := newWorld(t, size)
 	r := on.meet(w, 20*time.Second)
 	w.mustAsk("faults open", r, 30*time.Second)
+	w.mustAsk("faults operation", r, 30*time.Second)
 	r.Absent, r.Rounds = dead, rounds
 	began := time.Now()
 	answers, result := w.ask("faults refuse", r, 15*time.Second, nil)
