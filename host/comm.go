@@ -42,6 +42,7 @@ type Communicator struct {
 	share       *memory.Share
 	device      *device           // nil for host memory
 	control     []io.Closer       // every rank's control page
+	telling     *telling          // nil: all ranks are on this host
 	loaded      []*carrier.Loaded // the transports as the communicator found them
 	attached    []*attached
 	logger      *slog.Logger
@@ -371,6 +372,9 @@ func (c *Communicator) close() error {
 	if c.control != nil { // peers that still wait for this rank learn why in vain
 		c.engine.Record(c.sequence.Collectives+1, c.sequence.Number+1, uint32(diagnosis.Closed), 0, 0, 0, 0)
 		c.engine.Announce()
+		if c.telling != nil {
+			_ = c.group.Tell(c.engine.Report()) // which is not too long
+		}
 	}
 	var errs []error
 	c.job.forget(c)

@@ -175,16 +175,20 @@ func (c *Communicator) connect(ctx context.Context) error {
 	if err == nil {
 		defer func() { _ = page.CloseFD() }() // also when another rank has none; the mapping lives on
 	}
+	if err == nil {
+		err = c.enterForeign()
+	}
 	if err = c.group.Agree(ctx, "make control pages ("+c.label+")", err); err != nil {
 		return err
 	}
-	c.control, err = c.mapAll(ctx, "share control pages ("+c.label+")", []plugin.Region{page.Region()}, nil,
+	pages, err := c.mapAll(ctx, "share control pages ("+c.label+")", []plugin.Region{page.Region()}, nil,
 		func(r plugin.Region, rank int) (io.Closer, error) {
 			if !c.observer.Topology.SameHost(c.rank, rank) {
-				return nil, nil // such a rank rings no doorbell here, and what it calls is not seen
+				return nil, nil // such a rank rings no doorbell here, and tells what it calls
 			}
 			return mapHost(r, func(m executor.Memory) error { return c.engine.SetControl(rank, m) })
 		})
+	c.control = append(c.control, pages...)
 	if err != nil {
 		return err
 	}
@@ -209,7 +213,7 @@ func (c *Communicator) connect(ctx context.Context) error {
 	if c.device == nil {
 		return nil
 	}
-	pages, err := c.device.buffers.SharePages(ctx, c.group, c.exchangeHost)
+	pages, err = c.device.buffers.SharePages(ctx, c.group, c.exchangeHost)
 	c.control = append(c.control, pages...)
 	return err
 }

@@ -225,6 +225,7 @@ func (j *job) watchStalls() {
 			return
 		case <-ticker.C:
 			j.each(func(c *Communicator) {
+				c.tell()
 				c.compareCalls()
 				if c.device != nil {
 					c.device.look()

@@ -32,6 +32,8 @@ type Group struct {
 	failed *plugin.Error // by this rank or another
 	heard  uint64        // number of the latest result
 	recent []recent      // the latest results
+
+	told map[int][]byte // news of other members; guarded by session.mu
 }
 
 // Group makes a group of the given ranks, which must include this one. All

@@ -340,6 +340,9 @@ func (st *store) handle(m *member, msg *message) error {
 		return st.resumed(m)
 	case msgFail:
 		return st.giveUp(m, msg)
+	case msgTell:
+		st.pass(m, msg)
+		return nil
 	}
 	return plugin.Errorf(plugin.Protocol, "message %d is not for the store", msg.Kind)
 }

@@ -34,6 +34,8 @@ const (
 	// before a store declares a rank dead whose end is not proven
 	msgPing // from the store: are you here
 	msgPong // from a rank: I am
+	// both ways
+	msgTell // what a rank says to the others of a group, for whoever listens
 )
 
 // opKind determines the result of a collective once all ranks have contributed.
@@ -74,6 +76,9 @@ type Member struct {
 	Host string // name, for messages
 }
 
+// MaxTold is how many bytes a rank tells at once.
+const MaxTold = 4096
+
 // Limits of what a frame may carry.
 const (
 	maxTag  = 255
@@ -94,10 +99,10 @@ type message struct {
 	Op     opKind        // op
 	Root   int           // op: index within the group
 	Tag    string        // op, cancel, result
-	Data   []byte        // op, result: the rest of the frame
+	Data   []byte        // op, result, tell: the rest of the frame
 	Err    *plugin.Error // cancel, fail, refuse, result, event; hello: why the rank cannot join
 	Retry  bool          // refuse: try again, this store serves another round
-	Rank   int           // event
+	Rank   int           // event; tell: who has said it, within the group
 	State  State         // event
 	Member Member        // hello
 	World  int           // hello
@@ -228,6 +233,9 @@ func (m *message) frame() frame {
 		m.encodeRegroup(&w)
 	case msgPing, msgPong:
 		w.U64(m.Seq)
+	case msgTell:
+		w.U32(m.Group)
+		w.U16(uint16(m.Rank))
 	case msgBeat, msgBye, msgResumed:
 	}
 	return frame{kind: m.Kind, head: w.B, payload: m.Data}
@@ -300,6 +308,11 @@ func decode(kind msgKind, body []byte) (*message, error) {
 		m.decodeRegroup(r)
 	case msgPing, msgPong:
 		m.Seq = r.U64()
+	case msgTell:
+		m.Group, m.Rank, m.Data = r.U32(), int(r.U16()), r.Rest()
+		if len(m.Data) > MaxTold {
+			r.Fail("%d bytes to tell", len(m.Data))
+		}
 	case msgBeat, msgBye, msgResumed:
 	default:
 		r.Fail("unknown kind of message %d", kind)

@@ -279,6 +279,8 @@ func (s *Session) listen(link *frameConn) (why string, folded *plugin.Error) {
 			s.result(m)
 		case msgEvent:
 			s.event(m)
+		case msgTell:
+			s.hear(m)
 		case msgBeat:
 		case msgPing:
 			failPing.Hit()

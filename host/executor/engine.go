@@ -105,8 +105,9 @@ func (e *Engine) Close() {
 
 // SetControl tells where a rank's control page is mapped, this rank's own
 // included. Every rank must see the same page, zero-filled before its first
-// use. A rank without a page is not woken, and finds out by itself within a
-// tenth of a second. No run may be in flight.
+// use; for a rank on another host a page of this rank's own may stand in, which
+// SetReport fills. A rank without a page is not woken, and finds out by itself
+// within a tenth of a second. No run may be in flight.
 func (e *Engine) SetControl(rank int, page Memory) error {
 	if rank < 0 || rank >= e.world {
 		return e.refuse(plugin.InvalidArgument, "rank %d, whose control page it is, is not in a world of %d ranks", rank,

@@ -36,8 +36,12 @@ func (w *Watchdog) LookAtStall(o *Observer, stall time.Duration) *plugin.Error {
 		return nil
 	}
 	mine, theirs := o.State(o.Rank), o.State(peer)
-	vain := PassedBy(o.Rank, mine, peer, theirs)
-	if theirs.HasClosed() {
+	vain := ""
+	switch {
+	case !o.Topology.SameHost(o.Rank, peer): // what it has sent may still be on its way
+	case !theirs.HasClosed():
+		vain = PassedBy(o.Rank, mine, peer, theirs)
+	default:
 		vain = fmt.Sprintf("%s has closed the communicator while rank %d waits for it", o.PeerName(peer), o.Rank)
 	}
 	if vain != "" {

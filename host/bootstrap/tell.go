@@ -1,0 +1,63 @@
+package bootstrap
+
+import "github.com/shunt-ccl/shunt/plugin"
+
+// What ranks tell each other takes no part in what is agreed on: it is news, which may be lost with the store and of
+// which only the latest counts.
+
+// maxUntold is how many bytes may wait for a rank when it is told something more. A rank that reads slowly misses news.
+const maxUntold = 1 << 20
+
+// Tell sends the other members up to MaxTold bytes, in place of what it has told them before. It waits for nobody, and
+// a member that reads slowly misses it.
+func (g *Group) Tell(data []byte) error {
+	if len(data) > MaxTold {
+		return plugin.Errorf(plugin.InvalidArgument, "the ranks of a group cannot be told %d bytes, want at most %d",
+			len(data), MaxTold)
+	}
+	g.session.send(&message{Kind: msgTell, Group: g.id, Data: data})
+	return nil
+}
+
+// Told returns what other members have told since the last call, by their numbers within the group.
+func (g *Group) Told() map[int][]byte {
+	g.session.mu.Lock()
+	defer g.session.mu.Unlock()
+	news := g.told
+	g.told = nil
+	return news
+}
+
+// hear keeps what a member has told.
+func (s *Session) hear(m *message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.groups[m.Group]
+	if g == nil || m.Rank >= len(g.ranks) || m.Rank == g.rank {
+		return
+	}
+	if g.told == nil {
+		g.told = map[int][]byte{}
+	}
+	g.told[m.Rank] = m.Data
+}
+
+// pass hands on what a rank tells the others of a group. The caller holds mu.
+func (st *store) pass(m *member, msg *message) {
+	g := m.groups[msg.Group]
+	if g == nil { // not yet said to a successor
+		return
+	}
+	for _, rank := range g.ranks {
+		if other := st.members[rank]; other != m && other.hasRoom() {
+			g.tell(rank, &message{Kind: msgTell, Rank: g.index[m.who.Rank], Data: msg.Data})
+		}
+	}
+}
+
+// hasRoom reports whether news may wait for a rank besides what it has not read.
+func (m *member) hasRoom() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.backlog < maxUntold
+}

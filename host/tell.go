@@ -1,0 +1,86 @@
+package host
+
+import (
+	"bytes"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Ranks of one host read each other's control pages. To those of other hosts a rank tells what its page says, over the
+// rendezvous, when its calls have come to rest: it waits, computes, or is idle. So whoever waits learns what the others
+// have called, and contradictions are found, while a program that makes progress sends nothing.
+
+// rest is how long a rank's calls have not changed when it tells of them.
+const rest = 500 * time.Millisecond
+
+// mostTold bounds what the store passes on in a communicator, in bytes per second.
+const mostTold = 8 << 20
+
+// telling is what a rank has told its peers on other hosts. It is the goroutine's that looks at stalls.
+type telling struct {
+	report, told []byte    // of the last look; what was told last
+	since, at    time.Time // when report was seen first; when told was
+}
+
+// foreign is memory with a page for each rank of another host.
+type foreign []byte
+
+func (f foreign) Close() error { return unix.Munmap(f) }
+
+// enterForeign gives the executor a page for each rank of another host, which reports fill.
+func (c *Communicator) enterForeign() error {
+	var ranks []int
+	for rank := range c.world {
+		if !c.observer.Topology.SameHost(c.rank, rank) {
+			ranks = append(ranks, rank)
+		}
+	}
+	if len(ranks) == 0 {
+		return nil
+	}
+	pages, err := unix.Mmap(-1, 0, len(ranks)*executor.ControlBytes, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return plugin.Errorf(plugin.OutOfMemory, "pages for the calls of %d ranks on other hosts: %w", len(ranks), err)
+	}
+	c.control = append(c.control, foreign(pages))
+	c.telling = &telling{}
+	for i, rank := range ranks {
+		page := pages[i*executor.ControlBytes:][:executor.ControlBytes]
+		if err := c.engine.SetControl(rank, executor.Memory{Base: unsafe.Pointer(&page[0]), Bytes: executor.ControlBytes}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tell hears what ranks on other hosts have called, and tells them of this rank's calls if these have come to rest.
+func (c *Communicator) tell() {
+	t := c.telling
+	if t == nil {
+		return
+	}
+	for rank, report := range c.group.Told() {
+		if !c.observer.Topology.SameHost(c.rank, rank) {
+			c.engine.SetReport(rank, report)
+		}
+	}
+	now, report := time.Now(), c.engine.Report()
+	if report == nil { // it is closed
+		return
+	}
+	if !bytes.Equal(report, t.report) {
+		t.report, t.since = report, now
+	}
+	pause := max(rest, time.Duration(c.world*c.world*executor.ReportBytes)*time.Second/mostTold)
+	if now.Sub(t.since) < rest || now.Sub(t.at) < pause || bytes.Equal(report, t.told) {
+		return
+	}
+	t.told, t.at = report, now
+	_ = c.group.Tell(report) // which is not too long
+}
