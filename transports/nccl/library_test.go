@@ -105,20 +105,6 @@ func TestWhatVersionsLack(t *testing.T) {
 	assert.Empty(t, unsupported(r, 21800))
 }
 
-func TestPlacesOfPythonsPackages(t *testing.T) {
-	root := t.TempDir()
-	var want []string
-	for _, version := range []string{"python3.13", "python3.12"} {
-		path := filepath.Join(root, "lib", version, "site-packages", "nvidia", "nccl", "lib", soname)
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
-		require.NoError(t, os.WriteFile(path, nil, 0o600))
-		want = append(want, path)
-	}
-	found := places(func(name string) string { return map[string]string{"VIRTUAL_ENV": root}[name] })
-	require.GreaterOrEqual(t, len(found), 3)
-	assert.Equal(t, append([]string{soname}, want...), found[:3])
-}
-
 // Alone NCCL leaves elements unwritten, so there is a reason instead; with other ranks it does the same operations.
 func TestWorldOfOneLeavesOutWhatScales(t *testing.T) {
 	for _, c := range []plugin.Collective{plugin.AllReduce, plugin.Reduce, plugin.ReduceScatter, plugin.ReduceScatterV} {

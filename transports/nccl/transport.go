@@ -3,7 +3,6 @@ package nccl
 import (
 	"context"
 	"fmt"
-	"os"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -36,7 +35,7 @@ func (t Transport) Supports(r plugin.Request) plugin.Support {
 			driver = d.Version()
 		}
 	}
-	l, err := open(os.Getenv(Variable), driver)
+	l, err := open(driver)
 	if err != nil {
 		return plugin.Support{Reason: err.Error()}
 	}
@@ -131,7 +130,7 @@ func (t Transport) open(c plugin.OpenConfig) (*endpoint, error) {
 	if err == nil {
 		version = driver.Version()
 	}
-	l, missing := open(os.Getenv(Variable), version)
+	l, missing := open(version)
 	if missing != nil {
 		return nil, plugin.Errorf(plugin.CodeOf(missing), "nccl: %w", missing)
 	}

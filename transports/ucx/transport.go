@@ -2,7 +2,6 @@ package ucx
 
 import (
 	"context"
-	"os"
 	"strconv"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -31,7 +30,7 @@ func (Transport) Supports(r plugin.Request) plugin.Support {
 	if reason := unsupported(r); reason != "" {
 		return plugin.Support{Reason: reason}
 	}
-	if _, err := open(os.Getenv(Variable)); err != nil {
+	if _, err := open(); err != nil {
 		return plugin.Support{Reason: err.Error()}
 	}
 	var s plugin.Support
@@ -73,7 +72,7 @@ func (Transport) Open(_ context.Context, c plugin.OpenConfig) (plugin.Endpoint, 
 			return nil, plugin.Errorf(plugin.InvalidArgument, "ucx: unknown option %q; it has library", name)
 		}
 	}
-	l, err := open(os.Getenv(Variable))
+	l, err := open()
 	if err != nil {
 		return nil, err
 	}
