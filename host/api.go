@@ -29,8 +29,10 @@ type Options struct {
 	// most multiprocessors that a communicator's kernels occupy at once, the smallest of the ranks' values; 0:
 	// SHUNT_MAX_SMS
 	MaxSMs int
-	Driver cuda.Driver  // with Memory cuda; nil: cuda.Open
-	Logger *slog.Logger // nil: text on standard error, from SHUNT_LOG on
+	Driver cuda.Driver // with Memory cuda; nil: cuda.Open
+	// gets the records from a goroutine of Shunt's, and may block or call Shunt; nil: text on standard error, from
+	// SHUNT_LOG on
+	Logger *slog.Logger
 }
 
 // Stream is a CUDA stream, such as a cuda.Stream; nil is the default stream.

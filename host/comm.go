@@ -318,7 +318,6 @@ func (c *Communicator) fail(reason *plugin.Error, spread bool) {
 		c.group.Fail(reason)
 	}
 	c.observer.Failure.Told()
-	c.logger.Info("communicator failed", "communicator", c.label, "rank", c.rank, "reason", reason.Message)
 	c.engine.Abort(reason.Code, reason.Rank)
 	c.abortDevice(reason)
 	if c.opened.Load() { // else the list of endpoints still grows
@@ -327,6 +326,7 @@ func (c *Communicator) fail(reason *plugin.Error, spread bool) {
 		}
 	}
 	c.observer.Failure.File(c.logger, c.report)
+	c.logger.Info("communicator failed", "communicator", c.label, "rank", c.rank, "reason", reason.Message)
 }
 
 // Abort makes the communicator fail here and on every peer: operations in

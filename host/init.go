@@ -18,6 +18,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/host/internal/logs"
 	"github.com/shunt-ccl/shunt/host/internal/plans"
 	"github.com/shunt-ccl/shunt/host/internal/survey"
 	"github.com/shunt-ccl/shunt/host/option"
@@ -40,6 +41,8 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 	if logger == nil {
 		logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: options.LogLevel()}))
 	}
+	records := logs.New(logger.Handler())
+	logger = slog.New(records)
 	for _, w := range warnings {
 		logger.Warn(w.String())
 	}
@@ -77,7 +80,7 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 	j := &job{
 		place: topology.Local(), options: options, memory: o.Memory,
 		timeout: timeout, maxSMs: budget, delays: delays, checks: options.Check(), logger: logger,
-		members: map[*Communicator]bool{},
+		records: records, members: map[*Communicator]bool{},
 	}
 	table, refused := newTable(o, options, config.Rank, logger) // every rank is told below
 	j.table = table
@@ -105,7 +108,7 @@ func Init(ctx context.Context, o Options) (*Communicator, error) {
 		}
 	}
 	if err = j.session.All().Agree(joinCtx, "load", err); err != nil {
-		return nil, errors.Join(err, j.abandon())
+		return nil, errors.Join(err, j.end())
 	}
 	names := make([]string, len(j.loaded))
 	for i, l := range j.loaded {
@@ -228,17 +231,6 @@ func (j *job) takeCosts(ctx context.Context, ranks *survey.Survey, found *survey
 		j.table = selector.New(selector.WithOverride(j.table.Override()), selector.WithCosts(costs))
 	}
 	return nil
-}
-
-// abandon ends a job that no communicator was made of.
-func (j *job) abandon() error {
-	j.cancel(plugin.Errorf(plugin.Closed, "the job has ended"))
-	err := j.session.Close()
-	j.watchers.Wait()
-	for _, l := range j.loaded {
-		err = errors.Join(err, l.Close())
-	}
-	return errors.Join(err, j.gpu.close())
 }
 
 var communicatorCount atomic.Uint64

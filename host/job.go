@@ -13,6 +13,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/internal/lockorder"
+	"github.com/shunt-ccl/shunt/host/internal/logs"
 	"github.com/shunt-ccl/shunt/host/option"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/host/topology"
@@ -37,6 +38,7 @@ type job struct {
 	checks    bool   // SHUNT_CHECK: compare every collective across ranks
 	unchecked func() // ends the check of the order of locks; nil: there is none
 	logger    *slog.Logger
+	records   *logs.Handler // of logger
 	table     *selector.Table
 
 	reviving sync.Mutex
@@ -140,7 +142,9 @@ func (j *job) end() error {
 	if j.unchecked != nil {
 		j.unchecked()
 	}
-	return errors.Join(err, j.gpu.close())
+	err = errors.Join(err, j.gpu.close())
+	j.records.Flush()
+	return err
 }
 
 // ordinal returns the job's device, or -1.

@@ -3,6 +3,8 @@ package bootstrap
 import (
 	"context"
 	"fmt"
+	"log"
+	"log/slog"
 	"os"
 	"strconv"
 	"strings"
@@ -262,4 +264,36 @@ func TestWhileAlive(t *testing.T) {
 	if cause := context.Cause(ctx); plugin.CodeOf(cause) != plugin.PeerDied || !strings.Contains(cause.Error(), "rank 1") {
 		t.Error(cause)
 	}
+}
+
+// stuck is a log handler that blocks until it is closed.
+type stuck chan struct{}
+
+func (s stuck) Enabled(context.Context, slog.Level) bool { return true }
+
+func (s stuck) Handle(context.Context, slog.Record) error {
+	<-s
+	return nil
+}
+
+func (s stuck) WithAttrs([]slog.Attr) slog.Handler { return s }
+
+func (s stuck) WithGroup(string) slog.Handler { return s }
+
+// The program's default log handler may block: the store logs a rank's death and tells it all the same.
+func TestDeathIsToldWhileTheLogHandlerBlocks(t *testing.T) {
+	before, h := slog.Default(), make(stuck)
+	slog.SetDefault(slog.New(h))
+	defer func() {
+		close(h)
+		slog.SetDefault(before)
+		log.SetOutput(os.Stderr) // what SetDefault has changed too
+		log.SetFlags(log.LstdFlags)
+	}()
+	s, p := withProcess(t, "wait", 0)
+	checkDeath(t, s, p.cmd.Process.Pid, promptly, func() {
+		if err := p.cmd.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"hash/crc32"
-	"log/slog"
 	"net/netip"
 	"strings"
 
@@ -192,7 +191,7 @@ func NewID(addr string) (UniqueID, *Root, error) {
 	if addr == "" {
 		network.address = ":0"
 	}
-	root, err := newRoot(id.secret, storeID{}, []place{network}, slog.Default())
+	root, err := newRoot(id.secret, storeID{}, []place{network}, defaultLogger())
 	if err != nil {
 		return UniqueID{}, nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/shunt-ccl/shunt/host/internal/logs"
 	"github.com/shunt-ccl/shunt/internal/descriptors"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -73,13 +74,16 @@ func (c *Config) complete() error {
 			c.Heartbeat)
 	}
 	if c.Logger == nil {
-		c.Logger = slog.Default()
+		c.Logger = defaultLogger()
 	}
 	if bits := atMostBits(c.Secret); c.Secret != "" && bits < wantBits {
 		c.Logger.Warn(fmt.Sprintf("SHUNT_SECRET has %.0f bits at most and can be guessed; want %d, as from openssl rand -hex 16", bits, wantBits), "rank", c.Rank)
 	}
 	return nil
 }
+
+// defaultLogger is slog.Default, which may block as any handler of the program's.
+func defaultLogger() *slog.Logger { return slog.New(logs.New(slog.Default().Handler())) }
 
 func (c *Config) meeting() (meeting, error) {
 	if c.HaveID {

@@ -1,0 +1,107 @@
+package logs
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// program is a program's log handler: it keeps the records, each after handle has returned.
+type program struct {
+	handle func(text string)
+	kept   *kept
+	with   string
+}
+
+type kept struct {
+	sync.Mutex
+	texts []string
+}
+
+func (p program) Enabled(context.Context, slog.Level) bool { return true }
+
+func (p program) Handle(_ context.Context, r slog.Record) error {
+	p.handle(r.Message)
+	text := p.with + r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		text += " " + a.String()
+		return true
+	})
+	p.kept.Lock()
+	defer p.kept.Unlock()
+	p.kept.texts = append(p.kept.texts, text)
+	return nil
+}
+
+func (p program) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return program{p.handle, p.kept, fmt.Sprintf("%s%v ", p.with, attrs)}
+}
+
+func (p program) WithGroup(name string) slog.Handler {
+	return program{p.handle, p.kept, p.with + name + ": "}
+}
+
+func (k *kept) all() []string {
+	k.Lock()
+	defer k.Unlock()
+	return slices.Clone(k.texts)
+}
+
+// A program that ends after a call has the records of that call, in their order.
+func TestRecordIsHandledWhenLogReturns(t *testing.T) {
+	var k kept
+	logger := slog.New(New(program{func(string) {}, &k, ""}))
+	logger.Info("one", "n", 1)
+	require.Equal(t, []string{"one n=1"}, k.all())
+	logger.With("a", 2).Info("two")
+	logger.WithGroup("g").Info("three")
+	require.Equal(t, []string{"one n=1", "[a=2] two", "g: three"}, k.all())
+}
+
+// A handler that blocks delays nobody for long. Its records wait, in their order and up to a number; the others are
+// counted where they are missing. Flush waits for all that are there.
+func TestBlockedHandlerHoldsUpNobody(t *testing.T) {
+	var k kept
+	open := make(chan struct{})
+	h := New(program{func(string) { <-open }, &k, ""})
+	logger := slog.New(h)
+	const dropped = 3
+	for i := range 1 + longest + dropped { // one is in the handler's hands
+		logger.Info(fmt.Sprint(i))
+	}
+	h.Flush() // gives up
+	require.Empty(t, k.all())
+	close(open)
+	h.Flush()
+	got := k.all()
+	require.Len(t, got, 1+longest+1)
+	for i, text := range got[:1+longest] {
+		require.Equal(t, fmt.Sprint(i), text)
+	}
+	require.Equal(t, "log records are missing here: the program's handler took too long missing=3", got[1+longest])
+	logger.Info("prompt again")
+	require.Equal(t, "prompt again", k.all()[longest+2])
+}
+
+// A handler may log, and wait for the end of a job, as one does that closes a communicator.
+func TestHandlerMayCallBack(t *testing.T) {
+	var k kept
+	var h *Handler
+	h = New(program{func(text string) {
+		if text == "outer" {
+			slog.New(h).Info("inner")
+			h.Flush()
+		}
+	}, &k, ""})
+	slog.New(h).Info("outer")
+	h.Flush()
+	require.Equal(t, []string{"outer", "inner"}, k.all())
+}
