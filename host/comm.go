@@ -146,6 +146,14 @@ func (c *Communicator) enter(what string) (release func(), err error) {
 	return c.release, nil
 }
 
+// closed returns the error of a call that takes no turn, if the communicator is closed.
+func (c *Communicator) closed(what string) error {
+	if c.turn.Closed() {
+		return c.observer.ClosedError(what)
+	}
+	return nil
+}
+
 // failed says whether the communicator has failed. What a kernel has reported by now counts, so that who waited for a
 // stream by other means than Synchronize learns of it in the next call. The caller is admitted.
 func (c *Communicator) failed() bool {

@@ -163,6 +163,9 @@ func (d *device) contradictions() {
 // end too, and leave nothing useful behind. For host memory, whose operations
 // have ended when they return, it waits for nothing.
 func (c *Communicator) Synchronize(stream Stream) error {
+	if err := c.closed("synchronize"); err != nil {
+		return err
+	}
 	if d := c.device; d != nil {
 		if err := d.driver.SynchronizeStream(d.context, streamOf(stream)); err != nil {
 			return c.observer.WrapError("synchronize", err)

@@ -162,8 +162,13 @@ func (r *rank) free(ps ...cuda.Ptr) (err error) {
 	return err
 }
 
-// sync waits for the rank's stream.
-func (r *rank) sync() error { return r.Synchronize(r) }
+// sync waits for the rank's stream, also when the communicator is closed.
+func (r *rank) sync() error {
+	if err := r.Synchronize(r); plugin.CodeOf(err) != plugin.Closed {
+		return err
+	}
+	return r.driver.SynchronizeStream(r.ctx, r.stream)
+}
 
 // meet waits until every rank's stream has come here, and its caller: what a rank does next fails no other here.
 func (r *rank) meet() error {

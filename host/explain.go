@@ -31,6 +31,9 @@ func (c *Communicator) ExplainSymmetric(collective plugin.Collective, dtype plug
 }
 
 func (c *Communicator) explain(key call.Signature, bytes int64) (selector.Explanation, error) {
+	if err := c.closed("explain"); err != nil {
+		return selector.Explanation{}, err
+	}
 	ctx, cancel := c.observer.Deadline(c.job.ctx)
 	defer cancel()
 	return c.plans.Explain(ctx, key, bytes)

@@ -65,6 +65,9 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 // is then only good for Close. Ranks keep their order, and plugins whose process has died
 // are started again.
 func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
+	if err := c.closed("shrink"); err != nil {
+		return nil, err
+	}
 	ctx, cancel := c.observer.Deadline(ctx)
 	defer cancel()
 	for {
@@ -89,6 +92,9 @@ func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
 // Subset makes a new communicator of the given ranks of this one, in this order. Only they call it, each with the
 // same ranks; the others need not even be alive, and this communicator may have failed.
 func (c *Communicator) Subset(ctx context.Context, ranks []int) (*Communicator, error) {
+	if err := c.closed("subset"); err != nil {
+		return nil, err
+	}
 	members := make([]int, len(ranks))
 	name := fnv.New64a()
 	for i, rank := range ranks {

@@ -114,6 +114,13 @@ func (t *Turn[R]) Shut() {
 	t.wake()
 }
 
+// Closed reports whether Shut has had its turn.
+func (t *Turn[R]) Closed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.closed
+}
+
 // Contended reports whether somebody waits for the holder.
 func (t *Turn[R]) Contended() bool { return t.state.Load() == contended }
 
