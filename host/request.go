@@ -96,8 +96,8 @@ func (r *Request) end(err error) {
 	close(r.done)
 }
 
-// Wait returns the operation's error once it has ended. If ctx ends first it
-// returns ctx's error; the operation goes on.
+// Wait returns the operation's error once it has ended. If ctx ends first, the error wraps ctx's, with code Timeout
+// after its deadline and Aborted if it was canceled; the operation goes on.
 func (r *Request) Wait(ctx context.Context) error {
 	select {
 	case <-r.done:
@@ -108,7 +108,7 @@ func (r *Request) Wait(ctx context.Context) error {
 	case <-r.done:
 		return r.err
 	case <-ctx.Done():
-		return plugin.Errorf(plugin.Timeout, "wait: %w", context.Cause(ctx))
+		return plugin.Errorf(plugin.CodeOf(ctx.Err()), "wait: %w", context.Cause(ctx))
 	}
 }
 

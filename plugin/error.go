@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -41,8 +42,9 @@ func Errorf(code Code, format string, args ...any) error {
 	return &Error{Code: code, Rank: -1, Message: wrapped.Error(), Cause: errors.Unwrap(wrapped)}
 }
 
-// CodeOf returns the code of the first Error in err's tree, OK for nil and Internal
-// for an error that carries none, or none of the table.
+// CodeOf returns the code of the first Error in err's tree and OK for nil. Of errors without a code, that of a context
+// whose deadline has passed is Timeout, that of one that was canceled Aborted, and every other Internal, as one whose
+// code is none of the table.
 func CodeOf(err error) Code {
 	if err == nil {
 		return OK
@@ -54,6 +56,12 @@ func CodeOf(err error) Code {
 	var c Code
 	if errors.As(err, &c) {
 		return c.known()
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return Timeout
+	case errors.Is(err, context.Canceled):
+		return Aborted
 	}
 	return Internal
 }

@@ -2,7 +2,6 @@ package bootstrap
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -157,19 +156,12 @@ func (g *Group) Agree(ctx context.Context, tag string, mine error) error {
 
 // signed returns an error with this rank's name in front.
 func (g *Group) signed(mine error) *plugin.Error {
-	code := plugin.CodeOf(mine)
-	switch {
-	case code == plugin.Internal && errors.Is(mine, context.DeadlineExceeded):
-		code = plugin.Timeout
-	case code == plugin.Internal && errors.Is(mine, context.Canceled):
-		code = plugin.Aborted
-	}
 	name := fmt.Sprintf("rank %d", g.rank)
 	message := mine.Error()
 	if rest, ok := strings.CutPrefix(message, name); !ok || (rest != "" && rest[0] >= '0' && rest[0] <= '9') {
 		message = name + ": " + message
 	}
-	return &plugin.Error{Code: code, Rank: g.rank, Message: message}
+	return &plugin.Error{Code: plugin.CodeOf(mine), Rank: g.rank, Message: message}
 }
 
 // Survivors waits until every member that is alive and has not closed the group has

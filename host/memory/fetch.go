@@ -310,6 +310,9 @@ func cause(ctx context.Context, err error) error {
 	if errors.Is(reason, context.DeadlineExceeded) {
 		return plugin.Errorf(plugin.Timeout, "no answer in time (%w)", err)
 	}
+	if plugin.CodeOf(reason) == plugin.Internal { // the caller's own words
+		return plugin.Errorf(plugin.CodeOf(ctx.Err()), "%w", reason)
+	}
 	return reason
 }
 

@@ -74,7 +74,7 @@ type Client struct {
 
 // Start starts a plugin and waits until it has described itself. The plugin
 // runs until Close, or until this process ends, however it ends; ctx bounds the
-// start only. Errors have code PluginRejected and say what is wrong with it.
+// start only. Errors have code PluginRejected and say what is wrong with it, or Aborted if ctx was canceled.
 func Start(ctx context.Context, config Config) (*Client, error) {
 	setDefaults(&config)
 	ctx, cancel := context.WithTimeout(ctx, config.StartTimeout)
@@ -230,20 +230,21 @@ func (c *Client) startFailed(ctx context.Context, err error) error {
 		c.runner.descriptors.Close()
 	}
 	c.runner.toPlugin.Close()
+	code := plugin.PluginRejected
 	switch {
 	case reason != nil:
-	case child == nil:
+	case child == nil && givenUp == nil:
 		reason = fmt.Errorf("could not be started: %w", err)
 	case givenUp == context.DeadlineExceeded:
 		reason = fmt.Errorf("did not finish its start within %v", c.config.StartTimeout)
 	case givenUp != nil:
-		reason = fmt.Errorf("start was given up: %w", givenUp)
+		code, reason = plugin.CodeOf(givenUp), fmt.Errorf("start was given up: %w", givenUp)
 	case exitedByItself:
 		reason = errors.New(child.status + " before it could be used")
 	default:
 		reason = err
 	}
-	return plugin.Errorf(plugin.PluginRejected, "plugin %s: %w%s", c.config.Path, reason, c.quoteStderr())
+	return plugin.Errorf(code, "plugin %s: %w%s", c.config.Path, reason, c.quoteStderr())
 }
 
 func (c *Client) quoteStderr() string {

@@ -239,7 +239,8 @@ func (a *arrivals) take(ctx context.Context, endpoint uint64, region uint32) (in
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return -1, plugin.Errorf(plugin.Timeout, "waiting for the descriptor of region %d: %w", region, ctx.Err())
+			return -1, plugin.Errorf(plugin.CodeOf(ctx.Err()), "waiting for the descriptor of region %d: %w", region,
+				ctx.Err())
 		case <-timeout.C:
 			return -1, plugin.Errorf(plugin.Protocol, "the descriptor of region %d was announced and not sent", region)
 		}

@@ -72,6 +72,7 @@ func TestDescriptorWaitEndsWithItsContext(t *testing.T) {
 	cancel()
 	_, err := a.take(ctx, 1, 0)
 	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, plugin.Aborted, plugin.CodeOf(err))
 }
 
 func TestMisbehavingDescriptorSocketIsAnError(t *testing.T) {

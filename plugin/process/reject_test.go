@@ -50,6 +50,7 @@ func TestStartIsBounded(t *testing.T) {
 	begin := time.Now()
 	_, err := Start(ctx, testConfig("silent"))
 	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, plugin.Aborted, plugin.CodeOf(err))
 	require.Less(t, time.Since(begin), 5*time.Second)
 }
 

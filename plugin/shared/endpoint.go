@@ -30,7 +30,7 @@ func (e *endpoint) begin(ctx context.Context, operation string) error {
 		return e.errorf(operation, plugin.Closed, "the endpoint is closed")
 	}
 	if err := ctx.Err(); err != nil {
-		return e.errorf(operation, plugin.Timeout, "%w", err)
+		return e.errorf(operation, plugin.CodeOf(err), "%w", err)
 	}
 	return nil
 }

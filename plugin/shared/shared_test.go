@@ -140,13 +140,20 @@ func TestErrorsCarryCodeAndMessage(t *testing.T) {
 	require.ErrorContains(t, err, "the transport panicked: index out of range")
 	require.Contains(t, loaded.Supports(plugin.Request{World: 1004}).Reason, "the transport panicked")
 
-	canceled, cancel := context.WithCancel(context.Background())
-	cancel()
-	_, err = loaded.Open(canceled, openConfig())
-	require.ErrorIs(t, err, context.Canceled)
-
 	e, err := loaded.Open(context.Background(), openConfig(probe.OptionPlan, "index"))
 	require.NoError(t, err)
+	canceled, cancel := context.WithCancel(context.Background())
+	cancel()
+	expired, stop := context.WithTimeout(context.Background(), 0)
+	defer stop()
+	for ctx, code := range map[context.Context]plugin.Code{canceled: plugin.Aborted, expired: plugin.Timeout} {
+		_, err := loaded.Open(ctx, openConfig())
+		require.ErrorIs(t, err, ctx.Err())
+		require.Equal(t, code, plugin.CodeOf(err))
+		_, err = e.Prepare(ctx, allReduce, "ring")
+		require.ErrorIs(t, err, ctx.Err())
+		require.Equal(t, code, plugin.CodeOf(err))
+	}
 	_, err = e.Prepare(context.Background(), allReduce, "ring")
 	require.ErrorIs(t, err, plugin.Unsupported)
 	require.ErrorContains(t, err, `algorithm "ring" is not the probe's`)

@@ -103,7 +103,7 @@ func support(answer *C.shunt_support) (plugin.Support, error) {
 func (t *transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.Endpoint, error) {
 	e := &endpoint{transport: t, config: config}
 	if err := ctx.Err(); err != nil {
-		return nil, e.errorf("open", plugin.Timeout, "%w", err)
+		return nil, e.errorf("open", plugin.CodeOf(err), "%w", err)
 	}
 	var message [C.SHUNT_MAX_MESSAGE]C.char
 	options, free := cOptions(config.Options)

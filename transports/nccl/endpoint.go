@@ -156,7 +156,7 @@ func (e *endpoint) join(ctx context.Context, id []byte) error {
 		select {
 		case <-ctx.Done():
 			e.Abort("")
-			return plugin.Errorf(plugin.Timeout, "nccl: not all ranks have come to make a communicator of NCCL: %w", context.Cause(ctx))
+			return plugin.Errorf(plugin.CodeOf(ctx.Err()), "nccl: not all ranks have come to make a communicator of NCCL: %w", context.Cause(ctx))
 		case <-ticker.C:
 		}
 	}

@@ -352,11 +352,7 @@ func call[T any](ctx context.Context, g *gate, what string, f func() (T, error),
 		r := <-ended // it has returned just now
 		return r.value, r.err
 	}
-	code := plugin.Timeout
-	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		code = plugin.Aborted
-	}
-	return zero, &plugin.Error{Code: code, Rank: -1, Cause: ctx.Err(), Message: fmt.Sprintf(
+	return zero, &plugin.Error{Code: plugin.CodeOf(ctx.Err()), Rank: -1, Cause: ctx.Err(), Message: fmt.Sprintf(
 		"%s did not return from %s within %s; the thread that called it is lost until it does", g.who, what,
 		seconds(time.Since(p.begun)))}
 }

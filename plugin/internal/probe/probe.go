@@ -103,7 +103,7 @@ func (Transport) Open(ctx context.Context, c plugin.OpenConfig) (plugin.Endpoint
 	}
 	if _, ok := c.Options[OptionHang]; ok {
 		<-ctx.Done()
-		return nil, plugin.Errorf(plugin.Timeout, "open was given up: %w", ctx.Err())
+		return nil, plugin.Errorf(plugin.CodeOf(ctx.Err()), "open was given up: %w", ctx.Err())
 	}
 	e := &endpoint{config: c}
 	for id, role := range []plugin.RegionRole{plugin.RegionRolePrivate, plugin.RegionRoleScratch} {
