@@ -35,7 +35,6 @@ func go_start(number C.uint64_t, given *C.shunt_operation, out *C.uint64_t) (res
 	if err := c.translate(given, &op); err != nil {
 		return status(c, err)
 	}
-	keep(&op)
 	r := &request{comm: c}
 	h, err := requests.add(r)
 	if err != nil {

@@ -226,8 +226,11 @@ func (c *Communicator) Barrier(stream Stream) error {
 // wait for a second message whose round waits for what it sends later.
 type Group struct{ operations []Operation }
 
-// Add puts an operation into the group. It runs when Group.Run is called.
-func (g *Group) Add(op Operation) { g.operations = append(g.operations, op) }
+// Add puts an operation into the group, with copies of its counts and displacements. It runs when Group.Run is called.
+func (g *Group) Add(op Operation) {
+	op.copyCounts()
+	g.operations = append(g.operations, op)
+}
 
 // Run runs the group's operations together and empties the group.
 func (g *Group) Run(c *Communicator) error {

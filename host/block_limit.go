@@ -61,7 +61,7 @@ func (g *Group) RunFor(c *Communicator, limit time.Duration) (*Request, error) {
 	if limit <= 0 || len(g.operations) == 0 || c.anyThreads(g.operations) {
 		return nil, g.Run(c)
 	}
-	operations := append([]Operation(nil), g.operations...)
+	operations := g.operations
 	g.operations = g.operations[:0]
 	if !c.tryTurn() {
 		return c.enqueueFor(operations, limit)

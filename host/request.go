@@ -19,7 +19,8 @@ type Request struct {
 }
 
 // Start begins an operation and returns at once. Its memory must stay valid
-// and unchanged until Wait or Test says that it has ended. Operations of one
+// and unchanged until Wait or Test says that it has ended; op and its counts and
+// displacements are the caller's again at once. Operations of one
 // communicator run in the order they were started. The calling thread's own stream
 // (CU_STREAM_PER_THREAD) is refused.
 func (c *Communicator) Start(op *Operation) (*Request, error) {
@@ -32,7 +33,7 @@ func (c *Communicator) Start(op *Operation) (*Request, error) {
 
 // Start begins the group's operations together and empties the group.
 func (g *Group) Start(c *Communicator) (*Request, error) {
-	operations := slices.Clone(g.operations)
+	operations := g.operations
 	g.operations = g.operations[:0]
 	if err := c.rejectThreadStream(operations); err != nil {
 		return nil, err
@@ -40,15 +41,22 @@ func (g *Group) Start(c *Communicator) (*Request, error) {
 	return c.enqueue(operations)
 }
 
-// newRequest returns a request for operations, whose memory stays in place from now on.
+// newRequest returns a request for operations, whose memory stays in place from now on. The caller's slices are copied.
 func newRequest(operations []Operation) *Request {
-	r := &Request{operations: operations, done: make(chan struct{})}
-	for i := range operations {
+	r := &Request{operations: slices.Clone(operations), done: make(chan struct{})}
+	for i := range r.operations {
+		r.operations[i].copyCounts()
 		// Memory of Go's must not move; pinning other memory does nothing.
 		pin(&r.pinner, operations[i].Send)
 		pin(&r.pinner, operations[i].Recv)
 	}
 	return r
+}
+
+// copyCounts makes copies of the counts and displacements, which the caller may change while the operation waits.
+func (op *Operation) copyCounts() {
+	op.SendCounts, op.SendDispls = slices.Clone(op.SendCounts), slices.Clone(op.SendDispls)
+	op.RecvCounts, op.RecvDispls = slices.Clone(op.RecvCounts), slices.Clone(op.RecvDispls)
 }
 
 // enqueue puts operations, run as one group, behind everything started before.
