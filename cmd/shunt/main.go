@@ -24,10 +24,12 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/host/carrier"
+	"github.com/shunt-ccl/shunt/host/option"
 	"github.com/shunt-ccl/shunt/internal/nearest"
 	"github.com/shunt-ccl/shunt/internal/processors"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -126,9 +128,32 @@ func newRoot() *cobra.Command {
 	offer(root)
 	for _, c := range root.Commands() {
 		c.Args = usageArgs(c.Args)
+		c.Flags().VisitAll(takeSeconds)
 	}
 	root.Args = usageArgs(root.Args)
 	return root
+}
+
+// durationFlag is a duration that is written as in a variable: a bare number means seconds.
+type durationFlag struct{ pflag.Value }
+
+func (f durationFlag) Set(text string) error {
+	d, err := option.ParseDuration(text)
+	if err != nil {
+		return err
+	}
+	return f.Value.Set(d.String())
+}
+
+// takeSeconds makes a durationFlag of every flag that is a duration.
+func takeSeconds(f *pflag.Flag) {
+	if f.Value.Type() != "duration" {
+		return
+	}
+	f.Value = durationFlag{f.Value}
+	if f.DefValue == "0s" {
+		f.DefValue = "0" // by which help knows that there is no default to print
+	}
 }
 
 // exitError is an error with an exit code. Without an err nothing is printed:

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/host"
@@ -62,6 +63,9 @@ func TestUsageErrors(t *testing.T) {
 		"run --env =b true":               `--env "=b"; want NAME=VALUE`,
 		"run --grace -1s true":            "--grace -1s is negative",
 		"run --timeout -1s true":          "--timeout -1s is negative",
+		"run --grace -1 true":             "--grace -1s is negative",
+		"run --timeout soon true":         "not a duration such as 30s, 500ms or 2m",
+		"run --timeout 1e300 true":        "not a sensible number of seconds",
 		"run --max-restarts -1 true":      "--max-restarts -1 is negative",
 		"run --max-restarts 1 --stdin x":  "--max-restarts and --stdin exclude each other",
 		"records":                         "requires at least 1 arg",
@@ -105,6 +109,25 @@ func TestUsageErrors(t *testing.T) {
 		require.Equal(t, exitUsage, code, "%s: %s", line, stderr)
 		require.Contains(t, stderr, want, line)
 	}
+}
+
+// Every flag that is a duration takes what a variable takes, and prints no default of zero.
+func TestDurationsAreWrittenAsInVariables(t *testing.T) {
+	found := 0
+	for _, c := range newRoot().Commands() {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Value.Type() != "duration" {
+				return
+			}
+			found++
+			require.NotEqual(t, "0s", f.DefValue, "%s --%s", c.Name(), f.Name)
+			for text, want := range map[string]string{"1": "1s", "0.25": "250ms", "90": "1m30s", "2m": "2m0s", "0": "0s"} {
+				require.NoError(t, f.Value.Set(text), "%s --%s %s", c.Name(), f.Name, text)
+				require.Equal(t, want, f.Value.String(), "%s --%s %s", c.Name(), f.Name, text)
+			}
+		})
+	}
+	require.GreaterOrEqual(t, found, 8)
 }
 
 // TestFullDisk: a command whose output is lost does not succeed. Every command is

@@ -158,7 +158,7 @@ func (o *Options) parse(i index, value string) error {
 		}
 		o.integers[i] = n
 	case Duration:
-		d, err := parseDuration(value)
+		d, err := ParseDuration(value)
 		if err != nil {
 			return err
 		}
@@ -193,7 +193,8 @@ func (o *Options) parse(i index, value string) error {
 	return nil
 }
 
-func parseDuration(value string) (time.Duration, error) {
+// ParseDuration reads a duration such as 30s, 500ms or 2m; a bare number means seconds.
+func ParseDuration(value string) (time.Duration, error) {
 	if s, err := strconv.ParseFloat(value, 64); err == nil {
 		if math.IsNaN(s) || math.Abs(s) > 1e9 {
 			return 0, fmt.Errorf("not a sensible number of seconds")
