@@ -32,7 +32,9 @@ type Config struct {
 	Logger *slog.Logger // gets the plugin's output; nil: slog.Default()
 
 	StartTimeout time.Duration // from start to first answer; 0: 10 s
-	KillTimeout  time.Duration // how long Close waits before it kills; 0: 1 s
+	// how long Close waits before it kills a plugin that is stopped, three times that if it is wedged, ten times if it
+	// still works or waits for a processor; 0: 1 s
+	KillTimeout time.Duration
 
 	// A plugin is asked for a sign of life every PingInterval (0: 500 ms,
 	// negative: never). One that is stopped and gives none for PingTimeout

@@ -195,10 +195,9 @@ func (c *Client) finish(err error) {
 	}
 }
 
-// Close asks the plugin to shut down, kills it if it has not ended within
-// KillTimeout, and releases everything. It takes little longer than that even
-// if the plugin is stopped. Its error says that the plugin had to be killed, or
-// did not end with status 0; a plugin that was dead before is no error. Calling it again returns the same.
+// Close asks the plugin to shut down, kills it if it has not ended within the time that its state allows (see
+// Config.KillTimeout), and releases everything. Its error says that the plugin had to be killed, or did not end with
+// status 0; a plugin that was dead before is no error. Calling it again returns the same.
 func (c *Client) Close() error {
 	c.teardown.Do(func() {
 		c.mu.Lock()
@@ -210,7 +209,34 @@ func (c *Client) Close() error {
 	return c.teardownErr
 }
 
+// mostKillTimeouts is how many KillTimeouts a plugin has that is not seen to be wedged.
+const mostKillTimeouts = 10
+
+// awaitEnd waits for the end of a plugin that was asked for it. It returns "" when it has ended, or what is wrong with
+// it after that time.
+func (c *Client) awaitEnd() (state string, since time.Duration) {
+	child, timeout := c.runner.child, c.config.KillTimeout
+	begin := time.Now()
+	wedged := suspicion{timeout: timeout, before: child.cpu()}
+	if waitFor(child.exited, timeout) {
+		return "", 0
+	}
+	mirror := newEcho()
+	defer mirror.close()
+	for {
+		since = time.Since(begin)
+		state = wedged.look(child, since, mirror.prompt())
+		if state == "" && since >= mostKillTimeouts*timeout {
+			state = "still runs"
+		}
+		if state != "" || waitFor(child.exited, timeout/looksInTimeout) {
+			return state, since
+		}
+	}
+}
+
 func (c *Client) end(dead bool) error {
+	c.runner.closing.Store(true)
 	// Kill asks first and may then wait forever for an answer; only the end of the
 	// process lets it continue.
 	collected := make(chan struct{})
@@ -219,13 +245,14 @@ func (c *Client) end(dead bool) error {
 		c.plugin.Kill()
 	}()
 	var err error
-	if !waitFor(c.runner.child.exited, c.config.KillTimeout) {
+	if state, since := c.awaitEnd(); state != "" {
 		if !dead {
-			err = plugin.Errorf(plugin.Timeout, "%s did not shut down within %v and was killed", c, c.config.KillTimeout)
+			err = plugin.Errorf(plugin.Timeout, "%s did not shut down within %v, the process %s; it was killed", c,
+				since.Round(time.Millisecond), state)
 		}
 		c.runner.child.kill()
 		// Only a process stuck in the kernel outlives this.
-		if !waitFor(c.runner.child.exited, c.config.KillTimeout) {
+		if !waitFor(c.runner.child.exited, mostKillTimeouts*c.config.KillTimeout) {
 			c.finish(nil)
 			c.runner.descriptors.Close()
 			return plugin.Errorf(plugin.Timeout, "%s cannot be killed: it is stuck in the kernel", c)

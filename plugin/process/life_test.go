@@ -184,7 +184,8 @@ func TestCloseIsBoundedWhateverThePluginDoes(t *testing.T) {
 		begin := time.Now()
 		err := c.Close()
 		require.ErrorIs(t, err, plugin.Timeout)
-		require.ErrorContains(t, err, "did not shut down within 200ms and was killed")
+		require.ErrorContains(t, err, "did not shut down within ")
+		require.ErrorContains(t, err, "ms, the process is stopped; it was killed")
 		require.Less(t, time.Since(begin), 2*time.Second)
 		require.True(t, gone(c.PID()))
 		require.ErrorIs(t, c.Err(), plugin.Closed)
@@ -192,8 +193,22 @@ func TestCloseIsBoundedWhateverThePluginDoes(t *testing.T) {
 	})
 	t.Run("does not exit", func(t *testing.T) {
 		c := start(t, "stubborn", quick)
-		require.ErrorIs(t, c.Close(), plugin.Timeout)
+		err := c.Close()
+		require.ErrorIs(t, err, plugin.Timeout)
+		require.ErrorContains(t, err, "the process sleeps and does not wake up; it was killed")
 		require.True(t, gone(c.PID()))
+	})
+	t.Run("spins", func(t *testing.T) {
+		c := start(t, "spinning", quick)
+		err := c.Close()
+		require.ErrorIs(t, err, plugin.Timeout)
+		require.ErrorContains(t, err, "; it was killed") // "spins without end", unless others keep the processor
+		require.True(t, gone(c.PID()))
+	})
+	t.Run("slow", func(t *testing.T) { // it works for longer than KillTimeout, and than go-plugin would wait
+		c := start(t, "slow end", func(c *Config) { c.KillTimeout, c.PingInterval = 2*time.Second, -1 })
+		require.NoError(t, c.Close())
+		require.True(t, c.runner.child.clean, "it shut down by itself")
 	})
 	t.Run("healthy", func(t *testing.T) {
 		c := start(t, "probe")

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -94,6 +95,17 @@ var modes = map[string]func(){
 	"stubborn": func() {
 		Serve(probe.Transport{})
 		wait() // shut down in RPC, but never exits
+	},
+	"spinning": func() {
+		Serve(probe.Transport{})
+		for {
+			runtime.Gosched()
+		}
+	},
+	"slow end": func() {
+		Serve(probe.Transport{})
+		for begin := processorTime(os.Getpid()); processorTime(os.Getpid())-begin < 2500*time.Millisecond; {
+		}
 	},
 	"host": func() {
 		c, err := Start(context.Background(), testConfig("probe"))

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,6 +40,8 @@ type pluginRunner struct {
 	started  func() bool // disarms the killing of a plugin whose start is given up
 	mu       sync.Mutex
 	rejected error // why the handshake was refused
+
+	closing atomic.Bool // Close sees to the end of the process
 }
 
 func newRunner(ctx context.Context, b *executable, c Config, dir string) *pluginRunner {
@@ -180,9 +183,9 @@ func (r *pluginRunner) Wait(context.Context) error {
 	return nil
 }
 
-// Kill kills the process.
+// Kill kills the process, unless Close gives it more time to end than go-plugin would.
 func (r *pluginRunner) Kill(context.Context) error {
-	if r.child != nil {
+	if r.child != nil && !r.closing.Load() {
 		r.child.kill()
 	}
 	return nil
