@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -64,6 +65,7 @@ type preloadState struct {
 	Programs []string `json:"programs"` // that loaded it
 	Other    string   `json:"other"`    // NCCL library that one loaded too
 	Used     bool     `json:"used"`     // for a communicator
+	Trouble  string   `json:"trouble"`  // why the processes could not say whether they loaded it
 }
 
 func (p *preload) state() (preloadState, error) {
@@ -86,9 +88,19 @@ func (p *preload) state() (preloadState, error) {
 			s.Other = string(text)
 		}
 	}
+	if err := p.takesFiles(); err != nil {
+		s.Trouble = err.Error()
+	}
 	slices.Sort(s.Programs)
 	s.Programs = slices.Compact(s.Programs)
 	return s, nil
+}
+
+// takesFiles returns why nothing can be written into the directory of the reports, such as a full file system.
+func (p *preload) takesFiles() error {
+	name := filepath.Join(p.dir, "probe")
+	err := os.WriteFile(name, make([]byte, 4096), 0o600)
+	return errors.Join(err, os.RemoveAll(name))
 }
 
 // verdict says that the library was not used, and why as far as is known; it is empty where it was.
@@ -105,6 +117,8 @@ func (s *preloadState) verdict() string {
 	switch {
 	case s.Used:
 		return ""
+	case s.Trouble != "":
+		return "it is not known whether a program used " + s.Library + ": its report could not be written: " + s.Trouble
 	case len(s.Programs) == 0:
 		return "no process loaded " + s.Library + ": the program is static or setuid, or it clears LD_PRELOAD"
 	case s.Other != "":

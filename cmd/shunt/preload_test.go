@@ -64,6 +64,10 @@ int main(int argc, char **argv) {
 			require.Equal(t, c.want, p.verdict())
 		})
 	}
+	t.Run("no place for reports", func(t *testing.T) {
+		p := preload{library: library, dir: "/proc/self/task"} // as a full file system: it takes no file
+		require.Contains(t, p.verdict(), "it is not known whether a program used "+library+": its report could not be ")
+	})
 	t.Run("beside others", func(t *testing.T) { preloadBesideOthers(t, folder, library) })
 	t.Run("over several hosts", func(t *testing.T) { preloadOverHosts(t, folder, program) })
 	p := preload{library: library}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/bench"
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
+	"github.com/shunt-ccl/shunt/internal/descriptors"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -95,7 +96,7 @@ func askRanks(ctx context.Context, task string, config any, job launch.Job, into
 	job.Prefix = true
 	read, write, err := os.Pipe()
 	if err != nil {
-		return plugin.Errorf(plugin.System, "%w", err)
+		return plugin.Errorf(plugin.System, "%w", descriptors.Advise(err, 2))
 	}
 	answer := make(chan []byte, 1)
 	go func() {

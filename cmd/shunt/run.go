@@ -14,6 +14,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/records"
+	"github.com/shunt-ccl/shunt/internal/descriptors"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -186,7 +187,7 @@ func input() (io.Reader, error) {
 	}
 	read, write, err := os.Pipe()
 	if err != nil {
-		return nil, plugin.Errorf(plugin.System, "standard input: %w", err)
+		return nil, plugin.Errorf(plugin.System, "standard input: %w", descriptors.Advise(err, 2))
 	}
 	go func() {
 		_, _ = io.Copy(write, os.Stdin) // until one of them ends

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -14,6 +15,23 @@ import (
 
 	"github.com/shunt-ccl/shunt/internal/terminaltest"
 )
+
+// A job that cannot start for lack of descriptors says so, and what to do, wherever the launcher has no more of them.
+func TestLauncherWithFewDescriptors(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	failed := 0
+	for limit := 12; limit <= 40; limit++ {
+		script := fmt.Sprintf("ulimit -n %d; exec %s run -n 2 true", limit, self)
+		text, err := exec.Command("sh", "-c", script).CombinedOutput()
+		if err == nil {
+			break
+		}
+		failed++
+		require.Contains(t, string(text), "raise the limit of this process (ulimit -n)", "with %d", limit)
+	}
+	require.Greater(t, failed, 4)
+}
 
 func TestRestarts(t *testing.T) {
 	const third = `test $TORCHELASTIC_RESTART_COUNT = 2`

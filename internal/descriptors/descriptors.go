@@ -147,6 +147,15 @@ func Error(err error, n int) *plugin.Error {
 		"%s: too many open files: %d more file descriptors are needed, and most of the %d that this process may open are in use; %s", name, n, Limit(), advice)}
 }
 
+// Advise returns err, or what to do about it if it is a lack of descriptors, of which n are needed.
+func Advise(err error, n int) error {
+	var advised *plugin.Error
+	if !Lacking(err) || (errors.As(err, &advised) && advised.Code == plugin.OutOfMemory) {
+		return err
+	}
+	return Error(err, n)
+}
+
 // Limit returns the number of descriptors that this process may have open.
 func Limit() int {
 	var limit unix.Rlimit

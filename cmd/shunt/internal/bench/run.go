@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
+	"github.com/shunt-ccl/shunt/internal/descriptors"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -125,7 +126,7 @@ func Run(ctx context.Context, c Config, l Launch, each func(Row)) error {
 	j.Files = func(int) ([]*os.File, error) {
 		r, w, err := os.Pipe()
 		if err != nil {
-			return nil, plugin.Errorf(plugin.System, "bench: %w", err)
+			return nil, plugin.Errorf(plugin.System, "bench: %w", descriptors.Advise(err, 2))
 		}
 		pipes = append(pipes, r)
 		return []*os.File{w}, nil

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/internal/descriptors"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -168,7 +169,8 @@ func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
 	}
 	port, err := freePort()
 	if err != nil {
-		return plugin.Errorf(plugin.System, "%s: a port for torch.distributed: %w", j.Label, err)
+		return plugin.Errorf(plugin.System, "%s: a port for torch.distributed: %w", j.Label,
+			descriptors.Advise(err, 1))
 	}
 	telling, stop := context.WithCancel(context.Background())
 	r := &running{job: j, id: bootstrap.NewLocalURL(), port: port, telling: telling, ended: make(chan Exit, j.World),
@@ -214,6 +216,9 @@ type running struct {
 	told    bool // of a first rank
 }
 
+// ofRank is about how many descriptors the start of one rank takes: pipes of its streams and of its start.
+const ofRank = 8
+
 // start starts all ranks. On error some may run.
 func (r *running) start(paths []string) error {
 	stdout, stderr := r.job.Stdout, r.job.Stderr
@@ -236,7 +241,7 @@ func (r *running) start(paths []string) error {
 		if r.job.Lifeline != nil {
 			pipe, err := cmd.StdinPipe() // closed when the process has ended
 			if err != nil {
-				return plugin.Errorf(plugin.System, "%s: %w", r.job.Label, err)
+				return plugin.Errorf(plugin.System, "%s: %w", r.job.Label, descriptors.Advise(err, ofRank))
 			}
 			line = newLifeline(pipe)
 		}
@@ -270,7 +275,8 @@ func (r *running) start(paths []string) error {
 			_ = f.Close() // the rank has its own copy
 		}
 		if err != nil {
-			return plugin.Errorf(plugin.System, "%s: starting rank %d: %w", r.job.Label, r.number(rank), err)
+			return plugin.Errorf(plugin.System, "%s: starting rank %d: %w", r.job.Label, r.number(rank),
+				descriptors.Advise(err, ofRank))
 		}
 		if line != nil {
 			go line.write(r.job.Lifeline(rank, r.job.Restart))
