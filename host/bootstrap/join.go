@@ -266,6 +266,10 @@ func (j *joiner) attempt(ctx context.Context) (*Session, error) {
 			if err != nil {
 				conn.Close()
 			}
+			if err != nil && len(j.meeting.places) == 1 { // nobody else can come to this name while that process has it
+				return nil, plugin.Errorf(plugin.InvalidArgument,
+					"rank %d cannot join at %s: %w; all ranks of one machine belong to one user", j.config.Rank, j.meeting.text, err)
+			}
 		}
 		if err == nil {
 			var session *Session
