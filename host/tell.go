@@ -51,8 +51,8 @@ func (c *Communicator) enterForeign() error {
 	c.control = append(c.control, foreign(pages))
 	c.telling = &telling{}
 	for i, rank := range ranks {
-		page := pages[i*executor.ControlBytes:][:executor.ControlBytes]
-		if err := c.engine.SetControl(rank, executor.Memory{Base: unsafe.Pointer(&page[0]), Bytes: executor.ControlBytes}); err != nil {
+		page := executor.Memory{Base: unsafe.Pointer(&pages[i*executor.ControlBytes]), Bytes: executor.ControlBytes}
+		if err := c.engine.SetControl(rank, page); err != nil {
 			return err
 		}
 	}
