@@ -111,7 +111,10 @@ func TestSurvivorsMayReport(t *testing.T) {
 
 // A rank that ignores SIGTERM is killed.
 func TestStubbornRankIsKilled(t *testing.T) {
-	j, _ := shell(2, `trap '' TERM; if [ $SHUNT_RANK = 0 ]; then exit 4; fi; while :; do sleep 300; done`)
+	deaf := filepath.Join(t.TempDir(), "deaf") // says that the rank ignores the signal
+	require.NoError(t, unix.Mkfifo(deaf, 0o600))
+	j, _ := shell(2, `if [ $SHUNT_RANK = 0 ]; then cat `+deaf+`; exit 4; fi; trap '' TERM; : >`+deaf+
+		`; while :; do sleep 300; done`)
 	err := Run(context.Background(), j, nil)
 	var failure *Failure
 	require.ErrorAs(t, err, &failure)
