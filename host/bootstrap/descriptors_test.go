@@ -125,15 +125,16 @@ func TestRankWithoutDescriptorsTellsAll(t *testing.T) {
 func TestStoreWithoutDescriptorsTellsAll(t *testing.T) {
 	const world = 16
 	url := meetingPlaces(t)["file"]
-	began := time.Now()
 	ranks := make([]*process, world)
-	for rank := world - 1; rank >= 0; rank-- { // rank 0 stays for a second only
-		env := rankEnv(rank, world, url)
-		if rank == 0 {
-			env = append(env, "SHUNT_TEST_SPARE=8")
-		}
-		ranks[rank] = start(t, "barrier", env...)
+	for rank := 1; rank < world; rank++ {
+		ranks[rank] = start(t, "barrier", append(rankEnv(rank, world, url), "SHUNT_TEST_STARTED=1")...)
 	}
+	for _, p := range ranks[1:] {
+		p.expect("started")
+	}
+	began := time.Now()
+	// When it has failed it stays for a second only, which is not enough for processes to start in.
+	ranks[0] = start(t, "barrier", append(rankEnv(0, world, url), "SHUNT_TEST_SPARE=8")...)
 	for rank, p := range ranks {
 		if line := p.line(); !strings.Contains(line, "EMFILE") || !strings.Contains(line, "rank 0 (pid") {
 			t.Errorf("rank %d says %q", rank, line)

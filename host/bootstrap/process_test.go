@@ -40,6 +40,9 @@ func rankProcess() int {
 	if os.Getenv("SHUNT_TEST_ADMITTED") != "" {
 		admitted = func() { fmt.Println("admitted") }
 	}
+	if os.Getenv("SHUNT_TEST_STARTED") != "" {
+		fmt.Println("started")
+	}
 	s, err := Join(context.Background(), Config{URL: "env", Timeout: 20 * time.Second, Heartbeat: heartbeat,
 		Logger: quiet})
 	if err != nil {
