@@ -133,9 +133,9 @@ func TestKilledRankWhoseChildLivesOn(t *testing.T) {
 }
 
 func TestSilentRank(t *testing.T) {
-	const heartbeat = 50 * time.Millisecond
+	const heartbeat = 200 * time.Millisecond
 	s, p := withProcess(t, "wait", heartbeat)
-	checkDeath(t, s, p.cmd.Process.Pid, 40*heartbeat, func() {
+	checkDeath(t, s, p.cmd.Process.Pid, 20*heartbeat, func() {
 		if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Error(err)
 		}
@@ -143,7 +143,7 @@ func TestSilentRank(t *testing.T) {
 }
 
 func TestQuietSessionStaysAlive(t *testing.T) {
-	const heartbeat = 100 * time.Millisecond
+	const heartbeat = 200 * time.Millisecond
 	s, p := withProcess(t, "wait", heartbeat) // those of one process are never silent
 	select {
 	case f := <-s[0].Failures():

@@ -151,7 +151,7 @@ func TestNoSecondWorldOfALateRank(t *testing.T) {
 // A rank that was stopped while it asked the others whether they still count it asks again: it does not take
 // their silence for an answer.
 func TestRankThatIsStoppedWhileItAsks(t *testing.T) {
-	c := newCompany(t, 5, meetingPlaces(t)["file"], "SHUNT_TEST_HEARTBEAT=100ms", "SHUNT_FAILPOINTS=rendezvous.canvass[1]=stop@1")
+	c := newCompany(t, 5, meetingPlaces(t)["file"], "SHUNT_TEST_HEARTBEAT=200ms", "SHUNT_FAILPOINTS=rendezvous.canvass[1]=stop@1")
 	c.kill(0)
 	c.stopped(1)
 	c.tell("survivors all s", 2, 3, 4)
@@ -181,7 +181,7 @@ func TestLateRankMeetsAStoreThatIsNotSure(t *testing.T) {
 func TestNoSecondWorldOfALateStore(t *testing.T) {
 	for _, world := range []int{2, 3, 5} {
 		t.Run(fmt.Sprint("world=", world), func(t *testing.T) {
-			c := newCompany(t, world, meetingPlaces(t)["file"], "SHUNT_TEST_HEARTBEAT=50ms")
+			c := newCompany(t, world, meetingPlaces(t)["file"], "SHUNT_TEST_HEARTBEAT=200ms")
 			c.stop(0)
 			others := from(1, world)
 			want := strings.ReplaceAll(fmt.Sprint(others), "\n", "")
