@@ -1,6 +1,7 @@
 """What a case is given: its rank and world, the group that is tested, the group that is the truth, and data."""
 
 import datetime
+import time
 import zlib
 
 import torch
@@ -25,6 +26,7 @@ class World:
         self.group, self.truth = group, truth_group
         self.seed = 0
         self._draws = 0
+        self._awaited = 0
 
     def begin(self, key: str) -> None:
         """Resets the data for a case: the same on every run, different for each case."""
@@ -124,6 +126,19 @@ class World:
     def meet(self) -> None:
         """All ranks get here, over the truth's group."""
         self.truth_barrier()
+
+    def await_others(self, rank: int) -> None:
+        """Returns on that rank when every other one has called this, and on those at once: no rank is in a call from
+        before any more when it dies or aborts. A barrier ends on one rank before it ends on another."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        self._awaited += 1
+        store, key = dist.distributed_c10d._get_default_store(), f"others of {self.seed}, {self._awaited}"
+        if self.rank != rank:
+            store.add(key, 1)
+            return
+        while store.add(key, 0) < self.size - 1:
+            time.sleep(0.01)
 
     def truth_barrier(self) -> None:
         dist.barrier(group=self.truth)

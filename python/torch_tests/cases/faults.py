@@ -147,6 +147,7 @@ def a_rank_is_killed(w, name):
     """kill -9 while the others wait for it."""
     t = torch.ones(100_000, device=w.device)
     dist.all_reduce(t, group=w.group)
+    w.await_others(w.size - 1)
     if w.rank == w.size - 1:
         threading.Timer(0.3, die).start()
         time.sleep(60)
@@ -158,6 +159,7 @@ def killed_between_calls(w):
     """The others are computing; the next call fails, and the one after it too."""
     t = torch.ones(100_000, device=w.device)
     dist.all_reduce(t, group=w.group)
+    w.await_others(w.size - 1)
     if w.rank == w.size - 1:
         die()
     time.sleep(1)
@@ -170,6 +172,7 @@ def killed_then_destroyed(w):
     """destroy_process_group after a failure returns, as training programs call it in `finally`."""
     t = torch.ones(1000, device=w.device)
     dist.all_reduce(t, group=w.group)
+    w.await_others(w.size - 1)
     if w.rank == w.size - 1:
         die()
     fails(w, lambda: dist.all_reduce(t, group=w.group))
@@ -186,6 +189,7 @@ def aborted_while_others_wait(w):
     group = w.new_group(seconds=40)
     t = torch.ones(1000, device=w.device)
     dist.all_reduce(t, group=group)
+    w.await_others(0)
     if w.rank == 0:
         time.sleep(0.3)
         group.abort()
@@ -200,6 +204,7 @@ def aborted_by_another_thread(w):
     group = w.new_group(seconds=40)
     t = torch.ones(1000, device=w.device)
     dist.all_reduce(t, group=group)
+    w.await_others(1)
     if w.rank == 0:
         return time.sleep(2)
     threading.Timer(0.5, group.abort).start()
