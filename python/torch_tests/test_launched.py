@@ -28,10 +28,10 @@ def processes_of(session: int) -> list[str]:
 def shared_memory_of_the_dead() -> list[str]:
     """Files in /dev/shm that nothing will remove: torch names its files by the process that made
     them (torch_PID_...), and other tests run meanwhile. Shunt has none there."""
-    names = os.listdir("/dev/shm")
-    made_by = {name: name.split("_")[1] for name in names if name.startswith("torch_")}
-    return [name for name in names if "shunt" in name] + [
-        name for name, pid in made_by.items() if not os.path.exists(f"/proc/{pid}")]
+    made_by = {name: name.split("_")[1] for name in os.listdir("/dev/shm") if name.startswith("torch_")}
+    orphans = {name for name, pid in made_by.items() if not os.path.exists(f"/proc/{pid}")}
+    # Again, as a process may have removed its file and ended meanwhile.
+    return [name for name in os.listdir("/dev/shm") if "shunt" in name or name in orphans]
 
 
 class Launched:
