@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -68,7 +69,7 @@ func TestRankHangsWhileOthersAreWaitedFor(t *testing.T) {
 // A rank with another secret is told so as soon as it meets the store, which goes
 // on waiting for the rank with the right one.
 func TestWrongSecret(t *testing.T) {
-	for name, url := range map[string]string{"unix": "unix://@shunt-secret-test",
+	for name, url := range map[string]string{"unix": fmt.Sprintf("unix://@shunt-secret-%d", os.Getpid()),
 		"tcp": fmt.Sprintf("tcp://127.0.0.1:%d", freePort(t))} {
 		t.Run(name, func(t *testing.T) {
 			rank := func(rank int, secret string) Config {

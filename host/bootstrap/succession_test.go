@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -209,8 +210,8 @@ func TestNoSecondWorldOfALateStore(t *testing.T) {
 }
 
 func meetingPlaces(t *testing.T) map[string]string {
-	return map[string]string{"file": "file://" + t.TempDir() + "/id", "unix": "unix://@shunt-succession-" +
-		strings.ReplaceAll(t.Name(), "/", "-")}
+	return map[string]string{"file": "file://" + t.TempDir() + "/id", "unix": fmt.Sprintf("unix://@shunt-succession-%d-%s",
+		os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-"))}
 }
 
 // The store ends with rank 0. The ranks that are left find a successor, hear of
