@@ -85,7 +85,7 @@ func TestStoppedPluginIsReportedAndKilled(t *testing.T) {
 	require.ErrorContains(t, err, "does not answer")
 	require.ErrorContains(t, err, "is stopped")
 	require.Less(t, took, 3*time.Second)
-	eventually(t, time.Second, "the process is killed", func() bool { return gone(c.PID()) })
+	eventually(t, 5*time.Second, "the process is killed", func() bool { return gone(c.PID()) })
 	t.Logf("reported after %v", took)
 }
 
@@ -105,7 +105,7 @@ func TestWedgedPluginIsReportedAndKilled(t *testing.T) {
 			require.ErrorIs(t, err, plugin.PluginDied)
 			require.True(t, slices.ContainsFunc(states, func(state string) bool { return strings.Contains(err.Error(), state) }),
 				err.Error())
-			eventually(t, time.Second, "the process is killed", func() bool { return gone(c.PID()) })
+			eventually(t, 5*time.Second, "the process is killed", func() bool { return gone(c.PID()) })
 			t.Logf("reported after %v", time.Since(begin))
 		})
 	}
@@ -225,7 +225,7 @@ func TestCloseIsBoundedWhateverThePluginDoes(t *testing.T) {
 func TestGrandchildDoesNotMaskACrash(t *testing.T) {
 	c := start(t, "grandchild")
 	var pid int
-	eventually(t, 2*time.Second, "the grandchild's pid", func() bool {
+	eventually(t, 5*time.Second, "the grandchild's pid", func() bool {
 		_, after, ok := strings.Cut(c.runner.errLines.Tail(), "grandchild ")
 		if ok {
 			pid, _ = strconv.Atoi(strings.Fields(after)[0])
@@ -234,9 +234,9 @@ func TestGrandchildDoesNotMaskACrash(t *testing.T) {
 	})
 	require.False(t, gone(pid))
 	require.NoError(t, unix.Kill(c.PID(), unix.SIGKILL))
-	within(t, time.Second, c.Done())
+	within(t, 2*time.Second, c.Done())
 	require.ErrorContains(t, c.Err(), "signal 9")
-	eventually(t, time.Second, "the grandchild is gone", func() bool { return gone(pid) })
+	eventually(t, 5*time.Second, "the grandchild is gone", func() bool { return gone(pid) })
 	require.NoError(t, c.Close())
 }
 
@@ -260,7 +260,7 @@ func TestKilledHostLeavesNoPlugin(t *testing.T) {
 			}
 			require.NoError(t, host.Process.Kill())
 			host.Wait()
-			eventually(t, 2*time.Second, "the plugin is gone", func() bool { return gone(pid) })
+			eventually(t, 5*time.Second, "the plugin is gone", func() bool { return gone(pid) })
 		})
 	}
 }
