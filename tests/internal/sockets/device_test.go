@@ -104,7 +104,7 @@ func TestARankThatStaysAwayFromACommandOfTheStreamIsNamed(t *testing.T) {
 		t.Run(carrier, func(t *testing.T) {
 			met := make(chan struct{})
 			start := time.Now()
-			errs := onGPUs(t, spec(t, carrier), 2*time.Second, func(g *gathering) error {
+			errs := onGPUs(t, spec(t, carrier), 5*time.Second, func(g *gathering) error {
 				if g.Rank() == 1 {
 					<-met
 					return nil
