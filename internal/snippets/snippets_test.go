@@ -25,6 +25,7 @@ func run(t *testing.T, env []string, name string, arguments ...string) string {
 	defer cancel()
 	command := exec.CommandContext(ctx, name, arguments...)
 	command.Dir = root
+	command.WaitDelay = 10 * time.Second // what it has started may hold the pipes open after its end
 	command.Env = append(os.Environ(), env...)
 	var stderr strings.Builder
 	command.Stderr = &stderr
