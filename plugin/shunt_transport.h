@@ -347,8 +347,8 @@ typedef struct shunt_endpoint shunt_endpoint; /* the transport's own */
 
 /* Every function returns within the host's deadline: its thread is lost otherwise,
  * and the communicator aborted. Every one but supports may fail; it then returns a
- * code and leaves one sentence for last_error (open: in message, at most message_bytes with the
- * terminating zero). Functions on one endpoint are called one at a time. */
+ * code and leaves one sentence for last_error (open and close: in message, at most message_bytes
+ * with the terminating zero). Functions on one endpoint are called one at a time. */
 typedef struct shunt_transport_v1 {
   uint64_t magic;         /* SHUNT_TRANSPORT_MAGIC */
   uint32_t version_major; /* SHUNT_VERSION_MAJOR */
@@ -383,7 +383,8 @@ typedef struct shunt_transport_v1 {
   void (*free_plan)(shunt_endpoint *endpoint, const shunt_plan *plan);
   /* Valid until the next call on the endpoint; never null. */
   const char *(*last_error)(shunt_endpoint *endpoint);
-  shunt_status (*close)(shunt_endpoint *endpoint);
+  /* The endpoint is gone afterwards, also after a failure. */
+  shunt_status (*close)(shunt_endpoint *endpoint, char *message, size_t message_bytes);
   /* publish and connect may be null without SHUNT_FEATURE_EXCHANGE. They exchange
    * bytes of the ranks' endpoints, such as unique ids, worker addresses or remote
    * keys: when all ranks have opened theirs (request and algorithm are null), and

@@ -56,6 +56,15 @@ func (e *endpoint) lastError() string {
 	return check.Clip(message)
 }
 
+// said returns the sentence that open or close has left; "" where there is none.
+func said(message *[C.SHUNT_MAX_MESSAGE]C.char) string {
+	sentence, err := text(&message[0], len(message)-1)
+	if err != nil {
+		return ""
+	}
+	return check.Clip(sentence)
+}
+
 // copyPublished copies the endpoint's regions and images.
 func (e *endpoint) copyPublished() error {
 	var regions *C.shunt_region
@@ -180,10 +189,11 @@ func (e *endpoint) Close() error {
 	if e.handle == nil {
 		return nil
 	}
-	status := C.shunt_call_close(e.transport.table, e.handle)
+	var message [C.SHUNT_MAX_MESSAGE]C.char
+	status := C.shunt_call_close(e.transport.table, e.handle, &message[0], C.SHUNT_MAX_MESSAGE)
 	e.handle, e.regions, e.images = nil, nil, nil
 	if status != C.SHUNT_OK {
-		return e.failed("close", status, "") // the endpoint and its message are gone
+		return e.failed("close", status, said(&message))
 	}
 	return nil
 }

@@ -63,5 +63,5 @@ func TestRegistrationInC(t *testing.T) {
 	second, err := r.Register(ctx, memory)
 	require.NoError(t, err)
 	require.NotEqual(t, first, second)
-	require.Error(t, e.Close(), "a registration is left")
+	require.ErrorContains(t, e.Close(), "the host has left a registration")
 }

@@ -125,6 +125,13 @@ func TestSharedAnswersAsTheTransportItself(t *testing.T) {
 	require.ErrorIs(t, err, plugin.Closed)
 }
 
+// What close has to say is kept, though the endpoint is gone.
+func TestAFailedCloseIsExplained(t *testing.T) {
+	err := openWith(t, probe.OptionClose, "the device is gone").Close()
+	require.Error(t, err)
+	require.ErrorContains(t, err, "the device is gone")
+}
+
 func TestSameFileIsTheSameTransport(t *testing.T) {
 	first, second := openProbe(t), openProbe(t)
 	require.Same(t, first, second)

@@ -81,6 +81,9 @@ static inline shunt_status shunt_call_deregister_memory(const shunt_transport_v1
                                                         shunt_native_report *r) {
   return t->deregister_memory(e, key, r);
 }
-static inline shunt_status shunt_call_close(const shunt_transport_v1 *t, shunt_endpoint *e) { return t->close(e); }
+static inline shunt_status shunt_call_close(const shunt_transport_v1 *t, shunt_endpoint *e, char *message,
+                                            size_t message_bytes) {
+  return t->close(e, message, message_bytes);
+}
 
 #endif

@@ -116,11 +116,7 @@ func (t *transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.
 	}
 	status := C.shunt_call_open(t.table, &c, &e.handle, &message[0], C.SHUNT_MAX_MESSAGE)
 	if status != C.SHUNT_OK {
-		said, err := text(&message[0], len(message)-1)
-		if err != nil {
-			said = ""
-		}
-		return nil, e.failed("open", status, said)
+		return nil, e.failed("open", status, said(&message))
 	}
 	if e.handle == nil {
 		return nil, e.errorf("open", plugin.Protocol, "it succeeded without an endpoint")

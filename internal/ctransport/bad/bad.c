@@ -116,7 +116,9 @@ static const char *last_error(shunt_endpoint *e) {
 }
 #endif
 
-static shunt_status close_endpoint(shunt_endpoint *e) {
+static shunt_status close_endpoint(shunt_endpoint *e, char *message, size_t bytes) {
+  (void)message;
+  (void)bytes;
   free(e);
   return SHUNT_OK;
 }

@@ -364,9 +364,10 @@ static shunt_status deregister_memory(shunt_endpoint *e, uint64_t key, shunt_nat
 
 static const char *last_error(shunt_endpoint *e) { return e->message; }
 
-static shunt_status close_endpoint(shunt_endpoint *e) {
+static shunt_status close_endpoint(shunt_endpoint *e, char *message, size_t bytes) {
   int i;
-  shunt_status status = e->registrations == NULL ? SHUNT_OK : SHUNT_INTERNAL; /* the host has left some */
+  shunt_status status = e->registrations == NULL ? SHUNT_OK : SHUNT_INTERNAL;
+  if (status != SHUNT_OK) snprintf(message, bytes, "the host has left a registration");
   while (e->registrations != NULL) {
     registration *r = e->registrations;
     e->registrations = r->next;

@@ -61,9 +61,9 @@ static shunt_status stuck_prepare(shunt_endpoint *e, const shunt_request *r, con
   return status;
 }
 
-static shunt_status stuck_close(shunt_endpoint *e) {
+static shunt_status stuck_close(shunt_endpoint *e, char *message, size_t bytes) {
   stop(CLOSE, e->rank);
-  return close_endpoint(e);
+  return close_endpoint(e, message, bytes);
 }
 
 extern const shunt_transport_v1 shunt_transport_v1_table;

@@ -137,11 +137,6 @@ func guard(f func() error) (err error) {
 
 //export shunt_export_open
 func shunt_export_open(c *C.shunt_open_config, out **C.shunt_endpoint, message *C.char, bytes C.size_t) C.shunt_status {
-	var scratch [C.SHUNT_MAX_MESSAGE]C.char
-	to := scratch[:]
-	if message != nil && bytes > 0 {
-		to = unsafe.Slice(message, bytes)
-	}
 	return status(guard(func() error {
 		if exported == nil {
 			return plugin.Errorf(plugin.Internal, "no init function called export.Transport")
@@ -167,7 +162,15 @@ func shunt_export_open(c *C.shunt_open_config, out **C.shunt_endpoint, message *
 		}
 		*out = published
 		return nil
-	}), to)
+	}), given(message, bytes))
+}
+
+// given returns the caller's room for a sentence, or some of our own if it has none.
+func given(message *C.char, bytes C.size_t) []C.char {
+	if message == nil || bytes == 0 {
+		return make([]C.char, C.SHUNT_MAX_MESSAGE)
+	}
+	return unsafe.Slice(message, bytes)
 }
 
 // endpointOf returns the Go endpoint behind a C one.
@@ -309,11 +312,11 @@ func shunt_export_deregister_memory(e *C.shunt_endpoint, key C.uint64_t, report 
 }
 
 //export shunt_export_close
-func shunt_export_close(e *C.shunt_endpoint) C.shunt_status {
+func shunt_export_close(e *C.shunt_endpoint, message *C.char, bytes C.size_t) C.shunt_status {
 	return status(guard(func() error {
 		o := cgo.Handle(e.handle).Value().(*opened)
 		defer o.images.Unpin()
 		cgo.Handle(e.handle).Delete()
 		return errors.Join(o.abortErr, o.Close())
-	}), e.message[:])
+	}), given(message, bytes))
 }

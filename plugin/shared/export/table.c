@@ -67,9 +67,9 @@ static shunt_status deregister_memory(shunt_endpoint *endpoint, uint64_t key, sh
                                             : shunt_export_deregister_memory(endpoint, key, report);
 }
 static const char *last_error(shunt_endpoint *endpoint) { return endpoint == NULL ? "no endpoint" : endpoint->message; }
-static shunt_status close_endpoint(shunt_endpoint *endpoint) {
+static shunt_status close_endpoint(shunt_endpoint *endpoint, char *message, size_t bytes) {
   if (endpoint == NULL) return SHUNT_INVALID_ARGUMENT;
-  shunt_status status = shunt_export_close(endpoint);
+  shunt_status status = shunt_export_close(endpoint, message, bytes);
   shunt_export_free_endpoint(endpoint);
   return status;
 }
