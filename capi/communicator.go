@@ -219,6 +219,25 @@ func go_exchange(number C.uint64_t, send unsafe.Pointer, bytes C.int64_t, recv u
 	return 0
 }
 
+//export go_note_refusal
+func go_note_refusal(number C.uint64_t, call, why *C.char) (result C.int32_t) {
+	defer recovered(&result)
+	c, err := communicators.find(handle(number))
+	if err != nil {
+		return status(nil, err)
+	}
+	name, err := textOf("call", call)
+	if err != nil {
+		return status(c, err)
+	}
+	reason, err := textOf("why", why)
+	if err != nil {
+		return status(c, err)
+	}
+	c.host.NoteRefusal(name, reason)
+	return 0
+}
+
 //export go_abort
 func go_abort(number C.uint64_t, reason *C.char) (result C.int32_t) {
 	defer recovered(&result)

@@ -102,6 +102,13 @@ shunt_status shunt_synchronize(shunt_comm comm, void *stream) {
   return go_synchronize(SHUNT_NUMBER(comm), stream);
 }
 
+shunt_status shunt_note_refusal(shunt_comm comm, const char *call, const char *why) {
+  GUARD();
+  NEED(call);
+  NEED(why);
+  return go_note_refusal(SHUNT_NUMBER(comm), (char *)(uintptr_t)call, (char *)(uintptr_t)why);
+}
+
 shunt_status shunt_close(shunt_comm comm) {
   GUARD();
   return go_close(SHUNT_NUMBER(comm));

@@ -298,6 +298,20 @@ func (c *Communicator) rejectNamed(what string, err error) error {
 	return err
 }
 
+// NoteRefusal tells peers that this rank has not made a call, for what a binding or the program found wrong with it
+// before it came to the communicator; call is its name, such as all_reduce. Errors of ranks that wait for it then say
+// why, as they do of calls that the communicator refuses itself. Nothing else changes. It may be called from any
+// goroutine.
+func (c *Communicator) NoteRefusal(call, why string) {
+	number := uint64(0)
+	collective, err := plugin.ParseCollective(call)
+	if err == nil && !collective.PointToPoint() && c.tryTurn() { // else another call is under way, whose number counts
+		number = c.sequence.Collectives + 1
+		c.release()
+	}
+	c.observer.RejectCall(number, call, errors.New(why))
+}
+
 // blame finds whose plan the operation ran that the executor says has failed.
 func (c *Communicator) blame() plans.Blame {
 	return plans.Blame{Planner: &c.plans, Call: &c.scratch.call, Group: c.inFlight}

@@ -206,6 +206,12 @@ SHUNT_API shunt_status shunt_subset(shunt_comm comm, const int32_t *ranks, int32
  * rank gives as many bytes, at most 4 MiB in all. Since 1.1. */
 SHUNT_API shunt_status shunt_exchange(shunt_comm comm, const void *send, int64_t bytes, void *recv);
 
+/* Local, for bindings: tells the other ranks that this one has not made a call, because of arguments that the binding
+ * found wrong before it came to Shunt. call is its name, such as "all_reduce"; why is one sentence, of which some 200
+ * bytes are kept. Errors of ranks that wait for it say why, as they do of calls that Shunt refuses itself. Nothing else
+ * changes. May be called while another thread is inside a call on comm. Since 1.1. */
+SHUNT_API shunt_status shunt_note_refusal(shunt_comm comm, const char *call, const char *why);
+
 /* Makes every rank's pending and later calls fail with SHUNT_ABORTED. May be
  * called while another thread is inside a call on comm. reason may be NULL. */
 SHUNT_API shunt_status shunt_abort(shunt_comm comm, const char *reason);

@@ -54,6 +54,7 @@ int main(void) {
   TRY(shunt_split(closed, 0, 0, &other));
   TRY(shunt_shrink(closed, &other));
   TRY(shunt_abort(closed, "because"));
+  TRY(shunt_note_refusal(closed, "all_reduce", "because"));
   TRY(shunt_group_start(closed));
   TRY(shunt_start(closed, &operation, &request));
   TRY(shunt_request_wait(NULL));
@@ -174,6 +175,8 @@ int main(void) {
   TRY(shunt_subset(comm, twice, 2, &other));
   TRY(shunt_subset(comm, outside, 1, &other));
   TRY(shunt_subset(comm, twice, 1, NULL));
+  TRY(shunt_note_refusal(comm, NULL, "because"));
+  TRY(shunt_note_refusal(comm, "all_reduce", NULL));
   TRY(shunt_exchange(closed, a, 1, b));
   TRY(shunt_exchange(comm, NULL, 1, b));
   TRY(shunt_exchange(comm, a, 1, NULL));

@@ -81,6 +81,7 @@ _PROTOTYPES: dict[str, list[Any]] = {
     "shunt_split": [c_void_p, c_int32, c_int32, POINTER(c_void_p)],
     "shunt_shrink": [c_void_p, POINTER(c_void_p)],
     "shunt_abort": [c_void_p, c_char_p],
+    "shunt_note_refusal": [c_void_p, c_char_p, c_char_p],
     "shunt_close": [c_void_p],
     "shunt_explain": [c_void_p, c_uint32, c_uint32, c_uint32, c_int64, c_char_p, c_size_t, POINTER(c_size_t)],
     "shunt_get_async_error": [c_void_p, POINTER(c_int32)],

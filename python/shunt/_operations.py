@@ -7,10 +7,11 @@ the rest, so that C, Go and Python return the same errors.
 """
 
 import ctypes
+import functools
 import numbers
 import operator
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, Protocol
 
 from . import _counts, _dtypes
 from ._buffers import Buffer, Memory, describe, describe_moved
@@ -29,6 +30,23 @@ class Place(Protocol):
     rank: int
     world: int
     on_device: bool
+
+    def _note_refusal(self, call: str, error: Exception) -> None: ...
+
+
+P = ParamSpec("P")
+
+
+def _noted(make: Callable[Concatenate[Place, P], "Prepared"]) -> Callable[Concatenate[Place, P], "Prepared"]:
+    """Has the other ranks know of arguments that are refused here: they wait for the call."""
+    @functools.wraps(make)
+    def noted(place: Place, *args: P.args, **kwargs: P.kwargs) -> Prepared:
+        try:
+            return make(place, *args, **kwargs)
+        except Exception as error:
+            place._note_refusal(make.__name__, error)
+            raise
+    return noted
 
 
 def _describe(place: Place, obj: Any, what: str, writable: bool, dtype: DTypeLike) -> Memory:
@@ -147,6 +165,7 @@ def _need(value: Any, name: str, what: str) -> None:
         raise InvalidArgumentError(f"{name}: {what} is needed on the root")
 
 
+@_noted
 def all_reduce(place: Place, send: Buffer, recv: Buffer | None = None, op: OpLike = Op.SUM, *,
                scalar: float | None = None, dtype: DTypeLike = None) -> Prepared:
     kind, factor = _reduction(op, scalar, "all_reduce")
@@ -161,6 +180,7 @@ def all_reduce(place: Place, send: Buffer, recv: Buffer | None = None, op: OpLik
     return Prepared(operation, (source, into), send if recv is None else recv)
 
 
+@_noted
 def reduce(place: Place, send: Buffer, recv: Buffer | None = None, root: int = 0, op: OpLike = Op.SUM, *,
            scalar: float | None = None, dtype: DTypeLike = None) -> Prepared:
     kind, factor = _reduction(op, scalar, "reduce")
@@ -178,6 +198,7 @@ def reduce(place: Place, send: Buffer, recv: Buffer | None = None, root: int = 0
     return Prepared(operation, (source, into), (send if recv is None else recv) if is_root else None)
 
 
+@_noted
 def broadcast(place: Place, buffer: Buffer, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
     root = _root(place, root, "broadcast")
     memory = _moved(place, buffer, "buffer", place.rank != root, dtype)
@@ -186,6 +207,7 @@ def broadcast(place: Place, buffer: Buffer, root: int = 0, *, dtype: DTypeLike =
     return Prepared(operation, memory, buffer)
 
 
+@_noted
 def all_gather(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = None) -> Prepared:
     source, into = _moved(place, send, "send", False, dtype), _moved(place, recv, "recv", True, dtype)
     _same(source, into, "all_gather")
@@ -195,6 +217,7 @@ def all_gather(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = N
     return Prepared(operation, (source, into), recv)
 
 
+@_noted
 def all_gather_v(place: Place, send: Buffer, recv: Buffer, counts: Sequence[int],
                  displs: Sequence[int] | None = None, *, dtype: DTypeLike = None) -> Prepared:
     source, into = _moved(place, send, "send", False, dtype), _moved(place, recv, "recv", True, dtype)
@@ -213,6 +236,7 @@ def _need_counts(counts: Any, name: str, what: str) -> None:
         raise InvalidArgumentError(f"{name}: {what} is None, want one for each rank")
 
 
+@_noted
 def reduce_scatter(place: Place, send: Buffer, recv: Buffer, op: OpLike = Op.SUM, *, scalar: float | None = None,
                    dtype: DTypeLike = None) -> Prepared:
     kind, factor = _reduction(op, scalar, "reduce_scatter")
@@ -224,6 +248,7 @@ def reduce_scatter(place: Place, send: Buffer, recv: Buffer, op: OpLike = Op.SUM
     return Prepared(operation, (source, into), recv)
 
 
+@_noted
 def reduce_scatter_v(place: Place, send: Buffer, recv: Buffer, counts: Sequence[int],
                      displs: Sequence[int] | None = None, op: OpLike = Op.SUM, *, scalar: float | None = None,
                      dtype: DTypeLike = None) -> Prepared:
@@ -239,6 +264,7 @@ def reduce_scatter_v(place: Place, send: Buffer, recv: Buffer, counts: Sequence[
     return Prepared(operation, (source, into, many, places), recv)
 
 
+@_noted
 def all_to_all(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = None) -> Prepared:
     source, into = _moved(place, send, "send", False, dtype), _moved(place, recv, "recv", True, dtype)
     _same(source, into, "all_to_all")
@@ -251,6 +277,7 @@ def all_to_all(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = N
     return Prepared(operation, (source, into), recv)
 
 
+@_noted
 def all_to_all_v(place: Place, send: Buffer, send_counts: Counts, recv: Buffer, recv_counts: Counts,
                  send_displs: Counts | None = None, recv_displs: Counts | None = None, *,
                  dtype: DTypeLike = None) -> Prepared:
@@ -281,6 +308,7 @@ def all_to_all_v(place: Place, send: Buffer, send_counts: Counts, recv: Buffer, 
     return Prepared(operation, (source, into, to, to_places, come, come_places), recv)
 
 
+@_noted
 def gather(place: Place, send: Buffer, recv: Buffer | None = None, root: int = 0, *,
            dtype: DTypeLike = None) -> Prepared:
     root = _root(place, root, "gather")
@@ -296,6 +324,7 @@ def gather(place: Place, send: Buffer, recv: Buffer | None = None, root: int = 0
     return Prepared(operation, (source, into), recv if into else None)
 
 
+@_noted
 def gather_v(place: Place, send: Buffer, recv: Buffer | None = None, counts: Sequence[int] | None = None,
              displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
     root = _root(place, root, "gather_v")
@@ -315,6 +344,7 @@ def gather_v(place: Place, send: Buffer, recv: Buffer | None = None, counts: Seq
     return Prepared(operation, (source, into, many, places), recv if into else None)
 
 
+@_noted
 def scatter(place: Place, send: Buffer | None, recv: Buffer, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
     root = _root(place, root, "scatter")
     into = _moved(place, recv, "recv", True, dtype)
@@ -329,6 +359,7 @@ def scatter(place: Place, send: Buffer | None, recv: Buffer, root: int = 0, *, d
     return Prepared(operation, (source, into), recv)
 
 
+@_noted
 def scatter_v(place: Place, send: Buffer | None, recv: Buffer, counts: Sequence[int] | None = None,
               displs: Sequence[int] | None = None, root: int = 0, *, dtype: DTypeLike = None) -> Prepared:
     root = _root(place, root, "scatter_v")
@@ -347,6 +378,7 @@ def scatter_v(place: Place, send: Buffer | None, recv: Buffer, counts: Sequence[
     return Prepared(operation, (source, into, many, places), recv)
 
 
+@_noted
 def send(place: Place, buffer: Buffer, peer: int, *, dtype: DTypeLike = None) -> Prepared:
     peer = _root(place, peer, "send", "peer")
     memory = _moved(place, buffer, "buffer", False, dtype)
@@ -354,6 +386,7 @@ def send(place: Place, buffer: Buffer, peer: int, *, dtype: DTypeLike = None) ->
                     memory, None)
 
 
+@_noted
 def recv(place: Place, buffer: Buffer, peer: int, *, dtype: DTypeLike = None) -> Prepared:
     peer = _root(place, peer, "recv", "peer")
     memory = _moved(place, buffer, "buffer", True, dtype)
@@ -361,6 +394,7 @@ def recv(place: Place, buffer: Buffer, peer: int, *, dtype: DTypeLike = None) ->
                     memory, buffer)
 
 
+@_noted
 def barrier(place: Place) -> Prepared:
     return Prepared(_operation(Collective.BARRIER), None, None)
 

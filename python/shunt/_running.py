@@ -91,6 +91,12 @@ class Running(Owned):
         if status:
             _library.raise_status(status)
 
+    def _note_refusal(self, call: str, error: Exception) -> None:
+        """Has the errors of ranks that wait for a call say why this one has not made it."""
+        if self._handle is not None:
+            why = str(error).replace("\0", "?")[:200]
+            self._lib.shunt_note_refusal(self._handle, call.encode(), why.encode(errors="replace"))
+
     def _interrupted(self, handle: int | None, error: BaseException) -> None:
         """Cancels what the call has left pending, if anything."""
         if not isinstance(error, ShuntError):

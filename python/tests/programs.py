@@ -259,6 +259,28 @@ def stays_away():
         raise AssertionError("barrier returned without rank 1")
 
 
+def refuses(call):
+    """Rank 1 gives arguments that are refused before the library sees them, and stays. Each rank prints its error."""
+    comm = shunt.init(timeout=3)
+    x, y = np.zeros(6, "float32"), np.zeros(12, "float32")
+    right = {"all_reduce": (x, x.copy()), "broadcast": (x, 0), "all_gather_v": (x, y, [6, 6]), "reduce": (x, None, 0),
+             "recv": (x, 1), "send": (x, 0)}
+    wrong = {"all_reduce": (x, y), "broadcast": (x[::2], 0), "all_gather_v": (x, y, [6]), "reduce": (x, None, "zero"),
+             "send": (["text"], 0)}
+    comm.barrier()
+    try:
+        if comm.rank == 1:
+            getattr(comm, call)(*wrong[call])
+        else:
+            call = "recv" if call == "send" else call
+            getattr(comm, call)(*right[call])
+    except (shunt.ShuntError, TypeError, ValueError) as error:
+        print(error)
+    if comm.rank == 1:
+        sys.stdin.read()  # ends when rank 0 has ended
+    comm.close()
+
+
 def aborts():
     """A thread aborts the call that blocks the main thread, on every rank."""
     comm = shunt.init()
