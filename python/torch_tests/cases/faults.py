@@ -103,6 +103,21 @@ def a_rank_stays_away_from_a_new_group(w):
 
 
 @case(breaks=True, worlds=(2, 3))
+def refused_arguments_are_explained(w):
+    """A rank whose arguments are refused, and that stays: the others' error says why they wait for it."""
+    w.needs(w.judged, "gloo: its texts are its own")
+    group = w.new_group(seconds=5)
+    t, whole = torch.ones(4, device=w.device), torch.ones(4 * w.size, device=w.device)
+    dist.all_gather_into_tensor(whole, t, group=group)
+    if w.rank != 0:
+        fails(w, lambda: dist.all_gather_into_tensor(whole, t, group=group), "timeout",
+              "rank 0 refused its all_gather_into_tensor: argument output_tensor has 7 elements")
+        return w.await_others(0)
+    w.raises(lambda: dist.all_gather_into_tensor(torch.ones(7, device=w.device), t, group=group), "7 elements")
+    w.await_others(0)
+
+
+@case(breaks=True, worlds=(2, 3))
 def monitored_barrier_names_the_missing(w):
     w.needs(w.judged, "torch: has it for gloo alone, where the others are told after its timeout")
     if w.rank == w.size - 1:

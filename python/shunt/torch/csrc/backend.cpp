@@ -122,6 +122,16 @@ c10d::ErrorType ShuntBackend::getError() {
   return c10d::ErrorType::SUCCESS;
 }
 
+void Where::refused(const std::string& why) const {
+  if (backend != nullptr) backend->noteRefusal(collective, why);
+}
+
+void ShuntBackend::noteRefusal(const char* collective, const std::string& why) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (auto& [_, channel] : channels_)
+    if (auto* communicator = channel->made()) api().note_refusal_(communicator->handle(), collective, why.c_str());
+}
+
 void ShuntBackend::abort() {
   std::lock_guard<std::mutex> lock(mutex_);
   closed_ = "the group was aborted";

@@ -89,9 +89,11 @@ class ShuntBackend : public c10d::Backend {
   c10d::ErrorType getError() override;
   void abort() override;
   void shutdown() override;
+  // Tells the other ranks that this one has not made a call.
+  void noteRefusal(const char* collective, const std::string& why);
 
  private:
-  Where where(const char* collective) const { return {collective, rank_, &options_->group_name}; }
+  Where where(const char* collective) { return {collective, rank_, &options_->group_name, this}; }
   Milliseconds timeout(std::chrono::milliseconds asked) const {
     return asked > std::chrono::milliseconds(0) ? asked
                                                 : std::chrono::milliseconds(timeout_.load(std::memory_order_relaxed));

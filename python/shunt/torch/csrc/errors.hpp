@@ -10,17 +10,30 @@
 namespace shunt_torch {
 
 // Names a call in error texts.
+class ShuntBackend;
 struct Where {
   const char* collective;
   int rank;
   const std::string* group;
+  ShuntBackend* backend = nullptr;
 
   std::string str() const;  // "all_reduce on rank 1 of group 0"
+  // Has the ranks that wait for this call know why it was not made.
+  void refused(const std::string& why) const;
 };
 
 // A bad argument: a ValueError (TypeError) of Python that begins with the call.
-#define SHUNT_TORCH_CHECK(condition, where, ...) TORCH_CHECK_VALUE(condition, (where).str(), ": ", __VA_ARGS__)
-#define SHUNT_TORCH_CHECK_TYPE(condition, where, ...) TORCH_CHECK_TYPE(condition, (where).str(), ": ", __VA_ARGS__)
+#define SHUNT_TORCH_CHECK(condition, where, ...) SHUNT_TORCH_REFUSE(TORCH_CHECK_VALUE, condition, where, __VA_ARGS__)
+#define SHUNT_TORCH_CHECK_TYPE(condition, where, ...) \
+  SHUNT_TORCH_REFUSE(TORCH_CHECK_TYPE, condition, where, __VA_ARGS__)
+#define SHUNT_TORCH_REFUSE(raise, condition, where, ...)       \
+  do {                                                         \
+    if (C10_UNLIKELY(!(condition))) {                          \
+      std::string why_ = c10::str(__VA_ARGS__);                \
+      (where).refused(why_);                                   \
+      raise(false, (where).str(), ": ", why_);                 \
+    }                                                          \
+  } while (false)
 
 // Throws for a status that is not OK, with the text that the library left for this thread: ValueError where an
 // argument is wrong, NotImplementedError where no transport can do it, torch.distributed.DistBackendError otherwise.
