@@ -1,0 +1,85 @@
+package launch
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Exit describes the end of one rank.
+type Exit struct {
+	Rank   int            `json:"rank"`
+	Host   string         `json:"host,omitempty"` // of a hostfile, where it ran
+	PID    int            `json:"pid"`
+	Status int            `json:"status"` // exit status, or -1
+	Signal syscall.Signal `json:"signal"` // that ended it, or 0
+	After  time.Duration  `json:"after_ns"`
+	Ended  bool           `json:"ended_by_launcher"` // by the launcher, as another one failed or the job was to end
+
+	launcher bool // of that host, not of a rank
+}
+
+// Failed reports whether the rank did not exit with status 0.
+func (e Exit) Failed() bool { return e.Status != 0 }
+
+// String says how the rank ended.
+func (e Exit) String() string {
+	how := fmt.Sprintf("exited with status %d", e.Status)
+	if e.Signal != 0 {
+		how = fmt.Sprintf("was ended by signal %d (%s)", int(e.Signal), e.Signal)
+	}
+	return fmt.Sprintf("%s %s after %s", e.name(), how, e.After.Round(time.Millisecond))
+}
+
+func (e Exit) name() string {
+	if e.launcher {
+		return "the launcher on " + e.Host
+	}
+	return fmt.Sprintf("rank %d (pid %d)", e.Rank, e.PID)
+}
+
+// Failure is the error of a job of which a rank failed.
+type Failure struct {
+	Label string
+	World int
+	First Exit   // the failure that ended the job
+	Exits []Exit // of all ranks, by rank
+
+	Asked    syscall.Signal // that asked for the end; 0: none
+	Told     bool           // ctx, or a second signal, had asked for the end before a rank failed
+	TimedOut bool           // of the caller's; the launcher knows only that it was to end the job
+}
+
+// Error names the first failed rank and how the others ended.
+func (f *Failure) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s; the job", f.Label, f.First)
+	if !f.First.launcher {
+		fmt.Fprintf(&b, " of %d", f.World)
+	}
+	b.WriteString(" ended with it")
+	for _, e := range f.Exits {
+		switch {
+		case e.Rank == f.First.Rank || !e.Failed():
+		case e.Ended:
+			fmt.Fprintf(&b, "\n%s: %s had to be ended", f.Label, e.name())
+		default:
+			fmt.Fprintf(&b, "\n%s: %s", f.Label, e)
+		}
+	}
+	return b.String()
+}
+
+// Status returns the exit status for the job, as a shell would have it: that of the
+// first failed rank, or 128 and its signal. A remote shell that a signal ends says
+// nothing of the ranks, so there the signal counts.
+func (f *Failure) Status() int {
+	if f.First.launcher && f.Asked != 0 {
+		return 128 + int(f.Asked)
+	}
+	if f.First.Signal != 0 {
+		return 128 + int(f.First.Signal)
+	}
+	return f.First.Status
+}

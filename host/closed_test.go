@@ -1,0 +1,89 @@
+package host_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// A call after Close is refused by its name, all in the same words, whether the job goes on or not.
+func TestCallsAfterCloseAreNamed(t *testing.T) {
+	for _, goesOn := range []bool{false, true} {
+		world(t, 1, func(c *host.Communicator) error {
+			if goesOn {
+				part, err := c.Split(t.Context(), 0, 0)
+				if err != nil {
+					return err
+				}
+				defer part.Close()
+			}
+			return callsAfterClose(t, c)
+		})
+	}
+}
+
+func callsAfterClose(t *testing.T, c *host.Communicator) error {
+	t.Helper()
+	ctx := t.Context()
+	x := make([]float32, 4)
+	p := at(x)
+	window, err := c.NewWindow(ctx, 64)
+	if err = errors.Join(err, c.Close()); err != nil {
+		return err
+	}
+	sum := host.Operation{Collective: plugin.AllReduce, DType: plugin.Float32, Op: plugin.OpSum, Send: p, Recv: p,
+		Count: 4}
+	group := func() *host.Group {
+		g := &host.Group{}
+		g.Add(sum)
+		g.Add(sum)
+		return g
+	}
+	for name, call := range map[string]func() error{
+		"all_reduce": func() error { return c.AllReduce(p, p, 4, plugin.Float32, plugin.OpSum, nil) },
+		"barrier":    func() error { return c.Barrier(nil) },
+		"send":       func() error { return c.Send(p, 4, plugin.Float32, 0, nil) },
+		"broadcast":  func() error { return c.Do(&host.Operation{Collective: plugin.Broadcast, Send: p, Recv: p}) },
+		"gather": func() error {
+			_, err := c.Start(&host.Operation{Collective: plugin.Gather, Send: p, Recv: p})
+			return err
+		},
+		"all_gather": func() error {
+			_, err := c.DoFor(&host.Operation{Collective: plugin.AllGather, Send: p, Recv: p}, time.Second)
+			return err
+		},
+		"group":         func() error { return group().Run(c) },
+		"group ":        func() error { _, err := group().Start(c); return err },
+		"group  ":       func() error { _, err := group().RunFor(c, time.Second); return err },
+		"new_window":    func() error { _, err := c.NewWindow(ctx, 64); return err },
+		"put":           func() error { return window.Put(0, 0, p, 16) },
+		"split":         func() error { _, err := c.Split(ctx, 0, 0); return err },
+		"shrink":        func() error { _, err := c.Shrink(ctx); return err },
+		"subset":        func() error { _, err := c.Subset(ctx, []int{0}); return err },
+		"exchange":      func() error { _, err := c.Exchange(ctx, nil); return err },
+		"register":      func() error { return c.Register(p, 16) },
+		"deregister":    func() error { return c.Deregister(p) },
+		"synchronize":   func() error { return c.Synchronize(nil) },
+		"synchronize ":  func() error { _, err := c.SynchronizeFor(nil, time.Second); return err },
+		"peer_address":  func() error { _, err := c.PeerAddress(p, 0); return err },
+		"new_window_at": func() error { _, err := c.NewWindowAt(p, 64); return err },
+		"set delays":    func() error { return c.SetDelays("") },
+		"explain":       func() error { _, err := c.Explain(plugin.AllReduce, plugin.Float32, plugin.OpSum, 8); return err },
+		"explain ": func() error {
+			_, err := c.ExplainSymmetric(plugin.AllReduce, plugin.Float32, plugin.OpSum, 8)
+			return err
+		},
+		"plan of barrier": func() error { _, err := c.PlanTexts(plugin.Barrier, plugin.Float32, plugin.OpSum, 0); return err },
+	} {
+		err := call()
+		want := strings.TrimSpace(name) + " on rank 0: communicator world is closed"
+		if plugin.CodeOf(err) != plugin.Closed || err.Error() != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	return nil
+}
