@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # device-torch.sh: shunt.torch on this machine's GPUs, with torch's nccl as the truth, within 150 seconds.
 #
-#   device-torch.sh [compile smoke tests table]      all four by default
+#   device-torch.sh [compile smoke tests table train experts groups]      the first four by default
+#
+# train, experts and groups are the programs of bench/torch: four minutes on two GPUs.
 #
 # Run it in a checkout that has bin/libshunt.so, where python3 has torch, and g++ and Python's headers are. Logs and the
 # table go to $OUT, by default out/. Variables: PYTHON, the interpreter; GPUS, how many ranks (2), which share GPUs
@@ -49,7 +51,10 @@ for part in "${@:-compile smoke tests table}"; do
         else
           step table 50 bash -c 'launch 29612 bench/torch/table.py'
         fi ;;
-      *) echo "device-torch.sh: unknown part $name; known are compile, smoke, tests and table" >&2; exit 2 ;;
+      train) step train 200 bash -c 'launch 29613 bench/torch/train.py' ;;
+      experts) step experts 120 bash -c 'launch 29614 bench/torch/experts.py' ;;
+      groups) step groups 40 bash -c 'launch 29615 bench/torch/groups.py' ;;
+      *) echo "device-torch.sh: unknown part $name; see its first lines" >&2; exit 2 ;;
     esac
   done
 done

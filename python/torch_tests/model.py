@@ -1,6 +1,7 @@
 """A small transformer that predicts the next byte, and the text that it learns from: the documentation of this
 repository."""
 
+import dataclasses
 import pathlib
 
 import torch
@@ -8,28 +9,36 @@ import torch.nn.functional as F
 from torch import nn
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-WIDTH, HEADS, LENGTH = 32, 4, 32
-HEAD = WIDTH // HEADS
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    width: int = 32
+    heads: int = 4
+    length: int = 32
+    layers: int = 2
 
 
 class Attention(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.query, self.key, self.value, self.out = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
+        width, self.head = sizes.width, sizes.width // sizes.heads
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width, bias=False) for _ in range(4))
 
     def forward(self, x):
         batch, length, _ = x.shape
         # -1: under tensor parallelism a rank has some of the heads.
-        q, k, v = (f(x).view(batch, length, -1, HEAD).transpose(1, 2) for f in (self.query, self.key, self.value))
+        q, k, v = (f(x).view(batch, length, -1, self.head).transpose(1, 2) for f in (self.query, self.key, self.value))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(y.transpose(1, 2).reshape(batch, length, -1))
 
 
 class Block(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.first, self.second = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.attention, self.up, self.down = Attention(), nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        width = sizes.width
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention, self.up, self.down = Attention(sizes), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x):
         x = x + self.attention(self.first(x))
@@ -37,11 +46,11 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    def __init__(self, layers: int = 2) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.tokens, self.places = nn.Embedding(256, WIDTH), nn.Parameter(torch.zeros(LENGTH, WIDTH))
-        self.layers = nn.ModuleList(Block() for _ in range(layers))
-        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 256)
+        self.tokens, self.places = nn.Embedding(256, sizes.width), nn.Parameter(torch.zeros(sizes.length, sizes.width))
+        self.layers = nn.ModuleList(Block(sizes) for _ in range(sizes.layers))
+        self.norm, self.head = nn.LayerNorm(sizes.width), nn.Linear(sizes.width, 256)
 
     def forward(self, text):
         x = self.tokens(text) + self.places
@@ -50,23 +59,24 @@ class Transformer(nn.Module):
         return self.head(self.norm(x))
 
 
-def make(device, seed: int = 1) -> Transformer:
+def make(device, seed: int = 1, sizes: Sizes = Sizes()) -> Transformer:
     torch.manual_seed(seed)
-    return Transformer().to(device)
+    return Transformer(sizes).to(device)
 
 
 def text() -> torch.Tensor:
     """The bytes of README.md and the guide, or of this package where a checkout is not there."""
-    files = [f for f in (ROOT / "README.md", ROOT / "docs" / "guide.md") if f.exists()]
-    files = files or sorted(pathlib.Path(__file__).parent.glob("*.py"))
+    files = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+    files = [f for f in files if f.exists()] or sorted(pathlib.Path(__file__).parent.glob("*.py"))
     return torch.tensor(list(b"".join(f.read_bytes() for f in files)), dtype=torch.int64)
 
 
-def batch(data: torch.Tensor, step: int, part: int, size: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+def batch(data: torch.Tensor, step: int, part: int, size: int = 4,
+          length: int = Sizes.length) -> tuple[torch.Tensor, torch.Tensor]:
     """Inputs and targets of one part (a rank's share) of a step."""
     g = torch.Generator().manual_seed(1000 * step + part)
-    starts = torch.randint(0, len(data) - LENGTH - 1, (size,), generator=g)
-    rows = torch.stack([data[s:s + LENGTH + 1] for s in starts])
+    starts = torch.randint(0, len(data) - length - 1, (size,), generator=g)
+    rows = torch.stack([data[s:s + length + 1] for s in starts])
     return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
 
 

@@ -165,12 +165,14 @@ def reduce_scatter_uneven(w):
 
 @case(each=[torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def premultiplied_sum(w, dtype):
-    """FSDP's op: a scalar times every input, then the sum."""
+    """FSDP's op: a scalar times every input, then the sum. torch's nccl backend hands NCCL the scalar as a float32, of
+    which NCCL reads the first two bytes for bfloat16: 0.5 becomes 0."""
     def run(group):
         t = w.own(257, dtype, "whole")
         dist.all_reduce(t, op=dist._make_nccl_premul_sum(0.5), group=group)
         return t
-    w.same(run, model=lambda: (reduced([t.double() for t in w.everyone(257, dtype, "whole")], "SUM") * 0.5).to(dtype))
+    w.same(run, truth=not (w.truth_backend == "nccl" and dtype == torch.bfloat16),
+           model=lambda: (reduced([t.double() for t in w.everyone(257, dtype, "whole")], "SUM") * 0.5).to(dtype))
 
 
 @case(each=[torch.complex64, torch.complex128])
