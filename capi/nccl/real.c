@@ -4,14 +4,14 @@
 #define _GNU_SOURCE
 #include "real.h"
 
-#include <dlfcn.h>
 #include <glob.h>
 #include <limits.h>
-#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "../../transports/nccl/open.h"
 
 #define SONAME "libnccl.so.2"
 
@@ -27,24 +27,10 @@ static char path[PATH_MAX], reason[512];
 
 const char *nc_name(enum nc_symbol symbol) { return names[symbol]; }
 
-/* DEEPBIND: the real library calls its own public names, which must not meet ours, though those were loaded first. */
-#if defined(__SANITIZE_ADDRESS__) /* refuses that flag */
-enum { flags = RTLD_NOW | RTLD_LOCAL };
-#else
-enum { flags = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND };
-#endif
-
 static bool try(const char *candidate) {
-  void *handle = dlopen(candidate, flags);
-  if (handle == NULL) {
-    snprintf(reason, sizeof reason, "%s", dlerror());
+  void *handle = nl_open(candidate, reason, sizeof reason);
+  if (handle == NULL)
     return false;
-  }
-  if (dlsym(handle, "shunt_nccl_compatible") != NULL) {
-    snprintf(reason, sizeof reason, "%s is Shunt's own NCCL-compatible library", candidate);
-    dlclose(handle);
-    return false;
-  }
   library = handle;
   snprintf(path, sizeof path, "%s", candidate);
   return true;

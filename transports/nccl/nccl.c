@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "nccl.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -11,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "open.h"
 
 static const char *const symbols[] = {
 #define X(name, result, arguments) "nccl" #name,
@@ -25,18 +26,8 @@ static const char *const newer[] = {
 };
 
 int nl_load(const char *path, nl_table *table, char *message, size_t bytes) {
-  /* DEEPBIND: NCCL calls its own public names, which must not meet those of a library that was loaded before. */
-  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
-  if (!library) {
-    const char *why = dlerror();
-    snprintf(message, bytes, "%s", why ? why : "dlopen failed");
-    return -1;
-  }
-  if (dlsym(library, "shunt_nccl_compatible")) { /* under NCCL's name, which would call Shunt again */
-    snprintf(message, bytes, "%s is Shunt's NCCL-compatible library, not NVIDIA's", path);
-    dlclose(library);
-    return -1;
-  }
+  void *library = nl_open(path, message, bytes);
+  if (!library) return -1;
   void **slots = (void **)table; /* nothing but function pointers, in the order of symbols */
   for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
     if (!(slots[i] = dlsym(library, symbols[i]))) {

@@ -172,7 +172,8 @@ func TestExportsWhatNCCLExports(t *testing.T) {
 func TestEverySymbolReachesTheRealLibrary(t *testing.T) {
 	every := compile(t, "every", "programs/every.c", "programs/every_gen.c", "-ldl")
 	fake, older := stand(t, "fake.so"), stand(t, "older.so", "-DOLDER")
-	for mode, library := range map[string]string{"all": fake, "older": older, "absent": "/nonexistent/libnccl.so.2"} {
+	for mode, library := range map[string]string{"all": fake, "loaded": fake, "older": older,
+		"absent": "/nonexistent/libnccl.so.2"} {
 		t.Run(mode, func(t *testing.T) {
 			out, err := run(t, nil, every, filepath.Join(build(t), "libnccl.so.2"), library, mode)
 			require.NoError(t, err, out)
@@ -185,7 +186,7 @@ func TestEverySymbolReachesTheRealLibrary(t *testing.T) {
 func stand(t *testing.T, name string, flags ...string) string {
 	t.Helper()
 	return compile(t, name, append([]string{"programs/fake.c", "programs/fake_gen.c", "-fPIC", "-shared",
-		"-Wl,-soname,libnccl.so.2"}, flags...)...)
+		"-Wl,-soname,libnccl.so.2", "-ldl"}, flags...)...)
 }
 
 // TestRecordsOfTheRealLibrary: what `shunt records` reads of a rank that the real library serves says which call it made

@@ -172,7 +172,7 @@ def stages(w, schedule):
 
     def run(group):
         torch.manual_seed(4)
-        whole = m.Transformer(4).to(w.device)
+        whole = m.Transformer(m.Sizes(layers=4)).to(w.device)
         parts = [Stage(whole, number) for number in numbers]
         plan = kind([pipelining.PipelineStage(part, number, 4, w.device, group=group)
                      for part, number in zip(parts, numbers)], n_microbatches=4, loss_fn=m.loss)

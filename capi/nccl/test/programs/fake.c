@@ -1,10 +1,13 @@
 /*
  * fake.c: see fake.h.
  */
+#define _GNU_SOURCE
 #include "fake.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,8 +19,30 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* The real library calls its own public functions; those have to be its own also when another library with the same
  * names was loaded before. */
-nc_type_ncclCommCount ncclCommCount;
-const void *fake_public_count(void) { return (const void *)ncclCommCount; }
+nc_type_ncclCommCount ncclCommCount, pncclCommCount;
+const void *const fake_in_data[] = {(const void *)ncclCommCount, (const void *)pncclCommCount};
+
+static void *own(const char *name) {
+  Dl_info here;
+  if (dladdr(&fake_log, &here) == 0)
+    return NULL;
+  void *self = dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+  return self == NULL ? NULL : dlsym(self, name);
+}
+
+const char *fake_calls_another(void) {
+  int count = 0;
+  void *public = own("ncclCommCount");
+  if ((const void *)ncclCommCount != public)
+    return "an address that code takes";
+  if (fake_in_data[0] != public || fake_in_data[1] != own("pncclCommCount"))
+    return "an address in data";
+  fake_log[0] = 0;
+  (void)ncclCommCount(NULL, &count);
+  bool called = strncmp(fake_log, "ncclCommCount", strlen("ncclCommCount")) == 0;
+  fake_log[0] = 0;
+  return called ? NULL : "a call";
+}
 
 void fake_note(const char *format, ...) {
   va_list arguments;

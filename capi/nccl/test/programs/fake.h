@@ -19,7 +19,8 @@ extern ncclRedOp_t fake_op;
 void fake_make_id(ncclUniqueId *id);
 void fake_make_op(ncclRedOp_t *op);
 
-/* The address under which the library finds ncclCommCount itself. */
-const void *fake_public_count(void);
+/* fake_calls_another says by which kind of reference the library meets another function than its own ncclCommCount when
+ * it means itself; NULL: by none. */
+const char *fake_calls_another(void);
 
 #endif
