@@ -87,11 +87,15 @@ static void device_free(void *memory) {
     DEVICE_CHECK(cu_free((uint64_t)(uintptr_t)memory));
 }
 
+/* device_write returns when the bytes are there. A copy of pageable memory may return before, with its end in the
+ * driver's staging memory, and non-blocking streams do not wait for it. */
 static void device_write(void *to, const void *from, size_t size) {
-  if (on_host || size == 0)
+  if (on_host || size == 0) {
     memcpy(to, from, size);
-  else
+  } else {
     DEVICE_CHECK(cu_to((uint64_t)(uintptr_t)to, from, size));
+    DEVICE_CHECK(cu_wait(NULL));
+  }
 }
 
 static void device_read(void *to, const void *from, size_t size) {
