@@ -145,7 +145,8 @@ def ratios(job: Job) -> None:
     group = dist.new_group(backend=other)
     world, rank = job.world, job.rank
     if rank == 0:
-        print(f"\n| distribution | mean bytes a pair | shunt, lists | shunt, device | {other}, lists | lists | device |\n"
+        print(f"\n| distribution | mean bytes a pair | shunt, lists | shunt, device | {other}, lists | lists |"
+              " device |\n"
               "|:--|--:|--:|--:|--:|--:|--:|")
     for name, make in DISTRIBUTIONS.items():
         size = 2 * WIDTH * 4

@@ -135,7 +135,8 @@ def ddp_buffers_and_unused(w):
 
 
 def mesh_of(w, group):
-    return DeviceMesh.from_group(group, w.device.type)
+    """Meshes of the same ranks and names are equal, and DTensor's caches would use the first one's group for all."""
+    return DeviceMesh.from_group(group, w.device.type, mesh_dim_names=(group.group_name,))
 
 
 def sharded(w, group, **options):
