@@ -18,36 +18,68 @@ import (
 // Keep runs until the context ends: it takes up what kernels missed, maps what
 // peers export and tells kernels what peers have mapped.
 func (t *Registry) Keep(ctx context.Context) {
-	ticker := time.NewTicker(keepPeriod)
-	defer ticker.Stop()
+	t.pace(ctx, func() bool { return t.Failure.Reason() != nil || t.look(ctx) }, func() {
+		if t.Failure.Reason() == nil {
+			t.audit()
+		}
+	})
+}
+
+// pace calls look until it returns false or the context ends: each keepPeriod, when there is a hurry, and each
+// busyPeriod for a while after that. It calls audit each keepPeriod.
+func (t *Registry) pace(ctx context.Context, look func() bool, audit func()) {
+	looks, audits := time.NewTimer(keepPeriod), time.NewTicker(keepPeriod)
+	defer looks.Stop()
+	defer audits.Stop()
+	var busy time.Time // until then
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.wake:
-		case <-ticker.C:
-		}
-		if t.Failure.Reason() != nil {
+		case <-audits.C:
+			audit()
 			continue
+		case <-t.wake:
+			busy = time.Now().Add(busyTime)
+		case <-looks.C:
 		}
-		if err := errors.Join(t.step(ctx), t.exec.Tend()); err != nil {
-			if result := cuda.ResultOf(err); result.Sticky() || result == cuda.Deinitialized {
-				return // the process ends, or its context is broken: nothing can be withdrawn any more
-			}
-			if text := err.Error(); text != t.told { // it comes again with every look
-				t.told = text
-				t.Logger.Warn("a buffer could not be withdrawn from peers", "communicator", t.Label, "rank", t.Rank, "reason", err)
-			}
+		if !look() {
+			return
 		}
-		t.audit()
+		if time.Now().Before(busy) {
+			looks.Reset(busyPeriod)
+		} else {
+			looks.Reset(keepPeriod)
+		}
 	}
 }
 
+// look does what there is to do. It returns false where nothing can be done any more.
+func (t *Registry) look(ctx context.Context) bool {
+	err := errors.Join(t.step(ctx), t.exec.Tend())
+	if err == nil {
+		return true
+	}
+	if result := cuda.ResultOf(err); result.Sticky() || result == cuda.Deinitialized {
+		return false // the process ends, or its context is broken: nothing can be withdrawn any more
+	}
+	if text := err.Error(); text != t.told { // it comes again with every look
+		t.told = text
+		t.Logger.Warn("a buffer could not be withdrawn from peers", "communicator", t.Label, "rank", t.Rank, "reason", err)
+	}
+	return true
+}
+
 // keepPeriod is the time between two looks of a directory at its pages: a few hundred
-// loads from shared memory where nothing has changed. Each time it also asks the
-// driver whether some of its exports are still there: all of them within auditTicks.
+// loads from shared memory where nothing has changed. New memory takes three looks of its
+// exporter and one of each peer, and until then long messages go another way, at a third
+// of the speed: so it looks every busyPeriod for busyTime after something has changed (hurry).
+// Each keepPeriod it also asks the driver whether some of its exports are still there:
+// all of them within auditTicks.
 const (
 	keepPeriod  = 20 * time.Millisecond
+	busyPeriod  = time.Millisecond
+	busyTime    = 2 * keepPeriod
 	auditTicks  = 10
 	auditPieces = 64
 )
@@ -154,6 +186,7 @@ func (t *Registry) tellKernels() {
 			return
 		}
 		e.known = known
+		t.hurry()
 		if known == t.everyone() {
 			t.supersede(i)
 		}
@@ -196,6 +229,9 @@ func (t *Registry) followPeer(ctx context.Context, rank int, again bool) {
 			pause = have.pause
 		}
 		t.noteImport(have, imported{generation: s.generation})
+		if pause == 0 { // not for what is tried again and again
+			t.hurry()
+		}
 		if s.generation == 0 {
 			continue
 		}

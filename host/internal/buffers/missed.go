@@ -73,6 +73,7 @@ func (t *Registry) note(missed span) error {
 	defer t.mu.Unlock()
 	if !slices.Contains(t.missed, missed) {
 		t.missed = append(t.missed, missed)
+		t.hurry()
 	}
 	if len(t.missed) > maxMissed {
 		t.missed = slices.Delete(t.missed, 0, 1)
@@ -180,7 +181,7 @@ func (t *Registry) adoptCandidates() {
 	}
 }
 
-// hurry makes the goroutine that keeps the directory look at once.
+// hurry makes the goroutine that keeps the directory look at once, and often for a while.
 func (t *Registry) hurry() {
 	select {
 	case t.wake <- struct{}{}:

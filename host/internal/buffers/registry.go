@@ -326,6 +326,7 @@ func (t *Registry) enter(at int, s pageEntry, e export) error {
 	if len(t.pages) > 0 {
 		t.pages[t.Rank].write(at, s)
 	}
+	t.hurry()
 	return nil
 }
 

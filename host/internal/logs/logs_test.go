@@ -102,6 +102,7 @@ func TestHandlerMayCallBack(t *testing.T) {
 		}
 	}, &k, ""})
 	slog.New(h).Info("outer")
-	h.Flush()
+	// Both calls of Flush wait for the same, each for as long as it may.
+	require.Eventually(t, func() bool { h.Flush(); return len(k.all()) == 2 }, 30*time.Second, time.Millisecond)
 	require.Equal(t, []string{"outer", "inner"}, k.all())
 }
