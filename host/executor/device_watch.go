@@ -67,6 +67,13 @@ func (d *Device) Compared() (own, theirs [3]uint64) {
 	return own, theirs
 }
 
+// HasMissed reports whether Missed would return something. It takes no lock: the caller keeps the Device from being
+// closed.
+func (d *Device) HasMissed() bool {
+	page := *(*unsafe.Pointer)(unsafe.Pointer(&d.word.Address))
+	return page != nil && atomic.LoadUint64(word64(page, plugin.WatchMissed)) != 0
+}
+
 // Missed takes the last address of the caller's that kernels did not find in
 // the directory, and how many bytes from there they would have needed; 0 if
 // there is none. It calls no driver. The two may be of different calls.

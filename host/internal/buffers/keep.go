@@ -25,8 +25,8 @@ func (t *Registry) Keep(ctx context.Context) {
 	})
 }
 
-// pace calls look until it returns false or the context ends: each keepPeriod, when there is a hurry, and each
-// busyPeriod for a while after that. It calls audit each keepPeriod.
+// pace calls look until it returns false or the context ends: each keepPeriod, when it is woken, and each busyPeriod for
+// a while after there was a hurry. It calls audit each keepPeriod.
 func (t *Registry) pace(ctx context.Context, look func() bool, audit func()) {
 	looks, audits := time.NewTimer(keepPeriod), time.NewTicker(keepPeriod)
 	defer looks.Stop()
@@ -40,13 +40,16 @@ func (t *Registry) pace(ctx context.Context, look func() bool, audit func()) {
 			audit()
 			continue
 		case <-t.wake:
-			busy = time.Now().Add(busyTime)
 		case <-looks.C:
 		}
 		if !look() {
 			return
 		}
-		if time.Now().Before(busy) {
+		now := time.Now()
+		if t.changed.Swap(false) {
+			busy = now.Add(busyTime)
+		}
+		if now.Before(busy) {
 			looks.Reset(busyPeriod)
 		} else {
 			looks.Reset(keepPeriod)

@@ -30,6 +30,11 @@ func TestPaceOfTheKeeper(t *testing.T) {
 		r.hurry()
 		require.InDelta(t, busyTime/busyPeriod, during(busyTime), 2, "after a change")
 		require.InDelta(t, 50, during(50*keepPeriod), 1, "idle again")
+		for range 100 { // woken, but nothing has changed
+			r.rouse()
+			synctest.Wait()
+		}
+		require.InDelta(t, 50, during(50*keepPeriod), 1, "after calls that missed")
 		for range 1000 { // each look finds a change
 			r.hurry()
 			synctest.Wait()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/internal/call"
@@ -183,8 +184,28 @@ func (t *Registry) adoptCandidates() {
 
 // hurry makes the goroutine that keeps the directory look at once, and often for a while.
 func (t *Registry) hurry() {
+	t.changed.Store(true)
+	t.rouse()
+}
+
+func (t *Registry) rouse() {
 	select {
 	case t.wake <- struct{}{}:
 	default:
 	}
 }
+
+// noticeMissed makes it look at once if kernels have missed something, which calls see first. Where they miss the same
+// again and again, because it cannot be exported, that is no reason to look more often than without. The caller is
+// admitted.
+func (t *Registry) noticeMissed() {
+	if !t.exec.HasMissed() {
+		return
+	}
+	now := time.Since(epoch)
+	if before := t.noticed.Load(); now-time.Duration(before) >= keepPeriod && t.noticed.CompareAndSwap(before, int64(now)) {
+		t.rouse()
+	}
+}
+
+var epoch = time.Now().Add(-keepPeriod)

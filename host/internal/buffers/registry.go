@@ -54,9 +54,11 @@ type Registry struct {
 	lookedAt time.Time                       // when
 	unmapped bool                            // something of a peer's lately: what could not be mapped may fit now
 
-	wake  chan struct{} // makes keep look at once
-	count atomic.Int32  // exports there are, so that calls without any look no further
-	want  atomic.Int32  // the length of missed, likewise
+	wake    chan struct{} // makes keep look at once
+	changed atomic.Bool   // and often
+	noticed atomic.Int64  // when a call last saw that kernels had missed something; since epoch
+	count   atomic.Int32  // exports there are, so that calls without any look no further
+	want    atomic.Int32  // the length of missed, likewise
 }
 
 // export is memory of this rank that peers map as one: an allocation, or what

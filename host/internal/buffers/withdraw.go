@@ -163,6 +163,7 @@ func (t *Registry) evict() error {
 // have been freed, and other memory allocated at its address. Then it exports what
 // kernels have missed.
 func (t *Registry) Validate(call *call.Call) {
+	t.noticeMissed()
 	if t.count.Load() == 0 && t.want.Load() == 0 {
 		return
 	}
