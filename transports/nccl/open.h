@@ -3,8 +3,8 @@
  *
  * NCCL calls its own public functions by name. Where a library with the same names was loaded before it, as by
  * LD_PRELOAD, they lead there. RTLD_DEEPBIND helps only who opens NCCL first: import torch has often loaded it already
- * (it preloads CUDA's packages), and dlopen returns that copy, with the bindings that it has. So the copy's references to
- * functions of its own are set to those functions.
+ * (it preloads CUDA's packages), and dlopen returns that copy, with the bindings that it has. So the copy's references
+ * to functions of its own are set to those functions.
  */
 #ifndef NL_OPEN_H
 #define NL_OPEN_H

@@ -25,8 +25,8 @@ func (t *Registry) Keep(ctx context.Context) {
 	})
 }
 
-// pace calls look until it returns false or the context ends: each keepPeriod, when it is woken, and each busyPeriod for
-// a while after there was a hurry. It calls audit each keepPeriod.
+// pace calls look until it returns false or the context ends: each keepPeriod, when it is woken, and each busyPeriod
+// for a while after there was a hurry. It calls audit each keepPeriod.
 func (t *Registry) pace(ctx context.Context, look func() bool, audit func()) {
 	looks, audits := time.NewTimer(keepPeriod), time.NewTicker(keepPeriod)
 	defer looks.Stop()

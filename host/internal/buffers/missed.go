@@ -202,8 +202,8 @@ func (t *Registry) noticeMissed() {
 	if !t.exec.HasMissed() {
 		return
 	}
-	now := time.Since(epoch)
-	if before := t.noticed.Load(); now-time.Duration(before) >= keepPeriod && t.noticed.CompareAndSwap(before, int64(now)) {
+	now, before := time.Since(epoch), t.noticed.Load()
+	if now-time.Duration(before) >= keepPeriod && t.noticed.CompareAndSwap(before, int64(now)) {
 		t.rouse()
 	}
 }
