@@ -92,14 +92,14 @@ check() {
   if [ -n "$nccl" ] && [ -e "$nccl" ]; then
     for carrier in builtin:nccl "shared:$root/lib/shunt-transport-nccl.so"; do
       for n in "$gpus" $(two); do
-        step "conformance-${carrier%%:*}-nccl-$n" 60 env SHUNT_NCCL_LIBRARY="$nccl" "$shunt" conformance \
+        step "conformance-${carrier%%:*}-nccl-$n" 90 env SHUNT_NCCL_LIBRARY="$nccl" "$shunt" conformance \
           --memory cuda --short --timeout 20s --max-failures 40 --transport "$carrier" -n "$n"
       done
     done
     step "conformance-process-nccl" 60 env SHUNT_NCCL_LIBRARY="$nccl" "$shunt" conformance --memory cuda --short \
       --timeout 20s --max-failures 40 --transport "process:$root/bin/shunt-transport-nccl" -n "$gpus" \
       --filter 'float32|barrier|graph'
-    step "conformance-hosts-nccl" 60 env SHUNT_NCCL_LIBRARY="$nccl" "$shunt" conformance --memory cuda --short \
+    step "conformance-hosts-nccl" 90 env SHUNT_NCCL_LIBRARY="$nccl" "$shunt" conformance --memory cuda --short \
       --timeout 20s --max-failures 40 --transport builtin:nccl -n "$gpus" --hosts 2
   else
     skip nccl "no library; NCCL=path names it"

@@ -36,7 +36,7 @@ func init() {
 }
 
 var (
-	localClosed = make(chan int, 16)
+	localClosed chan int
 	localGate   chan struct{}
 )
 
@@ -65,6 +65,7 @@ func (l *Local) mustRun(t *testing.T, c Case) *Result {
 }
 
 func TestLocalRanksKeepTheirStateUntilOneBreaks(t *testing.T) {
+	localClosed = make(chan int, 16)
 	l := newLocal(t, Options{World: 2, Setup: func() (string, [][]byte, error) {
 		return "echo",
 			[][]byte{[]byte("a"), []byte("b")}, nil

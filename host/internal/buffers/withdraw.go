@@ -163,11 +163,10 @@ func (t *Registry) evict() error {
 // have been freed, and other memory allocated at its address. Then it exports what
 // kernels have missed.
 func (t *Registry) Validate(call *call.Call) {
-	t.noticeMissed()
-	if t.count.Load() == 0 && t.want.Load() == 0 {
+	t.ValidateRanges(call)
+	if t.want.Load() == 0 {
 		return
 	}
-	t.ValidateRanges(call)
 	for _, s := range directSpans(call) {
 		t.takeMissed(s)
 	}
@@ -175,6 +174,7 @@ func (t *Registry) Validate(call *call.Call) {
 
 // ValidateRanges looks whether the memory that a call names is still what peers have mapped.
 func (t *Registry) ValidateRanges(call *call.Call) {
+	t.noticeMissed()
 	if t.count.Load() == 0 {
 		return
 	}
