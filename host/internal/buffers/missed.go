@@ -195,17 +195,18 @@ func (t *Registry) rouse() {
 	}
 }
 
-// noticeMissed makes it look at once if kernels have missed something, which calls see first. Where they miss the same
-// again and again, because it cannot be exported, that is no reason to look more often than without. The caller is
-// admitted.
+// noticeMissed makes it look at once if kernels have missed something, which calls see first. The caller is admitted.
 func (t *Registry) noticeMissed() {
-	if !t.exec.HasMissed() {
-		return
+	if t.exec.HasMissed() {
+		t.notice()
 	}
-	now, before := time.Since(epoch), t.noticed.Load()
+}
+
+// notice rouses it at most each keepPeriod: where kernels miss the same again and again, because it cannot be exported,
+// it looks hardly more often than without.
+func (t *Registry) notice() {
+	now, before := time.Since(t.made), t.noticed.Load()
 	if now-time.Duration(before) >= keepPeriod && t.noticed.CompareAndSwap(before, int64(now)) {
 		t.rouse()
 	}
 }
-
-var epoch = time.Now().Add(-keepPeriod)

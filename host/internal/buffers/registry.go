@@ -56,9 +56,10 @@ type Registry struct {
 
 	wake    chan struct{} // makes keep look at once
 	changed atomic.Bool   // and often
-	noticed atomic.Int64  // when a call last saw that kernels had missed something; since epoch
-	count   atomic.Int32  // exports there are, so that calls without any look no further
-	want    atomic.Int32  // the length of missed, likewise
+	made    time.Time
+	noticed atomic.Int64 // when a call last saw that kernels had missed something; since made
+	count   atomic.Int32 // exports there are, so that calls without any look no further
+	want    atomic.Int32 // the length of missed, likewise
 }
 
 // export is memory of this rank that peers map as one: an allocation, or what
@@ -135,6 +136,7 @@ func New(o *diagnosis.Observer, gpu GPU, exec *executor.Device, copies *memory.S
 		Observer: o, gpu: gpu, exec: exec, copies: copies, share: share, table: table,
 		imports: make([][plugin.DirectoryExports]imported, o.World), failed: map[allocation]exportFailure{},
 		windows: map[uint32][]cuda.Ptr{}, wake: make(chan struct{}, 1), mu: lockorder.Mutex{Level: lockorder.Buffers},
+		made: time.Now(),
 	}
 }
 
