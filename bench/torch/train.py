@@ -6,8 +6,8 @@ losses of both and their times, side by side. Rank 0 prints tables in Markdown.
 
 Both backends train a model of their own in the same processes, from the same weights, on the same text; they take
 turns every 10 steps. A time is the median of a step of the slowest rank. Gradients are summed in an order that differs
-from run to run (atomic additions of torch's own kernels), so a third model trains over torch's backend: how far its
-losses are from the second's is what "by itself" says. decode writes 128 bytes greedily with a
+from run to run (atomic additions of torch's own kernels), so a third model trains over torch's backend: "by itself" is
+how far its losses are from the second's. decode writes 128 bytes greedily with a
 key-value cache and tensor parallelism, on GPUs one CUDA graph a byte: an all_reduce of one row (width elements) twice a
 layer. Exits with 1 where losses differ by more than --tolerance and by four times that, or a decoded byte differs.
 """
@@ -24,7 +24,6 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 import shunt.torch  # noqa: F401  registers the backend
@@ -33,8 +32,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 from torch_tests import model as m  # noqa: E402
 
 TURN = 10  # steps of one backend before the other's
-PLAN = {"attention.query": ColwiseParallel, "attention.key": ColwiseParallel, "attention.value": ColwiseParallel,
-        "attention.out": RowwiseParallel, "up": ColwiseParallel, "down": RowwiseParallel}
 
 
 class Job:
@@ -74,9 +71,7 @@ def fsdp2(job: Job, group):
 
 
 def tp(job: Job, group):
-    model = m.make(job.device, sizes=job.sizes)
-    plan = {f"layers.{i}.{name}": style() for i in range(job.sizes.layers) for name, style in PLAN.items()}
-    return parallelize_module(model, job.mesh(group), plan)
+    return m.parallel(m.make(job.device, sizes=job.sizes), job.mesh(group))
 
 
 def compiled(job: Job, group):

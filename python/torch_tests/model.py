@@ -7,6 +7,7 @@ import pathlib
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -62,6 +63,14 @@ class Transformer(nn.Module):
 def make(device, seed: int = 1, sizes: Sizes = Sizes()) -> Transformer:
     torch.manual_seed(seed)
     return Transformer(sizes).to(device)
+
+
+def parallel(model: Transformer, mesh) -> Transformer:
+    """The model with each rank's share of every layer's heads and hidden units."""
+    styles = {"attention.query": ColwiseParallel, "attention.key": ColwiseParallel, "attention.value": ColwiseParallel,
+              "attention.out": RowwiseParallel, "up": ColwiseParallel, "down": RowwiseParallel}
+    return parallelize_module(model, mesh, {f"layers.{i}.{name}": style() for i in range(len(model.layers))
+                                            for name, style in styles.items()})
 
 
 def text() -> torch.Tensor:

@@ -6,7 +6,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 from torch_tests import model as m
@@ -172,11 +171,7 @@ def fsdp2_state(w):
 
 
 def parallel(w, mesh):
-    plan = {f"layers.{i}.{name}": style for i in range(2) for name, style in (
-        ("attention.query", ColwiseParallel()), ("attention.key", ColwiseParallel()),
-        ("attention.value", ColwiseParallel()),
-        ("attention.out", RowwiseParallel()), ("up", ColwiseParallel()), ("down", RowwiseParallel()))}
-    return parallelize_module(m.make(w.device), mesh, plan)
+    return m.parallel(m.make(w.device), mesh)
 
 
 @case(worlds=(2, 4))
