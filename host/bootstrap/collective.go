@@ -11,6 +11,7 @@ const (
 	maxGroups  = 4096 + maxParted // of one rank
 	maxPending = 1024             // collectives of one group
 	maxHeld    = 64 << 20         // bytes of data in collectives that are not complete, in all groups
+	maxEmpty   = maxParted        // groups for each rank that all have closed who came, while others are still to come
 )
 
 // storeGroup is a group of ranks at the store.
@@ -78,6 +79,7 @@ func (st *store) joinGroup(m *member, msg *message) error {
 	}
 	g.ids[m.who.Rank] = msg.Group
 	m.groups[msg.Group] = g
+	st.empty = slices.DeleteFunc(st.empty, func(other *storeGroup) bool { return other == g })
 	if conflict != nil {
 		err := rankError(plugin.Mismatch, m.who.Rank, "ranks disagree about the members of group %q: rank %d says %v, another says %v", msg.Key, m.who.Rank, g.ranks, conflict.ranks)
 		g.fail(err)
@@ -128,8 +130,8 @@ func checkRanks(ranks []int, world, self int) error {
 	return nil
 }
 
-// leaveGroup forgets m's number for a group; the group goes with its last
-// member. The caller holds mu.
+// leaveGroup forgets m's number for a group. The group stays until nobody is to come to it any more: whoever comes
+// last must hear of its failure too. The caller holds mu.
 func (st *store) leaveGroup(m *member, id uint32) {
 	g := m.groups[id]
 	if g == nil {
@@ -138,7 +140,7 @@ func (st *store) leaveGroup(m *member, id uint32) {
 	delete(m.groups, id)
 	delete(g.ids, m.who.Rank)
 	g.parted[m.who.Rank] = true
-	if !m.gone && len(g.ids) > 0 {
+	if !m.gone && g.awaits() {
 		g.fail(rankError(plugin.Closed, m.who.Rank, "rank %d (pid %d on host %s) has closed group %q", m.who.Rank, m.who.PID,
 			m.who.Host, g.key))
 	}
@@ -146,14 +148,31 @@ func (st *store) leaveGroup(m *member, id uint32) {
 	if len(g.ids) > 0 {
 		return
 	}
-	for _, c := range g.pending {
+	for tag, c := range g.pending {
 		g.drop(c)
+		delete(g.pending, tag)
 	}
-	groups := slices.DeleteFunc(st.groups[g.key], func(other *storeGroup) bool { return other == g })
-	if len(groups) == 0 {
+	if !g.awaits() {
+		st.forget(g)
+		return
+	}
+	st.empty = append(st.empty, g)
+	if len(st.empty) > maxEmpty*st.world {
+		st.forget(st.empty[0])
+	}
+}
+
+// awaits reports whether a rank is in the group or may still come to it. The caller holds the store's mu.
+func (g *storeGroup) awaits() bool {
+	return slices.ContainsFunc(g.ranks, func(rank int) bool { return !g.parted[rank] && !g.store.members[rank].gone })
+}
+
+// forget removes a group that no rank is in. The caller holds mu.
+func (st *store) forget(g *storeGroup) {
+	is := func(other *storeGroup) bool { return other == g }
+	st.empty = slices.DeleteFunc(st.empty, is)
+	if st.groups[g.key] = slices.DeleteFunc(st.groups[g.key], is); len(st.groups[g.key]) == 0 {
 		delete(st.groups, g.key)
-	} else {
-		st.groups[g.key] = groups
 	}
 }
 

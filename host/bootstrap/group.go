@@ -196,7 +196,7 @@ func (g *Group) Fail(reason *plugin.Error) {
 	defer s.out.Unlock()
 	s.mu.Lock()
 	open := s.groups[g.id] == g
-	if g.failed == nil {
+	if open && g.failed == nil {
 		g.failed = reason
 	}
 	s.mu.Unlock()

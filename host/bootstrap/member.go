@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -279,6 +280,11 @@ func (st *store) announce(m *member, state State, reason *plugin.Error) {
 func (st *store) retire(m *member) {
 	for id := range m.groups {
 		st.leaveGroup(m, id)
+	}
+	for _, g := range slices.Clone(st.empty) {
+		if !g.awaits() {
+			st.forget(g)
+		}
 	}
 	st.settle()
 }

@@ -122,7 +122,6 @@ type message struct {
 	// pong: the round
 	Seq    uint64
 	Recent []recent // regroup: the latest results
-	Parted bool     // regroup: the rank has closed it since
 	Again  bool     // op, cancel, ungroup: said to the lost store before
 }
 

@@ -177,7 +177,7 @@ func messages() []*message {
 		{Kind: msgRefuse, Retry: true, Err: e},
 		{Kind: msgResume, Member: Member{1, 2, "host"}, World: 3, Epoch: 4, Process: p,
 			Standings: []standing{{Dead, e}, {}, {Left, nil}}},
-		{Kind: msgRegroup, Group: 5, Key: "key", Ranks: []int{3, 0, 1}, Parted: true, Err: e, Seq: 6,
+		{Kind: msgRegroup, Group: 5, Key: "key", Ranks: []int{3, 0, 1}, Err: e, Seq: 6,
 			Recent: []recent{{seq: 5, tag: "a", data: []byte("b")}, {seq: 6, tag: "c", lost: true, data: []byte{}}}},
 		{Kind: msgResumed},
 		{Kind: msgUngroup, Group: 6, Again: true},

@@ -108,7 +108,6 @@ func (m *message) encodeRegroup(w *wire.Writer) {
 	w.U32(m.Group)
 	w.String(m.Key)
 	writeRanks(w, m.Ranks)
-	w.Bool(m.Parted)
 	w.Error(m.Err)
 	w.U64(m.Seq)
 	w.U16(uint16(len(m.Recent)))
@@ -122,7 +121,7 @@ func (m *message) encodeRegroup(w *wire.Writer) {
 
 func (m *message) decodeRegroup(r *wire.Reader) {
 	m.Group, m.Key, m.Ranks = r.U32(), r.String(maxKey), readRanks(r)
-	m.Parted, m.Err, m.Seq = r.Bool(), r.Error(), r.U64()
+	m.Err, m.Seq = r.Error(), r.U64()
 	m.Recent = make([]recent, r.Count(maxRecent, 15))
 	for i := range m.Recent {
 		m.Recent[i] = recent{seq: r.U64(), lost: r.Bool(), tag: r.String(maxTag), data: r.Bytes(maxRecentBytes)}

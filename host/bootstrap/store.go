@@ -42,6 +42,7 @@ type store struct {
 	deadline time.Time
 	timer    *time.Timer
 	groups   map[string][]*storeGroup
+	empty    []*storeGroup // those that no rank is in and that some are still to come to, the latest last
 	changed  chan struct{} // closed and replaced when a rank's state or the phase changes
 	onStop   []func()
 	job      nonce     // number among the jobs with this secret

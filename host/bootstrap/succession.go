@@ -269,8 +269,8 @@ func (s *Session) sayAgain(f *frameConn) {
 	defer s.out.Unlock()
 	s.mu.Lock()
 	var all []*message
-	regroup := func(g *Group, parted bool) {
-		all = append(all, &message{Kind: msgRegroup, Group: g.id, Key: g.key, Ranks: g.ranks, Parted: parted, Err: g.failed,
+	regroup := func(g *Group) {
+		all = append(all, &message{Kind: msgRegroup, Group: g.id, Key: g.key, Ranks: g.ranks, Err: g.failed,
 			Seq: g.heard, Recent: slices.Clone(g.recent)})
 	}
 	open := make([]*Group, 0, len(s.groups))
@@ -279,10 +279,10 @@ func (s *Session) sayAgain(f *frameConn) {
 	}
 	slices.SortFunc(open, func(a, b *Group) int { return cmp.Compare(a.id, b.id) })
 	for _, g := range open {
-		regroup(g, false)
+		regroup(g)
 	}
 	for _, g := range s.parted {
-		regroup(g, true)
+		regroup(g)
 	}
 	for _, w := range s.waiters {
 		op := w.op

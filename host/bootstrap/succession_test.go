@@ -311,6 +311,43 @@ func TestResultThatOneRankHasHeard(t *testing.T) {
 	}
 }
 
+// A group that a rank has failed and closed at the lost store fails at the new one for the same reason, also for a rank
+// that had not come to it, whoever is heard first.
+func TestGroupThatHadFailedFailsAtTheSuccessor(t *testing.T) {
+	lost := rankError(plugin.PluginDied, 1, "rank 1 lost its transport")
+	failed := []*message{{Kind: msgRegroup, Group: 1, Key: "g", Ranks: []int{1, 2}, Err: lost},
+		{Kind: msgUngroup, Group: 1, Again: true}, {Kind: msgResumed}}
+	barrier := &message{Kind: msgOp, Group: 7, Op: opFirst, Tag: "b"}
+	again := *barrier
+	again.Again = true
+	for name, ranks := range map[string][]int{"failed first": {1, 2}, "failed last": {2, 1}} {
+		for came, said := range map[string][][]*message{
+			"waits":      {{{Kind: msgRegroup, Group: 7, Key: "g", Ranks: []int{1, 2}}, &again, {Kind: msgResumed}}, nil},
+			"comes late": {{{Kind: msgResumed}}, {{Kind: msgGroup, Group: 7, Key: "g", Ranks: []int{1, 2}}, barrier}},
+		} {
+			t.Run(name+", the other "+came, func(t *testing.T) {
+				u := newUnderstudy(t, 3)
+				var two *frameConn
+				for _, rank := range ranks {
+					if rank == 1 {
+						u.arrive(1, failed...)
+					} else {
+						two = u.arrive(2, said[0]...)
+					}
+				}
+				for _, m := range said[1] {
+					if err := two.write(m.frame()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := errorOf(u.expect(two, msgResult)); plugin.CodeOf(err) != plugin.PluginDied {
+					t.Errorf("rank 2 heard %v", err)
+				}
+			})
+		}
+	}
+}
+
 func errorOf(m *message) error {
 	if m.Err == nil {
 		return nil

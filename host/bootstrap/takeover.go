@@ -191,7 +191,7 @@ func (st *store) rejoinGroup(m *member, msg *message) error {
 	for _, r := range msg.Recent {
 		g.seq = max(g.seq, r.seq)
 	}
-	if msg.Err != nil && !msg.Parted {
+	if msg.Err != nil {
 		fr := (&message{Kind: msgEvent, Rank: m.who.Rank, State: m.state, Key: g.key, Err: msg.Err}).frame()
 		for _, rank := range g.ranks {
 			if other := st.members[rank]; other != m && !other.gone {
