@@ -179,7 +179,7 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 			return ended, c.rejectCall(op.Collective, err)
 		}
 		a.symmetric = c.symmetric.Mark(&a.call)
-		if op.Collective.PointToPoint() && op.Collective <= plugin.Recv && op.Root == c.rank {
+		if op.Collective.PointToPoint() && !op.Collective.OneSided() && op.Root == c.rank {
 			return ended, c.rejectCall(op.Collective, c.checker.Invalid(op.Collective,
 				"a rank cannot %s to itself outside a group", op.Collective))
 		}

@@ -169,8 +169,8 @@ func TestErrorsCarryCodeAndMessage(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// A cycle makes an image of 64 KiB and plans of as much, so that one kind of
-// leak exceeds what the heaps of two runtimes vary by.
+// A cycle makes an image of 64 KiB and plans of as much, so that one kind of leak exceeds what the heaps of two
+// runtimes vary by. Beside other work they may vary by more, but do not grow every time, as they do by what leaks.
 func TestEndpointsLeakNothing(t *testing.T) {
 	loaded := openProbe(t)
 	cycle := func() {
@@ -197,13 +197,17 @@ func TestEndpointsLeakNothing(t *testing.T) {
 	for range 50 {
 		cycle()
 	}
-	fds, memory := memfds(), resident(t)
-	const cycles = 200
-	for range cycles {
-		cycle()
+	const cycles, limit = 200, 24 << 10 // bytes a cycle
+	fds, grown := memfds(), int64(limit)
+	for try := 0; try < 5 && grown >= limit; try++ {
+		memory := resident(t)
+		for range cycles {
+			cycle()
+		}
+		grown = (resident(t) - memory) / cycles
 	}
 	require.Equal(t, fds, memfds())
-	require.Less(t, (resident(t)-memory)/cycles, int64(24<<10), "bytes a cycle")
+	require.Less(t, grown, int64(limit), "bytes a cycle, five times in turn")
 }
 
 // Images are tens of MB: what endpoints have alike is there once, and what they have not is each one's.

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -99,6 +100,18 @@ def launch(request, tmp_path):
     yield launch
     for program in started:
         program.kill()
+
+
+def test_the_program_of_the_docs(launch, tmp_path):
+    """docs/torch.md: after ten steps every rank has the same weights, though its data differ."""
+    page = (HERE.parents[1] / "docs" / "torch.md").read_text()
+    path = tmp_path / "ddp.py"
+    path.write_text(page.partition("<!-- snippet: torch-ddp -->\n```python\n")[2].partition("```")[0])
+    program = launch(program=str(path))
+    text = program.wait(60)
+    found = re.findall(r"rank ([01]): loss (\S+), weights (\S+)", text)
+    assert program.process.returncode == 0 and {rank for rank, *_ in found} == {"0", "1"}, text
+    assert len({loss for _, loss, _ in found}) == 2 and len({weights for *_, weights in found}) == 1, text
 
 
 def test_a_killed_rank_is_restarted(launch, request):

@@ -83,7 +83,7 @@ func cases(world int, short bool, axes []Axis, offers []offer) []Case {
 	m := &matrix{world: world, short: short, offers: offers, axes: axes, names: map[string]bool{},
 		kinds: map[string]bool{}}
 	for _, collective := range plugin.Collectives() {
-		if collective > plugin.Barrier || collective.PointToPoint() {
+		if collective.PointToPoint() {
 			continue // scenarios
 		}
 		m.pairs(collective)

@@ -76,7 +76,7 @@ func unsupported(r plugin.Request, version int) string {
 		return "it does not use that receive memory is symmetric"
 	case r.DeviceCounts:
 		return "it takes no counts from device memory"
-	case r.Collective > plugin.Barrier:
+	case r.Collective.OneSided():
 		return "NCCL has no one-sided operations"
 	case !r.Collective.Reduces():
 		return ""

@@ -108,8 +108,8 @@ func Rule02(t *testing.T, s Subject, region uint32, words func(world int) []int6
 	w := s.Open(t, world)
 	var operations []Operation
 	for round := range 5 {
-		for c := plugin.AllReduce; c <= plugin.Barrier; c++ {
-			if c == plugin.Recv {
+		for _, c := range plugin.Collectives() {
+			if c == plugin.Recv || c.OneSided() {
 				continue
 			}
 			for i, name := range s.Names(c, world) {

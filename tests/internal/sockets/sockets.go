@@ -54,7 +54,7 @@ func (Transport) Supports(req plugin.Request) plugin.Support {
 		return plugin.Support{Reason: "sockets serves up to " + strconv.Itoa(maxDeviceWorld) + " ranks on CUDA memory"}
 	case req.World > maxWorld:
 		return plugin.Support{Reason: "sockets serves up to " + strconv.Itoa(maxWorld) + " ranks"}
-	case req.Collective >= plugin.Put:
+	case req.Collective.OneSided():
 		return plugin.Support{Reason: "sockets has no plan for " + req.Collective.String()}
 	}
 	return plugin.Support{Algorithms: []plugin.Algorithm{{Name: direct, Latency: 30, Bandwidth: 500}}}
