@@ -140,7 +140,7 @@ func TestMain(m *testing.M) {
 
 // check runs a program of calls; the exit status, and what it said.
 func check(ctx context.Context, program string, arguments ...string) (status int, output string) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute) // beside tests that go before it
 	defer cancel()
 	data, err := exec.CommandContext(ctx, program, arguments...).CombinedOutput()
 	var exit *exec.ExitError
