@@ -65,7 +65,8 @@ type Operation struct {
 	// both. Count is this rank's own for all_gather_v, gather_v and scatter_v.
 	SendCounts, SendDispls []int64
 	RecvCounts, RecvDispls []int64
-	// all_to_all_v on device memory: in place of the four above; zero: none.
+	// all_to_all_v on device memory: in place of the four above; zero: none. Each of its counts and displacements
+	// stands for Count elements, as those of a row; 0: for one.
 	DeviceCounts DeviceCounts
 
 	Window *Window // one-sided operations

@@ -163,7 +163,7 @@ func (c *Communicator) outOfReach(info plugin.Info) string {
 func (c *Communicator) connect(ctx context.Context) error {
 	if c.world > 1 {
 		var err error
-		if c.share, err = memory.NewShare(c.group); err != nil {
+		if c.share, err = memory.NewShare(ctx, c.group); err != nil {
 			return err
 		}
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// DeviceCounts are the counts and displacements of an all_to_all_v in memory that
-// the GPU reaches, int64 each, in elements. The kernel reads them when it runs, so
-// what runs before it in the stream may compute them, and a graph uses those of each
-// replay. They must not change while it runs, nor lie in its receive memory.
+// DeviceCounts are the counts and displacements of an all_to_all_v in memory that the GPU reaches, int64 each, in
+// elements or, as Operation.Count says, rows of elements. The kernel reads them when it runs, so what runs before it in
+// the stream may compute them, and a graph uses those of each replay. They must not change while it runs, nor lie in
+// its receive memory.
 //
 // As the host does not see them, the kernel rejects invalid counts: negative
 // ones, those that reach past the capacities, and a count to this rank
@@ -24,7 +24,7 @@ type DeviceCounts struct {
 	// mean packed in rank order.
 	SendCounts, SendDispls unsafe.Pointer
 	RecvCounts, RecvDispls unsafe.Pointer
-	// Elements that the memory at Send and at Recv has room for.
+	// Elements that the memory at Send and at Recv has room for, whatever a count stands for.
 	SendCapacity, RecvCapacity int64
 }
 

@@ -191,6 +191,59 @@ func TestDeviceCountsMoveWhatTheySay(t *testing.T) {
 	}
 }
 
+// Counts may be numbers of rows, whose length each rank chooses: the two ends of a message agree in bytes. A count is
+// refused where its rows reach past the capacity, which is in elements.
+func TestDeviceCountsOfRows(t *testing.T) {
+	for _, most := range []int64{700, 40_000} { // short and long messages
+		errs := deviceErrors(t, gpus(t, 3), nil, func(r *rank) error {
+			x, err := r.exchange(plugin.Float64, 6*most)
+			if err != nil {
+				return err
+			}
+			unit := int64(1 + r.Rank()) // all divide 6
+			call := func(arrays [4][]int64, rows int64) error {
+				for _, array := range arrays {
+					for i := range array {
+						array[i] /= unit
+					}
+				}
+				return errors.Join(x.put(arrays), r.Do(&host.Operation{Collective: plugin.AllToAllV, Send: pointer(x.send),
+					Recv: pointer(x.recv), Count: rows, DType: x.dtype, DeviceCounts: x.given(false), Stream: x}))
+			}
+			for i := range 4 {
+				s := splitsOf(3, i, most)
+				for _, row := range s {
+					for to := range row {
+						row[to] *= 6
+					}
+				}
+				if err := errors.Join(call(s.arrays(r.Rank(), false), unit), x.check(x.expected(s, false))); err != nil {
+					return fmt.Errorf("call %d: %w", i, err)
+				}
+			}
+			past := splits{{0, 6, 0}, {0, 0, 0}, {0, 0, 0}}.arrays(r.Rank(), false)
+			rows := unit
+			if r.Rank() == 1 {
+				past[2][0] = 2 * unit // of half the memory and an element
+				rows = x.capacity/2 + 1
+			}
+			if err := call(past, rows); err != nil {
+				return err
+			}
+			verdict := r.told(0)
+			if err := errors.Join(r.Close(), x.free()); err != nil {
+				return err
+			}
+			return verdict
+		})
+		for rank, err := range errs {
+			require.ErrorIs(t, err, plugin.InvalidArgument, "rank %d", rank)
+			require.ErrorContains(t, err, "counts in device memory on rank 1: receive count 2 at displacement 0 for rank 0 "+
+				"reaches past the capacity of 1", "rank %d", rank)
+		}
+	}
+}
+
 // staged holds the arrays of several calls in memory of the device.
 func (x *exchange) staged(calls []splits, placed bool) (at []cuda.Ptr, done func() error, err error) {
 	var all []byte

@@ -211,7 +211,9 @@ enum {
 typedef uint16_t shunt_slot;
 enum {
   SHUNT_SLOT_COUNT = 0, /* elements, as the caller gave them */
-  SHUNT_SLOT_BYTES = 1, /* count times the element size */
+  /* count times the element size; where Request.device_counts holds, the bytes that a count of 1 in device memory
+     stands for, which is not 0 */
+  SHUNT_SLOT_BYTES = 1,
   SHUNT_SLOT_ROOT = 2, /* the root, or the peer of send, recv, put, get, signal and wait */
   SHUNT_SLOT_SCALAR = 3, /* premul_sum: this rank's scalar, the bits of a float64 */
   SHUNT_SLOT_SEND_BYTES = 4, /* length of the send memory */
@@ -224,7 +226,7 @@ enum {
   SHUNT_SLOT_OFFSET = 7,
   /* first of the arrays: send counts, send displacements, receive counts, receive displacements; where
      Request.device_counts holds the first entry of each is instead the device address of that array, of world int64 in
-     elements, or 0 for displacements that are packed in rank order */
+     units of the slot bytes, or 0 for displacements that are packed in rank order */
   SHUNT_SLOT_ARRAYS = 8,
 };
 

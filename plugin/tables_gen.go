@@ -713,7 +713,7 @@ type Slot uint16
 const (
 	// SlotCount: elements, as the caller gave them.
 	SlotCount Slot = 0
-	// SlotBytes: count times the element size.
+	// SlotBytes: count times the element size; where Request.device_counts holds, the bytes that a count of 1 in device memory stands for, which is not 0.
 	SlotBytes Slot = 1
 	// SlotRoot: the root, or the peer of send, recv, put, get, signal and wait.
 	SlotRoot Slot = 2
@@ -727,7 +727,7 @@ const (
 	SlotWindow Slot = 6
 	// SlotOffset: one-sided operations: byte offset in the peer's window; wait: the value waited for; symmetric requests: byte offset of the receive memory in the symmetric range.
 	SlotOffset Slot = 7
-	// SlotArrays: first of the arrays: send counts, send displacements, receive counts, receive displacements; where Request.device_counts holds the first entry of each is instead the device address of that array, of world int64 in elements, or 0 for displacements that are packed in rank order.
+	// SlotArrays: first of the arrays: send counts, send displacements, receive counts, receive displacements; where Request.device_counts holds the first entry of each is instead the device address of that array, of world int64 in units of the slot bytes, or 0 for displacements that are packed in rank order.
 	SlotArrays Slot = 8
 )
 
@@ -745,14 +745,14 @@ var slotNames = map[Slot]string{
 
 var slotDocs = map[Slot]string{
 	SlotCount:     "elements, as the caller gave them",
-	SlotBytes:     "count times the element size",
+	SlotBytes:     "count times the element size; where Request.device_counts holds, the bytes that a count of 1 in device memory stands for, which is not 0",
 	SlotRoot:      "the root, or the peer of send, recv, put, get, signal and wait",
 	SlotScalar:    "premul_sum: this rank's scalar, the bits of a float64",
 	SlotSendBytes: "length of the send memory",
 	SlotRecvBytes: "length of the receive memory",
 	SlotWindow:    "one-sided operations: region number of the window; symmetric requests: number of the symmetric range, alike on all ranks",
 	SlotOffset:    "one-sided operations: byte offset in the peer's window; wait: the value waited for; symmetric requests: byte offset of the receive memory in the symmetric range",
-	SlotArrays:    "first of the arrays: send counts, send displacements, receive counts, receive displacements; where Request.device_counts holds the first entry of each is instead the device address of that array, of world int64 in elements, or 0 for displacements that are packed in rank order",
+	SlotArrays:    "first of the arrays: send counts, send displacements, receive counts, receive displacements; where Request.device_counts holds the first entry of each is instead the device address of that array, of world int64 in units of the slot bytes, or 0 for displacements that are packed in rank order",
 }
 
 // Slots lists every Slot in the order of its value.

@@ -115,7 +115,7 @@ typedef struct shunt_operation {
   double scalar; /* premul_sum: this rank's factor */
   const void *send;
   void *recv;
-  int64_t count;
+  int64_t count; /* where counts_on_device is 1, the elements that each of those counts stands for; 0: one */
   const int64_t *send_counts; /* world entries each; displacements may be */
   const int64_t *send_displs; /* NULL: packed in rank order */
   const int64_t *recv_counts;

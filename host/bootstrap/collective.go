@@ -149,8 +149,10 @@ func (st *store) leaveGroup(m *member, id uint32) {
 		return
 	}
 	for tag, c := range g.pending {
-		g.drop(c)
-		delete(g.pending, tag)
+		if c.err == nil { // else who is still to come gets the same error
+			g.drop(c)
+			delete(g.pending, tag)
+		}
 	}
 	if !g.awaits() {
 		st.forget(g)
@@ -187,11 +189,11 @@ func (st *store) contribute(m *member, msg *message) error {
 		return plugin.Errorf(plugin.Protocol, "root %d is out of range: the group has %d ranks", msg.Root, len(g.ranks))
 	}
 	me := g.index[m.who.Rank]
-	if g.failed != nil && msg.Op != opSurvivors {
+	c := g.pending[msg.Tag]
+	if g.failed != nil && (c == nil || c.have[me]) && msg.Op != opSurvivors {
 		g.answer(m.who.Rank, msg.Tag, g.failed)
 		return nil
 	}
-	c := g.pending[msg.Tag]
 	if c == nil {
 		if len(g.pending) >= maxPending {
 			return plugin.Errorf(plugin.Protocol, "waiting for %s: at most %d exchanges may wait at once",
@@ -281,7 +283,7 @@ func (g *storeGroup) complete(tag string, c *collective) {
 	case opSurvivors:
 		payload = make([]byte, len(g.ranks))
 		for i, rank := range g.ranks {
-			if c.have[i] && g.store.members[rank].state == Alive {
+			if c.have[i] && !g.parted[rank] && g.store.members[rank].state == Alive {
 				payload[i] = 1
 			}
 		}
@@ -365,8 +367,8 @@ func (g *storeGroup) fail(err *plugin.Error) {
 		}
 		if c.err == nil {
 			g.failOne(tag, c, g.failed, -1)
+			delete(g.pending, tag) // late ranks are answered by g.failed, those of a collective that failed before by its error
 		}
-		delete(g.pending, tag) // late ranks are answered by g.failed
 	}
 	g.recount()
 }
@@ -404,7 +406,7 @@ func (st *store) giveUp(m *member, msg *message) error {
 	if msg.Group == groupJob {
 		if m.state == Alive {
 			m.state = GaveUp
-			st.announce(m, GaveUp, msg.Err)
+			st.announce(m, msg.Err)
 		}
 		return nil
 	}

@@ -254,14 +254,9 @@ func (st *store) silenceOf(m *member) time.Duration {
 
 // announce tells every rank what became of m and fails the collectives it was
 // part of. The caller holds mu.
-func (st *store) announce(m *member, state State, reason *plugin.Error) {
-	fr := (&message{Kind: msgEvent, Rank: m.who.Rank, State: state, Err: reason}).frame()
-	for _, other := range st.members {
-		if other != m && !other.gone {
-			other.send(fr)
-		}
-	}
+func (st *store) announce(m *member, reason *plugin.Error) {
 	m.reason = reason
+	st.tellState(m)
 	reason = absence(m.who, reason)
 	for _, groups := range st.groups {
 		for _, g := range groups {
@@ -272,6 +267,16 @@ func (st *store) announce(m *member, state State, reason *plugin.Error) {
 	}
 	if m.gone {
 		st.retire(m)
+	}
+}
+
+// tellState tells the others what has become of m. The caller holds mu.
+func (st *store) tellState(m *member) {
+	fr := (&message{Kind: msgEvent, Rank: m.who.Rank, State: m.state, Err: m.reason}).frame()
+	for _, other := range st.members {
+		if other != m && !other.gone {
+			other.send(fr)
+		}
 	}
 }
 
@@ -326,7 +331,7 @@ func (st *store) handle(m *member, msg *message) error {
 			return nil
 		}
 		m.state = Left
-		st.announce(m, Left, nil)
+		st.announce(m, nil)
 		return nil
 	case msgPong:
 		st.pong(m, msg.Seq)

@@ -114,6 +114,11 @@ func (s *Session) await(ctx context.Context, k waitKey, w *waiter, key string, b
 		s.mu.Lock()
 		delete(s.waiters, k)
 		s.mu.Unlock()
+		select {
+		case m := <-w.answer: // it came with the timer
+			return m
+		default:
+		}
 		late := *err
 		late.Message += "; the store does not answer either"
 		return &message{Err: &late}

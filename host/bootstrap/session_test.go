@@ -292,6 +292,11 @@ func TestGroupFail(t *testing.T) {
 func TestLateToAGroup(t *testing.T) {
 	const n = 3
 	lost := &plugin.Error{Code: plugin.PluginDied, Rank: 0, Message: "rank 0 lost its transport"}
+	giveUp := func(g *Group) {
+		ctx, cancel := context.WithTimeout(context.Background(), 0)
+		defer cancel()
+		_ = g.Barrier(ctx, "b")
+	}
 	for name, c := range map[string]struct {
 		early []int // ranks that come first, do this and close the group
 		do    func(g *Group)
@@ -302,6 +307,8 @@ func TestLateToAGroup(t *testing.T) {
 		"one closed":   {[]int{1}, func(*Group) {}, plugin.Closed},
 		"two closed":   {[]int{0, 1}, func(*Group) {}, plugin.Closed},
 		"one left":     {[]int{1}, func(g *Group) { _ = g.Session().Close() }, plugin.Closed},
+		"one gave up":  {[]int{0}, giveUp, plugin.Timeout},
+		"two gave up":  {[]int{0, 1}, giveUp, plugin.Timeout},
 		"failed, left": {[]int{1}, func(g *Group) { g.Fail(lost); _ = g.Session().Close() }, plugin.PluginDied},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -337,6 +344,44 @@ func TestLateToAGroup(t *testing.T) {
 				t.Errorf("the store keeps %d groups, %d of them empty", len(st.groups["late"]), len(st.empty))
 			}
 		})
+	}
+}
+
+// Who closes the group while it waits there is no survivor.
+func TestSurvivorsWithoutWhoHasClosed(t *testing.T) {
+	const n = 3
+	s := joinAll(t, n, nil)
+	groups := make([]*Group, n)
+	for rank := range n {
+		var err error
+		if groups[rank], err = s[rank].Group("g", []int{0, 1, 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	noErrors(t, each(n, func(rank int) error { return groups[rank].Barrier(t.Context(), "b") }))
+	waiting := make(chan error, 1)
+	go func() { _, err := groups[0].Survivors(t.Context(), "s"); waiting <- err }()
+	for st, come := s[1].root.store, 0; come == 0; {
+		st.mu.Lock()
+		if c := st.groups["g"][0].pending["s"]; c != nil {
+			come = c.count
+		}
+		st.mu.Unlock()
+	}
+	_ = groups[0].Close()
+	if err := <-waiting; plugin.CodeOf(err) != plugin.Closed {
+		t.Errorf("rank 0: %v", err)
+	}
+	_ = each(n, func(rank int) error { return s[rank].All().Barrier(t.Context(), "the store has heard it") })
+	for i, err := range each(2, func(i int) error {
+		if got, err := groups[i+1].Survivors(t.Context(), "s"); err != nil || fmt.Sprint(got) != "[1 2]" {
+			return fmt.Errorf("%v, %w", got, err)
+		}
+		return nil
+	}) {
+		if err != nil {
+			t.Errorf("rank %d: %v", i+1, err)
+		}
 	}
 }
 

@@ -202,14 +202,19 @@ type understudy struct {
 	calls sync.WaitGroup
 }
 
-func newUnderstudy(t *testing.T, world int) *understudy {
+func newUnderstudy(t *testing.T, world int) *understudy { return newUnderstudyThatKnows(t, world, 0) }
+
+// newUnderstudyThatKnows returns the one of rank 1, which knows that these ranks are dead.
+func newUnderstudyThatKnows(t *testing.T, world int, dead ...int) *understudy {
 	u := &understudy{t: t, s: &Session{rank: 1, logger: quiet, heartbeat: time.Second, silence: 10 * time.Second,
 		states: make([]State, world), reasons: make([]*plugin.Error, world)}}
 	for rank := range world {
 		u.s.members = append(u.s.members, Member{rank, 100 + rank, "host"})
 	}
 	u.s.contacts = make([]contact, world)
-	u.s.states[0], u.s.reasons[0] = Dead, rankError(plugin.PeerDied, 0, "rank 0 died")
+	for _, rank := range dead {
+		u.s.states[rank], u.s.reasons[rank] = Dead, rankError(plugin.PeerDied, rank, "rank %d died", rank)
+	}
 	u.root = newSuccessor(u.s, secret{1})
 	t.Cleanup(func() {
 		u.root.store.stop()
@@ -307,6 +312,46 @@ func TestResultThatOneRankHasHeard(t *testing.T) {
 		all, err := decodeParts(m.Data, 2)
 		if err != nil || parts(all) != `["again" "too"]` || m.Seq != 9 {
 			t.Errorf("%v, %v, number %d", parts(all), err, m.Seq)
+		}
+	}
+}
+
+// A group that is made while the new store waits for another rank works like any other.
+func TestGroupThatIsMadeDuringASuccession(t *testing.T) {
+	u := newUnderstudy(t, 4)
+	var pair []*frameConn
+	for _, rank := range []int{1, 2} {
+		pair = append(pair, u.arrive(rank, &message{Kind: msgResumed},
+			&message{Kind: msgGroup, Group: 7, Key: "new", Ranks: []int{1, 2}},
+			&message{Kind: msgOp, Group: 7, Op: opFirst, Tag: "b"}))
+	}
+	for st, held := u.root.store, 0; held < 2; {
+		st.mu.Lock()
+		held = len(st.resuming.held)
+		st.mu.Unlock()
+	}
+	u.arrive(3, &message{Kind: msgResumed})
+	for _, f := range pair {
+		if m := u.expect(f, msgResult); m.Err != nil {
+			t.Errorf("a barrier in the new group: %v", m.Err)
+		}
+	}
+}
+
+// A rank that the lost store had not told of a death hears of it from the new one.
+func TestSuccessorTellsOfDeaths(t *testing.T) {
+	u := newUnderstudyThatKnows(t, 4, 0, 2)
+	u.s.states[2], u.s.reasons[2] = Alive, nil // rank 3 has not heard
+	f := u.arrive(3, &message{Kind: msgResumed})
+	for heard := map[int]bool{}; !heard[0] || !heard[2]; {
+		kind, body, err := f.read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err := decode(kind, body); err != nil {
+			t.Fatal(err)
+		} else if kind == msgEvent && m.State == Dead {
+			heard[m.Rank] = true
 		}
 	}
 }

@@ -65,6 +65,11 @@ func newSuccessor(s *Session, key secret) *Root {
 		st.resuming.absent[rank] = watchProcess(m.process, func() { st.absentee(rank, "its process has ended") })
 	}
 	st.resuming.timer = time.AfterFunc(patient, st.outOfPatience)
+	for _, m := range st.members { // the lost store may not have told everybody
+		if m.state != Alive {
+			st.tellState(m)
+		}
+	}
 	return r
 }
 
@@ -106,7 +111,7 @@ func (st *store) bury(m *member, reason *plugin.Error) {
 	st.logger.Warn("rendezvous: rank lost", "rank", m.who.Rank, "reason", reason.Message)
 	m.state = Dead
 	m.finish()
-	st.announce(m, Dead, reason)
+	st.announce(m, reason)
 }
 
 // takeIn makes a member of a rank of the lost store that has proved the secret.
@@ -169,7 +174,7 @@ func (st *store) learn(m *member, s standing) {
 	if s.state != GaveUp {
 		m.finish()
 	}
-	st.announce(m, s.state, s.err)
+	st.announce(m, s.err)
 }
 
 // rejoinGroup enters m in a group that it was in at the lost store. The caller
@@ -191,7 +196,7 @@ func (st *store) rejoinGroup(m *member, msg *message) error {
 	for _, r := range msg.Recent {
 		g.seq = max(g.seq, r.seq)
 	}
-	if msg.Err != nil {
+	if msg.Err != nil && (g.failed == nil || g.failed.Message != msg.Err.Message) {
 		fr := (&message{Kind: msgEvent, Rank: m.who.Rank, State: m.state, Key: g.key, Err: msg.Err}).frame()
 		for _, rank := range g.ranks {
 			if other := st.members[rank]; other != m && !other.gone {
@@ -282,8 +287,8 @@ func (st *store) endResuming() {
 // complete, and that is the result. The caller holds mu.
 func (st *store) contributeAgain(m *member, msg *message) error {
 	g := m.groups[msg.Group]
-	if g == nil || g.history == nil {
-		return plugin.Errorf(plugin.Protocol, "a collective is of group %d, which is unknown", msg.Group)
+	if g == nil || g.history == nil { // made since
+		return st.contribute(m, msg)
 	}
 	rank := m.who.Rank
 	for _, r := range g.history.recent {

@@ -51,15 +51,13 @@ type peer struct {
 
 // NewShare starts this rank's server and learns where those of the group's
 // other ranks are. It is collective: a failure on one rank is every rank's.
-func NewShare(group *bootstrap.Group) (*Share, error) {
+func NewShare(ctx context.Context, group *bootstrap.Group) (*Share, error) {
 	s := &Share{
 		group: group, key: group.Secret("descriptors"), slots: make(chan struct{}, maxServed),
 		conns: map[net.Conn]bool{}, offers: map[string]*published{},
 		makers: map[string]func() (int, error){},
 	}
 	socket, err := s.listen()
-	ctx, cancel := context.WithTimeout(context.Background(), group.Session().Timeout())
-	defer cancel()
 	var w wire.Writer
 	w.Error(asError(group.Rank(), err))
 	w.String(socket)

@@ -137,6 +137,7 @@ func (r *rank) counted(p *prepared) error {
 	if at += world; p.layout.recvDispls != nil {
 		given.RecvDispls = b.pointer(at)
 	}
+	p.op.Count = 0 // the counts are of elements
 	p.op.SendCounts, p.op.SendDispls, p.op.RecvCounts, p.op.RecvDispls = nil, nil, nil, nil
 	return nil
 }

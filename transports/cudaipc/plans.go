@@ -363,11 +363,11 @@ func (w writer) longExchange() int64 { return 1 << (bits.Len64(uint64(w.most)) -
 // exchangeOnDevice launches the all_to_all_v that reads counts and displacements from
 // device memory. How long messages may be follows from the capacities alone.
 func (w writer) exchangeOnDevice(a algorithm) {
-	sendBytes, recvBytes, element := w.Slot(plugin.SlotSendBytes), w.Slot(plugin.SlotRecvBytes), w.Const(w.r.DType.Bytes())
+	sendBytes, recvBytes, unit := w.Slot(plugin.SlotSendBytes), w.Slot(plugin.SlotRecvBytes), w.Slot(plugin.SlotBytes)
 	args := append(w.arguments(w.Const(0)), // then the fields of shunt_kernel_args_on_device
 		plugin.Value(w.SendCount(0), 8), plugin.Value(w.SendDispl(0), 8), plugin.Value(w.RecvCount(0), 8),
 		plugin.Value(w.RecvDispl(0), 8),
-		plugin.Value(element, 8), plugin.Value(w.Div(sendBytes, element), 8), plugin.Value(w.Div(recvBytes, element), 8))
+		plugin.Value(unit, 8), plugin.Value(w.Div(sendBytes, unit), 8), plugin.Value(w.Div(recvBytes, unit), 8))
 	kernel := a.kernel + "_on_device"
 	spread := w.Le(w.Const(spreadFrom*int64(w.r.World)), w.Max(sendBytes, recvBytes))
 	blocks := w.Const(w.longExchange())

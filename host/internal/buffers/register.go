@@ -94,9 +94,12 @@ func (t *Registry) deregister(at int) error {
 	return t.withdraw(at)
 }
 
-// settle waits until all peers have mapped an export and kernels know it.
+// settle waits until all peers have mapped an export and kernels know it, or the communicator has failed.
 func (t *Registry) settle(ctx context.Context, at int) error {
 	for {
+		if reason := t.Failure.Reason(); reason != nil { // peers map nothing any more
+			return reason
+		}
 		t.mu.Lock()
 		e := t.exports[at]
 		t.mu.Unlock()

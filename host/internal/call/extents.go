@@ -11,7 +11,7 @@ import (
 func (c *Checker) extents(op *Arguments, call *Call, size, bytes int64, arrays []int64) (send, recv int64, err error) {
 	if op.DeviceCounts.given() {
 		clear(arrays)
-		call.Size, call.Slots[plugin.SlotBytes] = 0, 0
+		call.Size, call.Slots[plugin.SlotBytes] = 0, max(bytes, size)
 		return c.deviceCounts(op, call, size, arrays)
 	}
 	world := c.World

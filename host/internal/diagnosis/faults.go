@@ -75,7 +75,7 @@ func (o *Observer) invalidCount(peer int, own, theirs [3]uint64) *plugin.Error {
 	case displ < 0:
 		text = fmt.Sprintf("%s displacement %d for rank %d is negative", side, displ, peer)
 	default:
-		text = fmt.Sprintf("%s count %d at displacement %d for rank %d reaches past the capacity of %d elements", side, count,
+		text = fmt.Sprintf("%s count %d at displacement %d for rank %d reaches past the capacity of %d", side, count,
 			displ, peer, room)
 	}
 	return &plugin.Error{Code: plugin.InvalidArgument, Rank: o.Rank,

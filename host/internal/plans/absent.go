@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -46,7 +47,8 @@ func (pl *Planner) LeaveOut(ctx context.Context, tag string, mine map[string]err
 	}
 	absent := map[string]string{}
 	for rank, theirs := range all {
-		for name, why := range theirs.Absent {
+		for _, name := range slices.Sorted(maps.Keys(theirs.Absent)) { // all ranks return the same
+			why := theirs.Absent[name]
 			if why.Code != plugin.Unsupported || !optional {
 				return &plugin.Error{Code: why.Code, Rank: rank, Message: fmt.Sprintf("rank %d: %s", rank, why.Message)}
 			}

@@ -32,12 +32,12 @@ var impossible = []struct {
 		}},
 	{"a send count past the capacity", func(a *arrays, _ int, n int64) { a[0][0] = math.MaxInt64 },
 		func(_ int, _, capacity int64) string {
-			return fmt.Sprintf("send count %d at displacement 0 for rank 0 reaches past the capacity of %d elements",
+			return fmt.Sprintf("send count %d at displacement 0 for rank 0 reaches past the capacity of %d",
 				math.MaxInt64, capacity)
 		}},
 	{"a receive displacement past the capacity", func(a *arrays, _ int, n int64) { a[3][0] = n*int64(len(a[3])) - n + 1 },
 		func(_ int, n, capacity int64) string {
-			return fmt.Sprintf("receive count %d at displacement %d for rank 0 reaches past the capacity of %d elements", n,
+			return fmt.Sprintf("receive count %d at displacement %d for rank 0 reaches past the capacity of %d", n,
 				capacity-n+1, capacity)
 		}},
 	{"an own count that differs", func(a *arrays, me int, n int64) { a[0][me] = n - 1 },

@@ -251,10 +251,10 @@ void ShuntBackend::alltoallOnDevice(at::Tensor& output, at::Tensor& input, const
   auto elements = elementsOf(input.scalar_type());
   auto rowOf = [](const at::Tensor& t) { return t.dim() == 0 || t.size(0) == 0 ? int64_t{1} : t.numel() / t.size(0); };
   int64_t row = (input.numel() > 0 ? rowOf(input) : rowOf(output)) * elements.size;
-  // Counts in elements are made where the splits are; the copies are the stream's, as the call is.
-  auto send = row == 1 ? inputSplits : inputSplits * row;
-  auto recv = row == 1 ? outputSplits : outputSplits * row;
-  auto op = operation(SHUNT_COLL_ALL_TO_ALL_V, input.data_ptr(), output.data_ptr(), 0, elements.dtype);
+  // Rows of nothing: their numbers reach past no memory.
+  auto send = row == 0 ? inputSplits * 0 : inputSplits;
+  auto recv = row == 0 ? outputSplits * 0 : outputSplits;
+  auto op = operation(SHUNT_COLL_ALL_TO_ALL_V, input.data_ptr(), output.data_ptr(), row, elements.dtype);
   op.counts_on_device = 1;
   op.send_counts = send.data_ptr<int64_t>();
   op.recv_counts = recv.data_ptr<int64_t>();
