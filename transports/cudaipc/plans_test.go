@@ -201,7 +201,9 @@ func TestCountsOnTheDeviceAreLeftToTheKernel(t *testing.T) {
 		for i := range 4 {
 			arrays[i*test.world] = int64(4096 + 8*i)
 		}
-		l := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotSendBytes: test.send, plugin.SlotRecvBytes: test.recv}, arrays)
+		const row = 12 // bytes that a count stands for
+		l := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: row, plugin.SlotSendBytes: test.send,
+			plugin.SlotRecvBytes: test.recv}, arrays)
 		require.Len(t, l, 1)
 		require.Equal(t, "shunt_all_to_all_v_on_device", l[0].Name)
 		require.Contains(t, kernelsOf(t, l[0].Image), l[0].Name)
@@ -212,7 +214,7 @@ func TestCountsOnTheDeviceAreLeftToTheKernel(t *testing.T) {
 			given[a.name] = l[0].values[len(base)+i]
 		}
 		require.Equal(t, map[string]int64{"send_counts": 4096, "send_displs": 4104, "recv_counts": 4112, "recv_displs": 4120,
-			"element": 4, "send_capacity": test.send / 4, "recv_capacity": test.recv / 4}, given)
+			"element": row, "send_capacity": test.send / row, "recv_capacity": test.recv / row}, given)
 	}
 	for c := plugin.AllReduce; c.Valid(); c++ {
 		r := counted(4, 0)
