@@ -227,10 +227,10 @@ func TestDeviceCountsOfRows(t *testing.T) {
 				past[2][0] = 2 * unit // of half the memory and an element
 				rows = x.capacity/2 + 1
 			}
-			if err := call(past, rows); err != nil {
-				return err
+			verdict := call(past, rows) // another rank's may have failed it already
+			if verdict == nil {
+				verdict = r.told(0)
 			}
-			verdict := r.told(0)
 			if err := errors.Join(r.Close(), x.free()); err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -52,7 +53,7 @@ func TestTell(t *testing.T) {
 
 // A rank that reads slowly misses news; it is not cut off for it, as for what it must hear.
 func TestTellingARankThatReadsSlowly(t *testing.T) {
-	sessions := joinAll(t, 2, nil)
+	sessions := joinAll(t, 2, func(c *Config) { c.Silence = time.Hour }) // as it says nothing meanwhile
 	noErrors(t, each(2, func(rank int) error { return sessions[rank].All().Barrier(t.Context(), "before") }))
 	// Its reader hands news on under this lock.
 	sessions[1].mu.Lock()
