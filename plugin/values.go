@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// The tables are generated; here is what their values are called and what they mean.
+// The tables are generated; this file has the names of their values, and the properties of collectives and types.
 
 func nameOf[T ~int32 | ~uint16 | ~uint32 | ~uint64](names map[T]string, v T) string {
 	if name, ok := names[v]; ok {
