@@ -34,7 +34,10 @@ def send_recv(w, shape, dtype):
 
 @case()
 def isend_irecv(w):
-    """All pairs at once, waited for in the opposite order."""
+    """All pairs at once, waited for in the opposite order.
+
+    nccl makes a communicator of each pair and may wait for ever where their kernels share a queue of the GPU.
+    """
     def run(group):
         others = [r for r in range(w.size) if r != w.rank]
         out = {r: w.empty((7, 3)) for r in others}
@@ -44,7 +47,8 @@ def isend_irecv(w):
         for work in reversed(works):
             work.wait()
         return out
-    w.same(run, model=lambda: {r: message(w, r, w.rank) for r in range(w.size) if r != w.rank})
+    w.same(run, model=lambda: {r: message(w, r, w.rank) for r in range(w.size) if r != w.rank},
+           truth=w.truth_backend != "nccl" or w.size == 2)
 
 
 @case()
