@@ -170,6 +170,7 @@ __device__ __forceinline__ u64 nanoseconds() {
 __device__ __forceinline__ char *own(const shunt_kernel_args &a) { return reinterpret_cast<char *>(a.region[a.rank]); }
 
 constexpr u32 kLook = 512;  // spins of a wait from one look at why it may be given up to the next
+constexpr u64 kWatch = 100000;  // nanoseconds from one look at the watch page to the next, of all waits on a GPU
 
 // The kind of this rank's fault: not SHUNT_FAULT_NONE once a wait was given up.
 __device__ __forceinline__ u32 fault_of(const shunt_kernel_args &a) {
@@ -201,7 +202,7 @@ class Wait {
  public:
   __device__ __forceinline__ explicit Wait(const shunt_kernel_args &args) : a(args), spins(0), since(0) {}
 
-  // True when the wait must be given up. Looks at the abort word and the clock
+  // True when the wait must be given up. Looks at the clock and what the watch page says
   // only once in kLook spins, and whether an earlier wait was given up soon too: a
   // kernel may have thousands of them left.
   __device__ __forceinline__ bool over(int peer, u64 epoch) {
@@ -231,9 +232,17 @@ class Wait {
     if (since == 0) since = now;
     u64 limit = a.timeout;
     if (a.abort != 0) {
-      const uint4 watch = load_packet(reinterpret_cast<const void *>(a.abort));  // one read over PCIe
-      if (watch.x != 0) kind = SHUNT_FAULT_ABORTED;
-      if (limit == 0) limit = u64(watch.w) << 32 | watch.z;
+      // Reads over PCIe of one line wait for each other, and what else the GPU reads behind
+      // them: a thousand warps that begin to wait together would stop it for milliseconds.
+      // So one of them looks, and tells the others.
+      volatile shunt_watched *watched = reinterpret_cast<volatile shunt_watched *>(own(a) + SHUNT_OFF_WATCHED);
+      const u64 at = watched->at;
+      if (now - at >= kWatch && atomicCAS(reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_WATCHED), at, now) == at) {
+        const uint4 watch = load_packet(reinterpret_cast<const void *>(a.abort));
+        if (watch.x != 0) kind = SHUNT_FAULT_ABORTED;
+        watched->timeout = u64(watch.w) << 32 | watch.z;
+      }
+      if (limit == 0) limit = watched->timeout;
     }
     if (kind == SHUNT_FAULT_NONE && limit != 0 && now - since > limit) kind = SHUNT_FAULT_TIMEOUT;
     if (kind == SHUNT_FAULT_NONE) return since;

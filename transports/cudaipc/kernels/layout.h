@@ -98,6 +98,12 @@ typedef struct shunt_watch {
   uint8_t line2[48];
 } shunt_watch;
 
+/* What the watch page said when a wait on this GPU last looked at it, for the other waits. */
+typedef struct shunt_watched {
+  uint64_t at;      /* nanoseconds, when that was */
+  uint64_t timeout; /* as in the page */
+} shunt_watched;
+
 /* An allocation of this rank that peers may reach directly. A kernel searches
  * its own table for the buffer it was given; known has bit r set once rank r
  * has mapped it and entered the mapping in its imports. Peers are told to go
@@ -139,6 +145,7 @@ enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASS_STAGED
 
 /* Offsets within a region. */
 #define SHUNT_OFF_FAULT 0
+#define SHUNT_OFF_WATCHED 128 /* shunt_watched */
 #define SHUNT_OFF_EPOCH 4096 /* [class][block]: a u64, and one that is not 0 once a wait was given up */
 #define SHUNT_EPOCH_BYTES 16
 #define SHUNT_OFF_SENT (SHUNT_OFF_EPOCH + SHUNT_CLASSES * SHUNT_MAX_BLOCKS * SHUNT_EPOCH_BYTES)

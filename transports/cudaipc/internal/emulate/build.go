@@ -22,6 +22,7 @@ import (
 var constants = map[string]int{
 	"SHUNT_MAX_BLOCKS":     5,
 	"kLook":                64,
+	"kWatch":               50000,
 	"SHUNT_MAX_THREADS":    128,
 	"SHUNT_MAX_EXPORTS":    16,
 	"SHUNT_CHUNK_BYTES":    2048,
@@ -190,7 +191,7 @@ func (b Build) flags(out string) []string {
 	return []string{
 		"-std=c++17", "-g0", "-fno-strict-aliasing", "-ffp-contract=off", "-Wall",
 		"-I", out, "-I", filepath.Join(b.Machine, "include"), "-I", b.Machine,
-		fmt.Sprintf("-DEMULATED_LONG=%d", all["kLong"]),
+		fmt.Sprintf("-DEMULATED_LONG=%d", all["kLong"]), fmt.Sprintf("-DEMULATED_WATCH=%d", all["kWatch"]),
 	}
 }
 

@@ -39,6 +39,7 @@ var (
 	alike      = how{"", 6, looking}           // lengths do not differ
 	unhurried  = how{"--lengths", 6, standard} // that look seldom
 	impossible = how{"--impossible", 2, standard}
+	aborted    = how{"--abort", 2, standard}
 )
 
 var mutants = []mutant{
@@ -137,6 +138,9 @@ var mutants = []mutant{
 	{"calls differ in their length unseen", "direct.cuh", edits{{"| (u64(a.bytes) & ((1ull << 48) - 1))", ""}}, "shunt_all_gather_direct", unhurried},
 	{"who hears of another call goes on", "direct.cuh", edits{{"tell_other_call(a, p, e, call, word[3]);\n        m.lost = 1;", "tell_other_call(a, p, e, call, word[3]);"}}, "shunt_broadcast_direct", unhurried},
 	{"every lane compares", "all_to_all_v.cu", edits{{"return lane == 0 && in.bytes > 0", "return in.bytes > 0"}}, "shunt_all_to_all_v", alike},
+
+	{"every wait looks at the watch page", "device.cuh", edits{{"now - at >= kWatch && atomicCAS(", "atomicCAS("}}, "shunt_reduce_scatter_staged", aborted},
+	{"nobody looks at the watch page", "device.cuh", edits{{"now - at >= kWatch && ", "now - at >= kWatch && false && "}}, "shunt_reduce_scatter_staged", aborted},
 
 	// What counts on the device that cannot be need.
 	{"negative counts", "all_to_all_v.cu", edits{{"count >= 0 && ", ""}}, onDevice, impossible},

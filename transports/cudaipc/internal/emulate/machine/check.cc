@@ -376,6 +376,10 @@ int main(int argc, char **argv) {
         bad++, printf("WRONG rank %d: fault %u\n", r, f->kind);
     }
     if (ended == 0) bad++, printf("WRONG nobody was aborted\n");
+    // However many wait, one of a rank's looks at the watch page, and not all the time. A turn is 100 nanoseconds.
+    const emulate::Count count = emulate::count();
+    if (count.looks > (count.turns * 100 / EMULATED_WATCH + 2) * world)
+      bad++, printf("WRONG %lld looks at the watch pages\n", (long long)count.looks);
     printf("%lld turns after the abort\n", (long long)emulate::count().turns - 3000);
     return bad != 0;
   }

@@ -344,6 +344,6 @@ void run(const std::vector<std::vector<Launch>> &streams, std::function<bool()> 
   current = nullptr;
 }
 
-Count count() { return {turns, held_back()}; }
+Count count() { return {turns, held_back(), outside_loads()}; }
 
 }  // namespace emulate

@@ -73,9 +73,10 @@ char *memory(int viewer, int owner);
 // turn until it is done. Ends the process with status 3 when nobody can go on.
 void run(const std::vector<std::vector<Launch>> &streams, std::function<bool()> done = [] { return true; });
 
-// Turns taken, and stores that were held back.
+// Turns taken, stores that were held back, and the kernels' own loads from elsewhere than the ranks' memory: from the
+// watch pages.
 struct Count {
-  int64_t turns, stores;
+  int64_t turns, stores, looks;
 };
 Count count();
 

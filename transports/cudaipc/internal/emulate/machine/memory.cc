@@ -42,7 +42,7 @@ std::deque<Store> all;
 Stores under_way;
 std::unordered_map<uintptr_t, Store *> last;  // by 16 bytes
 std::unordered_map<uintptr_t, Store *> lines; // of this turn, by line_bytes
-int64_t total;
+int64_t total, outside;  // stores held back, loads from elsewhere
 
 bool inside(const void *p) { return size_t(static_cast<const char *>(p) - base) < window_bytes * (world + 1); }
 
@@ -286,10 +286,13 @@ u64 add(void *p, u64 value, int bytes) {
   return before;
 }
 
+int64_t outside_loads() { return outside; }
+
 namespace ptx {
 
 static void load_at(const void *p, void *v, int bytes, bool alone) {
   if (!inside(p)) {
+    outside++;
     memcpy(v, p, bytes);
     return;
   }

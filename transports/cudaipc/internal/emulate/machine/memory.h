@@ -40,6 +40,7 @@ void end_turn();
 // Makes some stores visible; false if none was under way.
 bool drain_some(uint64_t n, std::mt19937_64 &random);
 int64_t held_back();
+int64_t outside_loads();
 
 // Where an address lies.
 std::string describe(const void *p);
