@@ -106,7 +106,7 @@ func (t *Registry) takeSpan(s span) {
 	if err != nil || !info.Shareable {
 		return
 	}
-	if at, err := t.exported(info, s.base, s.bytes); at >= 0 || err != nil {
+	if at, err := t.exported(info, s.base, s.bytes, false); at >= 0 || err != nil {
 		return
 	}
 	t.mu.Lock()

@@ -208,7 +208,7 @@ func (t *Registry) supersede(by int) {
 	e := &t.exports[by]
 	for i := range t.exports[:t.high] {
 		old := &t.exports[i]
-		if i == by || old.window || old.explicit > 0 || old.leaving != staying || !e.holds(old.base, old.bytes) {
+		if i == by || old.window || len(old.explicit) > 0 || old.leaving != staying || !e.holds(old.base, old.bytes) {
 			continue
 		}
 		if err := t.withdraw(i); err != nil {

@@ -92,15 +92,14 @@ func (s *Symmetric) PeerRecv(r *Range, offset int64) []cuda.Ptr {
 func (t *Registry) has(r *Range) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := &t.exports[r.export]
-	return e.bytes > 0 && e.generation == r.generation && e.leaving == staying
+	return t.is(r.export)
 }
 
 // Current makes sure that the memory of a symmetric call is still what peers have
 // mapped. validate has looked at the export; one that was withdrawn may have been
 // so for memory beside the range, which peers hold mapped all the same.
 func (t *Registry) Current(collective plugin.Collective, r *Range) error {
-	if r == nil || r.export < 0 || t.has(r) {
+	if r == nil || r.export == nil || t.has(r) {
 		return nil
 	}
 	if is, err := t.gpu.Driver.StillMapped(t.gpu.Context, r.pieces, r.ids); err == nil &&

@@ -2,6 +2,7 @@ package buffers
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -12,18 +13,17 @@ import (
 // Register exports what a buffer lies in, and returns when peers have mapped it. It is collective: every rank registers
 // a buffer of its own, under one tag. t is nil where no transport moves messages past its staging.
 func (t *Registry) Register(ctx context.Context, group Group, tag string, p cuda.Ptr, bytes int64) error {
-	at, err := -1, plugin.Errorf(plugin.Unsupported, "no transport moves messages past its staging")
+	var e *Export
+	err := error(plugin.Errorf(plugin.Unsupported, "no transport moves messages past its staging"))
 	if t != nil {
-		at, err = t.register(p, bytes)
+		e, err = t.register(p, bytes)
 	}
 	if err := group.Agree(ctx, tag, err); err != nil {
-		if at >= 0 {
-			_ = t.deregister(at) // the agreed error matters more
-		}
+		_ = t.Withdraw(e) // the agreed error matters more
 		return err
 	}
-	if err := group.Agree(ctx, tag+" mapped", t.settle(ctx, at)); err != nil {
-		_ = t.deregister(at) // likewise
+	if err := group.Agree(ctx, tag+" mapped", t.settle(ctx, e)); err != nil {
+		_ = t.Withdraw(e) // likewise
 		return err
 	}
 	return nil
@@ -36,39 +36,53 @@ func (t *Registry) Deregister(p cuda.Ptr) (found bool, err error) {
 		return false, nil
 	}
 	t.mu.Lock()
-	at := t.registered(p)
+	e := t.registered(p)
 	t.mu.Unlock()
-	if at >= 0 {
-		return true, t.deregister(at)
+	if e != nil {
+		return true, t.Withdraw(e)
 	}
 	return t.endExports(p)
 }
 
+// Export is memory that this rank has exported because its user or its maker asked for it.
+type Export struct {
+	at         int
+	generation uint64
+	base       cuda.Ptr // as it was registered
+}
+
 // register exports an allocation because its user asked for it.
-func (t *Registry) register(p cuda.Ptr, bytes int64) (int, error) {
-	at, err := t.add(p, bytes, true)
+func (t *Registry) register(p cuda.Ptr, bytes int64) (*Export, error) {
+	at, err := t.add(p, bytes)
 	if err != nil {
-		return -1, err
+		return nil, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e := &t.exports[at]; !e.holds(p, bytes) {
-		return -1, plugin.Errorf(plugin.Unsupported, "%d bytes at %#x are not within one allocation, which has %d bytes at %#x", bytes, uint64(p), e.bytes, uint64(e.base))
+	e := &t.exports[at]
+	if !e.holds(p, bytes) {
+		return nil, plugin.Errorf(plugin.Unsupported, "%d bytes at %#x are not within one allocation, which has %d bytes at %#x", bytes, uint64(p), e.bytes, uint64(e.base))
 	}
-	t.exports[at].explicit++
-	return at, nil
+	e.explicit = append(e.explicit, p)
+	return &Export{at, e.generation, p}, nil
 }
 
-// registered returns the smallest export that holds an address and that the user has
-// asked for; -1 if there is none. Longer ones hold what it holds. t.mu is held.
-func (t *Registry) registered(p cuda.Ptr) int {
-	at := -1
+// registered returns a registration of the user's that begins at an address, or else one whose export holds it; nil if
+// there is none. Of several it is in the smallest export: longer ones hold what that holds. t.mu is held.
+func (t *Registry) registered(p cuda.Ptr) (found *Export) {
+	bytes, exact := int64(0), false
 	for i := range t.exports[:t.high] {
-		if e := &t.exports[i]; e.explicit > 0 && e.holds(p, 1) && (at < 0 || e.bytes < t.exports[at].bytes) {
-			at = i
+		e := &t.exports[i]
+		if len(e.explicit) == 0 || !e.holds(p, 1) {
+			continue
 		}
+		begins := slices.Contains(e.explicit, p)
+		if found != nil && (exact && !begins || exact == begins && e.bytes >= bytes) {
+			continue
+		}
+		found, bytes, exact = &Export{i, e.generation, p}, e.bytes, begins
 	}
-	return at
+	return found
 }
 
 // endExports withdraws what came to be exported by itself and holds an address.
@@ -84,30 +98,49 @@ func (t *Registry) endExports(p cuda.Ptr) (ended bool, err error) {
 	return ended, err
 }
 
-func (t *Registry) deregister(at int) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := &t.exports[at]
-	if e.explicit--; e.explicit > 0 || e.window {
+// Withdraw undoes Announce, or one register; nil is no export.
+func (t *Registry) Withdraw(x *Export) error {
+	if x == nil {
 		return nil
 	}
-	return t.withdraw(at)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.is(x) {
+		return nil // it has gone by itself
+	}
+	e := &t.exports[x.at]
+	at := max(slices.Index(e.explicit, x.base), 0)
+	if e.explicit = slices.Delete(e.explicit, at, at+1); len(e.explicit) > 0 || e.window {
+		return nil
+	}
+	return t.withdraw(x.at)
 }
 
-// settle waits until all peers have mapped an export and kernels know it, or the communicator has failed.
-func (t *Registry) settle(ctx context.Context, at int) error {
+// is reports whether an export is still in its place, and not on its way out. t.mu is held.
+func (t *Registry) is(x *Export) bool {
+	e := &t.exports[x.at]
+	return e.bytes > 0 && e.generation == x.generation && e.leaving == staying
+}
+
+// settle waits until all peers have mapped an export and kernels know it, the export has gone, or the communicator has
+// failed.
+func (t *Registry) settle(ctx context.Context, x *Export) error {
 	for {
 		if reason := t.Failure.Reason(); reason != nil { // peers map nothing any more
 			return reason
 		}
 		t.mu.Lock()
-		e := t.exports[at]
+		e, is := t.exports[x.at], t.is(x)
 		t.mu.Unlock()
+		if !is {
+			return plugin.Errorf(plugin.InvalidArgument, "memory at %#x of rank %d was freed while it was registered",
+				uint64(x.base), t.Rank)
+		}
 		if e.known == t.everyone() {
 			return nil
 		}
 		for rank := range t.pages {
-			if rank != t.Rank && atomic.LoadUint64(t.pages[rank].mapped(t.Rank, at)) == e.generation|cannotMap {
+			if rank != t.Rank && atomic.LoadUint64(t.pages[rank].mapped(t.Rank, x.at)) == e.generation|cannotMap {
 				return plugin.Errorf(plugin.Unsupported, "%s cannot map %d bytes at %#x of rank %d; its log says why",
 					t.PeerName(rank), e.bytes, uint64(e.base), t.Rank)
 			}
@@ -122,38 +155,16 @@ func (t *Registry) settle(ctx context.Context, at int) error {
 	}
 }
 
-// Export is memory that Announce has exported.
-type Export struct {
-	at         int
-	generation uint64
-}
-
 // Announce exports memory that the caller has just made, so that peers map it before it is used; nil where it cannot
 // be exported, or need not be. It is local: each peer maps it when it sees it.
 func (t *Registry) Announce(p cuda.Ptr, bytes int64) *Export {
 	if t == nil || t.World == 1 {
 		return nil
 	}
-	at, err := t.register(p, bytes)
+	e, err := t.register(p, bytes)
 	if err != nil {
 		t.Logger.Info("messages from and to a segment are staged", "communicator", t.Label, "rank", t.Rank, "reason", err)
 		return nil
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return &Export{at, t.exports[at].generation}
-}
-
-// Withdraw undoes Announce; nil is no export.
-func (t *Registry) Withdraw(e *Export) error {
-	if e == nil {
-		return nil
-	}
-	t.mu.Lock()
-	same := t.exports[e.at].bytes > 0 && t.exports[e.at].generation == e.generation
-	t.mu.Unlock()
-	if !same {
-		return nil // it has gone by itself
-	}
-	return t.deregister(e.at)
+	return e
 }

@@ -17,7 +17,7 @@ func TestRegistrationEndsWithTheCommunicator(t *testing.T) {
 	r := &Registry{Observer: o, wake: make(chan struct{}, 1), made: time.Now()}
 	r.exports[0] = export{bytes: 1, generation: 1}
 	ended := make(chan error, 1)
-	go func() { ended <- r.settle(t.Context(), 0) }()
+	go func() { ended <- r.settle(t.Context(), &Export{generation: 1}) }()
 	<-r.wake // it waits
 	o.Failure.Set(&plugin.Error{Code: plugin.PeerDied, Rank: 1, Message: "rank 1 died"})
 	require.ErrorIs(t, <-ended, plugin.PeerDied)

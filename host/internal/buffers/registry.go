@@ -73,8 +73,8 @@ type export struct {
 	shared     bool       // peers may still have to fetch the descriptors
 	window     bool       // a window's, which nobody frees unseen
 	generation uint64
-	known      uint64 // ranks that have mapped it
-	explicit   int    // registrations of the user
+	known      uint64     // ranks that have mapped it
+	explicit   []cuda.Ptr // where the user's registrations begin
 	entered    time.Time
 	idle       int // looks in a row that have found it unused
 	leaving    departure
@@ -200,17 +200,17 @@ func (e *export) holds(p cuda.Ptr, bytes int64) bool {
 	return e.bytes > 0 && e.leaving == staying && p >= e.base && int64(p-e.base) <= e.bytes-bytes
 }
 
-// add exports what an address range lies in, unless it is exported already, and
+// add exports what an address range that the user registers lies in, unless it is exported already, and
 // returns its place. It is for the call that was given the memory: see take.
-func (t *Registry) add(p cuda.Ptr, bytes int64, asked bool) (int, error) {
+func (t *Registry) add(p cuda.Ptr, bytes int64) (int, error) {
 	info, err := t.describe(p)
 	if err != nil {
 		return -1, err
 	}
-	if at, err := t.exported(info, p, bytes); at >= 0 || err != nil {
+	if at, err := t.exported(info, p, bytes, true); at >= 0 || err != nil {
 		return at, err
 	}
-	return t.adopt(t.take(info, p, bytes), asked)
+	return t.adopt(t.take(info, p, bytes), true)
 }
 
 // describe looks at memory that is to be exported.
@@ -223,19 +223,27 @@ func (t *Registry) describe(p cuda.Ptr) (cuda.PointerInfo, error) {
 }
 
 // exported returns the place of the export that an address range is part of, -1 if
-// there is none. What is no longer there is withdrawn.
-func (t *Registry) exported(info cuda.PointerInfo, p cuda.Ptr, bytes int64) (int, error) {
+// there is none. What is no longer there is withdrawn. With asked, for the user, it is one of no other pieces than the
+// range is in: an allocator may unmap those beside them at any time, and then the export goes.
+func (t *Registry) exported(info cuda.PointerInfo, p cuda.Ptr, bytes int64, asked bool) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !info.Shareable || bytes < 1 {
 		bytes = 1 // the allocation is exported as a whole
 	}
-	for i := t.find(p, bytes); i >= 0; i = t.find(p, bytes) {
-		if t.same(&t.exports[i], p, bytes) {
-			return i, nil
+	for i := range t.exports[:t.high] {
+		e := &t.exports[i]
+		if !e.holds(p, bytes) {
+			continue
 		}
-		if err := t.withdraw(i); err != nil {
-			return -1, err
+		if !t.same(e, p, bytes) {
+			if err := t.withdraw(i); err != nil {
+				return -1, err
+			}
+			continue
+		}
+		if from, to := e.spanned(p, bytes); !asked || to-from == len(e.pieces) {
+			return i, nil
 		}
 	}
 	return -1, nil
@@ -245,7 +253,7 @@ func (t *Registry) exported(info cuda.PointerInfo, p cuda.Ptr, bytes int64) (int
 // exported lately is tried again at once only if the user asks for it.
 func (t *Registry) adopt(m candidate, asked bool) (int, error) {
 	defer cuda.CloseChunks(m.chunks) // the offer holds copies
-	if at, err := t.exported(m.info, m.p, m.bytes); at >= 0 || err != nil {
+	if at, err := t.exported(m.info, m.p, m.bytes, asked); at >= 0 || err != nil {
 		return at, err
 	}
 	t.mu.Lock()

@@ -30,15 +30,14 @@ func NewSymmetric(o *diagnosis.Observer) Symmetric { return Symmetric{observer: 
 
 // Range is one registration.
 type Range struct {
-	base       cuda.Ptr
-	bytes      int64
-	number     int64      // from 1, alike on all ranks
-	addresses  []cuda.Ptr // of every rank's range, as this rank's GPU reaches it
-	export     int        // in the directory; -1: a window's memory
-	generation uint64
-	pieces     []cuda.Ptr       // what the memory is: what is mapped at these addresses,
-	ids        []uint64         // by the driver's buffer ids
-	held       []*sharedMapping // what the addresses of peers lie in
+	base      cuda.Ptr
+	bytes     int64
+	number    int64            // from 1, alike on all ranks
+	addresses []cuda.Ptr       // of every rank's range, as this rank's GPU reaches it
+	export    *Export          // in the directory; nil: a window's memory
+	pieces    []cuda.Ptr       // what the memory is: what is mapped at these addresses,
+	ids       []uint64         // by the driver's buffer ids
+	held      []*sharedMapping // what the addresses of peers lie in
 }
 
 // Register makes a range symmetric. It is collective: every rank gives a range of its own and the same number of bytes.
@@ -46,7 +45,7 @@ type Range struct {
 func (s *Symmetric) Register(ctx context.Context, group Group, registry *Registry, p cuda.Ptr, bytes int64) error {
 	s.count++
 	tag := fmt.Sprintf("register symmetric memory (%s %d)", s.observer.Label, s.count)
-	r := &Range{base: p, bytes: bytes, number: s.count, export: -1}
+	r := &Range{base: p, bytes: bytes, number: s.count}
 	all, err := s.gather(ctx, group, tag, registry, r)
 	if err == nil && s.observer.OnDevice {
 		err = group.Agree(ctx, tag+" mapped", registry.settle(ctx, r.export))
@@ -144,16 +143,20 @@ func (s *Symmetric) export(t *Registry, r *Range) (rangeExport, error) {
 	if t == nil {
 		return o, plugin.Errorf(plugin.Unsupported, "no transport reaches the buffers of peers")
 	}
-	at, err := t.register(r.base, r.bytes)
+	x, err := t.register(r.base, r.bytes)
 	if err != nil {
 		return o, err
 	}
+	r.export = x
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := &t.exports[at]
+	if !t.is(x) {
+		return o, plugin.Errorf(plugin.InvalidArgument, "memory at %#x was freed while it was registered", uint64(r.base))
+	}
+	e := &t.exports[x.at]
 	from, to := e.spanned(r.base, r.bytes)
-	r.export, r.generation, r.pieces, r.ids = at, e.generation, e.pieces[from:to], e.ids[from:to]
-	o.Export, o.Generation, o.Offset = at, e.generation, int64(r.base-e.base)
+	r.pieces, r.ids = e.pieces[from:to], e.ids[from:to]
+	o.Export, o.Generation, o.Offset = x.at, e.generation, int64(r.base-e.base)
 	return o, nil
 }
 
@@ -186,10 +189,8 @@ func (t *Registry) letGo(r *Range) error {
 		errs = append(errs, t.exec.Later(m.Close))
 	}
 	r.held = nil
-	if r.export >= 0 && t.has(r) {
-		errs = append(errs, t.deregister(r.export))
-	}
-	r.export = -1
+	errs = append(errs, t.Withdraw(r.export))
+	r.export = nil
 	return errors.Join(errs...)
 }
 
@@ -210,7 +211,7 @@ func (r *Range) Address(p cuda.Ptr, rank int) cuda.Ptr { return r.addresses[rank
 // Deregister ends the registration that began at an address; found is false if there is none.
 func (s *Symmetric) Deregister(registry *Registry, p cuda.Ptr) (found bool, err error) {
 	r := s.find(p)
-	if r == nil || r.base != p || r.export < 0 {
+	if r == nil || r.base != p || r.export == nil {
 		return false, nil
 	}
 	s.Remove(r)
@@ -237,7 +238,7 @@ func (s *Symmetric) AddWindow(addresses []cuda.Ptr, bytes int64) *Range {
 	if bytes == 0 {
 		return nil
 	}
-	r := &Range{base: addresses[s.observer.Rank], bytes: bytes, number: s.count, export: -1, addresses: addresses}
+	r := &Range{base: addresses[s.observer.Rank], bytes: bytes, number: s.count, addresses: addresses}
 	s.insert(r)
 	return r
 }

@@ -145,7 +145,7 @@ func (t *Registry) evict() error {
 			continue
 		}
 		stay++
-		if e.idle > 1 && !e.window && e.explicit == 0 {
+		if e.idle > 1 && !e.window && len(e.explicit) == 0 {
 			idle = append(idle, i)
 		}
 	}

@@ -151,7 +151,7 @@ func TestUnusedExportsGiveWay(t *testing.T) {
 	}
 	_, err := d.vacant()
 	require.ErrorIs(t, err, plugin.OutOfMemory)
-	d.exports[1].explicit, d.exports[2].window = 1, true
+	d.exports[1].explicit, d.exports[2].window = []cuda.Ptr{1}, true
 	used := make([]byte, 8*plugin.DirectoryExports)
 	look := func(inUse func(i int) bool) (gone []int) {
 		for i := range plugin.DirectoryExports {
