@@ -136,6 +136,9 @@ class Runner:
         self.place.synchronize()
         if self.world.error is not None:
             raise self.world.error
+        # A kernel that has given up leaves its results as they were: only its communicator says so, and why.
+        for comm in self.comms.values():
+            comm.synchronize()
         self.checks.settle()
 
     # ---- memory ----
@@ -351,7 +354,10 @@ class Runner:
 
     def _close(self, step: plan.Close) -> None:
         self.note(f"{self.step}: comm {step.comm} is closed")
-        self.comms.pop(step.comm).close()
+        comm = self.comms.pop(step.comm)
+        if comm.error is not None:
+            raise comm.error
+        comm.close()
 
     def _capture(self, step: plan.Capture) -> None:
         calls = [(self.comms[part.comm], self.mine(part.calls)) for part in step.parts]

@@ -51,17 +51,17 @@ class Control:
 
 
 class Log:
-    """The file of a rank's steps: the last ones, also when the process is killed."""
+    """The file of a rank's steps, with the seconds since its start: the last ones, also when the process is killed."""
 
     def __init__(self, path: str) -> None:
-        self.path, self.written = path, 0
+        self.path, self.written, self.began = path, 0, time.monotonic()
         self.file = open(path, "wb", buffering=0)
 
     def note(self, text: str) -> None:
         if self.written > LOG:
             os.replace(self.path, self.path + ".before")
             self.file, self.written = open(self.path, "wb", buffering=0), 0
-        self.written += self.file.write(text.encode() + b"\n")
+        self.written += self.file.write(f"{time.monotonic() - self.began:.3f} {text}\n".encode())
 
 
 def device(rank: int) -> int:
