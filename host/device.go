@@ -201,12 +201,13 @@ func (d *device) halt() {
 	}
 }
 
-// close lets go of the GPU, after the mappings were closed.
+// close lets go of the GPU, after the mappings were closed. Freeing pinned memory waits for the kernels of its context,
+// and those may wait for what a peer, perhaps of this process, calls next: it comes when this communicator's have ended.
 func (d *device) close() error {
 	if d == nil {
 		return nil
 	}
-	return errors.Join(d.copies.Close(), d.exec.Close())
+	return errors.Join(d.exec.Later(d.copies.Close), d.exec.Close())
 }
 
 // streamOf returns an operation's stream; nil is the default stream.

@@ -28,6 +28,8 @@ type Options struct {
 	NoStreamIDs bool
 	// CanAccess says whether a device reaches another one's memory; nil: all do.
 	CanAccess func(device, peer int) bool
+	// HostFreesWait makes FreeHost wait for everything in streams, as the driver's may.
+	HostFreesWait bool
 }
 
 // Driver is a driver in memory. Close it at the end of the test.
@@ -290,6 +292,12 @@ func (d *Driver) Synchronize(ctx cuda.Context) error {
 	if err := d.in(ctx, "Synchronize", "cuCtxSynchronize"); err != nil {
 		return err
 	}
+	d.drain()
+	return nil
+}
+
+// drain waits for every stream, and unlocks d.mu, which is held.
+func (d *Driver) drain() {
 	all := d.dying
 	d.dying = nil
 	for _, s := range d.streams {
@@ -299,7 +307,6 @@ func (d *Driver) Synchronize(ctx cuda.Context) error {
 	for _, s := range all {
 		s.drain(d)
 	}
-	return nil
 }
 
 // EnablePeer remembers the pair.

@@ -299,6 +299,10 @@ func (d *Driver) FreeHost(ctx cuda.Context, m cuda.HostMemory) error {
 	if err := d.in(ctx, "FreeHost", "cuMemFreeHost of %#x", m.Address); err != nil {
 		return err
 	}
+	if d.options.HostFreesWait {
+		d.drain()
+		d.mu.Lock()
+	}
 	defer d.mu.Unlock()
 	if !d.drop(m.Device, func(b *block) bool { return b.kind == cuda.PointerHost && !b.lent }) {
 		return failed(cuda.InvalidValue, "cuMemFreeHost of %#x", m.Address)
