@@ -201,8 +201,8 @@ func (d *device) halt() {
 	}
 }
 
-// close lets go of the GPU, after the mappings were closed. Freeing pinned memory waits for the kernels of its context,
-// and those may wait for what a peer, perhaps of this process, calls next: it comes when this communicator's have ended.
+// close lets go of the GPU, after the mappings were closed. What the host's copies use goes when this communicator's
+// kernels have ended: destroying it before may wait for them, and they for what a peer calls next.
 func (d *device) close() error {
 	if d == nil {
 		return nil

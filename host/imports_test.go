@@ -39,6 +39,7 @@ var rooms = []room{
 	{"host/internal/survey", []string{"host/internal/call", "host/internal/buffers", "host/internal/plans",
 		"host/bootstrap", "host/executor"}},
 	{"host/internal/logs", []string{"host", "plugin", "cuda"}},
+	{"host/internal/pinned", []string{"host", "plugin"}},
 	{"host/internal/turn", []string{"host", "plugin", "cuda"}},
 	{"host/carrier", []string{"=host", "host/executor", "host/bootstrap", "host/memory", "host/selector", "host/topology",
 		"host/algorithm", "cuda"}},

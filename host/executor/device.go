@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/internal/pinned"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -86,7 +87,7 @@ func NewDevice(driver cuda.Driver, ordinal, rank, world int) (*Device, error) {
 	if d.ctx, err = driver.Retain(ordinal); err != nil {
 		return nil, d.wrap("opening the device", err)
 	}
-	if d.word, err = driver.AllocHost(d.ctx, plugin.WatchBytes); err == nil {
+	if d.word, err = pinned.Alloc(driver, d.ctx, plugin.WatchBytes); err == nil {
 		if err = d.newEvent(&d.order.tail); err == nil {
 			err = d.newEvent(&d.order.cross)
 		}
@@ -237,7 +238,7 @@ func (d *Device) free() error {
 		note(m.release(d))
 	}
 	if word.Address != 0 && stuck == nil {
-		note(d.driver.FreeHost(d.ctx, word))
+		note(pinned.Free(d.driver, d.ctx, word))
 	}
 	note(d.driver.Release(d.ordinal))
 	unregister(d)

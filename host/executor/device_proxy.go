@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/internal/pinned"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -79,7 +80,7 @@ func (d *Device) startProxy() (err error) {
 	if p.kernel, err = d.driver.Function(d.ctx, module, CommandKernel, 0); err != nil {
 		return err
 	}
-	if p.ring, err = d.driver.AllocHost(d.ctx, C.SHUNT_COMMANDS*C.sizeof_shunt_command_slot); err != nil {
+	if p.ring, err = pinned.Alloc(d.driver, d.ctx, C.SHUNT_COMMANDS*C.sizeof_shunt_command_slot); err != nil {
 		return err
 	}
 	if p.counters, err = d.driver.Alloc(d.ctx, C.sizeof_shunt_command_counters); err != nil {
@@ -111,7 +112,7 @@ func (p *proxy) free(d *Device) error {
 		first = d.driver.Free(d.ctx, p.counters)
 	}
 	if p.ring.Address != 0 {
-		if err := d.driver.FreeHost(d.ctx, p.ring); first == nil {
+		if err := pinned.Free(d.driver, d.ctx, p.ring); first == nil {
 			first = err
 		}
 	}

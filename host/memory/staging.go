@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/internal/pinned"
 )
 
 // Staging copies few bytes between the host and memory that a GPU reaches, in a stream of its own: a copy waits for
@@ -26,7 +27,7 @@ func NewStaging(driver cuda.Driver, context cuda.Context, bytes int64) (*Staging
 	if s.stream, err = driver.NewStream(context, 0); err != nil {
 		return nil, err
 	}
-	if s.memory, err = driver.AllocHost(context, bytes); err != nil {
+	if s.memory, err = pinned.Alloc(driver, context, bytes); err != nil {
 		return nil, errors.Join(err, driver.DestroyStream(context, s.stream))
 	}
 	return s, nil
@@ -85,5 +86,5 @@ func (s *Staging) Close() error {
 	if s == nil {
 		return nil
 	}
-	return errors.Join(s.driver.DestroyStream(s.context, s.stream), s.driver.FreeHost(s.context, s.memory))
+	return errors.Join(s.driver.DestroyStream(s.context, s.stream), pinned.Free(s.driver, s.context, s.memory))
 }
