@@ -36,6 +36,10 @@ func (d *synchronizing) Unmap(c cuda.Context, m cuda.Mapping) error {
 	return errors.Join(d.wait(c), d.Driver.Unmap(c, m))
 }
 
+func (d *synchronizing) UnmapRange(c cuda.Context, r cuda.Range) error {
+	return errors.Join(d.wait(c), d.Driver.UnmapRange(c, r))
+}
+
 func (d *synchronizing) FreeHost(c cuda.Context, m cuda.HostMemory) error {
 	return errors.Join(d.wait(c), d.Driver.FreeHost(c, m))
 }
