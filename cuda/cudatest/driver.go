@@ -39,6 +39,7 @@ type Driver struct {
 	work    sync.WaitGroup
 
 	mu       sync.Mutex
+	frees    frees
 	next     uint64
 	failures map[string]*failure
 	memory   memory
@@ -73,12 +74,14 @@ func New(o Options) *Driver {
 	if o.Devices == 0 {
 		o.Devices = 1
 	}
-	return &Driver{
+	d := &Driver{
 		options: o, done: make(chan struct{}), next: machine.Add(1) << 32, failures: map[string]*failure{},
 		memory: newMemory(), streams: map[cuda.Stream]*stream{}, events: map[cuda.Event]*event{},
 		graphs: map[cuda.Graph]*graph{}, execs: map[cuda.GraphExec]*graph{}, modules: map[cuda.Module]bool{},
 		kernels: map[cuda.Function]loaded{}, peers: map[[2]cuda.Context]bool{}, retained: map[int]int{},
 	}
+	d.frees.ended.L = &d.mu
+	return d
 }
 
 // Fail makes the call named (the method of cuda.Driver) fail with result, once,
@@ -170,6 +173,9 @@ func (d *Driver) Close() {
 // lock is held when it returns nil.
 func (d *Driver) call(method string, format string, args ...any) error {
 	d.mu.Lock()
+	for d.frees.waiting {
+		d.frees.ended.Wait()
+	}
 	if r := d.injected(method); r != cuda.Success {
 		d.mu.Unlock()
 		return failed(r, format, args...)
@@ -292,12 +298,13 @@ func (d *Driver) Synchronize(ctx cuda.Context) error {
 	if err := d.in(ctx, "Synchronize", "cuCtxSynchronize"); err != nil {
 		return err
 	}
-	d.drain()
+	d.drainAll()
+	d.mu.Unlock()
 	return nil
 }
 
-// drain waits for every stream, and unlocks d.mu, which is held.
-func (d *Driver) drain() {
+// drainAll waits for every stream. The caller holds the lock, which is free meanwhile.
+func (d *Driver) drainAll() {
 	all := d.dying
 	d.dying = nil
 	for _, s := range d.streams {
@@ -307,6 +314,7 @@ func (d *Driver) drain() {
 	for _, s := range all {
 		s.drain(d)
 	}
+	d.mu.Lock()
 }
 
 // EnablePeer remembers the pair.

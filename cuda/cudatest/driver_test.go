@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"sync/atomic"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -396,4 +397,36 @@ func TestKernelsOfTwoDriversCanWaitForEachOther(t *testing.T) {
 	launch(t, a, actx, 0, "add", m.Address+8, 1)
 	require.NoError(t, a.Synchronize(actx))
 	require.NoError(t, b.Synchronize(bctx))
+}
+
+// cuMemFree waits for kernels, and other threads for it.
+func TestFreesThatWait(t *testing.T) {
+	d, ctx := machine(t, cudatest.Options{Kernels: kernels})
+	word, err := d.AllocHost(ctx, 8)
+	require.NoError(t, err)
+	p, err := d.Alloc(ctx, 8)
+	require.NoError(t, err)
+	s, err := d.NewStream(ctx, 0)
+	require.NoError(t, err)
+	launch(t, d, ctx, s, "await", word.Device, 1)
+	d.FreesWait()
+	require.False(t, d.Freeing())
+	freed, made := make(chan error, 1), make(chan error, 1)
+	go func() { freed <- d.Free(ctx, p) }()
+	require.Eventually(t, d.Freeing, 10*time.Second, time.Millisecond)
+	go func() {
+		_, err := d.CreateMemory(ctx, 0, 1)
+		made <- err
+	}()
+	select {
+	case <-freed:
+		t.Error("the free has not waited for the kernel")
+	case <-made:
+		t.Error("a call has not waited for the free")
+	case <-time.After(20 * time.Millisecond):
+	}
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(&d.Bytes(word.Device, 8)[0])), 1)
+	require.NoError(t, <-freed)
+	require.NoError(t, <-made)
+	require.False(t, d.Freeing())
 }

@@ -257,12 +257,13 @@ func zero(b []byte) {
 	clear(b[head+whole:])
 }
 
-// Free frees memory of Alloc.
+// Free frees memory of Alloc. It waits for no kernel; see FreesWait.
 func (d *Driver) Free(ctx cuda.Context, p cuda.Ptr) error {
 	if err := d.in(ctx, "Free", "cuMemFree of %#x", uint64(p)); err != nil {
 		return err
 	}
 	defer d.mu.Unlock()
+	d.waitToFree()
 	if !d.drop(p, func(b *block) bool { return b.kind == cuda.PointerDevice && b.handle == b.id && !b.ipc }) {
 		return failed(cuda.InvalidValue, "cuMemFree of %#x", uint64(p))
 	}
@@ -300,8 +301,7 @@ func (d *Driver) FreeHost(ctx cuda.Context, m cuda.HostMemory) error {
 		return err
 	}
 	if d.options.HostFreesWait {
-		d.drain()
-		d.mu.Lock()
+		d.drainAll()
 	}
 	defer d.mu.Unlock()
 	if !d.drop(m.Device, func(b *block) bool { return b.kind == cuda.PointerHost && !b.lent }) {
