@@ -31,6 +31,7 @@ type device struct {
 	starts  map[handleKey]cuda.Ptr // where what the endpoints' handles stand for begins
 	flights diagnosis.Flights
 	batch   batch
+	partner [1]int            // of the operation that runs, if it has one
 	late    late              // which rank is behind; only the watch uses it
 	buffers *buffers.Registry // of users' buffers; nil without a transport that has one
 
@@ -232,7 +233,7 @@ func (d *device) run(call *call.Call, r *buffers.Range, program plans.Program, a
 	a.PeerRecv = c.symmetric.PeerRecv(r, call.Slots[plugin.SlotOffset])
 	c.publish(call)
 	c.engine.Announce()
-	if err := d.makeDeferred(call, program); err != nil {
+	if err := d.makeDeferred(program, d.partners(call)); err != nil {
 		return d.explain(diagnosis.Numbered(call.Collective, c.sequence.Collectives), err, stream)
 	}
 	d.flights.Begin(c.sequence.Number, c.sequence.Collectives, call, program.Kernels.Title())

@@ -5,7 +5,6 @@ import (
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/plans"
 	"github.com/shunt-ccl/shunt/host/memory"
-	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // deferRegions prepares an endpoint's regions of role deferred, after its others were mapped.
@@ -24,30 +23,39 @@ func (d *device) deferRegions(a *attached, tag string) {
 	}, regions)
 }
 
-// makeDeferred makes what a plan needs of the regions that its endpoint has deferred, on the ranks that take part. It
-// waits for peers' processes, but for none of their calls. The caller is admitted.
-func (d *device) makeDeferred(call *call.Call, program plans.Program) error {
+// partners returns the peers that an operation is with, or nil if it is with all ranks.
+func (d *device) partners(call *call.Call) []int {
+	if !call.Collective.PointToPoint() {
+		return nil
+	}
+	d.partner[0] = call.Root
+	return d.partner[:]
+}
+
+// makeDeferred makes what a plan needs of the regions that its endpoint has deferred, on this rank and on the peers
+// that take part; nil are all ranks. It waits for peers' processes, but for none of their calls. The caller is
+// admitted.
+func (d *device) makeDeferred(program plans.Program, peers []int) error {
 	if len(program.Deferred) == 0 {
 		return nil
 	}
-	rank := -1
-	if call.Collective == plugin.Send || call.Collective == plugin.Recv {
-		rank = call.Root
-	}
 	a := d.comm.attachedAt(program.Base)
 	for _, i := range program.Deferred {
-		if a.deferred.Has(i, rank) {
+		if a.deferred.Has(i, peers) {
 			continue
 		}
-		ctx, cancel := d.comm.observer.Deadline(d.comm.job.ctx)
-		err := a.deferred.Map(ctx, i, rank, func(of int, address cuda.Ptr) error {
-			r := a.deferred.Region(i)
-			return d.exec.SetRegion(a.Base, r.ID, of, address, r.Bytes)
-		})
-		cancel()
-		if err != nil {
+		if err := d.mapDeferred(a, i, peers); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (d *device) mapDeferred(a *attached, i int, peers []int) error {
+	ctx, cancel := d.comm.observer.Deadline(d.comm.job.ctx)
+	defer cancel()
+	return a.deferred.Map(ctx, i, peers, func(of int, address cuda.Ptr) error {
+		r := a.deferred.Region(i)
+		return d.exec.SetRegion(a.Base, r.ID, of, address, r.Bytes)
+	})
 }

@@ -28,6 +28,7 @@ type batch struct {
 	rounds []round
 	used   int
 	next   []int // round of the next message, by peer and direction
+	peers  []int // of partners
 	launch []executor.DeviceLaunch
 }
 
@@ -37,7 +38,7 @@ type round struct{ arrays []int64 }
 // begin empties the batch.
 func (b *batch) begin(world int) {
 	if b.next == nil {
-		b.next = make([]int, 2*world)
+		b.next, b.peers = make([]int, 2*world), make([]int, 0, world)
 	}
 	clear(b.next)
 	b.used = 0
@@ -65,6 +66,17 @@ func (b *batch) add(world int, call *call.Call) {
 	}
 	arrays[2*direction*world+call.Root] = bytes
 	arrays[(2*direction+1)*world+call.Root] = at
+}
+
+// partners returns the ranks that the batch has messages to or from. Others may make no call at all.
+func (b *batch) partners(world int) []int {
+	b.peers = b.peers[:0]
+	for peer := range world {
+		if b.next[2*peer]+b.next[2*peer+1] > 0 {
+			b.peers = append(b.peers, peer)
+		}
+	}
+	return b.peers
 }
 
 // runGroup enqueues operations that were checked, as one group: sends and
@@ -167,7 +179,7 @@ func (d *device) runBatch(first *call.Call, stream cuda.Stream) error {
 	}
 	c.publish(first)
 	c.engine.Announce()
-	if err := d.makeDeferred(&round, p); err != nil {
+	if err := d.makeDeferred(p, b.partners(c.world)); err != nil {
 		return d.explain("group", err, stream)
 	}
 	d.flights.Begin(c.sequence.Number, c.sequence.Collectives, first, p.Kernels.Title())

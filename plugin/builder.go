@@ -197,9 +197,10 @@ func (b *Builder) Region(region, rank, offset Reg) RefID {
 }
 
 // Needs says that the plan uses a region of role deferred, also where no step names it. Before the first operation that
-// runs the plan the host makes the region on the ranks that take part: on this one and the peer of a send or
-// receive, on all in any other operation. Each rank maps it behind region 0 and the deferred regions with smaller
-// numbers, so that code which reaches one by the address of region 0 needs no other.
+// runs the plan the host makes the region on the ranks that take part: on this one and the peer of a point-to-point
+// operation or the peers of a group's messages, whose plan is that of all_to_all_v; on all in any other operation. Each
+// rank maps it behind region 0 and the deferred regions with smaller numbers, so that code which reaches one by the
+// address of region 0 needs no other.
 func (b *Builder) Needs(region uint32) {
 	zero := b.Const(0)
 	b.Region(b.Const(int64(region)), zero, zero)

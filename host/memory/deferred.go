@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -17,14 +18,15 @@ import (
 // makes its own, and maps what its peers have made. A rank that needs a peer's asks that peer's share, which makes it
 // if it is not there yet, whatever the peer's callers do meanwhile. So no rank decides anything for another, and nobody
 // waits for a call of anybody else.
+//
+// But making calls the driver, which may keep a thread waiting while another one of the process frees memory: that
+// waits for kernels, and they for other ranks. So only ranks that take part in an operation are asked, and who has made
+// memory gives it away without the driver: a rank that is ahead of others holds none of them up.
 type Deferred struct {
 	DeferredConfig
 	parts []part
-
-	mu     sync.Mutex     // guards what this rank makes, which peers ask for too
-	made   []cuda.Mapping // by region; peers get descriptors of its handle, as one that was imported cannot be exported
-	closed bool
-	held   atomic.Int64 // bytes of what was made
+	own   []own        // by region
+	held  atomic.Int64 // bytes of what was made
 }
 
 // DeferredConfig says whose regions they are.
@@ -48,9 +50,18 @@ type part struct {
 	whole  bool   // of all ranks
 }
 
+// own is what this rank makes of a region, for peers too.
+type own struct {
+	mu     sync.Mutex   // held while it is made
+	memory cuda.Mapping // its handle can be exported, unlike one that was imported
+	fd     int          // of it, for the peers that have got none yet
+	owed   int          // how many these are
+	closed bool
+}
+
 // NewDeferred takes the regions of role deferred, in order.
 func NewDeferred(c DeferredConfig, regions []plugin.Region) *Deferred {
-	f := &Deferred{DeferredConfig: c, made: make([]cuda.Mapping, len(regions))}
+	f := &Deferred{DeferredConfig: c, own: make([]own, len(regions))}
 	at := c.Before
 	for i, r := range regions {
 		f.parts = append(f.parts, part{Region: r, offset: at, mapped: make([]bool, len(c.Ranks))})
@@ -73,36 +84,50 @@ func (f *Deferred) Close() error {
 	if f == nil {
 		return nil
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.closed = true
 	var err error
-	for _, m := range f.made {
-		if m.Bytes != 0 {
-			err = errors.Join(err, f.Driver.Unmap(f.Context, m))
-		}
+	for i := range f.own {
+		err = errors.Join(err, f.closeOwn(&f.own[i]))
 	}
-	f.made = nil
 	return err
+}
+
+func (f *Deferred) closeOwn(o *own) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	if o.owed > 0 {
+		_ = unix.Close(o.fd) // a descriptor of memory has nothing to write back
+		o.owed = 0
+	}
+	if o.memory.Bytes == 0 {
+		return nil
+	}
+	m := o.memory
+	o.memory = cuda.Mapping{}
+	return f.Driver.Unmap(f.Context, m)
 }
 
 // Region returns deferred region i.
 func (f *Deferred) Region(i int) plugin.Region { return f.parts[i].Region }
 
-// Has reports whether deferred region i of a rank is mapped here, or with -1 of every rank. One caller at a time.
-func (f *Deferred) Has(i, rank int) bool {
+// Has reports whether deferred region i of this rank and of some peers is mapped here; nil are all ranks. One caller at
+// a time.
+func (f *Deferred) Has(i int, peers []int) bool {
 	p := &f.parts[i]
-	return p.whole || rank >= 0 && p.mapped[f.Rank] && p.mapped[rank]
+	if p.whole || peers == nil {
+		return p.whole
+	}
+	return p.mapped[f.Rank] && !slices.ContainsFunc(peers, func(rank int) bool { return !p.mapped[rank] })
 }
 
-// Map maps deferred region i of this rank and of another one, or with -1 of every rank, and passes the address of each
+// Map maps deferred region i of this rank and of some peers, or with nil of all ranks, and passes the address of each
 // to enter. One caller at a time.
-func (f *Deferred) Map(ctx context.Context, i, rank int, enter func(rank int, address cuda.Ptr) error) error {
+func (f *Deferred) Map(ctx context.Context, i int, peers []int, enter func(rank int, address cuda.Ptr) error) error {
 	p := &f.parts[i]
 	for k := range f.Ranks {
 		// This rank's first, then the next one's, so that not all ask the same rank at once.
 		of := (f.Rank + k) % len(f.Ranks)
-		if p.mapped[of] || rank >= 0 && of != rank && of != f.Rank {
+		if p.mapped[of] || peers != nil && of != f.Rank && !slices.Contains(peers, of) {
 			continue
 		}
 		err := f.mapOf(ctx, i, of)
@@ -115,7 +140,7 @@ func (f *Deferred) Map(ctx context.Context, i, rank int, enter func(rank int, ad
 		}
 		p.mapped[of] = true
 	}
-	p.whole = p.whole || rank < 0
+	p.whole = !slices.Contains(p.mapped, false)
 	return nil
 }
 
@@ -132,9 +157,9 @@ func (f *Deferred) mapOf(ctx context.Context, i, rank int) error {
 	case plugin.PeerDied, plugin.Closed:
 		// It will read nothing any more, but what it has sent before may still be taken: what this rank stores there
 		// goes into memory that nobody reads. Whoever waits for that rank learns of its end as ever.
-		m, err := f.place(i, rank)
+		m, fd, err := f.place(i, rank)
 		if err == nil {
-			err = f.Driver.Unmap(f.Context, m) // behind region 0 it stays
+			err = errors.Join(unix.Close(fd), f.Driver.Unmap(f.Context, m)) // behind region 0 it stays
 		}
 		return err
 	}
@@ -143,37 +168,58 @@ func (f *Deferred) mapOf(ctx context.Context, i, rank int) error {
 
 // give returns a descriptor of this rank's memory for a peer.
 func (f *Deferred) give(i int) (fd int, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	o := &f.own[i]
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if err := f.makeLocked(i); err != nil {
 		return -1, err
 	}
-	return f.Driver.ExportMemory(f.Context, f.made[i].Handle)
+	if o.owed == 0 { // somebody asks again
+		return f.Driver.ExportMemory(f.Context, o.memory.Handle)
+	}
+	fd = o.fd
+	if o.owed > 1 {
+		copies, err := duplicate([]int{o.fd})
+		if err != nil {
+			return -1, err
+		}
+		fd = copies[0]
+	}
+	o.owed--
+	return fd, nil
 }
 
 // makeOwn makes this rank's memory, once.
 func (f *Deferred) makeOwn(i int) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	o := &f.own[i]
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	return f.makeLocked(i)
 }
 
+// makeLocked makes this rank's memory if it is not there yet. The caller holds its lock.
 func (f *Deferred) makeLocked(i int) (err error) {
-	if f.closed {
+	o := &f.own[i]
+	if o.closed {
 		return plugin.Errorf(plugin.Closed, "the communicator is closed")
 	}
-	if f.made[i].Bytes == 0 {
-		f.made[i], err = f.place(i, f.Rank)
+	if o.memory.Bytes != 0 {
+		return nil
 	}
-	return err
+	if o.memory, o.fd, err = f.place(i, f.Rank); err != nil {
+		return err
+	}
+	if o.owed = len(f.Ranks) - 1; o.owed == 0 {
+		return unix.Close(o.fd)
+	}
+	return nil
 }
 
-// place makes memory of this GPU, zero-filled, and maps it where a rank's is, too.
-func (f *Deferred) place(i, rank int) (cuda.Mapping, error) {
+// place makes memory of this GPU, zero-filled, and maps it where a rank's is, too. The descriptor is the caller's.
+func (f *Deferred) place(i, rank int) (m cuda.Mapping, fd int, err error) {
 	p := &f.parts[i]
-	m, err := f.Driver.CreateMemory(f.Context, f.Device, p.Bytes)
-	if err != nil {
-		return cuda.Mapping{}, err
+	if m, err = f.Driver.CreateMemory(f.Context, f.Device, p.Bytes); err != nil {
+		return cuda.Mapping{}, -1, err
 	}
 	if m.Bytes != p.Bytes {
 		err = plugin.Errorf(plugin.Unsupported, "this GPU's memory has pages of another size: %d bytes became %d", p.Bytes, m.Bytes)
@@ -181,16 +227,18 @@ func (f *Deferred) place(i, rank int) (cuda.Mapping, error) {
 	if err == nil {
 		err = f.Copies.Zero(m.Address, m.Bytes)
 	}
-	fd := -1
+	fd = -1
 	if err == nil {
 		fd, err = f.Driver.ExportMemory(f.Context, m.Handle)
 	}
 	if err == nil {
-		err = errors.Join(f.Ranks[rank].Extend(f.Device, p.offset, fd, p.Bytes), unix.Close(fd))
+		if err = f.Ranks[rank].Extend(f.Device, p.offset, fd, p.Bytes); err != nil {
+			_ = unix.Close(fd) // the reason matters more
+		}
 	}
 	if err != nil {
-		return cuda.Mapping{}, errors.Join(err, f.Driver.Unmap(f.Context, m))
+		return cuda.Mapping{}, -1, errors.Join(err, f.Driver.Unmap(f.Context, m))
 	}
 	f.held.Add(p.Bytes)
-	return m, nil
+	return m, fd, nil
 }
