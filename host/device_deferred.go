@@ -20,6 +20,7 @@ func (d *device) deferRegions(a *attached, tag string) {
 	a.deferred = memory.NewDeferred(memory.DeferredConfig{
 		Driver: d.driver, Context: d.context, Device: d.info.Ordinal, Rank: d.comm.rank, Copies: d.copies,
 		Share: d.comm.share, Tag: tag, Ranks: ranks, Before: a.Endpoint.Regions()[0].Handle.Bytes,
+		Late: d.comm.observer.MemoryLate,
 	}, regions)
 }
 
@@ -52,8 +53,11 @@ func (d *device) makeDeferred(program plans.Program, peers []int) error {
 }
 
 func (d *device) mapDeferred(a *attached, i int, peers []int) error {
-	ctx, cancel := d.comm.observer.Deadline(d.comm.job.ctx)
+	o := &d.comm.observer
+	ctx, cancel := o.Deadline(d.comm.job.ctx)
 	defer cancel()
+	ctx, stop := o.Failure.While(ctx)
+	defer stop()
 	return a.deferred.Map(ctx, i, peers, func(of int, address cuda.Ptr) error {
 		r := a.deferred.Region(i)
 		return d.exec.SetRegion(a.Base, r.ID, of, address, r.Bytes)

@@ -2,8 +2,10 @@ package host_test
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -115,4 +117,71 @@ func TestDeferredMemoryOfARankThatHasGoneOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { ahead(t, call, call) })
 	}
+}
+
+// late has rank 0 send to the last of three ranks, whose driver makes no memory before rank 0 has returned: the free of
+// another thread waits there for a stream.
+func late(t *testing.T, timeout time.Duration, meanwhile func(r *rank)) []error {
+	t.Helper()
+	drivers := gpus(t, 3)
+	waits, returned := make(chan struct{}), make(chan struct{})
+	return deviceErrors(t, drivers, func(_ int, o *host.Options) { o.Timeout = timeout }, func(r *rank) error {
+		p, done := r.buffers(1000, 1)
+		if err := r.meet(); err != nil {
+			return done(err)
+		}
+		switch r.Rank() {
+		case 0:
+			<-waits
+			err := r.Send(pointer(p[0]), 1000, plugin.Float32, 2, r)
+			close(returned)
+			return errors.Join(err, r.free(p...))
+		case 1:
+			<-waits
+			meanwhile(r)
+			<-returned
+			err := eventually("a failure", func() bool { return r.Err() != nil })
+			return errors.Join(r.Err(), err, r.free(p...))
+		}
+		word, err := r.driver.AllocHost(r.ctx, 8)
+		if err != nil {
+			return done(err)
+		}
+		err = r.driver.WaitValue(r.ctx, r.stream, word.Device, 1)
+		r.driver.FreesWait()
+		freed := make(chan error)
+		go func() { freed <- r.free(p[1]) }()
+		err = errors.Join(err, eventually("the free to wait", r.driver.Freeing))
+		close(waits)
+		<-returned
+		atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.driver.Bytes(word.Device, 8)[0])), 1)
+		err = errors.Join(err, <-freed, eventually("a failure", func() bool { return r.Err() != nil }))
+		return errors.Join(r.Err(), err, r.free(p[0]), r.driver.FreeHost(r.ctx, word))
+	})
+}
+
+// The error of a rank that waited for a peer's memory says whose process has not made it, and what may keep it.
+func TestDeferredMemoryOfAPeerThatIsLate(t *testing.T) {
+	for rank, err := range late(t, 1500*time.Millisecond, func(*rank) {}) {
+		require.ErrorIs(t, err, plugin.Timeout, "rank %d", rank)
+		require.ErrorContains(t, err, "(region 3 of rank 2): rank 0 had no answer from peer rank 2 (pid ", "rank %d", rank)
+		require.ErrorContains(t, err, "for 1.5s while its process was making the memory; cudaFree there ", "rank %d", rank)
+		require.ErrorContains(t, err, "; that rank called ", "rank %d", rank)
+		var e *plugin.Error
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, 2, e.Rank, "rank %d", rank)
+	}
+}
+
+// A rank that waits for a peer's memory learns at once that the communicator has failed.
+func TestDeferredMemoryOfACommunicatorThatFails(t *testing.T) {
+	began := time.Now()
+	for rank, err := range late(t, time.Minute, func(r *rank) {
+		time.Sleep(100 * time.Millisecond) // rank 0 has asked by then
+		r.Abort("enough")
+	}) {
+		require.ErrorIs(t, err, plugin.Aborted, "rank %d", rank)
+		require.ErrorContains(t, err, "rank 1 aborted: enough", "rank %d", rank)
+	}
+	require.Less(t, time.Since(began), 20*time.Second)
 }

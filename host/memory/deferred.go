@@ -40,6 +40,8 @@ type DeferredConfig struct {
 	Tag     string           // equal on all ranks, and this endpoint's alone
 	Ranks   []*DeviceMapping // region 0 of each rank, with addresses behind it for all that is deferred
 	Before  int64            // bytes of region 0's handle
+	// Late words that a peer has given nothing in time; asked says that its process has taken the request.
+	Late func(rank int, asked bool) error
 }
 
 // part is a region of role deferred.
@@ -135,13 +137,22 @@ func (f *Deferred) Map(ctx context.Context, i int, peers []int, enter func(rank 
 			err = enter(of, f.Ranks[of].Address()+cuda.Ptr(p.offset))
 		}
 		if err != nil {
-			return plugin.Errorf(plugin.CodeOf(err), "making %d bytes of memory for messages (region %d of rank %d): %w", p.Bytes,
-				p.ID, of, err)
+			return &plugin.Error{Code: plugin.CodeOf(err), Rank: rankOf(err), Cause: err,
+				Message: fmt.Sprintf("making %d bytes of memory for messages (region %d of rank %d): %v", p.Bytes, p.ID, of, err)}
 		}
 		p.mapped[of] = true
 	}
 	p.whole = !slices.Contains(p.mapped, false)
 	return nil
+}
+
+// rankOf returns the rank that an error names, or -1.
+func rankOf(err error) int {
+	var e *plugin.Error
+	if errors.As(err, &e) {
+		return e.Rank
+	}
+	return -1
 }
 
 func (f *Deferred) mapOf(ctx context.Context, i, rank int) error {
@@ -150,6 +161,13 @@ func (f *Deferred) mapOf(ctx context.Context, i, rank int) error {
 		return f.makeOwn(i)
 	}
 	fds, err := f.Share.Fetch(ctx, rank, f.tag(i), 1)
+	var late *LateError
+	if errors.As(err, &late) {
+		return f.Late(rank, late.Asked)
+	}
+	if err != nil && ctx.Err() != nil {
+		return err // that says nothing of the peer
+	}
 	switch plugin.CodeOf(err) {
 	case plugin.OK:
 		defer closeAll(fds)

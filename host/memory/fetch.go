@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"syscall"
 	"time"
 
@@ -284,15 +285,15 @@ func (s *Share) find(conn *net.UnixConn, tag string, lack bool) (answer outcome,
 func (s *Share) fetch(ctx context.Context, rank int, tag string, wanted int) ([]int, error) {
 	conn, err := dial(ctx, s.peers[rank].socket)
 	if err != nil {
-		return nil, cause(ctx, err)
+		return nil, late(ctx, err, false)
 	}
 	defer conn.Close()
 	// Reads and writes end with the context: at its deadline, or when a rank dies.
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	fds, err := s.request(conn, tag)
+	fds, asked, err := s.request(conn, tag)
 	if err != nil {
-		return nil, cause(ctx, err)
+		return nil, late(ctx, err, asked)
 	}
 	if len(fds) != wanted {
 		closeAll(fds)
@@ -301,8 +302,31 @@ func (s *Share) fetch(ctx context.Context, rank int, tag string, wanted int) ([]
 	return fds, nil
 }
 
+// LateError is the error of a fetch whose time was over before the peer had answered.
+type LateError struct {
+	Asked bool // the peer's process has taken the request
+	cause error
+}
+
+func (e *LateError) Error() string { return e.cause.Error() }
+
+// Unwrap returns the reason why the fetch has ended.
+func (e *LateError) Unwrap() error { return e.cause }
+
+// late returns the error of a fetch that has failed.
+func late(ctx context.Context, err error, asked bool) error {
+	err = cause(ctx, err)
+	if ctx.Err() != nil && plugin.CodeOf(err) == plugin.Timeout {
+		return &LateError{asked, err}
+	}
+	return err
+}
+
 // cause prefers why the context ended to what that did to a connection.
 func cause(ctx context.Context, err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		<-ctx.Done() // a connection that is being made may notice first
+	}
 	if ctx.Err() == nil {
 		return err
 	}
@@ -340,20 +364,27 @@ func dial(ctx context.Context, socket string) (*net.UnixConn, error) {
 	}
 }
 
-func (s *Share) request(conn *net.UnixConn, tag string) ([]int, error) {
-	if err := bootstrap.SameUser(conn); err != nil {
-		return nil, err
-	}
+// request asks for the descriptors of a tag; asked says that the peer's server was there to be asked.
+func (s *Share) request(conn *net.UnixConn, tag string) (fds []int, asked bool, err error) {
 	var server, client [fetchNonce]byte
-	if _, err := rand.Read(client[:]); err != nil {
-		return nil, err
+	if err = bootstrap.SameUser(conn); err == nil {
+		_, err = rand.Read(client[:])
+	}
+	if err != nil {
+		return nil, false, err
 	}
 	if _, err := io.ReadFull(conn, server[:]); err != nil {
-		return nil, lost(err)
+		return nil, false, lost(err)
 	}
 	if _, err := conn.Write(encodeRequest(s.key, server[:], client[:], tag)); err != nil {
-		return nil, lost(err)
+		return nil, false, lost(err)
 	}
+	fds, err = s.answer(conn, tag, server[:], client[:])
+	return fds, true, err
+}
+
+// answer reads the reply to a request.
+func (s *Share) answer(conn *net.UnixConn, tag string, server, client []byte) ([]int, error) {
 	reply := make([]byte, replyBytes)
 	n, fds, err := receive(conn, reply)
 	if err == nil {
@@ -370,7 +401,7 @@ func (s *Share) request(conn *net.UnixConn, tag string) ([]int, error) {
 		closeAll(fds)
 		return nil, lost(err)
 	}
-	answer, count, err := decodeReply(reply, string(text), s.key, server[:], client[:], tag)
+	answer, count, err := decodeReply(reply, string(text), s.key, server, client, tag)
 	switch {
 	case err != nil:
 	case answer == lacking:

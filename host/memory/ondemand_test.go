@@ -1,10 +1,12 @@
 package memory
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -46,4 +48,34 @@ func TestOnDemand(t *testing.T) {
 		t.Error(err)
 	}
 	leaveNothing(t, before, s)
+}
+
+// A fetch that ends without an answer says whether the peer's server was there to be asked.
+func TestFetchThatIsLate(t *testing.T) {
+	s := shares(t, 2)
+	made := make(chan struct{})
+	s[1].OnDemand("pages", func() (int, error) {
+		<-made
+		return unix.MemfdCreate("made", unix.MFD_CLOEXEC)
+	})
+	fetch := func(asked bool) {
+		t.Helper()
+		words := plugin.Errorf(plugin.Timeout, "the ranks did not agree")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, words)
+		defer cancel()
+		_, err := s[0].Fetch(ctx, 1, "pages", 1)
+		var late *LateError
+		if !errors.As(err, &late) || late.Asked != asked || !errors.Is(err, words) {
+			t.Errorf("%v, want %v, asked %v", err, words, asked)
+		}
+	}
+	fetch(true)
+	close(made)
+	for range maxServed {
+		s[1].slots <- struct{}{}
+	}
+	fetch(false)
+	for range maxServed {
+		<-s[1].slots
+	}
 }

@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -26,6 +27,19 @@ func (f *Failure) Set(reason *plugin.Error) bool { return f.reason.CompareAndSwa
 func (f *Failure) SetUp(dir string) {
 	f.told = make(chan struct{})
 	f.filing.setUp(dir)
+}
+
+// While returns a context that also ends when the communicator has failed.
+func (f *Failure) While(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-f.told:
+			cancel(f.Reason())
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
 }
 
 // Told is called once after Set, when the other ranks have been told.
@@ -112,6 +126,10 @@ func (o *Observer) RunFailure(err error, plans Plans) *plugin.Error {
 	var detail *executor.Failure
 	reason := &plugin.Error{Code: plugin.CodeOf(err), Rank: o.Rank, Message: err.Error(), Cause: err}
 	if !errors.As(err, &detail) {
+		var e *plugin.Error
+		if errors.As(err, &e) && e.Rank >= 0 {
+			reason.Rank = e.Rank
+		}
 		return reason
 	}
 	switch {

@@ -61,6 +61,15 @@ func (o *Observer) NoAnswer(peer int, where string) *plugin.Error {
 	return reason
 }
 
+// MemoryLate returns the timeout of a rank that waited for memory of a peer, which the peer's process makes whatever
+// its callers do; asked says that the process has taken the request.
+func (o *Observer) MemoryLate(peer int, asked bool) error {
+	if !asked {
+		return o.NoAnswer(peer, "while its process took no request; it may be stopped")
+	}
+	return o.NoAnswer(peer, "while its process was making the memory; cudaFree there (torch.cuda.empty_cache) delays that until its GPU's kernels end, which may wait for other ranks")
+}
+
 // stateOf reads a control page's record, which a peer may have filled with anything.
 func stateOf(r executor.Record) State {
 	return State{
