@@ -209,13 +209,21 @@ func (g *Group) Fail(reason *plugin.Error) {
 // leaves, or when the session ends; its cause is an error that says so. Use it
 // for whatever waits for a member other than by a collective.
 func (g *Group) WhileAlive(ctx context.Context) (context.Context, context.CancelFunc) {
-	s := g.session
+	return g.session.whileAlive(ctx, g.ranks)
+}
+
+// WhileMemberAlive is like WhileAlive for what waits for one member, whatever becomes of the others.
+func (g *Group) WhileMemberAlive(ctx context.Context, rank int) (context.Context, context.CancelFunc) {
+	return g.session.whileAlive(ctx, g.ranks[rank:rank+1])
+}
+
+func (s *Session) whileAlive(ctx context.Context, ranks []int) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		for {
 			s.mu.Lock()
 			changed, end := s.changed, s.end
-			reason := absent(g.ranks, func(rank int) (Member, State, *plugin.Error) {
+			reason := absent(ranks, func(rank int) (Member, State, *plugin.Error) {
 				return s.members[rank], s.states[rank], s.reasons[rank]
 			})
 			s.mu.Unlock()
