@@ -1,10 +1,15 @@
 package cudaipc
 
-import "github.com/shunt-ccl/shunt/plugin"
+import (
+	"math"
+	"strings"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
 
 // algorithm is a way to do a collective: a kernel, its grid, and the messages
-// it is best for. Limits and costs were measured on 2 and 4 H200, in graphs. See
-// docs/benchmarks-cuda.md. Bytes are those of plugin.Request.
+// it is best for. Limits and costs were measured on 2 and 4 H200, in graphs, and follow from
+// those of 4 among other numbers of ranks; see load. Bytes are those of plugin.Request.
 type algorithm struct {
 	collective plugin.Collective
 	name       string
@@ -40,6 +45,7 @@ const (
 	full                    // all blocks, all threads
 	few                     // as few blocks as carry all but 2 % of it, all threads
 	some                    // as few, and twice as many for the longest
+	half                    // half of the blocks, and all for the longest; all threads
 	staging                 // among three and more: from half of the blocks to all, all threads
 	pairs                   // all_to_all_v: blocks for each peer
 	roots                   // reduce_scatter_v: a reduce to each rank; costs are those of one
@@ -75,19 +81,19 @@ var algorithms = []algorithm{
 	{plugin.AllGather, "ll", "all_gather", "shunt_all_gather_ll", false, packets, 0, 16 * kib, 2.1, 42000, two},
 	{plugin.AllGather, "ll128", "all_gather", "shunt_all_gather_ll128", false, units, 4 * kib, 0, 2.75, 81000, more},
 	{plugin.AllGather, "ll128", "all_gather", "shunt_all_gather_ll128", false, units, 4 * kib, 0, 2.3, 200000, two},
-	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, full, 1 * mib, 0, 8, 115000, more},
+	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, half, 1 * mib, 0, 9.5, 110500, more},
 	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, some, 1 * mib, 0, 8.3, 355000, two},
 
 	{plugin.ReduceScatter, "ll", "reduce_scatter", "shunt_reduce_scatter_ll", true, packets, 0, 32 * kib, 2.5, 36000, all},
-	{plugin.ReduceScatter, "ll128", "reduce_scatter", "shunt_reduce_scatter_ll128", true, units, 16 * kib, 2 * mib, 3.1,
+	{plugin.ReduceScatter, "ll128", "reduce_scatter", "shunt_reduce_scatter_ll128", true, units, 16 * kib, 2*mib - 1, 3.1,
 		75000, more},
 	{plugin.ReduceScatter, "ll128", "reduce_scatter", "shunt_reduce_scatter_ll128", true, units, 16 * kib, 4*mib - 1, 3.1,
 		260000, two},
-	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, full, 2 * mib, 0, 9.2, 113000,
+	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, half, 2 * mib, 0, 12.7, 107000,
 		more},
 	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, full, 80 * mib, 0, 18.3,
 		344600, two},
-	{plugin.ReduceScatter, "direct", "reduce_scatter", "shunt_reduce_scatter_direct", true, full, 16 * mib, 0, 19, 110500,
+	{plugin.ReduceScatter, "direct", "reduce_scatter", "shunt_reduce_scatter_direct", true, full, 16 * mib, 0, 18.3, 104800,
 		more},
 	{plugin.ReduceScatter, "direct", "reduce_scatter", "shunt_reduce_scatter_direct", true, few, 4 * mib, 0, 9.2, 324000,
 		two},
@@ -158,6 +164,29 @@ func find(c plugin.Collective, name string, world int) (algorithm, bool) {
 	return algorithm{}, false
 }
 
+// load returns how many times what it is among four ranks the busiest link carries among
+// world of them: a part for every peer, or, where owners combine, twice what a rank does
+// not own itself.
+func load(c plugin.Collective, name string, world int) float64 {
+	peers := float64(world-1) / 3
+	switch c {
+	case plugin.AllGather, plugin.ReduceScatter, plugin.AllToAll, plugin.Gather, plugin.Scatter:
+		return peers
+	case plugin.AllReduce, plugin.Reduce:
+		switch {
+		case strings.HasPrefix(name, "one_shot"):
+			return peers
+		case c == plugin.AllReduce:
+			return peers * 4 / float64(world)
+		}
+	case plugin.Broadcast:
+		if name == "ll128" {
+			return math.Sqrt(peers) // as measured: owners have fewer blocks each, and pass on smaller parts
+		}
+	}
+	return 1
+}
+
 // Supports offers the algorithms of a collective among GPUs of one host.
 func (t Transport) Supports(r plugin.Request) plugin.Support {
 	no := func(reason string) plugin.Support { return plugin.Support{Reason: reason} }
@@ -186,6 +215,9 @@ func (t Transport) Supports(r plugin.Request) plugin.Support {
 			if a.grid == roots {
 				a.latency *= float64(r.World)
 				a.bandwidth /= float64(r.World)
+			}
+			if r.World > 2 {
+				a.bandwidth /= load(a.collective, a.name, r.World)
 			}
 			s.Algorithms = append(s.Algorithms, plugin.Algorithm{
 				Name: a.name, MinBytes: a.min, MaxBytes: a.max, Latency: a.latency, Bandwidth: a.bandwidth,

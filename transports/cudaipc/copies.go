@@ -38,6 +38,9 @@ var copies = []struct {
 func copied(r plugin.Request) (offered []plugin.Algorithm) {
 	for _, c := range copies {
 		if c.collective == r.Collective && r.Symmetric && r.World > 1 && c.worlds.has(r.World) {
+			if r.World > 2 {
+				c.bandwidth /= load(c.collective, c.name, r.World)
+			}
 			offered = append(offered, plugin.Algorithm{Name: c.name, Latency: c.latency, Bandwidth: c.bandwidth})
 		}
 	}

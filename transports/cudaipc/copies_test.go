@@ -205,7 +205,7 @@ func TestAllReduceByCopies(t *testing.T) {
 				}
 				beside = []string{fmt.Sprintf("all_reduce_float32 %s 64x512 0: recv+0 send+0 %d", kernel, shard)}
 			default:
-				want = append(want, fmt.Sprintf("reduce_scatter_float32 shunt_reduce_scatter_staged_float32 64x512 1: recv+%d send+0 %d", shard, shard),
+				want = append(want, fmt.Sprintf("reduce_scatter_float32 shunt_reduce_scatter_staged_float32 32x512 1: recv+%d send+0 %d", shard, shard),
 					fmt.Sprintf("recv of 2+%d = recv+%d, %d", shard, shard, shard),
 					fmt.Sprintf("recv of 0+%d = recv+%d, %d", shard, shard, shard))
 			}

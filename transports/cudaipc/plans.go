@@ -174,6 +174,10 @@ func (w writer) launch(a algorithm, blocks, threads plugin.Reg, args []plugin.Ke
 	w.LaunchDependent(image, kernel, blocks, threads, args...)
 }
 
+// halfUpTo is the number of bytes, in all, up to which all_gather and reduce_scatter among more than
+// two leave half of the blocks' multiprocessors to computation.
+const halfUpTo = 160 * mib
+
 // spreadFrom is the number of bytes from which on kernels that store over links are spread.
 const spreadFrom = 16 * mib
 
@@ -220,8 +224,11 @@ func (w writer) runAs(a algorithm, bytes plugin.Reg, args []plugin.KernelArg) {
 		return
 	}
 	long := w.Le(w.Const(spreadFrom), bytes)
-	if a.grid == some { // with its longest grid
+	switch a.grid { // with its longest grid
+	case some:
 		long = w.Le(w.Const(2*spreadFrom), bytes)
+	case half:
+		long = w.Lt(w.Const(halfUpTo/int64(w.r.World)), bytes)
 	}
 	w.If(long, func() {
 		image, kernel := w.names(a)
@@ -318,6 +325,9 @@ func (w writer) size(g grid, bytes plugin.Reg) (blocks, threads plugin.Reg) {
 	case some:
 		return w.Select(w.Lt(bytes, w.Const(2*spreadFrom)), w.Const(min(fewBlocks, w.most)),
 			w.Const(min(2*fewBlocks, w.most))), w.Const(maxThreads)
+	case half:
+		return w.Select(w.Le(bytes, w.Const(halfUpTo/world)), w.Const(min(maxBlocks/2, w.most)), w.Const(w.most)),
+			w.Const(maxThreads)
 	case staging:
 		blocks = w.Select(w.Le(bytes, w.Const(128*mib)), w.Const(min(maxBlocks*3/4, w.most)), w.Const(w.most))
 		return w.Select(w.Le(bytes, w.Const(32*mib)), w.Const(min(maxBlocks/2, w.most)), blocks), w.Const(maxThreads)

@@ -256,7 +256,7 @@ func TestGridsFitTheMessage(t *testing.T) {
 		{plugin.AllReduce, "two_shot_ll128", 512 * kib, 35, 256},
 		{plugin.AllReduce, "two_shot_ll128", 512 * mib, 64, 512},
 		{plugin.AllReduce, "staged", 512 * mib, 64, 512},
-		{plugin.ReduceScatter, "staged", 2 * mib, 64, 512},
+		{plugin.ReduceScatter, "staged", 2 * mib, 32, 512},
 		{plugin.ReduceScatter, "staged", 128 * mib, 64, 512},
 		{plugin.Broadcast, "ll128", 1, 3, 32},
 		{plugin.Broadcast, "ll128", 3 * 16 * 480, 48, 32},
@@ -310,8 +310,11 @@ func TestLongMessagesAreSpread(t *testing.T) {
 		p, err := e.Prepare(stdcontext.Background(), request(a.collective, a.world(), 1), a.name)
 		require.NoError(t, err)
 		from := int64(spreadFrom)
-		if a.grid == some {
+		switch a.grid {
+		case some:
 			from *= 2
+		case half:
+			from = halfUpTo/int64(a.world()) + 1
 		}
 		for _, bytes := range []int64{0, from - 1, from, 1 << 40} {
 			arrays := make([]int64, 4*a.world()) // counts and displacements
