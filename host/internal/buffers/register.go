@@ -14,7 +14,7 @@ import (
 // a buffer of its own, under one tag. t is nil where no transport moves messages past its staging.
 func (t *Registry) Register(ctx context.Context, group Group, tag string, p cuda.Ptr, bytes int64) error {
 	var e *Export
-	err := error(plugin.Errorf(plugin.Unsupported, "no transport moves messages past its staging"))
+	err := plugin.Errorf(plugin.Unsupported, "no transport moves messages past its staging")
 	if t != nil {
 		e, err = t.register(p, bytes)
 	}
