@@ -36,7 +36,8 @@ func TestCostsOfFourPredictEight(t *testing.T) {
 		if c != plugin.AllReduce && c != plugin.Reduce && c != plugin.Broadcast {
 			bytes /= 8
 		}
-		r := plugin.Request{Collective: c, DType: plugin.Float32, World: 8, Hosts: 1, Memory: plugin.MemoryKindCuda, NVLink: true}
+		r := plugin.Request{Collective: c, DType: plugin.Float32, World: 8, Hosts: 1, Memory: plugin.MemoryKindCuda,
+			NVLink: true}
 		for _, a := range (Transport{}).Supports(r).Algorithms {
 			if a.Name != cell["algorithm"] {
 				continue
