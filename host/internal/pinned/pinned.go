@@ -1,9 +1,9 @@
 // Package pinned makes the pinned host memory of communicators, and keeps what they give back for the next ones.
 //
 // Freeing such memory may wait for every kernel of its context. A kernel of another communicator may wait for what a
-// peer calls next, and that peer may be a thread of this process, which the driver holds up meanwhile. So memory is freed
-// when none of a GPU's is in use any more, as then nothing of ours runs there. Until then there is as much of it as was
-// once in use.
+// peer calls next, and that peer may be a thread of this process, which the driver holds up meanwhile. So memory is
+// freed when none of a GPU's is in use any more, as then nothing of ours runs there. Until then there is as much of it
+// as was once in use.
 //
 // What lives here: which pinned memory there is, in use and not. What may not: what it is for.
 package pinned
