@@ -39,6 +39,9 @@ func TestMain(m *testing.M) {
 func config(t *testing.T, transport string) conformance.Config {
 	t.Helper()
 	cfg := conformance.Config{Transport: transport, Worlds: worlds, Short: !*full, MaxFailures: 20, Seed: *seed}
+	if !*full && *filter == "" {
+		cfg.DTypes = dtypes
+	}
 	if *world > 0 {
 		cfg.Worlds = []int{*world}
 	}

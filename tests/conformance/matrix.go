@@ -71,16 +71,22 @@ type matrix struct {
 	short  bool
 	offers []offer
 	axes   []Axis
+	dtypes []plugin.DType
 	cases  []Case
 	count  uint64 // of cases offered
 	names  map[string]bool
 	kinds  map[string]bool // short: what some case is of already
+
+	reducing bool // the product of reductions is being added
 }
 
 // cases returns the cases of a world: for every collective all pairs of all
-// axes, and full products where mistakes hide in combinations.
-func cases(world int, short bool, axes []Axis, offers []offer) []Case {
-	m := &matrix{world: world, short: short, offers: offers, axes: axes, names: map[string]bool{},
+// axes, and full products where mistakes hide in combinations. nil dtypes are all.
+func cases(world int, short bool, axes []Axis, offers []offer, dtypes []plugin.DType) []Case {
+	if dtypes == nil {
+		dtypes = plugin.DTypes()
+	}
+	m := &matrix{world: world, short: short, offers: offers, axes: axes, dtypes: dtypes, names: map[string]bool{},
 		kinds: map[string]bool{}}
 	for _, collective := range plugin.Collectives() {
 		if collective.PointToPoint() {
@@ -150,7 +156,8 @@ func (m *matrix) add(c Case) {
 
 // shortHas chooses the cases of a short run: a share of all that is smaller in
 // larger worlds, which take longer, and other cases in every world, so that
-// together the worlds still cover every collective, dtype, op and size.
+// together the worlds still cover every collective and size. Every world has every
+// collective with every dtype and op.
 func (m *matrix) shortHas(c *Case) bool {
 	share := uint64(16)
 	switch {
@@ -160,6 +167,13 @@ func (m *matrix) shortHas(c *Case) bool {
 		share = 4
 	case m.world <= 4:
 		share = 6
+	}
+	if m.reducing { // there are most of these, and an element is reduced alike in whatever world
+		share *= 3
+		if pair := fmt.Sprint(c.Collective, c.DType, c.Op); !m.kinds[pair] {
+			m.kinds[pair] = true
+			return true
+		}
 	}
 	kind := fmt.Sprint(c.Scenario, c.Collective, c.Algorithm, c.Op, c.InPlace)
 	if c.OnDevice {
@@ -204,7 +218,7 @@ func (m *matrix) pairs(collective plugin.Collective) {
 	}
 	levels[aComm], levels[aAxis], levels[aAlgorithm] = 2, len(m.axes), len(algorithms)
 	if collective != plugin.Barrier {
-		levels[aDType], levels[aCount], levels[aShift] = len(plugin.DTypes()), len(sizes), len(shifts)
+		levels[aDType], levels[aCount], levels[aShift] = len(m.dtypes), len(sizes), len(shifts)
 	}
 	if collective.Reduces() {
 		levels[aOp], levels[aFamily] = len(plugin.Ops()), len(Families())
@@ -222,7 +236,7 @@ func (m *matrix) pairs(collective plugin.Collective) {
 		if row[aDType] == unset || row[aCount] == unset {
 			return true
 		}
-		bytes := sizes[row[aCount]] * plugin.DTypes()[row[aDType]].Bytes()
+		bytes := sizes[row[aCount]] * m.dtypes[row[aDType]].Bytes()
 		if bytes > maxMessage {
 			return false
 		}
@@ -230,7 +244,7 @@ func (m *matrix) pairs(collective plugin.Collective) {
 	}
 	for _, row := range pairwise(levels, uint64(collective), allowed) {
 		c := Case{
-			Collective: collective, DType: plugin.DTypes()[row[aDType]], Op: plugin.Ops()[row[aOp]],
+			Collective: collective, DType: m.dtypes[row[aDType]], Op: plugin.Ops()[row[aOp]],
 			Family: Families()[row[aFamily]],
 			Count:  sizes[row[aCount]], InPlace: row[aPlace] == 1, SendShift: shifts[row[aShift]][0],
 			RecvShift: shifts[row[aShift]][1],
@@ -253,8 +267,10 @@ func (m *matrix) reductions(collective plugin.Collective) {
 	if !collective.Reduces() {
 		return
 	}
+	m.reducing = true
+	defer func() { m.reducing = false }()
 	for _, algorithm := range m.algorithms(collective) {
-		for i, d := range plugin.DTypes() {
+		for i, d := range m.dtypes {
 			for j, op := range plugin.Ops() {
 				for k, family := range Families() {
 					for _, n := range m.fitting(algorithm, d, 37, 4099) {
@@ -306,13 +322,9 @@ func (m *matrix) sizes(collective plugin.Collective) {
 	}
 	for a, algorithm := range m.algorithms(collective) {
 		for i, n := range sizes {
-			dtypes := []plugin.DType{plugin.Float32, plugin.Bfloat16, plugin.Uint8, plugin.Float64}
-			d := dtypes[(i+a)%len(dtypes)]
-			if n > counts[len(counts)-1] {
-				d = plugin.Float32
-			}
-			if n*d.Bytes() > most {
-				d = plugin.Uint8
+			d, ok := m.sized(i+a, n, most)
+			if !ok {
+				continue
 			}
 			if !algorithm.serves(n * d.Bytes()) {
 				continue
@@ -331,6 +343,34 @@ func (m *matrix) sizes(collective plugin.Collective) {
 			}
 		}
 	}
+}
+
+// sized returns a dtype for a count of a product of sizes: of each size by turns, and the smallest where
+// others make too large a message. None may fit of those that a run has.
+func (m *matrix) sized(turn int, n, most int64) (_ plugin.DType, ok bool) {
+	wanted := []plugin.DType{plugin.Float32, plugin.Bfloat16, plugin.Uint8, plugin.Float64}
+	wanted = slices.DeleteFunc(wanted, func(d plugin.DType) bool { return !slices.Contains(m.dtypes, d) })
+	if len(wanted) == 0 {
+		wanted = m.dtypes
+	}
+	d := wanted[turn%len(wanted)]
+	if n > counts[len(counts)-1] {
+		d = wanted[0]
+	}
+	if n*d.Bytes() > most {
+		d = slices.MinFunc(wanted, func(a, b plugin.DType) int { return int(a.Bytes() - b.Bytes()) })
+	}
+	return d, n*d.Bytes() <= most
+}
+
+// of returns those dtypes of a scenario that a run has, or the first of them: a run without it has the scenario all
+// the same.
+func (m *matrix) of(s *scenario) []plugin.DType {
+	list := slices.DeleteFunc(slices.Clone(s.dtypes), func(d plugin.DType) bool { return !slices.Contains(m.dtypes, d) })
+	if len(list) == 0 {
+		return s.dtypes[:1]
+	}
+	return list
 }
 
 // override returns the text of SHUNT_ALGO that makes every collective use its k-th
@@ -373,7 +413,7 @@ func (m *matrix) scenarios() {
 				if m.short && i >= 2 {
 					break
 				}
-				for _, d := range s.dtypes {
+				for _, d := range m.of(&s) {
 					for _, axis := range m.scenarioAxes(&s) {
 						m.add(Case{Scenario: s.name, Collective: plugin.AllToAllV, DType: d, Count: n, Set: set, Axis: axis,
 							Repeat: s.repeat(m.short)})

@@ -30,7 +30,7 @@ func twoEach(memory plugin.MemoryKind) []offer {
 
 func TestMatrixIsTheSameEveryTime(t *testing.T) {
 	for _, memory := range plugin.MemoryKinds() {
-		a, b := cases(3, true, Axes(memory), twoEach(memory)), cases(3, true, Axes(memory), twoEach(memory))
+		a, b := cases(3, true, Axes(memory), twoEach(memory), nil), cases(3, true, Axes(memory), twoEach(memory), nil)
 		if fmt.Sprint(a) != fmt.Sprint(b) {
 			t.Errorf("%s memory: two calls gave different cases", memory)
 		}
@@ -50,9 +50,9 @@ func matrixCovers(t *testing.T, memory plugin.MemoryKind) {
 	}
 	total, short := 0, 0
 	for _, world := range DefaultWorlds() {
-		list := cases(world, false, Axes(memory), twoEach(memory))
+		list := cases(world, false, Axes(memory), twoEach(memory), nil)
 		total += len(list)
-		short += len(cases(world, true, Axes(memory), twoEach(memory)))
+		short += len(cases(world, true, Axes(memory), twoEach(memory), nil))
 		names, have := map[string]bool{}, map[string]bool{}
 		for _, c := range list {
 			if names[c.Name()] {
@@ -176,7 +176,7 @@ func TestShortRunStillCovers(t *testing.T) {
 func shortRunCovers(t *testing.T, memory plugin.MemoryKind, worlds []int) {
 	have := map[string]bool{}
 	for _, world := range worlds {
-		for _, c := range cases(world, true, Axes(memory), twoEach(memory)) {
+		for _, c := range cases(world, true, Axes(memory), twoEach(memory), nil) {
 			if c.Scenario != "" {
 				have[fmt.Sprint(c.Scenario, c.OnDevice, world)] = true
 				continue
@@ -189,7 +189,7 @@ func shortRunCovers(t *testing.T, memory plugin.MemoryKind, worlds []int) {
 				continue
 			}
 			have[fmt.Sprint(c.Collective, c.Axis)] = true
-			have[fmt.Sprint(c.Collective, c.DType, c.Op)] = true
+			have[fmt.Sprint(c.Collective, c.DType, c.Op, world)] = true
 			have[fmt.Sprint(c.Collective, c.Count, c.Algorithm)] = true
 			have[fmt.Sprint(c.Collective, world, c.Algorithm, c.InPlace)] = true
 		}
@@ -205,8 +205,10 @@ func shortRunCovers(t *testing.T, memory plugin.MemoryKind, worlds []int) {
 		}
 		for _, d := range plugin.DTypes() {
 			for _, op := range plugin.Ops() {
-				if v.Reduces() {
-					want(v, d, op)
+				for _, world := range worlds {
+					if v.Reduces() {
+						want(v, d, op, world)
+					}
 				}
 			}
 		}

@@ -27,12 +27,13 @@ func (m *matrix) counted() {
 		sizes = append(append([]int64{}, sizes...), largeCounts...)
 	}
 	for i, n := range sizes {
-		d, most := []plugin.DType{plugin.Float32, plugin.Bfloat16, plugin.Uint8, plugin.Float64}[i%4], int64(maxMessage)
+		most := int64(maxMessage)
 		if n > counts[len(counts)-1] {
-			d, most = plugin.Float32, maxLargeMessage
+			most = maxLargeMessage
 		}
-		if n*d.Bytes() > most {
-			d = plugin.Uint8
+		d, ok := m.sized(i, n, most)
+		if !ok {
+			continue
 		}
 		m.add(Case{Collective: plugin.AllToAllV, OnDevice: true, DType: d, Count: n, Repeat: 2,
 			Split: []Split{Ragged, Even, Sparse}[i%3], Displ: []Displ{Gapped, NoDispl, Reversed}[i%3]})
@@ -42,7 +43,7 @@ func (m *matrix) counted() {
 		if m.short && i >= 2 {
 			break
 		}
-		for _, d := range s.dtypes {
+		for _, d := range m.of(s) {
 			for _, axis := range m.scenarioAxes(s) {
 				m.add(Case{Scenario: s.name, OnDevice: true, Collective: plugin.AllToAllV, DType: d, Count: n, Axis: axis,
 					Repeat: s.repeat(m.short)})
@@ -67,15 +68,15 @@ func (m *matrix) countedPairs() {
 	splits := []Split{Even, Ragged, Single, Sparse}
 	displs := []Displ{NoDispl, Packed, Gapped, Reversed}
 	levels := make([]int, axisCount)
-	levels[aDType], levels[aCount], levels[aShift] = len(plugin.DTypes()), len(sizes), len(shifts)
+	levels[aDType], levels[aCount], levels[aShift] = len(m.dtypes), len(sizes), len(shifts)
 	levels[aSplit], levels[aDispl], levels[aComm], levels[aAxis] = len(splits), len(displs), 2, len(m.axes)
 	allowed := func(row []int) bool {
 		return row[aDType] == unset || row[aCount] == unset ||
-			sizes[row[aCount]]*plugin.DTypes()[row[aDType]].Bytes() <= maxMessage
+			sizes[row[aCount]]*m.dtypes[row[aDType]].Bytes() <= maxMessage
 	}
 	for _, row := range pairwise(levels, uint64(plugin.AllToAllV)<<8, allowed) {
 		m.add(Case{
-			Collective: plugin.AllToAllV, OnDevice: true, DType: plugin.DTypes()[row[aDType]], Count: sizes[row[aCount]],
+			Collective: plugin.AllToAllV, OnDevice: true, DType: m.dtypes[row[aDType]], Count: sizes[row[aCount]],
 			SendShift: shifts[row[aShift]][0], RecvShift: shifts[row[aShift]][1], Split: splits[row[aSplit]],
 			Displ: displs[row[aDispl]],
 			Comm:  row[aComm], Axis: m.axes[row[aAxis]],

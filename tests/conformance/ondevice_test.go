@@ -87,7 +87,7 @@ func TestCountsOnTheDeviceFitInEveryTurn(t *testing.T) {
 func TestCountsOnTheDeviceAddFewCases(t *testing.T) {
 	for _, short := range []bool{false, true} {
 		for _, world := range DefaultWorlds() {
-			list := cases(world, short, Axes(plugin.MemoryKindCuda), twoEach(plugin.MemoryKindCuda))
+			list := cases(world, short, Axes(plugin.MemoryKindCuda), twoEach(plugin.MemoryKindCuda), nil)
 			at := slices.IndexFunc(list, func(c Case) bool { return c.OnDevice })
 			if slices.ContainsFunc(list[at:], func(c Case) bool { return !c.OnDevice }) {
 				t.Errorf("world %d: cases with counts on the device are not behind the others", world)

@@ -2,7 +2,10 @@
 
 package conformance_test
 
-import "github.com/shunt-ccl/shunt/tests/conformance"
+import (
+	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/tests/conformance"
+)
 
 var worlds = conformance.DefaultWorlds()
 
@@ -15,3 +18,6 @@ var memoryWorlds = []int{1, 3}
 // symmetricWorlds are the same sizes for symmetric memory: of two ranks, which have costs
 // of their own, and of more.
 var symmetricWorlds = []int{2, 4}
+
+// dtypes are the types of elements: all.
+var dtypes []plugin.DType

@@ -45,6 +45,9 @@ type Config struct {
 	MaxRounds int
 	// Filter keeps the cases whose name it matches; nil keeps all.
 	Filter *regexp.Regexp
+	// DTypes are the types of the elements of single operations, and of scenarios that have
+	// one of them; nil means all. Scenarios whose types change choose among all.
+	DTypes []plugin.DType
 	// Short runs a smaller covering design, for every change of a transport.
 	Short bool
 	// MaxBytes leaves out cases of larger messages; 0 leaves out none.
@@ -70,7 +73,7 @@ func DefaultWorlds() []int { return []int{1, 2, 3, 4, 5, 8} }
 // CarriedWorlds returns the sizes of worlds that are enough for a transport that has run
 // all of DefaultWorlds on one carrier and runs on another. What it computes is the same
 // there; each call, with each value of its arguments, must pass the carrier.
-func CarriedWorlds() []int { return []int{1, 2, 4} }
+func CarriedWorlds() []int { return []int{1, 2, 3} }
 
 // poolTrouble is the number of times in a row that the ranks may fail to start before a
 // run gives up.
@@ -210,7 +213,7 @@ func (r *runner) world(ctx context.Context, world int) (err error) {
 			return nil
 		}
 	}
-	list := cases(world, r.cfg.Short, Axes(r.cfg.Memory, r.cfg.Modes...), r.offers)
+	list := cases(world, r.cfg.Short, Axes(r.cfg.Memory, r.cfg.Modes...), r.offers, r.cfg.DTypes)
 	if r.cfg.Symmetric {
 		list = symmetricCases(list)
 	}
