@@ -186,7 +186,7 @@ func TestMutantsAreFound(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			original, _ := m.kernels.compiled(t)
-			program, kernels := compile(t, Build{Types: float32Only, Only: companions(m.kernel), Constants: m.kernels.Constants, Edit: func(name, text string) string {
+			program, kernels := compile(t, Build{Once: true, Types: float32Only, Only: companions(m.kernel), Constants: m.kernels.Constants, Edit: func(name, text string) string {
 				if name != m.file {
 					return text
 				}
@@ -196,7 +196,7 @@ func TestMutantsAreFound(t *testing.T) {
 			}})
 			kernels = slices.DeleteFunc(kernels, func(k string) bool { return strings.TrimSuffix(k, "_float32") != m.kernel })
 			require.Len(t, kernels, 1)
-			for seed := range 240 {
+			for _, seed := range order(m.name) {
 				arguments := append(strings.Fields(m.arguments), strconv.Itoa(2+seed%3), strconv.Itoa(seed), strconv.Itoa(m.calls), kernels[0])
 				if status, output := check(t.Context(), program, arguments...); status != 0 {
 					t.Logf("found by seed %d: %.300s", seed, output)
@@ -208,6 +208,42 @@ func TestMutantsAreFound(t *testing.T) {
 			require.Fail(t, "not found by any seed")
 		})
 	}
+}
+
+// firstSeeds have found mutants that take others long. Where one no longer does, after a change of kernels, the others
+// follow, and this is only a loss of time.
+var firstSeeds = map[string]int{
+	"a stage is used again before its owner is done":     13,
+	"forwarded chunks are counted before they arrived":   7,
+	"a chain tells of chunks before they arrived":        8,
+	"a root's units are not waited for":                  8,
+	"a long message is counted before it arrived":        4,
+	"messages on the device are all short":               6,
+	"whole vectors between rounds are left out":          72,
+	"fenced lines are not loaded anew":                   18,
+	"fenced lines of channels are not loaded anew":       34,
+	"an offer that never came":                           16,
+	"a root sends behind a fault":                        16,
+	"senders that wait for an offer are not asked":       9,
+	"senders that wait for an offer do not say what for": 9,
+	"any offer will do":                                  9,
+	"an offer of nothing must be seen":                   38,
+	"every lane compares":                                47,
+	"negative counts":                                    25,
+	"a sum that wraps":                                   16,
+	"what a rank sends itself":                           6,
+}
+
+// order returns the seeds that a mutant is tried with.
+func order(name string) []int {
+	var list []int
+	if first, ok := firstSeeds[name]; ok {
+		list = append(list, first)
+	}
+	for seed := range 240 {
+		list = append(list, seed)
+	}
+	return list
 }
 
 // companions returns a kernel and those that the check launches beside it.
