@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -182,7 +183,7 @@ func (b Build) CompileHarness(ctx context.Context, out string) (*Harness, error)
 	}
 	var units []unit
 	for _, b.Once = range []bool{false, true} {
-		units = append(units, unit{header, filepath.Join(header+".gch", fmt.Sprint(b.Once)),
+		units = append(units, unit{header, filepath.Join(header+".gch", strconv.FormatBool(b.Once)),
 			append(b.kernelFlags(out), "-x", "c++-header")})
 	}
 	for _, name := range []string{"check", "memory", "machine", "threads", "values", "fiber"} { // the longest first
