@@ -61,7 +61,7 @@ def test_a_mutant_is_found(mutant, told):
     assert re.search(r"FAILED\nseed \d+, epoch \d+; again: fuzz.py .*--seed \d+ --epoch \d+", run.stdout), run.stdout
     for rank in range(2):
         assert f"-- last operations of rank {rank}:" in run.stdout
-    assert re.search(r"^   \d+ on stream 0: .*#\d+ \w+ ", run.stdout, re.MULTILINE), run.stdout
+    assert re.search(r"^   [\d.]+ \d+ on stream 0: .*#\d+ \w+ ", run.stdout, re.MULTILINE), run.stdout
 
 
 def test_ranks_draw_the_same_steps():

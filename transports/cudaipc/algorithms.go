@@ -81,7 +81,7 @@ var algorithms = []algorithm{
 	{plugin.AllGather, "ll", "all_gather", "shunt_all_gather_ll", false, packets, 0, 16 * kib, 2.1, 42000, two},
 	{plugin.AllGather, "ll128", "all_gather", "shunt_all_gather_ll128", false, units, 4 * kib, 0, 2.75, 81000, more},
 	{plugin.AllGather, "ll128", "all_gather", "shunt_all_gather_ll128", false, units, 4 * kib, 0, 2.3, 200000, two},
-	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, half, 1 * mib, 0, 9.5, 110500, more},
+	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, half, 1 * mib, 0, 9.5, 114000, more},
 	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, some, 1 * mib, 0, 8.3, 355000, two},
 
 	{plugin.ReduceScatter, "ll", "reduce_scatter", "shunt_reduce_scatter_ll", true, packets, 0, 32 * kib, 2.5, 36000, all},
@@ -89,7 +89,7 @@ var algorithms = []algorithm{
 		75000, more},
 	{plugin.ReduceScatter, "ll128", "reduce_scatter", "shunt_reduce_scatter_ll128", true, units, 16 * kib, 4*mib - 1, 3.1,
 		260000, two},
-	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, half, 2 * mib, 0, 12.7, 107000,
+	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, half, 2 * mib, 0, 12.7, 108000,
 		more},
 	{plugin.ReduceScatter, "staged", "reduce_scatter", "shunt_reduce_scatter_staged", true, full, 80 * mib, 0, 18.3,
 		344600, two},
