@@ -50,6 +50,7 @@ func TestNothingWaitsForTheProgramsOtherStreams(t *testing.T) {
 			return err
 		}
 		err = errors.Join(r.driver.WaitValue(r.ctx, stranger, word.Device, 1), r.bustle())
+		r.all.meet() // of both ranks, one may still be closing its own
 		if n := executor.Detached(); n != 0 {
 			err = errors.Join(err, fmt.Errorf("%d communicators could not be freed", n))
 		}
