@@ -192,7 +192,7 @@ func (r *running) start(paths []string) error {
 			}
 			cmd.ExtraFiles = files
 		}
-		err := spawn(cmd, r.job.cpuOf(rank))
+		err := spawn(cmd, r.job.cpuOf(rank), r.guard)
 		for _, f := range cmd.ExtraFiles {
 			_ = f.Close() // the rank has its own copy
 		}
@@ -204,7 +204,6 @@ func (r *running) start(paths []string) error {
 			go line.write(r.job.Lifeline(rank, r.job.Restart))
 			r.lifelines = append(r.lifelines, line)
 		}
-		r.guard.began(cmd.Process.Pid)
 		r.ranks = append(r.ranks, cmd)
 		r.output.Add(1)
 		go r.reap(rank, cmd, between, line, lines)
@@ -447,8 +446,15 @@ var spawned = sync.OnceValue(func() chan func() {
 	return work
 })
 
-func spawn(cmd *exec.Cmd, cpu int) error {
+// spawn starts a rank on that thread, on a processor of its own if it has one, and tells the guard of it.
+func spawn(cmd *exec.Cmd, cpu int, g *guard) error {
 	result := make(chan error, 1)
-	spawned() <- func() { result <- onCPU(cpu, cmd.Start) }
+	spawned() <- func() {
+		err := onCPU(cpu, cmd.Start)
+		if err == nil {
+			g.began(cmd.Process.Pid) // on this thread: it runs as soon as the process does
+		}
+		result <- err
+	}
 	return <-result
 }

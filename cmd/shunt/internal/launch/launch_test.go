@@ -297,8 +297,9 @@ func TestLinesStayWhole(t *testing.T) {
 // No rank of a launcher that is killed is left, and nothing that one has started.
 func TestKilledLauncherLeavesNoRank(t *testing.T) {
 	if os.Getenv("LAUNCH_CHILD") != "" {
-		_ = Run(context.Background(), Job{World: 2, Path: "sh", Args: []string{"-c", "sleep 300 & echo $$ $!; wait"},
-			Label: "test"}, nil)
+		// The lifeline begins when the guard has been told of the rank; only then is there something to guard.
+		_ = Run(context.Background(), Job{World: 2, Path: "sh", Args: []string{"-c", "read go; sleep 300 & echo $$ $!; wait"},
+			Label: "test", Lifeline: func(int, int) []byte { return []byte("go\n") }}, nil)
 		return
 	}
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestKilledLauncherLeavesNoRank$")
