@@ -120,9 +120,10 @@ shunt_status shunt_explain(shunt_comm comm, shunt_collective collective, shunt_d
   shunt_status status;
   GUARD();
   if (text == NULL && capacity != 0)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_explain: text is NULL and capacity is %zu", capacity);
+    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_explain: text is NULL and capacity is %zu, want 0 with it",
+                      capacity);
   if (text == NULL && needed == NULL)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_explain: text and needed are both NULL");
+    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_explain: text and needed are both NULL, want one of them");
   if (capacity > 0)
     text[0] = 0;
   status = go_explain(SHUNT_NUMBER(comm), collective, dtype, op, count, text, capacity, &bytes);
@@ -143,7 +144,8 @@ shunt_status shunt_records(shunt_comm comm, char *json, size_t capacity, size_t 
   shunt_status status;
   GUARD();
   if (json == NULL && capacity != 0)
-    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_records: json is NULL and capacity is %zu", capacity);
+    return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_records: json is NULL and capacity is %zu, want 0 with it",
+                      capacity);
   if (capacity == 0 && bytes == NULL)
     return shunt_fail(SHUNT_INVALID_ARGUMENT, "shunt_records: capacity is 0 and bytes is NULL, want one of them");
   if (capacity > 0)

@@ -51,8 +51,8 @@ ncclResult_t nc_CommRegister(ncclComm_t comm, void *memory, size_t size, void **
   if (!nc_is_ready(comm))
     return nc_reject(comm, "ncclCommRegister");
   if (memory == NULL || size == 0 || handle == NULL)
-    return nc_fail(comm, ncclInvalidArgument, "ncclCommRegister on rank %d: buff is %p, size %zu and handle %p",
-                   comm->rank, memory, size, (void *)handle);
+    return nc_fail(comm, ncclInvalidArgument, "ncclCommRegister on rank %d: buff is %p, size %zu and handle %p; "
+                   "want memory and a place for its handle", comm->rank, memory, size, (void *)handle);
   *handle = memory;
   return ncclSuccess;
 }
@@ -75,8 +75,8 @@ ncclResult_t nc_CommWindowRegister(ncclComm_t comm, void *memory, size_t size, n
   if (!nc_is_ready(comm))
     return nc_reject(comm, name);
   if (memory == NULL || size == 0 || size > INT64_MAX || out == NULL)
-    return nc_fail(comm, ncclInvalidArgument, "%s on rank %d: buff is %p, size %zu and win %p", name, comm->rank,
-                   memory, size, (void *)out);
+    return nc_fail(comm, ncclInvalidArgument, "%s on rank %d: buff is %p, size %zu and win %p; want memory and a place "
+                   "for its window", name, comm->rank, memory, size, (void *)out);
   *out = NULL;
   struct window *w = calloc(1, sizeof *w);
   struct nc_job *job = calloc(1, sizeof *job);

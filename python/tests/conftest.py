@@ -13,6 +13,29 @@ PACKAGE = HERE.parent
 NO_CALLS = "this interpreter has no shunt._calls (make python-calls builds it, for CPython from 3.11 on)"
 
 
+def pytest_addoption(parser):
+    parser.addoption("--every-python", action="store_true",
+                     help="a program's life under every Python of this machine, not under half of them in turns")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Of cases that run under several Pythons, lets half of them run: neighbours under different ones."""
+    if config.getoption("--every-python"):
+        return
+    cases, pythons, kept, left_out = {}, {}, [], []
+    for item in items:
+        if "life" not in getattr(item, "fixturenames", ()):
+            kept.append(item)
+            continue
+        others = {name: value for name, value in item.callspec.params.items() if name != "life"}
+        case = cases.setdefault((item.originalname, str(others)), len(cases))
+        python = pythons.setdefault(item.callspec.params["life"], len(pythons))
+        (left_out if (case + python) % 2 else kept).append(item)
+    if len(pythons) > 2:
+        items[:] = kept
+        config.hook.pytest_deselected(items=left_out)
+
+
 class World:
     """Starts ranks of programs.py, or of another file, and waits for all of them."""
 

@@ -1,6 +1,7 @@
 """What objects, threads and interpreters leave behind when they end while the library
 is at work: life_programs.py, with arrays that tell of who touches them too late, under
-every Python that this machine has."""
+the Pythons that this machine has: each case under half of them, and under all of them with
+--every-python."""
 
 import os
 import pathlib

@@ -1,6 +1,6 @@
 // Package texts lists the error texts that a user of Shunt may meet, from the source, and checks their form: a subject,
-// a verb and what was expected (see CONTRIBUTING.md). A text is the format of an error's constructor in Go or of a
-// raise in Python.
+// a verb and what was expected (see CONTRIBUTING.md). A text is the format of an error's constructor in Go, C
+// and C++ or of a raise in Python.
 //
 // What lives here is the list and the rules of form that a program can check. What a text means is for its reviewer.
 package texts
@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -21,7 +22,7 @@ import (
 type Text struct {
 	File   string // relative to the root
 	Line   int
-	Format string // Python's fields are %v
+	Format string // Python's fields, and what C++ puts between strings, are %v
 	// Whole is false for a part of a text: one that wraps another error, or is put before or behind something.
 	Whole bool
 }
@@ -54,6 +55,8 @@ func List(root string) ([]Text, error) {
 				found, err = goTexts(path)
 			case strings.HasSuffix(name, ".py"):
 				found, err = pythonTexts(path)
+			case slices.Contains([]string{".c", ".h", ".cpp"}, filepath.Ext(name)):
+				found, err = cTexts(path)
 			}
 			for i := range found {
 				found[i].File = name

@@ -16,8 +16,8 @@ var list = flag.Bool("texts.list", false, "print every error text")
 var says = regexp.MustCompile(`\b(is|are|was|were|has|have|had|does|do|did|needs?|want|failed|fails|cannot|must|may|takes?|returned|ended|died|gave|gives?|sent|called|disagree|` +
 	`exceeds?|came|got|waits?|waited|differs?|expected|names?|serves?|offers?|ran|runs?|reach(es)?|load|answered|reported|belongs?|rejected|lost|loses?|lost|wrote|holds?|lacks?|knows?|supports?|` +
 	`overflows?|wraps?|lies?|lie|says?|speaks?|follows?|joined|asked|asks?|allocates?|moves?|published|publishes|shares?|arrived|read|reads|choose|panicked|gathers|exclude|passes|use|uses|` +
-	`tells|stopped|overlap|panics?|begins?|makes?|send|sends|closed|drive|adopt|expects?|changed|changes|goes|went|found|finds|left|welcomed|introduced|exited|outlives?|exports?|cancelled|gives up|gave up|stays|exists)\b` +
-	`|^(no|not|unknown|malformed|neither) `)
+	`tells|stopped|overlap|panics?|begins?|makes?|send|sends|closed|drive|adopt|expects?|changed|changes|goes|went|found|finds|excludes|left|welcomed|introduced|exited|outlives?|exports?|cancelled|gives up|gave up|stays|exists)\b` +
+	`|^((ncclComm|ncclMem)\w+: |%s: )?(no|not|unknown|malformed|neither) `)
 
 // opaque are words that tell a user nothing, or that STYLE's table replaces.
 var opaque = []string{
@@ -100,6 +100,18 @@ func f() {
     raise ValueError(
         f"{name}: {n} counts, want one for each of {w} ranks")
 `)
+	write("capi/a.c", `int f(void) {
+  shunt_fail(SHUNT_INTERNAL, "device %d "
+             "of %d", one(1, ')'), 2);
+  return nc_fail(comm, ncclInvalidArgument, NAME ": count is %d; want 1", n) + snprintf(text, 9, "badly");
+}
+`)
+	write("python/shunt/a.cpp", `void f() {
+  TORCH_CHECK(a(b, c) == "x,y", where("f"), "argument ", name, " badly");
+  SHUNT_TORCH_CHECK(a, where, "rank ", rank, " of ", world);
+  throw std::runtime_error("shunt: " + why);
+}
+`)
 	all, err := List(root)
 	if err != nil {
 		t.Fatal(err)
@@ -110,10 +122,10 @@ func f() {
 			found = append(found, fmt.Sprintf("%s:%d", text.File, text.Line))
 		}
 	}
-	if got, want := fmt.Sprint(found), "[host/a.go:3 host/a.go:4 host/a.go:5 host/a.go:6 host/a.go:7 python/shunt/a.py:2]"; got != want {
+	if got, want := fmt.Sprint(found), "[capi/a.c:2 host/a.go:3 host/a.go:4 host/a.go:5 host/a.go:6 host/a.go:7 python/shunt/a.cpp:2 python/shunt/a.cpp:3 python/shunt/a.py:2]"; got != want {
 		t.Errorf("found %s, want %s", got, want)
 	}
-	if len(all) != 9 {
-		t.Errorf("%d texts, want 9", len(all))
+	if len(all) != 13 {
+		t.Errorf("%d texts, want 13", len(all))
 	}
 }

@@ -59,8 +59,7 @@ class Block : public c10::intrusive_ptr_target {
         bytes(windows + kChannels * kWindowBytes), device(device), group(std::move(group)) {
     c10::DeviceGuard guard(device);
     int code = Driver::get().alloc(&base, bytes);
-    TORCH_CHECK(code == 0, "shunt: symmetric memory of ", bytes, " bytes on ", device, ": error ", code,
-                " of cuMemAlloc");
+    TORCH_CHECK(code == 0, "shunt: symmetric memory of ", bytes, " bytes on ", device, ": cuMemAlloc returned ", code);
     at::from_blob(place(pad), {static_cast<int64_t>(bytes - pad)}, on(device, at::kByte)).zero_();
     currentStream(device).synchronize();
   }
