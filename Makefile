@@ -66,8 +66,9 @@ test: build python-calls deps-ucx ## every test: Go, C and Python
 built = SHUNT_LIBRARY=$(BIN)/libshunt.so SHUNT_COMMAND=$(BIN)/shunt
 sum = SOURCES_SUM=$$(git ls-files -z --cached --others --exclude-standard -- ':!*.md' 2>/dev/null | \
 	xargs -0 sha256sum 2>/dev/null | sha256sum | cut -c1-64)
-# They wait most of the time: four at once.
-pytest = cd python && $(built) $(VENV)/bin/python -m pytest -q -n 4
+# They wait most of the time: four at once. PYTEST_FLAGS=--every-python: a program's life under every Python.
+PYTEST_FLAGS ?=
+pytest = cd python && $(built) $(VENV)/bin/python -m pytest -q -n 4 $(PYTEST_FLAGS)
 
 .PHONY: test-python
 test-python: build python-calls ## the tests of the Python package
