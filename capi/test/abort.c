@@ -32,7 +32,9 @@ int main(void) {
   operation.recv = nothing;
   operation.count = 4;
   operation.root = (rank + 1) % world;
-  OK(shunt_start(comm, &operation, &request));
+  /* Rank 0 may have given up before another rank comes so far. */
+  shunt_status begun = shunt_start(comm, &operation, &request);
+  CHECK(begun == SHUNT_OK || (rank != 0 && begun == SHUNT_ABORTED));
   if (rank == 0)
     CHECK(pthread_create(&thread, NULL, end_it, &request) == 0);
   shunt_status ended = shunt_recv(comm, nothing, 4, SHUNT_DTYPE_FLOAT32, (rank + 1) % world, NULL);
@@ -40,7 +42,7 @@ int main(void) {
   CHECK(strstr(shunt_last_error(NULL), "enough waiting") != NULL);
   if (rank == 0)
     pthread_join(thread, NULL);
-  CHECK(shunt_request_wait(request) == SHUNT_ABORTED);
+  CHECK(begun != SHUNT_OK || shunt_request_wait(request) == SHUNT_ABORTED);
   CHECK(strstr(shunt_last_error(comm), "enough waiting") != NULL);
   CHECK(shunt_barrier(comm, NULL) == SHUNT_ABORTED);
   OK(shunt_close(comm));
