@@ -91,11 +91,13 @@ def nearest(points, size):
 def table(results):
     """The ratios at a few sizes, and every row in which NCCL is faster."""
     collectives = list(next(iter(results.values())))
-    lines = ["| NCCL's time / Shunt's | " + " | ".join(collectives) + " |", "|---" * (len(collectives) + 1) + "|"]
+    lines = ["NCCL's time divided by Shunt's:", ""]
+    lines += ["| GPUs, mode, size | " + " | ".join(collectives) + " |", "|---" * (len(collectives) + 1) + "|"]
     for (world, mode), rows in sorted(results.items(), key=lambda item: (item[0][1] != "graph", item[0][0])):
         for name, size in SIZES.items():
             ratios = [p[1] / p[2] for p in (nearest(rows[c], size) for c in collectives)]
-            lines.append(f"| {world} GPUs, {mode}, {name} | " + " | ".join(f"{r:.2f}" for r in ratios) + " |")
+            label = f"{world}, {mode}, {name}".replace(" ", "\N{NO-BREAK SPACE}")
+            lines.append(f"| {label} | " + " | ".join(f"{r:.2f}" for r in ratios) + " |")
     slower = [
         f"{collective} of {text_of(size)} on {world} GPUs ({mode}) {nccl / ours:.2f}"
         for (world, mode), rows in results.items()

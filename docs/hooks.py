@@ -11,8 +11,8 @@ REPO = "https://github.com/shunt-ccl/shunt/blob/main/"
 
 def on_config(config):
     decisions = sorted(path.name for path in (ROOT / "docs/decisions").glob("*.md"))
-    config.nav = [{"Decisions": ["decisions/" + name for name in decisions]} if "Decisions" in entry else entry
-                  for entry in config.nav]
+    folded = {"Decisions": ["decisions/" + name for name in decisions]}  # below the first level it opens and closes
+    config.nav = [{"Background": [folded]} if "Decisions" in entry else entry for entry in config.nav]
     return config
 
 
