@@ -213,14 +213,9 @@ generate-check: generate ## fail when a generated file is not what the generator
 	@changed=$$(git status --porcelain -- $(GENERATED)); if [ -n "$$changed" ]; then \
 	echo "generated files differ (commit what make generate wrote):"; echo "$$changed"; exit 1; fi
 
-# Minutes for all images, so a few stand for them: what has the sums of its sources
-# was made of them, or of none. `transports/cudaipc/kernels/compile --check` is all.
 .PHONY: images-check
 images-check: python-deps ## fail when the images of kernels are not what the compiler makes of their sources
-	transports/cudaipc/kernels/compile --sums
-	transports/cudaipc/kernels/compile --check float32
-	cmd/shunt/internal/bench/kernels/compile --check
-	host/executor/kernels/compile --check
+	sh scripts/images-check.sh
 
 # OLDEST=DIR,NEWEST=DIR: versions of NCCL, and nvidia/nccl of their unpacked packages (nvidia-nccl-cu13 on PyPI).
 .PHONY: nccl-symbols
