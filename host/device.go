@@ -28,12 +28,13 @@ type device struct {
 
 	copies *memory.Staging // the host's own
 
-	starts  map[handleKey]cuda.Ptr // where what the endpoints' handles stand for begins
-	flights diagnosis.Flights
-	batch   batch
-	partner [1]int            // of the operation that runs, if it has one
-	late    late              // which rank is behind; only the watch uses it
-	buffers *buffers.Registry // of users' buffers; nil without a transport that has one
+	starts   map[handleKey]cuda.Ptr // where what the endpoints' handles stand for begins
+	flights  diagnosis.Flights
+	rounds   call.Rounds // of a group's messages
+	launches []executor.DeviceLaunch
+	partner  [1]int            // of the operation that runs, if it has one
+	late     diagnosis.Late    // which rank is behind; only the watch uses it
+	buffers  *buffers.Registry // of users' buffers; nil without a transport that has one
 
 	stop context.CancelFunc // ends the goroutines
 	done sync.WaitGroup

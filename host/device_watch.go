@@ -95,59 +95,12 @@ func (d *device) check() {
 	}
 }
 
-// late is a rank that has called fewer collectives than this one.
-type late struct {
-	rank   int
-	called uint64
-	since  time.Time
-}
-
-// findLate fails the communicator where what this rank has enqueued waits for a rank that will not come: one that has
-// closed the communicator; and, where the work is of a transport's own library, one that has called nothing for as long
-// as a call may take. Our kernels have a deadline themselves; such a library's have none.
+// findLate fails the communicator where what this rank has enqueued waits for a rank that will not come.
 func (d *device) findLate(now time.Time) {
-	o := &d.comm.observer
-	behind, closed := d.behind(slices.ContainsFunc(d.comm.attached, func(a *attached) bool { return a.Enqueues.Load() }))
-	if behind < 0 {
-		d.late = late{rank: -1}
-		return
+	ours := slices.ContainsFunc(d.comm.attached, func(a *attached) bool { return a.Enqueues.Load() })
+	if reason := d.late.Look(&d.comm.observer, &d.flights, ours, d.exec.Idle, now); reason != nil {
+		d.comm.fail(reason, true)
 	}
-	if called := o.State(behind).Collectives(); d.late.rank != behind || d.late.called != called || d.late.since.IsZero() {
-		d.late = late{behind, called, now}
-		return
-	}
-	if !closed && now.Sub(d.late.since) < o.Timeout || d.exec.Idle() || o.Failure.Reason() != nil {
-		return
-	}
-	reason := o.NoAnswer(behind, "")
-	if closed {
-		reason = o.Mismatch(behind, fmt.Sprintf("%s has closed the communicator while rank %d waits for it", o.PeerName(behind), o.Rank))
-	}
-	reason.Message += d.flights.Awaiting(o, behind)
-	d.comm.fail(reason, true)
-}
-
-// behind returns a rank of this host that has called fewer collectives than this one, and whether it has closed the
-// communicator; -1: none. Ranks that may yet call them count if open is true.
-func (d *device) behind(open bool) (rank int, closed bool) {
-	o := &d.comm.observer
-	own, found := o.State(o.Rank).Collectives(), -1
-	for rank := range d.comm.world {
-		if rank == d.comm.rank || !o.Topology.SameHost(d.comm.rank, rank) {
-			continue
-		}
-		theirs := o.State(rank)
-		switch {
-		case theirs.HasClosed() && d.comm.engine.Unsent(rank):
-			return rank, true
-		case theirs.Collectives() >= own:
-		case theirs.HasClosed():
-			return rank, true
-		case open && found < 0:
-			found = rank
-		}
-	}
-	return found, false
 }
 
 // contradictions fails the communicator if a peer has enqueued another operation

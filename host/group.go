@@ -176,31 +176,8 @@ func (c *Communicator) lane(call *call.Call) int {
 // copyToSelf matches sends to this rank itself with its receives, in order,
 // and returns the other calls.
 func (c *Communicator) copyToSelf(calls []call.Call) ([]call.Call, error) {
-	var sends, recvs []*call.Call
-	for i := range calls {
-		if calls[i].Root != c.rank {
-			continue
-		}
-		switch calls[i].Collective {
-		case plugin.Send:
-			sends = append(sends, &calls[i])
-		case plugin.Recv:
-			recvs = append(recvs, &calls[i])
-		}
-	}
-	if len(sends) != len(recvs) {
-		return nil, plugin.Errorf(plugin.InvalidArgument, "group on rank %d: %d sends to itself but %d receives from itself",
-			c.rank, len(sends), len(recvs))
-	}
-	var errs []error
-	for i := range sends {
-		n := sends[i].Slots[plugin.SlotBytes]
-		if m := recvs[i].Slots[plugin.SlotBytes]; m != n {
-			errs = append(errs, plugin.Errorf(plugin.Mismatch, "group on rank %d: sends %d bytes to itself but receives %d",
-				c.rank, n, m))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
+	sends, recvs, err := call.ToSelf(c.rank, calls)
+	if err != nil {
 		return nil, err
 	}
 	for i := range sends {

@@ -1,0 +1,63 @@
+package diagnosis
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Late watches for a rank that has called fewer collectives than this one. It belongs to one goroutine.
+type Late struct {
+	rank   int
+	called uint64
+	since  time.Time
+}
+
+// Look returns the end of a communicator whose work on the GPU waits for a rank that will not come: one that has closed
+// the communicator; and, where the work is of a transport's own library (engine), one that has called nothing for as
+// long as a call may take. Our kernels have a deadline themselves; such a library's have none. idle says whether nothing
+// is left on the GPU.
+func (l *Late) Look(o *Observer, flights *Flights, engine bool, idle func() bool, now time.Time) *plugin.Error {
+	behind, closed := o.behind(engine)
+	if behind < 0 {
+		*l = Late{rank: -1}
+		return nil
+	}
+	if called := o.State(behind).Collectives(); l.rank != behind || l.called != called || l.since.IsZero() {
+		*l = Late{behind, called, now}
+		return nil
+	}
+	if !closed && now.Sub(l.since) < o.Timeout || idle() || o.Failure.Reason() != nil {
+		return nil
+	}
+	reason := o.NoAnswer(behind, "")
+	if closed {
+		reason = o.Mismatch(behind, fmt.Sprintf("%s has closed the communicator while rank %d waits for it",
+			o.PeerName(behind), o.Rank))
+	}
+	reason.Message += flights.Awaiting(o, behind)
+	return reason
+}
+
+// behind returns a rank of this host that has called fewer collectives than this one, and whether it has closed the
+// communicator; -1: none. Ranks that may yet call them count if open is true.
+func (o *Observer) behind(open bool) (rank int, closed bool) {
+	own, found := o.State(o.Rank).Collectives(), -1
+	for rank := range o.World {
+		if rank == o.Rank || !o.Topology.SameHost(o.Rank, rank) {
+			continue
+		}
+		theirs := o.State(rank)
+		switch {
+		case theirs.HasClosed() && o.Engine.Unsent(rank):
+			return rank, true
+		case theirs.Collectives() >= own:
+		case theirs.HasClosed():
+			return rank, true
+		case open && found < 0:
+			found = rank
+		}
+	}
+	return found, false
+}
