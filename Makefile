@@ -156,7 +156,7 @@ vet: ## go vet
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## golangci-lint, staticcheck included
-	$(own_cgo) $(BIN)/golangci-lint run ./...
+	$(own_cgo) $(BIN)/golangci-lint run --allow-parallel-runners ./...
 
 # Not a part of lint, which .ci/run begins with beside what makes the environment.
 .PHONY: lint-python
