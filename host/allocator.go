@@ -88,12 +88,12 @@ func (c *Communicator) NewAllocator(o AllocatorOptions) (*Allocator, error) {
 		return nil, err
 	}
 	defer release()
-	g := c.job.gpu
-	context, err := g.driver.Retain(g.info.Ordinal) // the memory may outlive the communicator
+	g := c.job.GPU
+	context, err := g.Driver.Retain(g.Info.Ordinal) // the memory may outlive the communicator
 	if err != nil {
 		return nil, c.observer.WrapError("new_allocator", err)
 	}
-	a := &Allocator{comm: c, gpu: pool.GPU{Driver: g.driver, Context: context, Ordinal: g.info.Ordinal},
+	a := &Allocator{comm: c, gpu: pool.GPU{Driver: g.Driver, Context: context, Ordinal: g.Info.Ordinal},
 		symmetric: o.Symmetric, segment: segmentBytes(o.SegmentBytes), growth: lockorder.Mutex{Level: lockorder.Growth}}
 	if o.SegmentBytes == 0 {
 		a.segment = defaultSegment
@@ -104,7 +104,7 @@ func (c *Communicator) NewAllocator(o AllocatorOptions) (*Allocator, error) {
 	c.allocators.mu.Lock()
 	defer c.allocators.mu.Unlock()
 	if c.allocators.closed {
-		return nil, errors.Join(c.observer.ClosedError("new_allocator"), g.driver.Release(g.info.Ordinal))
+		return nil, errors.Join(c.observer.ClosedError("new_allocator"), g.Driver.Release(g.Info.Ordinal))
 	}
 	c.allocators.count++
 	a.label = fmt.Sprintf("%s, allocator %d", c.label, c.allocators.count)

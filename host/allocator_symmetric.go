@@ -30,7 +30,7 @@ func (a *Allocator) meet(what string, n int64) (tag string, err error) {
 	}
 	var answers [][]byte
 	if err := a.together(func() (err error) {
-		ctx, cancel := c.observer.Deadline(c.job.ctx)
+		ctx, cancel := c.observer.Deadline(c.job.Context)
 		defer cancel()
 		answers, err = c.group.AllGather(ctx, tag, payload)
 		return err
@@ -77,7 +77,7 @@ func (a *Allocator) together(f func() error) error {
 // agree lets all ranks return the same error. a.growth is held.
 func (a *Allocator) agree(tag string, err error) error {
 	return a.together(func() error {
-		ctx, cancel := a.comm.observer.Deadline(a.comm.job.ctx)
+		ctx, cancel := a.comm.observer.Deadline(a.comm.job.Context)
 		defer cancel()
 		return a.comm.group.Agree(ctx, tag, err)
 	})
@@ -114,7 +114,7 @@ func (a *Allocator) growTogether(n, bytes int64) error {
 	if err == nil {
 		err = a.together(func() error {
 			c := a.comm
-			ctx, cancel := c.observer.Deadline(c.job.ctx)
+			ctx, cancel := c.observer.Deadline(c.job.Context)
 			defer cancel()
 			return c.symmetric.Register(ctx, c.group, c.device.buffers, m.Address, m.Bytes)
 		})

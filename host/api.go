@@ -8,16 +8,16 @@ import (
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/internal/call"
+	"github.com/shunt-ccl/shunt/host/internal/job"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Options say how to join. The zero value takes everything from the
-// environment: rank and world from torchrun, Open MPI, MPICH or Slurm, the
-// rest from SHUNT_* variables.
+// Options say how to join. The zero value takes everything from the environment: rank and world from torchrun, Open
+// MPI, MPICH or Slurm, the rest from SHUNT_* variables.
 type Options struct {
 	Rank, World int // World 0: both from the environment
-	// where the ranks meet: "tcp://host:port", "file:///path" or a unique id, see bootstrap.NewID; "" and "env": from the
-	// environment
+	// where the ranks meet: "tcp://host:port", "file:///path" or a unique id, see bootstrap.NewID; "" and "env": from
+	// the environment
 	ID string
 	// as in SHUNT_TRANSPORTS; none: from there, else all that are registered and those of SHUNT_PLUGIN_DIR
 	Transports []string
@@ -35,21 +35,23 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Stream is a CUDA stream, such as a cuda.Stream; nil is the default stream.
-// Calls on host memory do not look at it.
+// AutoDevice, as Options.Device, is the device of this process's number among the ranks of its host, as the launcher
+// says it (LOCAL_RANK of torchrun, and what Open MPI, MPICH and Slurm have in its place; without any, the rank), modulo
+// the number of devices that the process sees.
+const AutoDevice = job.AutoDevice
+
+// Stream is a CUDA stream, such as a cuda.Stream; nil is the default stream. Calls on host memory do not look at it.
 type Stream interface {
 	// Handle is the CUstream.
 	Handle() unsafe.Pointer
 }
 
-// Operation is one call. Which fields matter depends on Collective; counts and
-// displacements are in elements of DType. Memory stays the caller's, is aligned to
-// the element, and must stay valid until the operation has ended.
+// Operation is one call. Which fields matter depends on Collective; counts and displacements are in elements of DType.
+// Memory stays the caller's, is aligned to the element, and must stay valid until the operation has ended.
 //
-// In place is as in NCCL: all_gather and gather with Send at Recv + rank * Count
-// elements, reduce_scatter and scatter with Recv at Send + rank * Count (the varying
-// ones at this rank's block), all_reduce, reduce and broadcast with Send == Recv.
-// Other overlaps are InvalidArgument.
+// In place is as in NCCL: all_gather and gather with Send at Recv + rank * Count elements, reduce_scatter and scatter
+// with Recv at Send + rank * Count (the varying ones at this rank's block), all_reduce, reduce and broadcast with Send
+// == Recv. Other overlaps are InvalidArgument.
 type Operation struct {
 	Collective plugin.Collective
 	DType      plugin.DType
@@ -59,10 +61,9 @@ type Operation struct {
 	Count      int64
 	Root       int // or the peer of send, recv, put, get, signal and wait
 
-	// Varying collectives: one entry per rank. Displacements may be nil, which
-	// means packed in rank order. all_gather_v and gather_v (at the root) use
-	// Recv*, reduce_scatter_v and scatter_v (at the root) Send*, all_to_all_v
-	// both. Count is this rank's own for all_gather_v, gather_v and scatter_v.
+	// Varying collectives: one entry per rank. Displacements may be nil, which means packed in rank order. all_gather_v
+	// and gather_v (at the root) use Recv*, reduce_scatter_v and scatter_v (at the root) Send*, all_to_all_v both.
+	// Count is this rank's own for all_gather_v, gather_v and scatter_v.
 	SendCounts, SendDispls []int64
 	RecvCounts, RecvDispls []int64
 	// all_to_all_v on device memory: in place of the four above; zero: none. Each of its counts and displacements
@@ -85,9 +86,8 @@ func (c *Communicator) check(op *Operation, arrays []int64, into *call.Call) err
 // cost every call on a GPU some 50 ns.
 func (op *Operation) arguments() *call.Arguments { return (*call.Arguments)(unsafe.Pointer(op)) }
 
-// The communicator's collectives. Every method returns when the result is
-// there (host memory) or enqueued (device memory). All are thin wrappers of
-// Do, which takes any Operation, premul_sum with its scalar too; Start is its
+// The communicator's collectives. Every method returns when the result is there (host memory) or enqueued (device
+// memory). All are thin wrappers of Do, which takes any Operation, premul_sum with its scalar too; Start is its
 // non-blocking form.
 
 // AllReduce reduces count elements over all ranks into every rank's recv.
@@ -119,8 +119,7 @@ func (c *Communicator) Broadcast(send, recv unsafe.Pointer, count int64, dtype p
 		Stream: stream})
 }
 
-// AllGather concatenates every rank's count elements, in rank order, into
-// every rank's recv of world*count elements.
+// AllGather concatenates every rank's count elements, in rank order, into every rank's recv of world*count elements.
 func (c *Communicator) AllGather(send, recv unsafe.Pointer, count int64, dtype plugin.DType, stream Stream) error {
 	return c.Do(&Operation{Collective: plugin.AllGather, Send: send, Recv: recv, Count: count, DType: dtype,
 		Stream: stream})
@@ -137,8 +136,7 @@ func (c *Communicator) AllGatherV(send, recv unsafe.Pointer, counts, displs []in
 	return c.Do(&op)
 }
 
-// ReduceScatter reduces world*count elements; rank r receives block r of count
-// elements.
+// ReduceScatter reduces world*count elements; rank r receives block r of count elements.
 func (c *Communicator) ReduceScatter(send, recv unsafe.Pointer, count int64, dtype plugin.DType, op plugin.Op,
 	stream Stream) error {
 	return c.reduce(&Operation{Collective: plugin.ReduceScatter, Send: send, Recv: recv, Count: count, DType: dtype,
@@ -159,9 +157,8 @@ func (c *Communicator) AllToAll(send, recv unsafe.Pointer, count int64, dtype pl
 		Stream: stream})
 }
 
-// AllToAllV sends sendCounts[r] elements at sendDispls[r] to rank r and
-// receives recvCounts[r] elements from it at recvDispls[r]. Each pair of ranks
-// must agree on its two counts. Nil displacements mean packed.
+// AllToAllV sends sendCounts[r] elements at sendDispls[r] to rank r and receives recvCounts[r] elements from it at
+// recvDispls[r]. Each pair of ranks must agree on its two counts. Nil displacements mean packed.
 func (c *Communicator) AllToAllV(send unsafe.Pointer, sendCounts, sendDispls []int64, recv unsafe.Pointer, recvCounts,
 	recvDispls []int64, dtype plugin.DType, stream Stream) error {
 	return c.Do(&Operation{Collective: plugin.AllToAllV, Send: send, SendCounts: sendCounts, SendDispls: sendDispls,
@@ -175,8 +172,8 @@ func (c *Communicator) Gather(send, recv unsafe.Pointer, count int64, dtype plug
 		Stream: stream})
 }
 
-// GatherV gathers count elements of this rank at root, which gives every
-// rank's count and displacement; other ranks may pass nil for both.
+// GatherV gathers count elements of this rank at root, which gives every rank's count and displacement; other ranks may
+// pass nil for both.
 func (c *Communicator) GatherV(send unsafe.Pointer, count int64, recv unsafe.Pointer, counts, displs []int64,
 	dtype plugin.DType, root int, stream Stream) error {
 	return c.Do(&Operation{Collective: plugin.GatherV, Send: send, Count: count, Recv: recv, RecvCounts: counts,
@@ -190,17 +187,16 @@ func (c *Communicator) Scatter(send, recv unsafe.Pointer, count int64, dtype plu
 		Stream: stream})
 }
 
-// ScatterV scatters root's blocks, of which this rank receives count elements;
-// ranks other than root may pass nil counts and displacements.
+// ScatterV scatters root's blocks, of which this rank receives count elements; ranks other than root may pass nil
+// counts and displacements.
 func (c *Communicator) ScatterV(send unsafe.Pointer, counts, displs []int64, recv unsafe.Pointer, count int64,
 	dtype plugin.DType, root int, stream Stream) error {
 	return c.Do(&Operation{Collective: plugin.ScatterV, Send: send, SendCounts: counts, SendDispls: displs, Recv: recv,
 		Count: count, DType: dtype, Root: root, Stream: stream})
 }
 
-// Send sends count elements to peer; it may return once they are buffered. The
-// peer's Recv must be of as many bytes. Another length is Mismatch on the receiver,
-// and on the sender then or in a later call.
+// Send sends count elements to peer; it may return once they are buffered. The peer's Recv must be of as many bytes.
+// Another length is Mismatch on the receiver, and on the sender then or in a later call.
 func (c *Communicator) Send(send unsafe.Pointer, count int64, dtype plugin.DType, peer int, stream Stream) error {
 	return c.Do(&Operation{Collective: plugin.Send, Send: send, Count: count, DType: dtype, Root: peer, Stream: stream})
 }
@@ -215,16 +211,13 @@ func (c *Communicator) Barrier(stream Stream) error {
 	return c.Do(&Operation{Collective: plugin.Barrier, Stream: stream})
 }
 
-// Group runs several operations as one: they make progress together, so a
-// rank may send to and receive from any set of peers without ordering the
-// calls. The body calls Add.
+// Group runs several operations as one: they make progress together, so a rank may send to and receive from any set of
+// peers without ordering the calls. The body calls Add.
 //
-// On device memory a group is rounds, one after the other: the k-th message to
-// and the k-th from every peer are in round k. Ranks that all group their
-// messages never wait for each other in a circle. A rank whose group has more
-// than one message to or from a peer needs that peer to group its own of them
-// too: one that receives twice and then sends twice, without a group, would
-// wait for a second message whose round waits for what it sends later.
+// On device memory a group is rounds, one after the other: the k-th message to and the k-th from every peer are in
+// round k. Ranks that all group their messages never wait for each other in a circle. A rank whose group has more than
+// one message to or from a peer needs that peer to group its own of them too: one that receives twice and then sends
+// twice, without a group, would wait for a second message whose round waits for what it sends later.
 type Group struct{ operations []Operation }
 
 // Add puts an operation into the group, with copies of its counts and displacements. It runs when Group.Run is called.

@@ -9,9 +9,8 @@ import (
 	"github.com/shunt-ccl/shunt/host/internal/lockorder"
 )
 
-// A program that must handle something else between calls, such as signals, bounds how
-// long a call blocks: a call that takes longer goes on as a request. A run that waits is
-// paused where it is, and another goroutine takes it to its end.
+// A program that must handle something else between calls, such as signals, bounds how long a call blocks: a call that
+// takes longer goes on as a request. A run that waits is paused where it is, and another goroutine takes it to its end.
 
 // outcome is the progress of an operation.
 type outcome int
@@ -22,13 +21,11 @@ const (
 	untried                // it must agree with the other ranks first, which may take any time
 )
 
-// DoFor is like Do, but blocks for limit at most. An operation that has not ended by then
-// goes on as a request, which DoFor returns; its memory belongs to the library until the
-// request has ended. Otherwise the request is nil, and the error is the operation's. A
-// call that ends in time costs what Do costs. A limit of 0 or less is none. On device
-// memory DoFor waits until the operation is in its stream; the limit does not apply while
-// that stream is full, nor to a turn for the calling thread's own stream
-// (CU_STREAM_PER_THREAD).
+// DoFor is like Do, but blocks for limit at most. An operation that has not ended by then goes on as a request, which
+// DoFor returns; its memory belongs to the library until the request has ended. Otherwise the request is nil, and the
+// error is the operation's. A call that ends in time costs what Do costs. A limit of 0 or less is none. On device
+// memory DoFor waits until the operation is in its stream; the limit does not apply while that stream is full, nor to a
+// turn for the calling thread's own stream (CU_STREAM_PER_THREAD).
 func (c *Communicator) DoFor(op *Operation, limit time.Duration) (*Request, error) {
 	if limit <= 0 || c.threads(op) {
 		return nil, c.Do(op)
@@ -76,8 +73,7 @@ func (g *Group) RunFor(c *Communicator, limit time.Duration) (*Request, error) {
 	return r, nil
 }
 
-// SynchronizeFor is like Synchronize, with the limit of DoFor. It takes some 10 µs more,
-// for another goroutine.
+// SynchronizeFor is like Synchronize, with the limit of DoFor. It takes some 10 µs more, for another goroutine.
 func (c *Communicator) SynchronizeFor(stream Stream, limit time.Duration) (*Request, error) {
 	if limit <= 0 || c.device == nil || streamOf(stream) == cuda.PerThreadStream {
 		return nil, c.Synchronize(stream)
@@ -121,6 +117,6 @@ func (r *Request) within(limit time.Duration) (*Request, error) {
 
 // needsAgreement reports whether a call begins with an agreement of all ranks.
 func (c *Communicator) needsAgreement(call *call.Call) bool {
-	return c.device != nil && c.job.checks && !call.Collective.PointToPoint() ||
+	return c.device != nil && c.job.Checks && !call.Collective.PointToPoint() ||
 		!c.plans.Known(call)
 }

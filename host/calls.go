@@ -59,22 +59,11 @@ func (c *Communicator) compareLater(call *call.Call, lengths bool) {
 	}
 }
 
-// compareMessages compares the messages that have come with what their senders say of them, and fails the communicator
-// if one is of another length.
-func (c *Communicator) compareMessages() {
-	if reason := c.unchecked.Compare(&c.observer); reason != nil {
-		c.fail(reason, true)
-	}
-}
-
 // compareCalls looks whether a rank has called another collective than this one, and fails the communicator if so. It
 // may be called from any goroutine.
 func (c *Communicator) compareCalls() {
-	if c.observer.Failure.Reason() != nil {
-		return
-	}
-	if reason := c.observer.Disagreement(); reason != nil {
-		c.fail(reason, true)
+	if c.observer.Failure.Reason() == nil {
+		c.failFor(c.observer.Disagreement())
 	}
 }
 
@@ -83,4 +72,17 @@ func (c *Communicator) compareAfter() {
 	if c.observer.Contradicts(c.sequence.Mark) {
 		c.compareCalls()
 	}
+}
+
+// look looks at operations that wait for long, and finds the ranks that disagree about what is being called.
+func (c *Communicator) look() {
+	c.tell()
+	c.compareCalls()
+	if c.device != nil {
+		c.device.look()
+		c.failFor(c.observer.Conflict())
+		c.watchdog.LookAtRejections(&c.observer, c.plans.Stall)
+		return
+	}
+	c.failFor(c.watchdog.LookAtStall(&c.observer, c.plans.Stall))
 }

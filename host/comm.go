@@ -5,17 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
-	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/host/internal/job"
 	"github.com/shunt-ccl/shunt/host/internal/lockorder"
 	"github.com/shunt-ccl/shunt/host/internal/plans"
 	"github.com/shunt-ccl/shunt/host/internal/turn"
@@ -25,27 +24,24 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Communicator is a group of ranks that run collectives together. Its methods
-// may be called from any goroutine; operations run one at a time, in the order
-// they were called, and every rank must call the collective ones in the same
+// Communicator is a group of ranks that run collectives together. Its methods may be called from any goroutine;
+// operations run one at a time, in the order they were called, and every rank must call the collective ones in the same
 // order.
 type Communicator struct {
 	rank, world int
 	label       string // "world", "world/1.0": names the communicator in messages and tags
-	ranks       []int  // this communicator's ranks as ranks of the job
-	job         *job
+	job         *job.Job
+	member      job.Member // what the job watches
 	group       *bootstrap.Group
 	engine      *executor.Engine
 	maxSMs      int // the ranks' smallest budget of multiprocessors, 0: none
 	checker     call.Checker
 	observer    diagnosis.Observer
 	share       *memory.Share
-	device      *device           // nil for host memory
-	control     []io.Closer       // every rank's control page
-	telling     *telling          // nil: all ranks are on this host
-	loaded      []*carrier.Loaded // the transports as the communicator found them
+	device      *device     // nil for host memory
+	control     []io.Closer // every rank's control page
+	telling     *telling    // nil: all ranks are on this host
 	attached    []*attached
-	logger      *slog.Logger
 
 	turn          turn.Turn[*Request] // who holds it may touch what follows
 	sequence      call.Sequence
@@ -71,8 +67,8 @@ type Communicator struct {
 	closeErr      error
 }
 
-// arguments is the scratch of a single operation; it belongs to the caller that was
-// admitted, so a call allocates nothing.
+// arguments is the scratch of a single operation; it belongs to the caller that was admitted, so a call allocates
+// nothing.
 type arguments struct {
 	call      call.Call
 	symmetric *buffers.Range // that the receive memory of the call lies in; nil: none
@@ -92,8 +88,8 @@ func (c *Communicator) Label() string { return c.label }
 // Topology says where every rank of the communicator runs.
 func (c *Communicator) Topology() *topology.Topology { return c.observer.Topology }
 
-// Do runs one operation and waits for it. It allocates nothing when it
-// succeeds and its plan was prepared by an earlier call.
+// Do runs one operation and waits for it. It allocates nothing when it succeeds and its plan was prepared by an earlier
+// call.
 func (c *Communicator) Do(op *Operation) error {
 	_ = *op // a nil pointer panics here, and not while others wait for the turn
 	if !c.tryTurn() {
@@ -163,8 +159,8 @@ func (c *Communicator) failed() bool {
 	return c.observer.Failure.Reason() != nil
 }
 
-// run executes one operation. The caller is admitted. With patience it may return
-// less far than to the end; see outcome.
+// run executes one operation. The caller is admitted. With patience it may return less far than to the end; see
+// outcome.
 func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, error) {
 	if c.failed() { // names are looked up for errors only
 		return ended, c.observer.Failed(diagnosis.Numbered(op.Collective, c.sequence.Collectives+1))
@@ -203,8 +199,8 @@ func (c *Communicator) run(op *Operation, patience time.Duration) (outcome, erro
 			return ended, err
 		}
 	}
-	if c.device != nil && c.job.checks && !op.Collective.PointToPoint() {
-		if err := c.plans.Compare(c.job.ctx, c.sequence.Collectives, &a.call); err != nil {
+	if c.device != nil && c.job.Checks && !op.Collective.PointToPoint() {
+		if err := c.plans.Compare(c.job.Context, c.sequence.Collectives, &a.call); err != nil {
 			return ended, err
 		}
 	}
@@ -258,7 +254,7 @@ func (c *Communicator) finish(what string, err error) error {
 	}
 	c.inFlight = nil
 	if c.unchecked.Any() {
-		c.compareMessages()
+		c.failFor(c.unchecked.Compare(&c.observer))
 		return c.observer.Failed(what)
 	}
 	return nil
@@ -279,7 +275,7 @@ func (c *Communicator) programs(call *call.Call) (plans.Program, error) {
 	c.publish(call)
 	c.engine.Announce()
 	c.engine.NoteCall()
-	return c.plans.Prepare(c.job.ctx, c.sequence.Collectives, call)
+	return c.plans.Prepare(c.job.Context, c.sequence.Collectives, call)
 }
 
 // rejectCall notes for peers that this rank has rejected an operation, which gets no number, and returns err.
@@ -329,8 +325,7 @@ func (c *Communicator) failRun(what string, err error) error {
 
 var failTold = failpoint.New("communicator.told", "a communicator has failed here, before the other ranks are told")
 
-// fail makes the communicator fail for good; the first reason wins. With
-// spread, the other ranks learn it.
+// fail makes the communicator fail for good; the first reason wins. With spread, the other ranks learn it.
 func (c *Communicator) fail(reason *plugin.Error, spread bool) {
 	if !c.observer.Failure.Set(reason) {
 		return
@@ -347,12 +342,19 @@ func (c *Communicator) fail(reason *plugin.Error, spread bool) {
 			go a.Abort(reason.Message)
 		}
 	}
-	c.observer.Failure.File(c.logger, c.report)
-	c.logger.Info("communicator failed", "communicator", c.label, "rank", c.rank, "reason", reason.Message)
+	c.observer.Failure.File(c.observer.Logger, c.report)
+	c.observer.Logger.Info("communicator failed", "communicator", c.label, "rank", c.rank, "reason", reason.Message)
 }
 
-// Abort makes the communicator fail here and on every peer: operations in
-// flight return an error at once. It may be called from any goroutine.
+// failFor makes the communicator fail everywhere if there is a reason.
+func (c *Communicator) failFor(reason *plugin.Error) {
+	if reason != nil {
+		c.fail(reason, true)
+	}
+}
+
+// Abort makes the communicator fail here and on every peer: operations in flight return an error at once. It may be
+// called from any goroutine.
 func (c *Communicator) Abort(reason string) {
 	c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.rank, Message: fmt.Sprintf("rank %d aborted: %s", c.rank, reason)},
 		true)
@@ -368,9 +370,8 @@ func (c *Communicator) Err() error {
 	return nil
 }
 
-// Close ends this rank's part in the communicator and releases everything it
-// holds. It waits for operations in flight here, never for peers, and returns
-// the errors of releasing; the communicator is closed all the same.
+// Close ends this rank's part in the communicator and releases everything it holds. It waits for operations in flight
+// here, never for peers, and returns the errors of releasing; the communicator is closed all the same.
 func (c *Communicator) Close() error {
 	c.closeOnce.Do(func() { c.closeErr = c.close() })
 	return c.closeErr
@@ -399,7 +400,7 @@ func (c *Communicator) close() error {
 		}
 	}
 	var errs []error
-	c.job.forget(c)
+	c.job.Forget(&c.member)
 	c.device.halt()
 	for _, a := range c.attached {
 		errs = append(errs, a.deferred.Close())
@@ -438,6 +439,6 @@ func (c *Communicator) close() error {
 	if c.group != nil {
 		errs = append(errs, c.group.Close())
 	}
-	errs = append(errs, c.job.release())
+	errs = append(errs, c.job.Release(&c.member))
 	return errors.Join(errs...)
 }

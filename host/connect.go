@@ -12,6 +12,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/internal/plans"
+	"github.com/shunt-ccl/shunt/host/internal/survey"
 	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -60,10 +61,10 @@ func (c *Communicator) open(ctx context.Context, id uint64) (absent map[string]e
 	ctx, cancel := plans.TransportTime(ctx)
 	defer cancel()
 	absent = map[string]error{}
-	infos := make([]plugin.Info, 0, len(c.loaded))
-	for _, l := range c.loaded {
+	infos := make([]plugin.Info, 0, len(c.member.Loaded))
+	for _, l := range c.member.Loaded {
 		infos = append(infos, l.Info)
-		if !slices.Contains(l.Info.Memory, c.job.memory) || !serves(l.Info, c.world) {
+		if !slices.Contains(l.Info.Memory, c.job.Memory) || !survey.Serves(l.Info, c.world) {
 			continue
 		}
 		if reason := c.outOfReach(l.Info); reason != "" {
@@ -71,12 +72,12 @@ func (c *Communicator) open(ctx context.Context, id uint64) (absent map[string]e
 			continue
 		}
 		endpoint, err := l.Transport.Open(ctx, plugin.OpenConfig{
-			Communicator: id, Rank: c.rank, World: c.world, Memory: c.job.memory, Device: c.job.ordinal(),
-			MaxSMs: c.maxSMs, Options: c.job.options.Transport(l.Info.Name),
+			Communicator: id, Rank: c.rank, World: c.world, Memory: c.job.Memory, Device: c.job.Device,
+			MaxSMs: c.maxSMs, Options: c.job.Options.Transport(l.Info.Name),
 		})
 		if err != nil {
 			err = fmt.Errorf("opening transport %s: %w", l.Info.Name, err)
-			if !c.job.optional || plugin.CodeOf(err) != plugin.Unsupported {
+			if !c.job.Optional || plugin.CodeOf(err) != plugin.Unsupported {
 				return nil, err
 			}
 			absent[l.Info.Name] = err
@@ -102,7 +103,7 @@ func (c *Communicator) open(ctx context.Context, id uint64) (absent map[string]e
 		}
 	}
 	if len(c.attached) == 0 && len(absent) == 0 {
-		if err := worldTooLarge(infos, c.job.memory, c.world); err != nil {
+		if err := survey.WorldTooLarge(infos, c.job.Memory, c.world); err != nil {
 			return nil, err
 		}
 		if hosts := len(c.observer.Topology.Hosts()); hosts > 1 {
@@ -111,7 +112,7 @@ func (c *Communicator) open(ctx context.Context, id uint64) (absent map[string]e
 		if len(c.plans.Absent) > 0 {
 			return absent, nil // settle says why
 		}
-		return nil, plugin.Errorf(plugin.Unsupported, "no transport serves %s memory", c.job.memory)
+		return nil, plugin.Errorf(plugin.Unsupported, "no transport serves %s memory", c.job.Memory)
 	}
 	return absent, nil
 }
@@ -134,7 +135,7 @@ func (c *Communicator) settle() error {
 		reasons = append(reasons, name+": "+reason)
 	}
 	slices.Sort(reasons)
-	return plugin.Errorf(plugin.Unsupported, "no transport serves %s memory: %s", c.job.memory,
+	return plugin.Errorf(plugin.Unsupported, "no transport serves %s memory: %s", c.job.Memory,
 		strings.Join(reasons, "; "))
 }
 
@@ -145,7 +146,7 @@ func (c *Communicator) outOfReach(info plugin.Info) string {
 	switch hosts := len(c.observer.Topology.Hosts()); {
 	case hosts > 1 && info.Features&plugin.FeatureMultiHost == 0:
 		return "it reaches ranks of one host only"
-	case hosts == 1 && c.job.optional && c.job.memory == plugin.MemoryKindHost && info.Features&engine == engine &&
+	case hosts == 1 && c.job.Optional && c.job.Memory == plugin.MemoryKindHost && info.Features&engine == engine &&
 		info.Features&plugin.FeatureMemory == 0:
 		// It would cost every communicator its connections, and every first call a round of exchange.
 		return "the ranks are on one host, whose memory they share; SHUNT_TRANSPORTS names it all the same"

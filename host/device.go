@@ -13,6 +13,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/host/internal/job"
 	"github.com/shunt-ccl/shunt/host/internal/plans"
 	"github.com/shunt-ccl/shunt/host/internal/survey"
 	"github.com/shunt-ccl/shunt/host/memory"
@@ -22,7 +23,7 @@ import (
 // device is the part of a communicator that runs on its GPU. The CPU's engine
 // beside it keeps the control pages.
 type device struct {
-	*gpu
+	*job.GPU
 	comm *Communicator
 	exec *executor.Device
 
@@ -45,16 +46,16 @@ const stagingBytes = 16 * survey.PatternBytes
 
 // newDevice makes the executor of a communicator's GPU. It is local.
 func newDevice(c *Communicator) (*device, error) {
-	g := c.job.gpu
-	exec, err := executor.NewDevice(g.driver, g.info.Ordinal, c.rank, c.world)
+	g := c.job.GPU
+	exec, err := executor.NewDevice(g.Driver, g.Info.Ordinal, c.rank, c.world)
 	if err != nil {
 		return nil, err
 	}
 	exec.SetTimeout(c.observer.Timeout)
 	c.plans.Device = exec
-	d := &device{gpu: g, comm: c, exec: exec, flights: diagnosis.NewFlights(c.job.options.Records()), stop: func() {},
+	d := &device{GPU: g, comm: c, exec: exec, flights: diagnosis.NewFlights(c.job.Options.Records()), stop: func() {},
 		starts: map[handleKey]cuda.Ptr{}}
-	if d.copies, err = memory.NewStaging(g.driver, g.context, stagingBytes); err != nil {
+	if d.copies, err = memory.NewStaging(g.Driver, g.Context, stagingBytes); err != nil {
 		return nil, errors.Join(err, exec.Close())
 	}
 	return d, nil
@@ -68,7 +69,7 @@ func (d *device) probe(ctx context.Context, id uint64) error {
 		return nil
 	}
 	gpus := survey.GPUs{
-		Survey: &survey.Survey{Observer: &c.observer, Group: c.group}, Driver: d.driver, Context: d.context, Bus: d.info.Bus,
+		Survey: &survey.Survey{Observer: &c.observer, Group: c.group}, Driver: d.Driver, Context: d.Context, Bus: d.Info.Bus,
 		Copies: d.copies,
 	}
 	for i, a := range c.attached {
@@ -107,7 +108,7 @@ func (d *device) mapRegion(base uint32, r plugin.Region, rank int) (io.Closer, e
 	if r.ID == 0 && r.Role == plugin.RegionRolePrivate {
 		behind = d.comm.attachedAt(base).deferredBytes()
 	}
-	m, err := memory.MapExtensible(d.driver, d.context, d.info.Ordinal, r, behind)
+	m, err := memory.MapExtensible(d.Driver, d.Context, d.Info.Ordinal, r, behind)
 	if err == nil {
 		err = d.enter(base, r, rank, m.Address())
 	}
@@ -131,13 +132,13 @@ type localMapping struct {
 }
 
 func (m localMapping) Close() error {
-	return errors.Join(m.device.driver.UnregisterHost(m.device.context, m.at), m.mapping.Close())
+	return errors.Join(m.device.Driver.UnregisterHost(m.device.Context, m.at), m.mapping.Close())
 }
 
 // mapLocal maps memory of this rank's alone, the device's or the host's, and lets the GPU reach it.
 func (d *device) mapLocal(base uint32, r plugin.Region) (io.Closer, error) {
 	if r.Memory == plugin.MemoryKindCuda {
-		m, err := memory.MapDevice(d.driver, d.context, d.info.Ordinal, r)
+		m, err := memory.MapDevice(d.Driver, d.Context, d.Info.Ordinal, r)
 		if err != nil {
 			return nil, err
 		}
@@ -149,12 +150,12 @@ func (d *device) mapLocal(base uint32, r plugin.Region) (io.Closer, error) {
 	local := localMapping{device: d}
 	var err error
 	local.mapping, err = mapHost(r, func(m executor.Memory) error {
-		at, err := d.driver.RegisterHost(d.context, m.Base, r.Bytes)
+		at, err := d.Driver.RegisterHost(d.Context, m.Base, r.Bytes)
 		if err != nil {
 			return err
 		}
 		if err = d.exec.SetLocal(base, r.ID, at, m.Base, r.Bytes); err != nil {
-			return errors.Join(err, d.driver.UnregisterHost(d.context, m.Base))
+			return errors.Join(err, d.Driver.UnregisterHost(d.Context, m.Base))
 		}
 		local.at = m.Base
 		return nil
@@ -174,7 +175,7 @@ type handleKey struct {
 // enter puts a region into the executor's table.
 func (d *device) enter(base uint32, r plugin.Region, rank int, address cuda.Ptr) error {
 	if r.Role == plugin.RegionRoleDirectory && d.buffers == nil {
-		d.buffers = buffers.New(&d.comm.observer, buffers.GPU{Driver: d.driver, Context: d.context, Ordinal: d.info.Ordinal},
+		d.buffers = buffers.New(&d.comm.observer, buffers.GPU{Driver: d.Driver, Context: d.Context, Ordinal: d.Info.Ordinal},
 			d.exec, d.copies, d.comm.share, address)
 	}
 	return d.exec.SetRegion(base, r.ID, rank, address, r.Bytes)
@@ -266,7 +267,7 @@ func (d *device) countMessage(call *call.Call) {
 // peers will wait for the operation; but nothing to it where the stream was being
 // captured, as then only a graph is not to be had.
 func (d *device) explain(what string, err error, stream cuda.Stream) error {
-	state, asked := d.driver.CaptureInfo(d.context, stream)
+	state, asked := d.Driver.CaptureInfo(d.Context, stream)
 	if asked == nil && state.Status != cuda.CaptureNone && d.comm.observer.Failure.Reason() == nil {
 		return d.comm.observer.WrapError(what, err)
 	}
@@ -276,7 +277,7 @@ func (d *device) explain(what string, err error, stream cuda.Stream) error {
 // inspect rejects, where SHUNT_CHECK is on, memory that the GPU does not know: a
 // kernel that touched it would break the context for good.
 func (d *device) inspect(call *call.Call) error {
-	if !d.comm.job.checks {
+	if !d.comm.job.Checks {
 		return nil
 	}
 	for _, side := range []struct {
@@ -287,7 +288,7 @@ func (d *device) inspect(call *call.Call) error {
 		if side.bytes == 0 {
 			continue
 		}
-		p, err := d.driver.Pointer(d.context, cuda.Ptr(uintptr(side.at)))
+		p, err := d.Driver.Pointer(d.Context, cuda.Ptr(uintptr(side.at)))
 		if err != nil {
 			return err
 		}

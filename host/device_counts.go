@@ -59,7 +59,7 @@ func (d *device) inspectCounts(call *call.Call) error {
 		if at == 0 {
 			continue
 		}
-		p, err := d.driver.Pointer(d.context, cuda.Ptr(at))
+		p, err := d.Driver.Pointer(d.Context, cuda.Ptr(at))
 		if err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ func (d *device) deferRegions(a *attached, tag string) {
 		ranks[rank] = a.mappings[rank].(deviceMapping).mapping
 	}
 	a.deferred = memory.NewDeferred(memory.DeferredConfig{
-		Driver: d.driver, Context: d.context, Device: d.info.Ordinal, Rank: d.comm.rank, Copies: d.copies,
+		Driver: d.Driver, Context: d.Context, Device: d.Info.Ordinal, Rank: d.comm.rank, Copies: d.copies,
 		Share: d.comm.share, Tag: tag, Ranks: ranks, Before: a.Endpoint.Regions()[0].Handle.Bytes,
 		Late: d.comm.observer.MemoryLate,
 	}, regions)
@@ -54,7 +54,7 @@ func (d *device) makeDeferred(program plans.Program, peers []int) error {
 
 func (d *device) mapDeferred(a *attached, i int, peers []int) error {
 	o := &d.comm.observer
-	ctx, cancel := o.Deadline(d.comm.job.ctx)
+	ctx, cancel := o.Deadline(d.comm.job.Context)
 	defer cancel()
 	ctx, stop := o.Failure.While(ctx)
 	defer stop()

@@ -9,9 +9,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// alone lists the collectives whose plans are prepared when the communicator is
-// made, because the ranks cannot agree on them later: groups of send and recv run as
-// all_to_all_v. A rank without peers copies.
+// alone lists the collectives whose plans are prepared when the communicator is made, because the ranks cannot agree on
+// them later: groups of send and recv run as all_to_all_v. A rank without peers copies.
 func (d *device) alone() []plugin.Collective {
 	if d.comm.world == 1 {
 		return nil
@@ -84,7 +83,7 @@ func (d *device) runRounds(first *call.Call, stream cuda.Stream) error {
 	c := d.comm
 	if c.world == 1 {
 		for _, r := range d.rounds.All() {
-			if err := d.driver.Copy(d.context, cuda.Ptr(r[3]), cuda.Ptr(r[1]), r[0], stream); err != nil {
+			if err := d.Driver.Copy(d.Context, cuda.Ptr(r[3]), cuda.Ptr(r[1]), r[0], stream); err != nil {
 				return c.failRun("group", err)
 			}
 		}

@@ -87,34 +87,6 @@ func TestDeviceRanksAgreeOnTheKindOfMemory(t *testing.T) {
 	}
 }
 
-func TestDeviceOfTheLauncher(t *testing.T) {
-	for name, test := range map[string]struct {
-		variable, value string
-		device          int
-		want            string
-	}{
-		"torchrun":       {"LOCAL_RANK", "1", host.AutoDevice, "ok"},
-		"Slurm":          {"SLURM_LOCALID", "3", host.AutoDevice, "ok"}, // of two devices
-		"rank":           {"NOTHING", "", host.AutoDevice, "device 0"},
-		"none such":      {"NOTHING", "", 2, "device 2 is out of range: 2 visible"},
-		"negative":       {"NOTHING", "", -2, "device -2 is out of range: 2 visible"},
-		"not a number":   {"LOCAL_RANK", "x", host.AutoDevice, "device 0"},
-		"first one wins": {"LOCAL_RANK", "1", 0, "device 0"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			drivers := gpus(t, 2)
-			t.Setenv(test.variable, test.value)
-			errs := deviceErrors(t, drivers[1:], func(_ int, o *host.Options) { o.Device = test.device }, func(r *rank) error {
-				return fmt.Errorf("device %d", r.Topology().Places[0].GPUs[0].Ordinal)
-			})
-			if test.want == "ok" {
-				test.want = "device 1"
-			}
-			require.ErrorContains(t, errs[0], test.want)
-		})
-	}
-}
-
 func TestDeviceSplitAndShrink(t *testing.T) {
 	var through atomic.Int32 // ranks whose calls before the abort have returned
 	deviceWorld(t, 4, func(r *rank) error {

@@ -6,12 +6,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/shunt-ccl/shunt/host/internal/job"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // start begins what runs beside the operations, once the communicator is whole.
 func (d *device) start() {
-	ctx, stop := context.WithCancel(d.comm.job.ctx)
+	ctx, stop := context.WithCancel(d.comm.job.Context)
 	d.stop = stop
 	d.done.Go(func() { d.watch(ctx) })
 	if d.buffers != nil {
@@ -22,14 +23,9 @@ func (d *device) start() {
 	}
 }
 
-// lookout is the longest time that a kernel's fault goes unseen between calls. Whoever asks
-// for the communicator's error without a call, as a framework's watchdog does,
-// learns of it so late at most, whatever SHUNT_STALL_WARNING says.
-const lookout = 250 * time.Millisecond
-
 // watch looks until the communicator is closed.
 func (d *device) watch(ctx context.Context) {
-	ticker := time.NewTicker(lookout)
+	ticker := time.NewTicker(job.Lookout)
 	defer ticker.Stop()
 	for {
 		select {
@@ -43,9 +39,8 @@ func (d *device) watch(ctx context.Context) {
 	}
 }
 
-// look finds faults that kernels have reported, and ranks that contradict each
-// other. It runs every now and then, and wherever somebody is about to rely on a
-// result. It calls no driver.
+// look finds faults that kernels have reported, and ranks that contradict each other. It runs every now and then, and
+// wherever somebody is about to rely on a result. It calls no driver.
 func (d *device) look() {
 	kind, peer, _ := d.exec.Fault()
 	if kind == plugin.FaultNone || d.comm.observer.Failure.Reason() != nil {
@@ -103,40 +98,31 @@ func (d *device) findLate(now time.Time) {
 	}
 }
 
-// contradictions fails the communicator if a peer has enqueued another operation
-// than this rank in the same place.
-func (d *device) contradictions() {
-	if reason := d.comm.observer.Conflict(); reason != nil {
-		d.comm.fail(reason, true)
-	}
-}
-
-// Synchronize waits until everything in a stream has ended, and returns the
-// communicator's error if it has failed by then: operations that were aborted
-// end too, and leave nothing useful behind. For host memory, whose operations
-// have ended when they return, it waits for nothing.
+// Synchronize waits until everything in a stream has ended, and returns the communicator's error if it has failed by
+// then: operations that were aborted end too, and leave nothing useful behind. For host memory, whose operations have
+// ended when they return, it waits for nothing.
 func (c *Communicator) Synchronize(stream Stream) error {
 	if err := c.closed("synchronize"); err != nil {
 		return err
 	}
 	if d := c.device; d != nil {
-		if err := d.driver.SynchronizeStream(d.context, streamOf(stream)); err != nil {
+		if err := d.Driver.SynchronizeStream(d.Context, streamOf(stream)); err != nil {
 			return c.observer.WrapError("synchronize", err)
 		}
 		d.look()
 		// What the kernels waited for, the peers had said before they launched theirs.
 		c.compareCalls()
-		d.contradictions()
+		c.failFor(c.observer.Conflict())
 	}
 	return c.observer.Failed("synchronize")
 }
 
-// graceful is the time that operations in flight have after a failure that
-// does not concern them: the plugin's process is gone, but not what it made.
+// graceful is the time that operations in flight have after a failure that does not concern them: the plugin's process
+// is gone, but not what it made.
 const graceful = 2 * time.Second
 
-// abortDevice ends the GPU's operations: at once, but after the loss of a plugin
-// only those that have not ended by themselves within a while.
+// abortDevice ends the GPU's operations: at once, but after the loss of a plugin only those that have not ended by
+// themselves within a while.
 func (c *Communicator) abortDevice(reason *plugin.Error) {
 	if c.device == nil {
 		return
@@ -148,8 +134,8 @@ func (c *Communicator) abortDevice(reason *plugin.Error) {
 	time.AfterFunc(graceful, c.device.abort)
 }
 
-// DeviceBytes returns the device memory that the communicator's transports hold on
-// this rank's GPU, windows not included; 0 for host memory, and once the communicator is closed.
+// DeviceBytes returns the device memory that the communicator's transports hold on this rank's GPU, windows not
+// included; 0 for host memory, and once the communicator is closed.
 func (c *Communicator) DeviceBytes() int64 {
 	if c.device == nil || c.waitTurn("device bytes") != nil {
 		return 0

@@ -14,7 +14,7 @@ func (c *Communicator) newEngines() *buffers.Engines {
 		}
 	}
 	if d := c.device; d != nil {
-		return buffers.NewEngines(&c.observer, buffers.GPU{Driver: d.driver, Context: d.context, Ordinal: d.info.Ordinal},
+		return buffers.NewEngines(&c.observer, buffers.GPU{Driver: d.Driver, Context: d.Context, Ordinal: d.Info.Ordinal},
 			d.exec, list)
 	}
 	return buffers.NewEngines(&c.observer, buffers.GPU{}, nil, list)

@@ -7,10 +7,9 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Explain says which transport and algorithm an operation of the given size
-// would use, what it would fall back to, and why each other was not chosen.
-// bytes is one rank's message: count times element size. It is local and
-// prepares nothing.
+// Explain says which transport and algorithm an operation of the given size would use, what it would fall back to, and
+// why each other was not chosen. bytes is one rank's message: count times element size. It is local and prepares
+// nothing.
 func (c *Communicator) Explain(collective plugin.Collective, dtype plugin.DType, op plugin.Op,
 	bytes int64) (selector.Explanation, error) {
 	if err := explainable(collective, dtype, op, bytes); err != nil {
@@ -34,7 +33,7 @@ func (c *Communicator) explain(key call.Signature, bytes int64) (selector.Explan
 	if err := c.closed("explain"); err != nil {
 		return selector.Explanation{}, err
 	}
-	ctx, cancel := c.observer.Deadline(c.job.ctx)
+	ctx, cancel := c.observer.Deadline(c.job.Context)
 	defer cancel()
 	return c.plans.Explain(ctx, key, bytes)
 }
@@ -52,7 +51,7 @@ func (c *Communicator) PlanTexts(collective plugin.Collective, dtype plugin.DTyp
 		return nil, err
 	}
 	defer release()
-	return c.plans.Texts(c.job.ctx, call.SignatureOf(collective, dtype, op), bytes)
+	return c.plans.Texts(c.job.Context, call.SignatureOf(collective, dtype, op), bytes)
 }
 
 // explainable returns an error if the arguments of an explanation are invalid.

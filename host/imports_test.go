@@ -38,6 +38,8 @@ var rooms = []room{
 	{"host/internal/plans", []string{"host/internal/buffers", "host/bootstrap", "host/memory", "cuda"}},
 	{"host/internal/survey", []string{"host/internal/call", "host/internal/buffers", "host/internal/plans",
 		"host/bootstrap", "host/executor"}},
+	{"host/internal/job", []string{"host/internal/call", "host/internal/buffers", "host/internal/pool",
+		"host/internal/turn", "host/memory", "host/algorithm"}},
 	{"host/internal/logs", []string{"host", "plugin", "cuda"}},
 	{"host/internal/pinned", []string{"host", "plugin"}},
 	{"host/internal/turn", []string{"host", "plugin", "cuda"}},

@@ -16,17 +16,17 @@ var informed = []plugin.Collective{plugin.AllReduce, plugin.Broadcast, plugin.Al
 
 // inform logs what a new communicator runs on: one line, at level info.
 func (c *Communicator) inform(ctx context.Context) {
-	if !c.logger.Enabled(ctx, slog.LevelInfo) {
+	if !c.observer.Logger.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
 	transports := make([]string, len(c.attached))
 	for i, a := range c.attached {
 		transports[i] = a.loaded.Info.Name
 	}
-	line := []any{"communicator", c.label, "rank", c.rank, "world", c.world, "memory", c.job.memory.String(), "transports",
+	line := []any{"communicator", c.label, "rank", c.rank, "world", c.world, "memory", c.job.Memory.String(), "transports",
 		strings.Join(transports, ", ")}
 	if c.device != nil {
-		line = append(line, "device", c.device.info.Ordinal, "gpu", c.device.info.Name, "bus", c.device.info.Bus,
+		line = append(line, "device", c.device.Info.Ordinal, "gpu", c.device.Info.Name, "bus", c.device.Info.Bus,
 			"device_bytes", c.DeviceBytes())
 	}
 	for _, collective := range informed {
@@ -37,5 +37,5 @@ func (c *Communicator) inform(ctx context.Context) {
 		}
 		line = append(line, collective.String(), choice.String())
 	}
-	c.logger.InfoContext(ctx, "communicator made", line...)
+	c.observer.Logger.InfoContext(ctx, "communicator made", line...)
 }

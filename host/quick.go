@@ -7,11 +7,10 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Programs repeat themselves. A broadcast, send or receive that has come a few
-// times with the same length and root gets a short form (executor.Quick), and then
-// the checks of what cannot have changed, the choice and the crossing into C fall
-// away: a message of 8 bytes takes a third of the time. Whatever a short form
-// cannot do goes the long way, errors included.
+// Programs repeat themselves. A broadcast, send or receive that has come a few times with the same length and root gets
+// a short form (executor.Quick), and then the checks of what cannot have changed, the choice and the crossing into C
+// fall away: a message of 8 bytes takes a third of the time. Whatever a short form cannot do goes the long way, errors
+// included.
 
 // quickShapes is the number of shapes whose short forms are kept.
 const quickShapes = 8
@@ -45,8 +44,7 @@ func (c *Communicator) repeatedOf(op *Operation) *repeated {
 	return &c.repeats[(uint64(op.Count)+uint64(op.Root)+uint64(op.Collective)<<1)%quickShapes]
 }
 
-// quick does an operation by its short form; false: it is to be run the long way.
-// The caller is admitted.
+// quick does an operation by its short form; false: it is to be run the long way. The caller is admitted.
 func (c *Communicator) quick(op *Operation) bool {
 	r := c.repeatedOf(op)
 	if r.form == nil || r.count != op.Count || r.collective != op.Collective || r.root != op.Root || r.dtype != op.DType {
@@ -82,16 +80,15 @@ func (c *Communicator) quick(op *Operation) bool {
 	return true
 }
 
-// rightLength compares a message that has come by a short form; false: the
-// communicator has failed, which the long way says.
+// rightLength compares a message that has come by a short form; false: the communicator has failed, which the long way
+// says.
 func (c *Communicator) rightLength(peer int, r *repeated) bool {
 	c.unchecked.Add(peer, r.messages.Count()-1, r.message)
-	c.compareMessages()
+	c.failFor(c.unchecked.Compare(&c.observer))
 	return c.observer.Failure.Reason() == nil
 }
 
-// latest is the operation that the scratch was filled for last, by all that decides
-// what is in it but the addresses.
+// latest is the operation that the scratch was filled for last, by all that decides what is in it but the addresses.
 type latest struct {
 	shape
 	op      plugin.Op
@@ -100,9 +97,8 @@ type latest struct {
 	valid   bool
 }
 
-// again fills the scratch for an operation that is the latest one once more: only
-// the addresses are checked then. It is not known where the operation is another
-// one, and the scratch is free to be filled.
+// again fills the scratch for an operation that is the latest one once more: only the addresses are checked then. It is
+// not known where the operation is another one, and the scratch is free to be filled.
 func (c *Communicator) again(op *Operation) (p plans.Program, known bool, err error) {
 	l := &c.latest
 	if !l.valid || l.count != op.Count || l.collective != op.Collective || l.root != op.Root || l.dtype != op.DType ||
@@ -117,8 +113,7 @@ func (c *Communicator) again(op *Operation) (p plans.Program, known bool, err er
 	return l.program, true, nil
 }
 
-// repeat notes an operation that has been run the long way; known says that again
-// knew it.
+// repeat notes an operation that has been run the long way; known says that again knew it.
 func (c *Communicator) repeat(op *Operation, call *call.Call, program plans.Program, known bool) {
 	switch op.Collective {
 	case plugin.AllReduce, plugin.Reduce, plugin.AllGather, plugin.ReduceScatter, plugin.AllToAll, plugin.Gather,

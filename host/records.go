@@ -9,8 +9,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Records returns the latest operations of this rank, oldest first, as many as
-// SHUNT_FLIGHT_RECORDER_SIZE says. They are gone once the communicator is closed.
+// Records returns the latest operations of this rank, oldest first, as many as SHUNT_FLIGHT_RECORDER_SIZE says. They
+// are gone once the communicator is closed.
 func (c *Communicator) Records() []report.Entry { return report.Entries(c.flights()) }
 
 // WriteRecords writes the flight recorder as one JSON object.
@@ -19,8 +19,8 @@ func (c *Communicator) WriteRecords(w io.Writer) error { return c.report().Write
 func (c *Communicator) report() report.Report {
 	r := report.Report{
 		Head: report.Head{
-			Communicator: c.label, Job: c.job.session.Job(), Rank: c.rank, World: c.world,
-			PID: c.job.place.PID, Host: c.job.place.Host,
+			Communicator: c.label, Job: c.job.Session.Job(), Rank: c.rank, World: c.world,
+			PID: c.job.Place.PID, Host: c.job.Place.Host,
 		},
 		Operations: c.Records(),
 	}

@@ -9,16 +9,14 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Register makes sure that long messages from and to memory of this rank's GPU
-// go straight between the ranks' buffers, from the next call on. Without it that
-// comes about by itself, some time after the first call that could use it; and a
+// Register makes sure that long messages from and to memory of this rank's GPU go straight between the ranks' buffers,
+// from the next call on. Without it that comes about by itself, some time after the first call that could use it; and a
 // buffer that cannot be mapped by peers is staged, which Register reports.
 //
-// It is collective: every rank registers a buffer of its own. What is mapped is
-// the whole allocation; of memory that was made with cuMemCreate, and mapped in
-// pieces behind each other, all pieces that hold bytes of the buffer. Memory that is freed is
-// forgotten by itself. Host memory is registered with transports that have an engine
-// for it, and must be deregistered before it is freed; a failure is a warning in the log.
+// It is collective: every rank registers a buffer of its own. What is mapped is the whole allocation; of memory that
+// was made with cuMemCreate, and mapped in pieces behind each other, all pieces that hold bytes of the buffer. Memory
+// that is freed is forgotten by itself. Host memory is registered with transports that have an engine for it, and must
+// be deregistered before it is freed; a failure is a warning in the log.
 func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 	if bytes <= 0 || p == nil {
 		return c.rejectNamed("register", plugin.Errorf(plugin.InvalidArgument,
@@ -37,7 +35,7 @@ func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 		c.engines.Ask(cuda.Ptr(uintptr(p)))
 		return nil
 	}
-	ctx, cancel := c.observer.Deadline(c.job.ctx)
+	ctx, cancel := c.observer.Deadline(c.job.Context)
 	defer cancel()
 	c.registrations++
 	if err := c.device.buffers.Register(ctx, c.group, fmt.Sprintf("register memory (%s %d)", c.label, c.registrations),
@@ -47,15 +45,13 @@ func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 	return nil
 }
 
-// Deregister undoes one RegisterSymmetric at p, or one Register of the memory at
-// p; the last one makes peers unmap it once the operations enqueued so far have
-// ended. It is local, but what is symmetric must be so on all ranks or on none:
-// they end that between the same two collectives.
+// Deregister undoes one RegisterSymmetric at p, or one Register of the memory at p; the last one makes peers unmap it
+// once the operations enqueued so far have ended. It is local, but what is symmetric must be so on all ranks or on
+// none: they end that between the same two collectives.
 //
-// Memory that peers have mapped in the background is unmapped too, and no kernel that
-// begins afterwards uses those mappings. A program that maps other memory at an address
-// which graphs hold, and replays them, must call Deregister before: otherwise replays
-// reach the earlier memory for up to a fifth of a second.
+// Memory that peers have mapped in the background is unmapped too, and no kernel that begins afterwards uses those
+// mappings. A program that maps other memory at an address which graphs hold, and replays them, must call Deregister
+// before: otherwise replays reach the earlier memory for up to a fifth of a second.
 func (c *Communicator) Deregister(p unsafe.Pointer) error {
 	release, err := c.enter("deregister")
 	if err != nil {
@@ -82,21 +78,17 @@ func (c *Communicator) Deregister(p unsafe.Pointer) error {
 	return plugin.Errorf(plugin.InvalidArgument, "deregister on rank %d: %p is not registered", c.rank, p)
 }
 
-// RegisterSymmetric is like Register, with a guarantee by the caller, which permits
-// algorithms that write into the receive memory of peers without a lookup: large messages
-// then go through the GPUs' copy engines.
+// RegisterSymmetric is like Register, with a guarantee by the caller, which permits algorithms that write into the
+// receive memory of peers without a lookup: large messages then go through the GPUs' copy engines.
 //
-// The caller guarantees: whenever the receive memory of a collective lies in the range
-// on one rank, it lies in the same range, at the same offset from p, on every rank. That
-// applies to all_reduce, all_gather, all_to_all, broadcast and scatter, eager and in
-// graphs. Send memory may be anywhere, but an all_reduce is in place on all ranks or on
-// none. A call that breaks the guarantee returns Mismatch on all ranks, which names two
-// ranks and their offsets, and aborts the communicator; other bytes of the ranges may
-// then have been overwritten, but no memory outside of them.
+// The caller guarantees: whenever the receive memory of a collective lies in the range on one rank, it lies in the same
+// range, at the same offset from p, on every rank. That applies to all_reduce, all_gather, all_to_all, broadcast and
+// scatter, eager and in graphs. Send memory may be anywhere, but an all_reduce is in place on all ranks or on none. A
+// call that breaks the guarantee returns Mismatch on all ranks, which names two ranks and their offsets, and aborts the
+// communicator; other bytes of the ranges may then have been overwritten, but no memory outside of them.
 //
-// It is collective: every rank gives a range of its own and the same number of
-// bytes. Ranges do not overlap. The memory must stay allocated until Deregister.
-// Windows are symmetric without it. For host memory, and in a world of one, there
+// It is collective: every rank gives a range of its own and the same number of bytes. Ranges do not overlap. The memory
+// must stay allocated until Deregister. Windows are symmetric without it. For host memory, and in a world of one, there
 // is nothing to do.
 func (c *Communicator) RegisterSymmetric(p unsafe.Pointer, bytes int64) error {
 	release, err := c.enter("register_symmetric")
@@ -104,7 +96,7 @@ func (c *Communicator) RegisterSymmetric(p unsafe.Pointer, bytes int64) error {
 		return err
 	}
 	defer release()
-	ctx, cancel := c.observer.Deadline(c.job.ctx)
+	ctx, cancel := c.observer.Deadline(c.job.Context)
 	defer cancel()
 	var registry *buffers.Registry
 	if c.device != nil {

@@ -15,9 +15,8 @@ import (
 // NoColor, given to Split, makes this rank a member of no new communicator.
 const NoColor = -1
 
-// Split divides the communicator: ranks that give the same color form a new
-// communicator, ordered by key and then by rank. It is collective. A rank that
-// gives NoColor gets nil.
+// Split divides the communicator: ranks that give the same color form a new communicator, ordered by key and then by
+// rank. It is collective. A rank that gives NoColor gets nil.
 func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator, error) {
 	if color < NoColor {
 		return nil, c.rejectNamed("split", plugin.Errorf(plugin.InvalidArgument, "split on rank %d: color %d is negative",
@@ -55,15 +54,14 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 	slices.SortStableFunc(members, func(a, b member) int { return cmp.Compare(a.key, b.key) })
 	ranks := make([]int, len(members))
 	for i, m := range members {
-		ranks[i] = c.ranks[m.rank]
+		ranks[i] = c.member.Ranks[m.rank]
 	}
 	return newCommunicator(ctx, c.job, "split", fmt.Sprintf("%s.%d", label, color), ranks)
 }
 
-// Shrink makes a new communicator of the ranks that are still there, after a
-// peer's death, a plugin's, or an abort. Every survivor calls it; the old communicator
-// is then only good for Close. Ranks keep their order, and plugins whose process has died
-// are started again.
+// Shrink makes a new communicator of the ranks that are still there, after a peer's death, a plugin's, or an abort.
+// Every survivor calls it; the old communicator is then only good for Close. Ranks keep their order, and plugins whose
+// process has died are started again.
 func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
 	if err := c.closed("shrink"); err != nil {
 		return nil, err
@@ -77,20 +75,19 @@ func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
 			return nil, plugin.Errorf(plugin.CodeOf(err), "shrink on rank %d: %w", c.rank, err)
 		}
 		for i, rank := range ranks {
-			ranks[i] = c.ranks[rank]
+			ranks[i] = c.member.Ranks[rank]
 		}
 		comm, err := newCommunicator(ctx, c.job, "shrink", label, ranks)
 		code := plugin.CodeOf(err)
 		if err == nil || (code != plugin.PeerDied && code != plugin.PluginDied) || ctx.Err() != nil {
 			return comm, err
 		}
-		// A rank or a plugin died meanwhile. The store tells all survivors the
-		// same, so all of them try again.
+		// A rank or a plugin died meanwhile. The store tells all survivors the same, so all of them try again.
 	}
 }
 
-// Subset makes a new communicator of the given ranks of this one, in this order. Only they call it, each with the
-// same ranks; the others need not even be alive, and this communicator may have failed.
+// Subset makes a new communicator of the given ranks of this one, in this order. Only they call it, each with the same
+// ranks; the others need not even be alive, and this communicator may have failed.
 func (c *Communicator) Subset(ctx context.Context, ranks []int) (*Communicator, error) {
 	if err := c.closed("subset"); err != nil {
 		return nil, err
@@ -102,7 +99,7 @@ func (c *Communicator) Subset(ctx context.Context, ranks []int) (*Communicator, 
 			return nil, plugin.Errorf(plugin.InvalidArgument,
 				"subset on rank %d: rank %d is out of range or named twice: the world is %d", c.rank, rank, c.world)
 		}
-		members[i] = c.ranks[rank]
+		members[i] = c.member.Ranks[rank]
 		_ = binary.Write(name, binary.LittleEndian, uint64(rank)) // a hash takes everything
 	}
 	if !slices.Contains(ranks, c.rank) {

@@ -16,8 +16,8 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Window is memory of every rank that peers write, read and signal directly.
-// It belongs to the communicator that made it.
+// Window is memory of every rank that peers write, read and signal directly. It belongs to the communicator that made
+// it.
 type Window struct {
 	facts    call.Window // first: see Operation.arguments
 	comm     *Communicator
@@ -30,17 +30,15 @@ type Window struct {
 	symmetric *buffers.Range // its memory, or what that lies in; nil for host memory
 }
 
-// maxWindows bounds the windows of one communicator at one time, maxWindowBytes the
-// size of one.
+// maxWindows bounds the windows of one communicator at one time, maxWindowBytes the size of one.
 const (
 	maxWindows     = 1024
 	maxWindowBytes = 1 << 46
 )
 
-// NewWindow makes a window of the given bytes on every rank, zero-filled. It
-// is collective; every rank gives the same size, or all fail with Mismatch. On GPUs its memory is symmetric:
-// collectives that receive into it do so at one offset on all ranks, see
-// RegisterSymmetric.
+// NewWindow makes a window of the given bytes on every rank, zero-filled. It is collective; every rank gives the same
+// size, or all fail with Mismatch. On GPUs its memory is symmetric: collectives that receive into it do so at one
+// offset on all ranks, see RegisterSymmetric.
 func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, error) {
 	if bytes < 0 || bytes > maxWindowBytes {
 		return nil, c.rejectNamed("new_window", plugin.Errorf(plugin.InvalidArgument,
@@ -133,9 +131,9 @@ func (c *Communicator) roomForAWindow() error {
 	return nil
 }
 
-// freeWindow returns the lowest place in the executor's table, so many behind the
-// endpoints' regions, that no open window has. Windows of NewWindow are made and closed in
-// the same order on every rank, so all find the same one; those of NewWindowAt have places behind them.
+// freeWindow returns the lowest place in the executor's table, so many behind the endpoints' regions, that no open
+// window has. Windows of NewWindow are made and closed in the same order on every rank, so all find the same one; those
+// of NewWindowAt have places behind them.
 func (c *Communicator) freeWindow(behind uint32) uint32 {
 	at := uint32(len(c.attached)*plugin.MaxRegions) + behind
 	for {
@@ -150,8 +148,8 @@ func (c *Communicator) freeWindow(behind uint32) uint32 {
 	}
 }
 
-// windowTransport returns the first transport that allocates buffers which its own
-// one-sided plans, or the generic ones, can reach.
+// windowTransport returns the first transport that allocates buffers which its own one-sided plans, or the generic
+// ones, can reach.
 func (c *Communicator) windowTransport(ctx context.Context) (*attached, error) {
 	if hosts := len(c.observer.Topology.Hosts()); hosts > 1 {
 		return nil, plugin.Errorf(plugin.Unsupported, "windows reach the ranks of one host, and these run on %d", hosts)
@@ -175,8 +173,7 @@ func (c *Communicator) windowTransport(ctx context.Context) (*attached, error) {
 	return nil, plugin.Errorf(plugin.Unsupported, "no transport allocates buffers")
 }
 
-// prepareOneSided prepares what put, get, signal and wait need, so that none
-// of them ever needs an agreement.
+// prepareOneSided prepares what put, get, signal and wait need, so that none of them ever needs an agreement.
 func (c *Communicator) prepareOneSided(ctx context.Context) error {
 	return c.plans.PrepareAlone(ctx, plugin.Put, plugin.Get, plugin.Signal, plugin.Wait)
 }
@@ -189,9 +186,8 @@ func (w *Window) Local() unsafe.Pointer {
 	return unsafe.Add(w.local, w.user)
 }
 
-// Put writes bytes at src into peer's part at offset. It is visible there
-// after a Signal that follows it. Like the three calls below it runs in the
-// default stream, if the memory is a GPU's; On has others.
+// Put writes bytes at src into peer's part at offset. It is visible there after a Signal that follows it. Like the
+// three calls below it runs in the default stream, if the memory is a GPU's; On has others.
 func (w *Window) Put(peer int, offset int64, src unsafe.Pointer, bytes int64) error {
 	return w.On(nil).Put(peer, offset, src, bytes)
 }
@@ -206,16 +202,14 @@ func (w *Window) Signal(peer int) error {
 	return w.On(nil).Signal(peer)
 }
 
-// Wait waits until peer has signalled this rank times more than was waited for
-// before.
+// Wait waits until peer has signalled this rank times more than was waited for before.
 func (w *Window) Wait(peer int, times int64) error {
 	return w.On(nil).Wait(peer, times)
 }
 
-// Close gives up this rank's part. Every rank closes its windows in the same
-// order; no rank may use the window afterwards, though the memory lives for as
-// long as a peer has it mapped. Close waits for nothing but the communicator's own
-// operations, and leaves captures in progress alone.
+// Close gives up this rank's part. Every rank closes its windows in the same order; no rank may use the window
+// afterwards, though the memory lives for as long as a peer has it mapped. Close waits for nothing but the
+// communicator's own operations, and leaves captures in progress alone.
 func (w *Window) Close() error {
 	if w.comm.waitTurn("window close") != nil {
 		return nil // the communicator is closed, and has taken its windows along
@@ -262,8 +256,8 @@ func (w *Window) unmap() {
 	w.comm.symmetric.Remove(w.symmetric)
 	if w.comm.device != nil {
 		if err := w.comm.device.buffers.DropWindow(w.attached.Base + w.facts.ID); err != nil {
-			w.comm.logger.Warn("a window could not be withdrawn from the directory of buffers", "communicator", w.comm.label,
-				"rank", w.comm.rank, "reason", err)
+			w.comm.observer.Logger.Warn("a window could not be withdrawn from the directory of buffers", "communicator",
+				w.comm.label, "rank", w.comm.rank, "reason", err)
 		}
 		w.comm.device.exec.ClearRegion(w.attached.Base, w.facts.ID)
 	} else {

@@ -54,6 +54,7 @@ type Found struct {
 	Topology *topology.Topology
 	Costs    string // digest of rank 0's costs
 	Unlike   []int  // ranks that have other costs than rank 0
+	PeerRead bool   // what PeerRead finds
 
 	introductions []Introduction
 	word          probe // for PeerRead

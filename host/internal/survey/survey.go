@@ -2,6 +2,9 @@ package survey
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -29,4 +32,27 @@ func (s *Survey) RankZeros(ctx context.Context, what string, payload []byte) ([]
 		return nil, s.WrapError(s.Call, err)
 	}
 	return answers[0], nil
+}
+
+// Serves reports whether a transport has a place for every rank of a world.
+func Serves(info plugin.Info, world int) bool { return info.MaxWorld == 0 || world <= info.MaxWorld }
+
+// WorldTooLarge returns the reason why none of the transports for a kind of memory serves a world; nil if one does, or
+// if none is for that memory.
+func WorldTooLarge(infos []plugin.Info, memory plugin.MemoryKind, world int) error {
+	var limits []string
+	for _, info := range infos {
+		switch {
+		case !slices.Contains(info.Memory, memory):
+		case Serves(info, world):
+			return nil
+		default:
+			limits = append(limits, fmt.Sprintf("%s at most %d", info.Name, info.MaxWorld))
+		}
+	}
+	if limits == nil {
+		return nil
+	}
+	return plugin.Errorf(plugin.Unsupported, "no transport serves a world of %d ranks on %s memory: %s", world, memory,
+		strings.Join(limits, ", "))
 }

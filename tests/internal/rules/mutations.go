@@ -161,7 +161,7 @@ var Mutations = []Mutation{
 		Rule: 15, Why: "a communicator that fails half-way is not released",
 		File:  "host/init.go",
 		Old:   `			err = errors.Join(err, c.Close())`,
-		New:   `			c.logger.Debug("left open")`,
+		New:   `			c.observer.Logger.Debug("left open")`,
 		Guard: Test{inRules, "TestRule15CleanupOnEveryPath"},
 	},
 	{
