@@ -130,10 +130,13 @@ var failAgreed = failpoint.New("communicator.agreed",
 func (c *Communicator) begin(ctx context.Context) {
 	failAgreed.Hit()
 	c.engines = c.newEngines()
+	var gpu []any
 	if c.device != nil {
 		c.device.start()
+		gpu = []any{"device", c.device.Info.Ordinal, "gpu", c.device.Info.Name, "bus", c.device.Info.Bus, "device_bytes",
+			c.DeviceBytes()}
 	}
-	c.inform(ctx)
+	c.plans.Inform(ctx, gpu...)
 }
 
 // makeExecutor makes what runs plans on this rank's GPU, of the transports as they are now. What fails is for the others

@@ -2,6 +2,8 @@ package plans
 
 import (
 	"context"
+	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -108,8 +110,8 @@ func (pl *Planner) Prepare(ctx context.Context, number uint64, call *call.Call) 
 	return program, err
 }
 
-// PrepareAlone prepares point-to-point signatures of every element size; the
-// caller agrees with the other ranks afterwards.
+// PrepareAlone prepares point-to-point signatures of every element size; the caller agrees with the other ranks
+// afterwards.
 func (pl *Planner) PrepareAlone(ctx context.Context, collectives ...plugin.Collective) error {
 	var failed error
 	for _, collective := range collectives {
@@ -141,11 +143,38 @@ func (pl *Planner) Explain(ctx context.Context, key call.Signature, bytes int64)
 	return choice.Explain(bytes), nil
 }
 
+// informed are the collectives whose algorithms a new communicator's line names; `shunt explain` names those of every
+// one.
+var informed = []plugin.Collective{plugin.AllReduce, plugin.Broadcast, plugin.AllGather, plugin.ReduceScatter,
+	plugin.AllToAll, plugin.Send}
+
+// Inform logs what a new communicator runs on: one line, at level info. gpu are the line's attributes of the device.
+func (pl *Planner) Inform(ctx context.Context, gpu ...any) {
+	if !pl.Logger.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
+	names := make([]string, len(pl.Transports))
+	for i, t := range pl.Transports {
+		names[i] = t.Name
+	}
+	line := append([]any{"communicator", pl.Label, "rank", pl.Rank, "world", pl.World, "memory", pl.Memory.String(),
+		"transports", strings.Join(names, ", ")}, gpu...)
+	for _, collective := range informed {
+		choice, err := pl.Choose(ctx, call.SignatureOf(collective, plugin.Float32, plugin.OpSum))
+		if err != nil {
+			line = append(line, collective.String(), "none: "+err.Error())
+			continue
+		}
+		line = append(line, collective.String(), choice.String())
+	}
+	pl.Logger.InfoContext(ctx, "communicator made", line...)
+}
+
 // Free releases all plans.
 func (pl *Planner) Free() { pl.cache.free() }
 
-// TransportTime bounds the calls of transports before the ranks agree on the outcome: two thirds of the remaining
-// time, so that the other ranks still learn which transport did not return.
+// TransportTime bounds the calls of transports before the ranks agree on the outcome: two thirds of the remaining time,
+// so that the other ranks still learn which transport did not return.
 func TransportTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, bounded := ctx.Deadline()
 	if !bounded {
