@@ -17,6 +17,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -434,4 +435,33 @@ func TestARankThatFailsAndClosesHasToldTheOthers(t *testing.T) {
 	require.NoError(t, errs[1])
 	require.ErrorIs(t, errs[0], plugin.Aborted)
 	require.ErrorContains(t, errs[0], "rank 1 aborted: enough")
+}
+
+// A rank that cannot make its engine, or the recorder in it, says so in the ranks' first agreement.
+func TestEngineThatCannotBeMadeIsEveryRanks(t *testing.T) {
+	for want, spoil := range map[string]func(e *executor.Engine) (*executor.Engine, error){
+		"rank 1: no memory for an engine": func(e *executor.Engine) (*executor.Engine, error) {
+			return nil, plugin.Errorf(plugin.OutOfMemory, "no memory for an engine")
+		},
+		"rank 1: executor of rank 1: a flight recorder cannot keep": func(e *executor.Engine) (*executor.Engine, error) {
+			return e, nil
+		},
+	} {
+		restore := host.ReplaceNewEngine(func(rank, world int) (*executor.Engine, error) {
+			e, err := executor.NewEngine(rank, world)
+			if err != nil || rank != 1 {
+				return e, err
+			}
+			e.Close()
+			return spoil(e)
+		})
+		began := time.Now()
+		errs := worldErrors(t, 3, nil, func(*host.Communicator) error { return nil })
+		restore()
+		for rank, err := range errs {
+			require.ErrorContains(t, err, fmt.Sprintf("init on rank %d: %s", rank, want))
+			require.Equal(t, plugin.CodeOf(errs[1]), plugin.CodeOf(err))
+		}
+		require.Less(t, time.Since(began), 10*time.Second)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/cuda"
+	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
@@ -29,6 +30,13 @@ func ReplaceManagement(open func() (cuda.Management, error)) (undo func()) {
 	before := survey.OpenManagement
 	survey.OpenManagement = open
 	return func() { survey.OpenManagement = before }
+}
+
+// ReplaceNewEngine puts another function in the place of the one that makes executors; it returns what undoes that.
+func ReplaceNewEngine(f func(rank, world int) (*executor.Engine, error)) (undo func()) {
+	before := newEngine
+	newEngine = f
+	return func() { newEngine = before }
 }
 
 // NVLink returns the value in the requests to this rank's transports.

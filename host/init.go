@@ -67,14 +67,7 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 		return nil, plugin.Errorf(plugin.CodeOf(err), "%s on rank %d: %w", what, rank, err)
 	}
 	c.plans.Group, c.member.Group = c.group, c.group
-	if c.engine, err = executor.NewEngine(c.rank, c.world); err != nil {
-		return nil, err
-	}
-	c.observer.Engine = c.engine
-	if err = c.engine.SetFlights(j.Options.Records()); err != nil {
-		return nil, err
-	}
-	failed := c.makeExecutor(ctx) // agreed on below
+	failed := c.makeExecutors(ctx) // agreed on below
 	found, err := j.Survey(ctx, &c.member, what)
 	if err != nil {
 		return nil, err
@@ -139,15 +132,28 @@ func (c *Communicator) begin(ctx context.Context) {
 	c.plans.Inform(ctx, gpu...)
 }
 
-// makeExecutor makes what runs plans on this rank's GPU, of the transports as they are now. What fails is for the others
-// to know: this rank goes on to their first agreement.
-func (c *Communicator) makeExecutor(ctx context.Context) (failed error) {
+var newEngine = executor.NewEngine // tests replace it
+
+// makeExecutors makes what runs plans on this rank. What fails is for the others to know: this rank goes on to their
+// first agreement.
+func (c *Communicator) makeExecutors(ctx context.Context) (failed error) {
+	if c.engine, failed = newEngine(c.rank, c.world); failed == nil {
+		c.observer.Engine = c.engine
+		failed = c.engine.SetFlights(c.job.Options.Records())
+	}
 	ctx, cancel := plans.TransportTime(ctx)
 	defer cancel()
-	if c.member.Loaded, failed = c.job.Revive(ctx); failed == nil && c.job.GPU != nil {
+	loaded, err := c.job.Revive(ctx)
+	c.member.Loaded = loaded // which the ranks compare
+	if failed == nil {
+		failed = err
+	}
+	if c.job.GPU != nil && failed == nil {
 		c.device, failed = newDevice(c)
 	}
-	c.job.Watch(&c.member)
+	if c.engine != nil {
+		c.job.Watch(&c.member)
+	}
 	return failed
 }
 

@@ -36,6 +36,9 @@ const (
 // rejections words what ranks have rejected, as far as it may explain what has come of the call that this rank is in,
 // to be put behind a message; "" if nothing does.
 func (o *Observer) rejections(in circumstance) string {
+	if o.Engine == nil { // this rank could not make it, and has no control pages
+		return ""
+	}
 	var text strings.Builder
 	named, more := 0, 0
 	mine := o.State(o.Rank)

@@ -44,3 +44,12 @@ func TestRejectionsExplainOnlyWhatTheyMay(t *testing.T) {
 		}
 	}
 }
+
+// A rank that could not make its engine words errors without one.
+func TestErrorsWithoutAnEngine(t *testing.T) {
+	o := Observer{Rank: 1, World: 2, Label: "world"}
+	err := o.WrapError("init", plugin.Errorf(plugin.PeerDied, "rank 0 died"))
+	if err == nil || err.Error() != "init on rank 1: rank 0 died" {
+		t.Errorf("the error is %v", err)
+	}
+}
