@@ -194,7 +194,7 @@ func (a *Allocator) grow(n, bytes int64, capturing bool) error {
 	}
 	var export *buffers.Export
 	if !capturing { // no registration then: peers map the memory when a call has used it
-		export = a.comm.device.buffers.Announce(m.Address, m.Bytes)
+		export = a.comm.endpoints.Buffers.Announce(m.Address, m.Bytes)
 	}
 	a.pool.Add(m, export)
 	return nil
@@ -237,7 +237,7 @@ func (a *Allocator) deregister(s *pool.Segment) error {
 	}
 	if !a.symmetric {
 		export, _ := s.Export.(*buffers.Export)
-		return a.comm.device.buffers.Withdraw(export)
+		return a.comm.endpoints.Buffers.Withdraw(export)
 	}
 	release, err := a.comm.enter("deregister")
 	if plugin.CodeOf(err) == plugin.Closed {
@@ -250,7 +250,7 @@ func (a *Allocator) deregister(s *pool.Segment) error {
 		release = a.comm.release
 	}
 	defer release()
-	_, err = a.comm.symmetric.Deregister(a.comm.device.buffers, s.Address)
+	_, err = a.comm.symmetric.Deregister(a.comm.endpoints.Buffers, s.Address)
 	return err
 }
 

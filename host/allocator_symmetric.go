@@ -116,7 +116,7 @@ func (a *Allocator) growTogether(n, bytes int64) error {
 			c := a.comm
 			ctx, cancel := c.observer.Deadline(c.job.Context)
 			defer cancel()
-			return c.symmetric.Register(ctx, c.group, c.device.buffers, m.Address, m.Bytes)
+			return c.symmetric.Register(ctx, c.group, c.endpoints.Buffers, m.Address, m.Bytes)
 		})
 	}
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,11 +13,11 @@ import (
 	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/host/internal/endpoints"
 	"github.com/shunt-ccl/shunt/host/internal/job"
 	"github.com/shunt-ccl/shunt/host/internal/lockorder"
 	"github.com/shunt-ccl/shunt/host/internal/plans"
 	"github.com/shunt-ccl/shunt/host/internal/turn"
-	"github.com/shunt-ccl/shunt/host/memory"
 	"github.com/shunt-ccl/shunt/host/topology"
 	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -37,11 +36,9 @@ type Communicator struct {
 	maxSMs      int // the ranks' smallest budget of multiprocessors, 0: none
 	checker     call.Checker
 	observer    diagnosis.Observer
-	share       *memory.Share
-	device      *device     // nil for host memory
-	control     []io.Closer // every rank's control page
-	telling     *telling    // nil: all ranks are on this host
-	attached    []*attached
+	device      *device // nil for host memory
+	telling     telling
+	endpoints   endpoints.Set
 
 	turn          turn.Turn[*Request] // who holds it may touch what follows
 	sequence      call.Sequence
@@ -53,7 +50,6 @@ type Communicator struct {
 	windowCount   int
 	registrations int
 	symmetric     buffers.Symmetric
-	engines       *buffers.Engines // nil: no transport registers memory
 	allocators    allocators
 	scratch       arguments
 	inFlight      []call.Call // of a group
@@ -62,7 +58,6 @@ type Communicator struct {
 	plans         plans.Planner
 	unchecked     diagnosis.Unchecked // messages of the operation in flight
 	watchdog      diagnosis.Watchdog  // the watchdog goroutine's alone
-	opened        atomic.Bool         // every endpoint
 	closeOnce     sync.Once
 	closeErr      error
 }
@@ -337,11 +332,7 @@ func (c *Communicator) fail(reason *plugin.Error, spread bool) {
 	c.observer.Failure.Told()
 	c.engine.Abort(reason.Code, reason.Rank)
 	c.abortDevice(reason)
-	if c.opened.Load() { // else the list of endpoints still grows
-		for _, a := range c.attached {
-			go a.Abort(reason.Message)
-		}
-	}
+	c.endpoints.Abort(reason.Message)
 	c.observer.Failure.File(c.observer.Logger, c.report)
 	c.observer.Logger.Info("communicator failed", "communicator", c.label, "rank", c.rank, "reason", reason.Message)
 }
@@ -377,65 +368,29 @@ func (c *Communicator) Close() error {
 	return c.closeErr
 }
 
-// closeEngine closes an endpoint whose code GPUs have called, when nothing of it runs any more.
-func (c *Communicator) closeEngine(a *attached) error {
-	c.device.exec.AwaitEngines()
-	if base, stuck := c.device.exec.EngineStuck(); stuck && base == a.Base {
-		a.Lose("a native function of " + a.Name)
-	} else {
-		c.engines.End(a.Base)
-	}
-	return a.close()
-}
-
 func (c *Communicator) close() error {
 	c.allocators.end()
 	c.turn.Shut()
 	c.observer.Failure.Close()
-	if c.control != nil { // peers that still wait for this rank learn why in vain
+	if c.endpoints.Connected() { // peers that still wait for this rank learn why in vain
 		c.engine.Record(c.sequence.Collectives+1, c.sequence.Number+1, uint32(diagnosis.Closed), 0, 0, 0, 0)
 		c.engine.Announce()
-		if c.telling != nil {
+		if c.endpoints.Abroad() {
 			_ = c.group.Tell(c.engine.Report()) // which is not too long
 		}
 	}
-	var errs []error
 	c.job.Forget(&c.member)
 	c.device.halt()
-	for _, a := range c.attached {
-		errs = append(errs, a.deferred.Close())
-	}
+	errs := []error{c.endpoints.EndDeferred()}
 	for _, w := range c.windows {
 		errs = append(errs, w.release())
 	}
-	if c.device != nil {
-		errs = append(errs, c.symmetric.Release(c.device.buffers))
-	}
+	errs = append(errs, c.symmetric.Release(c.endpoints.Buffers))
 	c.plans.Free()
 	if c.engine != nil {
 		c.engine.Close()
 	}
-	if c.device != nil {
-		errs = append(errs, c.device.buffers.Close())
-	}
-	for _, m := range c.control {
-		errs = append(errs, m.Close())
-	}
-	errs = append(errs, c.engines.Close())
-	for _, a := range c.attached {
-		closing := func() error {
-			c.engines.End(a.Base)
-			return a.close()
-		}
-		if a.Enqueues.Load() {
-			closing = func() error { return c.device.exec.Later(func() error { return c.closeEngine(a) }) }
-		}
-		errs = append(errs, closing())
-	}
-	errs = append(errs, c.device.close())
-	if c.share != nil {
-		errs = append(errs, c.share.Close())
-	}
+	errs = append(errs, c.endpoints.Close())
 	if c.group != nil {
 		errs = append(errs, c.group.Close())
 	}

@@ -41,8 +41,8 @@ func (d *device) runGroup(operations []Operation, calls []call.Call) error {
 			if err := d.inspect(&calls[i]); err != nil {
 				return err
 			}
-			if d.buffers != nil {
-				d.buffers.ValidateRanges(&calls[i])
+			if c.endpoints.Buffers != nil {
+				c.endpoints.Buffers.ValidateRanges(&calls[i])
 			}
 			d.rounds.Add(&calls[i])
 		default:
@@ -53,11 +53,11 @@ func (d *device) runGroup(operations []Operation, calls []call.Call) error {
 		return err
 	}
 	if first != nil {
-		d.buffers.TakeGroup(calls, false)
+		c.endpoints.Buffers.TakeGroup(calls, false)
 		if err := d.runRounds(first, stream); err != nil {
 			return err
 		}
-		d.buffers.TakeGroup(calls, true)
+		c.endpoints.Buffers.TakeGroup(calls, true)
 		for i := range calls {
 			d.countMessage(&calls[i])
 		}
@@ -103,13 +103,13 @@ func (d *device) runRounds(first *call.Call, stream cuda.Stream) error {
 	}
 	c.publish(first)
 	c.engine.Announce()
-	if err := d.makeDeferred(p, d.rounds.Partners()); err != nil {
+	if err := c.endpoints.MakeDeferred(c.job.Context, p, d.rounds.Partners()); err != nil {
 		return d.explain("group", err, stream)
 	}
 	d.flights.Begin(c.sequence.Number, c.sequence.Collectives, first, p.Kernels.Title())
-	if err = c.engines.BeforeRounds(p.Base, d.launches, stream); err == nil {
+	if err = c.endpoints.Engines.BeforeRounds(p.Base, d.launches, stream); err == nil {
 		err = d.exec.RunBatch(d.launches, stream)
-		c.engines.AfterRounds(p.Base, d.launches, stream)
+		c.endpoints.Engines.AfterRounds(p.Base, d.launches, stream)
 	}
 	d.flights.Enqueued(c.sequence.Number, err != nil)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/shunt-ccl/shunt/host/internal/endpoints"
 	"github.com/shunt-ccl/shunt/host/internal/job"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -15,11 +16,11 @@ func (d *device) start() {
 	ctx, stop := context.WithCancel(d.comm.job.Context)
 	d.stop = stop
 	d.done.Go(func() { d.watch(ctx) })
-	if d.buffers != nil {
-		d.done.Go(func() { d.buffers.Keep(ctx) })
+	if registry := d.comm.endpoints.Buffers; registry != nil {
+		d.done.Go(func() { registry.Keep(ctx) })
 	}
-	if d.comm.engines != nil {
-		d.done.Go(func() { d.comm.engines.Keep(ctx) })
+	if engines := d.comm.endpoints.Engines; engines != nil {
+		d.done.Go(func() { engines.Keep(ctx) })
 	}
 }
 
@@ -72,9 +73,9 @@ func (d *device) lookAtEngine() {
 	if f.Rank >= 0 {
 		reason.Rank = f.Rank
 	}
-	for _, a := range c.attached {
-		if a.Base == base {
-			reason.Message = fmt.Sprintf("transport %s on rank %d: %s", a.Name, c.rank, f.Reason)
+	for _, e := range c.endpoints.List {
+		if e.Base == base {
+			reason.Message = fmt.Sprintf("transport %s on rank %d: %s", e.Name, c.rank, f.Reason)
 		}
 	}
 	c.fail(reason, true)
@@ -82,17 +83,17 @@ func (d *device) lookAtEngine() {
 
 // check finds what has failed in the transports between calls.
 func (d *device) check() {
-	for _, a := range d.comm.attached {
-		if err := a.Check(); err != nil && d.comm.observer.Failure.Reason() == nil {
+	for _, e := range d.comm.endpoints.List {
+		if err := e.Check(); err != nil && d.comm.observer.Failure.Reason() == nil {
 			d.comm.fail(&plugin.Error{Code: plugin.CodeOf(err), Rank: d.comm.rank,
-				Message: fmt.Sprintf("transport %s on rank %d: %s", a.Name, d.comm.rank, err)}, true)
+				Message: fmt.Sprintf("transport %s on rank %d: %s", e.Name, d.comm.rank, err)}, true)
 		}
 	}
 }
 
 // findLate fails the communicator where what this rank has enqueued waits for a rank that will not come.
 func (d *device) findLate(now time.Time) {
-	ours := slices.ContainsFunc(d.comm.attached, func(a *attached) bool { return a.Enqueues.Load() })
+	ours := slices.ContainsFunc(d.comm.endpoints.List, func(e *endpoints.Endpoint) bool { return e.Enqueues.Load() })
 	if reason := d.late.Look(&d.comm.observer, &d.flights, ours, d.exec.Idle, now); reason != nil {
 		d.comm.fail(reason, true)
 	}
@@ -128,10 +129,10 @@ func (c *Communicator) abortDevice(reason *plugin.Error) {
 		return
 	}
 	if reason.Code != plugin.PluginDied {
-		c.device.abort()
+		c.device.exec.Abort()
 		return
 	}
-	time.AfterFunc(graceful, c.device.abort)
+	time.AfterFunc(graceful, c.device.exec.Abort)
 }
 
 // DeviceBytes returns the device memory that the communicator's transports hold on this rank's GPU, windows not
@@ -141,16 +142,5 @@ func (c *Communicator) DeviceBytes() int64 {
 		return 0
 	}
 	defer c.release()
-	var total int64
-	for _, a := range c.attached {
-		for _, r := range a.Endpoint.Regions() {
-			if r.Memory == plugin.MemoryKindCuda && r.Role != plugin.RegionRoleDirectory { // which lies in another region
-				total += r.Handle.Bytes // 0 of those that are deferred
-			}
-		}
-		if a.deferred != nil {
-			total += a.deferred.Held()
-		}
-	}
-	return total
+	return c.endpoints.DeviceBytes()
 }

@@ -71,9 +71,9 @@ func explainable(collective plugin.Collective, dtype plugin.DType, op plugin.Op,
 
 // Transports returns the transports of this communicator, in order of preference.
 func (c *Communicator) Transports() []*carrier.Loaded {
-	list := make([]*carrier.Loaded, len(c.attached))
-	for i, a := range c.attached {
-		list[i] = a.loaded
+	list := make([]*carrier.Loaded, len(c.endpoints.List))
+	for i, e := range c.endpoints.List {
+		list[i] = e.Loaded
 	}
 	return list
 }

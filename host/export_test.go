@@ -64,7 +64,7 @@ func ReplaceFiling(write func(report.Report, string) error, delay time.Duration)
 
 // Exports returns where the exports of this rank begin, and how many bytes they have.
 func Exports(c *Communicator) (list [][2]int64) {
-	for _, e := range c.device.buffers.Exports() {
+	for _, e := range c.endpoints.Buffers.Exports() {
 		list = append(list, [2]int64{int64(e.Base), e.Bytes})
 	}
 	return list
@@ -77,10 +77,10 @@ func TakeTurn(c *Communicator) (waited func() bool, release func()) {
 }
 
 // Awaited returns the number of withdrawn exports that kernels may still use.
-func Awaited(c *Communicator) int { return c.device.buffers.Awaited() }
+func Awaited(c *Communicator) int { return c.endpoints.Buffers.Awaited() }
 
 // Begun reports whether a kernel that looks for exports is at work.
-func Begun(c *Communicator) bool { return c.device.buffers.Busy() }
+func Begun(c *Communicator) bool { return c.endpoints.Buffers.Busy() }
 
 // UnderTurn calls f while it holds a communicator's turn.
 func UnderTurn(c *Communicator, f func()) {
@@ -99,7 +99,7 @@ func ReplaceDestroyWait(wait time.Duration) (undo func()) {
 }
 
 // Known reports whether all peers have mapped what an address lies in.
-func Known(c *Communicator, p cuda.Ptr) bool { return c.device.buffers.Known(p) }
+func Known(c *Communicator, p cuda.Ptr) bool { return c.endpoints.Buffers.Known(p) }
 
 // LimitRegistrations changes how many registrations of a transport stay, and returns what undoes that.
 func LimitRegistrations(n int) (undo func()) { return buffers.LimitRegistrations(n) }

@@ -36,6 +36,7 @@ var rooms = []room{
 		"host/selector", "host/algorithm", "cuda"}},
 	{"host/internal/buffers", []string{"host/internal/plans", "host/bootstrap", "host/selector", "host/algorithm"}},
 	{"host/internal/plans", []string{"host/internal/buffers", "host/bootstrap", "host/memory", "cuda"}},
+	{"host/internal/endpoints", []string{"host/selector", "host/algorithm", "host/option"}},
 	{"host/internal/survey", []string{"host/internal/call", "host/internal/buffers", "host/internal/plans",
 		"host/bootstrap", "host/executor"}},
 	{"host/internal/job", []string{"host/internal/call", "host/internal/buffers", "host/internal/pool",

@@ -10,6 +10,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/host/internal/endpoints"
 	"github.com/shunt-ccl/shunt/host/internal/job"
 	"github.com/shunt-ccl/shunt/host/internal/plans"
 	"github.com/shunt-ccl/shunt/host/internal/survey"
@@ -56,6 +57,7 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 		Fail: c.fail, Absent: map[string]string{}}
 	c.member = job.Member{Observer: &c.observer, Ranks: ranks, Fail: c.fail, Look: c.look}
 	c.observer.Failure.SetUp(j.Options.RecordsDir())
+	c.endpoints = endpoints.Set{Observer: &c.observer, Plans: &c.plans, Optional: j.Optional}
 	c.scratch.arrays = make([]int64, 4*c.world)
 	j.Hold(&c.member)
 	defer func() {
@@ -66,7 +68,7 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 	if c.group, err = j.Session.Group(label, ranks); err != nil {
 		return nil, plugin.Errorf(plugin.CodeOf(err), "%s on rank %d: %w", what, rank, err)
 	}
-	c.plans.Group, c.member.Group = c.group, c.group
+	c.plans.Group, c.member.Group, c.endpoints.Group = c.group, c.group, c.group
 	failed := c.makeExecutors(ctx) // agreed on below
 	found, err := j.Survey(ctx, &c.member, what)
 	if err != nil {
@@ -77,7 +79,8 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 	}
 	var absent map[string]error
 	if err = failed; err == nil {
-		absent, err = c.open(ctx, found.ID)
+		absent, err = c.endpoints.Open(ctx, c.member.Loaded, plugin.OpenConfig{Communicator: found.ID, Rank: c.rank,
+			World: c.world, Memory: j.Memory, Device: j.Device, MaxSMs: c.maxSMs}, j.Options.Transport)
 	}
 	if err := c.group.Agree(ctx, "open their transports ("+label+")", err); err != nil {
 		return nil, c.observer.WrapError(what, err)
@@ -91,18 +94,11 @@ func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks 
 	if err := c.plans.ExchangeBytes(ctx, j.Optional); err != nil {
 		return nil, c.observer.WrapError(what, err)
 	}
-	if err := c.settle(); err != nil { // alike on all ranks
-		return nil, c.observer.WrapError(what, err)
-	}
-	c.opened.Store(true)
-	if err := c.connect(ctx); err != nil {
+	if err := c.endpoints.Connect(ctx, found.ID); err != nil {
 		return nil, c.observer.WrapError(what, err)
 	}
 	alone := []plugin.Collective{plugin.Send, plugin.Recv}
 	if c.device != nil {
-		if err := c.device.probe(ctx, found.ID); err != nil {
-			return nil, c.observer.WrapError(what, err)
-		}
 		alone = c.device.alone()
 	}
 	if err := c.group.Agree(ctx, "prepare their plans ("+label+")", c.plans.PrepareAlone(ctx, alone...)); err != nil {
@@ -122,7 +118,6 @@ var failAgreed = failpoint.New("communicator.agreed",
 // communicator then, and this rank would not.
 func (c *Communicator) begin(ctx context.Context) {
 	failAgreed.Hit()
-	c.engines = c.newEngines()
 	var gpu []any
 	if c.device != nil {
 		c.device.start()

@@ -5,7 +5,6 @@ import (
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/cuda"
-	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -28,17 +27,17 @@ func (c *Communicator) Register(p unsafe.Pointer, bytes int64) error {
 	}
 	defer release()
 	if c.device == nil {
-		c.engines.RegisterHost(p, bytes)
+		c.endpoints.Engines.RegisterHost(p, bytes)
 		return nil
 	}
-	if c.device.buffers == nil && c.engines != nil {
-		c.engines.Ask(cuda.Ptr(uintptr(p)))
+	if c.endpoints.Buffers == nil && c.endpoints.Engines != nil {
+		c.endpoints.Engines.Ask(cuda.Ptr(uintptr(p)))
 		return nil
 	}
 	ctx, cancel := c.observer.Deadline(c.job.Context)
 	defer cancel()
 	c.registrations++
-	if err := c.device.buffers.Register(ctx, c.group, fmt.Sprintf("register memory (%s %d)", c.label, c.registrations),
+	if err := c.endpoints.Buffers.Register(ctx, c.group, fmt.Sprintf("register memory (%s %d)", c.label, c.registrations),
 		cuda.Ptr(uintptr(p)), bytes); err != nil {
 		return c.observer.WrapError("register", err)
 	}
@@ -59,7 +58,7 @@ func (c *Communicator) Deregister(p unsafe.Pointer) error {
 	}
 	defer release()
 	if c.device == nil {
-		c.engines.DeregisterHost(p)
+		c.endpoints.Engines.DeregisterHost(p)
 		return nil
 	}
 	for _, w := range c.windows {
@@ -68,11 +67,11 @@ func (c *Communicator) Deregister(p unsafe.Pointer) error {
 				"deregister on rank %d: a window at %p in the memory is open", c.rank, w.local))
 		}
 	}
-	known := c.engines.Forget(cuda.Ptr(uintptr(p)))
-	if ended, err := c.symmetric.Deregister(c.device.buffers, cuda.Ptr(uintptr(p))); ended {
+	known := c.endpoints.Engines.Forget(cuda.Ptr(uintptr(p)))
+	if ended, err := c.symmetric.Deregister(c.endpoints.Buffers, cuda.Ptr(uintptr(p))); ended {
 		return err
 	}
-	if found, err := c.device.buffers.Deregister(cuda.Ptr(uintptr(p))); found || known || err != nil {
+	if found, err := c.endpoints.Buffers.Deregister(cuda.Ptr(uintptr(p))); found || known || err != nil {
 		return err
 	}
 	return plugin.Errorf(plugin.InvalidArgument, "deregister on rank %d: %p is not registered", c.rank, p)
@@ -98,11 +97,7 @@ func (c *Communicator) RegisterSymmetric(p unsafe.Pointer, bytes int64) error {
 	defer release()
 	ctx, cancel := c.observer.Deadline(c.job.Context)
 	defer cancel()
-	var registry *buffers.Registry
-	if c.device != nil {
-		registry = c.device.buffers
-	}
-	if err := c.symmetric.Register(ctx, c.group, registry, cuda.Ptr(uintptr(p)), bytes); err != nil {
+	if err := c.symmetric.Register(ctx, c.group, c.endpoints.Buffers, cuda.Ptr(uintptr(p)), bytes); err != nil {
 		return c.observer.WrapError("register_symmetric", err)
 	}
 	return nil

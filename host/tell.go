@@ -3,12 +3,8 @@ package host
 import (
 	"bytes"
 	"time"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/host/executor"
-	"github.com/shunt-ccl/shunt/plugin"
 )
 
 // Ranks of one host read each other's control pages. To those of other hosts a rank tells what its page says, over the
@@ -27,44 +23,12 @@ type telling struct {
 	since, at    time.Time // when report was seen first; when told was
 }
 
-// foreign is memory with a page for each rank of another host.
-type foreign []byte
-
-func (f foreign) Close() error { return unix.Munmap(f) }
-
-// enterForeign gives the executor a page for each rank of another host, which reports fill.
-func (c *Communicator) enterForeign() error {
-	var ranks []int
-	for rank := range c.world {
-		if !c.observer.Topology.SameHost(c.rank, rank) {
-			ranks = append(ranks, rank)
-		}
-	}
-	if len(ranks) == 0 {
-		return nil
-	}
-	pages, err := unix.Mmap(-1, 0, len(ranks)*executor.ControlBytes, unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		return plugin.Errorf(plugin.OutOfMemory, "pages for the calls of %d ranks on other hosts: %w", len(ranks), err)
-	}
-	c.control = append(c.control, foreign(pages))
-	c.telling = &telling{}
-	for i, rank := range ranks {
-		page := executor.Memory{Base: unsafe.Pointer(&pages[i*executor.ControlBytes]), Bytes: executor.ControlBytes}
-		if err := c.engine.SetControl(rank, page); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // tell hears what ranks on other hosts have called, and tells them of this rank's calls if these have come to rest.
 func (c *Communicator) tell() {
-	t := c.telling
-	if t == nil {
+	if !c.endpoints.Abroad() {
 		return
 	}
+	t := &c.telling
 	for rank, report := range c.group.Told() {
 		if !c.observer.Topology.SameHost(c.rank, rank) {
 			c.engine.SetReport(rank, report)

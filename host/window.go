@@ -3,16 +3,13 @@ package host
 import (
 	"context"
 	"fmt"
-	"io"
 	"strconv"
 	"unsafe"
 
-	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/algorithm"
 	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
-	"github.com/shunt-ccl/shunt/host/internal/plans"
-	"github.com/shunt-ccl/shunt/host/memory"
+	"github.com/shunt-ccl/shunt/host/internal/endpoints"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -21,11 +18,11 @@ import (
 type Window struct {
 	facts    call.Window // first: see Operation.arguments
 	comm     *Communicator
-	attached *attached
+	endpoint *endpoints.Endpoint
 	user     int64          // offset of the user's bytes in the region
 	lent     bool           // the region is memory of the caller, see NewWindowAt
 	local    unsafe.Pointer // this rank's region, where the host can reach it
-	mappings []io.Closer
+	mappings endpoints.Mappings
 
 	symmetric *buffers.Range // its memory, or what that lies in; nil for host memory
 }
@@ -51,7 +48,7 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 	defer release()
 	ctx, cancel := c.observer.Deadline(ctx)
 	defer cancel()
-	a, err := c.windowTransport(ctx)
+	a, err := c.endpoints.ForWindows(ctx)
 	var id uint32
 	if a != nil {
 		id = c.freeWindow(0) - a.Base
@@ -60,7 +57,7 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 	if err == nil {
 		err = c.roomForAWindow()
 	}
-	w := &Window{comm: c, attached: a, facts: call.Window{Owner: &c.checker, ID: id, Bytes: bytes}}
+	w := &Window{comm: c, endpoint: a, facts: call.Window{Owner: &c.checker, ID: id, Bytes: bytes}}
 	var mine plugin.Region
 	if err == nil {
 		var total int64
@@ -78,7 +75,7 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 		}
 		return nil, c.observer.WrapError("new_window", err)
 	}
-	w.mappings, err = c.mapRegions(ctx, tag, a, []plugin.Region{mine})
+	w.mappings, err = c.endpoints.Map(ctx, tag, a, []plugin.Region{mine})
 	if err == nil {
 		err = c.group.Agree(ctx, tag+" plans", c.prepareOneSided(ctx))
 	}
@@ -87,14 +84,10 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 		_ = a.Endpoint.Free(ctx, id) // likewise
 		return nil, c.observer.WrapError("new_window", err)
 	}
-	switch m := w.mappings[c.rank].(type) {
-	case *memory.Mapping:
-		w.local = m.Base()
-	case deviceMapping:
-		address := m.mapping.Address()
-		w.local = *(*unsafe.Pointer)(unsafe.Pointer(&address))
-		c.device.buffers.AddWindow(a.Base+id, w.addresses(), mine.Bytes)
-		w.symmetric = c.symmetric.AddWindow(w.userAddresses(), w.facts.Bytes)
+	w.local = w.mappings.Local(c.rank)
+	if addresses := w.mappings.Addresses(0); addresses != nil {
+		c.endpoints.Buffers.AddWindow(a.Base+id, addresses, mine.Bytes)
+		w.symmetric = c.symmetric.AddWindow(w.mappings.Addresses(w.user), w.facts.Bytes)
 	}
 	c.windows[a.Base+id] = w
 	return w, nil
@@ -135,42 +128,11 @@ func (c *Communicator) roomForAWindow() error {
 // window has. Windows of NewWindow are made and closed in the same order on every rank, so all find the same one; those
 // of NewWindowAt have places behind them.
 func (c *Communicator) freeWindow(behind uint32) uint32 {
-	at := uint32(len(c.attached)*plugin.MaxRegions) + behind
-	for {
-		taken := false
-		for _, w := range c.windows {
-			taken = taken || w.attached.Base+w.facts.ID == at
-		}
-		if !taken {
-			return at
-		}
+	at := uint32(len(c.endpoints.List)*plugin.MaxRegions) + behind
+	for c.windows[at] != nil {
 		at++
 	}
-}
-
-// windowTransport returns the first transport that allocates buffers which its own one-sided plans, or the generic
-// ones, can reach.
-func (c *Communicator) windowTransport(ctx context.Context) (*attached, error) {
-	if hosts := len(c.observer.Topology.Hosts()); hosts > 1 {
-		return nil, plugin.Errorf(plugin.Unsupported, "windows reach the ranks of one host, and these run on %d", hosts)
-	}
-	for _, a := range c.attached {
-		if a.loaded.Info.Features&plugin.FeatureBuffers == 0 {
-			continue
-		}
-		put := c.plans.Request(call.SignatureOf(plugin.Put, plugin.Uint8, plugin.OpSum))
-		if a.Scratch != nil {
-			return a, nil
-		}
-		support, err := a.Supports(ctx, plans.WithoutRank(put))
-		if err != nil {
-			return nil, err
-		}
-		if len(support.Algorithms) > 0 {
-			return a, nil
-		}
-	}
-	return nil, plugin.Errorf(plugin.Unsupported, "no transport allocates buffers")
+	return at
 }
 
 // prepareOneSided prepares what put, get, signal and wait need, so that none of them ever needs an agreement.
@@ -223,48 +185,28 @@ func (w *Window) release() error {
 		return nil
 	}
 	w.facts.Closed = true
-	delete(w.comm.windows, w.attached.Base+w.facts.ID) // where a later window has its place from now on
+	delete(w.comm.windows, w.endpoint.Base+w.facts.ID) // where a later window has its place from now on
 	if w.lent {
-		w.comm.device.exec.ClearRegion(w.attached.Base, w.facts.ID)
+		w.comm.device.exec.ClearRegion(w.endpoint.Base, w.facts.ID)
 		return nil
 	}
 	w.unmap()
 	ctx, cancel := context.WithTimeout(context.Background(), w.comm.observer.Timeout)
 	defer cancel()
-	return w.attached.Endpoint.Free(ctx, w.facts.ID)
-}
-
-// addresses returns the GPU's mappings of all ranks' parts.
-func (w *Window) addresses() []cuda.Ptr {
-	list := make([]cuda.Ptr, len(w.mappings))
-	for rank, m := range w.mappings {
-		list[rank] = m.(deviceMapping).mapping.Address()
-	}
-	return list
-}
-
-// userAddresses returns the addresses of the users' parts in those mappings.
-func (w *Window) userAddresses() []cuda.Ptr {
-	list := w.addresses()
-	for rank := range list {
-		list[rank] += cuda.Ptr(w.user)
-	}
-	return list
+	return w.endpoint.Endpoint.Free(ctx, w.facts.ID)
 }
 
 func (w *Window) unmap() {
 	w.comm.symmetric.Remove(w.symmetric)
 	if w.comm.device != nil {
-		if err := w.comm.device.buffers.DropWindow(w.attached.Base + w.facts.ID); err != nil {
+		if err := w.comm.endpoints.Buffers.DropWindow(w.endpoint.Base + w.facts.ID); err != nil {
 			w.comm.observer.Logger.Warn("a window could not be withdrawn from the directory of buffers", "communicator",
 				w.comm.label, "rank", w.comm.rank, "reason", err)
 		}
-		w.comm.device.exec.ClearRegion(w.attached.Base, w.facts.ID)
+		w.comm.device.exec.ClearRegion(w.endpoint.Base, w.facts.ID)
 	} else {
-		w.comm.engine.ClearRegion(w.attached.Base, w.facts.ID)
+		w.comm.engine.ClearRegion(w.endpoint.Base, w.facts.ID)
 	}
-	for _, m := range w.mappings {
-		_ = m.Close() // a mapping of ours: munmap of a valid range does not fail
-	}
+	_ = w.mappings.Close() // a mapping of ours: munmap of a valid range does not fail
 	w.mappings = nil
 }

@@ -72,7 +72,7 @@ func (c *Communicator) NewWindowAt(p unsafe.Pointer, bytes int64) (*Window, erro
 	}
 	ctx, cancel := c.observer.Deadline(context.Background())
 	defer cancel()
-	a, err := c.windowTransport(ctx)
+	a, err := c.endpoints.ForWindows(ctx)
 	if err == nil {
 		err = c.roomForAWindow()
 	}
@@ -83,7 +83,7 @@ func (c *Communicator) NewWindowAt(p unsafe.Pointer, bytes int64) (*Window, erro
 		return nil, c.observer.WrapError(what, err)
 	}
 	id := c.freeWindow(maxWindows) - a.Base
-	w := &Window{comm: c, attached: a, user: header, local: p, lent: true, symmetric: in,
+	w := &Window{comm: c, endpoint: a, user: header, local: p, lent: true, symmetric: in,
 		facts: call.Window{Owner: &c.checker, ID: id, Bytes: bytes - header}}
 	for rank := range c.world {
 		if err := c.device.exec.SetRegion(a.Base, id, rank, in.Address(own, rank), bytes); err != nil {

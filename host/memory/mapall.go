@@ -5,14 +5,19 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/plugin"
 )
+
+// Group lets ranks return the same error: nil, or one rank's.
+type Group interface {
+	Agree(ctx context.Context, tag string, err error) error
+	Rank() int
+}
 
 // MapAll hands this rank's regions to all ranks, maps everyone's, region by region in rank order, and agrees that all
 // could, and that nothing failed before on any rank. share is nil in a world of one. enter maps one region; nil means
 // that the region needs no mapping here. MapAll returns the mappings also on error, for the caller to close.
-func MapAll(ctx context.Context, group *bootstrap.Group, share *Share, tag string, mine []plugin.Region, failed error,
+func MapAll(ctx context.Context, group Group, share *Share, tag string, mine []plugin.Region, failed error,
 	enter func(region plugin.Region, rank int) (io.Closer, error)) ([]io.Closer, error) {
 	all := [][]plugin.Region{mine}
 	if share != nil {

@@ -8,5 +8,5 @@
 //
 // What lives here: which memory peers have mapped, how they learn of it, and how long it stays. What may not:
 // operations and plans, the memory of transports, and waiting on the path of a call. Collective steps ask the
-// communicator's ranks through Group and Exchange. It does not import package host.
+// communicator's ranks through Group. It does not import package host.
 package buffers

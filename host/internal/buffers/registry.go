@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/executor"
@@ -148,14 +147,9 @@ type Group interface {
 	AllGather(ctx context.Context, tag string, payload []byte) ([][]byte, error)
 }
 
-// Exchange hands a region of host memory to all ranks and maps everyone's: enter is called with where each is mapped.
-// The mappings are returned also on error, for the caller to close.
-type Exchange func(ctx context.Context, tag string, mine plugin.Region,
-	enter func(rank int, base unsafe.Pointer)) ([]io.Closer, error)
-
 // SharePages exchanges the pages in which the ranks of a host describe their users' buffers. It is collective; whether
 // there is a registry is alike on all ranks, as regions are. The mappings are the caller's to close.
-func (t *Registry) SharePages(ctx context.Context, group Group, exchange Exchange) ([]io.Closer, error) {
+func (t *Registry) SharePages(ctx context.Context, group memory.Group) ([]io.Closer, error) {
 	if t == nil || t.share == nil {
 		return nil, nil
 	}
@@ -167,8 +161,14 @@ func (t *Registry) SharePages(ctx context.Context, group Group, exchange Exchang
 		return nil, err
 	}
 	pages := make([]page, t.World)
-	mappings, err := exchange(ctx, "share the table of buffers ("+t.Label+")", own.Region(),
-		func(rank int, base unsafe.Pointer) { pages[rank] = page{base} })
+	mappings, err := memory.MapAll(ctx, group, t.share, "share the table of buffers ("+t.Label+")",
+		[]plugin.Region{own.Region()}, nil, func(r plugin.Region, rank int) (io.Closer, error) {
+			m, err := memory.MapHandle(r.Handle)
+			if err == nil {
+				pages[rank] = page{m.Base()}
+			}
+			return m, err
+		})
 	if err == nil {
 		t.pages = pages
 	}

@@ -43,10 +43,10 @@ func (g *GPUs) ProbeBytes() int64 { return 2 * int64(g.World) * PatternBytes }
 
 // Probe moves a pattern between every pair of GPUs in both directions, by writing and by reading peer memory, before
 // anything relies on it: some machines report peer access and then lose or mix up bytes. id is the communicator's
-// number, memory has the address of ProbeBytes of each rank, which are zero before and after.
-func (g *GPUs) Probe(ctx context.Context, tag string, id uint64, memory []cuda.Ptr) error {
+// number, regions are ProbeBytes or more of each rank, the first of which are zero before and after.
+func (g *GPUs) Probe(ctx context.Context, tag string, id uint64, regions []*memory.DeviceMapping) error {
 	// Places for what peers write, then for what this rank writes to each.
-	at := func(rank, place int) cuda.Ptr { return memory[rank] + cuda.Ptr(place*PatternBytes) }
+	at := func(rank, place int) cuda.Ptr { return regions[rank].Address() + cuda.Ptr(place*PatternBytes) }
 	if err := g.Group.Agree(ctx, tag+" written", g.writePatterns(id, at)); err != nil {
 		return err
 	}

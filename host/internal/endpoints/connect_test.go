@@ -1,0 +1,146 @@
+package endpoints
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/shunt-ccl/shunt/cuda/cudatest"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// A region that cannot be mapped is named with its rank and its transport, on all ranks alike.
+func TestRegionThatCannotBeMappedIsNamed(t *testing.T) {
+	errs := eachRank(t, 3, plugin.MemoryKindHost, func(ctx context.Context, s *Set) error {
+		e := &endpoint{regions: []plugin.Region{hostRegion(t, 0, plugin.RegionRolePrivate)}}
+		if s.Rank == 1 {
+			e.regions[0].Handle.Kind = plugin.HandleKindCudaVmm
+		}
+		if err := openAll(ctx, s, of("unmappable", plugin.MemoryKindHost, given(e, nil))); err != nil {
+			return err
+		}
+		return s.Connect(ctx, 7)
+	})
+	alike(t, errs, "rank 0: mapping region 0 of rank 1: transport unmappable: "+
+		"a handle of kind cuda_vmm cannot be mapped as host memory")
+}
+
+// Host memory of an endpoint is one memory for the ranks.
+func TestRegionsOfHostMemoryAreShared(t *testing.T) {
+	require.NoError(t, errors.Join(eachRank(t, 2, plugin.MemoryKindHost, func(ctx context.Context, s *Set) error {
+		e := &endpoint{regions: []plugin.Region{hostRegion(t, 0, plugin.RegionRolePrivate)}}
+		if err := openAll(ctx, s, of("pages", plugin.MemoryKindHost, given(e, nil))); err != nil {
+			return err
+		}
+		if err := s.Connect(ctx, 7); err != nil {
+			return err
+		}
+		m := s.List[0].mappings
+		*(*int)(m.Local(1 - s.Rank)) = 10 + s.Rank
+		if err := s.Group.Agree(ctx, "written", nil); err != nil {
+			return err
+		}
+		if got := *(*int)(m.Local(s.Rank)); got != 11-s.Rank || m.Addresses(0) != nil || !s.Connected() || s.Abroad() {
+			return fmt.Errorf("rank %d has %d, GPU addresses %v", s.Rank, got, m.Addresses(0))
+		}
+		return nil
+	})...))
+}
+
+// gpuRegion makes a region of the rank's GPU, which lasts as long as release was not called.
+func gpuRegion(s *Set, id uint32, bytes int64) (r plugin.Region, release func(), err error) {
+	m, err := s.GPU.Driver.CreateMemory(s.GPU.Context, s.GPU.Ordinal, bytes)
+	if err != nil {
+		return r, nil, err
+	}
+	fd, err := s.GPU.Driver.ExportMemory(s.GPU.Context, m.Handle)
+	if err != nil {
+		return r, nil, errors.Join(err, s.GPU.Driver.Unmap(s.GPU.Context, m))
+	}
+	r = plugin.Region{ID: id, Memory: plugin.MemoryKindCuda, Bytes: bytes, Handle: plugin.Handle{
+		Kind: plugin.HandleKindCudaVmm, Generation: 1, Bytes: bytes, FD: fd}}
+	return r, func() { _ = errors.Join(unix.Close(fd), s.GPU.Driver.Unmap(s.GPU.Context, m)) }, nil
+}
+
+// The probe takes region 0 of each rank, also where the endpoint has memory of this rank's alone, which the GPU reaches
+// until the endpoint is closed.
+func TestGPURegionsBesideLocalMemory(t *testing.T) {
+	require.NoError(t, errors.Join(eachRank(t, 2, plugin.MemoryKindCuda, func(ctx context.Context, s *Set) error {
+		shared, release, err := gpuRegion(s, 0, 2<<20)
+		if err != nil {
+			return err
+		}
+		defer release()
+		e := &endpoint{regions: []plugin.Region{shared, hostRegion(t, 1, plugin.RegionRoleLocal)}}
+		if err := openAll(ctx, s, of("both", plugin.MemoryKindCuda, given(e, nil))); err != nil {
+			return err
+		}
+		if err := s.Connect(ctx, 7); err != nil {
+			return err
+		}
+		driver := s.GPU.Driver.(*cudatest.Driver)
+		before := fmt.Sprint(driver.Leaks())
+		if err := s.List[0].mappings[0].Close(); err != nil {
+			return err
+		}
+		s.List[0].mappings = s.List[0].mappings[1:]
+		if fmt.Sprint(driver.Leaks()) == before || !s.List[0].Enqueues.Load() || s.DeviceBytes() != 2<<20 {
+			return fmt.Errorf("%d bytes; the GPU has %v", s.DeviceBytes(), driver.Leaks())
+		}
+		return nil
+	})...))
+}
+
+// Buffers of a window are mapped for every rank, and each mapping is of its rank.
+func TestBuffersOfAllRanks(t *testing.T) {
+	require.NoError(t, errors.Join(eachRank(t, 2, plugin.MemoryKindCuda, func(ctx context.Context, s *Set) error {
+		buffer, release, err := gpuRegion(s, plugin.MaxRegions, 2<<20)
+		if err != nil {
+			return err
+		}
+		defer release()
+		buffer.Role = plugin.RegionRoleBuffer
+		if err := openAll(ctx, s, of("buffers", plugin.MemoryKindCuda, given(&endpoint{}, nil))); err != nil {
+			return err
+		}
+		if err := s.Connect(ctx, 7); err != nil {
+			return err
+		}
+		m, err := s.Map(ctx, "a window", s.List[0], []plugin.Region{buffer})
+		if err != nil {
+			return err
+		}
+		driver, at := s.GPU.Driver.(*cudatest.Driver), m.Addresses(64)
+		driver.Bytes(at[1-s.Rank], 1)[0] = byte(10 + s.Rank)
+		err = s.Group.Agree(ctx, "written", nil)
+		got, own := driver.Bytes(at[s.Rank], 1)[0], uintptr(m.Addresses(0)[s.Rank])
+		if got != byte(11-s.Rank) || uintptr(m.Local(s.Rank)) != own {
+			err = errors.Join(err, fmt.Errorf("rank %d has %d at %#x", s.Rank, got, own))
+		}
+		return errors.Join(err, m.Close())
+	})...))
+}
+
+// Ranks of another host have control pages of this rank's own, and no region here.
+func TestRanksOfOtherHosts(t *testing.T) {
+	require.NoError(t, errors.Join(eachRank(t, 3, plugin.MemoryKindHost, func(ctx context.Context, s *Set) error {
+		s.Topology.Places[2].HostID = "another"
+		e := &endpoint{regions: []plugin.Region{hostRegion(t, 0, plugin.RegionRolePrivate)}}
+		l := of("wide", plugin.MemoryKindHost, given(e, nil))
+		l.Info.Features = plugin.FeatureMultiHost
+		if err := openAll(ctx, s, l); err != nil {
+			return err
+		}
+		err := s.Connect(ctx, 7)
+		want := []int{2, 2, 1}[s.Rank]
+		if !s.Abroad() || len(s.control) != 1+want || len(s.List[0].mappings) != want {
+			return errors.Join(err, fmt.Errorf("rank %d has %d pages and %d regions", s.Rank, len(s.control),
+				len(s.List[0].mappings)))
+		}
+		return err
+	})...))
+}

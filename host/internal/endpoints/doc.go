@@ -1,0 +1,7 @@
+// Package endpoints opens the transports' endpoints of one communicator, leaves out those that some rank cannot use,
+// exchanges and maps the memory of the others, and closes them.
+//
+// What lives here: which transports reach the ranks, the ranks' control pages, regions and their mappings for the CPU
+// (connect.go) and the GPU (gpu.go), and memory that is made when a plan needs it. What may not: loading transports,
+// choosing algorithms, operations, and waiting for another rank's calls. It does not import package host.
+package endpoints

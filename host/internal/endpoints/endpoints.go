@@ -1,0 +1,238 @@
+package endpoints
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/host/carrier"
+	"github.com/shunt-ccl/shunt/host/internal/buffers"
+	"github.com/shunt-ccl/shunt/host/internal/call"
+	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
+	"github.com/shunt-ccl/shunt/host/internal/plans"
+	"github.com/shunt-ccl/shunt/host/internal/survey"
+	"github.com/shunt-ccl/shunt/host/memory"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// Set is the endpoints of one communicator.
+type Set struct {
+	*diagnosis.Observer
+	Plans    *plans.Planner // Open fills its Transports and Absent
+	Group    *bootstrap.Group
+	Optional bool // the transports are those that are there, not those that the user has named
+	GPU      *GPU // nil for host memory
+
+	List    []*Endpoint       // in order of preference
+	Buffers *buffers.Registry // of users' buffers on the GPU; nil without a transport that has one
+	Engines *buffers.Engines  // nil: no transport registers memory
+
+	share   *memory.Share // nil in a world of one
+	control []io.Closer   // every rank's control page
+	abroad  atomic.Bool   // some ranks are on other hosts
+	opened  atomic.Bool   // List stays as it is
+}
+
+// Endpoint is one transport's endpoint within a communicator.
+type Endpoint struct {
+	plans.Transport
+	Loaded   *carrier.Loaded
+	mappings Mappings                // every rank's regions, mapped here
+	first    []*memory.DeviceMapping // region 0 of each rank, where the GPU has a mapping of its own
+	later    []plugin.Region         // those of role deferred
+	deferred *memory.Deferred        // what makes them; nil without such regions
+}
+
+// Open opens one endpoint of every transport that serves the world and reaches its ranks. Optional ones that do not
+// serve here are absent instead. config holds what all endpoints get, options what one transport gets besides. The
+// caller agrees with the other ranks afterwards.
+func (s *Set) Open(ctx context.Context, loaded []*carrier.Loaded, config plugin.OpenConfig,
+	options func(transport string) map[string]string) (absent map[string]error, err error) {
+	ctx, cancel := plans.TransportTime(ctx)
+	defer cancel()
+	absent = map[string]error{}
+	infos := make([]plugin.Info, 0, len(loaded))
+	for _, l := range loaded {
+		infos = append(infos, l.Info)
+		if !slices.Contains(l.Info.Memory, s.Plans.Memory) || !survey.Serves(l.Info, s.World) {
+			continue
+		}
+		if reason := s.outOfReach(l.Info); reason != "" {
+			s.Plans.Absent[l.Info.Name] = reason
+			continue
+		}
+		config.Options = options(l.Info.Name)
+		endpoint, err := l.Transport.Open(ctx, config)
+		if err != nil {
+			err = fmt.Errorf("opening transport %s: %w", l.Info.Name, err)
+			if !s.Optional || plugin.CodeOf(err) != plugin.Unsupported {
+				return nil, err
+			}
+			absent[l.Info.Name] = err
+			continue
+		}
+		if err := s.add(l, endpoint); err != nil {
+			return nil, err
+		}
+	}
+	if len(s.List) > 0 || len(absent) > 0 {
+		return absent, nil
+	}
+	if err := survey.WorldTooLarge(infos, s.Plans.Memory, s.World); err != nil {
+		return nil, err
+	}
+	if hosts := len(s.Topology.Hosts()); hosts > 1 {
+		return nil, plugin.Errorf(plugin.Unsupported, "the ranks run on %d hosts and no transport reaches other hosts", hosts)
+	}
+	if len(s.Plans.Absent) > 0 {
+		return absent, nil // Connect says why
+	}
+	return nil, plugin.Errorf(plugin.Unsupported, "no transport serves %s memory", s.Plans.Memory)
+}
+
+// add takes an endpoint that was opened, which Close closes from now on.
+func (s *Set) add(l *carrier.Loaded, endpoint plugin.Endpoint) error {
+	e := &Endpoint{Loaded: l, first: make([]*memory.DeviceMapping, s.World), Transport: plans.Transport{Name: l.Info.Name,
+		Features: l.Info.Features, Ask: l.Ask, Endpoint: endpoint, Base: uint32(len(s.List) * plugin.MaxRegions)}}
+	s.List = append(s.List, e)
+	s.Plans.Transports = append(s.Plans.Transports, &e.Transport)
+	regions := endpoint.Regions()
+	if len(regions) > plugin.MaxRegions {
+		return plugin.Errorf(plugin.Protocol, "transport %s publishes %d regions, want at most %d", e.Name, len(regions),
+			plugin.MaxRegions)
+	}
+	for i, r := range regions {
+		if r.ID != uint32(i) || r.Bytes < 0 {
+			return plugin.Errorf(plugin.Protocol, "transport %s: region %d has id %d and %d bytes", e.Name, i, r.ID, r.Bytes)
+		}
+		if r.Role == plugin.RegionRoleScratch && e.Scratch == nil {
+			e.Scratch = &regions[i]
+		}
+		if r.Role == plugin.RegionRoleDeferred {
+			e.later = append(e.later, r)
+		}
+	}
+	return nil
+}
+
+// closeAbsent closes the endpoints of the transports that the ranks have agreed to do without.
+func (s *Set) closeAbsent() error {
+	var err error
+	s.List = slices.DeleteFunc(s.List, func(e *Endpoint) bool {
+		if s.Plans.Absent[e.Name] == "" {
+			return false
+		}
+		err = errors.Join(err, e.close())
+		return true
+	})
+	return err
+}
+
+// noneServes says why every transport is left out. All ranks return the same.
+func (s *Set) noneServes() error {
+	reasons := make([]string, 0, len(s.Plans.Absent))
+	for _, name := range slices.Sorted(maps.Keys(s.Plans.Absent)) {
+		reasons = append(reasons, name+": "+s.Plans.Absent[name])
+	}
+	return plugin.Errorf(plugin.Unsupported, "no transport serves %s memory: %s", s.Plans.Memory,
+		strings.Join(reasons, "; "))
+}
+
+// Connected reports whether peers may see this rank's control page.
+func (s *Set) Connected() bool { return s.control != nil }
+
+// Abroad reports whether some ranks are on other hosts. Their control pages are this rank's own, and the caller fills
+// them. It may be called from any goroutine.
+func (s *Set) Abroad() bool { return s.abroad.Load() }
+
+// Abort tells every endpoint that the communicator has failed. It waits for none, and may be called from any goroutine.
+func (s *Set) Abort(reason string) {
+	if s.opened.Load() { // else the list still grows
+		for _, e := range s.List {
+			go e.Abort(reason)
+		}
+	}
+}
+
+// ForWindows returns the first endpoint that allocates buffers which its own one-sided plans, or the generic ones, can
+// reach.
+func (s *Set) ForWindows(ctx context.Context) (*Endpoint, error) {
+	if hosts := len(s.Topology.Hosts()); hosts > 1 {
+		return nil, plugin.Errorf(plugin.Unsupported, "windows reach the ranks of one host, and these run on %d", hosts)
+	}
+	for _, e := range s.List {
+		if e.Features&plugin.FeatureBuffers == 0 {
+			continue
+		}
+		if e.Scratch != nil {
+			return e, nil
+		}
+		put := s.Plans.Request(call.SignatureOf(plugin.Put, plugin.Uint8, plugin.OpSum))
+		support, err := e.Supports(ctx, plans.WithoutRank(put))
+		if err != nil {
+			return nil, err
+		}
+		if len(support.Algorithms) > 0 {
+			return e, nil
+		}
+	}
+	return nil, plugin.Errorf(plugin.Unsupported, "no transport allocates buffers")
+}
+
+// EndDeferred ends the making of memory that is deferred; peers that ask for some are refused.
+func (s *Set) EndDeferred() error {
+	var err error
+	for _, e := range s.List {
+		err = errors.Join(err, e.deferred.Close())
+	}
+	return err
+}
+
+// Close lets go of everything, the GPU included, after the last operation and the last window. Endpoints whose code or
+// memory GPUs use go when nothing of theirs runs any more, and so does what the host's copies use: destroying it before
+// may wait for kernels, and they for what a peer calls next.
+func (s *Set) Close() error {
+	errs := []error{s.Buffers.Close()}
+	for _, m := range s.control {
+		errs = append(errs, m.Close())
+	}
+	errs = append(errs, s.Engines.Close())
+	for _, e := range s.List {
+		if e.Enqueues.Load() {
+			errs = append(errs, s.GPU.Exec.Later(func() error { return s.closeEngine(e) }))
+			continue
+		}
+		s.Engines.End(e.Base)
+		errs = append(errs, e.close())
+	}
+	if s.GPU != nil {
+		errs = append(errs, s.GPU.Exec.Later(s.GPU.copies.Close), s.GPU.Exec.Close())
+	}
+	if s.share != nil {
+		errs = append(errs, s.share.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// closeEngine closes an endpoint whose code GPUs have called, when nothing of it runs any more.
+func (s *Set) closeEngine(e *Endpoint) error {
+	s.GPU.Exec.AwaitEngines()
+	if base, stuck := s.GPU.Exec.EngineStuck(); stuck && base == e.Base {
+		e.Lose("a native function of " + e.Name)
+	} else {
+		s.Engines.End(e.Base)
+	}
+	return e.close()
+}
+
+func (e *Endpoint) close() error {
+	err := e.mappings.Close()
+	e.mappings = nil
+	return errors.Join(err, e.Transport.Close())
+}
