@@ -19,11 +19,9 @@ import (
 // endpoints' regions, maps them, and finds out whether GPUs reach each other's memory. It is collective. id is the
 // communicator's number.
 func (s *Set) Connect(ctx context.Context, id uint64) error {
-	if err := s.closeAbsent(); err != nil {
-		return err
-	}
+	failed := s.closeAbsent()
 	if len(s.List) == 0 {
-		return s.noneServes()
+		return errors.Join(s.noneServes(), failed)
 	}
 	s.opened.Store(true)
 	if s.World > 1 {
@@ -32,7 +30,7 @@ func (s *Set) Connect(ctx context.Context, id uint64) error {
 			return err
 		}
 	}
-	if err := s.shareControl(ctx); err != nil {
+	if err := s.shareControl(ctx, failed); err != nil {
 		return err
 	}
 	for i, e := range s.List {
@@ -42,9 +40,6 @@ func (s *Set) Connect(ctx context.Context, id uint64) error {
 			return err
 		}
 		if s.GPU != nil {
-			if err := s.GPU.Exec.AddImages(e.Base, e.Endpoint.Images()); err != nil {
-				return err
-			}
 			s.prepareGPU(e, tag)
 		}
 	}
@@ -57,8 +52,8 @@ func (s *Set) Connect(ctx context.Context, id uint64) error {
 	return err
 }
 
-// shareControl exchanges the ranks' control pages. It is collective.
-func (s *Set) shareControl(ctx context.Context) error {
+// shareControl exchanges the ranks' control pages. It is collective; failed is what went wrong on this rank before.
+func (s *Set) shareControl(ctx context.Context, failed error) error {
 	notes := int64(0)
 	if s.World > 1 {
 		notes = executor.MessageBytes(s.World)
@@ -67,8 +62,8 @@ func (s *Set) shareControl(ctx context.Context) error {
 	if err == nil {
 		defer func() { _ = page.CloseFD() }() // also when another rank has none; the mapping lives on
 	}
-	err = errors.Join(err, s.addForeign())
-	if err := s.Group.Agree(ctx, "make control pages ("+s.Label+")", err); err != nil {
+	failed = errors.Join(failed, err, s.addForeign())
+	if err := s.Group.Agree(ctx, "make control pages ("+s.Label+")", failed); err != nil {
 		return err
 	}
 	tag := "share control pages (" + s.Label + ")"

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/cuda/cudatest"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -27,6 +28,60 @@ func TestRegionThatCannotBeMappedIsNamed(t *testing.T) {
 	})
 	alike(t, errs, "rank 0: mapping region 0 of rank 1: transport unmappable: "+
 		"a handle of kind cuda_vmm cannot be mapped as host memory")
+}
+
+// What fails on one rank alone before the ranks share their control pages is every rank's error: none waits for a rank
+// that has gone.
+func TestWhatFailsOnOneRankIsEveryRanks(t *testing.T) {
+	t.Run("closing an endpoint that is left out", func(t *testing.T) {
+		errs := eachRank(t, 3, plugin.MemoryKindHost, func(ctx context.Context, s *Set) error {
+			out, in := &endpoint{}, &endpoint{}
+			if s.Rank == 1 {
+				out.failure = plugin.Errorf(plugin.System, "it sticks")
+			}
+			if err := openAll(ctx, s, of("out", plugin.MemoryKindHost, given(out, nil)),
+				of("in", plugin.MemoryKindHost, given(in, nil))); err != nil {
+				return err
+			}
+			s.Plans.Absent["out"] = "rank 2 cannot use it"
+			err := s.Connect(ctx, 7)
+			if !out.closed || in.closed {
+				t.Errorf("rank %d: left out: %v, kept: %v", s.Rank, out.closed, in.closed)
+			}
+			return err
+		})
+		alike(t, errs, "rank 1: closing transport out: it sticks")
+	})
+	t.Run("images of kernels", func(t *testing.T) {
+		errs := eachRank(t, 3, plugin.MemoryKindCuda, func(ctx context.Context, s *Set) error {
+			e := &endpoint{images: []plugin.Image{{Name: "kernels", Data: []byte("code")}}}
+			if s.Rank == 2 {
+				e.images[0].Data = nil
+			}
+			return openAll(ctx, s, of("kernels", plugin.MemoryKindCuda, given(e, nil)))
+		})
+		for rank, err := range errs {
+			require.ErrorIs(t, err, plugin.InvalidArgument, "rank %d", rank)
+			require.ErrorContains(t, err, "rank 2: transport kernels: ")
+			require.ErrorContains(t, err, `image "kernels" has 0 bytes`)
+		}
+	})
+	t.Run("memory of role local", func(t *testing.T) {
+		errs := eachRank(t, 2, plugin.MemoryKindCuda, func(ctx context.Context, s *Set) error {
+			e := &endpoint{regions: []plugin.Region{hostRegion(t, 0, plugin.RegionRoleLocal)}}
+			if s.Rank == 1 {
+				s.GPU.Driver.(*cudatest.Driver).Fail("RegisterHost", 0, cuda.OutOfMemory)
+			}
+			if err := openAll(ctx, s, of("rings", plugin.MemoryKindCuda, given(e, nil))); err != nil {
+				return err
+			}
+			return s.Connect(ctx, 7)
+		})
+		for rank, err := range errs {
+			require.ErrorIs(t, err, plugin.OutOfMemory, "rank %d", rank)
+			require.ErrorContains(t, err, "rank 1: mapping region 0 of role local: transport rings: ")
+		}
+	})
 }
 
 // Host memory of an endpoint is one memory for the ranks.

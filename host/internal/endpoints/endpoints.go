@@ -118,17 +118,25 @@ func (s *Set) add(l *carrier.Loaded, endpoint plugin.Endpoint) error {
 			e.later = append(e.later, r)
 		}
 	}
+	if s.GPU != nil {
+		if err := s.GPU.Exec.AddImages(e.Base, endpoint.Images()); err != nil {
+			return fmt.Errorf("transport %s: %w", e.Name, err)
+		}
+	}
 	return nil
 }
 
-// closeAbsent closes the endpoints of the transports that the ranks have agreed to do without.
+// closeAbsent closes the endpoints of the transports that the ranks have agreed to do without. The error is this rank's
+// alone.
 func (s *Set) closeAbsent() error {
 	var err error
 	s.List = slices.DeleteFunc(s.List, func(e *Endpoint) bool {
 		if s.Plans.Absent[e.Name] == "" {
 			return false
 		}
-		err = errors.Join(err, e.close())
+		if failed := e.close(); failed != nil {
+			err = errors.Join(err, fmt.Errorf("closing transport %s: %w", e.Name, failed))
+		}
 		return true
 	})
 	return err

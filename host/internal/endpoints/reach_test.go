@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -110,4 +111,23 @@ func TestTransportsThatDoNotOpen(t *testing.T) {
 	s.Topology.Places[1].HostID = "another"
 	_, err = s.Open(t.Context(), []*carrier.Loaded{of("near", plugin.MemoryKindHost, nil)}, plugin.OpenConfig{}, none)
 	require.EqualError(t, err, "the ranks run on 2 hosts and no transport reaches other hosts")
+}
+
+// Without a transport, all ranks return the reasons; a rank whose endpoint cannot be closed returns that too.
+func TestNoTransportIsLeft(t *testing.T) {
+	errs := eachRank(t, 2, plugin.MemoryKindHost, func(ctx context.Context, s *Set) error {
+		e := &endpoint{}
+		if s.Rank == 1 {
+			e.failure = plugin.Errorf(plugin.System, "it sticks")
+		}
+		if err := openAll(ctx, s, of("one", plugin.MemoryKindHost, given(e, nil))); err != nil {
+			return err
+		}
+		s.Plans.Absent["one"], s.Plans.Absent["other"] = "rank 0 cannot use it", "it is far away"
+		return s.Connect(ctx, 7)
+	})
+	const want = "no transport serves host memory: one: rank 0 cannot use it; other: it is far away"
+	require.EqualError(t, errs[0], want)
+	require.EqualError(t, errs[1], want+"\nclosing transport one: it sticks")
+	require.ErrorIs(t, errs[1], plugin.Unsupported)
 }
