@@ -38,6 +38,7 @@ type collective struct {
 	// a failed collective stays until every rank has come, so that late ranks get
 	// the same error
 	err   *plugin.Error
+	seq   uint64 // its number within the group, once it has failed
 	round uint64 // survivors: of questions to those who have come
 }
 
@@ -191,7 +192,11 @@ func (st *store) contribute(m *member, msg *message) error {
 	me := g.index[m.who.Rank]
 	c := g.pending[msg.Tag]
 	if g.failed != nil && (c == nil || c.have[me]) && msg.Op != opSurvivors {
-		g.answer(m.who.Rank, msg.Tag, g.failed)
+		g.answer(m.who.Rank, msg.Tag, 0, g.failed)
+		return nil
+	}
+	if c != nil && c.have[me] && c.err != nil { // it tries again what others are still to hear the end of
+		g.answer(m.who.Rank, msg.Tag, c.seq, c.err)
 		return nil
 	}
 	if c == nil {
@@ -199,8 +204,8 @@ func (st *store) contribute(m *member, msg *message) error {
 			return plugin.Errorf(plugin.Protocol, "waiting for %s: at most %d exchanges may wait at once",
 				purposeOf(msg.Tag, g.key), maxPending)
 		}
-		c = &collective{kind: msg.Op, root: msg.Root, data: make([][]byte, len(g.ranks)), have: make([]bool, len(g.ranks))}
-		g.pending[msg.Tag] = c
+		c = g.begin(msg.Tag)
+		c.kind, c.root = msg.Op, msg.Root
 	}
 	if c.have[me] {
 		return plugin.Errorf(plugin.Protocol, "rank %d waits for %s twice at once", m.who.Rank, purposeOf(msg.Tag, g.key))
@@ -227,10 +232,17 @@ func (st *store) contribute(m *member, msg *message) error {
 			purposeOf(msg.Tag, g.key), m.who.Rank, g.ranks[other]), me)
 	}
 	if c.err != nil {
-		g.answer(m.who.Rank, msg.Tag, c.err)
+		g.answer(m.who.Rank, msg.Tag, c.seq, c.err)
 	}
 	g.complete(msg.Tag, c)
 	return nil
+}
+
+// begin makes a collective that no rank has come to. The caller holds the store's mu.
+func (g *storeGroup) begin(tag string) *collective {
+	c := &collective{data: make([][]byte, len(g.ranks)), have: make([]bool, len(g.ranks))}
+	g.pending[tag] = c
+	return c
 }
 
 // complete replies to the ranks of a collective if all that it waits for have come. The caller
@@ -263,11 +275,8 @@ func (g *storeGroup) complete(tag string, c *collective) {
 			total += 4 + len(d)
 		}
 		if total > maxFrame/2 {
-			err := rankError(plugin.InvalidArgument, -1, "waiting for %s: they have %d bytes to exchange, want at most %d",
-				purposeOf(tag, g.key), total, maxFrame/2)
-			for _, rank := range g.ranks {
-				g.answer(rank, tag, err)
-			}
+			g.failOne(tag, c, rankError(plugin.InvalidArgument, -1,
+				"waiting for %s: they have %d bytes to exchange, want at most %d", purposeOf(tag, g.key), total, maxFrame/2), -1)
 			return
 		}
 		payload = encodeParts(c.data)
@@ -320,9 +329,9 @@ func (g *storeGroup) recount() {
 	}
 }
 
-// answer tells a rank that a collective has failed.
-func (g *storeGroup) answer(rank int, tag string, err *plugin.Error) {
-	g.tell(rank, &message{Kind: msgResult, Tag: tag, Err: err})
+// answer tells a rank that a collective has failed, and its number; 0 if the group has failed.
+func (g *storeGroup) answer(rank int, tag string, seq uint64, err *plugin.Error) {
+	g.tell(rank, &message{Kind: msgResult, Tag: tag, Seq: seq, Err: err})
 }
 
 // tell sends a member a message about the group.
@@ -338,10 +347,11 @@ func (g *storeGroup) tell(rank int, msg *message) {
 // failOne makes one collective fail for every rank that has come, except the one at
 // place except, and for those that will come. The caller holds the store's mu.
 func (g *storeGroup) failOne(tag string, c *collective, err *plugin.Error, except int) {
-	c.err = err
+	g.seq++
+	c.err, c.seq = err, g.seq
 	for i, rank := range g.ranks {
 		if c.have[i] && i != except {
-			g.answer(rank, tag, err)
+			g.answer(rank, tag, c.seq, err)
 		}
 	}
 	g.drop(c)

@@ -28,9 +28,10 @@ type Group struct {
 	close   sync.Once
 
 	// guarded by session.mu, for a successor of the store
-	failed *plugin.Error // by this rank or another
-	heard  uint64        // number of the latest result
-	recent []recent      // the latest results
+	failed   *plugin.Error // by this rank or another
+	heard    uint64        // number of the latest result
+	recent   []recent      // the latest results
+	failures []recent      // the latest collectives that have failed
 
 	told map[int][]byte // news of other members; guarded by session.mu
 }

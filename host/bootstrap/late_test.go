@@ -138,3 +138,12 @@ func TestGroupsThatNobodyComesTo(t *testing.T) {
 		t.Errorf("%d groups are kept of a rank that has left", n)
 	}
 }
+
+// A rank that tries a collective again before all have heard that it failed hears the same once more.
+func TestTryingAgainBeforeAllHaveHeard(t *testing.T) {
+	s := joinAll(t, 2, nil)
+	barrier := func(rank int) error { return s[rank].All().Barrier(t.Context(), "b") }
+	gaveUp := s[0].All().Barrier(timeIsUp(t), "b")
+	same(t, plugin.Timeout, []error{gaveUp, barrier(0), barrier(0), barrier(1)})
+	noErrors(t, each(2, barrier))
+}

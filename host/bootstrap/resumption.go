@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/shunt-ccl/shunt/host/bootstrap/wire"
@@ -20,22 +21,43 @@ type standing struct {
 	err   *plugin.Error // why it is neither alive nor left
 }
 
-// recent is a result that a rank has heard lately. Should the store be lost
+// recent is the end of a collective that a rank has heard lately. Should the store be lost
 // between telling one rank and telling another, the one tells the other.
 type recent struct {
-	seq  uint64 // number within the group
+	seq  uint64 // number within the group; 0: of what this rank gave up and the store said nothing to
 	tag  string
 	lost bool // too large to be kept
 	data []byte
+	err  *plugin.Error // why it failed
 }
 
 // Limits of what a rank keeps for the successor of its store.
 const (
 	maxRecent      = 4       // results of one group
+	maxFailed      = 16      // collectives of one group that have failed
 	maxRecentBytes = 1 << 20 // of one result
 	maxParted      = 256     // groups that it has closed
 	maxPlace       = 128     // characters of an address
 )
+
+// keep adds the end of a collective to what the group's rank tells a successor of the store. The caller holds the
+// session's mu.
+func (g *Group) keep(r recent) {
+	g.heard = max(g.heard, r.seq)
+	if len(r.data) > maxRecentBytes {
+		r.lost, r.data = true, nil
+	}
+	// Of a tag the latest counts, and that this rank gave up until the store has had its say.
+	g.failures = slices.DeleteFunc(g.failures, func(f recent) bool { return f.tag == r.tag && (f.seq == 0 || r.seq > 0) })
+	list, most := &g.recent, maxRecent
+	if r.err != nil {
+		list, most = &g.failures, maxFailed
+	}
+	if len(*list) == most {
+		*list = slices.Delete(*list, 0, 1)
+	}
+	*list = append(*list, r)
+}
 
 func writePlaces(w *wire.Writer, places []place) {
 	w.U16(uint16(len(places)))
@@ -116,14 +138,16 @@ func (m *message) encodeRegroup(w *wire.Writer) {
 		w.Bool(r.lost)
 		w.String(r.tag)
 		w.Bytes(r.data)
+		w.Error(r.err)
 	}
 }
 
 func (m *message) decodeRegroup(r *wire.Reader) {
 	m.Group, m.Key, m.Ranks = r.U32(), r.String(maxKey), readRanks(r)
 	m.Err, m.Seq = r.Error(), r.U64()
-	m.Recent = make([]recent, r.Count(maxRecent, 15))
+	m.Recent = make([]recent, r.Count(maxRecent+maxFailed, 19))
 	for i := range m.Recent {
-		m.Recent[i] = recent{seq: r.U64(), lost: r.Bool(), tag: r.String(maxTag), data: r.Bytes(maxRecentBytes)}
+		m.Recent[i] = recent{seq: r.U64(), lost: r.Bool(), tag: r.String(maxTag), data: r.Bytes(maxRecentBytes),
+			err: r.Error()}
 	}
 }

@@ -304,16 +304,7 @@ func (s *Session) result(m *message) {
 	defer s.mu.Unlock()
 	k := waitKey{m.Group, m.Tag}
 	if g := s.groups[m.Group]; g != nil && m.Seq > 0 && s.standby != nil {
-		g.heard = m.Seq
-		r := recent{seq: m.Seq, tag: m.Tag, data: m.Data}
-		if len(r.data) > maxRecentBytes {
-			r.lost, r.data = true, nil
-		}
-		if len(g.recent) == maxRecent {
-			copy(g.recent, g.recent[1:])
-			g.recent = g.recent[:maxRecent-1]
-		}
-		g.recent = append(g.recent, r)
+		g.keep(recent{seq: m.Seq, tag: m.Tag, data: m.Data, err: m.Err})
 	}
 	if w := s.waiters[k]; w != nil {
 		delete(s.waiters, k)

@@ -111,18 +111,27 @@ func (s *Session) await(ctx context.Context, k waitKey, w *waiter, key string, b
 	case <-s.ended:
 		return s.afterEnd(k, w)
 	case <-timer.C:
-		s.mu.Lock()
-		delete(s.waiters, k)
-		s.mu.Unlock()
-		select {
-		case m := <-w.answer: // it came with the timer
-			return m
-		default:
-		}
-		late := *err
-		late.Message += "; the store does not answer either"
-		return &message{Err: &late}
+		return s.abandon(k, w, err)
 	}
+}
+
+// abandon ends a call that neither other ranks nor the store have ended. Should the store be lost, its successor
+// tells the others why.
+func (s *Session) abandon(k waitKey, w *waiter, err *plugin.Error) *message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.waiters, k)
+	select {
+	case m := <-w.answer: // it came with the timer
+		return m
+	default:
+	}
+	late := *err
+	late.Message += "; the store does not answer either"
+	if g := s.groups[k.group]; g != nil {
+		g.keep(recent{tag: k.tag, err: &late})
+	}
+	return &message{Err: &late}
 }
 
 // cancel notes and says that this rank waits no longer, unless the answer has come meanwhile.

@@ -271,7 +271,7 @@ func (s *Session) sayAgain(f *frameConn) {
 	var all []*message
 	regroup := func(g *Group) {
 		all = append(all, &message{Kind: msgRegroup, Group: g.id, Key: g.key, Ranks: g.ranks, Err: g.failed,
-			Seq: g.heard, Recent: slices.Clone(g.recent)})
+			Seq: g.heard, Recent: slices.Concat(g.recent, g.failures)})
 	}
 	open := make([]*Group, 0, len(s.groups))
 	for _, g := range s.groups {

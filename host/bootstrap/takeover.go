@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"os"
+	"slices"
 	"time"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -29,7 +30,14 @@ type heldMessage struct {
 // history collects the results that the ranks of a group have heard from a lost store.
 type history struct {
 	heard  map[int]uint64 // rank → number of the latest result it knows
-	recent []recent
+	recent []recent       // results
+	failed []failedAt     // collectives that have failed
+}
+
+// failedAt is a collective that has failed, as a rank knows.
+type failedAt struct {
+	rank int
+	recent
 }
 
 // newSuccessor makes the store that the process of the session's rank runs
@@ -191,10 +199,14 @@ func (st *store) rejoinGroup(m *member, msg *message) error {
 		g.history = &history{heard: map[int]uint64{}}
 	}
 	g.history.heard[m.who.Rank] = msg.Seq
-	g.history.recent = append(g.history.recent, msg.Recent...)
 	g.seq = max(g.seq, msg.Seq)
 	for _, r := range msg.Recent {
 		g.seq = max(g.seq, r.seq)
+		if r.err != nil {
+			g.history.failed = append(g.history.failed, failedAt{m.who.Rank, r})
+		} else {
+			g.history.recent = append(g.history.recent, r)
+		}
 	}
 	if msg.Err != nil && (g.failed == nil || g.failed.Message != msg.Err.Message) {
 		fr := (&message{Kind: msgEvent, Rank: m.who.Rank, State: m.state, Key: g.key, Err: msg.Err}).frame()
@@ -243,6 +255,13 @@ func (st *store) resume() {
 	}
 	old := st.resuming
 	st.endResuming()
+	for _, groups := range st.groups {
+		for _, g := range groups {
+			if g.history != nil {
+				g.failAgain()
+			}
+		}
+	}
 	for _, kind := range []msgKind{msgOp, msgCancel, msgUngroup} {
 		for _, h := range old.held {
 			if h.msg.Kind != kind || h.from.gone {
@@ -267,6 +286,51 @@ func (st *store) resume() {
 			g.history = nil
 		}
 	}
+}
+
+// failAgain restores the collectives that have failed, for the ranks that have not heard so. The caller holds the
+// store's mu.
+func (g *storeGroup) failAgain() {
+	for _, f := range g.history.failed {
+		if f.seq == 0 || g.succeededSince(f) {
+			continue
+		}
+		c := g.pending[f.tag]
+		if c == nil || c.seq < f.seq {
+			c = g.begin(f.tag)
+			c.err, c.seq = f.err, f.seq
+		}
+		if c.seq == f.seq {
+			c.have[g.index[f.rank]] = true
+		}
+	}
+	g.recount()
+	for _, f := range g.history.failed {
+		if f.seq > 0 || g.succeededSince(f) {
+			continue
+		}
+		c := g.pending[f.tag]
+		if c == nil {
+			c = g.begin(f.tag)
+		}
+		c.have[g.index[f.rank]] = true
+		if c.err == nil {
+			g.failOne(f.tag, c, f.err, -1)
+		} else {
+			g.answer(f.rank, f.tag, c.seq, c.err)
+		}
+	}
+	g.recount()
+}
+
+// succeededSince reports whether a collective with the tag of a failed one has had a result after that. The caller
+// holds the store's mu.
+func (g *storeGroup) succeededSince(f failedAt) bool {
+	seq := f.seq
+	if seq == 0 {
+		seq = g.history.heard[f.rank]
+	}
+	return slices.ContainsFunc(g.history.recent, func(r recent) bool { return r.tag == f.tag && r.seq > seq })
 }
 
 // endResuming lets go of what only a store that takes over needs. The caller
@@ -296,7 +360,7 @@ func (st *store) contributeAgain(m *member, msg *message) error {
 			continue
 		}
 		if r.lost {
-			g.answer(rank, msg.Tag, rankError(plugin.Aborted, st.self.Rank,
+			g.answer(rank, msg.Tag, 0, rankError(plugin.Aborted, st.self.Rank,
 				"waiting for %s: the answer was lost with the job's store, and rank %d (pid %d) has not kept it",
 				purposeOf(msg.Tag, g.key), st.self.Rank, os.Getpid()))
 		} else {

@@ -1,0 +1,200 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// What the store knows, its successor knows too.
+
+// storeElsewhere joins ranks 1 to n-1 here, in s[1:], with rank 0, whose process runs the store.
+func storeElsewhere(t *testing.T, n int) (s []*Session, rankZero *company) {
+	t.Helper()
+	const heartbeat = 200 * time.Millisecond
+	url := meetingPlaces(t)["file"]
+	p := start(t, "wait", append(rankEnv(0, n, url), "SHUNT_TEST_HEARTBEAT="+heartbeat.String())...)
+	s = make([]*Session, n)
+	noErrors(t, each(n-1, func(i int) (err error) {
+		s[i+1], err = Join(t.Context(), Config{Rank: i + 1, World: n, URL: url, Timeout: 20 * time.Second,
+			Heartbeat: heartbeat, Logger: quiet})
+		return err
+	}))
+	if t.Failed() {
+		t.FailNow()
+	}
+	t.Cleanup(func() { each(n-1, func(i int) error { return s[i+1].Close() }) })
+	p.expect(fmt.Sprint("joined 0 ", n))
+	return s, &company{t: t, ranks: []*process{p}}
+}
+
+// groupOf makes a group of these ranks, in which all have met.
+func groupOf(t *testing.T, s []*Session, ranks ...int) map[int]*Group {
+	t.Helper()
+	groups := map[int]*Group{}
+	for _, rank := range ranks {
+		g, err := s[rank].Group("g", ranks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		groups[rank] = g
+	}
+	noErrors(t, each(len(ranks), func(i int) error { return groups[ranks[i]].Barrier(t.Context(), "met") }))
+	return groups
+}
+
+// timeIsUp is a context whose time is up.
+func timeIsUp(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 0)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// wants checks an error's code and a part of its text.
+func wants(t *testing.T, rank int, err error, code plugin.Code, text string) {
+	t.Helper()
+	if plugin.CodeOf(err) != code || !strings.Contains(fmt.Sprint(err), text) {
+		t.Errorf("rank %d: %v, want %v: … %s …", rank, err, code, text)
+	}
+}
+
+// A rank gives up while the store is silent, and the store is lost: the other rank hears why from the successor,
+// whether it waits already or comes late.
+func TestGivingUpWhileTheStoreIsSilent(t *testing.T) {
+	lost := &plugin.Error{Code: plugin.PluginDied, Rank: 1, Message: "rank 1 lost its transport"}
+	for name, c := range map[string]struct {
+		giveUp func(g *Group)
+		code   plugin.Code
+		text   string
+	}{
+		"its time is up": {func(g *Group) {
+			wants(t, 1, g.Barrier(timeIsUp(t), "b"), plugin.Timeout, "the store does not answer either")
+		}, plugin.Timeout, "rank 1 waited"},
+		"its time is up and it closes": {func(g *Group) {
+			_ = g.Barrier(timeIsUp(t), "b")
+			_ = g.Close()
+		}, plugin.Timeout, "rank 1 waited"},
+		"it fails the group":            {func(g *Group) { g.Fail(lost) }, plugin.PluginDied, lost.Message},
+		"it fails the group and closes": {func(g *Group) { g.Fail(lost); _ = g.Close() }, plugin.PluginDied, lost.Message},
+		"it closes":                     {func(g *Group) { _ = g.Close() }, plugin.Closed, "rank 1"},
+	} {
+		for _, late := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, late=%v", name, late), func(t *testing.T) {
+				t.Parallel()
+				s, rankZero := storeElsewhere(t, 3)
+				g := groupOf(t, s, 1, 2)
+				heard := make(chan error, 1)
+				wait := func() { heard <- g[2].Barrier(short(t, 10*time.Second), "b") }
+				if !late {
+					go wait()
+					for s[2].waiting() == 0 {
+						pause(t.Context(), time.Millisecond)
+					}
+				}
+				rankZero.stop(0)
+				c.giveUp(g[1])
+				rankZero.kill(0)
+				if late {
+					<-s[2].Failures() // the store is lost
+					go wait()
+				}
+				wants(t, 2, <-heard, c.code, c.text)
+			})
+		}
+	}
+}
+
+// A collective that has failed at the store that was lost fails alike for a rank that comes to it when there is another
+// one. Then it is over, and its tag is free.
+func TestFailedCollectiveFailsAtTheSuccessor(t *testing.T) {
+	gather := func(ctx context.Context, g *Group) error { _, err := g.AllGather(ctx, "c", nil); return err }
+	for name, c := range map[string]struct {
+		early, late func(ctx context.Context, g *Group) error
+		code        plugin.Code
+		text        string
+	}{
+		"AllGather": {gather, gather, plugin.Timeout, "rank 1 waited"},
+		"Agree": {func(ctx context.Context, g *Group) error { return g.Agree(ctx, "c", context.Canceled) },
+			func(ctx context.Context, g *Group) error { return g.Agree(ctx, "c", nil) }, plugin.Timeout, "rank 1 waited"},
+		"Survivors": {func(ctx context.Context, g *Group) error { _, err := g.Survivors(ctx, "c"); return err },
+			func(ctx context.Context, g *Group) error { _, err := g.Survivors(ctx, "c"); return err },
+			plugin.Timeout, "rank 1 waited"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, rankZero := storeElsewhere(t, 4)
+			g := groupOf(t, s, 1, 2, 3)
+			wants(t, 1, c.early(timeIsUp(t), g[1]), c.code, c.text)
+			wants(t, 2, c.early(t.Context(), g[2]), c.code, c.text)
+			rankZero.kill(0)
+			<-s[3].Failures() // the store is lost
+			wants(t, 3, c.late(short(t, 10*time.Second), g[3]), c.code, c.text)
+			noErrors(t, each(3, func(i int) error { return g[i+1].Barrier(short(t, 10*time.Second), "c") }))
+		})
+	}
+}
+
+// Ranks that have heard differently of a collective agree at the successor: how it ended, and that it is over.
+func TestHearsayOfAFailedCollective(t *testing.T) {
+	gaveUp, old := rankError(plugin.Timeout, 1, "rank 1 waited"), rankError(plugin.Timeout, 2, "long ago")
+	failed := func(seq uint64, err *plugin.Error) recent { return recent{seq: seq, tag: "c", err: err} }
+	abandoned, oldOne, result := failed(0, gaveUp), failed(5, old), recent{seq: 6, tag: "c"}
+	type heard [3][]recent
+	for name, c := range map[string]struct {
+		heard          // by ranks 1, 2 and 3
+		waits [3]bool  // for another end
+		want  [3]error // what those that wait hear, and those that have given up, if the end is an error
+	}{
+		"one has heard":                   {heard{{failed(5, gaveUp)}, {failed(5, gaveUp)}, nil}, [3]bool{2: true}, [3]error{2: gaveUp}},
+		"given up":                        {heard{{abandoned}, nil, nil}, [3]bool{1: true, 2: true}, [3]error{gaveUp, gaveUp, gaveUp}},
+		"given up by two":                 {heard{{abandoned}, {abandoned}, nil}, [3]bool{2: true}, [3]error{gaveUp, gaveUp, gaveUp}},
+		"given up, and failed":            {heard{{abandoned}, {oldOne}, nil}, [3]bool{2: true}, [3]error{0: old, 2: old}},
+		"given up, and there is a result": {heard{{abandoned}, {result}, nil}, [3]bool{2: true}, [3]error{}},
+		"given up after it failed": {heard{{oldOne, abandoned}, {oldOne}, {oldOne}}, [3]bool{1: true, 2: true},
+			[3]error{gaveUp, gaveUp, gaveUp}},
+		"failed twice": {heard{{failed(6, gaveUp)}, {oldOne}, {failed(6, gaveUp)}}, [3]bool{1: true},
+			[3]error{1: gaveUp}},
+		"a result since": {heard{{result}, {oldOne}, {result}}, [3]bool{1: true}, [3]error{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := newUnderstudy(t, 4)
+			op := &message{Kind: msgOp, Group: 1, Op: opFirst, Tag: "c"}
+			again := *op
+			again.Again = true
+			var ranks [3]*frameConn
+			for i, recents := range c.heard {
+				group := &message{Kind: msgRegroup, Group: 1, Key: "g", Ranks: []int{1, 2, 3}, Recent: recents}
+				for _, r := range recents {
+					group.Seq = max(group.Seq, r.seq)
+				}
+				said := []*message{group, {Kind: msgResumed}}
+				if c.waits[i] {
+					said = []*message{group, &again, {Kind: msgResumed}}
+				}
+				ranks[i] = u.arrive(i+1, said...)
+			}
+			hear := func(i int, want error) {
+				if got := errorOf(u.expect(ranks[i], msgResult)); fmt.Sprint(got) != fmt.Sprint(want) {
+					t.Errorf("rank %d hears %v, want %v", i+1, got, want)
+				}
+			}
+			for i, want := range c.want {
+				if want != nil || c.waits[i] {
+					hear(i, want)
+				}
+			}
+			for _, f := range ranks {
+				if err := f.write(op.frame()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range ranks {
+				hear(i, nil)
+			}
+		})
+	}
+}
