@@ -138,6 +138,47 @@ func TestFailedCollectiveFailsAtTheSuccessor(t *testing.T) {
 	}
 }
 
+// What a rank has told it tells again when there is another store, also if it has closed the group since.
+func TestNewsIsToldAgain(t *testing.T) {
+	for _, closes := range []bool{false, true} {
+		t.Run(fmt.Sprint("closes=", closes), func(t *testing.T) {
+			t.Parallel()
+			s, rankZero := storeElsewhere(t, 4)
+			g := groupOf(t, s, 1, 2, 3)
+			for _, news := range []string{"old", "latest"} {
+				if err := g[1].Tell([]byte(news)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			noErrors(t, each(3, func(i int) error { return g[i+1].Barrier(t.Context(), "told") }))
+			if got := string(g[2].Told()[0]); got != "latest" {
+				t.Errorf("rank 2 was told %q", got)
+			}
+			if closes {
+				_ = g[1].Close()
+				wants(t, 2, g[2].Barrier(t.Context(), "closed"), plugin.Closed, "rank 1")
+			}
+			_ = g[3].Told()
+			rankZero.kill(0)
+			for _, rank := range []int{2, 3} {
+				<-s[rank].Failures() // the store is lost
+			}
+			noErrors(t, each(3, func(i int) error {
+				if i == 0 && closes {
+					return nil
+				}
+				_, err := g[i+1].Survivors(t.Context(), "s")
+				return err
+			}))
+			for _, rank := range []int{2, 3} {
+				if got := string(g[rank].Told()[0]); got != "latest" {
+					t.Errorf("rank %d is told %q by the successor", rank, got)
+				}
+			}
+		})
+	}
+}
+
 // Ranks that have heard differently of a collective agree at the successor: how it ended, and that it is over.
 func TestHearsayOfAFailedCollective(t *testing.T) {
 	gaveUp, old := rankError(plugin.Timeout, 1, "rank 1 waited"), rankError(plugin.Timeout, 2, "long ago")

@@ -32,6 +32,7 @@ type Group struct {
 	heard    uint64        // number of the latest result
 	recent   []recent      // the latest results
 	failures []recent      // the latest collectives that have failed
+	tells    *message      // what this rank has told last
 
 	told map[int][]byte // news of other members; guarded by session.mu
 }

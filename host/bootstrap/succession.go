@@ -272,6 +272,9 @@ func (s *Session) sayAgain(f *frameConn) {
 	regroup := func(g *Group) {
 		all = append(all, &message{Kind: msgRegroup, Group: g.id, Key: g.key, Ranks: g.ranks, Err: g.failed,
 			Seq: g.heard, Recent: slices.Concat(g.recent, g.failures)})
+		if g.tells != nil {
+			all = append(all, g.tells)
+		}
 	}
 	open := make([]*Group, 0, len(s.groups))
 	for _, g := range s.groups {

@@ -15,6 +15,7 @@ type resuming struct {
 	absent  map[int]*processWatch
 	said    map[int]bool // ranks that have said everything again
 	held    []heldMessage
+	told    map[toldBy]*message // the latest news
 	timer   *time.Timer
 	patient time.Duration
 	late    bool // patience is over
@@ -25,6 +26,12 @@ type resuming struct {
 type heldMessage struct {
 	from *member
 	msg  *message
+}
+
+// toldBy is a rank that has told something, and the group by its numbering.
+type toldBy struct {
+	from  *member
+	group uint32
 }
 
 // history collects the results that the ranks of a group have heard from a lost store.
@@ -65,7 +72,8 @@ func newSuccessor(s *Session, key secret) *Root {
 		st.members[rank] = m
 	}
 	patient := s.patience()
-	st.resuming = &resuming{from: s.storeName(), absent: map[int]*processWatch{}, said: map[int]bool{}, patient: patient}
+	st.resuming = &resuming{from: s.storeName(), absent: map[int]*processWatch{}, said: map[int]bool{},
+		told: map[toldBy]*message{}, patient: patient}
 	for rank, m := range st.members {
 		if m.gone || rank == s.rank {
 			continue
@@ -261,6 +269,9 @@ func (st *store) resume() {
 				g.failAgain()
 			}
 		}
+	}
+	for by, msg := range old.told {
+		st.pass(by.from, msg)
 	}
 	for _, kind := range []msgKind{msgOp, msgCancel, msgUngroup} {
 		for _, h := range old.held {

@@ -1,9 +1,13 @@
 package bootstrap
 
-import "github.com/shunt-ccl/shunt/plugin"
+import (
+	"slices"
 
-// What ranks tell each other takes no part in what is agreed on: it is news, which may be lost with the store and of
-// which only the latest counts.
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// What ranks tell each other takes no part in what is agreed on: it is news, of which only the latest counts. A rank
+// tells it again when the store is lost.
 
 // maxUntold is how many bytes may wait for a rank when it is told something more. A rank that reads slowly misses news.
 const maxUntold = 1 << 20
@@ -15,7 +19,18 @@ func (g *Group) Tell(data []byte) error {
 		return plugin.Errorf(plugin.InvalidArgument, "the ranks of a group cannot be told %d bytes, want at most %d",
 			len(data), MaxTold)
 	}
-	g.session.send(&message{Kind: msgTell, Group: g.id, Data: data})
+	s := g.session
+	s.out.Lock()
+	defer s.out.Unlock()
+	s.mu.Lock()
+	open := s.groups[g.id] == g
+	if open {
+		g.tells = &message{Kind: msgTell, Group: g.id, Data: slices.Clone(data)}
+	}
+	s.mu.Unlock()
+	if open {
+		s.say(g.tells)
+	}
 	return nil
 }
 
@@ -44,8 +59,12 @@ func (s *Session) hear(m *message) {
 
 // pass hands on what a rank tells the others of a group. The caller holds mu.
 func (st *store) pass(m *member, msg *message) {
+	if st.resuming != nil { // the others may still be to come
+		st.resuming.told[toldBy{m, msg.Group}] = msg
+		return
+	}
 	g := m.groups[msg.Group]
-	if g == nil { // not yet said to a successor
+	if g == nil { // it has closed it
 		return
 	}
 	for _, rank := range g.ranks {
