@@ -30,6 +30,7 @@ type manner struct {
 	publish func(rank int, x plugin.Exchange) ([]byte, error)
 	connect func(rank int, x plugin.Exchange) error
 	prepare func(e plugin.Endpoint, req plugin.Request) (*plugin.Plan, error) // broadcasts only
+	close   func(rank int)
 }
 
 type given struct {
@@ -87,6 +88,13 @@ func (e *exchangingEndpoint) Connect(_ context.Context, x plugin.Exchange, all [
 		return e.of.connect(e.rank, x)
 	}
 	return nil
+}
+
+func (e *exchangingEndpoint) Close() error {
+	if e.of.close != nil {
+		e.of.close(e.rank)
+	}
+	return e.Endpoint.Close()
 }
 
 func (e *exchangingEndpoint) Prepare(ctx context.Context, req plugin.Request, algorithm string) (*plugin.Plan, error) {

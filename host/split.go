@@ -59,35 +59,8 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 	return newCommunicator(ctx, c.job, "split", fmt.Sprintf("%s.%d", label, color), ranks)
 }
 
-// Shrink makes a new communicator of the ranks that are still there, after a peer's death, a plugin's, or an abort.
-// Every survivor calls it; the old communicator is then only good for Close. Ranks keep their order, and plugins whose
-// process has died are started again.
-func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
-	if err := c.closed("shrink"); err != nil {
-		return nil, err
-	}
-	ctx, cancel := c.observer.Deadline(ctx)
-	defer cancel()
-	for {
-		label := fmt.Sprintf("%s-%d", c.label, c.shrinks.Add(1))
-		ranks, err := c.group.Survivors(ctx, "shrink ("+label+")")
-		if err != nil {
-			return nil, plugin.Errorf(plugin.CodeOf(err), "shrink on rank %d: %w", c.rank, err)
-		}
-		for i, rank := range ranks {
-			ranks[i] = c.member.Ranks[rank]
-		}
-		comm, err := newCommunicator(ctx, c.job, "shrink", label, ranks)
-		code := plugin.CodeOf(err)
-		if err == nil || (code != plugin.PeerDied && code != plugin.PluginDied) || ctx.Err() != nil {
-			return comm, err
-		}
-		// A rank or a plugin died meanwhile. The store tells all survivors the same, so all of them try again.
-	}
-}
-
-// Subset makes a new communicator of the given ranks of this one, in this order. Only they call it, each with the same
-// ranks; the others need not even be alive, and this communicator may have failed.
+// Subset makes a new communicator of the given ranks of this one, in this order. Only they call it, each with the
+// same ranks; the others need not even be alive, and this communicator may have failed.
 func (c *Communicator) Subset(ctx context.Context, ranks []int) (*Communicator, error) {
 	if err := c.closed("subset"); err != nil {
 		return nil, err

@@ -269,17 +269,20 @@ func (g *storeGroup) complete(tag string, c *collective) {
 	}
 	var payload []byte
 	switch c.kind {
-	case opGather:
-		total := 0
-		for _, d := range c.data {
-			total += 4 + len(d)
+	case opGather, opSurvivors:
+		parts, total := slices.Clone(c.data), 0
+		for i, rank := range g.ranks {
+			if c.kind == opSurvivors && (g.parted[rank] || g.store.members[rank].state != Alive) {
+				parts[i] = nil
+			}
+			total += 4 + len(parts[i])
 		}
 		if total > maxFrame/2 {
 			g.failOne(tag, c, rankError(plugin.InvalidArgument, -1,
 				"waiting for %s: they have %d bytes to exchange, want at most %d", purposeOf(tag, g.key), total, maxFrame/2), -1)
 			return
 		}
-		payload = encodeParts(c.data)
+		payload = encodeParts(parts)
 	case opFirst:
 		for _, d := range c.data {
 			if len(d) > 0 {
@@ -289,13 +292,6 @@ func (g *storeGroup) complete(tag string, c *collective) {
 		}
 	case opRoot:
 		payload = c.data[c.root]
-	case opSurvivors:
-		payload = make([]byte, len(g.ranks))
-		for i, rank := range g.ranks {
-			if c.have[i] && !g.parted[rank] && g.store.members[rank].state == Alive {
-				payload[i] = 1
-			}
-		}
 	}
 	g.seq++
 	for i, rank := range g.ranks {

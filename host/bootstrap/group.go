@@ -171,21 +171,26 @@ func (g *Group) signed(mine error) *plugin.Error {
 // after deaths and aborts, so that the remaining ranks can agree on the new
 // membership.
 func (g *Group) Survivors(ctx context.Context, tag string) ([]int, error) {
-	payload, err := g.call(ctx, opSurvivors, 0, tag, nil)
+	ranks, _, err := g.GatherSurvivors(ctx, tag, nil)
+	return ranks, err
+}
+
+// GatherSurvivors is Survivors, and returns the data of each of these ranks, in their order.
+func (g *Group) GatherSurvivors(ctx context.Context, tag string, data []byte) (ranks []int, all [][]byte, err error) {
+	payload, err := g.call(ctx, opSurvivors, 0, tag, append([]byte{1}, data...))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if len(payload) != len(g.ranks) {
-		return nil, plugin.Errorf(plugin.Protocol, "survivors %q on rank %d: the answer has news of %d ranks, want %d", tag,
-			g.rank, len(payload), len(g.ranks))
+	parts, err := decodeParts(payload, len(g.ranks))
+	if err != nil {
+		return nil, nil, plugin.Errorf(plugin.Protocol, "survivors %q on rank %d: %w", tag, g.rank, err)
 	}
-	var ranks []int
-	for i, alive := range payload {
-		if alive == 1 {
-			ranks = append(ranks, i)
+	for i, part := range parts {
+		if len(part) > 0 {
+			ranks, all = append(ranks, i), append(all, part[1:])
 		}
 	}
-	return ranks, nil
+	return ranks, all, nil
 }
 
 // Fail aborts the group: every other member gets a Failure with the group's

@@ -96,8 +96,9 @@ func TestSurvivorsWithoutWhoHasClosed(t *testing.T) {
 	}
 	_ = each(n, func(rank int) error { return s[rank].All().Barrier(t.Context(), "the store has heard it") })
 	for i, err := range each(2, func(i int) error {
-		if got, err := groups[i+1].Survivors(t.Context(), "s"); err != nil || fmt.Sprint(got) != "[1 2]" {
-			return fmt.Errorf("%v, %w", got, err)
+		got, said, err := groups[i+1].GatherSurvivors(t.Context(), "s", fmt.Append(nil, "from ", i+1))
+		if err != nil || fmt.Sprint(got) != "[1 2]" || parts(said) != `["from 1" "from 2"]` {
+			return fmt.Errorf("%v, %s, %w", got, parts(said), err)
 		}
 		return nil
 	}) {

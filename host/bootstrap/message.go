@@ -45,7 +45,7 @@ const (
 	opGather    opKind = iota // everybody's data, in order
 	opFirst                   // the first data that is not empty: agreement and barrier
 	opRoot                    // the root's data
-	opSurvivors               // which members are alive and have contributed
+	opSurvivors               // the data of members that are alive, which is not empty; that of the others is
 )
 
 // State is the store's view of a rank.

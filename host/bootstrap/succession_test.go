@@ -403,13 +403,14 @@ func errorOf(m *message) error {
 // A rank that does not come is given up, and everybody is told.
 func TestRankThatDoesNotFindTheSuccessor(t *testing.T) {
 	u := newUnderstudy(t, 5)
-	op := &message{Kind: msgOp, Again: true, Group: 1, Op: opSurvivors, Tag: "s"}
+	op := &message{Kind: msgOp, Again: true, Group: 1, Op: opSurvivors, Tag: "s", Data: []byte{1}}
 	said := []*message{{Kind: msgRegroup, Group: 1, Key: "", Ranks: []int{0, 1, 2, 3, 4}}, op, {Kind: msgResumed}}
 	all := []*frameConn{u.arrive(1, said...), u.arrive(3, said...), u.arrive(4, said...)}
 	u.root.store.outOfPatience()
 	for _, f := range all {
-		if m := u.expect(f, msgResult); string(m.Data) != "\x00\x01\x00\x01\x01" {
-			t.Errorf("survivors %v", m.Data)
+		all, err := decodeParts(u.expect(f, msgResult).Data, 5)
+		if err != nil || parts(all) != `["" "\x01" "" "\x01" "\x01"]` {
+			t.Errorf("survivors %v, %v", parts(all), err)
 		}
 	}
 	// Too late now.

@@ -85,7 +85,7 @@ func shrinkWith(t *testing.T, pause func(ctx context.Context, death int), late i
 }
 
 // The communicator that the survivors have agreed on loses a rank before one of them
-// has it in hand. All the others use it already, so that one must have it too.
+// has it in hand. All of them go on together all the same.
 func TestShrinkWhenARankDiesRightAfterTheAgreement(t *testing.T) {
 	for _, late := range []int{2, 3} {
 		t.Run(fmt.Sprintf("late=%d", late), func(t *testing.T) {

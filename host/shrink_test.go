@@ -1,0 +1,86 @@
+package host_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/host"
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+// A plugin dies while ranks shrink, and one of them has no time left to try again: the others return too, and do not
+// wait for it, which keeps its communicator.
+func TestShrinkWhereARankMayNotTryAgain(t *testing.T) {
+	var dies atomic.Bool
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var returned atomic.Int32
+	codes := make([]plugin.Code, 3)
+	errs := exchanged(t, manner{
+		connect: func(rank int, _ plugin.Exchange) error {
+			if rank == 1 && dies.CompareAndSwap(true, false) {
+				return plugin.Errorf(plugin.PluginDied, "its process has ended")
+			}
+			return nil
+		},
+		close: func(rank int) { // once all know of the death
+			if rank == 0 {
+				cancel()
+			}
+		},
+	}, func(c *host.Communicator) error {
+		if err := c.Barrier(nil); err != nil {
+			return err
+		}
+		dies.Store(true)
+		if err := c.Barrier(nil); err != nil {
+			return err
+		}
+		mine := context.Background()
+		if c.Rank() == 0 {
+			mine = ctx
+		}
+		_, err := c.Shrink(mine)
+		codes[c.Rank()] = plugin.CodeOf(err)
+		returned.Add(1)
+		return eventually("the other ranks", func() bool { return returned.Load() == 3 })
+	})
+	for rank, err := range errs {
+		require.NoError(t, err, "rank %d", rank)
+	}
+	assert.Equal(t, []plugin.Code{plugin.Aborted, plugin.Aborted, plugin.Aborted}, codes)
+}
+
+// What ranks do that have met different ends of one attempt.
+func TestSurvivorsTryAgainTogether(t *testing.T) {
+	died, lost := plugin.Errorf(plugin.PeerDied, "rank 3 died"), plugin.Errorf(plugin.PluginDied, "the plugin died")
+	closed, late := plugin.Errorf(plugin.Closed, "rank 3 has closed it"), plugin.Errorf(plugin.Timeout, "it took too long")
+	for name, c := range map[string]struct {
+		died  bool // a rank that took part
+		last  int
+		errs  []error
+		again bool
+		want  string // the error otherwise; "": none
+	}{
+		"all have it":                    {false, -1, []error{nil, nil, nil}, false, ""},
+		"all have it, and a rank died":   {true, -1, []error{nil, nil, nil}, true, ""},
+		"one heard of a death":           {false, -1, []error{closed, died, late}, true, ""},
+		"one has it":                     {false, -1, []error{nil, died, lost}, true, ""},
+		"one lost a plugin":              {false, -1, []error{late, late, lost}, true, ""},
+		"one may not try again":          {true, 2, []error{died, nil, late}, false, late.Error()},
+		"nobody died":                    {false, -1, []error{nil, closed, late}, false, closed.Error()},
+		"the last to try has it already": {false, 0, []error{nil, died, died}, true, ""},
+	} {
+		again, err := host.TryAgain(c.died, c.last, c.errs...)
+		assert.Equal(t, c.again, again, name)
+		if c.want == "" {
+			assert.NoError(t, err, name)
+		} else {
+			assert.EqualError(t, err, c.want, name)
+		}
+	}
+}
