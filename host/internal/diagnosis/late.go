@@ -16,8 +16,8 @@ type Late struct {
 
 // Look returns the end of a communicator whose work on the GPU waits for a rank that will not come: one that has closed
 // the communicator; and, where the work is of a transport's own library (engine), one that has called nothing for as
-// long as a call may take. Our kernels have a deadline themselves; such a library's have none. idle says whether nothing
-// is left on the GPU.
+// long as a call may take. Our kernels have a deadline themselves; such a library's have none. idle says whether
+// nothing is left on the GPU.
 func (l *Late) Look(o *Observer, flights *Flights, engine bool, idle func() bool, now time.Time) *plugin.Error {
 	behind, closed := o.behind(engine)
 	if behind < 0 {
