@@ -20,6 +20,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/executor"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
 	"github.com/shunt-ccl/shunt/host/option"
+	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/transports/shm"
 )
@@ -112,6 +113,44 @@ func TestMembersLoseTheirPlugin(t *testing.T) {
 	require.Empty(t, reasons)
 	m.lose(next)
 	require.Equal(t, []string{"rank 3 lost its transport shm: <nil>"}, reasons)
+}
+
+// A rank that cannot take rank 0's costs, as one of another version, is every rank's error; the ranks with other costs
+// take them otherwise.
+func TestCostsThatARankCannotTakeAreEveryRanks(t *testing.T) {
+	defer func() { decodeCosts = selector.DecodeCosts }()
+	for _, broken := range []bool{true, false} {
+		jobs := joined(t, 3)
+		jobs[1].Table = selector.New(selector.WithCosts(selector.Costs{Mode: selector.ModeEager}))
+		decodeCosts = selector.DecodeCosts
+		if broken {
+			decodeCosts = func([]byte) (selector.Costs, error) { return selector.Costs{}, errors.New("of the future") }
+		}
+		var ranks sync.WaitGroup
+		errs := make([]error, len(jobs))
+		for rank, j := range jobs {
+			ranks.Go(func() {
+				group, err := j.Session.Group("g", []int{0, 1, 2})
+				if err != nil {
+					errs[rank] = err
+					return
+				}
+				m := &Member{Observer: &diagnosis.Observer{Rank: rank, World: len(jobs), Label: "g", Timeout: 10 * time.Second},
+					Group: group}
+				_, errs[rank] = j.Survey(t.Context(), m, "init")
+			})
+		}
+		ranks.Wait()
+		for rank, err := range errs {
+			if broken {
+				require.EqualError(t, err, fmt.Sprintf("init on rank %d: rank 1: rank 0's costs: of the future", rank))
+			} else {
+				require.NoError(t, err)
+				require.Equal(t, jobs[0].Table.Digest(), jobs[rank].Table.Digest())
+			}
+			_ = jobs[rank].end()
+		}
+	}
 }
 
 // A job ends with the last communicator that holds it, whether that was watched or not.

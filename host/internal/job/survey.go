@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -64,26 +63,36 @@ func (j *Job) Survey(ctx context.Context, m *Member, what string) (*survey.Found
 	return found, err
 }
 
-// takeCosts makes rank 0's costs those of this job, where some ranks have others.
+// takeCosts makes rank 0's costs those of this job, where some ranks have others. A rank that cannot take them, as of
+// another version, is every rank's error.
 func (j *Job) takeCosts(ctx context.Context, ranks *survey.Survey, found *survey.Found) error {
 	if len(found.Unlike) == 0 {
 		return nil
 	}
 	text, err := ranks.RankZeros(ctx, "take rank 0's costs", j.Table.Costs().Encode())
-	if err != nil || ranks.Rank == 0 {
+	if err != nil {
 		return err
 	}
-	costs, err := selector.DecodeCosts(text)
+	if err = ranks.Group.Agree(ctx, "choose by rank 0's costs ("+ranks.Label+")", j.replaceCosts(text, found)); err != nil {
+		return ranks.WrapError(ranks.Call, err)
+	}
+	return nil
+}
+
+var decodeCosts = selector.DecodeCosts // tests replace it
+
+func (j *Job) replaceCosts(text []byte, found *survey.Found) error {
+	if j.Table.Digest() == found.Costs {
+		return nil
+	}
+	costs, err := decodeCosts(text)
 	if err == nil && costs.Digest() != found.Costs {
 		err = plugin.Errorf(plugin.Protocol, "costs have digest %s, want %s", costs.Digest(), found.Costs)
 	}
 	if err != nil {
-		return &plugin.Error{Code: plugin.Protocol, Cause: err,
-			Message: fmt.Sprintf("%s: rank 0's costs: %v", ranks.Call, err)}
+		return plugin.Errorf(plugin.Protocol, "rank 0's costs: %w", err)
 	}
-	if j.Table.Digest() != found.Costs {
-		j.Logger.Warn("tuning file or SHUNT_TUNING_MODE differs from rank 0's, which counts", "rank", ranks.Rank)
-		j.Table = selector.New(selector.WithOverride(j.Table.Override()), selector.WithCosts(costs))
-	}
+	j.Logger.Warn("tuning file or SHUNT_TUNING_MODE differs from rank 0's, which counts", "rank", j.Place.Rank)
+	j.Table = selector.New(selector.WithOverride(j.Table.Override()), selector.WithCosts(costs))
 	return nil
 }
