@@ -25,6 +25,7 @@ type Case struct {
 	Displ      Displ             `json:"displ,omitempty"`
 	// all_to_all_v: counts and displacements are in device memory
 	OnDevice  bool   `json:"counts_on_device,omitempty"`
+	Row       int64  `json:"row,omitempty"` // elements that one of them stands for; 0: one
 	Axis      Axis   `json:"axis"`
 	Comm      int    `json:"comm,omitempty"`      // which of two communicators
 	Algorithm string `json:"algorithm,omitempty"` // as in SHUNT_ALGO; "" lets the selector choose
@@ -106,6 +107,9 @@ func (c *Case) Name() string {
 	}
 	if c.OnDevice {
 		add("ondevice")
+	}
+	if c.Row > 0 {
+		add("rows%d", c.Row)
 	}
 	add("%s", c.Axis)
 	if c.Comm != 0 {

@@ -136,9 +136,9 @@ func (c *Case) exchangeLayout(l *layout, rank int) {
 			sendCounts[peer], recvCounts[peer] = c.blockCount(rank, peer), c.blockCount(peer, rank)
 		}
 	}
-	var sendDispls, recvDispls []int64
-	sendDispls, l.send = c.placed(sendCounts, 0x5d)
-	recvDispls, l.recv = c.placed(recvCounts, 0x4d)
+	sendDispls, sendEnd := c.placedRows(sendCounts, 0x5d)
+	recvDispls, recvEnd := c.placedRows(recvCounts, 0x4d)
+	l.send, l.recv = sendEnd, recvEnd
 	for peer := range c.World {
 		l.input = append(l.input, block{sendDispls[peer], sendCounts[peer], c.inputTable(rank, peer)})
 		l.output = append(l.output, block{recvDispls[peer], recvCounts[peer], c.inputTable(peer, rank)})

@@ -60,6 +60,7 @@ func (m *matrix) countedPairs() {
 		aShift
 		aSplit
 		aDispl
+		aRow
 		aComm
 		aAxis
 		axisCount
@@ -67,19 +68,21 @@ func (m *matrix) countedPairs() {
 	sizes := append(append([]int64{}, shortCounts...), counts[len(counts)-1])
 	splits := []Split{Even, Ragged, Single, Sparse}
 	displs := []Displ{NoDispl, Packed, Gapped, Reversed}
+	rows := []int64{0, 3, 64}
 	levels := make([]int, axisCount)
 	levels[aDType], levels[aCount], levels[aShift] = len(m.dtypes), len(sizes), len(shifts)
 	levels[aSplit], levels[aDispl], levels[aComm], levels[aAxis] = len(splits), len(displs), 2, len(m.axes)
+	levels[aRow] = len(rows)
 	allowed := func(row []int) bool {
-		return row[aDType] == unset || row[aCount] == unset ||
-			sizes[row[aCount]]*m.dtypes[row[aDType]].Bytes() <= maxMessage
+		return row[aCount] == unset ||
+			(row[aDType] == unset || sizes[row[aCount]]*m.dtypes[row[aDType]].Bytes() <= maxMessage) &&
+				(row[aRow] == unset || sizes[row[aCount]] >= rows[row[aRow]])
 	}
 	for _, row := range pairwise(levels, uint64(plugin.AllToAllV)<<8, allowed) {
 		m.add(Case{
 			Collective: plugin.AllToAllV, OnDevice: true, DType: m.dtypes[row[aDType]], Count: sizes[row[aCount]],
 			SendShift: shifts[row[aShift]][0], RecvShift: shifts[row[aShift]][1], Split: splits[row[aSplit]],
-			Displ: displs[row[aDispl]],
-			Comm:  row[aComm], Axis: m.axes[row[aAxis]],
+			Displ: displs[row[aDispl]], Row: rows[row[aRow]], Comm: row[aComm], Axis: m.axes[row[aAxis]],
 		})
 	}
 }
@@ -87,11 +90,28 @@ func (m *matrix) countedPairs() {
 // capacity returns the number of elements of send and receive memory with counts on the
 // device: enough for the counts of every turn, and no more than Even ones take.
 func (c *Case) capacity() int64 {
-	each := c.Count
+	each := c.Count / c.row() * c.row()
 	if c.Displ == Gapped || c.Displ == Reversed {
-		each += mostGap
+		each += mostGap * c.row()
 	}
 	return int64(c.World) * each
+}
+
+// row returns how many elements a count in device memory stands for.
+func (c *Case) row() int64 { return max(c.Row, 1) }
+
+// placedRows is placed, of whole rows: it cuts the counts down to them.
+func (c *Case) placedRows(counts []int64, salt uint64) ([]int64, int64) {
+	rows := make([]int64, len(counts))
+	for i, n := range counts {
+		rows[i] = n / c.row()
+		counts[i] = rows[i] * c.row()
+	}
+	displs, end := c.placed(rows, salt)
+	for i := range displs {
+		displs[i] *= c.row()
+	}
+	return displs, end * c.row()
 }
 
 // explain says what would run a case.
@@ -102,11 +122,11 @@ func (r *rank) explain(comm *host.Communicator, c *Case) (selector.Explanation, 
 	return r.explainer(comm)(c.Collective, c.DType, c.Op, c.bytes())
 }
 
-// arrays returns a layout's counts and displacements as they lie in device memory.
-func (l *layout) arrays() (b []byte) {
+// arrays returns a layout's counts and displacements as they lie in device memory, in rows of so many elements.
+func (l *layout) arrays(row int64) (b []byte) {
 	for _, array := range [][]int64{l.sendCounts, l.sendDispls, l.recvCounts, l.recvDispls} {
 		for _, n := range array {
-			b = binary.NativeEndian.AppendUint64(b, uint64(n))
+			b = binary.NativeEndian.AppendUint64(b, uint64(n/row))
 		}
 	}
 	return b
@@ -114,7 +134,7 @@ func (l *layout) arrays() (b []byte) {
 
 // counted puts an operation's counts into the arena, and tells it where they are.
 func (r *rank) counted(p *prepared) error {
-	table := p.layout.arrays()
+	table := p.layout.arrays(p.c.row())
 	entries := int64(len(table) / 8)
 	b, err := r.arena.buffer("counts", plugin.Int64, entries, 0, p.send.salt+2)
 	if err != nil {
@@ -138,7 +158,7 @@ func (r *rank) counted(p *prepared) error {
 	if at += world; p.layout.recvDispls != nil {
 		given.RecvDispls = b.pointer(at)
 	}
-	p.op.Count = 0 // the counts are of elements
+	p.op.Count = p.c.Row
 	p.op.SendCounts, p.op.SendDispls, p.op.RecvCounts, p.op.RecvDispls = nil, nil, nil, nil
 	return nil
 }

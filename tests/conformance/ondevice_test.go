@@ -15,7 +15,7 @@ func countedParts(c *Case) (parts []string) {
 		parts = append(parts, fmt.Sprint("counts on the device", part))
 	}
 	return append(parts, fmt.Sprint("counts on the device", "comm", c.Comm),
-		fmt.Sprint("counts on the device", "repeat", c.Repeat),
+		fmt.Sprint("counts on the device", "repeat", c.Repeat), fmt.Sprint("counts on the device", "row", c.Row, c.Displ),
 		fmt.Sprint("counts on the device", "shift", c.SendShift, c.RecvShift),
 		fmt.Sprint("counts on the device", c.Split, c.Displ))
 }
@@ -36,7 +36,8 @@ func countedAll(memory plugin.MemoryKind) (parts []string) {
 	}
 	for _, split := range []Split{Even, Ragged, Single, Sparse} {
 		for _, displ := range []Displ{NoDispl, Packed, Gapped, Reversed} {
-			parts = append(parts, fmt.Sprint("counts on the device", split, displ))
+			parts = append(parts, fmt.Sprint("counts on the device", split, displ),
+				fmt.Sprint("counts on the device", "row", 3, displ))
 		}
 	}
 	for _, s := range shifts {
@@ -49,9 +50,9 @@ func countedAll(memory plugin.MemoryKind) (parts []string) {
 // counts of two ends agree. Some turn's counts reach the end, and turns differ.
 func TestCountsOnTheDeviceFitInEveryTurn(t *testing.T) {
 	for _, split := range []Split{Even, Ragged, Single, Sparse} {
-		for _, displ := range []Displ{NoDispl, Packed, Gapped, Reversed} {
+		for i, displ := range []Displ{NoDispl, Packed, Gapped, Reversed} {
 			first := Case{Collective: plugin.AllToAllV, OnDevice: true, DType: plugin.Float16, Count: 37, World: 3, Split: split,
-				Displ: displ, Seed: 11, Family: Exact}
+				Displ: displ, Row: []int64{0, 3}[i%2], Seed: 11, Family: Exact}
 			changed, reached := false, false
 			for turn := range uint64(5) {
 				c := first.at(turn)
@@ -72,7 +73,7 @@ func TestCountsOnTheDeviceFitInEveryTurn(t *testing.T) {
 							t.Errorf("%s turn %d: %d from rank %d to %d, which expects %d", c.Name(), turn, n, rank, peer, theirs)
 						}
 					}
-					changed = changed || !bytes.Equal(l.arrays(), first.layoutOf(rank).arrays())
+					changed = changed || !bytes.Equal(l.arrays(c.row()), first.layoutOf(rank).arrays(c.row()))
 				}
 			}
 			if still := split == Even && (displ == NoDispl || displ == Packed); changed == still || still && !reached {
