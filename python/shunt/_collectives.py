@@ -249,12 +249,12 @@ class Collectives(Running):
 
     def all_to_all_v(self, send: Buffer, send_counts: Counts, recv: B, recv_counts: Counts,
                      send_displs: Counts | None = None, recv_displs: Counts | None = None, *,
-                     dtype: DTypeLike = None, stream: StreamLike = None) -> B:
+                     row: int = 1, dtype: DTypeLike = None, stream: StreamLike = None) -> B:
         """Sends send_counts[r] elements at send[send_displs[r]] to rank r, and receives
         recv_counts[r] from it at recv[recv_displs[r]]; both ends of a pair must agree
         on its counts. Displacements None mean packed. Returns recv.
 
-        Counts and displacements are world numbers each, in elements. On a GPU they
+        Counts and displacements are world numbers each, in rows of row elements. On a GPU they
         may also be its arrays (of one dimension, int64, contiguous, of world
         elements): both counts, and the displacements that are given, and on all
         ranks or none. The kernel reads them when it runs, so kernels before it in
@@ -266,7 +266,7 @@ class Collectives(Running):
         count to this rank itself that differs from the one from itself: the communicator
         then fails with InvalidArgumentError on all ranks, which the next call,
         synchronize and error return, and the rank has stored and sent nothing."""
-        pair = self._pair(send, recv, dtype, stream)
+        pair = self._pair(send, recv, dtype, stream) if row == 1 else None
         if pair is not None:
             to, come = self._blocks(send_counts, send_displs, pair[2]), self._blocks(recv_counts, recv_displs, pair[3])
             if to is not None and come is not None:
@@ -281,7 +281,7 @@ class Collectives(Running):
                                pair[4], pair[5])
                     return recv
         return self._run(_operations.all_to_all_v(self, send, send_counts, recv, recv_counts, send_displs,
-                                                  recv_displs, dtype=dtype), stream)
+                                                  recv_displs, row=row, dtype=dtype), stream)
 
     def gather(self, send: Buffer, recv: B | None = None, root: int = 0, *, dtype: DTypeLike = None,
                stream: StreamLike = None) -> B | None:

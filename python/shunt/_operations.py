@@ -146,6 +146,16 @@ def _array(values: Any, place: Place, what: str, scale: int = 1) -> Any:
     return array
 
 
+def _row(row: Any, scale: int) -> int:
+    """How many of Shunt's elements a count stands for, in buffers of elements of scale of them each."""
+    try:
+        if 1 <= operator.index(row) * scale < 1 << 63:
+            return operator.index(row) * scale
+    except TypeError:
+        pass
+    raise InvalidArgumentError(f"all_to_all_v: row is {row!r}, want the number of elements that a count stands for")
+
+
 def _extent(counts: Any, displs: Any) -> int:
     """Returns the number of elements that a buffer must have to hold every block."""
     if displs is None:
@@ -280,25 +290,21 @@ def all_to_all(place: Place, send: Buffer, recv: Buffer, *, dtype: DTypeLike = N
 @_noted
 def all_to_all_v(place: Place, send: Buffer, send_counts: Counts, recv: Buffer, recv_counts: Counts,
                  send_displs: Counts | None = None, recv_displs: Counts | None = None, *,
-                 dtype: DTypeLike = None) -> Prepared:
+                 row: int = 1, dtype: DTypeLike = None) -> Prepared:
     source, into = _moved(place, send, "send", False, dtype), _moved(place, recv, "recv", True, dtype)
+    each = _row(row, source.scale)
     _same(source, into, "all_to_all_v")
     arrays = _counts.on_device((send_counts, send_displs, recv_counts, recv_displs), place.world, place.on_device,
                                source, into)
-    if arrays is not None and source.scale != 1:
-        raise InvalidArgumentError("all_to_all_v: counts on the GPU are of Shunt's dtypes, and send holds "
-                                   f"{source.carried}")
     if arrays is not None:
         at = [None if memory is None else ctypes.cast(memory.address, _int64s) for memory in arrays]
         operation = _operation(Collective.ALL_TO_ALL_V, source.dtype, send=source.address, recv=into.address,
-                               counts_on_device=1,
+                               counts_on_device=1, count=each,
                                send_counts=at[0], send_displs=at[1], recv_counts=at[2], recv_displs=at[3],
                                send_capacity=source.count, recv_capacity=into.count)
         return Prepared(operation, (source, into, *arrays), recv)
-    to = _array(send_counts, place, "send_counts", source.scale)
-    to_places = _array(send_displs, place, "send_displs", source.scale)
-    come = _array(recv_counts, place, "recv_counts", into.scale)
-    come_places = _array(recv_displs, place, "recv_displs", into.scale)
+    to, to_places = _array(send_counts, place, "send_counts", each), _array(send_displs, place, "send_displs", each)
+    come, come_places = _array(recv_counts, place, "recv_counts", each), _array(recv_displs, place, "recv_displs", each)
     _need_counts(to, "all_to_all_v", "send_counts")
     _need_counts(come, "all_to_all_v", "recv_counts")
     _reaches(source, _extent(to, to_places), "send")

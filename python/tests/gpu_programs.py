@@ -319,9 +319,8 @@ def splits(comm, torch, device):
         comm.all_to_all(to, come)
         received.fill_(-1)
         send = rows[:, None].expand(-1, width).contiguous()
-        to_elements, come_elements = to * width, come * width
-        comm.all_to_all_v(send, to_elements, received, come_elements)
-        counts.update(come=come, keep=(send, to_elements, come_elements))
+        comm.all_to_all_v(send, to, received, come, row=width)
+        counts.update(come=come, keep=(send, to, come))
 
     def expect(number):
         blocks = []

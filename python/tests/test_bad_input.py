@@ -94,6 +94,12 @@ TABLE = [
      "send has 4 elements, but counts and displacements reach to 5"),
     (lambda c: c.all_to_all_v(f4, [4], f4, [5]), INVALID, "recv has 4 elements"),
     (lambda c: c.all_to_all_v(f4, None, f4, [4]), INVALID, "send_counts is None"),
+    (lambda c: c.all_to_all_v(f4, [1], f4, [1], row=0), INVALID, "row is 0, want the number of elements"),
+    (lambda c: c.all_to_all_v(f4, [1], f4, [1], row=1.5), INVALID, "row is 1.5, want the number of elements"),
+    (lambda c: c.all_to_all_v(f4, [1], f4, [1], row=1 << 63), INVALID, "row is 9223372036854775808"),
+    (lambda c: c.all_to_all_v(f4, [2], f4, [2], row=3), INVALID,
+     "send has 4 elements, but counts and displacements reach to 6"),
+    (lambda c: c.all_to_all_v(f4, [1 << 62], f4, [1], row=4), INVALID, "send_counts: entry 0 is"),
     (lambda c: c.reduce_scatter_v(f4, f4, [4], [4]), INVALID, "reach to 8"),
     (lambda c: c.scatter_v(f4, f4, [9]), INVALID, "recv has 4 elements, want 9"),
     # memory that overlaps

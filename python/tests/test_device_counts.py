@@ -103,6 +103,25 @@ def test_counts_lie_on_the_gpu_of_the_buffers(torch):
     assert comm.asked.pop()[0] == "shunt_run"
 
 
+def test_counts_on_a_gpu_are_of_rows_of_elements(torch):
+    _device._learn(torch)
+    comm, to, come = Quick(), counts_at(0x7F0000003000), counts_at(0x7F0000003010)
+
+    class Wide(FakeTensor):  # what Shunt moves as two elements each
+        element_size = lambda self: 16
+
+    class Complex128(str):
+        itemsize = 16
+
+    for kind, dtype, row, shunts in ((FakeTensor, "bfloat16", 3, 1), (Wide, Complex128("complex128"), 1, 2),
+                                     (Wide, Complex128("complex128"), 3, 2)):
+        send, recv = kind(count=12, dtype=dtype), kind(count=6, dtype=dtype, at=0x7F0000009000)
+        comm.all_to_all_v(send, to, recv, come, row=row)
+        name, _, operation = comm.asked.pop()
+        assert (name, operation.counts_on_device, operation.count) == ("shunt_run", 1, row * shunts)
+        assert (operation.send_capacity, operation.recv_capacity) == (12 * shunts, 6 * shunts)
+
+
 def test_an_operation_with_counts_on_a_gpu_keeps_them():
     arrays = [Array(shape=(2,), typestr="<i8", data=(0x7F0000004000 + 16 * i, i == 1), stream=i or None)
               for i in range(4)]
@@ -114,7 +133,7 @@ def test_an_operation_with_counts_on_a_gpu_keeps_them():
                                  operation.recv_displs)]
     assert addresses == [0x7F0000004000 + 16 * i for i in range(4)]
     assert (operation.counts_on_device, operation.reserved, operation.send_capacity, operation.recv_capacity,
-            operation.count) == (1, 0, 12, 5, 0)
+            operation.count) == (1, 0, 12, 5, 1)
     Comm()._stream(prepared, None)
     assert operation.stream == 2, "that of the first array that names one, after the buffers"
     bytes_of = lambda n: Array(typestr="|u1", shape=(n,))
