@@ -150,9 +150,9 @@ var Mutations = []Mutation{
 	},
 	{
 		Rule: 14, Why: "an endpoint that fails to close panics",
-		File: "host/comm.go",
-		Old:  `		errs = append(errs, closing())`,
-		New: `		if err := closing(); err != nil {
+		File: "host/internal/endpoints/endpoints.go",
+		Old:  `		errs = append(errs, e.close())`,
+		New: `		if err := e.close(); err != nil {
 			panic(err)
 		}`,
 		Guard: Test{inRules, "TestRule14TeardownNeverFailsUpward"},
