@@ -264,6 +264,13 @@ func TestWhileAlive(t *testing.T) {
 	if cause := context.Cause(ctx); plugin.CodeOf(cause) != plugin.PeerDied || !strings.Contains(cause.Error(), "rank 1") {
 		t.Error(cause)
 	}
+	for range 100 { // a rank that is known to be dead is asked for nothing
+		late, cancel := s[0].All().WhileMemberAlive(t.Context(), 1)
+		if late.Err() == nil {
+			t.Error("the context has not ended")
+		}
+		cancel()
+	}
 }
 
 // stuck is a log handler that blocks until it is closed.

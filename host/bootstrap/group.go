@@ -226,29 +226,35 @@ func (g *Group) WhileMemberAlive(ctx context.Context, rank int) (context.Context
 
 func (s *Session) whileAlive(ctx context.Context, ranks []int) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	go func() {
-		for {
-			s.mu.Lock()
-			changed, end := s.changed, s.end
-			reason := absent(ranks, func(rank int) (Member, State, *plugin.Error) {
-				return s.members[rank], s.states[rank], s.reasons[rank]
-			})
-			s.mu.Unlock()
-			if end != nil {
-				reason = end
-			}
-			if reason != nil {
-				cancel(reason)
-				return
-			}
-			select {
-			case <-changed:
-			case <-s.ended:
-			case <-ctx.Done():
-				return
-			}
+	// changed is closed when this may no longer be so; nil: it is not so.
+	alive := func() (changed <-chan struct{}) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		reason := absent(ranks, func(rank int) (Member, State, *plugin.Error) {
+			return s.members[rank], s.states[rank], s.reasons[rank]
+		})
+		if s.end != nil {
+			reason = s.end
 		}
-	}()
+		if reason != nil {
+			cancel(reason)
+			return nil
+		}
+		return s.changed
+	}
+	// What is known already ends it before the caller begins.
+	if changed := alive(); changed != nil {
+		go func() {
+			for ; changed != nil; changed = alive() {
+				select {
+				case <-changed:
+				case <-s.ended:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}()
+	}
 	return ctx, func() { cancel(nil) }
 }
 
