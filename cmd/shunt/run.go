@@ -18,14 +18,19 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
+// runner is the command run, and its flags.
+type runner struct {
+	world, hosts, restarts               int
+	prefix, forwardInput, bind, overNCCL bool
+	grace, timeout                       time.Duration
+	transports, algo, recordsDir         string
+	env                                  []string
+	over                                 remote
+	machines                             []launch.Machine // of a hostfile; nil: the job is of this one
+}
+
 func newRun() *cobra.Command {
-	var world, hosts int
-	var prefix, forwardInput, bind, overNCCL bool
-	var grace, timeout time.Duration
-	var restarts int
-	var transports, algo, recordsDir string
-	var env []string
-	over := remote{}
+	var r runner
 	c := &cobra.Command{
 		Use:   "run [flags] [--] PROGRAM [ARGUMENT...]",
 		Short: "Run a program as the ranks of a job",
@@ -63,121 +68,137 @@ that ended it, 124 after --timeout, or 2 or 3 when the job could not be started.
 		Example: "  shunt run -n 4 --prefix --records records -- python3 train.py --epochs 3",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			var machines []launch.Machine
-			if over.hostfile != "" {
-				if c.Flags().Changed("hosts") || forwardInput {
-					return usage("--hostfile excludes --hosts and --stdin, which are of one machine")
-				}
-				if !c.Flags().Changed("ranks") {
-					world = 0
-				} else if world < 1 {
-					return checkWorld(world, 1)
-				}
-				var err error
-				if machines, err = over.machines(world); err != nil {
-					return classify(err)
-				}
-			} else if err := checkWorld(world, hosts); err != nil {
+			if err := r.check(c); err != nil {
 				return err
 			}
-			switch {
-			case grace < 0:
-				return usage("--grace %v is negative", grace)
-			case timeout < 0:
-				return usage("--timeout %v is negative", timeout)
-			case restarts < 0:
-				return usage("--max-restarts %d is negative", restarts)
-			case restarts > 0 && recordsDir != "":
-				return usage("--max-restarts and --records exclude each other: records are of one run")
-			case restarts > 0 && forwardInput:
-				return usage("--max-restarts and --stdin exclude each other: what rank 0 has read is gone")
-			}
-			for _, entry := range env {
-				if strings.Index(entry, "=") < 1 {
-					return usage("--env %q; want NAME=VALUE", entry)
-				}
-			}
-			j := launch.Job{
-				World: world, Hosts: hosts, Bind: bind, Path: args[0], Args: args[1:], Env: env, Label: "shunt run",
-				Stdout: c.OutOrStdout(), Stderr: c.ErrOrStderr(), Prefix: prefix, Grace: max(grace, 1),
-			}
-			if transports != "" {
-				j.Env = append(j.Env, "SHUNT_TRANSPORTS="+transports)
-			}
-			if algo != "" {
-				j.Env = append(j.Env, "SHUNT_ALGO="+algo)
-			}
-			var left *records.Dir
-			if recordsDir != "" {
-				var err error
-				if left, err = records.Make(recordsDir); err != nil {
-					return classify(err)
-				}
-			}
-			var gather *gathering // of the machines of a hostfile
-			var preloaded *preload
-			var err error
-			switch {
-			case machines != nil:
-				if left != nil || overNCCL || wantsJSON(c) {
-					gather = newGathering(machines, left, overNCCL)
-				}
-				if j, err = over.spread(j, machines, gather); err != nil {
-					return classify(err)
-				}
-			case left != nil:
-				j.Env = append(j.Env, "SHUNT_RECORDS_DIR="+left.Path)
-			}
-			if overNCCL && machines == nil {
-				if preloaded, err = newPreload(); err != nil {
-					return classify(err)
-				}
-				defer preloaded.remove()
-				j.Env = append(j.Env, preloaded.env(slices.Concat(os.Environ(), j.Env))...)
-			}
-			if forwardInput {
-				if j.Stdin, err = input(); err != nil {
-					return classify(err)
-				}
-			}
-			received, stop := signals()
-			defer stop()
-			began := time.Now()
-			attempts, err := attempt(c, j, timeout, restarts, received)
-			if overNCCL {
-				verdict := gather.verdict
-				if preloaded != nil {
-					verdict = preloaded.verdict
-				}
-				if text := verdict(); text != "" {
-					fmt.Fprintln(c.ErrOrStderr(), "shunt run --nccl: "+text)
-				}
-			}
-			report := runReport{Seconds: time.Since(began).Seconds(), Restarts: attempts - 1, First: -1}
-			return finish(c, report, err, left, gather)
+			return r.start(c, args)
 		},
 	}
+	r.flags(c)
+	return c
+}
+
+func (r *runner) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.SetInterspersed(false) // what follows the program is the program's
-	f.IntVarP(&world, "ranks", "n", 1, "number of ranks")
-	f.IntVar(&hosts, "hosts", 1, "pretend that the ranks run on so many hosts")
-	f.BoolVar(&prefix, "prefix", false, "put [rank] before every line of output")
-	f.BoolVar(&overNCCL, "nccl", false, "load Shunt's libnccl.so.2 in place of NVIDIA's")
-	f.BoolVar(&bind, "bind", false, "bind each rank to a CPU of its own, if there are enough")
-	f.BoolVar(&forwardInput, "stdin", false, "give standard input to rank 0; without it no rank has any")
-	f.StringVar(&over.hostfile, "hostfile", "", "machines of the job: lines of HOST slots=N")
-	f.StringVar(&over.shell, "remote-shell", "ssh -o BatchMode=yes -o ServerAliveInterval=15",
+	f.IntVarP(&r.world, "ranks", "n", 1, "number of ranks")
+	f.IntVar(&r.hosts, "hosts", 1, "pretend that the ranks run on so many hosts")
+	f.BoolVar(&r.prefix, "prefix", false, "put [rank] before every line of output")
+	f.BoolVar(&r.overNCCL, "nccl", false, "load Shunt's libnccl.so.2 in place of NVIDIA's")
+	f.BoolVar(&r.bind, "bind", false, "bind each rank to a CPU of its own, if there are enough")
+	f.BoolVar(&r.forwardInput, "stdin", false, "give standard input to rank 0; without it no rank has any")
+	f.StringVar(&r.over.hostfile, "hostfile", "", "machines of the job: lines of HOST slots=N")
+	f.StringVar(&r.over.shell, "remote-shell", "ssh -o BatchMode=yes -o ServerAliveInterval=15",
 		"command that runs another one on a host")
-	f.StringVar(&over.address, "address", "", "where the ranks of a hostfile reach rank 0 (default its first host)")
-	f.IntVar(&over.port, "port", 0, "first of the 9 ports that the ranks of a hostfile meet on there; 0: any")
-	f.DurationVar(&timeout, "timeout", 0, "end the job, restarts included, that takes longer; 0: never")
-	f.IntVar(&restarts, "max-restarts", 0, "start a job that has failed again, so often at most")
-	f.DurationVar(&grace, "grace", 3*time.Second, "how long the other ranks may go on after the first failure")
-	f.StringVar(&transports, "transports", "", "set SHUNT_TRANSPORTS")
-	f.StringVar(&algo, "algo", "", "set SHUNT_ALGO")
-	f.StringVar(&recordsDir, "records", "", "directory for what the ranks ran last, if their communicator fails")
-	f.StringArrayVar(&env, "env", nil, "set NAME=VALUE for every rank")
-	return c
+	f.StringVar(&r.over.address, "address", "", "where the ranks of a hostfile reach rank 0 (default its first host)")
+	f.IntVar(&r.over.port, "port", 0, "first of the 9 ports that the ranks of a hostfile meet on there; 0: any")
+	f.DurationVar(&r.timeout, "timeout", 0, "end the job, restarts included, that takes longer; 0: never")
+	f.IntVar(&r.restarts, "max-restarts", 0, "start a job that has failed again, so often at most")
+	f.DurationVar(&r.grace, "grace", 3*time.Second, "how long the other ranks may go on after the first failure")
+	f.StringVar(&r.transports, "transports", "", "set SHUNT_TRANSPORTS")
+	f.StringVar(&r.algo, "algo", "", "set SHUNT_ALGO")
+	f.StringVar(&r.recordsDir, "records", "", "directory for what the ranks ran last, if their communicator fails")
+	f.StringArrayVar(&r.env, "env", nil, "set NAME=VALUE for every rank")
+}
+
+// check rejects flags that do not go together, and reads the hostfile.
+func (r *runner) check(c *cobra.Command) error {
+	if r.over.hostfile != "" {
+		if c.Flags().Changed("hosts") || r.forwardInput {
+			return usage("--hostfile excludes --hosts and --stdin, which are of one machine")
+		}
+		if !c.Flags().Changed("ranks") {
+			r.world = 0
+		} else if r.world < 1 {
+			return checkWorld(r.world, 1)
+		}
+		var err error
+		if r.machines, err = r.over.machines(r.world); err != nil {
+			return classify(err)
+		}
+	} else if err := checkWorld(r.world, r.hosts); err != nil {
+		return err
+	}
+	switch {
+	case r.grace < 0:
+		return usage("--grace %v is negative", r.grace)
+	case r.timeout < 0:
+		return usage("--timeout %v is negative", r.timeout)
+	case r.restarts < 0:
+		return usage("--max-restarts %d is negative", r.restarts)
+	case r.restarts > 0 && r.recordsDir != "":
+		return usage("--max-restarts and --records exclude each other: records are of one run")
+	case r.restarts > 0 && r.forwardInput:
+		return usage("--max-restarts and --stdin exclude each other: what rank 0 has read is gone")
+	}
+	for _, entry := range r.env {
+		if strings.Index(entry, "=") < 1 {
+			return usage("--env %q; want NAME=VALUE", entry)
+		}
+	}
+	return nil
+}
+
+// start runs the job to its end, and says how that was.
+func (r *runner) start(c *cobra.Command, args []string) error {
+	j := launch.Job{
+		World: r.world, Hosts: r.hosts, Bind: r.bind, Path: args[0], Args: args[1:], Env: r.env, Label: "shunt run",
+		Stdout: c.OutOrStdout(), Stderr: c.ErrOrStderr(), Prefix: r.prefix, Grace: max(r.grace, 1),
+	}
+	if r.transports != "" {
+		j.Env = append(j.Env, "SHUNT_TRANSPORTS="+r.transports)
+	}
+	if r.algo != "" {
+		j.Env = append(j.Env, "SHUNT_ALGO="+r.algo)
+	}
+	var left *records.Dir
+	if r.recordsDir != "" {
+		var err error
+		if left, err = records.Make(r.recordsDir); err != nil {
+			return classify(err)
+		}
+	}
+	var gather *gathering // of the machines of a hostfile
+	var preloaded *preload
+	var err error
+	switch {
+	case r.machines != nil:
+		if left != nil || r.overNCCL || wantsJSON(c) {
+			gather = newGathering(r.machines, left, r.overNCCL)
+		}
+		if j, err = r.over.spread(j, r.machines, gather); err != nil {
+			return classify(err)
+		}
+	case left != nil:
+		j.Env = append(j.Env, "SHUNT_RECORDS_DIR="+left.Path)
+	}
+	if r.overNCCL && r.machines == nil {
+		if preloaded, err = newPreload(); err != nil {
+			return classify(err)
+		}
+		defer preloaded.remove()
+		j.Env = append(j.Env, preloaded.env(slices.Concat(os.Environ(), j.Env))...)
+	}
+	if r.forwardInput {
+		if j.Stdin, err = input(); err != nil {
+			return classify(err)
+		}
+	}
+	received, stop := signals()
+	defer stop()
+	began := time.Now()
+	attempts, err := attempt(c, j, r.timeout, r.restarts, received)
+	if r.overNCCL {
+		verdict := gather.verdict
+		if preloaded != nil {
+			verdict = preloaded.verdict
+		}
+		if text := verdict(); text != "" {
+			fmt.Fprintln(c.ErrOrStderr(), "shunt run --nccl: "+text)
+		}
+	}
+	report := runReport{Seconds: time.Since(began).Seconds(), Restarts: attempts - 1, First: -1}
+	return finish(c, report, err, left, gather)
 }
 
 // input is standard input, for a rank. A terminal's is read here, as it stops those who are not in its foreground.
