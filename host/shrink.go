@@ -39,8 +39,14 @@ func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
 		if mine == nil {
 			_ = comm.Close() // others do without it
 		}
-		if err != nil && plugin.CodeOf(err) == plugin.CodeOf(mine) {
-			return nil, mine
+		if err != nil { // on every rank: all count their attempts alike
+			if plugin.CodeOf(err) == plugin.CodeOf(mine) {
+				return nil, mine
+			}
+			if mine != nil {
+				err = fmt.Errorf("%w; here: %w", err, mine)
+			}
+			break
 		}
 		label = fmt.Sprintf("%s-%d", c.label, c.shrinks.Add(1))
 	}
@@ -72,7 +78,7 @@ func (a attempt) encode() []byte {
 }
 
 // tryAgain says what all survivors do after an attempt of each. They try again after a death, as what else went wrong
-// may come of it. Otherwise they return the error, if there is one.
+// may come of it. Otherwise they return the error, if there is one: not that a rank has closed, where another says why.
 func tryAgain(all [][]byte, died bool) (bool, error) {
 	var failed, last error
 	for _, b := range all {
@@ -84,7 +90,7 @@ func tryAgain(all [][]byte, died bool) (bool, error) {
 		if a.err == nil {
 			continue
 		}
-		if failed == nil {
+		if failed == nil || plugin.CodeOf(failed) == plugin.Closed && a.err.Code != plugin.Closed {
 			failed = a.err
 		}
 		if a.last && last == nil {

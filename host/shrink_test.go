@@ -47,7 +47,14 @@ func TestShrinkWhereARankMayNotTryAgain(t *testing.T) {
 		_, err := c.Shrink(mine)
 		codes[c.Rank()] = plugin.CodeOf(err)
 		returned.Add(1)
-		return eventually("the other ranks", func() bool { return returned.Load() == 3 })
+		if err := eventually("the other ranks", func() bool { return returned.Load() == 3 }); err != nil {
+			return err
+		}
+		again, err := c.Shrink(context.Background()) // all have counted alike
+		if err != nil {
+			return err
+		}
+		return again.Close()
 	})
 	for rank, err := range errs {
 		require.NoError(t, err, "rank %d", rank)
@@ -72,7 +79,8 @@ func TestSurvivorsTryAgainTogether(t *testing.T) {
 		"one has it":                     {false, -1, []error{nil, died, lost}, true, ""},
 		"one lost a plugin":              {false, -1, []error{late, late, lost}, true, ""},
 		"one may not try again":          {true, 2, []error{died, nil, late}, false, late.Error()},
-		"nobody died":                    {false, -1, []error{nil, closed, late}, false, closed.Error()},
+		"nobody died":                    {false, -1, []error{nil, late, closed}, false, late.Error()},
+		"one knows why another closed":   {false, -1, []error{closed, late, closed}, false, late.Error()},
 		"the last to try has it already": {false, 0, []error{nil, died, died}, true, ""},
 	} {
 		again, err := host.TryAgain(c.died, c.last, c.errs...)

@@ -128,7 +128,7 @@ func (c *Communicator) roomForAWindow() error {
 // window has. Windows of NewWindow are made and closed in the same order on every rank, so all find the same one; those
 // of NewWindowAt have places behind them.
 func (c *Communicator) freeWindow(behind uint32) uint32 {
-	at := uint32(len(c.endpoints.List)*plugin.MaxRegions) + behind
+	at := uint32(len(c.member.Loaded)*plugin.MaxRegions) + behind
 	for c.windows[at] != nil {
 		at++
 	}

@@ -208,9 +208,12 @@ func (st *store) contribute(m *member, msg *message) error {
 		c.kind, c.root = msg.Op, msg.Root
 	}
 	if c.have[me] {
-		return plugin.Errorf(plugin.Protocol, "rank %d waits for %s twice at once", m.who.Rank, purposeOf(msg.Tag, g.key))
+		// A session waits for a tag once at a time: it has given up, while the store was silent, and calls again.
+		m.held -= len(c.data[me])
+		c.data[me] = nil
+	} else {
+		c.have[me], c.count = true, c.count+1
 	}
-	c.have[me], c.count = true, c.count+1
 	if m.held+len(msg.Data) > maxHeld {
 		err := rankError(plugin.OutOfMemory, m.who.Rank,
 			"waiting for %s: rank %d has %d bytes in exchanges that wait for other ranks, want at most %d",

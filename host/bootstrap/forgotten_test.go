@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -237,5 +238,54 @@ func TestHearsayOfAFailedCollective(t *testing.T) {
 				hear(i, nil)
 			}
 		})
+	}
+}
+
+// A rank that has given up a collective and called it again hears once how that ends: as the first did, if it comes
+// before the others have heard of it, or together with their next call.
+func TestCallingAgainWhatWasGivenUp(t *testing.T) {
+	gaveUp := rankError(plugin.Timeout, 1, "rank 1 waited")
+	op := &message{Kind: msgOp, Group: 1, Op: opFirst, Tag: "c"}
+	again := *op
+	again.Again = true
+	for _, order := range [][]int{{1, 2, 3}, {2, 3, 1}} {
+		u := newUnderstudy(t, 4)
+		ranks := map[int]*frameConn{}
+		for _, rank := range order {
+			group := &message{Kind: msgRegroup, Group: 1, Key: "g", Ranks: []int{1, 2, 3}}
+			if rank == 1 {
+				group.Recent = []recent{{tag: "c", err: gaveUp}}
+			}
+			ranks[rank] = u.arrive(rank, group, &again, &message{Kind: msgResumed})
+			for said := rank == order[2]; !said; runtime.Gosched() { // the store has them in this order
+				u.root.store.mu.Lock()
+				said = u.root.store.resuming.said[rank]
+				u.root.store.mu.Unlock()
+			}
+		}
+		waits := order[2] == 1
+		for _, rank := range order {
+			if rank == 1 && waits {
+				continue
+			}
+			if err := errorOf(u.expect(ranks[rank], msgResult)); plugin.CodeOf(err) != plugin.Timeout {
+				t.Errorf("rank %d hears %v", rank, err)
+			}
+		}
+		for round := range 3 {
+			for _, rank := range order {
+				if rank == 1 && waits && round == 0 {
+					continue
+				}
+				if err := ranks[rank].write(op.frame()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, rank := range order {
+				if err := errorOf(u.expect(ranks[rank], msgResult)); err != nil {
+					t.Errorf("round %d: rank %d hears %v", round, rank, err)
+				}
+			}
+		}
 	}
 }

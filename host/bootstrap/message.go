@@ -118,8 +118,8 @@ type message struct {
 	Epoch              uint32     // resume: how many stores the rank has had
 	Question           bool       // resume: the rank only asks what has become of it
 	Standings          []standing // resume: of all ranks
-	// result: number within the group, 0 for those of a group that has failed; regroup: the latest one that the rank
-	// knows; ping, pong: the round
+	// result: number within the group, 0 for what is called in a group that has failed; regroup: the latest one that
+	// the rank knows; ping, pong: the round
 	Seq    uint64
 	Recent []recent // regroup: the latest results and failed collectives
 	Again  bool     // op, cancel, ungroup: said to the lost store before

@@ -14,8 +14,8 @@ import (
 
 // When the store is lost with its process, the remaining ranks look for a successor:
 // the lowest of them, at the address where it has listened since it joined. Every rank
-// sends the new store its messages to the old one that had no reply yet, and the last
-// result that it received, so collectives go on as if nothing had happened, except
+// sends the new store its messages to the old one that had no reply yet, and how the
+// collectives ended that it heard of last, so collectives go on as if nothing had happened, except
 // those with a dead rank in them.
 
 // patience returns the time that a rank which may be alive has to reply.

@@ -266,7 +266,7 @@ func (st *store) resume() {
 	for _, groups := range st.groups {
 		for _, g := range groups {
 			if g.history != nil {
-				g.failAgain()
+				g.failAgain(old.held)
 			}
 		}
 	}
@@ -299,9 +299,14 @@ func (st *store) resume() {
 	}
 }
 
-// failAgain restores the collectives that have failed, for the ranks that have not heard so. The caller holds the
-// store's mu.
-func (g *storeGroup) failAgain() {
+// failAgain restores the collectives that have failed, for the ranks that have not heard so. A rank that has given one
+// up and calls it again, as a held message says, is told when that is taken up. The caller holds the store's mu.
+func (g *storeGroup) failAgain(held []heldMessage) {
+	calls := func(rank int, tag string) bool {
+		return slices.ContainsFunc(held, func(h heldMessage) bool {
+			return h.msg.Kind == msgOp && h.msg.Tag == tag && h.from.who.Rank == rank && h.from.groups[h.msg.Group] == g
+		})
+	}
 	for _, f := range g.history.failed {
 		if f.seq == 0 || g.succeededSince(f) {
 			continue
@@ -324,10 +329,12 @@ func (g *storeGroup) failAgain() {
 		if c == nil {
 			c = g.begin(f.tag)
 		}
-		c.have[g.index[f.rank]] = true
+		me := g.index[f.rank]
+		c.have[me] = true
 		if c.err == nil {
-			g.failOne(f.tag, c, f.err, -1)
-		} else {
+			g.failOne(f.tag, c, f.err, me)
+		}
+		if !calls(f.rank, f.tag) {
 			g.answer(f.rank, f.tag, c.seq, c.err)
 		}
 	}

@@ -59,12 +59,12 @@ func (s *Session) hear(m *message) {
 
 // pass hands on what a rank tells the others of a group. The caller holds mu.
 func (st *store) pass(m *member, msg *message) {
-	if st.resuming != nil { // the others may still be to come
-		st.resuming.told[toldBy{m, msg.Group}] = msg
+	g := m.groups[msg.Group]
+	if g == nil { // it has closed it, or never made it
 		return
 	}
-	g := m.groups[msg.Group]
-	if g == nil { // it has closed it
+	if st.resuming != nil { // the others may still be to come
+		st.resuming.told[toldBy{m, msg.Group}] = msg
 		return
 	}
 	for _, rank := range g.ranks {

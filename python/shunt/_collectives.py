@@ -266,7 +266,7 @@ class Collectives(Running):
         count to this rank itself that differs from the one from itself: the communicator
         then fails with InvalidArgumentError on all ranks, which the next call,
         synchronize and error return, and the rank has stored and sent nothing."""
-        pair = self._pair(send, recv, dtype, stream) if row == 1 else None
+        pair = self._pair(send, recv, dtype, stream) if type(row) is int and row == 1 else None
         if pair is not None:
             to, come = self._blocks(send_counts, send_displs, pair[2]), self._blocks(recv_counts, recv_displs, pair[3])
             if to is not None and come is not None:

@@ -164,10 +164,15 @@ func (t *Registry) SharePages(ctx context.Context, group memory.Group) ([]io.Clo
 	mappings, err := memory.MapAll(ctx, group, t.share, "share the table of buffers ("+t.Label+")",
 		[]plugin.Region{own.Region()}, nil, func(r plugin.Region, rank int) (io.Closer, error) {
 			m, err := memory.MapHandle(r.Handle)
-			if err == nil {
-				pages[rank] = page{m.Base()}
+			if err != nil {
+				return nil, err
 			}
-			return m, err
+			if m.Bytes() < r.Bytes {
+				err = plugin.Errorf(plugin.Protocol, "the mapping has %d bytes, want %d", m.Bytes(), r.Bytes)
+				return nil, errors.Join(err, m.Close())
+			}
+			pages[rank] = page{m.Base()}
+			return m, nil
 		})
 	if err == nil {
 		t.pages = pages

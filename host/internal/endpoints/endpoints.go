@@ -58,7 +58,7 @@ func (s *Set) Open(ctx context.Context, loaded []*carrier.Loaded, config plugin.
 	defer cancel()
 	absent = map[string]error{}
 	infos := make([]plugin.Info, 0, len(loaded))
-	for _, l := range loaded {
+	for i, l := range loaded {
 		infos = append(infos, l.Info)
 		if !slices.Contains(l.Info.Memory, s.Plans.Memory) || !survey.Serves(l.Info, s.World) {
 			continue
@@ -77,7 +77,8 @@ func (s *Set) Open(ctx context.Context, loaded []*carrier.Loaded, config plugin.
 			absent[l.Info.Name] = err
 			continue
 		}
-		if err := s.add(l, endpoint); err != nil {
+		// By its place among all that are loaded, which is the same on all ranks, whatever some cannot open.
+		if err := s.add(l, endpoint, uint32(i*plugin.MaxRegions)); err != nil {
 			return nil, err
 		}
 	}
@@ -97,9 +98,9 @@ func (s *Set) Open(ctx context.Context, loaded []*carrier.Loaded, config plugin.
 }
 
 // add takes an endpoint that was opened, which Close closes from now on.
-func (s *Set) add(l *carrier.Loaded, endpoint plugin.Endpoint) error {
+func (s *Set) add(l *carrier.Loaded, endpoint plugin.Endpoint, base uint32) error {
 	e := &Endpoint{Loaded: l, first: make([]*memory.DeviceMapping, s.World), Transport: plans.Transport{Name: l.Info.Name,
-		Features: l.Info.Features, Ask: l.Ask, Endpoint: endpoint, Base: uint32(len(s.List) * plugin.MaxRegions)}}
+		Features: l.Info.Features, Ask: l.Ask, Endpoint: endpoint, Base: base}}
 	s.List = append(s.List, e)
 	s.Plans.Transports = append(s.Plans.Transports, &e.Transport)
 	regions := endpoint.Regions()

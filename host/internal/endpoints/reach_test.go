@@ -131,3 +131,17 @@ func TestNoTransportIsLeft(t *testing.T) {
 	require.EqualError(t, errs[1], want+"\nclosing transport one: it sticks")
 	require.ErrorIs(t, errs[1], plugin.Unsupported)
 }
+
+// Places in the executor's table are alike on all ranks, whatever one of them cannot open.
+func TestPlacesAreAlikeOnAllRanks(t *testing.T) {
+	var places [2]uint32
+	for rank, failure := range []error{nil, plugin.Errorf(plugin.Unsupported, "not here")} {
+		s := aSet(rank, 2, plugin.MemoryKindHost)
+		s.Optional = true
+		_, err := s.Open(t.Context(), []*carrier.Loaded{of("one", plugin.MemoryKindHost, given(&endpoint{}, failure)),
+			of("two", plugin.MemoryKindHost, given(&endpoint{}, nil))}, plugin.OpenConfig{}, none)
+		require.NoError(t, err)
+		places[rank] = s.List[len(s.List)-1].Base
+	}
+	require.Equal(t, [2]uint32{plugin.MaxRegions, plugin.MaxRegions}, places)
+}

@@ -14,6 +14,7 @@ import (
 type guard struct{ to io.WriteCloser }
 
 const guarding = `
+groups=
 while read -r what group; do
   case $what in
   +) groups="$groups $group " ;;
