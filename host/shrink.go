@@ -53,7 +53,7 @@ func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
 	return nil, plugin.Errorf(plugin.CodeOf(err), "shrink on rank %d: %w", c.rank, err)
 }
 
-// attempt is what became of a rank's attempt to make a smaller communicator.
+// attempt says what became of a rank's attempt to make a smaller communicator.
 type attempt struct {
 	err  *plugin.Error // nil: it has one
 	last bool          // it may not try again

@@ -115,8 +115,8 @@ func (s *Session) await(ctx context.Context, k waitKey, w *waiter, key string, b
 	}
 }
 
-// abandon ends a call that neither other ranks nor the store have ended. Should the store be lost, its successor
-// tells the others why.
+// abandon ends a call that neither other ranks nor the store have ended. Should the store be lost afterwards, its
+// successor tells the others why; one that is being found may have a result for them.
 func (s *Session) abandon(k waitKey, w *waiter, err *plugin.Error) *message {
 	s.mu.Lock()
 	defer s.mu.Unlock()

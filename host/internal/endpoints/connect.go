@@ -105,7 +105,7 @@ func (s *Set) addForeign() error {
 	return nil
 }
 
-// closer is what takes a mapping away.
+// closer takes a mapping away.
 type closer func() error
 
 func (f closer) Close() error { return f() }
