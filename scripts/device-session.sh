@@ -101,6 +101,7 @@ check() {
       --filter 'float32|barrier|graph'
     step "conformance-hosts-nccl" 90 env SHUNT_NCCL_LIBRARY="$nccl" "$shunt" conformance --memory cuda --short \
       --timeout 20s --max-failures 40 --transport builtin:nccl -n "$gpus" --hosts 2
+    shown hosts-nccl 60 env SHUNT_NCCL_LIBRARY="$nccl" python3 python/tests/gpu_hosts.py "$gpus"
   else
     skip nccl "no library; NCCL=path names it"
   fi

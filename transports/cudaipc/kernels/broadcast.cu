@@ -88,13 +88,18 @@ __device__ __forceinline__ bool broadcast_ll128_block(const shunt_kernel_args &a
     // Ranks that forward nothing back wait only for this one, so the waits for
     // their credits cannot close a circle.
     Inlet inlet(a, a.root, lane, a.bytes);
-    u64 sent[SHUNT_MAX_RANKS];
+    u64 sent[SHUNT_MAX_RANKS], credit[SHUNT_MAX_RANKS];
+    const auto credit_word = [&](int p) { return own(a) + SHUNT_OFF_CREDIT + channel_word(p, lane); };
 #pragma unroll
     for (int p = 0; p < SHUNT_MAX_RANKS; p++)
       if (p < a.world && p != a.root && p != a.rank) sent[p] = *reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_SENT + channel_word(p, lane));
     const int64_t out = channel_offset(a.world, a.rank, lane);
     if (__any_sync(~0u, earlier_fault(a) != SHUNT_FAULT_NONE)) return false;
     for (int64_t k = 0; k < mine; k++) {
+#pragma unroll
+      for (int p = 0; p < SHUNT_MAX_RANKS; p++)  // with the unit: after it, each would be waited for
+        if (p < a.world && p != a.root && p != a.rank) credit[p] = load_relaxed(credit_word(p));
+      __syncwarp();  // the warp loads a line at once
       word2 w;
       if (!inlet.wait(a, l, w, in_vain)) return false;
       if (k == 0 && owners == 1) heard_from_peers();
@@ -104,10 +109,10 @@ __device__ __forceinline__ bool broadcast_ll128_block(const shunt_kernel_args &a
         if (p >= a.world) break;
         if (p == a.root || p == a.rank) continue;
         const u64 unit = sent[p] + 1 + k;
-        // As Outlet::ready, without keeping the credit.
-        const char *credit = own(a) + SHUNT_OFF_CREDIT + channel_word(p, lane);
-        while (__any_sync(~0u, unit - load_relaxed(credit) > SHUNT_RING))
+        while (__any_sync(~0u, unit - credit[p] > SHUNT_RING)) {
           if (__any_sync(~0u, wait.over(p, unit - SHUNT_RING))) return false;
+          credit[p] = load_relaxed(credit_word(p));
+        }
         with_store(l, [&](auto store) { store(a.region[p] + out + ring(unit), w, channel_flag(unit, a.bytes)); });
       }
       store_unit<uint8_t>(l, recv, offset(k), a.bytes, w);
