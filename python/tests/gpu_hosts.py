@@ -65,10 +65,10 @@ def world(size: int, fault: str) -> bool:
         ranks = []
         for rank in range(size):
             host = f"host-{2 * rank // size}"
-            env = {**os.environ, "SHUNT_RANK": str(rank), "SHUNT_WORLD": str(size), "SHUNT_ID": f"file://{directory}/id",
+            env = {"SHUNT_RANK": str(rank), "SHUNT_WORLD": str(size), "SHUNT_ID": f"file://{directory}/id",
                    "SHUNT_HOST_ID": host, "NCCL_HOSTID": host}
-            ranks.append(subprocess.Popen([sys.executable, __file__, "rank", fault], env=env, stdout=subprocess.PIPE,
-                                          stderr=subprocess.STDOUT, text=True))
+            ranks.append(subprocess.Popen([sys.executable, __file__, "rank", fault], env={**os.environ, **env},
+                                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
         good = True
         for rank, process in enumerate(ranks):
             try:

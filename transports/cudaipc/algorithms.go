@@ -79,7 +79,7 @@ var algorithms = []algorithm{
 
 	{plugin.AllGather, "ll", "all_gather", "shunt_all_gather_ll", false, packets, 0, 16 * kib, 2.35, 14000, more},
 	{plugin.AllGather, "ll", "all_gather", "shunt_all_gather_ll", false, packets, 0, 16 * kib, 2.1, 42000, two},
-	{plugin.AllGather, "ll128", "all_gather", "shunt_all_gather_ll128", false, units, 4 * kib, 0, 2.75, 81000, more},
+	{plugin.AllGather, "ll128", "all_gather", "shunt_all_gather_ll128", false, units, 4 * kib, 0, 2.9, 81000, more},
 	{plugin.AllGather, "ll128", "all_gather", "shunt_all_gather_ll128", false, units, 4 * kib, 0, 2.3, 200000, two},
 	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, half, 1 * mib, 0, 9.5, 114000, more},
 	{plugin.AllGather, "direct", "all_gather", "shunt_all_gather_direct", false, some, 1 * mib, 0, 8.3, 355000, two},
