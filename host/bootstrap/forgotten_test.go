@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,21 +17,40 @@ import (
 // storeElsewhere joins ranks 1 to n-1 here, in s[1:], with rank 0, whose process runs the store.
 func storeElsewhere(t *testing.T, n int) (s []*Session, rankZero *company) {
 	t.Helper()
-	const heartbeat = 200 * time.Millisecond
+	return someElsewhere(t, n, 200*time.Millisecond, 0)
+}
+
+// someElsewhere joins a job of n ranks here, in s, but for some others, each of which has a process of its own.
+func someElsewhere(t *testing.T, n int, heartbeat time.Duration, others ...int) (s []*Session, c *company) {
+	t.Helper()
 	url := meetingPlaces(t)["file"]
-	p := start(t, "wait", append(rankEnv(0, n, url), "SHUNT_TEST_HEARTBEAT="+heartbeat.String())...)
+	c = &company{t: t}
+	for _, rank := range others {
+		c.ranks = append(c.ranks, start(t, "wait", append(rankEnv(rank, n, url), "SHUNT_TEST_HEARTBEAT="+heartbeat.String())...))
+	}
 	s = make([]*Session, n)
-	noErrors(t, each(n-1, func(i int) (err error) {
-		s[i+1], err = Join(t.Context(), Config{Rank: i + 1, World: n, URL: url, Timeout: 20 * time.Second,
-			Heartbeat: heartbeat, Logger: quiet})
+	noErrors(t, each(n, func(rank int) (err error) {
+		if !slices.Contains(others, rank) {
+			s[rank], err = Join(t.Context(), Config{Rank: rank, World: n, URL: url, Timeout: 20 * time.Second,
+				Heartbeat: heartbeat, Logger: quiet})
+		}
 		return err
 	}))
 	if t.Failed() {
 		t.FailNow()
 	}
-	t.Cleanup(func() { each(n-1, func(i int) error { return s[i+1].Close() }) })
-	p.expect(fmt.Sprint("joined 0 ", n))
-	return s, &company{t: t, ranks: []*process{p}}
+	t.Cleanup(func() {
+		each(n, func(rank int) error {
+			if s[rank] == nil {
+				return nil
+			}
+			return s[rank].Close()
+		})
+	})
+	for i, rank := range others {
+		c.ranks[i].expect(fmt.Sprint("joined ", rank, " ", n))
+	}
+	return s, c
 }
 
 // groupOf makes a group of these ranks, in which all have met.
@@ -105,6 +125,31 @@ func TestGivingUpWhileTheStoreIsSilent(t *testing.T) {
 				}
 				wants(t, 2, <-heard, c.code, c.text)
 			})
+		}
+	}
+}
+
+// A rank's time is up while the store's successor still waits for a rank that has stopped: the collective ends alike for
+// all who are in it.
+func TestGivingUpWhileTheSuccessorWaits(t *testing.T) {
+	t.Parallel()
+	s, others := someElsewhere(t, 5, DefaultHeartbeat, 0, 4)
+	g := groupOf(t, s, 1, 2, 3)
+	others.stop(1)
+	defer others.resume(1)
+	others.kill(0)
+	for _, rank := range []int{1, 2, 3} {
+		<-s[rank].Failures() // the store is lost
+	}
+	contexts := []context.Context{short(t, 10*time.Second), timeIsUp(t), short(t, 10*time.Second)}
+	errs := make([]error, len(contexts))
+	each(len(errs), func(i int) error {
+		errs[i] = g[i+1].Barrier(contexts[i], "b")
+		return nil
+	})
+	for i, err := range errs {
+		if fmt.Sprint(err) != fmt.Sprint(errs[0]) {
+			t.Errorf("rank %d: %v; rank 1: %v", i+1, err, errs[0])
 		}
 	}
 }

@@ -47,6 +47,8 @@ type Session struct {
 	mu      sync.Mutex
 	store   Member        // where the store runs
 	process processID     // in which process
+	seeking bool          // a successor of the store
+	found   time.Time     // when it was found; zero: the store is the first one
 	end     *plugin.Error // why ended is closed
 	closed  bool
 	states  []State

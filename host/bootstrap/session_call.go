@@ -103,15 +103,21 @@ func (s *Session) await(ctx context.Context, k waitKey, w *waiter, key string, b
 			purposeOf(k.tag, key))
 	}
 	s.cancel(k, w, err)
-	timer := time.NewTimer(s.heartbeat + time.Second)
+	grace := s.heartbeat + time.Second
+	timer := time.NewTimer(grace)
 	defer timer.Stop()
-	select {
-	case m := <-w.answer:
-		return m
-	case <-s.ended:
-		return s.afterEnd(k, w)
-	case <-timer.C:
-		return s.abandon(k, w, err)
+	for {
+		select {
+		case m := <-w.answer:
+			return m
+		case <-s.ended:
+			return s.afterEnd(k, w)
+		case <-timer.C:
+			if !s.settling() {
+				return s.abandon(k, w, err)
+			}
+			timer.Reset(grace)
+		}
 	}
 }
 

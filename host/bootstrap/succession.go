@@ -49,6 +49,8 @@ func (s *Session) succeed() (*frameConn, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), mostPatience*s.patience())
 	defer cancel()
+	s.seek(true)
+	defer s.seek(false)
 	go func() {
 		select {
 		case <-s.closing:
@@ -104,6 +106,21 @@ func (s *Session) succeed() (*frameConn, error) {
 		}
 	}
 	return nil, errors.Join(append(errs, errAlone)...)
+}
+
+// seek notes that this rank begins to look for a successor of the store, or has ended to.
+func (s *Session) seek(begun bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seeking, s.found = begun, time.Now()
+}
+
+// settling reports whether collectives may be waiting for the store's successor: to be found, or to hear of the ranks
+// that it waits for.
+func (s *Session) settling() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seeking || time.Since(s.found) < s.patience()
 }
 
 func pause(ctx context.Context, d time.Duration) {
