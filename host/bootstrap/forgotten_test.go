@@ -26,7 +26,8 @@ func someElsewhere(t *testing.T, n int, heartbeat time.Duration, others ...int) 
 	url := meetingPlaces(t)["file"]
 	c = &company{t: t}
 	for _, rank := range others {
-		c.ranks = append(c.ranks, start(t, "wait", append(rankEnv(rank, n, url), "SHUNT_TEST_HEARTBEAT="+heartbeat.String())...))
+		env := append(rankEnv(rank, n, url), "SHUNT_TEST_HEARTBEAT="+heartbeat.String())
+		c.ranks = append(c.ranks, start(t, "wait", env...))
 	}
 	s = make([]*Session, n)
 	noErrors(t, each(n, func(rank int) (err error) {
@@ -129,8 +130,8 @@ func TestGivingUpWhileTheStoreIsSilent(t *testing.T) {
 	}
 }
 
-// A rank's time is up while the store's successor still waits for a rank that has stopped: the collective ends alike for
-// all who are in it.
+// A rank's time is up while the store's successor still waits for a rank that has stopped: the collective ends alike
+// for all who are in it.
 func TestGivingUpWhileTheSuccessorWaits(t *testing.T) {
 	t.Parallel()
 	s, others := someElsewhere(t, 5, DefaultHeartbeat, 0, 4)
