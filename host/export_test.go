@@ -113,5 +113,5 @@ func TryAgain(died bool, last int, errs ...error) (bool, error) {
 		a.last = rank == last
 		all = append(all, a.encode())
 	}
-	return tryAgain(all, died)
+	return tryAgain(all, died, true)
 }

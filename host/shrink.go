@@ -8,10 +8,13 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
+// mostRevivals bounds how often Shrink tries again because plugins die: one may die whenever it is used.
+const mostRevivals = 3
+
 // Shrink makes a new communicator of the ranks that are still there, after a peer's death, a plugin's, or an abort.
 // Every survivor calls it; the old communicator is then only good for Close. Ranks keep their order, and plugins whose
-// process has died are started again. If a rank or a plugin dies meanwhile, all survivors try again; if one fails
-// otherwise, or its context ends, all return an error.
+// process has died are started again. If a rank or a plugin dies meanwhile, all survivors try again, because of plugins
+// alone three times in a row; if one fails otherwise, or its context ends, all return an error.
 func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
 	if err := c.closed("shrink"); err != nil {
 		return nil, err
@@ -20,6 +23,7 @@ func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
 	defer cancel()
 	label := fmt.Sprintf("%s-%d", c.label, c.shrinks.Add(1))
 	left, err := c.group.Survivors(ctx, "shrink ("+label+")")
+	revivals := 0 // attempts in which no rank has died; all count them alike
 	for err == nil {
 		ranks := make([]int, len(left))
 		for i, rank := range left {
@@ -31,7 +35,12 @@ func (c *Communicator) Shrink(ctx context.Context) (*Communicator, error) {
 		left, all, err = c.group.GatherSurvivors(ctx, "end their shrink ("+label+")", attemptOf(ctx, c.rank, mine).encode())
 		again := false
 		if err == nil {
-			again, err = tryAgain(all, len(left) < len(ranks))
+			died := len(left) < len(ranks)
+			if died {
+				revivals = 0
+			}
+			again, err = tryAgain(all, died, revivals < mostRevivals)
+			revivals++
 		}
 		if err == nil && !again {
 			return comm, nil
@@ -77,9 +86,10 @@ func (a attempt) encode() []byte {
 	return w.B
 }
 
-// tryAgain says what all survivors do after an attempt of each. They try again after a death, as what else went wrong
-// may come of it. Otherwise they return the error, if there is one: not that a rank has closed, where another says why.
-func tryAgain(all [][]byte, died bool) (bool, error) {
+// tryAgain says what all survivors do after an attempt of each. They try again after a rank's death, and if revive is
+// set after a plugin's, as what else went wrong may come of it. Otherwise they return the error, if there is one: not
+// that a rank has closed, where another says why.
+func tryAgain(all [][]byte, died, revive bool) (bool, error) {
 	var failed, last error
 	for _, b := range all {
 		r := wire.NewReader(b)
@@ -96,7 +106,7 @@ func tryAgain(all [][]byte, died bool) (bool, error) {
 		if a.last && last == nil {
 			last = a.err
 		}
-		died = died || a.err.Code == plugin.PeerDied || a.err.Code == plugin.PluginDied
+		died = died || a.err.Code == plugin.PeerDied || a.err.Code == plugin.PluginDied && revive
 	}
 	switch {
 	case last != nil:

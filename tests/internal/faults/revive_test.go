@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,5 +106,41 @@ func TestShrinkStartsADeadPluginAgain(t *testing.T) {
 				t.Fatalf("loop %d", loop)
 			}
 		}
+	}
+}
+
+// A plugin that dies as soon as it is started again, or as soon as it is used, is given up: all survivors are told
+// which, long before their time is up.
+func TestShrinkGivesUpAPluginThatDiesAgainAndAgain(t *testing.T) {
+	for _, phase := range []string{"start", "open"} {
+		t.Run(phase, func(t *testing.T) {
+			spec, _ := stuckIn(t, "process", "nowhere")
+			binary := strings.TrimPrefix(spec, "process:")
+			directory := filepath.Dir(binary)
+			dying, script := filepath.Join(directory, "dies-"+phase), filepath.Join(directory, "plugin")
+			text := fmt.Sprintf("#!/bin/sh\nif [ -e '%s' ]; then exec '%s'; fi\nexec '%s'\n", dying, dying, binary)
+			if phase == "start" {
+				text = fmt.Sprintf("#!/bin/sh\nif [ -e '%s' ]; then kill -KILL $$; fi\nexec '%s'\n", dying, binary)
+			}
+			if err := os.WriteFile(script, []byte(text), 0o700); err != nil { //nolint:gosec // it is to be run
+				t.Fatal(err)
+			}
+			w := newWorld(t, 3)
+			r := w.meet("process:"+script, 20*time.Second)
+			r.Bytes = 1 << 12
+			plugins := w.mustAsk("faults open", r, 30*time.Second)
+			began := time.Now()
+			result := w.raw("faults revive", r, 40*time.Second, func(context.Context, []int) {
+				if err := errors.Join(os.Link(binary, dying), unix.Kill(plugins[1].Plugin, unix.SIGKILL)); err != nil {
+					t.Error(err)
+				}
+			})
+			took := time.Since(began)
+			for rank, o := range result.Outcomes {
+				if !strings.Contains(o.Error, "shrink on rank") || !strings.Contains(o.Error, "rank 1") || took > 5*time.Second {
+					t.Errorf("rank %d after %v: %s, want that rank 1's plugin dies", rank, took, o.Error)
+				}
+			}
+		})
 	}
 }

@@ -4,6 +4,9 @@ package stuck
 
 import (
 	"context"
+	"os"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/transports/shm"
@@ -17,6 +20,7 @@ var Phases = []string{"supports", "open", "prepare", "close"}
 type Transport struct {
 	shm.Transport
 	Phase func() string
+	Dies  bool // there, instead, with its process
 }
 
 // Info returns the Info of shm under another name.
@@ -27,9 +31,13 @@ func (t Transport) Info() plugin.Info {
 }
 
 func (t Transport) at(phase string, rank int) {
-	if t.Phase() == phase && rank == 1 {
-		select {}
+	if t.Phase() != phase || rank != 1 {
+		return
 	}
+	if t.Dies {
+		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+	}
+	select {}
 }
 
 // Supports hangs for all_reduce alone, so that a communicator can be made.

@@ -1,5 +1,5 @@
 // Command plugin is the transport stuck as a process of its own. Where it is stuck is
-// what its file is named: stuck-prepare.
+// what its file is named: stuck-prepare. Named dies-prepare it ends there instead.
 package main
 
 import (
@@ -12,6 +12,6 @@ import (
 )
 
 func main() {
-	phase := strings.TrimPrefix(filepath.Base(os.Args[0]), "stuck-")
-	process.Serve(stuck.Transport{Phase: func() string { return phase }})
+	how, phase, _ := strings.Cut(filepath.Base(os.Args[0]), "-")
+	process.Serve(stuck.Transport{Phase: func() string { return phase }, Dies: how == "dies"})
 }
