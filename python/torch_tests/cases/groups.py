@@ -1,5 +1,6 @@
 """Groups: made in every way that torch has, used beside each other, destroyed."""
 
+import contextlib
 import datetime
 import itertools
 import os
@@ -228,6 +229,38 @@ def init_again(w, name, how):
         dist.all_reduce(t)
         w.equal(t, torch.full((2,), float(w.size)))
         dist.destroy_process_group()
+
+
+def connections(port):
+    """How many connections to the port this process has."""
+    mine = set()
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # that of the listing
+            mine.add(os.readlink(f"/proc/self/fd/{fd}"))
+    count = 0
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/self/net/{table}") as lines:
+            fields = [line.split() for line in lines][1:]
+        count += sum(f[2].endswith(f":{port:04X}") and f"socket:[{f[9]}]" in mine for f in fields)
+    return count
+
+
+@case(breaks=True, worlds=(2, 3))
+def groups_share_a_connection(w):
+    """A group needs no connection of its own to torch's store, whose server may take seconds to accept one: it asks
+    the name service who it is."""
+    port = agreed(w, free_port)
+    dist.destroy_process_group()
+    dist.init_process_group(w.backend, init_method=f"tcp://127.0.0.1:{port}", rank=w.rank, world_size=w.size)
+    before = connections(port)
+    assert before > 0
+    for _ in range(6):
+        group = w.new_group()
+        t = torch.ones(2, device=w.device)
+        dist.all_reduce(t, group=group)
+        w.equal(t, torch.full((2,), float(w.size)))
+    assert connections(port) <= before + 1, f"{before} connections became {connections(port)}"
+    dist.destroy_process_group()
 
 
 @case(breaks=True, worlds=(2,))

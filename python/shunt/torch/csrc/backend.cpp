@@ -1,5 +1,10 @@
 #include "backend.hpp"
 
+#include <algorithm>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <vector>
+
 #include "python.hpp"
 #include "submit.hpp"
 
@@ -12,11 +17,40 @@ constexpr Milliseconds kShutdownPatience{10000};
 constexpr Milliseconds kMessagePatience{2000};
 constexpr Milliseconds kDestructorPatience{100};
 
+// PrefixStore shows its prefix to classes derived from it alone.
+struct Prefix : c10d::PrefixStore {
+  static const std::string& of(const c10d::PrefixStore& store) { return store.*(&Prefix::prefix_); }
+};
+
+// A store's connection, and the one that groups have to the same place, while both are in use.
+struct Connection {
+  c10::weak_intrusive_ptr<c10d::Store> theirs, ours;
+  pid_t process;  // a child's calls must not mingle with its parent's
+};
+
+c10::intrusive_ptr<c10d::Store> connectionTo(const c10::intrusive_ptr<c10d::Store>& store) {
+  static std::mutex mutex;
+  static std::vector<Connection> connections;
+  std::lock_guard<std::mutex> lock(mutex);
+  for (auto& c : connections)
+    if (c.process == getpid() && c.theirs.lock() == store)
+      if (auto ours = c.ours.lock()) return ours;
+  connections.erase(std::remove_if(connections.begin(), connections.end(),
+                                   [](auto& c) { return c.theirs.expired() || c.ours.expired(); }),
+                    connections.end());
+  auto ours = store->clone();
+  connections.push_back({c10::weak_intrusive_ptr<c10d::Store>(store), c10::weak_intrusive_ptr<c10d::Store>(ours),
+                         getpid()});
+  return ours;
+}
+
 }  // namespace
 
 c10::intrusive_ptr<c10d::Store> ownConnection(const c10::intrusive_ptr<c10d::Store>& store) {
   try {
-    return store->clone();
+    auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get());
+    if (prefixed == nullptr) return connectionTo(store);
+    return c10::make_intrusive<c10d::PrefixStore>(Prefix::of(*prefixed), ownConnection(prefixed->getUnderlyingStore()));
   } catch (const std::exception&) {
     return store;  // a store of the program's own that cannot be cloned
   }

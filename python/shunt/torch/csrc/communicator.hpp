@@ -64,7 +64,8 @@ class Communicator {
   Milliseconds own_;  // the deadline that the library itself keeps
 };
 
-// A connection of a group's own to the store: its calls must not wait for the program's, which share one.
+// A connection to the store for groups alone: their calls must not wait for the program's, which share one. All groups
+// of a process share it, as no call of theirs waits long, and the store's process may take seconds to accept many.
 c10::intrusive_ptr<c10d::Store> ownConnection(const c10::intrusive_ptr<c10d::Store>& store);
 
 // Waits until the store holds key and returns its value. Throws after timeout, once cancel is set, or what watch does.
