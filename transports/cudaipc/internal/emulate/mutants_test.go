@@ -83,6 +83,7 @@ var mutants = []mutant{
 
 	// What rules 16 and 17 need, and lines in pieces.
 	{"blocks past the grid have no turn", "all_to_all_v.cu", edits{{"for (int at = block_index(); at < a.world * blocks; at += block_count()) serve_channel(a, Asked(), m, offers, at == block_index()", "for (int at = block_index(); at < a.world * blocks && at < int(block_count()); at += block_count()) serve_channel(a, Asked(), m, offers, at == block_index()"}}, inTurns, plain},
+	{"an owner forwards without credit", "broadcast.cu", edits{{"while (__any_sync(~0u, unit - credit[p] > SHUNT_RING)) {", "while (false) {"}}, "shunt_broadcast_ll128", plain},
 	{"blocks of a broadcast past the grid have no turn", "broadcast.cu", edits{{"met && at < all; at += block_count())", "met && at < all && at < int(block_count()); at += block_count())"}}, "shunt_broadcast_ll128", plain},
 	{"the ends of a pair are served by different blocks", "all_to_all_v.cu", edits{{"(at / blocks - a.rank + a.world) % a.world", "(a.rank + at / blocks) % a.world"}}, "shunt_all_to_all_v", oneBlock},
 	{"fenced lines have no fence", "ll128.cuh", edits{{"      fence_system();  // release: the warp's words", "      // release: the warp's words"}}, "shunt_all_gather_ll128", torn},
