@@ -14,7 +14,7 @@ const (
 	maxEmpty   = maxParted        // groups for each rank that all have closed who came, while others are still to come
 )
 
-// storeGroup is a group of ranks at the store.
+// storeGroup is a group of ranks at the store. Its errors number them by their places in it, as its communicator does.
 type storeGroup struct {
 	store   *store
 	key     string
@@ -142,8 +142,9 @@ func (st *store) leaveGroup(m *member, id uint32) {
 	delete(g.ids, m.who.Rank)
 	g.parted[m.who.Rank] = true
 	if !m.gone && g.awaits() {
-		g.fail(rankError(plugin.Closed, m.who.Rank, "rank %d (pid %d on host %s) has closed group %q", m.who.Rank, m.who.PID,
-			m.who.Host, g.key))
+		rank := g.index[m.who.Rank]
+		g.fail(rankError(plugin.Closed, rank, "rank %d (pid %d on host %s) has closed group %q", rank, m.who.PID, m.who.Host,
+			g.key))
 	}
 	g.recount()
 	if len(g.ids) > 0 {
@@ -215,9 +216,9 @@ func (st *store) contribute(m *member, msg *message) error {
 		c.have[me], c.count = true, c.count+1
 	}
 	if m.held+len(msg.Data) > maxHeld {
-		err := rankError(plugin.OutOfMemory, m.who.Rank,
+		err := rankError(plugin.OutOfMemory, me,
 			"waiting for %s: rank %d has %d bytes in exchanges that wait for other ranks, want at most %d",
-			purposeOf(msg.Tag, g.key), m.who.Rank, m.held+len(msg.Data), maxHeld)
+			purposeOf(msg.Tag, g.key), me, m.held+len(msg.Data), maxHeld)
 		if c.err == nil {
 			g.failOne(msg.Tag, c, err, me)
 		}
@@ -230,9 +231,9 @@ func (st *store) contribute(m *member, msg *message) error {
 		if other == me {
 			other = me + 1 + slices.Index(c.have[me+1:], true)
 		}
-		g.failOne(msg.Tag, c, rankError(plugin.Mismatch, m.who.Rank,
+		g.failOne(msg.Tag, c, rankError(plugin.Mismatch, me,
 			"ranks disagree, waiting for %s: rank %d asks for another operation or root than rank %d",
-			purposeOf(msg.Tag, g.key), m.who.Rank, g.ranks[other]), me)
+			purposeOf(msg.Tag, g.key), me, other), me)
 	}
 	if c.err != nil {
 		g.answer(m.who.Rank, msg.Tag, c.seq, c.err)
@@ -396,7 +397,7 @@ func (st *store) cancel(m *member, msg *message) error {
 	var missing []int
 	for i, rank := range g.ranks {
 		if !c.have[i] && st.members[rank].state == Alive {
-			missing = append(missing, rank)
+			missing = append(missing, i)
 		}
 	}
 	err := *msg.Err

@@ -92,7 +92,7 @@ func (g *Group) Secret(label string) []byte {
 }
 
 func (g *Group) call(ctx context.Context, op opKind, root int, tag string, data []byte) ([]byte, error) {
-	return g.session.call(ctx, g.id, g.key, op, root, tag, data)
+	return g.session.call(ctx, g, op, root, tag, data)
 }
 
 // AllGather returns every member's data, in order, to every member. All data
@@ -270,7 +270,7 @@ func (g *Group) Close() error {
 		for k, w := range s.waiters {
 			if k.group == g.id {
 				delete(s.waiters, k)
-				w.answer <- &message{Err: s.closedGroup(g.key)}
+				w.answer <- &message{Err: g.closedError()}
 			}
 		}
 		if s.standby != nil {

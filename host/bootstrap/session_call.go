@@ -25,14 +25,13 @@ type waiter struct {
 }
 
 // call runs one collective of a group: contribute, then wait for the answer.
-func (s *Session) call(ctx context.Context, group uint32, key string, op opKind, root int, tag string,
-	data []byte) ([]byte, error) {
+func (s *Session) call(ctx context.Context, g *Group, op opKind, root int, tag string, data []byte) ([]byte, error) {
 	if len(tag) > maxTag {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "a tag has %d characters, want at most %d", len(tag), maxTag)
 	}
 	if len(data) > maxFrame/2 {
 		return nil, plugin.Errorf(plugin.InvalidArgument, "%q on rank %d: the message has %d bytes, want at most %d", tag,
-			s.rank, len(data), maxFrame/2)
+			g.rank, len(data), maxFrame/2)
 	}
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -40,13 +39,13 @@ func (s *Session) call(ctx context.Context, group uint32, key string, op opKind,
 		defer cancel()
 	}
 	began := time.Now()
-	k := waitKey{group, tag}
-	w := &waiter{answer: make(chan *message, 1), op: message{Kind: msgOp, Group: group, Op: op, Root: root, Tag: tag,
+	k := waitKey{g.id, tag}
+	w := &waiter{answer: make(chan *message, 1), op: message{Kind: msgOp, Group: g.id, Op: op, Root: root, Tag: tag,
 		Data: data}}
-	if err := s.begin(k, w, key); err != nil {
+	if err := s.begin(k, w, g); err != nil {
 		return nil, err
 	}
-	m := s.await(ctx, k, w, key, began)
+	m := s.await(ctx, k, w, g, began)
 	if m.Err != nil {
 		return nil, m.Err
 	}
@@ -54,7 +53,7 @@ func (s *Session) call(ctx context.Context, group uint32, key string, op opKind,
 }
 
 // begin notes and sends this rank's part of a collective.
-func (s *Session) begin(k waitKey, w *waiter, key string) error {
+func (s *Session) begin(k waitKey, w *waiter, g *Group) error {
 	s.out.Lock()
 	defer s.out.Unlock()
 	s.mu.Lock()
@@ -64,11 +63,11 @@ func (s *Session) begin(k waitKey, w *waiter, key string) error {
 	}
 	if s.groups[k.group] == nil {
 		defer s.mu.Unlock()
-		return s.closedGroup(key)
+		return g.closedError()
 	}
 	if s.waiters[k] != nil {
 		defer s.mu.Unlock()
-		return plugin.Errorf(plugin.InvalidArgument, "rank %d waits for %s twice at once", s.rank, purposeOf(k.tag, key))
+		return plugin.Errorf(plugin.InvalidArgument, "rank %d waits for %s twice at once", g.rank, purposeOf(k.tag, g.key))
 	}
 	s.waiters[k] = w
 	s.mu.Unlock()
@@ -89,7 +88,7 @@ func purposeOf(tag, group string) string {
 // await waits for the answer. When the context ends first, the store is asked
 // to fail the collective for everybody, and its verdict is waited for, so that
 // all ranks return the same.
-func (s *Session) await(ctx context.Context, k waitKey, w *waiter, key string, began time.Time) *message {
+func (s *Session) await(ctx context.Context, k waitKey, w *waiter, g *Group, began time.Time) *message {
 	select {
 	case m := <-w.answer:
 		return m
@@ -97,10 +96,10 @@ func (s *Session) await(ctx context.Context, k waitKey, w *waiter, key string, b
 		return s.afterEnd(k, w)
 	case <-ctx.Done():
 	}
-	err := rankError(plugin.Aborted, s.rank, "rank %d gave up waiting for %s", s.rank, purposeOf(k.tag, key))
+	err := rankError(plugin.Aborted, g.rank, "rank %d gave up waiting for %s", g.rank, purposeOf(k.tag, g.key))
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		err = rankError(plugin.Timeout, s.rank, "rank %d waited %v for %s", s.rank, time.Since(began).Round(time.Millisecond),
-			purposeOf(k.tag, key))
+		err = rankError(plugin.Timeout, g.rank, "rank %d waited %v for %s", g.rank,
+			time.Since(began).Round(time.Millisecond), purposeOf(k.tag, g.key))
 	}
 	s.cancel(k, w, err)
 	grace := s.heartbeat + time.Second
@@ -153,9 +152,9 @@ func (s *Session) cancel(k waitKey, w *waiter, err *plugin.Error) {
 	}
 }
 
-// closedGroup returns the error of who uses a group that this rank has closed.
-func (s *Session) closedGroup(key string) *plugin.Error {
-	return rankError(plugin.Closed, s.rank, "rank %d has closed group %q", s.rank, key)
+// closedError returns the error of who uses a group that this rank has closed.
+func (g *Group) closedError() *plugin.Error {
+	return rankError(plugin.Closed, g.rank, "rank %d has closed group %q", g.rank, g.key)
 }
 
 // afterEnd returns the result of a session that has ended, unless the collective's

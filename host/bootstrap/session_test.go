@@ -421,3 +421,25 @@ func BenchmarkAgree(b *testing.B) {
 	}))
 	b.StopTimer()
 }
+
+// Errors of a group number ranks by their places in it, as its communicator does.
+func TestErrorsOfAGroupNumberItsRanks(t *testing.T) {
+	t.Parallel()
+	s, _ := storeElsewhere(t, 4)
+	g := groupOf(t, s, 3, 1, 2)
+	errs := make([]error, 4)
+	each(2, func(i int) error {
+		rank := []int{3, 2}[i]
+		errs[rank] = g[rank].Barrier(short(t, time.Duration(1+i)*300*time.Millisecond), "meet")
+		return nil
+	})
+	for _, rank := range []int{2, 3} {
+		wants(t, rank, errs[rank], plugin.Timeout, "rank 0 waited 3")
+		wants(t, rank, errs[rank], plugin.Timeout, `for the ranks of "g" to meet, still without rank 1`)
+	}
+	if err := g[2].Close(); err != nil {
+		t.Error(err)
+	}
+	wants(t, 3, g[3].Barrier(t.Context(), "again"), plugin.Closed, "rank 2 (")
+	wants(t, 2, g[2].Barrier(t.Context(), "again"), plugin.Closed, "rank 2 has closed")
+}

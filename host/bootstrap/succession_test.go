@@ -158,7 +158,7 @@ func TestClosedGroupStaysClosed(t *testing.T) {
 	c.kill(0)
 	c.all(c.died(0), "failure", 2)
 	c.all("done", "shut g", 2)
-	c.all(plugin.Closed.String()+" rank 2…", "end", 1)
+	c.all(plugin.Closed.String()+" rank 1…", "end", 1) // by its place in the group
 	c.leave(1, 2)
 }
 
