@@ -8,6 +8,7 @@ import "C"
 import (
 	"context"
 	"math"
+	"strings"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -246,8 +247,8 @@ func go_abort(number C.uint64_t, reason *C.char) (result C.int32_t) {
 		return status(nil, err)
 	}
 	text, err := textOf("reason", reason)
-	if err != nil {
-		return status(c, err)
+	if err != nil { // the abort matters more than how it ends
+		text = strings.ToValidUTF8(C.GoStringN(reason, 1024), "")
 	}
 	c.host.Abort(text)
 	return 0

@@ -40,7 +40,8 @@ Every rank gets SHUNT_RANK, SHUNT_WORLD and SHUNT_ID, by which it finds the
 others, and what torch.distributed reads: RANK, WORLD_SIZE, LOCAL_RANK,
 LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Signals are passed on, and a second
 SIGINT or SIGTERM ends the job. When a rank fails, the others have --grace to report
-it themselves and are then ended; no process of the job outlives it.
+it themselves and are then ended; no process of the job outlives it, but for those
+that have begun a session of their own (setsid).
 
 With --records DIR, ranks whose communicator fails write there what they ran last,
 and when the job has failed you see it in a few lines: who was in which call, who

@@ -155,9 +155,11 @@ class Collectives(Running):
 
     def _boxed(self, name: str, value: Any, op: OpLike = Op.SUM) -> Any:
         """A number as a buffer, or None if it is none."""
-        number = _numbers.boxed(value, op)
-        if number is not None and self._groups:
-            raise InvalidArgumentError(f"{name}: a number cannot go in a group, as its result is there only at the end")
+        with self._noting(name):
+            number = _numbers.boxed(value, op)
+            if number is not None and self._group() is not None:
+                raise InvalidArgumentError(f"{name}: a number cannot go in a group, as its result is there only at the "
+                                           "end")
         return number
 
     @overload

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import threading
 import warnings
 from typing import Any, TextIO
 
@@ -55,7 +56,11 @@ class Communicator(Objects):
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is not None and self._handle is not None and not _library.forked:
             # Peers may be waiting for calls that will not come.
-            self._lib.shunt_abort(self._handle, f"{kind.__name__}: {error}".encode("utf-8", "replace")[:1024])
+            try:
+                reason = f"{kind.__name__}: {error}"
+            except Exception:  # of its __str__
+                reason = kind.__name__
+            self._lib.shunt_abort(self._handle, _reason(reason))
         try:
             self.close()
         except ShuntError:
@@ -82,8 +87,9 @@ class Communicator(Objects):
         """Collective: ranks with the same color (0 or more) form a new
         communicator, ordered by key, then by rank. None for no color, and then
         no communicator."""
-        number = _library.NO_COLOR if color is None else int32(color, "color")
-        return self._made(self._lib.shunt_split, number, int32(key, "key"))
+        with self._noting("split"):
+            numbers = _library.NO_COLOR if color is None else int32(color, "color"), int32(key, "key")
+        return self._made(self._lib.shunt_split, *numbers)
 
     def shrink(self) -> "Communicator":
         """Collective among the ranks that are alive: a new communicator of
@@ -112,9 +118,10 @@ class Communicator(Objects):
         """Collective: size bytes of zero-filled memory on every rank that peers
         reach with put and get. On a GPU it has `__cuda_array_interface__`."""
         handle, base = ctypes.c_void_p(), ctypes.c_void_p()
-        size = whole(size, "window: size")
-        if not 0 <= size < 1 << 62:
-            raise InvalidArgumentError(f"window: size is {size} bytes, want 0 or more and less than 2**62")
+        with self._noting("window"):
+            size = whole(size, "window: size")
+            if not 0 <= size < 1 << 62:
+                raise InvalidArgumentError(f"window: size is {size} bytes, want 0 or more and less than 2**62")
         alive = self._alive()
         interruptible(lambda: _library.check(self._lib.shunt_window_create(alive, size, _byref(handle), _byref(base))),
                       self._end, lambda _: self._lib.shunt_window_free(handle.value))
@@ -194,9 +201,8 @@ class Communicator(Objects):
 
     def abort(self, reason: str = "no reason given") -> None:
         """Makes every rank's pending and later calls raise AbortedError. May be
-        called from any thread."""
-        _library.check(
-            self._lib.shunt_abort(self._alive(), str(reason).encode("utf-8", "replace").replace(b"\0", b" ")))
+        called from any thread. Of a long reason the others get the beginning."""
+        _library.check(self._lib.shunt_abort(self._alive(), _reason(str(reason))))
 
     @property
     def error(self) -> ShuntError | None:
@@ -266,7 +272,13 @@ class Communicator(Objects):
                 window.close()
             except ShuntError as error:
                 found = found or error
+        try:
+            self._unclosed.pop()
+        except IndexError:
+            return  # another thread is at it
         handle, self._handle = self._handle, None
+        if self._groups.pop(threading.get_ident(), None) is not None:
+            self._lib.shunt_group_cancel(handle)
         self._groups.clear()
         try:
             # A close that has begun goes on: there is nothing to cancel, nor to undo.
@@ -276,6 +288,11 @@ class Communicator(Objects):
         let_go(handle)
         if found is not None:
             raise found
+
+
+def _reason(text: str) -> bytes:
+    """The reason of an abort for the library, which takes no more than 64 KiB."""
+    return text.encode("utf-8", "replace").replace(b"\0", b" ")[:1024]
 
 
 def int32(value: int, what: str) -> int:

@@ -15,7 +15,9 @@ from ._tables import InvalidArgumentError, UnsupportedError
 #: What one object may take, pickled, unless the caller says otherwise.
 LIMIT = 1 << 30
 
+#: In place of a size: the object cannot be pickled; the root's values are not one for each rank.
 _FAILED = -1
+_MISCOUNTED = -2
 
 
 class Objects(Collectives):
@@ -62,11 +64,14 @@ class Objects(Collectives):
         cause: Exception | None = None
         sizes = array("q", bytes(8 * self.world))
         if self.rank == root:
-            if values is None or len(values) != self.world:
-                cause = InvalidArgumentError(
-                    f"scatter_object: the root has {'no' if values is None else len(values)} values, want one for each "
-                    f"of {self.world} ranks")
-                sizes[0] = _FAILED
+            try:
+                count = len(values or ())
+            except TypeError:
+                count = -1
+            if values is None or count != self.world:
+                has = f"has {count} values" if count >= 0 else f"gave a {type(values).__name__}"
+                cause = InvalidArgumentError(f"scatter_object: the root {has}, want one for each of {self.world} ranks")
+                sizes[0] = _MISCOUNTED
             else:
                 for i, value in enumerate(values):
                     data, failure = _pickled(value)
@@ -124,10 +129,11 @@ class Objects(Collectives):
     def _agree(self, name: str, sizes: list[tuple[int, int]], limit: int, cause: Exception | None) -> None:
         """Raises on every rank what is wrong with the first object that cannot go."""
         for rank, size in sizes:
-            if size == _FAILED:
+            if size in (_FAILED, _MISCOUNTED):
                 if isinstance(cause, InvalidArgumentError):
                     raise cause
-                raise InvalidArgumentError(f"{name}: rank {rank} has an object that cannot be pickled") from cause
+                what = "an object that cannot be pickled" if size == _FAILED else "not one value for each rank"
+                raise InvalidArgumentError(f"{name}: rank {rank} has {what}") from cause
             if size > limit:
                 raise InvalidArgumentError(
                     f"{name}: rank {rank} has an object of {size} bytes, pickled; limit= is {limit}")
@@ -136,7 +142,7 @@ class Objects(Collectives):
         if self.on_device:
             raise UnsupportedError(f'{name}: objects go through host memory; make a communicator with memory="host" '
                                    'for them')
-        if self._groups:
+        if self._group() is not None:
             raise InvalidArgumentError(f"{name}: objects cannot go in a group, as their sizes must arrive before they "
                                        "do")
 

@@ -8,15 +8,17 @@ get an error that names this rank, and the exception propagates once nothing tou
 the buffers any more.
 """
 
+import contextlib
 import ctypes
 import itertools
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from . import _buffers, _device, _library, _operations
 from ._buffers import Memory
 from ._device import StreamLike
-from ._group import Group
+from ._group import Group, Open
 from ._operations import Prepared
 from ._owned import Owned
 from ._tables import ClosedError, Code, InvalidArgumentError, MemoryKind, ShuntError
@@ -48,7 +50,8 @@ class Running(Owned):
         #: Number of ranks.
         self.world: int = number.value
         _library.check(lib.shunt_set_block_limit(handle, BLOCK_LIMIT))
-        self._groups: dict[int, Group] = {}
+        self._unclosed = [None]  # whoever takes it closes
+        self._groups: dict[int, Open] = {}  # by thread
         self._works: dict[Work, None] = {}  # in flight, oldest first
         self._windows: set[Window] = set()
         self._all_reduce = lib.shunt_all_reduce
@@ -91,6 +94,15 @@ class Running(Owned):
         if status:
             _library.raise_status(status)
 
+    @contextlib.contextmanager
+    def _noting(self, call: str) -> Iterator[None]:
+        """Notes what of a call's arguments is refused within."""
+        try:
+            yield
+        except Exception as error:
+            self._note_refusal(call, error)
+            raise
+
     def _note_refusal(self, call: str, error: Exception) -> None:
         """Has the errors of ranks that wait for a call say why this one has not made it."""
         if self._handle is not None:
@@ -125,16 +137,16 @@ class Running(Owned):
     def _run(self, prepared: Prepared, stream: StreamLike = None) -> Any:
         if self.on_device or stream is not None:
             self._stream(prepared, stream)
+        group = self._group()
+        if group is not None:
+            group.check()
+            group.hold.append(prepared)
         self._call(self._lib.shunt_run, _byref(prepared.operation))
-        if self._groups:
-            self._queue(prepared)
         return prepared.result
 
-    def _queue(self, hold: Any) -> None:
-        """Keeps the memory of a group of this thread alive until it has run."""
-        group = self._groups.get(threading.get_ident())
-        if group is not None:
-            group._hold.append(hold)
+    def _group(self) -> Open | None:
+        """The groups that this thread has open."""
+        return self._groups.get(threading.get_ident()) if self._groups else None
 
     def start(self, collective: str, *args: Any, **kwargs: Any) -> Work:
         """Begins a collective and returns at once.

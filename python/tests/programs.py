@@ -267,16 +267,16 @@ def refuses(call):
     comm = shunt.init(timeout=3)
     x, y = np.zeros(6, "float32"), np.zeros(12, "float32")
     right = {"all_reduce": (x, x.copy()), "broadcast": (x, 0), "all_gather_v": (x, y, [6, 6]), "reduce": (x, None, 0),
-             "recv": (x, 1), "send": (x, 0)}
+             "send": (x, 1), "number": (1,), "window": (8,), "split": (0,)}
     wrong = {"all_reduce": (x, y), "broadcast": (x[::2], 0), "all_gather_v": (x, y, [6]), "reduce": (x, None, "zero"),
-             "send": (["text"], 0)}
+             "send": (["text"], 0), "number": (1 << 70,), "window": ("x",), "split": (1 << 40,)}
     comm.barrier()
+    name, awaits = {"number": ("all_reduce", "all_reduce"), "send": ("send", "recv")}.get(call, (call, call))
     try:
         if comm.rank == 1:
-            getattr(comm, call)(*wrong[call])
+            getattr(comm, name)(*wrong[call])
         else:
-            call = "recv" if call == "send" else call
-            getattr(comm, call)(*right[call])
+            getattr(comm, awaits)(*right[call])
     except (shunt.ShuntError, TypeError, ValueError) as error:
         print(error)
     if comm.rank == 1:

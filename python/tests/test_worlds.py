@@ -25,10 +25,12 @@ def test_timeout_names_the_rank_that_stayed_away(world):
     assert results[0][0] == 0, results[0][2]
 
 
-@pytest.mark.parametrize("call", ["all_reduce", "broadcast", "all_gather_v", "reduce", "send"])
+@pytest.mark.parametrize("call", ["all_reduce", "broadcast", "all_gather_v", "reduce", "send", "number", "window",
+                                  "split"])
 def test_refused_arguments_are_told_to_who_waits(world, call):
     waits, refuses = (out.strip() for out in world.run(2, "refuses", call))
-    assert refuses and f"rank 1 refused its {call}: {refuses[:200]}" in waits, (waits, refuses)
+    name = {"number": "all_reduce"}.get(call, call)
+    assert refuses and f"rank 1 refused its {name}: {refuses[:200]}" in waits, (waits, refuses)
 
 
 def test_abort_reaches_every_rank(world):
