@@ -46,7 +46,11 @@ func identity(getenv func(string) string, root fs.FS) (name, id string) {
 		name = "unknown host"
 	}
 	if own := getenv("SHUNT_HOST_ID"); own != "" {
-		return own, "user:" + own
+		if id = "user:" + own; len(id) > maxText {
+			sum := sha256.Sum256([]byte(own))
+			id = "user:" + hex.EncodeToString(sum[:16])
+		}
+		return cut(own), id
 	}
 	boot, err := fs.ReadFile(root, "proc/sys/kernel/random/boot_id")
 	if err != nil {

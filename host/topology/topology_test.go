@@ -173,6 +173,13 @@ func TestLocal(t *testing.T) {
 	if q := Local(); q.Host != "other" || q.HostID == p.HostID {
 		t.Errorf("with SHUNT_HOST_ID: %+v", q)
 	}
+	long := strings.Repeat("x", maxText)
+	t.Setenv("SHUNT_HOST_ID", long+"y")
+	one := Local()
+	t.Setenv("SHUNT_HOST_ID", long+"z")
+	if two := Local(); one.HostID == two.HostID || len(two.HostID) > maxText || len(two.Host) > maxText {
+		t.Errorf("two long identities: %q and %q", one.HostID, two.HostID)
+	}
 }
 
 func TestSystemFiles(t *testing.T) {
