@@ -95,14 +95,14 @@ func TestGivingUpWhileTheStoreIsSilent(t *testing.T) {
 	}{
 		"its time is up": {func(g *Group) {
 			wants(t, 1, g.Barrier(timeIsUp(t), "b"), plugin.Timeout, "the store does not answer either")
-		}, plugin.Timeout, "rank 1 waited"},
+		}, plugin.Timeout, "rank 0 waited"},
 		"its time is up and it closes": {func(g *Group) {
 			_ = g.Barrier(timeIsUp(t), "b")
 			_ = g.Close()
-		}, plugin.Timeout, "rank 1 waited"},
+		}, plugin.Timeout, "rank 0 waited"},
 		"it fails the group":            {func(g *Group) { g.Fail(lost) }, plugin.PluginDied, lost.Message},
 		"it fails the group and closes": {func(g *Group) { g.Fail(lost); _ = g.Close() }, plugin.PluginDied, lost.Message},
-		"it closes":                     {func(g *Group) { _ = g.Close() }, plugin.Closed, "rank 1"},
+		"it closes":                     {func(g *Group) { _ = g.Close() }, plugin.Closed, "rank 0 ("},
 	} {
 		for _, late := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, late=%v", name, late), func(t *testing.T) {
@@ -164,12 +164,12 @@ func TestFailedCollectiveFailsAtTheSuccessor(t *testing.T) {
 		code        plugin.Code
 		text        string
 	}{
-		"AllGather": {gather, gather, plugin.Timeout, "rank 1 waited"},
+		"AllGather": {gather, gather, plugin.Timeout, "rank 0 waited"},
 		"Agree": {func(ctx context.Context, g *Group) error { return g.Agree(ctx, "c", context.Canceled) },
-			func(ctx context.Context, g *Group) error { return g.Agree(ctx, "c", nil) }, plugin.Timeout, "rank 1 waited"},
+			func(ctx context.Context, g *Group) error { return g.Agree(ctx, "c", nil) }, plugin.Timeout, "rank 0 waited"},
 		"Survivors": {func(ctx context.Context, g *Group) error { _, err := g.Survivors(ctx, "c"); return err },
 			func(ctx context.Context, g *Group) error { _, err := g.Survivors(ctx, "c"); return err },
-			plugin.Timeout, "rank 1 waited"},
+			plugin.Timeout, "rank 0 waited"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -203,7 +203,7 @@ func TestNewsIsToldAgain(t *testing.T) {
 			}
 			if closes {
 				_ = g[1].Close()
-				wants(t, 2, g[2].Barrier(t.Context(), "closed"), plugin.Closed, "rank 1")
+				wants(t, 2, g[2].Barrier(t.Context(), "closed"), plugin.Closed, "rank 0 (")
 			}
 			_ = g[3].Told()
 			rankZero.kill(0)
