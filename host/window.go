@@ -30,7 +30,7 @@ type Window struct {
 // maxWindows bounds the windows of one communicator at one time, maxWindowBytes the size of one.
 const (
 	maxWindows     = 1024
-	maxWindowBytes = 1<<46 - 1<<16 // of a region of 1 << 46 bytes, which has counters too
+	maxWindowBytes = 1 << 46
 )
 
 // NewWindow makes a window of the given bytes on every rank, zero-filled. It is collective; every rank gives the same
