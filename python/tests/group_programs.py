@@ -165,8 +165,8 @@ long_reason.done = False
 def miscounted(comm):
     """Each rank is told what is wrong with the root's values."""
     for values in ([1], 5):
-        expected = "the root has 1 values|the root gave a int" if comm.rank == 0 else "rank 0 has not one value for each"
-        with pytest.raises(InvalidArgumentError, match=expected):
+        told = "the root has 1 values|the root gave a int" if comm.rank == 0 else "rank 0 has not one value for each"
+        with pytest.raises(InvalidArgumentError, match=told):
             comm.scatter_object(values if comm.rank == 0 else None)
 
 
