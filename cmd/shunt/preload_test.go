@@ -124,7 +124,9 @@ func preloadOverHosts(t *testing.T, folder, program string) {
 	_, stderr, code = run("sh", "-c", `[ $SHUNT_RANK = 1 ] || exec `+program+" init; exec "+program)
 	require.Zero(t, code, stderr)
 	require.Equal(t, "shunt run --nccl: on node1: the program (program) made no NCCL communicator\n", stderr)
-	_, stderr, code = run("sh", "-c", `[ $SHUNT_RANK = 0 ] || kill -9 $PPID; exec `+program+" init")
+	used := filepath.Join(t.TempDir(), "used") // the launcher of one dies when the program of the other has used the library
+	_, stderr, code = run("sh", "-c", "if [ $SHUNT_RANK = 0 ]; then "+program+" init; touch "+used+"; "+
+		"else until [ -e "+used+" ]; do sleep 0.01; done; kill -9 $PPID; fi")
 	require.Equal(t, 137, code, stderr)
 	require.Contains(t, stderr, "shunt run --nccl: on node1: it is not known whether the library was used")
 
