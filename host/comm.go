@@ -10,6 +10,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/allocator"
 	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
@@ -50,7 +51,7 @@ type Communicator struct {
 	windowCount   int
 	registrations int
 	symmetric     buffers.Symmetric
-	allocators    allocators
+	allocators    allocator.Set
 	scratch       arguments
 	inFlight      []call.Call // of a group
 	repeats       [quickShapes]repeated
@@ -369,7 +370,7 @@ func (c *Communicator) Close() error {
 }
 
 func (c *Communicator) close() error {
-	c.allocators.end()
+	c.allocators.End()
 	c.turn.Shut()
 	c.observer.Failure.Close()
 	if c.endpoints.Connected() { // peers that still wait for this rank learn why in vain

@@ -9,6 +9,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/allocator"
 	"github.com/shunt-ccl/shunt/host/internal/buffers"
 	"github.com/shunt-ccl/shunt/host/internal/call"
 	"github.com/shunt-ccl/shunt/host/internal/diagnosis"
@@ -94,9 +95,9 @@ func UnderTurn(c *Communicator, f func()) {
 
 // ReplaceDestroyWait makes Allocator.Destroy wait for less, and returns what undoes that.
 func ReplaceDestroyWait(wait time.Duration) (undo func()) {
-	before := destroyWait
-	destroyWait = wait
-	return func() { destroyWait = before }
+	before := allocator.DestroyWait
+	allocator.DestroyWait = wait
+	return func() { allocator.DestroyWait = before }
 }
 
 // Known reports whether all peers have mapped what an address lies in.

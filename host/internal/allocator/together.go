@@ -1,6 +1,7 @@
-package host
+package allocator
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 
@@ -20,7 +21,6 @@ type step struct {
 // meet lets the ranks compare what they are about to do, and agree on which free blocks nothing uses any more. It
 // returns the step's tag. a.growth is held.
 func (a *Allocator) meet(what string, n int64) (tag string, err error) {
-	c := a.comm
 	a.steps++
 	tag = fmt.Sprintf("%s step %d", a.label, a.steps)
 	snapshot, passed := a.pool.Passed()
@@ -29,10 +29,8 @@ func (a *Allocator) meet(what string, n int64) (tag string, err error) {
 		return tag, plugin.Errorf(plugin.Internal, "%w", err)
 	}
 	var answers [][]byte
-	if err := a.together(func() (err error) {
-		ctx, cancel := c.observer.Deadline(c.job.Context)
-		defer cancel()
-		answers, err = c.group.AllGather(ctx, tag, payload)
+	if err := a.together(func(ctx context.Context) (err error) {
+		answers, err = a.home.Group.AllGather(ctx, tag, payload)
 		return err
 	}); err != nil {
 		return tag, err
@@ -65,22 +63,23 @@ func (s step) String() string {
 }
 
 // together runs a step of the communicator's ranks.
-func (a *Allocator) together(f func() error) error {
-	release, err := a.comm.enter("allocator step")
+func (a *Allocator) together(f func(context.Context) error) error {
+	release, err := a.home.Turn("allocator step")
 	if err != nil {
 		return err
 	}
 	defer release()
-	return f()
+	if err := a.home.Failed("allocator step"); err != nil {
+		return err
+	}
+	ctx, cancel := a.home.Deadline()
+	defer cancel()
+	return f(ctx)
 }
 
 // agree lets all ranks return the same error. a.growth is held.
 func (a *Allocator) agree(tag string, err error) error {
-	return a.together(func() error {
-		ctx, cancel := a.comm.observer.Deadline(a.comm.job.Context)
-		defer cancel()
-		return a.comm.group.Agree(ctx, tag, err)
-	})
+	return a.together(func(ctx context.Context) error { return a.home.Group.Agree(ctx, tag, err) })
 }
 
 // growTogether adds a segment for a block of n bytes on every rank, unless a block of that size is there after all.
@@ -112,11 +111,8 @@ func (a *Allocator) growTogether(n, bytes int64) error {
 		err = a.agree(tag+" memory, again", err)
 	}
 	if err == nil {
-		err = a.together(func() error {
-			c := a.comm
-			ctx, cancel := c.observer.Deadline(c.job.Context)
-			defer cancel()
-			return c.symmetric.Register(ctx, c.group, c.endpoints.Buffers, m.Address, m.Bytes)
+		err = a.together(func(ctx context.Context) error {
+			return a.home.Symmetric.Register(ctx, a.home.Group, a.home.Buffers, m.Address, m.Bytes)
 		})
 	}
 	if err != nil {
