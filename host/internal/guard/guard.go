@@ -24,6 +24,7 @@ import (
 const (
 	SupportsTimeout = 5 * time.Second
 	CloseTimeout    = 5 * time.Second
+	CheckTimeout    = 5 * time.Second
 )
 
 // lag is the time that a call which watches its context has to return by itself.
@@ -97,6 +98,7 @@ type Endpoint struct {
 	aborting    gate
 	checking    gate
 	registering gate
+	answer      chan error            // of a Check that is under way
 	stuck       atomic.Bool           // in Abort
 	abortErr    atomic.Pointer[error] // how Abort failed, which Close returns
 }
@@ -174,19 +176,36 @@ func (e *Endpoint) Abort(reason string) {
 	}
 }
 
-// Check asks the endpoint what has failed between calls. One that does not return is asked no more.
+// Check asks the endpoint what has failed between calls. It waits for the answer for a moment only, as its caller has
+// other things to look at: what comes later is the result of a later Check. An endpoint that has not answered within
+// CheckTimeout has failed, and is asked no more. Check is called by one goroutine at a time.
 func (e *Endpoint) Check() error {
 	checker, ok := e.inner.(plugin.Checker)
-	if !ok || e.checking.busy("") != nil {
+	if !ok {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lag)
-	defer cancel()
-	found, err := call(ctx, &e.checking, "check"+e.where, func() (error, error) { return checker.Check(), nil }, nil)
-	if err != nil {
-		return err
+	if e.answer == nil {
+		if e.checking.busy("") != nil {
+			return nil
+		}
+		answer := make(chan error, 1)
+		e.answer = answer
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), CheckTimeout)
+			defer cancel()
+			_, err := call(ctx, &e.checking, "check"+e.where, func() (none, error) { return none{}, checker.Check() }, nil)
+			answer <- err
+		}()
 	}
-	return found
+	timer := time.NewTimer(lag)
+	defer timer.Stop()
+	select {
+	case err := <-e.answer:
+		e.answer = nil
+		return err
+	case <-timer.C:
+		return nil
+	}
 }
 
 // Register tells the endpoint of memory. A registration that comes too late is ended again.
@@ -235,7 +254,7 @@ func (e *Endpoint) exchanger() (plugin.Exchanger, error) {
 	return exchanger, nil
 }
 
-// Close closes the endpoint within CloseTimeout. Where another call has not returned
+// Close closes the endpoint within CloseTimeout, after a Check that is under way. Where another call has not returned
 // it does so when that call returns, if it ever does.
 func (e *Endpoint) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), CloseTimeout)
@@ -245,9 +264,15 @@ func (e *Endpoint) Close() error {
 		e.aborting.whenFree(func() { _ = e.inner.Close() })
 		return err
 	}
-	if err := e.registering.busy("close" + e.where); err != nil {
-		e.registering.whenFree(func() { _ = e.inner.Close() })
-		return err
+	if e.answer != nil {
+		<-e.answer // which comes within CheckTimeout
+		e.answer = nil
+	}
+	for _, g := range []*gate{&e.registering, &e.checking} {
+		if err := g.busy("close" + e.where); err != nil {
+			g.whenFree(func() { _ = e.inner.Close() })
+			return err
+		}
 	}
 	_, err := call(ctx, &e.gate, "close"+e.where, func() (none, error) { return none{}, e.inner.Close() }, nil)
 	if errors.Is(err, errBusy) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -81,6 +82,11 @@ func (e stuckEndpoint) Close() error {
 	e.at("close")
 	e.closed <- "endpoint"
 	return nil
+}
+
+func (e stuckEndpoint) Check() error {
+	e.at("check")
+	return errors.New("the rail broke")
 }
 
 // calls makes one call after the other on a guarded transport, until one fails.
@@ -160,6 +166,75 @@ func TestEveryCallReturnsInTime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A check that is late holds nobody up, and its answer is not lost: the machine may be busy. One that does not come at
+// all is an error, once, and keeps the endpoint.
+func TestLateChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stuck{phase: "check", release: make(chan struct{}), closed: make(chan string, 8)}
+		e, err := New(s, "builtin:stuck").Open(t.Context(), plugin.OpenConfig{Rank: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := e.(plugin.Checker).Check
+		// late checks for so long, as the watch of a GPU does.
+		late := func(most time.Duration) (err error) {
+			for begin := time.Now(); err == nil && time.Since(begin) < most; time.Sleep(lag) {
+				now := time.Now()
+				if err = check(); time.Since(now) > lag {
+					t.Errorf("a check took %v", time.Since(now))
+				}
+			}
+			return err
+		}
+		if err := late(CheckTimeout - time.Second); err != nil {
+			t.Errorf("within the time: %v", err)
+		}
+		s.release <- struct{}{}
+		synctest.Wait()
+		if err := check(); err == nil || err.Error() != "the rail broke" {
+			t.Errorf("the late answer: %v", err)
+		}
+		err = late(2 * CheckTimeout)
+		if want := "transport stuck (builtin:stuck) did not return from check on rank 1 within "; plugin.CodeOf(err) !=
+			plugin.Timeout || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("never: %v", err)
+		}
+		if err := late(2 * CheckTimeout); err != nil {
+			t.Errorf("asked again: %v", err)
+		}
+		if err := e.Close(); plugin.CodeOf(err) != plugin.Timeout {
+			t.Errorf("closed while it is checked: %v", err)
+		}
+		close(s.release)
+		if got := <-s.closed; got != "endpoint" {
+			t.Errorf("closed %s late", got)
+		}
+	})
+}
+
+// An endpoint is not closed while it is checked.
+func TestCloseWaitsForACheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stuck{phase: "check", release: make(chan struct{}), closed: make(chan string, 8)}
+		e, err := New(s, "builtin:stuck").Open(t.Context(), plugin.OpenConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.(plugin.Checker).Check(); err != nil {
+			t.Error(err)
+		}
+		time.AfterFunc(time.Second, func() {
+			if len(s.closed) > 0 {
+				t.Error("closed while it is checked")
+			}
+			close(s.release)
+		})
+		if err := e.Close(); err != nil || len(s.closed) != 1 {
+			t.Errorf("%d closed: %v", len(s.closed), err)
+		}
+	})
 }
 
 func TestPanicIsAnErrorThatNamesTheCall(t *testing.T) {
