@@ -58,6 +58,16 @@ func offer(root *cobra.Command) {
 	}
 }
 
+// addCompletion adds the command that prints a shell's script. It writes where root does by now.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	c, _, _ := root.Find([]string{"completion"}) // root itself, if it were not there
+	c.Args, c.RunE = root.Args, root.RunE        // else it takes any name for a request of help
+	for _, shell := range c.Commands() {
+		shell.Args = usageArgs(shell.Args)
+	}
+}
+
 // complete returns the names that what is typed may become. In a list what stands before the last comma stays.
 func complete(typed string, all []string, list bool) []string {
 	before := ""

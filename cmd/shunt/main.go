@@ -74,6 +74,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if root.SetOut(out); isTerminal(stdout) {
 		root.SetOut(stdout) // ranks get a terminal itself, and it is never full
 	}
+	addCompletion(root)
 	err := root.ExecuteContext(context.Background())
 	if err == nil && out.err != nil {
 		err = plugin.Errorf(plugin.System, "standard output: %w", out.err)

@@ -104,6 +104,8 @@ func TestUsageErrors(t *testing.T) {
 		"rank bench":                      "accepts 2 arg(s)",
 		"rank nothing {}":                 "shunt rank is for jobs that shunt itself launches",
 		"topo what":                       "unknown command",
+		"completion tcsh":                 `unknown command "tcsh" for "shunt completion"; see shunt completion --help`,
+		"completion bash x":               "unknown command",
 	} {
 		_, stderr, code := shunt(t, strings.Fields(line)...)
 		require.Equal(t, exitUsage, code, "%s: %s", line, stderr)
