@@ -228,7 +228,7 @@ func classify(err error) error {
 func signals() (chan os.Signal, func()) {
 	c := make(chan os.Signal, 16)
 	signal.Ignore(syscall.SIGTTIN, syscall.SIGTTOU)
-	signal.Notify(c, append(ending(), syscall.SIGUSR1, syscall.SIGUSR2)...)
+	signal.Notify(c, append(ending(), syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGCONT)...)
 	return c, func() { signal.Stop(c) }
 }
 

@@ -38,8 +38,9 @@ func newRun() *cobra.Command {
 
 Every rank gets SHUNT_RANK, SHUNT_WORLD and SHUNT_ID, by which it finds the
 others, and what torch.distributed reads: RANK, WORLD_SIZE, LOCAL_RANK,
-LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Signals are passed on, and a second
-SIGINT or SIGTERM ends the job. When a rank fails, the others have --grace to report
+LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Signals are passed on: Ctrl-Z stops the
+ranks of this machine, too, and fg continues them. A second SIGINT or SIGTERM ends the
+job. When a rank fails, the others have --grace to report
 it themselves and are then ended; no process of the job outlives it, but for those
 that have begun a session of their own (setsid).
 

@@ -39,6 +39,51 @@ type frameConn struct {
 	sendSeq uint64
 	buffer  []byte
 	silence time.Duration // longest that a write may take; 0: no limit
+
+	reading sync.Mutex    // guards what follows
+	left    time.Duration // that reads may still take after the part of it that runs
+	part    time.Duration
+}
+
+// waitParts is the number of parts in which a peer is waited for. Where this process is stopped (Ctrl-Z, a suspended
+// job, a paused container) one part ends at most: a peer that was stopped with it, and whose words are still on their
+// way, is not taken for silent or late.
+const waitParts = 8
+
+// SetReadDeadline bounds reads that run and that follow, by time in which this process can run.
+func (f *frameConn) SetReadDeadline(t time.Time) error {
+	f.reading.Lock()
+	defer f.reading.Unlock()
+	f.left = 0
+	if t.IsZero() {
+		return f.Conn.SetReadDeadline(t)
+	}
+	f.left = time.Until(t)
+	f.part = f.left/waitParts + 1
+	return f.wait()
+}
+
+// wait begins the next part of what is left. f.reading is held.
+func (f *frameConn) wait() error {
+	part := min(f.left, f.part)
+	f.left -= part
+	return f.Conn.SetReadDeadline(time.Now().Add(part))
+}
+
+// Read reads from the connection until the last part of the deadline has passed.
+func (f *frameConn) Read(b []byte) (int, error) {
+	for {
+		n, err := f.r.Read(b)
+		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || !f.mayWait() {
+			return n, err
+		}
+	}
+}
+
+func (f *frameConn) mayWait() bool {
+	f.reading.Lock()
+	defer f.reading.Unlock()
+	return f.left > 0 && f.wait() == nil
 }
 
 // setSilence bounds every write from now on.
@@ -91,7 +136,7 @@ func frameNonce(a cipher.AEAD, seq uint64) []byte {
 
 // read receives one frame. The body belongs to the caller.
 func (f *frameConn) read() (msgKind, []byte, error) {
-	kind, body, err := readFrame(f.r, f.receives, f.recvSeq)
+	kind, body, err := readFrame(f, f.receives, f.recvSeq)
 	f.recvSeq++
 	return kind, body, err
 }

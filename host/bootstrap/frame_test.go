@@ -1,16 +1,86 @@
 package bootstrap
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
+
+// lateConn says of its next reads that their deadline has passed.
+type lateConn struct {
+	net.Conn
+	late  int
+	waits []time.Duration // of all deadlines
+}
+
+func (c *lateConn) SetReadDeadline(t time.Time) error {
+	c.waits = append(c.waits, time.Until(t))
+	return nil
+}
+
+func (c *lateConn) Read(b []byte) (int, error) {
+	if c.late > 0 {
+		c.late--
+		return 0, os.ErrDeadlineExceeded
+	}
+	return len(b), nil
+}
+
+// A deadline that has passed while this process was stopped is one part of the wait.
+func TestAPauseIsNoSilence(t *testing.T) {
+	for late := range waitParts + 1 {
+		c := &lateConn{late: late}
+		f := &frameConn{Conn: c, r: bufio.NewReader(c)}
+		require.NoError(t, f.SetReadDeadline(time.Now().Add(time.Hour)))
+		_, err := io.ReadFull(f, make([]byte, 100))
+		require.Equal(t, late == waitParts, errors.Is(err, os.ErrDeadlineExceeded), "late %d times: %v", late, err)
+		var all time.Duration
+		for _, wait := range c.waits {
+			all += wait
+		}
+		require.InDelta(t, time.Hour*time.Duration(len(c.waits))/waitParts, all, float64(time.Minute))
+	}
+	c := &lateConn{late: 1}
+	f := &frameConn{Conn: c, r: bufio.NewReader(c)}
+	require.NoError(t, f.SetReadDeadline(time.Now().Add(-time.Hour)))
+	_, err := io.ReadFull(f, make([]byte, 100))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+}
+
+// A wait lasts as long as it is to, and another goroutine ends it.
+func TestReadDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		defer there.Close()
+		f := &frameConn{Conn: here, r: bufio.NewReader(here)}
+		defer f.Close()
+		for _, sooner := range []time.Duration{0, time.Second} {
+			begin, want := time.Now(), 10*time.Second
+			require.NoError(t, f.SetReadDeadline(begin.Add(want)))
+			if sooner > 0 {
+				want = 5 * time.Second
+				time.AfterFunc(want-sooner, func() { require.NoError(t, f.SetReadDeadline(time.Now().Add(sooner))) })
+			}
+			_, err := f.Read(make([]byte, 1))
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			require.InDelta(t, want, time.Since(begin), float64(time.Millisecond))
+		}
+	})
+}
 
 // eavesdrop relays one connection to a store, once it is told where that is, and
 // keeps what goes over it: a stream from the rank and one from the store.

@@ -89,22 +89,32 @@ func purposeOf(tag, group string) string {
 // to fail the collective for everybody, and its verdict is waited for, so that
 // all ranks return the same.
 func (s *Session) await(ctx context.Context, k waitKey, w *waiter, g *Group, began time.Time) *message {
-	select {
-	case m := <-w.answer:
-		return m
-	case <-s.ended:
-		return s.afterEnd(k, w)
-	case <-ctx.Done():
+	limit, _ := ctx.Deadline()
+	part := time.Until(limit) / waitParts
+	timer := time.NewTimer(part)
+	defer timer.Stop()
+	over, canceled := ctx.Done(), false
+	for parts := waitParts; parts > 0 && !canceled; {
+		select {
+		case m := <-w.answer:
+			return m
+		case <-s.ended:
+			return s.afterEnd(k, w)
+		case <-timer.C:
+			parts--
+			timer.Reset(part)
+		case <-over:
+			over, canceled = nil, !errors.Is(ctx.Err(), context.DeadlineExceeded)
+		}
 	}
-	err := rankError(plugin.Aborted, g.rank, "rank %d gave up waiting for %s", g.rank, purposeOf(k.tag, g.key))
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		err = rankError(plugin.Timeout, g.rank, "rank %d waited %v for %s", g.rank,
-			time.Since(began).Round(time.Millisecond), purposeOf(k.tag, g.key))
+	err := rankError(plugin.Timeout, g.rank, "rank %d waited %v for %s", g.rank,
+		time.Since(began).Round(time.Millisecond), purposeOf(k.tag, g.key))
+	if canceled {
+		err = rankError(plugin.Aborted, g.rank, "rank %d gave up waiting for %s", g.rank, purposeOf(k.tag, g.key))
 	}
 	s.cancel(k, w, err)
 	grace := s.heartbeat + time.Second
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
+	timer.Reset(grace)
 	for {
 		select {
 		case m := <-w.answer:

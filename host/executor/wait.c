@@ -28,6 +28,9 @@
 /* Longest sleep while requests of engines are polled, in nanoseconds. */
 #define POLL_SLICE 50000
 
+/* How many nanoseconds a look must be late for the process to have been stopped. */
+#define STOPPED 1000000000
+
 static inline void relax(void) {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -77,9 +80,15 @@ static uint32_t aborted(sx_engine *e, const sx_track *t) {
 }
 
 /* The clock starts at the first look of a run, so that runs that never wait
- * never read it. */
+ * never read it. A look that comes much later than it was to is of a process
+ * that was stopped (Ctrl-Z, a suspended job, a paused container), most often
+ * with the ranks that it waits for: that time does not count. */
 static uint32_t late(sx_engine *e, const sx_track *t, int64_t now) {
-  if (!e->started) e->started = now;
+  if (!e->started) e->started = e->looked = now;
+  int64_t stopped = now - e->looked - e->slept;
+  if (SX_UNLIKELY(stopped > STOPPED)) e->started += stopped;
+  e->looked = now;
+  e->slept = 0;
   if (e->deadline <= 0 || now - e->started < e->deadline) return SX_FINE;
   sx_fail(e, t, SX_TIMEOUT);
   e->failure.y = now - e->started;
@@ -210,6 +219,7 @@ static uint32_t wait_slowly(sx_engine *e) {
         if (e->deadline > 0 && e->started + e->deadline - now < limit) limit = e->started + e->deadline - now;
         if (e->patience > 0 && e->started + e->patience - now < limit) limit = e->started + e->patience - now;
         if (e->polled && limit > POLL_SLICE) limit = POLL_SLICE;
+        e->slept = limit;
         if (!sx_remote_sleep(e, seen, limit, any_ready)) sleep_on(own, seen, limit);
         atomic_store_explicit(&own->sleeping, 0, memory_order_relaxed);
         sx_here(e);

@@ -12,6 +12,7 @@ type Late struct {
 	rank   int
 	called uint64
 	since  time.Time
+	looked time.Time
 }
 
 // Look returns the end of a communicator whose work on the GPU waits for a rank that will not come: one that has closed
@@ -19,13 +20,17 @@ type Late struct {
 // long as a call may take. Our kernels have a deadline themselves; such a library's have none. idle says whether
 // nothing is left on the GPU.
 func (l *Late) Look(o *Observer, flights *Flights, engine bool, idle func() bool, now time.Time) *plugin.Error {
+	if paused := now.Sub(l.looked); !l.looked.IsZero() && paused > time.Second { // this process was stopped, which counts for nothing
+		l.since = l.since.Add(paused)
+	}
+	l.looked = now
 	behind, closed := o.behind(engine)
 	if behind < 0 {
-		*l = Late{rank: -1}
+		*l = Late{rank: -1, looked: now}
 		return nil
 	}
 	if called := o.State(behind).Collectives(); l.rank != behind || l.called != called || l.since.IsZero() {
-		*l = Late{behind, called, now}
+		*l = Late{behind, called, now, now}
 		return nil
 	}
 	if !closed && now.Sub(l.since) < o.Timeout || idle() || o.Failure.Reason() != nil {

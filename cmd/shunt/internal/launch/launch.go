@@ -70,7 +70,7 @@ type Part struct {
 }
 
 // Run starts the ranks and returns when all have ended. Signals that arrive on
-// the channel are forwarded to every rank. When ctx ends, or a second signal
+// the channel are forwarded to every rank; SIGTSTP stops the ranks of this machine and this process. When ctx ends, or a second signal
 // asks for the end, the ranks get SIGTERM, and SIGKILL a moment later; the launchers of machines are told to end on
 // their Lifeline before. The error is a *Failure when a rank failed, and
 // System or InvalidArgument when the job could not be started; then no rank
@@ -313,9 +313,12 @@ func (r *running) wait(ctx context.Context, signals <-chan os.Signal) error {
 			if !ok {
 				break
 			}
-			if r.job.Machines != nil {
+			switch {
+			case number == syscall.SIGTSTP:
+				r.pause(alive)
+			case r.job.Machines != nil:
 				r.sayAll(SignalLine(number), alive)
-			} else {
+			default:
 				r.signalRanks(number, alive)
 			}
 			if number == syscall.SIGINT || number == syscall.SIGTERM {
@@ -376,6 +379,15 @@ func (r *running) signal(s syscall.Signal) {
 		alive[i] = true
 	}
 	r.signalRanks(s, alive)
+}
+
+// pause stops the ranks of this machine, which are not in the terminal's group, and then this process. SIGCONT is
+// forwarded as other signals are.
+func (r *running) pause(alive []bool) {
+	if r.job.Machines == nil {
+		r.signalRanks(syscall.SIGSTOP, alive)
+	}
+	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 }
 
 // sayAll writes a line to the launchers of machines.

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"sort"
 	"strconv"
@@ -292,6 +294,51 @@ func TestLinesStayWhole(t *testing.T) {
 	write("rest\n", "tail")
 	w.flush()
 	require.Equal(t, "[7] ab\n[7] c\n[7] \n[7] "+long+"more\n[7] "+long+"\n[8] hello\n[7] rest\n[7] tail", out.String())
+}
+
+// Ctrl-Z stops the ranks and the launcher, and what continues it continues them.
+func TestStoppedLauncherStopsItsRanks(t *testing.T) {
+	if os.Getenv("LAUNCH_CHILD") != "" {
+		signals := make(chan os.Signal, 2)
+		signal.Notify(signals, syscall.SIGTSTP, syscall.SIGCONT)
+		require.NoError(t, Run(context.Background(), Job{World: 2, Path: "sh", Label: "test",
+			Args: []string{"-c", "trap 'exit 0' USR1; echo $$; while :; do sleep 0.01; done"}}, signals))
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestStoppedLauncherStopsItsRanks$")
+	cmd.Env = append(os.Environ(), "LAUNCH_CHILD=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	pids := make([]int, 2)
+	for i := range pids {
+		_, err := fmt.Fscanln(stdout, &pids[i])
+		require.NoError(t, err)
+	}
+	pids = append(pids, cmd.Process.Pid)
+	stopped := func(want bool) func() bool {
+		return func() bool {
+			for _, pid := range pids {
+				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+				if err != nil || strings.Contains(string(stat), ") T ") != want {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	for range 2 {
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTSTP))
+		require.Eventually(t, stopped(true), 5*time.Second, time.Millisecond)
+		require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
+		require.Eventually(t, stopped(false), 5*time.Second, time.Millisecond)
+	}
+	for _, pid := range pids[:2] {
+		require.NoError(t, syscall.Kill(pid, syscall.SIGUSR1))
+	}
+	_, _ = io.Copy(io.Discard, stdout)
+	require.NoError(t, cmd.Wait())
 }
 
 // No rank of a launcher that is killed is left, and nothing that one has started.
