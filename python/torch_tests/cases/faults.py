@@ -139,6 +139,36 @@ def a_message_never_comes(w):
     fails(w, lambda: dist.recv(torch.empty(3, device=w.device), 0, group=group), "timeout", "recv", "rank 0")
 
 
+@case(each=["unequal", "absent", "late", "aborted"], breaks=True, worlds=(3,))
+def messages_name_ranks_of_the_group(w, what):
+    """A message has a communicator of its two ranks alone, 0 and 1. Errors name them as the group does, and the call
+    that was made."""
+    w.needs(w.judged, "gloo: its texts are its own")
+    group = w.new_group(seconds=2 if what in ("absent", "late") else 30)
+    t = torch.ones(1 << 20, device=w.device)  # too long to be sent before it is received
+    calls = {1: lambda n: dist.send(t[:n], 2, group=group), 2: lambda n: dist.recv(t[:n], 1, group=group)}
+    if what != "absent" and w.rank in calls:
+        calls[w.rank](1)
+    w.await_others(1)
+    errors = []
+    if what == "unequal" and w.rank in calls:
+        for _ in range(2):  # the second finds the communicator failed
+            errors.append(fails(w, lambda: calls[w.rank](t.numel() // w.rank),
+                                "rank 1 sends 4194304 bytes", "to rank 2"))
+    elif what == "absent" and w.rank == 2:
+        errors.append(fails(w, lambda: dist.send(t, 1, group=group), "timeout", "send on rank 2", "rank 1"))
+    elif what == "late" and w.rank == 2:
+        errors.append(fails(w, lambda: calls[2](1), "timeout", "recv on rank 2", "peer rank 1"))
+    elif what == "aborted" and w.rank == 1:
+        group.abort()
+        errors.append(fails(w, lambda: calls[1](1), "aborted"))
+    elif what == "aborted" and w.rank == 2:
+        errors.append(fails(w, lambda: calls[2](1), "rank 1 aborted its group"))
+    w.await_others(1)
+    for text in map(str, errors):
+        assert "rank 0" not in text and "put on" not in text, text
+
+
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -84,11 +84,11 @@ void ShuntBackend::setTimeout(std::chrono::milliseconds timeout) {
   timeout_ = timeout.count();
 }
 
-std::shared_ptr<Channel> ShuntBackend::makeChannel(const std::string& name, int rank, int size, int first,
-                                                    const at::Device& device) {
+std::shared_ptr<Channel> ShuntBackend::makeChannel(const std::string& name, int rank, int size,
+                                                    const at::Device& device, std::vector<int> ranks) {
   return std::make_shared<Channel>(Rendezvous{
       ownConnection(store_), c10::str("shunt/", device.is_cuda() ? "cuda" : "cpu", "/", name), rank, size, device,
-      c10::str("rank ", first, " to join"), [this](const Where& waiting) { checkMembers(waiting); }});
+      renumbered("rank 0 to join", ranks), [this](const Where& waiting) { checkMembers(waiting); }, ranks});
 }
 
 void ShuntBackend::checkMembers(const Where& waiting) {
@@ -106,7 +106,7 @@ Channel& ShuntBackend::channel(const at::Device& device, const Where& where) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!closed_.empty()) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": ", closed_));
   auto& channel = channels_[device];
-  if (!channel) channel = makeChannel("all", rank_, size_, 0, device);
+  if (!channel) channel = makeChannel("all", rank_, size_, device);
   if (device.is_cpu()) host_ = channel.get();
   return *channel;
 }
@@ -169,10 +169,9 @@ void ShuntBackend::noteRefusal(const char* collective, const std::string& why) {
 void ShuntBackend::abort() {
   std::lock_guard<std::mutex> lock(mutex_);
   closed_ = "the group was aborted";
-  std::string reason = c10::str("rank ", rank_, " aborted its group ", options_->group_name);
-  for (auto& [_, channel] : channels_) channel->abort(reason);
-  for (auto& [_, channel] : pairs_) channel->abort(reason);
-  if (links_) links_->abort(reason);
+  for (auto& [_, channel] : channels_) channel->abort(options_->group_name);
+  for (auto& [_, channel] : pairs_) channel->abort(options_->group_name);
+  if (links_) links_->abort();
 }
 
 void ShuntBackend::shutdown() {

@@ -103,9 +103,9 @@ class ShuntBackend : public c10d::Backend {
   Channel& channel(const at::Device& device, const Where& where);
   // Throws what has failed a communicator of the whole group, a rank's death for instance: nothing can be joined then.
   void checkMembers(const Where& waiting);
-  // first: the rank of the group that is rank 0 there.
-  std::shared_ptr<Channel> makeChannel(const std::string& name, int rank, int size, int first,
-                                       const at::Device& device);
+  // ranks: which of the group's these are, where they are not all.
+  std::shared_ptr<Channel> makeChannel(const std::string& name, int rank, int size, const at::Device& device,
+                                       std::vector<int> ranks = {});
 
   // One call: who makes it, what torch calls it, and how long it may take.
   struct Call {

@@ -14,9 +14,10 @@ c10::Stream Channel::ownStream(const c10::impl::VirtualGuardImpl& device) {
   return *stream_;
 }
 
-void Channel::abort(const std::string& reason) {
+void Channel::abort(const std::string& group) {
   cancel_ = 1;
-  (void)lane_->stop("the group was aborted: " + reason, Milliseconds(0));
+  std::string reason = c10::str("rank ", rendezvous_.rank, " aborted its group ", group);
+  (void)lane_->stop("the group was aborted: " + renumbered(reason, rendezvous_.ranks), Milliseconds(0));
   if (auto* communicator = made()) communicator->abort(reason);
 }
 

@@ -38,8 +38,8 @@ class Channel {
   // GPUs: the stream of calls that run beside the program's own.
   c10::Stream ownStream(const c10::impl::VirtualGuardImpl& device);
 
-  // Fails what runs, what is queued and later calls, on every rank.
-  void abort(const std::string& reason);
+  // Fails what runs, what is queued and later calls, on every rank: this one has aborted the group of that name.
+  void abort(const std::string& group);
 
   // Refuses further calls with text, waits at most patience for those made, aborts what is left and closes.
   void close(const std::string& text, Milliseconds patience);

@@ -24,13 +24,14 @@ std::string exchange(const Rendezvous& r, Milliseconds timeout, const Where& whe
   if (r.rank != 0) {
     std::string id = await(*r.store, r.key, r.awaited, timeout, where, cancel, r.watch);
     if (!id.empty() && id[0] == kFailed)
-      C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": rank 0 could not start: ", id.substr(1)));
+      C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": ",
+                                                 renumbered("rank 0 could not start: " + id.substr(1), r.ranks)));
     return id;
   }
   char id[SHUNT_UNIQUE_ID_BYTES];
   shunt_status status = api().get_unique_id_(id, sizeof id);
   r.store->set(r.key, status == SHUNT_OK ? std::string(id) : kFailed + std::string(api().last_error_(nullptr)));
-  shunt_torch::check(status, where);
+  shunt_torch::check(status, where, r.ranks);
   return id;
 }
 
@@ -61,7 +62,7 @@ std::string await(c10d::Store& store, const std::string& key, const std::string&
 }
 
 Communicator::Communicator(const Rendezvous& r, Milliseconds timeout, const Where& where, std::atomic<int32_t>& cancel)
-    : own_(timeout) {
+    : ranks_(r.ranks), own_(timeout) {
   std::string id;
   if (r.size > 1) id = exchange(r, timeout, where, cancel);
   else {
@@ -79,10 +80,10 @@ Communicator::Communicator(const Rendezvous& r, Milliseconds timeout, const Wher
     options.device = r.device.index();
   }
   // A thread of its own joins, as the library's call sees no signal handlers of Python.
-  auto joining = std::async(std::launch::async, [&options] {
+  auto joining = std::async(std::launch::async, [this, &options] {
     Joined j{SHUNT_OK, nullptr, ""};
     j.status = api().comm_init_(&options, &j.comm);
-    if (j.status != SHUNT_OK) j.text = api().last_error_(nullptr);
+    if (j.status != SHUNT_OK) j.text = renumbered(api().last_error_(nullptr), ranks_);
     return j;
   });
   bool interrupted = false;
@@ -132,7 +133,7 @@ void Communicator::run(const shunt_operation* begin, const shunt_operation* end,
     shunt_status status = api().run_(comm_, operation);
     if (status != SHUNT_OK) {
       // The text of the failure is this thread's until its next call.
-      std::string text = api().last_error_(nullptr);
+      std::string text = renumbered(api().last_error_(nullptr), ranks_);
       (void)api().group_cancel_(comm_);
       TORCH_CHECK_VALUE(false, "shunt: ", where.str(), ": ", text);
     }
@@ -161,7 +162,7 @@ void Communicator::settle(shunt_status status, const Where& where, Milliseconds 
     }
     status = api().continue_(comm_);
   }
-  shunt_torch::check(status, where);
+  shunt_torch::check(status, where, ranks_);
 }
 
 void Communicator::abort(const std::string& reason) { (void)api().abort_(comm_, reason.c_str()); }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
 
 #include "errors.hpp"
 
@@ -25,6 +26,7 @@ struct Rendezvous {
   c10::Device device;
   std::string awaited;  // what the others wait for, in errors
   std::function<void(const Where&)> watch;  // called while it waits; throws what makes waiting pointless. May be empty.
+  std::vector<int> ranks = {};  // of a communicator of two of the group's ranks: which they are in the group
 };
 
 class Communicator {
@@ -60,6 +62,7 @@ class Communicator {
  private:
   void settle(shunt_status status, const Where& where, Milliseconds deadline);
 
+  const std::vector<int> ranks_;  // as Rendezvous
   shunt_comm comm_ = nullptr;
   Milliseconds own_;  // the deadline that the library itself keeps
 };

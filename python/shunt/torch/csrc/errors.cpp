@@ -1,5 +1,7 @@
 #include "errors.hpp"
 
+#include <cctype>
+
 namespace shunt_torch {
 
 namespace {
@@ -19,8 +21,25 @@ std::string Where::str() const { return c10::str(collective, " on rank ", rank, 
 
 void throwTimeout(const std::string& text) { C10_THROW_ERROR(DistBackendError, "shunt: timeout in " + text); }
 
-void throwStatus(shunt_status status, const Where& where) {
-  std::string text = api().last_error_(nullptr);
+std::string renumbered(const std::string& text, const std::vector<int>& ranks) {
+  static const std::string before = "rank ";
+  std::string out;
+  size_t from = 0;
+  while (!ranks.empty()) {
+    size_t digits = text.find(before, from);
+    if (digits == std::string::npos) break;
+    size_t end = digits += before.size();
+    while (end < text.size() && std::isdigit(static_cast<unsigned char>(text[end]))) end++;
+    out += text.substr(from, digits - from);
+    size_t rank = end - digits == 1 ? static_cast<size_t>(text[digits] - '0') : ranks.size();
+    out += rank < ranks.size() ? std::to_string(ranks[rank]) : text.substr(digits, end - digits);
+    from = end;
+  }
+  return out + text.substr(from);
+}
+
+void throwStatus(shunt_status status, const Where& where, const std::vector<int>& ranks) {
+  std::string text = renumbered(api().last_error_(nullptr), ranks);
   if (text.empty()) text = api().status_string_(status);
   text = c10::str(names(text, where) ? nameOf(*where.group) : where.str(), ": ", text);
   if (status == SHUNT_TIMEOUT) throwTimeout(text);

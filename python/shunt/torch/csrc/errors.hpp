@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <string>
+#include <vector>
 
 #include "api.hpp"
 
@@ -37,13 +38,18 @@ struct Where {
 
 // Throws for a status that is not OK, with the text that the library left for this thread: ValueError where an
 // argument is wrong, NotImplementedError where no transport can do it, torch.distributed.DistBackendError otherwise.
-[[noreturn]] void throwStatus(shunt_status status, const Where& where);
+// ranks as of renumbered.
+[[noreturn]] void throwStatus(shunt_status status, const Where& where, const std::vector<int>& ranks = {});
+
+// The text of a communicator of few of a group's ranks, with the numbers that these have in the group: ranks[i] for
+// i. As it is where ranks is empty.
+std::string renumbered(const std::string& text, const std::vector<int>& ranks);
 
 // A DistBackendError that says "timeout", by which programs tell it from others.
 [[noreturn]] void throwTimeout(const std::string& text);
 
-inline void check(shunt_status status, const Where& where) {
-  if (C10_UNLIKELY(status != SHUNT_OK)) throwStatus(status, where);
+inline void check(shunt_status status, const Where& where, const std::vector<int>& ranks = {}) {
+  if (C10_UNLIKELY(status != SHUNT_OK)) throwStatus(status, where, ranks);
 }
 
 }  // namespace shunt_torch

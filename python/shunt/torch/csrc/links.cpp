@@ -34,13 +34,13 @@ std::string Links::key(int from, int to) const { return c10::str("shunt/cpu/", f
 
 std::string Links::counter(int from, int to) const { return key(from, to) + "/sent"; }
 
-void Links::announce(Link& link, Communicator& communicator, int peer, const Where& where) {
+void Links::announce(Link& link, Communicator& communicator, int peer) {
   link.sent++;
   if (link.inStore) {
     store_->add(counter(rank_, peer), 1);
   } else {
-    check(api().put_(communicator.handle(), link.window, &link.sent, 1, SHUNT_DTYPE_INT64, kReceiver, 0, nullptr),
-          where);
+    // It fails only with the communicator: then the message that follows does, and says so.
+    (void)api().put_(communicator.handle(), link.window, &link.sent, 1, SHUNT_DTYPE_INT64, kReceiver, 0, nullptr);
   }
 }
 
@@ -50,8 +50,7 @@ std::shared_ptr<Links::Link> Links::link(int from, int to) {
   if (link) return link;
   bool sends = from == rank_;
   link = std::make_shared<Link>(Rendezvous{store_, key(from, to), sends ? kSender : kReceiver, 2, at::kCPU,
-                                           c10::str("rank ", from, " to send"),
-                                           watch_});
+                                           c10::str("rank ", from, " to send"), watch_, {from, to}});
   return link;
 }
 
@@ -63,7 +62,7 @@ Communicator& Links::Link::connect(const Where& where, Milliseconds timeout) {
     if (status == SHUNT_UNSUPPORTED) {  // on both ranks: they are on two hosts
       inStore = true;
     } else {
-      check(status, where);
+      check(status, where, channel.rendezvous().ranks);
       announced.store(static_cast<const std::atomic<int64_t>*>(base), std::memory_order_release);
     }
   }
@@ -77,7 +76,7 @@ c10::intrusive_ptr<Work> Links::send(const at::Tensor& tensor, int peer, Millise
   auto work = c10::make_intrusive<HostWork>(
       rank_, OpType::SEND, sequence, std::vector<at::Tensor>{tensor}, [this, l = l.get(), w, tensor, peer, timeout] {
         Communicator& communicator = l->connect(w, timeout);
-        announce(*l, communicator, peer, w);
+        announce(*l, communicator, peer);
         communicator.run(message(SHUNT_COLL_SEND, tensor, kReceiver), w, timeout);
       });
   l->channel.enqueue(work, w);
@@ -192,11 +191,11 @@ c10::intrusive_ptr<Work> Links::recvAny(const at::Tensor& tensor, Milliseconds t
   return work;
 }
 
-void Links::abort(const std::string& reason) {
+void Links::abort() {
   closing_ = true;
-  (void)any_->stop("the group was aborted: " + reason, Milliseconds(0));
+  (void)any_->stop(c10::str("the group was aborted: rank ", rank_, " aborted its group ", *group_), Milliseconds(0));
   std::lock_guard<std::mutex> lock(mutex_);
-  for (auto& [_, link] : links_) link->channel.abort(reason);
+  for (auto& [_, link] : links_) link->channel.abort(*group_);
 }
 
 void Links::close(const std::string& text, Milliseconds patience) {

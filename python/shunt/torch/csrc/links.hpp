@@ -27,7 +27,7 @@ class Links {
   // Receives from whichever rank sends first; its Work's sourceRank says from which.
   c10::intrusive_ptr<Work> recvAny(const at::Tensor& tensor, Milliseconds timeout, uint64_t sequence);
 
-  void abort(const std::string& reason);
+  void abort();
   void close(const std::string& text, Milliseconds patience);
 
  private:
@@ -56,7 +56,7 @@ class Links {
   std::shared_ptr<Link> link(int from, int to);
   std::string key(int from, int to) const;
   std::string counter(int from, int to) const;
-  void announce(Link& link, Communicator& communicator, int peer, const Where& where);
+  void announce(Link& link, Communicator& communicator, int peer);
   c10::intrusive_ptr<Work> toSelf(const at::Tensor& tensor, bool sends, uint64_t sequence);
   int findSender(const Where& where, Milliseconds timeout);
   void tryConnect(int from, Milliseconds timeout);

@@ -76,7 +76,7 @@ WorkPtr ShuntBackend::sendOrRecv(shunt_collective direction, at::Tensor& tensor,
     if (!closed_.empty()) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", w.str(), ": ", closed_));
     auto& pair = pairs_[{peer, tensor.device().index()}];
     int low = std::min(rank_, peer), high = std::max(rank_, peer);
-    if (!pair) pair = makeChannel(c10::str(low, "and", high), rank_ == low ? 0 : 1, 2, low, tensor.device());
+    if (!pair) pair = makeChannel(c10::str(low, "and", high), rank_ == low ? 0 : 1, 2, tensor.device(), {low, high});
     chosen = pair.get();
   }
   int there = whole ? peer : rank_ < peer ? 1 : 0;
