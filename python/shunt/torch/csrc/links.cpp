@@ -74,7 +74,7 @@ c10::intrusive_ptr<Work> Links::send(const at::Tensor& tensor, int peer, Millise
   auto w = where("send");
   auto l = link(rank_, peer);
   auto work = c10::make_intrusive<HostWork>(
-      rank_, OpType::SEND, sequence, std::vector<at::Tensor>{tensor}, [this, l = l.get(), w, tensor, peer, timeout] {
+      w, OpType::SEND, sequence, std::vector<at::Tensor>{tensor}, [this, l = l.get(), w, tensor, peer, timeout] {
         Communicator& communicator = l->connect(w, timeout);
         announce(*l, communicator, peer);
         communicator.run(message(SHUNT_COLL_SEND, tensor, kReceiver), w, timeout);
@@ -89,7 +89,7 @@ c10::intrusive_ptr<Work> Links::recv(const at::Tensor& tensor, int peer, Millise
   auto l = link(peer, rank_);
   l->taken++;
   auto work = c10::make_intrusive<HostWork>(
-      rank_, OpType::RECV, sequence, std::vector<at::Tensor>{tensor}, [l = l.get(), w, tensor, timeout] {
+      w, OpType::RECV, sequence, std::vector<at::Tensor>{tensor}, [l = l.get(), w, tensor, timeout] {
         l->connect(w, timeout).run(message(SHUNT_COLL_RECV, tensor, kSender), w, timeout);
       });
   work->setSourceRank(peer);
@@ -99,8 +99,8 @@ c10::intrusive_ptr<Work> Links::recv(const at::Tensor& tensor, int peer, Millise
 
 c10::intrusive_ptr<Work> Links::toSelf(const at::Tensor& tensor, bool sends, uint64_t sequence) {
   Waiting mine{tensor, nullptr}, other;
-  mine.work = c10::make_intrusive<HostWork>(rank_, sends ? OpType::SEND : OpType::RECV, sequence,
-                                            std::vector<at::Tensor>{tensor}, [] {});
+  mine.work = c10::make_intrusive<HostWork>(where(sends ? "send" : "recv"), sends ? OpType::SEND : OpType::RECV,
+                                            sequence, std::vector<at::Tensor>{tensor}, [] {});
   mine.work->setSourceRank(rank_);
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -133,7 +133,7 @@ void Links::tryConnect(int from, Milliseconds timeout) {
   auto l = link(from, rank_);
   if (l->connecting.exchange(true)) return;
   auto w = where("recv_any_source");
-  l->channel.enqueue(c10::make_intrusive<HostWork>(rank_, OpType::RECVANYSOURCE, 0, std::vector<at::Tensor>{},
+  l->channel.enqueue(c10::make_intrusive<HostWork>(w, OpType::RECVANYSOURCE, 0, std::vector<at::Tensor>{},
                                                    [l = l.get(), w, timeout] { l->connect(w, timeout); }), w);
 }
 
@@ -174,13 +174,13 @@ c10::intrusive_ptr<Work> Links::recvAny(const at::Tensor& tensor, Milliseconds t
   // The Work is known to its job only after it was made.
   auto self = std::make_shared<HostWork*>(nullptr);
   auto work = c10::make_intrusive<HostWork>(
-      rank_, OpType::RECVANYSOURCE, sequence, std::vector<at::Tensor>{tensor},
+      w, OpType::RECVANYSOURCE, sequence, std::vector<at::Tensor>{tensor},
       [this, w, self, tensor, timeout, sequence] {
         int from = findSender(w, timeout);
         (*self)->setSourceRank(from);
         auto l = link(from, rank_);
         auto inner = c10::make_intrusive<HostWork>(
-            rank_, OpType::RECV, sequence, std::vector<at::Tensor>{tensor}, [l = l.get(), w, tensor, timeout] {
+            w, OpType::RECV, sequence, std::vector<at::Tensor>{tensor}, [l = l.get(), w, tensor, timeout] {
               l->connect(w, timeout).run(message(SHUNT_COLL_RECV, tensor, kSender), w, timeout);
             });
         l->channel.enqueue(inner, w);

@@ -16,7 +16,7 @@ WorkPtr ShuntBackend::submit(const Call& call, Channel& channel, const Tensors& 
     channel.call(call.where, call.timeout, [&](Communicator& communicator) { job(communicator, nullptr); });
     return nullptr;
   }
-  auto work = c10::make_intrusive<HostWork>(rank_, call.type, sequence, outputs,
+  auto work = c10::make_intrusive<HostWork>(call.where, call.type, sequence, outputs,
                                             [job, where = call.where, timeout = call.timeout, &channel]() mutable {
                                               job(channel.communicator(where, timeout), nullptr);
                                             });

@@ -47,8 +47,13 @@ bool awaitFutures(std::chrono::milliseconds limit) {
   return open().fewer.wait_for(lock, limit, [] { return open().count == 0; });
 }
 
-HostWork::HostWork(int rank, OpType type, uint64_t sequence, Tensors outputs, std::function<void()> job)
-    : Work(rank, type), sequence_(sequence), outputs_(std::move(outputs)), job_(std::move(job)) {}
+HostWork::HostWork(const Where& where, OpType type, uint64_t sequence, Tensors outputs, std::function<void()> job)
+    : Work(where.rank, type),
+      collective_(where.collective),
+      group_(*where.group),
+      sequence_(sequence),
+      outputs_(std::move(outputs)),
+      job_(std::move(job)) {}
 
 void HostWork::run(const std::function<void()>& after, const std::function<void()>& beforeCallbacks) {
   std::exception_ptr why;
@@ -92,8 +97,7 @@ bool HostWork::wait(std::chrono::milliseconds timeout) {
     cv_.wait_for(lock, std::chrono::milliseconds(100), [this] { return completed_; });
     if (completed_) break;
     if (timeout > kNoTimeout && Clock::now() - start > timeout)
-      throwTimeout(
-          c10::str(c10d::opTypeToString(opType_), " on rank ", rank_, ": not ended within ", timeout.count(), " ms"));
+      throwTimeout(c10::str(Where{collective_, rank_, &group_}.str(), ": not ended within ", timeout.count(), " ms"));
     if (main) {
       lock.unlock();
       if (signalRaised()) throwPythonError();

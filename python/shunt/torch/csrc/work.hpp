@@ -8,6 +8,8 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "errors.hpp"
+
 namespace shunt_torch {
 
 using c10d::OpType;
@@ -21,7 +23,7 @@ bool awaitFutures(std::chrono::milliseconds limit);
 // A call on host memory, run by a lane. Its job keeps the tensors alive until it has run.
 class HostWork : public Work {
  public:
-  HostWork(int rank, OpType type, uint64_t sequence, Tensors outputs, std::function<void()> job);
+  HostWork(const Where& where, OpType type, uint64_t sequence, Tensors outputs, std::function<void()> job);
 
   // Runs the job, once; after is called when the job has ended and nobody has been told yet, beforeCallbacks if there
   // may be callbacks, which run here.
@@ -41,6 +43,8 @@ class HostWork : public Work {
  private:
   void end(std::exception_ptr why, const std::function<void()>& beforeCallbacks);
 
+  const char* const collective_;
+  const std::string group_;  // a copy, as a Work may outlive its group
   const uint64_t sequence_;
   int source_ = -1;
   Tensors outputs_;
