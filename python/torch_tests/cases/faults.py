@@ -155,8 +155,8 @@ def messages_name_ranks_of_the_group(w, what):
         for _ in range(2):  # the second finds the communicator failed
             errors.append(fails(w, lambda: calls[w.rank](t.numel() // w.rank),
                                 "rank 1 sends 4194304 bytes", "to rank 2"))
-    elif what == "absent" and w.rank == 2:
-        errors.append(fails(w, lambda: dist.send(t, 1, group=group), "timeout", "send on rank 2", "rank 1"))
+    elif what == "absent" and w.rank == 1:
+        errors.append(fails(w, lambda: calls[1](1), "timeout", "send on rank 1", "not joined", "rank 2"))
     elif what == "late" and w.rank == 2:
         errors.append(fails(w, lambda: calls[2](1), "timeout", "recv on rank 2", "peer rank 1"))
     elif what == "aborted" and w.rank == 1:
