@@ -73,7 +73,9 @@ int ux_version(const ux_table *table) {
 
 /* A connection. */
 typedef struct {
+  ux_worker *worker;
   void *endpoint; /* null: none yet, or closed */
+  void *closing;  /* the request that closes it; null: none is under way */
   ux_status status; /* why it is lost */
 } ux_peer;
 
@@ -182,6 +184,24 @@ static void destroy(ux_worker *w) {
   free(w);
 }
 
+/*
+ * UCX as its variables say, but that TCP connects without blocking: while a peer's host is out of reach, a connect that
+ * blocks holds the worker for minutes, and a call could not be given up.
+ */
+static ux_status init(ux_worker *w) {
+  ux_params params = {.mask = 1 /* features */, .features = 1 /* tags */ | 16 /* wakeup */};
+  void *config;
+  ux_status status = w->f->ucp_config_read(NULL, NULL, &config);
+  if (status != UX_OK) return status;
+  if (!getenv("UCX_TCP_CONN_NB")) {
+    w->f->ucp_config_modify(config, "CONN_NB", "y");     /* its name in UCX 1.13 */
+    w->f->ucp_config_modify(config, "TCP_CONN_NB", "y"); /* and in 1.22 */
+  }
+  status = w->f->ucp_init_version(1, 11, &params, config, &w->context);
+  w->f->ucp_config_release(config);
+  return status;
+}
+
 static shunt_status make(const ux_table *table, int rank, int world, char *memory, ux_worker **out,
                          shunt_native_report *report) {
   ux_worker *w = calloc(1, sizeof *w);
@@ -197,14 +217,14 @@ static shunt_status make(const ux_table *table, int rank, int world, char *memor
   w->world = world;
   w->memory = memory;
   w->peers = peers;
+  for (int i = 0; i < world; i++) peers[i].worker = w;
   pthread_mutex_init(&w->lock, NULL);
   w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  ux_params params = {.mask = 1 /* features */, .features = 1 /* tags */ | 16 /* wakeup */};
   ux_status status = w->wake < 0 ? UX_ERR_NO_MEMORY : UX_OK;
   const char *what = "a descriptor";
   if (status == UX_OK) {
     what = "ucp_init";
-    status = table->ucp_init_version(1, 11, &params, NULL, &w->context);
+    status = init(w);
   }
   if (status == UX_OK) {
     ux_worker_params worker = {.mask = 1 /* thread mode */, .thread_mode = 1 /* serialized */};
@@ -364,19 +384,33 @@ static int32_t awaited(const ux_request *r) {
 
 static void cut_done(void *handle, ux_status status, void *user) {
   (void)status;
-  ux_worker *w = user;
-  w->closing--;
-  w->f->ucp_request_free(handle);
+  ux_peer *peer = user;
+  if (!peer->closing) return; /* abandoned: UCX frees it */
+  peer->closing = NULL;
+  peer->worker->closing--;
+  peer->worker->f->ucp_request_free(handle);
 }
 
 /* Close a connection; with force what is in flight over it ends. */
 static void cut(ux_worker *w, ux_peer *peer, int force) {
   if (!peer->endpoint) return;
   ux_request_param param = {.mask = 2 | 4 | 16 /* callback, user data, flags */, .flags = force ? 1 : 0,
-                            .done.send = cut_done, .user = w};
+                            .done.send = cut_done, .user = peer};
   void *handle = w->f->ucp_ep_close_nbx(peer->endpoint, &param);
   peer->endpoint = NULL;
-  if (handle && !is_error(handle)) w->closing++;
+  if (!handle || is_error(handle)) return;
+  peer->closing = handle;
+  w->closing++;
+}
+
+/* Leave the connections that are still being closed to the end of the worker, which aborts the process if they have an
+ * owner. */
+static void abandon(ux_worker *w) {
+  for (int32_t i = 0; i < w->world; i++) {
+    void *handle = w->peers[i].closing;
+    w->peers[i].closing = NULL;
+    if (handle) w->f->ucp_request_free(handle);
+  }
 }
 
 /* What a request has come to: SHUNT_PENDING while messages hold the caller's memory. One that has failed lets go of
@@ -484,6 +518,7 @@ shunt_status ux_close(ux_worker *w, int timeout) {
     pthread_mutex_lock(&w->lock);
   }
   int32_t requests = w->requests;
+  if (!requests) abandon(w);
   pthread_mutex_unlock(&w->lock);
   if (requests) return SHUNT_TIMEOUT;
   destroy(w);

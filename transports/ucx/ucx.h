@@ -65,6 +65,9 @@ typedef struct {
 #define UX_FUNCTIONS(X)                                                                                         \
   X(ucp_get_version, void, (unsigned *, unsigned *, unsigned *))                                                \
   X(ucp_init_version, ux_status, (unsigned, unsigned, const ux_params *, const void *, void **))                \
+  X(ucp_config_read, ux_status, (const char *, const char *, void **))                                          \
+  X(ucp_config_modify, ux_status, (void *, const char *, const char *))                                         \
+  X(ucp_config_release, void, (void *))                                                                         \
   X(ucp_cleanup, void, (void *))                                                                                \
   X(ucp_worker_create, ux_status, (void *, const ux_worker_params *, void **))                                  \
   X(ucp_worker_destroy, void, (void *))                                                                         \
