@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -165,15 +166,34 @@ func (e ofPlaces) Error() string {
 
 func (e ofPlaces) Unwrap() []error { return e }
 
+// listen listens at a place. Where the name in it is this host's as others see it (behind NAT, or one that this host
+// itself takes for loopback, as Debian's 127.0.1.1), it listens on every interface.
 func listen(p place) (net.Listener, error) {
-	listener, err := net.Listen(p.network, p.address)
-	if p.network == "tcp" && errors.Is(err, syscall.EADDRNOTAVAIL) {
-		// The name is of this host as others see it (NAT, a container).
-		if _, port, splitErr := net.SplitHostPort(p.address); splitErr == nil {
-			return net.Listen(p.network, net.JoinHostPort("", port))
-		}
+	host, port, err := net.SplitHostPort(p.address)
+	if p.network != "tcp" || err != nil {
+		return net.Listen(p.network, p.address)
 	}
-	return listener, err
+	everywhere := net.JoinHostPort("", port)
+	listener, err := net.Listen(p.network, p.address)
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return net.Listen(p.network, everywhere)
+	}
+	if err != nil || !ownName(host) {
+		return listener, err
+	}
+	if at, is := listener.Addr().(*net.TCPAddr); is && at.IP.IsLoopback() {
+		listener.Close()
+		return net.Listen(p.network, everywhere)
+	}
+	return listener, nil
+}
+
+// ownName tells whether a host is named by this host's name, with or without its domain.
+func ownName(host string) bool {
+	own, err := os.Hostname()
+	short := func(name string) string { name, _, _ = strings.Cut(strings.ToLower(name), "."); return name }
+	return err == nil && host != "" && short(host) == short(own) && short(own) != "localhost" &&
+		net.ParseIP(host) == nil
 }
 
 // release lets go of the hub.
