@@ -52,7 +52,12 @@ func (o *Observer) NoAnswer(peer int, where string) *plugin.Error {
 	}
 	if peer >= 0 && peer < o.World {
 		reason.Rank = peer
-		reason.Message += fmt.Sprintf("; that rank %s, rank %d %s", o.State(peer), o.Rank, o.State(o.Rank))
+		theirs, ours := o.State(peer), o.State(o.Rank)
+		reason.Message += fmt.Sprintf("; that rank %s, rank %d %s", theirs, o.Rank, ours)
+		if theirs == ours && ours.Valid && !o.Topology.SameHost(peer, o.Rank) {
+			reason.Message += fmt.Sprintf(", so their call waits for the network: host %s and host %s must reach each other on all ports, and by the interfaces that their transport uses",
+				o.Topology.Places[peer].Host, o.Topology.Places[o.Rank].Host)
+		}
 	}
 	reason.Message += o.rejections(absence)
 	if o.OnDevice && peer != o.Rank && peer >= 0 && peer < o.World && o.Topology.SameProcess(o.Rank, peer) {
