@@ -254,23 +254,13 @@ func (s *Session) canvassOnce(ctx context.Context) (dead *plugin.Error, elsewher
 }
 
 // ask asks one rank; nil if it does not reply, or knows nothing.
-func (s *Session) ask(ctx context.Context, rank int, places []place) *refused {
-	for _, p := range places {
-		var dialer net.Dialer
-		conn, err := dialer.DialContext(ctx, p.network, p.address)
-		if err != nil {
-			continue
-		}
+func (s *Session) ask(ctx context.Context, rank int, places []place) (answer *refused) {
+	_ = reach(ctx, places, askTime, func(conn net.Conn) (bool, error) {
 		stop := context.AfterFunc(ctx, func() { conn.Close() })
-		if err = SameUser(conn); err == nil {
-			_, _, err = s.introduceAgain(conn, s.secret.successor(s.job, rank), true)
-		}
+		_, _, err := s.introduceAgain(conn, s.secret.successor(s.job, rank), true)
 		stop()
 		conn.Close()
-		var answer *refused
-		if err == nil || errors.As(err, &answer) {
-			return answer
-		}
-	}
-	return nil
+		return err == nil || errors.As(err, &answer), err
+	}) // what does not reply says nothing
+	return answer
 }

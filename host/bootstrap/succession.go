@@ -181,28 +181,16 @@ func (s *Session) follow(ctx context.Context, rank int) (*frameConn, error) {
 		s.root = root
 		return link, nil
 	}
-	var errs []error
-	for _, p := range s.contacts[rank].standby {
-		dialer := net.Dialer{Timeout: s.patience()}
-		conn, err := dialer.DialContext(ctx, p.network, p.address)
-		if err == nil {
-			if err = SameUser(conn); err != nil {
-				conn.Close()
-			}
-		}
-		if err == nil {
-			watch := watchProcess(s.contacts[rank].process, func() { conn.Close() })
-			var link *frameConn
-			link, err = s.resumeAt(ctx, conn, key)
-			watch.stop()
-			var refusal *refused
-			if err == nil || errors.As(err, &refusal) {
-				return link, err
-			}
-		}
-		errs = append(errs, err)
-	}
-	return nil, errors.Join(errs...)
+	var link *frameConn
+	err := reach(ctx, s.contacts[rank].standby, s.patience(), func(conn net.Conn) (bool, error) {
+		watch := watchProcess(s.contacts[rank].process, func() { conn.Close() })
+		defer watch.stop()
+		var err error
+		link, err = s.resumeAt(ctx, conn, key)
+		var refusal *refused
+		return err == nil || errors.As(err, &refusal), err
+	})
+	return link, err
 }
 
 // refused is the reply of a rank that does not run the store.
