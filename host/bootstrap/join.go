@@ -243,7 +243,7 @@ func (j *joiner) late(ctx context.Context) error {
 			Message: fmt.Sprintf("rank %d was told to stop joining (%s)", c.Rank, last)}
 	}
 	return &plugin.Error{Code: plugin.Timeout, Rank: c.Rank, Cause: j.last, Message: fmt.Sprintf(
-		"rank %d of %d did not find the job's store at %s in time; rank 0 has not started, or the place or the secret differs (%s)", c.Rank, c.World, j.meeting.text, last)}
+		"rank %d of %d did not find the job's store at %s in time; rank 0 has not started or is out of reach, or the place or the secret differs (%s)", c.Rank, c.World, j.meeting.text, last)}
 }
 
 // attempt tries every place once. Only an error with another code than

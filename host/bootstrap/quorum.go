@@ -195,7 +195,9 @@ func (st *store) fold(ranks []whereabouts) {
 	}
 	reason := rankError(plugin.PeerDied, missing[0], "%s; %s of the job's %d may not go on without %s, which may still run: there is neither a majority nor proof of the end of %s",
 		strings.Join(why, "; "), rankList(here), st.world, rankList(missing), rankList(missing))
-	st.logger.Error("rendezvous: the job cannot go on", "reason", reason.Message)
+	if len(here) > 0 { // a rank that closed while it took the store over is gone by now
+		st.logger.Error("rendezvous: the job cannot go on", "reason", reason.Message)
+	}
 	for _, m := range st.members {
 		if !m.gone {
 			m.send((&message{Kind: msgRefuse, Err: reason}).frame())

@@ -2,7 +2,6 @@ package bootstrap
 
 import (
 	"context"
-	"errors"
 	"net"
 	"time"
 )
@@ -39,7 +38,7 @@ func reach(ctx context.Context, places []place, limit time.Duration,
 			}
 		}
 	}()
-	var errs []error
+	var errs ofPlaces
 	for left > 0 {
 		o := <-made
 		left--
@@ -51,5 +50,5 @@ func reach(ctx context.Context, places []place, limit time.Duration,
 		}
 		errs = append(errs, o.err)
 	}
-	return errors.Join(errs...)
+	return errs
 }

@@ -61,7 +61,7 @@ func (s *Session) succeed() (*frameConn, error) {
 	s.standby.seek()
 	hopeless := time.AfterFunc(hopelessAfter, s.failHopeless)
 	defer hopeless.Stop()
-	var errs []error
+	var errs ofPlaces
 	skip := map[int]bool{}
 	for ctx.Err() == nil {
 		rank := s.heir(skip)
@@ -82,9 +82,12 @@ func (s *Session) succeed() (*frameConn, error) {
 					return nil, refusal
 				}
 			}
+			if ctx.Err() != nil {
+				break // this rank has closed meanwhile
+			}
 			link, err := s.hostStore(ctx)
 			if err != nil {
-				return nil, errors.Join(append(errs, err)...)
+				return nil, append(errs, err)
 			}
 			return link, nil
 		}
@@ -105,7 +108,7 @@ func (s *Session) succeed() (*frameConn, error) {
 			pause(ctx, s.heartbeat)
 		}
 	}
-	return nil, errors.Join(append(errs, errAlone)...)
+	return nil, append(errs, errAlone)
 }
 
 // seek notes that this rank begins to look for a successor of the store, or has ended to.
