@@ -135,8 +135,10 @@ func (o *Observer) RunFailure(err error, plans Plans) *plugin.Error {
 	switch {
 	case detail.Native:
 		reason.Message = fmt.Sprintf("rank %d: %s", o.Rank, plans.NativeFailed(detail))
-		if detail.Rank >= 0 {
+		if detail.Rank >= 0 && detail.Rank < o.World {
 			reason.Rank = detail.Rank
+			place := o.Topology.Places[detail.Rank]
+			reason.Message += fmt.Sprintf("; rank %d is pid %d on host %s", detail.Rank, place.PID, place.Host)
 		}
 		if detail.Code == plugin.Mismatch { // what the ranks have called says more, where it is known
 			if known := o.contradiction(detail.Rank); known != nil {

@@ -38,7 +38,7 @@ func (w *Watchdog) LookAtStall(o *Observer, stall time.Duration) *plugin.Error {
 	mine, theirs := o.State(o.Rank), o.State(peer)
 	vain := ""
 	switch {
-	case !o.Topology.SameHost(o.Rank, peer): // what it has sent may still be on its way
+	case len(o.Topology.Hosts()) > 1: // what it has sent may still be on its way, also to a rank of its own host
 	case !theirs.HasClosed():
 		vain = PassedBy(o.Rank, mine, peer, theirs)
 	default:
