@@ -243,6 +243,10 @@ DELAYS ?= 20
 delays: ## DELAYS seeds of delays, with each of which every mutant of a plan must be found
 	$(GO) test -vet=off -timeout 60m -v ./tests/internal/fragile -fragile.seeds=$(DELAYS)
 
+.PHONY: network
+network: ## every outage between hosts, which are network namespaces: as root
+	$(GO) test -vet=off -timeout 60m -v ./tests/internal/network -network.long
+
 .PHONY: bench
 bench: ## every collective over 4 ranks, 8 B to 64 MiB, checked
 	$(GO) run ./cmd/shunt bench

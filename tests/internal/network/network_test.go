@@ -1,0 +1,394 @@
+package network
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+var (
+	long = flag.Bool("network.long", false, "try every combination")
+	seed = flag.Uint64("network.seed", uint64(time.Now().UnixNano()), "decides the moments of faults")
+)
+
+// Ranks that are silent for ten heartbeats count as dead. Where only one of two directions is cut, the ranks that hear
+// the others wait until these have given up; then a second for proof of their end. The rest is for a busy machine.
+const (
+	heartbeat = 200 * time.Millisecond
+	silence   = 10 * heartbeat
+	soon      = 2*silence + time.Second + 5*time.Second
+)
+
+var quick = []string{"SHUNT_HEARTBEAT=" + heartbeat.String(), "SHUNT_TIMEOUT=15s"}
+
+// outage is a way in which a host is lost to others.
+type outage struct {
+	name    string
+	out, in Condition
+	down    bool
+}
+
+var cut = []outage{
+	{name: "silent", out: Condition{Cut: true}, in: Condition{Cut: true}},
+	{name: "mute", out: Condition{Cut: true}},
+	{name: "deaf", in: Condition{Cut: true}},
+	{name: "down", down: true},
+}
+
+// layouts are the hosts of ranks, and who may go on without host i.
+var layouts = []struct {
+	name   string
+	where  []int
+	goesOn []string
+}{
+	{"2+2", []int{0, 0, 1, 1}, []string{"11", "11"}},
+	{"1+1+1", []int{0, 1, 2}, []string{"110", "101"}},
+	{"1+2", []int{0, 1, 1}, []string{"110", "110"}},
+	{"2+2+2", []int{0, 0, 1, 1, 2, 2}, []string{"111100", "110011"}},
+}
+
+// short are the outages of a short run.
+var short = []string{"2+2/silent/host 0/calls", "1+1+1/silent/host 0/whole", "1+1+1/mute/host 1/split",
+	"1+2/deaf/host 1/calls"}
+
+// TestOutages loses a host while ranks call: for a while, which nobody but a clock may notice, and for good, where all
+// end with an error within seconds and one world at most goes on.
+func TestOutages(t *testing.T) {
+	t.Parallel()
+	for _, l := range layouts {
+		for _, c := range cut {
+			for host := range 2 {
+				for _, does := range []string{"calls", "whole", "split", "subset"} {
+					name := fmt.Sprintf("%s/%s/host %d/%s", l.name, c.name, host, does)
+					if !*long && !slices.Contains(short, name) {
+						continue
+					}
+					p := Program{Bytes: 40000, Shrink: true, Does: does, Pause: 5 * time.Millisecond}
+					if *long || name == short[0] {
+						t.Run(name+"/for a while", func(t *testing.T) {
+							t.Parallel()
+							w := running(t, l.where, p)
+							c.begin(t, w.hosts[host])
+							<-time.After(3 * heartbeat) // the outage
+							c.end(t, w.hosts[host])
+							w.stop()
+							w.all(20*time.Second, "ended")
+							w.unharmed()
+						})
+					}
+					t.Run(name+"/for good", func(t *testing.T) {
+						t.Parallel()
+						w := running(t, l.where, p)
+						c.begin(t, w.hosts[host])
+						w.lost(l.where, host, l.goesOn[host])
+					})
+				}
+			}
+		}
+	}
+}
+
+// running starts ranks that call.
+func running(t *testing.T, where []int, p Program) *world {
+	t.Helper()
+	w := start(t, lan(t, where[len(where)-1]+1), where, p, quick...)
+	w.all(20*time.Second, "runs")
+	return w
+}
+
+func (o outage) begin(t *testing.T, h *Host) {
+	t.Helper()
+	h.Links[0].Set(o.out, o.in)
+	if o.down {
+		h.Do(t, "ip link set eth0 down")
+	}
+}
+
+func (o outage) end(t *testing.T, h *Host) {
+	t.Helper()
+	h.Links[0].Set(Condition{}, Condition{})
+	if o.down {
+		h.Do(t, "ip link set eth0 up")
+	}
+}
+
+// lost checks what becomes of ranks that a host is lost to: those of goesOn, a number of a bit a rank, go on together.
+func (w *world) lost(where []int, host int, goesOn string) {
+	w.t.Helper()
+	for rank, p := range w.ranks {
+		e := p.await(soon, "error", "ended")
+		if e == nil || e.What != "error" {
+			w.t.Errorf("rank %d has no error within %s: %+v", rank, soon, e)
+			continue
+		}
+		assert.Equal(w.t, "peer_died", e.Code, "rank %d: %s", rank, e.Text)
+		assert.Contains(w.t, e.Text, " on host node", "rank %d", rank)
+		assert.NotContains(w.t, e.Text, "has not ended", "rank %d", rank)
+		if e.Of >= 0 {
+			assert.NotEqual(w.t, where[rank] == host, where[e.Of] == host, "rank %d blames %d: %s", rank, e.Of, e.Text)
+		}
+	}
+	for rank, p := range w.ranks {
+		on := rank < len(goesOn) && goesOn[len(goesOn)-1-rank] == '1'
+		if on {
+			assert.NotNil(w.t, p.await(soon, "shrunk"), "rank %d does not go on", rank)
+		} else if assert.NotNil(w.t, p.await(2*soon, "ended"), "rank %d does not end", rank) {
+			assert.Nil(w.t, p.find("shrunk"), "rank %d goes on", rank)
+		}
+	}
+	w.stop()
+	w.all(20*time.Second, "ended")
+	for _, p := range w.ranks {
+		if p.find("shrunk") == nil {
+			continue
+		}
+		if e := p.last("stops"); assert.NotNil(w.t, e, "rank %d does not go on to the end", p.rank) {
+			assert.Equal(w.t, goesOn, e.Text, "rank %d goes on with others", p.rank)
+		}
+	}
+	w.sane()
+}
+
+// unharmed checks that nobody had an error.
+func (w *world) unharmed() {
+	w.t.Helper()
+	for _, p := range w.ranks {
+		if e := p.find("error"); e != nil {
+			w.t.Errorf("rank %d: %s", p.rank, e.Text)
+		}
+	}
+	w.sane()
+}
+
+// sane checks that results were right, and that nobody took long to close.
+func (w *world) sane() {
+	w.t.Helper()
+	for _, p := range w.ranks {
+		assert.Nil(w.t, p.find("wrong"), "rank %d", p.rank)
+		if e := p.find("closed"); e != nil {
+			assert.Empty(w.t, e.Text, "rank %d", p.rank)
+			assert.Less(w.t, e.Took, 7*time.Second, "rank %d closes", p.rank)
+		}
+	}
+}
+
+// TestPoorNetworks: frames that are late, lost, doubled or out of order cost time and nothing else.
+func TestPoorNetworks(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		Condition
+		long bool
+	}{
+		{"bad", Condition{Delay: 20 * time.Millisecond, Reorder: .1, Loss: .02, Duplicate: .05, Rate: 2500000}, false},
+		{"delay", Condition{Delay: 200 * time.Millisecond}, true}, {"loss", Condition{Loss: .1}, true},
+		{"duplicates", Condition{Duplicate: .3}, true}, {"rate", Condition{Rate: 1250000}, true},
+		{"order", Condition{Delay: 5 * time.Millisecond, Reorder: .25}, true},
+	} {
+		if c.long && !*long {
+			continue
+		}
+		for _, bytes := range []int{64, 1 << 20} {
+			if bytes > 64 && !*long {
+				continue
+			}
+			t.Run(fmt.Sprint(c.name, "/", bytes), func(t *testing.T) {
+				t.Parallel()
+				hosts := lan(t, 2)
+				for _, h := range hosts {
+					h.Links[0].Set(c.Condition, Condition{})
+				}
+				goes(t, hosts, []int{0, 0, 1, 1}, Program{Bytes: bytes}, "SHUNT_TIMEOUT=60s")
+			})
+		}
+	}
+}
+
+// goes runs ranks that must have no error.
+func goes(t *testing.T, hosts []*Host, where []int, p Program, env ...string) {
+	t.Helper()
+	w := start(t, hosts, where, p, env...)
+	w.all(60*time.Second, "runs", "ended")
+	w.stop()
+	w.all(60*time.Second, "ended")
+	w.unharmed()
+}
+
+// TestFirewall lets nothing but the store's port through: the error says between which hosts, and neither a call nor
+// close hangs.
+func TestFirewall(t *testing.T) {
+	t.Parallel()
+	closed := Condition{Stops: func(frame []byte) bool {
+		port := portAsked(frame)
+		return port != 0 && port != 29500
+	}}
+	for _, does := range []string{"calls", "nothing"} {
+		t.Run(does, func(t *testing.T) {
+			t.Parallel()
+			hosts := lan(t, 2)
+			for _, h := range hosts {
+				h.Links[0].Set(Condition{}, closed)
+			}
+			w := start(t, hosts, []int{0, 0, 1, 1}, Program{Does: does}, "SHUNT_TIMEOUT=4s")
+			w.all(30*time.Second, "ended")
+			for _, p := range w.ranks {
+				if e := p.find("error"); does == "calls" && assert.NotNil(t, e, "rank %d", p.rank) {
+					assert.Equal(t, "timeout", e.Code)
+					assert.Regexp(t, `had no answer from peer rank \d .*host node[01] and host node[01] must reach each other`,
+						e.Text)
+				} else if does == "nothing" {
+					assert.Nil(t, e, "rank %d", p.rank)
+				}
+			}
+			w.sane()
+		})
+	}
+}
+
+// portAsked returns the port to which a frame asks for a connection of TCP, or 0.
+func portAsked(f []byte) int {
+	if len(f) < 54 || f[12] != 8 || f[13] != 0 || f[23] != 6 {
+		return 0
+	}
+	if tcp := f[14+4*int(f[14]&15):]; tcp[13]&0x12 == 2 {
+		return int(tcp[2])<<8 | int(tcp[3])
+	}
+	return 0
+}
+
+// TestNameOfTheOwnHost: where others look by a host's name, rank 0 listens, also if that host itself takes the name for
+// its loopback interface.
+func TestNameOfTheOwnHost(t *testing.T) {
+	t.Parallel()
+	hosts := lan(t, 2)
+	hosts[0].File(t, "/etc/hosts", "127.0.0.1 localhost\n127.0.1.1 node0\n")
+	hosts[1].File(t, "/etc/hosts", "127.0.0.1 localhost\n10.0.0.1 node0\n")
+	goes(t, hosts, []int{0, 0, 1, 1}, Program{}, "SHUNT_ID=tcp://node0:29500", "SHUNT_TIMEOUT=10s")
+}
+
+// TestInterfacesThatReachNobody: ranks find the addresses by which they reach each other, also those of the store's
+// successor, without waiting for the others.
+func TestInterfacesThatReachNobody(t *testing.T) {
+	t.Parallel()
+	hosts, common := bare(t, 3), &Segment{}
+	for i, h := range hosts {
+		for j := range 2 {
+			name, net := fmt.Sprint("lone", j), fmt.Sprintf("192.168.%d.", 10*i+j)
+			h.Join(t, &Segment{}, name, net+"2/24")
+			if j == 0 { // what goes elsewhere vanishes there
+				h.Do(t, "ip route add default via "+net+"1")
+				h.Do(t, "ip neigh add "+net+"1 lladdr 02:00:00:00:00:01 dev "+name)
+			}
+		}
+		h.Join(t, common, "eth0", fmt.Sprintf("10.0.0.%d/24", i+1))
+	}
+	w := start(t, hosts, []int{0, 1, 2}, Program{Shrink: true, Pause: 5 * time.Millisecond})
+	w.all(20*time.Second, "runs")
+	w.ranks[0].kill(t)
+	for _, p := range w.ranks[1:] {
+		if e := p.await(15*time.Second, "shrunk", "ended"); assert.NotNil(t, e, "rank %d", p.rank) {
+			assert.Equal(t, "shrunk", e.What)
+			assert.Less(t, e.Took, 2*time.Second, "rank %d", p.rank)
+		}
+	}
+	w.stop()
+	for _, p := range w.ranks[1:] {
+		assert.NotNil(t, p.await(15*time.Second, "ended"), "rank %d does not end", p.rank)
+	}
+}
+
+// TestKilledWhileSlow: the death of a rank on another host, also of all of its host, is known within the network's
+// delay.
+func TestKilledWhileSlow(t *testing.T) {
+	t.Parallel()
+	for _, dead := range [][]int{{3}, {0}, {2, 3}, {0, 1}} {
+		if !*long && (dead[0] != 0 || len(dead) > 1) {
+			continue
+		}
+		t.Run(fmt.Sprint(dead), func(t *testing.T) {
+			t.Parallel()
+			hosts := lan(t, 2)
+			for _, h := range hosts {
+				h.Links[0].Set(Condition{Delay: 50 * time.Millisecond, Loss: .02}, Condition{})
+			}
+			w := start(t, hosts, []int{0, 0, 1, 1}, Program{Bytes: 40000, Shrink: true}, quick...)
+			w.all(30*time.Second, "runs")
+			for _, rank := range dead {
+				w.ranks[rank].kill(t)
+			}
+			w.survive(dead)
+		})
+	}
+}
+
+// survive checks that ranks that others have left have errors, and go on together or end.
+func (w *world) survive(dead []int) {
+	w.t.Helper()
+	var on []string
+	for _, p := range w.ranks {
+		if p.rank == dead[0] || p.rank == dead[len(dead)-1] {
+			continue
+		}
+		if e := p.await(soon, "error"); assert.NotNil(w.t, e, "rank %d has no error", p.rank) {
+			assert.Equal(w.t, "peer_died", e.Code, "rank %d: %s", p.rank, e.Text)
+		}
+		if assert.NotNil(w.t, p.await(2*soon, "shrunk", "ended"), "rank %d neither goes on nor ends", p.rank) {
+			if p.find("shrunk") != nil {
+				on = append(on, fmt.Sprint(p.rank))
+			}
+		}
+	}
+	w.stop()
+	for _, p := range w.ranks {
+		assert.True(w.t, p.over(20*time.Second), "rank %d does not end", p.rank)
+		if e := p.last("stops"); p.find("shrunk") != nil && assert.NotNil(w.t, e, "rank %d", p.rank) {
+			assert.Equal(w.t, len(on), e.World, "rank %d goes on with %s of %v", p.rank, e.Text, on)
+		}
+	}
+}
+
+// TestCutWhileJoining: whenever a host is lost while a job begins, every rank ends in time.
+func TestCutWhileJoining(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(*seed, 1))
+	rounds := 1
+	if *long {
+		rounds = 20
+	}
+	t.Logf("-network.seed=%d", *seed)
+	for round := range rounds {
+		c, host, after := cut[random.IntN(3)], random.IntN(2), time.Duration(random.IntN(700))*time.Millisecond
+		t.Run(fmt.Sprintf("%d %s host %d after %s", round, c.name, host, after), func(t *testing.T) {
+			t.Parallel()
+			hosts := lan(t, 3)
+			w := start(t, hosts, []int{0, 0, 1, 2}, Program{Pause: time.Millisecond}, quick[0], "SHUNT_TIMEOUT=5s")
+			<-time.After(after) // the moment
+			c.begin(t, hosts[host])
+			for _, p := range w.ranks {
+				e := p.await(5*time.Second+soon, "error")
+				if assert.NotNil(t, e, "rank %d has no error", p.rank) {
+					assert.Contains(t, []string{"timeout", "peer_died"}, e.Code, "rank %d: %s", p.rank, e.Text)
+					assert.NotContains(t, e.Text, "the thread that called it is lost", "rank %d", p.rank)
+				}
+			}
+			w.all(10*time.Second, "ended")
+			w.sane()
+		})
+	}
+}
+
+// TestAddressChanges: a host whose address changes is lost, whoever looks.
+func TestAddressChanges(t *testing.T) {
+	t.Parallel()
+	hosts := lan(t, 2)
+	w := start(t, hosts, []int{0, 1, 1}, Program{Shrink: true, Pause: 5 * time.Millisecond}, quick...)
+	w.all(20*time.Second, "runs")
+	hosts[1].Do(t, "ip addr add 10.0.0.9/24 dev eth0")
+	hosts[1].Do(t, "ip addr del 10.0.0.2/24 dev eth0")
+	w.lost([]int{0, 1, 1}, 1, "110")
+}
