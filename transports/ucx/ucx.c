@@ -190,13 +190,11 @@ static void destroy(ux_worker *w) {
  */
 static ux_status init(ux_worker *w) {
   ux_params params = {.mask = 1 /* features */, .features = 1 /* tags */ | 16 /* wakeup */};
+  const char *name = ux_version(w->f) < 1014 ? "CONN_NB" : "TCP_CONN_NB"; /* UCX warns of the other */
   void *config;
   ux_status status = w->f->ucp_config_read(NULL, NULL, &config);
   if (status != UX_OK) return status;
-  if (!getenv("UCX_TCP_CONN_NB")) {
-    w->f->ucp_config_modify(config, "CONN_NB", "y");     /* its name in UCX 1.13 */
-    w->f->ucp_config_modify(config, "TCP_CONN_NB", "y"); /* and in 1.22 */
-  }
+  if (!getenv("UCX_TCP_CONN_NB")) w->f->ucp_config_modify(config, name, "y"); /* at worst it blocks */
   status = w->f->ucp_init_version(1, 11, &params, config, &w->context);
   w->f->ucp_config_release(config);
   return status;

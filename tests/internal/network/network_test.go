@@ -170,6 +170,7 @@ func (w *world) sane() {
 	w.t.Helper()
 	for _, p := range w.ranks {
 		assert.Nil(w.t, p.find("wrong"), "rank %d", p.rank)
+		assert.NotContains(w.t, p.wrote(), "UCX  WARN  invalid configuration", "rank %d", p.rank)
 		if e := p.find("closed"); e != nil {
 			assert.Empty(w.t, e.Text, "rank %d", p.rank)
 			assert.Less(w.t, e.Took, 7*time.Second, "rank %d closes", p.rank)

@@ -170,7 +170,7 @@ func (w *world) end() {
 				e.Phase, e.Code, e.Text, e.World, e.Of)
 		}
 		p.mu.Unlock()
-		w.t.Logf("rank %d wrote:\n%s", p.rank, p.tail())
+		w.t.Logf("rank %d wrote:\n%s", p.rank, p.wrote())
 	}
 	for _, p := range w.ranks {
 		select {
@@ -205,18 +205,18 @@ func (p *process) find(what string) *Event {
 	return nil
 }
 
-// note keeps a line for tail.
+// note keeps a line for wrote.
 func (p *process) note(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.log = append(p.log, line)
 }
 
-// tail returns what a rank has written lately beside events.
-func (p *process) tail() string {
+// wrote returns what a rank has written beside events.
+func (p *process) wrote() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return strings.Join(p.log[max(0, len(p.log)-12):], "\n")
+	return strings.Join(p.log, "\n")
 }
 
 // last returns the last event of a kind.
@@ -271,7 +271,7 @@ func (w *world) all(within time.Duration, what ...string) {
 	w.t.Helper()
 	for _, p := range w.ranks {
 		if p.await(within, what...) == nil {
-			w.t.Fatalf("rank %d does not say %q within %s\n%s", p.rank, what, within, p.tail())
+			w.t.Fatalf("rank %d does not say %q within %s\n%s", p.rank, what, within, p.wrote())
 		}
 	}
 }
