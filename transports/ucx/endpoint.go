@@ -7,6 +7,7 @@ import "C"
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"unsafe"
 
@@ -140,7 +141,7 @@ func (e *endpoint) Connect(_ context.Context, x plugin.Exchange, published [][]b
 		status := C.ux_connect(e.worker, C.int(rank), buffer, &report)
 		C.free(buffer)
 		if status != C.SHUNT_OK {
-			return failure("connecting", status, &report)
+			return failure(fmt.Sprintf("connecting to rank %d", rank), status, &report)
 		}
 	}
 	e.connected = true

@@ -69,7 +69,8 @@ func TestOutages(t *testing.T) {
 						continue
 					}
 					p := Program{Bytes: 40000, Shrink: true, Does: does, Pause: 5 * time.Millisecond}
-					if *long || name == short[0] {
+					// Connections cannot be made while an interface is down, which is an error at once.
+					if (*long && (!c.down || does == "calls")) || name == short[0] {
 						t.Run(name+"/for a while", func(t *testing.T) {
 							t.Parallel()
 							w := running(t, l.where, p)
@@ -129,7 +130,7 @@ func (w *world) lost(where []int, host int, goesOn string) {
 		assert.Equal(w.t, "peer_died", e.Code, "rank %d: %s", rank, e.Text)
 		assert.Contains(w.t, e.Text, " on host node", "rank %d", rank)
 		assert.NotContains(w.t, e.Text, "has not ended", "rank %d", rank)
-		if e.Of >= 0 {
+		if e.Of >= 0 && e.Phase == "all_reduce" { // else it may be a number of a part
 			assert.NotEqual(w.t, where[rank] == host, where[e.Of] == host, "rank %d blames %d: %s", rank, e.Of, e.Text)
 		}
 	}
