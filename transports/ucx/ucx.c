@@ -156,15 +156,15 @@ static void *background(void *argument) {
   while (!atomic_load(&w->stop)) {
     uint32_t calls = atomic_load(&w->calls);
     struct pollfd fds[2] = {{.fd = w->wake, .events = POLLIN}, {.fd = w->events, .events = POLLIN}};
-    int busy = calls != seen;
+    int busy = calls != seen, left = 64; /* then a call that has begun may have the lock */
     seen = calls;
     if (!busy) {
       pthread_mutex_lock(&w->lock);
-      while (w->f->ucp_worker_progress(w->worker)) {}
-      busy = w->f->ucp_worker_arm(w->worker) != UX_OK; /* something has come meanwhile */
+      while (left && w->f->ucp_worker_progress(w->worker)) left--;
+      busy = !left || w->f->ucp_worker_arm(w->worker) != UX_OK; /* something has come meanwhile */
       pthread_mutex_unlock(&w->lock);
     }
-    poll(fds, busy ? 1 : 2, busy ? 1 : -1);
+    poll(fds, busy ? 1 : 2, !left ? 0 : busy ? 1 : -1);
   }
   return NULL;
 }
