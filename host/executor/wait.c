@@ -80,20 +80,23 @@ static uint32_t aborted(sx_engine *e, const sx_track *t) {
 }
 
 /* The clock starts at the first look of a run, so that runs that never wait
- * never read it. A look that comes much later than it was to is of a process
- * that was stopped (Ctrl-Z, a suspended job, a paused container), most often
- * with the ranks that it waits for: that time does not count. */
+ * never read it. */
 static uint32_t late(sx_engine *e, const sx_track *t, int64_t now) {
-  if (!e->started) e->started = e->looked = now;
-  int64_t stopped = now - e->looked - e->slept;
-  if (SX_UNLIKELY(stopped > STOPPED)) e->started += stopped;
-  e->looked = now;
-  e->slept = 0;
+  if (!e->started) e->started = now;
   if (e->deadline <= 0 || now - e->started < e->deadline) return SX_FINE;
   sx_fail(e, t, SX_TIMEOUT);
   e->failure.y = now - e->started;
   if (t) e->failure.rank = t->rank;
   return SX_TIMEOUT;
+}
+
+/* Returns the time, in a wait that has last looked at then and slept since then for as long as given at most. A look
+ * that comes much later is of a process that was stopped (Ctrl-Z, a suspended job, a paused container), most often with
+ * the ranks that it waits for: that time does not count. */
+int64_t sx_clock_again(sx_engine *e, int64_t then, int64_t slept) {
+  int64_t now = sx_clock();
+  if (SX_UNLIKELY(now - then - slept > STOPPED) && e->started) e->started += now - then - slept;
+  return now;
 }
 
 /* Whoever waits for long may wait for a rank that runs another collective. */
@@ -186,6 +189,7 @@ static uint32_t wait_slowly(sx_engine *e) {
   if (impatient(e, now)) return SX_PAUSED;
   publish(e, first, now);
 
+  int64_t last = now;
   for (uint32_t i = 0; i < e->policy.yields; i++) {
     sched_yield();
     if (ready(e)) {
@@ -193,12 +197,12 @@ static uint32_t wait_slowly(sx_engine *e) {
       return SX_FINE;
     }
     if ((reason = aborted(e, first))) return reason;
-    int64_t then = sx_clock();
-    if ((reason = late(e, first, then))) return reason;
-    if (then - now > PATIENCE) break;
+    last = sx_clock_again(e, last, 0);
+    if ((reason = late(e, first, last))) return reason;
+    if (last - now > PATIENCE) break;
   }
 
-  int64_t slice = (int64_t)e->policy.slice_usec * 1000;
+  int64_t slice = (int64_t)e->policy.slice_usec * 1000, slept = 0;
   sx_control *own = e->own;
   for (;;) {
     uint32_t seen = atomic_load_explicit(&own->doorbell, memory_order_acquire);
@@ -208,18 +212,19 @@ static uint32_t wait_slowly(sx_engine *e) {
      * the semaphores and the abort word are looked at once more. */
     atomic_thread_fence(memory_order_seq_cst);
     int64_t limit = slice;
+    now = last = sx_clock_again(e, last, slept);
     name_peer(e);
     if (first->rank != atomic_load_explicit(&e->waiting_rank, memory_order_relaxed))
       publish(e, first, atomic_load_explicit(&e->waiting, memory_order_relaxed));
     if (ready(e)) reason = SX_FINE;
-    else if (!(reason = aborted(e, first)) && !(reason = late(e, first, now = sx_clock())) &&
+    else if (!(reason = aborted(e, first)) && !(reason = late(e, first, now)) &&
              !(reason = elsewhere(e, first))) {
       if (impatient(e, now)) reason = SX_PAUSED;
       else {
         if (e->deadline > 0 && e->started + e->deadline - now < limit) limit = e->started + e->deadline - now;
         if (e->patience > 0 && e->started + e->patience - now < limit) limit = e->started + e->patience - now;
         if (e->polled && limit > POLL_SLICE) limit = POLL_SLICE;
-        e->slept = limit;
+        slept = limit;
         if (!sx_remote_sleep(e, seen, limit, any_ready)) sleep_on(own, seen, limit);
         atomic_store_explicit(&own->sleeping, 0, memory_order_relaxed);
         sx_here(e);

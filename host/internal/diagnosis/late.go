@@ -20,8 +20,8 @@ type Late struct {
 // long as a call may take. Our kernels have a deadline themselves; such a library's have none. idle says whether
 // nothing is left on the GPU.
 func (l *Late) Look(o *Observer, flights *Flights, engine bool, idle func() bool, now time.Time) *plugin.Error {
-	if paused := now.Sub(l.looked); !l.looked.IsZero() && paused > time.Second { // this process was stopped, which counts for nothing
-		l.since = l.since.Add(paused)
+	if stopped := now.Sub(l.looked); !l.looked.IsZero() && stopped > time.Second { // with this process, which counts not
+		l.since = l.since.Add(stopped)
 	}
 	l.looked = now
 	behind, closed := o.behind(engine)

@@ -69,12 +69,11 @@ type Part struct {
 	Port         string
 }
 
-// Run starts the ranks and returns when all have ended. Signals that arrive on
-// the channel are forwarded to every rank; SIGTSTP stops the ranks of this machine and this process. When ctx ends, or a second signal
-// asks for the end, the ranks get SIGTERM, and SIGKILL a moment later; the launchers of machines are told to end on
-// their Lifeline before. The error is a *Failure when a rank failed, and
-// System or InvalidArgument when the job could not be started; then no rank
-// runs any more either.
+// Run starts the ranks and returns when all have ended. Signals that arrive on the channel are forwarded to every rank;
+// SIGTSTP stops the ranks of this machine and this process. When ctx ends, or a second signal asks for the end, the
+// ranks get SIGTERM, and SIGKILL a moment later; the launchers of machines are told to end on their Lifeline before.
+// The error is a *Failure when a rank failed, and System or InvalidArgument when the job could not be started; then no
+// rank runs any more either.
 func Run(ctx context.Context, j Job, signals <-chan os.Signal) error {
 	if j.World < 1 || j.World > plugin.MaxWorld {
 		return plugin.Errorf(plugin.InvalidArgument, "%s: %d ranks; want 1 to %d", j.Label, j.World, plugin.MaxWorld)
