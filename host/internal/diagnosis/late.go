@@ -20,7 +20,8 @@ type Late struct {
 // long as a call may take. Our kernels have a deadline themselves; such a library's have none. idle says whether
 // nothing is left on the GPU.
 func (l *Late) Look(o *Observer, flights *Flights, engine bool, idle func() bool, now time.Time) *plugin.Error {
-	if stopped := now.Sub(l.looked); !l.looked.IsZero() && stopped > time.Second { // with this process, which counts not
+	// A process that was stopped, most often with the others, looks late; that time does not count.
+	if stopped := now.Sub(l.looked); !l.looked.IsZero() && stopped > time.Second {
 		l.since = l.since.Add(stopped)
 	}
 	l.looked = now

@@ -89,6 +89,9 @@ func (t *Transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.
 		checking: gate{who: t.gate.who}, registering: gate{who: t.gate.who}}, nil
 }
 
+// checked is what a Check has found.
+type checked struct{ err error }
+
 // Endpoint is an endpoint of a guarded transport.
 type Endpoint struct {
 	inner plugin.Endpoint
@@ -98,7 +101,7 @@ type Endpoint struct {
 	aborting    gate
 	checking    gate
 	registering gate
-	answer      chan error            // of a Check that is under way
+	answer      chan checked          // of a Check that is under way
 	stuck       atomic.Bool           // in Abort
 	abortErr    atomic.Pointer[error] // how Abort failed, which Close returns
 }
@@ -188,21 +191,21 @@ func (e *Endpoint) Check() error {
 		if e.checking.busy("") != nil {
 			return nil
 		}
-		answer := make(chan error, 1)
+		answer := make(chan checked, 1)
 		e.answer = answer
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), CheckTimeout)
 			defer cancel()
 			_, err := call(ctx, &e.checking, "check"+e.where, func() (none, error) { return none{}, checker.Check() }, nil)
-			answer <- err
+			answer <- checked{err}
 		}()
 	}
 	timer := time.NewTimer(lag)
 	defer timer.Stop()
 	select {
-	case err := <-e.answer:
+	case found := <-e.answer:
 		e.answer = nil
-		return err
+		return found.err
 	case <-timer.C:
 		return nil
 	}
