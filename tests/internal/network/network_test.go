@@ -236,8 +236,8 @@ func TestFirewall(t *testing.T) {
 			for _, h := range hosts {
 				h.Links[0].Set(Condition{}, closed)
 			}
-			w := start(t, hosts, []int{0, 0, 1, 1}, Program{Does: does}, "SHUNT_TIMEOUT=4s")
-			w.all(30*time.Second, "ended")
+			w := start(t, hosts, []int{0, 0, 1, 1}, Program{Does: does}, "SHUNT_TIMEOUT=12s") // of which joining takes a part
+			w.all(60*time.Second, "ended")
 			for _, p := range w.ranks {
 				if e := p.find("error"); does == "calls" && assert.NotNil(t, e, "rank %d", p.rank) {
 					assert.Equal(t, "timeout", e.Code)
