@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -291,7 +292,7 @@ func TestInterfacesThatReachNobody(t *testing.T) {
 	}
 	w := start(t, hosts, []int{0, 1, 2}, Program{Shrink: true, Pause: 5 * time.Millisecond})
 	w.all(20*time.Second, "runs")
-	w.ranks[0].kill(t)
+	w.ranks[0].signal(syscall.SIGKILL)
 	for _, p := range w.ranks[1:] {
 		if e := p.await(15*time.Second, "shrunk", "ended"); assert.NotNil(t, e, "rank %d", p.rank) {
 			assert.Equal(t, "shrunk", e.What)
@@ -321,11 +322,27 @@ func TestKilledWhileSlow(t *testing.T) {
 			w := start(t, hosts, []int{0, 0, 1, 1}, Program{Bytes: 40000, Shrink: true}, quick...)
 			w.all(30*time.Second, "runs")
 			for _, rank := range dead {
-				w.ranks[rank].kill(t)
+				w.ranks[rank].signal(syscall.SIGKILL)
 			}
 			w.survive(dead)
 		})
 	}
+}
+
+// TestPausedHosts: a job on several hosts that is stopped as a whole goes on, as one on a single host does.
+func TestPausedHosts(t *testing.T) {
+	t.Parallel()
+	w := running(t, []int{0, 0, 1, 1}, Program{Pause: 5 * time.Millisecond})
+	for _, p := range w.ranks {
+		p.signal(syscall.SIGSTOP)
+	}
+	<-time.After(silence + time.Second) // the pause
+	for _, p := range w.ranks {
+		p.signal(syscall.SIGCONT)
+	}
+	w.stop()
+	w.all(20*time.Second, "ended")
+	w.unharmed()
 }
 
 // survive checks that ranks that others have left have errors, and go on together or end.

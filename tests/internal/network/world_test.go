@@ -176,21 +176,24 @@ func (w *world) end() {
 		select {
 		case <-p.ended:
 		default:
-			p.kill(w.t)
+			p.signal(syscall.SIGKILL)
 			<-p.ended
 		}
 	}
 }
 
-// kill kills a rank at once.
-func (p *process) kill(t testing.TB) {
+// signal sends a signal to a rank.
+func (p *process) signal(number syscall.Signal) {
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", p.cmd.Process.Pid, p.cmd.Process.Pid))
 	if err != nil {
 		return
 	}
 	var pid int
 	if _, err := fmt.Sscan(string(children), &pid); err == nil {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
+		_ = syscall.Kill(pid, number)
+	}
+	if number == syscall.SIGCONT {
+		_ = p.cmd.Process.Signal(number) // nsenter stops with what it runs
 	}
 }
 
