@@ -127,8 +127,12 @@ func optionsOf(given *C.shunt_options) (host.Options, error) {
 	options.MaxSMs = int(given.max_sms)
 	options.Device = int(given.device)
 	options.Memory = plugin.MemoryKind(given.memory)
+	label, err := textOf("shunt_options.label", given.label)
 	options.Logger = logger
-	return options, nil
+	if label != "" {
+		options.Logger = logger.With("label", label)
+	}
+	return options, err
 }
 
 //export go_rank

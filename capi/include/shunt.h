@@ -98,10 +98,12 @@ typedef struct shunt_options {
   int32_t max_sms;          /* most multiprocessors of a GPU that the kernels of a communicator occupy at once; the
                                smallest of the ranks' values counts; 0: SHUNT_MAX_SMS; since 1.1 */
   int32_t reserved;         /* 0 */
+  const char *label;        /* NULL, or the words by which log lines tell this communicator from others of the
+                               process; since 1.1 */
 } shunt_options;
 
 #define SHUNT_OPTIONS_INIT \
-  { sizeof(shunt_options), 0, 0, NULL, NULL, 0, SHUNT_DEVICE_AUTO, SHUNT_MEMORY_HOST, 0, NULL, 0, 0 }
+  { sizeof(shunt_options), 0, 0, NULL, NULL, 0, SHUNT_DEVICE_AUTO, SHUNT_MEMORY_HOST, 0, NULL, 0, 0, NULL }
 
 /* One operation, for shunt_run and shunt_start. Which fields matter depends on
  * collective; the functions further down name them. Start from

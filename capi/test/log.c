@@ -17,7 +17,7 @@ static void see(void *context, shunt_log_level level, const char *text) {
   struct seen *s = context;
   pthread_mutex_lock(&s->lock);
   s->lines[level]++;
-  s->made += strstr(text, "communicator made communicator=world rank=0") == text;
+  s->made += strstr(text, "communicator made label=\"one of many\" communicator=world rank=0") == text;
   s->nested += shunt_set_log(NULL, NULL, SHUNT_LOG_DEBUG) == SHUNT_INVALID_ARGUMENT;
   strncpy(s->last, text, sizeof s->last - 1);
   pthread_cond_broadcast(&s->changed);
@@ -33,6 +33,7 @@ static void make(void) {
   OK(shunt_get_unique_id(id, sizeof id));
   options.id = id;
   options.world = 1;
+  options.label = "one of many";
   OK(shunt_comm_init(&options, &comm));
   OK(shunt_close(comm));
 }

@@ -36,6 +36,7 @@ class Options(ctypes.Structure):
         ("cancel", POINTER(c_int32)),
         ("max_sms", c_int32),
         ("reserved", c_int32),
+        ("label", c_char_p),
     ]
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import itertools
+import logging
 import os
 import socket
 import tempfile
@@ -11,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
+import shunt
 from torch_tests.registry import case
 
 
@@ -281,3 +283,27 @@ def two_backends_in_one_group(w):
     assert out == list(range(w.size))
     dist.barrier()
     dist.destroy_process_group()
+
+
+@case(worlds=(3,))
+def log_lines_name_the_group(w):
+    """Its name, and for messages which two of its ranks they are: a communicator's own numbers are 0 and 1 there."""
+    w.needs(w.judged and w.device.type == "cpu", "gloo: logs nothing; GPUs: ranks may meet before")
+    lines, logger = [], logging.getLogger("torch_tests.labels")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    logger.handlers = [logging.Handler()]
+    logger.handlers[0].emit = lambda record: lines.append(record.getMessage())
+    group, t = w.new_group([1, 2]), torch.ones(3)
+    shunt.log_to(logger)
+    try:
+        if w.rank:
+            dist.all_reduce(t, group=group)
+            dist.batch_isend_irecv([dist.P2POp(dist.isend if w.rank == 2 else dist.irecv, t, 3 - w.rank,
+                                               group)])[0].wait()
+    finally:
+        shunt.log_to(None)
+    name = f"group {group.group_name}" if w.rank else ""
+    made = [line.partition(" rank=")[0] for line in lines if line.startswith("communicator made")]
+    assert made == [f'communicator made label="{label}" communicator=world'
+                    for label in (name, f"ranks 1, 0 of {name}") if w.rank], lines

@@ -75,6 +75,8 @@ Communicator::Communicator(const Rendezvous& r, Milliseconds timeout, const Wher
   options.id = id.c_str();
   options.timeout_ms = timeout.count();
   options.cancel = reinterpret_cast<const int32_t*>(&cancel);
+  std::string label = where.label(ranks_);
+  options.label = label.c_str();
   if (r.device.is_cuda()) {
     options.memory = SHUNT_MEMORY_CUDA;
     options.device = r.device.index();

@@ -19,6 +19,10 @@ bool names(const std::string& text, const Where& where) {
 
 std::string Where::str() const { return c10::str(collective, " on rank ", rank, " of ", nameOf(*group)); }
 
+std::string Where::label(const std::vector<int>& ranks) const {
+  return ranks.empty() ? nameOf(*group) : c10::str("ranks ", c10::Join(", ", ranks), " of ", nameOf(*group));
+}
+
 void throwTimeout(const std::string& text) { C10_THROW_ERROR(DistBackendError, "shunt: timeout in " + text); }
 
 std::string renumbered(const std::string& text, const std::vector<int>& ranks) {

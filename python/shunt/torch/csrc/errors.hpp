@@ -19,6 +19,8 @@ struct Where {
   ShuntBackend* backend = nullptr;
 
   std::string str() const;  // "all_reduce on rank 1 of group 0"
+  // "group 0", or "ranks 2, 1 of group 0": what log lines call a communicator of these of its ranks, empty for all.
+  std::string label(const std::vector<int>& ranks) const;
   // Has the ranks that wait for this call know why it was not made.
   void refused(const std::string& why) const;
 };
