@@ -25,7 +25,8 @@ func TestLateRanks(t *testing.T) {
 					unix.MAP_ANONYMOUS|unix.MAP_SHARED)
 				require.NoError(t, err)
 				defer unix.Munmap(page)
-				require.NoError(t, e.SetControl(rank, executor.Memory{Base: unsafe.Pointer(&page[0]), Bytes: executor.ControlBytes}))
+				memory := executor.Memory{Base: unsafe.Pointer(&page[0]), Bytes: executor.ControlBytes}
+				require.NoError(t, e.SetControl(rank, memory))
 			}
 			e.Record(1, 1, uint32(plugin.AllReduce), 0, 0, 0, 0)
 			e.Announce()
