@@ -68,7 +68,7 @@ func (c *Communicator) NewAllocator(o AllocatorOptions) (*Allocator, error) {
 	return &Allocator{c.rank, memory}, nil
 }
 
-// home is what allocators need of the communicator.
+// home returns the parts of the communicator that allocators need.
 func (c *Communicator) home() allocator.Home {
 	return allocator.Home{
 		Label: c.label,

@@ -17,7 +17,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Home is what an allocator needs of its communicator.
+// Home has what an allocator needs of its communicator.
 type Home struct {
 	Label string // of the communicator
 	// Turn waits for the communicator's turn, unless the communicator is closed.

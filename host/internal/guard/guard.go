@@ -89,7 +89,7 @@ func (t *Transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.
 		checking: gate{who: t.gate.who}, registering: gate{who: t.gate.who}}, nil
 }
 
-// checked is what a Check has found.
+// checked holds the result of a Check.
 type checked struct{ err error }
 
 // Endpoint is an endpoint of a guarded transport.

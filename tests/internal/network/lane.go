@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Condition is what one direction of a link does to frames. The zero value passes all of them on at once.
+// Condition says how one direction of a link treats frames. The zero value passes all of them on at once.
 type Condition struct {
 	Cut       bool    // nothing passes
 	Loss      float64 // probabilities

@@ -18,7 +18,7 @@ import (
 // programVariable names, in the environment of a rank, what it does.
 const programVariable = "NETWORK_TEST_PROGRAM"
 
-// Event is what a rank says of itself, as a line of JSON.
+// Event is a line of JSON that a rank prints about itself.
 type Event struct {
 	Rank  int
 	What  string // "joined", "runs", "error", "closed", "ended"
@@ -32,7 +32,7 @@ type Event struct {
 	At    time.Time
 }
 
-// Program is what every rank does: it joins, and then makes calls until it is told to stop.
+// Program describes the work of every rank, which joins, and then makes calls until it is told to stop.
 type Program struct {
 	Does   string        // beside calls: "split", "whole" (a split of all) or "subset"; "nothing": no calls either
 	Bytes  int           // of a message
