@@ -363,7 +363,9 @@ func (c *Communicator) Err() error {
 }
 
 // Close ends this rank's part in the communicator and releases everything it holds. It waits for operations in flight
-// here, never for peers, and returns the errors of releasing; the communicator is closed all the same.
+// here, never for peers, and returns the errors of releasing; the communicator is closed all the same. On a GPU it waits
+// two seconds at most: what is running then goes on, and ends well if the peers come. What fails once Close has begun
+// is its error, or is logged where it comes later.
 func (c *Communicator) Close() error {
 	c.closeOnce.Do(func() { c.closeErr = c.close() })
 	return c.closeErr
@@ -382,7 +384,9 @@ func (c *Communicator) close() error {
 	}
 	c.job.Forget(&c.member)
 	c.device.halt()
-	errs := []error{c.endpoints.EndDeferred()}
+	c.endpoints.EndDeferred()
+	outlived, err := c.device.outlive()
+	errs := []error{err}
 	for _, w := range c.windows {
 		errs = append(errs, w.release())
 	}
@@ -391,7 +395,7 @@ func (c *Communicator) close() error {
 	if c.engine != nil {
 		c.engine.Close()
 	}
-	errs = append(errs, c.endpoints.Close())
+	errs = append(errs, c.endpoints.Close(), outlived())
 	if c.group != nil {
 		errs = append(errs, c.group.Close())
 	}

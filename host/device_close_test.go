@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,26 +16,78 @@ import (
 )
 
 // Close returns while a kernel of this rank waits for a peer, which may only come when this thread goes on: a kernel of
-// the communicator that is closed, or of another one on the same GPU. The kernel ends well when the peer does come.
+// the communicator that is closed, or of another one on the same GPU. The kernel ends well when the peer does come, also
+// where the peer needs memory of the communicator that it has not mapped yet.
 func TestDeviceCloseBesideAKernelThatWaitsForAPeer(t *testing.T) {
-	for name, another := range map[string]bool{"its own": false, "another's": true} {
+	for name, of := range map[string]struct {
+		another, split bool
+		count          int64
+	}{
+		"its own":                   {false, false, 10},
+		"another's":                 {true, false, 10},
+		"its own, with new memory":  {false, false, 1 << 15},
+		"of a part, the same":       {false, true, 1 << 15},
+		"another's with new memory": {true, false, 1 << 15},
+	} {
 		t.Run(name, func(t *testing.T) {
 			drivers := gpusOf(t, []int{0, 1}, cudatest.Options{Devices: 2, HostFreesWait: true})
-			adjust := func(_ int, o *host.Options) { o.Timeout = 30 * time.Second }
-			errs := deviceErrors(t, drivers, adjust, func(r *rank) error { return closesBesideAKernel(r, another) })
+			adjust := func(_ int, o *host.Options) { o.Timeout = 10 * time.Second }
+			errs := deviceErrors(t, drivers, adjust, func(r *rank) error {
+				return closesBesideAKernel(r, of.another, of.split, of.count)
+			})
 			require.NoError(t, errors.Join(errs...))
 		})
 	}
 }
 
-func closesBesideAKernel(r *rank, another bool) error {
-	const n = 10
-	b, done := r.buffers(n, n)
-	reduce := func() error {
-		return r.AllReduce(pointer(b[0]), pointer(b[1]), n, plugin.Float32, plugin.OpSum, r)
+// What fails only after Close has begun is told all the same: by Close, or in the log where it comes later.
+func TestDeviceFailuresOfAClosedCommunicator(t *testing.T) {
+	for name, timeout := range map[string]time.Duration{"by Close": 500 * time.Millisecond, "in the log": 3 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			var log heard
+			errs := deviceErrors(t, gpus(t, 2), patient(timeout, &log), func(r *rank) error {
+				const n = 10
+				b, done := r.buffers(n, n)
+				reduce := func() error {
+					return r.AllReduce(pointer(b[0]), pointer(b[1]), n, plugin.Float32, plugin.OpSum, r)
+				}
+				if err := errors.Join(reduce(), r.sync(), r.meet()); err != nil {
+					return err
+				}
+				if r.Rank() == 0 {
+					err := errors.Join(reduce(), r.Close(), r.driver.SynchronizeStream(r.ctx, r.stream), host.Collect())
+					r.all.meet()
+					return done(err)
+				}
+				r.all.meet()
+				return done(r.Close())
+			})
+			require.NoError(t, errs[1])
+			told := strings.Join(log.lines("level=ERROR"), "")
+			if timeout < time.Second {
+				require.ErrorIs(t, errs[0], plugin.Timeout)
+				told += errs[0].Error()
+			} else {
+				require.NoError(t, errs[0])
+			}
+			require.Contains(t, told, "rank 0 closed the communicator while an operation was running, which had no answer from "+
+				"peer rank 1 (pid ")
+		})
 	}
-	err := errors.Join(r.fill(b[0], n, 1+float32(r.Rank())), reduce(), r.sync(), r.fill(b[1], n, 0))
-	closed := r.Communicator
+}
+
+func closesBesideAKernel(r *rank, another, split bool, n int64) error {
+	b, done := r.buffers(int(n), int(n))
+	calls := r.Communicator
+	var err error
+	if split {
+		calls, err = r.Split(context.Background(), 0, 0)
+	}
+	reduce := func(n int64) error {
+		return calls.AllReduce(pointer(b[0]), pointer(b[1]), n, plugin.Float32, plugin.OpSum, r)
+	}
+	err = errors.Join(err, r.fill(b[0], int(n), 1+float32(r.Rank())), reduce(10), r.sync(), r.fill(b[1], int(n), 0))
+	closed := calls
 	if another {
 		var failed error
 		closed, failed = r.Split(context.Background(), 0, 0)
@@ -45,19 +98,19 @@ func closesBesideAKernel(r *rank, another bool) error {
 	}
 	if r.Rank() == 0 {
 		began := time.Now()
-		err = errors.Join(reduce(), closed.Close())
-		if took := time.Since(began); took > 15*time.Second {
+		err = errors.Join(reduce(n), closed.Close())
+		if took := time.Since(began); took > 5*time.Second {
 			err = errors.Join(err, fmt.Errorf("Close took %v", took))
 		}
 	}
 	r.all.meet()
 	if r.Rank() == 1 {
-		err = errors.Join(err, reduce())
+		err = errors.Join(err, reduce(n))
 	}
 	err = errors.Join(err, r.driver.SynchronizeStream(r.ctx, r.stream))
-	if got, failed := r.read(b[1], n); failed != nil || got[0] != 3 || got[n-1] != 3 {
-		err = errors.Join(err, failed, fmt.Errorf("the result is %v", got))
+	if got, failed := r.read(b[1], int(n)); failed != nil || got[0] != 3 || got[n-1] != 3 {
+		err = errors.Join(err, failed, fmt.Errorf("the result is %v", got[n-1]))
 	}
 	r.all.meet()
-	return done(errors.Join(err, closed.Close(), r.Close(), host.Collect()))
+	return done(errors.Join(err, closed.Close(), calls.Close(), r.Close(), host.Collect()))
 }

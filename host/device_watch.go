@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/internal/endpoints"
@@ -52,6 +53,33 @@ func (d *device) look() {
 	} else {
 		d.comm.fail(d.comm.observer.Fault(kind, peer, d.exec.Compared, &d.flights), true)
 	}
+}
+
+// outlive has what still runs when the communicator is closed looked at once it has ended: nobody else would say that it
+// has failed. What is known by the end of Close it returns, what comes later is logged.
+func (d *device) outlive() (known func() error, err error) {
+	if d == nil {
+		return func() error { return nil }, nil
+	}
+	var failed atomic.Pointer[plugin.Error]
+	o, exec := &d.comm.observer, d.exec
+	err = exec.Later(func() error {
+		kind, peer, _ := exec.Fault()
+		if kind == plugin.FaultNone || o.Failure.Reason() != nil {
+			return nil
+		}
+		reason := o.FaultOnceClosed(kind, peer)
+		o.Logger.Error("operations of a closed communicator have failed, and their results are not there", "communicator",
+			o.Label, "rank", o.Rank, "reason", reason.Message)
+		failed.Store(reason)
+		return nil
+	})
+	return func() error {
+		if reason := failed.Load(); reason != nil {
+			return reason
+		}
+		return nil
+	}, err
 }
 
 // lookAtEngine fails the communicator as one of its engine steps has failed.

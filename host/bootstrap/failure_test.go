@@ -265,7 +265,7 @@ func TestWhileAlive(t *testing.T) {
 		t.Error(cause)
 	}
 	for range 100 { // a rank that is known to be dead is asked for nothing
-		late, cancel := s[0].All().WhileMemberAlive(t.Context(), 1)
+		late, cancel := s[0].All().WhileMemberRuns(t.Context(), 1)
 		if late.Err() == nil {
 			t.Error("the context has not ended")
 		}

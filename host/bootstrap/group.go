@@ -216,22 +216,27 @@ func (g *Group) Fail(reason *plugin.Error) {
 // leaves, or when the session ends; its cause is an error that says so. Use it
 // for whatever waits for a member other than by a collective.
 func (g *Group) WhileAlive(ctx context.Context) (context.Context, context.CancelFunc) {
-	return g.session.whileAlive(ctx, g.ranks)
+	return g.session.whileAlive(ctx, g.ranks, false)
 }
 
-// WhileMemberAlive is like WhileAlive for what waits for one member, whatever becomes of the others.
-func (g *Group) WhileMemberAlive(ctx context.Context, rank int) (context.Context, context.CancelFunc) {
-	return g.session.whileAlive(ctx, g.ranks[rank:rank+1])
+// WhileMemberRuns is like WhileAlive for what waits for one member, whatever becomes of the others. One that has left is
+// no reason to end: its process, and what it had begun, may go on.
+func (g *Group) WhileMemberRuns(ctx context.Context, rank int) (context.Context, context.CancelFunc) {
+	return g.session.whileAlive(ctx, g.ranks[rank:rank+1], true)
 }
 
-func (s *Session) whileAlive(ctx context.Context, ranks []int) (context.Context, context.CancelFunc) {
+func (s *Session) whileAlive(ctx context.Context, ranks []int, left bool) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	// changed is closed when this may no longer be so; nil: it is not so.
 	alive := func() (changed <-chan struct{}) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		reason := absent(ranks, func(rank int) (Member, State, *plugin.Error) {
-			return s.members[rank], s.states[rank], s.reasons[rank]
+			state := s.states[rank]
+			if left && state == Left {
+				state = Alive
+			}
+			return s.members[rank], state, s.reasons[rank]
 		})
 		if s.end != nil {
 			reason = s.end

@@ -80,8 +80,22 @@ func (f *Deferred) tag(i int) string { return fmt.Sprintf("%s deferred %d", f.Ta
 // Held returns the bytes of what this rank has made.
 func (f *Deferred) Held() int64 { return f.held.Load() }
 
-// Close ends the making of memory; peers that ask for some are refused. What was made lives on in the mappings of
-// region 0, which are closed afterwards.
+// End ends the making of memory: peers that ask for some that this rank has not made are refused. What it has made they
+// still get: an operation that it has begun waits for what they store there.
+func (f *Deferred) End() {
+	if f == nil {
+		return
+	}
+	for i := range f.own {
+		o := &f.own[i]
+		o.mu.Lock()
+		o.closed = true
+		o.mu.Unlock()
+	}
+}
+
+// Close lets go of the memory, once no operation can be running any more. It lives on in the mappings of region 0, which
+// are closed afterwards.
 func (f *Deferred) Close() error {
 	if f == nil {
 		return nil
@@ -173,8 +187,8 @@ func (f *Deferred) mapOf(ctx context.Context, i, rank int) error {
 		defer closeAll(fds)
 		return f.Ranks[rank].Extend(f.Device, p.offset, fds[0], p.Bytes)
 	case plugin.PeerDied, plugin.Closed:
-		// It will read nothing any more, but what it has sent before may still be taken: what this rank stores there
-		// goes into memory that nobody reads. Whoever waits for that rank learns of its end as ever.
+		// It has begun nothing that reads this memory, or it is dead. What it has sent before may still be taken: what
+		// this rank stores there goes into memory that nobody reads. Whoever waits for that rank learns of its end as ever.
 		m, fd, err := f.place(i, rank)
 		if err == nil {
 			err = errors.Join(unix.Close(fd), f.Driver.Unmap(f.Context, m)) // behind region 0 it stays
@@ -218,11 +232,11 @@ func (f *Deferred) makeOwn(i int) error {
 // makeLocked makes this rank's memory if it is not there yet. The caller holds its lock.
 func (f *Deferred) makeLocked(i int) (err error) {
 	o := &f.own[i]
-	if o.closed {
-		return plugin.Errorf(plugin.Closed, "the communicator is closed")
-	}
 	if o.memory.Bytes != 0 {
 		return nil
+	}
+	if o.closed {
+		return plugin.Errorf(plugin.Closed, "the communicator is closed")
 	}
 	if o.memory, o.fd, err = f.place(i, f.Rank); err != nil {
 		return err

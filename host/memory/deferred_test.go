@@ -126,29 +126,45 @@ func TestDeferredMemoryThatNobodyAskedFor(t *testing.T) {
 	leaveNothing(t, before, s)
 }
 
-// The memory of a rank that has closed is nobody's any more. That of the others is theirs, whoever has closed.
+// What a rank had not made when it closed is nobody's any more, and what it had made is given until its operations have
+// ended. The memory of the others is theirs, whoever has closed.
 func TestDeferredMemoryWithoutARankThatHasClosed(t *testing.T) {
-	sessions := join(t, 3)
-	s := make([]*Share, len(sessions))
-	noErrors(t, each(len(s), func(rank int) (err error) {
-		s[rank], err = NewShare(t.Context(), sessions[rank].All())
-		return err
-	}))
-	before := openFiles(t)
-	ranks := deferred(t, s)
-	require.NoError(t, sessions[1].Close())
-	require.Eventually(t, func() bool { return sessions[0].State(1) != bootstrap.Alive }, 10*time.Second, time.Millisecond)
-	require.NoError(t, ranks[0].need(t, []int{1, 2}))
-	require.Zero(t, ranks[1].Held())
-	require.Equal(t, int64(deferredBytes), ranks[2].Held())
-	for _, peer := range []int{1, 2} {
-		require.NoError(t, ranks[0].driver.Write(ranks[0].ctx, ranks[0].at[peer], []byte{1}))
+	for _, made := range []bool{false, true} {
+		sessions := join(t, 3)
+		s := make([]*Share, len(sessions))
+		noErrors(t, each(len(s), func(rank int) (err error) {
+			s[rank], err = NewShare(t.Context(), sessions[rank].All())
+			return err
+		}))
+		before := openFiles(t)
+		ranks := deferred(t, s)
+		if made {
+			require.NoError(t, ranks[1].need(t, []int{}))
+		}
+		ranks[1].End()
+		require.NoError(t, sessions[1].Close())
+		require.Eventually(t, func() bool { return sessions[0].State(1) != bootstrap.Alive }, 10*time.Second, time.Millisecond)
+		require.NoError(t, ranks[0].need(t, []int{1, 2}))
+		for _, peer := range []int{1, 2} {
+			require.NoError(t, ranks[0].driver.Write(ranks[0].ctx, ranks[0].at[peer], []byte{1}))
+		}
+		require.NoError(t, ranks[2].need(t, []int{}))
+		require.Equal(t, []byte{1}, ranks[2].driver.Bytes(ranks[2].at[2], 1))
+		if made {
+			require.Equal(t, []byte{1}, ranks[1].driver.Bytes(ranks[1].at[1], 1))
+		} else {
+			require.Zero(t, ranks[1].Held())
+		}
+		require.NoError(t, ranks[1].Close()) // nothing of it runs any more
+		require.NoError(t, ranks[2].need(t, []int{1}))
+		require.NoError(t, ranks[2].driver.Write(ranks[2].ctx, ranks[2].at[1], []byte{2}))
+		if made {
+			require.Equal(t, []byte{1}, ranks[1].driver.Bytes(ranks[1].at[1], 1))
+		}
+		for _, d := range ranks {
+			require.NoError(t, d.close())
+			require.Equal(t, []string{"1 retained contexts"}, d.driver.Leaks())
+		}
+		leaveNothing(t, before, s)
 	}
-	require.NoError(t, ranks[2].need(t, []int{}))
-	require.Equal(t, []byte{1}, ranks[2].driver.Bytes(ranks[2].at[2], 1))
-	for _, d := range ranks {
-		require.NoError(t, d.close())
-		require.Equal(t, []string{"1 retained contexts"}, d.driver.Leaks())
-	}
-	leaveNothing(t, before, s)
 }

@@ -39,7 +39,7 @@ func (s *Share) Fetch(ctx context.Context, rank int, tag string, wanted int) ([]
 	if s.peers[rank].hostID != s.peers[s.group.Rank()].hostID {
 		return nil, plugin.Errorf(plugin.Unsupported, "fetch %q: rank %d is on another host", tag, rank)
 	}
-	ctx, cancel := s.group.WhileMemberAlive(ctx, rank)
+	ctx, cancel := s.group.WhileMemberRuns(ctx, rank)
 	defer cancel()
 	return s.fetch(ctx, rank, tag, wanted)
 }

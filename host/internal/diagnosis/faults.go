@@ -38,6 +38,31 @@ func (o *Observer) Fault(kind plugin.Fault, peer int, compared func() (own, thei
 	return reason
 }
 
+// FaultOnceClosed is like Fault once the communicator is closed, when what its ranks say of themselves is gone.
+func (o *Observer) FaultOnceClosed(kind plugin.Fault, peer int) *plugin.Error {
+	code, what := plugin.Mismatch, fmt.Sprintf("gave up, fault %d", kind)
+	switch kind {
+	case plugin.FaultTimeout:
+		code, what = plugin.Timeout, fmt.Sprintf("had no answer from %s for %v", o.PeerName(peer), o.Timeout)
+	case plugin.FaultAborted:
+		code, what = plugin.Aborted, "was aborted"
+	case plugin.FaultAsymmetric:
+		what = "found the memory of " + o.PeerName(peer) + " at another offset"
+	case plugin.FaultLength:
+		what = "got a message of another length from " + o.PeerName(peer)
+	case plugin.FaultCounts:
+		code, what = plugin.InvalidArgument, "found invalid counts on the GPU"
+	case plugin.FaultEngine:
+		code, what = plugin.Internal, "failed in an engine"
+	}
+	reason := &plugin.Error{Code: code, Rank: o.Rank, Message: fmt.Sprintf(
+		"rank %d closed the communicator while an operation was running, which %s", o.Rank, what)}
+	if peer >= 0 && peer < o.World {
+		reason.Rank = peer
+	}
+	return reason
+}
+
 // asymmetric returns the error of a kernel that found symmetric memory used at different offsets.
 func (o *Observer) asymmetric(peer int, own, theirs [3]uint64) *plugin.Error {
 	place := func(w [3]uint64) string {

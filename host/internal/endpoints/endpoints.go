@@ -194,9 +194,18 @@ func (s *Set) ForWindows(ctx context.Context) (*Endpoint, error) {
 	return nil, plugin.Errorf(plugin.Unsupported, "no transport allocates buffers")
 }
 
-// EndDeferred ends the making of memory that is deferred; peers that ask for some are refused.
-func (s *Set) EndDeferred() error {
-	var err error
+// EndDeferred ends the making of memory that is deferred. Peers still get what this rank has made.
+func (s *Set) EndDeferred() {
+	for _, e := range s.List {
+		e.deferred.End()
+	}
+}
+
+// closeShare ends the giving of descriptors to peers.
+func (s *Set) closeShare() (err error) {
+	if s.share != nil {
+		err = s.share.Close()
+	}
 	for _, e := range s.List {
 		err = errors.Join(err, e.deferred.Close())
 	}
@@ -208,6 +217,11 @@ func (s *Set) EndDeferred() error {
 // may wait for kernels, and they for what a peer calls next.
 func (s *Set) Close() error {
 	errs := []error{s.Buffers.Close()}
+	if s.GPU == nil {
+		errs = append(errs, s.closeShare())
+	} else { // peers whose data an operation waits for may have yet to ask where it goes
+		errs = append(errs, s.GPU.Exec.Later(s.closeShare))
+	}
 	for _, m := range s.control {
 		errs = append(errs, m.Close())
 	}
@@ -222,9 +236,6 @@ func (s *Set) Close() error {
 	}
 	if s.GPU != nil {
 		errs = append(errs, s.GPU.Exec.Later(s.GPU.copies.Close), s.GPU.Exec.Close())
-	}
-	if s.share != nil {
-		errs = append(errs, s.share.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -41,6 +41,7 @@ type call struct {
 	op          plugin.Op
 	root        int
 	region      [maxRanks]uint64
+	pipes       uint64             // their offset in a region
 	counts      [4][maxRanks]int64 // send counts and displacements, then receive counts and displacements
 
 	done  <-chan struct{}

@@ -3,6 +3,7 @@ package cudaipctest
 import (
 	"github.com/shunt-ccl/shunt/cuda/cudatest"
 	"github.com/shunt-ccl/shunt/plugin"
+	"github.com/shunt-ccl/shunt/transports/cudaipc/internal/parts"
 )
 
 // Kernels returns the kernels of every image of transports/cudaipc, by name, for
@@ -11,13 +12,13 @@ func Kernels() map[string]cudatest.Kernel {
 	kernels := map[string]cudatest.Kernel{}
 	bytes := func(run func(*call), names ...string) {
 		for _, name := range names {
-			kernels[name] = launch(plain, run)
+			kernels[name] = launch(name, plain, run)
 		}
 	}
 	typed := func(run func(*call, plugin.DType), names ...string) {
 		for _, name := range names {
 			for d := plugin.Int8; d.Valid(); d++ {
-				kernels[name+"_"+d.String()] = launch(plain, func(c *call) { run(c, d) })
+				kernels[name+"_"+d.String()] = launch(name, plain, func(c *call) { run(c, d) })
 			}
 		}
 	}
@@ -43,14 +44,23 @@ func Kernels() map[string]cudatest.Kernel {
 	bytes(put, "shunt_copy")
 	bytes(windowSignal, "shunt_window_signal")
 	bytes(windowWait, "shunt_window_wait")
-	kernels["shunt_all_to_all_v"] = launch(varying, func(c *call) { c.allToAllV(false) })
-	kernels["shunt_all_to_all_v_in_turns"] = launch(varying, func(c *call) { c.allToAllV(false) })
-	kernels["shunt_all_to_all_v_long"] = launch(varying, func(c *call) { c.allToAllV(true) })
-	kernels["shunt_all_to_all_v_on_device"] = launch(onDevice, allToAllVOnDevice)
+	vary := func(behind arguments, run func(*call), names ...string) {
+		for _, name := range names {
+			kernels[name] = launch(name, behind, run)
+		}
+	}
+	vary(varying, func(c *call) { c.allToAllV(false) }, "shunt_all_to_all_v", "shunt_all_to_all_v_in_turns")
+	vary(varying, func(c *call) { c.allToAllV(true) }, "shunt_all_to_all_v_long")
+	vary(onDevice, allToAllVOnDevice, "shunt_all_to_all_v_on_device")
 	return kernels
 }
 
-// launch makes a kernel of what one call does.
-func launch(behind arguments, run func(*call)) cudatest.Kernel {
-	return func(g cudatest.Grid) { run(newCall(g, behind)) }
+// launch makes a kernel of what one call does. The name says where its pipes lie.
+func launch(name string, behind arguments, run func(*call)) cudatest.Kernel {
+	part := parts.Of(name)
+	return func(g cudatest.Grid) {
+		c := newCall(g, behind)
+		c.pipes = pipesIn(part, c.world)
+		run(c)
+	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// Each ordered pair of ranks has a pipe in the receiver's region: how many bytes
+// Each ordered pair of ranks has a pipe in each part of the receiver's region: how many bytes
 // were put in and how many taken out, and a ring. Counters only grow.
 const (
 	ringBytes = 32 << 10
@@ -15,10 +15,13 @@ const (
 )
 
 // pipe returns the pipe from one rank to another, wherever it is called from.
-func (c *call) pipe(from, to int) uint64 { return c.region[to] + pipesAt + uint64(from)*pipeBytes }
+func (c *call) pipe(from, to int) uint64 { return c.region[to] + c.pipes + uint64(from)*pipeBytes }
 
 // push puts as much of b as there is room for into the pipe to a peer.
 func (c *call) push(peer int, b []byte) int {
+	if len(b) == 0 {
+		return 0 // and the peer's memory need not be there
+	}
 	p := c.pipe(c.rank, peer)
 	put := atomic.LoadUint64(word(p))
 	n := min(len(b), ringBytes-int(put-atomic.LoadUint64(word(p+64))))
@@ -34,6 +37,9 @@ func (c *call) push(peer int, b []byte) int {
 
 // pull takes as much as there is for b out of the pipe from a peer.
 func (c *call) pull(peer int, b []byte) int {
+	if len(b) == 0 {
+		return 0
+	}
 	p := c.pipe(peer, c.rank)
 	taken := atomic.LoadUint64(word(p + 64))
 	n := min(len(b), int(atomic.LoadUint64(word(p))-taken)) // acquire
