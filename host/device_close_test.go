@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,25 +20,29 @@ import (
 // the communicator that is closed, or of another one on the same GPU. The kernel ends well when the peer does come, also
 // where the peer needs memory of the communicator that it has not mapped yet.
 func TestDeviceCloseBesideAKernelThatWaitsForAPeer(t *testing.T) {
-	for name, of := range map[string]struct {
-		another, split bool
-		count          int64
-	}{
-		"its own":                   {false, false, 10},
-		"another's":                 {true, false, 10},
-		"its own, with new memory":  {false, false, 1 << 15},
-		"of a part, the same":       {false, true, 1 << 15},
-		"another's with new memory": {true, false, 1 << 15},
+	for name, of := range map[string]closing{
+		"its own":                    {count: 10},
+		"another's":                  {count: 10, another: true},
+		"with new memory":            {count: 1 << 15},
+		"of a part, with new memory": {count: 1 << 15, split: true},
+		"another's, with new memory": {count: 1 << 15, another: true},
+		"registered memory":          {count: 1 << 20, register: (*host.Communicator).Register},
+		"symmetric memory":           {count: 1 << 20, register: (*host.Communicator).RegisterSymmetric},
 	} {
 		t.Run(name, func(t *testing.T) {
 			drivers := gpusOf(t, []int{0, 1}, cudatest.Options{Devices: 2, HostFreesWait: true})
 			adjust := func(_ int, o *host.Options) { o.Timeout = 10 * time.Second }
-			errs := deviceErrors(t, drivers, adjust, func(r *rank) error {
-				return closesBesideAKernel(r, of.another, of.split, of.count)
-			})
+			errs := deviceErrors(t, drivers, adjust, of.besideAKernel)
 			require.NoError(t, errors.Join(errs...))
 		})
 	}
+}
+
+// closing says what is called in which communicator before one is closed.
+type closing struct {
+	another, split bool // another one than is called; one that was split from the first
+	count          int64
+	register       func(c *host.Communicator, p unsafe.Pointer, bytes int64) error // the receive memory
 }
 
 // What fails only after Close has begun is told all the same: by Close, or in the log where it comes later.
@@ -76,39 +81,43 @@ func TestDeviceFailuresOfAClosedCommunicator(t *testing.T) {
 	}
 }
 
-func closesBesideAKernel(r *rank, another, split bool, n int64) error {
-	b, done := r.buffers(int(n), int(n))
+func (of closing) besideAKernel(r *rank) error {
+	n := int(of.count)
+	b, done := r.buffers(n, n)
 	calls := r.Communicator
 	var err error
-	if split {
+	if of.split {
 		calls, err = r.Split(context.Background(), 0, 0)
 	}
 	reduce := func(n int64) error {
 		return calls.AllReduce(pointer(b[0]), pointer(b[1]), n, plugin.Float32, plugin.OpSum, r)
 	}
-	err = errors.Join(err, r.fill(b[0], int(n), 1+float32(r.Rank())), reduce(10), r.sync(), r.fill(b[1], int(n), 0))
+	err = errors.Join(err, r.fill(b[0], n, 1+float32(r.Rank())), reduce(10), r.sync())
+	if of.register != nil {
+		err = errors.Join(err, of.register(calls, pointer(b[1]), 4*of.count), reduce(of.count), r.sync())
+	}
 	closed := calls
-	if another {
+	if of.another {
 		var failed error
 		closed, failed = r.Split(context.Background(), 0, 0)
 		err = errors.Join(err, failed)
 	}
-	if err = errors.Join(err, r.meet()); err != nil {
+	if err = errors.Join(err, r.fill(b[1], n, 0), r.meet()); err != nil {
 		return err
 	}
 	if r.Rank() == 0 {
 		began := time.Now()
-		err = errors.Join(reduce(n), closed.Close())
+		err = errors.Join(reduce(of.count), closed.Close())
 		if took := time.Since(began); took > 5*time.Second {
 			err = errors.Join(err, fmt.Errorf("Close took %v", took))
 		}
 	}
 	r.all.meet()
 	if r.Rank() == 1 {
-		err = errors.Join(err, reduce(n))
+		err = errors.Join(err, reduce(of.count))
 	}
 	err = errors.Join(err, r.driver.SynchronizeStream(r.ctx, r.stream))
-	if got, failed := r.read(b[1], int(n)); failed != nil || got[0] != 3 || got[n-1] != 3 {
+	if got, failed := r.read(b[1], n); failed != nil || got[0] != 3 || got[n-1] != 3 {
 		err = errors.Join(err, failed, fmt.Errorf("the result is %v", got[n-1]))
 	}
 	r.all.meet()
