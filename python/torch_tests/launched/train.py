@@ -10,6 +10,7 @@ import pathlib
 import signal
 import sys
 
+import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -21,16 +22,20 @@ def main() -> None:
     backend, steps, fault = sys.argv[1], int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else ""
     if "shunt" in backend:
         import shunt.torch  # noqa: F401 (registers the backend)
+    device = "cpu"
+    if backend.startswith("cuda"):
+        device = f"cuda:{int(os.environ['LOCAL_RANK']) % torch.cuda.device_count()}"
+        torch.cuda.set_device(device)
     dist.init_process_group(backend)
     rank, attempt = dist.get_rank(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    net = DistributedDataParallel(m.make("cpu"))
-    m.train(net, 2, rank, "cpu")
+    net = DistributedDataParallel(m.make(device))
+    m.train(net, 2, rank, device)
     if rank == 1 and fault == "killed" and attempt == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     if rank == 1 and fault == "raises":
         raise ValueError("rank 1 has had enough")
     print(f"rank {rank} of attempt {attempt} is under way", flush=True)
-    losses = m.train(net, steps if fault != "endless" else 1_000_000, rank, "cpu")
+    losses = m.train(net, steps if fault != "endless" else 1_000_000, rank, device)
     print(f"rank {rank} of attempt {attempt} has loss {losses[-1]:.3f}", flush=True)
     dist.destroy_process_group()
 

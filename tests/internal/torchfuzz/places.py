@@ -1,6 +1,7 @@
 """Where a rank's calls run: on the host, or on a GPU with its streams, graphs and allocator."""
 
 import contextlib
+import ctypes
 import gc
 import os
 import random
@@ -18,6 +19,49 @@ def resident() -> int:
     """Bytes of this process in memory."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class ProcessInfo(ctypes.Structure):
+    """nvmlProcessInfo_t"""
+
+    _fields_ = [("pid", ctypes.c_uint), ("bytes", ctypes.c_ulonglong), ("gpu", ctypes.c_uint),
+                ("compute", ctypes.c_uint)]
+
+
+class Gpu:
+    """What NVML says of a GPU's memory."""
+
+    def __init__(self, uuid: str) -> None:
+        self.handle = ctypes.c_void_p()
+        try:
+            self.lib = ctypes.CDLL("libnvidia-ml.so.1")
+            failed = self.lib.nvmlInit_v2() or self.lib.nvmlDeviceGetHandleByUUID(
+                f"GPU-{uuid}".encode(), ctypes.byref(self.handle))
+        except (OSError, AttributeError):
+            failed = 1
+        if failed:
+            self.handle.value = None
+
+    def used(self) -> int | None:
+        """Bytes that this process and its children, plugins among them, use; None where NVML does not know."""
+        count, found = ctypes.c_uint(256), (ProcessInfo * 256)()
+        if not self.handle.value or self.lib.nvmlDeviceGetComputeRunningProcesses_v3(
+                self.handle, ctypes.byref(count), found):
+            return None
+        ours = {info.pid: info.bytes for info in found[:count.value]
+                if os.getpid() in (info.pid, parent_of(info.pid))}
+        if os.getpid() not in ours or (1 << 64) - 1 in ours.values():
+            return None
+        return sum(ours.values())
+
+
+def parent_of(pid: int) -> int:
+    """A process's parent, 0 if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 class Host:
@@ -73,6 +117,7 @@ class Cuda:
         self.all = [self.cuda.default_stream(self.device), self.cuda.Stream(self.device),
                     self.cuda.Stream(self.device, priority=-1)]
         self.streams = len(self.all)
+        self.gpu = Gpu(str(self.cuda.get_device_properties(self.device).uuid))
         #: How often memory goes back to the driver, which changes from epoch to epoch.
         self.churn = 0.0
 
@@ -130,5 +175,9 @@ class Cuda:
         self.cuda.empty_cache()
 
     def used(self) -> int:
+        """Bytes of the GPU's memory that are this rank's; where nobody knows whose they are, all that are in use."""
+        own = self.gpu.used()
+        if own is not None:
+            return own
         free, total = self.cuda.mem_get_info(self.device)
         return total - free
