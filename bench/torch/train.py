@@ -91,8 +91,11 @@ def trained(job: Job, part: str) -> tuple[dict, dict]:
                   for name, model in models.items()}
     losses: dict = {name: [] for name in models}
     times: dict = {name: [] for name in models}
+    order = list(models)
     for first in range(0, job.a.steps, TURN):
-        for name, model in models.items():
+        order.append(order.pop(0))  # the first in a turn takes longer, whichever it is
+        for name in order:
+            model = models[name]
             dist.barrier()
             for step in range(first, min(first + TURN, job.a.steps)):
                 inputs, targets = (t.to(job.device) for t in m.batch(job.text, step, share, job.a.batch, job.a.length))

@@ -122,7 +122,7 @@ var algorithms = []algorithm{
 	{plugin.Reduce, "two_shot_ll128", "reduce", "shunt_reduce_two_shot_ll128", true, unitsRooted, 256 * kib, 16 * mib, 3.6,
 		287000, two},
 	{plugin.Reduce, "staged", "reduce", "shunt_reduce_staged", true, full, 8 * mib, 0, 33, 334000, more},
-	{plugin.Reduce, "staged", "reduce", "shunt_reduce_staged", true, full, 8 * mib, 0, 15.5, 360000, two},
+	{plugin.Reduce, "staged", "reduce", "shunt_reduce_staged", true, full, 8 * mib, 0, 15.5, 352500, two},
 
 	{plugin.AllToAllV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.55, 110000, all},
 	{plugin.AllGatherV, "ll128", "all_to_all_v", "shunt_all_to_all_v", false, pairs, 0, 0, 2.55, 110000, more},

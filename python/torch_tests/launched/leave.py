@@ -23,7 +23,7 @@ class AtTheEnd:
 
 
 def calls(group):
-    t = ones()
+    t = torch.ones(3)
     return {"all_reduce": lambda: dist.all_reduce(t, group=group),
             "wait": lambda: dist.all_reduce(t, group=group, async_op=True).wait(),
             "callback": lambda: dist.all_reduce(t, group=group, async_op=True).get_future().then(print).wait(),
@@ -31,19 +31,13 @@ def calls(group):
             "recv from any": lambda: dist.recv(t, group=group)}
 
 
-def ones():
-    return torch.ones(3, device="cuda" if backend.startswith("cuda") else "cpu")
-
-
 backend = sys.argv[1]
-if backend.startswith("cuda"):
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
 if "shunt" in backend:
     import shunt.torch  # noqa: F401 (registers the backend)
 dist.init_process_group(backend)
 for name in calls(None):
     group = dist.new_group()
-    dist.all_reduce(ones(), group=group)
+    dist.all_reduce(torch.ones(3), group=group)
     if dist.get_rank() == 0:
         threading.Thread(target=calls(group)[name], daemon=True).start()
 if dist.get_rank() == 1:

@@ -118,6 +118,13 @@ class Cuda:
                     self.cuda.Stream(self.device, priority=-1)]
         self.streams = len(self.all)
         self.gpu = Gpu(str(self.cuda.get_device_properties(self.device).uuid))
+        # torch 2.11 frees the two words of its random numbers' state with the last graph, while another stream may have
+        # yet to write what the capture of one put there: a graph that stays keeps them.
+        self.lasting = self.cuda.CUDAGraph()
+        with self.on(1):
+            self.lasting.capture_begin(capture_error_mode="thread_local")
+            arrays.zeros(1)
+            self.lasting.capture_end()
         #: How often memory goes back to the driver, which changes from epoch to epoch.
         self.churn = 0.0
 
