@@ -55,8 +55,8 @@ func (d *device) look() {
 	}
 }
 
-// outlive has what still runs when the communicator is closed looked at once it has ended: nobody else would say that it
-// has failed. What is known by the end of Close it returns, what comes later is logged.
+// outlive has what still runs when the communicator is closed looked at once it has ended: nobody else would say that
+// it has failed. What is known by the end of Close it returns, what comes later is logged.
 func (d *device) outlive() (known func() error, err error) {
 	if d == nil {
 		return func() error { return nil }, nil

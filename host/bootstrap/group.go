@@ -219,8 +219,8 @@ func (g *Group) WhileAlive(ctx context.Context) (context.Context, context.Cancel
 	return g.session.whileAlive(ctx, g.ranks, false)
 }
 
-// WhileMemberRuns is like WhileAlive for what waits for one member, whatever becomes of the others. One that has left is
-// no reason to end: its process, and what it had begun, may go on.
+// WhileMemberRuns is like WhileAlive for what waits for one member, whatever becomes of the others. One that has left
+// is no reason to end: its process, and what it had begun, may go on.
 func (g *Group) WhileMemberRuns(ctx context.Context, rank int) (context.Context, context.CancelFunc) {
 	return g.session.whileAlive(ctx, g.ranks[rank:rank+1], true)
 }

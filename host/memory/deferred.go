@@ -94,8 +94,8 @@ func (f *Deferred) End() {
 	}
 }
 
-// Close lets go of the memory, once no operation can be running any more. It lives on in the mappings of region 0, which
-// are closed afterwards.
+// Close lets go of the memory, once no operation can be running any more. It lives on in the mappings of region 0,
+// which are closed afterwards.
 func (f *Deferred) Close() error {
 	if f == nil {
 		return nil

@@ -143,7 +143,8 @@ func TestDeferredMemoryWithoutARankThatHasClosed(t *testing.T) {
 		}
 		ranks[1].End()
 		require.NoError(t, sessions[1].Close())
-		require.Eventually(t, func() bool { return sessions[0].State(1) != bootstrap.Alive }, 10*time.Second, time.Millisecond)
+		left := func() bool { return sessions[0].State(1) != bootstrap.Alive }
+		require.Eventually(t, left, 10*time.Second, time.Millisecond)
 		require.NoError(t, ranks[0].need(t, []int{1, 2}))
 		for _, peer := range []int{1, 2} {
 			require.NoError(t, ranks[0].driver.Write(ranks[0].ctx, ranks[0].at[peer], []byte{1}))

@@ -2,10 +2,8 @@
 #define _GNU_SOURCE
 #include "ucx.h"
 
-#include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,63 +11,6 @@
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
-
-static const char *const symbols[] = {
-#define X(name, result, arguments) #name,
-    UX_FUNCTIONS(X)
-#undef X
-};
-
-int ux_count(void) { return (int)(sizeof symbols / sizeof *symbols); }
-
-const char *ux_symbol(int number) { return symbols[number]; }
-
-/*
- * UCX installs handlers of its own, for SIGSEGV, SIGBUS and others, and a debugger's for SIGHUP. These signals are the
- * program's: Go's runtime and Python's faulthandler live by them.
- */
-#define SIGNALS 64
-typedef struct {
-  struct sigaction of[SIGNALS + 1];
-} handlers;
-
-static void keep_handlers(handlers *h) {
-  for (int i = 1; i <= SIGNALS; i++)
-    if (sigaction(i, NULL, &h->of[i])) h->of[i].sa_handler = SIG_ERR; /* not ours to ask for */
-}
-
-static void restore_handlers(const handlers *h) {
-  for (int i = 1; i <= SIGNALS; i++) {
-    struct sigaction now;
-    if (h->of[i].sa_handler != SIG_ERR && !sigaction(i, NULL, &now) && now.sa_handler != h->of[i].sa_handler)
-      sigaction(i, &h->of[i], NULL);
-  }
-}
-
-int ux_load(const char *path, ux_table *table, char *message, size_t bytes) {
-  handlers before;
-  keep_handlers(&before);
-  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  restore_handlers(&before);
-  if (!library) {
-    const char *why = dlerror();
-    snprintf(message, bytes, "%s", why ? why : "dlopen failed");
-    return -1;
-  }
-  void **slots = (void **)table; /* nothing but function pointers, in the order of symbols */
-  for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
-    if (!(slots[i] = dlsym(library, symbols[i]))) {
-      snprintf(message, bytes, "it has no %s; UCX 1.11 is the oldest that serves", symbols[i]);
-      return -1; /* it stays: a library that hooks memory calls is not unloaded */
-    }
-  return 0;
-}
-
-int ux_version(const ux_table *table) {
-  unsigned major, minor, release;
-  table->ucp_get_version(&major, &minor, &release);
-  return (int)(major * 1000 + minor);
-}
 
 /* A connection. */
 typedef struct {
@@ -251,12 +192,12 @@ static shunt_status make(const ux_table *table, int rank, int world, char *memor
 shunt_status ux_open(const ux_table *table, int rank, int world, char *memory, ux_worker **out,
                      shunt_native_report *report) {
   sigset_t all, before;
-  handlers kept;
+  ux_handlers kept;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  keep_handlers(&kept);
+  ux_keep_handlers(&kept);
   shunt_status status = make(table, rank, world, memory, out, report);
-  restore_handlers(&kept);
+  ux_restore_handlers(&kept);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   return status;
 }

@@ -6,6 +6,7 @@
 #ifndef SHUNT_UCX_H
 #define SHUNT_UCX_H
 
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -99,6 +100,14 @@ int ux_load(const char *path, ux_table *table, char *message, size_t bytes);
 
 /* major * 1000 + minor. */
 int ux_version(const ux_table *table);
+
+/* The program's handlers of all signals, which UCX replaces: keep them before a call that does, and restore them. */
+#define UX_SIGNALS 64
+typedef struct {
+  struct sigaction of[UX_SIGNALS + 1];
+} ux_handlers;
+void ux_keep_handlers(ux_handlers *handlers);
+void ux_restore_handlers(const ux_handlers *handlers);
 
 /* What an endpoint has of UCX: a worker, and a connection to each rank. */
 typedef struct ux_worker ux_worker;

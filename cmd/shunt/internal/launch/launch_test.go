@@ -302,7 +302,7 @@ func TestStoppedLauncherStopsItsRanks(t *testing.T) {
 		signals := make(chan os.Signal, 2)
 		signal.Notify(signals, syscall.SIGTSTP, syscall.SIGCONT)
 		require.NoError(t, Run(context.Background(), Job{World: 2, Path: "sh", Label: "test",
-			Args: []string{"-c", "trap 'exit 0' USR1; echo $$; while :; do sleep 0.01; done"}}, signals))
+			Args: []string{"-c", "sleep 300 & trap 'kill $!; exit 0' USR1; echo $$; wait"}}, signals))
 		return
 	}
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestStoppedLauncherStopsItsRanks$")
@@ -317,6 +317,7 @@ func TestStoppedLauncherStopsItsRanks(t *testing.T) {
 		require.NoError(t, err)
 	}
 	pids = append(pids, cmd.Process.Pid)
+	// They start no process meanwhile: one that waits for vfork is stopped later.
 	stopped := func(want bool) func() bool {
 		return func() bool {
 			for _, pid := range pids {
