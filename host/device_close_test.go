@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/cuda/cudatest"
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/plugin"
@@ -28,6 +29,8 @@ func TestDeviceCloseBesideAKernelThatWaitsForAPeer(t *testing.T) {
 		"another's, with new memory": {count: 1 << 15, another: true},
 		"registered memory":          {count: 1 << 20, register: (*host.Communicator).Register},
 		"symmetric memory":           {count: 1 << 20, register: (*host.Communicator).RegisterSymmetric},
+		"a message that comes":       {count: 1 << 15, from: 1, to: 0},
+		"a message that goes":        {count: 1 << 15, from: 0, to: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			drivers := gpusOf(t, []int{0, 1}, cudatest.Options{Devices: 2, HostFreesWait: true})
@@ -43,6 +46,64 @@ type closing struct {
 	another, split bool // another one than is called; one that was split from the first
 	count          int64
 	register       func(c *host.Communicator, p unsafe.Pointer, bytes int64) error // the receive memory
+	from, to       int                                                             // where they differ, a message is sent
+}
+
+// call is the operation of a rank, of count elements, whose result is 3.
+func (of closing) call(r *rank, c *host.Communicator, b []cuda.Ptr, count int64) error {
+	switch {
+	case of.from == of.to:
+		return c.AllReduce(pointer(b[0]), pointer(b[1]), count, plugin.Float32, plugin.OpSum, r)
+	case r.Rank() == of.from:
+		return c.Send(pointer(b[0]), count, plugin.Float32, of.to, r)
+	}
+	return c.Recv(pointer(b[1]), count, plugin.Float32, of.from, r)
+}
+
+func (of closing) besideAKernel(r *rank) error {
+	n := int(of.count)
+	b, done := r.buffers(n, n)
+	calls := r.Communicator
+	var err error
+	if of.split {
+		calls, err = r.Split(context.Background(), 0, 0)
+	}
+	call := func(count int64) error { return of.call(r, calls, b, count) }
+	send, first := 1+float32(r.Rank()), func() error { return errors.Join(call(10), r.sync()) }
+	if of.from != of.to { // ranks agree on nothing before messages
+		send, first = 3, func() error { return nil }
+	}
+	err = errors.Join(err, r.fill(b[0], n, send), first())
+	if of.register != nil {
+		err = errors.Join(err, of.register(calls, pointer(b[1]), 4*of.count), call(of.count), r.sync())
+	}
+	closed := calls
+	if of.another {
+		var failed error
+		closed, failed = r.Split(context.Background(), 0, 0)
+		err = errors.Join(err, failed)
+	}
+	if err = errors.Join(err, r.fill(b[1], n, 0), r.meet()); err != nil {
+		return err
+	}
+	if r.Rank() == 0 {
+		began := time.Now()
+		err = errors.Join(call(of.count), closed.Close())
+		if took := time.Since(began); took > 5*time.Second {
+			err = errors.Join(err, fmt.Errorf("Close took %v", took))
+		}
+	}
+	r.all.meet()
+	if r.Rank() == 1 {
+		err = errors.Join(err, call(of.count))
+	}
+	err = errors.Join(err, r.driver.SynchronizeStream(r.ctx, r.stream))
+	got, failed := r.read(b[1], n)
+	if receives := of.from == of.to || r.Rank() == of.to; receives && (failed != nil || got[0] != 3 || got[n-1] != 3) {
+		err = errors.Join(err, failed, fmt.Errorf("the result is %v", got[n-1]))
+	}
+	r.all.meet()
+	return done(errors.Join(err, closed.Close(), calls.Close(), r.Close(), host.Collect()))
 }
 
 // What fails only after Close has begun is told all the same: by Close, or in the log where it comes later.
@@ -80,47 +141,4 @@ func TestDeviceFailuresOfAClosedCommunicator(t *testing.T) {
 				"peer rank 1 (pid ")
 		})
 	}
-}
-
-func (of closing) besideAKernel(r *rank) error {
-	n := int(of.count)
-	b, done := r.buffers(n, n)
-	calls := r.Communicator
-	var err error
-	if of.split {
-		calls, err = r.Split(context.Background(), 0, 0)
-	}
-	reduce := func(n int64) error {
-		return calls.AllReduce(pointer(b[0]), pointer(b[1]), n, plugin.Float32, plugin.OpSum, r)
-	}
-	err = errors.Join(err, r.fill(b[0], n, 1+float32(r.Rank())), reduce(10), r.sync())
-	if of.register != nil {
-		err = errors.Join(err, of.register(calls, pointer(b[1]), 4*of.count), reduce(of.count), r.sync())
-	}
-	closed := calls
-	if of.another {
-		var failed error
-		closed, failed = r.Split(context.Background(), 0, 0)
-		err = errors.Join(err, failed)
-	}
-	if err = errors.Join(err, r.fill(b[1], n, 0), r.meet()); err != nil {
-		return err
-	}
-	if r.Rank() == 0 {
-		began := time.Now()
-		err = errors.Join(reduce(of.count), closed.Close())
-		if took := time.Since(began); took > 5*time.Second {
-			err = errors.Join(err, fmt.Errorf("Close took %v", took))
-		}
-	}
-	r.all.meet()
-	if r.Rank() == 1 {
-		err = errors.Join(err, reduce(of.count))
-	}
-	err = errors.Join(err, r.driver.SynchronizeStream(r.ctx, r.stream))
-	if got, failed := r.read(b[1], n); failed != nil || got[0] != 3 || got[n-1] != 3 {
-		err = errors.Join(err, failed, fmt.Errorf("the result is %v", got[n-1]))
-	}
-	r.all.meet()
-	return done(errors.Join(err, closed.Close(), calls.Close(), r.Close(), host.Collect()))
 }
