@@ -122,9 +122,12 @@ func TestDeviceFailuresOfAClosedCommunicator(t *testing.T) {
 					return err
 				}
 				if r.Rank() == 0 {
-					err := errors.Join(reduce(), r.Close(), r.driver.SynchronizeStream(r.ctx, r.stream), host.Collect())
+					err := errors.Join(reduce(), r.Close(), r.driver.SynchronizeStream(r.ctx, r.stream))
+					if timeout != short { // without a further call
+						err = errors.Join(err, eventually("a line", func() bool { return len(log.lines("level=ERROR")) > 0 }))
+					}
 					r.all.meet()
-					return done(err)
+					return done(errors.Join(err, host.Collect()))
 				}
 				r.all.meet()
 				return done(r.Close())

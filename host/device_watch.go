@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,25 +57,33 @@ func (d *device) look() {
 }
 
 // outlive has what still runs when the communicator is closed looked at once it has ended: nobody else would say that
-// it has failed. What is known by the end of Close it returns, what comes later is logged.
+// it has failed. What is known by the end of Close, known returns; what comes later is logged.
 func (d *device) outlive() (known func() error, err error) {
 	if d == nil {
 		return func() error { return nil }, nil
 	}
 	var failed atomic.Pointer[plugin.Error]
 	o, exec := &d.comm.observer, d.exec
-	err = exec.Later(func() error {
+	look := sync.OnceFunc(func() {
 		kind, peer, _ := exec.Fault()
 		if kind == plugin.FaultNone || o.Failure.Reason() != nil {
-			return nil
+			return
 		}
 		reason := o.FaultOnceClosed(kind, peer)
 		o.Logger.Error("operations of a closed communicator have failed, and their results are not there", "communicator",
 			o.Label, "rank", o.Rank, "reason", reason.Message)
 		failed.Store(reason)
-		return nil
 	})
+	err = exec.Later(func() error { look(); return nil }) // before what it looks at goes
 	return func() error {
+		if !exec.Idle() {
+			go func() {
+				for !exec.Idle() {
+					time.Sleep(job.Lookout)
+				}
+				look()
+			}()
+		}
 		if reason := failed.Load(); reason != nil {
 			return reason
 		}
