@@ -218,10 +218,11 @@ SHUNT_API shunt_status shunt_note_refusal(shunt_comm comm, const char *call, con
  * called while another thread is inside a call on comm. reason may be NULL. */
 SHUNT_API shunt_status shunt_abort(shunt_comm comm, const char *reason);
 
-/* Local: waits for this rank's operations in flight, then releases everything,
- * windows and requests included. The handle is invalid afterwards, whatever the
- * status, which is an error of the release, not one that a call on comm has returned
- * already. */
+/* Local: waits for this rank's operations in flight, on a GPU two seconds at most (what
+ * runs then goes on in its stream, and ends well if the peers come), then releases
+ * everything, windows and requests included. The handle is invalid afterwards, whatever
+ * the status, which is an error of the release or of such an operation, not one that a
+ * call on comm has returned already. */
 SHUNT_API shunt_status shunt_close(shunt_comm comm);
 
 /* Which transport and algorithm serves an operation of count elements, and why

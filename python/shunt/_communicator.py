@@ -247,11 +247,12 @@ class Communicator(Objects):
             _library.raise_status(status)
 
     def close(self) -> None:
-        """Waits for this rank's operations in flight and releases everything. Raises the
-        errors of that, but not again a failure that a call has raised or error has
-        returned. Calling it again does nothing. In a forked child it only drops the
-        handle. Interrupted while operations are in flight it aborts, and must be called
-        again; later it completes by itself."""
+        """Waits for this rank's operations in flight, on a GPU two seconds at most (what runs
+        then goes on in its stream), and releases everything. Raises the errors of that, but
+        not again a failure that a call has raised or error has returned. Calling it again
+        does nothing. In a forked child it only drops the handle. Interrupted while
+        operations are in flight it aborts, and must be called again; later it completes by
+        itself."""
         if self._handle is None:
             return
         if _library.forked:
