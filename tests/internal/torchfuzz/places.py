@@ -120,6 +120,7 @@ class Cuda:
         self.gpu = Gpu(str(self.cuda.get_device_properties(self.device).uuid))
         # torch 2.11 frees the two words of its random numbers' state with the last graph, while another stream may have
         # yet to write what the capture of one put there: a graph that stays keeps them.
+        arrays.zeros(1)  # loads its kernel
         self.lasting = self.cuda.CUDAGraph()
         with self.on(1):
             self.lasting.capture_begin(capture_error_mode="thread_local")
