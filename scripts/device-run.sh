@@ -123,6 +123,8 @@ bench() {
     part "symm-mem-$n" 180 "$shunt" run -n "$n" python3 bench/python/bench_symm_mem.py --max "$(bytes "${MAX:-1G}")" \
       --json "$OUT/symm-mem-$n.json"
     cat "$OUT/symm-mem-$n.log"
+    part "alignment-$n" 120 "$shunt" run -n "$n" python3 bench/python/bench_alignment.py --csv "$OUT/alignment-$n.csv"
+    cat "$OUT/alignment-$n.log"
   done
   for n in $(worlds); do
     part "loads-$n" 240 "$shunt" run -n "$n" python3 bench/loads/loads.py --max-sms 8,16 --json "$OUT/loads-$n.json"

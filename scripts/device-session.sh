@@ -150,6 +150,7 @@ table() {
     cut -c1-250 "$logs/bench-$n.log" 2>/dev/null | grep -v '^\[' || true
     shown "symm-mem-$n" 90 "$shunt" run -n "$n" python3 bench/python/bench_symm_mem.py \
       --max "$(numfmt --from=iec "${MAX:-1G}")" --seconds 60 --json "$OUT/symm-mem-$n.json"
+    shown "alignment-$n" 90 "$shunt" run -n "$n" python3 bench/python/bench_alignment.py --csv "$OUT/alignment-$n.csv"
   done
   step report 20 python3 src/scripts/device-report.py "$OUT"/bench-*.json --symmetric-memory "$OUT"/symm-mem-*.json \
     --output "$OUT/table.md"

@@ -145,6 +145,17 @@ func (a algorithm) spreads() bool {
 	return a.name == "staged" || a.name == "chain" || (a.name == "direct" && !a.collective.Reduces())
 }
 
+// hasAny reports whether an algorithm's kernel, which is for memory that is aligned, has a twin for any: one that puts
+// vectors together, which in the same kernel would cost half of its speed. Dtypes of little traffic have none: their
+// images would be half as large again. Their kernels take any memory, several times as slowly.
+func (a algorithm) hasAny(d plugin.DType) bool {
+	hot := d == plugin.Float32 || d == plugin.Float16 || d == plugin.Bfloat16
+	return hot && a.typed && (a.name == "direct" || a.name == "staged")
+}
+
+// anySuffix ends the twin's name, before the dtype.
+const anySuffix = "_any"
+
 // longMessage returns offered_from of kernels/all_to_all_v.cu: from so many bytes on a pair
 // needs the kernel that makes offers.
 func longMessage(world int) int64 {

@@ -54,7 +54,7 @@ func (e *endpoint) Prepare(_ context, r plugin.Request, name string) (*plugin.Pl
 		case roots:
 			w.reduceToEach()
 		default:
-			w.run(a, bytes, w.arguments(bytes))
+			w.run(a, bytes, w.Send(w.Const(0)), w.arguments(bytes))
 		}
 	})
 	return w.Plan()
@@ -200,12 +200,12 @@ func (w writer) spread(image, kernel string, blocks, threads plugin.Reg, args []
 	w.LaunchGrid(image, kernel, [2]plugin.Reg{w.Const(2), blocks}, threads, args...)
 }
 
-// run launches an algorithm's kernel for a message of so many bytes, or within a budget
-// the one that is better with so few blocks.
-func (w writer) run(a algorithm, bytes plugin.Reg, args []plugin.KernelArg) {
+// run launches an algorithm's kernel for a message of so many bytes, which are sent from there, or within a
+// budget the one that is better with so few blocks.
+func (w writer) run(a algorithm, bytes plugin.Reg, send plugin.RefID, args []plugin.KernelArg) {
 	direct, ok := find(a.collective, "direct", w.r.World)
 	if !ok || w.most == maxBlocks || w.r.World > 2 || (a.name != "staged" && a.grid != units && a.grid != unitsPart) {
-		w.runAs(a, bytes, args)
+		w.runEither(a, bytes, send, args)
 		return
 	}
 	from := int64(0)
@@ -213,8 +213,25 @@ func (w writer) run(a algorithm, bytes plugin.Reg, args []plugin.KernelArg) {
 		from = w.most * 48 * kib // where a unit a warp takes as long as the barriers of the other
 	}
 	long := w.Le(w.Const(from), bytes)
-	w.If(long, func() { w.runAs(direct, bytes, args) })
-	w.If(w.Eq(long, w.Const(0)), func() { w.runAs(a, bytes, args) })
+	w.If(long, func() { w.runEither(direct, bytes, send, args) })
+	w.If(w.Eq(long, w.Const(0)), func() { w.runEither(a, bytes, send, args) })
+}
+
+// runEither launches the kernel for memory that is aligned or that for any, where an algorithm has both. Ranks need
+// not launch the same one.
+func (w writer) runEither(a algorithm, bytes plugin.Reg, send plugin.RefID, args []plugin.KernelArg) {
+	if !a.hasAny(w.r.DType) {
+		w.runAs(a, bytes, args)
+		return
+	}
+	vector := w.Const(16)
+	misses := w.Max(w.Mod(w.Address(send), vector), w.Mod(w.Address(w.Recv(w.Const(0))), vector))
+	if a.collective == plugin.ReduceScatter { // a block begins where the one before it ends
+		misses = w.Max(misses, w.Mod(bytes, vector))
+	}
+	w.If(w.Eq(misses, w.Const(0)), func() { w.runAs(a, bytes, args) })
+	a.kernel += anySuffix
+	w.If(misses, func() { w.runAs(a, bytes, args) })
 }
 
 func (w writer) runAs(a algorithm, bytes plugin.Reg, args []plugin.KernelArg) {
@@ -346,7 +363,8 @@ func (w writer) reduceToEach() {
 		bytes := w.SendCount(root)
 		args := slices.Clone(common)
 		// The displacement of nothing may be outside of the send memory.
-		args[argSend] = plugin.Address(w.Send(w.Mul(w.SendDispl(root), w.Lt(zero, bytes))))
+		send := w.Send(w.Mul(w.SendDispl(root), w.Lt(zero, bytes)))
+		args[argSend] = plugin.Address(send)
 		args[argBytes] = plugin.Value(bytes, 8)
 		args[argRoot] = plugin.Value(w.Const(int64(root)), 4)
 		done := int64(-1) // the largest block that a kernel before takes
@@ -360,7 +378,7 @@ func (w writer) reduceToEach() {
 				done = a.max
 			}
 			w.If(suits, func() {
-				w.run(a, bytes, args)
+				w.run(a, bytes, send, args)
 			})
 		}
 	}

@@ -43,6 +43,7 @@ func launchesOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, array
 	alu := map[plugin.Alu]func(a, b, c int64) int64{
 		plugin.AluAdd: func(a, b, _ int64) int64 { return a + b }, plugin.AluSub: func(a, b, _ int64) int64 { return a - b },
 		plugin.AluMul: func(a, b, _ int64) int64 { return a * b }, plugin.AluDiv: func(a, b, _ int64) int64 { return a / b },
+		plugin.AluMod: func(a, b, _ int64) int64 { return a % b },
 		plugin.AluMin: func(a, b, _ int64) int64 { return min(a, b) },
 		plugin.AluMax: func(a, b, _ int64) int64 { return max(a, b) },
 		plugin.AluLt:  func(a, b, _ int64) int64 { return truth(a < b) },
@@ -65,6 +66,8 @@ func launchesOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, array
 				c = regs[s.C]
 			}
 			regs[s.Dst] = alu[s.Alu](regs[s.A], regs[s.B], c)
+		case plugin.StepAddress: // what is sent and received begins at 0
+			regs[s.Dst] = regs[p.Refs[s.A].Offset]
 		case plugin.StepIf:
 			if regs[s.A] == 0 {
 				i += int(s.B)
@@ -373,8 +376,8 @@ func TestPairsGetTheirCountsAndLongOnesTheLongKernel(t *testing.T) {
 
 func TestReduceScatterVReducesToEachRankByTheKernelThatSuitsItsBlock(t *testing.T) {
 	counts := []int64{300, 0, 256 * kib, 64 * mib, 64*mib + 4}
-	displs := []int64{0, 1 << 40, 300, 4096, 64 * mib} // that of nothing may be anything
-	kernels := []string{"one_shot_ll", "one_shot_ll", "one_shot_ll128", "two_shot_ll128", "staged"}
+	displs := []int64{0, 1 << 40, 300, 4096, 64*mib + 8} // that of nothing may be anything
+	kernels := []string{"one_shot_ll", "one_shot_ll", "one_shot_ll128", "two_shot_ll128", "staged_any"}
 	blocks := []int64{1, 1, 35, 32, 64}
 	for rank := range 5 {
 		e := &endpoint{world: 5, rank: rank}
@@ -409,6 +412,23 @@ func TestReduceScatterVReducesToEachRankByTheKernelThatSuitsItsBlock(t *testing.
 	}
 }
 
+func TestMemoryThatIsNotAlignedHasKernelsOfItsOwn(t *testing.T) {
+	for dtype, suffix := range map[plugin.DType]string{plugin.Float32: "_any_float32", plugin.Int32: "_int32"} {
+		for _, name := range []string{"direct", "staged"} {
+			e := &endpoint{world: 2}
+			r := request(plugin.ReduceScatter, 2, 0)
+			r.DType = dtype
+			p, err := e.Prepare(stdcontext.Background(), r, name)
+			require.NoError(t, err)
+			for bytes, want := range map[int64]string{128 * mib: "_" + dtype.String(), 128*mib + 4: suffix} {
+				l := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: bytes}, nil)
+				require.Len(t, l, 1)
+				require.Equal(t, "shunt_reduce_scatter_"+name+want, l[0].Name)
+			}
+		}
+	}
+}
+
 func TestShortPutsAreAKernelsAndLongOnesACopyEngines(t *testing.T) {
 	e := &endpoint{world: 4, rank: 2}
 	p, err := e.Prepare(stdcontext.Background(), request(plugin.Put, 4, 2), windowName)
@@ -438,11 +458,15 @@ func kernelsOf(t *testing.T, image string) []string {
 	source, err := os.ReadFile(filepath.Join("kernels", file+".cu"))
 	require.NoError(t, err)
 	var names []string
-	for _, m := range regexp.MustCompile(`(?m)^SHUNT_KERNEL_(TYPED|BYTES)\((\w+),|^extern "C" .*void .*\) (shunt_\w+)\(`).FindAllStringSubmatch(string(source), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^SHUNT_KERNEL_(TYPED|HOT|BYTES)\((\w+),|^extern "C" .*void .*\) (shunt_\w+)\(`).FindAllStringSubmatch(string(source), -1) {
 		switch m[1] {
 		case "TYPED":
 			require.NotEmpty(t, dtype, "image %s", image)
 			names = append(names, m[2]+dtype)
+		case "HOT":
+			if slices.Contains([]string{"_float16", "_float32", "_bfloat16"}, dtype) {
+				names = append(names, m[2]+dtype)
+			}
 		case "BYTES":
 			names = append(names, m[2])
 		default:

@@ -23,13 +23,14 @@ func Kernels() map[string]cudatest.Kernel {
 		}
 	}
 	typed(allReduce, "shunt_all_reduce_one_shot_ll", "shunt_all_reduce_one_shot_ll128", "shunt_all_reduce_two_shot_ll128")
-	typed(allReduceDirect, "shunt_all_reduce_direct")
-	typed(allReduceStaged, "shunt_all_reduce_staged")
+	typed(allReduceDirect, "shunt_all_reduce_direct", "shunt_all_reduce_direct_any")
+	typed(allReduceStaged, "shunt_all_reduce_staged", "shunt_all_reduce_staged_any")
 	typed(reduce, "shunt_reduce_one_shot_ll", "shunt_reduce_one_shot_ll128", "shunt_reduce_two_shot_ll128")
 	typed(reduceByChannels, "shunt_reduce_ll128")
-	typed(reduceDirect, "shunt_reduce_direct", "shunt_reduce_staged")
-	typed(reduceScatter, "shunt_reduce_scatter_ll", "shunt_reduce_scatter_ll128", "shunt_reduce_scatter_staged")
-	typed(reduceScatterDirect, "shunt_reduce_scatter_direct")
+	typed(reduceDirect, "shunt_reduce_direct", "shunt_reduce_staged", "shunt_reduce_staged_any")
+	typed(reduceScatter, "shunt_reduce_scatter_ll", "shunt_reduce_scatter_ll128", "shunt_reduce_scatter_staged",
+		"shunt_reduce_scatter_staged_any")
+	typed(reduceScatterDirect, "shunt_reduce_scatter_direct", "shunt_reduce_scatter_direct_any")
 	bytes(gather(false), "shunt_all_gather_ll", "shunt_all_gather_ll128")
 	bytes(gatherDirect(false), "shunt_all_gather_direct")
 	bytes(gather(true), "shunt_all_to_all_ll", "shunt_all_to_all_ll128")

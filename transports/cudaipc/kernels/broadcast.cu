@@ -146,10 +146,18 @@ __device__ __forceinline__ void broadcast_ll128(const shunt_kernel_args &a) {
 
 constexpr int kForwardWords = 2;  // vectors of a chunk that a thread moves
 
+// Between two ranks at any alignment.
+__device__ __noinline__ void copy_to_one(const shunt_kernel_args &a, const Meeting &m) {
+  for (int p = 0; p < 2; p++)
+    copy_bytes<8>(reinterpret_cast<char *>(m.recv[p]), reinterpret_cast<const char *>(a.send), a.bytes, int64_t(block_index()) * blockDim.x + threadIdx.x,
+                  int64_t(block_count()) * blockDim.x);
+}
+
 // Between two ranks: nobody has to pass anything on.
 __device__ __forceinline__ void broadcast_to_one(const shunt_kernel_args &a, const Meeting &m) {
   const char *send = reinterpret_cast<const char *>(a.send);
   char *there = reinterpret_cast<char *>(m.recv[1 - a.rank]), *here = reinterpret_cast<char *>(a.recv);
+  if (((a.send | m.recv[1 - a.rank] | a.recv) & 15) != 0) return copy_to_one(a, m);
   each_batch<8>(a.bytes, [&](auto batch, int64_t i, int64_t step) {
     constexpr int U = decltype(batch)::vectors;
     word2 w[U];
@@ -163,6 +171,15 @@ __device__ __forceinline__ void broadcast_to_one(const shunt_kernel_args &a, con
   });
 }
 
+// Whether what all but the root receive into is aligned, which all ranks know alike: if not,
+// lines are faster.
+__device__ __forceinline__ bool is_forwarded_straight(const shunt_kernel_args &a, const Meeting &m) {
+  u64 all = 0;
+  for (int p = 0; p < a.world; p++)
+    if (p != a.root) all |= m.recv[p];
+  return (all & 15) == 0;
+}
+
 // The root stores each owner's shard into the owner's recv, chunk by chunk, and
 // the owner passes every chunk on to the others as soon as it is there. Chunks of
 // a block are numbered for ever, alike on all ranks.
@@ -173,8 +190,8 @@ __device__ __forceinline__ void broadcast_direct(const shunt_kernel_args &a) {
   const u64 e = *epoch + 1;
   const Met all = meet(a, m, Kind::kBroadcast, e, 0, a.rank == a.root ? 0 : a.bytes);
   bool met = all != Met::kLost;
-  if (all != Met::kAll || a.world == 2) {
-    if (all == Met::kStrangers) met = broadcast_ll128_body(a);
+  if (all != Met::kAll || a.world == 2 || !is_forwarded_straight(a, m)) {
+    if (all == Met::kStrangers || (met && a.world > 2)) met = broadcast_ll128_body(a);
     else if (met && a.rank == a.root) broadcast_to_one(a, m);
     part(a, e, met);
     advance(epoch, e);
@@ -251,7 +268,7 @@ __device__ __forceinline__ void broadcast_chain(const shunt_kernel_args &a) {
   clear(moved);
   const Met all = meet(a, m, Kind::kBroadcastChain, e, 0, a.rank == a.root ? 0 : a.bytes);
   bool met = all != Met::kLost;
-  if (all != Met::kAll) {
+  if (all != Met::kAll || !is_forwarded_straight(a, m)) {
     if (met) met = broadcast_ll128_body(a);
     part(a, e, met);
     advance(epoch, e);

@@ -5,6 +5,27 @@
 
 namespace shunt {
 
+// copy_bytes for memory that is not aligned. A function of its own: in line it would cost
+// registers.
+template <int kUnroll>
+__device__ __noinline__ void copy_any(char *to, const char *from, int64_t bytes, int64_t thread, int64_t threads) {
+  const Middle middle(reinterpret_cast<u64>(to), ((reinterpret_cast<u64>(from) - reinterpret_cast<u64>(to)) & 15) != 0, bytes);
+  word2 *const into = reinterpret_cast<word2 *>(to + middle.begin);
+  const u64 of = reinterpret_cast<u64>(from) + middle.begin;
+  const int64_t n = middle.length() / 16;
+#pragma unroll 1
+  for (int64_t i = thread; i < n; i += kUnroll * threads) {
+    word2 w[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; u++)
+      if (i + u * threads < n) w[u] = load_straddling(of + (i + u * threads) * 16);
+#pragma unroll
+    for (int u = 0; u < kUnroll; u++)
+      if (i + u * threads < n) into[i + u * threads] = w[u];
+  }
+  for (int64_t i = thread; i < middle.outside(); i += threads) to[middle.at(i)] = from[middle.at(i)];
+}
+
 // Copies with threads number `thread` of `threads`, kUnroll vectors of each under
 // way. Source and destination are the same or do not overlap.
 template <int kUnroll = 4>
@@ -30,17 +51,8 @@ __device__ __forceinline__ void copy_bytes(char *to, const char *from, int64_t b
         if (i + u * threads < n) reinterpret_cast<word2 *>(to)[i + u * threads] = w[u];
     }
     for (i = n * 16 + thread; i < bytes; i += threads) to[i] = from[i];
-  } else if ((reinterpret_cast<u64>(to) - reinterpret_cast<u64>(from)) % 4 == 0) {
-    // Both reach a 4-byte boundary after the same few bytes.
-    int64_t head = min(int64_t(-reinterpret_cast<u64>(to) & 3), bytes);
-    for (int64_t i = thread; i < head; i += threads) to[i] = from[i];
-    const int64_t n = (bytes - head) / 4;
-    const u32 *s = reinterpret_cast<const u32 *>(from + head);
-    u32 *d = reinterpret_cast<u32 *>(to + head);
-    for (int64_t i = thread; i < n; i += threads) d[i] = s[i];
-    for (int64_t i = head + n * 4 + thread; i < bytes; i += threads) to[i] = from[i];
   } else {
-    for (int64_t i = thread; i < bytes; i += threads) to[i] = from[i];
+    copy_any<kUnroll>(to, from, bytes, thread, threads);
   }
 }
 

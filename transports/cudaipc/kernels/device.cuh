@@ -428,4 +428,54 @@ __device__ __forceinline__ void store_words(char *base, int64_t offset, int64_t 
     scatter_words<T>(base, offset, length, w);
 }
 
+// A vector of memory that is not aligned is put together of the two that hold it, if those
+// lie in the memory: what is stored is then stored in whole vectors, as a store of less
+// takes as much of a link.
+
+// Sixteen bytes, from byte `shift` of the first of two vectors on; shift is 0 to 15.
+__device__ __forceinline__ word2 straddle(word2 first, word2 second, int shift) {
+  const bool far = shift >= 8, near = shift & 4;
+  const u64 a = far ? first.y : first.x, b = far ? second.x : first.y, c = far ? second.y : second.x;
+  const u32 w[6] = {u32(a), u32(a >> 32), u32(b), u32(b >> 32), u32(c), u32(c >> 32)};
+  u32 v[5];
+#pragma unroll
+  for (int i = 0; i < 5; i++) v[i] = near ? w[i + 1] : w[i];
+  auto word = [&](int i) { return u64(u32((u64(v[i + 1]) << 32 | v[i]) >> (shift % 4 * 8))); };
+  return word2{word(1) << 32 | word(0), word(3) << 32 | word(2)};
+}
+
+// The sixteen bytes at an address, of which the vectors that hold them may be read. No branch,
+// so that several are under way.
+__device__ __forceinline__ word2 load_straddling(u64 address) {
+  const word2 *p = reinterpret_cast<const word2 *>(address & ~u64(15));
+  const int shift = int(address & 15);
+  return straddle(p[0], p[shift == 0 ? 0 : 1], shift);
+}
+
+// A range of bytes that is stored at `to`: whole vectors in the middle, and two ends. Long
+// ranges have middles that begin a line, of which a link carries a part no faster. If
+// vectors straddle, the middle is so far from the ends that all that is loaded for it lies
+// in the range.
+struct Middle {
+  static constexpr int kPieces = 11;  // as many pieces of up to 16 bytes have the ends, at most
+  int64_t begin, end, bytes;
+  __device__ __forceinline__ Middle(u64 to, bool straddles, int64_t bytes) : bytes(bytes) {
+    const int64_t apart = straddles ? 16 : 0, unit = bytes < 4096 ? 16 : 128;
+    begin = int64_t(-to) & (unit - 1);
+    if (begin < apart) begin += unit;
+    end = begin + (bytes - begin - apart) / 16 * 16;
+    if (end <= begin) begin = end = 0;
+  }
+  __device__ __forceinline__ int64_t length() const { return end - begin; }
+  // Byte number i of the ends, of `outside`.
+  __device__ __forceinline__ int64_t outside() const { return bytes - length(); }
+  __device__ __forceinline__ int64_t at(int64_t i) const { return i < begin ? i : i + length(); }
+  // Piece number i; of no bytes if there are fewer.
+  __device__ __forceinline__ int64_t piece(int i) const {
+    const int before = int(begin + 15) / 16;
+    return i < before ? i * 16 : end + (i - before) * 16;
+  }
+  __device__ __forceinline__ int64_t room(int64_t piece) const { return (piece < begin ? begin : bytes) - piece; }
+};
+
 }  // namespace shunt

@@ -11,6 +11,7 @@
 // that fall back share a message out otherwise than those that do not.
 #pragma once
 
+#include "copy.cuh"
 #include "fallback.cuh"
 
 namespace shunt {
@@ -239,6 +240,17 @@ __device__ __forceinline__ word2 load_peer_words(u64 base, int64_t offset, int64
   return gather_words<T>(reinterpret_cast<const char *>(base), offset, length);
 }
 
+// all_gather and all_to_all at any alignment: a block after the other.
+template <bool kSpread>
+__device__ __noinline__ void copy_blocks(const shunt_kernel_args &a, const Meeting &m) {
+#pragma unroll 1
+  for (int k = 1; k <= a.world; k++) {
+    const int p = (a.rank + k) % a.world;
+    copy_bytes<8>(reinterpret_cast<char *>(m.recv[p]) + a.rank * a.bytes, reinterpret_cast<const char *>(a.send) + (kSpread ? p * a.bytes : 0), a.bytes,
+                  int64_t(block_index()) * blockDim.x + threadIdx.x, int64_t(block_count()) * blockDim.x);
+  }
+}
+
 // all_to_all: of each block a batch at a time, so that a rank changes peers often.
 __device__ __forceinline__ void spread_direct(const shunt_kernel_args &a, const Meeting &m) {
   const char *send = reinterpret_cast<const char *>(a.send);
@@ -270,7 +282,9 @@ __device__ __forceinline__ void gather_direct(const shunt_kernel_args &a) {
   if (all == Met::kStrangers) {
     met = gather_ll128_body<kSpread>(a);
   } else if (met) {
-    if (!kSpread) {
+    if (((a.send | a.recv | u64(a.bytes)) & 15) != 0) {
+      copy_blocks<kSpread>(a, m);
+    } else if (!kSpread) {
       const char *send = reinterpret_cast<const char *>(a.send);
       each_vector<4>(a.bytes, [&](int64_t i, int64_t step) {
         constexpr int U = 4;
@@ -287,159 +301,6 @@ __device__ __forceinline__ void gather_direct(const shunt_kernel_args &a) {
       });
     } else {
       spread_direct(a, m);
-    }
-  }
-  part(a, e, met);
-  advance(epoch, e);
-}
-
-// What pull reads at once: kUnroll vectors of up to kRanks ranks. Reading begins
-// at the next rank, so that not all ranks read from the same one; the words are
-// then turned back into rank order, in which they are combined.
-template <class T, int kRanks, int kUnroll, class Sink>
-__device__ __forceinline__ void pull_reduced(const shunt_kernel_args &a, const Meeting &m, int64_t at, int64_t i, int64_t step, int64_t length, Sink sink) {
-  word2 lines[kUnroll][SHUNT_MAX_RANKS];
-  const bool turn = kRanks == a.world;
-#pragma unroll
-  for (int k = 0; k < kRanks; k++) {
-    if (k >= a.world) break;
-    const int s = turn ? (a.rank + k) & (kRanks - 1) : k;
-#pragma unroll
-    for (int u = 0; u < kUnroll; u++) lines[u][k] = load_peer_words<T>(m.send[s] + at, (i + u * step) * 16, length);
-  }
-#pragma unroll
-  for (int u = 0; u < kUnroll; u++) {
-#pragma unroll
-    for (int bit = 1; bit < kRanks; bit *= 2) {
-      if (!turn || !(a.rank & bit)) continue;  // place k held rank k + rank: move up by rank, bit by bit
-      word2 moved[kRanks];
-#pragma unroll
-      for (int k = 0; k < kRanks; k++) moved[(k + bit) & (kRanks - 1)] = lines[u][k];
-#pragma unroll
-      for (int k = 0; k < kRanks; k++) lines[u][k] = moved[k];
-    }
-    if (a.op == kPremulSum) {
-#pragma unroll
-      for (int s = 0; s < kRanks; s++) {
-        if (s >= a.world) break;
-        lines[u][s] = word2{premultiply<T>(a.op, m.scalar[s], lines[u][s].x), premultiply<T>(a.op, m.scalar[s], lines[u][s].y)};
-      }
-    }
-    sink((i + u * step) * 16, reduce_lines<T>(a, lines[u]));
-  }
-}
-
-// Runs sink(offset, words) for every 16 bytes of a shard of all ranks' send.
-template <class T, class Sink>
-__device__ __forceinline__ void pull_shard(const shunt_kernel_args &a, const Meeting &m, int64_t at, int64_t length, Sink sink) {
-  if (length <= 0) return;
-  if (a.world <= 4)
-    each_vector<4>(length, [&](int64_t i, int64_t step) { pull_reduced<T, 4, 4>(a, m, at, i, step, length, sink); });
-  else
-    each_vector<2>(length, [&](int64_t i, int64_t step) { pull_reduced<T, 8, 2>(a, m, at, i, step, length, sink); });
-}
-
-// Combines whole vectors of two ranks in aligned memory, kVectors of both under way in
-// a thread: between loads nothing is called, and which of them there are is a predicate
-// of each, not a branch. The op is chosen once a round, behind the loads: before the
-// loop, it would let the compiler put some of them off.
-template <class T, int kVectors, int kTo>
-__device__ __forceinline__ void pull_vectors(int op, const char *const (&from)[2], char *const (&to)[kTo], int64_t bytes) {
-  const int64_t step = int64_t(block_count()) * blockDim.x * 16;
-#pragma unroll 1
-  for (int64_t at = (int64_t(block_index()) * blockDim.x + threadIdx.x) * 16; at < bytes; at += kVectors * step) {
-    auto there = [&](int u) { return at + u * step < bytes; };
-    word2 lines[2][kVectors];
-#pragma unroll
-    for (int s = 0; s < 2; s++) {
-#pragma unroll
-      for (int u = 0; u < kVectors; u++)
-        if (there(u)) lines[s][u] = load_line(from[s] + at + u * step);
-    }
-    auto store = [&](auto op) {
-      constexpr int kOp = decltype(op)::value;
-#pragma unroll
-      for (int u = 0; u < kVectors; u++) {
-        if (!there(u)) break;
-        const word2 w{reduce_pair<T, kOp>(lines[0][u].x, lines[1][u].x), reduce_pair<T, kOp>(lines[0][u].y, lines[1][u].y)};
-#pragma unroll
-        for (int k = 0; k < kTo; k++) *reinterpret_cast<word2 *>(to[k] + at + u * step) = w;
-      }
-    };
-    if (op == kAvg) store(Constant<kAvg>());
-    else with_op(op, store);
-  }
-}
-
-// Whether pull_pair can do what pull_shard does, into memory whose addresses or-ed are
-// to: two ranks, everything aligned. Dtypes that are not hot are combined by calls, and
-// premul_sum scales by calls.
-template <class T>
-__device__ __forceinline__ bool is_pair(const shunt_kernel_args &a, const Meeting &m, int64_t at, u64 to) {
-  return kHot<T> && a.world == 2 && a.op != kPremulSum && ((m.send[0] | m.send[1] | at | to) & 15) == 0;
-}
-
-// pull_shard of a pair, into one or two buffers: whole vectors, then what is left.
-template <class T, int kTo>
-__device__ __forceinline__ void pull_pair(const shunt_kernel_args &a, const Meeting &m, int64_t at, int64_t length, char *const (&to)[kTo]) {
-  if constexpr (kHot<T>) {
-    const char *const from[2] = {reinterpret_cast<const char *>(m.send[0]) + at, reinterpret_cast<const char *>(m.send[1]) + at};
-    const int64_t end = length / 16 * 16;
-    pull_vectors<T, 8>(a.op, from, to, end);
-    if (end >= length || block_index() != 0 || threadIdx.x != 0) return;
-    const word2 lines[2] = {gather_words<T>(from[0], end, length), gather_words<T>(from[1], end, length)};
-    const word2 w = reduce_lines<T>(a, lines);
-    for (char *p : to) scatter_words<T>(p, end, length, w);
-  }
-}
-
-template <class T>
-__device__ __forceinline__ void reduce_scatter_direct(const shunt_kernel_args &a) {
-  begin();
-  __shared__ Meeting m;
-  u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
-  const u64 e = *epoch + 1;
-  const Met all = meet(a, m, Kind::kReduceScatter, e, a.bytes * a.world, 0);
-  bool met = all != Met::kLost;
-  if (all == Met::kStrangers) {
-    met = reduce_scatter_ll128_body<T>(a);
-  } else if (met) {
-    char *const recv[] = {reinterpret_cast<char *>(a.recv)};
-    if (is_pair<T>(a, m, a.rank * a.bytes, a.recv))
-      pull_pair<T>(a, m, a.rank * a.bytes, a.bytes, recv);
-    else
-      pull_shard<T>(a, m, a.rank * a.bytes, a.bytes, [&](int64_t offset, word2 w) { store_words<T>(recv[0], offset, a.bytes, w); });
-  }
-  part(a, e, met);
-  advance(epoch, e);
-}
-
-// all_reduce: owner r pulls shard r from all and pushes the result to all. In
-// place too: only rank r reads shard r anywhere, and each thread reads its
-// vector everywhere before it writes it.
-template <class T>
-__device__ __forceinline__ void all_reduce_direct(const shunt_kernel_args &a) {
-  begin();
-  __shared__ Meeting m;
-  u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
-  const u64 e = *epoch + 1;
-  const Met all = meet(a, m, Kind::kAllReduce, e, a.bytes, a.bytes);
-  bool met = all != Met::kLost;
-  if (all == Met::kStrangers) {
-    met = two_shot_ll128<T, false>(a);
-  } else if (met) {
-    const Shards shards(a.bytes, a.world);
-    const int64_t at = shards.start(a.rank), length = shards.length(a.rank);
-    if (is_pair<T>(a, m, at, m.recv[0] | m.recv[1])) {
-      char *const to[] = {reinterpret_cast<char *>(m.recv[0]) + at, reinterpret_cast<char *>(m.recv[1]) + at};
-      pull_pair<T>(a, m, at, length, to);
-    } else {
-      pull_shard<T>(a, m, at, length, [&](int64_t offset, word2 w) {
-        for (int k = 1; k <= a.world; k++) {
-          const int p = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
-          store_words<T>(reinterpret_cast<char *>(m.recv[p]) + at, offset, length, w);
-        }
-      });
     }
   }
   part(a, e, met);

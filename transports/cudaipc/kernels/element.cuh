@@ -191,4 +191,16 @@ __device__ __forceinline__ u64 premultiply(int op, double factor, u64 word) {
     shunt::end();                                                                                       \
   }
 
+// The same for the dtypes of most traffic alone: kHot of combine.cuh.
+#define SHUNT_HOT_float16 1
+#define SHUNT_HOT_float32 1
+#define SHUNT_HOT_bfloat16 1
+#define SHUNT_IS_HOT(dtype) SHUNT_HOT_OF(dtype)
+#define SHUNT_HOT_OF(dtype) SHUNT_HOT_##dtype
+#if SHUNT_IS_HOT(SHUNT_DTYPE)
+#define SHUNT_KERNEL_HOT(name, body) SHUNT_KERNEL_TYPED(name, body)
+#else
+#define SHUNT_KERNEL_HOT(name, body)
+#endif
+
 }  // namespace shunt

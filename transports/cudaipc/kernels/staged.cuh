@@ -13,7 +13,7 @@
 // rank does one of both, with all its warps.
 #pragma once
 
-#include "direct.cuh"
+#include "pull.cuh"
 
 namespace shunt {
 
@@ -73,14 +73,18 @@ struct Progress {
 // All but the teller.
 __device__ __forceinline__ void join_stagers_and_combiners() { join_warps<1, (kStagers + kCombiners) * 32>(); }
 
-// Moves a warp's rows of chunks. Of a whole chunk every vector is aligned and inside
-// of its shard: kBatch rows of up to kRanks ranks are loaded before the first vector
-// is used, and nothing is asked between loads, so that a block has as many under way
-// as registers allow. Of another chunk every vector is looked at. Either way a warp
-// has waited for what it needs before it loads: what it holds meanwhile it could
-// not load.
-template <class T, bool kWhole, int kRanks, int kBatch>
+// What is known of a chunk: its vectors are aligned and inside of their shards; or, in a
+// kernel for memory that is not aligned, so far inside that they can straddle; or nothing.
+enum class Fit { kStraight, kStraddling, kAny };
+
+// Moves a warp's rows of chunks. Unless nothing is known of a chunk kBatch rows of up to
+// kRanks ranks are loaded before the first vector is used, and nothing is asked between
+// loads, so that a block has as many under way as registers allow. Otherwise every vector is
+// looked at. Either way a warp has waited for what it needs before it loads: what it holds
+// meanwhile it could not load.
+template <class T, Fit kFit, int kRanks, int kBatch>
 struct Chunks {
+  static constexpr bool kWhole = kFit != Fit::kAny;
   const shunt_kernel_args &a;
   const Deed &deed;
 
@@ -94,7 +98,8 @@ struct Chunks {
 
   __device__ __forceinline__ word2 load(int s, int64_t offset) const {
     const char *send = reinterpret_cast<const char *>(a.send) + deed.start(s);
-    if (kWhole) return *reinterpret_cast<const word2 *>(send + offset);
+    if (kFit == Fit::kStraight) return *reinterpret_cast<const word2 *>(send + offset);
+    if (kFit == Fit::kStraddling) return load_straddling(reinterpret_cast<u64>(send) + offset);
     return load_words<T>(send, offset, deed.length(s));
   }
 
@@ -178,31 +183,54 @@ struct Chunks {
         if (!exists<kCombiners>(row, u)) continue;
 #pragma unroll
         for (int s = 0; s < kRanks; s++) lines[u][s] = select(s == a.rank, kept[u], lines[u][s]);
-        sink(Constant<kWhole>(), at + (row + u * kCombiners) * kRow + lane, reduce_lines<T>(a, lines[u]));
+        sink(Constant<int(kFit)>(), at + (row + u * kCombiners) * kRow + lane, reduce_lines<T>(a, lines[u]));
       }
     }
   }
 };
 
 // Runs f(chunks) with what moves as much at once as it can without spilling.
-template <class T, class F>
+template <class T, bool kAny, class F>
 __device__ __forceinline__ void with_chunks(const shunt_kernel_args &a, const Deed &deed, bool whole, F f) {
-  if (!whole) f(Chunks<T, false, SHUNT_MAX_RANKS, 1>{a, deed});
-  else if (a.world <= 4) f(Chunks<T, true, 4, 2>{a, deed});
-  else f(Chunks<T, true, SHUNT_MAX_RANKS, 1>{a, deed});
+  constexpr Fit kFit = kAny ? Fit::kStraddling : Fit::kStraight;
+  if (!whole) f(Chunks<T, Fit::kAny, SHUNT_MAX_RANKS, 1>{a, deed});
+  else if (a.world <= 4) f(Chunks<T, kFit, 4, 2>{a, deed});
+  else f(Chunks<T, kFit, SHUNT_MAX_RANKS, 1>{a, deed});
 }
 
 // Whether the chunk at a place is whole in all shards of send; the last shard is
-// the shortest.
+// the shortest. With kAny there is a vector before it and one behind it, for what straddles.
+template <bool kAny>
 __device__ __forceinline__ bool is_whole(const shunt_kernel_args &a, const Deed &deed, int64_t at) {
+  if (kAny) return at > 0 && at + SHUNT_STAGE_BYTES(a.world) + 16 <= deed.length(deed.owners - 1);
   return ((a.send | u64(deed.shard)) & 15) == 0 && at + SHUNT_STAGE_BYTES(a.world) <= deed.length(deed.owners - 1);
 }
 
-// Sixteen bytes of a result; whole as of the chunk.
-template <class T, bool kWhole>
-__device__ __forceinline__ void store_result(Constant<kWhole>, u64 base, int64_t offset, int64_t length, word2 w) {
+// Stores a warp's row, a vector a lane, at any address: all but its ends in whole vectors,
+// each of what two lanes have, and the ends, which have as many bytes together as one more,
+// an element a lane.
+template <class T>
+__device__ __forceinline__ void store_row(char *to, word2 w) {
+  const int lane = threadIdx.x & 31, miss = int(reinterpret_cast<u64>(to) & 15);
+  if (miss == 0) {
+    *reinterpret_cast<word2 *>(to) = w;
+    return;
+  }
+  auto of = [&](int other) { return word2{__shfl_sync(~0u, w.x, other), __shfl_sync(~0u, w.y, other)}; };
+  const word2 before = of((lane + 31) & 31);
+  if (lane != 0) *reinterpret_cast<word2 *>(to - miss) = straddle(before, w, 16 - miss);
+  const int at = lane * int(sizeof(T)), holder = at < 16 - miss ? 0 : 31;
+  const word2 end = of(holder);
+  typedef typename Bits<sizeof(T)>::type Element;
+  if (at < 16) reinterpret_cast<Element *>(to + (holder - lane) * 16)[lane] = Element((at < 8 ? end.x : end.y) >> (at % 8 * 8));
+}
+
+// Sixteen bytes of a result, as of the chunk; the whole warp stores a row.
+template <class T, int kFit>
+__device__ __forceinline__ void store_result(Constant<kFit>, u64 base, int64_t offset, int64_t length, word2 w) {
   char *to = reinterpret_cast<char *>(base);
-  if (kWhole) *reinterpret_cast<word2 *>(to + offset) = w;
+  if (kFit == int(Fit::kStraight)) *reinterpret_cast<word2 *>(to + offset) = w;
+  else if (kFit == int(Fit::kStraddling)) store_row<T>(to + offset, w);
   else store_words<T>(to, offset, length, w);
 }
 
@@ -227,7 +255,7 @@ __device__ __forceinline__ void clear(Progress &progress, const Share &share) {
 // One of kStagers warps stages its rows of the chunks; first() is called behind the
 // first of them, if there is one, and returns how many there are, or kLost. False if it
 // has given up.
-template <class T, int kStagers, class First>
+template <class T, bool kAny, int kStagers, class First>
 [[nodiscard]] __device__ __forceinline__ bool stage_chunks(const shunt_kernel_args &a, const Deed &deed, const Share &share, Progress &progress, int warp, First first) {
   const int lane = threadIdx.x & 31;
   const bool owner = lane < a.world && lane != a.rank && (deed.mine + lane - a.rank + a.world) % a.world < deed.owners;
@@ -238,7 +266,7 @@ template <class T, int kStagers, class First>
     const u32 fault = k == 0 ? earlier_fault(a) : 0;  // of an earlier kernel
     // Acquire: the owner had read the stage before it said so.
     const bool met = wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen, fault);
-    if (met) with_chunks<T>(a, deed, is_whole(a, deed, share.at(a, k)), [&](auto c) { c.template stage<kStagers>(warp, share.at(a, k), stage_of(a.world, a.rank, n)); });
+    if (met) with_chunks<T, kAny>(a, deed, is_whole<kAny>(a, deed, share.at(a, k)), [&](auto c) { c.template stage<kStagers>(warp, share.at(a, k), stage_of(a.world, a.rank, n)); });
     __syncwarp();
     // Release: the warp's stores come before the teller's fence.
     if (lane == 0) store_release_shared(&progress.staged[warp], met ? u32(k + 1) : kLost);
@@ -272,11 +300,11 @@ __device__ __forceinline__ void tell_staged(const shunt_kernel_args &a, const Sh
 }
 
 // One of kCombiners warps combines its rows of the chunks of the shard that this rank
-// owns. Runs sink(whole, offset, words) for every 16 bytes; whole is a constant: not
-// only this rank's send is whole there, the sink's memory is too, for straight says so.
+// owns. Runs sink(fit, offset, words) for every 16 bytes; fit is a constant: where vectors
+// are aligned the sink's memory is, too, for straight says so.
 // False if it has given up; its part of a chunk is then never counted, so nobody says
 // that the stage may be used again.
-template <class T, int kCombiners, class Sink>
+template <class T, bool kAny, int kCombiners, class Sink>
 [[nodiscard]] __device__ __forceinline__ bool combine_chunks(const shunt_kernel_args &a, const Deed &deed, const Share &share, Progress &progress, int warp, bool straight, Sink sink) {
   const int lane = threadIdx.x & 31;
   const bool source = lane < a.world && lane != a.rank;
@@ -287,7 +315,7 @@ template <class T, int kCombiners, class Sink>
     // Acquire: what the peers staged is visible from here, past L1.
     if (!wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen, fault)) return false;
     if (k == 0) heard_from_peers();
-    with_chunks<T>(a, deed, straight && is_whole(a, deed, share.at(a, k)), [&](auto c) { c.template combine<kCombiners>(warp, share.at(a, k), own(a) + stage_of(a.world, 0, n), sink); });
+    with_chunks<T, kAny>(a, deed, (kAny || straight) && is_whole<kAny>(a, deed, share.at(a, k)), [&](auto c) { c.template combine<kCombiners>(warp, share.at(a, k), own(a) + stage_of(a.world, 0, n), sink); });
     __syncwarp();
     u32 before = 0;
     if (lane == 0) before = count_shared(&progress.combined[n % SHUNT_STAGES]);
@@ -315,7 +343,7 @@ template <class T, int kCombiners, class Sink>
 // results can be stored, and then aligned(), whether their memory is; meanwhile a first
 // chunk is staged. If they cannot, it is dropped, and nothing is combined. The whole block
 // gets false if it has given up.
-template <class T, class Ready, class Aligned, class Sink>
+template <class T, bool kAny, class Ready, class Aligned, class Sink>
 [[nodiscard]] __device__ __forceinline__ bool staged_reduce(const shunt_kernel_args &a, const Deed &deed, Ready ready, Aligned aligned, Sink sink) {
   __shared__ Progress progress;
   const Share share(a, deed);
@@ -323,7 +351,7 @@ template <class T, class Ready, class Aligned, class Sink>
   const int warp = threadIdx.x >> 5;
   bool met = share.chunks > 0 || earlier_fault(a) == SHUNT_FAULT_NONE;  // who has chunks looks behind the first loads
   if (warp < kStagers) {
-    met &= stage_chunks<T, kStagers>(a, deed, share, progress, warp, [&] {
+    met &= stage_chunks<T, kAny, kStagers>(a, deed, share, progress, warp, [&] {
       join_stagers_and_combiners();
       return progress.last;
     });
@@ -337,24 +365,24 @@ template <class T, class Ready, class Aligned, class Sink>
     if (thread == 0 && !met) store_release_shared(&progress.last, kLost);
     if (thread == 0 && all == Met::kStrangers && share.chunks > 1) store_release_shared(&progress.last, 1);
     join_stagers_and_combiners();
-    if (all == Met::kAll && deed.mine < deed.owners) met &= combine_chunks<T, kCombiners>(a, deed, share, progress, thread / 32, aligned(), sink);
+    if (all == Met::kAll && deed.mine < deed.owners) met &= combine_chunks<T, kAny, kCombiners>(a, deed, share, progress, thread / 32, aligned(), sink);
   }
   return close(a, share, progress, met);
 }
 
 // reduce_scatter needs no address of a peer.
-template <class T>
+template <class T, bool kAny>
 __device__ __forceinline__ void reduce_scatter_staged(const shunt_kernel_args &a) {
   begin();
   const Deed deed{a.bytes, a.bytes * a.world, a.world, a.rank};
-  (void)staged_reduce<T>(
+  (void)staged_reduce<T, kAny>(
       a, deed, [](int, auto) { return Met::kAll; }, [&] { return a.recv % 16 == 0; },
-      [&](auto whole, int64_t offset, word2 w) { store_result<T>(whole, a.recv, offset, a.bytes, w); });
+      [&](auto fit, int64_t offset, word2 w) { store_result<T>(fit, a.recv, offset, a.bytes, w); });
 }
 
 // all_reduce: the owner stores results into the recv of everyone. In place too:
 // nobody's part of a chunk is still needed when its result comes.
-template <class T>
+template <class T, bool kAny>
 __device__ __forceinline__ void all_reduce_staged(const shunt_kernel_args &a) {
   begin();
   __shared__ Meeting m;
@@ -363,15 +391,15 @@ __device__ __forceinline__ void all_reduce_staged(const shunt_kernel_args &a) {
   const Shards shards(a.bytes, a.world);
   const Deed deed{shards.shard, a.bytes, a.world, a.rank};
   const int64_t at = shards.start(a.rank), length = shards.length(a.rank);
-  bool met = staged_reduce<T>(
+  bool met = staged_reduce<T, kAny>(
       a, deed, [&](int thread, auto join) { return meet(a, m, Kind::kAllReduceStaged, e, 0, a.bytes, thread, join); },
       [&] {
         u64 all = at;
         for (int p = 0; p < a.world; p++) all |= m.recv[p];
         return all % 16 == 0;
       },
-      [&](auto whole, int64_t offset, word2 w) {
-        for (int k = 1; k <= a.world; k++) store_result<T>(whole, m.recv[wrap(a, a.rank + k)] + at, offset, length, w);
+      [&](auto fit, int64_t offset, word2 w) {
+        for (int k = 1; k <= a.world; k++) store_result<T>(fit, m.recv[wrap(a, a.rank + k)] + at, offset, length, w);
       });
   if (met && m.strangers) met = two_shot_ll128<T, false>(a);
   part(a, e, met);
@@ -380,7 +408,7 @@ __device__ __forceinline__ void all_reduce_staged(const shunt_kernel_args &a) {
 
 // reduce of two: the root owns all, for what it would give away only came back. All of
 // its warps combine, and of the other's all but the teller stage; nobody needs an address.
-template <class T>
+template <class T, bool kAny>
 __device__ __forceinline__ void reduce_pair_staged(const shunt_kernel_args &a) {
   __shared__ Progress progress;
   const bool root = a.rank == a.root;
@@ -390,9 +418,9 @@ __device__ __forceinline__ void reduce_pair_staged(const shunt_kernel_args &a) {
   const int warp = threadIdx.x >> 5;
   bool met = share.chunks > 0 || earlier_fault(a) == SHUNT_FAULT_NONE;  // who has chunks looks behind the first loads
   if (root) {
-    met &= combine_chunks<T, SHUNT_MAX_WARPS>(a, deed, share, progress, warp, a.recv % 16 == 0, [&](auto whole, int64_t offset, word2 w) { store_result<T>(whole, a.recv, offset, a.bytes, w); });
+    met &= combine_chunks<T, kAny, SHUNT_MAX_WARPS>(a, deed, share, progress, warp, a.recv % 16 == 0, [&](auto fit, int64_t offset, word2 w) { store_result<T>(fit, a.recv, offset, a.bytes, w); });
   } else if (warp < SHUNT_MAX_WARPS - 1) {
-    met &= stage_chunks<T, SHUNT_MAX_WARPS - 1>(a, deed, share, progress, warp, [&] { return u32(share.chunks); });
+    met &= stage_chunks<T, kAny, SHUNT_MAX_WARPS - 1>(a, deed, share, progress, warp, [&] { return u32(share.chunks); });
   } else {
     tell_staged<SHUNT_MAX_WARPS - 1>(a, share, progress);
   }
@@ -406,10 +434,10 @@ __device__ __forceinline__ void reduce_pair_staged(const shunt_kernel_args &a) {
 
 // reduce: the ranks but the root own a shard each and store the result into the
 // root's recv, so the root's link carries the message once each way.
-template <class T>
+template <class T, bool kAny>
 __device__ __forceinline__ void reduce_staged(const shunt_kernel_args &a) {
   begin();
-  if (a.world == 2) return reduce_pair_staged<T>(a);
+  if (a.world == 2) return reduce_pair_staged<T, kAny>(a);
   __shared__ Meeting m;
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
   const u64 e = *epoch + 1;
@@ -417,13 +445,39 @@ __device__ __forceinline__ void reduce_staged(const shunt_kernel_args &a) {
   const Shards shards(a.bytes, owners);
   const Deed deed{shards.shard, a.bytes, owners, mine};
   const int64_t at = shards.start(mine), length = shards.length(mine);
-  bool met = staged_reduce<T>(
+  bool met = staged_reduce<T, kAny>(
       a, deed, [&](int thread, auto join) { return meet(a, m, Kind::kReduceStaged, e, 0, a.rank == a.root ? a.bytes : 0, thread, join); },
       [&] { return (m.recv[a.root] | u64(at)) % 16 == 0; },
-      [&](auto whole, int64_t offset, word2 w) { store_result<T>(whole, m.recv[a.root] + at, offset, length, w); });
+      [&](auto fit, int64_t offset, word2 w) { store_result<T>(fit, m.recv[a.root] + at, offset, length, w); });
   if (met && m.strangers) met = two_shot_ll128<T, true>(a);
   part(a, e, met);
   advance(epoch, e);
+}
+
+// Each as two kernels: for memory that is aligned, and for any.
+template <class T>
+__device__ __forceinline__ void reduce_scatter_staged_aligned(const shunt_kernel_args &a) {
+  reduce_scatter_staged<T, false>(a);
+}
+template <class T>
+__device__ __forceinline__ void reduce_scatter_staged_any(const shunt_kernel_args &a) {
+  reduce_scatter_staged<T, true>(a);
+}
+template <class T>
+__device__ __forceinline__ void all_reduce_staged_aligned(const shunt_kernel_args &a) {
+  all_reduce_staged<T, false>(a);
+}
+template <class T>
+__device__ __forceinline__ void all_reduce_staged_any(const shunt_kernel_args &a) {
+  all_reduce_staged<T, true>(a);
+}
+template <class T>
+__device__ __forceinline__ void reduce_staged_aligned(const shunt_kernel_args &a) {
+  reduce_staged<T, false>(a);
+}
+template <class T>
+__device__ __forceinline__ void reduce_staged_any(const shunt_kernel_args &a) {
+  reduce_staged<T, true>(a);
 }
 
 }  // namespace shunt

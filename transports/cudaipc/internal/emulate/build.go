@@ -51,25 +51,32 @@ type Harness struct {
 }
 
 // kernel finds the definition of a kernel in a source: of one that is compiled for each
-// dtype, one that is not, or one without a macro.
-var kernel = regexp.MustCompile(`(?m)^(?:SHUNT_KERNEL_(TYPED|BYTES)\((\w+),.*|extern "C" __global__ (.*?\) (\w+)\())`)
+// dtype, or for those of most traffic, one that is not, or one without a macro.
+var kernel = regexp.MustCompile(`(?m)^(?:SHUNT_KERNEL_(TYPED|HOT|BYTES)\((\w+),.*|extern "C" __global__ (.*?\) (\w+)\())`)
 
-// only leaves those of a source's kernels that are wanted, and returns their names.
-func (b Build) only(source string) (text string, names []string, typed bool) {
+// hotTypes are those dtypes.
+var hotTypes = []string{"float16", "float32", "bfloat16"}
+
+// only leaves those of a source's kernels that are wanted, and returns their names, and which of them are compiled for
+// some dtypes alone.
+func (b Build) only(source string) (text string, names, hot []string, typed bool) {
 	text = kernel.ReplaceAllStringFunc(source, func(definition string) string {
 		m := kernel.FindStringSubmatch(definition)
 		name := m[2] + m[4]
 		switch {
 		case len(b.Only) == 0 || slices.Contains(b.Only, name):
 			names = append(names, name)
-			typed = typed || m[1] == "TYPED"
+			typed = typed || m[1] == "TYPED" || m[1] == "HOT"
+			if m[1] == "HOT" {
+				hot = append(hot, name)
+			}
 			return definition
 		case m[4] != "":
 			return "static " + m[3] // nobody calls it
 		}
 		return ""
 	})
-	return text, names, typed
+	return text, names, hot, typed
 }
 
 // Compile leaves the program in out and returns its path and the kernels that it
@@ -103,7 +110,7 @@ func (b Build) Compile(ctx context.Context, out string) (program string, kernels
 		}
 		// The names of kernels come from the source, so that one that is not run
 		// is noticed.
-		source, names, typed := b.only(source)
+		source, names, hot, typed := b.only(source)
 		text, err := Translate(source, all)
 		if err != nil {
 			return "", nil, fmt.Errorf("%s: %w", f.Name(), err)
@@ -126,7 +133,9 @@ func (b Build) Compile(ctx context.Context, out string) (program string, kernels
 		}
 		for _, dtype := range types {
 			for _, name := range names {
-				kernels = append(kernels, name+"_"+dtype)
+				if !slices.Contains(hot, name) || slices.Contains(hotTypes, dtype) {
+					kernels = append(kernels, name+"_"+dtype)
+				}
 			}
 			units = append(units, unit{filepath.Join(out, f.Name()), object + "_" + dtype + ".o",
 				append(slices.Clone(flags), "-DSHUNT_DTYPE="+dtype)})

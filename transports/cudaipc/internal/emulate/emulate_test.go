@@ -221,7 +221,7 @@ func TestTornLines(t *testing.T) {
 		"shunt_barrier": true, "shunt_symmetric_begin": true, "shunt_copy": true, "shunt_signal": true,
 		"shunt_window_signal":                true,
 		"shunt_all_reduce_delivered_float32": true, "shunt_all_reduce_delivered_any_float32": true,
-		"shunt_reduce_scatter_staged_float32": true,
+		"shunt_reduce_scatter_staged_float32": true, "shunt_reduce_scatter_staged_any_float32": true,
 	}
 	for _, kernel := range kernels {
 		t.Run(kernel, func(t *testing.T) {
@@ -241,6 +241,35 @@ func TestTornLines(t *testing.T) {
 				}
 			}
 			require.Fail(t, "lines in pieces do it no harm")
+		})
+	}
+}
+
+// Long messages of memory that is not aligned are moved in vectors: pieces of them take as much of a link, and many
+// times as long.
+func TestLongMessagesAreMovedInVectors(t *testing.T) {
+	t.Parallel()
+	program, kernels := standard.compiled(t)
+	for _, kernel := range kernels {
+		worlds := []int{2, 3, 4}
+		switch {
+		case strings.HasPrefix(kernel, "shunt_broadcast_direct"):
+			worlds = worlds[:1] // more than two use lines instead
+		case strings.Contains(kernel, "delivered"), strings.HasSuffix(kernel, "_on_device"):
+			continue
+		case strings.Contains(kernel, "_any_"), kernel == "shunt_all_gather_direct", kernel == "shunt_all_to_all_direct",
+			kernel == "shunt_all_to_all_v_long", kernel == "shunt_copy":
+		default:
+			continue // of short messages, or of lines, or has a twin for such memory
+		}
+		t.Run(kernel, func(t *testing.T) {
+			t.Parallel()
+			for _, world := range worlds {
+				for seed := range seeds(t, 4) {
+					status, output := check(t.Context(), program, "--apart", strconv.Itoa(world), strconv.Itoa(seed), "3", kernel)
+					require.Zero(t, status, "world %d, seed %d: %s", world, seed, output)
+				}
+			}
 		})
 	}
 }

@@ -30,6 +30,7 @@ struct Kernel {
   Grid grid;
   int type;  // -1: bytes
   void *entry;
+  void *twin;  // the kernel for memory that is aligned, or that for any; ranks may run either
 };
 
 static bool has(const std::string &s, const char *part) { return s.find(part) != std::string::npos; }
@@ -40,9 +41,22 @@ static void *entry(const std::string &name) {
   return p;
 }
 
+// The other of the two kernels of a reduction; null if there is none, or it was not compiled.
+static void *twin(std::string name) {
+  if (has(name, "delivered")) return nullptr;  // the one for aligned memory is for no other
+  const size_t any = name.find("_any_");
+  if (any != std::string::npos) return dlsym(RTLD_DEFAULT, name.erase(any, 4).c_str());
+  for (const char *type : values::kNames) {
+    const std::string suffix = std::string("_") + type;
+    if (name.size() > suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0)
+      return dlsym(RTLD_DEFAULT, name.insert(name.size() - suffix.size(), "_any").c_str());
+  }
+  return nullptr;
+}
+
 // What a kernel does and how it is launched follows from its name.
 static Kernel classify(const std::string &name) {
-  Kernel k{name, kCopy, kAny, -1, entry(name)};
+  Kernel k{name, kCopy, kAny, -1, entry(name), twin(name)};
   static const struct {
     const char *prefix;
     Coll coll;

@@ -3,7 +3,7 @@
 // that every rank makes one after the other; ranks wait for each other nowhere
 // else, so calls meet the slots, counts and epochs that those before have left.
 //
-//   check [--absent|--abort|--alone|--lengths|--impossible] [--diverged] [--one-block] [--torn] [--fenced]
+//   check [--absent|--abort|--alone|--lengths|--impossible|--apart] [--diverged] [--one-block] [--torn] [--fenced]
 //         [--without=PARTS] WORLD SEED CALLS KERNEL...
 //
 // Kernels that reduce have the dtype in their name. --absent: the last rank makes
@@ -14,6 +14,8 @@
 // last two, a kernel must say so, and then the abort word is raised; for one kernel
 // that uses channels. --impossible: a rank's counts of the last call cannot be, for the
 // kernel that reads them from device memory.
+// --apart: messages are long and buffers are not aligned, and kernels must move them in
+// vectors all the same, all but a quarter of the bytes.
 // --diverged: a warp's threads see each other's stores at once. --one-block: every GPU has
 // place for one block of a kernel. --torn: lines arrive in pieces of 32 bytes, as over PCIe.
 // --fenced: and kernels are told so. --without: these parts of regions are not there, as bits
@@ -215,13 +217,14 @@ static void deliver(const Call &c, int r, std::vector<emulate::Launch> &main, st
 
 int main(int argc, char **argv) {
   bool absent = false, abort = false, alone = false, lengths = false, impossible = false, diverged = false,
-       one_block = false, torn = false;
+       one_block = false, torn = false, apart = false;
   while (argc > 1 && argv[1][0] == '-') {
     absent = absent || strcmp(argv[1], "--absent") == 0;
     abort = abort || strcmp(argv[1], "--abort") == 0;
     alone = alone || strcmp(argv[1], "--alone") == 0;
     lengths = lengths || strcmp(argv[1], "--lengths") == 0;
     impossible = impossible || strcmp(argv[1], "--impossible") == 0;
+    apart = apart || strcmp(argv[1], "--apart") == 0;
     diverged = diverged || strcmp(argv[1], "--diverged") == 0;
     one_block = one_block || strcmp(argv[1], "--one-block") == 0;
     torn = torn || strcmp(argv[1], "--torn") == 0;
@@ -231,8 +234,8 @@ int main(int argc, char **argv) {
   }
   if (argc < 5)
     return fprintf(stderr,
-                   "usage: check [--absent|--abort|--alone|--lengths|--impossible] [--diverged] [--one-block] [--torn] "
-                   "[--fenced] [--without=PARTS] WORLD SEED CALLS KERNEL...\n"),
+                   "usage: check [--absent|--abort|--alone|--lengths|--impossible|--apart] [--diverged] [--one-block] "
+                   "[--torn] [--fenced] [--without=PARTS] WORLD SEED CALLS KERNEL...\n"),
            2;
   world = atoi(argv[1]);
   const unsigned seed = atoi(argv[2]);
@@ -295,7 +298,15 @@ int main(int argc, char **argv) {
           c.kernel = classify(std::string(c.kernel.name).insert(strlen("shunt_all_reduce_delivered"), "_any"));
       }
     }
-    c.reachable = random() % 4 != 0;
+    c.reachable = apart || random() % 4 != 0;
+    if (apart) {
+      const int size = values::kBytes[c.type];
+      const int shards = has(c.kernel.name, "all_reduce") ? world : 1;
+      c.count = (16 * SHUNT_STAGE_BYTES(world) * shards + random() % 500) / size;
+      c.shift = 1 + random() % (16 / size - (size < 8)), c.recv_shift = random() % 2 ? c.shift : random() % 16;
+      c.uneven = false, c.kernel.twin = nullptr;
+      c.in_place = c.in_place && c.kernel.coll != kAllToAll;  // which takes lines
+    }
     c.spread = random() % 4 == 0 && c.kernel.coll < kBarrier && c.kernel.coll != kDelivered;
     c.reversed = c.kernel.coll == kAllToAllV && random() % 3 == 0;
     const int64_t bytes = c.count * values::kBytes[c.type];
@@ -345,7 +356,8 @@ int main(int argc, char **argv) {
         continue;
       }
       const bool mixed = c.to >= 0 || (c.kernel.coll == kAllToAllV && !impossible && c.seed % 3 == 0);
-      streams[r].push_back(mixed ? suited(c, r, random) : launch(c, r, c.kernel.name, c.kernel.entry));
+      void *entry = c.kernel.twin && c.seed >> (8 + r) & 1 ? c.kernel.twin : c.kernel.entry;
+      streams[r].push_back(mixed ? suited(c, r, random) : launch(c, r, c.kernel.name, entry));
       if (c.kernel.coll == kSignals || c.kernel.coll == kWindow) {
         c.parts[r].args.base.root = (r + 1) % world;
         Call *wait = new Call(c);
@@ -353,7 +365,7 @@ int main(int argc, char **argv) {
         a.bytes = 1, a.root = (r + world - 1) % world;
         if (c.kernel.coll == kWindow) a.recv = a.send + 256, a.send += 8;
         const char *name = c.kernel.coll == kWindow ? "shunt_window_wait" : "shunt_wait";
-        streams[r].push_back(launch(*wait, r, name, entry(name)));
+        streams[r].push_back(launch(*wait, r, name, ::entry(name)));
         // What a put has brought is there for who has waited for the signal behind it.
         if (const Call *before = &c - 1; i > 0 && before->kernel.coll == kCopy)
           streams[r].back().after = [before, r] {
@@ -417,6 +429,8 @@ int main(int argc, char **argv) {
                   (unsigned long long)n->begun, (unsigned long long)n->ended, (unsigned long long)n->decided,
                   (unsigned long long)n->forgotten);
   }
+  if (const emulate::Count n = emulate::count(); apart && n.pieces * 3 > n.vectors)
+    bad++, printf("WRONG %lld bytes in pieces, %lld in vectors\n", (long long)n.pieces, (long long)n.vectors);
   for (int i = 0; i < calls; i++)
     for (int r = 0; r < world; r++)
       if (i < alone_from || !has_fault(r)) compare(program[i], r, " at the end");

@@ -344,6 +344,6 @@ void run(const std::vector<std::vector<Launch>> &streams, std::function<bool()> 
   current = nullptr;
 }
 
-Count count() { return {turns, held_back(), outside_loads()}; }
+Count count() { return {turns, held_back(), outside_loads(), bytes_in_vectors(), bytes_in_pieces()}; }
 
 }  // namespace emulate

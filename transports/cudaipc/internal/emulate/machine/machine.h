@@ -76,7 +76,7 @@ void run(const std::vector<std::vector<Launch>> &streams, std::function<bool()> 
 // Turns taken, stores that were held back, and the kernels' own loads from elsewhere than the ranks' memory: from the
 // watch pages.
 struct Count {
-  int64_t turns, stores, looks;
+  int64_t turns, stores, looks, vectors, pieces;
 };
 Count count();
 

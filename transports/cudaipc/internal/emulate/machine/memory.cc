@@ -43,6 +43,12 @@ Stores under_way;
 std::unordered_map<uintptr_t, Store *> last;  // by 16 bytes
 std::unordered_map<uintptr_t, Store *> lines; // of this turn, by line_bytes
 int64_t total, outside;  // stores held back, loads from elsewhere
+int64_t in_vectors, in_pieces;
+
+void count_moved(const void *p, size_t bytes) {
+  if (int64_t(size_t(static_cast<const char *>(p) - base) % rank_bytes) < SHUNT_REGION_BYTES(world)) return;
+  (bytes < 8 ? in_pieces : in_vectors) += bytes;
+}
 
 bool inside(const void *p) { return size_t(static_cast<const char *>(p) - base) < window_bytes * (world + 1); }
 
@@ -129,6 +135,7 @@ void check_alignment(const void *p, size_t bytes) {
 void plain_load(const void *p, size_t bytes) {
   if (!inside(p) || !writer) return;
   check_alignment(p, bytes);
+  count_moved(p, bytes);
   char *from = place_of(p);
   learn(p);
   if (holding && owner_of(p) != writer->rank) drain_known(*writer, from, int(bytes));
@@ -137,6 +144,7 @@ void plain_load(const void *p, size_t bytes) {
 void plain_store(void *p, size_t bytes) {
   if (!inside(p) || !writer) return;
   check_alignment(p, bytes);
+  count_moved(p, bytes);
   char *to = place_of(p);
   changes();
   const bool own = owner_of(p) == writer->rank;
@@ -288,6 +296,9 @@ u64 add(void *p, u64 value, int bytes) {
 
 int64_t outside_loads() { return outside; }
 
+int64_t bytes_in_vectors() { return in_vectors; }
+int64_t bytes_in_pieces() { return in_pieces; }
+
 namespace ptx {
 
 static void load_at(const void *p, void *v, int bytes, bool alone) {
@@ -296,6 +307,8 @@ static void load_at(const void *p, void *v, int bytes, bool alone) {
     memcpy(v, p, bytes);
     return;
   }
+  check_alignment(p, bytes);
+  count_moved(p, bytes);
   char *from = place_of(p);
   if (alone) before_load(from, bytes);
   if (holding && owner_of(p) != writer->rank) {
@@ -318,6 +331,7 @@ static Store *store_at(const void *p, const void *v, int bytes) {
     memcpy(const_cast<void *>(p), v, bytes);
     return nullptr;
   }
+  check_alignment(p, bytes);
   char *to = place_of(p);
   if (!holding || owner_of(p) == writer->rank) {
     memcpy(to, v, bytes);

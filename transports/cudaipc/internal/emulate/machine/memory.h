@@ -42,6 +42,11 @@ bool drain_some(uint64_t n, std::mt19937_64 &random);
 int64_t held_back();
 int64_t outside_loads();
 
+// Bytes of buffers, which lie behind the regions, that kernels have loaded and stored so far: in vectors, whose halves
+// g++ moves one by one, and in pieces of less than 8 bytes.
+int64_t bytes_in_vectors();
+int64_t bytes_in_pieces();
+
 // Where an address lies.
 std::string describe(const void *p);
 
