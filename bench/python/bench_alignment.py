@@ -55,7 +55,8 @@ class Case:
 
     def data(self, rank, elements, dtype):
         """Small integers, whose sums are exact."""
-        return torch.arange(elements, device="cuda").add_(rank).remainder_(97 if dtype == torch.float32 else 31).to(dtype)
+        period = 97 if dtype == torch.float32 else 31
+        return torch.arange(elements, device="cuda").add_(rank).remainder_(period).to(dtype)
 
     def wrong(self, send, recv):
         """How many elements are wrong after a call of Shunt."""
@@ -63,7 +64,8 @@ class Case:
         send.copy_(self.data(comm.rank, self.send, dtype))
         recv.copy_(self.data(comm.rank, self.recv, dtype)) if self.name == "broadcast" else recv.zero_()
         self.shunt(send, recv)
-        sent = [self.data(rank, self.recv if self.name == "broadcast" else self.send, dtype) for rank in range(comm.world)]
+        elements = self.recv if self.name == "broadcast" else self.send
+        sent = [self.data(rank, elements, dtype) for rank in range(comm.world)]
         own = slice(comm.rank * self.part, (comm.rank + 1) * self.part)
         if self.name == "broadcast":
             want = sent[0]

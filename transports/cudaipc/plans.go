@@ -225,9 +225,12 @@ func (w writer) runEither(a algorithm, bytes plugin.Reg, send plugin.RefID, args
 		return
 	}
 	vector := w.Const(16)
-	misses := w.Max(w.Mod(w.Address(send), vector), w.Mod(w.Address(w.Recv(w.Const(0))), vector))
+	misses := w.Mod(w.Address(send), vector)
 	if a.collective == plugin.ReduceScatter { // a block begins where the one before it ends
 		misses = w.Max(misses, w.Mod(bytes, vector))
+	}
+	if a.collective != plugin.ReduceScatter || a.name != "staged" { // which stores results into this rank's memory alone
+		misses = w.Max(misses, w.Mod(w.Address(w.Recv(w.Const(0))), vector))
 	}
 	w.If(w.Eq(misses, w.Const(0)), func() { w.runAs(a, bytes, args) })
 	a.kernel += anySuffix

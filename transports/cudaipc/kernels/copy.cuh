@@ -13,16 +13,15 @@ __device__ __noinline__ void copy_any(char *to, const char *from, int64_t bytes,
   word2 *const into = reinterpret_cast<word2 *>(to + middle.begin);
   const u64 of = reinterpret_cast<u64>(from) + middle.begin;
   const int64_t n = middle.length() / 16;
-#pragma unroll 1
-  for (int64_t i = thread; i < n; i += kUnroll * threads) {
+  int64_t i = thread;
+  for (; i + (kUnroll - 1) * threads < n; i += kUnroll * threads) {  // what is asked in between would put loads off
     word2 w[kUnroll];
 #pragma unroll
-    for (int u = 0; u < kUnroll; u++)
-      if (i + u * threads < n) w[u] = load_straddling(of + (i + u * threads) * 16);
+    for (int u = 0; u < kUnroll; u++) w[u] = load_straddling(of + (i + u * threads) * 16);
 #pragma unroll
-    for (int u = 0; u < kUnroll; u++)
-      if (i + u * threads < n) into[i + u * threads] = w[u];
+    for (int u = 0; u < kUnroll; u++) into[i + u * threads] = w[u];
   }
+  for (; i < n; i += threads) into[i] = load_straddling(of + i * 16);
   for (int64_t i = thread; i < middle.outside(); i += threads) to[middle.at(i)] = from[middle.at(i)];
 }
 
@@ -52,7 +51,7 @@ __device__ __forceinline__ void copy_bytes(char *to, const char *from, int64_t b
     }
     for (i = n * 16 + thread; i < bytes; i += threads) to[i] = from[i];
   } else {
-    copy_any<kUnroll>(to, from, bytes, thread, threads);
+    copy_any<4>(to, from, bytes, thread, threads);
   }
 }
 

@@ -331,9 +331,11 @@ class Epoch {
 // inlined, because it would be most of every kernel.
 
 // A word piece by piece; bytes past the end read as zero. P is what the memory
-// is aligned to.
+// is aligned to at least: bytes are mostly those of elements of two.
 template <class P>
 __device__ __noinline__ u64 gather_word(const char *p, int64_t room) {
+  if constexpr (sizeof(P) == 1)
+    if (((reinterpret_cast<u64>(p) | u64(room < 8 ? room : 0)) & 1) == 0) return gather_word<uint16_t>(p, room);
   u64 word = 0;
 #pragma unroll
   for (int i = 0; i < int(8 / sizeof(P)); i++)
@@ -343,6 +345,8 @@ __device__ __noinline__ u64 gather_word(const char *p, int64_t room) {
 
 template <class P>
 __device__ __noinline__ void scatter_word(char *p, int64_t room, u64 word) {
+  if constexpr (sizeof(P) == 1)
+    if (((reinterpret_cast<u64>(p) | u64(room < 8 ? room : 0)) & 1) == 0) return scatter_word<uint16_t>(p, room, word);
 #pragma unroll
   for (int i = 0; i < int(8 / sizeof(P)); i++)
     if (int64_t((i + 1) * sizeof(P)) <= room) *reinterpret_cast<P *>(p + i * sizeof(P)) = P(word >> (i * sizeof(P) * 8));

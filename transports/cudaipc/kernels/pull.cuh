@@ -130,26 +130,33 @@ __device__ __forceinline__ void pull_straddling(int op, const char *const (&from
   constexpr int kRow = 31 * 16;
   const int lane = threadIdx.x & 31;
   const int64_t warps = blockDim.x >> 5, step = block_count() * warps * kRow;
-#pragma unroll 1
-  for (int64_t row = (block_index() * warps + (threadIdx.x >> 5)) * kRow; row < bytes; row += kVectors * step) {
+  int64_t row = (block_index() * warps + (threadIdx.x >> 5)) * kRow;
+  // Rows from `row` on, which all have 31 vectors, but one alone may have fewer.
+  auto some = [&](auto batch) {
+    constexpr int kBatch = decltype(batch)::vectors;
     const int64_t at = row + lane * 16;
-    word2 lines[2][kVectors];
+    word2 lines[2][kBatch];
 #pragma unroll
     for (int s = 0; s < 2; s++) {
 #pragma unroll
-      for (int u = 0; u < kVectors; u++)
-        if (at + u * step <= bytes) lines[s][u] = load_line(from[s] + at + u * step);
+      for (int u = 0; u < kBatch; u++)
+        if (kBatch > 1 || at <= bytes) lines[s][u] = load_line(from[s] + at + u * step);
     }
 #pragma unroll
     for (int s = 0; s < 2; s++) {
 #pragma unroll
-      for (int u = 0; u < kVectors; u++) {
+      for (int u = 0; u < kBatch; u++) {
         const word2 next{__shfl_sync(~0u, lines[s][u].x, (lane + 1) & 31), __shfl_sync(~0u, lines[s][u].y, (lane + 1) & 31)};
         lines[s][u] = straddle(lines[s][u], next, shift[s]);
       }
     }
     store_pairs<T>(op, lines, to, at, step, [&](int u) { return lane < 31 && at + u * step < bytes; });
-  }
+    row += kBatch * step;
+  };
+#pragma unroll 1
+  while (row + (kVectors - 1) * step + kRow <= bytes) some(Batch<kVectors>());
+#pragma unroll 1
+  while (row < bytes) some(Batch<1>());
 }
 
 // pull_shard into buffers that are aligned alike, as many as there are ranks or the first
@@ -170,9 +177,13 @@ __device__ __forceinline__ void pull_any(const shunt_kernel_args &a, const Meeti
         if (k < a.world) store_words<T>(to[k] + from, offset, room, w);
     };
   };
+  // The ends, a thread a piece.
+  if (block_index() == 0 && threadIdx.x < Middle::kPieces) {
+    const int64_t piece = middle.piece(threadIdx.x), room = min(middle.room(piece), int64_t(16));
+    if (room > 0) pull_reduced<T, 8, 1>(a, m, at + piece, 0, 0, room, sink_from(piece, room));
+  }
+  __syncwarp();
   const int64_t from = at + middle.begin, whole = middle.length();
-  auto sink = sink_from(middle.begin, whole);
-  bool done = false;
   if constexpr (kHot<T>) {
     if (a.world == 2 && a.op != kPremulSum) {
       char *into[kTo == 1 ? 1 : 2];
@@ -181,21 +192,16 @@ __device__ __forceinline__ void pull_any(const shunt_kernel_args &a, const Meeti
       const u64 places[2] = {m.send[0] + from, m.send[1] + from};
       const int shift[2] = {int(places[0] & 15), int(places[1] & 15)};
       const char *const lines[2] = {reinterpret_cast<const char *>(places[0] - shift[0]), reinterpret_cast<const char *>(places[1] - shift[1])};
-      if (straddles) pull_straddling<T, 8>(a.op, lines, shift, into, whole);
+      if (straddles) pull_straddling<T, 4>(a.op, lines, shift, into, whole);
       else pull_vectors<T, 8>(a.op, lines, into, whole);
-      done = true;
+      return;
     }
   }
-  if (done) {
-  } else if (a.world <= 4) {
+  auto sink = sink_from(middle.begin, whole);
+  if (a.world <= 4)
     each_vector<2>(whole, [&](int64_t i, int64_t step) { pull_reduced<T, 4, 2, true>(a, m, from, i, step, whole, sink); });
-  } else {
+  else
     each_vector<1>(whole, [&](int64_t i, int64_t step) { pull_reduced<T, 8, 1, true>(a, m, from, i, step, whole, sink); });
-  }
-  // The ends, a thread a piece.
-  if (block_index() != 0 || threadIdx.x >= Middle::kPieces) return;
-  const int64_t piece = middle.piece(threadIdx.x), room = min(middle.room(piece), int64_t(16));
-  if (room > 0) pull_reduced<T, 8, 1>(a, m, at + piece, 0, 0, room, sink_from(piece, room));
 }
 
 // Whether what ranks receive into is aligned alike.

@@ -84,7 +84,7 @@ var mutants = []mutant{
 	{"vectors that straddle do not", "pull.cuh", edits{{"if (straddles) pull_straddling", "if (false) pull_straddling"}}, "shunt_reduce_scatter_direct_any", plain},
 	{"the ends of a shard are dropped", "pull.cuh", edits{{"if (room > 0) pull_reduced", "if (false) pull_reduced"}}, "shunt_all_reduce_direct_any", plain},
 	{"a warp's last lane combines what it does not have", "pull.cuh", edits{{"return lane < 31 && at + u * step < bytes;", "return at + u * step < bytes;"}}, "shunt_all_reduce_direct_any", plain},
-	{"the vector behind the last is not there", "pull.cuh", edits{{"if (at + u * step <= bytes) lines", "if (at + u * step < bytes) lines"}}, "shunt_reduce_scatter_direct_any", plain},
+	{"the vector behind the last is not there", "pull.cuh", edits{{"if (kBatch > 1 || at <= bytes) lines", "if (kBatch > 1 || at < bytes) lines"}}, "shunt_reduce_scatter_direct_any", plain},
 	{"ranks take each other for aligned alike", "pull.cuh", edits{{"return (differing & 15) == 0;", "return true;"}}, "shunt_all_reduce_direct_any", plain},
 	{"vectors of two begin a byte late", "device.cuh", edits{{"return straddle(p[0], p[shift == 0 ? 0 : 1], shift);", "return straddle(p[0], p[shift == 0 ? 0 : 1], shift == 0 ? 0 : (shift + 1) & 15);"}}, "shunt_reduce_scatter_direct_any", plain},
 	{"what straddles is not put together", "device.cuh", edits{{"p[shift == 0 ? 0 : 1]", "p[0]"}}, "shunt_all_gather_direct", plain},
