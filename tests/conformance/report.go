@@ -84,12 +84,27 @@ func (r *Report) lack(world, devices int, reason error) {
 // skipped has proved nothing and is an error.
 func (r *Report) Err() error {
 	if n := r.Count(Failed); n > 0 {
-		return fmt.Errorf("conformance of %s: %d of %d cases failed", r.Transport, n, len(r.Results))
+		return fmt.Errorf("conformance of %s: %d of %d cases failed: %s", r.Transport, n, len(r.Results), r.failed())
 	}
 	if r.Count(Passed) == 0 {
 		return fmt.Errorf("conformance of %s: no case ran, %d were skipped", r.Transport, r.Count(Skipped))
 	}
 	return nil
+}
+
+// failed names the cases that failed, the first of many.
+func (r *Report) failed() string {
+	const most = 5
+	var names []string
+	for i := range r.Results {
+		if r.Results[i].Outcome == Failed {
+			names = append(names, r.Results[i].Name)
+		}
+	}
+	if len(names) > most {
+		names = append(names[:most], fmt.Sprintf("and %d more", len(names)-most))
+	}
+	return strings.Join(names, ", ")
 }
 
 // tally is one line of a summary.

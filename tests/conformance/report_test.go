@@ -22,9 +22,16 @@ func sample() *Report {
 
 func TestReportFailsWhenNothingRan(t *testing.T) {
 	r := sample()
-	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "1 of 3") {
+	if err := r.Err(); err == nil || !strings.HasSuffix(err.Error(), "1 of 3 cases failed: b") {
 		t.Errorf("error %v", err)
 	}
+	for name := range strings.FieldsSeq("d e f g h i") {
+		r.Results = append(r.Results, CaseResult{Name: name, Outcome: Failed})
+	}
+	if err := r.Err(); !strings.HasSuffix(err.Error(), "7 of 9 cases failed: b, d, e, f, g, and 2 more") {
+		t.Errorf("error %v", err)
+	}
+	r = sample()
 	r.Results = r.Results[2:]
 	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "no case ran, 1 were skipped") {
 		t.Errorf("error %v", err)
