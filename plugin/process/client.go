@@ -18,7 +18,6 @@ import (
 
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/plugin/internal/check"
-	"github.com/shunt-ccl/shunt/plugin/internal/copies"
 	"github.com/shunt-ccl/shunt/plugin/proto"
 )
 
@@ -61,7 +60,7 @@ type Client struct {
 	arrivals    *arrivals
 	endpoints   atomic.Uint64 // numbers handed out
 	supports    supportCache
-	images      copies.Set
+	images      published
 	life        context.Context // ends with the plugin
 	endLife     context.CancelFunc
 	done        chan struct{}

@@ -2,8 +2,11 @@ package process
 
 import (
 	"context"
+	"errors"
 	"math"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -49,6 +52,71 @@ func TestProcessAnswersAsTheTransportItself(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, cmp.Diff(want, got, cmpopts.EquateEmpty()))
 	require.NoError(t, e.Close())
+}
+
+// Images are tens of MB, and each communicator has an endpoint: those of one digest cross once.
+func TestImagesCrossOnce(t *testing.T) {
+	const size = 16 << 20
+	c := start(t, "probe")
+	open := func(bytes int) (data []byte, allocated uint64) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		config := plugin.OpenConfig{World: 1, Device: -1, Options: map[string]string{probe.OptionImage: strconv.Itoa(bytes)}}
+		e, err := c.Transport().Open(context.Background(), config)
+		require.NoError(t, err)
+		runtime.ReadMemStats(&after)
+		t.Cleanup(func() { require.NoError(t, e.Close()) })
+		require.Len(t, e.Images(), 1)
+		require.Len(t, e.Images()[0].Data, bytes)
+		return e.Images()[0].Data, after.TotalAlloc - before.TotalAlloc
+	}
+	first, allocated := open(size)
+	require.Greater(t, allocated, uint64(size))
+	second, allocated := open(size)
+	require.Less(t, allocated, uint64(size)/16)
+	require.Same(t, &first[0], &second[0])
+	other, allocated := open(size + 1)
+	require.Greater(t, allocated, uint64(size))
+	require.NotSame(t, &first[0], &other[0])
+}
+
+func TestADigestIsThatOfTheImagesAlone(t *testing.T) {
+	a, b := []byte("ab"), []byte("ab")
+	var d digests
+	of := func(images ...plugin.Image) string { return string(d.digestOf(images)) }
+	require.Empty(t, of())
+	one := of(plugin.Image{Name: "n", Data: a})
+	require.Equal(t, one, of(plugin.Image{Name: "n", Data: b})) // elsewhere, and the same
+	require.Equal(t, one, of(plugin.Image{Name: "n", Data: a}))
+	seen := map[string]bool{one: true}
+	for _, images := range [][]plugin.Image{
+		{{Name: "na", Data: a[1:]}}, {{Name: "n", Data: a[:1]}}, {{Name: "n", Data: []byte("ba")}},
+		{{Name: "n", Data: a}, {Name: "m", Data: a}}, {{Name: "m", Data: a}, {Name: "n", Data: a}},
+	} {
+		digest := of(images...)
+		require.False(t, seen[digest], "%v", images)
+		seen[digest] = true
+	}
+}
+
+// A digest of the plugin's is bounded, and what could not be fetched is asked for again.
+func TestPublishedImages(t *testing.T) {
+	var p published
+	images := []plugin.Image{{Name: "n", Data: []byte{1}}}
+	_, err := p.of(make([]byte, maxDigest+1), nil)
+	require.Equal(t, plugin.Protocol, plugin.CodeOf(err))
+	none, err := p.of(nil, nil)
+	require.NoError(t, err)
+	require.Empty(t, none)
+	failed := errors.New("failed")
+	_, err = p.of([]byte{1}, func() ([]plugin.Image, error) { return nil, failed })
+	require.ErrorIs(t, err, failed)
+	got, err := p.of([]byte{1}, func() ([]plugin.Image, error) { return images, nil })
+	require.NoError(t, err)
+	require.Equal(t, images, got)
+	got, err = p.of([]byte{1}, nil)
+	require.NoError(t, err)
+	require.Equal(t, images, got)
 }
 
 func TestDescriptorsAreTheRegionsOwnMemory(t *testing.T) {

@@ -15,6 +15,7 @@ type service struct {
 	proto.UnimplementedTransportServer
 	transport plugin.Transport
 	conn      *net.UnixConn // where descriptors go
+	images    digests
 
 	mu        sync.Mutex
 	endpoints map[uint64]*served
@@ -94,7 +95,7 @@ func (s *service) Open(ctx context.Context, m *proto.OpenRequest) (*proto.OpenRe
 	if err != nil {
 		return nil, toRPC(err)
 	}
-	reply := &proto.OpenReply{HasImages: len(endpoint.Images()) > 0}
+	reply := &proto.OpenReply{Images: s.images.digestOf(endpoint.Images())}
 	for _, r := range endpoint.Regions() {
 		if err := s.pass(m.GetEndpoint(), r); err != nil {
 			_ = endpoint.Close()

@@ -121,22 +121,16 @@ func (t transport) Open(ctx context.Context, config plugin.OpenConfig) (plugin.E
 		if err := check.Regions(e.regions, c.info.Features); err != nil {
 			return err
 		}
-		if !reply.GetHasImages() {
-			return nil
-		}
-		images, err := c.rpc.Images(ctx, &proto.ImagesRequest{Endpoint: e.id},
-			grpc.MaxCallRecvMsgSize(check.MaxImageBytes+maxMessage))
-		if err != nil {
-			return err
-		}
-		e.images = proto.ToImages(images)
-		if err := check.Images(e.images); err != nil {
-			return err
-		}
-		for i := range e.images {
-			e.images[i].Data = c.images.Of(e.images[i].Name, e.images[i].Data)
-		}
-		return nil
+		e.images, err = c.images.of(reply.GetImages(), func() ([]plugin.Image, error) {
+			m, err := c.rpc.Images(ctx, &proto.ImagesRequest{Endpoint: e.id},
+				grpc.MaxCallRecvMsgSize(check.MaxImageBytes+maxMessage))
+			if err != nil {
+				return nil, err
+			}
+			images := proto.ToImages(m)
+			return images, check.Images(images)
+		})
+		return err
 	})
 	if err != nil {
 		e.abandon()

@@ -659,7 +659,7 @@ func (x *OpenRequest) GetMaxSms() uint32 {
 type OpenReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Regions       []*Region              `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"` // at most 16
-	HasImages     bool                   `protobuf:"varint,2,opt,name=has_images,json=hasImages,proto3" json:"has_images,omitempty"`
+	Images        []byte                 `protobuf:"bytes,2,opt,name=images,proto3" json:"images,omitempty"`   // a digest of what Images returns, at most 64 bytes, that other images do not have; empty: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -701,11 +701,11 @@ func (x *OpenReply) GetRegions() []*Region {
 	return nil
 }
 
-func (x *OpenReply) GetHasImages() bool {
+func (x *OpenReply) GetImages() []byte {
 	if x != nil {
-		return x.HasImages
+		return x.Images
 	}
-	return false
+	return nil
 }
 
 // Region is memory that plans name.
@@ -2303,11 +2303,10 @@ const file_transport_proto_rawDesc = "" +
 	"\amax_sms\x18\b \x01(\rR\x06maxSms\x1a:\n" +
 	"\fOptionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"`\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Y\n" +
 	"\tOpenReply\x124\n" +
-	"\aregions\x18\x01 \x03(\v2\x1a.shunt.transport.v1.RegionR\aregions\x12\x1d\n" +
-	"\n" +
-	"has_images\x18\x02 \x01(\bR\thasImages\"\x8e\x01\n" +
+	"\aregions\x18\x01 \x03(\v2\x1a.shunt.transport.v1.RegionR\aregions\x12\x16\n" +
+	"\x06images\x18\x02 \x01(\fR\x06images\"\x8e\x01\n" +
 	"\x06Region\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\rR\x04role\x12\x16\n" +

@@ -62,8 +62,8 @@ type TransportClient interface {
 	// allocate but not talk to peers. The host picks the endpoint's number, so
 	// that it can close an endpoint whose answer never arrived.
 	Open(ctx context.Context, in *OpenRequest, opts ...grpc.CallOption) (*OpenReply, error)
-	// Images are the device code that launch steps name. The host asks once,
-	// when OpenReply.has_images says there are any.
+	// Images are the device code that launch steps name. The host asks once for
+	// each OpenReply.images that it has not seen: they are tens of MB.
 	Images(ctx context.Context, in *ImagesRequest, opts ...grpc.CallOption) (*ImagesReply, error)
 	// Allocate makes a zero-filled region for a user (role buffer), aligned to a
 	// page. The host picks its id.
@@ -231,8 +231,8 @@ type TransportServer interface {
 	// allocate but not talk to peers. The host picks the endpoint's number, so
 	// that it can close an endpoint whose answer never arrived.
 	Open(context.Context, *OpenRequest) (*OpenReply, error)
-	// Images are the device code that launch steps name. The host asks once,
-	// when OpenReply.has_images says there are any.
+	// Images are the device code that launch steps name. The host asks once for
+	// each OpenReply.images that it has not seen: they are tens of MB.
 	Images(context.Context, *ImagesRequest) (*ImagesReply, error)
 	// Allocate makes a zero-filled region for a user (role buffer), aligned to a
 	// page. The host picks its id.

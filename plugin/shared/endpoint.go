@@ -102,7 +102,7 @@ func (e *endpoint) copyPublished() error {
 			return e.errorf("images", plugin.Protocol, "image %q of %d bytes at %p", name, uint64(i.bytes), i.data)
 		}
 		data := unsafe.Slice((*byte)(i.data), int(i.bytes))
-		e.images = append(e.images, plugin.Image{Name: name, Data: e.transport.images.Of(name, data)})
+		e.images = append(e.images, plugin.Image{Name: name, Data: e.transport.images.of(name, data)})
 	}
 	if err := check.Images(e.images); err != nil {
 		return e.errorf("images", plugin.Protocol, "%w", err)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/plugin/internal/check"
-	"github.com/shunt-ccl/shunt/plugin/internal/copies"
 )
 
 // transport is a loaded object.
@@ -21,7 +20,7 @@ type transport struct {
 	table  *C.shunt_transport_v1 // own copy
 	info   plugin.Info
 	logger *slog.Logger
-	images copies.Set
+	images copies
 }
 
 func (t *transport) Info() plugin.Info { return t.info }
