@@ -38,6 +38,7 @@ type Job struct {
 
 	meeting   bootstrap.Config
 	cancel    context.CancelCauseFunc
+	seen      survey.Seen
 	unchecked func()        // ends the check of the order of locks; nil: there is none
 	records   *logs.Handler // of the logger
 

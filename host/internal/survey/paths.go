@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/topology"
@@ -35,11 +36,18 @@ func (s *Survey) Paths(ctx context.Context, driver cuda.Driver) error {
 	return nil
 }
 
+// Seen holds the paths between GPUs that this process has found. They stay as they are, and NVML takes milliseconds for
+// one, while every communicator asks.
+type Seen struct {
+	mu    sync.Mutex
+	paths map[[2]string]topology.Path // by the GPUs' UUIDs
+}
+
 // lookFrom returns the paths from this rank's GPU to each rank's.
 func (s *Survey) lookFrom(driver cuda.Driver) []topology.Path {
 	row := make([]topology.Path, s.World)
 	mine := s.Topology.Places[s.Rank].GPUs
-	v, err := newView(driver, mine)
+	look := sync.OnceValues(func() (*view, error) { return newView(driver, mine) })
 	for rank, place := range s.Topology.Places {
 		switch {
 		case len(mine) != 1 || len(place.GPUs) != 1:
@@ -48,7 +56,7 @@ func (s *Survey) lookFrom(driver cuda.Driver) []topology.Path {
 		case mine[0].UUID == place.GPUs[0].UUID:
 			row[rank] = topology.SamePath()
 		default:
-			row[rank] = v.toward(place.GPUs[0], err)
+			row[rank] = s.Seen.path(mine[0], place.GPUs[0], look)
 		}
 		if p := row[rank]; rank != s.Rank && p.NVLinks == 0 && mine != nil && len(place.GPUs) == 1 &&
 			mine[0].UUID != place.GPUs[0].UUID {
@@ -57,6 +65,26 @@ func (s *Survey) lookFrom(driver cuda.Driver) []topology.Path {
 		}
 	}
 	return row
+}
+
+// path returns the path between two GPUs, which look finds where it has not been seen. What NVML could not say is asked
+// again.
+func (s *Seen) path(mine, peer topology.GPU, look func() (*view, error)) topology.Path {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	between := [2]string{mine.UUID, peer.UUID}
+	if p, ok := s.paths[between]; ok {
+		return p
+	}
+	v, err := look()
+	p, err := v.toward(peer, err)
+	if err == nil {
+		if s.paths == nil {
+			s.paths = map[[2]string]topology.Path{}
+		}
+		s.paths[between] = p
+	}
+	return p
 }
 
 // view holds the GPUs that this process sees from its own.
@@ -87,8 +115,9 @@ func newView(driver cuda.Driver, mine []topology.GPU) (*view, error) {
 	return v, err
 }
 
-// toward returns the path to another GPU. unmanaged is the reason why NVML cannot be used, or nil.
-func (v *view) toward(peer topology.GPU, unmanaged error) topology.Path {
+// toward returns the path to another GPU, with an error where NVML did not say what it is. unmanaged is the reason why
+// NVML cannot be used, or nil.
+func (v *view) toward(peer topology.GPU, unmanaged error) (topology.Path, error) {
 	var can topology.CanAccess
 	if ordinal, visible := v.ordinals[peer.UUID]; visible {
 		if access, err := v.driver.CanAccess(v.ordinal, ordinal); err == nil {
@@ -106,5 +135,5 @@ func (v *view) toward(peer topology.GPU, unmanaged error) topology.Path {
 	if err != nil && p.Access != topology.AccessNo {
 		p.Why = err.Error()
 	}
-	return p
+	return p, err
 }

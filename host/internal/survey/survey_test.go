@@ -123,7 +123,7 @@ func TestPaths(t *testing.T) {
 	}
 	ask := func(theirs []byte) (*topology.Topology, error) {
 		s := of(0, theirs)
-		s.Memory, s.Topology = plugin.MemoryKindCuda, topology.New(places)
+		s.Memory, s.Topology, s.Seen = plugin.MemoryKindCuda, topology.New(places), new(Seen)
 		return s.Topology, s.Paths(t.Context(), driver)
 	}
 	good := topology.Path{NVLinks: 18, PCIe: topology.NODE, Access: topology.AccessYes}
@@ -137,4 +137,35 @@ func TestPaths(t *testing.T) {
 		require.ErrorIs(t, err, plugin.Protocol)
 		require.ErrorContains(t, err, "init: rank 1 sent malformed paths of its GPU: ")
 	}
+}
+
+// A communicator is made in half the time where the job has seen the paths; what NVML did not say is asked again.
+func TestPathsAreLookedForOnce(t *testing.T) {
+	defer func(before func() (cuda.Management, error)) { OpenManagement = before }(OpenManagement)
+	looks := 0
+	OpenManagement = func() (cuda.Management, error) {
+		if looks++; looks == 1 {
+			return nil, errors.New("no NVML")
+		}
+		return cudatest.NewManagement(2, nil), nil
+	}
+	driver := cudatest.New(cudatest.Options{Devices: 2})
+	defer driver.Close()
+	devices, err := driver.Devices()
+	require.NoError(t, err)
+	places := make([]topology.Place, 2)
+	for i, d := range devices {
+		places[i] = topology.Place{HostID: "h", GPUs: []topology.GPU{{UUID: d.UUIDString(), PCI: d.Bus, Ordinal: d.Ordinal}}}
+	}
+	s := of(0, nil)
+	s.Memory, s.Topology, s.Seen = plugin.MemoryKindCuda, topology.New(places), new(Seen)
+	for _, want := range []struct {
+		looks, links int
+	}{{1, 0}, {2, 18}, {2, 18}} {
+		require.Equal(t, want.links, s.lookFrom(driver)[1].NVLinks)
+		require.Equal(t, want.looks, looks)
+	}
+	s.Seen = new(Seen)
+	require.Equal(t, 18, s.lookFrom(driver)[1].NVLinks)
+	require.Equal(t, 3, looks, "another job looks for itself")
 }
