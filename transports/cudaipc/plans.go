@@ -442,13 +442,14 @@ func (w writer) exchange(a algorithm) {
 		}
 	}
 	// No more blocks and warps for a rank than the longest message has units. If they may be
-	// more than the budget allows, all ranks launch as many of a kernel that goes through
-	// them in turns, in which ranks meet.
+	// more than a kernel that makes offers has within the budget, all ranks launch as many as
+	// that of a kernel that goes through them in turns: peers, who may launch either, take
+	// turns in the same order.
 	most, world := int64(min(channelBlocks, maxBlocks/w.r.World)), int64(w.r.World)
 	n := w.clamp(w.CeilDiv(w.Max(longest, own), w.Const(480)), 1, most*maxThreads/32)
 	each := w.Min(n, w.Const(most))
 	blocks, kernel := w.Mul(w.Const(world), each), a.kernel
-	if world*most > w.most {
+	if world*most > w.longExchange() {
 		each, blocks, kernel = w.Const(most), w.Const(w.longExchange()), a.kernel+"_in_turns"
 	}
 	args[argRoot] = plugin.Value(each, 4)
