@@ -21,6 +21,7 @@ type Case struct {
 	InPlace    bool              `json:"in_place,omitempty"`
 	SendShift  int64             `json:"send_shift,omitempty"` // elements that the address is off a multiple of 64 bytes
 	RecvShift  int64             `json:"recv_shift,omitempty"`
+	OddRanks   bool              `json:"odd_ranks,omitempty"` // those of ranks with odd numbers alone
 	Split      Split             `json:"split,omitempty"`
 	Displ      Displ             `json:"displ,omitempty"`
 	// all_to_all_v: counts and displacements are in device memory
@@ -102,6 +103,9 @@ func (c *Case) Name() string {
 	if c.SendShift != 0 || c.RecvShift != 0 {
 		add("shift%d.%d", c.SendShift, c.RecvShift)
 	}
+	if c.OddRanks {
+		add("odd")
+	}
 	if c.Collective.Varying() {
 		add("%s.%s", c.Split, c.Displ)
 	}
@@ -122,6 +126,15 @@ func (c *Case) Name() string {
 		add("%s", strings.ReplaceAll(c.Algorithm, "/", ":"))
 	}
 	return strings.Join(parts, "/")
+}
+
+// shifts returns the elements that a rank's addresses are off. Where a peer's memory lies is not a rank's to know, so
+// they may differ.
+func (c *Case) shifts(rank int) (send, recv int64) {
+	if c.OddRanks && rank%2 == 0 {
+		return 0, 0
+	}
+	return c.SendShift, c.RecvShift
 }
 
 // data returns the seed of what buffers hold.

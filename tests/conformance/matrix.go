@@ -28,8 +28,11 @@ var largeCounts = []int64{2097153, 9437191}
 const maxLargeMessage = 40 << 20
 
 // shifts are the distances of send and receive addresses from a multiple of 64 bytes, in
-// elements.
-var shifts = [][2]int64{{0, 0}, {1, 1}, {3, 0}, {0, 5}}
+// elements, of all ranks or of those with odd numbers alone.
+var shifts = []struct {
+	send, recv int64
+	odd        bool
+}{{0, 0, false}, {1, 1, false}, {3, 0, false}, {0, 5, false}, {1, 1, true}}
 
 // offer is a transport's offer for one collective: an algorithm, and those of the
 // requested message sizes that it serves.
@@ -175,6 +178,11 @@ func (m *matrix) shortHas(c *Case) bool {
 			return true
 		}
 	}
+	// Every size in some world, of two and three in turn, which all runs have.
+	if size := fmt.Sprint("size", c.Collective, c.Count); c.Algorithm == "" && m.world == 2+int(c.Count)%2 && !m.kinds[size] {
+		m.kinds[size] = true
+		return true
+	}
 	kind := fmt.Sprint(c.Scenario, c.Collective, c.Algorithm, c.Op, c.InPlace)
 	if c.OnDevice {
 		kind += " counts on the device " + string(c.Axis)
@@ -246,9 +254,9 @@ func (m *matrix) pairs(collective plugin.Collective) {
 		c := Case{
 			Collective: collective, DType: m.dtypes[row[aDType]], Op: plugin.Ops()[row[aOp]],
 			Family: Families()[row[aFamily]],
-			Count:  sizes[row[aCount]], InPlace: row[aPlace] == 1, SendShift: shifts[row[aShift]][0],
-			RecvShift: shifts[row[aShift]][1],
-			Root:      row[aRoot], Comm: row[aComm], Axis: m.axes[row[aAxis]], Algorithm: algorithms[row[aAlgorithm]].Algorithm,
+			Count:  sizes[row[aCount]], InPlace: row[aPlace] == 1, SendShift: shifts[row[aShift]].send,
+			RecvShift: shifts[row[aShift]].recv, OddRanks: shifts[row[aShift]].odd,
+			Root: row[aRoot], Comm: row[aComm], Axis: m.axes[row[aAxis]], Algorithm: algorithms[row[aAlgorithm]].Algorithm,
 			Set: algorithms[row[aAlgorithm]].set,
 		}
 		if collective.Varying() {

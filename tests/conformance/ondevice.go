@@ -81,8 +81,8 @@ func (m *matrix) countedPairs() {
 	for _, row := range pairwise(levels, uint64(plugin.AllToAllV)<<8, allowed) {
 		m.add(Case{
 			Collective: plugin.AllToAllV, OnDevice: true, DType: m.dtypes[row[aDType]], Count: sizes[row[aCount]],
-			SendShift: shifts[row[aShift]][0], RecvShift: shifts[row[aShift]][1], Split: splits[row[aSplit]],
-			Displ: displs[row[aDispl]], Row: rows[row[aRow]], Comm: row[aComm], Axis: m.axes[row[aAxis]],
+			SendShift: shifts[row[aShift]].send, RecvShift: shifts[row[aShift]].recv,
+			OddRanks: shifts[row[aShift]].odd, Split: splits[row[aSplit]], Displ: displs[row[aDispl]], Row: rows[row[aRow]], Comm: row[aComm], Axis: m.axes[row[aAxis]],
 		})
 	}
 }

@@ -16,7 +16,7 @@ func countedParts(c *Case) (parts []string) {
 	}
 	return append(parts, fmt.Sprint("counts on the device", "comm", c.Comm),
 		fmt.Sprint("counts on the device", "repeat", c.Repeat), fmt.Sprint("counts on the device", "row", c.Row, c.Displ),
-		fmt.Sprint("counts on the device", "shift", c.SendShift, c.RecvShift),
+		fmt.Sprint("counts on the device", "shift", c.SendShift, c.RecvShift, c.OddRanks),
 		fmt.Sprint("counts on the device", c.Split, c.Displ))
 }
 
@@ -41,7 +41,7 @@ func countedAll(memory plugin.MemoryKind) (parts []string) {
 		}
 	}
 	for _, s := range shifts {
-		parts = append(parts, fmt.Sprint("counts on the device", "shift", s[0], s[1]))
+		parts = append(parts, fmt.Sprint("counts on the device", "shift", s.send, s.recv, s.odd))
 	}
 	return append(parts, fmt.Sprint("counts on the device", "comm", 1), fmt.Sprint("counts on the device", "repeat", 2))
 }

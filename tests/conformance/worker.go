@@ -304,6 +304,7 @@ func (l *layout) room(c *Case) int64 {
 func (r *rank) prepare(c *Case, me int, l *layout) (*prepared, error) {
 	p := &prepared{c: c, layout: l}
 	salt := byte(hash(c.Seed, uint64(me)))
+	sendShift, recvShift := c.shifts(me)
 	var err error
 	p.op = host.Operation{
 		Collective: c.Collective, DType: c.DType, Op: c.Op, Count: l.count, Root: c.Root,
@@ -315,7 +316,7 @@ func (r *rank) prepare(c *Case, me int, l *layout) (*prepared, error) {
 	shared := c.InPlace && l.inPlacePossible()
 	receive := func() error {
 		if !shared || l.sendIsInner {
-			p.recv, err = r.arena.buffer("receive", c.DType, l.recv, c.RecvShift, salt+1)
+			p.recv, err = r.arena.buffer("receive", c.DType, l.recv, recvShift, salt+1)
 		}
 		return err
 	}
@@ -323,7 +324,7 @@ func (r *rank) prepare(c *Case, me int, l *layout) (*prepared, error) {
 		return nil, err
 	}
 	if !shared || !l.sendIsInner {
-		if p.send, err = r.arena.buffer("send", c.DType, l.send, c.SendShift, salt); err != nil {
+		if p.send, err = r.arena.buffer("send", c.DType, l.send, sendShift, salt); err != nil {
 			return nil, err
 		}
 	}
