@@ -38,7 +38,6 @@ type Job struct {
 
 	meeting   bootstrap.Config
 	cancel    context.CancelCauseFunc
-	seen      survey.Seen
 	unchecked func()        // ends the check of the order of locks; nil: there is none
 	records   *logs.Handler // of the logger
 

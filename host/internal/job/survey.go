@@ -44,7 +44,7 @@ func (j *Job) Survey(ctx context.Context, m *Member, what string) (*survey.Found
 		names[i] = l.Info.Name + " " + l.Info.Version
 	}
 	ranks := survey.Survey{Observer: m.Observer, Group: m.Group, Call: what, Memory: j.Memory,
-		ShareGPU: j.Options.ShareGPU(), Seen: &j.seen}
+		ShareGPU: j.Options.ShareGPU()}
 	found, err := ranks.Introduce(ctx, survey.Introduction{
 		ID:    uint64(os.Getpid())<<32 | communicatorCount.Add(1)&0xFFFFFFFF,
 		Place: j.Place.Encode(), Transports: strings.Join(names, ", "), Choice: j.Table.Override().Digest(),

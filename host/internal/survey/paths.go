@@ -36,11 +36,16 @@ func (s *Survey) Paths(ctx context.Context, driver cuda.Driver) error {
 	return nil
 }
 
-// Seen holds the paths between GPUs that this process has found. They stay as they are, and NVML takes milliseconds for
-// one, while every communicator asks.
-type Seen struct {
-	mu    sync.Mutex
-	paths map[[2]string]topology.Path // by the GPUs' UUIDs
+// seen holds the paths between GPUs that this process has found, from and to UUIDs. They stay as they are, and NVML
+// takes milliseconds for one, while every communicator asks: torch makes a job for each group.
+var seen = struct {
+	sync.Mutex
+	paths map[way]topology.Path
+}{paths: map[way]topology.Path{}}
+
+type way struct {
+	driver   cuda.Driver
+	from, to string
 }
 
 // lookFrom returns the paths from this rank's GPU to each rank's.
@@ -56,7 +61,7 @@ func (s *Survey) lookFrom(driver cuda.Driver) []topology.Path {
 		case mine[0].UUID == place.GPUs[0].UUID:
 			row[rank] = topology.SamePath()
 		default:
-			row[rank] = s.Seen.path(mine[0], place.GPUs[0], look)
+			row[rank] = pathOf(way{driver, mine[0].UUID, place.GPUs[0].UUID}, place.GPUs[0], look)
 		}
 		if p := row[rank]; rank != s.Rank && p.NVLinks == 0 && mine != nil && len(place.GPUs) == 1 &&
 			mine[0].UUID != place.GPUs[0].UUID {
@@ -67,22 +72,17 @@ func (s *Survey) lookFrom(driver cuda.Driver) []topology.Path {
 	return row
 }
 
-// path returns the path between two GPUs, which look finds where it has not been seen. What NVML could not say is asked
-// again.
-func (s *Seen) path(mine, peer topology.GPU, look func() (*view, error)) topology.Path {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	between := [2]string{mine.UUID, peer.UUID}
-	if p, ok := s.paths[between]; ok {
+// pathOf returns the path to a GPU, which look finds where it has not been seen. What NVML could not say is asked again.
+func pathOf(w way, peer topology.GPU, look func() (*view, error)) topology.Path {
+	seen.Lock()
+	defer seen.Unlock()
+	if p, ok := seen.paths[w]; ok {
 		return p
 	}
 	v, err := look()
 	p, err := v.toward(peer, err)
 	if err == nil {
-		if s.paths == nil {
-			s.paths = map[[2]string]topology.Path{}
-		}
-		s.paths[between] = p
+		seen.paths[w] = p
 	}
 	return p
 }

@@ -20,7 +20,6 @@ type Survey struct {
 	Call     string // that makes the communicator, for errors: init, split or shrink
 	Memory   plugin.MemoryKind
 	ShareGPU bool // ranks may share a GPU
-	Seen     *Seen
 }
 
 // RankZeros returns rank 0's payload, on every rank. what says what it is, for the error of a wait.

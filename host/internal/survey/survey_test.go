@@ -123,7 +123,7 @@ func TestPaths(t *testing.T) {
 	}
 	ask := func(theirs []byte) (*topology.Topology, error) {
 		s := of(0, theirs)
-		s.Memory, s.Topology, s.Seen = plugin.MemoryKindCuda, topology.New(places), new(Seen)
+		s.Memory, s.Topology = plugin.MemoryKindCuda, topology.New(places)
 		return s.Topology, s.Paths(t.Context(), driver)
 	}
 	good := topology.Path{NVLinks: 18, PCIe: topology.NODE, Access: topology.AccessYes}
@@ -139,7 +139,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// A communicator is made in half the time where the job has seen the paths; what NVML did not say is asked again.
+// NVML, which takes milliseconds for a path, is asked once in a process; what it did not say is asked again.
 func TestPathsAreLookedForOnce(t *testing.T) {
 	defer func(before func() (cuda.Management, error)) { OpenManagement = before }(OpenManagement)
 	looks := 0
@@ -157,15 +157,18 @@ func TestPathsAreLookedForOnce(t *testing.T) {
 	for i, d := range devices {
 		places[i] = topology.Place{HostID: "h", GPUs: []topology.GPU{{UUID: d.UUIDString(), PCI: d.Bus, Ordinal: d.Ordinal}}}
 	}
-	s := of(0, nil)
-	s.Memory, s.Topology, s.Seen = plugin.MemoryKindCuda, topology.New(places), new(Seen)
 	for _, want := range []struct {
 		looks, links int
 	}{{1, 0}, {2, 18}, {2, 18}} {
+		s := of(0, nil)
+		s.Memory, s.Topology = plugin.MemoryKindCuda, topology.New(places)
 		require.Equal(t, want.links, s.lookFrom(driver)[1].NVLinks)
 		require.Equal(t, want.looks, looks)
 	}
-	s.Seen = new(Seen)
-	require.Equal(t, 18, s.lookFrom(driver)[1].NVLinks)
-	require.Equal(t, 3, looks, "another job looks for itself")
+	other := cudatest.New(cudatest.Options{Devices: 2})
+	defer other.Close()
+	s := of(0, nil)
+	s.Memory, s.Topology = plugin.MemoryKindCuda, topology.New(places)
+	require.Equal(t, 18, s.lookFrom(other)[1].NVLinks)
+	require.Equal(t, 3, looks, "another driver's GPUs are others")
 }
