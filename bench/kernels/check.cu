@@ -124,25 +124,31 @@ static void generate(int t, int r, int64_t n, unsigned seed, char *p) {
 }
 
 // ---- cases -----------------------------------------------------------------
-enum Coll { kAllReduce, kReduce, kBroadcast, kAllGather, kReduceScatter, kAllToAll, kAllToAllV };
+enum Coll { kAllReduce, kReduce, kBroadcast, kAllGather, kReduceScatter, kReduceScatterV, kAllToAll, kAllToAllV };
 enum Grid { kAny, kDirect, kFull, kReduceGrid, kBroadcastGrid, kVGrid };
 struct Kernel {
   const char *name;
   Coll coll;
   bool typed;
   Grid grid;
+  bool hot = false;  // for the dtypes of most traffic alone
 };
+static bool suits(const Kernel &k, int t) { return !k.hot || t == 6 || t == 7 || t == 9; }
+
 static const Kernel kKernels[] = {
     {"shunt_all_reduce_one_shot_ll", kAllReduce, true, kAny},
     {"shunt_all_reduce_one_shot_ll128", kAllReduce, true, kAny},
     {"shunt_all_reduce_two_shot_ll128", kAllReduce, true, kAny},
     {"shunt_all_reduce_direct", kAllReduce, true, kDirect},
+    {"shunt_all_reduce_direct_any", kAllReduce, true, kDirect, true},
     {"shunt_all_reduce_staged", kAllReduce, true, kDirect},
+    {"shunt_all_reduce_staged_any", kAllReduce, true, kDirect, true},
     {"shunt_reduce_one_shot_ll", kReduce, true, kAny},
     {"shunt_reduce_one_shot_ll128", kReduce, true, kAny},
     {"shunt_reduce_two_shot_ll128", kReduce, true, kAny},
     {"shunt_reduce_ll128", kReduce, true, kReduceGrid},
     {"shunt_reduce_staged", kReduce, true, kDirect},
+    {"shunt_reduce_staged_any", kReduce, true, kDirect, true},
     {"shunt_broadcast_ll", kBroadcast, false, kAny},
     {"shunt_broadcast_ll128", kBroadcast, false, kBroadcastGrid},
     {"shunt_broadcast_direct", kBroadcast, false, kFull},
@@ -153,7 +159,13 @@ static const Kernel kKernels[] = {
     {"shunt_reduce_scatter_ll", kReduceScatter, true, kAny},
     {"shunt_reduce_scatter_ll128", kReduceScatter, true, kAny},
     {"shunt_reduce_scatter_direct", kReduceScatter, true, kDirect},
+    {"shunt_reduce_scatter_direct_any", kReduceScatter, true, kDirect, true},
     {"shunt_reduce_scatter_staged", kReduceScatter, true, kDirect},
+    {"shunt_reduce_scatter_staged_any", kReduceScatter, true, kDirect, true},
+    {"shunt_reduce_scatter_v_ll", kReduceScatterV, true, kAny, true},
+    {"shunt_reduce_scatter_v_ll128", kReduceScatterV, true, kAny, true},
+    {"shunt_reduce_scatter_v_direct", kReduceScatterV, true, kDirect, true},
+    {"shunt_reduce_scatter_v_direct_any", kReduceScatterV, true, kDirect, true},
     {"shunt_all_to_all_ll", kAllToAll, false, kAny},
     {"shunt_all_to_all_ll128", kAllToAll, false, kAny},
     {"shunt_all_to_all_direct", kAllToAll, false, kDirect},
@@ -234,11 +246,19 @@ struct Case {
 static int64_t run(const Case &c, unsigned seed) {
   const int size = kTypes[c.type].bytes;
   const Coll coll = c.kernel->coll;
-  const bool many_in = coll == kReduceScatter || coll == kAllToAll || coll == kAllToAllV;
+  const bool many_in =
+      coll == kReduceScatter || coll == kReduceScatterV || coll == kAllToAll || coll == kAllToAllV;
   const bool many_out = coll == kAllGather || coll == kAllToAll || coll == kAllToAllV;
   int64_t send_n = c.count * (many_in ? world : 1), recv_n = c.count * (many_out ? world : 1);
-  // all_to_all_v: pair (i, j) sends a count that depends on both, often none.
-  auto pair = [&](int i, int j) { return c.count * ((i * 7 + j * 3 + seed) % 4) / 3; };
+  // all_to_all_v: pair (i, j) sends a count that depends on both, often none. Blocks of reduce_scatter_v are as long on
+  // every rank.
+  auto pair = [&](int i, int j) { return c.count * (((coll == kReduceScatterV ? 0 : i * 7) + j * 3 + seed) % 4) / 3; };
+  // Where in send a block of reduce_scatter_v begins, in bytes.
+  auto before_block = [&](int block) {
+    int64_t at = 0;
+    for (int p = 0; p < block; p++) at += pair(0, p) * size;
+    return at;
+  };
   double factor[8];
   for (int r = 0; r < world; r++) factor[r] = c.type < 6 ? r + 2 : 0.5 + r * 0.37;
   std::vector<std::vector<char>> data(world);
@@ -252,6 +272,7 @@ static int64_t run(const Case &c, unsigned seed) {
     int64_t block = c.count * size * rank;
     if (coll == kAllGather) send = recv + block;
     else if (coll == kReduceScatter) recv = send + block;
+    else if (coll == kReduceScatterV) recv = send + before_block(rank);
     else recv = send;
   }
   std::vector<char> before(recv_n * size + 2 * kGuard, (char)0xA5), after(before.size());
@@ -273,6 +294,7 @@ static int64_t run(const Case &c, unsigned seed) {
     m.recv_count[p] = pair(p, rank) * size, m.recv_displ[p] = at[1], at[1] += m.recv_count[p];
     const int64_t bytes[4] = {m.send_count[p], m.send_displ[p], m.recv_count[p], m.recv_displ[p]};
     for (int i = 0; i < 4; i++) elements[i].push_back(bytes[i] / size);
+    if (coll == kReduceScatterV) a.bytes = std::max(p == 0 ? 0 : a.bytes, m.send_count[p]);
   }
   shunt_kernel_args_on_device d{a, 0, 0, 0, 0, size, send_n, recv_n};
   const bool counts = std::string(c.kernel->name).find("_on_device") != std::string::npos, packed = seed % 2;
@@ -297,12 +319,16 @@ static int64_t run(const Case &c, unsigned seed) {
   char *out = want.data() + kGuard;
   std::vector<const char *> in(world);
   bool mine = coll != kReduce || rank == c.root;
-  for (int64_t i = 0; i < c.count && mine; i++) {
+  const int64_t block = coll == kReduceScatterV ? pair(0, rank) : c.count;
+  for (int64_t i = 0; i < block && mine; i++) {
     switch (coll) {
       case kAllReduce:
       case kReduce:
-      case kReduceScatter: {
-        int64_t from = coll == kReduceScatter ? rank * c.count + i : i;
+      case kReduceScatter:
+      case kReduceScatterV: {
+        int64_t from = coll == kReduceScatter    ? rank * c.count + i
+                       : coll == kReduceScatterV ? before_block(rank) / size + i
+                                                 : i;
         for (int r = 0; r < world; r++) in[r] = data[r].data() + from * size;
         reduce_reference(c.type, c.op, in, factor, out + i * size);
         break;
@@ -386,20 +412,23 @@ int main(int argc, char **argv) {
       chosen = chosen || std::string(k.name).find(rest.substr(0, end)) != std::string::npos;
       rest = rest.substr(std::min(end + 1, rest.size()));
     }
-    if (chosen) kernels.push_back(k);
+    if (chosen && std::any_of(types.begin(), types.end(), [&](int t) { return suits(k, t); })) kernels.push_back(k);
   }
   for (const Kernel &k : kernels)
     for (int t : types)
       for (int op = 0; op < (k.typed ? 6 : 1); op++)
-        if (k.typed || t == types[0]) fixed.push_back({&k, t, op, (t + op) % world, 0, 1037, false, true, 8, 512});
+        if (k.typed ? suits(k, t) : t == types[0])
+          fixed.push_back({&k, t, op, (t + op) % world, 0, 1037, false, true, 8, 512});
   // Staged kernels with shards of whole chunks, where the last lacks its last element,
   // and with odd lengths, in memory that is aligned and that is not; a reduce of
   // many rounds a warp, to every root; and what is pulled, in rounds.
   for (const Kernel &k : kernels) {
     const std::string name = k.name;
     const bool staged = name.find("_staged") != std::string::npos, rooted = name == "shunt_reduce_two_shot_ll128";
-    const bool pulled = name == "shunt_all_reduce_direct" || name == "shunt_reduce_scatter_direct";
+    const bool pulled =
+        name.find("reduce_direct") != std::string::npos || name.find("scatter_direct") != std::string::npos;
     for (int t : types) {
+      if (!suits(k, t)) continue;
       const int64_t chunk = SHUNT_STAGE_BYTES(world) / kTypes[t].bytes,
                     one_owner = k.coll == kReduceScatter || (k.coll == kReduce && world == 2),
                     owners = one_owner ? 1 : k.coll == kReduce ? world - 1 : world;
@@ -438,8 +467,9 @@ int main(int argc, char **argv) {
     if (i < fixed.size()) {
       c = fixed[i];
     } else {
-      c.kernel = &kernels[random() % kernels.size()];
-      c.type = pick(types), c.op = random() % 6, c.root = random() % world;
+      do c.kernel = &kernels[random() % kernels.size()], c.type = pick(types);
+      while (!suits(*c.kernel, c.type));
+      c.op = random() % 6, c.root = random() % world;
       c.shift = random() % 3 == 0 ? random() % 16 : 0;
       c.count = pick(std::vector<int64_t>{0,   1,   2,   3,    7,    15,   16,    17,    119,    120,   121,
                                           479, 480, 481, 1023, 1025, 4099, 20011, 65537, 150001, 700001});

@@ -48,6 +48,7 @@ const (
 	half                    // half of the blocks, and all for the longest; all threads
 	staging                 // among three and more: from half of the blocks to all, all threads
 	pairs                   // all_to_all_v: blocks for each peer
+	blocks                  // reduce_scatter_v: as the kernel of reduce_scatter that suits the longest block
 	roots                   // reduce_scatter_v: a reduce to each rank; costs are those of one
 	owners                  // broadcast: blocks for each rank but the root, as many as its units need
 	reducers                // reduce: blocks for each rank but the root
@@ -59,7 +60,8 @@ const (
 	mib = 1 << 20
 )
 
-// algorithms are tried by their costs where the limits of two overlap; reduce_scatter_v takes the first that fits.
+// algorithms are tried by their costs where the limits of two overlap, and what reduce_scatter_v is made of in their
+// order.
 var algorithms = []algorithm{
 	{plugin.AllReduce, "one_shot_ll", "all_reduce", "shunt_all_reduce_one_shot_ll", true, packets, 0, 32 * kib, 2.3, 36000,
 		more},
@@ -98,6 +100,8 @@ var algorithms = []algorithm{
 	{plugin.ReduceScatter, "direct", "reduce_scatter", "shunt_reduce_scatter_direct", true, few, 4 * mib, 0, 9.2, 324000,
 		two},
 
+	{plugin.ReduceScatterV, "blocks", "reduce_scatter", "shunt_reduce_scatter_v", true, blocks, 0, 0, 3.1, 90000, more},
+	{plugin.ReduceScatterV, "blocks", "reduce_scatter", "shunt_reduce_scatter_v", true, blocks, 0, 0, 3.1, 300000, two},
 	{plugin.ReduceScatterV, "reduces", "reduce", "", true, roots, 0, 0, 2.4, 309000, all},
 
 	{plugin.AllToAll, "ll", "all_to_all", "shunt_all_to_all_ll", false, packets, 0, 32 * kib, 2.6, 33800, more},
@@ -149,8 +153,12 @@ func (a algorithm) spreads() bool {
 // vectors together, which in the same kernel would cost half of its speed. Dtypes of little traffic have none: their
 // images would be half as large again. Their kernels take any memory, several times as slowly.
 func (a algorithm) hasAny(d plugin.DType) bool {
-	hot := d == plugin.Float32 || d == plugin.Float16 || d == plugin.Bfloat16
-	return hot && a.typed && (a.name == "direct" || a.name == "staged")
+	return isHot(d) && a.typed && (a.name == "direct" || a.name == "staged")
+}
+
+// isHot reports whether a dtype is one of most traffic, which has kernels that others lack.
+func isHot(d plugin.DType) bool {
+	return d == plugin.Float32 || d == plugin.Float16 || d == plugin.Bfloat16
 }
 
 // anySuffix ends the twin's name, before the dtype.
@@ -183,6 +191,10 @@ func load(c plugin.Collective, name string, world int) float64 {
 	switch c {
 	case plugin.AllGather, plugin.ReduceScatter, plugin.AllToAll, plugin.Gather, plugin.Scatter:
 		return peers
+	case plugin.ReduceScatterV:
+		if name == "blocks" {
+			return peers
+		}
 	case plugin.AllReduce, plugin.Reduce:
 		switch {
 		case strings.HasPrefix(name, "one_shot"):
@@ -222,7 +234,7 @@ func (t Transport) Supports(r plugin.Request) plugin.Support {
 	}
 	var s plugin.Support
 	for _, a := range algorithms {
-		if a.collective == r.Collective && a.worlds.has(r.World) {
+		if a.collective == r.Collective && a.worlds.has(r.World) && (a.grid != blocks || isHot(r.DType)) {
 			if a.grid == roots {
 				a.latency *= float64(r.World)
 				a.bandwidth /= float64(r.World)

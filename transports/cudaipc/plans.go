@@ -39,7 +39,7 @@ func (e *endpoint) Prepare(_ context, r plugin.Request, name string) (*plugin.Pl
 		return w.copyPlan(name)
 	}
 	a, ok := find(r.Collective, name, r.World)
-	if !ok || r.World == 1 || r.Memory != plugin.MemoryKindCuda {
+	if !ok || r.World == 1 || r.Memory != plugin.MemoryKindCuda || (a.grid == blocks && !isHot(r.DType)) {
 		return nil, plugin.Errorf(plugin.Unsupported, "there is no algorithm %q for %s in a world of %d", name, r.Collective,
 			r.World)
 	}
@@ -51,6 +51,8 @@ func (e *endpoint) Prepare(_ context, r plugin.Request, name string) (*plugin.Pl
 			} else {
 				w.exchange(a)
 			}
+		case blocks:
+			w.reduceBlocks(a)
 		case roots:
 			w.reduceToEach()
 		default:
@@ -218,20 +220,37 @@ func (w writer) run(a algorithm, bytes plugin.Reg, send plugin.RefID, args []plu
 }
 
 // runEither launches the kernel for memory that is aligned or that for any, where an algorithm has both. Ranks need
-// not launch the same one.
+// not launch the same one, but both in the same grid.
 func (w writer) runEither(a algorithm, bytes plugin.Reg, send plugin.RefID, args []plugin.KernelArg) {
 	if !a.hasAny(w.r.DType) {
 		w.runAs(a, bytes, args)
 		return
 	}
-	vector := w.Const(16)
+	vector, none := w.Const(16), w.Const(0)
 	misses := w.Mod(w.Address(send), vector)
-	if a.collective == plugin.ReduceScatter { // a block begins where the one before it ends
+	if a.collective == plugin.ReduceScatter && a.grid == half {
+		// A block begins where the one before it ends. That is every rank's matter; so all have all blocks, each of which
+		// moves less where it puts vectors together.
+		odd := w.Mod(bytes, vector)
+		w.If(odd, func() {
+			all := a
+			all.kernel, all.grid = a.kernel+anySuffix, full
+			w.runAs(all, bytes, args)
+		})
+		w.If(w.Eq(odd, none), func() { w.runTwin(a, bytes, misses, args) })
+		return
+	}
+	if a.collective == plugin.ReduceScatter {
 		misses = w.Max(misses, w.Mod(bytes, vector))
 	}
 	if a.collective != plugin.ReduceScatter || a.name != "staged" { // which stores results into this rank's memory alone
-		misses = w.Max(misses, w.Mod(w.Address(w.Recv(w.Const(0))), vector))
+		misses = w.Max(misses, w.Mod(w.Address(w.Recv(none)), vector))
 	}
+	w.runTwin(a, bytes, misses, args)
+}
+
+// runTwin launches the kernel for memory that is aligned, or where misses is not 0 the one for any.
+func (w writer) runTwin(a algorithm, bytes, misses plugin.Reg, args []plugin.KernelArg) {
 	w.If(w.Eq(misses, w.Const(0)), func() { w.runAs(a, bytes, args) })
 	a.kernel += anySuffix
 	w.If(misses, func() { w.runAs(a, bytes, args) })
@@ -355,6 +374,61 @@ func (w writer) size(g grid, bytes plugin.Reg) (blocks, threads plugin.Reg) {
 		return w.Const(1), w.Const(32)
 	}
 	return w.Const(w.most), w.Const(maxThreads)
+}
+
+// shortBlock is the length up to which blocks are reduced at once however they differ: a kernel for each rank would
+// take longer.
+const shortBlock = 512 * kib
+
+// reduceBlocks reduces every rank's block to it: all blocks at once, as kernels of reduce_scatter do. Each link then
+// carries the longest block to or from every peer, where a reduce to one rank after the other carries the sum of them
+// all; so where the sum is less, that is done.
+func (w writer) reduceBlocks(a algorithm) {
+	zero, vector, world := w.Const(0), w.Const(16), int64(w.r.World)
+	var counts, displs, none [maxRanks]plugin.Reg
+	longest, sum := zero, zero
+	misses := w.Max(w.Mod(w.Address(w.Send(zero)), vector), w.Mod(w.Address(w.Recv(zero)), vector))
+	for p := range maxRanks {
+		counts[p], displs[p], none[p] = zero, zero, zero
+		if p >= w.r.World {
+			continue
+		}
+		counts[p] = w.SendCount(p)
+		// The displacement of nothing may be outside of the send memory.
+		displs[p] = w.Mul(w.SendDispl(p), w.Lt(zero, counts[p]))
+		longest, sum = w.Max(longest, counts[p]), w.Add(sum, counts[p])
+		misses = w.Max(misses, w.Mod(displs[p], vector))
+	}
+	args := w.arguments(longest)
+	args[argRoot] = plugin.Value(zero, 4)
+	for _, array := range [][maxRanks]plugin.Reg{counts, displs, none, none} {
+		for _, r := range array {
+			args = append(args, plugin.Value(r, 8))
+		}
+	}
+	together := w.Max(w.Le(longest, w.Const(shortBlock)), w.Le(w.Mul(longest, w.Const(world-1)), sum))
+	w.If(together, func() {
+		done := int64(-1) // the longest block that a kernel before takes
+		for _, like := range algorithms {
+			if like.collective != plugin.ReduceScatter || !like.worlds.has(w.r.World) || like.name == "staged" {
+				continue
+			}
+			suits := w.Lt(w.Const(done), longest)
+			if like.name != "direct" {
+				suits = w.Mul(suits, w.Le(longest, w.Const(like.max)))
+				done = like.max
+			}
+			like.kernel = a.kernel + "_" + like.name
+			w.If(suits, func() {
+				if like.hasAny(w.r.DType) {
+					w.runTwin(like, longest, misses, args)
+				} else {
+					w.runAs(like, longest, args)
+				}
+			})
+		}
+	})
+	w.If(w.Eq(together, zero), w.reduceToEach)
 }
 
 // reduceToEach reduces every rank's block to it, one rank after the other, each

@@ -32,8 +32,14 @@ func launchOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays 
 	return l[0].Kernel, l[0].grid, l[0].block, l[0].values
 }
 
-// launchesOf runs a plan's registers for given slots, as an executor does.
+// launchesOf runs a plan's registers for given slots, as an executor does. What is sent and received begins at 0.
 func launchesOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, arrays []int64) (launches []launch) {
+	return launchesAt(t, p, 0, slots, arrays)
+}
+
+// launchesAt is launchesOf with memory that begins at an address.
+func launchesAt(t *testing.T, p *plugin.Plan, address int64, slots map[plugin.Slot]int64,
+	arrays []int64) (launches []launch) {
 	regs := make([]int64, p.Registers())
 	for s, v := range slots {
 		regs[s] = v
@@ -66,8 +72,8 @@ func launchesOf(t *testing.T, p *plugin.Plan, slots map[plugin.Slot]int64, array
 				c = regs[s.C]
 			}
 			regs[s.Dst] = alu[s.Alu](regs[s.A], regs[s.B], c)
-		case plugin.StepAddress: // what is sent and received begins at 0
-			regs[s.Dst] = regs[p.Refs[s.A].Offset]
+		case plugin.StepAddress:
+			regs[s.Dst] = address + regs[p.Refs[s.A].Offset]
 		case plugin.StepIf:
 			if regs[s.A] == 0 {
 				i += int(s.B)
@@ -113,6 +119,10 @@ func TestArgumentsLieWhereTheKernelsExpectThem(t *testing.T) {
 	base, v, onDevice := argumentBlock()
 	lie := func(p *plugin.Plan, want []argument) {
 		for _, k := range p.Kernels {
+			want := want
+			if strings.HasPrefix(k.Name, "shunt_reduce_scatter_v_") {
+				want = slices.Concat(base, v)
+			}
 			args := p.Args[k.FirstArg : int(k.FirstArg)+int(k.CountArgs)]
 			require.Len(t, args, len(want), k.Name)
 			at := 0
@@ -306,7 +316,7 @@ func TestGridOfABroadcastBetweenTwo(t *testing.T) {
 // Kernels that store over links are spread where messages are long.
 func TestLongMessagesAreSpread(t *testing.T) {
 	for _, a := range algorithms {
-		if a.grid == roots {
+		if a.grid == roots || a.grid == blocks {
 			continue
 		}
 		e := &endpoint{world: a.world(), rank: 1}
@@ -317,9 +327,9 @@ func TestLongMessagesAreSpread(t *testing.T) {
 		case some:
 			from *= 2
 		case half:
-			from = halfUpTo/int64(a.world()) + 1
+			from = halfUpTo/int64(a.world())/16*16 + 16
 		}
-		for _, bytes := range []int64{0, from - 1, from, 1 << 40} {
+		for _, bytes := range []int64{0, from - 16, from, 1 << 40} {
 			arrays := make([]int64, 4*a.world()) // counts and displacements
 			arrays[0], arrays[2*a.world()] = bytes, bytes
 			l := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: bytes}, arrays)
@@ -412,6 +422,54 @@ func TestReduceScatterVReducesToEachRankByTheKernelThatSuitsItsBlock(t *testing.
 	}
 }
 
+// Blocks are reduced at once, by the kernel that suits the longest, but where most bytes are one rank's.
+func TestReduceScatterVReducesBlocksAtOnce(t *testing.T) {
+	e := &endpoint{world: 3, rank: 1}
+	p, err := e.Prepare(stdcontext.Background(), request(plugin.ReduceScatterV, 3, 1), "blocks")
+	require.NoError(t, err)
+	base, v, _ := argumentBlock()
+	value := func(l launch, name string, p int) int64 {
+		return l.values[len(base)+slices.IndexFunc(v, func(a argument) bool { return a.name == name })+p]
+	}
+	for _, test := range []struct {
+		counts, displs []int64
+		kernels        []string
+	}{
+		{[]int64{0, 0, 0}, []int64{1 << 40, 0, 0}, []string{"v_ll"}},
+		{[]int64{0, 4, 32 * kib}, []int64{1 << 40, 0, 4}, []string{"v_ll"}},
+		{[]int64{0, 0, 32*kib + 4}, []int64{0, 1 << 40, 0}, []string{"v_ll128"}},
+		{[]int64{shortBlock, 0, 0}, []int64{0, 0, 1 << 40}, []string{"v_ll128"}},
+		{[]int64{mib, mib - 4, mib}, []int64{4, 2 * mib, 8 * mib}, []string{"v_ll128"}},
+		{[]int64{2 * mib, 2*mib - 4, 2 * mib}, []int64{0, 2 * mib, 8 * mib}, []string{"v_direct"}},
+		{[]int64{2 * mib, 2*mib - 4, 2 * mib}, []int64{0, 2 * mib, 8*mib + 4}, []string{"v_direct_any"}},
+		{[]int64{8 * mib, 8 * mib, 0}, []int64{0, 8 * mib, 0}, []string{"v_direct"}}, // the sum is twice the longest
+		{[]int64{8 * mib, 8*mib - 16, 0}, []int64{0, 8 * mib, 0},
+			[]string{"two_shot_ll128", "two_shot_ll128", "one_shot_ll"}},
+		{[]int64{0, 600 * kib, 0}, []int64{0, 0, 0}, []string{"one_shot_ll", "two_shot_ll128", "one_shot_ll"}},
+	} {
+		launches := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: test.counts[1]},
+			slices.Concat(test.counts, test.displs))
+		require.Len(t, launches, len(test.kernels), "%v", test.counts)
+		for i, l := range launches {
+			blocks, found := strings.CutPrefix(l.Name, "shunt_reduce_scatter_")
+			if !found {
+				require.Equal(t, "shunt_reduce_"+test.kernels[i]+"_float32", l.Name, "%v", test.counts)
+				continue
+			}
+			require.Equal(t, test.kernels[i]+"_float32", blocks, "%v", test.counts)
+			require.Equal(t, slices.Max(test.counts), l.values[argBytes])
+			for p := range 3 {
+				require.Equal(t, test.counts[p], value(l, "send_count", p))
+				if test.counts[p] > 0 {
+					require.Equal(t, test.displs[p], value(l, "send_displ", p))
+				} else {
+					require.Zero(t, value(l, "send_displ", p))
+				}
+			}
+		}
+	}
+}
+
 func TestMemoryThatIsNotAlignedHasKernelsOfItsOwn(t *testing.T) {
 	for dtype, suffix := range map[plugin.DType]string{plugin.Float32: "_any_float32", plugin.Int32: "_int32"} {
 		for _, name := range []string{"direct", "staged"} {
@@ -426,6 +484,53 @@ func TestMemoryThatIsNotAlignedHasKernelsOfItsOwn(t *testing.T) {
 				require.Equal(t, "shunt_reduce_scatter_"+name+want, l[0].Name)
 			}
 		}
+	}
+}
+
+// Blocks of the same number meet, so a grid must not depend on where a rank's memory lies, which its peers do not know.
+func TestGridsDoNotDependOnAddresses(t *testing.T) {
+	twins := 0
+	for _, a := range algorithms {
+		for world := 2; world <= maxRanks; world++ {
+			if !a.worlds.has(world) {
+				continue
+			}
+			p, err := (&endpoint{world: world}).Prepare(stdcontext.Background(), request(a.collective, world, 0), a.name)
+			require.NoError(t, err)
+			for bytes := int64(4); bytes <= 1<<32; bytes *= 2 {
+				for _, bytes := range []int64{bytes, bytes + 4} {
+					arrays := make([]int64, 4*world)
+					for i := range arrays {
+						arrays[i] = bytes
+					}
+					slots := map[plugin.Slot]int64{plugin.SlotBytes: bytes}
+					here, there := launchesAt(t, p, 1<<20, slots, arrays), launchesAt(t, p, 1<<20+4, slots, arrays)
+					require.Len(t, there, len(here))
+					for i := range here {
+						if here[i].Name != there[i].Name {
+							twins++
+						}
+						require.Equal(t, [2]int64{here[i].grid, here[i].block}, [2]int64{there[i].grid, there[i].block},
+							"%s and %s of %d bytes in a world of %d", here[i].Name, there[i].Name, bytes, world)
+					}
+				}
+			}
+		}
+	}
+	require.Greater(t, twins, 100)
+}
+
+// Where blocks of reduce_scatter are not aligned to each other, which all ranks know, the kernel has all blocks.
+func TestBlocksThatAreNotAlignedGetAllBlocks(t *testing.T) {
+	p, err := (&endpoint{world: 4}).Prepare(stdcontext.Background(), request(plugin.ReduceScatter, 4, 0), "staged")
+	require.NoError(t, err)
+	for bytes, want := range map[int64]launch{
+		16 * mib:   {Kernel: &plugin.Kernel{Name: "shunt_reduce_scatter_staged_float32"}, grid: maxBlocks / 2},
+		16*mib + 4: {Kernel: &plugin.Kernel{Name: "shunt_reduce_scatter_staged_any_float32"}, grid: maxBlocks},
+	} {
+		l := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: bytes}, nil)
+		require.Len(t, l, 1)
+		require.Equal(t, []any{want.Name, want.grid}, []any{l[0].Name, l[0].grid})
 	}
 }
 
@@ -458,7 +563,7 @@ func kernelsOf(t *testing.T, image string) []string {
 	source, err := os.ReadFile(filepath.Join("kernels", file+".cu"))
 	require.NoError(t, err)
 	var names []string
-	for _, m := range regexp.MustCompile(`(?m)^SHUNT_KERNEL_(TYPED|HOT|BYTES)\((\w+),|^extern "C" .*void .*\) (shunt_\w+)\(`).FindAllStringSubmatch(string(source), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^SHUNT_KERNEL_(TYPED|HOT|BYTES)(?:_V)?\((\w+),|^extern "C" .*void .*\) (shunt_\w+)\(`).FindAllStringSubmatch(string(source), -1) {
 		switch m[1] {
 		case "TYPED":
 			require.NotEmpty(t, dtype, "image %s", image)
@@ -488,6 +593,11 @@ func TestPlansNameKernelsThatExist(t *testing.T) {
 			r := request(a.collective, a.world(), 0)
 			r.DType = d
 			p, err := e.Prepare(stdcontext.Background(), r, a.name)
+			if !slices.ContainsFunc((Transport{}).Supports(r).Algorithms,
+				func(o plugin.Algorithm) bool { return o.Name == a.name }) {
+				require.ErrorIs(t, err, plugin.Unsupported)
+				continue
+			}
 			require.NoError(t, err)
 			for _, k := range p.Kernels {
 				require.Contains(t, known[k.Image], k.Name, "image %s", k.Image)

@@ -82,6 +82,20 @@ func reduceScatter(c *call, d plugin.DType) {
 	c.store(c.recv, c.combined(d, all, scalars))
 }
 
+// reduceScatterV is reduceScatter of blocks of any lengths.
+func reduceScatterV(c *call, d plugin.DType) {
+	counts, displs := c.counts[0], c.counts[1]
+	scalars := c.scalars()
+	var out [maxRanks][]byte
+	for p := range c.world {
+		out[p] = bytes.Clone(memory(c.send+uint64(displs[p]), counts[p]))
+	}
+	all := c.rows(counts[c.rank])
+	c.exchange(out, all)
+	all[c.rank] = out[c.rank]
+	c.store(c.recv, c.combined(d, all, scalars))
+}
+
 // gather returns the kernel of all_gather, or with blocks for each peer that of all_to_all.
 func gather(spread bool) func(*call) {
 	return func(c *call) {

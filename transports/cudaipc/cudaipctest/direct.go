@@ -206,6 +206,37 @@ func reduceScatterDirect(c *call, d plugin.DType) {
 	c.store(c.recv, result)
 }
 
+// reduceScatterVDirect is reduceScatterDirect of blocks of any lengths; each peer hears where its own begins.
+func reduceScatterVDirect(c *call, d plugin.DType) {
+	defer c.looking()()
+	counts, displs := c.counts[0], c.counts[1]
+	end := int64(0)
+	for p := range c.world {
+		if counts[p] > 0 {
+			end = max(end, displs[p]+counts[p])
+		}
+	}
+	send, _, ok := c.present(end, 0)
+	if !ok {
+		reduceScatterV(c, d)
+		return
+	}
+	var told [maxRanks][]byte
+	for p := range c.world {
+		told[p] = make([]byte, 8)
+		storeBits(told[p], 8, uint64(displs[p]))
+	}
+	heard := c.rows(8)
+	c.exchange(told, heard)
+	heard[c.rank] = told[c.rank]
+	for p := range c.world {
+		send[p] += loadBits(heard[p], 8)
+	}
+	result := c.pulled(d, send, 0, counts[c.rank])
+	c.meet()
+	c.store(c.recv, result)
+}
+
 // pulled reduces n bytes at an offset of every rank's send memory.
 func (c *call) pulled(d plugin.DType, send [maxRanks]uint64, offset, n int64) []byte {
 	var all [maxRanks][]byte

@@ -15,13 +15,14 @@ func Kernels() map[string]cudatest.Kernel {
 			kernels[name] = launch(name, plain, run)
 		}
 	}
-	typed := func(run func(*call, plugin.DType), names ...string) {
+	typedWith := func(behind arguments, run func(*call, plugin.DType), names ...string) {
 		for _, name := range names {
 			for d := plugin.Int8; d.Valid(); d++ {
-				kernels[name+"_"+d.String()] = launch(name, plain, func(c *call) { run(c, d) })
+				kernels[name+"_"+d.String()] = launch(name, behind, func(c *call) { run(c, d) })
 			}
 		}
 	}
+	typed := func(run func(*call, plugin.DType), names ...string) { typedWith(plain, run, names...) }
 	typed(allReduce, "shunt_all_reduce_one_shot_ll", "shunt_all_reduce_one_shot_ll128", "shunt_all_reduce_two_shot_ll128")
 	typed(allReduceDirect, "shunt_all_reduce_direct", "shunt_all_reduce_direct_any")
 	typed(allReduceStaged, "shunt_all_reduce_staged", "shunt_all_reduce_staged_any")
@@ -31,6 +32,8 @@ func Kernels() map[string]cudatest.Kernel {
 	typed(reduceScatter, "shunt_reduce_scatter_ll", "shunt_reduce_scatter_ll128", "shunt_reduce_scatter_staged",
 		"shunt_reduce_scatter_staged_any")
 	typed(reduceScatterDirect, "shunt_reduce_scatter_direct", "shunt_reduce_scatter_direct_any")
+	typedWith(varying, reduceScatterV, "shunt_reduce_scatter_v_ll", "shunt_reduce_scatter_v_ll128")
+	typedWith(varying, reduceScatterVDirect, "shunt_reduce_scatter_v_direct", "shunt_reduce_scatter_v_direct_any")
 	bytes(gather(false), "shunt_all_gather_ll", "shunt_all_gather_ll128")
 	bytes(gatherDirect(false), "shunt_all_gather_direct")
 	bytes(gather(true), "shunt_all_to_all_ll", "shunt_all_to_all_ll128")

@@ -17,7 +17,7 @@ __device__ __forceinline__ void all_reduce_one_shot_ll(const shunt_kernel_args &
   begin();
   char *recv = reinterpret_cast<char *>(a.recv);
   exchange_ll<T, false>(
-      a, a.send, [&](u64 word) { return premultiply<T>(a.op, a.scalar, word); },
+      a, EqualBlocks(a), [&](u64 word) { return premultiply<T>(a.op, a.scalar, word); },
       [&](int64_t offset, const u64(&words)[SHUNT_MAX_RANKS]) { store_word<T>(recv, offset, a.bytes, reduce_words<T>(a, words)); });
 }
 
@@ -26,7 +26,7 @@ __device__ __forceinline__ void all_reduce_one_shot_ll128(const shunt_kernel_arg
   begin();
   char *recv = reinterpret_cast<char *>(a.recv);
   exchange_ll128<T, false>(
-      a, [&](u64 word) { return premultiply<T>(a.op, a.scalar, word); },
+      a, EqualBlocks(a), [&](u64 word) { return premultiply<T>(a.op, a.scalar, word); },
       [&](const Lane &l, int64_t offset, const word2(&lines)[SHUNT_MAX_RANKS]) {
         store_unit<T>(l, recv, offset, a.bytes, reduce_lines<T>(a, lines));
       });

@@ -26,7 +26,7 @@ __device__ __forceinline__ void broadcast_ll(const shunt_kernel_args &a) {
   begin();
   char *recv = reinterpret_cast<char *>(a.recv);
   // Others send what happens to be in recv; nobody looks at it.
-  exchange_ll<uint8_t, false>(a, a.rank == a.root ? a.send : a.recv, Unchanged(), [&](int64_t offset, const u64(&words)[SHUNT_MAX_RANKS]) {
+  exchange_ll<uint8_t, false>(a, EqualBlocks(a, a.rank == a.root ? a.send : a.recv), Unchanged(), [&](int64_t offset, const u64(&words)[SHUNT_MAX_RANKS]) {
     u64 word = 0;
 #pragma unroll
     for (int s = 0; s < SHUNT_MAX_RANKS; s++) word |= words[s] & (s == a.root ? ~0ull : 0);

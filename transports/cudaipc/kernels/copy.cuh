@@ -7,8 +7,8 @@ namespace shunt {
 
 // copy_bytes for memory that is not aligned. A function of its own: in line it would cost
 // registers.
-template <int kUnroll>
 __device__ __noinline__ void copy_any(char *to, const char *from, int64_t bytes, int64_t thread, int64_t threads) {
+  constexpr int kUnroll = 4;
   const Middle middle(reinterpret_cast<u64>(to), ((reinterpret_cast<u64>(from) - reinterpret_cast<u64>(to)) & 15) != 0, bytes);
   word2 *const into = reinterpret_cast<word2 *>(to + middle.begin);
   const u64 of = reinterpret_cast<u64>(from) + middle.begin;
@@ -51,7 +51,7 @@ __device__ __forceinline__ void copy_bytes(char *to, const char *from, int64_t b
     }
     for (i = n * 16 + thread; i < bytes; i += threads) to[i] = from[i];
   } else {
-    copy_any<4>(to, from, bytes, thread, threads);
+    copy_any(to, from, bytes, thread, threads);
   }
 }
 

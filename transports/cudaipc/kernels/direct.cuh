@@ -28,16 +28,28 @@ struct Meeting {
 // What all ranks must say alike of a call, told in the start barrier: the message's
 // bytes, the op, the root where there is one, and the kernel. Whoever hears of another
 // call uses no address of it.
-enum class Kind : u32 { kAllGather = 1, kAllToAll, kReduceScatter, kAllReduce, kAllReduceStaged, kReduceStaged, kBroadcast, kBroadcastChain };
-__device__ __forceinline__ u64 call_word(const shunt_kernel_args &a, Kind kind) {
-  const bool rooted = kind >= Kind::kReduceStaged;
-  return (u64(kind) << 60) | (u64(rooted ? a.root & 15 : 0) << 56) | (u64(a.op & 0xFF) << 48) | (u64(a.bytes) & ((1ull << 48) - 1));
+enum class Kind : u32 { kAllGather = 1, kAllToAll, kReduceScatter, kAllReduce, kAllReduceStaged, kReduceStaged, kBroadcast, kBroadcastChain, kReduceScatterV };
+constexpr u64 kLengthBits = (1ull << 48) - 1;  // of the call's word
+__device__ __forceinline__ u64 call_word(const shunt_kernel_args &a, Kind kind, int64_t bytes) {
+  const bool rooted = kind >= Kind::kReduceStaged && kind <= Kind::kBroadcastChain;
+  return (u64(kind) << 60) | (u64(rooted ? a.root & 15 : 0) << 56) | (u64(a.op & 0xFF) << 48) | (u64(bytes) & kLengthBits);
 }
+
+// What a rank tells a peer of its send: where what the peer reads begins, a reference to
+// that, how long it is, and the call's word, of which `call` is the one that it expects of
+// its peers. The same to all.
+struct Alike {
+  const shunt_kernel_args &a;
+  __device__ __forceinline__ int64_t place(int) const { return 0; }
+  __device__ __forceinline__ u64 reference(u64 send, int) const { return send; }
+  __device__ __forceinline__ int64_t length(int) const { return a.bytes; }
+  __device__ __forceinline__ u64 word(u64 call, int) const { return call; }
+};
 
 __device__ __noinline__ void tell_other_call(const shunt_kernel_args &a, int peer, u64 epoch, u64 mine, u64 theirs) {
   tell_contradiction(a, SHUNT_FAULT_LENGTH, peer, epoch, [&](volatile uint64_t *own_place, volatile uint64_t *their_place) {
-    own_place[0] = mine & ((1ull << 48) - 1);
-    their_place[0] = theirs & ((1ull << 48) - 1);
+    own_place[0] = mine & kLengthBits;
+    their_place[0] = theirs & kLengthBits;
   });
 }
 
@@ -104,10 +116,10 @@ __device__ __forceinline__ u64 import_address(const shunt_kernel_args &a, int pe
 
 // The start barrier. kAll if all buffers can be reached, otherwise kStrangers: all ranks
 // that are not kLost get the same. No bytes need no address; a negative number is a buffer that
-// peers must not reach. t counts the threads that take part, of whom there are
+// peers must not reach. told says what each peer hears of send. t counts the threads that take part, of whom there are
 // at least SHUNT_MAX_EXPORTS; join is a barrier among them.
-template <class Join>
-[[nodiscard]] __device__ __forceinline__ Met meet(const shunt_kernel_args &a, Meeting &m, Kind kind, u64 e, int64_t send_bytes, int64_t recv_bytes, int t, Join join) {
+template <class Join, class Told>
+[[nodiscard]] __device__ __forceinline__ Met meet(const shunt_kernel_args &a, Meeting &m, Kind kind, u64 e, int64_t send_bytes, int64_t recv_bytes, int t, Join join, Told told) {
   const u32 fault = earlier_fault(a);  // of an earlier kernel; under way beside the exports
   if (t == 0) {
     m.mine[0] = send_bytes == 0 ? kNothing : 0;
@@ -125,7 +137,7 @@ template <class Join>
   if (t < a.world && m.lost == 0) {
     const int p = t;
     if (p == a.rank) {
-      m.send[p] = a.send;
+      m.send[p] = a.send + told.place(p);
       m.recv[p] = a.recv;
       m.scalar[p] = a.scalar;
       if (m.mine[0] == 0 || m.mine[1] == 0) {
@@ -139,11 +151,11 @@ template <class Join>
       fence_system();
       const u32 flag = ll_flag(e);
       const u64 slot = a.region[p] + SHUNT_OFF_HELLO + (block_index() * SHUNT_MAX_RANKS + a.rank) * 64;
-      ll_store(slot, m.mine[0], flag);
+      ll_store(slot, told.reference(m.mine[0], p), flag);
       ll_store(slot + 16, m.mine[1], flag);
       ll_store(slot + 32, __double_as_longlong(a.scalar), flag);
-      const u64 call = call_word(a, kind);
-      ll_store(slot + 48, call, flag);
+      const u64 call = call_word(a, kind, told.length(a.rank));
+      ll_store(slot + 48, told.word(call, p), flag);
       const char *hello = own(a) + SHUNT_OFF_HELLO + (block_index() * SHUNT_MAX_RANKS + p) * 64;
       u64 word[4];
       bool met = true;
@@ -178,7 +190,11 @@ template <class Join>
   return m.lost ? Met::kLost : m.strangers ? Met::kStrangers : Met::kAll;
 }
 
-// The same by the whole block.
+// The same where peers hear alike, and by the whole block.
+template <class Join>
+[[nodiscard]] __device__ __forceinline__ Met meet(const shunt_kernel_args &a, Meeting &m, Kind kind, u64 e, int64_t send_bytes, int64_t recv_bytes, int t, Join join) {
+  return meet(a, m, kind, e, send_bytes, recv_bytes, t, join, Alike{a});
+}
 [[nodiscard]] __device__ __forceinline__ Met meet(const shunt_kernel_args &a, Meeting &m, Kind kind, u64 e, int64_t send_bytes, int64_t recv_bytes) {
   return meet(a, m, kind, e, send_bytes, recv_bytes, threadIdx.x, [] { __syncthreads(); });
 }

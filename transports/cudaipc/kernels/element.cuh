@@ -180,12 +180,12 @@ __device__ __forceinline__ u64 premultiply(int op, double factor, u64 word) {
 // Defines the entry point of a kernel that reduces, for the dtype that its file
 // is compiled for (SHUNT_DTYPE, see compile): name_float32 and so on, which
 // calls body<storage type>(args).
-#define SHUNT_KERNEL_TYPED(name, body) SHUNT_KERNEL_EXPAND(name, body, SHUNT_DTYPE)
-#define SHUNT_KERNEL_EXPAND(name, body, dtype) SHUNT_KERNEL_OF(name, body, dtype)
-#define SHUNT_KERNEL_OF(name, body, dtype) SHUNT_KERNEL_STORED(name, body, dtype, SHUNT_STORAGE_##dtype)
-#define SHUNT_KERNEL_STORED(name, body, dtype, T)                                                       \
+#define SHUNT_KERNEL_TYPED(name, body) SHUNT_KERNEL_EXPAND(name, body, shunt_kernel_args, SHUNT_DTYPE)
+#define SHUNT_KERNEL_EXPAND(name, body, block, dtype) SHUNT_KERNEL_OF(name, body, block, dtype)
+#define SHUNT_KERNEL_OF(name, body, block, dtype) SHUNT_KERNEL_STORED(name, body, block, dtype, SHUNT_STORAGE_##dtype)
+#define SHUNT_KERNEL_STORED(name, body, block, dtype, T)                                                \
   extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1)                                    \
-      name##_##dtype(const __grid_constant__ shunt_kernel_args args) {                                  \
+      name##_##dtype(const __grid_constant__ block args) {                                              \
     if (shunt::spare_block()) return;                                                                   \
     body<T>(args);                                                                                      \
     shunt::end();                                                                                       \
@@ -199,8 +199,10 @@ __device__ __forceinline__ u64 premultiply(int op, double factor, u64 word) {
 #define SHUNT_HOT_OF(dtype) SHUNT_HOT_##dtype
 #if SHUNT_IS_HOT(SHUNT_DTYPE)
 #define SHUNT_KERNEL_HOT(name, body) SHUNT_KERNEL_TYPED(name, body)
+#define SHUNT_KERNEL_HOT_V(name, body) SHUNT_KERNEL_EXPAND(name, body, shunt_kernel_args_v, SHUNT_DTYPE)
 #else
 #define SHUNT_KERNEL_HOT(name, body)
+#define SHUNT_KERNEL_HOT_V(name, body)
 #endif
 
 }  // namespace shunt

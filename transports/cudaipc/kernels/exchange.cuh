@@ -1,7 +1,7 @@
 // exchange.cuh: every rank sends a block to every peer and receives one from
 // each: what all_gather, all_to_all and reduce_scatter share. kSpread says
 // whether each peer gets a block of its own (block p of send goes to rank p)
-// or all get the same.
+// or all get the same, which is block 0.
 #pragma once
 
 #include "ll.cuh"
@@ -9,15 +9,32 @@
 
 namespace shunt {
 
-// Runs sink(offset, words) for every 8-byte word of the blocks: words[s] is the
-// word that rank s sent here, this rank's own included; offset is its place in
-// the block. from is what is sent; source prepares a word before it is. T is
+// Where the blocks of what is sent lie: they have one length, and one begins where the one
+// before it ends.
+struct EqualBlocks {
+  const shunt_kernel_args &a;
+  const char *first;
+  __device__ __forceinline__ EqualBlocks(const shunt_kernel_args &a, u64 send) : a(a), first(reinterpret_cast<const char *>(send)) {}
+  __device__ __forceinline__ explicit EqualBlocks(const shunt_kernel_args &a) : EqualBlocks(a, a.send) {}
+  __device__ __forceinline__ const char *at(int p) const { return first + p * a.bytes; }
+  __device__ __forceinline__ int64_t length(int) const { return a.bytes; }
+};
+
+// Or any, of which all ranks know how long they are; a.bytes is the length of the longest.
+struct UnequalBlocks {
+  const shunt_kernel_args_v &v;
+  __device__ __forceinline__ const char *at(int p) const { return reinterpret_cast<const char *>(v.base.send) + v.messages.send_displ[p]; }
+  __device__ __forceinline__ int64_t length(int p) const { return v.messages.send_count[p]; }
+};
+
+// Runs sink(offset, words) for every 8-byte word of the longest block: words[s] is the
+// word that rank s sent here, this rank's own included, and 0 behind the end of this rank's
+// block; offset is its place in the block. source prepares a word before it is sent. T is
 // the element.
-template <class T, bool kSpread, class Source, class Sink>
-__device__ __forceinline__ void exchange_ll(const shunt_kernel_args &a, u64 from, Source source, Sink sink) {
+template <class T, bool kSpread, class Blocks, class Source, class Sink>
+__device__ __forceinline__ void exchange_ll(const shunt_kernel_args &a, const Blocks &blocks, Source source, Sink sink) {
   const Epoch epoch(a, SHUNT_CLASS_LL);
   const u64 base = epoch.value;
-  const char *send = reinterpret_cast<const char *>(from);
   const int64_t packets = (a.bytes + 7) / 8, step = int64_t(block_count()) * blockDim.x;
   const int64_t rounds = packets <= step ? 1 : (packets + step - 1) / step;
   int64_t i = int64_t(block_index()) * blockDim.x + threadIdx.x;
@@ -28,9 +45,9 @@ __device__ __forceinline__ void exchange_ll(const shunt_kernel_args &a, u64 from
     if (kSpread) {
 #pragma unroll
       for (int p = 0; p < SHUNT_MAX_RANKS; p++)
-        if (p < a.world) outgoing[p] = load_word<T>(send + p * a.bytes, i * 8, a.bytes);
+        if (p < a.world) outgoing[p] = load_word<T>(blocks.at(p), i * 8, blocks.length(p));
     } else {
-      mine = source(load_word<T>(send, i * 8, a.bytes));
+      mine = source(load_word<T>(blocks.at(0), i * 8, blocks.length(0)));
     }
     if (epoch.lost) break;
     const u64 e = base + 1 + round;
@@ -61,17 +78,17 @@ __device__ __forceinline__ void exchange_ll(const shunt_kernel_args &a, u64 from
 
 // The same in units of a warp: sink(lane, offset, lines). A warp that has given up gets
 // false.
-template <class T, bool kSpread, class Source, class Sink, class Fenced = Asked>
-__device__ __forceinline__ bool exchange_ll128(const shunt_kernel_args &a, Source source, Sink sink, Fenced fenced = {}) {
+template <class T, bool kSpread, class Blocks, class Source, class Sink, class Fenced = Asked>
+__device__ __forceinline__ bool exchange_ll128(const shunt_kernel_args &a, const Blocks &blocks, Source source, Sink sink, Fenced fenced = {}) {
   const Epoch epoch(a, SHUNT_CLASS_LL128);
   const u64 base = epoch.value + 1;
   const Lane l(a, fenced);
   const Deal deal(a.bytes);
-  const char *send = reinterpret_cast<const char *>(a.send);
   const int64_t out = ll128_offset(a.world, 0, a.rank);
   const char *in = own(a) + ll128_offset(a.world, 0, 0);
   auto load = [&](int block, int64_t round) {
-    const word2 w = load_unit<T>(l, kSpread ? send + block * a.bytes : send, deal.offset(round), a.bytes);
+    const int p = kSpread ? block : 0;
+    const word2 w = load_unit<T>(l, blocks.at(p), deal.offset(round), blocks.length(p));
     return word2{source(w.x), source(w.y)};
   };
   auto emit = [&](int64_t round) {
@@ -121,7 +138,7 @@ template <bool kSpread>
 __device__ __forceinline__ void gather_ll(const shunt_kernel_args &a) {
   begin();
   char *recv = reinterpret_cast<char *>(a.recv);
-  exchange_ll<uint8_t, kSpread>(a, a.send, Unchanged(), [&](int64_t offset, const u64(&words)[SHUNT_MAX_RANKS]) {
+  exchange_ll<uint8_t, kSpread>(a, EqualBlocks(a), Unchanged(), [&](int64_t offset, const u64(&words)[SHUNT_MAX_RANKS]) {
 #pragma unroll
     for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
       if (s >= a.world) break;
@@ -133,7 +150,7 @@ __device__ __forceinline__ void gather_ll(const shunt_kernel_args &a) {
 template <bool kSpread, class Fenced = Asked>
 __device__ __forceinline__ bool gather_ll128_body(const shunt_kernel_args &a, Fenced fenced = {}) {
   char *recv = reinterpret_cast<char *>(a.recv);
-  return exchange_ll128<uint8_t, kSpread>(a, Unchanged(), [&](const Lane &l, int64_t offset, const word2(&lines)[SHUNT_MAX_RANKS]) {
+  return exchange_ll128<uint8_t, kSpread>(a, EqualBlocks(a), Unchanged(), [&](const Lane &l, int64_t offset, const word2(&lines)[SHUNT_MAX_RANKS]) {
 #pragma unroll
     for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
       if (s >= a.world) break;

@@ -7,13 +7,13 @@
 
 namespace shunt {
 
-template <class T>
-__device__ __forceinline__ bool reduce_scatter_ll128_body(const shunt_kernel_args &a) {
+template <class T, class Blocks>
+__device__ __forceinline__ bool reduce_scatter_ll128_body(const shunt_kernel_args &a, const Blocks &blocks) {
   char *recv = reinterpret_cast<char *>(a.recv);
   return exchange_ll128<T, true>(
-      a, [&](u64 word) { return premultiply<T>(a.op, a.scalar, word); },
+      a, blocks, [&](u64 word) { return premultiply<T>(a.op, a.scalar, word); },
       [&](const Lane &l, int64_t offset, const word2(&lines)[SHUNT_MAX_RANKS]) {
-        store_unit<T>(l, recv, offset, a.bytes, reduce_lines<T>(a, lines));
+        store_unit<T>(l, recv, offset, blocks.length(a.rank), reduce_lines<T>(a, lines));
       });
 }
 

@@ -211,27 +211,56 @@ __device__ __forceinline__ bool is_alike(const shunt_kernel_args &a, const Meeti
   return (differing & 15) == 0;
 }
 
-template <class T, bool kAny>
-__device__ __forceinline__ void reduce_scatter_direct(const shunt_kernel_args &a) {
+// This rank's block, which lies `at` bytes behind what enter, the start barrier, has told of
+// everyone's send.
+template <class T, bool kAny, class Blocks, class Enter>
+__device__ __forceinline__ void reduce_scatter_direct(const shunt_kernel_args &a, const Blocks &blocks, int64_t at, Enter enter) {
   begin();
   __shared__ Meeting m;
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
   const u64 e = *epoch + 1;
-  const Met all = meet(a, m, Kind::kReduceScatter, e, a.bytes * a.world, 0);
+  const Met all = enter(m, e);
   bool met = all != Met::kLost;
+  const int64_t length = blocks.length(a.rank);
   if (all == Met::kStrangers) {
-    met = reduce_scatter_ll128_body<T>(a);
+    met = reduce_scatter_ll128_body<T>(a, blocks);
   } else if (met) {
     char *const recv[] = {reinterpret_cast<char *>(a.recv)};
     if constexpr (kAny)
-      pull_any<T>(a, m, a.rank * a.bytes, a.bytes, recv);
-    else if (is_pair<T>(a, m, a.rank * a.bytes, a.recv))
-      pull_pair<T>(a, m, a.rank * a.bytes, a.bytes, recv);
+      pull_any<T>(a, m, at, length, recv);
+    else if (is_pair<T>(a, m, at, a.recv))
+      pull_pair<T>(a, m, at, length, recv);
     else
-      pull_shard<T>(a, m, a.rank * a.bytes, a.bytes, [&](int64_t offset, word2 w) { store_words<T>(recv[0], offset, a.bytes, w); });
+      pull_shard<T>(a, m, at, length, [&](int64_t offset, word2 w) { store_words<T>(recv[0], offset, length, w); });
   }
   part(a, e, met);
   advance(epoch, e);
+}
+
+template <class T, bool kAny>
+__device__ __forceinline__ void reduce_scatter_direct(const shunt_kernel_args &a) {
+  reduce_scatter_direct<T, kAny>(a, EqualBlocks(a), a.rank * a.bytes,
+                                 [&](Meeting &m, u64 e) { return meet(a, m, Kind::kReduceScatter, e, a.bytes * a.world, 0); });
+}
+
+// Of blocks of any lengths each peer hears where its own begins, as displacements are a
+// rank's own matter, and how long this rank takes it to be.
+template <class T, bool kAny>
+__device__ __forceinline__ void reduce_scatter_v_direct(const shunt_kernel_args_v &v) {
+  const shunt_messages &messages = v.messages;
+  struct Told {
+    const shunt_messages &messages;
+    __device__ __forceinline__ int64_t place(int p) const { return messages.send_displ[p]; }
+    __device__ __forceinline__ u64 reference(u64 send, int p) const { return send == 0 || send == kNothing ? send : send + place(p); }
+    __device__ __forceinline__ int64_t length(int p) const { return messages.send_count[p]; }
+    __device__ __forceinline__ u64 word(u64 call, int p) const { return (call & ~kLengthBits) | (u64(length(p)) & kLengthBits); }
+  };
+  int64_t end = 0;
+  for (int p = 0; p < v.base.world; p++)
+    if (messages.send_count[p] > 0) end = max(end, messages.send_displ[p] + messages.send_count[p]);
+  reduce_scatter_direct<T, kAny>(v.base, UnequalBlocks{v}, 0, [&](Meeting &m, u64 e) {
+    return meet(v.base, m, Kind::kReduceScatterV, e, end, 0, threadIdx.x, [] { __syncthreads(); }, Told{messages});
+  });
 }
 
 // all_reduce: owner r pulls shard r from all and pushes the result to all. In
@@ -282,6 +311,14 @@ __device__ __forceinline__ void reduce_scatter_direct_aligned(const shunt_kernel
 template <class T>
 __device__ __forceinline__ void reduce_scatter_direct_any(const shunt_kernel_args &a) {
   reduce_scatter_direct<T, true>(a);
+}
+template <class T>
+__device__ __forceinline__ void reduce_scatter_v_direct_aligned(const shunt_kernel_args_v &v) {
+  reduce_scatter_v_direct<T, false>(v);
+}
+template <class T>
+__device__ __forceinline__ void reduce_scatter_v_direct_any(const shunt_kernel_args_v &v) {
+  reduce_scatter_v_direct<T, true>(v);
 }
 template <class T>
 __device__ __forceinline__ void all_reduce_direct_aligned(const shunt_kernel_args &a) {

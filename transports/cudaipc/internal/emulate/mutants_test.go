@@ -77,6 +77,9 @@ var mutants = []mutant{
 	{"turns leave out the last rows", "all_to_all_v.cu", edits{{" + u32(shared) - 1) / u32(shared)", ") / u32(shared)"}}, "shunt_all_to_all_v_long", plain},
 	{"what is left behind whole vectors is dropped", "pull.cuh", edits{{"if (end >= length || block_index() != 0 || threadIdx.x != 0) return;", "return;"}}, "shunt_all_reduce_direct", plain},
 	{"a round takes vectors that are not there", "pull.cuh", edits{{"auto there = [&](int u) { return at + u * step < bytes; };", "auto there = [&](int) { return true; };"}}, "shunt_all_reduce_direct", plain},
+	{"every block begins where the first does", "exchange.cuh", edits{{"+ v.messages.send_displ[p]; }", "+ v.messages.send_displ[0]; }"}}, "shunt_reduce_scatter_v_ll", plain},
+	{"every block is as long as the longest", "exchange.cuh", edits{{"return v.messages.send_count[p]; }", "return v.base.bytes; }"}}, "shunt_reduce_scatter_v_ll128", plain},
+	{"displacements are everyone's", "pull.cuh", edits{{"place(int p) const { return messages.send_displ[p]; }", "place(int) const { return 0; }"}, {"UnequalBlocks{v}, 0, [&]", "UnequalBlocks{v}, messages.send_displ[v.base.rank], [&]"}}, "shunt_reduce_scatter_v_direct", plain},
 	{"whole vectors between rounds are left out", "pull.cuh", edits{{"at < bytes; at += kVectors * step)", "at < bytes; at += (kVectors + 1) * step)"}}, "shunt_reduce_scatter_direct", plain},
 	{"whole vectors of memory that is not aligned", "pull.cuh", edits{{" && ((m.send[0] | m.send[1] | at | to) & 15) == 0;", ";"}}, "shunt_reduce_scatter_direct", plain},
 
@@ -124,7 +127,7 @@ var mutants = []mutant{
 	{"addresses of an earlier call", "direct.cuh", edits{{"        m.lost = 1;  // the words are those of an earlier call", "        m.send[p] = m.send[a.rank];"}}, "shunt_all_reduce_direct", alone},
 	{"a direct call follows a fault", "direct.cuh", edits{{"if (fault != SHUNT_FAULT_NONE) m.lost = 1;", ""}}, "shunt_all_gather_direct", alone},
 	{"the end is told of what was given up", "direct.cuh", edits{{"met = !__syncthreads_or(!met);", "__syncthreads();\n  met = true;"}}, "shunt_all_to_all_direct", alone},
-	{"a fallback's faults are forgotten", "pull.cuh", edits{{"met = reduce_scatter_ll128_body<T>(a);", "(void)reduce_scatter_ll128_body<T>(a);"}}, "shunt_reduce_scatter_direct", alone},
+	{"a fallback's faults are forgotten", "pull.cuh", edits{{"met = reduce_scatter_ll128_body<T>(a, blocks);", "(void)reduce_scatter_ll128_body<T>(a, blocks);"}}, "shunt_reduce_scatter_direct", alone},
 	{"a chunk that never came is forwarded", "broadcast.cu", edits{{"if (__syncthreads_or(!met)) break;", "__syncthreads();\n      met = true;"}}, "shunt_broadcast_direct", alone},
 	{"a chain forwards what never came", "broadcast.cu", edits{{"        if (!met) break;\n", "        met = true;\n"}}, "shunt_broadcast_chain", alone},
 	{"a chain tells of what was given up", "chain.cuh", edits{{"if (__any_sync(~0u, done == kLost)) return;", "if (__any_sync(~0u, done == kLost)) done = limit;"}}, "shunt_broadcast_chain", alone},
@@ -153,7 +156,8 @@ var mutants = []mutant{
 	{"who waits for what lands does not compare", "all_to_all_v.cu", edits{{"if (other_length(a, p, bytes) == 0) return false;", "return false;"}}, "shunt_all_to_all_v_long", lengths},
 	{"an offer of nothing must be seen", "all_to_all_v.cu", edits{{"later = is_later(offer);", "later = false;"}}, "shunt_all_to_all_v_long", alike},
 	{"calls are not compared", "direct.cuh", edits{{"if (met && word[3] != call) {", "if (false) {"}}, "shunt_all_gather_direct", unhurried},
-	{"calls differ in their length unseen", "direct.cuh", edits{{"| (u64(a.bytes) & ((1ull << 48) - 1))", ""}}, "shunt_all_gather_direct", unhurried},
+	{"calls differ in their length unseen", "direct.cuh", edits{{"| (u64(bytes) & kLengthBits)", ""}}, "shunt_all_gather_direct", unhurried},
+	{"blocks differ in their length unseen", "pull.cuh", edits{{"length(int p) const { return messages.send_count[p]; }", "length(int) const { return messages.send_count[0]; }"}}, "shunt_reduce_scatter_v_direct", unhurried},
 	{"who hears of another call goes on", "direct.cuh", edits{{"tell_other_call(a, p, e, call, word[3]);\n        m.lost = 1;", "tell_other_call(a, p, e, call, word[3]);"}}, "shunt_broadcast_direct", unhurried},
 	{"every lane compares", "all_to_all_v.cu", edits{{"return lane == 0 && in.bytes > 0", "return in.bytes > 0"}}, "shunt_all_to_all_v", alike},
 

@@ -20,8 +20,8 @@
 
 using emulate::Policy;
 
-enum Coll { kAllReduce, kReduce, kReduceScatter, kBroadcast, kAllGather, kAllToAllV, kAllToAll, kDelivered, kBarrier,
-            kSymmetric, kCopy, kSignals, kWindow };
+enum Coll { kAllReduce, kReduce, kReduceScatter, kReduceScatterV, kBroadcast, kAllGather, kAllToAllV, kAllToAll,
+            kDelivered, kBarrier, kSymmetric, kCopy, kSignals, kWindow };
 enum Grid { kAny, kAllThreads, kFull, kReduceGrid, kPairs, kOneWarp };
 
 struct Kernel {
@@ -62,6 +62,7 @@ static Kernel classify(const std::string &name) {
     Coll coll;
   } kPrefixes[] = {{"shunt_all_reduce_delivered", kDelivered},
                    {"shunt_all_reduce", kAllReduce},
+                   {"shunt_reduce_scatter_v", kReduceScatterV},
                    {"shunt_reduce_scatter", kReduceScatter},
                    {"shunt_reduce", kReduce},
                    {"shunt_broadcast", kBroadcast},
@@ -77,7 +78,8 @@ static Kernel classify(const std::string &name) {
   for (const auto &p : kPrefixes)
     if (!found && name.rfind(p.prefix, 0) == 0) k.coll = p.coll, found = true;
   if (!found) fprintf(stderr, "nothing is known of kernel %s\n", name.c_str()), exit(2);
-  if (k.coll == kAllReduce || k.coll == kReduce || k.coll == kReduceScatter || k.coll == kDelivered)
+  if (k.coll == kAllReduce || k.coll == kReduce || k.coll == kReduceScatter || k.coll == kReduceScatterV ||
+      k.coll == kDelivered)
     for (int t = 0; t < values::kTypes; t++)
       if (name.size() > strlen(values::kNames[t]) &&
           name.substr(name.size() - strlen(values::kNames[t]) - 1) == std::string("_") + values::kNames[t])
@@ -124,7 +126,7 @@ struct Call {
   int from = -1, to = -1;
   int64_t said, expected;
   int budget = SHUNT_MAX_BLOCKS;  // the most blocks of a kernel whose grid is not random
-  unsigned seed;  // of its data and, in all_to_all_v, of who sends how much
+  unsigned seed;  // of its data and, where lengths differ, of who sends how much
   std::vector<Part> parts;
   std::string text() const {
     char s[256];
@@ -154,6 +156,7 @@ static char *take(int r, int64_t bytes) {
 
 // What rank i sends to rank j, as rank r sees it.
 static int64_t pair_count(const Call &c, int i, int j, int r) {
+  if (c.kernel.coll == kReduceScatterV) return (r == c.to ? c.expected : c.count) * ((j * 7 + c.seed) % 4) / 3;
   if (i == c.from && j == c.to) return r == j ? c.expected : c.said;
   return c.count * ((i * 7 + j * 2 + c.seed) % 4) / 3;
 }
@@ -161,7 +164,8 @@ static int64_t pair_count(const Call &c, int i, int j, int r) {
 // Where a rank's message to or from a peer begins, in elements of its buffer.
 static int64_t displ_of(const Call &c, int rank, int peer, bool sends) {
   int64_t at = 0;
-  for (int s = c.reversed ? peer + 1 : 0; s < (c.reversed ? world : peer); s++)
+  const bool reversed = c.reversed != (c.kernel.coll == kReduceScatterV && rank % 2);  // displacements are a rank's own
+  for (int s = reversed ? peer + 1 : 0; s < (reversed ? world : peer); s++)
     at += sends ? pair_count(c, rank, s, rank) : pair_count(c, s, rank, rank);
   return at;
 }
@@ -186,7 +190,7 @@ static void prepare(Call &c, unsigned seed) {
   c.seed = seed;
   const int size = values::kBytes[c.type];
   const Coll coll = c.kernel.coll;
-  const bool many_in = coll == kReduceScatter || coll == kAllToAll || coll == kAllToAllV;
+  const bool many_in = coll == kReduceScatter || coll == kReduceScatterV || coll == kAllToAll || coll == kAllToAllV;
   const bool many_out = coll == kAllGather || coll == kAllToAll || coll == kAllToAllV;
   const int64_t send_n = c.count * (many_in ? world : 1), recv_n = c.count * (many_out ? world : 1);
   std::vector<double> factor(world);
@@ -205,6 +209,7 @@ static void prepare(Call &c, unsigned seed) {
     if (c.in_place) {
       if (coll == kAllGather) p.send = p.recv + c.count * size * r;
       else if (coll == kReduceScatter) p.recv = p.send + c.count * size * r;
+      else if (coll == kReduceScatterV) p.recv = p.send + displ_of(c, r, r, true) * size;
       else p.recv = p.send;
     }
     p.recv_bytes = recv_n * size;
@@ -223,6 +228,11 @@ static void prepare(Call &c, unsigned seed) {
         case kReduceScatter:
           for (int s = 0; s < world; s++)
             in[s] = c.parts[s].data.data() + (coll == kReduceScatter ? r * c.count + i : i) * size;
+          values::reduce(c.type, c.op, in, factor.data(), out + i * size);
+          break;
+        case kReduceScatterV:
+          if (i >= pair_count(c, 0, r, r)) break;
+          for (int s = 0; s < world; s++) in[s] = c.parts[s].data.data() + (displ_of(c, s, r, true) + i) * size;
           values::reduce(c.type, c.op, in, factor.data(), out + i * size);
           break;
         case kBroadcast:
@@ -254,6 +264,7 @@ static void prepare(Call &c, unsigned seed) {
     for (int s = 0; s < world; s++) {
       m.send_count[s] = pair_count(c, r, s, r) * size, m.send_displ[s] = displ_of(c, r, s, true) * size;
       m.recv_count[s] = pair_count(c, s, r, r) * size, m.recv_displ[s] = displ_of(c, r, s, false) * size;
+      if (coll == kReduceScatterV) a.bytes = std::max(s == 0 ? 0 : a.bytes, m.send_count[s]);
       if (coll == kAllToAllV && (s != c.from || r != c.to))
         memcpy(out + m.recv_displ[s], c.parts[s].data.data() + displ_of(c, s, r, true) * size, m.recv_count[s]);
     }
@@ -310,7 +321,7 @@ static emulate::Launch launch(const Call &c, int r, const std::string &name, voi
                 reinterpret_cast<shunt_export *>(emulate::memory(r, r) + SHUNT_OFF_EXPORTS) + export_of(r);
             e->known = reachable ? ~0ull : 0;
           },
-          [f, &p, v = c.kernel.coll == kAllToAllV, d = has(name, "_on_device")] {
+          [f, &p, v = c.kernel.coll == kAllToAllV || c.kernel.coll == kReduceScatterV, d = has(name, "_on_device")] {
             if (d)
               reinterpret_cast<void (*)(shunt_kernel_args_on_device)>(f)(p.on_device);
             else if (v)
