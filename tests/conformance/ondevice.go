@@ -82,7 +82,8 @@ func (m *matrix) countedPairs() {
 		m.add(Case{
 			Collective: plugin.AllToAllV, OnDevice: true, DType: m.dtypes[row[aDType]], Count: sizes[row[aCount]],
 			SendShift: shifts[row[aShift]].send, RecvShift: shifts[row[aShift]].recv,
-			OddRanks: shifts[row[aShift]].odd, Split: splits[row[aSplit]], Displ: displs[row[aDispl]], Row: rows[row[aRow]], Comm: row[aComm], Axis: m.axes[row[aAxis]],
+			OddRanks: shifts[row[aShift]].odd, Split: splits[row[aSplit]],
+			Displ: displs[row[aDispl]], Row: rows[row[aRow]], Comm: row[aComm], Axis: m.axes[row[aAxis]],
 		})
 	}
 }

@@ -2,6 +2,7 @@ package cudaipc
 
 import (
 	stdcontext "context"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -431,57 +432,59 @@ func TestReduceScatterVReducesBlocksAtOnce(t *testing.T) {
 	value := func(l launch, name string, p int) int64 {
 		return l.values[len(base)+slices.IndexFunc(v, func(a argument) bool { return a.name == name })+p]
 	}
+	const most = math.MaxInt64
 	for _, test := range []struct {
 		counts, displs []int64
 		kernels        []string
+		atOnce         int64 // of each block, at most
 	}{
-		{[]int64{0, 0, 0}, []int64{1 << 40, 0, 0}, []string{"v_ll"}},
-		{[]int64{0, 4, 32 * kib}, []int64{1 << 40, 0, 4}, []string{"v_ll"}},
-		{[]int64{0, 0, 32*kib + 4}, []int64{0, 1 << 40, 0}, []string{"v_ll128"}},
-		{[]int64{shortBlock, 0, 0}, []int64{0, 0, 1 << 40}, []string{"v_ll128"}},
-		{[]int64{mib, mib - 4, mib}, []int64{4, 2 * mib, 8 * mib}, []string{"v_ll128"}},
-		{[]int64{2 * mib, 2*mib - 4, 2 * mib}, []int64{0, 2 * mib, 8 * mib}, []string{"v_direct"}},
-		{[]int64{2 * mib, 2*mib - 4, 2 * mib}, []int64{0, 2 * mib, 8*mib + 4}, []string{"v_direct_any"}},
-		{[]int64{8 * mib, 8 * mib, 0}, []int64{0, 8 * mib, 0}, []string{"v_direct"}}, // the sum is twice the longest
-		{[]int64{8 * mib, 8*mib - 16, 0}, []int64{0, 8 * mib, 0},
-			[]string{"two_shot_ll128", "two_shot_ll128", "one_shot_ll"}},
-		{[]int64{0, 600 * kib, 0}, []int64{0, 0, 0}, []string{"one_shot_ll", "two_shot_ll128", "one_shot_ll"}},
+		{[]int64{0, 0, 0}, []int64{1 << 40, 0, 0}, []string{"v_ll"}, most},
+		{[]int64{0, 4, 32 * kib}, []int64{1 << 40, 0, 4}, []string{"v_ll"}, most},
+		{[]int64{0, 0, 32*kib + 4}, []int64{0, 1 << 40, 0}, []string{"v_ll128"}, most},
+		{[]int64{shortBlock, 0, 0}, []int64{0, 0, 1 << 40}, []string{"v_ll128"}, most},
+		{[]int64{mib, mib - 4, mib}, []int64{4, 2 * mib, 8 * mib}, []string{"v_ll128"}, most},
+		{[]int64{2 * mib, 2*mib - 4, 2 * mib}, []int64{0, 2 * mib, 8 * mib}, []string{"v_direct"}, most},
+		{[]int64{2 * mib, 2*mib - 4, 2 * mib}, []int64{0, 2 * mib, 8*mib + 4}, []string{"v_direct_any"}, most},
+		{[]int64{8 * mib, 8 * mib, 0}, []int64{0, 8 * mib, 0}, []string{"v_direct"}, most}, // the sum is twice the longest
+		{[]int64{8 * mib, 2 * mib, 0}, []int64{0, 8 * mib, 0},
+			[]string{"two_shot_ll128", "two_shot_ll128", "one_shot_ll"}, most},
+		{[]int64{0, 600 * kib, 0}, []int64{0, 0, 0}, []string{"one_shot_ll", "two_shot_ll128", "one_shot_ll"}, most},
+		{[]int64{8 * mib, 8*mib - 8, 4}, []int64{16 * mib, 0, 8 * mib},
+			[]string{"v_direct", "one_shot_ll", "one_shot_ll", "one_shot_ll"}, 8*mib - 16},
+		{[]int64{4 * mib, 64 * mib, 4*mib - 4}, []int64{64 * mib, 0, 128 * mib},
+			[]string{"v_direct", "one_shot_ll", "two_shot_ll128", "one_shot_ll"}, 4 * mib},
 	} {
 		launches := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: test.counts[1]},
 			slices.Concat(test.counts, test.displs))
 		require.Len(t, launches, len(test.kernels), "%v", test.counts)
+		root := 0
 		for i, l := range launches {
 			blocks, found := strings.CutPrefix(l.Name, "shunt_reduce_scatter_")
 			if !found {
 				require.Equal(t, "shunt_reduce_"+test.kernels[i]+"_float32", l.Name, "%v", test.counts)
+				front := int64(0)
+				if len(launches) > 3 {
+					front = min(test.counts[root], test.atOnce)
+				}
+				require.Equal(t, test.counts[root]-front, l.values[argBytes])
+				if test.counts[root] > front {
+					require.Equal(t, test.displs[root]+front, l.offsets[argSend])
+				}
+				if root == 1 {
+					require.Equal(t, front, l.offsets[argRecv])
+				}
+				root++
 				continue
 			}
 			require.Equal(t, test.kernels[i]+"_float32", blocks, "%v", test.counts)
-			require.Equal(t, slices.Max(test.counts), l.values[argBytes])
+			require.Equal(t, min(slices.Max(test.counts), test.atOnce), l.values[argBytes])
 			for p := range 3 {
-				require.Equal(t, test.counts[p], value(l, "send_count", p))
+				require.Equal(t, min(test.counts[p], test.atOnce), value(l, "send_count", p))
 				if test.counts[p] > 0 {
 					require.Equal(t, test.displs[p], value(l, "send_displ", p))
 				} else {
 					require.Zero(t, value(l, "send_displ", p))
 				}
-			}
-		}
-	}
-}
-
-func TestMemoryThatIsNotAlignedHasKernelsOfItsOwn(t *testing.T) {
-	for dtype, suffix := range map[plugin.DType]string{plugin.Float32: "_any_float32", plugin.Int32: "_int32"} {
-		for _, name := range []string{"direct", "staged"} {
-			e := &endpoint{world: 2}
-			r := request(plugin.ReduceScatter, 2, 0)
-			r.DType = dtype
-			p, err := e.Prepare(stdcontext.Background(), r, name)
-			require.NoError(t, err)
-			for bytes, want := range map[int64]string{128 * mib: "_" + dtype.String(), 128*mib + 4: suffix} {
-				l := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: bytes}, nil)
-				require.Len(t, l, 1)
-				require.Equal(t, "shunt_reduce_scatter_"+name+want, l[0].Name)
 			}
 		}
 	}

@@ -72,7 +72,8 @@ func (s *Survey) lookFrom(driver cuda.Driver) []topology.Path {
 	return row
 }
 
-// pathOf returns the path to a GPU, which look finds where it has not been seen. What NVML could not say is asked again.
+// pathOf returns the path to a GPU, which look finds where it has not been seen. What NVML could not say is asked
+// again.
 func pathOf(w way, peer topology.GPU, look func() (*view, error)) topology.Path {
 	seen.Lock()
 	defer seen.Unlock()
