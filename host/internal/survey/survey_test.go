@@ -109,18 +109,24 @@ func TestPeerReadNeedsAllRanks(t *testing.T) {
 	require.ErrorIs(t, err, plugin.Protocol)
 }
 
-// What a peer says of its paths is checked; without NVML nothing is known.
-func TestPaths(t *testing.T) {
-	defer func(before func() (cuda.Management, error)) { OpenManagement = before }(OpenManagement)
-	OpenManagement = func() (cuda.Management, error) { return nil, errors.New("no NVML") }
+// twoGPUs returns a driver with two GPUs, and the places of ranks that have one each.
+func twoGPUs(t *testing.T) (*cudatest.Driver, []topology.Place) {
 	driver := cudatest.New(cudatest.Options{Devices: 2})
-	defer driver.Close()
+	t.Cleanup(func() { driver.Close() })
 	devices, err := driver.Devices()
 	require.NoError(t, err)
 	places := make([]topology.Place, 2)
 	for i, d := range devices {
 		places[i] = topology.Place{HostID: "h", GPUs: []topology.GPU{{UUID: d.UUIDString(), PCI: d.Bus, Ordinal: d.Ordinal}}}
 	}
+	return driver, places
+}
+
+// What a peer says of its paths is checked; without NVML nothing is known.
+func TestPaths(t *testing.T) {
+	defer func(before func() (cuda.Management, error)) { OpenManagement = before }(OpenManagement)
+	OpenManagement = func() (cuda.Management, error) { return nil, errors.New("no NVML") }
+	driver, places := twoGPUs(t)
 	ask := func(theirs []byte) (*topology.Topology, error) {
 		s := of(0, theirs)
 		s.Memory, s.Topology = plugin.MemoryKindCuda, topology.New(places)
@@ -149,14 +155,7 @@ func TestPathsAreLookedForOnce(t *testing.T) {
 		}
 		return cudatest.NewManagement(2, nil), nil
 	}
-	driver := cudatest.New(cudatest.Options{Devices: 2})
-	defer driver.Close()
-	devices, err := driver.Devices()
-	require.NoError(t, err)
-	places := make([]topology.Place, 2)
-	for i, d := range devices {
-		places[i] = topology.Place{HostID: "h", GPUs: []topology.GPU{{UUID: d.UUIDString(), PCI: d.Bus, Ordinal: d.Ordinal}}}
-	}
+	driver, places := twoGPUs(t)
 	for _, want := range []struct {
 		looks, links int
 	}{{1, 0}, {2, 18}, {2, 18}} {
@@ -165,8 +164,7 @@ func TestPathsAreLookedForOnce(t *testing.T) {
 		require.Equal(t, want.links, s.lookFrom(driver)[1].NVLinks)
 		require.Equal(t, want.looks, looks)
 	}
-	other := cudatest.New(cudatest.Options{Devices: 2})
-	defer other.Close()
+	other, _ := twoGPUs(t)
 	s := of(0, nil)
 	s.Memory, s.Topology = plugin.MemoryKindCuda, topology.New(places)
 	require.Equal(t, 18, s.lookFrom(other)[1].NVLinks)
