@@ -18,6 +18,5 @@
 // the one that costs least (latency + bytes / bandwidth), whatever their order in the
 // table; only equal costs go by order. So an upper limit often changes nothing: the
 // next algorithm is cheaper before it is reached. reduce_scatter_v alone chooses
-// among the rows of reduce_scatter and of reduce by order and upper limit (reduceBlocks
-// and reduceToEach in plans.go).
+// among the rows of reduce_scatter and of reduce by order and upper limit (blocks.go).
 package cudaipc

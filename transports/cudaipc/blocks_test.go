@@ -1,0 +1,118 @@
+package cudaipc
+
+import (
+	stdcontext "context"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/plugin"
+)
+
+func TestReduceScatterVReducesToEachRankByTheKernelThatSuitsItsBlock(t *testing.T) {
+	counts := []int64{300, 0, 256 * kib, 64 * mib, 64*mib + 4}
+	displs := []int64{0, 1 << 40, 300, 4096, 64*mib + 8} // that of nothing may be anything
+	kernels := []string{"one_shot_ll", "one_shot_ll", "one_shot_ll128", "two_shot_ll128", "staged_any"}
+	blocks := []int64{1, 1, 35, 32, 64}
+	for rank := range 5 {
+		e := &endpoint{world: 5, rank: rank}
+		p, err := e.Prepare(stdcontext.Background(), request(plugin.ReduceScatterV, 5, rank), "reduces")
+		require.NoError(t, err)
+		launches := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: counts[rank]}, slices.Concat(counts, displs))
+		require.Len(t, launches, 5, "every rank launches as many, whatever the counts")
+		for root, l := range launches {
+			require.Equal(t, "shunt_reduce_"+kernels[root]+"_float32", l.Name)
+			require.Equal(t, blocks[root], l.grid, "root %d", root)
+			require.Equal(t, counts[root], l.values[argBytes])
+			require.Equal(t, int64(root), l.values[argRoot])
+			require.Zero(t, l.offsets[argRecv])
+			if counts[root] > 0 {
+				require.Equal(t, displs[root], l.offsets[argSend])
+			} else {
+				require.Zero(t, l.offsets[argSend])
+			}
+		}
+	}
+	base, _, _ := argumentBlock()
+	require.Equal(t, []string{"send", "recv", "bytes", "root"},
+		[]string{base[argSend].name, base[argRecv].name, base[argBytes].name, base[argRoot].name})
+
+	alone := &endpoint{world: 1}
+	p, err := alone.Prepare(stdcontext.Background(), request(plugin.ReduceScatterV, 1, 0), localName)
+	require.NoError(t, err)
+	for _, test := range [][3]int64{{64, 8, 8}, {0, 1 << 40, 0}} {
+		l := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: test[0]}, test[:2])
+		require.Len(t, l, 1)
+		require.Equal(t, test[2], l[0].offsets[argSend])
+	}
+}
+
+// Blocks are reduced at once, by the kernel that suits the longest, but where most bytes are one rank's.
+func TestReduceScatterVReducesBlocksAtOnce(t *testing.T) {
+	e := &endpoint{world: 3, rank: 1}
+	p, err := e.Prepare(stdcontext.Background(), request(plugin.ReduceScatterV, 3, 1), "blocks")
+	require.NoError(t, err)
+	base, v, _ := argumentBlock()
+	value := func(l launch, name string, p int) int64 {
+		return l.values[len(base)+slices.IndexFunc(v, func(a argument) bool { return a.name == name })+p]
+	}
+	const most = math.MaxInt64
+	for _, test := range []struct {
+		counts, displs []int64
+		kernels        []string
+		atOnce         int64 // of each block, at most
+	}{
+		{[]int64{0, 0, 0}, []int64{1 << 40, 0, 0}, []string{"v_ll"}, most},
+		{[]int64{0, 4, 32 * kib}, []int64{1 << 40, 0, 4}, []string{"v_ll"}, most},
+		{[]int64{0, 0, 32*kib + 4}, []int64{0, 1 << 40, 0}, []string{"v_ll128"}, most},
+		{[]int64{shortBlock, 0, 0}, []int64{0, 0, 1 << 40}, []string{"v_ll128"}, most},
+		{[]int64{mib, mib - 4, mib}, []int64{4, 2 * mib, 8 * mib}, []string{"v_ll128"}, most},
+		{[]int64{2 * mib, 2*mib - 4, 2 * mib}, []int64{0, 2 * mib, 8 * mib}, []string{"v_direct"}, most},
+		{[]int64{2 * mib, 2*mib - 4, 2 * mib}, []int64{0, 2 * mib, 8*mib + 4}, []string{"v_direct_any"}, most},
+		{[]int64{8 * mib, 8 * mib, 0}, []int64{0, 8 * mib, 0}, []string{"v_direct"}, most}, // the sum is twice the longest
+		{[]int64{8 * mib, 2 * mib, 0}, []int64{0, 8 * mib, 0},
+			[]string{"two_shot_ll128", "two_shot_ll128", "one_shot_ll"}, most},
+		{[]int64{0, 600 * kib, 0}, []int64{0, 0, 0}, []string{"one_shot_ll", "two_shot_ll128", "one_shot_ll"}, most},
+		{[]int64{8 * mib, 8*mib - 8, 4}, []int64{16 * mib, 0, 8 * mib},
+			[]string{"v_direct", "one_shot_ll", "one_shot_ll", "one_shot_ll"}, 8*mib - 16},
+		{[]int64{4 * mib, 64 * mib, 4*mib - 4}, []int64{64 * mib, 0, 128 * mib},
+			[]string{"v_direct", "one_shot_ll", "two_shot_ll128", "one_shot_ll"}, 4 * mib},
+	} {
+		launches := launchesOf(t, p, map[plugin.Slot]int64{plugin.SlotBytes: test.counts[1]},
+			slices.Concat(test.counts, test.displs))
+		require.Len(t, launches, len(test.kernels), "%v", test.counts)
+		root := 0
+		for i, l := range launches {
+			blocks, found := strings.CutPrefix(l.Name, "shunt_reduce_scatter_")
+			if !found {
+				require.Equal(t, "shunt_reduce_"+test.kernels[i]+"_float32", l.Name, "%v", test.counts)
+				front := int64(0)
+				if len(launches) > 3 {
+					front = min(test.counts[root], test.atOnce)
+				}
+				require.Equal(t, test.counts[root]-front, l.values[argBytes])
+				if test.counts[root] > front {
+					require.Equal(t, test.displs[root]+front, l.offsets[argSend])
+				}
+				if root == 1 {
+					require.Equal(t, front, l.offsets[argRecv])
+				}
+				root++
+				continue
+			}
+			require.Equal(t, test.kernels[i]+"_float32", blocks, "%v", test.counts)
+			require.Equal(t, min(slices.Max(test.counts), test.atOnce), l.values[argBytes])
+			for p := range 3 {
+				require.Equal(t, min(test.counts[p], test.atOnce), value(l, "send_count", p))
+				if test.counts[p] > 0 {
+					require.Equal(t, test.displs[p], value(l, "send_displ", p))
+				} else {
+					require.Zero(t, value(l, "send_displ", p))
+				}
+			}
+		}
+	}
+}
