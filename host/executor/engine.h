@@ -293,6 +293,8 @@ typedef struct sx_engine {
   /* Of the run in flight, its thread's alone. */
   int64_t deadline; /* of the run: nanoseconds from start; 0: none */
   int64_t started;  /* clock at the first look, or 0 */
+  int64_t looked;   /* clock at the last look */
+  int64_t slept;    /* nanoseconds slept since then at most */
   int64_t patience; /* nanoseconds from started after which a wait pauses the run; 0: never */
   uint64_t began;   /* ticks */
   uint64_t turn;    /* ticks when a run last answered SX_FINE_TURN */
@@ -353,7 +355,6 @@ int64_t sx_engine_waiting(sx_engine *engine, int32_t *rank, int32_t *step);
  * must stay mapped during the call. */
 int sx_engine_unsatisfied(sx_engine *engine);
 int64_t sx_clock(void);
-int64_t sx_clock_again(sx_engine *e, int64_t then, int64_t slept);
 
 /* ---- flight.c ---------------------------------------------------------------- */
 

@@ -141,7 +141,7 @@ int sx_native(sx_engine *e, sx_track *t, const shunt_native *native) {
   int64_t begun = sx_clock(), aborted = 0;
   change(w, POSTED);
   uint32_t reason = SX_FINE;
-  for (int64_t last = begun;; last = sx_clock_again(e, last, 20000000)) {
+  for (;;) {
     await(w, POSTED, 20000000);
     if (atomic_load_explicit(&w->state, memory_order_acquire) == RETURNED) break;
     if (!reason) reason = sx_look(e, t);

@@ -28,7 +28,7 @@
 /* Longest sleep while requests of engines are polled, in nanoseconds. */
 #define POLL_SLICE 50000
 
-/* How many nanoseconds a look must be late for the process to have been stopped. */
+/* How many nanoseconds a look at the clock must be late for the process to have been stopped. */
 #define STOPPED 1000000000
 
 static inline void relax(void) {
@@ -79,24 +79,24 @@ static uint32_t aborted(sx_engine *e, const sx_track *t) {
   return SX_ABORTED;
 }
 
-/* The clock starts at the first look of a run, so that runs that never wait
- * never read it. */
-static uint32_t late(sx_engine *e, const sx_track *t, int64_t now) {
+/* Looks at the clock. It starts at the first look of a run, so that runs that never wait never read it. A look that comes
+ * much later than the one before it and the sleep after that is of a process that was stopped (Ctrl-Z, a suspended job, a
+ * paused container), most often with the ranks that it waits for: that time does not count, wherever it was spent. */
+static int64_t look_at_clock(sx_engine *e) {
+  int64_t now = sx_clock(), lost = now - e->looked - e->slept;
   if (!e->started) e->started = now;
+  else if (SX_UNLIKELY(lost > STOPPED)) e->started += lost;
+  e->looked = now;
+  e->slept = 0;
+  return now;
+}
+
+static uint32_t late(sx_engine *e, const sx_track *t, int64_t now) {
   if (e->deadline <= 0 || now - e->started < e->deadline) return SX_FINE;
   sx_fail(e, t, SX_TIMEOUT);
   e->failure.y = now - e->started;
   if (t) e->failure.rank = t->rank;
   return SX_TIMEOUT;
-}
-
-/* Returns the time, in a wait that has last looked at then and slept since then for as long as given at most. A look
- * that comes much later is of a process that was stopped (Ctrl-Z, a suspended job, a paused container), most often with
- * the ranks that it waits for: that time does not count. */
-int64_t sx_clock_again(sx_engine *e, int64_t then, int64_t slept) {
-  int64_t now = sx_clock();
-  if (SX_UNLIKELY(now - then - slept > STOPPED) && e->started) e->started += now - then - slept;
-  return now;
 }
 
 /* Whoever waits for long may wait for a rank that runs another collective. */
@@ -114,7 +114,7 @@ static inline int impatient(const sx_engine *e, int64_t now) {
 
 uint32_t sx_look(sx_engine *e, const sx_track *t) {
   uint32_t reason = aborted(e, t);
-  return reason ? reason : late(e, t, sx_clock());
+  return reason ? reason : late(e, t, look_at_clock(e));
 }
 
 /* A live track that can go on, or null. */
@@ -161,15 +161,16 @@ static int shares_processor(const sx_engine *e, const sx_track *t) {
   return peer && atomic_load_explicit(&peer->cpu, memory_order_relaxed) == e->cpu;
 }
 
-static void sleep_on(sx_control *own, uint32_t seen, int64_t nanoseconds) {
+static void sleep_on(sx_engine *e, uint32_t seen, int64_t nanoseconds) {
   struct timespec limit = {nanoseconds / 1000000000, nanoseconds % 1000000000};
   /* Returns early when the doorbell is no longer seen, was rung, or a signal
    * handler ran: the caller looks again in every case. */
-  syscall(SYS_futex, &own->doorbell, FUTEX_WAIT, seen, &limit, NULL, 0);
+  e->slept = nanoseconds;
+  syscall(SYS_futex, &e->own->doorbell, FUTEX_WAIT, seen, &limit, NULL, 0);
 }
 
 void sx_rest(sx_engine *e, int64_t nanoseconds) {
-  sleep_on(e->own, atomic_load_explicit(&e->own->doorbell, memory_order_acquire), nanoseconds);
+  sleep_on(e, atomic_load_explicit(&e->own->doorbell, memory_order_acquire), nanoseconds);
 }
 
 static int any_ready(sx_engine *e) { return ready(e) != NULL; }
@@ -182,14 +183,13 @@ static void name_peer(sx_engine *e) {
 /* Yield, then sleep, until a track is ready. */
 static uint32_t wait_slowly(sx_engine *e) {
   const sx_track *first = e->live[0];
-  int64_t now = sx_clock();
+  int64_t begin = look_at_clock(e), now = begin;
   name_peer(e);
   uint32_t reason = late(e, first, now);
   if (reason) return reason;
   if (impatient(e, now)) return SX_PAUSED;
   publish(e, first, now);
 
-  int64_t last = now;
   for (uint32_t i = 0; i < e->policy.yields; i++) {
     sched_yield();
     if (ready(e)) {
@@ -197,12 +197,12 @@ static uint32_t wait_slowly(sx_engine *e) {
       return SX_FINE;
     }
     if ((reason = aborted(e, first))) return reason;
-    last = sx_clock_again(e, last, 0);
-    if ((reason = late(e, first, last))) return reason;
-    if (last - now > PATIENCE) break;
+    now = look_at_clock(e);
+    if ((reason = late(e, first, now))) return reason;
+    if (now - begin > PATIENCE) break;
   }
 
-  int64_t slice = (int64_t)e->policy.slice_usec * 1000, slept = 0;
+  int64_t slice = (int64_t)e->policy.slice_usec * 1000;
   sx_control *own = e->own;
   for (;;) {
     uint32_t seen = atomic_load_explicit(&own->doorbell, memory_order_acquire);
@@ -212,7 +212,7 @@ static uint32_t wait_slowly(sx_engine *e) {
      * the semaphores and the abort word are looked at once more. */
     atomic_thread_fence(memory_order_seq_cst);
     int64_t limit = slice;
-    now = last = sx_clock_again(e, last, slept);
+    now = look_at_clock(e);
     name_peer(e);
     if (first->rank != atomic_load_explicit(&e->waiting_rank, memory_order_relaxed))
       publish(e, first, atomic_load_explicit(&e->waiting, memory_order_relaxed));
@@ -224,8 +224,8 @@ static uint32_t wait_slowly(sx_engine *e) {
         if (e->deadline > 0 && e->started + e->deadline - now < limit) limit = e->started + e->deadline - now;
         if (e->patience > 0 && e->started + e->patience - now < limit) limit = e->started + e->patience - now;
         if (e->polled && limit > POLL_SLICE) limit = POLL_SLICE;
-        slept = limit;
-        if (!sx_remote_sleep(e, seen, limit, any_ready)) sleep_on(own, seen, limit);
+        if (sx_remote_sleep(e, seen, limit, any_ready)) e->slept = limit;
+        else sleep_on(e, seen, limit);
         atomic_store_explicit(&own->sleeping, 0, memory_order_relaxed);
         sx_here(e);
         if (!ready(e)) continue;
@@ -248,7 +248,7 @@ uint32_t sx_await_abort(sx_engine *e, const sx_track *t) {
     if (reason) return reason;
     int64_t left = e->grace - (now - begin);
     if (left <= 0) return SX_FINE;
-    sleep_on(e->own, seen, left < 100000000 ? left : 100000000);
+    sleep_on(e, seen, left < 100000000 ? left : 100000000);
   }
 }
 

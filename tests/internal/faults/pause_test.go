@@ -19,7 +19,7 @@ func TestPausedJobGoesOn(t *testing.T) {
 		limit  time.Duration // of calls
 		pauses int
 	}{
-		"host memory": {onHost, 2 * time.Second, 2},
+		"host memory": {onHost, 2 * time.Second, 3},
 		"a plugin":    {place{transport: onPlugin}, 20 * time.Second, 1},
 		"devices":     {onDevice, 20 * time.Second, 1}, // kernels go on meanwhile, and so do their clocks
 	} {
