@@ -79,9 +79,10 @@ static uint32_t aborted(sx_engine *e, const sx_track *t) {
   return SX_ABORTED;
 }
 
-/* Looks at the clock. It starts at the first look of a run, so that runs that never wait never read it. A look that comes
- * much later than the one before it and the sleep after that is of a process that was stopped (Ctrl-Z, a suspended job, a
- * paused container), most often with the ranks that it waits for: that time does not count, wherever it was spent. */
+/* Looks at the clock. It starts at the first look of a run, so that runs that never wait never read it. A look that
+ * comes much later than the one before it and the sleep after that is of a process that was stopped (Ctrl-Z, a
+ * suspended job, a paused container), most often with the ranks that it waits for: that time does not count, wherever
+ * it was spent. */
 static int64_t look_at_clock(sx_engine *e) {
   int64_t now = sx_clock(), lost = now - e->looked - e->slept;
   if (!e->started) e->started = now;
