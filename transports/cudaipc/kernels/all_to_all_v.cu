@@ -412,6 +412,9 @@ __device__ __forceinline__ void exchange_messages(const shunt_kernel_args &a, co
 
   serve_channels(a, m, &offers, ahead, channel_blocks(a.world));
   if (p == 0) forget_choice(a);
+  // The count is there before a unit of the next message, whose length a peer that still
+  // waits for the count would take for this one's.
+  if (stored && p < a.world) fence_system();
   bool landed = true;
   if (p < a.world && p != a.rank && offers.landing[p]) landed = wait_landed(a, p, m.recv_count[p]);
   if (!__syncthreads_or(!landed) && p == 0) raise(&counts_of(a)->ended, 1);

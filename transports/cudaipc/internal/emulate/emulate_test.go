@@ -368,7 +368,7 @@ func TestLengths(t *testing.T) {
 
 func TestLengthsAmongManyRanks(t *testing.T) {
 	t.Parallel()
-	testLengths(t, lookingManyRanks, []int{5, 8}, seeds(t, 4))
+	testLengths(t, lookingManyRanks, []int{5, 8}, seeds(t, 12))
 }
 
 func testLengths(t *testing.T, v *variant, worlds []int, seeds int) {
