@@ -134,6 +134,8 @@ def trace(bench, load, contenders, folder, name):
     for c in contenders:
         c.register(load.received)
         bench.check(load, c)
+        time.sleep(0.3)  # as in run
+        bench.check(load, c)
         with profile(activities=[ProfilerActivity.CUDA]) as p:
             bench.timed(load, c, True)
         c.release()

@@ -368,8 +368,8 @@ func (w writer) size(g grid, bytes plugin.Reg) (blocks, threads plugin.Reg) {
 		return w.Select(w.Le(bytes, w.Const(halfUpTo/world)), w.Const(min(maxBlocks/2, w.most)), w.Const(w.most)),
 			w.Const(maxThreads)
 	case staging:
-		blocks = w.Select(w.Le(bytes, w.Const(128*mib)), w.Const(min(maxBlocks*3/4, w.most)), w.Const(w.most))
-		return w.Select(w.Le(bytes, w.Const(32*mib)), w.Const(min(maxBlocks/2, w.most)), blocks), w.Const(maxThreads)
+		return w.Select(w.Le(bytes, w.Const(128*mib)), w.Const(min(maxBlocks/2, w.most)), w.Const(w.most)),
+			w.Const(maxThreads)
 	case single:
 		return w.Const(1), w.Const(32)
 	}
