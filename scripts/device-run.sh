@@ -127,7 +127,7 @@ bench() {
     cat "$OUT/alignment-$n.log"
   done
   for n in $(worlds); do
-    part "loads-$n" 240 "$shunt" run -n "$n" python3 bench/loads/loads.py --max-sms 8,16 --json "$OUT/loads-$n.json"
+    part "loads-$n" 240 "$shunt" run -n "$n" python3 bench/loads/loads.py --max-sms 8,24 --json "$OUT/loads-$n.json"
     cat "$OUT/loads-$n.log"
   done
   part report 20 python3 src/scripts/device-report.py "$OUT"/bench-*.json --symmetric-memory "$OUT"/symm-mem-*.json

@@ -184,7 +184,7 @@ loads() {
   local n
   step beside 150 bash -c "test_of tests/internal/device -test.timeout 145s -test.run 'Beside|AnotherOrder'"
   for n in "$gpus" $(two); do
-    shown "loads-$n" 180 "$shunt" run -n "$n" python3 bench/loads/loads.py --max-sms 8,16 --rounds 11 --seconds 140 \
+    shown "loads-$n" 180 "$shunt" run -n "$n" python3 bench/loads/loads.py --max-sms 8,24 --rounds 11 --seconds 140 \
       --json "$OUT/loads-$n.json"
   done
 }

@@ -1,6 +1,6 @@
 """Collectives beside computation: what they add to a training step, against NCCL.
 
-    shunt run -n 2 python bench/loads/loads.py [--loads ddp,fsdp,experts,alone] [--sizes 8M,32M,128M] [--max-sms 8,16]
+    shunt run -n 2 python bench/loads/loads.py [--loads ddp,fsdp,experts,alone] [--sizes 8M,32M,128M] [--max-sms 8,24]
 
 ddp      a backward pass of 12 layers, two products of 6144 x 6144 matrices (bf16) each, and an all_reduce of one
          bucket a layer on a side stream of high priority

@@ -46,7 +46,7 @@ const (
 	few                     // as few blocks as carry all but 2 % of it, all threads
 	some                    // as few, and twice as many for the longest
 	half                    // half of the blocks, and all for the longest; all threads
-	staging                 // among three and more: half of the blocks, and all for the longest; all threads
+	staging                 // among three and more: from half of the blocks to all, all threads
 	pairs                   // all_to_all_v: blocks for each peer
 	blocks                  // reduce_scatter_v: as the kernel of reduce_scatter that suits the longest block
 	roots                   // reduce_scatter_v: a reduce to each rank; costs are those of one

@@ -180,6 +180,11 @@ func (w writer) launch(a algorithm, blocks, threads plugin.Reg, args []plugin.Ke
 // two leave half of the blocks' multiprocessors to computation.
 const halfUpTo = 160 * mib
 
+// meetUpTo is the number of bytes, in all, up to which the ranks of an all_gather or reduce_scatter among more than
+// two, within a budget, first meet in a kernel of one block. A budget is for what runs beside computation, where ranks
+// come at unlike times; see docs/decisions/0050-beside-products.md.
+const meetUpTo = 64 * mib
+
 // spreadFrom is the number of bytes from which on kernels that store over links are spread.
 const spreadFrom = 16 * mib
 
@@ -257,6 +262,10 @@ func (w writer) runTwin(a algorithm, bytes, misses plugin.Reg, args []plugin.Ker
 }
 
 func (w writer) runAs(a algorithm, bytes plugin.Reg, args []plugin.KernelArg) {
+	if w.budget && a.grid == half {
+		barrier, _ := find(plugin.Barrier, "ll", w.r.World)
+		w.If(w.Le(bytes, w.Const(meetUpTo/int64(w.r.World))), func() { w.runAs(barrier, bytes, args) })
+	}
 	blocks, threads := w.size(a.grid, bytes)
 	if !a.spreads() {
 		w.launch(a, blocks, threads, args)
@@ -368,8 +377,8 @@ func (w writer) size(g grid, bytes plugin.Reg) (blocks, threads plugin.Reg) {
 		return w.Select(w.Le(bytes, w.Const(halfUpTo/world)), w.Const(min(maxBlocks/2, w.most)), w.Const(w.most)),
 			w.Const(maxThreads)
 	case staging:
-		return w.Select(w.Le(bytes, w.Const(128*mib)), w.Const(min(maxBlocks/2, w.most)), w.Const(w.most)),
-			w.Const(maxThreads)
+		blocks = w.Select(w.Le(bytes, w.Const(128*mib)), w.Const(min(maxBlocks*3/4, w.most)), w.Const(w.most))
+		return w.Select(w.Le(bytes, w.Const(32*mib)), w.Const(min(maxBlocks/2, w.most)), blocks), w.Const(maxThreads)
 	case single:
 		return w.Const(1), w.Const(32)
 	}
