@@ -156,7 +156,7 @@ func (b blow) strike(t *testing.T) {
 	if b.starved >= 0 && ranOutOfMemory(result.Outcomes[b.starved]) {
 		b.killed = []int{b.starved} // as good as
 	}
-	went := map[int][]int32{}
+	went, reports := map[int][]int32{}, map[int]weathered{}
 	for rank, o := range result.Outcomes {
 		if slices.Contains(b.killed, rank) {
 			continue
@@ -166,12 +166,20 @@ func (b blow) strike(t *testing.T) {
 			t.Errorf("survivor %d: %s\n%s", rank, o.Error, o.Stderr)
 			continue
 		}
-		b.judge(t, rank, s, struck, pids, process)
+		reports[rank] = s
 		if s.Left != nil {
 			went[rank] = s.Left
 		} else if s.Failed.Code != plugin.OK && b.phase != "life" && len(b.halted) == 0 && b.lacks < 0 && b.starved < 0 &&
 			b.plugin == 0 {
 			t.Errorf("survivor %d did not go on: %s", rank, s.Why)
+		}
+	}
+	for rank, s := range reports {
+		b.judge(t, rank, s, reports, struck, pids, process)
+	}
+	if t.Failed() {
+		for rank, s := range reports {
+			t.Logf("rank %d after %v: %s: %s", rank, s.Failed.At.Sub(struck), s.Failed.Code, s.Failed.Message)
 		}
 	}
 	// Those that go on are one world, and all of it, but for who was killed after he had agreed to it.
@@ -231,7 +239,8 @@ func (b blow) signal(t *testing.T, pid int, s unix.Signal) {
 }
 
 // judge checks what one survivor says.
-func (b blow) judge(t *testing.T, rank int, s weathered, struck time.Time, pids []int, process int) {
+func (b blow) judge(t *testing.T, rank int, s weathered, all map[int]weathered, struck time.Time, pids []int,
+	process int) {
 	t.Helper()
 	f := s.Failed
 	say := func(format string, args ...any) {
@@ -284,13 +293,18 @@ func (b blow) judge(t *testing.T, rank int, s weathered, struck time.Time, pids 
 	if len(b.halted) > 0 {
 		allowed += stormSilence
 	}
-	// A rank that has not come to the next rendezvous yet is told from one that is
-	// slow by the timeout alone, and the ranks that wait may not name it if it was rank 0.
+	// A rank that has not come to the next rendezvous yet is told from one that is slow by the timeout alone. Ranks that
+	// wait for it may wait for rank 0, which waits for the one that was stopped; and rank 0, when it comes at last, may
+	// find that they have given up.
 	early := b.phase == "life" && f.Code == plugin.Timeout
 	if early {
 		allowed += stormJoin
+		for other, o := range all {
+			gaveUp := o.Failed.Code == plugin.Timeout && o.Failed.At.Before(f.At)
+			named = named || namesRank(f.Message, 0) || gaveUp && namesRank(f.Message, other)
+		}
 	}
-	if !named && !(early && strings.Contains(f.Message, "rank 0")) {
+	if !named {
 		say("the cause is not named")
 	}
 	if f.Code != plugin.PeerDied && !early {
