@@ -4,15 +4,14 @@
 #
 # In Go and Markdown texts in quotes stay in one piece, so that they can be searched for; tables and headings cannot be
 # wrapped. Left out are generated files that nobody reads, and the mutants and mutations of tests, which quote other
-# files. So is transports/cudaipc/kernels: images/SOURCES has the checksums of its files, so that a new line
-# there means to compile all kernels anew.
+# files.
 set -eu
 cd "$(dirname "$0")/.."
 kinds='\.(go|md|c|h|cc|cpp|hpp|cu|cuh|py|pyi|sh|mk)$|(^|/)Makefile$'
 {
 	git ls-files | grep -E "$kinds"
 	git grep -lE '^#!.*/(env )?(ba)?sh' | grep -vE '\.[^/]*$'
-} | sort -u | grep -vE '_gen\.[a-z]+$|\.pb\.go$|/mutants_test\.go$|/mutations\.go$|/cudaipc/kernels/' |
+} | sort -u | grep -vE '_gen\.[a-z]+$|\.pb\.go$|/mutants_test\.go$|/mutations\.go$' |
 	xargs perl -CSD -ne '
 		if ($. == 1) { $prose = $ARGV =~ /\.(go|md)$/; $code = 0; }
 		$code = !$code if $ARGV =~ /md$/ && /^ *```/;

@@ -18,7 +18,9 @@ __device__ __forceinline__ void all_reduce_one_shot_ll(const shunt_kernel_args &
   char *recv = reinterpret_cast<char *>(a.recv);
   exchange_ll<T, false>(
       a, EqualBlocks(a), [&](u64 word) { return premultiply<T>(a.op, a.scalar, word); },
-      [&](int64_t offset, const u64(&words)[SHUNT_MAX_RANKS]) { store_word<T>(recv, offset, a.bytes, reduce_words<T>(a, words)); });
+      [&](int64_t offset, const u64(&words)[SHUNT_MAX_RANKS]) {
+        store_word<T>(recv, offset, a.bytes, reduce_words<T>(a, words));
+      });
 }
 
 template <class T>

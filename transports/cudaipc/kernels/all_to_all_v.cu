@@ -42,8 +42,13 @@ struct Flow {
   // Many units are dealt to two lanes a warp, whose loads overlap. Both ends
   // see the same bytes, so they deal alike.
   __device__ __forceinline__ Flow(u64 address, int64_t displ, int64_t count, int warps)
-      : base(reinterpret_cast<char *>(address) + displ), bytes(count), units((count + kUnit - 1) / kUnit), lanes(units > 4 * warps ? 2 * warps : warps) {}
-  __device__ __forceinline__ int64_t share(int lane) const { return lane < lanes ? units_of_lane(units, lane, lanes) : 0; }
+      : base(reinterpret_cast<char *>(address) + displ),
+        bytes(count),
+        units((count + kUnit - 1) / kUnit),
+        lanes(units > 4 * warps ? 2 * warps : warps) {}
+  __device__ __forceinline__ int64_t share(int lane) const {
+    return lane < lanes ? units_of_lane(units, lane, lanes) : 0;
+  }
   __device__ __forceinline__ int64_t offset(int lane, int64_t k) const { return (lane + k * lanes) * kUnit; }
 };
 
@@ -56,7 +61,8 @@ struct Ahead {
 // ranks can wait for each other; each lane reads ahead by one unit. alone says that the
 // block waits for no other peer.
 template <int kLanes, class Fenced>
-__device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, Fenced fenced, int peer, int lane, int warps, const Flow &out, const Flow &in, const Ahead &ahead, bool alone) {
+__device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, Fenced fenced, int peer, int lane, int warps,
+    const Flow &out, const Flow &in, const Ahead &ahead, bool alone) {
   const Lane l(a, fenced);
   Outlet outlet[kLanes] = {Outlet(a, peer, lane, out.bytes)};
   Inlet inlet[kLanes] = {Inlet(a, peer, lane, in.bytes)};
@@ -73,7 +79,8 @@ __device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, Fenced fe
     to_send[i] = out.share(lane + i * warps);
     to_receive[i] = in.share(lane + i * warps);
     left += to_send[i] - sent[i] + to_receive[i];
-    if (sent[i] < to_send[i]) next[i] = load_unit<uint8_t>(l, out.base, out.offset(lane + i * warps, sent[i]), out.bytes);
+    if (sent[i] < to_send[i])
+      next[i] = load_unit<uint8_t>(l, out.base, out.offset(lane + i * warps, sent[i]), out.bytes);
   }
 #pragma unroll
   for (int i = 0; i < kLanes; i++) outlet[i].settle();
@@ -85,7 +92,8 @@ __device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, Fenced fe
     for (int i = 0; i < kLanes; i++)
       if (sent[i] < to_send[i] && outlet[i].ready()) {
         outlet[i].put(l, next[i]);
-        if (++sent[i] < to_send[i]) next[i] = load_unit<uint8_t>(l, out.base, out.offset(lane + i * warps, sent[i]), out.bytes);
+        if (++sent[i] < to_send[i])
+          next[i] = load_unit<uint8_t>(l, out.base, out.offset(lane + i * warps, sent[i]), out.bytes);
         left--;
         moved = true;
       }
@@ -100,7 +108,10 @@ __device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, Fenced fe
         moved = true;
       }
     }
-    if (!moved && __any_sync(~0u, wait.over(peer, inlet[0].next(), [&] { return lane == 0 && in.bytes > 0 && contradicted(a, peer, in.bytes); }))) return;
+    if (!moved && __any_sync(~0u, wait.over(peer, inlet[0].next(), [&] {
+          return lane == 0 && in.bytes > 0 && contradicted(a, peer, in.bytes);
+        })))
+      return;
   }
 #pragma unroll
   for (int i = 0; i < kLanes; i++) {
@@ -112,7 +123,9 @@ __device__ __forceinline__ void serve_pair(const shunt_kernel_args &a, Fenced fe
 // Bytes from which a receiver makes an offer. Among more than two a message of 1 MiB takes a
 // quarter less through the channel, but beside messages that were offered it is the last.
 constexpr int64_t kLong = 1 << 20;
-__device__ __forceinline__ int64_t offered_from(const shunt_kernel_args &a) { return a.world == 2 ? kLong : kLong / 4 * 5; }
+__device__ __forceinline__ int64_t offered_from(const shunt_kernel_args &a) {
+  return a.world == 2 ? kLong : kLong / 4 * 5;
+}
 
 // What was read from device memory.
 struct Reading {
@@ -129,7 +142,8 @@ __device__ __forceinline__ void read_messages(const shunt_kernel_args_on_device 
   const int lane = threadIdx.x, array = lane / 8, p = lane % 8, side = array / 2;
   if (lane < 32) {
     const bool used = p < a.world;
-    const u64 from = array == 0 ? v.send_counts : array == 1 ? v.send_displs : array == 2 ? v.recv_counts : v.recv_displs;
+    const u64 from =
+        array == 0 ? v.send_counts : array == 1 ? v.send_displs : array == 2 ? v.recv_counts : v.recv_displs;
     u64 read = 0;
     if (used && from != 0) read = load_relaxed(reinterpret_cast<const u64 *>(from) + p);
     u64 packed = 0;  // if it wraps, a count before this one cannot be
@@ -151,10 +165,11 @@ __device__ __forceinline__ void read_messages(const shunt_kernel_args_on_device 
     if (wrong == 0)
       (&r.messages.send_count[0])[lane] = array % 2 == 0 ? count * v.element : count == 0 ? 0 : displ * v.element;
     else if (lane == __ffs(wrong & (0x01010101u << (__ffs(peers) - 1))) - 1)
-      tell_contradiction(a, SHUNT_FAULT_COUNTS, p, 0, [&](volatile uint64_t *own_place, volatile uint64_t *their_place) {
-        own_place[0] = count, own_place[1] = displ, own_place[2] = possible ? 2 : side;
-        their_place[0] = possible ? other : room;
-      });
+      tell_contradiction(a, SHUNT_FAULT_COUNTS, p, 0,
+          [&](volatile uint64_t *own_place, volatile uint64_t *their_place) {
+            own_place[0] = count, own_place[1] = displ, own_place[2] = possible ? 2 : side;
+            their_place[0] = possible ? other : room;
+          });
     if (lane == 0) r.kind = wrong != 0 ? Reading::kImpossible : is_long ? Reading::kLong : Reading::kShort;
   }
   __syncthreads();
@@ -173,11 +188,13 @@ struct Offers {
 // waits for an offer that waits for another. In between is what need not wait for
 // offers. The whole block gets false if it was given up.
 template <class Between>
-[[nodiscard]] __device__ __forceinline__ bool exchange_offers(const shunt_kernel_args &a, const shunt_messages &m, Offers &o, Between between) {
+[[nodiscard]] __device__ __forceinline__ bool exchange_offers(const shunt_kernel_args &a, const shunt_messages &m,
+    Offers &o, Between between) {
   const int p = threadIdx.x;
   const bool peer = p < a.world && p != a.rank;
   const int here = block_index() * SHUNT_MAX_RANKS + p, there = block_index() * SHUNT_MAX_RANKS + a.rank;
-  u64 *made = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_OFFERED) + here, *taken = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_ACCEPTED) + here;
+  u64 *made = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_OFFERED) + here,
+      *taken = reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_ACCEPTED) + here;
   // Read while find_export reads, not behind it.
   const u32 fault = earlier_fault(a);  // of an earlier kernel
   u64 making = 0, taking = 0, incoming = 0, outgoing = 0;
@@ -324,14 +341,16 @@ __device__ __forceinline__ Ahead send_ahead(const shunt_kernel_args &a, const sh
 // the one for what a rank sends itself. to and landing say whether a pair's message
 // goes past the channel; with offers, so does what a rank sends itself.
 template <class Fenced>
-__device__ __forceinline__ void serve_channel(const shunt_kernel_args &a, Fenced fenced, const shunt_messages &m, const Offers *offers, const Ahead &ahead, int at, int blocks) {
+__device__ __forceinline__ void serve_channel(const shunt_kernel_args &a, Fenced fenced, const shunt_messages &m,
+    const Offers *offers, const Ahead &ahead, int at, int blocks) {
   const Service s(a, at, blocks);
   const int peer = s.peer;
   const int64_t send_count = m.send_count[peer], recv_count = m.recv_count[peer];
   if (peer == a.rank) {
     const char *send = reinterpret_cast<const char *>(a.send) + m.send_displ[peer];
     if (!offers)
-      copy_bytes(reinterpret_cast<char *>(a.recv) + m.recv_displ[peer], send, min(send_count, recv_count), s.block * blockDim.x + threadIdx.x, blocks * blockDim.x);
+      copy_bytes(reinterpret_cast<char *>(a.recv) + m.recv_displ[peer], send, min(send_count, recv_count),
+                 s.block * blockDim.x + threadIdx.x, blocks * blockDim.x);
     return;
   }
   const Flow out(a.send, m.send_displ[peer], offers && offers->to[peer] != 0 ? 0 : send_count, s.warps);
@@ -344,15 +363,19 @@ __device__ __forceinline__ void serve_channel(const shunt_kernel_args &a, Fenced
 
 // A grid of fewer blocks, which is then equal on all ranks, takes them in turns: all
 // begin with the first, so it can go on. What was sent ahead belongs to a block's first.
-__device__ __forceinline__ void serve_channels(const shunt_kernel_args &a, const shunt_messages &m, const Offers *offers, const Ahead &ahead, int blocks) {
+__device__ __forceinline__ void serve_channels(const shunt_kernel_args &a, const shunt_messages &m,
+    const Offers *offers, const Ahead &ahead, int blocks) {
 #pragma unroll 1
-  for (int at = block_index(); at < a.world * blocks; at += block_count()) serve_channel(a, Asked(), m, offers, at == block_index() ? ahead : Ahead{}, at, blocks);
+  for (int at = block_index(); at < a.world * blocks; at += block_count())
+    serve_channel(a, Asked(), m, offers, at == block_index() ? ahead : Ahead{}, at, blocks);
 }
 
 __device__ __forceinline__ void all_to_all_v(const shunt_kernel_args_v &v) {
   begin();
   if (block_index() >= v.base.world * v.base.root) return;
-  for_either(v.base, [&](auto fenced) { serve_channel(v.base, fenced, v.messages, nullptr, {}, block_index(), v.base.root); });
+  for_either(v.base, [&](auto fenced) {
+    serve_channel(v.base, fenced, v.messages, nullptr, {}, block_index(), v.base.root);
+  });
 }
 
 __device__ __forceinline__ void all_to_all_v_in_turns(const shunt_kernel_args_v &v) {
@@ -380,16 +403,22 @@ __device__ __forceinline__ void exchange_messages(const shunt_kernel_args &a, co
   // the links are shared to the end; what this rank sends itself goes beside and behind.
   bool stored = false;
   int64_t longest = 0;
-  auto count = [&](int to) { return to == a.rank ? min(m.send_count[to], m.recv_count[to]) : offers.to[to] != 0 ? m.send_count[to] : 0; };
+  auto count = [&](int to) {
+    return to == a.rank ? min(m.send_count[to], m.recv_count[to]) : offers.to[to] != 0 ? m.send_count[to] : 0;
+  };
   for (int to = 0; to < a.world; to++)
     if (to != a.rank) longest = max(longest, count(to));
   // A row is a vector for each thread of the grid. Both are powers of two: no divisions.
   const int row = __ffs(block_count()) - 1 + kLog<SHUNT_MAX_THREADS * 16>;
   const int turn_shift = row + kLog<kTurnVectors>;
   const int64_t full = int64_t(1) << turn_shift;
-  const int64_t shared = (longest + full - 1) >> turn_shift, turns = max(shared, (count(a.rank) + full - 1) >> turn_shift);
+  const int64_t shared = (longest + full - 1) >> turn_shift,
+                turns = max(shared, (count(a.rank) + full - 1) >> turn_shift);
   if (shared > 1) {
-    if (p < a.world) offers.chunk[p] = p == a.rank ? full : int64_t((u32((count(p) + (int64_t(1) << row) - 1) >> row) + u32(shared) - 1) / u32(shared)) << row;
+    if (p < a.world)
+      offers.chunk[p] = p == a.rank
+          ? full
+          : int64_t((u32((count(p) + (int64_t(1) << row) - 1) >> row) + u32(shared) - 1) / u32(shared)) << row;
     __syncthreads();
   }
 #pragma unroll 1
@@ -398,15 +427,18 @@ __device__ __forceinline__ void exchange_messages(const shunt_kernel_args &a, co
     for (int k = 1; k <= a.world; k++) {
       const int to = a.rank + k < a.world ? a.rank + k : a.rank + k - a.world;
       const int64_t chunk = shared > 1 ? offers.chunk[to] : full, at = turn * chunk;
-      copy_bytes<kTurnVectors>(reinterpret_cast<char *>(offers.to[to]) + at, send + m.send_displ[to] + at, min(chunk, count(to) - at),
-                 int64_t(block_index()) * SHUNT_MAX_THREADS + threadIdx.x, int64_t(block_count()) * SHUNT_MAX_THREADS);
+      copy_bytes<kTurnVectors>(reinterpret_cast<char *>(offers.to[to]) + at, send + m.send_displ[to] + at,
+                               min(chunk, count(to) - at),
+                               int64_t(block_index()) * SHUNT_MAX_THREADS + threadIdx.x,
+                               int64_t(block_count()) * SHUNT_MAX_THREADS);
       stored = stored || (to != a.rank && offers.to[to] != 0);
     }
   if (stored) {  // the same for the whole block
     __syncthreads();
     // Release: the block's stores come before the count.
     if (p < a.world && p != a.rank && offers.to[p] != 0)
-      store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED + (block_index() * SHUNT_MAX_RANKS + a.rank) * 8),
+      store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_LANDED +
+                                             (block_index() * SHUNT_MAX_RANKS + a.rank) * 8),
                     reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_ACCEPTED)[block_index() * SHUNT_MAX_RANKS + p]);
   }
 
@@ -429,28 +461,33 @@ __device__ __forceinline__ void all_to_all_v_on_device(const shunt_kernel_args_o
   begin();
   __shared__ Reading reading;
   read_messages(v, reading);
-  if (reading.kind == Reading::kShort) serve_channels(v.base, reading.messages, nullptr, {}, channel_blocks(v.base.world));
+  if (reading.kind == Reading::kShort)
+    serve_channels(v.base, reading.messages, nullptr, {}, channel_blocks(v.base.world));
   if (reading.kind == Reading::kLong) exchange_messages(v.base, reading.messages);
 }
 
 }  // namespace shunt
 
-extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v(const __grid_constant__ shunt_kernel_args_v args) {
+extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v(
+    const __grid_constant__ shunt_kernel_args_v args) {
   if (shunt::spare_block()) return;
   shunt::all_to_all_v(args);
   shunt::end();
 }
-extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_in_turns(const __grid_constant__ shunt_kernel_args_v args) {
+extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_in_turns(
+    const __grid_constant__ shunt_kernel_args_v args) {
   if (shunt::spare_block()) return;
   shunt::all_to_all_v_in_turns(args);
   shunt::end();
 }
-extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_long(const __grid_constant__ shunt_kernel_args_v args) {
+extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_long(
+    const __grid_constant__ shunt_kernel_args_v args) {
   if (shunt::spare_block()) return;
   shunt::all_to_all_v_long(args);
   shunt::end();
 }
-extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_on_device(const __grid_constant__ shunt_kernel_args_on_device args) {
+extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_all_to_all_v_on_device(
+    const __grid_constant__ shunt_kernel_args_on_device args) {
   if (shunt::spare_block()) return;
   shunt::all_to_all_v_on_device(args);
   shunt::end();

@@ -18,7 +18,9 @@ namespace shunt {
 // ranks twice as many where a warp would have several.
 __device__ __forceinline__ int broadcast_blocks(const shunt_kernel_args &a) {
   const u32 owners = a.world - 1, units = (u32((a.bytes + kUnit - 1) / kUnit) + owners - 1) / owners;
-  const u32 most = a.world == 2 && units > SHUNT_CHANNEL_BLOCKS * SHUNT_MAX_WARPS ? 2 * SHUNT_CHANNEL_BLOCKS : SHUNT_CHANNEL_BLOCKS;
+  const u32 most = a.world == 2 && units > SHUNT_CHANNEL_BLOCKS * SHUNT_MAX_WARPS
+      ? 2 * SHUNT_CHANNEL_BLOCKS
+      : SHUNT_CHANNEL_BLOCKS;
   return int(max(min(units, min(most, SHUNT_MAX_BLOCKS / owners)), 1u));
 }
 
@@ -26,12 +28,14 @@ __device__ __forceinline__ void broadcast_ll(const shunt_kernel_args &a) {
   begin();
   char *recv = reinterpret_cast<char *>(a.recv);
   // Others send what happens to be in recv; nobody looks at it.
-  exchange_ll<uint8_t, false>(a, EqualBlocks(a, a.rank == a.root ? a.send : a.recv), Unchanged(), [&](int64_t offset, const u64(&words)[SHUNT_MAX_RANKS]) {
-    u64 word = 0;
+  exchange_ll<uint8_t, false>(
+      a, EqualBlocks(a, a.rank == a.root ? a.send : a.recv), Unchanged(),
+      [&](int64_t offset, const u64(&words)[SHUNT_MAX_RANKS]) {
+        u64 word = 0;
 #pragma unroll
-    for (int s = 0; s < SHUNT_MAX_RANKS; s++) word |= words[s] & (s == a.root ? ~0ull : 0);
-    if (a.rank != a.root || a.recv != a.send) store_word<uint8_t>(recv, offset, a.bytes, word);
-  });
+        for (int s = 0; s < SHUNT_MAX_RANKS; s++) word |= words[s] & (s == a.root ? ~0ull : 0);
+        if (a.rank != a.root || a.recv != a.send) store_word<uint8_t>(recv, offset, a.bytes, word);
+      });
 }
 
 // What block number `at` of the whole grid does. A warp that has given up gets false.
@@ -92,7 +96,8 @@ __device__ __forceinline__ bool broadcast_ll128_block(const shunt_kernel_args &a
     const auto credit_word = [&](int p) { return own(a) + SHUNT_OFF_CREDIT + channel_word(p, lane); };
 #pragma unroll
     for (int p = 0; p < SHUNT_MAX_RANKS; p++)
-      if (p < a.world && p != a.root && p != a.rank) sent[p] = *reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_SENT + channel_word(p, lane));
+      if (p < a.world && p != a.root && p != a.rank)
+        sent[p] = *reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_SENT + channel_word(p, lane));
     const int64_t out = channel_offset(a.world, a.rank, lane);
     if (__any_sync(~0u, earlier_fault(a) != SHUNT_FAULT_NONE)) return false;
     for (int64_t k = 0; k < mine; k++) {
@@ -120,7 +125,8 @@ __device__ __forceinline__ bool broadcast_ll128_block(const shunt_kernel_args &a
     if ((threadIdx.x & 31) == 0) {
 #pragma unroll
       for (int p = 0; p < SHUNT_MAX_RANKS; p++)
-        if (p < a.world && p != a.root && p != a.rank) *reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_SENT + channel_word(p, lane)) = sent[p] + mine;
+        if (p < a.world && p != a.root && p != a.rank)
+          *reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_SENT + channel_word(p, lane)) = sent[p] + mine;
     }
     inlet.close();
   }
@@ -149,8 +155,8 @@ constexpr int kForwardWords = 2;  // vectors of a chunk that a thread moves
 // Between two ranks at any alignment.
 __device__ __noinline__ void copy_to_one(const shunt_kernel_args &a, const Meeting &m) {
   for (int p = 0; p < 2; p++)
-    copy_bytes<8>(reinterpret_cast<char *>(m.recv[p]), reinterpret_cast<const char *>(a.send), a.bytes, int64_t(block_index()) * blockDim.x + threadIdx.x,
-                  int64_t(block_count()) * blockDim.x);
+    copy_bytes<8>(reinterpret_cast<char *>(m.recv[p]), reinterpret_cast<const char *>(a.send), a.bytes,
+                  int64_t(block_index()) * blockDim.x + threadIdx.x, int64_t(block_count()) * blockDim.x);
 }
 
 // Between two ranks: nobody has to pass anything on.
@@ -211,14 +217,16 @@ __device__ __forceinline__ void broadcast_direct(const shunt_kernel_args &a) {
       for (int s = 0; s < SHUNT_MAX_RANKS - 1; s++) {
         if (s >= a.world - 1) break;
 #pragma unroll
-        for (int u = 0; u < kForwardWords; u++) w[s][u] = load_words<uint8_t>(send + shards.start(s), offset + u * kStride, shards.length(s));
+        for (int u = 0; u < kForwardWords; u++)
+          w[s][u] = load_words<uint8_t>(send + shards.start(s), offset + u * kStride, shards.length(s));
       }
 #pragma unroll
       for (int s = 0; s < SHUNT_MAX_RANKS - 1; s++) {
         if (s >= a.world - 1) break;
         char *to = reinterpret_cast<char *>(m.recv[(a.root + 1 + s) % a.world]) + shards.start(s);
 #pragma unroll
-        for (int u = 0; u < kForwardWords; u++) store_words<uint8_t>(to, offset + u * kStride, shards.length(s), w[s][u]);
+        for (int u = 0; u < kForwardWords; u++)
+          store_words<uint8_t>(to, offset + u * kStride, shards.length(s), w[s][u]);
       }
       if (a.recv != a.send) {
 #pragma unroll
@@ -226,28 +234,36 @@ __device__ __forceinline__ void broadcast_direct(const shunt_kernel_args &a) {
           if (s >= a.world - 1) break;
           char *to = reinterpret_cast<char *>(a.recv) + shards.start(s);
 #pragma unroll
-          for (int u = 0; u < kForwardWords; u++) store_words<uint8_t>(to, offset + u * kStride, shards.length(s), w[s][u]);
+          for (int u = 0; u < kForwardWords; u++)
+            store_words<uint8_t>(to, offset + u * kStride, shards.length(s), w[s][u]);
         }
       }
       __syncthreads();
       if (threadIdx.x == 0) {
         fence_system();  // release: the block's stores come before the counts
         for (int p = 0; p < a.world; p++)
-          if (p != a.root) store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_FORWARD + (block_index() * SHUNT_MAX_RANKS + a.rank) * 8), base + k + 1);
+          if (p != a.root)
+            store_relaxed(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_FORWARD +
+                                                   (block_index() * SHUNT_MAX_RANKS + a.rank) * 8),
+                          base + k + 1);
       }
     } else {
       // Acquire: the chunk is visible from here, past L1.
-      if (threadIdx.x == 0) met = wait_for(a, own(a) + SHUNT_OFF_FORWARD + (block_index() * SHUNT_MAX_RANKS + a.root) * 8, base + k + 1, a.root);
+      if (threadIdx.x == 0) met = wait_for(a, own(a) + SHUNT_OFF_FORWARD +
+                                              (block_index() * SHUNT_MAX_RANKS + a.root) * 8,
+                                           base + k + 1, a.root);
       if (__syncthreads_or(!met)) break;
       const int shard = (a.rank - a.root - 1 + a.world) % a.world;
       const int64_t at = shards.start(shard), length = shards.length(shard);
 #pragma unroll
-      for (int u = 0; u < kForwardWords; u++) w[0][u] = load_peer_words<uint8_t>(a.recv + at, offset + u * kStride, length);
+      for (int u = 0; u < kForwardWords; u++)
+        w[0][u] = load_peer_words<uint8_t>(a.recv + at, offset + u * kStride, length);
       for (int j = 1; j < a.world; j++) {
         const int p = (a.rank + j) % a.world;
         if (p == a.root) continue;
 #pragma unroll
-        for (int u = 0; u < kForwardWords; u++) store_words<uint8_t>(reinterpret_cast<char *>(m.recv[p]) + at, offset + u * kStride, length, w[0][u]);
+        for (int u = 0; u < kForwardWords; u++)
+          store_words<uint8_t>(reinterpret_cast<char *>(m.recv[p]) + at, offset + u * kStride, length, w[0][u]);
       }
     }
   }
@@ -279,7 +295,8 @@ __device__ __forceinline__ void broadcast_chain(const shunt_kernel_args &a) {
   constexpr int kChunk = kWords * kMoverStride;
   const int blocks = min(SHUNT_MAX_BLOCKS * 3 / 4, block_count());  // the best of 32, 48 and 64 with 2, 4 and 8 words
   const int64_t mine = chunks_of_block(a.bytes, kChunk, blocks);
-  const int place = (a.rank - a.root + a.world) % a.world, next = (a.rank + 1) % a.world, previous = (a.rank + a.world - 1) % a.world;
+  const int place = (a.rank - a.root + a.world) % a.world, next = (a.rank + 1) % a.world,
+            previous = (a.rank + a.world - 1) % a.world;
   const bool first = place == 0, last = place == a.world - 1;
   const int warp = threadIdx.x >> 5;
   if (!last && warp < kMovers) {

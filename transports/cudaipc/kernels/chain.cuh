@@ -33,7 +33,8 @@ __device__ __forceinline__ void move_on(Moved &moved, u32 chunks) {
 // Waits until the word that a peer raises here has reached a value; seen is what
 // this warp saw last. Acquires, for the whole warp, which calls it and gets false if the
 // wait was given up.
-[[nodiscard]] __device__ __forceinline__ bool wait_word(const shunt_kernel_args &a, int64_t offset, int peer, u64 value, u64 &seen) {
+[[nodiscard]] __device__ __forceinline__ bool wait_word(const shunt_kernel_args &a, int64_t offset, int peer,
+    u64 value, u64 &seen) {
   if ((long long)(seen - value) >= 0) return true;
   if ((threadIdx.x & 31) == 0) {
     const char *word = own(a) + offset + chain_word(peer);
@@ -49,7 +50,8 @@ __device__ __forceinline__ void move_on(Moved &moved, u32 chunks) {
 // The teller: raises this rank's word at the next rank to base plus what all movers
 // have done, until that is the limit or one of them has given up: its chunks count on
 // nothing that may be told.
-__device__ __forceinline__ void tell_next(const shunt_kernel_args &a, Moved &moved, int64_t offset, int next, u64 base, u32 limit) {
+__device__ __forceinline__ void tell_next(const shunt_kernel_args &a, Moved &moved, int64_t offset, int next,
+    u64 base, u32 limit) {
   const int lane = threadIdx.x & 31;
   for (u32 told = 0; told < limit;) {
     u32 done = lane < kMovers ? load_acquire_shared(&moved.done[lane]) : limit;

@@ -22,10 +22,13 @@ __device__ __forceinline__ int64_t units_of_lane(int64_t units, int lane, int la
 }
 
 __device__ __forceinline__ int64_t channel_offset(int world, int source, int lane) {
-  return SHUNT_OFF_CHANNEL(world) + int64_t(source * SHUNT_CHANNEL_LANES + lane) * SHUNT_LL128_WARP_BYTES + (threadIdx.x & 31) * 16;
+  return SHUNT_OFF_CHANNEL(world) + int64_t(source * SHUNT_CHANNEL_LANES + lane) * SHUNT_LL128_WARP_BYTES +
+         (threadIdx.x & 31) * 16;
 }
 
-__device__ __forceinline__ int64_t channel_word(int peer, int lane) { return int64_t(peer * SHUNT_CHANNEL_LANES + lane) * 8; }
+__device__ __forceinline__ int64_t channel_word(int peer, int lane) {
+  return int64_t(peer * SHUNT_CHANNEL_LANES + lane) * 8;
+}
 
 // The flag of a unit: the low bits of its number and the bytes of its message, which
 // are not 0.
@@ -48,7 +51,8 @@ __device__ __forceinline__ u64 next_message(const shunt_kernel_args &a, int64_t 
 // in the warp that serves it, or if the message does not go through the channel.
 __device__ __noinline__ u64 other_length(const shunt_kernel_args &a, int peer, int64_t bytes) {
   const u64 awaited = next_message(a, SHUNT_OFF_RECEIVED, peer, bytes);
-  const char *slot = own(a) + SHUNT_OFF_CHANNEL(a.world) + int64_t(peer) * SHUNT_CHANNEL_LANES * SHUNT_LL128_WARP_BYTES + ring(awaited) + 120;
+  const char *slot = own(a) + SHUNT_OFF_CHANNEL(a.world) +
+                     int64_t(peer) * SHUNT_CHANNEL_LANES * SHUNT_LL128_WARP_BYTES + ring(awaited) + 120;
   auto other = [&](const void *p) {
     const u64 flag = load_relaxed(p);
     return number_of(flag) == number_of(awaited) && flag != awaited ? bytes_of(flag) : 0;
@@ -61,10 +65,11 @@ __device__ __noinline__ u64 other_length(const shunt_kernel_args &a, int peer, i
 __device__ __noinline__ bool contradicted(const shunt_kernel_args &a, int peer, int64_t bytes) {
   const u64 theirs = other_length(a, peer, bytes);
   if (theirs == 0) return false;
-  tell_contradiction(a, SHUNT_FAULT_LENGTH, peer, next_message(a, SHUNT_OFF_RECEIVED, peer, bytes), [&](volatile uint64_t *own_place, volatile uint64_t *their_place) {
-    own_place[0] = bytes;
-    their_place[0] = theirs;
-  });
+  tell_contradiction(a, SHUNT_FAULT_LENGTH, peer, next_message(a, SHUNT_OFF_RECEIVED, peer, bytes),
+      [&](volatile uint64_t *own_place, volatile uint64_t *their_place) {
+        own_place[0] = bytes;
+        their_place[0] = theirs;
+      });
   return true;
 }
 
@@ -148,7 +153,8 @@ class Inlet {
   // Takes the next unit when it is there; false if the wait was given up. in_vain as for
   // Wait::over.
   template <class InVain>
-  [[nodiscard]] __device__ __forceinline__ bool wait(const shunt_kernel_args &a, const Lane &l, word2 &w, InVain in_vain) {
+  [[nodiscard]] __device__ __forceinline__ bool wait(const shunt_kernel_args &a, const Lane &l, word2 &w,
+      InVain in_vain) {
     Wait give_up(a);
     while (!take(l, w))
       if (__any_sync(~0u, give_up.over(peer_, received_ + 1, in_vain))) return false;

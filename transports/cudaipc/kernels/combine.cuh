@@ -62,7 +62,8 @@ __device__ __forceinline__ u64 reduce_words(const shunt_kernel_args &a, const u6
 template <class T, int kRanks>
 __device__ __forceinline__ word2 reduce_lines(const shunt_kernel_args &a, const word2 (&lines)[kRanks]) {
   if constexpr (!kHot<T>) {
-    return word2{reduce_in_memory<T>(a.op, a.world, &lines[0].x, 2), reduce_in_memory<T>(a.op, a.world, &lines[0].y, 2)};
+    return word2{reduce_in_memory<T>(a.op, a.world, &lines[0].x, 2),
+                 reduce_in_memory<T>(a.op, a.world, &lines[0].y, 2)};
   } else {
     Accumulator<T> x, y;
     x.set(lines[0].x);

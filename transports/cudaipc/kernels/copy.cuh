@@ -9,7 +9,8 @@ namespace shunt {
 // registers.
 __device__ __noinline__ void copy_any(char *to, const char *from, int64_t bytes, int64_t thread, int64_t threads) {
   constexpr int kUnroll = 4;
-  const Middle middle(reinterpret_cast<u64>(to), ((reinterpret_cast<u64>(from) - reinterpret_cast<u64>(to)) & 15) != 0, bytes);
+  const Middle middle(reinterpret_cast<u64>(to),
+                      ((reinterpret_cast<u64>(from) - reinterpret_cast<u64>(to)) & 15) != 0, bytes);
   word2 *const into = reinterpret_cast<word2 *>(to + middle.begin);
   const u64 of = reinterpret_cast<u64>(from) + middle.begin;
   const int64_t n = middle.length() / 16;

@@ -23,7 +23,9 @@ constexpr int kDeliveries = 2;
 // The first chunk of a shard, a multiple of 16 as the shard is.
 __device__ __forceinline__ int64_t first_delivery(int64_t shard) { return (shard / 2 + 15) / 16 * 16; }
 
-__device__ __forceinline__ u64 *turn_of(const shunt_kernel_args &a) { return reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_TURN); }
+__device__ __forceinline__ u64 *turn_of(const shunt_kernel_args &a) {
+  return reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_TURN);
+}
 
 // The last block to have combined a chunk tells everyone, this rank too. The whole
 // block calls it.

@@ -104,7 +104,8 @@ __device__ __forceinline__ u32 load_acquire_shared(u32 *p) {
 }
 
 __device__ __forceinline__ void store_release_shared(u32 *p, u32 v) {
-  asm volatile("{ .reg .b32 before; atom.release.cta.shared.exch.b32 before, [%0], %1; }" ::"r"(shared_address(p)), "r"(v) : "memory");
+  asm volatile("{ .reg .b32 before; atom.release.cta.shared.exch.b32 before, [%0], %1; }" ::"r"(shared_address(p)),
+               "r"(v) : "memory");
 }
 
 // Adds one and answers what was there; acquires and releases.
@@ -186,7 +187,8 @@ __device__ __forceinline__ u32 earlier_fault(const shunt_kernel_args &a) {
 
 // Sets the mark of every epoch, behind a fault.
 __device__ __noinline__ void mark_epochs(const shunt_kernel_args &a) {
-  for (int i = 0; i < SHUNT_CLASSES * SHUNT_MAX_BLOCKS; i++) store_relaxed(own(a) + SHUNT_OFF_EPOCH + i * SHUNT_EPOCH_BYTES + 8, 1);
+  for (int i = 0; i < SHUNT_CLASSES * SHUNT_MAX_BLOCKS; i++)
+    store_relaxed(own(a) + SHUNT_OFF_EPOCH + i * SHUNT_EPOCH_BYTES + 8, 1);
 }
 
 // What a warp that has given up leaves in a word that other warps of its block wait for.
@@ -269,7 +271,8 @@ class Wait {
 // Tells that this rank and a peer contradict each other, in the region and in the
 // watch page, where write puts the words of both; a fault that is there already stays.
 template <class Write>
-__device__ __forceinline__ void tell_contradiction(const shunt_kernel_args &a, u32 kind, int peer, u64 epoch, Write write) {
+__device__ __forceinline__ void tell_contradiction(const shunt_kernel_args &a, u32 kind, int peer, u64 epoch,
+    Write write) {
   shunt_fault *fault = reinterpret_cast<shunt_fault *>(own(a) + SHUNT_OFF_FAULT);
   if (atomicCAS(&fault->kind, u32(SHUNT_FAULT_NONE), kind) != SHUNT_FAULT_NONE) return;
   mark_epochs(a);
@@ -286,7 +289,8 @@ __device__ __forceinline__ void tell_contradiction(const shunt_kernel_args &a, u
 
 // Waits until a counter has reached a value, by signed difference. Acquires:
 // what the peer wrote before it raised the counter is visible afterwards.
-[[nodiscard]] __device__ __forceinline__ bool wait_for(const shunt_kernel_args &a, const void *counter, u64 value, int peer) {
+[[nodiscard]] __device__ __forceinline__ bool wait_for(const shunt_kernel_args &a, const void *counter, u64 value,
+    int peer) {
   Wait wait(a);
   while ((long long)(load_acquire(counter) - value) < 0)
     if (wait.over(peer, value)) return false;
@@ -298,7 +302,8 @@ __device__ __forceinline__ void tell_contradiction(const shunt_kernel_args &a, u
 // of its own, however early, is too much: every epoch's mark is set, once, with the fault.
 
 __device__ __forceinline__ u64 *epoch_of(const shunt_kernel_args &a, int protocol) {
-  return reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_EPOCH + (protocol * SHUNT_MAX_BLOCKS + block_index()) * SHUNT_EPOCH_BYTES);
+  return reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_EPOCH +
+                                 (protocol * SHUNT_MAX_BLOCKS + block_index()) * SHUNT_EPOCH_BYTES);
 }
 
 // Ends a block: every thread has read the epoch and finished its rounds.
@@ -339,7 +344,8 @@ __device__ __noinline__ u64 gather_word(const char *p, int64_t room) {
   u64 word = 0;
 #pragma unroll
   for (int i = 0; i < int(8 / sizeof(P)); i++)
-    if (int64_t((i + 1) * sizeof(P)) <= room) word |= u64(*reinterpret_cast<const P *>(p + i * sizeof(P))) << (i * sizeof(P) * 8);
+    if (int64_t((i + 1) * sizeof(P)) <= room)
+      word |= u64(*reinterpret_cast<const P *>(p + i * sizeof(P))) << (i * sizeof(P) * 8);
   return word;
 }
 
@@ -349,7 +355,8 @@ __device__ __noinline__ void scatter_word(char *p, int64_t room, u64 word) {
     if (((reinterpret_cast<u64>(p) | u64(room < 8 ? room : 0)) & 1) == 0) return scatter_word<uint16_t>(p, room, word);
 #pragma unroll
   for (int i = 0; i < int(8 / sizeof(P)); i++)
-    if (int64_t((i + 1) * sizeof(P)) <= room) *reinterpret_cast<P *>(p + i * sizeof(P)) = P(word >> (i * sizeof(P) * 8));
+    if (int64_t((i + 1) * sizeof(P)) <= room)
+      *reinterpret_cast<P *>(p + i * sizeof(P)) = P(word >> (i * sizeof(P) * 8));
 }
 
 // Unsigned integers by size, to move elements with.
@@ -420,7 +427,8 @@ __device__ __noinline__ void scatter_words(char *base, int64_t offset, int64_t l
 
 template <class T>
 __device__ __forceinline__ word2 load_words(const char *base, int64_t offset, int64_t length) {
-  if ((reinterpret_cast<u64>(base) & 15) == 0 && offset + 16 <= length) return *reinterpret_cast<const word2 *>(base + offset);
+  if ((reinterpret_cast<u64>(base) & 15) == 0 && offset + 16 <= length)
+    return *reinterpret_cast<const word2 *>(base + offset);
   return gather_words<T>(base, offset, length);
 }
 

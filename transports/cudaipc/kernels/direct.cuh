@@ -28,11 +28,22 @@ struct Meeting {
 // What all ranks must say alike of a call, told in the start barrier: the message's
 // bytes, the op, the root where there is one, and the kernel. Whoever hears of another
 // call uses no address of it.
-enum class Kind : u32 { kAllGather = 1, kAllToAll, kReduceScatter, kAllReduce, kAllReduceStaged, kReduceStaged, kBroadcast, kBroadcastChain, kReduceScatterV };
+enum class Kind : u32 {
+  kAllGather = 1,
+  kAllToAll,
+  kReduceScatter,
+  kAllReduce,
+  kAllReduceStaged,
+  kReduceStaged,
+  kBroadcast,
+  kBroadcastChain,
+  kReduceScatterV
+};
 constexpr u64 kLengthBits = (1ull << 48) - 1;  // of the call's word
 __device__ __forceinline__ u64 call_word(const shunt_kernel_args &a, Kind kind, int64_t bytes) {
   const bool rooted = kind >= Kind::kReduceStaged && kind <= Kind::kBroadcastChain;
-  return (u64(kind) << 60) | (u64(rooted ? a.root & 15 : 0) << 56) | (u64(a.op & 0xFF) << 48) | (u64(bytes) & kLengthBits);
+  return (u64(kind) << 60) | (u64(rooted ? a.root & 15 : 0) << 56) |
+         (u64(a.op & 0xFF) << 48) | (u64(bytes) & kLengthBits);
 }
 
 // What a rank tells a peer of its send: where what the peer reads begins, a reference to
@@ -47,10 +58,11 @@ struct Alike {
 };
 
 __device__ __noinline__ void tell_other_call(const shunt_kernel_args &a, int peer, u64 epoch, u64 mine, u64 theirs) {
-  tell_contradiction(a, SHUNT_FAULT_LENGTH, peer, epoch, [&](volatile uint64_t *own_place, volatile uint64_t *their_place) {
-    own_place[0] = mine & kLengthBits;
-    their_place[0] = theirs & kLengthBits;
-  });
+  tell_contradiction(a, SHUNT_FAULT_LENGTH, peer, epoch,
+      [&](volatile uint64_t *own_place, volatile uint64_t *their_place) {
+        own_place[0] = mine & kLengthBits;
+        their_place[0] = theirs & kLengthBits;
+      });
 }
 
 // What comes of the start barrier, for all threads that take part.
@@ -60,7 +72,9 @@ enum class Met { kAll, kStrangers, kLost };
 constexpr int kOffsetBits = 48;
 constexpr u64 kNothing = ~0ull;  // no bytes, no address needed
 
-__device__ __forceinline__ shunt_counts *counts_of(const shunt_kernel_args &a) { return reinterpret_cast<shunt_counts *>(own(a) + SHUNT_OFF_COUNTS(a.world)); }
+__device__ __forceinline__ shunt_counts *counts_of(const shunt_kernel_args &a) {
+  return reinterpret_cast<shunt_counts *>(own(a) + SHUNT_OFF_COUNTS(a.world));
+}
 
 // Nobody here waits for a count, and the host looks at it a while later.
 __device__ __forceinline__ void raise(uint64_t *word, u64 n) { atomicAdd(reinterpret_cast<u64 *>(word), n); }
@@ -111,7 +125,8 @@ __device__ __forceinline__ void miss(const shunt_kernel_args &a, u64 address, in
 __device__ __forceinline__ u64 import_address(const shunt_kernel_args &a, int peer, u64 reference) {
   const u64 index = (reference >> kOffsetBits) - 1;
   if (reference == 0 || reference == kNothing || index >= SHUNT_MAX_EXPORTS) return 0;
-  return (reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_IMPORTS) + peer * SHUNT_MAX_EXPORTS)[index] + (reference & ((1ull << kOffsetBits) - 1));
+  return (reinterpret_cast<const u64 *>(own(a) + SHUNT_OFF_IMPORTS) + peer * SHUNT_MAX_EXPORTS)[index] +
+         (reference & ((1ull << kOffsetBits) - 1));
 }
 
 // The start barrier. kAll if all buffers can be reached, otherwise kStrangers: all ranks
@@ -119,7 +134,8 @@ __device__ __forceinline__ u64 import_address(const shunt_kernel_args &a, int pe
 // peers must not reach. told says what each peer hears of send. t counts the threads that take part, of whom there are
 // at least SHUNT_MAX_EXPORTS; join is a barrier among them.
 template <class Join, class Told>
-[[nodiscard]] __device__ __forceinline__ Met meet(const shunt_kernel_args &a, Meeting &m, Kind kind, u64 e, int64_t send_bytes, int64_t recv_bytes, int t, Join join, Told told) {
+[[nodiscard]] __device__ __forceinline__ Met meet(const shunt_kernel_args &a, Meeting &m, Kind kind, u64 e,
+    int64_t send_bytes, int64_t recv_bytes, int t, Join join, Told told) {
   const u32 fault = earlier_fault(a);  // of an earlier kernel; under way beside the exports
   if (t == 0) {
     m.mine[0] = send_bytes == 0 ? kNothing : 0;
@@ -192,10 +208,12 @@ template <class Join, class Told>
 
 // The same where peers hear alike, and by the whole block.
 template <class Join>
-[[nodiscard]] __device__ __forceinline__ Met meet(const shunt_kernel_args &a, Meeting &m, Kind kind, u64 e, int64_t send_bytes, int64_t recv_bytes, int t, Join join) {
+[[nodiscard]] __device__ __forceinline__ Met meet(const shunt_kernel_args &a, Meeting &m, Kind kind, u64 e,
+    int64_t send_bytes, int64_t recv_bytes, int t, Join join) {
   return meet(a, m, kind, e, send_bytes, recv_bytes, t, join, Alike{a});
 }
-[[nodiscard]] __device__ __forceinline__ Met meet(const shunt_kernel_args &a, Meeting &m, Kind kind, u64 e, int64_t send_bytes, int64_t recv_bytes) {
+[[nodiscard]] __device__ __forceinline__ Met meet(const shunt_kernel_args &a, Meeting &m, Kind kind, u64 e,
+    int64_t send_bytes, int64_t recv_bytes) {
   return meet(a, m, kind, e, send_bytes, recv_bytes, threadIdx.x, [] { __syncthreads(); });
 }
 
@@ -210,7 +228,9 @@ __device__ __forceinline__ void part(const shunt_kernel_args &a, u64 e, bool met
   if (met && p < a.world && p != a.rank) {
     // Release: the whole block's stores and reads, ordered by __syncthreads,
     // come before the count.
-    store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DONE + (block_index() * SHUNT_MAX_RANKS + a.rank) * 8), e);
+    store_release(reinterpret_cast<void *>(a.region[p] + SHUNT_OFF_DONE +
+                                           (block_index() * SHUNT_MAX_RANKS + a.rank) * 8),
+                  e);
     // wait_for acquires: the peer's stores to recv are visible to what follows, which
     // touches no peer.
     met = wait_for(a, own(a) + SHUNT_OFF_DONE + (block_index() * SHUNT_MAX_RANKS + p) * 8, e, p);
@@ -262,7 +282,8 @@ __device__ __noinline__ void copy_blocks(const shunt_kernel_args &a, const Meeti
 #pragma unroll 1
   for (int k = 1; k <= a.world; k++) {
     const int p = (a.rank + k) % a.world;
-    copy_bytes<8>(reinterpret_cast<char *>(m.recv[p]) + a.rank * a.bytes, reinterpret_cast<const char *>(a.send) + (kSpread ? p * a.bytes : 0), a.bytes,
+    copy_bytes<8>(reinterpret_cast<char *>(m.recv[p]) + a.rank * a.bytes,
+                  reinterpret_cast<const char *>(a.send) + (kSpread ? p * a.bytes : 0), a.bytes,
                   int64_t(block_index()) * blockDim.x + threadIdx.x, int64_t(block_count()) * blockDim.x);
   }
 }
@@ -293,7 +314,8 @@ __device__ __forceinline__ void gather_direct(const shunt_kernel_args &a) {
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
   const u64 e = *epoch + 1;
   // In place, a peer's block would land on a block not yet sent.
-  const Met all = meet(a, m, kSpread ? Kind::kAllToAll : Kind::kAllGather, e, 0, kSpread && a.send == a.recv ? -1 : a.bytes * a.world);
+  const Met all = meet(a, m, kSpread ? Kind::kAllToAll : Kind::kAllGather, e, 0,
+                       kSpread && a.send == a.recv ? -1 : a.bytes * a.world);
   bool met = all != Met::kLost;
   if (all == Met::kStrangers) {
     met = gather_ll128_body<kSpread>(a);

@@ -61,7 +61,9 @@ struct Element<double> {
 template <class T, class C>
 struct Small {
   typedef float Acc;
-  static __device__ __forceinline__ float scale(float x, double s) { return C::widen(C::narrow(__fmul_rn(x, float(s)))); }
+  static __device__ __forceinline__ float scale(float x, double s) {
+    return C::widen(C::narrow(__fmul_rn(x, float(s))));
+  }
   static __device__ __forceinline__ float divide(float x, int n) { return __fdiv_rn(x, float(n)); }
 };
 template <>
@@ -85,13 +87,21 @@ struct e5m2 {
 };
 template <>
 struct Element<e4m3> : Small<e4m3, Element<e4m3>> {
-  static __device__ __forceinline__ float widen(e4m3 x) { return __half2float(__half(__nv_cvt_fp8_to_halfraw(x.bits, __NV_E4M3))); }
-  static __device__ __forceinline__ e4m3 narrow(float x) { return e4m3{__nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3)}; }
+  static __device__ __forceinline__ float widen(e4m3 x) {
+    return __half2float(__half(__nv_cvt_fp8_to_halfraw(x.bits, __NV_E4M3)));
+  }
+  static __device__ __forceinline__ e4m3 narrow(float x) {
+    return e4m3{__nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3)};
+  }
 };
 template <>
 struct Element<e5m2> : Small<e5m2, Element<e5m2>> {
-  static __device__ __forceinline__ float widen(e5m2 x) { return __half2float(__half(__nv_cvt_fp8_to_halfraw(x.bits, __NV_E5M2))); }
-  static __device__ __forceinline__ e5m2 narrow(float x) { return e5m2{__nv_cvt_float_to_fp8(x, __NV_NOSAT, __NV_E5M2)}; }
+  static __device__ __forceinline__ float widen(e5m2 x) {
+    return __half2float(__half(__nv_cvt_fp8_to_halfraw(x.bits, __NV_E5M2)));
+  }
+  static __device__ __forceinline__ e5m2 narrow(float x) {
+    return e5m2{__nv_cvt_float_to_fp8(x, __NV_NOSAT, __NV_E5M2)};
+  }
 };
 
 // NaN wins in min and max: a comparison with NaN is false, so b is taken when b

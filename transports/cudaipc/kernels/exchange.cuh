@@ -14,7 +14,8 @@ namespace shunt {
 struct EqualBlocks {
   const shunt_kernel_args &a;
   const char *first;
-  __device__ __forceinline__ EqualBlocks(const shunt_kernel_args &a, u64 send) : a(a), first(reinterpret_cast<const char *>(send)) {}
+  __device__ __forceinline__ EqualBlocks(const shunt_kernel_args &a, u64 send)
+      : a(a), first(reinterpret_cast<const char *>(send)) {}
   __device__ __forceinline__ explicit EqualBlocks(const shunt_kernel_args &a) : EqualBlocks(a, a.send) {}
   __device__ __forceinline__ const char *at(int p) const { return first + p * a.bytes; }
   __device__ __forceinline__ int64_t length(int) const { return a.bytes; }
@@ -23,7 +24,9 @@ struct EqualBlocks {
 // Or any, of which all ranks know how long they are; a.bytes is the length of the longest.
 struct UnequalBlocks {
   const shunt_kernel_args_v &v;
-  __device__ __forceinline__ const char *at(int p) const { return reinterpret_cast<const char *>(v.base.send) + v.messages.send_displ[p]; }
+  __device__ __forceinline__ const char *at(int p) const {
+    return reinterpret_cast<const char *>(v.base.send) + v.messages.send_displ[p];
+  }
   __device__ __forceinline__ int64_t length(int p) const { return v.messages.send_count[p]; }
 };
 
@@ -32,7 +35,8 @@ struct UnequalBlocks {
 // block; offset is its place in the block. source prepares a word before it is sent. T is
 // the element.
 template <class T, bool kSpread, class Blocks, class Source, class Sink>
-__device__ __forceinline__ void exchange_ll(const shunt_kernel_args &a, const Blocks &blocks, Source source, Sink sink) {
+__device__ __forceinline__ void exchange_ll(const shunt_kernel_args &a, const Blocks &blocks, Source source,
+    Sink sink) {
   const Epoch epoch(a, SHUNT_CLASS_LL);
   const u64 base = epoch.value;
   const int64_t packets = (a.bytes + 7) / 8, step = int64_t(block_count()) * blockDim.x;
@@ -79,7 +83,8 @@ __device__ __forceinline__ void exchange_ll(const shunt_kernel_args &a, const Bl
 // The same in units of a warp: sink(lane, offset, lines). A warp that has given up gets
 // false.
 template <class T, bool kSpread, class Blocks, class Source, class Sink, class Fenced = Asked>
-__device__ __forceinline__ bool exchange_ll128(const shunt_kernel_args &a, const Blocks &blocks, Source source, Sink sink, Fenced fenced = {}) {
+__device__ __forceinline__ bool exchange_ll128(const shunt_kernel_args &a, const Blocks &blocks, Source source,
+    Sink sink, Fenced fenced = {}) {
   const Epoch epoch(a, SHUNT_CLASS_LL128);
   const u64 base = epoch.value + 1;
   const Lane l(a, fenced);
@@ -138,25 +143,29 @@ template <bool kSpread>
 __device__ __forceinline__ void gather_ll(const shunt_kernel_args &a) {
   begin();
   char *recv = reinterpret_cast<char *>(a.recv);
-  exchange_ll<uint8_t, kSpread>(a, EqualBlocks(a), Unchanged(), [&](int64_t offset, const u64(&words)[SHUNT_MAX_RANKS]) {
+  exchange_ll<uint8_t, kSpread>(
+      a, EqualBlocks(a), Unchanged(), [&](int64_t offset, const u64(&words)[SHUNT_MAX_RANKS]) {
 #pragma unroll
-    for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
-      if (s >= a.world) break;
-      store_word<uint8_t>(recv + s * a.bytes, offset, a.bytes, words[s]);
-    }
-  });
+        for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
+          if (s >= a.world) break;
+          store_word<uint8_t>(recv + s * a.bytes, offset, a.bytes, words[s]);
+        }
+      });
 }
 
 template <bool kSpread, class Fenced = Asked>
 __device__ __forceinline__ bool gather_ll128_body(const shunt_kernel_args &a, Fenced fenced = {}) {
   char *recv = reinterpret_cast<char *>(a.recv);
-  return exchange_ll128<uint8_t, kSpread>(a, EqualBlocks(a), Unchanged(), [&](const Lane &l, int64_t offset, const word2(&lines)[SHUNT_MAX_RANKS]) {
+  return exchange_ll128<uint8_t, kSpread>(
+      a, EqualBlocks(a), Unchanged(),
+      [&](const Lane &l, int64_t offset, const word2(&lines)[SHUNT_MAX_RANKS]) {
 #pragma unroll
-    for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
-      if (s >= a.world) break;
-      store_unit<uint8_t>(l, recv + s * a.bytes, offset, a.bytes, lines[s]);
-    }
-  }, fenced);
+        for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
+          if (s >= a.world) break;
+          store_unit<uint8_t>(l, recv + s * a.bytes, offset, a.bytes, lines[s]);
+        }
+      },
+      fenced);
 }
 
 template <bool kSpread>
@@ -169,7 +178,8 @@ __device__ __forceinline__ void gather_ll128(const shunt_kernel_args &a) {
 
 // One entry point whose body does not depend on the dtype.
 #define SHUNT_KERNEL_BYTES(name, body)                                                                     \
-  extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) name(const __grid_constant__ shunt_kernel_args args) { \
+  extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1)                                       \
+      name(const __grid_constant__ shunt_kernel_args args) {                                               \
     if (shunt::spare_block()) return;                                                                      \
     body(args);                                                                                            \
     shunt::end();                                                                                          \

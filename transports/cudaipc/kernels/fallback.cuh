@@ -75,7 +75,10 @@ __device__ __forceinline__ void reduce_ll128_body(const shunt_kernel_args &a) {
         taken++;
         moved = true;
       }
-      if (!moved && __any_sync(~0u, wait.over(owner, inlet.next(), [&] { return lane == 0 && results > 0 && contradicted(a, owner, a.bytes); }))) return;
+      if (!moved && __any_sync(~0u, wait.over(owner, inlet.next(), [&] {
+            return lane == 0 && results > 0 && contradicted(a, owner, a.bytes);
+          })))
+        return;
     }
     outlet.close();
     if (results > 0) inlet.close();
@@ -85,15 +88,17 @@ __device__ __forceinline__ void reduce_ll128_body(const shunt_kernel_args &a) {
   u64 received[SHUNT_MAX_RANKS];
 #pragma unroll
   for (int s = 0; s < SHUNT_MAX_RANKS; s++)
-    if (s < a.world && s != a.rank) received[s] = *reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_RECEIVED + channel_word(s, lane));
+    if (s < a.world && s != a.rank)
+      received[s] = *reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_RECEIVED + channel_word(s, lane));
   word2 next = load(0);
   outlet.settle();
   if (__any_sync(~0u, fault != SHUNT_FAULT_NONE)) return;
   for (int64_t k = 0; k < mine; k++) {
     word2 lines[SHUNT_MAX_RANKS];
     auto flag = [&](int s) { return channel_flag(received[s] + 1 + k, a.bytes); };
-    if (!ll128_wait_each(a, l, [&](int s) { return own(a) + channel_offset(a.world, s, lane) + ring(received[s] + 1 + k); }, flag,
-                         [&] { return block_index() < owners && threadIdx.x < 32 && contradicted_by_any(a); }, lines))
+    if (!ll128_wait_each(
+            a, l, [&](int s) { return own(a) + channel_offset(a.world, s, lane) + ring(received[s] + 1 + k); }, flag,
+            [&] { return block_index() < owners && threadIdx.x < 32 && contradicted_by_any(a); }, lines))
       return;
     // As Inlet::take: the vote was the whole warp's, so the slots have been read.
     if ((threadIdx.x & 31) == 0) {
@@ -116,7 +121,8 @@ __device__ __forceinline__ void reduce_ll128_body(const shunt_kernel_args &a) {
   if ((threadIdx.x & 31) == 0) {
 #pragma unroll
     for (int s = 0; s < SHUNT_MAX_RANKS; s++)
-      if (s < a.world && s != a.rank) *reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_RECEIVED + channel_word(s, lane)) = received[s] + mine;
+      if (s < a.world && s != a.rank)
+        *reinterpret_cast<u64 *>(own(a) + SHUNT_OFF_RECEIVED + channel_word(s, lane)) = received[s] + mine;
   }
 }
 

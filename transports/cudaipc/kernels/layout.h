@@ -91,8 +91,13 @@ typedef struct shunt_watch {
   uint64_t timeout;      /* nanoseconds a wait may last; 0: no limit */
   uint8_t line0[48];
   shunt_fault fault;     /* as at SHUNT_OFF_FAULT; kind is written last */
-  uint64_t fault_own[3]; /* SHUNT_FAULT_ASYMMETRIC: this rank's range, offset and bytes of its receive memory, with bit 62 set where send memory is the same, if that matters; SHUNT_FAULT_LENGTH: bytes; SHUNT_FAULT_COUNTS: count and displacement in elements, and 0 for send memory, 1 for receive memory, 2 for what this rank sends to itself */
-  uint64_t fault_theirs[3]; /* and those of the peer; SHUNT_FAULT_COUNTS: elements that there is room for, or that this rank receives from itself */
+  /* SHUNT_FAULT_ASYMMETRIC: this rank's range, offset and bytes of its receive memory, with bit 62 set where send
+   * memory is the same, if that matters; SHUNT_FAULT_LENGTH: bytes; SHUNT_FAULT_COUNTS: count and displacement in
+   * elements, and 0 for send memory, 1 for receive memory, 2 for what this rank sends to itself */
+  uint64_t fault_own[3];
+  /* and those of the peer; SHUNT_FAULT_COUNTS: elements that there is room for, or that this rank receives from
+   * itself */
+  uint64_t fault_theirs[3];
   uint64_t missed;       /* an address that was not exported */
   uint64_t missed_bytes; /* and how many bytes of it a kernel would have needed */
   uint8_t line2[48];
@@ -137,7 +142,8 @@ enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASS_STAGED
 #define SHUNT_RING 8                                  /* slots of 512 bytes that a warp cycles through in LL128 */
 #define SHUNT_LL128_WARP_BYTES (SHUNT_RING * 512)
 #define SHUNT_LL128_BLOCK_BYTES (SHUNT_MAX_WARPS * SHUNT_LL128_WARP_BYTES)
-#define SHUNT_CHUNK_BYTES 16384 /* that a block stages at a peer at once; among two ranks twice that, for their link needs 8 MiB under way */
+/* that a block stages at a peer at once; among two ranks twice that, for their link needs 8 MiB under way */
+#define SHUNT_CHUNK_BYTES 16384
 #define SHUNT_STAGE_BYTES(world) ((world) == 2 ? 2 * SHUNT_CHUNK_BYTES : SHUNT_CHUNK_BYTES)
 #define SHUNT_STAGES 4          /* chunks of a block on their way to one peer */
 #define SHUNT_CHANNEL_BLOCKS 16 /* blocks that serve one ordered pair of ranks */
@@ -151,43 +157,68 @@ enum { SHUNT_CLASS_LL, SHUNT_CLASS_LL128, SHUNT_CLASS_DIRECT, SHUNT_CLASS_STAGED
 #define SHUNT_OFF_SENT (SHUNT_OFF_EPOCH + SHUNT_CLASSES * SHUNT_MAX_BLOCKS * SHUNT_EPOCH_BYTES)
                                          /* [peer][lane] u64: units sent to peer */
 #define SHUNT_CHANNEL_WORDS (SHUNT_MAX_RANKS * SHUNT_CHANNEL_LANES)
-#define SHUNT_OFF_RECEIVED (SHUNT_OFF_SENT + SHUNT_CHANNEL_WORDS * 8)   /* same shape: units consumed from peer */
-#define SHUNT_OFF_CREDIT (SHUNT_OFF_RECEIVED + SHUNT_CHANNEL_WORDS * 8) /* same shape, written by peer: units of ours it has consumed */
-#define SHUNT_OFF_DONE (SHUNT_OFF_CREDIT + SHUNT_CHANNEL_WORDS * 8) /* [block][peer] u64, written by peer: direct calls it has finished */
-#define SHUNT_OFF_HELLO (SHUNT_OFF_DONE + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* [block][peer] 64 bytes, written by peer */
-#define SHUNT_OFF_OFFER (SHUNT_OFF_HELLO + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 64) /* [block][peer] 16 bytes, written by peer: where its data may go */
-#define SHUNT_OFF_OFFERED (SHUNT_OFF_OFFER + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 16) /* [block][peer] u64: offers made to peer */
-#define SHUNT_OFF_ACCEPTED (SHUNT_OFF_OFFERED + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* same shape: offers taken from peer */
-#define SHUNT_OFF_LANDED (SHUNT_OFF_ACCEPTED + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* same shape, written by peer: offers of ours it has filled */
-#define SHUNT_OFF_STAGED (SHUNT_OFF_LANDED + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* [block][peer] u64, written by peer: chunks it has staged here */
-#define SHUNT_OFF_TAKEN (SHUNT_OFF_STAGED + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8)  /* same shape, written by peer: chunks of ours it is done with */
-#define SHUNT_OFF_FORWARD (SHUNT_OFF_TAKEN + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* same shape, written by peer: chunks it has stored here to be passed on */
-#define SHUNT_OFF_MISSED (SHUNT_OFF_FORWARD + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8) /* u64: an address that was not exported */
-#define SHUNT_OFF_CHOICE (SHUNT_OFF_MISSED + 8) /* two u64 and a u32 in the rest of that line: what the blocks of the kernel that runs have found of send and recv, and how many of them are done */
+#define SHUNT_OFF_RECEIVED (SHUNT_OFF_SENT + SHUNT_CHANNEL_WORDS * 8) /* same shape: units consumed from peer */
+/* same shape, written by peer: units of ours it has consumed */
+#define SHUNT_OFF_CREDIT (SHUNT_OFF_RECEIVED + SHUNT_CHANNEL_WORDS * 8)
+/* [block][peer] u64, written by peer: direct calls it has finished */
+#define SHUNT_OFF_DONE (SHUNT_OFF_CREDIT + SHUNT_CHANNEL_WORDS * 8)
+/* [block][peer] 64 bytes, written by peer */
+#define SHUNT_OFF_HELLO (SHUNT_OFF_DONE + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8)
+/* [block][peer] 16 bytes, written by peer: where its data may go */
+#define SHUNT_OFF_OFFER (SHUNT_OFF_HELLO + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 64)
+/* [block][peer] u64: offers made to peer */
+#define SHUNT_OFF_OFFERED (SHUNT_OFF_OFFER + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 16)
+/* same shape: offers taken from peer */
+#define SHUNT_OFF_ACCEPTED (SHUNT_OFF_OFFERED + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8)
+/* same shape, written by peer: offers of ours it has filled */
+#define SHUNT_OFF_LANDED (SHUNT_OFF_ACCEPTED + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8)
+/* [block][peer] u64, written by peer: chunks it has staged here */
+#define SHUNT_OFF_STAGED (SHUNT_OFF_LANDED + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8)
+/* same shape, written by peer: chunks of ours it is done with */
+#define SHUNT_OFF_TAKEN (SHUNT_OFF_STAGED + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8)
+/* same shape, written by peer: chunks it has stored here to be passed on */
+#define SHUNT_OFF_FORWARD (SHUNT_OFF_TAKEN + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8)
+/* u64: an address that was not exported */
+#define SHUNT_OFF_MISSED (SHUNT_OFF_FORWARD + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 8)
+/* two u64 and a u32 in the rest of that line: what the blocks of the kernel that runs have found of send and recv, and
+ * how many of them are done */
+#define SHUNT_OFF_CHOICE (SHUNT_OFF_MISSED + 8)
 #define SHUNT_OFF_SIGNAL (SHUNT_OFF_MISSED + 64) /* [peer] u64, written by peer: one-sided signals raised here */
-#define SHUNT_OFF_SIGNALED (SHUNT_OFF_SIGNAL + SHUNT_MAX_RANKS * 8)   /* [peer] u64: signals this rank has raised at peer */
-#define SHUNT_OFF_WAITED (SHUNT_OFF_SIGNALED + SHUNT_MAX_RANKS * 8)   /* [peer] u64: signals of peer consumed here */
-#define SHUNT_OFF_DELIVERED (SHUNT_OFF_WAITED + SHUNT_MAX_RANKS * 8)  /* [peer] u64, written by peer: chunks that its copy engines have delivered here */
-#define SHUNT_OFF_COMBINED (SHUNT_OFF_DELIVERED + SHUNT_MAX_RANKS * 8) /* [rank] u64, written by that rank: chunks that it has combined */
-#define SHUNT_OFF_TURN (SHUNT_OFF_COMBINED + SHUNT_MAX_RANKS * 8) /* u64: chunks of all calls before; two u32: blocks that have combined one of this call's */
-#define SHUNT_OFF_PENDING (SHUNT_OFF_TURN + 64) /* [peer] u64, written by peer: the long message that it has long waited to be offered memory for; 0: none */
+/* [peer] u64: signals this rank has raised at peer */
+#define SHUNT_OFF_SIGNALED (SHUNT_OFF_SIGNAL + SHUNT_MAX_RANKS * 8)
+#define SHUNT_OFF_WAITED (SHUNT_OFF_SIGNALED + SHUNT_MAX_RANKS * 8) /* [peer] u64: signals of peer consumed here */
+/* [peer] u64, written by peer: chunks that its copy engines have delivered here */
+#define SHUNT_OFF_DELIVERED (SHUNT_OFF_WAITED + SHUNT_MAX_RANKS * 8)
+/* [rank] u64, written by that rank: chunks that it has combined */
+#define SHUNT_OFF_COMBINED (SHUNT_OFF_DELIVERED + SHUNT_MAX_RANKS * 8)
+/* u64: chunks of all calls before; two u32: blocks that have combined one of this call's */
+#define SHUNT_OFF_TURN (SHUNT_OFF_COMBINED + SHUNT_MAX_RANKS * 8)
+/* [peer] u64, written by peer: the long message that it has long waited to be offered memory for; 0: none */
+#define SHUNT_OFF_PENDING (SHUNT_OFF_TURN + 64)
 #define SHUNT_OFF_EXPORTS (((SHUNT_OFF_PENDING + SHUNT_MAX_RANKS * 8) + 4095) / 4096 * 4096) /* [export] shunt_export */
 #define SHUNT_OFF_IMPORTS (SHUNT_OFF_EXPORTS + SHUNT_MAX_EXPORTS * 32) /* [rank][export] u64: its base, mapped here */
-#define SHUNT_OFF_COUNTS(world) (SHUNT_OFF_IMPORTS + (world) * SHUNT_MAX_EXPORTS * 8) /* shunt_counts: the directory ends with it */
-#define SHUNT_OFF_TERMS (SHUNT_OFF_COUNTS(SHUNT_MAX_RANKS) + 64 + SHUNT_MAX_EXPORTS * 8) /* [block][peer] 16 bytes, written by peer: which message its offer is for */
+/* shunt_counts: the directory ends with it */
+#define SHUNT_OFF_COUNTS(world) (SHUNT_OFF_IMPORTS + (world) * SHUNT_MAX_EXPORTS * 8)
+/* [block][peer] 16 bytes, written by peer: which message its offer is for */
+#define SHUNT_OFF_TERMS (SHUNT_OFF_COUNTS(SHUNT_MAX_RANKS) + 64 + SHUNT_MAX_EXPORTS * 8)
 #define SHUNT_OFF_SLOTS (((SHUNT_OFF_TERMS + SHUNT_MAX_BLOCKS * SHUNT_MAX_RANKS * 16) + 65535) / 65536 * 65536)
 
 /* Slots follow; their sizes depend on the world. Those of LL are in the region from the start. Each of the others' is a
  * part of its own, whose memory is made when a plan first needs it, so they begin and end on whole pages of the GPU. */
 #define SHUNT_PART ((int64_t)2 << 20)
-#define SHUNT_LL_BYTES(world) ((int64_t)2 * (world) * SHUNT_MAX_BLOCKS * SHUNT_LL_BLOCK_BYTES)       /* [parity][source][block] */
-#define SHUNT_LL128_BYTES(world) ((int64_t)2 * (world) * SHUNT_MAX_BLOCKS * SHUNT_LL128_BLOCK_BYTES) /* [phase][source][block][warp] */
-#define SHUNT_CHANNEL_BYTES(world) ((int64_t)(world) * SHUNT_CHANNEL_LANES * SHUNT_LL128_WARP_BYTES) /* [source][lane] */
-#define SHUNT_STAGING_BYTES(world) ((int64_t)(world) * SHUNT_MAX_BLOCKS * SHUNT_STAGES * SHUNT_STAGE_BYTES(world)) /* [source][block][stage] */
+/* [parity][source][block] */
+#define SHUNT_LL_BYTES(world) ((int64_t)2 * (world) * SHUNT_MAX_BLOCKS * SHUNT_LL_BLOCK_BYTES)
+/* [phase][source][block][warp] */
+#define SHUNT_LL128_BYTES(world) ((int64_t)2 * (world) * SHUNT_MAX_BLOCKS * SHUNT_LL128_BLOCK_BYTES)
+/* [source][lane] */
+#define SHUNT_CHANNEL_BYTES(world) ((int64_t)(world) * SHUNT_CHANNEL_LANES * SHUNT_LL128_WARP_BYTES)
+/* [source][block][stage] */
+#define SHUNT_STAGING_BYTES(world) ((int64_t)(world) * SHUNT_MAX_BLOCKS * SHUNT_STAGES * SHUNT_STAGE_BYTES(world))
 
 #define SHUNT_PARTS(bytes) (((bytes) + SHUNT_PART - 1) / SHUNT_PART * SHUNT_PART) /* bytes, in whole pages */
 #define SHUNT_OFF_LL(world) ((int64_t)SHUNT_OFF_SLOTS)
-#define SHUNT_OFF_LL128(world) SHUNT_PARTS(SHUNT_OFF_LL(world) + SHUNT_LL_BYTES(world)) /* what is before it is there from the start */
+/* what is before it is there from the start */
+#define SHUNT_OFF_LL128(world) SHUNT_PARTS(SHUNT_OFF_LL(world) + SHUNT_LL_BYTES(world))
 #define SHUNT_OFF_CHANNEL(world) (SHUNT_OFF_LL128(world) + SHUNT_PARTS(SHUNT_LL128_BYTES(world)))
 #define SHUNT_OFF_STAGING(world) (SHUNT_OFF_CHANNEL(world) + SHUNT_PARTS(SHUNT_CHANNEL_BYTES(world)))
 #define SHUNT_REGION_BYTES(world) (SHUNT_OFF_STAGING(world) + SHUNT_PARTS(SHUNT_STAGING_BYTES(world)))

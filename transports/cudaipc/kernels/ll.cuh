@@ -20,7 +20,9 @@ __device__ __forceinline__ u32 ll_flag(u64 epoch) { return u32(epoch) | 0x800000
 
 // Offset within any region of this thread's packet from a source.
 __device__ __forceinline__ int64_t ll_offset(int world, u64 epoch, int source) {
-  return SHUNT_OFF_LL(world) + (int64_t(((int(epoch) & 1) * world + source) * SHUNT_MAX_BLOCKS + block_index()) * SHUNT_LL_BLOCK_BYTES + threadIdx.x * 16);
+  return SHUNT_OFF_LL(world) +
+         (int64_t(((int(epoch) & 1) * world + source) * SHUNT_MAX_BLOCKS + block_index()) * SHUNT_LL_BLOCK_BYTES +
+          threadIdx.x * 16);
 }
 
 constexpr int64_t kLLSourceStride = int64_t(SHUNT_MAX_BLOCKS) * SHUNT_LL_BLOCK_BYTES;
@@ -36,7 +38,8 @@ __device__ __noinline__ void ll_rewrite(const shunt_kernel_args &a, u64 epoch) {
   const u32 flag = ll_flag(epoch);
   const u64 slot = ll_offset(a.world, epoch, a.rank);
   for (int p = 0; p < a.world; p++)
-    for (int t = blockDim.x; p != a.rank && t + int(threadIdx.x) < SHUNT_MAX_THREADS; t += blockDim.x) ll_store(a.region[p] + slot + t * 16, 0, flag);
+    for (int t = blockDim.x; p != a.rank && t + int(threadIdx.x) < SHUNT_MAX_THREADS; t += blockDim.x)
+      ll_store(a.region[p] + slot + t * 16, 0, flag);
 }
 __device__ __forceinline__ void ll_refresh(const shunt_kernel_args &a, u64 epoch, bool sent) {
   if ((epoch & 0x3FFFFFFF) >= 2) return;
@@ -50,7 +53,8 @@ __device__ __forceinline__ u64 ll_word(uint4 packet) { return u64(packet.x) | u6
 
 // Waits for the packets of every peer at once; words[s] becomes that of rank s,
 // words[own rank] is left alone. False if the wait was given up.
-[[nodiscard]] __device__ __forceinline__ bool ll_wait_all(const shunt_kernel_args &a, u64 epoch, u64 (&words)[SHUNT_MAX_RANKS]) {
+[[nodiscard]] __device__ __forceinline__ bool ll_wait_all(const shunt_kernel_args &a, u64 epoch,
+    u64 (&words)[SHUNT_MAX_RANKS]) {
   const u32 flag = ll_flag(epoch);
   const char *slot = own(a) + ll_offset(a.world, epoch, 0);
   Wait wait(a);

@@ -51,7 +51,8 @@ struct Lane {
 
 // Offset within any region of this lane's 16 bytes of slot 0 of the warp's ring.
 __device__ __forceinline__ int64_t ll128_offset(int world, int phase, int source) {
-  return SHUNT_OFF_LL128(world) + int64_t((phase * world + source) * SHUNT_MAX_BLOCKS + block_index()) * SHUNT_LL128_BLOCK_BYTES +
+  return SHUNT_OFF_LL128(world) +
+         int64_t((phase * world + source) * SHUNT_MAX_BLOCKS + block_index()) * SHUNT_LL128_BLOCK_BYTES +
          (threadIdx.x >> 5) * SHUNT_LL128_WARP_BYTES + (threadIdx.x & 31) * 16;
 }
 
@@ -107,7 +108,8 @@ __device__ __forceinline__ void fence_unit() {
 // left alone. slot(s) and flag(s) say where and for what, in_vain as for Wait::over.
 // The whole warp calls it, and gets false if the wait was given up.
 template <class Slot, class Flag, class InVain>
-[[nodiscard]] __device__ __forceinline__ bool ll128_wait_each(const shunt_kernel_args &a, const Lane &l, Slot slot, Flag flag, InVain in_vain, word2 (&w)[SHUNT_MAX_RANKS]) {
+[[nodiscard]] __device__ __forceinline__ bool ll128_wait_each(const shunt_kernel_args &a, const Lane &l, Slot slot,
+    Flag flag, InVain in_vain, word2 (&w)[SHUNT_MAX_RANKS]) {
   Wait wait(a);
   bool again = l.fenced;  // words may have been loaded before they came: once more
   for (;;) {
@@ -135,9 +137,10 @@ template <class Slot, class Flag, class InVain>
 }
 
 // The same where all ranks run alike; first is the slot of source 0.
-[[nodiscard]] __device__ __forceinline__ bool ll128_wait_all(const shunt_kernel_args &a, const Lane &l, const char *first, u64 unit,
-                                                             word2 (&w)[SHUNT_MAX_RANKS]) {
-  return ll128_wait_each(a, l, [&](int s) { return first + s * kLL128SourceStride; }, [&](int) { return unit; }, [] { return false; }, w);
+[[nodiscard]] __device__ __forceinline__ bool ll128_wait_all(const shunt_kernel_args &a, const Lane &l,
+    const char *first, u64 unit, word2 (&w)[SHUNT_MAX_RANKS]) {
+  return ll128_wait_each(
+      a, l, [&](int s) { return first + s * kLL128SourceStride; }, [&](int) { return unit; }, [] { return false; }, w);
 }
 
 // How the units of a message are dealt to the warps of a grid. Neighbouring

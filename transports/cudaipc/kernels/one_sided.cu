@@ -76,8 +76,23 @@ __device__ __forceinline__ void window_wait(const shunt_kernel_args &a) {
 
 }  // namespace shunt
 
-extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_copy(const __grid_constant__ shunt_kernel_args args) { shunt::one_sided_copy(args); }
-extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_signal(const __grid_constant__ shunt_kernel_args args) { shunt::one_sided_signal(args); }
-extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_wait(const __grid_constant__ shunt_kernel_args args) { shunt::one_sided_wait(args); }
-extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_window_signal(const __grid_constant__ shunt_kernel_args args) { shunt::window_signal(args); }
-extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_window_wait(const __grid_constant__ shunt_kernel_args args) { shunt::window_wait(args); }
+extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_copy(
+    const __grid_constant__ shunt_kernel_args args) {
+  shunt::one_sided_copy(args);
+}
+extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_signal(
+    const __grid_constant__ shunt_kernel_args args) {
+  shunt::one_sided_signal(args);
+}
+extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_wait(
+    const __grid_constant__ shunt_kernel_args args) {
+  shunt::one_sided_wait(args);
+}
+extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_window_signal(
+    const __grid_constant__ shunt_kernel_args args) {
+  shunt::window_signal(args);
+}
+extern "C" __global__ void __launch_bounds__(SHUNT_MAX_THREADS, 1) shunt_window_wait(
+    const __grid_constant__ shunt_kernel_args args) {
+  shunt::window_wait(args);
+}

@@ -11,7 +11,8 @@ namespace shunt {
 // then turned back into rank order, in which they are combined. What straddles is whole
 // vectors.
 template <class T, int kRanks, int kUnroll, bool kStraddles = false, class Sink>
-__device__ __forceinline__ void pull_reduced(const shunt_kernel_args &a, const Meeting &m, int64_t at, int64_t i, int64_t step, int64_t length, Sink sink) {
+__device__ __forceinline__ void pull_reduced(const shunt_kernel_args &a, const Meeting &m, int64_t at, int64_t i,
+    int64_t step, int64_t length, Sink sink) {
   word2 lines[kUnroll][SHUNT_MAX_RANKS];
   const bool turn = kRanks == a.world;
 #pragma unroll
@@ -40,7 +41,8 @@ __device__ __forceinline__ void pull_reduced(const shunt_kernel_args &a, const M
 #pragma unroll
       for (int s = 0; s < kRanks; s++) {
         if (s >= a.world) break;
-        lines[u][s] = word2{premultiply<T>(a.op, m.scalar[s], lines[u][s].x), premultiply<T>(a.op, m.scalar[s], lines[u][s].y)};
+        lines[u][s] = word2{premultiply<T>(a.op, m.scalar[s], lines[u][s].x),
+                            premultiply<T>(a.op, m.scalar[s], lines[u][s].y)};
       }
     }
     sink((i + u * step) * 16, reduce_lines<T>(a, lines[u]));
@@ -49,7 +51,8 @@ __device__ __forceinline__ void pull_reduced(const shunt_kernel_args &a, const M
 
 // Runs sink(offset, words) for every 16 bytes of a shard of all ranks' send.
 template <class T, class Sink>
-__device__ __forceinline__ void pull_shard(const shunt_kernel_args &a, const Meeting &m, int64_t at, int64_t length, Sink sink) {
+__device__ __forceinline__ void pull_shard(const shunt_kernel_args &a, const Meeting &m, int64_t at, int64_t length,
+    Sink sink) {
   if (length <= 0) return;
   if (a.world <= 4)
     each_vector<4>(length, [&](int64_t i, int64_t step) { pull_reduced<T, 4, 4>(a, m, at, i, step, length, sink); });
@@ -61,13 +64,15 @@ __device__ __forceinline__ void pull_shard(const shunt_kernel_args &a, const Mee
 // once a round, behind the loads: before the loop, it would let the compiler put some of
 // them off.
 template <class T, int kVectors, int kTo, class There>
-__device__ __forceinline__ void store_pairs(int op, const word2 (&lines)[2][kVectors], char *const (&to)[kTo], int64_t at, int64_t step, There there) {
+__device__ __forceinline__ void store_pairs(int op, const word2 (&lines)[2][kVectors], char *const (&to)[kTo],
+    int64_t at, int64_t step, There there) {
   auto store = [&](auto op) {
     constexpr int kOp = decltype(op)::value;
 #pragma unroll
     for (int u = 0; u < kVectors; u++) {
       if (!there(u)) break;
-      const word2 w{reduce_pair<T, kOp>(lines[0][u].x, lines[1][u].x), reduce_pair<T, kOp>(lines[0][u].y, lines[1][u].y)};
+      const word2 w{reduce_pair<T, kOp>(lines[0][u].x, lines[1][u].x),
+                    reduce_pair<T, kOp>(lines[0][u].y, lines[1][u].y)};
 #pragma unroll
       for (int k = 0; k < kTo; k++) *reinterpret_cast<word2 *>(to[k] + at + u * step) = w;
     }
@@ -80,7 +85,8 @@ __device__ __forceinline__ void store_pairs(int op, const word2 (&lines)[2][kVec
 // a thread: between loads nothing is called, and which of them there are is a predicate
 // of each, not a branch.
 template <class T, int kVectors, int kTo>
-__device__ __forceinline__ void pull_vectors(int op, const char *const (&from)[2], char *const (&to)[kTo], int64_t bytes) {
+__device__ __forceinline__ void pull_vectors(int op, const char *const (&from)[2], char *const (&to)[kTo],
+    int64_t bytes) {
   const int64_t step = int64_t(block_count()) * blockDim.x * 16;
 #pragma unroll 1
   for (int64_t at = (int64_t(block_index()) * blockDim.x + threadIdx.x) * 16; at < bytes; at += kVectors * step) {
@@ -106,9 +112,11 @@ __device__ __forceinline__ bool is_pair(const shunt_kernel_args &a, const Meetin
 
 // pull_shard of a pair, into one or two buffers: whole vectors, then what is left.
 template <class T, int kTo>
-__device__ __forceinline__ void pull_pair(const shunt_kernel_args &a, const Meeting &m, int64_t at, int64_t length, char *const (&to)[kTo]) {
+__device__ __forceinline__ void pull_pair(const shunt_kernel_args &a, const Meeting &m, int64_t at, int64_t length,
+    char *const (&to)[kTo]) {
   if constexpr (kHot<T>) {
-    const char *const from[2] = {reinterpret_cast<const char *>(m.send[0]) + at, reinterpret_cast<const char *>(m.send[1]) + at};
+    const char *const from[2] = {reinterpret_cast<const char *>(m.send[0]) + at,
+                                 reinterpret_cast<const char *>(m.send[1]) + at};
     const int64_t end = length / 16 * 16;
     pull_vectors<T, 8>(a.op, from, to, end);
     if (end >= length || block_index() != 0 || threadIdx.x != 0) return;
@@ -126,7 +134,8 @@ __device__ __forceinline__ void pull_pair(const shunt_kernel_args &a, const Meet
 // the lane before it straddles, so that none is loaded twice; a warp's last lane has only
 // that. from is aligned, and the vector behind the last is there.
 template <class T, int kVectors, int kTo>
-__device__ __forceinline__ void pull_straddling(int op, const char *const (&from)[2], const int (&shift)[2], char *const (&to)[kTo], int64_t bytes) {
+__device__ __forceinline__ void pull_straddling(int op, const char *const (&from)[2], const int (&shift)[2],
+    char *const (&to)[kTo], int64_t bytes) {
   constexpr int kRow = 31 * 16;
   const int lane = threadIdx.x & 31;
   const int64_t warps = blockDim.x >> 5, step = block_count() * warps * kRow;
@@ -146,7 +155,8 @@ __device__ __forceinline__ void pull_straddling(int op, const char *const (&from
     for (int s = 0; s < 2; s++) {
 #pragma unroll
       for (int u = 0; u < kBatch; u++) {
-        const word2 next{__shfl_sync(~0u, lines[s][u].x, (lane + 1) & 31), __shfl_sync(~0u, lines[s][u].y, (lane + 1) & 31)};
+        const word2 next{__shfl_sync(~0u, lines[s][u].x, (lane + 1) & 31),
+                         __shfl_sync(~0u, lines[s][u].y, (lane + 1) & 31)};
         lines[s][u] = straddle(lines[s][u], next, shift[s]);
       }
     }
@@ -162,7 +172,8 @@ __device__ __forceinline__ void pull_straddling(int op, const char *const (&from
 // pull_shard into buffers that are aligned alike, as many as there are ranks or the first
 // alone.
 template <class T, int kTo>
-__device__ __forceinline__ void pull_any(const shunt_kernel_args &a, const Meeting &m, int64_t at, int64_t length, char *const (&to)[kTo]) {
+__device__ __forceinline__ void pull_any(const shunt_kernel_args &a, const Meeting &m, int64_t at, int64_t length,
+    char *const (&to)[kTo]) {
   if (length <= 0) return;
   const u64 first = reinterpret_cast<u64>(to[0]);
   u64 apart = 0;
@@ -191,7 +202,8 @@ __device__ __forceinline__ void pull_any(const shunt_kernel_args &a, const Meeti
       for (int k = 0; k < (kTo == 1 ? 1 : 2); k++) into[k] = to[k] + middle.begin;
       const u64 places[2] = {m.send[0] + from, m.send[1] + from};
       const int shift[2] = {int(places[0] & 15), int(places[1] & 15)};
-      const char *const lines[2] = {reinterpret_cast<const char *>(places[0] - shift[0]), reinterpret_cast<const char *>(places[1] - shift[1])};
+      const char *const lines[2] = {reinterpret_cast<const char *>(places[0] - shift[0]),
+                                    reinterpret_cast<const char *>(places[1] - shift[1])};
       if (straddles) pull_straddling<T, 4>(a.op, lines, shift, into, whole);
       else pull_vectors<T, 8>(a.op, lines, into, whole);
       return;
@@ -199,9 +211,13 @@ __device__ __forceinline__ void pull_any(const shunt_kernel_args &a, const Meeti
   }
   auto sink = sink_from(middle.begin, whole);
   if (a.world <= 4)
-    each_vector<2>(whole, [&](int64_t i, int64_t step) { pull_reduced<T, 4, 2, true>(a, m, from, i, step, whole, sink); });
+    each_vector<2>(whole, [&](int64_t i, int64_t step) {
+      pull_reduced<T, 4, 2, true>(a, m, from, i, step, whole, sink);
+    });
   else
-    each_vector<1>(whole, [&](int64_t i, int64_t step) { pull_reduced<T, 8, 1, true>(a, m, from, i, step, whole, sink); });
+    each_vector<1>(whole, [&](int64_t i, int64_t step) {
+      pull_reduced<T, 8, 1, true>(a, m, from, i, step, whole, sink);
+    });
 }
 
 // Whether what ranks receive into is aligned alike.
@@ -214,7 +230,8 @@ __device__ __forceinline__ bool is_alike(const shunt_kernel_args &a, const Meeti
 // This rank's block, which lies `at` bytes behind what enter, the start barrier, has told of
 // everyone's send.
 template <class T, bool kAny, class Blocks, class Enter>
-__device__ __forceinline__ void reduce_scatter_direct(const shunt_kernel_args &a, const Blocks &blocks, int64_t at, Enter enter) {
+__device__ __forceinline__ void reduce_scatter_direct(const shunt_kernel_args &a, const Blocks &blocks, int64_t at,
+    Enter enter) {
   begin();
   __shared__ Meeting m;
   u64 *epoch = epoch_of(a, SHUNT_CLASS_DIRECT);
@@ -239,8 +256,9 @@ __device__ __forceinline__ void reduce_scatter_direct(const shunt_kernel_args &a
 
 template <class T, bool kAny>
 __device__ __forceinline__ void reduce_scatter_direct(const shunt_kernel_args &a) {
-  reduce_scatter_direct<T, kAny>(a, EqualBlocks(a), a.rank * a.bytes,
-                                 [&](Meeting &m, u64 e) { return meet(a, m, Kind::kReduceScatter, e, a.bytes * a.world, 0); });
+  reduce_scatter_direct<T, kAny>(a, EqualBlocks(a), a.rank * a.bytes, [&](Meeting &m, u64 e) {
+    return meet(a, m, Kind::kReduceScatter, e, a.bytes * a.world, 0);
+  });
 }
 
 // Of blocks of any lengths each peer hears where its own begins, as displacements are a
@@ -251,9 +269,13 @@ __device__ __forceinline__ void reduce_scatter_v_direct(const shunt_kernel_args_
   struct Told {
     const shunt_messages &messages;
     __device__ __forceinline__ int64_t place(int p) const { return messages.send_displ[p]; }
-    __device__ __forceinline__ u64 reference(u64 send, int p) const { return send == 0 || send == kNothing ? send : send + place(p); }
+    __device__ __forceinline__ u64 reference(u64 send, int p) const {
+      return send == 0 || send == kNothing ? send : send + place(p);
+    }
     __device__ __forceinline__ int64_t length(int p) const { return messages.send_count[p]; }
-    __device__ __forceinline__ u64 word(u64 call, int p) const { return (call & ~kLengthBits) | (u64(length(p)) & kLengthBits); }
+    __device__ __forceinline__ u64 word(u64 call, int p) const {
+      return (call & ~kLengthBits) | (u64(length(p)) & kLengthBits);
+    }
   };
   int64_t end = 0;
   for (int p = 0; p < v.base.world; p++)

@@ -11,7 +11,9 @@ __device__ __forceinline__ void reduce_scatter_ll_body(const shunt_kernel_args &
   char *recv = reinterpret_cast<char *>(a.recv);
   exchange_ll<T, true>(
       a, blocks, [&](u64 word) { return premultiply<T>(a.op, a.scalar, word); },
-      [&](int64_t offset, const u64(&words)[SHUNT_MAX_RANKS]) { store_word<T>(recv, offset, blocks.length(a.rank), reduce_words<T>(a, words)); });
+      [&](int64_t offset, const u64(&words)[SHUNT_MAX_RANKS]) {
+        store_word<T>(recv, offset, blocks.length(a.rank), reduce_words<T>(a, words));
+      });
 }
 
 template <class T>

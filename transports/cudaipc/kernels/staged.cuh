@@ -26,13 +26,16 @@ __device__ __forceinline__ int64_t staged_word(int rank) { return (block_index()
 
 // Where in a region source's stage of this block for a chunk is.
 __device__ __forceinline__ int64_t stage_of(int world, int source, u64 chunk) {
-  return SHUNT_OFF_STAGING(world) + (int64_t(source * SHUNT_MAX_BLOCKS + block_index()) * SHUNT_STAGES + int(chunk % SHUNT_STAGES)) * SHUNT_STAGE_BYTES(world);
+  return SHUNT_OFF_STAGING(world) +
+         (int64_t(source * SHUNT_MAX_BLOCKS + block_index()) * SHUNT_STAGES + int(chunk % SHUNT_STAGES)) *
+             SHUNT_STAGE_BYTES(world);
 }
 
 // Lane p of a warp waits until peer p's word, if asked for, has reached a value;
 // seen is what the lane saw last. Acquires, for the whole warp, which gets false if the
 // wait was given up, or fault says that one of an earlier kernel was.
-[[nodiscard]] __device__ __forceinline__ bool wait_words(const shunt_kernel_args &a, int64_t offset, bool asked, u64 value, u64 &seen, u32 fault) {
+[[nodiscard]] __device__ __forceinline__ bool wait_words(const shunt_kernel_args &a, int64_t offset, bool asked,
+    u64 value, u64 &seen, u32 fault) {
   const int p = threadIdx.x & 31;
   bool met = true;
   if (asked && (long long)(seen - value) < 0) {
@@ -48,7 +51,8 @@ __device__ __forceinline__ int64_t stage_of(int world, int source, u64 chunk) {
 // Raises the word of this rank at every peer; the whole warp calls it.
 __device__ __forceinline__ void tell_peers(const shunt_kernel_args &a, int64_t offset, u64 value) {
   const int p = threadIdx.x & 31;
-  if (p < a.world && p != a.rank) store_relaxed(reinterpret_cast<void *>(a.region[p] + offset + staged_word(a.rank)), value);
+  if (p < a.world && p != a.rank)
+    store_relaxed(reinterpret_cast<void *>(a.region[p] + offset + staged_word(a.rank)), value);
 }
 
 // Where the shards lie and who owns them: shard (mine + k) mod world belongs to rank
@@ -104,7 +108,9 @@ struct Chunks {
   }
 
   // For premul_sum.
-  __device__ __forceinline__ void scale(word2 &w) const { w = word2{multiply<T>(a.scalar, w.x), multiply<T>(a.scalar, w.y)}; }
+  __device__ __forceinline__ void scale(word2 &w) const {
+    w = word2{multiply<T>(a.scalar, w.x), multiply<T>(a.scalar, w.y)};
+  }
 
   // From the peers' shards of send at a place, to a place in the owners' regions, by
   // kStagers warps.
@@ -113,7 +119,9 @@ struct Chunks {
     const int lane = (threadIdx.x & 31) * 16;
     auto owns = [&](int k) { return wrap(a, deed.mine + k) < deed.owners; };
     auto from = [&](int k, int row) { return load(wrap(a, deed.mine + k), at + row * kRow + lane); };
-    auto put = [&](int k, int row, word2 w) { *reinterpret_cast<word2 *>(reinterpret_cast<char *>(a.region[wrap(a, a.rank + k)]) + to + row * kRow + lane) = w; };
+    auto put = [&](int k, int row, word2 w) {
+      *reinterpret_cast<word2 *>(reinterpret_cast<char *>(a.region[wrap(a, a.rank + k)]) + to + row * kRow + lane) = w;
+    };
 #pragma unroll 1
     for (int row = warp; row < rows(); row += kBatch * kStagers) {
       if constexpr (!kWhole) {
@@ -222,7 +230,8 @@ __device__ __forceinline__ void store_row(char *to, word2 w) {
   const int at = lane * int(sizeof(T)), holder = at < 16 - miss ? 0 : 31;
   const word2 end = of(holder);
   typedef typename Bits<sizeof(T)>::type Element;
-  if (at < 16) reinterpret_cast<Element *>(to + (holder - lane) * 16)[lane] = Element((at < 8 ? end.x : end.y) >> (at % 8 * 8));
+  if (at < 16)
+    reinterpret_cast<Element *>(to + (holder - lane) * 16)[lane] = Element((at < 8 ? end.x : end.y) >> (at % 8 * 8));
 }
 
 // Sixteen bytes of a result, as of the chunk; the whole warp stores a row.
@@ -238,11 +247,14 @@ __device__ __forceinline__ void store_result(Constant<kFit>, u64 base, int64_t o
 struct Share {
   int chunks;
   u64 base;  // the number of the first
-  __device__ __forceinline__ Share(const shunt_kernel_args &a, const Deed &deed) : base(*epoch_of(a, SHUNT_CLASS_STAGED)) {
+  __device__ __forceinline__ Share(const shunt_kernel_args &a, const Deed &deed)
+      : base(*epoch_of(a, SHUNT_CLASS_STAGED)) {
     const int64_t all = (deed.shard + SHUNT_STAGE_BYTES(a.world) - 1) / SHUNT_STAGE_BYTES(a.world);
     chunks = all <= int64_t(block_index()) ? 0 : int((all - block_index() - 1) / block_count()) + 1;
   }
-  __device__ __forceinline__ int64_t at(const shunt_kernel_args &a, int k) const { return (int64_t(k) * block_count() + block_index()) * SHUNT_STAGE_BYTES(a.world); }
+  __device__ __forceinline__ int64_t at(const shunt_kernel_args &a, int k) const {
+    return (int64_t(k) * block_count() + block_index()) * SHUNT_STAGE_BYTES(a.world);
+  }
 };
 
 __device__ __forceinline__ void clear(Progress &progress, const Share &share) {
@@ -256,7 +268,8 @@ __device__ __forceinline__ void clear(Progress &progress, const Share &share) {
 // first of them, if there is one, and returns how many there are, or kLost. False if it
 // has given up.
 template <class T, bool kAny, int kStagers, class First>
-[[nodiscard]] __device__ __forceinline__ bool stage_chunks(const shunt_kernel_args &a, const Deed &deed, const Share &share, Progress &progress, int warp, First first) {
+[[nodiscard]] __device__ __forceinline__ bool stage_chunks(const shunt_kernel_args &a, const Deed &deed,
+    const Share &share, Progress &progress, int warp, First first) {
   const int lane = threadIdx.x & 31;
   const bool owner = lane < a.world && lane != a.rank && (deed.mine + lane - a.rank + a.world) % a.world < deed.owners;
   u64 seen = 0;
@@ -266,7 +279,10 @@ template <class T, bool kAny, int kStagers, class First>
     const u32 fault = k == 0 ? earlier_fault(a) : 0;  // of an earlier kernel
     // Acquire: the owner had read the stage before it said so.
     const bool met = wait_words(a, SHUNT_OFF_TAKEN, owner, n + 1 - SHUNT_STAGES, seen, fault);
-    if (met) with_chunks<T, kAny>(a, deed, is_whole<kAny>(a, deed, share.at(a, k)), [&](auto c) { c.template stage<kStagers>(warp, share.at(a, k), stage_of(a.world, a.rank, n)); });
+    if (met)
+      with_chunks<T, kAny>(a, deed, is_whole<kAny>(a, deed, share.at(a, k)), [&](auto c) {
+        c.template stage<kStagers>(warp, share.at(a, k), stage_of(a.world, a.rank, n));
+      });
     __syncwarp();
     // Release: the warp's stores come before the teller's fence.
     if (lane == 0) store_release_shared(&progress.staged[warp], met ? u32(k + 1) : kLost);
@@ -305,7 +321,8 @@ __device__ __forceinline__ void tell_staged(const shunt_kernel_args &a, const Sh
 // False if it has given up; its part of a chunk is then never counted, so nobody says
 // that the stage may be used again.
 template <class T, bool kAny, int kCombiners, class Sink>
-[[nodiscard]] __device__ __forceinline__ bool combine_chunks(const shunt_kernel_args &a, const Deed &deed, const Share &share, Progress &progress, int warp, bool straight, Sink sink) {
+[[nodiscard]] __device__ __forceinline__ bool combine_chunks(const shunt_kernel_args &a, const Deed &deed,
+    const Share &share, Progress &progress, int warp, bool straight, Sink sink) {
   const int lane = threadIdx.x & 31;
   const bool source = lane < a.world && lane != a.rank;
   u64 seen = 0;
@@ -315,7 +332,9 @@ template <class T, bool kAny, int kCombiners, class Sink>
     // Acquire: what the peers staged is visible from here, past L1.
     if (!wait_words(a, SHUNT_OFF_STAGED, source, n + 1, seen, fault)) return false;
     if (k == 0) heard_from_peers();
-    with_chunks<T, kAny>(a, deed, (kAny || straight) && is_whole<kAny>(a, deed, share.at(a, k)), [&](auto c) { c.template combine<kCombiners>(warp, share.at(a, k), own(a) + stage_of(a.world, 0, n), sink); });
+    with_chunks<T, kAny>(a, deed, (kAny || straight) && is_whole<kAny>(a, deed, share.at(a, k)), [&](auto c) {
+      c.template combine<kCombiners>(warp, share.at(a, k), own(a) + stage_of(a.world, 0, n), sink);
+    });
     __syncwarp();
     u32 before = 0;
     if (lane == 0) before = count_shared(&progress.combined[n % SHUNT_STAGES]);
@@ -330,7 +349,8 @@ template <class T, bool kAny, int kCombiners, class Sink>
 // Every thread has done its part, or has not met what it waited for: then the whole block
 // gets false. Where this rank owned nothing or dropped a chunk, peers count on it all the
 // same.
-[[nodiscard]] __device__ __forceinline__ bool close(const shunt_kernel_args &a, const Share &share, Progress &progress, bool met) {
+[[nodiscard]] __device__ __forceinline__ bool close(const shunt_kernel_args &a, const Share &share,
+    Progress &progress, bool met) {
   if (__syncthreads_or(!met)) return false;
   const u64 next = share.base + progress.last;
   if (threadIdx.x < 32) tell_peers(a, SHUNT_OFF_TAKEN, next);
@@ -344,7 +364,8 @@ template <class T, bool kAny, int kCombiners, class Sink>
 // chunk is staged. If they cannot, it is dropped, and nothing is combined. The whole block
 // gets false if it has given up.
 template <class T, bool kAny, class Ready, class Aligned, class Sink>
-[[nodiscard]] __device__ __forceinline__ bool staged_reduce(const shunt_kernel_args &a, const Deed &deed, Ready ready, Aligned aligned, Sink sink) {
+[[nodiscard]] __device__ __forceinline__ bool staged_reduce(const shunt_kernel_args &a, const Deed &deed,
+    Ready ready, Aligned aligned, Sink sink) {
   __shared__ Progress progress;
   const Share share(a, deed);
   clear(progress, share);
@@ -365,7 +386,8 @@ template <class T, bool kAny, class Ready, class Aligned, class Sink>
     if (thread == 0 && !met) store_release_shared(&progress.last, kLost);
     if (thread == 0 && all == Met::kStrangers && share.chunks > 1) store_release_shared(&progress.last, 1);
     join_stagers_and_combiners();
-    if (all == Met::kAll && deed.mine < deed.owners) met &= combine_chunks<T, kAny, kCombiners>(a, deed, share, progress, thread / 32, aligned(), sink);
+    if (all == Met::kAll && deed.mine < deed.owners)
+      met &= combine_chunks<T, kAny, kCombiners>(a, deed, share, progress, thread / 32, aligned(), sink);
   }
   return close(a, share, progress, met);
 }
@@ -418,9 +440,12 @@ __device__ __forceinline__ void reduce_pair_staged(const shunt_kernel_args &a) {
   const int warp = threadIdx.x >> 5;
   bool met = share.chunks > 0 || earlier_fault(a) == SHUNT_FAULT_NONE;  // who has chunks looks behind the first loads
   if (root) {
-    met &= combine_chunks<T, kAny, SHUNT_MAX_WARPS>(a, deed, share, progress, warp, a.recv % 16 == 0, [&](auto fit, int64_t offset, word2 w) { store_result<T>(fit, a.recv, offset, a.bytes, w); });
+    met &= combine_chunks<T, kAny, SHUNT_MAX_WARPS>(
+        a, deed, share, progress, warp, a.recv % 16 == 0,
+        [&](auto fit, int64_t offset, word2 w) { store_result<T>(fit, a.recv, offset, a.bytes, w); });
   } else if (warp < SHUNT_MAX_WARPS - 1) {
-    met &= stage_chunks<T, kAny, SHUNT_MAX_WARPS - 1>(a, deed, share, progress, warp, [&] { return u32(share.chunks); });
+    met &= stage_chunks<T, kAny, SHUNT_MAX_WARPS - 1>(
+        a, deed, share, progress, warp, [&] { return u32(share.chunks); });
   } else {
     tell_staged<SHUNT_MAX_WARPS - 1>(a, share, progress);
   }
@@ -446,7 +471,10 @@ __device__ __forceinline__ void reduce_staged(const shunt_kernel_args &a) {
   const Deed deed{shards.shard, a.bytes, owners, mine};
   const int64_t at = shards.start(mine), length = shards.length(mine);
   bool met = staged_reduce<T, kAny>(
-      a, deed, [&](int thread, auto join) { return meet(a, m, Kind::kReduceStaged, e, 0, a.rank == a.root ? a.bytes : 0, thread, join); },
+      a, deed,
+      [&](int thread, auto join) {
+        return meet(a, m, Kind::kReduceStaged, e, 0, a.rank == a.root ? a.bytes : 0, thread, join);
+      },
       [&] { return (m.recv[a.root] | u64(at)) % 16 == 0; },
       [&](auto fit, int64_t offset, word2 w) { store_result<T>(fit, m.recv[a.root] + at, offset, length, w); });
   if (met && m.strangers) met = two_shot_ll128<T, true>(a);

@@ -17,13 +17,15 @@ namespace shunt {
 
 // The warp's view of what differs: told by one thread, once for this rank's
 // region, like any other fault.
-__device__ __noinline__ void tell_asymmetric(const shunt_kernel_args &a, int peer, u64 epoch, const u64 (&own_words)[3], const u64 (&theirs)[3]) {
-  tell_contradiction(a, SHUNT_FAULT_ASYMMETRIC, peer, epoch, [&](volatile uint64_t *own_place, volatile uint64_t *their_place) {
-    for (int i = 0; i < 3; i++) {
-      own_place[i] = own_words[i];
-      their_place[i] = theirs[i];
-    }
-  });
+__device__ __noinline__ void tell_asymmetric(const shunt_kernel_args &a, int peer, u64 epoch,
+    const u64 (&own_words)[3], const u64 (&theirs)[3]) {
+  tell_contradiction(a, SHUNT_FAULT_ASYMMETRIC, peer, epoch,
+      [&](volatile uint64_t *own_place, volatile uint64_t *their_place) {
+        for (int i = 0; i < 3; i++) {
+          own_place[i] = own_words[i];
+          their_place[i] = theirs[i];
+        }
+      });
 }
 
 // Until the communicator is aborted, or as long as any wait may last.

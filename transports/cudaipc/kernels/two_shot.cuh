@@ -12,7 +12,8 @@ namespace shunt {
 // Shards of a message, one an owner; the last ones may be short or empty.
 struct Shards {
   int64_t bytes, shard;
-  __device__ __forceinline__ Shards(int64_t bytes, int owners) : bytes(bytes), shard(((bytes + owners - 1) / owners + 15) / 16 * 16) {}
+  __device__ __forceinline__ Shards(int64_t bytes, int owners)
+      : bytes(bytes), shard(((bytes + owners - 1) / owners + 15) / 16 * 16) {}
   __device__ __forceinline__ int64_t start(int owner) const { return owner * shard; }
   __device__ __forceinline__ int64_t length(int owner) const { return min(shard, bytes - owner * shard); }
 };
@@ -37,7 +38,8 @@ struct Shards {
 // ranks does: so many more units of a call would go out unheard.
 constexpr int kBehind = 3;
 static_assert(kAhead + 1 + kBehind + 2 <= SHUNT_RING, "a result would be overwritten before it is read");
-static_assert(kAhead - SHUNT_RING <= -2 - (kAhead + 1), "a unit of the call before would be overwritten before it is read");
+static_assert(kAhead - SHUNT_RING <= -2 - (kAhead + 1),
+              "a unit of the call before would be overwritten before it is read");
 
 // A warp that has given up gets false.
 template <class T, bool kRooted>
@@ -47,7 +49,8 @@ __device__ __forceinline__ bool two_shot_ll128(const shunt_kernel_args &a) {
   const Lane l(a);
   const char *send = reinterpret_cast<const char *>(a.send);
   char *recv = reinterpret_cast<char *>(a.recv);
-  const bool apart = kRooted && a.world > 2, idle = apart && a.rank == a.root;  // the root owns nothing; this rank is it
+  // the root owns nothing; this rank is it
+  const bool apart = kRooted && a.world > 2, idle = apart && a.rank == a.root;
   const int first = apart ? a.root + 1 : 0;
   const Shards shards(a.bytes, apart ? a.world - 1 : a.world);
   const Deal deal(shards.shard);
@@ -97,7 +100,9 @@ __device__ __forceinline__ bool two_shot_ll128(const shunt_kernel_args &a) {
         if (p != a.rank && (!kRooted || p == a.root)) store(a.region[p] + result_out + ring(unit), result, unit);
       }
     });
-    if (!kRooted || a.rank == a.root) store_unit<T>(l, recv + shards.start(shard_of(a.rank)), deal.offset(round), shards.length(shard_of(a.rank)), result);
+    if (!kRooted || a.rank == a.root)
+      store_unit<T>(l, recv + shards.start(shard_of(a.rank)), deal.offset(round),
+                    shards.length(shard_of(a.rank)), result);
     return true;
   };
   auto collect = [&](int64_t round) {
@@ -109,7 +114,8 @@ __device__ __forceinline__ bool two_shot_ll128(const shunt_kernel_args &a) {
 #pragma unroll
     for (int s = 0; s < SHUNT_MAX_RANKS; s++) {
       if (s >= a.world) break;
-      if (s != a.rank) store_unit<T>(l, recv + shards.start(shard_of(s)), deal.offset(round), shards.length(shard_of(s)), lines[s]);
+      if (s != a.rank)
+        store_unit<T>(l, recv + shards.start(shard_of(s)), deal.offset(round), shards.length(shard_of(s)), lines[s]);
     }
     return true;
   };
