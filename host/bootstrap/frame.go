@@ -50,16 +50,17 @@ type frameConn struct {
 // way, is not taken for silent or late.
 const waitParts = 8
 
-// SetReadDeadline bounds reads that run and that follow, by time in which this process can run.
-func (f *frameConn) SetReadDeadline(t time.Time) error {
+// limitReads bounds reads that run and that follow, by time in which this process can run. It takes no point in time: a
+// stop between its making and this call would be a wait that is over. neverSilent is no limit: the timer of a deadline
+// holds its connection until it fires.
+func (f *frameConn) limitReads(d time.Duration) error {
 	f.reading.Lock()
 	defer f.reading.Unlock()
 	f.left = 0
-	if t.IsZero() {
-		return f.Conn.SetReadDeadline(t)
+	if d >= neverSilent {
+		return f.Conn.SetReadDeadline(time.Time{})
 	}
-	f.left = time.Until(t)
-	f.part = f.left/waitParts + 1
+	f.left, f.part = d, d/waitParts+1
 	return f.wait()
 }
 
@@ -70,20 +71,27 @@ func (f *frameConn) wait() error {
 	return f.Conn.SetReadDeadline(time.Now().Add(part))
 }
 
-// Read reads from the connection until the last part of the deadline has passed.
+// Read reads from the connection until the last part of the limit has passed.
 func (f *frameConn) Read(b []byte) (int, error) {
 	for {
 		n, err := f.r.Read(b)
-		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || !f.mayWait() {
+		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
+		}
+		if err = f.goOn(err); err != nil {
+			return 0, err
 		}
 	}
 }
 
-func (f *frameConn) mayWait() bool {
+// goOn begins the next part of a wait; it returns the error of the part that has passed if that was the last.
+func (f *frameConn) goOn(passed error) error {
 	f.reading.Lock()
 	defer f.reading.Unlock()
-	return f.left > 0 && f.wait() == nil
+	if f.left <= 0 {
+		return passed
+	}
+	return f.wait()
 }
 
 // setSilence bounds every write from now on.
@@ -120,13 +128,22 @@ func (f *frameConn) write(fr frame) error {
 	if cap(b) <= 64<<10 { // keep no giant buffer for the life of the job
 		f.buffer = b
 	}
-	if f.silence > 0 {
-		if err := f.SetWriteDeadline(time.Now().Add(f.silence)); err != nil {
+	return f.writeAll(b)
+}
+
+// writeAll writes b, within f.silence of time in which this process can run. f.mu is held.
+func (f *frameConn) writeAll(b []byte) error {
+	for parts := waitParts; ; parts-- {
+		if f.silence > 0 {
+			if err := f.SetWriteDeadline(time.Now().Add(f.silence/waitParts + 1)); err != nil {
+				return err
+			}
+		}
+		n, err := f.Conn.Write(b)
+		if b = b[n:]; parts == 1 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
 		}
 	}
-	_, err := f.Conn.Write(b)
-	return err
 }
 
 // frameNonce returns the nonce of frame number seq.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,17 +21,20 @@ import (
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// lateConn says of its next reads that their deadline has passed.
+// lateConn says of its next reads and writes that their deadline has passed. Writes get on by a byte until then.
 type lateConn struct {
 	net.Conn
-	late  int
-	waits []time.Duration // of all deadlines
+	late    int
+	waits   []time.Duration // of all deadlines
+	written []byte
 }
 
 func (c *lateConn) SetReadDeadline(t time.Time) error {
 	c.waits = append(c.waits, time.Until(t))
 	return nil
 }
+
+func (c *lateConn) SetWriteDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 
 func (c *lateConn) Read(b []byte) (int, error) {
 	if c.late > 0 {
@@ -40,25 +44,120 @@ func (c *lateConn) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
+func (c *lateConn) Write(b []byte) (int, error) {
+	n := len(b)
+	var err error
+	if c.late > 0 {
+		c.late--
+		n, err = 1, os.ErrDeadlineExceeded
+	}
+	c.written = append(c.written, b[:n]...)
+	return n, err
+}
+
 // A deadline that has passed while this process was stopped is one part of the wait.
 func TestAPauseIsNoSilence(t *testing.T) {
-	for late := range waitParts + 1 {
-		c := &lateConn{late: late}
-		f := &frameConn{Conn: c, r: bufio.NewReader(c)}
-		require.NoError(t, f.SetReadDeadline(time.Now().Add(time.Hour)))
-		_, err := io.ReadFull(f, make([]byte, 100))
-		require.Equal(t, late == waitParts, errors.Is(err, os.ErrDeadlineExceeded), "late %d times: %v", late, err)
-		var all time.Duration
-		for _, wait := range c.waits {
-			all += wait
+	message := []byte("more bytes than parts of a wait")
+	for name, wait := range map[string]func(*frameConn) error{
+		"read": func(f *frameConn) error {
+			require.NoError(t, f.limitReads(time.Hour))
+			_, err := io.ReadFull(f, make([]byte, 100))
+			return err
+		},
+		"write": func(f *frameConn) error {
+			f.setSilence(time.Hour)
+			return f.writeAll(message)
+		},
+	} {
+		for late := range waitParts + 1 {
+			c := &lateConn{late: late}
+			err := wait(&frameConn{Conn: c, r: bufio.NewReader(c)})
+			require.Equal(t, late == waitParts, errors.Is(err, os.ErrDeadlineExceeded), "%s, late %d times: %v", name, late, err)
+			if name == "write" && err == nil {
+				require.Equal(t, message, c.written)
+			}
+			var all time.Duration
+			for _, wait := range c.waits {
+				all += wait
+			}
+			require.InDelta(t, time.Hour*time.Duration(len(c.waits))/waitParts, all, float64(time.Minute))
 		}
-		require.InDelta(t, time.Hour*time.Duration(len(c.waits))/waitParts, all, float64(time.Minute))
 	}
 	c := &lateConn{late: 1}
 	f := &frameConn{Conn: c, r: bufio.NewReader(c)}
-	require.NoError(t, f.SetReadDeadline(time.Now().Add(-time.Hour)))
+	require.NoError(t, f.limitReads(-time.Hour))
 	_, err := io.ReadFull(f, make([]byte, 100))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+}
+
+// stoppedConn belongs to a process that is stopped again and again, just when it has set a deadline.
+type stoppedConn struct {
+	net.Conn
+	deadlines atomic.Int64
+}
+
+func (c *stoppedConn) at(t time.Time) time.Time {
+	if c.deadlines.Add(1)%2 == 0 && !t.IsZero() {
+		return time.Now()
+	}
+	return t
+}
+
+func (c *stoppedConn) SetReadDeadline(t time.Time) error  { return c.Conn.SetReadDeadline(c.at(t)) }
+func (c *stoppedConn) SetWriteDeadline(t time.Time) error { return c.Conn.SetWriteDeadline(c.at(t)) }
+
+// Frames arrive, whole and in order, over connections of processes that are stopped at every second deadline.
+func TestStopsAtDeadlines(t *testing.T) {
+	here, there := net.Pipe()
+	conn := func(c net.Conn) *frameConn {
+		s := &stoppedConn{Conn: c}
+		f := newFrameConn(s, bufio.NewReader(s), secret{}, nonce{}, nonce{})
+		f.setSilence(time.Minute)
+		return f
+	}
+	from, to := conn(here), conn(there)
+	from.sends, to.receives = from.toStore, to.toStore
+	const frames = 100
+	payload := bytes.Repeat([]byte("payload"), 10000)
+	var work sync.WaitGroup
+	work.Go(func() {
+		defer from.Close()
+		for i := range frames {
+			if err := from.write(frame{kind: msgBeat, head: []byte{byte(i)}, payload: payload}); err != nil {
+				t.Errorf("frame %d: %v", i, err)
+				return
+			}
+		}
+	})
+	for i := range frames {
+		require.NoError(t, to.limitReads(time.Minute))
+		_, body, err := to.read()
+		require.NoError(t, err, "frame %d", i)
+		require.Equal(t, byte(i), body[0])
+		require.True(t, bytes.Equal(payload, body[1:]), "frame %d", i)
+	}
+	_, _, err := to.read()
+	require.ErrorIs(t, err, io.EOF)
+	work.Wait()
+	require.NoError(t, to.Close())
+}
+
+// What ends a connection is named also where the part of a wait ends at the same time.
+func TestClosedWhileAPartPasses(t *testing.T) {
+	here, there := net.Pipe()
+	defer there.Close()
+	c := &closingConn{here}
+	f := &frameConn{Conn: c, r: bufio.NewReader(c)}
+	require.NoError(t, f.limitReads(time.Minute))
+	_, err := f.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.ErrClosedPipe)
+}
+
+// closingConn is closed by another goroutine when a deadline has passed.
+type closingConn struct{ net.Conn }
+
+func (c *closingConn) Read([]byte) (int, error) {
+	return 0, errors.Join(os.ErrDeadlineExceeded, c.Close())
 }
 
 // A wait lasts as long as it is to, and another goroutine ends it.
@@ -70,10 +169,10 @@ func TestReadDeadline(t *testing.T) {
 		defer f.Close()
 		for _, sooner := range []time.Duration{0, time.Second} {
 			begin, want := time.Now(), 10*time.Second
-			require.NoError(t, f.SetReadDeadline(begin.Add(want)))
+			require.NoError(t, f.limitReads(want))
 			if sooner > 0 {
 				want = 5 * time.Second
-				time.AfterFunc(want-sooner, func() { require.NoError(t, f.SetReadDeadline(time.Now().Add(sooner))) })
+				time.AfterFunc(want-sooner, func() { require.NoError(t, f.limitReads(sooner)) })
 			}
 			_, err := f.Read(make([]byte, 1))
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)

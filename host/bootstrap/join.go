@@ -393,13 +393,9 @@ func (j *joiner) wait(f *frameConn, deadline time.Time) (*message, error) {
 	var watch *processWatch
 	defer func() { watch.stop() }()
 	for {
-		until := time.Now().Add(silence)
-		if last := deadline.Add(grace); last.Before(until) {
-			until = last
-		}
-		err := f.SetReadDeadline(until)
+		err := f.limitReads(min(silence, time.Until(deadline.Add(grace))))
 		if exited.Load() {
-			err = f.SetReadDeadline(time.Now().Add(lastWords))
+			err = f.limitReads(lastWords)
 		}
 		var m *message
 		if err == nil {
@@ -437,7 +433,7 @@ func (j *joiner) wait(f *frameConn, deadline time.Time) (*message, error) {
 			watch.stop()
 			watch = watchProcess(m.Process, func() {
 				exited.Store(true)
-				_ = f.SetReadDeadline(time.Now().Add(lastWords)) // fails if the connection is closed, which is the aim
+				_ = f.limitReads(lastWords) // fails if the connection is closed, which is the aim
 			})
 		case msgBeat:
 		case msgWelcome, msgRefuse:

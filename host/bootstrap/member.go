@@ -170,7 +170,7 @@ func (m *member) reader() {
 	defer close(m.read)
 	watch := watchProcess(m.process, func() {
 		m.exited.Store(true)
-		_ = m.conn.SetReadDeadline(time.Now().Add(lastWords)) // fails if the connection is closed, which is the aim
+		_ = m.conn.limitReads(lastWords) // fails if the connection is closed, which is the aim
 	})
 	defer watch.stop()
 	for {
@@ -196,8 +196,8 @@ func (m *member) drain(err error) {
 		m.conn.Close()
 		return
 	}
-	if m.conn.SetReadDeadline(time.Now().Add(partingTime)) == nil {
-		_, _ = io.Copy(io.Discard, m.conn.Conn) // ends at the deadline or when the rank closes
+	if m.conn.limitReads(partingTime) == nil {
+		_, _ = io.Copy(io.Discard, m.conn) // ends at the limit or when the rank closes
 	}
 }
 
@@ -302,11 +302,11 @@ func (st *store) handle(m *member, msg *message) error {
 		return errParted
 	}
 	if (st.phase == running || st.phase == gathering) && !m.exited.Load() {
-		if err := m.conn.SetReadDeadline(deadlineOf(st.silenceOf(m))); err != nil {
+		if err := m.conn.limitReads(st.silenceOf(m)); err != nil {
 			return err
 		}
 		if m.exited.Load() { // since the question above
-			_ = m.conn.SetReadDeadline(time.Now().Add(lastWords))
+			_ = m.conn.limitReads(lastWords)
 		}
 	}
 	if st.phase != running && msg.Kind != msgBeat && msg.Kind != msgBye {

@@ -192,16 +192,6 @@ func (s *Session) reader(link *frameConn) {
 // neverSilent is longer than any job.
 const neverSilent = 100 * 365 * 24 * time.Hour
 
-// deadlineOf returns the time at which a peer that may be silent for d counts as gone.
-// Without a limit there is none: the timer of a deadline holds its connection until it
-// fires.
-func deadlineOf(d time.Duration) time.Time {
-	if d >= neverSilent {
-		return time.Time{}
-	}
-	return time.Now().Add(d)
-}
-
 // condemned ends the session of a rank that may not go on, as the others have
 // declared it dead or may be a job of their own. The watchers of this rank's failures
 // are notified, so nothing that includes this rank goes on.
@@ -251,16 +241,16 @@ func (s *Session) listen(link *frameConn) (why string, folded *plugin.Error) {
 	}
 	watch := watchProcess(process, func() {
 		exited.Store(true)
-		_ = link.SetReadDeadline(time.Now().Add(lastWords)) // fails if the connection is closed, which is the aim
+		_ = link.limitReads(lastWords) // fails if the connection is closed, which is the aim
 	})
 	defer watch.stop()
 	for {
 		var m *message
 		var err error
 		if !exited.Load() {
-			err = link.SetReadDeadline(deadlineOf(silence))
+			err = link.limitReads(silence)
 			if exited.Load() { // since the question above
-				err = link.SetReadDeadline(time.Now().Add(lastWords))
+				err = link.limitReads(lastWords)
 			}
 		}
 		if err == nil {

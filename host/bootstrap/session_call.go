@@ -33,10 +33,9 @@ func (s *Session) call(ctx context.Context, g *Group, op opKind, root int, tag s
 		return nil, plugin.Errorf(plugin.InvalidArgument, "%q on rank %d: the message has %d bytes, want at most %d", tag,
 			g.rank, len(data), maxFrame/2)
 	}
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.timeout)
-		defer cancel()
+	limit := s.timeout
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = time.Until(deadline)
 	}
 	began := time.Now()
 	k := waitKey{g.id, tag}
@@ -45,7 +44,7 @@ func (s *Session) call(ctx context.Context, g *Group, op opKind, root int, tag s
 	if err := s.begin(k, w, g); err != nil {
 		return nil, err
 	}
-	m := s.await(ctx, k, w, g, began)
+	m := s.await(ctx, limit, k, w, g, began)
 	if m.Err != nil {
 		return nil, m.Err
 	}
@@ -85,12 +84,12 @@ func purposeOf(tag, group string) string {
 	return fmt.Sprintf("the ranks of %q to %s", group, words)
 }
 
-// await waits for the answer. When the context ends first, the store is asked
+// await waits for the answer. When the limit passes or the context is canceled first, the store is asked
 // to fail the collective for everybody, and its verdict is waited for, so that
 // all ranks return the same.
-func (s *Session) await(ctx context.Context, k waitKey, w *waiter, g *Group, began time.Time) *message {
-	limit, _ := ctx.Deadline()
-	part := time.Until(limit) / waitParts
+func (s *Session) await(ctx context.Context, limit time.Duration, k waitKey, w *waiter, g *Group,
+	began time.Time) *message {
+	part := limit / waitParts
 	timer := time.NewTimer(part)
 	defer timer.Stop()
 	over, canceled := ctx.Done(), false

@@ -153,7 +153,7 @@ func (st *store) enroll(f *frameConn, hello *message, inProcess bool) {
 		st.self.Rank = hello.Member.Rank
 	}
 	m.send((&message{Kind: msgAdmit, Store: st.self, Process: thisProcess()}).frame())
-	if !inProcess && m.conn.SetReadDeadline(time.Now().Add(hello.Silence)) != nil {
+	if !inProcess && m.conn.limitReads(hello.Silence) != nil {
 		m.process = processID{} // the connection is lost already, as the reader finds out
 	}
 	m.start()
@@ -226,7 +226,7 @@ func (st *store) begin() {
 	fr := st.welcome()
 	for _, m := range st.members {
 		m.conn.setSilence(st.silence)
-		if m.conn.SetReadDeadline(deadlineOf(st.silenceOf(m))) != nil {
+		if m.conn.limitReads(st.silenceOf(m)) != nil {
 			continue // already lost; its reader says so
 		}
 		m.send(fr)

@@ -214,7 +214,7 @@ func (s *Session) resumeAt(ctx context.Context, conn net.Conn, key secret) (*fra
 		err = plugin.Errorf(plugin.Protocol, "a welcome is to %d ranks, want %d", len(welcome.Members), len(s.members))
 	}
 	if err == nil {
-		err = f.SetReadDeadline(time.Time{})
+		err = f.limitReads(neverSilent)
 	}
 	if err != nil {
 		conn.Close()
@@ -243,7 +243,7 @@ func (s *Session) introduceAgain(conn net.Conn, key secret, question bool) (*mes
 		return nil, nil, err
 	}
 	for {
-		if err := f.SetReadDeadline(time.Now().Add(s.heartbeat + s.patience())); err != nil {
+		if err := f.limitReads(s.heartbeat + s.patience()); err != nil {
 			return nil, nil, err
 		}
 		kind, body, err := f.read()

@@ -162,7 +162,7 @@ func (st *store) takeIn(f *frameConn, msg *message, inProcess bool) {
 	delete(st.resuming.absent, rank)
 	m.conn, m.inProcess, m.process = f, inProcess, msg.Process
 	f.setSilence(st.silence)
-	if f.SetReadDeadline(deadlineOf(st.silenceOf(m))) != nil {
+	if f.limitReads(st.silenceOf(m)) != nil {
 		m.process = processID{} // the connection is lost already, as the reader finds out
 	}
 	m.mu.Lock()
