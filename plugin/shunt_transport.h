@@ -92,7 +92,7 @@ typedef struct shunt_algorithm {
   uint32_t own_numerics; /* 1: results of this reduction are not always those of the
                             tables: NaN, infinities, subnormal numbers or the order of
                             rounding differ. It runs where nothing else can, or where the
-                            user names it. */
+                            user names it or takes any numerics (SHUNT_NUMERICS=any). */
   uint32_t reserved;     /* 0 */
 } shunt_algorithm;
 

@@ -187,7 +187,8 @@ type Algorithm struct {
 	Latency   float64 // microseconds
 	Bandwidth float64 // bytes per microsecond, of Request.Bytes
 	// OwnNumerics: results of this reduction are not always those of the tables: NaN, infinities, subnormal
-	// numbers or the order of rounding differ. It runs where nothing else can, or where the user names it.
+	// numbers or the order of rounding differ. It runs where nothing else can, or where the user names it or takes any
+	// numerics (SHUNT_NUMERICS=any).
 	OwnNumerics bool
 }
 

@@ -45,6 +45,9 @@ func (o *Options) TuningFile() string { return o.texts[idTuningFile] }
 // TuningMode returns SHUNT_TUNING_MODE: graph or eager.
 func (o *Options) TuningMode() string { return o.texts[idTuningMode] }
 
+// AnyNumerics reports whether SHUNT_NUMERICS is any.
+func (o *Options) AnyNumerics() bool { return o.texts[idNumerics] == "any" }
+
 // Timeout returns SHUNT_TIMEOUT.
 func (o *Options) Timeout() time.Duration { return time.Duration(o.integers[idTimeout]) }
 

@@ -32,12 +32,14 @@ const (
 	SourceBuiltin  = "built in" // measured on such hardware, and embedded in the program
 )
 
-// Costs are the measured costs that a job's choices are made by. Ranks that choose by different ones would run
-// different algorithms, so all ranks take rank 0's. The zero value has none.
+// Costs are the measured costs that a job's choices are made by, and what they decide among. Ranks that choose by
+// different ones would run different algorithms, so all ranks take rank 0's. The zero value has none.
 type Costs struct {
 	Mode    Mode    `json:"mode,omitempty"`   // empty: graph
 	Tuning  *Tuning `json:"tuning,omitempty"` // the user's
 	Builtin *Tuning `json:"builtin,omitempty"`
+	// AnyNumerics: cost decides also among algorithms with numerics of their own (plugin.Algorithm.OwnNumerics)
+	AnyNumerics bool `json:"any_numerics,omitempty"`
 }
 
 func (c *Costs) mode() Mode {

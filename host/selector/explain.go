@@ -120,8 +120,8 @@ func (c *Choice) why(e *Explanation, clause *Clause, chosen int, size int64) {
 	for i := range e.Fallback {
 		a := &e.Fallback[i]
 		switch {
-		case a.ownNumerics && clause == nil && !c.candidates[chosen].Algorithm.OwnNumerics:
-			a.Why = "rounds or treats special values in its own way, so it runs only where SHUNT_ALGO names it"
+		case a.ownNumerics && !c.any && clause == nil && !c.candidates[chosen].Algorithm.OwnNumerics:
+			a.Why = "rounds or treats special values in its own way, so it runs only where SHUNT_ALGO names it or SHUNT_NUMERICS is any"
 		case a.Cost > round(cost):
 			a.Why = fmt.Sprintf("%.2f µs slower", a.Cost-round(cost))
 		case a.Cost < round(cost):

@@ -100,6 +100,7 @@ type Choice struct {
 	rejections map[string]string
 	clauses    []Clause // of the override that concern this signature
 	fixed      bool     // one candidate for all sizes
+	any        bool     // also candidates with numerics of their own
 }
 
 // Compile makes the choice for one signature; req.Bytes and req.Rank are not
@@ -110,7 +111,7 @@ type Choice struct {
 func (t *Table) Compile(req plugin.Request, candidates []Candidate, rejections map[string]string) (*Choice, error) {
 	req.Rank, req.Bytes = 0, 0
 	c := &Choice{request: req, candidates: append([]Candidate(nil), candidates...), rejections: map[string]string{},
-		fixed: sizesDiffer(req.Collective), topology: t.topology, mode: t.costs.mode()}
+		fixed: sizesDiffer(req.Collective), topology: t.topology, mode: t.costs.mode(), any: t.costs.AnyNumerics}
 	for transport, reason := range rejections {
 		c.rejections[transport] = reason
 	}
@@ -299,7 +300,7 @@ func (c *Choice) group(bytes int64) []int {
 				group = append(group, i)
 			}
 		}
-		if name == "*" {
+		if name == "*" && !c.any {
 			group = c.withTheTablesNumerics(group)
 		}
 		if group != nil {

@@ -237,9 +237,42 @@ func TestDigests(t *testing.T) {
 	require.Equal(t, Costs{Tuning: tuned(1, "a")}.Digest(), Costs{Tuning: tuned(1, "b"), Mode: ModeGraph}.Digest())
 	all := map[string]bool{}
 	for _, c := range []Costs{{}, {Mode: ModeEager}, {Tuning: tuned(1, "")}, {Tuning: tuned(2, "")},
-		{Builtin: tuned(1, "")}} {
+		{Builtin: tuned(1, "")}, {AnyNumerics: true}} {
 		require.False(t, all[c.Digest()], "%+v", c)
 		all[c.Digest()] = true
+	}
+}
+
+// What has numerics of its own runs where nothing else can, where the override names it, or by cost where the costs say
+// so; the explanation tells how to get it.
+func TestNumerics(t *testing.T) {
+	const long = 1 << 30
+	cheap := three[2]
+	cheap.Algorithm.OwnNumerics = true
+	both, alone := []Candidate{three[0], three[1], cheap}, []Candidate{three[0], cheap}
+	for _, test := range []struct {
+		spec       string
+		any        bool
+		candidates []Candidate
+		want, why  string
+	}{
+		{"", false, both, "shm/two_shot", "runs only where SHUNT_ALGO names it or SHUNT_NUMERICS is any"},
+		{"", true, both, "nccl/ring", ""},
+		{"all_reduce=*", false, both, "shm/two_shot", ""},
+		{"all_reduce=nccl", false, both, "nccl/ring", ""},
+		{"all_reduce=shm", true, both, "shm/two_shot", ""},
+		{"", false, alone, "nccl/ring", ""},
+	} {
+		o, err := Parse(test.spec)
+		require.NoError(t, err)
+		c, err := New(WithOverride(o), WithCosts(Costs{AnyNumerics: test.any})).Compile(request, test.candidates, nil)
+		require.NoError(t, err)
+		e := c.Explain(long)
+		require.Equal(t, test.want, e.Chosen, "%+v", test)
+		require.Equal(t, test.want == "nccl/ring", e.OwnNumerics)
+		if test.why != "" {
+			require.Contains(t, e.Fallback[0].Why, test.why)
+		}
 	}
 }
 

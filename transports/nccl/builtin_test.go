@@ -18,8 +18,15 @@ import (
 )
 
 // On H200 the costs that are built in choose what the benchmarks' table found faster: NCCL where it is, and ours where
-// NCCL is not faster by more than 3.5 %. The reductions are of integers, for which NCCL may be chosen by cost.
+// NCCL is not faster by more than 3.5 %. The reductions are of integers, for which NCCL may be chosen by cost, and of
+// floats, for which it may where any numerics are taken.
 func TestBuiltinCostsChooseTheFaster(t *testing.T) {
+	for _, reduced := range []plugin.DType{plugin.Int32, plugin.Float32} {
+		t.Run(reduced.String(), func(t *testing.T) { chooseTheFaster(t, reduced) })
+	}
+}
+
+func chooseTheFaster(t *testing.T, reduced plugin.DType) {
 	path, err := nccltest.Build(t.TempDir())
 	require.NoError(t, err)
 	t.Setenv(nccl.Variable, path)
@@ -40,13 +47,14 @@ func TestBuiltinCostsChooseTheFaster(t *testing.T) {
 		if err != nil || c == plugin.AllToAllV { // sendrecv, and what is chosen for all sizes alike
 			continue
 		}
-		req := plugin.Request{Collective: c, DType: plugin.Int32, World: int(number("world")), Hosts: 1,
+		req := plugin.Request{Collective: c, DType: reduced, World: int(number("world")), Hosts: 1,
 			Memory: plugin.MemoryKindCuda, NVLink: true}
 		bytes := int64(number("bytes"))
 		if slices.Contains([]plugin.Collective{plugin.AllGather, plugin.ReduceScatter, plugin.AllToAll}, c) {
 			bytes /= int64(req.World)
 		}
-		costs := selector.Costs{Mode: selector.Mode(cell("mode")), Builtin: selector.Builtin()}
+		costs := selector.Costs{Mode: selector.Mode(cell("mode")), Builtin: selector.Builtin(),
+			AnyNumerics: reduced == plugin.Float32}
 		choice, err := selector.New(selector.WithCosts(costs)).On("h200-nvlink").Compile(req, offered(req), nil)
 		require.NoError(t, err)
 		e := choice.Explain(bytes)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/shunt-ccl/shunt/cuda/cudatest"
 	"github.com/shunt-ccl/shunt/host"
 	"github.com/shunt-ccl/shunt/host/bootstrap"
+	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/transports/cudaipc/cudaipctest"
 	"github.com/shunt-ccl/shunt/transports/nccl"
@@ -176,28 +178,40 @@ func TestNamedTransportsAreNotLeftOut(t *testing.T) {
 	}
 }
 
-// With every transport there is, float sums stay as the tables say, and what NCCL does exactly may go to it.
-func TestNcclIsFoundAndNeverChangesNumerics(t *testing.T) {
+// With every transport there is, float sums stay as the tables say however fast NCCL is, and what NCCL does exactly may
+// go to it; where the user takes any numerics, all may.
+func TestNumericsWithNccl(t *testing.T) {
 	path, err := nccltest.Build(t.TempDir())
 	require.NoError(t, err)
 	require.NoError(t, nccltest.Install(path))
 	t.Setenv(nccl.Variable, path)
-	for _, err := range world(t, nil, func(c *host.Communicator) error {
-		for _, op := range plugin.Ops() {
-			for _, dtype := range plugin.DTypes() {
-				for bytes := int64(64); bytes <= 4<<30; bytes *= 8 {
-					e, err := c.Explain(plugin.AllReduce, dtype, op, bytes)
-					if err != nil {
-						return err
-					}
-					if e.OwnNumerics {
-						return fmt.Errorf("%s of %s, %d bytes runs %s", op, dtype, bytes, e.Chosen)
+	tuning := filepath.Join(t.TempDir(), "tuning.json")
+	fast := selector.Tuning{Entries: []selector.Entry{{Collective: "all_reduce", Algorithm: "nccl/tuned",
+		Points: []selector.Point{{Bytes: 64, Microseconds: 0.001}, {Bytes: 4 << 30, Microseconds: 0.002}}}}}
+	require.NoError(t, fast.WriteFile(tuning))
+	t.Setenv("SHUNT_TUNING_FILE", tuning)
+	for _, numerics := range []string{"fixed", "any"} {
+		t.Setenv("SHUNT_NUMERICS", numerics)
+		for _, err := range world(t, nil, func(c *host.Communicator) error {
+			for _, op := range plugin.Ops() {
+				for _, dtype := range plugin.DTypes() {
+					for bytes := int64(64); bytes <= 4<<30; bytes *= 8 {
+						e, err := c.Explain(plugin.AllReduce, dtype, op, bytes)
+						if err != nil {
+							return err
+						}
+						inexact := dtype == plugin.Float32 && op == plugin.OpMax
+						exact := dtype == plugin.Int32 && op == plugin.OpSum
+						if (e.OwnNumerics && numerics == "fixed") || (inexact && e.OwnNumerics != (numerics == "any")) ||
+							(exact && e.Chosen != "nccl/tuned") {
+							return fmt.Errorf("%s of %s, %d bytes, numerics %s runs %s", op, dtype, bytes, numerics, e.Chosen)
+						}
 					}
 				}
 			}
+			return nil
+		}) {
+			require.NoError(t, err)
 		}
-		return nil
-	}) {
-		require.NoError(t, err)
 	}
 }

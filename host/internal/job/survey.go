@@ -19,7 +19,7 @@ func (c *Config) newTable(options *option.Options, rank int) (*selector.Table, e
 	if err != nil {
 		return nil, err
 	}
-	costs := selector.Costs{Mode: selector.Mode(options.TuningMode())}
+	costs := selector.Costs{Mode: selector.Mode(options.TuningMode()), AnyNumerics: options.AnyNumerics()}
 	if c.Memory == plugin.MemoryKindCuda {
 		costs.Builtin = selector.Builtin()
 	}
@@ -92,7 +92,7 @@ func (j *Job) replaceCosts(text []byte, found *survey.Found) error {
 	if err != nil {
 		return plugin.Errorf(plugin.Protocol, "rank 0's costs: %w", err)
 	}
-	j.Logger.Warn("tuning file or SHUNT_TUNING_MODE differs from rank 0's, which counts", "rank", j.Place.Rank)
+	j.Logger.Warn("tuning file, SHUNT_TUNING_MODE or SHUNT_NUMERICS differs from rank 0's, which counts", "rank", j.Place.Rank)
 	j.Table = selector.New(selector.WithOverride(j.Table.Override()), selector.WithCosts(costs))
 	return nil
 }
