@@ -15,10 +15,10 @@ $portable sh capi/build.sh "$out/lib/libshunt.so"
 # zig compiles this one too, in one step, and clang has other warnings.
 CFLAGS=-Wno-error $portable sh capi/nccl/build.sh "$out/lib/shunt/nccl/libnccl.so.2"
 $portable go build -tags portable -ldflags "$strip $(sh scripts/release.sh)" -o "$out/bin/shunt" ./cmd/shunt
-for name in shm cudaipc; do
-  $portable go build -ldflags "$strip" -o "$plugin-$name" "./transports/$name/process"
+for name in shm cudaipc nccl; do
+  $portable go build -ldflags "$strip" -o "$plugin-$name" ./cmd/shunt-transport
 done
-# Not cudaipc as a shared object too: it would be the fourth copy of the kernels, and PyPI takes 100 MB.
+# Not cudaipc as a shared object too: it would be the third copy of the kernels, and PyPI takes 100 MB.
 for name in shm nccl; do
   $portable go build -buildmode c-shared -ldflags "$strip" -o "$plugin-$name.so" "./transports/$name/shared"
   rm -f "$plugin-$name.h"

@@ -57,6 +57,7 @@ func init() {
 }
 
 func main() {
+	serveTransport()
 	processors.Spare()
 	if self, err := os.Executable(); err == nil {
 		carrier.SetInstalled(filepath.Join(filepath.Dir(self), "..", "lib", "shunt", "plugins"))

@@ -3,6 +3,7 @@ package cudaipc
 import (
 	"bufio"
 	"bytes"
+	"compress/flate"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -50,6 +51,26 @@ func TestImagesBelongToTheirSources(t *testing.T) {
 			}
 		}
 	}
+}
+
+// PyPI takes files of 100 MB, and a wheel has the images twice, in the library and in the command, beside 25 MB of other
+// things. Who adds kernels is told here, not when a wheel is built.
+func TestImagesFitIntoAWheel(t *testing.T) {
+	names, err := filepath.Glob(filepath.Join("images", "*.fatbin"))
+	require.NoError(t, err)
+	require.NotEmpty(t, names)
+	var packed bytes.Buffer
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		require.NoError(t, err)
+		w, err := flate.NewWriter(&packed, flate.DefaultCompression)
+		require.NoError(t, err)
+		_, err = w.Write(data)
+		require.NoError(t, err)
+		require.NoError(t, w.Close())
+	}
+	require.Less(t, packed.Len(), 37_000_000, "bytes of the images, compressed as in a wheel")
+	t.Logf("%.1f MB of 37", float64(packed.Len())/1e6)
 }
 
 // The drivers of all CUDA 12 are to load the images: machine code in the ELF of

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// installation is a folder as a wheel or an archive has it: the command, and plugins that run it. It returns their
+// specs by name.
+func installation(t *testing.T, names ...string) map[string]string {
+	t.Helper()
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("no Go toolchain to build cmd/shunt-transport with: the command go is not installed")
+	}
+	root, specs := t.TempDir(), map[string]string{}
+	plugins := filepath.Join(root, "lib", "shunt", "plugins")
+	for _, folder := range []string{plugins, filepath.Join(root, "bin")} {
+		require.NoError(t, os.MkdirAll(folder, 0o700))
+	}
+	commandIn(t, filepath.Join(root, "bin"))
+	for _, name := range names {
+		path := filepath.Join(plugins, "shunt-transport-"+name)
+		build := exec.Command("go", "build", "-o", path, "../shunt-transport")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		text, err := build.CombinedOutput()
+		require.NoError(t, err, "%s", text)
+		specs[name] = "process:" + path
+	}
+	return specs
+}
+
+// The plugins of an installation are the command, under their names: the same transports that it has built in.
+func TestInstalledPlugins(t *testing.T) {
+	specs := installation(t, "shm", "cudaipc", "nccl", "nonesuch")
+	for _, inner := range processes {
+		name := inner.Info().Name
+		require.NotEmpty(t, specs[name], "%s is not in the installation", name)
+		out, errs, code := shunt(t, "transports", "--json", specs[name])
+		require.Zero(t, code, errs)
+		var loaded []struct{ Name, Version string }
+		require.NoError(t, json.Unmarshal([]byte(out), &loaded), out)
+		require.Len(t, loaded, 1)
+		require.Equal(t, [2]string{name, inner.Info().Version}, [2]string{loaded[0].Name, loaded[0].Version})
+	}
+	out, _, _ := shunt(t, "transports", specs["nonesuch"])
+	require.Contains(t, out, `the command shunt has no transport "nonesuch" for a process of its own`)
+
+	out, errs, code := shunt(t, "bench", "--json", "-n", "2", "--transport", specs["shm"], "--memory", "host",
+		"--collective", "all_reduce", "--max", "64", "--budget", "1ms")
+	require.Zero(t, code, errs)
+	require.Contains(t, out, `"wrong": 0`)
+}
+
+// A checksum does not cover the command, so a plugin that runs it does not start under one.
+func TestInstalledPluginsTakeNoPin(t *testing.T) {
+	spec := installation(t, "shm")["shm"]
+	text, err := os.ReadFile(strings.TrimPrefix(spec, "process:"))
+	require.NoError(t, err)
+	out, _, _ := shunt(t, "transports", fmt.Sprintf("%s#sha256=%x", spec, sha256.Sum256(text)))
+	require.Contains(t, out, "rejected")
+	require.Contains(t, out, "which the checksum does not cover")
+}
