@@ -53,8 +53,8 @@ func TestImagesBelongToTheirSources(t *testing.T) {
 	}
 }
 
-// PyPI takes files of 100 MB, and a wheel has the images twice, in the library and in the command, beside 25 MB of other
-// things. Who adds kernels is told here, not when a wheel is built.
+// PyPI takes files of 100 MB, and a wheel has the images twice, in the library and in the command, beside 25 MB of
+// other things. Who adds kernels is told here, not when a wheel is built.
 func TestImagesFitIntoAWheel(t *testing.T) {
 	names, err := filepath.Glob(filepath.Join("images", "*.fatbin"))
 	require.NoError(t, err)
