@@ -18,6 +18,7 @@ import (
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/host/option"
+	"github.com/shunt-ccl/shunt/internal/environment"
 )
 
 // longestLog is how many lines wait for the program's function; later ones are counted.
@@ -141,7 +142,7 @@ func numberOf(level slog.Level) C.int32_t {
 
 // standardError is where lines go without a function of the program's.
 var standardError = sync.OnceValue(func() slog.Handler {
-	options, _ := option.Load(os.Environ()) // init logs what is wrong with them
+	options, _ := option.Load(environment.All()) // init logs what is wrong with them
 	return slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: options.LogLevel()})
 })
 

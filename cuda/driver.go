@@ -8,10 +8,10 @@ import "C"
 
 import (
 	"fmt"
-	"os"
 	"sync"
 	"unsafe"
 
+	"github.com/shunt-ccl/shunt/internal/environment"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -19,7 +19,7 @@ import (
 type driver struct{ version int }
 
 var open = sync.OnceValues(func() (Driver, error) {
-	path := os.Getenv("SHUNT_LIBCUDA")
+	path := environment.Get("SHUNT_LIBCUDA")
 	if path == "" {
 		path = "libcuda.so.1"
 	}

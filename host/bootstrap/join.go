@@ -13,6 +13,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/host/internal/logs"
 	"github.com/shunt-ccl/shunt/internal/descriptors"
+	"github.com/shunt-ccl/shunt/internal/environment"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -39,7 +40,7 @@ type Config struct {
 
 func (c *Config) complete() error {
 	if c.World == 0 || (c.URL == "env" && !c.HaveID) {
-		env, err := FromEnvironment(os.Getenv)
+		env, err := FromEnvironment(environment.Get)
 		if err != nil {
 			return err
 		}

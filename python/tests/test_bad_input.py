@@ -400,3 +400,15 @@ def test_buffer_cannot_move_while_in_flight(comm):
     work.wait()
     del work
     data.extend(b"more")
+
+
+def test_variables_set_after_the_import_count(monkeypatch):
+    """Go's copy of the environment is of the time when the library was loaded; the program's counts."""
+    shunt.version()  # the library is loaded
+    for name, value in {"RANK": "1", "WORLD": "2", "ID": "tcp://127.0.0.1:1", "TIMEOUT": "0.5s"}.items():
+        monkeypatch.setenv(f"SHUNT_{name}", value)
+    with pytest.raises(shunt.TimeoutError, match=r"rank 1 of 2 did not find the job's store at tcp://127.0.0.1:1"):
+        shunt.init()
+    monkeypatch.undo()
+    with shunt.init() as comm:
+        assert comm.size == 1

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"log/slog"
 	"math"
-	"os"
 	"time"
 
 	"github.com/shunt-ccl/shunt/cuda"
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/carrier"
 	"github.com/shunt-ccl/shunt/host/option"
+	"github.com/shunt-ccl/shunt/internal/environment"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -55,7 +55,7 @@ func (c *Config) rendezvous(options *option.Options) (bootstrap.Config, error) {
 	var meeting bootstrap.Config
 	if c.World == 0 {
 		var err error
-		if meeting, err = bootstrap.FromEnvironment(os.Getenv); err != nil {
+		if meeting, err = bootstrap.FromEnvironment(environment.Get); err != nil {
 			return meeting, err
 		}
 	} else {

@@ -19,6 +19,7 @@ import (
 	"github.com/shunt-ccl/shunt/host/option"
 	"github.com/shunt-ccl/shunt/host/selector"
 	"github.com/shunt-ccl/shunt/host/topology"
+	"github.com/shunt-ccl/shunt/internal/environment"
 	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -50,7 +51,7 @@ type Job struct {
 
 // New reads the options of a job, in code and in the environment.
 func New(c Config) (*Job, error) {
-	options, warnings := option.Load(os.Environ())
+	options, warnings := option.Load(environment.All())
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: options.LogLevel()}))
 	}
