@@ -124,7 +124,7 @@ func withDescriptors(regions []plugin.Region, fds []int) []plugin.Region {
 func duplicate(fds []int) ([]int, error) {
 	copies := make([]int, 0, len(fds))
 	for _, fd := range fds {
-		c, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		c, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3) // no standard stream
 		if err != nil {
 			closeAll(copies)
 			return nil, systemError(err, "duplicating descriptor %d", fd)

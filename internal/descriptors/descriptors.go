@@ -9,6 +9,7 @@ package descriptors
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 	"syscall"
@@ -38,12 +39,14 @@ var reserve struct {
 // program may have taken every descriptor.
 func init() { _ = Ready() }
 
-// Ready starts the runtime's poller and fills the reserve. The error says that
+// Ready starts the runtime's poller, fills the reserve, and sees to it that no descriptor of Shunt's becomes a standard
+// stream. The error says that
 // there are no descriptors for the poller; then nothing that waits may be called.
 func Ready() error {
 	reserve.mu.Lock()
 	defer reserve.mu.Unlock()
 	if !reserve.polling {
+		standard()
 		if err := need(ofPoller); err != nil {
 			return err
 		}
@@ -54,8 +57,24 @@ func Ready() error {
 	return nil
 }
 
+// standard puts /dev/null where the program has closed a standard stream: a connection there would get what the program,
+// or a logger, writes to it. Nobody is told of a failure, since there is none without a lack of descriptors.
+func standard() {
+	for {
+		fd, err := unix.Open(os.DevNull, unix.O_RDWR, 0)
+		if err != nil {
+			return
+		}
+		if fd > 2 {
+			_ = unix.Close(fd)
+			return
+		}
+	}
+}
+
 // refill tops the reserve up. The caller holds the lock.
 func refill() {
+	standard()
 	for len(reserve.fds) < reserved {
 		fd, err := spare()
 		if err != nil {
