@@ -45,6 +45,7 @@ func Register(t plugin.Transport) { carrier.Register(t) }
 // On error everything made so far is released.
 func newCommunicator(ctx context.Context, j *job.Job, what, label string, ranks []int) (_ *Communicator, err error) {
 	rank := slices.Index(ranks, j.Session.Rank())
+	label = shortened(label)
 	c := &Communicator{
 		rank: rank, world: len(ranks), label: label,
 		job: j, windows: map[uint32]*Window{},

@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
@@ -82,6 +83,21 @@ func (c *Communicator) Subset(ctx context.Context, ranks []int) (*Communicator, 
 	defer cancel()
 	label := fmt.Sprintf("%s~%x", c.label, name.Sum64())
 	return newCommunicator(ctx, c.job, "subset", fmt.Sprintf("%s.%d", label, c.subsets.next(label)), members)
+}
+
+// longestLabel is what a label may have in bytes: it stands in tags, of which the rendezvous takes 255, and it grows with
+// every generation of communicators.
+const longestLabel = 120
+
+// shortened returns a label of at most longestLabel bytes, on all ranks the same. Of a longer one the middle is replaced
+// by a digest of the whole.
+func shortened(label string) string {
+	if len(label) <= longestLabel {
+		return label
+	}
+	const kept = (longestLabel - 20) / 2
+	sum := sha256.Sum256([]byte(label))
+	return fmt.Sprintf("%s..%x..%s", label[:kept], sum[:8], label[len(label)-kept:])
 }
 
 // counters counts the communicators that were made of the same ranks: all of these have made as many.

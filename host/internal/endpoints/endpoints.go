@@ -232,7 +232,7 @@ func (s *Set) Close() error {
 			continue
 		}
 		s.Engines.End(e.Base)
-		errs = append(errs, e.close())
+		errs = append(errs, s.end(e))
 	}
 	if s.GPU != nil {
 		errs = append(errs, s.GPU.Exec.Later(s.GPU.copies.Close), s.GPU.Exec.Close())
@@ -248,7 +248,18 @@ func (s *Set) closeEngine(e *Endpoint) error {
 	} else {
 		s.Engines.End(e.Base)
 	}
-	return e.close()
+	return s.end(e)
+}
+
+// end closes an endpoint. Where its plugin has died with a communicator that has failed, nothing is left to be closed, and
+// the program has an error already.
+func (s *Set) end(e *Endpoint) error {
+	err := e.close()
+	if s.Failure.Reason() != nil && plugin.CodeOf(err) == plugin.PluginDied {
+		s.Logger.Info("endpoint not closed", "communicator", s.Label, "rank", s.Rank, "reason", err)
+		return nil
+	}
+	return err
 }
 
 func (e *Endpoint) close() error {

@@ -48,7 +48,7 @@ func reviveHandler(ctx context.Context, w *pool.Worker, payload []byte) ([]byte,
 		return nil, fmt.Errorf("after %q: shrink: %w", v.Failure.Message, err)
 	}
 	v.Took = time.Since(began)
-	if err := j.Leave(); err != nil && plugin.CodeOf(err) != plugin.PluginDied {
+	if err := j.Leave(); err != nil {
 		return nil, fmt.Errorf("closing the old communicator: %w", err)
 	}
 	j.Comm = next
@@ -74,16 +74,22 @@ func TestShrinkStartsADeadPluginAgain(t *testing.T) {
 	random := random(t)
 	spec, binary := processTransport(t)
 	for loop := range *loops {
-		for _, signal := range []unix.Signal{unix.SIGKILL, unix.SIGSTOP} {
+		for i, signal := range []unix.Signal{unix.SIGKILL, unix.SIGSTOP, unix.SIGKILL} {
 			size := 2 + random.IntN(3)
 			w := newWorld(t, size)
 			r := w.meet(spec, 20*time.Second)
 			r.Bytes = 1 << 12
 			plugins := w.mustAsk("faults open", r, 30*time.Second)
 			dead := map[int]bool{random.IntN(size): true, random.IntN(size): true}
+			for rank := range size {
+				dead[rank] = dead[rank] || i == 2 // at the end all at once
+			}
 			result := w.raw("faults revive", r, 40*time.Second, func(ctx context.Context, _ []int) {
 				moment(ctx, random)
-				for owner := range dead {
+				for owner, dies := range dead {
+					if !dies {
+						continue
+					}
 					if err := unix.Kill(plugins[owner].Plugin, signal); err != nil {
 						t.Error(err)
 					}
