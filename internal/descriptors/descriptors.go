@@ -57,8 +57,8 @@ func Ready() error {
 	return nil
 }
 
-// standard puts /dev/null where the program has closed a standard stream: a connection there would get what the program,
-// or a logger, writes to it. Nobody is told of a failure, since there is none without a lack of descriptors.
+// standard puts /dev/null where the program has closed a standard stream: a connection there would get what the
+// program, or a logger, writes to it. Nobody is told of a failure, since there is none without a lack of descriptors.
 func standard() {
 	for {
 		fd, err := unix.Open(os.DevNull, unix.O_RDWR, 0)

@@ -251,8 +251,8 @@ func (s *Set) closeEngine(e *Endpoint) error {
 	return s.end(e)
 }
 
-// end closes an endpoint. Where its plugin has died with a communicator that has failed, nothing is left to be closed, and
-// the program has an error already.
+// end closes an endpoint. Where its plugin has died with a communicator that has failed, nothing is left to be closed,
+// and the program has an error already.
 func (s *Set) end(e *Endpoint) error {
 	err := e.close()
 	if s.Failure.Reason() != nil && plugin.CodeOf(err) == plugin.PluginDied {
