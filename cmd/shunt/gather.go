@@ -21,6 +21,7 @@ type gathering struct {
 	folder  string       // of records, in the temporary directory of each machine, before the number of its first rank
 	records *records.Dir // where they are brought together; nil: none are wanted
 	nccl    bool
+	all     bool // every launcher reports; else those of other machines, where a remote shell is between
 
 	mu      sync.Mutex
 	started bool
@@ -32,6 +33,7 @@ type gathered struct {
 	name     string
 	first    int // rank
 	ranks    int
+	reports  bool
 	end      *agentEnd // nil: it has not
 	problems []string
 }
@@ -45,19 +47,22 @@ type hostReport struct {
 	Problems []string       `json:"problems,omitempty"` // what could not be done or found out there
 }
 
-func newGathering(machines []launch.Machine, dir *records.Dir, overNCCL bool) *gathering {
+// newGathering gathers what the machines of a job report. Where neither records nor the use of the NCCL library nor JSON
+// is wanted, the launcher of this machine does not report: its status is enough, and its ranks keep the terminal.
+func newGathering(machines []launch.Machine, dir *records.Dir, overNCCL, asJSON bool) *gathering {
 	firsts, _ := firstRanks(machines)
 	g := &gathering{marker: launch.Marker(rand.Text()), folder: "shunt-records-" + strings.ToLower(rand.Text()[:12]),
-		records: dir, nccl: overNCCL}
+		records: dir, nccl: overNCCL, all: dir != nil || overNCCL || asJSON}
 	for i, m := range machines {
-		g.hosts = append(g.hosts, gathered{name: m.Name, first: firsts[i], ranks: m.Slots})
+		g.hosts = append(g.hosts, gathered{name: m.Name, first: firsts[i], ranks: m.Slots,
+			reports: g.all || !isHere(m.Host())})
 	}
 	return g
 }
 
 // ask adds to the job of a machine what its launcher is to report.
-func (g *gathering) ask(job *remoteJob) {
-	if g == nil {
+func (g *gathering) ask(at int, job *remoteJob) {
+	if !g.hosts[at].reports {
 		return
 	}
 	job.Marker, job.NCCL = g.marker, g.nccl
@@ -73,6 +78,9 @@ func (g *gathering) intercept(at, _ int, to io.Writer, say func(string)) io.Writ
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	h := &g.hosts[at]
+	if !h.reports {
+		return nil
+	}
 	g.started, h.end, h.problems = true, nil, nil
 	whole := true // all records are stored
 	return launch.NewMessages(to, g.marker, func(text []byte) {
@@ -101,6 +109,13 @@ func (g *gathering) intercept(at, _ int, to io.Writer, say func(string)) io.Writ
 	})
 }
 
+// reported tells whether the launcher of a machine has reported how its ranks ended, or need not.
+func (g *gathering) reported(at int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.hosts[at].reports || g.hosts[at].end != nil
+}
+
 // close notes which launchers have ended without a report.
 func (g *gathering) close() {
 	if g == nil {
@@ -110,7 +125,7 @@ func (g *gathering) close() {
 	defer g.mu.Unlock()
 	for i := range g.hosts {
 		h := &g.hosts[i]
-		if h.end != nil {
+		if h.end != nil || !h.reports {
 			continue
 		}
 		text := "its launcher ended without a report"

@@ -69,7 +69,7 @@ func (r *remote) machines(world int) ([]launch.Machine, error) {
 }
 
 // spread makes of a job one whose processes are the launchers of machines, which the remote shell starts. What they
-// report is gathered, unless g is nil.
+// report is gathered.
 func (r *remote) spread(j launch.Job, machines []launch.Machine, g *gathering) (launch.Job, error) {
 	self, err := os.Executable()
 	if err == nil {
@@ -102,13 +102,11 @@ func (r *remote) spread(j launch.Job, machines []launch.Machine, g *gathering) (
 		job := remoteJob{Machine: machines[rank].Name, Part: part, World: machines[rank].Slots, Dir: dir, Path: j.Path,
 			Args: j.Args, Env: slices.Concat(env, places.secret()), Prefix: j.Prefix, Bind: j.Bind, Restart: restart,
 			Grace: j.Grace}
-		g.ask(&job)
+		g.ask(rank, &job)
 		text, _ := json.Marshal(job)
 		return append(text, '\n') // of strings and numbers, which always have JSON
 	}
-	if g != nil {
-		head.Intercept = g.intercept
-	}
+	head.Intercept, head.Reported = g.intercept, g.reported
 	return head, nil
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -114,6 +115,56 @@ func TestHostfileFailure(t *testing.T) {
 	_, stderr, code = shunt(t, append(flags, "true")...)
 	require.Equal(t, exitUsage, code, stderr)
 	require.Contains(t, stderr, "/does/not/exist")
+}
+
+// A remote shell that exits with status 0 may have run nothing. That ends the job, with what the other machines run.
+func TestHostfileWithoutAReport(t *testing.T) {
+	for name, shell := range map[string]string{
+		"nothing runs":    "exit 0",
+		"output":          "echo '{}'; echo shunt-message; exit 0",
+		"its shell is ok": "sh -c ':'",
+	} {
+		t.Run(name, func(t *testing.T) {
+			flags, _ := machines(t, two)
+			text, err := os.ReadFile(flags[4])
+			require.NoError(t, err)
+			begin, rest, _ := strings.Cut(string(text), "\n")
+			text = []byte(begin + "\nif [ $1 = me@node1 ]; then " + shell + "; exit; fi\n" + rest)
+			require.NoError(t, os.WriteFile(flags[4], text, 0o700)) //nolint:gosec // a program
+			began := time.Now()
+			_, stderr, code := shunt(t, append(flags, "sleep", "60")...)
+			require.Equal(t, exitFailure, code, stderr)
+			require.Less(t, time.Since(began), 30*time.Second)
+			require.Regexp(t, `the launcher on me@node1 exited with status 0 after \S+, without a report that its ranks ran; `+
+				`the job ended with it\n`, stderr)
+			require.Contains(t, stderr, "the launcher on node0 had to be ended")
+
+			stdout, stderr, code := shunt(t, append(flags, "--json", "true")...)
+			require.Equal(t, exitFailure, code, stderr)
+			_, value, found := strings.Cut(stdout, "{\n")
+			require.True(t, found, stdout)
+			agrees(t, "run", "{"+value, name)
+			var all runReport
+			require.NoError(t, json.Unmarshal([]byte("{"+value), &all))
+			require.False(t, all.OK)
+			require.Empty(t, all.Hosts[0].Problems)
+			require.Equal(t, []string{"its launcher ended without a report"}, all.Hosts[1].Problems)
+		})
+	}
+	// It is started again as after other failures.
+	flags, _ := machines(t, two)
+	flags[4] = "true"
+	_, stderr, code := shunt(t, append(flags, "--max-restarts", "1", "touch", "never")...)
+	require.Equal(t, exitFailure, code, stderr)
+	require.Contains(t, stderr, "starting the job again, 1 of 1")
+	// The launcher of this machine is started by no remote shell.
+	require.NoError(t, os.WriteFile(flags[2], []byte("localhost slots=2\n"), 0o600))
+	_, stderr, code = shunt(t, append(flags, "true")...)
+	require.Zero(t, code, stderr)
+	require.NoError(t, os.WriteFile(flags[2], []byte("localhost\nnode1\n"), 0o600))
+	_, stderr, code = shunt(t, append(flags, "true")...)
+	require.Equal(t, exitFailure, code, stderr)
+	require.Contains(t, stderr, "the launcher on node1 exited with status 0")
 }
 
 // TestHostfileLeavesNothing: the launchers of the machines end with that of the job, also with SIGKILL.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -165,9 +166,7 @@ func (r *runner) start(c *cobra.Command, args []string) error {
 	var err error
 	switch {
 	case r.machines != nil:
-		if left != nil || r.overNCCL || wantsJSON(c) {
-			gather = newGathering(r.machines, left, r.overNCCL)
-		}
+		gather = newGathering(r.machines, left, r.overNCCL, wantsJSON(c))
 		if j, err = r.over.spread(j, r.machines, gather); err != nil {
 			return classify(err)
 		}
@@ -257,7 +256,7 @@ func finish(c *cobra.Command, report runReport, err error, left *records.Dir, ga
 	case failure.TimedOut:
 		return &exitError{exitTimeout, fmt.Errorf("%w%s", err, problems)}
 	}
-	return &exitError{failure.Status(), fmt.Errorf("%w%s", err, problems)}
+	return &exitError{cmp.Or(failure.Status(), exitFailure), fmt.Errorf("%w%s", err, problems)}
 }
 
 // exitTimeout is the status of a job that --timeout has ended, as of the command timeout.

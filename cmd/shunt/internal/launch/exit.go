@@ -17,11 +17,12 @@ type Exit struct {
 	After  time.Duration  `json:"after_ns"`
 	Ended  bool           `json:"ended_by_launcher"` // by the launcher, as another one failed or the job was to end
 
-	launcher bool // of that host, not of a rank
+	launcher   bool // of that host, not of a rank
+	unreported bool // status 0, and Job.Reported found no report
 }
 
-// Failed reports whether the rank did not exit with status 0.
-func (e Exit) Failed() bool { return e.Status != 0 }
+// Failed reports whether the rank did not exit with status 0, or the launcher of a machine did without a report.
+func (e Exit) Failed() bool { return e.Status != 0 || e.unreported }
 
 // String says how the rank ended.
 func (e Exit) String() string {
@@ -29,7 +30,11 @@ func (e Exit) String() string {
 	if e.Signal != 0 {
 		how = fmt.Sprintf("was ended by signal %d (%s)", int(e.Signal), e.Signal)
 	}
-	return fmt.Sprintf("%s %s after %s", e.name(), how, e.After.Round(time.Millisecond))
+	text := fmt.Sprintf("%s %s after %s", e.name(), how, e.After.Round(time.Millisecond))
+	if e.unreported {
+		text += ", without a report that its ranks ran"
+	}
+	return text
 }
 
 func (e Exit) name() string {
@@ -73,7 +78,8 @@ func (f *Failure) Error() string {
 
 // Status returns the exit status for the job, as a shell would have it: that of the
 // first failed rank, or 128 and its signal. A remote shell that a signal ends says
-// nothing of the ranks, so there the signal counts.
+// nothing of the ranks, so there the signal counts. It is 0 where the first
+// failure is a launcher that exited with status 0 without a report.
 func (f *Failure) Status() int {
 	if f.First.launcher && f.Asked != 0 {
 		return 128 + int(f.Asked)

@@ -44,8 +44,11 @@ type Job struct {
 	// lives, and carries a line for each signal that is forwarded (SignalLine), and EndLine.
 	Lifeline func(rank, restart int) []byte
 	// Intercept, if set, returns what takes the standard output of each process, which passes on to to what is output.
-	// say writes a line on the process's Lifeline. Close is called when the process has ended.
+	// say writes a line on the process's Lifeline. Close is called when the process has ended. nil: nothing takes it.
 	Intercept func(rank, restart int, to io.Writer, say func(line string)) io.WriteCloser
+	// Reported, if set, tells of a process that has ended with status 0 whether it has done its work. Where it has not,
+	// that is a failure: a remote shell may exit with status 0 and not have run its command.
+	Reported func(rank int) bool
 
 	Stdin          io.Reader // of rank 0; the others have none
 	Stdout, Stderr io.Writer // nil: the launcher's own. Ranks get a terminal itself; else whole lines are passed on
@@ -176,6 +179,8 @@ func (r *running) start(paths []string) error {
 		var between io.WriteCloser
 		if r.job.Intercept != nil {
 			between = r.job.Intercept(rank, r.job.Restart, cmd.Stdout, line.say)
+		}
+		if between != nil {
 			cmd.Stdout = &counted{between, &r.heard}
 		}
 		// A grandchild that keeps the output open must not keep the job.
@@ -241,6 +246,7 @@ func (r *running) reap(rank int, cmd *exec.Cmd, between io.Closer, line *lifelin
 	for _, l := range lines {
 		l.flush()
 	}
+	exit.unreported = exit.Status == 0 && r.job.Reported != nil && !r.job.Reported(rank)
 	r.ended <- exit
 }
 
