@@ -47,8 +47,8 @@ type hostReport struct {
 	Problems []string       `json:"problems,omitempty"` // what could not be done or found out there
 }
 
-// newGathering gathers what the machines of a job report. Where neither records nor the use of the NCCL library nor JSON
-// is wanted, the launcher of this machine does not report: its status is enough, and its ranks keep the terminal.
+// newGathering gathers what the machines of a job report. Where neither records nor the use of the NCCL library nor
+// JSON is wanted, the launcher of this machine does not report: its status is enough, and its ranks keep the terminal.
 func newGathering(machines []launch.Machine, dir *records.Dir, overNCCL, asJSON bool) *gathering {
 	firsts, _ := firstRanks(machines)
 	g := &gathering{marker: launch.Marker(rand.Text()), folder: "shunt-records-" + strings.ToLower(rand.Text()[:12]),

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/bench"
 	"github.com/shunt-ccl/shunt/host/selector"
@@ -90,6 +91,33 @@ func TestTuneJSON(t *testing.T) {
 			require.Empty(t, e.DType+e.Op, "bytes are bytes")
 		}
 	}
+}
+
+// A link to the file stays, and a FIFO gets the text.
+func TestTuneOutput(t *testing.T) {
+	dir := t.TempDir()
+	link, fifo := filepath.Join(dir, "link"), filepath.Join(dir, "fifo")
+	require.NoError(t, os.Symlink("target", link))
+	require.NoError(t, unix.Mkfifo(fifo, 0o600))
+	read := make(chan error, 1)
+	go func() {
+		_, err := selector.ReadTuning(fifo)
+		read <- err
+	}()
+	for _, path := range []string{link, fifo} {
+		_, stderr, code := shunt(t, "tune", "-n", "2", "--memory", "host", "--min", "64", "--max", "64", "--iters", "3",
+			"--collective", "all_reduce", "-o", path)
+		require.Zero(t, code, stderr)
+	}
+	require.NoError(t, <-read)
+	_, err := selector.ReadTuning(filepath.Join(dir, "target"))
+	require.NoError(t, err)
+	info, err := os.Lstat(fifo)
+	require.NoError(t, err)
+	require.Equal(t, os.ModeNamedPipe, info.Mode().Type())
+	info, err = os.Lstat(link)
+	require.NoError(t, err)
+	require.Equal(t, os.ModeSymlink, info.Mode().Type())
 }
 
 // Nothing is written where a result is wrong, or nothing could be measured.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"os/signal"
@@ -12,7 +11,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,6 +19,7 @@ import (
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/bench"
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
 	"github.com/shunt-ccl/shunt/host/selector"
+	"github.com/shunt-ccl/shunt/internal/outfile"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -78,7 +77,7 @@ func (r *tuneRun) all(config bench.Config, worlds []int, modes []bench.Mode) err
 	if err != nil {
 		return plugin.Errorf(plugin.System, "%w", err)
 	}
-	if err := writable(path); err != nil && !config.Regret {
+	if err := outfile.Check(path); err != nil && !config.Regret {
 		return usage("-o %s: the file cannot be written: %w", r.output, err)
 	}
 	for _, world := range worlds {
@@ -109,10 +108,8 @@ func (r *tuneRun) all(config bench.Config, worlds []int, modes []bench.Mode) err
 			return err
 		}
 		report.File, report.Tuning = path, r.tuning
-		for _, result := range r.results {
-			if err := r.prove(ctx, result, path); err != nil {
-				return fmt.Errorf("ranks with the file %s: %w", path, err)
-			}
+		if err := r.proveAll(ctx); err != nil {
+			return fmt.Errorf("ranks with the file %s: %w", path, err)
 		}
 	}
 	if wantsJSON(r.command) {
@@ -126,18 +123,6 @@ func (r *tuneRun) all(config bench.Config, worlds []int, modes []bench.Mode) err
 		return &exitError{code: exitWrong, err: r.failed}
 	}
 	return nil
-}
-
-// writable tries whether a file may be put into the place of path.
-func writable(path string) error {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return &fs.PathError{Op: "write", Path: path, Err: syscall.EISDIR}
-	}
-	trial, err := os.CreateTemp(filepath.Dir(path), ".shunt-tuning-*")
-	if err != nil {
-		return err
-	}
-	return errors.Join(trial.Close(), os.Remove(trial.Name()))
 }
 
 // regrets says where what is chosen is not the best.
@@ -284,6 +269,25 @@ func (r *tuneRun) ask(ctx context.Context, config bench.Config, file string) ([]
 	job.World, job.Label, job.Env = config.World, "shunt tune", tuneEnv(&config, file)
 	var answers []bench.Answer
 	return answers, askRanks(ctx, "tune", config, job, &answers, r.command.ErrOrStderr())
+}
+
+// proveAll notes what ranks take that have the file: a copy, as a FIFO and standard output are not read back.
+func (r *tuneRun) proveAll(ctx context.Context) error {
+	dir, err := os.MkdirTemp("", "shunt-tune-*")
+	if err != nil {
+		return plugin.Errorf(plugin.System, "%w", err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // a leftover in the temporary directory harms nobody
+	path := filepath.Join(dir, "tuning.json")
+	if err := r.tuning.WriteFile(path); err != nil {
+		return err
+	}
+	for _, result := range r.results {
+		if err := r.prove(ctx, result, path); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // prove notes what ranks take that have the file.

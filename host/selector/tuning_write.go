@@ -1,19 +1,15 @@
 package selector
 
 import (
-	"errors"
 	"math"
-	"os"
-	"path/filepath"
 
+	"github.com/shunt-ccl/shunt/internal/outfile"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
-// WriteFile writes the tuning under a temporary name beside the path and then
-// renames it, so that a reader sees the old file or the whole new one. What
-// ParseTuning would refuse is InvalidArgument and not written; other errors are
-// System.
-func (t *Tuning) WriteFile(path string) (err error) {
+// WriteFile replaces the file in one step, so that a reader sees the old one or the whole new one; a device or FIFO is
+// written in place. What ParseTuning would refuse is InvalidArgument and not written; other errors are System.
+func (t *Tuning) WriteFile(path string) error {
 	text, err := t.Marshal()
 	if err != nil {
 		return err
@@ -21,23 +17,10 @@ func (t *Tuning) WriteFile(path string) (err error) {
 	if _, err := ParseTuning(text); err != nil {
 		return plugin.Errorf(plugin.InvalidArgument, "tuning file %s: %w", path, err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return plugin.Errorf(plugin.System, "tuning file: %w", err)
+	if err := outfile.Write(path, text); err != nil {
+		return plugin.Errorf(plugin.System, "tuning file %s: %w", path, err)
 	}
-	defer func() {
-		if err != nil {
-			err = plugin.Errorf(plugin.System, "tuning file %s: %w", path, errors.Join(err, os.Remove(f.Name())))
-		}
-	}()
-	_, err = f.Write(text)
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return nil
 }
 
 // outclassed is the cost of an algorithm whose measurement was given up, in times of the slowest measured one.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -84,6 +85,22 @@ func TestTuningIsWrittenWhole(t *testing.T) {
 	back, err := ReadTuning(path)
 	require.NoError(t, err)
 	require.Equal(t, tuning, back)
+	// A link stays, and a device is written.
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(path, link))
+	require.NoError(t, tuning.WriteFile(link))
+	info, err := os.Lstat(link)
+	require.NoError(t, err)
+	require.Equal(t, os.ModeSymlink, info.Mode().Type())
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	require.NoError(t, unix.Mkfifo(fifo, 0o600))
+	read := make(chan error, 1)
+	go func() {
+		_, err := ReadTuning(fifo)
+		read <- err
+	}()
+	require.NoError(t, tuning.WriteFile(fifo))
+	require.NoError(t, <-read)
 	// What is refused leaves the old file, and nothing beside it.
 	bad := &Tuning{Entries: []Entry{{Collective: "barrier", Algorithm: "shm/one_shot"}}}
 	require.ErrorIs(t, bad.WriteFile(path), plugin.InvalidArgument)
