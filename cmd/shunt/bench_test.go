@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -92,6 +93,30 @@ func TestBenchApart(t *testing.T) {
 		"1ms")
 	require.NotZero(t, code)
 	require.Contains(t, stdout+stderr, "not done after 1ms")
+}
+
+// Who has opened the file of before reads all of it: nothing is written into it, so that a full disk costs nothing.
+func TestOutputFilesAreReplacedWhole(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	for _, line := range []string{
+		"bench -n 1 --max 64 --budget 1ms --collective all_reduce,broadcast --save ",
+		"conformance --short -n 1 --filter barrier --junit ",
+		"conformance --short -n 1 --filter barrier --json-file ",
+		"topo --svg ",
+	} {
+		require.NoError(t, os.WriteFile(path, []byte("old"), 0o600))
+		old, err := os.Open(path)
+		require.NoError(t, err)
+		_, stderr, code := shunt(t, strings.Fields(line+path)...)
+		require.Zero(t, code, stderr)
+		text, err := io.ReadAll(old)
+		require.NoError(t, err)
+		require.Equal(t, "old", string(text), line)
+		require.NoError(t, old.Close())
+		text, err = os.ReadFile(path)
+		require.NoError(t, err)
+		require.Greater(t, len(text), 100, line)
+	}
 }
 
 // Rank 0 alone runs under another command.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/bench"
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
+	"github.com/shunt-ccl/shunt/internal/outfile"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -147,7 +148,7 @@ func (r *benchRun) keep() error {
 	}
 	text, err := json.MarshalIndent(r.results, "", " ")
 	if err == nil {
-		err = os.WriteFile(r.save, append(text, '\n'), 0o644)
+		err = outfile.Write(r.save, append(text, '\n'))
 	}
 	if err != nil {
 		return plugin.Errorf(plugin.System, "saving results: %w", err)

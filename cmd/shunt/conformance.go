@@ -1,10 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"io"
 	"os/signal"
 	"regexp"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shunt-ccl/shunt/internal/outfile"
 	"github.com/shunt-ccl/shunt/plugin"
 	"github.com/shunt-ccl/shunt/tests/conformance"
 )
@@ -149,25 +151,24 @@ var errStopped = errors.New("stopped as asked")
 
 // finishConformance writes the report in every form that was asked for.
 func finishConformance(c *cobra.Command, report *conformance.Report, junit, jsonPath string) error {
-	write := func(path string, to func(*os.File) error) error {
+	write := func(path string, to func(io.Writer) error) error {
 		if path == "" {
 			return nil
 		}
-		f, err := os.Create(path)
+		var text bytes.Buffer
+		err := to(&text)
 		if err == nil {
-			if err = to(f); err == nil {
-				err = f.Close()
-			}
+			err = outfile.Write(path, text.Bytes())
 		}
 		if err != nil {
 			return &exitError{exitFailure, plugin.Errorf(plugin.System, "report: %w", err)}
 		}
 		return nil
 	}
-	if err := write(junit, func(f *os.File) error { return report.WriteJUnit(f) }); err != nil {
+	if err := write(junit, report.WriteJUnit); err != nil {
 		return err
 	}
-	if err := write(jsonPath, func(f *os.File) error { return report.WriteJSON(f) }); err != nil {
+	if err := write(jsonPath, report.WriteJSON); err != nil {
 		return err
 	}
 	show := report.WriteText

@@ -15,6 +15,7 @@ import (
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/topoview"
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/topology"
+	"github.com/shunt-ccl/shunt/internal/outfile"
 	"github.com/shunt-ccl/shunt/plugin"
 )
 
@@ -53,7 +54,7 @@ The matrix says how each two devices are connected, in the words of nvidia-smi t
 				m.Places = t.Places
 			}
 			if picture != "" {
-				if err := os.WriteFile(picture, topoview.SVG(m), 0o644); err != nil {
+				if err := outfile.Write(picture, topoview.SVG(m)); err != nil {
 					return plugin.Errorf(plugin.System, "writing the picture: %w", err)
 				}
 			}
