@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/launch"
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/printable"
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/topoview"
 	"github.com/shunt-ccl/shunt/host/bootstrap"
 	"github.com/shunt-ccl/shunt/host/topology"
@@ -60,6 +61,13 @@ The matrix says how each two devices are connected, in the words of nvidia-smi t
 			}
 			if wantsJSON(c) {
 				return printJSON(c, m)
+			}
+			if from != "" { // texts of a file may be anything
+				clean := &topology.Machine{}
+				if err := printable.Copy(clean, m); err != nil {
+					return err
+				}
+				m = clean
 			}
 			if len(m.Places) > 0 {
 				fmt.Fprint(c.OutOrStdout(), topology.New(m.Places))

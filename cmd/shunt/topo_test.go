@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 
@@ -145,6 +146,49 @@ func TestTopoReadsFiles(t *testing.T) {
 		_, stderr, code := shunt(t, append([]string{"topo"}, args...)...)
 		require.NotZero(t, code, want)
 		require.Contains(t, stderr, want)
+	}
+}
+
+// Texts of a file reach the terminal without control characters, and JSON as they are.
+func TestTopoOfAFileIsPrintable(t *testing.T) {
+	const bad = "\x1b[31mX\nGPU9: \u009b"
+	for _, name := range []string{topologyExample, ""} {
+		var text []byte
+		if name != "" {
+			var err error
+			text, err = os.ReadFile(name)
+			require.NoError(t, err)
+		} else {
+			stdout, stderr, code := shunt(t, "topo", "--json", "-n", "2")
+			require.Zero(t, code, stderr)
+			text = []byte(stdout)
+		}
+		m, err := topology.Parse(text)
+		require.NoError(t, err)
+		m.Host, m.CPUs, m.Driver, m.Problems = bad, bad, bad, append(m.Problems, bad)
+		m.Container.Kind, m.Container.VisibleDevices = bad, bad
+		for i := range m.GPUs {
+			m.GPUs[i].Name, m.GPUs[i].UUID, m.GPUs[i].CPUs = bad, bad, bad
+		}
+		for i := range m.Places {
+			m.Places[i].Host = bad
+		}
+		path := filepath.Join(t.TempDir(), "m.json")
+		text, err = json.Marshal(m)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, text, 0o600))
+		stdout, stderr, code := shunt(t, "topo", "--from", path)
+		require.Zero(t, code, stderr)
+		require.Contains(t, stdout, "[31mX GPU9:")
+		require.NotContains(t, stdout, "\nGPU9: \n")
+		for _, r := range stdout {
+			require.True(t, r == '\n' || unicode.IsPrint(r), "%q", r)
+		}
+		stdout, stderr, code = shunt(t, "topo", "--json", "--from", path)
+		require.Zero(t, code, stderr)
+		back, err := topology.Parse([]byte(stdout))
+		require.NoError(t, err)
+		require.Equal(t, m, back)
 	}
 }
 

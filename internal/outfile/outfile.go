@@ -79,7 +79,12 @@ func follow(path string) string {
 // create makes a temporary file beside a path.
 func create(path string, mode fs.FileMode) (*os.File, error) {
 	folder, name := filepath.Split(path)
-	return os.OpenFile(folder+"."+name+"."+rand.Text()[:10], os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	f, err := os.OpenFile(folder+"."+name+"."+rand.Text()[:10], os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	failure := (*fs.PathError)(nil)
+	if errors.As(err, &failure) {
+		failure.Path = path // which the user knows
+	}
+	return f, err
 }
 
 // replace puts a new file in the place of old, or where there is none for nil.

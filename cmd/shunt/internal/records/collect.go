@@ -25,7 +25,7 @@ func Each(dir string, take func(path string, text []byte) error) ([]Skipped, err
 			_, err = report.ReadHead(bytes.NewReader(text))
 		}
 		if err != nil {
-			skipped = append(skipped, Skipped{path, printable(err.Error())})
+			skipped = append(skipped, Skipped{path, short(err.Error())})
 			continue
 		}
 		if err := take(path, text); err != nil {

@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"unicode"
 
+	"github.com/shunt-ccl/shunt/cmd/shunt/internal/printable"
 	"github.com/shunt-ccl/shunt/host/report"
 	"github.com/shunt-ccl/shunt/plugin"
 )
@@ -139,21 +139,16 @@ func readFile(path string) (report.Head, error) {
 	}
 	defer func() { _ = file.Close() }() // was only read
 	h, err := report.ReadHead(file)
-	h.Failure = strings.Clone(printable(h.Failure)) // not the long text that it may be cut from
+	h.Failure = strings.Clone(short(h.Failure)) // not the long text that it may be cut from
 	return h, err
 }
 
-// printable makes text of another process fit to stand in a line of ours.
-func printable(text string) string {
+// short makes text of another process fit to stand in a line of ours.
+func short(text string) string {
 	if len(text) > 8*maxText {
 		text = text[:8*maxText]
 	}
-	clean := []rune(strings.Join(strings.Fields(strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, text)), " "))
+	clean := []rune(printable.Line(text))
 	if len(clean) > maxText {
 		return string(clean[:maxText]) + "…"
 	}

@@ -34,7 +34,7 @@ func (s Summary) String() string {
 		fmt.Fprintf(&b, "%d more communicators failed\n", more)
 	}
 	for _, f := range s.Skipped[:min(len(s.Skipped), maxSkipped)] {
-		fmt.Fprintf(&b, "%s is skipped: %s\n", printable(f.Path), printable(f.Reason))
+		fmt.Fprintf(&b, "%s is skipped: %s\n", short(f.Path), short(f.Reason))
 	}
 	if more := len(s.Skipped) - maxSkipped; more > 0 {
 		fmt.Fprintf(&b, "%d more files are skipped\n", more)
@@ -43,9 +43,9 @@ func (s Summary) String() string {
 }
 
 func (c *Communicator) write(b *strings.Builder, withJob bool) {
-	fmt.Fprintf(b, "communicator %s of %d", printable(c.Label), c.World)
+	fmt.Fprintf(b, "communicator %s of %d", short(c.Label), c.World)
 	if withJob {
-		fmt.Fprintf(b, " in job %.8s", printable(c.Job))
+		fmt.Fprintf(b, " in job %.8s", short(c.Job))
 	}
 	for i, cause := range c.Causes[:min(len(c.Causes), maxCauses)] {
 		if i > 0 {
@@ -54,7 +54,7 @@ func (c *Communicator) write(b *strings.Builder, withJob bool) {
 		if cause.Code == "" {
 			b.WriteString(" had not failed\n")
 		} else {
-			fmt.Fprintf(b, " failed: %s: %s\n", printable(cause.Code), printable(cause.Failure))
+			fmt.Fprintf(b, " failed: %s: %s\n", short(cause.Code), short(cause.Failure))
 		}
 	}
 	if more := len(c.Causes) - maxCauses; more > 0 {
@@ -81,7 +81,7 @@ func (g *Group) write(b *strings.Builder) {
 	if g.Behind > 0 && len(g.Members) <= maxPlaces {
 		places := make([]string, len(g.Members))
 		for i, m := range g.Members {
-			places[i] = fmt.Sprintf("rank %d (pid %d, host %s)", m.Rank, m.PID, printable(m.Host))
+			places[i] = fmt.Sprintf("rank %d (pid %d, host %s)", m.Rank, m.PID, short(m.Host))
 		}
 		text = strings.Join(places, ", ")
 	}
@@ -99,7 +99,7 @@ func (g *Group) call() string {
 		return "called nothing"
 	}
 	how := map[string]string{report.Called: "in", report.Ended: "done with", report.Enqueued: "enqueued"}[g.Call.State]
-	name := printable(g.Call.Collective)
+	name := short(g.Call.Collective)
 	if collective, err := plugin.ParseCollective(g.Call.Collective); err == nil && collective.PointToPoint() {
 		return fmt.Sprintf("%s %s after #%d", how, name, g.Call.Number)
 	}
