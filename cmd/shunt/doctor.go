@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"strings"
 	"time"
 
@@ -46,7 +47,7 @@ func newDoctor() *cobra.Command {
 
 Looks at the kernel's facilities, limits, CPUs, GPUs, SHUNT_* variables and
 transports, then lets real ranks run a collective, on GPUs too. Exit status 1 when something
-is broken; warnings do not count.`,
+is broken; warnings do not count. 3 when it was interrupted: findings are of the checks until then.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if points {
@@ -55,17 +56,29 @@ is broken; warnings do not count.`,
 			if err := checkWorld(world, 1); err != nil {
 				return err
 			}
+			ctx, stop := signal.NotifyContext(c.Context(), ending()...)
+			defer stop()
+			context.AfterFunc(ctx, stop) // a second signal ends a check that is stuck
 			line := newProgress(c)
-			var findings []finding
+			findings, interrupted := []finding{}, ""
 			for _, check := range checks {
 				line.show("checking %s", check.name)
-				for _, f := range check.run(c.Context(), world) {
+				found := check.run(ctx, world)
+				if ctx.Err() != nil { // it tells nothing of the machine
+					interrupted = check.name
+					break
+				}
+				for _, f := range found {
 					f.Check = check.name
 					findings = append(findings, f)
 				}
 			}
 			line.clear()
-			return printFindings(c, findings)
+			err := printFindings(c, findings)
+			if interrupted != "" {
+				return plugin.Errorf(plugin.Aborted, "shunt doctor: interrupted in the check %q", interrupted)
+			}
+			return err
 		},
 	}
 	c.Flags().BoolVar(&points, "failpoints", false, "list the failpoints of this binary instead")

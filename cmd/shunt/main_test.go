@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
@@ -27,7 +29,8 @@ import (
 func TestMain(m *testing.M) {
 	serveTransport()
 	pool.Main()
-	if len(os.Args) > 1 && slices.Contains([]string{"rank", "agent", "run", "tune"}, os.Args[1]) { // to be interrupted, too
+	if len(os.Args) > 1 && slices.Contains([]string{"rank", "agent", "run", "tune", "doctor", "bench",
+		"conformance", "explain"}, os.Args[1]) { // to be interrupted, too
 		main()
 	}
 	if len(os.Args) > 1 && os.Args[1] == "join" {
@@ -325,6 +328,40 @@ func TestDoctor(t *testing.T) {
 	stdout, _, code = shunt(t, "doctor", "--failpoints")
 	require.Zero(t, code)
 	require.Contains(t, stdout, "bench.corrupt")
+}
+
+// A check that Ctrl-C ends tells nothing of the machine.
+func TestDoctorInterrupted(t *testing.T) {
+	for _, check := range []string{"transports", "ranks"} {
+		t.Run(check, func(t *testing.T) {
+			here := filepath.Join(t.TempDir(), "here")
+			plugin := filepath.Join(t.TempDir(), "plugin")
+			text := "#!/bin/sh\ntouch " + here + "\nexec sleep 60\n"
+			if check == "ranks" { // it does not hold up the check of transports
+				text = "#!/bin/sh\ngrep -q SHUNT_RANK= /proc/$PPID/environ || exit 1\n" + text
+			}
+			require.NoError(t, os.WriteFile(plugin, []byte(text), 0o700)) //nolint:gosec // a program
+			self, err := os.Executable()
+			require.NoError(t, err)
+			var stdout, stderr strings.Builder
+			c := exec.Command(self, "doctor", "--json")
+			c.Env = append(os.Environ(), "SHUNT_TRANSPORTS=process:"+plugin)
+			c.Stdout, c.Stderr = &stdout, &stderr
+			require.NoError(t, c.Start())
+			require.Eventually(t, func() bool { _, err := os.Stat(here); return err == nil }, 30*time.Second, 10*time.Millisecond)
+			require.NoError(t, c.Process.Signal(os.Interrupt))
+			require.Error(t, c.Wait())
+			require.Equal(t, exitFailure, c.ProcessState.ExitCode(), stderr.String())
+			require.Equal(t, "shunt: shunt doctor: interrupted in the check \""+check+"\"\n", stderr.String())
+			agrees(t, "doctor", stdout.String(), "interrupted")
+			var findings []finding
+			require.NoError(t, json.Unmarshal([]byte(stdout.String()), &findings))
+			require.NotEmpty(t, findings)
+			for _, f := range findings {
+				require.NotEqual(t, check, f.Check)
+			}
+		})
+	}
 }
 
 func TestConformance(t *testing.T) {
