@@ -104,7 +104,7 @@ one that fails or hangs (--limit) costs its own rows only; the exit status tells
 			for _, world := range worlds {
 				config.World = world
 				if err := run.world(config); err != nil {
-					return classify(err)
+					return stopped(c, err, run.results)
 				}
 			}
 			return classify(run.end())

@@ -97,7 +97,7 @@ symmetric, and the collectives run that have algorithms of their own for it.`,
 			line := newProgress(c)
 			failed := 0
 			config.Progress = func(r *conformance.CaseResult, done, total int) {
-				if r.Outcome != conformance.Passed && errors.Is(context.Cause(ctx), errStopped) {
+				if r.Outcome != conformance.Passed && ctx.Err() != nil {
 					return // it was running then
 				}
 				if r.Outcome == conformance.Failed {
@@ -111,14 +111,19 @@ symmetric, and the collectives run that have algorithms of their own for it.`,
 			}
 			report, err := conformance.Run(ctx, config)
 			line.clear()
-			if report != nil && errors.Is(err, errStopped) {
+			if report != nil && ctx.Err() != nil {
 				// The case that was running has shown nothing.
 				if n := len(report.Results); n > 0 && report.Results[n-1].Outcome != conformance.Passed {
 					report.Results = report.Results[:n-1]
 				}
+			}
+			if report != nil && errors.Is(err, errStopped) {
 				fmt.Fprintf(c.ErrOrStderr(), "shunt conformance: stopped after %s; what follows is of the cases until then\n",
 					stopAfter)
 				err = nil
+			}
+			if err != nil && report != nil {
+				return stopped(c, err, report)
 			}
 			if err != nil {
 				return classify(err)

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
@@ -348,7 +347,7 @@ func TestDoctorInterrupted(t *testing.T) {
 			c.Env = append(os.Environ(), "SHUNT_TRANSPORTS=process:"+plugin)
 			c.Stdout, c.Stderr = &stdout, &stderr
 			require.NoError(t, c.Start())
-			require.Eventually(t, func() bool { _, err := os.Stat(here); return err == nil }, 30*time.Second, 10*time.Millisecond)
+			appears(t, here)
 			require.NoError(t, c.Process.Signal(os.Interrupt))
 			require.Error(t, c.Wait())
 			require.Equal(t, exitFailure, c.ProcessState.ExitCode(), stderr.String())

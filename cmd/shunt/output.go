@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -28,6 +29,19 @@ func printJSON(c *cobra.Command, value any) error {
 		return plugin.Errorf(plugin.System, "writing JSON: %w", err)
 	}
 	return nil
+}
+
+// stopped ends a command that was interrupted or failed midway. With --json it prints the results until then, unless
+// the command line is wrong.
+func stopped(c *cobra.Command, err error, results any) error {
+	err = classify(err)
+	var exit *exitError
+	if wantsJSON(c) && errors.As(err, &exit) && exit.code != exitUsage {
+		if err := printJSON(c, results); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // isTerminal reports whether a writer is a terminal.

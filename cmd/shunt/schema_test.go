@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/bench"
 	"github.com/shunt-ccl/shunt/cmd/shunt/internal/records"
 	"github.com/shunt-ccl/shunt/host/topology"
+	"github.com/shunt-ccl/shunt/internal/failpoint"
 	"github.com/shunt-ccl/shunt/tests/conformance"
 )
 
@@ -137,6 +139,84 @@ func agrees(t *testing.T, name, stdout, what string) {
 		other = []any{other}
 	}
 	require.Error(t, compiled.Validate(other), "the schema of %s takes everything", name)
+}
+
+// interrupted starts a command with --json, sends it SIGINT once there is a file, or after two seconds, and returns
+// its output.
+func interrupted(t *testing.T, failpoints, file, line string) string {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	var stdout, stderr strings.Builder
+	c := exec.Command(self, append(strings.Fields(line), "--json")...)
+	c.Env, c.Stdout, c.Stderr = append(os.Environ(), failpoint.Variable+"="+failpoints), &stdout, &stderr
+	require.NoError(t, c.Start())
+	if file == "" {
+		time.Sleep(2 * time.Second)
+	} else {
+		appears(t, file)
+	}
+	require.NoError(t, c.Process.Signal(os.Interrupt))
+	require.Error(t, c.Wait())
+	require.Equal(t, exitFailure, c.ProcessState.ExitCode(), stderr.String())
+	require.Contains(t, stderr.String(), "shunt: ")
+	if !strings.Contains(line, "--regret") {
+		agrees(t, c.Args[1], stdout.String(), line)
+	}
+	return stdout.String()
+}
+
+// appears waits for a file.
+func appears(t *testing.T, path string) {
+	t.Helper()
+	there := func() bool {
+		_, err := os.Stat(path)
+		return err == nil
+	}
+	require.Eventually(t, there, 30*time.Second, 10*time.Millisecond)
+}
+
+// What is interrupted or fails midway prints the results until then.
+func TestJSONUntilTheEnd(t *testing.T) {
+	dir := t.TempDir()
+	var results []benchResult
+	stdout := interrupted(t, "bench.corrupt[1]=delay(1m)@3", filepath.Join(dir, "saved"),
+		"bench -n 2 --min 8 --max 8 --budget 1ms --apart --collective sendrecv,all_reduce --save "+filepath.Join(dir, "saved"))
+	require.NoError(t, json.Unmarshal([]byte(stdout), &results))
+	require.Len(t, results[0].Rows, 1)
+	require.Equal(t, "sendrecv", results[0].Rows[0].Collective)
+
+	t.Setenv(failpoint.Variable, "bench.corrupt[1]=exit@5")
+	stdout, stderr, code := shunt(t, "bench", "--json", "-n", "2", "--min", "8", "--max", "8", "--budget", "1ms",
+		"--collective", "all_reduce,sendrecv")
+	require.Equal(t, exitFailure, code, stderr)
+	agrees(t, "bench", stdout, "a rank dies")
+	require.NoError(t, json.Unmarshal([]byte(stdout), &results))
+	require.Len(t, results[0].Rows, 1)
+	t.Setenv(failpoint.Variable, "")
+	stdout, _, code = shunt(t, "bench", "--json", "--min", "3X")
+	require.Equal(t, exitUsage, code)
+	require.Empty(t, stdout)
+	stdout, _, code = shunt(t, "bench", "--json", "--factor", "1")
+	require.Equal(t, exitUsage, code)
+	require.Empty(t, stdout)
+
+	path := filepath.Join(dir, "tuning")
+	var tuned tuneReport
+	stdout = interrupted(t, "bench.first_algorithm=delay(1m)", "", "tune -n 2 --max 64 --memory host --collective "+
+		"all_reduce,broadcast -o "+path)
+	require.NoError(t, json.Unmarshal([]byte(stdout), &tuned))
+	require.Empty(t, tuned.File)
+	require.NoFileExists(t, path)
+	require.Len(t, tuned.Worlds, 1)
+	stdout = interrupted(t, "bench.auto=delay(1m)", "", "tune --regret -n 2 --max 64 --memory host")
+	require.NoError(t, json.Unmarshal([]byte(stdout), &tuned.Worlds), stdout)
+
+	var report conformance.Report
+	stdout = interrupted(t, "", "", "conformance -n 2")
+	require.NoError(t, json.Unmarshal([]byte(stdout), &report))
+	require.NotEmpty(t, report.Results)
+	require.Zero(t, report.Count(conformance.Failed), "the case that was running has not failed")
 }
 
 // TestSchemas: docs/schemas has the types that --json prints, and what it prints agrees with them.

@@ -89,7 +89,7 @@ func (r *tuneRun) all(config bench.Config, worlds []int, modes []bench.Mode) err
 			result := &tuneResult{World: world, Config: config, Rows: []bench.Tuned{}, Unmeasured: map[string][]string{}}
 			r.results = append(r.results, result)
 			if err := r.measure(ctx, result); err != nil {
-				return err
+				return r.stopped(&config, err)
 			}
 			r.tuning.Entries = append(r.tuning.Entries, bench.Entries(&config, result.Rows, r.only)...)
 		}
@@ -109,7 +109,7 @@ func (r *tuneRun) all(config bench.Config, worlds []int, modes []bench.Mode) err
 		}
 		report.File, report.Tuning = path, r.tuning
 		if err := r.proveAll(ctx); err != nil {
-			return fmt.Errorf("ranks with the file %s: %w", path, err)
+			return stopped(r.command, fmt.Errorf("ranks with the file %s: %w", path, err), report)
 		}
 	}
 	if wantsJSON(r.command) {
@@ -269,6 +269,13 @@ func (r *tuneRun) ask(ctx context.Context, config bench.Config, file string) ([]
 	job.World, job.Label, job.Env = config.World, "shunt tune", tuneEnv(&config, file)
 	var answers []bench.Answer
 	return answers, askRanks(ctx, "tune", config, job, &answers, r.command.ErrOrStderr())
+}
+
+func (r *tuneRun) stopped(config *bench.Config, err error) error {
+	if config.Regret {
+		return stopped(r.command, err, r.results)
+	}
+	return stopped(r.command, err, tuneReport{Tuning: r.tuning, Worlds: r.results})
 }
 
 // proveAll notes what ranks take that have the file: a copy, as a FIFO and standard output are not read back.

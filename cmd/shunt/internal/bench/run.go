@@ -169,18 +169,12 @@ func merge(c Config, pipes []*os.File, each func(Row)) error {
 func mergeReports(c Config, readers []*json.Decoder, each func(Row)) error {
 	var row *Row
 	for _, j := range c.jobs() {
-		m := merged{}
-		for rank, reader := range readers {
-			var rep report
-			if err := reader.Decode(&rep); err != nil {
-				return saidLast(readers, rank+1) // the rank's end says more
+		m, whole, err := mergeJob(readers)
+		if !whole {
+			if row != nil && !j.inPlace { // it is complete
+				each(*row)
 			}
-			if rep.Error != "" {
-				return plugin.Errorf(plugin.Internal, "bench: rank %d: %s", rank, rep.Error)
-			}
-			if err := m.add(rank, &rep); err != nil {
-				return err
-			}
+			return err
 		}
 		if !j.inPlace || row == nil || row.InPlace != nil || !row.is(c, j) {
 			if row != nil {
@@ -194,6 +188,23 @@ func mergeReports(c Config, readers []*json.Decoder, each func(Row)) error {
 		each(*row)
 	}
 	return nil
+}
+
+// mergeJob merges the ranks' reports of one job, and tells whether all have reported.
+func mergeJob(readers []*json.Decoder) (m merged, whole bool, err error) {
+	for rank, reader := range readers {
+		var rep report
+		if err := reader.Decode(&rep); err != nil {
+			return m, false, saidLast(readers, rank+1) // the rank's end says more
+		}
+		if rep.Error != "" {
+			return m, false, plugin.Errorf(plugin.Internal, "bench: rank %d: %s", rank, rep.Error)
+		}
+		if err := m.add(rank, &rep); err != nil {
+			return m, false, err
+		}
+	}
+	return m, true, nil
 }
 
 // merged joins all ranks' reports about one job.
