@@ -138,8 +138,32 @@ func (r *runner) check(c *cobra.Command) error {
 		if strings.Index(entry, "=") < 1 {
 			return usage("--env %q; want NAME=VALUE", entry)
 		}
+		name, _, _ := strings.Cut(entry, "=")
+		if by := r.sets(name); by != "" {
+			return usage("--env %s: %s sets this variable", name, by)
+		}
 	}
 	return nil
+}
+
+// sets returns what sets a variable for the ranks, so that --env has no effect on it, or "".
+func (r *runner) sets(name string) string {
+	flag := ""
+	switch {
+	case launch.Sets(name):
+		return "shunt run"
+	case name == "SHUNT_HOST_ID" && r.hosts > 1:
+		flag = "--hosts"
+	case name == "SHUNT_TRANSPORTS" && r.transports != "":
+		flag = "--transports"
+	case name == "SHUNT_ALGO" && r.algo != "":
+		flag = "--algo"
+	case name == "SHUNT_RECORDS_DIR" && r.recordsDir != "":
+		flag = "--records"
+	case name == "SHUNT_SECRET" && r.machines != nil && os.Getenv(name) == "":
+		return "shunt run --hostfile, unless its own environment has it,"
+	}
+	return flag
 }
 
 // start runs the job to its end, and says how that was.

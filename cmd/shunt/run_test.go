@@ -110,3 +110,20 @@ func TestJobTimeout(t *testing.T) {
 	_, stderr, code := shunt(t, "run", "--timeout", "60s", "true")
 	require.Zero(t, code, stderr)
 }
+
+// What --env cannot change is refused; all else reaches the ranks.
+func TestEnvOfFlags(t *testing.T) {
+	for flag, entry := range map[string]string{"--transports=builtin:shm": "SHUNT_TRANSPORTS=builtin:shm",
+		"--algo=all_reduce=shm/two_shot": "SHUNT_ALGO=", "--records=" + t.TempDir(): "SHUNT_RECORDS_DIR=x",
+		"--hosts=2": "SHUNT_HOST_ID=x"} {
+		name, _, _ := strings.Cut(entry, "=")
+		by, _, _ := strings.Cut(flag, "=")
+		_, stderr, code := shunt(t, "run", "-n", "2", flag, "--env", entry, "true")
+		require.Equal(t, exitUsage, code, stderr)
+		require.Contains(t, stderr, "--env "+name+": "+by+" sets this variable")
+		stdout, stderr, code := shunt(t, "run", "--env", name+"=given", "--env", "SHUNT_RANKS=1", "sh", "-c",
+			"echo $"+name+" $SHUNT_RANKS")
+		require.Zero(t, code, stderr)
+		require.Equal(t, "given 1\n", stdout)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -412,14 +413,18 @@ func (r *running) signalRanks(s syscall.Signal, alive []bool) {
 	}
 }
 
+// sets are the variables that every rank gets from its launcher.
+var sets = []string{"SHUNT_RANK", "SHUNT_WORLD", "SHUNT_ID", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RANK", "WORLD_SIZE",
+	"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"}
+
+// Sets reports whether the launcher sets a variable for every rank, whatever Env says.
+func Sets(name string) bool { return slices.Contains(sets, name) }
+
 // environment returns the launcher's environment, without what another launcher said about ranks, and with this job's.
 func (r *running) environment(rank int) []string {
 	var env []string
 	for _, entry := range append(os.Environ(), r.job.Env...) {
-		switch name, _, _ := strings.Cut(entry, "="); name {
-		case "SHUNT_RANK", "SHUNT_WORLD", "SHUNT_ID", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RANK", "WORLD_SIZE",
-			"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT":
-		default:
+		if name, _, _ := strings.Cut(entry, "="); !Sets(name) {
 			env = append(env, entry)
 		}
 	}
