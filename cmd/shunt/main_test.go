@@ -390,8 +390,12 @@ func TestConformance(t *testing.T) {
 	_, stderr, code = shunt(t, "conformance", "-n", "2", "--stop-after", "1us")
 	require.NotZero(t, code, "nothing ran")
 	require.Contains(t, stderr, "no case ran")
+	stdout, stderr, code = shunt(t, "conformance", "--short", "-n", "1", "--filter", "^barrier/")
+	require.Zero(t, code, stderr)
+	require.Regexp(t, `\n\n\d+ cases? passed( \(.*\))?\n$`, stdout)
 	_, stderr, code = shunt(t, "conformance", "--short", "-n", "2", "--filter", "no such case")
 	require.Equal(t, exitWrong, code, stderr)
+	require.Contains(t, stderr, `no case of worlds [2] has a name that "no such case" matches`)
 }
 
 func TestGPUOptions(t *testing.T) {

@@ -34,11 +34,14 @@ type CaseResult struct {
 	Time      time.Duration `json:"nanoseconds"`
 }
 
+// communicators is the group of opening and closing them, and of worlds that could not be had.
+const communicators = "communicator"
+
 // group returns the collective or scenario of a case, for summaries.
 func (r *CaseResult) group() string {
 	switch {
 	case r.Case == nil:
-		return "communicator"
+		return communicators
 	case r.Case.Scenario != "":
 		return r.Case.Scenario
 	}
@@ -58,6 +61,8 @@ type Report struct {
 	Started   time.Time     `json:"started"`
 	Duration  time.Duration `json:"nanoseconds"`
 	Results   []CaseResult  `json:"results"`
+
+	unmatched string // the filter, where no case of the worlds that ran has a name that it matches
 }
 
 // Count returns the number of cases with the given outcome.
@@ -86,10 +91,51 @@ func (r *Report) Err() error {
 	if n := r.Count(Failed); n > 0 {
 		return fmt.Errorf("conformance of %s: %d of %d cases failed: %s", r.Transport, n, len(r.Results), r.failed())
 	}
-	if r.Count(Passed) == 0 {
-		return fmt.Errorf("conformance of %s: no case ran, %d were skipped", r.Transport, r.Count(Skipped))
+	switch {
+	case r.unmatched != "":
+		return fmt.Errorf("conformance of %s: no case of worlds %v has a name that %q matches", r.Transport, r.Worlds,
+			r.unmatched)
+	case r.Count(Passed) == 0:
+		return fmt.Errorf("conformance of %s: no case ran, %s", r.Transport, were(r.Count(Skipped), "skipped"))
 	}
 	return nil
+}
+
+// were returns how many cases were something.
+func were(n int, what string) string {
+	if n == 1 {
+		return "1 was " + what
+	}
+	return fmt.Sprintf("%d were %s", n, what)
+}
+
+// unproved names the collectives and scenarios of which all cases were skipped.
+func (r *Report) unproved() string {
+	var names []string
+	for _, t := range r.summary() {
+		if t.passed+t.failed == 0 && t.name != communicators {
+			names = append(names, t.name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// conclusion is the last line of the text of a run that passed.
+func (r *Report) conclusion() string {
+	text := "1 case passed"
+	if n := r.Count(Passed); n != 1 {
+		text = fmt.Sprintf("%d cases passed", n)
+	}
+	if modes := r.modes(); modes != "" {
+		text += " (" + modes + ")"
+	}
+	if n := r.Count(Skipped); n > 0 {
+		text += ", " + were(n, "skipped")
+	}
+	if names := r.unproved(); names != "" {
+		text += "; nothing ran of " + names
+	}
+	return text
 }
 
 // failed names the cases that failed, the first of many.
@@ -193,11 +239,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	if err := r.Err(); err != nil {
 		fmt.Fprintf(&b, "\n%v\n", err)
 	} else {
-		fmt.Fprintf(&b, "\n%d cases passed", r.Count(Passed))
-		if modes := r.modes(); modes != "" {
-			fmt.Fprintf(&b, " (%s)", modes)
-		}
-		b.WriteString("\n")
+		fmt.Fprintf(&b, "\n%s\n", r.conclusion())
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -33,7 +33,7 @@ func TestReportFailsWhenNothingRan(t *testing.T) {
 	}
 	r = sample()
 	r.Results = r.Results[2:]
-	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "no case ran, 1 were skipped") {
+	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "no case ran, 1 was skipped") {
 		t.Errorf("error %v", err)
 	}
 	r.Results = sample().Results[:1]
@@ -50,6 +50,38 @@ func TestReportText(t *testing.T) {
 	for _, want := range []string{"skipped 1: no buffers", "FAILED b", "all_reduce", "1 of 3 cases failed"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
+// The last line says what a run has not proved.
+func TestReportConclusion(t *testing.T) {
+	all := sample().Results
+	passed, skipped := all[0], all[2]
+	other := skipped // of a collective that ran
+	other.Case = passed.Case
+	late := CaseResult{Name: "d", Case: &Case{Scenario: "late_rank", World: 2}, Outcome: Skipped}
+	eager := passed
+	eager.Case = &Case{Collective: plugin.AllReduce, World: 2, Axis: Axes(plugin.MemoryKindCuda, Eager)[0]}
+	var worlds Report
+	worlds.lack(8, 4, nil)
+	for want, results := range map[string][]CaseResult{
+		"1 case passed": {passed},
+		"2 cases passed, 1 was skipped; nothing ran of broadcast":            {passed, passed, skipped},
+		"1 case passed, 3 were skipped; nothing ran of late_rank, broadcast": {late, skipped, passed, late},
+		"1 case passed, 1 was skipped":                                       {other, passed},
+		"2 cases passed, 1 was skipped":                                      {passed, worlds.Results[0], passed},
+		"1 case passed (1 eager), 1 was skipped; nothing ran of late_rank":   {eager, late},
+		"conformance of builtin:t: 1 of 3 cases failed: b":                   all,
+		"conformance of builtin:t: no case ran, 2 were skipped":              {skipped, late},
+	} {
+		var b bytes.Buffer
+		r := Report{Transport: "builtin:t", Results: results}
+		if err := r.WriteText(&b); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(b.String(), "\n\n"+want+"\n") {
+			t.Errorf("want %q at the end of\n%s", want, b.String())
 		}
 	}
 }

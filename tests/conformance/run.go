@@ -147,6 +147,9 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		}
 	}
 	report.Duration = time.Since(report.Started)
+	if r.listed > 0 && r.matched == 0 {
+		report.unmatched = cfg.Filter.String()
+	}
 	return report, nil
 }
 
@@ -170,6 +173,8 @@ type runner struct {
 	opened int // communicators opened, for their rendezvous files
 	set    int
 	offers []offer
+
+	listed, matched int // cases, before the filter and behind it
 }
 
 // on returns the prefix of the names of cases: the number of hosts, if more than one.
@@ -229,9 +234,11 @@ func (r *runner) world(ctx context.Context, world int) (err error) {
 			list[i].Seed = hash(list[i].Seed, r.cfg.Seed)
 		}
 	}
+	r.listed += len(list)
 	if r.cfg.Filter != nil {
 		list = slices.DeleteFunc(list, func(c Case) bool { return !r.cfg.Filter.MatchString(c.Name()) })
 	}
+	r.matched += len(list)
 	if r.cfg.MaxBytes > 0 {
 		list = slices.DeleteFunc(list, func(c Case) bool { return c.bytes() > r.cfg.MaxBytes })
 	}
