@@ -10,13 +10,14 @@ import (
 	"github.com/shunt-ccl/shunt/internal/environment"
 )
 
-// The program's variables count as they are when they are read. Like getenv, this may not run beside a setenv of another
-// thread.
+// The program's variables count as they are when they are read. Like getenv, this may not run beside a setenv of
+// another thread.
 func init() {
 	environment.Use(func() []string {
 		var list []string
-		for p := C.shunt_environ(); p != nil && *p != nil; p = (**C.char)(unsafe.Add(unsafe.Pointer(p), unsafe.Sizeof(*p))) {
+		for p := C.shunt_environ(); p != nil && *p != nil; {
 			list = append(list, C.GoString(*p))
+			p = (**C.char)(unsafe.Add(unsafe.Pointer(p), unsafe.Sizeof(*p)))
 		}
 		return list
 	})

@@ -102,6 +102,43 @@ def a_rank_stays_away_from_a_new_group(w):
     fails(w, lambda: dist.all_reduce(torch.ones(10, device=w.device), group=group), "timeout", "rank 0")
 
 
+@case(each=["all_reduce", "all_reduce async", "send"], breaks=True, worlds=(2,))
+def ranks_that_never_met(w, name):
+    """Ranks that have waited for each other in vain: no later call of one meets an earlier one of the other."""
+    group = w.new_group(seconds=2)
+    tensors = [torch.full((3,), value, device=w.device) for value in (1.0, 10.0, 100.0)]
+    if w.rank == 1:
+        time.sleep(3)
+    if name == "send":
+        calls = [lambda t=t: (dist.recv if w.rank else dist.send)(t, 1 - w.rank, group=group) for t in tensors]
+    elif name == "all_reduce":
+        calls = [lambda t=t: dist.all_reduce(t, group=group) for t in tensors]
+    else:
+        calls = [dist.all_reduce(t, group=group, async_op=True).wait for t in tensors]
+    for call, words in zip(calls, (["timeout"], ["failed before", "timeout"], ["failed before", "timeout"])):
+        fails(w, call, *words)
+    w.await_others(1)
+
+
+@case(breaks=True, worlds=(2,))
+def a_signal_handler_calls_the_group_that_it_interrupts(w):
+    """It would wait for the call that waits for it."""
+    w.needs(w.judged, "gloo: runs handlers when its call has ended")
+    w.needs(w.device.type == "cpu", "cuda: calls return when they are queued")
+    group = w.new_group(seconds=30)
+    t = torch.ones(3)
+    dist.all_reduce(t, group=group)
+    if w.rank == 1:
+        time.sleep(2)
+        return fails(w, lambda: dist.all_reduce(t, group=group), "interrupted by a signal")
+    before = signal.signal(signal.SIGUSR1, lambda *_: dist.barrier(group=group))
+    try:
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        fails(w, lambda: dist.all_reduce(t, group=group), "barrier on rank 0", "called by a signal handler")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 @case(breaks=True, worlds=(2, 3))
 def refused_arguments_are_explained(w):
     """A rank whose arguments are refused, and that stays: the others' error says why they wait for it."""

@@ -167,6 +167,20 @@ def monitored_barrier(w):
 
 
 @case()
+def monitored_barriers_leave_nothing_in_the_store(w):
+    w.needs(w.judged, "gloo: its barriers are messages")
+    store = dist.distributed_c10d._get_default_store()
+    keys = []
+    for barriers in (1, 10):
+        for _ in range(barriers):
+            dist.monitored_barrier(group=w.group, timeout=datetime.timedelta(seconds=20))
+        w.truth_barrier()
+        keys.append(store.num_keys())
+        w.truth_barrier()
+    assert keys[0] == keys[1], keys
+
+
+@case()
 def debug_level_detail(w):
     """TORCH_DISTRIBUTED_DEBUG=DETAIL: torch wraps the backends of new groups, and compares the ranks' calls first."""
     w.needs(w.judged, "gloo: crashes in the wrapper")

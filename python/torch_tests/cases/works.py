@@ -322,3 +322,21 @@ def all_reduce_coalesced(w):
         dist.all_reduce_coalesced(tensors, group=group)
         return tensors
     w.same(run, model=lambda: [sum(w.everyone(n, kind="whole")) for n in (3, 50, 1)])
+
+
+@case()
+def lists_in_inference_mode(w):
+    """Calls that end on another thread: their tensors are of the caller's mode."""
+    with torch.inference_mode():
+        t = torch.full((3,), float(w.rank), device=w.device)
+        want = [torch.full((3,), float(r), device=w.device) for r in range(w.size)]
+        out = [torch.zeros(3, device=w.device) for _ in range(w.size)]
+        dist.all_gather(out, t, group=w.group, async_op=True).wait()
+        w.equal(out, want)
+        out = [torch.zeros(3, device=w.device) for _ in range(w.size)] if w.rank == 0 else None
+        dist.gather(t, out, 0, group=w.group, async_op=True).wait()
+        if w.rank == 0:
+            w.equal(out, want)
+        got = torch.zeros(3, device=w.device)
+        dist.reduce_scatter(got, want, group=w.group, async_op=True).wait()
+        w.equal(got, want[w.rank] * w.size)

@@ -3,7 +3,18 @@
 namespace shunt_torch {
 
 Communicator& Channel::join(const Where& where, Milliseconds timeout) {
-  communicator_ = std::make_unique<Communicator>(rendezvous_, timeout, where, cancel_);
+  // A rank that has waited in vain does not know which of the others' calls its next one would meet.
+  if (!unmade_.empty())
+    C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": the group failed before: ", unmade_));
+  try {
+    communicator_ = std::make_unique<Communicator>(rendezvous_, timeout, where, cancel_);
+  } catch (const c10::Error& e) {
+    unmade_ = std::string(e.what_without_backtrace()).substr(std::string("shunt: ").size());
+    throw;
+  } catch (...) {
+    unmade_ = c10::str(where.str(), " was interrupted while the ranks met");
+    throw;
+  }
   made_.store(communicator_.get(), std::memory_order_release);
   return *communicator_;
 }

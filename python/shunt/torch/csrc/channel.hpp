@@ -50,6 +50,7 @@ class Channel {
   Rendezvous rendezvous_;
   std::atomic<int32_t> cancel_{0};
   std::unique_ptr<Communicator> communicator_;
+  std::string unmade_;  // why it could not be made, if so
   std::atomic<Communicator*> made_{nullptr};
   std::once_flag streamChosen_;
   std::optional<c10::Stream> stream_;

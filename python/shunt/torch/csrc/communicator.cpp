@@ -30,7 +30,8 @@ std::string exchange(const Rendezvous& r, Milliseconds timeout, const Where& whe
   }
   char id[SHUNT_UNIQUE_ID_BYTES];
   shunt_status status = api().get_unique_id_(id, sizeof id);
-  r.store->set(r.key, status == SHUNT_OK ? std::string(id) : kFailed + std::string(api().last_error_(nullptr)));
+  std::string text = status == SHUNT_OK ? std::string(id) : kFailed + std::string(api().last_error_(nullptr));
+  inStore(where, [&] { r.store->set(r.key, text); });
   shunt_torch::check(status, where, r.ranks);
   return id;
 }
@@ -48,7 +49,7 @@ std::string await(c10d::Store& store, const std::string& key, const std::string&
                   const std::function<void(const Where&)>& watch) {
   auto start = Clock::now();
   auto pause = std::chrono::microseconds(200);
-  while (!store.check({key})) {
+  while (!inStore(where, [&] { return store.check({key}); })) {
     if (cancel.load()) C10_THROW_ERROR(DistBackendError, c10::str("shunt: ", where.str(), ": the group was aborted"));
     if (watch) watch(where);
     if (onMainThread() && signalRaised()) throwPythonError();
@@ -57,7 +58,7 @@ std::string await(c10d::Store& store, const std::string& key, const std::string&
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::microseconds(20000));
   }
-  auto value = store.get(key);
+  auto value = inStore(where, [&] { return store.get(key); });
   return std::string(value.begin(), value.end());
 }
 

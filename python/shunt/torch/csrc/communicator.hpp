@@ -71,6 +71,20 @@ class Communicator {
 // of a process share it, as no call of theirs waits long, and the store's process may take seconds to accept many.
 c10::intrusive_ptr<c10d::Store> ownConnection(const c10::intrusive_ptr<c10d::Store>& store);
 
+// Runs ask, which asks torch's store something. That the store is gone, most often with the rank that ran it, becomes a
+// DistBackendError.
+template <class Ask>
+auto inStore(const Where& where, Ask&& ask) {
+  try {
+    return ask();
+  } catch (const c10::Error& e) {
+    std::string why = e.what_without_backtrace();
+    C10_THROW_ERROR(DistBackendError,
+                    c10::str("shunt: ", where.str(), ": torch.distributed's store does not answer; the rank that runs ",
+                             "it, mostly rank 0, may have ended: ", why.substr(0, why.find('\n'))));
+  }
+}
+
 // Waits until the store holds key and returns its value. Throws after timeout, once cancel is set, or what watch does.
 std::string await(c10d::Store& store, const std::string& key, const std::string& awaited, Milliseconds timeout,
                   const Where& where, const std::atomic<int32_t>& cancel,

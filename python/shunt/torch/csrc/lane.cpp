@@ -15,6 +15,8 @@ void Lane::refuseStopped(const Where& where) const {
 void Lane::take(const Where& where) {
   std::unique_lock<std::mutex> lock(mutex_);
   refuseStopped(where);
+  TORCH_CHECK(holder_ != std::this_thread::get_id(), "shunt: ", where.str(),
+              ": called by a signal handler while this thread runs a call of the same group, for which it would wait");
   if (served == this) spare();
   while (busy_ || !queue_.empty()) {
     changed_.wait_for(lock, std::chrono::milliseconds(100));
@@ -25,11 +27,13 @@ void Lane::take(const Where& where) {
     lock.lock();
   }
   busy_ = true;
+  holder_ = std::this_thread::get_id();
 }
 
 void Lane::release() {
   std::lock_guard<std::mutex> lock(mutex_);
   busy_ = false;
+  holder_ = {};
   if (queue_.empty()) changed_.notify_all();
   else queued_.notify_one();
 }

@@ -63,6 +63,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   std::condition_variable queued_;   // for threads: there is a call to run, or the end
   std::deque<c10::intrusive_ptr<HostWork>> queue_;
   bool busy_ = false;
+  std::thread::id holder_;  // which runs a call of its own. Signal handlers run on it meanwhile
   std::string stopped_;  // why calls are refused, if they are
   std::vector<std::thread> threads_;
   int idle_ = 0;  // threads that wait for a call

@@ -151,10 +151,11 @@ void ShuntBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool waitA
   Where w = where("monitored_barrier");
   auto limit =
       opts.timeout.count() >= 0 ? opts.timeout : timeout(opts.timeout);  // 0 is a limit here: who is not there yet?
-  std::string prefix = c10::str("shunt/monitored/", monitored_++, "/");
+  auto number = monitored_++;
+  std::string prefix = c10::str("shunt/monitored/", number, "/");
   static const std::atomic<int32_t> never{0};
   if (rank_ != 0) {
-    store_->set(prefix + std::to_string(rank_), std::string("here"));
+    inStore(w, [&] { store_->set(prefix + std::to_string(rank_), std::string("here")); });
     // Rank 0 tells after its own deadline, in words that gloo's users look for.
     std::string told =
         await(*store_, prefix + "end", "rank 0 to end the barrier", limit + Milliseconds(2000), w, never);
@@ -183,7 +184,13 @@ void ShuntBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool waitA
   if (!missing.empty())
     text = c10::str(missing.size() > 1 ? "Ranks " : "Rank ", c10::Join(", ", missing),
                     " failed to pass monitoredBarrier in ", limit.count(), " ms");
-  store_->set(prefix + "end", text);
+  inStore(w, [&] {
+    store_->set(prefix + "end", text);
+    if (!text.empty()) return;
+    // Who has come to this barrier has read how the one before ended.
+    for (int rank = 1; rank < size_; rank++) (void)store_->deleteKey(prefix + std::to_string(rank));
+    if (number > 0) (void)store_->deleteKey(c10::str("shunt/monitored/", number - 1, "/end"));
+  });
   if (!text.empty()) throwTimeout(c10::str(w.str(), ": Rank 0 timed out in monitoredBarrier: ", text));
 }
 

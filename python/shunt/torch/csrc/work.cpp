@@ -58,6 +58,7 @@ HostWork::HostWork(const Where& where, OpType type, uint64_t sequence, Tensors o
 void HostWork::run(const std::function<void()>& after, const std::function<void()>& beforeCallbacks) {
   std::exception_ptr why;
   try {
+    c10::InferenceMode inference(inference_);
     at::AutoDispatchBelowAutograd noGradients;
     job_();
   } catch (...) {

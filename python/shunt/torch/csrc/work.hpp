@@ -49,6 +49,7 @@ class HostWork : public Work {
   int source_ = -1;
   Tensors outputs_;
   std::function<void()> job_;
+  const bool inference_ = c10::InferenceMode::is_enabled();  // of the caller, whose tensors they are
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // guarded by mutex_, made when asked for
   c10::intrusive_ptr<c10::ivalue::Future> futureResult_;
 };
