@@ -119,6 +119,10 @@ func newDeviceSpace(driver cuda.Driver, ordinal int, c *Config, comm barrierer, 
 		}
 		d.bytes[which] = largest + max(arena, largest)
 	}
+	if d.memory[meetBuffer], err = driver.Alloc(d.ctx, meetBytes); err != nil {
+		return nil, err
+	}
+	d.bytes[meetBuffer] = meetBytes
 	return d, nil
 }
 

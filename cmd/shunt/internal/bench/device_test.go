@@ -249,7 +249,7 @@ func TestDeviceCaptureFails(t *testing.T) {
 // Half-made state is given back wherever making it fails.
 func TestDeviceSpaceFails(t *testing.T) {
 	c := Config{World: 2, Min: 8, Max: 4096, Factor: 4, DType: plugin.Float32, Memory: plugin.MemoryKindCuda}
-	for call, times := range map[string]int{"NewStream": 2, "NewEvent": 4, "LoadModule": 1, "AllocHost": 1, "Alloc": 3,
+	for call, times := range map[string]int{"NewStream": 2, "NewEvent": 4, "LoadModule": 1, "AllocHost": 1, "Alloc": 4,
 		"Function": int(deviceKernels)} {
 		for after := range times {
 			driver := cudatest.New(cudatest.Options{Devices: 1, Kernels: goKernels})

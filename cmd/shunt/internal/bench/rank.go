@@ -50,8 +50,9 @@ func serve(ctx context.Context, c Config, out *json.Encoder, options host.Option
 		return err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
+	r.meet = &meeter{Communicator: r.comm}
 	if options.Driver != nil {
-		d, err := newDeviceSpace(options.Driver, options.Device, &c, r.comm, arena)
+		d, err := newDeviceSpace(options.Driver, options.Device, &c, r.meet, arena)
 		if err != nil {
 			return err
 		}
@@ -60,7 +61,7 @@ func serve(ctx context.Context, c Config, out *json.Encoder, options host.Option
 			return err
 		}
 	}
-	if err := r.barrier(); err != nil { // prepares it, before a gate holds the stream
+	if err := r.meet.choose(r.space, &c); err != nil { // prepares it, before a gate holds the stream
 		return err
 	}
 	if err := r.openRivals(ctx, options); err != nil {
@@ -82,6 +83,7 @@ func serve(ctx context.Context, c Config, out *json.Encoder, options host.Option
 type rank struct {
 	config  Config
 	comm    *host.Communicator
+	meet    *meeter // of comm
 	pattern *pattern
 	space   space
 	rivals  []rival // that are compared, in turn with Shunt
@@ -141,6 +143,9 @@ func (r *rank) run(ctx context.Context, j job) (report, error) {
 				}
 				// Once at least, so that what a first call prepares is not timed.
 				if err := r.once(c, s); err != nil {
+					if i == 0 && errors.Is(err, plugin.Unsupported) {
+						return skipOr(err)
+					}
 					return rep, c.failed(p, err)
 				}
 				continue
@@ -439,7 +444,7 @@ func (r *rank) once(c *candidate, slot int) error {
 // barrier returns when every rank has entered it and this rank's operations
 // have ended.
 func (r *rank) barrier() error {
-	if err := r.comm.Barrier(r.space.stream()); err != nil {
+	if err := r.meet.Barrier(r.space.stream()); err != nil {
 		return err
 	}
 	return r.space.finish()

@@ -63,6 +63,7 @@ const (
 	sendBuffer bufferName = iota
 	recvBuffer
 	countBuffer
+	meetBuffer
 	buffers
 )
 
@@ -246,7 +247,7 @@ func (h *hostSpace) calibrate(r *rank, call func(int) error) (int, error) {
 		if done {
 			*n = -*n
 		}
-		if err := r.comm.Broadcast(memory.at, memory.at, 1, plugin.Int64, 0, nil); err != nil {
+		if err := r.meet.announced(h, n); err != nil {
 			return 0, err
 		}
 		if *n > maxIterations || *n < -maxIterations || *n == 0 {
@@ -260,7 +261,7 @@ func (h *hostSpace) calibrate(r *rank, call func(int) error) (int, error) {
 
 // timed runs the operation n times and returns the microseconds of one.
 func (h *hostSpace) timed(r *rank, call func(int) error, n int) (float64, error) {
-	if err := r.comm.Barrier(nil); err != nil {
+	if err := r.meet.Barrier(nil); err != nil {
 		return 0, err
 	}
 	began := time.Now()
