@@ -44,7 +44,7 @@ def init(rank: int | None = None, world: int | None = None, id: str | None = Non
         raise InvalidArgumentError(f"init: rank {rank} of world {world} is out of range")
     timeout = None if timeout is None else seconds(timeout, "init: timeout")
     if timeout is not None and not 0.001 <= timeout < 1 << 40:
-        raise InvalidArgumentError(f"init: timeout {timeout} s; want at least 0.001")
+        raise InvalidArgumentError(f"init: timeout {timeout} s; want at least 0.001 and less than {1 << 40}")
     if max_sms is not None and int32(max_sms, "init: max_sms") < 1:
         raise InvalidArgumentError(f"init: max_sms {max_sms}; want at least 1")
     if transports is not None and not isinstance(transports, str):
@@ -89,7 +89,10 @@ def _text(value: str | None, what: str) -> bytes | None:
         return None
     if not isinstance(value, str) or "\0" in value:
         raise InvalidArgumentError(f"init: {what} is {value!r}, want a text without zero characters")
-    return value.encode("utf-8")
+    try:
+        return value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(f"init: {what} is {value!r}, want a text of UTF-8: {error.reason}") from None
 
 
 def unique_id() -> str:

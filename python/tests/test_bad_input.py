@@ -168,6 +168,8 @@ TABLE = [
     (lambda c: shunt.init(0, 1, timeout=0), INVALID, "timeout 0"),
     (lambda c: shunt.init(0, 1, timeout="5"), INVALID, "timeout is '5', want a number of seconds"),
     (lambda c: shunt.init(0, 1, timeout=float("nan")), INVALID, "timeout nan s; want at least 0.001"),
+    (lambda c: shunt.init(0, 1, timeout=float("inf")), INVALID, "inf s; want at least 0.001 and less than 1099"),
+    (lambda c: shunt.init(0, 1, id="\udc80"), INVALID, "id is '\\udc80', want a text of UTF-8"),
     (lambda c: shunt.init(0, 1, memory="cuda", device="cuda:0"), INVALID, "device is 'cuda:0', want a whole number"),
     (lambda c: shunt.init(0, 1, memory="cuda", device=0.0), INVALID, "device is 0.0, want a whole number"),
     (lambda c: c.start("barrier").wait("long"), INVALID, "wait: timeout is 'long', want a number of seconds"),
