@@ -1,37 +1,28 @@
 // Package environment reads the environment variables of this process as they are now. Where Go does not start the
 // program, as in C or Python, package os has them as they were when the library was loaded, and never what the program
-// sets afterwards.
+// sets afterwards; C has both, and what package os sets. Like getenv, nothing here may run beside a setenv of C.
 package environment
 
-import (
-	"os"
-	"strings"
-	"sync/atomic"
-)
+// #include <stdlib.h>
+// extern char **environ;
+// static char **variables(void) { return environ; }
+import "C"
 
-var source atomic.Pointer[func() []string]
-
-// Use makes All and Get read what a function returns, "NAME=value" each, instead of what package os has.
-func Use(variables func() []string) { source.Store(&variables) }
+import "unsafe"
 
 // All returns all variables, "NAME=value" each. The caller owns them.
 func All() []string {
-	if f := source.Load(); f != nil {
-		return (*f)()
+	var list []string
+	for p := C.variables(); p != nil && *p != nil; {
+		list = append(list, C.GoString(*p))
+		p = (**C.char)(unsafe.Add(unsafe.Pointer(p), unsafe.Sizeof(*p)))
 	}
-	return os.Environ()
+	return list
 }
 
 // Get returns the value of a variable, or "".
 func Get(name string) string {
-	f := source.Load()
-	if f == nil {
-		return os.Getenv(name)
-	}
-	for _, entry := range (*f)() {
-		if n, value, _ := strings.Cut(entry, "="); n == name { // the first one counts, as for getenv
-			return value
-		}
-	}
-	return ""
+	text := C.CString(name)
+	defer C.free(unsafe.Pointer(text))
+	return C.GoString(C.getenv(text)) // "" of a null pointer
 }
