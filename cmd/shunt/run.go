@@ -60,8 +60,9 @@ is not started again.
 With --hostfile FILE the ranks run on several machines, as mpirun and deepspeed start
 them: lines of "node1 slots=8", filled in their order. On each, the command
 --remote-shell starts this binary under the same path, which starts the ranks there in
-the same working directory; SHUNT_*, NCCL_*, UCX_*, CUDA_*, PYTHON*, OMP_*, PATH,
-LD_LIBRARY_PATH, VIRTUAL_ENV and --env are set there too. Without -n all slots are used.
+the same working directory. The remote shell has to pass standard input and output on:
+a machine that does not report at its end has failed. SHUNT_*, NCCL_*, UCX_*, CUDA_*,
+PYTHON*, OMP_*, PATH, LD_LIBRARY_PATH, VIRTUAL_ENV and --env are set there too. Without -n all slots are used.
 The ranks meet at --address, which all must reach, by a secret of the job's own. A rank
 that fails ends the job on all machines, and so does a machine that is lost. --records
 brings the records of all machines together in DIR here.
