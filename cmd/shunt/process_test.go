@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/shunt-ccl/shunt/internal/builttest"
 )
 
 // installation is a folder as a wheel or an archive has it: the command, and plugins that run it. It returns their
@@ -28,7 +30,7 @@ func installation(t *testing.T, names ...string) map[string]string {
 	commandIn(t, filepath.Join(root, "bin"))
 	for _, name := range names {
 		path := filepath.Join(plugins, "shunt-transport-"+name)
-		build := exec.Command("go", "build", "-o", path, "../shunt-transport")
+		build := builttest.Command("go", "build", "-o", path, "../shunt-transport")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		text, err := build.CombinedOutput()
 		require.NoError(t, err, "%s", text)
