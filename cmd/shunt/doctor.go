@@ -76,7 +76,7 @@ is broken; warnings do not count. 3 when it was interrupted: findings are of the
 			line.clear()
 			err := printFindings(c, findings)
 			if interrupted != "" {
-				return plugin.Errorf(plugin.Aborted, "shunt doctor: interrupted in the check %q", interrupted)
+				return plugin.Errorf(plugin.Aborted, "shunt doctor was interrupted in the check %q", interrupted)
 			}
 			return err
 		},

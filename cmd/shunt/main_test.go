@@ -64,11 +64,11 @@ func TestUsageErrors(t *testing.T) {
 		"run -n 2 --hosts 0 true":         "0 hosts for 2 ranks; want 1 to 2",
 		"run --env A true":                `--env "A"; want NAME=VALUE`,
 		"run --env =b true":               `--env "=b"; want NAME=VALUE`,
-		"run --env SHUNT_RANK=5 true":     "--env SHUNT_RANK: shunt run sets this variable",
-		"run --env SHUNT_WORLD=5 true":    "--env SHUNT_WORLD: shunt run sets this variable",
-		"run --env SHUNT_ID= true":        "--env SHUNT_ID: shunt run sets this variable",
-		"run --env A=1 --env RANK=0 true": "--env RANK: shunt run sets this variable",
-		"run --env MASTER_PORT=1 true":    "--env MASTER_PORT: shunt run sets this variable",
+		"run --env SHUNT_RANK=5 true":     "--env SHUNT_RANK has no effect: shunt run sets this variable",
+		"run --env SHUNT_WORLD=5 true":    "--env SHUNT_WORLD has no effect: shunt run sets this variable",
+		"run --env SHUNT_ID= true":        "--env SHUNT_ID has no effect: shunt run sets this variable",
+		"run --env A=1 --env RANK=0 true": "--env RANK has no effect: shunt run sets this variable",
+		"run --env MASTER_PORT=1 true":    "--env MASTER_PORT has no effect: shunt run sets this variable",
 		"run --grace -1s true":            "--grace -1s is negative",
 		"run --timeout -1s true":          "--timeout -1s is negative",
 		"run --grace -1 true":             "--grace -1s is negative",
@@ -356,7 +356,7 @@ func TestDoctorInterrupted(t *testing.T) {
 			require.NoError(t, c.Process.Signal(os.Interrupt))
 			require.Error(t, c.Wait())
 			require.Equal(t, exitFailure, c.ProcessState.ExitCode(), stderr.String())
-			require.Equal(t, "shunt: shunt doctor: interrupted in the check \""+check+"\"\n", stderr.String())
+			require.Equal(t, "shunt: shunt doctor was interrupted in the check \""+check+"\"\n", stderr.String())
 			agrees(t, "doctor", stdout.String(), "interrupted")
 			var findings []finding
 			require.NoError(t, json.Unmarshal([]byte(stdout.String()), &findings))

@@ -255,8 +255,8 @@ func TestHostfileBadInput(t *testing.T) {
 		"--hostfile /none": "no such file",
 		"--remote-shell=":  "--remote-shell is empty",
 
-		"--env SHUNT_SECRET=x": "--env SHUNT_SECRET: shunt run --hostfile, unless its own environment has it, sets",
-		"--env LOCAL_RANK=0":   "--env LOCAL_RANK: shunt run sets this variable",
+		"--env SHUNT_SECRET=x": "--env SHUNT_SECRET has no effect: shunt run --hostfile, unless its own environment has it, sets",
+		"--env LOCAL_RANK=0":   "--env LOCAL_RANK has no effect: shunt run sets this variable",
 	} {
 		_, stderr, code := shunt(t, slices.Concat(flags, strings.Fields(line), []string{"true"})...)
 		require.Equal(t, exitUsage, code, line)

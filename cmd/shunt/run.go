@@ -141,7 +141,7 @@ func (r *runner) check(c *cobra.Command) error {
 		}
 		name, _, _ := strings.Cut(entry, "=")
 		if by := r.sets(name); by != "" {
-			return usage("--env %s: %s sets this variable", name, by)
+			return usage("--env %s has no effect: %s sets this variable", name, by)
 		}
 	}
 	return nil

@@ -120,7 +120,7 @@ func TestEnvOfFlags(t *testing.T) {
 		by, _, _ := strings.Cut(flag, "=")
 		_, stderr, code := shunt(t, "run", "-n", "2", flag, "--env", entry, "true")
 		require.Equal(t, exitUsage, code, stderr)
-		require.Contains(t, stderr, "--env "+name+": "+by+" sets this variable")
+		require.Contains(t, stderr, "--env "+name+" has no effect: "+by+" sets this variable")
 		stdout, stderr, code := shunt(t, "run", "--env", name+"=given", "--env", "SHUNT_RANKS=1", "sh", "-c",
 			"echo $"+name+" $SHUNT_RANKS")
 		require.Zero(t, code, stderr)

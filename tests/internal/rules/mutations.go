@@ -151,8 +151,8 @@ var Mutations = []Mutation{
 	{
 		Rule: 14, Why: "an endpoint that fails to close panics",
 		File: "host/internal/endpoints/endpoints.go",
-		Old:  `		errs = append(errs, e.close())`,
-		New: `		if err := e.close(); err != nil {
+		Old:  `		errs = append(errs, s.end(e))`,
+		New: `		if err := s.end(e); err != nil {
 			panic(err)
 		}`,
 		Guard: Test{inRules, "TestRule14TeardownNeverFailsUpward"},
