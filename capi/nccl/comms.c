@@ -61,12 +61,13 @@ ncclResult_t nc_reject(ncclComm_t comm, const char *function) {
   case NC_FINALIZED:
     return nc_fail(comm, ncclInvalidUsage, "%s: the communicator was finalized", function);
   case NC_FAILED:
-    nc_group_failed(comm->result);
+    nc_group_failed(comm->result, comm->text);
     return comm->result; /* its text says why */
   case NC_READY:
     break;
   }
-  return nc_fail(comm, ncclInvalidArgument, "%s: a split or shrink of the communicator has not ended", function);
+  return nc_fail(comm, ncclInvalidArgument, "%s: a split, shrink or registration of the communicator has not ended",
+                 function);
 }
 
 /* is_known: whether the program may ask about it. */
@@ -136,7 +137,7 @@ ncclResult_t nc_CommGetAsyncError(ncclComm_t comm, ncclResult_t *async_error) {
   if (status != SHUNT_OK)
     return nc_shunt_failed(comm, status);
   if (failure != SHUNT_OK)
-    *async_error = nc_fail(comm, nc_result_of(failure), "%s", nc_shunt.last_error_(comm->shunt));
+    *async_error = nc_fail_alone(comm, nc_result_of(failure), "%s", nc_shunt.last_error_(comm->shunt));
   else if (nc_any_real(comm) != NULL)
     return ask_real(comm, async_error);
   return ncclSuccess;
@@ -192,6 +193,8 @@ ncclResult_t nc_CommAbort(ncclComm_t comm) {
 }
 
 ncclResult_t nc_CommFinalize(ncclComm_t comm) {
+  if (comm == NULL)
+    return ncclSuccess;
   if (!nc_is_ours(comm))
     return nc_reject(comm, "ncclCommFinalize");
   if (nc_only_real(comm) == NULL) {

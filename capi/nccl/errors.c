@@ -16,12 +16,10 @@ static _Thread_local char returned[512];  /* what ncclGetLastError has returned 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char latest[512]; /* any thread's */
 
-ncclResult_t nc_fail(ncclComm_t comm, ncclResult_t result, const char *format, ...) {
+/* keep makes a text this thread's, the library's and the communicator's last. */
+static void keep(ncclComm_t comm, const char *format, va_list arguments) {
   char text[sizeof mine];
-  va_list arguments;
-  va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
   memcpy(mine, text, sizeof mine);
   pthread_mutex_lock(&lock);
   memcpy(latest, text, sizeof latest);
@@ -31,7 +29,22 @@ ncclResult_t nc_fail(ncclComm_t comm, ncclResult_t result, const char *format, .
     memcpy(comm->text, text, sizeof comm->text);
     pthread_mutex_unlock(&comm->lock);
   }
-  nc_group_failed(result);
+}
+
+ncclResult_t nc_fail(ncclComm_t comm, ncclResult_t result, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  keep(comm, format, arguments);
+  va_end(arguments);
+  nc_group_failed(result, mine);
+  return result;
+}
+
+ncclResult_t nc_fail_alone(ncclComm_t comm, ncclResult_t result, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  keep(comm, format, arguments);
+  va_end(arguments);
   return result;
 }
 

@@ -13,6 +13,7 @@
 struct group {
   int depth;
   ncclResult_t failed;
+  char why[512]; /* failed */
   struct nc_job *jobs, **last;
   int64_t count, capacity;
   ncclComm_t *comms; /* of each operation */
@@ -36,9 +37,23 @@ static void free_arrays(void *group) {
 
 static void make_key(void) { (void)pthread_key_create(&key, free_arrays); }
 
-void nc_group_failed(ncclResult_t result) {
-  if (mine.depth > 0 && mine.failed == ncclSuccess && result != ncclInProgress)
-    mine.failed = result;
+void nc_group_failed(ncclResult_t result, const char *text) {
+  if (mine.depth == 0 || mine.failed != ncclSuccess || result == ncclInProgress)
+    return;
+  mine.failed = result;
+  snprintf(mine.why, sizeof mine.why, "%s", text);
+}
+
+bool nc_group_registers(ncclComm_t comm) {
+  int count = 0;
+  for (struct nc_job *job = mine.jobs; job != NULL; job = job->next) {
+    if (job->parent != comm)
+      continue;
+    if (job->window == NULL)
+      return false;
+    count++;
+  }
+  return count > 0 && atomic_load(&comm->jobs) == count;
 }
 
 static bool grow(void) {
@@ -91,16 +106,19 @@ static ncclResult_t settle(struct nc_job *job) {
       *job->out = NULL;
     nc_release(job->comm);
   }
+  if (result != ncclSuccess && job->window != NULL)
+    nc_drop_window(job->window);
   free(job);
   return result;
 }
 
 static void *run_and_keep(void *argument) {
-  struct nc_job *job = argument;
-  job->result = job->run(job);
-  if (job->result != ncclSuccess)
-    snprintf(job->text, sizeof job->text, "%s", nc_GetLastError(NULL));
-  finish(job);
+  for (struct nc_job *job = argument; job != NULL; job = job->then) {
+    job->result = job->run(job);
+    if (job->result != ncclSuccess)
+      snprintf(job->text, sizeof job->text, "%s", nc_GetLastError(NULL));
+    finish(job);
+  }
   return NULL;
 }
 
@@ -135,20 +153,40 @@ ncclResult_t nc_submit(struct nc_job *job) {
   return settle(job);
 }
 
+/* line_up has the registrations of one communicator follow each other, as all its ranks make them in one order. It
+ * returns the number of jobs that follow none. */
+static int line_up(struct nc_job *jobs) {
+  int heads = 0;
+  for (struct nc_job *job = jobs; job != NULL; job = job->next) {
+    heads += !job->follows;
+    for (struct nc_job *later = job->next; job->window != NULL && job->then == NULL && later != NULL;
+         later = later->next)
+      if (later->window != NULL && later->parent == job->parent) {
+        job->then = later;
+        later->follows = true;
+      }
+  }
+  return heads;
+}
+
 /* run_jobs runs what the group has to make; ncclInProgress if some of it goes on. */
 static ncclResult_t run_jobs(struct nc_job *jobs) {
   ncclResult_t result = ncclSuccess;
-  bool going = false;
+  bool going = false, alone = line_up(jobs) == 1;
   struct nc_job *next;
   for (struct nc_job **at = &jobs; *at != NULL;) {
     struct nc_job *job = *at;
     next = job->next;
+    if (job->follows) {
+      at = &job->next;
+      continue;
+    }
     if (!job->blocking && begin_detached(job)) { /* its memory is its own now */
       *at = next;
       going = true;
       continue;
     }
-    if (next == NULL && at == &jobs) { /* alone: in this thread */
+    if (alone) { /* in this thread */
       run_and_keep(job);
       job->thread = 0;
     } else if (pthread_create(&job->thread, NULL, run_and_keep, job) != 0) {
@@ -233,7 +271,7 @@ ncclResult_t nc_GroupStart(void) {
 /* close_group ends this thread's group: run says whether what is in it is run. */
 static ncclResult_t close_group(bool run) {
   struct nc_job *jobs = mine.jobs;
-  ncclResult_t result = mine.failed;
+  ncclResult_t failed = mine.failed, result = failed;
   mine.jobs = NULL;
   mine.failed = ncclSuccess;
   if (!run || result != ncclSuccess) {
@@ -243,6 +281,8 @@ static ncclResult_t close_group(bool run) {
     if (result == ncclSuccess)
       result = run_operations();
   }
+  if (failed != ncclSuccess) /* its text, and not that of a later failure */
+    (void)nc_fail(NULL, failed, "%s", mine.why);
   mine.count = 0;
   if (mine.real) { /* it has to end, and cannot end without running */
     mine.real = false;

@@ -32,6 +32,17 @@ bool nc_is_window(ncclWindow_t handle) {
   return found;
 }
 
+/* nc_drop_window forgets a window that could not be registered. */
+void nc_drop_window(ncclWindow_t *handle) {
+  pthread_mutex_lock(&lock);
+  struct window **at = find(*handle), *w = *at;
+  if (w != NULL)
+    *at = w->next;
+  pthread_mutex_unlock(&lock);
+  free(w);
+  *handle = NULL;
+}
+
 void nc_forget_windows(ncclComm_t comm) {
   pthread_mutex_lock(&lock);
   for (struct window **at = &windows; *at != NULL;) {
@@ -72,7 +83,7 @@ static ncclResult_t register_window(struct nc_job *job) {
 
 ncclResult_t nc_CommWindowRegister(ncclComm_t comm, void *memory, size_t size, ncclWindow_t *out, int flags) {
   static const char name[] = "ncclCommWindowRegister";
-  if (!nc_is_ready(comm))
+  if (!nc_is_ready(comm) && !nc_group_registers(comm))
     return nc_reject(comm, name);
   if (memory == NULL || size == 0 || size > INT64_MAX || out == NULL)
     return nc_fail(comm, ncclInvalidArgument, "%s on rank %d: buff is %p, size %zu and win %p; want memory and a place "
@@ -87,24 +98,15 @@ ncclResult_t nc_CommWindowRegister(ncclComm_t comm, void *memory, size_t size, n
   }
   *w = (struct window){.comm = comm, .memory = memory};
   *job = (struct nc_job){.run = register_window, .parent = comm, .memory = memory, .size = size,
-                         .abort = (flags & NC_WIN_COLL_SYMMETRIC) != 0, .blocking = true};
+                         .abort = (flags & NC_WIN_COLL_SYMMETRIC) != 0, .blocking = true,
+                         .window = out};
   pthread_mutex_lock(&lock);
   w->next = windows;
   windows = w;
   pthread_mutex_unlock(&lock);
   *out = (ncclWindow_t)w;
   atomic_fetch_add(&comm->jobs, 1);
-  ncclResult_t result = nc_submit(job);
-  if (result != ncclSuccess) {
-    pthread_mutex_lock(&lock);
-    struct window **at = find((ncclWindow_t)w);
-    if (*at != NULL)
-      *at = w->next;
-    pthread_mutex_unlock(&lock);
-    free(w);
-    *out = NULL;
-  }
-  return result;
+  return nc_submit(job);
 }
 
 ncclResult_t nc_CommWindowDeregister(ncclComm_t comm, ncclWindow_t handle) {
@@ -148,18 +150,19 @@ ncclResult_t nc_MemAlloc(void **memory, size_t size) {
     return NC_REAL(ncclMemAlloc)(memory, size);
   }
   if (memory == NULL)
-    return nc_fail(NULL, ncclInvalidArgument, "ncclMemAlloc: ptr is NULL");
+    return nc_fail_alone(NULL, ncclInvalidArgument, "ncclMemAlloc: ptr is NULL");
   *memory = NULL;
-  if (size == 0)
-    return nc_fail(NULL, ncclInvalidArgument, "ncclMemAlloc: size is 0");
+  if (size == 0) /* as cudaMalloc */
+    return ncclSuccess;
   if (nc_settings()->memory == SHUNT_MEMORY_HOST)
     return posix_memalign(memory, 4096, size) == 0
                ? ncclSuccess
-               : nc_fail(NULL, ncclSystemError, "ncclMemAlloc: no memory for %zu bytes", size);
+               : nc_fail_alone(NULL, ncclSystemError, "ncclMemAlloc: no memory for %zu bytes", size);
   int code = nc_device_alloc(memory, size);
   return code == 0
              ? ncclSuccess
-             : nc_fail(NULL, ncclUnhandledCudaError, "ncclMemAlloc: cuMemAlloc of %zu bytes returned %d", size, code);
+             : nc_fail_alone(NULL, ncclUnhandledCudaError, "ncclMemAlloc: cuMemAlloc of %zu bytes returned %d", size,
+                             code);
 }
 
 ncclResult_t nc_MemFree(void *memory) {
@@ -173,5 +176,6 @@ ncclResult_t nc_MemFree(void *memory) {
     return ncclSuccess;
   }
   int code = memory == NULL ? 0 : nc_device_free(memory);
-  return code == 0 ? ncclSuccess : nc_fail(NULL, ncclUnhandledCudaError, "ncclMemFree: cuMemFree returned %d", code);
+  return code == 0 ? ncclSuccess
+                   : nc_fail_alone(NULL, ncclUnhandledCudaError, "ncclMemFree: cuMemFree returned %d", code);
 }

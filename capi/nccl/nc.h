@@ -115,6 +115,9 @@ ncclResult_t nc_reject(ncclComm_t comm, const char *function);
  * group, ncclGroupEnd will return the first result. */
 ncclResult_t nc_fail(ncclComm_t comm, ncclResult_t result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* nc_fail_alone is nc_fail for what belongs to no group. */
+ncclResult_t nc_fail_alone(ncclComm_t comm, ncclResult_t result, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* nc_shunt_failed is nc_fail with the text that Shunt has left in this thread. */
 ncclResult_t nc_shunt_failed(ncclComm_t comm, shunt_status status);
 /* nc_came is behind each call of the real library: what it returned. */
@@ -169,6 +172,8 @@ ncclResult_t nc_make_failure(void);
  * communicators. run returns its result and frees the job's arguments. */
 struct nc_job {
   struct nc_job *next;
+  struct nc_job *then; /* runs behind this one in its thread: the next registration of the same communicator */
+  bool follows;        /* it is another's then */
   ncclResult_t (*run)(struct nc_job *);
   ncclComm_t comm;   /* the one to be made; NULL: none */
   ncclComm_t parent; /* whose jobs it counts in */
@@ -184,12 +189,17 @@ struct nc_job {
   bool abort;
   void *memory;
   size_t size;
+  ncclWindow_t *window; /* set to NULL, and the window is forgotten, if the registration fails; NULL: it is none */
 };
 /* nc_submit runs a job: here and now, in a thread, or at the end of this thread's group. */
 ncclResult_t nc_submit(struct nc_job *job);
 
-/* nc_group_failed tells this thread's group, if there is one, of a call's failure. */
-void nc_group_failed(ncclResult_t result);
+/* nc_group_registers: whether all that a communicator waits for are registrations of memory in this thread's group, so
+ * that one more may follow. */
+bool nc_group_registers(ncclComm_t comm);
+
+/* nc_group_failed tells this thread's group, if there is one, of a call's failure and why. */
+void nc_group_failed(ncclResult_t result, const char *text);
 /* nc_queue puts an operation into this thread's group. */
 ncclResult_t nc_queue(ncclComm_t comm, const shunt_operation *operation);
 
@@ -197,6 +207,7 @@ ncclResult_t nc_queue(ncclComm_t comm, const shunt_operation *operation);
 
 ncclResult_t nc_find_op(ncclComm_t comm, ncclRedOp_t op, ncclDataType_t dtype, shunt_operation *operation);
 bool nc_is_window(ncclWindow_t window);
+void nc_drop_window(ncclWindow_t *window);
 void nc_forget_windows(ncclComm_t comm);
 
 #endif

@@ -2,17 +2,24 @@
  * ops.c: ncclRedOpCreatePreMulSum. An operation is a number: those of Shunt, then places in a list of the
  * communicator's.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "memory.h"
 #include "real.h"
 
-/* widen is a float of fewer bits, with so many of exponent and fraction, as a double. */
+/* widen is a float of fewer bits, with so many of exponent and fraction, as a double. The largest exponent is that of
+ * infinity and NaN; in float8_e4m3, which has no infinity, only its largest fraction is NaN. */
 static double widen(unsigned bits, int exponent_bits, int fraction_bits) {
   int sign = (int)(bits >> (exponent_bits + fraction_bits)) & 1;
   int exponent = (int)(bits >> fraction_bits) & ((1 << exponent_bits) - 1);
   double fraction = (double)(bits & ((1u << fraction_bits) - 1)) / (double)(1u << fraction_bits);
+  bool top = exponent == (1 << exponent_bits) - 1, e4m3 = exponent_bits == 4;
+  if (top && (e4m3 ? (bits & 7) == 7 : fraction != 0))
+    return NAN;
+  if (top && !e4m3)
+    return sign ? -INFINITY : INFINITY;
   int bias = (1 << (exponent_bits - 1)) - 1;
   double value = exponent == 0 ? fraction : 1 + fraction;
   for (int power = (exponent == 0 ? 1 : exponent) - bias; power != 0; power += power > 0 ? -1 : 1)

@@ -92,6 +92,15 @@ static void calls(void) {
   REJECTED(ncclMemAlloc(NULL, 8), ncclInvalidArgument, "ptr is NULL");
   REJECTED(ncclGroupEnd(), ncclInvalidUsage, "no open group");
   REJECTED(ncclGroupSimulateEnd(NULL), ncclInvalidUsage, "no open group");
+  /* What needs nothing succeeds. */
+  CHECK(ncclMemAlloc(&handle, 0));
+  CHECK(ncclMemFree(handle));
+  CHECK(ncclCommFinalize(NULL));
+  /* Of several failures a group tells the first. */
+  CHECK(ncclGroupStart());
+  REJECTED(ncclAllReduce(memory, memory, 1, 12, 0, comm, NULL), ncclInvalidArgument, "data type 12");
+  REJECTED(ncclRedOpDestroy(op, comm), ncclInvalidArgument, "no operation");
+  REJECTED(ncclGroupEnd(), ncclInvalidArgument, "data type 12");
   /* A bad call ends its group: nothing of it is run. */
   float value = 1, got = 0;
   device_write(memory, &value, sizeof value);
@@ -105,7 +114,43 @@ static void calls(void) {
   device_wait(NULL);
   device_read(&got, memory + 8, sizeof got);
   WANT(got == 1);
+  /* What is no call of a communicator's leaves its group as it is. */
+  value = 2;
+  device_write(memory, &value, sizeof value);
+  CHECK(ncclGroupStart());
+  CHECK(ncclAllReduce(memory, memory + 8, 1, 7, 0, comm, NULL));
+  WANT(ncclMemAlloc(&handle, (size_t)1 << 60) != ncclSuccess && handle == NULL);
+  CHECK(ncclGroupEnd());
+  device_wait(NULL);
+  device_read(&got, memory + 8, sizeof got);
+  WANT(got == 2);
   device_free(memory);
+}
+
+/* Factors without a number: bits of infinities and NaNs times those of a half. */
+static void odd_factors(void) {
+  static const struct {
+    int dtype, bytes;
+    uint16_t factor, half, least, most; /* of the result, without its sign */
+  } cases[] = {
+      {6, 2, 0x7c00, 0x3800, 0x7c00, 0x7c00}, {6, 2, 0x7e00, 0x3800, 0x7c01, 0x7fff},
+      {11, 1, 0x7c, 0x38, 0x7c, 0x7c},        {11, 1, 0x7e, 0x38, 0x7d, 0x7f},
+      {10, 1, 0x7f, 0x30, 0x7f, 0x7f},        {10, 1, 0x7e, 0x30, 0x76, 0x76}, /* 448 * 0.5 */
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ncclRedOp_t op;
+    uint16_t got = 0;
+    char *memory = device_alloc(64);
+    device_write(memory, &cases[i].half, sizeof got);
+    CHECK(ncclRedOpCreatePreMulSum(&op, (void *)&cases[i].factor, cases[i].dtype, 1, comm));
+    CHECK(ncclAllReduce(memory, memory + 32, 1, cases[i].dtype, op, comm, NULL));
+    device_wait(NULL);
+    device_read(&got, memory + 32, sizeof got);
+    got &= cases[i].bytes == 2 ? 0x7fff : 0x7f;
+    WANT(got >= cases[i].least && got <= cases[i].most);
+    CHECK(ncclRedOpDestroy(op, comm));
+    device_free(memory);
+  }
 }
 
 /* A communicator that another thread destroys in the middle of a group. */
@@ -141,6 +186,7 @@ int main(int argc, char **argv) {
   CHECK(ncclCommInitRank(&comm, 1, id, 0));
   communicators(id);
   calls();
+  odd_factors();
   destroyed_in_group();
   CHECK(ncclCommDestroy(comm));
   puts("ok");

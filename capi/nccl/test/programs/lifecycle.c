@@ -42,6 +42,45 @@ static void all(ncclComm_t *comms) {
     comms[l] = ranks[l].comm;
 }
 
+/* Memory of each rank registered twice in one group, as nccl-tests does with what it sends and receives. */
+static void windows(void) {
+  enum { BYTES = 1 << 16, EACH = 2 };
+  void *memory[MOST][EACH];
+  ncclWindow_t made[MOST][EACH];
+  for (int l = 0; l < here; l++)
+    for (int i = 0; i < EACH; i++) {
+      device_use(device_of(&ranks[l]));
+      CHECK(ncclMemAlloc(&memory[l][i], BYTES));
+    }
+  CHECK(ncclGroupStart());
+  for (int l = 0; l < here; l++)
+    for (int i = 0; i < EACH; i++)
+      CHECK(ncclCommWindowRegister(ranks[l].comm, memory[l][i], BYTES, &made[l][i], 0));
+  CHECK(ncclGroupEnd());
+  for (int l = 0; l < here; l++)
+    for (int i = 0; i < EACH; i++) {
+      void *at = NULL;
+      CHECK(ncclWinGetUserPtr(ranks[l].comm, made[l][i], &at));
+      WANT(at == memory[l][i]);
+    }
+  ncclComm_t comms[MOST];
+  all(comms);
+  CHECK(sum(comms, (float)(world * (world + 1)) / 2));
+  for (int l = 0; l < here; l++)
+    for (int i = 0; i < EACH; i++) {
+      device_use(device_of(&ranks[l]));
+      CHECK(ncclCommWindowDeregister(ranks[l].comm, made[l][i]));
+      CHECK(ncclMemFree(memory[l][i]));
+    }
+  /* In a group that fails nothing is registered. */
+  ncclWindow_t none = (ncclWindow_t)(void *)&comms;
+  float value;
+  CHECK(ncclGroupStart());
+  CHECK(ncclCommWindowRegister(ranks[0].comm, &value, sizeof value, &none, 0));
+  WANT(ncclAllReduce(&value, &value, 1, 99, 0, ranks[0].comm, NULL) != ncclSuccess);
+  WANT(ncclGroupEnd() != ncclSuccess && none == NULL);
+}
+
 /* Two halves by parity, each backwards; the last rank of a world of three or more takes no part. */
 static void splits(void) {
   ncclComm_t comms[MOST], left[MOST];
@@ -178,6 +217,7 @@ int main(int argc, char **argv) {
     CHECK(ncclCommCuDevice(ranks[l].comm, &device));
     WANT(on_host || device == ranks[l].rank % device_count);
   }
+  windows();
   splits();
   if (world > 2)
     shrinks();
