@@ -88,13 +88,13 @@ ncclResult_t nc_queue(ncclComm_t comm, const shunt_operation *operation) {
 
 /* ---- jobs ------------------------------------------------------------------ */
 
-/* finish is the end of a job, in any thread. */
-static void finish(struct nc_job *job) {
+void nc_leave_parent(struct nc_job *job) {
   if (job->parent != NULL) {
     pthread_mutex_lock(&job->parent->lock);
     atomic_fetch_sub(&job->parent->jobs, 1);
     pthread_cond_broadcast(&job->parent->changed);
     pthread_mutex_unlock(&job->parent->lock);
+    job->parent = NULL;
   }
 }
 
@@ -117,7 +117,7 @@ static void *run_and_keep(void *argument) {
     job->result = job->run(job);
     if (job->result != ncclSuccess)
       snprintf(job->text, sizeof job->text, "%s", nc_GetLastError(NULL));
-    finish(job);
+    nc_leave_parent(job);
   }
   return NULL;
 }
@@ -125,7 +125,7 @@ static void *run_and_keep(void *argument) {
 static void *run_and_free(void *argument) {
   struct nc_job *job = argument;
   (void)job->run(job); /* the communicator has the result */
-  finish(job);
+  nc_leave_parent(job);
   free(job);
   return NULL;
 }
@@ -149,7 +149,7 @@ ncclResult_t nc_submit(struct nc_job *job) {
   if (!job->blocking && begin_detached(job))
     return ncclInProgress;
   job->result = job->run(job);
-  finish(job);
+  nc_leave_parent(job);
   return settle(job);
 }
 
@@ -211,7 +211,7 @@ static void drop_jobs(struct nc_job *jobs, ncclResult_t result) {
   for (struct nc_job *job = jobs; job != NULL; job = next) {
     next = job->next;
     job->result = result;
-    finish(job);
+    nc_leave_parent(job);
     free(job->ranks);
     (void)settle(job);
   }

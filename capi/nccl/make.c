@@ -226,6 +226,7 @@ static ncclResult_t derived(struct nc_job *job, shunt_status status, shunt_comm 
     ncclResult_t result = nc_shunt_failed(job->parent, status);
     return comm == NULL ? result : nc_made(comm, nc_shunt_failed(comm, status));
   }
+  nc_leave_parent(job); /* before the child is there: who sees it may use both */
   if (comm == NULL)
     return ncclSuccess;
   status = nc_shunt.rank_(made, &comm->rank);

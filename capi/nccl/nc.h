@@ -194,6 +194,9 @@ struct nc_job {
 /* nc_submit runs a job: here and now, in a thread, or at the end of this thread's group. */
 ncclResult_t nc_submit(struct nc_job *job);
 
+/* nc_leave_parent is the end of a job for its parent, which may be used again. */
+void nc_leave_parent(struct nc_job *job);
+
 /* nc_group_registers: whether all that a communicator waits for are registrations of memory in this thread's group, so
  * that one more may follow. */
 bool nc_group_registers(ncclComm_t comm);
