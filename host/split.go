@@ -85,8 +85,8 @@ func (c *Communicator) Subset(ctx context.Context, ranks []int) (*Communicator, 
 	return newCommunicator(ctx, c.job, "subset", fmt.Sprintf("%s.%d", label, c.subsets.next(label)), members)
 }
 
-// longestLabel is what a label may have in bytes: it stands in tags, of which the rendezvous takes 255, and it grows
-// with every generation of communicators.
+// longestLabel bounds a label, in bytes: it stands in tags, of which the rendezvous takes 255, and it grows with every
+// generation of communicators.
 const longestLabel = 120
 
 // shortened returns a label of at most longestLabel bytes, on all ranks the same. Of a longer one the middle is
