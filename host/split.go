@@ -5,9 +5,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/shunt-ccl/shunt/plugin"
@@ -53,11 +55,12 @@ func (c *Communicator) Split(ctx context.Context, color, key int) (*Communicator
 		return nil, nil
 	}
 	slices.SortStableFunc(members, func(a, b member) int { return cmp.Compare(a.key, b.key) })
-	ranks := make([]int, len(members))
+	own, ranks := make([]int, len(members)), make([]int, len(members))
 	for i, m := range members {
-		ranks[i] = c.member.Ranks[m.rank]
+		own[i], ranks[i] = m.rank, c.member.Ranks[m.rank]
 	}
-	return newCommunicator(ctx, c.job, "split", fmt.Sprintf("%s.%d", label, color), ranks)
+	made, err := newCommunicator(ctx, c.job, "split", fmt.Sprintf("%s.%d", label, color), ranks)
+	return made, c.sayWhose(err, own)
 }
 
 // Subset makes a new communicator of the given ranks of this one, in this order. Only they call it, each with the
@@ -82,8 +85,34 @@ func (c *Communicator) Subset(ctx context.Context, ranks []int) (*Communicator, 
 	ctx, cancel := c.observer.Deadline(ctx)
 	defer cancel()
 	label := fmt.Sprintf("%s~%x", c.label, name.Sum64())
-	return newCommunicator(ctx, c.job, "subset", fmt.Sprintf("%s.%d", label, c.subsets.next(label)), members)
+	made, err := newCommunicator(ctx, c.job, "subset", fmt.Sprintf("%s.%d", label, c.subsets.next(label)), members)
+	return made, c.sayWhose(err, ranks)
 }
+
+// sayWhose returns the error with which a new communicator was not made, with who its ranks are here: it numbers them as
+// they would have been numbered there.
+func (c *Communicator) sayWhose(err error, ranks []int) error {
+	same := true
+	for i, rank := range ranks {
+		same = same && rank == i
+	}
+	if err == nil || same {
+		return err
+	}
+	shown := strings.ReplaceAll(strings.Trim(fmt.Sprint(ranks[:min(len(ranks), mostShown)]), "[]"), " ", ", ")
+	if more := len(ranks) - mostShown; more > 0 {
+		shown = fmt.Sprintf("%s and %d more", shown, more)
+	}
+	whose := &plugin.Error{Code: plugin.CodeOf(err), Rank: -1, Cause: err,
+		Message: fmt.Sprintf("%s (its ranks, from 0 on, are ranks %s of %s)", err, shown, c.label)}
+	if e := (*plugin.Error)(nil); errors.As(err, &e) && e.Rank >= 0 && e.Rank < len(ranks) {
+		whose.Rank = ranks[e.Rank]
+	}
+	return whose
+}
+
+// mostShown bounds the ranks that an error names.
+const mostShown = 16
 
 // longestLabel bounds a label, in bytes: it stands in tags, of which the rendezvous takes 255, and it grows with every
 // generation of communicators.

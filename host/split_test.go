@@ -1,9 +1,11 @@
 package host_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -46,5 +48,34 @@ func TestGenerationsOfCommunicators(t *testing.T) {
 				require.NoError(t, err, "rank %d", rank)
 			}
 		})
+	}
+}
+
+// What keeps a communicator from being made numbers ranks as they would be in it, and says whose numbers those are.
+func TestWhoStaysAwayFromASubsetIsNamed(t *testing.T) {
+	for rank, err := range worldErrors(t, 4, nil, func(c *host.Communicator) error {
+		if c.Rank() == 0 { // takes no part
+			return c.Barrier(nil)
+		}
+		ctx := t.Context()
+		if c.Rank() != 1 {
+			limited, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+			defer cancel()
+			ctx = limited
+		} else { // late
+			time.Sleep(time.Second / 2)
+		}
+		_, err := c.Subset(ctx, []int{3, 2, 1})
+		if barrier := c.Barrier(nil); barrier != nil {
+			return barrier
+		}
+		return err
+	}) {
+		if rank == 0 {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorIs(t, err, plugin.Timeout, "rank %d", rank)
+		require.ErrorContains(t, err, "still without rank 2 (its ranks, from 0 on, are ranks 3, 2, 1 of world)", "rank %d", rank)
 	}
 }
