@@ -2,8 +2,8 @@ package host
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
-	"strconv"
 	"unsafe"
 
 	"github.com/shunt-ccl/shunt/host/algorithm"
@@ -49,27 +49,26 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 	ctx, cancel := c.observer.Deadline(ctx)
 	defer cancel()
 	a, err := c.endpoints.ForWindows(ctx)
-	var id uint32
-	if a != nil {
-		id = c.freeWindow(0) - a.Base
-	}
 	c.windowCount++
 	if err == nil {
 		err = c.roomForAWindow()
 	}
-	w := &Window{comm: c, endpoint: a, facts: call.Window{Owner: &c.checker, ID: id, Bytes: bytes}}
+	tag := fmt.Sprintf("make a window (%s %d)", c.label, c.windowCount)
+	place, differ := c.agreeOnWindow(ctx, tag, bytes)
+	if differ != nil {
+		return nil, c.observer.WrapError("new_window", differ)
+	}
 	var mine plugin.Region
+	var id uint32
+	w := &Window{comm: c, endpoint: a}
 	if err == nil {
+		id = c.placeOfWindows() + place - a.Base
+		w.facts = call.Window{Owner: &c.checker, ID: id, Bytes: bytes}
 		var total int64
 		total, w.user = algorithm.WindowBytes(c.world, bytes)
 		mine, err = a.Endpoint.Allocate(ctx, id, total)
 	}
-	tag := fmt.Sprintf("make a window (%s %d)", c.label, c.windowCount)
-	err = c.group.Agree(ctx, tag, err)
-	if err == nil {
-		err = c.sameSize(ctx, tag+" bytes", bytes)
-	}
-	if err != nil {
+	if err = c.group.Agree(ctx, tag+" memory", err); err != nil {
 		if mine.Bytes > 0 {
 			_ = a.Endpoint.Free(ctx, id) // the agreed error matters more
 		}
@@ -93,28 +92,50 @@ func (c *Communicator) NewWindow(ctx context.Context, bytes int64) (*Window, err
 	return w, nil
 }
 
-// sameSize fails on every rank unless all make a window of the same size.
-func (c *Communicator) sameSize(ctx context.Context, tag string, bytes int64) error {
-	answers, err := c.group.AllGather(ctx, tag, strconv.AppendInt(nil, bytes, 10))
+// agreeOnWindow fails on every rank unless all make a window of the same size. It returns the first place among those of
+// windows that is free on all: one rank may have closed windows that another has still open.
+func (c *Communicator) agreeOnWindow(ctx context.Context, tag string, bytes int64) (uint32, error) {
+	mine := binary.LittleEndian.AppendUint64(nil, uint64(bytes))
+	answers, err := c.group.AllGather(ctx, tag, append(mine, c.openWindows()...))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var first int64
+	var open [maxWindows / 8]byte
 	for rank, answer := range answers {
-		theirs, err := strconv.ParseInt(string(answer), 10, 64)
-		if err != nil {
-			return &plugin.Error{Code: plugin.Protocol, Rank: rank,
+		if len(answer) != len(mine)+len(open) {
+			return 0, &plugin.Error{Code: plugin.Protocol, Rank: rank,
 				Message: fmt.Sprintf("rank %d sent a malformed size of its window", rank)}
 		}
+		theirs := int64(binary.LittleEndian.Uint64(answer))
 		if rank == 0 {
 			first = theirs
 		}
 		if theirs != first {
-			return &plugin.Error{Code: plugin.Mismatch, Rank: rank,
+			return 0, &plugin.Error{Code: plugin.Mismatch, Rank: rank,
 				Message: fmt.Sprintf("ranks disagree: rank 0 makes a window of %d bytes, rank %d one of %d", first, rank, theirs)}
 		}
+		for i := range open {
+			open[i] |= answer[len(mine)+i]
+		}
 	}
-	return nil
+	for place := range uint32(maxWindows) {
+		if open[place/8]>>(place%8)&1 == 0 {
+			return place, nil
+		}
+	}
+	return 0, plugin.Errorf(plugin.OutOfMemory, "%d windows are open already, on one rank or another", maxWindows)
+}
+
+// openWindows returns a bit for each place of a window of NewWindow, which is set if the window is open.
+func (c *Communicator) openWindows() []byte {
+	bits := make([]byte, maxWindows/8)
+	for at := range c.windows {
+		if place := at - c.placeOfWindows(); place < maxWindows {
+			bits[place/8] |= 1 << (place % 8)
+		}
+	}
+	return bits
 }
 
 func (c *Communicator) roomForAWindow() error {
@@ -124,15 +145,10 @@ func (c *Communicator) roomForAWindow() error {
 	return nil
 }
 
-// freeWindow returns the lowest place in the executor's table, so many behind the endpoints' regions, that no open
-// window has. Windows of NewWindow are made and closed in the same order on every rank, so all find the same one; those
-// of NewWindowAt have places behind them.
-func (c *Communicator) freeWindow(behind uint32) uint32 {
-	at := uint32(len(c.member.Loaded)*plugin.MaxRegions) + behind
-	for c.windows[at] != nil {
-		at++
-	}
-	return at
+// placeOfWindows returns where windows begin in the executor's table: behind the endpoints' regions. The first
+// maxWindows places are those of NewWindow, on which the ranks agree; behind them are those of NewWindowAt.
+func (c *Communicator) placeOfWindows() uint32 {
+	return uint32(len(c.member.Loaded) * plugin.MaxRegions)
 }
 
 // prepareOneSided prepares what put, get, signal and wait need, so that none of them ever needs an agreement.
@@ -169,8 +185,7 @@ func (w *Window) Wait(peer int, times int64) error {
 	return w.On(nil).Wait(peer, times)
 }
 
-// Close gives up this rank's part. Every rank closes its windows in the same order; no rank may use the window
-// afterwards, though the memory lives for as long as a peer has it mapped. Close waits for nothing but the
+// Close gives up this rank's part. No rank may use the window afterwards, though the memory lives for as long as a peer has it mapped. Close waits for nothing but the
 // communicator's own operations, and leaves captures in progress alone.
 func (w *Window) Close() error {
 	if w.comm.waitTurn("window close") != nil {

@@ -82,7 +82,11 @@ func (c *Communicator) NewWindowAt(p unsafe.Pointer, bytes int64) (*Window, erro
 	if err != nil {
 		return nil, c.observer.WrapError(what, err)
 	}
-	id := c.freeWindow(maxWindows) - a.Base
+	at := c.placeOfWindows() + maxWindows
+	for c.windows[at] != nil {
+		at++
+	}
+	id := at - a.Base
 	w := &Window{comm: c, endpoint: a, user: header, local: p, lent: true, symmetric: in,
 		facts: call.Window{Owner: &c.checker, ID: id, Bytes: bytes - header}}
 	for rank := range c.world {

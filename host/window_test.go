@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -63,6 +64,46 @@ func TestWindowsAreClosedOnce(t *testing.T) {
 		peer := 1 - c.Rank()
 		return errors.Join(windows[1].Signal(peer), windows[1].Wait(peer, 1), c.Barrier(nil), windows[2].Close(),
 			windows[1].Close())
+	})
+}
+
+// Closing is local: a rank may have closed what another has open when the next window is made, and in another order.
+func TestWindowsAreMadeWhileOthersAreClosedOnSomeRanks(t *testing.T) {
+	world(t, 3, func(c *host.Communicator) error {
+		var old []*host.Window
+		for range 3 {
+			w, err := c.NewWindow(context.Background(), 64)
+			if err != nil {
+				return err
+			}
+			old = append(old, w)
+		}
+		if err := errors.Join(c.Barrier(nil), old[c.Rank()].Close()); err != nil {
+			return err
+		}
+		var made []*host.Window
+		for range 2 {
+			w, err := c.NewWindow(context.Background(), 64)
+			if err != nil {
+				return err
+			}
+			made = append(made, w)
+			x := int32(100*len(made) + c.Rank())
+			right, left := (c.Rank()+1)%3, (c.Rank()+2)%3
+			if err := errors.Join(w.Put(right, 60, at([]int32{x}), 4), w.Signal(right), w.Wait(left, 1)); err != nil {
+				return err
+			}
+			if got := *(*int32)(unsafe.Add(w.Local(), 60)); got != int32(100*len(made)+left) {
+				return fmt.Errorf("rank %d has %d in its window, want %d", c.Rank(), got, 100*len(made)+left)
+			}
+			for _, w := range old { // once each; the second time it does nothing
+				err = errors.Join(err, w.Close())
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return errors.Join(c.Barrier(nil), made[1].Close(), made[0].Close())
 	})
 }
 
