@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/shunt-ccl/shunt/host/executor"
+	"github.com/shunt-ccl/shunt/host/internal/job"
 )
 
 // Ranks of one host read each other's control pages. To those of other hosts a rank tells what its page says, over the
@@ -16,6 +17,15 @@ const rest = 500 * time.Millisecond
 
 // mostTold bounds what the store passes on in a communicator, in bytes per second.
 const mostTold = 8 << 20
+
+// pauseOf returns the shortest time between two reports of a rank.
+func pauseOf(world int) time.Duration {
+	return max(rest, time.Duration(world*world*executor.ReportBytes)*time.Second/mostTold)
+}
+
+// newsTakes returns within which time ranks on other hosts know of a call: the look that sees it first, the pause, the
+// look that tells of it, and theirs that hears of it. One more is for looks that come late.
+func newsTakes(world int) time.Duration { return pauseOf(world) + 4*job.Lookout }
 
 // telling is what a rank has told its peers on other hosts. It is the goroutine's that looks at stalls.
 type telling struct {
@@ -41,7 +51,7 @@ func (c *Communicator) tell() {
 	if !bytes.Equal(report, t.report) {
 		t.report, t.since = report, now
 	}
-	pause := max(rest, time.Duration(c.world*c.world*executor.ReportBytes)*time.Second/mostTold)
+	pause := pauseOf(c.world)
 	if now.Sub(t.since) < rest || now.Sub(t.at) < pause || bytes.Equal(report, t.told) {
 		return
 	}

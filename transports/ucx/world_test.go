@@ -27,6 +27,9 @@ func TestMain(m *testing.M) {
 // Bodies of tests: what a rank does. Its error is the rank's answer.
 var bodies = map[string]func(ctx context.Context, c *host.Communicator, arguments []string) error{}
 
+// Options that the ranks of a body join with, where they are others than usual.
+var adjust = map[string]func(o *host.Options){}
+
 type request struct {
 	Body, ID  string
 	Arguments []string
@@ -54,7 +57,11 @@ func runBody(ctx context.Context, w *pool.Worker, payload []byte) ([]byte, error
 	}
 	var a answer
 	began := time.Now()
-	c, err := host.Init(ctx, host.Options{Rank: w.Rank, World: w.World, ID: r.ID, Timeout: 10 * time.Second})
+	o := host.Options{Rank: w.Rank, World: w.World, ID: r.ID, Timeout: 10 * time.Second}
+	if change := adjust[r.Body]; change != nil {
+		change(&o)
+	}
+	c, err := host.Init(ctx, o)
 	if err != nil {
 		return json.Marshal(answer{plugin.CodeOf(err), err.Error(), time.Since(began)})
 	}

@@ -78,7 +78,11 @@ func (pl *Planner) compare(ctx context.Context, mine callInfo) error {
 	}
 	ctx, cancel := pl.Deadline(ctx)
 	defer cancel()
-	absent := time.AfterFunc(pl.Stall, func() { pl.WarnAbsent(mine.Seq, mine.Collective, pl.Stall) })
+	stall := pl.Stall
+	if len(pl.Topology.Hosts()) > 1 { // ranks that have come must be known to have
+		stall += pl.News
+	}
+	absent := time.AfterFunc(stall, func() { pl.WarnAbsent(mine.Seq, mine.Collective, stall) })
 	defer absent.Stop()
 	answers, err := pl.Group.AllGather(ctx, tag, payload)
 	if err != nil {

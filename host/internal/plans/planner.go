@@ -30,6 +30,7 @@ type Planner struct {
 	Absent     map[string]string // transports that the ranks do without, and why
 	Device     *executor.Device  // nil for host memory
 	Stall      time.Duration     // ranks that stay away from an agreement for longer are reported
+	News       time.Duration     // what a rank calls is known to those on other hosts so much later
 
 	// Fail makes the communicator fail; with spread the other ranks learn it.
 	Fail func(reason *plugin.Error, spread bool)
