@@ -20,6 +20,9 @@ func TestEveryOperation(t *testing.T) {
 
 func TestSignalsAreTheProgramsOwn(t *testing.T) { succeed(t, 2, program(t, "test/signals.c")) }
 
+// A thread's floating-point environment is the program's, and changes no result.
+func TestRoundingOfTheProgramIsItsOwn(t *testing.T) { succeed(t, 3, program(t, "test/rounding.c")) }
+
 func TestForkedChildIsRefused(t *testing.T) { succeed(t, 1, program(t, "test/forked.c")) }
 
 // TestLogLinesGoToTheProgram: and none of them to standard error, but for those of the last communicator.

@@ -4,6 +4,7 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <xmmintrin.h>
 
 /* clang does not know f16c by name. */
 static int f16c(void) {
@@ -44,8 +45,49 @@ int sx_reduce_use(const char *name) {
 static const uint8_t element[12] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 static const uint8_t combines[6] = {SX_SUM, SX_PROD, SX_MOST, SX_LEAST, SX_SUM, SX_SUM};
 
+/* The calling thread's floating-point environment is the program's: it may flush subnormals to zero, as -ffast-math has
+ * it, round otherwise, or trap. Kernels run in the usual one, so that all ranks get the same bits. It is written only
+ * where it differs, which costs more than to look. */
+#if defined(__x86_64__)
+typedef unsigned environment;
+static const environment usual = 0x1F80; /* MXCSR: all exceptions masked, to nearest, subnormals as they are */
+enum { FLAGS = 0x3F };                   /* what has happened so far */
+
+static inline environment environment_get(void) { return _mm_getcsr() & ~(environment)FLAGS; }
+static inline void environment_set(environment to) { _mm_setcsr(to); }
+#elif defined(__aarch64__)
+typedef uint64_t environment;
+static const environment usual = 0; /* FPCR, likewise */
+
+static inline environment environment_get(void) {
+  environment is;
+  __asm__ volatile("mrs %0, fpcr" : "=r"(is));
+  return is;
+}
+
+static inline void environment_set(environment to) { __asm__ volatile("msr fpcr, %0" : : "r"(to) : "memory"); }
+#else
+typedef int environment;
+static const environment usual = 0;
+
+static inline environment environment_get(void) { return usual; }
+static inline void environment_set(environment to) { (void)to; }
+#endif
+
+static inline environment enter_usual(void) {
+  environment was = environment_get();
+  if (SX_UNLIKELY(was != usual)) environment_set(usual);
+  return was;
+}
+
+static inline void leave_usual(environment was) {
+  if (SX_UNLIKELY(was != usual)) environment_set(was);
+}
+
 void sx_scale(uint32_t dtype, char *dst, const char *src, int64_t n, double factor) {
+  environment was = enter_usual();
   kernels[dtype].scale(dst, src, n, factor);
+  leave_usual(was);
 }
 
 /* One block of a source: in place, or scaled into scratch. */
@@ -81,8 +123,8 @@ static void blocked(const sx_kernels *k, const sx_combine *c, uint32_t size, uin
   }
 }
 
-void sx_reduce(uint32_t dtype, uint32_t op, uint32_t world, char *dst, const sx_source *sources, uint32_t count,
-               int64_t n) {
+static void combine(uint32_t dtype, uint32_t op, uint32_t world, char *dst, const sx_source *sources, uint32_t count,
+                    int64_t n) {
   const sx_kernels *k = &kernels[dtype];
   const sx_combine *c = &k->combine[combines[op]];
   int scaled = 0;
@@ -106,4 +148,11 @@ void sx_reduce(uint32_t dtype, uint32_t op, uint32_t world, char *dst, const sx_
     }
   }
   blocked(k, c, element[dtype], op == SHUNT_OP_AVG ? world : 1, dst, sources, count, n);
+}
+
+void sx_reduce(uint32_t dtype, uint32_t op, uint32_t world, char *dst, const sx_source *sources, uint32_t count,
+               int64_t n) {
+  environment was = enter_usual();
+  combine(dtype, op, world, dst, sources, count, n);
+  leave_usual(was);
 }

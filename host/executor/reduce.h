@@ -13,6 +13,8 @@
  * the factor rounded to float32. Integers multiply exactly and wrap when the
  * factor is an integer below 2^63 in magnitude; otherwise the product is
  * formed in float64, rounded to nearest even, and saturates (NaN becomes 0).
+ *
+ * The calling thread's floating-point environment matters to none of it.
  */
 #ifndef SHUNT_EXECUTOR_REDUCE_H
 #define SHUNT_EXECUTOR_REDUCE_H
