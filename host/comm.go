@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -345,13 +346,15 @@ func (c *Communicator) failFor(reason *plugin.Error) {
 	}
 }
 
-// Abort makes the communicator fail here and on every peer: operations in flight return an error at once. It may be
-// called from any goroutine.
+// Abort makes the communicator fail here and on every peer: operations in flight return an error at once, which has the
+// reason, in one line. It may be called from any goroutine.
 func (c *Communicator) Abort(reason string) {
-	c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.rank, Message: fmt.Sprintf("rank %d aborted: %s", c.rank, reason)},
+	c.fail(&plugin.Error{Code: plugin.Aborted, Rank: c.rank, Message: fmt.Sprintf("rank %d aborted: %s", c.rank, oneLine.Replace(reason))},
 		true)
 	c.observer.Failure.Wait()
 }
+
+var oneLine = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ")
 
 // Err returns the reason why the communicator failed, or nil.
 func (c *Communicator) Err() error {

@@ -52,7 +52,10 @@ type Part struct {
 func RunTogether(parts ...Part) error {
 	var order []*Communicator
 	operations := map[*Communicator][]Operation{}
-	for _, p := range parts {
+	for i, p := range parts {
+		if p.Comm == nil {
+			return plugin.Errorf(plugin.InvalidArgument, "run together: part %d names no communicator", i)
+		}
 		if _, seen := operations[p.Comm]; !seen {
 			order = append(order, p.Comm)
 		}

@@ -185,8 +185,8 @@ func (w *Window) Wait(peer int, times int64) error {
 	return w.On(nil).Wait(peer, times)
 }
 
-// Close gives up this rank's part. No rank may use the window afterwards, though the memory lives for as long as a peer has it mapped. Close waits for nothing but the
-// communicator's own operations, and leaves captures in progress alone.
+// Close gives up this rank's part. No rank may use the window afterwards, though the memory lives for as long as a peer
+// has it mapped. Close waits for nothing but the communicator's own operations, and leaves captures in progress alone.
 func (w *Window) Close() error {
 	if w.comm.waitTurn("window close") != nil {
 		return nil // the communicator is closed, and has taken its windows along

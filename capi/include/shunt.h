@@ -20,7 +20,8 @@
  * (shunt_split) unless the threads already agree on one.
  *
  * Fork. Shunt's threads do not survive fork() without exec. In such a child
- * every call returns SHUNT_FORKED and runs no other code of Shunt.
+ * every call returns SHUNT_FORKED and runs no other code of Shunt; only
+ * shunt_version works.
  *
  * In place. As in NCCL: all_reduce, reduce and broadcast send == recv,
  * all_gather and gather send == recv + rank * count elements, reduce_scatter and

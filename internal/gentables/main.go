@@ -189,8 +189,11 @@ func cTables(enums []enum) []byte {
 			continue
 		}
 		b.WriteString("enum {\n")
-		for _, v := range e.Values {
-			definition := fmt.Sprintf("  %s%s = %d,", e.CPrefix+e.CInfix, strings.ToUpper(v.Name), v.Value)
+		for i, v := range e.Values {
+			definition := fmt.Sprintf("  %s%s = %d", e.CPrefix+e.CInfix, strings.ToUpper(v.Name), v.Value)
+			if i < len(e.Values)-1 { // C90 and C++98 have no comma behind the last one
+				definition += ","
+			}
 			b.WriteString(explained(definition, "/* ", v.Doc+" */", "   "))
 		}
 		b.WriteString("};\n\n")
